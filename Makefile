@@ -1,0 +1,123 @@
+# Everything here needs Go, gcc, git and make, and the Go module proxy. `make`
+# alone prints what there is.
+
+# One shell per recipe, and a recipe ends at its first failing command.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+
+STOWAGE_REPLICAS ?= 1
+NODES            ?= hack/controlplane/nodes.yaml
+VERSION          ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+TOOLS            := bin/tools
+LOCAL            := bin/stowage-local
+CACHE            := XDG_CACHE_HOME=$(CURDIR)/bin/cache
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Print this help
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+##@ Build and run
+
+.PHONY: build
+build: ## Build bin/stowage
+	@go build -trimpath -ldflags "-s -w -X github.com/stowage-dev/stowage/internal/app.Version=$(VERSION)" -o bin/stowage ./cmd/stowage
+	@ln -sf stowage bin/kubectl-stowage
+
+.PHONY: manager
+manager: build ## Build, with the name that kubebuilder projects use: bin/manager
+	@ln -sf stowage bin/manager
+
+.PHONY: run
+run: build ## Run the webhook here, against the current kubeconfig, with certificates from bin/certs
+	@test -f bin/certs/tls.crt || { echo "bin/certs/tls.crt is missing: run 'make generate-certs' first" >&2; exit 1; }
+	@./bin/stowage serve --cert-dir bin/certs --log-format text
+
+.PHONY: generate-certs
+generate-certs: ## Make a self-signed certificate for `make run` in bin/certs
+	@go run ./hack/certs bin/certs
+
+##@ A local cluster, without Docker
+
+.PHONY: demo
+demo: controlplane build $(LOCAL) ## Show all of it on a cluster of its own (KEEP=1 leaves the cluster up)
+	@./hack/demo.sh
+
+.PHONY: up
+up: controlplane build $(LOCAL) ## Start a local cluster with Stowage in it (STOWAGE_REPLICAS=3, NODES=file)
+	@$(LOCAL) up --replicas $(STOWAGE_REPLICAS) --nodes $(NODES)
+
+.PHONY: down
+down: $(LOCAL) ## End the local cluster and remove its files
+	@$(LOCAL) down
+
+.PHONY: controlplane
+controlplane: $(LOCAL) ## Build the control plane into bin/controlplane (minutes, once per version)
+	@$(LOCAL) build
+
+.PHONY: $(LOCAL)
+$(LOCAL):
+	@go build -o $@ ./hack/controlplane
+
+##@ Test
+
+.PHONY: test
+test: controlplane ## Run every test, on a real control plane too
+	@go test ./...
+
+.PHONY: test-unit
+test-unit: ## Run the tests that need no control plane
+	@go test $$(go list ./... | grep -v /test/)
+
+.PHONY: race
+race: controlplane ## Run every test under the race detector
+	@go test -race ./...
+
+.PHONY: deflake
+deflake: controlplane ## Run the concurrency tests 20 times under the race detector
+	@go test -race -count=20 -run 'Concurrent|Shutdown|Rotation|Parallel' ./internal/... ./test/...
+
+.PHONY: fuzz
+fuzz: ## Fuzz each target for FUZZTIME (30s)
+	@go run ./hack/fuzz -time $(or $(FUZZTIME),30s)
+
+.PHONY: bench
+bench: $(TOOLS)/benchstat ## Compare our handler with a plain one, in one run, as ratios
+	@go test ./internal/admission -run '^$$' -bench . -count $(or $(COUNT),6) | tee bin/bench.txt
+	@echo
+	@$(TOOLS)/benchstat -filter '.unit:(sec/op OR allocs/op)' -col /impl@(plain stowage) -row '.name /pod /size' bin/bench.txt
+
+##@ Check and generate
+
+.PHONY: generate
+generate: $(TOOLS)/controller-gen ## Generate manifests and reference pages from the code
+	@$(TOOLS)/controller-gen rbac:roleName=stowage paths=./internal/... output:rbac:dir=config/rbac
+	@go run ./hack/gendocs docs/reference
+
+.PHONY: lint
+lint: $(TOOLS)/golangci-lint ## Run the linters
+	@$(CACHE) $(TOOLS)/golangci-lint run ./...
+
+.PHONY: fmt
+fmt: ## Format the code
+	@gofmt -w $$(git ls-files '*.go')
+
+.PHONY: verify
+verify: generate ## Fail if a generated file or a go.mod is not current
+	@go mod tidy -diff
+	@for m in hack/tools hack/controlplane/kubernetes hack/controlplane/kwok; do (cd $$m && go mod tidy -diff); done
+	@changed="$$(git status --porcelain -- config docs go.mod go.sum)"; \
+	  if [ -n "$$changed" ]; then echo "generated files are not current; run 'make generate' and commit:"; echo "$$changed"; git --no-pager diff -- config docs; exit 1; fi
+
+.PHONY: presubmit
+presubmit: lint verify test ## Everything that CI runs
+
+.PHONY: clean
+clean: ## End the local cluster and remove bin/ except the control plane
+	@if [ -x $(LOCAL) ]; then $(LOCAL) down; fi
+	@find bin -mindepth 1 -maxdepth 1 ! -name controlplane -exec rm -rf {} +
+
+$(TOOLS)/%: hack/tools/go.mod hack/tools/go.sum
+	@echo "Building $* (once per version)"
+	@cd hack/tools && go build -o ../../$@ $$(go list -f '{{.ImportPath}}' tool | grep '/$*$$')

@@ -1,0 +1,395 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stowage-dev/stowage/internal/controlplane"
+)
+
+// local is the cluster of `make up`. One process, the supervisor, owns all of its
+// programs; the kernel ends them with it. Its files say how far it is:
+//
+//	config.json   what `up` asks for; SIGHUP makes the supervisor read it again
+//	pid           the supervisor, which holds a lock on this file while it lives
+//	ready.json    the config.json that is in force
+type local struct {
+	repo string
+	dir  string
+}
+
+// wish is what `up` asks for.
+type wish struct {
+	Replicas int    `json:"replicas"`
+	Nodes    string `json:"nodes"`
+	// Stamp changes with each call, so that ready.json tells which call it
+	// answers.
+	Stamp string `json:"stamp"`
+	// Error is why the wish was not granted. Only ready.json has it.
+	Error string `json:"error,omitempty"`
+}
+
+const (
+	upTimeout   = 2 * time.Minute
+	downTimeout = 20 * time.Second
+)
+
+func newLocal() (*local, error) {
+	repo, err := controlplane.RepositoryRoot()
+	if err != nil {
+		return nil, err
+	}
+	return &local{repo: repo, dir: filepath.Join(repo, "bin", "cluster")}, nil
+}
+
+func (l *local) file(name string) string { return filepath.Join(l.dir, name) }
+
+func upCommand() *cobra.Command {
+	w := wish{Replicas: 1}
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Start the local cluster, or bring a running one up to date",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if w.Replicas < 1 {
+				return fmt.Errorf("--replicas is %d; it must be at least 1", w.Replicas)
+			}
+			l, err := newLocal()
+			if err != nil {
+				return err
+			}
+			if w.Nodes == "" {
+				w.Nodes = filepath.Join(l.repo, "hack", "controlplane", "nodes.yaml")
+			}
+			if w.Nodes, err = filepath.Abs(w.Nodes); err != nil {
+				return err
+			}
+			return l.up(cmd.Context(), w, cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().IntVar(&w.Replicas, "replicas", w.Replicas, "Stowage processes to run")
+	cmd.Flags().StringVar(&w.Nodes, "nodes", w.Nodes, "File of the fake nodes (default hack/controlplane/nodes.yaml)")
+	return cmd
+}
+
+// up makes a supervisor grant the wish and prints its progress meanwhile.
+func (l *local) up(ctx context.Context, w wish, out io.Writer) error {
+	if _, err := controlplane.Locate(l.repo); err != nil {
+		return err
+	}
+	w.Stamp = strconv.FormatInt(time.Now().UnixNano(), 36)
+	pid := l.supervisor()
+	if pid == 0 {
+		// What a killed or half-started predecessor left is in the way.
+		if err := l.clean(); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(l.file("logs"), 0o755); err != nil {
+		return err
+	}
+	if err := writeJSON(l.file("config.json"), w); err != nil {
+		return err
+	}
+	log := l.file("logs/cluster.log")
+	var shown int64
+	var ended <-chan error
+	if pid == 0 {
+		done, err := l.spawnSupervisor(log)
+		if err != nil {
+			return err
+		}
+		ended = done
+	} else {
+		if info, err := os.Stat(log); err == nil {
+			shown = info.Size()
+		}
+		if err := syscall.Kill(pid, syscall.SIGHUP); err != nil {
+			return fmt.Errorf("wake the supervisor (process %d): %w", pid, err)
+		}
+	}
+
+	ctx, cancel := context.WithTimeout(ctx, upTimeout)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		shown = copyNew(out, log, shown)
+		var granted wish
+		if err := readJSON(l.file("ready.json"), &granted); err == nil && granted.Stamp == w.Stamp {
+			copyNew(out, log, shown)
+			if granted.Error != "" {
+				return errors.New(granted.Error)
+			}
+			fmt.Fprintf(out, "Ready. Look around with:\n  export KUBECONFIG=%s\n  bin/kubectl get nodes -L nodesize,type\n", l.file("kubeconfig"))
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case err := <-ended:
+			copyNew(out, log, shown)
+			return fmt.Errorf("the cluster did not start (%w); its logs are in %s", err, l.file("logs"))
+		case <-ctx.Done():
+			return fmt.Errorf("the cluster is not ready: %w; its logs are in %s; `make down` removes it", ctx.Err(), l.file("logs"))
+		}
+	}
+}
+
+// spawnSupervisor starts this program again, in a session of its own.
+func (l *local) spawnSupervisor(log string) (<-chan error, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	file, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	cmd := exec.Command(self, "supervise")
+	cmd.Dir = l.repo
+	cmd.Stdout, cmd.Stderr = file, file
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the supervisor: %w", err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		if err := cmd.Wait(); err != nil {
+			ended <- err
+		} else {
+			ended <- errors.New("the supervisor ended")
+		}
+	}()
+	return ended, nil
+}
+
+func superviseCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "supervise",
+		Short:  "Own the local cluster's programs until a signal",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l, err := newLocal()
+			if err != nil {
+				return err
+			}
+			return l.supervise(cmd.Context(), cmd.OutOrStdout())
+		},
+	}
+}
+
+func (l *local) supervise(ctx context.Context, out io.Writer) error {
+	lock, err := l.lockPID()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lock.Close() }()
+	again := make(chan os.Signal, 1)
+	signal.Notify(again, syscall.SIGHUP)
+
+	c, err := controlplane.Start(ctx, controlplane.Config{Root: l.repo, Dir: l.dir, Progress: out})
+	if err != nil {
+		return err
+	}
+	defer c.Stop()
+	for {
+		var w wish
+		if err := readJSON(l.file("config.json"), &w); err != nil {
+			return err
+		}
+		if err := l.grant(ctx, c, w); err != nil {
+			w.Error = err.Error()
+			fmt.Fprintln(out, err)
+		}
+		if err := writeJSON(l.file("ready.json"), w); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-again:
+			if err := c.Healthy(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// grant brings the cluster to what a wish says.
+func (l *local) grant(ctx context.Context, c *controlplane.Cluster, w wish) error {
+	nodes, err := controlplane.ReadObjects(w.Nodes)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stdout, "Adding %d fake nodes\n", len(nodes))
+	if err := c.Apply(ctx, nodes...); err != nil {
+		return err
+	}
+	if err := c.StartStowage(ctx, controlplane.StowageOptions{Binary: filepath.Join(l.repo, "bin", "stowage"), Replicas: w.Replicas}); err != nil {
+		return err
+	}
+	return c.WaitForNodes(ctx, len(nodes))
+}
+
+// lockPID writes our process id and locks the file until we end.
+func (l *local) lockPID() (*os.File, error) {
+	f, err := os.OpenFile(l.file("pid"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = f.Close()
+		return nil, errors.New("another supervisor is running")
+	}
+	_ = f.Truncate(0)
+	_, err = fmt.Fprintln(f, os.Getpid())
+	return f, err
+}
+
+// supervisor returns the process id of the running supervisor, or 0.
+func (l *local) supervisor() int {
+	f, err := os.Open(l.file("pid"))
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = f.Close() }()
+	if syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) == nil {
+		return 0 // nobody holds it: its owner is gone, and the id may be another's
+	}
+	data, err := io.ReadAll(f)
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil {
+		return 0
+	}
+	return pid
+}
+
+// down ends the supervisor, and with it everything else, and removes the files.
+func (l *local) down(out io.Writer) error {
+	pid := l.supervisor()
+	_, err := os.Stat(l.dir)
+	if pid == 0 && errors.Is(err, os.ErrNotExist) {
+		fmt.Fprintln(out, "No local cluster is up.")
+		return nil
+	}
+	if pid != 0 {
+		_ = syscall.Kill(pid, syscall.SIGTERM)
+		if !waitGone(l, downTimeout) {
+			fmt.Fprintf(out, "The supervisor (process %d) does not end; killing it\n", pid)
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+			waitGone(l, downTimeout)
+		}
+	}
+	if err := l.clean(); err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "The local cluster is down.")
+	return nil
+}
+
+func waitGone(l *local, timeout time.Duration) bool {
+	deadline := time.Now().Add(timeout)
+	for l.supervisor() != 0 {
+		if time.Now().After(deadline) {
+			return false
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return true
+}
+
+// clean ends programs that outlived their supervisor, where the kernel did not,
+// and removes the cluster's files.
+func (l *local) clean() error {
+	for _, pid := range l.leftovers() {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	return os.RemoveAll(l.dir)
+}
+
+// leftovers finds processes with a file of the cluster in their command line.
+func (l *local) leftovers() []int {
+	var pids []int
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil || !bytes.Contains(data, []byte(l.dir+"/")) {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		// Only what has no other parent any more: an editor or a shell that
+		// names one of our files is somebody's child.
+		if err == nil && pid != os.Getpid() && parentOf(pid) == 1 {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// parentOf reads a process's parent from /proc (proc_pid_stat(5)).
+func parentOf(pid int) int {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := bytes.Cut(data, []byte(") ")) // the name may contain anything
+	fields := strings.Fields(string(rest))
+	if len(fields) < 2 {
+		return 0
+	}
+	ppid, _ := strconv.Atoi(fields[1])
+	return ppid
+}
+
+// copyNew copies what a file has beyond an offset and returns the new offset.
+func copyNew(out io.Writer, path string, from int64) int64 {
+	f, err := os.Open(path)
+	if err != nil {
+		return from
+	}
+	defer func() { _ = f.Close() }()
+	if _, err := f.Seek(from, io.SeekStart); err != nil {
+		return from
+	}
+	n, _ := io.Copy(out, f)
+	return from + n
+}
+
+func readJSON(path string, v any) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, v)
+}
+
+// writeJSON replaces a file in one step, so that no reader sees half of it.
+func writeJSON(path string, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".tmp", data, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(path+".tmp", path)
+}

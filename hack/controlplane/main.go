@@ -1,0 +1,62 @@
+// Command controlplane runs a local cluster with Stowage in it: a real control
+// plane on loopback, fake nodes, no Docker. `make up` and `make down` call it.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stowage-dev/stowage/internal/controlplane"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	if err := command().ExecuteContext(ctx); err != nil {
+		fmt.Fprintf(os.Stderr, "Error: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "controlplane",
+		Short:         "Build and run a local Kubernetes control plane with Stowage in it",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.AddCommand(
+		&cobra.Command{
+			Use:   "build",
+			Short: "Build the control plane's programs that are missing",
+			Args:  cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				repo, err := controlplane.RepositoryRoot()
+				if err != nil {
+					return err
+				}
+				return controlplane.Build(cmd.Context(), repo, cmd.OutOrStdout())
+			},
+		},
+		upCommand(),
+		&cobra.Command{
+			Use:   "down",
+			Short: "End the local cluster and remove its files",
+			Args:  cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				c, err := newLocal()
+				if err != nil {
+					return err
+				}
+				return c.down(cmd.OutOrStdout())
+			},
+		},
+		superviseCommand(),
+	)
+	return root
+}

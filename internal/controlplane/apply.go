@@ -1,0 +1,139 @@
+package controlplane
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+)
+
+// fieldManager owns what this package applies.
+const fieldManager = client.FieldOwner("stowage-local")
+
+func newClient(cfg *rest.Config) (client.Client, error) {
+	return client.New(cfg, client.Options{Scheme: clientgoscheme.Scheme})
+}
+
+// ApplyFiles applies every object in the files, in order, by server-side apply.
+func (c *Cluster) ApplyFiles(ctx context.Context, files ...string) error {
+	for _, file := range files {
+		objects, err := ReadObjects(file)
+		if err != nil {
+			return err
+		}
+		if err := c.Apply(ctx, objects...); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	return nil
+}
+
+// Apply applies objects by server-side apply. A node's status is applied too, so
+// that fake nodes have the size that their file says.
+func (c *Cluster) Apply(ctx context.Context, objects ...*unstructured.Unstructured) error {
+	for _, obj := range objects {
+		status := obj.Object["status"]
+		if err := c.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(obj.DeepCopy()), fieldManager, client.ForceOwnership); err != nil {
+			return fmt.Errorf("apply %s %q: %w", obj.GetKind(), obj.GetName(), err)
+		}
+		if obj.GetKind() != "Node" || status == nil {
+			continue
+		}
+		node := &unstructured.Unstructured{Object: map[string]any{"status": status}}
+		node.SetGroupVersionKind(obj.GroupVersionKind())
+		node.SetName(obj.GetName())
+		if err := c.Client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(node), fieldManager, client.ForceOwnership); err != nil {
+			return fmt.Errorf("apply the status of node %q: %w", obj.GetName(), err)
+		}
+	}
+	return nil
+}
+
+// ReadObjects reads the objects of a manifest file.
+func ReadObjects(file string) ([]*unstructured.Unstructured, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	objects, err := ParseObjects(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return objects, nil
+}
+
+// ParseObjects reads the objects of a manifest.
+func ParseObjects(data []byte) ([]*unstructured.Unstructured, error) {
+	var out []*unstructured.Unstructured
+	docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	for {
+		doc, err := docs.Read()
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		u := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal(doc, &u.Object); err != nil {
+			return nil, err
+		}
+		if len(u.Object) > 0 {
+			out = append(out, u)
+		}
+	}
+}
+
+// WaitForNodes returns when the cluster has n nodes and each is ready.
+func (c *Cluster) WaitForNodes(ctx context.Context, n int) error {
+	ready := 0
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, startTimeout, true, func(ctx context.Context) (bool, error) {
+		var nodes corev1.NodeList
+		if err := c.Client.List(ctx, &nodes); err != nil {
+			if meta.IsNoMatchError(err) {
+				return false, err
+			}
+			return false, nil
+		}
+		ready = 0
+		for i := range nodes.Items {
+			if nodeReady(&nodes.Items[i]) {
+				ready++
+			}
+		}
+		return ready >= n, nil
+	})
+	if err != nil {
+		return fmt.Errorf("%d of %d nodes are ready after %s: %w", ready, n, startTimeout.Round(time.Second), err)
+	}
+	return nil
+}
+
+// nodeReady reports whether a pod could be scheduled on the node now.
+func nodeReady(n *corev1.Node) bool {
+	for _, t := range n.Spec.Taints {
+		if t.Key == corev1.TaintNodeNotReady {
+			return false
+		}
+	}
+	for _, cond := range n.Status.Conditions {
+		if cond.Type == corev1.NodeReady {
+			return cond.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}

@@ -1,0 +1,232 @@
+package controlplane
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// Binaries are the paths of the control plane's programs.
+type Binaries struct {
+	Etcd              string
+	APIServer         string
+	ControllerManager string
+	Scheduler         string
+	Kubectl           string
+	Kwok              string
+	// KwokStages is a directory of kwok's own Stage files: how its nodes and
+	// pods behave.
+	KwokStages string
+}
+
+// program is one binary and where its source is pinned.
+type program struct {
+	name    string // of the binary
+	module  string // directory under hack/controlplane whose go.mod pins it
+	pin     string // module whose version names the binary
+	pkg     string // main package
+	ldflags func(version string) string
+}
+
+const kubernetesModule = "k8s.io/kubernetes"
+
+var programs = []program{
+	{"etcd", "kubernetes", "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3", nil},
+	{"kube-apiserver", "kubernetes", kubernetesModule, "k8s.io/kubernetes/cmd/kube-apiserver", kubernetesVersion},
+	{"kube-controller-manager", "kubernetes", kubernetesModule, "k8s.io/kubernetes/cmd/kube-controller-manager", kubernetesVersion},
+	{"kube-scheduler", "kubernetes", kubernetesModule, "k8s.io/kubernetes/cmd/kube-scheduler", kubernetesVersion},
+	{"kubectl", "kubernetes", kubernetesModule, "k8s.io/kubernetes/cmd/kubectl", kubernetesVersion},
+	{"kwok", "kwok", "sigs.k8s.io/kwok", "sigs.k8s.io/kwok/cmd/kwok", nil},
+}
+
+// kubernetesVersion sets the version that the release build sets; without it a
+// server says v0.0.0-master and clients refuse to parse it.
+func kubernetesVersion(version string) string {
+	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
+	var flags []string
+	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
+		flags = append(flags, fmt.Sprintf("-X %s.gitVersion=%s -X %[1]s.gitMajor=%s -X %[1]s.gitMinor=%s", pkg, version, parts[0], parts[1]))
+	}
+	return strings.Join(flags, " ")
+}
+
+// kwokStageFiles are the stages in use, in the kwok module.
+var kwokStageFiles = []string{
+	"kustomize/stage/node/fast/node-initialize.yaml",
+	"kustomize/stage/node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
+	"kustomize/stage/pod/fast/pod-ready.yaml",
+	"kustomize/stage/pod/fast/pod-complete.yaml",
+	"kustomize/stage/pod/fast/pod-delete.yaml",
+}
+
+// Locate returns the programs that Build made, or an error that says how to make
+// them.
+func Locate(root string) (Binaries, error) {
+	paths, stages, missing, err := plan(root)
+	if err != nil {
+		return Binaries{}, err
+	}
+	if len(missing) > 0 {
+		return Binaries{}, fmt.Errorf("the control plane is not built (%s is missing): run `make controlplane`", paths[missing[0].name])
+	}
+	return Binaries{
+		Etcd: paths["etcd"], APIServer: paths["kube-apiserver"], ControllerManager: paths["kube-controller-manager"],
+		Scheduler: paths["kube-scheduler"], Kubectl: paths["kubectl"], Kwok: paths["kwok"], KwokStages: stages,
+	}, nil
+}
+
+// plan returns where each program belongs and which ones are not there yet.
+func plan(root string) (paths map[string]string, stages string, missing []program, err error) {
+	paths = map[string]string{}
+	for _, p := range programs {
+		version, err := p.version(root)
+		if err != nil {
+			return nil, "", nil, err
+		}
+		path := filepath.Join(root, "bin", "controlplane", p.name+"-"+version)
+		paths[p.name] = path
+		if p.name == "kwok" {
+			stages = path + "-stages"
+		}
+		if _, err := os.Stat(path); err != nil {
+			missing = append(missing, p)
+		}
+	}
+	return paths, stages, missing, nil
+}
+
+// version reads the pinned version from the program's go.mod.
+func (p *program) version(root string) (string, error) {
+	file := filepath.Join(root, "hack", "controlplane", p.module, "go.mod")
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	m := regexp.MustCompile(`(?m)^\s*(?:require )?` + regexp.QuoteMeta(p.pin) + ` (v\S+)`).FindSubmatch(data)
+	if m == nil {
+		return "", fmt.Errorf("%s pins no version of %s", file, p.pin)
+	}
+	return string(m[1]), nil
+}
+
+// Build makes the programs that are missing, telling progress what it does. The
+// first build takes minutes: it compiles Kubernetes.
+func Build(ctx context.Context, root string, progress io.Writer) error {
+	paths, stages, missing, err := plan(root)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(root, "bin", "controlplane"), 0o755); err != nil {
+		return err
+	}
+	if len(missing) > 0 {
+		fmt.Fprintf(progress, "Building %d control-plane programs from Go modules (once; about 10 minutes on two cores)\n", len(missing))
+	}
+	for i, p := range missing {
+		label := fmt.Sprintf("[%d/%d] %s", i+1, len(missing), filepath.Base(paths[p.name]))
+		if p.name == "kwok" {
+			if err := copyStages(ctx, root, stages); err != nil {
+				return fmt.Errorf("kwok's stages: %w", err)
+			}
+		}
+		if err := p.build(ctx, root, paths[p.name], label, progress); err != nil {
+			return fmt.Errorf("build %s: %w", p.name, err)
+		}
+	}
+	// A bare machine can look around with this one.
+	link := filepath.Join(root, "bin", "kubectl")
+	if target, _ := os.Readlink(link); target != paths["kubectl"] {
+		_ = os.Remove(link)
+		if err := os.Symlink(paths["kubectl"], link); err != nil && !errors.Is(err, os.ErrExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *program) build(ctx context.Context, root, path, label string, progress io.Writer) error {
+	version, err := p.version(root)
+	if err != nil {
+		return err
+	}
+	ldflags := "-s -w"
+	if p.ldflags != nil {
+		ldflags += " " + p.ldflags(version)
+	}
+	// Build beside the target and rename: a build that is cut off leaves nothing
+	// that looks finished, and two at once do not mix.
+	tmp := fmt.Sprintf("%s.%d.tmp", path, os.Getpid())
+	defer func() { _ = os.Remove(tmp) }()
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", tmp, "-ldflags", ldflags, p.pkg)
+	cmd.Dir = filepath.Join(root, "hack", "controlplane", p.module)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-mod=readonly")
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+
+	start := time.Now()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	tick := time.NewTicker(10 * time.Second)
+	defer tick.Stop()
+	fmt.Fprintf(progress, "  %s\n", label)
+	for {
+		select {
+		case <-tick.C:
+			fmt.Fprintf(progress, "  %s ... %s\n", label, time.Since(start).Round(time.Second))
+		case err := <-done:
+			if err != nil {
+				return fmt.Errorf("%w\n%s", err, output.String())
+			}
+			return os.Rename(tmp, path)
+		}
+	}
+}
+
+func copyStages(ctx context.Context, root, to string) error {
+	module := filepath.Join(root, "hack", "controlplane", "kwok")
+	download := exec.CommandContext(ctx, "go", "mod", "download", "sigs.k8s.io/kwok")
+	download.Dir = module
+	if out, err := download.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	list := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok")
+	list.Dir = module
+	out, err := list.Output()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return err
+	}
+	for _, file := range kwokStageFiles {
+		data, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(out)), file))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(to, filepath.Base(file)), data, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// goBuild runs go build in the repository.
+func goBuild(ctx context.Context, root string, args ...string) error {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"build"}, args...)...)
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return nil
+}

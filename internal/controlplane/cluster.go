@@ -1,0 +1,238 @@
+package controlplane
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Config says where a cluster's programs and files are.
+type Config struct {
+	// Root is the repository.
+	Root string
+	// Dir is an empty or missing directory for the cluster's files.
+	Dir string
+	// Progress is told what happens, a line each.
+	Progress io.Writer
+}
+
+// Cluster is a running control plane.
+type Cluster struct {
+	// Kubeconfig is the path of an administrator's kubeconfig.
+	Kubeconfig string
+	// Config is the same for clients in this process, without a rate limit.
+	Config *rest.Config
+	// Client is an administrator's client that reads without a cache.
+	Client client.Client
+	// Clientset is the same, typed.
+	Clientset kubernetes.Interface
+	// Logs is the directory of every program's log.
+	Logs string
+
+	cfg       Config
+	layout    *layout
+	processes []*process // in the order of their start
+
+	mu      sync.Mutex
+	stowage *stowageFleet
+}
+
+const (
+	startTimeout = time.Minute     // for one component to become ready
+	stopGrace    = 5 * time.Second // for one component to end
+	pollInterval = 100 * time.Millisecond
+)
+
+// Start brings a control plane up and returns when it is ready for pods. The
+// caller must call Stop; where it can't, the kernel ends the programs.
+func Start(ctx context.Context, cfg Config) (*Cluster, error) {
+	bin, err := Locate(cfg.Root)
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{cfg: cfg, Logs: filepath.Join(cfg.Dir, "logs"), Kubeconfig: filepath.Join(cfg.Dir, "kubeconfig")}
+	if err := c.start(ctx, bin); err != nil {
+		c.Stop()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Cluster) start(ctx context.Context, bin Binaries) error {
+	if err := os.MkdirAll(c.Logs, 0o755); err != nil {
+		return err
+	}
+
+	// 1. Lay out files and ports.
+	l := &layout{
+		etcdData: filepath.Join(c.cfg.Dir, "etcd"), admin: c.Kubeconfig,
+		controllers: filepath.Join(c.cfg.Dir, "controller-manager.kubeconfig"),
+		scheduler:   filepath.Join(c.cfg.Dir, "scheduler.kubeconfig"),
+		kwokConfig:  filepath.Join(c.cfg.Dir, "kwok.yaml"),
+	}
+	c.layout = l
+	var err error
+	if l.pki, err = newPKI(filepath.Join(c.cfg.Dir, "pki")); err != nil {
+		return fmt.Errorf("certificates: %w", err)
+	}
+	ports, err := freePorts(4)
+	if err != nil {
+		return err
+	}
+	l.etcdPort, l.etcdPeerPort, l.apiPort, l.kwokServerPort = ports[0], ports[1], ports[2], ports[3]
+	if err := l.pki.kubeconfig(l.admin, l.apiURL(), "admin", "system:masters"); err != nil {
+		return err
+	}
+	if err := l.pki.kubeconfig(l.controllers, l.apiURL(), "system:kube-controller-manager"); err != nil {
+		return err
+	}
+	if err := l.pki.kubeconfig(l.scheduler, l.apiURL(), "system:kube-scheduler"); err != nil {
+		return err
+	}
+	stages, err := filepath.Glob(filepath.Join(bin.KwokStages, "*.yaml"))
+	if err != nil {
+		return err
+	}
+	stageData := make([][]byte, len(stages))
+	for i, s := range stages {
+		if stageData[i], err = os.ReadFile(s); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile(l.kwokConfig, kwokConfiguration(stageData), 0o644); err != nil {
+		return err
+	}
+
+	// 2. Start etcd and the API server, which waits for etcd by itself.
+	c.say("Starting etcd and kube-apiserver on %s", l.apiURL())
+	if _, err := c.run("etcd", bin.Etcd, l.etcdArgs()); err != nil {
+		return err
+	}
+	api, err := c.run("kube-apiserver", bin.APIServer, l.apiServerArgs())
+	if err != nil {
+		return err
+	}
+	if err := c.connect(); err != nil {
+		return err
+	}
+	if err := c.await(ctx, "kube-apiserver", api, func(ctx context.Context) (bool, error) {
+		_, err := c.Clientset.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+		return err == nil, nil
+	}); err != nil {
+		return err
+	}
+
+	// 3. Start what works against the API server.
+	c.say("Starting kube-controller-manager, kube-scheduler and kwok")
+	controllers, err := c.run("kube-controller-manager", bin.ControllerManager, l.controllerManagerArgs())
+	if err != nil {
+		return err
+	}
+	if _, err := c.run("kube-scheduler", bin.Scheduler, l.schedulerArgs()); err != nil {
+		return err
+	}
+	if _, err := c.run("kwok", bin.Kwok, l.kwokArgs()); err != nil {
+		return err
+	}
+	// Pods need the namespace's service account, which a controller makes.
+	return c.await(ctx, "the default service account", controllers, func(ctx context.Context) (bool, error) {
+		var sa corev1.ServiceAccount
+		err := c.Client.Get(ctx, client.ObjectKey{Namespace: "default", Name: "default"}, &sa)
+		return err == nil, nil
+	})
+}
+
+func (c *Cluster) say(format string, args ...any) {
+	if c.cfg.Progress != nil {
+		fmt.Fprintf(c.cfg.Progress, format+"\n", args...)
+	}
+}
+
+func (c *Cluster) run(name, path string, args []string) (*process, error) {
+	p, err := start(name, c.Logs, path, args)
+	if err != nil {
+		return nil, err
+	}
+	c.processes = append(c.processes, p)
+	return p, nil
+}
+
+// connect makes the clients from the administrator's kubeconfig.
+func (c *Cluster) connect() error {
+	cfg, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	cfg.QPS = -1 // tests and the demo measure the cluster, not their client
+	c.Config = cfg
+	if c.Clientset, err = kubernetes.NewForConfig(cfg); err != nil {
+		return err
+	}
+	c.Client, err = newClient(cfg)
+	return err
+}
+
+// await polls until ready says so, or the program ends, or time is up.
+func (c *Cluster) await(ctx context.Context, what string, p *process, ready wait.ConditionWithContextFunc) error {
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, startTimeout, true, func(ctx context.Context) (bool, error) {
+		if !p.running() {
+			return false, p.failure()
+		}
+		return ready(ctx)
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%s is not ready after %s; the end of %s:\n%s", what, startTimeout, p.log, tail(p.log))
+	}
+	return err
+}
+
+// Healthy reports whether every program of the control plane runs.
+func (c *Cluster) Healthy() error {
+	for _, p := range c.processes {
+		if !p.running() {
+			return p.failure()
+		}
+	}
+	return nil
+}
+
+// Stop ends everything that Start and StartStowage began, in reverse order.
+func (c *Cluster) Stop() {
+	c.StopStowage()
+	// The components hold no state that must be flushed: etcd's data is thrown
+	// away, so the clients can be ended at once and etcd last.
+	for i := len(c.processes) - 1; i >= 0; i-- {
+		c.processes[i].stop(stopGrace)
+	}
+	c.processes = nil
+}
+
+// httpReady reports whether a health endpoint answers 200.
+func httpReady(ctx context.Context, url string) bool {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return false
+	}
+	resp, err := healthClient.Do(req)
+	if err != nil {
+		return false
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}
+
+var healthClient = &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}}}

@@ -1,0 +1,104 @@
+package controlplane
+
+import (
+	"fmt"
+	"strings"
+)
+
+// layout is where a cluster's parts listen and keep their files. The functions
+// below turn it into each program's arguments.
+type layout struct {
+	pki            *pki
+	etcdData       string
+	etcdPort       int
+	etcdPeerPort   int
+	apiPort        int
+	admin          string // kubeconfigs
+	controllers    string
+	scheduler      string
+	kwokConfig     string
+	kwokServerPort int
+}
+
+func (l *layout) etcdURL() string { return "http://" + loopback(l.etcdPort) }
+func (l *layout) apiURL() string  { return "https://" + loopback(l.apiPort) }
+
+func (l *layout) etcdArgs() []string {
+	peer := "http://" + loopback(l.etcdPeerPort)
+	return []string{
+		"--name=local",
+		"--data-dir=" + l.etcdData,
+		"--listen-client-urls=" + l.etcdURL(),
+		"--advertise-client-urls=" + l.etcdURL(),
+		"--listen-peer-urls=" + peer,
+		"--initial-advertise-peer-urls=" + peer,
+		"--initial-cluster=local=" + peer,
+		"--unsafe-no-fsync", // the data does not outlive the processes
+		"--log-level=warn",
+	}
+}
+
+func (l *layout) apiServerArgs() []string {
+	return []string{
+		"--etcd-servers=" + l.etcdURL(),
+		"--bind-address=127.0.0.1",
+		"--advertise-address=127.0.0.1",
+		fmt.Sprintf("--secure-port=%d", l.apiPort),
+		"--endpoint-reconciler-type=none",
+		"--tls-cert-file=" + l.pki.file("apiserver.crt"),
+		"--tls-private-key-file=" + l.pki.file("apiserver.key"),
+		"--client-ca-file=" + l.pki.file("ca.crt"),
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + l.pki.file("service-account.key"),
+		"--service-account-signing-key-file=" + l.pki.file("service-account.key"),
+		"--service-cluster-ip-range=10.0.0.0/16",
+		"--authorization-mode=RBAC",
+		"--profiling=false",
+	}
+}
+
+func (l *layout) controllerManagerArgs() []string {
+	return []string{
+		"--kubeconfig=" + l.controllers,
+		"--service-account-private-key-file=" + l.pki.file("service-account.key"),
+		"--root-ca-file=" + l.pki.file("ca.crt"),
+		"--use-service-account-credentials",
+		"--leader-elect=false",
+		"--secure-port=0",
+		// At the default of 20 requests per second, 500 pods take 25 seconds
+		// whatever the webhook does.
+		"--kube-api-qps=500",
+		"--kube-api-burst=1000",
+	}
+}
+
+func (l *layout) schedulerArgs() []string {
+	return []string{
+		"--kubeconfig=" + l.scheduler,
+		"--leader-elect=false",
+		"--secure-port=0",
+		"--kube-api-qps=500",
+		"--kube-api-burst=1000",
+	}
+}
+
+func (l *layout) kwokArgs() []string {
+	return []string{
+		"--kubeconfig=" + l.admin,
+		"--config=" + l.kwokConfig,
+		"--manage-all-nodes=true",
+		"--cidr=10.128.0.0/9",
+		"--node-ip=127.0.0.1",
+		"--server-address=" + loopback(l.kwokServerPort),
+		"--node-lease-duration-seconds=40",
+	}
+}
+
+// kwokConfiguration joins stage files into one configuration file.
+func kwokConfiguration(stages [][]byte) []byte {
+	parts := make([]string, len(stages))
+	for i, s := range stages {
+		parts[i] = strings.TrimSpace(string(s))
+	}
+	return []byte(strings.Join(parts, "\n---\n") + "\n")
+}

@@ -1,0 +1,315 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+)
+
+// Stowage's own objects, as config/ names them.
+const (
+	StowageNamespace      = "stowage-system"
+	stowageServiceAccount = "stowage"
+)
+
+// StowageOptions say how to run Stowage.
+type StowageOptions struct {
+	// Binary is the path of the stowage program.
+	Binary string
+	// Replicas is how many processes to run; it is at least 1.
+	Replicas int
+	// Args and Env are added to each process's.
+	Args []string
+	Env  []string
+}
+
+// Replica is one Stowage process.
+type Replica struct {
+	// MetricsURL is where the replica serves its metrics.
+	MetricsURL string
+	// HealthURL is where it serves /healthz and /readyz.
+	HealthURL string
+	// WebhookAddr is the host and port of its own webhook server.
+	WebhookAddr string
+	// Log is its log file.
+	Log string
+
+	args    []string
+	env     []string
+	binary  string
+	name    string
+	process *process
+}
+
+// stowageFleet is the replicas and the balancer before them.
+type stowageFleet struct {
+	balancer *balancer
+	replicas []*Replica
+	cancel   context.CancelFunc
+	serial   int // numbers replicas, so that a restarted fleet has its own logs
+}
+
+// StartStowage installs Stowage from config/ and runs its replicas, or, where it
+// runs already, replaces them with the ones that the options ask for. It returns
+// when the API server calls them.
+func (c *Cluster) StartStowage(ctx context.Context, o StowageOptions) error {
+	c.say("Starting Stowage (%d replica(s))", o.Replicas)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	// 1. Permissions first: the replicas have no others.
+	if err := c.ApplyFiles(ctx, c.configFiles("manager/namespace.yaml", "rbac/service_account.yaml", "rbac/role.yaml", "rbac/role_binding.yaml")...); err != nil {
+		return err
+	}
+	kubeconfig, err := c.stowageKubeconfig(ctx)
+	if err != nil {
+		return fmt.Errorf("credentials for Stowage: %w", err)
+	}
+
+	// 2. The replicas, and one address for all of them.
+	fleet := c.stowage
+	if fleet == nil {
+		watchCtx, cancel := context.WithCancel(context.Background())
+		b, err := newBalancer()
+		if err != nil {
+			cancel()
+			return err
+		}
+		go b.watch(watchCtx)
+		fleet = &stowageFleet{balancer: b, cancel: cancel}
+		c.stowage = fleet
+	}
+	old := fleet.replicas
+	fleet.replicas = nil
+	for range o.Replicas {
+		r, err := c.newReplica(fleet.serial, kubeconfig, o)
+		if err != nil {
+			return err
+		}
+		fleet.serial++
+		fleet.replicas = append(fleet.replicas, r)
+		if err := r.start(c.Logs); err != nil {
+			return err
+		}
+	}
+	for _, r := range fleet.replicas {
+		if err := c.awaitReplica(ctx, r); err != nil {
+			return err
+		}
+	}
+	fleet.balancer.setBackends(ctx, fleet.backends())
+	for _, r := range old {
+		r.process.stop(stopGrace)
+	}
+
+	// 3. Only now the registration: a webhook that does not answer yet would let
+	// pods pass unchanged.
+	objects, err := ReadObjects(filepath.Join(c.cfg.Root, "config", "webhook", "manifests.yaml"))
+	if err != nil {
+		return err
+	}
+	for _, obj := range objects {
+		if err := pointAt(obj, fleet.balancer.port()); err != nil {
+			return err
+		}
+	}
+	if err := c.Apply(ctx, objects...); err != nil {
+		return err
+	}
+	return c.awaitWebhook(ctx, fleet.replicas[0])
+}
+
+func (c *Cluster) configFiles(names ...string) []string {
+	out := make([]string, len(names))
+	for i, n := range names {
+		out[i] = filepath.Join(c.cfg.Root, "config", n)
+	}
+	return out
+}
+
+// stowageKubeconfig writes a kubeconfig with a token of Stowage's service account.
+func (c *Cluster) stowageKubeconfig(ctx context.Context) (string, error) {
+	token, err := c.Clientset.CoreV1().ServiceAccounts(StowageNamespace).CreateToken(ctx, stowageServiceAccount,
+		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(30 * 24 * 3600))}}, metav1.CreateOptions{})
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(c.cfg.Dir, "stowage.kubeconfig")
+	return path, c.layout.pki.writeKubeconfig(path, c.layout.apiURL(), &clientcmdapi.AuthInfo{Token: token.Status.Token})
+}
+
+func (c *Cluster) newReplica(serial int, kubeconfig string, o StowageOptions) (*Replica, error) {
+	ports, err := freePorts(3)
+	if err != nil {
+		return nil, err
+	}
+	name := fmt.Sprintf("stowage-%d", serial)
+	return &Replica{
+		WebhookAddr: loopback(ports[0]),
+		MetricsURL:  "http://" + loopback(ports[1]) + "/metrics",
+		HealthURL:   "http://" + loopback(ports[2]),
+		Log:         filepath.Join(c.Logs, name+".log"),
+		binary:      o.Binary,
+		name:        name,
+		env:         o.Env,
+		args: append([]string{
+			"serve",
+			"--kubeconfig=" + kubeconfig,
+			"--namespace=" + StowageNamespace,
+			"--host=127.0.0.1",
+			fmt.Sprintf("--port=%d", ports[0]),
+			"--metrics-bind-address=" + loopback(ports[1]),
+			"--health-probe-bind-address=" + loopback(ports[2]),
+			"--shutdown-delay=0s",              // our balancer does not route to a replica that is ending
+			"--cert-extra-dns-names=localhost", // the registration has a URL here, not a Service
+		}, o.Args...),
+	}, nil
+}
+
+func (r *Replica) start(logs string) (err error) {
+	r.process, err = start(r.name, logs, r.binary, r.args, r.env...)
+	return err
+}
+
+func (f *stowageFleet) backends() []*backend {
+	out := make([]*backend, len(f.replicas))
+	for i, r := range f.replicas {
+		out[i] = &backend{addr: r.WebhookAddr, healthURL: r.HealthURL + "/readyz"}
+	}
+	return out
+}
+
+func (c *Cluster) awaitReplica(ctx context.Context, r *Replica) error {
+	return c.await(ctx, r.name, r.process, func(ctx context.Context) (bool, error) {
+		return httpReady(ctx, r.HealthURL+"/readyz"), nil
+	})
+}
+
+// pointAt makes a webhook registration call a loopback port instead of a Service.
+func pointAt(registration *unstructured.Unstructured, port int) error {
+	hooks, _, err := unstructured.NestedSlice(registration.Object, "webhooks")
+	if err != nil {
+		return err
+	}
+	for i := range hooks {
+		hook := hooks[i].(map[string]any)
+		path, found, err := unstructured.NestedString(hook, "clientConfig", "service", "path")
+		if err != nil || !found {
+			return fmt.Errorf("webhook %v has no clientConfig.service.path", hook["name"])
+		}
+		// By name, because the certificate has no IP address in it.
+		hook["clientConfig"] = map[string]any{"url": fmt.Sprintf("https://localhost:%d%s", port, path)}
+	}
+	return unstructured.SetNestedSlice(registration.Object, hooks, "webhooks")
+}
+
+// awaitWebhook returns when the API server calls Stowage. The sign is a warning
+// that Stowage gives, and nobody else, about a pod with a mode that does not
+// exist; the pod is only tried.
+func (c *Cluster) awaitWebhook(ctx context.Context, r *Replica) error {
+	probe := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-", Namespace: "default", Annotations: map[string]string{stowage.ModeKey: "probe"}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "none"}}},
+	}
+	warned := &warnings{}
+	cfg := *c.Config
+	cfg.WarningHandler = warned
+	trier, err := newClient(&cfg)
+	if err != nil {
+		return err
+	}
+	err = c.await(ctx, "the webhook", r.process, func(ctx context.Context) (bool, error) {
+		err := trier.Create(ctx, probe.DeepCopy(), client.DryRunAll)
+		if err != nil && !apierrors.IsInternalError(err) && !apierrors.IsForbidden(err) {
+			return false, err
+		}
+		return warned.has(stowage.ModeKey), nil
+	})
+	return err
+}
+
+// Replicas returns the running fleet.
+func (c *Cluster) Replicas() []*Replica {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stowage == nil {
+		return nil
+	}
+	return c.stowage.replicas
+}
+
+// Kill ends a replica as a power failure would. It returns when it is gone.
+func (r *Replica) Kill() { r.process.kill() }
+
+// Terminate ends a replica as a kubelet would, and returns its exit error.
+func (r *Replica) Terminate(grace time.Duration) error {
+	r.process.stop(grace)
+	return r.process.err
+}
+
+// Restart starts a replica that has ended, and returns when it is ready.
+func (c *Cluster) Restart(ctx context.Context, r *Replica) error {
+	if r.process.running() {
+		return errors.New("the replica still runs")
+	}
+	if err := r.start(c.Logs); err != nil {
+		return err
+	}
+	return c.awaitReplica(ctx, r)
+}
+
+// StopStowage ends the replicas. The registration stays, as it does when a
+// Deployment is scaled to zero.
+func (c *Cluster) StopStowage() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stowage == nil {
+		return
+	}
+	for _, r := range c.stowage.replicas {
+		if r.process != nil {
+			r.process.stop(stopGrace)
+		}
+	}
+	c.stowage.balancer.close()
+	c.stowage.cancel()
+	c.stowage = nil
+}
+
+// BuildStowage compiles the stowage program of the repository into a file.
+func BuildStowage(ctx context.Context, root, to string, args ...string) error {
+	return goBuild(ctx, root, append(args, "-o", to, "./cmd/stowage")...)
+}
+
+// RepositoryRoot finds the repository that contains the working directory.
+func RepositoryRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if data, err := os.ReadFile(filepath.Join(dir, "go.mod")); err == nil && strings.HasPrefix(string(data), "module github.com/stowage-dev/stowage\n") {
+			return dir, nil
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", errors.New("not inside the stowage repository")
+		}
+		dir = parent
+	}
+}
