@@ -1,0 +1,99 @@
+package podpatch
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Operation is one operation of a JSON patch (RFC 6902).
+type Operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value,omitempty"`
+}
+
+// Patch is a JSON patch. An empty patch changes nothing.
+type Patch []Operation
+
+// JSON returns the patch as the API server takes it.
+func (p Patch) JSON() ([]byte, error) {
+	data, err := json.Marshal(p)
+	if err != nil {
+		return nil, fmt.Errorf("encode the patch: %w", err)
+	}
+	return data, nil
+}
+
+// Diff returns the smallest patch that turns before into after. The two must
+// have the same containers in the same order: Stowage adds and removes none.
+func Diff(before, after *Pod) Patch {
+	var d differ
+	diffMap(&d, "/metadata/labels", before.Metadata.Labels, after.Metadata.Labels)
+	diffMap(&d, "/metadata/annotations", before.Metadata.Annotations, after.Metadata.Annotations)
+	if before.Spec.Resources != nil && after.Spec.Resources == nil {
+		d.add("remove", "/spec/resources", nil)
+	}
+	d.containers("/spec/initContainers/", before.Spec.InitContainers, after.Spec.InitContainers)
+	d.containers("/spec/containers/", before.Spec.Containers, after.Spec.Containers)
+	return d.patch
+}
+
+type differ struct {
+	patch Patch
+}
+
+func (d *differ) add(op, path string, value any) {
+	d.patch = append(d.patch, Operation{Op: op, Path: path, Value: value})
+}
+
+func (d *differ) containers(path string, before, after []Container) {
+	for i := range after {
+		at := path + strconv.Itoa(i) + "/resources"
+		switch b, a := before[i].Resources, after[i].Resources; {
+		case a == nil:
+		case b == nil:
+			d.add("add", at, a)
+		default:
+			diffMap(d, at+"/limits", b.Limits, a.Limits)
+			diffMap(d, at+"/requests", b.Requests, a.Requests)
+		}
+	}
+}
+
+// diffMap patches one map. A map that stays is changed key by key, in sorted
+// order; one that appears or disappears is a single operation.
+func diffMap[M ~map[K]V, K, V ~string](d *differ, path string, before, after M) {
+	switch {
+	case len(after) == 0 && before == nil:
+		return
+	case len(after) == 0 && len(before) > 0:
+		d.add("remove", path, nil)
+		return
+	case before == nil:
+		d.add("add", path, after)
+		return
+	}
+	for _, k := range slices.Sorted(maps.Keys(before)) {
+		if _, ok := after[k]; !ok {
+			d.add("remove", path+"/"+escape(string(k)), nil)
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(after)) {
+		old, ok := before[k]
+		switch {
+		case !ok:
+			d.add("add", path+"/"+escape(string(k)), after[k])
+		case old != after[k]:
+			d.add("replace", path+"/"+escape(string(k)), after[k])
+		}
+	}
+}
+
+var pointerEscaper = strings.NewReplacer("~", "~0", "/", "~1")
+
+// escape makes a key a JSON pointer token (RFC 6901).
+func escape(key string) string { return pointerEscaper.Replace(key) }

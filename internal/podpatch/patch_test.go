@@ -1,0 +1,233 @@
+package podpatch_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	corev1 "k8s.io/api/core/v1"
+	"pgregory.net/rapid"
+
+	"github.com/stowage-dev/stowage/internal/podpatch"
+)
+
+func TestDiff(t *testing.T) {
+	cases := map[string]struct {
+		pod    string
+		change func(*podpatch.Pod)
+		want   string
+	}{
+		"no change is an empty patch": {
+			pod:    `{"metadata":{"annotations":{"a":"1"}},"spec":{"containers":[{"name":"c","resources":{}}]}}`,
+			change: func(*podpatch.Pod) {},
+			want:   `null`,
+		},
+		"an annotation is added to a map that exists": {
+			pod:    `{"metadata":{"annotations":{"theirs":"1"}},"spec":{}}`,
+			change: func(p *podpatch.Pod) { p.SetAnnotation("example.com/ours~", "2") },
+			want:   `[{"op":"add","path":"/metadata/annotations/example.com~1ours~0","value":"2"}]`,
+		},
+		"a missing map is added whole": {
+			pod:    `{"metadata":{},"spec":{}}`,
+			change: func(p *podpatch.Pod) { p.SetAnnotation("b", "2"); p.SetAnnotation("a", "1") },
+			want:   `[{"op":"add","path":"/metadata/annotations","value":{"a":"1","b":"2"}}]`,
+		},
+		"an empty map gets its entries one by one": {
+			pod:    `{"metadata":{"annotations":{}},"spec":{}}`,
+			change: func(p *podpatch.Pod) { p.SetAnnotation("a", "1") },
+			want:   `[{"op":"add","path":"/metadata/annotations/a","value":"1"}]`,
+		},
+		"a changed value is replaced": {
+			pod:    `{"metadata":{"annotations":{"a":"1","b":"1"}},"spec":{}}`,
+			change: func(p *podpatch.Pod) { p.SetAnnotation("a", "2") },
+			want:   `[{"op":"replace","path":"/metadata/annotations/a","value":"2"}]`,
+		},
+		"the last entry's removal removes the map": {
+			pod:    `{"metadata":{"labels":{"a":"1"}},"spec":{}}`,
+			change: func(p *podpatch.Pod) { delete(p.Metadata.Labels, "a") },
+			want:   `[{"op":"remove","path":"/metadata/labels"}]`,
+		},
+		"resources go and come entry by entry": {
+			pod: `{"metadata":{},"spec":{"containers":[{"name":"c","resources":{"limits":{"cpu":"1","memory":"1Gi"},"requests":{"cpu":"1"}}}]}}`,
+			change: func(p *podpatch.Pod) {
+				p.Spec.Containers[0].Resources.Limits = podpatch.ResourceList{"example.com/vm": "1"}
+				p.Spec.Containers[0].Resources.Requests = nil
+			},
+			want: `[{"op":"remove","path":"/spec/containers/0/resources/limits/cpu"},` +
+				`{"op":"remove","path":"/spec/containers/0/resources/limits/memory"},` +
+				`{"op":"add","path":"/spec/containers/0/resources/limits/example.com~1vm","value":"1"},` +
+				`{"op":"remove","path":"/spec/containers/0/resources/requests"}]`,
+		},
+		"a container without a resources object gets one": {
+			pod: `{"metadata":{},"spec":{"initContainers":[{"name":"i"}],"containers":[{"name":"c"}]}}`,
+			change: func(p *podpatch.Pod) {
+				p.Spec.Containers[0].Resources = &podpatch.Resources{Limits: podpatch.ResourceList{"cpu": "1"}}
+			},
+			want: `[{"op":"add","path":"/spec/containers/0/resources","value":{"limits":{"cpu":"1"}}}]`,
+		},
+		"pod-level resources go whole": {
+			pod:    `{"metadata":{},"spec":{"resources":{"limits":{"cpu":"1"}},"containers":[]}}`,
+			change: func(p *podpatch.Pod) { p.Spec.Resources = nil },
+			want:   `[{"op":"remove","path":"/spec/resources"}]`,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			before, err := podpatch.Decode([]byte(tc.pod))
+			if err != nil {
+				t.Fatal(err)
+			}
+			after := before.Clone()
+			tc.change(after)
+			got, err := podpatch.Diff(before, after).JSON()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, string(got)); diff != "" {
+				t.Errorf("patch (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A patch applied to the document that before came from must give the document
+// that after stands for, and leave everything else in it alone.
+func TestDiffAppliesAsWritten(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		before := podpatchGen().Draw(t, "before")
+		after := before.Clone()
+		change(t, after)
+
+		doc := document(t, before)
+		patch, err := podpatch.Diff(before, after).JSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := doc
+		if string(patch) != "null" {
+			p, err := jsonpatch.DecodePatch(patch)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err = p.Apply(doc); err != nil {
+				t.Fatalf("apply %s to %s: %v", patch, doc, err)
+			}
+		}
+		back, err := podpatch.Decode(got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rest := podpatch.Diff(back, after); len(rest) != 0 {
+			t.Fatalf("after the patch %s there is still a difference: %v", patch, rest)
+		}
+		var m map[string]any
+		if err := json.Unmarshal(got, &m); err != nil {
+			t.Fatal(err)
+		}
+		if m["spec"].(map[string]any)["fieldOfTheFuture"] != "stays" {
+			t.Fatalf("an unknown field was lost: %s", got)
+		}
+	})
+}
+
+// document renders a pod with fields that we do not know.
+func document(t *rapid.T, p *podpatch.Pod) []byte {
+	data, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m map[string]any
+	if err := json.Unmarshal(data, &m); err != nil {
+		t.Fatal(err)
+	}
+	m["spec"].(map[string]any)["fieldOfTheFuture"] = "stays"
+	if data, err = json.Marshal(m); err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func podpatchGen() *rapid.Generator[*podpatch.Pod] {
+	return rapid.Custom(func(t *rapid.T) *podpatch.Pod {
+		p := &podpatch.Pod{}
+		p.Metadata.Annotations = stringMap().Draw(t, "annotations")
+		p.Metadata.Labels = stringMap().Draw(t, "labels")
+		for range rapid.IntRange(0, 3).Draw(t, "containers") {
+			p.Spec.Containers = append(p.Spec.Containers, podpatch.Container{Name: "c", Resources: resourcesGen().Draw(t, "resources")})
+		}
+		return p
+	})
+}
+
+func change(t *rapid.T, p *podpatch.Pod) {
+	p.Metadata.Annotations = stringMap().Draw(t, "new annotations")
+	p.Metadata.Labels = stringMap().Draw(t, "new labels")
+	for i := range p.Spec.Containers {
+		if r := resourcesGen().Draw(t, "new resources"); r != nil {
+			p.Spec.Containers[i].Resources = r
+		}
+	}
+}
+
+func stringMap() *rapid.Generator[map[string]string] {
+	return rapid.OneOf(rapid.Just(map[string]string(nil)),
+		rapid.MapOfN(rapid.SampledFrom([]string{"a", "b", "c/d", "e~f", "~1"}), rapid.SampledFrom([]string{"", "1", `"`}), 0, 4))
+}
+
+func resourcesGen() *rapid.Generator[*podpatch.Resources] {
+	list := rapid.Custom(func(t *rapid.T) podpatch.ResourceList {
+		m := rapid.MapOfN(rapid.SampledFrom([]string{"cpu", "memory", "x/y"}), rapid.Int64Range(0, 3), 0, 3).Draw(t, "list")
+		if len(m) == 0 {
+			return nil
+		}
+		out := podpatch.ResourceList{}
+		for k, v := range m {
+			out[corev1.ResourceName(k)] = podpatch.Quantity(fmt.Sprint(v))
+		}
+		return out
+	})
+	return rapid.OneOf(rapid.Just((*podpatch.Resources)(nil)), rapid.Custom(func(t *rapid.T) *podpatch.Resources {
+		return &podpatch.Resources{Requests: list.Draw(t, "requests"), Limits: list.Draw(t, "limits")}
+	}))
+}
+
+func TestQuantityParse(t *testing.T) {
+	for in, want := range map[podpatch.Quantity]string{
+		"1": "1", "500m": "500m", "1Gi": "1Gi", "2E": "2E", "1e3": "1e3", "-1": "-1",
+		"": "", "abc": "", "1e31": "", "1e-31": "", "1e999999999": "", "1e-999999999": "", "0e9999999999999999999": "",
+		podpatch.Quantity(strings.Repeat("9", 65)): "",
+	} {
+		got, err := in.Parse()
+		if (err != nil) != (want == "") || err == nil && got.String() != want {
+			t.Errorf("%q is %s (%v), want %q", in, got.String(), err, want)
+		}
+	}
+}
+
+func TestQuantityDecodes(t *testing.T) {
+	p, err := podpatch.Decode([]byte(`{"spec":{"resources":{"limits":{"a":"1\u006d","b":2,"c":null}}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := podpatch.ResourceList{"a": "1m", "b": "2", "c": ""}
+	if diff := cmp.Diff(want, p.Spec.Resources.Limits); diff != "" {
+		t.Errorf("limits (-want +got):\n%s", diff)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte(`{"metadata":{"name":"a","ownerReferences":[{"controller":true}]},"spec":{"containers":[{"resources":{"limits":{"cpu":"1"}}}]}}`))
+	f.Add([]byte(`{"spec":{"containers":null,"resources":null}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p, err := podpatch.Decode(data)
+		if err != nil {
+			return
+		}
+		if patch := podpatch.Diff(p, p.Clone()); len(patch) != 0 {
+			t.Errorf("a pod differs from its clone: %v", patch)
+		}
+	})
+}

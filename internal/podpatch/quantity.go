@@ -1,0 +1,60 @@
+package podpatch
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Quantity is a resource quantity as it was written. Most quantities that pass
+// through here are only copied or compared with themselves; those that a decision
+// needs are parsed then.
+type Quantity string
+
+// ResourceList is a corev1.ResourceList whose quantities are not parsed yet.
+type ResourceList map[corev1.ResourceName]Quantity
+
+// The longest quantity and the largest power of ten that are parsed. The API's own
+// range ends at 10^18; the time that resource.Quantity takes grows with the power
+// of ten that it is given, up to hours for a text of twelve bytes.
+const (
+	maxQuantityLength = 64
+	maxExponent       = 30
+)
+
+// UnmarshalJSON takes a string, or a number as it stands.
+func (q *Quantity) UnmarshalJSON(data []byte) error {
+	if !bytes.HasPrefix(data, []byte{'"'}) {
+		if string(data) == "null" {
+			data = nil
+		}
+		*q = Quantity(data)
+		return nil
+	}
+	return json.Unmarshal(data, (*string)(q))
+}
+
+// Parse returns the quantity's value. It fails, in bounded time, for what is no
+// quantity and for what is far outside the range of quantities.
+func (q Quantity) Parse() (resource.Quantity, error) {
+	s := string(q)
+	if len(s) > maxQuantityLength {
+		return resource.Quantity{}, fmt.Errorf("quantity %q... is longer than %d characters", s[:16], maxQuantityLength)
+	}
+	// An exponent is an e or E that is followed by a number; E alone is exa.
+	if i := strings.LastIndexAny(s, "eE"); i >= 0 && i+1 < len(s) {
+		if n, err := strconv.Atoi(s[i+1:]); err != nil || n > maxExponent || n < -maxExponent {
+			return resource.Quantity{}, fmt.Errorf("quantity %q has an exponent outside of -%d to %[2]d", s, maxExponent)
+		}
+	}
+	v, err := resource.ParseQuantity(s)
+	if err != nil {
+		return resource.Quantity{}, fmt.Errorf("%q is not a quantity", s)
+	}
+	return v, nil
+}
