@@ -1,0 +1,103 @@
+package peerpod
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+)
+
+// Sizing says how the containers of a pod add up to its VM.
+type Sizing string
+
+const (
+	// SizingSum adds every container and init container. It is the default and
+	// what the predecessor of this feature does.
+	SizingSum Sizing = "Sum"
+	// SizingEffective counts as the scheduler does: the larger of what runs
+	// together and the peak while the pod initializes (KEP-753).
+	SizingEffective Sizing = "Effective"
+)
+
+// Config says which pods are peer pods and how they are counted.
+type Config struct {
+	// RuntimeClasses are the names of the RuntimeClasses whose pods run in a VM
+	// outside the node.
+	RuntimeClasses []string
+	// VMResource is the extended resource of which each peer pod takes one.
+	VMResource string
+	// GPUResources are the resources that count as GPUs: a name, or a prefix
+	// that ends in an asterisk.
+	GPUResources []string
+	// Sizing says how the containers add up.
+	Sizing Sizing
+}
+
+// DefaultConfig is what Stowage uses unless configured otherwise.
+func DefaultConfig() Config {
+	return Config{
+		RuntimeClasses: []string{stowage.DefaultRuntimeClass},
+		VMResource:     stowage.DefaultVMResource,
+		GPUResources:   []string{"nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/*"},
+		Sizing:         SizingSum,
+	}
+}
+
+// Validate reports every invalid setting, joined.
+func (c *Config) Validate() error {
+	var errs []error
+	if len(c.RuntimeClasses) == 0 {
+		errs = append(errs, errors.New("no target RuntimeClass: name at least one, or switch peer pods off"))
+	}
+	for _, name := range c.RuntimeClasses {
+		if msgs := validation.IsDNS1123Subdomain(name); len(msgs) > 0 {
+			errs = append(errs, fmt.Errorf("RuntimeClass %q is not a valid name: %s", name, strings.Join(msgs, "; ")))
+		}
+	}
+	if err := validateExtendedResource(c.VMResource); err != nil {
+		errs = append(errs, fmt.Errorf("VM resource: %w", err))
+	}
+	for _, pattern := range c.GPUResources {
+		name := pattern
+		if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
+			name = prefix + "x" // a prefix is valid if it can begin a valid name
+		}
+		if err := validateExtendedResource(name); err != nil {
+			errs = append(errs, fmt.Errorf("GPU resource %q: %w", pattern, err))
+		}
+	}
+	if c.isGPU(corev1.ResourceName(c.VMResource)) {
+		errs = append(errs, fmt.Errorf("the VM resource %q is also a GPU resource", c.VMResource))
+	}
+	if !slices.Contains([]Sizing{SizingSum, SizingEffective}, c.Sizing) {
+		errs = append(errs, fmt.Errorf("sizing %q: must be %s or %s", c.Sizing, SizingSum, SizingEffective))
+	}
+	return errors.Join(errs...)
+}
+
+func validateExtendedResource(name string) error {
+	if !isExtendedResource(name) {
+		return fmt.Errorf("%q must be an extended resource: a domain outside kubernetes.io, a slash, a name", name)
+	}
+	if msgs := validation.IsQualifiedName(name); len(msgs) > 0 {
+		return fmt.Errorf("%q is not a valid resource name: %s", name, strings.Join(msgs, "; "))
+	}
+	return nil
+}
+
+// isExtendedResource reports whether a resource is one that a device plugin or
+// an administrator made up (API reference, "Extended Resources").
+func isExtendedResource(name string) bool {
+	domain, _, ok := strings.Cut(name, "/")
+	return ok && domain != "" && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io")
+}
+
+// Targets reports whether pods of the RuntimeClass are peer pods.
+func (c *Config) Targets(runtimeClass string) bool {
+	return runtimeClass != "" && slices.Contains(c.RuntimeClasses, runtimeClass)
+}

@@ -1,0 +1,240 @@
+package peerpod
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/podpatch"
+)
+
+// record is the value of the original-resources annotation: what the pod asked
+// for before its entries were removed. It is what makes a second pass possible:
+// a container that is in it has been counted, whatever a LimitRange filled in
+// since; one that is not is new.
+type record struct {
+	// Pod holds the entries of spec.resources, if the pod had any.
+	Pod *podpatch.Resources `json:"pod,omitempty"`
+	// Containers holds the entries of each container and init container. Their
+	// names are unique within a pod.
+	Containers map[string]*podpatch.Resources `json:"containers"`
+	// Kept lists the sizing annotations that somebody else set.
+	Kept []string `json:"kept,omitempty"`
+}
+
+// Convert returns the pod as a peer pod, and what its user should be warned of.
+// It does not modify pod, which must have a container. It fails if an entry that
+// counts is not a quantity, or one that no machine has.
+func (c *Config) Convert(pod *podpatch.Pod) (converted *podpatch.Pod, warnings []string, err error) {
+	out := pod.Clone()
+
+	// 1. Recall what an earlier pass of ours removed.
+	seen, invalid := readRecord(pod)
+	if invalid != nil {
+		warnings = append(warnings, fmt.Sprintf("annotation %s is not ours and was replaced: %v",
+			stowage.OriginalResourcesAnnotation, invalid))
+	}
+
+	// 2. Record each container that is new, with the entries it came with.
+	now := record{Containers: make(map[string]*podpatch.Resources, len(pod.Spec.Containers)+len(pod.Spec.InitContainers))}
+	if seen != nil {
+		now.Pod = seen.Pod
+	} else if pod.Spec.Resources != nil {
+		now.Pod = c.removable(pod.Spec.Resources)
+	}
+	for ctr := range pod.AllContainers() {
+		r, ok := seen.container(ctr.Name)
+		if !ok {
+			r = c.removable(ctr.Resources)
+			warnings = append(warnings, c.lossWarnings("container "+strconv.Quote(ctr.Name), r)...)
+		}
+		now.Containers[ctr.Name] = r
+		if ctr.Resources != nil && len(ctr.Resources.Claims) > 0 {
+			warnings = append(warnings, fmt.Sprintf(
+				"container %q keeps its resources.claims: a device claimed there is attached to the node, not to the peer pod's VM", ctr.Name))
+		}
+	}
+	if seen == nil {
+		warnings = append(warnings, c.lossWarnings("spec.resources", now.Pod)...)
+	}
+
+	// 3. Size the VM, and annotate it where nobody else did.
+	total, err := c.total(pod, now.Pod, now.entriesOf)
+	if err != nil {
+		return nil, nil, err
+	}
+	want := annotationsFor(total.size())
+	var ours map[string]string // what an earlier pass wrote
+	if seen != nil {
+		before, err := c.total(pod, seen.Pod, seen.entriesOf)
+		if err != nil {
+			return nil, nil, err
+		}
+		ours = annotationsFor(before.size())
+	}
+	now.Kept = keptAnnotations(pod.Metadata.Annotations, seen, ours)
+	for key, value := range want {
+		if slices.Contains(now.Kept, key) {
+			continue
+		}
+		if twin, ok := twins[key]; ok && slices.Contains(now.Kept, twin) {
+			value = pod.Metadata.Annotations[twin] // two names of one number must agree
+		}
+		if value == "" {
+			if _, wasOurs := ours[key]; wasOurs {
+				delete(out.Metadata.Annotations, key)
+			}
+			continue
+		}
+		out.SetAnnotation(key, value)
+	}
+	for _, key := range now.Kept {
+		if _, err := strconv.ParseUint(pod.Metadata.Annotations[key], 10, 32); err != nil {
+			warnings = append(warnings, fmt.Sprintf("annotation %s is %q; Kata Containers expects a whole number there", key, pod.Metadata.Annotations[key]))
+		}
+	}
+
+	// 4. Take the entries out and ask for one VM instead.
+	out.Spec.Resources = nil
+	for ctr := range out.AllContainers() {
+		if ctr.Resources != nil {
+			ctr.Resources.Requests, ctr.Resources.Limits = nil, nil
+		}
+	}
+	first := &out.Spec.Containers[0]
+	if first.Resources == nil {
+		first.Resources = &podpatch.Resources{}
+	}
+	first.Resources.Requests = podpatch.ResourceList{corev1.ResourceName(c.VMResource): "1"}
+	first.Resources.Limits = podpatch.ResourceList{corev1.ResourceName(c.VMResource): "1"}
+
+	out.SetAnnotation(stowage.OriginalResourcesAnnotation, now.String())
+	return out, warnings, nil
+}
+
+// twins are the two names of the VM's memory.
+var twins = map[string]string{
+	stowage.DefaultMemoryAnnotation: stowage.DefaultMemAnnotation,
+	stowage.DefaultMemAnnotation:    stowage.DefaultMemoryAnnotation,
+}
+
+// annotationsFor returns every sizing annotation of a size; a value of zero is
+// the empty string, which stands for "not written".
+func annotationsFor(s Size) map[string]string {
+	return map[string]string{
+		stowage.DefaultVCPUsAnnotation:  positive(s.VCPUs),
+		stowage.DefaultMemoryAnnotation: positive(s.MemoryMiB),
+		stowage.DefaultMemAnnotation:    positive(s.MemoryMiB),
+		stowage.DefaultGPUsAnnotation:   positive(s.GPUs),
+	}
+}
+
+func positive(n int64) string {
+	if n <= 0 {
+		return ""
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// keptAnnotations lists, sorted, the sizing annotations that are not ours: those
+// recorded as such before, and those whose value is not what we wrote.
+func keptAnnotations(annotations map[string]string, seen *record, ours map[string]string) []string {
+	var kept []string
+	for _, key := range sizingAnnotations {
+		value, present := annotations[key]
+		if !present {
+			continue
+		}
+		if seen != nil && !slices.Contains(seen.Kept, key) {
+			if value == ours[key] {
+				continue
+			}
+			if twin, ok := twins[key]; ok && value == annotations[twin] && slices.Contains(seen.Kept, twin) {
+				continue
+			}
+		}
+		kept = append(kept, key)
+	}
+	return kept
+}
+
+var sizingAnnotations = slices.Sorted(maps.Keys(annotationsFor(Size{})))
+
+// readRecord returns what an earlier pass recorded, or nil.
+func readRecord(pod *podpatch.Pod) (*record, error) {
+	value, ok := pod.Metadata.Annotations[stowage.OriginalResourcesAnnotation]
+	if !ok {
+		return nil, nil
+	}
+	var r record
+	if err := json.Unmarshal([]byte(value), &r); err != nil {
+		return nil, err
+	}
+	return &r, nil
+}
+
+// String is the record as its annotation holds it. The keys are sorted, so the
+// same record is always the same text.
+func (r *record) String() string {
+	data, err := json.Marshal(r)
+	if err != nil {
+		panic(err) // maps of strings always marshal
+	}
+	return string(data)
+}
+
+// container returns what was recorded of a container.
+func (r *record) container(name string) (*podpatch.Resources, bool) {
+	if r == nil {
+		return nil, false
+	}
+	res, ok := r.Containers[name]
+	return res, ok
+}
+
+// entriesOf returns what was recorded of a container, or nil.
+func (r *record) entriesOf(c *podpatch.Container) *podpatch.Resources { return r.Containers[c.Name] }
+
+// removable returns a copy of the entries that Convert takes out and that count.
+// Our own VM entry is neither.
+func (c *Config) removable(r *podpatch.Resources) *podpatch.Resources {
+	if r == nil {
+		return &podpatch.Resources{}
+	}
+	return &podpatch.Resources{Requests: c.withoutVM(r.Requests), Limits: c.withoutVM(r.Limits)}
+}
+
+func (c *Config) withoutVM(list podpatch.ResourceList) podpatch.ResourceList {
+	if _, ok := list[corev1.ResourceName(c.VMResource)]; !ok {
+		return list
+	}
+	list = maps.Clone(list)
+	delete(list, corev1.ResourceName(c.VMResource))
+	return list
+}
+
+// lossWarnings names the devices that the VM will not have: extended resources
+// that are no GPU.
+func (c *Config) lossWarnings(where string, r *podpatch.Resources) []string {
+	if r == nil {
+		return nil
+	}
+	lost := podpatch.ResourceList{}
+	for _, list := range []podpatch.ResourceList{r.Requests, r.Limits} {
+		for name, q := range list {
+			if isExtendedResource(string(name)) && !c.isGPU(name) {
+				lost[name] = q
+			}
+		}
+	}
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(lost)) {
+		out = append(out, fmt.Sprintf("%s: %s (%s) was removed: a device of the node cannot reach a peer pod's VM", where, name, lost[name]))
+	}
+	return out
+}

@@ -1,0 +1,13 @@
+// Package peerpod turns a pod that runs in a VM outside its node (a peer pod of
+// Kata Containers' remote hypervisor) into one that the stock scheduler accounts
+// for correctly: no cpu, memory or device of the node, one VM of the node's quota.
+//
+// [Config.Convert] is the whole decision. It promises that
+//   - the VM's size is the pod's total as it first reached us, and each container
+//     that was injected since counts once;
+//   - its own output, also as changed by a LimitRange, is a fixed point;
+//   - an annotation that the user set stays.
+//
+// The package reads no cluster state and keeps none: package admission knows
+// about namespaces and writes the answer into the pod.
+package peerpod

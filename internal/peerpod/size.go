@@ -1,0 +1,205 @@
+package peerpod
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/stowage-dev/stowage/internal/podpatch"
+)
+
+// Size is what a peer pod's VM must have.
+type Size struct {
+	VCPUs     int64 // whole virtual CPUs, rounded up
+	MemoryMiB int64 // whole mebibytes, rounded up
+	GPUs      int64 // whole devices of any vendor
+}
+
+// mebibyte is the unit in which Kata Containers reads a VM's memory, in bytes.
+const mebibyte = 1 << 20
+
+// amounts are what one container, or a whole pod, asks for, before rounding.
+// The values saturate at their type's maximum: a hostile quantity must not wrap
+// around to a small VM.
+type amounts struct {
+	nanoCPU    saturating
+	memory     saturating // bytes
+	gpus       saturating
+	cpuIsSet   bool
+	memIsSet   bool
+	gpusAreSet bool
+}
+
+// saturating is a sum that stops at math.MaxInt64 instead of overflowing.
+type saturating int64
+
+func (s saturating) plus(o saturating) saturating {
+	if s > math.MaxInt64-o {
+		return math.MaxInt64
+	}
+	return s + o
+}
+
+func (a amounts) plus(b amounts) amounts {
+	a.nanoCPU = a.nanoCPU.plus(b.nanoCPU)
+	a.memory = a.memory.plus(b.memory)
+	a.gpus = a.gpus.plus(b.gpus)
+	return a
+}
+
+func (a amounts) max(b amounts) amounts {
+	a.nanoCPU = max(a.nanoCPU, b.nanoCPU)
+	a.memory = max(a.memory, b.memory)
+	a.gpus = max(a.gpus, b.gpus)
+	return a
+}
+
+// overriddenBy takes what b sets in place of what a has.
+func (a amounts) overriddenBy(b amounts) amounts {
+	if b.cpuIsSet {
+		a.nanoCPU = b.nanoCPU
+	}
+	if b.memIsSet {
+		a.memory = b.memory
+	}
+	if b.gpusAreSet {
+		a.gpus = b.gpus
+	}
+	return a
+}
+
+func (a amounts) size() Size {
+	return Size{
+		VCPUs:     ceilDiv(int64(a.nanoCPU), 1e9),
+		MemoryMiB: ceilDiv(int64(a.memory), mebibyte),
+		GPUs:      int64(a.gpus),
+	}
+}
+
+func ceilDiv(n, d int64) int64 {
+	q := n / d
+	if n%d > 0 {
+		q++
+	}
+	return q
+}
+
+// amountsOf sums one set of resource entries: each resource counts its limit, or
+// its request where it sets no limit.
+func (c *Config) amountsOf(r *podpatch.Resources) (amounts, error) {
+	var a amounts
+	if r == nil {
+		return a, nil
+	}
+	if err := c.add(&a, r.Limits, nil); err != nil {
+		return a, fmt.Errorf("limits: %w", err)
+	}
+	if err := c.add(&a, r.Requests, r.Limits); err != nil {
+		return a, fmt.Errorf("requests: %w", err)
+	}
+	return a, nil
+}
+
+// add adds the entries of list to a, without those that are also in except.
+func (c *Config) add(a *amounts, list, except podpatch.ResourceList) error {
+	for name, q := range list {
+		if _, ok := except[name]; ok {
+			continue
+		}
+		var err error
+		switch {
+		case name == corev1.ResourceCPU:
+			a.nanoCPU, err = valueAt(q, resource.Nano)
+			a.cpuIsSet = true
+		case name == corev1.ResourceMemory:
+			a.memory, err = valueAt(q, 0)
+			a.memIsSet = true
+		case c.isGPU(name):
+			var gpus saturating
+			gpus, err = valueAt(q, 0)
+			a.gpus = a.gpus.plus(gpus)
+			a.gpusAreSet = true
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// valueAt returns a quantity in units of 10^scale, rounded up. Negative
+// quantities, which the API server refuses later, count as nothing.
+func valueAt(q podpatch.Quantity, scale resource.Scale) (saturating, error) {
+	v, err := q.Parse()
+	if err != nil {
+		return 0, err
+	}
+	if v.Sign() <= 0 {
+		return 0, nil
+	}
+	// ScaledValue cannot represent a quantity beyond an int64 and returns a
+	// wrapped number; compare first.
+	if v.Cmp(*resource.NewScaledQuantity(math.MaxInt64, scale)) >= 0 {
+		return math.MaxInt64, nil
+	}
+	return saturating(v.ScaledValue(scale)), nil
+}
+
+// isGPU reports whether a resource is one of the configured GPUs.
+func (c *Config) isGPU(name corev1.ResourceName) bool {
+	for _, pattern := range c.GPUResources {
+		if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
+			if strings.HasPrefix(string(name), prefix) {
+				return true
+			}
+		} else if string(name) == pattern {
+			return true
+		}
+	}
+	return false
+}
+
+// total returns what a pod asks for. The entries come from entriesOf, which
+// returns nil for a container that does not count.
+func (c *Config) total(pod *podpatch.Pod, podLevel *podpatch.Resources, entriesOf func(*podpatch.Container) *podpatch.Resources) (amounts, error) {
+	// Sum is sidecars + plain + containers. The scheduler's rule (KEP-753) needs
+	// the peak: sidecars start in the order of the init containers and keep
+	// running, so an init container runs beside the sidecars before it, and the
+	// containers beside all of them.
+	var sidecars, plain, containers, peak amounts
+	for i := range pod.Spec.InitContainers {
+		ic := &pod.Spec.InitContainers[i]
+		a, err := c.amountsOf(entriesOf(ic))
+		if err != nil {
+			return amounts{}, fmt.Errorf("init container %q: %w", ic.Name, err)
+		}
+		if ic.IsSidecar() {
+			sidecars = sidecars.plus(a)
+			peak = peak.max(sidecars)
+		} else {
+			plain = plain.plus(a)
+			peak = peak.max(sidecars.plus(a))
+		}
+	}
+	for i := range pod.Spec.Containers {
+		a, err := c.amountsOf(entriesOf(&pod.Spec.Containers[i]))
+		if err != nil {
+			return amounts{}, fmt.Errorf("container %q: %w", pod.Spec.Containers[i].Name, err)
+		}
+		containers = containers.plus(a)
+	}
+	whole, err := c.amountsOf(podLevel)
+	if err != nil {
+		return amounts{}, fmt.Errorf("spec.resources: %w", err)
+	}
+	sum := sidecars.plus(containers)
+	if c.Sizing == SizingEffective {
+		sum = sum.max(peak)
+	} else {
+		sum = sum.plus(plain)
+	}
+	return sum.overriddenBy(whole), nil
+}
