@@ -1,0 +1,525 @@
+package admission
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	"pgregory.net/rapid"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/testkit"
+)
+
+// reviewOf wraps a pod in a review; edit, if not nil, may change it.
+func reviewOf(tb testing.TB, pod *corev1.Pod, edit func(*admissionv1.AdmissionReview)) []byte {
+	tb.Helper()
+	raw, err := json.Marshal(pod)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	review := &admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
+		Request: &admissionv1.AdmissionRequest{
+			UID: "u-1", Kind: podKind, Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"},
+			Namespace: pod.Namespace, Operation: admissionv1.Create, Object: runtime.RawExtension{Raw: raw},
+		},
+	}
+	if edit != nil {
+		edit(review)
+	}
+	body, err := json.Marshal(review)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return body
+}
+
+func post(h http.Handler, body []byte) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodPost, "/mutate-v1-pod?timeout=5s", bytes.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// decodeAnswer reads a review that must be well-formed and allowed.
+func decodeAnswer(tb testing.TB, w *httptest.ResponseRecorder) *admissionv1.AdmissionReview {
+	tb.Helper()
+	if w.Code != http.StatusOK {
+		tb.Fatalf("status %d: %s", w.Code, w.Body)
+	}
+	var review admissionv1.AdmissionReview
+	d := json.NewDecoder(w.Body)
+	d.DisallowUnknownFields()
+	if err := d.Decode(&review); err != nil {
+		tb.Fatal(err)
+	}
+	if review.Response == nil || !review.Response.Allowed {
+		tb.Fatalf("not allowed: %+v", review.Response)
+	}
+	if (len(review.Response.Patch) > 0) != (review.Response.PatchType != nil) {
+		tb.Fatalf("patch and patch type do not agree: %+v", review.Response)
+	}
+	return &review
+}
+
+func peerPod() *corev1.Pod {
+	return testkit.Pod("web").RuntimeClass(stowage.DefaultRuntimeClass).Container("c", "cpu=1,memory=1Gi", "cpu=1,memory=2Gi").Obj()
+}
+
+func TestHandlerRefusesWhatIsNoReview(t *testing.T) {
+	good := reviewOf(t, peerPod(), nil)
+	cases := map[string]struct {
+		method, contentType string
+		body                []byte
+		status              int
+		text                string
+	}{
+		"another method":           {method: http.MethodGet, contentType: "application/json", status: http.StatusMethodNotAllowed, text: "POST"},
+		"no content type":          {body: good, status: http.StatusUnsupportedMediaType, text: "application/json"},
+		"YAML":                     {contentType: "application/yaml", body: good, status: http.StatusUnsupportedMediaType, text: "application/yaml"},
+		"an empty body":            {contentType: "application/json", status: http.StatusBadRequest, text: "empty"},
+		"no JSON":                  {contentType: "application/json", body: []byte("{"), status: http.StatusBadRequest, text: "decode"},
+		"JSON of another kind":     {contentType: "application/json", body: []byte(`[]`), status: http.StatusBadRequest, text: "decode"},
+		"two documents":            {contentType: "application/json", body: append(append([]byte{}, good...), good...), status: http.StatusBadRequest, text: "decode"},
+		"no review":                {contentType: "application/json", body: []byte(`{"apiVersion":"v1","kind":"Pod"}`), status: http.StatusBadRequest, text: `kind "Pod"`},
+		"a review of the future":   {contentType: "application/json", body: []byte(`{"apiVersion":"admission.k8s.io/v9","kind":"AdmissionReview"}`), status: http.StatusBadRequest, text: "admission.k8s.io/v1"},
+		"a review with no request": {contentType: "application/json", body: []byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`), status: http.StatusBadRequest, text: "no request"},
+		"a body over the limit":    {contentType: "application/json", body: bytes.Repeat([]byte(" "), MaxBodyBytes+1), status: http.StatusRequestEntityTooLarge, text: "7340032"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if tc.method == "" {
+				tc.method = http.MethodPost
+			}
+			r := httptest.NewRequest(tc.method, "/mutate", bytes.NewReader(tc.body))
+			if tc.contentType != "" {
+				r.Header.Set("Content-Type", tc.contentType)
+			}
+			w := httptest.NewRecorder()
+			newTestHandler(t, &cluster.Static{}).ServeHTTP(w, r)
+			if w.Code != tc.status || !strings.Contains(w.Body.String(), tc.text) {
+				t.Errorf("got %d %q, want %d with %q", w.Code, w.Body, tc.status, tc.text)
+			}
+		})
+	}
+}
+
+func TestHandlerAllows(t *testing.T) {
+	cases := map[string]struct {
+		pod     *corev1.Pod // a peer pod if nil
+		edit    func(*admissionv1.AdmissionReview)
+		patched bool
+		warning string // a part of the only warning; "" is no warning
+	}{
+		"a peer pod":               {patched: true},
+		"a peer pod, as a dry run": {patched: true, edit: func(r *admissionv1.AdmissionReview) { yes := true; r.Request.DryRun = &yes }},
+		"a pod of no interest":     {pod: testkit.Pod("p").Container("c", "cpu=1", "").Obj()},
+		"an update":                {edit: func(r *admissionv1.AdmissionReview) { r.Request.Operation = admissionv1.Update }},
+		"a deletion": {edit: func(r *admissionv1.AdmissionReview) {
+			r.Request.Operation = admissionv1.Delete
+			r.Request.Object.Raw = nil
+		}},
+		"a subresource": {edit: func(r *admissionv1.AdmissionReview) { r.Request.SubResource = "ephemeralcontainers" }},
+		"another kind": {
+			edit: func(r *admissionv1.AdmissionReview) {
+				r.Request.Kind = metav1.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}
+				r.Request.Object.Raw = []byte(`{"spec":{"containers":"none"}}`)
+			},
+			warning: `called for a "Deployment"`,
+		},
+		"no object": {
+			edit:    func(r *admissionv1.AdmissionReview) { r.Request.Object.Raw = nil },
+			warning: "has no object",
+		},
+		"an object that is no pod": {
+			edit:    func(r *admissionv1.AdmissionReview) { r.Request.Object.Raw = []byte(`{"spec":{"containers":"none"}}`) },
+			warning: "the pod was left as it is: ",
+		},
+		"a quantity that no machine has": {
+			edit: func(r *admissionv1.AdmissionReview) {
+				r.Request.Object.Raw = bytes.ReplaceAll(r.Request.Object.Raw, []byte(`"2Gi"`), []byte(`"1e999999999"`))
+			},
+			warning: `peer-pods failed and was left out: container "c": limits: memory: quantity "1e999999999"`,
+		},
+		"a peer pod without containers": {pod: testkit.Pod("p").RuntimeClass(stowage.DefaultRuntimeClass).Obj()},
+		"a peer pod in a namespace of the system": {
+			pod: testkit.Pod("p").Namespace("kube-system").RuntimeClass(stowage.DefaultRuntimeClass).Container("c", "cpu=1", "").Obj(),
+		},
+	}
+	for name, tc := range cases {
+		for _, version := range []string{"admission.k8s.io/v1", "admission.k8s.io/v1beta1"} {
+			t.Run(name+"/"+version, func(t *testing.T) {
+				if tc.pod == nil {
+					tc.pod = peerPod()
+				}
+				body := reviewOf(t, tc.pod, func(r *admissionv1.AdmissionReview) {
+					r.APIVersion = version
+					if tc.edit != nil {
+						tc.edit(r)
+					}
+				})
+				got := decodeAnswer(t, post(newTestHandler(t, &cluster.Static{}), body))
+				if got.APIVersion != version || got.Kind != "AdmissionReview" || got.Response.UID != "u-1" {
+					t.Errorf("answered with %s %s %s", got.APIVersion, got.Kind, got.Response.UID)
+				}
+				if patched := len(got.Response.Patch) > 0; patched != tc.patched {
+					t.Errorf("patched is %t: %s", patched, got.Response.Patch)
+				}
+				switch w := got.Response.Warnings; {
+				case tc.warning == "" && len(w) > 0, tc.warning != "" && (len(w) != 1 || !strings.Contains(w[0], tc.warning)):
+					t.Errorf("warnings are %q, want one with %q", w, tc.warning)
+				}
+			})
+		}
+	}
+}
+
+func TestContentTypeWithParameters(t *testing.T) {
+	r := httptest.NewRequest(http.MethodPost, "/mutate", bytes.NewReader(reviewOf(t, peerPod(), nil)))
+	r.Header.Set("Content-Type", "application/json; charset=utf-8")
+	w := httptest.NewRecorder()
+	newTestHandler(t, &cluster.Static{}).ServeHTTP(w, r)
+	if got := decodeAnswer(t, w); len(got.Response.Patch) == 0 {
+		t.Error("the pod was not patched")
+	}
+}
+
+func TestModes(t *testing.T) {
+	namespace := func(value string) *cluster.Static {
+		return &cluster.Static{NamespaceList: []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{stowage.ModeKey: value}}}}}
+	}
+	const audit, wrong = "stowage (audit): peer-pods would make this pod a peer pod (1 vCPU, 2048 MiB)", "must be Enforce, Audit or Off"
+	cases := map[string]struct {
+		cluster *cluster.Static
+		pod     func(*corev1.Pod)
+		outcome Outcome // "" is not asked
+		warning string
+	}{
+		"nothing said":                    {cluster: &cluster.Static{}, outcome: OutcomeApplied},
+		"audit, on the namespace":         {cluster: namespace("Audit"), outcome: OutcomeAudited, warning: audit},
+		"off, on the namespace":           {cluster: namespace("Off")},
+		"off, in another case":            {cluster: namespace("off")},
+		"no mode, on the namespace":       {cluster: namespace("Maybe"), outcome: OutcomeApplied, warning: wrong},
+		"off, by the pod's annotation":    {cluster: &cluster.Static{}, pod: func(p *corev1.Pod) { p.Annotations = map[string]string{stowage.ModeKey: "Off"} }},
+		"audit, by the pod's label":       {cluster: namespace("Off"), pod: func(p *corev1.Pod) { p.Labels = map[string]string{stowage.ModeKey: "Audit"} }, outcome: OutcomeAudited, warning: audit},
+		"the pod overrules its namespace": {cluster: namespace("Off"), pod: func(p *corev1.Pod) { p.Annotations = map[string]string{stowage.ModeKey: "Enforce"} }, outcome: OutcomeApplied},
+		"annotation before label": {cluster: &cluster.Static{}, pod: func(p *corev1.Pod) {
+			p.Annotations = map[string]string{stowage.ModeKey: "Off"}
+			p.Labels = map[string]string{stowage.ModeKey: "Audit"}
+		}},
+		"no mode on the pod: the ns holds": {cluster: namespace("Off"), pod: func(p *corev1.Pod) { p.Labels = map[string]string{stowage.ModeKey: "x"} }, warning: wrong},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			pod := peerPod()
+			if tc.pod != nil {
+				tc.pod(pod)
+			}
+			h := newTestHandler(t, tc.cluster)
+			got := decodeAnswer(t, post(h, reviewOf(t, pod, nil)))
+			if patched := len(got.Response.Patch) > 0; patched != (tc.outcome == OutcomeApplied) {
+				t.Errorf("patched is %t", patched)
+			}
+			if tc.outcome != "" {
+				if n := testutil.ToFloat64(h.Metrics.admissions.WithLabelValues("peer-pods", string(tc.outcome))); n != 1 {
+					t.Errorf("outcome %s was counted %v times", tc.outcome, n)
+				}
+			} else if n := testutil.CollectAndCount(h.Metrics.admissions); n != 0 {
+				t.Errorf("%d outcomes were counted of a pod that is off", n)
+			}
+			if w := got.Response.Warnings; len(w) > 1 || (len(w) == 1) != (tc.warning != "") || len(w) == 1 && !strings.Contains(w[0], tc.warning) {
+				t.Errorf("warnings are %q, want %q", w, tc.warning)
+			}
+		})
+	}
+}
+
+// featureFunc is a feature for tests.
+type featureFunc func(context.Context, Request) (Decision, error)
+
+func (featureFunc) Name() string { return "faulty" }
+func (f featureFunc) Decide(ctx context.Context, r Request) (Decision, error) {
+	return f(ctx, r)
+}
+
+// brokenCluster cannot be read.
+type brokenCluster struct{ cluster.Static }
+
+func (*brokenCluster) Namespace(context.Context, string) (*corev1.Namespace, error) {
+	return nil, errors.New("read namespace: timed out")
+}
+
+func TestFailOpen(t *testing.T) {
+	withOwner := func() *corev1.Pod {
+		return testkit.Pod("web-1").Owner("web").RuntimeClass(stowage.DefaultRuntimeClass).Container("c", "cpu=1", "").Obj()
+	}
+	cases := map[string]struct {
+		faulty  featureFunc
+		cluster cluster.Reader
+		outcome [2]string
+		warning string
+		patched bool // by the feature that works
+	}{
+		"a feature fails": {
+			faulty:  func(context.Context, Request) (Decision, error) { return Decision{}, errors.New("no luck") },
+			outcome: [2]string{"faulty", "error"}, warning: "faulty failed and was left out: no luck", patched: true,
+		},
+		"a feature panics": {
+			faulty: func(_ context.Context, r Request) (Decision, error) {
+				var p *int
+				return Decision{}, fmt.Errorf("%d", *p)
+			},
+			outcome: [2]string{"faulty", "panic"}, warning: "internal error (panic): runtime error", patched: true,
+		},
+		"the namespace cannot be read": {
+			cluster: &brokenCluster{},
+			outcome: [2]string{"mode", "error"}, warning: "left as it is: read namespace: timed out",
+		},
+	}
+	for name, tc := range cases {
+		for _, dryRun := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/dryRun=%t", name, dryRun), func(t *testing.T) {
+				static := tc.cluster
+				if static == nil {
+					static = &cluster.Static{}
+				}
+				h := newTestHandler(t, static)
+				if tc.faulty != nil {
+					h.Pipeline.Features = append([]Feature{tc.faulty}, h.Pipeline.Features...)
+				}
+				recorder := events.NewFakeRecorder(10)
+				h.Events = recorder
+				body := reviewOf(t, withOwner(), func(r *admissionv1.AdmissionReview) { r.Request.DryRun = &dryRun })
+				got := decodeAnswer(t, post(h, body))
+				if w := got.Response.Warnings; len(w) != 1 || !strings.Contains(w[0], tc.warning) {
+					t.Errorf("warnings are %q, want one with %q", w, tc.warning)
+				}
+				if patched := len(got.Response.Patch) > 0; patched != tc.patched {
+					t.Errorf("patched is %t", patched)
+				}
+				if n := testutil.ToFloat64(h.Metrics.admissions.WithLabelValues(tc.outcome[0], tc.outcome[1])); n != 1 {
+					t.Errorf("%v was counted %v times", tc.outcome, n)
+				}
+				select {
+				case e := <-recorder.Events:
+					if dryRun || !strings.Contains(e, ReasonFailedOpen) {
+						t.Errorf("event %q (dry run: %t)", e, dryRun)
+					}
+				default:
+					if !dryRun {
+						t.Error("no event")
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestLongWarningIsCut(t *testing.T) {
+	f := featureFunc(func(context.Context, Request) (Decision, error) {
+		return Decision{}, errors.New(strings.Repeat("ä", 300))
+	})
+	got := decodeAnswer(t, post(newTestHandler(t, &cluster.Static{}, f), reviewOf(t, peerPod(), nil)))
+	if w := got.Response.Warnings[0]; len(w) > maxWarning || !strings.HasSuffix(w, "ä...") {
+		t.Errorf("a warning of %d bytes: %s", len(w), w)
+	}
+}
+
+func TestPeerPodRefusals(t *testing.T) {
+	hard := func(list string, scopes ...corev1.ResourceQuotaScope) []corev1.ResourceQuota {
+		return []corev1.ResourceQuota{{
+			ObjectMeta: metav1.ObjectMeta{Name: "q", Namespace: "default"},
+			Spec:       corev1.ResourceQuotaSpec{Hard: testkit.ResourceList(list), Scopes: scopes},
+		}}
+	}
+	limit := func(item corev1.LimitRangeItem) []corev1.LimitRange {
+		return []corev1.LimitRange{{ObjectMeta: metav1.ObjectMeta{Name: "l", Namespace: "default"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{item}}}}
+	}
+	cases := map[string]struct {
+		cluster cluster.Static
+		warning string
+		events  int
+	}{
+		"defaults only":              {cluster: cluster.Static{LimitRangeList: limit(corev1.LimitRangeItem{Type: "Container", Default: testkit.ResourceList("cpu=1")})}},
+		"a container minimum":        {cluster: cluster.Static{LimitRangeList: limit(corev1.LimitRangeItem{Type: "Container", Min: testkit.ResourceList("memory=1,cpu=1")})}, warning: `LimitRange "l" sets min.cpu (Container), min.memory (Container)`, events: 1},
+		"a pod maximum":              {cluster: cluster.Static{LimitRangeList: limit(corev1.LimitRangeItem{Type: "Pod", Max: testkit.ResourceList("cpu=1")})}, warning: "max.cpu (Pod)", events: 1},
+		"a ratio":                    {cluster: cluster.Static{LimitRangeList: limit(corev1.LimitRangeItem{Type: "Container", MaxLimitRequestRatio: testkit.ResourceList("cpu=2")})}, warning: "maxLimitRequestRatio.cpu", events: 1},
+		"a bound on volumes":         {cluster: cluster.Static{LimitRangeList: limit(corev1.LimitRangeItem{Type: "PersistentVolumeClaim", Max: testkit.ResourceList("storage=1")})}},
+		"a bound on VMs":             {cluster: cluster.Static{LimitRangeList: limit(corev1.LimitRangeItem{Type: "Container", Max: testkit.ResourceList(stowage.DefaultVMResource + "=1")})}},
+		"a quota on cpu and memory":  {cluster: cluster.Static{ResourceQuotaList: hard("requests.cpu=1,limits.memory=1")}, warning: `ResourceQuota "q" counts requests.cpu, limits.memory and may refuse this pod`},
+		"a quota on VMs":             {cluster: cluster.Static{ResourceQuotaList: hard("requests.kata.peerpods.io/vm=1,pods=3")}},
+		"a quota on best effort":     {cluster: cluster.Static{ResourceQuotaList: hard("pods=1", corev1.ResourceQuotaScopeBestEffort)}},
+		"a quota on the others only": {cluster: cluster.Static{ResourceQuotaList: hard("cpu=1", corev1.ResourceQuotaScopeNotBestEffort)}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			h := newTestHandler(t, &tc.cluster)
+			recorder := events.NewFakeRecorder(10)
+			h.Events = recorder
+			got := decodeAnswer(t, post(h, reviewOf(t, peerPod(), nil)))
+			if w := got.Response.Warnings; len(w) > 1 || (len(w) == 1) != (tc.warning != "") || len(w) == 1 && !strings.Contains(w[0], tc.warning) {
+				t.Errorf("warnings are %q, want %q", w, tc.warning)
+			}
+			if n := len(recorder.Events); n != tc.events {
+				t.Errorf("%d events, want %d", n, tc.events)
+			}
+		})
+	}
+}
+
+// The pipeline applied to its own output changes nothing, whatever the pod.
+func TestPipelineIsIdempotent(t *testing.T) {
+	h := newTestHandler(t, &cluster.Static{})
+	rapid.Check(t, func(rt *rapid.T) {
+		b := testkit.Pod("p").RuntimeClass(rapid.SampledFrom([]string{stowage.DefaultRuntimeClass, "runc"}).Draw(rt, "class"))
+		entries := rapid.SampledFrom([]string{"", "cpu=1", "memory=1Gi", "cpu=100m,nvidia.com/gpu=1", "vendor.example/nic=1,hugepages-2Mi=2Mi", stowage.DefaultVMResource + "=2"})
+		for i := range rapid.IntRange(0, 2).Draw(rt, "init containers") {
+			if rapid.Bool().Draw(rt, "sidecar") {
+				b.Sidecar(fmt.Sprintf("s%d", i), entries.Draw(rt, "requests"), entries.Draw(rt, "limits"))
+			} else {
+				b.InitContainer(fmt.Sprintf("i%d", i), entries.Draw(rt, "requests"), entries.Draw(rt, "limits"))
+			}
+		}
+		for i := range rapid.IntRange(1, 3).Draw(rt, "containers") {
+			b.Container(fmt.Sprintf("c%d", i), entries.Draw(rt, "requests"), entries.Draw(rt, "limits"))
+		}
+		if rapid.Bool().Draw(rt, "pod-level") {
+			b.PodResources(entries.Draw(rt, "requests"), entries.Draw(rt, "limits"))
+		}
+		for _, key := range []string{stowage.DefaultVCPUsAnnotation, stowage.DefaultMemAnnotation, stowage.OriginalResourcesAnnotation} {
+			if rapid.IntRange(0, 3).Draw(rt, key) == 0 {
+				b.Annotation(key, rapid.SampledFrom([]string{"", "2", "x", `{"containers":{"c0":{"limits":{"cpu":"4"}}}}`}).Draw(rt, key+" value"))
+			}
+		}
+		pod := b.Obj()
+		raw, err := json.Marshal(pod)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		for pass := 1; ; pass++ {
+			body := reviewOf(t, pod, func(r *admissionv1.AdmissionReview) { r.Request.Object.Raw = raw })
+			patch := decodeAnswer(t, post(h, body)).Response.Patch
+			if len(patch) == 0 {
+				return
+			}
+			if pass == 2 {
+				rt.Fatalf("a second pass over\n%s\nchanges\n%s", raw, patch)
+			}
+			decoded, err := jsonpatch.DecodePatch(patch)
+			if err != nil {
+				rt.Fatal(err)
+			}
+			if raw, err = decoded.Apply(raw); err != nil {
+				rt.Fatalf("apply %s: %v", patch, err)
+			}
+		}
+	})
+}
+
+// The same pod gets the same bytes.
+func TestAnswerIsDeterministic(t *testing.T) {
+	pod := testkit.Pod("p").RuntimeClass(stowage.DefaultRuntimeClass).
+		Container("a", "cpu=1,memory=1Gi,vendor.example/x=1,vendor.example/y=1", "cpu=1,memory=2Gi,vendor.example/x=1,vendor.example/y=1").
+		Container("b", "cpu=1,memory=1Gi", "").InitContainer("i", "", "cpu=1,memory=1Gi").Obj()
+	h := newTestHandler(t, &cluster.Static{})
+	want := post(h, reviewOf(t, pod, nil)).Body.String()
+	for range 20 {
+		if diff := cmp.Diff(want, post(h, reviewOf(t, pod, nil)).Body.String()); diff != "" {
+			t.Fatalf("another answer (-first +later):\n%s", diff)
+		}
+	}
+}
+
+// A patch touches nothing that it does not have to.
+func TestPatchIsSmall(t *testing.T) {
+	got := decodeAnswer(t, post(newTestHandler(t, &cluster.Static{}), reviewOf(t, peerPod(), nil)))
+	var ops []struct{ Op, Path string }
+	if err := json.Unmarshal(got.Response.Patch, &ops); err != nil {
+		t.Fatal(err)
+	}
+	var paths []string
+	for _, op := range ops {
+		paths = append(paths, op.Op+" "+op.Path)
+	}
+	want := []string{
+		"add /metadata/annotations",
+		"remove /spec/containers/0/resources/limits/cpu",
+		"remove /spec/containers/0/resources/limits/memory",
+		"add /spec/containers/0/resources/limits/kata.peerpods.io~1vm",
+		"remove /spec/containers/0/resources/requests/cpu",
+		"remove /spec/containers/0/resources/requests/memory",
+		"add /spec/containers/0/resources/requests/kata.peerpods.io~1vm",
+	}
+	if diff := cmp.Diff(want, paths); diff != "" {
+		t.Errorf("operations (-want +got):\n%s", diff)
+	}
+}
+
+func TestBudget(t *testing.T) {
+	for query, want := range map[string]time.Duration{
+		"":               5 * time.Second,
+		"?timeout=10s":   9800 * time.Millisecond,
+		"?timeout=100ms": 5 * time.Second,
+		"?timeout=-1s":   5 * time.Second,
+		"?timeout=99h":   5 * time.Second,
+		"?timeout=soon":  5 * time.Second,
+	} {
+		if got := budget(httptest.NewRequest(http.MethodPost, "/mutate"+query, nil)); got != want {
+			t.Errorf("%q gives %s, want %s", query, got, want)
+		}
+	}
+}
+
+func TestMetricsRegisterOnce(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	if _, err := NewMetrics(reg); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewMetrics(reg); err == nil {
+		t.Error("the metrics were registered twice")
+	}
+}
+
+// FuzzHandler sends bodies that no API server would: nothing may panic, and every
+// answer is either an HTTP error or a review that allows.
+func FuzzHandler(f *testing.F) {
+	f.Add(reviewOf(f, peerPod(), nil))
+	f.Add(benchReview(f, false, true))
+	f.Add([]byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"","kind":{"version":"v1","kind":"Pod"},"operation":"CREATE","object":{"spec":{"runtimeClassName":"kata-remote","containers":[{}]}}}}`))
+	f.Add([]byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"object":[]}}`))
+	h := newTestHandler(f, &cluster.Static{})
+	f.Fuzz(func(t *testing.T, body []byte) {
+		w := post(h, body)
+		if w.Code != http.StatusOK {
+			if w.Code != http.StatusBadRequest {
+				t.Fatalf("status %d", w.Code)
+			}
+			return
+		}
+		got := decodeAnswer(t, w)
+		if p := got.Response.Patch; len(p) > 0 {
+			if _, err := jsonpatch.DecodePatch(p); err != nil {
+				t.Errorf("the patch is no patch: %v", err)
+			}
+		}
+	})
+}

@@ -1,0 +1,159 @@
+// Package cluster is what admission decisions read of the cluster.
+//
+// [Cache] answers from informers that keep only the fields in use, so a decision
+// lists nothing and, in the common case, sends no request. [Static] answers from
+// a set of manifests, for decisions made offline. Neither ever writes.
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Reader is the read side of a decision. The objects it returns are shared and
+// must not be changed; they hold only the fields that their method names.
+type Reader interface {
+	// Namespace returns a namespace with its labels and annotations, or nil if
+	// there is none of that name.
+	Namespace(ctx context.Context, name string) (*corev1.Namespace, error)
+	// LimitRanges returns the namespace's LimitRanges with their limits.
+	LimitRanges(ctx context.Context, namespace string) ([]corev1.LimitRange, error)
+	// ResourceQuotas returns the namespace's ResourceQuotas with their specs.
+	ResourceQuotas(ctx context.Context, namespace string) ([]corev1.ResourceQuota, error)
+}
+
+// missTimeout bounds the live read after a miss. A namespace can be younger than
+// our watch of it; the API server has it in memory, and a pod waits meanwhile.
+const missTimeout = 500 * time.Millisecond
+
+// Cache reads from a controller-runtime cache that was made with [CacheOptions].
+type Cache struct {
+	Cached client.Reader
+	Live   client.Reader // asked for a namespace that Cached does not know
+}
+
+var _ Reader = &Cache{}
+
+// +kubebuilder:rbac:groups="",resources=namespaces;limitranges;resourcequotas,verbs=get;list;watch
+
+// CacheOptions keeps only the fields that [Reader] promises.
+func CacheOptions() cache.Options {
+	shared := true // callers promise not to change what they are given
+	return cache.Options{
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Namespace{}: {UnsafeDisableDeepCopy: &shared, Transform: func(obj any) (any, error) {
+				ns := obj.(*corev1.Namespace)
+				return &corev1.Namespace{ObjectMeta: identity(ns.ObjectMeta, true)}, nil
+			}},
+			&corev1.LimitRange{}: {UnsafeDisableDeepCopy: &shared, Transform: func(obj any) (any, error) {
+				lr := obj.(*corev1.LimitRange)
+				return &corev1.LimitRange{ObjectMeta: identity(lr.ObjectMeta, false), Spec: lr.Spec}, nil
+			}},
+			&corev1.ResourceQuota{}: {UnsafeDisableDeepCopy: &shared, Transform: func(obj any) (any, error) {
+				q := obj.(*corev1.ResourceQuota)
+				return &corev1.ResourceQuota{ObjectMeta: identity(q.ObjectMeta, false), Spec: q.Spec}, nil
+			}},
+		},
+	}
+}
+
+func identity(m metav1.ObjectMeta, withLabels bool) metav1.ObjectMeta {
+	kept := metav1.ObjectMeta{Name: m.Name, Namespace: m.Namespace, UID: m.UID, ResourceVersion: m.ResourceVersion}
+	if withLabels {
+		kept.Labels, kept.Annotations = m.Labels, m.Annotations
+	}
+	return kept
+}
+
+// StartInformers asks the cache for every informer that decisions use, so that
+// they have synced before the first request.
+func StartInformers(ctx context.Context, c cache.Cache) error {
+	for obj := range CacheOptions().ByObject {
+		if _, err := c.GetInformer(ctx, obj, cache.BlockUntilSynced(false)); err != nil {
+			return fmt.Errorf("watch %T: %w", obj, err)
+		}
+	}
+	return nil
+}
+
+// Namespace implements [Reader].
+func (c *Cache) Namespace(ctx context.Context, name string) (*corev1.Namespace, error) {
+	var ns corev1.Namespace
+	err := c.Cached.Get(ctx, client.ObjectKey{Name: name}, &ns)
+	if apierrors.IsNotFound(err) {
+		ctx, cancel := context.WithTimeout(ctx, missTimeout)
+		defer cancel()
+		err = c.Live.Get(ctx, client.ObjectKey{Name: name}, &ns)
+	}
+	if err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("read namespace %q: %w", name, err)
+	}
+	return &ns, nil
+}
+
+// LimitRanges implements [Reader].
+func (c *Cache) LimitRanges(ctx context.Context, namespace string) ([]corev1.LimitRange, error) {
+	var list corev1.LimitRangeList
+	if err := c.Cached.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("read the LimitRanges of namespace %q: %w", namespace, err)
+	}
+	return list.Items, nil
+}
+
+// ResourceQuotas implements [Reader].
+func (c *Cache) ResourceQuotas(ctx context.Context, namespace string) ([]corev1.ResourceQuota, error) {
+	var list corev1.ResourceQuotaList
+	if err := c.Cached.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("read the ResourceQuotas of namespace %q: %w", namespace, err)
+	}
+	return list.Items, nil
+}
+
+// Static reads from fixed lists.
+type Static struct {
+	NamespaceList     []corev1.Namespace
+	LimitRangeList    []corev1.LimitRange
+	ResourceQuotaList []corev1.ResourceQuota
+}
+
+var _ Reader = &Static{}
+
+// Namespace implements [Reader].
+func (s *Static) Namespace(_ context.Context, name string) (*corev1.Namespace, error) {
+	for i := range s.NamespaceList {
+		if s.NamespaceList[i].Name == name {
+			return &s.NamespaceList[i], nil
+		}
+	}
+	return nil, nil
+}
+
+// LimitRanges implements [Reader].
+func (s *Static) LimitRanges(_ context.Context, namespace string) ([]corev1.LimitRange, error) {
+	return inNamespace(s.LimitRangeList, namespace, func(o *corev1.LimitRange) string { return o.Namespace }), nil
+}
+
+// ResourceQuotas implements [Reader].
+func (s *Static) ResourceQuotas(_ context.Context, namespace string) ([]corev1.ResourceQuota, error) {
+	return inNamespace(s.ResourceQuotaList, namespace, func(o *corev1.ResourceQuota) string { return o.Namespace }), nil
+}
+
+func inNamespace[T any](list []T, namespace string, of func(*T) string) []T {
+	var out []T
+	for i := range list {
+		if of(&list[i]) == namespace {
+			out = append(out, list[i])
+		}
+	}
+	return out
+}
