@@ -1,0 +1,199 @@
+package preview
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+
+	"github.com/stowage-dev/stowage/internal/admission"
+	"github.com/stowage-dev/stowage/internal/podpatch"
+)
+
+// Admitted is one pod as it would be created.
+type Admitted struct {
+	Workload *Workload
+	Pod      *corev1.Pod
+	// Result is what the pipeline decided about the pod when it first saw it.
+	Result admission.Result
+}
+
+// Admit makes the pods of every workload and takes each through admission. With
+// replicas at least 0, that many pods are made of each workload that has a replica
+// count. The warnings are about the inputs and about single workloads.
+func Admit(ctx context.Context, in *Inputs, pipeline *admission.Pipeline, replicas int32) (pods []Admitted, warnings []string, err error) {
+	warned := map[string]bool{}
+	warn := func(w *Workload, text string) {
+		if text = w.String() + ": " + text; !warned[text] {
+			warned[text] = true
+			warnings = append(warnings, text)
+		}
+	}
+	for i := range in.Workloads {
+		w := &in.Workloads[i]
+		n := w.replicas
+		if replicas >= 0 {
+			n = replicas
+		}
+		made := w.pods(n, in.Nodes)
+		if w.Kind == "DaemonSet" && len(made) == 0 {
+			warn(w, "the input has no node that it may run on, so it has no pods")
+		}
+		class, found := in.runtimeClass(w.template.Spec.RuntimeClassName)
+		if !found {
+			warn(w, fmt.Sprintf("RuntimeClass %q is not in the input; its overhead and scheduling are left out", *w.template.Spec.RuntimeClassName))
+		}
+		for _, pod := range made {
+			a := Admitted{Workload: w}
+			if err := applyRuntimeClass(pod, class); err != nil {
+				return nil, nil, fmt.Errorf("%s: %w", w, err)
+			}
+			if a.Pod, a.Result, err = in.admit(ctx, pod, pipeline); err != nil {
+				return nil, nil, fmt.Errorf("%s: %w", w, err)
+			}
+			for _, text := range a.Result.Warnings {
+				warn(w, text)
+			}
+			pods = append(pods, a)
+		}
+	}
+	return pods, warnings, nil
+}
+
+// admit passes a pod through defaulting, LimitRanges and the pipeline, and, where
+// the pipeline changed it, once more, as the API server does with
+// reinvocationPolicy IfNeeded.
+func (in *Inputs) admit(ctx context.Context, pod *corev1.Pod, pipeline *admission.Pipeline) (*corev1.Pod, admission.Result, error) {
+	var first admission.Result
+	for pass := range 2 {
+		in.applyLimitRanges(pod)
+		data, err := json.Marshal(pod)
+		if err != nil {
+			return nil, first, err
+		}
+		view, err := podpatch.Decode(data)
+		if err != nil {
+			return nil, first, err
+		}
+		res := pipeline.Run(ctx, admission.Request{Namespace: pod.Namespace, Pod: view, DryRun: true})
+		if pass == 0 {
+			first = res
+		}
+		if len(res.Patch) == 0 {
+			break
+		}
+		if pod, err = patched(data, res.Patch); err != nil {
+			return nil, first, err
+		}
+	}
+	return pod, first, nil
+}
+
+// patched applies a patch with the library that the API server applies it with.
+func patched(data []byte, patch podpatch.Patch) (*corev1.Pod, error) {
+	raw, err := patch.JSON()
+	if err != nil {
+		return nil, err
+	}
+	decoded, err := jsonpatch.DecodePatch(raw)
+	if err != nil {
+		return nil, err
+	}
+	out, err := decoded.Apply(data)
+	if err != nil {
+		return nil, fmt.Errorf("apply the patch: %w", err)
+	}
+	pod := &corev1.Pod{}
+	if err := json.Unmarshal(out, pod); err != nil {
+		return nil, err
+	}
+	return pod, nil
+}
+
+// runtimeClass finds the class of a name. Without a name there is none to find.
+func (in *Inputs) runtimeClass(name *string) (*nodev1.RuntimeClass, bool) {
+	if name == nil {
+		return nil, true
+	}
+	for i := range in.RuntimeClasses {
+		if in.RuntimeClasses[i].Name == *name {
+			return &in.RuntimeClasses[i], true
+		}
+	}
+	return nil, false
+}
+
+// applyRuntimeClass does what the API server's RuntimeClass admission does: it
+// sets the pod's overhead and adds the class's node selector and tolerations.
+func applyRuntimeClass(pod *corev1.Pod, class *nodev1.RuntimeClass) error {
+	if class == nil {
+		return nil
+	}
+	if class.Overhead != nil {
+		pod.Spec.Overhead = maps.Clone(class.Overhead.PodFixed)
+	}
+	if class.Scheduling == nil {
+		return nil
+	}
+	for key, value := range class.Scheduling.NodeSelector {
+		if have, ok := pod.Spec.NodeSelector[key]; ok && have != value {
+			return fmt.Errorf("spec.nodeSelector[%s] is %q, but RuntimeClass %q demands %q", key, have, class.Name, value)
+		}
+		if pod.Spec.NodeSelector == nil {
+			pod.Spec.NodeSelector = map[string]string{}
+		}
+		pod.Spec.NodeSelector[key] = value
+	}
+	for _, t := range class.Scheduling.Tolerations {
+		pod.Spec.Tolerations = appendMissing(pod.Spec.Tolerations, t)
+	}
+	return nil
+}
+
+// applyLimitRanges fills in a namespace's default requests and limits, as the API
+// server's defaulting and LimitRanger admission do: a limit without a request is
+// the request, then each LimitRange's defaults apply where there is nothing.
+func (in *Inputs) applyLimitRanges(pod *corev1.Pod) {
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			r := &list[i].Resources
+			r.Requests = withDefaults(r.Requests, r.Limits)
+			for j := range in.Cluster.LimitRangeList {
+				lr := &in.Cluster.LimitRangeList[j]
+				if lr.Namespace != pod.Namespace {
+					continue
+				}
+				for _, item := range lr.Spec.Limits {
+					if item.Type != corev1.LimitTypeContainer {
+						continue
+					}
+					// The API server defaults the LimitRange itself: a
+					// missing default is the max, a missing default
+					// request is the default, or else the min.
+					limits := withDefaults(maps.Clone(item.Default), item.Max)
+					requests := withDefaults(withDefaults(maps.Clone(item.DefaultRequest), limits), item.Min)
+					r.Limits = withDefaults(r.Limits, limits)
+					r.Requests = withDefaults(r.Requests, requests)
+				}
+			}
+		}
+	}
+}
+
+// withDefaults returns list with the entries of defaults that it lacks.
+func withDefaults(list, defaults corev1.ResourceList) corev1.ResourceList {
+	for name, q := range defaults {
+		if _, ok := list[name]; ok {
+			continue
+		}
+		if list == nil {
+			list = corev1.ResourceList{}
+		}
+		list[name] = q
+	}
+	return list
+}

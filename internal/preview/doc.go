@@ -1,0 +1,12 @@
+// Package preview makes Stowage's decisions offline: over manifests instead of a
+// cluster.
+//
+//	files ─▶ Load ─▶ Inputs ─▶ Pods (as the controllers would make them)
+//	      ─▶ Admit (the API server's own defaults, then the server's Pipeline)
+//	      ─▶ Print
+//
+// The decisions are those of package admission, by the same code. What surrounds
+// them in a cluster is imitated as far as decisions depend on it: the names,
+// labels and owners that controllers give pods; LimitRange defaults, RuntimeClass
+// overhead and scheduling; reinvocation. Nothing is asked of a cluster.
+package preview

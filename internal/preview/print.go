@@ -1,0 +1,147 @@
+package preview
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/admission"
+)
+
+// Formats are the output formats of [Print].
+var Formats = []string{"table", "yaml", "json"}
+
+// Print writes the pods: as a table with a row for each workload, or, where its
+// pods differ, for each kind of pod; or as one v1 List of Pods.
+func Print(out io.Writer, format string, pods []Admitted, vmResource string) error {
+	if format == "table" {
+		return printTable(out, pods, vmResource)
+	}
+	list := struct {
+		APIVersion string        `json:"apiVersion"`
+		Kind       string        `json:"kind"`
+		Items      []*corev1.Pod `json:"items"`
+	}{"v1", "List", make([]*corev1.Pod, len(pods))}
+	for i := range pods {
+		list.Items[i] = pods[i].Pod
+	}
+	data, err := json.MarshalIndent(list, "", "  ")
+	if err != nil {
+		return err
+	}
+	if format == "yaml" {
+		if data, err = yaml.JSONToYAML(data); err != nil {
+			return err
+		}
+		_, err = out.Write(data)
+		return err
+	}
+	_, err = fmt.Fprintln(out, string(data))
+	return err
+}
+
+// row is a line of the table: pods of one workload that were decided alike.
+type row struct {
+	workload, decision  string
+	vcpus, memory, gpus string
+	vms                 int64 // of each pod
+	pods                int
+}
+
+func printTable(out io.Writer, pods []Admitted, vmResource string) error {
+	var rows []row
+	changed, vms := 0, int64(0)
+	for i := range pods {
+		r := rowOf(&pods[i], vmResource)
+		if len(pods[i].Result.Patch) > 0 {
+			changed++
+		}
+		vms += r.vms
+		if n := len(rows); n > 0 && rows[n-1].sameAs(r) {
+			rows[n-1].pods++
+			continue
+		}
+		r.pods = 1
+		rows = append(rows, r)
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "WORKLOAD\tPODS\tDECISION\tVCPUS\tMEMORY\tGPUS\tVMS")
+	for _, r := range rows {
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\n", r.workload, r.pods, r.decision, r.vcpus, r.memory, r.gpus, dashIfZero(r.vms))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "\n%s, %d changed; they take %d %s. VCPUS, MEMORY, GPUS and VMS are of each pod.\n", count(len(pods), "pod"), changed, vms, vmResource)
+	return err
+}
+
+func (r row) sameAs(o row) bool {
+	r.pods = o.pods
+	return r == o
+}
+
+func rowOf(a *Admitted, vmResource string) row {
+	r := row{workload: a.Workload.String(), decision: decision(&a.Result), vcpus: "-", memory: "-", gpus: "-"}
+	for _, c := range a.Pod.Spec.Containers {
+		q := c.Resources.Limits[corev1.ResourceName(vmResource)]
+		r.vms += q.Value()
+	}
+	if r.vms == 0 {
+		return r
+	}
+	show := func(field *string, key, unit string) {
+		if v, ok := a.Pod.Annotations[key]; ok {
+			*field = v + unit
+		}
+	}
+	show(&r.vcpus, stowage.DefaultVCPUsAnnotation, "")
+	show(&r.memory, stowage.DefaultMemoryAnnotation, " MiB")
+	show(&r.gpus, stowage.DefaultGPUsAnnotation, "")
+	return r
+}
+
+// decision says in a word or two what was decided about a pod.
+func decision(res *admission.Result) string {
+	if res.LeftAlone != "" {
+		return "left alone: " + res.LeftAlone
+	}
+	var parts []string
+	for _, f := range res.Features {
+		switch f.Outcome {
+		case admission.OutcomeApplied:
+			parts = append(parts, f.Feature)
+		case admission.OutcomeAudited:
+			parts = append(parts, f.Feature+" (audit only)")
+		case admission.OutcomeError, admission.OutcomePanic:
+			parts = append(parts, f.Feature+" failed")
+		}
+	}
+	if len(parts) == 0 {
+		return "unchanged"
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
+}
+
+func dashIfZero(n int64) string {
+	if n == 0 {
+		return "-"
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
