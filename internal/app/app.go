@@ -1,0 +1,112 @@
+// Package app is Stowage's command line: it parses and checks settings, wires the
+// parts together and turns errors into exit statuses.
+//
+//	0  fine
+//	1  the command failed, or its input is wrong
+//	2  the command was called in a wrong way
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+// Streams are what a command reads and writes, and its environment.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+	// LookupEnv reads an environment variable, as os.LookupEnv does.
+	LookupEnv func(name string) (value string, ok bool)
+}
+
+// System returns the process's own streams and environment.
+func System() Streams {
+	return Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, LookupEnv: os.LookupEnv}
+}
+
+// usageError marks an error in how a command was called.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// Main runs a command line and returns its exit status.
+func Main(ctx context.Context, args []string, s Streams) int {
+	root := NewCommand(s)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintf(s.Err, "Error: %v\n", err)
+	if usage := (usageError{}); errors.As(err, &usage) {
+		fmt.Fprintln(s.Err, "Run the command with --help for its usage.")
+		return 2
+	}
+	return 1
+}
+
+// NewCommand returns the root command.
+func NewCommand(s Streams) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "stowage",
+		Short: "Where a pod goes, how big it is, what it really consumes",
+		Long: `Stowage is a Kubernetes admission system. For each new pod it decides what the
+pod really consumes: pods that run in VMs outside their node (peer pods) are
+sized and accounted so that the stock scheduler gets it right.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usageError{fmt.Errorf("unknown command %q", args[0])}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetIn(s.In)
+	root.SetOut(s.Out)
+	root.SetErr(s.Err)
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.AddCommand(newServeCommand(s), newPreviewCommand(s), newVersionCommand())
+	return root
+}
+
+// noArgs refuses arguments as a usage error.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if err := cobra.NoArgs(cmd, args); err != nil {
+		return usageError{err}
+	}
+	return nil
+}
+
+// Version is set by the release build. Otherwise the module's version is told.
+var Version string
+
+func newVersionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), version())
+			return err
+		},
+	}
+}
+
+func version() string {
+	if Version != "" {
+		return Version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}

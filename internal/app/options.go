@@ -1,0 +1,240 @@
+package app
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/stowage-dev/stowage/internal/peerpod"
+)
+
+// Options are the settings of `stowage serve`.
+type Options struct {
+	Kubeconfig string
+	Namespace  string
+
+	Host            string
+	Port            int
+	CertDir         string
+	CertDNSNames    []string
+	EnableHTTP2     bool
+	TLSMinVersion   string
+	TLSCipherSuites []string
+	MetricsAddress  string
+	HealthAddress   string
+	ShutdownDelay   time.Duration
+	DrainTimeout    time.Duration
+
+	LogLevel  string
+	LogFormat string
+
+	PeerPods PeerPodOptions
+}
+
+// PeerPodOptions are the settings of the peer-pod feature, which `stowage preview`
+// has too.
+type PeerPodOptions struct {
+	Enabled bool
+	Config  peerpod.Config
+}
+
+// DefaultOptions returns the settings that hold unless others are given.
+func DefaultOptions() Options {
+	return Options{
+		Namespace:      "stowage-system",
+		Port:           9443,
+		TLSMinVersion:  "VersionTLS12",
+		MetricsAddress: ":8080",
+		HealthAddress:  ":8081",
+		ShutdownDelay:  5 * time.Second,
+		DrainTimeout:   20 * time.Second,
+		LogLevel:       "INFO",
+		LogFormat:      "json",
+		PeerPods:       PeerPodOptions{Enabled: true, Config: peerpod.DefaultConfig()},
+	}
+}
+
+// envAnnotation is the flag annotation that holds a flag's environment variable.
+const envAnnotation = "stowage-env"
+
+// addFlag notes a flag's environment variable, for help, documentation and
+// parsing alike. None may be of the form STOWAGE_PORT or STOWAGE_SERVICE_*:
+// Kubernetes sets those in the pods beside a Service called stowage.
+func addFlag(fs *pflag.FlagSet, name, env string) {
+	f := fs.Lookup(name)
+	f.Usage += " [$" + env + "]"
+	if err := fs.SetAnnotation(name, envAnnotation, []string{env}); err != nil {
+		panic(err) // the flag was looked up above
+	}
+}
+
+// AddFlags adds a flag for every setting.
+func (o *Options) AddFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "Path of a kubeconfig; empty uses the pod's service account, or else the usual kubeconfig")
+	addFlag(fs, "kubeconfig", "KUBECONFIG")
+	fs.StringVar(&o.Namespace, "namespace", o.Namespace, "Namespace that Stowage runs in; its pods are never touched")
+	addFlag(fs, "namespace", "POD_NAMESPACE")
+
+	fs.StringVar(&o.Host, "host", o.Host, "Address that the webhook listens on; empty is every address")
+	addFlag(fs, "host", "STOWAGE_WEBHOOK_HOST")
+	fs.IntVar(&o.Port, "port", o.Port, "Port that the webhook listens on")
+	addFlag(fs, "port", "STOWAGE_WEBHOOK_PORT")
+	fs.StringVar(&o.CertDir, "cert-dir", o.CertDir, "Directory of tls.crt and tls.key, read again when they change; empty lets Stowage make and renew its own certificate")
+	addFlag(fs, "cert-dir", "STOWAGE_CERT_DIR")
+	fs.StringSliceVar(&o.CertDNSNames, "cert-extra-dns-names", o.CertDNSNames, "Further names in the certificate that Stowage makes, beside those of its Service")
+	addFlag(fs, "cert-extra-dns-names", "STOWAGE_CERT_EXTRA_DNS_NAMES")
+	fs.BoolVar(&o.EnableHTTP2, "enable-http2", o.EnableHTTP2, "Serve HTTP/2 too; off, so that one connection does not bind an API server to one replica")
+	addFlag(fs, "enable-http2", "STOWAGE_ENABLE_HTTP2")
+	fs.StringVar(&o.TLSMinVersion, "tls-min-version", o.TLSMinVersion, "Lowest TLS version: VersionTLS12 or VersionTLS13")
+	addFlag(fs, "tls-min-version", "TLS_MIN_VERSION")
+	fs.StringSliceVar(&o.TLSCipherSuites, "tls-cipher-suites", o.TLSCipherSuites, "TLS 1.2 cipher suites, by their names in Go's crypto/tls; empty uses Go's choice")
+	addFlag(fs, "tls-cipher-suites", "TLS_CIPHER_SUITES")
+	fs.StringVar(&o.MetricsAddress, "metrics-bind-address", o.MetricsAddress, "Address of /metrics; 0 switches it off")
+	addFlag(fs, "metrics-bind-address", "STOWAGE_METRICS_BIND_ADDRESS")
+	fs.StringVar(&o.HealthAddress, "health-probe-bind-address", o.HealthAddress, "Address of /healthz and /readyz")
+	addFlag(fs, "health-probe-bind-address", "STOWAGE_HEALTH_PROBE_BIND_ADDRESS")
+	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay", o.ShutdownDelay, "Time between not being ready and refusing connections, for load balancers to notice")
+	addFlag(fs, "shutdown-delay", "STOWAGE_SHUTDOWN_DELAY")
+	fs.DurationVar(&o.DrainTimeout, "drain-timeout", o.DrainTimeout, "Time that requests in flight have to end at a shutdown")
+	addFlag(fs, "drain-timeout", "STOWAGE_DRAIN_TIMEOUT")
+
+	fs.StringVar(&o.LogLevel, "log-level", o.LogLevel, "ERROR, WARN, INFO, DEBUG or TRACE; empty is WARN")
+	addFlag(fs, "log-level", "LOG_LEVEL")
+	fs.StringVar(&o.LogFormat, "log-format", o.LogFormat, "json or text")
+	addFlag(fs, "log-format", "LOG_FORMAT")
+
+	o.PeerPods.AddFlags(fs)
+}
+
+// AddFlags adds a flag for every setting of the feature.
+func (o *PeerPodOptions) AddFlags(fs *pflag.FlagSet) {
+	fs.BoolVar(&o.Enabled, "peer-pods", o.Enabled, "Convert pods of the target RuntimeClasses to peer pods")
+	addFlag(fs, "peer-pods", "STOWAGE_PEER_PODS")
+	fs.StringSliceVar(&o.Config.RuntimeClasses, "target-runtimeclass", o.Config.RuntimeClasses, "RuntimeClasses whose pods run in a VM outside the node, comma-separated")
+	addFlag(fs, "target-runtimeclass", "TARGET_RUNTIMECLASS")
+	fs.StringVar(&o.Config.VMResource, "pod-vm-extended-resource", o.Config.VMResource, "Extended resource of which each peer pod takes one")
+	addFlag(fs, "pod-vm-extended-resource", "POD_VM_EXTENDED_RESOURCE")
+	fs.StringSliceVar(&o.Config.GPUResources, "peerpods-gpu-resources", o.Config.GPUResources, "Resources that count as GPUs, comma-separated; an asterisk at the end stands for any rest")
+	addFlag(fs, "peerpods-gpu-resources", "PEERPODS_GPU_RESOURCES")
+	fs.StringVar((*string)(&o.Config.Sizing), "peerpods-sizing", string(o.Config.Sizing), "How a pod's containers add up: Sum, or Effective (as the scheduler counts them)")
+	addFlag(fs, "peerpods-sizing", "PEERPODS_SIZING")
+}
+
+// applyEnv gives every flag that was not set on the command line the value of its
+// environment variable, and reports every value that does not parse. An empty
+// variable counts as unset, except for the log level, where it has a meaning.
+func applyEnv(fs *pflag.FlagSet, lookup func(string) (string, bool)) error {
+	var errs []error
+	fs.VisitAll(func(f *pflag.Flag) {
+		env := f.Annotations[envAnnotation]
+		if len(env) == 0 || f.Changed {
+			return
+		}
+		value, ok := lookup(env[0])
+		if !ok || value == "" && f.Name != "log-level" {
+			return
+		}
+		if err := fs.Set(f.Name, value); err != nil {
+			errs = append(errs, fmt.Errorf("$%s: %w", env[0], err))
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// Validate reports every invalid setting, joined.
+func (o *Options) Validate() error {
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	check(len(validation.IsDNS1123Label(o.Namespace)) == 0, "--namespace is %q; it must be a namespace's name", o.Namespace)
+	check(o.Port > 0 && o.Port < 1<<16, "--port is %d; it must be between 1 and 65535", o.Port)
+	for _, name := range o.CertDNSNames {
+		check(len(validation.IsDNS1123Subdomain(name)) == 0, "--cert-extra-dns-names has %q; it must be a DNS name", name)
+	}
+	for _, a := range []struct{ flag, value string }{{"metrics-bind-address", o.MetricsAddress}, {"health-probe-bind-address", o.HealthAddress}} {
+		if a.flag == "metrics-bind-address" && a.value == "0" {
+			continue
+		}
+		_, _, err := net.SplitHostPort(a.value)
+		check(err == nil, "--%s is %q; it must be host:port or :port", a.flag, a.value)
+	}
+	check(o.ShutdownDelay >= 0, "--shutdown-delay is %s; it must not be negative", o.ShutdownDelay)
+	check(o.DrainTimeout > 0, "--drain-timeout is %s; it must be positive", o.DrainTimeout)
+	if _, err := parseTLSVersion(o.TLSMinVersion); err != nil {
+		errs = append(errs, fmt.Errorf("--tls-min-version: %w", err))
+	}
+	if _, err := parseCipherSuites(o.TLSCipherSuites); err != nil {
+		errs = append(errs, fmt.Errorf("--tls-cipher-suites: %w", err))
+	}
+	if _, err := parseLogLevel(o.LogLevel); err != nil {
+		errs = append(errs, fmt.Errorf("--log-level: %w", err))
+	}
+	check(slices.Contains([]string{"json", "text"}, o.LogFormat), "--log-format is %q; it must be json or text", o.LogFormat)
+	errs = append(errs, o.PeerPods.Validate())
+	return errors.Join(errs...)
+}
+
+// Validate reports every invalid setting, joined.
+func (o *PeerPodOptions) Validate() error {
+	if !o.Enabled {
+		return nil
+	}
+	for _, list := range []*[]string{&o.Config.RuntimeClasses, &o.Config.GPUResources} {
+		*list = trimmed(*list)
+	}
+	if err := o.Config.Validate(); err != nil {
+		return fmt.Errorf("peer pods: %w", err)
+	}
+	return nil
+}
+
+// trimmed removes the spaces around list items, and empty items.
+func trimmed(list []string) []string {
+	var out []string
+	for _, s := range list {
+		if s = strings.TrimSpace(s); s != "" {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func parseTLSVersion(s string) (uint16, error) {
+	switch s {
+	case "VersionTLS12", "TLS1.2", "1.2":
+		return tls.VersionTLS12, nil
+	case "VersionTLS13", "TLS1.3", "1.3":
+		return tls.VersionTLS13, nil
+	case "VersionTLS10", "VersionTLS11", "TLS1.0", "TLS1.1", "1.0", "1.1":
+		return 0, fmt.Errorf("%q is not secure any more; use VersionTLS12 or VersionTLS13", s)
+	}
+	return 0, fmt.Errorf("%q must be VersionTLS12 or VersionTLS13", s)
+}
+
+func parseCipherSuites(names []string) ([]uint16, error) {
+	var ids []uint16
+	var errs []error
+	for _, name := range trimmed(names) {
+		i := slices.IndexFunc(tls.CipherSuites(), func(c *tls.CipherSuite) bool { return c.Name == name })
+		if i >= 0 {
+			ids = append(ids, tls.CipherSuites()[i].ID)
+			continue
+		}
+		if slices.ContainsFunc(tls.InsecureCipherSuites(), func(c *tls.CipherSuite) bool { return c.Name == name }) {
+			errs = append(errs, fmt.Errorf("%s is insecure", name))
+		} else {
+			errs = append(errs, fmt.Errorf("%q is no cipher suite of Go's crypto/tls", name))
+		}
+	}
+	return ids, errors.Join(errs...)
+}

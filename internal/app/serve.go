@@ -1,0 +1,232 @@
+package app
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"github.com/stowage-dev/stowage/internal/admission"
+	"github.com/stowage-dev/stowage/internal/certs"
+	"github.com/stowage-dev/stowage/internal/cluster"
+)
+
+// The names of Stowage's own objects in config/ and the chart.
+const (
+	certSecret   = "stowage-webhook-cert"
+	registration = "stowage"
+	service      = "stowage-webhook"
+)
+
+func newServeCommand(s Streams) *cobra.Command {
+	o := DefaultOptions()
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the webhook",
+		Long: `Run the admission webhook: /mutate-v1-pod and /mutate on --port, /healthz and
+/readyz on --health-probe-bind-address, /metrics on --metrics-bind-address.
+
+Every flag can be given as an environment variable, named in brackets. A flag
+wins over its variable.`,
+		Example: `  # In the cluster, with a certificate of its own
+  stowage serve
+
+  # On this machine, against the current kubeconfig, with a certificate from files
+  stowage serve --cert-dir ./certs --log-level DEBUG --log-format text`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := errors.Join(applyEnv(cmd.Flags(), s.LookupEnv), o.Validate()); err != nil {
+				return usageError{fmt.Errorf("invalid settings:\n%w", err)}
+			}
+			level, _ := parseLogLevel(o.LogLevel) // validated above
+			return serve(cmd.Context(), o, newLogger(s.Err, level, o.LogFormat))
+		},
+	}
+	o.AddFlags(cmd.Flags())
+	return cmd
+}
+
+// serve runs the webhook until ctx ends, and then lets the requests in flight end.
+func serve(ctx context.Context, o Options, log logr.Logger) error {
+	log.Info("starting", "version", version(), "namespace", o.Namespace)
+	cfg, err := loadConfig(o.Kubeconfig)
+	if err != nil {
+		return fmt.Errorf("find the API server: %w", err)
+	}
+	// API priority and fairness protects the server; a limit here would only make
+	// pods wait.
+	cfg.QPS = -1
+	cfg.UserAgent = "stowage/" + version()
+
+	// 1. The manager, with a cache that keeps only what is used.
+	certOptions := certs.Options{
+		Secret:       types.NamespacedName{Namespace: o.Namespace, Name: certSecret},
+		Registration: registration,
+		DNSNames:     append([]string{fmt.Sprintf("%s.%s.svc", service, o.Namespace)}, o.CertDNSNames...),
+		Clock:        clock.RealClock{},
+	}
+	cacheOptions := cluster.CacheOptions()
+	cacheOptions.DefaultTransform = cache.TransformStripManagedFields()
+	if o.CertDir == "" {
+		maps.Copy(cacheOptions.ByObject, certOptions.CacheByObject())
+	}
+	scheme := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		return err
+	}
+	var keeper *certs.Keeper
+	server := webhook.NewServer(webhook.Options{
+		Host:    o.Host,
+		Port:    o.Port,
+		CertDir: o.CertDir,
+		TLSOpts: []func(*tls.Config){func(c *tls.Config) {
+			configureTLS(c, &o)
+			if keeper != nil {
+				c.GetCertificate = keeper.GetCertificate
+			}
+		}},
+	})
+	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+		Scheme:                  scheme,
+		Logger:                  log,
+		Cache:                   cacheOptions,
+		WebhookServer:           server,
+		Metrics:                 metricsserver.Options{BindAddress: o.MetricsAddress},
+		HealthProbeBindAddress:  o.HealthAddress,
+		GracefulShutdownTimeout: &o.DrainTimeout,
+	})
+	if err != nil {
+		return fmt.Errorf("set up: %w", err)
+	}
+	if o.CertDir == "" {
+		if keeper, err = certs.Add(mgr, certOptions); err != nil {
+			return err
+		}
+	}
+
+	// 2. The decisions.
+	reader := &cluster.Cache{Cached: mgr.GetCache(), Live: mgr.GetAPIReader()}
+	if err := cluster.StartInformers(ctx, mgr.GetCache()); err != nil {
+		return err
+	}
+	metrics, err := admission.NewMetrics(ctrlmetrics.Registry)
+	if err != nil {
+		return err
+	}
+	handler := &admission.Handler{
+		Pipeline: newPipeline(&o.PeerPods, reader, o.Namespace),
+		Metrics:  metrics,
+		Log:      log.WithName("admission"),
+		Events:   mgr.GetEventRecorder("stowage"),
+		Clock:    clock.RealClock{},
+	}
+	for _, path := range []string{"/mutate-v1-pod", "/mutate"} {
+		mgr.GetWebhookServer().Register(path, handler)
+	}
+
+	// 3. Health. Ready means that a request would be answered well.
+	var leaving atomic.Bool
+	checks := map[string]healthz.Checker{
+		"webhook": server.StartedChecker(),
+		"caches":  cachesSynced(mgr.GetCache()),
+		"leaving": func(*http.Request) error {
+			if leaving.Load() {
+				return errors.New("shutting down")
+			}
+			return nil
+		},
+	}
+	if keeper != nil {
+		checks["certificate"] = keeper.Ready
+	}
+	for name, check := range checks {
+		if err := mgr.AddReadyzCheck(name, check); err != nil {
+			return err
+		}
+	}
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return err
+	}
+
+	// 4. Run, until we are asked to end; then say so before we refuse.
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	context.AfterFunc(ctx, func() {
+		leaving.Store(true)
+		log.Info("shutting down", "delay", o.ShutdownDelay.String())
+		time.AfterFunc(o.ShutdownDelay, stop)
+	})
+	if err := mgr.Start(running); err != nil {
+		return err
+	}
+	log.Info("stopped")
+	return nil
+}
+
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// newPipeline lists the features, in their fixed order.
+func newPipeline(peerPods *PeerPodOptions, reader cluster.Reader, namespace string) *admission.Pipeline {
+	p := &admission.Pipeline{Cluster: reader, Excluded: append(slices.Clone(admission.SystemNamespaces), namespace)}
+	if peerPods.Enabled {
+		p.Features = append(p.Features, &admission.PeerPods{Config: peerPods.Config, Cluster: reader})
+	}
+	return p
+}
+
+func configureTLS(c *tls.Config, o *Options) {
+	c.MinVersion, _ = parseTLSVersion(o.TLSMinVersion)
+	c.CipherSuites, _ = parseCipherSuites(o.TLSCipherSuites)
+	c.NextProtos = []string{"http/1.1"}
+	if o.EnableHTTP2 {
+		c.NextProtos = []string{"h2", "http/1.1"}
+	}
+}
+
+// loadConfig returns the configuration of a named kubeconfig, or of the pod's
+// service account, or of the usual kubeconfig.
+func loadConfig(kubeconfig string) (*rest.Config, error) {
+	if kubeconfig == "" {
+		if cfg, err := rest.InClusterConfig(); !errors.Is(err, rest.ErrNotInCluster) {
+			return cfg, err
+		}
+	}
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	if len(filepath.SplitList(kubeconfig)) == 1 { // several are what the rules read from $KUBECONFIG
+		rules.ExplicitPath = kubeconfig
+	}
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+}
+
+// cachesSynced is ready when every informer has its first list.
+func cachesSynced(c cache.Cache) healthz.Checker {
+	return func(req *http.Request) error {
+		ctx, cancel := context.WithTimeout(req.Context(), 100*time.Millisecond)
+		defer cancel()
+		if !c.WaitForCacheSync(ctx) {
+			return errors.New("the caches have not synced yet")
+		}
+		return nil
+	}
+}
