@@ -284,7 +284,7 @@ func TestFailOpen(t *testing.T) {
 			outcome: [2]string{"faulty", "error"}, warning: "faulty failed and was left out: no luck", patched: true,
 		},
 		"a feature panics": {
-			faulty: func(_ context.Context, r Request) (Decision, error) {
+			faulty: func(context.Context, Request) (Decision, error) {
 				var p *int
 				return Decision{}, fmt.Errorf("%d", *p)
 			},

@@ -53,6 +53,7 @@ type Event struct {
 // Outcome is what became of a feature's decision. It is a metric label.
 type Outcome string
 
+// The outcomes.
 const (
 	OutcomeApplied   Outcome = "applied"   // the pod was changed
 	OutcomeUnchanged Outcome = "unchanged" // the pod already is as it should be

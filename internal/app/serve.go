@@ -141,12 +141,12 @@ func serve(ctx context.Context, o Options, log logr.Logger) error {
 		Events:   mgr.GetEventRecorder("stowage"),
 		Clock:    clock.RealClock{},
 	}
+	var leaving atomic.Bool
 	for _, path := range []string{"/mutate-v1-pod", "/mutate"} {
-		mgr.GetWebhookServer().Register(path, handler)
+		mgr.GetWebhookServer().Register(path, closeWhen(&leaving, handler))
 	}
 
 	// 3. Health. Ready means that a request would be answered well.
-	var leaving atomic.Bool
 	checks := map[string]healthz.Checker{
 		"webhook": server.StartedChecker(),
 		"caches":  cachesSynced(mgr.GetCache()),
@@ -193,6 +193,18 @@ func newPipeline(peerPods *PeerPodOptions, reader cluster.Reader, namespace stri
 		p.Features = append(p.Features, &admission.PeerPods{Config: peerPods.Config, Cluster: reader})
 	}
 	return p
+}
+
+// closeWhen tells clients, once a flag is set, not to use their connections again.
+// A request on a connection that the server closes at that moment is lost, because
+// its client cannot know whether it was read.
+func closeWhen(leaving *atomic.Bool, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if leaving.Load() {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 func configureTLS(c *tls.Config, o *Options) {

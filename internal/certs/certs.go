@@ -40,7 +40,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -128,7 +127,7 @@ func Add(mgr ctrl.Manager, o Options) (*Keeper, error) {
 		Watches(&admissionregistrationv1.MutatingWebhookConfiguration{}, only).
 		// Neither object may exist yet, and then no event would start us.
 		WatchesRawSource(startNow(o.Secret)).
-		WithOptions(controller.Options{NeedLeaderElection: ptr.To(false)}).
+		WithOptions(controller.Options{NeedLeaderElection: new(false)}).
 		Complete(k)
 	if err != nil {
 		return nil, fmt.Errorf("watch the serving certificate: %w", err)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -215,8 +216,8 @@ func (c *Cluster) Stop() {
 	c.StopStowage()
 	// The components hold no state that must be flushed: etcd's data is thrown
 	// away, so the clients can be ended at once and etcd last.
-	for i := len(c.processes) - 1; i >= 0; i-- {
-		c.processes[i].stop(stopGrace)
+	for _, p := range slices.Backward(c.processes) {
+		p.stop(stopGrace)
 	}
 	c.processes = nil
 }

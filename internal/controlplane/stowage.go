@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -15,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -113,9 +113,7 @@ func (c *Cluster) StartStowage(ctx context.Context, o StowageOptions) error {
 		}
 	}
 	fleet.balancer.setBackends(ctx, fleet.backends())
-	for _, r := range old {
-		r.process.stop(stopGrace)
-	}
+	stopAll(old)
 
 	// 3. Only now the registration: a webhook that does not answer yet would let
 	// pods pass unchanged.
@@ -145,7 +143,7 @@ func (c *Cluster) configFiles(names ...string) []string {
 // stowageKubeconfig writes a kubeconfig with a token of Stowage's service account.
 func (c *Cluster) stowageKubeconfig(ctx context.Context) (string, error) {
 	token, err := c.Clientset.CoreV1().ServiceAccounts(StowageNamespace).CreateToken(ctx, stowageServiceAccount,
-		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(30 * 24 * 3600))}}, metav1.CreateOptions{})
+		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(30 * 24 * 3600))}}, metav1.CreateOptions{})
 	if err != nil {
 		return "", err
 	}
@@ -175,7 +173,7 @@ func (c *Cluster) newReplica(serial int, kubeconfig string, o StowageOptions) (*
 			fmt.Sprintf("--port=%d", ports[0]),
 			"--metrics-bind-address=" + loopback(ports[1]),
 			"--health-probe-bind-address=" + loopback(ports[2]),
-			"--shutdown-delay=0s",              // our balancer does not route to a replica that is ending
+			"--shutdown-delay=1s",              // our balancer notices sooner than a cluster does
 			"--cert-extra-dns-names=localhost", // the registration has a URL here, not a Service
 		}, o.Args...),
 	}, nil
@@ -253,6 +251,26 @@ func (c *Cluster) Replicas() []*Replica {
 	return c.stowage.replicas
 }
 
+// StartReplica runs one more Stowage process, beside the fleet and unknown to the
+// API server, and returns when it is ready. The caller must end it.
+func (c *Cluster) StartReplica(ctx context.Context, o StowageOptions) (*Replica, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	kubeconfig, err := c.stowageKubeconfig(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("credentials for Stowage: %w", err)
+	}
+	c.stowage.serial++
+	r, err := c.newReplica(c.stowage.serial, kubeconfig, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.start(c.Logs); err != nil {
+		return nil, err
+	}
+	return r, c.awaitReplica(ctx, r)
+}
+
 // Kill ends a replica as a power failure would. It returns when it is gone.
 func (r *Replica) Kill() { r.process.kill() }
 
@@ -281,14 +299,19 @@ func (c *Cluster) StopStowage() {
 	if c.stowage == nil {
 		return
 	}
-	for _, r := range c.stowage.replicas {
-		if r.process != nil {
-			r.process.stop(stopGrace)
-		}
-	}
+	stopAll(c.stowage.replicas)
 	c.stowage.balancer.close()
 	c.stowage.cancel()
 	c.stowage = nil
+}
+
+// stopAll ends replicas side by side.
+func stopAll(replicas []*Replica) {
+	var all sync.WaitGroup
+	for _, r := range replicas {
+		all.Go(func() { r.process.stop(stopGrace) })
+	}
+	all.Wait()
 }
 
 // BuildStowage compiles the stowage program of the repository into a file.

@@ -1,6 +1,7 @@
 package preview
 
 import (
+	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"maps"
@@ -16,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/dump"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
@@ -235,15 +235,19 @@ func (w *Workload) owner() (metav1.OwnerReference, string) {
 	apiVersion, kind := gvk.ToAPIVersionAndKind()
 	return metav1.OwnerReference{
 		APIVersion: apiVersion, Kind: kind, Name: name, UID: uid(kind + "/" + w.Namespace + "/" + name),
-		Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
+		Controller: new(true), BlockOwnerDeletion: new(true),
 	}, name
 }
 
-// templateHash stands for the pod-template-hash. It is computed as the Deployment
-// controller does, but over the template as written, without the API server's
-// defaults, so it is not the one that a cluster shows.
+// templateHash stands for the pod-template-hash: it looks like one and depends on
+// nothing but the template. A cluster shows another, because the Deployment
+// controller hashes the template with all of its defaults.
 func (w *Workload) templateHash() string {
-	return rand.SafeEncodeString(strconv.FormatUint(uint64(hash32(dump.ForHash(w.template))), 10))
+	data, err := json.Marshal(w.template)
+	if err != nil {
+		panic(err) // it was decoded from JSON
+	}
+	return rand.SafeEncodeString(strconv.FormatUint(uint64(hash32(string(data))), 10))
 }
 
 func hash32(s string) uint32 {

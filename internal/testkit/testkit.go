@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/stowage-dev/stowage/internal/podpatch"
 )
@@ -53,7 +52,7 @@ func (b *PodBuilder) Label(key, value string) *PodBuilder {
 // Owner makes a ReplicaSet of the given name the pod's controller.
 func (b *PodBuilder) Owner(name string) *PodBuilder {
 	b.pod.OwnerReferences = []metav1.OwnerReference{{
-		APIVersion: "apps/v1", Kind: "ReplicaSet", Name: name, UID: "5f0c52f6-8f8b-4c44-9f33-0a30e1c7a001", Controller: ptr.To(true),
+		APIVersion: "apps/v1", Kind: "ReplicaSet", Name: name, UID: "5f0c52f6-8f8b-4c44-9f33-0a30e1c7a001", Controller: new(true),
 	}}
 	return b
 }
@@ -74,7 +73,7 @@ func (b *PodBuilder) InitContainer(name, requests, limits string) *PodBuilder {
 // Sidecar adds an init container that keeps running.
 func (b *PodBuilder) Sidecar(name, requests, limits string) *PodBuilder {
 	c := container(name, requests, limits)
-	c.RestartPolicy = ptr.To(corev1.ContainerRestartPolicyAlways)
+	c.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
 	b.pod.Spec.InitContainers = append(b.pod.Spec.InitContainers, c)
 	return b
 }
@@ -90,7 +89,7 @@ func (b *PodBuilder) PodResources(requests, limits string) *PodBuilder {
 func (b *PodBuilder) Claim(name string) *PodBuilder {
 	c := &b.pod.Spec.Containers[len(b.pod.Spec.Containers)-1]
 	c.Resources.Claims = append(c.Resources.Claims, corev1.ResourceClaim{Name: name})
-	b.pod.Spec.ResourceClaims = append(b.pod.Spec.ResourceClaims, corev1.PodResourceClaim{Name: name, ResourceClaimTemplateName: ptr.To(name)})
+	b.pod.Spec.ResourceClaims = append(b.pod.Spec.ResourceClaims, corev1.PodResourceClaim{Name: name, ResourceClaimTemplateName: new(name)})
 	return b
 }
 

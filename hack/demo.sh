@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# The demo: a real control plane on this machine, Stowage in it, and what it does
+# to the sample peer pod. KEEP=1 leaves the cluster up; one that is up already is
+# used and left up.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+local=bin/stowage-local
+kubectl=bin/kubectl
+bold=$'\033[1m' dim=$'\033[2m' plain=$'\033[0m'
+if [ ! -t 1 ] || [ -n "${NO_COLOR:-}" ]; then bold='' dim='' plain=''; fi
+
+title() { printf '\n%s%s%s\n' "$bold" "$*" "$plain"; }
+say() { printf '%s%s%s\n' "$dim" "$*" "$plain"; }
+
+# show prints the parts of the pod that the demo is about.
+show() {
+  "$kubectl" "$@" -o go-template='{{range $k, $v := .metadata.annotations}}{{if ne $k "kubectl.kubernetes.io/last-applied-configuration"}}{{printf "  annotation  %s: %s\n" $k $v}}{{end}}{{end}}{{with .spec.overhead}}{{printf "  overhead    cpu %v, memory %v\n" .cpu .memory}}{{end}}{{range .spec.containers}}{{printf "  container   %s\n" .name}}{{range $k, $v := .resources.requests}}{{printf "    requests  %s: %s\n" $k $v}}{{end}}{{range $k, $v := .resources.limits}}{{printf "    limits    %s: %s\n" $k $v}}{{end}}{{end}}'
+}
+
+if [ -e bin/cluster/ready.json ]; then KEEP=1; fi
+finish() {
+  status=$?
+  if [ "${KEEP:-}" = 1 ] && [ "$status" = 0 ]; then
+    printf '\nThe cluster is still up: export KUBECONFIG=%s/bin/cluster/kubeconfig; make down ends it.\n' "$PWD"
+  elif [ "${KEEP:-}" != 1 ]; then
+    "$local" down
+  fi
+}
+trap finish EXIT
+
+title "A local cluster"
+"$local" up --replicas "${STOWAGE_REPLICAS:-1}"
+export KUBECONFIG=$PWD/bin/cluster/kubeconfig
+"$kubectl" get nodes -L nodesize,type
+"$kubectl" delete -f config/samples/ --ignore-not-found >/dev/null 2>&1 # of an earlier demo
+
+title "The sample peer pod, as it is written (config/samples/peerpod.yaml)"
+show create --dry-run=client -f <(awk '/^---/{p=1;next} p' config/samples/peerpod.yaml)
+
+title "What Stowage would do, offline: bin/stowage preview -f config/samples/"
+bin/stowage preview -f config/samples/
+
+title "The same pod, as the API server has it"
+"$kubectl" apply -f config/samples/peerpod.yaml
+show get pod peer-pod
+
+title "Where the scheduler put it"
+"$kubectl" wait --for=condition=Ready pod/peer-pod --timeout=30s >/dev/null
+"$kubectl" get pod peer-pod -o wide
+node=$("$kubectl" get pod peer-pod -o jsonpath='{.spec.nodeName}')
+say "On $node the pod takes its overhead and one VM, and none of the VM's 1 cpu and 2 GiB:"
+"$kubectl" describe node "$node" | sed -n '/^Allocated resources/,/^Events/p' | grep -vE '^(Events|Allocated| *\(Total)'

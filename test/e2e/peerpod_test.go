@@ -1,0 +1,463 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/controlplane"
+	"github.com/stowage-dev/stowage/internal/testkit"
+)
+
+// pod begins a peer pod; its name is generated.
+func pod() *testkit.PodBuilder { return testkit.Pod("p").RuntimeClass("kata-remote") }
+
+// sizing returns the sizing annotations: vCPUs, memory, memory again, GPUs.
+func sizing(p *corev1.Pod) []string {
+	return []string{
+		p.Annotations[stowage.DefaultVCPUsAnnotation], p.Annotations[stowage.DefaultMemoryAnnotation],
+		p.Annotations[stowage.DefaultMemAnnotation], p.Annotations[stowage.DefaultGPUsAnnotation],
+	}
+}
+
+// expectPeerPod checks a pod's size and that one VM is all that it takes.
+func expectPeerPod(t *testing.T, p *corev1.Pod, want ...string) {
+	t.Helper()
+	if diff := cmp.Diff(want, sizing(p)); diff != "" {
+		t.Errorf("sizing (-want +got):\n%s", diff)
+	}
+	if p.Spec.Resources != nil {
+		t.Errorf("spec.resources is %v", p.Spec.Resources)
+	}
+	one := testkit.ResourceList(stowage.DefaultVMResource + "=1")
+	for i := range p.Spec.Containers {
+		r, entries := &p.Spec.Containers[i].Resources, corev1.ResourceList(nil)
+		if i == 0 {
+			entries = one
+		}
+		if !equalLists(r.Requests, entries) || !equalLists(r.Limits, entries) {
+			t.Errorf("container %q has requests %v and limits %v", p.Spec.Containers[i].Name, r.Requests, r.Limits)
+		}
+	}
+	for i := range p.Spec.InitContainers {
+		if r := &p.Spec.InitContainers[i].Resources; len(r.Requests)+len(r.Limits) > 0 {
+			t.Errorf("init container %q has requests %v and limits %v", p.Spec.InitContainers[i].Name, r.Requests, r.Limits)
+		}
+	}
+}
+
+func equalLists(a, b corev1.ResourceList) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for name, q := range a {
+		if o, ok := b[name]; !ok || q.Cmp(o) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// expectWarning checks that exactly one warning has come, if any should.
+func (n *tenant) expectWarning(t *testing.T, part string) {
+	t.Helper()
+	got := n.warned()
+	if part == "" && len(got) > 0 || part != "" && (len(got) != 1 || !strings.Contains(got[0], part)) {
+		t.Errorf("warnings are %q, want %q", got, part)
+	}
+}
+
+func TestDocumentedPeerPod(t *testing.T) {
+	n := newTenant(t)
+	objects, err := controlplane.ReadObjects(filepath.Join(repo, "config", "samples", "peerpod.yaml"))
+	must(t, err)
+	for _, o := range objects {
+		if o.GetKind() == "Pod" {
+			o.SetNamespace(n.namespace)
+		}
+		must(t, cluster.Apply(t.Context(), o))
+	}
+	var got corev1.Pod
+	must(t, n.Get(t.Context(), n.key("peer-pod"), &got))
+	expectPeerPod(t, &got, "1", "2048", "2048", "")
+	if !equalLists(got.Spec.Overhead, testkit.ResourceList("cpu=250m,memory=120Mi")) {
+		t.Errorf("the overhead is %v", got.Spec.Overhead)
+	}
+	eventually(t, "the pod runs", func() (bool, error) {
+		err := n.Get(t.Context(), n.key("peer-pod"), &got)
+		return got.Status.Phase == corev1.PodRunning, err
+	})
+}
+
+func TestPeerPodShapes(t *testing.T) {
+	n := newTenant(t)
+	cases := map[string]struct {
+		pod     *testkit.PodBuilder
+		want    []string
+		warning string
+	}{
+		"init containers":               {pod: pod().Container("a", "", "cpu=1,memory=1Gi").InitContainer("i", "", "cpu=2,memory=2Gi"), want: []string{"3", "3072", "3072", ""}},
+		"sidecars":                      {pod: pod().Container("a", "", "cpu=1,memory=1Gi").Sidecar("s", "cpu=500m,memory=1Gi", ""), want: []string{"2", "2048", "2048", ""}},
+		"GPUs of several vendors":       {pod: pod().Container("a", "", "nvidia.com/gpu=1").Container("b", "", "amd.com/gpu=1,gpu.intel.com/i915=2"), want: []string{"", "", "", "4"}},
+		"hugepages":                     {pod: pod().Container("a", "", "hugepages-2Mi=4Mi,cpu=1,memory=1Gi"), want: []string{"1", "1024", "1024", ""}},
+		"ephemeral storage":             {pod: pod().Container("a", "ephemeral-storage=1Gi", "ephemeral-storage=2Gi"), want: []string{"", "", "", ""}},
+		"pod-level resources":           {pod: pod().Container("a", "", "cpu=1,memory=1Gi").PodResources("cpu=2,memory=2Gi", "cpu=2,memory=3Gi"), want: []string{"2", "3072", "3072", ""}},
+		"requests without limits":       {pod: pod().Container("a", "cpu=2,memory=2Gi", ""), want: []string{"2", "2048", "2048", ""}},
+		"limits without requests":       {pod: pod().Container("a", "", "cpu=2,memory=2Gi"), want: []string{"2", "2048", "2048", ""}},
+		"a limit here, a request there": {pod: pod().Container("a", "cpu=1", "cpu=8").Container("b", "cpu=2", ""), want: []string{"10", "", "", ""}},
+		"fractions and odd units":       {pod: pod().Container("a", "cpu=1500m,memory=1G", "").Container("b", "cpu=1m,memory=1", ""), want: []string{"2", "954", "954", ""}},
+		"zero and absent values":        {pod: pod().Container("a", "cpu=0", "").Container("b", "", ""), want: []string{"", "", "", ""}},
+		"a user's annotation":           {pod: pod().Container("a", "", "cpu=1,memory=1Gi").Annotation(stowage.DefaultVCPUsAnnotation, "6"), want: []string{"6", "1024", "1024", ""}},
+		"the other target class":        {pod: pod().RuntimeClass("kata-other").Container("a", "", "cpu=1"), want: []string{"1", "", "", ""}},
+		"an FPGA":                       {pod: pod().Container("a", "", "vendor.example/fpga=1,cpu=1"), want: []string{"1", "", "", ""}, warning: "vendor.example/fpga (1) was removed"},
+		"a claimed device":              {pod: pod().Container("a", "cpu=1", "").Claim("gpu"), want: []string{"1", "", "", ""}, warning: "keeps its resources.claims"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := tc.pod.Namespace(n.namespace).Obj()
+			p.Name, p.GenerateName = "", "p-"
+			must(t, n.Create(t.Context(), p))
+			expectPeerPod(t, p, tc.want...)
+			n.expectWarning(t, tc.warning)
+			if name == "a claimed device" && len(p.Spec.Containers[0].Resources.Claims) != 1 {
+				t.Error("the claim is gone")
+			}
+			for _, resource := range []string{"hugepages-2Mi", "ephemeral-storage"} {
+				if strings.Contains(fmt.Sprint(tc.pod.Obj().Spec.Containers), resource) && !strings.Contains(p.Annotations[stowage.OriginalResourcesAnnotation], resource) {
+					t.Errorf("%s is not in %s", resource, p.Annotations[stowage.OriginalResourcesAnnotation])
+				}
+			}
+		})
+	}
+	t.Run("a class that is no target", func(t *testing.T) {
+		p := n.create(t, testkit.Pod("plain").RuntimeClass("runc").Container("a", "cpu=1", "cpu=1"))
+		if !equalLists(p.Spec.Containers[0].Resources.Limits, testkit.ResourceList("cpu=1")) || len(p.Annotations) > 0 {
+			t.Errorf("the pod was changed: %v, %v", p.Spec.Containers[0].Resources, p.Annotations)
+		}
+	})
+}
+
+func limitRange(item corev1.LimitRangeItem) *corev1.LimitRange {
+	return &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "limits"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{item}}}
+}
+
+// The LimitRanger fills containers in before us and, because we changed the pod,
+// once more after us; then we are called again.
+func TestPeerPodsAndLimitRangeDefaults(t *testing.T) {
+	three := func(name string) *testkit.PodBuilder {
+		return testkit.Pod(name).RuntimeClass("kata-remote").
+			Container("a", "cpu=1,memory=1Gi", "cpu=1,memory=1Gi").
+			Container("b", "cpu=500m,memory=512Mi", "cpu=500m,memory=512Mi").
+			InitContainer("i", "cpu=2,memory=2Gi", "cpu=2,memory=2Gi")
+	}
+	plain := newTenant(t)
+	expectPeerPod(t, plain.create(t, three("three")), "4", "3584", "3584", "")
+
+	limited := newTenant(t)
+	lr := limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Default: testkit.ResourceList("cpu=1,memory=512Mi"), DefaultRequest: testkit.ResourceList("cpu=250m,memory=256Mi")})
+	lr.Namespace = limited.namespace
+	must(t, limited.Create(t.Context(), lr))
+	eventually(t, "the LimitRange is in force", func() (bool, error) {
+		p := testkit.Pod("probe").Namespace(limited.namespace).Container("a", "", "").Obj()
+		err := limited.Create(t.Context(), p, client.DryRunAll)
+		return len(p.Spec.Containers[0].Resources.Limits) > 0, err
+	})
+	expectPeerPod(t, limited.create(t, three("three")), "4", "3584", "3584", "")
+	// A pod that asks for nothing gets the namespace's defaults as its size.
+	expectPeerPod(t, limited.create(t, testkit.Pod("nothing").RuntimeClass("kata-remote").Container("a", "", "")), "1", "512", "512", "")
+	limited.expectWarning(t, "")
+}
+
+func TestPeerPodsThatALimitRangeRefuses(t *testing.T) {
+	for name, item := range map[string]corev1.LimitRangeItem{
+		"min.cpu (Pod)":       {Type: corev1.LimitTypePod, Min: testkit.ResourceList("cpu=100m")},
+		"max.cpu (Pod)":       {Type: corev1.LimitTypePod, Max: testkit.ResourceList("cpu=8")},
+		"min.cpu (Container)": {Type: corev1.LimitTypeContainer, Min: testkit.ResourceList("cpu=100m")},
+		"max.cpu (Container)": {Type: corev1.LimitTypeContainer, Max: testkit.ResourceList("cpu=8")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newTenant(t)
+			lr := limitRange(item)
+			lr.Namespace = n.namespace
+			must(t, n.Create(t.Context(), lr))
+			eventually(t, "Stowage has seen the LimitRange", func() (bool, error) {
+				n.warned()
+				err := n.Create(t.Context(), pod().Namespace(n.namespace).Container("a", "cpu=1", "cpu=1").Obj(), client.DryRunAll)
+				if !apierrors.IsForbidden(err) {
+					return false, err
+				}
+				return strings.Contains(strings.Join(n.warned(), "\n"), name), nil
+			})
+
+			// Nobody reads the warning that a controller gets; its workload has
+			// an event.
+			rs := replicaSet(n.namespace, "refused", pod().Container("a", "cpu=1", "cpu=1"), 1)
+			must(t, n.Create(t.Context(), rs))
+			eventually(t, "the ReplicaSet has an event that explains it", func() (bool, error) {
+				events, err := cluster.Clientset.EventsV1().Events(n.namespace).List(t.Context(), metav1.ListOptions{})
+				if err != nil {
+					return false, err
+				}
+				for _, e := range events.Items {
+					if e.Reason == "LimitRangeRefusesPeerPod" && e.Regarding.Kind == "ReplicaSet" && e.Regarding.Name == rs.Name && strings.Contains(e.Note, name) {
+						return true, nil
+					}
+				}
+				return false, nil
+			})
+		})
+	}
+}
+
+func replicaSet(namespace, name string, template *testkit.PodBuilder, replicas int32) *appsv1.ReplicaSet {
+	p := template.Label("app", name).Obj()
+	return &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
+		Spec: appsv1.ReplicaSetSpec{
+			Replicas: &replicas,
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: p.Labels, Annotations: p.Annotations}, Spec: p.Spec},
+		},
+	}
+}
+
+func TestPeerPodsThatAQuotaRefuses(t *testing.T) {
+	n := newTenant(t)
+	must(t, n.Create(t.Context(), &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Name: "compute", Namespace: n.namespace},
+		Spec:       corev1.ResourceQuotaSpec{Hard: testkit.ResourceList("requests.cpu=10,limits.memory=10Gi")},
+	}))
+	eventually(t, "the refused user is told why", func() (bool, error) {
+		n.warned()
+		err := n.Create(t.Context(), pod().Namespace(n.namespace).Container("a", "cpu=1,memory=1Gi", "cpu=1,memory=1Gi").Obj(), client.DryRunAll)
+		if !apierrors.IsForbidden(err) {
+			return false, err
+		}
+		w := strings.Join(n.warned(), "\n")
+		return strings.Contains(w, `ResourceQuota "compute" counts requests.cpu, limits.memory`) && strings.Contains(w, "requests.kata.peerpods.io/vm"), nil
+	})
+}
+
+// A webhook that comes after ours and injects a container, as service meshes do.
+func TestInjectedSidecarIsCountedOnce(t *testing.T) {
+	n := newTenant(t, "inject=yes")
+	injector := httptest.NewTLSServer(http.HandlerFunc(inject))
+	t.Cleanup(injector.Close)
+	registration := &admissionregistrationv1.MutatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "zz-injector"}, // the API server calls webhooks in order of their names
+		Webhooks: []admissionregistrationv1.MutatingWebhook{{
+			Name:                    "inject.test.example",
+			AdmissionReviewVersions: []string{"v1"},
+			SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
+			NamespaceSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{"inject": "yes"}},
+			ClientConfig: admissionregistrationv1.WebhookClientConfig{
+				URL:      new(injector.URL),
+				CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: injector.Certificate().Raw}),
+			},
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+			}},
+		}},
+	}
+	must(t, cluster.Client.Create(t.Context(), registration))
+	t.Cleanup(func() { _ = cluster.Client.Delete(context.Background(), registration) })
+	eventually(t, "the injector is called", func() (bool, error) {
+		p := testkit.Pod("probe").Namespace(n.namespace).Container("a", "", "").Obj()
+		err := n.Create(t.Context(), p, client.DryRunAll)
+		return len(p.Spec.Containers) == 2, err
+	})
+
+	got := n.create(t, pod().Container("a", "cpu=1,memory=1Gi", "cpu=1,memory=1Gi"))
+	expectPeerPod(t, got, "2", "1152", "1152", "")
+	if !strings.Contains(got.Annotations[stowage.OriginalResourcesAnnotation], `"injected":{"requests":{"cpu":"100m","memory":"128Mi"}}`) {
+		t.Errorf("the record is %s", got.Annotations[stowage.OriginalResourcesAnnotation])
+	}
+}
+
+// inject answers a review with one more container, unless it is there already.
+func inject(w http.ResponseWriter, r *http.Request) {
+	var review admissionv1.AdmissionReview
+	body, err := io.ReadAll(r.Body)
+	if err == nil {
+		err = json.Unmarshal(body, &review)
+	}
+	if err != nil || review.Request == nil {
+		http.Error(w, "no review", http.StatusBadRequest)
+		return
+	}
+	answer := &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: true}
+	if !strings.Contains(string(review.Request.Object.Raw), `"name":"injected"`) {
+		answer.PatchType = new(admissionv1.PatchTypeJSONPatch)
+		answer.Patch = []byte(`[{"op":"add","path":"/spec/containers/-","value":{"name":"injected","image":"mesh","resources":{"requests":{"cpu":"100m","memory":"128Mi"}}}}]`)
+	}
+	_ = json.NewEncoder(w).Encode(admissionv1.AdmissionReview{TypeMeta: review.TypeMeta, Response: answer})
+}
+
+// The stock scheduler does the accounting: a node that may have two VMs runs two
+// peer pods.
+func TestSchedulerCountsVMs(t *testing.T) {
+	n := newTenant(t)
+	nodes, err := controlplane.ParseObjects([]byte(`
+apiVersion: v1
+kind: Node
+metadata:
+  name: two-vms
+  labels: {kubernetes.io/hostname: two-vms}
+  annotations: {kwok.x-k8s.io/node: fake}
+status:
+  capacity: {cpu: "4", memory: 16Gi, pods: "100", kata.peerpods.io/vm: "2"}
+  allocatable: {cpu: "4", memory: 16Gi, pods: "100", kata.peerpods.io/vm: "2"}
+`))
+	must(t, err)
+	must(t, cluster.Apply(t.Context(), nodes...))
+	t.Cleanup(func() {
+		_ = cluster.Client.Delete(context.Background(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "two-vms"}})
+	})
+	pods := make([]*corev1.Pod, 3)
+	for i := range pods {
+		// Each asks for more than half of the node's cpu, which it does not
+		// take: it runs elsewhere.
+		p := pod().Namespace(n.namespace).Container("a", "cpu=3", "cpu=3").Obj()
+		p.Name = fmt.Sprintf("p-%d", i)
+		p.Spec.NodeSelector = map[string]string{"kubernetes.io/hostname": "two-vms"}
+		must(t, n.Create(t.Context(), p))
+		pods[i] = p
+	}
+	running := func() (names []string, waiting *corev1.Pod, err error) {
+		var list corev1.PodList
+		if err := n.List(t.Context(), &list, client.InNamespace(n.namespace)); err != nil {
+			return nil, nil, err
+		}
+		for i := range list.Items {
+			p := &list.Items[i]
+			switch {
+			case p.DeletionTimestamp != nil:
+			case p.Status.Phase == corev1.PodRunning:
+				names = append(names, p.Name)
+			default:
+				waiting = p
+			}
+		}
+		return names, waiting, nil
+	}
+	var names []string
+	eventually(t, "two pods run and the third waits for a VM", func() (bool, error) {
+		var waiting *corev1.Pod
+		var err error
+		names, waiting, err = running()
+		if err != nil || len(names) != 2 || waiting == nil {
+			return false, err
+		}
+		for _, c := range waiting.Status.Conditions {
+			if c.Type == corev1.PodScheduled && strings.Contains(c.Message, "Insufficient "+stowage.DefaultVMResource) {
+				return true, nil
+			}
+		}
+		return false, nil
+	})
+	must(t, n.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: names[0]}}))
+	eventually(t, "the third runs in the VM that became free", func() (bool, error) {
+		now, waiting, err := running()
+		return len(now) == 2 && waiting == nil, err
+	})
+}
+
+func TestModesInACluster(t *testing.T) {
+	audit := newTenant(t, stowage.ModeKey+"=Audit")
+	p := audit.create(t, testkit.Pod("a").RuntimeClass("kata-remote").Container("a", "cpu=1", ""))
+	if len(p.Annotations) > 0 || len(p.Spec.Containers[0].Resources.Requests) != 1 {
+		t.Errorf("the pod was changed: %v", p)
+	}
+	audit.expectWarning(t, "would make this pod a peer pod (1 vCPU)")
+
+	off := newTenant(t, stowage.ModeKey+"=Off")
+	p = off.create(t, testkit.Pod("a").RuntimeClass("kata-remote").Container("a", "cpu=1", ""))
+	if len(p.Annotations) > 0 {
+		t.Errorf("the pod was changed: %v", p)
+	}
+	off.expectWarning(t, "")
+	expectPeerPod(t, off.create(t, testkit.Pod("b").RuntimeClass("kata-remote").Annotation(stowage.ModeKey, "Enforce").Container("a", "cpu=1", "")), "1", "", "", "")
+}
+
+func TestDryRunAnswersAsForReal(t *testing.T) {
+	n := newTenant(t)
+	p := n.create(t, pod().Container("a", "cpu=1", ""), client.DryRunAll)
+	expectPeerPod(t, p, "1", "", "", "")
+	if err := n.Get(t.Context(), n.key("p"), &corev1.Pod{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the pod exists: %v", err)
+	}
+}
+
+func TestPodInANamespaceThatEnds(t *testing.T) {
+	n := newTenant(t)
+	var ns corev1.Namespace
+	must(t, n.Get(t.Context(), client.ObjectKey{Name: n.namespace}, &ns))
+	must(t, n.Delete(t.Context(), &ns))
+	err := n.Create(t.Context(), pod().Namespace(n.namespace).Container("a", "cpu=1", "").Obj())
+	if !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
+		t.Errorf("the API server says %v", err)
+	}
+	// Asked all the same, about a namespace that is gone, we allow.
+	err = directly(t, n.namespace+"-gone", func(allowed bool) error {
+		if !allowed {
+			return errors.New("not allowed")
+		}
+		return nil
+	})
+	must(t, err)
+}
+
+// The offline preview and the cluster agree.
+func TestPreviewAgreesWithTheCluster(t *testing.T) {
+	n := newTenant(t)
+	rs := replicaSet(n.namespace, "web", pod().Container("a", "cpu=1,memory=1Gi", "cpu=2").Sidecar("s", "", "memory=64Mi").InitContainer("i", "cpu=500m", ""), 2)
+	must(t, n.Create(t.Context(), rs))
+	var live corev1.PodList
+	eventually(t, "the ReplicaSet has its pods", func() (bool, error) {
+		err := n.List(t.Context(), &live, client.InNamespace(n.namespace))
+		return len(live.Items) == 2, err
+	})
+	offline := preview(t, rs)
+	if len(offline) != 2 {
+		t.Fatalf("preview makes %d pods", len(offline))
+	}
+	for i := range offline {
+		want, got := comparable(&live.Items[i]), comparable(&offline[i])
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("pod %d (-cluster +preview):\n%s", i, diff)
+		}
+	}
+}
+
+// comparable is what decisions show of a pod.
+func comparable(p *corev1.Pod) map[string]any {
+	// The API server copies this one from the node when the pod is bound.
+	delete(p.Labels, corev1.LabelTopologyZone)
+	out := map[string]any{"annotations": p.Annotations, "labels": p.Labels, "class": p.Spec.RuntimeClassName}
+	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for _, c := range list {
+			data, _ := json.Marshal(c.Resources)
+			out[c.Name] = string(data)
+		}
+	}
+	return out
+}

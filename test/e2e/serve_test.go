@@ -1,0 +1,361 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/controlplane"
+)
+
+// directly posts a review about a peer pod to a replica, past the API server.
+func directly(t *testing.T, namespace string, check func(allowed bool) error) error {
+	t.Helper()
+	p := pod().Namespace(namespace).Container("a", "cpu=1", "").Obj()
+	raw, err := json.Marshal(p)
+	must(t, err)
+	body, err := json.Marshal(admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
+		Request: &admissionv1.AdmissionRequest{
+			UID: "u", Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, Namespace: namespace,
+			Operation: admissionv1.Create, Object: runtime.RawExtension{Raw: raw},
+		},
+	})
+	must(t, err)
+	// The certificate is for other names; who answers is not the question here.
+	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	resp, err := c.Post("https://"+cluster.Replicas()[0].WebhookAddr+"/mutate", "application/json", bytes.NewReader(body))
+	must(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	var review admissionv1.AdmissionReview
+	must(t, json.NewDecoder(resp.Body).Decode(&review))
+	return check(review.Response.Allowed)
+}
+
+// preview runs `stowage preview` over an object and the cluster's RuntimeClasses.
+func preview(t *testing.T, rs *appsv1.ReplicaSet) []corev1.Pod {
+	t.Helper()
+	rs = rs.DeepCopy()
+	rs.TypeMeta = metav1.TypeMeta{APIVersion: "apps/v1", Kind: "ReplicaSet"}
+	data, err := json.Marshal(rs)
+	must(t, err)
+	cmd := exec.Command(binary, "preview", "-f", "-", "-o", "json")
+	cmd.Stdin = bytes.NewReader(data)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("preview: %v\n%s", err, stderr.String())
+	}
+	var list corev1.PodList
+	must(t, json.Unmarshal(out, &list))
+	return list.Items
+}
+
+// restoreFleet gives the next test a fresh set of replicas.
+func restoreFleet(t *testing.T) {
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := cluster.StartStowage(ctx, fleet); err != nil {
+			t.Errorf("restore the replicas: %v", err)
+		}
+	})
+}
+
+// load creates peer pods from several clients until it is told to stop, and
+// returns how many it created and how many of those nobody converted.
+func load(t *testing.T, n *tenant) (stop func() (created, missed int)) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var total, unconverted atomic.Int64
+	var clients sync.WaitGroup
+	for i := range 4 {
+		clients.Go(func() {
+			for j := 0; ctx.Err() == nil; j++ {
+				p := pod().Namespace(n.namespace).Container("a", "cpu=1", "").Obj()
+				p.Name = fmt.Sprintf("p-%d-%d", i, j)
+				if err := n.Create(ctx, p, client.DryRunAll); err != nil {
+					if ctx.Err() == nil {
+						t.Errorf("create: %v", err)
+					}
+					return
+				}
+				total.Add(1)
+				if p.Annotations[stowage.DefaultVCPUsAnnotation] == "" {
+					unconverted.Add(1)
+				}
+			}
+		})
+	}
+	return func() (int, int) {
+		cancel()
+		clients.Wait()
+		return int(total.Load()), int(unconverted.Load())
+	}
+}
+
+// metric reads the sum of a metric's samples whose labels contain a text.
+func metric(t *testing.T, r *controlplane.Replica, name, labels string) float64 {
+	t.Helper()
+	resp, err := http.Get(r.MetricsURL)
+	must(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	must(t, err)
+	sum := 0.0
+	for _, m := range regexp.MustCompile(`(?m)^`+name+`(\{[^}]*\})? (\S+)$`).FindAllStringSubmatch(string(body), -1) {
+		if strings.Contains(m[1], labels) {
+			v, err := strconv.ParseFloat(m[2], 64)
+			must(t, err)
+			sum += v
+		}
+	}
+	return sum
+}
+
+// A burst reaches every replica, and each counts what it did.
+func TestConcurrentBurstReachesEveryReplica(t *testing.T) {
+	n := newTenant(t)
+	replicas := cluster.Replicas()
+	before := make([]float64, len(replicas))
+	for i, r := range replicas {
+		before[i] = metric(t, r, "stowage_admissions_total", `outcome="applied"`)
+	}
+	rs := replicaSet(n.namespace, "burst", pod().Container("a", "cpu=1", ""), 60)
+	must(t, n.Create(t.Context(), rs))
+	eventually(t, "all pods are created", func() (bool, error) {
+		var pods corev1.PodList
+		err := n.List(t.Context(), &pods, client.InNamespace(n.namespace))
+		for i := range pods.Items {
+			if pods.Items[i].Annotations[stowage.DefaultVCPUsAnnotation] != "1" {
+				return false, fmt.Errorf("pod %s is no peer pod", pods.Items[i].Name)
+			}
+		}
+		return len(pods.Items) == 60, err
+	})
+	total := 0.0
+	for i, r := range replicas {
+		got := metric(t, r, "stowage_admissions_total", `outcome="applied"`) - before[i]
+		if got == 0 {
+			t.Errorf("replica %d was not called", i)
+		}
+		total += got
+	}
+	if total != 60 {
+		t.Errorf("%v conversions were counted, want 60", total)
+	}
+}
+
+// A replica that is asked to end answers what it has begun, and a rolling
+// replacement of all replicas lets no pod through unconverted.
+func TestShutdownDrainsRequests(t *testing.T) {
+	n := newTenant(t)
+	restoreFleet(t)
+	stop := load(t, n)
+	must(t, cluster.StartStowage(t.Context(), fleet)) // starts new replicas, then ends the old ones
+	first := cluster.Replicas()[0]
+	if err := first.Terminate(20 * time.Second); err != nil {
+		t.Errorf("the replica ended with %v", err)
+	}
+	created, missed := stop()
+	if created == 0 || missed > 0 {
+		t.Errorf("%d of %d pods were not converted; the API server says:\n%s", missed, created, failedCalls(t))
+	}
+}
+
+// failedCalls returns what the API server says of webhooks that it could not call.
+func failedCalls(t *testing.T) string {
+	t.Helper()
+	log, err := os.ReadFile(filepath.Join(cluster.Logs, "kube-apiserver.log"))
+	must(t, err)
+	var out strings.Builder
+	for line := range strings.Lines(string(log)) {
+		if strings.Contains(line, "failed calling webhook") {
+			out.WriteString(line)
+		}
+	}
+	return out.String()
+}
+
+// Without any replica, pods are created as they are.
+func TestFailsOpenWithoutReplicas(t *testing.T) {
+	n := newTenant(t)
+	restoreFleet(t)
+	for _, r := range cluster.Replicas() {
+		r.Kill()
+	}
+	p := n.create(t, pod().Container("a", "cpu=1", ""))
+	if p.Annotations[stowage.DefaultVCPUsAnnotation] != "" {
+		t.Error("somebody converted the pod")
+	}
+}
+
+// A renewed certificate, a lost Secret and an overwritten caBundle never keep the
+// API server from calling us.
+func TestCertificateRotation(t *testing.T) {
+	n := newTenant(t)
+	secretKey := client.ObjectKey{Namespace: controlplane.StowageNamespace, Name: "stowage-webhook-cert"}
+	bundle := func() []byte {
+		var reg admissionregistrationv1.MutatingWebhookConfiguration
+		must(t, n.Get(t.Context(), client.ObjectKey{Name: "stowage"}, &reg))
+		return reg.Webhooks[0].ClientConfig.CABundle
+	}
+	served := func(r *controlplane.Replica) string {
+		conn, err := tls.Dial("tcp", r.WebhookAddr, &tls.Config{InsecureSkipVerify: true})
+		must(t, err)
+		defer func() { _ = conn.Close() }()
+		return conn.ConnectionState().PeerCertificates[0].SerialNumber.String() + conn.ConnectionState().PeerCertificates[0].NotBefore.String() + string(conn.ConnectionState().PeerCertificates[0].Signature)
+	}
+	for name, disturb := range map[string]func(*corev1.Secret) error{
+		"the Secret is deleted": func(s *corev1.Secret) error { return n.Delete(t.Context(), s) },
+		"the certificate is broken": func(s *corev1.Secret) error {
+			return n.Patch(t.Context(), s, client.RawPatch(types.MergePatchType, []byte(`{"data":{"tls.crt":"bm9uZQ=="}}`)))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			oldBundle := bundle()
+			var old []string
+			for _, r := range cluster.Replicas() {
+				old = append(old, served(r))
+			}
+			stop := load(t, n)
+			var secret corev1.Secret
+			must(t, n.Get(t.Context(), secretKey, &secret))
+			must(t, disturb(&secret))
+			oldCA := oldBundle[:bytes.Index(oldBundle, []byte("-----END"))]
+			eventually(t, "the old and the new authority are trusted", func() (bool, error) {
+				b := bundle()
+				return bytes.Count(b, []byte("-----BEGIN")) == 2 && bytes.Contains(b, oldCA) && !bytes.HasPrefix(b, oldCA), nil
+			})
+			for i, r := range cluster.Replicas() {
+				eventually(t, "every replica serves the new certificate", func() (bool, error) { return served(r) != old[i], nil })
+			}
+			created, missed := stop()
+			if created == 0 || missed > 0 {
+				t.Errorf("%d of %d pods were not converted; the API server says:\n%s", missed, created, failedCalls(t))
+			}
+		})
+	}
+	t.Run("the caBundle is overwritten", func(t *testing.T) {
+		want := bundle()
+		reg := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "stowage"}}
+		must(t, n.Patch(t.Context(), reg, client.RawPatch(types.JSONPatchType, []byte(`[{"op":"remove","path":"/webhooks/0/clientConfig/caBundle"}]`))))
+		eventually(t, "it is put back", func() (bool, error) { return bytes.Equal(bundle(), want), nil })
+	})
+}
+
+// A replica has the permissions of config/rbac, and they suffice.
+func TestPermissions(t *testing.T) {
+	cfg, err := clientcmd.BuildConfigFromFlags("", filepath.Join(filepath.Dir(cluster.Kubeconfig), "stowage.kubeconfig"))
+	must(t, err)
+	c, err := client.New(cfg, client.Options{})
+	must(t, err)
+	var secrets corev1.SecretList
+	if err := c.List(t.Context(), &secrets); !apierrors.IsForbidden(err) {
+		t.Errorf("Stowage may list all Secrets: %v", err)
+	}
+	var secret corev1.Secret
+	if err := c.Get(t.Context(), client.ObjectKey{Namespace: controlplane.StowageNamespace, Name: "another"}, &secret); !apierrors.IsForbidden(err) {
+		t.Errorf("Stowage may read another Secret: %v", err)
+	}
+	var pods corev1.PodList
+	if err := c.List(t.Context(), &pods); !apierrors.IsForbidden(err) {
+		t.Errorf("Stowage may list pods, which nothing needs: %v", err)
+	}
+	for _, r := range cluster.Replicas() {
+		log, err := os.ReadFile(r.Log)
+		must(t, err)
+		for line := range strings.Lines(string(log)) {
+			if strings.Contains(line, "forbidden") {
+				t.Errorf("a permission is missing: %s", line)
+			}
+		}
+	}
+}
+
+// One log line for each pod that was changed, and none of its contents.
+func TestLogLine(t *testing.T) {
+	n := newTenant(t)
+	n.create(t, pod().Container("a", "cpu=1", ""))
+	var lines []string
+	eventually(t, "the line is written", func() (bool, error) {
+		lines = nil
+		for _, r := range cluster.Replicas() {
+			log, err := os.ReadFile(r.Log)
+			if err != nil {
+				return false, err
+			}
+			for line := range strings.Lines(string(log)) {
+				if strings.Contains(line, n.namespace) && strings.Contains(line, "pod changed") {
+					lines = append(lines, line)
+				}
+			}
+		}
+		return len(lines) > 0, nil
+	})
+	var entry map[string]any
+	must(t, json.Unmarshal([]byte(lines[0]), &entry))
+	if len(lines) != 1 || entry["level"] != "INFO" || entry["pod"] != "p" || entry["namespace"] != n.namespace || entry["uid"] == "" {
+		t.Errorf("lines: %q", lines)
+	}
+}
+
+// With --cert-dir, the files' certificate is served, and a new one when they change.
+func TestCertificateRotationFromFiles(t *testing.T) {
+	dir := t.TempDir()
+	generate := func() {
+		out, err := exec.Command("go", "run", filepath.Join(repo, "hack", "certs"), dir).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	generate()
+	r, err := cluster.StartReplica(t.Context(), controlplane.StowageOptions{Binary: binary, Args: []string{"--cert-dir=" + dir}})
+	must(t, err)
+	t.Cleanup(func() { _ = r.Terminate(10 * time.Second) })
+	served := func() string {
+		conn, err := tls.Dial("tcp", r.WebhookAddr, &tls.Config{InsecureSkipVerify: true})
+		must(t, err)
+		defer func() { _ = conn.Close() }()
+		return conn.ConnectionState().PeerCertificates[0].SerialNumber.String()
+	}
+	old := served()
+	generate()
+	eventually(t, "the new certificate is served", func() (bool, error) { return served() != old, nil })
+
+	for name, cfg := range map[string]*tls.Config{
+		"TLS 1.1 is refused": {InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11},
+	} {
+		if conn, err := tls.Dial("tcp", r.WebhookAddr, cfg); err == nil {
+			_ = conn.Close()
+			t.Errorf("%s: it was accepted", name)
+		}
+	}
+}
