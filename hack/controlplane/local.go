@@ -36,6 +36,7 @@ type local struct {
 type wish struct {
 	Replicas int    `json:"replicas"`
 	Nodes    string `json:"nodes"`
+	Binary   string `json:"binary"`
 	// Stamp changes with each call, so that ready.json tells which call it
 	// answers.
 	Stamp string `json:"stamp"`
@@ -48,17 +49,25 @@ const (
 	downTimeout = 20 * time.Second
 )
 
-func newLocal() (*local, error) {
+// newLocal returns the cluster whose files are in dir, or, if that is empty, in
+// bin/cluster.
+func newLocal(dir string) (*local, error) {
 	repo, err := controlplane.RepositoryRoot()
 	if err != nil {
 		return nil, err
 	}
-	return &local{repo: repo, dir: filepath.Join(repo, "bin", "cluster")}, nil
+	if dir == "" {
+		dir = filepath.Join(repo, "bin", "cluster")
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, err
+	}
+	return &local{repo: repo, dir: dir}, nil
 }
 
 func (l *local) file(name string) string { return filepath.Join(l.dir, name) }
 
-func upCommand() *cobra.Command {
+func upCommand(dir *string) *cobra.Command {
 	w := wish{Replicas: 1}
 	cmd := &cobra.Command{
 		Use:   "up",
@@ -68,20 +77,26 @@ func upCommand() *cobra.Command {
 			if w.Replicas < 1 {
 				return fmt.Errorf("--replicas is %d; it must be at least 1", w.Replicas)
 			}
-			l, err := newLocal()
+			l, err := newLocal(*dir)
 			if err != nil {
 				return err
 			}
 			if w.Nodes == "" {
 				w.Nodes = filepath.Join(l.repo, "hack", "controlplane", "nodes.yaml")
 			}
-			if w.Nodes, err = filepath.Abs(w.Nodes); err != nil {
-				return err
+			if w.Binary == "" {
+				w.Binary = filepath.Join(l.repo, "bin", "stowage")
+			}
+			for _, path := range []*string{&w.Nodes, &w.Binary} {
+				if *path, err = filepath.Abs(*path); err != nil {
+					return err
+				}
 			}
 			return l.up(cmd.Context(), w, cmd.OutOrStdout())
 		},
 	}
 	cmd.Flags().IntVar(&w.Replicas, "replicas", w.Replicas, "Stowage processes to run")
+	cmd.Flags().StringVar(&w.Binary, "stowage", w.Binary, "Stowage program to run (default bin/stowage)")
 	cmd.Flags().StringVar(&w.Nodes, "nodes", w.Nodes, "File of the fake nodes (default hack/controlplane/nodes.yaml)")
 	return cmd
 }
@@ -160,7 +175,7 @@ func (l *local) spawnSupervisor(log string) (<-chan error, error) {
 		return nil, err
 	}
 	defer func() { _ = file.Close() }()
-	cmd := exec.Command(self, "supervise")
+	cmd := exec.Command(self, "supervise", "--dir", l.dir)
 	cmd.Dir = l.repo
 	cmd.Stdout, cmd.Stderr = file, file
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -178,14 +193,14 @@ func (l *local) spawnSupervisor(log string) (<-chan error, error) {
 	return ended, nil
 }
 
-func superviseCommand() *cobra.Command {
+func superviseCommand(dir *string) *cobra.Command {
 	return &cobra.Command{
 		Use:    "supervise",
 		Short:  "Own the local cluster's programs until a signal",
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			l, err := newLocal()
+			l, err := newLocal(*dir)
 			if err != nil {
 				return err
 			}
@@ -213,7 +228,7 @@ func (l *local) supervise(ctx context.Context, out io.Writer) error {
 		if err := readJSON(l.file("config.json"), &w); err != nil {
 			return err
 		}
-		if err := l.grant(ctx, c, w); err != nil {
+		if err := l.grant(ctx, c, w, out); err != nil {
 			w.Error = err.Error()
 			fmt.Fprintln(out, err)
 		}
@@ -232,16 +247,16 @@ func (l *local) supervise(ctx context.Context, out io.Writer) error {
 }
 
 // grant brings the cluster to what a wish says.
-func (l *local) grant(ctx context.Context, c *controlplane.Cluster, w wish) error {
+func (l *local) grant(ctx context.Context, c *controlplane.Cluster, w wish, out io.Writer) error {
 	nodes, err := controlplane.ReadObjects(w.Nodes)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(os.Stdout, "Adding %d fake nodes\n", len(nodes))
+	fmt.Fprintf(out, "Adding %d fake nodes\n", len(nodes))
 	if err := c.Apply(ctx, nodes...); err != nil {
 		return err
 	}
-	if err := c.StartStowage(ctx, controlplane.StowageOptions{Binary: filepath.Join(l.repo, "bin", "stowage"), Replicas: w.Replicas}); err != nil {
+	if err := c.StartStowage(ctx, controlplane.StowageOptions{Binary: w.Binary, Replicas: w.Replicas}); err != nil {
 		return err
 	}
 	return c.WaitForNodes(ctx, len(nodes))

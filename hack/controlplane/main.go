@@ -30,6 +30,8 @@ func command() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
+	var dir string
+	root.PersistentFlags().StringVar(&dir, "dir", "", "Directory of the cluster's files (default bin/cluster)")
 	root.AddCommand(
 		&cobra.Command{
 			Use:   "build",
@@ -43,20 +45,20 @@ func command() *cobra.Command {
 				return controlplane.Build(cmd.Context(), repo, cmd.OutOrStdout())
 			},
 		},
-		upCommand(),
+		upCommand(&dir),
 		&cobra.Command{
 			Use:   "down",
 			Short: "End the local cluster and remove its files",
 			Args:  cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
-				c, err := newLocal()
+				c, err := newLocal(dir)
 				if err != nil {
 					return err
 				}
 				return c.down(cmd.OutOrStdout())
 			},
 		},
-		superviseCommand(),
+		superviseCommand(&dir),
 	)
 	return root
 }

@@ -38,7 +38,7 @@ func (e usageError) Unwrap() error { return e.error }
 // Main runs a command line and returns its exit status.
 func Main(ctx context.Context, args []string, s Streams) int {
 	root := NewCommand(s)
-	root.SetArgs(args)
+	root.SetArgs(append([]string{}, args...)) // nil would mean os.Args
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return 0

@@ -1,0 +1,158 @@
+package app
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+func TestServeReportsEveryBadSettingAtOnce(t *testing.T) {
+	code, shown := run(t, "", map[string]string{"STOWAGE_DRAIN_TIMEOUT": "soon", "LOG_LEVEL": "LOUD", "TLS_MIN_VERSION": "VersionTLS11"},
+		"serve", "--port", "0", "--namespace", "Not_A_Name", "--tls-cipher-suites", "TLS_RSA_WITH_RC4_128_SHA,NONE",
+		"--metrics-bind-address", "9", "--log-format", "xml", "--shutdown-delay=-1s", "--pod-vm-extended-resource", "vm",
+		"--cert-extra-dns-names", "a b")
+	if code != 2 {
+		t.Errorf("exit status %d, want 2", code)
+	}
+	for _, part := range []string{
+		`$STOWAGE_DRAIN_TIMEOUT`, `"LOUD" must be ERROR`, `"VersionTLS11" is not secure`, "--port is 0", `--namespace is "Not_A_Name"`,
+		"TLS_RSA_WITH_RC4_128_SHA is insecure", `"NONE" is no cipher suite`, `--metrics-bind-address is "9"`, `--log-format is "xml"`,
+		"--shutdown-delay is -1s", `VM resource: "vm"`, `--cert-extra-dns-names has "a b"`,
+	} {
+		if !strings.Contains(shown, part) {
+			t.Errorf("%q is missing in\n%s", part, shown)
+		}
+	}
+}
+
+func TestServeWithoutACluster(t *testing.T) {
+	code, shown := run(t, "", nil, "serve", "--kubeconfig", filepath.Join(t.TempDir(), "none"))
+	if code != 1 || !strings.Contains(shown, "find the API server") {
+		t.Errorf("exit status %d:\n%s", code, shown)
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	parse := func(env map[string]string, args ...string) Options {
+		t.Helper()
+		o := DefaultOptions()
+		fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+		o.AddFlags(fs)
+		if err := fs.Parse(args); err != nil {
+			t.Fatal(err)
+		}
+		if err := applyEnv(fs, func(name string) (string, bool) { v, ok := env[name]; return v, ok }); err != nil {
+			t.Fatal(err)
+		}
+		if err := o.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	env := map[string]string{"LOG_LEVEL": "", "TARGET_RUNTIMECLASS": " kata-a , kata-b,", "POD_NAMESPACE": "", "TLS_MIN_VERSION": "1.3"}
+	o := parse(env, "--tls-min-version", "VersionTLS12")
+	if o.LogLevel != "" {
+		t.Errorf("the log level is %q, want none: an empty LOG_LEVEL has a meaning", o.LogLevel)
+	}
+	if got := strings.Join(o.PeerPods.Config.RuntimeClasses, "|"); got != "kata-a|kata-b" {
+		t.Errorf("the RuntimeClasses are %s", got)
+	}
+	if o.Namespace != "stowage-system" {
+		t.Errorf("the namespace is %q: an empty variable counts as unset", o.Namespace)
+	}
+	if o.TLSMinVersion != "VersionTLS12" {
+		t.Errorf("the TLS version is %s: a flag wins over a variable", o.TLSMinVersion)
+	}
+}
+
+// Kubernetes sets variables named after the Services of a namespace; ours must not
+// be among them.
+func TestVariablesDoNotCollideWithServices(t *testing.T) {
+	o := DefaultOptions()
+	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	o.AddFlags(fs)
+	seen := map[string]bool{}
+	fs.VisitAll(func(f *pflag.Flag) {
+		env := f.Annotations[envAnnotation]
+		if len(env) != 1 || seen[env[0]] {
+			t.Errorf("--%s has variables %v", f.Name, env)
+			return
+		}
+		seen[env[0]] = true
+		if strings.HasPrefix(env[0], "STOWAGE_PORT") || strings.HasPrefix(env[0], "STOWAGE_SERVICE_") {
+			t.Errorf("--%s: Kubernetes sets $%s where a Service is called stowage", f.Name, env[0])
+		}
+	})
+}
+
+func TestLogLevels(t *testing.T) {
+	for text, want := range map[string]string{
+		"ERROR": "error", "": "error warn", "warn": "error warn", "INFO": "error warn info", "DEBUG": "error warn info debug", "TRACE": "error warn info debug trace",
+	} {
+		level, err := parseLogLevel(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, format := range []string{"json", "text"} {
+			var out bytes.Buffer
+			log := newLogger(&out, level, format)
+			log.Error(nil, "say-error")
+			log.Info("say-info")
+			log.V(1).Info("say-debug")
+			log.V(6).Info("say-trace")
+			for _, word := range []string{"error", "info", "debug", "trace"} {
+				if got, want := strings.Contains(out.String(), "say-"+word), strings.Contains(want, word); got != want {
+					t.Errorf("LOG_LEVEL=%q, %s: %s is logged: %t", text, format, word, got)
+				}
+			}
+			if format == "json" {
+				for line := range strings.Lines(out.String()) {
+					if !json.Valid([]byte(line)) {
+						t.Errorf("no JSON: %s", line)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestCommandLine(t *testing.T) {
+	for name, tc := range map[string]struct {
+		args []string
+		code int
+		part string
+	}{
+		"no command":         {nil, 0, "Available Commands"},
+		"help":               {[]string{"serve", "--help"}, 0, "[$LOG_LEVEL]"},
+		"version":            {[]string{"version"}, 0, "\n"},
+		"an unknown command": {[]string{"sevre"}, 2, `unknown command "sevre"`},
+		"an argument":        {[]string{"version", "now"}, 2, "now"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, shown := run(t, "", nil, tc.args...)
+			if code != tc.code || !strings.Contains(shown, tc.part) {
+				t.Errorf("exit status %d, want %d; %q in\n%s", code, tc.code, tc.part, shown)
+			}
+		})
+	}
+}
+
+// The reference page is what the flags say.
+func TestReferenceIsCurrent(t *testing.T) {
+	var want bytes.Buffer
+	if err := WriteReference(&want); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile("../../docs/reference/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(want.Bytes(), got) {
+		t.Error("docs/reference/configuration.md is not current; run make generate")
+	}
+}

@@ -1,0 +1,235 @@
+package certs
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"testing"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// These tests are about time, which a real cluster cannot be given; the objects
+// stand in a fake store that decides nothing. That replicas agree, and that the API
+// server accepts what is served, is tested on a real one (test/e2e).
+
+var options = Options{
+	Secret:       types.NamespacedName{Namespace: "stowage-system", Name: "stowage-webhook-cert"},
+	Registration: "stowage",
+	DNSNames:     []string{"stowage-webhook.stowage-system.svc", "localhost"},
+}
+
+func newKeeper(c client.Client, clock *clocktesting.FakePassiveClock) *Keeper {
+	k := &Keeper{Options: options, client: c}
+	k.Clock = clock
+	return k
+}
+
+func registrationObject() *admissionregistrationv1.MutatingWebhookConfiguration {
+	return &admissionregistrationv1.MutatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "stowage"},
+		Webhooks:   []admissionregistrationv1.MutatingWebhook{{Name: "a"}, {Name: "b"}},
+	}
+}
+
+// settle reconciles until nothing is left to do now, and returns when to come back.
+func settle(t *testing.T, k *Keeper) time.Duration {
+	t.Helper()
+	for range 5 {
+		res, err := k.Reconcile(t.Context(), reconcile.Request{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.RequeueAfter > 0 {
+			return res.RequeueAfter
+		}
+	}
+	t.Fatal("the Keeper does not come to rest")
+	return 0
+}
+
+// expectTrusted checks that every webhook trusts what the Keeper serves, and returns
+// the served certificate.
+func expectTrusted(t *testing.T, k *Keeper, now time.Time) []byte {
+	t.Helper()
+	var reg admissionregistrationv1.MutatingWebhookConfiguration
+	if err := k.client.Get(t.Context(), client.ObjectKey{Name: "stowage"}, &reg); err != nil {
+		t.Fatal(err)
+	}
+	pair, err := k.GetCertificate(&tls.ClientHelloInfo{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, hook := range reg.Webhooks {
+		roots := x509.NewCertPool()
+		if !roots.AppendCertsFromPEM(hook.ClientConfig.CABundle) {
+			t.Fatalf("webhook %s trusts nobody: %q", hook.Name, hook.ClientConfig.CABundle)
+		}
+		for _, name := range options.DNSNames {
+			if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: name, CurrentTime: now}); err != nil {
+				t.Fatalf("webhook %s does not trust what is served for %s: %v", hook.Name, name, err)
+			}
+		}
+	}
+	return pair.Leaf.Raw
+}
+
+func TestRenewalKeepsTheOldAuthorityTrusted(t *testing.T) {
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	clock := clocktesting.NewFakePassiveClock(start)
+	c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(registrationObject()).Build()
+	a, b := newKeeper(c, clock), newKeeper(c, clock)
+
+	// The first certificate is served at once: there is none to go on with.
+	if a.Ready(nil) == nil {
+		t.Error("ready without a certificate")
+	}
+	settle(t, a)
+	settle(t, b)
+	if err := a.Ready(nil); err != nil {
+		t.Errorf("not ready: %v", err)
+	}
+	first := expectTrusted(t, a, clock.Now())
+	if !bytes.Equal(first, expectTrusted(t, b, clock.Now())) {
+		t.Error("two replicas serve two certificates")
+	}
+
+	// Long before the end, nothing happens.
+	clock.SetTime(start.Add(validity - renewBefore - 48*time.Hour))
+	if again := settle(t, a); again != checkEvery || !bytes.Equal(first, expectTrusted(t, a, clock.Now())) {
+		t.Errorf("the certificate changed, or the next check is in %s", again)
+	}
+
+	// Closer to it, one replica renews; both go on with the old certificate until
+	// every API server can know the new authority.
+	clock.SetTime(start.Add(validity - renewBefore + time.Hour))
+	if again := settle(t, a); again != propagation {
+		t.Errorf("the switch is due in %s, want %s", again, propagation)
+	}
+	settle(t, b)
+	for _, k := range []*Keeper{a, b} {
+		if !bytes.Equal(first, expectTrusted(t, k, clock.Now())) {
+			t.Error("the new certificate is served at once")
+		}
+	}
+
+	// Then both switch, at different times, and either certificate is trusted.
+	clock.SetTime(clock.Now().Add(propagation))
+	settle(t, a)
+	second := expectTrusted(t, a, clock.Now())
+	if bytes.Equal(first, second) {
+		t.Fatal("the new certificate is not served")
+	}
+	expectTrusted(t, b, clock.Now())
+	settle(t, b)
+	if !bytes.Equal(second, expectTrusted(t, b, clock.Now())) {
+		t.Error("two replicas serve two certificates")
+	}
+
+	// The next renewal drops the oldest authority.
+	clock.SetTime(clock.Now().Add(validity - renewBefore + time.Hour))
+	settle(t, a)
+	var secret corev1.Secret
+	if err := c.Get(t.Context(), options.Secret, &secret); err != nil {
+		t.Fatal(err)
+	}
+	if n := bytes.Count(secret.Data[caKey], []byte("-----BEGIN")); n != 2 {
+		t.Errorf("%d authorities are trusted, want 2", n)
+	}
+}
+
+func TestExpiredCertificateIsReplacedAtOnce(t *testing.T) {
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	clock := clocktesting.NewFakePassiveClock(start)
+	c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(registrationObject()).Build()
+	k := newKeeper(c, clock)
+	settle(t, k)
+	first := expectTrusted(t, k, clock.Now())
+	clock.SetTime(start.Add(2 * validity))
+	settle(t, k)
+	if bytes.Equal(first, expectTrusted(t, k, clock.Now())) {
+		t.Error("the expired certificate is still served")
+	}
+}
+
+func TestNewNameMakesANewCertificate(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).Build()
+	k := newKeeper(c, clock)
+	settle(t, k)
+	k.DNSNames = append([]string{"new.example"}, k.DNSNames...)
+	settle(t, k) // nobody is registered, so nobody must learn of it first
+	pair, err := k.GetCertificate(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := pair.Leaf.VerifyHostname("new.example"); err != nil {
+		t.Error(err)
+	}
+}
+
+// The key of the authority exists only while a certificate is made.
+func TestSecretHoldsNoAuthorityKey(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).Build()
+	settle(t, newKeeper(c, clock))
+	var secret corev1.Secret
+	if err := c.Get(t.Context(), options.Secret, &secret); err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pair.Leaf.IsCA || len(secret.Data) != 3 {
+		t.Errorf("the Secret has %d entries, and a certificate that may sign: %t", len(secret.Data), pair.Leaf.IsCA)
+	}
+	for rest := secret.Data[caKey]; ; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		} else if block.Type != "CERTIFICATE" {
+			t.Errorf("%s holds a %s", caKey, block.Type)
+		}
+	}
+}
+
+// A replica that loses the race for the Secret drops its certificate.
+func TestLosingARenewalIsNoError(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).Build()
+	settle(t, newKeeper(c, clock))
+	var before, after corev1.Secret
+	if err := c.Get(t.Context(), options.Secret, &before); err != nil {
+		t.Fatal(err)
+	}
+	k := newKeeper(c, clock)
+	if err := k.renew(t.Context(), &corev1.Secret{}, false); err != nil {
+		t.Errorf("losing to a creation: %v", err)
+	}
+	stale := before.DeepCopy()
+	stale.ResourceVersion = "1"
+	if err := c.Update(t.Context(), before.DeepCopy()); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.renew(t.Context(), stale, true); err != nil && !apierrors.IsConflict(err) {
+		t.Errorf("losing to an update: %v", err)
+	}
+	if err := c.Get(t.Context(), options.Secret, &after); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(before.Data[corev1.TLSCertKey], after.Data[corev1.TLSCertKey]) {
+		t.Error("the loser wrote its certificate")
+	}
+}
