@@ -7,6 +7,7 @@ SHELL := /bin/bash
 
 STOWAGE_REPLICAS ?= 1
 NODES            ?= hack/controlplane/nodes.yaml
+TESTFLAGS        ?=
 VERSION          ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 TOOLS            := bin/tools
 LOCAL            := bin/stowage-local
@@ -63,20 +64,16 @@ $(LOCAL):
 ##@ Test
 
 .PHONY: test
-test: controlplane ## Run every test, on a real control plane too
-	@go test ./...
+test: controlplane ## Run every test, on a real control plane too (TESTFLAGS=-race)
+	@go test $(TESTFLAGS) ./...
 
 .PHONY: test-unit
-test-unit: ## Run the tests that need no control plane
-	@go test $$(go list ./... | grep -v /test/)
-
-.PHONY: race
-race: controlplane ## Run every test under the race detector
-	@go test -race ./...
+test-unit: ## Run the tests that need no control plane (TESTFLAGS=-race)
+	@go test $(TESTFLAGS) $$(go list ./... | grep -v /test/)
 
 .PHONY: deflake
 deflake: controlplane ## Run the concurrency tests 20 times under the race detector
-	@go test -race -count=20 -run 'Concurrent|Shutdown|Rotation|Parallel' ./internal/... ./test/...
+	@go test -race -count=20 -timeout 60m -run 'Concurrent|Shutdown|Rotation' ./internal/... ./test/e2e
 
 .PHONY: fuzz
 fuzz: ## Fuzz each target for FUZZTIME (30s)
@@ -112,6 +109,7 @@ verify: generate ## Fail if a generated file or a go.mod is not current
 
 .PHONY: presubmit
 presubmit: lint verify test ## Everything that CI runs
+	@$(MAKE) test-unit TESTFLAGS=-race
 
 .PHONY: clean
 clean: ## End the local cluster and remove bin/ except the control plane
