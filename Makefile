@@ -11,6 +11,7 @@ TESTFLAGS        ?=
 VERSION          ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 TOOLS            := bin/tools
 LOCAL            := bin/stowage-local
+GENERATED        := config/rbac/role.yaml docs/reference
 CACHE            := XDG_CACHE_HOME=$(CURDIR)/bin/cache
 
 .DEFAULT_GOAL := help
@@ -64,8 +65,9 @@ $(LOCAL):
 ##@ Test
 
 .PHONY: test
+# Never from the cache: tests build and run our programs, which the cache does not see.
 test: controlplane ## Run every test, on a real control plane too (TESTFLAGS=-race)
-	@go test $(TESTFLAGS) ./...
+	@go test -count=1 $(TESTFLAGS) ./...
 
 .PHONY: test-unit
 test-unit: ## Run the tests that need no control plane (TESTFLAGS=-race)
@@ -104,8 +106,8 @@ fmt: ## Format the code
 verify: generate ## Fail if a generated file or a go.mod is not current
 	@go mod tidy -diff
 	@for m in hack/tools hack/controlplane/kubernetes hack/controlplane/kwok; do (cd $$m && go mod tidy -diff); done
-	@changed="$$(git status --porcelain -- config docs go.mod go.sum)"; \
-	  if [ -n "$$changed" ]; then echo "generated files are not current; run 'make generate' and commit:"; echo "$$changed"; git --no-pager diff -- config docs; exit 1; fi
+	@changed="$$(git status --porcelain -- $(GENERATED))"; \
+	  if [ -n "$$changed" ]; then echo "generated files are not current; run 'make generate' and commit:"; echo "$$changed"; git --no-pager diff -- $(GENERATED); exit 1; fi
 
 .PHONY: presubmit
 presubmit: lint verify test ## Everything that CI runs
@@ -114,7 +116,7 @@ presubmit: lint verify test ## Everything that CI runs
 .PHONY: clean
 clean: ## End the local cluster and remove bin/ except the control plane
 	@if [ -x $(LOCAL) ]; then $(LOCAL) down; fi
-	@find bin -mindepth 1 -maxdepth 1 ! -name controlplane -exec rm -rf {} +
+	@if [ -d bin ]; then find bin -mindepth 1 -maxdepth 1 ! -name controlplane -exec rm -rf {} +; fi
 
 $(TOOLS)/%: hack/tools/go.mod hack/tools/go.sum
 	@echo "Building $* (once per version)"

@@ -18,7 +18,7 @@ show() {
   "$kubectl" "$@" -o go-template='{{range $k, $v := .metadata.annotations}}{{if ne $k "kubectl.kubernetes.io/last-applied-configuration"}}{{printf "  annotation  %s: %s\n" $k $v}}{{end}}{{end}}{{with .spec.overhead}}{{printf "  overhead    cpu %v, memory %v\n" .cpu .memory}}{{end}}{{range .spec.containers}}{{printf "  container   %s\n" .name}}{{range $k, $v := .resources.requests}}{{printf "    requests  %s: %s\n" $k $v}}{{end}}{{range $k, $v := .resources.limits}}{{printf "    limits    %s: %s\n" $k $v}}{{end}}{{end}}'
 }
 
-if [ -e bin/cluster/ready.json ]; then KEEP=1; fi
+if "$local" status >/dev/null 2>&1; then KEEP=1; fi
 finish() {
   status=$?
   if [ "${KEEP:-}" = 1 ] && [ "$status" = 0 ]; then
@@ -30,7 +30,7 @@ finish() {
 trap finish EXIT
 
 title "A local cluster"
-"$local" up --replicas "${STOWAGE_REPLICAS:-1}"
+"$local" up ${STOWAGE_REPLICAS:+--replicas "$STOWAGE_REPLICAS"}
 export KUBECONFIG=$PWD/bin/cluster/kubeconfig
 "$kubectl" get nodes -L nodesize,type
 "$kubectl" delete -f config/samples/ --ignore-not-found >/dev/null 2>&1 # of an earlier demo

@@ -74,12 +74,22 @@ func upCommand(dir *string) *cobra.Command {
 		Short: "Start the local cluster, or bring a running one up to date",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if w.Replicas < 1 {
-				return fmt.Errorf("--replicas is %d; it must be at least 1", w.Replicas)
-			}
 			l, err := newLocal(*dir)
 			if err != nil {
 				return err
+			}
+			// A cluster that is up stays as it is where nothing else is said.
+			var current wish
+			if l.supervisor() != 0 && readJSON(l.file("config.json"), &current) == nil {
+				if !cmd.Flags().Changed("replicas") {
+					w.Replicas = current.Replicas
+				}
+				if !cmd.Flags().Changed("nodes") {
+					w.Nodes = current.Nodes
+				}
+			}
+			if w.Replicas < 1 {
+				return fmt.Errorf("--replicas is %d; it must be at least 1", w.Replicas)
 			}
 			if w.Nodes == "" {
 				w.Nodes = filepath.Join(l.repo, "hack", "controlplane", "nodes.yaml")
@@ -106,6 +116,11 @@ func (l *local) up(ctx context.Context, w wish, out io.Writer) error {
 	if _, err := controlplane.Locate(l.repo); err != nil {
 		return err
 	}
+	unlock, err := l.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	w.Stamp = strconv.FormatInt(time.Now().UnixNano(), 36)
 	pid := l.supervisor()
 	if pid == 0 {
@@ -114,10 +129,14 @@ func (l *local) up(ctx context.Context, w wish, out io.Writer) error {
 			return err
 		}
 	}
-	if err := os.MkdirAll(l.file("logs"), 0o755); err != nil {
+	// config.json comes first: it marks the directory as ours.
+	if err := os.MkdirAll(l.dir, 0o755); err != nil {
 		return err
 	}
 	if err := writeJSON(l.file("config.json"), w); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(l.file("logs"), 0o755); err != nil {
 		return err
 	}
 	log := l.file("logs/cluster.log")
@@ -155,6 +174,9 @@ func (l *local) up(ctx context.Context, w wish, out io.Writer) error {
 		}
 		select {
 		case <-tick.C:
+			if pid != 0 && l.supervisor() == 0 {
+				return errors.New("the cluster that was up has ended; try again for a new one")
+			}
 		case err := <-ended:
 			copyNew(out, log, shown)
 			return fmt.Errorf("the cluster did not start (%w); its logs are in %s", err, l.file("logs"))
@@ -162,6 +184,24 @@ func (l *local) up(ctx context.Context, w wish, out io.Writer) error {
 			return fmt.Errorf("the cluster is not ready: %w; its logs are in %s; `make down` removes it", ctx.Err(), l.file("logs"))
 		}
 	}
+}
+
+// lock keeps other calls of up and down out until unlock. The lock is on the directory
+// that holds the cluster's, because that one comes and goes.
+func (l *local) lock() (unlock func(), err error) {
+	parent := filepath.Dir(l.dir)
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(parent)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("lock %s: %w", parent, err)
+	}
+	return func() { _ = f.Close() }, nil
 }
 
 // spawnSupervisor starts this program again, in a session of its own.
@@ -300,8 +340,13 @@ func (l *local) supervisor() int {
 
 // down ends the supervisor, and with it everything else, and removes the files.
 func (l *local) down(out io.Writer) error {
+	unlock, err := l.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	pid := l.supervisor()
-	_, err := os.Stat(l.dir)
+	_, err = os.Stat(l.dir)
 	if pid == 0 && errors.Is(err, os.ErrNotExist) {
 		fmt.Fprintln(out, "No local cluster is up.")
 		return nil
@@ -335,6 +380,13 @@ func waitGone(l *local, timeout time.Duration) bool {
 // clean ends programs that outlived their supervisor, where the kernel did not,
 // and removes the cluster's files.
 func (l *local) clean() error {
+	entries, err := os.ReadDir(l.dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if ours, _ := filepath.Glob(l.file("config.json*")); len(entries) > 0 && len(ours) == 0 {
+		return fmt.Errorf("%s holds files, but no cluster of ours; remove it yourself if you do not need it", l.dir)
+	}
 	for _, pid := range l.leftovers() {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}

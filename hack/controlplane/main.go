@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -59,6 +60,22 @@ func command() *cobra.Command {
 			},
 		},
 		superviseCommand(&dir),
+		&cobra.Command{
+			Use:   "status",
+			Short: "Say whether the local cluster is up; the exit status is 1 if it is not",
+			Args:  cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				l, err := newLocal(dir)
+				if err != nil {
+					return err
+				}
+				if l.supervisor() == 0 {
+					return errors.New("no local cluster is up")
+				}
+				fmt.Fprintln(cmd.OutOrStdout(), "A local cluster is up.")
+				return nil
+			},
+		},
 	)
 	return root
 }

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 	cradmission "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -77,11 +78,12 @@ func newTestHandler(tb testing.TB, c cluster.Reader, features ...Feature) *Handl
 		features = []Feature{&PeerPods{Config: peerpod.DefaultConfig(), Cluster: c}}
 	}
 	return &Handler{
-		Pipeline: &Pipeline{Features: features, Cluster: c, Excluded: SystemNamespaces},
-		Metrics:  m,
-		Log:      logr.Discard(),
-		Events:   &events.FakeRecorder{},
-		Clock:    clock.RealClock{},
+		Pipeline:   &Pipeline{Features: features, Cluster: c, Excluded: SystemNamespaces},
+		Metrics:    m,
+		Log:        logr.Discard(),
+		Events:     &events.FakeRecorder{},
+		EventLimit: flowcontrol.NewFakeAlwaysRateLimiter(),
+		Clock:      clock.RealClock{},
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -18,8 +19,10 @@ import (
 	admissionv1beta1 "k8s.io/api/admission/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 
 	"github.com/stowage-dev/stowage/internal/podpatch"
@@ -43,7 +46,10 @@ type Handler struct {
 	Metrics  *Metrics
 	Log      logr.Logger
 	Events   events.EventRecorder
-	Clock    clock.PassiveClock
+	// EventLimit drops events beyond a rate: whoever reaches our port can ask
+	// for one.
+	EventLimit flowcontrol.PassiveRateLimiter
+	Clock      clock.PassiveClock
 }
 
 var _ http.Handler = &Handler{}
@@ -112,7 +118,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// down; a decision under way must still come to its end.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), budget(r))
 	defer cancel()
-	ans := h.answer(ctx, rev.Request)
+	ans := h.answerSafely(ctx, rev.Request)
 
 	// 3. Answer in the version of the question.
 	data, err := json.Marshal(response{TypeMeta: rev.TypeMeta, Response: ans})
@@ -217,6 +223,20 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	http.Error(w, "stowage: "+err.Error(), status)
 }
 
+// answerSafely allows the pod as it is if answering it panics. A feature's own panic
+// does not come this far.
+func (h *Handler) answerSafely(ctx context.Context, req *request[*podpatch.Pod]) (ans answer) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err := &panicError{cause: cause, stack: debug.Stack()}
+			h.Metrics.count([]FeatureResult{{Feature: "pipeline", Outcome: OutcomePanic}})
+			h.Log.Error(err, "pod admitted as it was", "namespace", req.Namespace, "uid", req.UID, "stack", string(err.stack))
+			ans = answer{UID: req.UID, Allowed: true, Warnings: []string{"stowage: the pod was left as it is: " + err.Error()}}
+		}
+	}()
+	return h.answer(ctx, req)
+}
+
 // answer decides about one request. It always allows.
 func (h *Handler) answer(ctx context.Context, req *request[*podpatch.Pod]) answer {
 	ans := answer{UID: req.UID, Allowed: true}
@@ -297,10 +317,21 @@ func (h *Handler) report(req *request[*podpatch.Pod], pod *podpatch.Pod, res *Re
 	}
 	if about := subject(req, pod); about != nil {
 		for _, e := range res.Events {
-			h.Events.Eventf(about, nil, corev1.EventTypeWarning, e.Reason, "Admit", "%s", e.Note)
+			if !h.EventLimit.TryAccept() {
+				h.Metrics.droppedEvents.Inc()
+				continue
+			}
+			var related runtime.Object
+			if e.Related != nil {
+				related = e.Related
+			}
+			h.Events.Eventf(about, related, corev1.EventTypeWarning, e.Reason, "Admit", "%s", cut(e.Note, maxEventNote))
 		}
 	}
 }
+
+// maxEventNote is the length, in bytes, beyond which the API server refuses an event.
+const maxEventNote = 1024
 
 // subject is the object that an event about a pod is about: its controller, or
 // the pod itself, or nothing where neither has a name yet.

@@ -360,12 +360,12 @@ func TestPeerPodRefusals(t *testing.T) {
 		events  int
 	}{
 		"defaults only":              {cluster: cluster.Static{LimitRangeList: limit(corev1.LimitRangeItem{Type: "Container", Default: testkit.ResourceList("cpu=1")})}},
-		"a container minimum":        {cluster: cluster.Static{LimitRangeList: limit(corev1.LimitRangeItem{Type: "Container", Min: testkit.ResourceList("memory=1,cpu=1")})}, warning: `LimitRange "l" sets min.cpu (Container), min.memory (Container)`, events: 1},
+		"a container minimum":        {cluster: cluster.Static{LimitRangeList: limit(corev1.LimitRangeItem{Type: "Container", Min: testkit.ResourceList("memory=1,cpu=1")})}, warning: `remove these bounds of LimitRange "l" or use another namespace: min.cpu (Container), min.memory (Container)`, events: 1},
 		"a pod maximum":              {cluster: cluster.Static{LimitRangeList: limit(corev1.LimitRangeItem{Type: "Pod", Max: testkit.ResourceList("cpu=1")})}, warning: "max.cpu (Pod)", events: 1},
 		"a ratio":                    {cluster: cluster.Static{LimitRangeList: limit(corev1.LimitRangeItem{Type: "Container", MaxLimitRequestRatio: testkit.ResourceList("cpu=2")})}, warning: "maxLimitRequestRatio.cpu", events: 1},
 		"a bound on volumes":         {cluster: cluster.Static{LimitRangeList: limit(corev1.LimitRangeItem{Type: "PersistentVolumeClaim", Max: testkit.ResourceList("storage=1")})}},
 		"a bound on VMs":             {cluster: cluster.Static{LimitRangeList: limit(corev1.LimitRangeItem{Type: "Container", Max: testkit.ResourceList(stowage.DefaultVMResource + "=1")})}},
-		"a quota on cpu and memory":  {cluster: cluster.Static{ResourceQuotaList: hard("requests.cpu=1,limits.memory=1")}, warning: `ResourceQuota "q" counts requests.cpu, limits.memory and may refuse this pod`},
+		"a quota on cpu and memory":  {cluster: cluster.Static{ResourceQuotaList: hard("requests.cpu=1,limits.memory=1")}, warning: `ResourceQuota "q" may refuse this pod, because a peer pod has no requests or limits; use requests.kata.peerpods.io/vm there in place of requests.cpu, limits.memory`},
 		"a quota on VMs":             {cluster: cluster.Static{ResourceQuotaList: hard("requests.kata.peerpods.io/vm=1,pods=3")}},
 		"a quota on best effort":     {cluster: cluster.Static{ResourceQuotaList: hard("pods=1", corev1.ResourceQuotaScopeBestEffort)}},
 		"a quota on the others only": {cluster: cluster.Static{ResourceQuotaList: hard("cpu=1", corev1.ResourceQuotaScopeNotBestEffort)}},

@@ -9,8 +9,9 @@ import (
 // Metrics count what the handler decides. controller-runtime counts requests and
 // their latency by path and code already.
 type Metrics struct {
-	admissions *prometheus.CounterVec
-	steps      *prometheus.HistogramVec
+	admissions    *prometheus.CounterVec
+	steps         *prometheus.HistogramVec
+	droppedEvents prometheus.Counter
 }
 
 // NewMetrics registers the metrics.
@@ -28,7 +29,11 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 			Buckets: []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5},
 		}, []string{"step"}),
 	}
-	for _, c := range []prometheus.Collector{m.admissions, m.steps} {
+	m.droppedEvents = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "stowage_events_dropped_total",
+		Help: "Kubernetes events that were not sent because there were too many.",
+	})
+	for _, c := range []prometheus.Collector{m.admissions, m.steps, m.droppedEvents} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

@@ -41,33 +41,36 @@ func (f *PeerPods) Decide(ctx context.Context, req Request) (Decision, error) {
 	if err != nil {
 		return Decision{}, err
 	}
-	d := Decision{Pod: pod, Summary: summary(pod.Metadata.Annotations, f.Config.VMResource), Warnings: warnings}
+	d := Decision{Pod: pod, Summary: summary(pod.Metadata.Annotations, f.Config.VMResource)}
 
 	// Both of these refuse pods after us, for lacking what we had to remove.
 	// Nothing can be done here but to explain it, so not being able to look
 	// costs the explanation only.
 	limitRanges, err := f.Cluster.LimitRanges(ctx, req.Namespace)
 	if err != nil {
-		d.Warnings = append(d.Warnings, fmt.Sprintf("cannot tell whether a LimitRange refuses this pod: %v", err))
+		warnings = append(warnings, fmt.Sprintf("cannot tell whether a LimitRange refuses this pod: %v", err))
 	}
 	for i := range limitRanges {
 		if bounds := f.refusingBounds(&limitRanges[i]); len(bounds) > 0 {
-			text := fmt.Sprintf("LimitRange %q sets %s: the API server refuses peer pods here, which have no requests or limits; remove these bounds or use another namespace",
+			text := fmt.Sprintf("the API server refuses peer pods here, because they have no requests or limits; remove these bounds of LimitRange %q or use another namespace: %s",
 				limitRanges[i].Name, strings.Join(bounds, ", "))
 			d.Warnings = append(d.Warnings, text)
-			d.Events = append(d.Events, Event{Reason: ReasonLimitRangeRefuses, Note: text})
+			d.Events = append(d.Events, Event{Reason: ReasonLimitRangeRefuses, Note: text, Related: &corev1.ObjectReference{
+				APIVersion: "v1", Kind: "LimitRange", Namespace: req.Namespace, Name: limitRanges[i].Name, UID: limitRanges[i].UID,
+			}})
 		}
 	}
 	quotas, err := f.Cluster.ResourceQuotas(ctx, req.Namespace)
 	if err != nil {
-		d.Warnings = append(d.Warnings, fmt.Sprintf("cannot tell whether a ResourceQuota refuses this pod: %v", err))
+		warnings = append(warnings, fmt.Sprintf("cannot tell whether a ResourceQuota refuses this pod: %v", err))
 	}
 	for i := range quotas {
 		if keys := refusingKeys(&quotas[i]); len(keys) > 0 {
-			d.Warnings = append(d.Warnings, fmt.Sprintf("ResourceQuota %q counts %s and may refuse this pod: a peer pod has no requests or limits; use requests.%s there instead",
-				quotas[i].Name, strings.Join(keys, ", "), f.Config.VMResource))
+			d.Warnings = append(d.Warnings, fmt.Sprintf("ResourceQuota %q may refuse this pod, because a peer pod has no requests or limits; use requests.%s there in place of %s",
+				quotas[i].Name, f.Config.VMResource, strings.Join(keys, ", ")))
 		}
 	}
+	d.Warnings = append(d.Warnings, warnings...)
 	return d, nil
 }
 
@@ -114,9 +117,15 @@ func (f *PeerPods) refusingBounds(lr *corev1.LimitRange) []string {
 // refusingKeys lists the entries of a ResourceQuota that make the API server
 // refuse a container without the request or limit of that name.
 func refusingKeys(q *corev1.ResourceQuota) []string {
-	// A stripped pod is of QoS class BestEffort, which these two scopes decide.
-	if slices.Contains(q.Spec.Scopes, corev1.ResourceQuotaScopeNotBestEffort) ||
-		slices.Contains(q.Spec.Scopes, corev1.ResourceQuotaScopeBestEffort) {
+	// A stripped pod is of QoS class BestEffort: a quota for that class may not count
+	// cpu or memory, and one for the others does not count this pod.
+	scopes := slices.Clone(q.Spec.Scopes)
+	if q.Spec.ScopeSelector != nil {
+		for _, e := range q.Spec.ScopeSelector.MatchExpressions {
+			scopes = append(scopes, e.ScopeName)
+		}
+	}
+	if slices.Contains(scopes, corev1.ResourceQuotaScopeNotBestEffort) || slices.Contains(scopes, corev1.ResourceQuotaScopeBestEffort) {
 		return nil
 	}
 	var out []string

@@ -6,6 +6,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,6 +49,8 @@ type Decision struct {
 type Event struct {
 	Reason string
 	Note   string
+	// Related is the object that is the cause, if there is one.
+	Related *corev1.ObjectReference
 }
 
 // Outcome is what became of a feature's decision. It is a metric label.
@@ -125,9 +128,14 @@ func (p *Pipeline) Run(ctx context.Context, req Request) Result {
 				res.warn(fmt.Sprintf("stowage (audit): %s would make this pod %s", f.Name(), decision.Summary))
 			}
 			req.Pod = decision.Pod
-			res.Events = append(res.Events, decision.Events...)
+			prefix := "stowage: "
+			if mode == stowage.ModeAudit {
+				prefix = "stowage (audit): "
+			} else {
+				res.Events = append(res.Events, decision.Events...)
+			}
 			for _, w := range decision.Warnings {
-				res.warn("stowage: " + w)
+				res.warn(prefix + w)
 			}
 		}
 		res.Features = append(res.Features, fr)
@@ -221,9 +229,27 @@ func modeOf(annotations, labels map[string]string, where string, res *Result) (s
 // warning (API documentation of AdmissionResponse.warnings).
 const maxWarning = 256
 
+// maxWarnings is how many warnings a pod gets. The API server passes on 4096 bytes.
+const maxWarnings = 16
+
 func (r *Result) warn(text string) {
-	if len(text) > maxWarning {
-		text = strings.ToValidUTF8(text[:maxWarning-len("...")], "") + "..."
+	if len(r.Warnings) >= maxWarnings {
+		return
 	}
-	r.Warnings = append(r.Warnings, text)
+	// The API server drops a warning with control characters in it.
+	text = strings.Map(func(c rune) rune {
+		if unicode.IsControl(c) {
+			return ' '
+		}
+		return c
+	}, text)
+	r.Warnings = append(r.Warnings, cut(text, maxWarning))
+}
+
+// cut shortens a text to a number of bytes, at the end of a character.
+func cut(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	return strings.ToValidUTF8(text[:limit-len("...")], "") + "..."
 }

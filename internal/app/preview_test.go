@@ -105,6 +105,9 @@ func TestPreviewCalls(t *testing.T) {
 		"a missing file":        {args: []string{"-f", "nowhere.yaml"}, code: 1, parts: []string{"nowhere.yaml: no such file"}},
 		"a directory without":   {args: []string{"-f", t.TempDir()}, code: 1, parts: []string{"has no .yaml, .yml or .json file"}},
 		"too many replicas":     {args: []string{"-f", "-"}, stdin: strings.Replace(deployment, `"replicas":2`, `"replicas":2000000000`, 1), code: 1, parts: []string{"spec.replicas", "between 0 and 100000"}},
+		"flow YAML":             {args: []string{"-f", "-"}, stdin: "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: [{name: c}]}}\n---\n" + pod, parts: []string{"Pod default/p"}},
+		"Windows line ends":     {args: []string{"-f", "-"}, stdin: strings.ReplaceAll(pod+"---\n"+pod, "\n", "\r\n"), parts: []string{"2  "}},
+		"Lists without an end":  {args: []string{"-f", "-"}, stdin: strings.Repeat(`{"apiVersion":"v1","kind":"List","items":[`, 5000) + strings.Repeat("]}", 5000), code: 1, parts: []string{"nested more than 8 deep"}},
 		"half a JSON object":    {args: []string{"-f", "-"}, stdin: `{"kind":`, code: 1, parts: []string{"standard input: document 1"}},
 	}
 	for name, tc := range cases {

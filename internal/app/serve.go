@@ -19,6 +19,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -139,7 +140,10 @@ func serve(ctx context.Context, o Options, log logr.Logger) error {
 		Metrics:  metrics,
 		Log:      log.WithName("admission"),
 		Events:   mgr.GetEventRecorder("stowage"),
-		Clock:    clock.RealClock{},
+		// A burst for a cluster's start, and a rate that an API server does not
+		// notice.
+		EventLimit: flowcontrol.NewTokenBucketPassiveRateLimiter(5, 100),
+		Clock:      clock.RealClock{},
 	}
 	var leaving atomic.Bool
 	for _, path := range []string{"/mutate-v1-pod", "/mutate"} {

@@ -8,9 +8,10 @@
 //	        new and old authority    trusts new and old          the new certificate
 //
 // It promises that
-//   - at every moment, every certificate that a replica serves is signed by an
-//     authority in the registration's caBundle (the steps above never swap);
-//   - replicas that start or renew at once agree: a write that loses is dropped;
+//   - the registration trusts what each replica serves: an authority is added before
+//     its certificate is served, and removed only when it has expired;
+//   - replicas that start or renew at once agree: a write that loses is dropped, and
+//     one that knows less than another takes nothing away;
 //   - a deleted Secret or an overwritten caBundle is put back.
 //
 // The key pairs are made and checked by open-policy-agent/cert-controller. Its
@@ -21,6 +22,7 @@ package certs
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -28,6 +30,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -61,6 +64,12 @@ const (
 	// propagation is how long every API server has to learn of a caBundle before
 	// a certificate that depends on it is served.
 	propagation = 10 * time.Second
+	// backdate is how far before its making a certificate is valid, for clocks that
+	// are behind ours.
+	backdate = time.Hour
+	// maxAuthorities bounds a bundle. Two are there after a renewal; more only
+	// after Secrets were lost.
+	maxAuthorities = 5
 
 	caKey = "ca.crt" // authorities to trust, the current one first
 )
@@ -83,8 +92,8 @@ type Keeper struct {
 	client client.Client
 
 	serving atomic.Pointer[servingCert]
-	// trustedSince is when this replica first saw the registration trust the
-	// authority in trusted. Only Reconcile, which runs once at a time, uses it.
+	// trustedSince is since when this replica knows that the registration trusts
+	// the authority in trusted. Only Reconcile, which runs once at a time, uses it.
 	trusted      []byte
 	trustedSince time.Time
 }
@@ -98,8 +107,8 @@ type servingCert struct {
 }
 
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=create,namespace=stowage-system
-// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=stowage-webhook-cert,verbs=get;list;watch;update,namespace=stowage-system
-// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=stowage,verbs=get;list;watch;update
+// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=stowage-webhook-cert,verbs=list;watch;update,namespace=stowage-system
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=stowage,verbs=list;watch;update
 
 // CacheByObject limits the manager's cache to the two objects that a Keeper
 // reads.
@@ -172,14 +181,17 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 		return reconcile.Result{}, k.renew(ctx, &secret, exists)
 	}
 
-	// 2. Make sure that the API server trusts it.
-	trusts, err := k.publish(ctx, secret.Data[caKey])
+	// 2. Make sure that the API server trusts it, and what we serve meanwhile.
+	registered, err := k.publish(ctx, secret.Data[caKey])
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: retryConflict}, nil // another replica was first
+	}
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 
 	// 3. Serve it, once every API server can know that.
-	wait, err := k.serve(ctx, secret.Data, trusts)
+	wait, err := k.serve(ctx, secret.Data, registered)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -189,11 +201,19 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	return reconcile.Result{RequeueAfter: checkEvery}, nil
 }
 
+// retryConflict is how long to wait for the write that was before ours.
+const retryConflict = 100 * time.Millisecond
+
 // invalid says what is wrong with the certificate in a Secret, if anything, or
 // what will be within the given time.
 func (k *Keeper) invalid(data map[string][]byte, within time.Duration) error {
+	pair, err := tls.X509KeyPair(data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey])
+	if err != nil {
+		return err
+	}
+	ca := issuer(pair.Leaf, data[caKey])
 	for _, name := range k.DNSNames {
-		if _, err := rotator.ValidCert(data[caKey], data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey], name,
+		if _, err := rotator.ValidCert(ca, data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey], name,
 			&serverAuth, k.Clock.Now().Add(within)); err != nil {
 			return fmt.Errorf("for %s: %w", name, err)
 		}
@@ -203,14 +223,23 @@ func (k *Keeper) invalid(data map[string][]byte, within time.Duration) error {
 
 var serverAuth = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 
-// renew writes a new certificate, signed by a new authority. The authority of the
-// one before stays trusted.
+// renew writes a new certificate, signed by a new authority. The authorities before
+// it stay trusted, and the names that the certificate before it had stay in it:
+// replicas of two revisions with different names would otherwise renew in turns.
 func (k *Keeper) renew(ctx context.Context, secret *corev1.Secret, exists bool) error {
+	names := slices.Clone(k.DNSNames)
+	if old, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey]); err == nil {
+		for _, name := range old.Leaf.DNSNames {
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
 	maker := rotator.CertRotator{
 		CAName: "stowage-ca", CAOrganization: "stowage",
-		DNSName: k.DNSNames[0], ExtraDNSNames: k.DNSNames[1:], ExtKeyUsages: &serverAuth,
+		DNSName: names[0], ExtraDNSNames: names[1:], ExtKeyUsages: &serverAuth,
 	}
-	begin := k.Clock.Now().Add(-time.Hour) // for clocks that are behind ours
+	begin := k.Clock.Now().Add(-backdate)
 	ca, err := maker.CreateCACert(begin, begin.Add(validity))
 	if err != nil {
 		return fmt.Errorf("make an authority: %w", err)
@@ -218,10 +247,6 @@ func (k *Keeper) renew(ctx context.Context, secret *corev1.Secret, exists bool) 
 	cert, key, err := maker.CreateCertPEM(ca, begin, begin.Add(validity))
 	if err != nil {
 		return fmt.Errorf("make a certificate: %w", err)
-	}
-	previous := firstPEM(secret.Data[caKey])
-	if s := k.serving.Load(); previous == nil && s != nil {
-		previous = s.ca // the Secret was lost, but we still serve from it
 	}
 
 	secret = secret.DeepCopy()
@@ -231,7 +256,7 @@ func (k *Keeper) renew(ctx context.Context, secret *corev1.Secret, exists bool) 
 	}
 	secret.Data[corev1.TLSCertKey] = cert
 	secret.Data[corev1.TLSPrivateKeyKey] = key
-	secret.Data[caKey] = append(bytes.Clone(ca.CertPEM), previous...)
+	secret.Data[caKey] = k.merge(ca.CertPEM, secret.Data[caKey])
 	if exists {
 		err = k.client.Update(ctx, secret)
 	} else {
@@ -247,8 +272,38 @@ func (k *Keeper) renew(ctx context.Context, secret *corev1.Secret, exists bool) 
 	return nil
 }
 
-// publish makes the registration trust the bundle, and reports whether there is a
-// registration.
+// merge joins bundles of authorities, with that of the certificate that we serve: the
+// youngest first, without those that have expired and what is no certificate.
+func (k *Keeper) merge(bundles ...[]byte) []byte {
+	if s := k.serving.Load(); s != nil {
+		bundles = append(bundles, s.ca)
+	}
+	var all []*x509.Certificate
+	for _, rest := range bundles {
+		for {
+			var block *pem.Block
+			if block, rest = pem.Decode(rest); block == nil {
+				break
+			}
+			c, err := x509.ParseCertificate(block.Bytes)
+			if err != nil || k.Clock.Now().After(c.NotAfter) || slices.ContainsFunc(all, c.Equal) {
+				continue
+			}
+			all = append(all, c)
+		}
+	}
+	slices.SortFunc(all, func(a, b *x509.Certificate) int {
+		return cmp.Or(b.NotBefore.Compare(a.NotBefore), bytes.Compare(a.Raw, b.Raw))
+	})
+	var out []byte
+	for _, c := range all[:min(len(all), maxAuthorities)] {
+		out = append(out, encode(c.Raw)...)
+	}
+	return out
+}
+
+// publish makes the registration trust the authorities of the Secret, in addition to
+// those that it trusts already, and reports whether there is a registration.
 func (k *Keeper) publish(ctx context.Context, bundle []byte) (bool, error) {
 	var reg admissionregistrationv1.MutatingWebhookConfiguration
 	if err := k.client.Get(ctx, client.ObjectKey{Name: k.Registration}, &reg); err != nil {
@@ -257,55 +312,72 @@ func (k *Keeper) publish(ctx context.Context, bundle []byte) (bool, error) {
 		}
 		return false, fmt.Errorf("read MutatingWebhookConfiguration %q: %w", k.Registration, err)
 	}
+	updated := reg.DeepCopy()
 	changed := false
-	for i := range reg.Webhooks {
-		if !bytes.Equal(reg.Webhooks[i].ClientConfig.CABundle, bundle) {
-			if !changed {
-				reg = *reg.DeepCopy()
-				changed = true
-			}
-			reg.Webhooks[i].ClientConfig.CABundle = bundle
+	for i := range updated.Webhooks {
+		trusted := &updated.Webhooks[i].ClientConfig.CABundle
+		if want := k.merge(bundle, *trusted); !bytes.Equal(*trusted, want) {
+			*trusted, changed = want, true
 		}
 	}
 	if !changed {
 		return true, nil
 	}
-	if err := k.client.Update(ctx, &reg); err != nil {
+	if err := k.client.Update(ctx, updated); err != nil {
 		return false, fmt.Errorf("update the caBundle of MutatingWebhookConfiguration %q: %w", k.Registration, err)
 	}
+	k.trusted = nil // it is known to be trusted from now on only
 	return true, nil
 }
 
 // serve switches to the Secret's certificate, or says how long to wait with that.
 func (k *Keeper) serve(ctx context.Context, data map[string][]byte, registered bool) (time.Duration, error) {
+	pair, err := tls.X509KeyPair(data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey])
+	if err != nil {
+		return 0, fmt.Errorf("load the certificate of Secret %s: %w", k.Secret, err)
+	}
 	now := k.Clock.Now()
-	if ca := firstPEM(data[caKey]); !bytes.Equal(ca, k.trusted) {
+	ca := issuer(pair.Leaf, data[caKey])
+	if !bytes.Equal(ca, k.trusted) {
 		k.trusted, k.trustedSince = ca, now
 	}
 	current := k.serving.Load()
 	if current != nil && bytes.Equal(current.chain, data[corev1.TLSCertKey]) {
 		return 0, nil
 	}
-	// The old certificate is as good as the new one for as long as it is valid.
-	if current != nil && registered && now.Before(current.notAfter) {
-		if left := k.trustedSince.Add(propagation).Sub(now); left > 0 {
-			return left, nil
+	if registered {
+		since := k.trustedSince
+		switch {
+		case current == nil && !bytes.Equal(ca, data[caKey]):
+			// We are new, in the middle of a renewal perhaps: the certificate
+			// tells how long ago that was.
+			since = pair.Leaf.NotBefore.Add(backdate)
+		case current == nil, !now.Before(current.notAfter):
+			// There is nothing better to serve meanwhile.
+			since = time.Time{}
+		}
+		if left := since.Add(propagation).Sub(now); left > 0 {
+			return min(left, propagation), nil
 		}
 	}
-	pair, err := tls.X509KeyPair(data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey])
-	if err != nil {
-		return 0, fmt.Errorf("load the certificate of Secret %s: %w", k.Secret, err)
-	}
-	k.serving.Store(&servingCert{pair: &pair, chain: data[corev1.TLSCertKey], ca: k.trusted, notAfter: pair.Leaf.NotAfter})
+	k.serving.Store(&servingCert{pair: &pair, chain: data[corev1.TLSCertKey], ca: ca, notAfter: pair.Leaf.NotAfter})
 	log.FromContext(ctx).Info("serving certificate loaded", "notAfter", pair.Leaf.NotAfter, "dnsNames", pair.Leaf.DNSNames)
 	return 0, nil
 }
 
-// firstPEM returns the first block of a PEM bundle, or nil.
-func firstPEM(bundle []byte) []byte {
-	block, _ := pem.Decode(bundle)
-	if block == nil {
-		return nil
+// issuer returns the authority in a bundle that signed a certificate, or nil.
+func issuer(leaf *x509.Certificate, bundle []byte) []byte {
+	for {
+		var block *pem.Block
+		if block, bundle = pem.Decode(bundle); block == nil {
+			return nil
+		}
+		if ca, err := x509.ParseCertificate(block.Bytes); err == nil && leaf.CheckSignatureFrom(ca) == nil {
+			return encode(block.Bytes)
+		}
 	}
-	return pem.EncodeToMemory(block)
+}
+
+func encode(der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"slices"
 	"testing"
 	"time"
 
@@ -168,15 +169,81 @@ func TestNewNameMakesANewCertificate(t *testing.T) {
 	c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).Build()
 	k := newKeeper(c, clock)
 	settle(t, k)
+	old := slices.Clone(k.DNSNames)
 	k.DNSNames = append([]string{"new.example"}, k.DNSNames...)
 	settle(t, k) // nobody is registered, so nobody must learn of it first
 	pair, err := k.GetCertificate(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := pair.Leaf.VerifyHostname("new.example"); err != nil {
-		t.Error(err)
+	// The old names stay: replicas that want them may still be there, and would
+	// renew in turns with the new ones.
+	for _, name := range append(old, "new.example") {
+		if err := pair.Leaf.VerifyHostname(name); err != nil {
+			t.Error(err)
+		}
 	}
+}
+
+// A replica whose view of the Secret is behind takes no authority away.
+func TestStaleReplicaTakesNothingAway(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(registrationObject()).Build()
+	a, b := newKeeper(c, clock), newKeeper(c, clock)
+	settle(t, a)
+	settle(t, b)
+	var stale, secret corev1.Secret
+	if err := c.Get(t.Context(), options.Secret, &stale); err != nil {
+		t.Fatal(err)
+	}
+	secret = *stale.DeepCopy()
+	secret.Data[corev1.TLSCertKey] = []byte("broken")
+	if err := c.Update(t.Context(), &secret); err != nil {
+		t.Fatal(err)
+	}
+	settle(t, a) // renews and publishes
+	if _, err := b.publish(t.Context(), stale.Data[caKey]); err != nil {
+		t.Fatal(err)
+	}
+	clock.SetTime(clock.Now().Add(propagation))
+	settle(t, a)
+	expectTrusted(t, a, clock.Now())
+	expectTrusted(t, b, clock.Now())
+}
+
+// A lost Secret does not cost the trust in what replicas serve, whoever makes the
+// next one; and who starts then does not serve what API servers may not know yet.
+func TestLostSecret(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(registrationObject()).Build()
+	running, starting := newKeeper(c, clock), newKeeper(c, clock)
+	settle(t, running)
+	if err := c.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: options.Secret.Namespace, Name: options.Secret.Name}}); err != nil {
+		t.Fatal(err)
+	}
+	clock.SetTime(clock.Now().Add(time.Hour))
+	settle(t, starting)
+	expectTrusted(t, running, clock.Now())
+	settle(t, running)
+	expectTrusted(t, running, clock.Now())
+
+	late := newKeeper(c, clock)
+	settle(t, running) // its authority is in the Secret's bundle after its own renewal
+	var secret corev1.Secret
+	if err := c.Get(t.Context(), options.Secret, &secret); err != nil {
+		t.Fatal(err)
+	}
+	secret.Data[caKey] = running.merge(secret.Data[caKey])
+	if err := c.Update(t.Context(), &secret); err != nil {
+		t.Fatal(err)
+	}
+	settle(t, late)
+	if late.Ready(nil) == nil {
+		t.Error("a new replica serves a certificate that is a moment old, beside an older authority")
+	}
+	clock.SetTime(clock.Now().Add(propagation))
+	settle(t, late)
+	expectTrusted(t, late, clock.Now())
 }
 
 // The key of the authority exists only while a certificate is made.

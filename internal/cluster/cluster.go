@@ -41,7 +41,8 @@ type Cache struct {
 
 var _ Reader = &Cache{}
 
-// +kubebuilder:rbac:groups="",resources=namespaces;limitranges;resourcequotas,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=limitranges;resourcequotas,verbs=list;watch
 
 // CacheOptions keeps only the fields that [Reader] promises.
 func CacheOptions() cache.Options {

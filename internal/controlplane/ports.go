@@ -1,47 +1,59 @@
 package controlplane
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"os"
-	"path/filepath"
+	"runtime"
 	"strconv"
-	"syscall"
+	"sync"
 )
 
-// portLocks holds the lock files of the ports that this process has taken. The
-// kernel releases a lock when its holder ends, however it ends.
-var portLocks []*os.File
+// reserved holds the ports that this process has been given, and what keeps other
+// processes from being given them.
+var reserved = struct {
+	sync.Mutex
+	ports map[int]net.Listener
+}{ports: map[int]net.Listener{}}
 
 // freePort returns a loopback port that nobody uses and that no other cluster on
 // this machine will be given. It lies below the ports that kernels hand out to
 // outgoing connections, which could otherwise take it before we do.
 func freePort() (int, error) {
-	dir := filepath.Join(os.TempDir(), fmt.Sprintf("stowage-ports-%d", os.Getuid()))
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return 0, err
-	}
+	reserved.Lock()
+	defer reserved.Unlock()
 	for range 200 {
 		port := 20000 + rand.IntN(12000)
-		lock, err := os.OpenFile(filepath.Join(dir, strconv.Itoa(port)), os.O_CREATE|os.O_RDWR, 0o600)
-		if err != nil {
-			return 0, err
+		if _, taken := reserved.ports[port]; taken {
+			continue
 		}
-		if syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
-			_ = lock.Close()
+		claim, err := claimPort(port)
+		if err != nil {
 			continue
 		}
 		l, err := net.Listen("tcp", loopback(port))
 		if err != nil {
-			_ = lock.Close()
+			if claim != nil {
+				_ = claim.Close()
+			}
 			continue
 		}
 		_ = l.Close()
-		portLocks = append(portLocks, lock) // keeps the file, and so the lock, open
+		reserved.ports[port] = claim
 		return port, nil
 	}
-	return 0, fmt.Errorf("no free port on loopback")
+	return 0, errors.New("no free port on loopback")
+}
+
+// claimPort keeps a port from the clusters of other processes until this one ends. It
+// does so by a socket in Linux's abstract namespace (unix(7)), which is no file and
+// cannot be left behind. Elsewhere there is no claim.
+func claimPort(port int) (net.Listener, error) {
+	if runtime.GOOS != "linux" {
+		return nil, nil
+	}
+	return net.Listen("unix", fmt.Sprintf("@stowage-port-%d", port))
 }
 
 func freePorts(n int) ([]int, error) {

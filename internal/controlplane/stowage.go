@@ -94,24 +94,13 @@ func (c *Cluster) StartStowage(ctx context.Context, o StowageOptions) error {
 		fleet = &stowageFleet{balancer: b, cancel: cancel}
 		c.stowage = fleet
 	}
+	replicas, err := c.startReplicas(ctx, fleet, kubeconfig, o)
+	if err != nil {
+		stopAll(replicas)
+		return err
+	}
 	old := fleet.replicas
-	fleet.replicas = nil
-	for range o.Replicas {
-		r, err := c.newReplica(fleet.serial, kubeconfig, o)
-		if err != nil {
-			return err
-		}
-		fleet.serial++
-		fleet.replicas = append(fleet.replicas, r)
-		if err := r.start(c.Logs); err != nil {
-			return err
-		}
-	}
-	for _, r := range fleet.replicas {
-		if err := c.awaitReplica(ctx, r); err != nil {
-			return err
-		}
-	}
+	fleet.replicas = replicas
 	fleet.balancer.setBackends(ctx, fleet.backends())
 	stopAll(old)
 
@@ -130,6 +119,29 @@ func (c *Cluster) StartStowage(ctx context.Context, o StowageOptions) error {
 		return err
 	}
 	return c.awaitWebhook(ctx, fleet.replicas[0])
+}
+
+// startReplicas starts new replicas and returns them when all are ready. With an
+// error, it returns those that it has started.
+func (c *Cluster) startReplicas(ctx context.Context, fleet *stowageFleet, kubeconfig string, o StowageOptions) ([]*Replica, error) {
+	var replicas []*Replica
+	for range o.Replicas {
+		r, err := c.newReplica(fleet.serial, kubeconfig, o)
+		if err != nil {
+			return replicas, err
+		}
+		fleet.serial++
+		if err := r.start(c.Logs); err != nil {
+			return replicas, err
+		}
+		replicas = append(replicas, r)
+	}
+	for _, r := range replicas {
+		if err := c.awaitReplica(ctx, r); err != nil {
+			return replicas, err
+		}
+	}
+	return replicas, nil
 }
 
 func (c *Cluster) configFiles(names ...string) []string {

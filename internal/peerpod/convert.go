@@ -2,6 +2,7 @@ package peerpod
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -42,10 +43,12 @@ func (c *Config) Convert(pod *podpatch.Pod) (converted *podpatch.Pod, warnings [
 
 	// 2. Record each container that is new, with the entries it came with.
 	now := record{Containers: make(map[string]*podpatch.Resources, len(pod.Spec.Containers)+len(pod.Spec.InitContainers))}
-	if seen != nil {
+	switch {
+	case seen != nil && seen.Pod != nil:
 		now.Pod = seen.Pod
-	} else if pod.Spec.Resources != nil {
+	case pod.Spec.Resources != nil:
 		now.Pod = c.removable(pod.Spec.Resources)
+		warnings = append(warnings, c.lossWarnings("spec.resources", now.Pod)...)
 	}
 	for ctr := range pod.AllContainers() {
 		r, ok := seen.container(ctr.Name)
@@ -58,9 +61,6 @@ func (c *Config) Convert(pod *podpatch.Pod) (converted *podpatch.Pod, warnings [
 			warnings = append(warnings, fmt.Sprintf(
 				"container %q keeps its resources.claims: a device claimed there is attached to the node, not to the peer pod's VM", ctr.Name))
 		}
-	}
-	if seen == nil {
-		warnings = append(warnings, c.lossWarnings("spec.resources", now.Pod)...)
 	}
 
 	// 3. Size the VM, and annotate it where nobody else did.
@@ -175,6 +175,9 @@ func readRecord(pod *podpatch.Pod) (*record, error) {
 	if err := json.Unmarshal([]byte(value), &r); err != nil {
 		return nil, err
 	}
+	if r.Containers == nil {
+		return nil, errors.New("it names no containers")
+	}
 	return &r, nil
 }
 
@@ -234,7 +237,7 @@ func (c *Config) lossWarnings(where string, r *podpatch.Resources) []string {
 	}
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(lost)) {
-		out = append(out, fmt.Sprintf("%s: %s (%s) was removed: a device of the node cannot reach a peer pod's VM", where, name, lost[name]))
+		out = append(out, fmt.Sprintf("%s: %s (%s) is left out of a peer pod: a device of the node cannot reach its VM", where, name, lost[name]))
 	}
 	return out
 }

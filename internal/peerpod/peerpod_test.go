@@ -103,6 +103,10 @@ func TestConvertSizes(t *testing.T) {
 			pod:  pod().Container("a", "", "cpu=8,memory=1Gi,nvidia.com/gpu=1").PodResources("cpu=2", "cpu=3"),
 			want: []string{"3", "1024", "1024", "1"},
 		},
+		"a pod-level request without a limit is the least": {
+			pod:  pod().Container("a", "memory=1Gi", "cpu=1,memory=4Gi").PodResources("cpu=3,memory=1Gi", ""),
+			want: []string{"3", "4096", "4096", ""},
+		},
 		"sidecars add up": {
 			pod:  pod().Sidecar("s", "cpu=1", "").InitContainer("i", "cpu=4", "").Container("a", "cpu=1", ""),
 			want: []string{"6", "", "", ""},
@@ -213,6 +217,10 @@ func TestConvertWarns(t *testing.T) {
 			pod:  pod().Container("a", "", "").Annotation(stowage.DefaultVCPUsAnnotation, "two"),
 			want: []string{`default_vcpus is "two"`},
 		},
+		"a record that names no containers": {
+			pod:  pod().Container("a", "", "").Annotation(stowage.OriginalResourcesAnnotation, "{}"),
+			want: []string{"is not ours and was replaced: it names no containers"},
+		},
 		"a record that is not ours": {
 			pod:  pod().Container("a", "", "").Annotation(stowage.OriginalResourcesAnnotation, "{"),
 			want: []string{"is not ours"},
@@ -276,7 +284,7 @@ func TestConvertAgain(t *testing.T) {
 		},
 		"pod-level resources are added": {
 			between: func(p *corev1.Pod) { p.Spec.Resources = pod().PodResources("cpu=9", "").Obj().Spec.Resources },
-			want:    []string{"3", "1024", "1024", ""},
+			want:    []string{"9", "1024", "1024", ""},
 		},
 	}
 	for name, tc := range cases {

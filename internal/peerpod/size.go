@@ -57,17 +57,19 @@ func (a amounts) max(b amounts) amounts {
 	return a
 }
 
-// overriddenBy takes what b sets in place of what a has.
-func (a amounts) overriddenBy(b amounts) amounts {
-	if b.cpuIsSet {
-		a.nanoCPU = b.nanoCPU
+// within applies pod-level resources to the containers' sum: a limit is the total; a
+// request without one is the least. The API server may have derived the request from
+// the containers' requests (KEP-2837), which says nothing about their limits.
+func (a amounts) within(limits, requests amounts) amounts {
+	pick := func(isSet bool, limit, sum, request saturating) saturating {
+		if isSet {
+			return limit
+		}
+		return max(sum, request)
 	}
-	if b.memIsSet {
-		a.memory = b.memory
-	}
-	if b.gpusAreSet {
-		a.gpus = b.gpus
-	}
+	a.nanoCPU = pick(limits.cpuIsSet, limits.nanoCPU, a.nanoCPU, requests.nanoCPU)
+	a.memory = pick(limits.memIsSet, limits.memory, a.memory, requests.memory)
+	a.gpus = pick(limits.gpusAreSet, limits.gpus, a.gpus, requests.gpus)
 	return a
 }
 
@@ -191,9 +193,14 @@ func (c *Config) total(pod *podpatch.Pod, podLevel *podpatch.Resources, entriesO
 		}
 		containers = containers.plus(a)
 	}
-	whole, err := c.amountsOf(podLevel)
-	if err != nil {
-		return amounts{}, fmt.Errorf("spec.resources: %w", err)
+	var limits, requests amounts
+	if podLevel != nil {
+		if err := c.add(&limits, podLevel.Limits, nil); err != nil {
+			return amounts{}, fmt.Errorf("spec.resources.limits: %w", err)
+		}
+		if err := c.add(&requests, podLevel.Requests, nil); err != nil {
+			return amounts{}, fmt.Errorf("spec.resources.requests: %w", err)
+		}
 	}
 	sum := sidecars.plus(containers)
 	if c.Sizing == SizingEffective {
@@ -201,5 +208,5 @@ func (c *Config) total(pod *podpatch.Pod, podLevel *podpatch.Resources, entriesO
 	} else {
 		sum = sum.plus(plain)
 	}
-	return sum.overriddenBy(whole), nil
+	return sum.within(limits, requests), nil
 }

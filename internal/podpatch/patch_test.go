@@ -196,7 +196,7 @@ func resourcesGen() *rapid.Generator[*podpatch.Resources] {
 
 func TestQuantityParse(t *testing.T) {
 	for in, want := range map[podpatch.Quantity]string{
-		"1": "1", "500m": "500m", "1Gi": "1Gi", "2E": "2E", "1e3": "1e3", "-1": "-1",
+		"1": "1", "500m": "500m", "1Gi": "1Gi", "2E": "2E", "1Ei": "1Ei", "1e3": "1e3", "-1": "-1",
 		"": "", "abc": "", "1e31": "", "1e-31": "", "1e999999999": "", "1e-999999999": "", "0e9999999999999999999": "",
 		podpatch.Quantity(strings.Repeat("9", 65)): "",
 	} {

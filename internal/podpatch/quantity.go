@@ -46,8 +46,9 @@ func (q Quantity) Parse() (resource.Quantity, error) {
 	if len(s) > maxQuantityLength {
 		return resource.Quantity{}, fmt.Errorf("quantity %q... is longer than %d characters", s[:16], maxQuantityLength)
 	}
-	// An exponent is an e or E that is followed by a number; E alone is exa.
-	if i := strings.LastIndexAny(s, "eE"); i >= 0 && i+1 < len(s) {
+	// An exponent is an e or E that is followed by a number; E and Ei are exa and
+	// exbi.
+	if i := strings.LastIndexAny(s, "eE"); i >= 0 && s[i+1:] != "" && s[i+1:] != "i" {
 		if n, err := strconv.Atoi(s[i+1:]); err != nil || n > maxExponent || n < -maxExponent {
 			return resource.Quantity{}, fmt.Errorf("quantity %q has an exponent outside of -%d to %[2]d", s, maxExponent)
 		}

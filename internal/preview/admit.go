@@ -3,12 +3,14 @@ package preview
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/stowage-dev/stowage/internal/admission"
 	"github.com/stowage-dev/stowage/internal/podpatch"
@@ -26,6 +28,10 @@ type Admitted struct {
 // replicas at least 0, that many pods are made of each workload that has a replica
 // count. The warnings are about the inputs and about single workloads.
 func Admit(ctx context.Context, in *Inputs, pipeline *admission.Pipeline, replicas int32) (pods []Admitted, warnings []string, err error) {
+	if len(in.Unknown) > 0 {
+		warnings = append(warnings, fmt.Sprintf("ignored, because Kubernetes itself has no such kind: %s", in.Unknown))
+	}
+	var errs []error
 	warned := map[string]bool{}
 	warn := func(w *Workload, text string) {
 		if text = w.String() + ": " + text; !warned[text] {
@@ -47,13 +53,20 @@ func Admit(ctx context.Context, in *Inputs, pipeline *admission.Pipeline, replic
 		if !found {
 			warn(w, fmt.Sprintf("RuntimeClass %q is not in the input; its overhead and scheduling are left out", *w.template.Spec.RuntimeClassName))
 		}
+		if len(pods)+len(made) > MaxPods {
+			return nil, nil, fmt.Errorf("%s (%s): there are more than %d pods in all", w.source, w, MaxPods)
+		}
 		for _, pod := range made {
+			if err := ctx.Err(); err != nil {
+				return nil, nil, err
+			}
 			a := Admitted{Workload: w}
 			if err := applyRuntimeClass(pod, class); err != nil {
-				return nil, nil, fmt.Errorf("%s: %w", w, err)
+				errs = append(errs, fmt.Errorf("%s (%s): %w", w.source, w, err))
+				break
 			}
 			if a.Pod, a.Result, err = in.admit(ctx, pod, pipeline); err != nil {
-				return nil, nil, fmt.Errorf("%s: %w", w, err)
+				return nil, nil, fmt.Errorf("%s (%s): %w", w.source, w, err)
 			}
 			for _, text := range a.Result.Warnings {
 				warn(w, text)
@@ -61,7 +74,7 @@ func Admit(ctx context.Context, in *Inputs, pipeline *admission.Pipeline, replic
 			pods = append(pods, a)
 		}
 	}
-	return pods, warnings, nil
+	return pods, warnings, errors.Join(errs...)
 }
 
 // admit passes a pod through defaulting, LimitRanges and the pipeline, and, where
@@ -134,6 +147,9 @@ func applyRuntimeClass(pod *corev1.Pod, class *nodev1.RuntimeClass) error {
 		return nil
 	}
 	if class.Overhead != nil {
+		if have := pod.Spec.Overhead; len(have) > 0 && !equality.Semantic.DeepEqual(have, class.Overhead.PodFixed) {
+			return fmt.Errorf("spec.overhead is not that of RuntimeClass %q; leave it out", class.Name)
+		}
 		pod.Spec.Overhead = maps.Clone(class.Overhead.PodFixed)
 	}
 	if class.Scheduling == nil {

@@ -11,13 +11,15 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -34,8 +36,20 @@ type Inputs struct {
 	Nodes          []corev1.Node
 	RuntimeClasses []nodev1.RuntimeClass
 	Cluster        cluster.Static
-	// Ignored counts the objects of kinds that do not matter, by kind.
-	Ignored map[string]int
+	// Ignored counts the objects of kinds that do not matter, by kind, and Unknown
+	// those of kinds that Kubernetes itself does not have.
+	Ignored, Unknown kindCounts
+}
+
+// kindCounts counts objects by kind.
+type kindCounts map[string]int
+
+func (c kindCounts) String() string {
+	var parts []string
+	for _, kind := range slices.Sorted(maps.Keys(c)) {
+		parts = append(parts, fmt.Sprintf("%d %s", c[kind], kind))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // source is where an object was read, for messages.
@@ -56,7 +70,7 @@ func (s source) String() string {
 // Load reads manifests: files, directories (their *.yaml, *.yml and *.json), and
 // "-" for in. It reports every input error it finds, joined.
 func Load(names []string, in io.Reader, namespace string) (*Inputs, error) {
-	l := &loader{namespace: namespace, in: &Inputs{Ignored: map[string]int{}}}
+	l := &loader{namespace: namespace, in: &Inputs{Ignored: kindCounts{}, Unknown: kindCounts{}}}
 	for _, name := range names {
 		l.path(name, in)
 	}
@@ -82,8 +96,10 @@ func (l *loader) fail(format string, args ...any) {
 // nothing explains why there is nothing to preview.
 func (l *loader) nothing(names []string) error {
 	text := fmt.Sprintf("%s: no pod and no workload in the input", strings.Join(names, ", "))
-	if len(l.in.Ignored) > 0 {
-		text += fmt.Sprintf(" (only %s)", strings.Join(slices.Sorted(maps.Keys(l.in.Ignored)), ", "))
+	others := maps.Clone(l.in.Ignored)
+	maps.Copy(others, l.in.Unknown)
+	if len(others) > 0 {
+		text += fmt.Sprintf(" (only %s)", others)
 	}
 	return errors.New(text)
 }
@@ -131,93 +147,158 @@ func (l *loader) file(name string) {
 
 // read takes a stream of YAML documents or of JSON objects.
 func (l *loader) read(file string, r io.Reader) {
-	buffered := bufio.NewReader(r)
-	at := source{file: file}
-	if isJSON(buffered) {
-		objects := json.NewDecoder(buffered)
-		for {
-			at.document++
-			var doc json.RawMessage
-			if err := objects.Decode(&doc); errors.Is(err, io.EOF) {
-				return
-			} else if err != nil {
-				l.fail("%s: %w", at, err)
-				return
-			}
-			l.document(at, doc)
-		}
+	data, err := io.ReadAll(r)
+	if err != nil {
+		l.fail("%s: %w", file, err)
+		return
 	}
-	documents := utilyaml.NewYAMLReader(buffered)
-	for {
-		doc, err := documents.Read()
-		if errors.Is(err, io.EOF) {
-			return
-		}
-		if err != nil {
+	documents, ok := splitJSON(data)
+	if !ok {
+		if documents, err = splitYAML(data); err != nil {
 			l.fail("%s: %w", file, err)
 			return
 		}
-		data, err := yaml.YAMLToJSONStrict(doc)
-		if err == nil && string(bytes.TrimSpace(data)) == "null" {
-			continue // only comments
+	}
+	for i, doc := range documents {
+		at := source{file: file, document: i + 1}
+		if !ok {
+			if doc, err = yaml.YAMLToJSONStrict(doc); err != nil {
+				l.fail("%s: %w", at, err)
+				continue
+			}
 		}
-		at.document++
-		if err != nil {
-			l.fail("%s: %w", at, err)
-			continue
-		}
-		l.document(at, data)
+		l.document(at, doc, 0)
 	}
 }
 
-func isJSON(r *bufio.Reader) bool {
-	for n := 1; ; n++ {
-		head, err := r.Peek(n)
-		if err != nil {
-			return false
+// splitJSON splits a stream of JSON objects, and returns false if it is none.
+func splitJSON(data []byte) (documents [][]byte, ok bool) {
+	objects := json.NewDecoder(bytes.NewReader(data))
+	for {
+		var doc json.RawMessage
+		err := objects.Decode(&doc)
+		if errors.Is(err, io.EOF) {
+			return documents, len(documents) > 0
 		}
-		if c := head[n-1]; c != ' ' && c != '\t' && c != '\n' && c != '\r' {
-			return c == '{'
+		if err != nil || doc[0] != '{' {
+			return nil, false
+		}
+		documents = append(documents, doc)
+	}
+}
+
+// splitYAML splits a stream of YAML documents and leaves out those without content.
+func splitYAML(data []byte) (documents [][]byte, err error) {
+	// "..." ends a document, too, and the reader knows only "---".
+	data = documentEnd.ReplaceAll(bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n")), []byte("---\n"))
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	for {
+		doc, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return documents, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if !onlyComments.Match(doc) {
+			documents = append(documents, doc)
 		}
 	}
 }
+
+var (
+	documentEnd  = regexp.MustCompile(`(?m)^\.\.\.[ \t]*(#.*)?$\n?`)
+	onlyComments = regexp.MustCompile(`^(\s|#[^\n]*(\n|$)|---[^\n]*(\n|$))*$`)
+)
 
 // decoder refuses fields that do not exist, as kubectl does by default.
 var decoder = serializer.NewCodecFactory(clientgoscheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
 
+// maxDepth is how deep Lists may be in Lists.
+const maxDepth = 8
+
 // document takes one object, as JSON.
-func (l *loader) document(at source, data []byte) {
-	where := at.String()
-	if name := objectName(data); name != "" {
-		where += fmt.Sprintf(" (%s)", name)
+func (l *loader) document(at source, data []byte, depth int) {
+	var head struct {
+		metav1.TypeMeta `json:",inline"`
+		Metadata        struct {
+			Name string `json:"name"`
+		} `json:"metadata"`
+		Items []json.RawMessage `json:"items"`
 	}
-	// The decoder does not say which quantity is wrong, and takes hours for some.
-	kind, _, _ := strings.Cut(objectName(data), " ")
-	if bad := badQuantities(data); len(bad) > 0 && slices.Contains(kindsWithQuantities, kind) {
-		for _, b := range bad {
-			l.fail("%s: %s", where, b)
+	if json.Unmarshal(data, &head) != nil || head.Kind == "" || head.APIVersion == "" {
+		l.fail("%s: expected a Kubernetes object, with apiVersion and kind", at)
+		return
+	}
+	where := fmt.Sprintf("%s (%s)", at, strings.TrimSpace(head.Kind+" "+head.Metadata.Name))
+
+	// The items of a List, or of a PodList, whose items may leave their kind out.
+	if kind, isList := strings.CutSuffix(head.Kind, "List"); isList && head.Items != nil {
+		if depth == maxDepth {
+			l.fail("%s: Lists are nested more than %d deep", where, maxDepth)
+			return
+		}
+		for i, item := range head.Items {
+			at.item = i + 1
+			if kind != "" {
+				var err error
+				if item, err = withKind(item, head.APIVersion, kind); err != nil {
+					l.fail("%s: %w", at, err)
+					continue
+				}
+			}
+			l.document(at, item, depth+1)
 		}
 		return
 	}
-	obj, gvk, err := decoder.Decode(data, nil, nil)
-	switch {
-	case runtime.IsNotRegisteredError(err):
-		l.in.Ignored[gvk.Kind]++
+
+	gvk := head.GroupVersionKind()
+	if !clientgoscheme.Scheme.Recognizes(gvk) {
+		if clientgoscheme.Scheme.IsGroupRegistered(gvk.Group) {
+			l.fail("%s: %s has no kind %q", where, head.APIVersion, head.Kind)
+		} else {
+			l.in.Unknown[head.Kind]++
+		}
 		return
-	case err != nil:
+	}
+	// The decoder does not say which quantity is wrong, and takes hours for some.
+	if slices.Contains(kindsWithQuantities, head.Kind) {
+		if bad := badQuantities(data); len(bad) > 0 {
+			for _, b := range bad {
+				l.fail("%s: %s", where, b)
+			}
+			return
+		}
+	}
+	obj, _, err := decoder.Decode(data, nil, nil)
+	if err != nil {
 		l.fail("%s: %w", where, err)
 		return
 	}
-	l.object(at, obj, gvk.Kind)
+	obj.GetObjectKind().SetGroupVersionKind(gvk)
+	l.object(at, where, obj, gvk)
 }
 
-func (l *loader) object(at source, obj runtime.Object, kind string) {
+// withKind gives an item of a typed list its kind, which the API server leaves out.
+func withKind(item []byte, apiVersion, kind string) ([]byte, error) {
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(item, &object); err != nil || object == nil {
+		return nil, errors.New("expected a Kubernetes object")
+	}
+	object["apiVersion"], object["kind"] = quoted(apiVersion), quoted(kind)
+	return json.Marshal(object)
+}
+
+func quoted(s string) json.RawMessage {
+	data, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // a string always marshals
+	}
+	return data
+}
+
+func (l *loader) object(at source, where string, obj runtime.Object, gvk schema.GroupVersionKind) {
 	switch o := obj.(type) {
-	case *corev1.List:
-		for i, item := range o.Items {
-			at.item = i + 1
-			l.document(at, item.Raw)
-		}
 	case *corev1.Namespace:
 		l.in.Cluster.NamespaceList = append(l.in.Cluster.NamespaceList, *o)
 	case *corev1.LimitRange:
@@ -231,23 +312,16 @@ func (l *loader) object(at source, obj runtime.Object, kind string) {
 	case *corev1.Node:
 		l.in.Nodes = append(l.in.Nodes, *o)
 	default:
-		if meta.IsListType(obj) {
-			items, err := meta.ExtractList(obj)
-			if err != nil {
-				l.fail("%s: %w", at, err)
-				return
-			}
-			for i, item := range items {
-				at.item = i + 1
-				l.object(at, item, strings.TrimSuffix(kind, "List"))
-			}
-			return
-		}
 		w, ok := newWorkload(obj)
 		if !ok {
-			l.in.Ignored[kind]++
+			if current := workloadVersion(gvk.Kind); current != "" {
+				l.fail("%s: %s is not served any more; write it as %s", where, gvk.GroupVersion(), current)
+				return
+			}
+			l.in.Ignored[gvk.Kind]++
 			return
 		}
+		w.source = at
 		l.home(&w.Namespace)
 		if errs := w.validate(); len(errs) > 0 {
 			for _, err := range errs {
@@ -266,24 +340,12 @@ func (l *loader) home(namespace *string) {
 	}
 }
 
-// objectName names an object that cannot be decoded, as well as possible.
-func objectName(data []byte) string {
-	var o struct {
-		Kind     string `json:"kind"`
-		Metadata struct {
-			Name string `json:"name"`
-		} `json:"metadata"`
-	}
-	if json.Unmarshal(data, &o) != nil || o.Kind == "" {
-		return ""
-	}
-	return strings.TrimSpace(o.Kind + " " + o.Metadata.Name)
-}
-
 // badQuantities finds the fields whose quantity does not parse.
 func badQuantities(data []byte) []string {
 	var root any
-	if json.Unmarshal(data, &root) != nil {
+	numbers := json.NewDecoder(bytes.NewReader(data))
+	numbers.UseNumber()
+	if numbers.Decode(&root) != nil {
 		return nil
 	}
 	var out []string
@@ -295,15 +357,19 @@ func badQuantities(data []byte) []string {
 				child := path.Child(k)
 				if slices.Contains(quantityMaps, name) {
 					child = path.Key(k)
-					switch q := v[k].(type) {
+					var q podpatch.Quantity
+					switch value := v[k].(type) {
 					case string:
-						if _, err := podpatch.Quantity(q).Parse(); err != nil {
-							out = append(out, fmt.Sprintf("%s: %v; write it like 500m, 2 or 1Gi", child, err))
-						}
-						continue
-					case float64:
-						continue
+						q = podpatch.Quantity(value)
+					case json.Number:
+						q = podpatch.Quantity(value)
+					default:
+						continue // the decoder says what is wrong with it
 					}
+					if _, err := q.Parse(); err != nil {
+						out = append(out, fmt.Sprintf("%s: %v; write it like 500m, 2 or 1Gi", child, err))
+					}
+					continue
 				}
 				walk(child, k, v[k])
 			}

@@ -32,10 +32,16 @@ type Workload struct {
 
 	meta     metav1.ObjectMeta
 	template corev1.PodTemplateSpec
+	source   source
 	specPath *field.Path // of the template's pod spec, for messages
-	replicas int32       // as the manifest says; of no meaning for a DaemonSet
-	ordinals int32       // number of the first pod of a StatefulSet
-	indexed  bool        // pods of a Job carry their completion index
+
+	replicas     int32 // as the manifest says; of no meaning for a DaemonSet
+	replicasPath *field.Path
+	indexed      bool // pods of a Job carry their completion index
+	// Of a StatefulSet:
+	firstOrdinal int64
+	serviceName  string
+	volumeClaims []string // names of the claim templates
 }
 
 // MaxPods bounds the pods of one workload: a preview is for people, and a typed
@@ -46,7 +52,7 @@ func (w Workload) String() string { return fmt.Sprintf("%s %s/%s", w.Kind, w.Nam
 
 // newWorkload returns the workload that an object is, if it is one.
 func newWorkload(obj runtime.Object) (Workload, bool) {
-	w := Workload{replicas: 1}
+	w := Workload{replicas: 1, replicasPath: field.NewPath("spec", "replicas")}
 	templatePath := field.NewPath("spec", "template", "spec")
 	switch o := obj.(type) {
 	case *corev1.Pod:
@@ -62,15 +68,22 @@ func newWorkload(obj runtime.Object) (Workload, bool) {
 		}
 	case *appsv1.StatefulSet:
 		w.meta, w.template, w.replicas = o.ObjectMeta, o.Spec.Template, ptr.Deref(o.Spec.Replicas, 1)
+		w.serviceName = o.Spec.ServiceName
 		if o.Spec.Ordinals != nil {
-			w.ordinals = o.Spec.Ordinals.Start
+			w.firstOrdinal = int64(o.Spec.Ordinals.Start)
+		}
+		for i := range o.Spec.VolumeClaimTemplates {
+			w.volumeClaims = append(w.volumeClaims, o.Spec.VolumeClaimTemplates[i].Name)
 		}
 	case *appsv1.DaemonSet:
 		w.meta, w.template = o.ObjectMeta, o.Spec.Template
 	case *batchv1.Job:
-		w.fromJob(o.ObjectMeta, &o.Spec)
+		w.fromJob(o.ObjectMeta, &o.Spec, field.NewPath("spec"))
 	case *batchv1.CronJob:
-		w.fromJob(o.ObjectMeta, &o.Spec.JobTemplate.Spec)
+		w.fromJob(o.ObjectMeta, &o.Spec.JobTemplate.Spec, field.NewPath("spec", "jobTemplate", "spec"))
+		if ptr.Deref(o.Spec.Suspend, false) {
+			w.replicas = 0
+		}
 		templatePath = field.NewPath("spec", "jobTemplate", "spec", "template", "spec")
 	default:
 		return Workload{}, false
@@ -86,10 +99,25 @@ func newWorkload(obj runtime.Object) (Workload, bool) {
 	return w, true
 }
 
-func (w *Workload) fromJob(m metav1.ObjectMeta, spec *batchv1.JobSpec) {
-	w.meta, w.template, w.replicas = m, spec.Template, ptr.Deref(spec.Parallelism, 1)
-	if spec.Completions != nil {
-		w.replicas = min(w.replicas, *spec.Completions)
+// workloadVersion returns the version of a workload kind that a preview knows, or "".
+func workloadVersion(kind string) string {
+	switch kind {
+	case "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet":
+		return appsv1.SchemeGroupVersion.String()
+	case "Job", "CronJob":
+		return batchv1.SchemeGroupVersion.String()
+	}
+	return ""
+}
+
+func (w *Workload) fromJob(m metav1.ObjectMeta, spec *batchv1.JobSpec, path *field.Path) {
+	w.meta, w.template = m, spec.Template
+	w.replicas, w.replicasPath = ptr.Deref(spec.Parallelism, 1), path.Child("parallelism")
+	if spec.Completions != nil && *spec.Completions < w.replicas {
+		w.replicas, w.replicasPath = *spec.Completions, path.Child("completions")
+	}
+	if ptr.Deref(spec.Suspend, false) {
+		w.replicas = 0
 	}
 	w.indexed = ptr.Deref(spec.CompletionMode, batchv1.NonIndexedCompletion) == batchv1.IndexedCompletion
 }
@@ -102,7 +130,7 @@ func (w *Workload) validate() field.ErrorList {
 		errs = append(errs, field.Required(field.NewPath("metadata", "name"), ""))
 	}
 	if w.replicas < 0 || w.replicas > MaxPods {
-		errs = append(errs, field.Invalid(field.NewPath("spec", "replicas"), w.replicas, fmt.Sprintf("must be between 0 and %d here", MaxPods)))
+		errs = append(errs, field.Invalid(w.replicasPath, w.replicas, fmt.Sprintf("must be between 0 and %d here", MaxPods)))
 	}
 	if len(w.template.Spec.Containers) == 0 {
 		errs = append(errs, field.Required(w.specPath.Child("containers"), ""))
@@ -160,10 +188,11 @@ func (w *Workload) pods(replicas int32, nodes []corev1.Node) []*corev1.Pod {
 		pod.TypeMeta = podType
 		pod.Namespace = w.Namespace
 		if pod.Name == "" {
-			pod.Name = pod.GenerateName + suffix(w.String(), 0)
+			pod.Name = nameSet{}.generate(pod.GenerateName, w.String(), int32(w.source.document))
 		}
 		return []*corev1.Pod{pod.DeepCopy()}
 	}
+	names := nameSet{}
 	owner, ownerName := w.owner()
 	if w.Kind == "DaemonSet" {
 		var pods []*corev1.Pod
@@ -175,7 +204,7 @@ func (w *Workload) pods(replicas int32, nodes []corev1.Node) []*corev1.Pod {
 			}
 			pin(&pod.Spec, nodes[i].Name)
 			pod.GenerateName = ownerName + "-"
-			pod.Name = generated(pod.GenerateName, suffix(w.String()+nodes[i].Name, 0))
+			pod.Name = names.generate(pod.GenerateName, w.String()+nodes[i].Name, 0)
 			pods = append(pods, pod)
 		}
 		return pods
@@ -185,18 +214,17 @@ func (w *Workload) pods(replicas int32, nodes []corev1.Node) []*corev1.Pod {
 		pod := w.newPod(owner)
 		switch {
 		case w.Kind == "StatefulSet":
-			ordinal := strconv.Itoa(int(w.ordinals + i))
-			pod.Name = w.Name + "-" + ordinal
-			setLabel(pod, appsv1.StatefulSetPodNameLabel, pod.Name)
-			setLabel(pod, appsv1.PodIndexLabel, ordinal)
+			w.identify(pod, strconv.FormatInt(w.firstOrdinal+int64(i), 10))
 		case w.indexed:
 			index := strconv.Itoa(int(i))
-			pod.GenerateName = ownerName + "-" + index + "-"
-			pod.Name = generated(pod.GenerateName, suffix(w.String(), i))
-			setLabel(pod, batchv1.JobCompletionIndexAnnotation, index)
+			pod.GenerateName = ownerName[:min(len(ownerName), maxGenerated-len(index)-2)] + "-" + index + "-"
+			pod.Name = names.generate(pod.GenerateName, w.String(), i)
+			metav1.SetMetaDataLabel(&pod.ObjectMeta, batchv1.JobCompletionIndexAnnotation, index)
+			metav1.SetMetaDataAnnotation(&pod.ObjectMeta, batchv1.JobCompletionIndexAnnotation, index)
+			pod.Spec.Hostname = ownerName + "-" + index
 		default:
 			pod.GenerateName = ownerName + "-"
-			pod.Name = generated(pod.GenerateName, suffix(w.String(), i))
+			pod.Name = names.generate(pod.GenerateName, w.String(), i)
 		}
 		pods = append(pods, pod)
 	}
@@ -214,12 +242,30 @@ func (w *Workload) newPod(owner metav1.OwnerReference) *corev1.Pod {
 	}, Spec: t.Spec}
 	switch w.Kind {
 	case "Deployment":
-		setLabel(pod, appsv1.DefaultDeploymentUniqueLabelKey, w.templateHash())
+		metav1.SetMetaDataLabel(&pod.ObjectMeta, appsv1.DefaultDeploymentUniqueLabelKey, w.templateHash())
 	case "Job", "CronJob":
-		setLabel(pod, batchv1.JobNameLabel, owner.Name)
-		setLabel(pod, batchv1.ControllerUidLabel, string(owner.UID))
+		for _, prefix := range []string{"", "batch.kubernetes.io/"} { // the first is the older form
+			metav1.SetMetaDataLabel(&pod.ObjectMeta, prefix+"job-name", owner.Name)
+			metav1.SetMetaDataLabel(&pod.ObjectMeta, prefix+"controller-uid", string(owner.UID))
+		}
 	}
 	return pod
+}
+
+// identify gives a StatefulSet's pod its stable name, network and storage.
+func (w *Workload) identify(pod *corev1.Pod, ordinal string) {
+	pod.Name = w.Name + "-" + ordinal
+	metav1.SetMetaDataLabel(&pod.ObjectMeta, appsv1.StatefulSetPodNameLabel, pod.Name)
+	metav1.SetMetaDataLabel(&pod.ObjectMeta, appsv1.PodIndexLabel, ordinal)
+	pod.GenerateName = w.Name + "-"
+	pod.Spec.Hostname, pod.Spec.Subdomain = pod.Name, w.serviceName
+	for _, claim := range w.volumeClaims {
+		volume := corev1.Volume{Name: claim, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim + "-" + pod.Name},
+		}}
+		pod.Spec.Volumes = slices.DeleteFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == claim })
+		pod.Spec.Volumes = append(pod.Spec.Volumes, volume)
+	}
 }
 
 // owner returns the reference to the pods' controller and the name that theirs
@@ -256,18 +302,27 @@ func hash32(s string) uint32 {
 	return h.Sum32()
 }
 
-// suffix is the five characters that the API server would choose at random.
-func suffix(seed string, i int32) string {
-	const length = 5
-	h := hash32(fmt.Sprintf("%s#%d", seed, i))
-	digits := fmt.Sprintf("%010d", h)
-	return rand.SafeEncodeString(digits[len(digits)-length:])
-}
+const (
+	suffixLength = 5
+	// maxGenerated is the longest name that the API server generates.
+	maxGenerated = 63 - suffixLength
+)
 
-// generated cuts a name as the API server does where it generates one.
-func generated(prefix, suffix string) string {
-	const maxLength = 63
-	return prefix[:min(len(prefix), maxLength-len(suffix))] + suffix
+// nameSet is the generated names of a workload's pods.
+type nameSet map[string]bool
+
+// generate returns a name as the API server generates one, with five characters that
+// depend on nothing but the arguments where it takes random ones.
+func (n nameSet) generate(prefix, seed string, i int32) string {
+	prefix = prefix[:min(len(prefix), maxGenerated)]
+	for try := 0; ; try++ {
+		digits := fmt.Sprintf("%010d", hash32(fmt.Sprintf("%s#%d#%d", seed, i, try)))
+		name := prefix + rand.SafeEncodeString(digits[len(digits)-suffixLength:])
+		if !n[name] {
+			n[name] = true
+			return name
+		}
+	}
 }
 
 // uid makes a stable UID, in the form of one.
@@ -276,13 +331,6 @@ func uid(seed string) types.UID {
 	_, _ = h.Write([]byte(seed))
 	x := fmt.Sprintf("%x", h.Sum(nil))
 	return types.UID(strings.Join([]string{x[:8], x[8:12], x[12:16], x[16:20], x[20:32]}, "-"))
-}
-
-func setLabel(pod *corev1.Pod, key, value string) {
-	if pod.Labels == nil {
-		pod.Labels = map[string]string{}
-	}
-	pod.Labels[key] = value
 }
 
 // tolerateAsDaemon adds the tolerations that the DaemonSet controller gives its

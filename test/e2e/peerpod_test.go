@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,6 +18,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -127,7 +129,7 @@ func TestPeerPodShapes(t *testing.T) {
 		"zero and absent values":        {pod: pod().Container("a", "cpu=0", "").Container("b", "", ""), want: []string{"", "", "", ""}},
 		"a user's annotation":           {pod: pod().Container("a", "", "cpu=1,memory=1Gi").Annotation(stowage.DefaultVCPUsAnnotation, "6"), want: []string{"6", "1024", "1024", ""}},
 		"the other target class":        {pod: pod().RuntimeClass("kata-other").Container("a", "", "cpu=1"), want: []string{"1", "", "", ""}},
-		"an FPGA":                       {pod: pod().Container("a", "", "vendor.example/fpga=1,cpu=1"), want: []string{"1", "", "", ""}, warning: "vendor.example/fpga (1) was removed"},
+		"an FPGA":                       {pod: pod().Container("a", "", "vendor.example/fpga=1,cpu=1"), want: []string{"1", "", "", ""}, warning: "vendor.example/fpga (1) is left out"},
 		"a claimed device":              {pod: pod().Container("a", "cpu=1", "").Claim("gpu"), want: []string{"1", "", "", ""}, warning: "keeps its resources.claims"},
 	}
 	for name, tc := range cases {
@@ -252,7 +254,7 @@ func TestPeerPodsThatAQuotaRefuses(t *testing.T) {
 			return false, err
 		}
 		w := strings.Join(n.warned(), "\n")
-		return strings.Contains(w, `ResourceQuota "compute" counts requests.cpu, limits.memory`) && strings.Contains(w, "requests.kata.peerpods.io/vm"), nil
+		return strings.Contains(w, `ResourceQuota "compute" may refuse this pod`) && strings.Contains(w, "use requests.kata.peerpods.io/vm there in place of requests.cpu, limits.memory"), nil
 	})
 }
 
@@ -426,38 +428,81 @@ func TestPodInANamespaceThatEnds(t *testing.T) {
 	must(t, err)
 }
 
-// The offline preview and the cluster agree.
+// The offline preview and the cluster agree, for each kind of workload.
 func TestPreviewAgreesWithTheCluster(t *testing.T) {
-	n := newTenant(t)
-	rs := replicaSet(n.namespace, "web", pod().Container("a", "cpu=1,memory=1Gi", "cpu=2").Sidecar("s", "", "memory=64Mi").InitContainer("i", "cpu=500m", ""), 2)
-	must(t, n.Create(t.Context(), rs))
-	var live corev1.PodList
-	eventually(t, "the ReplicaSet has its pods", func() (bool, error) {
-		err := n.List(t.Context(), &live, client.InNamespace(n.namespace))
-		return len(live.Items) == 2, err
-	})
-	offline := preview(t, rs)
-	if len(offline) != 2 {
-		t.Fatalf("preview makes %d pods", len(offline))
+	template := func() *testkit.PodBuilder {
+		return pod().Container("a", "cpu=1,memory=1Gi", "cpu=2").Sidecar("s", "", "memory=64Mi").InitContainer("i", "cpu=500m", "")
 	}
-	for i := range offline {
-		want, got := comparable(&live.Items[i]), comparable(&offline[i])
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("pod %d (-cluster +preview):\n%s", i, diff)
-		}
+	for name, make := range map[string]func(rs *appsv1.ReplicaSet) client.Object{
+		"ReplicaSet": func(rs *appsv1.ReplicaSet) client.Object { return rs },
+		"Deployment": func(rs *appsv1.ReplicaSet) client.Object {
+			return &appsv1.Deployment{ObjectMeta: rs.ObjectMeta, Spec: appsv1.DeploymentSpec{Replicas: rs.Spec.Replicas, Selector: rs.Spec.Selector, Template: rs.Spec.Template}}
+		},
+		"StatefulSet": func(rs *appsv1.ReplicaSet) client.Object {
+			return &appsv1.StatefulSet{ObjectMeta: rs.ObjectMeta, Spec: appsv1.StatefulSetSpec{
+				Replicas: rs.Spec.Replicas, Selector: rs.Spec.Selector, Template: rs.Spec.Template, ServiceName: "web", Ordinals: &appsv1.StatefulSetOrdinals{Start: 3},
+			}}
+		},
+		"DaemonSet": func(rs *appsv1.ReplicaSet) client.Object {
+			return &appsv1.DaemonSet{ObjectMeta: rs.ObjectMeta, Spec: appsv1.DaemonSetSpec{Selector: rs.Spec.Selector, Template: rs.Spec.Template}}
+		},
+		"Job": func(rs *appsv1.ReplicaSet) client.Object {
+			rs.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyNever
+			return &batchv1.Job{ObjectMeta: rs.ObjectMeta, Spec: batchv1.JobSpec{
+				Parallelism: rs.Spec.Replicas, Completions: rs.Spec.Replicas, CompletionMode: new(batchv1.IndexedCompletion), Template: rs.Spec.Template,
+			}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newTenant(t)
+			workload := make(replicaSet(n.namespace, "web", template(), 2))
+			manifest := workload.DeepCopyObject().(client.Object)
+			must(t, n.Create(t.Context(), workload))
+			offline := preview(t, manifest)
+			if len(offline) < 2 {
+				t.Fatalf("preview makes %d pods", len(offline))
+			}
+			var live corev1.PodList
+			eventually(t, "the workload has its pods", func() (bool, error) {
+				err := n.List(t.Context(), &live, client.InNamespace(n.namespace))
+				return len(live.Items) == len(offline), err
+			})
+			if diff := cmp.Diff(comparable(live.Items), comparable(offline)); diff != "" {
+				t.Errorf("pods (-cluster +preview):\n%s", diff)
+			}
+		})
 	}
 }
 
-// comparable is what decisions show of a pod.
-func comparable(p *corev1.Pod) map[string]any {
-	// The API server copies this one from the node when the pod is bound.
-	delete(p.Labels, corev1.LabelTopologyZone)
-	out := map[string]any{"annotations": p.Annotations, "labels": p.Labels, "class": p.Spec.RuntimeClassName}
-	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for _, c := range list {
-			data, _ := json.Marshal(c.Resources)
-			out[c.Name] = string(data)
+// comparable is what decisions and controllers show of pods, in an order that both
+// sides have. What is random in a cluster, or is added after admission, is left out.
+func comparable(pods []corev1.Pod) []string {
+	var out []string
+	for _, p := range pods {
+		// Random, or copied from the node, or a hash of all defaults.
+		for _, key := range []string{"controller-uid", batchv1.ControllerUidLabel, corev1.LabelTopologyZone, appsv1.DefaultDeploymentUniqueLabelKey, appsv1.ControllerRevisionHashLabelKey, "pod-template-generation"} {
+			delete(p.Labels, key)
 		}
+		p.Spec.Tolerations = slices.DeleteFunc(p.Spec.Tolerations, func(t corev1.Toleration) bool { return t.TolerationSeconds != nil })
+		if len(p.Spec.Tolerations) == 0 {
+			p.Spec.Tolerations = nil
+		}
+		fields := map[string]any{
+			"labels": p.Labels, "annotations": p.Annotations, "owner": p.OwnerReferences[0].Kind, "generated": p.GenerateName != "",
+			"class": p.Spec.RuntimeClassName, "overhead": p.Spec.Overhead, "selector": p.Spec.NodeSelector, "tolerations": p.Spec.Tolerations,
+			"affinity": p.Spec.Affinity, "hostname": p.Spec.Hostname, "subdomain": p.Spec.Subdomain,
+		}
+		for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+			for _, c := range list {
+				fields[c.Name] = c.Resources
+			}
+		}
+		data, err := json.Marshal(fields)
+		if err != nil {
+			data = []byte(err.Error())
+		}
+		out = append(out, string(data))
 	}
+	slices.Sort(out)
 	return out
 }

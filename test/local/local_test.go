@@ -179,4 +179,19 @@ func TestUpExplainsWhatIsWrong(t *testing.T) {
 		t.Errorf("no replicas: %v\n%s", err, out)
 	}
 	p.run("down")
+
+	// A directory of somebody else's is none of our business.
+	precious := filepath.Join(t.TempDir(), "precious")
+	if err := os.WriteFile(precious, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"up", "down"} {
+		out, err = exec.Command(p.path, command, "--dir", filepath.Dir(precious)).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "no cluster of ours") {
+			t.Errorf("%s in a directory of files: %v\n%s", command, err, out)
+		}
+	}
+	if _, err := os.Stat(precious); err != nil {
+		t.Error(err)
+	}
 }
