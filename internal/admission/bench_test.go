@@ -19,17 +19,21 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
 	cradmission "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+	kjson "sigs.k8s.io/json"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/peerpod"
+	"github.com/stowage-dev/stowage/internal/podpatch"
 )
 
 // BenchmarkHandler compares our handler, from HTTP body to HTTP body, with a
 // plain controller-runtime handler that does the same to the same pods the usual
 // way: decode, deep-copy, marshal, diff. `make bench` prints the ratios.
 func BenchmarkHandler(b *testing.B) {
+	ctrl.SetLogger(logr.Discard()) // what a plain handler logs to
 	for _, size := range []string{"typical", "large"} {
 		for _, kind := range []string{"other", "peer"} {
 			body := benchReview(b, size == "large", kind == "peer")
@@ -54,6 +58,36 @@ func BenchmarkHandler(b *testing.B) {
 					}
 				})
 			}
+		}
+	}
+}
+
+// BenchmarkDecode compares the decoder that we use with the API machinery's, on the
+// same review and the same type.
+func BenchmarkDecode(b *testing.B) {
+	for _, size := range []string{"typical", "large"} {
+		body := benchReview(b, size == "large", false)
+		for _, impl := range []struct {
+			name   string
+			decode func([]byte) error
+		}{
+			{"stowage", func(data []byte) error {
+				_, err := decodeReview(data)
+				return err
+			}},
+			{"plain", func(data []byte) error {
+				var r review[*podpatch.Pod]
+				return kjson.UnmarshalCaseSensitivePreserveInts(data, &r)
+			}},
+		} {
+			b.Run(fmt.Sprintf("pod=decode-only/size=%s/impl=%s", size, impl.name), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					if err := impl.decode(body); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
 		}
 	}
 }
