@@ -11,7 +11,7 @@ TESTFLAGS        ?=
 VERSION          ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 TOOLS            := bin/tools
 LOCAL            := bin/stowage-local
-GENERATED        := config/rbac/role.yaml docs/reference
+GENERATED        := config/rbac/role.yaml config/crd docs/reference api
 CACHE            := XDG_CACHE_HOME=$(CURDIR)/bin/cache
 
 .DEFAULT_GOAL := help
@@ -94,6 +94,8 @@ bench: $(TOOLS)/benchstat ## Compare our handler with a plain one, in one run, a
 .PHONY: generate
 generate: $(TOOLS)/controller-gen ## Generate manifests and reference pages from the code
 	@$(TOOLS)/controller-gen rbac:roleName=stowage paths=./internal/... output:rbac:dir=config/rbac
+	@$(TOOLS)/controller-gen object paths=./api/...
+	@$(TOOLS)/controller-gen crd paths=./api/... output:crd:dir=config/crd
 	@go run ./hack/gendocs docs/reference
 
 .PHONY: lint

@@ -24,7 +24,7 @@ type Pool struct {
 	// Base is how many pods go here before any weight counts.
 	Base int64
 	// Weight is the pool's share of the rest, relative to the other pools. A pool
-	// of weight zero has its base only.
+	// of weight zero has its base only, and one without a base no pod at all.
 	Weight int64
 	// Max is how many pods the pool may have; zero is no limit.
 	Max int64
@@ -79,6 +79,7 @@ func validate(pools []Pool) error {
 	if len(pools) == 0 || len(pools) > MaxPools {
 		errs = append(errs, fmt.Errorf("there are %d pools; there must be 1 to %d", len(pools), MaxPools))
 	}
+	idle := len(pools) > 0
 	for i, p := range pools {
 		fail := func(format string, args ...any) {
 			errs = append(errs, fmt.Errorf("pool %d: %s", i+1, fmt.Sprintf(format, args...)))
@@ -95,9 +96,7 @@ func validate(pools []Pool) error {
 		if p.Max < 0 || p.Max > math.MaxInt32 {
 			fail("the maximum is %d; it must be 0 (none) to %d", p.Max, math.MaxInt32)
 		}
-		if p.Base == 0 && p.Weight == 0 {
-			fail("never gets a pod; give it a base or a weight")
-		}
+		idle = idle && p.Base == 0 && p.Weight == 0
 		for j, other := range pools[:i] {
 			if maps.Equal(p.Labels, other.Labels) {
 				fail("has the same node labels as pool %d", j+1)
@@ -106,6 +105,9 @@ func validate(pools []Pool) error {
 				fail("has the same name as pool %d, %q", j+1, p.Name)
 			}
 		}
+	}
+	if idle {
+		errs = append(errs, errors.New("no pool ever gets a pod; give at least one a weight"))
 	}
 	return errors.Join(errs...)
 }

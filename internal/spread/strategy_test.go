@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,6 +61,7 @@ func TestKnownTargets(t *testing.T) {
 		"a tie goes to the later pool":            {spread.LaterWins, sizes[1:], 1, []int64{0, 1}},
 		"a tie goes to the earlier pool":          {spread.EarlierWins, sizes[1:], 1, []int64{1, 0}},
 		"full pools leave the rest to others":     {spread.EarlierWins, capped, 12, []int64{3, 7, 2}},
+		"a pool switched off gets nothing":        {spread.EarlierWins, []spread.Pool{pool("a", 0, 100, 0), pool("b", 0, 0, 0)}, 7, []int64{7, 0}},
 		"one pool takes all":                      {spread.EarlierWins, []spread.Pool{pool("a", 0, 7, 0)}, 1_000_000, []int64{1_000_000}},
 		"beyond the capacity nothing is added":    {spread.EarlierWins, []spread.Pool{pool("a", 0, 1, 2), pool("b", 3, 0, 0)}, 99, []int64{2, 3}},
 		"a base above the maximum is cut":         {spread.EarlierWins, []spread.Pool{pool("a", 5, 1, 2), pool("b", 0, 1, 0)}, 10, []int64{2, 8}},
@@ -84,11 +86,14 @@ func TestNewRefuses(t *testing.T) {
 	}, spread.EarlierWins)
 	for _, part := range []string{
 		"pool 1: has no node label", "pool 1: base is -1", "pool 1: weight is 1001", "pool 1: the maximum is -1",
-		"pool 2: never gets a pod", `pool 2: has the same name as pool 1, "x"`, "pool 4: has the same node labels as pool 3",
+		`pool 2: has the same name as pool 1, "x"`, "pool 4: has the same node labels as pool 3",
 	} {
 		if err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("%q is missing in %v", part, err)
 		}
+	}
+	if _, err := spread.New([]spread.Pool{pool("a", 0, 0, 0), pool("b", 0, 0, 0)}, spread.EarlierWins); err == nil || !strings.Contains(err.Error(), "no pool ever gets a pod") {
+		t.Errorf("pools that never get a pod: %v", err)
 	}
 	if _, err := spread.New(nil, spread.EarlierWins); err == nil {
 		t.Error("a strategy without pools is accepted")
@@ -117,10 +122,10 @@ var poolsGen = rapid.Custom(func(t *rapid.T) []spread.Pool {
 		if rapid.IntRange(0, 2).Draw(t, "has a maximum") == 0 {
 			p.Max = rapid.Int64Range(1, 60).Draw(t, "maximum")
 		}
-		if p.Base == 0 && p.Weight == 0 {
-			p.Weight = 1
-		}
 		pools[i] = p
+	}
+	if !slices.ContainsFunc(pools, func(p spread.Pool) bool { return p.Base+p.Weight > 0 }) {
+		pools[0].Weight = 1
 	}
 	return pools
 })

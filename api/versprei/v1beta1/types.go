@@ -1,0 +1,213 @@
+package v1beta1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// PodDistributor divides the pods of one workload of its namespace over node pools.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=pd
+// +kubebuilder:printcolumn:name="Kind",type=string,JSONPath=`.spec.target.kind`,description="Kind of the workload"
+// +kubebuilder:printcolumn:name="Target",type=string,JSONPath=`.spec.target.name`,description="Name of the workload"
+// +kubebuilder:printcolumn:name="Current",type=string,JSONPath=`.status.current`,description="Pods in each pool, in the order of the pools"
+// +kubebuilder:printcolumn:name="Desired",type=string,JSONPath=`.status.desired`,description="Pods that each pool should have, in the same order"
+// +kubebuilder:printcolumn:name="Balanced",type=string,JSONPath=`.status.conditions[?(@.type=="Balanced")].status`,description="Whether each pool has the pods that it should have"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type PodDistributor struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Spec says which workload, and how its pods are divided.
+	Spec PodDistributorSpec `json:"spec"`
+	// Status is what Stowage sees and has done.
+	// +optional
+	Status PodDistributorStatus `json:"status,omitempty"`
+}
+
+// PodDistributorSpec says which workload, and how its pods are divided.
+type PodDistributorSpec struct {
+	// Distribution is the node pools. Bases are filled first, in this order; the
+	// other pods are divided by weight.
+	//
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:XValidation:rule="self.exists(p, p.weight > 0)",message="every weight is 0, so that most pods would have no pool; give at least one pool a weight from 1 to 100"
+	// +kubebuilder:validation:XValidation:rule="self.all(p, self.exists_one(q, q.nodeLabel == p.nodeLabel))",message="two pools have the same nodeLabel; join them into one and add up their weights"
+	// +kubebuilder:validation:XValidation:rule="self.all(p, !has(p.name) || self.exists_one(q, has(q.name) && q.name == p.name))",message="two pools have the same name"
+	Distribution []Pool `json:"distribution"`
+
+	// Target is the workload whose pods are divided.
+	Target Target `json:"target"`
+
+	// Enforcement says whether a pod may run outside its pool: Required makes it
+	// wait for room there, Preferred lets it go elsewhere.
+	//
+	// +optional
+	// +kubebuilder:default=Required
+	Enforcement Enforcement `json:"enforcement,omitempty"`
+
+	// Rebalance says whether running pods are evicted from pools that have too many
+	// while others have too few: Never, or Evict, one at a time and within
+	// PodDisruptionBudgets.
+	//
+	// +optional
+	// +kubebuilder:default=Never
+	Rebalance Rebalance `json:"rebalance,omitempty"`
+}
+
+// Pool is a set of nodes and its part of the pods.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.maxReplicas) || self.base <= self.maxReplicas",message="base is above maxReplicas"
+type Pool struct {
+	// Name is how status, metrics and labels call the pool. Without one, it is
+	// called by its place, from 0.
+	//
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Name string `json:"name,omitempty"`
+
+	// NodeLabel is the labels of the pool's nodes. A node belongs to the pool if it
+	// has all of them.
+	//
+	// +kubebuilder:validation:MinProperties=1
+	// +kubebuilder:validation:MaxProperties=16
+	NodeLabel map[string]LabelValue `json:"nodeLabel"`
+
+	// Base is how many pods go to this pool before any weight counts.
+	//
+	// +optional
+	// +kubebuilder:default=0
+	// +kubebuilder:validation:Minimum=0
+	Base int32 `json:"base"`
+
+	// Weight is the pool's share of the other pods, relative to the other pools. A
+	// pool of weight 0 has its base only.
+	//
+	// +optional
+	// +kubebuilder:default=0
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100
+	Weight int32 `json:"weight"`
+
+	// MaxReplicas is how many pods the pool may have. Without it, there is no limit.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	MaxReplicas *int32 `json:"maxReplicas,omitempty"`
+
+	// Tolerations are added to the pods of this pool.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+}
+
+// LabelValue is the value of a node label.
+//
+// +kubebuilder:validation:MaxLength=63
+// +kubebuilder:validation:Pattern=`^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$`
+type LabelValue string
+
+// Target is a workload of the same namespace: anything whose pods have a controlling
+// owner, directly or through a ReplicaSet.
+type Target struct {
+	// APIVersion is the workload's group and version, such as apps/v1.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=317
+	APIVersion string `json:"apiVersion"`
+	// Kind is the workload's kind, such as Deployment.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Kind string `json:"kind"`
+	// Name is the workload's name.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+}
+
+// Enforcement says whether a pod may run outside its pool.
+//
+// +kubebuilder:validation:Enum=Required;Preferred
+type Enforcement string
+
+// The enforcements.
+const (
+	EnforcementRequired  Enforcement = "Required"
+	EnforcementPreferred Enforcement = "Preferred"
+)
+
+// Rebalance says whether running pods are evicted to restore the distribution.
+//
+// +kubebuilder:validation:Enum=Never;Evict
+type Rebalance string
+
+// The ways to rebalance.
+const (
+	RebalanceNever Rebalance = "Never"
+	RebalanceEvict Rebalance = "Evict"
+)
+
+// The condition types of a PodDistributor.
+const (
+	// ConditionTargetFound is true while the target exists and this object is the
+	// one that divides its pods.
+	ConditionTargetFound = "TargetFound"
+	// ConditionBalanced is true while each pool has the pods that it should have.
+	ConditionBalanced = "Balanced"
+)
+
+// PodDistributorStatus is what Stowage sees and has done.
+type PodDistributorStatus struct {
+	// ObservedGeneration is the generation that this status is about.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Current is the pods of each pool, joined by slashes, for people.
+	// +optional
+	Current string `json:"current,omitempty"`
+	// Desired is the pods that each pool should have, joined by slashes, for people.
+	// +optional
+	Desired string `json:"desired,omitempty"`
+	// Pools are the pools in the order of the spec.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Pools []PoolStatus `json:"pools,omitempty"`
+	// Conditions are TargetFound and Balanced.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// PoolStatus counts the pods of one pool.
+type PoolStatus struct {
+	// Name is the pool's name, or its place from 0.
+	Name string `json:"name"`
+	// Desired is how many pods the pool should have.
+	Desired int32 `json:"desired"`
+	// Current is how many pods it has, without those that are ending.
+	Current int32 `json:"current"`
+	// Ready is how many of those are ready.
+	Ready int32 `json:"ready"`
+}
+
+// PodDistributorList is a list of PodDistributors.
+//
+// +kubebuilder:object:root=true
+type PodDistributorList struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []PodDistributor `json:"items"`
+}
