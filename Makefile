@@ -37,8 +37,8 @@ run: build ## Run the webhook here, against the current kubeconfig, with certifi
 	@./bin/stowage serve --cert-dir bin/certs --log-format text
 
 .PHONY: generate-certs
-generate-certs: ## Make a self-signed certificate for `make run` in bin/certs
-	@go run ./hack/certs bin/certs
+generate-certs: $(LOCAL) ## Make a self-signed certificate for `make run` in bin/certs
+	@$(LOCAL) certs bin/certs
 
 ##@ A local cluster, without Docker
 

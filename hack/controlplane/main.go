@@ -61,6 +61,12 @@ func command() *cobra.Command {
 		},
 		superviseCommand(&dir),
 		&cobra.Command{
+			Use:   "certs DIR",
+			Short: "Write a self-signed certificate for localhost, as tls.crt and tls.key",
+			Args:  cobra.ExactArgs(1),
+			RunE:  func(_ *cobra.Command, args []string) error { return controlplane.WriteServingCertificate(args[0]) },
+		},
+		&cobra.Command{
 			Use:   "status",
 			Short: "Say whether the local cluster is up; the exit status is 1 if it is not",
 			Args:  cobra.NoArgs,

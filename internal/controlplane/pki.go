@@ -89,14 +89,52 @@ func (p *pki) issue(name string, t *x509.Certificate) error {
 }
 
 func (p *pki) write(name string, der []byte, key *ecdsa.PrivateKey) error {
+	return writePair(p.dir, name, der, key)
+}
+
+// writePair writes a certificate and its key, each in one step: a server that watches
+// the files must never read half of one.
+func writePair(dir, name string, der []byte, key *ecdsa.PrivateKey) error {
 	keyDER, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(p.file(name+".crt"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644); err != nil {
+	for _, file := range []struct {
+		suffix string
+		block  pem.Block
+	}{
+		{".crt", pem.Block{Type: "CERTIFICATE", Bytes: der}},
+		{".key", pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}},
+	} {
+		path := filepath.Join(dir, name+file.suffix)
+		if err := os.WriteFile(path+".tmp", pem.EncodeToMemory(&file.block), 0o600); err != nil {
+			return err
+		}
+		if err := os.Rename(path+".tmp", path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// WriteServingCertificate writes a self-signed certificate for localhost as tls.crt
+// and tls.key, for a webhook that runs outside of a cluster.
+func WriteServingCertificate(dir string) error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
 		return err
 	}
-	return os.WriteFile(p.file(name+".key"), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}), 0o600)
+	t := template(pkix.Name{CommonName: "localhost"})
+	t.DNSNames, t.IPAddresses = []string{"localhost"}, []net.IP{net.IPv4(127, 0, 0, 1)}
+	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	der, err := x509.CreateCertificate(rand.Reader, t, t, key.Public(), key)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return writePair(dir, "tls", der, key)
 }
 
 // kubeconfig writes a kubeconfig with a client certificate for a user.

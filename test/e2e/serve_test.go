@@ -337,12 +337,7 @@ func TestLogLine(t *testing.T) {
 // With --cert-dir, the files' certificate is served, and a new one when they change.
 func TestCertificateRotationFromFiles(t *testing.T) {
 	dir := t.TempDir()
-	generate := func() {
-		out, err := exec.Command("go", "run", filepath.Join(repo, "hack", "certs"), dir).CombinedOutput()
-		if err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-	}
+	generate := func() { must(t, controlplane.WriteServingCertificate(dir)) }
 	generate()
 	r, err := cluster.StartReplica(t.Context(), controlplane.StowageOptions{Binary: binary, Args: []string{"--cert-dir=" + dir}})
 	must(t, err)
