@@ -5,8 +5,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 
-STOWAGE_REPLICAS ?= 1
-NODES            ?= hack/controlplane/nodes.yaml
+STOWAGE_REPLICAS ?=
+NODES            ?=
 TESTFLAGS        ?=
 VERSION          ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 TOOLS            := bin/tools
@@ -48,7 +48,7 @@ demo: controlplane build $(LOCAL) ## Show all of it on a cluster of its own (KEE
 
 .PHONY: up
 up: controlplane build $(LOCAL) ## Start a local cluster with Stowage in it (STOWAGE_REPLICAS=3, NODES=file)
-	@$(LOCAL) up --replicas $(STOWAGE_REPLICAS) --nodes $(NODES)
+	@$(LOCAL) up $(if $(STOWAGE_REPLICAS),--replicas $(STOWAGE_REPLICAS)) $(if $(NODES),--nodes $(NODES))
 
 .PHONY: down
 down: $(LOCAL) ## End the local cluster and remove its files
@@ -88,6 +88,10 @@ bench: $(TOOLS)/benchstat ## Compare our handler with a plain one, in one run, a
 	@for i in $$(seq $(or $(COUNT),6)); do \
 	  echo "run $$i of $(or $(COUNT),6)"; bin/admission.test -test.run '^$$' -test.bench . >> bin/bench.txt; done
 	@$(TOOLS)/benchstat -filter '.unit:(sec/op OR allocs/op)' -col '/impl@(plain stowage)' -row '/pod /size' bin/bench.txt
+
+.PHONY: bench-cluster
+bench-cluster: controlplane ## Measure bursts of pods on a real control plane (PODS=500, COUNT=5, STOWAGE_REPLICAS=1)
+	@go run ./hack/bench -pods $(or $(PODS),500) -runs $(or $(COUNT),5) -replicas $(or $(STOWAGE_REPLICAS),1)
 
 ##@ Check and generate
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -293,7 +292,7 @@ func (l *local) grant(ctx context.Context, c *controlplane.Cluster, w wish, out 
 		return err
 	}
 	fmt.Fprintf(out, "Adding %d fake nodes\n", len(nodes))
-	if err := c.Apply(ctx, nodes...); err != nil {
+	if err := c.ReplaceNodes(ctx, nodes); err != nil {
 		return err
 	}
 	if err := c.StartStowage(ctx, controlplane.StowageOptions{Binary: w.Binary, Replicas: w.Replicas}); err != nil {
@@ -377,8 +376,7 @@ func waitGone(l *local, timeout time.Duration) bool {
 	return true
 }
 
-// clean ends programs that outlived their supervisor, where the kernel did not,
-// and removes the cluster's files.
+// clean removes the files of a cluster that is not running.
 func (l *local) clean() error {
 	entries, err := os.ReadDir(l.dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -387,44 +385,7 @@ func (l *local) clean() error {
 	if ours, _ := filepath.Glob(l.file("config.json*")); len(entries) > 0 && len(ours) == 0 {
 		return fmt.Errorf("%s holds files, but no cluster of ours; remove it yourself if you do not need it", l.dir)
 	}
-	for _, pid := range l.leftovers() {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
-	}
 	return os.RemoveAll(l.dir)
-}
-
-// leftovers finds processes with a file of the cluster in their command line.
-func (l *local) leftovers() []int {
-	var pids []int
-	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil || !bytes.Contains(data, []byte(l.dir+"/")) {
-			continue
-		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-		// Only what has no other parent any more: an editor or a shell that
-		// names one of our files is somebody's child.
-		if err == nil && pid != os.Getpid() && parentOf(pid) == 1 {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
-}
-
-// parentOf reads a process's parent from /proc (proc_pid_stat(5)).
-func parentOf(pid int) int {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0
-	}
-	_, rest, _ := bytes.Cut(data, []byte(") ")) // the name may contain anything
-	fields := strings.Fields(string(rest))
-	if len(fields) < 2 {
-		return 0
-	}
-	ppid, _ := strconv.Atoi(fields[1])
-	return ppid
 }
 
 // copyNew copies what a file has beyond an offset and returns the new offset.

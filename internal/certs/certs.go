@@ -96,12 +96,14 @@ type Keeper struct {
 	// the authority in trusted. Only Reconcile, which runs once at a time, uses it.
 	trusted      []byte
 	trustedSince time.Time
+	trustedByUs  bool // it was this replica that made it trusted
 }
 
 // servingCert is the certificate in use.
 type servingCert struct {
 	pair     *tls.Certificate
 	chain    []byte // PEM, to tell whether the Secret holds another one
+	key      []byte // PEM
 	ca       []byte // PEM of the authority that signed it
 	notAfter time.Time
 }
@@ -177,12 +179,15 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 		return reconcile.Result{}, fmt.Errorf("read Secret %s: %w", k.Secret, err)
 	}
 	if why := k.invalid(secret.Data, renewBefore); why != nil {
-		log.FromContext(ctx).Info("making a serving certificate", "secret", k.Secret.String(), "reason", why.Error())
+		log.FromContext(ctx).Info("writing a serving certificate", "secret", k.Secret.String(), "reason", why.Error())
+		if kept := k.kept(); !exists && kept != nil {
+			return reconcile.Result{}, k.write(ctx, &corev1.Secret{Data: kept}, exists)
+		}
 		return reconcile.Result{}, k.renew(ctx, &secret, exists)
 	}
 
 	// 2. Make sure that the API server trusts it, and what we serve meanwhile.
-	registered, err := k.publish(ctx, secret.Data[caKey])
+	registered, changed, err := k.publish(ctx, secret.Data[caKey])
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: retryConflict}, nil // another replica was first
 	}
@@ -191,7 +196,7 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	}
 
 	// 3. Serve it, once every API server can know that.
-	wait, err := k.serve(ctx, secret.Data, registered)
+	wait, err := k.serve(ctx, secret.Data, registered, changed)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -250,13 +255,32 @@ func (k *Keeper) renew(ctx context.Context, secret *corev1.Secret, exists bool) 
 	}
 
 	secret = secret.DeepCopy()
-	secret.Namespace, secret.Name = k.Secret.Namespace, k.Secret.Name
 	if secret.Data == nil {
 		secret.Data = map[string][]byte{}
 	}
 	secret.Data[corev1.TLSCertKey] = cert
 	secret.Data[corev1.TLSPrivateKeyKey] = key
 	secret.Data[caKey] = k.merge(ca.CertPEM, secret.Data[caKey])
+	return k.write(ctx, secret, exists)
+}
+
+// kept returns the contents of a Secret for what we serve, if that is good for long, so
+// that a Secret that is lost costs nothing. Otherwise it returns nil.
+func (k *Keeper) kept() map[string][]byte {
+	s := k.serving.Load()
+	if s == nil {
+		return nil
+	}
+	data := map[string][]byte{corev1.TLSCertKey: s.chain, corev1.TLSPrivateKeyKey: s.key, caKey: s.ca}
+	if k.invalid(data, renewBefore) != nil {
+		return nil
+	}
+	return data
+}
+
+// write creates or updates the Secret. A write that comes second is dropped.
+func (k *Keeper) write(ctx context.Context, secret *corev1.Secret, exists bool) (err error) {
+	secret.Namespace, secret.Name = k.Secret.Namespace, k.Secret.Name
 	if exists {
 		err = k.client.Update(ctx, secret)
 	} else {
@@ -303,17 +327,17 @@ func (k *Keeper) merge(bundles ...[]byte) []byte {
 }
 
 // publish makes the registration trust the authorities of the Secret, in addition to
-// those that it trusts already, and reports whether there is a registration.
-func (k *Keeper) publish(ctx context.Context, bundle []byte) (bool, error) {
+// those that it trusts already. It reports whether there is a registration, and whether
+// it had to be changed.
+func (k *Keeper) publish(ctx context.Context, bundle []byte) (registered, changed bool, err error) {
 	var reg admissionregistrationv1.MutatingWebhookConfiguration
 	if err := k.client.Get(ctx, client.ObjectKey{Name: k.Registration}, &reg); err != nil {
 		if apierrors.IsNotFound(err) {
-			return false, nil // not installed yet: its creation is an event
+			return false, false, nil // not installed yet: its creation is an event
 		}
-		return false, fmt.Errorf("read MutatingWebhookConfiguration %q: %w", k.Registration, err)
+		return false, false, fmt.Errorf("read MutatingWebhookConfiguration %q: %w", k.Registration, err)
 	}
 	updated := reg.DeepCopy()
-	changed := false
 	for i := range updated.Webhooks {
 		trusted := &updated.Webhooks[i].ClientConfig.CABundle
 		if want := k.merge(bundle, *trusted); !bytes.Equal(*trusted, want) {
@@ -321,25 +345,24 @@ func (k *Keeper) publish(ctx context.Context, bundle []byte) (bool, error) {
 		}
 	}
 	if !changed {
-		return true, nil
+		return true, false, nil
 	}
 	if err := k.client.Update(ctx, updated); err != nil {
-		return false, fmt.Errorf("update the caBundle of MutatingWebhookConfiguration %q: %w", k.Registration, err)
+		return false, false, fmt.Errorf("update the caBundle of MutatingWebhookConfiguration %q: %w", k.Registration, err)
 	}
-	k.trusted = nil // it is known to be trusted from now on only
-	return true, nil
+	return true, true, nil
 }
 
 // serve switches to the Secret's certificate, or says how long to wait with that.
-func (k *Keeper) serve(ctx context.Context, data map[string][]byte, registered bool) (time.Duration, error) {
+func (k *Keeper) serve(ctx context.Context, data map[string][]byte, registered, changed bool) (time.Duration, error) {
 	pair, err := tls.X509KeyPair(data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey])
 	if err != nil {
 		return 0, fmt.Errorf("load the certificate of Secret %s: %w", k.Secret, err)
 	}
 	now := k.Clock.Now()
 	ca := issuer(pair.Leaf, data[caKey])
-	if !bytes.Equal(ca, k.trusted) {
-		k.trusted, k.trustedSince = ca, now
+	if changed || !bytes.Equal(ca, k.trusted) {
+		k.trusted, k.trustedSince, k.trustedByUs = ca, now, changed
 	}
 	current := k.serving.Load()
 	if current != nil && bytes.Equal(current.chain, data[corev1.TLSCertKey]) {
@@ -348,19 +371,21 @@ func (k *Keeper) serve(ctx context.Context, data map[string][]byte, registered b
 	if registered {
 		since := k.trustedSince
 		switch {
-		case current == nil && !bytes.Equal(ca, data[caKey]):
-			// We are new, in the middle of a renewal perhaps: the certificate
-			// tells how long ago that was.
-			since = pair.Leaf.NotBefore.Add(backdate)
-		case current == nil, !now.Before(current.notAfter):
-			// There is nothing better to serve meanwhile.
+		case current != nil && !now.Before(current.notAfter), current == nil && bytes.Equal(ca, data[caKey]):
+			// There is nothing better to serve, by anybody.
 			since = time.Time{}
+		case current == nil && !k.trustedByUs:
+			// We are new, in the middle of a renewal perhaps: the certificate
+			// tells how long ago that was, if its maker's clock is right.
+			if made := pair.Leaf.NotBefore.Add(backdate); made.Before(since) {
+				since = made
+			}
 		}
 		if left := since.Add(propagation).Sub(now); left > 0 {
-			return min(left, propagation), nil
+			return left, nil
 		}
 	}
-	k.serving.Store(&servingCert{pair: &pair, chain: data[corev1.TLSCertKey], ca: ca, notAfter: pair.Leaf.NotAfter})
+	k.serving.Store(&servingCert{pair: &pair, chain: data[corev1.TLSCertKey], key: data[corev1.TLSPrivateKeyKey], ca: ca, notAfter: pair.Leaf.NotAfter})
 	log.FromContext(ctx).Info("serving certificate loaded", "notAfter", pair.Leaf.NotAfter, "dnsNames", pair.Leaf.DNSNames)
 	return 0, nil
 }

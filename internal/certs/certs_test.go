@@ -11,7 +11,6 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -202,7 +201,7 @@ func TestStaleReplicaTakesNothingAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	settle(t, a) // renews and publishes
-	if _, err := b.publish(t.Context(), stale.Data[caKey]); err != nil {
+	if _, _, err := b.publish(t.Context(), stale.Data[caKey]); err != nil {
 		t.Fatal(err)
 	}
 	clock.SetTime(clock.Now().Add(propagation))
@@ -211,39 +210,86 @@ func TestStaleReplicaTakesNothingAway(t *testing.T) {
 	expectTrusted(t, b, clock.Now())
 }
 
-// A lost Secret does not cost the trust in what replicas serve, whoever makes the
-// next one; and who starts then does not serve what API servers may not know yet.
-func TestLostSecret(t *testing.T) {
+// loseSecret deletes the Secret.
+func loseSecret(t *testing.T, c client.Client) {
+	t.Helper()
+	if err := c.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: options.Secret.Namespace, Name: options.Secret.Name}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A lost Secret is written back by a replica that has its contents, however often.
+func TestLostSecretIsWrittenBack(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(registrationObject()).Build()
+	k := newKeeper(c, clock)
+	settle(t, k)
+	first := expectTrusted(t, k, clock.Now())
+	for range 2 * maxAuthorities {
+		loseSecret(t, c)
+		clock.SetTime(clock.Now().Add(2 * time.Second))
+		settle(t, k)
+		if !bytes.Equal(first, expectTrusted(t, k, clock.Now())) {
+			t.Fatal("another certificate is served")
+		}
+	}
+}
+
+// Where a replica that starts is faster, what the others serve stays trusted, and they
+// follow after a while.
+func TestLostSecretIsReplacedByAStranger(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(registrationObject()).Build()
 	running, starting := newKeeper(c, clock), newKeeper(c, clock)
 	settle(t, running)
-	if err := c.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: options.Secret.Namespace, Name: options.Secret.Name}}); err != nil {
-		t.Fatal(err)
-	}
+	first := expectTrusted(t, running, clock.Now())
+	loseSecret(t, c)
 	clock.SetTime(clock.Now().Add(time.Hour))
 	settle(t, starting)
-	expectTrusted(t, running, clock.Now())
 	settle(t, running)
-	expectTrusted(t, running, clock.Now())
-
-	late := newKeeper(c, clock)
-	settle(t, running) // its authority is in the Secret's bundle after its own renewal
-	var secret corev1.Secret
-	if err := c.Get(t.Context(), options.Secret, &secret); err != nil {
-		t.Fatal(err)
-	}
-	secret.Data[caKey] = running.merge(secret.Data[caKey])
-	if err := c.Update(t.Context(), &secret); err != nil {
-		t.Fatal(err)
-	}
-	settle(t, late)
-	if late.Ready(nil) == nil {
-		t.Error("a new replica serves a certificate that is a moment old, beside an older authority")
+	if !bytes.Equal(first, expectTrusted(t, running, clock.Now())) {
+		t.Error("the new certificate is served at once")
 	}
 	clock.SetTime(clock.Now().Add(propagation))
-	settle(t, late)
-	expectTrusted(t, late, clock.Now())
+	settle(t, running)
+	if bytes.Equal(first, expectTrusted(t, running, clock.Now())) {
+		t.Error("the new certificate is not served")
+	}
+}
+
+// A replica that starts in the middle of a renewal waits as long as the others do, but
+// not for a clock that is wrong.
+func TestStartInARenewal(t *testing.T) {
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for name, tc := range map[string]struct {
+		published bool          // whether the renewer told the registration
+		skew      time.Duration // of the starting replica's clock
+		after     time.Duration // when it starts
+		wait      time.Duration // what is left then
+	}{
+		"a moment after":                      {published: true, after: time.Second, wait: propagation - time.Second},
+		"long after":                          {published: true, after: time.Minute},
+		"a clock that is behind":              {published: true, skew: -5 * time.Minute, after: time.Minute, wait: propagation},
+		"long after, and nobody published it": {after: time.Minute, wait: propagation},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clock := clocktesting.NewFakePassiveClock(start)
+			c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(registrationObject()).Build()
+			renewer := newKeeper(c, clock)
+			settle(t, renewer)
+			clock.SetTime(start.Add(validity - renewBefore + time.Hour))
+			if tc.published {
+				settle(t, renewer)
+			} else if _, err := renewer.Reconcile(t.Context(), reconcile.Request{}); err != nil { // only the Secret
+				t.Fatal(err)
+			}
+			late := newKeeper(c, clocktesting.NewFakePassiveClock(clock.Now().Add(tc.after+tc.skew)))
+			got := settle(t, late)
+			if ready := late.Ready(nil) == nil; ready != (tc.wait == 0) || !ready && got != tc.wait {
+				t.Errorf("ready: %t, the next look is in %s, want %s", ready, got, tc.wait)
+			}
+		})
+	}
 }
 
 // The key of the authority exists only while a certificate is made.
@@ -290,7 +336,7 @@ func TestLosingARenewalIsNoError(t *testing.T) {
 	if err := c.Update(t.Context(), before.DeepCopy()); err != nil {
 		t.Fatal(err)
 	}
-	if err := k.renew(t.Context(), stale, true); err != nil && !apierrors.IsConflict(err) {
+	if err := k.renew(t.Context(), stale, true); err != nil {
 		t.Errorf("losing to an update: %v", err)
 	}
 	if err := c.Get(t.Context(), options.Secret, &after); err != nil {

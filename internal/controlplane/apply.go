@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -98,6 +100,29 @@ func ParseObjects(data []byte) ([]*unstructured.Unstructured, error) {
 	}
 }
 
+// ReplaceNodes applies fake nodes, and removes those that were applied before and are
+// not among them.
+func (c *Cluster) ReplaceNodes(ctx context.Context, nodes []*unstructured.Unstructured) error {
+	if err := c.Apply(ctx, nodes...); err != nil {
+		return err
+	}
+	var have corev1.NodeList
+	if err := c.Client.List(ctx, &have); err != nil {
+		return err
+	}
+	for i := range have.Items {
+		n := &have.Items[i]
+		ours := slices.ContainsFunc(n.ManagedFields, func(f metav1.ManagedFieldsEntry) bool { return f.Manager == string(fieldManager) })
+		if wanted := slices.ContainsFunc(nodes, func(o *unstructured.Unstructured) bool { return o.GetName() == n.Name }); !ours || wanted {
+			continue
+		}
+		if err := c.Client.Delete(ctx, n); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("remove node %q: %w", n.Name, err)
+		}
+	}
+	return nil
+}
+
 // WaitForNodes returns when the cluster has n nodes and each is ready.
 func (c *Cluster) WaitForNodes(ctx context.Context, n int) error {
 	ready := 0
@@ -115,7 +140,7 @@ func (c *Cluster) WaitForNodes(ctx context.Context, n int) error {
 				ready++
 			}
 		}
-		return ready >= n, nil
+		return ready >= n && ready == len(nodes.Items), nil
 	})
 	if err != nil {
 		return fmt.Errorf("%d of %d nodes are ready after %s: %w", ready, n, startTimeout.Round(time.Second), err)

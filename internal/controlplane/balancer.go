@@ -26,7 +26,7 @@ type balancer struct {
 
 type backend struct {
 	addr      string
-	healthURL string // answers 200 while the backend wants requests
+	healthURL string // answers 200 while the backend wants requests; "" is always
 	ready     atomic.Bool
 }
 
@@ -52,7 +52,7 @@ func (b *balancer) port() int { return b.listener.Addr().(*net.TCPAddr).Port }
 // setBackends replaces the backends. Connections to the old ones go on.
 func (b *balancer) setBackends(ctx context.Context, backends []*backend) {
 	for _, be := range backends {
-		be.ready.Store(httpReady(ctx, be.healthURL))
+		be.check(ctx)
 	}
 	b.mu.Lock()
 	b.backends = backends
@@ -73,9 +73,13 @@ func (b *balancer) watch(ctx context.Context) {
 		backends := b.backends
 		b.mu.Unlock()
 		for _, be := range backends {
-			be.ready.Store(httpReady(ctx, be.healthURL))
+			be.check(ctx)
 		}
 	}
+}
+
+func (be *backend) check(ctx context.Context) {
+	be.ready.Store(be.healthURL == "" || httpReady(ctx, be.healthURL))
 }
 
 func (b *balancer) serve() {

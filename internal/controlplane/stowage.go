@@ -144,6 +144,31 @@ func (c *Cluster) startReplicas(ctx context.Context, fleet *stowageFleet, kubeco
 	return replicas, nil
 }
 
+// Balance puts some servers of the caller's behind one loopback port, as StartStowage
+// does with its replicas, until ctx ends.
+func Balance(ctx context.Context, addrs ...string) (port int, err error) {
+	b, err := newBalancer()
+	if err != nil {
+		return 0, err
+	}
+	backends := make([]*backend, len(addrs))
+	for i, a := range addrs {
+		backends[i] = &backend{addr: a}
+	}
+	b.setBackends(ctx, backends)
+	context.AfterFunc(ctx, b.close)
+	return b.port(), nil
+}
+
+// FreeAddress returns a loopback address that nobody uses.
+func FreeAddress() (string, error) {
+	port, err := freePort()
+	if err != nil {
+		return "", err
+	}
+	return loopback(port), nil
+}
+
 func (c *Cluster) configFiles(names ...string) []string {
 	out := make([]string, len(names))
 	for i, n := range names {
@@ -272,11 +297,11 @@ func (c *Cluster) StartReplica(ctx context.Context, o StowageOptions) (*Replica,
 	if err != nil {
 		return nil, fmt.Errorf("credentials for Stowage: %w", err)
 	}
-	c.stowage.serial++
 	r, err := c.newReplica(c.stowage.serial, kubeconfig, o)
 	if err != nil {
 		return nil, err
 	}
+	c.stowage.serial++
 	if err := r.start(c.Logs); err != nil {
 		return nil, err
 	}

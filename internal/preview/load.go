@@ -261,14 +261,16 @@ func (l *loader) document(at source, data []byte, depth int) {
 		}
 		return
 	}
+	if !slices.Contains(kindsOfInterest, head.Kind) {
+		l.in.Ignored[head.Kind]++
+		return
+	}
 	// The decoder does not say which quantity is wrong, and takes hours for some.
-	if slices.Contains(kindsWithQuantities, head.Kind) {
-		if bad := badQuantities(data); len(bad) > 0 {
-			for _, b := range bad {
-				l.fail("%s: %s", where, b)
-			}
-			return
+	if bad := badQuantities(data); len(bad) > 0 {
+		for _, b := range bad {
+			l.fail("%s: %s", where, b)
 		}
+		return
 	}
 	obj, _, err := decoder.Decode(data, nil, nil)
 	if err != nil {
@@ -314,11 +316,7 @@ func (l *loader) object(at source, where string, obj runtime.Object, gvk schema.
 	default:
 		w, ok := newWorkload(obj)
 		if !ok {
-			if current := workloadVersion(gvk.Kind); current != "" {
-				l.fail("%s: %s is not served any more; write it as %s", where, gvk.GroupVersion(), current)
-				return
-			}
-			l.in.Ignored[gvk.Kind]++
+			l.fail("%s: %s is not served any more; write it as %s", where, gvk.GroupVersion(), workloadVersion(gvk.Kind))
 			return
 		}
 		w.source = at
@@ -355,8 +353,10 @@ func badQuantities(data []byte) []string {
 		case map[string]any:
 			for _, k := range slices.Sorted(maps.Keys(v)) {
 				child := path.Child(k)
-				if slices.Contains(quantityMaps, name) {
-					child = path.Key(k)
+				if isMap := slices.Contains(quantityMaps, name); isMap || slices.Contains(quantityFields, k) {
+					if isMap {
+						child = path.Key(k)
+					}
 					var q podpatch.Quantity
 					switch value := v[k].(type) {
 					case string:
@@ -387,11 +387,15 @@ func badQuantities(data []byte) []string {
 	return out
 }
 
-// kindsWithQuantities are the kinds in which quantityMaps mean what they say.
-var kindsWithQuantities = []string{
+// kindsOfInterest are the kinds that decisions depend on, or are about. The fields in
+// quantityMaps and quantityFields are quantities wherever they are in these.
+var kindsOfInterest = []string{
 	"Pod", "Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job", "CronJob",
-	"Node", "RuntimeClass", "LimitRange", "ResourceQuota",
+	"Node", "RuntimeClass", "LimitRange", "ResourceQuota", "Namespace",
 }
+
+// quantityFields are the fields of those kinds that are a quantity.
+var quantityFields = []string{"sizeLimit", "divisor"}
 
 // quantityMaps are the fields of those kinds whose values are quantities.
 var quantityMaps = []string{

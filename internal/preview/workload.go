@@ -1,6 +1,7 @@
 package preview
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
@@ -92,10 +93,7 @@ func newWorkload(obj runtime.Object) (Workload, bool) {
 		w.specPath = templatePath
 	}
 	w.GroupVersionKind = obj.GetObjectKind().GroupVersionKind()
-	w.Namespace, w.Name = w.meta.Namespace, w.meta.Name
-	if w.Name == "" && w.Kind == "Pod" {
-		w.Name = w.meta.GenerateName
-	}
+	w.Namespace, w.Name = w.meta.Namespace, cmp.Or(w.meta.Name, w.meta.GenerateName)
 	return w, true
 }
 
@@ -188,7 +186,7 @@ func (w *Workload) pods(replicas int32, nodes []corev1.Node) []*corev1.Pod {
 		pod.TypeMeta = podType
 		pod.Namespace = w.Namespace
 		if pod.Name == "" {
-			pod.Name = nameSet{}.generate(pod.GenerateName, w.String(), int32(w.source.document))
+			pod.Name = nameSet{}.generate(pod.GenerateName, w.source.String(), 0)
 		}
 		return []*corev1.Pod{pod.DeepCopy()}
 	}

@@ -19,6 +19,9 @@ import (
 // given is zero. The later pool wins a tie. The error names every pool that is wrong,
 // by its place, and says what was expected.
 func Parse(text string) (*Strategy, error) {
+	if n := strings.Count(text, ":") + 1; n > MaxPools || len(text) > maxText {
+		return nil, fmt.Errorf("there are %d pools in %d characters; expected at most %d in %d", n, len(text), MaxPools, maxText)
+	}
 	var pools []Pool
 	var errs []error
 	for i, part := range strings.Split(text, ":") {
@@ -34,6 +37,10 @@ func Parse(text string) (*Strategy, error) {
 	}
 	return New(pools, LaterWins)
 }
+
+// maxText bounds the time that a strategy takes to read. It is room for every pool and
+// a few labels of the greatest length.
+const maxText = 32 << 10
 
 func parsePool(text string) (Pool, error) {
 	p := Pool{Labels: map[string]string{}}

@@ -51,6 +51,8 @@ func TestParseRefuses(t *testing.T) {
 		"a label value":         {"a=b/c,weight=1", `"b/c" is no value of label a`},
 		"a key given twice":     {"a=b,a=c,weight=1", "a is given twice"},
 		"two pools, both wrong": {"a=b,weight=x:weight=1", `pool 2 ("weight=1"): it has no node label`},
+		"too many pools":        {strings.Repeat("a=b,weight=1:", 4000), "there are 4001 pools"},
+		"too long a text":       {"a=b,weight=1" + strings.Repeat(" ", 40_000), "in 40012 characters"},
 		"no base and no weight": {"a=b:c=d,weight=0", "no pool ever gets a pod"},
 		"equal pools":           {"a=b,weight=1:a=b,base=1", "pool 2: has the same node labels as pool 1"},
 		"a weight over the top": {"a=b,weight=1001", "pool 1: weight is 1001; it must be 0 to 1000"},

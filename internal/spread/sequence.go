@@ -37,8 +37,9 @@ func newSegments(pools []Pool, room []int64, start int64, tie Tie) []segment {
 		seg.start, seg.end = start, math.MaxInt64
 		for i := range pools {
 			if len(seg.places[i]) > 0 && room[i] < math.MaxInt64 {
-				full, _ := seg.rank(i, room[i])
-				seg.end = min(seg.end, start+full)
+				if full, ok := seg.rank(i, room[i]); ok { // or another pool is full before
+					seg.end = start + full
+				}
 			}
 		}
 		out = append(out, seg)
@@ -134,9 +135,12 @@ func (s *segment) count(pool int, n int64) int64 {
 // the pool has fewer seats before the segment's end.
 func (s *segment) rank(pool int, n int64) (int64, bool) {
 	places := int64(len(s.places[pool]))
-	if places == 0 || n < 1 {
+	if places == 0 || n < 1 || (n-1)/places >= math.MaxInt64/s.period()-1 {
 		return 0, false
 	}
 	r := (n-1)/places*s.period() + int64(s.places[pool][(n-1)%places])
-	return r, r <= s.end-s.start
+	if r > s.end-s.start {
+		return 0, false
+	}
+	return r, true
 }

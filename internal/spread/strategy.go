@@ -77,9 +77,9 @@ func New(pools []Pool, tie Tie) (*Strategy, error) {
 func validate(pools []Pool) error {
 	var errs []error
 	if len(pools) == 0 || len(pools) > MaxPools {
-		errs = append(errs, fmt.Errorf("there are %d pools; there must be 1 to %d", len(pools), MaxPools))
+		return fmt.Errorf("there are %d pools; there must be 1 to %d", len(pools), MaxPools)
 	}
-	idle := len(pools) > 0
+	idle := true
 	for i, p := range pools {
 		fail := func(format string, args ...any) {
 			errs = append(errs, fmt.Errorf("pool %d: %s", i+1, fmt.Sprintf(format, args...)))
@@ -187,7 +187,7 @@ func (s *Strategy) Rank(seat Seat) (int64, bool) {
 	left -= s.base[seat.Pool]
 	for i := range s.segments {
 		seg := &s.segments[i]
-		if rank, ok := seg.rank(seat.Pool, left); ok {
+		if rank, ok := seg.rank(seat.Pool, left); ok && rank <= math.MaxInt64-seg.start {
 			return seg.start + rank, true
 		}
 		left -= seg.count(seat.Pool, seg.end-seg.start)

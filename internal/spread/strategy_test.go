@@ -98,8 +98,15 @@ func TestNewRefuses(t *testing.T) {
 	if _, err := spread.New(nil, spread.EarlierWins); err == nil {
 		t.Error("a strategy without pools is accepted")
 	}
-	if _, err := spread.New(make([]spread.Pool, spread.MaxPools+1), spread.EarlierWins); err == nil {
-		t.Error("a strategy with too many pools is accepted")
+	var many []spread.Pool
+	for i := range spread.MaxPools + 1 {
+		many = append(many, pool(fmt.Sprint(i), 0, 1, 0))
+	}
+	if _, err := spread.New(many[:spread.MaxPools], spread.EarlierWins); err != nil {
+		t.Errorf("the most pools there may be: %v", err)
+	}
+	if _, err := spread.New(many, spread.EarlierWins); err == nil || !strings.Contains(err.Error(), "there are 33 pools") {
+		t.Errorf("one pool too many: %v", err)
 	}
 }
 
@@ -329,11 +336,92 @@ func TestNextHealsHoles(t *testing.T) {
 	})
 }
 
+// Next takes the pool that lacks most, and of two that lack the same the one that the
+// tie says.
+func TestNextTakesTheLargestDeficit(t *testing.T) {
+	abc := []spread.Pool{pool("a", 0, 1, 0), pool("b", 0, 1, 0), pool("c", 0, 2, 0)}
+	cases := map[string]struct {
+		tie  spread.Tie
+		held counts
+		want int
+	}{
+		// target(8) is 2, 2, 4 and target(9) one more somewhere.
+		"the last lacks most":         {spread.EarlierWins, counts{2, 1, 1}, 2},
+		"the first lacks most":        {spread.LaterWins, counts{0, 3, 4}, 0},
+		"the middle lacks most":       {spread.LaterWins, counts{1, 0, 4}, 1},
+		"two lack the same, earlier":  {spread.EarlierWins, counts{0, 0, 7}, 0},
+		"two lack the same, later":    {spread.LaterWins, counts{0, 0, 7}, 1},
+		"a pool that is over is left": {spread.LaterWins, counts{1, 9, 1}, 2},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := strategy(t, tc.tie, abc...)
+			got, err := s.Next(tc.held)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := (spread.Seat{Pool: tc.want, Ordinal: tc.held[tc.want] + 1}); got != want {
+				t.Errorf("got %v, want %v; target is %v", got, want, targets(s, tc.held[0]+tc.held[1]+tc.held[2]+1))
+			}
+		})
+	}
+}
+
+// Where a pool reaches its maximum, the sequence goes on as a new one over the rest.
+func TestEachSegmentIsASequence(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		weights, tie := rapid.SliceOfN(rapid.Int64Range(1, 20), 2, 5).Draw(t, "weights"), tieGen.Draw(t, "tie")
+		pools := weighted(weights)
+		left := make([]int64, len(pools)) // what each pool may still take; 0 is full
+		for i := range pools {
+			left[i] = math.MaxInt64
+			if i > 0 { // one pool has no maximum
+				pools[i].Max = rapid.Int64Range(1, 30).Draw(t, "maximum")
+				left[i] = pools[i].Max
+			}
+		}
+		s := strategy(t, tie, pools...)
+		for rank := int64(1); rank <= 200; {
+			var open []int // the pools of this segment
+			var rest []int64
+			for i := range pools {
+				if left[i] > 0 {
+					open, rest = append(open, i), append(rest, weights[i])
+				}
+			}
+			for _, c := range chairs(rest, 200, tie) {
+				want := open[c]
+				seat, err := s.SeatAt(rank)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if seat.Pool != want {
+					t.Fatalf("seat %d is in pool %d, want %d", rank, seat.Pool, want)
+				}
+				rank++
+				if left[want]--; left[want] == 0 || rank > 200 {
+					break
+				}
+			}
+		}
+	})
+}
+
 func TestSeatsThatDoNotExist(t *testing.T) {
 	s := strategy(t, spread.EarlierWins, pool("a", 1, 0, 0), pool("b", 0, 1, 0))
 	for _, seat := range []spread.Seat{{Pool: -1, Ordinal: 1}, {Pool: 2, Ordinal: 1}, {Pool: 0, Ordinal: 0}, {Pool: 0, Ordinal: 2}} {
 		if rank, ok := s.Rank(seat); ok {
 			t.Errorf("seat %v has rank %d", seat, rank)
+		}
+	}
+	capped := strategy(t, spread.EarlierWins, pool("a", 0, 1, 5), pool("b", 0, 100, 5))
+	for _, s := range []*spread.Strategy{s, capped} {
+		for _, ordinal := range []int64{1 << 58, math.MaxInt64 - 1, math.MaxInt64} {
+			for i := range s.Len() {
+				if rank, ok := s.Rank(spread.Seat{Pool: i, Ordinal: ordinal}); ok && rank < ordinal {
+					t.Errorf("ordinal %d of pool %d has rank %d", ordinal, i, rank)
+				}
+			}
 		}
 	}
 	for _, rank := range []int64{0, -1} {

@@ -76,6 +76,13 @@ rebalance: Never
 		"a label value":        {spec: "{distribution: [{nodeLabel: {type: a/b}, weight: 1}], " + target + "}", want: "spec.distribution[0].nodeLabel.type"},
 		"a name":               {spec: "{distribution: [{name: A_B, nodeLabel: {type: a}, weight: 1}], " + target + "}", want: "spec.distribution[0].name"},
 		"a base above maximum": {spec: "{distribution: [{nodeLabel: {type: a}, base: 3, maxReplicas: 2, weight: 1}], " + target + "}", want: "base is above maxReplicas"},
+		"a name of digits":     {spec: "{distribution: [{name: '0', nodeLabel: {type: a}, weight: 1}], " + target + "}", want: "spec.distribution[0].name"},
+		"a label key":          {spec: "{distribution: [{nodeLabel: {node size: a}, weight: 1}], " + target + "}", want: "a key of nodeLabel is no label key"},
+		"an operator":          {spec: "{distribution: [{nodeLabel: {type: a}, weight: 1, tolerations: [{key: a, operator: Exist}]}], " + target + "}", want: "operator is Equal or Exists"},
+		"no key":               {spec: "{distribution: [{nodeLabel: {type: a}, weight: 1, tolerations: [{value: a}]}], " + target + "}", want: "without a key has the operator Exists"},
+		"an effect":            {spec: "{distribution: [{nodeLabel: {type: a}, weight: 1, tolerations: [{key: a, effect: Never}]}], " + target + "}", want: "effect is NoSchedule"},
+		"seconds":              {spec: "{distribution: [{nodeLabel: {type: a}, weight: 1, tolerations: [{key: a, tolerationSeconds: 3}]}], " + target + "}", want: "has the effect NoExecute"},
+		"a value to no end":    {spec: "{distribution: [{nodeLabel: {type: a}, weight: 1, tolerations: [{key: a, operator: Exists, value: b}]}], " + target + "}", want: "operator Exists has no value"},
 		"an enforcement":       {spec: "{enforcement: Maybe, distribution: [{nodeLabel: {type: a}, weight: 1}], " + target + "}", want: `spec.enforcement: Unsupported value: "Maybe"`},
 		"a rebalance":          {spec: "{rebalance: Always, distribution: [{nodeLabel: {type: a}, weight: 1}], " + target + "}", want: `spec.rebalance: Unsupported value: "Always"`},
 	}

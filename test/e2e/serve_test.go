@@ -238,36 +238,52 @@ func TestCertificateRotation(t *testing.T) {
 		defer func() { _ = conn.Close() }()
 		return conn.ConnectionState().PeerCertificates[0].SerialNumber.String() + conn.ConnectionState().PeerCertificates[0].NotBefore.String() + string(conn.ConnectionState().PeerCertificates[0].Signature)
 	}
-	for name, disturb := range map[string]func(*corev1.Secret) error{
-		"the Secret is deleted": func(s *corev1.Secret) error { return n.Delete(t.Context(), s) },
-		"the certificate is broken": func(s *corev1.Secret) error {
-			return n.Patch(t.Context(), s, client.RawPatch(types.MergePatchType, []byte(`{"data":{"tls.crt":"bm9uZQ=="}}`)))
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			oldBundle := bundle()
-			var old []string
-			for _, r := range cluster.Replicas() {
-				old = append(old, served(r))
-			}
-			stop := load(t, n)
-			var secret corev1.Secret
-			must(t, n.Get(t.Context(), secretKey, &secret))
-			must(t, disturb(&secret))
-			oldCA := oldBundle[:bytes.Index(oldBundle, []byte("-----END"))]
-			eventually(t, "the old and the new authority are trusted", func() (bool, error) {
-				b := bundle()
-				return bytes.Contains(b, oldCA) && bytes.Count(b, []byte("-----BEGIN")) > bytes.Count(oldBundle, []byte("-----BEGIN")), nil
-			})
-			for i, r := range cluster.Replicas() {
-				eventually(t, "every replica serves the new certificate", func() (bool, error) { return served(r) != old[i], nil })
-			}
-			created, missed := stop()
-			if created == 0 || missed > 0 {
-				t.Errorf("%d of %d pods were not converted; the API server says:\n%s", missed, created, failedCalls(t))
-			}
+	t.Run("the Secret is deleted", func(t *testing.T) {
+		var old []string
+		for _, r := range cluster.Replicas() {
+			old = append(old, served(r))
+		}
+		stop := load(t, n)
+		var secret corev1.Secret
+		must(t, n.Get(t.Context(), secretKey, &secret))
+		must(t, n.Delete(t.Context(), &secret))
+		eventually(t, "it is written back", func() (bool, error) {
+			var again corev1.Secret
+			err := n.Get(t.Context(), secretKey, &again)
+			return bytes.Equal(again.Data["tls.crt"], secret.Data["tls.crt"]), client.IgnoreNotFound(err)
 		})
-	}
+		for i, r := range cluster.Replicas() {
+			if served(r) != old[i] {
+				t.Errorf("replica %d serves another certificate", i)
+			}
+		}
+		created, missed := stop()
+		if created == 0 || missed > 0 {
+			t.Errorf("%d of %d pods were not converted; the API server says:\n%s", missed, created, failedCalls(t))
+		}
+	})
+	t.Run("the certificate is broken", func(t *testing.T) {
+		oldBundle := bundle()
+		var old []string
+		for _, r := range cluster.Replicas() {
+			old = append(old, served(r))
+		}
+		stop := load(t, n)
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: secretKey.Namespace, Name: secretKey.Name}}
+		must(t, n.Patch(t.Context(), secret, client.RawPatch(types.MergePatchType, []byte(`{"data":{"tls.crt":"bm9uZQ=="}}`))))
+		oldCA := oldBundle[:bytes.Index(oldBundle, []byte("-----END"))]
+		eventually(t, "the old and the new authority are trusted", func() (bool, error) {
+			b := bundle()
+			return bytes.Contains(b, oldCA) && bytes.Count(b, []byte("-----BEGIN")) > bytes.Count(oldBundle, []byte("-----BEGIN")), nil
+		})
+		for i, r := range cluster.Replicas() {
+			eventually(t, "every replica serves the new certificate", func() (bool, error) { return served(r) != old[i], nil })
+		}
+		created, missed := stop()
+		if created == 0 || missed > 0 {
+			t.Errorf("%d of %d pods were not converted; the API server says:\n%s", missed, created, failedCalls(t))
+		}
+	})
 	t.Run("the caBundle is overwritten", func(t *testing.T) {
 		want := bundle()
 		reg := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "stowage"}}

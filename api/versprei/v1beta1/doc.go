@@ -10,15 +10,17 @@
 package v1beta1
 
 import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/controller-runtime/pkg/scheme"
 )
 
 // GroupVersion is the API's group and version.
 var GroupVersion = schema.GroupVersion{Group: "versprei.versprei.io", Version: "v1beta1"}
 
-// SchemeBuilder adds the types to a scheme.
-var SchemeBuilder = (&scheme.Builder{GroupVersion: GroupVersion}).Register(&PodDistributor{}, &PodDistributorList{})
-
 // AddToScheme adds the types to a scheme.
-var AddToScheme = SchemeBuilder.AddToScheme
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion, &PodDistributor{}, &PodDistributorList{})
+	metav1.AddToGroupVersion(s, GroupVersion)
+	return nil
+}

@@ -1,0 +1,230 @@
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"regexp"
+	"strconv"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/controlplane"
+)
+
+var floorPatchBase64 = base64.StdEncoding.EncodeToString([]byte(floorPatch))
+
+// benchCase is a namespace whose pods one webhook sees, or none.
+type benchCase struct {
+	name    string
+	webhook string // value of the namespace's label
+	peer    bool   // the pods are peer pods
+}
+
+const (
+	caseNone  = "no webhook"
+	caseFloor = "floor"
+)
+
+var cases = []benchCase{
+	{name: caseNone, webhook: "none"},
+	{name: caseFloor, webhook: "floor"},
+	{name: "stowage, pods of no interest", webhook: "stowage"},
+	{name: "stowage, peer pods", webhook: "stowage", peer: true},
+}
+
+// webhookLabel is the namespace label that says which webhook sees its pods.
+const webhookLabel = "bench.stowage.dev/webhook"
+
+type bench struct {
+	*controlplane.Cluster
+	options options
+	serial  int
+}
+
+// setUp limits Stowage's registration to its namespaces and adds the floor's.
+func (b *bench) setUp(ctx context.Context, floorPort int, certFile string) error {
+	for _, name := range []string{stowage.DefaultRuntimeClass, "runc"} {
+		if err := b.Client.Create(ctx, &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Handler: name}); err != nil {
+			return err
+		}
+	}
+	// Peer pods must have VMs enough.
+	var nodes corev1.NodeList
+	if err := b.Client.List(ctx, &nodes); err != nil {
+		return err
+	}
+	for i := range nodes.Items {
+		n := &nodes.Items[i]
+		before := n.DeepCopy()
+		for _, list := range []corev1.ResourceList{n.Status.Capacity, n.Status.Allocatable} {
+			list[stowage.DefaultVMResource] = *resource.NewQuantity(500, resource.DecimalSI)
+		}
+		if err := b.Client.Status().Patch(ctx, n, client.MergeFrom(before)); err != nil {
+			return err
+		}
+	}
+	reg := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "stowage"}}
+	patch := fmt.Sprintf(`[{"op":"add","path":"/webhooks/0/namespaceSelector","value":{"matchLabels":{%q:"stowage"}}}]`, webhookLabel)
+	if err := b.Client.Patch(ctx, reg, client.RawPatch(types.JSONPatchType, []byte(patch))); err != nil {
+		return err
+	}
+	ca, err := os.ReadFile(certFile)
+	if err != nil {
+		return err
+	}
+	hook := *reg.Webhooks[0].DeepCopy()
+	hook.Name = "floor.bench.stowage.dev"
+	hook.ClientConfig = admissionregistrationv1.WebhookClientConfig{URL: new(fmt.Sprintf("https://localhost:%d/", floorPort)), CABundle: ca}
+	hook.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{webhookLabel: "floor"}}
+	return b.Client.Create(ctx, &admissionregistrationv1.MutatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "floor"}, Webhooks: []admissionregistrationv1.MutatingWebhook{hook},
+	})
+}
+
+// burst scales a new Deployment up from zero, and removes it again.
+func (b *bench) burst(ctx context.Context, bc benchCase) (result, error) {
+	b.serial++
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("bench-%d", b.serial), Labels: map[string]string{webhookLabel: bc.webhook}}}
+	if err := b.Client.Create(ctx, ns); err != nil {
+		return result{}, err
+	}
+	if err := b.until(ctx, func(ctx context.Context) (bool, error) {
+		err := b.Client.Get(ctx, client.ObjectKey{Namespace: ns.Name, Name: "default"}, &corev1.ServiceAccount{})
+		return err == nil, client.IgnoreNotFound(err)
+	}); err != nil {
+		return result{}, err
+	}
+	d := deployment(ns.Name, bc.peer)
+	if err := b.Client.Create(ctx, d); err != nil {
+		return result{}, err
+	}
+	if err := b.until(ctx, func(ctx context.Context) (bool, error) { // its ReplicaSet exists
+		err := b.Client.Get(ctx, client.ObjectKeyFromObject(d), d)
+		return d.Status.ObservedGeneration == d.Generation, err
+	}); err != nil {
+		return result{}, err
+	}
+	before, err := b.apiRequests()
+	if err != nil {
+		return result{}, err
+	}
+
+	start := time.Now()
+	if err := b.Client.Patch(ctx, d, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, b.options.pods))); err != nil {
+		return result{}, err
+	}
+	var r result
+	if err := b.until(ctx, func(ctx context.Context) (bool, error) {
+		// The counts that the controllers keep cost the API server next to nothing
+		// to read, unlike a list of all pods.
+		if err := b.Client.Get(ctx, client.ObjectKeyFromObject(d), d); err != nil {
+			return false, err
+		}
+		if r.created == 0 && int(d.Status.Replicas) == b.options.pods {
+			r.created = time.Since(start)
+		}
+		r.ready = time.Since(start)
+		return int(d.Status.ReadyReplicas) == b.options.pods, nil
+	}); err != nil {
+		return result{}, err
+	}
+	after, err := b.apiRequests()
+	if err != nil {
+		return result{}, err
+	}
+	if bc.webhook == "stowage" {
+		r.requests = (after - before) / float64(b.options.pods)
+	}
+	return r, b.clean(ctx, ns, bc)
+}
+
+// clean checks that the webhook of the case has seen the pods, and removes them.
+func (b *bench) clean(ctx context.Context, ns *corev1.Namespace, bc benchCase) error {
+	var pods corev1.PodList
+	if err := b.Client.List(ctx, &pods, client.InNamespace(ns.Name)); err != nil {
+		return err
+	}
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		_, floored := p.Spec.NodeSelector["kubernetes.io/os"]
+		_, converted := p.Annotations[stowage.OriginalResourcesAnnotation]
+		if floored != (bc.name == caseFloor) || converted != bc.peer {
+			return fmt.Errorf("pod %s was not seen by its webhook", p.Name)
+		}
+	}
+	if err := b.Client.Delete(ctx, ns); err != nil {
+		return err
+	}
+	return b.until(ctx, func(ctx context.Context) (bool, error) {
+		err := b.Client.List(ctx, &pods, client.InNamespace(ns.Name))
+		return len(pods.Items) == 0, err
+	})
+}
+
+func deployment(namespace string, peer bool) *appsv1.Deployment {
+	labels := map[string]string{"app": "burst"}
+	list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1m"), corev1.ResourceMemory: resource.MustParse("1Mi")}
+	d := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "burst", Namespace: namespace},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: new(int32(0)),
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: corev1.PodSpec{
+					TerminationGracePeriodSeconds: new(int64(0)),
+					Containers:                    []corev1.Container{{Name: "c", Image: "none", Resources: corev1.ResourceRequirements{Requests: list}}},
+				},
+			},
+		},
+	}
+	if peer {
+		d.Spec.Template.Spec.RuntimeClassName = new(stowage.DefaultRuntimeClass)
+	}
+	return d
+}
+
+func (b *bench) until(ctx context.Context, condition wait.ConditionWithContextFunc) error {
+	return wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 2*time.Minute, true, condition)
+}
+
+// apiRequests returns how many requests all replicas of Stowage have sent to the API
+// server.
+func (b *bench) apiRequests() (float64, error) {
+	sum := 0.0
+	for _, r := range b.Replicas() {
+		resp, err := http.Get(r.MetricsURL)
+		if err != nil {
+			return 0, err
+		}
+		body, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil {
+			return 0, err
+		}
+		for _, m := range requestsTotal.FindAllSubmatch(body, -1) {
+			v, err := strconv.ParseFloat(string(m[1]), 64)
+			if err != nil {
+				return 0, err
+			}
+			sum += v
+		}
+	}
+	return sum, nil
+}
+
+var requestsTotal = regexp.MustCompile(`(?m)^rest_client_requests_total\{[^}]*\} (\S+)$`)

@@ -1,0 +1,187 @@
+// Command bench measures, on a real control plane, what Stowage adds to the creation
+// of many pods at once. `make bench-cluster` calls it.
+//
+// The floor is a webhook that answers every pod with one constant nodeSelector and
+// looks at nothing, with the same number of replicas behind the same balancer: what
+// every webhook costs. The cases take turns, so that a busy machine slows all of them.
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/stowage-dev/stowage/internal/controlplane"
+)
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == "floor" {
+		exit(serveFloor(os.Args[2:]))
+	}
+	var o options
+	flag.IntVar(&o.pods, "pods", 500, "pods of each burst")
+	flag.IntVar(&o.runs, "runs", 5, "bursts of each case")
+	flag.IntVar(&o.replicas, "replicas", 1, "replicas of Stowage, and of the floor")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	exit(run(ctx, o))
+}
+
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "Error:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+type options struct{ pods, runs, replicas int }
+
+func (o options) validate() error {
+	if o.pods < 1 || o.runs < 1 || o.replicas < 1 {
+		return errors.New("--pods, --runs and --replicas must be at least 1")
+	}
+	return nil
+}
+
+// result is one burst.
+type result struct {
+	created, ready time.Duration // from the scale-up to the last pod
+	requests       float64       // API requests that Stowage made meanwhile, per pod
+}
+
+func run(ctx context.Context, o options) error {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	ctrl.SetLogger(logr.Discard())
+	klog.SetLogger(logr.Discard())
+	repo, err := controlplane.RepositoryRoot()
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "stowage-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+
+	// 1. A cluster, and each case's webhook for the namespaces of that case only.
+	binary := filepath.Join(dir, "stowage")
+	if err := controlplane.BuildStowage(ctx, repo, binary); err != nil {
+		return err
+	}
+	c, err := controlplane.Start(ctx, controlplane.Config{Root: repo, Dir: dir, Progress: os.Stdout})
+	if err != nil {
+		return err
+	}
+	defer c.Stop()
+	b := &bench{Cluster: c, options: o}
+	if err := c.ApplyFiles(ctx, filepath.Join(repo, "hack", "controlplane", "nodes.yaml")); err != nil {
+		return err
+	}
+	if err := c.StartStowage(ctx, controlplane.StowageOptions{Binary: binary, Replicas: o.replicas, Env: []string{"LOG_LEVEL="}}); err != nil {
+		return err
+	}
+	if err := c.WaitForNodes(ctx, 9); err != nil {
+		return err
+	}
+	floor, err := startFloor(ctx, dir, o.replicas)
+	if err != nil {
+		return err
+	}
+	if err := b.setUp(ctx, floor, filepath.Join(dir, "tls.crt")); err != nil {
+		return err
+	}
+
+	// 2. Bursts, in turns. The first of each case warms up and is not counted.
+	results := map[string][]result{}
+	for i := range o.runs + 1 {
+		for _, bc := range cases {
+			r, err := b.burst(ctx, bc)
+			if err != nil {
+				return fmt.Errorf("%s: %w", bc.name, err)
+			}
+			fmt.Printf("burst %d of %d, %-28s created %6.2fs, ready %6.2fs\n", i, o.runs, bc.name, r.created.Seconds(), r.ready.Seconds())
+			if i > 0 {
+				results[bc.name] = append(results[bc.name], r)
+			}
+		}
+	}
+	return report(o, results)
+}
+
+// report prints medians, and ratios of medians.
+func report(o options, results map[string][]result) error {
+	created := func(name string) time.Duration {
+		return median(results[name], func(r result) time.Duration { return r.created })
+	}
+	ready := func(name string) time.Duration {
+		return median(results[name], func(r result) time.Duration { return r.ready })
+	}
+	fmt.Printf("\nMedians of %d bursts of %d pods, %d replica(s):\n\n", o.runs, o.pods, o.replicas)
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "CASE\tCREATED\tOF NO WEBHOOK\tOF THE FLOOR\tREADY\tOF NO WEBHOOK\tAPI REQUESTS PER POD")
+	for _, c := range cases {
+		fmt.Fprintf(w, "%s\t%.2fs\t%.2f\t%.2f\t%.2fs\t%.2f\t%.3f\n", c.name,
+			created(c.name).Seconds(), ratio(created(c.name), created(caseNone)), ratio(created(c.name), created(caseFloor)),
+			ready(c.name).Seconds(), ratio(ready(c.name), ready(caseNone)),
+			median(results[c.name], func(r result) float64 { return r.requests }))
+	}
+	return w.Flush()
+}
+
+func ratio(a, b time.Duration) float64 { return a.Seconds() / b.Seconds() }
+
+func median[T cmp.Ordered](results []result, of func(result) T) T {
+	values := make([]T, len(results))
+	for i, r := range results {
+		values[i] = of(r)
+	}
+	slices.Sort(values)
+	return values[len(values)/2]
+}
+
+// startFloor runs the floor's replicas and returns the port before them.
+func startFloor(ctx context.Context, dir string, replicas int) (int, error) {
+	if err := controlplane.WriteServingCertificate(dir); err != nil {
+		return 0, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return 0, err
+	}
+	var addrs []string
+	for range replicas {
+		addr, err := controlplane.FreeAddress()
+		if err != nil {
+			return 0, err
+		}
+		cmd := exec.CommandContext(ctx, self, "floor", addr, dir)
+		cmd.Stderr = os.Stderr
+		// Its input ends when we do, and it with that.
+		if _, err := cmd.StdinPipe(); err != nil {
+			return 0, err
+		}
+		if err := cmd.Start(); err != nil {
+			return 0, err
+		}
+		addrs = append(addrs, addr)
+	}
+	return controlplane.Balance(ctx, addrs...)
+}
