@@ -128,7 +128,7 @@ func Build(ctx context.Context, root string, progress io.Writer) error {
 		return err
 	}
 	if len(missing) > 0 {
-		fmt.Fprintf(progress, "Building %d control-plane programs from Go modules (once; about 10 minutes on two cores)\n", len(missing))
+		fmt.Fprintf(progress, "Building %d control-plane programs from Go modules (once; some minutes)\n", len(missing))
 	}
 	for i, p := range missing {
 		label := fmt.Sprintf("[%d/%d] %s", i+1, len(missing), filepath.Base(paths[p.name]))
