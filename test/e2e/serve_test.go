@@ -120,6 +120,9 @@ func load(t *testing.T, n *tenant) (stop func() (created, missed int)) {
 		})
 	}
 	return func() (int, int) {
+		// What was disturbed meanwhile must have met some pods.
+		enough := total.Load() + 20
+		eventually(t, "some more pods are created", func() (bool, error) { return total.Load() >= enough || t.Failed(), nil })
 		cancel()
 		clients.Wait()
 		return int(total.Load()), int(unconverted.Load())
