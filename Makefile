@@ -11,7 +11,7 @@ TESTFLAGS        ?=
 VERSION          ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 TOOLS            := bin/tools
 LOCAL            := bin/stowage-local
-GENERATED        := config/rbac/role.yaml config/crd docs/reference api
+GENERATED        := config/rbac/role.yaml config/crd docs/reference '*zz_generated.deepcopy.go'
 CACHE            := XDG_CACHE_HOME=$(CURDIR)/bin/cache
 
 .DEFAULT_GOAL := help

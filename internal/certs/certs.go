@@ -9,7 +9,8 @@
 //
 // It promises that
 //   - the registration trusts what each replica serves: an authority is added before
-//     its certificate is served, and removed only when it has expired;
+//     its certificate is served, and removed when it has expired or when there are
+//     maxAuthorities younger ones;
 //   - replicas that start or renew at once agree: a write that loses is dropped, and
 //     one that knows less than another takes nothing away;
 //   - a deleted Secret or an overwritten caBundle is put back.

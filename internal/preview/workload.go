@@ -97,7 +97,8 @@ func newWorkload(obj runtime.Object) (Workload, bool) {
 	return w, true
 }
 
-// workloadVersion returns the version of a workload kind that a preview knows, or "".
+// workloadVersion returns the version in which a preview reads a kind of workload, or
+// "" for a kind that has only had one.
 func workloadVersion(kind string) string {
 	switch kind {
 	case "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet":
