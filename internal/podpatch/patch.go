@@ -34,6 +34,9 @@ func Diff(before, after *Pod) Patch {
 	var d differ
 	diffMap(&d, "/metadata/labels", before.Metadata.Labels, after.Metadata.Labels)
 	diffMap(&d, "/metadata/annotations", before.Metadata.Annotations, after.Metadata.Annotations)
+	diffMap(&d, "/spec/nodeSelector", before.Spec.NodeSelector, after.Spec.NodeSelector)
+	d.affinity(before.Spec.Affinity, after.Spec.Affinity)
+	diffList(&d, "/spec/tolerations", before.Spec.Tolerations, after.Spec.Tolerations)
 	if before.Spec.Resources != nil && after.Spec.Resources == nil {
 		d.add("remove", "/spec/resources", nil)
 	}
@@ -48,6 +51,33 @@ type differ struct {
 
 func (d *differ) add(op, path string, value any) {
 	d.patch = append(d.patch, Operation{Op: op, Path: path, Value: value})
+}
+
+func (d *differ) affinity(before, after *Affinity) {
+	const path = "/spec/affinity"
+	switch {
+	case after == nil || after.NodeAffinity == nil:
+	case before == nil:
+		d.add("add", path, after)
+	case before.NodeAffinity == nil:
+		d.add("add", path+"/nodeAffinity", after.NodeAffinity)
+	default:
+		diffList(d, path+"/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution",
+			before.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution, after.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+	}
+}
+
+// diffList patches a list that has grown at its end.
+func diffList[T any](d *differ, path string, before, after []T) {
+	switch {
+	case len(after) <= len(before):
+	case before == nil:
+		d.add("add", path, after)
+	default:
+		for _, v := range after[len(before):] {
+			d.add("add", path+"/-", v)
+		}
+	}
 }
 
 func (d *differ) containers(path string, before, after []Container) {

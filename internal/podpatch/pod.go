@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"reflect"
 	"slices"
 
 	"github.com/go-json-experiment/json"
@@ -39,10 +40,19 @@ type Owner struct {
 
 // Spec is the part of a pod's spec that Stowage reads.
 type Spec struct {
-	RuntimeClassName string      `json:"runtimeClassName"`
-	Resources        *Resources  `json:"resources"`
-	InitContainers   []Container `json:"initContainers"`
-	Containers       []Container `json:"containers"`
+	NodeName         string              `json:"nodeName"`
+	NodeSelector     map[string]string   `json:"nodeSelector"`
+	Affinity         *Affinity           `json:"affinity"`
+	Tolerations      []corev1.Toleration `json:"tolerations"`
+	RuntimeClassName string              `json:"runtimeClassName"`
+	Resources        *Resources          `json:"resources"`
+	InitContainers   []Container         `json:"initContainers"`
+	Containers       []Container         `json:"containers"`
+}
+
+// Affinity is the part of an affinity that Stowage reads.
+type Affinity struct {
+	NodeAffinity *corev1.NodeAffinity `json:"nodeAffinity,omitempty"`
 }
 
 // Container is the part of a container that Stowage reads.
@@ -122,6 +132,16 @@ func (p *Pod) Clone() *Pod {
 	c := *p
 	c.Metadata.Labels = maps.Clone(p.Metadata.Labels)
 	c.Metadata.Annotations = maps.Clone(p.Metadata.Annotations)
+	c.Spec.NodeSelector = maps.Clone(p.Spec.NodeSelector)
+	c.Spec.Tolerations = slices.Clone(p.Spec.Tolerations)
+	if a := p.Spec.Affinity; a != nil {
+		c.Spec.Affinity = &Affinity{}
+		if na := a.NodeAffinity; na != nil {
+			n := *na
+			n.PreferredDuringSchedulingIgnoredDuringExecution = slices.Clone(n.PreferredDuringSchedulingIgnoredDuringExecution)
+			c.Spec.Affinity.NodeAffinity = &n
+		}
+	}
 	c.Spec.InitContainers = cloneContainers(p.Spec.InitContainers)
 	c.Spec.Containers = cloneContainers(p.Spec.Containers)
 	c.Spec.Resources = p.Spec.Resources.clone()
@@ -144,6 +164,51 @@ func (r *Resources) clone() *Resources {
 	c.Requests = maps.Clone(r.Requests)
 	c.Limits = maps.Clone(r.Limits)
 	return &c
+}
+
+// SetLabel sets one label, making the map where there is none.
+func (p *Pod) SetLabel(key, value string) {
+	if p.Metadata.Labels == nil {
+		p.Metadata.Labels = map[string]string{}
+	}
+	p.Metadata.Labels[key] = value
+}
+
+// SetNodeSelector sets one node label, making the map where there is none.
+func (p *Pod) SetNodeSelector(key, value string) {
+	if p.Spec.NodeSelector == nil {
+		p.Spec.NodeSelector = map[string]string{}
+	}
+	p.Spec.NodeSelector[key] = value
+}
+
+// AddToleration adds a toleration, unless the pod has it.
+func (p *Pod) AddToleration(t corev1.Toleration) {
+	if !slices.ContainsFunc(p.Spec.Tolerations, func(have corev1.Toleration) bool { return reflect.DeepEqual(have, t) }) {
+		p.Spec.Tolerations = append(p.Spec.Tolerations, t)
+	}
+}
+
+// AddPreference adds a preference for nodes, unless the pod has it.
+func (p *Pod) AddPreference(term corev1.PreferredSchedulingTerm) {
+	if p.Spec.Affinity == nil {
+		p.Spec.Affinity = &Affinity{}
+	}
+	if p.Spec.Affinity.NodeAffinity == nil {
+		p.Spec.Affinity.NodeAffinity = &corev1.NodeAffinity{}
+	}
+	list := &p.Spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution
+	if !slices.ContainsFunc(*list, func(have corev1.PreferredSchedulingTerm) bool { return reflect.DeepEqual(have, term) }) {
+		*list = append(*list, term)
+	}
+}
+
+// RequiredTerms returns the terms of which a node must match one, if there are any.
+func (p *Pod) RequiredTerms() []corev1.NodeSelectorTerm {
+	if a := p.Spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+		return a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	}
+	return nil
 }
 
 // SetAnnotation sets one annotation, making the map where there is none.

@@ -1,8 +1,3 @@
-// Package v1alpha1 holds the names that Stowage reads from and writes to the
-// Kubernetes API: labels, annotations, resources and their allowed values.
-//
-// Every name stands here once. The package decides nothing and imports
-// nothing of Stowage.
 package v1alpha1
 
 // ModeKey is the annotation or label, on a pod or on its namespace, that says
@@ -42,4 +37,48 @@ const (
 	// DefaultVMResource is the extended resource that stands for one peer-pod
 	// VM unless configured otherwise.
 	DefaultVMResource = "kata.peerpods.io/vm"
+)
+
+// The annotations that give a workload a strategy, on its metadata or its pod
+// template. The alias is enough alone; the strategy needs the switch beside it.
+const (
+	SpreadSwitchAnnotation        = "UseCustomKubeScheduler" // "true"
+	SpreadStrategyAnnotation      = "CustomPodScheduleStrategy"
+	SpreadStrategyAliasAnnotation = "custom-pod-schedule-strategy"
+)
+
+// What a pod with a seat carries.
+const (
+	// PoolLabel is the name of the pod's pool, or its place from 0.
+	PoolLabel = "stowage.dev/pool"
+	// SeatLabel is the pod's ordinal in the pool, from 1.
+	SeatLabel = "stowage.dev/seat"
+	// ClaimAnnotation proves that Stowage gave the pod its seat.
+	ClaimAnnotation = "stowage.dev/claim"
+	// MutatedByLabel marks the pods of a PodDistributor's target.
+	MutatedByLabel = "mutated-by"
+	// MutatedByValue is the value of MutatedByLabel.
+	MutatedByValue = "spread-webhook-service"
+)
+
+const (
+	// RebalanceAnnotation, on a workload with a strategy, says whether pods are
+	// evicted from pools that have too many: Never, or Evict.
+	RebalanceAnnotation = "stowage.dev/rebalance"
+	// RepairAnnotation, on a workload with a strategy, says what becomes of pods that
+	// came without a seat. Its values are the Repair constants.
+	RepairAnnotation = "stowage.dev/repair"
+)
+
+// Repair says what becomes of pods of a workload with a strategy that have no seat.
+type Repair string
+
+const (
+	// RepairOff leaves them alone.
+	RepairOff Repair = "Off"
+	// RepairAdopt gives a seat to those that run in one of the pools.
+	RepairAdopt Repair = "Adopt"
+	// RepairRecreate also deletes those that do not, so that their owner makes them
+	// anew, if they should have come through Stowage. It is the default.
+	RepairRecreate Repair = "Recreate"
 )

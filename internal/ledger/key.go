@@ -1,0 +1,76 @@
+package ledger
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"strings"
+)
+
+// Key signs seats, so that nobody can take one by writing a label. The replicas share
+// it.
+type Key []byte
+
+// KeySize is the length of a key in bytes.
+const KeySize = 32
+
+// NewKey returns a random key.
+func NewKey() Key {
+	k := make(Key, KeySize)
+	_, _ = rand.Read(k) // never fails (crypto/rand)
+	return k
+}
+
+// Kind says where a seat comes from.
+type Kind byte
+
+// The kinds of seats.
+const (
+	KindClaimed  Kind = 'c' // claimed in the ledger
+	KindUnshared Kind = 'u' // given without the ledger, because the API was too slow
+	KindDryRun   Kind = 'd' // decided for a dry run; worth nothing otherwise
+	KindOrdinal  Kind = 'o' // follows from the pod's own ordinal
+	KindAdopted  Kind = 'a' // given to a pod that was there already
+)
+
+// newNonce returns an id that nobody has used: 80 random bits.
+func newNonce() string {
+	var b [10]byte
+	_, _ = rand.Read(b[:])
+	return base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+// Holder is who may hold a seat: the pods of one owner.
+type Holder struct{ Namespace, Owner string }
+
+// Sign returns the value of a pod's claim annotation: the kind, the claim's id and the
+// proof (HMAC-SHA-256, cut to 128 bits) that this holder was given this seat.
+func (k Key) Sign(kind Kind, id string, h Holder, s Seat) string {
+	return string(kind) + id + "." + k.mac(kind, id, h, s)
+}
+
+// Verify returns the kind and the id of a claim annotation, or false if the seat was
+// not given to this holder.
+func (k Key) Verify(text string, h Holder, s Seat) (Kind, string, bool) {
+	head, mac, ok := strings.Cut(text, ".")
+	if !ok || head == "" {
+		return 0, "", false
+	}
+	kind, id := Kind(head[0]), head[1:]
+	return kind, id, hmac.Equal([]byte(mac), []byte(k.mac(kind, id, h, s)))
+}
+
+func (k Key) mac(kind Kind, id string, h Holder, s Seat) string {
+	m := hmac.New(sha256.New, k)
+	// Each part with its length before it, so that none runs into the next.
+	buf := make([]byte, 0, 256)
+	for _, part := range []string{string(kind), id, h.Namespace, h.Owner, s.Pool} {
+		buf = binary.AppendUvarint(buf, uint64(len(part)))
+		buf = append(buf, part...)
+	}
+	buf = binary.AppendVarint(buf, s.Ordinal)
+	m.Write(buf)
+	return base64.RawURLEncoding.EncodeToString(m.Sum(nil)[:16])
+}

@@ -1,0 +1,316 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"github.com/stowage-dev/stowage/internal/spread"
+)
+
+// Owner is the controller of some pods.
+type Owner struct {
+	APIVersion, Kind string
+	Namespace, Name  string
+	UID              types.UID
+}
+
+// API is what a [Ledger] asks of the cluster. Its methods may be called at once.
+type API interface {
+	// ReadLedger returns the owner's ledger, or one of version 0 if there is none.
+	ReadLedger(ctx context.Context, owner Owner) (*Object, error)
+	// WriteLedger replaces the ledger if its version still is the object's, and
+	// returns it as it is then. With WriteUncertain and WriteRefused it returns why.
+	WriteLedger(ctx context.Context, owner Owner, o *Object) (*Object, WriteResult, error)
+	// DeleteLedger removes the ledger if it still has this version.
+	DeleteLedger(ctx context.Context, owner Owner, version uint64) error
+	// ReadReplicas returns how many pods the owner asks for, or -1 if its kind does
+	// not say.
+	ReadReplicas(ctx context.Context, owner Owner) (int64, error)
+}
+
+// The bounds of a claim's time, which lie well inside a webhook's timeout, and of one
+// request to the API.
+const (
+	maxBudget      = 4 * time.Second
+	requestTimeout = 2 * time.Second
+)
+
+// Ledger is the books of this process. Its methods may be called at once.
+type Ledger struct {
+	api     API
+	pods    *Pods
+	writer  string
+	timing  Timing
+	clock   clock.WithDelayedExecution
+	start   time.Time
+	log     logr.Logger
+	metrics *Metrics
+
+	mu     sync.Mutex
+	books  map[types.UID]*entry
+	settle sharedSettle
+}
+
+// sharedSettle guards the settle time that all books share.
+type sharedSettle struct {
+	mu   sync.Mutex
+	time SettleTime
+}
+
+// entry is a book with what performs its actions.
+type entry struct {
+	mu      sync.Mutex
+	owner   Owner // without a kind and a name until somebody claims or a ledger says it
+	book    *Book
+	settle  SettleTime
+	waiting map[*Request]chan Result
+	timer   clock.Timer
+	dead    bool // no longer in Ledger.books
+}
+
+// Options are what a Ledger needs.
+type Options struct {
+	API     API
+	Key     Key
+	Writer  string // this replica's name, which no other has
+	Clock   clock.WithDelayedExecution
+	Log     logr.Logger
+	Metrics *Metrics
+}
+
+// New returns a ledger whose pods are still to be watched; see [Ledger.Pods].
+func New(o Options) *Ledger {
+	l := &Ledger{
+		api: o.API, writer: o.Writer, timing: DefaultTiming(), clock: o.Clock, start: o.Clock.Now(), log: o.Log, metrics: o.Metrics,
+		books: map[types.UID]*entry{},
+	}
+	l.pods = &Pods{Key: o.Key, Seen: l.podSeen}
+	return l
+}
+
+// Pods returns the pods that carry a seat.
+func (l *Ledger) Pods() *Pods { return l.pods }
+
+func (l *Ledger) now() time.Duration { return l.clock.Since(l.start) }
+
+// with calls a function with an owner's book, which nobody else uses meanwhile, and
+// performs what the book wants afterwards. A book is made where there is none.
+func (l *Ledger) with(owner types.UID, use func(now time.Duration, e *entry)) {
+	for {
+		l.mu.Lock()
+		e := l.books[owner]
+		if e == nil {
+			e = &entry{owner: Owner{UID: owner}, waiting: map[*Request]chan Result{}}
+			e.book = NewBook(&l.timing, &e.settle, l.writer, newNonce)
+			l.books[owner] = e
+		}
+		l.mu.Unlock()
+		e.mu.Lock()
+		if e.dead { // it was forgotten between the two locks
+			e.mu.Unlock()
+			continue
+		}
+		now := l.now()
+		e.settle = l.settle.load()
+		use(now, e)
+		e.book.Applied(l.pods.Version())
+		l.perform(e, e.book.Step(now))
+		l.settle.store(e.settle)
+		if t, ok := e.book.Wake(); ok {
+			l.wake(e, t-now)
+		}
+		e.mu.Unlock()
+		return
+	}
+}
+
+func (s *sharedSettle) load() SettleTime {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.time
+}
+
+func (s *sharedSettle) store(t SettleTime) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.time = t
+}
+
+// wake has a book stepped again after a time.
+func (l *Ledger) wake(e *entry, d time.Duration) {
+	if e.timer != nil {
+		e.timer.Stop()
+	}
+	uid := e.owner.UID
+	e.timer = l.clock.AfterFunc(d, func() { l.with(uid, func(time.Duration, *entry) {}) })
+}
+
+// perform does what a book asks for. Requests to the API are made on their own, and
+// come back as events.
+func (l *Ledger) perform(e *entry, acts []Action) {
+	owner := e.owner
+	for _, a := range acts {
+		switch {
+		case a.Answer != nil:
+			e.waiting[a.Answer] <- a.Answer.Result // has room for it
+			delete(e.waiting, a.Answer)
+		case a.ReadReplicas:
+			go l.request(func(ctx context.Context) {
+				n, err := l.api.ReadReplicas(ctx, owner)
+				if err != nil {
+					l.log.Info("replica count was not read", "owner", owner, "error", err.Error())
+					n = -1
+				}
+				l.with(owner.UID, func(_ time.Duration, e *entry) { e.book.ReplicasRead(n) })
+			})
+		case a.ReadLedger:
+			go l.request(func(ctx context.Context) {
+				o, err := l.api.ReadLedger(ctx, owner)
+				if err != nil {
+					l.log.Info("ledger was not read", "owner", owner, "error", err.Error())
+					o = nil
+				}
+				l.with(owner.UID, func(now time.Duration, e *entry) { e.book.LedgerRead(now, o) })
+			})
+		case a.Write != nil:
+			l.metrics.batch(a.Write, e.book)
+			go l.request(func(ctx context.Context) {
+				o, res, err := l.api.WriteLedger(ctx, owner, a.Write)
+				if err != nil {
+					l.log.Info("ledger was not written", "owner", owner, "error", err.Error())
+				}
+				l.metrics.write(res)
+				l.with(owner.UID, func(now time.Duration, e *entry) { e.book.WriteDone(now, res, o) })
+			})
+		}
+	}
+}
+
+// request runs a request to the API with its time limit. Pods wait for it, and one that
+// was begun is brought to its end even while the process shuts down.
+func (l *Ledger) request(do func(context.Context)) {
+	ctx, cancel := context.WithTimeout(context.TODO(), requestTimeout)
+	defer cancel()
+	do(ctx)
+}
+
+// Claim gives a seat to one more pod of an owner. It returns in time for a webhook's
+// answer, with a seat that is not in the ledger if need be (see Result.Written), and
+// with spread.ErrFull if the strategy has none.
+func (l *Ledger) Claim(ctx context.Context, owner Owner, s *spread.Strategy) (Result, error) {
+	budget := maxBudget
+	if deadline, ok := ctx.Deadline(); ok {
+		// Some of the time is for the answer's way back.
+		budget = min(budget, deadline.Sub(l.clock.Now())*9/10)
+	}
+	answer := make(chan Result, 1)
+	l.with(owner.UID, func(now time.Duration, e *entry) {
+		e.owner = owner
+		r := &Request{Strategy: s, Deadline: now + budget}
+		e.waiting[r] = answer
+		e.book.Enqueue(now, r)
+	})
+	select {
+	case res := <-answer:
+		l.metrics.claim(res)
+		return res, res.Err
+	case <-ctx.Done():
+		// Only if this process does not get to run.
+		return Result{}, fmt.Errorf("claim a seat: %w", ctx.Err())
+	}
+}
+
+// Peek returns the seat that one more pod of an owner would get now, and claims
+// nothing.
+func (l *Ledger) Peek(owner types.UID, s *spread.Strategy) (seat Seat, err error) {
+	l.with(owner, func(now time.Duration, e *entry) { seat, err = e.book.Peek(now, s) })
+	return seat, err
+}
+
+// Claimed reports whether a claim is in the ledger and its pod was not seen yet.
+func (l *Ledger) Claimed(owner types.UID, id string) (claimed bool) {
+	l.with(owner, func(_ time.Duration, e *entry) { claimed = e.book.Claimed(id) })
+	return claimed
+}
+
+// Seen reports whether a pod with a claim was seen.
+func (l *Ledger) Seen(owner types.UID, id string) (seen bool) {
+	l.with(owner, func(_ time.Duration, e *entry) { seen = e.book.Seen(id) })
+	return seen
+}
+
+// Refresh reads an owner's ledger before the next decision about a claim that this
+// replica does not know.
+func (l *Ledger) Refresh(ctx context.Context, owner Owner) error {
+	o, err := l.api.ReadLedger(ctx, owner)
+	if err != nil {
+		return err
+	}
+	l.with(owner.UID, func(now time.Duration, e *entry) {
+		e.owner = owner
+		e.book.LedgerSeen(now, *o, false)
+	})
+	return nil
+}
+
+// LedgerSeen tells of a ledger that a watch shows.
+func (l *Ledger) LedgerSeen(owner Owner, o Object, deleted bool) {
+	l.with(owner.UID, func(now time.Duration, e *entry) {
+		e.owner = owner
+		e.book.LedgerSeen(now, o, deleted)
+	})
+}
+
+func (l *Ledger) podSeen(r *Record, gone bool) {
+	l.with(r.Owner, func(now time.Duration, e *entry) {
+		if gone {
+			e.book.PodGone(now, string(r.UID))
+			return
+		}
+		e.book.PodSeen(now, string(r.UID), Pod{Seat: r.Seat, ID: r.ID, Live: r.Live, Version: r.Version})
+	})
+}
+
+// Sweep forgets the books that nobody would miss. With collect, it also removes the
+// ledgers whose claims have all ended; one replica does that.
+func (l *Ledger) Sweep(ctx context.Context, collect bool) {
+	l.mu.Lock()
+	entries := make([]*entry, 0, len(l.books))
+	for _, e := range l.books {
+		entries = append(entries, e)
+	}
+	l.mu.Unlock()
+	for _, e := range entries {
+		uid := e.owner.UID // never changes
+		var owner Owner
+		var version uint64
+		var spent bool
+		l.with(uid, func(now time.Duration, e *entry) {
+			owner = e.owner
+			e.book.Forget(now)
+			version, spent = e.book.Spent(now)
+		})
+		if spent && collect && owner.Name != "" {
+			if err := l.api.DeleteLedger(ctx, owner, version); err != nil {
+				l.log.Info("ledger was not removed", "owner", owner, "error", err.Error())
+			}
+		}
+		l.mu.Lock()
+		e.mu.Lock()
+		if e.book.Idle() {
+			e.dead = true
+			if e.timer != nil {
+				e.timer.Stop()
+			}
+			delete(l.books, uid)
+		}
+		e.mu.Unlock()
+		l.mu.Unlock()
+	}
+}

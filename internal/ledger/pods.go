@@ -1,0 +1,282 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+)
+
+// +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch
+
+// Record is what is kept of a pod that carries a seat.
+type Record struct {
+	Namespace, Name, Node string
+	UID, Owner            types.UID
+	Seat
+	Kind    Kind
+	ID      string // of its claim; empty for a kind that needs none
+	Cost    string // its deletion cost
+	Created int64  // seconds since 1970
+	Version uint64 // resource version
+	Live    bool   // not ending and not ended
+	Ready   bool
+}
+
+// SeatOf reads the seat that a pod carries. It returns false if it carries none, or
+// one that was not given to it.
+func SeatOf(key Key, namespace string, owner types.UID, labels, annotations map[string]string) (s Seat, kind Kind, id string, ok bool) {
+	text, labelled := labels[stowage.SeatLabel]
+	if !labelled {
+		return s, 0, "", false
+	}
+	ordinal, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || ordinal < 1 {
+		return s, 0, "", false
+	}
+	s = Seat{Pool: labels[stowage.PoolLabel], Ordinal: ordinal}
+	kind, id, ok = key.Verify(annotations[stowage.ClaimAnnotation], Holder{namespace, string(owner)}, s)
+	return s, kind, id, ok && kind != KindDryRun
+}
+
+func newRecord(key Key, pod *corev1.Pod) (Record, bool) {
+	owner := metav1.GetControllerOfNoCopy(pod)
+	if owner == nil {
+		return Record{}, false
+	}
+	r := Record{
+		Namespace: pod.Namespace, Name: pod.Name, Node: pod.Spec.NodeName,
+		UID: pod.UID, Owner: owner.UID,
+		Cost: pod.Annotations[corev1.PodDeletionCost], Created: pod.CreationTimestamp.Unix(), Version: parseVersion(pod.ResourceVersion),
+		Live: Live(pod), Ready: Ready(pod),
+	}
+	var ok bool
+	r.Seat, r.Kind, r.ID, ok = SeatOf(key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations)
+	if r.Kind == KindOrdinal {
+		r.ID = ""
+	}
+	return r, ok
+}
+
+// Live reports whether a pod counts: it is not ending and has not ended.
+func Live(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp == nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+}
+
+// Ready reports whether a pod has the condition Ready.
+func Ready(pod *corev1.Pod) bool {
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// parseVersion reads a resource version. They are numbers that grow (KEP-5504); of
+// one that is none, nothing can be said, and 0 is past no other.
+func parseVersion(s string) uint64 {
+	v, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return v
+}
+
+// Pods keeps a record of each pod with a seat, from a watch. It is the store that the
+// watch's reflector writes to, so that nothing else of a pod is kept, and so that its
+// version never runs ahead of what it tells its listeners.
+type Pods struct {
+	Key Key
+	// Seen is told of each change, in the order of the watch: a pod, or that there is
+	// none any more.
+	Seen func(r *Record, gone bool)
+
+	version atomic.Uint64
+	synced  atomic.Bool
+	mu      sync.RWMutex
+	byOwner map[types.UID]map[types.UID]Record
+	owners  map[types.UID]types.UID // of each pod
+}
+
+var (
+	_ cache.TransformingStore      = &Pods{}
+	_ cache.ReflectorBookmarkStore = &Pods{}
+)
+
+// Version is the highest resource version whose changes were all passed on.
+func (p *Pods) Version() uint64 { return p.version.Load() }
+
+// HasSynced reports whether the first list is in.
+func (p *Pods) HasSynced() bool { return p.synced.Load() }
+
+// Of returns the records of an owner's pods.
+func (p *Pods) Of(owner types.UID) []Record {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	out := make([]Record, 0, len(p.byOwner[owner]))
+	for _, r := range p.byOwner[owner] {
+		out = append(out, r)
+	}
+	return out
+}
+
+// Owners returns the owners of all pods, with one of the pods each.
+func (p *Pods) Owners() map[types.UID]Record {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	out := make(map[types.UID]Record, len(p.byOwner))
+	for owner, pods := range p.byOwner {
+		for _, r := range pods {
+			out[owner] = r
+			break
+		}
+	}
+	return out
+}
+
+// Len returns the number of pods.
+func (p *Pods) Len() int {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return len(p.owners)
+}
+
+// Run watches until ctx ends.
+func (p *Pods) Run(ctx context.Context, c rest.Interface) {
+	lw := cache.ToListWatcherWithWatchListSemantics(cache.NewFilteredListWatchFromClient(c, "pods", metav1.NamespaceAll, func(o *metav1.ListOptions) {
+		o.LabelSelector = stowage.SeatLabel
+	}), c)
+	cache.NewReflectorWithOptions(lw, &corev1.Pod{}, p, cache.ReflectorOptions{Name: "pods with a seat"}).RunWithContext(ctx)
+}
+
+// Transformer drops what no record has, also in the reflector's own first list.
+func (p *Pods) Transformer() cache.TransformFunc {
+	return func(obj any) (any, error) {
+		pod, ok := obj.(*corev1.Pod)
+		if !ok {
+			return obj, nil
+		}
+		slim := &corev1.Pod{ObjectMeta: pod.ObjectMeta}
+		slim.ManagedFields = nil
+		slim.Spec.NodeName = pod.Spec.NodeName
+		slim.Status.Phase, slim.Status.Conditions = pod.Status.Phase, pod.Status.Conditions
+		return slim, nil
+	}
+}
+
+// Add implements cache.ReflectorStore.
+func (p *Pods) Add(obj any) error { return p.Update(obj) }
+
+// Update implements cache.ReflectorStore.
+func (p *Pods) Update(obj any) error {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return fmt.Errorf("unexpected %T", obj)
+	}
+	p.put(pod)
+	p.passed(parseVersion(pod.ResourceVersion))
+	return nil
+}
+
+func (p *Pods) put(pod *corev1.Pod) {
+	r, ok := newRecord(p.Key, pod)
+	if !ok {
+		p.remove(pod.UID) // its seat is not genuine, or not any more
+		return
+	}
+	p.mu.Lock()
+	if p.owners == nil {
+		p.owners, p.byOwner = map[types.UID]types.UID{}, map[types.UID]map[types.UID]Record{}
+	}
+	pods := p.byOwner[r.Owner]
+	if pods == nil {
+		pods = map[types.UID]Record{}
+		p.byOwner[r.Owner] = pods
+	}
+	pods[r.UID], p.owners[r.UID] = r, r.Owner
+	p.mu.Unlock()
+	p.Seen(&r, false)
+}
+
+// Delete implements cache.ReflectorStore.
+func (p *Pods) Delete(obj any) error {
+	o, err := meta.Accessor(obj)
+	if err != nil {
+		return err
+	}
+	p.remove(o.GetUID())
+	p.passed(parseVersion(o.GetResourceVersion()))
+	return nil
+}
+
+func (p *Pods) remove(uid types.UID) {
+	p.mu.Lock()
+	owner, ok := p.owners[uid]
+	var r Record
+	if ok {
+		r = p.byOwner[owner][uid]
+		delete(p.owners, uid)
+		delete(p.byOwner[owner], uid)
+		if len(p.byOwner[owner]) == 0 {
+			delete(p.byOwner, owner)
+		}
+	}
+	p.mu.Unlock()
+	if ok {
+		p.Seen(&r, true)
+	}
+}
+
+// Replace implements cache.ReflectorStore.
+func (p *Pods) Replace(list []any, version string) error {
+	there := make(map[types.UID]bool, len(list))
+	for _, obj := range list {
+		pod, ok := obj.(*corev1.Pod)
+		if !ok {
+			return fmt.Errorf("unexpected %T", obj)
+		}
+		there[pod.UID] = true
+		p.put(pod)
+	}
+	p.mu.RLock()
+	var missing []types.UID
+	for uid := range p.owners {
+		if !there[uid] {
+			missing = append(missing, uid)
+		}
+	}
+	p.mu.RUnlock()
+	for _, uid := range missing {
+		p.remove(uid)
+	}
+	p.passed(parseVersion(version))
+	p.synced.Store(true)
+	return nil
+}
+
+// Resync implements cache.ReflectorStore.
+func (p *Pods) Resync() error { return nil }
+
+// Bookmark implements cache.ReflectorBookmarkStore.
+func (p *Pods) Bookmark(version string) error {
+	p.passed(parseVersion(version))
+	return nil
+}
+
+// passed notes a version. Only the reflector's goroutine calls it.
+func (p *Pods) passed(version uint64) {
+	if version > p.version.Load() {
+		p.version.Store(version)
+	}
+}
