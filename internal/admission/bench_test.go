@@ -72,7 +72,7 @@ func BenchmarkDecode(b *testing.B) {
 			decode func([]byte) error
 		}{
 			{"stowage", func(data []byte) error {
-				_, err := decodeReview(data)
+				_, err := decodeReview[*podpatch.Pod](data)
 				return err
 			}},
 			{"plain", func(data []byte) error {

@@ -107,9 +107,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := h.Clock.Now()
 	body := buffers.Get().(*bytes.Buffer)
 	defer putBuffer(body)
-	rev, err := h.readReview(w, r, body)
+	rev, err := readReview[*podpatch.Pod](h.Clock, w, r, body)
 	if err != nil {
-		h.refuse(w, r, err)
+		refuse(h.Log, w, r, err)
 		return
 	}
 	h.Metrics.step("read", h.Clock.Since(start))
@@ -121,14 +121,19 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ans := h.answerSafely(ctx, rev.Request)
 
 	// 3. Answer in the version of the question.
-	data, err := json.Marshal(response{TypeMeta: rev.TypeMeta, Response: ans})
+	reply(h.Log, w, r, response{TypeMeta: rev.TypeMeta, Response: ans})
+}
+
+// reply writes the answer.
+func reply(log logr.Logger, w http.ResponseWriter, r *http.Request, res response) {
+	data, err := json.Marshal(res)
 	if err != nil {
-		h.refuse(w, r, &httpError{http.StatusInternalServerError, err})
+		refuse(log, w, r, &httpError{http.StatusInternalServerError, err})
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if _, err := w.Write(data); err != nil {
-		h.Log.V(1).Info("answer was not read", "uid", rev.Request.UID, "error", err.Error())
+		log.V(1).Info("answer was not read", "uid", res.Response.UID, "error", err.Error())
 	}
 }
 
@@ -156,7 +161,7 @@ func putBuffer(b *bytes.Buffer) {
 }
 
 // readReview checks the request and decodes the review.
-func (h *Handler) readReview(w http.ResponseWriter, r *http.Request, body *bytes.Buffer) (*review[*podpatch.Pod], error) {
+func readReview[Object any](clock clock.PassiveClock, w http.ResponseWriter, r *http.Request, body *bytes.Buffer) (*review[Object], error) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
 		return nil, &httpError{http.StatusMethodNotAllowed, fmt.Errorf("method %s: an AdmissionReview is sent with POST", r.Method)}
@@ -166,7 +171,7 @@ func (h *Handler) readReview(w http.ResponseWriter, r *http.Request, body *bytes
 	}
 	// Not every ResponseWriter has deadlines (a test's recorder has none); the
 	// server's does.
-	_ = http.NewResponseController(w).SetReadDeadline(h.Clock.Now().Add(readTimeout))
+	_ = http.NewResponseController(w).SetReadDeadline(clock.Now().Add(readTimeout))
 	if _, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, MaxBodyBytes)); err != nil {
 		if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
 			return nil, &httpError{http.StatusRequestEntityTooLarge, fmt.Errorf("the body is larger than the limit of %d bytes", tooLarge.Limit)}
@@ -176,7 +181,7 @@ func (h *Handler) readReview(w http.ResponseWriter, r *http.Request, body *bytes
 	if body.Len() == 0 {
 		return nil, badRequest("the body is empty; expected an AdmissionReview")
 	}
-	rev, err := decodeReview(body.Bytes())
+	rev, err := decodeReview[Object](body.Bytes())
 	if err != nil {
 		return nil, badRequest("decode the AdmissionReview: %w", err)
 	}
@@ -191,35 +196,35 @@ func (h *Handler) readReview(w http.ResponseWriter, r *http.Request, body *bytes
 	return rev, nil
 }
 
-// decodeReview decodes a review. A review whose object is no pod, or a pod that
-// we cannot read, is still a review: its object is then marked as undecodable.
-func decodeReview(body []byte) (*review[*podpatch.Pod], error) {
-	var rev review[*podpatch.Pod]
-	podErr := jsonv2.Unmarshal(body, &rev, podpatch.DecodeOptions)
-	if podErr == nil {
+// decodeReview decodes a review. A review whose object we cannot read is still a
+// review: its object is then marked as undecodable.
+func decodeReview[Object any](body []byte) (*review[Object], error) {
+	var rev review[Object]
+	objectErr := jsonv2.Unmarshal(body, &rev, podpatch.DecodeOptions)
+	if objectErr == nil {
 		return &rev, nil
 	}
 	var envelope review[jsontext.Value]
 	if err := jsonv2.Unmarshal(body, &envelope, podpatch.DecodeOptions); err != nil {
 		return nil, err
 	}
-	rev = review[*podpatch.Pod]{TypeMeta: envelope.TypeMeta}
+	rev = review[Object]{TypeMeta: envelope.TypeMeta}
 	if e := envelope.Request; e != nil {
-		rev.Request = &request[*podpatch.Pod]{
+		rev.Request = &request[Object]{
 			UID: e.UID, Kind: e.Kind, SubResource: e.SubResource, Namespace: e.Namespace,
-			Operation: e.Operation, DryRun: e.DryRun, undecodable: podErr,
+			Operation: e.Operation, DryRun: e.DryRun, undecodable: objectErr,
 		}
 	}
 	return &rev, nil
 }
 
 // refuse answers a request that is no proper AdmissionReview.
-func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
+func refuse(log logr.Logger, w http.ResponseWriter, r *http.Request, err error) {
 	status := http.StatusInternalServerError
 	if he := (*httpError)(nil); errors.As(err, &he) {
 		status = he.status
 	}
-	h.Log.Error(err, "request refused", "path", r.URL.Path, "status", status, "client", r.RemoteAddr)
+	log.Error(err, "request refused", "path", r.URL.Path, "status", status, "client", r.RemoteAddr)
 	http.Error(w, "stowage: "+err.Error(), status)
 }
 

@@ -111,8 +111,10 @@ func (p *Pipeline) Run(ctx context.Context, req Request) Result {
 		return res
 	}
 
-	// 2. Ask each feature. The next one sees the pod as this one wants it.
+	// 2. Ask each feature. The next one sees the pod as this one wants it. An audit
+	// leaves no traces, like a dry run.
 	original := req.Pod
+	req.DryRun = req.DryRun || mode == stowage.ModeAudit
 	res.Features = make([]FeatureResult, 0, len(p.Features))
 	for _, f := range p.Features {
 		decision, fr := decide(ctx, f, req)

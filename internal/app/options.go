@@ -35,7 +35,15 @@ type Options struct {
 	LogLevel  string
 	LogFormat string
 
+	Spread   SpreadOptions
 	PeerPods PeerPodOptions
+}
+
+// SpreadOptions are the settings of the spread, which `stowage preview` has too.
+type SpreadOptions struct {
+	Enabled            bool
+	ExcludedNamespaces []string
+	NamespaceLabel     string
 }
 
 // PeerPodOptions are the settings of the peer-pod feature, which `stowage preview`
@@ -57,6 +65,7 @@ func DefaultOptions() Options {
 		DrainTimeout:   20 * time.Second,
 		LogLevel:       "INFO",
 		LogFormat:      "json",
+		Spread:         SpreadOptions{Enabled: true},
 		PeerPods:       PeerPodOptions{Enabled: true, Config: peerpod.DefaultConfig()},
 	}
 }
@@ -110,7 +119,36 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.LogFormat, "log-format", o.LogFormat, "json or text")
 	addFlag(fs, "log-format", "LOG_FORMAT")
 
+	o.Spread.AddFlags(fs)
 	o.PeerPods.AddFlags(fs)
+}
+
+// AddFlags adds a flag for every setting of the feature.
+func (o *SpreadOptions) AddFlags(fs *pflag.FlagSet) {
+	fs.BoolVar(&o.Enabled, "spread", o.Enabled, "Divide the pods of workloads with a strategy over node pools")
+	addFlag(fs, "spread", "STOWAGE_SPREAD")
+	fs.StringSliceVar(&o.ExcludedNamespaces, "blocklisted-namespaces", o.ExcludedNamespaces, "Namespaces in which strategies in annotations are ignored, comma-separated; PodDistributors are not")
+	addFlag(fs, "blocklisted-namespaces", "BLOCKLISTED_NAMESPACE_LIST")
+	fs.StringVar(&o.NamespaceLabel, "spread-namespace-label", o.NamespaceLabel, "Label, as key=value, that a namespace must have for strategies in annotations to be looked at, such as custom-kube-scheduler-webhook=enabled; empty asks for none")
+	addFlag(fs, "spread-namespace-label", "STOWAGE_SPREAD_NAMESPACE_LABEL")
+}
+
+// Validate reports every invalid setting, joined.
+func (o *SpreadOptions) Validate() error {
+	var errs []error
+	o.ExcludedNamespaces = trimmed(o.ExcludedNamespaces)
+	for _, n := range o.ExcludedNamespaces {
+		if len(validation.IsDNS1123Label(n)) > 0 {
+			errs = append(errs, fmt.Errorf("--blocklisted-namespaces has %q; it must be a namespace's name", n))
+		}
+	}
+	if o.NamespaceLabel != "" {
+		key, value, ok := strings.Cut(o.NamespaceLabel, "=")
+		if !ok || len(validation.IsQualifiedName(key)) > 0 || len(validation.IsValidLabelValue(value)) > 0 {
+			errs = append(errs, fmt.Errorf("--spread-namespace-label is %q; it must be a label, as key=value", o.NamespaceLabel))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // AddFlags adds a flag for every setting of the feature.
@@ -180,7 +218,7 @@ func (o *Options) Validate() error {
 		errs = append(errs, fmt.Errorf("--log-level: %w", err))
 	}
 	check(slices.Contains([]string{"json", "text"}, o.LogFormat), "--log-format is %q; it must be json or text", o.LogFormat)
-	errs = append(errs, o.PeerPods.Validate())
+	errs = append(errs, o.Spread.Validate(), o.PeerPods.Validate())
 	return errors.Join(errs...)
 }
 

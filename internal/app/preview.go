@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/stowage-dev/stowage/internal/ledger"
 	"github.com/stowage-dev/stowage/internal/preview"
 )
 
@@ -18,6 +19,7 @@ func newPreviewCommand(s Streams) *cobra.Command {
 		replicas  int32
 		namespace = "default"
 		stowageNS = DefaultOptions().Namespace
+		spread    = DefaultOptions().Spread
 		peerPods  = DefaultOptions().PeerPods
 	)
 	cmd := &cobra.Command{
@@ -26,8 +28,8 @@ func newPreviewCommand(s Streams) *cobra.Command {
 		Long: `Make the webhook's decisions over manifests, without a cluster.
 
 The input is any mix of pods, workloads (Deployments, StatefulSets, DaemonSets,
-Jobs and so on), and what decisions depend on: Namespaces, RuntimeClasses,
-LimitRanges, ResourceQuotas and Nodes. Other objects are ignored.
+Jobs and so on), and what decisions depend on: PodDistributors, Namespaces,
+RuntimeClasses, LimitRanges, ResourceQuotas and Nodes. Other objects are ignored.
 
 The exit status is 0 if all is well, 1 if an input is wrong, 2 if the command is.`,
 		Example: `  # What happens to the pods of these workloads
@@ -41,7 +43,7 @@ The exit status is 0 if all is well, 1 if an input is wrong, 2 if the command is
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// 1. Check how we were called.
-			errs := []error{applyEnv(cmd.Flags(), s.LookupEnv), peerPods.Validate()}
+			errs := []error{applyEnv(cmd.Flags(), s.LookupEnv), spread.Validate(), peerPods.Validate()}
 			if len(files) == 0 {
 				errs = append(errs, errors.New("name an input with -f: a file, a directory, or - for standard input"))
 			}
@@ -65,7 +67,9 @@ The exit status is 0 if all is well, 1 if an input is wrong, 2 if the command is
 			if err != nil {
 				return err
 			}
-			pods, warnings, err := preview.Admit(cmd.Context(), in, newPipeline(&peerPods, &in.Cluster, stowageNS), replicas)
+			pods, warnings, err := preview.Admit(cmd.Context(), in, newPipeline(parts{
+				spread: newSpread(&spread, &in.Cluster, ledger.NewMemory(), make(ledger.Key, ledger.KeySize)), peerPods: &peerPods, reader: &in.Cluster, namespace: stowageNS,
+			}), replicas)
 			if err != nil {
 				return err
 			}
@@ -81,6 +85,7 @@ The exit status is 0 if all is well, 1 if an input is wrong, 2 if the command is
 	fs.Int32Var(&replicas, "replicas", replicas, "Replicas to assume for every workload that has a replica count")
 	fs.StringVarP(&namespace, "namespace", "n", namespace, "Namespace of objects that name none")
 	fs.StringVar(&stowageNS, "stowage-namespace", stowageNS, "Namespace that Stowage runs in")
+	spread.AddFlags(fs)
 	peerPods.AddFlags(fs)
 	return cmd
 }

@@ -28,14 +28,19 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/admission"
 	"github.com/stowage-dev/stowage/internal/certs"
 	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/ledger"
+	"github.com/stowage-dev/stowage/internal/policy"
 )
 
 // The names of Stowage's own objects in config/ and the chart.
 const (
 	certSecret   = "stowage-webhook-cert"
+	seatSecret   = "stowage-seats"
 	registration = "stowage"
 	service      = "stowage-webhook"
 )
@@ -93,7 +98,7 @@ func serve(ctx context.Context, o Options, log logr.Logger) error {
 		maps.Copy(cacheOptions.ByObject, certOptions.CacheByObject())
 	}
 	scheme := runtime.NewScheme()
-	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), stowage.AddToScheme(scheme), versprei.AddToScheme(scheme)); err != nil {
 		return err
 	}
 	var keeper *certs.Keeper
@@ -127,7 +132,7 @@ func serve(ctx context.Context, o Options, log logr.Logger) error {
 	}
 
 	// 2. The decisions.
-	reader := &cluster.Cache{Cached: mgr.GetCache(), Live: mgr.GetAPIReader()}
+	reader := &cluster.Cache{Cached: mgr.GetCache(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{}}
 	if err := cluster.StartInformers(ctx, mgr.GetCache()); err != nil {
 		return err
 	}
@@ -135,8 +140,23 @@ func serve(ctx context.Context, o Options, log logr.Logger) error {
 	if err != nil {
 		return err
 	}
+	checks := map[string]healthz.Checker{}
+	p := parts{peerPods: &o.PeerPods, reader: reader, namespace: o.Namespace}
+	if o.Spread.Enabled {
+		seats, err := addSeats(ctx, mgr, &o)
+		if err != nil {
+			return err
+		}
+		p.spread = newSpread(&o.Spread, reader, seats, seats.Pods().Key)
+		checks["seats"] = func(*http.Request) error {
+			if !seats.Pods().HasSynced() {
+				return errors.New("the pods that have a seat are not listed yet")
+			}
+			return nil
+		}
+	}
 	handler := &admission.Handler{
-		Pipeline: newPipeline(&o.PeerPods, reader, o.Namespace),
+		Pipeline: newPipeline(p),
 		Metrics:  metrics,
 		Log:      log.WithName("admission"),
 		Events:   mgr.GetEventRecorder("stowage"),
@@ -150,16 +170,16 @@ func serve(ctx context.Context, o Options, log logr.Logger) error {
 		mgr.GetWebhookServer().Register(path, closeWhen(&leaving, handler))
 	}
 
+	mgr.GetWebhookServer().Register("/validate-workload", closeWhen(&leaving, &admission.WorkloadHandler{Log: log.WithName("workloads"), Clock: clock.RealClock{}}))
+
 	// 3. Health. Ready means that a request would be answered well.
-	checks := map[string]healthz.Checker{
-		"webhook": server.StartedChecker(),
-		"caches":  cachesSynced(mgr.GetCache()),
-		"leaving": func(*http.Request) error {
-			if leaving.Load() {
-				return errors.New("shutting down")
-			}
-			return nil
-		},
+	checks["webhook"] = server.StartedChecker()
+	checks["caches"] = cachesSynced(mgr.GetCache())
+	checks["leaving"] = func(*http.Request) error {
+		if leaving.Load() {
+			return errors.New("shutting down")
+		}
+		return nil
 	}
 	if keeper != nil {
 		checks["certificate"] = keeper.Ready
@@ -190,13 +210,35 @@ func serve(ctx context.Context, o Options, log logr.Logger) error {
 
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
+// parts are what a pipeline is made of. A feature that is nil is off.
+type parts struct {
+	spread    *admission.Spread
+	peerPods  *PeerPodOptions
+	reader    cluster.Reader
+	namespace string
+}
+
 // newPipeline lists the features, in their fixed order.
-func newPipeline(peerPods *PeerPodOptions, reader cluster.Reader, namespace string) *admission.Pipeline {
-	p := &admission.Pipeline{Cluster: reader, Excluded: append(slices.Clone(admission.SystemNamespaces), namespace)}
-	if peerPods.Enabled {
-		p.Features = append(p.Features, &admission.PeerPods{Config: peerPods.Config, Cluster: reader})
+func newPipeline(p parts) *admission.Pipeline {
+	out := &admission.Pipeline{Cluster: p.reader, Excluded: append(slices.Clone(admission.SystemNamespaces), p.namespace)}
+	if p.spread != nil {
+		out.Features = append(out.Features, p.spread)
 	}
-	return p
+	if p.peerPods.Enabled {
+		out.Features = append(out.Features, &admission.PeerPods{Config: p.peerPods.Config, Cluster: p.reader})
+	}
+	return out
+}
+
+// newSpread returns the spread, or nil if it is off.
+func newSpread(o *SpreadOptions, reader cluster.Reader, seats admission.Seats, key ledger.Key) *admission.Spread {
+	if !o.Enabled {
+		return nil
+	}
+	return &admission.Spread{
+		Policies: &policy.Finder{Cluster: reader, ExcludedNamespaces: o.ExcludedNamespaces, NamespaceLabel: o.NamespaceLabel},
+		Seats:    seats, Key: key,
+	}
 }
 
 // closeWhen tells clients, once a flag is set, not to use their connections again.

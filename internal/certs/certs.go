@@ -79,7 +79,8 @@ const (
 type Options struct {
 	// Secret holds the certificate. It is made if it is missing.
 	Secret types.NamespacedName
-	// Registration is the name of the MutatingWebhookConfiguration.
+	// Registration is the name of the MutatingWebhookConfiguration and of the
+	// ValidatingWebhookConfiguration.
 	Registration string
 	// DNSNames are the names under which the API server calls us.
 	DNSNames []string
@@ -111,7 +112,7 @@ type servingCert struct {
 
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=create,namespace=stowage-system
 // +kubebuilder:rbac:groups="",resources=secrets,resourceNames=stowage-webhook-cert,verbs=list;watch;update,namespace=stowage-system
-// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=stowage,verbs=list;watch;update
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations;validatingwebhookconfigurations,resourceNames=stowage,verbs=list;watch;update
 
 // CacheByObject limits the manager's cache to the two objects that a Keeper
 // reads.
@@ -121,6 +122,9 @@ func (o Options) CacheByObject() map[client.Object]cache.ByObject {
 			o.Secret.Namespace: {FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, o.Secret.Name)},
 		}},
 		&admissionregistrationv1.MutatingWebhookConfiguration{}: {
+			Field: fields.OneTermEqualSelector(metav1.ObjectNameField, o.Registration),
+		},
+		&admissionregistrationv1.ValidatingWebhookConfiguration{}: {
 			Field: fields.OneTermEqualSelector(metav1.ObjectNameField, o.Registration),
 		},
 	}
@@ -137,6 +141,7 @@ func Add(mgr ctrl.Manager, o Options) (*Keeper, error) {
 		Named("certificates").
 		Watches(&corev1.Secret{}, only).
 		Watches(&admissionregistrationv1.MutatingWebhookConfiguration{}, only).
+		Watches(&admissionregistrationv1.ValidatingWebhookConfiguration{}, only).
 		// Neither object may exist yet, and then no event would start us.
 		WatchesRawSource(startNow(o.Secret)).
 		WithOptions(controller.Options{NeedLeaderElection: new(false)}).
@@ -327,31 +332,49 @@ func (k *Keeper) merge(bundles ...[]byte) []byte {
 	return out
 }
 
-// publish makes the registration trust the authorities of the Secret, in addition to
-// those that it trusts already. It reports whether there is a registration, and whether
-// it had to be changed.
+// publish makes the registrations trust the authorities of the Secret, in addition to
+// those that they trust already. It reports whether there is one, and whether one had to
+// be changed.
 func (k *Keeper) publish(ctx context.Context, bundle []byte) (registered, changed bool, err error) {
-	var reg admissionregistrationv1.MutatingWebhookConfiguration
-	if err := k.client.Get(ctx, client.ObjectKey{Name: k.Registration}, &reg); err != nil {
-		if apierrors.IsNotFound(err) {
-			return false, false, nil // not installed yet: its creation is an event
+	for _, reg := range []client.Object{&admissionregistrationv1.MutatingWebhookConfiguration{}, &admissionregistrationv1.ValidatingWebhookConfiguration{}} {
+		if err := k.client.Get(ctx, client.ObjectKey{Name: k.Registration}, reg); err != nil {
+			if apierrors.IsNotFound(err) {
+				continue // not installed yet: its creation is an event
+			}
+			return false, false, fmt.Errorf("read %T %q: %w", reg, k.Registration, err)
 		}
-		return false, false, fmt.Errorf("read MutatingWebhookConfiguration %q: %w", k.Registration, err)
+		registered = true
+		reg = reg.DeepCopyObject().(client.Object)
+		differs := false
+		for _, client := range clientConfigs(reg) {
+			if want := k.merge(bundle, client.CABundle); !bytes.Equal(client.CABundle, want) {
+				client.CABundle, differs = want, true
+			}
+		}
+		if !differs {
+			continue
+		}
+		if err := k.client.Update(ctx, reg); err != nil {
+			return false, false, fmt.Errorf("update the caBundle of %T %q: %w", reg, k.Registration, err)
+		}
+		changed = true
 	}
-	updated := reg.DeepCopy()
-	for i := range updated.Webhooks {
-		trusted := &updated.Webhooks[i].ClientConfig.CABundle
-		if want := k.merge(bundle, *trusted); !bytes.Equal(*trusted, want) {
-			*trusted, changed = want, true
+	return registered, changed, nil
+}
+
+// clientConfigs returns where a registration's webhooks are called.
+func clientConfigs(registration client.Object) (out []*admissionregistrationv1.WebhookClientConfig) {
+	switch r := registration.(type) {
+	case *admissionregistrationv1.MutatingWebhookConfiguration:
+		for i := range r.Webhooks {
+			out = append(out, &r.Webhooks[i].ClientConfig)
+		}
+	case *admissionregistrationv1.ValidatingWebhookConfiguration:
+		for i := range r.Webhooks {
+			out = append(out, &r.Webhooks[i].ClientConfig)
 		}
 	}
-	if !changed {
-		return true, false, nil
-	}
-	if err := k.client.Update(ctx, updated); err != nil {
-		return false, false, fmt.Errorf("update the caBundle of MutatingWebhookConfiguration %q: %w", k.Registration, err)
-	}
-	return true, true, nil
+	return out
 }
 
 // serve switches to the Secret's certificate, or says how long to wait with that.

@@ -10,11 +10,15 @@ import (
 	"fmt"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 )
 
 // Reader is the read side of a decision. The objects it returns are shared and
@@ -27,6 +31,11 @@ type Reader interface {
 	LimitRanges(ctx context.Context, namespace string) ([]corev1.LimitRange, error)
 	// ResourceQuotas returns the namespace's ResourceQuotas with their specs.
 	ResourceQuotas(ctx context.Context, namespace string) ([]corev1.ResourceQuota, error)
+	// Workload returns what makes pods, or what makes that, or nil if there is none
+	// of that name or if we may not read it.
+	Workload(ctx context.Context, namespace string, ref Ref) (*Workload, error)
+	// PodDistributors returns the namespace's PodDistributors with their specs.
+	PodDistributors(ctx context.Context, namespace string) ([]versprei.PodDistributor, error)
 }
 
 // missTimeout bounds the live read after a miss. A namespace can be younger than
@@ -36,7 +45,10 @@ const missTimeout = 500 * time.Millisecond
 // Cache reads from a controller-runtime cache that was made with [CacheOptions].
 type Cache struct {
 	Cached client.Reader
-	Live   client.Reader // asked for a namespace that Cached does not know
+	Live   client.Reader // asked for what Cached does not know
+	Clock  clock.PassiveClock
+
+	foreign foreignCache
 }
 
 var _ Reader = &Cache{}
@@ -49,6 +61,13 @@ func CacheOptions() cache.Options {
 	shared := true // callers promise not to change what they are given
 	return cache.Options{
 		ByObject: map[client.Object]cache.ByObject{
+			metadataOf(appsv1.SchemeGroupVersion.WithKind("Deployment")): {UnsafeDisableDeepCopy: &shared, Transform: keepWorkload},
+			metadataOf(appsv1.SchemeGroupVersion.WithKind("ReplicaSet")): {UnsafeDisableDeepCopy: &shared, Transform: keepWorkload},
+			&appsv1.StatefulSet{}: {UnsafeDisableDeepCopy: &shared, Transform: func(obj any) (any, error) {
+				s := obj.(*appsv1.StatefulSet)
+				return &appsv1.StatefulSet{ObjectMeta: workloadIdentity(s.ObjectMeta), Spec: appsv1.StatefulSetSpec{Ordinals: s.Spec.Ordinals}}, nil
+			}},
+			&versprei.PodDistributor{}: {UnsafeDisableDeepCopy: &shared},
 			&corev1.Namespace{}: {UnsafeDisableDeepCopy: &shared, Transform: func(obj any) (any, error) {
 				ns := obj.(*corev1.Namespace)
 				return &corev1.Namespace{ObjectMeta: identity(ns.ObjectMeta, true)}, nil
@@ -120,11 +139,22 @@ func (c *Cache) ResourceQuotas(ctx context.Context, namespace string) ([]corev1.
 	return list.Items, nil
 }
 
+// PodDistributors implements [Reader].
+func (c *Cache) PodDistributors(ctx context.Context, namespace string) ([]versprei.PodDistributor, error) {
+	var list versprei.PodDistributorList
+	if err := c.Cached.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("read the PodDistributors of namespace %q: %w", namespace, err)
+	}
+	return list.Items, nil
+}
+
 // Static reads from fixed lists.
 type Static struct {
-	NamespaceList     []corev1.Namespace
-	LimitRangeList    []corev1.LimitRange
-	ResourceQuotaList []corev1.ResourceQuota
+	NamespaceList      []corev1.Namespace
+	LimitRangeList     []corev1.LimitRange
+	ResourceQuotaList  []corev1.ResourceQuota
+	WorkloadList       []Workload
+	PodDistributorList []versprei.PodDistributor
 }
 
 var _ Reader = &Static{}
@@ -147,6 +177,21 @@ func (s *Static) LimitRanges(_ context.Context, namespace string) ([]corev1.Limi
 // ResourceQuotas implements [Reader].
 func (s *Static) ResourceQuotas(_ context.Context, namespace string) ([]corev1.ResourceQuota, error) {
 	return inNamespace(s.ResourceQuotaList, namespace, func(o *corev1.ResourceQuota) string { return o.Namespace }), nil
+}
+
+// Workload implements [Reader].
+func (s *Static) Workload(_ context.Context, namespace string, ref Ref) (*Workload, error) {
+	for i := range s.WorkloadList {
+		if w := &s.WorkloadList[i]; w.Namespace == namespace && w.Is(ref) {
+			return w, nil
+		}
+	}
+	return nil, nil
+}
+
+// PodDistributors implements [Reader].
+func (s *Static) PodDistributors(_ context.Context, namespace string) ([]versprei.PodDistributor, error) {
+	return inNamespace(s.PodDistributorList, namespace, func(o *versprei.PodDistributor) string { return o.Namespace }), nil
 }
 
 func inNamespace[T any](list []T, namespace string, of func(*T) string) []T {

@@ -15,10 +15,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 )
 
 // Stowage's own objects, as config/ names them.
@@ -72,8 +74,15 @@ func (c *Cluster) StartStowage(ctx context.Context, o StowageOptions) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
-	// 1. Permissions first: the replicas have no others.
-	if err := c.ApplyFiles(ctx, c.configFiles("manager/namespace.yaml", "rbac/service_account.yaml", "rbac/role.yaml", "rbac/role_binding.yaml")...); err != nil {
+	// 1. Kinds and permissions first: the replicas have no others.
+	crds, err := filepath.Glob(filepath.Join(c.cfg.Root, "config", "crd", "*.yaml"))
+	if err != nil {
+		return err
+	}
+	if err := c.ApplyFiles(ctx, append(crds, c.configFiles("manager/namespace.yaml", "rbac/service_account.yaml", "rbac/role.yaml", "rbac/role_binding.yaml")...)...); err != nil {
+		return err
+	}
+	if err := c.awaitKinds(ctx); err != nil {
 		return err
 	}
 	kubeconfig, err := c.stowageKubeconfig(ctx)
@@ -119,6 +128,19 @@ func (c *Cluster) StartStowage(ctx context.Context, o StowageOptions) error {
 		return err
 	}
 	return c.awaitWebhook(ctx, fleet.replicas[0])
+}
+
+// awaitKinds returns when the API server serves our kinds.
+func (c *Cluster) awaitKinds(ctx context.Context) error {
+	return wait.PollUntilContextTimeout(ctx, pollInterval, startTimeout, true, func(context.Context) (bool, error) {
+		for _, gv := range []string{stowage.GroupVersion.String(), versprei.GroupVersion.String()} {
+			list, err := c.Clientset.Discovery().ServerResourcesForGroupVersion(gv)
+			if err != nil || len(list.APIResources) == 0 {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
 }
 
 // startReplicas starts new replicas and returns them when all are ready. With an

@@ -112,7 +112,7 @@ type Result struct {
 
 // brokenAfter is how many requests for a ledger must have failed in a row before pods
 // do not wait for it any more.
-const brokenAfter = 3
+const brokenAfter = 4
 
 // Action is something to do for a book. Exactly one field is set.
 type Action struct {
@@ -332,8 +332,12 @@ func (b *Book) WriteDone(now time.Duration, res WriteResult, o *Object) {
 		b.undecide()
 		b.known, b.readAt = false, now+b.timing.Turn
 	case WriteUncertain:
-		// Seats stay decided until we know whether they are in the ledger.
+		// Seats stay decided until we know whether they are in the ledger. A newer
+		// version says so: ours was for the one before it.
 		b.retry(now)
+		if news != nil {
+			b.adopt(now, news)
+		}
 	case WriteRefused:
 		// Nobody gains by waiting.
 		for _, r := range b.queue {

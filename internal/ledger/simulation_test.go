@@ -102,7 +102,7 @@ type world struct {
 
 	controller controller
 	hooks      []*hook
-	lost       int // creates that never got an answer
+	unshared   int // seats given without the ledger, because the API failed for too long
 }
 
 type simPod struct {
@@ -369,6 +369,9 @@ func (w *world) create(done func(ok bool, uid int)) {
 				refused()
 				return
 			}
+			if r.Result.Err == nil && !r.Result.Written {
+				w.unshared++
+			}
 			w.after(commitLatency, func() {
 				w.serial++
 				p := &simPod{uid: w.serial}
@@ -564,7 +567,7 @@ func (w *world) check() error {
 	if live != w.replicas {
 		return fmt.Errorf("%d pods of %d", live, w.replicas)
 	}
-	if w.Flapping {
+	if w.Flapping || w.unshared > 0 {
 		return nil
 	}
 	for pool, n := range counts {
@@ -758,8 +761,12 @@ func check(tb rapid.TB, kind string, n int, b bug) {
 	defer func() { _ = flag.Set("rapid.checks", old) }()
 	rapid.Check(tb, func(t *rapid.T) {
 		s := drawScenario(t, kind)
-		if w, err := s.run(b); err != nil {
+		w, err := s.run(b)
+		if err != nil {
 			t.Fatalf("%v\n%s%s", err, s, strings.Join(w.log, "\n"))
+		}
+		if w.unshared > 0 && s.Failing == 0 {
+			t.Fatalf("%d seats were not shared\n%s%s", w.unshared, s, strings.Join(w.log, "\n"))
 		}
 	})
 }

@@ -92,7 +92,7 @@ func (in *Inputs) admit(ctx context.Context, pod *corev1.Pod, pipeline *admissio
 		if err != nil {
 			return nil, first, err
 		}
-		res := pipeline.Run(ctx, admission.Request{Namespace: pod.Namespace, Pod: view, DryRun: true})
+		res := pipeline.Run(ctx, admission.Request{Namespace: pod.Namespace, Pod: view})
 		if pass == 0 {
 			first = res
 		}

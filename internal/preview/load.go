@@ -3,6 +3,7 @@ package preview
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,8 +27,10 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
 
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/policy"
 )
 
 // Inputs are the objects that matter to a preview, in the order they were given.
@@ -212,7 +215,16 @@ var (
 )
 
 // decoder refuses fields that do not exist, as kubectl does by default.
-var decoder = serializer.NewCodecFactory(clientgoscheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
+var decoder = serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
+
+// scheme has the kinds of Kubernetes and those that Stowage acts on.
+var scheme = func() *runtime.Scheme {
+	s := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(s), versprei.AddToScheme(s)); err != nil {
+		panic(err) // only a program that is wrong in itself gets here
+	}
+	return s
+}()
 
 // maxDepth is how deep Lists may be in Lists.
 const maxDepth = 8
@@ -253,8 +265,8 @@ func (l *loader) document(at source, data []byte, depth int) {
 	}
 
 	gvk := head.GroupVersionKind()
-	if !clientgoscheme.Scheme.Recognizes(gvk) {
-		if clientgoscheme.Scheme.IsGroupRegistered(gvk.Group) {
+	if !scheme.Recognizes(gvk) {
+		if scheme.IsGroupRegistered(gvk.Group) {
 			l.fail("%s: %s has no kind %q", where, head.APIVersion, head.Kind)
 		} else {
 			l.in.Unknown[head.Kind]++
@@ -311,6 +323,14 @@ func (l *loader) object(at source, where string, obj runtime.Object, gvk schema.
 		l.in.Cluster.ResourceQuotaList = append(l.in.Cluster.ResourceQuotaList, *o)
 	case *nodev1.RuntimeClass:
 		l.in.RuntimeClasses = append(l.in.RuntimeClasses, *o)
+	case *versprei.PodDistributor:
+		l.home(&o.Namespace)
+		setDefaults(o)
+		if p := policy.Compile(o); p.Err != nil {
+			l.fail("%s: %w", where, p.Err)
+			return
+		}
+		l.in.Cluster.PodDistributorList = append(l.in.Cluster.PodDistributorList, *o)
 	case *corev1.Node:
 		l.in.Nodes = append(l.in.Nodes, *o)
 	default:
@@ -328,7 +348,14 @@ func (l *loader) object(at source, where string, obj runtime.Object, gvk schema.
 			return
 		}
 		l.in.Workloads = append(l.in.Workloads, w)
+		l.in.Cluster.WorkloadList = append(l.in.Cluster.WorkloadList, w.objects(obj)...)
 	}
+}
+
+// setDefaults does what the defaults in the CRD do.
+func setDefaults(d *versprei.PodDistributor) {
+	d.Spec.Enforcement = cmp.Or(d.Spec.Enforcement, versprei.EnforcementRequired)
+	d.Spec.Rebalance = cmp.Or(d.Spec.Rebalance, versprei.RebalanceNever)
 }
 
 // home fills in the namespace that kubectl would.
@@ -391,7 +418,7 @@ func badQuantities(data []byte) []string {
 // quantityMaps and quantityFields are quantities wherever they are in these.
 var kindsOfInterest = []string{
 	"Pod", "Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job", "CronJob",
-	"Node", "RuntimeClass", "LimitRange", "ResourceQuota", "Namespace",
+	"Node", "RuntimeClass", "LimitRange", "ResourceQuota", "Namespace", "PodDistributor",
 }
 
 // quantityFields are the fields of those kinds that are a quantity.

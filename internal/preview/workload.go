@@ -23,6 +23,9 @@ import (
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/stowage-dev/stowage/internal/cluster"
 )
 
 // Workload is a pod, or what makes pods from a template.
@@ -282,6 +285,22 @@ func (w *Workload) owner() (metav1.OwnerReference, string) {
 		APIVersion: apiVersion, Kind: kind, Name: name, UID: uid(kind + "/" + w.Namespace + "/" + name),
 		Controller: new(true), BlockOwnerDeletion: new(true),
 	}, name
+}
+
+// objects returns the objects that decisions look up for the workload's pods: itself,
+// and what stands between it and them.
+func (w *Workload) objects(obj runtime.Object) []cluster.Workload {
+	meta, ok := obj.(client.Object)
+	if !ok || w.Kind == "Pod" || w.Kind == "DaemonSet" {
+		return nil
+	}
+	top := cluster.NewWorkload(w.GroupVersionKind, meta)
+	top.Namespace, top.UID = w.Namespace, uid(w.Kind+"/"+w.Namespace+"/"+w.Name)
+	out := []cluster.Workload{top}
+	if owner, name := w.owner(); name != w.Name {
+		out = append(out, cluster.Workload{Ref: cluster.RefOf(&owner), Namespace: w.Namespace, Controller: &top.Ref})
+	}
+	return out
 }
 
 // templateHash stands for the pod-template-hash: it looks like one and depends on

@@ -1,0 +1,55 @@
+package admission
+
+import (
+	"bytes"
+	"net/http"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	"github.com/stowage-dev/stowage/internal/policy"
+)
+
+// WorkloadHandler answers AdmissionReviews about objects that make pods. It warns whoever
+// writes one of a strategy that is wrong. It denies nothing.
+type WorkloadHandler struct {
+	Log   logr.Logger
+	Clock clock.PassiveClock
+}
+
+var _ http.Handler = &WorkloadHandler{}
+
+// workload is the part of an object that makes pods where a strategy may stand.
+type workload struct {
+	Metadata annotated `json:"metadata"`
+	Spec     struct {
+		Template struct {
+			Metadata annotated `json:"metadata"`
+		} `json:"template"`
+	} `json:"spec"`
+}
+
+type annotated struct {
+	Annotations map[string]string `json:"annotations"`
+}
+
+// ServeHTTP reads a review and answers.
+func (h *WorkloadHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body := buffers.Get().(*bytes.Buffer)
+	defer putBuffer(body)
+	rev, err := readReview[*workload](h.Clock, w, r, body)
+	if err != nil {
+		refuse(h.Log, w, r, err)
+		return
+	}
+	var res Result
+	if o := rev.Request.Object; o != nil {
+		for _, text := range policy.Check(o.Metadata.Annotations) {
+			res.warn("stowage: metadata.annotations: " + text)
+		}
+		for _, text := range policy.Check(o.Spec.Template.Metadata.Annotations) {
+			res.warn("stowage: spec.template.metadata.annotations: " + text)
+		}
+	}
+	reply(h.Log, w, r, response{TypeMeta: rev.TypeMeta, Response: answer{UID: rev.Request.UID, Allowed: true, Warnings: res.Warnings}})
+}

@@ -1,0 +1,108 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/client-go/kubernetes"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/ledger"
+)
+
+// sweepEvery is how often books that nobody would miss are forgotten.
+const sweepEvery = 15 * time.Second
+
+// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=stowage-seats,verbs=get,namespace=stowage-system
+
+// addSeats makes the ledger of this replica and adds to the manager what feeds it.
+func addSeats(ctx context.Context, mgr ctrl.Manager, o *Options) (*ledger.Ledger, error) {
+	direct, err := client.New(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient()})
+	if err != nil {
+		return nil, err
+	}
+	clientset, err := kubernetes.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return nil, err
+	}
+	key, err := ledger.SharedKey(ctx, direct, types.NamespacedName{Namespace: o.Namespace, Name: seatSecret})
+	if err != nil {
+		return nil, fmt.Errorf("the key that signs seats: %w", err)
+	}
+	metrics, err := ledger.NewMetrics(ctrlmetrics.Registry)
+	if err != nil {
+		return nil, err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, err
+	}
+	seats := ledger.New(ledger.Options{
+		API:    &ledger.Kube{Client: direct},
+		Key:    key,
+		Writer: host + "-" + rand.String(5), // a container that restarts keeps its host's name
+		Clock:  clock.RealClock{}, Log: mgr.GetLogger().WithName("seats"), Metrics: metrics,
+	})
+
+	// The watch of ledgers, by which replicas learn of each other's claims.
+	informer, err := mgr.GetCache().GetInformer(ctx, &stowage.SeatLedger{})
+	if err != nil {
+		return nil, fmt.Errorf("watch SeatLedgers: %w", err)
+	}
+	see := func(obj any, deleted bool) {
+		if sl, ok := obj.(*stowage.SeatLedger); ok {
+			owner, o := ledger.FromSeatLedger(sl)
+			seats.LedgerSeen(owner, o, deleted)
+		}
+	}
+	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { see(obj, false) },
+		UpdateFunc: func(_, obj any) { see(obj, false) },
+		DeleteFunc: func(obj any) {
+			if lost, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+				obj = lost.Obj
+			}
+			see(obj, true)
+		},
+	}); err != nil {
+		return nil, err
+	}
+	for _, r := range []everyReplica{
+		func(ctx context.Context) error { seats.Pods().Run(ctx, clientset.CoreV1().RESTClient()); return nil },
+		func(ctx context.Context) error {
+			tick := time.NewTicker(sweepEvery)
+			defer tick.Stop()
+			for {
+				select {
+				case <-ctx.Done():
+					return nil
+				case <-tick.C:
+					seats.Sweep(ctx, false)
+				}
+			}
+		},
+	} {
+		if err := mgr.Add(r); err != nil {
+			return nil, err
+		}
+	}
+	return seats, nil
+}
+
+// everyReplica is a part of the manager that runs whoever leads.
+type everyReplica func(ctx context.Context) error
+
+// Start implements manager.Runnable.
+func (f everyReplica) Start(ctx context.Context) error { return f(ctx) }
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (f everyReplica) NeedLeaderElection() bool { return false }

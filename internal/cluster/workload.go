@@ -1,0 +1,230 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+)
+
+// Ref names an object of a known namespace.
+type Ref struct {
+	APIVersion, Kind, Name string
+	UID                    types.UID // empty where only the name is known
+}
+
+// RefOf returns the reference that an owner reference is.
+func RefOf(o *metav1.OwnerReference) Ref {
+	return Ref{APIVersion: o.APIVersion, Kind: o.Kind, Name: o.Name, UID: o.UID}
+}
+
+// Group is the reference's API group.
+func (r Ref) Group() string {
+	group, _, found := strings.Cut(r.APIVersion, "/")
+	if !found {
+		return ""
+	}
+	return group
+}
+
+// SameObject reports whether two references name one object, in whatever version.
+func (r Ref) SameObject(other Ref) bool {
+	return r.Kind == other.Kind && r.Name == other.Name && r.Group() == other.Group()
+}
+
+// Workload is what decisions read of an object that makes pods.
+type Workload struct {
+	Ref
+	Namespace string
+	// Annotations are those of its metadata that Stowage reads.
+	Annotations map[string]string
+	// Controller is what made it, if anything did.
+	Controller *Ref
+	// FirstOrdinal is the ordinal of a StatefulSet's first pod.
+	FirstOrdinal int64
+}
+
+// Is reports whether a reference is to this workload.
+func (w *Workload) Is(ref Ref) bool {
+	return w.SameObject(ref) && (ref.UID == "" || ref.UID == w.UID)
+}
+
+// +kubebuilder:rbac:groups=apps,resources=deployments;replicasets;statefulsets,verbs=get;list;watch
+// +kubebuilder:rbac:groups=versprei.versprei.io,resources=poddistributors,verbs=list;watch
+// +kubebuilder:rbac:groups="",resources=replicationcontrollers,verbs=get
+// +kubebuilder:rbac:groups=argoproj.io,resources=rollouts,verbs=get
+// +kubebuilder:rbac:groups=apps.kruise.io,resources=clonesets;statefulsets,verbs=get
+
+func metadataOf(gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {
+	m := &metav1.PartialObjectMetadata{}
+	m.SetGroupVersionKind(gvk)
+	return m
+}
+
+func keepWorkload(obj any) (any, error) {
+	m := obj.(*metav1.PartialObjectMetadata)
+	return &metav1.PartialObjectMetadata{TypeMeta: m.TypeMeta, ObjectMeta: workloadIdentity(m.ObjectMeta)}, nil
+}
+
+// workloadIdentity keeps what a [Workload] has.
+func workloadIdentity(m metav1.ObjectMeta) metav1.ObjectMeta {
+	kept := identity(m, false)
+	for _, key := range []string{
+		stowage.SpreadSwitchAnnotation, stowage.SpreadStrategyAnnotation, stowage.SpreadStrategyAliasAnnotation,
+		stowage.RebalanceAnnotation, stowage.RepairAnnotation,
+	} {
+		if v, ok := m.Annotations[key]; ok {
+			metav1.SetMetaDataAnnotation(&kept, key, v)
+		}
+	}
+	if c := metav1.GetControllerOfNoCopy(&m); c != nil {
+		kept.OwnerReferences = []metav1.OwnerReference{{APIVersion: c.APIVersion, Kind: c.Kind, Name: c.Name, UID: c.UID, Controller: c.Controller}}
+	}
+	return kept
+}
+
+// newWorkload returns the workload that an object is.
+func newWorkload(ref Ref, m *metav1.ObjectMeta) *Workload {
+	w := &Workload{Ref: ref, Namespace: m.Namespace, Annotations: m.Annotations}
+	w.UID = m.UID
+	if c := metav1.GetControllerOfNoCopy(m); c != nil {
+		controller := RefOf(c)
+		w.Controller = &controller
+	}
+	return w
+}
+
+// NewWorkload returns the workload that an object of the given kind is.
+func NewWorkload(gvk schema.GroupVersionKind, obj client.Object) Workload {
+	m := workloadIdentity(metav1.ObjectMeta{
+		Name: obj.GetName(), Namespace: obj.GetNamespace(), UID: obj.GetUID(),
+		Annotations: obj.GetAnnotations(), OwnerReferences: obj.GetOwnerReferences(),
+	})
+	w := newWorkload(Ref{APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Name: obj.GetName()}, &m)
+	if s, ok := obj.(*appsv1.StatefulSet); ok && s.Spec.Ordinals != nil {
+		w.FirstOrdinal = int64(s.Spec.Ordinals.Start)
+	}
+	return *w
+}
+
+// Workload implements [Reader]. Deployments, ReplicaSets and StatefulSets come from the
+// cache, or live where they are younger than it; others are read live and remembered
+// for a moment.
+func (c *Cache) Workload(ctx context.Context, namespace string, ref Ref) (*Workload, error) {
+	key := client.ObjectKey{Namespace: namespace, Name: ref.Name}
+	cached := ref.Group() == appsv1.GroupName && slices.Contains([]string{"Deployment", "ReplicaSet", "StatefulSet"}, ref.Kind)
+	if !cached {
+		return c.foreign.get(ctx, c, key, ref)
+	}
+	get := func(ctx context.Context, from client.Reader) (*Workload, error) {
+		if ref.Kind == "StatefulSet" {
+			var s appsv1.StatefulSet
+			if err := from.Get(ctx, key, &s); err != nil {
+				return nil, err
+			}
+			w := newWorkload(ref, &s.ObjectMeta)
+			if s.Spec.Ordinals != nil {
+				w.FirstOrdinal = int64(s.Spec.Ordinals.Start)
+			}
+			return w, nil
+		}
+		m := metadataOf(appsv1.SchemeGroupVersion.WithKind(ref.Kind))
+		if err := from.Get(ctx, key, m); err != nil {
+			return nil, err
+		}
+		return newWorkload(ref, &m.ObjectMeta), nil
+	}
+	w, err := get(ctx, c.Cached)
+	if apierrors.IsNotFound(err) || err == nil && ref.UID != "" && w.UID != ref.UID {
+		ctx, cancel := context.WithTimeout(ctx, missTimeout)
+		defer cancel()
+		w, err = get(ctx, c.Live)
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read %s %q: %w", ref.Kind, ref.Name, err)
+	case ref.UID != "" && w.UID != ref.UID:
+		return nil, nil // another one of the same name
+	}
+	return w, nil
+}
+
+// How long a workload of another kind is remembered, and that we may not read a kind.
+const (
+	foreignTTL   = 10 * time.Second
+	forbiddenTTL = 5 * time.Minute
+	maxForeign   = 4096
+)
+
+// foreignCache remembers workloads of kinds that are not watched.
+type foreignCache struct {
+	mu    sync.Mutex
+	byKey map[foreignKey]foreignEntry
+	kinds map[schema.GroupKind]time.Time // that we may not read, until when
+}
+
+type foreignKey struct {
+	namespace string
+	ref       Ref
+}
+
+type foreignEntry struct {
+	workload *Workload
+	until    time.Time
+}
+
+func (f *foreignCache) get(ctx context.Context, c *Cache, key client.ObjectKey, ref Ref) (*Workload, error) {
+	now := c.Clock.Now()
+	kind := schema.GroupKind{Group: ref.Group(), Kind: ref.Kind}
+	f.mu.Lock()
+	entry, ok := f.byKey[foreignKey{key.Namespace, ref}]
+	forbidden := now.Before(f.kinds[kind])
+	f.mu.Unlock()
+	if ok && now.Before(entry.until) {
+		return entry.workload, nil
+	}
+	if forbidden {
+		return nil, nil
+	}
+
+	m := metadataOf(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind))
+	ctx, cancel := context.WithTimeout(ctx, missTimeout)
+	defer cancel()
+	err := c.Live.Get(ctx, key, m)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.byKey == nil || len(f.byKey) >= maxForeign {
+		f.byKey, f.kinds = map[foreignKey]foreignEntry{}, map[schema.GroupKind]time.Time{}
+	}
+	switch {
+	case apierrors.IsForbidden(err), meta.IsNoMatchError(err):
+		f.kinds[kind] = now.Add(forbiddenTTL)
+		return nil, nil
+	case apierrors.IsNotFound(err):
+		f.byKey[foreignKey{key.Namespace, ref}] = foreignEntry{nil, now.Add(foreignTTL)}
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read %s %q: %w", ref.Kind, ref.Name, err)
+	}
+	m.ObjectMeta = workloadIdentity(m.ObjectMeta)
+	w := newWorkload(ref, &m.ObjectMeta)
+	if ref.UID != "" && w.UID != ref.UID {
+		w = nil
+	}
+	f.byKey[foreignKey{key.Namespace, ref}] = foreignEntry{w, now.Add(foreignTTL)}
+	return w, nil
+}

@@ -1,0 +1,338 @@
+// Package policy answers which strategy a pod's workload has, and who says so.
+//
+// There are two front ends: a PodDistributor that targets the workload, and annotations
+// on the workload or its pod template. A PodDistributor beats annotations; of several
+// for one target the oldest wins. Package spread says what a strategy means, and package
+// admission applies it to a pod.
+package policy
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/spread"
+)
+
+// Policy is a workload's strategy with what its front end says beside it.
+type Policy struct {
+	// Strategy is nil if the policy is invalid; then Err says why.
+	Strategy *spread.Strategy
+	Err      error
+	// Distributor is the PodDistributor that the policy comes from, or nil.
+	Distributor *versprei.PodDistributor
+	// Source names where the policy comes from, for people.
+	Source string
+	// Preferred lets pods run outside their pool.
+	Preferred bool
+	// Tolerations are those of each pool.
+	Tolerations [][]corev1.Toleration
+	Evict       bool // rebalance by eviction
+	Repair      stowage.Repair
+	// Warnings are about settings that were ignored.
+	Warnings []string
+	// FirstOrdinal is the ordinal of the first pod, for the owner of a StatefulSet.
+	FirstOrdinal int64
+}
+
+// Pool returns the index of a pool by its name.
+func (p *Policy) Pool(name string) (int, bool) {
+	for i := range p.Strategy.Len() {
+		if p.Strategy.Pool(i).Name == name {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// Finder finds policies.
+type Finder struct {
+	Cluster cluster.Reader
+	// ExcludedNamespaces are those whose workloads' annotations are not looked at.
+	ExcludedNamespaces []string
+	// NamespaceLabel, as key=value, must be on a namespace for its workloads'
+	// annotations to be looked at; empty asks for none.
+	NamespaceLabel string
+
+	mu           sync.Mutex
+	parsed       map[string]parsed
+	distributors map[types.UID]compiled
+}
+
+type parsed struct {
+	strategy *spread.Strategy
+	err      error
+}
+
+type compiled struct {
+	generation int64
+	policy     *Policy
+}
+
+// Pod is what the answer depends on.
+type Pod struct {
+	Namespace   string
+	Owner       cluster.Ref
+	Annotations map[string]string // of the pod, which has those of its template
+}
+
+// Find returns the policy for a pod, or nil if it has none.
+func (f *Finder) Find(ctx context.Context, pod Pod) (*Policy, error) {
+	distributors, err := f.Cluster.PodDistributors(ctx, pod.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	// A Job's pods are divided only where a PodDistributor says so.
+	isJob := pod.Owner.Kind == "Job" && pod.Owner.Group() == batchv1.GroupName
+	if isJob && len(distributors) == 0 {
+		return nil, nil
+	}
+
+	// 1. The owner, what made it, and so on.
+	chain := []cluster.Ref{pod.Owner}
+	var root *cluster.Workload
+	var firstOrdinal int64
+	if !isJob {
+		const maxDepth = 4
+		for i := 0; i < len(chain) && i < maxDepth; i++ {
+			w, err := f.Cluster.Workload(ctx, pod.Namespace, chain[i])
+			if err != nil {
+				return nil, err
+			}
+			if w == nil {
+				break
+			}
+			root = w
+			if i == 0 {
+				firstOrdinal = w.FirstOrdinal
+			}
+			if w.Controller != nil {
+				chain = append(chain, *w.Controller)
+			}
+		}
+	}
+
+	// 2. A PodDistributor for any of them.
+	if d := f.winner(distributors, chain); d != nil {
+		p := *f.compile(d)
+		p.FirstOrdinal = firstOrdinal
+		f.annotated(&p, root, pod.Annotations)
+		return &p, nil
+	}
+	if isJob {
+		return nil, nil
+	}
+
+	// 3. Annotations, those of the template first.
+	text, found := StrategyText(pod.Annotations)
+	source := "the pod template"
+	if !found && root != nil {
+		text, found = StrategyText(root.Annotations)
+		source = root.Kind + " " + root.Name
+	}
+	if !found {
+		return nil, nil
+	}
+	if ok, err := f.serves(ctx, pod.Namespace); err != nil || !ok {
+		return nil, err
+	}
+	p := &Policy{Source: "annotation of " + source, Repair: stowage.RepairRecreate, FirstOrdinal: firstOrdinal}
+	p.Strategy, p.Err = f.parse(text)
+	f.annotated(p, root, pod.Annotations)
+	return p, nil
+}
+
+// StrategyText returns the strategy that annotations give, if they give one.
+func StrategyText(annotations map[string]string) (string, bool) {
+	if len(annotations) == 0 {
+		return "", false
+	}
+	on, _ := strconv.ParseBool(annotations[stowage.SpreadSwitchAnnotation])
+	if text, ok := annotations[stowage.SpreadStrategyAnnotation]; ok && on {
+		return text, true
+	}
+	text, ok := annotations[stowage.SpreadStrategyAliasAnnotation]
+	return text, ok
+}
+
+// serves reports whether a namespace's annotations are looked at.
+func (f *Finder) serves(ctx context.Context, namespace string) (bool, error) {
+	if slices.Contains(f.ExcludedNamespaces, namespace) {
+		return false, nil
+	}
+	if f.NamespaceLabel == "" {
+		return true, nil
+	}
+	ns, err := f.Cluster.Namespace(ctx, namespace)
+	if err != nil || ns == nil {
+		return false, err
+	}
+	key, value, _ := strings.Cut(f.NamespaceLabel, "=")
+	have, ok := ns.Labels[key]
+	return ok && have == value, nil
+}
+
+// annotated reads the settings that stand in annotations beside a strategy.
+func (f *Finder) annotated(p *Policy, root *cluster.Workload, template map[string]string) {
+	setting := func(key string) (string, bool) {
+		if v, ok := template[key]; ok {
+			return v, true
+		}
+		if root == nil {
+			return "", false
+		}
+		v, ok := root.Annotations[key]
+		return v, ok
+	}
+	if v, ok := setting(stowage.RebalanceAnnotation); ok && p.Distributor == nil {
+		switch versprei.Rebalance(v) {
+		case versprei.RebalanceEvict:
+			p.Evict = true
+		case versprei.RebalanceNever:
+		default:
+			p.Warnings = append(p.Warnings, fmt.Sprintf("%s is %q and was ignored; it must be %s or %s", stowage.RebalanceAnnotation, v, versprei.RebalanceNever, versprei.RebalanceEvict))
+		}
+	}
+	if v, ok := setting(stowage.RepairAnnotation); ok {
+		if r := stowage.Repair(v); slices.Contains([]stowage.Repair{stowage.RepairOff, stowage.RepairAdopt, stowage.RepairRecreate}, r) {
+			p.Repair = r
+		} else {
+			p.Warnings = append(p.Warnings, fmt.Sprintf("%s is %q and was ignored; it must be %s, %s or %s", stowage.RepairAnnotation, v, stowage.RepairOff, stowage.RepairAdopt, stowage.RepairRecreate))
+		}
+	}
+}
+
+// maxParsed bounds the strategies that are remembered.
+const maxParsed = 1024
+
+// parse reads a strategy, once for each text.
+func (f *Finder) parse(text string) (*spread.Strategy, error) {
+	f.mu.Lock()
+	have, ok := f.parsed[text]
+	f.mu.Unlock()
+	if !ok {
+		have.strategy, have.err = spread.Parse(text)
+		f.mu.Lock()
+		if f.parsed == nil || len(f.parsed) >= maxParsed {
+			f.parsed = map[string]parsed{}
+		}
+		f.parsed[text] = have
+		f.mu.Unlock()
+	}
+	return have.strategy, have.err
+}
+
+// winner returns the PodDistributor that divides the pods of one of some objects.
+func (f *Finder) winner(list []versprei.PodDistributor, chain []cluster.Ref) *versprei.PodDistributor {
+	var best *versprei.PodDistributor
+	for i := range list {
+		d := &list[i]
+		if slices.ContainsFunc(chain, func(r cluster.Ref) bool { return r.SameObject(TargetOf(d)) }) && (best == nil || Older(d, best)) {
+			best = d
+		}
+	}
+	return best
+}
+
+// TargetOf returns a PodDistributor's target.
+func TargetOf(d *versprei.PodDistributor) cluster.Ref {
+	return cluster.Ref{APIVersion: d.Spec.Target.APIVersion, Kind: d.Spec.Target.Kind, Name: d.Spec.Target.Name}
+}
+
+// Older reports whether one PodDistributor wins over another of the same target: the
+// older one does, or by name if both are of the same second.
+func Older(a, b *versprei.PodDistributor) bool {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name)) < 0
+}
+
+// compile returns a PodDistributor's policy, computed once for each generation.
+func (f *Finder) compile(d *versprei.PodDistributor) *Policy {
+	f.mu.Lock()
+	have, ok := f.distributors[d.UID]
+	f.mu.Unlock()
+	if ok && have.generation == d.Generation && d.UID != "" {
+		return have.policy
+	}
+	p := Compile(d)
+	f.mu.Lock()
+	if f.distributors == nil || len(f.distributors) >= maxParsed {
+		f.distributors = map[types.UID]compiled{}
+	}
+	f.distributors[d.UID] = compiled{d.Generation, p}
+	f.mu.Unlock()
+	return p
+}
+
+// PoolName is how a PodDistributor's pool is called: by its name, or by its place.
+func PoolName(d *versprei.PodDistributor, i int) string {
+	return cmp.Or(d.Spec.Distribution[i].Name, strconv.Itoa(i))
+}
+
+// Compile returns the policy that a PodDistributor is. The earlier pool wins a tie.
+func Compile(d *versprei.PodDistributor) *Policy {
+	p := &Policy{
+		Distributor: d,
+		Source:      "PodDistributor " + d.Name,
+		Preferred:   d.Spec.Enforcement == versprei.EnforcementPreferred,
+		Evict:       d.Spec.Rebalance == versprei.RebalanceEvict,
+		Repair:      stowage.RepairRecreate,
+	}
+	pools := make([]spread.Pool, len(d.Spec.Distribution))
+	for i, pool := range d.Spec.Distribution {
+		labels := make(map[string]string, len(pool.NodeLabel))
+		for k, v := range pool.NodeLabel {
+			labels[k] = string(v)
+		}
+		pools[i] = spread.Pool{Name: PoolName(d, i), Labels: labels, Base: int64(pool.Base), Weight: int64(pool.Weight)}
+		if pool.MaxReplicas != nil {
+			pools[i].Max = int64(*pool.MaxReplicas)
+		}
+		p.Tolerations = append(p.Tolerations, pool.Tolerations)
+	}
+	p.Strategy, p.Err = spread.New(pools, spread.EarlierWins)
+	return p
+}
+
+// Check returns what is wrong with the annotations of a workload or its template, for
+// whoever writes them.
+func Check(annotations map[string]string) []string {
+	var out []string
+	_, hasStrategy := annotations[stowage.SpreadStrategyAnnotation]
+	alias, hasAlias := annotations[stowage.SpreadStrategyAliasAnnotation]
+	value, hasSwitch := annotations[stowage.SpreadSwitchAnnotation]
+	on, err := strconv.ParseBool(value)
+	if hasSwitch && err != nil {
+		out = append(out, fmt.Sprintf("%s is %q; expected 'true' or 'false'", stowage.SpreadSwitchAnnotation, value))
+	}
+	switch {
+	case hasStrategy && !hasSwitch && !hasAlias:
+		out = append(out, fmt.Sprintf("%s has no effect without %s: 'true'", stowage.SpreadStrategyAnnotation, stowage.SpreadSwitchAnnotation))
+	case on && !hasStrategy && !hasAlias:
+		out = append(out, fmt.Sprintf("%s has no effect without %s", stowage.SpreadSwitchAnnotation, stowage.SpreadStrategyAnnotation))
+	case on && hasStrategy && hasAlias && alias != annotations[stowage.SpreadStrategyAnnotation]:
+		out = append(out, fmt.Sprintf("%s differs from %s and is ignored", stowage.SpreadStrategyAliasAnnotation, stowage.SpreadStrategyAnnotation))
+	}
+	if text, ok := StrategyText(annotations); ok {
+		if _, err := spread.Parse(text); err != nil {
+			key := stowage.SpreadStrategyAnnotation
+			if !on || !hasStrategy {
+				key = stowage.SpreadStrategyAliasAnnotation
+			}
+			for line := range strings.SplitSeq(err.Error(), "\n") {
+				out = append(out, fmt.Sprintf("%s: %s", key, line))
+			}
+		}
+	}
+	return out
+}
