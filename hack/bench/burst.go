@@ -32,6 +32,7 @@ type benchCase struct {
 	name    string
 	webhook string // value of the namespace's label
 	peer    bool   // the pods are peer pods
+	spread  bool   // the workload has a strategy
 }
 
 const (
@@ -44,6 +45,7 @@ var cases = []benchCase{
 	{name: caseFloor, webhook: "floor"},
 	{name: "stowage, pods of no interest", webhook: "stowage"},
 	{name: "stowage, peer pods", webhook: "stowage", peer: true},
+	{name: "stowage, spread", webhook: "stowage", spread: true},
 }
 
 // webhookLabel is the namespace label that says which webhook sees its pods.
@@ -108,7 +110,7 @@ func (b *bench) burst(ctx context.Context, bc benchCase) (result, error) {
 	}); err != nil {
 		return result{}, err
 	}
-	d := deployment(ns.Name, bc.peer)
+	d := deployment(ns.Name, bc)
 	if err := b.Client.Create(ctx, d); err != nil {
 		return result{}, err
 	}
@@ -162,7 +164,8 @@ func (b *bench) clean(ctx context.Context, ns *corev1.Namespace, bc benchCase) e
 		p := &pods.Items[i]
 		_, floored := p.Spec.NodeSelector["kubernetes.io/os"]
 		_, converted := p.Annotations[stowage.OriginalResourcesAnnotation]
-		if floored != (bc.name == caseFloor) || converted != bc.peer {
+		_, seated := p.Labels[stowage.SeatLabel]
+		if floored != (bc.name == caseFloor) || converted != bc.peer || seated != bc.spread {
 			return fmt.Errorf("pod %s was not seen by its webhook", p.Name)
 		}
 	}
@@ -175,7 +178,10 @@ func (b *bench) clean(ctx context.Context, ns *corev1.Namespace, bc benchCase) e
 	})
 }
 
-func deployment(namespace string, peer bool) *appsv1.Deployment {
+// spreadStrategy is the documented one: a base of 1, then two pools in turns.
+const spreadStrategy = "nodesize=od4vcpu16gb,base=1,weight=0:nodesize=spot4vcpu16gb,weight=1:nodesize=spot8vcpu32gb,weight=1"
+
+func deployment(namespace string, bc benchCase) *appsv1.Deployment {
 	labels := map[string]string{"app": "burst"}
 	list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1m"), corev1.ResourceMemory: resource.MustParse("1Mi")}
 	d := &appsv1.Deployment{
@@ -192,7 +198,10 @@ func deployment(namespace string, peer bool) *appsv1.Deployment {
 			},
 		},
 	}
-	if peer {
+	if bc.spread {
+		d.Annotations = map[string]string{stowage.SpreadSwitchAnnotation: "true", stowage.SpreadStrategyAnnotation: spreadStrategy}
+	}
+	if bc.peer {
 		d.Spec.Template.Spec.RuntimeClassName = new(stowage.DefaultRuntimeClass)
 	}
 	return d

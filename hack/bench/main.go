@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"syscall"
 	"text/tabwriter"
@@ -36,7 +37,13 @@ func main() {
 	flag.IntVar(&o.pods, "pods", 500, "pods of each burst")
 	flag.IntVar(&o.runs, "runs", 5, "bursts of each case")
 	flag.IntVar(&o.replicas, "replicas", 1, "replicas of Stowage, and of the floor")
+	only := flag.String("cases", "", "measure only the cases whose names match this expression, beside the floor and no webhook")
 	flag.Parse()
+	if match, err := regexp.Compile(*only); err != nil {
+		exit(err)
+	} else {
+		cases = slices.DeleteFunc(cases, func(c benchCase) bool { return c.webhook == "stowage" && !match.MatchString(c.name) })
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	exit(run(ctx, o))

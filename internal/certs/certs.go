@@ -15,8 +15,8 @@
 //     one that knows less than another takes nothing away;
 //   - a deleted Secret or an overwritten caBundle is put back.
 //
-// The key pairs are made and checked by open-policy-agent/cert-controller. Its
-// own controller is not used, because it replaces the trusted authority and the
+// Authorities are made, and certificates checked, by open-policy-agent/cert-controller.
+// Its own controller is not used, because it replaces the trusted authority and the
 // certificate at once, and replicas that still serve the old certificate are then
 // refused (open-policy-agent/cert-controller#50).
 package certs
@@ -25,11 +25,16 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"math/big"
 	"net/http"
 	"slices"
 	"sync/atomic"
@@ -246,16 +251,13 @@ func (k *Keeper) renew(ctx context.Context, secret *corev1.Secret, exists bool) 
 			}
 		}
 	}
-	maker := rotator.CertRotator{
-		CAName: "stowage-ca", CAOrganization: "stowage",
-		DNSName: names[0], ExtraDNSNames: names[1:], ExtKeyUsages: &serverAuth,
-	}
+	maker := rotator.CertRotator{CAName: "stowage-ca", CAOrganization: "stowage", DNSName: names[0]}
 	begin := k.Clock.Now().Add(-backdate)
 	ca, err := maker.CreateCACert(begin, begin.Add(validity))
 	if err != nil {
 		return fmt.Errorf("make an authority: %w", err)
 	}
-	cert, key, err := maker.CreateCertPEM(ca, begin, begin.Add(validity))
+	cert, key, err := newCertificate(ca, names, begin, begin.Add(validity))
 	if err != nil {
 		return fmt.Errorf("make a certificate: %w", err)
 	}
@@ -268,6 +270,33 @@ func (k *Keeper) renew(ctx context.Context, secret *corev1.Secret, exists bool) 
 	secret.Data[corev1.TLSPrivateKeyKey] = key
 	secret.Data[caKey] = k.merge(ca.CertPEM, secret.Data[caKey])
 	return k.write(ctx, secret, exists)
+}
+
+// newCertificate makes a serving certificate. Its key is an ECDSA one: over HTTP/1.1 a
+// burst of pods opens hundreds of connections, and the RSA key that the library would
+// make costs ten times as much at each.
+func newCertificate(ca *rotator.KeyPairArtifacts, names []string, begin, end time.Time) (cert, key []byte, err error) {
+	pair, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, nil, err
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: names[0]}, DNSNames: names,
+		NotBefore: begin, NotAfter: end,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: serverAuth, BasicConstraintsValid: true,
+	}, ca.Cert, pair.Public(), ca.Key)
+	if err != nil {
+		return nil, nil, err
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(pair)
+	if err != nil {
+		return nil, nil, err
+	}
+	return encode(der), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), nil
 }
 
 // kept returns the contents of a Secret for what we serve, if that is good for long, so
