@@ -182,6 +182,11 @@ type panicError struct {
 
 func (e *panicError) Error() string { return fmt.Sprintf("internal error (panic): %v", e.cause) }
 
+// Enforces reports whether a pod of a namespace would be changed where a feature says so.
+func (p *Pipeline) Enforces(ctx context.Context, namespace string, pod *podpatch.Pod) bool {
+	return !slices.Contains(p.Excluded, namespace) && p.mode(ctx, Request{Namespace: namespace, Pod: pod}, &Result{}) == stowage.ModeEnforce
+}
+
 // mode returns how far we may go with the pod: what the pod says, or else its
 // namespace. A value that is not a mode is warned of and ignored.
 func (p *Pipeline) mode(ctx context.Context, req Request, res *Result) stowage.Mode {

@@ -176,17 +176,27 @@ func stripSeat(pod *podpatch.Pod) {
 // pins returns what in the pod already chooses nodes by a pool's labels, or chooses a
 // node. What we added in an earlier pass does not count.
 func (a *assignment) pins(ours bool) (key string, pinned bool) {
-	spec := &a.pod.Spec
-	if spec.NodeName != "" {
-		return "spec.nodeName", true
-	}
 	var own map[string]string
 	if ours {
 		own = a.policy.Strategy.Pool(a.pool).Labels
 	}
-	terms := a.pod.RequiredTerms()
-	for i := range a.policy.Strategy.Len() {
-		for _, key := range slices.Sorted(maps.Keys(a.policy.Strategy.Pool(i).Labels)) {
+	return pins(a.pod, a.policy.Strategy, own)
+}
+
+// Pinned returns what in a pod as its owner made it chooses nodes by a pool's labels, or
+// chooses a node. Such a pod gets no seat.
+func Pinned(pod *podpatch.Pod, s *spread.Strategy) (key string, pinned bool) {
+	return pins(pod, s, nil)
+}
+
+func pins(pod *podpatch.Pod, s *spread.Strategy, own map[string]string) (key string, pinned bool) {
+	spec := &pod.Spec
+	if spec.NodeName != "" {
+		return "spec.nodeName", true
+	}
+	terms := pod.RequiredTerms()
+	for i := range s.Len() {
+		for _, key := range slices.Sorted(maps.Keys(s.Pool(i).Labels)) {
 			if v, ok := spec.NodeSelector[key]; ok {
 				if want, mine := own[key]; !mine || v != want {
 					return "node label " + key, true

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/stowage-dev/stowage/internal/controller"
 	"github.com/stowage-dev/stowage/internal/peerpod"
 )
 
@@ -29,6 +30,7 @@ type Options struct {
 	TLSCipherSuites []string
 	MetricsAddress  string
 	HealthAddress   string
+	LeaderElection  bool
 	ShutdownDelay   time.Duration
 	DrainTimeout    time.Duration
 
@@ -36,6 +38,7 @@ type Options struct {
 	LogFormat string
 
 	Spread   SpreadOptions
+	Repair   controller.Timing
 	PeerPods PeerPodOptions
 }
 
@@ -65,7 +68,9 @@ func DefaultOptions() Options {
 		DrainTimeout:   20 * time.Second,
 		LogLevel:       "INFO",
 		LogFormat:      "json",
+		LeaderElection: true,
 		Spread:         SpreadOptions{Enabled: true},
+		Repair:         controller.DefaultTiming(),
 		PeerPods:       PeerPodOptions{Enabled: true, Config: peerpod.DefaultConfig()},
 	}
 }
@@ -109,6 +114,8 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	addFlag(fs, "metrics-bind-address", "STOWAGE_METRICS_BIND_ADDRESS")
 	fs.StringVar(&o.HealthAddress, "health-probe-bind-address", o.HealthAddress, "Address of /healthz and /readyz")
 	addFlag(fs, "health-probe-bind-address", "STOWAGE_HEALTH_PROBE_BIND_ADDRESS")
+	fs.BoolVar(&o.LeaderElection, "leader-elect", o.LeaderElection, "Elect the replica that runs the controllers; without it every replica does, which is for one replica only")
+	addFlag(fs, "leader-elect", "STOWAGE_LEADER_ELECT")
 	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay", o.ShutdownDelay, "Time between not being ready and refusing connections, for load balancers to notice")
 	addFlag(fs, "shutdown-delay", "STOWAGE_SHUTDOWN_DELAY")
 	fs.DurationVar(&o.DrainTimeout, "drain-timeout", o.DrainTimeout, "Time that requests in flight have to end at a shutdown")
@@ -120,6 +127,14 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	addFlag(fs, "log-format", "LOG_FORMAT")
 
 	o.Spread.AddFlags(fs)
+	fs.DurationVar(&o.Repair.Quiet, "repair-quiet", o.Repair.Quiet, "How long a workload's pods must not have changed before they are repaired")
+	addFlag(fs, "repair-quiet", "STOWAGE_REPAIR_QUIET")
+	fs.DurationVar(&o.Repair.Resync, "repair-resync", o.Repair.Resync, "How often every workload with a strategy is looked at though nothing changed")
+	addFlag(fs, "repair-resync", "STOWAGE_REPAIR_RESYNC")
+	fs.DurationVar(&o.Repair.Backoff, "repair-backoff", o.Repair.Backoff, "Wait after a pod was removed in vain, doubled each time up to ten minutes")
+	addFlag(fs, "repair-backoff", "STOWAGE_REPAIR_BACKOFF")
+	fs.DurationVar(&o.Repair.Cooldown, "rebalance-cooldown", o.Repair.Cooldown, "Wait between two evictions of one workload's pods")
+	addFlag(fs, "rebalance-cooldown", "STOWAGE_REBALANCE_COOLDOWN")
 	o.PeerPods.AddFlags(fs)
 }
 
@@ -208,6 +223,12 @@ func (o *Options) Validate() error {
 	}
 	check(o.ShutdownDelay >= 0, "--shutdown-delay is %s; it must not be negative", o.ShutdownDelay)
 	check(o.DrainTimeout > 0, "--drain-timeout is %s; it must be positive", o.DrainTimeout)
+	for _, d := range []struct {
+		flag  string
+		value time.Duration
+	}{{"repair-quiet", o.Repair.Quiet}, {"repair-resync", o.Repair.Resync}, {"repair-backoff", o.Repair.Backoff}, {"rebalance-cooldown", o.Repair.Cooldown}} {
+		check(d.value > 0, "--%s is %s; it must be positive", d.flag, d.value)
+	}
 	if _, err := parseTLSVersion(o.TLSMinVersion); err != nil {
 		errs = append(errs, fmt.Errorf("--tls-min-version: %w", err))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -12,12 +13,16 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/controller"
 	"github.com/stowage-dev/stowage/internal/ledger"
 )
 
@@ -26,8 +31,9 @@ const sweepEvery = 15 * time.Second
 
 // +kubebuilder:rbac:groups="",resources=secrets,resourceNames=stowage-seats,verbs=get,namespace=stowage-system
 
-// addSeats makes the ledger of this replica and adds to the manager what feeds it.
-func addSeats(ctx context.Context, mgr ctrl.Manager, o *Options) (*ledger.Ledger, error) {
+// addSeats makes the ledger of this replica, adds to the manager what feeds it, and
+// returns the controller that looks after it. That still lacks the webhook's parts.
+func addSeats(ctx context.Context, mgr ctrl.Manager, o *Options) (*controller.Spread, error) {
 	direct, err := client.New(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient()})
 	if err != nil {
 		return nil, err
@@ -48,16 +54,22 @@ func addSeats(ctx context.Context, mgr ctrl.Manager, o *Options) (*ledger.Ledger
 	if err != nil {
 		return nil, err
 	}
-	host, err := os.Hostname()
+	repairs, err := controller.NewMetrics(ctrlmetrics.Registry)
 	if err != nil {
 		return nil, err
 	}
+	spread := &controller.Spread{
+		Client: mgr.GetClient(), Live: direct,
+		Registration: registration, KeySecret: types.NamespacedName{Namespace: o.Namespace, Name: seatSecret},
+		Clock: clock.RealClock{}, Timing: o.Repair,
+		Log: mgr.GetLogger().WithName("repair"), Events: mgr.GetEventRecorder("stowage"), Metrics: repairs,
+		Writes: flowcontrol.NewTokenBucketRateLimiter(20, 100),
+	}
 	seats := ledger.New(ledger.Options{
-		API:    &ledger.Kube{Client: direct},
-		Key:    key,
-		Writer: host + "-" + rand.String(5), // a container that restarts keeps its host's name
-		Clock:  clock.RealClock{}, Log: mgr.GetLogger().WithName("seats"), Metrics: metrics,
+		API: &ledger.Kube{Client: direct}, Key: key, Writer: identity(),
+		Clock: clock.RealClock{}, Log: mgr.GetLogger().WithName("seats"), Metrics: metrics, Changed: spread.Changed,
 	})
+	spread.Ledger = seats
 
 	// The watch of ledgers, by which replicas learn of each other's claims.
 	informer, err := mgr.GetCache().GetInformer(ctx, &stowage.SeatLedger{})
@@ -101,7 +113,57 @@ func addSeats(ctx context.Context, mgr ctrl.Manager, o *Options) (*ledger.Ledger
 			return nil, err
 		}
 	}
-	return seats, nil
+	return spread, nil
+}
+
+// identity is a name that no other replica has.
+func identity() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "stowage"
+	}
+	return host + "-" + rand.String(5) // a container that restarts keeps its host's name
+}
+
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=create,namespace=stowage-system
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,resourceNames=stowage-leader,verbs=get;update,namespace=stowage-system
+
+// addLeader adds a part that one replica runs. A replica that loses the lead ends that
+// part and nothing else, because its webhook still answers; the manager's own election
+// would end the process.
+func addLeader(mgr ctrl.Manager, o *Options, run func(context.Context)) error {
+	log := mgr.GetLogger().WithName("leader")
+	if !o.LeaderElection {
+		return mgr.Add(everyReplica(func(ctx context.Context) error { run(ctx); return nil }))
+	}
+	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, o.Namespace, leaderLease,
+		resourcelock.ResourceLockConfig{Identity: identity()}, mgr.GetConfig(), 10*time.Second)
+	if err != nil {
+		return err
+	}
+	var runs sync.Mutex // the old run ends before a new one begins
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: lock, Name: leaderLease, ReleaseOnCancel: true,
+		LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(ctx context.Context) {
+				runs.Lock()
+				defer runs.Unlock()
+				log.Info("leading")
+				run(ctx)
+			},
+			OnStoppedLeading: func() { log.Info("not leading") },
+		},
+	})
+	if err != nil {
+		return err
+	}
+	return mgr.Add(everyReplica(func(ctx context.Context) error {
+		for ctx.Err() == nil {
+			elector.Run(ctx)
+		}
+		return nil
+	}))
 }
 
 // everyReplica is a part of the manager that runs whoever leads.

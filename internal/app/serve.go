@@ -33,6 +33,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/admission"
 	"github.com/stowage-dev/stowage/internal/certs"
 	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/controller"
 	"github.com/stowage-dev/stowage/internal/ledger"
 	"github.com/stowage-dev/stowage/internal/policy"
 )
@@ -41,6 +42,7 @@ import (
 const (
 	certSecret   = "stowage-webhook-cert"
 	seatSecret   = "stowage-seats"
+	leaderLease  = "stowage-leader"
 	registration = "stowage"
 	service      = "stowage-webhook"
 )
@@ -142,11 +144,12 @@ func serve(ctx context.Context, o Options, log logr.Logger) error {
 	}
 	checks := map[string]healthz.Checker{}
 	p := parts{peerPods: &o.PeerPods, reader: reader, namespace: o.Namespace}
+	var controllers *controller.Spread
 	if o.Spread.Enabled {
-		seats, err := addSeats(ctx, mgr, &o)
-		if err != nil {
+		if controllers, err = addSeats(ctx, mgr, &o); err != nil {
 			return err
 		}
+		seats := controllers.Ledger
 		p.spread = newSpread(&o.Spread, reader, seats, seats.Pods().Key)
 		checks["seats"] = func(*http.Request) error {
 			if !seats.Pods().HasSynced() {
@@ -155,8 +158,15 @@ func serve(ctx context.Context, o Options, log logr.Logger) error {
 			return nil
 		}
 	}
+	pipeline := newPipeline(p)
+	if controllers != nil {
+		controllers.Cluster, controllers.Pipeline, controllers.Policies = reader, pipeline, p.spread.Policies
+		if err := addLeader(mgr, &o, controllers.Run); err != nil {
+			return err
+		}
+	}
 	handler := &admission.Handler{
-		Pipeline: newPipeline(p),
+		Pipeline: pipeline,
 		Metrics:  metrics,
 		Log:      log.WithName("admission"),
 		Events:   mgr.GetEventRecorder("stowage"),

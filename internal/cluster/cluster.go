@@ -62,10 +62,14 @@ func CacheOptions() cache.Options {
 	return cache.Options{
 		ByObject: map[client.Object]cache.ByObject{
 			metadataOf(appsv1.SchemeGroupVersion.WithKind("Deployment")): {UnsafeDisableDeepCopy: &shared, Transform: keepWorkload},
-			metadataOf(appsv1.SchemeGroupVersion.WithKind("ReplicaSet")): {UnsafeDisableDeepCopy: &shared, Transform: keepWorkload},
-			&appsv1.StatefulSet{}: {UnsafeDisableDeepCopy: &shared, Transform: func(obj any) (any, error) {
-				s := obj.(*appsv1.StatefulSet)
-				return &appsv1.StatefulSet{ObjectMeta: workloadIdentity(s.ObjectMeta), Spec: appsv1.StatefulSetSpec{Ordinals: s.Spec.Ordinals}}, nil
+			&appsv1.ReplicaSet{}:  {UnsafeDisableDeepCopy: &shared, Transform: keepReplicaSet},
+			&appsv1.StatefulSet{}: {UnsafeDisableDeepCopy: &shared, Transform: keepStatefulSet},
+			&corev1.Node{}: {UnsafeDisableDeepCopy: &shared, Transform: func(obj any) (any, error) {
+				n := obj.(*corev1.Node)
+				kept := &corev1.Node{ObjectMeta: identity(n.ObjectMeta, true)}
+				kept.Spec.Unschedulable = n.Spec.Unschedulable
+				kept.Status.Conditions = n.Status.Conditions
+				return kept, nil
 			}},
 			&versprei.PodDistributor{}: {UnsafeDisableDeepCopy: &shared},
 			&corev1.Namespace{}: {UnsafeDisableDeepCopy: &shared, Transform: func(obj any) (any, error) {

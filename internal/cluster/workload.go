@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -52,8 +53,14 @@ type Workload struct {
 	Annotations map[string]string
 	// Controller is what made it, if anything did.
 	Controller *Ref
+	// TemplateAnnotations are those of its pod template that Stowage reads, of a
+	// ReplicaSet or a StatefulSet.
+	TemplateAnnotations map[string]string
 	// FirstOrdinal is the ordinal of a StatefulSet's first pod.
 	FirstOrdinal int64
+	// Replicas is how many pods it asks for and Current how many its controller sees,
+	// of a ReplicaSet or a StatefulSet. They are -1 for other kinds.
+	Replicas, Current int64
 }
 
 // Is reports whether a reference is to this workload.
@@ -78,17 +85,43 @@ func keepWorkload(obj any) (any, error) {
 	return &metav1.PartialObjectMetadata{TypeMeta: m.TypeMeta, ObjectMeta: workloadIdentity(m.ObjectMeta)}, nil
 }
 
-// workloadIdentity keeps what a [Workload] has.
-func workloadIdentity(m metav1.ObjectMeta) metav1.ObjectMeta {
-	kept := identity(m, false)
+func keepReplicaSet(obj any) (any, error) {
+	rs := obj.(*appsv1.ReplicaSet)
+	kept := &appsv1.ReplicaSet{ObjectMeta: workloadIdentity(rs.ObjectMeta)}
+	kept.Spec.Replicas, kept.Status.Replicas = rs.Spec.Replicas, rs.Status.Replicas
+	kept.Spec.Template.Annotations = strategyAnnotations(rs.Spec.Template.Annotations)
+	return kept, nil
+}
+
+func keepStatefulSet(obj any) (any, error) {
+	s := obj.(*appsv1.StatefulSet)
+	kept := &appsv1.StatefulSet{ObjectMeta: workloadIdentity(s.ObjectMeta)}
+	kept.Spec.Replicas, kept.Status.Replicas = s.Spec.Replicas, s.Status.Replicas
+	kept.Spec.Ordinals = s.Spec.Ordinals
+	kept.Spec.Template.Annotations = strategyAnnotations(s.Spec.Template.Annotations)
+	return kept, nil
+}
+
+// strategyAnnotations keeps the annotations that say something about the spread.
+func strategyAnnotations(all map[string]string) (kept map[string]string) {
 	for _, key := range []string{
 		stowage.SpreadSwitchAnnotation, stowage.SpreadStrategyAnnotation, stowage.SpreadStrategyAliasAnnotation,
 		stowage.RebalanceAnnotation, stowage.RepairAnnotation,
 	} {
-		if v, ok := m.Annotations[key]; ok {
-			metav1.SetMetaDataAnnotation(&kept, key, v)
+		if v, ok := all[key]; ok {
+			if kept == nil {
+				kept = map[string]string{}
+			}
+			kept[key] = v
 		}
 	}
+	return kept
+}
+
+// workloadIdentity keeps what a [Workload] has.
+func workloadIdentity(m metav1.ObjectMeta) metav1.ObjectMeta {
+	kept := identity(m, false)
+	kept.Annotations = strategyAnnotations(m.Annotations)
 	if c := metav1.GetControllerOfNoCopy(&m); c != nil {
 		kept.OwnerReferences = []metav1.OwnerReference{{APIVersion: c.APIVersion, Kind: c.Kind, Name: c.Name, UID: c.UID, Controller: c.Controller}}
 	}
@@ -97,7 +130,7 @@ func workloadIdentity(m metav1.ObjectMeta) metav1.ObjectMeta {
 
 // newWorkload returns the workload that an object is.
 func newWorkload(ref Ref, m *metav1.ObjectMeta) *Workload {
-	w := &Workload{Ref: ref, Namespace: m.Namespace, Annotations: m.Annotations}
+	w := &Workload{Ref: ref, Namespace: m.Namespace, Annotations: m.Annotations, Replicas: -1, Current: -1}
 	w.UID = m.UID
 	if c := metav1.GetControllerOfNoCopy(m); c != nil {
 		controller := RefOf(c)
@@ -112,11 +145,50 @@ func NewWorkload(gvk schema.GroupVersionKind, obj client.Object) Workload {
 		Name: obj.GetName(), Namespace: obj.GetNamespace(), UID: obj.GetUID(),
 		Annotations: obj.GetAnnotations(), OwnerReferences: obj.GetOwnerReferences(),
 	})
-	w := newWorkload(Ref{APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Name: obj.GetName()}, &m)
+	ref := Ref{APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Name: obj.GetName()}
+	w := newWorkload(ref, &m)
 	if s, ok := obj.(*appsv1.StatefulSet); ok && s.Spec.Ordinals != nil {
 		w.FirstOrdinal = int64(s.Spec.Ordinals.Start)
 	}
 	return *w
+}
+
+func fromReplicaSet(rs *appsv1.ReplicaSet) *Workload {
+	w := newWorkload(Ref{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "ReplicaSet", Name: rs.Name}, &rs.ObjectMeta)
+	w.TemplateAnnotations = rs.Spec.Template.Annotations
+	w.Replicas, w.Current = int64(ptr.Deref(rs.Spec.Replicas, 1)), int64(rs.Status.Replicas)
+	return w
+}
+
+func fromStatefulSet(s *appsv1.StatefulSet) *Workload {
+	w := newWorkload(Ref{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "StatefulSet", Name: s.Name}, &s.ObjectMeta)
+	w.TemplateAnnotations = s.Spec.Template.Annotations
+	w.Replicas, w.Current = int64(ptr.Deref(s.Spec.Replicas, 1)), int64(s.Status.Replicas)
+	if s.Spec.Ordinals != nil {
+		w.FirstOrdinal = int64(s.Spec.Ordinals.Start)
+	}
+	return w
+}
+
+// Makers returns the ReplicaSets and StatefulSets, of one namespace or of all: the
+// workloads that make pods themselves and are watched.
+func (c *Cache) Makers(ctx context.Context, namespace string) ([]*Workload, error) {
+	var sets appsv1.ReplicaSetList
+	if err := c.Cached.List(ctx, &sets, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	var stateful appsv1.StatefulSetList
+	if err := c.Cached.List(ctx, &stateful, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	out := make([]*Workload, 0, len(sets.Items)+len(stateful.Items))
+	for i := range sets.Items {
+		out = append(out, fromReplicaSet(&sets.Items[i]))
+	}
+	for i := range stateful.Items {
+		out = append(out, fromStatefulSet(&stateful.Items[i]))
+	}
+	return out, nil
 }
 
 // Workload implements [Reader]. Deployments, ReplicaSets and StatefulSets come from the
@@ -129,16 +201,19 @@ func (c *Cache) Workload(ctx context.Context, namespace string, ref Ref) (*Workl
 		return c.foreign.get(ctx, c, key, ref)
 	}
 	get := func(ctx context.Context, from client.Reader) (*Workload, error) {
-		if ref.Kind == "StatefulSet" {
+		switch ref.Kind {
+		case "StatefulSet":
 			var s appsv1.StatefulSet
 			if err := from.Get(ctx, key, &s); err != nil {
 				return nil, err
 			}
-			w := newWorkload(ref, &s.ObjectMeta)
-			if s.Spec.Ordinals != nil {
-				w.FirstOrdinal = int64(s.Spec.Ordinals.Start)
+			return fromStatefulSet(&s), nil
+		case "ReplicaSet":
+			var rs appsv1.ReplicaSet
+			if err := from.Get(ctx, key, &rs); err != nil {
+				return nil, err
 			}
-			return w, nil
+			return fromReplicaSet(&rs), nil
 		}
 		m := metadataOf(appsv1.SchemeGroupVersion.WithKind(ref.Kind))
 		if err := from.Get(ctx, key, m); err != nil {

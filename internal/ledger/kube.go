@@ -76,16 +76,27 @@ func (k *Kube) DeleteLedger(ctx context.Context, owner Owner, version uint64) er
 	return client.IgnoreNotFound(err)
 }
 
-// ReadReplicas implements [API], through the scale subresource, which every kind has
-// that an autoscaler can scale. A Job has none; it asks for its parallelism.
+// ReadReplicas implements [API].
 func (k *Kube) ReadReplicas(ctx context.Context, owner Owner) (int64, error) {
+	scale, err := k.ReadScale(ctx, owner)
+	if scale == nil || err != nil {
+		return -1, err
+	}
+	return scale.Replicas, nil
+}
+
+// ReadScale implements [API], through the scale subresource, which every kind has that
+// an autoscaler can scale. A Job has none; it asks for its parallelism.
+func (k *Kube) ReadScale(ctx context.Context, owner Owner) (*Scale, error) {
 	key := client.ObjectKey{Namespace: owner.Namespace, Name: owner.Name}
 	if owner.Kind == "Job" && strings.HasPrefix(owner.APIVersion, batchv1.GroupName+"/") {
 		var job batchv1.Job
 		if err := k.Client.Get(ctx, key, &job); err != nil || job.UID != owner.UID || job.Spec.Parallelism == nil {
-			return -1, err
+			return nil, client.IgnoreNotFound(err)
 		}
-		return int64(*job.Spec.Parallelism), nil
+		s := &Scale{Replicas: int64(*job.Spec.Parallelism), Current: int64(job.Status.Active)}
+		s.Selector = metav1.FormatLabelSelector(job.Spec.Selector)
+		return s, nil
 	}
 	obj, scale := &unstructured.Unstructured{}, &unstructured.Unstructured{}
 	obj.SetAPIVersion(owner.APIVersion)
@@ -97,14 +108,22 @@ func (k *Kube) ReadReplicas(ctx context.Context, owner Owner) (int64, error) {
 	err := k.Client.SubResource("scale").Get(ctx, obj, scale)
 	switch {
 	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
-		return -1, nil // no such kind, no such subresource, or gone
+		return nil, nil // no such kind, no such subresource, or gone
 	case err != nil:
-		return -1, err
+		return nil, err
 	case scale.GetUID() != "" && scale.GetUID() != owner.UID:
-		return -1, nil // another one of the same name
+		return nil, nil // another one of the same name
 	}
-	n, _, err := unstructured.NestedInt64(scale.Object, "spec", "replicas") // absent is 0
-	return n, err
+	out := &Scale{}
+	// What is absent is zero, or no selector.
+	out.Replicas, _, err = unstructured.NestedInt64(scale.Object, "spec", "replicas")
+	if err == nil {
+		out.Current, _, err = unstructured.NestedInt64(scale.Object, "status", "replicas")
+	}
+	if err == nil {
+		out.Selector, _, err = unstructured.NestedString(scale.Object, "status", "selector")
+	}
+	return out, err
 }
 
 // FromSeatLedger reads a ledger as the API has it. Claims that do not parse are left

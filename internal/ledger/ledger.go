@@ -32,6 +32,16 @@ type API interface {
 	// ReadReplicas returns how many pods the owner asks for, or -1 if its kind does
 	// not say.
 	ReadReplicas(ctx context.Context, owner Owner) (int64, error)
+	// ReadScale returns how many pods the owner asks for and has, or nil if its kind
+	// does not say.
+	ReadScale(ctx context.Context, owner Owner) (*Scale, error)
+}
+
+// Scale is the size of an owner.
+type Scale struct {
+	Replicas int64 // that it asks for
+	Current  int64 // that its controller sees
+	Selector string
 }
 
 // The bounds of a claim's time, which lie well inside a webhook's timeout, and of one
@@ -51,6 +61,7 @@ type Ledger struct {
 	start   time.Time
 	log     logr.Logger
 	metrics *Metrics
+	changed func(owner types.UID)
 
 	mu     sync.Mutex
 	books  map[types.UID]*entry
@@ -82,12 +93,14 @@ type Options struct {
 	Clock   clock.WithDelayedExecution
 	Log     logr.Logger
 	Metrics *Metrics
+	// Changed, if set, is told whose pods changed.
+	Changed func(owner types.UID)
 }
 
 // New returns a ledger whose pods are still to be watched; see [Ledger.Pods].
 func New(o Options) *Ledger {
 	l := &Ledger{
-		api: o.API, writer: o.Writer, timing: DefaultTiming(), clock: o.Clock, start: o.Clock.Now(), log: o.Log, metrics: o.Metrics,
+		api: o.API, writer: o.Writer, timing: DefaultTiming(), clock: o.Clock, start: o.Clock.Now(), log: o.Log, metrics: o.Metrics, changed: o.Changed,
 		books: map[types.UID]*entry{},
 	}
 	l.pods = &Pods{Key: o.Key, Seen: l.podSeen}
@@ -259,6 +272,11 @@ func (l *Ledger) Refresh(ctx context.Context, owner Owner) error {
 	return nil
 }
 
+// Scale returns how many pods an owner asks for and has, or nil if its kind does not say.
+func (l *Ledger) Scale(ctx context.Context, owner Owner) (*Scale, error) {
+	return l.api.ReadScale(ctx, owner)
+}
+
 // LedgerSeen tells of a ledger that a watch shows.
 func (l *Ledger) LedgerSeen(owner Owner, o Object, deleted bool) {
 	l.with(owner.UID, func(now time.Duration, e *entry) {
@@ -275,6 +293,9 @@ func (l *Ledger) podSeen(r *Record, gone bool) {
 		}
 		e.book.PodSeen(now, string(r.UID), Pod{Seat: r.Seat, ID: r.ID, Live: r.Live, Version: r.Version})
 	})
+	if l.changed != nil {
+		l.changed(r.Owner)
+	}
 }
 
 // Sweep forgets the books that nobody would miss. With collect, it also removes the

@@ -3,6 +3,8 @@ package ledger
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -105,8 +107,14 @@ type Pods struct {
 	version atomic.Uint64
 	synced  atomic.Bool
 	mu      sync.RWMutex
-	byOwner map[types.UID]map[types.UID]Record
+	byOwner map[types.UID]*ownerPods
 	owners  map[types.UID]types.UID // of each pod
+}
+
+// ownerPods are the pods of one owner.
+type ownerPods struct {
+	owner Owner
+	pods  map[types.UID]Record
 }
 
 var (
@@ -124,23 +132,31 @@ func (p *Pods) HasSynced() bool { return p.synced.Load() }
 func (p *Pods) Of(owner types.UID) []Record {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	out := make([]Record, 0, len(p.byOwner[owner]))
-	for _, r := range p.byOwner[owner] {
-		out = append(out, r)
+	o := p.byOwner[owner]
+	if o == nil {
+		return nil
 	}
-	return out
+	return slices.Collect(maps.Values(o.pods))
 }
 
-// Owners returns the owners of all pods, with one of the pods each.
-func (p *Pods) Owners() map[types.UID]Record {
+// Owner returns an owner of pods by its UID.
+func (p *Pods) Owner(uid types.UID) (Owner, bool) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	out := make(map[types.UID]Record, len(p.byOwner))
-	for owner, pods := range p.byOwner {
-		for _, r := range pods {
-			out[owner] = r
-			break
-		}
+	o := p.byOwner[uid]
+	if o == nil {
+		return Owner{}, false
+	}
+	return o.owner, true
+}
+
+// Owners returns the owners of all pods.
+func (p *Pods) Owners() []Owner {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	out := make([]Owner, 0, len(p.byOwner))
+	for _, o := range p.byOwner {
+		out = append(out, o.owner)
 	}
 	return out
 }
@@ -197,14 +213,18 @@ func (p *Pods) put(pod *corev1.Pod) {
 	}
 	p.mu.Lock()
 	if p.owners == nil {
-		p.owners, p.byOwner = map[types.UID]types.UID{}, map[types.UID]map[types.UID]Record{}
+		p.owners, p.byOwner = map[types.UID]types.UID{}, map[types.UID]*ownerPods{}
 	}
-	pods := p.byOwner[r.Owner]
-	if pods == nil {
-		pods = map[types.UID]Record{}
-		p.byOwner[r.Owner] = pods
+	o := p.byOwner[r.Owner]
+	if o == nil {
+		ref := metav1.GetControllerOfNoCopy(pod)
+		o = &ownerPods{
+			owner: Owner{APIVersion: ref.APIVersion, Kind: ref.Kind, Namespace: pod.Namespace, Name: ref.Name, UID: ref.UID},
+			pods:  map[types.UID]Record{},
+		}
+		p.byOwner[r.Owner] = o
 	}
-	pods[r.UID], p.owners[r.UID] = r, r.Owner
+	o.pods[r.UID], p.owners[r.UID] = r, r.Owner
 	p.mu.Unlock()
 	p.Seen(&r, false)
 }
@@ -225,10 +245,11 @@ func (p *Pods) remove(uid types.UID) {
 	owner, ok := p.owners[uid]
 	var r Record
 	if ok {
-		r = p.byOwner[owner][uid]
+		o := p.byOwner[owner]
+		r = o.pods[uid]
 		delete(p.owners, uid)
-		delete(p.byOwner[owner], uid)
-		if len(p.byOwner[owner]) == 0 {
+		delete(o.pods, uid)
+		if len(o.pods) == 0 {
 			delete(p.byOwner, owner)
 		}
 	}

@@ -99,7 +99,9 @@ func run(m *testing.M) (int, error) {
 	}
 	fleet = controlplane.StowageOptions{
 		Binary: binary, Replicas: 2,
-		Env: []string{"TARGET_RUNTIMECLASS=kata-remote, kata-other", "LOG_LEVEL=DEBUG"},
+		// Repairs come soon, so that tests do not wait for them.
+		Args: []string{"--repair-quiet=500ms", "--repair-resync=2s", "--repair-backoff=1s", "--rebalance-cooldown=200ms"},
+		Env:  []string{"TARGET_RUNTIMECLASS=kata-remote, kata-other", "LOG_LEVEL=DEBUG", "BLOCKLISTED_NAMESPACE_LIST=blocked, blocked-too"},
 	}
 	if err := cluster.StartStowage(ctx, fleet); err != nil {
 		return 0, err

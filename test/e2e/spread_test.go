@@ -3,15 +3,16 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
-	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -19,7 +20,6 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
-	"github.com/stowage-dev/stowage/internal/policy"
 	"github.com/stowage-dev/stowage/internal/spread"
 )
 
@@ -190,60 +190,267 @@ func withReplicas(t *testing.T, test func(t *testing.T)) {
 	}
 }
 
-// Deployments of all sizes, grown and shrunk.
-func TestSpreadConcurrentBursts(t *testing.T) {
+// The spread under everything that happens to Deployments, with one webhook and three.
+func TestSpreadConcurrent(t *testing.T) {
 	withReplicas(t, func(t *testing.T) {
-		for name, tc := range map[string]struct {
-			strategy string
-			known    map[int][]int64
+		for _, tc := range []struct {
+			name string
+			test func(*testing.T)
 		}{
-			"documented": {documented, map[int][]int64{10: {1, 4, 5}}},
-			"80-20":      {eightyOf, map[int][]int64{10: {8, 2}, 25: {20, 5}}},
-			"1-3":        {oneToThree, map[int][]int64{10: {4, 6}}},
+			{"bursts", testBursts},
+			{"two Deployments at once", testTwoAtOnce},
+			{"a rollout, and a rollback half-way", testRollout},
+			{"a drain, and a third deleted", testDrain},
+			{"a strategy is edited", testEdit},
+			{"a scale-down meets pending pods", testPending},
+			{"a webhook is killed, failing closed", testKilledClosed},
+			{"a webhook is killed, failing open", testKilledOpen},
 		} {
-			t.Run(name, func(t *testing.T) {
-				n := newTenant(t)
-				s := strategyOf(t, tc.strategy)
-				for at, want := range tc.known {
-					for pool, count := range want {
-						if got := s.Target(pool, int64(at)); got != count {
-							t.Errorf("at %d pool %d has the target %d, want %d", at, pool, got, count)
-						}
-					}
-				}
-				d := n.deployment("web", 10, annotated(tc.strategy))
-				must(t, n.Create(t.Context(), d))
-				for i, replicas := range []int{10, 25, 10, 100, 500, 100} {
-					if i > 0 {
-						n.scale(t, d, replicas)
-					}
-					n.spreads(t, "web", replicas, s)
-				}
-			})
+			t.Run(tc.name, tc.test)
 		}
 	})
 }
 
-// distributor makes the documented PodDistributor for a Deployment of the namespace.
-func (n *tenant) distributor(t *testing.T, name, target string, change func(*versprei.PodDistributorSpec)) *versprei.PodDistributor {
-	t.Helper()
-	d := &versprei.PodDistributor{
-		ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: name},
-		Spec: versprei.PodDistributorSpec{
-			Distribution: []versprei.Pool{
-				{NodeLabel: map[string]versprei.LabelValue{"type": "default"}, Weight: 80},
-				{NodeLabel: map[string]versprei.LabelValue{"type": "spot"}, Weight: 20},
-			},
-			Target: versprei.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: target},
-		},
+// Deployments of all sizes, grown and shrunk.
+func testBursts(t *testing.T) {
+	for name, tc := range map[string]struct {
+		strategy string
+		known    map[int][]int64
+	}{
+		"documented": {documented, map[int][]int64{10: {1, 4, 5}}},
+		"80-20":      {eightyOf, map[int][]int64{10: {8, 2}, 25: {20, 5}}},
+		"1-3":        {oneToThree, map[int][]int64{10: {4, 6}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newTenant(t)
+			s := strategyOf(t, tc.strategy)
+			for at, want := range tc.known {
+				for pool, count := range want {
+					if got := s.Target(pool, int64(at)); got != count {
+						t.Errorf("at %d pool %d has the target %d, want %d", at, pool, got, count)
+					}
+				}
+			}
+			d := n.deployment("web", 10, annotated(tc.strategy))
+			must(t, n.Create(t.Context(), d))
+			for i, replicas := range []int{10, 25, 10, 100, 500, 100} {
+				if i > 0 {
+					n.scale(t, d, replicas)
+				}
+				n.spreads(t, "web", replicas, s)
+			}
+		})
 	}
-	if change != nil {
-		change(&d.Spec)
-	}
-	must(t, n.Create(t.Context(), d))
-	return d
 }
 
-var _ = maps.Keys[map[string]string]
-var _ = strings.Join
-var _ = policy.Compile
+func testTwoAtOnce(t *testing.T) {
+	n := newTenant(t)
+	for name, strategy := range map[string]string{"one": documented, "two": eightyOf} {
+		must(t, n.Create(t.Context(), n.deployment(name, 150, annotated(strategy))))
+	}
+	n.spreads(t, "one", 150, strategyOf(t, documented))
+	n.spreads(t, "two", 150, strategyOf(t, eightyOf))
+}
+
+// revise changes a Deployment's template, so that it rolls out.
+func (n *tenant) revise(t *testing.T, d *appsv1.Deployment, revision string) {
+	t.Helper()
+	must(t, n.Patch(t.Context(), d, client.RawPatch(types.MergePatchType,
+		fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"annotations":{"revision":%q}}}}}`, revision))))
+}
+
+// rolledOut waits until a Deployment has one revision.
+func (n *tenant) rolledOut(t *testing.T, d *appsv1.Deployment) {
+	t.Helper()
+	eventually(t, "the rollout is complete", func() (bool, error) {
+		err := n.Get(t.Context(), client.ObjectKeyFromObject(d), d)
+		return d.Status.ObservedGeneration == d.Generation && d.Status.UpdatedReplicas == *d.Spec.Replicas &&
+			d.Status.Replicas == *d.Spec.Replicas && d.Status.ReadyReplicas == *d.Spec.Replicas, err
+	})
+}
+
+func testRollout(t *testing.T) {
+	n := newTenant(t)
+	s := strategyOf(t, documented)
+	d := n.deployment("web", 60, annotated(documented))
+	must(t, n.Create(t.Context(), d))
+	n.spreads(t, "web", 60, s)
+	n.revise(t, d, "2")
+	n.rolledOut(t, d)
+	n.spreads(t, "web", 60, s)
+
+	n.revise(t, d, "3")
+	eventually(t, "the rollout is half-way", func() (bool, error) {
+		err := n.Get(t.Context(), client.ObjectKeyFromObject(d), d)
+		return d.Status.UpdatedReplicas >= 20, err
+	})
+	n.revise(t, d, "2")
+	n.rolledOut(t, d)
+	n.spreads(t, "web", 60, s)
+}
+
+func testDrain(t *testing.T) {
+	n := newTenant(t)
+	s := strategyOf(t, documented)
+	must(t, n.Create(t.Context(), n.deployment("web", 100, annotated(documented))))
+	n.spreads(t, "web", 100, s)
+
+	// A node goes: its pods are evicted all at once.
+	pods, err := n.pods(t.Context(), "web")
+	must(t, err)
+	var evictions sync.WaitGroup
+	for i := range pods[:30] {
+		evictions.Go(func() {
+			if err := n.SubResource("eviction").Create(t.Context(), &pods[i], &policyv1.Eviction{}); err != nil {
+				t.Errorf("evict: %v", err)
+			}
+		})
+	}
+	evictions.Wait()
+	n.spreads(t, "web", 100, s)
+
+	pods, err = n.pods(t.Context(), "web")
+	must(t, err)
+	for i := range pods {
+		if i%3 == 0 {
+			must(t, client.IgnoreNotFound(n.Delete(t.Context(), &pods[i])))
+		}
+	}
+	n.spreads(t, "web", 100, s)
+}
+
+func testEdit(t *testing.T) {
+	n := newTenant(t)
+	const half = "type=default,weight=50:type=spot,weight=50"
+	d := n.deployment("web", 10, annotated(eightyOf))
+	must(t, n.Create(t.Context(), d))
+	n.spreads(t, "web", 10, strategyOf(t, eightyOf)) // 8 and 2
+	must(t, n.Patch(t.Context(), d, client.RawPatch(types.MergePatchType,
+		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, stowage.SpreadStrategyAnnotation, half))))
+	eventually(t, "the replicas know the edit", func() (bool, error) {
+		var list appsv1.ReplicaSetList
+		err := n.List(t.Context(), &list, client.InNamespace(n.namespace))
+		return len(list.Items) == 1 && list.Items[0].Annotations[stowage.SpreadStrategyAnnotation] == half, err
+	})
+	n.scale(t, d, 16) // 8 and 8: no pool is over its target any more
+	n.spreads(t, "web", 16, strategyOf(t, half))
+	// The costs follow, so that it shrinks exactly, too.
+	n.costsAgree(t, "web", strategyOf(t, half))
+	n.scale(t, d, 9)
+	n.spreads(t, "web", 9, strategyOf(t, half))
+}
+
+// costsAgree waits until each pod's deletion cost is that of its rank.
+func (n *tenant) costsAgree(t *testing.T, app string, s *spread.Strategy) {
+	t.Helper()
+	eventually(t, "the deletion costs agree with the ranks", func() (bool, error) {
+		pods, err := n.pods(t.Context(), app)
+		for i := range pods {
+			pool, _ := strconv.Atoi(pods[i].Labels[stowage.PoolLabel])
+			ordinal, _ := strconv.ParseInt(pods[i].Labels[stowage.SeatLabel], 10, 64)
+			rank, _ := s.Rank(spread.Seat{Pool: pool, Ordinal: ordinal})
+			if pods[i].Annotations[corev1.PodDeletionCost] != strconv.FormatInt(1<<31-1-rank, 10) {
+				return false, err
+			}
+		}
+		return true, err
+	})
+}
+
+func testPending(t *testing.T) {
+	n := newTenant(t)
+	// No node has the second pool's label, so its pods wait.
+	const strategy = "type=default,weight=1:type=nowhere,weight=1"
+	s := strategyOf(t, strategy)
+	d := n.deployment("web", 20, annotated(strategy))
+	must(t, n.Create(t.Context(), d))
+	seats := func(replicas int, want ...int) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("the seats at %d are %v", replicas, want), func() (bool, error) {
+			pods, err := n.pods(t.Context(), "web")
+			have := make([]int, s.Len())
+			for i := range pods {
+				if pool, err := strconv.Atoi(pods[i].Labels[stowage.PoolLabel]); err == nil {
+					have[pool]++
+				}
+			}
+			return len(pods) == replicas && slices.Equal(have, want), err
+		})
+	}
+	seats(20, 10, 10)
+	n.scale(t, d, 12)
+	seats(12, 10, 2) // pending pods go first, whatever their rank
+	n.scale(t, d, 20)
+	seats(20, 10, 10)
+}
+
+// failClosed makes the API server refuse pods while no webhook answers, for this test.
+func failClosed(t *testing.T, policy admissionregistrationv1.FailurePolicyType) {
+	t.Helper()
+	set := func(ctx context.Context, p admissionregistrationv1.FailurePolicyType) error {
+		reg := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "stowage"}}
+		return cluster.Client.Patch(ctx, reg, client.RawPatch(types.JSONPatchType, fmt.Appendf(nil, `[{"op":"replace","path":"/webhooks/0/failurePolicy","value":%q}]`, p)))
+	}
+	must(t, set(t.Context(), policy))
+	t.Cleanup(func() {
+		if err := set(context.Background(), admissionregistrationv1.Ignore); err != nil {
+			t.Error(err)
+		}
+	})
+	time.Sleep(time.Second) // every API server learns of it; there is nothing to wait for
+}
+
+// killInBurst kills one webhook in the middle of a burst, and starts it again.
+func killInBurst(t *testing.T, n *tenant, d *appsv1.Deployment) {
+	t.Helper()
+	must(t, n.Create(t.Context(), d))
+	eventually(t, "the burst is under way", func() (bool, error) {
+		pods, err := n.pods(t.Context(), d.Name)
+		return len(pods) > 40, err
+	})
+	victim := cluster.Replicas()[0]
+	victim.Kill()
+	must(t, cluster.Restart(t.Context(), victim))
+}
+
+func testKilledClosed(t *testing.T) {
+	failClosed(t, admissionregistrationv1.Fail)
+	n := newTenant(t)
+	d := n.deployment("web", 300, annotated(documented))
+	killInBurst(t, n, d)
+	n.spreads(t, "web", 300, strategyOf(t, documented))
+}
+
+func testKilledOpen(t *testing.T) {
+	n := newTenant(t)
+	s := strategyOf(t, documented)
+	annotations := annotated(documented)
+	if len(cluster.Replicas()) == 1 {
+		// With nobody to take over, many pods come past the webhook. They are adopted
+		// where they run, which is reported, and a rollout is exact.
+		d := n.deployment("web", 300, annotations)
+		killInBurst(t, n, d)
+		eventually(t, "all pods have a seat, and pools with too many are reported", func() (bool, error) {
+			pods, err := n.pods(t.Context(), "web")
+			seated := 0
+			for i := range pods {
+				if pods[i].Labels[stowage.SeatLabel] != "" {
+					seated++
+				}
+			}
+			return seated == 300 && metric(t, "stowage_spread_distance") > 0, err
+		})
+		n.revise(t, d, "2")
+		n.rolledOut(t, d)
+		n.spreads(t, "web", 300, s)
+		return
+	}
+	annotations[stowage.RebalanceAnnotation] = string(versprei.RebalanceEvict)
+	d := n.deployment("web", 300, annotations)
+	killInBurst(t, n, d)
+	// Pods that came past the webhook are adopted, and evicted from pools with too many.
+	n.spreads(t, "web", 300, s)
+	n.costsAgree(t, "web", s)
+	n.scale(t, d, 50)
+	n.spreads(t, "web", 50, s)
+}

@@ -1,0 +1,311 @@
+// Package controller is what one replica of Stowage does beside answering the webhook's
+// requests: it keeps the status of PodDistributors, repairs what requests could not get
+// right, and removes ledgers that nobody needs.
+//
+// What to do about a workload's pods is decided by package repair; this package looks,
+// limits how much is done, and does it. It promises that
+//   - a workload in steady state costs no request to the API;
+//   - nothing is done to a workload whose pods changed within the last moments;
+//   - pods are only ever removed by eviction, one at a time, within a budget that
+//     shrinks as long as nothing is won by it.
+//
+// Leading is a matter of economy: two replicas that both think they lead write the
+// same things, under optimistic concurrency.
+package controller
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/stowage-dev/stowage/internal/admission"
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/ledger"
+	"github.com/stowage-dev/stowage/internal/policy"
+)
+
+// Timing is the waits of a [Spread].
+type Timing struct {
+	// Quiet is how long a workload's pods must not have changed before it is repaired.
+	Quiet time.Duration
+	// Resync is how often every workload is looked at though nothing changed.
+	Resync time.Duration
+	// Backoff is the wait after a pod was removed and nothing was won, doubled each
+	// time up to MaxBackoff.
+	Backoff, MaxBackoff time.Duration
+	// Cooldown is the wait between two evictions of a workload.
+	Cooldown time.Duration
+	// Collect is how often ledgers without claims are removed.
+	Collect time.Duration
+	// Status is the shortest time between two updates of one status.
+	Status time.Duration
+}
+
+// DefaultTiming returns the waits unless others are set.
+func DefaultTiming() Timing {
+	return Timing{
+		Quiet: 2 * time.Second, Resync: 30 * time.Second, Backoff: 10 * time.Second, MaxBackoff: 10 * time.Minute,
+		Cooldown: 30 * time.Second, Collect: 15 * time.Second, Status: time.Second,
+	}
+}
+
+// Spread is the controller of the spread.
+type Spread struct {
+	// Client reads from the cache where that has what is asked, and Live does not.
+	Client, Live client.Client
+	Cluster      *cluster.Cache
+	Policies     *policy.Finder
+	Ledger       *ledger.Ledger
+	// Pipeline is the webhook's.
+	Pipeline *admission.Pipeline
+	// Registration is the name of the webhook's registration.
+	Registration string
+	// KeySecret holds the key that signs seats.
+	KeySecret types.NamespacedName
+	Clock     clock.WithTicker
+	Timing    Timing
+	Log       logr.Logger
+	Events    events.EventRecorder
+	Metrics   *Metrics
+	// Writes limits how fast pods are patched.
+	Writes flowcontrol.RateLimiter
+
+	mu       sync.Mutex
+	changed  map[types.UID]time.Time // when an owner's pods changed last
+	work     workqueue.TypedRateLimitingInterface[ledger.Owner]
+	statuses workqueue.TypedRateLimitingInterface[types.NamespacedName]
+	history  map[types.UID]*history
+}
+
+// +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch;patch
+// +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
+// +kubebuilder:rbac:groups=versprei.versprei.io,resources=poddistributors/status,verbs=patch
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=stowage,verbs=get
+
+// Metrics counts repairs.
+type Metrics struct {
+	repairs  *prometheus.CounterVec
+	distance *prometheus.GaugeVec
+}
+
+// The repairs. They are a metric label.
+const (
+	repairAdopt    = "adopt"
+	repairRenumber = "renumber"
+	repairRecreate = "recreate"
+	repairEvict    = "evict"
+)
+
+// NewMetrics makes the metrics and registers them.
+func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
+	m := &Metrics{
+		repairs: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "stowage_repairs_total",
+			Help: "Pods repaired, by what was done: adopt (given a seat), renumber (given another one), recreate or evict (removed, so that their owner makes them anew).",
+		}, []string{"action"}),
+		distance: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "stowage_spread_distance",
+			Help: "Pods that are in a pool with too many, or in none, by workload. Workloads in which every pool has what it should have are not there.",
+		}, []string{"namespace", "kind", "name"}),
+	}
+	for _, c := range []prometheus.Collector{m.repairs, m.distance} {
+		if err := reg.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// Changed notes that an owner's pods changed. It may be called before Run and while
+// this replica does not lead.
+func (s *Spread) Changed(owner types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.changed == nil {
+		s.changed = map[types.UID]time.Time{}
+	}
+	s.changed[owner] = s.Clock.Now()
+}
+
+// Run does the controller's work until ctx ends. It may be called again after that.
+func (s *Spread) Run(ctx context.Context) {
+	s.mu.Lock()
+	s.work = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[ledger.Owner](time.Second, 5*time.Minute))
+	s.statuses = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](time.Second, 5*time.Minute))
+	s.history = map[types.UID]*history{}
+	s.mu.Unlock()
+	s.Metrics.distance.Reset()
+	// Without its pods, every workload would look as if none of them had a seat.
+	if !cache.WaitForNamedCacheSyncWithContext(ctx, s.Ledger.Pods().HasSynced) {
+		return
+	}
+
+	var all sync.WaitGroup
+	all.Go(func() { s.every(ctx, s.Timing.Resync, s.resync) })
+	all.Go(func() { s.every(ctx, s.Timing.Quiet, s.lookAtChanges) })
+	all.Go(func() { s.every(ctx, s.Timing.Status, s.resyncStatuses) })
+	all.Go(func() {
+		s.every(ctx, s.Timing.Collect, func(ctx context.Context) {
+			s.Ledger.Sweep(ctx, true)
+			if err := ledger.KeepKey(ctx, s.Live, s.KeySecret, s.Ledger.Pods().Key); err != nil {
+				s.Log.Error(err, "the key that signs seats is not safe", "secret", s.KeySecret)
+			}
+		})
+	})
+	for range 2 {
+		all.Go(func() { process(ctx, s.work, s.repair, s.Log) })
+	}
+	all.Go(func() { process(ctx, s.statuses, s.status, s.Log) })
+	<-ctx.Done()
+	s.work.ShutDown()
+	s.statuses.ShutDown()
+	all.Wait()
+}
+
+// every calls a function now and then until ctx ends.
+func (s *Spread) every(ctx context.Context, interval time.Duration, do func(context.Context)) {
+	tick := s.Clock.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		do(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C():
+		}
+	}
+}
+
+// process takes items from a queue until it is shut down.
+func process[T comparable](ctx context.Context, queue workqueue.TypedRateLimitingInterface[T], do func(context.Context, T) (time.Duration, error), log logr.Logger) {
+	for {
+		item, down := queue.Get()
+		if down {
+			return
+		}
+		again, err := do(ctx, item)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			log.Error(err, "will try again", "item", item)
+			queue.AddRateLimited(item)
+		default:
+			queue.Forget(item)
+			if again > 0 {
+				queue.AddAfter(item, again)
+			}
+		}
+		queue.Done(item)
+	}
+}
+
+// resync looks at every workload: those with seats, and those that might have some.
+func (s *Spread) resync(ctx context.Context) {
+	for _, o := range s.Ledger.Pods().Owners() {
+		s.work.Add(o)
+	}
+	makers, err := s.Cluster.Makers(ctx, "")
+	if err != nil {
+		s.Log.Error(err, "workloads were not listed")
+		return
+	}
+	for _, w := range makers {
+		if w.Current > 0 && len(s.Ledger.Pods().Of(w.UID)) == 0 {
+			s.work.Add(ledger.Owner{APIVersion: w.APIVersion, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name, UID: w.UID})
+		}
+	}
+	s.forget()
+}
+
+// lookAtChanges looks at the workloads whose pods changed lately, once they are quiet.
+func (s *Spread) lookAtChanges(context.Context) {
+	s.mu.Lock()
+	var quiet []types.UID
+	for owner, t := range s.changed {
+		if s.Clock.Since(t) >= s.Timing.Quiet {
+			quiet = append(quiet, owner)
+			delete(s.changed, owner)
+		}
+	}
+	s.mu.Unlock()
+	for _, uid := range quiet {
+		if o, ok := s.Ledger.Pods().Owner(uid); ok {
+			s.work.Add(o)
+		}
+	}
+}
+
+// moving reports whether an owner's pods changed within the last moments.
+func (s *Spread) moving(owner types.UID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t, ok := s.changed[owner]
+	return ok && s.Clock.Since(t) < s.Timing.Quiet
+}
+
+// history is what was done to a workload, to know when to do less.
+type history struct {
+	next     time.Time // before it, no pod is removed
+	backoff  time.Duration
+	removed  time.Time // when a pod was removed last
+	distance int64     // what the plan's distance was then
+}
+
+func (s *Spread) historyOf(owner types.UID) *history {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.history[owner]
+	if h == nil {
+		h = &history{}
+		s.history[owner] = h
+	}
+	return h
+}
+
+// forget drops the histories of workloads in which nothing was done for long.
+func (s *Spread) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for owner, h := range s.history {
+		if s.Clock.Since(h.removed) > 2*s.Timing.MaxBackoff {
+			delete(s.history, owner)
+		}
+	}
+}
+
+// mayRemove reports whether the budget allows to remove one more pod of a workload,
+// whose plan has this distance now, and otherwise when to look again. A removal that
+// won nothing doubles the wait.
+func (h *history) mayRemove(now time.Time, distance int64, t *Timing) (bool, time.Duration) {
+	if !h.removed.IsZero() && h.next.IsZero() {
+		// The first look since the last removal has settled.
+		wait := t.Cooldown
+		if distance >= h.distance {
+			h.backoff = min(max(2*h.backoff, t.Backoff), t.MaxBackoff)
+			wait = max(wait, h.backoff)
+		} else {
+			h.backoff = 0
+		}
+		h.next = h.removed.Add(wait)
+	}
+	if left := h.next.Sub(now); left > 0 {
+		return false, left
+	}
+	return true, 0
+}
+
+// remove notes a removal.
+func (h *history) remove(now time.Time, distance int64) {
+	h.removed, h.next, h.distance = now, time.Time{}, distance
+}

@@ -1,0 +1,263 @@
+// Package repair decides what to do about pods of a workload that are not where its
+// strategy wants them: those that came without a seat because no webhook was there,
+// ordinals with gaps, and pools that have too many.
+//
+// A plan depends only on what it is given; package controller looks and acts. It
+// promises that a plan
+//   - is empty while the workload moves;
+//   - never makes a pod that runs in one of the pools go, unless eviction was asked for;
+//   - makes at most one pod go at a time.
+package repair
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/spread"
+)
+
+// Pod is a live pod of the workload.
+type Pod struct {
+	Name    string
+	Created time.Time
+	Ready   bool
+	// Seat is what the pod holds; Pool is -1 if it holds none.
+	Seat spread.Seat
+	// Claimed says that the pod got its seat as it was created.
+	Claimed bool
+	// Fixed says that the seat follows from the pod's own ordinal.
+	Fixed bool
+	// NodePool is the pool that the pod's node is in, or one of the constants below.
+	NodePool int
+	// Ours says, of a pod without a seat, that it should have come through us.
+	Ours bool
+	// Rank is the one that the pod's deletion cost stands for, or 0 if the cost was
+	// not written by us.
+	Rank int64
+}
+
+// Where a pod's node is, if it is in no pool.
+const (
+	NoNode    = -1 // the pod waits for a node
+	OtherNode = -2 // the node is in no pool
+)
+
+// State is a workload as it is.
+type State struct {
+	Strategy *spread.Strategy
+	Pods     []Pod
+	// Replicas is how many pods the workload asks for.
+	Replicas int64
+	// Settled says that the workload asks for nothing and that nothing ends.
+	Settled bool
+	// RollingOut says that another revision of the workload has pods.
+	RollingOut bool
+	Mode       stowage.Repair
+	Evict      bool
+	// Available says of each pool whether it has a node that takes pods.
+	Available []bool
+}
+
+// Move gives a seat to a pod, with the rank that its deletion cost is to stand for.
+type Move struct {
+	Pod  int // index in State.Pods
+	Seat spread.Seat
+	Rank int64
+}
+
+// Plan is what to do, and what is to be said.
+type Plan struct {
+	Adopt    []Move // pods without a seat
+	Renumber []Move // pods with another seat, or another rank, than they should have
+	Recreate int    // index of a pod to remove, so that its owner makes it anew; or -1
+	Evict    int    // index of a pod to evict, so that another pool gets it; or -1
+
+	Counts   []int64 // pods with a seat in each pool, after the moves
+	Targets  []int64
+	Unseated int // pods without a seat, after the moves, that should have one
+}
+
+// Balanced reports whether each pool has what it should have.
+func (p *Plan) Balanced() bool { return p.Unseated == 0 && slices.Equal(p.Counts, p.Targets) }
+
+// Distance is how many pods are in a pool that has too many, or in none.
+func (p *Plan) Distance() int64 {
+	d := int64(p.Unseated)
+	for i := range p.Counts {
+		d += max(0, p.Counts[i]-p.Targets[i])
+	}
+	return d
+}
+
+// Make returns the plan for a workload.
+func Make(s State) Plan {
+	p := Plan{Recreate: -1, Evict: -1, Counts: make([]int64, s.Strategy.Len()), Targets: make([]int64, s.Strategy.Len())}
+	for i := range p.Targets {
+		p.Targets[i] = s.Strategy.Target(i, s.Replicas)
+	}
+	for _, pod := range s.Pods {
+		switch {
+		case pod.Seat.Pool >= 0:
+			p.Counts[pod.Seat.Pool]++
+		case pod.Ours:
+			p.Unseated++
+		}
+	}
+	// Beyond the pools' maxima pods have no seat, and need none.
+	if beyond := s.Replicas - s.Strategy.Capacity(); int64(p.Unseated) <= beyond {
+		p.Unseated = 0
+	}
+	if !s.Settled || s.Mode == stowage.RepairOff {
+		return p
+	}
+
+	// 1. Who runs in a pool belongs to it.
+	seats := newTable(&s)
+	for i, pod := range s.Pods {
+		if pod.Seat.Pool >= 0 || !pod.Ours || pod.NodePool < 0 || p.Unseated == 0 {
+			continue
+		}
+		seat := spread.Seat{Pool: pod.NodePool, Ordinal: seats.takeLowest(pod.NodePool)}
+		rank, _ := s.Strategy.Rank(seat)
+		p.Adopt = append(p.Adopt, Move{Pod: i, Seat: seat, Rank: rank})
+		p.Counts[pod.NodePool]++
+		p.Unseated--
+	}
+
+	// 2. Who does not is made anew, if a later pod shows that this helps.
+	if p.Unseated > 0 && s.Mode == stowage.RepairRecreate {
+		p.Recreate = s.recreate()
+	}
+
+	// 3. Ordinals without gaps, and costs that agree with them.
+	if len(p.Adopt) == 0 {
+		p.Renumber = s.renumber()
+	}
+
+	// 4. Who is in a pool that has too many goes, if that was asked for.
+	if s.Evict && len(p.Adopt) == 0 && p.Recreate < 0 && len(p.Renumber) == 0 {
+		p.Evict = s.evict(&p)
+	}
+	return p
+}
+
+// recreate returns the youngest pod without a seat that is older than one which came
+// through us.
+func (s *State) recreate() int {
+	var last time.Time
+	for _, pod := range s.Pods {
+		if pod.Claimed && pod.Created.After(last) {
+			last = pod.Created
+		}
+	}
+	best := -1
+	for i, pod := range s.Pods {
+		// Times are whole seconds. A pod of the same second may be the later one; then
+		// its removal helps nothing, and no other follows.
+		if pod.Seat.Pool < 0 && pod.Ours && pod.NodePool < 0 && !last.IsZero() && !pod.Created.After(last) &&
+			(best < 0 || pod.Created.After(s.Pods[best].Created)) {
+			best = i
+		}
+	}
+	return best
+}
+
+// renumber returns the moves after which each pool's ordinals are 1 to their number and
+// each pod's deletion cost is that of its rank.
+func (s *State) renumber() []Move {
+	var out []Move
+	for pool := range s.Strategy.Len() {
+		var pods []int
+		for i := range s.Pods {
+			if s.Pods[i].Seat.Pool == pool && !s.Pods[i].Fixed {
+				pods = append(pods, i)
+			}
+		}
+		slices.SortStableFunc(pods, func(a, b int) int {
+			return cmp.Or(cmp.Compare(s.Pods[a].Seat.Ordinal, s.Pods[b].Seat.Ordinal), s.Pods[a].Created.Compare(s.Pods[b].Created), cmp.Compare(s.Pods[a].Name, s.Pods[b].Name))
+		})
+		// Those that fit keep their ordinals; the others, the highest ones and the
+		// younger of two that share one, fill the gaps.
+		taken := make([]bool, len(pods)+1)
+		var misplaced []int
+		seat := make(map[int]int64, len(pods))
+		for _, i := range pods {
+			if o := s.Pods[i].Seat.Ordinal; o <= int64(len(pods)) && !taken[o] {
+				taken[o], seat[i] = true, o
+			} else {
+				misplaced = append(misplaced, i)
+			}
+		}
+		free := 1
+		for _, i := range misplaced {
+			for taken[free] {
+				free++
+			}
+			taken[free], seat[i] = true, int64(free)
+		}
+		for _, i := range pods {
+			to := spread.Seat{Pool: pool, Ordinal: seat[i]}
+			rank, _ := s.Strategy.Rank(to)
+			if to != s.Pods[i].Seat || s.Pods[i].Rank != 0 && s.Pods[i].Rank != rank {
+				out = append(out, Move{Pod: i, Seat: to, Rank: rank})
+			}
+		}
+	}
+	return out
+}
+
+// evict returns the pod of the highest ordinal in the pool that has most too many, if
+// another pool wants it and can take it.
+func (s *State) evict(p *Plan) int {
+	if s.RollingOut || int64(len(s.Pods)) != s.Replicas {
+		return -1
+	}
+	over, wanted := -1, false
+	for i := range p.Counts {
+		surplus := p.Counts[i] - p.Targets[i]
+		wanted = wanted || surplus < 0 && i < len(s.Available) && s.Available[i]
+		if surplus > 0 && (over < 0 || surplus > p.Counts[over]-p.Targets[over]) {
+			over = i
+		}
+	}
+	if over < 0 || !wanted {
+		return -1
+	}
+	best := -1
+	for i, pod := range s.Pods {
+		if !pod.Ready {
+			return -1
+		}
+		if pod.Seat.Pool == over && !pod.Fixed && (best < 0 || pod.Seat.Ordinal > s.Pods[best].Seat.Ordinal) {
+			best = i
+		}
+	}
+	return best
+}
+
+// table is which ordinals of each pool are held.
+type table []map[int64]bool
+
+func newTable(s *State) table {
+	t := make(table, s.Strategy.Len())
+	for i := range t {
+		t[i] = map[int64]bool{}
+	}
+	for _, pod := range s.Pods {
+		if pod.Seat.Pool >= 0 {
+			t[pod.Seat.Pool][pod.Seat.Ordinal] = true
+		}
+	}
+	return t
+}
+
+func (t table) takeLowest(pool int) int64 {
+	o := int64(1)
+	for t[pool][o] {
+		o++
+	}
+	t[pool][o] = true
+	return o
+}
