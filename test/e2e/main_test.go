@@ -141,6 +141,12 @@ func (n *tenant) warned() []string {
 // newTenant makes a namespace with the given labels, written as key=value.
 func newTenant(t *testing.T, labels ...string) *tenant {
 	t.Helper()
+	return newTenantIn(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}, labels...)
+}
+
+// newTenantIn makes the given namespace.
+func newTenantIn(t *testing.T, ns *corev1.Namespace, labels ...string) *tenant {
+	t.Helper()
 	n := &tenant{config: rest.CopyConfig(cluster.Config)}
 	n.config.WarningHandler = n
 	c, err := client.New(n.config, client.Options{Scheme: scheme})
@@ -148,7 +154,7 @@ func newTenant(t *testing.T, labels ...string) *tenant {
 		t.Fatal(err)
 	}
 	n.Client = c
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-", Labels: map[string]string{}}}
+	ns.Labels = map[string]string{}
 	for _, l := range labels {
 		k, v, _ := strings.Cut(l, "=")
 		ns.Labels[k] = v

@@ -261,6 +261,19 @@ func TestPeerPodsThatAQuotaRefuses(t *testing.T) {
 // A webhook that comes after ours and injects a container, as service meshes do.
 func TestInjectedSidecarIsCountedOnce(t *testing.T) {
 	n := newTenant(t, "inject=yes")
+	startInjector(t, n)
+
+	got := n.create(t, pod().Container("a", "cpu=1,memory=1Gi", "cpu=1,memory=1Gi"))
+	expectPeerPod(t, got, "2", "1152", "1152", "")
+	if !strings.Contains(got.Annotations[stowage.OriginalResourcesAnnotation], `"injected":{"requests":{"cpu":"100m","memory":"128Mi"}}`) {
+		t.Errorf("the record is %s", got.Annotations[stowage.OriginalResourcesAnnotation])
+	}
+}
+
+// startInjector registers, for this test, a webhook that comes after ours and injects a
+// container into the pods of namespaces that are labelled inject=yes.
+func startInjector(t *testing.T, n *tenant) {
+	t.Helper()
 	injector := httptest.NewTLSServer(http.HandlerFunc(inject))
 	t.Cleanup(injector.Close)
 	registration := &admissionregistrationv1.MutatingWebhookConfiguration{
@@ -287,12 +300,6 @@ func TestInjectedSidecarIsCountedOnce(t *testing.T) {
 		err := n.Create(t.Context(), p, client.DryRunAll)
 		return len(p.Spec.Containers) == 2, err
 	})
-
-	got := n.create(t, pod().Container("a", "cpu=1,memory=1Gi", "cpu=1,memory=1Gi"))
-	expectPeerPod(t, got, "2", "1152", "1152", "")
-	if !strings.Contains(got.Annotations[stowage.OriginalResourcesAnnotation], `"injected":{"requests":{"cpu":"100m","memory":"128Mi"}}`) {
-		t.Errorf("the record is %s", got.Annotations[stowage.OriginalResourcesAnnotation])
-	}
 }
 
 // inject answers a review with one more container, unless it is there already.

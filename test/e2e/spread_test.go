@@ -163,8 +163,11 @@ func (n *tenant) spreads(t *testing.T, app string, replicas int, s *spread.Strat
 	t.Helper()
 	var wrong error
 	err := wait.PollUntilContextTimeout(t.Context(), 2*waitInterval, 3*waitTimeout, true, func(ctx context.Context) (bool, error) {
-		wrong = n.distribution(ctx, app, replicas, s)
-		return wrong == nil, nil
+		err := n.distribution(ctx, app, replicas, s)
+		if ctx.Err() == nil {
+			wrong = err
+		}
+		return err == nil, nil
 	})
 	if err != nil {
 		pods, _ := n.pods(context.WithoutCancel(t.Context()), app)
@@ -438,7 +441,7 @@ func testKilledOpen(t *testing.T) {
 					seated++
 				}
 			}
-			return seated == 300 && metric(t, "stowage_spread_distance") > 0, err
+			return seated == 300 && metric(t, cluster.Replicas()[0], "stowage_spread_distance", "") > 0, err
 		})
 		n.revise(t, d, "2")
 		n.rolledOut(t, d)

@@ -1,0 +1,530 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/controlplane"
+	"github.com/stowage-dev/stowage/internal/testkit"
+)
+
+// bareReplicaSet makes a ReplicaSet that wants some pods. Its pods are made by the test
+// where it wants none: the controller does not touch what it does not select.
+func (n *tenant) bareReplicaSet(t *testing.T, name string, replicas int, annotations map[string]string) *appsv1.ReplicaSet {
+	t.Helper()
+	rs := &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: name, Annotations: annotations},
+		Spec: appsv1.ReplicaSetSpec{
+			Replicas: new(int32(replicas)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}, Template: podTemplate(name),
+		},
+	}
+	must(t, n.Create(t.Context(), rs))
+	return rs
+}
+
+// try makes a pod as a controller would, and returns it as it would be created.
+func (n *tenant) try(t *testing.T, owner client.Object, gvk metav1.TypeMeta, change func(*corev1.Pod), opts ...client.CreateOption) *corev1.Pod {
+	t.Helper()
+	template := podTemplate("app")
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: n.namespace, GenerateName: "try-", Labels: template.Labels,
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: gvk.APIVersion, Kind: gvk.Kind, Name: owner.GetName(), UID: owner.GetUID(), Controller: new(true)}},
+		},
+		Spec: template.Spec,
+	}
+	if change != nil {
+		change(pod)
+	}
+	must(t, n.Create(t.Context(), pod, opts...))
+	return pod
+}
+
+var replicaSetKind = metav1.TypeMeta{APIVersion: "apps/v1", Kind: "ReplicaSet"}
+
+// What a pod with a seat carries, and what its own placement means.
+func TestSpreadPod(t *testing.T) {
+	n := newTenant(t)
+	rs := n.bareReplicaSet(t, "owner", 0, annotated(documented))
+	first := func(change func(*corev1.Pod)) *corev1.Pod {
+		return n.try(t, rs, replicaSetKind, change, client.DryRunAll)
+	}
+	own := map[string]string{"kubernetes.io/os": "linux"}
+
+	t.Run("labels, claim, cost and node selector", func(t *testing.T) {
+		pod := first(func(p *corev1.Pod) { p.Spec.NodeSelector = own })
+		if diff := cmp.Diff(map[string]string{"kubernetes.io/os": "linux", "nodesize": "od4vcpu16gb"}, pod.Spec.NodeSelector); diff != "" {
+			t.Errorf("node selector (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(map[string]string{"app": "app", stowage.PoolLabel: "0", stowage.SeatLabel: "1"}, pod.Labels); diff != "" {
+			t.Errorf("labels (-want +got):\n%s", diff)
+		}
+		if cost := pod.Annotations[corev1.PodDeletionCost]; cost != "2147483646" || pod.Annotations[stowage.ClaimAnnotation] == "" {
+			t.Errorf("annotations are %v", pod.Annotations)
+		}
+	})
+	t.Run("the user's deletion cost stays", func(t *testing.T) {
+		pod := first(func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.PodDeletionCost: "7"} })
+		if pod.Annotations[corev1.PodDeletionCost] != "7" || pod.Labels[stowage.SeatLabel] != "1" {
+			t.Errorf("%v, %v", pod.Labels, pod.Annotations)
+		}
+	})
+	required := func(keys ...string) *corev1.Affinity {
+		var terms []corev1.NodeSelectorTerm
+		for _, k := range keys {
+			terms = append(terms, corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: k, Operator: corev1.NodeSelectorOpExists}}})
+		}
+		return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: terms}}}
+	}
+	t.Run("the pool holds beside each term of an affinity", func(t *testing.T) {
+		pod := first(func(p *corev1.Pod) { p.Spec.Affinity = required("kubernetes.io/os", "kubernetes.io/arch") })
+		if pod.Spec.NodeSelector["nodesize"] == "" || len(pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms) != 2 {
+			t.Errorf("%+v", pod.Spec)
+		}
+	})
+	for name, change := range map[string]func(*corev1.Pod){
+		"a node selector with a pool's key": func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"nodesize": "spot4vcpu16gb"} },
+		"an affinity with a pool's key":     func(p *corev1.Pod) { p.Spec.Affinity = required("kubernetes.io/os", "nodesize") },
+		"a node by its name":                func(p *corev1.Pod) { p.Spec.NodeName = "od4-1" },
+		"a node by its name, in an affinity": func(p *corev1.Pod) {
+			p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"od4-1"}}}}},
+			}}}
+		},
+		"mode Off": func(p *corev1.Pod) { p.Annotations = map[string]string{stowage.ModeKey: "Off"} },
+	} {
+		t.Run("left alone: "+name, func(t *testing.T) {
+			if pod := first(change); pod.Labels[stowage.SeatLabel] != "" || pod.Annotations[stowage.ClaimAnnotation] != "" {
+				t.Errorf("the pod has a seat: %v", pod.Labels)
+			}
+		})
+	}
+	t.Run("mode Audit warns and changes nothing", func(t *testing.T) {
+		n.warned()
+		pod := first(func(p *corev1.Pod) { p.Annotations = map[string]string{stowage.ModeKey: "Audit"} })
+		if w := n.warned(); pod.Labels[stowage.SeatLabel] != "" || len(w) != 1 || !strings.Contains(w[0], "spread would make this pod seat 1 of pool 0 (nodesize=od4vcpu16gb)") {
+			t.Errorf("labels %v, warnings %q", pod.Labels, w)
+		}
+	})
+	t.Run("a DaemonSet's pod", func(t *testing.T) {
+		template := podTemplate("daemon")
+		template.Annotations = annotated(documented)
+		ds := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "daemon", Annotations: annotated(documented)}, Spec: appsv1.DaemonSetSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: template.Labels}, Template: template,
+		}}
+		must(t, n.Create(t.Context(), ds))
+		eventually(t, "each node has a pod without a seat", func() (bool, error) {
+			pods, err := n.pods(t.Context(), "daemon")
+			return len(pods) == 9 && !slices.ContainsFunc(pods, func(p corev1.Pod) bool { return p.Labels[stowage.SeatLabel] != "" }), err
+		})
+	})
+	t.Run("a Job's pods", func(t *testing.T) {
+		template := podTemplate("job")
+		template.Spec.RestartPolicy = corev1.RestartPolicyNever
+		template.Annotations = annotated(documented)
+		job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "job"}, Spec: batchv1.JobSpec{Parallelism: new(int32(3)), Completions: new(int32(3)), Template: template}}
+		must(t, n.Create(t.Context(), job))
+		eventually(t, "the Job's pods have no seat", func() (bool, error) {
+			var list corev1.PodList
+			err := n.List(t.Context(), &list, client.InNamespace(n.namespace), client.MatchingLabels{"app": "job"})
+			return len(list.Items) >= 3 && !slices.ContainsFunc(list.Items, func(p corev1.Pod) bool { return p.Labels[stowage.SeatLabel] != "" }), err
+		})
+	})
+}
+
+// A seat that was not given by Stowage, or to another pod, is worth nothing.
+func TestSpreadForgedSeat(t *testing.T) {
+	n := newTenant(t)
+	// An owner whose kind has no scale and no controller that would interfere.
+	owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "owner"}}
+	must(t, n.Create(t.Context(), owner))
+	create := func(change func(*corev1.Pod), opts ...client.CreateOption) *corev1.Pod {
+		return n.try(t, owner, metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, func(p *corev1.Pod) {
+			p.Annotations = annotated(eightyOf)
+			if change != nil {
+				change(p)
+			}
+		}, opts...)
+	}
+	genuine := create(nil)
+	if genuine.Labels[stowage.SeatLabel] != "1" {
+		t.Fatalf("labels %v", genuine.Labels)
+	}
+	forge := func(pool, seat, claim string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Labels[stowage.PoolLabel], p.Labels[stowage.SeatLabel] = pool, seat
+			if claim != "" {
+				p.Annotations[stowage.ClaimAnnotation] = claim
+			}
+		}
+	}
+	dry := create(nil, client.DryRunAll)
+	for i, change := range []func(*corev1.Pod){
+		forge("1", "1", ""),
+		forge("1", "7", "cabc.def"),
+		forge("1", "999999999999999999999999", "."),
+		forge("0", "1", genuine.Annotations[stowage.ClaimAnnotation]), // of a pod that is there
+		forge("0", "2", genuine.Annotations[stowage.ClaimAnnotation]),
+		forge(dry.Labels[stowage.PoolLabel], dry.Labels[stowage.SeatLabel], dry.Annotations[stowage.ClaimAnnotation]), // of a dry run
+	} {
+		pod := create(change)
+		want := strategyOf(t, eightyOf)
+		seat, err := want.SeatAt(int64(i + 2))
+		must(t, err)
+		if pod.Labels[stowage.PoolLabel] != strconv.Itoa(seat.Pool) || pod.Labels[stowage.SeatLabel] != strconv.FormatInt(seat.Ordinal, 10) {
+			t.Errorf("forgery %d got seat %s/%s, want %v", i, pod.Labels[stowage.PoolLabel], pod.Labels[stowage.SeatLabel], seat)
+		}
+	}
+}
+
+// One claim and one seat, however often the pod comes back to us: a LimitRange, a
+// sidecar that another webhook injects, reinvocation through another replica, a dry run.
+func TestSpreadReinvocation(t *testing.T) {
+	o := fleet
+	o.Replicas = 3
+	must(t, cluster.StartStowage(t.Context(), o))
+	restoreFleet(t)
+	n := newTenant(t, "inject=yes")
+	startInjector(t, n)
+	must(t, n.Create(t.Context(), &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "defaults"}, Spec: corev1.LimitRangeSpec{
+		Limits: []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, Default: testkit.ResourceList("cpu=1,memory=1Gi"), DefaultRequest: testkit.ResourceList("cpu=1m,memory=1Mi")}},
+	}}))
+	s := strategyOf(t, documented)
+	must(t, n.Create(t.Context(), n.deployment("web", 40, annotated(documented))))
+	n.spreads(t, "web", 40, s)
+	pods, err := n.pods(t.Context(), "web")
+	must(t, err)
+	for i := range pods {
+		if len(pods[i].Spec.Containers) != 2 || len(pods[i].Spec.NodeSelector) != 1 {
+			t.Errorf("pod %s has %d containers and the node selector %v", pods[i].Name, len(pods[i].Spec.Containers), pods[i].Spec.NodeSelector)
+		}
+	}
+	owner := pods[0].OwnerReferences[0]
+	var ledger stowage.SeatLedger
+	must(t, n.Get(t.Context(), n.key(string(owner.UID)), &ledger))
+	if len(ledger.Claims) != 40 || ledger.OwnerReferences[0].UID != owner.UID || ledger.OwnerReferences[0].BlockOwnerDeletion != nil {
+		t.Errorf("the ledger has %d claims (owners %v)", len(ledger.Claims), ledger.OwnerReferences)
+	}
+	// A dry run sees the next seat and claims none.
+	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: owner.Name, UID: owner.UID}}
+	next, err := s.SeatAt(41)
+	must(t, err)
+	for range 3 {
+		pod := n.try(t, rs, replicaSetKind, nil, client.DryRunAll)
+		if pod.Labels[stowage.PoolLabel] != strconv.Itoa(next.Pool) || pod.Labels[stowage.SeatLabel] != strconv.FormatInt(next.Ordinal, 10) {
+			t.Errorf("a dry run got %v, want %v", pod.Labels, next)
+		}
+	}
+	before := ledger.ResourceVersion
+	must(t, n.Get(t.Context(), n.key(string(owner.UID)), &ledger))
+	if ledger.ResourceVersion != before {
+		t.Error("a dry run wrote the ledger")
+	}
+}
+
+// Kinds other than Deployments.
+func TestSpreadOwners(t *testing.T) {
+	t.Run("a bare ReplicaSet, with the alias in its template", func(t *testing.T) {
+		n := newTenant(t)
+		rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "web"}, Spec: appsv1.ReplicaSetSpec{
+			Replicas: new(int32(25)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, Template: podTemplate("web"),
+		}}
+		rs.Spec.Template.Annotations = map[string]string{stowage.SpreadStrategyAliasAnnotation: eightyOf}
+		must(t, n.Create(t.Context(), rs))
+		n.spreads(t, "web", 25, strategyOf(t, eightyOf))
+		n.scale(t, rs, 7)
+		n.spreads(t, "web", 7, strategyOf(t, eightyOf))
+	})
+	t.Run("a StatefulSet, whose ordinals begin at 5", func(t *testing.T) {
+		n := newTenant(t)
+		sts := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "db", Annotations: annotated(documented)}, Spec: appsv1.StatefulSetSpec{
+			Replicas: new(int32(10)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, Template: podTemplate("db"),
+			PodManagementPolicy: appsv1.ParallelPodManagement, Ordinals: &appsv1.StatefulSetOrdinals{Start: 5},
+		}}
+		must(t, n.Create(t.Context(), sts))
+		s := strategyOf(t, documented)
+		n.spreads(t, "db", 10, s)
+		pods, err := n.pods(t.Context(), "db")
+		must(t, err)
+		for _, p := range pods {
+			ordinal, err := strconv.ParseInt(strings.TrimPrefix(p.Name, "db-"), 10, 64)
+			must(t, err)
+			seat, err := s.SeatAt(ordinal - 5 + 1)
+			must(t, err)
+			if p.Labels[stowage.PoolLabel] != strconv.Itoa(seat.Pool) || p.Labels[stowage.SeatLabel] != strconv.FormatInt(seat.Ordinal, 10) || p.Annotations[corev1.PodDeletionCost] != "" {
+				t.Errorf("%s has %v and %v, want %v", p.Name, p.Labels, p.Annotations, seat)
+			}
+		}
+		n.scale(t, sts, 4)
+		n.spreads(t, "db", 4, s)
+		if err := n.Get(t.Context(), n.key(string(sts.UID)), &stowage.SeatLedger{}); client.IgnoreNotFound(err) != nil || err == nil {
+			t.Errorf("a StatefulSet has a ledger (%v)", err)
+		}
+	})
+	t.Run("a custom owner with a scale subresource", testCustomOwner)
+}
+
+func testCustomOwner(t *testing.T) {
+	n := newTenant(t)
+	objects, err := controlplane.ParseObjects([]byte(`
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: gangs.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: gangs, singular: gang, kind: Gang, listKind: GangList}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+    subresources: {scale: {specReplicasPath: .spec.replicas, statusReplicasPath: .status.replicas}}
+`))
+	must(t, err)
+	must(t, cluster.Apply(t.Context(), objects...))
+	gang := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "example.com/v1", "kind": "Gang",
+		"metadata": map[string]any{"namespace": n.namespace, "name": "gang"}, "spec": map[string]any{"replicas": int64(10)},
+	}}
+	eventually(t, "the kind is served", func() (bool, error) {
+		err := n.Create(t.Context(), gang)
+		if meta.IsNoMatchError(err) || client.IgnoreNotFound(err) == nil && err != nil {
+			return false, nil
+		}
+		return err == nil, err
+	})
+	n.distributor(t, "gang", "gang", func(s *versprei.PodDistributorSpec) {
+		s.Target = versprei.Target{APIVersion: "example.com/v1", Kind: "Gang", Name: "gang"}
+	})
+	known := func(p *corev1.Pod) bool { return p.Labels[stowage.SeatLabel] != "" }
+	eventually(t, "the replicas know the PodDistributor", func() (bool, error) {
+		for range 8 { // each of the replicas, most likely
+			if !known(n.try(t, gang, metav1.TypeMeta{APIVersion: "example.com/v1", Kind: "Gang"}, nil, client.DryRunAll)) {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+	for range 10 {
+		n.try(t, gang, metav1.TypeMeta{APIVersion: "example.com/v1", Kind: "Gang"}, nil)
+	}
+	counts := func() map[string]int {
+		pods, err := n.pods(t.Context(), "app")
+		must(t, err)
+		have := map[string]int{}
+		for i := range pods {
+			have[pods[i].Labels[stowage.PoolLabel]]++
+		}
+		return have
+	}
+	if diff := cmp.Diff(map[string]int{"0": 8, "1": 2}, counts()); diff != "" {
+		t.Errorf("pods in pools (-want +got):\n%s", diff)
+	}
+	// The owner asks for 10: one that is gone leaves its own pool's place.
+	pods, err := n.pods(t.Context(), "app")
+	must(t, err)
+	i := slices.IndexFunc(pods, func(p corev1.Pod) bool { return p.Labels[stowage.PoolLabel] == "1" })
+	must(t, n.Delete(t.Context(), &pods[i]))
+	n.try(t, gang, metav1.TypeMeta{APIVersion: "example.com/v1", Kind: "Gang"}, nil)
+	if diff := cmp.Diff(map[string]int{"0": 8, "1": 2}, counts()); diff != "" {
+		t.Errorf("pods in pools after a deletion (-want +got):\n%s", diff)
+	}
+}
+
+// Which namespaces' annotations are looked at.
+func TestSpreadNamespaces(t *testing.T) {
+	blocked := newTenantIn(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "blocked"}})
+	seated := func(n *tenant, name string) bool {
+		rs := n.bareReplicaSet(t, name, 0, annotated(eightyOf))
+		return n.try(t, rs, replicaSetKind, nil, client.DryRunAll).Labels[stowage.SeatLabel] != ""
+	}
+	if seated(blocked, "a") {
+		t.Error("a pod of a blocklisted namespace has a seat by an annotation")
+	}
+	// A PodDistributor is looked at everywhere.
+	rs := blocked.bareReplicaSet(t, "b", 0, nil)
+	blocked.distributor(t, "b", "b", func(s *versprei.PodDistributorSpec) { s.Target.Kind = "ReplicaSet" })
+	eventually(t, "a PodDistributor works in a blocklisted namespace", func() (bool, error) {
+		return blocked.try(t, rs, replicaSetKind, nil, client.DryRunAll).Labels[stowage.SeatLabel] != "", nil
+	})
+
+	o := fleet
+	o.Env = append(slices.Clone(fleet.Env), "STOWAGE_SPREAD_NAMESPACE_LABEL=custom-kube-scheduler-webhook=enabled")
+	must(t, cluster.StartStowage(t.Context(), o))
+	restoreFleet(t)
+	if n := newTenant(t); seated(n, "a") {
+		t.Error("a pod has a seat in a namespace without the label")
+	}
+	if n := newTenant(t, "custom-kube-scheduler-webhook=enabled"); !seated(n, "a") {
+		t.Error("a pod has no seat in a namespace with the label")
+	}
+}
+
+// Whoever writes a strategy that is wrong is told so, and so is the pods' owner.
+func TestSpreadInvalidStrategy(t *testing.T) {
+	n := newTenant(t)
+	const wrong = "nodesize=a,weight=1:nodesize=b,weight=x"
+	n.warned()
+	d := n.deployment("web", 2, annotated(wrong))
+	d.Spec.Template.Annotations = map[string]string{stowage.SpreadStrategyAnnotation: "nodesize=a,weight=1"}
+	must(t, n.Create(t.Context(), d))
+	want := []string{
+		`stowage: metadata.annotations: CustomPodScheduleStrategy: pool 2 ("nodesize=b,weight=x"): weight is "x"; expected a whole number from 0`,
+		`stowage: spec.template.metadata.annotations: CustomPodScheduleStrategy has no effect without UseCustomKubeScheduler: 'true'`,
+	}
+	if diff := cmp.Diff(want, n.warned()); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+	eventually(t, "the pods are admitted untouched", func() (bool, error) {
+		pods, err := n.pods(t.Context(), "web")
+		return len(pods) == 2 && pods[0].Labels[stowage.PoolLabel] == "", err
+	})
+	eventually(t, "there is an event", func() (bool, error) {
+		return n.hasEvent(t, "InvalidStrategy", "pool 2"), nil
+	})
+	must(t, n.Patch(t.Context(), d, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`))))
+	if w := n.warned(); len(w) != 2 {
+		t.Errorf("an update is warned of with %q", w)
+	}
+	must(t, n.Create(t.Context(), n.deployment("fine", 0, annotated(documented))))
+	if w := n.warned(); len(w) != 0 {
+		t.Errorf("a strategy that is right is warned of: %q", w)
+	}
+}
+
+// hasEvent reports whether the namespace has an event with a reason and a text.
+func (n *tenant) hasEvent(t *testing.T, reason, text string) bool {
+	t.Helper()
+	var list corev1.EventList
+	must(t, n.List(t.Context(), &list, client.InNamespace(n.namespace)))
+	return slices.ContainsFunc(list.Items, func(e corev1.Event) bool { return e.Reason == reason && strings.Contains(e.Message, text) })
+}
+
+// PodDistributors: status, precedence, enforcement, tolerations, limits.
+func TestPodDistributor(t *testing.T) {
+	n := newTenant(t)
+	status := func(name string) versprei.PodDistributorStatus {
+		var d versprei.PodDistributor
+		must(t, n.Get(t.Context(), n.key(name), &d))
+		return d.Status
+	}
+	condition := func(name, kind string) string {
+		c := meta.FindStatusCondition(status(name).Conditions, kind)
+		if c == nil {
+			return ""
+		}
+		return fmt.Sprintf("%s %s", c.Status, c.Reason)
+	}
+	await := func(name, kind, want string) {
+		t.Helper()
+		got := ""
+		eventually(t, fmt.Sprintf("%s of %s is %s", kind, name, want), func() (bool, error) {
+			if now := condition(name, kind); now != got {
+				got = now
+				t.Logf("%s of %s: %s", kind, name, got)
+			}
+			return got == want, nil
+		})
+	}
+
+	n.distributor(t, "nginx", "nginx-deployment", nil)
+	await("nginx", versprei.ConditionTargetFound, "False NotFound")
+	// It beats an annotation.
+	d := n.deployment("nginx-deployment", 10, annotated(documented))
+	must(t, n.Create(t.Context(), d))
+	await("nginx", versprei.ConditionTargetFound, "True Found")
+	await("nginx", versprei.ConditionBalanced, "True Balanced")
+	s := strategyOf(t, eightyOf)
+	n.spreads(t, "nginx-deployment", 10, s)
+	eventually(t, "the status counts the pods", func() (bool, error) {
+		return cmp.Equal(status("nginx").Pools, []versprei.PoolStatus{{Name: "0", Desired: 8, Current: 8, Ready: 8}, {Name: "1", Desired: 2, Current: 2, Ready: 2}}), nil
+	})
+	if st := status("nginx"); st.Current != "8/2" || st.Desired != "8/2" || st.ObservedGeneration != 1 {
+		t.Errorf("status %+v", st)
+	}
+	pods, err := n.pods(t.Context(), "nginx-deployment")
+	must(t, err)
+	if pods[0].Labels[stowage.MutatedByLabel] != stowage.MutatedByValue {
+		t.Errorf("labels %v", pods[0].Labels)
+	}
+
+	// A second one for the same target says that it does nothing.
+	n.distributor(t, "znew", "nginx-deployment", func(s *versprei.PodDistributorSpec) { s.Distribution[0].Weight = 1 })
+	await("znew", versprei.ConditionTargetFound, "False Superseded")
+	n.scale(t, d, 25)
+	n.spreads(t, "nginx-deployment", 25, s)
+
+	// In steady state, nothing is written.
+	var before versprei.PodDistributor
+	await("nginx", versprei.ConditionBalanced, "True Balanced")
+	eventually(t, "the status is at rest", func() (bool, error) {
+		var now versprei.PodDistributor
+		must(t, n.Get(t.Context(), n.key("nginx"), &now))
+		rest := now.ResourceVersion == before.ResourceVersion && now.Status.Pools[0].Ready == 20
+		before = now
+		return rest, nil
+	})
+
+	t.Run("preferred, with tolerations and a limit", func(t *testing.T) {
+		n.distributor(t, "soft", "soft", func(s *versprei.PodDistributorSpec) {
+			s.Enforcement = versprei.EnforcementPreferred
+			s.Distribution[0].Name, s.Distribution[1].Name = "od", "spot"
+			s.Distribution[0].MaxReplicas = new(int32(1))
+			s.Distribution[1].MaxReplicas = new(int32(2))
+			s.Distribution[1].Tolerations = []corev1.Toleration{{Key: "spot", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}}
+		})
+		await("soft", versprei.ConditionTargetFound, "False NotFound")
+		must(t, n.Create(t.Context(), n.deployment("soft", 5, nil)))
+		eventually(t, "three of five pods have a pool", func() (bool, error) {
+			pods, err := n.pods(t.Context(), "soft")
+			have := map[string]int{}
+			for i := range pods {
+				p := &pods[i]
+				have[p.Labels[stowage.PoolLabel]]++
+				tolerates := slices.ContainsFunc(p.Spec.Tolerations, func(t corev1.Toleration) bool { return t.Key == "spot" })
+				prefers := p.Spec.Affinity != nil && len(p.Spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution) == 1
+				if tolerates != (p.Labels[stowage.PoolLabel] == "spot") || prefers != (p.Labels[stowage.PoolLabel] != "") || len(p.Spec.NodeSelector) > 0 {
+					t.Errorf("pod of pool %q: %+v", p.Labels[stowage.PoolLabel], p.Spec)
+				}
+			}
+			return cmp.Equal(have, map[string]int{"od": 1, "spot": 2, "": 2}), err
+		})
+		await("soft", versprei.ConditionBalanced, "True Balanced")
+	})
+}
+
+// distributor makes the documented PodDistributor, for a Deployment of the namespace.
+func (n *tenant) distributor(t *testing.T, name, target string, change func(*versprei.PodDistributorSpec)) *versprei.PodDistributor {
+	t.Helper()
+	d := &versprei.PodDistributor{
+		ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: name},
+		Spec: versprei.PodDistributorSpec{
+			Distribution: []versprei.Pool{
+				{NodeLabel: map[string]versprei.LabelValue{"type": "default"}, Weight: 80},
+				{NodeLabel: map[string]versprei.LabelValue{"type": "spot"}, Weight: 20},
+			},
+			Target: versprei.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: target},
+		},
+	}
+	if change != nil {
+		change(&d.Spec)
+	}
+	must(t, n.Create(t.Context(), d))
+	return d
+}
