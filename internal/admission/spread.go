@@ -14,6 +14,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/cluster"
@@ -26,10 +27,8 @@ import (
 // Seats gives seats to pods. [ledger.Ledger] is the one on a cluster.
 type Seats interface {
 	Claim(ctx context.Context, owner ledger.Owner, s *spread.Strategy) (ledger.Result, error)
-	Peek(owner types.UID, s *spread.Strategy) (ledger.Seat, error)
-	Claimed(owner types.UID, id string) bool
-	Seen(owner types.UID, id string) bool
-	Refresh(ctx context.Context, owner ledger.Owner) error
+	Peek(owner ledger.Owner, s *spread.Strategy) (ledger.Seat, error)
+	Claimed(ctx context.Context, owner ledger.Owner, id string) (bool, error)
 }
 
 // Spread is the feature that divides a workload's pods over node pools.
@@ -55,7 +54,7 @@ func (f *Spread) Name() string { return "spread" }
 func (f *Spread) Decide(ctx context.Context, req Request) (Decision, error) {
 	// 1. Has the pod a strategy?
 	owner := req.Pod.Controller()
-	if owner == nil || leftAlone(owner) {
+	if owner == nil || leftAlone(owner) || !plausible(owner) {
 		return Decision{}, nil
 	}
 	ref := cluster.Ref{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name, UID: types.UID(owner.UID)}
@@ -110,6 +109,17 @@ func leftAlone(owner *podpatch.Owner) bool {
 		owner.Kind == "Node" && owner.APIVersion == "v1"
 }
 
+// plausible reports whether an owner reference can be of an object. The API server checks
+// it only after us.
+func plausible(o *podpatch.Owner) bool {
+	for _, part := range []string{o.APIVersion, o.Kind, o.Name, o.UID} {
+		if part == "" || len(part) > validation.DNS1123SubdomainMaxLength {
+			return false
+		}
+	}
+	return true
+}
+
 // assignment is a pod on its way to a seat.
 type assignment struct {
 	pod    *podpatch.Pod
@@ -141,16 +151,10 @@ func (f *Spread) keep(ctx context.Context, a *assignment, dryRun bool) (bool, er
 		switch kind {
 		case ledger.KindDryRun:
 			genuine = dryRun
-		case ledger.KindClaimed:
-			if genuine = f.Seats.Claimed(a.owner.UID, id); !genuine && !dryRun && !f.Seats.Seen(a.owner.UID, id) {
-				// Another replica may have given it a moment ago.
-				if err := f.Seats.Refresh(ctx, a.owner); err != nil {
-					return false, fmt.Errorf("look up the claim of an earlier pass: %w", err)
-				}
-				genuine = f.Seats.Claimed(a.owner.UID, id)
+		case ledger.KindClaimed, ledger.KindUnshared:
+			if genuine, err = f.Seats.Claimed(ctx, a.owner, id); err != nil {
+				return false, err
 			}
-		case ledger.KindUnshared:
-			genuine = !f.Seats.Seen(a.owner.UID, id)
 		case ledger.KindOrdinal:
 			rank, has := a.rank()
 			seat, err := a.policy.Strategy.SeatAt(rank)
@@ -161,9 +165,25 @@ func (f *Spread) keep(ctx context.Context, a *assignment, dryRun bool) (bool, er
 		if genuine {
 			return true, nil
 		}
+		a.withdraw()
 	}
 	stripSeat(a.pod)
 	return false, nil
+}
+
+// withdraw removes from the pod what came with a seat that we gave once, to a pod that
+// is there already or was long ago: somebody copied it.
+func (a *assignment) withdraw() {
+	s := a.policy.Strategy
+	for k, v := range s.Pool(a.pool).Labels {
+		if a.pod.Spec.NodeSelector[k] == v {
+			delete(a.pod.Spec.NodeSelector, k)
+		}
+	}
+	rank, ok := s.Rank(spread.Seat{Pool: a.pool, Ordinal: a.seat.Ordinal})
+	if ok && a.pod.Metadata.Annotations[corev1.PodDeletionCost] == DeletionCost(rank) {
+		delete(a.pod.Metadata.Annotations, corev1.PodDeletionCost)
+	}
 }
 
 // stripSeat removes what only a pod with a seat carries.
@@ -217,19 +237,21 @@ func pins(pod *podpatch.Pod, s *spread.Strategy, own map[string]string) (key str
 	return "", false
 }
 
-// rank returns the rank of a pod that has an ordinal of its own.
-func (a *assignment) rank() (int64, bool) {
-	group, _, _ := strings.Cut(a.owner.APIVersion, "/")
-	m := &a.pod.Metadata
+func (a *assignment) rank() (int64, bool) { return OwnRank(a.pod, a.owner, a.policy.FirstOrdinal) }
+
+// OwnRank returns the rank of a pod that has an ordinal of its own, and false for others.
+func OwnRank(pod *podpatch.Pod, owner ledger.Owner, firstOrdinal int64) (int64, bool) {
+	group, _, _ := strings.Cut(owner.APIVersion, "/")
+	m := &pod.Metadata
 	switch {
-	case a.owner.Kind == "StatefulSet" && group == appsv1.GroupName:
+	case owner.Kind == "StatefulSet" && group == appsv1.GroupName:
 		text := m.Labels[appsv1.PodIndexLabel]
 		if text == "" {
 			text = m.Name[strings.LastIndexByte(m.Name, '-')+1:]
 		}
 		n, err := strconv.ParseInt(text, 10, 32)
-		return n - a.policy.FirstOrdinal + 1, err == nil && n >= a.policy.FirstOrdinal
-	case a.owner.Kind == "Job" && group == batchv1.GroupName:
+		return n - firstOrdinal + 1, err == nil && n >= firstOrdinal
+	case owner.Kind == "Job" && group == batchv1.GroupName:
 		n, err := strconv.ParseInt(m.Annotations[batchv1.JobCompletionIndexAnnotation], 10, 32)
 		return n + 1, err == nil && n >= 0
 	}
@@ -248,7 +270,7 @@ func (f *Spread) assign(ctx context.Context, a *assignment, dryRun bool, d *Deci
 		}
 		kind, a.seat = ledger.KindOrdinal, ledger.Seat{Pool: s.Pool(seat.Pool).Name, Ordinal: seat.Ordinal}
 	case dryRun:
-		seat, err := f.Seats.Peek(a.owner.UID, s)
+		seat, err := f.Seats.Peek(a.owner, s)
 		if err != nil {
 			return err
 		}

@@ -198,21 +198,28 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	}
 
 	// 2. Make sure that the API server trusts it, and what we serve meanwhile.
-	registered, changed, err := k.publish(ctx, secret.Data[caKey])
+	registered, changed, err := k.publish(ctx, &admissionregistrationv1.MutatingWebhookConfiguration{}, secret.Data[caKey])
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: retryConflict}, nil // another replica was first
 	}
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	// This one only warns: nothing waits for it.
+	_, _, later := k.publish(ctx, &admissionregistrationv1.ValidatingWebhookConfiguration{}, secret.Data[caKey])
 
 	// 3. Serve it, once every API server can know that.
 	wait, err := k.serve(ctx, secret.Data, registered, changed)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if wait > 0 {
+	switch {
+	case wait > 0:
 		return reconcile.Result{RequeueAfter: wait}, nil
+	case apierrors.IsConflict(later):
+		return reconcile.Result{RequeueAfter: retryConflict}, nil
+	case later != nil:
+		return reconcile.Result{}, later
 	}
 	return reconcile.Result{RequeueAfter: checkEvery}, nil
 }
@@ -361,34 +368,29 @@ func (k *Keeper) merge(bundles ...[]byte) []byte {
 	return out
 }
 
-// publish makes the registrations trust the authorities of the Secret, in addition to
-// those that they trust already. It reports whether there is one, and whether one had to
-// be changed.
-func (k *Keeper) publish(ctx context.Context, bundle []byte) (registered, changed bool, err error) {
-	for _, reg := range []client.Object{&admissionregistrationv1.MutatingWebhookConfiguration{}, &admissionregistrationv1.ValidatingWebhookConfiguration{}} {
-		if err := k.client.Get(ctx, client.ObjectKey{Name: k.Registration}, reg); err != nil {
-			if apierrors.IsNotFound(err) {
-				continue // not installed yet: its creation is an event
-			}
-			return false, false, fmt.Errorf("read %T %q: %w", reg, k.Registration, err)
+// publish makes a registration trust the authorities of the Secret, in addition to those
+// that it trusts already. It reports whether there is such a registration, and whether it
+// had to be changed.
+func (k *Keeper) publish(ctx context.Context, reg client.Object, bundle []byte) (registered, changed bool, err error) {
+	if err := k.client.Get(ctx, client.ObjectKey{Name: k.Registration}, reg); err != nil {
+		if apierrors.IsNotFound(err) {
+			return false, false, nil // not installed yet: its creation is an event
 		}
-		registered = true
-		reg = reg.DeepCopyObject().(client.Object)
-		differs := false
-		for _, client := range clientConfigs(reg) {
-			if want := k.merge(bundle, client.CABundle); !bytes.Equal(client.CABundle, want) {
-				client.CABundle, differs = want, true
-			}
-		}
-		if !differs {
-			continue
-		}
-		if err := k.client.Update(ctx, reg); err != nil {
-			return false, false, fmt.Errorf("update the caBundle of %T %q: %w", reg, k.Registration, err)
-		}
-		changed = true
+		return false, false, fmt.Errorf("read %T %q: %w", reg, k.Registration, err)
 	}
-	return registered, changed, nil
+	reg = reg.DeepCopyObject().(client.Object)
+	for _, c := range clientConfigs(reg) {
+		if want := k.merge(bundle, c.CABundle); !bytes.Equal(c.CABundle, want) {
+			c.CABundle, changed = want, true
+		}
+	}
+	if !changed {
+		return true, false, nil
+	}
+	if err := k.client.Update(ctx, reg); err != nil {
+		return false, false, fmt.Errorf("update the caBundle of %T %q: %w", reg, k.Registration, err)
+	}
+	return true, true, nil
 }
 
 // clientConfigs returns where a registration's webhooks are called.

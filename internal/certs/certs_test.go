@@ -201,7 +201,7 @@ func TestStaleReplicaTakesNothingAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	settle(t, a) // renews and publishes
-	if _, _, err := b.publish(t.Context(), stale.Data[caKey]); err != nil {
+	if _, _, err := b.publish(t.Context(), &admissionregistrationv1.MutatingWebhookConfiguration{}, stale.Data[caKey]); err != nil {
 		t.Fatal(err)
 	}
 	clock.SetTime(clock.Now().Add(propagation))

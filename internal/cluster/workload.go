@@ -282,7 +282,7 @@ func (f *foreignCache) get(ctx context.Context, c *Cache, key client.ObjectKey, 
 	err := c.Live.Get(ctx, key, m)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.byKey == nil || len(f.byKey) >= maxForeign {
+	if f.byKey == nil || len(f.byKey) >= maxForeign || len(f.kinds) >= maxForeign {
 		f.byKey, f.kinds = map[foreignKey]foreignEntry{}, map[schema.GroupKind]time.Time{}
 	}
 	switch {

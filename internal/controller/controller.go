@@ -15,6 +15,8 @@ package controller
 
 import (
 	"context"
+	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -81,13 +83,19 @@ type Spread struct {
 	Writes flowcontrol.RateLimiter
 
 	mu       sync.Mutex
-	changed  map[types.UID]time.Time // when an owner's pods changed last
-	work     workqueue.TypedRateLimitingInterface[ledger.Owner]
-	statuses workqueue.TypedRateLimitingInterface[types.NamespacedName]
-	history  map[types.UID]*history
+	leading  bool
+	since    time.Time                     // when this replica began to lead
+	changed  map[ledger.OwnerKey]time.Time // when an owner's pods changed last
+	dirty    map[string]time.Time          // namespaces in which pods changed, and when last
+	reported map[ledger.OwnerKey]ledger.Owner
+	// allStatuses is when every PodDistributor was looked at last.
+	allStatuses time.Time
+	work        workqueue.TypedRateLimitingInterface[ledger.Owner]
+	statuses    workqueue.TypedRateLimitingInterface[types.NamespacedName]
+	history     map[ledger.OwnerKey]*history
 }
 
-// +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch;patch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
 // +kubebuilder:rbac:groups=versprei.versprei.io,resources=poddistributors/status,verbs=patch
@@ -127,15 +135,14 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 	return m, nil
 }
 
-// Changed notes that an owner's pods changed. It may be called before Run and while
-// this replica does not lead.
-func (s *Spread) Changed(owner types.UID) {
+// Changed notes that an owner's pods changed. Outside of Run it does nothing.
+func (s *Spread) Changed(owner ledger.OwnerKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.changed == nil {
-		s.changed = map[types.UID]time.Time{}
+	if s.leading {
+		now := s.Clock.Now()
+		s.changed[owner], s.dirty[owner.Namespace] = now, now
 	}
-	s.changed[owner] = s.Clock.Now()
 }
 
 // Run does the controller's work until ctx ends. It may be called again after that.
@@ -143,7 +150,7 @@ func (s *Spread) Run(ctx context.Context) {
 	s.mu.Lock()
 	s.work = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[ledger.Owner](time.Second, 5*time.Minute))
 	s.statuses = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](time.Second, 5*time.Minute))
-	s.history = map[types.UID]*history{}
+	s.history = map[ledger.OwnerKey]*history{}
 	s.mu.Unlock()
 	s.Metrics.distance.Reset()
 	// Without its pods, every workload would look as if none of them had a seat.
@@ -194,7 +201,7 @@ func process[T comparable](ctx context.Context, queue workqueue.TypedRateLimitin
 		if down {
 			return
 		}
-		again, err := do(ctx, item)
+		again, err := safely(ctx, item, do)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
@@ -210,10 +217,29 @@ func process[T comparable](ctx context.Context, queue workqueue.TypedRateLimitin
 	}
 }
 
+// safely turns a panic into an error: a fault here must not end the webhook.
+func safely[T any](ctx context.Context, item T, do func(context.Context, T) (time.Duration, error)) (again time.Duration, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("internal error (panic): %v\n%s", cause, debug.Stack())
+		}
+	}()
+	return do(ctx, item)
+}
+
+// add puts an item into a queue, unless it waits there after a failure.
+func add[T comparable](queue workqueue.TypedRateLimitingInterface[T], item T) {
+	if queue.NumRequeues(item) == 0 {
+		queue.Add(item)
+	}
+}
+
 // resync looks at every workload: those with seats, and those that might have some.
 func (s *Spread) resync(ctx context.Context) {
+	there := map[ledger.OwnerKey]bool{}
 	for _, o := range s.Ledger.Pods().Owners() {
-		s.work.Add(o)
+		there[o.Key()] = true
+		add(s.work, o)
 	}
 	makers, err := s.Cluster.Makers(ctx, "")
 	if err != nil {
@@ -221,17 +247,18 @@ func (s *Spread) resync(ctx context.Context) {
 		return
 	}
 	for _, w := range makers {
-		if w.Current > 0 && len(s.Ledger.Pods().Of(w.UID)) == 0 {
-			s.work.Add(ledger.Owner{APIVersion: w.APIVersion, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name, UID: w.UID})
+		if o := ownerOf(w); w.Current > 0 && !there[o.Key()] {
+			there[o.Key()] = true
+			add(s.work, o)
 		}
 	}
-	s.forget()
+	s.forget(there)
 }
 
 // lookAtChanges looks at the workloads whose pods changed lately, once they are quiet.
 func (s *Spread) lookAtChanges(context.Context) {
 	s.mu.Lock()
-	var quiet []types.UID
+	var quiet []ledger.OwnerKey
 	for owner, t := range s.changed {
 		if s.Clock.Since(t) >= s.Timing.Quiet {
 			quiet = append(quiet, owner)
@@ -241,30 +268,55 @@ func (s *Spread) lookAtChanges(context.Context) {
 	s.mu.Unlock()
 	for _, uid := range quiet {
 		if o, ok := s.Ledger.Pods().Owner(uid); ok {
-			s.work.Add(o)
+			add(s.work, o)
 		}
 	}
 }
 
 // moving reports whether an owner's pods changed within the last moments.
-func (s *Spread) moving(owner types.UID) bool {
+func (s *Spread) moving(owner ledger.OwnerKey) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t, ok := s.changed[owner]
-	return ok && s.Clock.Since(t) < s.Timing.Quiet
+	return ok && s.Clock.Since(t) < s.Timing.Quiet || s.Clock.Since(s.since) < s.Timing.Quiet
 }
 
-// history is what was done to a workload, to know when to do less.
+// history is what was seen of a workload and done to it, to know when to do less. The
+// controller's lock guards it.
 type history struct {
+	// looked is what the cache showed when a close look found nothing to do, and
+	// lookedAt when that was.
+	looked   string
+	lookedAt time.Time
+
 	next     time.Time // before it, no pod is removed
 	backoff  time.Duration
 	removed  time.Time // when a pod was removed last
-	distance int64     // what the plan's distance was then
+	settled  bool      // whether the removal's outcome was seen
+	distance int64     // the plan's distance before it
 }
 
-func (s *Spread) historyOf(owner types.UID) *history {
+// lookAgain is how many resyncs a close look that found nothing to do holds for, where
+// the cache shows the same.
+const lookAgain = 10
+
+// skip reports whether a close look would find what the last one found: nothing to do.
+func (s *Spread) skip(owner ledger.OwnerKey, shown string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	h := s.history[owner]
+	return h != nil && h.looked == shown && s.Clock.Since(h.lookedAt) < lookAgain*s.Timing.Resync
+}
+
+// foundNothing notes that a close look found nothing to do.
+func (s *Spread) foundNothing(owner ledger.OwnerKey, shown string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.historyOf(owner)
+	h.looked, h.lookedAt = shown, s.Clock.Now()
+}
+
+func (s *Spread) historyOf(owner ledger.OwnerKey) *history {
 	h := s.history[owner]
 	if h == nil {
 		h = &history{}
@@ -273,26 +325,52 @@ func (s *Spread) historyOf(owner types.UID) *history {
 	return h
 }
 
-// forget drops the histories of workloads in which nothing was done for long.
-func (s *Spread) forget() {
+// forget drops what is known of workloads that have no pods any more.
+func (s *Spread) forget(there map[ledger.OwnerKey]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for owner, h := range s.history {
-		if s.Clock.Since(h.removed) > 2*s.Timing.MaxBackoff {
-			delete(s.history, owner)
+	for uid, h := range s.history {
+		if !there[uid] && s.Clock.Since(h.removed) > 2*s.Timing.MaxBackoff {
+			delete(s.history, uid)
+		}
+	}
+	for uid, o := range s.reported {
+		if !there[uid] {
+			s.Metrics.gone(o)
+			delete(s.reported, uid)
 		}
 	}
 }
 
-// mayRemove reports whether the budget allows to remove one more pod of a workload,
-// whose plan has this distance now, and otherwise when to look again. A removal that
-// won nothing doubles the wait.
-func (h *history) mayRemove(now time.Time, distance int64, t *Timing) (bool, time.Duration) {
-	if !h.removed.IsZero() && h.next.IsZero() {
-		// The first look since the last removal has settled.
-		wait := t.Cooldown
+// report publishes a workload's distance from its targets.
+func (s *Spread) report(owner ledger.Owner, distance int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.leading {
+		return
+	}
+	if distance > 0 {
+		s.reported[owner.Key()] = owner
+		s.Metrics.distance.WithLabelValues(owner.Namespace, owner.Kind, owner.Name).Set(float64(distance))
+		return
+	}
+	delete(s.reported, owner.Key())
+	s.Metrics.gone(owner)
+}
+
+// mayRemove reports whether the budget allows to remove one more pod of a workload, whose
+// plan has this distance now and whose last pod through the webhook came at a time; and
+// otherwise when to look again. A removal that won nothing doubles the wait, and none
+// follows until a pod has come through the webhook since.
+func (s *Spread) mayRemove(owner ledger.OwnerKey, distance int64, lastClaimed time.Time) (bool, time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h, now := s.historyOf(owner), s.Clock.Now()
+	if !h.removed.IsZero() && !h.settled {
+		h.settled = true
+		wait := s.Timing.Cooldown
 		if distance >= h.distance {
-			h.backoff = min(max(2*h.backoff, t.Backoff), t.MaxBackoff)
+			h.backoff = min(max(2*h.backoff, s.Timing.Backoff), s.Timing.MaxBackoff)
 			wait = max(wait, h.backoff)
 		} else {
 			h.backoff = 0
@@ -302,10 +380,26 @@ func (h *history) mayRemove(now time.Time, distance int64, t *Timing) (bool, tim
 	if left := h.next.Sub(now); left > 0 {
 		return false, left
 	}
+	if lastClaimed.Before(h.removed.Truncate(time.Second)) {
+		return false, s.Timing.Resync
+	}
 	return true, 0
 }
 
-// remove notes a removal.
-func (h *history) remove(now time.Time, distance int64) {
-	h.removed, h.next, h.distance = now, time.Time{}, distance
+// removed notes a removal.
+func (s *Spread) removed(owner ledger.OwnerKey, distance int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.historyOf(owner)
+	h.removed, h.settled, h.distance = s.Clock.Now(), false, distance
+}
+
+// refused notes that a removal was refused, and returns when to try again.
+func (s *Spread) refused(owner ledger.OwnerKey) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.historyOf(owner)
+	h.backoff = min(max(2*h.backoff, s.Timing.Backoff), s.Timing.MaxBackoff)
+	h.next = s.Clock.Now().Add(h.backoff)
+	return h.backoff
 }

@@ -16,7 +16,6 @@ import (
 
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/cluster"
-	"github.com/stowage-dev/stowage/internal/ledger"
 	"github.com/stowage-dev/stowage/internal/policy"
 )
 
@@ -33,16 +32,32 @@ const (
 	ReasonNoSeat      = "PodsWithoutSeat"
 )
 
-// resyncStatuses looks at every PodDistributor. That costs no request where nothing
-// has changed.
+// resyncStatuses looks at the PodDistributors that were edited and at those in whose
+// namespace pods have changed, until some time after that; and, once in a resync, at all.
 func (s *Spread) resyncStatuses(ctx context.Context) {
 	list, err := s.Cluster.PodDistributors(ctx, metav1.NamespaceAll)
 	if err != nil {
 		s.Log.Error(err, "PodDistributors were not listed")
 		return
 	}
+	now := s.Clock.Now()
+	s.mu.Lock()
+	all := now.Sub(s.allStatuses) >= s.Timing.Resync
+	if all {
+		s.allStatuses = now
+	}
+	dirty := map[string]bool{}
+	for namespace, t := range s.dirty {
+		dirty[namespace] = true
+		if now.Sub(t) > s.Timing.Quiet+2*s.Timing.Status {
+			delete(s.dirty, namespace)
+		}
+	}
+	s.mu.Unlock()
 	for i := range list {
-		s.statuses.Add(client.ObjectKeyFromObject(&list[i]))
+		if d := &list[i]; all || dirty[d.Namespace] || d.Status.ObservedGeneration != d.Generation {
+			add(s.statuses, client.ObjectKeyFromObject(d))
+		}
 	}
 }
 
@@ -77,7 +92,7 @@ func (s *Spread) describe(ctx context.Context, d *versprei.PodDistributor, sibli
 		})
 	}
 	none := func(reason, format string, args ...any) error {
-		st.Current, st.Desired, st.Pools = "", "", nil
+		st.Current, st.Desired, st.Ready, st.Pools = "", "", "", nil
 		set(versprei.ConditionTargetFound, metav1.ConditionFalse, reason, format, args...)
 		set(versprei.ConditionBalanced, metav1.ConditionUnknown, ReasonNoTarget, "this object divides no pods")
 		return nil
@@ -110,7 +125,8 @@ func (s *Spread) describe(ctx context.Context, d *versprei.PodDistributor, sibli
 	}
 	moving, unseated := false, int64(0)
 	for _, o := range owners {
-		records := liveRecords(s.Ledger.Pods().Of(o.UID))
+		owner := ownerOf(o)
+		records := liveRecords(s.Ledger.Pods().Of(owner.Key()))
 		seated := int64(0)
 		for i := range records {
 			if pool, ok := p.Pool(records[i].Pool); ok {
@@ -124,7 +140,7 @@ func (s *Spread) describe(ctx context.Context, d *versprei.PodDistributor, sibli
 		replicas, current := o.Replicas, o.Current
 		if replicas < 0 {
 			replicas, current = seated, seated
-			if scale, err := s.Ledger.Scale(ctx, ledger.Owner{APIVersion: o.APIVersion, Kind: o.Kind, Namespace: d.Namespace, Name: o.Name, UID: o.UID}); err != nil {
+			if scale, err := s.Ledger.Scale(ctx, owner); err != nil {
 				return err
 			} else if scale != nil {
 				replicas, current = scale.Replicas, scale.Current
@@ -133,18 +149,18 @@ func (s *Spread) describe(ctx context.Context, d *versprei.PodDistributor, sibli
 		for i := range st.Pools {
 			st.Pools[i].Desired += int32(p.Strategy.Target(i, replicas))
 		}
-		moving = moving || replicas != current
+		moving = moving || replicas != current || s.moving(owner.Key())
 		unseated += max(0, min(replicas, p.Strategy.Capacity())-seated)
 	}
-	current, desired := make([]string, len(st.Pools)), make([]string, len(st.Pools))
+	current, desired, ready := make([]string, len(st.Pools)), make([]string, len(st.Pools)), make([]string, len(st.Pools))
 	over := ""
 	for i, pool := range st.Pools {
-		current[i], desired[i] = strconv.Itoa(int(pool.Current)), strconv.Itoa(int(pool.Desired))
+		current[i], desired[i], ready[i] = strconv.Itoa(int(pool.Current)), strconv.Itoa(int(pool.Desired)), strconv.Itoa(int(pool.Ready))
 		if pool.Current > pool.Desired && over == "" {
 			over = pool.Name
 		}
 	}
-	st.Current, st.Desired = strings.Join(current, "/"), strings.Join(desired, "/")
+	st.Current, st.Desired, st.Ready = strings.Join(current, "/"), strings.Join(desired, "/"), strings.Join(ready, "/")
 
 	switch {
 	case st.Current == st.Desired:
@@ -175,7 +191,11 @@ func (s *Spread) ownersOf(ctx context.Context, namespace string, target cluster.
 	}
 	seen := map[types.UID]bool{}
 	for _, m := range makers {
-		if m.SameObject(target) || w != nil && m.Controller != nil && m.Controller.UID == w.UID {
+		leads, err := s.leadsTo(ctx, namespace, m, target)
+		if err != nil {
+			return nil, false, err
+		}
+		if leads {
 			owners = append(owners, m)
 			seen[m.UID] = true
 		}
@@ -187,4 +207,21 @@ func (s *Spread) ownersOf(ctx context.Context, namespace string, target cluster.
 		}
 	}
 	return owners, w != nil || len(owners) > 0, nil
+}
+
+// leadsTo reports whether a workload is the target, or was made by it, or by what it made.
+func (s *Spread) leadsTo(ctx context.Context, namespace string, w *cluster.Workload, target cluster.Ref) (bool, error) {
+	for depth := 0; w != nil && depth < policy.MaxDepth; depth++ {
+		if w.SameObject(target) || w.Controller != nil && w.Controller.SameObject(target) {
+			return true, nil
+		}
+		if w.Controller == nil {
+			return false, nil
+		}
+		var err error
+		if w, err = s.Cluster.Workload(ctx, namespace, *w.Controller); err != nil {
+			return false, err
+		}
+	}
+	return false, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"math"
 	"slices"
 	"strconv"
@@ -38,7 +39,7 @@ const (
 // repair looks at one workload and does what its plan says.
 func (s *Spread) repair(ctx context.Context, owner ledger.Owner) (time.Duration, error) {
 	// 1. Has it a strategy, and is it quiet?
-	if s.moving(owner.UID) {
+	if s.moving(owner.Key()) {
 		return s.Timing.Quiet, nil
 	}
 	w, err := s.Cluster.Workload(ctx, owner.Namespace, refOf(owner))
@@ -50,32 +51,64 @@ func (s *Spread) repair(ctx context.Context, owner ledger.Owner) (time.Duration,
 		return 0, err
 	}
 	if p == nil || p.Err != nil {
-		s.Metrics.gone(owner)
+		s.report(owner, 0)
 		return 0, nil
 	}
 
-	// 2. What the cache knows is enough where all is well.
-	records := liveRecords(s.Ledger.Pods().Of(owner.UID))
+	// 2. What the cache knows is enough where all is well, and where a close look has
+	// found nothing to do.
+	records := liveRecords(s.Ledger.Pods().Of(owner.Key()))
+	shown := shownOf(p, records)
 	if w != nil && w.Replicas >= 0 {
-		if int64(len(records)) == w.Replicas && w.Current == w.Replicas {
-			if plan := repair.Make(fromRecords(p, records, w.Replicas)); plan.Balanced() && len(plan.Renumber) == 0 {
-				s.Metrics.observe(owner, &plan)
-				return 0, nil
-			}
-		}
 		if w.Current != w.Replicas {
 			return 0, nil // it is not settled; the change that settles it brings us back
 		}
+		if int64(len(records)) == w.Replicas {
+			if plan := repair.Make(fromRecords(p, records, w.Replicas)); plan.Balanced() && len(plan.Renumber) == 0 {
+				s.report(owner, 0)
+				return 0, nil
+			}
+		}
+		shown += fmt.Sprint(w.Replicas)
+	}
+	if p.Repair == stowage.RepairOff || s.skip(owner.Key(), shown) {
+		return 0, nil
 	}
 
 	// 3. Otherwise look closely.
 	state, pods, err := s.look(ctx, owner, p)
-	if err != nil || state == nil {
+	if err != nil {
 		return 0, err
 	}
+	if state == nil {
+		s.foundNothing(owner.Key(), shown)
+		return 0, nil
+	}
 	plan := repair.Make(*state)
-	s.Metrics.observe(owner, &plan)
+	s.report(owner, plan.Distance())
+	if len(plan.Adopt) == 0 && len(plan.Renumber) == 0 && plan.Recreate < 0 && plan.Evict < 0 {
+		if state.Settled {
+			s.foundNothing(owner.Key(), shown)
+		}
+		return 0, nil
+	}
 	return s.carryOut(ctx, owner, p, pods, state, &plan)
+}
+
+// shownOf sums up what the cache shows of a workload: its policy and its pods.
+func shownOf(p *policy.Policy, records []ledger.Record) string {
+	h := fnv.New64a()
+	var sum uint64
+	for i := range records {
+		h.Reset()
+		_, _ = fmt.Fprint(h, records[i].UID, records[i].Seat, records[i].Ready, records[i].Cost)
+		sum += h.Sum64() // in any order
+	}
+	return fmt.Sprintf("%p %t %s %d %x ", p.Strategy, p.Evict, p.Repair, len(records), sum)
+}
+
+func ownerOf(w *cluster.Workload) ledger.Owner {
+	return ledger.Owner{APIVersion: w.APIVersion, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name, UID: w.UID}
 }
 
 func refOf(o ledger.Owner) cluster.Ref {
@@ -93,7 +126,7 @@ func (s *Spread) policyOf(ctx context.Context, owner ledger.Owner, w *cluster.Wo
 	if p != nil || err != nil || w != nil && w.Replicas >= 0 {
 		return p, err
 	}
-	records := s.Ledger.Pods().Of(owner.UID)
+	records := liveRecords(s.Ledger.Pods().Of(owner.Key()))
 	if len(records) == 0 {
 		return nil, nil
 	}
@@ -117,6 +150,9 @@ func fromRecords(p *policy.Policy, records []ledger.Record, replicas int64) repa
 		r := &records[i]
 		pod := repair.Pod{Name: r.Name, Created: time.Unix(r.Created, 0), Ready: r.Ready, Ours: true, NodePool: repair.NoNode}
 		place(&pod, p, r.Seat, r.Kind, r.Cost)
+		if r.Kind == ledger.KindOrdinal {
+			pod.OwnRank, _ = p.Strategy.Rank(pod.Seat) // that it is right is looked at closely
+		}
 		state.Pods = append(state.Pods, pod)
 	}
 	return state
@@ -127,22 +163,18 @@ func fromRecords(p *policy.Policy, records []ledger.Record, replicas int64) repa
 func place(pod *repair.Pod, p *policy.Policy, seat ledger.Seat, kind ledger.Kind, cost string) {
 	pool, ok := p.Pool(seat.Pool)
 	if !ok {
-		pod.Seat.Pool = -1
+		pod.Seat.Pool, pod.Foreign = -1, true
 		return
 	}
 	pod.Seat = spread.Seat{Pool: pool, Ordinal: seat.Ordinal}
-	pod.Claimed = kind == ledger.KindClaimed || kind == ledger.KindUnshared
-	pod.Fixed = kind == ledger.KindOrdinal
+	pod.Claimed = kind == ledger.KindClaimed || kind == ledger.KindUnshared || kind == ledger.KindOrdinal
 	pod.Rank = rankOf(cost)
 }
-
-// maxOwnRank is the highest rank whose deletion cost is taken for ours.
-const maxOwnRank = 10_000_000
 
 // rankOf returns the rank that a deletion cost stands for, or 0 if the cost is not ours.
 func rankOf(cost string) int64 {
 	n, err := strconv.ParseInt(cost, 10, 64)
-	if rank := math.MaxInt32 - n; err == nil && rank > 0 && rank <= maxOwnRank {
+	if rank := math.MaxInt32 - n; err == nil && rank > 0 && rank <= repair.NoRank {
 		return rank
 	}
 	return 0
@@ -165,9 +197,13 @@ func (s *Spread) look(ctx context.Context, owner ledger.Owner, p *policy.Policy)
 	}
 	state := &repair.State{
 		Strategy: p.Strategy, Replicas: scale.Replicas, Mode: p.Repair, Evict: p.Evict, Settled: scale.Current == scale.Replicas,
+		Keep: owner.Kind == "Job",
+	}
+	called, err := s.called(ctx, owner.Namespace)
+	if err != nil {
+		return nil, nil, err
 	}
 	nodes := map[string]*corev1.Node{}
-	var called func(*corev1.Pod) bool
 	var pods []corev1.Pod
 	for i := range list.Items {
 		pod := &list.Items[i]
@@ -175,20 +211,22 @@ func (s *Spread) look(ctx context.Context, owner ledger.Owner, p *policy.Policy)
 		if c == nil || c.UID != owner.UID || !ledger.Live(pod) {
 			continue
 		}
+		created, err := asCreated(pod, p)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !called(pod) || !s.Pipeline.Enforces(ctx, pod.Namespace, created) {
+			return nil, nil, nil // nobody wants us to touch this workload
+		}
 		view := repair.Pod{Name: pod.Name, Created: pod.CreationTimestamp.Time, Ready: ledger.Ready(pod), NodePool: repair.NoNode, Ours: true}
 		view.Seat.Pool = -1
+		view.OwnRank, _ = admission.OwnRank(created, owner, p.FirstOrdinal)
 		if seat, kind, _, ok := ledger.SeatOf(s.Ledger.Pods().Key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations); ok {
 			place(&view, p, seat, kind, pod.Annotations[corev1.PodDeletionCost])
 		}
 		if view.Seat.Pool < 0 {
-			if called == nil {
-				if called, err = s.called(ctx, owner.Namespace); err != nil {
-					return nil, nil, err
-				}
-			}
-			if view.Ours, err = s.ours(ctx, p, pod, called); err != nil {
-				return nil, nil, err
-			}
+			_, pinned := admission.Pinned(created, p.Strategy)
+			view.Ours = !pinned
 			if view.NodePool, err = s.nodePool(ctx, p, pod, nodes); err != nil {
 				return nil, nil, err
 			}
@@ -196,35 +234,35 @@ func (s *Spread) look(ctx context.Context, owner ledger.Owner, p *policy.Policy)
 		state.Pods, pods = append(state.Pods, view), append(pods, *pod)
 	}
 	state.Settled = state.Settled && int64(len(pods)) == scale.Replicas
-	if state.Evict && state.Settled {
-		if state.RollingOut, err = s.rollingOut(ctx, owner); err != nil {
-			return nil, nil, err
-		}
-		if state.Available, err = s.available(ctx, p); err != nil {
-			return nil, nil, err
-		}
+	if state.RollingOut, err = s.rollingOut(ctx, owner); err != nil {
+		return nil, nil, err
+	}
+	if state.Available, err = s.available(ctx, p); err != nil {
+		return nil, nil, err
 	}
 	return state, pods, nil
 }
 
-// ours reports whether a pod without a seat should have come through us: it is in the
-// registration's selectors, and chooses its nodes neither by name nor by a pool's labels.
-func (s *Spread) ours(ctx context.Context, p *policy.Policy, pod *corev1.Pod, called func(*corev1.Pod) bool) (bool, error) {
-	if !called(pod) {
-		return false, nil
-	}
+// asCreated returns a pod as its owner made it, as far as its placement goes: without
+// the node that the scheduler chose, and without what we wrote into it.
+func asCreated(pod *corev1.Pod, p *policy.Policy) (*podpatch.Pod, error) {
 	created := pod.DeepCopy()
-	created.Spec.NodeName = "" // the scheduler's, unless the pod was created with it: then no later pod of its owner has a seat
+	// A pod that was created with its node has no later sibling with a seat.
+	created.Spec.NodeName = ""
+	_, claimed := pod.Annotations[stowage.ClaimAnnotation]
+	_, pooled := pod.Labels[stowage.PoolLabel]
+	if claimed || pooled {
+		for i := range p.Strategy.Len() {
+			for key := range p.Strategy.Pool(i).Labels {
+				delete(created.Spec.NodeSelector, key)
+			}
+		}
+	}
 	data, err := json.Marshal(created)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	view, err := podpatch.Decode(data)
-	if err != nil {
-		return false, err
-	}
-	_, pinned := admission.Pinned(view, p.Strategy)
-	return !pinned && s.Pipeline.Enforces(ctx, pod.Namespace, view), nil
+	return podpatch.Decode(data)
 }
 
 // called returns whether the API server calls our webhook for a pod, as far as the live
@@ -313,31 +351,38 @@ func (s *Spread) available(ctx context.Context, p *policy.Policy) ([]bool, error
 	return out, nil
 }
 
+// maxMoves is how many pods are given seats before the workload is looked at again.
+const maxMoves = 50
+
 // carryOut does what a plan says, and returns when to look again if that is not when
 // something changes.
 func (s *Spread) carryOut(ctx context.Context, owner ledger.Owner, p *policy.Policy, pods []corev1.Pod, state *repair.State, plan *repair.Plan) (time.Duration, error) {
-	for _, m := range plan.Adopt {
-		if err := s.seat(ctx, owner, p, &pods[m.Pod], m, repairAdopt); err != nil {
-			return 0, err
-		}
+	moves, action := plan.Adopt, repairAdopt
+	if len(moves) == 0 {
+		moves, action = plan.Renumber, repairRenumber
 	}
-	if n := len(plan.Adopt); n > 0 {
-		s.event(owner, ReasonAdopted, "%d pod(s) came without a seat, because the webhook was not reached, and were given those of the pools they run in", n)
-	}
-	for _, m := range plan.Renumber {
-		if err := s.seat(ctx, owner, p, &pods[m.Pod], m, repairRenumber); err != nil {
-			return 0, err
+	if len(moves) > 0 {
+		for _, m := range moves[:min(len(moves), maxMoves)] {
+			if err := s.seat(ctx, owner, p, &pods[m.Pod], m, action); err != nil {
+				return 0, err
+			}
 		}
+		if action == repairAdopt {
+			s.event(owner, ReasonAdopted, "%d pod(s) came without a seat, because the webhook was not reached, and are given those of the pools they run in", len(moves))
+		}
+		return s.Timing.Quiet, nil // and nothing else before that is seen
 	}
 	victim, action := plan.Recreate, repairRecreate
 	if victim < 0 {
 		victim, action = plan.Evict, repairEvict
 	}
-	if victim < 0 {
-		return 0, nil
+	var lastClaimed time.Time
+	for i := range state.Pods {
+		if state.Pods[i].Claimed && state.Pods[i].Created.After(lastClaimed) {
+			lastClaimed = state.Pods[i].Created
+		}
 	}
-	h, now := s.historyOf(owner.UID), s.Clock.Now()
-	if ok, wait := h.mayRemove(now, plan.Distance(), &s.Timing); !ok {
+	if ok, wait := s.mayRemove(owner.Key(), plan.Distance(), lastClaimed); !ok {
 		return wait, nil
 	}
 	pod := &pods[victim]
@@ -347,20 +392,19 @@ func (s *Spread) carryOut(ctx context.Context, owner ledger.Owner, p *policy.Pol
 	})
 	switch {
 	case apierrors.IsTooManyRequests(err):
-		return s.Timing.Backoff, nil // a PodDisruptionBudget forbids it now
+		return s.refused(owner.Key()), nil // a PodDisruptionBudget forbids it now
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return s.Timing.Quiet, nil
 	case err != nil:
 		return 0, err
 	}
-	h.remove(now, plan.Distance())
+	s.removed(owner.Key(), plan.Distance())
 	s.Metrics.repairs.WithLabelValues(action).Inc()
 	s.Log.Info("pod removed, so that its owner makes it anew", "owner", owner, "pod", pod.Name, "action", action, "distance", plan.Distance())
 	if action == repairRecreate {
 		s.event(owner, ReasonRecreated, "pod %s came without a seat and runs in no pool; it was evicted, so that its owner makes it anew", pod.Name)
 	} else {
-		pool := p.Strategy.Pool(state.Pods[victim].Seat.Pool).Name
-		s.event(owner, ReasonRebalanced, "pool %s has too many pods; %s was evicted, so that another pool gets it", pool, pod.Name)
+		s.event(owner, ReasonRebalanced, "its pool has too many pods, so %s was evicted and another pool gets one", pod.Name)
 	}
 	return s.Timing.Cooldown, nil
 }
@@ -404,14 +448,6 @@ func (s *Spread) seat(ctx context.Context, owner ledger.Owner, p *policy.Policy,
 func (s *Spread) event(owner ledger.Owner, reason, format string, args ...any) {
 	about := &corev1.ObjectReference{APIVersion: owner.APIVersion, Kind: owner.Kind, Namespace: owner.Namespace, Name: owner.Name, UID: owner.UID}
 	s.Events.Eventf(about, nil, corev1.EventTypeNormal, reason, "Repair", format, args...)
-}
-
-func (m *Metrics) observe(owner ledger.Owner, plan *repair.Plan) {
-	if d := plan.Distance(); d > 0 {
-		m.distance.WithLabelValues(owner.Namespace, owner.Kind, owner.Name).Set(float64(d))
-		return
-	}
-	m.gone(owner)
 }
 
 func (m *Metrics) gone(owner ledger.Owner) {

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/stowage-dev/stowage/internal/spread"
@@ -55,6 +56,9 @@ type Timing struct {
 	// shows too many pods, and how old a claim must be to be presumed dead. Within
 	// them it is several times what claims took to settle lately.
 	MinPatience, MaxPatience time.Duration
+	// Reserve is the time before its deadline from which a request waits for nothing
+	// but the API.
+	Reserve time.Duration
 	// Retry is the wait before a failed request to the API is tried again.
 	Retry time.Duration
 }
@@ -66,7 +70,8 @@ func DefaultTiming() Timing {
 		Quiet:  4 * time.Millisecond, Window: 40 * time.Millisecond, Turn: 15 * time.Millisecond,
 		ReplicasFresh: 50 * time.Millisecond,
 		MinPatience:   250 * time.Millisecond, MaxPatience: 2 * time.Second,
-		Retry: 50 * time.Millisecond,
+		Reserve: 500 * time.Millisecond,
+		Retry:   50 * time.Millisecond,
 	}
 }
 
@@ -75,15 +80,16 @@ const settleFactor = 5
 
 // SettleTime is how long claims of this replica took lately until their pods were
 // seen: a maximum that fades. Books of one replica share it.
-type SettleTime struct{ max time.Duration }
+type SettleTime struct{ max atomic.Int64 }
 
 func (s *SettleTime) observe(d time.Duration) {
-	s.max = max(d, s.max-s.max/32)
+	old := s.max.Load()
+	s.max.CompareAndSwap(old, max(int64(d), old-old/32)) // one that is lost is no matter
 }
 
 // patience is how long to wait for what usually comes.
 func (t *Timing) patience(s *SettleTime) time.Duration {
-	return min(max(settleFactor*s.max, t.MinPatience), t.MaxPatience)
+	return min(max(settleFactor*time.Duration(s.max.Load()), t.MinPatience), t.MaxPatience)
 }
 
 // Request is a pod that waits for a seat.
@@ -131,6 +137,7 @@ type claim struct {
 	firstSeen time.Duration
 	own       bool // made by this book
 	written   bool // in the ledger, as far as we know
+	local     bool // never to be written: the API refuses it
 	counted   bool // takes a seat in the table now
 	dead      bool // presumed dead
 	waiting   bool // its request has not been answered
@@ -156,24 +163,26 @@ type Book struct {
 	byID   map[string]*claim
 
 	// The ledger.
-	version    uint64 // 0 if there is none
-	newest     uint64 // highest version that was ever seen
-	known      bool   // version and claims are the API's, as far as we know
-	reading    bool
-	readAt     time.Duration // when to read, if it is not known
-	writing    bool
-	news       *Object // came while a write was under way
-	changedAt  time.Duration
-	lastWriter string
-	writers    map[string]time.Duration // replicas that wrote, and when
-	owed       bool                     // seats were given away without a write
-	failures   int                      // requests for the ledger that failed in a row
+	version     uint64 // 0 if there is none
+	newest      uint64 // highest version that was ever seen
+	known       bool   // version and claims are the API's, as far as we know
+	reading     bool
+	readAt      time.Duration // when to read, if it is not known
+	writing     bool
+	news        *Object // came while a write was under way
+	newsDeleted bool    // it is the version of a deletion
+	changedAt   time.Duration
+	lastWriter  string
+	writers     map[string]time.Duration // replicas that wrote, and when
+	owed        bool                     // seats were given away without a write
+	failures    int                      // requests for the ledger that failed in a row
 
 	// The owner's replica count.
-	replicas      int64 // -1 is unknown
-	replicasAt    time.Duration
-	replicasRead  bool // a read was answered at all
-	replicasStart time.Duration
+	replicas      int64         // -1 is unknown
+	replicasSince time.Duration // when the read of it began: it is not older
+	replicasAt    time.Duration // when the answer came
+	replicasRead  bool          // a read was answered at all
+	replicasStart time.Duration // of the read under way
 	readingCount  bool
 
 	queue []*Request
@@ -203,7 +212,6 @@ func (b *Book) wakeAt(t time.Duration) { b.wake = min(b.wake, t) }
 
 // PodSeen notes what the watch shows of a pod.
 func (b *Book) PodSeen(now time.Duration, uid string, p Pod) {
-	b.store = max(b.store, p.Version)
 	old, had := b.pods[uid]
 	if had && old.Live {
 		b.release(old.Seat)
@@ -218,14 +226,15 @@ func (b *Book) PodSeen(now time.Duration, uid string, p Pod) {
 	if p.ID == "" {
 		return
 	}
+	c := b.byID[p.ID]
 	if _, ok := b.ids[p.ID]; !ok {
 		b.ids[p.ID] = p.Version
-	}
-	if c := b.byID[p.ID]; c != nil && c.counted {
-		b.uncount(c)
-		if c.own {
+		if c != nil && c.own {
 			b.settle.observe(now - c.firstSeen)
 		}
+	}
+	if c != nil && c.counted {
+		b.uncount(c)
 	}
 }
 
@@ -250,24 +259,32 @@ func (b *Book) forget(now time.Duration, id string) {
 	}
 }
 
-// Applied notes that every pod event up to a resource version was passed to the book.
+// Applied notes that every pod event up to a resource version was passed to the book. A
+// pod's own version does not say that: a list is in no order.
 func (b *Book) Applied(version uint64) { b.store = max(b.store, version) }
 
 // LedgerSeen notes the ledger as a watch shows it. An absent ledger has claims of
 // none, and as its version the one of its deletion.
 func (b *Book) LedgerSeen(now time.Duration, o Object, deleted bool) {
-	if o.Version <= b.newest {
+	if o.Version <= b.newest && (!deleted || o.Version != b.version) {
 		return
 	}
-	b.newest = o.Version
+	b.newest = max(b.newest, o.Version)
+	if b.writing {
+		b.news, b.newsDeleted = &o, deleted
+		return
+	}
 	if deleted {
 		o = Object{}
 	}
-	if b.writing {
-		b.news = &o
-		return
-	}
 	b.adopt(now, &o)
+}
+
+// LedgerGone notes that the ledger of a version does not exist any more.
+func (b *Book) LedgerGone(now time.Duration, version uint64) {
+	if b.version == version && !b.writing {
+		b.adopt(now, &Object{})
+	}
 }
 
 // LedgerRead notes the answer to ReadLedger. A nil object means that the read failed.
@@ -283,7 +300,7 @@ func (b *Book) LedgerRead(now time.Duration, o *Object) {
 	if o.Version >= b.newest || o.Version == 0 {
 		b.adopt(now, o)
 	}
-	b.known, b.failures = true, 0
+	b.known = true
 	b.undecide()
 }
 
@@ -295,9 +312,9 @@ func (b *Book) retry(now time.Duration) {
 
 // ReplicasRead notes the answer to ReadReplicas: the owner's replica count, or -1 if
 // it has none or could not be read.
-func (b *Book) ReplicasRead(replicas int64) {
+func (b *Book) ReplicasRead(now time.Duration, replicas int64) {
 	b.readingCount = false
-	b.replicas, b.replicasAt, b.replicasRead = replicas, b.replicasStart, true
+	b.replicas, b.replicasSince, b.replicasAt, b.replicasRead = replicas, b.replicasStart, now, true
 }
 
 // WriteResult is what became of a write.
@@ -316,11 +333,15 @@ func (b *Book) WriteDone(now time.Duration, res WriteResult, o *Object) {
 	b.writing = false
 	news := b.news
 	b.news = nil
+	late := res == WriteOK && news != nil && news.Version <= o.Version // older than our write
+	if news != nil && b.newsDeleted {
+		news = &Object{}
+	}
 	switch res {
 	case WriteOK:
 		b.failures = 0
 		b.adopt(now, o)
-		if news != nil && news.Version > o.Version {
+		if news != nil && !late {
 			b.adopt(now, news)
 		}
 	case WriteConflict:
@@ -342,8 +363,11 @@ func (b *Book) WriteDone(now time.Duration, res WriteResult, o *Object) {
 		// Nobody gains by waiting.
 		for _, r := range b.queue {
 			if r.claim != nil {
-				r.Deadline = now
+				r.Deadline, r.claim.local = now, true
 			}
+		}
+		for _, c := range b.claims {
+			c.local = c.local || !c.written && !c.waiting
 		}
 		b.retry(now)
 	}
@@ -382,7 +406,7 @@ func (b *Book) adopt(now time.Duration, o *Object) {
 // undecide takes back the seats of waiting requests that are not in the ledger. Seats
 // that are given away already stay, and are owed to it.
 func (b *Book) undecide() {
-	b.owed = slices.ContainsFunc(b.claims, func(c *claim) bool { return !c.written && !c.waiting })
+	b.noteOwed()
 	for _, r := range b.queue {
 		if r.claim != nil && !r.claim.written {
 			b.drop(r.claim)
@@ -390,6 +414,11 @@ func (b *Book) undecide() {
 			r.claim = nil
 		}
 	}
+}
+
+// noteOwed notes whether seats were given away that the ledger should have.
+func (b *Book) noteOwed() {
+	b.owed = slices.ContainsFunc(b.claims, func(c *claim) bool { return !c.written && !c.waiting && !c.local })
 }
 
 func (b *Book) drop(c *claim) {
@@ -474,7 +503,7 @@ func (b *Book) answer(now time.Duration, acts []Action) []Action {
 			}
 			// The claim stays: other replicas learn of it with the next write.
 			r.claim.waiting = false
-			b.owed = true
+			b.owed = b.owed || !r.claim.local
 			r.Result = Result{Claim: r.claim.Claim}
 		default:
 			b.wakeAt(r.Deadline)
@@ -536,6 +565,7 @@ func (b *Book) decide(now time.Duration, acts []Action) ([]Action, bool) {
 	decided := false
 	b.queue = slices.DeleteFunc(b.queue, func(r *Request) bool {
 		if r.claim != nil {
+			decided = true
 			return false
 		}
 		if b.replicas >= 0 && b.total+1 > b.replicas && !b.mayExceed(now, r, &acts) {
@@ -560,7 +590,7 @@ func (b *Book) mayExceed(now time.Duration, r *Request, acts *[]Action) bool {
 		return true
 	}
 	// A count that was read before the pod was created may be older than its reason.
-	if b.replicasAt < r.arrived {
+	if b.replicasSince < r.arrived {
 		if !b.readingCount {
 			b.readingCount, b.replicasStart = true, now
 			*acts = append(*acts, Action{ReadReplicas: true})
@@ -571,8 +601,10 @@ func (b *Book) mayExceed(now time.Duration, r *Request, acts *[]Action) bool {
 	if r.blockedAt == 0 {
 		r.blockedAt = now
 	}
+	// There must be time left to write.
 	patience := b.timing.patience(b.settle)
-	if t := r.blockedAt + patience; now < t {
+	latest := r.Deadline - b.timing.Reserve
+	if t := min(r.blockedAt+patience, latest); now < t {
 		b.wakeAt(t)
 		return false
 	}
@@ -593,7 +625,8 @@ func (b *Book) mayExceed(now time.Duration, r *Request, acts *[]Action) bool {
 	if b.total+1 <= b.replicas {
 		return true
 	}
-	if young && now < r.blockedAt+2*patience {
+	if t := min(r.blockedAt+2*patience, latest); young && now < t {
+		b.wakeAt(t)
 		return false
 	}
 	// 3. The controller is behind a scale-down, and the seat is the first to go.
@@ -641,17 +674,12 @@ func (b *Book) Peek(now time.Duration, s *spread.Strategy) (Seat, error) {
 	return Seat{Pool: s.Pool(seat.Pool).Name, Ordinal: seat.Ordinal}, nil
 }
 
-// Claimed reports whether an id is of a claim whose pod was not seen yet.
-func (b *Book) Claimed(id string) bool {
-	_, seen := b.ids[id]
+// Claimed reports whether an id is of a claim that counts: its pod was not seen yet, and
+// may still come.
+func (b *Book) Claimed(now time.Duration, id string) bool {
+	b.refresh(now)
 	c := b.byID[id]
-	return c != nil && !seen && c.Settled == 0
-}
-
-// Seen reports whether a pod with an id was seen.
-func (b *Book) Seen(id string) bool {
-	_, seen := b.ids[id]
-	return seen
+	return c != nil && c.counted
 }
 
 // refresh brings the table up to date with what claims count now.
@@ -667,6 +695,15 @@ func (b *Book) refresh(now time.Duration) {
 			b.uncount(c)
 		}
 	}
+	// Nobody gains by learning of a seat that was never written and is no claim any more.
+	b.claims = slices.DeleteFunc(b.claims, func(c *claim) bool {
+		if c.written || c.waiting || c.counted {
+			return false
+		}
+		b.drop(c)
+		return true
+	})
+	b.noteOwed()
 }
 
 // compose returns the ledger that is to be written: what counts, what may still count

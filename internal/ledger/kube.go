@@ -69,11 +69,7 @@ func (k *Kube) WriteLedger(ctx context.Context, owner Owner, o *Object) (*Object
 func (k *Kube) DeleteLedger(ctx context.Context, owner Owner, version uint64) error {
 	sl := &stowage.SeatLedger{ObjectMeta: metav1.ObjectMeta{Namespace: owner.Namespace, Name: string(owner.UID)}}
 	rv := strconv.FormatUint(version, 10)
-	err := k.Client.Delete(ctx, sl, client.Preconditions{ResourceVersion: &rv})
-	if apierrors.IsConflict(err) {
-		return nil // it is in use again
-	}
-	return client.IgnoreNotFound(err)
+	return client.IgnoreNotFound(k.Client.Delete(ctx, sl, client.Preconditions{ResourceVersion: &rv}))
 }
 
 // ReadReplicas implements [API].

@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,6 +20,16 @@ type Owner struct {
 	Namespace, Name  string
 	UID              types.UID
 }
+
+// OwnerKey identifies an owner. A UID alone does not: nobody checks the one in a pod's
+// owner reference before us, and it may be of another namespace.
+type OwnerKey struct {
+	Namespace string
+	UID       types.UID
+}
+
+// Key identifies the owner.
+func (o Owner) Key() OwnerKey { return OwnerKey{o.Namespace, o.UID} }
 
 // API is what a [Ledger] asks of the cluster. Its methods may be called at once.
 type API interface {
@@ -61,25 +72,20 @@ type Ledger struct {
 	start   time.Time
 	log     logr.Logger
 	metrics *Metrics
-	changed func(owner types.UID)
+	changed func(owner OwnerKey)
 
 	mu     sync.Mutex
-	books  map[types.UID]*entry
-	settle sharedSettle
-}
-
-// sharedSettle guards the settle time that all books share.
-type sharedSettle struct {
-	mu   sync.Mutex
-	time SettleTime
+	books  map[OwnerKey]*entry
+	settle SettleTime
 }
 
 // entry is a book with what performs its actions.
 type entry struct {
+	key OwnerKey
+
 	mu      sync.Mutex
 	owner   Owner // without a kind and a name until somebody claims or a ledger says it
 	book    *Book
-	settle  SettleTime
 	waiting map[*Request]chan Result
 	timer   clock.Timer
 	dead    bool // no longer in Ledger.books
@@ -94,14 +100,14 @@ type Options struct {
 	Log     logr.Logger
 	Metrics *Metrics
 	// Changed, if set, is told whose pods changed.
-	Changed func(owner types.UID)
+	Changed func(owner OwnerKey)
 }
 
 // New returns a ledger whose pods are still to be watched; see [Ledger.Pods].
 func New(o Options) *Ledger {
 	l := &Ledger{
 		api: o.API, writer: o.Writer, timing: DefaultTiming(), clock: o.Clock, start: o.Clock.Now(), log: o.Log, metrics: o.Metrics, changed: o.Changed,
-		books: map[types.UID]*entry{},
+		books: map[OwnerKey]*entry{},
 	}
 	l.pods = &Pods{Key: o.Key, Seen: l.podSeen}
 	return l
@@ -114,45 +120,34 @@ func (l *Ledger) now() time.Duration { return l.clock.Since(l.start) }
 
 // with calls a function with an owner's book, which nobody else uses meanwhile, and
 // performs what the book wants afterwards. A book is made where there is none.
-func (l *Ledger) with(owner types.UID, use func(now time.Duration, e *entry)) {
-	for {
-		l.mu.Lock()
-		e := l.books[owner]
-		if e == nil {
-			e = &entry{owner: Owner{UID: owner}, waiting: map[*Request]chan Result{}}
-			e.book = NewBook(&l.timing, &e.settle, l.writer, newNonce)
-			l.books[owner] = e
-		}
-		l.mu.Unlock()
-		e.mu.Lock()
-		if e.dead { // it was forgotten between the two locks
-			e.mu.Unlock()
-			continue
-		}
-		now := l.now()
-		e.settle = l.settle.load()
-		use(now, e)
-		e.book.Applied(l.pods.Version())
-		l.perform(e, e.book.Step(now))
-		l.settle.store(e.settle)
-		if t, ok := e.book.Wake(); ok {
-			l.wake(e, t-now)
-		}
-		e.mu.Unlock()
-		return
+func (l *Ledger) with(key OwnerKey, use func(now time.Duration, e *entry)) {
+	for !l.try(key, use) {
 	}
 }
 
-func (s *sharedSettle) load() SettleTime {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.time
-}
-
-func (s *sharedSettle) store(t SettleTime) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.time = t
+// try is with, unless the book was forgotten at that very moment.
+func (l *Ledger) try(key OwnerKey, use func(now time.Duration, e *entry)) bool {
+	l.mu.Lock()
+	e := l.books[key]
+	if e == nil {
+		e = &entry{key: key, owner: Owner{Namespace: key.Namespace, UID: key.UID}, waiting: map[*Request]chan Result{}}
+		e.book = NewBook(&l.timing, &l.settle, l.writer, newNonce)
+		l.books[key] = e
+	}
+	l.mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.dead {
+		return false
+	}
+	now := l.now()
+	use(now, e)
+	e.book.Applied(l.pods.Version())
+	l.perform(e, e.book.Step(now))
+	if t, ok := e.book.Wake(); ok {
+		l.wake(e, t-now)
+	}
+	return true
 }
 
 // wake has a book stepped again after a time.
@@ -160,8 +155,7 @@ func (l *Ledger) wake(e *entry, d time.Duration) {
 	if e.timer != nil {
 		e.timer.Stop()
 	}
-	uid := e.owner.UID
-	e.timer = l.clock.AfterFunc(d, func() { l.with(uid, func(time.Duration, *entry) {}) })
+	e.timer = l.clock.AfterFunc(d, func() { l.with(e.key, func(time.Duration, *entry) {}) })
 }
 
 // perform does what a book asks for. Requests to the API are made on their own, and
@@ -180,7 +174,7 @@ func (l *Ledger) perform(e *entry, acts []Action) {
 					l.log.Info("replica count was not read", "owner", owner, "error", err.Error())
 					n = -1
 				}
-				l.with(owner.UID, func(_ time.Duration, e *entry) { e.book.ReplicasRead(n) })
+				l.with(owner.Key(), func(now time.Duration, e *entry) { e.book.ReplicasRead(now, n) })
 			})
 		case a.ReadLedger:
 			go l.request(func(ctx context.Context) {
@@ -189,7 +183,7 @@ func (l *Ledger) perform(e *entry, acts []Action) {
 					l.log.Info("ledger was not read", "owner", owner, "error", err.Error())
 					o = nil
 				}
-				l.with(owner.UID, func(now time.Duration, e *entry) { e.book.LedgerRead(now, o) })
+				l.with(owner.Key(), func(now time.Duration, e *entry) { e.book.LedgerRead(now, o) })
 			})
 		case a.Write != nil:
 			l.metrics.batch(a.Write, e.book)
@@ -199,7 +193,7 @@ func (l *Ledger) perform(e *entry, acts []Action) {
 					l.log.Info("ledger was not written", "owner", owner, "error", err.Error())
 				}
 				l.metrics.write(res)
-				l.with(owner.UID, func(now time.Duration, e *entry) { e.book.WriteDone(now, res, o) })
+				l.with(owner.Key(), func(now time.Duration, e *entry) { e.book.WriteDone(now, res, o) })
 			})
 		}
 	}
@@ -223,7 +217,7 @@ func (l *Ledger) Claim(ctx context.Context, owner Owner, s *spread.Strategy) (Re
 		budget = min(budget, deadline.Sub(l.clock.Now())*9/10)
 	}
 	answer := make(chan Result, 1)
-	l.with(owner.UID, func(now time.Duration, e *entry) {
+	l.with(owner.Key(), func(now time.Duration, e *entry) {
 		e.owner = owner
 		r := &Request{Strategy: s, Deadline: now + budget}
 		e.waiting[r] = answer
@@ -241,35 +235,31 @@ func (l *Ledger) Claim(ctx context.Context, owner Owner, s *spread.Strategy) (Re
 
 // Peek returns the seat that one more pod of an owner would get now, and claims
 // nothing.
-func (l *Ledger) Peek(owner types.UID, s *spread.Strategy) (seat Seat, err error) {
-	l.with(owner, func(now time.Duration, e *entry) { seat, err = e.book.Peek(now, s) })
+func (l *Ledger) Peek(owner Owner, s *spread.Strategy) (seat Seat, err error) {
+	l.with(owner.Key(), func(now time.Duration, e *entry) { seat, err = e.book.Peek(now, s) })
 	return seat, err
 }
 
-// Claimed reports whether a claim is in the ledger and its pod was not seen yet.
-func (l *Ledger) Claimed(owner types.UID, id string) (claimed bool) {
-	l.with(owner, func(_ time.Duration, e *entry) { claimed = e.book.Claimed(id) })
-	return claimed
-}
-
-// Seen reports whether a pod with a claim was seen.
-func (l *Ledger) Seen(owner types.UID, id string) (seen bool) {
-	l.with(owner, func(_ time.Duration, e *entry) { seen = e.book.Seen(id) })
-	return seen
-}
-
-// Refresh reads an owner's ledger before the next decision about a claim that this
-// replica does not know.
-func (l *Ledger) Refresh(ctx context.Context, owner Owner) error {
+// Claimed reports whether a claim counts: its pod was not seen yet, and may still come.
+// Where this replica does not know the claim, another one may have made it a moment ago,
+// and the ledger is read.
+func (l *Ledger) Claimed(ctx context.Context, owner Owner, id string) (bool, error) {
+	var claimed, known bool
+	l.with(owner.Key(), func(now time.Duration, e *entry) {
+		e.owner = owner
+		claimed = e.book.Claimed(now, id)
+		_, seen := e.book.ids[id]
+		known = seen || e.book.byID[id] != nil
+	})
+	if claimed || known {
+		return claimed, nil
+	}
 	o, err := l.api.ReadLedger(ctx, owner)
 	if err != nil {
-		return err
+		return false, fmt.Errorf("look up the claim of an earlier pass: %w", err)
 	}
-	l.with(owner.UID, func(now time.Duration, e *entry) {
-		e.owner = owner
-		e.book.LedgerSeen(now, *o, false)
-	})
-	return nil
+	l.LedgerSeen(owner, *o, false)
+	return slices.ContainsFunc(o.Claims, func(c Claim) bool { return c.ID == id && c.Settled == 0 }), nil
 }
 
 // Scale returns how many pods an owner asks for and has, or nil if its kind does not say.
@@ -279,14 +269,15 @@ func (l *Ledger) Scale(ctx context.Context, owner Owner) (*Scale, error) {
 
 // LedgerSeen tells of a ledger that a watch shows.
 func (l *Ledger) LedgerSeen(owner Owner, o Object, deleted bool) {
-	l.with(owner.UID, func(now time.Duration, e *entry) {
+	l.with(owner.Key(), func(now time.Duration, e *entry) {
 		e.owner = owner
 		e.book.LedgerSeen(now, o, deleted)
 	})
 }
 
 func (l *Ledger) podSeen(r *Record, gone bool) {
-	l.with(r.Owner, func(now time.Duration, e *entry) {
+	key := OwnerKey{r.Namespace, r.Owner}
+	l.with(key, func(now time.Duration, e *entry) {
 		if gone {
 			e.book.PodGone(now, string(r.UID))
 			return
@@ -294,7 +285,7 @@ func (l *Ledger) podSeen(r *Record, gone bool) {
 		e.book.PodSeen(now, string(r.UID), Pod{Seat: r.Seat, ID: r.ID, Live: r.Live, Version: r.Version})
 	})
 	if l.changed != nil {
-		l.changed(r.Owner)
+		l.changed(key)
 	}
 }
 
@@ -308,11 +299,10 @@ func (l *Ledger) Sweep(ctx context.Context, collect bool) {
 	}
 	l.mu.Unlock()
 	for _, e := range entries {
-		uid := e.owner.UID // never changes
 		var owner Owner
 		var version uint64
 		var spent bool
-		l.with(uid, func(now time.Duration, e *entry) {
+		l.with(e.key, func(now time.Duration, e *entry) {
 			owner = e.owner
 			e.book.Forget(now)
 			version, spent = e.book.Spent(now)
@@ -320,16 +310,18 @@ func (l *Ledger) Sweep(ctx context.Context, collect bool) {
 		if spent && collect && owner.Name != "" {
 			if err := l.api.DeleteLedger(ctx, owner, version); err != nil {
 				l.log.Info("ledger was not removed", "owner", owner, "error", err.Error())
+			} else {
+				l.with(e.key, func(now time.Duration, e *entry) { e.book.LedgerGone(now, version) })
 			}
 		}
 		l.mu.Lock()
 		e.mu.Lock()
-		if e.book.Idle() {
+		if !e.dead && e.book.Idle() {
 			e.dead = true
 			if e.timer != nil {
 				e.timer.Stop()
 			}
-			delete(l.books, uid)
+			delete(l.books, e.key)
 		}
 		e.mu.Unlock()
 		l.mu.Unlock()

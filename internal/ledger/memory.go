@@ -43,15 +43,11 @@ func (m *Memory) Claim(_ context.Context, owner Owner, s *spread.Strategy) (Resu
 }
 
 // Peek returns the seat that Claim would give out.
-func (m *Memory) Peek(owner types.UID, s *spread.Strategy) (Seat, error) {
-	return m.book(owner).Peek(0, s)
+func (m *Memory) Peek(owner Owner, s *spread.Strategy) (Seat, error) {
+	return m.book(owner.UID).Peek(0, s)
 }
 
 // Claimed reports whether an id was given out.
-func (m *Memory) Claimed(owner types.UID, id string) bool { return m.book(owner).Claimed(id) }
-
-// Seen is false: there are no pods.
-func (m *Memory) Seen(types.UID, string) bool { return false }
-
-// Refresh does nothing: there is nobody else.
-func (m *Memory) Refresh(context.Context, Owner) error { return nil }
+func (m *Memory) Claimed(_ context.Context, owner Owner, id string) (bool, error) {
+	return m.book(owner.UID).Claimed(0, id), nil
+}

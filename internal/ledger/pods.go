@@ -107,8 +107,8 @@ type Pods struct {
 	version atomic.Uint64
 	synced  atomic.Bool
 	mu      sync.RWMutex
-	byOwner map[types.UID]*ownerPods
-	owners  map[types.UID]types.UID // of each pod
+	byOwner map[OwnerKey]*ownerPods
+	owners  map[types.UID]OwnerKey // of each pod
 }
 
 // ownerPods are the pods of one owner.
@@ -129,7 +129,7 @@ func (p *Pods) Version() uint64 { return p.version.Load() }
 func (p *Pods) HasSynced() bool { return p.synced.Load() }
 
 // Of returns the records of an owner's pods.
-func (p *Pods) Of(owner types.UID) []Record {
+func (p *Pods) Of(owner OwnerKey) []Record {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	o := p.byOwner[owner]
@@ -139,11 +139,11 @@ func (p *Pods) Of(owner types.UID) []Record {
 	return slices.Collect(maps.Values(o.pods))
 }
 
-// Owner returns an owner of pods by its UID.
-func (p *Pods) Owner(uid types.UID) (Owner, bool) {
+// Owner returns an owner of pods.
+func (p *Pods) Owner(key OwnerKey) (Owner, bool) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	o := p.byOwner[uid]
+	o := p.byOwner[key]
 	if o == nil {
 		return Owner{}, false
 	}
@@ -211,20 +211,26 @@ func (p *Pods) put(pod *corev1.Pod) {
 		p.remove(pod.UID) // its seat is not genuine, or not any more
 		return
 	}
+	key := OwnerKey{r.Namespace, r.Owner}
 	p.mu.Lock()
-	if p.owners == nil {
-		p.owners, p.byOwner = map[types.UID]types.UID{}, map[types.UID]*ownerPods{}
+	if before, ok := p.owners[r.UID]; ok && before != key {
+		p.mu.Unlock()
+		p.remove(r.UID) // it was given to another owner
+		p.mu.Lock()
 	}
-	o := p.byOwner[r.Owner]
+	if p.owners == nil {
+		p.owners, p.byOwner = map[types.UID]OwnerKey{}, map[OwnerKey]*ownerPods{}
+	}
+	o := p.byOwner[key]
 	if o == nil {
 		ref := metav1.GetControllerOfNoCopy(pod)
 		o = &ownerPods{
 			owner: Owner{APIVersion: ref.APIVersion, Kind: ref.Kind, Namespace: pod.Namespace, Name: ref.Name, UID: ref.UID},
 			pods:  map[types.UID]Record{},
 		}
-		p.byOwner[r.Owner] = o
+		p.byOwner[key] = o
 	}
-	o.pods[r.UID], p.owners[r.UID] = r, r.Owner
+	o.pods[r.UID], p.owners[r.UID] = r, key
 	p.mu.Unlock()
 	p.Seen(&r, false)
 }

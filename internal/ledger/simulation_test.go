@@ -27,6 +27,7 @@ type scenario struct {
 	Webhooks   int
 	Strategy   string
 	Lag        time.Duration // the most that a watch lags
+	Latency    time.Duration // the most that a request to the API takes, each way
 	Denied     int           // creates denied after admission, of 100
 	Failing    int           // ledger requests that fail, of 100; half of the writes are applied
 	Flapping   bool          // scale-downs do not wait for pods to be ready
@@ -42,8 +43,8 @@ type operation struct {
 
 func (s scenario) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d webhook(s), strategy %s, lag %s, %d%% denied, %d%% of ledger requests fail, %d/1000 restarts\n",
-		s.Seed, s.Webhooks, s.Strategy, s.Lag, s.Denied, s.Failing, s.Restarts)
+	fmt.Fprintf(&b, "seed %d: %d webhook(s), strategy %s, lag %s, latency %s, %d%% denied, %d%% of ledger requests fail, %d/1000 restarts\n",
+		s.Seed, s.Webhooks, s.Strategy, s.Lag, s.Latency, s.Denied, s.Failing, s.Restarts)
 	for _, o := range s.Operations {
 		fmt.Fprintf(&b, "  after %-6s %s %d\n", o.After, o.Kind, o.Count)
 	}
@@ -180,10 +181,7 @@ func (w *world) note(format string, args ...any) {
 
 // The longest waits. Together with the lag they stay below MinPatience, as those of a
 // healthy cluster do.
-const (
-	apiLatency    = 20 * time.Millisecond
-	commitLatency = 40 * time.Millisecond
-)
+const commitLatency = 40 * time.Millisecond
 
 func newWorld(s scenario, b bug) *world {
 	w := &world{scenario: s, bug: b, rng: rand.New(rand.NewPCG(s.Seed, 1)), pods: map[int]*simPod{}, strategy: simulated[s.Strategy], version: 1}
@@ -199,7 +197,7 @@ func newWorld(s scenario, b bug) *world {
 // start makes a webhook's book from what the API has now.
 func (w *world) start(h *hook) {
 	h.life++
-	h.settle = SettleTime{}
+	h.settle.max.Store(0)
 	ids := 0
 	timing := DefaultTiming()
 	h.book = NewBook(&timing, &h.settle, "hook-"+strconv.Itoa(h.id), func() string {
@@ -224,7 +222,7 @@ func (w *world) restart(h *hook) {
 	waiting := h.waiting
 	w.start(h)
 	for _, answer := range waiting {
-		w.after(apiLatency, func() { answer(nil) })
+		w.after(w.Latency, func() { answer(nil) })
 	}
 }
 
@@ -246,20 +244,20 @@ func (w *world) step(h *hook) {
 		case a.Answer != nil:
 			answer := h.waiting[a.Answer]
 			delete(h.waiting, a.Answer)
-			w.after(apiLatency, func() { answer(a.Answer) })
+			w.after(w.Latency, func() { answer(a.Answer) })
 		case a.ReadReplicas:
-			w.after(apiLatency, func() {
+			w.after(w.Latency, func() {
 				n := w.replicas
 				if w.bug == noReplicaCheck {
 					n = -1
 				}
-				w.after(apiLatency, alive(func() { h.book.ReplicasRead(n); w.step(h) }))
+				w.after(w.Latency, alive(func() { h.book.ReplicasRead(w.now, n); w.step(h) }))
 			})
 		case a.ReadLedger:
-			w.after(apiLatency, func() {
+			w.after(w.Latency, func() {
 				o := w.ledger
 				o.Claims = slices.Clone(o.Claims)
-				w.after(apiLatency, alive(func() {
+				w.after(w.Latency, alive(func() {
 					if w.chance(w.Failing, 100) {
 						h.book.LedgerRead(w.now, nil)
 					} else {
@@ -269,7 +267,7 @@ func (w *world) step(h *hook) {
 				}))
 			})
 		case a.Write != nil:
-			w.after(apiLatency, func() {
+			w.after(w.Latency, func() {
 				fails := w.chance(w.Failing, 100)
 				res, o := WriteUncertain, (*Object)(nil)
 				if !fails || w.chance(1, 2) {
@@ -278,7 +276,7 @@ func (w *world) step(h *hook) {
 				if fails {
 					res, o = WriteUncertain, nil
 				}
-				w.after(apiLatency, alive(func() { h.book.WriteDone(w.now, res, o); w.step(h) }))
+				w.after(w.Latency, alive(func() { h.book.WriteDone(w.now, res, o); w.step(h) }))
 			})
 		}
 	}
@@ -341,11 +339,11 @@ func (w *world) publish(p *simPod, gone bool) {
 				return
 			}
 			if e.gone {
-				h.book.Applied(e.pod.Version)
 				h.book.PodGone(w.now, strconv.Itoa(e.pod.uid))
 			} else {
 				h.book.PodSeen(w.now, strconv.Itoa(e.pod.uid), e.pod.Pod)
 			}
+			h.book.Applied(e.pod.Version)
 			w.step(h)
 		})
 	}
@@ -356,8 +354,8 @@ func (w *world) publish(p *simPod, gone bool) {
 // create is a pod's way from its controller through a webhook into the API.
 func (w *world) create(done func(ok bool, uid int)) {
 	h := w.hooks[w.rng.IntN(len(w.hooks))]
-	refused := func() { w.after(apiLatency, func() { done(false, 0) }) }
-	w.after(apiLatency, func() {
+	refused := func() { w.after(w.Latency, func() { done(false, 0) }) }
+	w.after(w.Latency, func() {
 		r := &Request{Strategy: w.strategy, Deadline: w.now + 4*time.Second}
 		h.waiting[r] = func(r *Request) {
 			if r == nil { // the webhook is gone, and the API server fails closed
@@ -390,7 +388,7 @@ func (w *world) create(done func(ok bool, uid int)) {
 						w.publish(p, false)
 					}
 				})
-				w.after(apiLatency, func() { done(true, p.uid) })
+				w.after(w.Latency, func() { done(true, p.uid) })
 			})
 		}
 		h.book.Enqueue(w.now, r)
@@ -476,7 +474,7 @@ func (c *controller) sync() {
 		})
 		for _, p := range active[:diff] {
 			c.deleted[p.uid] = true
-			c.w.after(apiLatency, func() {
+			c.w.after(c.w.Latency, func() {
 				if q := c.w.pods[p.uid]; q == nil || !q.Live {
 					delete(c.deleted, p.uid)
 					c.sync()
@@ -747,7 +745,11 @@ func drawScenario(t *rapid.T, kind string) scenario {
 	s := scenario{
 		Webhooks: rapid.IntRange(1, 5).Draw(t, "webhooks"),
 		Lag:      time.Duration(rapid.SampledFrom([]int{1, 20, 80}).Draw(t, "lag")) * time.Millisecond,
+		Latency:  20 * time.Millisecond,
 		Strategy: rapid.SampledFrom([]string{"base 1, then 1:1", "80:20", "base 2, then 1:3", "3:24:1:8:73", "one pool", "1:2:4 and a base", "equal, many pools"}).Draw(t, "strategy"),
+	}
+	if s.Lag < 80*time.Millisecond {
+		s.Latency = time.Duration(rapid.SampledFrom([]int{1, 20, 45}).Draw(t, "latency")) * time.Millisecond
 	}
 	kinds[kind](t, &s)
 	s.Seed = rapid.Uint64().Draw(t, "seed")

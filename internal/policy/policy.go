@@ -56,6 +56,9 @@ func (p *Policy) Pool(name string) (int, bool) {
 	return 0, false
 }
 
+// MaxDepth is how many owners are looked at from a pod upwards.
+const MaxDepth = 4
+
 // Finder finds policies.
 type Finder struct {
 	Cluster cluster.Reader
@@ -104,8 +107,7 @@ func (f *Finder) Find(ctx context.Context, pod Pod) (*Policy, error) {
 	var root *cluster.Workload
 	var firstOrdinal int64
 	if !isJob {
-		const maxDepth = 4
-		for i := 0; i < len(chain) && i < maxDepth; i++ {
+		for i := 0; i < len(chain) && i < MaxDepth; i++ {
 			w, err := f.Cluster.Workload(ctx, pod.Namespace, chain[i])
 			if err != nil {
 				return nil, err
@@ -213,8 +215,12 @@ func (f *Finder) annotated(p *Policy, root *cluster.Workload, template map[strin
 	}
 }
 
-// maxParsed bounds the strategies that are remembered.
-const maxParsed = 1024
+// maxParsed bounds the strategies that are remembered, and maxRemembered their length in
+// bytes: anybody can write one.
+const (
+	maxParsed     = 1024
+	maxRemembered = 4 << 10
+)
 
 // parse reads a strategy, once for each text.
 func (f *Finder) parse(text string) (*spread.Strategy, error) {
@@ -223,6 +229,9 @@ func (f *Finder) parse(text string) (*spread.Strategy, error) {
 	f.mu.Unlock()
 	if !ok {
 		have.strategy, have.err = spread.Parse(text)
+		if len(text) > maxRemembered {
+			return have.strategy, have.err
+		}
 		f.mu.Lock()
 		if f.parsed == nil || len(f.parsed) >= maxParsed {
 			f.parsed = map[string]parsed{}

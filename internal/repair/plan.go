@@ -27,8 +27,11 @@ type Pod struct {
 	Seat spread.Seat
 	// Claimed says that the pod got its seat as it was created.
 	Claimed bool
-	// Fixed says that the seat follows from the pod's own ordinal.
-	Fixed bool
+	// OwnRank is the rank of a pod that has an ordinal of its own, or 0.
+	OwnRank int64
+	// Foreign says, of a pod without a seat, that it had one in a pool which the
+	// strategy does not have any more.
+	Foreign bool
 	// NodePool is the pool that the pod's node is in, or one of the constants below.
 	NodePool int
 	// Ours says, of a pod without a seat, that it should have come through us.
@@ -54,10 +57,24 @@ type State struct {
 	Settled bool
 	// RollingOut says that another revision of the workload has pods.
 	RollingOut bool
-	Mode       stowage.Repair
-	Evict      bool
+	// Keep says that no pod may be removed: a Job's have work to lose.
+	Keep  bool
+	Mode  stowage.Repair
+	Evict bool
 	// Available says of each pool whether it has a node that takes pods.
 	Available []bool
+}
+
+// NoRank is the rank of a seat that the sequence does not have, such as a second one in
+// a pool of a base of one and no weight: such pods go before all others that have a seat.
+const NoRank = 10_000_000
+
+// rankOf returns a seat's rank, or NoRank.
+func rankOf(s *spread.Strategy, seat spread.Seat) int64 {
+	if rank, ok := s.Rank(seat); ok {
+		return min(rank, NoRank)
+	}
+	return NoRank
 }
 
 // Move gives a seat to a pod, with the rank that its deletion cost is to stand for.
@@ -106,8 +123,8 @@ func Make(s State) Plan {
 		}
 	}
 	// Beyond the pools' maxima pods have no seat, and need none.
-	if beyond := s.Replicas - s.Strategy.Capacity(); int64(p.Unseated) <= beyond {
-		p.Unseated = 0
+	if beyond := s.Replicas - s.Strategy.Capacity(); beyond > 0 {
+		p.Unseated = max(0, p.Unseated-int(beyond))
 	}
 	if !s.Settled || s.Mode == stowage.RepairOff {
 		return p
@@ -119,16 +136,24 @@ func Make(s State) Plan {
 		if pod.Seat.Pool >= 0 || !pod.Ours || pod.NodePool < 0 || p.Unseated == 0 {
 			continue
 		}
-		seat := spread.Seat{Pool: pod.NodePool, Ordinal: seats.takeLowest(pod.NodePool)}
-		rank, _ := s.Strategy.Rank(seat)
-		p.Adopt = append(p.Adopt, Move{Pod: i, Seat: seat, Rank: rank})
+		seat := spread.Seat{Pool: pod.NodePool}
+		if pod.OwnRank > 0 {
+			own, err := s.Strategy.SeatAt(pod.OwnRank)
+			if err != nil || own.Pool != pod.NodePool {
+				continue // it belongs elsewhere
+			}
+			seat = own
+		} else {
+			seat.Ordinal = seats.takeLowest(pod.NodePool)
+		}
+		p.Adopt = append(p.Adopt, Move{Pod: i, Seat: seat, Rank: rankOf(s.Strategy, seat)})
 		p.Counts[pod.NodePool]++
 		p.Unseated--
 	}
 
 	// 2. Who does not is made anew, if a later pod shows that this helps.
-	if p.Unseated > 0 && s.Mode == stowage.RepairRecreate {
-		p.Recreate = s.recreate()
+	if p.Unseated > 0 && s.Mode == stowage.RepairRecreate && !s.Keep {
+		p.Recreate = s.recreate(&p)
 	}
 
 	// 3. Ordinals without gaps, and costs that agree with them.
@@ -137,32 +162,61 @@ func Make(s State) Plan {
 	}
 
 	// 4. Who is in a pool that has too many goes, if that was asked for.
-	if s.Evict && len(p.Adopt) == 0 && p.Recreate < 0 && len(p.Renumber) == 0 {
+	if s.Evict && !s.Keep && len(p.Adopt) == 0 && p.Recreate < 0 && len(p.Renumber) == 0 {
 		p.Evict = s.evict(&p)
 	}
 	return p
 }
 
-// recreate returns the youngest pod without a seat that is older than one which came
-// through us.
-func (s *State) recreate() int {
+// recreate returns a pod without a seat that is older than one which came through us:
+// one that waits for a node before one that runs, and of those the youngest. Pods that
+// run stay while another is not ready, while the workload rolls out, and where no pool
+// that lacks pods has a node for them.
+func (s *State) recreate(p *Plan) int {
 	var last time.Time
+	ready := true
 	for _, pod := range s.Pods {
 		if pod.Claimed && pod.Created.After(last) {
 			last = pod.Created
 		}
+		ready = ready && pod.Ready
 	}
+	if last.IsZero() {
+		return -1
+	}
+	running := ready && !s.RollingOut && s.takes(p.Counts)
 	best := -1
 	for i, pod := range s.Pods {
+		if pod.Seat.Pool >= 0 || !pod.Ours {
+			continue
+		}
 		// Times are whole seconds. A pod of the same second may be the later one; then
 		// its removal helps nothing, and no other follows.
-		if pod.Seat.Pool < 0 && pod.Ours && pod.NodePool < 0 && !last.IsZero() && !pod.Created.After(last) &&
-			(best < 0 || pod.Created.After(s.Pods[best].Created)) {
+		if pod.Created.After(last) {
+			return -1 // the webhook is not reached, again
+		}
+		if pod.NodePool >= 0 || pod.Foreign || pod.NodePool == OtherNode && !running {
+			continue
+		}
+		if best < 0 || pod.NodePool == NoNode && s.Pods[best].NodePool != NoNode ||
+			pod.NodePool == s.Pods[best].NodePool && pod.Created.After(s.Pods[best].Created) {
 			best = i
 		}
 	}
 	return best
 }
+
+// takes reports whether the pool that gets the next pod has a node for it.
+func (s *State) takes(counts []int64) bool {
+	next, err := s.Strategy.Next(counted(counts))
+	return err == nil && next.Pool < len(s.Available) && s.Available[next.Pool]
+}
+
+// counted shows counts to a strategy.
+type counted []int64
+
+func (c counted) Count(pool int) int64      { return c[pool] }
+func (c counted) LowestFree(pool int) int64 { return c[pool] + 1 }
 
 // renumber returns the moves after which each pool's ordinals are 1 to their number and
 // each pod's deletion cost is that of its rank.
@@ -171,7 +225,7 @@ func (s *State) renumber() []Move {
 	for pool := range s.Strategy.Len() {
 		var pods []int
 		for i := range s.Pods {
-			if s.Pods[i].Seat.Pool == pool && !s.Pods[i].Fixed {
+			if s.Pods[i].Seat.Pool == pool && s.Pods[i].OwnRank == 0 {
 				pods = append(pods, i)
 			}
 		}
@@ -199,7 +253,7 @@ func (s *State) renumber() []Move {
 		}
 		for _, i := range pods {
 			to := spread.Seat{Pool: pool, Ordinal: seat[i]}
-			rank, _ := s.Strategy.Rank(to)
+			rank := rankOf(s.Strategy, to)
 			if to != s.Pods[i].Seat || s.Pods[i].Rank != 0 && s.Pods[i].Rank != rank {
 				out = append(out, Move{Pod: i, Seat: to, Rank: rank})
 			}
@@ -208,31 +262,43 @@ func (s *State) renumber() []Move {
 	return out
 }
 
-// evict returns the pod of the highest ordinal in the pool that has most too many, if
-// another pool wants it and can take it.
+// evict returns a pod that is to go to another pool, if the one that gets the next pod
+// is another and has a node for it: one whose pool is no more, then the highest ordinal
+// of the pool that has most too many. All pods must be ready.
 func (s *State) evict(p *Plan) int {
-	if s.RollingOut || int64(len(s.Pods)) != s.Replicas {
+	if s.RollingOut || int64(len(s.Pods)) != s.Replicas || slices.ContainsFunc(s.Pods, func(pod Pod) bool { return !pod.Ready }) {
 		return -1
 	}
-	over, wanted := -1, false
+	over := -1
 	for i := range p.Counts {
 		surplus := p.Counts[i] - p.Targets[i]
-		wanted = wanted || surplus < 0 && i < len(s.Available) && s.Available[i]
 		if surplus > 0 && (over < 0 || surplus > p.Counts[over]-p.Targets[over]) {
 			over = i
 		}
 	}
-	if over < 0 || !wanted {
-		return -1
-	}
-	best := -1
+	best, counts := -1, slices.Clone(p.Counts)
 	for i, pod := range s.Pods {
-		if !pod.Ready {
-			return -1
-		}
-		if pod.Seat.Pool == over && !pod.Fixed && (best < 0 || pod.Seat.Ordinal > s.Pods[best].Seat.Ordinal) {
+		switch {
+		case pod.OwnRank > 0:
+			// It comes back with the same ordinal, and goes where that belongs.
+			own, err := s.Strategy.SeatAt(pod.OwnRank)
+			if err == nil && pod.Seat.Pool >= 0 && own != pod.Seat && own.Pool < len(s.Available) && s.Available[own.Pool] {
+				return i
+			}
+		case pod.Foreign && pod.Seat.Pool < 0:
+			if s.takes(counts) {
+				return i
+			}
+		case over >= 0 && pod.Seat.Pool == over && (best < 0 || pod.Seat.Ordinal > s.Pods[best].Seat.Ordinal):
 			best = i
 		}
+	}
+	if best < 0 {
+		return -1
+	}
+	counts[over]--
+	if next, err := s.Strategy.Next(counted(counts)); err != nil || next.Pool == over || !s.takes(counts) {
+		return -1
 	}
 	return best
 }

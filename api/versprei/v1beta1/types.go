@@ -14,6 +14,7 @@ import (
 // +kubebuilder:printcolumn:name="Target",type=string,JSONPath=`.spec.target.name`,description="Name of the workload"
 // +kubebuilder:printcolumn:name="Current",type=string,JSONPath=`.status.current`,description="Pods in each pool, in the order of the pools"
 // +kubebuilder:printcolumn:name="Desired",type=string,JSONPath=`.status.desired`,description="Pods that each pool should have, in the same order"
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.ready`,description="Pods in each pool that are ready, in the same order"
 // +kubebuilder:printcolumn:name="Balanced",type=string,JSONPath=`.status.conditions[?(@.type=="Balanced")].status`,description="Whether each pool has the pods that it should have"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type PodDistributor struct {
@@ -184,6 +185,9 @@ type PodDistributorStatus struct {
 	// Desired is the pods that each pool should have, joined by slashes, for people.
 	// +optional
 	Desired string `json:"desired,omitempty"`
+	// Ready is the pods of each pool that are ready, joined by slashes, for people.
+	// +optional
+	Ready string `json:"ready,omitempty"`
 	// Pools are the pools in the order of the spec.
 	// +optional
 	// +listType=map

@@ -1,0 +1,314 @@
+package repair
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/spread"
+)
+
+var begin = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func strategy(text string) *spread.Strategy {
+	s, err := spread.Parse(text)
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+// seated is a pod that came through the webhook.
+func seated(pool int, ordinal int64) Pod {
+	return Pod{Seat: spread.Seat{Pool: pool, Ordinal: ordinal}, Claimed: true, Ready: true, Ours: true, NodePool: pool, Created: begin.Add(time.Minute)}
+}
+
+// unseated is one that did not, on a node of a pool.
+func unseated(nodePool int, age time.Duration) Pod {
+	return Pod{Seat: spread.Seat{Pool: -1}, Ready: true, Ours: true, NodePool: nodePool, Created: begin.Add(time.Minute - age)}
+}
+
+func TestMake(t *testing.T) {
+	two := strategy("p=a,weight=1:p=b,weight=1") // the later pool first
+	settled := func(pods ...Pod) State {
+		return State{Strategy: two, Pods: pods, Replicas: int64(len(pods)), Settled: true, Mode: stowage.RepairRecreate, Available: []bool{true, true}}
+	}
+	cases := map[string]struct {
+		state    State
+		adopt    []Move
+		renumber []Move
+		recreate int
+		evict    int
+		distance int64
+	}{
+		"nothing is wrong": {
+			state: settled(seated(1, 1), seated(0, 1)), recreate: -1, evict: -1,
+		},
+		"a pod that runs in a pool is adopted with the lowest free ordinal": {
+			state: settled(seated(0, 1), seated(1, 2), unseated(1, 0)), recreate: -1, evict: -1,
+			adopt: []Move{{Pod: 2, Seat: spread.Seat{Pool: 1, Ordinal: 1}, Rank: 1}},
+		},
+		"a pod that runs in a pool with too many is adopted, too": {
+			state: settled(seated(0, 1), unseated(0, 0)), recreate: -1, evict: -1, distance: 1,
+			adopt: []Move{{Pod: 1, Seat: spread.Seat{Pool: 0, Ordinal: 2}, Rank: 4}},
+		},
+		"a pod beyond its pool's base, where that has no weight, is adopted as the first to go": {
+			state: func() State {
+				s := settled(seated(0, 1), unseated(0, 0))
+				s.Strategy = strategy("p=a,base=1:p=b,weight=1")
+				return s
+			}(), recreate: -1, evict: -1, distance: 1,
+			adopt: []Move{{Pod: 1, Seat: spread.Seat{Pool: 0, Ordinal: 2}, Rank: NoRank}},
+		},
+		"a pod that runs outside of the pools stays while another is not ready": {
+			state: func() State {
+				s := settled(seated(1, 1), unseated(OtherNode, time.Second))
+				s.Pods[0].Ready = false
+				return s
+			}(), recreate: -1, evict: -1, distance: 1,
+		},
+		"and while no node could take it": {
+			state: func() State {
+				s := settled(seated(1, 1), unseated(OtherNode, time.Second))
+				s.Available = nil
+				return s
+			}(),
+			recreate: -1, evict: -1, distance: 1,
+		},
+		"and if its pool was there when it came": {
+			state:    settled(seated(1, 1), func() Pod { p := unseated(OtherNode, time.Second); p.Foreign = true; return p }()),
+			recreate: -1, evict: -1, distance: 1,
+		},
+		"unless eviction was asked for": {
+			state: func() State {
+				s := settled(seated(1, 1), func() Pod { p := unseated(OtherNode, time.Second); p.Foreign = true; return p }())
+				s.Evict = true
+				return s
+			}(), recreate: -1, evict: 1, distance: 1,
+		},
+		"none goes if a later one came past us: the webhook is not reached again": {
+			state: settled(seated(1, 1), unseated(OtherNode, time.Second), unseated(NoNode, -time.Second)), recreate: -1, evict: -1, distance: 2,
+		},
+		"a Job's pods stay": {
+			state:    func() State { s := settled(seated(1, 1), unseated(NoNode, time.Second)); s.Keep = true; return s }(),
+			recreate: -1, evict: -1, distance: 1,
+		},
+		"a pod with an ordinal of its own is adopted where that belongs": {
+			state:    settled(seated(0, 1), func() Pod { p := unseated(1, 0); p.OwnRank = 3; return p }(), func() Pod { p := unseated(1, 0); p.OwnRank = 2; return p }()),
+			recreate: -1, evict: -1, distance: 1,
+			adopt: []Move{{Pod: 1, Seat: spread.Seat{Pool: 1, Ordinal: 2}, Rank: 3}},
+		},
+		"a pod whose own ordinal belongs elsewhere since an edit is evicted if that was asked for": {
+			state: func() State {
+				s := settled(seated(1, 1), func() Pod { p := seated(1, 2); p.OwnRank = 2; return p }())
+				s.Evict = true
+				return s
+			}(), recreate: -1, evict: 1, distance: 1,
+		},
+		"a pod outside of the pools is made anew if a later one came through us": {
+			state: settled(seated(1, 1), unseated(OtherNode, time.Second)), recreate: 1, evict: -1, distance: 1,
+		},
+		"a pod that waits for a node, too": {
+			state: settled(seated(1, 1), unseated(NoNode, time.Second)), recreate: 1, evict: -1, distance: 1,
+		},
+		"not if no later one came through us: the webhook may not be reachable": {
+			state: settled(seated(1, 1), unseated(OtherNode, -time.Second)), recreate: -1, evict: -1, distance: 1,
+		},
+		"not if none ever came through us": {
+			state: settled(unseated(OtherNode, time.Second), unseated(OtherNode, time.Second)), recreate: -1, evict: -1, distance: 2,
+		},
+		"not if the later one was adopted": {
+			state:    settled(func() Pod { p := seated(1, 1); p.Claimed = false; return p }(), unseated(OtherNode, time.Second)),
+			recreate: -1, evict: -1, distance: 1,
+		},
+		"not if it is excluded from the webhook": {
+			state: settled(seated(1, 1), func() Pod { p := unseated(OtherNode, time.Second); p.Ours = false; return p }()), recreate: -1, evict: -1,
+		},
+		"not if recreation is off": {
+			state: func() State {
+				s := settled(seated(1, 1), unseated(OtherNode, time.Second))
+				s.Mode = stowage.RepairAdopt
+				return s
+			}(),
+			recreate: -1, evict: -1, distance: 1,
+		},
+		"nothing at all if repair is off": {
+			state: func() State {
+				s := settled(seated(1, 2), unseated(0, time.Second))
+				s.Mode = stowage.RepairOff
+				return s
+			}(),
+			recreate: -1, evict: -1, distance: 1,
+		},
+		"nothing while the workload moves": {
+			state: func() State {
+				s := settled(seated(1, 2), unseated(OtherNode, time.Second))
+				s.Settled = false
+				return s
+			}(),
+			recreate: -1, evict: -1, distance: 1,
+		},
+		"one pod at a time, first one that waits": {
+			state: settled(seated(1, 1), unseated(OtherNode, 2*time.Second), unseated(NoNode, time.Second)), recreate: 2, evict: -1, distance: 2,
+		},
+		"gaps are filled from the top": {
+			state:    settled(seated(1, 2), seated(1, 5), seated(0, 1), seated(0, 2)),
+			renumber: []Move{{Pod: 1, Seat: spread.Seat{Pool: 1, Ordinal: 1}, Rank: 1}}, recreate: -1, evict: -1,
+		},
+		"of two with one ordinal the younger moves": {
+			state:    settled(seated(1, 1), func() Pod { p := seated(1, 1); p.Created = begin; return p }(), seated(0, 1), seated(0, 2)),
+			renumber: []Move{{Pod: 0, Seat: spread.Seat{Pool: 1, Ordinal: 2}, Rank: 3}}, recreate: -1, evict: -1,
+		},
+		"a deletion cost of another rank is written anew": {
+			state:    settled(func() Pod { p := seated(1, 1); p.Rank = 9; return p }(), seated(0, 1)),
+			renumber: []Move{{Pod: 0, Seat: spread.Seat{Pool: 1, Ordinal: 1}, Rank: 1}}, recreate: -1, evict: -1,
+		},
+		"seats that follow from the pods' own ordinals stay": {
+			state:    settled(func() Pod { p := seated(1, 3); p.OwnRank = 5; return p }(), seated(0, 1)),
+			recreate: -1, evict: -1,
+		},
+		"too many in a pool are reported": {
+			state: settled(seated(0, 1), seated(0, 2), seated(0, 3), seated(1, 1)), recreate: -1, evict: -1, distance: 1,
+		},
+		"and evicted, the highest first, if that was asked for": {
+			state: func() State {
+				s := settled(seated(0, 1), seated(0, 3), seated(0, 2), seated(1, 1))
+				s.Evict = true
+				return s
+			}(),
+			recreate: -1, evict: 1, distance: 1,
+		},
+		"not while the workload rolls out": {
+			state: func() State {
+				s := settled(seated(0, 1), seated(0, 2), seated(0, 3), seated(1, 1))
+				s.Evict, s.RollingOut = true, true
+				return s
+			}(), recreate: -1, evict: -1, distance: 1,
+		},
+		"not while a pod is not ready": {
+			state: func() State {
+				s := settled(seated(0, 1), seated(0, 2), seated(0, 3), seated(1, 1))
+				s.Evict, s.Pods[3].Ready = true, false
+				return s
+			}(), recreate: -1, evict: -1, distance: 1,
+		},
+		"not if no node could take the pod": {
+			state: func() State {
+				s := settled(seated(0, 1), seated(0, 2), seated(0, 3), seated(1, 1))
+				s.Evict, s.Available = true, []bool{true, false}
+				return s
+			}(), recreate: -1, evict: -1, distance: 1,
+		},
+		"pods beyond the pools' maxima need no seat": {
+			state: func() State {
+				s := settled(seated(0, 1), unseated(0, time.Second), unseated(OtherNode, time.Second))
+				limited, err := spread.New([]spread.Pool{{Name: "0", Labels: map[string]string{"p": "a"}, Weight: 1, Max: 1}}, spread.EarlierWins)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.Strategy = limited
+				return s
+			}(), recreate: -1, evict: -1,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := Make(tc.state)
+			if diff := cmp.Diff(tc.adopt, p.Adopt); diff != "" {
+				t.Errorf("adopt (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tc.renumber, p.Renumber); diff != "" {
+				t.Errorf("renumber (-want +got):\n%s", diff)
+			}
+			if p.Recreate != tc.recreate || p.Evict != tc.evict || p.Distance() != tc.distance {
+				t.Errorf("recreate %d, evict %d, distance %d; want %d, %d, %d", p.Recreate, p.Evict, p.Distance(), tc.recreate, tc.evict, tc.distance)
+			}
+		})
+	}
+}
+
+// Whatever there is, carrying out plans comes to an end, and then the seats have no gaps;
+// where eviction was asked for, each pool has its target.
+func TestPlansEnd(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := State{
+			Strategy: strategy(rapid.SampledFrom([]string{"p=a,weight=1:p=b,weight=1", "p=a,base=2,weight=1:p=b,weight=3:p=c,weight=2", "p=a,weight=80:p=b,weight=20"}).Draw(t, "strategy")),
+			Settled:  true, Mode: stowage.RepairRecreate, Evict: rapid.Bool().Draw(t, "evict"),
+		}
+		for range s.Strategy.Len() {
+			s.Available = append(s.Available, true)
+		}
+		for i := range rapid.IntRange(1, 20).Draw(t, "pods") {
+			pool := rapid.IntRange(-2, s.Strategy.Len()-1).Draw(t, "pool")
+			p := unseated(pool, time.Second)
+			if pool >= 0 && rapid.Bool().Draw(t, "seated") {
+				p = seated(pool, int64(rapid.IntRange(1, 25).Draw(t, "ordinal")))
+			}
+			p.Name = fmt.Sprint(i)
+			s.Pods = append(s.Pods, p)
+		}
+		s.Replicas = int64(len(s.Pods))
+		s.Pods[0] = seated(0, 1) // one came through us
+		// arrive is a new pod that comes through the webhook.
+		arrive := func() {
+			counts := make([]int64, s.Strategy.Len())
+			for _, p := range s.Pods {
+				if p.Seat.Pool >= 0 {
+					counts[p.Seat.Pool]++
+				}
+			}
+			seats := newTable(&s)
+			seat, err := s.Strategy.Next(held{counts, seats})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Pods = append(s.Pods, seated(seat.Pool, seat.Ordinal))
+		}
+		for round := 0; ; round++ {
+			if round > 200 {
+				t.Fatalf("the plans do not end: %+v", s.Pods)
+			}
+			p := Make(s)
+			for _, m := range append(p.Adopt, p.Renumber...) {
+				s.Pods[m.Pod].Seat, s.Pods[m.Pod].Rank = m.Seat, m.Rank
+			}
+			victim := max(p.Recreate, p.Evict)
+			if victim >= 0 {
+				s.Pods = slices.Delete(s.Pods, victim, victim+1)
+				arrive()
+				continue
+			}
+			if len(p.Adopt)+len(p.Renumber) > 0 {
+				continue
+			}
+			for pool, o := range newTable(&s) {
+				if int64(len(o)) != p.Counts[pool] || !o[p.Counts[pool]] && p.Counts[pool] > 0 {
+					t.Fatalf("pool %d has %d pods on the ordinals %v", pool, p.Counts[pool], o)
+				}
+			}
+			if p.Unseated > 0 || s.Evict && !p.Balanced() {
+				t.Fatalf("counts %v, targets %v, %d without a seat", p.Counts, p.Targets, p.Unseated)
+			}
+			return
+		}
+	})
+}
+
+type held struct {
+	counts []int64
+	seats  table
+}
+
+func (h held) Count(pool int) int64 { return h.counts[pool] }
+func (h held) LowestFree(pool int) int64 {
+	o := int64(1)
+	for h.seats[pool][o] {
+		o++
+	}
+	return o
+}
