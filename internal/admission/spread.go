@@ -47,8 +47,11 @@ const (
 	ReasonUnsharedSeat    = "SeatNotShared"
 )
 
+// SpreadName is the name of the feature.
+const SpreadName = "spread"
+
 // Name implements [Feature].
-func (f *Spread) Name() string { return "spread" }
+func (f *Spread) Name() string { return SpreadName }
 
 // Decide implements [Feature].
 func (f *Spread) Decide(ctx context.Context, req Request) (Decision, error) {

@@ -1,6 +1,7 @@
 package preview
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -51,6 +52,8 @@ func Print(out io.Writer, format string, pods []Admitted, vmResource string) err
 // row is a line of the table: pods of one workload that were decided alike.
 type row struct {
 	workload, decision  string
+	pool                string
+	order               int // of the workload
 	vcpus, memory, gpus string
 	vms                 int64 // of each pod
 	pods                int
@@ -58,24 +61,30 @@ type row struct {
 
 func printTable(out io.Writer, pods []Admitted, vmResource string) error {
 	var rows []row
-	changed, vms := 0, int64(0)
+	changed, vms, order := 0, int64(0), 0
 	for i := range pods {
+		if i > 0 && pods[i].Workload != pods[i-1].Workload {
+			order++
+		}
 		r := rowOf(&pods[i], vmResource)
+		r.order = order
 		if len(pods[i].Result.Patch) > 0 {
 			changed++
 		}
 		vms += r.vms
-		if n := len(rows); n > 0 && rows[n-1].sameAs(r) {
-			rows[n-1].pods++
+		if at := slices.IndexFunc(rows, r.sameAs); at >= 0 {
+			rows[at].pods++
 			continue
 		}
 		r.pods = 1
 		rows = append(rows, r)
 	}
+	// Workloads stay in order, and the pools of one are sorted.
+	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.pool, b.pool)) })
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "WORKLOAD\tPODS\tDECISION\tVCPUS\tMEMORY\tGPUS\tVMS")
+	fmt.Fprintln(w, "WORKLOAD\tPODS\tDECISION\tPOOL\tVCPUS\tMEMORY\tGPUS\tVMS")
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\n", r.workload, r.pods, r.decision, r.vcpus, r.memory, r.gpus, dashIfZero(r.vms))
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", r.workload, r.pods, r.decision, r.pool, r.vcpus, r.memory, r.gpus, dashIfZero(r.vms))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -85,12 +94,12 @@ func printTable(out io.Writer, pods []Admitted, vmResource string) error {
 }
 
 func (r row) sameAs(o row) bool {
-	r.pods = o.pods
+	r.pods, r.order = o.pods, o.order
 	return r == o
 }
 
 func rowOf(a *Admitted, vmResource string) row {
-	r := row{workload: a.Workload.String(), decision: decision(&a.Result), vcpus: "-", memory: "-", gpus: "-"}
+	r := row{workload: a.Workload.String(), decision: decision(&a.Result), pool: pool(&a.Result), vcpus: "-", memory: "-", gpus: "-"}
 	for _, c := range a.Pod.Spec.Containers {
 		q := c.Resources.Limits[corev1.ResourceName(vmResource)]
 		r.vms += q.Value()
@@ -107,6 +116,16 @@ func rowOf(a *Admitted, vmResource string) row {
 	show(&r.memory, stowage.DefaultMemoryAnnotation, " MiB")
 	show(&r.gpus, stowage.DefaultGPUsAnnotation, "")
 	return r
+}
+
+// pool is the pool that a pod goes to, with its labels, or a dash.
+func pool(res *admission.Result) string {
+	for _, f := range res.Features {
+		if _, pool, ok := strings.Cut(f.Summary, " of pool "); ok && f.Feature == admission.SpreadName {
+			return pool
+		}
+	}
+	return "-"
 }
 
 // decision says in a word or two what was decided about a pod.

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -25,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/controlplane"
 	"github.com/stowage-dev/stowage/internal/testkit"
 )
@@ -445,6 +447,17 @@ func TestPreviewAgreesWithTheCluster(t *testing.T) {
 		"Deployment": func(rs *appsv1.ReplicaSet) client.Object {
 			return &appsv1.Deployment{ObjectMeta: rs.ObjectMeta, Spec: appsv1.DeploymentSpec{Replicas: rs.Spec.Replicas, Selector: rs.Spec.Selector, Template: rs.Spec.Template}}
 		},
+		"Deployment with a strategy": func(rs *appsv1.ReplicaSet) client.Object {
+			rs.Spec.Replicas = new(int32(12))
+			rs.Spec.Template.Annotations = annotated(documented)
+			return &appsv1.Deployment{ObjectMeta: rs.ObjectMeta, Spec: appsv1.DeploymentSpec{Replicas: rs.Spec.Replicas, Selector: rs.Spec.Selector, Template: rs.Spec.Template}}
+		},
+		"StatefulSet with a strategy": func(rs *appsv1.ReplicaSet) client.Object {
+			rs.Spec.Template.Annotations = annotated(oneToThree)
+			return &appsv1.StatefulSet{ObjectMeta: rs.ObjectMeta, Spec: appsv1.StatefulSetSpec{
+				Replicas: new(int32(5)), Selector: rs.Spec.Selector, Template: rs.Spec.Template, PodManagementPolicy: appsv1.ParallelPodManagement,
+			}}
+		},
 		"StatefulSet": func(rs *appsv1.ReplicaSet) client.Object {
 			return &appsv1.StatefulSet{ObjectMeta: rs.ObjectMeta, Spec: appsv1.StatefulSetSpec{
 				Replicas: rs.Spec.Replicas, Selector: rs.Spec.Selector, Template: rs.Spec.Template, ServiceName: "web", Ordinals: &appsv1.StatefulSetOrdinals{Start: 3},
@@ -481,12 +494,32 @@ func TestPreviewAgreesWithTheCluster(t *testing.T) {
 	}
 }
 
+// The same, where a PodDistributor says how pods are divided.
+func TestPreviewOfPodDistributorAgrees(t *testing.T) {
+	n := newTenant(t)
+	d := n.distributor(t, "web", "web", func(s *versprei.PodDistributorSpec) { s.Distribution[1].Name = "spot" })
+	time.Sleep(time.Second) // each replica learns of it; there is nothing to wait for before a pod comes
+	workload := n.deployment("web", 13, nil)
+	manifest := workload.DeepCopyObject().(client.Object)
+	must(t, n.Create(t.Context(), workload))
+	offline := preview(t, manifest, d)
+	var live corev1.PodList
+	eventually(t, "the workload has its pods", func() (bool, error) {
+		err := n.List(t.Context(), &live, client.InNamespace(n.namespace))
+		return len(live.Items) == 13, err
+	})
+	if diff := cmp.Diff(comparable(live.Items), comparable(offline)); diff != "" {
+		t.Errorf("pods (-cluster +preview):\n%s", diff)
+	}
+}
+
 // comparable is what decisions and controllers show of pods, in an order that both
 // sides have. What is random in a cluster, or is added after admission, is left out.
 func comparable(pods []corev1.Pod) []string {
 	var out []string
 	for _, p := range pods {
 		// Random, or copied from the node, or a hash of all defaults.
+		delete(p.Annotations, stowage.ClaimAnnotation) // the proof of a seat depends on the owner's UID
 		for _, key := range []string{"controller-uid", batchv1.ControllerUidLabel, corev1.LabelTopologyZone, appsv1.DefaultDeploymentUniqueLabelKey, appsv1.ControllerRevisionHashLabelKey, "pod-template-generation"} {
 			delete(p.Labels, key)
 		}

@@ -28,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/controlplane"
@@ -57,21 +58,24 @@ func directly(t *testing.T, namespace string, check func(allowed bool) error) er
 	return check(review.Response.Allowed)
 }
 
-// preview runs `stowage preview` over an object and what the cluster has of that it
-// depends on: RuntimeClasses and nodes, as kubectl prints them.
-func preview(t *testing.T, workload client.Object) []corev1.Pod {
+// preview runs `stowage preview` over objects and what the cluster has of that they
+// depend on: RuntimeClasses and nodes, as kubectl prints them.
+func preview(t *testing.T, objects ...client.Object) []corev1.Pod {
 	t.Helper()
 	bin, err := controlplane.Locate(repo)
 	must(t, err)
 	input, err := exec.Command(bin.Kubectl, "--kubeconfig", cluster.Kubeconfig, "get", "runtimeclasses,nodes", "-o", "json").Output()
 	must(t, err)
-	gvk, err := cluster.Client.GroupVersionKindFor(workload)
-	must(t, err)
-	workload.GetObjectKind().SetGroupVersionKind(gvk)
-	data, err := json.Marshal(workload)
-	must(t, err)
+	for _, o := range objects {
+		gvk, err := apiutil.GVKForObject(o, scheme)
+		must(t, err)
+		o.GetObjectKind().SetGroupVersionKind(gvk)
+		data, err := json.Marshal(o)
+		must(t, err)
+		input = append(input, data...)
+	}
 	cmd := exec.Command(binary, "preview", "-f", "-", "-o", "json")
-	cmd.Stdin = bytes.NewReader(append(input, data...))
+	cmd.Stdin = bytes.NewReader(input)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
