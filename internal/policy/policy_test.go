@@ -1,0 +1,165 @@
+package policy
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/cluster"
+)
+
+func distributor(name, kind, target string, age time.Duration) versprei.PodDistributor {
+	return versprei.PodDistributor{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, CreationTimestamp: metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(-age))},
+		Spec: versprei.PodDistributorSpec{
+			Distribution: []versprei.Pool{{NodeLabel: map[string]versprei.LabelValue{"type": "a"}, Weight: 1}},
+			Target:       versprei.Target{APIVersion: "apps/v1", Kind: kind, Name: target},
+		},
+	}
+}
+
+func ref(kind, name string) cluster.Ref {
+	return cluster.Ref{APIVersion: "apps/v1", Kind: kind, Name: name}
+}
+
+func TestFind(t *testing.T) {
+	const one = "p=a,weight=1"
+	on := map[string]string{stowage.SpreadSwitchAnnotation: "true", stowage.SpreadStrategyAnnotation: one}
+	deployment := func(annotations map[string]string) []cluster.Workload {
+		up := ref("Deployment", "web")
+		return []cluster.Workload{
+			{Ref: up, Namespace: "ns", Annotations: annotations},
+			{Ref: ref("ReplicaSet", "web-1"), Namespace: "ns", Controller: &up},
+		}
+	}
+	cases := map[string]struct {
+		cluster  cluster.Static
+		finder   Finder
+		owner    cluster.Ref
+		template map[string]string
+		source   string // empty: no policy
+		evict    bool
+		repair   stowage.Repair
+		warnings int
+		invalid  bool
+	}{
+		"nothing": {cluster: cluster.Static{WorkloadList: deployment(nil)}},
+		"an annotation on the Deployment": {
+			cluster: cluster.Static{WorkloadList: deployment(on)}, source: "annotation of Deployment web",
+		},
+		"an annotation of the template wins over it": {
+			cluster: cluster.Static{WorkloadList: deployment(on)}, template: map[string]string{stowage.SpreadStrategyAliasAnnotation: one}, source: "annotation of the pod template",
+		},
+		"a ReplicaSet's copy of an annotation that the Deployment lost is nothing": {
+			cluster: cluster.Static{WorkloadList: func() []cluster.Workload {
+				w := deployment(nil)
+				w[1].Annotations = on
+				return w
+			}()},
+		},
+		"a strategy without the switch is nothing": {
+			cluster: cluster.Static{WorkloadList: deployment(map[string]string{stowage.SpreadStrategyAnnotation: one})},
+		},
+		"the switch turned off": {
+			cluster: cluster.Static{WorkloadList: deployment(map[string]string{stowage.SpreadStrategyAnnotation: one, stowage.SpreadSwitchAnnotation: "false"})},
+		},
+		"an invalid strategy": {
+			cluster: cluster.Static{WorkloadList: deployment(map[string]string{stowage.SpreadStrategyAliasAnnotation: "p"})}, source: "annotation of Deployment web", invalid: true,
+		},
+		"a PodDistributor beats an annotation": {
+			cluster: cluster.Static{WorkloadList: deployment(on), PodDistributorList: []versprei.PodDistributor{distributor("d", "Deployment", "web", 0)}}, source: "PodDistributor d",
+		},
+		"the older PodDistributor wins": {
+			cluster: cluster.Static{WorkloadList: deployment(nil), PodDistributorList: []versprei.PodDistributor{
+				distributor("a", "Deployment", "web", 0), distributor("b", "Deployment", "web", time.Hour), distributor("c", "Deployment", "other", 2*time.Hour),
+			}}, source: "PodDistributor b",
+		},
+		"within a second the name decides": {
+			cluster: cluster.Static{WorkloadList: deployment(nil), PodDistributorList: []versprei.PodDistributor{
+				distributor("b", "Deployment", "web", 0), distributor("a", "Deployment", "web", 0),
+			}}, source: "PodDistributor a",
+		},
+		"a PodDistributor of a Job": {
+			cluster: cluster.Static{PodDistributorList: []versprei.PodDistributor{func() versprei.PodDistributor {
+				d := distributor("j", "Job", "job", 0)
+				d.Spec.Target.APIVersion = "batch/v1"
+				return d
+			}()}}, owner: cluster.Ref{APIVersion: "batch/v1", Kind: "Job", Name: "job"}, source: "PodDistributor j",
+		},
+		"a Job's annotation is nothing": {owner: cluster.Ref{APIVersion: "batch/v1", Kind: "Job", Name: "job"}, template: on},
+		"a blocklisted namespace": {
+			cluster: cluster.Static{WorkloadList: deployment(on)}, finder: Finder{ExcludedNamespaces: []string{"ns"}},
+		},
+		"a namespace without the label that is asked for": {
+			cluster: cluster.Static{WorkloadList: deployment(on), NamespaceList: []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}}}, finder: Finder{NamespaceLabel: "k=v"},
+		},
+		"a namespace with it": {
+			cluster: cluster.Static{WorkloadList: deployment(on), NamespaceList: []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "ns", Labels: map[string]string{"k": "v"}}}}},
+			finder:  Finder{NamespaceLabel: "k=v"}, source: "annotation of Deployment web",
+		},
+		"settings beside a strategy": {
+			cluster: cluster.Static{WorkloadList: deployment(map[string]string{
+				stowage.SpreadStrategyAliasAnnotation: one, stowage.RebalanceAnnotation: "Evict", stowage.RepairAnnotation: "Adopt",
+			})}, source: "annotation of Deployment web", evict: true, repair: stowage.RepairAdopt,
+		},
+		"settings that are wrong": {
+			cluster: cluster.Static{WorkloadList: deployment(map[string]string{
+				stowage.SpreadStrategyAliasAnnotation: one, stowage.RebalanceAnnotation: "now", stowage.RepairAnnotation: "adopt",
+			})}, source: "annotation of Deployment web", warnings: 2,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			tc.finder.Cluster = &tc.cluster
+			if tc.owner.Kind == "" {
+				tc.owner = ref("ReplicaSet", "web-1")
+			}
+			if tc.repair == "" {
+				tc.repair = stowage.RepairRecreate
+			}
+			p, err := tc.finder.Find(t.Context(), Pod{Namespace: "ns", Owner: tc.owner, Annotations: tc.template})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p == nil {
+				if tc.source != "" {
+					t.Errorf("no policy, want %s", tc.source)
+				}
+				return
+			}
+			if p.Source != tc.source || p.Evict != tc.evict || p.Repair != tc.repair || len(p.Warnings) != tc.warnings || (p.Err != nil) != tc.invalid {
+				t.Errorf("policy %+v", p)
+			}
+		})
+	}
+}
+
+func TestCheck(t *testing.T) {
+	const key = stowage.SpreadStrategyAnnotation
+	for name, tc := range map[string]struct {
+		annotations map[string]string
+		want        []string
+	}{
+		"nothing":                {},
+		"all is well":            {annotations: map[string]string{key: "p=a,weight=1", stowage.SpreadSwitchAnnotation: "true"}},
+		"the alias alone":        {annotations: map[string]string{stowage.SpreadStrategyAliasAnnotation: "p=a,weight=1"}},
+		"no switch":              {annotations: map[string]string{key: "p=a,weight=1"}, want: []string{"CustomPodScheduleStrategy has no effect without UseCustomKubeScheduler: 'true'"}},
+		"the switch alone":       {annotations: map[string]string{stowage.SpreadSwitchAnnotation: "true"}, want: []string{"UseCustomKubeScheduler has no effect without CustomPodScheduleStrategy"}},
+		"a switch that is none":  {annotations: map[string]string{stowage.SpreadSwitchAnnotation: "yes"}, want: []string{"UseCustomKubeScheduler is \"yes\"; expected 'true' or 'false'"}},
+		"an alias that differs":  {annotations: map[string]string{key: "p=a,weight=1", stowage.SpreadSwitchAnnotation: "true", stowage.SpreadStrategyAliasAnnotation: "p=b,weight=1"}, want: []string{"custom-pod-schedule-strategy differs from CustomPodScheduleStrategy and is ignored"}},
+		"two pools are wrong":    {annotations: map[string]string{key: "p:q", stowage.SpreadSwitchAnnotation: "true"}, want: []string{`CustomPodScheduleStrategy: pool 1 ("p"): "p" has no equals sign; expected key=value`, `CustomPodScheduleStrategy: pool 2 ("q"): "q" has no equals sign; expected key=value`}},
+		"the alias is wrong":     {annotations: map[string]string{stowage.SpreadStrategyAliasAnnotation: "p=a"}, want: []string{"custom-pod-schedule-strategy: no pool ever gets a pod; give at least one a weight"}},
+		"switched off and wrong": {annotations: map[string]string{key: "p", stowage.SpreadSwitchAnnotation: "false"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, Check(tc.annotations)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
