@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The demo: a real control plane on this machine, Stowage in it, and what it does
-# to the sample peer pod. KEEP=1 leaves the cluster up; one that is up already is
+# The demo: a real control plane on this machine, Stowage in it, and what it does to the
+# samples: two Deployments that grow and shrink over pools, and a peer pod. KEEP=1 leaves the cluster up; one that is up already is
 # used and left up.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -34,6 +34,42 @@ title "A local cluster"
 export KUBECONFIG=$PWD/bin/cluster/kubeconfig
 "$kubectl" get nodes -L nodesize,type
 "$kubectl" delete -f config/samples/ --ignore-not-found >/dev/null 2>&1 # of an earlier demo
+
+# spread prints how a Deployment's pods are divided over the values of a node label.
+spread() { # namespace, deployment, replicas, label
+  "$kubectl" -n "$1" wait "deployment/$2" --for=jsonpath='{.status.readyReplicas}'="$3" --timeout=60s >/dev/null
+  "$kubectl" -n "$1" wait "deployment/$2" --for=jsonpath='{.status.replicas}'="$3" --timeout=60s >/dev/null
+  "$kubectl" -n "$1" get pods -l "app=${2%-deployment}" -o go-template='{{range .items}}{{if not .metadata.deletionTimestamp}}{{.spec.nodeName}}{{"\n"}}{{end}}{{end}}' |
+    awk -v key="$4" -v total="$3" '
+      NR == FNR { pool[$1] = $2; next }
+      { count[pool[$1]]++ }
+      END {
+        for (p in count) {
+          bar = ""; for (i = 0; i < count[p]; i++) bar = bar "█"
+          printf "  %s=%-15s %4d  %3d%%  %s\n", key, p, count[p], 100 * count[p] / total, bar
+        }
+      }' <("$kubectl" get nodes -o go-template="{{range .items}}{{.metadata.name}} {{index .metadata.labels \"$4\"}}{{\"\\n\"}}{{end}}") - | sort
+}
+
+# grow shows a Deployment's spread before and after it is scaled up and down.
+grow() { # namespace, deployment, label
+  for replicas in 10 25 4; do
+    "$kubectl" -n "$1" scale "deployment/$2" --replicas="$replicas" >/dev/null
+    say "$2 at $replicas replicas"
+    spread "$1" "$2" "$replicas" "$3"
+  done
+}
+
+title "One on-demand pod, the others half and half over two pools (config/samples/spread-annotation.yaml)"
+grep CustomPodScheduleStrategy config/samples/spread-annotation.yaml
+"$kubectl" apply -f config/samples/spread-annotation.yaml >/dev/null
+grow spread-demo alpine nodesize
+
+title "80% and 20%, by a PodDistributor (config/samples/spread-poddistributor.yaml)"
+"$kubectl" apply -f config/samples/spread-poddistributor.yaml >/dev/null
+grow default nginx-deployment type
+"$kubectl" wait poddistributor/nginx-deployment --for=jsonpath='{.status.ready}'=3/1 --timeout=60s >/dev/null
+"$kubectl" get poddistributors
 
 title "The sample peer pod, as it is written (config/samples/peerpod.yaml)"
 show create --dry-run=client -f <(awk '/^---/{p=1;next} p' config/samples/peerpod.yaml)

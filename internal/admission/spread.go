@@ -65,7 +65,7 @@ func (f *Spread) Decide(ctx context.Context, req Request) (Decision, error) {
 	if p == nil || err != nil {
 		return Decision{}, err
 	}
-	if p.Err != nil {
+	if p.Strategy == nil {
 		text := fmt.Sprintf("%s is invalid, so its pods are admitted as they are: %s", p.Source, strings.ReplaceAll(p.Err.Error(), "\n", "; "))
 		return Decision{Pod: req.Pod, Warnings: []string{text}, Events: []Event{{Reason: ReasonInvalidStrategy, Note: text}}}, nil
 	}

@@ -63,7 +63,7 @@ func addSeats(ctx context.Context, mgr ctrl.Manager, o *Options) (*controller.Sp
 		Registration: registration, KeySecret: types.NamespacedName{Namespace: o.Namespace, Name: seatSecret},
 		Clock: clock.RealClock{}, Timing: o.Repair,
 		Log: mgr.GetLogger().WithName("repair"), Events: mgr.GetEventRecorder("stowage"), Metrics: repairs,
-		Writes: flowcontrol.NewTokenBucketRateLimiter(20, 100),
+		Writes: flowcontrol.NewTokenBucketRateLimiter(50, 200),
 	}
 	seats := ledger.New(ledger.Options{
 		API: &ledger.Kube{Client: direct}, Key: key, Writer: identity(),
@@ -144,7 +144,8 @@ func addLeader(mgr ctrl.Manager, o *Options, run func(context.Context)) error {
 	var runs sync.Mutex // the old run ends before a new one begins
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: lock, Name: leaderLease, ReleaseOnCancel: true,
-		LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
+		// Shorter than usual: a leader that dies hard is the one whose pods need repair.
+		LeaseDuration: 8 * time.Second, RenewDeadline: 6 * time.Second, RetryPeriod: 1500 * time.Millisecond,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(ctx context.Context) {
 				runs.Lock()

@@ -50,7 +50,7 @@ func (s *Spread) repair(ctx context.Context, owner ledger.Owner) (time.Duration,
 	if err != nil {
 		return 0, err
 	}
-	if p == nil || p.Err != nil {
+	if p == nil || p.Strategy == nil {
 		s.report(owner, 0)
 		return 0, nil
 	}

@@ -135,8 +135,11 @@ func (c *Cluster) awaitKinds(ctx context.Context) error {
 	return wait.PollUntilContextTimeout(ctx, pollInterval, startTimeout, true, func(context.Context) (bool, error) {
 		for _, gv := range []string{stowage.GroupVersion.String(), versprei.GroupVersion.String()} {
 			list, err := c.Clientset.Discovery().ServerResourcesForGroupVersion(gv)
-			if err != nil || len(list.APIResources) == 0 {
+			if apierrors.IsNotFound(err) || err == nil && len(list.APIResources) == 0 {
 				return false, nil
+			}
+			if err != nil {
+				return false, err
 			}
 		}
 		return true, nil

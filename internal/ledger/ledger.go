@@ -186,7 +186,7 @@ func (l *Ledger) perform(e *entry, acts []Action) {
 				l.with(owner.Key(), func(now time.Duration, e *entry) { e.book.LedgerRead(now, o) })
 			})
 		case a.Write != nil:
-			l.metrics.batch(a.Write, e.book)
+			l.metrics.batch(e.book)
 			go l.request(func(ctx context.Context) {
 				o, res, err := l.api.WriteLedger(ctx, owner, a.Write)
 				if err != nil {
@@ -202,7 +202,7 @@ func (l *Ledger) perform(e *entry, acts []Action) {
 // request runs a request to the API with its time limit. Pods wait for it, and one that
 // was begun is brought to its end even while the process shuts down.
 func (l *Ledger) request(do func(context.Context)) {
-	ctx, cancel := context.WithTimeout(context.TODO(), requestTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout) //nolint:forbidigo // it serves requests of several callers, and outlives each
 	defer cancel()
 	do(ctx)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -77,6 +78,7 @@ var testOwner = Owner{APIVersion: "apps/v1", Kind: "ReplicaSet", Namespace: "ns"
 
 func newTestLedger(t *testing.T, api API, name string) *Ledger {
 	t.Helper()
+	t.Cleanup(func() { time.Sleep(time.Minute) }) // what is under way ends
 	metrics, err := NewMetrics(prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +88,9 @@ func newTestLedger(t *testing.T, api API, name string) *Ledger {
 
 // Many pods at once on several replicas get a seat each, and the seats are the first ones
 // of the sequence, while books are swept and pods are seen.
-func TestLedgerConcurrentClaims(t *testing.T) {
+func TestLedgerConcurrentClaims(t *testing.T) { synctest.Test(t, testLedgerConcurrentClaims) }
+
+func testLedgerConcurrentClaims(t *testing.T) {
 	api := &sharedAPI{}
 	replicas := []*Ledger{newTestLedger(t, api, "a"), newTestLedger(t, api, "b"), newTestLedger(t, api, "c")}
 	api.watchers = replicas
@@ -158,7 +162,9 @@ func testPod(name string, key Key, res Result) *corev1.Pod {
 
 // An API that does not answer delays a pod by the webhook's budget at most, and after
 // some failures by next to nothing; seats are still the right ones.
-func TestLedgerWithoutAPI(t *testing.T) {
+func TestLedgerWithoutAPI(t *testing.T) { synctest.Test(t, testLedgerWithoutAPI) }
+
+func testLedgerWithoutAPI(t *testing.T) {
 	api := &sharedAPI{broken: true}
 	l := newTestLedger(t, api, "a")
 	s := simulated["80:20"]
@@ -206,7 +212,9 @@ func (a *refusingAPI) WriteLedger(context.Context, Owner, *Object) (*Object, Wri
 	return nil, WriteRefused, errors.New("forbidden")
 }
 
-func TestLedgerRefused(t *testing.T) {
+func TestLedgerRefused(t *testing.T) { synctest.Test(t, testLedgerRefused) }
+
+func testLedgerRefused(t *testing.T) {
 	api := &refusingAPI{}
 	l := newTestLedger(t, api, "a")
 	start := time.Now()

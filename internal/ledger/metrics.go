@@ -51,7 +51,7 @@ func (m *Metrics) write(r WriteResult) {
 	m.writes.WithLabelValues([]string{"ok", "conflict", "uncertain", "refused"}[r]).Inc()
 }
 
-func (m *Metrics) batch(o *Object, b *Book) {
+func (m *Metrics) batch(b *Book) {
 	n := 0
 	for _, c := range b.claims {
 		if !c.written {

@@ -98,8 +98,6 @@ type world struct {
 	serial   int
 	ledger   Object
 	replicas int64
-	podLog   []podEvent
-	ledgers  []ledgerEvent
 
 	controller controller
 	hooks      []*hook
@@ -115,7 +113,6 @@ type simPod struct {
 }
 
 type podEvent struct {
-	at   time.Duration
 	pod  simPod
 	gone bool
 }

@@ -68,6 +68,42 @@ func TestDiff(t *testing.T) {
 			},
 			want: `[{"op":"add","path":"/spec/containers/0/resources","value":{"limits":{"cpu":"1"}}}]`,
 		},
+		"a node selector grows key by key": {
+			pod:    `{"metadata":{},"spec":{"nodeSelector":{"a":"1"}}}`,
+			change: func(p *podpatch.Pod) { p.SetNodeSelector("karpenter.sh/type", "spot") },
+			want:   `[{"op":"add","path":"/spec/nodeSelector/karpenter.sh~1type","value":"spot"}]`,
+		},
+		"tolerations grow at their end, and not twice": {
+			pod: `{"metadata":{},"spec":{"tolerations":[{"key":"a","operator":"Exists"}]}}`,
+			change: func(p *podpatch.Pod) {
+				p.AddToleration(corev1.Toleration{Key: "a", Operator: corev1.TolerationOpExists})
+				p.AddToleration(corev1.Toleration{Key: "b", Operator: corev1.TolerationOpExists})
+			},
+			want: `[{"op":"add","path":"/spec/tolerations/-","value":{"key":"b","operator":"Exists"}}]`,
+		},
+		"a preference in a pod without an affinity": {
+			pod:    `{"metadata":{},"spec":{}}`,
+			change: func(p *podpatch.Pod) { p.AddPreference(preference("a")) },
+			want:   `[{"op":"add","path":"/spec/affinity","value":{"nodeAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[{"weight":1,"preference":{"matchExpressions":[{"key":"a","operator":"Exists"}]}}]}}}]`,
+		},
+		"a preference beside pod affinity": {
+			pod:    `{"metadata":{},"spec":{"affinity":{"podAffinity":{}}}}`,
+			change: func(p *podpatch.Pod) { p.AddPreference(preference("a")) },
+			want:   `[{"op":"add","path":"/spec/affinity/nodeAffinity","value":{"preferredDuringSchedulingIgnoredDuringExecution":[{"weight":1,"preference":{"matchExpressions":[{"key":"a","operator":"Exists"}]}}]}}]`,
+		},
+		"a preference beside required terms": {
+			pod:    `{"metadata":{},"spec":{"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{}]}}}}}`,
+			change: func(p *podpatch.Pod) { p.AddPreference(preference("a")) },
+			want:   `[{"op":"add","path":"/spec/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution","value":[{"weight":1,"preference":{"matchExpressions":[{"key":"a","operator":"Exists"}]}}]}]`,
+		},
+		"a preference beside another, and not twice": {
+			pod: `{"metadata":{},"spec":{"affinity":{"nodeAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[{"weight":1,"preference":{"matchExpressions":[{"key":"a","operator":"Exists"}]}}]}}}}`,
+			change: func(p *podpatch.Pod) {
+				p.AddPreference(preference("a"))
+				p.AddPreference(preference("b"))
+			},
+			want: `[{"op":"add","path":"/spec/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution/-","value":{"weight":1,"preference":{"matchExpressions":[{"key":"b","operator":"Exists"}]}}}]`,
+		},
 		"pod-level resources go whole": {
 			pod:    `{"metadata":{},"spec":{"resources":{"limits":{"cpu":"1"}},"containers":[]}}`,
 			change: func(p *podpatch.Pod) { p.Spec.Resources = nil },
@@ -91,6 +127,12 @@ func TestDiff(t *testing.T) {
 			}
 		})
 	}
+}
+
+func preference(key string) corev1.PreferredSchedulingTerm {
+	return corev1.PreferredSchedulingTerm{Weight: 1, Preference: corev1.NodeSelectorTerm{
+		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: corev1.NodeSelectorOpExists}},
+	}}
 }
 
 // A patch applied to the document that before came from must give the document

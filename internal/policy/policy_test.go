@@ -39,7 +39,7 @@ func TestFind(t *testing.T) {
 	}
 	cases := map[string]struct {
 		cluster  cluster.Static
-		finder   Finder
+		settings func(*Finder)
 		owner    cluster.Ref
 		template map[string]string
 		source   string // empty: no policy
@@ -93,14 +93,14 @@ func TestFind(t *testing.T) {
 		},
 		"a Job's annotation is nothing": {owner: cluster.Ref{APIVersion: "batch/v1", Kind: "Job", Name: "job"}, template: on},
 		"a blocklisted namespace": {
-			cluster: cluster.Static{WorkloadList: deployment(on)}, finder: Finder{ExcludedNamespaces: []string{"ns"}},
+			cluster: cluster.Static{WorkloadList: deployment(on)}, settings: func(f *Finder) { f.ExcludedNamespaces = []string{"ns"} },
 		},
 		"a namespace without the label that is asked for": {
-			cluster: cluster.Static{WorkloadList: deployment(on), NamespaceList: []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}}}, finder: Finder{NamespaceLabel: "k=v"},
+			cluster: cluster.Static{WorkloadList: deployment(on), NamespaceList: []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}}}, settings: func(f *Finder) { f.NamespaceLabel = "k=v" },
 		},
 		"a namespace with it": {
-			cluster: cluster.Static{WorkloadList: deployment(on), NamespaceList: []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "ns", Labels: map[string]string{"k": "v"}}}}},
-			finder:  Finder{NamespaceLabel: "k=v"}, source: "annotation of Deployment web",
+			cluster:  cluster.Static{WorkloadList: deployment(on), NamespaceList: []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "ns", Labels: map[string]string{"k": "v"}}}}},
+			settings: func(f *Finder) { f.NamespaceLabel = "k=v" }, source: "annotation of Deployment web",
 		},
 		"settings beside a strategy": {
 			cluster: cluster.Static{WorkloadList: deployment(map[string]string{
@@ -115,14 +115,17 @@ func TestFind(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			tc.finder.Cluster = &tc.cluster
+			finder := Finder{Cluster: &tc.cluster}
+			if tc.settings != nil {
+				tc.settings(&finder)
+			}
 			if tc.owner.Kind == "" {
 				tc.owner = ref("ReplicaSet", "web-1")
 			}
 			if tc.repair == "" {
 				tc.repair = stowage.RepairRecreate
 			}
-			p, err := tc.finder.Find(t.Context(), Pod{Namespace: "ns", Owner: tc.owner, Annotations: tc.template})
+			p, err := finder.Find(t.Context(), Pod{Namespace: "ns", Owner: tc.owner, Annotations: tc.template})
 			if err != nil {
 				t.Fatal(err)
 			}

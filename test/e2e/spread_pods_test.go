@@ -304,10 +304,7 @@ spec:
 	}}
 	eventually(t, "the kind is served", func() (bool, error) {
 		err := n.Create(t.Context(), gang)
-		if meta.IsNoMatchError(err) || client.IgnoreNotFound(err) == nil && err != nil {
-			return false, nil
-		}
-		return err == nil, err
+		return err == nil, client.IgnoreNotFound(ignoreNoMatch(err))
 	})
 	n.distributor(t, "gang", "gang", func(s *versprei.PodDistributorSpec) {
 		s.Target = versprei.Target{APIVersion: "example.com/v1", Kind: "Gang", Name: "gang"}
@@ -345,6 +342,14 @@ spec:
 	if diff := cmp.Diff(map[string]int{"0": 8, "1": 2}, counts()); diff != "" {
 		t.Errorf("pods in pools after a deletion (-want +got):\n%s", diff)
 	}
+}
+
+// ignoreNoMatch is nil for an error that says that a kind is not served.
+func ignoreNoMatch(err error) error {
+	if meta.IsNoMatchError(err) {
+		return nil
+	}
+	return err
 }
 
 // Which namespaces' annotations are looked at.

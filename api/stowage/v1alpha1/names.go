@@ -62,10 +62,10 @@ const (
 )
 
 const (
-	// RebalanceAnnotation, on a workload with a strategy, says whether pods are
+	// RebalanceAnnotation says, on a workload with a strategy, whether pods are
 	// evicted from pools that have too many: Never, or Evict.
 	RebalanceAnnotation = "stowage.dev/rebalance"
-	// RepairAnnotation, on a workload with a strategy, says what becomes of pods that
+	// RepairAnnotation says, on a workload with a strategy, what becomes of pods that
 	// came without a seat. Its values are the Repair constants.
 	RepairAnnotation = "stowage.dev/repair"
 )
