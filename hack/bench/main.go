@@ -37,6 +37,7 @@ func main() {
 	flag.IntVar(&o.pods, "pods", 500, "pods of each burst")
 	flag.IntVar(&o.runs, "runs", 5, "bursts of each case")
 	flag.IntVar(&o.replicas, "replicas", 1, "replicas of Stowage, and of the floor")
+	flag.IntVar(&o.tracked, "tracked", 0, "instead of bursts, grow one workload to this many pods and measure memory")
 	only := flag.String("cases", "", "measure only the cases whose names match this expression, beside the floor and no webhook")
 	flag.Parse()
 	if match, err := regexp.Compile(*only); err != nil {
@@ -57,7 +58,7 @@ func exit(err error) {
 	os.Exit(0)
 }
 
-type options struct{ pods, runs, replicas int }
+type options struct{ pods, runs, replicas, tracked int }
 
 func (o options) validate() error {
 	if o.pods < 1 || o.runs < 1 || o.replicas < 1 {
@@ -114,6 +115,10 @@ func run(ctx context.Context, o options) error {
 	}
 	if err := b.setUp(ctx, floor, filepath.Join(dir, "tls.crt")); err != nil {
 		return err
+	}
+
+	if o.tracked > 0 {
+		return b.track(ctx)
 	}
 
 	// 2. Bursts, in turns. The first of each case warms up and is not counted.

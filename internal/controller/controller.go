@@ -150,9 +150,17 @@ func (s *Spread) Run(ctx context.Context) {
 	s.mu.Lock()
 	s.work = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[ledger.Owner](time.Second, 5*time.Minute))
 	s.statuses = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](time.Second, 5*time.Minute))
-	s.history = map[ledger.OwnerKey]*history{}
+	s.history, s.changed, s.reported = map[ledger.OwnerKey]*history{}, map[ledger.OwnerKey]time.Time{}, map[ledger.OwnerKey]ledger.Owner{}
+	s.dirty, s.allStatuses = map[string]time.Time{}, time.Time{}
+	s.leading, s.since = true, s.Clock.Now()
 	s.mu.Unlock()
-	s.Metrics.distance.Reset()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.leading = false
+		s.Metrics.distance.Reset()
+	}()
+
 	// Without its pods, every workload would look as if none of them had a seat.
 	if !cache.WaitForNamedCacheSyncWithContext(ctx, s.Ledger.Pods().HasSynced) {
 		return
