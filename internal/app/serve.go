@@ -51,9 +51,11 @@ func newServeCommand(s Streams) *cobra.Command {
 	o := DefaultOptions()
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Run the webhook",
-		Long: `Run the admission webhook: /mutate-v1-pod and /mutate on --port, /healthz and
-/readyz on --health-probe-bind-address, /metrics on --metrics-bind-address.
+		Short: "Run the webhook and the controllers",
+		Long: `Run the admission webhook: /mutate-v1-pod and /mutate (pods) and
+/validate-workload (warnings about strategies) on --port, /healthz and /readyz on
+--health-probe-bind-address, /metrics on --metrics-bind-address. One replica, elected,
+runs the controllers, too: status of PodDistributors, repair, rebalancing.
 
 Every flag can be given as an environment variable, named in brackets. A flag
 wins over its variable.`,

@@ -15,19 +15,32 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 )
 
 // fieldManager owns what this package applies.
 const fieldManager = client.FieldOwner("stowage-local")
 
+// Scheme has the kinds of Kubernetes and Stowage's own.
+var Scheme = func() *runtime.Scheme {
+	s := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(s), stowage.AddToScheme(s), versprei.AddToScheme(s)); err != nil {
+		panic(err) // only a program that is wrong in itself gets here
+	}
+	return s
+}()
+
 func newClient(cfg *rest.Config) (client.Client, error) {
-	return client.New(cfg, client.Options{Scheme: clientgoscheme.Scheme})
+	return client.New(cfg, client.Options{Scheme: Scheme})
 }
 
 // ApplyFiles applies every object in the files, in order, by server-side apply.

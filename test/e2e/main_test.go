@@ -3,7 +3,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,16 +16,12 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/controlplane"
 	"github.com/stowage-dev/stowage/internal/testkit"
 )
@@ -39,15 +34,6 @@ var (
 	binary  string
 	fleet   controlplane.StowageOptions
 )
-
-// scheme has the kinds of Kubernetes and our own.
-var scheme = func() *runtime.Scheme {
-	s := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(s), stowage.AddToScheme(s), versprei.AddToScheme(s)); err != nil {
-		panic(err)
-	}
-	return s
-}()
 
 const (
 	waitTimeout  = 30 * time.Second
@@ -149,7 +135,7 @@ func newTenantIn(t *testing.T, ns *corev1.Namespace, labels ...string) *tenant {
 	t.Helper()
 	n := &tenant{config: rest.CopyConfig(cluster.Config)}
 	n.config.WarningHandler = n
-	c, err := client.New(n.config, client.Options{Scheme: scheme})
+	c, err := client.New(n.config, client.Options{Scheme: controlplane.Scheme})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,7 @@ func preview(t *testing.T, objects ...client.Object) []corev1.Pod {
 	input, err := exec.Command(bin.Kubectl, "--kubeconfig", cluster.Kubeconfig, "get", "runtimeclasses,nodes", "-o", "json").Output()
 	must(t, err)
 	for _, o := range objects {
-		gvk, err := apiutil.GVKForObject(o, scheme)
+		gvk, err := apiutil.GVKForObject(o, controlplane.Scheme)
 		must(t, err)
 		o.GetObjectKind().SetGroupVersionKind(gvk)
 		data, err := json.Marshal(o)
