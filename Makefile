@@ -67,7 +67,7 @@ $(LOCAL):
 .PHONY: test
 # Never from the cache: tests build and run our programs, which the cache does not see.
 test: controlplane ## Run every test, on a real control plane too (TESTFLAGS=-race)
-	@go test -count=1 $(TESTFLAGS) ./...
+	@go test -count=1 -timeout 30m $(TESTFLAGS) ./...
 
 .PHONY: test-unit
 test-unit: ## Run the tests that need no control plane (TESTFLAGS=-race)

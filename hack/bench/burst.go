@@ -65,19 +65,8 @@ func (b *bench) setUp(ctx context.Context, floorPort int, certFile string) error
 		}
 	}
 	// Peer pods must have VMs enough.
-	var nodes corev1.NodeList
-	if err := b.Client.List(ctx, &nodes); err != nil {
+	if err := b.setCapacity(ctx, stowage.DefaultVMResource, 500); err != nil {
 		return err
-	}
-	for i := range nodes.Items {
-		n := &nodes.Items[i]
-		before := n.DeepCopy()
-		for _, list := range []corev1.ResourceList{n.Status.Capacity, n.Status.Allocatable} {
-			list[stowage.DefaultVMResource] = *resource.NewQuantity(500, resource.DecimalSI)
-		}
-		if err := b.Client.Status().Patch(ctx, n, client.MergeFrom(before)); err != nil {
-			return err
-		}
 	}
 	reg := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "stowage"}}
 	patch := fmt.Sprintf(`[{"op":"add","path":"/webhooks/0/namespaceSelector","value":{"matchLabels":{%q:"stowage"}}}]`, webhookLabel)
@@ -97,17 +86,42 @@ func (b *bench) setUp(ctx context.Context, floorPort int, certFile string) error
 	})
 }
 
+// setCapacity gives every node an amount of a resource.
+func (b *bench) setCapacity(ctx context.Context, name corev1.ResourceName, amount int64) error {
+	var nodes corev1.NodeList
+	if err := b.Client.List(ctx, &nodes); err != nil {
+		return err
+	}
+	for i := range nodes.Items {
+		n := &nodes.Items[i]
+		before := n.DeepCopy()
+		for _, list := range []corev1.ResourceList{n.Status.Capacity, n.Status.Allocatable} {
+			list[name] = *resource.NewQuantity(amount, resource.DecimalSI)
+		}
+		if err := b.Client.Status().Patch(ctx, n, client.MergeFrom(before)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// namespace makes a namespace whose pods one webhook sees, and waits until it takes pods.
+func (b *bench) namespace(ctx context.Context, name, webhook string) (*corev1.Namespace, error) {
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{webhookLabel: webhook}}}
+	if err := b.Client.Create(ctx, ns); err != nil {
+		return nil, err
+	}
+	return ns, b.until(ctx, func(ctx context.Context) (bool, error) {
+		err := b.Client.Get(ctx, client.ObjectKey{Namespace: ns.Name, Name: "default"}, &corev1.ServiceAccount{})
+		return err == nil, client.IgnoreNotFound(err)
+	})
+}
+
 // burst scales a new Deployment up from zero, and removes it again.
 func (b *bench) burst(ctx context.Context, bc benchCase) (result, error) {
 	b.serial++
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("bench-%d", b.serial), Labels: map[string]string{webhookLabel: bc.webhook}}}
-	if err := b.Client.Create(ctx, ns); err != nil {
-		return result{}, err
-	}
-	if err := b.until(ctx, func(ctx context.Context) (bool, error) {
-		err := b.Client.Get(ctx, client.ObjectKey{Namespace: ns.Name, Name: "default"}, &corev1.ServiceAccount{})
-		return err == nil, client.IgnoreNotFound(err)
-	}); err != nil {
+	ns, err := b.namespace(ctx, fmt.Sprintf("bench-%d", b.serial), bc.webhook)
+	if err != nil {
 		return result{}, err
 	}
 	d := deployment(ns.Name, bc)

@@ -11,8 +11,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,31 +21,14 @@ import (
 // track grows one workload to many pods and says what they cost Stowage: requests for
 // the first pod, the size of the ledger in the burst, and memory afterwards.
 func (b *bench) track(ctx context.Context) error {
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "tracked", Labels: map[string]string{webhookLabel: "stowage"}}}
-	if err := b.Client.Create(ctx, ns); err != nil {
+	ns, err := b.namespace(ctx, "tracked", "stowage")
+	if err != nil {
 		return err
 	}
-	var nodes corev1.NodeList
-	if err := b.Client.List(ctx, &nodes); err != nil {
+	if err := b.setCapacity(ctx, corev1.ResourcePods, int64(b.options.tracked)); err != nil {
 		return err
-	}
-	for i := range nodes.Items {
-		n := &nodes.Items[i]
-		before := n.DeepCopy()
-		for _, list := range []corev1.ResourceList{n.Status.Capacity, n.Status.Allocatable} {
-			list[corev1.ResourcePods] = *resource.NewQuantity(int64(b.options.tracked), resource.DecimalSI)
-		}
-		if err := b.Client.Status().Patch(ctx, n, client.MergeFrom(before)); err != nil {
-			return err
-		}
 	}
 	d := deployment(ns.Name, benchCase{spread: true})
-	if err := b.until(ctx, func(ctx context.Context) (bool, error) {
-		err := b.Client.Get(ctx, client.ObjectKey{Namespace: ns.Name, Name: "default"}, &corev1.ServiceAccount{})
-		return err == nil, client.IgnoreNotFound(err)
-	}); err != nil {
-		return err
-	}
 	if err := b.Client.Create(ctx, d); err != nil {
 		return err
 	}

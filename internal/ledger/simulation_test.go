@@ -19,7 +19,7 @@ import (
 
 // The race detector slows a history down and has nothing to find in it: a book is
 // used by one goroutine at a time.
-var histories = flag.Int("histories", map[bool]int{false: 20000, true: 500}[raceEnabled], "random histories of each kind in TestSimulation")
+var histories = flag.Int("histories", map[bool]int{false: 17000, true: 500}[raceEnabled], "random histories of each kind in TestSimulation")
 
 // scenario is what a history is made of. Everything else in it follows from the seed.
 type scenario struct {
