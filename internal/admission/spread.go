@@ -120,7 +120,7 @@ func plausible(o *podpatch.Owner) bool {
 			return false
 		}
 	}
-	return true
+	return len(validation.IsDNS1123Subdomain(o.UID)) == 0 // it becomes the name of a ledger
 }
 
 // assignment is a pod on its way to a seat.

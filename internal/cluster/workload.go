@@ -193,7 +193,7 @@ func (c *Cache) Makers(ctx context.Context, namespace string) ([]*Workload, erro
 
 // Workload implements [Reader]. Deployments, ReplicaSets and StatefulSets come from the
 // cache, or live where they are younger than it; others are read live and remembered
-// for a moment.
+// for a minute.
 func (c *Cache) Workload(ctx context.Context, namespace string, ref Ref) (*Workload, error) {
 	key := client.ObjectKey{Namespace: namespace, Name: ref.Name}
 	cached := ref.Group() == appsv1.GroupName && slices.Contains([]string{"Deployment", "ReplicaSet", "StatefulSet"}, ref.Kind)
@@ -240,7 +240,7 @@ func (c *Cache) Workload(ctx context.Context, namespace string, ref Ref) (*Workl
 
 // How long a workload of another kind is remembered, and that we may not read a kind.
 const (
-	foreignTTL   = 10 * time.Second
+	foreignTTL   = time.Minute
 	forbiddenTTL = 5 * time.Minute
 	maxForeign   = 4096
 )

@@ -302,6 +302,8 @@ type history struct {
 	removed  time.Time // when a pod was removed last
 	settled  bool      // whether the removal's outcome was seen
 	distance int64     // the plan's distance before it
+	// claimed are the pods that had come through the webhook by then.
+	claimed map[types.UID]bool
 }
 
 // lookAgain is how many resyncs a close look that found nothing to do holds for, where
@@ -367,10 +369,10 @@ func (s *Spread) report(owner ledger.Owner, distance int64) {
 }
 
 // mayRemove reports whether the budget allows to remove one more pod of a workload, whose
-// plan has this distance now and whose last pod through the webhook came at a time; and
+// plan has this distance now and of which these pods came through the webhook; and
 // otherwise when to look again. A removal that won nothing doubles the wait, and none
 // follows until a pod has come through the webhook since.
-func (s *Spread) mayRemove(owner ledger.OwnerKey, distance int64, lastClaimed time.Time) (bool, time.Duration) {
+func (s *Spread) mayRemove(owner ledger.OwnerKey, distance int64, claimed map[types.UID]bool) (bool, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h, now := s.historyOf(owner), s.Clock.Now()
@@ -388,18 +390,25 @@ func (s *Spread) mayRemove(owner ledger.OwnerKey, distance int64, lastClaimed ti
 	if left := h.next.Sub(now); left > 0 {
 		return false, left
 	}
-	if lastClaimed.Before(h.removed.Truncate(time.Second)) {
-		return false, s.Timing.Resync
+	if h.claimed != nil {
+		fresh := false
+		for uid := range claimed {
+			fresh = fresh || !h.claimed[uid]
+		}
+		if !fresh {
+			return false, s.Timing.Resync
+		}
+		h.claimed = nil
 	}
 	return true, 0
 }
 
 // removed notes a removal.
-func (s *Spread) removed(owner ledger.OwnerKey, distance int64) {
+func (s *Spread) removed(owner ledger.OwnerKey, distance int64, claimed map[types.UID]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.historyOf(owner)
-	h.removed, h.settled, h.distance = s.Clock.Now(), false, distance
+	h.removed, h.settled, h.distance, h.claimed = s.Clock.Now(), false, distance, claimed
 }
 
 // refused notes that a removal was refused, and returns when to try again.

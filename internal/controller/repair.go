@@ -71,7 +71,15 @@ func (s *Spread) repair(ctx context.Context, owner ledger.Owner) (time.Duration,
 		}
 		shown += fmt.Sprint(w.Replicas)
 	}
-	if p.Repair == stowage.RepairOff || s.skip(owner.Key(), shown) {
+	if p.Repair == stowage.RepairOff {
+		if w != nil && w.Replicas >= 0 {
+			plan := repair.Make(fromRecords(p, records, w.Replicas))
+			missing := min(w.Replicas, p.Strategy.Capacity()) - int64(len(records))
+			s.report(owner, plan.Distance()+max(0, missing))
+		}
+		return 0, nil
+	}
+	if s.skip(owner.Key(), shown) {
 		return 0, nil
 	}
 
@@ -80,14 +88,15 @@ func (s *Spread) repair(ctx context.Context, owner ledger.Owner) (time.Duration,
 	if err != nil {
 		return 0, err
 	}
-	if state == nil {
-		s.foundNothing(owner.Key(), shown)
+	if state == nil { // what says so is not in what the cache shows
+		s.report(owner, 0)
 		return 0, nil
 	}
 	plan := repair.Make(*state)
 	s.report(owner, plan.Distance())
 	if len(plan.Adopt) == 0 && len(plan.Renumber) == 0 && plan.Recreate < 0 && plan.Evict < 0 {
-		if state.Settled {
+		// Pods without a seat, and evictions, depend on more than the cache shows.
+		if state.Settled && plan.Unseated == 0 && !p.Evict {
 			s.foundNothing(owner.Key(), shown)
 		}
 		return 0, nil
@@ -220,7 +229,9 @@ func (s *Spread) look(ctx context.Context, owner ledger.Owner, p *policy.Policy)
 		}
 		view := repair.Pod{Name: pod.Name, Created: pod.CreationTimestamp.Time, Ready: ledger.Ready(pod), NodePool: repair.NoNode, Ours: true}
 		view.Seat.Pool = -1
-		view.OwnRank, _ = admission.OwnRank(created, owner, p.FirstOrdinal)
+		if rank, ok := admission.OwnRank(created, owner, p.FirstOrdinal); ok {
+			view.OwnRank = rank
+		}
 		if seat, kind, _, ok := ledger.SeatOf(s.Ledger.Pods().Key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations); ok {
 			place(&view, p, seat, kind, pod.Annotations[corev1.PodDeletionCost])
 		}
@@ -363,7 +374,7 @@ func (s *Spread) carryOut(ctx context.Context, owner ledger.Owner, p *policy.Pol
 	}
 	if len(moves) > 0 {
 		for _, m := range moves[:min(len(moves), maxMoves)] {
-			if err := s.seat(ctx, owner, p, &pods[m.Pod], m, action); err != nil {
+			if err := s.seat(ctx, owner, p, &pods[m.Pod], m, action, state.Pods[m.Pod].OwnRank == 0); err != nil {
 				return 0, err
 			}
 		}
@@ -376,13 +387,13 @@ func (s *Spread) carryOut(ctx context.Context, owner ledger.Owner, p *policy.Pol
 	if victim < 0 {
 		victim, action = plan.Evict, repairEvict
 	}
-	var lastClaimed time.Time
+	claimed := map[types.UID]bool{}
 	for i := range state.Pods {
-		if state.Pods[i].Claimed && state.Pods[i].Created.After(lastClaimed) {
-			lastClaimed = state.Pods[i].Created
+		if state.Pods[i].Claimed {
+			claimed[pods[i].UID] = true
 		}
 	}
-	if ok, wait := s.mayRemove(owner.Key(), plan.Distance(), lastClaimed); !ok {
+	if ok, wait := s.mayRemove(owner.Key(), plan.Distance(), claimed); !ok {
 		return wait, nil
 	}
 	pod := &pods[victim]
@@ -398,7 +409,7 @@ func (s *Spread) carryOut(ctx context.Context, owner ledger.Owner, p *policy.Pol
 	case err != nil:
 		return 0, err
 	}
-	s.removed(owner.Key(), plan.Distance())
+	s.removed(owner.Key(), plan.Distance(), claimed)
 	s.Metrics.repairs.WithLabelValues(action).Inc()
 	s.Log.Info("pod removed, so that its owner makes it anew", "owner", owner, "pod", pod.Name, "action", action, "distance", plan.Distance())
 	if action == repairRecreate {
@@ -409,8 +420,9 @@ func (s *Spread) carryOut(ctx context.Context, owner ledger.Owner, p *policy.Pol
 	return s.Timing.Cooldown, nil
 }
 
-// seat writes a seat into a pod that exists.
-func (s *Spread) seat(ctx context.Context, owner ledger.Owner, p *policy.Policy, pod *corev1.Pod, m repair.Move, action string) error {
+// seat writes a seat into a pod that exists, with its deletion cost unless the pod is
+// removed by an ordinal of its own.
+func (s *Spread) seat(ctx context.Context, owner ledger.Owner, p *policy.Policy, pod *corev1.Pod, m repair.Move, action string, withCost bool) error {
 	if err := s.Writes.Wait(ctx); err != nil {
 		return err
 	}
@@ -423,7 +435,7 @@ func (s *Spread) seat(ctx context.Context, owner ledger.Owner, p *policy.Policy,
 	annotations := map[string]string{
 		stowage.ClaimAnnotation: key.Sign(kind, id, ledger.Holder{Namespace: pod.Namespace, Owner: string(owner.UID)}, seat),
 	}
-	if cost, set := pod.Annotations[corev1.PodDeletionCost]; (!set || rankOf(cost) != 0) && owner.Kind != "StatefulSet" {
+	if cost, set := pod.Annotations[corev1.PodDeletionCost]; withCost && (!set || rankOf(cost) != 0) {
 		annotations[corev1.PodDeletionCost] = admission.DeletionCost(m.Rank)
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{

@@ -733,6 +733,7 @@ func (b *Book) compose(now time.Duration) *Object {
 
 // Forget removes what no claim that comes late can ask for any more.
 func (b *Book) Forget(now time.Duration) {
+	b.refresh(now)
 	for id, t := range b.gone {
 		if now-t > 2*b.timing.Expiry {
 			delete(b.gone, id)

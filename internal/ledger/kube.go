@@ -82,7 +82,8 @@ func (k *Kube) ReadReplicas(ctx context.Context, owner Owner) (int64, error) {
 }
 
 // ReadScale implements [API], through the scale subresource, which every kind has that
-// an autoscaler can scale. A Job has none; it asks for its parallelism.
+// an autoscaler can scale. A Job has none; it asks for its parallelism,
+// or for what is left to do.
 func (k *Kube) ReadScale(ctx context.Context, owner Owner) (*Scale, error) {
 	key := client.ObjectKey{Namespace: owner.Namespace, Name: owner.Name}
 	if owner.Kind == "Job" && strings.HasPrefix(owner.APIVersion, batchv1.GroupName+"/") {
@@ -91,6 +92,12 @@ func (k *Kube) ReadScale(ctx context.Context, owner Owner) (*Scale, error) {
 			return nil, client.IgnoreNotFound(err)
 		}
 		s := &Scale{Replicas: int64(*job.Spec.Parallelism), Current: int64(job.Status.Active)}
+		if job.Spec.Completions != nil {
+			s.Replicas = min(s.Replicas, int64(*job.Spec.Completions)-int64(job.Status.Succeeded))
+		}
+		if job.Status.CompletionTime != nil || job.Spec.Suspend != nil && *job.Spec.Suspend {
+			s.Replicas = 0
+		}
 		s.Selector = metav1.FormatLabelSelector(job.Spec.Selector)
 		return s, nil
 	}

@@ -270,7 +270,9 @@ func (l *Ledger) Scale(ctx context.Context, owner Owner) (*Scale, error) {
 // LedgerSeen tells of a ledger that a watch shows.
 func (l *Ledger) LedgerSeen(owner Owner, o Object, deleted bool) {
 	l.with(owner.Key(), func(now time.Duration, e *entry) {
-		e.owner = owner
+		if e.owner.Name == "" {
+			e.owner = owner
+		}
 		e.book.LedgerSeen(now, o, deleted)
 	})
 }
@@ -307,7 +309,7 @@ func (l *Ledger) Sweep(ctx context.Context, collect bool) {
 			e.book.Forget(now)
 			version, spent = e.book.Spent(now)
 		})
-		if spent && collect && owner.Name != "" {
+		if spent && collect {
 			if err := l.api.DeleteLedger(ctx, owner, version); err != nil {
 				l.log.Info("ledger was not removed", "owner", owner, "error", err.Error())
 			} else {

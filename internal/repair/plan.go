@@ -282,7 +282,7 @@ func (s *State) evict(p *Plan) int {
 		case pod.OwnRank > 0:
 			// It comes back with the same ordinal, and goes where that belongs.
 			own, err := s.Strategy.SeatAt(pod.OwnRank)
-			if err == nil && pod.Seat.Pool >= 0 && own != pod.Seat && own.Pool < len(s.Available) && s.Available[own.Pool] {
+			if err == nil && (pod.Seat.Pool >= 0 && own.Pool != pod.Seat.Pool || pod.Foreign) && own.Pool < len(s.Available) && s.Available[own.Pool] {
 				return i
 			}
 		case pod.Foreign && pod.Seat.Pool < 0:

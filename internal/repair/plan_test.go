@@ -103,6 +103,20 @@ func TestMake(t *testing.T) {
 			recreate: -1, evict: -1, distance: 1,
 			adopt: []Move{{Pod: 1, Seat: spread.Seat{Pool: 1, Ordinal: 2}, Rank: 3}},
 		},
+		"a pod with an ordinal of its own whose pool is no more is evicted, too": {
+			state: func() State {
+				s := settled(seated(1, 1), func() Pod { p := unseated(OtherNode, 0); p.OwnRank, p.Foreign = 2, true; return p }())
+				s.Evict = true
+				return s
+			}(), recreate: -1, evict: 1, distance: 1,
+		},
+		"a pod whose own ordinal has another place in the same pool stays": {
+			state: func() State {
+				s := settled(func() Pod { p := seated(1, 1); p.OwnRank = 1; return p }(), func() Pod { p := seated(1, 5); p.OwnRank = 3; return p }())
+				s.Evict = true
+				return s
+			}(), recreate: -1, evict: -1, distance: 1,
+		},
 		"a pod whose own ordinal belongs elsewhere since an edit is evicted if that was asked for": {
 			state: func() State {
 				s := settled(seated(1, 1), func() Pod { p := seated(1, 2); p.OwnRank = 2; return p }())
