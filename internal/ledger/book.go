@@ -167,6 +167,7 @@ type Book struct {
 	newest      uint64 // highest version that was ever seen
 	known       bool   // version and claims are the API's, as far as we know
 	reading     bool
+	outdated    bool          // the read under way began before a write whose fate is unknown
 	readAt      time.Duration // when to read, if it is not known
 	writing     bool
 	news        *Object // came while a write was under way
@@ -290,6 +291,10 @@ func (b *Book) LedgerGone(now time.Duration, version uint64) {
 // LedgerRead notes the answer to ReadLedger. A nil object means that the read failed.
 func (b *Book) LedgerRead(now time.Duration, o *Object) {
 	b.reading = false
+	if b.outdated {
+		b.outdated = false
+		return // it is read again
+	}
 	if b.known { // the watch was faster, and a write may be under way since
 		return
 	}
@@ -331,6 +336,7 @@ const (
 // WriteDone notes the answer to Write. The object is the one that the API returned.
 func (b *Book) WriteDone(now time.Duration, res WriteResult, o *Object) {
 	b.writing = false
+	b.outdated = b.reading
 	news := b.news
 	b.news = nil
 	late := res == WriteOK && news != nil && news.Version <= o.Version // older than our write
@@ -437,7 +443,8 @@ func (b *Book) uncount(c *claim) {
 func (b *Book) Enqueue(now time.Duration, r *Request) {
 	r.arrived = now
 	if b.failures >= brokenAfter {
-		r.Deadline = min(r.Deadline, now+b.timing.MinPatience)
+		// What is left is for the replica check, which needs no ledger.
+		r.Deadline = min(r.Deadline, now+b.timing.MinPatience+b.timing.Reserve)
 	}
 	b.queue = append(b.queue, r)
 }

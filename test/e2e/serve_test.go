@@ -32,6 +32,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/controlplane"
+	"github.com/stowage-dev/stowage/internal/testkit"
 )
 
 // directly posts a review about a peer pod to a replica, past the API server.
@@ -315,9 +316,16 @@ func TestPermissions(t *testing.T) {
 	if err := c.Get(t.Context(), client.ObjectKey{Namespace: controlplane.StowageNamespace, Name: "another"}, &secret); !apierrors.IsForbidden(err) {
 		t.Errorf("Stowage may read another Secret: %v", err)
 	}
-	var pods corev1.PodList
-	if err := c.List(t.Context(), &pods); !apierrors.IsForbidden(err) {
-		t.Errorf("Stowage may list pods, which nothing needs: %v", err)
+	var configs corev1.ConfigMapList
+	if err := c.List(t.Context(), &configs); !apierrors.IsForbidden(err) {
+		t.Errorf("Stowage may list ConfigMaps, which nothing needs: %v", err)
+	}
+	own := testkit.Pod("own").Container("c", "", "").Obj()
+	if err := c.Create(t.Context(), own, client.DryRunAll); !apierrors.IsForbidden(err) {
+		t.Errorf("Stowage may create pods, which nothing needs: %v", err)
+	}
+	if err := c.Delete(t.Context(), own, client.DryRunAll); !apierrors.IsForbidden(err) {
+		t.Errorf("Stowage may delete pods past their budgets, which nothing needs: %v", err)
 	}
 	for _, r := range cluster.Replicas() {
 		log, err := os.ReadFile(r.Log)
