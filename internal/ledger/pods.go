@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -57,18 +58,22 @@ func newRecord(key Key, pod *corev1.Pod) (Record, bool) {
 		return Record{}, false
 	}
 	r := Record{
-		Namespace: pod.Namespace, Name: pod.Name, Node: pod.Spec.NodeName,
-		UID: pod.UID, Owner: owner.UID,
+		Namespace: shared(pod.Namespace), Name: pod.Name, Node: shared(pod.Spec.NodeName),
+		UID: pod.UID, Owner: types.UID(shared(string(owner.UID))),
 		Cost: pod.Annotations[corev1.PodDeletionCost], Created: pod.CreationTimestamp.Unix(), Version: parseVersion(pod.ResourceVersion),
 		Live: Live(pod), Ready: Ready(pod),
 	}
 	var ok bool
 	r.Seat, r.Kind, r.ID, ok = SeatOf(key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations)
+	r.Pool = shared(r.Pool)
 	if r.Kind == KindOrdinal {
 		r.ID = ""
 	}
 	return r, ok
 }
+
+// shared returns the one copy of a text that many records have.
+func shared(s string) string { return unique.Make(s).Value() }
 
 // Live reports whether a pod counts: it is not ending and has not ended.
 func Live(pod *corev1.Pod) bool {
