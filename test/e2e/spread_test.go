@@ -381,6 +381,10 @@ func testPending(t *testing.T) {
 		})
 	}
 	seats(20, 10, 10)
+	eventually(t, "the first pool's pods are ready", func() (bool, error) {
+		err := n.Get(t.Context(), client.ObjectKeyFromObject(d), d)
+		return d.Status.ReadyReplicas == 10, err
+	})
 	n.scale(t, d, 12)
 	seats(12, 10, 2) // pending pods go first, whatever their rank
 	n.scale(t, d, 20)
