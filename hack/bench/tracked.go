@@ -85,7 +85,14 @@ func (b *bench) track(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	time.Sleep(2*time.Minute + 20*time.Second) // claims expire, and the collector runs
+	// Claims expire, and the ledger is removed.
+	if err := wait.PollUntilContextTimeout(ctx, time.Second, 5*time.Minute, true, func(ctx context.Context) (bool, error) {
+		var ledgers stowage.SeatLedgerList
+		err := b.Client.List(ctx, &ledgers, client.InNamespace(ns.Name))
+		return len(ledgers.Items) == 0, err
+	}); err != nil {
+		return err
+	}
 	rssAfter, heapAfter, err := b.memory()
 	if err != nil {
 		return err

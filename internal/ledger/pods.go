@@ -166,13 +166,6 @@ func (p *Pods) Owners() []Owner {
 	return out
 }
 
-// Len returns the number of pods.
-func (p *Pods) Len() int {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	return len(p.owners)
-}
-
 // Run watches until ctx ends.
 func (p *Pods) Run(ctx context.Context, c rest.Interface) {
 	lw := cache.ToListWatcherWithWatchListSemantics(cache.NewFilteredListWatchFromClient(c, "pods", metav1.NamespaceAll, func(o *metav1.ListOptions) {
