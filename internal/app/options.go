@@ -39,6 +39,7 @@ type Options struct {
 
 	Spread   SpreadOptions
 	Repair   controller.Timing
+	Sizing   SizingOptions
 	PeerPods PeerPodOptions
 }
 
@@ -47,6 +48,11 @@ type SpreadOptions struct {
 	Enabled            bool
 	ExcludedNamespaces []string
 	NamespaceLabel     string
+}
+
+// SizingOptions are the settings of the sizing, which `stowage preview` has too.
+type SizingOptions struct {
+	Enabled bool
 }
 
 // PeerPodOptions are the settings of the peer-pod feature, which `stowage preview`
@@ -71,6 +77,7 @@ func DefaultOptions() Options {
 		LeaderElection: true,
 		Spread:         SpreadOptions{Enabled: true},
 		Repair:         controller.DefaultTiming(),
+		Sizing:         SizingOptions{Enabled: true},
 		PeerPods:       PeerPodOptions{Enabled: true, Config: peerpod.DefaultConfig()},
 	}
 }
@@ -135,6 +142,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	addFlag(fs, "repair-backoff", "STOWAGE_REPAIR_BACKOFF")
 	fs.DurationVar(&o.Repair.Cooldown, "rebalance-cooldown", o.Repair.Cooldown, "Wait between two evictions of one workload's pods")
 	addFlag(fs, "rebalance-cooldown", "STOWAGE_REBALANCE_COOLDOWN")
+	o.Sizing.AddFlags(fs)
 	o.PeerPods.AddFlags(fs)
 }
 
@@ -164,6 +172,12 @@ func (o *SpreadOptions) Validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// AddFlags adds a flag for every setting of the feature.
+func (o *SizingOptions) AddFlags(fs *pflag.FlagSet) {
+	fs.BoolVar(&o.Enabled, "sizing", o.Enabled, "Give the pods of DaemonSets with a FlexDaemonsetTemplate their share of their node")
+	addFlag(fs, "sizing", "STOWAGE_SIZING")
 }
 
 // AddFlags adds a flag for every setting of the feature.

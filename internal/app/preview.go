@@ -20,6 +20,7 @@ func newPreviewCommand(s Streams) *cobra.Command {
 		namespace = "default"
 		stowageNS = DefaultOptions().Namespace
 		spread    = DefaultOptions().Spread
+		sizing    = DefaultOptions().Sizing
 		peerPods  = DefaultOptions().PeerPods
 	)
 	cmd := &cobra.Command{
@@ -28,8 +29,9 @@ func newPreviewCommand(s Streams) *cobra.Command {
 		Long: `Make the webhook's decisions over manifests, without a cluster.
 
 The input is any mix of pods, workloads (Deployments, StatefulSets, DaemonSets,
-Jobs and so on), and what decisions depend on: PodDistributors, Namespaces,
-RuntimeClasses, LimitRanges, ResourceQuotas and Nodes. Other objects are ignored.
+Jobs and so on), and what decisions depend on: PodDistributors,
+FlexDaemonsetTemplates, Namespaces, RuntimeClasses, LimitRanges, ResourceQuotas and
+Nodes. Other objects are ignored. A DaemonSet has a pod for each of the Nodes.
 
 The exit status is 0 if all is well, 1 if an input is wrong, 2 if the command is.`,
 		Example: `  # What happens to the pods of these workloads
@@ -37,6 +39,9 @@ The exit status is 0 if all is well, 1 if an input is wrong, 2 if the command is
 
   # The pods themselves, with the cluster's own RuntimeClasses
   kubectl get runtimeclass -o yaml | stowage preview -f - -f web.yaml -o yaml
+
+  # How big an agent is on each of the cluster's own nodes
+  kubectl get nodes,flexdaemonsettemplates -o yaml | stowage preview -f - -f agent.yaml
 
   # The same for ten replicas
   stowage preview -f web.yaml --replicas 10`,
@@ -68,7 +73,8 @@ The exit status is 0 if all is well, 1 if an input is wrong, 2 if the command is
 				return err
 			}
 			pods, warnings, err := preview.Admit(cmd.Context(), in, newPipeline(parts{
-				spread: newSpread(&spread, &in.Cluster, ledger.NewMemory(), make(ledger.Key, ledger.KeySize)), peerPods: &peerPods, reader: &in.Cluster, namespace: stowageNS,
+				spread: newSpread(&spread, &in.Cluster, ledger.NewMemory(), make(ledger.Key, ledger.KeySize)),
+				sizing: &sizing, peerPods: &peerPods, reader: &in.Cluster, namespace: stowageNS,
 			}), replicas)
 			if err != nil {
 				return err
@@ -86,6 +92,7 @@ The exit status is 0 if all is well, 1 if an input is wrong, 2 if the command is
 	fs.StringVarP(&namespace, "namespace", "n", namespace, "Namespace of objects that name none")
 	fs.StringVar(&stowageNS, "stowage-namespace", stowageNS, "Namespace that Stowage runs in")
 	spread.AddFlags(fs)
+	sizing.AddFlags(fs)
 	peerPods.AddFlags(fs)
 	return cmd
 }

@@ -28,6 +28,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
+	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/admission"
@@ -102,7 +103,7 @@ func serve(ctx context.Context, o Options, log logr.Logger) error {
 		maps.Copy(cacheOptions.ByObject, certOptions.CacheByObject())
 	}
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), stowage.AddToScheme(scheme), versprei.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), stowage.AddToScheme(scheme), versprei.AddToScheme(scheme), flexdaemonsets.AddToScheme(scheme)); err != nil {
 		return err
 	}
 	var keeper *certs.Keeper
@@ -145,7 +146,7 @@ func serve(ctx context.Context, o Options, log logr.Logger) error {
 		return err
 	}
 	checks := map[string]healthz.Checker{}
-	p := parts{peerPods: &o.PeerPods, reader: reader, namespace: o.Namespace}
+	p := parts{sizing: &o.Sizing, peerPods: &o.PeerPods, reader: reader, namespace: o.Namespace}
 	var controllers *controller.Spread
 	if o.Spread.Enabled {
 		if controllers, err = addSeats(ctx, mgr, &o); err != nil {
@@ -225,6 +226,7 @@ func serve(ctx context.Context, o Options, log logr.Logger) error {
 // parts are what a pipeline is made of. A feature that is nil is off.
 type parts struct {
 	spread    *admission.Spread
+	sizing    *SizingOptions
 	peerPods  *PeerPodOptions
 	reader    cluster.Reader
 	namespace string
@@ -235,6 +237,9 @@ func newPipeline(p parts) *admission.Pipeline {
 	out := &admission.Pipeline{Cluster: p.reader, Excluded: append(slices.Clone(admission.SystemNamespaces), p.namespace)}
 	if p.spread != nil {
 		out.Features = append(out.Features, p.spread)
+	}
+	if p.sizing.Enabled {
+		out.Features = append(out.Features, &admission.Sizing{Cluster: p.reader})
 	}
 	if p.peerPods.Enabled {
 		out.Features = append(out.Features, &admission.PeerPods{Config: p.peerPods.Config, Cluster: p.reader})

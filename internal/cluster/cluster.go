@@ -8,6 +8,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 )
 
@@ -36,10 +38,15 @@ type Reader interface {
 	Workload(ctx context.Context, namespace string, ref Ref) (*Workload, error)
 	// PodDistributors returns the namespace's PodDistributors with their specs.
 	PodDistributors(ctx context.Context, namespace string) ([]versprei.PodDistributor, error)
+	// Node returns a node with its labels, annotations, conditions and allocatable
+	// resources, or nil if there is none of that name.
+	Node(ctx context.Context, name string) (*corev1.Node, error)
+	// Template returns a FlexDaemonsetTemplate, or nil if there is none of that name.
+	Template(ctx context.Context, name string) (*flexdaemonsets.FlexDaemonsetTemplate, error)
 }
 
-// missTimeout bounds the live read after a miss. A namespace can be younger than
-// our watch of it; the API server has it in memory, and a pod waits meanwhile.
+// missTimeout bounds the live read after a miss. An object can be younger than our
+// watch of it; the API server has it in memory, and a pod waits meanwhile.
 const missTimeout = 500 * time.Millisecond
 
 // Cache reads from a controller-runtime cache that was made with [CacheOptions].
@@ -49,12 +56,15 @@ type Cache struct {
 	Clock  clock.PassiveClock
 
 	foreign foreignCache
+	missing missingCache
 }
 
 var _ Reader = &Cache{}
 
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=limitranges;resourcequotas,verbs=list;watch
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
+// +kubebuilder:rbac:groups=flexdaemonsets.xai,resources=flexdaemonsettemplates,verbs=get;list;watch
 
 // CacheOptions keeps only the fields that [Reader] promises.
 func CacheOptions() cache.Options {
@@ -64,14 +74,17 @@ func CacheOptions() cache.Options {
 			metadataOf(appsv1.SchemeGroupVersion.WithKind("Deployment")): {UnsafeDisableDeepCopy: &shared, Transform: keepWorkload},
 			&appsv1.ReplicaSet{}:  {UnsafeDisableDeepCopy: &shared, Transform: keepReplicaSet},
 			&appsv1.StatefulSet{}: {UnsafeDisableDeepCopy: &shared, Transform: keepStatefulSet},
+			&appsv1.DaemonSet{}:   {UnsafeDisableDeepCopy: &shared, Transform: keepDaemonSet},
 			&corev1.Node{}: {UnsafeDisableDeepCopy: &shared, Transform: func(obj any) (any, error) {
 				n := obj.(*corev1.Node)
 				kept := &corev1.Node{ObjectMeta: identity(n.ObjectMeta, true)}
 				kept.Spec.Unschedulable = n.Spec.Unschedulable
 				kept.Status.Conditions = n.Status.Conditions
+				kept.Status.Allocatable = n.Status.Allocatable
 				return kept, nil
 			}},
-			&versprei.PodDistributor{}: {UnsafeDisableDeepCopy: &shared},
+			&flexdaemonsets.FlexDaemonsetTemplate{}: {UnsafeDisableDeepCopy: &shared},
+			&versprei.PodDistributor{}:              {UnsafeDisableDeepCopy: &shared},
 			&corev1.Namespace{}: {UnsafeDisableDeepCopy: &shared, Transform: func(obj any) (any, error) {
 				ns := obj.(*corev1.Namespace)
 				return &corev1.Namespace{ObjectMeta: identity(ns.ObjectMeta, true)}, nil
@@ -110,19 +123,88 @@ func StartInformers(ctx context.Context, c cache.Cache) error {
 // Namespace implements [Reader].
 func (c *Cache) Namespace(ctx context.Context, name string) (*corev1.Namespace, error) {
 	var ns corev1.Namespace
-	err := c.Cached.Get(ctx, client.ObjectKey{Name: name}, &ns)
+	found, err := c.get(ctx, name, &ns)
+	if err != nil {
+		return nil, fmt.Errorf("read namespace %q: %w", name, err)
+	}
+	if !found {
+		return nil, nil
+	}
+	return &ns, nil
+}
+
+// get reads a cluster-scoped object from the cache or, where that has none, live.
+func (c *Cache) get(ctx context.Context, name string, obj client.Object) (found bool, err error) {
+	err = c.Cached.Get(ctx, client.ObjectKey{Name: name}, obj)
 	if apierrors.IsNotFound(err) {
 		ctx, cancel := context.WithTimeout(ctx, missTimeout)
 		defer cancel()
-		err = c.Live.Get(ctx, client.ObjectKey{Name: name}, &ns)
+		err = c.Live.Get(ctx, client.ObjectKey{Name: name}, obj)
 	}
+	return err == nil, client.IgnoreNotFound(err)
+}
+
+// Node implements [Reader].
+func (c *Cache) Node(ctx context.Context, name string) (*corev1.Node, error) {
+	var node corev1.Node
+	found, err := c.get(ctx, name, &node)
 	if err != nil {
-		if apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("read node %q: %w", name, err)
+	}
+	if !found {
+		return nil, nil
+	}
+	return &node, nil
+}
+
+// Template implements [Reader]. That there is none of a name is remembered for a moment:
+// every pod of a DaemonSet may ask for it.
+func (c *Cache) Template(ctx context.Context, name string) (*flexdaemonsets.FlexDaemonsetTemplate, error) {
+	var t flexdaemonsets.FlexDaemonsetTemplate
+	err := c.Cached.Get(ctx, client.ObjectKey{Name: name}, &t)
+	if apierrors.IsNotFound(err) {
+		if c.missing.has(name, c.Clock.Now()) {
 			return nil, nil
 		}
-		return nil, fmt.Errorf("read namespace %q: %w", name, err)
+		ctx, cancel := context.WithTimeout(ctx, missTimeout)
+		defer cancel()
+		err = c.Live.Get(ctx, client.ObjectKey{Name: name}, &t)
 	}
-	return &ns, nil
+	switch {
+	case apierrors.IsNotFound(err):
+		c.missing.add(name, c.Clock.Now())
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read FlexDaemonsetTemplate %q: %w", name, err)
+	}
+	return &t, nil
+}
+
+// How long it is remembered that there is no template of a name, and of how many names.
+const (
+	missingTTL = time.Second
+	maxMissing = 1024
+)
+
+// missingCache remembers the names of templates that do not exist.
+type missingCache struct {
+	mu    sync.Mutex
+	until map[string]time.Time
+}
+
+func (m *missingCache) has(name string, now time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return now.Before(m.until[name])
+}
+
+func (m *missingCache) add(name string, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.until == nil || len(m.until) >= maxMissing {
+		m.until = map[string]time.Time{}
+	}
+	m.until[name] = now.Add(missingTTL)
 }
 
 // LimitRanges implements [Reader].
@@ -159,18 +241,25 @@ type Static struct {
 	ResourceQuotaList  []corev1.ResourceQuota
 	WorkloadList       []Workload
 	PodDistributorList []versprei.PodDistributor
+	NodeList           []corev1.Node
+	TemplateList       []flexdaemonsets.FlexDaemonsetTemplate
 }
 
 var _ Reader = &Static{}
 
 // Namespace implements [Reader].
 func (s *Static) Namespace(_ context.Context, name string) (*corev1.Namespace, error) {
-	for i := range s.NamespaceList {
-		if s.NamespaceList[i].Name == name {
-			return &s.NamespaceList[i], nil
-		}
-	}
-	return nil, nil
+	return named(s.NamespaceList, name, func(o *corev1.Namespace) string { return o.Name }), nil
+}
+
+// Node implements [Reader].
+func (s *Static) Node(_ context.Context, name string) (*corev1.Node, error) {
+	return named(s.NodeList, name, func(o *corev1.Node) string { return o.Name }), nil
+}
+
+// Template implements [Reader].
+func (s *Static) Template(_ context.Context, name string) (*flexdaemonsets.FlexDaemonsetTemplate, error) {
+	return named(s.TemplateList, name, func(o *flexdaemonsets.FlexDaemonsetTemplate) string { return o.Name }), nil
 }
 
 // LimitRanges implements [Reader].
@@ -196,6 +285,15 @@ func (s *Static) Workload(_ context.Context, namespace string, ref Ref) (*Worklo
 // PodDistributors implements [Reader].
 func (s *Static) PodDistributors(_ context.Context, namespace string) ([]versprei.PodDistributor, error) {
 	return inNamespace(s.PodDistributorList, namespace, func(o *versprei.PodDistributor) string { return o.Namespace }), nil
+}
+
+func named[T any](list []T, name string, of func(*T) string) *T {
+	for i := range list {
+		if of(&list[i]) == name {
+			return &list[i]
+		}
+	}
+	return nil
 }
 
 func inNamespace[T any](list []T, namespace string, of func(*T) string) []T {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 )
 
@@ -54,7 +55,7 @@ type Workload struct {
 	// Controller is what made it, if anything did.
 	Controller *Ref
 	// TemplateAnnotations are those of its pod template that Stowage reads, of a
-	// ReplicaSet or a StatefulSet.
+	// ReplicaSet, a StatefulSet or a DaemonSet.
 	TemplateAnnotations map[string]string
 	// FirstOrdinal is the ordinal of a StatefulSet's first pod.
 	FirstOrdinal int64
@@ -68,11 +69,11 @@ func (w *Workload) Is(ref Ref) bool {
 	return w.SameObject(ref) && (ref.UID == "" || ref.UID == w.UID)
 }
 
-// +kubebuilder:rbac:groups=apps,resources=deployments;replicasets;statefulsets,verbs=get;list;watch
+// +kubebuilder:rbac:groups=apps,resources=daemonsets;deployments;replicasets;statefulsets,verbs=get;list;watch
 // +kubebuilder:rbac:groups=versprei.versprei.io,resources=poddistributors,verbs=list;watch
 // +kubebuilder:rbac:groups="",resources=replicationcontrollers,verbs=get
 // +kubebuilder:rbac:groups=argoproj.io,resources=rollouts,verbs=get
-// +kubebuilder:rbac:groups=apps.kruise.io,resources=clonesets;statefulsets,verbs=get
+// +kubebuilder:rbac:groups=apps.kruise.io,resources=clonesets;daemonsets;statefulsets,verbs=get
 
 func metadataOf(gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {
 	m := &metav1.PartialObjectMetadata{}
@@ -89,7 +90,7 @@ func keepReplicaSet(obj any) (any, error) {
 	rs := obj.(*appsv1.ReplicaSet)
 	kept := &appsv1.ReplicaSet{ObjectMeta: workloadIdentity(rs.ObjectMeta)}
 	kept.Spec.Replicas, kept.Status.Replicas = rs.Spec.Replicas, rs.Status.Replicas
-	kept.Spec.Template.Annotations = strategyAnnotations(rs.Spec.Template.Annotations)
+	kept.Spec.Template.Annotations = annotationsOfInterest(rs.Spec.Template.Annotations)
 	return kept, nil
 }
 
@@ -98,15 +99,25 @@ func keepStatefulSet(obj any) (any, error) {
 	kept := &appsv1.StatefulSet{ObjectMeta: workloadIdentity(s.ObjectMeta)}
 	kept.Spec.Replicas, kept.Status.Replicas = s.Spec.Replicas, s.Status.Replicas
 	kept.Spec.Ordinals = s.Spec.Ordinals
-	kept.Spec.Template.Annotations = strategyAnnotations(s.Spec.Template.Annotations)
+	kept.Spec.Template.Annotations = annotationsOfInterest(s.Spec.Template.Annotations)
 	return kept, nil
 }
 
-// strategyAnnotations keeps the annotations that say something about the spread.
-func strategyAnnotations(all map[string]string) (kept map[string]string) {
+func keepDaemonSet(obj any) (any, error) {
+	d := obj.(*appsv1.DaemonSet)
+	kept := &appsv1.DaemonSet{ObjectMeta: workloadIdentity(d.ObjectMeta)}
+	kept.Spec.Selector = d.Spec.Selector
+	kept.Spec.Template.Annotations = annotationsOfInterest(d.Spec.Template.Annotations)
+	kept.Status.CurrentNumberScheduled = d.Status.CurrentNumberScheduled
+	return kept, nil
+}
+
+// annotationsOfInterest keeps the annotations of workloads that Stowage reads.
+func annotationsOfInterest(all map[string]string) (kept map[string]string) {
 	for _, key := range []string{
 		stowage.SpreadSwitchAnnotation, stowage.SpreadStrategyAnnotation, stowage.SpreadStrategyAliasAnnotation,
 		stowage.RebalanceAnnotation, stowage.RepairAnnotation,
+		flexdaemonsets.TemplateAnnotation, stowage.DeclaredResourcesAnnotation,
 	} {
 		if v, ok := all[key]; ok {
 			if kept == nil {
@@ -121,7 +132,7 @@ func strategyAnnotations(all map[string]string) (kept map[string]string) {
 // workloadIdentity keeps what a [Workload] has.
 func workloadIdentity(m metav1.ObjectMeta) metav1.ObjectMeta {
 	kept := identity(m, false)
-	kept.Annotations = strategyAnnotations(m.Annotations)
+	kept.Annotations = annotationsOfInterest(m.Annotations)
 	if c := metav1.GetControllerOfNoCopy(&m); c != nil {
 		kept.OwnerReferences = []metav1.OwnerReference{{APIVersion: c.APIVersion, Kind: c.Kind, Name: c.Name, UID: c.UID, Controller: c.Controller}}
 	}
@@ -147,8 +158,13 @@ func NewWorkload(gvk schema.GroupVersionKind, obj client.Object) Workload {
 	})
 	ref := Ref{APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Name: obj.GetName()}
 	w := newWorkload(ref, &m)
-	if s, ok := obj.(*appsv1.StatefulSet); ok && s.Spec.Ordinals != nil {
-		w.FirstOrdinal = int64(s.Spec.Ordinals.Start)
+	switch o := obj.(type) {
+	case *appsv1.StatefulSet:
+		if o.Spec.Ordinals != nil {
+			w.FirstOrdinal = int64(o.Spec.Ordinals.Start)
+		}
+	case *appsv1.DaemonSet:
+		w.TemplateAnnotations = annotationsOfInterest(o.Spec.Template.Annotations)
 	}
 	return *w
 }
@@ -167,6 +183,12 @@ func fromStatefulSet(s *appsv1.StatefulSet) *Workload {
 	if s.Spec.Ordinals != nil {
 		w.FirstOrdinal = int64(s.Spec.Ordinals.Start)
 	}
+	return w
+}
+
+func fromDaemonSet(d *appsv1.DaemonSet) *Workload {
+	w := newWorkload(Ref{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "DaemonSet", Name: d.Name}, &d.ObjectMeta)
+	w.TemplateAnnotations = d.Spec.Template.Annotations
 	return w
 }
 
@@ -191,12 +213,12 @@ func (c *Cache) Makers(ctx context.Context, namespace string) ([]*Workload, erro
 	return out, nil
 }
 
-// Workload implements [Reader]. Deployments, ReplicaSets and StatefulSets come from the
+// Workload implements [Reader]. Deployments and other workloads of apps/v1 come from the
 // cache, or live where they are younger than it; others are read live and remembered
 // for a minute.
 func (c *Cache) Workload(ctx context.Context, namespace string, ref Ref) (*Workload, error) {
 	key := client.ObjectKey{Namespace: namespace, Name: ref.Name}
-	cached := ref.Group() == appsv1.GroupName && slices.Contains([]string{"Deployment", "ReplicaSet", "StatefulSet"}, ref.Kind)
+	cached := ref.Group() == appsv1.GroupName && slices.Contains([]string{"DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"}, ref.Kind)
 	if !cached {
 		return c.foreign.get(ctx, c, key, ref)
 	}
@@ -214,6 +236,12 @@ func (c *Cache) Workload(ctx context.Context, namespace string, ref Ref) (*Workl
 				return nil, err
 			}
 			return fromReplicaSet(&rs), nil
+		case "DaemonSet":
+			var d appsv1.DaemonSet
+			if err := from.Get(ctx, key, &d); err != nil {
+				return nil, err
+			}
+			return fromDaemonSet(&d), nil
 		}
 		m := metadataOf(appsv1.SchemeGroupVersion.WithKind(ref.Kind))
 		if err := from.Get(ctx, key, m); err != nil {

@@ -108,6 +108,11 @@ func (c *Cluster) start(ctx context.Context, bin Binaries) error {
 	if err != nil {
 		return err
 	}
+	own, err := filepath.Glob(filepath.Join(c.cfg.Root, "hack", "controlplane", "stages", "*.yaml"))
+	if err != nil {
+		return err
+	}
+	stages = append(stages, own...)
 	stageData := make([][]byte, len(stages))
 	for i, s := range stages {
 		if stageData[i], err = os.ReadFile(s); err != nil {

@@ -19,6 +19,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 )
@@ -133,7 +134,7 @@ func (c *Cluster) StartStowage(ctx context.Context, o StowageOptions) error {
 // awaitKinds returns when the API server serves our kinds.
 func (c *Cluster) awaitKinds(ctx context.Context) error {
 	return wait.PollUntilContextTimeout(ctx, pollInterval, startTimeout, true, func(context.Context) (bool, error) {
-		for _, gv := range []string{stowage.GroupVersion.String(), versprei.GroupVersion.String()} {
+		for _, gv := range []string{stowage.GroupVersion.String(), versprei.GroupVersion.String(), flexdaemonsets.GroupVersion.String()} {
 			list, err := c.Clientset.Discovery().ServerResourcesForGroupVersion(gv)
 			if apierrors.IsNotFound(err) || err == nil && len(list.APIResources) == 0 {
 				return false, nil

@@ -9,7 +9,7 @@ import (
 // Decisions take plain values and return plain values: the packages that decide
 // must not be able to reach a cluster.
 func TestDecisionsImportNoClient(t *testing.T) {
-	out, err := exec.Command("go", "list", "-deps", "../podpatch", "../peerpod", "../spread", "../repair").CombinedOutput()
+	out, err := exec.Command("go", "list", "-deps", "../podpatch", "../peerpod", "../spread", "../sizing", "../repair").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -37,8 +37,10 @@ func Diff(before, after *Pod) Patch {
 	diffMap(&d, "/spec/nodeSelector", before.Spec.NodeSelector, after.Spec.NodeSelector)
 	d.affinity(before.Spec.Affinity, after.Spec.Affinity)
 	diffList(&d, "/spec/tolerations", before.Spec.Tolerations, after.Spec.Tolerations)
-	if before.Spec.Resources != nil && after.Spec.Resources == nil {
+	if b, a := before.Spec.Resources, after.Spec.Resources; b != nil && a == nil {
 		d.add("remove", "/spec/resources", nil)
+	} else {
+		d.resources("/spec/resources", b, a)
 	}
 	d.containers("/spec/initContainers/", before.Spec.InitContainers, after.Spec.InitContainers)
 	d.containers("/spec/containers/", before.Spec.Containers, after.Spec.Containers)
@@ -82,15 +84,19 @@ func diffList[T any](d *differ, path string, before, after []T) {
 
 func (d *differ) containers(path string, before, after []Container) {
 	for i := range after {
-		at := path + strconv.Itoa(i) + "/resources"
-		switch b, a := before[i].Resources, after[i].Resources; {
-		case a == nil:
-		case b == nil:
-			d.add("add", at, a)
-		default:
-			diffMap(d, at+"/limits", b.Limits, a.Limits)
-			diffMap(d, at+"/requests", b.Requests, a.Requests)
-		}
+		d.resources(path+strconv.Itoa(i)+"/resources", before[i].Resources, after[i].Resources)
+	}
+}
+
+// resources patches entries that stay, entry by entry.
+func (d *differ) resources(path string, before, after *Resources) {
+	switch {
+	case after == nil:
+	case before == nil:
+		d.add("add", path, after)
+	default:
+		diffMap(d, path+"/limits", before.Limits, after.Limits)
+		diffMap(d, path+"/requests", before.Requests, after.Requests)
 	}
 }
 

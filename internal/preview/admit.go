@@ -45,7 +45,7 @@ func Admit(ctx context.Context, in *Inputs, pipeline *admission.Pipeline, replic
 		if replicas >= 0 {
 			n = replicas
 		}
-		made := w.pods(n, in.Nodes)
+		made := w.pods(n, in.Cluster.NodeList)
 		if w.Kind == "DaemonSet" && len(made) == 0 {
 			warn(w, "the input has no node that it may run on, so it has no pods")
 		}

@@ -27,16 +27,17 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
 
+	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/policy"
+	"github.com/stowage-dev/stowage/internal/sizing"
 )
 
 // Inputs are the objects that matter to a preview, in the order they were given.
 type Inputs struct {
 	Workloads      []Workload
-	Nodes          []corev1.Node
 	RuntimeClasses []nodev1.RuntimeClass
 	Cluster        cluster.Static
 	// Ignored counts the objects of kinds that do not matter, by kind, and Unknown
@@ -220,7 +221,7 @@ var decoder = serializer.NewCodecFactory(scheme, serializer.EnableStrict).Univer
 // scheme has the kinds of Kubernetes and those that Stowage acts on.
 var scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(s), versprei.AddToScheme(s)); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(s), versprei.AddToScheme(s), flexdaemonsets.AddToScheme(s)); err != nil {
 		panic(err) // only a program that is wrong in itself gets here
 	}
 	return s
@@ -332,7 +333,13 @@ func (l *loader) object(at source, where string, obj runtime.Object, gvk schema.
 		}
 		l.in.Cluster.PodDistributorList = append(l.in.Cluster.PodDistributorList, *o)
 	case *corev1.Node:
-		l.in.Nodes = append(l.in.Nodes, *o)
+		l.in.Cluster.NodeList = append(l.in.Cluster.NodeList, *o)
+	case *flexdaemonsets.FlexDaemonsetTemplate:
+		if _, err := sizing.Compile(o); err != nil {
+			l.fail("%s: %w", where, err)
+			return
+		}
+		l.in.Cluster.TemplateList = append(l.in.Cluster.TemplateList, *o)
 	default:
 		w, ok := newWorkload(obj)
 		if !ok {
@@ -418,7 +425,7 @@ func badQuantities(data []byte) []string {
 // quantityMaps and quantityFields are quantities wherever they are in these.
 var kindsOfInterest = []string{
 	"Pod", "Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job", "CronJob",
-	"Node", "RuntimeClass", "LimitRange", "ResourceQuota", "Namespace", "PodDistributor",
+	"Node", "RuntimeClass", "LimitRange", "ResourceQuota", "Namespace", "PodDistributor", "FlexDaemonsetTemplate",
 }
 
 // quantityFields are the fields of those kinds that are a quantity.

@@ -11,6 +11,8 @@ import (
 	"text/tabwriter"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
 	"sigs.k8s.io/yaml"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -51,12 +53,14 @@ func Print(out io.Writer, format string, pods []Admitted, vmResource string) err
 
 // row is a line of the table: pods of one workload that were decided alike.
 type row struct {
-	workload, decision  string
-	pool                string
-	order               int // of the workload
-	vcpus, memory, gpus string
-	vms                 int64 // of each pod
-	pods                int
+	workload, decision string
+	pool               string
+	order              int    // of the workload
+	node               string // of a pod with a size
+	cpu, memory        string // of each pod with a size, or of its VM
+	storage, gpus      string
+	vms                int64 // of each pod
+	pods               int
 }
 
 func printTable(out io.Writer, pods []Admitted, vmResource string) error {
@@ -82,14 +86,14 @@ func printTable(out io.Writer, pods []Admitted, vmResource string) error {
 	// Workloads stay in order, and the pools of one are sorted.
 	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.pool, b.pool)) })
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "WORKLOAD\tPODS\tDECISION\tPOOL\tVCPUS\tMEMORY\tGPUS\tVMS")
+	fmt.Fprintln(w, "WORKLOAD\tPODS\tDECISION\tPOOL\tNODE\tCPU\tMEMORY\tSTORAGE\tGPUS\tVMS")
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", r.workload, r.pods, r.decision, r.pool, r.vcpus, r.memory, r.gpus, dashIfZero(r.vms))
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.workload, r.pods, r.decision, r.pool, r.node, r.cpu, r.memory, r.storage, r.gpus, dashIfZero(r.vms))
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(out, "\n%s, %d changed; they take %d %s. VCPUS, MEMORY, GPUS and VMS are of each pod.\n", count(len(pods), "pod"), changed, vms, vmResource)
+	_, err := fmt.Fprintf(out, "\n%s, %d changed; they take %d %s. CPU to VMS are of each pod: its share of the node, or its VM.\n", count(len(pods), "pod"), changed, vms, vmResource)
 	return err
 }
 
@@ -99,10 +103,23 @@ func (r row) sameAs(o row) bool {
 }
 
 func rowOf(a *Admitted, vmResource string) row {
-	r := row{workload: a.Workload.String(), decision: decision(&a.Result), pool: pool(&a.Result), vcpus: "-", memory: "-", gpus: "-"}
+	r := row{workload: a.Workload.String(), decision: decision(&a.Result), pool: pool(&a.Result), node: "-", cpu: "-", memory: "-", storage: "-", gpus: "-"}
 	for _, c := range a.Pod.Spec.Containers {
 		q := c.Resources.Limits[corev1.ResourceName(vmResource)]
 		r.vms += q.Value()
+	}
+	if _, sized := a.Pod.Labels[stowage.SizedByLabel]; sized {
+		r.node = nodeOf(a.Pod)
+		requests := resourcehelper.PodRequests(a.Pod, resourcehelper.PodResourcesOptions{})
+		for _, f := range []struct {
+			field *string
+			name  corev1.ResourceName
+			text  func(resource.Quantity) string
+		}{{&r.cpu, corev1.ResourceCPU, cpuText}, {&r.memory, corev1.ResourceMemory, bytesText}, {&r.storage, corev1.ResourceEphemeralStorage, bytesText}} {
+			if q, ok := requests[f.name]; ok {
+				*f.field = f.text(q)
+			}
+		}
 	}
 	if r.vms == 0 {
 		return r
@@ -112,10 +129,34 @@ func rowOf(a *Admitted, vmResource string) row {
 			*field = v + unit
 		}
 	}
-	show(&r.vcpus, stowage.DefaultVCPUsAnnotation, "")
+	show(&r.cpu, stowage.DefaultVCPUsAnnotation, "")
 	show(&r.memory, stowage.DefaultMemoryAnnotation, " MiB")
 	show(&r.gpus, stowage.DefaultGPUsAnnotation, "")
 	return r
+}
+
+// nodeOf is the node that a pod is pinned to.
+func nodeOf(pod *corev1.Pod) string {
+	if a := pod.Spec.Affinity; pod.Spec.NodeName == "" && a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+		for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+			for _, f := range term.MatchFields {
+				return strings.Join(f.Values, ",")
+			}
+		}
+	}
+	return cmp.Or(pod.Spec.NodeName, "-")
+}
+
+func cpuText(q resource.Quantity) string { return q.String() }
+
+// bytesText is a number of bytes with at most one decimal, in the largest unit of
+// which there is at least one.
+func bytesText(q resource.Quantity) string {
+	n, rest, unit := q.Value(), int64(0), 0
+	for ; n >= 1024; unit++ {
+		n, rest = n/1024, n%1024
+	}
+	return fmt.Sprintf("%d.%d %sB", n, rest*10/1024, []string{"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"}[unit])
 }
 
 // pool is the pool that a pod goes to, with its labels, or a dash.

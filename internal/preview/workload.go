@@ -291,7 +291,7 @@ func (w *Workload) owner() (metav1.OwnerReference, string) {
 // and what stands between it and them.
 func (w *Workload) objects(obj runtime.Object) []cluster.Workload {
 	meta, ok := obj.(client.Object)
-	if !ok || w.Kind == "Pod" || w.Kind == "DaemonSet" {
+	if !ok || w.Kind == "Pod" {
 		return nil
 	}
 	top := cluster.NewWorkload(w.GroupVersionKind, meta)

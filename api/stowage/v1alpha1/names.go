@@ -82,3 +82,13 @@ const (
 	// anew, if they should have come through Stowage. It is the default.
 	RepairRecreate Repair = "Recreate"
 )
+
+// What a pod with a size carries.
+const (
+	// SizedByLabel is the name of the FlexDaemonsetTemplate that sized the pod. Where
+	// that is longer than a label may be, its end is replaced by a hash.
+	SizedByLabel = "stowage.dev/sized-by"
+	// DeclaredResourcesAnnotation keeps, as JSON, the resource entries that the pod
+	// had before it was sized, by container.
+	DeclaredResourcesAnnotation = "stowage.dev/declared-resources"
+)
