@@ -37,7 +37,7 @@ func (f *PeerPods) Decide(ctx context.Context, req Request) (Decision, error) {
 	if len(req.Pod.Spec.Containers) == 0 {
 		return Decision{}, nil // the API server refuses it
 	}
-	pod, warnings, err := f.Config.Convert(req.Pod)
+	pod, warnings, err := f.Config.Convert(req.Pod, req.Sized)
 	if err != nil {
 		return Decision{}, err
 	}

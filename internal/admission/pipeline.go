@@ -30,6 +30,9 @@ type Request struct {
 	Namespace string
 	Pod       *podpatch.Pod
 	DryRun    bool
+	// Sized is, by container, the resources whose entries an earlier feature has just
+	// decided.
+	Sized map[string][]corev1.ResourceName
 }
 
 // Decision is a feature's answer for one pod.
@@ -37,6 +40,8 @@ type Decision struct {
 	// Pod is the pod as the feature wants it. It is nil if the feature has
 	// nothing to do with this pod; then the other fields are empty.
 	Pod *podpatch.Pod
+	// Sized is for the features after this one: see [Request].
+	Sized map[string][]corev1.ResourceName
 	// Summary says in a few words what the pod becomes.
 	Summary string
 	// Warnings are for the user who creates the pod.
@@ -130,6 +135,9 @@ func (p *Pipeline) Run(ctx context.Context, req Request) Result {
 				res.warn(fmt.Sprintf("stowage (audit): %s would make this pod %s", f.Name(), decision.Summary))
 			}
 			req.Pod = decision.Pod
+			if decision.Sized != nil {
+				req.Sized = decision.Sized
+			}
 			prefix := "stowage: "
 			if mode == stowage.ModeAudit {
 				prefix = "stowage (audit): "

@@ -114,25 +114,26 @@ func (f *Sizing) Decide(ctx context.Context, req Request) (Decision, error) {
 	}
 
 	// 3. How big is it?
-	sized, notes, err := template.Size(pod, allocatable)
+	res, err := template.Size(pod, allocatable)
 	if err != nil {
 		return Decision{}, err
 	}
+	notes := res.Notes
 	reason, where := ReasonPartlySized, fmt.Sprintf(" on node %q", nodeName)
 	if unknown != "" {
 		// Everything that is missing follows from this.
 		reason, where, notes = ReasonNodeUnknown, "", []string{unknown + "; the pod keeps its size"}
-		if sized != pod {
+		if len(res.Sized) > 0 {
 			notes[0] = unknown + "; the pod gets the minimums"
 		}
 	}
-	d := Decision{Pod: sized}
+	d := Decision{Pod: res.Pod, Sized: res.Sized}
 	for _, note := range notes {
 		text := fmt.Sprintf("FlexDaemonsetTemplate %q%s: %s", name, where, note)
 		d.Warnings = append(d.Warnings, text)
 		d.Events = append(d.Events, Event{Reason: reason, Note: text, Related: related})
 	}
-	if sized == pod {
+	if len(res.Sized) == 0 {
 		d.Pod = req.Pod
 		return d, nil
 	}
@@ -143,13 +144,13 @@ func (f *Sizing) Decide(ctx context.Context, req Request) (Decision, error) {
 		d.Warnings = append(d.Warnings, fmt.Sprintf("cannot tell whether a LimitRange refuses this pod: %v", err))
 	}
 	for i := range limitRanges {
-		if broken := template.Violations(&limitRanges[i], sized); len(broken) > 0 {
+		if broken := template.Violations(&limitRanges[i], res.Pod); len(broken) > 0 {
 			return unsized(req.Pod, ReasonLimitRangeForbids, related, fmt.Sprintf(
 				"LimitRange %q refuses the size that FlexDaemonsetTemplate %q gives a pod on node %q, so the pod keeps its own: %s",
 				limitRanges[i].Name, name, nodeName, strings.Join(broken, "; "))), nil
 		}
 	}
-	d.Summary = fmt.Sprintf("as big as its share of node %s (%s)", nodeName, sizeText(template, sized))
+	d.Summary = fmt.Sprintf("as big as its share of node %s (%s)", nodeName, sizeText(template, res.Pod))
 	return d, nil
 }
 

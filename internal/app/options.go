@@ -40,6 +40,7 @@ type Options struct {
 	Spread   SpreadOptions
 	Repair   controller.Timing
 	Sizing   SizingOptions
+	Resize   controller.SizingTiming
 	PeerPods PeerPodOptions
 }
 
@@ -78,6 +79,7 @@ func DefaultOptions() Options {
 		Spread:         SpreadOptions{Enabled: true},
 		Repair:         controller.DefaultTiming(),
 		Sizing:         SizingOptions{Enabled: true},
+		Resize:         controller.DefaultSizingTiming(),
 		PeerPods:       PeerPodOptions{Enabled: true, Config: peerpod.DefaultConfig()},
 	}
 }
@@ -143,6 +145,12 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.Repair.Cooldown, "rebalance-cooldown", o.Repair.Cooldown, "Wait between two evictions of one workload's pods")
 	addFlag(fs, "rebalance-cooldown", "STOWAGE_REBALANCE_COOLDOWN")
 	o.Sizing.AddFlags(fs)
+	fs.Float64Var(&o.Resize.Rate, "resize-rate", o.Resize.Rate, "How many running pods are resized in a second, in the whole cluster")
+	addFlag(fs, "resize-rate", "STOWAGE_RESIZE_RATE")
+	fs.DurationVar(&o.Resize.Jitter, "resize-jitter", o.Resize.Jitter, "Time over which the resizes that follow one change are spread")
+	addFlag(fs, "resize-jitter", "STOWAGE_RESIZE_JITTER")
+	fs.DurationVar(&o.Resize.Backoff, "resize-backoff", o.Resize.Backoff, "Wait before a pod that could not be resized is resized again, doubled each time up to an hour")
+	addFlag(fs, "resize-backoff", "STOWAGE_RESIZE_BACKOFF")
 	o.PeerPods.AddFlags(fs)
 }
 
@@ -243,6 +251,9 @@ func (o *Options) Validate() error {
 	}{{"repair-quiet", o.Repair.Quiet}, {"repair-resync", o.Repair.Resync}, {"repair-backoff", o.Repair.Backoff}, {"rebalance-cooldown", o.Repair.Cooldown}} {
 		check(d.value > 0, "--%s is %s; it must be positive", d.flag, d.value)
 	}
+	check(o.Resize.Rate > 0 && o.Resize.Rate <= 1000, "--resize-rate is %v; it must be above 0 and at most 1000", o.Resize.Rate)
+	check(o.Resize.Jitter >= 0 && o.Resize.Jitter <= time.Hour, "--resize-jitter is %s; it must be between 0 and 1h", o.Resize.Jitter)
+	check(o.Resize.Backoff > 0 && o.Resize.Backoff <= o.Resize.MaxBackoff, "--resize-backoff is %s; it must be above 0 and at most %s", o.Resize.Backoff, o.Resize.MaxBackoff)
 	if _, err := parseTLSVersion(o.TLSMinVersion); err != nil {
 		errs = append(errs, fmt.Errorf("--tls-min-version: %w", err))
 	}

@@ -22,6 +22,8 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/admission"
+	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/controller"
 	"github.com/stowage-dev/stowage/internal/ledger"
 )
@@ -34,15 +36,7 @@ const sweepEvery = 15 * time.Second
 // addSeats makes the ledger of this replica, adds to the manager what feeds it, and
 // returns the controller that looks after it. That still lacks the webhook's parts.
 func addSeats(ctx context.Context, mgr ctrl.Manager, o *Options) (*controller.Spread, error) {
-	direct, err := client.New(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient()})
-	if err != nil {
-		return nil, err
-	}
-	// Every pod with a seat passes here several times in its life.
-	cfg := rest.CopyConfig(mgr.GetConfig())
-	cfg.ContentType = runtime.ContentTypeProtobuf
-	cfg.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	clientset, err := kubernetes.NewForConfigAndClient(cfg, mgr.GetHTTPClient())
+	direct, clientset, err := uncached(mgr)
 	if err != nil {
 		return nil, err
 	}
@@ -116,6 +110,40 @@ func addSeats(ctx context.Context, mgr ctrl.Manager, o *Options) (*controller.Sp
 	return spread, nil
 }
 
+// uncached returns clients that do not read from the cache. The clientset speaks protobuf:
+// every pod with a seat or a size passes there several times in its life.
+func uncached(mgr ctrl.Manager) (client.Client, kubernetes.Interface, error) {
+	direct, err := client.New(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient()})
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg := rest.CopyConfig(mgr.GetConfig())
+	cfg.ContentType = runtime.ContentTypeProtobuf
+	cfg.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	clientset, err := kubernetes.NewForConfigAndClient(cfg, mgr.GetHTTPClient())
+	if err != nil {
+		return nil, nil, err
+	}
+	return direct, clientset, nil
+}
+
+// newSizer returns the controller of the sizing.
+func newSizer(mgr ctrl.Manager, o *Options, reader *cluster.Cache, pipeline *admission.Pipeline) (*controller.Sizing, error) {
+	direct, clientset, err := uncached(mgr)
+	if err != nil {
+		return nil, err
+	}
+	metrics, err := controller.NewSizingMetrics(ctrlmetrics.Registry)
+	if err != nil {
+		return nil, err
+	}
+	return &controller.Sizing{
+		Client: direct, Clientset: clientset, Informers: mgr.GetCache(), Cluster: reader, Pipeline: pipeline,
+		Feature: &admission.Sizing{Cluster: reader}, Clock: clock.RealClock{}, Timing: o.Resize,
+		Log: mgr.GetLogger().WithName("sizing"), Events: mgr.GetEventRecorder("stowage"), Metrics: metrics,
+	}, nil
+}
+
 // identity is a name that no other replica has.
 func identity() string {
 	host, err := os.Hostname()
@@ -128,11 +156,18 @@ func identity() string {
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=create,namespace=stowage-system
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,resourceNames=stowage-leader,verbs=get;update,namespace=stowage-system
 
-// addLeader adds a part that one replica runs. A replica that loses the lead ends that
-// part and nothing else, because its webhook still answers; the manager's own election
+// addLeader adds parts that one replica runs. A replica that loses the lead ends those
+// parts and nothing else, because its webhook still answers; the manager's own election
 // would end the process.
-func addLeader(mgr ctrl.Manager, o *Options, run func(context.Context)) error {
+func addLeader(mgr ctrl.Manager, o *Options, parts ...func(context.Context)) error {
 	log := mgr.GetLogger().WithName("leader")
+	run := func(ctx context.Context) {
+		var all sync.WaitGroup
+		for _, part := range parts {
+			all.Go(func() { part(ctx) })
+		}
+		all.Wait()
+	}
 	if !o.LeaderElection {
 		return mgr.Add(everyReplica(func(ctx context.Context) error { run(ctx); return nil }))
 	}

@@ -56,7 +56,8 @@ func newServeCommand(s Streams) *cobra.Command {
 		Long: `Run the admission webhook: /mutate-v1-pod and /mutate (pods) and
 /validate-workload (warnings about strategies) on --port, /healthz and /readyz on
 --health-probe-bind-address, /metrics on --metrics-bind-address. One replica, elected,
-runs the controllers, too: status of PodDistributors, repair, rebalancing.
+runs the controllers, too: status of PodDistributors and FlexDaemonsetTemplates,
+repair, rebalancing, in-place resizing.
 
 Every flag can be given as an environment variable, named in brackets. A flag
 wins over its variable.`,
@@ -162,9 +163,20 @@ func serve(ctx context.Context, o Options, log logr.Logger) error {
 		}
 	}
 	pipeline := newPipeline(p)
+	var leads []func(context.Context)
 	if controllers != nil {
 		controllers.Cluster, controllers.Pipeline, controllers.Policies = reader, pipeline, p.spread.Policies
-		if err := addLeader(mgr, &o, controllers.Run); err != nil {
+		leads = append(leads, controllers.Run)
+	}
+	if o.Sizing.Enabled {
+		sizer, err := newSizer(mgr, &o, reader, pipeline)
+		if err != nil {
+			return err
+		}
+		leads = append(leads, sizer.Run)
+	}
+	if len(leads) > 0 {
+		if err := addLeader(mgr, &o, leads...); err != nil {
 			return err
 		}
 	}

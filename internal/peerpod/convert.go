@@ -30,8 +30,10 @@ type record struct {
 
 // Convert returns the pod as a peer pod, and what its user should be warned of.
 // It does not modify pod, which must have a container. It fails if an entry that
-// counts is not a quantity, or one that no machine has.
-func (c *Config) Convert(pod *podpatch.Pod) (converted *podpatch.Pod, warnings []string, err error) {
+// counts is not a quantity, or one that no machine has. Of a container that an earlier
+// pass has recorded, only the entries of the resources in sized count as they are now:
+// something before us has just decided them.
+func (c *Config) Convert(pod *podpatch.Pod, sized map[string][]corev1.ResourceName) (converted *podpatch.Pod, warnings []string, err error) {
 	out := pod.Clone()
 
 	// 1. Recall what an earlier pass of ours removed.
@@ -55,6 +57,8 @@ func (c *Config) Convert(pod *podpatch.Pod) (converted *podpatch.Pod, warnings [
 		if !ok {
 			r = c.removable(ctr.Resources)
 			warnings = append(warnings, c.lossWarnings("container "+strconv.Quote(ctr.Name), r)...)
+		} else if names := sized[ctr.Name]; len(names) > 0 {
+			r = refreshed(r, ctr.Resources, names)
 		}
 		now.Containers[ctr.Name] = r
 		if ctr.Resources != nil && len(ctr.Resources.Claims) > 0 {
@@ -202,6 +206,32 @@ func (r *record) container(name string) (*podpatch.Resources, bool) {
 
 // entriesOf returns what was recorded of a container, or nil.
 func (r *record) entriesOf(c *podpatch.Container) *podpatch.Resources { return r.Containers[c.Name] }
+
+// refreshed returns what was recorded of a container, with the entries of some resources
+// as they are now.
+func refreshed(recorded, now *podpatch.Resources, names []corev1.ResourceName) *podpatch.Resources {
+	if recorded == nil {
+		recorded = &podpatch.Resources{}
+	}
+	out := &podpatch.Resources{Requests: maps.Clone(recorded.Requests), Limits: maps.Clone(recorded.Limits)}
+	for _, name := range names {
+		for _, list := range []struct {
+			to   *podpatch.ResourceList
+			from podpatch.ResourceList
+		}{{&out.Requests, now.Requests}, {&out.Limits, now.Limits}} {
+			q, ok := list.from[name]
+			switch {
+			case !ok:
+				delete(*list.to, name)
+			case *list.to == nil:
+				*list.to = podpatch.ResourceList{name: q}
+			default:
+				(*list.to)[name] = q
+			}
+		}
+	}
+	return out
+}
 
 // removable returns a copy of the entries that Convert takes out and that count.
 // Our own VM entry is neither.

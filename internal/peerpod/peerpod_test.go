@@ -29,7 +29,7 @@ func pod() *testkit.PodBuilder { return testkit.Pod("p").RuntimeClass("kata-remo
 
 // convert fails the test if the pod cannot be converted.
 func convert(t interface{ Fatalf(string, ...any) }, cfg *peerpod.Config, p *podpatch.Pod) (*podpatch.Pod, []string) {
-	got, warnings, err := cfg.Convert(p)
+	got, warnings, err := cfg.Convert(p, nil)
 	if err != nil {
 		t.Fatalf("convert: %v", err)
 	}
@@ -346,7 +346,7 @@ func TestConvertRefusesWhatIsNoQuantity(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _, err = cfg.Convert(p)
+		_, _, err = cfg.Convert(p, nil)
 		if err == nil || !strings.Contains(err.Error(), `container "a": limits: `) {
 			t.Errorf("limits %s: the error is %v, want it to name the container and the field", limits, err)
 		}
@@ -432,7 +432,7 @@ func FuzzConvert(f *testing.F) {
 		for _, mode := range []peerpod.Sizing{peerpod.SizingSum, peerpod.SizingEffective} {
 			cfg := peerpod.DefaultConfig()
 			cfg.Sizing = mode
-			got, _, err := cfg.Convert(p)
+			got, _, err := cfg.Convert(p, nil)
 			if err != nil {
 				return // it is no quantity, and the pod passes as it is
 			}

@@ -16,44 +16,59 @@ import (
 	"github.com/stowage-dev/stowage/internal/podpatch"
 )
 
+// Result is a pod with a size.
+type Result struct {
+	Pod *podpatch.Pod
+	// Sized is, by container, the resources whose entries were decided, whatever they
+	// were before. It is empty, and the pod is the one that was given, if none was.
+	Sized map[string][]corev1.ResourceName
+	// Notes are what the pod's user should be told.
+	Notes []string
+}
+
 // Size returns the pod as big as the template makes it on a node with the given
-// allocatable resources, and what its user should be told. It does not modify pod. A
-// resource of which the node has none gets the minimum or, where there is none, stays
-// as it is. It fails if an entry that counts is not a quantity.
-func (t *Template) Size(pod *podpatch.Pod, allocatable corev1.ResourceList) (sized *podpatch.Pod, notes []string, err error) {
-	out := pod.Clone()
+// allocatable resources. It does not modify pod. A resource of which the node has none
+// gets the minimum or, where there is none, stays as it is. It fails if an entry that
+// counts is not a quantity.
+func (t *Template) Size(pod *podpatch.Pod, allocatable corev1.ResourceList) (Result, error) {
+	res := Result{Pod: pod.Clone(), Sized: map[string][]corev1.ResourceName{}}
 
 	// 1. What did the pod declare? A container that is not in the record is new.
 	declared, note := declaredBy(pod)
-	if note != "" {
-		notes = append(notes, note)
-	}
+	res.note(note)
 
 	// 2. Size each resource.
-	changed := false
 	for i := range t.Shares {
-		did, note, err := t.apply(out, declared, &t.Shares[i], allocatable)
+		note, err := t.apply(&res, declared, &t.Shares[i], allocatable)
 		if err != nil {
-			return nil, nil, err
+			return Result{}, err
 		}
-		if note != "" {
-			notes = append(notes, note)
-		}
-		changed = changed || did
+		res.note(note)
 	}
-	if !changed {
-		return pod, notes, nil
+	if len(res.Sized) == 0 {
+		res.Pod = pod
+		return res, nil
 	}
 
 	// 3. Leave what a later look needs.
-	out.SetLabel(stowage.SizedByLabel, LabelOf(t.Name))
-	out.SetAnnotation(stowage.DeclaredResourcesAnnotation, declared.String())
-	return out, notes, nil
+	res.Pod.SetLabel(stowage.SizedByLabel, LabelOf(t.Name))
+	res.Pod.SetAnnotation(stowage.DeclaredResourcesAnnotation, declared.String())
+	return res, nil
+}
+
+func (res *Result) note(text string) {
+	if text != "" {
+		res.Notes = append(res.Notes, text)
+	}
+}
+
+func (res *Result) sized(c *podpatch.Container, r corev1.ResourceName) {
+	res.Sized[c.Name] = append(res.Sized[c.Name], r)
 }
 
 // apply sizes one resource, of which the pod declared what is in the record.
-func (t *Template) apply(pod *podpatch.Pod, declared *record, s *Share, allocatable corev1.ResourceList) (did bool, note string, err error) {
-	r := s.Resource
+func (t *Template) apply(res *Result, declared *record, s *Share, allocatable corev1.ResourceList) (note string, err error) {
+	pod, r := res.Pod, s.Resource
 
 	// 1. The pod's total.
 	total := s.Min
@@ -70,7 +85,7 @@ func (t *Template) apply(pod *podpatch.Pod, declared *record, s *Share, allocata
 		}
 	}
 	if total == 0 {
-		return false, note, nil
+		return note, nil
 	}
 
 	// 2. What do the containers that run side by side declare?
@@ -80,7 +95,7 @@ func (t *Template) apply(pod *podpatch.Pod, declared *record, s *Share, allocata
 	for c := range sideBySide(pod) {
 		n, err := declared.request(c, r)
 		if err != nil {
-			return false, "", err
+			return "", err
 		}
 		all.add(n)
 		if slices.Contains(t.Excluded, c.Name) {
@@ -92,7 +107,7 @@ func (t *Template) apply(pod *podpatch.Pod, declared *record, s *Share, allocata
 	}
 	if t.Ceiling {
 		if all == 0 {
-			return false, fmt.Sprintf("the ceiling is what the pod template requests, and it requests no %s; the pod keeps what it declares", r), nil
+			return fmt.Sprintf("the ceiling is what the pod template requests, and it requests no %s; the pod keeps what it declares", r), nil
 		}
 		total = min(total, int64(all))
 	}
@@ -106,9 +121,10 @@ func (t *Template) apply(pod *podpatch.Pod, declared *record, s *Share, allocata
 	for i, part := range Split(rest, weights) {
 		c := sharing[i]
 		if err := t.set(&c.Resources, declared.Containers[c.Name], r, part); err != nil {
-			return false, "", fmt.Errorf("container %q: %w", c.Name, err)
+			return "", fmt.Errorf("container %q: %w", c.Name, err)
 		}
 		running[c.Name] = part
+		res.sized(c, r)
 	}
 
 	// 4. An init container runs beside the sidecars before it, and does not raise the
@@ -120,7 +136,7 @@ func (t *Template) apply(pod *podpatch.Pod, declared *record, s *Share, allocata
 		isExcluded := slices.Contains(t.Excluded, c.Name)
 		n, err := declared.request(c, r)
 		if err != nil {
-			return false, "", err
+			return "", err
 		}
 		switch {
 		case c.IsSidecar() && isExcluded:
@@ -130,13 +146,14 @@ func (t *Template) apply(pod *podpatch.Pod, declared *record, s *Share, allocata
 		case isExcluded:
 			limit, err := declared.limit(c, r)
 			if err != nil {
-				return false, "", err
+				return "", err
 			}
 			largest = max(largest, n, limit)
 		default:
 			if err := t.cap(c, declared.Containers[c.Name], r, room); err != nil {
-				return false, "", fmt.Errorf("init container %q: %w", c.Name, err)
+				return "", fmt.Errorf("init container %q: %w", c.Name, err)
 			}
+			res.sized(c, r)
 		}
 	}
 
@@ -144,10 +161,10 @@ func (t *Template) apply(pod *podpatch.Pod, declared *record, s *Share, allocata
 	// its containers.
 	if has(declared.Pod, r) {
 		if err := t.set(&pod.Spec.Resources, declared.Pod, r, max(total, int64(excluded), largest)); err != nil {
-			return false, "", fmt.Errorf("spec.resources: %w", err)
+			return "", fmt.Errorf("spec.resources: %w", err)
 		}
 	}
-	return true, note, nil
+	return note, nil
 }
 
 // set gives a container, or the pod, an amount of a resource of which it declared what

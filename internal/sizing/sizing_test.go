@@ -190,27 +190,28 @@ func TestSize(t *testing.T) {
 			pod := tc.pod.View(t)
 			before := pod.Clone()
 			template := compile(t, tc.spec)
-			got, notes, err := template.Size(pod, testkit.ResourceList(tc.node))
+			res, err := template.Size(pod, testkit.ResourceList(tc.node))
 			if err != nil {
 				t.Fatal(err)
 			}
+			got := res.Pod
 			if diff := cmp.Diff(tc.want, described(got)); diff != "" {
 				t.Errorf("resources (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(tc.notes, notes); diff != "" {
+			if diff := cmp.Diff(tc.notes, res.Notes); diff != "" {
 				t.Errorf("notes (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(before, pod); diff != "" {
 				t.Errorf("the input was changed:\n%s", diff)
 			}
-			if got.Metadata.Labels[stowage.SizedByLabel] != "agent" {
+			if len(res.Sized) > 0 && got.Metadata.Labels[stowage.SizedByLabel] != "agent" {
 				t.Errorf("the label is missing: %v", got.Metadata.Labels)
 			}
-			again, _, err := template.Size(got, testkit.ResourceList(tc.node))
+			again, err := template.Size(got, testkit.ResourceList(tc.node))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(got, again); diff != "" {
+			if diff := cmp.Diff(got, again.Pod); diff != "" {
 				t.Errorf("a second pass changed something:\n%s", diff)
 			}
 		})
@@ -224,11 +225,11 @@ func TestSizeAgain(t *testing.T) {
 	node := testkit.ResourceList("cpu=4")
 	size := func(pod *podpatch.Pod) *podpatch.Pod {
 		t.Helper()
-		out, _, err := template.Size(pod, node)
+		res, err := template.Size(pod, node)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return out
+		return res.Pod
 	}
 	first := size(testkit.Pod("p").Container("a", "cpu=3", "").Container("b", "cpu=1", "").View(t))
 
@@ -262,18 +263,18 @@ func TestSizeAgain(t *testing.T) {
 	t.Run("a record that is none is replaced", func(t *testing.T) {
 		for _, text := range []string{"", "{", "[]", "{}", `{"containers":null}`} {
 			pod := testkit.Pod("p").Container("a", "cpu=3", "").Annotation(stowage.DeclaredResourcesAnnotation, text).View(t)
-			out, notes, err := template.Size(pod, node)
-			if err != nil || len(notes) != 1 || !strings.Contains(notes[0], "is not ours") {
-				t.Errorf("%q: %v, %v", text, notes, err)
+			res, err := template.Size(pod, node)
+			if err != nil || len(res.Notes) != 1 || !strings.Contains(res.Notes[0], "is not ours") {
+				t.Fatalf("%q: %v, %v", text, res.Notes, err)
 			}
-			if got, want := described(out), "a: cpu=400m | \n"; got != want {
+			if got, want := described(res.Pod), "a: cpu=400m | \n"; got != want {
 				t.Errorf("%q: got %q", text, got)
 			}
 		}
 	})
 	t.Run("a quantity that is none", func(t *testing.T) {
 		pod := testkit.Pod("p").Container("a", "", "").Annotation(stowage.DeclaredResourcesAnnotation, `{"containers":{"a":{"requests":{"cpu":"1e999999999"}}}}`).View(t)
-		if _, _, err := template.Size(pod, node); err == nil || !strings.Contains(err.Error(), `container "a": requests: cpu`) {
+		if _, err := template.Size(pod, node); err == nil || !strings.Contains(err.Error(), `container "a": requests: cpu`) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -457,10 +458,11 @@ func TestSizeProperties(tb *testing.T) {
 		nodes := rapid.SliceOfN(rapid.Int64Range(1, 256_000), 1, 5).Draw(t, "nodes")
 		slices.Sort(nodes)
 		for _, node := range nodes {
-			got, _, err := template.Size(pod, testkit.ResourceList(fmt.Sprintf("cpu=%dm", node)))
+			res, err := template.Size(pod, testkit.ResourceList(fmt.Sprintf("cpu=%dm", node)))
 			if err != nil {
 				t.Fatal(err)
 			}
+			got := res.Pod
 			if got == pod {
 				continue // nothing to size
 			}
@@ -555,15 +557,15 @@ func FuzzSize(f *testing.F) {
 			Limits:   podpatch.ResourceList{corev1.ResourceCPU: podpatch.Quantity(limit)},
 		}}
 		pod := &podpatch.Pod{Spec: podpatch.Spec{Containers: []podpatch.Container{c, {Name: "b"}}}}
-		out, _, err := template.Size(pod, node)
+		out, err := template.Size(pod, node)
 		if err != nil {
 			return
 		}
-		again, _, err := template.Size(out, node)
+		again, err := template.Size(out.Pod, node)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(out, again); diff != "" {
+		if diff := cmp.Diff(out.Pod, again.Pod); diff != "" {
 			t.Fatalf("a second pass changed something:\n%s", diff)
 		}
 	})

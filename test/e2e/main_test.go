@@ -86,8 +86,11 @@ func run(m *testing.M) (int, error) {
 	fleet = controlplane.StowageOptions{
 		Binary: binary, Replicas: 2,
 		// Repairs come soon, so that tests do not wait for them.
-		Args: []string{"--repair-quiet=500ms", "--repair-resync=2s", "--repair-backoff=1s", "--rebalance-cooldown=200ms"},
-		Env:  []string{"TARGET_RUNTIMECLASS=kata-remote, kata-other", "LOG_LEVEL=DEBUG", "BLOCKLISTED_NAMESPACE_LIST=blocked, blocked-too"},
+		Args: []string{
+			"--repair-quiet=500ms", "--repair-resync=2s", "--repair-backoff=1s", "--rebalance-cooldown=200ms",
+			"--resize-jitter=200ms", "--resize-backoff=1s", "--resize-rate=50",
+		},
+		Env: []string{"TARGET_RUNTIMECLASS=kata-remote, kata-other", "LOG_LEVEL=DEBUG", "BLOCKLISTED_NAMESPACE_LIST=blocked, blocked-too"},
 	}
 	if err := cluster.StartStowage(ctx, fleet); err != nil {
 		return 0, err

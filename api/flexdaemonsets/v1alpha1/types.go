@@ -72,6 +72,7 @@ type FlexDaemonsetTemplateSpec struct {
 	// +optional
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="string(self).size() <= 32 && string(self).matches('^([0-9]+[.]?[0-9]*|[.][0-9]+)([numkMGTPE]|[KMGTPE]i|[eE]1?[0-9])?$')",message="it must be a quantity that is not negative, such as 100m, 0.5, 128Mi or 2"
 	MinCPU Amount `json:"minCPU,omitempty"`
 	// MinMemory is the least memory, in bytes or such as 128Mi.
@@ -79,6 +80,7 @@ type FlexDaemonsetTemplateSpec struct {
 	// +optional
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="string(self).size() <= 32 && string(self).matches('^([0-9]+[.]?[0-9]*|[.][0-9]+)([numkMGTPE]|[KMGTPE]i|[eE]1?[0-9])?$')",message="it must be a quantity that is not negative, such as 100m, 0.5, 128Mi or 2"
 	MinMemory Amount `json:"minMemory,omitempty"`
 	// MinStorage is the least ephemeral storage, in bytes or such as 1Gi.
@@ -86,6 +88,7 @@ type FlexDaemonsetTemplateSpec struct {
 	// +optional
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="string(self).size() <= 32 && string(self).matches('^([0-9]+[.]?[0-9]*|[.][0-9]+)([numkMGTPE]|[KMGTPE]i|[eE]1?[0-9])?$')",message="it must be a quantity that is not negative, such as 100m, 0.5, 128Mi or 2"
 	MinStorage Amount `json:"minStorage,omitempty"`
 
@@ -94,6 +97,7 @@ type FlexDaemonsetTemplateSpec struct {
 	// +optional
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="string(self).size() <= 32 && string(self).matches('^([0-9]+[.]?[0-9]*|[.][0-9]+)([numkMGTPE]|[KMGTPE]i|[eE]1?[0-9])?$')",message="it must be a quantity that is not negative, such as 100m, 0.5, 128Mi or 2"
 	MaxCPU Amount `json:"maxCPU,omitempty"`
 	// MaxMemory is the most memory, in bytes or such as 8Gi.
@@ -101,6 +105,7 @@ type FlexDaemonsetTemplateSpec struct {
 	// +optional
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="string(self).size() <= 32 && string(self).matches('^([0-9]+[.]?[0-9]*|[.][0-9]+)([numkMGTPE]|[KMGTPE]i|[eE]1?[0-9])?$')",message="it must be a quantity that is not negative, such as 100m, 0.5, 128Mi or 2"
 	MaxMemory Amount `json:"maxMemory,omitempty"`
 	// MaxStorage is the most ephemeral storage, in bytes or such as 50Gi.
@@ -108,6 +113,7 @@ type FlexDaemonsetTemplateSpec struct {
 	// +optional
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="string(self).size() <= 32 && string(self).matches('^([0-9]+[.]?[0-9]*|[.][0-9]+)([numkMGTPE]|[KMGTPE]i|[eE]1?[0-9])?$')",message="it must be a quantity that is not negative, such as 100m, 0.5, 128Mi or 2"
 	MaxStorage Amount `json:"maxStorage,omitempty"`
 

@@ -1,0 +1,100 @@
+package sizing
+
+import (
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/stowage-dev/stowage/internal/podpatch"
+)
+
+// Resize returns what a running pod can become on its way to the pod that it should be,
+// and whether it then is all of that. The API server allows little (KEP-1287): CPU and
+// memory only, and no entry is ever removed. Where the pod should have no limit, the one
+// that it has stays, or grows with the request. Init containers that have run stay.
+//
+// Whether the change would also be another QoS class, which no pod ever gets, is for the
+// API server to say.
+func Resize(now, want *podpatch.Pod) (resized *podpatch.Pod, complete bool) {
+	out := now.Clone()
+	complete = true
+	change := func(to **podpatch.Resources, want *podpatch.Resources) {
+		if want == nil {
+			want = &podpatch.Resources{}
+		}
+		if *to == nil {
+			*to = &podpatch.Resources{}
+		}
+		res := *to
+		for _, r := range sizeable {
+			request, limit := want.Requests[r], want.Limits[r]
+			if res.Requests[r] == request && res.Limits[r] == limit {
+				continue
+			}
+			if r == corev1.ResourceEphemeralStorage || request == "" && res.Requests[r] != "" {
+				complete = false
+				continue
+			}
+			if request != "" {
+				res.Requests = with(res.Requests, r, request)
+			}
+			switch {
+			case limit != "":
+				res.Limits = with(res.Limits, r, limit)
+			case res.Limits[r] != "":
+				complete = false
+				if less(res.Limits[r], request) {
+					res.Limits = with(res.Limits, r, request)
+				}
+			}
+		}
+	}
+	for i := range out.Spec.InitContainers {
+		if c := &out.Spec.InitContainers[i]; c.IsSidecar() {
+			change(&c.Resources, want.Spec.InitContainers[i].Resources)
+		}
+	}
+	for i := range out.Spec.Containers {
+		change(&out.Spec.Containers[i].Resources, want.Spec.Containers[i].Resources)
+	}
+	if out.Spec.Resources != nil {
+		change(&out.Spec.Resources, want.Spec.Resources)
+	}
+	return out, complete
+}
+
+// less reports whether a quantity is less than another. What is none is not.
+func less(a, b podpatch.Quantity) bool {
+	x, err := a.Parse()
+	if err != nil {
+		return false
+	}
+	y, err := b.Parse()
+	return err == nil && x.Cmp(y) < 0
+}
+
+// SameSize reports whether two forms of a pod have the same entries of the resources that
+// a template can size. Init containers that run to their end do not count.
+func SameSize(a, b *podpatch.Pod) bool {
+	same := func(a, b *podpatch.Resources) bool {
+		a, b = relevant(a), relevant(b)
+		if a == nil {
+			a = &podpatch.Resources{}
+		}
+		if b == nil {
+			b = &podpatch.Resources{}
+		}
+		return maps.Equal(a.Requests, b.Requests) && maps.Equal(a.Limits, b.Limits)
+	}
+	for i := range a.Spec.InitContainers {
+		if c := &a.Spec.InitContainers[i]; c.IsSidecar() && !same(c.Resources, b.Spec.InitContainers[i].Resources) {
+			return false
+		}
+	}
+	for i := range a.Spec.Containers {
+		if !same(a.Spec.Containers[i].Resources, b.Spec.Containers[i].Resources) {
+			return false
+		}
+	}
+	return same(a.Spec.Resources, b.Spec.Resources)
+}

@@ -1,0 +1,249 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/testkit"
+)
+
+// reports waits until a template's status has this condition UpToDate, and these counts
+// of pods and of those that are off size.
+func (n *tenant) reports(t *testing.T, f *flexdaemonsets.FlexDaemonsetTemplate, want string, pods, off int32) {
+	t.Helper()
+	defer func() {
+		if t.Failed() {
+			t.Logf("the status is %+v", f.Status)
+		}
+	}()
+	eventually(t, fmt.Sprintf("template %s is %s with %d pods, %d off", f.Name, want, pods, off), func() (bool, error) {
+		err := n.Get(t.Context(), client.ObjectKeyFromObject(f), f)
+		return condition(f, flexdaemonsets.ConditionUpToDate) == want && f.Status.Pods == pods && f.Status.OffSize == off && f.Status.ObservedGeneration == f.Generation, err
+	})
+}
+
+// edit merges a patch into an object.
+func (n *tenant) edit(t *testing.T, obj client.Object, patch string) {
+	t.Helper()
+	must(t, n.Patch(t.Context(), obj, client.RawPatch(types.MergePatchType, []byte(patch))))
+}
+
+func (n *tenant) allocate(t *testing.T, node *corev1.Node, cpu string) {
+	t.Helper()
+	must(t, n.Status().Patch(t.Context(), node, client.RawPatch(types.MergePatchType, []byte(`{"status":{"allocatable":{"cpu":"`+cpu+`"}}}`))))
+}
+
+// podUIDs are the pods of an app: a resize makes no new ones.
+func (n *tenant) podUIDs(t *testing.T, app string) string {
+	t.Helper()
+	pods, err := n.pods(t.Context(), app)
+	must(t, err)
+	var out []string
+	for i := range pods {
+		out = append(out, string(pods[i].UID))
+	}
+	return strings.Join(out, " ")
+}
+
+// Running pods follow their template and their node, without a new pod.
+func TestResizeInPlace(t *testing.T) {
+	n := newTenant(t)
+	n.node(t, "4", "cpu=4,memory=8Gi,ephemeral-storage=100Gi")
+	eight := n.node(t, "8", "cpu=8,memory=16Gi,ephemeral-storage=100Gi")
+	f := n.template(t, "share", `{cpuPercentage: 10, memoryPercentage: 75, updatePolicy: InPlace}`)
+	must(t, n.Create(t.Context(), n.daemonSet("agent", f.Name,
+		testkit.Pod("").InitContainer("setup", "cpu=1", "").Sidecar("s", "cpu=1", "").Container("a", "cpu=2", "").Container("b", "cpu=1", ""))))
+	want := func(four, eight string) map[string]string { return map[string]string{"4": four, "8": eight} }
+	// Init containers that have run keep what they had: the share of that time.
+	containers := func(setup, quarter, half, memory string) string {
+		line := func(name, cpu string) string {
+			return fmt.Sprintf("%s: cpu=%s,memory=%s | cpu=%[2]s,memory=%[3]s", name, cpu, memory)
+		}
+		return strings.Join([]string{"setup: cpu=" + setup + " | ", line("s", quarter), line("a", half), line("b", quarter)}, "\n")
+	}
+	n.becomes(t, "agent", want(containers("400m", "100m", "200m", "2Gi"), containers("800m", "200m", "400m", "4Gi")))
+	n.reports(t, f, "True UpToDate", 2, 0)
+	uids := n.podUIDs(t, "agent")
+
+	t.Run("the template changes", func(t *testing.T) {
+		n.edit(t, f, `{"spec":{"cpuPercentage":20}}`)
+		n.becomes(t, "agent", want(containers("400m", "200m", "400m", "2Gi"), containers("800m", "400m", "800m", "4Gi")))
+		n.reports(t, f, "True UpToDate", 2, 0)
+	})
+	t.Run("a node changes", func(t *testing.T) {
+		n.allocate(t, eight, "6")
+		n.becomes(t, "agent", want(containers("400m", "200m", "400m", "2Gi"), containers("800m", "300m", "600m", "4Gi")))
+	})
+	t.Run("and changes back", func(t *testing.T) {
+		n.allocate(t, eight, "8")
+		n.edit(t, f, `{"spec":{"cpuPercentage":10}}`)
+		n.becomes(t, "agent", want(containers("400m", "100m", "200m", "2Gi"), containers("800m", "200m", "400m", "4Gi")))
+	})
+	t.Run("what cannot follow waits for new pods", func(t *testing.T) {
+		n.edit(t, f, `{"spec":{"storagePercentage":1,"cpuPercentage":20}}`)
+		n.becomes(t, "agent", want(containers("400m", "200m", "400m", "2Gi"), containers("800m", "400m", "800m", "4Gi")))
+		n.reports(t, f, "False AwaitsNewPods", 2, 2)
+		n.edit(t, f, `{"spec":{"storagePercentage":null}}`)
+		n.reports(t, f, "True UpToDate", 2, 0)
+	})
+	t.Run("OnCreate leaves them", func(t *testing.T) {
+		n.edit(t, f, `{"spec":{"updatePolicy":"OnCreate","cpuPercentage":10}}`)
+		n.reports(t, f, "False AwaitsNewPods", 2, 2)
+		n.edit(t, f, `{"spec":{"updatePolicy":"InPlace"}}`)
+		n.reports(t, f, "True UpToDate", 2, 0)
+	})
+	if now := n.podUIDs(t, "agent"); now != uids {
+		t.Errorf("the pods are %s, were %s", now, uids)
+	}
+}
+
+// The API server's rules: what it refuses is reported, and asked for once.
+func TestResizeRefused(t *testing.T) {
+	n := newTenant(t)
+	n.node(t, "4", "cpu=4,memory=8Gi")
+	other := n.node(t, "other", "cpu=2,memory=8Gi")
+	t.Run("another QoS class", func(t *testing.T) {
+		f := n.template(t, "qos", `{cpuPercentage: 10, memoryPercentage: 25, limits: None, updatePolicy: InPlace}`)
+		must(t, n.Create(t.Context(), n.daemonSet("burstable", f.Name, agent())))
+		n.becomes(t, "burstable", map[string]string{"4": "a: cpu=400m,memory=2Gi | ", "other": "a: cpu=200m,memory=2Gi | "})
+		before := refusals(t)
+		n.edit(t, f, `{"spec":{"limits":"Equal"}}`)
+		n.reports(t, f, "False Refused", 2, 2)
+		if c := f.Status.Conditions; !strings.Contains(fmt.Sprint(c), "Pod QOS Class may not change as a result of resizing") {
+			t.Errorf("the status does not say why: %v", c)
+		}
+		eventually(t, "an event says why", func() (bool, error) {
+			return n.hasEvent(t, "ResizeRefused", "QOS Class may not change"), nil
+		})
+		eventually(t, "each pod was asked for once", func() (bool, error) { return refusals(t) == before+2, nil })
+		// Nothing but a change of what a pod should be has it asked for again.
+		n.edit(t, f, `{"spec":{"excludeContainers":["no-such"]}}`)
+		n.allocate(t, other, "1")
+		eventually(t, "the pod of the changed node was asked for again", func() (bool, error) { return refusals(t) == before+3, nil })
+		n.edit(t, f, `{"spec":{"limits":"None"}}`)
+		n.reports(t, f, "True UpToDate", 2, 0)
+		if now := refusals(t); now != before+3 {
+			t.Errorf("%v refusals, want 3", now-before)
+		}
+		n.allocate(t, other, "2")
+	})
+	t.Run("a limit that would have to go grows", func(t *testing.T) {
+		f := n.template(t, "limit", `{cpuPercentage: 10, limits: None, updatePolicy: InPlace}`)
+		must(t, n.Create(t.Context(), n.daemonSet("limited", f.Name, testkit.Pod("").Container("a", "cpu=100m", "cpu=500m"))))
+		n.becomes(t, "limited", map[string]string{"4": "a: cpu=400m | cpu=500m", "other": "a: cpu=200m | cpu=500m"})
+		n.edit(t, f, `{"spec":{"cpuPercentage":20}}`)
+		n.becomes(t, "limited", map[string]string{"4": "a: cpu=800m | cpu=800m", "other": "a: cpu=400m | cpu=500m"})
+		n.reports(t, f, "False AwaitsNewPods", 2, 1) // made anew, it has no limit
+	})
+	t.Run("a quota", func(t *testing.T) {
+		f := n.template(t, "quota", `{cpuPercentage: 10, updatePolicy: InPlace}`)
+		q := &corev1.ResourceQuota{}
+		q.Name, q.Namespace, q.Spec.Hard = "q", n.namespace, testkit.ResourceList("requests.cpu=1")
+		must(t, n.Create(t.Context(), n.daemonSet("counted", f.Name, agent())))
+		n.becomes(t, "counted", map[string]string{"4": "a: cpu=400m | cpu=400m", "other": "a: cpu=200m | cpu=200m"})
+		must(t, n.Create(t.Context(), q))
+		eventually(t, "the quota counts", func() (bool, error) {
+			err := n.Get(t.Context(), client.ObjectKeyFromObject(q), q)
+			return len(q.Status.Used) > 0, err
+		})
+		n.edit(t, f, `{"spec":{"cpuPercentage":40}}`)
+		n.reports(t, f, "False Refused", 2, 2)
+		must(t, n.Delete(t.Context(), q))
+		n.reports(t, f, "True UpToDate", 2, 0) // tried again, later and later
+		n.becomes(t, "counted", map[string]string{"4": "a: cpu=1600m | cpu=1600m", "other": "a: cpu=800m | cpu=800m"})
+	})
+}
+
+// refusals counts the resizes that the API server refused, over all replicas.
+func refusals(t *testing.T) (sum float64) {
+	t.Helper()
+	for _, r := range cluster.Replicas() {
+		sum += metric(t, r, "stowage_resizes_total", `outcome="refused"`)
+	}
+	return sum
+}
+
+// What a node cannot do is reported, for as long as it cannot.
+func TestResizeThatANodeCannotDo(t *testing.T) {
+	n := newTenant(t)
+	n.node(t, "4", "cpu=4")
+	for _, reason := range []string{"Deferred", "Infeasible"} {
+		t.Run(reason, func(t *testing.T) {
+			app := strings.ToLower(reason)
+			f := n.template(t, app, `{cpuPercentage: 10, updatePolicy: InPlace}`)
+			d := n.daemonSet(app, f.Name, agent())
+			d.Spec.Template.Annotations = map[string]string{"kwok.stowage.dev/resize": reason}
+			must(t, n.Create(t.Context(), d))
+			n.becomes(t, app, map[string]string{"4": "a: cpu=400m | cpu=400m"})
+			n.edit(t, f, `{"spec":{"cpuPercentage":20}}`)
+			n.reports(t, f, "False "+reason, 1, 1)
+			if !strings.Contains(fmt.Sprint(f.Status.Conditions), "Node didn't have enough resource: cpu") {
+				t.Errorf("the status does not say why: %v", f.Status.Conditions)
+			}
+			eventually(t, "an event says why", func() (bool, error) {
+				return n.hasEvent(t, "Resize"+reason, "Node didn't have enough resource: cpu"), nil
+			})
+			// Another wish for it is granted after the back-off, and comes true when
+			// the node can.
+			n.edit(t, f, `{"spec":{"cpuPercentage":15}}`)
+			n.becomes(t, app, map[string]string{"4": "a: cpu=600m | cpu=600m"})
+			pods, err := n.pods(t.Context(), app)
+			must(t, err)
+			n.edit(t, &pods[0], `{"metadata":{"annotations":{"kwok.stowage.dev/resize":null}}}`)
+			n.reports(t, f, "True UpToDate", 1, 0)
+		})
+	}
+}
+
+// Pods that are older than their template get its size, too, if it says so; those in a
+// namespace that is off do not.
+func TestResizeOfOlderPods(t *testing.T) {
+	n, off := newTenant(t), newTenant(t, stowage.ModeKey+"=Off")
+	n.node(t, "4", "cpu=4")
+	name := n.namespace + ".late"
+	d := n.daemonSet("agent", name, testkit.Pod("").Container("a", "cpu=30m", "").Container("b", "cpu=10m", ""))
+	must(t, n.Create(t.Context(), d))
+	other := d.DeepCopy()
+	other.ResourceVersion, other.Namespace = "", off.namespace
+	must(t, off.Create(t.Context(), other))
+	before := "a: cpu=30m | \nb: cpu=10m | "
+	n.becomes(t, "agent", map[string]string{"4": before})
+	f := n.template(t, "late", `{cpuPercentage: 10, limits: None, updatePolicy: InPlace}`)
+	n.becomes(t, "agent", map[string]string{"4": "a: cpu=300m | \nb: cpu=100m | "})
+	n.reports(t, f, "True UpToDate", 1, 0)
+	n.edit(t, f, `{"spec":{"cpuPercentage":20}}`)
+	n.becomes(t, "agent", map[string]string{"4": "a: cpu=600m | \nb: cpu=200m | "})
+	if f.Status.DaemonSets != 2 {
+		t.Errorf("%d DaemonSets use the template, want 2", f.Status.DaemonSets)
+	}
+	pods, err := off.pods(t.Context(), "agent")
+	must(t, err)
+	if len(pods) != 1 || resourcesOf(&pods[0]) != before {
+		t.Errorf("where Stowage is off, the pods are %v", pods)
+	}
+}
+
+// Whoever leads next goes on: a change that came without a leader is followed.
+func TestResizeByTheNextLeader(t *testing.T) {
+	n := newTenant(t)
+	n.node(t, "4", "cpu=4")
+	f := n.template(t, "share", `{cpuPercentage: 10, updatePolicy: InPlace}`)
+	must(t, n.Create(t.Context(), n.daemonSet("agent", f.Name, agent())))
+	n.becomes(t, "agent", map[string]string{"4": "a: cpu=400m | cpu=400m"})
+	restoreFleet(t)
+	for _, r := range cluster.Replicas() {
+		r.Kill()
+	}
+	n.edit(t, f, `{"spec":{"cpuPercentage":20}}`)
+	must(t, cluster.StartStowage(context.WithoutCancel(t.Context()), fleet))
+	n.becomes(t, "agent", map[string]string{"4": "a: cpu=800m | cpu=800m"})
+	n.reports(t, f, "True UpToDate", 1, 0)
+}
