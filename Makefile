@@ -98,6 +98,10 @@ bench-cluster: controlplane ## Measure bursts of pods on a real control plane (P
 bench-tracked: controlplane ## Measure requests and memory for one workload of many pods (PODS=10000, STOWAGE_REPLICAS=1)
 	@go run ./hack/bench -tracked $(or $(PODS),10000) -replicas $(or $(STOWAGE_REPLICAS),1)
 
+.PHONY: bench-daemons
+bench-daemons: controlplane ## Measure a DaemonSet onto many nodes, and nodes that only heartbeat (NODES=1000, COUNT=3)
+	@go run ./hack/bench -daemons $(or $(NODES),1000) -runs $(or $(COUNT),3) -replicas $(or $(STOWAGE_REPLICAS),1)
+
 ##@ Check and generate
 
 .PHONY: generate

@@ -4,11 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
-	"regexp"
-	"strconv"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -33,6 +29,7 @@ type benchCase struct {
 	webhook string // value of the namespace's label
 	peer    bool   // the pods are peer pods
 	spread  bool   // the workload has a strategy
+	sized   bool   // the DaemonSet has a template
 }
 
 const (
@@ -179,7 +176,8 @@ func (b *bench) clean(ctx context.Context, ns *corev1.Namespace, bc benchCase) e
 		_, floored := p.Spec.NodeSelector["kubernetes.io/os"]
 		_, converted := p.Annotations[stowage.OriginalResourcesAnnotation]
 		_, seated := p.Labels[stowage.SeatLabel]
-		if floored != (bc.name == caseFloor) || converted != bc.peer || seated != bc.spread {
+		_, sized := p.Labels[stowage.SizedByLabel]
+		if floored != (bc.name == caseFloor) || converted != bc.peer || seated != bc.spread || sized != bc.sized {
 			return fmt.Errorf("pod %s was not seen by its webhook", p.Name)
 		}
 	}
@@ -227,27 +225,4 @@ func (b *bench) until(ctx context.Context, condition wait.ConditionWithContextFu
 
 // apiRequests returns how many requests all replicas of Stowage have sent to the API
 // server.
-func (b *bench) apiRequests() (float64, error) {
-	sum := 0.0
-	for _, r := range b.Replicas() {
-		resp, err := http.Get(r.MetricsURL)
-		if err != nil {
-			return 0, err
-		}
-		body, err := io.ReadAll(resp.Body)
-		_ = resp.Body.Close()
-		if err != nil {
-			return 0, err
-		}
-		for _, m := range requestsTotal.FindAllSubmatch(body, -1) {
-			v, err := strconv.ParseFloat(string(m[1]), 64)
-			if err != nil {
-				return 0, err
-			}
-			sum += v
-		}
-	}
-	return sum, nil
-}
-
-var requestsTotal = regexp.MustCompile(`(?m)^rest_client_requests_total\{[^}]*\} (\S+)$`)
+func (b *bench) apiRequests() (float64, error) { return b.requests("") }

@@ -38,6 +38,7 @@ func main() {
 	flag.IntVar(&o.runs, "runs", 5, "bursts of each case")
 	flag.IntVar(&o.replicas, "replicas", 1, "replicas of Stowage, and of the floor")
 	flag.IntVar(&o.tracked, "tracked", 0, "instead of bursts, grow one workload to this many pods and measure memory")
+	flag.IntVar(&o.daemons, "daemons", 0, "instead of bursts, put a DaemonSet onto this many nodes")
 	only := flag.String("cases", "", "measure only the cases whose names match this expression, beside the floor and no webhook")
 	flag.Parse()
 	if match, err := regexp.Compile(*only); err != nil {
@@ -58,7 +59,7 @@ func exit(err error) {
 	os.Exit(0)
 }
 
-type options struct{ pods, runs, replicas, tracked int }
+type options struct{ pods, runs, replicas, tracked, daemons int }
 
 func (o options) validate() error {
 	if o.pods < 1 || o.runs < 1 || o.replicas < 1 {
@@ -117,8 +118,11 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 
-	if o.tracked > 0 {
+	switch {
+	case o.tracked > 0:
 		return b.track(ctx)
+	case o.daemons > 0:
+		return b.daemons(ctx, binary)
 	}
 
 	// 2. Bursts, in turns. The first of each case warms up and is not counted.

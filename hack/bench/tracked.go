@@ -4,10 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
-	"regexp"
-	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -110,31 +106,15 @@ func (b *bench) track(ctx context.Context) error {
 // memory returns the resident memory of the first replica and its heap after a
 // collection, in bytes.
 func (b *bench) memory() (rss, heap float64, err error) {
-	read := func(name string) (float64, error) {
-		resp, err := http.Get(b.Replicas()[0].MetricsURL)
-		if err != nil {
-			return 0, err
-		}
-		defer func() { _ = resp.Body.Close() }()
-		body, err := io.ReadAll(resp.Body)
-		if err != nil {
-			return 0, err
-		}
-		m := regexp.MustCompile(`(?m)^` + name + ` (\S+)$`).FindSubmatch(body)
-		if m == nil {
-			return 0, fmt.Errorf("there is no metric %s", name)
-		}
-		return strconv.ParseFloat(string(m[1]), 64)
-	}
-	if rss, err = read("process_resident_memory_bytes"); err != nil {
+	if rss, err = b.metric("process_resident_memory_bytes"); err != nil {
 		return 0, 0, err
 	}
-	heap, err = read("go_memstats_heap_alloc_bytes")
+	heap, err = b.metric("go_memstats_heap_alloc_bytes")
 	// The heap between two collections is up to twice what is in use; the least of
 	// some seconds is close to it.
 	for range 30 {
 		time.Sleep(time.Second)
-		h, err := read("go_memstats_heap_alloc_bytes")
+		h, err := b.metric("go_memstats_heap_alloc_bytes")
 		if err != nil {
 			return 0, 0, err
 		}
