@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The demo: a real control plane on this machine, Stowage in it, and what it does to the
-# samples: two Deployments that grow and shrink over pools, and a peer pod. KEEP=1 leaves the cluster up; one that is up already is
-# used and left up.
+# samples: two Deployments that grow and shrink over pools, a DaemonSet on nodes of three
+# sizes, and a peer pod. KEEP=1 leaves the cluster up; one that is up already is used and
+# left up.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -71,11 +72,34 @@ grow default nginx-deployment type
 "$kubectl" wait poddistributor/nginx-deployment --for=jsonpath='{.status.ready}'=3/1 --timeout=60s >/dev/null
 "$kubectl" get poddistributors
 
+# sizes prints what the DaemonSet's pods have on the demo's nodes.
+sizes() {
+  printf '  %-10s %-20s %s\n' NODE 'ALLOCATABLE CPU' "THE POD'S CPU, MEMORY"
+  for size in 4 16 64; do
+    "$kubectl" get pods -l app=example-daemonset --field-selector "spec.nodeName=worker-$size" \
+      -o go-template="{{range .items}}{{range .spec.containers}}{{.resources.requests.cpu}}, {{.resources.requests.memory}}{{end}}{{end}}" |
+      xargs -0 printf '  %-10s %-20s %s\n' "worker-$size" "$("$kubectl" get node "worker-$size" -o jsonpath='{.status.allocatable.cpu}')"
+  done
+}
+
+title "A DaemonSet on nodes of 4, 16 and 64 cores: a tenth of each (config/samples/sizing.yaml)"
+"$kubectl" apply -f hack/demo-nodes.yaml >/dev/null
+"$kubectl" wait node/worker-4 node/worker-16 node/worker-64 --for=condition=Ready --timeout=60s >/dev/null
+"$kubectl" apply -f config/samples/sizing.yaml >/dev/null
+"$kubectl" rollout status daemonset/example-daemonset --timeout=60s >/dev/null
+sizes
+say "A fifth, in place: the pods that run are resized, within some seconds"
+"$kubectl" patch fdt default-resource-percentages --type merge -p '{"spec":{"cpuPercentage":20,"updatePolicy":"InPlace"}}' >/dev/null
+"$kubectl" wait fdt/default-resource-percentages --for=jsonpath='{.status.observedGeneration}'=2 --timeout=60s >/dev/null
+"$kubectl" wait fdt/default-resource-percentages --for=condition=UpToDate --timeout=60s >/dev/null
+sizes
+"$kubectl" get fdt
+
 title "The sample peer pod, as it is written (config/samples/peerpod.yaml)"
 show create --dry-run=client -f <(awk '/^---/{p=1;next} p' config/samples/peerpod.yaml)
 
-title "What Stowage would do, offline: bin/stowage preview -f config/samples/"
-bin/stowage preview -f config/samples/
+title "What Stowage would do, offline: bin/stowage preview -f config/samples/ -f hack/demo-nodes.yaml"
+bin/stowage preview -f config/samples/ -f hack/demo-nodes.yaml
 
 title "The same pod, as the API server has it"
 "$kubectl" apply -f config/samples/peerpod.yaml
