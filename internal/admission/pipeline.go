@@ -31,7 +31,7 @@ type Request struct {
 	Pod       *podpatch.Pod
 	DryRun    bool
 	// Sized is, by container, the resources whose entries an earlier feature has just
-	// decided.
+	// decided; "" stands for spec.resources.
 	Sized map[string][]corev1.ResourceName
 }
 

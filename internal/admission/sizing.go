@@ -3,9 +3,11 @@ package admission
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -61,16 +63,17 @@ func (f *Sizing) Decide(ctx context.Context, req Request) (Decision, error) {
 	case daemonSet != nil:
 		name = TemplateName(own, daemonSet.Annotations)
 		// A pod's record that its owner has, too, is a copy of another pod's.
-		if copied, ok := daemonSet.TemplateAnnotations[stowage.DeclaredResourcesAnnotation]; ok && copied == pod.Metadata.Annotations[stowage.DeclaredResourcesAnnotation] {
-			pod = pod.Clone()
-			delete(pod.Metadata.Annotations, stowage.DeclaredResourcesAnnotation)
+		if copied, ok := daemonSet.TemplateAnnotations[stowage.DeclaredResourcesAnnotation]; ok {
+			pod = sizing.Disown(pod, copied)
 		}
 	case own != "": // enough to go on
 	case err != nil:
 		return Decision{}, err
+	case !strings.HasPrefix(owner.APIVersion, appsv1.GroupName+"/"): // we may not be allowed to read it
+		return Decision{}, nil
 	default:
 		return unsized(req.Pod, ReasonTemplateMissing, nil,
-			fmt.Sprintf("DaemonSet %q is not there any more, so it is not known whether its pods have a resource template", owner.Name)), nil
+			fmt.Sprintf("DaemonSet %q was not found, so it is not known whether its pods have a resource template", owner.Name)), nil
 	}
 	if name == "" {
 		return Decision{}, nil
@@ -114,7 +117,15 @@ func (f *Sizing) Decide(ctx context.Context, req Request) (Decision, error) {
 	}
 
 	// 3. How big is it?
-	res, err := template.Size(pod, allocatable)
+	limitRanges, err := f.Cluster.LimitRanges(ctx, req.Namespace)
+	if err != nil {
+		return Decision{}, err
+	}
+	quotas, err := f.Cluster.ResourceQuotas(ctx, req.Namespace)
+	if err != nil {
+		return Decision{}, err
+	}
+	res, err := template.Size(pod, sizing.Place{Allocatable: allocatable, Limited: limited(limitRanges, quotas)})
 	if err != nil {
 		return Decision{}, err
 	}
@@ -134,29 +145,52 @@ func (f *Sizing) Decide(ctx context.Context, req Request) (Decision, error) {
 		d.Events = append(d.Events, Event{Reason: reason, Note: text, Related: related})
 	}
 	if len(res.Sized) == 0 {
-		d.Pod = req.Pod
+		if d.Summary = "as big as it declares"; res.Pod == pod {
+			d.Pod = req.Pod
+		}
 		return d, nil
 	}
 
 	// 4. Would a LimitRange refuse it?
-	limitRanges, err := f.Cluster.LimitRanges(ctx, req.Namespace)
-	if err != nil {
-		d.Warnings = append(d.Warnings, fmt.Sprintf("cannot tell whether a LimitRange refuses this pod: %v", err))
-	}
 	for i := range limitRanges {
 		if broken := template.Violations(&limitRanges[i], res.Pod); len(broken) > 0 {
-			return unsized(req.Pod, ReasonLimitRangeForbids, related, fmt.Sprintf(
-				"LimitRange %q refuses the size that FlexDaemonsetTemplate %q gives a pod on node %q, so the pod keeps its own: %s",
-				limitRanges[i].Name, name, nodeName, strings.Join(broken, "; "))), nil
+			return unsized(sizing.Unsize(pod), ReasonLimitRangeForbids, related, fmt.Sprintf(
+				"LimitRange %q refuses the size that FlexDaemonsetTemplate %q%s gives a pod, which keeps its own: %s",
+				limitRanges[i].Name, name, where, strings.Join(broken, "; "))), nil
 		}
 	}
 	d.Summary = fmt.Sprintf("as big as its share of node %s (%s)", nodeName, sizeText(template, res.Pod))
+	if unknown != "" {
+		d.Summary = fmt.Sprintf("as big as the minimums (%s)", sizeText(template, res.Pod))
+	}
 	return d, nil
+}
+
+// limited returns the resources for which a namespace demands a limit of every container,
+// or fills one in.
+func limited(limitRanges []corev1.LimitRange, quotas []corev1.ResourceQuota) []corev1.ResourceName {
+	var out []corev1.ResourceName
+	for i := range limitRanges {
+		for _, item := range limitRanges[i].Spec.Limits {
+			if item.Type == corev1.LimitTypeContainer {
+				out = slices.AppendSeq(out, maps.Keys(item.Default))
+				out = slices.AppendSeq(out, maps.Keys(item.Max))
+			}
+		}
+	}
+	for i := range quotas {
+		for name := range quotas[i].Spec.Hard {
+			if r, ok := strings.CutPrefix(string(name), "limits."); ok {
+				out = append(out, corev1.ResourceName(r))
+			}
+		}
+	}
+	return out
 }
 
 // unsized leaves a pod as it is, and says why.
 func unsized(pod *podpatch.Pod, reason string, related *corev1.ObjectReference, text string) Decision {
-	return Decision{Pod: pod, Warnings: []string{text}, Events: []Event{{Reason: reason, Note: text, Related: related}}}
+	return Decision{Pod: pod, Summary: "as big as it declares", Warnings: []string{text}, Events: []Event{{Reason: reason, Note: text, Related: related}}}
 }
 
 // TemplateName returns the name of a pod's template: what its own annotation says, or

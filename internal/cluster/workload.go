@@ -108,7 +108,7 @@ func keepDaemonSet(obj any) (any, error) {
 	kept := &appsv1.DaemonSet{ObjectMeta: workloadIdentity(d.ObjectMeta)}
 	kept.Spec.Selector = d.Spec.Selector
 	kept.Spec.Template.Annotations = annotationsOfInterest(d.Spec.Template.Annotations)
-	kept.Status.CurrentNumberScheduled = d.Status.CurrentNumberScheduled
+	kept.Status.CurrentNumberScheduled, kept.Status.DesiredNumberScheduled = d.Status.CurrentNumberScheduled, d.Status.DesiredNumberScheduled
 	return kept, nil
 }
 

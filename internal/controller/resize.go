@@ -343,6 +343,9 @@ func (s *Sizing) tell(pod *corev1.Pod, reason, note string) {
 	s.Events.Eventf(about, nil, corev1.EventTypeWarning, reason, "Resize", "%.*s", longest, note)
 }
 
+// unsettled is how many times longer a DaemonSet is left alone whose pods are being made.
+const unsettled = 10
+
 // adopt looks for pods of a DaemonSet that have no size though they should: they are older
 // than the template, or than Stowage. The counts tell whether there are any.
 func (s *Sizing) adopt(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
@@ -354,6 +357,9 @@ func (s *Sizing) adopt(ctx context.Context, key types.NamespacedName) (time.Dura
 	name := templateOf(&d)
 	if name == "" || len(s.indexed(byOwner, string(d.UID))) >= int(d.Status.CurrentNumberScheduled) {
 		return 0, nil
+	}
+	if d.Status.CurrentNumberScheduled != d.Status.DesiredNumberScheduled {
+		return unsettled * s.Timing.Settle, nil // pods are being made
 	}
 	if err := s.Informers.Get(ctx, client.ObjectKey{Name: name}, &t); err != nil || t.Spec.UpdatePolicy != flexdaemonsets.UpdateInPlace {
 		return 0, client.IgnoreNotFound(err)

@@ -32,7 +32,7 @@ type record struct {
 // It does not modify pod, which must have a container. It fails if an entry that
 // counts is not a quantity, or one that no machine has. Of a container that an earlier
 // pass has recorded, only the entries of the resources in sized count as they are now:
-// something before us has just decided them.
+// something before us has just decided them. "" stands for spec.resources there.
 func (c *Config) Convert(pod *podpatch.Pod, sized map[string][]corev1.ResourceName) (converted *podpatch.Pod, warnings []string, err error) {
 	out := pod.Clone()
 
@@ -48,6 +48,9 @@ func (c *Config) Convert(pod *podpatch.Pod, sized map[string][]corev1.ResourceNa
 	switch {
 	case seen != nil && seen.Pod != nil:
 		now.Pod = seen.Pod
+		if names := sized[""]; len(names) > 0 {
+			now.Pod = refreshed(seen.Pod, pod.Spec.Resources, names)
+		}
 	case pod.Spec.Resources != nil:
 		now.Pod = c.removable(pod.Spec.Resources)
 		warnings = append(warnings, c.lossWarnings("spec.resources", now.Pod)...)
@@ -212,6 +215,9 @@ func (r *record) entriesOf(c *podpatch.Container) *podpatch.Resources { return r
 func refreshed(recorded, now *podpatch.Resources, names []corev1.ResourceName) *podpatch.Resources {
 	if recorded == nil {
 		recorded = &podpatch.Resources{}
+	}
+	if now == nil {
+		now = &podpatch.Resources{}
 	}
 	out := &podpatch.Resources{Requests: maps.Clone(recorded.Requests), Limits: maps.Clone(recorded.Limits)}
 	for _, name := range names {

@@ -17,6 +17,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission"
+	"github.com/stowage-dev/stowage/internal/sizing"
 )
 
 // Formats are the output formats of [Print].
@@ -110,13 +111,14 @@ func rowOf(a *Admitted, vmResource string) row {
 	}
 	if _, sized := a.Pod.Labels[stowage.SizedByLabel]; sized {
 		r.node = nodeOf(a.Pod)
-		requests := resourcehelper.PodRequests(a.Pod, resourcehelper.PodResourcesOptions{})
+		requests := resourcehelper.PodRequests(a.Pod, resourcehelper.PodResourcesOptions{ExcludeOverhead: true})
+		decided := sizing.SizedResources(a.Pod.Annotations)
 		for _, f := range []struct {
 			field *string
 			name  corev1.ResourceName
 			text  func(resource.Quantity) string
 		}{{&r.cpu, corev1.ResourceCPU, cpuText}, {&r.memory, corev1.ResourceMemory, bytesText}, {&r.storage, corev1.ResourceEphemeralStorage, bytesText}} {
-			if q, ok := requests[f.name]; ok {
+			if q, ok := requests[f.name]; ok && slices.Contains(decided, f.name) {
 				*f.field = f.text(q)
 			}
 		}

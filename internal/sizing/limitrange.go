@@ -21,7 +21,9 @@ func (t *Template) Violations(lr *corev1.LimitRange, pod *podpatch.Pod) []string
 			switch r := s.Resource; item.Type {
 			case corev1.LimitTypeContainer:
 				for c := range pod.AllContainers() {
-					out = append(out, violations(item, r, entriesOf(c.Resources, r), fmt.Sprintf("container %q", c.Name))...)
+					if e, err := entriesOf(c.Resources, r); err == nil {
+						out = append(out, violations(item, r, e, fmt.Sprintf("container %q", c.Name))...)
+					}
 				}
 			case corev1.LimitTypePod:
 				out = append(out, violations(item, r, podEntries(pod, r), "the pod")...)
@@ -29,27 +31,6 @@ func (t *Template) Violations(lr *corev1.LimitRange, pod *podpatch.Pod) []string
 		}
 	}
 	return out
-}
-
-// entries are the request and the limit of one resource, in units; -1 is none.
-type entries struct{ request, limit int64 }
-
-func entriesOf(res *podpatch.Resources, r corev1.ResourceName) entries {
-	e := entries{-1, -1}
-	if res == nil {
-		return e
-	}
-	for _, one := range []struct {
-		list podpatch.ResourceList
-		to   *int64
-	}{{res.Requests, &e.request}, {res.Limits, &e.limit}} {
-		if text, ok := one.list[r]; ok {
-			if q, err := text.Parse(); err == nil {
-				*one.to = units(r, q)
-			}
-		}
-	}
-	return e
 }
 
 // Requested returns what a pod's containers request of a resource at the same time, or
@@ -61,27 +42,56 @@ func Requested(pod *podpatch.Pod, r corev1.ResourceName) *resource.Quantity {
 	return nil
 }
 
+// podEntries adds a pod's entries up as the LimitRanger does: what runs side by side, or
+// the largest init container beside the sidecars before it; and where the pod as a whole
+// has an entry, that.
 func podEntries(pod *podpatch.Pod, r corev1.ResourceName) entries {
-	e := entries{-1, -1}
-	plus := func(a, b int64) int64 {
-		if b < 0 {
-			return a
-		}
-		s := sum(max(a, 0))
-		s.add(b)
-		return int64(s)
+	plus := func(a, b entries) entries {
+		return entries{plusUnits(a.request, b.request), plusUnits(a.limit, b.limit)}
 	}
-	for c := range sideBySide(pod) {
-		one := entriesOf(c.Resources, r)
-		e.request, e.limit = plus(e.request, one.request), plus(e.limit, one.limit)
+	larger := func(a, b entries) entries { return entries{max(a.request, b.request), max(a.limit, b.limit)} }
+	of := func(res *podpatch.Resources) entries {
+		e, err := entriesOf(res, r)
+		if err != nil {
+			return entries{-1, -1} // the API server refuses it for that
+		}
+		return e
+	}
+	e, before, initially := entries{-1, -1}, entries{-1, -1}, entries{-1, -1}
+	for i := range pod.Spec.Containers {
+		e = plus(e, of(pod.Spec.Containers[i].Resources))
 	}
 	for i := range pod.Spec.InitContainers {
-		if c := &pod.Spec.InitContainers[i]; !c.IsSidecar() {
-			one := entriesOf(c.Resources, r)
-			e.request, e.limit = max(e.request, one.request), max(e.limit, one.limit)
+		c := &pod.Spec.InitContainers[i]
+		one := of(c.Resources)
+		if c.IsSidecar() {
+			e, before = plus(e, one), plus(before, one)
+			one = before
+		} else {
+			one = plus(one, before)
+		}
+		initially = larger(initially, one)
+	}
+	e = larger(e, initially)
+	if whole := of(pod.Spec.Resources); r != corev1.ResourceEphemeralStorage {
+		if whole.request >= 0 {
+			e.request = whole.request
+		}
+		if whole.limit >= 0 {
+			e.limit = whole.limit
 		}
 	}
 	return e
+}
+
+// plusUnits adds units, of which -1 is none, up to math.MaxInt64.
+func plusUnits(a, b int64) int64 {
+	if a < 0 || b < 0 {
+		return max(a, b)
+	}
+	s := sum(a)
+	s.add(b)
+	return int64(s)
 }
 
 // violations compares entries with the bounds of one resource.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -23,6 +24,10 @@ type record struct {
 	// Containers holds the entries of each container and init container. Their names
 	// are unique within a pod.
 	Containers map[string]*podpatch.Resources `json:"containers"`
+	// Sized are the resources whose entries in the pod are not what it declared.
+	Sized []corev1.ResourceName `json:"sized,omitempty"`
+	// Mark makes the text another one where the pod came with a copied record.
+	Mark bool `json:"mark,omitempty"`
 }
 
 // declaredBy returns what a pod declared before it was sized. The note says what is
@@ -54,6 +59,68 @@ func declaredBy(pod *podpatch.Pod) (_ *record, note string) {
 	return &r, note
 }
 
+// restore gives a pod the entries back that it declared, of the resources that were sized.
+// Containers that are excluded have theirs.
+func (r *record) restore(pod *podpatch.Pod, excluded []string) {
+	back := func(to **podpatch.Resources, declared *podpatch.Resources) {
+		if declared == nil || *to == nil && len(declared.Requests)+len(declared.Limits) == 0 {
+			return
+		}
+		if *to == nil {
+			*to = &podpatch.Resources{}
+		}
+		for _, name := range r.Sized {
+			for _, list := range []struct {
+				to   *podpatch.ResourceList
+				from podpatch.ResourceList
+			}{{&(*to).Requests, declared.Requests}, {&(*to).Limits, declared.Limits}} {
+				if q, ok := list.from[name]; ok {
+					*list.to = with(*list.to, name, q)
+				} else {
+					delete(*list.to, name)
+				}
+			}
+		}
+	}
+	if len(r.Sized) == 0 {
+		return
+	}
+	back(&pod.Spec.Resources, r.Pod)
+	for c := range pod.AllContainers() {
+		if !slices.Contains(excluded, c.Name) {
+			back(&c.Resources, r.Containers[c.Name])
+		}
+	}
+}
+
+// SizedResources returns the resources of a pod that a template decided, by its
+// annotations.
+func SizedResources(annotations map[string]string) []corev1.ResourceName {
+	var r record
+	if json.Unmarshal([]byte(annotations[stowage.DeclaredResourcesAnnotation]), &r) != nil {
+		return nil
+	}
+	return r.Sized
+}
+
+// Disown removes from a pod a record that is a copy: its owner's pod template has it, too.
+// The pod's own record will be another text.
+func Disown(pod *podpatch.Pod, copied string) *podpatch.Pod {
+	if pod.Metadata.Annotations[stowage.DeclaredResourcesAnnotation] != copied {
+		return pod
+	}
+	var r record
+	marked := json.Unmarshal([]byte(copied), &r) == nil && r.Mark
+	out := pod.Clone()
+	delete(out.Metadata.Annotations, stowage.DeclaredResourcesAnnotation)
+	if !marked {
+		fresh, _ := declaredBy(out)
+		fresh.Mark = true
+		out.SetAnnotation(stowage.DeclaredResourcesAnnotation, fresh.String())
+	}
+	return out
+}
+
 // String is the record as its annotation holds it. The keys are sorted, so the same
 // record is always the same text.
 func (r *record) String() string {
@@ -81,30 +148,67 @@ func relevant(r *podpatch.Resources) *podpatch.Resources {
 	return out
 }
 
-// request returns what a container declared to need of a resource, in units.
+// request returns what a container declared to need of a resource, in units; -1 is nothing.
 func (r *record) request(c *podpatch.Container, name corev1.ResourceName) (int64, error) {
-	declared := r.Containers[c.Name]
-	if _, ok := declared.Requests[name]; !ok {
-		return r.limit(c, name) // what the API server makes the request, too
-	}
-	return parse(c, "requests", declared.Requests, name)
-}
-
-// limit returns the limit that a container declared, in units.
-func (r *record) limit(c *podpatch.Container, name corev1.ResourceName) (int64, error) {
-	return parse(c, "limits", r.Containers[c.Name].Limits, name)
-}
-
-func parse(c *podpatch.Container, field string, list podpatch.ResourceList, name corev1.ResourceName) (int64, error) {
-	text, ok := list[name]
-	if !ok {
-		return 0, nil
-	}
-	q, err := text.Parse()
+	e, err := declaredEntries(r.Containers[c.Name], name)
 	if err != nil {
-		return 0, fmt.Errorf("container %q: %s: %s: %w", c.Name, field, name, err)
+		return 0, fmt.Errorf("container %q: %w", c.Name, err)
 	}
-	return units(name, q), nil
+	return e.request, nil
+}
+
+// limit returns the limit that a container declared, in units; -1 is none.
+func (r *record) limit(c *podpatch.Container, name corev1.ResourceName) (int64, error) {
+	e, err := declaredEntries(r.Containers[c.Name], name)
+	if err != nil {
+		return 0, fmt.Errorf("container %q: %w", c.Name, err)
+	}
+	return e.limit, nil
+}
+
+// pod returns what the pod as a whole declared of a resource.
+func (r *record) pod(name corev1.ResourceName) (entries, error) {
+	e, err := declaredEntries(r.Pod, name)
+	if err != nil {
+		return e, fmt.Errorf("spec.resources: %w", err)
+	}
+	return e, nil
+}
+
+// declaredEntries are the entries of a resource. A limit without a request is the request,
+// as the API server makes it.
+func declaredEntries(r *podpatch.Resources, name corev1.ResourceName) (entries, error) {
+	e, err := entriesOf(r, name)
+	if e.request < 0 {
+		e.request = e.limit
+	}
+	return e, err
+}
+
+// entries are the request and the limit of one resource, in units; -1 is none.
+type entries struct{ request, limit int64 }
+
+func entriesOf(r *podpatch.Resources, name corev1.ResourceName) (entries, error) {
+	e := entries{-1, -1}
+	if r == nil {
+		return e, nil
+	}
+	for _, one := range []struct {
+		field string
+		list  podpatch.ResourceList
+		to    *int64
+	}{{"requests", r.Requests, &e.request}, {"limits", r.Limits, &e.limit}} {
+		q, ok := one.list[name]
+		if !ok {
+			continue
+		}
+		parsed, err := q.Parse()
+		if err != nil {
+			return e, fmt.Errorf("%s: %s: %w", one.field, name, err)
+		}
+		*one.to = units(name, parsed)
+	}
+	return e, nil
 }
 
 // has reports whether there is an entry of a resource.

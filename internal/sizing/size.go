@@ -5,6 +5,7 @@ import (
 	"hash/fnv"
 	"iter"
 	"math"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,36 +17,46 @@ import (
 	"github.com/stowage-dev/stowage/internal/podpatch"
 )
 
+// Place is what a pod's size depends on beside its template.
+type Place struct {
+	// Allocatable is what the node has.
+	Allocatable corev1.ResourceList
+	// Limited are the resources for which the namespace demands a limit, or fills one in.
+	Limited []corev1.ResourceName
+}
+
 // Result is a pod with a size.
 type Result struct {
 	Pod *podpatch.Pod
 	// Sized is, by container, the resources whose entries were decided, whatever they
-	// were before. It is empty, and the pod is the one that was given, if none was.
+	// were before; "" stands for spec.resources. It is empty, and the pod is the one that
+	// was given, if none was.
 	Sized map[string][]corev1.ResourceName
 	// Notes are what the pod's user should be told.
 	Notes []string
 }
 
-// Size returns the pod as big as the template makes it on a node with the given
-// allocatable resources. It does not modify pod. A resource of which the node has none
-// gets the minimum or, where there is none, stays as it is. It fails if an entry that
-// counts is not a quantity.
-func (t *Template) Size(pod *podpatch.Pod, allocatable corev1.ResourceList) (Result, error) {
+// Size returns the pod as big as the template makes it in a place. It does not modify pod.
+// A resource of which the node has none gets the minimum or, where there is none, stays as
+// it was declared. It fails if an entry that counts is not a quantity.
+func (t *Template) Size(pod *podpatch.Pod, place Place) (Result, error) {
 	res := Result{Pod: pod.Clone(), Sized: map[string][]corev1.ResourceName{}}
 
-	// 1. What did the pod declare? A container that is not in the record is new.
+	// 1. What did the pod declare? What an earlier pass made of that does not count.
 	declared, note := declaredBy(pod)
 	res.note(note)
+	declared.restore(res.Pod, t.Excluded)
 
 	// 2. Size each resource.
+	declared.Sized = nil
 	for i := range t.Shares {
-		note, err := t.apply(&res, declared, &t.Shares[i], allocatable)
+		note, err := t.apply(&res, declared, &t.Shares[i], place)
 		if err != nil {
 			return Result{}, err
 		}
 		res.note(note)
 	}
-	if len(res.Sized) == 0 {
+	if len(res.Sized) == 0 && len(podpatch.Diff(pod, res.Pod)) == 0 {
 		res.Pod = pod
 		return res, nil
 	}
@@ -56,54 +67,68 @@ func (t *Template) Size(pod *podpatch.Pod, allocatable corev1.ResourceList) (Res
 	return res, nil
 }
 
+// Unsize returns a pod as it was before it was sized.
+func Unsize(pod *podpatch.Pod) *podpatch.Pod {
+	if _, sized := pod.Metadata.Annotations[stowage.DeclaredResourcesAnnotation]; !sized {
+		return pod
+	}
+	out := pod.Clone()
+	declared, _ := declaredBy(pod)
+	declared.restore(out, nil)
+	delete(out.Metadata.Labels, stowage.SizedByLabel)
+	delete(out.Metadata.Annotations, stowage.DeclaredResourcesAnnotation)
+	return out
+}
+
 func (res *Result) note(text string) {
 	if text != "" {
 		res.Notes = append(res.Notes, text)
 	}
 }
 
-func (res *Result) sized(c *podpatch.Container, r corev1.ResourceName) {
-	res.Sized[c.Name] = append(res.Sized[c.Name], r)
+func (res *Result) sized(container string, r corev1.ResourceName) {
+	res.Sized[container] = append(res.Sized[container], r)
 }
 
 // apply sizes one resource, of which the pod declared what is in the record.
-func (t *Template) apply(res *Result, declared *record, s *Share, allocatable corev1.ResourceList) (note string, err error) {
+func (t *Template) apply(res *Result, declared *record, s *Share, place Place) (note string, err error) {
 	pod, r := res.Pod, s.Resource
+	limited := slices.Contains(place.Limited, r)
 
-	// 1. The pod's total.
-	total := s.Min
-	if q, ok := allocatable[r]; ok && q.Sign() > 0 {
-		has := unitsDown(r, q)
-		total = s.Of(has)
-		if total > has {
-			note = fmt.Sprintf("the minimum of %s, %s, is more than the node has (%s)", r, amount(r, s.Min), &q)
-		}
-	} else {
-		note = fmt.Sprintf("the node has no allocatable %s; the pod keeps what it declares", r)
-		if total > 0 {
-			note = fmt.Sprintf("the node has no allocatable %s; the pod gets the minimum", r)
-		}
-	}
-	if total == 0 {
-		return note, nil
-	}
-
-	// 2. What do the containers that run side by side declare?
+	// 1. What do the containers that run side by side declare?
 	var sharing []*podpatch.Container
-	var weights []int64
+	var weights []int64 // -1 is nothing
 	var excluded, all sum
 	for c := range sideBySide(pod) {
 		n, err := declared.request(c, r)
 		if err != nil {
 			return "", err
 		}
-		all.add(n)
+		all.add(max(0, n))
 		if slices.Contains(t.Excluded, c.Name) {
-			excluded.add(n)
+			excluded.add(max(0, n))
 			continue
 		}
 		sharing = append(sharing, c)
 		weights = append(weights, n)
+	}
+	whole, err := declared.pod(r)
+	if err != nil {
+		return "", err
+	}
+	if whole.request >= 0 {
+		all = sum(whole.request)
+	}
+
+	// 2. The pod's total.
+	total, there := s.Min, int64(0)
+	if q, ok := place.Allocatable[r]; ok && q.Sign() > 0 {
+		there = unitsDown(r, q)
+		total = s.Of(there)
+	} else if total > 0 {
+		note = fmt.Sprintf("the node has no allocatable %s; the pod gets the minimum", r)
+	} else {
+		return fmt.Sprintf("the node has no allocatable %s; the pod keeps what it declares", r), nil
 	}
 	if t.Ceiling {
 		if all == 0 {
@@ -112,97 +137,126 @@ func (t *Template) apply(res *Result, declared *record, s *Share, allocatable co
 		total = min(total, int64(all))
 	}
 	rest := max(0, total-int64(excluded))
-	if rest == 0 && len(sharing) > 0 && excluded > 0 {
-		note = fmt.Sprintf("the containers that are excluded request all of the pod's %s, %s; nothing is left for the others", r, amount(r, total))
+	switch {
+	case total == 0:
+		return fmt.Sprintf("the pod's share of %s is nothing; it keeps what it declares", r), nil
+	case there > 0 && total > there:
+		note = fmt.Sprintf("the pod gets the minimum of %s, %s, which is more than the node has (%s)", r, text(r, total), text(r, there))
+	case rest == 0 && len(sharing) > 0:
+		note = fmt.Sprintf("the containers that are excluded request all of the pod's %s, %s; nothing is left for the others", r, text(r, total))
 	}
 
 	// 3. Divide it.
 	running := map[string]int64{}
-	for i, part := range Split(rest, weights) {
+	for i, part := range Split(rest, evenWhereNothing(weights)) {
 		c := sharing[i]
-		if err := t.set(&c.Resources, declared.Containers[c.Name], r, part); err != nil {
+		if err := t.set(&c.Resources, declared.Containers[c.Name], r, part, part, limited); err != nil {
 			return "", fmt.Errorf("container %q: %w", c.Name, err)
 		}
 		running[c.Name] = part
-		res.sized(c, r)
+		res.sized(c.Name, r)
 	}
 
 	// 4. An init container runs beside the sidecars before it, and does not raise the
 	// total (KEP-753).
-	room := total
-	var largest int64 // of those that keep what they have
+	var before sum                                          // the sidecars before it
+	request, limit := max(total, int64(excluded)), int64(0) // at least, of the pod as a whole
+	for c := range sideBySide(pod) {
+		if slices.Contains(t.Excluded, c.Name) {
+			n, err := declared.limit(c, r)
+			if err != nil {
+				return "", err
+			}
+			limit = max(limit, n)
+		}
+	}
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
-		isExcluded := slices.Contains(t.Excluded, c.Name)
 		n, err := declared.request(c, r)
 		if err != nil {
 			return "", err
 		}
+		n = max(0, n)
+		part, shares := running[c.Name]
 		switch {
-		case c.IsSidecar() && isExcluded:
-			room = max(0, room-n)
+		case shares:
+			before.add(part)
 		case c.IsSidecar():
-			room = max(0, room-running[c.Name])
-		case isExcluded:
-			limit, err := declared.limit(c, r)
+			before.add(n)
+		case slices.Contains(t.Excluded, c.Name):
+			own, err := declared.limit(c, r)
 			if err != nil {
 				return "", err
 			}
-			largest = max(largest, n, limit)
+			beside := before
+			beside.add(n)
+			request, limit = max(request, int64(beside)), max(limit, own)
 		default:
-			if err := t.cap(c, declared.Containers[c.Name], r, room); err != nil {
+			if err := t.cap(c, declared.Containers[c.Name], r, max(0, total-int64(before))); err != nil {
 				return "", fmt.Errorf("init container %q: %w", c.Name, err)
 			}
-			res.sized(c, r)
+			res.sized(c.Name, r)
 		}
 	}
 
-	// 5. Where the pod as a whole declares the resource, too, it must not be less than
-	// its containers.
-	if has(declared.Pod, r) {
-		if err := t.set(&pod.Spec.Resources, declared.Pod, r, max(total, int64(excluded), largest)); err != nil {
+	// 5. Where the pod as a whole has entries, too, they must not be less than what its
+	// containers have. The API server may have made them after us.
+	if has(declared.Pod, r) || has(pod.Spec.Resources, r) {
+		of := declared.Pod
+		if of == nil {
+			of = &podpatch.Resources{}
+		}
+		if err := t.set(&pod.Spec.Resources, of, r, request, max(request, limit), limited); err != nil {
 			return "", fmt.Errorf("spec.resources: %w", err)
 		}
+		res.sized("", r)
+	}
+	if len(running) > 0 {
+		declared.Sized = append(declared.Sized, r)
 	}
 	return note, nil
 }
 
-// set gives a container, or the pod, an amount of a resource of which it declared what
-// is in the record.
-func (t *Template) set(to **podpatch.Resources, declared *podpatch.Resources, r corev1.ResourceName, n int64) error {
+// set gives a container, or the pod, a request of a resource of which it declared what is
+// in the record, and the limit or, without limits, its own one.
+func (t *Template) set(to **podpatch.Resources, declared *podpatch.Resources, r corev1.ResourceName, request, limit int64, limited bool) error {
 	if *to == nil {
 		*to = &podpatch.Resources{}
 	}
 	res := *to
-	text := podpatch.Quantity(amount(r, n).String())
-	res.Requests = with(res.Requests, r, text)
-	if !t.NoLimits && n > 0 {
-		res.Limits = with(res.Limits, r, text)
+	res.Requests = with(res.Requests, r, text(r, request))
+	if !t.NoLimits {
+		res.Limits = with(res.Limits, r, text(r, limit))
 		return nil
 	}
-	// A limit of 0 would be none. One of its own stays if it allows for the request.
-	delete(res.Limits, r)
-	limit, ok := declared.Limits[r]
-	if !ok || !t.NoLimits {
+	own, ok := declared.Limits[r]
+	if !ok {
+		delete(res.Limits, r)
 		return nil
 	}
-	q, err := limit.Parse()
+	q, err := own.Parse()
 	if err != nil {
 		return fmt.Errorf("limits: %s: %w", r, err)
 	}
-	if q.Cmp(*amount(r, n)) >= 0 {
-		res.Limits = with(res.Limits, r, limit)
+	switch {
+	case q.Cmp(*amount(r, request)) >= 0:
+		res.Limits = with(res.Limits, r, own)
+	case limited: // without one, the namespace refuses the pod, or fills that one in again
+		res.Limits = with(res.Limits, r, text(r, request))
+	default:
+		delete(res.Limits, r)
 	}
 	return nil
 }
 
-// cap keeps an init container below an amount of a resource.
+// cap keeps an init container below an amount of a resource. Where it declared nothing,
+// what somebody filled in since is kept below it.
 func (t *Template) cap(c *podpatch.Container, declared *podpatch.Resources, r corev1.ResourceName, most int64) error {
+	from := declared
 	if !has(declared, r) {
-		if c.Resources != nil { // filled in since
-			delete(c.Resources.Requests, r)
-			delete(c.Resources.Limits, r)
-		}
+		from = c.Resources
+	}
+	if !has(from, r) {
 		return nil
 	}
 	if c.Resources == nil {
@@ -213,22 +267,67 @@ func (t *Template) cap(c *podpatch.Container, declared *podpatch.Resources, r co
 		to     *podpatch.ResourceList
 		was    podpatch.ResourceList
 		capped bool
-	}{{"requests", &c.Resources.Requests, declared.Requests, true}, {"limits", &c.Resources.Limits, declared.Limits, !t.NoLimits}} {
-		text, ok := list.was[r]
+	}{{"requests", &c.Resources.Requests, from.Requests, true}, {"limits", &c.Resources.Limits, from.Limits, !t.NoLimits}} {
+		q, ok := list.was[r]
 		if !ok {
 			delete(*list.to, r)
 			continue
 		}
-		q, err := text.Parse()
+		parsed, err := q.Parse()
 		if err != nil {
 			return fmt.Errorf("%s: %s: %w", list.name, r, err)
 		}
-		if list.capped && q.Cmp(*amount(r, most)) > 0 {
-			text = podpatch.Quantity(amount(r, most).String())
+		if list.capped && parsed.Cmp(*amount(r, most)) > 0 {
+			q = text(r, most)
 		}
-		*list.to = with(*list.to, r, text)
+		*list.to = with(*list.to, r, q)
 	}
 	return nil
+}
+
+// evenWhereNothing returns weights that give each container that declares nothing an even
+// share, and divide the rest among the others in proportion to what they declare.
+func evenWhereNothing(declared []int64) []int64 {
+	var all sum
+	some := int64(0)
+	for _, n := range declared {
+		if n >= 0 {
+			all.add(n)
+			some++
+		}
+	}
+	if all == 0 || some == int64(len(declared)) {
+		out := slices.Clone(declared)
+		for i := range out {
+			out[i] = max(0, out[i])
+		}
+		if some < int64(len(declared)) { // those that declare 0 want none
+			for i := range out {
+				if declared[i] < 0 {
+					out[i] = 1
+				}
+			}
+		}
+		return out
+	}
+	// A share is even if its weight is the mean of the others: all/some. Multiplied by
+	// some, that is whole; large weights lose their last digits before, so that it fits.
+	shift := max(0, bits.Len64(uint64(all))-40)
+	out := make([]int64, len(declared))
+	total := int64(0)
+	for i, n := range declared {
+		if n >= 0 {
+			out[i] = n >> shift
+			total += out[i]
+			out[i] *= some
+		}
+	}
+	for i, n := range declared {
+		if n < 0 {
+			out[i] = total
+		}
+	}
+	return out
 }
 
 // sideBySide yields the containers that run side by side: the sidecars and then the

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
@@ -75,11 +76,12 @@ func TestSize(t *testing.T) {
 		return s
 	}
 	cases := map[string]struct {
-		spec  spec
-		pod   *testkit.PodBuilder
-		node  string
-		want  string
-		notes []string
+		spec    spec
+		pod     *testkit.PodBuilder
+		node    string
+		limited []corev1.ResourceName
+		want    string
+		notes   []string
 	}{
 		"the documented template": {
 			spec: documented(), pod: testkit.Pod("p").Container("a", "", ""), node: node,
@@ -106,9 +108,35 @@ func TestSize(t *testing.T) {
 			pod:  testkit.Pod("p").Container("a", "", "").Container("b", "", "").Container("c", "", "").Container("d", "", "").Container("e", "", ""),
 			want: "a: cpu=79m | cpu=79m\nb: cpu=79m | cpu=79m\nc: cpu=78m | cpu=78m\nd: cpu=78m | cpu=78m\ne: cpu=78m | cpu=78m\n",
 		},
-		"a container that declares nothing beside one that does gets nothing": {
-			spec: cpu(10), pod: testkit.Pod("p").Container("a", "cpu=1", "").Container("b", "", ""), node: node,
-			want: "a: cpu=392m | cpu=392m\nb: cpu=0 | \n",
+		"a container that declares nothing beside others gets an even share": {
+			spec: cpu(10), pod: testkit.Pod("p").Container("a", "cpu=3", "").Container("b", "", "").Container("c", "cpu=1", ""), node: "cpu=30",
+			want: "a: cpu=1500m | cpu=1500m\nb: cpu=1 | cpu=1\nc: cpu=500m | cpu=500m\n",
+		},
+		"a container that declares zero wants none": {
+			spec: cpu(10), pod: testkit.Pod("p").Container("a", "cpu=1", "").Container("b", "cpu=0", "").Container("c", "cpu=0", ""), node: node,
+			want: "a: cpu=392m | cpu=392m\nb: cpu=0 | cpu=0\nc: cpu=0 | cpu=0\n",
+		},
+		"amounts are written as the API server writes them": {
+			spec: spec{MemoryPercentage: new(int32(25)), MinMemory: "500M"}, pod: testkit.Pod("p").Container("a", "", ""), node: "memory=1Gi",
+			want: "a: memory=500M | memory=500M\n",
+		},
+		"without limits, where the namespace demands one, it grows": {
+			spec: with(cpu(50), func(s *spec) { s.Limits = flexdaemonsets.LimitsNone }), node: node, limited: []corev1.ResourceName{corev1.ResourceCPU},
+			pod: testkit.Pod("p").Container("a", "cpu=100m", "cpu=150m"), want: "a: cpu=1960m | cpu=1960m\n",
+		},
+		"the ceiling of a pod with requests of its own": {
+			spec: with(cpu(50), func(s *spec) { s.Ceiling = flexdaemonsets.CeilingTemplate }), node: node,
+			pod: testkit.Pod("p").PodResources("cpu=1", "").Container("a", "", ""), want: "a: cpu=1 | cpu=1\npod: cpu=1 | cpu=1\n",
+		},
+		"pod-level limits allow for excluded containers": {
+			spec: with(cpu(10), func(s *spec) { s.ExcludeContainers = []string{"proxy"} }), node: node,
+			pod:  testkit.Pod("p").PodResources("cpu=500m", "cpu=2").Container("proxy", "cpu=92m", "cpu=1").Container("a", "", ""),
+			want: "proxy: cpu=92m | cpu=1\na: cpu=300m | cpu=300m\npod: cpu=392m | cpu=1\n",
+		},
+		"pod-level requests allow for an excluded init container beside a sidecar": {
+			spec: with(cpu(10), func(s *spec) { s.ExcludeContainers = []string{"i"} }), node: node,
+			pod:  testkit.Pod("p").PodResources("cpu=1", "cpu=2").Sidecar("s", "cpu=100m", "").InitContainer("i", "cpu=600m", "").Container("a", "cpu=300m", ""),
+			want: "s: cpu=98m | cpu=98m\ni: cpu=600m | \na: cpu=294m | cpu=294m\npod: cpu=698m | cpu=698m\n",
 		},
 		"a limit without a request is what it declares": {
 			spec: cpu(10), pod: testkit.Pod("p").Container("a", "", "cpu=3").Container("b", "cpu=1", ""), node: node,
@@ -128,7 +156,7 @@ func TestSize(t *testing.T) {
 		"excluded containers that request everything": {
 			spec: with(cpu(10), func(s *spec) { s.ExcludeContainers = []string{"proxy"} }), node: node,
 			pod:   testkit.Pod("p").Container("proxy", "cpu=2", "").Container("a", "cpu=1", "cpu=1"),
-			want:  "proxy: cpu=2 | \na: cpu=0 | \n",
+			want:  "proxy: cpu=2 | \na: cpu=0 | cpu=0\n",
 			notes: []string{"the containers that are excluded request all of the pod's cpu, 392m; nothing is left for the others"},
 		},
 		"only excluded containers": {
@@ -156,7 +184,7 @@ func TestSize(t *testing.T) {
 		},
 		"a minimum above what the node has": {
 			spec: with(cpu(10), func(s *spec) { s.MinCPU = "8" }), pod: testkit.Pod("p").Container("a", "", ""), node: node,
-			want: "a: cpu=8 | cpu=8\n", notes: []string{"the minimum of cpu, 8, is more than the node has (3920m)"},
+			want: "a: cpu=8 | cpu=8\n", notes: []string{"the pod gets the minimum of cpu, 8, which is more than the node has (3920m)"},
 		},
 		"a node without the resource, and no minimum": {
 			spec: documented(), pod: testkit.Pod("p").Container("a", "ephemeral-storage=1Gi", ""), node: "cpu=4,memory=8Gi",
@@ -174,12 +202,12 @@ func TestSize(t *testing.T) {
 		"pod-level resources follow": {
 			spec: cpu(10), node: node,
 			pod:  testkit.Pod("p").PodResources("cpu=1,memory=1Gi", "cpu=2").Container("a", "cpu=500m", "").Container("b", "", ""),
-			want: "a: cpu=392m | cpu=392m\nb: cpu=0 | \npod: cpu=392m,memory=1Gi | cpu=392m\n",
+			want: "a: cpu=196m | cpu=196m\nb: cpu=196m | cpu=196m\npod: cpu=392m,memory=1Gi | cpu=392m\n",
 		},
 		"pod-level resources never below an excluded container": {
 			spec: with(cpu(10), func(s *spec) { s.ExcludeContainers = []string{"i", "b"} }), node: node,
 			pod:  testkit.Pod("p").PodResources("cpu=1", "cpu=2").InitContainer("i", "cpu=600m", "cpu=900m").Container("a", "", "").Container("b", "cpu=500m", ""),
-			want: "i: cpu=600m | cpu=900m\na: cpu=0 | \nb: cpu=500m | \npod: cpu=900m | cpu=900m\n",
+			want: "i: cpu=600m | cpu=900m\na: cpu=0 | cpu=0\nb: cpu=500m | \npod: cpu=600m | cpu=900m\n",
 			notes: []string{
 				"the containers that are excluded request all of the pod's cpu, 392m; nothing is left for the others",
 			},
@@ -190,7 +218,7 @@ func TestSize(t *testing.T) {
 			pod := tc.pod.View(t)
 			before := pod.Clone()
 			template := compile(t, tc.spec)
-			res, err := template.Size(pod, testkit.ResourceList(tc.node))
+			res, err := template.Size(pod, sizing.Place{Allocatable: testkit.ResourceList(tc.node), Limited: tc.limited})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -207,7 +235,14 @@ func TestSize(t *testing.T) {
 			if len(res.Sized) > 0 && got.Metadata.Labels[stowage.SizedByLabel] != "agent" {
 				t.Errorf("the label is missing: %v", got.Metadata.Labels)
 			}
-			again, err := template.Size(got, testkit.ResourceList(tc.node))
+			for c := range got.AllContainers() {
+				for _, q := range append(slices.Collect(maps.Values(c.Resources.Requests)), slices.Collect(maps.Values(c.Resources.Limits))...) {
+					if parsed := resource.MustParse(string(q)); parsed.String() != string(q) {
+						t.Errorf("the API server writes %s as %s", q, parsed.String())
+					}
+				}
+			}
+			again, err := template.Size(got, sizing.Place{Allocatable: testkit.ResourceList(tc.node), Limited: tc.limited})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -222,7 +257,7 @@ func TestSize(t *testing.T) {
 // new takes its part of the same total.
 func TestSizeAgain(t *testing.T) {
 	template := compile(t, spec{CPUPercentage: new(int32(10)), Limits: flexdaemonsets.LimitsNone})
-	node := testkit.ResourceList("cpu=4")
+	node := sizing.Place{Allocatable: testkit.ResourceList("cpu=4")}
 	size := func(pod *podpatch.Pod) *podpatch.Pod {
 		t.Helper()
 		res, err := template.Size(pod, node)
@@ -258,6 +293,41 @@ func TestSizeAgain(t *testing.T) {
 			if diff := cmp.Diff(want, described(size(pod))); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", when, diff)
 			}
+		}
+	})
+	t.Run("a sidecar is injected beside containers that declare nothing", func(t *testing.T) {
+		pod := size(testkit.Pod("p").Container("a", "", "").View(t))
+		pod.Spec.Containers = append(pod.Spec.Containers, podpatch.Container{Name: "s", Resources: &podpatch.Resources{Requests: podpatch.ResourceList{corev1.ResourceCPU: "10m"}}})
+		if got, want := described(size(pod)), "a: cpu=200m | \ns: cpu=200m | \n"; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+	t.Run("a resource leaves the template", func(t *testing.T) {
+		both := compile(t, spec{CPUPercentage: new(int32(10)), MemoryPercentage: new(int32(10))})
+		pod := testkit.Pod("p").Container("a", "memory=64Mi", "").Container("b", "memory=64Mi", "memory=1Gi").View(t)
+		res, err := both.Size(pod, sizing.Place{Allocatable: testkit.ResourceList("cpu=4,memory=4Gi")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := described(size(res.Pod)), "a: cpu=200m,memory=64Mi | \nb: cpu=200m,memory=64Mi | memory=1Gi\n"; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		if diff := cmp.Diff(described(pod), described(sizing.Unsize(res.Pod))); diff != "" {
+			t.Errorf("without its size (-want +got):\n%s", diff)
+		}
+	})
+	t.Run("a record that was copied from another pod", func(t *testing.T) {
+		copied := first.Metadata.Annotations[stowage.DeclaredResourcesAnnotation]
+		for range 2 { // also if the copy comes from a pod that had a copy
+			pod := testkit.Pod("p").Container("a", "cpu=1", "").Container("b", "cpu=1", "").Annotation(stowage.DeclaredResourcesAnnotation, copied).View(t)
+			want := "a: cpu=200m | \nb: cpu=200m | \n"
+			for range 3 {
+				pod = size(sizing.Disown(pod, copied))
+				if got := described(pod); got != want {
+					t.Fatalf("got %q, want %q", got, want)
+				}
+			}
+			copied = pod.Metadata.Annotations[stowage.DeclaredResourcesAnnotation]
 		}
 	})
 	t.Run("a record that is none is replaced", func(t *testing.T) {
@@ -308,10 +378,10 @@ func TestCompileRefuses(t *testing.T) {
 
 func TestViolations(t *testing.T) {
 	template := compile(t, spec{CPUPercentage: new(int32(10))})
-	pod := testkit.Pod("p").InitContainer("i", "cpu=1", "cpu=1").Container("a", "cpu=300m", "cpu=300m").Container("b", "cpu=200m", "").View(t)
 	cases := map[string]struct {
-		item corev1.LimitRangeItem
-		want []string
+		item           corev1.LimitRangeItem
+		sidecar, whole string
+		want           []string
 	}{
 		"within":         {item: corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Min: testkit.ResourceList("cpu=200m")}},
 		"another":        {item: corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Min: testkit.ResourceList("memory=1Gi")}},
@@ -320,10 +390,20 @@ func TestViolations(t *testing.T) {
 		"above maximum":  {item: corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: testkit.ResourceList("cpu=500m")}, want: []string{`max.cpu (Container): container "i" has a limit of 1, more than 500m`, `max.cpu (Container): container "b" has no limit`}},
 		"ratio":          {item: corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, MaxLimitRequestRatio: testkit.ResourceList("cpu=2")}, want: []string{`maxLimitRequestRatio.cpu (Container): container "b" has a limit of nothing and requests 200m`}},
 		"the pod":        {item: corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: testkit.ResourceList("cpu=900m")}, want: []string{`max.cpu (Pod): the pod has a limit of 1, more than 900m`}},
+		"with sidecars":  {item: corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: testkit.ResourceList("cpu=1")}, sidecar: "cpu=100m", want: []string{`max.cpu (Pod): the pod has a limit of 1100m, more than 1`}},
+		"as a whole":     {item: corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: testkit.ResourceList("cpu=900m")}, whole: "cpu=800m"},
 		"the pod at all": {item: corev1.LimitRangeItem{Type: corev1.LimitTypePod, Min: testkit.ResourceList("cpu=1")}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
+			b := testkit.Pod("p")
+			if tc.sidecar != "" {
+				b.Sidecar("s", tc.sidecar, tc.sidecar)
+			}
+			if tc.whole != "" {
+				b.PodResources(tc.whole, tc.whole)
+			}
+			pod := b.InitContainer("i", "cpu=1", "cpu=1").Container("a", "cpu=300m", "cpu=300m").Container("b", "cpu=200m", "").View(t)
 			lr := &corev1.LimitRange{Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{tc.item}}}
 			if diff := cmp.Diff(tc.want, template.Violations(lr, pod)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -458,7 +538,7 @@ func TestSizeProperties(tb *testing.T) {
 		nodes := rapid.SliceOfN(rapid.Int64Range(1, 256_000), 1, 5).Draw(t, "nodes")
 		slices.Sort(nodes)
 		for _, node := range nodes {
-			res, err := template.Size(pod, testkit.ResourceList(fmt.Sprintf("cpu=%dm", node)))
+			res, err := template.Size(pod, sizing.Place{Allocatable: testkit.ResourceList(fmt.Sprintf("cpu=%dm", node))})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -551,7 +631,7 @@ func FuzzSize(f *testing.F) {
 		if err != nil {
 			return
 		}
-		node := corev1.ResourceList{corev1.ResourceCPU: q, corev1.ResourceMemory: q}
+		node := sizing.Place{Allocatable: corev1.ResourceList{corev1.ResourceCPU: q, corev1.ResourceMemory: q}}
 		c := podpatch.Container{Name: "a", Resources: &podpatch.Resources{
 			Requests: podpatch.ResourceList{corev1.ResourceCPU: podpatch.Quantity(declared), corev1.ResourceMemory: podpatch.Quantity(limit)},
 			Limits:   podpatch.ResourceList{corev1.ResourceCPU: podpatch.Quantity(limit)},

@@ -215,5 +215,13 @@ func amount(r corev1.ResourceName, n int64) *resource.Quantity {
 	if r == corev1.ResourceCPU {
 		return resource.NewMilliQuantity(n, resource.DecimalSI)
 	}
+	if n%1024 != 0 {
+		return resource.NewQuantity(n, resource.DecimalSI)
+	}
 	return resource.NewQuantity(n, resource.BinarySI)
+}
+
+// text returns units as the API server writes them.
+func text(r corev1.ResourceName, n int64) podpatch.Quantity {
+	return podpatch.Quantity(amount(r, n).String())
 }
