@@ -1,9 +1,13 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -39,47 +43,48 @@ type verdict struct {
 	resized *podpatch.Pod
 }
 
-// judge compares a pod with what its template and its node now say.
-func (s *Sizing) judge(ctx context.Context, pod *corev1.Pod) (verdict, error) {
-	// 1. Is there anything to compare? What has just gone is not asked for live: a
-	// DaemonSet goes before its pods do.
+// judge compares a pod with what its template and its node now say. What has just gone is
+// not asked for live: a DaemonSet goes before its pods do.
+func (s *sizer) judge(ctx context.Context, pod *corev1.Pod) (verdict, error) {
+	// 1. Whose is it?
 	owner := metav1.GetControllerOfNoCopy(pod)
-	_, isPeerPod := pod.Annotations[stowage.OriginalResourcesAnnotation] // its size is that of its VM
-	if owner == nil || isPeerPod || pod.DeletionTimestamp != nil || pod.Spec.NodeName == "" ||
-		pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+	if owner == nil || pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		return verdict{}, nil
 	}
 	var daemonSet appsv1.DaemonSet
-	var node corev1.Node
-	var template flexdaemonsets.FlexDaemonsetTemplate
-	for _, read := range []struct {
-		key client.ObjectKey
-		to  client.Object
-	}{
-		{client.ObjectKey{Namespace: pod.Namespace, Name: owner.Name}, &daemonSet},
-		{client.ObjectKey{Name: pod.Spec.NodeName}, &node},
-	} {
-		if err := s.Informers.Get(ctx, read.key, read.to); err != nil {
-			return verdict{}, client.IgnoreNotFound(err)
-		}
+	if err := s.Informers.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: owner.Name}, &daemonSet); err != nil {
+		return verdict{}, client.IgnoreNotFound(err)
 	}
 	name := admission.TemplateName(pod.Annotations[flexdaemonsets.TemplateAnnotation], daemonSet.Annotations)
 	if daemonSet.UID != owner.UID || name == "" {
 		return verdict{}, nil
 	}
+	var template flexdaemonsets.FlexDaemonsetTemplate
 	if err := s.Informers.Get(ctx, client.ObjectKey{Name: name}, &template); err != nil {
 		return verdict{}, client.IgnoreNotFound(err)
 	}
-
-	// 2. What would the webhook make of it?
 	v := verdict{template: &template, now: viewOf(pod)}
+
+	// 2. Can its size be compared? That of a peer pod is that of its VM.
+	if _, isPeerPod := pod.Annotations[stowage.OriginalResourcesAnnotation]; isPeerPod || pod.Spec.NodeName == "" {
+		return v, nil
+	}
+	var node corev1.Node
+	if err := s.Informers.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, &node); err != nil {
+		return v, client.IgnoreNotFound(err)
+	}
+	if !s.Pipeline.Enforces(ctx, pod.Namespace, v.now) {
+		return v, nil
+	}
+
+	// 3. What would the webhook make of it?
 	d, err := s.Feature.Decide(ctx, admission.Request{Namespace: pod.Namespace, Pod: v.now, DryRun: true})
 	if err != nil || d.Pod == nil {
-		return verdict{}, err
+		return v, err
 	}
 	v.want = d.Pod
 	v.off = !sizing.SameSize(v.now, v.want)
-	if resized, _ := sizing.Resize(v.now, v.want); !sizing.SameSize(v.now, resized) {
+	if resized := sizing.Resize(v.now, v.want); !sizing.SameSize(v.now, resized) {
 		v.resized = resized
 	}
 	return v, nil
@@ -128,27 +133,26 @@ func viewOf(pod *corev1.Pod) *podpatch.Pod {
 }
 
 // resize brings one pod to its size, if its template says that running pods follow.
-func (s *Sizing) resize(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
+func (s *sizer) resize(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 	obj, found, err := s.pods.GetStore().GetByKey(key.String())
 	if err != nil || !found {
 		return 0, err
 	}
-	return s.follow(ctx, obj.(*corev1.Pod))
-}
+	pod := obj.(*corev1.Pod)
 
-// follow brings a pod to its size, if its template says that running pods follow. It
-// returns when to look again.
-func (s *Sizing) follow(ctx context.Context, pod *corev1.Pod) (time.Duration, error) {
 	// 1. Is there anything to do, and may it be done?
 	v, err := s.judge(ctx, pod)
 	if err != nil || v.template == nil || v.template.Spec.UpdatePolicy != flexdaemonsets.UpdateInPlace {
 		return 0, err
 	}
-	if v.resized == nil || !s.Pipeline.Enforces(ctx, pod.Namespace, v.now) {
+	if v.resized == nil {
+		if pendingOf(pod) == nil {
+			s.forget(pod.UID)
+		}
 		return 0, nil
 	}
 	patch := resizePatch(pod, v.now, v.resized)
-	if wait, ok := s.mayResize(pod, string(patch)); !ok {
+	if wait := s.waitFor(pod, string(patch)); wait > 0 {
 		return wait, nil
 	}
 	if err := s.writes.Wait(ctx); err != nil {
@@ -157,52 +161,57 @@ func (s *Sizing) follow(ctx context.Context, pod *corev1.Pod) (time.Duration, er
 
 	// 2. What the pod declared, and whose size it has, comes first: without that, it
 	// could not be told later from what we are about to make of it.
-	if d := podpatch.Diff(&podpatch.Pod{Metadata: v.now.Metadata}, &podpatch.Pod{Metadata: v.want.Metadata}); len(d) > 0 {
-		m, err := json.Marshal(map[string]any{"metadata": map[string]any{
-			"uid":         pod.UID,
-			"labels":      map[string]string{stowage.SizedByLabel: v.want.Metadata.Labels[stowage.SizedByLabel]},
-			"annotations": map[string]string{stowage.DeclaredResourcesAnnotation: v.want.Metadata.Annotations[stowage.DeclaredResourcesAnnotation]},
-		}})
-		if err != nil {
-			return 0, err
-		}
-		if err := s.Client.Patch(ctx, bare(pod), client.RawPatch(types.MergePatchType, m)); err != nil {
-			return 0, gone(err)
-		}
+	if err := s.mark(ctx, pod, &v); err != nil {
+		return 0, err
 	}
 
-	// 3. Ask. A refusal is kept in mind until there is something else to ask for.
+	// 3. Ask, and look again when the store has the answer: the wish may have changed
+	// meanwhile.
 	err = s.Client.SubResource("resize").Patch(ctx, bare(pod), client.RawPatch(types.StrategicMergePatchType, patch))
-	forGood := apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
-	switch {
+	switch status := apierrors.APIStatus(nil); {
 	case err == nil:
 		s.Metrics.resizes.WithLabelValues(resizeAccepted).Inc()
 		s.Log.Info("pod resized", "namespace", pod.Namespace, "pod", pod.Name, "node", pod.Spec.NodeName, "template", v.template.Name)
-		s.asked(pod.UID, string(patch), "", false)
+		s.asked(pod, string(patch), "", false)
+		return s.Timing.Settle, nil
+	case apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Name == pod.Name,
+		apierrors.IsConflict(err): // by its UID: it is another pod
 		return 0, nil
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // by its UID: it is another pod
-		return 0, nil
-	case forGood, apierrors.IsForbidden(err):
-		s.Metrics.resizes.WithLabelValues(resizeRefused).Inc()
-		wait := s.asked(pod.UID, string(patch), err.Error(), forGood)
-		s.tell(pod, ReasonResizeRefused, fmt.Sprintf("the API server refuses to resize a pod: %v", err))
-		s.dirty(pod)
-		return wait, nil
+	case apierrors.IsNotFound(err):
+		err = fmt.Errorf("it does not know pods/resize, which needs Kubernetes 1.35: %w", err)
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsForbidden(err):
+	default:
+		s.Metrics.resizes.WithLabelValues(resizeFailed).Inc()
+		return 0, fmt.Errorf("resize pod %s: %w", key, err)
 	}
-	s.Metrics.resizes.WithLabelValues(resizeFailed).Inc()
-	return 0, fmt.Errorf("resize pod %s: %w", client.ObjectKeyFromObject(pod), err)
+	s.Metrics.resizes.WithLabelValues(resizeRefused).Inc()
+	s.tell(pod, ReasonResizeRefused, fmt.Sprintf("the API server refuses to resize a pod: %v", err))
+	s.dirty(pod)
+	// What is invalid stays so until something else is wished for, almost always.
+	return s.asked(pod, string(patch), err.Error(), !apierrors.IsForbidden(err)), nil
+}
+
+// mark writes into a pod what it declared, and whose size it has, unless that is there.
+func (s *sizer) mark(ctx context.Context, pod *corev1.Pod, v *verdict) error {
+	label, record := v.want.Metadata.Labels[stowage.SizedByLabel], v.want.Metadata.Annotations[stowage.DeclaredResourcesAnnotation]
+	if record == "" || label == pod.Labels[stowage.SizedByLabel] && record == pod.Annotations[stowage.DeclaredResourcesAnnotation] {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": pod.UID, "labels": map[string]string{stowage.SizedByLabel: label}, "annotations": map[string]string{stowage.DeclaredResourcesAnnotation: record},
+	}})
+	if err != nil {
+		return err
+	}
+	err = s.Client.Patch(ctx, bare(pod), client.RawPatch(types.MergePatchType, patch))
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // it is gone, or another one
+	}
+	return err
 }
 
 func bare(pod *corev1.Pod) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
-}
-
-// gone drops the error of a write to a pod that is gone, or is another one now.
-func gone(err error) error {
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil
-	}
-	return err
 }
 
 // resizePatch is the strategic merge patch that resizes a pod. It holds the entries that
@@ -266,49 +275,53 @@ func resizePatch(pod *corev1.Pod, now, resized *podpatch.Pod) []byte {
 	return data
 }
 
-// mayResize reports whether a pod may be asked to become something, and otherwise when to
-// look again; 0 is when something changes.
-func (s *Sizing) mayResize(pod *corev1.Pod, patch string) (wait time.Duration, ok bool) {
+// waitFor returns how long to wait before a pod is asked to become something.
+func (s *sizer) waitFor(pod *corev1.Pod, patch string) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.tries[pod.UID]
+	var wait time.Duration
+	switch {
+	case t == nil:
+	case t.refused != "" && t.asked != patch:
+		wait = s.Timing.Backoff // the next wish may be a better one
+	case t.refused != "", pendingOf(pod) != nil:
+		wait = t.backoff
+	}
+	if wait == 0 {
+		return 0
+	}
+	return max(0, wait-s.Clock.Since(t.at))
+}
+
+// asked notes what was asked of a pod and what the API server said, and returns when it
+// may be asked the same again. The wait doubles as long as wishes do not come true.
+func (s *sizer) asked(pod *corev1.Pod, patch, refused string, forLong bool) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.tries[pod.UID]
 	if t == nil {
-		return 0, true
-	}
-	if t.asked == patch && t.forGood {
-		return 0, false
-	}
-	// Something else, or again, is asked for soon only if the last wish came true.
-	if t.refused == "" && pendingOf(pod) == nil {
-		return 0, true
-	}
-	left := t.next.Sub(s.Clock.Now())
-	return left, left <= 0
-}
-
-// asked notes what was asked of a pod and what the API server said, and returns when it
-// may be asked again.
-func (s *Sizing) asked(pod types.UID, patch, refused string, forGood bool) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t := s.tries[pod]
-	if t == nil {
 		t = &tries{}
-		s.tries[pod] = t
+		s.tries[pod.UID] = t
 	}
-	t.backoff = min(max(2*t.backoff, s.Timing.Backoff), s.Timing.MaxBackoff)
-	t.asked, t.refused, t.forGood, t.next = patch, refused, forGood, s.Clock.Now().Add(t.backoff)
-	if forGood {
-		return 0
+	again := refused != "" && t.refused != "" && t.asked == patch || pendingOf(pod) != nil
+	switch {
+	case forLong:
+		t.backoff = s.Timing.MaxBackoff
+	case again:
+		t.backoff = min(max(2*t.backoff, s.Timing.Backoff), s.Timing.MaxBackoff)
+	default:
+		t.backoff = s.Timing.Backoff
 	}
+	t.asked, t.refused, t.at = patch, refused, s.Clock.Now()
 	return t.backoff
 }
 
-// refusal is why the API server did not resize a pod.
-func (s *Sizing) refusal(pod types.UID) string {
+// refusal is why the API server did not grant a pod's wish, or "".
+func (s *sizer) refusal(pod types.UID, patch string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t := s.tries[pod]; t != nil {
+	if t := s.tries[pod]; t != nil && t.asked == patch {
 		return t.refused
 	}
 	return ""
@@ -331,9 +344,9 @@ func resizeCondition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodC
 	return nil
 }
 
-// tell publishes an event on a pod's DaemonSet. The name of the pod is not in it: events
-// that differ in nothing are counted, not repeated.
-func (s *Sizing) tell(pod *corev1.Pod, reason, note string) {
+// tell publishes an event on a pod's DaemonSet. Those of one reason are counted under the
+// first one's text for some minutes, so there is not one for each pod.
+func (s *sizer) tell(pod *corev1.Pod, reason, note string) {
 	o := metav1.GetControllerOfNoCopy(pod)
 	if o == nil {
 		return
@@ -347,15 +360,26 @@ func (s *Sizing) tell(pod *corev1.Pod, reason, note string) {
 const unsettled = 10
 
 // adopt looks for pods of a DaemonSet that have no size though they should: they are older
-// than the template, or than Stowage. The counts tell whether there are any.
-func (s *Sizing) adopt(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
+// than the template, or than Stowage, or came past the webhook. The counts tell whether
+// there are any. They get a record of what they declare, and so become pods that follow.
+func (s *sizer) adopt(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
+	// 1. Is anything missing?
 	var d appsv1.DaemonSet
 	if err := s.Informers.Get(ctx, key, &d); err != nil {
 		return 0, client.IgnoreNotFound(err)
 	}
 	var t flexdaemonsets.FlexDaemonsetTemplate
 	name := templateOf(&d)
-	if name == "" || len(s.indexed(byOwner, string(d.UID))) >= int(d.Status.CurrentNumberScheduled) {
+	if name == "" {
+		return 0, nil
+	}
+	nodes := map[string]bool{}
+	for _, pod := range s.indexed(byOwner, string(d.UID)) {
+		if pod.DeletionTimestamp == nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
+			nodes[pod.Spec.NodeName] = true
+		}
+	}
+	if len(nodes) >= int(d.Status.CurrentNumberScheduled) || !s.Pipeline.Enforces(ctx, d.Namespace, &podpatch.Pod{}) {
 		return 0, nil
 	}
 	if d.Status.CurrentNumberScheduled != d.Status.DesiredNumberScheduled {
@@ -364,6 +388,8 @@ func (s *Sizing) adopt(ctx context.Context, key types.NamespacedName) (time.Dura
 	if err := s.Informers.Get(ctx, client.ObjectKey{Name: name}, &t); err != nil || t.Spec.UpdatePolicy != flexdaemonsets.UpdateInPlace {
 		return 0, client.IgnoreNotFound(err)
 	}
+
+	// 2. Which are they?
 	selector := d.Spec.Selector.DeepCopy()
 	selector.MatchExpressions = append(selector.MatchExpressions, metav1.LabelSelectorRequirement{Key: stowage.SizedByLabel, Operator: metav1.LabelSelectorOpDoesNotExist})
 	unsized, err := metav1.LabelSelectorAsSelector(selector)
@@ -374,24 +400,28 @@ func (s *Sizing) adopt(ctx context.Context, key types.NamespacedName) (time.Dura
 	if err := s.Client.List(ctx, &list, client.InNamespace(d.Namespace), client.MatchingLabelsSelector{Selector: unsized}); err != nil {
 		return 0, err
 	}
-	var again time.Duration
+	var errs []error
 	for i := range list.Items {
+		if !metav1.IsControlledBy(&list.Items[i], &d) {
+			continue
+		}
 		kept, err := keepSizedPod(&list.Items[i])
 		if err != nil {
 			return 0, err
 		}
-		if !metav1.IsControlledBy(&list.Items[i], &d) {
-			continue
+		pod := kept.(*corev1.Pod)
+		v, err := s.judge(ctx, pod)
+		if err == nil && v.want != nil {
+			if err := s.labels.Wait(ctx); err != nil {
+				return 0, err
+			}
+			err = s.mark(ctx, pod, &v)
 		}
-		wait, err := s.follow(ctx, kept.(*corev1.Pod))
 		if err != nil {
-			return 0, err
-		}
-		if wait > 0 && (again == 0 || wait < again) {
-			again = wait
+			errs = append(errs, fmt.Errorf("pod %s: %w", pod.Name, err))
 		}
 	}
-	return again, nil
+	return 0, errors.Join(errs...)
 }
 
 // The reasons of the conditions.
@@ -404,6 +434,7 @@ const (
 	ReasonDeferred      = "Deferred"
 	ReasonInfeasible    = "Infeasible"
 	ReasonRefused       = "Refused"
+	ReasonUnclear       = "Unclear"
 )
 
 // tally is what the pods of one template are, beside what they should be.
@@ -422,7 +453,7 @@ func (t *tally) add(reason string, pod *corev1.Pod, why string) {
 }
 
 // status brings the status of the templates of a label up to date; almost always it is one.
-func (s *Sizing) status(ctx context.Context, label string) (time.Duration, error) {
+func (s *sizer) status(ctx context.Context, label string) (time.Duration, error) {
 	var list flexdaemonsets.FlexDaemonsetTemplateList
 	if err := s.Informers.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return 0, err
@@ -447,7 +478,7 @@ func (s *Sizing) status(ctx context.Context, label string) (time.Duration, error
 }
 
 // describe fills in a template's status.
-func (s *Sizing) describe(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTemplate) error {
+func (s *sizer) describe(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTemplate) error {
 	st := &t.Status
 	st.ObservedGeneration, st.DaemonSets, st.Pods, st.OffSize = t.Generation, 0, 0, 0
 	set := func(kind string, status metav1.ConditionStatus, reason, format string, args ...any) {
@@ -467,30 +498,47 @@ func (s *Sizing) describe(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTe
 		}
 	}
 
-	// 2. What are the pods, and what should they be?
-	sum := tally{counts: map[string]int32{}, sample: map[string]string{}}
+	// 2. What are the pods, and what should they be? Those that another template has
+	// sized count as soon as their DaemonSet names this one.
+	pods := map[types.UID]*corev1.Pod{}
 	for _, pod := range s.indexed(byTemplate, sizing.LabelOf(t.Name)) {
+		pods[pod.UID] = pod
+	}
+	for i := range daemonSets.Items {
+		if templateOf(&daemonSets.Items[i]) == t.Name {
+			for _, pod := range s.indexed(byOwner, string(daemonSets.Items[i].UID)) {
+				pods[pod.UID] = pod
+			}
+		}
+	}
+	sum := tally{counts: map[string]int32{}, sample: map[string]string{}}
+	for _, pod := range slices.SortedFunc(maps.Values(pods), func(a, b *corev1.Pod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	}) {
 		v, err := s.judge(ctx, pod)
-		if err != nil {
-			return err
-		}
-		if pod.DeletionTimestamp != nil {
-			continue
-		}
-		st.Pods++
 		if v.template == nil || v.template.Name != t.Name {
 			continue
 		}
-		pending := pendingOf(pod)
-		switch refused := s.refusal(pod.UID); {
+		st.Pods++
+		pending, inProgress := pendingOf(pod), resizeCondition(pod, corev1.PodResizeInProgress)
+		follows := v.resized != nil && t.Spec.UpdatePolicy == flexdaemonsets.UpdateInPlace
+		refused := ""
+		if follows {
+			refused = s.refusal(pod.UID, string(resizePatch(pod, v.now, v.resized)))
+		}
+		switch {
+		case err != nil:
+			sum.add(ReasonUnclear, pod, ": "+err.Error())
+		case v.want == nil: // a peer pod, say
+		case refused != "":
+			sum.add(ReasonRefused, pod, ": "+refused)
 		case pending != nil && pending.Reason == corev1.PodReasonInfeasible:
 			sum.add(ReasonInfeasible, pod, ": "+pending.Message)
 		case pending != nil:
 			sum.add(ReasonDeferred, pod, ": "+pending.Message)
-		case v.off && v.resized != nil && t.Spec.UpdatePolicy == flexdaemonsets.UpdateInPlace && refused != "":
-			sum.add(ReasonRefused, pod, ": "+refused)
-		case v.off && v.resized != nil && t.Spec.UpdatePolicy == flexdaemonsets.UpdateInPlace,
-			resizeCondition(pod, corev1.PodResizeInProgress) != nil:
+		case inProgress != nil && inProgress.Message != "":
+			sum.add(ReasonResizing, pod, ": "+inProgress.Message)
+		case follows, inProgress != nil:
 			sum.add(ReasonResizing, pod, "")
 		case v.off:
 			sum.add(ReasonAwaitsNewPods, pod, "")
@@ -517,6 +565,7 @@ func (s *Sizing) describe(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTe
 			{ReasonRefused, "were refused by the API server"},
 			{ReasonInfeasible, "do not fit their node at their new size"},
 			{ReasonDeferred, "wait for room on their node"},
+			{ReasonUnclear, "cannot be judged"},
 			{ReasonResizing, "are being resized"},
 			{ReasonAwaitsNewPods, "get their new size when they are made anew (kubectl rollout restart)"},
 		} {

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -74,13 +75,18 @@ type Sizing struct {
 	Log     logr.Logger
 	Events  events.EventRecorder
 	Metrics *SizingMetrics
+}
 
-	// The rest is of one run.
+// sizer is one run of a [Sizing]: handlers of an earlier run, which may still be under way
+// when this replica leads again, have their own.
+type sizer struct {
+	*Sizing
 	pods       toolscache.SharedIndexInformer
 	work       workqueue.TypedRateLimitingInterface[types.NamespacedName] // pods
 	daemonSets workqueue.TypedRateLimitingInterface[types.NamespacedName]
 	statuses   workqueue.TypedRateLimitingInterface[string] // templates, as labels name them
-	writes     flowcontrol.RateLimiter
+	writes     flowcontrol.RateLimiter                      // resizes
+	labels     flowcontrol.RateLimiter                      // records of pods that had none
 
 	mu    sync.Mutex
 	tries map[types.UID]*tries
@@ -90,9 +96,8 @@ type Sizing struct {
 type tries struct {
 	asked   string // what was asked for last
 	refused string // the API server's reason, if it refused that
-	forGood bool   // whether it would refuse that again
 	backoff time.Duration
-	next    time.Time // before it, the pod is not resized
+	at      time.Time
 }
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch
@@ -133,17 +138,19 @@ const (
 )
 
 // Run does the controller's work until ctx ends. It may be called again after that.
-func (s *Sizing) Run(ctx context.Context) {
+func (c *Sizing) Run(ctx context.Context) {
 	// 1. A clean slate.
 	limiter := func() workqueue.TypedRateLimiter[types.NamespacedName] {
 		return workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](time.Second, 5*time.Minute)
 	}
-	s.work, s.daemonSets = workqueue.NewTypedRateLimitingQueue(limiter()), workqueue.NewTypedRateLimitingQueue(limiter())
-	s.statuses = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, 5*time.Minute))
-	s.writes = flowcontrol.NewTokenBucketRateLimiter(float32(s.Timing.Rate), max(1, int(s.Timing.Rate)))
-	s.mu.Lock()
-	s.tries = map[types.UID]*tries{}
-	s.mu.Unlock()
+	burst := max(1, int(c.Timing.Rate))
+	s := &sizer{
+		Sizing: c, tries: map[types.UID]*tries{},
+		work: workqueue.NewTypedRateLimitingQueue(limiter()), daemonSets: workqueue.NewTypedRateLimitingQueue(limiter()),
+		statuses: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, 5*time.Minute)),
+		writes:   flowcontrol.NewTokenBucketRateLimiter(float32(c.Timing.Rate), burst),
+		labels:   flowcontrol.NewTokenBucketRateLimiter(10*float32(c.Timing.Rate), 10*burst),
+	}
 
 	// 2. The pods that have a size, seen by the replica that leads only.
 	s.pods = toolscache.NewSharedIndexInformerWithOptions(
@@ -170,6 +177,10 @@ func (s *Sizing) Run(ctx context.Context) {
 			if pod, ok := unwrapped(obj).(*corev1.Pod); ok {
 				s.forget(pod.UID)
 				s.dirty(pod)
+				// The pod that takes its place may have come past the webhook.
+				if o := metav1.GetControllerOfNoCopy(pod); o != nil {
+					s.daemonSets.AddAfter(client.ObjectKey{Namespace: pod.Namespace, Name: o.Name}, s.Timing.Settle)
+				}
 			}
 		},
 	})
@@ -203,7 +214,7 @@ func (s *Sizing) Run(ctx context.Context) {
 
 // watch adds handlers to the informers of templates, nodes and DaemonSets, and returns
 // what removes them.
-func (s *Sizing) watch(ctx context.Context) (unwatch func(), err error) {
+func (s *sizer) watch(ctx context.Context) (unwatch func(), err error) {
 	var removals []func()
 	unwatch = func() {
 		for _, remove := range removals {
@@ -217,7 +228,7 @@ func (s *Sizing) watch(ctx context.Context) (unwatch func(), err error) {
 		{&flexdaemonsets.FlexDaemonsetTemplate{}, func(was, is any, first bool) {
 			if t, ok := is.(*flexdaemonsets.FlexDaemonsetTemplate); ok {
 				old, had := was.(*flexdaemonsets.FlexDaemonsetTemplate)
-				s.templateSeen(ctx, t, !first && (!had || old.Generation != t.Generation))
+				s.templateSeen(ctx, t, !first && (!had || old.Generation != t.Generation || old.UID != t.UID))
 			} else if t, ok := was.(*flexdaemonsets.FlexDaemonsetTemplate); ok {
 				s.statuses.Add(sizing.LabelOf(t.Name))
 			}
@@ -307,7 +318,8 @@ func keepSizedPod(obj any) (any, error) {
 	kept.Status.Phase = pod.Status.Phase
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodResizePending || c.Type == corev1.PodResizeInProgress {
-			kept.Status.Conditions = append(kept.Status.Conditions, c)
+			// Kubelets renew the times of a condition that stays.
+			kept.Status.Conditions = append(kept.Status.Conditions, corev1.PodCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message})
 		}
 	}
 	return kept, nil
@@ -324,11 +336,10 @@ func pick(all map[string]string, keys ...string) map[string]string {
 }
 
 // templateSeen notes a template. If it changed, its pods may have another size now, and
-// there may be pods that have none.
-func (s *Sizing) templateSeen(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTemplate, changed bool) {
-	if changed || t.Status.ObservedGeneration != t.Generation {
-		s.statuses.Add(sizing.LabelOf(t.Name))
-	}
+// there may be pods that have none. Its status is looked at each time, because what we
+// compared it with when we wrote it may have been old.
+func (s *sizer) templateSeen(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTemplate, changed bool) {
+	s.statuses.AddAfter(sizing.LabelOf(t.Name), s.Timing.Status)
 	if !changed {
 		return
 	}
@@ -346,26 +357,28 @@ func (s *Sizing) templateSeen(ctx context.Context, t *flexdaemonsets.FlexDaemons
 }
 
 // daemonSetsChanged has the status of a DaemonSet's template looked at.
-func (s *Sizing) daemonSetsChanged(d *appsv1.DaemonSet) {
+func (s *sizer) daemonSetsChanged(d *appsv1.DaemonSet) {
 	if name := templateOf(d); name != "" {
 		s.statuses.AddAfter(sizing.LabelOf(name), s.Timing.Status)
 	}
 }
 
 // podSeen notes a pod. One that is new may have been sized by what a replica did not
-// know yet.
-func (s *Sizing) podSeen(was, pod *corev1.Pod) {
-	if was == nil {
+// know yet; one that is bound now could not be resized before; and one whose node granted
+// or dropped a resize may have been wished another size meanwhile.
+func (s *sizer) podSeen(was, pod *corev1.Pod) {
+	now, before := pendingOf(pod), pendingOf(was)
+	if was == nil || was.Spec.NodeName != pod.Spec.NodeName || now == nil && before != nil {
 		s.work.Add(client.ObjectKeyFromObject(pod))
 	}
-	if was == nil || was.Spec.NodeName != pod.Spec.NodeName || was.Status.Phase != pod.Status.Phase ||
+	if was != nil && was.Labels[stowage.SizedByLabel] != pod.Labels[stowage.SizedByLabel] {
+		s.dirty(was)
+	}
+	if was == nil || was.Status.Phase != pod.Status.Phase || !maps.Equal(was.Labels, pod.Labels) ||
 		!equality.Semantic.DeepEqual(was.Status.Conditions, pod.Status.Conditions) || !equality.Semantic.DeepEqual(was.Spec, pod.Spec) {
 		s.dirty(pod)
 	}
-	if was != nil && was.Spec.NodeName != pod.Spec.NodeName {
-		s.work.Add(client.ObjectKeyFromObject(pod)) // only a pod that is bound is resized
-	}
-	if now, before := pendingOf(pod), pendingOf(was); now != nil && (before == nil || before.Reason != now.Reason) {
+	if now != nil && was != nil && (before == nil || before.Reason != now.Reason) {
 		outcome, reason := resizeDeferred, ReasonResizeDeferred
 		if now.Reason == corev1.PodReasonInfeasible {
 			outcome, reason = resizeInfeasible, ReasonResizeInfeasible
@@ -376,12 +389,12 @@ func (s *Sizing) podSeen(was, pod *corev1.Pod) {
 }
 
 // dirty has the status of a pod's template looked at.
-func (s *Sizing) dirty(pod *corev1.Pod) {
+func (s *sizer) dirty(pod *corev1.Pod) {
 	s.statuses.AddAfter(pod.Labels[stowage.SizedByLabel], s.Timing.Status)
 }
 
 // soon has pods looked at, spread over a time.
-func (s *Sizing) soon(pods []*corev1.Pod) {
+func (s *sizer) soon(pods []*corev1.Pod) {
 	for _, pod := range pods {
 		s.work.AddAfter(client.ObjectKeyFromObject(pod), time.Duration(rand.Int64N(int64(s.Timing.Jitter)+1)))
 		s.dirty(pod)
@@ -389,7 +402,7 @@ func (s *Sizing) soon(pods []*corev1.Pod) {
 }
 
 // indexed returns the pods of an index.
-func (s *Sizing) indexed(index, value string) []*corev1.Pod {
+func (s *sizer) indexed(index, value string) []*corev1.Pod {
 	objects, err := s.pods.GetIndexer().ByIndex(index, value)
 	if err != nil {
 		s.Log.Error(err, "pods were not found", "index", index)
@@ -401,7 +414,7 @@ func (s *Sizing) indexed(index, value string) []*corev1.Pod {
 	return out
 }
 
-func (s *Sizing) forget(pod types.UID) {
+func (s *sizer) forget(pod types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.tries, pod)

@@ -24,8 +24,10 @@ type record struct {
 	// Containers holds the entries of each container and init container. Their names
 	// are unique within a pod.
 	Containers map[string]*podpatch.Resources `json:"containers"`
-	// Sized are the resources whose entries in the pod are not what it declared.
-	Sized []corev1.ResourceName `json:"sized,omitempty"`
+	// Sized are the resources that were sized at some time, so that their entries in the
+	// pod are not what it declared, but for the containers that were excluded each time.
+	Sized    []corev1.ResourceName `json:"sized,omitempty"`
+	Excluded []string              `json:"excluded,omitempty"`
 	// Mark makes the text another one where the pod came with a copied record.
 	Mark bool `json:"mark,omitempty"`
 }
@@ -60,8 +62,7 @@ func declaredBy(pod *podpatch.Pod) (_ *record, note string) {
 }
 
 // restore gives a pod the entries back that it declared, of the resources that were sized.
-// Containers that are excluded have theirs.
-func (r *record) restore(pod *podpatch.Pod, excluded []string) {
+func (r *record) restore(pod *podpatch.Pod) {
 	back := func(to **podpatch.Resources, declared *podpatch.Resources) {
 		if declared == nil || *to == nil && len(declared.Requests)+len(declared.Limits) == 0 {
 			return
@@ -87,7 +88,7 @@ func (r *record) restore(pod *podpatch.Pod, excluded []string) {
 	}
 	back(&pod.Spec.Resources, r.Pod)
 	for c := range pod.AllContainers() {
-		if !slices.Contains(excluded, c.Name) {
+		if !slices.Contains(r.Excluded, c.Name) {
 			back(&c.Resources, r.Containers[c.Name])
 		}
 	}

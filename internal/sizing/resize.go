@@ -8,16 +8,15 @@ import (
 	"github.com/stowage-dev/stowage/internal/podpatch"
 )
 
-// Resize returns what a running pod can become on its way to the pod that it should be,
-// and whether it then is all of that. The API server allows little (KEP-1287): CPU and
+// Resize returns what a running pod can become on its way to the pod that it should be.
+// The API server allows little (KEP-1287): CPU and
 // memory only, and no entry is ever removed. Where the pod should have no limit, the one
-// that it has stays, or grows with the request. Init containers that have run stay.
+// that it has stays, or follows the request. Init containers that have run stay.
 //
 // Whether the change would also be another QoS class, which no pod ever gets, is for the
 // API server to say.
-func Resize(now, want *podpatch.Pod) (resized *podpatch.Pod, complete bool) {
+func Resize(now, want *podpatch.Pod) *podpatch.Pod {
 	out := now.Clone()
-	complete = true
 	change := func(to **podpatch.Resources, want *podpatch.Resources) {
 		if want == nil {
 			want = &podpatch.Resources{}
@@ -32,9 +31,9 @@ func Resize(now, want *podpatch.Pod) (resized *podpatch.Pod, complete bool) {
 				continue
 			}
 			if r == corev1.ResourceEphemeralStorage || request == "" && res.Requests[r] != "" {
-				complete = false
 				continue
 			}
+			equal := res.Limits[r] == res.Requests[r]
 			if request != "" {
 				res.Requests = with(res.Requests, r, request)
 			}
@@ -42,8 +41,8 @@ func Resize(now, want *podpatch.Pod) (resized *podpatch.Pod, complete bool) {
 			case limit != "":
 				res.Limits = with(res.Limits, r, limit)
 			case res.Limits[r] != "":
-				complete = false
-				if less(res.Limits[r], request) {
+				// One that equals its request goes with it, for the sake of the QoS class.
+				if equal || less(res.Limits[r], request) {
 					res.Limits = with(res.Limits, r, request)
 				}
 			}
@@ -60,7 +59,7 @@ func Resize(now, want *podpatch.Pod) (resized *podpatch.Pod, complete bool) {
 	if out.Spec.Resources != nil {
 		change(&out.Spec.Resources, want.Spec.Resources)
 	}
-	return out, complete
+	return out
 }
 
 // less reports whether a quantity is less than another. What is none is not.

@@ -45,10 +45,14 @@ func (t *Template) Size(pod *podpatch.Pod, place Place) (Result, error) {
 	// 1. What did the pod declare? What an earlier pass made of that does not count.
 	declared, note := declaredBy(pod)
 	res.note(note)
-	declared.restore(res.Pod, t.Excluded)
+	declared.restore(res.Pod)
 
 	// 2. Size each resource.
-	declared.Sized = nil
+	if len(declared.Sized) == 0 {
+		declared.Excluded = t.Excluded
+	} else {
+		declared.Excluded = slices.DeleteFunc(slices.Clone(declared.Excluded), func(name string) bool { return !slices.Contains(t.Excluded, name) })
+	}
 	for i := range t.Shares {
 		note, err := t.apply(&res, declared, &t.Shares[i], place)
 		if err != nil {
@@ -74,7 +78,7 @@ func Unsize(pod *podpatch.Pod) *podpatch.Pod {
 	}
 	out := pod.Clone()
 	declared, _ := declaredBy(pod)
-	declared.restore(out, nil)
+	declared.restore(out)
 	delete(out.Metadata.Labels, stowage.SizedByLabel)
 	delete(out.Metadata.Annotations, stowage.DeclaredResourcesAnnotation)
 	return out
@@ -211,7 +215,7 @@ func (t *Template) apply(res *Result, declared *record, s *Share, place Place) (
 		}
 		res.sized("", r)
 	}
-	if len(running) > 0 {
+	if len(running) > 0 && !slices.Contains(declared.Sized, r) {
 		declared.Sized = append(declared.Sized, r)
 	}
 	return note, nil

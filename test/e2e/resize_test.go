@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -92,6 +94,18 @@ func TestResizeInPlace(t *testing.T) {
 		n.becomes(t, "agent", want(containers("400m", "200m", "400m", "2Gi"), containers("800m", "400m", "800m", "4Gi")))
 		n.reports(t, f, "False AwaitsNewPods", 2, 2)
 		n.edit(t, f, `{"spec":{"storagePercentage":null}}`)
+		n.reports(t, f, "True UpToDate", 2, 0)
+	})
+	t.Run("a container is excluded, and comes back", func(t *testing.T) {
+		n.edit(t, f, `{"spec":{"excludeContainers":["b"]}}`)
+		n.reports(t, f, "False AwaitsNewPods", 2, 2) // it had no limits, and those it has stay
+		line := func(name, cpu string) string { return name + ": cpu=" + cpu }
+		eventually(t, "the other two have what is left", func() (bool, error) {
+			got := n.sized(t, "agent", 2)["4"]
+			return strings.Contains(got, line("b", "1,")) && strings.Contains(got, line("s", "0,")), nil
+		})
+		n.edit(t, f, `{"spec":{"excludeContainers":null}}`)
+		n.becomes(t, "agent", want(containers("400m", "200m", "400m", "2Gi"), containers("800m", "400m", "800m", "4Gi")))
 		n.reports(t, f, "True UpToDate", 2, 0)
 	})
 	t.Run("OnCreate leaves them", func(t *testing.T) {
@@ -228,6 +242,24 @@ func TestResizeOfOlderPods(t *testing.T) {
 	must(t, err)
 	if len(pods) != 1 || resourcesOf(&pods[0]) != before {
 		t.Errorf("where Stowage is off, the pods are %v", pods)
+	}
+}
+
+// A replica that loses the lead and wins it again follows changes as before.
+func TestResizeAfterTheLeadIsLost(t *testing.T) {
+	n := newTenant(t)
+	n.node(t, "4", "cpu=4")
+	f := n.template(t, "share", `{cpuPercentage: 10, updatePolicy: InPlace}`)
+	must(t, n.Create(t.Context(), n.daemonSet("agent", f.Name, agent())))
+	n.becomes(t, "agent", map[string]string{"4": "a: cpu=400m | cpu=400m"})
+	for i, cpu := range []string{"800m", "1200m"} {
+		lease := &coordinationv1.Lease{}
+		lease.Namespace, lease.Name = "stowage-system", "stowage-leader"
+		must(t, n.Get(t.Context(), client.ObjectKeyFromObject(lease), lease))
+		n.edit(t, lease, fmt.Sprintf(`{"spec":{"holderIdentity":"thief-%d","leaseDurationSeconds":1,"renewTime":%q}}`, i, time.Now().UTC().Format("2006-01-02T15:04:05.000000Z07:00")))
+		n.edit(t, f, fmt.Sprintf(`{"spec":{"cpuPercentage":%d}}`, 20+10*i))
+		n.becomes(t, "agent", map[string]string{"4": fmt.Sprintf("a: cpu=%s | cpu=%[1]s", cpu)})
+		n.reports(t, f, "True UpToDate", 1, 0)
 	}
 }
 
