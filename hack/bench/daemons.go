@@ -79,6 +79,10 @@ func (b *bench) daemons(ctx context.Context, binary string) error {
 			if err != nil {
 				return err
 			}
+			cpuBefore, err := b.metric("process_cpu_seconds_total")
+			if err != nil {
+				return err
+			}
 			r, err := b.daemonSet(ctx, bc, nil)
 			if err != nil {
 				return fmt.Errorf("%s: %w", bc.name, err)
@@ -87,6 +91,11 @@ func (b *bench) daemons(ctx context.Context, binary string) error {
 			if err != nil {
 				return err
 			}
+			cpuAfter, err := b.metric("process_cpu_seconds_total")
+			if err != nil {
+				return err
+			}
+			r.cpu = (cpuAfter - cpuBefore) / float64(b.options.daemons)
 			fmt.Printf("DaemonSet %d of %d, %-22s created %6.2fs, ready %6.2fs\n", i, b.options.runs, bc.name, r.created.Seconds(), r.ready.Seconds())
 			if i > 0 {
 				results[bc.name] = append(results[bc.name], r)
@@ -96,14 +105,15 @@ func (b *bench) daemons(ctx context.Context, binary string) error {
 	}
 	fmt.Printf("\nMedians of %d DaemonSets on %d nodes, %d replica(s):\n\n", b.options.runs, b.options.daemons, b.options.replicas)
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "CASE\tCREATED\tOF NO WEBHOOK\tOF THE FLOOR\tREADY\tAPI READS OF STOWAGE, IN ALL")
+	fmt.Fprintln(w, "CASE\tCREATED\tOF NO WEBHOOK\tOF THE FLOOR\tREADY\tCPU OF A REPLICA PER POD\tAPI READS OF STOWAGE, IN ALL")
 	created := func(name string) time.Duration {
 		return median(results[name], func(r result) time.Duration { return r.created })
 	}
 	for _, c := range daemonCases {
-		fmt.Fprintf(w, "%s\t%.2fs\t%.2f\t%.2f\t%.2fs\t%.0f\n", c.name, created(c.name).Seconds(),
+		fmt.Fprintf(w, "%s\t%.2fs\t%.2f\t%.2f\t%.2fs\t%.2fms\t%.0f\n", c.name, created(c.name).Seconds(),
 			ratio(created(c.name), created(caseNone)), ratio(created(c.name), created(caseFloor)),
-			median(results[c.name], func(r result) time.Duration { return r.ready }).Seconds(), reads[c.name])
+			median(results[c.name], func(r result) time.Duration { return r.ready }).Seconds(),
+			median(results[c.name], func(r result) float64 { return r.cpu })*1000, reads[c.name])
 	}
 	if err := w.Flush(); err != nil {
 		return err

@@ -72,6 +72,7 @@ func (o options) validate() error {
 type result struct {
 	created, ready time.Duration // from the scale-up to the last pod
 	requests       float64       // API requests that Stowage made meanwhile, per pod
+	cpu            float64       // seconds that the first replica took, per pod, its removal included
 }
 
 func run(ctx context.Context, o options) error {

@@ -30,6 +30,7 @@ type Options struct {
 	TLSCipherSuites []string
 	MetricsAddress  string
 	HealthAddress   string
+	PprofAddress    string
 	LeaderElection  bool
 	ShutdownDelay   time.Duration
 	DrainTimeout    time.Duration
@@ -71,6 +72,7 @@ func DefaultOptions() Options {
 		TLSMinVersion:  "VersionTLS12",
 		MetricsAddress: ":8080",
 		HealthAddress:  ":8081",
+		PprofAddress:   "0",
 		ShutdownDelay:  5 * time.Second,
 		DrainTimeout:   20 * time.Second,
 		LogLevel:       "INFO",
@@ -123,6 +125,8 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	addFlag(fs, "metrics-bind-address", "STOWAGE_METRICS_BIND_ADDRESS")
 	fs.StringVar(&o.HealthAddress, "health-probe-bind-address", o.HealthAddress, "Address of /healthz and /readyz")
 	addFlag(fs, "health-probe-bind-address", "STOWAGE_HEALTH_PROBE_BIND_ADDRESS")
+	fs.StringVar(&o.PprofAddress, "pprof-bind-address", o.PprofAddress, "Address of the profiles of net/http/pprof, such as localhost:6060; 0 switches them off")
+	addFlag(fs, "pprof-bind-address", "STOWAGE_PPROF_BIND_ADDRESS")
 	fs.BoolVar(&o.LeaderElection, "leader-elect", o.LeaderElection, "Elect the replica that runs the controllers; without it every replica does, which is for one replica only")
 	addFlag(fs, "leader-elect", "STOWAGE_LEADER_ELECT")
 	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay", o.ShutdownDelay, "Time between not being ready and refusing connections, for load balancers to notice")
@@ -236,8 +240,10 @@ func (o *Options) Validate() error {
 	for _, name := range o.CertDNSNames {
 		check(len(validation.IsDNS1123Subdomain(name)) == 0, "--cert-extra-dns-names has %q; it must be a DNS name", name)
 	}
-	for _, a := range []struct{ flag, value string }{{"metrics-bind-address", o.MetricsAddress}, {"health-probe-bind-address", o.HealthAddress}} {
-		if a.flag == "metrics-bind-address" && a.value == "0" {
+	for _, a := range []struct{ flag, value string }{
+		{"metrics-bind-address", o.MetricsAddress}, {"health-probe-bind-address", o.HealthAddress}, {"pprof-bind-address", o.PprofAddress},
+	} {
+		if a.flag != "health-probe-bind-address" && a.value == "0" {
 			continue
 		}
 		_, _, err := net.SplitHostPort(a.value)

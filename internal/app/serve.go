@@ -126,6 +126,7 @@ func serve(ctx context.Context, o Options, log logr.Logger) error {
 		WebhookServer:           server,
 		Metrics:                 metricsserver.Options{BindAddress: o.MetricsAddress},
 		HealthProbeBindAddress:  o.HealthAddress,
+		PprofBindAddress:        o.PprofAddress,
 		GracefulShutdownTimeout: &o.DrainTimeout,
 	})
 	if err != nil {

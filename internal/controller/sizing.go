@@ -43,7 +43,8 @@ type SizingTiming struct {
 	// Settle is how long a DaemonSet must not have changed before its pods are compared
 	// with it.
 	Settle time.Duration
-	// Status is the shortest time between two updates of one status.
+	// Status is the shortest time between two updates of one status. It grows with the
+	// number of pods, all of which are looked at.
 	Status time.Duration
 }
 
@@ -339,7 +340,7 @@ func pick(all map[string]string, keys ...string) map[string]string {
 // there may be pods that have none. Its status is looked at each time, because what we
 // compared it with when we wrote it may have been old.
 func (s *sizer) templateSeen(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTemplate, changed bool) {
-	s.statuses.AddAfter(sizing.LabelOf(t.Name), s.Timing.Status)
+	s.describeSoon(sizing.LabelOf(t.Name))
 	if !changed {
 		return
 	}
@@ -359,7 +360,7 @@ func (s *sizer) templateSeen(ctx context.Context, t *flexdaemonsets.FlexDaemonse
 // daemonSetsChanged has the status of a DaemonSet's template looked at.
 func (s *sizer) daemonSetsChanged(d *appsv1.DaemonSet) {
 	if name := templateOf(d); name != "" {
-		s.statuses.AddAfter(sizing.LabelOf(name), s.Timing.Status)
+		s.describeSoon(sizing.LabelOf(name))
 	}
 }
 
@@ -388,9 +389,22 @@ func (s *sizer) podSeen(was, pod *corev1.Pod) {
 	}
 }
 
+// perPod is what each pod adds to the time between two updates of a status: about a
+// hundred times what it takes to judge one.
+const perPod = 5 * time.Millisecond
+
+// describeSoon has the status of the templates of a label looked at.
+func (s *sizer) describeSoon(label string) {
+	keys, err := s.pods.GetIndexer().IndexKeys(byTemplate, label)
+	if err != nil {
+		s.Log.Error(err, "pods were not counted")
+	}
+	s.statuses.AddAfter(label, s.Timing.Status+time.Duration(len(keys))*perPod)
+}
+
 // dirty has the status of a pod's template looked at.
 func (s *sizer) dirty(pod *corev1.Pod) {
-	s.statuses.AddAfter(pod.Labels[stowage.SizedByLabel], s.Timing.Status)
+	s.describeSoon(pod.Labels[stowage.SizedByLabel])
 }
 
 // soon has pods looked at, spread over a time.
