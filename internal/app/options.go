@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/stowage-dev/stowage/internal/controller"
@@ -43,6 +44,15 @@ type Options struct {
 	Sizing   SizingOptions
 	Resize   controller.SizingTiming
 	PeerPods PeerPodOptions
+	Capacity CapacityOptions
+}
+
+// CapacityOptions are the settings of the controller that advertises VMs on nodes.
+type CapacityOptions struct {
+	Enabled            bool
+	ConfigMapNamespace string // empty is our own
+	Default            int64  // VMs of a node without a ConfigMap
+	NodeSelector       string
 }
 
 // SpreadOptions are the settings of the spread, which `stowage preview` has too.
@@ -83,6 +93,9 @@ func DefaultOptions() Options {
 		Sizing:         SizingOptions{Enabled: true},
 		Resize:         controller.DefaultSizingTiming(),
 		PeerPods:       PeerPodOptions{Enabled: true, Config: peerpod.DefaultConfig()},
+		Capacity: CapacityOptions{
+			Enabled: true, Default: 10, NodeSelector: "!node-role.kubernetes.io/control-plane,!node-role.kubernetes.io/master",
+		},
 	}
 }
 
@@ -156,6 +169,14 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.Resize.Backoff, "resize-backoff", o.Resize.Backoff, "Wait before a pod that could not be resized is resized again, doubled each time up to an hour")
 	addFlag(fs, "resize-backoff", "STOWAGE_RESIZE_BACKOFF")
 	o.PeerPods.AddFlags(fs)
+	fs.BoolVar(&o.Capacity.Enabled, "peerpods-capacity", o.Capacity.Enabled, "Advertise on nodes how many peer-pod VMs they may have")
+	addFlag(fs, "peerpods-capacity", "PEERPODS_CAPACITY")
+	fs.StringVar(&o.Capacity.ConfigMapNamespace, "peerpods-configmap-namespace", o.Capacity.ConfigMapNamespace, "Namespace of the ConfigMap peer-pods-cm, whose key PEERPODS_LIMIT_PER_NODE is the limit of all nodes; empty is our own")
+	addFlag(fs, "peerpods-configmap-namespace", "PEERPODS_CONFIGMAP_NAMESPACE")
+	fs.Int64Var(&o.Capacity.Default, "peerpods-limit-per-node", o.Capacity.Default, "Peer-pod VMs of a node where the ConfigMap does not say")
+	addFlag(fs, "peerpods-limit-per-node", "PEERPODS_LIMIT_PER_NODE")
+	fs.StringVar(&o.Capacity.NodeSelector, "peerpods-node-selector", o.Capacity.NodeSelector, "Label selector of the nodes that may have peer-pod VMs, such as node.kubernetes.io/worker")
+	addFlag(fs, "peerpods-node-selector", "PEERPODS_NODE_SELECTOR")
 }
 
 // AddFlags adds a flag for every setting of the feature.
@@ -270,6 +291,12 @@ func (o *Options) Validate() error {
 		errs = append(errs, fmt.Errorf("--log-level: %w", err))
 	}
 	check(slices.Contains([]string{"json", "text"}, o.LogFormat), "--log-format is %q; it must be json or text", o.LogFormat)
+	check(o.Capacity.ConfigMapNamespace == "" || len(validation.IsDNS1123Label(o.Capacity.ConfigMapNamespace)) == 0,
+		"--peerpods-configmap-namespace is %q; it must be a namespace's name", o.Capacity.ConfigMapNamespace)
+	check(o.Capacity.Default >= 0 && o.Capacity.Default <= peerpod.MaxVMs, "--peerpods-limit-per-node is %d; it must be between 0 and %d", o.Capacity.Default, peerpod.MaxVMs)
+	if _, err := labels.Parse(o.Capacity.NodeSelector); err != nil {
+		errs = append(errs, fmt.Errorf("--peerpods-node-selector is %q; it must be a label selector: %w", o.Capacity.NodeSelector, err))
+	}
 	errs = append(errs, o.Spread.Validate(), o.PeerPods.Validate())
 	return errors.Join(errs...)
 }

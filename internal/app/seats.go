@@ -1,12 +1,15 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
@@ -141,6 +144,27 @@ func newSizer(mgr ctrl.Manager, o *Options, reader *cluster.Cache, pipeline *adm
 		Client: direct, Clientset: clientset, Informers: mgr.GetCache(), Cluster: reader, Pipeline: pipeline,
 		Feature: &admission.Sizing{Cluster: reader}, Clock: clock.RealClock{}, Timing: o.Resize,
 		Log: mgr.GetLogger().WithName("sizing"), Events: mgr.GetEventRecorder("stowage"), Metrics: metrics,
+	}, nil
+}
+
+// newCapacity returns the controller of the nodes' VM capacity.
+func newCapacity(mgr ctrl.Manager, o *Options) (*controller.Capacity, error) {
+	direct, clientset, err := uncached(mgr)
+	if err != nil {
+		return nil, err
+	}
+	metrics, err := controller.NewCapacityMetrics(ctrlmetrics.Registry)
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := labels.Parse(o.Capacity.NodeSelector)
+	if err != nil {
+		return nil, err
+	}
+	return &controller.Capacity{
+		Client: direct, Clientset: clientset, Informers: mgr.GetCache(), Resource: corev1.ResourceName(o.PeerPods.Config.VMResource),
+		ConfigMap: types.NamespacedName{Namespace: cmp.Or(o.Capacity.ConfigMapNamespace, o.Namespace), Name: peerPodsCM}, Default: o.Capacity.Default, Nodes: nodes, Clock: clock.RealClock{},
+		Log: mgr.GetLogger().WithName("capacity"), Events: mgr.GetEventRecorder("stowage"), Metrics: metrics,
 	}, nil
 }
 

@@ -44,6 +44,7 @@ const (
 	certSecret   = "stowage-webhook-cert"
 	seatSecret   = "stowage-seats"
 	leaderLease  = "stowage-leader"
+	peerPodsCM   = "peer-pods-cm"
 	registration = "stowage"
 	service      = "stowage-webhook"
 )
@@ -57,7 +58,7 @@ func newServeCommand(s Streams) *cobra.Command {
 /validate-workload (warnings about strategies) on --port, /healthz and /readyz on
 --health-probe-bind-address, /metrics on --metrics-bind-address. One replica, elected,
 runs the controllers, too: status of PodDistributors and FlexDaemonsetTemplates,
-repair, rebalancing, in-place resizing.
+repair, rebalancing, in-place resizing, VM capacity of nodes.
 
 Every flag can be given as an environment variable, named in brackets. A flag
 wins over its variable.`,
@@ -175,6 +176,13 @@ func serve(ctx context.Context, o Options, log logr.Logger) error {
 			return err
 		}
 		leads = append(leads, sizer.Run)
+	}
+	if o.PeerPods.Enabled && o.Capacity.Enabled {
+		capacity, err := newCapacity(mgr, &o)
+		if err != nil {
+			return err
+		}
+		leads = append(leads, capacity.Run)
 	}
 	if len(leads) > 0 {
 		if err := addLeader(mgr, &o, leads...); err != nil {

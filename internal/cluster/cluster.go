@@ -80,7 +80,7 @@ func CacheOptions() cache.Options {
 				kept := &corev1.Node{ObjectMeta: identity(n.ObjectMeta, true)}
 				kept.Spec.Unschedulable = n.Spec.Unschedulable
 				kept.Status.Conditions = n.Status.Conditions
-				kept.Status.Allocatable = n.Status.Allocatable
+				kept.Status.Allocatable, kept.Status.Capacity = n.Status.Allocatable, n.Status.Capacity
 				return kept, nil
 			}},
 			&flexdaemonsets.FlexDaemonsetTemplate{}: {UnsafeDisableDeepCopy: &shared},

@@ -39,6 +39,15 @@ const (
 	DefaultVMResource = "kata.peerpods.io/vm"
 )
 
+const (
+	// PeerPodsLimitAnnotation is, on a node, how many peer-pod VMs it may have, in place
+	// of the limit of all nodes. 0 is none.
+	PeerPodsLimitAnnotation = "stowage.dev/peerpods-limit"
+	// PeerPodsCapacityAnnotation is, on a node, how many VMs Stowage has it advertise. An
+	// amount on a node without it is somebody else's.
+	PeerPodsCapacityAnnotation = "stowage.dev/peerpods-capacity"
+)
+
 // The annotations that give a workload a strategy, on its metadata or its pod
 // template. The alias is enough alone; the strategy needs the switch beside it.
 const (

@@ -1,0 +1,62 @@
+package peerpod
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// MaxVMs is the most VMs that a node may be said to have. More is a mistake, not a limit.
+const MaxVMs = 100_000
+
+// ParseLimit reads how many VMs a node may have.
+func ParseLimit(text string) (int64, error) {
+	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+	if err != nil || n < 0 || n > MaxVMs {
+		return 0, fmt.Errorf("%q is not a whole number from 0 to %d", text, MaxVMs)
+	}
+	return n, nil
+}
+
+// None is the absence of an entry.
+const None = int64(-1)
+
+// Advertised is what a node says of its VMs.
+type Advertised struct {
+	// Capacity and Allocatable are the entries in the node's status, or None.
+	Capacity, Allocatable int64
+	// Mark is the annotation that says which amount is ours; "" is none.
+	Mark string
+}
+
+// Change is what to do to a node.
+type Change struct {
+	// Mark is the annotation's new value; "" removes it.
+	Mark string
+	// Amount is the new amount in capacity and allocatable; None removes the entries.
+	Amount int64
+	// Restores is whether the amount was right once and somebody changed it.
+	Restores bool
+}
+
+// Advertise decides how a node comes to say that it has this many VMs; with 0 it says
+// nothing. It returns nil if there is nothing to do, and foreign if the node has an amount
+// that somebody else gave it: that stays. An entry of 0 is nobody's, because a kubelet that
+// starts zeroes every entry that it does not know.
+func Advertise(now Advertised, want int64) (change *Change, foreign bool) {
+	ours := now.Mark != ""
+	if want <= 0 {
+		if !ours {
+			return nil, false
+		}
+		return &Change{Amount: None}, false
+	}
+	if !ours && now.Capacity > 0 && now.Capacity != want {
+		return nil, true
+	}
+	mark := strconv.FormatInt(want, 10)
+	if now.Mark == mark && now.Capacity == want && now.Allocatable == want {
+		return nil, false
+	}
+	return &Change{Mark: mark, Amount: want, Restores: now.Mark == mark}, false
+}
