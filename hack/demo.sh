@@ -94,6 +94,7 @@ say "A fifth, in place: the pods that run are resized, within some seconds"
 "$kubectl" wait fdt/default-resource-percentages --for=condition=UpToDate --timeout=60s >/dev/null
 sizes
 "$kubectl" get fdt
+"$kubectl" delete daemonset example-daemonset >/dev/null
 
 title "The sample peer pod, as it is written (config/samples/peerpod.yaml)"
 show create --dry-run=client -f <(awk '/^---/{p=1;next} p' config/samples/peerpod.yaml)

@@ -104,6 +104,7 @@ func (c *Capacity) Run(ctx context.Context) {
 	}
 	var all sync.WaitGroup
 	unwatch, err := a.watch(ctx, &all)
+	defer c.Metrics.invalid.Set(0) // who leads next says so
 	defer all.Wait()
 	defer a.nodes.ShutDown()
 	defer unwatch()
@@ -118,6 +119,9 @@ func (c *Capacity) Run(ctx context.Context) {
 	}
 	<-ctx.Done()
 }
+
+// patience is how long nodes wait for the ConfigMap.
+const patience = 10 * time.Second
 
 // watch follows the ConfigMap, and adds a handler to the informer of nodes. The ConfigMap
 // has an informer of its own, because the webhook is ready without it: we may not be
@@ -141,12 +145,21 @@ func (a *advertiser) watch(ctx context.Context, all *sync.WaitGroup) (unwatch fu
 		return unwatch, err
 	}
 	all.Go(func() { configMaps.RunWithContext(ctx) })
-	// The limit is known before the first node is looked at.
-	if !toolscache.WaitForNamedCacheSyncWithContext(ctx, registration.HasSynced) {
+	// The limit is known before the first node is looked at. Where it cannot be read, what
+	// nodes themselves say still counts.
+	known := make(chan struct{})
+	all.Go(func() {
+		defer close(known)
+		if toolscache.WaitForNamedCacheSyncWithContext(ctx, registration.HasSynced) && len(configMaps.GetStore().ListKeys()) == 0 {
+			a.setLimit(ctx, a.Default)
+		}
+	})
+	select {
+	case <-known:
+	case <-ctx.Done():
 		return unwatch, ctx.Err()
-	}
-	if len(configMaps.GetStore().ListKeys()) == 0 {
-		a.setLimit(ctx, a.Default)
+	case <-a.Clock.After(patience):
+		a.Log.Error(nil, "the ConfigMap of the limit cannot be read; nodes without a limit of their own stay as they are", "configMap", a.ConfigMap.String())
 	}
 
 	informer, err := a.Informers.GetInformer(ctx, &corev1.Node{})
@@ -233,31 +246,29 @@ func (a *advertiser) said(node *corev1.Node) peerpod.Advertised {
 	}
 }
 
-// wanted is how many VMs a node should say it may have.
-func (a *advertiser) wanted(node *corev1.Node) int64 {
+// wanted is how many VMs a node should say it may have, and false while that is not known.
+func (a *advertiser) wanted(node *corev1.Node) (limit int64, known bool) {
 	if !a.Nodes.Matches(labels.Set(node.Labels)) {
-		return 0
+		return 0, true
 	}
 	if text, ok := node.Annotations[stowage.PeerPodsLimitAnnotation]; ok {
 		limit, err := peerpod.ParseLimit(text)
 		if err == nil {
-			return limit
+			return limit, true
 		}
 		a.Events.Eventf(node, nil, corev1.EventTypeWarning, ReasonInvalidLimit, "Configure",
 			"annotation %s: %v; the limit of the other nodes holds", stowage.PeerPodsLimitAnnotation, err)
 	}
 	a.mu.Lock()
-	limit := a.limit
+	limit = a.limit
 	a.mu.Unlock()
 	if limit != peerpod.None {
-		return limit
+		return limit, true
 	}
 	// The ConfigMap has been invalid since before this replica led. What the node was
-	// told last is the last good value.
-	if limit, err := peerpod.ParseLimit(node.Annotations[stowage.PeerPodsCapacityAnnotation]); err == nil {
-		return limit
-	}
-	return a.Default
+	// told last is the last good value; one that was told nothing waits.
+	limit, err := peerpod.ParseLimit(node.Annotations[stowage.PeerPodsCapacityAnnotation])
+	return limit, err == nil
 }
 
 // advertise has one node say how many VMs it may have.
@@ -267,7 +278,21 @@ func (a *advertiser) advertise(ctx context.Context, name string) (time.Duration,
 	if err := a.Informers.Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {
 		return 0, client.IgnoreNotFound(err)
 	}
-	said, want := a.said(&node), a.wanted(&node)
+	want, known := a.wanted(&node)
+	if !known {
+		return 0, nil
+	}
+	if change, foreign := peerpod.Advertise(a.said(&node), want); change == nil && !foreign {
+		return 0, nil
+	}
+	// There is something to do: what the cache shows may be older than what we did last.
+	if err := a.Client.Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {
+		return 0, client.IgnoreNotFound(err)
+	}
+	if want, known = a.wanted(&node); !known {
+		return 0, nil
+	}
+	said := a.said(&node)
 	change, foreign := peerpod.Advertise(said, want)
 	if foreign {
 		a.Events.Eventf(&node, nil, corev1.EventTypeWarning, ReasonForeignCapacity, "Advertise",
@@ -279,7 +304,7 @@ func (a *advertiser) advertise(ctx context.Context, name string) (time.Duration,
 		return 0, nil
 	}
 	if change.Restores {
-		if wait := a.restoring(&node, said); wait > 0 {
+		if wait := a.restoring(&node, said, want); wait > 0 {
 			return wait, nil
 		}
 	}
@@ -331,12 +356,12 @@ func (a *advertiser) patch(ctx context.Context, send func(context.Context, clien
 // How often in a row an amount is put back at once, and within what time that is a row.
 const (
 	atOnce = 3
-	row    = time.Minute
+	row    = 10 * time.Minute
 )
 
 // restoring notes that a node's amount is put back, and returns how long to wait first: a
 // kubelet that starts zeroes it once; whoever keeps changing it wins less and less often.
-func (a *advertiser) restoring(node *corev1.Node, said peerpod.Advertised) time.Duration {
+func (a *advertiser) restoring(node *corev1.Node, said peerpod.Advertised, want int64) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	r, now := a.restored[node.Name], a.Clock.Now()
@@ -351,9 +376,10 @@ func (a *advertiser) restoring(node *corev1.Node, said peerpod.Advertised) time.
 	}
 	r.times, r.last = r.times+1, now
 	a.restored[node.Name] = r
-	if r.times == atOnce+1 {
+	// A kubelet zeroes; an amount is somebody's.
+	if r.times == atOnce+1 || said.Capacity > 0 && said.Capacity != want {
 		a.Events.Eventf(node, nil, corev1.EventTypeWarning, ReasonCapacityFight, "Advertise",
-			"something keeps changing %s, to %d at last; it is put back less and less often", a.Resource, said.Capacity)
+			"somebody else changed %s, which Stowage keeps at %d, to %d; it is put back, less often each time", a.Resource, want, max(0, said.Capacity))
 	}
 	return 0
 }

@@ -13,7 +13,7 @@ const MaxVMs = 100_000
 func ParseLimit(text string) (int64, error) {
 	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
 	if err != nil || n < 0 || n > MaxVMs {
-		return 0, fmt.Errorf("%q is not a whole number from 0 to %d", text, MaxVMs)
+		return 0, fmt.Errorf("%.40q is not a whole number from 0 to %d", text, MaxVMs)
 	}
 	return n, nil
 }

@@ -119,6 +119,20 @@ func TestPeerPodCapacity(t *testing.T) {
 		must(t, n.Status().Patch(t.Context(), node, client.RawPatch("application/merge-patch+json", []byte(`{"status":{"capacity":{"kata.peerpods.io/vm":null},"allocatable":{"kata.peerpods.io/vm":null}}}`))))
 		n.vms(t, node, "10")
 	})
+	t.Run("somebody else changes it", func(t *testing.T) {
+		must(t, n.Status().Patch(t.Context(), node, client.RawPatch("application/merge-patch+json", []byte(`{"status":{"capacity":{"kata.peerpods.io/vm":"3"}}}`))))
+		n.vms(t, node, "10")
+		eventually(t, "an event says so", func() (bool, error) {
+			var list corev1.EventList
+			err := n.List(t.Context(), &list, client.InNamespace("default"))
+			for _, e := range list.Items {
+				if e.Reason == controller.ReasonCapacityFight && e.InvolvedObject.Name == node.Name {
+					return true, err
+				}
+			}
+			return false, err
+		})
+	})
 	t.Run("a node that stops matching", func(t *testing.T) {
 		n.edit(t, node, `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`)
 		n.vms(t, node, "")
@@ -156,7 +170,13 @@ func TestPeerPodCapacity(t *testing.T) {
 		must(t, cluster.StartStowage(t.Context(), fleet))
 		// Nobody remembers the last good value but the nodes.
 		n.vms(t, node, "6")
+		waiting := n.node(t, "waiting", "cpu=4") // no default where there was a limit
+		n.edit(t, node, `{"metadata":{"annotations":{"stowage.dev/peerpods-limit":"5"}}}`)
+		n.vms(t, node, "5")
+		n.vms(t, waiting, "")
+		n.edit(t, node, `{"metadata":{"annotations":{"stowage.dev/peerpods-limit":null}}}`)
 		n.peerPodsConfig(t, limit("4"))
 		n.vms(t, node, "4")
+		n.vms(t, waiting, "4")
 	})
 }
