@@ -141,7 +141,7 @@ func newSizer(mgr ctrl.Manager, o *Options, reader *cluster.Cache, pipeline *adm
 		return nil, err
 	}
 	return &controller.Sizing{
-		Client: direct, Clientset: clientset, Informers: mgr.GetCache(), Cluster: reader, Pipeline: pipeline,
+		Client: direct, Clientset: clientset, Informers: mgr.GetCache(), Pipeline: pipeline,
 		Feature: &admission.Sizing{Cluster: reader}, Clock: clock.RealClock{}, Timing: o.Resize,
 		Log: mgr.GetLogger().WithName("sizing"), Events: mgr.GetEventRecorder("stowage"), Metrics: metrics,
 	}, nil

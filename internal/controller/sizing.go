@@ -27,7 +27,6 @@ import (
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/sizing"
 )
 
@@ -66,7 +65,6 @@ type Sizing struct {
 	Client    client.Client
 	Clientset kubernetes.Interface
 	Informers cache.Cache
-	Cluster   *cluster.Cache
 	// Pipeline is the webhook's.
 	Pipeline *admission.Pipeline
 	// Feature decides sizes.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -115,11 +114,6 @@ func lower(field string) string {
 		return "memory"
 	}
 	return "storage"
-}
-
-// Sizes reports whether the template gives pods a share of a resource.
-func (t *Template) Sizes(r corev1.ResourceName) bool {
-	return slices.ContainsFunc(t.Shares, func(s Share) bool { return s.Resource == r })
 }
 
 // Of returns the share of what a node has allocatable.
