@@ -104,6 +104,7 @@ type Request struct {
 	claim     *claim        // its seat, decided but not written yet
 	blockedAt time.Duration // when its decision first met too many pods; 0 if it did not
 	beyond    bool          // may take a seat beyond the replica count
+	hurried   bool          // ... because there was no time to find out who is gone
 }
 
 // Result is the answer to a request.
@@ -112,6 +113,10 @@ type Result struct {
 	// Written says that the claim is in the ledger. It is not where the API was too
 	// slow; then the seat comes from this replica's knowledge alone.
 	Written bool
+	// Hurried says that the deadline cut the replica check short, as it does where the
+	// API fails and nobody is to wait for it: the seat may be next to one of a pod that
+	// never came to be.
+	Hurried bool
 	// Err is spread.ErrFull if no pool may take the pod.
 	Err error
 }
@@ -499,7 +504,7 @@ func (b *Book) answer(now time.Duration, acts []Action) []Action {
 		switch {
 		case r.claim != nil && r.claim.written:
 			r.claim.waiting = false
-			r.Result = Result{Claim: r.claim.Claim, Written: true}
+			r.Result = Result{Claim: r.claim.Claim, Written: true, Hurried: r.hurried}
 		case r.Deadline <= now:
 			if r.claim == nil {
 				b.refresh(now)
@@ -636,6 +641,7 @@ func (b *Book) mayExceed(now time.Duration, r *Request, acts *[]Action) bool {
 		b.wakeAt(t)
 		return false
 	}
+	r.hurried = young && now < r.blockedAt+2*patience
 	// 3. The controller is behind a scale-down, and the seat is the first to go.
 	r.beyond = true
 	return true

@@ -16,7 +16,7 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		claims: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "stowage_claims_total",
-			Help: "Seats asked for, by what became of it: claimed, unshared (the API was too slow), or full (no pool may take a pod).",
+			Help: "Seats asked for, by what became of it: claimed, hurried (claimed, with no time to find out which pods are gone), unshared (the API was too slow), or full (no pool may take a pod).",
 		}, []string{"result"}),
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "stowage_ledger_writes_total",
@@ -43,6 +43,8 @@ func (m *Metrics) claim(r Result) {
 		result = "full"
 	case !r.Written:
 		result = "unshared"
+	case r.Hurried:
+		result = "hurried"
 	}
 	m.claims.WithLabelValues(result).Inc()
 }
