@@ -461,6 +461,7 @@ func TestPatchIsSmall(t *testing.T) {
 		paths = append(paths, op.Op+" "+op.Path)
 	}
 	want := []string{
+		"add /metadata/labels",
 		"add /metadata/annotations",
 		"remove /spec/containers/0/resources/limits/cpu",
 		"remove /spec/containers/0/resources/limits/memory",

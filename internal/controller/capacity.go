@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -28,8 +29,9 @@ import (
 )
 
 // Capacity is the controller of the peer pods' capacity: it advertises, as an extended
-// resource of each node, how many VMs its pods may have, so that the scheduler counts them.
-// It looks at a node when something that it depends on changes; a heartbeat is not that.
+// resource of each node, how many VMs its pods may have, so that the scheduler counts them,
+// and tells how many they have. It looks at a node when something that it depends on
+// changes; a heartbeat is not that.
 type Capacity struct {
 	// Client does not read from the cache.
 	Client    client.Client
@@ -53,12 +55,14 @@ const (
 	ReasonInvalidLimit    = "InvalidPeerPodLimit"
 	ReasonForeignCapacity = "PeerPodCapacityNotOurs"
 	ReasonCapacityFight   = "PeerPodCapacityKeepsChanging"
+	ReasonOverCapacity    = "PeerPodsOverCapacity"
 )
 
-// CapacityMetrics tells what was advertised.
+// CapacityMetrics tells what was advertised, and what of it is in use.
 type CapacityMetrics struct {
-	invalid prometheus.Gauge
-	writes  *prometheus.CounterVec
+	invalid        prometheus.Gauge
+	writes         *prometheus.CounterVec
+	capacity, used *prometheus.GaugeVec
 }
 
 // NewCapacityMetrics makes the metrics and registers them.
@@ -72,24 +76,39 @@ func NewCapacityMetrics(reg prometheus.Registerer) (*CapacityMetrics, error) {
 			Name: "stowage_peerpods_capacity_writes_total",
 			Help: "Changes of the VM capacity of nodes, by what they were: set, restored (somebody had changed it), withdrawn.",
 		}, []string{"change"}),
+		capacity: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "stowage_peerpods_vm_capacity",
+			Help: "Peer-pod VMs that a node may have. The replica that leads tells it.",
+		}, []string{"node"}),
+		used: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "stowage_peerpods_vm_used",
+			Help: "Peer-pod VMs that the pods of a node have. The replica that leads tells it.",
+		}, []string{"node"}),
 	}
-	return m, errors.Join(reg.Register(m.invalid), reg.Register(m.writes))
+	return m, errors.Join(reg.Register(m.invalid), reg.Register(m.writes), reg.Register(m.capacity), reg.Register(m.used))
 }
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups="",resources=nodes/status,verbs=patch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch
 // +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=peer-pods-cm,verbs=list;watch,namespace=stowage-system
 
 // advertiser is one run of a [Capacity].
 type advertiser struct {
 	*Capacity
 	nodes workqueue.TypedRateLimitingInterface[string]
+	pods  toolscache.SharedIndexInformer
 
 	mu    sync.Mutex
 	limit int64 // of all nodes; peerpod.None while it is not known
 	// restored is how often in a row a node's amount was put back, and when last.
 	restored map[string]restores
+	// told is what was last said of a node's use.
+	told map[string]use
 }
+
+// use is how many VMs a node may have and its pods have.
+type use struct{ capacity, used int64 }
 
 type restores struct {
 	times int
@@ -99,12 +118,16 @@ type restores struct {
 // Run does the controller's work until ctx ends. It may be called again after that.
 func (c *Capacity) Run(ctx context.Context) {
 	a := &advertiser{
-		Capacity: c, limit: peerpod.None, restored: map[string]restores{},
+		Capacity: c, limit: peerpod.None, restored: map[string]restores{}, told: map[string]use{},
 		nodes: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, 5*time.Minute)),
 	}
 	var all sync.WaitGroup
 	unwatch, err := a.watch(ctx, &all)
-	defer c.Metrics.invalid.Set(0) // who leads next says so
+	defer func() { // who leads next says so
+		c.Metrics.invalid.Set(0)
+		c.Metrics.capacity.Reset()
+		c.Metrics.used.Reset()
+	}()
 	defer all.Wait()
 	defer a.nodes.ShutDown()
 	defer unwatch()
@@ -162,6 +185,9 @@ func (a *advertiser) watch(ctx context.Context, all *sync.WaitGroup) (unwatch fu
 		a.Log.Error(nil, "the ConfigMap of the limit cannot be read; nodes without a limit of their own stay as they are", "configMap", a.ConfigMap.String())
 	}
 
+	if err := a.watchPods(ctx, all); err != nil {
+		return unwatch, fmt.Errorf("watch peer pods: %w", err)
+	}
 	informer, err := a.Informers.GetInformer(ctx, &corev1.Node{})
 	if err != nil {
 		return unwatch, fmt.Errorf("watch nodes: %w", err)
@@ -180,6 +206,7 @@ func (a *advertiser) watch(ctx context.Context, all *sync.WaitGroup) (unwatch fu
 				a.mu.Lock()
 				delete(a.restored, node.Name)
 				a.mu.Unlock()
+				a.nodes.Add(node.Name)
 			}
 		},
 	})
@@ -191,6 +218,97 @@ func (a *advertiser) watch(ctx context.Context, all *sync.WaitGroup) (unwatch fu
 			a.Log.Error(err, "a handler was not removed")
 		}
 	}, nil
+}
+
+// watchPods follows the peer pods, of which only the node is kept.
+func (a *advertiser) watchPods(ctx context.Context, all *sync.WaitGroup) error {
+	a.pods = toolscache.NewSharedIndexInformerWithOptions(
+		toolscache.NewFilteredListWatchFromClient(a.Clientset.CoreV1().RESTClient(), "pods", metav1.NamespaceAll, func(o *metav1.ListOptions) {
+			o.LabelSelector = stowage.PeerPodLabel
+		}), &corev1.Pod{}, toolscache.SharedIndexInformerOptions{Indexers: toolscache.Indexers{
+			byNode: func(obj any) ([]string, error) { return []string{nodeOfVM(obj.(*corev1.Pod))}, nil },
+		}})
+	err := a.pods.SetTransform(func(obj any) (any, error) {
+		pod, ok := obj.(*corev1.Pod)
+		if !ok {
+			return obj, nil
+		}
+		kept := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion}}
+		kept.Spec.NodeName, kept.Status.Phase = pod.Spec.NodeName, pod.Status.Phase
+		return kept, nil
+	})
+	if err != nil {
+		return err
+	}
+	seen := func(pods ...*corev1.Pod) {
+		for _, pod := range pods {
+			if node := nodeOfVM(pod); node != "" {
+				a.nodes.Add(node)
+			}
+		}
+	}
+	_, err = a.pods.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) { seen(obj.(*corev1.Pod)) },
+		UpdateFunc: func(was, obj any) {
+			if old, now := was.(*corev1.Pod), obj.(*corev1.Pod); nodeOfVM(old) != nodeOfVM(now) {
+				seen(old, now)
+			}
+		},
+		DeleteFunc: func(obj any) {
+			if pod, ok := unwrapped(obj).(*corev1.Pod); ok {
+				seen(pod)
+			}
+		},
+	})
+	if err == nil {
+		all.Go(func() { a.pods.RunWithContext(ctx) })
+	}
+	return err
+}
+
+// nodeOfVM is the node on which a peer pod takes a VM, or "". The scheduler counts a pod
+// until it has ended.
+func nodeOfVM(pod *corev1.Pod) string {
+	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return ""
+	}
+	return pod.Spec.NodeName
+}
+
+// account tells how many VMs a node may have and its pods have. A limit below that is
+// legal: it holds for pods to come.
+func (a *advertiser) account(name string, node *corev1.Node) {
+	if !a.pods.HasSynced() {
+		a.nodes.AddAfter(name, time.Second)
+		return
+	}
+	keys, err := a.pods.GetIndexer().IndexKeys(byNode, name)
+	if err != nil {
+		a.Log.Error(err, "peer pods were not counted")
+		return
+	}
+	now := use{used: int64(len(keys))}
+	if node != nil {
+		now.capacity = max(0, a.said(node).Allocatable)
+	}
+	a.mu.Lock()
+	was := a.told[name]
+	a.told[name] = now
+	if now == (use{}) {
+		delete(a.told, name)
+	}
+	a.mu.Unlock()
+	if now == (use{}) {
+		a.Metrics.capacity.DeleteLabelValues(name)
+		a.Metrics.used.DeleteLabelValues(name)
+		return
+	}
+	a.Metrics.capacity.WithLabelValues(name).Set(float64(now.capacity))
+	a.Metrics.used.WithLabelValues(name).Set(float64(now.used))
+	if node != nil && now.used > now.capacity && (was.used <= was.capacity || was.capacity != now.capacity) {
+		a.Events.Eventf(node, nil, corev1.EventTypeWarning, ReasonOverCapacity, "Advertise",
+			"the node has %d peer-pod VM(s) and may have %d; they stay, and no new one is scheduled here until there are fewer", now.used, now.capacity)
+	}
 }
 
 // LimitKey is the key of the limit in the ConfigMap.
@@ -276,8 +394,12 @@ func (a *advertiser) advertise(ctx context.Context, name string) (time.Duration,
 	// 1. What should it say?
 	var node corev1.Node
 	if err := a.Informers.Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {
+		if apierrors.IsNotFound(err) {
+			a.account(name, nil)
+		}
 		return 0, client.IgnoreNotFound(err)
 	}
+	a.account(name, &node)
 	want, known := a.wanted(&node)
 	if !known {
 		return 0, nil

@@ -121,6 +121,7 @@ func (c *Config) Convert(pod *podpatch.Pod, sized map[string][]corev1.ResourceNa
 	first.Resources.Limits = podpatch.ResourceList{corev1.ResourceName(c.VMResource): "1"}
 
 	out.SetAnnotation(stowage.OriginalResourcesAnnotation, now.String())
+	out.SetLabel(stowage.PeerPodLabel, "true")
 	return out, warnings, nil
 }
 

@@ -311,6 +311,7 @@ func applied(t *testing.T, cfg *peerpod.Config, p *corev1.Pod) *corev1.Pod {
 	view, _ := convert(t, cfg, testkit.View(t, p))
 	out := p.DeepCopy()
 	out.Annotations = view.Metadata.Annotations
+	out.Labels = view.Metadata.Labels
 	out.Spec.Resources = nil
 	for _, pair := range []struct {
 		to   []corev1.Container

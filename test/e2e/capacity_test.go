@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,6 +55,30 @@ func (n *tenant) peerPodsConfig(t *testing.T, data map[string]string) {
 	must(t, err)
 }
 
+// eventAbout waits until an event with a reason is about an object.
+func eventAbout(t *testing.T, namespace, name, reason string) {
+	t.Helper()
+	eventually(t, "an event says so", func() (bool, error) {
+		var list corev1.EventList
+		err := cluster.Client.List(t.Context(), &list, client.InNamespace(namespace))
+		return slices.ContainsFunc(list.Items, func(e corev1.Event) bool { return e.Reason == reason && e.InvolvedObject.Name == name }), err
+	})
+}
+
+// uses waits until the leader says that a node may have a number of VMs and has another.
+func uses(t *testing.T, node *corev1.Node, capacity, used float64) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("the metrics say that %v VMs of %v are used", used, capacity), func() (bool, error) {
+		var has, may float64
+		for _, r := range cluster.Replicas() {
+			label := fmt.Sprintf("node=%q", node.Name)
+			has += metric(t, r, "stowage_peerpods_vm_used", label)
+			may += metric(t, r, "stowage_peerpods_vm_capacity", label)
+		}
+		return has == used && may == capacity, nil
+	})
+}
+
 // Nodes say how many VMs they may have, and follow every change of that.
 func TestPeerPodCapacity(t *testing.T) {
 	n := newTenant(t)
@@ -74,16 +99,7 @@ func TestPeerPodCapacity(t *testing.T) {
 	for i, bad := range []string{"ten", "-1", "1e9", "1000000000", ""} {
 		t.Run(fmt.Sprintf("a limit of %q", bad), func(t *testing.T) {
 			n.peerPodsConfig(t, limit(bad))
-			eventually(t, "an event says so", func() (bool, error) {
-				var list corev1.EventList
-				err := n.List(t.Context(), &list, client.InNamespace(controlplane.StowageNamespace))
-				for _, e := range list.Items {
-					if e.Reason == controller.ReasonInvalidLimit && e.InvolvedObject.Name == "peer-pods-cm" {
-						return true, err
-					}
-				}
-				return false, err
-			})
+			eventAbout(t, controlplane.StowageNamespace, "peer-pods-cm", controller.ReasonInvalidLimit)
 			eventually(t, "a metric says so", func() (bool, error) {
 				sum := 0.0
 				for _, r := range cluster.Replicas() {
@@ -122,16 +138,33 @@ func TestPeerPodCapacity(t *testing.T) {
 	t.Run("somebody else changes it", func(t *testing.T) {
 		must(t, n.Status().Patch(t.Context(), node, client.RawPatch("application/merge-patch+json", []byte(`{"status":{"capacity":{"kata.peerpods.io/vm":"3"}}}`))))
 		n.vms(t, node, "10")
-		eventually(t, "an event says so", func() (bool, error) {
-			var list corev1.EventList
-			err := n.List(t.Context(), &list, client.InNamespace("default"))
-			for _, e := range list.Items {
-				if e.Reason == controller.ReasonCapacityFight && e.InvolvedObject.Name == node.Name {
-					return true, err
-				}
-			}
-			return false, err
-		})
+		eventAbout(t, "default", node.Name, controller.ReasonCapacityFight)
+	})
+	t.Run("more VMs than a new limit", func(t *testing.T) {
+		busy := n.node(t, "busy", "cpu=4,memory=8Gi")
+		n.vms(t, busy, "10")
+		var pods []*corev1.Pod
+		for i := range 3 {
+			p := pod().Namespace(n.namespace).Container("a", "cpu=1", "cpu=1").Obj()
+			p.Name = fmt.Sprintf("vm-%d", i)
+			p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: busy.Name}
+			p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+			must(t, n.Create(t.Context(), p))
+			pods = append(pods, p)
+		}
+		uses(t, busy, 10, 3)
+		n.edit(t, busy, `{"metadata":{"annotations":{"stowage.dev/peerpods-limit":"1"}}}`)
+		n.vms(t, busy, "1")
+		eventAbout(t, "default", busy.Name, controller.ReasonOverCapacity)
+		uses(t, busy, 1, 3)
+		must(t, n.Delete(t.Context(), pods[0]))
+		uses(t, busy, 1, 2) // the others stay
+		for _, p := range pods[1:] {
+			must(t, n.Delete(t.Context(), p))
+		}
+		uses(t, busy, 1, 0)
+		must(t, n.Delete(t.Context(), busy))
+		uses(t, busy, 0, 0)
 	})
 	t.Run("a node that stops matching", func(t *testing.T) {
 		n.edit(t, node, `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`)
@@ -141,16 +174,7 @@ func TestPeerPodCapacity(t *testing.T) {
 	})
 	t.Run("an amount of somebody else's", func(t *testing.T) {
 		foreign := n.node(t, "foreign", "cpu=4,kata.peerpods.io/vm=3")
-		eventually(t, "an event says so", func() (bool, error) {
-			var list corev1.EventList
-			err := n.List(t.Context(), &list, client.InNamespace("default"))
-			for _, e := range list.Items {
-				if e.Reason == controller.ReasonForeignCapacity && e.InvolvedObject.Name == foreign.Name {
-					return true, err
-				}
-			}
-			return false, err
-		})
+		eventAbout(t, "default", foreign.Name, controller.ReasonForeignCapacity)
 		must(t, n.Get(t.Context(), client.ObjectKeyFromObject(foreign), foreign))
 		if q := foreign.Status.Allocatable[stowage.DefaultVMResource]; q.Value() != 3 {
 			t.Errorf("it has %s VMs", q.String())

@@ -20,6 +20,9 @@ const (
 // removed from a peer pod, by container.
 const OriginalResourcesAnnotation = "stowage.dev/original-resources"
 
+// PeerPodLabel is "true" on a peer pod.
+const PeerPodLabel = "stowage.dev/peer-pod"
+
 // The sizing annotations of a peer pod. Kata Containers reads the first two
 // and the GPU count; the memory is repeated under the name that the peer-pod
 // accounting document uses.
