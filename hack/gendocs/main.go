@@ -4,6 +4,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -22,12 +23,17 @@ func main() {
 }
 
 func write(dir string) error {
-	var page bytes.Buffer
-	if err := app.WriteReference(&page); err != nil {
-		return err
-	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, "configuration.md"), page.Bytes(), 0o644)
+	for name, page := range map[string]func(io.Writer) error{"configuration.md": app.WriteReference, "metrics.md": app.WriteMetrics} {
+		var text bytes.Buffer
+		if err := page(&text); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), text.Bytes(), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -23,6 +24,7 @@ import (
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -109,15 +111,13 @@ func serve(ctx context.Context, o Options, log logr.Logger) error {
 		return err
 	}
 	var keeper *certs.Keeper
+	var certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	server := webhook.NewServer(webhook.Options{
-		Host:    o.Host,
-		Port:    o.Port,
-		CertDir: o.CertDir,
+		Host: o.Host,
+		Port: o.Port,
 		TLSOpts: []func(*tls.Config){func(c *tls.Config) {
 			configureTLS(c, &o)
-			if keeper != nil {
-				c.GetCertificate = keeper.GetCertificate
-			}
+			c.GetCertificate = certificate
 		}},
 	})
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
@@ -137,6 +137,19 @@ func serve(ctx context.Context, o Options, log logr.Logger) error {
 		if keeper, err = certs.Add(mgr, certOptions); err != nil {
 			return err
 		}
+		certificate = keeper.GetCertificate
+	} else {
+		files, err := certwatcher.New(filepath.Join(o.CertDir, corev1.TLSCertKey), filepath.Join(o.CertDir, corev1.TLSPrivateKeyKey))
+		if err != nil {
+			return fmt.Errorf("read the serving certificate: %w", err)
+		}
+		if err := mgr.Add(files); err != nil {
+			return err
+		}
+		certificate = files.GetCertificate
+	}
+	if err := ctrlmetrics.Registry.Register(certs.Expiry(certificate)); err != nil {
+		return err
 	}
 
 	// 2. The decisions.

@@ -41,6 +41,7 @@ import (
 	"time"
 
 	"github.com/open-policy-agent/cert-controller/pkg/rotator"
+	"github.com/prometheus/client_golang/prometheus"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -178,6 +179,20 @@ func (k *Keeper) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) 
 func (k *Keeper) Ready(*http.Request) error {
 	_, err := k.GetCertificate(nil)
 	return err
+}
+
+// Expiry returns a metric that tells when the certificate in use ends, and 0 while there
+// is none.
+func Expiry(get func(*tls.ClientHelloInfo) (*tls.Certificate, error)) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "stowage_certificate_expiration_timestamp_seconds",
+		Help: "When the serving certificate ends, in seconds since 1970. 0 if there is none yet.",
+	}, func() float64 {
+		if c, err := get(nil); err == nil && c.Leaf != nil {
+			return float64(c.Leaf.NotAfter.Unix())
+		}
+		return 0
+	})
 }
 
 // Reconcile takes the next of the steps that the package comment draws.

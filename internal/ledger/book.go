@@ -744,6 +744,30 @@ func (b *Book) compose(now time.Duration) *Object {
 	return o
 }
 
+// The states of claims. They are a metric label.
+const (
+	stateDeciding = "deciding"
+	statePending  = "pending"
+	stateSettled  = "settled"
+	stateDead     = "dead"
+)
+
+// tally adds the number of claims in each state.
+func (b *Book) tally(states map[string]int) {
+	for _, c := range b.claims {
+		switch {
+		case c.waiting:
+			states[stateDeciding]++
+		case c.counted:
+			states[statePending]++
+		case c.dead:
+			states[stateDead]++
+		default:
+			states[stateSettled]++
+		}
+	}
+}
+
 // Forget removes what no claim that comes late can ask for any more.
 func (b *Book) Forget(now time.Duration) {
 	b.refresh(now)

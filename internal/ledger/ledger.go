@@ -300,6 +300,7 @@ func (l *Ledger) Sweep(ctx context.Context, collect bool) {
 		entries = append(entries, e)
 	}
 	l.mu.Unlock()
+	states := map[string]int{}
 	for _, e := range entries {
 		var owner Owner
 		var version uint64
@@ -307,6 +308,7 @@ func (l *Ledger) Sweep(ctx context.Context, collect bool) {
 		l.with(e.key, func(now time.Duration, e *entry) {
 			owner = e.owner
 			e.book.Forget(now)
+			e.book.tally(states)
 			version, spent = e.book.Spent(now)
 		})
 		if spent && collect {
@@ -328,4 +330,5 @@ func (l *Ledger) Sweep(ctx context.Context, collect bool) {
 		e.mu.Unlock()
 		l.mu.Unlock()
 	}
+	l.metrics.keeps(states)
 }
