@@ -13,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -57,7 +58,7 @@ func (f *Spread) Name() string { return SpreadName }
 func (f *Spread) Decide(ctx context.Context, req Request) (Decision, error) {
 	// 1. Has the pod a strategy?
 	owner := req.Pod.Controller()
-	if owner == nil || leftAlone(owner) || !plausible(owner) {
+	if owner == nil || NeverSeated(owner) || !plausible(owner) {
 		return Decision{}, nil
 	}
 	ref := cluster.Ref{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name, UID: types.UID(owner.UID)}
@@ -101,13 +102,13 @@ func (f *Spread) Decide(ctx context.Context, req Request) (Decision, error) {
 	}
 	a.apply()
 	pool := p.Strategy.Pool(a.pool)
-	d.Summary = fmt.Sprintf("seat %d of pool %s (%s)", a.seat.Ordinal, pool.Name, labelText(pool.Labels))
+	d.Summary = fmt.Sprintf("seat %d of pool %s (%s)", a.seat.Ordinal, pool.Name, labels.Set(pool.Labels))
 	return d, nil
 }
 
-// leftAlone reports whether the pods of an owner never have a seat: a DaemonSet's pods
+// NeverSeated reports whether the pods of an owner never have a seat: a DaemonSet's pods
 // have their nodes, and a static pod's mirror is there already.
-func leftAlone(owner *podpatch.Owner) bool {
+func NeverSeated(owner *podpatch.Owner) bool {
 	return owner.Kind == "DaemonSet" && strings.HasPrefix(owner.APIVersion, appsv1.GroupName+"/") ||
 		owner.Kind == "Node" && owner.APIVersion == "v1"
 }
@@ -339,12 +340,4 @@ func (a *assignment) apply() {
 // and pods without a rank, whose cost is 0, before that.
 func DeletionCost(rank int64) string {
 	return strconv.FormatInt(math.MaxInt32-min(rank, math.MaxInt32-1), 10)
-}
-
-func labelText(labels map[string]string) string {
-	var parts []string
-	for _, k := range slices.Sorted(maps.Keys(labels)) {
-		parts = append(parts, k+"="+labels[k])
-	}
-	return strings.Join(parts, ",")
 }

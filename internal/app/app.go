@@ -4,6 +4,7 @@
 //	0  fine
 //	1  the command failed, or its input is wrong
 //	2  the command was called in a wrong way
+//	3  the command did its work, and what it looked at is not as it should be
 package app
 
 import (
@@ -40,8 +41,11 @@ func Main(ctx context.Context, args []string, s Streams) int {
 	root := NewCommand(s)
 	root.SetArgs(append([]string{}, args...)) // nil would mean os.Args
 	err := root.ExecuteContext(ctx)
-	if err == nil {
+	switch {
+	case err == nil:
 		return 0
+	case errors.Is(err, errNotOK):
+		return 3
 	}
 	fmt.Fprintf(s.Err, "Error: %v\n", err)
 	if usage := (usageError{}); errors.As(err, &usage) {
@@ -76,7 +80,7 @@ are sized and accounted so that the stock scheduler gets it right).`,
 	root.SetErr(s.Err)
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newServeCommand(s), newPreviewCommand(s), newVersionCommand())
+	root.AddCommand(newServeCommand(s), newPreviewCommand(s), newStatusCommand(s), newExplainCommand(s), newVersionCommand())
 	return root
 }
 

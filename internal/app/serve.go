@@ -106,8 +106,8 @@ func serve(ctx context.Context, o Options, log logr.Logger) error {
 	if o.CertDir == "" {
 		maps.Copy(cacheOptions.ByObject, certOptions.CacheByObject())
 	}
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), stowage.AddToScheme(scheme), versprei.AddToScheme(scheme), flexdaemonsets.AddToScheme(scheme)); err != nil {
+	scheme, err := newScheme()
+	if err != nil {
 		return err
 	}
 	var keeper *certs.Keeper
@@ -253,6 +253,12 @@ func serve(ctx context.Context, o Options, log logr.Logger) error {
 	}
 	log.Info("stopped")
 	return nil
+}
+
+// newScheme returns the kinds of Kubernetes and our own.
+func newScheme() (*runtime.Scheme, error) {
+	s := runtime.NewScheme()
+	return s, errors.Join(clientgoscheme.AddToScheme(s), stowage.AddToScheme(s), versprei.AddToScheme(s), flexdaemonsets.AddToScheme(s))
 }
 
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch

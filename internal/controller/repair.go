@@ -23,7 +23,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/admission"
 	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/ledger"
-	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/policy"
 	"github.com/stowage-dev/stowage/internal/repair"
 	"github.com/stowage-dev/stowage/internal/spread"
@@ -220,7 +219,7 @@ func (s *Spread) look(ctx context.Context, owner ledger.Owner, p *policy.Policy)
 		if c == nil || c.UID != owner.UID || !ledger.Live(pod) {
 			continue
 		}
-		created, err := asCreated(pod, p)
+		created, err := admission.AsCreated(pod, p.Strategy)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -254,28 +253,6 @@ func (s *Spread) look(ctx context.Context, owner ledger.Owner, p *policy.Policy)
 	return state, pods, nil
 }
 
-// asCreated returns a pod as its owner made it, as far as its placement goes: without
-// the node that the scheduler chose, and without what we wrote into it.
-func asCreated(pod *corev1.Pod, p *policy.Policy) (*podpatch.Pod, error) {
-	created := pod.DeepCopy()
-	// A pod that was created with its node has no later sibling with a seat.
-	created.Spec.NodeName = ""
-	_, claimed := pod.Annotations[stowage.ClaimAnnotation]
-	_, pooled := pod.Labels[stowage.PoolLabel]
-	if claimed || pooled {
-		for i := range p.Strategy.Len() {
-			for key := range p.Strategy.Pool(i).Labels {
-				delete(created.Spec.NodeSelector, key)
-			}
-		}
-	}
-	data, err := json.Marshal(created)
-	if err != nil {
-		return nil, err
-	}
-	return podpatch.Decode(data)
-}
-
 // called returns whether the API server calls our webhook for a pod, as far as the live
 // registration's selectors say so.
 func (s *Spread) called(ctx context.Context, namespace string) (func(*corev1.Pod) bool, error) {
@@ -291,18 +268,8 @@ func (s *Spread) called(ctx context.Context, namespace string) (func(*corev1.Pod
 		return nil, err
 	}
 	return func(pod *corev1.Pod) bool {
-		return ns != nil && slices.ContainsFunc(reg.Webhooks, func(h admissionregistrationv1.MutatingWebhook) bool {
-			return selects(h.NamespaceSelector, ns.Labels) && selects(h.ObjectSelector, pod.Labels)
-		})
+		return ns != nil && admission.Called(&reg, ns.Labels, pod.Labels)
 	}, nil
-}
-
-func selects(selector *metav1.LabelSelector, set map[string]string) bool {
-	if selector == nil {
-		return true
-	}
-	parsed, err := metav1.LabelSelectorAsSelector(selector)
-	return err == nil && parsed.Matches(labels.Set(set))
 }
 
 // nodePool returns the pool that a pod's node is in.

@@ -80,7 +80,7 @@ func (c *Cluster) StartStowage(ctx context.Context, o StowageOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := c.ApplyFiles(ctx, append(crds, c.configFiles("manager/namespace.yaml", "rbac/service_account.yaml", "rbac/role.yaml", "rbac/role_binding.yaml")...)...); err != nil {
+	if err := c.ApplyFiles(ctx, append(crds, c.configFiles("manager/namespace.yaml", "rbac/service_account.yaml", "rbac/role.yaml", "rbac/role_binding.yaml", "rbac/user_roles.yaml")...)...); err != nil {
 		return err
 	}
 	if err := c.awaitKinds(ctx); err != nil {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/podpatch"
@@ -123,6 +124,38 @@ func (c *Config) Convert(pod *podpatch.Pod, sized map[string][]corev1.ResourceNa
 	out.SetAnnotation(stowage.OriginalResourcesAnnotation, now.String())
 	out.SetLabel(stowage.PeerPodLabel, "true")
 	return out, warnings, nil
+}
+
+// Account is how a peer pod's size came about.
+type Account struct {
+	// Entries are what each container and init container asked for, and "" the whole pod.
+	Entries map[string]*podpatch.Resources
+	// CPU and Memory are the total before it was rounded up, the latter in bytes.
+	CPU, Memory *resource.Quantity
+	Size        Size
+	// Kept are the sizing annotations that somebody else set.
+	Kept []string
+}
+
+// Account returns how the size of a peer pod came about, or nil if the pod is none.
+func (c *Config) Account(pod *podpatch.Pod) (*Account, error) {
+	r, err := readRecord(pod)
+	if r == nil || err != nil {
+		return nil, err
+	}
+	total, err := c.total(pod, r.Pod, r.entriesOf)
+	if err != nil {
+		return nil, err
+	}
+	a := &Account{
+		Entries: maps.Clone(r.Containers), Size: total.size(), Kept: r.Kept,
+		CPU:    resource.NewScaledQuantity(int64(total.nanoCPU), resource.Nano),
+		Memory: resource.NewQuantity(int64(total.memory), resource.BinarySI),
+	}
+	if r.Pod != nil {
+		a.Entries[""] = r.Pod
+	}
+	return a, nil
 }
 
 // twins are the two names of the VM's memory.

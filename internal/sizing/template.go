@@ -124,6 +124,25 @@ func (s *Share) Of(allocatable int64) int64 {
 	return min(max(int64(amount), s.Min), s.Max)
 }
 
+// Explain says how a share of a node comes about, such as "10% of 4 is 400m". It is empty
+// where the node has none of the resource.
+func (s *Share) Explain(allocatable corev1.ResourceList) string {
+	q, ok := allocatable[s.Resource]
+	if !ok || q.Sign() <= 0 {
+		return ""
+	}
+	there := unitsDown(s.Resource, q)
+	plain := Share{Percent: s.Percent, Max: math.MaxInt64}
+	out := fmt.Sprintf("%d%% of %s is %s", s.Percent, &q, text(s.Resource, plain.Of(there)))
+	switch n := s.Of(there); {
+	case n > plain.Of(there):
+		out += fmt.Sprintf(", which is raised to the minimum, %s", text(s.Resource, n))
+	case n < plain.Of(there):
+		out += fmt.Sprintf(", which is cut to the maximum, %s", text(s.Resource, n))
+	}
+	return out
+}
+
 // Split divides a total among containers in proportion to their weights, evenly where
 // all of them are 0. The parts add up to the total.
 //

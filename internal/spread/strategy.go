@@ -152,6 +152,20 @@ type Seat struct {
 	Ordinal int64 // from 1
 }
 
+// Share returns a pool's exact share of the first n seats: its base, and its weight's part
+// of the rest. Its target is that, rounded to whole pods one way or the other.
+func (s *Strategy) Share(pool int, n int64) float64 {
+	share := float64(s.Target(pool, min(n, s.baseLen)))
+	for i := range s.segments {
+		seg := &s.segments[i]
+		if n <= seg.start {
+			break
+		}
+		share += float64(min(n, seg.end)-seg.start) * float64(len(seg.places[pool])) / float64(seg.period())
+	}
+	return share
+}
+
 // SeatAt returns the seat of a rank, which counts from 1. It returns ErrFull beyond
 // the capacity.
 func (s *Strategy) SeatAt(rank int64) (Seat, error) {

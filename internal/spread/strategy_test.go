@@ -468,3 +468,39 @@ func BenchmarkNext(b *testing.B) {
 		})
 	}
 }
+
+// Shares add up to the pods, and a target is its share in whole pods.
+func TestShares(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		pools := make([]spread.Pool, rapid.IntRange(1, 6).Draw(t, "pools"))
+		for i := range pools {
+			pools[i] = pool(fmt.Sprint(i), rapid.Int64Range(0, 5).Draw(t, "base"), rapid.Int64Range(1, 100).Draw(t, "weight"), 0)
+		}
+		s := strategy(t, spread.EarlierWins, pools...)
+		n := rapid.Int64Range(0, 1000).Draw(t, "n")
+		sum := 0.0
+		for i := range pools {
+			share, target := s.Share(i, n), float64(s.Target(i, n))
+			sum += share
+			if math.Abs(share-target) >= 1 {
+				t.Errorf("pool %d has a share of %v and a target of %v of %d", i, share, target, n)
+			}
+		}
+		if math.Abs(sum-float64(n)) > 1e-6 {
+			t.Errorf("the shares of %d add up to %v", n, sum)
+		}
+	})
+}
+
+func TestSharesOfFullPools(t *testing.T) {
+	// 1 base, then 1:1:2 until c has its 2, then 1:1 until a has its 3.
+	s := strategy(t, spread.EarlierWins, pool("a", 1, 1, 3), pool("b", 0, 1, 0), pool("c", 0, 2, 2))
+	var got []float64
+	for i := range s.Len() {
+		got = append(got, s.Share(i, 12))
+	}
+	sum := got[0] + got[1] + got[2]
+	if math.Abs(sum-12) > 1e-9 || math.Abs(got[0]-3) > 1 || math.Abs(got[2]-2) > 1 {
+		t.Errorf("shares are %v", got)
+	}
+}

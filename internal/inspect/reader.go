@@ -1,0 +1,109 @@
+// Package inspect tells what Stowage has decided in a cluster, for people: how each
+// workload is spread, how DaemonSets are sized, how many VMs are in use, and why one pod
+// looks the way it does. It only reads, needs nothing from a running Stowage, and asks
+// for no more than the ClusterRoles view and stowage-inspect allow (config/rbac).
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/pager"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/peerpod"
+	"github.com/stowage-dev/stowage/internal/policy"
+)
+
+// Inspector looks at a cluster. Its settings should be those of the Stowage that runs
+// there.
+type Inspector struct {
+	// Client reads from the API server.
+	Client client.Client
+	// Namespace is the one that Stowage runs in.
+	Namespace string
+	// Registration is the name of its webhook registration.
+	Registration string
+	// ExcludedNamespaces and NamespaceLabel are those of [policy.Finder].
+	ExcludedNamespaces []string
+	NamespaceLabel     string
+	PeerPods           peerpod.Config
+	// Spread, Sizing and VMs are which features are on.
+	Spread, Sizing, VMs bool
+
+	read atomic.Int64
+}
+
+// Read returns how many objects were read so far.
+func (i *Inspector) Read() int64 { return i.read.Load() }
+
+// finder returns a finder of policies that reads from r.
+func (i *Inspector) finder(r cluster.Reader) *policy.Finder {
+	return &policy.Finder{Cluster: r, ExcludedNamespaces: i.ExcludedNamespaces, NamespaceLabel: i.NamespaceLabel}
+}
+
+// each calls a function with every object of a kind, read in pages. A kind that the
+// cluster does not have has no objects.
+func each[T client.Object](ctx context.Context, i *Inspector, list client.ObjectList, use func(T), opts ...client.ListOption) error {
+	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		page := list.DeepCopyObject().(client.ObjectList)
+		err := i.Client.List(ctx, page, append(opts, &client.ListOptions{Limit: o.Limit, Continue: o.Continue})...)
+		i.read.Add(int64(meta.LenList(page)))
+		return page, err
+	})
+	err := pages.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
+		use(obj.(T))
+		return nil
+	})
+	if absent(err) {
+		return nil
+	}
+	return err
+}
+
+// absent reports whether an error says that the cluster does not have a kind.
+func absent(err error) bool { return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) }
+
+// live reads each time, from a cluster that may lack our kinds.
+type live struct{ *cluster.Cache }
+
+var _ cluster.Reader = live{}
+
+func (i *Inspector) live() live {
+	return live{&cluster.Cache{Cached: i.Client, Live: i.Client, Clock: clock.RealClock{}}}
+}
+
+// PodDistributors implements [cluster.Reader].
+func (l live) PodDistributors(ctx context.Context, namespace string) ([]versprei.PodDistributor, error) {
+	list, err := l.Cache.PodDistributors(ctx, namespace)
+	if meta.IsNoMatchError(err) {
+		return nil, nil
+	}
+	return list, err
+}
+
+// Template implements [cluster.Reader].
+func (l live) Template(ctx context.Context, name string) (*flexdaemonsets.FlexDaemonsetTemplate, error) {
+	t, err := l.Cache.Template(ctx, name)
+	if meta.IsNoMatchError(err) {
+		return nil, nil
+	}
+	return t, err
+}
+
+// forbidden explains an error about permissions to whoever may not know the role.
+func forbidden(what string, err error) error {
+	if apierrors.IsForbidden(err) {
+		return fmt.Errorf("%s: %w\nask for the ClusterRoles view in the namespace, and stowage-inspect for what is not of a namespace", what, err)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}

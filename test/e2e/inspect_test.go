@@ -1,0 +1,229 @@
+package e2e
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/app"
+	"github.com/stowage-dev/stowage/internal/controlplane"
+	"github.com/stowage-dev/stowage/internal/testkit"
+)
+
+var update = flag.Bool("update", false, "write golden files")
+
+// command runs a command line of ours against a cluster, and returns its exit status.
+func command(t *testing.T, c *controlplane.Cluster, args ...string) (out, errs string, exit int) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	exit = app.Main(t.Context(), append(args, "--kubeconfig", c.Kubeconfig), app.Streams{
+		In: strings.NewReader(""), Out: &stdout, Err: &stderr, LookupEnv: func(string) (string, bool) { return "", false },
+	})
+	if strings.Contains(stderr.String(), "goroutine ") {
+		t.Errorf("a stack trace: %s", &stderr)
+	}
+	return stdout.String(), stderr.String(), exit
+}
+
+// golden compares an output, without the names that differ each time, with a file.
+func (n *tenant) golden(t *testing.T, name, got string) {
+	t.Helper()
+	got = strings.ReplaceAll(got, n.namespace, "NAMESPACE")
+	got = regexp.MustCompile(`\b(web|bad)-[a-z0-9]{6,10}(-[a-z0-9]{5})?\b`).ReplaceAllString(got, "$1-HASH")
+	got = regexp.MustCompile(`node (od|spot)[48]-[0-9]`).ReplaceAllString(got, "node NODE")
+	file := filepath.Join("testdata", name+".golden")
+	if *update {
+		must(t, os.WriteFile(file, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(file)
+	must(t, err)
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got); -update writes it:\n%s", file, diff)
+	}
+}
+
+// only leaves out what is of the whole cluster, where other tests are at work.
+var only = []string{"--sizing=false", "--peer-pods=false"}
+
+func TestStatus(t *testing.T) {
+	n := newTenant(t)
+	status := func(t *testing.T, args ...string) (string, string, int) {
+		t.Helper()
+		return command(t, cluster, append(append([]string{"status", "-n", n.namespace}, only...), args...)...)
+	}
+	t.Run("nothing", func(t *testing.T) {
+		out, errs, exit := status(t)
+		n.golden(t, "status-nothing", out+errs)
+		if exit != 0 {
+			t.Errorf("exit status %d", exit)
+		}
+	})
+	web := n.deployment("web", 10, annotated(documented))
+	must(t, n.Create(t.Context(), web))
+	t.Run("wait", func(t *testing.T) {
+		if out, errs, exit := status(t, "--wait", "--timeout", "60s"); exit != 0 {
+			t.Errorf("exit status %d\n%s%s", exit, out, errs)
+		}
+	})
+	for _, format := range []string{"table", "wide", "json", "yaml"} {
+		t.Run(format, func(t *testing.T) {
+			out, errs, exit := status(t, "-o", format)
+			n.golden(t, "status-"+format, out+errs)
+			if exit != 0 {
+				t.Errorf("exit status %d", exit)
+			}
+		})
+	}
+	t.Run("not as it should be", func(t *testing.T) {
+		must(t, n.Create(t.Context(), n.deployment("bad", 2, annotated("type=spot,weight=x"))))
+		n.scale(t, web, 12)
+		n.spreads(t, "web", 12, strategyOf(t, documented))
+		out, errs, exit := status(t, "--wait", "--timeout", "1s")
+		n.golden(t, "status-bad", out+errs)
+		if exit != 3 {
+			t.Errorf("exit status %d", exit)
+		}
+	})
+	t.Run("templates and VMs", func(t *testing.T) {
+		node := n.node(t, "sized", "cpu=4,memory=8Gi,ephemeral-storage=10Gi")
+		template := n.template(t, "tenth", "cpuPercentage: 10")
+		must(t, n.Create(t.Context(), n.daemonSet("agent", template.Name, agent())))
+		vm := pod().Namespace(n.namespace).Container("a", "cpu=1", "cpu=1").Obj()
+		vm.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node.Name}
+		vm.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+		must(t, n.Create(t.Context(), vm))
+		row := regexp.MustCompile(regexp.QuoteMeta(template.Name) + ` +OnCreate +1 +1 +1 +0\n(.*\n)*` + regexp.QuoteMeta(node.Name) + ` +10 +1 +9\n`)
+		eventually(t, "status shows them", func() (bool, error) {
+			out, _, _ := command(t, cluster, "status", "-A")
+			return row.MatchString(out), nil
+		})
+	})
+}
+
+func TestExplain(t *testing.T) {
+	n := newTenant(t)
+	explain := func(t *testing.T, namespace, pod string, args ...string) (string, string, int) {
+		t.Helper()
+		return command(t, cluster, append([]string{"explain", "pod", pod, "-n", namespace, "--target-runtimeclass=kata-remote"}, args...)...)
+	}
+	t.Run("a seat", func(t *testing.T) {
+		must(t, n.Create(t.Context(), n.deployment("web", 4, annotated(documented))))
+		n.spreads(t, "web", 4, strategyOf(t, documented))
+		pods, err := n.pods(t.Context(), "web")
+		must(t, err)
+		for i := range pods {
+			if pods[i].Labels[stowage.PoolLabel] == "0" {
+				out, errs, exit := explain(t, n.namespace, pods[i].Name)
+				n.golden(t, "explain-seat", out+errs)
+				if exit != 0 {
+					t.Errorf("exit status %d", exit)
+				}
+			}
+		}
+	})
+	t.Run("a size", func(t *testing.T) {
+		n.node(t, "four", "cpu=4,memory=8Gi")
+		template := n.template(t, "tenth", "{cpuPercentage: 10, minCPU: 500m, excludeContainers: [proxy]}")
+		must(t, n.Create(t.Context(), n.daemonSet("agent", template.Name, agent().Container("proxy", "cpu=100m", ""))))
+		n.sized(t, "agent", 1)
+		pods, err := n.pods(t.Context(), "agent")
+		must(t, err)
+		out, errs, _ := explain(t, n.namespace, pods[0].Name)
+		n.golden(t, "explain-size", strings.ReplaceAll(out+errs, pods[0].Name, "agent-HASH"))
+	})
+	t.Run("a peer pod", func(t *testing.T) {
+		p := n.create(t, pod().Container("a", "cpu=500m", "cpu=1500m,memory=1Gi").Container("b", "", ""))
+		out, errs, _ := explain(t, n.namespace, p.Name)
+		n.golden(t, "explain-vm", out+errs)
+	})
+	t.Run("what was left alone", func(t *testing.T) {
+		off := newTenant(t, stowage.ModeKey+"=Off")
+		p := n.create(t, testkit.Pod("plain").Container("a", "", ""))
+		q := off.create(t, pod().Container("a", "cpu=1", "cpu=1"))
+		half := n.deployment("web-half", 1, map[string]string{stowage.SpreadStrategyAnnotation: documented})
+		must(t, n.Create(t.Context(), half))
+		var halves []corev1.Pod
+		eventually(t, "a pod is created", func() (bool, error) {
+			var err error
+			halves, err = n.pods(t.Context(), "web-half")
+			return len(halves) == 1, err
+		})
+		for _, tc := range []struct{ namespace, pod, want string }{
+			{n.namespace, p.Name, "Stowage changed nothing in it: A strategy divides the pods of a workload, and nothing controls this pod."},
+			{off.namespace, q.Name, "Stowage changed nothing in it: stowage.dev/mode is Off on namespace " + off.namespace},
+			{off.namespace, q.Name, "It would be converted to a peer pod, but: stowage.dev/mode is Off"},
+			{n.namespace, halves[0].Name, "CustomPodScheduleStrategy has no effect without UseCustomKubeScheduler: 'true'"},
+		} {
+			if out, errs, exit := explain(t, tc.namespace, tc.pod); !strings.Contains(out, tc.want) || exit != 0 {
+				t.Errorf("%s: %q is not in\n%s%s", tc.pod, tc.want, out, errs)
+			}
+		}
+	})
+	t.Run("as JSON", func(t *testing.T) {
+		if out, _, exit := explain(t, n.namespace, "plain", "-o", "json"); exit != 0 || !strings.Contains(out, `"spread": {`) {
+			t.Errorf("exit status %d: %s", exit, out)
+		}
+	})
+	t.Run("no such pod", func(t *testing.T) {
+		if _, errs, exit := explain(t, n.namespace, "nope"); exit != 1 || !strings.Contains(errs, `pods "nope" not found`) {
+			t.Errorf("exit status %d: %s", exit, errs)
+		}
+	})
+}
+
+// Who may not look is told what to ask for; who may look at a namespace sees that.
+func TestInspectPermissions(t *testing.T) {
+	n := newTenant(t)
+	must(t, n.Create(t.Context(), n.deployment("web", 3, annotated(documented))))
+	n.spreads(t, "web", 3, strategyOf(t, documented))
+	pods, err := n.pods(t.Context(), "web")
+	must(t, err)
+	for _, args := range [][]string{{"status", "-A"}, {"status", "-n", n.namespace}, {"explain", "pod", pods[0].Name, "-n", n.namespace}} {
+		out, errs, exit := command(t, cluster, append(args, "--as", "nobody")...)
+		if exit != 1 || out != "" || !strings.Contains(errs, "is forbidden") || !strings.Contains(errs, "ask for the ClusterRoles") {
+			t.Errorf("%v: exit status %d: %s%s", args, exit, out, errs)
+		}
+	}
+	must(t, n.Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "viewer"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "viewer-" + n.namespace}},
+	}))
+	viewer := []string{"-n", n.namespace, "--as", "viewer-" + n.namespace}
+	eventually(t, "a viewer of the namespace sees its workloads", func() (bool, error) {
+		out, errs, exit := command(t, cluster, append([]string{"status"}, viewer...)...)
+		return exit == 0 && strings.Contains(out, "Deployment/web") && strings.Contains(errs, "Warning: the VMs of nodes are left out"), nil
+	})
+	out, errs, exit := command(t, cluster, append([]string{"explain", "pod/" + pods[0].Name}, viewer...)...)
+	if exit != 0 || !strings.Contains(out, "The seat was claimed in the ledger") {
+		t.Errorf("exit status %d: %s%s", exit, out, errs)
+	}
+}
+
+// A cluster that has never heard of us.
+func TestInspectEmptyCluster(t *testing.T) {
+	empty, err := controlplane.Start(t.Context(), controlplane.Config{Root: repo, Dir: t.TempDir()})
+	must(t, err)
+	t.Cleanup(empty.Stop)
+	out, errs, exit := command(t, empty, "status", "-A")
+	if want := "There is no workload with a strategy, no FlexDaemonsetTemplate and no peer-pod VM.\n"; exit != 0 || out != want || errs != "" {
+		t.Errorf("exit status %d: %q %q", exit, out, errs)
+	}
+	pod := testkit.Pod("plain").Namespace("default").Container("a", "", "").Obj()
+	must(t, client.IgnoreAlreadyExists(empty.Client.Create(t.Context(), pod)))
+	out, errs, exit = command(t, empty, "explain", "pod", "plain")
+	if exit != 0 || !strings.Contains(out, `there is no MutatingWebhookConfiguration "stowage"`) {
+		t.Errorf("exit status %d: %q %q", exit, out, errs)
+	}
+}
