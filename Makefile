@@ -11,7 +11,7 @@ TESTFLAGS        ?=
 VERSION          ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 TOOLS            := bin/tools
 LOCAL            := bin/stowage-local
-GENERATED        := config/rbac/role.yaml config/crd docs/reference '*zz_generated.deepcopy.go'
+GENERATED        := config/rbac/role.yaml config/crd docs/reference docs/stowage-plan.svg '*zz_generated.deepcopy.go'
 CACHE            := XDG_CACHE_HOME=$(CURDIR)/bin/cache
 
 .DEFAULT_GOAL := help
@@ -110,6 +110,11 @@ generate: $(TOOLS)/controller-gen ## Generate manifests and reference pages from
 	@$(TOOLS)/controller-gen object paths=./api/...
 	@$(TOOLS)/controller-gen crd paths=./api/... output:crd:dir=config/crd
 	@go run ./hack/gendocs docs/reference
+	@$(MAKE) --no-print-directory picture
+
+.PHONY: picture
+picture: ## Draw the README's picture, docs/stowage-plan.svg, with `stowage preview`
+	@go run ./cmd/stowage preview -f config/samples/spread-annotation.yaml --replicas 25 -o svg > docs/stowage-plan.svg
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint ## Run the linters

@@ -16,6 +16,7 @@ func newPreviewCommand(s Streams) *cobra.Command {
 	var (
 		files     []string
 		output    = preview.Formats[0]
+		plot      bool
 		replicas  int32
 		namespace = "default"
 		stowageNS = DefaultOptions().Namespace
@@ -44,7 +45,11 @@ The exit status is 0 if all is well, 1 if an input is wrong, 2 if the command is
   kubectl get nodes,flexdaemonsettemplates -o yaml | stowage preview -f - -f agent.yaml
 
   # The same for ten replicas
-  stowage preview -f web.yaml --replicas 10`,
+  stowage preview -f web.yaml --replicas 10
+
+  # How the spread grows up to 25 replicas, in the terminal and as a picture
+  stowage preview -f web.yaml --replicas 25 --plot
+  stowage preview -f web.yaml --replicas 25 -o svg > plan.svg`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// 1. Check how we were called.
@@ -63,6 +68,12 @@ The exit status is 0 if all is well, 1 if an input is wrong, 2 if the command is
 			} else if replicas < 0 || replicas > preview.MaxPods {
 				errs = append(errs, fmt.Errorf("--replicas is %d; it must be between 0 and %d", replicas, preview.MaxPods))
 			}
+			if plot && cmd.Flags().Changed("output") {
+				errs = append(errs, errors.New("--plot and -o exclude each other"))
+			}
+			if (plot || output == "svg") && !spread.Enabled {
+				errs = append(errs, errors.New("--plot and -o svg draw the spread, which --spread=false leaves out"))
+			}
 			if err := errors.Join(errs...); err != nil {
 				return usageError{err}
 			}
@@ -72,8 +83,9 @@ The exit status is 0 if all is well, 1 if an input is wrong, 2 if the command is
 			if err != nil {
 				return err
 			}
+			spreads := newSpread(&spread, &in.Cluster, ledger.NewMemory(), make(ledger.Key, ledger.KeySize))
 			pods, warnings, err := preview.Admit(cmd.Context(), in, newPipeline(parts{
-				spread: newSpread(&spread, &in.Cluster, ledger.NewMemory(), make(ledger.Key, ledger.KeySize)),
+				spread: spreads,
 				sizing: &sizing, peerPods: &peerPods, reader: &in.Cluster, namespace: stowageNS,
 			}), replicas)
 			if err != nil {
@@ -82,12 +94,23 @@ The exit status is 0 if all is well, 1 if an input is wrong, 2 if the command is
 			for _, w := range warnings {
 				fmt.Fprintf(s.Err, "Warning: %s\n", w)
 			}
+			if plot || output == "svg" {
+				plans, err := preview.Plans(cmd.Context(), pods, spreads.Policies)
+				if err != nil {
+					return err
+				}
+				if plot {
+					return preview.Plot(s.Out, plans)
+				}
+				return preview.SVG(s.Out, plans)
+			}
 			return preview.Print(s.Out, output, pods, peerPods.Config.VMResource)
 		},
 	}
 	fs := cmd.Flags()
 	fs.StringSliceVarP(&files, "filename", "f", files, "File or directory of manifests, or - for standard input; may be repeated")
-	fs.StringVarP(&output, "output", "o", output, "table, yaml or json; yaml and json are a List of the pods")
+	fs.StringVarP(&output, "output", "o", output, "table, yaml, json or svg; yaml and json are a List of the pods, svg is a picture of where they go")
+	fs.BoolVar(&plot, "plot", plot, "Draw how the spread grows with the replica count")
 	fs.Int32Var(&replicas, "replicas", replicas, "Replicas to assume for every workload that has a replica count")
 	fs.StringVarP(&namespace, "namespace", "n", namespace, "Namespace of objects that name none")
 	fs.StringVar(&stowageNS, "stowage-namespace", stowageNS, "Namespace that Stowage runs in")

@@ -127,3 +127,32 @@ func TestPreviewCalls(t *testing.T) {
 		})
 	}
 }
+
+// The pictures of the spread.
+func TestPreviewPictures(t *testing.T) {
+	const samples = "../../config/samples/"
+	for name, args := range map[string][]string{
+		"plot":       {"-f", samples, "-f", "../../hack/demo-nodes.yaml", "--replicas", "12", "--plot"},
+		"plot-large": {"-f", samples + "spread-annotation.yaml", "--replicas", "1000", "--plot"},
+		"svg":        {"-f", samples + "spread-annotation.yaml", "-f", samples + "spread-poddistributor.yaml", "-o", "svg"},
+		"nothing":    {"-f", samples + "peerpod.yaml", "--plot"},
+		"both":       {"-f", samples, "--plot", "-o", "yaml"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, got := run(t, "", nil, append([]string{"preview"}, args...)...)
+			file := filepath.Join("testdata/pictures", name+".golden")
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatalf("%v; run the test with -update", err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("output (-want +got); -update writes it:\n%s", diff)
+			}
+		})
+	}
+}

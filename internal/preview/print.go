@@ -20,8 +20,8 @@ import (
 	"github.com/stowage-dev/stowage/internal/sizing"
 )
 
-// Formats are the output formats of [Print].
-var Formats = []string{"table", "yaml", "json"}
+// Formats are the output formats of [Print], and "svg", which is that of [SVG].
+var Formats = []string{"table", "yaml", "json", "svg"}
 
 // Print writes the pods: as a table with a row for each workload, or, where its
 // pods differ, for each kind of pod; or as one v1 List of Pods.
