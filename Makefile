@@ -68,6 +68,7 @@ $(LOCAL):
 # Never from the cache: tests build and run our programs, which the cache does not see.
 test: controlplane ## Run every test, on a real control plane too (TESTFLAGS=-race)
 	@go test -count=1 -timeout 30m $(TESTFLAGS) ./...
+	@cd hack/monitoring && go test $(TESTFLAGS) ./...
 
 .PHONY: test-unit
 test-unit: ## Run the tests that need no control plane (TESTFLAGS=-race)
@@ -127,7 +128,7 @@ fmt: ## Format the code
 .PHONY: verify
 verify: generate ## Fail if a generated file or a go.mod is not current
 	@go mod tidy -diff
-	@for m in hack/tools hack/controlplane/kubernetes hack/controlplane/kwok; do (cd $$m && go mod tidy -diff); done
+	@for m in hack/tools hack/monitoring hack/controlplane/kubernetes hack/controlplane/kwok; do (cd $$m && go mod tidy -diff); done
 	@changed="$$(git status --porcelain -- $(GENERATED))"; \
 	  if [ -n "$$changed" ]; then echo "generated files are not current; run 'make generate' and commit:"; echo "$$changed"; git --no-pager diff -- $(GENERATED); exit 1; fi
 

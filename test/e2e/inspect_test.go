@@ -3,6 +3,8 @@ package e2e
 import (
 	"bytes"
 	"flag"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -225,5 +227,25 @@ func TestInspectEmptyCluster(t *testing.T) {
 	out, errs, exit = command(t, empty, "explain", "pod", "plain")
 	if exit != 0 || !strings.Contains(out, `there is no MutatingWebhookConfiguration "stowage"`) {
 		t.Errorf("exit status %d: %q %q", exit, out, errs)
+	}
+}
+
+// Every metric that is served is in the reference.
+func TestMetricsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(repo, "docs/reference/metrics.md"))
+	must(t, err)
+	resp, err := http.Get(cluster.Replicas()[0].MetricsURL)
+	must(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	must(t, err)
+	found := regexp.MustCompile(`(?m)^# TYPE (stowage_\w+) (\w+)$`).FindAllStringSubmatch(string(body), -1)
+	if len(found) < 5 {
+		t.Errorf("only %d metrics are served", len(found))
+	}
+	for _, m := range found {
+		if !strings.Contains(string(page), "| `"+m[1]+"` | "+m[2]+" |") {
+			t.Errorf("%s, a %s, is not in the reference", m[1], m[2])
+		}
 	}
 }
