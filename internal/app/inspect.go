@@ -88,6 +88,9 @@ var errNotOK = errors.New("not everything is as it should be")
 // look is how often the commands that wait look again.
 const look = 2 * time.Second
 
+// lastLook is how long a look that began within --timeout may take.
+const lastLook = 30 * time.Second
+
 func newStatusCommand(s Streams) *cobra.Command {
 	var (
 		output        = inspect.Formats[0]
@@ -164,10 +167,17 @@ type statusRun struct {
 func runStatus(ctx context.Context, s Streams, i *inspect.Inspector, o statusRun) error {
 	expired, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
+	bounded := ctx
+	if o.wait {
+		// There is time for a last look.
+		var last context.CancelFunc
+		bounded, last = context.WithTimeout(ctx, o.timeout+lastLook)
+		defer last()
+	}
 	last, said := "", ""
 	for {
 		stop := progress(s.Err, i)
-		r, err := i.Status(ctx, o.namespace)
+		r, err := i.Status(bounded, o.namespace)
 		stop()
 		if err != nil {
 			if o.watch && ctx.Err() != nil {

@@ -6,6 +6,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -54,6 +55,8 @@ type Cache struct {
 	Cached client.Reader
 	Live   client.Reader // asked for what Cached does not know
 	Clock  clock.PassiveClock
+	// Timeout bounds a live read; 0 is what a pod can wait for.
+	Timeout time.Duration
 
 	foreign foreignCache
 	missing missingCache
@@ -120,6 +123,8 @@ func StartInformers(ctx context.Context, c cache.Cache) error {
 	return nil
 }
 
+func (c *Cache) timeout() time.Duration { return cmp.Or(c.Timeout, missTimeout) }
+
 // Namespace implements [Reader].
 func (c *Cache) Namespace(ctx context.Context, name string) (*corev1.Namespace, error) {
 	var ns corev1.Namespace
@@ -137,7 +142,7 @@ func (c *Cache) Namespace(ctx context.Context, name string) (*corev1.Namespace, 
 func (c *Cache) get(ctx context.Context, name string, obj client.Object) (found bool, err error) {
 	err = c.Cached.Get(ctx, client.ObjectKey{Name: name}, obj)
 	if apierrors.IsNotFound(err) {
-		ctx, cancel := context.WithTimeout(ctx, missTimeout)
+		ctx, cancel := context.WithTimeout(ctx, c.timeout())
 		defer cancel()
 		err = c.Live.Get(ctx, client.ObjectKey{Name: name}, obj)
 	}
@@ -166,7 +171,7 @@ func (c *Cache) Template(ctx context.Context, name string) (*flexdaemonsets.Flex
 		if c.missing.has(name, c.Clock.Now()) {
 			return nil, nil
 		}
-		ctx, cancel := context.WithTimeout(ctx, missTimeout)
+		ctx, cancel := context.WithTimeout(ctx, c.timeout())
 		defer cancel()
 		err = c.Live.Get(ctx, client.ObjectKey{Name: name}, &t)
 	}

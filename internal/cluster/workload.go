@@ -251,7 +251,7 @@ func (c *Cache) Workload(ctx context.Context, namespace string, ref Ref) (*Workl
 	}
 	w, err := get(ctx, c.Cached)
 	if apierrors.IsNotFound(err) || err == nil && ref.UID != "" && w.UID != ref.UID {
-		ctx, cancel := context.WithTimeout(ctx, missTimeout)
+		ctx, cancel := context.WithTimeout(ctx, c.timeout())
 		defer cancel()
 		w, err = get(ctx, c.Live)
 	}
@@ -305,7 +305,7 @@ func (f *foreignCache) get(ctx context.Context, c *Cache, key client.ObjectKey, 
 	}
 
 	m := metadataOf(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind))
-	ctx, cancel := context.WithTimeout(ctx, missTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.timeout())
 	defer cancel()
 	err := c.Live.Get(ctx, key, m)
 	f.mu.Lock()

@@ -131,8 +131,11 @@ func (i *Inspector) Explain(ctx context.Context, namespace, name string) (*Expla
 			part.aspect.say("This feature is off.")
 			continue
 		}
-		if err := part.explain(ctx, part.aspect); err != nil {
-			return nil, forbidden(part.what, err)
+		switch err := part.explain(ctx, part.aspect); {
+		case apierrors.IsForbidden(err):
+			part.aspect.say("The rest cannot be told: %v.", err)
+		case err != nil:
+			return nil, fmt.Errorf("%s: %w", part.what, err)
 		}
 	}
 	if !e.Spread.Changed && !e.Sizing.Changed && !e.PeerPods.Changed {
@@ -226,8 +229,9 @@ func (s *subject) spread(ctx context.Context, a *Aspect) error {
 		}
 		return s.counts(ctx, a, p)
 	}
-	a.Changed = true
-	a.Summary = fmt.Sprintf("seat %d of pool %s", ordinal, name)
+	if a.Changed = proven(s.pod); a.Changed {
+		a.Summary = fmt.Sprintf("seat %d of pool %s", ordinal, name)
+	}
 	pool, ok := p.Pool(name)
 	if !ok {
 		a.say("The policy has no pool %s any more: it was edited after this pod came. Its next pods go to the pools that there are.", name)
@@ -286,6 +290,10 @@ func poolText(p spread.Pool) string {
 	return fmt.Sprintf("%s (%s) has %s", p.Name, labels.Set(p.Labels), strings.Join(parts, ", "))
 }
 
+// proven reports whether a pod carries a proof of its seat. Whether that is genuine only
+// who has the key can tell.
+func proven(pod *corev1.Pod) bool { return pod.Annotations[stowage.ClaimAnnotation] != "" }
+
 // origin says where a seat comes from, by its claim.
 func origin(claim string) string {
 	if claim == "" {
@@ -310,7 +318,7 @@ func (s *subject) counts(ctx context.Context, a *Aspect, p *policy.Policy) error
 	current := make([]int64, p.Strategy.Len())
 	seated := int64(0)
 	err := each(ctx, s.Inspector, &corev1.PodList{}, func(pod *corev1.Pod) {
-		if c := metav1.GetControllerOfNoCopy(pod); c == nil || c.UID != owner.UID || !ledger.Live(pod) {
+		if c := metav1.GetControllerOfNoCopy(pod); c == nil || c.UID != owner.UID || !ledger.Live(pod) || !proven(pod) {
 			return
 		}
 		if n, ok := p.Pool(pod.Labels[stowage.PoolLabel]); ok {
@@ -484,7 +492,7 @@ func (s *subject) peerPod(_ context.Context, a *Aspect) error {
 		if name == "" {
 			who = "The pod as a whole"
 		}
-		if len(r.Requests)+len(r.Limits) == 0 {
+		if r == nil || len(r.Requests)+len(r.Limits) == 0 {
 			a.say("%s asked for nothing.", who)
 			continue
 		}

@@ -8,7 +8,9 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -79,7 +81,19 @@ type live struct{ *cluster.Cache }
 var _ cluster.Reader = live{}
 
 func (i *Inspector) live() live {
-	return live{&cluster.Cache{Cached: i.Client, Live: i.Client, Clock: clock.RealClock{}}}
+	return live{&cluster.Cache{Cached: i.Client, Live: i.Client, Clock: clock.RealClock{}, Timeout: liveTimeout}}
+}
+
+// liveTimeout bounds one read. Nothing waits for it but a person.
+const liveTimeout = 30 * time.Second
+
+// Namespace implements [cluster.Reader]. One that may not be read says nothing.
+func (l live) Namespace(ctx context.Context, name string) (*corev1.Namespace, error) {
+	ns, err := l.Cache.Namespace(ctx, name)
+	if apierrors.IsForbidden(err) {
+		return nil, nil
+	}
+	return ns, err
 }
 
 // PodDistributors implements [cluster.Reader].

@@ -137,7 +137,16 @@ type snapshot struct {
 	byUID  map[types.UID]*cluster.Workload
 	// created is the template of the pods of each workload that makes some, as far as
 	// its metadata goes.
-	created map[types.UID]metav1.ObjectMeta
+	created     map[types.UID]metav1.ObjectMeta
+	deployments []deployment
+}
+
+// deployment is what is kept of a Deployment.
+type deployment struct {
+	*cluster.Workload
+	annotations map[string]string // of its pods
+	asks        bool              // for a pod
+	seen        bool              // by its controller, as it is now
 }
 
 var _ cluster.Reader = &snapshot{}
@@ -166,6 +175,9 @@ type maker struct {
 	pods []*corev1.Pod
 }
 
+// busy reports whether it has pods, or asks for some.
+func (m *maker) busy() bool { return m.Replicas != 0 || len(m.pods) > 0 }
+
 // workloads adds the workloads of a namespace that have a strategy.
 func (i *Inspector) workloads(ctx context.Context, namespace string, r *Report) error {
 	// 1. What there is.
@@ -179,7 +191,18 @@ func (i *Inspector) workloads(ctx context.Context, namespace string, r *Report) 
 	pipeline := &admission.Pipeline{Cluster: s, Excluded: append(slices.Clone(admission.SystemNamespaces), i.Namespace)}
 	groups := map[types.UID]*group{}
 	var order []types.UID
-	for _, m := range makers {
+	roots, busy := make([]cluster.Ref, len(makers)), map[types.UID]bool{}
+	for n, m := range makers {
+		if roots[n], err = rootOf(ctx, s, m.Workload); err != nil {
+			return err
+		}
+		busy[roots[n].UID] = busy[roots[n].UID] || m.busy()
+	}
+	for n, m := range makers {
+		root := roots[n]
+		if busy[root.UID] && !m.busy() {
+			continue // an old revision
+		}
 		p, err := finder.Find(ctx, policy.Pod{Namespace: m.Namespace, Owner: m.Ref, Annotations: s.created[m.UID].Annotations})
 		if err != nil {
 			return err
@@ -187,23 +210,30 @@ func (i *Inspector) workloads(ctx context.Context, namespace string, r *Report) 
 		if p == nil || slices.Contains(pipeline.Excluded, m.Namespace) {
 			continue
 		}
-		root, err := rootOf(ctx, s, m.Workload)
-		if err != nil {
-			return err
-		}
 		g := groups[root.UID]
 		if g == nil {
 			g = &group{Workload: Workload{Namespace: m.Namespace, Kind: root.Kind, Name: root.Name}}
 			groups[root.UID] = g
 			order = append(order, root.UID)
 		}
-		if err := g.add(ctx, i, m, p); err != nil {
+		created := s.created[m.UID]
+		pod := &podpatch.Pod{Metadata: podpatch.Metadata{Annotations: created.Annotations, Labels: created.Labels}}
+		if err := g.add(ctx, i, m, p, !pipeline.Enforces(ctx, m.Namespace, pod)); err != nil {
 			return err
 		}
-		meta := s.created[m.UID]
-		pod := &podpatch.Pod{Metadata: podpatch.Metadata{Annotations: meta.Annotations, Labels: meta.Labels}}
-		if !pipeline.Enforces(ctx, m.Namespace, pod) {
-			g.idle = true
+	}
+	for _, d := range s.deployments {
+		if g := groups[d.UID]; g != nil {
+			g.unseen = !d.seen
+			continue
+		}
+		p, err := finder.Find(ctx, policy.Pod{Namespace: d.Namespace, Owner: d.Ref, Annotations: d.annotations})
+		if err != nil {
+			return err
+		}
+		if p != nil && d.asks && !slices.Contains(pipeline.Excluded, d.Namespace) {
+			groups[d.UID] = &group{Workload: Workload{Namespace: d.Namespace, Kind: d.Kind, Name: d.Name, Policy: p.Source}, unseen: true}
+			order = append(order, d.UID)
 		}
 	}
 	for _, uid := range order {
@@ -236,10 +266,14 @@ func (i *Inspector) snapshot(ctx context.Context, namespace string, r *Report) (
 		makers = append(makers, byUID[w.UID])
 	}
 	in := client.InNamespace(namespace)
-	deployments := &metav1.PartialObjectMetadataList{}
-	deployments.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("DeploymentList"))
 	for _, err := range []error{
-		each(ctx, i, deployments, func(d *metav1.PartialObjectMetadata) { add("Deployment", d, nil, nil, 0) }, in),
+		each(ctx, i, &appsv1.DeploymentList{}, func(o *appsv1.Deployment) {
+			add("Deployment", o, nil, nil, 0)
+			s.deployments = append(s.deployments, deployment{
+				Workload: s.byUID[o.UID], annotations: o.Spec.Template.Annotations,
+				asks: o.Spec.Replicas == nil || *o.Spec.Replicas > 0, seen: o.Status.ObservedGeneration >= o.Generation,
+			})
+		}, in),
 		each(ctx, i, &appsv1.ReplicaSetList{}, func(o *appsv1.ReplicaSet) {
 			add("ReplicaSet", o, &o.Spec.Template.ObjectMeta, o.Spec.Replicas, o.Status.Replicas)
 		}, in),
@@ -274,7 +308,7 @@ func (i *Inspector) snapshot(ctx context.Context, namespace string, r *Report) (
 	// Pods with a seat. Who makes them may be of a kind that was not listed.
 	err = each(ctx, i, &corev1.PodList{}, func(pod *corev1.Pod) {
 		owner := metav1.GetControllerOfNoCopy(pod)
-		if owner == nil || !ledger.Live(pod) {
+		if owner == nil || !ledger.Live(pod) || !proven(pod) {
 			return
 		}
 		m := byUID[owner.UID]
@@ -309,21 +343,19 @@ func rootOf(ctx context.Context, s cluster.Reader, w *cluster.Workload) (cluster
 type group struct {
 	Workload
 	pools []*Pool
-	busy  bool // somebody in it has pods, or asks for some
 	idle  bool // nobody wants us to touch it
 	err   error
+	// unseen says that a Deployment's controller has not done what it last asked for.
+	unseen bool
 }
 
-// add adds what one maker of pods has and should have.
-func (g *group) add(ctx context.Context, i *Inspector, m *maker, p *policy.Policy) error {
-	// Old revisions have no pods, and say nothing where another one has.
-	busy := m.Replicas != 0 || len(m.pods) > 0
-	if !busy && (g.busy || g.Policy != "") {
-		return nil
+// add adds what one maker of pods has and should have. It is idle if nobody wants us to
+// touch its pods.
+func (g *group) add(ctx context.Context, i *Inspector, m *maker, p *policy.Policy, idle bool) error {
+	if !m.busy() && g.Policy != "" {
+		return nil // none of its revisions has pods, and one is enough
 	}
-	if busy && !g.busy {
-		g.pools, g.err, g.busy = nil, nil, true
-	}
+	g.idle = g.idle || idle
 	g.Policy, g.err = p.Source, cmp.Or(g.err, p.Err)
 	if p.Strategy == nil {
 		return nil
@@ -393,6 +425,8 @@ func (g *group) done() Workload {
 		g.OK, g.Note = true, stowage.ModeKey+" leaves it alone"
 	case g.err != nil:
 		g.OK, g.Pools, g.Note = false, nil, "invalid: "+strings.ReplaceAll(g.err.Error(), "\n", "; ")
+	case g.unseen:
+		g.OK, g.Note = false, "its controller has not acted on the last change"
 	case g.Unseated > 0 && g.Note == "":
 		g.Note = fmt.Sprintf("%d without a seat", g.Unseated)
 	}
