@@ -11,7 +11,7 @@ TESTFLAGS        ?=
 VERSION          ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 TOOLS            := bin/tools
 LOCAL            := bin/stowage-local
-GENERATED        := config/rbac/role.yaml config/crd docs/reference docs/stowage-plan.svg '*zz_generated.deepcopy.go'
+GENERATED        := config/rbac/role.yaml config/crd/bases charts docs/reference docs/stowage-plan.svg '*zz_generated.deepcopy.go'
 CACHE            := XDG_CACHE_HOME=$(CURDIR)/bin/cache
 
 .DEFAULT_GOAL := help
@@ -109,7 +109,7 @@ bench-daemons: controlplane ## Measure a DaemonSet onto many nodes, and nodes th
 generate: $(TOOLS)/controller-gen ## Generate manifests and reference pages from the code
 	@$(TOOLS)/controller-gen rbac:roleName=stowage paths=./internal/... output:rbac:dir=config/rbac
 	@$(TOOLS)/controller-gen object paths=./api/...
-	@$(TOOLS)/controller-gen crd paths=./api/... output:crd:dir=config/crd
+	@$(TOOLS)/controller-gen crd paths=./api/... output:crd:dir=config/crd/bases
 	@go run ./hack/gendocs docs/reference
 	@$(MAKE) --no-print-directory picture
 

@@ -34,7 +34,7 @@ title "A local cluster"
 "$local" up ${STOWAGE_REPLICAS:+--replicas "$STOWAGE_REPLICAS"}
 export KUBECONFIG=$PWD/bin/cluster/kubeconfig
 "$kubectl" get nodes -L nodesize,type
-"$kubectl" delete -f config/samples/ --ignore-not-found >/dev/null 2>&1 # of an earlier demo
+"$kubectl" delete -k config/samples/ --ignore-not-found >/dev/null 2>&1 # of an earlier demo
 
 # spread prints how a Deployment's pods are divided over the values of a node label.
 spread() { # namespace, deployment, replicas, label

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
@@ -36,6 +37,9 @@ type StowageOptions struct {
 	Binary string
 	// Replicas is how many processes to run; it is at least 1.
 	Replicas int
+	// Installed says that the objects of config/ are there already, from a chart say;
+	// only the addresses in the registrations are changed then.
+	Installed bool
 	// Args and Env are added to each process's.
 	Args []string
 	Env  []string
@@ -76,12 +80,15 @@ func (c *Cluster) StartStowage(ctx context.Context, o StowageOptions) error {
 	defer c.mu.Unlock()
 
 	// 1. Kinds and permissions first: the replicas have no others.
-	crds, err := filepath.Glob(filepath.Join(c.cfg.Root, "config", "crd", "*.yaml"))
-	if err != nil {
-		return err
-	}
-	if err := c.ApplyFiles(ctx, append(crds, c.configFiles("manager/namespace.yaml", "rbac/service_account.yaml", "rbac/role.yaml", "rbac/role_binding.yaml", "rbac/user_roles.yaml")...)...); err != nil {
-		return err
+	if !o.Installed {
+		crds, err := filepath.Glob(filepath.Join(c.cfg.Root, "config", "crd", "bases", "*.yaml"))
+		if err != nil {
+			return err
+		}
+		if err := c.ApplyFiles(ctx, append(crds, c.configFiles("manager/namespace.yaml", "manager/flowcontrol.yaml", "manager/config.yaml",
+			"rbac/service_account.yaml", "rbac/role.yaml", "rbac/role_binding.yaml", "rbac/user_roles.yaml")...)...); err != nil {
+			return err
+		}
 	}
 	if err := c.awaitKinds(ctx); err != nil {
 		return err
@@ -116,19 +123,41 @@ func (c *Cluster) StartStowage(ctx context.Context, o StowageOptions) error {
 
 	// 3. Only now the registration: a webhook that does not answer yet would let
 	// pods pass unchanged.
+	if err := c.register(ctx, o.Installed, fleet.balancer.port()); err != nil {
+		return fmt.Errorf("register the webhook: %w", err)
+	}
+	return c.awaitWebhook(ctx, fleet.replicas[0])
+}
+
+// register makes the API server call a loopback port: by the registrations of config/, or by
+// those that are installed.
+func (c *Cluster) register(ctx context.Context, installed bool, port int) error {
 	objects, err := ReadObjects(filepath.Join(c.cfg.Root, "config", "webhook", "manifests.yaml"))
 	if err != nil {
 		return err
 	}
+	if !installed {
+		for _, obj := range objects {
+			if err := pointAt(obj, port); err != nil {
+				return err
+			}
+		}
+		return c.Apply(ctx, objects...)
+	}
 	for _, obj := range objects {
-		if err := pointAt(obj, fleet.balancer.port()); err != nil {
+		if err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+			if err := c.Client.Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
+				return err
+			}
+			if err := pointAt(obj, port); err != nil {
+				return err
+			}
+			return c.Client.Update(ctx, obj)
+		}); err != nil {
 			return err
 		}
 	}
-	if err := c.Apply(ctx, objects...); err != nil {
-		return err
-	}
-	return c.awaitWebhook(ctx, fleet.replicas[0])
+	return nil
 }
 
 // awaitKinds returns when the API server serves our kinds.

@@ -266,6 +266,9 @@ func (l *loader) document(at source, data []byte, depth int) {
 	}
 
 	gvk := head.GroupVersionKind()
+	if gvk.Group == "kustomize.config.k8s.io" {
+		return // lists the files around it
+	}
 	if !scheme.Recognizes(gvk) {
 		if scheme.IsGroupRegistered(gvk.Group) {
 			l.fail("%s: %s has no kind %q", where, head.APIVersion, head.Kind)

@@ -16,7 +16,7 @@ import (
 // What the API server accepts, fills in and refuses of a PodDistributor.
 func TestPodDistributorValidation(t *testing.T) {
 	n := newTenant(t)
-	must(t, cluster.ApplyFiles(t.Context(), filepath.Join(repo, "config", "crd", "versprei.versprei.io_poddistributors.yaml")))
+	must(t, cluster.ApplyFiles(t.Context(), filepath.Join(repo, "config", "crd", "bases", "versprei.versprei.io_poddistributors.yaml")))
 	const head = "apiVersion: versprei.versprei.io/v1beta1\nkind: PodDistributor\nmetadata: {name: web}\n"
 	try := func(spec string) (*unstructured.Unstructured, error) {
 		u := &unstructured.Unstructured{}
