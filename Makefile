@@ -66,7 +66,7 @@ $(LOCAL):
 
 .PHONY: test
 # Never from the cache: tests build and run our programs, which the cache does not see.
-test: controlplane ## Run every test, on a real control plane too (TESTFLAGS=-race)
+test: controlplane $(TOOLS)/helm ## Run every test, on a real control plane too (TESTFLAGS=-race)
 	@go test -count=1 -timeout 30m $(TESTFLAGS) ./...
 	@cd hack/monitoring && go test $(TESTFLAGS) ./...
 
@@ -110,7 +110,7 @@ generate: $(TOOLS)/controller-gen ## Generate manifests and reference pages from
 	@$(TOOLS)/controller-gen rbac:roleName=stowage paths=./internal/... output:rbac:dir=config/rbac
 	@$(TOOLS)/controller-gen object paths=./api/...
 	@$(TOOLS)/controller-gen crd paths=./api/... output:crd:dir=config/crd/bases
-	@go run ./hack/gendocs docs/reference
+	@go run ./hack/gendocs .
 	@$(MAKE) --no-print-directory picture
 
 .PHONY: picture

@@ -1,4 +1,5 @@
-// Command gendocs writes the reference pages that follow from the code.
+// Command gendocs writes what follows from the code: the reference pages, and the generated
+// parts of the chart.
 package main
 
 import (
@@ -13,7 +14,7 @@ import (
 
 func main() {
 	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: gendocs DIR")
+		fmt.Fprintln(os.Stderr, "usage: gendocs ROOT")
 		os.Exit(2)
 	}
 	if err := write(os.Args[1]); err != nil {
@@ -22,16 +23,28 @@ func main() {
 	}
 }
 
-func write(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+func write(root string) error {
+	table, err := writeChart(filepath.Join(root, "charts", "stowage"), filepath.Join(root, "config"))
+	if err != nil {
+		return fmt.Errorf("the chart: %w", err)
+	}
+	configuration := func(w io.Writer) error {
+		if err := app.WriteReference(w); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(w, "\n## Chart values\n\nOf `charts/stowage`; one that is not in this list is refused.\n\n%s", table)
 		return err
 	}
-	for name, page := range map[string]func(io.Writer) error{"configuration.md": app.WriteReference, "metrics.md": app.WriteMetrics} {
+	pages := filepath.Join(root, "docs", "reference")
+	if err := os.MkdirAll(pages, 0o755); err != nil {
+		return err
+	}
+	for name, page := range map[string]func(io.Writer) error{"configuration.md": configuration, "metrics.md": app.WriteMetrics} {
 		var text bytes.Buffer
 		if err := page(&text); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), text.Bytes(), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(pages, name), text.Bytes(), 0o644); err != nil {
 			return err
 		}
 	}

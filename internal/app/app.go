@@ -24,11 +24,13 @@ type Streams struct {
 	Out, Err io.Writer
 	// LookupEnv reads an environment variable, as os.LookupEnv does.
 	LookupEnv func(name string) (value string, ok bool)
+	// Environ lists them, as os.Environ does.
+	Environ func() []string
 }
 
 // System returns the process's own streams and environment.
 func System() Streams {
-	return Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, LookupEnv: os.LookupEnv}
+	return Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, LookupEnv: os.LookupEnv, Environ: os.Environ}
 }
 
 // usageError marks an error in how a command was called.

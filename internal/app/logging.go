@@ -32,7 +32,7 @@ func parseLogLevel(s string) (slog.Level, error) {
 
 // newLogger makes the process's logger and gives it to the libraries that keep one
 // in a global variable.
-func newLogger(w io.Writer, level slog.Level, format string) logr.Logger {
+func newLogger(w io.Writer, level slog.Leveler, format string) logr.Logger {
 	options := &slog.HandlerOptions{Level: level}
 	var handler slog.Handler = slog.NewJSONHandler(w, options)
 	if format == "text" {

@@ -71,7 +71,7 @@ func WriteMetrics(w io.Writer) error {
 	note(controller.NewMetrics(d))
 	note(controller.NewSizingMetrics(d))
 	note(controller.NewCapacityMetrics(d))
-	errs = append(errs, d.Register(certs.Expiry(nil)))
+	errs = append(errs, d.Register(certs.Expiry(nil)), d.Register(newInvalidConfig()))
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}

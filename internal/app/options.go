@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -29,6 +30,8 @@ type Options struct {
 	EnableHTTP2     bool
 	TLSMinVersion   string
 	TLSCipherSuites []string
+	ClientCAFile    string
+	ClientNames     []string
 	MetricsAddress  string
 	HealthAddress   string
 	PprofAddress    string
@@ -103,8 +106,7 @@ func DefaultOptions() Options {
 const envAnnotation = "stowage-env"
 
 // addFlag notes a flag's environment variable, for help, documentation and
-// parsing alike. None may be of the form STOWAGE_PORT or STOWAGE_SERVICE_*:
-// Kubernetes sets those in the pods beside a Service called stowage.
+// parsing alike. None may be a service link.
 func addFlag(fs *pflag.FlagSet, name, env string) {
 	f := fs.Lookup(name)
 	f.Usage += " [$" + env + "]"
@@ -121,9 +123,9 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	addFlag(fs, "namespace", "POD_NAMESPACE")
 
 	fs.StringVar(&o.Host, "host", o.Host, "Address that the webhook listens on; empty is every address")
-	addFlag(fs, "host", "STOWAGE_WEBHOOK_HOST")
+	addFlag(fs, "host", "STOWAGE_LISTEN_HOST")
 	fs.IntVar(&o.Port, "port", o.Port, "Port that the webhook listens on")
-	addFlag(fs, "port", "STOWAGE_WEBHOOK_PORT")
+	addFlag(fs, "port", "STOWAGE_LISTEN_PORT")
 	fs.StringVar(&o.CertDir, "cert-dir", o.CertDir, "Directory of tls.crt and tls.key, read again when they change; empty lets Stowage make and renew its own certificate")
 	addFlag(fs, "cert-dir", "STOWAGE_CERT_DIR")
 	fs.StringSliceVar(&o.CertDNSNames, "cert-extra-dns-names", o.CertDNSNames, "Further names in the certificate that Stowage makes, beside those of its Service")
@@ -134,6 +136,10 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	addFlag(fs, "tls-min-version", "TLS_MIN_VERSION")
 	fs.StringSliceVar(&o.TLSCipherSuites, "tls-cipher-suites", o.TLSCipherSuites, "TLS 1.2 cipher suites, by their names in Go's crypto/tls; empty uses Go's choice")
 	addFlag(fs, "tls-cipher-suites", "TLS_CIPHER_SUITES")
+	fs.StringVar(&o.ClientCAFile, "client-ca-file", o.ClientCAFile, "File with the authorities, as PEM, of which whoever calls the webhook must show a certificate; empty asks for none")
+	addFlag(fs, "client-ca-file", "STOWAGE_CLIENT_CA_FILE")
+	fs.StringSliceVar(&o.ClientNames, "client-names", o.ClientNames, "Names of which that certificate must have one, as common name or DNS name, comma-separated; empty takes every certificate of --client-ca-file")
+	addFlag(fs, "client-names", "STOWAGE_CLIENT_NAMES")
 	fs.StringVar(&o.MetricsAddress, "metrics-bind-address", o.MetricsAddress, "Address of /metrics; 0 switches it off")
 	addFlag(fs, "metrics-bind-address", "STOWAGE_METRICS_BIND_ADDRESS")
 	fs.StringVar(&o.HealthAddress, "health-probe-bind-address", o.HealthAddress, "Address of /healthz and /readyz")
@@ -248,6 +254,28 @@ func applyEnv(fs *pflag.FlagSet, lookup func(string) (string, bool)) error {
 	return errors.Join(errs...)
 }
 
+// serviceLink is what Kubernetes sets in the pods beside our Services.
+var serviceLink = regexp.MustCompile(`^STOWAGE_((WEBHOOK|METRICS)_)?(PORT|SERVICE)(_|$)`)
+
+// unknownVariables reports every variable that is named like ours and is no setting.
+func unknownVariables(fs *pflag.FlagSet, environ []string) error {
+	known := map[string]bool{}
+	fs.VisitAll(func(f *pflag.Flag) {
+		for _, env := range f.Annotations[envAnnotation] {
+			known[env] = true
+		}
+	})
+	var errs []error
+	for _, e := range environ {
+		name, _, _ := strings.Cut(e, "=")
+		ours := strings.HasPrefix(name, "STOWAGE_") || strings.HasPrefix(name, "PEERPODS_")
+		if ours && !known[name] && !serviceLink.MatchString(name) {
+			errs = append(errs, fmt.Errorf("$%s is no setting; unset it, or correct its name", name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // Validate reports every invalid setting, joined.
 func (o *Options) Validate() error {
 	var errs []error
@@ -287,6 +315,8 @@ func (o *Options) Validate() error {
 	if _, err := parseCipherSuites(o.TLSCipherSuites); err != nil {
 		errs = append(errs, fmt.Errorf("--tls-cipher-suites: %w", err))
 	}
+	o.ClientNames = trimmed(o.ClientNames)
+	check(len(o.ClientNames) == 0 || o.ClientCAFile != "", "--client-names is %v without --client-ca-file; name the file of their authorities, too", o.ClientNames)
 	if _, err := parseLogLevel(o.LogLevel); err != nil {
 		errs = append(errs, fmt.Errorf("--log-level: %w", err))
 	}

@@ -22,6 +22,12 @@ func run(t *testing.T, stdin string, env map[string]string, args ...string) (cod
 	code = Main(t.Context(), args, Streams{
 		In: strings.NewReader(stdin), Out: &out, Err: &errs,
 		LookupEnv: func(name string) (string, bool) { v, ok := env[name]; return v, ok },
+		Environ: func() (out []string) {
+			for name, value := range env {
+				out = append(out, name+"="+value)
+			}
+			return out
+		},
 	})
 	return code, fmt.Sprintf("$ stowage %s\n%s--- standard error ---\n%s--- exit status %d ---\n", strings.Join(args, " "), out.String(), errs.String(), code)
 }

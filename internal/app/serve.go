@@ -3,16 +3,18 @@ package app
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -71,11 +73,14 @@ wins over its variable.`,
   stowage serve --cert-dir ./certs --log-level DEBUG --log-format text`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := errors.Join(applyEnv(cmd.Flags(), s.LookupEnv), o.Validate()); err != nil {
+			if err := errors.Join(unknownVariables(cmd.Flags(), s.Environ()), applyEnv(cmd.Flags(), s.LookupEnv), o.Validate()); err != nil {
 				return usageError{fmt.Errorf("invalid settings:\n%w", err)}
 			}
 			level, _ := parseLogLevel(o.LogLevel) // validated above
-			return serve(cmd.Context(), o, newLogger(s.Err, level, o.LogFormat))
+			l := &live{options: o, pinned: given(cmd.Flags()), level: &slog.LevelVar{}}
+			l.level.Set(level)
+			l.log = newLogger(s.Err, l.level, o.LogFormat)
+			return serve(cmd.Context(), l)
 		},
 	}
 	o.AddFlags(cmd.Flags())
@@ -83,7 +88,8 @@ wins over its variable.`,
 }
 
 // serve runs the webhook until ctx ends, and then lets the requests in flight end.
-func serve(ctx context.Context, o Options, log logr.Logger) error {
+func serve(ctx context.Context, l *live) error {
+	o, log := l.options, l.log
 	log.Info("starting", "version", version(), "namespace", o.Namespace)
 	cfg, err := loadConfig(o.Kubeconfig)
 	if err != nil {
@@ -110,6 +116,10 @@ func serve(ctx context.Context, o Options, log logr.Logger) error {
 	if err != nil {
 		return err
 	}
+	clients, err := clientAuthorities(o.ClientCAFile)
+	if err != nil {
+		return err
+	}
 	var keeper *certs.Keeper
 	var certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	server := webhook.NewServer(webhook.Options{
@@ -118,6 +128,10 @@ func serve(ctx context.Context, o Options, log logr.Logger) error {
 		TLSOpts: []func(*tls.Config){func(c *tls.Config) {
 			configureTLS(c, &o)
 			c.GetCertificate = certificate
+			if clients != nil {
+				// Whether there is one at all, the handlers ask: our own readiness check has none.
+				c.ClientCAs, c.ClientAuth = clients, tls.VerifyClientCertIfGiven
+			}
 		}},
 	})
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
@@ -152,7 +166,22 @@ func serve(ctx context.Context, o Options, log logr.Logger) error {
 		return err
 	}
 
-	// 2. The decisions.
+	// 2. The settings that may change.
+	if _, l.clientset, err = uncached(mgr); err != nil {
+		return err
+	}
+	l.events, l.invalid = mgr.GetEventRecorder("stowage"), newInvalidConfig()
+	if err := ctrlmetrics.Registry.Register(l.invalid); err != nil {
+		return err
+	}
+	if o, err = l.start(ctx); err != nil {
+		return err
+	}
+	if err := mgr.Add(everyReplica(l.follow)); err != nil {
+		return err
+	}
+
+	// 3. The decisions.
 	reader := &cluster.Cache{Cached: mgr.GetCache(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{}}
 	if err := cluster.StartInformers(ctx, mgr.GetCache()); err != nil {
 		return err
@@ -170,6 +199,7 @@ func serve(ctx context.Context, o Options, log logr.Logger) error {
 		}
 		seats := controllers.Ledger
 		p.spread = newSpread(&o.Spread, reader, seats, seats.Pods().Key)
+		l.finder = p.spread.Policies
 		checks["seats"] = func(*http.Request) error {
 			if !seats.Pods().HasSynced() {
 				return errors.New("the pods that have a seat are not listed yet")
@@ -213,13 +243,15 @@ func serve(ctx context.Context, o Options, log logr.Logger) error {
 		Clock:      clock.RealClock{},
 	}
 	var leaving atomic.Bool
-	for _, path := range []string{"/mutate-v1-pod", "/mutate"} {
-		mgr.GetWebhookServer().Register(path, closeWhen(&leaving, handler))
+	workloads := &admission.WorkloadHandler{Log: log.WithName("workloads"), Clock: clock.RealClock{}}
+	for path, h := range map[string]http.Handler{"/mutate-v1-pod": handler, "/mutate": handler, "/validate-workload": workloads} {
+		if clients != nil {
+			h = onlyClients(o.ClientNames, h)
+		}
+		mgr.GetWebhookServer().Register(path, closeWhen(&leaving, h))
 	}
 
-	mgr.GetWebhookServer().Register("/validate-workload", closeWhen(&leaving, &admission.WorkloadHandler{Log: log.WithName("workloads"), Clock: clock.RealClock{}}))
-
-	// 3. Health. Ready means that a request would be answered well.
+	// 4. Health. Ready means that a request would be answered well.
 	checks["webhook"] = server.StartedChecker()
 	checks["caches"] = cachesSynced(mgr.GetCache())
 	checks["leaving"] = func(*http.Request) error {
@@ -240,7 +272,7 @@ func serve(ctx context.Context, o Options, log logr.Logger) error {
 		return err
 	}
 
-	// 4. Run, until we are asked to end; then say so before we refuse.
+	// 5. Run, until we are asked to end; then say so before we refuse.
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	context.AfterFunc(ctx, func() {
@@ -292,10 +324,9 @@ func newSpread(o *SpreadOptions, reader cluster.Reader, seats admission.Seats, k
 	if !o.Enabled {
 		return nil
 	}
-	return &admission.Spread{
-		Policies: &policy.Finder{Cluster: reader, ExcludedNamespaces: o.ExcludedNamespaces, NamespaceLabel: o.NamespaceLabel},
-		Seats:    seats, Key: key,
-	}
+	policies := &policy.Finder{Cluster: reader, NamespaceLabel: o.NamespaceLabel}
+	policies.Exclude(o.ExcludedNamespaces)
+	return &admission.Spread{Policies: policies, Seats: seats, Key: key}
 }
 
 // closeWhen tells clients, once a flag is set, not to use their connections again.
@@ -305,6 +336,39 @@ func closeWhen(leaving *atomic.Bool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if leaving.Load() {
 			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// clientAuthorities reads the authorities of clients' certificates; none without a file.
+func clientAuthorities(file string) (*x509.CertPool, error) {
+	if file == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read the authorities of clients (--client-ca-file): %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(data) {
+		return nil, usageError{fmt.Errorf("--client-ca-file %s has no certificate, as PEM, in it", file)}
+	}
+	return pool, nil
+}
+
+// onlyClients refuses requests that came without a verified certificate, or with one that
+// has none of the names; without names, any verified one will do.
+func onlyClients(names []string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
+			http.Error(w, "a client certificate is needed (--client-ca-file)", http.StatusUnauthorized)
+			return
+		}
+		leaf := r.TLS.PeerCertificates[0]
+		if len(names) > 0 && !slices.Contains(names, leaf.Subject.CommonName) && !slices.ContainsFunc(leaf.DNSNames, func(n string) bool { return slices.Contains(names, n) }) {
+			http.Error(w, "the client certificate has none of the names of --client-names", http.StatusForbidden)
+			return
 		}
 		next.ServeHTTP(w, r)
 	})

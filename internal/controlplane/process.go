@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -32,7 +34,9 @@ func start(name, logs, path string, args []string, env ...string) (*process, err
 	}
 	p.cmd = exec.Command(path, args...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	p.cmd.Env = append(os.Environ(), env...)
+	// Without variables that are for make or for us, which the program would take for its own.
+	inherited := slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "STOWAGE_") })
+	p.cmd.Env = append(inherited, env...)
 	p.cmd.SysProcAttr = dieWithParent()
 	if err := spawn(p.cmd); err != nil {
 		_ = log.Close()

@@ -35,7 +35,8 @@ type Inspector struct {
 	Namespace string
 	// Registration is the name of its webhook registration.
 	Registration string
-	// ExcludedNamespaces and NamespaceLabel are those of [policy.Finder].
+	// ExcludedNamespaces are what [policy.Finder.Exclude] takes, NamespaceLabel is the
+	// Finder's.
 	ExcludedNamespaces []string
 	NamespaceLabel     string
 	PeerPods           peerpod.Config
@@ -50,7 +51,9 @@ func (i *Inspector) Read() int64 { return i.read.Load() }
 
 // finder returns a finder of policies that reads from r.
 func (i *Inspector) finder(r cluster.Reader) *policy.Finder {
-	return &policy.Finder{Cluster: r, ExcludedNamespaces: i.ExcludedNamespaces, NamespaceLabel: i.NamespaceLabel}
+	f := &policy.Finder{Cluster: r, NamespaceLabel: i.NamespaceLabel}
+	f.Exclude(i.ExcludedNamespaces)
+	return f
 }
 
 // each calls a function with every object of a kind, read in pages. A kind that the

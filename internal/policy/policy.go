@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -62,16 +63,19 @@ const MaxDepth = 4
 // Finder finds policies.
 type Finder struct {
 	Cluster cluster.Reader
-	// ExcludedNamespaces are those whose workloads' annotations are not looked at.
-	ExcludedNamespaces []string
 	// NamespaceLabel, as key=value, must be on a namespace for its workloads'
 	// annotations to be looked at; empty asks for none.
 	NamespaceLabel string
+
+	excluded atomic.Pointer[[]string]
 
 	mu           sync.Mutex
 	parsed       map[string]parsed
 	distributors map[types.UID]compiled
 }
+
+// Exclude says in which namespaces annotations are not looked at, from now on.
+func (f *Finder) Exclude(namespaces []string) { f.excluded.Store(&namespaces) }
 
 type parsed struct {
 	strategy *spread.Strategy
@@ -170,7 +174,7 @@ func StrategyText(annotations map[string]string) (string, bool) {
 
 // serves reports whether a namespace's annotations are looked at.
 func (f *Finder) serves(ctx context.Context, namespace string) (bool, error) {
-	if slices.Contains(f.ExcludedNamespaces, namespace) {
+	if excluded := f.excluded.Load(); excluded != nil && slices.Contains(*excluded, namespace) {
 		return false, nil
 	}
 	if f.NamespaceLabel == "" {

@@ -93,7 +93,7 @@ func TestFind(t *testing.T) {
 		},
 		"a Job's annotation is nothing": {owner: cluster.Ref{APIVersion: "batch/v1", Kind: "Job", Name: "job"}, template: on},
 		"a blocklisted namespace": {
-			cluster: cluster.Static{WorkloadList: deployment(on)}, settings: func(f *Finder) { f.ExcludedNamespaces = []string{"ns"} },
+			cluster: cluster.Static{WorkloadList: deployment(on)}, settings: func(f *Finder) { f.Exclude([]string{"ns"}) },
 		},
 		"a namespace without the label that is asked for": {
 			cluster: cluster.Static{WorkloadList: deployment(on), NamespaceList: []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}}}, settings: func(f *Finder) { f.NamespaceLabel = "k=v" },

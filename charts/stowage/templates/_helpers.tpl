@@ -1,0 +1,80 @@
+{{/*
+The objects' names are fixed: the program knows them, and a second installation in one
+cluster, which Helm refuses because of them, would decide about each pod twice.
+*/}}
+
+{{- define "stowage.labels" -}}
+app.kubernetes.io/name: stowage
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "stowage.selector" -}}
+app.kubernetes.io/name: stowage
+{{- end }}
+
+{{- define "stowage.image" -}}
+{{- with .Values.image.registry }}{{ . }}/{{ end }}{{ .Values.image.repository }}
+{{- if .Values.image.digest }}@{{ .Values.image.digest }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
+{{- end }}
+
+{{- /* Where the serving certificate comes from: self, cert-manager or secret. */}}
+{{- define "stowage.certs" -}}
+{{- if and .Values.certs.certManager.enabled .Values.certs.existingSecret }}
+{{- fail "certs.certManager.enabled and certs.existingSecret exclude each other: unset one of them" }}
+{{- end }}
+{{- if and .Values.certs.caBundle (not .Values.certs.existingSecret) }}
+{{- fail "certs.caBundle belongs to certs.existingSecret: name that, or unset certs.caBundle" }}
+{{- end }}
+{{- if .Values.certs.certManager.enabled }}cert-manager{{ else if .Values.certs.existingSecret }}secret{{ else }}self{{ end }}
+{{- end }}
+
+{{- define "stowage.certSecret" -}}
+{{- .Values.certs.existingSecret | default "stowage-webhook-cert-manager" }}
+{{- end }}
+
+{{- /* The documents of a manifest in files/, as {items: [...]}. */}}
+{{- define "stowage.documents" -}}
+items:
+{{- range regexSplit "(?m)^---$" . -1 }}
+{{- $doc := fromYaml . }}
+{{- if $doc }}
+- {{ toYaml $doc | nindent 2 | trim }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* One webhook's client: a dict of root and path. */}}
+{{- define "stowage.clientConfig" -}}
+{{- if and (eq (include "stowage.certs" .root) "secret") .root.Values.certs.caBundle }}
+caBundle: {{ .root.Values.certs.caBundle | b64enc }}
+{{- end }}
+service:
+  name: stowage-webhook
+  namespace: {{ .root.Release.Namespace }}
+  path: {{ .path }}
+  port: 443
+{{- end }}
+
+{{- define "stowage.excludedNamespaces" -}}
+- key: kubernetes.io/metadata.name
+  operator: NotIn
+  values: [kube-system, kube-public, kube-node-lease, {{ .Release.Namespace }}]
+{{- end }}
+
+{{- define "stowage.registrationAnnotations" -}}
+{{- if eq (include "stowage.certs" .) "cert-manager" }}
+annotations:
+  cert-manager.io/inject-ca-from: {{ .Release.Namespace }}/stowage-webhook
+{{- end }}
+{{- end }}
+
+{{- /* A setting as a flag takes it. */}}
+{{- define "stowage.settingValue" -}}
+{{- if kindIs "slice" . }}{{ join "," . }}{{ else if kindIs "string" . }}{{ . }}{{ else }}{{ toJson . }}{{ end }}
+{{- end }}

@@ -1,0 +1,357 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/controlplane"
+	"github.com/stowage-dev/stowage/internal/testkit"
+)
+
+// clean removes what a test leaves, the kinds and the namespace, too.
+func clean(t *testing.T) {
+	t.Helper()
+	do(t, kubectl, "delete", "-k", "config/webhook", "--ignore-not-found")
+	do(t, kubectl, "delete", "-k", "config/default", "--ignore-not-found")
+}
+
+// restricted makes the namespace, with Pod Security restricted enforced.
+func restricted(t *testing.T) {
+	t.Helper()
+	do(t, kubectl, "apply", "-f", "config/manager/namespace.yaml")
+	var ns corev1.Namespace
+	must(t, cluster.Client.Get(t.Context(), client.ObjectKey{Name: namespace}, &ns))
+	if ns.Labels["pod-security.kubernetes.io/enforce"] != "restricted" {
+		t.Fatal("the namespace does not enforce restricted")
+	}
+}
+
+// run runs Stowage as it is installed. The containers of this cluster do not run, so the
+// processes are ours; they have the installed permissions, settings and registrations.
+func runInstalled(t *testing.T, args ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	must(t, cluster.StartStowage(ctx, controlplane.StowageOptions{Binary: binary, Replicas: 2, Installed: true, Args: args}))
+	t.Cleanup(cluster.StopStowage)
+}
+
+// works creates one pod of each feature and looks at what became of it.
+func works(t *testing.T) {
+	t.Helper()
+	do(t, kubectl, "apply", "-k", "config/samples")
+	defer do(t, kubectl, "delete", "-k", "config/samples", "--wait=true")
+	c := cluster.Client
+	eventually(t, "the samples are spread, sized and converted", func() error {
+		var spread, daemons corev1.PodList
+		if err := c.List(t.Context(), &spread, client.InNamespace("spread-demo"), client.HasLabels{stowage.SeatLabel}); err != nil {
+			return err
+		}
+		if err := c.List(t.Context(), &daemons, client.InNamespace("default"), client.MatchingLabels{"app": "example-daemonset"}); err != nil {
+			return err
+		}
+		var peer corev1.Pod
+		if err := c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "peer-pod"}, &peer); err != nil {
+			return err
+		}
+		if n := len(spread.Items); n != 10 {
+			return fmt.Errorf("%d of 10 pods have a seat", n)
+		}
+		if len(daemons.Items) == 0 || daemons.Items[0].Spec.Containers[0].Resources.Requests.Cpu().IsZero() {
+			return errors.New("no pod of the DaemonSet has a size")
+		}
+		if _, ok := peer.Spec.Containers[0].Resources.Requests["kata.peerpods.io/vm"]; !ok {
+			return errors.New("the peer pod asks for no VM")
+		}
+		return nil
+	})
+}
+
+// The chart's whole life: a trial, installation, an upgrade, a second installation that is
+// refused, and the end, which keeps the policies.
+func TestHelm(t *testing.T) {
+	restricted(t)
+	defer clean(t)
+	// Pods that say what they violate are not created: Pod Security would leave the
+	// Deployment without replicas, and --wait would notice.
+	install := []string{"--namespace", namespace, "--wait", "--timeout", "1m", "--set", "replicaCount=2"}
+	do(t, helm, append([]string{"install", "stowage", "charts/stowage", "--dry-run=server"}, install...)...)
+	do(t, helm, append([]string{"install", "stowage", "charts/stowage"}, install...)...)
+	runInstalled(t)
+	works(t)
+
+	t.Run("a second installation is refused", func(t *testing.T) {
+		_, err := try(t, helm, "install", "again", "charts/stowage", "--namespace", "default")
+		if err == nil || !strings.Contains(err.Error(), "stowage") {
+			t.Errorf("it was not: %v", err)
+		}
+	})
+	t.Run("an upgrade keeps the certificate's authority", func(t *testing.T) {
+		pointBack(t)
+		before := registration(t)
+		do(t, helm, append([]string{"upgrade", "stowage", "charts/stowage", "--set", "logLevel=DEBUG", "--set", "webhook.timeoutSeconds=7"}, install[:5]...)...)
+		after := registration(t)
+		if *after.Webhooks[0].TimeoutSeconds != 7 {
+			t.Error("the upgrade changed nothing")
+		}
+		for i := range after.Webhooks {
+			if string(after.Webhooks[i].ClientConfig.CABundle) != string(before.Webhooks[i].ClientConfig.CABundle) || len(after.Webhooks[i].ClientConfig.CABundle) == 0 {
+				t.Errorf("the authority of %s has changed: the API server would call nobody until it is back", after.Webhooks[i].Name)
+			}
+		}
+	})
+	runInstalled(t)
+	t.Run("the end", func(t *testing.T) { uninstall(t) })
+}
+
+// testDistributor is a policy that must outlive the installation.
+func testDistributor() *versprei.PodDistributor {
+	return &versprei.PodDistributor{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kept"}, Spec: versprei.PodDistributorSpec{
+		Distribution: []versprei.Pool{{NodeLabel: map[string]versprei.LabelValue{"type": "default"}, Weight: 1}},
+		Target:       versprei.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: "none"},
+	}}
+}
+
+// registration returns the webhooks of pods.
+func registration(t *testing.T) *admissionregistrationv1.MutatingWebhookConfiguration {
+	t.Helper()
+	var reg admissionregistrationv1.MutatingWebhookConfiguration
+	must(t, cluster.Client.Get(t.Context(), client.ObjectKey{Name: "stowage"}, &reg))
+	return &reg
+}
+
+// pointBack makes the registrations name the Service again, as they were installed: an API
+// server refuses one with both.
+func pointBack(t *testing.T) {
+	t.Helper()
+	service := func(c *admissionregistrationv1.WebhookClientConfig) {
+		at, err := url.Parse(*c.URL)
+		must(t, err)
+		c.URL, c.Service = nil, &admissionregistrationv1.ServiceReference{Namespace: namespace, Name: "stowage-webhook", Path: &at.Path, Port: new(int32(443))}
+	}
+	eventually(t, "the registrations name the Service", func() error {
+		pods := registration(t)
+		for i := range pods.Webhooks {
+			if pods.Webhooks[i].ClientConfig.URL != nil {
+				service(&pods.Webhooks[i].ClientConfig)
+			}
+		}
+		var workloads admissionregistrationv1.ValidatingWebhookConfiguration
+		must(t, cluster.Client.Get(t.Context(), client.ObjectKey{Name: "stowage"}, &workloads))
+		for i := range workloads.Webhooks {
+			if workloads.Webhooks[i].ClientConfig.URL != nil {
+				service(&workloads.Webhooks[i].ClientConfig)
+			}
+		}
+		return errors.Join(cluster.Client.Update(t.Context(), pods), cluster.Client.Update(t.Context(), &workloads))
+	})
+}
+
+// uninstall ends an installation and watches in which order, and that pods can be created
+// throughout in a namespace that would refuse them without an answer.
+func uninstall(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	strict := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "strict", Labels: map[string]string{"stowage.dev/failure-policy": "Fail"}}}
+	must(t, cluster.Client.Create(ctx, strict))
+	defer func() { must(t, cluster.Client.Delete(t.Context(), strict)) }()
+	distributor := testDistributor()
+	must(t, cluster.Client.Create(ctx, distributor))
+
+	// Nothing answers from here on: the processes end as the Deployment's pods do.
+	hooks, err := cluster.Clientset.AdmissionregistrationV1().MutatingWebhookConfigurations().Watch(ctx, metav1.ListOptions{})
+	must(t, err)
+	deployments, err := cluster.Clientset.AppsV1().Deployments(namespace).Watch(ctx, metav1.ListOptions{})
+	must(t, err)
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	gone := map[string]time.Time{}
+	for name, w := range map[string]watch.Interface{"registration": hooks, "deployment": deployments} {
+		all.Go(func() {
+			defer w.Stop()
+			for e := range w.ResultChan() {
+				if e.Type != watch.Deleted {
+					continue
+				}
+				mu.Lock()
+				if gone[name].IsZero() {
+					gone[name] = time.Now()
+				}
+				mu.Unlock()
+				if name == "deployment" {
+					cluster.StopStowage()
+					return
+				}
+			}
+		})
+	}
+	refused := make(chan error, 1)
+	all.Go(func() {
+		for ctx.Err() == nil {
+			pod := testkit.Pod("probe").Namespace("strict").Container("c", "", "").Obj()
+			if err := cluster.Client.Create(ctx, pod, client.DryRunAll); err != nil && ctx.Err() == nil && !apierrors.IsForbidden(err) {
+				select {
+				case refused <- err:
+				default:
+				}
+			}
+		}
+	})
+	do(t, helm, "uninstall", "stowage", "--namespace", namespace, "--wait")
+	cancel()
+	all.Wait()
+	select {
+	case err := <-refused:
+		t.Errorf("a pod was refused: %v", err)
+	default:
+	}
+	if gone["registration"].IsZero() || gone["deployment"].IsZero() || gone["deployment"].Before(gone["registration"]) {
+		t.Errorf("not the registration first: %v", gone)
+	}
+	for _, kind := range []string{"mutatingwebhookconfiguration", "validatingwebhookconfiguration"} {
+		if out := do(t, kubectl, "get", kind, "-o", "name"); strings.Contains(out, "stowage") {
+			t.Errorf("left behind: %s", out)
+		}
+	}
+	if err := cluster.Client.Get(t.Context(), client.ObjectKeyFromObject(distributor), distributor); err != nil {
+		t.Errorf("the policy is gone: %v", err)
+	}
+}
+
+// CRDs that a predecessor or an earlier installation left are refused, as Helm does, and
+// taken over if asked to, with the policies in them.
+func TestHelmTakesOverKinds(t *testing.T) {
+	restricted(t)
+	defer clean(t)
+	do(t, kubectl, "apply", "--server-side", "-f", "config/crd/bases/versprei.versprei.io_poddistributors.yaml")
+	do(t, kubectl, "wait", "--for=condition=Established", "crd/poddistributors.versprei.versprei.io")
+	distributor := testDistributor()
+	eventually(t, "the kind is served", func() error { return cluster.Client.Create(t.Context(), distributor) })
+	_, err := try(t, helm, "install", "stowage", "charts/stowage", "--namespace", namespace)
+	if err == nil || !strings.Contains(err.Error(), "poddistributors.versprei.versprei.io") {
+		t.Errorf("Helm did not refuse the CRD that is there: %v", err)
+	}
+	do(t, helm, "install", "stowage", "charts/stowage", "--namespace", namespace, "--take-ownership", "--wait", "--timeout", "1m")
+	if err := cluster.Client.Get(t.Context(), client.ObjectKeyFromObject(distributor), distributor); err != nil {
+		t.Errorf("the policy is gone: %v", err)
+	}
+	do(t, helm, "uninstall", "stowage", "--namespace", namespace, "--wait")
+}
+
+// The same by kubectl, and the end as `make undeploy` does it.
+func TestKustomize(t *testing.T) {
+	defer clean(t)
+	do(t, kubectl, "apply", "--server-side", "--dry-run=server", "-f", "config/manager/namespace.yaml")
+	do(t, kubectl, "apply", "--server-side", "-k", "config/default")
+	do(t, kubectl, "-n", namespace, "rollout", "status", "deployment/stowage", "--timeout=1m")
+	var pods corev1.PodList
+	must(t, cluster.Client.List(t.Context(), &pods, client.InNamespace(namespace)))
+	if len(pods.Items) != 2 {
+		t.Errorf("%d pods under Pod Security restricted, want 2", len(pods.Items))
+	}
+	runInstalled(t)
+	works(t)
+}
+
+// Settings in the ConfigMap change without a restart; one that is wrong changes nothing, and
+// a replica that starts refuses it.
+func TestConfigMapIsFollowed(t *testing.T) {
+	defer clean(t)
+	do(t, kubectl, "apply", "--server-side", "-k", "config/default")
+	runInstalled(t)
+	c, ctx := cluster.Client, t.Context()
+	set := func(patch string) {
+		t.Helper()
+		do(t, kubectl, "-n", namespace, "patch", "configmap", "stowage-config", "--type=merge", "-p", patch)
+	}
+	seats := func() int {
+		rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{GenerateName: "live-", Namespace: "default", Annotations: map[string]string{
+			stowage.SpreadSwitchAnnotation: "true", stowage.SpreadStrategyAnnotation: "nodesize=od4vcpu16gb,base=1,weight=1",
+		}}}
+		labels := map[string]string{"live": "test"}
+		rs.Spec.Replicas, rs.Spec.Selector = new(int32(1)), &metav1.LabelSelector{MatchLabels: labels}
+		rs.Spec.Template = corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: testkit.Pod("").Container("c", "", "").Obj().Spec}
+		must(t, c.Create(ctx, rs))
+		defer func() { must(t, c.Delete(ctx, rs)) }()
+		n := -1
+		eventually(t, "the pod is there", func() error {
+			var pods corev1.PodList
+			if err := c.List(ctx, &pods, client.InNamespace("default")); err != nil {
+				return err
+			}
+			for i := range pods.Items {
+				if metav1.IsControlledBy(&pods.Items[i], rs) {
+					n = 0
+					if pods.Items[i].Labels[stowage.SeatLabel] != "" {
+						n = 1
+					}
+					return nil
+				}
+			}
+			return errors.New("no pod")
+		})
+		return n
+	}
+	logged := func(what string) error {
+		for _, r := range cluster.Replicas() {
+			data, err := os.ReadFile(r.Log)
+			if err != nil {
+				return err
+			}
+			if !strings.Contains(string(data), what) {
+				return fmt.Errorf("%s does not say %q", r.Log, what)
+			}
+		}
+		return nil
+	}
+	if seats() != 1 {
+		t.Fatal("the pod has no seat to begin with")
+	}
+	set(`{"data":{"BLOCKLISTED_NAMESPACE_LIST":"other, default","LOG_LEVEL":"DEBUG"}}`)
+	eventually(t, "the block list holds", func() error {
+		if seats() != 0 {
+			return errors.New("the pod has a seat")
+		}
+		return nil
+	})
+	eventually(t, "the log level holds", func() error { return logged(`"level":"DEBUG"`) })
+
+	set(`{"data":{"BLOCKLISTED_NAMESPACE_LIST":"A_B","LOG_LEVEL":"LOUD","TARGET_RUNTIMECLASS":"x"}}`)
+	eventually(t, "it is refused", func() error {
+		return errors.Join(logged("the last good settings stay"), logged("LOUD"), logged("A_B"), logged("TARGET_RUNTIMECLASS is not one of"))
+	})
+	if seats() != 0 {
+		t.Error("the last good block list does not hold")
+	}
+	if r, err := cluster.StartReplica(ctx, controlplane.StowageOptions{Binary: binary}); err == nil {
+		t.Error("a replica started with settings that are wrong")
+		r.Kill()
+	} else if !strings.Contains(err.Error(), "LOUD") || !strings.Contains(err.Error(), "A_B") {
+		t.Errorf("a replica that starts does not say all that is wrong: %v", err)
+	}
+	do(t, kubectl, "-n", namespace, "delete", "configmap", "stowage-config")
+	eventually(t, "nothing is excluded any more", func() error {
+		if seats() != 1 {
+			return errors.New("the pod has no seat")
+		}
+		return nil
+	})
+}

@@ -1,0 +1,250 @@
+package install
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/stowage-dev/stowage/internal/controlplane"
+)
+
+// render returns the objects of a manifest by kind and name, without what a chart adds to
+// every object, and its hooks.
+func render(t *testing.T, manifest string) map[string]*unstructured.Unstructured {
+	t.Helper()
+	objects, err := controlplane.ParseObjects([]byte(manifest))
+	must(t, err)
+	out := map[string]*unstructured.Unstructured{}
+	for _, o := range objects {
+		if o.GetAnnotations()["helm.sh/hook"] != "" {
+			continue
+		}
+		name := strings.Join([]string{o.GetKind(), o.GetNamespace(), o.GetName()}, "/")
+		if out[name] != nil {
+			t.Errorf("%s is there twice", name)
+		}
+		labels := o.GetLabels()
+		for _, l := range []string{"helm.sh/chart", "app.kubernetes.io/instance", "app.kubernetes.io/version", "app.kubernetes.io/managed-by"} {
+			delete(labels, l)
+		}
+		o.SetLabels(labels)
+		annotations := o.GetAnnotations()
+		delete(annotations, "helm.sh/resource-policy")
+		if len(annotations) == 0 {
+			annotations = nil
+		}
+		o.SetAnnotations(annotations)
+		out[name] = o
+	}
+	return out
+}
+
+func chart(t *testing.T, set ...string) map[string]*unstructured.Unstructured {
+	t.Helper()
+	args := []string{"template", "stowage", "charts/stowage", "--namespace", namespace}
+	for _, s := range set {
+		args = append(args, "--set-json", s)
+	}
+	return render(t, do(t, helm, args...))
+}
+
+// get returns a part of an object, of lists by index.
+func get(t *testing.T, o *unstructured.Unstructured, path ...any) any {
+	t.Helper()
+	if o == nil {
+		t.Fatalf("there is no such object (%v)", path)
+	}
+	var at any = o.Object
+	for _, p := range path {
+		switch p := p.(type) {
+		case string:
+			m, _ := at.(map[string]any)
+			at = m[p]
+		case int:
+			l, _ := at.([]any)
+			if p >= len(l) {
+				return nil
+			}
+			at = l[p]
+		}
+	}
+	return at
+}
+
+// The chart with its defaults, and with cert-manager, says what config/ says.
+func TestChartAndKustomizeRenderTheSame(t *testing.T) {
+	for overlay, set := range map[string][]string{
+		"config/default":     nil,
+		"config/certmanager": {"certs.certManager.enabled=true"},
+	} {
+		t.Run(overlay, func(t *testing.T) {
+			want := render(t, do(t, kubectl, "kustomize", overlay))
+			// Helm makes the namespace, if asked to.
+			delete(want, "Namespace//"+namespace)
+			got := chart(t, set...)
+			if len(want) < 19 {
+				t.Errorf("%s has only %d objects", overlay, len(want))
+			}
+			if set != nil {
+				// What only a certificate of its own needs is left out by the chart alone.
+				for _, role := range []string{"ClusterRole//stowage", "Role/" + namespace + "/stowage"} {
+					rules := slices.DeleteFunc(get(t, want[role], "rules").([]any), func(r any) bool {
+						text, _ := json.Marshal(r)
+						return strings.Contains(string(text), "stowage-webhook-cert") || strings.Contains(string(text), "validatingwebhook")
+					})
+					for _, r := range rules {
+						if text, _ := json.Marshal(r); strings.Contains(string(text), "mutatingwebhook") {
+							r.(map[string]any)["verbs"] = []any{"get"}
+						}
+					}
+					must(t, unstructured.SetNestedSlice(want[role].Object, rules, "rules"))
+				}
+			}
+			if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got))); diff != "" {
+				t.Fatalf("config/ (-) and the chart (+) have other objects:\n%s", diff)
+			}
+			for name := range want {
+				if diff := cmp.Diff(want[name].Object, got[name].Object); diff != "" {
+					t.Errorf("%s differs in config/ (-) and the chart (+):\n%s", name, diff)
+				}
+			}
+		})
+	}
+}
+
+// Each value does what its description says.
+func TestChartValues(t *testing.T) {
+	const deployment, mutating = "Deployment/" + namespace + "/stowage", "MutatingWebhookConfiguration//stowage"
+	container := []any{"spec", "template", "spec", "containers", 0}
+	in := func(path ...any) []any { return append(slices.Clone(container), path...) }
+	for _, tc := range []struct {
+		set    string
+		object string
+		path   []any
+		want   string // JSON; a part of it suffices
+	}{
+		{`image={"registry":"r.example","repository":"a/b","tag":"v9"}`, deployment, in("image"), `"r.example/a/b:v9"`},
+		{`image.digest="sha256:` + strings.Repeat("0", 64) + `"`, deployment, in("image"), `"stowage@sha256:` + strings.Repeat("0", 64) + `"`},
+		{`image.pullPolicy="Always"`, deployment, in("imagePullPolicy"), `"Always"`},
+		{`image.pullSecrets=[{"name":"s"}]`, deployment, []any{"spec", "template", "spec", "imagePullSecrets"}, `[{"name":"s"}]`},
+		{`replicaCount=5`, deployment, []any{"spec", "replicas"}, `5`},
+		{`features.spread=false`, deployment, in("args"), `"--spread=false"`},
+		{`features.spread=false`, mutating, []any{"webhooks", 0, "matchConditions", 2, "name"}, `"of-a-daemonset-or-with-a-runtime-class"`},
+		{`features.sizing=false`, deployment, in("args"), `"--sizing=false"`},
+		{`features.peerPods=false`, deployment, in("args"), `"--peer-pods=false"`},
+		{`logLevel="DEBUG"`, "ConfigMap/" + namespace + "/stowage-config", []any{"data", "LOG_LEVEL"}, `"DEBUG"`},
+		{`blocklistedNamespaces=["a","b"]`, "ConfigMap/" + namespace + "/stowage-config", []any{"data", "BLOCKLISTED_NAMESPACE_LIST"}, `"a,b"`},
+		{`logFormat="text"`, deployment, in("args"), `"--log-format=text"`},
+		{`settings={"target-runtimeclass":["a","b"],"peerpods-limit-per-node":2000000}`, deployment, in("args"), `"--peerpods-limit-per-node=2000000","--target-runtimeclass=a,b"`},
+		{`extraArgs=["--repair-quiet=1s"]`, deployment, in("args"), `"--repair-quiet=1s"`},
+		{`extraEnv=[{"name":"HTTPS_PROXY","value":"p"}]`, deployment, in("env", 1), `{"name":"HTTPS_PROXY","value":"p"}`},
+		{`serviceAccount={"name":"other","annotations":{"a":"b"}}`, "ServiceAccount/" + namespace + "/other", []any{"metadata", "annotations"}, `{"a":"b"}`},
+		{`serviceAccount.name="other"`, "ClusterRoleBinding//stowage", []any{"subjects", 0, "name"}, `"other"`},
+		{`serviceAccount.name="other"`, "FlowSchema//stowage", []any{"spec", "rules", 0, "subjects", 0, "serviceAccount", "name"}, `"other"`},
+		{`certs.existingSecret="mine"`, deployment, []any{"spec", "template", "spec", "volumes", 0, "secret", "secretName"}, `"mine"`},
+		{`certs.existingSecret="mine"`, deployment, in("args"), `"--cert-dir=/etc/stowage/certs"`},
+		{`certs={"existingSecret":"mine","caBundle":"pem"}`, mutating, []any{"webhooks", 1, "clientConfig", "caBundle"}, `"cGVt"`},
+		{`certs.certManager={"enabled":true,"issuerRef":{"name":"corp","kind":"ClusterIssuer"}}`, "Certificate/" + namespace + "/stowage-webhook", []any{"spec", "issuerRef"}, `{"group":"cert-manager.io","kind":"ClusterIssuer","name":"corp"}`},
+		{`webhook.timeoutSeconds=9`, mutating, []any{"webhooks", 1, "timeoutSeconds"}, `9`},
+		{`webhook.failurePolicy="Fail"`, mutating, []any{"webhooks", 0, "failurePolicy"}, `"Fail"`},
+		{`webhook.reinvocationPolicy="Never"`, mutating, []any{"webhooks", 0, "reinvocationPolicy"}, `"Never"`},
+		{`webhook.namespaceSelector={"matchLabels":{"a":"b"},"matchExpressions":[{"key":"x","operator":"Exists"}]}`, mutating, []any{"webhooks", 0, "namespaceSelector"}, `{"key":"x","operator":"Exists"}],"matchLabels":{"a":"b"}`},
+		{`webhook.objectSelector={"matchLabels":{"a":"b"}}`, mutating, []any{"webhooks", 1, "objectSelector"}, `{"matchLabels":{"a":"b"}}`},
+		{`webhook.matchConditions=[{"name":"n","expression":"true"}]`, mutating, []any{"webhooks", 0, "matchConditions", 2}, `{"expression":"true","name":"n"}`},
+		{`webhook.skipJobs=true`, mutating, []any{"webhooks", 1, "matchConditions", 2, "name"}, `"no-pod-of-a-job"`},
+		{`webhook.port=10250`, deployment, in("ports", 0, "containerPort"), `10250`},
+		{`webhook.port=10250`, deployment, in("args"), `"--port=10250"`},
+		{`webhook.hostNetwork=true`, deployment, []any{"spec", "template", "spec", "hostNetwork"}, `true`},
+		{`webhook.networkPolicy={"enabled":true,"from":[{"ipBlock":{"cidr":"10.0.0.0/8"}}]}`, "NetworkPolicy/" + namespace + "/stowage", []any{"spec", "ingress", 0, "from"}, `10.0.0.0/8`},
+		{`podDisruptionBudget.maxUnavailable="50%"`, "PodDisruptionBudget/" + namespace + "/stowage", []any{"spec", "maxUnavailable"}, `"50%"`},
+		{`priorityClassName="p"`, deployment, []any{"spec", "template", "spec", "priorityClassName"}, `"p"`},
+		{`flowControl.nominalConcurrencyShares=7`, "PriorityLevelConfiguration//stowage", []any{"spec", "limited", "nominalConcurrencyShares"}, `7`},
+		{`podSecurityContext.fsGroup=5`, deployment, []any{"spec", "template", "spec", "securityContext", "fsGroup"}, `5`},
+		{`containerSecurityContext.privileged=false`, deployment, in("securityContext", "privileged"), `false`},
+		{`resources.limits.memory="2Gi"`, deployment, in("resources", "limits", "memory"), `"2Gi"`},
+		{`terminationGracePeriodSeconds=60`, deployment, []any{"spec", "template", "spec", "terminationGracePeriodSeconds"}, `60`},
+		{`nodeSelector={"a":"b"}`, deployment, []any{"spec", "template", "spec", "nodeSelector"}, `{"a":"b"}`},
+		{`tolerations=[{"operator":"Exists"}]`, deployment, []any{"spec", "template", "spec", "tolerations"}, `[{"operator":"Exists"}]`},
+		{`affinity={"nodeAffinity":{}}`, deployment, []any{"spec", "template", "spec", "affinity"}, `{"nodeAffinity":{}}`},
+		{`topologySpreadConstraints=[{"maxSkew":2}]`, deployment, []any{"spec", "template", "spec", "topologySpreadConstraints"}, `[{"maxSkew":2}]`},
+		{`podAnnotations={"a":"b"}`, deployment, []any{"spec", "template", "metadata", "annotations", "a"}, `"b"`},
+		{`podLabels={"a":"b"}`, deployment, []any{"spec", "template", "metadata", "labels", "a"}, `"b"`},
+		{`commonLabels={"a":"b"}`, "ClusterRole//stowage-view", []any{"metadata", "labels", "a"}, `"b"`},
+		{`serviceMonitor={"enabled":true,"labels":{"release":"p"}}`, "ServiceMonitor/" + namespace + "/stowage", []any{"metadata", "labels", "release"}, `"p"`},
+		{`prometheusRule.enabled=true`, "PrometheusRule/" + namespace + "/stowage", []any{"spec", "groups", 0, "rules", 0, "alert"}, `"Stowage`},
+		{`grafanaDashboard.enabled=true`, "ConfigMap/" + namespace + "/stowage-dashboard", []any{"data", "stowage.json"}, `panels`},
+	} {
+		t.Run(tc.set+"/"+tc.object, func(t *testing.T) {
+			got, err := json.Marshal(get(t, chart(t, tc.set)[tc.object], tc.path...))
+			must(t, err)
+			if !strings.Contains(string(got), tc.want) {
+				t.Errorf("%v is %s, want %s", tc.path, got, tc.want)
+			}
+			if before, _ := json.Marshal(get(t, orEmpty(chart(t)[tc.object]), tc.path...)); strings.Contains(string(before), tc.want) {
+				t.Errorf("%v has %s without the value, too", tc.path, tc.want)
+			}
+		})
+	}
+	for set, gone := range map[string]string{
+		"crds.enabled=false":                "CustomResourceDefinition//seatledgers.stowage.dev",
+		"rbac.create=false":                 "ClusterRole//stowage",
+		"serviceAccount.create=false":       "ServiceAccount/" + namespace + "/stowage",
+		"podDisruptionBudget.enabled=false": "PodDisruptionBudget/" + namespace + "/stowage",
+		"flowControl.enabled=false":         "FlowSchema//stowage",
+	} {
+		if all := chart(t); all[gone] == nil {
+			t.Errorf("%s is not among %v", gone, slices.Sorted(maps.Keys(all)))
+		}
+		if chart(t, set)[gone] != nil {
+			t.Errorf("%s: %s is still there", set, gone)
+		}
+	}
+}
+
+func orEmpty(o *unstructured.Unstructured) *unstructured.Unstructured {
+	if o == nil {
+		return &unstructured.Unstructured{}
+	}
+	return o
+}
+
+// What is misspelt, or excludes something else, is refused, and the message names it.
+func TestChartRefusesWrongValues(t *testing.T) {
+	for set, part := range map[string]string{
+		`features.spred=true`:              "'spred' not allowed",
+		`replicas=3`:                       "'replicas' not allowed",
+		`settings={"targt":"x"}`:           "'targt' not allowed",
+		`settings={"repair-quiet":"soon"}`: "/settings/repair-quiet",
+		`settings={"port":1}`:              "'port' not allowed", // it has a value of its own
+		`logLevel="LOUD"`:                  "/logLevel",
+		`image.digest="sha256:abc"`:        "/image/digest",
+		`webhook.timeoutSeconds=31`:        "/webhook/timeoutSeconds",
+		`webhook.matchConditions=[{"name":"a","expression":"namespaceObject.metadata.name == 'a'"}]`: "/webhook/matchConditions/0/expression",
+		`certs={"existingSecret":"a","certManager":{"enabled":true}}`:                                "exclude each other",
+		`certs={"caBundle":"a"}`: "name that, or unset certs.caBundle",
+	} {
+		_, err := try(t, helm, "template", "stowage", "charts/stowage", "--set-json", set)
+		if !strings.Contains(fmt.Sprint(err), part) {
+			t.Errorf("%s: %v does not say %q", set, err, part)
+		}
+	}
+}
+
+// Wherever the chart goes, nothing is left that names another namespace.
+func TestChartFollowsItsNamespace(t *testing.T) {
+	out := do(t, helm, "template", "stowage", "charts/stowage", "--namespace", "elsewhere", "--set", "certs.certManager.enabled=true")
+	for line := range strings.Lines(out) {
+		if strings.Contains(line, namespace) && !strings.Contains(line, "description") {
+			t.Errorf("names %s: %s", namespace, line)
+		}
+	}
+	if !strings.Contains(out, "elsewhere") {
+		t.Error("the namespace is nowhere")
+	}
+}
