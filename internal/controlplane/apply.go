@@ -58,6 +58,15 @@ func (c *Cluster) ApplyFiles(ctx context.Context, files ...string) error {
 	return nil
 }
 
+// ApplyYAML applies the objects of a manifest by server-side apply.
+func (c *Cluster) ApplyYAML(ctx context.Context, manifest string) error {
+	objects, err := ParseObjects([]byte(manifest))
+	if err != nil {
+		return err
+	}
+	return c.Apply(ctx, objects...)
+}
+
 // Apply applies objects by server-side apply. A node's status is applied too, so
 // that fake nodes have the size that their file says.
 func (c *Cluster) Apply(ctx context.Context, objects ...*unstructured.Unstructured) error {

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -223,8 +224,11 @@ func copyStages(ctx context.Context, root, to string) error {
 
 // goBuild runs go build in the repository.
 func goBuild(ctx context.Context, root string, args ...string) error {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"build"}, args...)...)
+	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-trimpath"}, args...)...)
 	cmd.Dir = root
+	if !slices.Contains(args, "-race") { // which needs cgo
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as in the image, so that they share a build cache
+	}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build: %w\n%s", err, out)
 	}

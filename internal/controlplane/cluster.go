@@ -27,6 +27,8 @@ type Config struct {
 	Root string
 	// Dir is an empty or missing directory for the cluster's files.
 	Dir string
+	// Audit keeps a log of what Stowage asks the API server.
+	Audit bool
 	// Progress is told what happens, a line each.
 	Progress io.Writer
 }
@@ -128,7 +130,15 @@ func (c *Cluster) start(ctx context.Context, bin Binaries) error {
 	if _, err := c.run("etcd", bin.Etcd, l.etcdArgs()); err != nil {
 		return err
 	}
-	api, err := c.run("kube-apiserver", bin.APIServer, l.apiServerArgs())
+	apiArgs := l.apiServerArgs()
+	if c.cfg.Audit {
+		more, err := c.auditArgs()
+		if err != nil {
+			return err
+		}
+		apiArgs = append(apiArgs, more...)
+	}
+	api, err := c.run("kube-apiserver", bin.APIServer, apiArgs)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package e2e
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -67,7 +68,7 @@ func run(m *testing.M) (int, error) {
 	if err := controlplane.BuildStowage(ctx, repo, binary); err != nil {
 		return 0, err
 	}
-	if cluster, err = controlplane.Start(ctx, controlplane.Config{Root: repo, Dir: dir}); err != nil {
+	if cluster, err = controlplane.Start(ctx, controlplane.Config{Root: repo, Dir: dir, Audit: true}); err != nil {
 		return 0, err
 	}
 	defer cluster.Stop()
@@ -98,7 +99,16 @@ func run(m *testing.M) (int, error) {
 	if err := cluster.WaitForNodes(ctx, 9); err != nil {
 		return 0, err
 	}
-	return m.Run(), nil
+	code := m.Run()
+	// Only the whole suite uses every permission.
+	if code == 0 && flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.skip").Value.String() == "" {
+		cluster.StopStowage() // a watch is in the audit log when it has ended
+		if err := usesEveryPermission(); err != nil {
+			fmt.Fprintln(os.Stderr, "--- FAIL: permissions\n", err)
+			return 1, nil
+		}
+	}
+	return code, nil
 }
 
 // tenant is a namespace of a test's own and a client that notes warnings.

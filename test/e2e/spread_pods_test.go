@@ -17,9 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
-	"github.com/stowage-dev/stowage/internal/controlplane"
 	"github.com/stowage-dev/stowage/internal/testkit"
 )
 
@@ -281,7 +281,7 @@ func TestSpreadOwners(t *testing.T) {
 
 func testCustomOwner(t *testing.T) {
 	n := newTenant(t)
-	objects, err := controlplane.ParseObjects([]byte(`
+	must(t, cluster.ApplyYAML(t.Context(), `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: gangs.example.com}
@@ -296,8 +296,6 @@ spec:
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
     subresources: {scale: {specReplicasPath: .spec.replicas, statusReplicasPath: .status.replicas}}
 `))
-	must(t, err)
-	must(t, cluster.Apply(t.Context(), objects...))
 	gang := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "example.com/v1", "kind": "Gang",
 		"metadata": map[string]any{"namespace": n.namespace, "name": "gang"}, "spec": map[string]any{"replicas": int64(10)},
@@ -342,6 +340,98 @@ spec:
 	if diff := cmp.Diff(map[string]int{"0": 8, "1": 2}, counts()); diff != "" {
 		t.Errorf("pods in pools after a deletion (-want +got):\n%s", diff)
 	}
+}
+
+// Owners of every kind that the ClusterRole names are read, watched or not.
+func TestSpreadKinds(t *testing.T) {
+	n := newTenant(t)
+	custom := func(group, version, plural, kind string) client.Object {
+		must(t, cluster.ApplyYAML(t.Context(), fmt.Sprintf(`
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: %[3]s.%[1]s, annotations: {api-approved.kubernetes.io: unapproved}}
+spec:
+  group: %[1]s
+  scope: Namespaced
+  names: {plural: %[3]s, singular: %[5]s, kind: %[4]s, listKind: %[4]sList}
+  versions:
+  - name: %[2]s
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+    subresources: {scale: {specReplicasPath: .spec.replicas, statusReplicasPath: .status.replicas}}
+`, group, version, plural, kind, strings.ToLower(kind))))
+		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": group + "/" + version, "kind": kind, "spec": map[string]any{"replicas": int64(10)}}}
+	}
+	selector := map[string]string{"app": "none"}
+	for name, tc := range map[string]struct {
+		owner client.Object
+		kind  metav1.TypeMeta
+	}{
+		"ReplicationController": {&corev1.ReplicationController{Spec: corev1.ReplicationControllerSpec{Replicas: new(int32(0)), Selector: selector, Template: new(podTemplate("none"))}}, metav1.TypeMeta{APIVersion: "v1", Kind: "ReplicationController"}},
+		"Rollout":               {custom("argoproj.io", "v1alpha1", "rollouts", "Rollout"), metav1.TypeMeta{APIVersion: "argoproj.io/v1alpha1", Kind: "Rollout"}},
+		"CloneSet":              {custom("apps.kruise.io", "v1alpha1", "clonesets", "CloneSet"), metav1.TypeMeta{APIVersion: "apps.kruise.io/v1alpha1", Kind: "CloneSet"}},
+		"kruise's StatefulSet":  {custom("apps.kruise.io", "v1beta1", "statefulsets", "StatefulSet"), metav1.TypeMeta{APIVersion: "apps.kruise.io/v1beta1", Kind: "StatefulSet"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tc.owner.SetName("owner")
+			tc.owner.SetNamespace(n.namespace)
+			tc.owner.SetAnnotations(annotated(documented))
+			eventually(t, "the kind is served", func() (bool, error) {
+				err := n.Create(t.Context(), tc.owner)
+				return err == nil, client.IgnoreNotFound(ignoreNoMatch(err))
+			})
+			pod := n.try(t, tc.owner, tc.kind, func(p *corev1.Pod) { p.GenerateName, p.Name = "", "owner-0" }, client.DryRunAll)
+			if pod.Labels[stowage.SeatLabel] != "1" {
+				t.Errorf("the pod has no seat: %v, warned %q", pod.Labels, n.warned())
+			}
+		})
+	}
+	t.Run("Job, by a PodDistributor", func(t *testing.T) {
+		job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "job"}, Spec: batchv1.JobSpec{
+			Parallelism: new(int32(5)), Suspend: new(true), Template: podTemplate("job"),
+		}}
+		job.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyNever
+		must(t, n.Create(t.Context(), job))
+		n.distributor(t, "job", "job", func(s *versprei.PodDistributorSpec) {
+			s.Target = versprei.Target{APIVersion: "batch/v1", Kind: "Job", Name: "job"}
+		})
+		kind := metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"}
+		eventually(t, "the PodDistributor is known", func() (bool, error) {
+			return n.try(t, job, kind, nil, client.DryRunAll).Labels[stowage.SeatLabel] != "", nil
+		})
+		if pod := n.try(t, job, kind, nil); pod.Labels[stowage.SeatLabel] == "" {
+			t.Error("the pod has no seat")
+		}
+	})
+	t.Run("kruise's DaemonSet, by its template", func(t *testing.T) {
+		must(t, cluster.ApplyYAML(t.Context(), fmt.Sprintf("{apiVersion: flexdaemonsets.xai/v1alpha1, kind: FlexDaemonsetTemplate, metadata: {name: %s}, spec: {cpuPercentage: 10}}", n.namespace)))
+		daemonSet := custom("apps.kruise.io", "v1alpha1", "daemonsets", "DaemonSet")
+		daemonSet.SetName("daemons")
+		daemonSet.SetNamespace(n.namespace)
+		daemonSet.SetAnnotations(map[string]string{flexdaemonsets.TemplateAnnotation: n.namespace})
+		eventually(t, "the kind is served", func() (bool, error) {
+			err := n.Create(t.Context(), daemonSet)
+			return err == nil, client.IgnoreNotFound(ignoreNoMatch(err))
+		})
+		eventually(t, "its pod has a size", func() (bool, error) {
+			pod := n.try(t, daemonSet, metav1.TypeMeta{APIVersion: "apps.kruise.io/v1alpha1", Kind: "DaemonSet"}, func(p *corev1.Pod) { p.Spec.Affinity = pinnedTo("od4-1") }, client.DryRunAll)
+			return !pod.Spec.Containers[0].Resources.Requests.Cpu().IsZero(), nil
+		})
+	})
+	t.Run("a StatefulSet that is younger than our watch of it", func(t *testing.T) {
+		// Some of them are asked about before the watch has shown them.
+		for i := range 30 {
+			sts := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: fmt.Sprintf("young-%d", i), Annotations: annotated(documented)}, Spec: appsv1.StatefulSetSpec{
+				Replicas: new(int32(0)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "young"}}, Template: podTemplate("young"),
+			}}
+			must(t, n.Create(t.Context(), sts))
+			pod := n.try(t, sts, metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"}, func(p *corev1.Pod) { p.GenerateName, p.Name = "", sts.Name+"-0" }, client.DryRunAll)
+			if pod.Labels[stowage.SeatLabel] != "1" {
+				t.Fatalf("pod %s has no seat: %v, warned %q", pod.Name, pod.Labels, n.warned())
+			}
+		}
+	})
 }
 
 // ignoreNoMatch is nil for an error that says that a kind is not served.

@@ -1,0 +1,71 @@
+// Command image builds Stowage's container image without a daemon: one static binary for
+// each platform and nothing else, as an OCI archive that is the same, bit by bit, whoever
+// builds it from the same commit. Beside it lies what is in the binary, as CycloneDX.
+//
+//	go -C hack/image run . -root ../.. -o ../../bin/stowage-image.tar -tag stowage:dev
+//	go -C hack/image run . -root ../.. -push registry.example/stowage:v1
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"time"
+)
+
+// options say what to build, and where to put it.
+type options struct {
+	root      string // the repository
+	platforms []string
+	version   string // of Stowage
+	revision  string // the commit
+	created   time.Time
+	archive   string // file of the OCI archive; empty writes none
+	tag       string // name in the archive
+	sbom      string // file of the list of what is in the binary; empty writes none
+	push      string // reference in a registry; empty pushes nothing
+	insecure  bool   // the registry speaks plain HTTP
+}
+
+func main() {
+	var o options
+	var platforms, created string
+	flag.StringVar(&o.root, "root", ".", "The repository")
+	flag.StringVar(&platforms, "platforms", "linux/amd64,linux/arm64", "Platforms, comma-separated")
+	flag.StringVar(&o.version, "version", "devel", "Version of Stowage")
+	flag.StringVar(&o.revision, "revision", "", "Commit that it is built from")
+	flag.StringVar(&created, "created", "0", "When that was made, in seconds since 1970")
+	flag.StringVar(&o.archive, "o", "", "File to write the OCI archive to")
+	flag.StringVar(&o.tag, "tag", "stowage:dev", "Name of the image in the archive")
+	flag.StringVar(&o.sbom, "sbom", "", "File to write the list of modules in the binary to, as CycloneDX JSON")
+	flag.StringVar(&o.push, "push", "", "Where to push the image, such as registry.example/stowage:v1")
+	flag.BoolVar(&o.insecure, "insecure", false, "Push by plain HTTP")
+	flag.Parse()
+	if err := run(o, platforms, created); err != nil {
+		fmt.Fprintln(os.Stderr, "Error:", err)
+		os.Exit(1)
+	}
+}
+
+func run(o options, platforms, created string) error {
+	if o.archive == "" && o.push == "" {
+		return errors.New("nothing to do: name a file with -o or a registry with -push")
+	}
+	var seconds int64
+	if _, err := fmt.Sscanf(created, "%d", &seconds); err != nil {
+		return fmt.Errorf("-created %q: %w", created, err)
+	}
+	o.created, o.platforms = time.Unix(seconds, 0).UTC(), strings.Split(platforms, ",")
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	digest, err := build(ctx, o)
+	if err != nil {
+		return err
+	}
+	fmt.Println(digest)
+	return nil
+}

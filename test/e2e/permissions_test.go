@@ -1,0 +1,89 @@
+package e2e
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/stowage-dev/stowage/internal/controlplane"
+)
+
+// usesEveryPermission reports each permission of config/rbac/role.yaml that no request of the
+// suite has used, and each request that was forbidden.
+func usesEveryPermission() error {
+	objects, err := controlplane.ReadObjects(filepath.Join(repo, "config", "rbac", "role.yaml"))
+	if err != nil {
+		return err
+	}
+	var rules []rbacv1.PolicyRule
+	for _, o := range objects {
+		var role rbacv1.ClusterRole // a Role has the same rules
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &role); err != nil {
+			return err
+		}
+		rules = append(rules, role.Rules...)
+	}
+	// The log is written behind the requests.
+	var left error
+	for range 20 {
+		events, err := cluster.Audit()
+		if err != nil {
+			return err
+		}
+		if left = unused(rules, events); left == nil {
+			return nil
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return left
+}
+
+// unused reports the permissions of rules that no event has used, and forbidden events.
+func unused(rules []rbacv1.PolicyRule, events []controlplane.AuditEvent) error {
+	type permission struct{ verb, group, resource, name string }
+	var errs []error
+	for _, r := range rules {
+		names := r.ResourceNames
+		if len(names) == 0 {
+			names = []string{""}
+		}
+		for _, verb := range r.Verbs {
+			for _, group := range r.APIGroups {
+				for _, resource := range r.Resources {
+					for _, name := range names {
+						p := permission{verb, group, resource, name}
+						if !slices.ContainsFunc(events, func(e controlplane.AuditEvent) bool {
+							asked := e.ObjectRef.Resource
+							if e.ObjectRef.Subresource != "" {
+								asked += "/" + e.ObjectRef.Subresource
+							}
+							end, anyResource := strings.CutPrefix(p.resource, "*")
+							// Servers without streamed lists, before 1.34, are asked for a list first.
+							return (e.Verb == p.verb || p.verb == "list" && e.Verb == "watch") && (p.group == "*" || p.group == e.ObjectRef.Group) &&
+								(asked == p.resource || anyResource && strings.HasSuffix(asked, end)) &&
+								(p.name == "" || p.name == e.ObjectRef.Name)
+						}) {
+							errs = append(errs, fmt.Errorf("nothing uses %s of %s.%s %s", p.verb, p.resource, cmp.Or(p.group, "core"), p.name))
+						}
+					}
+				}
+			}
+		}
+	}
+	for _, e := range events {
+		// An owner of a kind that nobody granted us is asked for, and its pod left alone.
+		owner := e.Verb == "get" && e.ObjectRef.Namespace != controlplane.StowageNamespace
+		ours := strings.HasPrefix(e.UserAgent, "stowage/") // and not a test with our token
+		if e.Annotations["authorization.k8s.io/decision"] == "forbid" && ours && !owner {
+			errs = append(errs, fmt.Errorf("forbidden: %+v", e))
+		}
+	}
+	return errors.Join(errs...)
+}

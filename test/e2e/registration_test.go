@@ -1,0 +1,218 @@
+package e2e
+
+import (
+	"context"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/controlplane"
+	"github.com/stowage-dev/stowage/internal/testkit"
+)
+
+// Which pods cost a call, told by a warning that only Stowage gives. None with a RuntimeClass
+// and none of a DaemonSet is left out.
+func TestMatchConditions(t *testing.T) {
+	n := newTenant(t)
+	owner := func(kind string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: "owner", UID: "5f0c52f6-8f8b-4c44-9f33-0a30e1c7a001", Controller: new(true)}}
+		}
+	}
+	placed := func(p *corev1.Pod) { p.Spec.NodeName = "od4-1" }
+	mirror := func(p *corev1.Pod) {
+		placed(p)
+		p.Annotations["kubernetes.io/config.mirror"] = "x"
+	}
+	class := func(p *corev1.Pod) { p.Spec.RuntimeClassName = new("runc") }
+	for name, tc := range map[string]struct {
+		changes []func(*corev1.Pod)
+		called  bool
+	}{
+		"a plain pod":                            {nil, true},
+		"of a ReplicaSet":                        {[]func(*corev1.Pod){owner("ReplicaSet")}, true},
+		"of a Job":                               {[]func(*corev1.Pod){owner("Job")}, true},
+		"with its node":                          {[]func(*corev1.Pod){placed}, false},
+		"of a ReplicaSet, with its node":         {[]func(*corev1.Pod){placed, owner("ReplicaSet")}, false},
+		"a mirror pod":                           {[]func(*corev1.Pod){mirror}, false},
+		"with a RuntimeClass":                    {[]func(*corev1.Pod){class}, true},
+		"with its node, with a RuntimeClass":     {[]func(*corev1.Pod){placed, class}, true},
+		"a mirror pod, with a RuntimeClass":      {[]func(*corev1.Pod){mirror, class}, true},
+		"of a DaemonSet":                         {[]func(*corev1.Pod){owner("DaemonSet")}, true},
+		"of a DaemonSet, with its node":          {[]func(*corev1.Pod){placed, owner("DaemonSet")}, true},
+		"of a DaemonSet's kind, beside a mirror": {[]func(*corev1.Pod){mirror, owner("DaemonSet")}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := testkit.Pod("probe").Namespace(n.namespace).Annotation(stowage.ModeKey, "probe").Container("c", "", "").Obj()
+			for _, change := range tc.changes {
+				change(p)
+			}
+			n.warned()
+			must(t, n.Create(t.Context(), p, client.DryRunAll))
+			if called := strings.Contains(strings.Join(n.warned(), "\n"), stowage.ModeKey); called != tc.called {
+				t.Errorf("called: %t, want %t", called, tc.called)
+			}
+		})
+	}
+}
+
+// Without an answer, namespaces that ask for it refuse pods, and all others admit them.
+func TestFailurePolicyByNamespace(t *testing.T) {
+	open, closed := newTenant(t), newTenant(t, "stowage.dev/failure-policy=Fail")
+	probe := func(n *tenant) error {
+		p := testkit.Pod("probe").Namespace(n.namespace).Annotation(stowage.ModeKey, "probe").Container("c", "", "").Obj()
+		return n.Create(t.Context(), p, client.DryRunAll)
+	}
+	for _, n := range []*tenant{open, closed} {
+		must(t, probe(n))
+		if warned := n.warned(); len(warned) != 1 {
+			t.Errorf("the two entries overlap, or leave a gap: warned %q", warned)
+		}
+	}
+	restoreFleet(t)
+	for _, r := range cluster.Replicas() {
+		r.Kill()
+	}
+	must(t, probe(open))
+	if err := probe(closed); !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), "pods-fail.stowage.dev") {
+		t.Errorf("the pod was not refused: %v", err)
+	}
+}
+
+// A flood of pods that wait for a slow webhook takes every place of the service accounts'
+// level; Stowage's own requests have places of their own.
+func TestFlowControlUnderAFlood(t *testing.T) {
+	n := newTenant(t, "flood=yes")
+	ctx, stop := context.WithCancel(t.Context())
+	var floods sync.WaitGroup
+	defer floods.Wait()
+	defer stop()
+
+	// A webhook that answers when the flood is over.
+	over := ctx.Done()
+	slow := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-over:
+		case <-r.Context().Done():
+		}
+		http.Error(w, "slow", http.StatusServiceUnavailable)
+	}))
+	slow.StartTLS()
+	defer slow.Close()
+	defer stop()
+	registration := &admissionregistrationv1.MutatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "slow"},
+		Webhooks: []admissionregistrationv1.MutatingWebhook{{
+			Name: "slow.test.example", AdmissionReviewVersions: []string{"v1"}, SideEffects: new(admissionregistrationv1.SideEffectClassNone),
+			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"flood": "yes"}},
+			FailurePolicy:     new(admissionregistrationv1.Ignore), TimeoutSeconds: new(int32(30)),
+			ClientConfig: admissionregistrationv1.WebhookClientConfig{
+				URL: new(slow.URL), CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: slow.Certificate().Raw}),
+			},
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+			}},
+		}},
+	}
+	must(t, cluster.Client.Create(ctx, registration))
+	defer func() { _ = cluster.Client.Delete(context.Background(), registration) }()
+
+	// The flood, of several accounts, and somebody else who has nothing to do with it.
+	must(t, cluster.Client.Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "edit"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"},
+		Subjects:   []rbacv1.Subject{{Kind: "Group", APIGroup: rbacv1.GroupName, Name: "system:serviceaccounts:" + n.namespace}},
+	}))
+	for i := range 4 {
+		c := n.account(t, fmt.Sprintf("flood-%d", i))
+		for range 250 {
+			floods.Go(func() {
+				for ctx.Err() == nil {
+					p := testkit.Pod("flood").Namespace(n.namespace).Container("c", "", "").Obj()
+					_ = c.Create(ctx, p, client.DryRunAll)
+				}
+			})
+		}
+	}
+	bystander := n.account(t, "bystander")
+	asks := func(c client.Client) error {
+		within, cancel := context.WithTimeout(ctx, 3*time.Second)
+		defer cancel()
+		return c.List(within, &corev1.ConfigMapList{}, client.InNamespace(n.namespace))
+	}
+	eventually(t, "the flood has taken every place of the others", func() (bool, error) { return asks(bystander) != nil, nil })
+
+	// Stowage's token, and a request that it does make. The client, which is new, asks for the
+	// kinds that there are, too, as a replica does that starts.
+	cfg, err := clientcmd.BuildConfigFromFlags("", filepath.Join(filepath.Dir(cluster.Kubeconfig), "stowage.kubeconfig"))
+	must(t, err)
+	cfg.QPS = -1
+	level := &seenLevel{}
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { level.next = next; return level })
+	own, err := client.New(cfg, client.Options{Scheme: controlplane.Scheme})
+	must(t, err)
+	var errs []error
+	for range 50 {
+		within, cancel := context.WithTimeout(ctx, 3*time.Second)
+		errs = append(errs, own.Get(within, client.ObjectKey{Name: n.namespace}, &corev1.Namespace{}))
+		cancel()
+	}
+	if err := errors.Join(errs...); err != nil {
+		t.Errorf("Stowage's requests do not get through: %v", err)
+	}
+	if err := asks(bystander); err == nil {
+		t.Error("the flood was over before the end: nothing is shown")
+	}
+	var mine flowcontrolv1.PriorityLevelConfiguration
+	must(t, cluster.Client.Get(t.Context(), client.ObjectKey{Name: "stowage"}, &mine))
+	if level.uid != string(mine.UID) {
+		t.Errorf("Stowage's requests were of level %s, not of its own (%s)", level.uid, mine.UID)
+	}
+}
+
+// seenLevel notes the priority level that the API server gave to the last request.
+type seenLevel struct {
+	next http.RoundTripper
+	uid  string
+}
+
+func (s *seenLevel) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := s.next.RoundTrip(r)
+	if err == nil {
+		s.uid = resp.Header.Get("X-Kubernetes-Pf-Prioritylevel-Uid")
+	}
+	return resp, err
+}
+
+// account makes a service account of the namespace and returns a client of its own.
+func (n *tenant) account(t *testing.T, name string) client.Client {
+	t.Helper()
+	must(t, cluster.Client.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: name}}))
+	token, err := cluster.Clientset.CoreV1().ServiceAccounts(n.namespace).CreateToken(t.Context(), name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	must(t, err)
+	cfg := rest.AnonymousClientConfig(cluster.Config)
+	cfg.BearerToken, cfg.QPS = token.Status.Token, -1
+	c, err := client.New(cfg, client.Options{Scheme: controlplane.Scheme})
+	must(t, err)
+	return c
+}
