@@ -14,6 +14,20 @@ LOCAL            := bin/stowage-local
 GENERATED        := config/rbac/role.yaml config/crd/bases charts docs/reference docs/stowage-plan.svg '*zz_generated.deepcopy.go'
 CACHE            := XDG_CACHE_HOME=$(CURDIR)/bin/cache
 
+# The image, by the name that a cluster pulls it with, and the programs that reach for one.
+IMG              ?= stowage:0.1.0
+KUBECTL          ?= $(shell command -v kubectl 2>/dev/null || echo bin/kubectl)
+KIND             ?= kind
+KIND_CLUSTER     ?= stowage
+DOCKER           ?= docker
+ARCHIVE          := bin/stowage-image.tar
+REVISION          = $(shell git rev-parse HEAD 2>/dev/null)
+CREATED           = $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+
+# What a recipe needs: a program, a Docker daemon, a cluster.
+need    = command -v $(1) >/dev/null 2>&1 || { echo "make $@ needs $(1), which is not on the PATH$(if $(2),: $(2))" >&2; exit 1; }
+daemon  = $(call need,$(DOCKER),$(1)); $(DOCKER) info >/dev/null 2>&1 || { echo "make $@ needs a Docker daemon, and '$(DOCKER) info' reaches none$(if $(1),: $(1))" >&2; exit 1; }
+cluster = $(call need,$(KUBECTL),install it or run 'make controlplane' and export PATH=$(CURDIR)/bin:\$$PATH); $(KUBECTL) version --request-timeout=10s >/dev/null 2>&1 || { echo "make $@ needs a cluster, and '$(KUBECTL) version' reaches none: check the kubeconfig, or run 'make up' and export KUBECONFIG=$(CURDIR)/bin/cluster/kubeconfig" >&2; exit 1; }
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -39,6 +53,88 @@ run: build ## Run the webhook here, against the current kubeconfig, with certifi
 .PHONY: generate-certs
 generate-certs: $(LOCAL) ## Make a self-signed certificate for `make run` in bin/certs
 	@$(LOCAL) certs bin/certs
+
+##@ The image
+
+.PHONY: image
+image: ## Build the image for amd64 and arm64 into bin/stowage-image.tar, without Docker, and list what is in it
+	@cd hack/image && go run . -root ../.. -version $(VERSION) -revision "$(REVISION)" -created $(CREATED) \
+	  -tag $(IMG) -o ../../$(ARCHIVE) -sbom ../../bin/stowage-image.cdx.json
+	@echo "$(ARCHIVE) has $(IMG); bin/stowage-image.cdx.json lists its modules"
+
+.PHONY: image-push
+image-push: ## Build the image and push it to IMG's registry, without Docker
+	@cd hack/image && go run . -root ../.. -version $(VERSION) -revision "$(REVISION)" -created $(CREATED) -push $(IMG)
+
+.PHONY: docker-build
+docker-build: ## Build the image IMG with Docker
+	@$(call daemon,'make image' needs none)
+	@$(DOCKER) build --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) -t $(IMG) .
+
+.PHONY: docker-push
+docker-push: ## Push the image IMG with Docker
+	@$(call daemon,'make image-push' needs none)
+	@$(DOCKER) push $(IMG)
+
+##@ In a cluster
+
+.PHONY: install
+install: ## Install the kinds (CRDs) alone into the cluster of the current kubeconfig
+	@$(call cluster)
+	@$(KUBECTL) apply --server-side -k config/crd
+
+.PHONY: deploy
+deploy: deploy-manifests ## Install all of Stowage, with the image IMG, and wait until it runs
+	@$(KUBECTL) -n stowage-system rollout status deployment/stowage --timeout=2m
+
+.PHONY: deploy-manifests
+deploy-manifests: ## Install all of Stowage, with the image IMG, without waiting
+	@$(call cluster)
+	@$(KUBECTL) kustomize config/default | sed 's|^\( *image: \)stowage:.*|\1$(IMG)|' | $(KUBECTL) apply --server-side -f -
+
+.PHONY: undeploy
+undeploy: ## Remove Stowage, its registration first; kinds, policies, the namespace and its Secrets stay
+	@$(call cluster)
+	@$(KUBECTL) delete --ignore-not-found -k config/webhook
+	@$(KUBECTL) delete --ignore-not-found $(addprefix -f config/manager/,deployment.yaml config.yaml metrics_service.yaml pdb.yaml flowcontrol.yaml)
+	@$(KUBECTL) delete --ignore-not-found -k config/rbac
+
+.PHONY: uninstall
+uninstall: ## Remove the kinds, and with them every PodDistributor and FlexDaemonsetTemplate (CONFIRM=yes)
+	@$(call cluster)
+	@[ "$(CONFIRM)" = yes ] || { echo "this deletes every PodDistributor and FlexDaemonsetTemplate of the cluster: make uninstall CONFIRM=yes" >&2; exit 1; }
+	@$(KUBECTL) delete --ignore-not-found -k config/crd
+
+.PHONY: deploy-samples
+deploy-samples: build ## Apply the samples and wait until each is as it should be
+	@$(call cluster)
+	@$(KUBECTL) apply -k config/samples
+	@bin/stowage status -n spread-demo --wait --timeout 2m
+
+.PHONY: undeploy-samples
+undeploy-samples: ## Remove the samples
+	@$(call cluster)
+	@$(KUBECTL) delete --ignore-not-found -k config/samples
+
+.PHONY: logs
+logs: ## Follow the logs of the replicas
+	@$(call cluster)
+	@$(KUBECTL) -n stowage-system logs -l app.kubernetes.io/name=stowage --prefix --tail=100 -f
+
+.PHONY: kind-cluster
+kind-cluster: ## Make a kind cluster with the nodes of the samples (needs Docker)
+	@$(call need,$(KIND),see https://kind.sigs.k8s.io)
+	@$(call daemon,'make up' starts a cluster without it)
+	@$(KIND) create cluster --name $(KIND_CLUSTER) --config hack/kind.yaml
+
+.PHONY: kind-deploy
+kind-deploy: ## Build the image, load it into the kind cluster and install all of Stowage there
+	@$(call need,$(KIND),see https://kind.sigs.k8s.io)
+	@$(call daemon,'make up' starts a cluster without it)
+	@$(MAKE) --no-print-directory image
+	@$(KIND) load image-archive $(ARCHIVE) --name $(KIND_CLUSTER)
+	@$(KIND) export kubeconfig --name $(KIND_CLUSTER)
+	@$(MAKE) --no-print-directory deploy
 
 ##@ A local cluster, without Docker
 
@@ -68,7 +164,7 @@ $(LOCAL):
 # Never from the cache: tests build and run our programs, which the cache does not see.
 test: controlplane $(TOOLS)/helm ## Run every test, on a real control plane too (TESTFLAGS=-race)
 	@go test -count=1 -timeout 30m $(TESTFLAGS) ./...
-	@cd hack/monitoring && go test $(TESTFLAGS) ./...
+	@for m in hack/monitoring hack/image; do (cd $$m && go test -count=1 $(TESTFLAGS) ./...); done
 
 .PHONY: test-unit
 test-unit: ## Run the tests that need no control plane (TESTFLAGS=-race)
@@ -128,7 +224,7 @@ fmt: ## Format the code
 .PHONY: verify
 verify: generate ## Fail if a generated file or a go.mod is not current
 	@go mod tidy -diff
-	@for m in hack/tools hack/monitoring hack/controlplane/kubernetes hack/controlplane/kwok; do (cd $$m && go mod tidy -diff); done
+	@for m in hack/tools hack/monitoring hack/image hack/controlplane/kubernetes hack/controlplane/kwok; do (cd $$m && go mod tidy -diff); done
 	@changed="$$(git status --porcelain -- $(GENERATED))"; \
 	  if [ -n "$$changed" ]; then echo "generated files are not current; run 'make generate' and commit:"; echo "$$changed"; git --no-pager diff -- $(GENERATED); exit 1; fi
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -256,19 +257,66 @@ func TestHelmTakesOverKinds(t *testing.T) {
 	do(t, helm, "uninstall", "stowage", "--namespace", namespace, "--wait")
 }
 
-// The same by kubectl, and the end as `make undeploy` does it.
-func TestKustomize(t *testing.T) {
+// The same from config/, by the Makefile's targets, and its end, which keeps the policies.
+func TestMake(t *testing.T) {
 	defer clean(t)
-	do(t, kubectl, "apply", "--server-side", "--dry-run=server", "-f", "config/manager/namespace.yaml")
-	do(t, kubectl, "apply", "--server-side", "-k", "config/default")
-	do(t, kubectl, "-n", namespace, "rollout", "status", "deployment/stowage", "--timeout=1m")
+	run := func(target string, args ...string) (string, error) {
+		return try(t, "make", append([]string{"--no-print-directory", target, "KUBECTL=" + kubectl}, args...)...)
+	}
+	succeeds := func(target string, args ...string) {
+		t.Helper()
+		_, err := run(target, args...)
+		must(t, err)
+	}
+	succeeds("deploy", "IMG=registry.example:5000/team/stowage:v9")
 	var pods corev1.PodList
 	must(t, cluster.Client.List(t.Context(), &pods, client.InNamespace(namespace)))
 	if len(pods.Items) != 2 {
 		t.Errorf("%d pods under Pod Security restricted, want 2", len(pods.Items))
 	}
+	for i := range pods.Items {
+		if image := pods.Items[i].Spec.Containers[0].Image; image != "registry.example:5000/team/stowage:v9" {
+			t.Errorf("the image is %s", image)
+		}
+	}
 	runInstalled(t)
-	works(t)
+	succeeds("deploy-samples")
+	succeeds("undeploy-samples")
+
+	distributor := testDistributor()
+	must(t, cluster.Client.Create(t.Context(), distributor))
+	succeeds("undeploy")
+	for _, kind := range []string{"mutatingwebhookconfigurations", "validatingwebhookconfigurations", "clusterroles", "clusterrolebindings", "flowschemas", "deployments"} {
+		if out := do(t, kubectl, "get", kind, "-A", "-o", "name"); strings.Contains(out, "stowage") {
+			t.Errorf("left behind: %s", out)
+		}
+	}
+	if err := cluster.Client.Get(t.Context(), client.ObjectKeyFromObject(distributor), distributor); err != nil {
+		t.Errorf("the policy is gone: %v", err)
+	}
+	if _, err := run("uninstall"); err == nil || !strings.Contains(err.Error(), "CONFIRM=yes") {
+		t.Errorf("the kinds are deleted without a question: %v", err)
+	}
+	succeeds("uninstall", "CONFIRM=yes")
+	if err := cluster.Client.Get(t.Context(), client.ObjectKeyFromObject(distributor), distributor); err == nil {
+		t.Error("the kinds are still there")
+	}
+}
+
+// What needs a program, a daemon or a cluster says so where there is none.
+func TestMakeSaysWhatIsMissing(t *testing.T) {
+	none := filepath.Join(t.TempDir(), "none")
+	for target, part := range map[string]string{
+		"install": "needs a cluster", "deploy": "needs a cluster", "deploy-manifests": "needs a cluster", "undeploy": "needs a cluster",
+		"deploy-samples": "needs a cluster", "undeploy-samples": "needs a cluster", "logs": "needs a cluster", "uninstall": "needs a cluster",
+		"docker-build": "needs docker-that-is-not", "docker-push": "needs docker-that-is-not",
+		"kind-cluster": "needs kind-that-is-not", "kind-deploy": "needs kind-that-is-not",
+	} {
+		_, err := try(t, "make", target, "KUBECTL="+kubectl, "KUBECONFIG="+none, "DOCKER=docker-that-is-not", "KIND=kind-that-is-not")
+		if err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("make %s does not say that it %s: %v", target, part, err)
+		}
+	}
 }
 
 // Settings in the ConfigMap change without a restart; one that is wrong changes nothing, and
