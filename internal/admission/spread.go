@@ -79,6 +79,9 @@ func (f *Spread) Decide(ctx context.Context, req Request) (Decision, error) {
 		return Decision{}, err
 	}
 	if key, pinned := a.pins(ours); pinned {
+		if ours { // another webhook chose nodes since
+			a.withdraw()
+		}
 		stripSeat(a.pod)
 		d := Decision{Warnings: p.Warnings}
 		if len(podpatch.Diff(req.Pod, a.pod)) > 0 {
@@ -175,8 +178,9 @@ func (f *Spread) keep(ctx context.Context, a *assignment, dryRun bool) (bool, er
 	return false, nil
 }
 
-// withdraw removes from the pod what came with a seat that we gave once, to a pod that
-// is there already or was long ago: somebody copied it.
+// withdraw removes from the pod what came with a seat that we gave and that is not the pod's
+// any more: somebody copied it from a pod that is there already or was long ago, or has
+// chosen other nodes since.
 func (a *assignment) withdraw() {
 	s := a.policy.Strategy
 	for k, v := range s.Pool(a.pool).Labels {

@@ -6,10 +6,10 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -276,18 +276,63 @@ func TestInjectedSidecarIsCountedOnce(t *testing.T) {
 // container into the pods of namespaces that are labelled inject=yes.
 func startInjector(t *testing.T, n *tenant) {
 	t.Helper()
-	injector := httptest.NewTLSServer(http.HandlerFunc(inject))
-	t.Cleanup(injector.Close)
+	startWebhook(t, "zz-injector", map[string]string{"inject": "yes"}, func(p *corev1.Pod) {
+		if !slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.Name == "injected" }) {
+			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "injected", Image: "mesh", Resources: corev1.ResourceRequirements{
+				Requests: testkit.ResourceList("cpu=100m,memory=128Mi"),
+			}})
+		}
+	})
+	eventually(t, "the injector is called", func() (bool, error) {
+		p := testkit.Pod("probe").Namespace(n.namespace).Container("a", "", "").Obj()
+		err := n.Create(t.Context(), p, client.DryRunAll)
+		return len(p.Spec.Containers) == 2, err
+	})
+}
+
+// startWebhook registers, for this test, another webhook of pods, in namespaces with the given
+// labels. The API server calls webhooks in the order of their names; ours is stowage.
+func startWebhook(t *testing.T, name string, namespaces map[string]string, change func(*corev1.Pod)) {
+	t.Helper()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var review admissionv1.AdmissionReview
+		var before, after corev1.Pod
+		err := json.NewDecoder(r.Body).Decode(&review)
+		if err == nil {
+			err = json.Unmarshal(review.Request.Object.Raw, &before)
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		before.DeepCopyInto(&after)
+		change(&after)
+		answer := &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: true}
+		if !reflect.DeepEqual(before, after) {
+			var patch []map[string]any
+			for path, value := range map[string]any{"/metadata": after.ObjectMeta, "/spec": after.Spec} {
+				patch = append(patch, map[string]any{"op": "replace", "path": path, "value": value})
+			}
+			answer.PatchType = new(admissionv1.PatchTypeJSONPatch)
+			answer.Patch, err = json.Marshal(patch)
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+				return
+			}
+		}
+		_ = json.NewEncoder(w).Encode(admissionv1.AdmissionReview{TypeMeta: review.TypeMeta, Response: answer})
+	}))
+	t.Cleanup(server.Close)
 	registration := &admissionregistrationv1.MutatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: "zz-injector"}, // the API server calls webhooks in order of their names
+		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Webhooks: []admissionregistrationv1.MutatingWebhook{{
-			Name:                    "inject.test.example",
+			Name:                    "pods.test.example",
 			AdmissionReviewVersions: []string{"v1"},
 			SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
-			NamespaceSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{"inject": "yes"}},
+			NamespaceSelector:       &metav1.LabelSelector{MatchLabels: namespaces},
 			ClientConfig: admissionregistrationv1.WebhookClientConfig{
-				URL:      new(injector.URL),
-				CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: injector.Certificate().Raw}),
+				URL:      new(server.URL),
+				CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
 			},
 			Rules: []admissionregistrationv1.RuleWithOperations{{
 				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
@@ -297,30 +342,6 @@ func startInjector(t *testing.T, n *tenant) {
 	}
 	must(t, cluster.Client.Create(t.Context(), registration))
 	t.Cleanup(func() { _ = cluster.Client.Delete(context.Background(), registration) })
-	eventually(t, "the injector is called", func() (bool, error) {
-		p := testkit.Pod("probe").Namespace(n.namespace).Container("a", "", "").Obj()
-		err := n.Create(t.Context(), p, client.DryRunAll)
-		return len(p.Spec.Containers) == 2, err
-	})
-}
-
-// inject answers a review with one more container, unless it is there already.
-func inject(w http.ResponseWriter, r *http.Request) {
-	var review admissionv1.AdmissionReview
-	body, err := io.ReadAll(r.Body)
-	if err == nil {
-		err = json.Unmarshal(body, &review)
-	}
-	if err != nil || review.Request == nil {
-		http.Error(w, "no review", http.StatusBadRequest)
-		return
-	}
-	answer := &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: true}
-	if !strings.Contains(string(review.Request.Object.Raw), `"name":"injected"`) {
-		answer.PatchType = new(admissionv1.PatchTypeJSONPatch)
-		answer.Patch = []byte(`[{"op":"add","path":"/spec/containers/-","value":{"name":"injected","image":"mesh","resources":{"requests":{"cpu":"100m","memory":"128Mi"}}}}]`)
-	}
-	_ = json.NewEncoder(w).Encode(admissionv1.AdmissionReview{TypeMeta: review.TypeMeta, Response: answer})
 }
 
 // The stock scheduler does the accounting: a node that may have two VMs runs two
