@@ -224,18 +224,30 @@ fmt: ## Format the code
 .PHONY: verify
 verify: generate ## Fail if a generated file or a go.mod is not current
 	@go mod tidy -diff
-	@for m in hack/tools hack/monitoring hack/image hack/controlplane/kubernetes hack/controlplane/kwok; do (cd $$m && go mod tidy -diff); done
+	@for m in hack/tools hack/monitoring hack/image hack/vulncheck hack/controlplane/kubernetes hack/controlplane/kwok; do (cd $$m && go mod tidy -diff); done
 	@changed="$$(git status --porcelain -- $(GENERATED))"; \
 	  if [ -n "$$changed" ]; then echo "generated files are not current; run 'make generate' and commit:"; echo "$$changed"; git --no-pager diff -- $(GENERATED); exit 1; fi
+
+.PHONY: vulncheck
+vulncheck: $(TOOLS)/govulncheck ## Compare what the code reaches with the Go vulnerability database (OFFLINE=skip where that is out of reach)
+	@status=0; $(TOOLS)/govulncheck ./... > bin/vulncheck.txt 2>&1 || status=$$?; \
+	  if [ $$status != 0 ] && [ "$(OFFLINE)" = skip ] && grep -q 'fetching vulnerabilities' bin/vulncheck.txt; then \
+	    echo "NOT CHECKED for vulnerabilities: the database is out of reach"; exit 0; fi; \
+	  cat bin/vulncheck.txt; exit $$status
 
 .PHONY: presubmit
 presubmit: lint verify test ## Everything that CI runs
 	@$(MAKE) test-unit TESTFLAGS=-race
+	@$(MAKE) vulncheck OFFLINE=skip
 
 .PHONY: clean
 clean: ## End the local cluster and remove bin/ except the control plane
 	@if [ -x $(LOCAL) ]; then $(LOCAL) down; fi
 	@if [ -d bin ]; then find bin -mindepth 1 -maxdepth 1 ! -name controlplane -exec rm -rf {} +; fi
+
+$(TOOLS)/govulncheck: hack/vulncheck/go.mod hack/vulncheck/go.sum
+	@echo "Building govulncheck (once per version)"
+	@cd hack/vulncheck && go build -o ../../$@ golang.org/x/vuln/cmd/govulncheck
 
 $(TOOLS)/%: hack/tools/go.mod hack/tools/go.sum
 	@echo "Building $* (once per version)"
