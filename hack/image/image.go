@@ -55,7 +55,7 @@ func build(ctx context.Context, o options) (v1.Hash, error) {
 			return v1.Hash{}, err
 		}
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: platform}})
-		if i == 0 {
+		if i == 0 { // the others have the same modules
 			if inside, err = billOfMaterials(binary, o.version); err != nil {
 				return v1.Hash{}, err
 			}
@@ -66,12 +66,11 @@ func build(ctx context.Context, o options) (v1.Hash, error) {
 		return v1.Hash{}, err
 	}
 
-	// 2. The list of what is in it, which refers to the image.
-	attached, err := attach(index, inside)
-	if err != nil {
-		return v1.Hash{}, err
-	}
+	// 2. The list of what is in it.
 	if o.sbom != "" {
+		if err := os.MkdirAll(filepath.Dir(o.sbom), 0o755); err != nil {
+			return v1.Hash{}, err
+		}
 		if err := os.WriteFile(o.sbom, inside, 0o644); err != nil {
 			return v1.Hash{}, err
 		}
@@ -79,12 +78,12 @@ func build(ctx context.Context, o options) (v1.Hash, error) {
 
 	// 3. Where they go.
 	if o.archive != "" {
-		if err := writeArchive(filepath.Join(dir, "layout"), index, attached, o); err != nil {
+		if err := writeArchive(filepath.Join(dir, "layout"), index, o); err != nil {
 			return v1.Hash{}, fmt.Errorf("write %s: %w", o.archive, err)
 		}
 	}
 	if o.push != "" {
-		if err := push(ctx, index, attached, o); err != nil {
+		if err := push(ctx, index, inside, o); err != nil {
 			return v1.Hash{}, fmt.Errorf("push %s: %w", o.push, err)
 		}
 	}
@@ -96,7 +95,8 @@ func compile(ctx context.Context, o options, p *v1.Platform, to string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false",
 		"-ldflags", "-s -w -buildid= -X github.com/stowage-dev/stowage/internal/app.Version="+o.version, "-o", to, "./cmd/stowage")
 	cmd.Dir = o.root
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOOS="+p.OS, "GOARCH="+p.Architecture, "GOFLAGS=-mod=readonly")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOOS="+p.OS, "GOARCH="+p.Architecture, "GOFLAGS=-mod=readonly",
+		"GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT=", "GOFIPS140=off") // whatever the builder prefers
 	if strings.HasPrefix(p.Variant, "v") {
 		cmd.Env = append(cmd.Env, "GOARM="+p.Variant[1:])
 	}
@@ -184,19 +184,23 @@ func partial(index v1.ImageIndex) (*v1.Descriptor, error) {
 	return &v1.Descriptor{MediaType: types.OCIImageIndex, Digest: digest, Size: size}, nil
 }
 
-// writeArchive writes an OCI layout as a tar file, the image first and by its name.
-func writeArchive(dir string, index v1.ImageIndex, attached v1.Image, o options) error {
+// writeArchive writes an OCI layout as a tar file. It has the image alone: runtimes try to
+// unpack whatever is in one.
+func writeArchive(dir string, index v1.ImageIndex, o options) error {
+	ref, err := name.ParseReference(o.tag)
+	if err != nil {
+		return err
+	}
+	// As a kubelet looks for it: containerd takes this name as it is.
+	full := strings.Replace(ref.Name(), name.DefaultRegistry+"/", "docker.io/", 1)
 	path, err := layout.Write(dir, empty.Index)
 	if err != nil {
 		return err
 	}
 	// Docker and containerd go by the first annotation, others by the second.
 	if err := path.AppendIndex(index, layout.WithAnnotations(map[string]string{
-		"io.containerd.image.name": o.tag, "org.opencontainers.image.ref.name": o.tag,
+		"io.containerd.image.name": full, "org.opencontainers.image.ref.name": full,
 	})); err != nil {
-		return err
-	}
-	if err := path.AppendImage(attached); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(o.archive), 0o755); err != nil {
@@ -232,8 +236,12 @@ func writeTar(to io.Writer, dir string, at time.Time) error {
 	return w.Close()
 }
 
-// push pushes the image and what refers to it.
-func push(ctx context.Context, index v1.ImageIndex, attached v1.Image, o options) error {
+// push pushes the image, and the list of what is in it, which refers to the image.
+func push(ctx context.Context, index v1.ImageIndex, inside []byte, o options) error {
+	attached, err := attach(index, inside)
+	if err != nil {
+		return err
+	}
 	var how []name.Option
 	if o.insecure {
 		how = append(how, name.Insecure)

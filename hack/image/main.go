@@ -1,6 +1,7 @@
 // Command image builds Stowage's container image without a daemon: one static binary for
 // each platform and nothing else, as an OCI archive that is the same, bit by bit, whoever
-// builds it from the same commit. Beside it lies what is in the binary, as CycloneDX.
+// builds it from the same commit with the same Go release. What is in the binary is listed as CycloneDX: in a file, and
+// in a registry as an artifact that refers to the image.
 //
 //	go -C hack/image run . -root ../.. -o ../../bin/stowage-image.tar -tag stowage:dev
 //	go -C hack/image run . -root ../.. -push registry.example/stowage:v1
@@ -33,12 +34,13 @@ type options struct {
 
 func main() {
 	var o options
-	var platforms, created string
+	var platforms string
+	var created int64
 	flag.StringVar(&o.root, "root", ".", "The repository")
 	flag.StringVar(&platforms, "platforms", "linux/amd64,linux/arm64", "Platforms, comma-separated")
 	flag.StringVar(&o.version, "version", "devel", "Version of Stowage")
 	flag.StringVar(&o.revision, "revision", "", "Commit that it is built from")
-	flag.StringVar(&created, "created", "0", "When that was made, in seconds since 1970")
+	flag.Int64Var(&created, "created", 0, "When that was made, in seconds since 1970")
 	flag.StringVar(&o.archive, "o", "", "File to write the OCI archive to")
 	flag.StringVar(&o.tag, "tag", "stowage:dev", "Name of the image in the archive")
 	flag.StringVar(&o.sbom, "sbom", "", "File to write the list of modules in the binary to, as CycloneDX JSON")
@@ -51,15 +53,11 @@ func main() {
 	}
 }
 
-func run(o options, platforms, created string) error {
+func run(o options, platforms string, created int64) error {
 	if o.archive == "" && o.push == "" {
 		return errors.New("nothing to do: name a file with -o or a registry with -push")
 	}
-	var seconds int64
-	if _, err := fmt.Sscanf(created, "%d", &seconds); err != nil {
-		return fmt.Errorf("-created %q: %w", created, err)
-	}
-	o.created, o.platforms = time.Unix(seconds, 0).UTC(), strings.Split(platforms, ",")
+	o.created, o.platforms = time.Unix(created, 0).UTC(), strings.Split(platforms, ",")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	digest, err := build(ctx, o)
