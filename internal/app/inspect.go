@@ -45,7 +45,7 @@ func newInspectOptions(cmd *cobra.Command) *inspectOptions {
 }
 
 // inspector checks the settings and returns what looks at the cluster, and the namespace
-// that was asked for. Errors are of how the command was called.
+// that was asked for.
 func (o *inspectOptions) inspector(cmd *cobra.Command, s Streams) (*inspect.Inspector, string, error) {
 	errs := []error{applyEnv(cmd.Flags(), s.LookupEnv), o.spread.Validate(), o.peerPods.Validate()}
 	if len(validation.IsDNS1123Label(o.namespace)) > 0 {
@@ -179,14 +179,23 @@ func runStatus(ctx context.Context, s Streams, i *inspect.Inspector, o statusRun
 		stop := progress(s.Err, i)
 		r, err := i.Status(bounded, o.namespace)
 		stop()
-		if err != nil {
-			if o.watch && ctx.Err() != nil {
-				err = nil // that is how a watch ends
-			}
+		switch {
+		case err == nil:
+		case o.watch && ctx.Err() != nil:
+			return nil // that is how a watch ends
+		case last == "" || ctx.Err() != nil || bounded.Err() != nil:
 			return err
+		default:
+			// An API server that was there may come back.
+			fmt.Fprintf(s.Err, "Warning: %v; looking again\n", err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(look):
+			}
+			continue
 		}
-		for _, w := range r.Warnings {
-			if last == "" {
+		if last == "" {
+			for _, w := range r.Warnings {
 				fmt.Fprintf(s.Err, "Warning: %s\n", w)
 			}
 		}

@@ -3,11 +3,13 @@ package inspect
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
@@ -135,10 +138,12 @@ type snapshot struct {
 	live
 	listed cluster.Static
 	byUID  map[types.UID]*cluster.Workload
-	// created is the template of the pods of each workload that makes some, as far as
-	// its metadata goes.
-	created     map[types.UID]metav1.ObjectMeta
-	deployments []deployment
+	// created is the template of the pods of each workload that makes some: its metadata,
+	// and what in it chooses nodes.
+	created map[types.UID]corev1.PodTemplateSpec
+	// registration is nil where it may not be read.
+	registration *admissionregistrationv1.MutatingWebhookConfiguration
+	deployments  []deployment
 }
 
 // deployment is what is kept of a Deployment.
@@ -216,9 +221,11 @@ func (i *Inspector) workloads(ctx context.Context, namespace string, r *Report) 
 			groups[root.UID] = g
 			order = append(order, root.UID)
 		}
-		created := s.created[m.UID]
-		pod := &podpatch.Pod{Metadata: podpatch.Metadata{Annotations: created.Annotations, Labels: created.Labels}}
-		if err := g.add(ctx, i, m, p, !pipeline.Enforces(ctx, m.Namespace, pod)); err != nil {
+		idle, err := s.leftAlone(ctx, pipeline, m, p)
+		if err != nil {
+			return err
+		}
+		if err := g.add(ctx, i, m, p, idle); err != nil {
 			return err
 		}
 	}
@@ -245,40 +252,65 @@ func (i *Inspector) workloads(ctx context.Context, namespace string, r *Report) 
 	return nil
 }
 
+// leftAlone returns why the pods of a workload get no seat, if they get none.
+func (s *snapshot) leftAlone(ctx context.Context, pipeline *admission.Pipeline, m *maker, p *policy.Policy) (string, error) {
+	template := s.created[m.UID]
+	data, err := json.Marshal(&template)
+	if err != nil {
+		return "", err
+	}
+	pod, err := podpatch.Decode(data)
+	if err != nil {
+		return "", err
+	}
+	if !pipeline.Enforces(ctx, m.Namespace, pod) {
+		return stowage.ModeKey + " leaves it alone", nil
+	}
+	if p.Strategy != nil {
+		if key, pinned := admission.Pinned(pod, p.Strategy); pinned {
+			return "its pods choose their nodes themselves, by " + key, nil
+		}
+	}
+	ns, err := s.Namespace(ctx, m.Namespace)
+	if err == nil && ns != nil && s.registration != nil && !admission.Called(s.registration, ns.Labels, template.Labels) {
+		return "the webhook's registration leaves it out", nil
+	}
+	return "", err
+}
+
 // snapshot lists what the workloads of a namespace depend on.
 func (i *Inspector) snapshot(ctx context.Context, namespace string, r *Report) (*snapshot, []*maker, error) {
-	s := &snapshot{live: i.live(), byUID: map[types.UID]*cluster.Workload{}, created: map[types.UID]metav1.ObjectMeta{}}
+	s := &snapshot{live: i.live(), byUID: map[types.UID]*cluster.Workload{}, created: map[types.UID]corev1.PodTemplateSpec{}}
 	var makers []*maker
 	byUID := map[types.UID]*maker{}
-	add := func(gvk string, obj client.Object, template *metav1.ObjectMeta, replicas *int32, current int32) {
+	add := func(gvk string, obj client.Object, template *corev1.PodTemplateSpec, replicas *int32) {
 		w := cluster.NewWorkload(appsv1.SchemeGroupVersion.WithKind(gvk), obj)
 		w.UID = obj.GetUID()
 		s.byUID[w.UID] = &w
 		if template == nil {
 			return
 		}
-		w.Replicas, w.Current = 1, int64(current)
-		if replicas != nil {
-			w.Replicas = int64(*replicas)
-		}
-		s.created[w.UID] = *template
+		w.Replicas = int64(ptr.Deref(replicas, 1))
+		s.created[w.UID] = corev1.PodTemplateSpec{ObjectMeta: template.ObjectMeta, Spec: corev1.PodSpec{
+			NodeName: template.Spec.NodeName, NodeSelector: template.Spec.NodeSelector, Affinity: template.Spec.Affinity,
+		}}
 		byUID[w.UID] = &maker{Workload: &w}
 		makers = append(makers, byUID[w.UID])
 	}
 	in := client.InNamespace(namespace)
 	for _, err := range []error{
 		each(ctx, i, &appsv1.DeploymentList{}, func(o *appsv1.Deployment) {
-			add("Deployment", o, nil, nil, 0)
+			add("Deployment", o, nil, nil)
 			s.deployments = append(s.deployments, deployment{
 				Workload: s.byUID[o.UID], annotations: o.Spec.Template.Annotations,
 				asks: o.Spec.Replicas == nil || *o.Spec.Replicas > 0, seen: o.Status.ObservedGeneration >= o.Generation,
 			})
 		}, in),
 		each(ctx, i, &appsv1.ReplicaSetList{}, func(o *appsv1.ReplicaSet) {
-			add("ReplicaSet", o, &o.Spec.Template.ObjectMeta, o.Spec.Replicas, o.Status.Replicas)
+			add("ReplicaSet", o, &o.Spec.Template, o.Spec.Replicas)
 		}, in),
 		each(ctx, i, &appsv1.StatefulSetList{}, func(o *appsv1.StatefulSet) {
-			add("StatefulSet", o, &o.Spec.Template.ObjectMeta, o.Spec.Replicas, o.Status.Replicas)
+			add("StatefulSet", o, &o.Spec.Template, o.Spec.Replicas)
 		}, in),
 		each(ctx, i, &versprei.PodDistributorList{}, func(d *versprei.PodDistributor) {
 			s.listed.PodDistributorList = append(s.listed.PodDistributorList, *d)
@@ -305,6 +337,14 @@ func (i *Inspector) snapshot(ctx context.Context, namespace string, r *Report) (
 		return nil, nil, fmt.Errorf("namespaces: %w", err)
 	}
 
+	var registration admissionregistrationv1.MutatingWebhookConfiguration
+	switch err = i.Client.Get(ctx, client.ObjectKey{Name: i.Registration}, &registration); {
+	case err == nil:
+		s.registration = &registration
+	case !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err):
+		return nil, nil, fmt.Errorf("the webhook's registration: %w", err)
+	}
+
 	// Pods with a seat. Who makes them may be of a kind that was not listed.
 	err = each(ctx, i, &corev1.PodList{}, func(pod *corev1.Pod) {
 		owner := metav1.GetControllerOfNoCopy(pod)
@@ -314,7 +354,7 @@ func (i *Inspector) snapshot(ctx context.Context, namespace string, r *Report) (
 		m := byUID[owner.UID]
 		if m == nil {
 			m = &maker{Workload: &cluster.Workload{Ref: cluster.RefOf(owner), Namespace: pod.Namespace, Replicas: -1, Current: -1}}
-			byUID[owner.UID], s.created[owner.UID] = m, pod.ObjectMeta
+			byUID[owner.UID], s.created[owner.UID] = m, corev1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta}
 			makers = append(makers, m)
 		}
 		m.pods = append(m.pods, pod)
@@ -343,19 +383,19 @@ func rootOf(ctx context.Context, s cluster.Reader, w *cluster.Workload) (cluster
 type group struct {
 	Workload
 	pools []*Pool
-	idle  bool // nobody wants us to touch it
+	idle  string // why nobody wants us to touch it, or some of its revisions
 	err   error
 	// unseen says that a Deployment's controller has not done what it last asked for.
 	unseen bool
 }
 
-// add adds what one maker of pods has and should have. It is idle if nobody wants us to
-// touch its pods.
-func (g *group) add(ctx context.Context, i *Inspector, m *maker, p *policy.Policy, idle bool) error {
+// add adds what one maker of pods has and should have. Idle says why nobody wants us to
+// touch its pods, if so.
+func (g *group) add(ctx context.Context, i *Inspector, m *maker, p *policy.Policy, idle string) error {
 	if !m.busy() && g.Policy != "" {
 		return nil // none of its revisions has pods, and one is enough
 	}
-	g.idle = g.idle || idle
+	g.idle = cmp.Or(g.idle, idle)
 	g.Policy, g.err = p.Source, cmp.Or(g.err, p.Err)
 	if p.Strategy == nil {
 		return nil
@@ -421,8 +461,8 @@ func (g *group) done() Workload {
 		g.Pools = append(g.Pools, *p)
 	}
 	switch {
-	case g.idle:
-		g.OK, g.Note = true, stowage.ModeKey+" leaves it alone"
+	case g.idle != "":
+		g.OK, g.Note = true, g.idle
 	case g.err != nil:
 		g.OK, g.Pools, g.Note = false, nil, "invalid: "+strings.ReplaceAll(g.err.Error(), "\n", "; ")
 	case g.unseen:

@@ -3,7 +3,7 @@
 //
 //	files ─▶ Load ─▶ Inputs ─▶ Pods (as the controllers would make them)
 //	      ─▶ Admit (the API server's own defaults, then the server's Pipeline)
-//	      ─▶ Print
+//	      ─▶ Print (tables, YAML, JSON), or Plans ─▶ Plot, SVG (pictures)
 //
 // The decisions are those of package admission, by the same code. What surrounds
 // them in a cluster is imitated as far as decisions depend on it: the names,

@@ -288,6 +288,14 @@ func (l *loader) document(at source, data []byte, depth int) {
 		}
 		return
 	}
+	// A status is what a controller writes, perhaps a predecessor's, with fields of its own.
+	if gvk.Group == versprei.GroupVersion.Group || gvk.Group == flexdaemonsets.GroupVersion.Group {
+		var err error
+		if data, err = without(data, "status"); err != nil {
+			l.fail("%s: %w", where, err)
+			return
+		}
+	}
 	obj, _, err := decoder.Decode(data, nil, nil)
 	if err != nil {
 		l.fail("%s: %w", where, err)
@@ -304,6 +312,16 @@ func withKind(item []byte, apiVersion, kind string) ([]byte, error) {
 		return nil, errors.New("expected a Kubernetes object")
 	}
 	object["apiVersion"], object["kind"] = quoted(apiVersion), quoted(kind)
+	return json.Marshal(object)
+}
+
+// without returns an object without one of its fields.
+func without(data []byte, field string) ([]byte, error) {
+	var object map[string]json.RawMessage
+	if err := yaml.Unmarshal(data, &object); err != nil {
+		return nil, err
+	}
+	delete(object, field)
 	return json.Marshal(object)
 }
 

@@ -97,6 +97,21 @@ func TestStatus(t *testing.T) {
 			t.Errorf("exit status %d", exit)
 		}
 	})
+	t.Run("left alone", func(t *testing.T) {
+		out := newTenant(t)
+		pinned := out.deployment("pinned", 2, annotated(documented))
+		pinned.Spec.Template.Spec.NodeSelector = map[string]string{"nodesize": "od4vcpu16gb"}
+		must(t, out.Create(t.Context(), pinned))
+		silent := out.deployment("silent", 2, annotated(documented))
+		silent.Spec.Template.Annotations = map[string]string{stowage.ModeKey: "Off"}
+		must(t, out.Create(t.Context(), silent))
+		stdout, errs, exit := command(t, cluster, append([]string{"status", "-n", out.namespace, "--wait", "--timeout", "30s"}, only...)...)
+		for _, part := range []string{"its pods choose their nodes themselves, by node label nodesize", stowage.ModeKey + " leaves it alone"} {
+			if exit != 0 || !strings.Contains(stdout, part) {
+				t.Errorf("exit status %d; %q is missing in\n%s%s", exit, part, stdout, errs)
+			}
+		}
+	})
 	t.Run("templates and VMs", func(t *testing.T) {
 		node := n.node(t, "sized", "cpu=4,memory=8Gi,ephemeral-storage=10Gi")
 		template := n.template(t, "tenth", "cpuPercentage: 10")
