@@ -80,7 +80,7 @@ func (f *Spread) Decide(ctx context.Context, req Request) (Decision, error) {
 	}
 	if key, pinned := a.pins(ours); pinned {
 		if ours { // another webhook chose nodes since
-			a.withdraw()
+			a.withdraw(a.chosen())
 		}
 		stripSeat(a.pod)
 		d := Decision{Warnings: p.Warnings}
@@ -172,20 +172,22 @@ func (f *Spread) keep(ctx context.Context, a *assignment, dryRun bool) (bool, er
 		if genuine {
 			return true, nil
 		}
-		a.withdraw()
+		a.withdraw(nil)
 	}
 	stripSeat(a.pod)
 	return false, nil
 }
 
-// withdraw removes from the pod what came with a seat that we gave and that is not the pod's
-// any more: somebody copied it from a pod that is there already or was long ago, or has
-// chosen other nodes since.
-func (a *assignment) withdraw() {
+// withdraw removes what holds the pod to a seat that we gave and that is not the pod's any
+// more: somebody copied it from a pod that is there already or was long ago, or has chosen
+// other nodes since, by the labels in keep. Tolerations and preferences hold it nowhere.
+func (a *assignment) withdraw(keep map[string]string) {
 	s := a.policy.Strategy
-	for k, v := range s.Pool(a.pool).Labels {
-		if a.pod.Spec.NodeSelector[k] == v {
-			delete(a.pod.Spec.NodeSelector, k)
+	if !a.policy.Preferred {
+		for k, v := range s.Pool(a.pool).Labels {
+			if _, kept := keep[k]; !kept && a.pod.Spec.NodeSelector[k] == v {
+				delete(a.pod.Spec.NodeSelector, k)
+			}
 		}
 	}
 	rank, ok := s.Rank(spread.Seat{Pool: a.pool, Ordinal: a.seat.Ordinal})
@@ -194,8 +196,27 @@ func (a *assignment) withdraw() {
 	}
 }
 
+// chosen returns the labels of another pool that the pod's node selector asks for, if there is
+// one: its labels may be those of our pool in part.
+func (a *assignment) chosen() map[string]string {
+	s := a.policy.Strategy
+	for i := range s.Len() {
+		asked := i != a.pool
+		for k, v := range s.Pool(i).Labels {
+			asked = asked && a.pod.Spec.NodeSelector[k] == v
+		}
+		if asked {
+			return s.Pool(i).Labels
+		}
+	}
+	return nil
+}
+
 // stripSeat removes what only a pod with a seat carries.
 func stripSeat(pod *podpatch.Pod) {
+	if pod.Metadata.Labels[stowage.MutatedByLabel] == stowage.MutatedByValue {
+		delete(pod.Metadata.Labels, stowage.MutatedByLabel)
+	}
 	delete(pod.Metadata.Labels, stowage.PoolLabel)
 	delete(pod.Metadata.Labels, stowage.SeatLabel)
 	delete(pod.Metadata.Annotations, stowage.ClaimAnnotation)
