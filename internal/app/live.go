@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,6 +27,9 @@ const configMap = "stowage-config"
 
 // liveFlags are the settings that change without a restart.
 var liveFlags = []string{"blocklisted-namespaces", "log-level"}
+
+// maxEventNote is the API server's limit of an event's note, in bytes.
+const maxEventNote = 1024
 
 // ReasonInvalidConfiguration is that of the event about a ConfigMap that is refused.
 const ReasonInvalidConfiguration = "InvalidConfiguration"
@@ -122,12 +126,23 @@ func (l *live) follow(ctx context.Context) error {
 	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    seen,
 		UpdateFunc: func(_, obj any) { seen(obj) },
-		DeleteFunc: func(any) { l.invalid.Set(0); l.apply(l.options) },
+		DeleteFunc: func(any) { l.gone() },
 	}); err != nil {
 		return err
 	}
-	informer.RunWithContext(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() { informer.RunWithContext(ctx) })
+	if toolscache.WaitForCacheSync(ctx.Done(), informer.HasSynced) && len(informer.GetStore().ListKeys()) == 0 {
+		l.gone() // since we started, perhaps
+	}
 	return nil
+}
+
+// gone takes over that there is no ConfigMap.
+func (l *live) gone() {
+	l.invalid.Set(0)
+	l.apply(l.options)
 }
 
 // configured takes over a ConfigMap, or says why not.
@@ -136,7 +151,8 @@ func (l *live) configured(cm *corev1.ConfigMap) {
 	if err != nil {
 		l.invalid.Set(1)
 		l.log.Error(err, "the last good settings stay; a replica that starts now refuses these")
-		l.events.Eventf(cm, nil, corev1.EventTypeWarning, ReasonInvalidConfiguration, "Configure", "%v; the last good settings stay, and a replica that starts now refuses these", err)
+		l.events.Eventf(cm, nil, corev1.EventTypeWarning, ReasonInvalidConfiguration, "Configure",
+			"The last good settings stay, and a replica that starts now refuses these. %.*s", maxEventNote-100, err.Error())
 		return
 	}
 	l.invalid.Set(0)
@@ -146,9 +162,9 @@ func (l *live) configured(cm *corev1.ConfigMap) {
 func (l *live) apply(o Options) {
 	level, _ := parseLogLevel(o.LogLevel) // validated before
 	if l.level.Level() != level {
-		l.log.Info("the log level changes", "level", o.LogLevel)
+		l.level.Set(level)
+		l.log.Info("the log level has changed", "logLevel", o.LogLevel)
 	}
-	l.level.Set(level)
 	if l.finder != nil {
 		l.finder.Exclude(o.Spread.ExcludedNamespaces)
 	}

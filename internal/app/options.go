@@ -136,7 +136,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	addFlag(fs, "tls-min-version", "TLS_MIN_VERSION")
 	fs.StringSliceVar(&o.TLSCipherSuites, "tls-cipher-suites", o.TLSCipherSuites, "TLS 1.2 cipher suites, by their names in Go's crypto/tls; empty uses Go's choice")
 	addFlag(fs, "tls-cipher-suites", "TLS_CIPHER_SUITES")
-	fs.StringVar(&o.ClientCAFile, "client-ca-file", o.ClientCAFile, "File with the authorities, as PEM, of which whoever calls the webhook must show a certificate; empty asks for none")
+	fs.StringVar(&o.ClientCAFile, "client-ca-file", o.ClientCAFile, "File with the authorities, as PEM, of which whoever calls the webhook must show a certificate, read again when it changes; empty asks for none")
 	addFlag(fs, "client-ca-file", "STOWAGE_CLIENT_CA_FILE")
 	fs.StringSliceVar(&o.ClientNames, "client-names", o.ClientNames, "Names of which that certificate must have one, as common name or DNS name, comma-separated; empty takes every certificate of --client-ca-file")
 	addFlag(fs, "client-names", "STOWAGE_CLIENT_NAMES")
@@ -254,8 +254,13 @@ func applyEnv(fs *pflag.FlagSet, lookup func(string) (string, bool)) error {
 	return errors.Join(errs...)
 }
 
-// serviceLink is what Kubernetes sets in the pods beside our Services.
-var serviceLink = regexp.MustCompile(`^STOWAGE_((WEBHOOK|METRICS)_)?(PORT|SERVICE)(_|$)`)
+// serviceLink is what Kubernetes names variables in the pods of a Service's namespace.
+var serviceLink = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
+
+// isServiceLink reports whether Kubernetes, not somebody who meant us, has set a variable.
+func isServiceLink(name, value string) bool {
+	return serviceLink.MatchString(name) || strings.HasSuffix(name, "_PORT") && strings.Contains(value, "://")
+}
 
 // unknownVariables reports every variable that is named like ours and is no setting.
 func unknownVariables(fs *pflag.FlagSet, environ []string) error {
@@ -267,9 +272,9 @@ func unknownVariables(fs *pflag.FlagSet, environ []string) error {
 	})
 	var errs []error
 	for _, e := range environ {
-		name, _, _ := strings.Cut(e, "=")
+		name, value, _ := strings.Cut(e, "=")
 		ours := strings.HasPrefix(name, "STOWAGE_") || strings.HasPrefix(name, "PEERPODS_")
-		if ours && !known[name] && !serviceLink.MatchString(name) {
+		if ours && !known[name] && !isServiceLink(name, value) {
 			errs = append(errs, fmt.Errorf("$%s is no setting; unset it, or correct its name", name))
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -78,9 +79,10 @@ func TestUnknownVariablesAreRefused(t *testing.T) {
 	err := unknownVariables(fs, []string{
 		"STOWAGE_LOGLEVEL=INFO", "PEERPODS_LIMIT_PER_NODES=3", // wrong
 		"STOWAGE_SPREAD=false", "PEERPODS_LIMIT_PER_NODE=3", "LOG_LEVELS=x", "PATH=/bin", // right, or not ours
-		"STOWAGE_WEBHOOK_PORT=tcp://10.0.0.1:443", "STOWAGE_WEBHOOK_SERVICE_HOST=10.0.0.1", "STOWAGE_METRICS_PORT_8080_TCP=x", "STOWAGE_PORT=x",
+		"STOWAGE_WEBHOOK_PORT=tcp://10.0.0.1:443", "STOWAGE_WEBHOOK_SERVICE_HOST=10.0.0.1", "STOWAGE_METRICS_PORT_8080_TCP=x", "PEERPODS_X_SERVICE_PORT_HTTPS=443",
+		"STOWAGE_PORT=9443", // wrong
 	})
-	if got, want := fmt.Sprint(err), "$STOWAGE_LOGLEVEL is no setting; unset it, or correct its name\n$PEERPODS_LIMIT_PER_NODES is no setting; unset it, or correct its name"; got != want {
+	if got, want := fmt.Sprint(err), "$STOWAGE_LOGLEVEL is no setting; unset it, or correct its name\n$PEERPODS_LIMIT_PER_NODES is no setting; unset it, or correct its name\n$STOWAGE_PORT is no setting; unset it, or correct its name"; got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
 }
@@ -136,7 +138,8 @@ func TestVariablesDoNotCollideWithServices(t *testing.T) {
 			return
 		}
 		seen[env[0]] = true
-		if serviceLink.MatchString(env[0]) {
+		ours := regexp.MustCompile(`^STOWAGE_((WEBHOOK|METRICS)_)?(PORT|SERVICE)(_|$)`)
+		if ours.MatchString(env[0]) || serviceLink.MatchString(env[0]) {
 			t.Errorf("--%s: Kubernetes sets $%s beside one of our Services", f.Name, env[0])
 		}
 	})

@@ -47,8 +47,9 @@ do not edit.
 
 Every setting is a flag and an environment variable. A flag wins. An empty variable
 counts as unset, except LOG_LEVEL, where it means warnings and errors only. All
-settings are checked together at the start, and a replica with one that is wrong, or
-unknown, does not start and lists all that is.
+settings are checked together at the start, and a replica with wrong ones does not start and
+lists all of them. An unknown flag is refused, too, and a variable that begins with STOWAGE_ or
+PEERPODS_ and is no setting. The ConfigMap is checked after them.
 
 Those marked live may be in the ConfigMap ` + "`stowage-config`" + `, too, by the names of their
 variables. Replicas follow it without a restart, unless a flag or a variable says what the

@@ -3,13 +3,11 @@ package app
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync/atomic"
@@ -116,9 +114,11 @@ func serve(ctx context.Context, l *live) error {
 	if err != nil {
 		return err
 	}
-	clients, err := clientAuthorities(o.ClientCAFile)
-	if err != nil {
-		return err
+	var clients *clientAuthorities
+	if o.ClientCAFile != "" {
+		if clients, err = newClientAuthorities(o.ClientCAFile); err != nil {
+			return err
+		}
 	}
 	var keeper *certs.Keeper
 	var certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
@@ -130,7 +130,12 @@ func serve(ctx context.Context, l *live) error {
 			c.GetCertificate = certificate
 			if clients != nil {
 				// Whether there is one at all, the handlers ask: our own readiness check has none.
-				c.ClientCAs, c.ClientAuth = clients, tls.VerifyClientCertIfGiven
+				c.ClientAuth = tls.VerifyClientCertIfGiven
+				c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+					current := c.Clone()
+					current.ClientCAs = clients.current()
+					return current, nil
+				}
 			}
 		}},
 	})
@@ -246,7 +251,7 @@ func serve(ctx context.Context, l *live) error {
 	workloads := &admission.WorkloadHandler{Log: log.WithName("workloads"), Clock: clock.RealClock{}}
 	for path, h := range map[string]http.Handler{"/mutate-v1-pod": handler, "/mutate": handler, "/validate-workload": workloads} {
 		if clients != nil {
-			h = onlyClients(o.ClientNames, h)
+			h = onlyClients(o.ClientNames, log.WithName("clients"), h)
 		}
 		mgr.GetWebhookServer().Register(path, closeWhen(&leaving, h))
 	}
@@ -336,39 +341,6 @@ func closeWhen(leaving *atomic.Bool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if leaving.Load() {
 			w.Header().Set("Connection", "close")
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-// clientAuthorities reads the authorities of clients' certificates; none without a file.
-func clientAuthorities(file string) (*x509.CertPool, error) {
-	if file == "" {
-		return nil, nil
-	}
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("read the authorities of clients (--client-ca-file): %w", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(data) {
-		return nil, usageError{fmt.Errorf("--client-ca-file %s has no certificate, as PEM, in it", file)}
-	}
-	return pool, nil
-}
-
-// onlyClients refuses requests that came without a verified certificate, or with one that
-// has none of the names; without names, any verified one will do.
-func onlyClients(names []string, next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
-			http.Error(w, "a client certificate is needed (--client-ca-file)", http.StatusUnauthorized)
-			return
-		}
-		leaf := r.TLS.PeerCertificates[0]
-		if len(names) > 0 && !slices.Contains(names, leaf.Subject.CommonName) && !slices.ContainsFunc(leaf.DNSNames, func(n string) bool { return slices.Contains(names, n) }) {
-			http.Error(w, "the client certificate has none of the names of --client-names", http.StatusForbidden)
-			return
 		}
 		next.ServeHTTP(w, r)
 	})

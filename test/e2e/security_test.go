@@ -27,6 +27,7 @@ import (
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/controlplane"
 )
 
@@ -68,6 +69,21 @@ func TestForgedOwner(t *testing.T) {
 	}
 }
 
+// A PodDistributor divides pods of its own namespace alone.
+func TestPodDistributorOfAnotherNamespace(t *testing.T) {
+	victim, attacker := newTenant(t), newTenant(t)
+	theirs, own := victim.bareReplicaSet(t, "web", 0, nil), attacker.bareReplicaSet(t, "web", 0, nil)
+	attacker.distributor(t, "web", "web", func(s *versprei.PodDistributorSpec) { s.Target.Kind = "ReplicaSet" })
+	eventually(t, "it is known", func() (bool, error) {
+		return attacker.try(t, own, replicaSetKind, nil, client.DryRunAll).Labels[stowage.SeatLabel] != "", nil
+	})
+	for range 8 {
+		if pod := victim.try(t, theirs, replicaSetKind, nil, client.DryRunAll); pod.Labels[stowage.SeatLabel] != "" {
+			t.Fatalf("a pod of another namespace has a seat: %v", pod.Labels)
+		}
+	}
+}
+
 // Who may create pods and policies in a namespace cannot thereby change templates, ledgers or
 // other namespaces.
 func TestTenantsPermissions(t *testing.T) {
@@ -105,7 +121,7 @@ func TestTLS(t *testing.T) {
 	caFile := filepath.Join(t.TempDir(), "ca.crt")
 	must(t, os.WriteFile(caFile, ca.pem, 0o644))
 	strict := fleet
-	strict.Args = append(append([]string{}, fleet.Args...), "--client-ca-file="+caFile, "--client-names=kube-apiserver", "--tls-min-version=VersionTLS13", "--leader-elect=false", "--peerpods-capacity=false", "--sizing=false")
+	strict.Args = append(append([]string{}, fleet.Args...), "--client-ca-file="+caFile, "--client-names=kube-apiserver", "--tls-min-version=VersionTLS13")
 	r, err := cluster.StartReplica(t.Context(), strict)
 	must(t, err)
 	t.Cleanup(r.Kill)
