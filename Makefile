@@ -58,23 +58,23 @@ generate-certs: $(LOCAL) ## Make a self-signed certificate for `make run` in bin
 
 .PHONY: image
 image: ## Build the image for amd64 and arm64 into bin/stowage-image.tar, without Docker, and list what is in it
-	@cd hack/image && go run . -root ../.. -version $(VERSION) -revision "$(REVISION)" -created $(CREATED) \
-	  -tag $(IMG) -o ../../$(ARCHIVE) -sbom ../../bin/stowage-image.cdx.json
+	@cd hack/image && go run . -root ../.. -version "$(VERSION)" -revision "$(REVISION)" -created "$(CREATED)" \
+	  -tag "$(IMG)" -o ../../$(ARCHIVE) -sbom ../../bin/stowage-image.cdx.json
 	@echo "$(ARCHIVE) has $(IMG); bin/stowage-image.cdx.json lists its modules"
 
 .PHONY: image-push
 image-push: ## Build the image and push it to IMG's registry, without Docker
-	@cd hack/image && go run . -root ../.. -version $(VERSION) -revision "$(REVISION)" -created $(CREATED) -push $(IMG)
+	@cd hack/image && go run . -root ../.. -version "$(VERSION)" -revision "$(REVISION)" -created "$(CREATED)" -push "$(IMG)"
 
 .PHONY: docker-build
 docker-build: ## Build the image IMG with Docker
 	@$(call daemon,'make image' needs none)
-	@$(DOCKER) build --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) -t $(IMG) .
+	@$(DOCKER) build --build-arg VERSION="$(VERSION)" --build-arg REVISION="$(REVISION)" -t "$(IMG)" .
 
 .PHONY: docker-push
 docker-push: ## Push the image IMG with Docker
 	@$(call daemon,'make image-push' needs none)
-	@$(DOCKER) push $(IMG)
+	@$(DOCKER) push "$(IMG)"
 
 ##@ In a cluster
 
@@ -96,8 +96,9 @@ deploy-manifests: ## Install all of Stowage, with the image IMG, without waiting
 undeploy: ## Remove Stowage, its registration first; kinds, policies, the namespace and its Secrets stay
 	@$(call cluster)
 	@$(KUBECTL) delete --ignore-not-found -k config/webhook
-	@$(KUBECTL) delete --ignore-not-found $(addprefix -f config/manager/,deployment.yaml config.yaml metrics_service.yaml pdb.yaml flowcontrol.yaml)
+	@$(KUBECTL) delete --ignore-not-found $(addprefix -f config/manager/,deployment.yaml config.yaml metrics_service.yaml pdb.yaml resource_quota.yaml flowcontrol.yaml)
 	@$(KUBECTL) delete --ignore-not-found -k config/rbac
+	@if $(KUBECTL) get crd certificates.cert-manager.io >/dev/null 2>&1; then $(KUBECTL) delete --ignore-not-found -f config/certmanager/certificate.yaml; fi
 
 .PHONY: uninstall
 uninstall: ## Remove the kinds, and with them every PodDistributor and FlexDaemonsetTemplate (CONFIRM=yes)

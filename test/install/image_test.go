@@ -58,14 +58,20 @@ func TestImageRuns(t *testing.T) {
 	cmd.Env = []string{"POD_NAMESPACE=" + namespace, "KUBERNETES_SERVICE_HOST=" + host, "KUBERNETES_SERVICE_PORT=" + port}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: 65532, Gid: 65532}}
 	cmd.Dir = "/"
-	var log bytes.Buffer
-	cmd.Stderr = &log
+	logFile, err := os.Create(filepath.Join(dir, "log"))
+	must(t, err)
+	defer func() { _ = logFile.Close() }()
+	cmd.Stderr = logFile
+	log := func() string {
+		data, _ := os.ReadFile(logFile.Name())
+		return string(data)
+	}
 	must(t, cmd.Start())
 	eventually(t, "it answers /healthz and /readyz", func() error {
 		for _, path := range []string{"/healthz", "/readyz"} {
 			resp, err := http.Get("http://" + health + path)
 			if err != nil {
-				return fmt.Errorf("%w\n%s", err, &log)
+				return fmt.Errorf("%w\n%s", err, log())
 			}
 			_ = resp.Body.Close()
 			if resp.StatusCode != http.StatusOK {
@@ -80,7 +86,7 @@ func TestImageRuns(t *testing.T) {
 	select {
 	case err := <-ended:
 		if err != nil {
-			t.Errorf("it ended with %v:\n%s", err, &log)
+			t.Errorf("it ended with %v:\n%s", err, log())
 		}
 	case <-time.After(30 * time.Second):
 		t.Error("it did not end")

@@ -100,7 +100,7 @@ func TestHelm(t *testing.T) {
 
 	t.Run("a second installation is refused", func(t *testing.T) {
 		_, err := try(t, helm, "install", "again", "charts/stowage", "--namespace", "default")
-		if err == nil || !strings.Contains(err.Error(), "stowage") {
+		if err == nil || !strings.Contains(err.Error(), "cannot be imported into the current release") {
 			t.Errorf("it was not: %v", err)
 		}
 	})
@@ -155,7 +155,11 @@ func pointBack(t *testing.T) {
 			}
 		}
 		var workloads admissionregistrationv1.ValidatingWebhookConfiguration
-		must(t, cluster.Client.Get(t.Context(), client.ObjectKey{Name: "stowage"}, &workloads))
+		err := cluster.Client.Get(t.Context(), client.ObjectKey{Name: "stowage"}, &workloads)
+		if apierrors.IsNotFound(err) { // without the spread
+			return cluster.Client.Update(t.Context(), pods)
+		}
+		must(t, err)
 		for i := range workloads.Webhooks {
 			if workloads.Webhooks[i].ClientConfig.URL != nil {
 				service(&workloads.Webhooks[i].ClientConfig)
@@ -235,6 +239,28 @@ func uninstall(t *testing.T) {
 	if err := cluster.Client.Get(t.Context(), client.ObjectKeyFromObject(distributor), distributor); err != nil {
 		t.Errorf("the policy is gone: %v", err)
 	}
+}
+
+// A feature that is off needs none of what the chart leaves out for it.
+func TestHelmWithoutAFeature(t *testing.T) {
+	restricted(t)
+	defer clean(t)
+	verb := "install"
+	for feature, flag := range map[string]string{"spread": "--spread=false", "sizing": "--sizing=false", "peerPods": "--peer-pods=false"} {
+		do(t, helm, verb, "stowage", "charts/stowage", "--namespace", namespace, "--set", "features."+feature+"=false", "--wait", "--timeout", "1m")
+		verb = "upgrade"
+		runInstalled(t, flag)
+		for _, r := range cluster.Replicas() {
+			data, err := os.ReadFile(r.Log)
+			must(t, err)
+			if strings.Contains(string(data), "forbidden") {
+				t.Errorf("without %s, a permission is missing:\n%s", feature, data)
+			}
+		}
+		cluster.StopStowage()
+		pointBack(t)
+	}
+	do(t, helm, "uninstall", "stowage", "--namespace", namespace, "--wait")
 }
 
 // CRDs that a predecessor or an earlier installation left are refused, as Helm does, and
@@ -358,20 +384,30 @@ func TestConfigMapIsFollowed(t *testing.T) {
 		})
 		return n
 	}
+	// A log begins before this test: replicas of earlier tests had the same names.
+	begin := map[string]int{}
+	for _, r := range cluster.Replicas() {
+		data, err := os.ReadFile(r.Log)
+		must(t, err)
+		begin[r.Log] = len(data)
+	}
 	logged := func(what string) error {
 		for _, r := range cluster.Replicas() {
 			data, err := os.ReadFile(r.Log)
 			if err != nil {
 				return err
 			}
-			if !strings.Contains(string(data), what) {
-				return fmt.Errorf("%s does not say %q", r.Log, what)
+			if strings.Contains(string(data[begin[r.Log]:]), what) {
+				return nil
 			}
 		}
-		return nil
+		return fmt.Errorf("no replica says %q", what)
 	}
 	if seats() != 1 {
 		t.Fatal("the pod has no seat to begin with")
+	}
+	if logged(`"level":"DEBUG`) == nil {
+		t.Fatal("the log level is DEBUG to begin with")
 	}
 	set(`{"data":{"BLOCKLISTED_NAMESPACE_LIST":"other, default","LOG_LEVEL":"DEBUG"}}`)
 	eventually(t, "the block list holds", func() error {
@@ -380,7 +416,7 @@ func TestConfigMapIsFollowed(t *testing.T) {
 		}
 		return nil
 	})
-	eventually(t, "the log level holds", func() error { return logged(`"level":"DEBUG"`) })
+	eventually(t, "the log level holds", func() error { return logged(`"level":"DEBUG`) })
 
 	set(`{"data":{"BLOCKLISTED_NAMESPACE_LIST":"A_B","LOG_LEVEL":"LOUD","TARGET_RUNTIMECLASS":"x"}}`)
 	eventually(t, "it is refused", func() error {
@@ -389,6 +425,12 @@ func TestConfigMapIsFollowed(t *testing.T) {
 	if seats() != 0 {
 		t.Error("the last good block list does not hold")
 	}
+	eventually(t, "an event says so", func() error {
+		if out := do(t, kubectl, "-n", namespace, "get", "events", "-o", "yaml"); !strings.Contains(out, "InvalidConfiguration") || !strings.Contains(out, "LOUD") {
+			return errors.New(out)
+		}
+		return nil
+	})
 	if r, err := cluster.StartReplica(ctx, controlplane.StowageOptions{Binary: binary}); err == nil {
 		t.Error("a replica started with settings that are wrong")
 		r.Kill()

@@ -15,16 +15,13 @@ import (
 )
 
 // render returns the objects of a manifest by kind and name, without what a chart adds to
-// every object, and its hooks.
+// every object. Two objects of one name are an error: Argo CD drops one of them.
 func render(t *testing.T, manifest string) map[string]*unstructured.Unstructured {
 	t.Helper()
 	objects, err := controlplane.ParseObjects([]byte(manifest))
 	must(t, err)
 	out := map[string]*unstructured.Unstructured{}
 	for _, o := range objects {
-		if o.GetAnnotations()["helm.sh/hook"] != "" {
-			continue
-		}
 		name := strings.Join([]string{o.GetKind(), o.GetNamespace(), o.GetName()}, "/")
 		if out[name] != nil {
 			t.Errorf("%s is there twice", name)
@@ -151,7 +148,7 @@ func TestChartValues(t *testing.T) {
 		{`serviceAccount.name="other"`, "FlowSchema//stowage", []any{"spec", "rules", 0, "subjects", 0, "serviceAccount", "name"}, `"other"`},
 		{`certs.existingSecret="mine"`, deployment, []any{"spec", "template", "spec", "volumes", 0, "secret", "secretName"}, `"mine"`},
 		{`certs.existingSecret="mine"`, deployment, in("args"), `"--cert-dir=/etc/stowage/certs"`},
-		{`certs={"existingSecret":"mine","caBundle":"pem"}`, mutating, []any{"webhooks", 1, "clientConfig", "caBundle"}, `"cGVt"`},
+		{`certs={"existingSecret":"mine","caBundle":"-----BEGIN CERTIFICATE-----"}`, mutating, []any{"webhooks", 1, "clientConfig", "caBundle"}, `"LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0t"`},
 		{`certs.certManager={"enabled":true,"issuerRef":{"name":"corp","kind":"ClusterIssuer"}}`, "Certificate/" + namespace + "/stowage-webhook", []any{"spec", "issuerRef"}, `{"group":"cert-manager.io","kind":"ClusterIssuer","name":"corp"}`},
 		{`webhook.timeoutSeconds=9`, mutating, []any{"webhooks", 1, "timeoutSeconds"}, `9`},
 		{`webhook.failurePolicy="Fail"`, mutating, []any{"webhooks", 0, "failurePolicy"}, `"Fail"`},
@@ -162,6 +159,10 @@ func TestChartValues(t *testing.T) {
 		{`webhook.skipJobs=true`, mutating, []any{"webhooks", 1, "matchConditions", 2, "name"}, `"no-pod-of-a-job"`},
 		{`webhook.port=10250`, deployment, in("ports", 0, "containerPort"), `10250`},
 		{`webhook.port=10250`, deployment, in("args"), `"--port=10250"`},
+		{`metrics.port=9090`, deployment, in("args"), `"--metrics-bind-address=:9090"`},
+		{`metrics.port=9090`, deployment, in("ports", 1, "containerPort"), `9090`},
+		{`health.port=9091`, deployment, in("ports", 2, "containerPort"), `9091`},
+		{`priorityClassName="system-node-critical"`, "ResourceQuota/" + namespace + "/stowage", []any{"spec", "scopeSelector"}, `["system-node-critical"]`},
 		{`webhook.hostNetwork=true`, deployment, []any{"spec", "template", "spec", "hostNetwork"}, `true`},
 		{`webhook.networkPolicy={"enabled":true,"from":[{"ipBlock":{"cidr":"10.0.0.0/8"}}]}`, "NetworkPolicy/" + namespace + "/stowage", []any{"spec", "ingress", 0, "from"}, `10.0.0.0/8`},
 		{`podDisruptionBudget.maxUnavailable="50%"`, "PodDisruptionBudget/" + namespace + "/stowage", []any{"spec", "maxUnavailable"}, `"50%"`},
@@ -199,6 +200,8 @@ func TestChartValues(t *testing.T) {
 		"serviceAccount.create=false":       "ServiceAccount/" + namespace + "/stowage",
 		"podDisruptionBudget.enabled=false": "PodDisruptionBudget/" + namespace + "/stowage",
 		"flowControl.enabled=false":         "FlowSchema//stowage",
+		"priorityClassName=\"\"":            "ResourceQuota/" + namespace + "/stowage",
+		"features.spread=false":             "ValidatingWebhookConfiguration//stowage",
 	} {
 		if all := chart(t); all[gone] == nil {
 			t.Errorf("%s is not among %v", gone, slices.Sorted(maps.Keys(all)))
@@ -229,7 +232,14 @@ func TestChartRefusesWrongValues(t *testing.T) {
 		`webhook.timeoutSeconds=31`:        "/webhook/timeoutSeconds",
 		`webhook.matchConditions=[{"name":"a","expression":"namespaceObject.metadata.name == 'a'"}]`: "/webhook/matchConditions/0/expression",
 		`certs={"existingSecret":"a","certManager":{"enabled":true}}`:                                "exclude each other",
-		`certs={"caBundle":"a"}`: "name that, or unset certs.caBundle",
+		`certs={"caBundle":"-----BEGIN CERTIFICATE-----"}`:                                           "name that, or unset certs.caBundle",
+		`certs={"existingSecret":"a","caBundle":"LS0tLS1CRUdJTg=="}`:                                 "/certs/caBundle", // encoded already
+		`certs.certManager.issuerRef={"name":"corp"}`:                                                "without certs.certManager.enabled",
+		`certs.certManager={"enabled":true,"issuerRef":{"kind":"ClusterIssuer"}}`:                    "/certs/certManager/issuerRef",
+		`podLabels={"app.kubernetes.io/name":"x"}`:                                                   "/podLabels",
+		`commonLabels={"app.kubernetes.io/name":"x"}`:                                                "/commonLabels",
+		`webhook.port=8080`:                        "must differ",
+		`podDisruptionBudget.maxUnavailable="foo"`: "/podDisruptionBudget/maxUnavailable",
 	} {
 		_, err := try(t, helm, "template", "stowage", "charts/stowage", "--set-json", set)
 		if !strings.Contains(fmt.Sprint(err), part) {

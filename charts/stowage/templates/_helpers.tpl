@@ -31,6 +31,9 @@ app.kubernetes.io/name: stowage
 {{- if and .Values.certs.caBundle (not .Values.certs.existingSecret) }}
 {{- fail "certs.caBundle belongs to certs.existingSecret: name that, or unset certs.caBundle" }}
 {{- end }}
+{{- if and .Values.certs.certManager.issuerRef (not .Values.certs.certManager.enabled) }}
+{{- fail "certs.certManager.issuerRef has no effect without certs.certManager.enabled: set it, or unset the issuer" }}
+{{- end }}
 {{- if .Values.certs.certManager.enabled }}cert-manager{{ else if .Values.certs.existingSecret }}secret{{ else }}self{{ end }}
 {{- end }}
 
