@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -61,6 +62,10 @@ var predecessors = map[string]func(*corev1.Pod){
 		metav1.SetMetaDataAnnotation(&p.ObjectMeta, stowage.MutatedByLabel, "spread-webhook-service")
 		p.Spec.NodeSelector = map[string]string{"type": "default"}
 	},
+	// The same, which chooses another pool of the same PodDistributor.
+	"versprei, another pool": func(p *corev1.Pod) {
+		p.Spec.NodeSelector = map[string]string{"type": "spot", "nodesize": "spot8vcpu32gb"}
+	},
 }
 
 // Each predecessor may stay for a while, called before us or after us: a peer pod and a
@@ -74,10 +79,11 @@ func TestWithPredecessor(t *testing.T) {
 				create := predecessorPods(t, n)[name]()
 				alone := create()
 
-				label := "predecessor-" + order + "-" + name
+				webhook := order + "-" + strings.NewReplacer(", ", "-", " ", "-").Replace(name)
+				label := "predecessor-" + webhook
 				must(t, cluster.Client.Patch(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.namespace}},
 					client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:"yes"}}}`, label))))
-				startWebhook(t, order+"-"+name, map[string]string{label: "yes"}, change)
+				startWebhook(t, webhook, map[string]string{label: "yes"}, change)
 				eventually(t, "the predecessor is called", func() (bool, error) {
 					p := testkit.Pod("probe").Namespace(n.namespace).RuntimeClass("kata-remote").Container("c", "cpu=1,memory=1Gi", "cpu=1,memory=1Gi").Obj()
 					p.Annotations = map[string]string{stowage.ModeKey: "Off"} // us it leaves out
@@ -122,22 +128,11 @@ func TestWithPredecessor(t *testing.T) {
 // predecessorPods prepare a namespace for the pods that the predecessors care for, and return
 // what makes one, in a dry run.
 func predecessorPods(t *testing.T, n *tenant) map[string]func() func() *corev1.Pod {
-	return map[string]func() func() *corev1.Pod{
-		"peer-pods": func() func() *corev1.Pod {
-			return func() *corev1.Pod {
-				return n.create(t, pod().Container("a", "cpu=1,memory=1Gi", "cpu=2,memory=2Gi").Container("b", "cpu=1,memory=1Gi", "cpu=1,memory=1Gi"), client.DryRunAll)
-			}
-		},
-		"strategy": func() func() *corev1.Pod {
-			rs := n.bareReplicaSet(t, "strategy", 0, annotated("nodesize=spot4vcpu16gb,weight=1"))
-			return func() *corev1.Pod { return n.try(t, rs, replicaSetKind, nil, client.DryRunAll) }
-		},
-		"versprei": func() func() *corev1.Pod {
+	distributed := func(pools ...versprei.Pool) func() func() *corev1.Pod {
+		return func() func() *corev1.Pod {
 			rs := n.bareReplicaSet(t, "versprei", 0, nil)
 			n.distributor(t, "versprei", "versprei", func(s *versprei.PodDistributorSpec) {
-				s.Target.Kind = "ReplicaSet"
-				// Of two labels, the predecessor knows one.
-				s.Distribution = []versprei.Pool{{NodeLabel: map[string]versprei.LabelValue{"type": "spot", "nodesize": "spot4vcpu16gb"}, Weight: 1}}
+				s.Target.Kind, s.Distribution = "ReplicaSet", pools
 			})
 			create := func() *corev1.Pod { return n.try(t, rs, replicaSetKind, nil, client.DryRunAll) }
 			eventually(t, "the replicas know the PodDistributor", func() (bool, error) {
@@ -149,7 +144,24 @@ func predecessorPods(t *testing.T, n *tenant) map[string]func() func() *corev1.P
 				return true, nil
 			})
 			return create
+		}
+	}
+	return map[string]func() func() *corev1.Pod{
+		"peer-pods": func() func() *corev1.Pod {
+			return func() *corev1.Pod {
+				return n.create(t, pod().Container("a", "cpu=1,memory=1Gi", "cpu=2,memory=2Gi").Container("b", "cpu=1,memory=1Gi", "cpu=1,memory=1Gi"), client.DryRunAll)
+			}
 		},
+		"strategy": func() func() *corev1.Pod {
+			rs := n.bareReplicaSet(t, "strategy", 0, annotated("nodesize=spot4vcpu16gb,weight=1"))
+			return func() *corev1.Pod { return n.try(t, rs, replicaSetKind, nil, client.DryRunAll) }
+		},
+		// Of two labels, the predecessor knows one.
+		"versprei": distributed(versprei.Pool{NodeLabel: map[string]versprei.LabelValue{"type": "spot", "nodesize": "spot4vcpu16gb"}, Weight: 1}),
+		"versprei, another pool": distributed(
+			versprei.Pool{NodeLabel: map[string]versprei.LabelValue{"type": "spot", "nodesize": "spot4vcpu16gb"}, Weight: 1},
+			versprei.Pool{NodeLabel: map[string]versprei.LabelValue{"type": "spot", "nodesize": "spot8vcpu32gb"}},
+		),
 		"flexdaemonsets": func() func() *corev1.Pod {
 			n.template(t, "share", "{cpuPercentage: 10, memoryPercentage: 10}")
 			create := func() (*corev1.Pod, error) {
