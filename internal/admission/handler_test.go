@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -21,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
 	"pgregory.net/rapid"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -120,6 +123,30 @@ func TestHandlerRefusesWhatIsNoReview(t *testing.T) {
 				t.Errorf("got %d %q, want %d with %q", w.Code, w.Body, tc.status, tc.text)
 			}
 		})
+	}
+}
+
+// A client that does not send what it has announced does not occupy us for long.
+func TestBodyThatDoesNotCome(t *testing.T) {
+	h := newTestHandler(t, &cluster.Static{})
+	// The time to send it is nearly over.
+	h.Clock = clocktesting.NewFakePassiveClock(time.Now().Add(100*time.Millisecond - readTimeout))
+	server := httptest.NewServer(h)
+	defer server.Close()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := io.WriteString(conn, "POST /mutate HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := io.ReadAll(conn)
+	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 400") {
+		t.Errorf("got %q, %v", answer, err)
 	}
 }
 
