@@ -23,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	"pgregory.net/rapid"
 
@@ -130,7 +131,7 @@ func TestHandlerRefusesWhatIsNoReview(t *testing.T) {
 func TestBodyThatDoesNotCome(t *testing.T) {
 	h := newTestHandler(t, &cluster.Static{})
 	// The time to send it is nearly over.
-	h.Clock = clocktesting.NewFakePassiveClock(time.Now().Add(100*time.Millisecond - readTimeout))
+	h.Clock = clocktesting.NewFakePassiveClock(clock.RealClock{}.Now().Add(100*time.Millisecond - readTimeout))
 	server := httptest.NewServer(h)
 	defer server.Close()
 	conn, err := net.Dial("tcp", server.Listener.Addr().String())
@@ -141,7 +142,7 @@ func TestBodyThatDoesNotCome(t *testing.T) {
 	if _, err := io.WriteString(conn, "POST /mutate HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"); err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := conn.SetReadDeadline(clock.RealClock{}.Now().Add(10 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	answer, err := io.ReadAll(conn)
