@@ -330,10 +330,13 @@ func (h *Handler) report(req *request[*podpatch.Pod], pod *podpatch.Pod, res *Re
 			if e.Related != nil {
 				related = e.Related
 			}
-			h.Events.Eventf(about, related, corev1.EventTypeWarning, e.Reason, "Admit", "%s", cut(e.Note, maxEventNote))
+			h.Events.Eventf(about, related, corev1.EventTypeWarning, e.Reason, "Admit", "%s", EventNote(e.Note))
 		}
 	}
 }
+
+// EventNote returns a text that the API server takes as an event's note.
+func EventNote(text string) string { return cut(text, maxEventNote) }
 
 // maxEventNote is the length, in bytes, beyond which the API server refuses an event.
 const maxEventNote = 1024

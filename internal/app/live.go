@@ -19,6 +19,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 
+	"github.com/stowage-dev/stowage/internal/admission"
 	"github.com/stowage-dev/stowage/internal/policy"
 )
 
@@ -27,9 +28,6 @@ const configMap = "stowage-config"
 
 // liveFlags are the settings that change without a restart.
 var liveFlags = []string{"blocklisted-namespaces", "log-level"}
-
-// maxEventNote is the API server's limit of an event's note, in bytes.
-const maxEventNote = 1024
 
 // ReasonInvalidConfiguration is that of the event about a ConfigMap that is refused.
 const ReasonInvalidConfiguration = "InvalidConfiguration"
@@ -151,8 +149,8 @@ func (l *live) configured(cm *corev1.ConfigMap) {
 	if err != nil {
 		l.invalid.Set(1)
 		l.log.Error(err, "the last good settings stay; a replica that starts now refuses these")
-		l.events.Eventf(cm, nil, corev1.EventTypeWarning, ReasonInvalidConfiguration, "Configure",
-			"The last good settings stay, and a replica that starts now refuses these. %.*s", maxEventNote-100, err.Error())
+		l.events.Eventf(cm, nil, corev1.EventTypeWarning, ReasonInvalidConfiguration, "Configure", "%s",
+			admission.EventNote(fmt.Sprintf("The last good settings stay, and a replica that starts now refuses these. %v", err)))
 		return
 	}
 	l.invalid.Set(0)

@@ -352,8 +352,7 @@ func (s *sizer) tell(pod *corev1.Pod, reason, note string) {
 		return
 	}
 	about := &corev1.ObjectReference{APIVersion: o.APIVersion, Kind: o.Kind, Namespace: pod.Namespace, Name: o.Name, UID: o.UID}
-	const longest = 1024 // that the API server takes
-	s.Events.Eventf(about, nil, corev1.EventTypeWarning, reason, "Resize", "%.*s", longest, note)
+	s.Events.Eventf(about, nil, corev1.EventTypeWarning, reason, "Resize", "%s", admission.EventNote(note))
 }
 
 // unsettled is how many times longer a DaemonSet is left alone whose pods are being made.

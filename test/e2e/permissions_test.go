@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/stowage-dev/stowage/internal/controlplane"
 )
@@ -38,17 +40,18 @@ func usesEveryPermission() error {
 	}
 	// The log is written behind the requests.
 	var left error
-	for range 20 {
+	err = wait.PollUntilContextTimeout(context.Background(), waitInterval, 5*time.Second, true, func(context.Context) (bool, error) {
 		events, err := cluster.Audit()
 		if err != nil {
-			return err
+			return false, err
 		}
-		if left = unused(rules, granted, events); left == nil {
-			return nil
-		}
-		time.Sleep(100 * time.Millisecond)
+		left = unused(rules, granted, events)
+		return left == nil, nil
+	})
+	if left != nil {
+		return left
 	}
-	return left
+	return err
 }
 
 // unused reports the permissions of rules that no event has used, and forbidden events.
