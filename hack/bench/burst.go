@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/controlplane"
+	"github.com/stowage-dev/stowage/test/controlplane"
 )
 
 var floorPatchBase64 = base64.StdEncoding.EncodeToString([]byte(floorPatch))

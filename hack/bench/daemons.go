@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/controlplane"
-	"github.com/stowage-dev/stowage/internal/testkit"
+	"github.com/stowage-dev/stowage/test/controlplane"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 // The cases of the DaemonSet benchmark.

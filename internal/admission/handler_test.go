@@ -29,7 +29,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/cluster"
-	"github.com/stowage-dev/stowage/internal/testkit"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 // reviewOf wraps a pod in a review; edit, if not nil, may change it.

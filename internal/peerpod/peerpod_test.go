@@ -14,7 +14,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/peerpod"
 	"github.com/stowage-dev/stowage/internal/podpatch"
-	"github.com/stowage-dev/stowage/internal/testkit"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 const vm = stowage.DefaultVMResource

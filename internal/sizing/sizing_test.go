@@ -20,7 +20,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/sizing"
-	"github.com/stowage-dev/stowage/internal/testkit"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 type spec = flexdaemonsets.FlexDaemonsetTemplateSpec

@@ -13,7 +13,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/controller"
-	"github.com/stowage-dev/stowage/internal/controlplane"
+	"github.com/stowage-dev/stowage/test/controlplane"
 )
 
 // vms waits until a node says that it has this many VMs, in capacity and in allocatable;

@@ -23,8 +23,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/stowage-dev/stowage/internal/controlplane"
-	"github.com/stowage-dev/stowage/internal/testkit"
+	"github.com/stowage-dev/stowage/test/controlplane"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 // The cluster that all tests of this binary share. Tests have a namespace each;

@@ -28,7 +28,7 @@ import (
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
-	"github.com/stowage-dev/stowage/internal/controlplane"
+	"github.com/stowage-dev/stowage/test/controlplane"
 )
 
 // A pod may say that it is of somebody else's: in another namespace that changes nothing for

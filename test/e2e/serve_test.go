@@ -31,8 +31,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/controlplane"
-	"github.com/stowage-dev/stowage/internal/testkit"
+	"github.com/stowage-dev/stowage/test/controlplane"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 // directly posts a review about a peer pod to a replica, past the API server.

@@ -23,8 +23,8 @@ import (
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/controlplane"
-	"github.com/stowage-dev/stowage/internal/testkit"
+	"github.com/stowage-dev/stowage/test/controlplane"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 // sizingLabel is on the nodes of one test, which repel every other pod.

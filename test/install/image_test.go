@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stowage-dev/stowage/internal/controlplane"
+	"github.com/stowage-dev/stowage/test/controlplane"
 )
 
 // The image, unpacked, runs: as the user that it names, with nothing beside the binary but

@@ -22,8 +22,8 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
-	"github.com/stowage-dev/stowage/internal/controlplane"
-	"github.com/stowage-dev/stowage/internal/testkit"
+	"github.com/stowage-dev/stowage/test/controlplane"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 // clean removes what a test leaves, the kinds and the namespace, too.

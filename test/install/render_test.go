@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/stowage-dev/stowage/internal/controlplane"
+	"github.com/stowage-dev/stowage/test/controlplane"
 )
 
 // render returns the objects of a manifest by kind and name, without what a chart adds to

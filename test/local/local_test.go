@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stowage-dev/stowage/internal/controlplane"
+	"github.com/stowage-dev/stowage/test/controlplane"
 )
 
 // program is hack/controlplane, with a cluster directory of the test's own.
