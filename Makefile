@@ -38,7 +38,7 @@ help: ## Print this help
 
 .PHONY: build
 build: ## Build bin/stowage
-	@CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X github.com/stowage-dev/stowage/internal/app.Version=$(VERSION)" -o bin/stowage ./cmd/stowage
+	@CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X github.com/stowage-dev/stowage/internal/version.Version=$(VERSION)" -o bin/stowage ./cmd/stowage
 	@ln -sf stowage bin/kubectl-stowage
 
 .PHONY: manager

@@ -13,8 +13,6 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
-
-	"github.com/stowage-dev/stowage/internal/app"
 )
 
 // chartFiles are the files of config/ that the chart's templates read, by their names there.
@@ -97,7 +95,7 @@ func object(values []value) map[string]any {
 // settings is the schema of the value settings: the flags of `stowage serve`.
 func settings() map[string]any {
 	properties := map[string]any{}
-	for _, s := range app.Settings() {
+	for _, s := range settingsOf() {
 		if slices.Contains(ownFlags, s.Flag) {
 			continue
 		}

@@ -8,8 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-
-	"github.com/stowage-dev/stowage/internal/app"
 )
 
 func main() {
@@ -29,7 +27,7 @@ func write(root string) error {
 		return fmt.Errorf("the chart: %w", err)
 	}
 	configuration := func(w io.Writer) error {
-		if err := app.WriteReference(w); err != nil {
+		if err := writeReference(w); err != nil {
 			return err
 		}
 		_, err := fmt.Fprintf(w, "\n## Chart values\n\nOf `charts/stowage`; one that is not in this list is refused.\n\n%s", table)
@@ -39,7 +37,7 @@ func write(root string) error {
 	if err := os.MkdirAll(pages, 0o755); err != nil {
 		return err
 	}
-	for name, page := range map[string]func(io.Writer) error{"configuration.md": configuration, "metrics.md": app.WriteMetrics} {
+	for name, page := range map[string]func(io.Writer) error{"configuration.md": configuration, "metrics.md": writeMetrics} {
 		var text bytes.Buffer
 		if err := page(&text); err != nil {
 			return fmt.Errorf("%s: %w", name, err)

@@ -9,6 +9,14 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"k8s.io/client-go/tools/events"
+
+	stowageevents "github.com/stowage-dev/stowage/internal/events"
+	"github.com/stowage-dev/stowage/internal/feature"
+	"github.com/stowage-dev/stowage/internal/feature/podvm"
+	"github.com/stowage-dev/stowage/internal/metrics"
+	"github.com/stowage-dev/stowage/internal/scope"
+
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -16,7 +24,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -102,20 +109,16 @@ func (d *discard) Header() http.Header         { return d.header }
 func (d *discard) WriteHeader(status int)      { d.status = status }
 func (d *discard) Write(p []byte) (int, error) { return len(p), nil }
 
-func newTestHandler(tb testing.TB, c cluster.Reader, features ...Feature) *Handler {
+func newTestHandler(tb testing.TB, c cluster.Reader, features ...feature.Feature) *Handler {
 	tb.Helper()
-	m, err := NewMetrics(prometheus.NewRegistry())
-	if err != nil {
-		tb.Fatal(err)
-	}
 	if features == nil {
-		features = []Feature{&PeerPods{Config: peerpod.DefaultConfig(), Cluster: c}}
+		features = []feature.Feature{&podvm.Feature{Config: peerpod.DefaultConfig(), Cluster: c}}
 	}
 	return &Handler{
-		Pipeline:   &Pipeline{Features: features, Cluster: c, Excluded: SystemNamespaces},
-		Metrics:    m,
+		Pipeline:   &Pipeline{features: features, scope: scope.New(c, "stowage-system")},
+		Metrics:    NewMetrics(metrics.NewSet(prometheus.NewRegistry())),
 		Log:        logr.Discard(),
-		Events:     &events.FakeRecorder{},
+		Events:     stowageevents.Recorder{EventRecorder: &events.FakeRecorder{}},
 		EventLimit: flowcontrol.NewFakeAlwaysRateLimiter(),
 		Clock:      clock.RealClock{},
 	}

@@ -14,15 +14,18 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/tools/events"
+
+	stowageevents "github.com/stowage-dev/stowage/internal/events"
+	"github.com/stowage-dev/stowage/internal/feature"
+
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	"pgregory.net/rapid"
@@ -282,10 +285,10 @@ func TestModes(t *testing.T) {
 }
 
 // featureFunc is a feature for tests.
-type featureFunc func(context.Context, Request) (Decision, error)
+type featureFunc func(context.Context, feature.Request) (feature.Decision, error)
 
 func (featureFunc) Name() string { return "faulty" }
-func (f featureFunc) Decide(ctx context.Context, r Request) (Decision, error) {
+func (f featureFunc) Decide(ctx context.Context, r feature.Request) (feature.Decision, error) {
 	return f(ctx, r)
 }
 
@@ -308,13 +311,15 @@ func TestFailOpen(t *testing.T) {
 		patched bool // by the feature that works
 	}{
 		"a feature fails": {
-			faulty:  func(context.Context, Request) (Decision, error) { return Decision{}, errors.New("no luck") },
+			faulty: func(context.Context, feature.Request) (feature.Decision, error) {
+				return feature.Decision{}, errors.New("no luck")
+			},
 			outcome: [2]string{"faulty", "error"}, warning: "faulty failed and was left out: no luck", patched: true,
 		},
 		"a feature panics": {
-			faulty: func(context.Context, Request) (Decision, error) {
+			faulty: func(context.Context, feature.Request) (feature.Decision, error) {
 				var p *int
-				return Decision{}, fmt.Errorf("%d", *p)
+				return feature.Decision{}, fmt.Errorf("%d", *p)
 			},
 			outcome: [2]string{"faulty", "panic"}, warning: "internal error (panic): runtime error", patched: true,
 		},
@@ -332,10 +337,10 @@ func TestFailOpen(t *testing.T) {
 				}
 				h := newTestHandler(t, static)
 				if tc.faulty != nil {
-					h.Pipeline.Features = append([]Feature{tc.faulty}, h.Pipeline.Features...)
+					h.Pipeline.features = append([]feature.Feature{tc.faulty}, h.Pipeline.features...)
 				}
 				recorder := events.NewFakeRecorder(10)
-				h.Events = recorder
+				h.Events = stowageevents.Recorder{EventRecorder: recorder}
 				body := reviewOf(t, withOwner(), func(r *admissionv1.AdmissionReview) { r.Request.DryRun = &dryRun })
 				got := decodeAnswer(t, post(h, body))
 				if w := got.Response.Warnings; len(w) != 1 || !strings.Contains(w[0], tc.warning) {
@@ -349,7 +354,7 @@ func TestFailOpen(t *testing.T) {
 				}
 				select {
 				case e := <-recorder.Events:
-					if dryRun || !strings.Contains(e, ReasonFailedOpen) {
+					if dryRun || !strings.Contains(e, string(stowage.EventFailedOpen)) {
 						t.Errorf("event %q (dry run: %t)", e, dryRun)
 					}
 				default:
@@ -363,8 +368,8 @@ func TestFailOpen(t *testing.T) {
 }
 
 func TestLongWarningIsCut(t *testing.T) {
-	f := featureFunc(func(context.Context, Request) (Decision, error) {
-		return Decision{}, errors.New(strings.Repeat("ä", 300))
+	f := featureFunc(func(context.Context, feature.Request) (feature.Decision, error) {
+		return feature.Decision{}, errors.New(strings.Repeat("ä", 300))
 	})
 	got := decodeAnswer(t, post(newTestHandler(t, &cluster.Static{}, f), reviewOf(t, peerPod(), nil)))
 	if w := got.Response.Warnings[0]; len(w) > maxWarning || !strings.HasSuffix(w, "ä...") {
@@ -402,7 +407,7 @@ func TestPeerPodRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newTestHandler(t, &tc.cluster)
 			recorder := events.NewFakeRecorder(10)
-			h.Events = recorder
+			h.Events = stowageevents.Recorder{EventRecorder: recorder}
 			got := decodeAnswer(t, post(h, reviewOf(t, peerPod(), nil)))
 			if w := got.Response.Warnings; len(w) > 1 || (len(w) == 1) != (tc.warning != "") || len(w) == 1 && !strings.Contains(w[0], tc.warning) {
 				t.Errorf("warnings are %q, want %q", w, tc.warning)
@@ -515,16 +520,6 @@ func TestBudget(t *testing.T) {
 		if got := budget(httptest.NewRequest(http.MethodPost, "/mutate"+query, nil)); got != want {
 			t.Errorf("%q gives %s, want %s", query, got, want)
 		}
-	}
-}
-
-func TestMetricsRegisterOnce(t *testing.T) {
-	reg := prometheus.NewRegistry()
-	if _, err := NewMetrics(reg); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := NewMetrics(reg); err == nil {
-		t.Error("the metrics were registered twice")
 	}
 }
 

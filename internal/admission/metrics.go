@@ -3,6 +3,8 @@ package admission
 import (
 	"time"
 
+	"github.com/stowage-dev/stowage/internal/metrics"
+
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -15,30 +17,15 @@ type Metrics struct {
 }
 
 // NewMetrics registers the metrics.
-func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
+func NewMetrics(set *metrics.Set) *Metrics {
 	m := &Metrics{
-		admissions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "stowage_admissions_total",
-			Help: "Decisions about new pods, by feature and outcome (applied, unchanged, audited, skipped, error, panic).",
-		}, []string{"feature", "outcome"}),
-		steps: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "stowage_admission_step_seconds",
-			Help: "Time that each step of an admission takes, in seconds.",
-			// From the cost of a decision in memory (tens of microseconds) to
-			// the default webhook timeout.
-			Buckets: []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5},
-		}, []string{"step"}),
+		admissions: set.CounterVec("stowage_admissions_total", "Decisions about new pods, by feature and outcome (applied, unchanged, audited, skipped, error, panic).", "feature", "outcome"),
+		steps: set.HistogramVec("stowage_admission_step_seconds", "Time that each step of an admission takes, in seconds.",
+			// From the cost of a decision in memory (tens of microseconds) to the default webhook timeout.
+			[]float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}, "step"),
 	}
-	m.droppedEvents = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "stowage_events_dropped_total",
-		Help: "Kubernetes events that were not sent because there were too many.",
-	})
-	for _, c := range []prometheus.Collector{m.admissions, m.steps, m.droppedEvents} {
-		if err := reg.Register(c); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
+	m.droppedEvents = set.Counter("stowage_events_dropped_total", "Kubernetes events that were not sent because there were too many.")
+	return m
 }
 
 func (m *Metrics) count(results []FeatureResult) {

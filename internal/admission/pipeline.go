@@ -4,59 +4,16 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"unicode"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/events"
+	"github.com/stowage-dev/stowage/internal/feature"
 	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/scope"
+	"github.com/stowage-dev/stowage/internal/spread"
 )
-
-// Feature decides one aspect of a pod.
-type Feature interface {
-	// Name is the feature's name in metrics, logs and warnings.
-	Name() string
-	// Decide says what the pod should become. It must not modify the pod. Its
-	// answer for its own output must be that output again.
-	Decide(ctx context.Context, req Request) (Decision, error)
-}
-
-// Request is one pod that is about to be created.
-type Request struct {
-	Namespace string
-	Pod       *podpatch.Pod
-	DryRun    bool
-	// Sized is, by container, the resources whose entries an earlier feature has just
-	// decided; "" stands for spec.resources.
-	Sized map[string][]corev1.ResourceName
-}
-
-// Decision is a feature's answer for one pod.
-type Decision struct {
-	// Pod is the pod as the feature wants it. It is nil if the feature has
-	// nothing to do with this pod; then the other fields are empty.
-	Pod *podpatch.Pod
-	// Sized is for the features after this one: see [Request].
-	Sized map[string][]corev1.ResourceName
-	// Summary says in a few words what the pod becomes.
-	Summary string
-	// Warnings are for the user who creates the pod.
-	Warnings []string
-	// Events are for the pod's owner, who may have nobody to warn.
-	Events []Event
-}
-
-// Event is a Kubernetes event of type Warning on a pod's owner.
-type Event struct {
-	Reason string
-	Note   string
-	// Related is the object that is the cause, if there is one.
-	Related *corev1.ObjectReference
-}
 
 // Outcome is what became of a feature's decision. It is a metric label.
 type Outcome string
@@ -76,41 +33,59 @@ type FeatureResult struct {
 	Feature string
 	Outcome Outcome
 	Summary string
-	Err     error // set if the outcome is an error or a panic
+	Pool    *spread.Pool // see [feature.Decision]
+	Err     error        // set if the outcome is an error or a panic
 }
 
 // Result is the pipeline's answer for one pod.
 type Result struct {
 	Patch    podpatch.Patch // empty if the pod stays as it is
 	Warnings []string
-	Events   []Event
+	Events   []feature.Event
 	Features []FeatureResult // empty if no feature was asked
 	// LeftAlone says why no feature was asked, if none was.
 	LeftAlone string
 }
 
-// Pipeline asks each feature in a fixed order.
-type Pipeline struct {
-	Features []Feature
-	Cluster  cluster.Reader
-	// Excluded are the namespaces whose pods are never looked at.
-	Excluded []string
+// Pool returns the pool that the pod goes to, or nil if no feature chose one.
+func (r *Result) Pool() *spread.Pool {
+	for _, f := range r.Features {
+		if f.Pool != nil {
+			return f.Pool
+		}
+	}
+	return nil
 }
 
-// SystemNamespaces are never touched: a fault there can keep a cluster from
-// repairing itself.
-var SystemNamespaces = []string{metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease}
+// Pipeline asks each feature in a fixed order.
+type Pipeline struct {
+	features []feature.Feature
+	scope    *scope.Scope
+}
+
+// Features are the features of a pipeline. One that is nil is off.
+type Features struct {
+	Spread, Sizing, PeerPods feature.Feature
+}
+
+// NewPipeline returns a pipeline. Sizing comes before the peer pods, which keep a record of what
+// they removed; the sizes of a second pass are fresher than that record.
+func NewPipeline(s *scope.Scope, f Features) *Pipeline {
+	p := &Pipeline{scope: s}
+	for _, one := range []feature.Feature{f.Spread, f.Sizing, f.PeerPods} {
+		if one != nil {
+			p.features = append(p.features, one)
+		}
+	}
+	return p
+}
 
 // Run decides about one pod. It does not modify the pod and never fails: what
 // went wrong is in the result.
-func (p *Pipeline) Run(ctx context.Context, req Request) Result {
+func (p *Pipeline) Run(ctx context.Context, req feature.Request) Result {
 	var res Result
 
-	// 1. See whether the pod is ours to look at.
-	if slices.Contains(p.Excluded, req.Namespace) {
-		res.LeftAlone = fmt.Sprintf("namespace %s is never touched", req.Namespace)
-		return res
-	}
+	// 1. See whether Stowage may look at the pod.
 	mode := p.mode(ctx, req, &res)
 	if mode == stowage.ModeOff {
 		return res
@@ -120,33 +95,15 @@ func (p *Pipeline) Run(ctx context.Context, req Request) Result {
 	// leaves no traces, like a dry run.
 	original := req.Pod
 	req.DryRun = req.DryRun || mode == stowage.ModeAudit
-	res.Features = make([]FeatureResult, 0, len(p.Features))
-	for _, f := range p.Features {
+	res.Features = make([]FeatureResult, 0, len(p.features))
+	for _, f := range p.features {
 		decision, fr := decide(ctx, f, req)
 		if fr.Err != nil {
 			res.warn(fmt.Sprintf("stowage: %s failed and was left out: %v", f.Name(), fr.Err))
-			res.Events = append(res.Events, Event{Reason: ReasonFailedOpen, Note: fmt.Sprintf("%s failed, so a pod was admitted without it: %v", f.Name(), fr.Err)})
+			res.Events = append(res.Events, feature.Event{Reason: stowage.EventFailedOpen, Note: fmt.Sprintf("%s failed, so a pod was admitted without it: %v", f.Name(), fr.Err)})
 		}
 		if fr.Outcome == OutcomeApplied {
-			if len(podpatch.Diff(req.Pod, decision.Pod)) == 0 {
-				fr.Outcome = OutcomeUnchanged
-			} else if mode == stowage.ModeAudit {
-				fr.Outcome = OutcomeAudited
-				res.warn(fmt.Sprintf("stowage (audit): %s would make this pod %s", f.Name(), decision.Summary))
-			}
-			req.Pod = decision.Pod
-			if decision.Sized != nil {
-				req.Sized = decision.Sized
-			}
-			prefix := "stowage: "
-			if mode == stowage.ModeAudit {
-				prefix = "stowage (audit): "
-			} else {
-				res.Events = append(res.Events, decision.Events...)
-			}
-			for _, w := range decision.Warnings {
-				res.warn(prefix + w)
-			}
+			res.take(mode, &req, &fr, decision)
 		}
 		res.Features = append(res.Features, fr)
 	}
@@ -158,16 +115,50 @@ func (p *Pipeline) Run(ctx context.Context, req Request) Result {
 	return res
 }
 
-// ReasonFailedOpen is the reason of the event about a pod that passed without a
-// feature that failed.
-const ReasonFailedOpen = "FailedOpen"
+// mode returns how far Stowage may go with the pod.
+func (p *Pipeline) mode(ctx context.Context, req feature.Request, res *Result) stowage.Mode {
+	a, err := p.scope.Of(ctx, req.Namespace, req.Pod)
+	for _, text := range a.Warnings {
+		res.warn("stowage: " + text)
+	}
+	res.LeftAlone = a.LeftAlone
+	if err != nil {
+		res.warn("stowage: the pod was left as it is: " + a.LeftAlone)
+		res.Features = append(res.Features, FeatureResult{Feature: "mode", Outcome: OutcomeError, Err: err})
+		res.Events = append(res.Events, feature.Event{Reason: stowage.EventFailedOpen, Note: fmt.Sprintf("a pod was admitted as it was written: %v", err)})
+	}
+	return a.Mode
+}
+
+// take adds a decision to the result, and passes the decided pod on to the next feature.
+func (r *Result) take(mode stowage.Mode, req *feature.Request, fr *FeatureResult, d feature.Decision) {
+	if len(podpatch.Diff(req.Pod, d.Pod)) == 0 {
+		fr.Outcome = OutcomeUnchanged
+	} else if mode == stowage.ModeAudit {
+		fr.Outcome = OutcomeAudited
+		r.warn(fmt.Sprintf("stowage (audit): %s would make this pod %s", fr.Feature, d.Summary))
+	}
+	req.Pod = d.Pod
+	if d.Sized != nil {
+		req.Sized = d.Sized
+	}
+	prefix := "stowage: "
+	if mode == stowage.ModeAudit {
+		prefix = "stowage (audit): "
+	} else {
+		r.Events = append(r.Events, d.Events...)
+	}
+	for _, w := range d.Warnings {
+		r.warn(prefix + w)
+	}
+}
 
 // decide asks one feature and turns its error or panic into a result.
-func decide(ctx context.Context, f Feature, req Request) (d Decision, fr FeatureResult) {
+func decide(ctx context.Context, f feature.Feature, req feature.Request) (d feature.Decision, fr FeatureResult) {
 	fr = FeatureResult{Feature: f.Name(), Outcome: OutcomeSkipped}
 	defer func() {
 		if cause := recover(); cause != nil {
-			d = Decision{}
+			d = feature.Decision{}
 			fr.Outcome, fr.Err = OutcomePanic, &panicError{cause: cause, stack: debug.Stack()}
 		}
 	}()
@@ -176,7 +167,7 @@ func decide(ctx context.Context, f Feature, req Request) (d Decision, fr Feature
 	case err != nil:
 		fr.Outcome, fr.Err = OutcomeError, err
 	case d.Pod != nil:
-		fr.Outcome, fr.Summary = OutcomeApplied, d.Summary
+		fr.Outcome, fr.Summary, fr.Pool = OutcomeApplied, d.Summary, d.Pool
 	}
 	return d, fr
 }
@@ -189,56 +180,6 @@ type panicError struct {
 }
 
 func (e *panicError) Error() string { return fmt.Sprintf("internal error (panic): %v", e.cause) }
-
-// Enforces reports whether a pod of a namespace would be changed where a feature says so.
-func (p *Pipeline) Enforces(ctx context.Context, namespace string, pod *podpatch.Pod) bool {
-	return !slices.Contains(p.Excluded, namespace) && p.mode(ctx, Request{Namespace: namespace, Pod: pod}, &Result{}) == stowage.ModeEnforce
-}
-
-// mode returns how far we may go with the pod: what the pod says, or else its
-// namespace. A value that is not a mode is warned of and ignored.
-func (p *Pipeline) mode(ctx context.Context, req Request, res *Result) stowage.Mode {
-	if m, ok := modeOf(req.Pod.Metadata.Annotations, req.Pod.Metadata.Labels, "the pod", res); ok {
-		return m
-	}
-	ns, err := p.Cluster.Namespace(ctx, req.Namespace)
-	if err != nil {
-		// Changing a pod that we may have been told to leave alone is worse
-		// than leaving one alone.
-		res.LeftAlone = err.Error()
-		res.warn("stowage: the pod was left as it is: " + res.LeftAlone)
-		res.Features = append(res.Features, FeatureResult{Feature: "mode", Outcome: OutcomeError, Err: err})
-		res.Events = append(res.Events, Event{Reason: ReasonFailedOpen, Note: fmt.Sprintf("a pod was admitted as it was written: %v", err)})
-		return stowage.ModeOff
-	}
-	if ns != nil {
-		if m, ok := modeOf(ns.Annotations, ns.Labels, "namespace "+ns.Name, res); ok {
-			return m
-		}
-	}
-	return stowage.ModeEnforce
-}
-
-func modeOf(annotations, labels map[string]string, where string, res *Result) (stowage.Mode, bool) {
-	value, ok := annotations[stowage.ModeKey]
-	if !ok {
-		value, ok = labels[stowage.ModeKey]
-	}
-	if !ok {
-		return "", false
-	}
-	for _, m := range []stowage.Mode{stowage.ModeEnforce, stowage.ModeAudit, stowage.ModeOff} {
-		if strings.EqualFold(value, string(m)) {
-			if m == stowage.ModeOff {
-				res.LeftAlone = fmt.Sprintf("%s is %s on %s", stowage.ModeKey, m, where)
-			}
-			return m, true
-		}
-	}
-	res.warn(fmt.Sprintf("stowage: %s on %s is %q and was ignored; it must be %s, %s or %s",
-		stowage.ModeKey, where, value, stowage.ModeEnforce, stowage.ModeAudit, stowage.ModeOff))
-	return "", false
-}
 
 // maxWarning is the length, in bytes, beyond which the API server may cut a
 // warning (API documentation of AdmissionResponse.warnings).
@@ -258,13 +199,5 @@ func (r *Result) warn(text string) {
 		}
 		return c
 	}, text)
-	r.Warnings = append(r.Warnings, cut(text, maxWarning))
-}
-
-// cut shortens a text to a number of bytes, at the end of a character.
-func cut(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	return strings.ToValidUTF8(text[:limit-len("...")], "") + "..."
+	r.Warnings = append(r.Warnings, events.Cut(text, maxWarning))
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"net/http"
 
+	"k8s.io/client-go/util/flowcontrol"
+
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
@@ -13,8 +15,9 @@ import (
 // WorkloadHandler answers AdmissionReviews about objects that make pods. It warns whoever
 // writes one of a strategy that is wrong. It denies nothing.
 type WorkloadHandler struct {
-	Log   logr.Logger
-	Clock clock.PassiveClock
+	Log      logr.Logger
+	LogLimit flowcontrol.PassiveRateLimiter // see [Handler]
+	Clock    clock.PassiveClock
 }
 
 var _ http.Handler = &WorkloadHandler{}
@@ -39,7 +42,7 @@ func (h *WorkloadHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer putBuffer(body)
 	rev, err := readReview[*workload](h.Clock, w, r, body)
 	if err != nil {
-		refuse(h.Log, w, r, err)
+		refuse(strangerLog{h.Log, h.LogLimit}, w, r, err)
 		return
 	}
 	var res Result
@@ -51,5 +54,5 @@ func (h *WorkloadHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			res.warn("stowage: spec.template.metadata.annotations: " + text)
 		}
 	}
-	reply(h.Log, w, r, response{TypeMeta: rev.TypeMeta, Response: answer{UID: rev.Request.UID, Allowed: true, Warnings: res.Warnings}})
+	reply(strangerLog{h.Log, h.LogLimit}, w, r, response{TypeMeta: rev.TypeMeta, Response: answer{UID: rev.Request.UID, Allowed: true, Warnings: res.Warnings}})
 }

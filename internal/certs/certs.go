@@ -41,7 +41,6 @@ import (
 	"time"
 
 	"github.com/open-policy-agent/cert-controller/pkg/rotator"
-	"github.com/prometheus/client_golang/prometheus"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -58,6 +57,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/stowage-dev/stowage/internal/metrics"
 )
 
 const (
@@ -181,13 +182,10 @@ func (k *Keeper) Ready(*http.Request) error {
 	return err
 }
 
-// Expiry returns a metric that tells when the certificate in use ends, and 0 while there
+// AddExpiry registers a metric that tells when the certificate in use ends, and 0 while there
 // is none.
-func Expiry(get func(*tls.ClientHelloInfo) (*tls.Certificate, error)) prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "stowage_certificate_expiration_timestamp_seconds",
-		Help: "When the serving certificate ends, in seconds since 1970. 0 if there is none yet.",
-	}, func() float64 {
+func AddExpiry(set *metrics.Set, get func(*tls.ClientHelloInfo) (*tls.Certificate, error)) {
+	set.GaugeFunc("stowage_certificate_expiration_timestamp_seconds", "When the serving certificate ends, in seconds since 1970. 0 if there is none yet.", func() float64 {
 		if c, err := get(nil); err == nil && c.Leaf != nil {
 			return float64(c.Leaf.NotAfter.Unix())
 		}

@@ -57,6 +57,8 @@ type Workload struct {
 	// TemplateAnnotations are those of its pod template that Stowage reads, of a
 	// ReplicaSet, a StatefulSet or a DaemonSet.
 	TemplateAnnotations map[string]string
+	// TemplateNode is the node that its pod template names, of a ReplicaSet or a StatefulSet.
+	TemplateNode string
 	// FirstOrdinal is the ordinal of a StatefulSet's first pod.
 	FirstOrdinal int64
 	// Replicas is how many pods it asks for and Current how many its controller sees,
@@ -91,6 +93,7 @@ func keepReplicaSet(obj any) (any, error) {
 	kept := &appsv1.ReplicaSet{ObjectMeta: workloadIdentity(rs.ObjectMeta)}
 	kept.Spec.Replicas, kept.Status.Replicas = rs.Spec.Replicas, rs.Status.Replicas
 	kept.Spec.Template.Annotations = annotationsOfInterest(rs.Spec.Template.Annotations)
+	kept.Spec.Template.Spec.NodeName = rs.Spec.Template.Spec.NodeName
 	return kept, nil
 }
 
@@ -100,6 +103,7 @@ func keepStatefulSet(obj any) (any, error) {
 	kept.Spec.Replicas, kept.Status.Replicas = s.Spec.Replicas, s.Status.Replicas
 	kept.Spec.Ordinals = s.Spec.Ordinals
 	kept.Spec.Template.Annotations = annotationsOfInterest(s.Spec.Template.Annotations)
+	kept.Spec.Template.Spec.NodeName = s.Spec.Template.Spec.NodeName
 	return kept, nil
 }
 
@@ -171,14 +175,14 @@ func NewWorkload(gvk schema.GroupVersionKind, obj client.Object) Workload {
 
 func fromReplicaSet(rs *appsv1.ReplicaSet) *Workload {
 	w := newWorkload(Ref{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "ReplicaSet", Name: rs.Name}, &rs.ObjectMeta)
-	w.TemplateAnnotations = rs.Spec.Template.Annotations
+	w.TemplateAnnotations, w.TemplateNode = rs.Spec.Template.Annotations, rs.Spec.Template.Spec.NodeName
 	w.Replicas, w.Current = int64(ptr.Deref(rs.Spec.Replicas, 1)), int64(rs.Status.Replicas)
 	return w
 }
 
 func fromStatefulSet(s *appsv1.StatefulSet) *Workload {
 	w := newWorkload(Ref{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "StatefulSet", Name: s.Name}, &s.ObjectMeta)
-	w.TemplateAnnotations = s.Spec.Template.Annotations
+	w.TemplateAnnotations, w.TemplateNode = s.Spec.Template.Annotations, s.Spec.Template.Spec.NodeName
 	w.Replicas, w.Current = int64(ptr.Deref(s.Spec.Replicas, 1)), int64(s.Status.Replicas)
 	if s.Spec.Ordinals != nil {
 		w.FirstOrdinal = int64(s.Spec.Ordinals.Start)

@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -20,11 +19,15 @@ import (
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/admission"
 	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/feature"
+	"github.com/stowage-dev/stowage/internal/feature/podsize"
 	"github.com/stowage-dev/stowage/internal/ledger"
+	"github.com/stowage-dev/stowage/internal/placement"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/policy"
+	"github.com/stowage-dev/stowage/internal/scope"
+	"github.com/stowage-dev/stowage/internal/seats"
 	"github.com/stowage-dev/stowage/internal/sizing"
 	"github.com/stowage-dev/stowage/internal/spread"
 )
@@ -78,39 +81,23 @@ func (i *Inspector) Explain(ctx context.Context, namespace, name string) (*Expla
 	if err := i.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, s.pod); err != nil {
 		return nil, forbidden(fmt.Sprintf("pod %s in namespace %s", name, namespace), err)
 	}
-	data, err := json.Marshal(s.pod)
-	if err != nil {
-		return nil, err
-	}
-	if s.view, err = podpatch.Decode(data); err != nil {
-		return nil, err
-	}
+	s.view = podpatch.FromPod(s.pod)
 	e := &Explanation{Namespace: namespace, Pod: name, Node: s.pod.Spec.NodeName}
 	if s.owner = s.view.Controller(); s.owner != nil {
-		s.chain = []cluster.Ref{{APIVersion: s.owner.APIVersion, Kind: s.owner.Kind, Name: s.owner.Name, UID: types.UID(s.owner.UID)}}
-		for n := 0; n < len(s.chain) && n < policy.MaxDepth; n++ {
-			w, err := s.reader.Workload(ctx, namespace, s.chain[n])
-			if err != nil {
-				return nil, forbidden("what made the pod", err)
-			}
-			if w == nil {
-				break
-			}
-			s.roots = append(s.roots, w)
-			if w.Controller != nil {
-				s.chain = append(s.chain, *w.Controller)
-			}
+		chain, err := cluster.Owners(ctx, s.reader, namespace, cluster.Ref{APIVersion: s.owner.APIVersion, Kind: s.owner.Kind, Name: s.owner.Name, UID: types.UID(s.owner.UID)})
+		if err != nil {
+			return nil, forbidden("what made the pod", err)
 		}
+		s.chain, s.roots = chain.Refs, chain.Workloads
 	}
 	for _, o := range s.chain {
 		e.Owners = append(e.Owners, o.Kind+" "+o.Name)
 	}
 
 	// 2. May Stowage look at it at all?
-	pipeline := &admission.Pipeline{Cluster: s.reader, Excluded: append(slices.Clone(admission.SystemNamespaces), i.Namespace)}
-	res := pipeline.Run(ctx, admission.Request{Namespace: namespace, Pod: s.view})
-	s.unseen = res.LeftAlone
-	if s.unseen == "" && !pipeline.Enforces(ctx, namespace, s.view) {
+	answer, err := scope.New(s.reader, i.Namespace).Of(ctx, namespace, s.view)
+	s.unseen = answer.LeftAlone
+	if err == nil && answer.Mode == stowage.ModeAudit {
 		s.unseen = fmt.Sprintf("%s is %s: what would be done is said, and nothing is done", stowage.ModeKey, stowage.ModeAudit)
 	}
 	if s.unseen == "" {
@@ -168,10 +155,27 @@ func (s *subject) notCalled(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if !admission.Called(&reg, ns.Labels, s.pod.Labels) {
+	registration, err := scope.Compile(&reg)
+	if err != nil {
+		return fmt.Sprintf("what MutatingWebhookConfiguration %q selects is not known: %v", s.Registration, err), nil
+	}
+	if !registration.SelectsLabels(ns.Labels, s.pod.Labels) {
 		return fmt.Sprintf("the selectors of MutatingWebhookConfiguration %q leave this namespace or pod out", s.Registration), nil
 	}
+	created := s.pod.DeepCopy()
+	created.Spec.NodeName = s.templateNode()
+	if selected, err := registration.Selects(ns.Labels, created); err == nil && !selected {
+		return fmt.Sprintf("a matchCondition of MutatingWebhookConfiguration %q leaves this pod out", s.Registration), nil
+	}
 	return "", nil
+}
+
+// templateNode is the node that the pod template of the owner names, if it is known to name one.
+func (s *subject) templateNode() string {
+	if len(s.roots) > 0 {
+		return s.roots[0].TemplateNode
+	}
+	return ""
 }
 
 // past says why a pod that should have been changed was not, as far as that can be known.
@@ -189,7 +193,7 @@ func (s *subject) spread(ctx context.Context, a *Aspect) error {
 		a.say("A strategy divides the pods of a workload, and nothing controls this pod.")
 		return nil
 	}
-	if admission.NeverSeated(s.owner) {
+	if placement.NeverSeated(s.owner) {
 		a.say("The pods of a %s have their nodes already.", s.owner.Kind)
 		return nil
 	}
@@ -218,11 +222,8 @@ func (s *subject) spread(ctx context.Context, a *Aspect) error {
 	name, pooled := s.pod.Labels[stowage.PoolLabel]
 	ordinal, err := strconv.ParseInt(s.pod.Labels[stowage.SeatLabel], 10, 64)
 	if !pooled || err != nil {
-		created, err := admission.AsCreated(s.pod, p.Strategy)
-		if err != nil {
-			return err
-		}
-		if key, pinned := admission.Pinned(created, p.Strategy); pinned {
+		created := placement.AsCreated(s.view, p.Strategy, s.templateNode())
+		if key, pinned := placement.Pinned(created, p.Strategy, nil); pinned {
 			a.say("The pod chooses its nodes itself, by %s, so it has no seat.", key)
 		} else {
 			a.say("%s", s.past("given a seat"))
@@ -318,7 +319,7 @@ func (s *subject) counts(ctx context.Context, a *Aspect, p *policy.Policy) error
 	current := make([]int64, p.Strategy.Len())
 	seated := int64(0)
 	err := each(ctx, s.Inspector, &corev1.PodList{}, func(pod *corev1.Pod) {
-		if c := metav1.GetControllerOfNoCopy(pod); c == nil || c.UID != owner.UID || !ledger.Live(pod) || !proven(pod) {
+		if c := metav1.GetControllerOfNoCopy(pod); c == nil || c.UID != owner.UID || !seats.Live(pod) || !proven(pod) {
 			return
 		}
 		if n, ok := p.Pool(pod.Labels[stowage.PoolLabel]); ok {
@@ -330,7 +331,7 @@ func (s *subject) counts(ctx context.Context, a *Aspect, p *policy.Policy) error
 		return err
 	}
 	replicas := seated
-	scale, err := (&ledger.Kube{Client: s.Client}).ReadScale(ctx, owner)
+	scale, err := cluster.ReadScale(ctx, s.Client, owner.Namespace, seats.Ref(owner))
 	switch {
 	case err == nil && scale != nil:
 		replicas = scale.Replicas
@@ -355,7 +356,7 @@ func (s *subject) removal(rank int64) string {
 	switch {
 	case !ok:
 		return "its owner removes pods by their ordinals"
-	case cost == admission.DeletionCost(rank):
+	case cost == placement.DeletionCost(rank):
 		return fmt.Sprintf("a scale-down removes higher numbers first (deletion cost %s)", cost)
 	}
 	return fmt.Sprintf("its deletion cost, %s, is not ours, and decides when a scale-down removes it", cost)
@@ -388,8 +389,8 @@ func (s *subject) placement(ctx context.Context, a *Aspect, p *policy.Policy, po
 
 // sizing says how big the pod is, and why.
 func (s *subject) sizing(ctx context.Context, a *Aspect) error {
-	f := &admission.Sizing{Cluster: s.reader}
-	d, err := f.Decide(ctx, admission.Request{Namespace: s.pod.Namespace, Pod: s.view})
+	f := &podsize.Feature{Cluster: s.reader}
+	d, err := f.Decide(ctx, feature.Request{Namespace: s.pod.Namespace, Pod: s.view})
 	if err != nil {
 		return err
 	}
@@ -420,7 +421,7 @@ func (s *subject) sizing(ctx context.Context, a *Aspect) error {
 	// The arithmetic, as far as the template and the node still say it.
 	name := s.pod.Annotations[flexdaemonsets.TemplateAnnotation]
 	if len(s.roots) > 0 {
-		name = admission.TemplateName(name, s.roots[0].Annotations)
+		name = sizing.TemplateName(name, s.roots[0].Annotations)
 	}
 	object, err := s.reader.Template(ctx, name)
 	if err != nil || object == nil {
@@ -431,7 +432,7 @@ func (s *subject) sizing(ctx context.Context, a *Aspect) error {
 		return nil //nolint:nilerr // a warning above says so
 	}
 	var allocatable corev1.ResourceList
-	if node, err := s.reader.Node(ctx, admission.NodeOf(s.view)); err == nil && node != nil {
+	if node, err := s.reader.Node(ctx, sizing.NodeOf(s.view)); err == nil && node != nil {
 		allocatable = node.Status.Allocatable
 	}
 	for n := range t.Shares {

@@ -3,7 +3,6 @@ package inspect
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -23,11 +22,12 @@ import (
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
-	"github.com/stowage-dev/stowage/internal/admission"
 	"github.com/stowage-dev/stowage/internal/cluster"
-	"github.com/stowage-dev/stowage/internal/ledger"
+	"github.com/stowage-dev/stowage/internal/placement"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/policy"
+	"github.com/stowage-dev/stowage/internal/scope"
+	"github.com/stowage-dev/stowage/internal/seats"
 	"github.com/stowage-dev/stowage/internal/sizing"
 )
 
@@ -142,7 +142,7 @@ type snapshot struct {
 	// and what in it chooses nodes.
 	created map[types.UID]corev1.PodTemplateSpec
 	// registration is nil where it may not be read.
-	registration *admissionregistrationv1.MutatingWebhookConfiguration
+	registration *scope.Registration
 	deployments  []deployment
 }
 
@@ -193,14 +193,16 @@ func (i *Inspector) workloads(ctx context.Context, namespace string, r *Report) 
 
 	// 2. What each maker of pods adds to the workload that it is of.
 	finder := i.finder(s)
-	pipeline := &admission.Pipeline{Cluster: s, Excluded: append(slices.Clone(admission.SystemNamespaces), i.Namespace)}
+	scope := scope.New(s, i.Namespace)
 	groups := map[types.UID]*group{}
 	var order []types.UID
 	roots, busy := make([]cluster.Ref, len(makers)), map[types.UID]bool{}
 	for n, m := range makers {
-		if roots[n], err = rootOf(ctx, s, m.Workload); err != nil {
+		chain, err := cluster.Owners(ctx, s, m.Namespace, m.Ref)
+		if err != nil {
 			return err
 		}
+		roots[n] = chain.Root()
 		busy[roots[n].UID] = busy[roots[n].UID] || m.busy()
 	}
 	for n, m := range makers {
@@ -212,7 +214,7 @@ func (i *Inspector) workloads(ctx context.Context, namespace string, r *Report) 
 		if err != nil {
 			return err
 		}
-		if p == nil || slices.Contains(pipeline.Excluded, m.Namespace) {
+		if p == nil || scope.Excludes(m.Namespace) {
 			continue
 		}
 		g := groups[root.UID]
@@ -221,7 +223,7 @@ func (i *Inspector) workloads(ctx context.Context, namespace string, r *Report) 
 			groups[root.UID] = g
 			order = append(order, root.UID)
 		}
-		idle, err := s.leftAlone(ctx, pipeline, m, p)
+		idle, err := s.leftAlone(ctx, scope, m, p)
 		if err != nil {
 			return err
 		}
@@ -238,7 +240,7 @@ func (i *Inspector) workloads(ctx context.Context, namespace string, r *Report) 
 		if err != nil {
 			return err
 		}
-		if p != nil && d.asks && !slices.Contains(pipeline.Excluded, d.Namespace) {
+		if p != nil && d.asks && !scope.Excludes(d.Namespace) {
 			groups[d.UID] = &group{Workload: Workload{Namespace: d.Namespace, Kind: d.Kind, Name: d.Name, Policy: p.Source}, unseen: true}
 			order = append(order, d.UID)
 		}
@@ -253,26 +255,24 @@ func (i *Inspector) workloads(ctx context.Context, namespace string, r *Report) 
 }
 
 // leftAlone returns why the pods of a workload get no seat, if they get none.
-func (s *snapshot) leftAlone(ctx context.Context, pipeline *admission.Pipeline, m *maker, p *policy.Policy) (string, error) {
+func (s *snapshot) leftAlone(ctx context.Context, scope *scope.Scope, m *maker, p *policy.Policy) (string, error) {
 	template := s.created[m.UID]
-	data, err := json.Marshal(&template)
-	if err != nil {
-		return "", err
-	}
-	pod, err := podpatch.Decode(data)
-	if err != nil {
-		return "", err
-	}
-	if !pipeline.Enforces(ctx, m.Namespace, pod) {
+	object := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
+	pod := podpatch.FromPod(object)
+	if !scope.Enforces(ctx, m.Namespace, pod) {
 		return stowage.ModeKey + " leaves it alone", nil
 	}
 	if p.Strategy != nil {
-		if key, pinned := admission.Pinned(pod, p.Strategy); pinned {
+		if key, pinned := placement.Pinned(pod, p.Strategy, nil); pinned {
 			return "its pods choose their nodes themselves, by " + key, nil
 		}
 	}
 	ns, err := s.Namespace(ctx, m.Namespace)
-	if err == nil && ns != nil && s.registration != nil && !admission.Called(s.registration, ns.Labels, template.Labels) {
+	if err != nil || ns == nil || s.registration == nil {
+		return "", err
+	}
+	selected, err := s.registration.Selects(ns.Labels, object)
+	if err == nil && !selected {
 		return "the webhook's registration leaves it out", nil
 	}
 	return "", err
@@ -340,7 +340,9 @@ func (i *Inspector) snapshot(ctx context.Context, namespace string, r *Report) (
 	var registration admissionregistrationv1.MutatingWebhookConfiguration
 	switch err = i.Client.Get(ctx, client.ObjectKey{Name: i.Registration}, &registration); {
 	case err == nil:
-		s.registration = &registration
+		if s.registration, err = scope.Compile(&registration); err != nil {
+			r.Warnings = append(r.Warnings, fmt.Sprintf("what the webhook's registration leaves out is not known: %v", err))
+		}
 	case !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err):
 		return nil, nil, fmt.Errorf("the webhook's registration: %w", err)
 	}
@@ -348,7 +350,7 @@ func (i *Inspector) snapshot(ctx context.Context, namespace string, r *Report) (
 	// Pods with a seat. Who makes them may be of a kind that was not listed.
 	err = each(ctx, i, &corev1.PodList{}, func(pod *corev1.Pod) {
 		owner := metav1.GetControllerOfNoCopy(pod)
-		if owner == nil || !ledger.Live(pod) || !proven(pod) {
+		if owner == nil || !seats.Live(pod) || !proven(pod) {
 			return
 		}
 		m := byUID[owner.UID]
@@ -363,20 +365,6 @@ func (i *Inspector) snapshot(ctx context.Context, namespace string, r *Report) (
 		return nil, nil, forbidden("pods", err)
 	}
 	return s, makers, nil
-}
-
-// rootOf returns what made a workload, and so on upwards.
-func rootOf(ctx context.Context, s cluster.Reader, w *cluster.Workload) (cluster.Ref, error) {
-	root := w.Ref
-	for next, depth := w.Controller, 0; next != nil && depth < policy.MaxDepth; depth++ {
-		root = *next
-		parent, err := s.Workload(ctx, w.Namespace, *next)
-		if err != nil || parent == nil {
-			return root, err
-		}
-		next = parent.Controller
-	}
-	return root, nil
 }
 
 // group is a workload in the making.
@@ -413,7 +401,7 @@ func (g *group) add(ctx context.Context, i *Inspector, m *maker, p *policy.Polic
 		}
 		seated++
 		at[n].Current++
-		if ledger.Ready(pod) {
+		if seats.Ready(pod) {
 			at[n].Ready++
 		}
 		if pod.Spec.NodeName == "" {
@@ -423,7 +411,7 @@ func (g *group) add(ctx context.Context, i *Inspector, m *maker, p *policy.Polic
 	replicas := m.Replicas
 	if replicas < 0 {
 		replicas = seated
-		scale, err := (&ledger.Kube{Client: i.Client}).ReadScale(ctx, ledger.Owner{APIVersion: m.APIVersion, Kind: m.Kind, Namespace: m.Namespace, Name: m.Name, UID: m.UID})
+		scale, err := cluster.ReadScale(ctx, i.Client, m.Namespace, m.Ref)
 		switch {
 		case apierrors.IsForbidden(err):
 			g.Note = fmt.Sprintf("its replica count may not be read, so that of its pods is taken: %v", err)
@@ -499,7 +487,7 @@ func (i *Inspector) templates(ctx context.Context, r *Report) error {
 	nodes := map[string]map[string]bool{} // by the template's label
 	err = each(ctx, i, &corev1.PodList{}, func(pod *corev1.Pod) {
 		label := pod.Labels[stowage.SizedByLabel]
-		if pod.Spec.NodeName == "" || !ledger.Live(pod) {
+		if pod.Spec.NodeName == "" || !seats.Live(pod) {
 			return
 		}
 		if nodes[label] == nil {

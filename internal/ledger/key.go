@@ -35,8 +35,8 @@ const (
 	KindAdopted  Kind = 'a' // given to a pod that was there already
 )
 
-// newNonce returns an id that nobody has used: 80 random bits.
-func newNonce() string {
+// NewID returns the id of a claim, which nobody has used: 80 random bits.
+func NewID() string {
 	var b [10]byte
 	_, _ = rand.Read(b[:])
 	return base64.RawURLEncoding.EncodeToString(b[:])

@@ -57,9 +57,6 @@ func (p *Policy) Pool(name string) (int, bool) {
 	return 0, false
 }
 
-// MaxDepth is how many owners are looked at from a pod upwards.
-const MaxDepth = 4
-
 // Finder finds policies.
 type Finder struct {
 	Cluster cluster.Reader
@@ -72,6 +69,14 @@ type Finder struct {
 	mu           sync.Mutex
 	parsed       map[string]parsed
 	distributors map[types.UID]compiled
+}
+
+// NewFinder returns a finder. Annotations are not looked at in the excluded namespaces, nor, if
+// a label is given as key=value, in those without it.
+func NewFinder(reader cluster.Reader, namespaceLabel string, excluded []string) *Finder {
+	f := &Finder{Cluster: reader, NamespaceLabel: namespaceLabel}
+	f.Exclude(excluded)
+	return f
 }
 
 // Exclude says in which namespaces annotations are not looked at, from now on.
@@ -106,28 +111,18 @@ func (f *Finder) Find(ctx context.Context, pod Pod) (*Policy, error) {
 		return nil, nil
 	}
 
-	// 1. The owner, what made it, and so on.
-	chain := []cluster.Ref{pod.Owner}
-	var root *cluster.Workload
+	// 1. The owner, its controller, and so on.
+	chain := cluster.Chain{Refs: []cluster.Ref{pod.Owner}}
 	var firstOrdinal int64
 	if !isJob {
-		for i := 0; i < len(chain) && i < MaxDepth; i++ {
-			w, err := f.Cluster.Workload(ctx, pod.Namespace, chain[i])
-			if err != nil {
-				return nil, err
-			}
-			if w == nil {
-				break
-			}
-			root = w
-			if i == 0 {
-				firstOrdinal = w.FirstOrdinal
-			}
-			if w.Controller != nil {
-				chain = append(chain, *w.Controller)
-			}
+		if chain, err = cluster.Owners(ctx, f.Cluster, pod.Namespace, pod.Owner); err != nil {
+			return nil, err
+		}
+		if w := chain.Bottom(); w != nil {
+			firstOrdinal = w.FirstOrdinal
 		}
 	}
+	root := chain.Top()
 
 	// 2. A PodDistributor for any of them.
 	if d := f.winner(distributors, chain); d != nil {
@@ -247,11 +242,11 @@ func (f *Finder) parse(text string) (*spread.Strategy, error) {
 }
 
 // winner returns the PodDistributor that divides the pods of one of some objects.
-func (f *Finder) winner(list []versprei.PodDistributor, chain []cluster.Ref) *versprei.PodDistributor {
+func (f *Finder) winner(list []versprei.PodDistributor, chain cluster.Chain) *versprei.PodDistributor {
 	var best *versprei.PodDistributor
 	for i := range list {
 		d := &list[i]
-		if slices.ContainsFunc(chain, func(r cluster.Ref) bool { return r.SameObject(TargetOf(d)) }) && (best == nil || Older(d, best)) {
+		if chain.Includes(TargetOf(d)) && (best == nil || Older(d, best)) {
 			best = d
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/stowage-dev/stowage/internal/admission"
+	"github.com/stowage-dev/stowage/internal/feature"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 )
 
@@ -27,7 +28,8 @@ type Admitted struct {
 // Admit makes the pods of every workload and takes each through admission. With
 // replicas at least 0, that many pods are made of each workload that has a replica
 // count. The warnings are about the inputs and about single workloads.
-func Admit(ctx context.Context, in *Inputs, pipeline *admission.Pipeline, replicas int32) (pods []Admitted, warnings []string, err error) {
+func (p *Preview) Admit(ctx context.Context, replicas int32) (pods []Admitted, warnings []string, err error) {
+	in := p.in
 	if len(in.Unknown) > 0 {
 		warnings = append(warnings, fmt.Sprintf("ignored, because Kubernetes itself has no such kind: %s", in.Unknown))
 	}
@@ -65,7 +67,7 @@ func Admit(ctx context.Context, in *Inputs, pipeline *admission.Pipeline, replic
 				errs = append(errs, fmt.Errorf("%s (%s): %w", w.source, w, err))
 				break
 			}
-			if a.Pod, a.Result, err = in.admit(ctx, pod, pipeline); err != nil {
+			if a.Pod, a.Result, err = p.admit(ctx, pod); err != nil {
 				return nil, nil, fmt.Errorf("%s (%s): %w", w.source, w, err)
 			}
 			for _, text := range a.Result.Warnings {
@@ -80,10 +82,10 @@ func Admit(ctx context.Context, in *Inputs, pipeline *admission.Pipeline, replic
 // admit passes a pod through defaulting, LimitRanges and the pipeline, and, where
 // the pipeline changed it, once more, as the API server does with
 // reinvocationPolicy IfNeeded.
-func (in *Inputs) admit(ctx context.Context, pod *corev1.Pod, pipeline *admission.Pipeline) (*corev1.Pod, admission.Result, error) {
+func (p *Preview) admit(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, admission.Result, error) {
 	var first admission.Result
 	for pass := range 2 {
-		in.applyLimitRanges(pod)
+		p.in.applyLimitRanges(pod)
 		data, err := json.Marshal(pod)
 		if err != nil {
 			return nil, first, err
@@ -92,7 +94,7 @@ func (in *Inputs) admit(ctx context.Context, pod *corev1.Pod, pipeline *admissio
 		if err != nil {
 			return nil, first, err
 		}
-		res := pipeline.Run(ctx, admission.Request{Namespace: pod.Namespace, Pod: view})
+		res := p.pipeline.Run(ctx, feature.Request{Namespace: pod.Namespace, Pod: view})
 		if pass == 0 {
 			first = res
 		}

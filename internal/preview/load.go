@@ -24,9 +24,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
 
+	"github.com/stowage-dev/stowage/api"
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/cluster"
@@ -221,7 +221,7 @@ var decoder = serializer.NewCodecFactory(scheme, serializer.EnableStrict).Univer
 // scheme has the kinds of Kubernetes and those that Stowage acts on.
 var scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(s), versprei.AddToScheme(s), flexdaemonsets.AddToScheme(s)); err != nil {
+	if err := api.AddToScheme(s); err != nil {
 		panic(err) // only a program that is wrong in itself gets here
 	}
 	return s

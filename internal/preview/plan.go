@@ -28,7 +28,7 @@ type Plan struct {
 }
 
 // Plans returns the plans of those workloads that have a strategy. There must be one.
-func Plans(ctx context.Context, pods []Admitted, finder *policy.Finder) ([]Plan, error) {
+func (v *Preview) Plans(ctx context.Context, pods []Admitted) ([]Plan, error) {
 	var out []Plan
 	var last *Workload
 	for i := range pods {
@@ -39,7 +39,7 @@ func Plans(ctx context.Context, pods []Admitted, finder *policy.Finder) ([]Plan,
 			if owner == nil {
 				continue
 			}
-			p, err := finder.Find(ctx, policy.Pod{Namespace: pod.Namespace, Owner: cluster.RefOf(owner), Annotations: pod.Annotations})
+			p, err := v.policies.Find(ctx, policy.Pod{Namespace: pod.Namespace, Owner: cluster.RefOf(owner), Annotations: pod.Annotations})
 			if err != nil {
 				return nil, err
 			}

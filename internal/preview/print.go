@@ -10,6 +10,8 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"k8s.io/apimachinery/pkg/labels"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
@@ -163,12 +165,11 @@ func bytesText(q resource.Quantity) string {
 
 // pool is the pool that a pod goes to, with its labels, or a dash.
 func pool(res *admission.Result) string {
-	for _, f := range res.Features {
-		if _, pool, ok := strings.Cut(f.Summary, " of pool "); ok && f.Feature == admission.SpreadName {
-			return pool
-		}
+	p := res.Pool()
+	if p == nil {
+		return "-"
 	}
-	return "-"
+	return fmt.Sprintf("%s (%s)", p.Name, labels.Set(p.Labels))
 }
 
 // decision says in a word or two what was decided about a pod.

@@ -1,9 +1,11 @@
 package sizing
 
 import (
+	"encoding/json"
 	"maps"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/stowage-dev/stowage/internal/podpatch"
 )
@@ -96,4 +98,65 @@ func SameSize(a, b *podpatch.Pod) bool {
 		}
 	}
 	return same(a.Spec.Resources, b.Spec.Resources)
+}
+
+// ResizePatch returns the strategic merge patch for pods/resize that makes a pod of a UID what
+// [Resize] returned. It holds the entries that change, and the UID.
+func ResizePatch(uid types.UID, now, resized *podpatch.Pod) []byte {
+	type entries struct {
+		Requests podpatch.ResourceList `json:"requests,omitempty"`
+		Limits   podpatch.ResourceList `json:"limits,omitempty"`
+	}
+	type container struct {
+		Name      string  `json:"name"`
+		Resources entries `json:"resources"`
+	}
+	changed := func(before, after podpatch.ResourceList) podpatch.ResourceList {
+		out := podpatch.ResourceList{}
+		for name, q := range after {
+			if before[name] != q {
+				out[name] = q
+			}
+		}
+		return out
+	}
+	change := func(before, after *podpatch.Resources) (entries, bool) {
+		if after == nil {
+			return entries{}, false
+		}
+		if before == nil {
+			before = &podpatch.Resources{}
+		}
+		e := entries{changed(before.Requests, after.Requests), changed(before.Limits, after.Limits)}
+		return e, len(e.Requests)+len(e.Limits) > 0
+	}
+	containers := func(before, after []podpatch.Container) (out []container) {
+		for i := range after {
+			if e, ok := change(before[i].Resources, after[i].Resources); ok {
+				out = append(out, container{after[i].Name, e})
+			}
+		}
+		return out
+	}
+	var patch struct {
+		Metadata struct {
+			UID types.UID `json:"uid"`
+		} `json:"metadata"`
+		Spec struct {
+			Resources      *entries    `json:"resources,omitempty"`
+			InitContainers []container `json:"initContainers,omitempty"`
+			Containers     []container `json:"containers,omitempty"`
+		} `json:"spec"`
+	}
+	patch.Metadata.UID = uid
+	if e, ok := change(now.Spec.Resources, resized.Spec.Resources); ok {
+		patch.Spec.Resources = &e
+	}
+	patch.Spec.InitContainers = containers(now.Spec.InitContainers, resized.Spec.InitContainers)
+	patch.Spec.Containers = containers(now.Spec.Containers, resized.Spec.Containers)
+	data, err := json.Marshal(patch)
+	if err != nil {
+		panic(err) // texts always marshal
+	}
+	return data
 }

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/controller"
+	"github.com/stowage-dev/stowage/internal/controllers/vmcapacity"
 	"github.com/stowage-dev/stowage/test/controlplane"
 )
 
@@ -56,12 +56,12 @@ func (n *tenant) peerPodsConfig(t *testing.T, data map[string]string) {
 }
 
 // eventAbout waits until an event with a reason is about an object.
-func eventAbout(t *testing.T, namespace, name, reason string) {
+func eventAbout(t *testing.T, namespace, name string, reason stowage.EventReason) {
 	t.Helper()
 	eventually(t, "an event says so", func() (bool, error) {
 		var list corev1.EventList
 		err := cluster.Client.List(t.Context(), &list, client.InNamespace(namespace))
-		return slices.ContainsFunc(list.Items, func(e corev1.Event) bool { return e.Reason == reason && e.InvolvedObject.Name == name }), err
+		return slices.ContainsFunc(list.Items, func(e corev1.Event) bool { return e.Reason == string(reason) && e.InvolvedObject.Name == name }), err
 	})
 }
 
@@ -85,7 +85,7 @@ func TestPeerPodCapacity(t *testing.T) {
 	t.Cleanup(func() {
 		_ = cluster.Client.Delete(context.Background(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: controlplane.StowageNamespace, Name: "peer-pods-cm"}})
 	})
-	limit := func(text string) map[string]string { return map[string]string{controller.LimitKey: text} }
+	limit := func(text string) map[string]string { return map[string]string{vmcapacity.LimitKey: text} }
 	node := n.node(t, "a", "cpu=4")
 	n.vms(t, node, "10")
 
@@ -99,7 +99,7 @@ func TestPeerPodCapacity(t *testing.T) {
 	for i, bad := range []string{"ten", "-1", "1e9", "1000000000", ""} {
 		t.Run(fmt.Sprintf("a limit of %q", bad), func(t *testing.T) {
 			n.peerPodsConfig(t, limit(bad))
-			eventAbout(t, controlplane.StowageNamespace, "peer-pods-cm", controller.ReasonInvalidLimit)
+			eventAbout(t, controlplane.StowageNamespace, "peer-pods-cm", stowage.EventInvalidLimit)
 			eventually(t, "a metric says so", func() (bool, error) {
 				sum := 0.0
 				for _, r := range cluster.Replicas() {
@@ -138,7 +138,7 @@ func TestPeerPodCapacity(t *testing.T) {
 	t.Run("somebody else changes it", func(t *testing.T) {
 		must(t, n.Status().Patch(t.Context(), node, client.RawPatch("application/merge-patch+json", []byte(`{"status":{"capacity":{"kata.peerpods.io/vm":"3"}}}`))))
 		n.vms(t, node, "10")
-		eventAbout(t, "default", node.Name, controller.ReasonCapacityFight)
+		eventAbout(t, "default", node.Name, stowage.EventCapacityContested)
 	})
 	t.Run("more VMs than a new limit", func(t *testing.T) {
 		busy := n.node(t, "busy", "cpu=4,memory=8Gi")
@@ -155,7 +155,7 @@ func TestPeerPodCapacity(t *testing.T) {
 		uses(t, busy, 10, 3)
 		n.edit(t, busy, `{"metadata":{"annotations":{"stowage.dev/peerpods-limit":"1"}}}`)
 		n.vms(t, busy, "1")
-		eventAbout(t, "default", busy.Name, controller.ReasonOverCapacity)
+		eventAbout(t, "default", busy.Name, stowage.EventOverCapacity)
 		uses(t, busy, 1, 3)
 		must(t, n.Delete(t.Context(), pods[0]))
 		uses(t, busy, 1, 2) // the others stay
@@ -174,7 +174,7 @@ func TestPeerPodCapacity(t *testing.T) {
 	})
 	t.Run("an amount of somebody else's", func(t *testing.T) {
 		foreign := n.node(t, "foreign", "cpu=4,kata.peerpods.io/vm=3")
-		eventAbout(t, "default", foreign.Name, controller.ReasonForeignCapacity)
+		eventAbout(t, "default", foreign.Name, stowage.EventForeignCapacity)
 		must(t, n.Get(t.Context(), client.ObjectKeyFromObject(foreign), foreign))
 		if q := foreign.Status.Allocatable[stowage.DefaultVMResource]; q.Value() != 3 {
 			t.Errorf("it has %s VMs", q.String())

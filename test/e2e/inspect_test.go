@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/app"
+	"github.com/stowage-dev/stowage/internal/cli"
 	"github.com/stowage-dev/stowage/test/controlplane"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
@@ -29,7 +29,7 @@ var update = flag.Bool("update", false, "write golden files")
 func command(t *testing.T, c *controlplane.Cluster, args ...string) (out, errs string, exit int) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	exit = app.Main(t.Context(), append(args, "--kubeconfig", c.Kubeconfig), app.Streams{
+	exit = cli.Main(t.Context(), append(args, "--kubeconfig", c.Kubeconfig), cli.Streams{
 		In: strings.NewReader(""), Out: &stdout, Err: &stderr, LookupEnv: func(string) (string, bool) { return "", false },
 	})
 	if strings.Contains(stderr.String(), "goroutine ") {

@@ -1,0 +1,92 @@
+package v1alpha1
+
+// EventReason is the reason of a Kubernetes event that Stowage publishes.
+type EventReason string
+
+// The reasons of events about admission. They are on the pod's owner, or on the pod.
+const (
+	// EventFailedOpen: a feature failed, and the pod was admitted without it.
+	EventFailedOpen EventReason = "FailedOpen"
+	// EventInvalidStrategy: the workload's strategy is invalid.
+	EventInvalidStrategy EventReason = "InvalidStrategy"
+	// EventPoolsFull: every pool has reached its maxReplicas.
+	EventPoolsFull EventReason = "PoolsFull"
+	// EventSeatNotShared: a seat was given without the SeatLedger.
+	EventSeatNotShared EventReason = "SeatNotShared"
+	// EventTemplateMissing: the FlexDaemonsetTemplate does not exist.
+	EventTemplateMissing EventReason = "ResourceTemplateMissing"
+	// EventInvalidTemplate: the FlexDaemonsetTemplate is invalid.
+	EventInvalidTemplate EventReason = "InvalidResourceTemplate"
+	// EventNodeUnknown: the node of a DaemonSet's pod is not known.
+	EventNodeUnknown EventReason = "NodeUnknown"
+	// EventPartlySized: some resources keep what the pod declares.
+	EventPartlySized EventReason = "PartlySized"
+	// EventLimitRangeRefusesSize: a LimitRange would refuse the size.
+	EventLimitRangeRefusesSize EventReason = "LimitRangeRefusesSize"
+	// EventLimitRangeRefusesPeerPod: a LimitRange refuses peer pods.
+	EventLimitRangeRefusesPeerPod EventReason = "LimitRangeRefusesPeerPod"
+)
+
+// The reasons of events about repair. They are on the workload.
+const (
+	// EventPodsAdopted: pods without a seat were given one.
+	EventPodsAdopted EventReason = "PodsAdopted"
+	// EventPodRecreated: a pod without a seat was evicted, so that its owner recreates it.
+	EventPodRecreated EventReason = "PodRecreated"
+	// EventPodEvicted: a pod was evicted from a pool with too many pods.
+	EventPodEvicted EventReason = "PodEvicted"
+	// EventLabelsContested: another writer keeps changing what Stowage writes into pods.
+	EventLabelsContested EventReason = "PodLabelsKeepChanging"
+)
+
+// The reasons of events about in-place resizing. They are on the DaemonSet.
+const (
+	// EventResizeRefused: the API server refused a resize.
+	EventResizeRefused EventReason = "ResizeRefused"
+	// EventResizeDeferred: the node has no room for a resize now.
+	EventResizeDeferred EventReason = "ResizeDeferred"
+	// EventResizeInfeasible: the node can never carry out a resize.
+	EventResizeInfeasible EventReason = "ResizeInfeasible"
+	// EventResizeFailed: the kubelet tried a resize, and it failed.
+	EventResizeFailed EventReason = "ResizeFailed"
+)
+
+// The reasons of events about VM capacity and settings.
+const (
+	// EventInvalidLimit: a limit of VMs is invalid. It is on the ConfigMap or the node.
+	EventInvalidLimit EventReason = "InvalidPeerPodLimit"
+	// EventForeignCapacity: the node's VM capacity was set by another writer.
+	EventForeignCapacity EventReason = "PeerPodCapacityNotOurs"
+	// EventCapacityContested: another writer keeps changing the node's VM capacity.
+	EventCapacityContested EventReason = "PeerPodCapacityKeepsChanging"
+	// EventOverCapacity: a node has more peer pods than VMs.
+	EventOverCapacity EventReason = "PeerPodsOverCapacity"
+	// EventInvalidConfiguration: the ConfigMap stowage-config is invalid.
+	EventInvalidConfiguration EventReason = "InvalidConfiguration"
+)
+
+// ConditionReason is the reason of a condition in a status.
+type ConditionReason string
+
+// The reasons of the conditions of a PodDistributor.
+const (
+	ReasonFound         ConditionReason = "Found"
+	ReasonNotFound      ConditionReason = "NotFound"
+	ReasonSuperseded    ConditionReason = "Superseded"
+	ReasonInvalid       ConditionReason = "Invalid" // of a FlexDaemonsetTemplate, too
+	ReasonNoTarget      ConditionReason = "NoTarget"
+	ReasonBalanced      ConditionReason = "Balanced"
+	ReasonProgressing   ConditionReason = "Progressing"
+	ReasonOverTarget    ConditionReason = "OverTarget"
+	ReasonWithoutSeat   ConditionReason = "PodsWithoutSeat"
+	ReasonValid         ConditionReason = "Valid" // from here on of a FlexDaemonsetTemplate
+	ReasonNoPods        ConditionReason = "NoPods"
+	ReasonUpToDate      ConditionReason = "UpToDate"
+	ReasonResizing      ConditionReason = "Resizing"
+	ReasonAwaitsNewPods ConditionReason = "AwaitsNewPods"
+	ReasonDeferred      ConditionReason = "Deferred"
+	ReasonInfeasible    ConditionReason = "Infeasible"
+	ReasonRefused       ConditionReason = "Refused"
+	ReasonFailed        ConditionReason = "Failed"
+	ReasonUnclear       ConditionReason = "Unclear"
+)

@@ -1,0 +1,198 @@
+package admission
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"mime"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/util/flowcontrol"
+
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/go-logr/logr"
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionv1beta1 "k8s.io/api/admission/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"github.com/stowage-dev/stowage/internal/podpatch"
+)
+
+// MaxBodyBytes is the largest request body that is read. The API server takes
+// objects of up to 3 MiB and sends at most two of them in a review; the rest of
+// a review is smaller than 1 MiB.
+const MaxBodyBytes = 7 << 20
+
+// readTimeout bounds how long a client may take to send a body. The API server
+// gives up on a webhook after 30 s at the latest.
+const readTimeout = 30 * time.Second
+
+// review is the part of an AdmissionReview that we read. The object is decoded
+// together with the rest, in one pass over the body: that pass is most of the
+// time that a decision takes.
+type review[Object any] struct {
+	metav1.TypeMeta `json:",inline"`
+	Request         *request[Object] `json:"request"`
+}
+
+type request[Object any] struct {
+	UID         types.UID               `json:"uid"`
+	Kind        metav1.GroupVersionKind `json:"kind"`
+	SubResource string                  `json:"subResource"`
+	Namespace   string                  `json:"namespace"`
+	Operation   string                  `json:"operation"`
+	DryRun      bool                    `json:"dryRun"`
+	Object      Object                  `json:"object"`
+
+	undecodable error // why the object could not be decoded
+}
+
+// response is an AdmissionReview as we write it. It is the v1 type, which
+// v1beta1 equals in everything that we set.
+type response struct {
+	metav1.TypeMeta `json:",inline"`
+	Response        answer `json:"response"`
+}
+
+type answer struct {
+	UID       types.UID              `json:"uid"`
+	Allowed   bool                   `json:"allowed"`
+	PatchType *admissionv1.PatchType `json:"patchType,omitempty"`
+	Patch     []byte                 `json:"patch,omitempty"`
+	Warnings  []string               `json:"warnings,omitempty"`
+}
+
+// httpError is an answer below the admission protocol.
+type httpError struct {
+	status int
+	err    error
+}
+
+func (e *httpError) Error() string { return e.err.Error() }
+
+func badRequest(format string, args ...any) error {
+	return &httpError{http.StatusBadRequest, fmt.Errorf(format, args...)}
+}
+
+// reply writes the answer.
+func reply(log strangerLog, w http.ResponseWriter, r *http.Request, res response) {
+	data, err := json.Marshal(res)
+	if err != nil {
+		refuse(log, w, r, &httpError{http.StatusInternalServerError, err})
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if _, err := w.Write(data); err != nil {
+		log.V(1).Info("answer was not read", "uid", res.Response.UID, "error", err.Error())
+	}
+}
+
+// budget is how long a decision may take: what the API server says it waits for
+// an answer (it sends the registration's timeoutSeconds as ?timeout=5s), less
+// what the way back takes.
+func budget(r *http.Request) time.Duration {
+	const fallback, margin = 5 * time.Second, 200 * time.Millisecond
+	timeout, err := time.ParseDuration(r.URL.Query().Get("timeout"))
+	if err != nil || timeout <= margin || timeout > readTimeout {
+		return fallback
+	}
+	return timeout - margin
+}
+
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// putBuffer gives a buffer back, unless one large request has blown it up.
+func putBuffer(b *bytes.Buffer) {
+	const keep = 256 << 10
+	if b.Cap() <= keep {
+		b.Reset()
+		buffers.Put(b)
+	}
+}
+
+// readReview checks the request and decodes the review.
+func readReview[Object any](clock clock.PassiveClock, w http.ResponseWriter, r *http.Request, body *bytes.Buffer) (*review[Object], error) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		return nil, &httpError{http.StatusMethodNotAllowed, fmt.Errorf("method %s: an AdmissionReview is sent with POST", r.Method)}
+	}
+	if mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || mediaType != "application/json" {
+		return nil, &httpError{http.StatusUnsupportedMediaType, fmt.Errorf("content type %q: an AdmissionReview is sent as application/json", r.Header.Get("Content-Type"))}
+	}
+	// Not every ResponseWriter has deadlines (a test's recorder has none); the
+	// server's does.
+	_ = http.NewResponseController(w).SetReadDeadline(clock.Now().Add(readTimeout))
+	if _, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, MaxBodyBytes)); err != nil {
+		if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+			return nil, &httpError{http.StatusRequestEntityTooLarge, fmt.Errorf("the body is larger than the limit of %d bytes", tooLarge.Limit)}
+		}
+		return nil, badRequest("read the body: %w", err)
+	}
+	if body.Len() == 0 {
+		return nil, badRequest("the body is empty; expected an AdmissionReview")
+	}
+	rev, err := decodeReview[Object](body.Bytes())
+	if err != nil {
+		return nil, badRequest("decode the AdmissionReview: %w", err)
+	}
+	switch {
+	case rev.Kind != "AdmissionReview",
+		rev.APIVersion != admissionv1.SchemeGroupVersion.String() && rev.APIVersion != admissionv1beta1.SchemeGroupVersion.String():
+		return nil, badRequest("got apiVersion %q, kind %q; expected an AdmissionReview of %s or %s",
+			rev.APIVersion, rev.Kind, admissionv1.SchemeGroupVersion, admissionv1beta1.SchemeGroupVersion)
+	case rev.Request == nil:
+		return nil, badRequest("the AdmissionReview has no request")
+	}
+	return rev, nil
+}
+
+// decodeReview decodes a review. A review whose object we cannot read is still a
+// review: its object is then marked as undecodable.
+func decodeReview[Object any](body []byte) (*review[Object], error) {
+	var rev review[Object]
+	objectErr := jsonv2.Unmarshal(body, &rev, podpatch.DecodeOptions)
+	if objectErr == nil {
+		return &rev, nil
+	}
+	var envelope review[jsontext.Value]
+	if err := jsonv2.Unmarshal(body, &envelope, podpatch.DecodeOptions); err != nil {
+		return nil, err
+	}
+	rev = review[Object]{TypeMeta: envelope.TypeMeta}
+	if e := envelope.Request; e != nil {
+		rev.Request = &request[Object]{
+			UID: e.UID, Kind: e.Kind, SubResource: e.SubResource, Namespace: e.Namespace,
+			Operation: e.Operation, DryRun: e.DryRun, undecodable: objectErr,
+		}
+	}
+	return &rev, nil
+}
+
+// refuse answers a request that is no proper AdmissionReview.
+func refuse(log strangerLog, w http.ResponseWriter, r *http.Request, err error) {
+	status := http.StatusInternalServerError
+	if he := (*httpError)(nil); errors.As(err, &he) {
+		status = he.status
+	}
+	log.error(err, "request refused", "path", r.URL.Path, "status", status, "client", r.RemoteAddr)
+	http.Error(w, "stowage: "+err.Error(), status)
+}
+
+// strangerLog is a log for lines that whoever reaches the port can cause: it drops those beyond a
+// rate.
+type strangerLog struct {
+	logr.Logger
+	limit flowcontrol.PassiveRateLimiter
+}
+
+func (l strangerLog) error(err error, message string, keys ...any) {
+	if l.limit == nil || l.limit.TryAccept() {
+		l.Error(err, message, keys...)
+	}
+}

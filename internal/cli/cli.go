@@ -1,0 +1,104 @@
+// Package cli is Stowage's command line: it parses arguments, calls the packages that do the work, and
+// turns errors into exit statuses.
+//
+//	0  fine
+//	1  the command failed, or its input is wrong
+//	2  the command was called in a wrong way
+//	3  the command did its work, and what it looked at is not as it should be
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stowage-dev/stowage/internal/config"
+	"github.com/stowage-dev/stowage/internal/version"
+)
+
+// Streams are what a command reads and writes, and its environment.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+	// LookupEnv reads an environment variable, as os.LookupEnv does.
+	LookupEnv func(name string) (value string, ok bool)
+	// Environ lists them, as os.Environ does.
+	Environ func() []string
+}
+
+// System returns the process's own streams and environment.
+func System() Streams {
+	return Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, LookupEnv: os.LookupEnv, Environ: os.Environ}
+}
+
+// Main runs a command line and returns its exit status.
+func Main(ctx context.Context, args []string, s Streams) int {
+	root := NewCommand(s)
+	root.SetArgs(append([]string{}, args...)) // nil would mean os.Args
+	err := root.ExecuteContext(ctx)
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, errNotOK):
+		return 3
+	}
+	fmt.Fprintf(s.Err, "Error: %v\n", err)
+	if usage := (config.UsageError{}); errors.As(err, &usage) {
+		fmt.Fprintln(s.Err, "Run the command with --help for its usage.")
+		return 2
+	}
+	return 1
+}
+
+// NewCommand returns the root command.
+func NewCommand(s Streams) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "stowage",
+		Short: "Where a pod goes, how big it is and what it really consumes",
+		Long: `Stowage is a Kubernetes admission system. For each new pod it decides
+where it goes (a workload's pods are divided over node pools by base and weight),
+how big it is (a DaemonSet's pod gets a share of the node that it lands on) and
+what it really consumes (pods that run in VMs outside their node, peer pods,
+are sized and accounted so that the stock scheduler gets it right).`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return config.NewUsageError(fmt.Errorf("unknown command %q", args[0]))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetIn(s.In)
+	root.SetOut(s.Out)
+	root.SetErr(s.Err)
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return config.NewUsageError(err) })
+	root.AddCommand(newServeCommand(s), newPreviewCommand(s), newStatusCommand(s), newExplainCommand(s), newVersionCommand())
+	return root
+}
+
+// noArgs refuses arguments as a usage error.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if err := cobra.NoArgs(cmd, args); err != nil {
+		return config.NewUsageError(err)
+	}
+	return nil
+}
+
+func newVersionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), version.String())
+			return err
+		},
+	}
+}

@@ -1,0 +1,164 @@
+package cli
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// run runs a command line and renders all that a user sees of it.
+func run(t *testing.T, stdin string, env map[string]string, args ...string) (code int, shown string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = Main(t.Context(), args, Streams{
+		In: strings.NewReader(stdin), Out: &out, Err: &errs,
+		LookupEnv: func(name string) (string, bool) { v, ok := env[name]; return v, ok },
+		Environ: func() (out []string) {
+			for name, value := range env {
+				out = append(out, name+"="+value)
+			}
+			return out
+		},
+	})
+	return code, fmt.Sprintf("$ stowage %s\n%s--- standard error ---\n%s--- exit status %d ---\n", strings.Join(args, " "), out.String(), errs.String(), code)
+}
+
+// Each input in testdata/preview is previewed as a table and as YAML; the golden
+// file beside it holds both.
+func TestPreviewGolden(t *testing.T) {
+	inputs, err := filepath.Glob("testdata/preview/*.[yj][as][mo]*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var golden []string
+	for _, input := range inputs {
+		name := strings.TrimSuffix(filepath.Base(input), filepath.Ext(input))
+		file := filepath.Join("testdata/preview", name+".golden")
+		golden = append(golden, file)
+		t.Run(name, func(t *testing.T) {
+			var got strings.Builder
+			for _, format := range []string{"table", "yaml"} {
+				_, shown := run(t, "", nil, "preview", "-f", input, "-o", format)
+				got.WriteString(shown)
+			}
+			if *update {
+				if err := os.WriteFile(file, []byte(got.String()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatalf("%v; run the test with -update", err)
+			}
+			if diff := cmp.Diff(string(want), got.String()); diff != "" {
+				t.Errorf("output (-want +got); -update writes it:\n%s", diff)
+			}
+		})
+	}
+	stale, err := filepath.Glob("testdata/preview/*.golden")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range stale {
+		if !slices.Contains(golden, file) {
+			t.Errorf("%s belongs to no input", file)
+		}
+	}
+}
+
+func TestPreviewCalls(t *testing.T) {
+	const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {runtimeClassName: mine, containers: [{name: c, image: c, resources: {requests: {cpu: 1}}}]}\n"
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "pod.yaml"), []byte(pod), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "README.md"), []byte("no manifest"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	deployment := `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},"spec":{"replicas":2,"selector":{},"template":{"spec":{"containers":[{"name":"c"}]}}}}`
+	cases := map[string]struct {
+		args  []string
+		stdin string
+		env   map[string]string
+		code  int
+		parts []string
+	}{
+		"standard input":        {args: []string{"-f", "-"}, stdin: pod, parts: []string{"Pod default/p", "unchanged"}},
+		"a directory":           {args: []string{"-f", dir}, parts: []string{"Pod default/p"}},
+		"a target of one's own": {args: []string{"-f", dir, "--target-runtimeclass", "mine"}, parts: []string{"peer-pods", `RuntimeClass "mine" is not in the input`}},
+		"the same by variable":  {args: []string{"-f", dir}, env: map[string]string{"TARGET_RUNTIMECLASS": "mine"}, parts: []string{"peer-pods"}},
+		"the feature off":       {args: []string{"-f", dir, "--target-runtimeclass", "mine", "--peer-pods=false"}, parts: []string{"unchanged"}},
+		"a namespace":           {args: []string{"-f", dir, "-n", "shop"}, parts: []string{"Pod shop/p"}},
+		"a system namespace":    {args: []string{"-f", dir, "-n", "kube-system"}, parts: []string{"left alone: namespace kube-system is never touched"}},
+		"replicas":              {args: []string{"-f", "-", "--replicas", "5"}, stdin: deployment, parts: []string{"Deployment default/d  5 "}},
+		"no replicas":           {args: []string{"-f", "-", "--replicas", "0", "-o", "json"}, stdin: deployment, parts: []string{`"items": []`}},
+		"no input named":        {code: 2, parts: []string{"name an input with -f"}},
+		"standard input twice":  {args: []string{"-f", "-", "-f", "-"}, code: 2, parts: []string{"more than once"}},
+		"an unknown format":     {args: []string{"-f", dir, "-o", "xml"}, code: 2, parts: []string{`-o is "xml"`, "table, yaml, json"}},
+		"negative replicas":     {args: []string{"-f", dir, "--replicas=-1"}, code: 2, parts: []string{"--replicas is -1"}},
+		"an unknown flag":       {args: []string{"--frobnicate"}, code: 2, parts: []string{"unknown flag: --frobnicate"}},
+		"an argument":           {args: []string{"web.yaml"}, code: 2, parts: []string{"web.yaml"}},
+		"a bad setting":         {args: []string{"-f", dir, "--peerpods-sizing", "Half"}, code: 2, parts: []string{`sizing "Half"`}},
+		"a missing file":        {args: []string{"-f", "nowhere.yaml"}, code: 1, parts: []string{"nowhere.yaml: no such file"}},
+		"a directory without":   {args: []string{"-f", t.TempDir()}, code: 1, parts: []string{"has no .yaml, .yml or .json file"}},
+		"too many replicas":     {args: []string{"-f", "-"}, stdin: strings.Replace(deployment, `"replicas":2`, `"replicas":2000000000`, 1), code: 1, parts: []string{"spec.replicas", "between 0 and 100000"}},
+		"flow YAML":             {args: []string{"-f", "-"}, stdin: "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: [{name: c}]}}\n---\n" + pod, parts: []string{"Pod default/p"}},
+		"Windows line ends":     {args: []string{"-f", "-"}, stdin: strings.ReplaceAll(pod+"---\n"+pod, "\n", "\r\n"), parts: []string{"2  "}},
+		"Lists without an end":  {args: []string{"-f", "-"}, stdin: strings.Repeat(`{"apiVersion":"v1","kind":"List","items":[`, 5000) + strings.Repeat("]}", 5000), code: 1, parts: []string{"nested more than 8 deep"}},
+		"half a JSON object":    {args: []string{"-f", "-"}, stdin: `{"kind":`, code: 1, parts: []string{"standard input: document 1"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			code, shown := run(t, tc.stdin, tc.env, append([]string{"preview"}, tc.args...)...)
+			if code != tc.code {
+				t.Errorf("exit status %d, want %d", code, tc.code)
+			}
+			for _, part := range tc.parts {
+				if !strings.Contains(shown, part) {
+					t.Errorf("%q is missing in\n%s", part, shown)
+				}
+			}
+			if strings.Contains(shown, "goroutine ") {
+				t.Errorf("a stack trace:\n%s", shown)
+			}
+		})
+	}
+}
+
+// The pictures of the spread.
+func TestPreviewPictures(t *testing.T) {
+	const samples = "../../config/samples/"
+	for name, args := range map[string][]string{
+		"plot":       {"-f", samples, "-f", "../../hack/demo-nodes.yaml", "--replicas", "12", "--plot"},
+		"plot-large": {"-f", samples + "spread-annotation.yaml", "--replicas", "1000", "--plot"},
+		"svg":        {"-f", samples + "spread-annotation.yaml", "-f", samples + "spread-poddistributor.yaml", "-o", "svg"},
+		"nothing":    {"-f", samples + "peerpod.yaml", "--plot"},
+		"both":       {"-f", samples, "--plot", "-o", "yaml"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, got := run(t, "", nil, append([]string{"preview"}, args...)...)
+			file := filepath.Join("testdata/pictures", name+".golden")
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatalf("%v; run the test with -update", err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("output (-want +got); -update writes it:\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,46 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stowage-dev/stowage/internal/config"
+	"github.com/stowage-dev/stowage/internal/server"
+)
+
+func newServeCommand(s Streams) *cobra.Command {
+	o := config.DefaultOptions()
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the webhook and the controllers",
+		Long: `Run the admission webhook: /mutate-v1-pod and /mutate (pods) and
+/validate-workload (warnings about strategies) on --port, /healthz and /readyz on
+--health-probe-bind-address, /metrics on --metrics-bind-address. One replica, elected,
+runs the controllers, too: status of PodDistributors and FlexDaemonsetTemplates,
+repair, rebalancing, in-place resizing, VM capacity of nodes.
+
+Every flag can be given as an environment variable, named in brackets. A flag
+wins over its variable.`,
+		Example: `  # In the cluster, with a certificate of its own
+  stowage serve
+
+  # On this machine, against the current kubeconfig, with a certificate from files
+  stowage serve --cert-dir ./certs --log-level DEBUG --log-format text`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := errors.Join(config.UnknownVariables(cmd.Flags(), s.Environ()), config.ApplyEnv(cmd.Flags(), s.LookupEnv), o.Validate()); err != nil {
+				return config.NewUsageError(fmt.Errorf("invalid settings:\n%w", err))
+			}
+			level, _ := config.ParseLogLevel(o.LogLevel) // validated above
+			var current slog.LevelVar
+			current.Set(level)
+			live := config.NewLive(o, cmd.Flags(), &current, config.NewLogger(s.Err, &current, o.LogFormat))
+			return server.Run(cmd.Context(), live, s.LookupEnv)
+		},
+	}
+	o.AddFlags(cmd.Flags())
+	return cmd
+}

@@ -1,0 +1,58 @@
+package cluster
+
+import (
+	"context"
+	"slices"
+)
+
+// MaxDepth is how many owners are looked at from a pod upwards.
+const MaxDepth = 4
+
+// Chain is an object that makes pods, its controller, and so on upwards.
+type Chain struct {
+	// Refs are their references, from the bottom. There is at least one.
+	Refs []Ref
+	// Workloads are those of them that exist and may be read, from the bottom without a gap.
+	Workloads []*Workload
+}
+
+// Owners walks up from the object that makes some pods.
+func Owners(ctx context.Context, r Reader, namespace string, bottom Ref) (Chain, error) {
+	c := Chain{Refs: []Ref{bottom}}
+	for i := 0; i < len(c.Refs) && i < MaxDepth; i++ {
+		w, err := r.Workload(ctx, namespace, c.Refs[i])
+		if err != nil {
+			return c, err
+		}
+		if w == nil {
+			break
+		}
+		c.Workloads = append(c.Workloads, w)
+		if w.Controller != nil {
+			c.Refs = append(c.Refs, *w.Controller)
+		}
+	}
+	return c, nil
+}
+
+// Bottom is the workload that makes the pods, or nil if it is not known.
+func (c Chain) Bottom() *Workload {
+	if len(c.Workloads) == 0 {
+		return nil
+	}
+	return c.Workloads[0]
+}
+
+// Top is the uppermost workload that is known, or nil.
+func (c Chain) Top() *Workload {
+	if len(c.Workloads) == 0 {
+		return nil
+	}
+	return c.Workloads[len(c.Workloads)-1]
+}
+
+// Root is the reference to the uppermost object.
+func (c Chain) Root() Ref { return c.Refs[len(c.Refs)-1] }
+
+// Includes reports whether an object is one of them.
+func (c Chain) Includes(ref Ref) bool { return slices.ContainsFunc(c.Refs, ref.SameObject) }

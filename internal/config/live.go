@@ -1,0 +1,152 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/events"
+	"github.com/stowage-dev/stowage/internal/metrics"
+)
+
+// ConfigMapName is the ConfigMap that may hold the settings of LiveFlags, by the names of their
+// variables.
+const ConfigMapName = "stowage-config"
+
+// LiveFlags are the settings that change without a restart.
+var LiveFlags = []string{"blocklisted-namespaces", "log-level"}
+
+// +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=stowage-config,verbs=list;watch,namespace=stowage-system
+
+// Live follows the settings that change without a restart. A flag or variable wins over the
+// ConfigMap, for as long as the process runs; a ConfigMap that is wrong, or gone, leaves
+// what held before it, or what holds without it.
+type Live struct {
+	// Options are the settings as flags and variables give them.
+	Options Options
+	// Level is the level of Log.
+	Level *slog.LevelVar
+	Log   logr.Logger
+
+	// Clients and Events are set before Start is called.
+	Clients kubernetes.Interface
+	Events  events.Recorder
+	// Exclude, if set, is called with the namespaces whose annotation strategies are ignored.
+	Exclude func(namespaces []string)
+
+	pinned  map[string]bool // the flags that were given
+	invalid prometheus.Gauge
+}
+
+// NewLive returns what follows the settings. The flags were parsed into the options.
+func NewLive(o Options, fs *pflag.FlagSet, level *slog.LevelVar, log logr.Logger) *Live {
+	l := &Live{Options: o, Level: level, Log: log, pinned: map[string]bool{}}
+	fs.Visit(func(f *pflag.Flag) { l.pinned[f.Name] = true })
+	return l
+}
+
+// NewMetric registers the metric that tells of a ConfigMap that is invalid.
+func NewMetric(set *metrics.Set) prometheus.Gauge {
+	return set.Gauge("stowage_config_invalid", "1 while the ConfigMap stowage-config is refused and the last good one holds, or else 0.")
+}
+
+// withConfigMap returns settings as a ConfigMap changes them, but for those that are pinned.
+// It reports everything that is wrong with the ConfigMap, joined.
+func withConfigMap(o Options, pinned map[string]bool, data map[string]string) (Options, error) {
+	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	o.AddFlags(fs)
+	byVariable := map[string]*pflag.Flag{}
+	for _, name := range LiveFlags {
+		f := fs.Lookup(name)
+		byVariable[f.Annotations[envAnnotation][0]] = f
+	}
+	var errs []error
+	for _, key := range slices.Sorted(maps.Keys(data)) {
+		f, ok := byVariable[key]
+		switch {
+		case !ok:
+			errs = append(errs, fmt.Errorf("%s is not one of %v: any other setting is a flag or a variable of the Deployment", key, slices.Sorted(maps.Keys(byVariable))))
+		case !pinned[f.Name]:
+			if err := fs.Set(f.Name, data[key]); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", key, err))
+			}
+		}
+	}
+	if err := errors.Join(append(errs, o.Validate())...); err != nil {
+		return o, fmt.Errorf("ConfigMap %s/%s:\n%w", o.Namespace, ConfigMapName, err)
+	}
+	return o, nil
+}
+
+// Start reads the ConfigMap once and returns the settings to begin with. That it is invalid
+// is a [UsageError]; that it can't be read is not: without it, what flags and
+// variables say holds.
+func (l *Live) Start(ctx context.Context, invalid prometheus.Gauge) (Options, error) {
+	l.invalid = invalid
+	list, err := l.Clients.CoreV1().ConfigMaps(l.Options.Namespace).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, ConfigMapName).String(),
+	})
+	if err != nil {
+		l.Log.Error(err, "the ConfigMap is not read; what flags and variables say holds", "namespace", l.Options.Namespace, "kind", "ConfigMap", "name", ConfigMapName)
+		return l.Options, nil
+	}
+	o := l.Options
+	for i := range list.Items {
+		if o, err = withConfigMap(l.Options, l.pinned, list.Items[i].Data); err != nil {
+			return o, UsageError{err}
+		}
+	}
+	l.apply(o)
+	return o, nil
+}
+
+// Follow follows the ConfigMap until ctx ends.
+func (l *Live) Follow(ctx context.Context) error {
+	f, err := cluster.NewConfigMapFollower(l.Clients, types.NamespacedName{Namespace: l.Options.Namespace, Name: ConfigMapName}, l.configured)
+	if err != nil {
+		return err
+	}
+	f.Run(ctx)
+	return nil
+}
+
+// configured takes over a ConfigMap, which is nil if there is none, or says why not.
+func (l *Live) configured(cm *corev1.ConfigMap) {
+	o := l.Options
+	if cm != nil {
+		var err error
+		if o, err = withConfigMap(l.Options, l.pinned, cm.Data); err != nil {
+			l.invalid.Set(1)
+			l.Log.Error(err, "the last good settings stay; a replica that starts now refuses these", "namespace", cm.Namespace, "kind", "ConfigMap", "name", cm.Name)
+			l.Events.Warn(cm, stowage.EventInvalidConfiguration, events.Configure, "The last good settings stay, and a replica that starts now refuses these. %v", err)
+			return
+		}
+	}
+	l.invalid.Set(0)
+	l.apply(o)
+}
+
+func (l *Live) apply(o Options) {
+	level, _ := ParseLogLevel(o.LogLevel) // validated before
+	if l.Level.Level() != level {
+		l.Level.Set(level)
+		l.Log.Info("the log level has changed", "logLevel", o.LogLevel)
+	}
+	if l.Exclude != nil {
+		l.Exclude(o.Spread.ExcludedNamespaces)
+	}
+}

@@ -1,0 +1,95 @@
+// Package config is the settings of Stowage: flags, environment variables, and the ConfigMap that
+// may change some of them without a restart.
+package config
+
+import (
+	"time"
+
+	"github.com/stowage-dev/stowage/internal/controllers/resize"
+	"github.com/stowage-dev/stowage/internal/controllers/workload"
+	"github.com/stowage-dev/stowage/internal/peerpod"
+)
+
+// Options are the settings of `stowage serve`.
+type Options struct {
+	Kubeconfig string
+	Namespace  string
+
+	Host            string
+	Port            int
+	CertDir         string
+	CertDNSNames    []string
+	EnableHTTP2     bool
+	TLSMinVersion   string
+	TLSCipherSuites []string
+	ClientCAFile    string
+	ClientNames     []string
+	MetricsAddress  string
+	HealthAddress   string
+	PprofAddress    string
+	LeaderElection  bool
+	ShutdownDelay   time.Duration
+	DrainTimeout    time.Duration
+
+	LogLevel  string
+	LogFormat string
+
+	Spread   SpreadOptions
+	Repair   workload.Timing
+	Sizing   SizingOptions
+	Resize   resize.Timing
+	PeerPods PeerPodOptions
+	Capacity CapacityOptions
+}
+
+// CapacityOptions are the settings of the controller that advertises VMs on nodes.
+type CapacityOptions struct {
+	Enabled            bool
+	ConfigMapNamespace string // empty is our own
+	Default            int64  // VMs of a node without a ConfigMap
+	NodeSelector       string
+}
+
+// SpreadOptions are the settings of the spread, which `stowage preview` has too.
+type SpreadOptions struct {
+	Enabled            bool
+	ExcludedNamespaces []string
+	NamespaceLabel     string
+}
+
+// SizingOptions are the settings of the sizing, which `stowage preview` has too.
+type SizingOptions struct {
+	Enabled bool
+}
+
+// PeerPodOptions are the settings of the peer-pod feature, which `stowage preview`
+// has too.
+type PeerPodOptions struct {
+	Enabled bool
+	Config  peerpod.Config
+}
+
+// DefaultOptions returns the settings that hold unless others are given.
+func DefaultOptions() Options {
+	return Options{
+		Namespace:      "stowage-system",
+		Port:           9443,
+		TLSMinVersion:  "VersionTLS12",
+		MetricsAddress: ":8080",
+		HealthAddress:  ":8081",
+		PprofAddress:   "0",
+		ShutdownDelay:  5 * time.Second,
+		DrainTimeout:   20 * time.Second,
+		LogLevel:       "INFO",
+		LogFormat:      "json",
+		LeaderElection: true,
+		Spread:         SpreadOptions{Enabled: true},
+		Repair:         workload.DefaultTiming(),
+		Sizing:         SizingOptions{Enabled: true},
+		Resize:         resize.DefaultTiming(),
+		PeerPods:       PeerPodOptions{Enabled: true, Config: peerpod.DefaultConfig()},
+		Capacity: CapacityOptions{
+			Enabled: true, Default: 10, NodeSelector: "!node-role.kubernetes.io/control-plane,!node-role.kubernetes.io/master",
+		},
+	}
+}

@@ -1,0 +1,149 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+func TestEnvironment(t *testing.T) {
+	parse := func(env map[string]string, args ...string) Options {
+		t.Helper()
+		o := DefaultOptions()
+		fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+		o.AddFlags(fs)
+		if err := fs.Parse(args); err != nil {
+			t.Fatal(err)
+		}
+		if err := ApplyEnv(fs, func(name string) (string, bool) { v, ok := env[name]; return v, ok }); err != nil {
+			t.Fatal(err)
+		}
+		if err := o.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	env := map[string]string{"LOG_LEVEL": "", "TARGET_RUNTIMECLASS": " kata-a , kata-b,", "POD_NAMESPACE": "", "TLS_MIN_VERSION": "1.3"}
+	o := parse(env, "--tls-min-version", "VersionTLS12")
+	if o.LogLevel != "" {
+		t.Errorf("the log level is %q, want none: an empty LOG_LEVEL has a meaning", o.LogLevel)
+	}
+	if got := strings.Join(o.PeerPods.Config.RuntimeClasses, "|"); got != "kata-a|kata-b" {
+		t.Errorf("the RuntimeClasses are %s", got)
+	}
+	if o.Namespace != "stowage-system" {
+		t.Errorf("the namespace is %q: an empty variable counts as unset", o.Namespace)
+	}
+	if o.TLSMinVersion != "VersionTLS12" {
+		t.Errorf("the TLS version is %s: a flag wins over a variable", o.TLSMinVersion)
+	}
+}
+
+func TestUnknownVariablesAreRefused(t *testing.T) {
+	o := DefaultOptions()
+	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	o.AddFlags(fs)
+	err := UnknownVariables(fs, []string{
+		"STOWAGE_LOGLEVEL=INFO", "PEERPODS_LIMIT_PER_NODES=3", // wrong
+		"STOWAGE_SPREAD=false", "PEERPODS_LIMIT_PER_NODE=3", "LOG_LEVELS=x", "PATH=/bin", // right, or not ours
+		"STOWAGE_WEBHOOK_PORT=tcp://10.0.0.1:443", "STOWAGE_WEBHOOK_SERVICE_HOST=10.0.0.1", "STOWAGE_METRICS_PORT_8080_TCP=x", "PEERPODS_X_SERVICE_PORT_HTTPS=443",
+		"STOWAGE_PORT=9443", // wrong
+	})
+	if got, want := fmt.Sprint(err), "$STOWAGE_LOGLEVEL is no setting; unset it, or correct its name\n$PEERPODS_LIMIT_PER_NODES is no setting; unset it, or correct its name\n$STOWAGE_PORT is no setting; unset it, or correct its name"; got != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+// What is wrong with a ConfigMap is said at once, and a flag or variable wins over it.
+func TestConfigMap(t *testing.T) {
+	base := DefaultOptions()
+	base.LogLevel = "WARN"
+	for name, tc := range map[string]struct {
+		data     map[string]string
+		pinned   map[string]bool
+		level    string
+		excluded string
+		problems []string
+	}{
+		"nothing":          {level: "WARN"},
+		"both":             {data: map[string]string{"LOG_LEVEL": "DEBUG", "BLOCKLISTED_NAMESPACE_LIST": "a , b"}, level: "DEBUG", excluded: "a,b"},
+		"a flag wins":      {data: map[string]string{"LOG_LEVEL": "DEBUG"}, pinned: map[string]bool{"log-level": true}, level: "WARN"},
+		"an empty list":    {data: map[string]string{"BLOCKLISTED_NAMESPACE_LIST": ""}, level: "WARN"},
+		"all that's wrong": {data: map[string]string{"LOG_LEVEL": "LOUD", "BLOCKLISTED_NAMESPACE_LIST": "A_B", "TARGET_RUNTIMECLASS": "x"}, problems: []string{`"LOUD" must be`, `"A_B"`, "TARGET_RUNTIMECLASS is not one of", "stowage-system/stowage-config"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, err := withConfigMap(base, tc.pinned, tc.data)
+			if (err != nil) != (tc.problems != nil) {
+				t.Fatal(err)
+			}
+			for _, p := range tc.problems {
+				if !strings.Contains(err.Error(), p) {
+					t.Errorf("%q is missing in\n%v", p, err)
+				}
+			}
+			if err == nil && (o.LogLevel != tc.level || strings.Join(o.Spread.ExcludedNamespaces, ",") != tc.excluded) {
+				t.Errorf("level %s, excluded %v", o.LogLevel, o.Spread.ExcludedNamespaces)
+			}
+		})
+	}
+	if base.LogLevel != "WARN" || len(base.Spread.ExcludedNamespaces) != 0 {
+		t.Error("the settings without the ConfigMap have changed")
+	}
+}
+
+// Kubernetes sets variables named after the Services of a namespace; ours must not
+// be among them.
+func TestVariablesDoNotCollideWithServices(t *testing.T) {
+	o := DefaultOptions()
+	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	o.AddFlags(fs)
+	seen := map[string]bool{}
+	fs.VisitAll(func(f *pflag.Flag) {
+		env := f.Annotations[envAnnotation]
+		if len(env) != 1 || seen[env[0]] {
+			t.Errorf("--%s has variables %v", f.Name, env)
+			return
+		}
+		seen[env[0]] = true
+		ours := regexp.MustCompile(`^STOWAGE_((WEBHOOK|METRICS)_)?(PORT|SERVICE)(_|$)`)
+		if ours.MatchString(env[0]) || serviceLink.MatchString(env[0]) {
+			t.Errorf("--%s: Kubernetes sets $%s beside one of our Services", f.Name, env[0])
+		}
+	})
+}
+
+func TestLogLevels(t *testing.T) {
+	for text, want := range map[string]string{
+		"ERROR": "error", "": "error warn", "warn": "error warn", "INFO": "error warn info", "DEBUG": "error warn info debug", "TRACE": "error warn info debug trace",
+	} {
+		level, err := ParseLogLevel(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, format := range []string{"json", "text"} {
+			var out bytes.Buffer
+			log := NewLogger(&out, level, format)
+			log.Error(nil, "say-error")
+			log.Info("say-info")
+			log.V(1).Info("say-debug")
+			log.V(6).Info("say-trace")
+			for _, word := range []string{"error", "info", "debug", "trace"} {
+				if got, want := strings.Contains(out.String(), "say-"+word), strings.Contains(want, word); got != want {
+					t.Errorf("LOG_LEVEL=%q, %s: %s is logged: %t", text, format, word, got)
+				}
+			}
+			if format == "json" {
+				for line := range strings.Lines(out.String()) {
+					if !json.Valid([]byte(line)) {
+						t.Errorf("no JSON: %s", line)
+					}
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/stowage-dev/stowage/internal/peerpod"
+)
+
+// Validate reports every invalid setting, joined.
+func (o *SpreadOptions) Validate() error {
+	var errs []error
+	o.ExcludedNamespaces = trimmed(o.ExcludedNamespaces)
+	for _, n := range o.ExcludedNamespaces {
+		if len(validation.IsDNS1123Label(n)) > 0 {
+			errs = append(errs, fmt.Errorf("--blocklisted-namespaces has %q; it must be a namespace's name", n))
+		}
+	}
+	if o.NamespaceLabel != "" {
+		key, value, ok := strings.Cut(o.NamespaceLabel, "=")
+		if !ok || len(validation.IsQualifiedName(key)) > 0 || len(validation.IsValidLabelValue(value)) > 0 {
+			errs = append(errs, fmt.Errorf("--spread-namespace-label is %q; it must be a label, as key=value", o.NamespaceLabel))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Validate reports every invalid setting, joined.
+func (o *Options) Validate() error {
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	check(len(validation.IsDNS1123Label(o.Namespace)) == 0, "--namespace is %q; it must be a namespace's name", o.Namespace)
+	check(o.Port > 0 && o.Port < 1<<16, "--port is %d; it must be between 1 and 65535", o.Port)
+	for _, name := range o.CertDNSNames {
+		check(len(validation.IsDNS1123Subdomain(name)) == 0, "--cert-extra-dns-names has %q; it must be a DNS name", name)
+	}
+	for _, a := range []struct{ flag, value string }{
+		{"metrics-bind-address", o.MetricsAddress}, {"health-probe-bind-address", o.HealthAddress}, {"pprof-bind-address", o.PprofAddress},
+	} {
+		if a.flag != "health-probe-bind-address" && a.value == "0" {
+			continue
+		}
+		_, _, err := net.SplitHostPort(a.value)
+		check(err == nil, "--%s is %q; it must be host:port or :port", a.flag, a.value)
+	}
+	check(o.ShutdownDelay >= 0, "--shutdown-delay is %s; it must not be negative", o.ShutdownDelay)
+	check(o.DrainTimeout > 0, "--drain-timeout is %s; it must be positive", o.DrainTimeout)
+	for _, d := range []struct {
+		flag  string
+		value time.Duration
+	}{{"repair-quiet", o.Repair.Quiet}, {"repair-resync", o.Repair.Resync}, {"repair-backoff", o.Repair.Backoff}, {"rebalance-cooldown", o.Repair.Cooldown}} {
+		check(d.value > 0, "--%s is %s; it must be positive", d.flag, d.value)
+	}
+	check(o.Resize.Rate > 0 && o.Resize.Rate <= 1000, "--resize-rate is %v; it must be above 0 and at most 1000", o.Resize.Rate)
+	check(o.Resize.Jitter >= 0 && o.Resize.Jitter <= time.Hour, "--resize-jitter is %s; it must be between 0 and 1h", o.Resize.Jitter)
+	check(o.Resize.Backoff > 0 && o.Resize.Backoff <= o.Resize.MaxBackoff, "--resize-backoff is %s; it must be above 0 and at most %s", o.Resize.Backoff, o.Resize.MaxBackoff)
+	if _, err := ParseTLSVersion(o.TLSMinVersion); err != nil {
+		errs = append(errs, fmt.Errorf("--tls-min-version: %w", err))
+	}
+	if _, err := ParseCipherSuites(o.TLSCipherSuites); err != nil {
+		errs = append(errs, fmt.Errorf("--tls-cipher-suites: %w", err))
+	}
+	o.ClientNames = trimmed(o.ClientNames)
+	check(len(o.ClientNames) == 0 || o.ClientCAFile != "", "--client-names is %v without --client-ca-file; name the file of their authorities, too", o.ClientNames)
+	if _, err := ParseLogLevel(o.LogLevel); err != nil {
+		errs = append(errs, fmt.Errorf("--log-level: %w", err))
+	}
+	check(slices.Contains([]string{"json", "text"}, o.LogFormat), "--log-format is %q; it must be json or text", o.LogFormat)
+	check(o.Capacity.ConfigMapNamespace == "" || len(validation.IsDNS1123Label(o.Capacity.ConfigMapNamespace)) == 0,
+		"--peerpods-configmap-namespace is %q; it must be a namespace's name", o.Capacity.ConfigMapNamespace)
+	check(o.Capacity.Default >= 0 && o.Capacity.Default <= peerpod.MaxVMs, "--peerpods-limit-per-node is %d; it must be between 0 and %d", o.Capacity.Default, peerpod.MaxVMs)
+	if _, err := labels.Parse(o.Capacity.NodeSelector); err != nil {
+		errs = append(errs, fmt.Errorf("--peerpods-node-selector is %q; it must be a label selector: %w", o.Capacity.NodeSelector, err))
+	}
+	errs = append(errs, o.Spread.Validate(), o.PeerPods.Validate())
+	return errors.Join(errs...)
+}
+
+// Validate reports every invalid setting, joined.
+func (o *PeerPodOptions) Validate() error {
+	if !o.Enabled {
+		return nil
+	}
+	for _, list := range []*[]string{&o.Config.RuntimeClasses, &o.Config.GPUResources} {
+		*list = trimmed(*list)
+	}
+	if err := o.Config.Validate(); err != nil {
+		return fmt.Errorf("peer pods: %w", err)
+	}
+	return nil
+}
+
+// trimmed removes the spaces around list items, and empty items.
+func trimmed(list []string) []string {
+	var out []string
+	for _, s := range list {
+		if s = strings.TrimSpace(s); s != "" {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// UsageError marks an error in how a command was called: a flag, a variable or a file that one
+// of them names.
+type UsageError struct{ error }
+
+// NewUsageError marks an error.
+func NewUsageError(err error) error { return UsageError{err} }
+
+func (e UsageError) Unwrap() error { return e.error }

@@ -1,0 +1,90 @@
+package resize
+
+import (
+	"context"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/feature"
+	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/sizing"
+)
+
+// comparison is what a pod is, beside what it should be.
+type comparison struct {
+	template *flexdaemonsets.FlexDaemonsetTemplate // nil if nothing is said of the pod
+	now      *podpatch.Pod
+	want     *podpatch.Pod
+	off      bool // whether want has another size
+	// resized is what now can become without a restart, if that differs from it.
+	resized *podpatch.Pod
+}
+
+// compare compares a pod with what its template and its node now say. What has just gone is
+// not asked for live: a DaemonSet goes before its pods do.
+func (r *run) compare(ctx context.Context, pod *corev1.Pod) (comparison, error) {
+	// 1. Whose is it?
+	owner := metav1.GetControllerOfNoCopy(pod)
+	if owner == nil || pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return comparison{}, nil
+	}
+	var daemonSet appsv1.DaemonSet
+	if err := r.Informers.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: owner.Name}, &daemonSet); err != nil {
+		return comparison{}, client.IgnoreNotFound(err)
+	}
+	name := sizing.TemplateName(pod.Annotations[flexdaemonsets.TemplateAnnotation], daemonSet.Annotations)
+	if daemonSet.UID != owner.UID || name == "" {
+		return comparison{}, nil
+	}
+	var template flexdaemonsets.FlexDaemonsetTemplate
+	if err := r.Informers.Get(ctx, client.ObjectKey{Name: name}, &template); err != nil {
+		return comparison{}, client.IgnoreNotFound(err)
+	}
+	v := comparison{template: &template, now: podpatch.FromPod(pod)}
+
+	// 2. Can its size be compared? That of a peer pod is that of its VM.
+	if _, isPeerPod := pod.Annotations[stowage.OriginalResourcesAnnotation]; isPeerPod || pod.Spec.NodeName == "" {
+		return v, nil
+	}
+	var node corev1.Node
+	if err := r.Informers.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, &node); err != nil {
+		return v, client.IgnoreNotFound(err)
+	}
+	if !r.Scope.Enforces(ctx, pod.Namespace, v.now) {
+		return v, nil
+	}
+
+	// 3. What would the webhook make of it?
+	d, err := r.Feature.Decide(ctx, feature.Request{Namespace: pod.Namespace, Pod: v.now, DryRun: true})
+	if err != nil || d.Pod == nil {
+		return v, err
+	}
+	v.want = d.Pod
+	v.off = !sizing.SameSize(v.now, v.want)
+	if resized := sizing.Resize(v.now, v.want); !sizing.SameSize(v.now, resized) {
+		v.resized = resized
+	}
+	return v, nil
+}
+
+// pendingOf returns the condition that a node cannot resize a pod now, or nil.
+func pendingOf(pod *corev1.Pod) *corev1.PodCondition {
+	return resizeCondition(pod, corev1.PodResizePending)
+}
+
+func resizeCondition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
+	if pod == nil {
+		return nil
+	}
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == kind && c.Status == corev1.ConditionTrue {
+			return c
+		}
+	}
+	return nil
+}

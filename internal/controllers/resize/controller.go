@@ -1,0 +1,125 @@
+// Package resize is the controller of sizes: it keeps the status of FlexDaemonsetTemplates and,
+// where a template asks for it, resizes running pods in place to what their template and node
+// give them.
+//
+// What that size is, the webhook's own feature (package podsize) says; this controller never
+// removes a pod. It looks at a pod when the pod appears, and when its template or its node's
+// allocatable resources change; a node's heartbeat causes no work.
+package resize
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/stowage-dev/stowage/internal/events"
+	"github.com/stowage-dev/stowage/internal/feature"
+	"github.com/stowage-dev/stowage/internal/leader"
+	"github.com/stowage-dev/stowage/internal/scope"
+)
+
+// Timing is the waits of a [Controller].
+type Timing struct {
+	// Jitter is the time over which the pods that a change is about are resized.
+	Jitter time.Duration
+	// Rate is how many pods are resized in a second.
+	Rate float64
+	// Backoff is the wait before a pod that could not be resized is resized again,
+	// doubled each time up to MaxBackoff.
+	Backoff, MaxBackoff time.Duration
+	// Settle is how long a DaemonSet must not have changed before its pods are compared
+	// with it.
+	Settle time.Duration
+	// Status is the shortest time between two updates of one status. It grows with the
+	// number of pods, all of which are looked at.
+	Status time.Duration
+}
+
+// DefaultTiming returns the waits unless others are set.
+func DefaultTiming() Timing {
+	return Timing{
+		Jitter: 10 * time.Second, Rate: 5, Backoff: 30 * time.Second, MaxBackoff: time.Hour,
+		Settle: 2 * time.Second, Status: time.Second,
+	}
+}
+
+// Controller is the controller of sizes.
+type Controller struct {
+	// Client does not read from the cache.
+	Client    client.Client
+	Clientset kubernetes.Interface
+	Informers cache.Cache
+	Scope     *scope.Scope
+	// Feature decides sizes.
+	Feature feature.Feature
+	Clock   clock.WithTicker
+	Timing  Timing
+	Log     logr.Logger
+	Events  events.Recorder
+	Metrics *Metrics
+}
+
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups="",resources=pods/resize,verbs=patch
+// +kubebuilder:rbac:groups=flexdaemonsets.xai,resources=flexdaemonsettemplates/status,verbs=patch
+
+var _ leader.Controller = &Controller{}
+
+// Name implements [leader.Controller].
+func (*Controller) Name() string { return "resize" }
+
+// run is what the controller knows in one term.
+type run struct {
+	*Controller
+	pods       toolscache.SharedIndexInformer
+	work       leader.Queue[types.NamespacedName] // pods
+	daemonSets leader.Queue[types.NamespacedName]
+	statuses   leader.Queue[string]    // templates, as labels name them
+	writes     flowcontrol.RateLimiter // resizes
+	labels     flowcontrol.RateLimiter // records of pods that had none
+
+	mu    sync.Mutex
+	tries map[types.UID]*tries
+}
+
+// Register implements [leader.Controller].
+func (c *Controller) Register(t *leader.Term) error {
+	// 1. The reconcilers.
+	burst := max(1, int(c.Timing.Rate))
+	r := &run{
+		Controller: c, tries: map[types.UID]*tries{},
+		writes: flowcontrol.NewTokenBucketRateLimiter(float32(c.Timing.Rate), burst),
+		labels: flowcontrol.NewTokenBucketRateLimiter(10*float32(c.Timing.Rate), 10*burst),
+	}
+	var err error
+	if r.work, err = leader.Reconcile(t, "resize", 2, r.reconcilePod, leader.ObjectKeys); err != nil {
+		return err
+	}
+	if r.daemonSets, err = leader.Reconcile(t, "resize-daemonset", 1, r.reconcileDaemonSet, leader.ObjectKeys); err != nil {
+		return err
+	}
+	if r.statuses, err = leader.Reconcile(t, "flexdaemonsettemplate-status", 1, r.reconcileStatus, templateKeys); err != nil {
+		return err
+	}
+
+	// 2. The pods that have a size, watched by the leader only, and what sizes depend on.
+	if err := r.informer(); err != nil {
+		return fmt.Errorf("watch pods: %w", err)
+	}
+	t.Inform(r.pods)
+	if !toolscache.WaitForNamedCacheSyncWithContext(t.Context(), r.pods.HasSynced) {
+		return nil // the term has ended
+	}
+	return r.watch(t)
+}
+
+func templateKeys(label string) []any { return []any{"kind", "FlexDaemonsetTemplate", "name", label} }

@@ -1,0 +1,166 @@
+package resize
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/sizing"
+)
+
+// tally is what the pods of one template are, beside what they should be.
+type tally struct {
+	off    int32
+	counts map[stowage.ConditionReason]int32
+	sample map[stowage.ConditionReason]string // a pod and why
+}
+
+func (t *tally) add(reason stowage.ConditionReason, pod *corev1.Pod, why string) {
+	t.off++
+	t.counts[reason]++
+	if t.sample[reason] == "" {
+		t.sample[reason] = fmt.Sprintf("pod %s on node %s%s", client.ObjectKeyFromObject(pod), pod.Spec.NodeName, why)
+	}
+}
+
+// reconcileStatus brings the status of the templates of a label up to date; almost always it is one.
+func (r *run) reconcileStatus(ctx context.Context, label string) (reconcile.Result, error) {
+	var list flexdaemonsets.FlexDaemonsetTemplateList
+	if err := r.Informers.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return reconcile.Result{}, err
+	}
+	for i := range list.Items {
+		if sizing.LabelOf(list.Items[i].Name) != label {
+			continue
+		}
+		t := list.Items[i].DeepCopy()
+		before := t.DeepCopy()
+		if err := r.describe(ctx, t); err != nil {
+			return reconcile.Result{}, err
+		}
+		if equality.Semantic.DeepEqual(before.Status, t.Status) {
+			continue
+		}
+		if err := r.Client.Status().Patch(ctx, t, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	return reconcile.Result{}, nil
+}
+
+// describe fills in a template's status.
+func (r *run) describe(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTemplate) error {
+	st := &t.Status
+	st.ObservedGeneration, st.DaemonSets, st.Pods, st.OffSize = t.Generation, 0, 0, 0
+	set := func(kind string, status metav1.ConditionStatus, reason stowage.ConditionReason, format string, args ...any) {
+		meta.SetStatusCondition(&st.Conditions, metav1.Condition{
+			Type: kind, Status: status, Reason: string(reason), Message: fmt.Sprintf(format, args...), ObservedGeneration: t.Generation,
+		})
+	}
+
+	// 1. Who uses it?
+	var daemonSets appsv1.DaemonSetList
+	if err := r.Informers.List(ctx, &daemonSets, client.UnsafeDisableDeepCopy); err != nil {
+		return err
+	}
+	for i := range daemonSets.Items {
+		if templateOf(&daemonSets.Items[i]) == t.Name {
+			st.DaemonSets++
+		}
+	}
+
+	// 2. What are the pods, and what should they be? Those that another template has
+	// sized count as soon as their DaemonSet names this one.
+	pods := map[types.UID]*corev1.Pod{}
+	for _, pod := range r.indexed(byTemplate, sizing.LabelOf(t.Name)) {
+		pods[pod.UID] = pod
+	}
+	for i := range daemonSets.Items {
+		if templateOf(&daemonSets.Items[i]) == t.Name {
+			for _, pod := range r.indexed(byOwner, string(daemonSets.Items[i].UID)) {
+				pods[pod.UID] = pod
+			}
+		}
+	}
+	sum := tally{counts: map[stowage.ConditionReason]int32{}, sample: map[stowage.ConditionReason]string{}}
+	for _, pod := range slices.SortedFunc(maps.Values(pods), func(a, b *corev1.Pod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	}) {
+		v, err := r.compare(ctx, pod)
+		if v.template == nil || v.template.Name != t.Name {
+			continue
+		}
+		st.Pods++
+		pending, inProgress := pendingOf(pod), resizeCondition(pod, corev1.PodResizeInProgress)
+		follows := v.resized != nil && t.Spec.UpdatePolicy == flexdaemonsets.UpdateInPlace
+		refused := ""
+		if follows {
+			refused = r.refusal(pod.UID, string(sizing.ResizePatch(pod.UID, v.now, v.resized)))
+		}
+		switch {
+		case err != nil:
+			sum.add(stowage.ReasonUnclear, pod, ": "+err.Error())
+		case v.want == nil: // a peer pod, say
+		case refused != "":
+			sum.add(stowage.ReasonRefused, pod, ": "+refused)
+		case pending != nil && pending.Reason == corev1.PodReasonInfeasible:
+			sum.add(stowage.ReasonInfeasible, pod, ": "+pending.Message)
+		case pending != nil:
+			sum.add(stowage.ReasonDeferred, pod, ": "+pending.Message)
+		case inProgress != nil && inProgress.Message != "":
+			sum.add(stowage.ReasonResizing, pod, ": "+inProgress.Message)
+		case follows, inProgress != nil:
+			sum.add(stowage.ReasonResizing, pod, "")
+		case v.off:
+			sum.add(stowage.ReasonAwaitsNewPods, pod, "")
+		}
+	}
+	st.OffSize = sum.off
+
+	// 3. In words.
+	if _, err := sizing.Compile(t); err != nil {
+		set(flexdaemonsets.ConditionValid, metav1.ConditionFalse, stowage.ReasonInvalid, "pods keep the size that they declare: %v", err)
+		set(flexdaemonsets.ConditionUpToDate, metav1.ConditionUnknown, stowage.ReasonInvalid, "the template is invalid")
+		return nil
+	}
+	set(flexdaemonsets.ConditionValid, metav1.ConditionTrue, stowage.ReasonValid, "the template gives pods a size")
+	switch {
+	case st.Pods == 0 && st.DaemonSets == 0:
+		set(flexdaemonsets.ConditionUpToDate, metav1.ConditionTrue, stowage.ReasonNoPods, "no DaemonSet names the template in its annotation %s", flexdaemonsets.TemplateAnnotation)
+	case st.Pods == 0:
+		set(flexdaemonsets.ConditionUpToDate, metav1.ConditionTrue, stowage.ReasonNoPods, "no pod has a size from the template yet")
+	case sum.off == 0:
+		set(flexdaemonsets.ConditionUpToDate, metav1.ConditionTrue, stowage.ReasonUpToDate, "every pod has the size that the template and its node give it")
+	default:
+		for _, r := range []struct {
+			reason stowage.ConditionReason
+			hint   string
+		}{
+			{stowage.ReasonRefused, "were refused by the API server"},
+			{stowage.ReasonInfeasible, "do not fit their node at their new size"},
+			{stowage.ReasonDeferred, "wait for room on their node"},
+			{stowage.ReasonUnclear, "cannot be judged"},
+			{stowage.ReasonResizing, "are being resized"},
+			{stowage.ReasonAwaitsNewPods, "get their new size when they are made anew (kubectl rollout restart)"},
+		} {
+			if n := sum.counts[r.reason]; n > 0 {
+				set(flexdaemonsets.ConditionUpToDate, metav1.ConditionFalse, r.reason, "%d of %d pods %s, such as %s", n, st.Pods, r.hint, sum.sample[r.reason])
+				break
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,255 @@
+package resize
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/leader"
+	"github.com/stowage-dev/stowage/internal/sizing"
+)
+
+// The indexes of pods.
+const (
+	byNode     = "node"
+	byTemplate = "template" // the label's value
+	byOwner    = "owner"    // its UID
+)
+
+// informer makes the informer of the pods that have a size.
+func (r *run) informer() error {
+	r.pods = toolscache.NewSharedIndexInformerWithOptions(
+		toolscache.NewFilteredListWatchFromClient(r.Clientset.CoreV1().RESTClient(), "pods", metav1.NamespaceAll, func(o *metav1.ListOptions) {
+			o.LabelSelector = stowage.SizedByLabel
+		}), &corev1.Pod{}, toolscache.SharedIndexInformerOptions{Indexers: toolscache.Indexers{
+			byNode:     func(obj any) ([]string, error) { return []string{obj.(*corev1.Pod).Spec.NodeName}, nil },
+			byTemplate: func(obj any) ([]string, error) { return []string{obj.(*corev1.Pod).Labels[stowage.SizedByLabel]}, nil },
+			byOwner: func(obj any) ([]string, error) {
+				if o := metav1.GetControllerOfNoCopy(obj.(*corev1.Pod)); o != nil {
+					return []string{string(o.UID)}, nil
+				}
+				return nil, nil
+			},
+		}})
+	if err := r.pods.SetTransform(keepSizedPod); err != nil {
+		return err
+	}
+	_, err := r.pods.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { r.podSeen(nil, obj.(*corev1.Pod)) },
+		UpdateFunc: func(was, obj any) { r.podSeen(was.(*corev1.Pod), obj.(*corev1.Pod)) },
+		DeleteFunc: func(obj any) {
+			if pod, ok := leader.Deleted(obj).(*corev1.Pod); ok {
+				r.forget(pod.UID)
+				r.enqueueTemplateOf(pod)
+				// The pod that takes its place may have come past the webhook.
+				if o := metav1.GetControllerOfNoCopy(pod); o != nil {
+					r.daemonSets.AddAfter(client.ObjectKey{Namespace: pod.Namespace, Name: o.Name}, r.Timing.Settle)
+				}
+			}
+		},
+	})
+	return err
+}
+
+// watch follows templates, nodes and DaemonSets until the term ends.
+func (r *run) watch(t *leader.Term) error {
+	ctx := t.Context()
+	for _, w := range []struct {
+		object client.Object
+		seen   func(was, is any, first bool) // was or is is nil
+	}{
+		{&flexdaemonsets.FlexDaemonsetTemplate{}, func(was, is any, first bool) {
+			if t, ok := is.(*flexdaemonsets.FlexDaemonsetTemplate); ok {
+				old, had := was.(*flexdaemonsets.FlexDaemonsetTemplate)
+				r.templateSeen(ctx, t, !first && (!had || old.Generation != t.Generation || old.UID != t.UID))
+			} else if t, ok := was.(*flexdaemonsets.FlexDaemonsetTemplate); ok {
+				r.statuses.Add(sizing.LabelOf(t.Name))
+			}
+		}},
+		{&corev1.Node{}, func(was, is any, first bool) {
+			node, ok := is.(*corev1.Node)
+			if old, had := was.(*corev1.Node); ok && !first && (!had || !equality.Semantic.DeepEqual(old.Status.Allocatable, node.Status.Allocatable)) {
+				r.enqueueSpreadOut(r.indexed(byNode, node.Name))
+			}
+		}},
+		{&appsv1.DaemonSet{}, func(was, is any, _ bool) {
+			old, had := was.(*appsv1.DaemonSet)
+			now, ok := is.(*appsv1.DaemonSet)
+			switch {
+			case !ok && had:
+				r.daemonSetsChanged(old)
+			case ok && (!had || templateOf(old) != templateOf(now) || old.Status.CurrentNumberScheduled != now.Status.CurrentNumberScheduled):
+				if had && templateOf(old) != templateOf(now) {
+					r.daemonSetsChanged(old)
+					r.enqueueSpreadOut(r.indexed(byOwner, string(now.UID)))
+				}
+				r.daemonSetsChanged(now)
+				r.daemonSets.AddAfter(client.ObjectKeyFromObject(now), r.Timing.Settle)
+			}
+		}},
+	} {
+		err := t.Watch(r.Informers, w.object, toolscache.ResourceEventHandlerDetailedFuncs{
+			AddFunc:    func(obj any, first bool) { w.seen(nil, obj, first) },
+			UpdateFunc: func(was, obj any) { w.seen(was, obj, false) },
+			DeleteFunc: func(obj any) { w.seen(leader.Deleted(obj), nil, false) },
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// templateOf is the name of the template of a DaemonSet's next pods.
+func templateOf(d *appsv1.DaemonSet) string {
+	return sizing.TemplateName(d.Spec.Template.Annotations[flexdaemonsets.TemplateAnnotation], d.Annotations)
+}
+
+// keepSizedPod keeps what this controller reads of a pod.
+func keepSizedPod(obj any) (any, error) {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return obj, nil
+	}
+	kept := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion, DeletionTimestamp: pod.DeletionTimestamp,
+	}}
+	kept.Labels = pick(pod.Labels, stowage.SizedByLabel, stowage.ModeKey)
+	kept.Annotations = pick(pod.Annotations, stowage.DeclaredResourcesAnnotation, stowage.ModeKey, flexdaemonsets.TemplateAnnotation)
+	if _, ok := pod.Annotations[stowage.OriginalResourcesAnnotation]; ok {
+		metav1.SetMetaDataAnnotation(&kept.ObjectMeta, stowage.OriginalResourcesAnnotation, "") // that it is there is enough
+	}
+	if c := metav1.GetControllerOfNoCopy(pod); c != nil {
+		kept.OwnerReferences = []metav1.OwnerReference{{APIVersion: c.APIVersion, Kind: c.Kind, Name: c.Name, UID: c.UID, Controller: c.Controller}}
+	}
+	kept.Spec.NodeName, kept.Spec.Resources = pod.Spec.NodeName, pod.Spec.Resources
+	slim := func(list []corev1.Container) []corev1.Container {
+		out := make([]corev1.Container, len(list))
+		for i := range list {
+			out[i] = corev1.Container{Name: list[i].Name, RestartPolicy: list[i].RestartPolicy, Resources: list[i].Resources}
+		}
+		return out
+	}
+	kept.Spec.InitContainers, kept.Spec.Containers = slim(pod.Spec.InitContainers), slim(pod.Spec.Containers)
+	kept.Status.Phase = pod.Status.Phase
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodResizePending || c.Type == corev1.PodResizeInProgress {
+			// Kubelets renew the times of a condition that stays.
+			kept.Status.Conditions = append(kept.Status.Conditions, corev1.PodCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message})
+		}
+	}
+	return kept, nil
+}
+
+func pick(all map[string]string, keys ...string) map[string]string {
+	out := map[string]string{}
+	for _, key := range keys {
+		if v, ok := all[key]; ok {
+			out[key] = v
+		}
+	}
+	return out
+}
+
+// templateSeen notes a template. If it changed, its pods may have another size now, and
+// there may be pods that have none. Its status is looked at each time, because what we
+// compared it with when we wrote it may have been old.
+func (r *run) templateSeen(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTemplate, changed bool) {
+	r.enqueueTemplate(sizing.LabelOf(t.Name))
+	if !changed {
+		return
+	}
+	r.enqueueSpreadOut(r.indexed(byTemplate, sizing.LabelOf(t.Name)))
+	var list appsv1.DaemonSetList
+	if err := r.Informers.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		r.Log.Error(err, "DaemonSets were not listed")
+		return
+	}
+	for i := range list.Items {
+		if templateOf(&list.Items[i]) == t.Name {
+			r.daemonSets.Add(client.ObjectKeyFromObject(&list.Items[i]))
+		}
+	}
+}
+
+// daemonSetsChanged has the status of a DaemonSet's template looked at.
+func (r *run) daemonSetsChanged(d *appsv1.DaemonSet) {
+	if name := templateOf(d); name != "" {
+		r.enqueueTemplate(sizing.LabelOf(name))
+	}
+}
+
+// podSeen notes a pod. One that is new may have been sized by what a replica did not
+// know yet; one that is bound now could not be resized before; and one whose node granted
+// or dropped a resize may have been wished another size meanwhile.
+func (r *run) podSeen(was, pod *corev1.Pod) {
+	now, before := pendingOf(pod), pendingOf(was)
+	if was == nil || was.Spec.NodeName != pod.Spec.NodeName || now == nil && before != nil {
+		r.work.Add(client.ObjectKeyFromObject(pod))
+	}
+	if was != nil && was.Labels[stowage.SizedByLabel] != pod.Labels[stowage.SizedByLabel] {
+		r.enqueueTemplateOf(was)
+	}
+	if was == nil || was.Status.Phase != pod.Status.Phase || !maps.Equal(was.Labels, pod.Labels) ||
+		!equality.Semantic.DeepEqual(was.Status.Conditions, pod.Status.Conditions) || !equality.Semantic.DeepEqual(was.Spec, pod.Spec) {
+		r.enqueueTemplateOf(pod)
+	}
+	if now != nil && was != nil && (before == nil || before.Reason != now.Reason) {
+		outcome, reason := resizeDeferred, stowage.EventResizeDeferred
+		if now.Reason == corev1.PodReasonInfeasible {
+			outcome, reason = resizeInfeasible, stowage.EventResizeInfeasible
+		}
+		r.Metrics.resizes.WithLabelValues(outcome).Inc()
+		r.warn(pod, reason, fmt.Sprintf("node %q cannot resize a pod now: %s", pod.Spec.NodeName, now.Message))
+	}
+}
+
+// perPod is what each pod adds to the time between two updates of a status: about a
+// hundred times what it takes to judge one.
+const perPod = 5 * time.Millisecond
+
+// enqueueTemplate has the status of the templates of a label looked at.
+func (r *run) enqueueTemplate(label string) {
+	keys, err := r.pods.GetIndexer().IndexKeys(byTemplate, label)
+	if err != nil {
+		r.Log.Error(err, "pods were not counted")
+	}
+	r.statuses.AddAfter(label, r.Timing.Status+time.Duration(len(keys))*perPod)
+}
+
+// enqueueTemplateOf has the status of a pod's template looked at.
+func (r *run) enqueueTemplateOf(pod *corev1.Pod) {
+	r.enqueueTemplate(pod.Labels[stowage.SizedByLabel])
+}
+
+// enqueueSpreadOut has pods looked at, spread over a time.
+func (r *run) enqueueSpreadOut(pods []*corev1.Pod) {
+	for _, pod := range pods {
+		r.work.AddAfter(client.ObjectKeyFromObject(pod), time.Duration(rand.Int64N(int64(r.Timing.Jitter)+1)))
+		r.enqueueTemplateOf(pod)
+	}
+}
+
+// indexed returns the pods of an index.
+func (r *run) indexed(index, value string) []*corev1.Pod {
+	objects, err := r.pods.GetIndexer().ByIndex(index, value)
+	if err != nil {
+		r.Log.Error(err, "pods were not found", "index", index)
+	}
+	out := make([]*corev1.Pod, 0, len(objects))
+	for _, obj := range objects {
+		out = append(out, obj.(*corev1.Pod))
+	}
+	return out
+}

@@ -1,0 +1,115 @@
+// Package vmcapacity is the controller of the peer pods' capacity: it advertises, as an extended
+// resource of each node, how many VMs its pods may have, so that the scheduler counts them, and
+// publishes as metrics how many they have.
+//
+// What a node should advertise is decided by package peerpod. The controller looks at a node when
+// something that the answer depends on changes; a heartbeat causes no work.
+package vmcapacity
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/events"
+	"github.com/stowage-dev/stowage/internal/leader"
+	"github.com/stowage-dev/stowage/internal/peerpod"
+)
+
+// Controller is the controller of VM capacity.
+type Controller struct {
+	// Client does not read from the cache.
+	Client    client.Client
+	Clientset kubernetes.Interface
+	Informers cache.Cache
+	// Resource is the extended resource.
+	Resource corev1.ResourceName
+	// ConfigMap holds the limit of all nodes, and Default is the limit without it.
+	ConfigMap types.NamespacedName
+	Default   int64
+	// Nodes selects the nodes that may have VMs.
+	Nodes   labels.Selector
+	Clock   clock.WithTicker
+	Log     logr.Logger
+	Events  events.Recorder
+	Metrics *Metrics
+}
+
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups="",resources=nodes/status,verbs=patch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch
+// +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=peer-pods-cm,verbs=list;watch,namespace=stowage-system
+
+var _ leader.Controller = &Controller{}
+
+// Name implements [leader.Controller].
+func (*Controller) Name() string { return "vm-capacity" }
+
+// run is what the controller knows in one term.
+type run struct {
+	*Controller
+	term  context.Context
+	nodes leader.Queue[string]
+	pods  toolscache.SharedIndexInformer
+
+	mu    sync.Mutex
+	limit int64 // of all nodes; peerpod.None while it is not known
+	// restored is how often in a row a node's amount was put back, and when last.
+	restored map[string]restores
+	// published is what was last published of a node's use.
+	published map[string]use
+}
+
+// patience is how long nodes wait for the ConfigMap.
+const patience = 10 * time.Second
+
+// Register implements [leader.Controller].
+func (c *Controller) Register(t *leader.Term) error {
+	// 1. The reconciler.
+	r := &run{Controller: c, term: t.Context(), limit: peerpod.None, restored: map[string]restores{}, published: map[string]use{}}
+	var err error
+	if r.nodes, err = leader.Reconcile(t, "vm-capacity", 2, r.reconcile, nodeKeys); err != nil {
+		return err
+	}
+	t.AtEnd(func() { // the next leader publishes them
+		c.Metrics.invalid.Set(0)
+		c.Metrics.capacity.Reset()
+		c.Metrics.used.Reset()
+	})
+
+	// 2. The limit, which is known before the first node is looked at. Where it cannot be read,
+	// the limits of the nodes themselves still count.
+	limit, err := cluster.NewConfigMapFollower(c.Clientset, c.ConfigMap, r.configured)
+	if err != nil {
+		return fmt.Errorf("watch ConfigMap %s: %w", c.ConfigMap, err)
+	}
+	t.Go(limit.Run)
+	select {
+	case <-limit.Known():
+	case <-t.Context().Done():
+		return nil
+	case <-c.Clock.After(patience):
+		c.Log.Error(nil, "the ConfigMap of the limit cannot be read; nodes without a limit of their own stay as they are",
+			"namespace", c.ConfigMap.Namespace, "kind", "ConfigMap", "name", c.ConfigMap.Name)
+	}
+
+	// 3. Peer pods and nodes.
+	if err := r.watchPods(t); err != nil {
+		return fmt.Errorf("watch peer pods: %w", err)
+	}
+	return r.watchNodes(t)
+}
+
+func nodeKeys(name string) []any { return []any{"kind", "Node", "name", name} }

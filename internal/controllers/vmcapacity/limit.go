@@ -1,0 +1,94 @@
+package vmcapacity
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/events"
+	"github.com/stowage-dev/stowage/internal/peerpod"
+)
+
+// LimitKey is the key of the limit in the ConfigMap.
+const LimitKey = "PEERPODS_LIMIT_PER_NODE"
+
+// configured takes the limit from the ConfigMap, which is nil if there is none. One that is none leaves the last good one.
+func (r *run) configured(cm *corev1.ConfigMap) {
+	if cm == nil {
+		r.setLimit(r.Default)
+		return
+	}
+	text, ok := cm.Data[LimitKey]
+	if !ok {
+		r.setLimit(r.Default)
+		return
+	}
+	limit, err := peerpod.ParseLimit(text)
+	if err != nil {
+		r.Metrics.invalid.Set(1)
+		r.Log.Error(err, "limit refused", "configMap", r.ConfigMap.String(), "key", LimitKey)
+		r.Events.Warn(cm, stowage.EventInvalidLimit, events.Configure,
+			"%s: %v; the last good value holds", LimitKey, err)
+		return
+	}
+	r.setLimit(limit)
+}
+
+func (r *run) setLimit(limit int64) {
+	r.Metrics.invalid.Set(0)
+	r.mu.Lock()
+	changed := r.limit != limit
+	r.limit = limit
+	r.mu.Unlock()
+	if !changed {
+		return
+	}
+	var list corev1.NodeList
+	if err := r.Informers.List(r.term, &list, client.UnsafeDisableDeepCopy); err != nil {
+		r.Log.Error(err, "nodes were not listed")
+		return
+	}
+	for i := range list.Items {
+		r.nodes.Add(list.Items[i].Name)
+	}
+}
+
+// advertised is what a node advertises of its VMs.
+func (r *run) advertised(node *corev1.Node) peerpod.Advertised {
+	of := func(list corev1.ResourceList) int64 {
+		if q, ok := list[r.Resource]; ok {
+			return q.Value()
+		}
+		return peerpod.None
+	}
+	return peerpod.Advertised{
+		Capacity: of(node.Status.Capacity), Allocatable: of(node.Status.Allocatable), Mark: node.Annotations[stowage.PeerPodsCapacityAnnotation],
+	}
+}
+
+// wanted is how many VMs a node should say it may have, and false while that is not known.
+func (r *run) wanted(node *corev1.Node) (limit int64, known bool) {
+	if !r.Nodes.Matches(labels.Set(node.Labels)) {
+		return 0, true
+	}
+	if text, ok := node.Annotations[stowage.PeerPodsLimitAnnotation]; ok {
+		limit, err := peerpod.ParseLimit(text)
+		if err == nil {
+			return limit, true
+		}
+		r.Events.Warn(node, stowage.EventInvalidLimit, events.Configure,
+			"annotation %s: %v; the limit of the other nodes holds", stowage.PeerPodsLimitAnnotation, err)
+	}
+	r.mu.Lock()
+	limit = r.limit
+	r.mu.Unlock()
+	if limit != peerpod.None {
+		return limit, true
+	}
+	// The ConfigMap has been invalid since before this replica led. What the node was
+	// told last is the last good value; one that was told nothing waits.
+	limit, err := peerpod.ParseLimit(node.Annotations[stowage.PeerPodsCapacityAnnotation])
+	return limit, err == nil
+}

@@ -1,0 +1,70 @@
+package vmcapacity
+
+import (
+	"time"
+
+	"github.com/stowage-dev/stowage/internal/metrics"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/events"
+)
+
+// Metrics tells what was advertised, and what of it is in use.
+type Metrics struct {
+	invalid        prometheus.Gauge
+	writes         *prometheus.CounterVec
+	capacity, used *prometheus.GaugeVec
+}
+
+// NewMetrics registers the metrics.
+func NewMetrics(set *metrics.Set) *Metrics {
+	m := &Metrics{
+		invalid:  set.Gauge("stowage_peerpods_limit_invalid", "1 while the limit in the ConfigMap is refused and the last good one holds, or else 0."),
+		writes:   set.CounterVec("stowage_peerpods_capacity_writes_total", "Changes of the VM capacity of nodes, by what they were: set, restored (somebody had changed it), withdrawn.", "change"),
+		capacity: set.GaugeVec("stowage_peerpods_vm_capacity", "Peer-pod VMs that a node may have. The replica that leads tells it.", "node"),
+		used:     set.GaugeVec("stowage_peerpods_vm_used", "Peer-pod VMs that the pods of a node have. The replica that leads tells it.", "node"),
+	}
+	return m
+}
+
+// use is how many VMs a node may have and its pods have.
+type use struct{ capacity, used int64 }
+
+// account tells how many VMs a node may have and its pods have. A limit below that is
+// legal: it holds for pods to come.
+func (r *run) account(name string, node *corev1.Node) {
+	if !r.pods.HasSynced() {
+		r.nodes.AddAfter(name, time.Second)
+		return
+	}
+	keys, err := r.pods.GetIndexer().IndexKeys(byNode, name)
+	if err != nil {
+		r.Log.Error(err, "peer pods were not counted")
+		return
+	}
+	now := use{used: int64(len(keys))}
+	if node != nil {
+		now.capacity = max(0, r.advertised(node).Allocatable)
+	}
+	r.mu.Lock()
+	was := r.published[name]
+	r.published[name] = now
+	if now == (use{}) {
+		delete(r.published, name)
+	}
+	r.mu.Unlock()
+	if now == (use{}) {
+		r.Metrics.capacity.DeleteLabelValues(name)
+		r.Metrics.used.DeleteLabelValues(name)
+		return
+	}
+	r.Metrics.capacity.WithLabelValues(name).Set(float64(now.capacity))
+	r.Metrics.used.WithLabelValues(name).Set(float64(now.used))
+	if node != nil && now.used > now.capacity && (was.used <= was.capacity || was.capacity != now.capacity) {
+		r.Events.Warn(node, stowage.EventOverCapacity, events.Advertise,
+			"the node has %d peer-pod VM(s) and may have %d; they stay, and no new one is scheduled here until there are fewer", now.used, now.capacity)
+	}
+}

@@ -1,0 +1,142 @@
+package vmcapacity
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/events"
+	"github.com/stowage-dev/stowage/internal/peerpod"
+)
+
+type restores struct {
+	times int
+	last  time.Time
+}
+
+// reconcile has one node advertise how many VMs it may have.
+func (r *run) reconcile(ctx context.Context, name string) (reconcile.Result, error) {
+	// 1. What should it say?
+	var node corev1.Node
+	if err := r.Informers.Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.account(name, nil)
+		}
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	r.account(name, &node)
+	want, known := r.wanted(&node)
+	if !known {
+		return reconcile.Result{}, nil
+	}
+	if change, foreign := peerpod.Advertise(r.advertised(&node), want); change == nil && !foreign {
+		return reconcile.Result{}, nil
+	}
+	// There is something to do: what the cache shows may be older than what we did last.
+	if err := r.Client.Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if want, known = r.wanted(&node); !known {
+		return reconcile.Result{}, nil
+	}
+	said := r.advertised(&node)
+	change, foreign := peerpod.Advertise(said, want)
+	if foreign {
+		r.Events.Warn(&node, stowage.EventForeignCapacity, events.Advertise,
+			"the node says that it has %d of %s, which somebody else has set, and not %d; it stays until that is removed, or the node gets the annotation %s",
+			said.Capacity, r.Resource, want, stowage.PeerPodsCapacityAnnotation)
+		return reconcile.Result{}, nil
+	}
+	if change == nil {
+		return reconcile.Result{}, nil
+	}
+	if change.Restores {
+		if wait := r.restoring(&node, said, want); wait > 0 {
+			return reconcile.Result{RequeueAfter: wait}, nil
+		}
+	}
+
+	// 2. Have it say that. The mark comes before the amount and goes after it, so that no
+	// amount of ours is ever taken for somebody else's.
+	var mark, amount any
+	if change.Amount != peerpod.None {
+		mark, amount = change.Mark, fmt.Sprint(change.Amount)
+	}
+	writeMark := func() error {
+		if change.Mark == said.Mark {
+			return nil
+		}
+		return r.patch(ctx, r.Client.Patch, &node, map[string]any{"metadata": map[string]any{"annotations": map[string]any{stowage.PeerPodsCapacityAnnotation: mark}}})
+	}
+	writeAmount := func() error {
+		entry := map[string]any{string(r.Resource): amount}
+		return r.patch(ctx, r.patchStatus, &node, map[string]any{"status": map[string]any{"capacity": entry, "allocatable": entry}})
+	}
+	steps, kind := []func() error{writeMark, writeAmount}, "set"
+	if change.Amount == peerpod.None {
+		steps, kind = []func() error{writeAmount, writeMark}, "withdrawn"
+	} else if change.Restores {
+		kind = "restored"
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return reconcile.Result{}, client.IgnoreNotFound(err)
+		}
+	}
+	r.Metrics.writes.WithLabelValues(kind).Inc()
+	r.Log.Info("VM capacity "+kind, "node", name, "vms", max(0, change.Amount), "had", said.Capacity)
+	return reconcile.Result{}, nil
+}
+
+func (r *run) patchStatus(ctx context.Context, obj client.Object, patch client.Patch, _ ...client.PatchOption) error {
+	return r.Client.Status().Patch(ctx, obj, patch)
+}
+
+func (r *run) patch(ctx context.Context, send func(context.Context, client.Object, client.Patch, ...client.PatchOption) error, node *corev1.Node, change map[string]any) error {
+	data, err := json.Marshal(change)
+	if err != nil {
+		return err
+	}
+	return send(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name}}, client.RawPatch(types.MergePatchType, data))
+}
+
+// How often in a row an amount is put back at once, and within what time that is a row.
+const (
+	atOnce = 3
+	row    = 10 * time.Minute
+)
+
+// restoring notes that a node's amount is put back, and returns how long to wait first: a
+// kubelet that starts zeroes it once; whoever keeps changing it wins less and less often.
+func (r *run) restoring(node *corev1.Node, said peerpod.Advertised, want int64) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	past, now := r.restored[node.Name], r.Clock.Now()
+	wait := time.Duration(0)
+	if past.times >= atOnce {
+		wait = min(5*time.Minute, time.Second<<min(past.times-atOnce, 16))
+	}
+	if since := now.Sub(past.last); since < wait {
+		return wait - since
+	} else if since > row+wait {
+		past.times = 0
+	}
+	past.times, past.last = past.times+1, now
+	r.restored[node.Name] = past
+	// A kubelet zeroes; an amount is somebody's.
+	if past.times == atOnce+1 || said.Capacity > 0 && said.Capacity != want {
+		r.Events.Warn(node, stowage.EventCapacityContested, events.Advertise,
+			"somebody else changed %s, which Stowage keeps at %d, to %d; it is put back, less often each time", r.Resource, want, max(0, said.Capacity))
+	}
+	return 0
+}

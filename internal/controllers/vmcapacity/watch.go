@@ -1,0 +1,91 @@
+package vmcapacity
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/leader"
+)
+
+// byNode is the index of pods by their node.
+const byNode = "node"
+
+// watchNodes follows the nodes until the term ends.
+func (r *run) watchNodes(t *leader.Term) error {
+	return t.Watch(r.Informers, &corev1.Node{}, toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) { r.nodes.Add(obj.(*corev1.Node).Name) },
+		UpdateFunc: func(was, obj any) {
+			if old, now := was.(*corev1.Node), obj.(*corev1.Node); r.advertised(old) != r.advertised(now) ||
+				r.Nodes.Matches(labels.Set(old.Labels)) != r.Nodes.Matches(labels.Set(now.Labels)) ||
+				old.Annotations[stowage.PeerPodsLimitAnnotation] != now.Annotations[stowage.PeerPodsLimitAnnotation] {
+				r.nodes.Add(now.Name)
+			}
+		},
+		DeleteFunc: func(obj any) {
+			if node, ok := leader.Deleted(obj).(*corev1.Node); ok {
+				r.mu.Lock()
+				delete(r.restored, node.Name)
+				r.mu.Unlock()
+				r.nodes.Add(node.Name)
+			}
+		},
+	})
+}
+
+// watchPods follows the peer pods, of which only the node is kept.
+func (r *run) watchPods(t *leader.Term) error {
+	r.pods = toolscache.NewSharedIndexInformerWithOptions(
+		toolscache.NewFilteredListWatchFromClient(r.Clientset.CoreV1().RESTClient(), "pods", metav1.NamespaceAll, func(o *metav1.ListOptions) {
+			o.LabelSelector = stowage.PeerPodLabel
+		}), &corev1.Pod{}, toolscache.SharedIndexInformerOptions{Indexers: toolscache.Indexers{
+			byNode: func(obj any) ([]string, error) { return []string{nodeOfVM(obj.(*corev1.Pod))}, nil },
+		}})
+	err := r.pods.SetTransform(func(obj any) (any, error) {
+		pod, ok := obj.(*corev1.Pod)
+		if !ok {
+			return obj, nil
+		}
+		kept := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion}}
+		kept.Spec.NodeName, kept.Status.Phase = pod.Spec.NodeName, pod.Status.Phase
+		return kept, nil
+	})
+	if err != nil {
+		return err
+	}
+	seen := func(pods ...*corev1.Pod) {
+		for _, pod := range pods {
+			if node := nodeOfVM(pod); node != "" {
+				r.nodes.Add(node)
+			}
+		}
+	}
+	_, err = r.pods.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) { seen(obj.(*corev1.Pod)) },
+		UpdateFunc: func(was, obj any) {
+			if old, now := was.(*corev1.Pod), obj.(*corev1.Pod); nodeOfVM(old) != nodeOfVM(now) {
+				seen(old, now)
+			}
+		},
+		DeleteFunc: func(obj any) {
+			if pod, ok := leader.Deleted(obj).(*corev1.Pod); ok {
+				seen(pod)
+			}
+		},
+	})
+	if err == nil {
+		t.Inform(r.pods)
+	}
+	return err
+}
+
+// nodeOfVM is the node on which a peer pod takes a VM, or "". The scheduler counts a pod
+// until it has ended.
+func nodeOfVM(pod *corev1.Pod) string {
+	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return ""
+	}
+	return pod.Spec.NodeName
+}

@@ -1,0 +1,225 @@
+// Package workload is the controller of workloads with a strategy: it repairs what the webhook
+// could not get right, rebalances where a policy asks for it, keeps the status of
+// PodDistributors, and removes SeatLedgers that nobody needs.
+//
+// What to do about a workload's pods is decided by package repair; this package looks,
+// limits how much is done, and does it. It promises that
+//   - a workload in steady state costs no request to the API server;
+//   - nothing is done to a workload whose pods changed within the last moments;
+//   - pods are only ever removed by eviction, one at a time, within a budget that
+//     shrinks as long as nothing is won by it.
+package workload
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/events"
+	"github.com/stowage-dev/stowage/internal/leader"
+	"github.com/stowage-dev/stowage/internal/ledger"
+	"github.com/stowage-dev/stowage/internal/policy"
+	"github.com/stowage-dev/stowage/internal/scope"
+	"github.com/stowage-dev/stowage/internal/seats"
+)
+
+// Timing is the waits of a [Controller].
+type Timing struct {
+	// Quiet is how long a workload's pods must not have changed before it is repaired.
+	Quiet time.Duration
+	// Resync is how often every workload is looked at though nothing changed.
+	Resync time.Duration
+	// Backoff is the wait after a pod was removed and nothing was won, doubled each
+	// time up to MaxBackoff.
+	Backoff, MaxBackoff time.Duration
+	// Cooldown is the wait between two evictions of a workload.
+	Cooldown time.Duration
+	// Collect is how often ledgers without claims are removed.
+	Collect time.Duration
+	// Status is the shortest time between two updates of one status.
+	Status time.Duration
+}
+
+// DefaultTiming returns the waits unless others are set.
+func DefaultTiming() Timing {
+	return Timing{
+		Quiet: 2 * time.Second, Resync: 30 * time.Second, Backoff: 10 * time.Second, MaxBackoff: 10 * time.Minute,
+		Cooldown: 30 * time.Second, Collect: 15 * time.Second, Status: time.Second,
+	}
+}
+
+// Controller is the controller of workloads with a strategy.
+type Controller struct {
+	// Client reads from the cache where that has what is asked, and Live does not.
+	Client, Live client.Client
+	Cluster      *cluster.Cache
+	Policies     *policy.Finder
+	Seats        *seats.Service
+	Scope        *scope.Scope
+	// Registration is the name of the webhook's registration.
+	Registration string
+	// KeySecret holds the key that signs seats.
+	KeySecret types.NamespacedName
+	Clock     clock.WithTicker
+	Timing    Timing
+	Log       logr.Logger
+	Events    events.Recorder
+	Metrics   *Metrics
+	// Writes limits how fast pods are patched.
+	Writes flowcontrol.RateLimiter
+
+	mu      sync.Mutex
+	current *run // the term under way, or nil
+}
+
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
+// +kubebuilder:rbac:groups=versprei.versprei.io,resources=poddistributors/status,verbs=patch
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=stowage,verbs=get
+
+var _ leader.Controller = &Controller{}
+
+// Name implements [leader.Controller].
+func (*Controller) Name() string { return "workload" }
+
+// run is what the controller knows in one term.
+type run struct {
+	*Controller
+	since    time.Time // when the term began
+	work     leader.Queue[ledger.Owner]
+	statuses leader.Queue[types.NamespacedName]
+
+	mu       sync.Mutex
+	changed  map[ledger.OwnerKey]time.Time // when an owner's pods changed last
+	dirty    map[string]time.Time          // namespaces in which pods changed, and when last
+	reported map[ledger.OwnerKey]ledger.Owner
+	// allStatuses is when every PodDistributor was looked at last.
+	allStatuses time.Time
+	history     map[ledger.OwnerKey]*history
+	// registration is what the webhook's registration of a version selects.
+	registration        *scope.Registration
+	registrationVersion string
+}
+
+// Register implements [leader.Controller].
+func (c *Controller) Register(t *leader.Term) error {
+	// 1. The reconcilers.
+	r := &run{
+		Controller: c, since: c.Clock.Now(),
+		history: map[ledger.OwnerKey]*history{}, changed: map[ledger.OwnerKey]time.Time{}, reported: map[ledger.OwnerKey]ledger.Owner{},
+		dirty: map[string]time.Time{},
+	}
+	var err error
+	if r.work, err = leader.Reconcile(t, "workload", 2, r.reconcile, ownerKeys); err != nil {
+		return err
+	}
+	if r.statuses, err = leader.Reconcile(t, "poddistributor-status", 1, r.reconcileStatus, leader.ObjectKeys); err != nil {
+		return err
+	}
+
+	// 2. What feeds them.
+	c.setCurrent(r)
+	t.AtEnd(func() {
+		c.setCurrent(nil)
+		c.Metrics.distance.Reset()
+	})
+	t.Go(func(ctx context.Context) {
+		// Without its pods, every workload would look as if none of them had a seat.
+		if !cache.WaitForNamedCacheSyncWithContext(ctx, c.Seats.Pods().HasSynced) {
+			return
+		}
+		t.Every(c.Timing.Resync, r.resync)
+		t.Every(c.Timing.Quiet, r.lookAtChanges)
+		t.Every(c.Timing.Status, r.resyncStatuses)
+		t.Every(c.Timing.Collect, r.collect)
+	})
+	return nil
+}
+
+func ownerKeys(o ledger.Owner) []any {
+	return []any{"namespace", o.Namespace, "kind", o.Kind, "name", o.Name}
+}
+
+func (c *Controller) setCurrent(r *run) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.current = r
+}
+
+// Changed notes that an owner's pods changed. Where this replica does not lead it does nothing.
+func (c *Controller) Changed(owner ledger.OwnerKey) {
+	c.mu.Lock()
+	r := c.current
+	c.mu.Unlock()
+	if r == nil {
+		return
+	}
+	now := c.Clock.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.changed[owner], r.dirty[owner.Namespace] = now, now
+}
+
+// collect removes SeatLedgers without claims, and puts back the key if its Secret was deleted.
+func (r *run) collect(ctx context.Context) {
+	r.Seats.Sweep(ctx, true)
+	if err := seats.KeepKey(ctx, r.Live, r.KeySecret, r.Seats.Pods().Key); err != nil {
+		r.Log.Error(err, "the key that signs seats is not safe", "namespace", r.KeySecret.Namespace, "kind", "Secret", "name", r.KeySecret.Name)
+	}
+}
+
+// resync looks at every workload: those with seats, and those that might have some.
+func (r *run) resync(ctx context.Context) {
+	there := map[ledger.OwnerKey]bool{}
+	for _, o := range r.Seats.Pods().Owners() {
+		there[o.Key()] = true
+		r.work.AddUnlessFailing(o)
+	}
+	makers, err := r.Cluster.Makers(ctx, "")
+	if err != nil {
+		r.Log.Error(err, "workloads were not listed")
+		return
+	}
+	for _, w := range makers {
+		if o := seats.OwnerOf(w); w.Current > 0 && !there[o.Key()] {
+			there[o.Key()] = true
+			r.work.AddUnlessFailing(o)
+		}
+	}
+	r.forget(there)
+}
+
+// lookAtChanges looks at the workloads whose pods changed lately, once they are quiet.
+func (r *run) lookAtChanges(context.Context) {
+	r.mu.Lock()
+	var quiet []ledger.OwnerKey
+	for owner, t := range r.changed {
+		if r.Clock.Since(t) >= r.Timing.Quiet {
+			quiet = append(quiet, owner)
+			delete(r.changed, owner)
+		}
+	}
+	r.mu.Unlock()
+	for _, uid := range quiet {
+		if o, ok := r.Seats.Pods().Owner(uid); ok {
+			r.work.AddUnlessFailing(o)
+		}
+	}
+}
+
+// moving reports whether an owner's pods changed within the last moments.
+func (r *run) moving(owner ledger.OwnerKey) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t, ok := r.changed[owner]
+	return ok && r.Clock.Since(t) < r.Timing.Quiet || r.Clock.Since(r.since) < r.Timing.Quiet
+}

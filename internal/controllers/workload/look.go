@@ -1,0 +1,278 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/ledger"
+	"github.com/stowage-dev/stowage/internal/placement"
+	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/policy"
+	"github.com/stowage-dev/stowage/internal/repair"
+	"github.com/stowage-dev/stowage/internal/scope"
+	"github.com/stowage-dev/stowage/internal/seats"
+	"github.com/stowage-dev/stowage/internal/spread"
+)
+
+// shownOf sums up what the cache shows of a workload: its policy and its pods.
+func shownOf(p *policy.Policy, records []seats.Record) string {
+	h := fnv.New64a()
+	var sum uint64
+	for i := range records {
+		h.Reset()
+		_, _ = fmt.Fprint(h, records[i].UID, records[i].Seat, records[i].Ready, records[i].Cost)
+		sum += h.Sum64() // in any order
+	}
+	return fmt.Sprintf("%p %t %s %d %x ", p.Strategy, p.Evict, p.Repair, len(records), sum)
+}
+
+// policyOf finds the policy of an owner, by its template where that is known and
+// otherwise by one of its pods.
+func (r *run) policyOf(ctx context.Context, owner ledger.Owner, w *cluster.Workload) (*policy.Policy, error) {
+	pod := policy.Pod{Namespace: owner.Namespace, Owner: seats.Ref(owner)}
+	if w != nil {
+		pod.Annotations = w.TemplateAnnotations
+	}
+	p, err := r.Policies.Find(ctx, pod)
+	if p != nil || err != nil || w != nil && w.Replicas >= 0 {
+		return p, err
+	}
+	records := liveRecords(r.Seats.Pods().Of(owner.Key()))
+	if len(records) == 0 {
+		return nil, nil
+	}
+	m := &metav1.PartialObjectMetadata{}
+	m.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+	if err := r.Live.Get(ctx, client.ObjectKey{Namespace: records[0].Namespace, Name: records[0].Name}, m); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	pod.Annotations = m.Annotations
+	return r.Policies.Find(ctx, pod)
+}
+
+func liveRecords(records []seats.Record) []seats.Record {
+	return slices.DeleteFunc(records, func(r seats.Record) bool { return !r.Live })
+}
+
+// fromRecords is a workload whose pods all have a seat.
+func fromRecords(p *policy.Policy, records []seats.Record, replicas int64) repair.State {
+	state := repair.State{Strategy: p.Strategy, Replicas: replicas, Settled: true, Mode: p.Repair}
+	for i := range records {
+		r := &records[i]
+		pod := repair.Pod{Name: r.Name, Created: time.Unix(r.Created, 0), Ready: r.Ready, Ours: true, NodePool: repair.NoNode}
+		place(&pod, p, r.Seat, r.Kind, r.Cost)
+		if r.Kind == ledger.KindOrdinal {
+			pod.OwnRank, _ = p.Strategy.Rank(pod.Seat) // that it is right is looked at closely
+		}
+		state.Pods = append(state.Pods, pod)
+	}
+	return state
+}
+
+// place fills in a pod's seat. A seat in a pool that the strategy does not have any more
+// is none.
+func place(pod *repair.Pod, p *policy.Policy, seat ledger.Seat, kind ledger.Kind, cost string) {
+	pool, ok := p.Pool(seat.Pool)
+	if !ok {
+		pod.Seat.Pool, pod.Foreign = -1, true
+		return
+	}
+	pod.Seat = spread.Seat{Pool: pool, Ordinal: seat.Ordinal}
+	pod.Claimed = kind == ledger.KindClaimed || kind == ledger.KindUnshared || kind == ledger.KindOrdinal
+	pod.Rank = placement.RankOf(cost, repair.NoRank)
+}
+
+// look reads the pods of a workload, with those that have no seat. It returns nil if the
+// workload moves or is not ours to repair.
+func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, templateNode string) (*repair.State, []corev1.Pod, error) {
+	scale, err := cluster.ReadScale(ctx, r.Live, owner.Namespace, seats.Ref(owner))
+	if err != nil || scale == nil || scale.Selector == "" {
+		return nil, nil, err
+	}
+	selector, err := labels.Parse(scale.Selector)
+	if err != nil {
+		return nil, nil, err
+	}
+	var list corev1.PodList
+	if err := r.Live.List(ctx, &list, client.InNamespace(owner.Namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
+		return nil, nil, err
+	}
+	state := &repair.State{
+		Strategy: p.Strategy, Replicas: scale.Replicas, Mode: p.Repair, Evict: p.Evict, Settled: scale.Current == scale.Replicas,
+		Keep: owner.Kind == "Job",
+	}
+	selected, err := r.selected(ctx, owner)
+	if err != nil {
+		return nil, nil, err
+	}
+	nodes := map[string]*corev1.Node{}
+	var pods []corev1.Pod
+	for i := range list.Items {
+		pod := &list.Items[i]
+		c := metav1.GetControllerOfNoCopy(pod)
+		if c == nil || c.UID != owner.UID || !seats.Live(pod) {
+			continue
+		}
+		sent, namespaceSent, err := selected(pod)
+		if err != nil {
+			return nil, nil, err
+		}
+		created := placement.AsCreated(podpatch.FromPod(pod), p.Strategy, templateNode)
+		if !namespaceSent || !r.Scope.Enforces(ctx, pod.Namespace, created) {
+			return nil, nil, nil // nobody wants us to touch this workload
+		}
+		view := viewOf(pod, created, owner, p, r.Seats.Pods().Key)
+		if view.Seat.Pool < 0 {
+			view.Ours = view.Ours && sent
+			if view.NodePool, err = r.nodePool(ctx, p, pod, nodes); err != nil {
+				return nil, nil, err
+			}
+		}
+		state.Pods, pods = append(state.Pods, view), append(pods, *pod)
+	}
+	state.Settled = state.Settled && int64(len(pods)) == scale.Replicas
+	if state.RollingOut, err = r.rollingOut(ctx, owner); err != nil {
+		return nil, nil, err
+	}
+	if state.Available, err = r.available(ctx, p); err != nil {
+		return nil, nil, err
+	}
+	return state, pods, nil
+}
+
+// viewOf is a pod as a plan sees it. Whether the pod was sent to the webhook, and in which pool
+// its node is, is not known here.
+func viewOf(pod *corev1.Pod, created *podpatch.Pod, owner ledger.Owner, p *policy.Policy, key ledger.Key) repair.Pod {
+	view := repair.Pod{Name: pod.Name, Created: pod.CreationTimestamp.Time, Ready: seats.Ready(pod), NodePool: repair.NoNode, Ours: true}
+	view.Seat.Pool = -1
+	if rank, ok := placement.OwnRank(created, p.FirstOrdinal); ok {
+		view.OwnRank = rank
+	}
+	if seat, kind, _, ok := ledger.SeatOf(key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations); ok {
+		place(&view, p, seat, kind, pod.Annotations[corev1.PodDeletionCost])
+	}
+	if view.Seat.Pool < 0 {
+		_, pinned := placement.Pinned(created, p.Strategy, nil)
+		view.Ours = !pinned
+	}
+	return view
+}
+
+// selected returns a function that tells whether the API server sends a pod of an owner to the
+// webhook, and whether it sends any pod of that namespace with its labels: what the live
+// registration says now.
+func (r *run) selected(ctx context.Context, owner ledger.Owner) (func(*corev1.Pod) (sent, namespaceSent bool, err error), error) {
+	var config admissionregistrationv1.MutatingWebhookConfiguration
+	if err := r.Live.Get(ctx, client.ObjectKey{Name: r.Registration}, &config); err != nil {
+		if apierrors.IsNotFound(err) {
+			return func(*corev1.Pod) (bool, bool, error) { return false, false, nil }, nil
+		}
+		return nil, err
+	}
+	registration, err := r.compiled(&config)
+	if err != nil {
+		return nil, err
+	}
+	w, err := r.Cluster.Workload(ctx, owner.Namespace, seats.Ref(owner))
+	if err != nil {
+		return nil, err
+	}
+	ns, err := r.Cluster.Namespace(ctx, owner.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	return func(pod *corev1.Pod) (sent, namespaceSent bool, err error) {
+		if ns == nil {
+			return false, false, nil
+		}
+		created := pod.DeepCopy()
+		created.Spec.NodeName = ""
+		if w != nil {
+			created.Spec.NodeName = w.TemplateNode
+		}
+		sent, err = registration.Selects(ns.Labels, created)
+		return sent, registration.SelectsLabels(ns.Labels, pod.Labels), err
+	}, nil
+}
+
+// compiled returns what a registration selects, compiled once for each version of it.
+func (r *run) compiled(config *admissionregistrationv1.MutatingWebhookConfiguration) (*scope.Registration, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.registration == nil || r.registrationVersion != config.ResourceVersion {
+		registration, err := scope.Compile(config)
+		if err != nil {
+			return nil, fmt.Errorf("the webhook's registration: %w", err)
+		}
+		r.registration, r.registrationVersion = registration, config.ResourceVersion
+	}
+	return r.registration, nil
+}
+
+// nodePool returns the pool that a pod's node is in.
+func (r *run) nodePool(ctx context.Context, p *policy.Policy, pod *corev1.Pod, nodes map[string]*corev1.Node) (int, error) {
+	name := pod.Spec.NodeName
+	if name == "" {
+		return repair.NoNode, nil
+	}
+	node, ok := nodes[name]
+	if !ok {
+		node = &corev1.Node{}
+		if err := r.Client.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+			if !apierrors.IsNotFound(err) {
+				return 0, err
+			}
+			node = &corev1.Node{}
+		}
+		nodes[name] = node
+	}
+	for i := range p.Strategy.Len() {
+		if labels.SelectorFromSet(p.Strategy.Pool(i).Labels).Matches(labels.Set(node.Labels)) {
+			return i, nil
+		}
+	}
+	return repair.OtherNode, nil
+}
+
+// rollingOut reports whether another revision of what made the owner has pods.
+func (r *run) rollingOut(ctx context.Context, owner ledger.Owner) (bool, error) {
+	w, err := r.Cluster.Workload(ctx, owner.Namespace, seats.Ref(owner))
+	if err != nil || w == nil || w.Controller == nil {
+		return false, err
+	}
+	makers, err := r.Cluster.Makers(ctx, owner.Namespace)
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(makers, func(m *cluster.Workload) bool {
+		return m.UID != owner.UID && m.Controller != nil && m.Controller.UID == w.Controller.UID && (m.Replicas > 0 || m.Current > 0)
+	}), nil
+}
+
+// available returns of each pool whether it has a node that takes pods.
+func (r *run) available(ctx context.Context, p *policy.Policy) ([]bool, error) {
+	out := make([]bool, p.Strategy.Len())
+	for i := range out {
+		var nodes corev1.NodeList
+		if err := r.Client.List(ctx, &nodes, client.MatchingLabels(p.Strategy.Pool(i).Labels), client.UnsafeDisableDeepCopy); err != nil {
+			return nil, err
+		}
+		out[i] = slices.ContainsFunc(nodes.Items, func(n corev1.Node) bool {
+			return !n.Spec.Unschedulable && slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+				return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+			})
+		})
+	}
+	return out, nil
+}

@@ -1,0 +1,40 @@
+package workload
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/seats"
+)
+
+// ownersOf returns what makes the pods of a target, and whether the target is there.
+func (r *run) ownersOf(ctx context.Context, namespace string, target cluster.Ref) (owners []*cluster.Workload, found bool, err error) {
+	w, err := r.Cluster.Workload(ctx, namespace, target)
+	if err != nil {
+		return nil, false, err
+	}
+	makers, err := r.Cluster.Makers(ctx, namespace)
+	if err != nil {
+		return nil, false, err
+	}
+	seen := map[types.UID]bool{}
+	for _, m := range makers {
+		chain, err := cluster.Owners(ctx, r.Cluster, namespace, m.Ref)
+		if err != nil {
+			return nil, false, err
+		}
+		if chain.Includes(target) {
+			owners = append(owners, m)
+			seen[m.UID] = true
+		}
+	}
+	// Kinds that are not watched are known by their pods.
+	for _, o := range r.Seats.Pods().Owners() {
+		if o.Namespace == namespace && !seen[o.UID] && seats.Ref(o).SameObject(target) {
+			owners = append(owners, &cluster.Workload{Ref: seats.Ref(o), Namespace: namespace, Replicas: -1, Current: -1})
+		}
+	}
+	return owners, w != nil || len(owners) > 0, nil
+}

@@ -1,0 +1,85 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/ledger"
+	"github.com/stowage-dev/stowage/internal/repair"
+	"github.com/stowage-dev/stowage/internal/seats"
+)
+
+// reconcile looks at one workload and does what its plan says.
+func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Result, error) {
+	// 1. Has it a strategy, and is it quiet?
+	if r.moving(owner.Key()) {
+		return reconcile.Result{RequeueAfter: r.Timing.Quiet}, nil
+	}
+	w, err := r.Cluster.Workload(ctx, owner.Namespace, seats.Ref(owner))
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	p, err := r.policyOf(ctx, owner, w)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if p == nil || p.Strategy == nil {
+		r.report(owner, 0)
+		return reconcile.Result{}, nil
+	}
+
+	// 2. What the cache knows is enough where all is well, and where a close look has
+	// found nothing to do.
+	records := liveRecords(r.Seats.Pods().Of(owner.Key()))
+	shown := shownOf(p, records)
+	if w != nil && w.Replicas >= 0 {
+		if w.Current != w.Replicas {
+			return reconcile.Result{}, nil // it is not settled; the change that settles it brings us back
+		}
+		if int64(len(records)) == w.Replicas {
+			if plan := repair.Make(fromRecords(p, records, w.Replicas)); plan.Balanced() && len(plan.Renumber) == 0 {
+				r.report(owner, 0)
+				return reconcile.Result{}, nil
+			}
+		}
+		shown += fmt.Sprint(w.Replicas)
+	}
+	if p.Repair == stowage.RepairOff {
+		if w != nil && w.Replicas >= 0 {
+			plan := repair.Make(fromRecords(p, records, w.Replicas))
+			missing := min(w.Replicas, p.Strategy.Capacity()) - int64(len(records))
+			r.report(owner, plan.Distance()+max(0, missing))
+		}
+		return reconcile.Result{}, nil
+	}
+	if r.skip(owner.Key(), shown) {
+		return reconcile.Result{}, nil
+	}
+
+	// 3. Otherwise look closely.
+	templateNode := ""
+	if w != nil {
+		templateNode = w.TemplateNode
+	}
+	state, pods, err := r.look(ctx, owner, p, templateNode)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if state == nil { // what says so is not in what the cache shows
+		r.report(owner, 0)
+		return reconcile.Result{}, nil
+	}
+	plan := repair.Make(*state)
+	r.report(owner, plan.Distance())
+	if len(plan.Adopt) == 0 && len(plan.Renumber) == 0 && plan.Recreate < 0 && plan.Evict < 0 {
+		// Pods without a seat, and evictions, depend on more than the cache shows.
+		if state.Settled && plan.Unseated == 0 && !p.Evict {
+			r.foundNothing(owner.Key(), shown)
+		}
+		return reconcile.Result{}, nil
+	}
+	return r.carryOut(ctx, owner, p, pods, state, &plan)
+}

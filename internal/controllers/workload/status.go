@@ -1,0 +1,170 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/policy"
+	"github.com/stowage-dev/stowage/internal/seats"
+)
+
+// resyncStatuses looks at the PodDistributors that were edited and at those in whose
+// namespace pods have changed, until some time after that; and, once in a resync, at all.
+func (r *run) resyncStatuses(ctx context.Context) {
+	list, err := r.Cluster.PodDistributors(ctx, metav1.NamespaceAll)
+	if err != nil {
+		r.Log.Error(err, "PodDistributors were not listed")
+		return
+	}
+	now := r.Clock.Now()
+	r.mu.Lock()
+	all := now.Sub(r.allStatuses) >= r.Timing.Resync
+	if all {
+		r.allStatuses = now
+	}
+	dirty := map[string]bool{}
+	for namespace, t := range r.dirty {
+		dirty[namespace] = true
+		if now.Sub(t) > r.Timing.Quiet+2*r.Timing.Status {
+			delete(r.dirty, namespace)
+		}
+	}
+	r.mu.Unlock()
+	for i := range list {
+		if d := &list[i]; all || dirty[d.Namespace] || d.Status.ObservedGeneration != d.Generation {
+			r.statuses.AddUnlessFailing(client.ObjectKeyFromObject(d))
+		}
+	}
+}
+
+// reconcileStatus brings the status of one PodDistributor up to date.
+func (r *run) reconcileStatus(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
+	list, err := r.Cluster.PodDistributors(ctx, key.Namespace)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	i := slices.IndexFunc(list, func(d versprei.PodDistributor) bool { return d.Name == key.Name })
+	if i < 0 {
+		return reconcile.Result{}, nil
+	}
+	d := list[i].DeepCopy()
+	before := d.DeepCopy()
+	if err := r.describe(ctx, d, list); err != nil {
+		return reconcile.Result{}, err
+	}
+	if reflect.DeepEqual(before.Status, d.Status) {
+		return reconcile.Result{}, nil
+	}
+	return reconcile.Result{}, client.IgnoreNotFound(r.Live.Status().Patch(ctx, d, client.MergeFrom(before)))
+}
+
+// describe fills in a PodDistributor's status.
+func (r *run) describe(ctx context.Context, d *versprei.PodDistributor, siblings []versprei.PodDistributor) error {
+	st := &d.Status
+	st.ObservedGeneration = d.Generation
+	set := func(kind string, status metav1.ConditionStatus, reason stowage.ConditionReason, format string, args ...any) {
+		meta.SetStatusCondition(&st.Conditions, metav1.Condition{
+			Type: kind, Status: status, Reason: string(reason), Message: fmt.Sprintf(format, args...), ObservedGeneration: d.Generation,
+		})
+	}
+	none := func(reason stowage.ConditionReason, format string, args ...any) error {
+		st.Current, st.Desired, st.Ready, st.Pools = "", "", "", nil
+		set(versprei.ConditionTargetFound, metav1.ConditionFalse, reason, format, args...)
+		set(versprei.ConditionBalanced, metav1.ConditionUnknown, stowage.ReasonNoTarget, "this object divides no pods")
+		return nil
+	}
+
+	// 1. Does it divide the pods of something?
+	p := policy.Compile(d)
+	if p.Err != nil {
+		return none(stowage.ReasonInvalid, "the distribution is invalid: %v", p.Err)
+	}
+	target := policy.TargetOf(d)
+	for i := range siblings {
+		if o := &siblings[i]; o.Name != d.Name && policy.TargetOf(o).SameObject(target) && policy.Older(o, d) {
+			return none(stowage.ReasonSuperseded, "PodDistributor %q is older and divides the pods of %s %q", o.Name, target.Kind, target.Name)
+		}
+	}
+	owners, found, err := r.ownersOf(ctx, d.Namespace, target)
+	if err != nil {
+		return err
+	}
+	if !found {
+		return none(stowage.ReasonNotFound, "there is no %s %q in namespace %q that Stowage can see", target.Kind, target.Name, d.Namespace)
+	}
+	set(versprei.ConditionTargetFound, metav1.ConditionTrue, stowage.ReasonFound, "the pods of %s %q are divided", target.Kind, target.Name)
+
+	// 2. What there is and what there should be, over all revisions.
+	st.Pools = make([]versprei.PoolStatus, p.Strategy.Len())
+	for i := range st.Pools {
+		st.Pools[i].Name = p.Strategy.Pool(i).Name
+	}
+	moving, unseated := false, int64(0)
+	for _, o := range owners {
+		owner := seats.OwnerOf(o)
+		records := liveRecords(r.Seats.Pods().Of(owner.Key()))
+		seated := int64(0)
+		for i := range records {
+			if pool, ok := p.Pool(records[i].Pool); ok {
+				seated++
+				st.Pools[pool].Current++
+				if records[i].Ready {
+					st.Pools[pool].Ready++
+				}
+			}
+		}
+		replicas, current := o.Replicas, o.Current
+		if replicas < 0 {
+			replicas, current = seated, seated
+			if scale, err := cluster.ReadScale(ctx, r.Live, owner.Namespace, seats.Ref(owner)); err != nil {
+				return err
+			} else if scale != nil {
+				replicas, current = scale.Replicas, scale.Current
+			}
+		}
+		for i := range st.Pools {
+			st.Pools[i].Desired += int32(p.Strategy.Target(i, replicas))
+		}
+		moving = moving || replicas != current || r.moving(owner.Key())
+		unseated += max(0, min(replicas, p.Strategy.Capacity())-seated)
+	}
+	current, desired, ready := make([]string, len(st.Pools)), make([]string, len(st.Pools)), make([]string, len(st.Pools))
+	over := ""
+	for i, pool := range st.Pools {
+		current[i], desired[i], ready[i] = strconv.Itoa(int(pool.Current)), strconv.Itoa(int(pool.Desired)), strconv.Itoa(int(pool.Ready))
+		if pool.Current > pool.Desired && over == "" {
+			over = pool.Name
+		}
+	}
+	st.Current, st.Desired, st.Ready = strings.Join(current, "/"), strings.Join(desired, "/"), strings.Join(ready, "/")
+
+	switch {
+	case st.Current == st.Desired:
+		set(versprei.ConditionBalanced, metav1.ConditionTrue, stowage.ReasonBalanced, "each pool has the pods that it should have")
+	case moving:
+		set(versprei.ConditionBalanced, metav1.ConditionFalse, stowage.ReasonProgressing, "pods are being created or removed")
+	case over != "":
+		hint := "; scale up, roll out, or set rebalance to Evict"
+		if p.Evict {
+			hint = "; pods are evicted one at a time"
+		}
+		set(versprei.ConditionBalanced, metav1.ConditionFalse, stowage.ReasonOverTarget, "pool %s has too many pods%s", over, hint)
+	default:
+		set(versprei.ConditionBalanced, metav1.ConditionFalse, stowage.ReasonWithoutSeat, "%d pod(s) have no seat: they came past the webhook, or choose their nodes themselves", unseated)
+	}
+	return nil
+}

@@ -1,0 +1,102 @@
+package internal_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/stowage-dev/stowage/"
+
+type goPackage struct {
+	ImportPath string
+	Imports    []string
+	Deps       []string
+}
+
+// list returns the packages of a pattern, without their tests.
+func list(t *testing.T, patterns ...string) map[string]goPackage {
+	t.Helper()
+	out, err := exec.Command("go", append([]string{"list", "-json=ImportPath,Imports,Deps"}, patterns...)...).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]goPackage{}
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p goPackage
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return found
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		found[strings.TrimPrefix(p.ImportPath, module)] = p
+	}
+}
+
+// Decisions take plain values and return plain values: the packages that decide must not be
+// able to reach a cluster.
+func TestDecisionsImportNoClient(t *testing.T) {
+	pure := []string{"podpatch", "peerpod", "spread", "sizing", "repair", "placement", "ledger"}
+	packages := list(t, "./...")
+	for _, name := range pure {
+		p, ok := packages["internal/"+name]
+		if !ok {
+			t.Errorf("there is no package %s", name)
+		}
+		for _, dep := range p.Deps {
+			if strings.HasPrefix(dep, "k8s.io/client-go") || strings.HasPrefix(dep, "sigs.k8s.io/controller-runtime") {
+				t.Errorf("the pure package %s depends on %s", name, dep)
+			}
+		}
+	}
+}
+
+// Imports point one way: see docs/architecture.md.
+func TestImportRules(t *testing.T) {
+	packages := list(t, "../...")
+	if len(packages) < 30 {
+		t.Fatalf("only %d packages were found", len(packages))
+	}
+	// only lists who may import a package.
+	only := map[string][]string{
+		"internal/admission":   {"internal/server", "internal/preview", "hack/gendocs"},
+		"internal/server":      {"internal/cli", "hack/gendocs"},
+		"internal/cli":         {"cmd/stowage"},
+		"internal/config":      {"internal/server", "internal/cli", "hack/gendocs"},
+		"internal/preview":     {"internal/cli"},
+		"internal/inspect":     {"internal/cli"},
+		"internal/leader":      {"internal/server", "internal/controllers/"},
+		"internal/controllers": {"internal/server", "internal/config", "hack/gendocs"},
+	}
+	for name, p := range packages {
+		for _, imported := range p.Imports {
+			imported, ours := strings.CutPrefix(imported, module)
+			if !ours {
+				continue
+			}
+			for target, allowed := range only {
+				if imported != target && !strings.HasPrefix(imported, target+"/") {
+					continue
+				}
+				if !slices.ContainsFunc(allowed, func(a string) bool { return name == a || strings.HasSuffix(a, "/") && strings.HasPrefix(name, a) }) {
+					t.Errorf("%s imports %s; only %s may", name, imported, strings.Join(allowed, ", "))
+				}
+			}
+			product := strings.HasPrefix(name, "internal/") || strings.HasPrefix(name, "api/") || strings.HasPrefix(name, "cmd/")
+			if product && (strings.HasPrefix(imported, "test/") || strings.HasPrefix(imported, "hack/")) {
+				t.Errorf("%s, a part of the product, imports %s", name, imported)
+			}
+			if strings.HasPrefix(name, "api") && !strings.HasPrefix(imported, "api") {
+				t.Errorf("%s imports %s; the API imports nothing of Stowage", name, imported)
+			}
+		}
+		// What documents are made with is not linked into the product.
+		if name == "cmd/stowage" && slices.Contains(p.Deps, module+"hack/gendocs") {
+			t.Error("the product links the document generators")
+		}
+	}
+}

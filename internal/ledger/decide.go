@@ -1,0 +1,192 @@
+package ledger
+
+import (
+	"slices"
+	"time"
+)
+
+// commitAt returns when to write. Each write that is not alone waits a moment for
+// requests to join, and for those replicas whose turn comes first: a write that meets
+// another one is lost. Turns save conflicts; they are not needed for being right.
+func (b *Book) commitAt(now time.Duration) time.Duration {
+	const active = 500 * time.Millisecond
+	since := now - b.changedAt
+	if since > active || len(b.queue) == 0 {
+		return now
+	}
+	first, last := b.queue[0].arrived, b.queue[len(b.queue)-1].arrived
+	at := min(last+b.timing.Quiet, first+b.timing.Window)
+
+	// The order of turns is that of the names, after the last writer.
+	ahead, others := 0, 0
+	for w, t := range b.writers {
+		if now-t > active {
+			delete(b.writers, w)
+			continue
+		}
+		if w == b.writer {
+			continue
+		}
+		others++
+		if between(b.lastWriter, w, b.writer) {
+			ahead++
+		}
+	}
+	if others > 0 {
+		if b.lastWriter == b.writer {
+			ahead = others
+		}
+		at = max(at, b.changedAt+time.Duration(ahead+1)*b.timing.Turn)
+	}
+	return at
+}
+
+// between reports whether w comes after one name and before another, going round.
+func between(after, w, before string) bool {
+	if after < before {
+		return after < w && w < before
+	}
+	return after < w || w < before
+}
+
+// decide gives a seat to everyone who may have one now.
+func (b *Book) decide(now time.Duration, acts []Action) ([]Action, bool) {
+	b.refresh(now)
+	decided := false
+	b.queue = slices.DeleteFunc(b.queue, func(r *Request) bool {
+		if r.claim != nil {
+			decided = true
+			return false
+		}
+		if b.replicas >= 0 && b.total+1 > b.replicas && !b.mayExceed(now, r, &acts) {
+			return false
+		}
+		if err := b.seat(now, r); err != nil {
+			r.Result = Result{Err: err}
+			acts = append(acts, Action{Answer: r})
+			return true
+		}
+		decided = true
+		return false
+	})
+	return acts, decided
+}
+
+// mayExceed is the replica check: with one pod more there would be more than the
+// owner asks for, so something that is counted is gone. It reports whether the request
+// can be decided now.
+func (b *Book) mayExceed(now time.Duration, r *Request, acts *[]Action) bool {
+	if r.beyond {
+		return true
+	}
+	// A count that was read before the pod was created may be older than its reason.
+	if b.replicasSince < r.arrived {
+		if !b.readingCount {
+			b.readingCount, b.replicasStart = true, now
+			*acts = append(*acts, Action{ReadReplicas: true})
+		}
+		return false
+	}
+	// 1. The controller has seen what is gone, so the watch will show it soon.
+	if r.blockedAt == 0 {
+		r.blockedAt = now
+	}
+	// There must be time left to write.
+	patience := b.timing.patience(b.settle)
+	latest := r.Deadline - b.timing.Reserve
+	if t := min(r.blockedAt+patience, latest); now < t {
+		b.wakeAt(t)
+		return false
+	}
+	// 2. Claims that should have settled by now are of pods that never came to be. The
+	// decision is a new one: whose seat a dead claim has is of no meaning.
+	young := false
+	for _, c := range b.claims {
+		switch {
+		case !c.counted || c.waiting:
+		case now-c.firstSeen >= patience:
+			c.dead = true
+			b.uncount(c)
+		default:
+			young = true
+			b.wakeAt(c.firstSeen + patience)
+		}
+	}
+	if b.total+1 <= b.replicas {
+		return true
+	}
+	if t := min(r.blockedAt+2*patience, latest); young && now < t {
+		b.wakeAt(t)
+		return false
+	}
+	r.hurried = young && now < r.blockedAt+2*patience
+	// 3. The controller is behind a scale-down, and the seat is the first to go.
+	r.beyond = true
+	return true
+}
+
+// seat gives a request the next seat.
+func (b *Book) seat(now time.Duration, r *Request) error {
+	s, err := r.Strategy.Next(held{b, r.Strategy})
+	if err != nil {
+		return err
+	}
+	c := &claim{
+		Claim:     Claim{Seat: Seat{Pool: r.Strategy.Pool(s.Pool).Name, Ordinal: s.Ordinal}, ID: b.newID()},
+		firstSeen: now, own: true, counted: true, waiting: true,
+	}
+	b.claims = append(b.claims, c)
+	b.byID[c.ID] = c
+	b.take(c.Seat)
+	r.claim = c
+	return nil
+}
+
+// refresh brings the table up to date with what claims count now.
+func (b *Book) refresh(now time.Duration) {
+	for _, c := range b.claims {
+		_, seen := b.ids[c.ID]
+		counts := !seen && !c.dead && (c.Settled == 0 || b.store < c.Settled) && now-c.firstSeen < b.timing.Expiry
+		switch {
+		case counts && !c.counted:
+			c.counted = true
+			b.take(c.Seat)
+		case !counts && c.counted:
+			b.uncount(c)
+		}
+	}
+	// Nobody gains by learning of a seat that was never written and is no claim any more.
+	b.claims = slices.DeleteFunc(b.claims, func(c *claim) bool {
+		if c.written || c.waiting || c.counted {
+			return false
+		}
+		b.drop(c)
+		return true
+	})
+	b.noteOwed()
+}
+
+// compose returns the ledger that is to be written: what counts, what may still count
+// elsewhere, and what this replica can say about it.
+func (b *Book) compose(now time.Duration) *Object {
+	counted := make(map[Seat]bool, len(b.claims))
+	for _, c := range b.claims {
+		if c.counted {
+			counted[c.Seat] = true
+		}
+	}
+	o := &Object{Version: b.version, Writer: b.writer, Claims: make([]Claim, 0, len(b.claims))}
+	for _, c := range b.claims {
+		if now-c.firstSeen >= b.timing.Expiry {
+			continue
+		}
+		if !c.counted && counted[c.Seat] {
+			continue // one claim per seat: the newer one replaces it
+		}
+		if version, seen := b.ids[c.ID]; seen && c.Settled == 0 {
+			c.Settled = version
+		}
+		o.Claims = append(o.Claims, c.Claim)
+	}
+	return o
+}

@@ -1,0 +1,159 @@
+package ledger
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/stowage-dev/stowage/internal/spread"
+)
+
+// Seat is a place of one pod in a workload. Pools have names here, because a strategy
+// may be edited while pods hold seats.
+type Seat struct {
+	Pool    string
+	Ordinal int64 // from 1
+}
+
+// Claim is a seat given to a pod that was not seen yet.
+type Claim struct {
+	Seat
+	// ID is what the pod carries; no two claims have the same.
+	ID string
+	// Settled is a resource version at which the claim's pod was there, or 0. Who has
+	// applied that version to its store knows the pod better than the claim does.
+	Settled uint64
+}
+
+// Object is a ledger as the API has it.
+type Object struct {
+	Version uint64 // its resource version; 0 if there is none
+	Writer  string // the replica that wrote last
+	Claims  []Claim
+}
+
+// Pod is what a book knows of a pod.
+type Pod struct {
+	Seat
+	ID      string // its claim; empty if it never needed one
+	Live    bool   // not ending and not ended
+	Version uint64 // resource version
+}
+
+// Timing is the waits of a book. The zero value is of no use; see [DefaultTiming].
+type Timing struct {
+	// Expiry is when a claim without a pod ends, after it was first seen. The API
+	// server cuts a create off at 34 s, and etcd may commit it some 7 s later.
+	Expiry time.Duration
+	// Quiet is how long no request must have come before a write in a burst, and
+	// Window the longest that the first of them waits for others.
+	Quiet, Window time.Duration
+	// Turn is how long a replica lets each of the others that write go first.
+	Turn time.Duration
+	// ReplicasFresh is how long a count that was read holds.
+	ReplicasFresh time.Duration
+	// MinPatience and MaxPatience bound how long a request waits for a watch that
+	// shows too many pods, and how old a claim must be to be presumed dead. Within
+	// them it is several times what claims took to settle lately.
+	MinPatience, MaxPatience time.Duration
+	// Reserve is the time before its deadline from which a request waits for nothing
+	// but the API.
+	Reserve time.Duration
+	// Retry is the wait before a failed request to the API is tried again.
+	Retry time.Duration
+}
+
+// DefaultTiming returns the waits that [Ledger] uses.
+func DefaultTiming() Timing {
+	return Timing{
+		Expiry: time.Minute,
+		Quiet:  4 * time.Millisecond, Window: 40 * time.Millisecond, Turn: 15 * time.Millisecond,
+		ReplicasFresh: 50 * time.Millisecond,
+		MinPatience:   250 * time.Millisecond, MaxPatience: 2 * time.Second,
+		Reserve: 500 * time.Millisecond,
+		Retry:   50 * time.Millisecond,
+	}
+}
+
+// settleFactor is how many times the usual time to settle is "several".
+const settleFactor = 5
+
+// SettleTime is how long claims of this replica took lately until their pods were
+// seen: a maximum that fades. Books of one replica share it.
+type SettleTime struct{ max atomic.Int64 }
+
+func (s *SettleTime) observe(d time.Duration) {
+	old := s.max.Load()
+	s.max.CompareAndSwap(old, max(int64(d), old-old/32)) // one that is lost is no matter
+}
+
+// patience is how long to wait for what usually comes.
+func (t *Timing) patience(s *SettleTime) time.Duration {
+	return min(max(settleFactor*time.Duration(s.max.Load()), t.MinPatience), t.MaxPatience)
+}
+
+// Request is a pod that waits for a seat.
+type Request struct {
+	Strategy *spread.Strategy
+	// Deadline is when an answer is due, whatever the API does.
+	Deadline time.Duration
+	// Result is the answer; it is set when the request comes back in an action.
+	Result Result
+
+	arrived   time.Duration
+	claim     *claim        // its seat, decided but not written yet
+	blockedAt time.Duration // when its decision first met too many pods; 0 if it did not
+	beyond    bool          // may take a seat beyond the replica count
+	hurried   bool          // ... because there was no time to find out who is gone
+}
+
+// Result is the answer to a request.
+type Result struct {
+	Claim
+	// Written says that the claim is in the ledger. It is not where the API was too
+	// slow; then the seat comes from this replica's knowledge alone.
+	Written bool
+	// Hurried says that the deadline cut the replica check short, as it does where the
+	// API fails and nobody is to wait for it: the seat may be next to one of a pod that
+	// never came to be.
+	Hurried bool
+	// Err is spread.ErrFull if no pool may take the pod.
+	Err error
+}
+
+// brokenAfter is how many requests for a ledger must have failed in a row before pods
+// do not wait for it any more.
+const brokenAfter = 4
+
+// Action is something to do for a book. Exactly one field is set.
+type Action struct {
+	Write        *Object // replace the ledger, if its version still is this one
+	ReadLedger   bool
+	ReadReplicas bool
+	Answer       *Request
+}
+
+// never is a time that does not come.
+const never = time.Duration(1<<63 - 1)
+
+// claim is a claim as a book keeps it.
+type claim struct {
+	Claim
+	firstSeen time.Duration
+	own       bool // made by this book
+	written   bool // in the ledger, as far as we know
+	local     bool // never to be written: the API refuses it
+	counted   bool // takes a seat in the table now
+	dead      bool // presumed dead
+	waiting   bool // its request has not been answered
+}
+
+// WriteResult is what became of a write.
+type WriteResult int
+
+// The results of a write.
+const (
+	WriteOK        WriteResult = iota
+	WriteConflict              // somebody else has written since
+	WriteUncertain             // it may have been applied or not
+	WriteRefused               // it was not applied, and another would not be either
+)

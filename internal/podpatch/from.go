@@ -1,0 +1,66 @@
+package podpatch
+
+import (
+	corev1 "k8s.io/api/core/v1"
+)
+
+// FromPod returns the part of a pod that Stowage reads, as [Decode] would read it from the pod's
+// JSON. It shares maps and lists with the pod.
+func FromPod(pod *corev1.Pod) *Pod {
+	out := &Pod{
+		Metadata: Metadata{
+			Name: pod.Name, GenerateName: pod.GenerateName, Namespace: pod.Namespace, Labels: pod.Labels, Annotations: pod.Annotations,
+		},
+		Spec: Spec{
+			NodeName: pod.Spec.NodeName, NodeSelector: pod.Spec.NodeSelector, Tolerations: pod.Spec.Tolerations,
+			Resources: fromResources(pod.Spec.Resources), InitContainers: fromContainers(pod.Spec.InitContainers), Containers: fromContainers(pod.Spec.Containers),
+		},
+	}
+	for i := range pod.OwnerReferences {
+		o := &pod.OwnerReferences[i]
+		out.Metadata.OwnerReferences = append(out.Metadata.OwnerReferences, Owner{
+			APIVersion: o.APIVersion, Kind: o.Kind, Name: o.Name, UID: string(o.UID), Controller: o.Controller != nil && *o.Controller,
+		})
+	}
+	if pod.Spec.RuntimeClassName != nil {
+		out.Spec.RuntimeClassName = *pod.Spec.RuntimeClassName
+	}
+	if a := pod.Spec.Affinity; a != nil {
+		out.Spec.Affinity = &Affinity{NodeAffinity: a.NodeAffinity}
+	}
+	return out
+}
+
+func fromContainers(list []corev1.Container) []Container {
+	var out []Container
+	for i := range list {
+		c := Container{Name: list[i].Name, Resources: fromResources(&list[i].Resources)}
+		if list[i].RestartPolicy != nil {
+			c.RestartPolicy = *list[i].RestartPolicy
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+func fromResources(r *corev1.ResourceRequirements) *Resources {
+	if r == nil {
+		return nil
+	}
+	out := &Resources{Requests: fromList(r.Requests), Limits: fromList(r.Limits)}
+	for _, c := range r.Claims {
+		out.Claims = append(out.Claims, Claim{Name: c.Name})
+	}
+	return out
+}
+
+func fromList(list corev1.ResourceList) ResourceList {
+	if len(list) == 0 {
+		return nil
+	}
+	out := make(ResourceList, len(list))
+	for name, q := range list {
+		out[name] = Quantity(q.String())
+	}
+	return out
+}

@@ -1,0 +1,48 @@
+package preview
+
+import (
+	"github.com/stowage-dev/stowage/internal/admission"
+	"github.com/stowage-dev/stowage/internal/feature/podsize"
+	"github.com/stowage-dev/stowage/internal/feature/podspread"
+	"github.com/stowage-dev/stowage/internal/feature/podvm"
+	"github.com/stowage-dev/stowage/internal/ledger"
+	"github.com/stowage-dev/stowage/internal/peerpod"
+	"github.com/stowage-dev/stowage/internal/policy"
+	"github.com/stowage-dev/stowage/internal/scope"
+)
+
+// Settings are those of the Stowage whose decisions are previewed.
+type Settings struct {
+	// Namespace is the one that Stowage runs in.
+	Namespace string
+	// Spread, Sizing and PeerPods are which features are on.
+	Spread, Sizing, PeerPods bool
+	// ExcludedNamespaces and NamespaceLabel are what [policy.NewFinder] takes.
+	ExcludedNamespaces []string
+	NamespaceLabel     string
+	PeerPodConfig      peerpod.Config
+}
+
+// Preview makes the webhook's decisions over inputs.
+type Preview struct {
+	in       *Inputs
+	pipeline *admission.Pipeline
+	policies *policy.Finder
+}
+
+// New returns a preview of inputs. Every seat is free at first.
+func New(in *Inputs, s Settings) *Preview {
+	p := &Preview{in: in, policies: policy.NewFinder(&in.Cluster, s.NamespaceLabel, s.ExcludedNamespaces)}
+	var f admission.Features
+	if s.Spread {
+		f.Spread = &podspread.Feature{Policies: p.policies, Seats: ledger.NewMemory(), Key: make(ledger.Key, ledger.KeySize)}
+	}
+	if s.Sizing {
+		f.Sizing = &podsize.Feature{Cluster: &in.Cluster}
+	}
+	if s.PeerPods {
+		f.PeerPods = &podvm.Feature{Config: s.PeerPodConfig, Cluster: &in.Cluster}
+	}
+	p.pipeline = admission.NewPipeline(scope.New(&in.Cluster, s.Namespace), f)
+	return p
+}

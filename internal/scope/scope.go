@@ -1,0 +1,106 @@
+// Package scope answers which pods Stowage may look at, and how far it may go with them.
+//
+// Three things limit it: namespaces that are always excluded, the mode that a pod or its
+// namespace asks for ([Scope.Of]), and what the webhook's registration selects
+// ([Registration.Selects]). The webhook, the controllers, status and explain ask here, so
+// that a pod which is left alone is left alone by all of them.
+package scope
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/podpatch"
+)
+
+// SystemNamespaces are never touched: a fault there can keep a cluster from
+// repairing itself.
+var SystemNamespaces = []string{metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease}
+
+// Namespaces reads namespaces. A cluster.Reader is one.
+type Namespaces interface {
+	// Namespace returns a namespace with its labels and annotations, or nil if there is
+	// none of that name.
+	Namespace(ctx context.Context, name string) (*corev1.Namespace, error)
+}
+
+// Scope knows the excluded namespaces and reads modes.
+type Scope struct {
+	namespaces Namespaces
+	excluded   []string
+}
+
+// New returns a scope that excludes the system namespaces and the one that Stowage runs in.
+func New(namespaces Namespaces, own string) *Scope {
+	return &Scope{namespaces: namespaces, excluded: append(slices.Clone(SystemNamespaces), own)}
+}
+
+// Answer is how far Stowage may go with one pod.
+type Answer struct {
+	Mode stowage.Mode
+	// LeftAlone says why the mode is Off, for people.
+	LeftAlone string
+	// Warnings are about values that are no mode and were ignored.
+	Warnings []string
+}
+
+// Excludes reports whether a namespace is never touched.
+func (s *Scope) Excludes(namespace string) bool { return slices.Contains(s.excluded, namespace) }
+
+// Of returns how far Stowage may go with a pod: what the pod says, or else its namespace.
+// If the namespace cannot be read, the mode is Off, because changing a pod that somebody
+// may have excluded is worse than leaving one alone.
+func (s *Scope) Of(ctx context.Context, namespace string, pod *podpatch.Pod) (Answer, error) {
+	var a Answer
+	if s.Excludes(namespace) {
+		return Answer{Mode: stowage.ModeOff, LeftAlone: fmt.Sprintf("namespace %s is never touched", namespace)}, nil
+	}
+	if a.read(pod.Metadata.Annotations, pod.Metadata.Labels, "the pod") {
+		return a, nil
+	}
+	ns, err := s.namespaces.Namespace(ctx, namespace)
+	if err != nil {
+		a.Mode, a.LeftAlone = stowage.ModeOff, err.Error()
+		return a, err
+	}
+	if ns != nil && a.read(ns.Annotations, ns.Labels, "namespace "+ns.Name) {
+		return a, nil
+	}
+	a.Mode = stowage.ModeEnforce
+	return a, nil
+}
+
+// Enforces reports whether Stowage may change a pod.
+func (s *Scope) Enforces(ctx context.Context, namespace string, pod *podpatch.Pod) bool {
+	a, err := s.Of(ctx, namespace, pod)
+	return err == nil && a.Mode == stowage.ModeEnforce
+}
+
+// read takes the mode from an object's annotations or labels, if one of them has it.
+func (a *Answer) read(annotations, labels map[string]string, where string) bool {
+	value, ok := annotations[stowage.ModeKey]
+	if !ok {
+		value, ok = labels[stowage.ModeKey]
+	}
+	if !ok {
+		return false
+	}
+	for _, m := range []stowage.Mode{stowage.ModeEnforce, stowage.ModeAudit, stowage.ModeOff} {
+		if strings.EqualFold(value, string(m)) {
+			a.Mode = m
+			if m == stowage.ModeOff {
+				a.LeftAlone = fmt.Sprintf("%s is %s on %s", stowage.ModeKey, m, where)
+			}
+			return true
+		}
+	}
+	a.Warnings = append(a.Warnings, fmt.Sprintf("%s on %s is %q and was ignored; it must be %s, %s or %s",
+		stowage.ModeKey, where, value, stowage.ModeEnforce, stowage.ModeAudit, stowage.ModeOff))
+	return false
+}

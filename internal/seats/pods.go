@@ -1,0 +1,281 @@
+package seats
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"unique"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/ledger"
+)
+
+// +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch
+
+// Record is what is kept of a pod that carries a seat.
+type Record struct {
+	Namespace, Name, Node string
+	UID, Owner            types.UID
+	ledger.Seat
+	Kind    ledger.Kind
+	ID      string // of its claim; empty for a kind that needs none
+	Cost    string // its deletion cost
+	Created int64  // seconds since 1970
+	Version uint64 // resource version
+	Live    bool   // not ending and not ended
+	Ready   bool
+}
+
+func newRecord(key ledger.Key, pod *corev1.Pod) (Record, bool) {
+	owner := metav1.GetControllerOfNoCopy(pod)
+	if owner == nil {
+		return Record{}, false
+	}
+	r := Record{
+		Namespace: shared(pod.Namespace), Name: pod.Name, Node: shared(pod.Spec.NodeName),
+		UID: pod.UID, Owner: types.UID(shared(string(owner.UID))),
+		Cost: pod.Annotations[corev1.PodDeletionCost], Created: pod.CreationTimestamp.Unix(), Version: ledger.ParseVersion(pod.ResourceVersion),
+		Live: Live(pod), Ready: Ready(pod),
+	}
+	var ok bool
+	r.Seat, r.Kind, r.ID, ok = ledger.SeatOf(key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations)
+	r.Pool = shared(r.Pool)
+	if r.Kind == ledger.KindOrdinal {
+		r.ID = ""
+	}
+	return r, ok
+}
+
+// shared returns the one copy of a text that many records have.
+func shared(s string) string { return unique.Make(s).Value() }
+
+// Live reports whether a pod counts: it is not ending and has not ended.
+func Live(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp == nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+}
+
+// Ready reports whether a pod has the condition Ready.
+func Ready(pod *corev1.Pod) bool {
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// Pods keeps a record of each pod with a seat, from a watch. It is the store that the
+// watch's reflector writes to, so that nothing else of a pod is kept, and so that its
+// version never runs ahead of what it tells its listeners.
+type Pods struct {
+	Key ledger.Key
+	// Seen is told of each change, in the order of the watch: a pod, or that there is
+	// none any more.
+	Seen func(r *Record, gone bool)
+
+	version atomic.Uint64
+	synced  atomic.Bool
+	mu      sync.RWMutex
+	byOwner map[ledger.OwnerKey]*ownerPods
+	owners  map[types.UID]ledger.OwnerKey // of each pod
+}
+
+// ownerPods are the pods of one owner.
+type ownerPods struct {
+	owner ledger.Owner
+	pods  map[types.UID]Record
+}
+
+var (
+	_ cache.TransformingStore      = &Pods{}
+	_ cache.ReflectorBookmarkStore = &Pods{}
+)
+
+// Version is the highest resource version whose changes were all passed on.
+func (p *Pods) Version() uint64 { return p.version.Load() }
+
+// HasSynced reports whether the first list is in.
+func (p *Pods) HasSynced() bool { return p.synced.Load() }
+
+// Of returns the records of an owner's pods.
+func (p *Pods) Of(owner ledger.OwnerKey) []Record {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	o := p.byOwner[owner]
+	if o == nil {
+		return nil
+	}
+	return slices.Collect(maps.Values(o.pods))
+}
+
+// Owner returns an owner of pods.
+func (p *Pods) Owner(key ledger.OwnerKey) (ledger.Owner, bool) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	o := p.byOwner[key]
+	if o == nil {
+		return ledger.Owner{}, false
+	}
+	return o.owner, true
+}
+
+// Owners returns the owners of all pods.
+func (p *Pods) Owners() []ledger.Owner {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	out := make([]ledger.Owner, 0, len(p.byOwner))
+	for _, o := range p.byOwner {
+		out = append(out, o.owner)
+	}
+	return out
+}
+
+// Run watches until ctx ends.
+func (p *Pods) Run(ctx context.Context, c rest.Interface) {
+	lw := cache.ToListWatcherWithWatchListSemantics(cache.NewFilteredListWatchFromClient(c, "pods", metav1.NamespaceAll, func(o *metav1.ListOptions) {
+		o.LabelSelector = stowage.SeatLabel
+	}), c)
+	cache.NewReflectorWithOptions(lw, &corev1.Pod{}, p, cache.ReflectorOptions{Name: "pods with a seat"}).RunWithContext(ctx)
+}
+
+// Transformer drops what no record has, also in the reflector's own first list.
+func (p *Pods) Transformer() cache.TransformFunc {
+	return func(obj any) (any, error) {
+		pod, ok := obj.(*corev1.Pod)
+		if !ok {
+			return obj, nil
+		}
+		slim := &corev1.Pod{ObjectMeta: pod.ObjectMeta}
+		slim.ManagedFields = nil
+		slim.Spec.NodeName = pod.Spec.NodeName
+		slim.Status.Phase, slim.Status.Conditions = pod.Status.Phase, pod.Status.Conditions
+		return slim, nil
+	}
+}
+
+// Add implements cache.ReflectorStore.
+func (p *Pods) Add(obj any) error { return p.Update(obj) }
+
+// Update implements cache.ReflectorStore.
+func (p *Pods) Update(obj any) error {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return fmt.Errorf("unexpected %T", obj)
+	}
+	p.put(pod)
+	p.passed(ledger.ParseVersion(pod.ResourceVersion))
+	return nil
+}
+
+func (p *Pods) put(pod *corev1.Pod) {
+	r, ok := newRecord(p.Key, pod)
+	if !ok {
+		p.remove(pod.UID) // its seat is not genuine, or not any more
+		return
+	}
+	key := ledger.OwnerKey{Namespace: r.Namespace, UID: r.Owner}
+	p.mu.Lock()
+	if before, ok := p.owners[r.UID]; ok && before != key {
+		p.mu.Unlock()
+		p.remove(r.UID) // it was given to another owner
+		p.mu.Lock()
+	}
+	if p.owners == nil {
+		p.owners, p.byOwner = map[types.UID]ledger.OwnerKey{}, map[ledger.OwnerKey]*ownerPods{}
+	}
+	o := p.byOwner[key]
+	if o == nil {
+		ref := metav1.GetControllerOfNoCopy(pod)
+		o = &ownerPods{
+			owner: ledger.Owner{APIVersion: ref.APIVersion, Kind: ref.Kind, Namespace: pod.Namespace, Name: ref.Name, UID: ref.UID},
+			pods:  map[types.UID]Record{},
+		}
+		p.byOwner[key] = o
+	}
+	o.pods[r.UID], p.owners[r.UID] = r, key
+	p.mu.Unlock()
+	p.Seen(&r, false)
+}
+
+// Delete implements cache.ReflectorStore.
+func (p *Pods) Delete(obj any) error {
+	o, err := meta.Accessor(obj)
+	if err != nil {
+		return err
+	}
+	p.remove(o.GetUID())
+	p.passed(ledger.ParseVersion(o.GetResourceVersion()))
+	return nil
+}
+
+func (p *Pods) remove(uid types.UID) {
+	p.mu.Lock()
+	owner, ok := p.owners[uid]
+	var r Record
+	if ok {
+		o := p.byOwner[owner]
+		r = o.pods[uid]
+		delete(p.owners, uid)
+		delete(o.pods, uid)
+		if len(o.pods) == 0 {
+			delete(p.byOwner, owner)
+		}
+	}
+	p.mu.Unlock()
+	if ok {
+		p.Seen(&r, true)
+	}
+}
+
+// Replace implements cache.ReflectorStore.
+func (p *Pods) Replace(list []any, version string) error {
+	there := make(map[types.UID]bool, len(list))
+	for _, obj := range list {
+		pod, ok := obj.(*corev1.Pod)
+		if !ok {
+			return fmt.Errorf("unexpected %T", obj)
+		}
+		there[pod.UID] = true
+		p.put(pod)
+	}
+	p.mu.RLock()
+	var missing []types.UID
+	for uid := range p.owners {
+		if !there[uid] {
+			missing = append(missing, uid)
+		}
+	}
+	p.mu.RUnlock()
+	for _, uid := range missing {
+		p.remove(uid)
+	}
+	p.passed(ledger.ParseVersion(version))
+	p.synced.Store(true)
+	return nil
+}
+
+// Resync implements cache.ReflectorStore.
+func (p *Pods) Resync() error { return nil }
+
+// Bookmark implements cache.ReflectorBookmarkStore.
+func (p *Pods) Bookmark(version string) error {
+	p.passed(ledger.ParseVersion(version))
+	return nil
+}
+
+// passed notes a version. Only the reflector's goroutine calls it.
+func (p *Pods) passed(version uint64) {
+	if version > p.version.Load() {
+		p.version.Store(version)
+	}
+}

@@ -1,0 +1,318 @@
+// Package seats gives seats to pods on a cluster: it runs the books of package ledger, one
+// for each owner, from a watch of the pods that carry a seat and a watch of SeatLedgers, and
+// performs on the API server what the books ask for.
+//
+// It promises that a seat is given in bounded time even where the API is slow, marked as not
+// claimed. Which seat that is, and when a claim counts, is package ledger's answer.
+package seats
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/ledger"
+	"github.com/stowage-dev/stowage/internal/spread"
+)
+
+// API is what a [Service] asks of the cluster. Its methods may be called at once.
+type API interface {
+	// ReadLedger returns the owner's ledger, or one of version 0 if there is none.
+	ReadLedger(ctx context.Context, owner ledger.Owner) (*ledger.Object, error)
+	// WriteLedger replaces the ledger if its version still is the object's, and
+	// returns it as it is then. With WriteUncertain and WriteRefused it returns why.
+	WriteLedger(ctx context.Context, owner ledger.Owner, o *ledger.Object) (*ledger.Object, ledger.WriteResult, error)
+	// DeleteLedger removes the ledger if it still has this version.
+	DeleteLedger(ctx context.Context, owner ledger.Owner, version uint64) error
+	// ReadReplicas returns how many pods the owner asks for, or -1 if its kind does
+	// not say.
+	ReadReplicas(ctx context.Context, owner ledger.Owner) (int64, error)
+}
+
+// The bounds of a claim's time, which lie well inside a webhook's timeout, and of one
+// request to the API.
+const (
+	maxBudget      = 4 * time.Second
+	requestTimeout = 2 * time.Second
+)
+
+// Service is the books of this process. Its methods may be called at once.
+type Service struct {
+	api     API
+	pods    *Pods
+	writer  string
+	timing  ledger.Timing
+	clock   clock.WithDelayedExecution
+	start   time.Time
+	log     logr.Logger
+	metrics *Metrics
+	changed func(owner ledger.OwnerKey)
+
+	mu     sync.Mutex
+	books  map[ledger.OwnerKey]*entry
+	settle ledger.SettleTime
+}
+
+// entry is a book with what performs its actions.
+type entry struct {
+	key ledger.OwnerKey
+
+	mu      sync.Mutex
+	owner   ledger.Owner // without a kind and a name until somebody claims or a ledger says it
+	book    *ledger.Book
+	waiting map[*ledger.Request]chan ledger.Result
+	timer   clock.Timer
+	dead    bool // no longer in Service.books
+}
+
+// Options are what a Service needs.
+type Options struct {
+	API     API
+	Key     ledger.Key
+	Writer  string // this replica's name, which no other has
+	Clock   clock.WithDelayedExecution
+	Log     logr.Logger
+	Metrics *Metrics
+	// Changed, if set, is told whose pods changed.
+	Changed func(owner ledger.OwnerKey)
+}
+
+// New returns a ledger whose pods are still to be watched; see [Service.Pods].
+func New(o Options) *Service {
+	l := &Service{
+		api: o.API, writer: o.Writer, timing: ledger.DefaultTiming(), clock: o.Clock, start: o.Clock.Now(), log: o.Log, metrics: o.Metrics, changed: o.Changed,
+		books: map[ledger.OwnerKey]*entry{},
+	}
+	l.pods = &Pods{Key: o.Key, Seen: l.podSeen}
+	return l
+}
+
+// Pods returns the pods that carry a seat.
+func (l *Service) Pods() *Pods { return l.pods }
+
+func (l *Service) now() time.Duration { return l.clock.Since(l.start) }
+
+// with calls a function with an owner's book, which nobody else uses meanwhile, and
+// performs what the book wants afterwards. A book is made where there is none.
+func (l *Service) with(key ledger.OwnerKey, use func(now time.Duration, e *entry)) {
+	for !l.try(key, use) {
+	}
+}
+
+// try is with, unless the book was forgotten at that very moment.
+func (l *Service) try(key ledger.OwnerKey, use func(now time.Duration, e *entry)) bool {
+	l.mu.Lock()
+	e := l.books[key]
+	if e == nil {
+		e = &entry{key: key, owner: ledger.Owner{Namespace: key.Namespace, UID: key.UID}, waiting: map[*ledger.Request]chan ledger.Result{}}
+		e.book = ledger.NewBook(&l.timing, &l.settle, l.writer, ledger.NewID)
+		l.books[key] = e
+	}
+	l.mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.dead {
+		return false
+	}
+	now := l.now()
+	use(now, e)
+	e.book.Applied(l.pods.Version())
+	l.perform(e, e.book.Step(now))
+	if t, ok := e.book.Wake(); ok {
+		l.wake(e, t-now)
+	}
+	return true
+}
+
+// wake has a book stepped again after a time.
+func (l *Service) wake(e *entry, d time.Duration) {
+	if e.timer != nil {
+		e.timer.Stop()
+	}
+	e.timer = l.clock.AfterFunc(d, func() { l.with(e.key, func(time.Duration, *entry) {}) })
+}
+
+// perform does what a book asks for. Requests to the API are made on their own, and
+// come back as events.
+func (l *Service) perform(e *entry, acts []ledger.Action) {
+	owner := e.owner
+	for _, a := range acts {
+		switch {
+		case a.Answer != nil:
+			e.waiting[a.Answer] <- a.Answer.Result // has room for it
+			delete(e.waiting, a.Answer)
+		case a.ReadReplicas:
+			go l.request(func(ctx context.Context) {
+				n, err := l.api.ReadReplicas(ctx, owner)
+				if err != nil {
+					l.log.Info("replica count was not read", "owner", owner, "error", err.Error())
+					n = -1
+				}
+				l.with(owner.Key(), func(now time.Duration, e *entry) { e.book.ReplicasRead(now, n) })
+			})
+		case a.ReadLedger:
+			go l.request(func(ctx context.Context) {
+				o, err := l.api.ReadLedger(ctx, owner)
+				if err != nil {
+					l.log.Info("ledger was not read", "owner", owner, "error", err.Error())
+					o = nil
+				}
+				l.with(owner.Key(), func(now time.Duration, e *entry) { e.book.LedgerRead(now, o) })
+			})
+		case a.Write != nil:
+			l.metrics.batch(e.book)
+			go l.request(func(ctx context.Context) {
+				o, res, err := l.api.WriteLedger(ctx, owner, a.Write)
+				if err != nil {
+					l.log.Info("ledger was not written", "owner", owner, "error", err.Error())
+				}
+				l.metrics.write(res)
+				l.with(owner.Key(), func(now time.Duration, e *entry) { e.book.WriteDone(now, res, o) })
+			})
+		}
+	}
+}
+
+// request runs a request to the API with its time limit. Pods wait for it, and one that
+// was begun is brought to its end even while the process shuts down.
+func (l *Service) request(do func(context.Context)) {
+	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout) //nolint:forbidigo // it serves requests of several callers, and outlives each
+	defer cancel()
+	do(ctx)
+}
+
+// Claim gives a seat to one more pod of an owner. It returns in time for a webhook's
+// answer, with a seat that is not in the ledger if need be (see Result.Written), and
+// with spread.ErrFull if the strategy has none.
+func (l *Service) Claim(ctx context.Context, owner ledger.Owner, s *spread.Strategy) (ledger.Result, error) {
+	budget := maxBudget
+	if deadline, ok := ctx.Deadline(); ok {
+		// Some of the time is for the answer's way back.
+		budget = min(budget, deadline.Sub(l.clock.Now())*9/10)
+	}
+	answer := make(chan ledger.Result, 1)
+	l.with(owner.Key(), func(now time.Duration, e *entry) {
+		e.owner = owner
+		r := &ledger.Request{Strategy: s, Deadline: now + budget}
+		e.waiting[r] = answer
+		e.book.Enqueue(now, r)
+	})
+	select {
+	case res := <-answer:
+		l.metrics.claim(res)
+		return res, res.Err
+	case <-ctx.Done():
+		// Only if this process does not get to run.
+		return ledger.Result{}, fmt.Errorf("claim a seat: %w", ctx.Err())
+	}
+}
+
+// Peek returns the seat that one more pod of an owner would get now, and claims
+// nothing.
+func (l *Service) Peek(owner ledger.Owner, s *spread.Strategy) (seat ledger.Seat, err error) {
+	l.with(owner.Key(), func(now time.Duration, e *entry) { seat, err = e.book.Peek(now, s) })
+	return seat, err
+}
+
+// Claimed reports whether a claim counts: its pod was not seen yet, and may still come.
+// Where this replica does not know the claim, another one may have made it a moment ago,
+// and the ledger is read.
+func (l *Service) Claimed(ctx context.Context, owner ledger.Owner, id string) (bool, error) {
+	var claimed, known bool
+	l.with(owner.Key(), func(now time.Duration, e *entry) {
+		e.owner = owner
+		claimed = e.book.Claimed(now, id)
+		known = e.book.Knows(id)
+	})
+	if claimed || known {
+		return claimed, nil
+	}
+	o, err := l.api.ReadLedger(ctx, owner)
+	if err != nil {
+		return false, fmt.Errorf("look up the claim of an earlier pass: %w", err)
+	}
+	l.LedgerSeen(owner, *o, false)
+	return slices.ContainsFunc(o.Claims, func(c ledger.Claim) bool { return c.ID == id && c.Settled == 0 }), nil
+}
+
+// LedgerSeen tells of a ledger that a watch shows.
+func (l *Service) LedgerSeen(owner ledger.Owner, o ledger.Object, deleted bool) {
+	l.with(owner.Key(), func(now time.Duration, e *entry) {
+		if e.owner.Name == "" {
+			e.owner = owner
+		}
+		e.book.LedgerSeen(now, o, deleted)
+	})
+}
+
+func (l *Service) podSeen(r *Record, gone bool) {
+	key := ledger.OwnerKey{Namespace: r.Namespace, UID: r.Owner}
+	l.with(key, func(now time.Duration, e *entry) {
+		if gone {
+			e.book.PodGone(now, string(r.UID))
+			return
+		}
+		e.book.PodSeen(now, string(r.UID), ledger.Pod{Seat: r.Seat, ID: r.ID, Live: r.Live, Version: r.Version})
+	})
+	if l.changed != nil {
+		l.changed(key)
+	}
+}
+
+// Sweep forgets the books that nobody would miss. With collect, it also removes the
+// ledgers whose claims have all ended; one replica does that.
+func (l *Service) Sweep(ctx context.Context, collect bool) {
+	l.mu.Lock()
+	entries := make([]*entry, 0, len(l.books))
+	for _, e := range l.books {
+		entries = append(entries, e)
+	}
+	l.mu.Unlock()
+	states := map[string]int{}
+	for _, e := range entries {
+		var owner ledger.Owner
+		var version uint64
+		var spent bool
+		l.with(e.key, func(now time.Duration, e *entry) {
+			owner = e.owner
+			e.book.Forget(now)
+			e.book.Tally(states)
+			version, spent = e.book.Spent(now)
+		})
+		if spent && collect {
+			if err := l.api.DeleteLedger(ctx, owner, version); err != nil {
+				l.log.Info("ledger was not removed", "owner", owner, "error", err.Error())
+			} else {
+				l.with(e.key, func(now time.Duration, e *entry) { e.book.LedgerGone(now, version) })
+			}
+		}
+		l.mu.Lock()
+		e.mu.Lock()
+		if !e.dead && e.book.Idle() {
+			e.dead = true
+			if e.timer != nil {
+				e.timer.Stop()
+			}
+			delete(l.books, e.key)
+		}
+		e.mu.Unlock()
+		l.mu.Unlock()
+	}
+	l.metrics.keeps(states)
+}
+
+// Ref returns the reference to an owner.
+func Ref(o ledger.Owner) cluster.Ref {
+	return cluster.Ref{APIVersion: o.APIVersion, Kind: o.Kind, Name: o.Name, UID: o.UID}
+}
+
+// OwnerOf returns the owner of a workload's pods.
+func OwnerOf(w *cluster.Workload) ledger.Owner {
+	return ledger.Owner{APIVersion: w.APIVersion, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name, UID: w.UID}
+}

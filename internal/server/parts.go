@@ -1,0 +1,201 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/controllers/resize"
+	"github.com/stowage-dev/stowage/internal/controllers/vmcapacity"
+	"github.com/stowage-dev/stowage/internal/controllers/workload"
+	"github.com/stowage-dev/stowage/internal/feature/podsize"
+	"github.com/stowage-dev/stowage/internal/feature/podspread"
+	"github.com/stowage-dev/stowage/internal/feature/podvm"
+	"github.com/stowage-dev/stowage/internal/leader"
+	"github.com/stowage-dev/stowage/internal/ledger"
+	"github.com/stowage-dev/stowage/internal/policy"
+	"github.com/stowage-dev/stowage/internal/scope"
+	"github.com/stowage-dev/stowage/internal/seats"
+)
+
+// sweepEvery is how often books that nobody would miss are forgotten.
+const sweepEvery = 15 * time.Second
+
+// addDecisions makes what decisions read of the cluster.
+func (s *server) addDecisions(ctx context.Context) error {
+	s.reader = &cluster.Cache{Cached: s.mgr.GetCache(), Live: s.mgr.GetAPIReader(), Clock: clock.RealClock{}}
+	s.scope = scope.New(s.reader, s.options.Namespace)
+	return cluster.StartInformers(ctx, s.mgr.GetCache())
+}
+
+// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=stowage-seats,verbs=get,namespace=stowage-system
+
+func (s *server) keySecret() types.NamespacedName {
+	return types.NamespacedName{Namespace: s.options.Namespace, Name: seatSecret}
+}
+
+// addSeats makes what gives seats to pods, what feeds it, and the controller that looks after it.
+func (s *server) addSeats(ctx context.Context) error {
+	o := &s.options
+	if !o.Spread.Enabled {
+		return nil
+	}
+	key, err := seats.SharedKey(ctx, s.direct, s.keySecret())
+	if err != nil {
+		return fmt.Errorf("the key that signs seats: %w", err)
+	}
+	s.policies = policy.NewFinder(s.reader, o.Spread.NamespaceLabel, o.Spread.ExcludedNamespaces)
+	s.live.Exclude = s.policies.Exclude
+	controller := &workload.Controller{
+		Client: s.mgr.GetClient(), Live: s.direct, Cluster: s.reader, Policies: s.policies, Scope: s.scope,
+		Registration: Registration, KeySecret: s.keySecret(),
+		Clock: clock.RealClock{}, Timing: o.Repair,
+		Log: s.log.WithName("repair"), Events: s.events(), Metrics: workload.NewMetrics(s.metrics),
+		Writes: flowcontrol.NewTokenBucketRateLimiter(50, 200),
+	}
+	s.leads = append(s.leads, controller)
+	s.seats = seats.New(seats.Options{
+		API: &seats.Store{Client: s.direct}, Key: key, Writer: leader.Identity(s.lookup),
+		Clock: clock.RealClock{}, Log: s.log.WithName("seats"), Metrics: seats.NewMetrics(s.metrics), Changed: controller.Changed,
+	})
+	controller.Seats = s.seats
+	s.checks["seats"] = func(*http.Request) error {
+		if !s.seats.Pods().HasSynced() {
+			return errors.New("the pods that have a seat are not listed yet")
+		}
+		return nil
+	}
+	return s.feedSeats(ctx)
+}
+
+// feedSeats adds the watches of SeatLedgers and of pods with a seat, and what forgets old books.
+func (s *server) feedSeats(ctx context.Context) error {
+	informer, err := s.mgr.GetCache().GetInformer(ctx, &stowage.SeatLedger{})
+	if err != nil {
+		return fmt.Errorf("watch SeatLedgers: %w", err)
+	}
+	see := func(obj any, deleted bool) {
+		if sl, ok := obj.(*stowage.SeatLedger); ok {
+			owner, o := ledger.FromSeatLedger(sl)
+			s.seats.LedgerSeen(owner, o, deleted)
+		}
+	}
+	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { see(obj, false) },
+		UpdateFunc: func(_, obj any) { see(obj, false) },
+		DeleteFunc: func(obj any) { see(leader.Deleted(obj), true) },
+	}); err != nil {
+		return err
+	}
+	watch := everyReplica(func(ctx context.Context) error {
+		s.seats.Pods().Run(ctx, s.clientset.CoreV1().RESTClient())
+		return nil
+	})
+	sweep := everyReplica(func(ctx context.Context) error {
+		tick := time.NewTicker(sweepEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-tick.C:
+				s.sweep(ctx)
+			}
+		}
+	})
+	return errors.Join(s.mgr.Add(watch), s.mgr.Add(sweep))
+}
+
+func (s *server) sweep(ctx context.Context) {
+	defer utilruntime.HandleCrashWithContext(ctx)
+	s.seats.Sweep(ctx, false)
+}
+
+// addFeatures makes the features that are on.
+func (s *server) addFeatures(context.Context) error {
+	if s.options.Spread.Enabled {
+		s.features.Spread = &podspread.Feature{Policies: s.policies, Seats: s.seats, Key: s.seats.Pods().Key}
+	}
+	if s.options.Sizing.Enabled {
+		s.features.Sizing = &podsize.Feature{Cluster: s.reader}
+	}
+	if s.options.PeerPods.Enabled {
+		s.features.PeerPods = &podvm.Feature{Config: s.options.PeerPods.Config, Cluster: s.reader}
+	}
+	return nil
+}
+
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=create,namespace=stowage-system
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,resourceNames=stowage-leader,verbs=get;update,namespace=stowage-system
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// addControllers makes the controllers that are on, and what runs them on the leader.
+func (s *server) addControllers(context.Context) error {
+	o := &s.options
+	if o.Sizing.Enabled {
+		s.leads = append(s.leads, &resize.Controller{
+			Client: s.direct, Clientset: s.clientset, Informers: s.mgr.GetCache(), Scope: s.scope,
+			Feature: s.features.Sizing, Clock: clock.RealClock{}, Timing: o.Resize,
+			Log: s.log.WithName("sizing"), Events: s.events(), Metrics: resize.NewMetrics(s.metrics),
+		})
+	}
+	if o.PeerPods.Enabled && o.Capacity.Enabled {
+		nodes, err := labels.Parse(o.Capacity.NodeSelector)
+		if err != nil {
+			return err
+		}
+		s.leads = append(s.leads, &vmcapacity.Controller{
+			Client: s.direct, Clientset: s.clientset, Informers: s.mgr.GetCache(), Resource: corev1.ResourceName(o.PeerPods.Config.VMResource),
+			ConfigMap: types.NamespacedName{Namespace: cmp.Or(o.Capacity.ConfigMapNamespace, o.Namespace), Name: peerPodsCM},
+			Default:   o.Capacity.Default, Nodes: nodes, Clock: clock.RealClock{},
+			Log: s.log.WithName("capacity"), Events: s.events(), Metrics: vmcapacity.NewMetrics(s.metrics),
+		})
+	}
+	if len(s.leads) == 0 {
+		return nil
+	}
+	runner := &leader.Runner{Controllers: s.leads, Leaving: s.leaveCtx, Clock: clock.RealClock{}, Log: s.log.WithName("leader")}
+	if o.LeaderElection {
+		lock, err := leader.NewLock(s.mgr.GetConfig(), o.Namespace, leaderLease, leader.Identity(s.lookup))
+		if err != nil {
+			return err
+		}
+		runner.Lock = lock
+	}
+	return s.mgr.Add(runner)
+}
+
+// uncached returns clients that do not read from the cache. The clientset speaks protobuf:
+// every pod with a seat or a size passes there several times in its life.
+func uncached(mgr ctrl.Manager) (client.Client, kubernetes.Interface, error) {
+	direct, err := client.New(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient()})
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg := rest.CopyConfig(mgr.GetConfig())
+	cfg.ContentType = runtime.ContentTypeProtobuf
+	cfg.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	clientset, err := kubernetes.NewForConfigAndClient(cfg, mgr.GetHTTPClient())
+	if err != nil {
+		return nil, nil, err
+	}
+	return direct, clientset, nil
+}

@@ -1,0 +1,339 @@
+// Package server runs the webhook and the controllers: it makes the parts of a process from its
+// settings and puts them together. What the parts do is in their own packages.
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"github.com/stowage-dev/stowage/api"
+	"github.com/stowage-dev/stowage/internal/admission"
+	"github.com/stowage-dev/stowage/internal/certs"
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/config"
+	"github.com/stowage-dev/stowage/internal/events"
+	"github.com/stowage-dev/stowage/internal/leader"
+	"github.com/stowage-dev/stowage/internal/metrics"
+	"github.com/stowage-dev/stowage/internal/policy"
+	"github.com/stowage-dev/stowage/internal/scope"
+	"github.com/stowage-dev/stowage/internal/seats"
+	"github.com/stowage-dev/stowage/internal/version"
+)
+
+// The names of Stowage's own objects in config/ and the chart.
+const (
+	certSecret  = "stowage-webhook-cert"
+	seatSecret  = "stowage-seats"
+	leaderLease = "stowage-leader"
+	peerPodsCM  = "peer-pods-cm"
+	service     = "stowage-webhook"
+)
+
+// Registration is the name of the webhook's registrations.
+const Registration = "stowage"
+
+// server is a process in the making.
+type server struct {
+	options  config.Options
+	live     *config.Live
+	lookup   func(string) (string, bool)
+	log      logr.Logger
+	metrics  *metrics.Set
+	leaving  atomic.Bool     // the process is shutting down
+	leaveCtx context.Context // ends when leaving is set
+
+	mgr       ctrl.Manager
+	webhook   webhook.Server
+	direct    client.Client // does not read from the cache
+	clientset kubernetes.Interface
+	// getCertificate is for tls.Config.
+	getCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	callers        *clientAuthorities // whose certificates callers must show, or nil
+	reader         *cluster.Cache
+	scope          *scope.Scope
+	policies       *policy.Finder // nil where the spread is off, as is seats
+	seats          *seats.Service
+	features       admission.Features
+	leads          []leader.Controller
+	checks         map[string]healthz.Checker
+}
+
+// Run runs the webhook and the controllers until ctx ends, and then lets the requests in flight
+// end. Lookup reads environment variables.
+func Run(ctx context.Context, live *config.Live, lookup func(string) (string, bool)) error {
+	s := &server{
+		options: live.Options, live: live, lookup: lookup, log: live.Log, leaveCtx: ctx,
+		metrics: metrics.NewSet(ctrlmetrics.Registry), checks: map[string]healthz.Checker{},
+	}
+	s.log.Info("starting", "version", version.String(), "namespace", s.options.Namespace)
+	for _, add := range []func(context.Context) error{
+		s.addPanics,
+		s.addManager,
+		s.addCertificate,
+		s.addSettings,
+		s.addDecisions,
+		s.addSeats,
+		s.addFeatures,
+		s.addControllers,
+		s.addHandlers,
+		s.addHealth,
+	} {
+		if err := add(ctx); err != nil {
+			return err
+		}
+	}
+	return s.run(ctx)
+}
+
+// addPanics has panics of goroutines counted and logged; they do not end the process. Those of
+// requests and reconcilers are recovered where they happen.
+func (s *server) addPanics(context.Context) error {
+	panics := NewPanics(s.metrics)
+	utilruntime.ReallyCrash = false
+	utilruntime.PanicHandlers = append(utilruntime.PanicHandlers, func(context.Context, any) { panics.Inc() })
+	return nil
+}
+
+// NewPanics registers the metric that counts panics.
+func NewPanics(set *metrics.Set) prometheus.Counter {
+	return set.Counter("stowage_panics_total", "Panics outside of requests and reconciliations. Each is logged, and the work goes on.")
+}
+
+// addManager makes the manager, with a cache that keeps only what is used.
+func (s *server) addManager(context.Context) error {
+	o := &s.options
+	cfg, err := loadConfig(o.Kubeconfig)
+	if err != nil {
+		return fmt.Errorf("find the API server: %w", err)
+	}
+	// API priority and fairness protects the server; a limit here would only make
+	// pods wait.
+	cfg.QPS = -1
+	cfg.UserAgent = "stowage/" + version.String()
+	cacheOptions := cluster.CacheOptions()
+	cacheOptions.DefaultTransform = cache.TransformStripManagedFields()
+	if o.CertDir == "" {
+		maps.Copy(cacheOptions.ByObject, s.certOptions().CacheByObject())
+	}
+	scheme, err := api.NewScheme()
+	if err != nil {
+		return err
+	}
+	if o.ClientCAFile != "" {
+		if s.callers, err = newClientAuthorities(o.ClientCAFile); err != nil {
+			return err
+		}
+	}
+	s.webhook = webhook.NewServer(webhook.Options{Host: o.Host, Port: o.Port, TLSOpts: []func(*tls.Config){s.configureTLS}})
+	s.mgr, err = ctrl.NewManager(cfg, ctrl.Options{
+		Scheme:                  scheme,
+		Logger:                  s.log,
+		Cache:                   cacheOptions,
+		WebhookServer:           s.webhook,
+		Metrics:                 metricsserver.Options{BindAddress: o.MetricsAddress},
+		HealthProbeBindAddress:  o.HealthAddress,
+		PprofBindAddress:        o.PprofAddress,
+		GracefulShutdownTimeout: &o.DrainTimeout,
+	})
+	if err != nil {
+		return fmt.Errorf("set up: %w", err)
+	}
+	s.direct, s.clientset, err = uncached(s.mgr)
+	return err
+}
+
+func (s *server) certOptions() certs.Options {
+	return certs.Options{
+		Secret:       types.NamespacedName{Namespace: s.options.Namespace, Name: certSecret},
+		Registration: Registration,
+		DNSNames:     append([]string{fmt.Sprintf("%s.%s.svc", service, s.options.Namespace)}, s.options.CertDNSNames...),
+		Clock:        clock.RealClock{},
+	}
+}
+
+// addCertificate adds what keeps the serving certificate, or follows its files.
+func (s *server) addCertificate(context.Context) error {
+	if s.options.CertDir == "" {
+		keeper, err := certs.Add(s.mgr, s.certOptions())
+		if err != nil {
+			return err
+		}
+		s.getCertificate = keeper.GetCertificate
+		s.checks["certificate"] = keeper.Ready
+	} else {
+		files, err := certwatcher.New(filepath.Join(s.options.CertDir, corev1.TLSCertKey), filepath.Join(s.options.CertDir, corev1.TLSPrivateKeyKey))
+		if err != nil {
+			return fmt.Errorf("read the serving certificate: %w", err)
+		}
+		if err := s.mgr.Add(files); err != nil {
+			return err
+		}
+		s.getCertificate = files.GetCertificate
+	}
+	certs.AddExpiry(s.metrics, s.getCertificate)
+	return nil
+}
+
+// addSettings reads the settings that may change, and follows them.
+func (s *server) addSettings(ctx context.Context) (err error) {
+	s.live.Clients, s.live.Events = s.clientset, s.events()
+	if s.options, err = s.live.Start(ctx, config.NewMetric(s.metrics)); err != nil {
+		return err
+	}
+	return s.mgr.Add(everyReplica(s.live.Follow))
+}
+
+func (s *server) events() events.Recorder {
+	return events.Recorder{EventRecorder: s.mgr.GetEventRecorder("stowage")}
+}
+
+// addHandlers registers the webhook's paths.
+func (s *server) addHandlers(context.Context) error {
+	handler := &admission.Handler{
+		Pipeline: admission.NewPipeline(s.scope, s.features),
+		Metrics:  admission.NewMetrics(s.metrics),
+		Log:      s.log.WithName("admission"),
+		Events:   s.events(),
+		// A burst for a cluster's start, and a rate that an API server does not
+		// notice.
+		EventLimit: flowcontrol.NewTokenBucketPassiveRateLimiter(5, 100),
+		LogLimit:   flowcontrol.NewTokenBucketPassiveRateLimiter(1, 10),
+		Clock:      clock.RealClock{},
+	}
+	workloads := &admission.WorkloadHandler{Log: s.log.WithName("workloads"), LogLimit: handler.LogLimit, Clock: clock.RealClock{}}
+	for path, h := range map[string]http.Handler{"/mutate-v1-pod": handler, "/mutate": handler, "/validate-workload": workloads} {
+		if s.callers != nil {
+			h = onlyClients(s.options.ClientNames, s.log.WithName("clients"), h)
+		}
+		s.webhook.Register(path, closeWhen(&s.leaving, h))
+	}
+	return nil
+}
+
+// addHealth adds the health checks. Ready means that a request would be answered well.
+func (s *server) addHealth(context.Context) error {
+	s.checks["webhook"] = s.webhook.StartedChecker()
+	s.checks["caches"] = cachesSynced(s.mgr.GetCache())
+	s.checks["leaving"] = func(*http.Request) error {
+		if s.leaving.Load() {
+			return errors.New("shutting down")
+		}
+		return nil
+	}
+	for name, check := range s.checks {
+		if err := s.mgr.AddReadyzCheck(name, check); err != nil {
+			return err
+		}
+	}
+	return s.mgr.AddHealthzCheck("ping", healthz.Ping)
+}
+
+// run runs until ctx ends; then it says so before requests are refused.
+func (s *server) run(ctx context.Context) error {
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	context.AfterFunc(ctx, func() {
+		s.leaving.Store(true)
+		s.log.Info("shutting down", "delay", s.options.ShutdownDelay.String())
+		time.AfterFunc(s.options.ShutdownDelay, stop)
+	})
+	if err := s.mgr.Start(running); err != nil {
+		return err
+	}
+	s.log.Info("stopped")
+	return nil
+}
+
+// closeWhen tells clients, once a flag is set, not to use their connections again.
+// A request on a connection that the server closes at that moment is lost, because
+// its client cannot know whether it was read.
+func closeWhen(leaving *atomic.Bool, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if leaving.Load() {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// configureTLS sets up the webhook's TLS server.
+func (s *server) configureTLS(c *tls.Config) {
+	c.MinVersion, _ = config.ParseTLSVersion(s.options.TLSMinVersion) // validated before, both
+	c.CipherSuites, _ = config.ParseCipherSuites(s.options.TLSCipherSuites)
+	c.NextProtos = []string{"http/1.1"}
+	if s.options.EnableHTTP2 {
+		c.NextProtos = []string{"h2", "http/1.1"}
+	}
+	c.GetCertificate = s.getCertificate
+	if s.callers != nil {
+		// Whether there is one at all, the handlers ask: our own readiness check has none.
+		c.ClientAuth = tls.VerifyClientCertIfGiven
+		c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			current := c.Clone()
+			current.ClientCAs = s.callers.current()
+			return current, nil
+		}
+	}
+}
+
+// loadConfig returns the configuration of a named kubeconfig, or of the pod's
+// service account, or of the usual kubeconfig.
+func loadConfig(kubeconfig string) (*rest.Config, error) {
+	if kubeconfig == "" {
+		if cfg, err := rest.InClusterConfig(); !errors.Is(err, rest.ErrNotInCluster) {
+			return cfg, err
+		}
+	}
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	if len(filepath.SplitList(kubeconfig)) == 1 { // several are what the rules read from $KUBECONFIG
+		rules.ExplicitPath = kubeconfig
+	}
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+}
+
+// cachesSynced is ready when every informer has its first list.
+func cachesSynced(c cache.Cache) healthz.Checker {
+	return func(req *http.Request) error {
+		ctx, cancel := context.WithTimeout(req.Context(), 100*time.Millisecond)
+		defer cancel()
+		if !c.WaitForCacheSync(ctx) {
+			return errors.New("the caches have not synced yet")
+		}
+		return nil
+	}
+}
+
+// everyReplica is a part of the manager that runs whoever leads.
+type everyReplica func(ctx context.Context) error
+
+// Start implements manager.Runnable.
+func (f everyReplica) Start(ctx context.Context) error { return f(ctx) }
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (f everyReplica) NeedLeaderElection() bool { return false }
