@@ -13,34 +13,26 @@
 //     maxAuthorities younger ones;
 //   - replicas that start or renew at once agree: a write that loses is dropped, and
 //     one that knows less than another takes nothing away;
-//   - a deleted Secret or an overwritten caBundle is put back.
+//   - a deleted Secret or an overwritten caBundle is put back, a caBundle that another writer
+//     keeps changing less and less often.
 //
-// Authorities are made, and certificates checked, by open-policy-agent/cert-controller.
-// Its own controller is not used, because it replaces the trusted authority and the
-// certificate at once, and replicas that still serve the old certificate are then
-// refused (open-policy-agent/cert-controller#50).
+// The controller of open-policy-agent/cert-controller is not used, because it replaces the trusted
+// authority and the certificate at once, and replicas that still serve the old certificate
+// are then refused (open-policy-agent/cert-controller#50).
 package certs
 
 import (
 	"bytes"
-	"cmp"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"net/http"
-	"slices"
 	"sync/atomic"
 	"time"
 
-	"github.com/open-policy-agent/cert-controller/pkg/rotator"
+	"github.com/stowage-dev/stowage/internal/contest"
+
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -99,6 +91,8 @@ type Options struct {
 type Keeper struct {
 	Options
 	client client.Client
+	// writes notices another writer of the registrations' caBundle.
+	writes contest.Contest[string]
 
 	serving atomic.Pointer[servingCert]
 	// trustedSince is since when this replica knows that the registration trusts
@@ -215,6 +209,10 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: retryConflict}, nil // another replica was first
 	}
+	contested := errContested{}
+	if errors.As(err, &contested) {
+		return reconcile.Result{RequeueAfter: contested.wait}, nil
+	}
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -231,6 +229,8 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 		return reconcile.Result{RequeueAfter: wait}, nil
 	case apierrors.IsConflict(later):
 		return reconcile.Result{RequeueAfter: retryConflict}, nil
+	case errors.As(later, &contested):
+		return reconcile.Result{RequeueAfter: contested.wait}, nil
 	case later != nil:
 		return reconcile.Result{}, later
 	}
@@ -239,85 +239,6 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 
 // retryConflict is how long to wait for the write that was before ours.
 const retryConflict = 100 * time.Millisecond
-
-// invalid says what is wrong with the certificate in a Secret, if anything, or
-// what will be within the given time.
-func (k *Keeper) invalid(data map[string][]byte, within time.Duration) error {
-	pair, err := tls.X509KeyPair(data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey])
-	if err != nil {
-		return err
-	}
-	ca := issuer(pair.Leaf, data[caKey])
-	for _, name := range k.DNSNames {
-		if _, err := rotator.ValidCert(ca, data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey], name,
-			&serverAuth, k.Clock.Now().Add(within)); err != nil {
-			return fmt.Errorf("for %s: %w", name, err)
-		}
-	}
-	return nil
-}
-
-var serverAuth = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
-
-// renew writes a new certificate, signed by a new authority. The authorities before
-// it stay trusted, and the names that the certificate before it had stay in it:
-// replicas of two revisions with different names would otherwise renew in turns.
-func (k *Keeper) renew(ctx context.Context, secret *corev1.Secret, exists bool) error {
-	names := slices.Clone(k.DNSNames)
-	if old, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey]); err == nil {
-		for _, name := range old.Leaf.DNSNames {
-			if !slices.Contains(names, name) {
-				names = append(names, name)
-			}
-		}
-	}
-	maker := rotator.CertRotator{CAName: "stowage-ca", CAOrganization: "stowage", DNSName: names[0]}
-	begin := k.Clock.Now().Add(-backdate)
-	ca, err := maker.CreateCACert(begin, begin.Add(validity))
-	if err != nil {
-		return fmt.Errorf("make an authority: %w", err)
-	}
-	cert, key, err := newCertificate(ca, names, begin, begin.Add(validity))
-	if err != nil {
-		return fmt.Errorf("make a certificate: %w", err)
-	}
-
-	secret = secret.DeepCopy()
-	if secret.Data == nil {
-		secret.Data = map[string][]byte{}
-	}
-	secret.Data[corev1.TLSCertKey] = cert
-	secret.Data[corev1.TLSPrivateKeyKey] = key
-	secret.Data[caKey] = k.merge(ca.CertPEM, secret.Data[caKey])
-	return k.write(ctx, secret, exists)
-}
-
-// newCertificate makes a serving certificate. Its key is an ECDSA one: over HTTP/1.1 a
-// burst of pods opens hundreds of connections, and the RSA key that the library would
-// make costs ten times as much at each.
-func newCertificate(ca *rotator.KeyPairArtifacts, names []string, begin, end time.Time) (cert, key []byte, err error) {
-	pair, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, nil, err
-	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
-	if err != nil {
-		return nil, nil, err
-	}
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: names[0]}, DNSNames: names,
-		NotBefore: begin, NotAfter: end,
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: serverAuth, BasicConstraintsValid: true,
-	}, ca.Cert, pair.Public(), ca.Key)
-	if err != nil {
-		return nil, nil, err
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(pair)
-	if err != nil {
-		return nil, nil, err
-	}
-	return encode(der), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), nil
-}
 
 // kept returns the contents of a Secret for what we serve, if that is good for long, so
 // that a Secret that is lost costs nothing. Otherwise it returns nil.
@@ -349,76 +270,6 @@ func (k *Keeper) write(ctx context.Context, secret *corev1.Secret, exists bool) 
 		return fmt.Errorf("write Secret %s: %w", k.Secret, err)
 	}
 	return nil
-}
-
-// merge joins bundles of authorities, with that of the certificate that we serve: the
-// youngest first, without those that have expired and what is no certificate.
-func (k *Keeper) merge(bundles ...[]byte) []byte {
-	if s := k.serving.Load(); s != nil {
-		bundles = append(bundles, s.ca)
-	}
-	var all []*x509.Certificate
-	for _, rest := range bundles {
-		for {
-			var block *pem.Block
-			if block, rest = pem.Decode(rest); block == nil {
-				break
-			}
-			c, err := x509.ParseCertificate(block.Bytes)
-			if err != nil || k.Clock.Now().After(c.NotAfter) || slices.ContainsFunc(all, c.Equal) {
-				continue
-			}
-			all = append(all, c)
-		}
-	}
-	slices.SortFunc(all, func(a, b *x509.Certificate) int {
-		return cmp.Or(b.NotBefore.Compare(a.NotBefore), bytes.Compare(a.Raw, b.Raw))
-	})
-	var out []byte
-	for _, c := range all[:min(len(all), maxAuthorities)] {
-		out = append(out, encode(c.Raw)...)
-	}
-	return out
-}
-
-// publish makes a registration trust the authorities of the Secret, in addition to those
-// that it trusts already. It reports whether there is such a registration, and whether it
-// had to be changed.
-func (k *Keeper) publish(ctx context.Context, reg client.Object, bundle []byte) (registered, changed bool, err error) {
-	if err := k.client.Get(ctx, client.ObjectKey{Name: k.Registration}, reg); err != nil {
-		if apierrors.IsNotFound(err) {
-			return false, false, nil // not installed yet: its creation is an event
-		}
-		return false, false, fmt.Errorf("read %T %q: %w", reg, k.Registration, err)
-	}
-	reg = reg.DeepCopyObject().(client.Object)
-	for _, c := range clientConfigs(reg) {
-		if want := k.merge(bundle, c.CABundle); !bytes.Equal(c.CABundle, want) {
-			c.CABundle, changed = want, true
-		}
-	}
-	if !changed {
-		return true, false, nil
-	}
-	if err := k.client.Update(ctx, reg); err != nil {
-		return false, false, fmt.Errorf("update the caBundle of %T %q: %w", reg, k.Registration, err)
-	}
-	return true, true, nil
-}
-
-// clientConfigs returns where a registration's webhooks are called.
-func clientConfigs(registration client.Object) (out []*admissionregistrationv1.WebhookClientConfig) {
-	switch r := registration.(type) {
-	case *admissionregistrationv1.MutatingWebhookConfiguration:
-		for i := range r.Webhooks {
-			out = append(out, &r.Webhooks[i].ClientConfig)
-		}
-	case *admissionregistrationv1.ValidatingWebhookConfiguration:
-		for i := range r.Webhooks {
-			out = append(out, &r.Webhooks[i].ClientConfig)
-		}
-	}
-	return out
 }
 
 // serve switches to the Secret's certificate, or says how long to wait with that.
@@ -456,21 +307,4 @@ func (k *Keeper) serve(ctx context.Context, data map[string][]byte, registered, 
 	k.serving.Store(&servingCert{pair: &pair, chain: data[corev1.TLSCertKey], key: data[corev1.TLSPrivateKeyKey], ca: ca, notAfter: pair.Leaf.NotAfter})
 	log.FromContext(ctx).Info("serving certificate loaded", "notAfter", pair.Leaf.NotAfter, "dnsNames", pair.Leaf.DNSNames)
 	return 0, nil
-}
-
-// issuer returns the authority in a bundle that signed a certificate, or nil.
-func issuer(leaf *x509.Certificate, bundle []byte) []byte {
-	for {
-		var block *pem.Block
-		if block, bundle = pem.Decode(bundle); block == nil {
-			return nil
-		}
-		if ca, err := x509.ParseCertificate(block.Bytes); err == nil && leaf.CheckSignatureFrom(ca) == nil {
-			return encode(block.Bytes)
-		}
-	}
-}
-
-func encode(der []byte) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }

@@ -346,3 +346,67 @@ func TestLosingARenewalIsNoError(t *testing.T) {
 		t.Error("the loser wrote its certificate")
 	}
 }
+
+// Authorities that somebody else has added, however young, push out none that is needed.
+func TestForeignAuthoritiesPushOutNone(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Now())
+	c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(registrationObject()).Build()
+	k := newKeeper(c, clock)
+	settle(t, k)
+	clock.SetTime(clock.Now().Add(time.Minute))
+	settle(t, k)
+	expectTrusted(t, k, clock.Now())
+	var foreign []byte
+	for i := range 2 * maxAuthorities {
+		ca, err := newAuthority(clock.Now().Add(time.Duration(i)*time.Minute), clock.Now().Add(validity))
+		if err != nil {
+			t.Fatal(err)
+		}
+		foreign = append(foreign, encode(ca.cert.Raw)...)
+	}
+	var reg admissionregistrationv1.MutatingWebhookConfiguration
+	if err := c.Get(t.Context(), client.ObjectKey{Name: "stowage"}, &reg); err != nil {
+		t.Fatal(err)
+	}
+	for i := range reg.Webhooks {
+		reg.Webhooks[i].ClientConfig.CABundle = foreign
+	}
+	if err := c.Update(t.Context(), &reg); err != nil {
+		t.Fatal(err)
+	}
+	settle(t, k)
+	expectTrusted(t, k, clock.Now())
+}
+
+// Two writers of a caBundle do not fight at the speed of the API server.
+func TestContestedBundle(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Now())
+	c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(registrationObject()).Build()
+	k := newKeeper(c, clock)
+	settle(t, k)
+	clock.SetTime(clock.Now().Add(time.Minute))
+	settle(t, k)
+	written := 0
+	for range 600 { // ten minutes
+		var reg admissionregistrationv1.MutatingWebhookConfiguration
+		if err := c.Get(t.Context(), client.ObjectKey{Name: "stowage"}, &reg); err != nil {
+			t.Fatal(err)
+		}
+		if len(reg.Webhooks[0].ClientConfig.CABundle) > 0 {
+			written++
+			for i := range reg.Webhooks {
+				reg.Webhooks[i].ClientConfig.CABundle = nil // a deployment tool that applies its manifest
+			}
+			if err := c.Update(t.Context(), &reg); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := k.Reconcile(t.Context(), reconcile.Request{}); err != nil {
+			t.Fatal(err)
+		}
+		clock.SetTime(clock.Now().Add(time.Second))
+	}
+	if written < 5 || written > 20 {
+		t.Errorf("the caBundle was put back %d times in ten minutes", written)
+	}
+}

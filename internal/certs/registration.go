@@ -1,0 +1,68 @@
+package certs
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// errContested means that another writer keeps changing a caBundle, and that it is too early to put
+// it back again.
+type errContested struct{ wait time.Duration }
+
+func (e errContested) Error() string {
+	return "another writer keeps changing the caBundle; it is put back in " + e.wait.String()
+}
+
+// publish makes a registration trust the authorities of the Secret, in addition to those
+// that it trusts already. It reports whether there is such a registration, and whether it
+// had to be changed.
+func (k *Keeper) publish(ctx context.Context, reg client.Object, bundle []byte) (registered, changed bool, err error) {
+	if err := k.client.Get(ctx, client.ObjectKey{Name: k.Registration}, reg); err != nil {
+		if apierrors.IsNotFound(err) {
+			return false, false, nil // not installed yet: its creation is an event
+		}
+		return false, false, fmt.Errorf("read %T %q: %w", reg, k.Registration, err)
+	}
+	reg = reg.DeepCopyObject().(client.Object)
+	for _, c := range clientConfigs(reg) {
+		if want := k.merge(bundle, c.CABundle); !bytes.Equal(c.CABundle, want) {
+			c.CABundle, changed = want, true
+		}
+	}
+	if !changed {
+		return true, false, nil
+	}
+	wait, begins := k.writes.Write(fmt.Sprintf("%T", reg), k.Clock.Now())
+	if begins {
+		log.FromContext(ctx).Error(nil, "another writer keeps changing the caBundle; it is put back less and less often", "kind", fmt.Sprintf("%T", reg), "name", k.Registration)
+	}
+	if wait > 0 {
+		return true, false, errContested{wait}
+	}
+	if err := k.client.Update(ctx, reg); err != nil {
+		return false, false, fmt.Errorf("update the caBundle of %T %q: %w", reg, k.Registration, err)
+	}
+	return true, true, nil
+}
+
+// clientConfigs returns where a registration's webhooks are called.
+func clientConfigs(registration client.Object) (out []*admissionregistrationv1.WebhookClientConfig) {
+	switch r := registration.(type) {
+	case *admissionregistrationv1.MutatingWebhookConfiguration:
+		for i := range r.Webhooks {
+			out = append(out, &r.Webhooks[i].ClientConfig)
+		}
+	case *admissionregistrationv1.ValidatingWebhookConfiguration:
+		for i := range r.Webhooks {
+			out = append(out, &r.Webhooks[i].ClientConfig)
+		}
+	}
+	return out
+}
