@@ -457,6 +457,11 @@ func (s *subject) sizing(ctx context.Context, a *Aspect) error {
 	if t.Ceiling {
 		a.say("It gets no more than its DaemonSet declares (ceiling: Template).")
 	}
+	for _, c := range s.pod.Status.Conditions {
+		if c.Status == corev1.ConditionTrue && (c.Type == corev1.PodResizePending || c.Type == corev1.PodResizeInProgress) {
+			a.say("%s", resizeText(&c))
+		}
+	}
 	if !sizing.SameSize(s.view, d.Pod) {
 		how := "new pods get that; this one keeps its size (updatePolicy: OnCreate)"
 		if t.InPlace {
@@ -465,6 +470,23 @@ func (s *subject) sizing(ctx context.Context, a *Aspect) error {
 		a.say("Now it would be %s; %s.", d.Summary, how)
 	}
 	return nil
+}
+
+// resizeText says what a kubelet's condition means for the size of its pod.
+func resizeText(c *corev1.PodCondition) string {
+	text := "The kubelet is resizing the pod"
+	switch {
+	case c.Type == corev1.PodResizePending && c.Reason == corev1.PodReasonInfeasible:
+		text = "The node cannot resize the pod (Infeasible)"
+	case c.Type == corev1.PodResizePending:
+		text = "The node has no room to resize the pod now (" + c.Reason + ")"
+	case c.Reason == corev1.PodReasonError:
+		text = "The kubelet tried to resize the pod and failed; it tries again"
+	}
+	if c.Message != "" {
+		text += ": " + c.Message
+	}
+	return text + "."
 }
 
 // peerPod says what the pod really consumes, and why.

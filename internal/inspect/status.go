@@ -476,6 +476,9 @@ func (i *Inspector) templates(ctx context.Context, r *Report) error {
 			out.Note = "invalid: " + valid.Message
 		case out.OffSize > 0:
 			out.Note = fmt.Sprintf("%d of another size", out.OffSize)
+			if c := meta.FindStatusCondition(t.Status.Conditions, flexdaemonsets.ConditionUpToDate); c != nil && c.Status == metav1.ConditionFalse {
+				out.Note += ": " + c.Message
+			}
 		default:
 			out.OK = true
 		}

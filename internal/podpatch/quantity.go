@@ -59,3 +59,14 @@ func (q Quantity) Parse() (resource.Quantity, error) {
 	}
 	return v, nil
 }
+
+// Same reports whether two quantities are the same amount, in whatever form: 1 and 1000m are.
+// Of two that cannot be parsed, only equal texts are the same.
+func (q Quantity) Same(other Quantity) bool {
+	if q == other {
+		return true
+	}
+	a, errA := q.Parse()
+	b, errB := other.Parse()
+	return errA == nil && errB == nil && a.Cmp(b) == 0
+}

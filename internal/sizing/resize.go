@@ -85,7 +85,7 @@ func SameSize(a, b *podpatch.Pod) bool {
 		if b == nil {
 			b = &podpatch.Resources{}
 		}
-		return maps.Equal(a.Requests, b.Requests) && maps.Equal(a.Limits, b.Limits)
+		return maps.EqualFunc(a.Requests, b.Requests, podpatch.Quantity.Same) && maps.EqualFunc(a.Limits, b.Limits, podpatch.Quantity.Same)
 	}
 	for i := range a.Spec.InitContainers {
 		if c := &a.Spec.InitContainers[i]; c.IsSidecar() && !same(c.Resources, b.Spec.InitContainers[i].Resources) {
@@ -114,7 +114,7 @@ func ResizePatch(uid types.UID, now, resized *podpatch.Pod) []byte {
 	changed := func(before, after podpatch.ResourceList) podpatch.ResourceList {
 		out := podpatch.ResourceList{}
 		for name, q := range after {
-			if before[name] != q {
+			if !before[name].Same(q) {
 				out[name] = q
 			}
 		}

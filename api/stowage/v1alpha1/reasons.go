@@ -35,6 +35,8 @@ const (
 	EventPodRecreated EventReason = "PodRecreated"
 	// EventPodEvicted: a pod was evicted from a pool with too many pods.
 	EventPodEvicted EventReason = "PodEvicted"
+	// EventRepairInVain: evicting a pod has won nothing, so the next eviction waits longer.
+	EventRepairInVain EventReason = "RepairHadNoEffect"
 	// EventLabelsContested: another writer keeps changing what Stowage writes into pods.
 	EventLabelsContested EventReason = "PodLabelsKeepChanging"
 )

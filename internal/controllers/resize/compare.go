@@ -77,6 +77,14 @@ func pendingOf(pod *corev1.Pod) *corev1.PodCondition {
 	return resizeCondition(pod, corev1.PodResizePending)
 }
 
+// failedOn returns the condition that the kubelet tried to resize a pod and failed, or nil.
+func failedOn(pod *corev1.Pod) *corev1.PodCondition {
+	if c := resizeCondition(pod, corev1.PodResizeInProgress); c != nil && c.Reason == corev1.PodReasonError {
+		return c
+	}
+	return nil
+}
+
 func resizeCondition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
 	if pod == nil {
 		return nil

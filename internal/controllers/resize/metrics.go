@@ -18,12 +18,13 @@ const (
 	resizeFailed     = "failed"
 	resizeDeferred   = "deferred"
 	resizeInfeasible = "infeasible"
+	resizeNodeError  = "node_error"
 )
 
 // NewMetrics registers the metrics.
 func NewMetrics(set *metrics.Set) *Metrics {
-	m := &Metrics{resizes: set.CounterVec("stowage_resizes_total", "Resizes of running pods, by outcome: accepted, refused or failed at the API server; and, of those accepted, deferred or infeasible at the node.", "outcome")}
-	for _, outcome := range []string{resizeAccepted, resizeRefused, resizeFailed, resizeDeferred, resizeInfeasible} {
+	m := &Metrics{resizes: set.CounterVec("stowage_resizes_total", "Resizes of running pods, by outcome: accepted, refused or failed at the API server; and, of those accepted, deferred or infeasible at the node, or node_error (the kubelet tried and failed).", "outcome")}
+	for _, outcome := range []string{resizeAccepted, resizeRefused, resizeFailed, resizeDeferred, resizeInfeasible, resizeNodeError} {
 		m.resizes.WithLabelValues(outcome)
 	}
 	return m

@@ -5,7 +5,9 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -25,14 +27,16 @@ import (
 type tally struct {
 	off    int32
 	counts map[stowage.ConditionReason]int32
-	sample map[stowage.ConditionReason]string // a pod and why
+	sample map[stowage.ConditionReason]string // a pod
+	why    map[stowage.ConditionReason]string // and why
 }
 
 func (t *tally) add(reason stowage.ConditionReason, pod *corev1.Pod, why string) {
 	t.off++
 	t.counts[reason]++
 	if t.sample[reason] == "" {
-		t.sample[reason] = fmt.Sprintf("pod %s on node %s%s", client.ObjectKeyFromObject(pod), pod.Spec.NodeName, why)
+		t.sample[reason] = fmt.Sprintf("pod %s on node %s", client.ObjectKeyFromObject(pod), pod.Spec.NodeName)
+		t.why[reason] = why
 	}
 }
 
@@ -65,10 +69,11 @@ func (r *run) reconcileStatus(ctx context.Context, label string) (reconcile.Resu
 func (r *run) describe(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTemplate) error {
 	st := &t.Status
 	st.ObservedGeneration, st.DaemonSets, st.Pods, st.OffSize = t.Generation, 0, 0, 0
+	kubelet := "" // what a kubelet says at the end of the message
 	set := func(kind string, status metav1.ConditionStatus, reason stowage.ConditionReason, format string, args ...any) {
-		meta.SetStatusCondition(&st.Conditions, metav1.Condition{
-			Type: kind, Status: status, Reason: string(reason), Message: fmt.Sprintf(format, args...), ObservedGeneration: t.Generation,
-		})
+		setCondition(&st.Conditions, metav1.Condition{
+			Type: kind, Status: status, Reason: string(reason), Message: fmt.Sprintf(format, args...) + kubelet, ObservedGeneration: t.Generation,
+		}, kubelet)
 	}
 
 	// 1. Who uses it?
@@ -95,7 +100,7 @@ func (r *run) describe(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTempl
 			}
 		}
 	}
-	sum := tally{counts: map[stowage.ConditionReason]int32{}, sample: map[stowage.ConditionReason]string{}}
+	sum := tally{counts: map[stowage.ConditionReason]int32{}, sample: map[stowage.ConditionReason]string{}, why: map[stowage.ConditionReason]string{}}
 	for _, pod := range slices.SortedFunc(maps.Values(pods), func(a, b *corev1.Pod) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	}) {
@@ -120,6 +125,8 @@ func (r *run) describe(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTempl
 			sum.add(stowage.ReasonInfeasible, pod, ": "+pending.Message)
 		case pending != nil:
 			sum.add(stowage.ReasonDeferred, pod, ": "+pending.Message)
+		case failedOn(pod) != nil:
+			sum.add(stowage.ReasonFailed, pod, ": "+inProgress.Message)
 		case inProgress != nil && inProgress.Message != "":
 			sum.add(stowage.ReasonResizing, pod, ": "+inProgress.Message)
 		case follows, inProgress != nil:
@@ -151,16 +158,34 @@ func (r *run) describe(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTempl
 		}{
 			{stowage.ReasonRefused, "were refused by the API server"},
 			{stowage.ReasonInfeasible, "do not fit their node at their new size"},
+			{stowage.ReasonFailed, "could not be resized by their kubelet, which tries again"},
 			{stowage.ReasonDeferred, "wait for room on their node"},
 			{stowage.ReasonUnclear, "cannot be judged"},
 			{stowage.ReasonResizing, "are being resized"},
 			{stowage.ReasonAwaitsNewPods, "get their new size when they are made anew (kubectl rollout restart)"},
 		} {
 			if n := sum.counts[r.reason]; n > 0 {
+				kubelet = sum.why[r.reason]
 				set(flexdaemonsets.ConditionUpToDate, metav1.ConditionFalse, r.reason, "%d of %d pods %s, such as %s", n, st.Pods, r.hint, sum.sample[r.reason])
 				break
 			}
 		}
 	}
 	return nil
+}
+
+// digits are what a kubelet's message may change every few seconds, such as a container's usage.
+var digits = regexp.MustCompile(`[0-9]+`)
+
+// setCondition sets a condition whose message ends with what kubelets say. If only numbers in that
+// part have changed, the condition stays as it is: a status must not be written for each of them.
+func setCondition(conditions *[]metav1.Condition, c metav1.Condition, kubelet string) {
+	have := meta.FindStatusCondition(*conditions, c.Type)
+	if have != nil && have.Status == c.Status && have.Reason == c.Reason && have.ObservedGeneration == c.ObservedGeneration {
+		rest, ok := strings.CutPrefix(have.Message, strings.TrimSuffix(c.Message, kubelet))
+		if ok && digits.ReplaceAllString(rest, "0") == digits.ReplaceAllString(kubelet, "0") {
+			return
+		}
+	}
+	meta.SetStatusCondition(conditions, c)
 }

@@ -27,21 +27,25 @@ const (
 	byOwner    = "owner"    // its UID
 )
 
+func indexers() toolscache.Indexers {
+	return toolscache.Indexers{
+		byNode:     func(obj any) ([]string, error) { return []string{obj.(*corev1.Pod).Spec.NodeName}, nil },
+		byTemplate: func(obj any) ([]string, error) { return []string{obj.(*corev1.Pod).Labels[stowage.SizedByLabel]}, nil },
+		byOwner: func(obj any) ([]string, error) {
+			if o := metav1.GetControllerOfNoCopy(obj.(*corev1.Pod)); o != nil {
+				return []string{string(o.UID)}, nil
+			}
+			return nil, nil
+		},
+	}
+}
+
 // informer makes the informer of the pods that have a size.
 func (r *run) informer() error {
 	r.pods = toolscache.NewSharedIndexInformerWithOptions(
 		toolscache.NewFilteredListWatchFromClient(r.Clientset.CoreV1().RESTClient(), "pods", metav1.NamespaceAll, func(o *metav1.ListOptions) {
 			o.LabelSelector = stowage.SizedByLabel
-		}), &corev1.Pod{}, toolscache.SharedIndexInformerOptions{Indexers: toolscache.Indexers{
-			byNode:     func(obj any) ([]string, error) { return []string{obj.(*corev1.Pod).Spec.NodeName}, nil },
-			byTemplate: func(obj any) ([]string, error) { return []string{obj.(*corev1.Pod).Labels[stowage.SizedByLabel]}, nil },
-			byOwner: func(obj any) ([]string, error) {
-				if o := metav1.GetControllerOfNoCopy(obj.(*corev1.Pod)); o != nil {
-					return []string{string(o.UID)}, nil
-				}
-				return nil, nil
-			},
-		}})
+		}), &corev1.Pod{}, toolscache.SharedIndexInformerOptions{Indexers: indexers()})
 	if err := r.pods.SetTransform(keepSizedPod); err != nil {
 		return err
 	}
@@ -212,6 +216,10 @@ func (r *run) podSeen(was, pod *corev1.Pod) {
 		}
 		r.Metrics.resizes.WithLabelValues(outcome).Inc()
 		r.warn(pod, reason, fmt.Sprintf("node %q cannot resize a pod now: %s", pod.Spec.NodeName, now.Message))
+	}
+	if failed := failedOn(pod); failed != nil && was != nil && failedOn(was) == nil {
+		r.Metrics.resizes.WithLabelValues(resizeNodeError).Inc()
+		r.warn(pod, stowage.EventResizeFailed, fmt.Sprintf("the kubelet of node %q tried to resize pod %s and failed: %s", pod.Spec.NodeName, pod.Name, failed.Message))
 	}
 }
 
