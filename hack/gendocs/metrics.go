@@ -15,6 +15,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/controllers/resize"
 	"github.com/stowage-dev/stowage/internal/controllers/vmcapacity"
 	"github.com/stowage-dev/stowage/internal/controllers/workload"
+	"github.com/stowage-dev/stowage/internal/evict"
 	"github.com/stowage-dev/stowage/internal/metrics"
 	"github.com/stowage-dev/stowage/internal/seats"
 	"github.com/stowage-dev/stowage/internal/server"
@@ -27,6 +28,7 @@ func writeMetrics(w io.Writer) error {
 	seats.NewMetrics(set)
 	workload.NewMetrics(set)
 	resize.NewMetrics(set)
+	evict.New(nil, nil, 1, set)
 	vmcapacity.NewMetrics(set)
 	config.NewMetric(set)
 	server.NewPanics(set)

@@ -14,6 +14,17 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
+	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/feature/podsize"
+	"github.com/stowage-dev/stowage/internal/feature/podspread"
+	"github.com/stowage-dev/stowage/internal/feature/podvm"
+	"github.com/stowage-dev/stowage/internal/ledger"
+	"github.com/stowage-dev/stowage/internal/peerpod"
+	"github.com/stowage-dev/stowage/internal/policy"
+
 	"k8s.io/client-go/tools/events"
 
 	stowageevents "github.com/stowage-dev/stowage/internal/events"
@@ -419,11 +430,57 @@ func TestPeerPodRefusals(t *testing.T) {
 	}
 }
 
-// The pipeline applied to its own output changes nothing, whatever the pod.
+// everything is a cluster in which each feature has something to do.
+func everything() *cluster.Static {
+	node := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n4"}}
+	node.Status.Allocatable = testkit.ResourceList("cpu=4,memory=16Gi,ephemeral-storage=100Gi")
+	agent := cluster.Workload{Ref: cluster.Ref{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "agent", UID: "ds"}, Namespace: "default"}
+	agent.Annotations = map[string]string{flexdaemonsets.TemplateAnnotation: "tenth"}
+	web := cluster.Workload{Ref: cluster.Ref{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "rs"}, Namespace: "default"}
+	return &cluster.Static{
+		NodeList: []corev1.Node{node}, WorkloadList: []cluster.Workload{agent, web},
+		TemplateList: []flexdaemonsets.FlexDaemonsetTemplate{{ObjectMeta: metav1.ObjectMeta{Name: "tenth"}, Spec: flexdaemonsets.FlexDaemonsetTemplateSpec{
+			CPUPercentage: new(int32(10)), MemoryPercentage: new(int32(15)), MinStorage: "1Gi",
+		}}},
+		PodDistributorList: []versprei.PodDistributor{{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "d"}, Spec: versprei.PodDistributorSpec{
+			Target: versprei.Target{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web"}, Enforcement: versprei.EnforcementPreferred,
+			Distribution: []versprei.Pool{{NodeLabel: map[string]versprei.LabelValue{"type": "spot"}, Weight: 4, Tolerations: []corev1.Toleration{{Key: "spot", Operator: "Exists"}}}, {NodeLabel: map[string]versprei.LabelValue{"type": "od"}, Weight: 1}},
+		}}},
+	}
+}
+
+// ownedBy makes a pod one of a workload's, or of nobody's.
+func ownedBy(pod *corev1.Pod, owner string) {
+	controlledBy := func(kind, name, uid string) {
+		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: name, UID: types.UID(uid), Controller: new(true)}}
+	}
+	switch owner {
+	case "a PodDistributor's":
+		controlledBy("ReplicaSet", "web", "rs")
+	case "a strategy's":
+		controlledBy("ReplicaSet", "other", "other-uid")
+		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, stowage.SpreadStrategyAliasAnnotation, "p=a,base=1:p=b,weight=1")
+	case "a StatefulSet's":
+		pod.Name = "db-3"
+		controlledBy("StatefulSet", "db", "db-uid")
+		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, stowage.SpreadStrategyAliasAnnotation, "p=a,weight=1:p=b,weight=2")
+	case "a DaemonSet's":
+		controlledBy("DaemonSet", "agent", "ds")
+		pod.Spec.NodeName = "n4"
+	}
+}
+
+// The pipeline with all three features, applied to its own output, changes nothing, whatever the pod.
 func TestPipelineIsIdempotent(t *testing.T) {
-	h := newTestHandler(t, &cluster.Static{})
+	static := everything()
+	h := newTestHandler(t, static,
+		&podspread.Feature{Policies: policy.NewFinder(static, "", nil), Seats: ledger.NewMemory(), Key: make(ledger.Key, ledger.KeySize)},
+		&podsize.Feature{Cluster: static},
+		&podvm.Feature{Config: peerpod.DefaultConfig(), Cluster: static})
+	changed := map[string]int{}
 	rapid.Check(t, func(rt *rapid.T) {
 		b := testkit.Pod("p").RuntimeClass(rapid.SampledFrom([]string{stowage.DefaultRuntimeClass, "runc"}).Draw(rt, "class"))
+		owner := rapid.SampledFrom([]string{"nobody's", "a PodDistributor's", "a strategy's", "a StatefulSet's", "a DaemonSet's"}).Draw(rt, "owner")
 		entries := rapid.SampledFrom([]string{"", "cpu=1", "memory=1Gi", "cpu=100m,nvidia.com/gpu=1", "vendor.example/nic=1,hugepages-2Mi=2Mi", stowage.DefaultVMResource + "=2"})
 		for i := range rapid.IntRange(0, 2).Draw(rt, "init containers") {
 			if rapid.Bool().Draw(rt, "sidecar") {
@@ -444,6 +501,7 @@ func TestPipelineIsIdempotent(t *testing.T) {
 			}
 		}
 		pod := b.Obj()
+		ownedBy(pod, owner)
 		raw, err := json.Marshal(pod)
 		if err != nil {
 			rt.Fatal(err)
@@ -454,6 +512,7 @@ func TestPipelineIsIdempotent(t *testing.T) {
 			if len(patch) == 0 {
 				return
 			}
+			changed[owner]++
 			if pass == 2 {
 				rt.Fatalf("a second pass over\n%s\nchanges\n%s", raw, patch)
 			}
@@ -466,6 +525,11 @@ func TestPipelineIsIdempotent(t *testing.T) {
 			}
 		}
 	})
+	for _, owner := range []string{"nobody's", "a PodDistributor's", "a strategy's", "a StatefulSet's", "a DaemonSet's"} {
+		if changed[owner] == 0 {
+			t.Errorf("no pod that is %s was changed", owner)
+		}
+	}
 }
 
 // The same pod gets the same bytes.

@@ -9,14 +9,16 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/singleflight"
+	utilcache "k8s.io/apimachinery/pkg/util/cache"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -37,6 +39,9 @@ type Reader interface {
 	// Workload returns what makes pods, or what makes that, or nil if there is none
 	// of that name or if we may not read it.
 	Workload(ctx context.Context, namespace string, ref Ref) (*Workload, error)
+	// MayRead reports whether Stowage can tell that an object of a kind does not exist. Where it
+	// may not read the kind, [Reader.Workload] returning nil says nothing.
+	MayRead(ref Ref) bool
 	// PodDistributors returns the namespace's PodDistributors with their specs.
 	PodDistributors(ctx context.Context, namespace string) ([]versprei.PodDistributor, error)
 	// Node returns a node with its labels, annotations, conditions and allocatable
@@ -52,14 +57,30 @@ const missTimeout = 500 * time.Millisecond
 
 // Cache reads from a controller-runtime cache that was made with [CacheOptions].
 type Cache struct {
-	Cached client.Reader
-	Live   client.Reader // asked for what Cached does not know
-	Clock  clock.PassiveClock
-	// Timeout bounds a live read; 0 is what a pod can wait for.
-	Timeout time.Duration
+	cached  client.Reader
+	live    client.Reader // asked for what cached does not know
+	timeout time.Duration // of a live read
 
-	foreign foreignCache
-	missing missingCache
+	// reads has one live read of an object serve all who ask for it at that moment.
+	reads singleflight.Group
+	// foreign remembers workloads of kinds that are not watched, unreadable the kinds that
+	// Stowage may not read, and missing what does not exist.
+	foreign, unreadable, missing *utilcache.LRUExpireCache
+}
+
+// Clock tells the time.
+type Clock interface{ Now() time.Time }
+
+// NewCache returns a cache that reads live what cached does not know, within a time; 0 is what
+// a pod can wait for.
+func NewCache(cached, live client.Reader, clock Clock, timeout time.Duration) *Cache {
+	const most = 4096 // entries of each kind
+	return &Cache{
+		cached: cached, live: live, timeout: cmp.Or(timeout, missTimeout),
+		foreign:    utilcache.NewLRUExpireCacheWithClock(most, clock),
+		unreadable: utilcache.NewLRUExpireCacheWithClock(most, clock),
+		missing:    utilcache.NewLRUExpireCacheWithClock(most, clock),
+	}
 }
 
 var _ Reader = &Cache{}
@@ -123,99 +144,83 @@ func StartInformers(ctx context.Context, c cache.Cache) error {
 	return nil
 }
 
-func (c *Cache) timeout() time.Duration { return cmp.Or(c.Timeout, missTimeout) }
+// readLive reads something from the API server, once for all who ask for it at that moment.
+func readLive[T any](ctx context.Context, c *Cache, key string, read func(context.Context) (T, error)) (T, error) {
+	answer := c.reads.DoChan(key, func() (_ any, err error) {
+		// A panic in a shared call would end the process.
+		defer utilruntime.HandleCrashWithContext(ctx, func(_ context.Context, cause any) {
+			err = fmt.Errorf("internal error (panic): %v", cause)
+		})
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timeout)
+		defer cancel()
+		return read(ctx)
+	})
+	select {
+	case res := <-answer:
+		value, _ := res.Val.(T)
+		return value, res.Err
+	case <-ctx.Done():
+		var none T
+		return none, ctx.Err()
+	}
+}
 
 // Namespace implements [Reader].
 func (c *Cache) Namespace(ctx context.Context, name string) (*corev1.Namespace, error) {
-	var ns corev1.Namespace
-	found, err := c.get(ctx, name, &ns)
-	if err != nil {
-		return nil, fmt.Errorf("read namespace %q: %w", name, err)
-	}
-	if !found {
-		return nil, nil
-	}
-	return &ns, nil
-}
-
-// get reads a cluster-scoped object from the cache or, where that has none, live.
-func (c *Cache) get(ctx context.Context, name string, obj client.Object) (found bool, err error) {
-	err = c.Cached.Get(ctx, client.ObjectKey{Name: name}, obj)
-	if apierrors.IsNotFound(err) {
-		ctx, cancel := context.WithTimeout(ctx, c.timeout())
-		defer cancel()
-		err = c.Live.Get(ctx, client.ObjectKey{Name: name}, obj)
-	}
-	return err == nil, client.IgnoreNotFound(err)
+	return get(ctx, c, "namespace", name, &corev1.Namespace{})
 }
 
 // Node implements [Reader].
 func (c *Cache) Node(ctx context.Context, name string) (*corev1.Node, error) {
-	var node corev1.Node
-	found, err := c.get(ctx, name, &node)
-	if err != nil {
-		return nil, fmt.Errorf("read node %q: %w", name, err)
-	}
-	if !found {
-		return nil, nil
-	}
-	return &node, nil
+	return get(ctx, c, "node", name, &corev1.Node{})
 }
+
+// get reads a cluster-scoped object from the cache or, where that has none, live. It returns nil
+// if there is none.
+func get[T client.Object](ctx context.Context, c *Cache, kind, name string, obj T) (T, error) {
+	var none T
+	key := client.ObjectKey{Name: name}
+	err := c.cached.Get(ctx, key, obj)
+	if apierrors.IsNotFound(err) {
+		obj, err = readLive(ctx, c, kind+"/"+name, func(ctx context.Context) (T, error) {
+			fresh := obj.DeepCopyObject().(T)
+			return fresh, c.live.Get(ctx, key, fresh)
+		})
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		return none, nil
+	case err != nil:
+		return none, fmt.Errorf("read %s %q: %w", kind, name, err)
+	}
+	return obj, nil
+}
+
+// missingTTL is how long it is remembered that something does not exist.
+const missingTTL = time.Second
 
 // Template implements [Reader]. That there is none of a name is remembered for a moment:
 // every pod of a DaemonSet may ask for it.
 func (c *Cache) Template(ctx context.Context, name string) (*flexdaemonsets.FlexDaemonsetTemplate, error) {
-	var t flexdaemonsets.FlexDaemonsetTemplate
-	err := c.Cached.Get(ctx, client.ObjectKey{Name: name}, &t)
-	if apierrors.IsNotFound(err) {
-		if c.missing.has(name, c.Clock.Now()) {
-			return nil, nil
+	if _, ok := c.missing.Get("template/" + name); ok {
+		// It may have been made since, and be in the cache.
+		t := &flexdaemonsets.FlexDaemonsetTemplate{}
+		if err := c.cached.Get(ctx, client.ObjectKey{Name: name}, t); err == nil {
+			return t, nil
 		}
-		ctx, cancel := context.WithTimeout(ctx, c.timeout())
-		defer cancel()
-		err = c.Live.Get(ctx, client.ObjectKey{Name: name}, &t)
-	}
-	switch {
-	case apierrors.IsNotFound(err):
-		c.missing.add(name, c.Clock.Now())
 		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("read FlexDaemonsetTemplate %q: %w", name, err)
 	}
-	return &t, nil
-}
-
-// How long it is remembered that there is no template of a name, and of how many names.
-const (
-	missingTTL = time.Second
-	maxMissing = 1024
-)
-
-// missingCache remembers the names of templates that do not exist.
-type missingCache struct {
-	mu    sync.Mutex
-	until map[string]time.Time
-}
-
-func (m *missingCache) has(name string, now time.Time) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return now.Before(m.until[name])
-}
-
-func (m *missingCache) add(name string, now time.Time) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.until == nil || len(m.until) >= maxMissing {
-		m.until = map[string]time.Time{}
+	t, err := get(ctx, c, "FlexDaemonsetTemplate", name, &flexdaemonsets.FlexDaemonsetTemplate{})
+	if t == nil && err == nil {
+		c.missing.Add("template/"+name, true, missingTTL)
 	}
-	m.until[name] = now.Add(missingTTL)
+	return t, err
 }
 
 // LimitRanges implements [Reader].
 func (c *Cache) LimitRanges(ctx context.Context, namespace string) ([]corev1.LimitRange, error) {
 	var list corev1.LimitRangeList
-	if err := c.Cached.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+	if err := c.cached.List(ctx, &list, client.InNamespace(namespace)); err != nil {
 		return nil, fmt.Errorf("read the LimitRanges of namespace %q: %w", namespace, err)
 	}
 	return list.Items, nil
@@ -224,7 +229,7 @@ func (c *Cache) LimitRanges(ctx context.Context, namespace string) ([]corev1.Lim
 // ResourceQuotas implements [Reader].
 func (c *Cache) ResourceQuotas(ctx context.Context, namespace string) ([]corev1.ResourceQuota, error) {
 	var list corev1.ResourceQuotaList
-	if err := c.Cached.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+	if err := c.cached.List(ctx, &list, client.InNamespace(namespace)); err != nil {
 		return nil, fmt.Errorf("read the ResourceQuotas of namespace %q: %w", namespace, err)
 	}
 	return list.Items, nil
@@ -233,7 +238,7 @@ func (c *Cache) ResourceQuotas(ctx context.Context, namespace string) ([]corev1.
 // PodDistributors implements [Reader].
 func (c *Cache) PodDistributors(ctx context.Context, namespace string) ([]versprei.PodDistributor, error) {
 	var list versprei.PodDistributorList
-	if err := c.Cached.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+	if err := c.cached.List(ctx, &list, client.InNamespace(namespace)); err != nil {
 		return nil, fmt.Errorf("read the PodDistributors of namespace %q: %w", namespace, err)
 	}
 	return list.Items, nil
@@ -286,6 +291,9 @@ func (s *Static) Workload(_ context.Context, namespace string, ref Ref) (*Worklo
 	}
 	return nil, nil
 }
+
+// MayRead implements [Reader]. Manifests do not hold all there is.
+func (s *Static) MayRead(Ref) bool { return false }
 
 // PodDistributors implements [Reader].
 func (s *Static) PodDistributors(_ context.Context, namespace string) ([]versprei.PodDistributor, error) {

@@ -14,6 +14,8 @@ type Chain struct {
 	Refs []Ref
 	// Workloads are those of them that exist and may be read, from the bottom without a gap.
 	Workloads []*Workload
+	// Unverified says that the bottom may exist or not: Stowage may not read its kind.
+	Unverified bool
 }
 
 // Owners walks up from the object that makes some pods.
@@ -25,6 +27,7 @@ func Owners(ctx context.Context, r Reader, namespace string, bottom Ref) (Chain,
 			return c, err
 		}
 		if w == nil {
+			c.Unverified = i == 0 && !r.MayRead(bottom)
 			break
 		}
 		c.Workloads = append(c.Workloads, w)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -200,11 +199,11 @@ func fromDaemonSet(d *appsv1.DaemonSet) *Workload {
 // workloads that make pods themselves and are watched.
 func (c *Cache) Makers(ctx context.Context, namespace string) ([]*Workload, error) {
 	var sets appsv1.ReplicaSetList
-	if err := c.Cached.List(ctx, &sets, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+	if err := c.cached.List(ctx, &sets, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
 	}
 	var stateful appsv1.StatefulSetList
-	if err := c.Cached.List(ctx, &stateful, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+	if err := c.cached.List(ctx, &stateful, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
 	}
 	out := make([]*Workload, 0, len(sets.Items)+len(stateful.Items))
@@ -217,121 +216,113 @@ func (c *Cache) Makers(ctx context.Context, namespace string) ([]*Workload, erro
 	return out, nil
 }
 
+// watched reports whether a kind of workload is in the cache.
+func watched(ref Ref) bool {
+	return ref.Group() == appsv1.GroupName && slices.Contains([]string{"DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"}, ref.Kind)
+}
+
 // Workload implements [Reader]. Deployments and other workloads of apps/v1 come from the
 // cache, or live where they are younger than it; others are read live and remembered
 // for a minute.
 func (c *Cache) Workload(ctx context.Context, namespace string, ref Ref) (*Workload, error) {
-	key := client.ObjectKey{Namespace: namespace, Name: ref.Name}
-	cached := ref.Group() == appsv1.GroupName && slices.Contains([]string{"DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"}, ref.Kind)
-	if !cached {
-		return c.foreign.get(ctx, c, key, ref)
+	if !watched(ref) {
+		return c.foreignWorkload(ctx, namespace, ref)
 	}
-	get := func(ctx context.Context, from client.Reader) (*Workload, error) {
-		switch ref.Kind {
-		case "StatefulSet":
-			var s appsv1.StatefulSet
-			if err := from.Get(ctx, key, &s); err != nil {
-				return nil, err
-			}
-			return fromStatefulSet(&s), nil
-		case "ReplicaSet":
-			var rs appsv1.ReplicaSet
-			if err := from.Get(ctx, key, &rs); err != nil {
-				return nil, err
-			}
-			return fromReplicaSet(&rs), nil
-		case "DaemonSet":
-			var d appsv1.DaemonSet
-			if err := from.Get(ctx, key, &d); err != nil {
-				return nil, err
-			}
-			return fromDaemonSet(&d), nil
+	w, err := readWorkload(ctx, c.cached, namespace, ref)
+	if apierrors.IsNotFound(err) || err == nil && !w.Is(ref) {
+		key := flightKey(namespace, ref)
+		// Nobody knows the UID of an object before it exists, so one that did not exist does not
+		// a moment later. By name alone it may.
+		if _, missing := c.missing.Get(key); missing && ref.UID != "" {
+			return nil, nil
 		}
-		m := metadataOf(appsv1.SchemeGroupVersion.WithKind(ref.Kind))
-		if err := from.Get(ctx, key, m); err != nil {
+		w, err = readLive(ctx, c, key, func(ctx context.Context) (*Workload, error) { return readWorkload(ctx, c.live, namespace, ref) })
+		if apierrors.IsNotFound(err) || err == nil && !w.Is(ref) {
+			c.missing.Add(key, true, missingTTL)
+			return nil, nil
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s %q: %w", ref.Kind, ref.Name, err)
+	}
+	return w, nil
+}
+
+// flightKey tells requests for different objects apart.
+func flightKey(namespace string, ref Ref) string {
+	return strings.Join([]string{"workload", ref.APIVersion, ref.Kind, namespace, ref.Name, string(ref.UID)}, "/")
+}
+
+// readWorkload reads a workload of a kind that is watched.
+func readWorkload(ctx context.Context, from client.Reader, namespace string, ref Ref) (*Workload, error) {
+	key := client.ObjectKey{Namespace: namespace, Name: ref.Name}
+	switch ref.Kind {
+	case "StatefulSet":
+		var s appsv1.StatefulSet
+		if err := from.Get(ctx, key, &s); err != nil {
 			return nil, err
 		}
-		return newWorkload(ref, &m.ObjectMeta), nil
+		return fromStatefulSet(&s), nil
+	case "ReplicaSet":
+		var rs appsv1.ReplicaSet
+		if err := from.Get(ctx, key, &rs); err != nil {
+			return nil, err
+		}
+		return fromReplicaSet(&rs), nil
+	case "DaemonSet":
+		var d appsv1.DaemonSet
+		if err := from.Get(ctx, key, &d); err != nil {
+			return nil, err
+		}
+		return fromDaemonSet(&d), nil
 	}
-	w, err := get(ctx, c.Cached)
-	if apierrors.IsNotFound(err) || err == nil && ref.UID != "" && w.UID != ref.UID {
-		ctx, cancel := context.WithTimeout(ctx, c.timeout())
-		defer cancel()
-		w, err = get(ctx, c.Live)
+	m := metadataOf(appsv1.SchemeGroupVersion.WithKind(ref.Kind))
+	if err := from.Get(ctx, key, m); err != nil {
+		return nil, err
 	}
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("read %s %q: %w", ref.Kind, ref.Name, err)
-	case ref.UID != "" && w.UID != ref.UID:
-		return nil, nil // another one of the same name
-	}
-	return w, nil
+	return newWorkload(ref, &m.ObjectMeta), nil
 }
 
-// How long a workload of another kind is remembered, and that we may not read a kind.
+// How long a workload of another kind is remembered, and that Stowage may not read a kind.
 const (
-	foreignTTL   = time.Minute
-	forbiddenTTL = 5 * time.Minute
-	maxForeign   = 4096
+	foreignTTL    = time.Minute
+	unreadableTTL = 5 * time.Minute
 )
 
-// foreignCache remembers workloads of kinds that are not watched.
-type foreignCache struct {
-	mu    sync.Mutex
-	byKey map[foreignKey]foreignEntry
-	kinds map[schema.GroupKind]time.Time // that we may not read, until when
-}
-
-type foreignKey struct {
-	namespace string
-	ref       Ref
-}
-
-type foreignEntry struct {
-	workload *Workload
-	until    time.Time
-}
-
-func (f *foreignCache) get(ctx context.Context, c *Cache, key client.ObjectKey, ref Ref) (*Workload, error) {
-	now := c.Clock.Now()
-	kind := schema.GroupKind{Group: ref.Group(), Kind: ref.Kind}
-	f.mu.Lock()
-	entry, ok := f.byKey[foreignKey{key.Namespace, ref}]
-	forbidden := now.Before(f.kinds[kind])
-	f.mu.Unlock()
-	if ok && now.Before(entry.until) {
-		return entry.workload, nil
-	}
-	if forbidden {
+// foreignWorkload reads a workload of a kind that is not watched.
+func (c *Cache) foreignWorkload(ctx context.Context, namespace string, ref Ref) (*Workload, error) {
+	if !c.MayRead(ref) {
 		return nil, nil
 	}
-
-	m := metadataOf(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind))
-	ctx, cancel := context.WithTimeout(ctx, c.timeout())
-	defer cancel()
-	err := c.Live.Get(ctx, key, m)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.byKey == nil || len(f.byKey) >= maxForeign || len(f.kinds) >= maxForeign {
-		f.byKey, f.kinds = map[foreignKey]foreignEntry{}, map[schema.GroupKind]time.Time{}
+	key := flightKey(namespace, ref)
+	if known, ok := c.foreign.Get(key); ok {
+		return known.(*Workload), nil
 	}
+	w, err := readLive(ctx, c, key, func(ctx context.Context) (*Workload, error) {
+		m := metadataOf(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind))
+		if err := c.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, m); err != nil {
+			return nil, err
+		}
+		m.ObjectMeta = workloadIdentity(m.ObjectMeta)
+		return newWorkload(ref, &m.ObjectMeta), nil
+	})
 	switch {
-	case apierrors.IsForbidden(err), meta.IsNoMatchError(err):
-		f.kinds[kind] = now.Add(forbiddenTTL)
+	case apierrors.IsForbidden(err):
+		c.unreadable.Add(kindKey(ref), true, unreadableTTL)
 		return nil, nil
-	case apierrors.IsNotFound(err):
-		f.byKey[foreignKey{key.Namespace, ref}] = foreignEntry{nil, now.Add(foreignTTL)}
-		return nil, nil
+	case apierrors.IsNotFound(err), meta.IsNoMatchError(err), err == nil && ref.UID != "" && w.UID != ref.UID:
+		w = nil
 	case err != nil:
 		return nil, fmt.Errorf("read %s %q: %w", ref.Kind, ref.Name, err)
 	}
-	m.ObjectMeta = workloadIdentity(m.ObjectMeta)
-	w := newWorkload(ref, &m.ObjectMeta)
-	if ref.UID != "" && w.UID != ref.UID {
-		w = nil
-	}
-	f.byKey[foreignKey{key.Namespace, ref}] = foreignEntry{w, now.Add(foreignTTL)}
+	c.foreign.Add(key, w, foreignTTL)
 	return w, nil
+}
+
+func kindKey(ref Ref) schema.GroupKind { return schema.GroupKind{Group: ref.Group(), Kind: ref.Kind} }
+
+// MayRead implements [Reader].
+func (c *Cache) MayRead(ref Ref) bool {
+	_, unreadable := c.unreadable.Get(kindKey(ref))
+	return !unreadable
 }

@@ -34,12 +34,14 @@ type Options struct {
 	LogLevel  string
 	LogFormat string
 
-	Spread   SpreadOptions
-	Repair   workload.Timing
-	Sizing   SizingOptions
-	Resize   resize.Timing
-	PeerPods PeerPodOptions
-	Capacity CapacityOptions
+	Spread SpreadOptions
+	Repair workload.Timing
+	// EvictionRate is how many pods are evicted in a second, in the whole cluster.
+	EvictionRate float64
+	Sizing       SizingOptions
+	Resize       resize.Timing
+	PeerPods     PeerPodOptions
+	Capacity     CapacityOptions
 }
 
 // CapacityOptions are the settings of the controller that advertises VMs on nodes.
@@ -85,6 +87,7 @@ func DefaultOptions() Options {
 		LeaderElection: true,
 		Spread:         SpreadOptions{Enabled: true},
 		Repair:         workload.DefaultTiming(),
+		EvictionRate:   1,
 		Sizing:         SizingOptions{Enabled: true},
 		Resize:         resize.DefaultTiming(),
 		PeerPods:       PeerPodOptions{Enabled: true, Config: peerpod.DefaultConfig()},

@@ -51,9 +51,7 @@ func (i *Inspector) Read() int64 { return i.read.Load() }
 
 // finder returns a finder of policies that reads from r.
 func (i *Inspector) finder(r cluster.Reader) *policy.Finder {
-	f := &policy.Finder{Cluster: r, NamespaceLabel: i.NamespaceLabel}
-	f.Exclude(i.ExcludedNamespaces)
-	return f
+	return policy.NewFinder(r, i.NamespaceLabel, i.ExcludedNamespaces)
 }
 
 // each calls a function with every object of a kind, read in pages. A kind that the
@@ -84,7 +82,7 @@ type live struct{ *cluster.Cache }
 var _ cluster.Reader = live{}
 
 func (i *Inspector) live() live {
-	return live{&cluster.Cache{Cached: i.Client, Live: i.Client, Clock: clock.RealClock{}, Timeout: liveTimeout}}
+	return live{cluster.NewCache(i.Client, i.Client, clock.RealClock{}, liveTimeout)}
 }
 
 // liveTimeout bounds one read. Nothing waits for it but a person.

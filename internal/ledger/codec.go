@@ -32,10 +32,12 @@ func ToSeatLedger(owner Owner, o *Object) *stowage.SeatLedger {
 	sl := &stowage.SeatLedger{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: owner.Namespace, Name: string(owner.UID),
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name, UID: owner.UID}},
 		},
 		Writer: o.Writer,
 		Claims: make([]string, 0, len(o.Claims)),
+	}
+	if !owner.Unverified && owner.Name != "" {
+		sl.OwnerReferences = []metav1.OwnerReference{{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name, UID: owner.UID}}
 	}
 	if o.Version != 0 {
 		sl.ResourceVersion = strconv.FormatUint(o.Version, 10)

@@ -29,6 +29,9 @@ type Owner struct {
 	APIVersion, Kind string
 	Namespace, Name  string
 	UID              types.UID
+	// Unverified says that nobody knows whether the owner exists: its kind and name are what a
+	// pod's owner reference says. They are never written into a SeatLedger.
+	Unverified bool
 }
 
 // OwnerKey identifies an owner. A UID alone does not: nobody checks the one in a pod's

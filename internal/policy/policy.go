@@ -13,12 +13,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
+	"time"
+
+	utilcache "k8s.io/apimachinery/pkg/util/cache"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
@@ -45,6 +46,9 @@ type Policy struct {
 	Warnings []string
 	// FirstOrdinal is the ordinal of the first pod, for the owner of a StatefulSet.
 	FirstOrdinal int64
+	// Unverified says that nobody knows whether the pod's owner exists: Stowage may not read
+	// its kind.
+	Unverified bool
 }
 
 // Pool returns the index of a pool by its name.
@@ -66,15 +70,17 @@ type Finder struct {
 
 	excluded atomic.Pointer[[]string]
 
-	mu           sync.Mutex
-	parsed       map[string]parsed
-	distributors map[types.UID]compiled
+	parsed       *utilcache.LRUExpireCache // parsed strategies by their text
+	distributors *utilcache.LRUExpireCache // compiled PodDistributors by their UID
 }
 
 // NewFinder returns a finder. Annotations are not looked at in the excluded namespaces, nor, if
 // a label is given as key=value, in those without it.
 func NewFinder(reader cluster.Reader, namespaceLabel string, excluded []string) *Finder {
-	f := &Finder{Cluster: reader, NamespaceLabel: namespaceLabel}
+	f := &Finder{
+		Cluster: reader, NamespaceLabel: namespaceLabel,
+		parsed: utilcache.NewLRUExpireCache(maxParsed), distributors: utilcache.NewLRUExpireCache(maxCompiled),
+	}
 	f.Exclude(excluded)
 	return f
 }
@@ -126,8 +132,17 @@ func (f *Finder) Find(ctx context.Context, pod Pod) (*Policy, error) {
 
 	// 2. A PodDistributor for any of them.
 	if d := f.winner(distributors, chain); d != nil {
+		if isJob {
+			// Jobs are looked up only where it matters: there may be many.
+			if chain, err = cluster.Owners(ctx, f.Cluster, pod.Namespace, pod.Owner); err != nil {
+				return nil, err
+			}
+		}
+		if invented(chain) {
+			return nil, nil
+		}
 		p := *f.compile(d)
-		p.FirstOrdinal = firstOrdinal
+		p.FirstOrdinal, p.Unverified = firstOrdinal, chain.Unverified
 		f.annotated(&p, root, pod.Annotations)
 		return &p, nil
 	}
@@ -142,17 +157,21 @@ func (f *Finder) Find(ctx context.Context, pod Pod) (*Policy, error) {
 		text, found = StrategyText(root.Annotations)
 		source = root.Kind + " " + root.Name
 	}
-	if !found {
+	if !found || invented(chain) {
 		return nil, nil
 	}
 	if ok, err := f.serves(ctx, pod.Namespace); err != nil || !ok {
 		return nil, err
 	}
-	p := &Policy{Source: "annotation of " + source, Repair: stowage.RepairRecreate, FirstOrdinal: firstOrdinal}
+	p := &Policy{Source: "annotation of " + source, Repair: stowage.RepairRecreate, FirstOrdinal: firstOrdinal, Unverified: chain.Unverified}
 	p.Strategy, p.Err = f.parse(text)
 	f.annotated(p, root, pod.Annotations)
 	return p, nil
 }
+
+// invented reports whether the pod's owner does not exist: whoever creates a pod can write any
+// owner reference into it, and the API server checks none of them before admission.
+func invented(chain cluster.Chain) bool { return chain.Bottom() == nil && !chain.Unverified }
 
 // StrategyText returns the strategy that annotations give, if they give one.
 func StrategyText(annotations map[string]string) (string, bool) {
@@ -214,31 +233,26 @@ func (f *Finder) annotated(p *Policy, root *cluster.Workload, template map[strin
 	}
 }
 
-// maxParsed bounds the strategies that are remembered, and maxRemembered their length in
-// bytes: anybody can write one.
+// What is remembered: so many strategies, of at most so many bytes, and so many PodDistributors, as
+// long as they are in use. Anybody can write one.
 const (
-	maxParsed     = 1024
-	maxRemembered = 4 << 10
+	maxParsed      = 4096
+	maxStrategyLen = 4 << 10
+	maxCompiled    = 16384
+	rememberFor    = time.Hour
 )
 
 // parse reads a strategy, once for each text.
 func (f *Finder) parse(text string) (*spread.Strategy, error) {
-	f.mu.Lock()
-	have, ok := f.parsed[text]
-	f.mu.Unlock()
-	if !ok {
-		have.strategy, have.err = spread.Parse(text)
-		if len(text) > maxRemembered {
-			return have.strategy, have.err
-		}
-		f.mu.Lock()
-		if f.parsed == nil || len(f.parsed) >= maxParsed {
-			f.parsed = map[string]parsed{}
-		}
-		f.parsed[text] = have
-		f.mu.Unlock()
+	if known, ok := f.parsed.Get(text); ok {
+		have := known.(parsed)
+		return have.strategy, have.err
 	}
-	return have.strategy, have.err
+	strategy, err := spread.Parse(text)
+	if len(text) <= maxStrategyLen {
+		f.parsed.Add(text, parsed{strategy, err}, rememberFor)
+	}
+	return strategy, err
 }
 
 // winner returns the PodDistributor that divides the pods of one of some objects.
@@ -266,19 +280,13 @@ func Older(a, b *versprei.PodDistributor) bool {
 
 // compile returns a PodDistributor's policy, computed once for each generation.
 func (f *Finder) compile(d *versprei.PodDistributor) *Policy {
-	f.mu.Lock()
-	have, ok := f.distributors[d.UID]
-	f.mu.Unlock()
-	if ok && have.generation == d.Generation && d.UID != "" {
-		return have.policy
+	if known, ok := f.distributors.Get(d.UID); ok && d.UID != "" {
+		if have := known.(compiled); have.generation == d.Generation {
+			return have.policy
+		}
 	}
 	p := Compile(d)
-	f.mu.Lock()
-	if f.distributors == nil || len(f.distributors) >= maxParsed {
-		f.distributors = map[types.UID]compiled{}
-	}
-	f.distributors[d.UID] = compiled{d.Generation, p}
-	f.mu.Unlock()
+	f.distributors.Add(d.UID, compiled{d.Generation, p}, rememberFor)
 	return p
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
@@ -115,9 +116,9 @@ func TestFind(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			finder := Finder{Cluster: &tc.cluster}
+			finder := NewFinder(&tc.cluster, "", nil)
 			if tc.settings != nil {
-				tc.settings(&finder)
+				tc.settings(finder)
 			}
 			if tc.owner.Kind == "" {
 				tc.owner = ref("ReplicaSet", "web-1")
@@ -137,6 +138,55 @@ func TestFind(t *testing.T) {
 			}
 			if p.Source != tc.source || p.Evict != tc.evict || p.Repair != tc.repair || len(p.Warnings) != tc.warnings || (p.Err != nil) != tc.invalid {
 				t.Errorf("policy %+v", p)
+			}
+		})
+	}
+}
+
+// complete is a cluster in which what is not listed does not exist.
+type complete struct{ cluster.Static }
+
+func (complete) MayRead(cluster.Ref) bool { return true }
+
+// Whoever may create pods can write any owner into them: one that does not exist has no policy.
+func TestFindInventedOwner(t *testing.T) {
+	const text = "p=a,weight=1"
+	annotations := map[string]string{stowage.SpreadStrategyAliasAnnotation: text}
+	there := cluster.Workload{Ref: ref("ReplicaSet", "web"), Namespace: "ns"}
+	there.UID = "uid"
+	job := cluster.Ref{APIVersion: "batch/v1", Kind: "Job", Name: "job", UID: "job-uid"}
+	static := cluster.Static{WorkloadList: []cluster.Workload{there}, PodDistributorList: []versprei.PodDistributor{{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "d"},
+		Spec: versprei.PodDistributorSpec{
+			Target:       versprei.Target{APIVersion: "batch/v1", Kind: "Job", Name: "job"},
+			Distribution: []versprei.Pool{{NodeLabel: map[string]versprei.LabelValue{"p": "a"}, Weight: 1}},
+		},
+	}}}
+	named := func(kind, name, uid string) cluster.Ref {
+		r := ref(kind, name)
+		r.UID = types.UID(uid)
+		return r
+	}
+	for name, tc := range map[string]struct {
+		reader            cluster.Reader
+		owner             cluster.Ref
+		found, unverified bool
+	}{
+		"an owner that exists":             {&complete{static}, named("ReplicaSet", "web", "uid"), true, false},
+		"another UID":                      {&complete{static}, named("ReplicaSet", "web", "other"), false, false},
+		"another name":                     {&complete{static}, named("ReplicaSet", "other", "uid"), false, false},
+		"another kind":                     {&complete{static}, named("StatefulSet", "web", "uid"), false, false},
+		"a Job that does not exist":        {&complete{static}, job, false, false},
+		"a kind that Stowage may not read": {&static, named("Custom", "web", "x"), true, true},
+		"a Job where Jobs may not be read": {&static, job, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := NewFinder(tc.reader, "", nil).Find(t.Context(), Pod{Namespace: "ns", Owner: tc.owner, Annotations: annotations})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if (p != nil) != tc.found || p != nil && p.Unverified != tc.unverified {
+				t.Errorf("the policy is %+v", p)
 			}
 		})
 	}

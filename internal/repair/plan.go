@@ -304,26 +304,32 @@ func (s *State) evict(p *Plan) int {
 }
 
 // table is which ordinals of each pool are held.
-type table []map[int64]bool
+type table []ordinals
+
+type ordinals struct {
+	held map[int64]bool
+	low  int64 // no ordinal up to it is free
+}
 
 func newTable(s *State) table {
 	t := make(table, s.Strategy.Len())
 	for i := range t {
-		t[i] = map[int64]bool{}
+		t[i].held = map[int64]bool{}
 	}
 	for _, pod := range s.Pods {
 		if pod.Seat.Pool >= 0 {
-			t[pod.Seat.Pool][pod.Seat.Ordinal] = true
+			t[pod.Seat.Pool].held[pod.Seat.Ordinal] = true
 		}
 	}
 	return t
 }
 
 func (t table) takeLowest(pool int) int64 {
-	o := int64(1)
-	for t[pool][o] {
-		o++
+	o := &t[pool]
+	o.low++
+	for o.held[o.low] {
+		o.low++
 	}
-	t[pool][o] = true
-	return o
+	o.held[o.low] = true
+	return o.low
 }

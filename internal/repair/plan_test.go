@@ -301,7 +301,7 @@ func TestPlansEnd(t *testing.T) {
 				continue
 			}
 			for pool, o := range newTable(&s) {
-				if int64(len(o)) != p.Counts[pool] || !o[p.Counts[pool]] && p.Counts[pool] > 0 {
+				if int64(len(o.held)) != p.Counts[pool] || !o.held[p.Counts[pool]] && p.Counts[pool] > 0 {
 					t.Fatalf("pool %d has %d pods on the ordinals %v", pool, p.Counts[pool], o)
 				}
 			}
@@ -321,7 +321,7 @@ type held struct {
 func (h held) Count(pool int) int64 { return h.counts[pool] }
 func (h held) LowestFree(pool int) int64 {
 	o := int64(1)
-	for h.seats[pool][o] {
+	for h.seats[pool].held[o] {
 		o++
 	}
 	return o

@@ -79,9 +79,9 @@ func Ready(pod *corev1.Pod) bool {
 // version never runs ahead of what it tells its listeners.
 type Pods struct {
 	Key ledger.Key
-	// Seen is told of each change, in the order of the watch: a pod, or that there is
-	// none any more.
-	Seen func(r *Record, gone bool)
+	// Seen is told of each change, in the order of the watch: a pod and what was known of
+	// it before, or nil; or that there is none any more, which is when is is nil.
+	Seen func(was, is *Record)
 
 	version atomic.Uint64
 	synced  atomic.Bool
@@ -202,9 +202,13 @@ func (p *Pods) put(pod *corev1.Pod) {
 		}
 		p.byOwner[key] = o
 	}
+	var was *Record
+	if before, ok := o.pods[r.UID]; ok {
+		was = &before
+	}
 	o.pods[r.UID], p.owners[r.UID] = r, key
 	p.mu.Unlock()
-	p.Seen(&r, false)
+	p.Seen(was, &r)
 }
 
 // Delete implements cache.ReflectorStore.
@@ -233,7 +237,7 @@ func (p *Pods) remove(uid types.UID) {
 	}
 	p.mu.Unlock()
 	if ok {
-		p.Seen(&r, true)
+		p.Seen(&r, nil)
 	}
 }
 

@@ -7,11 +7,15 @@
 package seats
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
+
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
@@ -52,7 +56,10 @@ type Service struct {
 	start   time.Time
 	log     logr.Logger
 	metrics *Metrics
-	changed func(owner ledger.OwnerKey)
+	changed func(owner ledger.OwnerKey, moved bool)
+	// unverified limits writes for owners that may not exist.
+	unverified *fairLimiter
+	logs       flowcontrol.PassiveRateLimiter
 
 	mu     sync.Mutex
 	books  map[ledger.OwnerKey]*entry
@@ -71,6 +78,13 @@ type entry struct {
 	dead    bool // no longer in Service.books
 }
 
+// identify notes what is known of the owner. What is verified stays.
+func (e *entry) identify(owner ledger.Owner) {
+	if owner.Name != "" && (e.owner.Name == "" || e.owner.Unverified && !owner.Unverified) {
+		e.owner = owner
+	}
+}
+
 // Options are what a Service needs.
 type Options struct {
 	API     API
@@ -79,15 +93,17 @@ type Options struct {
 	Clock   clock.WithDelayedExecution
 	Log     logr.Logger
 	Metrics *Metrics
-	// Changed, if set, is told whose pods changed.
-	Changed func(owner ledger.OwnerKey)
+	// Changed, if set, is told whose pods changed, and whether one came, went, or got another
+	// seat or node, which is what seats depend on.
+	Changed func(owner ledger.OwnerKey, moved bool)
 }
 
 // New returns a ledger whose pods are still to be watched; see [Service.Pods].
 func New(o Options) *Service {
 	l := &Service{
 		api: o.API, writer: o.Writer, timing: ledger.DefaultTiming(), clock: o.Clock, start: o.Clock.Now(), log: o.Log, metrics: o.Metrics, changed: o.Changed,
-		books: map[ledger.OwnerKey]*entry{},
+		books: map[ledger.OwnerKey]*entry{}, unverified: newFairLimiter(unverifiedRate, unverifiedBurst),
+		logs: flowcontrol.NewTokenBucketPassiveRateLimiter(5, 50),
 	}
 	l.pods = &Pods{Key: o.Key, Seen: l.podSeen}
 	return l
@@ -148,43 +164,66 @@ func (l *Service) perform(e *entry, acts []ledger.Action) {
 			e.waiting[a.Answer] <- a.Answer.Result // has room for it
 			delete(e.waiting, a.Answer)
 		case a.ReadReplicas:
-			go l.request(func(ctx context.Context) {
-				n, err := l.api.ReadReplicas(ctx, owner)
-				if err != nil {
-					l.log.Info("replica count was not read", "owner", owner, "error", err.Error())
-					n = -1
-				}
-				l.with(owner.Key(), func(now time.Duration, e *entry) { e.book.ReplicasRead(now, n) })
-			})
+			go l.readReplicas(owner)
 		case a.ReadLedger:
-			go l.request(func(ctx context.Context) {
-				o, err := l.api.ReadLedger(ctx, owner)
-				if err != nil {
-					l.log.Info("ledger was not read", "owner", owner, "error", err.Error())
-					o = nil
-				}
-				l.with(owner.Key(), func(now time.Duration, e *entry) { e.book.LedgerRead(now, o) })
-			})
+			go l.readLedger(owner)
 		case a.Write != nil:
 			l.metrics.batch(e.book)
-			go l.request(func(ctx context.Context) {
-				o, res, err := l.api.WriteLedger(ctx, owner, a.Write)
-				if err != nil {
-					l.log.Info("ledger was not written", "owner", owner, "error", err.Error())
-				}
-				l.metrics.write(res)
-				l.with(owner.Key(), func(now time.Duration, e *entry) { e.book.WriteDone(now, res, o) })
-			})
+			go l.write(owner, a.Write)
 		}
 	}
 }
 
+func (l *Service) readReplicas(owner ledger.Owner) {
+	n := int64(-1)
+	l.request(owner, "replica count not read", func(ctx context.Context) (err error) {
+		n, err = l.api.ReadReplicas(ctx, owner)
+		return err
+	}, func() { n = -1 })
+	l.with(owner.Key(), func(now time.Duration, e *entry) { e.book.ReplicasRead(now, n) })
+}
+
+func (l *Service) readLedger(owner ledger.Owner) {
+	var o *ledger.Object
+	l.request(owner, "ledger not read", func(ctx context.Context) (err error) {
+		o, err = l.api.ReadLedger(ctx, owner)
+		return err
+	}, func() { o = nil })
+	l.with(owner.Key(), func(now time.Duration, e *entry) { e.book.LedgerRead(now, o) })
+}
+
+func (l *Service) write(owner ledger.Owner, wanted *ledger.Object) {
+	var o *ledger.Object
+	res := ledger.WriteRefused
+	if !owner.Unverified || l.unverified.allow(owner.Namespace, l.clock.Now()) {
+		res = ledger.WriteUncertain
+		l.request(owner, "ledger not written", func(ctx context.Context) (err error) {
+			o, res, err = l.api.WriteLedger(ctx, owner, wanted)
+			return err
+		}, func() { o = nil })
+	}
+	l.metrics.write(res)
+	l.with(owner.Key(), func(now time.Duration, e *entry) { e.book.WriteDone(now, res, o) })
+}
+
 // request runs a request to the API with its time limit. Pods wait for it, and one that
-// was begun is brought to its end even while the process shuts down.
-func (l *Service) request(do func(context.Context)) {
+// was begun is brought to its end even while the process shuts down. An error is logged, and so
+// is a panic, after which failed is called, so that the book learns of it.
+func (l *Service) request(owner ledger.Owner, message string, do func(context.Context) error, failed func()) {
 	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout) //nolint:forbidigo // it serves requests of several callers, and outlives each
 	defer cancel()
-	do(ctx)
+	defer utilruntime.HandleCrashWithContext(ctx, func(context.Context, any) { failed() })
+	if err := do(ctx); err != nil {
+		l.logError(err, message, owner)
+		failed()
+	}
+}
+
+// logError logs an error about an owner. Whoever creates pods can cause such lines.
+func (l *Service) logError(err error, message string, owner ledger.Owner) {
+	if l.logs.TryAccept() {
+		l.log.Error(err, message, "namespace", owner.Namespace, "kind", owner.Kind, "name", owner.Name)
+	}
 }
 
 // Claim gives a seat to one more pod of an owner. It returns in time for a webhook's
@@ -198,7 +237,7 @@ func (l *Service) Claim(ctx context.Context, owner ledger.Owner, s *spread.Strat
 	}
 	answer := make(chan ledger.Result, 1)
 	l.with(owner.Key(), func(now time.Duration, e *entry) {
-		e.owner = owner
+		e.identify(owner)
 		r := &ledger.Request{Strategy: s, Deadline: now + budget}
 		e.waiting[r] = answer
 		e.book.Enqueue(now, r)
@@ -214,8 +253,14 @@ func (l *Service) Claim(ctx context.Context, owner ledger.Owner, s *spread.Strat
 }
 
 // Peek returns the seat that one more pod of an owner would get now, and claims
-// nothing.
+// nothing. It leaves nothing behind, not even a book.
 func (l *Service) Peek(owner ledger.Owner, s *spread.Strategy) (seat ledger.Seat, err error) {
+	l.mu.Lock()
+	_, known := l.books[owner.Key()]
+	l.mu.Unlock()
+	if !known {
+		return ledger.NewBook(&l.timing, &l.settle, l.writer, ledger.NewID).Peek(0, s)
+	}
 	l.with(owner.Key(), func(now time.Duration, e *entry) { seat, err = e.book.Peek(now, s) })
 	return seat, err
 }
@@ -226,7 +271,7 @@ func (l *Service) Peek(owner ledger.Owner, s *spread.Strategy) (seat ledger.Seat
 func (l *Service) Claimed(ctx context.Context, owner ledger.Owner, id string) (bool, error) {
 	var claimed, known bool
 	l.with(owner.Key(), func(now time.Duration, e *entry) {
-		e.owner = owner
+		e.identify(owner)
 		claimed = e.book.Claimed(now, id)
 		known = e.book.Knows(id)
 	})
@@ -244,25 +289,30 @@ func (l *Service) Claimed(ctx context.Context, owner ledger.Owner, id string) (b
 // LedgerSeen tells of a ledger that a watch shows.
 func (l *Service) LedgerSeen(owner ledger.Owner, o ledger.Object, deleted bool) {
 	l.with(owner.Key(), func(now time.Duration, e *entry) {
-		if e.owner.Name == "" {
-			e.owner = owner
-		}
+		e.identify(owner)
 		e.book.LedgerSeen(now, o, deleted)
 	})
 }
 
-func (l *Service) podSeen(r *Record, gone bool) {
+// podSeen tells the book of its owner about a pod.
+func (l *Service) podSeen(was, is *Record) {
+	r := cmp.Or(is, was)
 	key := ledger.OwnerKey{Namespace: r.Namespace, UID: r.Owner}
 	l.with(key, func(now time.Duration, e *entry) {
-		if gone {
+		if is == nil {
 			e.book.PodGone(now, string(r.UID))
 			return
 		}
 		e.book.PodSeen(now, string(r.UID), ledger.Pod{Seat: r.Seat, ID: r.ID, Live: r.Live, Version: r.Version})
 	})
-	if l.changed != nil {
-		l.changed(key)
+	if moved := moved(was, is); l.changed != nil && (moved || was.Ready != is.Ready) {
+		l.changed(key, moved)
 	}
+}
+
+// moved reports whether a pod came or went, or got another seat or node. Either may be nil.
+func moved(was, is *Record) bool {
+	return was == nil || is == nil || was.Seat != is.Seat || was.ID != is.ID || was.Kind != is.Kind || was.Live != is.Live || was.Node != is.Node || was.Cost != is.Cost
 }
 
 // Sweep forgets the books that nobody would miss. With collect, it also removes the
@@ -287,7 +337,7 @@ func (l *Service) Sweep(ctx context.Context, collect bool) {
 		})
 		if spent && collect {
 			if err := l.api.DeleteLedger(ctx, owner, version); err != nil {
-				l.log.Info("ledger was not removed", "owner", owner, "error", err.Error())
+				l.logError(err, "ledger not removed", owner)
 			} else {
 				l.with(e.key, func(now time.Duration, e *entry) { e.book.LedgerGone(now, version) })
 			}

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+
 	"github.com/stowage-dev/stowage/internal/metrics"
 	"github.com/stowage-dev/stowage/internal/spread"
 
@@ -250,5 +252,148 @@ func testLedgerRefused(t *testing.T) {
 	defer api.mu.Unlock()
 	if api.writes != before {
 		t.Errorf("%d writes were tried again", api.writes-before)
+	}
+}
+
+// A dry run leaves nothing behind, whatever owners are invented for it.
+func TestPeekLeavesNothing(t *testing.T) { synctest.Test(t, testPeekLeavesNothing) }
+
+func testPeekLeavesNothing(t *testing.T) {
+	l := newTestLedger(t, &sharedAPI{}, "a")
+	for i := range 100 {
+		owner := testOwner
+		owner.UID = types.UID(fmt.Sprint("invented-", i))
+		if seat, err := l.Peek(owner, simulated["80:20"]); err != nil || seat.Ordinal != 1 {
+			t.Fatalf("%v, %v", seat, err)
+		}
+	}
+	if n := len(l.books); n != 0 {
+		t.Errorf("%d books were made", n)
+	}
+}
+
+// Owners that may be invented cause few writes, and their seats are given without the ledger then.
+func TestUnverifiedOwnersWriteLittle(t *testing.T) { synctest.Test(t, testUnverifiedOwnersWriteLittle) }
+
+func testUnverifiedOwnersWriteLittle(t *testing.T) {
+	api := &countingAPI{writes: map[string]int{}}
+	l := newTestLedger(t, api, "a")
+	claim := func(namespace, uid string, unverified bool) bool {
+		owner := ledger.Owner{APIVersion: "x/v1", Kind: "Custom", Namespace: namespace, Name: "n", UID: types.UID(uid), Unverified: unverified}
+		res, err := l.Claim(t.Context(), owner, simulated["80:20"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.Written
+	}
+	written := 0
+	for i := range 500 {
+		if claim("noisy", fmt.Sprint("noisy-", i), true) {
+			written++
+		}
+	}
+	if written < 20 || written > 60 {
+		t.Errorf("%d of 500 claims of invented owners were written", written)
+	}
+	if !claim("quiet", "quiet-1", true) {
+		t.Error("a namespace that is quiet has no part of the rate")
+	}
+	for i := range 50 {
+		if !claim("noisy", fmt.Sprint("verified-", i), false) {
+			t.Fatal("an owner that exists is held up by those that do not")
+		}
+	}
+	api.mu.Lock()
+	defer api.mu.Unlock()
+	if api.owners > 50 {
+		t.Errorf("%d ledgers name an owner", api.owners)
+	}
+}
+
+// countingAPI takes every ledger.
+type countingAPI struct {
+	mu     sync.Mutex
+	writes map[string]int // by namespace
+	owners int            // ledgers that name an owner
+}
+
+func (a *countingAPI) ReadLedger(context.Context, ledger.Owner) (*ledger.Object, error) {
+	return &ledger.Object{}, nil
+}
+
+func (a *countingAPI) WriteLedger(_ context.Context, owner ledger.Owner, o *ledger.Object) (*ledger.Object, ledger.WriteResult, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.writes[owner.Namespace]++
+	if len(ledger.ToSeatLedger(owner, o).OwnerReferences) > 0 {
+		a.owners++
+	}
+	out := *o
+	out.Version++
+	return &out, ledger.WriteOK, nil
+}
+
+func (a *countingAPI) DeleteLedger(context.Context, ledger.Owner, uint64) error { return nil }
+
+func (a *countingAPI) ReadReplicas(context.Context, ledger.Owner) (int64, error) { return 200, nil }
+
+// What is verified about an owner is not overwritten by what is not.
+func TestOwnerStaysVerified(t *testing.T) {
+	e := &entry{owner: ledger.Owner{Namespace: "ns", UID: "u"}}
+	invented := ledger.Owner{Kind: "Invented", Name: "x", Namespace: "ns", UID: "u", Unverified: true}
+	real := ledger.Owner{Kind: "ReplicaSet", Name: "web", Namespace: "ns", UID: "u"}
+	for _, step := range []struct{ owner, want ledger.Owner }{
+		{ledger.Owner{Namespace: "ns", UID: "u"}, ledger.Owner{Namespace: "ns", UID: "u"}},
+		{invented, invented}, {real, real}, {invented, real},
+	} {
+		if e.identify(step.owner); e.owner != step.want {
+			t.Errorf("after %+v the owner is %+v", step.owner, e.owner)
+		}
+	}
+}
+
+// panickingAPI has a fault.
+type panickingAPI struct{ countingAPI }
+
+func (*panickingAPI) WriteLedger(context.Context, ledger.Owner, *ledger.Object) (*ledger.Object, ledger.WriteResult, error) {
+	panic("a fault")
+}
+
+// A panic in a request to the API costs the pod nothing but the ledger.
+func TestPanicDoesNotBlock(t *testing.T) {
+	crash := utilruntime.ReallyCrash
+	utilruntime.ReallyCrash = false
+	defer func() { utilruntime.ReallyCrash = crash }()
+	synctest.Test(t, func(t *testing.T) {
+		l := newTestLedger(t, &panickingAPI{}, "a")
+		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+		defer cancel()
+		for range 3 {
+			if res, err := l.Claim(ctx, testOwner, simulated["80:20"]); err != nil || res.Written {
+				t.Errorf("%+v, %v", res, err)
+			}
+		}
+	})
+}
+
+// Status alone, such as a probe that flaps, is no movement.
+func TestMoved(t *testing.T) {
+	base := Record{UID: "p", Seat: ledger.Seat{Pool: "0", Ordinal: 1}, ID: "c", Live: true, Ready: true, Node: "n"}
+	for name, tc := range map[string]struct {
+		was, is func(*Record) *Record
+		want    bool
+	}{
+		"a new pod":          {func(*Record) *Record { return nil }, func(r *Record) *Record { return r }, true},
+		"a pod that is gone": {func(r *Record) *Record { return r }, func(*Record) *Record { return nil }, true},
+		"nothing":            {func(r *Record) *Record { return r }, func(r *Record) *Record { return r }, false},
+		"readiness":          {func(r *Record) *Record { return r }, func(r *Record) *Record { r.Ready = false; return r }, false},
+		"a node":             {func(r *Record) *Record { r.Node = ""; return r }, func(r *Record) *Record { return r }, true},
+		"it ends":            {func(r *Record) *Record { return r }, func(r *Record) *Record { r.Live = false; return r }, true},
+		"another seat":       {func(r *Record) *Record { return r }, func(r *Record) *Record { r.Ordinal = 2; return r }, true},
+	} {
+		was, is := base, base
+		if got := moved(tc.was(&was), tc.is(&is)); got != tc.want {
+			t.Errorf("%s: %t", name, got)
+		}
 	}
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/controllers/resize"
 	"github.com/stowage-dev/stowage/internal/controllers/vmcapacity"
 	"github.com/stowage-dev/stowage/internal/controllers/workload"
+	"github.com/stowage-dev/stowage/internal/evict"
 	"github.com/stowage-dev/stowage/internal/feature/podsize"
 	"github.com/stowage-dev/stowage/internal/feature/podspread"
 	"github.com/stowage-dev/stowage/internal/feature/podvm"
@@ -41,7 +42,7 @@ const sweepEvery = 15 * time.Second
 
 // addDecisions makes what decisions read of the cluster.
 func (s *server) addDecisions(ctx context.Context) error {
-	s.reader = &cluster.Cache{Cached: s.mgr.GetCache(), Live: s.mgr.GetAPIReader(), Clock: clock.RealClock{}}
+	s.reader = cluster.NewCache(s.mgr.GetCache(), s.mgr.GetAPIReader(), clock.RealClock{}, 0)
 	s.scope = scope.New(s.reader, s.options.Namespace)
 	return cluster.StartInformers(ctx, s.mgr.GetCache())
 }
@@ -69,7 +70,8 @@ func (s *server) addSeats(ctx context.Context) error {
 		Registration: Registration, KeySecret: s.keySecret(),
 		Clock: clock.RealClock{}, Timing: o.Repair,
 		Log: s.log.WithName("repair"), Events: s.events(), Metrics: workload.NewMetrics(s.metrics),
-		Writes: flowcontrol.NewTokenBucketRateLimiter(50, 200),
+		Writes:  flowcontrol.NewTokenBucketRateLimiter(50, 200),
+		Evictor: evict.New(s.direct, clock.RealClock{}, o.EvictionRate, s.metrics),
 	}
 	s.leads = append(s.leads, controller)
 	s.seats = seats.New(seats.Options{

@@ -231,7 +231,7 @@ func (s *server) addHandlers(context.Context) error {
 		if s.callers != nil {
 			h = onlyClients(s.options.ClientNames, s.log.WithName("clients"), h)
 		}
-		s.webhook.Register(path, closeWhen(&s.leaving, h))
+		s.mgr.GetWebhookServer().Register(path, closeWhen(&s.leaving, h))
 	}
 	return nil
 }

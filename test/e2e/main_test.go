@@ -88,7 +88,7 @@ func run(m *testing.M) (int, error) {
 		Binary: binary, Replicas: 2,
 		// Repairs come soon, so that tests do not wait for them.
 		Args: []string{
-			"--repair-quiet=500ms", "--repair-resync=2s", "--repair-backoff=1s", "--rebalance-cooldown=200ms",
+			"--repair-quiet=500ms", "--repair-resync=2s", "--repair-backoff=1s", "--rebalance-cooldown=200ms", "--eviction-rate=20",
 			"--resize-jitter=200ms", "--resize-backoff=1s", "--resize-rate=50",
 		},
 		Env: []string{"TARGET_RUNTIMECLASS=kata-remote, kata-other", "LOG_LEVEL=DEBUG", "BLOCKLISTED_NAMESPACE_LIST=blocked, blocked-too"},
@@ -97,6 +97,9 @@ func run(m *testing.M) (int, error) {
 		return 0, err
 	}
 	if err := cluster.WaitForNodes(ctx, 9); err != nil {
+		return 0, err
+	}
+	if err := claimOnce(ctx); err != nil {
 		return 0, err
 	}
 	code := m.Run()

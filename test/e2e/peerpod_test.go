@@ -90,6 +90,7 @@ func (n *tenant) expectWarning(t *testing.T, part string) {
 }
 
 func TestDocumentedPeerPod(t *testing.T) {
+	t.Parallel()
 	n := newTenant(t)
 	objects, err := controlplane.ReadObjects(filepath.Join(repo, "config", "samples", "peerpod.yaml"))
 	must(t, err)
@@ -112,6 +113,7 @@ func TestDocumentedPeerPod(t *testing.T) {
 }
 
 func TestPeerPodShapes(t *testing.T) {
+	t.Parallel()
 	n := newTenant(t)
 	cases := map[string]struct {
 		pod     *testkit.PodBuilder
@@ -166,6 +168,7 @@ func limitRange(item corev1.LimitRangeItem) *corev1.LimitRange {
 // The LimitRanger fills containers in before us and, because we changed the pod,
 // once more after us; then we are called again.
 func TestPeerPodsAndLimitRangeDefaults(t *testing.T) {
+	t.Parallel()
 	three := func(name string) *testkit.PodBuilder {
 		return testkit.Pod(name).RuntimeClass("kata-remote").
 			Container("a", "cpu=1,memory=1Gi", "cpu=1,memory=1Gi").
@@ -191,6 +194,7 @@ func TestPeerPodsAndLimitRangeDefaults(t *testing.T) {
 }
 
 func TestPeerPodsThatALimitRangeRefuses(t *testing.T) {
+	t.Parallel()
 	for name, item := range map[string]corev1.LimitRangeItem{
 		"min.cpu (Pod)":       {Type: corev1.LimitTypePod, Min: testkit.ResourceList("cpu=100m")},
 		"max.cpu (Pod)":       {Type: corev1.LimitTypePod, Max: testkit.ResourceList("cpu=8")},
@@ -244,6 +248,7 @@ func replicaSet(namespace, name string, template *testkit.PodBuilder, replicas i
 }
 
 func TestPeerPodsThatAQuotaRefuses(t *testing.T) {
+	t.Parallel()
 	n := newTenant(t)
 	must(t, n.Create(t.Context(), &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Name: "compute", Namespace: n.namespace},
@@ -414,6 +419,7 @@ status:
 }
 
 func TestModesInACluster(t *testing.T) {
+	t.Parallel()
 	audit := newTenant(t, stowage.ModeKey+"=Audit")
 	p := audit.create(t, testkit.Pod("a").RuntimeClass("kata-remote").Container("a", "cpu=1", ""))
 	if len(p.Annotations) > 0 || len(p.Spec.Containers[0].Resources.Requests) != 1 {
@@ -431,6 +437,7 @@ func TestModesInACluster(t *testing.T) {
 }
 
 func TestDryRunAnswersAsForReal(t *testing.T) {
+	t.Parallel()
 	n := newTenant(t)
 	p := n.create(t, pod().Container("a", "cpu=1", ""), client.DryRunAll)
 	expectPeerPod(t, p, "1", "", "", "")
@@ -440,6 +447,7 @@ func TestDryRunAnswersAsForReal(t *testing.T) {
 }
 
 func TestPodInANamespaceThatEnds(t *testing.T) {
+	t.Parallel()
 	n := newTenant(t)
 	var ns corev1.Namespace
 	must(t, n.Get(t.Context(), client.ObjectKey{Name: n.namespace}, &ns))
@@ -460,6 +468,7 @@ func TestPodInANamespaceThatEnds(t *testing.T) {
 
 // The offline preview and the cluster agree, for each kind of workload.
 func TestPreviewAgreesWithTheCluster(t *testing.T) {
+	t.Parallel()
 	template := func() *testkit.PodBuilder {
 		return pod().Container("a", "cpu=1,memory=1Gi", "cpu=2").Sidecar("s", "", "memory=64Mi").InitContainer("i", "cpu=500m", "")
 	}
@@ -517,6 +526,7 @@ func TestPreviewAgreesWithTheCluster(t *testing.T) {
 
 // The same, where a PodDistributor says how pods are divided.
 func TestPreviewOfPodDistributorAgrees(t *testing.T) {
+	t.Parallel()
 	n := newTenant(t)
 	d := n.distributor(t, "web", "web", func(s *versprei.PodDistributorSpec) { s.Distribution[1].Name = "spot" })
 	time.Sleep(time.Second) // each replica learns of it; there is nothing to wait for before a pod comes

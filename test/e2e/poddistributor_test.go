@@ -15,6 +15,7 @@ import (
 
 // What the API server accepts, fills in and refuses of a PodDistributor.
 func TestPodDistributorValidation(t *testing.T) {
+	t.Parallel()
 	n := newTenant(t)
 	must(t, cluster.ApplyFiles(t.Context(), filepath.Join(repo, "config", "crd", "bases", "versprei.versprei.io_poddistributors.yaml")))
 	const head = "apiVersion: versprei.versprei.io/v1beta1\nkind: PodDistributor\nmetadata: {name: web}\n"

@@ -32,6 +32,7 @@ import (
 // Which pods cost a call, told by a warning that only Stowage gives. None with a RuntimeClass
 // and none of a DaemonSet is left out.
 func TestMatchConditions(t *testing.T) {
+	t.Parallel()
 	n := newTenant(t)
 	owner := func(kind string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
@@ -124,7 +125,7 @@ func TestFlowControlUnderAFlood(t *testing.T) {
 		Webhooks: []admissionregistrationv1.MutatingWebhook{{
 			Name: "slow.test.example", AdmissionReviewVersions: []string{"v1"}, SideEffects: new(admissionregistrationv1.SideEffectClassNone),
 			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"flood": "yes"}},
-			FailurePolicy:     new(admissionregistrationv1.Ignore), TimeoutSeconds: new(int32(30)),
+			FailurePolicy:     new(admissionregistrationv1.Ignore), TimeoutSeconds: new(int32(10)),
 			ClientConfig: admissionregistrationv1.WebhookClientConfig{
 				URL: new(slow.URL), CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: slow.Certificate().Raw}),
 			},

@@ -171,6 +171,7 @@ func TestRepairOfPodsThatDoNotStart(t *testing.T) {
 
 // A seat that somebody wrote over is given back.
 func TestRepairOfTamperedLabels(t *testing.T) {
+	t.Parallel()
 	n := newTenant(t)
 	s := strategyOf(t, eightyOf)
 	must(t, n.Create(t.Context(), n.deployment("web", 10, annotated(eightyOf))))
@@ -190,6 +191,7 @@ func TestRepairOfTamperedLabels(t *testing.T) {
 // Rebalancing moves pods after an edit, one at a time, as PodDisruptionBudgets allow, and
 // comes to an end.
 func TestRebalance(t *testing.T) {
+	t.Parallel()
 	n := newTenant(t)
 	const half = "type=default,weight=50:type=spot,weight=50"
 	annotations := annotated(eightyOf)

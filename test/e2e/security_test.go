@@ -34,6 +34,7 @@ import (
 // A pod may say that it is of somebody else's: in another namespace that changes nothing for
 // the others, and what is no reference is not followed.
 func TestForgedOwner(t *testing.T) {
+	t.Parallel()
 	victim, attacker := newTenant(t), newTenant(t)
 	rs := victim.bareReplicaSet(t, "owner", 0, annotated(eightyOf))
 	for range 5 {
@@ -46,6 +47,31 @@ func TestForgedOwner(t *testing.T) {
 	pod := victim.try(t, rs, replicaSetKind, nil)
 	if pod.Labels[stowage.SeatLabel] != "1" {
 		t.Errorf("the first pod has seat %q", pod.Labels[stowage.SeatLabel])
+	}
+
+	// An owner that does not exist has no ledger, and its pods have no seat. Of one that does,
+	// neither the name nor the kind can be made up.
+	for name, ref := range map[string]metav1.OwnerReference{
+		"a UID that was made up":  {APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "owner", UID: "0d1f7a7e-0000-0000-0000-000000000000"},
+		"a name that was made up": {APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "other", UID: rs.UID},
+		"a kind that was made up": {APIVersion: "apps/v1", Kind: "StatefulSet", Name: "owner", UID: rs.UID},
+		"a kind that is nowhere":  {APIVersion: "nowhere.example/v9", Kind: "Nothing", Name: "owner", UID: "0d1f7a7e-0000-0000-0000-000000000001"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			invented := podTemplate("x")
+			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: attacker.namespace, GenerateName: "invented-", Annotations: annotated(eightyOf)}, Spec: invented.Spec}
+			ref.Controller = new(true)
+			p.OwnerReferences = []metav1.OwnerReference{ref}
+			must(t, attacker.Create(t.Context(), p))
+			if _, seated := p.Labels[stowage.SeatLabel]; seated {
+				t.Error("its pod has a seat")
+			}
+		})
+	}
+	var ledgers stowage.SeatLedgerList
+	must(t, attacker.List(t.Context(), &ledgers, client.InNamespace(attacker.namespace)))
+	if n := len(ledgers.Items); n != 0 {
+		t.Errorf("%d SeatLedgers of owners that do not exist", n)
 	}
 
 	for name, ref := range map[string]metav1.OwnerReference{
@@ -71,6 +97,7 @@ func TestForgedOwner(t *testing.T) {
 
 // A PodDistributor divides pods of its own namespace alone.
 func TestPodDistributorOfAnotherNamespace(t *testing.T) {
+	t.Parallel()
 	victim, attacker := newTenant(t), newTenant(t)
 	theirs, own := victim.bareReplicaSet(t, "web", 0, nil), attacker.bareReplicaSet(t, "web", 0, nil)
 	attacker.distributor(t, "web", "web", func(s *versprei.PodDistributorSpec) { s.Target.Kind = "ReplicaSet" })
@@ -87,6 +114,7 @@ func TestPodDistributorOfAnotherNamespace(t *testing.T) {
 // Who may create pods and policies in a namespace cannot thereby change templates, ledgers or
 // other namespaces.
 func TestTenantsPermissions(t *testing.T) {
+	t.Parallel()
 	n := newTenant(t)
 	must(t, cluster.Client.Create(t.Context(), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "admin"},

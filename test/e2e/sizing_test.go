@@ -208,6 +208,7 @@ func templateObject(n *tenant, name, spec string) *flexdaemonsets.FlexDaemonsetT
 
 // Pods of every shape, as the real DaemonSet controller makes them.
 func TestSizingShapes(t *testing.T) {
+	t.Parallel()
 	n := newTenant(t)
 	n.node(t, "4", "cpu=40,memory=80Gi,ephemeral-storage=100Gi") // room for all of them
 	n.template(t, "cpu", `{cpuPercentage: 1}`)
@@ -435,6 +436,7 @@ func TestSizingTogether(t *testing.T) {
 
 // A LimitRange that would refuse the size costs the size, not the pod.
 func TestSizingThatALimitRangeRefuses(t *testing.T) {
+	t.Parallel()
 	n := newTenant(t)
 	n.node(t, "4", "cpu=4,memory=8Gi")
 	n.template(t, "cpu", cpuShare)
@@ -450,6 +452,7 @@ func TestSizingThatALimitRangeRefuses(t *testing.T) {
 
 // What the API server accepts, fills in and refuses of a FlexDaemonsetTemplate.
 func TestFlexDaemonsetTemplateValidation(t *testing.T) {
+	t.Parallel()
 	n := newTenant(t)
 	const head = "apiVersion: flexdaemonsets.xai/v1alpha1\nkind: FlexDaemonsetTemplate\nmetadata: {name: default-resource-percentages}\n"
 	try := func(spec string) (*unstructured.Unstructured, error) {

@@ -59,6 +59,7 @@ var replicaSetKind = metav1.TypeMeta{APIVersion: "apps/v1", Kind: "ReplicaSet"}
 
 // What a pod with a seat carries, and what its own placement means.
 func TestSpreadPod(t *testing.T) {
+	t.Parallel()
 	n := newTenant(t)
 	rs := n.bareReplicaSet(t, "owner", 0, annotated(documented))
 	first := func(change func(*corev1.Pod)) *corev1.Pod {
@@ -149,6 +150,7 @@ func TestSpreadPod(t *testing.T) {
 
 // A seat that was not given by Stowage, or to another pod, is worth nothing.
 func TestSpreadForgedSeat(t *testing.T) {
+	t.Parallel()
 	n := newTenant(t)
 	// An owner whose kind has no scale and no controller that would interfere.
 	owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "owner"}}
@@ -239,6 +241,7 @@ func TestSpreadReinvocation(t *testing.T) {
 
 // Kinds other than Deployments.
 func TestSpreadOwners(t *testing.T) {
+	t.Parallel()
 	t.Run("a bare ReplicaSet, with the alias in its template", func(t *testing.T) {
 		n := newTenant(t)
 		rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "web"}, Spec: appsv1.ReplicaSetSpec{
@@ -344,6 +347,7 @@ spec:
 
 // Owners of every kind that the ClusterRole names are read, watched or not.
 func TestSpreadKinds(t *testing.T) {
+	t.Parallel()
 	n := newTenant(t)
 	custom := func(group, version, plural, kind string) client.Object {
 		must(t, cluster.ApplyYAML(t.Context(), fmt.Sprintf(`
@@ -468,6 +472,7 @@ func TestSpreadNamespaces(t *testing.T) {
 
 // Whoever writes a strategy that is wrong is told so, and so is the pods' owner.
 func TestSpreadInvalidStrategy(t *testing.T) {
+	t.Parallel()
 	n := newTenant(t)
 	const wrong = "nodesize=a,weight=1:nodesize=b,weight=x"
 	n.warned()
@@ -508,6 +513,7 @@ func (n *tenant) hasEvent(t *testing.T, reason, text string) bool {
 
 // PodDistributors: status, precedence, enforcement, tolerations, limits.
 func TestPodDistributor(t *testing.T) {
+	t.Parallel()
 	n := newTenant(t)
 	status := func(name string) versprei.PodDistributorStatus {
 		var d versprei.PodDistributor

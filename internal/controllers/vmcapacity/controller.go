@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/stowage-dev/stowage/internal/contest"
+
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -66,8 +68,8 @@ type run struct {
 
 	mu    sync.Mutex
 	limit int64 // of all nodes; peerpod.None while it is not known
-	// restored is how often in a row a node's amount was put back, and when last.
-	restored map[string]restores
+	// restored notices another writer of a node's amount.
+	restored contest.Contest[string]
 	// published is what was last published of a node's use.
 	published map[string]use
 }
@@ -78,7 +80,7 @@ const patience = 10 * time.Second
 // Register implements [leader.Controller].
 func (c *Controller) Register(t *leader.Term) error {
 	// 1. The reconciler.
-	r := &run{Controller: c, term: t.Context(), limit: peerpod.None, restored: map[string]restores{}, published: map[string]use{}}
+	r := &run{Controller: c, term: t.Context(), limit: peerpod.None, published: map[string]use{}}
 	var err error
 	if r.nodes, err = leader.Reconcile(t, "vm-capacity", 2, r.reconcile, nodeKeys); err != nil {
 		return err

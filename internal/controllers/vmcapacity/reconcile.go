@@ -110,33 +110,14 @@ func (r *run) patch(ctx context.Context, send func(context.Context, client.Objec
 	return send(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name}}, client.RawPatch(types.MergePatchType, data))
 }
 
-// How often in a row an amount is put back at once, and within what time that is a row.
-const (
-	atOnce = 3
-	row    = 10 * time.Minute
-)
-
 // restoring notes that a node's amount is put back, and returns how long to wait first: a
-// kubelet that starts zeroes it once; whoever keeps changing it wins less and less often.
-func (r *run) restoring(node *corev1.Node, said peerpod.Advertised, want int64) time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	past, now := r.restored[node.Name], r.Clock.Now()
-	wait := time.Duration(0)
-	if past.times >= atOnce {
-		wait = min(5*time.Minute, time.Second<<min(past.times-atOnce, 16))
-	}
-	if since := now.Sub(past.last); since < wait {
-		return wait - since
-	} else if since > row+wait {
-		past.times = 0
-	}
-	past.times, past.last = past.times+1, now
-	r.restored[node.Name] = past
+// kubelet that starts zeroes it once; another writer that keeps changing it wins less and less often.
+func (r *run) restoring(node *corev1.Node, advertised peerpod.Advertised, want int64) time.Duration {
+	wait, begins := r.restored.Write(node.Name, r.Clock.Now())
 	// A kubelet zeroes; an amount is somebody's.
-	if past.times == atOnce+1 || said.Capacity > 0 && said.Capacity != want {
+	if wait == 0 && (begins || advertised.Capacity > 0 && advertised.Capacity != want) {
 		r.Events.Warn(node, stowage.EventCapacityContested, events.Advertise,
-			"somebody else changed %s, which Stowage keeps at %d, to %d; it is put back, less often each time", r.Resource, want, max(0, said.Capacity))
+			"somebody else changed %s, which Stowage keeps at %d, to %d; it is put back, less often each time", r.Resource, want, max(0, advertised.Capacity))
 	}
-	return 0
+	return wait
 }

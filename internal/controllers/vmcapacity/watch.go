@@ -26,13 +26,16 @@ func (r *run) watchNodes(t *leader.Term) error {
 		},
 		DeleteFunc: func(obj any) {
 			if node, ok := leader.Deleted(obj).(*corev1.Node); ok {
-				r.mu.Lock()
-				delete(r.restored, node.Name)
-				r.mu.Unlock()
+				r.restored.Forget(node.Name)
 				r.nodes.Add(node.Name)
 			}
 		},
 	})
+}
+
+// podIndexers index peer pods by the node on which they take a VM.
+func podIndexers() toolscache.Indexers {
+	return toolscache.Indexers{byNode: func(obj any) ([]string, error) { return []string{nodeOfVM(obj.(*corev1.Pod))}, nil }}
 }
 
 // watchPods follows the peer pods, of which only the node is kept.
@@ -40,9 +43,7 @@ func (r *run) watchPods(t *leader.Term) error {
 	r.pods = toolscache.NewSharedIndexInformerWithOptions(
 		toolscache.NewFilteredListWatchFromClient(r.Clientset.CoreV1().RESTClient(), "pods", metav1.NamespaceAll, func(o *metav1.ListOptions) {
 			o.LabelSelector = stowage.PeerPodLabel
-		}), &corev1.Pod{}, toolscache.SharedIndexInformerOptions{Indexers: toolscache.Indexers{
-			byNode: func(obj any) ([]string, error) { return []string{nodeOfVM(obj.(*corev1.Pod))}, nil },
-		}})
+		}), &corev1.Pod{}, toolscache.SharedIndexInformerOptions{Indexers: podIndexers()})
 	err := r.pods.SetTransform(func(obj any) (any, error) {
 		pod, ok := obj.(*corev1.Pod)
 		if !ok {

@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,64 +16,88 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/events"
+	"github.com/stowage-dev/stowage/internal/evict"
 	"github.com/stowage-dev/stowage/internal/ledger"
 	"github.com/stowage-dev/stowage/internal/placement"
 	"github.com/stowage-dev/stowage/internal/policy"
 	"github.com/stowage-dev/stowage/internal/repair"
 )
 
-// maxMoves is how many pods are given seats before the workload is looked at again.
-const maxMoves = 50
-
 // carryOut does what a plan says, and returns when to look again if that is not when
 // something changes.
 func (r *run) carryOut(ctx context.Context, owner ledger.Owner, p *policy.Policy, pods []corev1.Pod, state *repair.State, plan *repair.Plan) (reconcile.Result, error) {
-	moves, action := plan.Adopt, repairAdopt
-	if len(moves) == 0 {
-		moves, action = plan.Renumber, repairRenumber
-	}
-	if len(moves) > 0 {
-		for _, m := range moves[:min(len(moves), maxMoves)] {
-			if err := r.seat(ctx, owner, p, &pods[m.Pod], m, action, state.Pods[m.Pod].OwnRank == 0); err != nil {
-				return reconcile.Result{}, err
-			}
+	switch {
+	case len(plan.Adopt) > 0:
+		wait, err := r.seatAll(ctx, owner, p, pods, state, plan.Adopt, repairAdopt)
+		if err != nil {
+			return reconcile.Result{}, err
 		}
-		if action == repairAdopt {
-			r.event(owner, stowage.EventPodsAdopted, "%d pod(s) came without a seat, because the webhook was not reached, and are given those of the pools they run in", len(moves))
-		}
-		return reconcile.Result{RequeueAfter: r.Timing.Quiet}, nil // and nothing else before that is seen
+		r.event(owner, stowage.EventPodsAdopted, "%d pod(s) came without a seat, because the webhook was not reached, and are given those of the pools they run in", len(plan.Adopt))
+		return reconcile.Result{RequeueAfter: max(r.Timing.Quiet, wait)}, nil // and nothing else before that is seen
+	case len(plan.Renumber) > 0:
+		wait, err := r.seatAll(ctx, owner, p, pods, state, plan.Renumber, repairRenumber)
+		return reconcile.Result{RequeueAfter: max(r.Timing.Quiet, wait)}, err
+	case plan.Recreate >= 0:
+		return r.remove(ctx, owner, &pods[plan.Recreate], repairRecreate, claimedOf(pods, state), plan.Distance())
+	default:
+		return r.remove(ctx, owner, &pods[plan.Evict], repairEvict, claimedOf(pods, state), plan.Distance())
 	}
-	victim, action := plan.Recreate, repairRecreate
-	if victim < 0 {
-		victim, action = plan.Evict, repairEvict
-	}
+}
+
+// claimedOf are the pods that came through the webhook.
+func claimedOf(pods []corev1.Pod, state *repair.State) map[types.UID]bool {
 	claimed := map[types.UID]bool{}
 	for i := range state.Pods {
 		if state.Pods[i].Claimed {
 			claimed[pods[i].UID] = true
 		}
 	}
-	if ok, wait := r.mayRemove(owner.Key(), plan.Distance(), claimed); !ok {
+	return claimed
+}
+
+// seatAll gives seats to pods of one list, at the rate that all workloads share. It returns the
+// longest wait for a pod into which another writer keeps writing something else.
+func (r *run) seatAll(ctx context.Context, owner ledger.Owner, p *policy.Policy, pods []corev1.Pod, state *repair.State, moves []repair.Move, action string) (time.Duration, error) {
+	var longest time.Duration
+	for _, m := range moves {
+		pod := &pods[m.Pod]
+		wait, begins := r.seatWrites.Write(pod.UID, r.Clock.Now())
+		if begins {
+			r.warn(owner, stowage.EventLabelsContested, "another writer keeps changing the labels %s and %s of pod %s; Stowage writes them less and less often", stowage.PoolLabel, stowage.SeatLabel, pod.Name)
+		}
+		if wait > 0 {
+			longest = max(longest, wait)
+			continue
+		}
+		if err := r.seat(ctx, owner, p, pod, m, action, state.Pods[m.Pod].OwnRank == 0); err != nil {
+			return 0, err
+		}
+	}
+	return longest, nil
+}
+
+// remove evicts a pod, if the budget of the workload and the evictor allow it now.
+func (r *run) remove(ctx context.Context, owner ledger.Owner, pod *corev1.Pod, action string, claimed map[types.UID]bool, distance int64) (reconcile.Result, error) {
+	ok, wait, err := r.mayRemove(ctx, owner, distance, claimed)
+	if err != nil || !ok {
+		return reconcile.Result{RequeueAfter: wait}, err
+	}
+	result, wait, err := r.Evictor.Evict(ctx, pod)
+	switch result {
+	case evict.Waits:
 		return reconcile.Result{RequeueAfter: wait}, nil
-	}
-	pod := &pods[victim]
-	err := r.Live.SubResource("eviction").Create(ctx, pod, &policyv1.Eviction{
-		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
-		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}},
-	})
-	switch {
-	case apierrors.IsTooManyRequests(err):
-		return reconcile.Result{RequeueAfter: r.refused(owner.Key())}, nil // a PodDisruptionBudget forbids it now
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+	case evict.Refused:
+		return reconcile.Result{RequeueAfter: r.refused(owner.Key())}, nil
+	case evict.Gone:
 		return reconcile.Result{RequeueAfter: r.Timing.Quiet}, nil
-	case err != nil:
-		return reconcile.Result{}, err
+	case evict.Failed:
+		return reconcile.Result{}, fmt.Errorf("evict pod %s: %w", pod.Name, err)
 	}
-	r.removed(owner.Key(), plan.Distance(), claimed)
+	r.removed(owner.Key(), distance, claimed)
 	r.Metrics.repairs.WithLabelValues(action).Inc()
-	r.Log.Info("pod removed, so that its owner makes it anew", "owner", owner, "pod", pod.Name, "action", action, "distance", plan.Distance())
+	r.Log.Info("pod evicted, so that its owner recreates it", "namespace", owner.Namespace, "kind", owner.Kind, "name", owner.Name, "pod", pod.Name, "action", action, "distance", distance)
 	if action == repairRecreate {
-		r.event(owner, stowage.EventPodRecreated, "pod %s came without a seat and runs in no pool; it was evicted, so that its owner makes it anew", pod.Name)
+		r.event(owner, stowage.EventPodRecreated, "pod %s came without a seat and runs in no pool; it was evicted, so that its owner recreates it", pod.Name)
 	} else {
 		r.event(owner, stowage.EventPodEvicted, "its pool has too many pods, so %s was evicted and another pool gets one", pod.Name)
 	}
@@ -86,23 +110,7 @@ func (r *run) seat(ctx context.Context, owner ledger.Owner, p *policy.Policy, po
 	if err := r.Writes.Wait(ctx); err != nil {
 		return err
 	}
-	key := r.Seats.Pods().Key
-	seat := ledger.Seat{Pool: p.Strategy.Pool(m.Seat.Pool).Name, Ordinal: m.Seat.Ordinal}
-	kind, id := ledger.KindAdopted, ""
-	if _, k, i, ok := ledger.SeatOf(key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations); ok {
-		kind, id = k, i // it stays who it is
-	}
-	annotations := map[string]string{
-		stowage.ClaimAnnotation: key.Sign(kind, id, ledger.Holder{Namespace: pod.Namespace, Owner: string(owner.UID)}, seat),
-	}
-	if cost, set := pod.Annotations[corev1.PodDeletionCost]; withCost && (!set || placement.RankOf(cost, repair.NoRank) != 0) {
-		annotations[corev1.PodDeletionCost] = placement.DeletionCost(m.Rank)
-	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"resourceVersion": pod.ResourceVersion, // nothing is known of a pod that has changed since
-		"labels":          map[string]string{stowage.PoolLabel: seat.Pool, stowage.SeatLabel: strconv.FormatInt(seat.Ordinal, 10)},
-		"annotations":     annotations,
-	}})
+	patch, err := seatPatch(r.Seats.Pods().Key, owner, p, pod, m, withCost)
 	if err != nil {
 		return err
 	}
@@ -117,7 +125,35 @@ func (r *run) seat(ctx context.Context, owner ledger.Owner, p *policy.Policy, po
 	return nil
 }
 
+// seatPatch is the merge patch that gives a pod a seat. It holds the pod's resource version:
+// nothing is known of a pod that has changed since.
+func seatPatch(key ledger.Key, owner ledger.Owner, p *policy.Policy, pod *corev1.Pod, m repair.Move, withCost bool) ([]byte, error) {
+	seat := ledger.Seat{Pool: p.Strategy.Pool(m.Seat.Pool).Name, Ordinal: m.Seat.Ordinal}
+	kind, id := ledger.KindAdopted, ""
+	if _, k, i, ok := ledger.SeatOf(key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations); ok {
+		kind, id = k, i // it stays who it is
+	}
+	annotations := map[string]string{
+		stowage.ClaimAnnotation: key.Sign(kind, id, ledger.Holder{Namespace: pod.Namespace, Owner: string(owner.UID)}, seat),
+	}
+	if cost, set := pod.Annotations[corev1.PodDeletionCost]; withCost && (!set || placement.RankOf(cost, repair.NoRank) != 0) {
+		annotations[corev1.PodDeletionCost] = placement.DeletionCost(m.Rank)
+	}
+	return json.Marshal(map[string]any{"metadata": map[string]any{
+		"resourceVersion": pod.ResourceVersion,
+		"labels":          map[string]string{stowage.PoolLabel: seat.Pool, stowage.SeatLabel: strconv.FormatInt(seat.Ordinal, 10)},
+		"annotations":     annotations,
+	}})
+}
+
+func aboutOwner(owner ledger.Owner) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: owner.APIVersion, Kind: owner.Kind, Namespace: owner.Namespace, Name: owner.Name, UID: owner.UID}
+}
+
 func (r *run) event(owner ledger.Owner, reason stowage.EventReason, format string, args ...any) {
-	about := &corev1.ObjectReference{APIVersion: owner.APIVersion, Kind: owner.Kind, Namespace: owner.Namespace, Name: owner.Name, UID: owner.UID}
-	r.Events.Normal(about, reason, events.Repair, format, args...)
+	r.Events.Normal(aboutOwner(owner), reason, events.Repair, format, args...)
+}
+
+func (r *run) warn(owner ledger.Owner, reason stowage.EventReason, format string, args ...any) {
+	r.Events.Warn(aboutOwner(owner), reason, events.Repair, format, args...)
 }

@@ -15,6 +15,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/stowage-dev/stowage/internal/contest"
+	"github.com/stowage-dev/stowage/internal/evict"
+
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
@@ -74,14 +77,14 @@ type Controller struct {
 	Events    events.Recorder
 	Metrics   *Metrics
 	// Writes limits how fast pods are patched.
-	Writes flowcontrol.RateLimiter
+	Writes  flowcontrol.RateLimiter
+	Evictor *evict.Evictor
 
 	mu      sync.Mutex
 	current *run // the term under way, or nil
 }
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch
-// +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
 // +kubebuilder:rbac:groups=versprei.versprei.io,resources=poddistributors/status,verbs=patch
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=stowage,verbs=get
@@ -98,10 +101,13 @@ type run struct {
 	work     leader.Queue[ledger.Owner]
 	statuses leader.Queue[types.NamespacedName]
 
-	mu       sync.Mutex
-	changed  map[ledger.OwnerKey]time.Time // when an owner's pods changed last
-	dirty    map[string]time.Time          // namespaces in which pods changed, and when last
-	reported map[ledger.OwnerKey]ledger.Owner
+	// seatWrites notices another writer of pods' labels.
+	seatWrites contest.Contest[types.UID]
+
+	mu        sync.Mutex
+	movements *movements
+	dirty     map[string]time.Time // namespaces in which pods changed, and when last
+	reported  map[ledger.OwnerKey]ledger.Owner
 	// allStatuses is when every PodDistributor was looked at last.
 	allStatuses time.Time
 	history     map[ledger.OwnerKey]*history
@@ -115,7 +121,7 @@ func (c *Controller) Register(t *leader.Term) error {
 	// 1. The reconcilers.
 	r := &run{
 		Controller: c, since: c.Clock.Now(),
-		history: map[ledger.OwnerKey]*history{}, changed: map[ledger.OwnerKey]time.Time{}, reported: map[ledger.OwnerKey]ledger.Owner{},
+		history: map[ledger.OwnerKey]*history{}, movements: newMovements(), reported: map[ledger.OwnerKey]ledger.Owner{},
 		dirty: map[string]time.Time{},
 	}
 	var err error
@@ -155,8 +161,10 @@ func (c *Controller) setCurrent(r *run) {
 	c.current = r
 }
 
-// Changed notes that an owner's pods changed. Where this replica does not lead it does nothing.
-func (c *Controller) Changed(owner ledger.OwnerKey) {
+// Changed notes that an owner's pods changed. Moved says that one came, went, or got another seat or
+// node: what a status writes alone, such as a probe that flaps, holds repair up for nothing. Where
+// this replica does not lead it does nothing.
+func (c *Controller) Changed(owner ledger.OwnerKey, moved bool) {
 	c.mu.Lock()
 	r := c.current
 	c.mu.Unlock()
@@ -166,7 +174,10 @@ func (c *Controller) Changed(owner ledger.OwnerKey) {
 	now := c.Clock.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.changed[owner], r.dirty[owner.Namespace] = now, now
+	r.dirty[owner.Namespace] = now
+	if moved {
+		r.movements.note(owner, now)
+	}
 }
 
 // collect removes SeatLedgers without claims, and puts back the key if its Secret was deleted.
@@ -198,28 +209,31 @@ func (r *run) resync(ctx context.Context) {
 	r.forget(there)
 }
 
-// lookAtChanges looks at the workloads whose pods changed lately, once they are quiet.
+// lookAtChanges looks at the workloads whose pods moved lately, once they are quiet.
 func (r *run) lookAtChanges(context.Context) {
 	r.mu.Lock()
-	var quiet []ledger.OwnerKey
-	for owner, t := range r.changed {
-		if r.Clock.Since(t) >= r.Timing.Quiet {
-			quiet = append(quiet, owner)
-			delete(r.changed, owner)
-		}
-	}
+	due := r.movements.due(r.Clock.Now(), r.Timing.Quiet)
 	r.mu.Unlock()
-	for _, uid := range quiet {
+	for _, uid := range due {
 		if o, ok := r.Seats.Pods().Owner(uid); ok {
 			r.work.AddUnlessFailing(o)
 		}
 	}
 }
 
-// moving reports whether an owner's pods changed within the last moments.
+// starting reports whether the term is so young that what moved before it is not known.
+func (r *run) starting() bool { return r.Clock.Since(r.since) < r.Timing.Quiet }
+
+// moving reports whether an owner's pods moved within the last moments.
 func (r *run) moving(owner ledger.OwnerKey) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t, ok := r.changed[owner]
-	return ok && r.Clock.Since(t) < r.Timing.Quiet || r.Clock.Since(r.since) < r.Timing.Quiet
+	return r.starting() || r.movements.moving(owner, r.Clock.Now(), r.Timing.Quiet)
+}
+
+// mayLook reports whether an owner is quiet, or has moved for so long that it is looked at anyway.
+func (r *run) mayLook(owner ledger.OwnerKey) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.starting() && r.movements.look(owner, r.Clock.Now(), r.Timing.Quiet)
 }

@@ -1,28 +1,28 @@
 package workload
 
 import (
+	"context"
+	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/ledger"
 )
 
-// history is what was seen of a workload and done to it, to know when to do less. The
-// controller's lock guards it.
+// history is what was seen of a workload and done to it, to know when to do less. The lock of
+// the run guards it.
 type history struct {
 	// looked is what the cache showed when a close look found nothing to do, and
 	// lookedAt when that was.
 	looked   string
 	lookedAt time.Time
 
-	next     time.Time // before it, no pod is removed
-	backoff  time.Duration
-	removed  time.Time // when a pod was removed last
-	settled  bool      // whether the removal's outcome was seen
-	distance int64     // the plan's distance before it
-	// claimed are the pods that had come through the webhook by then.
-	claimed map[types.UID]bool
+	budget   budget
+	restored bool // the budget knows what earlier leaders did
 }
 
 // lookAgain is how many resyncs a close look that found nothing to do holds for, where
@@ -56,70 +56,99 @@ func (r *run) historyOf(owner ledger.OwnerKey) *history {
 
 // forget drops what is known of workloads that have no pods any more.
 func (r *run) forget(there map[ledger.OwnerKey]bool) {
+	r.seatWrites.ForgetOld(r.Clock.Now())
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for uid, h := range r.history {
-		if !there[uid] && r.Clock.Since(h.removed) > 2*r.Timing.MaxBackoff {
-			delete(r.history, uid)
+	for owner, h := range r.history {
+		if !there[owner] && r.Clock.Since(h.budget.removed) > 2*r.Timing.MaxBackoff {
+			delete(r.history, owner)
+			r.movements.forget(owner)
 		}
 	}
-	for uid, o := range r.reported {
-		if !there[uid] {
+	for owner, o := range r.reported {
+		if !there[owner] {
 			r.Metrics.gone(o)
-			delete(r.reported, uid)
+			delete(r.reported, owner)
 		}
 	}
 }
 
-// mayRemove reports whether the budget allows to remove one more pod of a workload, whose
-// plan has this distance now and of which these pods came through the webhook; and
-// otherwise when to look again. A removal that won nothing doubles the wait, and none
-// follows until a pod has come through the webhook since.
-func (r *run) mayRemove(owner ledger.OwnerKey, distance int64, claimed map[types.UID]bool) (bool, time.Duration) {
+// +kubebuilder:rbac:groups="",resources=events,verbs=list
+
+// restoreBudget has a workload's budget go on where an earlier leader left it, by the events that
+// it published about removals that won nothing. It asks once in a term for each workload of which
+// a pod is to be removed.
+func (r *run) restoreBudget(ctx context.Context, owner ledger.Owner) error {
+	r.mu.Lock()
+	restored := r.historyOf(owner.Key()).restored
+	r.mu.Unlock()
+	if restored {
+		return nil
+	}
+	var list corev1.EventList
+	if err := r.Live.List(ctx, &list, client.InNamespace(owner.Namespace),
+		client.MatchingFields{"involvedObject.uid": string(owner.UID), "reason": string(stowage.EventRepairInVain)}); err != nil {
+		return fmt.Errorf("list the events about %s %s: %w", owner.Kind, owner.Name, err)
+	}
+	inVain, last := inVainSince(list.Items, r.Clock.Now().Add(-2*r.Timing.MaxBackoff))
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	h, now := r.historyOf(owner), r.Clock.Now()
-	if !h.removed.IsZero() && !h.settled {
-		h.settled = true
-		wait := r.Timing.Cooldown
-		if distance >= h.distance {
-			h.backoff = min(max(2*h.backoff, r.Timing.Backoff), r.Timing.MaxBackoff)
-			wait = max(wait, h.backoff)
-		} else {
-			h.backoff = 0
+	h := r.historyOf(owner.Key())
+	h.restored = true
+	h.budget.restore(r.Timing, inVain, last)
+	return nil
+}
+
+// inVainSince returns how often events after a time say that a removal won nothing, and when the
+// last one did. Equal events are counted in a series.
+func inVainSince(events []corev1.Event, since time.Time) (times int, last time.Time) {
+	for i := range events {
+		e := &events[i]
+		at, n := e.EventTime.Time, 1
+		if at.IsZero() {
+			at, n = e.LastTimestamp.Time, max(1, int(e.Count))
 		}
-		h.next = h.removed.Add(wait)
-	}
-	if left := h.next.Sub(now); left > 0 {
-		return false, left
-	}
-	if h.claimed != nil {
-		fresh := false
-		for uid := range claimed {
-			fresh = fresh || !h.claimed[uid]
+		if e.Series != nil {
+			at, n = e.Series.LastObservedTime.Time, max(1, int(e.Series.Count))
 		}
-		if !fresh {
-			return false, r.Timing.Resync
+		if at.Before(since) {
+			continue
 		}
-		h.claimed = nil
+		times += n
+		if at.After(last) {
+			last = at
+		}
 	}
-	return true, 0
+	return times, last
+}
+
+// mayRemove reports whether the budget allows to remove one more pod of a workload, and otherwise
+// when to look again: see [budget.mayRemove].
+func (r *run) mayRemove(ctx context.Context, owner ledger.Owner, distance int64, claimed map[types.UID]bool) (bool, time.Duration, error) {
+	if err := r.restoreBudget(ctx, owner); err != nil {
+		return false, 0, err
+	}
+	r.mu.Lock()
+	b := &r.historyOf(owner.Key()).budget
+	ok, wait, inVain := b.mayRemove(r.Clock.Now(), r.Timing, distance, claimed)
+	next := b.backoff
+	r.mu.Unlock()
+	if inVain {
+		r.warn(owner, stowage.EventRepairInVain, "evicting a pod has won nothing: %d pod(s) are still in no pool, or in one with too many; the next is evicted after %s at the earliest", distance, next)
+	}
+	return ok, wait, nil
 }
 
 // removed notes a removal.
 func (r *run) removed(owner ledger.OwnerKey, distance int64, claimed map[types.UID]bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	h := r.historyOf(owner)
-	h.removed, h.settled, h.distance, h.claimed = r.Clock.Now(), false, distance, claimed
+	r.historyOf(owner).budget.spend(r.Clock.Now(), distance, claimed)
 }
 
 // refused notes that a removal was refused, and returns when to try again.
 func (r *run) refused(owner ledger.OwnerKey) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	h := r.historyOf(owner)
-	h.backoff = min(max(2*h.backoff, r.Timing.Backoff), r.Timing.MaxBackoff)
-	h.next = r.Clock.Now().Add(h.backoff)
-	return h.backoff
+	return r.historyOf(owner).budget.refuse(r.Clock.Now(), r.Timing)
 }

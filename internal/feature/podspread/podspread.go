@@ -67,7 +67,7 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 
 	// 2. Has it a seat from an earlier pass? One that is not genuine goes.
 	a := assignment{pod: req.Pod.Clone(), policy: p, seat: placement.Seat{Strategy: p.Strategy, Preferred: p.Preferred, Distributed: p.Distributor != nil}}
-	a.owner = ledger.Owner{APIVersion: ref.APIVersion, Kind: ref.Kind, Namespace: req.Namespace, Name: ref.Name, UID: ref.UID}
+	a.owner = ledger.Owner{APIVersion: ref.APIVersion, Kind: ref.Kind, Namespace: req.Namespace, Name: ref.Name, UID: ref.UID, Unverified: p.Unverified}
 	a.rank, a.seat.OwnOrdinal = placement.OwnRank(a.pod, p.FirstOrdinal)
 	kept, err := f.keep(ctx, &a, req.DryRun)
 	if err != nil {

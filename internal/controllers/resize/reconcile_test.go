@@ -1,0 +1,427 @@
+package resize
+
+import (
+	"context"
+	"errors"
+	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllertest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	clientevents "k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/client-go/util/workqueue"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/stowage-dev/stowage/api"
+	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/events"
+	"github.com/stowage-dev/stowage/internal/feature/podsize"
+	"github.com/stowage-dev/stowage/internal/leader"
+	"github.com/stowage-dev/stowage/internal/metrics"
+	"github.com/stowage-dev/stowage/internal/scope"
+	"github.com/stowage-dev/stowage/internal/sizing"
+	"github.com/stowage-dev/stowage/test/testkit"
+)
+
+// The objects stand in a fake store that decides nothing. What the API server and a node make of a
+// resize is tested in test/e2e.
+
+// informers is the store as the manager's cache.
+type informers struct {
+	cache.Informers
+	client.Reader
+}
+
+// bench is a controller in a term.
+type bench struct {
+	*run
+	clock    *clocktesting.FakeClock
+	recorder *clientevents.FakeRecorder
+	resizes  []string
+	marks    int
+	answer   error // to a resize
+}
+
+func queue[T comparable]() leader.Queue[T] {
+	return leader.Queue[T]{TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[T]())}
+}
+
+func newBench(t *testing.T, objects ...client.Object) *bench {
+	t.Helper()
+	s, err := api.NewScheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{clock: clocktesting.NewFakeClock(time.Unix(0, 0)), recorder: clientevents.NewFakeRecorder(100)}
+	c := fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).WithStatusSubresource(&flexdaemonsets.FlexDaemonsetTemplate{}).
+		WithInterceptorFuncs(interceptor.Funcs{
+			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+				if sub != "resize" {
+					return c.SubResource(sub).Patch(ctx, obj, patch, opts...)
+				}
+				data, err := patch.Data(obj)
+				if err != nil {
+					return err
+				}
+				b.resizes = append(b.resizes, string(data))
+				return b.answer
+			},
+			Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+				b.marks++
+				return nil
+			},
+		}).Build()
+	reader := cluster.NewCache(c, c, b.clock, 0)
+	b.run = &run{
+		Controller: &Controller{
+			Client: c, Informers: informers{Reader: c}, Scope: scope.New(reader, "stowage-system"), Feature: &podsize.Feature{Cluster: reader},
+			Clock: b.clock, Timing: DefaultTiming(), Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder},
+			Metrics: NewMetrics(metrics.NewSet(prometheus.NewRegistry())),
+		},
+		work: queue[types.NamespacedName](), daemonSets: queue[types.NamespacedName](), statuses: queue[string](),
+		writes: flowcontrol.NewFakeAlwaysRateLimiter(), labels: flowcontrol.NewFakeAlwaysRateLimiter(), tries: map[types.UID]*tries{},
+	}
+	b.pods = toolscache.NewSharedIndexInformerWithOptions(&toolscache.ListWatch{}, &corev1.Pod{}, toolscache.SharedIndexInformerOptions{Indexers: indexers()})
+	for _, o := range objects {
+		if p, ok := o.(*corev1.Pod); ok && p.Labels[stowage.SizedByLabel] != "" {
+			kept, err := keepSizedPod(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := b.pods.GetIndexer().Add(kept); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return b
+}
+
+func template(edit func(*flexdaemonsets.FlexDaemonsetTemplateSpec)) *flexdaemonsets.FlexDaemonsetTemplate {
+	t := &flexdaemonsets.FlexDaemonsetTemplate{ObjectMeta: metav1.ObjectMeta{Name: "tenth", Generation: 3}}
+	t.Spec.CPUPercentage, t.Spec.UpdatePolicy = new(int32(10)), flexdaemonsets.UpdateInPlace
+	if edit != nil {
+		edit(&t.Spec)
+	}
+	return t
+}
+
+func daemonSet() *appsv1.DaemonSet {
+	d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "agent", UID: "ds", Annotations: map[string]string{flexdaemonsets.TemplateAnnotation: "tenth"}}}
+	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "agent"}}
+	d.Status.CurrentNumberScheduled, d.Status.DesiredNumberScheduled = 1, 1
+	return d
+}
+
+// agent is a pod of the DaemonSet, with this much cpu.
+func agent(cpu string, conditions ...corev1.PodCondition) *corev1.Pod {
+	p := testkit.Pod("agent-x").Container("c", "cpu="+cpu, "cpu="+cpu).Label("app", "agent").Label(stowage.SizedByLabel, "tenth").
+		Annotation(stowage.DeclaredResourcesAnnotation, `{"containers":{"c":{"requests":{"cpu":"100m"}}},"sized":["cpu"]}`).Obj()
+	p.UID, p.Spec.NodeName = "pod", "n4"
+	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "agent", UID: "ds", Controller: new(true)}}
+	p.Status.Phase, p.Status.Conditions = corev1.PodRunning, conditions
+	return p
+}
+
+func around(pod *corev1.Pod, more ...client.Object) []client.Object {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n4"}}
+	node.Status.Allocatable = testkit.ResourceList("cpu=4,memory=16Gi")
+	return append([]client.Object{pod, node, daemonSet(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}}, more...)
+}
+
+func condition(kind corev1.PodConditionType, reason, message string) corev1.PodCondition {
+	return corev1.PodCondition{Type: kind, Status: corev1.ConditionTrue, Reason: reason, Message: message}
+}
+
+func TestReconcilePod(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	for name, tc := range map[string]struct {
+		pod     *corev1.Pod
+		spec    func(*flexdaemonsets.FlexDaemonsetTemplateSpec)
+		answer  error
+		resizes int
+		fails   bool
+		outcome string
+		event   stowage.EventReason
+	}{
+		"the right size":             {pod: agent("400m")},
+		"the same in another form":   {pod: agent("0.4")},
+		"too small":                  {pod: agent("100m"), resizes: 1, outcome: resizeAccepted},
+		"but pods do not follow":     {pod: agent("100m"), spec: func(s *flexdaemonsets.FlexDaemonsetTemplateSpec) { s.UpdatePolicy = flexdaemonsets.UpdateOnCreate }},
+		"refused as invalid":         {pod: agent("100m"), answer: apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "agent-x", nil), resizes: 1, outcome: resizeRefused, event: stowage.EventResizeRefused},
+		"forbidden":                  {pod: agent("100m"), answer: apierrors.NewForbidden(pods, "agent-x", errors.New("no")), resizes: 1, outcome: resizeRefused, event: stowage.EventResizeRefused},
+		"a cluster without resizing": {pod: agent("100m"), answer: apierrors.NewGenericServerResponse(404, "patch", pods, "", "", 0, false), resizes: 1, outcome: resizeRefused, event: stowage.EventResizeRefused},
+		"a pod that is gone":         {pod: agent("100m"), answer: apierrors.NewNotFound(pods, "agent-x"), resizes: 1},
+		"an API server that fails":   {pod: agent("100m"), answer: errors.New("no answer"), resizes: 1, fails: true, outcome: resizeFailed},
+		"a peer pod": {pod: func() *corev1.Pod {
+			p := agent("100m")
+			p.Annotations[stowage.OriginalResourcesAnnotation] = "{}"
+			return p
+		}()},
+		"a pod that ends": {pod: func() *corev1.Pod {
+			p := agent("100m")
+			p.Status.Phase = corev1.PodFailed
+			return p
+		}()},
+		"a pod that is to be left alone": {pod: func() *corev1.Pod {
+			p := agent("100m")
+			p.Labels[stowage.ModeKey] = string(stowage.ModeOff)
+			return p
+		}()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, around(tc.pod, template(tc.spec))...)
+			b.answer = tc.answer
+			key := client.ObjectKeyFromObject(tc.pod)
+			res, err := b.reconcilePod(t.Context(), key)
+			if (err != nil) != tc.fails || len(b.resizes) != tc.resizes {
+				t.Errorf("%d resizes, %v", len(b.resizes), err)
+			}
+			if tc.outcome != "" && testutil.ToFloat64(b.Metrics.resizes.WithLabelValues(tc.outcome)) != 1 {
+				t.Errorf("it is not counted as %s", tc.outcome)
+			}
+			if got := len(b.recorder.Events); (got == 1) != (tc.event != "") {
+				t.Errorf("%d events", got)
+			}
+			if tc.answer == nil || tc.fails || res.RequeueAfter == 0 {
+				return
+			}
+			// What was refused is not asked for again at once.
+			if _, err := b.reconcilePod(t.Context(), key); err != nil || len(b.resizes) != tc.resizes {
+				t.Errorf("it is asked for again at once: %v", err)
+			}
+			b.clock.Step(res.RequeueAfter)
+			if _, err := b.reconcilePod(t.Context(), key); err != nil || len(b.resizes) != tc.resizes+1 {
+				t.Errorf("nor after %s: %v", res.RequeueAfter, err)
+			}
+		})
+	}
+}
+
+// A record that somebody has edited into another form makes no resize for ever.
+func TestRecordInAnotherForm(t *testing.T) {
+	p := agent("400m")
+	p.Annotations[stowage.DeclaredResourcesAnnotation] = `{"containers":{"c":{"requests":{"cpu":"0.1000"},"limits":{"cpu":"100e-3"}}},"sized":["cpu"]}`
+	b := newBench(t, around(p, template(nil))...)
+	for range 5 {
+		if _, err := b.reconcilePod(t.Context(), client.ObjectKeyFromObject(p)); err != nil {
+			t.Fatal(err)
+		}
+		b.clock.Step(time.Hour)
+	}
+	if len(b.resizes) > 0 {
+		t.Errorf("%d resizes: %s", len(b.resizes), b.resizes[0])
+	}
+}
+
+func TestStatus(t *testing.T) {
+	for name, tc := range map[string]struct {
+		pod    *corev1.Pod
+		spec   func(*flexdaemonsets.FlexDaemonsetTemplateSpec)
+		reason stowage.ConditionReason
+		off    int32
+	}{
+		"up to date":      {pod: agent("400m"), reason: stowage.ReasonUpToDate},
+		"resizing":        {pod: agent("100m"), reason: stowage.ReasonResizing, off: 1},
+		"in progress":     {pod: agent("400m", condition(corev1.PodResizeInProgress, "", "")), reason: stowage.ReasonResizing, off: 1},
+		"failed":          {pod: agent("400m", condition(corev1.PodResizeInProgress, corev1.PodReasonError, "limit (104383386) below current usage")), reason: stowage.ReasonFailed, off: 1},
+		"deferred":        {pod: agent("400m", condition(corev1.PodResizePending, corev1.PodReasonDeferred, "no room")), reason: stowage.ReasonDeferred, off: 1},
+		"infeasible":      {pod: agent("400m", condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "never")), reason: stowage.ReasonInfeasible, off: 1},
+		"awaits new pods": {pod: agent("100m"), spec: func(s *flexdaemonsets.FlexDaemonsetTemplateSpec) { s.UpdatePolicy = flexdaemonsets.UpdateOnCreate }, reason: stowage.ReasonAwaitsNewPods, off: 1},
+		"invalid":         {pod: agent("100m"), spec: func(s *flexdaemonsets.FlexDaemonsetTemplateSpec) { s.CPUPercentage = new(int32(900)) }, reason: stowage.ReasonInvalid, off: 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, around(tc.pod, template(tc.spec))...)
+			if _, err := b.reconcileStatus(t.Context(), sizing.LabelOf("tenth")); err != nil {
+				t.Fatal(err)
+			}
+			var got flexdaemonsets.FlexDaemonsetTemplate
+			if err := b.Client.Get(t.Context(), client.ObjectKey{Name: "tenth"}, &got); err != nil {
+				t.Fatal(err)
+			}
+			c := meta.FindStatusCondition(got.Status.Conditions, flexdaemonsets.ConditionUpToDate)
+			if c == nil || c.Reason != string(tc.reason) || got.Status.OffSize != tc.off || got.Status.DaemonSets != 1 {
+				t.Errorf("condition %+v, status %+v", c, got.Status)
+			}
+		})
+	}
+}
+
+// A kubelet's message whose numbers change does not rewrite a status again and again; what else
+// changes in it does.
+func TestChangingNumbers(t *testing.T) {
+	var conditions []metav1.Condition
+	set := func(rest, kubelet string) string {
+		setCondition(&conditions, metav1.Condition{Type: "T", Status: metav1.ConditionFalse, Reason: "Failed", Message: rest + kubelet}, kubelet)
+		return conditions[0].Message
+	}
+	first := set("1 of 3 pods, such as x", ": usage is 104383386")
+	if got := set("1 of 3 pods, such as x", ": usage is 104999999"); got != first {
+		t.Errorf("it was written again: %s", got)
+	}
+	if got := set("2 of 3 pods, such as x", ": usage is 104999999"); !strings.HasPrefix(got, "2 of 3") {
+		t.Errorf("another count is hidden: %s", got)
+	}
+	if got := set("2 of 3 pods, such as x", ": no room"); !strings.HasSuffix(got, "no room") {
+		t.Errorf("another reason is hidden: %s", got)
+	}
+}
+
+// What a node says of a resize is told once.
+func TestPodSeen(t *testing.T) {
+	for name, tc := range map[string]struct {
+		condition corev1.PodCondition
+		outcome   string
+		event     stowage.EventReason
+	}{
+		"deferred":   {condition(corev1.PodResizePending, corev1.PodReasonDeferred, "no room"), resizeDeferred, stowage.EventResizeDeferred},
+		"infeasible": {condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "never"), resizeInfeasible, stowage.EventResizeInfeasible},
+		"failed":     {condition(corev1.PodResizeInProgress, corev1.PodReasonError, "below usage"), resizeNodeError, stowage.EventResizeFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, around(agent("400m"), template(nil))...)
+			with, changed := agent("400m", tc.condition), agent("400m", tc.condition)
+			changed.Status.Conditions[0].Message += " 1234"
+			b.podSeen(nil, agent("400m"))
+			b.podSeen(agent("400m"), with)
+			b.podSeen(with, changed)
+			if n := testutil.ToFloat64(b.Metrics.resizes.WithLabelValues(tc.outcome)); n != 1 {
+				t.Errorf("counted %v times", n)
+			}
+			if n := len(b.recorder.Events); n != 1 {
+				t.Fatalf("%d events", n)
+			}
+			if e := <-b.recorder.Events; !strings.Contains(e, string(tc.event)) {
+				t.Errorf("event %q", e)
+			}
+			if b.work.Len() != 1 {
+				t.Errorf("%d pods are to be looked at", b.work.Len())
+			}
+		})
+	}
+}
+
+// Pods that are older than the template, or bypassed the webhook, get a record of what they declare.
+func TestReconcileDaemonSet(t *testing.T) {
+	unsized := agent("100m")
+	delete(unsized.Labels, stowage.SizedByLabel)
+	delete(unsized.Annotations, stowage.DeclaredResourcesAnnotation)
+	for name, tc := range map[string]struct {
+		pod   *corev1.Pod
+		edit  func(*appsv1.DaemonSet)
+		spec  func(*flexdaemonsets.FlexDaemonsetTemplateSpec)
+		marks int
+		again bool
+	}{
+		"none is missing":          {pod: agent("400m")},
+		"one is missing":           {pod: unsized, marks: 1},
+		"pods are being made":      {pod: unsized, edit: func(d *appsv1.DaemonSet) { d.Status.DesiredNumberScheduled = 5 }, again: true},
+		"they do not follow":       {pod: unsized, spec: func(s *flexdaemonsets.FlexDaemonsetTemplateSpec) { s.UpdatePolicy = flexdaemonsets.UpdateOnCreate }},
+		"it names no template":     {pod: unsized, edit: func(d *appsv1.DaemonSet) { d.Annotations = nil }},
+		"a pod of somebody else's": {pod: func() *corev1.Pod { p := unsized.DeepCopy(); p.OwnerReferences = nil; return p }()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := around(tc.pod, template(tc.spec))
+			if tc.edit != nil {
+				tc.edit(objects[2].(*appsv1.DaemonSet))
+			}
+			b := newBench(t, objects...)
+			res, err := b.reconcileDaemonSet(t.Context(), client.ObjectKey{Namespace: "default", Name: "agent"})
+			if err != nil || b.marks != tc.marks || (res.RequeueAfter > 0) != tc.again {
+				t.Errorf("%d records, again after %s, %v", b.marks, res.RequeueAfter, err)
+			}
+		})
+	}
+}
+
+func TestTemplateSeen(t *testing.T) {
+	b := newBench(t, around(agent("100m"), template(nil))...)
+	b.Timing.Jitter = 0
+	b.templateSeen(t.Context(), template(nil), false)
+	if b.work.Len()+b.daemonSets.Len() != 0 {
+		t.Error("a template that did not change makes work")
+	}
+	b.templateSeen(t.Context(), template(nil), true)
+	if b.work.Len() != 1 || b.daemonSets.Len() != 1 {
+		t.Errorf("%d pods and %d DaemonSets are to be looked at", b.work.Len(), b.daemonSets.Len())
+	}
+	b.daemonSetsChanged(daemonSet())
+}
+
+// Changes of templates, nodes and DaemonSets make work for the pods that depend on them, and a
+// heartbeat makes none.
+func TestWatch(t *testing.T) {
+	pod := agent("100m")
+	b := newBench(t, around(pod, template(nil))...)
+	b.Timing.Jitter = 0
+	fakes := &informertest.FakeInformers{Scheme: b.Client.Scheme()}
+	b.Informers = informers{Informers: fakes, Reader: b.Client}
+	ctx, cancel := context.WithCancel(t.Context())
+	term, wait := leader.NewTerm(ctx, b.clock, logr.Discard())
+	if err := b.watch(term); err != nil {
+		t.Fatal(err)
+	}
+	drained := func() int {
+		n := b.work.Len()
+		for b.work.Len() > 0 {
+			item, _ := b.work.Get()
+			b.work.Done(item)
+		}
+		return n
+	}
+	informerOf := func(o client.Object) *controllertest.FakeInformer {
+		i, err := fakes.FakeInformerFor(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return i
+	}
+	nodes, templates, sets := informerOf(&corev1.Node{}), informerOf(&flexdaemonsets.FlexDaemonsetTemplate{}), informerOf(&appsv1.DaemonSet{})
+	small, big := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n4"}}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n4"}}
+	small.Status.Allocatable, big.Status.Allocatable = testkit.ResourceList("cpu=4"), testkit.ResourceList("cpu=8")
+	heartbeat := small.DeepCopy()
+	heartbeat.ResourceVersion = "2"
+	nodes.Update(small, heartbeat)
+	if n := drained(); n != 0 {
+		t.Errorf("a heartbeat makes work for %d pods", n)
+	}
+	nodes.Update(small, big)
+	if n := drained(); n != 1 {
+		t.Errorf("a node that grew makes work for %d pods", n)
+	}
+	changed := template(nil)
+	changed.Generation++
+	templates.Update(template(nil), changed)
+	if n := drained(); n != 1 {
+		t.Errorf("a template that changed makes work for %d pods", n)
+	}
+	templates.Delete(changed)
+	other := daemonSet()
+	other.Annotations = map[string]string{flexdaemonsets.TemplateAnnotation: "other"}
+	sets.Update(daemonSet(), other)
+	if n := drained(); n != 1 {
+		t.Errorf("a DaemonSet with another template makes work for %d pods", n)
+	}
+	sets.Delete(other)
+	nodes.Delete(big)
+	cancel()
+	wait()
+}

@@ -1,0 +1,270 @@
+package vmcapacity
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	clientevents "k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/stowage-dev/stowage/api"
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/events"
+	"github.com/stowage-dev/stowage/internal/leader"
+	"github.com/stowage-dev/stowage/internal/metrics"
+	"github.com/stowage-dev/stowage/internal/peerpod"
+)
+
+// The objects stand in a fake store that decides nothing; what the scheduler and kubelets make of
+// the capacity is tested in test/e2e.
+
+const vm = corev1.ResourceName("kata.peerpods.io/vm")
+
+type informers struct {
+	cache.Informers
+	client.Reader
+}
+
+type bench struct {
+	*run
+	clock    *clocktesting.FakeClock
+	recorder *clientevents.FakeRecorder
+	fakes    *informertest.FakeInformers
+}
+
+// newBench returns a controller in a term that knows the limit of all nodes.
+func newBench(t *testing.T, limit int64, objects ...client.Object) *bench {
+	t.Helper()
+	s, err := api.NewScheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).WithStatusSubresource(&corev1.Node{}).Build()
+	b := &bench{clock: clocktesting.NewFakeClock(time.Unix(1000, 0)), recorder: clientevents.NewFakeRecorder(100), fakes: &informertest.FakeInformers{Scheme: s}}
+	selector, err := labels.Parse("!control-plane")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.run = &run{
+		Controller: &Controller{
+			Client: c, Informers: informers{b.fakes, c}, Resource: vm, ConfigMap: types.NamespacedName{Namespace: "stowage-system", Name: "peer-pods-cm"}, Default: 10,
+			Nodes: selector, Clock: b.clock, Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder}, Metrics: NewMetrics(metrics.NewSet(prometheus.NewRegistry())),
+		},
+		term:  t.Context(),
+		nodes: leader.Queue[string]{TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())},
+		limit: limit, published: map[string]use{},
+	}
+	b.pods = synced{toolscache.NewSharedIndexInformerWithOptions(&toolscache.ListWatch{}, &corev1.Pod{}, toolscache.SharedIndexInformerOptions{Indexers: podIndexers()})}
+	return b
+}
+
+// synced is an informer that is filled by hand.
+type synced struct{ toolscache.SharedIndexInformer }
+
+func (synced) HasSynced() bool { return true }
+
+func node(capacity int64, mark string, edit func(*corev1.Node)) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker", UID: "node", Annotations: map[string]string{}}}
+	if capacity >= 0 {
+		n.Status.Capacity = corev1.ResourceList{vm: *resource.NewQuantity(capacity, resource.DecimalSI)}
+		n.Status.Allocatable = n.Status.Capacity.DeepCopy()
+	}
+	if mark != "" {
+		n.Annotations[stowage.PeerPodsCapacityAnnotation] = mark
+	}
+	if edit != nil {
+		edit(n)
+	}
+	return n
+}
+
+func (b *bench) advertisedNow(t *testing.T) (amount, mark string) {
+	t.Helper()
+	var n corev1.Node
+	if err := b.Client.Get(t.Context(), client.ObjectKey{Name: "worker"}, &n); err != nil {
+		t.Fatal(err)
+	}
+	if q, ok := n.Status.Allocatable[vm]; ok {
+		amount = q.String()
+	}
+	return amount, n.Annotations[stowage.PeerPodsCapacityAnnotation]
+}
+
+func TestReconcile(t *testing.T) {
+	for name, tc := range map[string]struct {
+		node         *corev1.Node
+		limit        int64
+		amount, mark string
+		event        stowage.EventReason
+		kind         string // of the write
+	}{
+		"a node that advertises nothing":   {node: node(-1, "", nil), limit: 7, amount: "7", mark: "7", kind: "set"},
+		"one that is right":                {node: node(7, "7", nil), limit: 7, amount: "7", mark: "7"},
+		"another limit":                    {node: node(7, "7", nil), limit: 3, amount: "3", mark: "3", kind: "set"},
+		"a kubelet that zeroed it":         {node: node(0, "7", nil), limit: 7, amount: "7", mark: "7", kind: "restored"},
+		"another writer":                   {node: node(99, "7", nil), limit: 7, amount: "7", mark: "7", kind: "restored", event: stowage.EventCapacityContested},
+		"an amount of somebody else's":     {node: node(99, "", nil), limit: 7, amount: "99", event: stowage.EventForeignCapacity},
+		"a node that may have none":        {node: node(7, "7", func(n *corev1.Node) { n.Labels = map[string]string{"control-plane": ""} }), limit: 7, kind: "withdrawn"},
+		"a limit of its own":               {node: node(-1, "", func(n *corev1.Node) { n.Annotations[stowage.PeerPodsLimitAnnotation] = "2" }), limit: 7, amount: "2", mark: "2", kind: "set"},
+		"one that is wrong":                {node: node(-1, "", func(n *corev1.Node) { n.Annotations[stowage.PeerPodsLimitAnnotation] = "two" }), limit: 7, amount: "7", mark: "7", kind: "set", event: stowage.EventInvalidLimit},
+		"the limit is not known":           {node: node(-1, "", nil), limit: peerpod.None},
+		"but the node was told one before": {node: node(0, "5", nil), limit: peerpod.None, amount: "5", mark: "5", kind: "restored"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, tc.limit, tc.node)
+			for range 2 { // the second time there is nothing to do
+				if _, err := b.reconcile(t.Context(), "worker"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if amount, mark := b.advertisedNow(t); amount != tc.amount || mark != tc.mark {
+				t.Errorf("it advertises %q, marked %q", amount, mark)
+			}
+			for _, kind := range []string{"set", "restored", "withdrawn"} {
+				want := 0.0
+				if kind == tc.kind {
+					want = 1
+				}
+				if got := testutil.ToFloat64(b.Metrics.writes.WithLabelValues(kind)); got != want {
+					t.Errorf("%v writes are counted as %s", got, kind)
+				}
+			}
+			if n := len(b.recorder.Events); (n > 0) != (tc.event != "") {
+				t.Errorf("%d events", n)
+			} else if n > 0 {
+				if e := <-b.recorder.Events; !strings.Contains(e, string(tc.event)) {
+					t.Errorf("event %q", e)
+				}
+			}
+		})
+	}
+}
+
+// Another writer that zeroes the amount again and again is met less and less often.
+func TestContest(t *testing.T) {
+	b := newBench(t, 7, node(7, "7", nil))
+	for range 600 {
+		var n corev1.Node
+		if err := b.Client.Get(t.Context(), client.ObjectKey{Name: "worker"}, &n); err != nil {
+			t.Fatal(err)
+		}
+		n.Status.Capacity[vm], n.Status.Allocatable[vm] = resource.MustParse("0"), resource.MustParse("0")
+		if err := b.Client.Status().Update(t.Context(), &n); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.reconcile(t.Context(), "worker"); err != nil {
+			t.Fatal(err)
+		}
+		b.clock.Step(time.Second)
+	}
+	if got := testutil.ToFloat64(b.Metrics.writes.WithLabelValues("restored")); got < 4 || got > 20 {
+		t.Errorf("it was put back %v times in ten minutes", got)
+	}
+	if n := len(b.recorder.Events); n != 1 {
+		t.Errorf("%d events", n)
+	}
+}
+
+// The limit follows the ConfigMap; a wrong one leaves the last good one.
+func TestConfigured(t *testing.T) {
+	b := newBench(t, peerpod.None, node(-1, "", nil))
+	cm := func(text string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "stowage-system", Name: "peer-pods-cm"}, Data: map[string]string{LimitKey: text}}
+	}
+	for _, step := range []struct {
+		cm      *corev1.ConfigMap
+		limit   int64
+		invalid float64
+	}{{nil, 10, 0}, {cm("4"), 4, 0}, {cm("many"), 4, 1}, {cm("5"), 5, 0}, {&corev1.ConfigMap{}, 10, 0}} {
+		b.configured(step.cm)
+		if b.limit != step.limit || testutil.ToFloat64(b.Metrics.invalid) != step.invalid {
+			t.Errorf("after %v the limit is %d", step.cm, b.limit)
+		}
+	}
+	if b.nodes.Len() != 1 {
+		t.Errorf("%d nodes are to be looked at", b.nodes.Len())
+	}
+}
+
+// How many VMs are used is counted by the pods on a node that have not ended.
+func TestAccount(t *testing.T) {
+	n := node(1, "1", nil)
+	b := newBench(t, 1, n)
+	for i := range 3 {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint("p", i)}, Spec: corev1.PodSpec{NodeName: "worker"}}
+		if i == 2 {
+			p.Status.Phase = corev1.PodSucceeded
+		}
+		if err := b.pods.GetIndexer().Add(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		if _, err := b.reconcile(t.Context(), "worker"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := testutil.ToFloat64(b.Metrics.used.WithLabelValues("worker")); got != 2 {
+		t.Errorf("%v are used", got)
+	}
+	if e := <-b.recorder.Events; !strings.Contains(e, string(stowage.EventOverCapacity)) || len(b.recorder.Events) > 0 {
+		t.Errorf("event %q, and %d more", e, len(b.recorder.Events))
+	}
+	if err := b.Client.Delete(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	for _, obj := range b.pods.GetIndexer().List() {
+		if err := b.pods.GetIndexer().Delete(obj); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := b.reconcile(t.Context(), "worker"); err != nil {
+		t.Fatal(err)
+	}
+	if n := testutil.CollectAndCount(b.Metrics.used); n != 0 {
+		t.Errorf("a node that is gone has %d series", n)
+	}
+}
+
+// A heartbeat makes no work.
+func TestWatchNodes(t *testing.T) {
+	b := newBench(t, 7)
+	ctx, cancel := context.WithCancel(t.Context())
+	term, wait := leader.NewTerm(ctx, b.clock, logr.Discard())
+	if err := b.watchNodes(term); err != nil {
+		t.Fatal(err)
+	}
+	nodes, err := b.fakes.FakeInformerFor(t.Context(), &corev1.Node{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes.Update(node(7, "7", nil), node(7, "7", func(n *corev1.Node) { n.ResourceVersion = "2" }))
+	if b.nodes.Len() != 0 {
+		t.Error("a heartbeat makes work")
+	}
+	nodes.Update(node(7, "7", nil), node(0, "7", nil))
+	if b.nodes.Len() != 1 {
+		t.Error("an amount that was zeroed makes none")
+	}
+	nodes.Add(node(7, "7", nil))
+	nodes.Delete(node(7, "7", nil))
+	cancel()
+	wait()
+}

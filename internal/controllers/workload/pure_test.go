@@ -1,0 +1,124 @@
+package workload
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/stowage-dev/stowage/internal/ledger"
+)
+
+var start = time.Unix(1_000_000, 0)
+
+func TestBudget(t *testing.T) {
+	timing := DefaultTiming()
+	uids := func(list ...string) map[types.UID]bool {
+		out := map[types.UID]bool{}
+		for _, u := range list {
+			out[types.UID(u)] = true
+		}
+		return out
+	}
+	var b budget
+	now := start
+	step := func(what string, distance int64, claimed map[types.UID]bool, wantOK bool, wantWait time.Duration, wantVain bool) {
+		t.Helper()
+		ok, wait, vain := b.mayRemove(now, timing, distance, claimed)
+		if ok != wantOK || wait != wantWait || vain != wantVain {
+			t.Fatalf("%s: %t, wait %s, in vain %t", what, ok, wait, vain)
+		}
+	}
+	step("the first", 3, uids("a"), true, 0, false)
+	b.spend(now, 3, uids("a"))
+	step("at once after it, which won something", 2, uids("a", "b"), false, timing.Cooldown, false)
+	now = now.Add(timing.Cooldown)
+	step("after the cooldown, but no pod came through the webhook since", 2, uids("a"), false, timing.Resync, false)
+	step("and then one did", 2, uids("a", "b"), true, 0, false)
+	b.spend(now, 2, uids("a", "b"))
+	step("a removal in vain", 2, uids("a", "b", "c"), false, timing.Cooldown, true)
+	step("is told once", 2, uids("a", "b", "c"), false, timing.Cooldown, false)
+	for i := range 20 {
+		now = now.Add(timing.MaxBackoff)
+		step("after a long wait", 2, uids(fmt.Sprint(i)), true, 0, false)
+		b.spend(now, 2, nil)
+		_, wait, vain := b.mayRemove(now, timing, 2, nil)
+		if !vain || wait > timing.MaxBackoff {
+			t.Fatalf("try %d waits %s, in vain %t", i, wait, vain)
+		}
+	}
+	if b.backoff != timing.MaxBackoff {
+		t.Errorf("the wait is %s in the end", b.backoff)
+	}
+	if got := (&budget{}).refuse(now, timing); got != timing.Backoff {
+		t.Errorf("a refused eviction waits %s", got)
+	}
+}
+
+// A new leader goes on where the one before it left off.
+func TestBudgetOfTheNextLeader(t *testing.T) {
+	timing := DefaultTiming()
+	for inVain, want := range map[int]time.Duration{0: 0, 1: timing.Backoff, 3: 4 * timing.Backoff, 30: timing.MaxBackoff} {
+		var b budget
+		b.restore(timing, inVain, start)
+		_, wait, _ := b.mayRemove(start, timing, 1, nil)
+		if wait != want {
+			t.Errorf("after %d removals in vain the next leader waits %s, want %s", inVain, wait, want)
+		}
+	}
+}
+
+func TestInVainSince(t *testing.T) {
+	at := func(d time.Duration) time.Time { return start.Add(d) }
+	events := []corev1.Event{
+		{EventTime: metav1.NewMicroTime(at(-time.Hour))},
+		{EventTime: metav1.NewMicroTime(at(-2 * time.Minute))},
+		{EventTime: metav1.NewMicroTime(at(-time.Hour)), Series: &corev1.EventSeries{Count: 3, LastObservedTime: metav1.NewMicroTime(at(-time.Minute))}},
+		{LastTimestamp: metav1.NewTime(at(-3 * time.Minute)), Count: 2},
+	}
+	if n, last := inVainSince(events, at(-20*time.Minute)); n != 6 || !last.Equal(at(-time.Minute)) {
+		t.Errorf("%d times, the last at %s", n, last)
+	}
+}
+
+func TestMovements(t *testing.T) {
+	const quiet = 2 * time.Second
+	a, b := ledger.OwnerKey{Namespace: "ns", UID: "a"}, ledger.OwnerKey{Namespace: "ns", UID: "b"}
+	m := newMovements()
+	m.note(a, start)
+	if m.look(a, start, quiet) || !m.look(b, start, quiet) {
+		t.Error("a moves, and b does not")
+	}
+	if due := m.due(start.Add(time.Second), quiet); len(due) != 0 {
+		t.Errorf("%v are due while they move", due)
+	}
+	if due := m.due(start.Add(quiet), quiet); len(due) != 1 || m.moving(a, start.Add(quiet), quiet) {
+		t.Errorf("%v are due once they are quiet", due)
+	}
+
+	// One that never stops, a crash loop say, is looked at once a minute.
+	looks := 0
+	for s := range 300 {
+		now := start.Add(time.Duration(s) * time.Second)
+		m.note(b, now)
+		for _, owner := range m.due(now, quiet) {
+			m.note(owner, now) // the next pod ends
+			if m.look(owner, now, quiet) {
+				looks++
+			}
+			if m.look(owner, now, quiet) {
+				t.Fatal("it is looked at twice for one minute of movement")
+			}
+		}
+	}
+	if looks < 4 || looks > 5 {
+		t.Errorf("it was looked at %d times in five minutes", looks)
+	}
+	m.forget(b)
+	if m.moving(b, start, quiet) {
+		t.Error("it was not forgotten")
+	}
+}

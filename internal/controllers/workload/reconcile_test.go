@@ -1,0 +1,503 @@
+package workload
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	clientevents "k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/client-go/util/workqueue"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/stowage-dev/stowage/api"
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/events"
+	"github.com/stowage-dev/stowage/internal/evict"
+	"github.com/stowage-dev/stowage/internal/leader"
+	"github.com/stowage-dev/stowage/internal/ledger"
+	"github.com/stowage-dev/stowage/internal/metrics"
+	"github.com/stowage-dev/stowage/internal/policy"
+	"github.com/stowage-dev/stowage/internal/scope"
+	"github.com/stowage-dev/stowage/internal/seats"
+)
+
+// These tests are about what the controller decides, and when; the objects stand in a fake store
+// that decides nothing. What the API server makes of its requests is tested in test/e2e.
+
+const strategy = "p=a,weight=1:p=b,weight=1"
+
+var (
+	key   = make(ledger.Key, ledger.KeySize)
+	owner = ledger.Owner{APIVersion: "apps/v1", Kind: "ReplicaSet", Namespace: "ns", Name: "web-1", UID: "rs"}
+)
+
+// bench is a controller in a term, with the objects that it sees.
+type bench struct {
+	*run
+	clock    *clocktesting.FakeClock
+	recorder *clientevents.FakeRecorder
+	lists    int // of pods
+	patches  int
+	objects  []client.Object
+}
+
+func newBench(t *testing.T, objects ...client.Object) *bench {
+	t.Helper()
+	scheme, err := api.NewScheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{clock: clocktesting.NewFakeClock(start), recorder: clientevents.NewFakeRecorder(1000), objects: objects}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&versprei.PodDistributor{}).
+		WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string { return []string{string(o.(*corev1.Event).InvolvedObject.UID)} }).
+		WithIndex(&corev1.Event{}, "reason", func(o client.Object) []string { return []string{o.(*corev1.Event).Reason} }).
+		WithInterceptorFuncs(interceptor.Funcs{
+			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+				if _, ok := list.(*corev1.PodList); ok {
+					b.lists++
+				}
+				return c.List(ctx, list, opts...)
+			},
+			Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+				b.patches++
+				return c.Patch(ctx, obj, patch, opts...)
+			},
+			// The fake store has no scale of an unstructured object.
+			SubResourceGet: func(ctx context.Context, c client.Client, sub string, obj, into client.Object, _ ...client.SubResourceGetOption) error {
+				var rs appsv1.ReplicaSet
+				if err := c.Get(ctx, client.ObjectKeyFromObject(obj), &rs); err != nil {
+					return err
+				}
+				scale := into.(*unstructured.Unstructured)
+				scale.SetUID(rs.UID)
+				for _, f := range []struct {
+					value any
+					path  []string
+				}{{int64(*rs.Spec.Replicas), []string{"spec", "replicas"}}, {int64(rs.Status.Replicas), []string{"status", "replicas"}}, {"app=web", []string{"status", "selector"}}} {
+					if err := unstructured.SetNestedField(scale.Object, f.value, f.path...); err != nil {
+						return err
+					}
+				}
+				return nil
+			},
+		}).Build()
+	set := metrics.NewSet(prometheus.NewRegistry())
+	reader := cluster.NewCache(c, c, b.clock, 0)
+	service := seats.New(seats.Options{API: noLedgers{}, Key: key, Writer: "w", Clock: b.clock, Log: logr.Discard(), Metrics: seats.NewMetrics(set)})
+	timing := DefaultTiming()
+	b.run = &run{
+		Controller: &Controller{
+			Client: c, Live: c, Cluster: reader, Policies: policy.NewFinder(reader, "", nil), Seats: service, Scope: scope.New(reader, "stowage-system"),
+			Registration: "stowage", Clock: b.clock, Timing: timing, Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder},
+			Metrics: NewMetrics(set), Writes: flowcontrol.NewFakeAlwaysRateLimiter(), Evictor: evict.New(c, b.clock, 1, set),
+		},
+		work:     leader.Queue[ledger.Owner]{TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ledger.Owner]())},
+		statuses: leader.Queue[types.NamespacedName]{TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[types.NamespacedName]())},
+		since:    start, history: map[ledger.OwnerKey]*history{}, movements: newMovements(), reported: map[ledger.OwnerKey]ledger.Owner{}, dirty: map[string]time.Time{},
+	}
+	b.see(t)
+	return b
+}
+
+// see shows the pods that there are to the ledger.
+func (b *bench) see(t *testing.T) {
+	t.Helper()
+	var pods corev1.PodList
+	if err := b.Live.List(t.Context(), &pods); err != nil {
+		t.Fatal(err)
+	}
+	b.lists = 0
+	var seated []any
+	for i := range pods.Items {
+		if pods.Items[i].Labels[stowage.SeatLabel] != "" {
+			seated = append(seated, &pods.Items[i])
+		}
+	}
+	if err := b.Seats.Pods().Replace(seated, "1"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// noLedgers is an API without ledgers.
+type noLedgers struct{}
+
+func (noLedgers) ReadLedger(context.Context, ledger.Owner) (*ledger.Object, error) {
+	return &ledger.Object{}, nil
+}
+func (noLedgers) WriteLedger(_ context.Context, _ ledger.Owner, o *ledger.Object) (*ledger.Object, ledger.WriteResult, error) {
+	return o, ledger.WriteOK, nil
+}
+func (noLedgers) DeleteLedger(context.Context, ledger.Owner, uint64) error  { return nil }
+func (noLedgers) ReadReplicas(context.Context, ledger.Owner) (int64, error) { return -1, nil }
+
+// workload returns a ReplicaSet with a strategy, nodes of both pools, the namespace and the
+// webhook's registration.
+func workload(replicas int32, annotations ...string) []client.Object {
+	all := map[string]string{stowage.SpreadStrategyAliasAnnotation: strategy}
+	for _, a := range annotations {
+		k, v, _ := strings.Cut(a, "=")
+		all[k] = v
+	}
+	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web-1", UID: "rs", Annotations: all}}
+	rs.Spec.Replicas, rs.Status.Replicas = &replicas, replicas
+	rs.Spec.Template.Annotations = all
+	out := []client.Object{
+		rs, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}},
+		&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "stowage"}, Webhooks: []admissionregistrationv1.MutatingWebhook{{
+			Name: "w", MatchConditions: []admissionregistrationv1.MatchCondition{{Name: "not-left-out", Expression: `!("left-out" in object.metadata.labels)`}},
+		}}},
+	}
+	for _, pool := range []string{"a", "b", "none"} {
+		out = append(out, &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "node-" + pool, Labels: map[string]string{"p": pool}},
+			Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+		})
+	}
+	return out
+}
+
+// pod returns a pod of the workload on a node, with a seat unless the pool is "".
+func pod(name, node, pool string, ordinal int64, kind ledger.Kind) *corev1.Pod {
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: name, UID: types.UID(name), Labels: map[string]string{"app": "web"}, CreationTimestamp: metav1.NewTime(start.Add(-time.Hour)),
+			Annotations:     map[string]string{stowage.SpreadStrategyAliasAnnotation: strategy},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-1", UID: "rs", Controller: new(true)}},
+		},
+		Spec:   corev1.PodSpec{NodeName: node},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
+	}
+	if pool != "" {
+		p.Labels[stowage.PoolLabel], p.Labels[stowage.SeatLabel] = pool, fmt.Sprint(ordinal)
+		p.Annotations[stowage.ClaimAnnotation] = key.Sign(kind, name, ledger.Holder{Namespace: "ns", Owner: "rs"}, ledger.Seat{Pool: pool, Ordinal: ordinal})
+	}
+	return p
+}
+
+func seated(name, pool string, ordinal int64) *corev1.Pod {
+	return pod(name, "node-"+map[string]string{"0": "a", "1": "b"}[pool], pool, ordinal, ledger.KindClaimed)
+}
+
+// noticed returns the reasons of the events so far.
+func (b *bench) noticed() string {
+	var out []string
+	for {
+		select {
+		case e := <-b.recorder.Events:
+			out = append(out, strings.Fields(e)[1])
+			continue
+		default:
+		}
+		return strings.Join(out, " ")
+	}
+}
+
+// seatsNow returns the pods' seats.
+func (b *bench) seatsNow(t *testing.T) map[string]string {
+	t.Helper()
+	var pods corev1.PodList
+	if err := b.Live.List(t.Context(), &pods); err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for i := range pods.Items {
+		out[pods.Items[i].Name] = pods.Items[i].Labels[stowage.PoolLabel] + "/" + pods.Items[i].Labels[stowage.SeatLabel]
+	}
+	return out
+}
+
+func TestReconcile(t *testing.T) {
+	mode := func(m stowage.Mode) func([]client.Object) {
+		return func(o []client.Object) { o[1].SetLabels(map[string]string{stowage.ModeKey: string(m)}) }
+	}
+	for name, tc := range map[string]struct {
+		replicas int32
+		settings []string
+		edit     func([]client.Object)
+		pods     []*corev1.Pod
+		lists    int               // close looks
+		want     map[string]string // seats that differ from what they were
+		gone     string            // the pod that was removed
+		events   string
+		distance float64
+	}{
+		"all is well": {replicas: 2, pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "0", 1)}},
+		"a pod without a seat in a pool": {replicas: 2, pods: []*corev1.Pod{seated("x", "1", 1), pod("y", "node-a", "", 0, 0)},
+			lists: 1, want: map[string]string{"y": "0/1"}, events: "PodsAdopted"},
+		"but that is to be left alone": {replicas: 2, settings: []string{stowage.RepairAnnotation + "=Off"}, pods: []*corev1.Pod{seated("x", "1", 1), pod("y", "node-a", "", 0, 0)}, distance: 1},
+		"or the namespace is":          {replicas: 2, edit: mode(stowage.ModeOff), pods: []*corev1.Pod{seated("x", "1", 1), pod("y", "node-a", "", 0, 0)}, lists: 1},
+		"or there is no registration":  {replicas: 2, edit: func(o []client.Object) { o[2].SetName("another") }, pods: []*corev1.Pod{seated("x", "1", 1), pod("y", "node-a", "", 0, 0)}, lists: 1},
+		"a pod that a match condition leaves out": {replicas: 2, pods: func() []*corev1.Pod {
+			out := pod("y", "node-a", "", 0, 0)
+			out.Labels["left-out"] = "yes"
+			return []*corev1.Pod{seated("x", "1", 1), out}
+		}(), lists: 1},
+		"a pod whose template names its node": {replicas: 2, edit: func(o []client.Object) { o[0].(*appsv1.ReplicaSet).Spec.Template.Spec.NodeName = "node-a" },
+			pods: []*corev1.Pod{seated("x", "1", 1), pod("y", "node-a", "", 0, 0)}, lists: 1},
+		"ordinals with a gap": {replicas: 3, pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "1", 3), seated("z", "0", 1)},
+			lists: 1, want: map[string]string{"y": "1/2"}},
+		"a pod outside of the pools": {replicas: 2, pods: []*corev1.Pod{seated("x", "1", 1), pod("y", "node-none", "", 0, 0)},
+			lists: 1, gone: "y", events: "PodRecreated", distance: 1},
+		"too many in a pool": {replicas: 2, pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "1", 2)}, lists: 1, distance: 1},
+		"and they may be evicted": {replicas: 2, settings: []string{stowage.RebalanceAnnotation + "=Evict"}, pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "1", 2)},
+			lists: 1, gone: "y", events: "PodEvicted", distance: 1},
+		"a workload that scales": {replicas: 2, edit: func(o []client.Object) { o[0].(*appsv1.ReplicaSet).Status.Replicas = 1 }, pods: []*corev1.Pod{seated("x", "1", 1)}},
+		"no strategy any more": {replicas: 1, edit: func(o []client.Object) {
+			rs := o[0].(*appsv1.ReplicaSet)
+			rs.Annotations, rs.Spec.Template.Annotations = nil, nil
+		}, pods: []*corev1.Pod{seated("x", "1", 1)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := workload(tc.replicas, tc.settings...)
+			if tc.edit != nil {
+				tc.edit(objects)
+			}
+			for _, p := range tc.pods {
+				objects = append(objects, p)
+			}
+			b := newBench(t, objects...)
+			before := b.seatsNow(t)
+			b.lists = 0
+			if res, err := b.reconcile(t.Context(), owner); err != nil || res.RequeueAfter != b.Timing.Quiet {
+				t.Fatalf("in the first moments of a term nothing is done: %v, %v", res, err)
+			}
+			b.clock.Step(b.Timing.Quiet)
+			if _, err := b.reconcile(t.Context(), owner); err != nil {
+				t.Fatal(err)
+			}
+			if b.lists != tc.lists {
+				t.Errorf("%d lists of pods, want %d", b.lists, tc.lists)
+			}
+			after := b.seatsNow(t)
+			for name, was := range before {
+				want := was
+				if w, ok := tc.want[name]; ok {
+					want = w
+				}
+				if now, there := after[name]; there && now != want || there == (name == tc.gone) {
+					t.Errorf("pod %s has %q, there %t; want %q", name, now, there, want)
+				}
+			}
+			if got := b.noticed(); got != tc.events {
+				t.Errorf("events %q, want %q", got, tc.events)
+			}
+			if got := testutil.ToFloat64(b.Metrics.distance.WithLabelValues("ns", "ReplicaSet", "web-1")); got != tc.distance {
+				t.Errorf("the distance is %v, want %v", got, tc.distance)
+			}
+		})
+	}
+}
+
+// Many pods are adopted from one list, each with one patch.
+func TestAdoptionOfManyListsOnce(t *testing.T) {
+	const n = 300
+	objects := workload(n)
+	for i := range n {
+		objects = append(objects, pod(fmt.Sprintf("p%04d", i), []string{"node-a", "node-b"}[i%2], "", 0, 0))
+	}
+	b := newBench(t, objects...)
+	b.clock.Step(b.Timing.Quiet)
+	if _, err := b.reconcile(t.Context(), owner); err != nil {
+		t.Fatal(err)
+	}
+	if b.lists != 1 || b.patches != n {
+		t.Errorf("%d pods took %d lists and %d patches", n, b.lists, b.patches)
+	}
+	taken := map[string]bool{}
+	for name, seat := range b.seatsNow(t) {
+		if seat == "/" || taken[seat] {
+			t.Fatalf("pod %s has seat %s", name, seat)
+		}
+		taken[seat] = true
+	}
+	if got := b.noticed(); got != "PodsAdopted" {
+		t.Errorf("events %q", got)
+	}
+}
+
+// Another writer that keeps changing the labels is met less and less often, with one event.
+func TestContestedLabels(t *testing.T) {
+	objects := append(workload(2), seated("x", "1", 1), pod("y", "node-a", "", 0, 0))
+	b := newBench(t, objects...)
+	written, contested := 0, 0
+	for range 120 {
+		b.clock.Step(5 * time.Second)
+		b.patches = 0
+		if _, err := b.reconcile(t.Context(), owner); err != nil {
+			t.Fatal(err)
+		}
+		written += b.patches
+		contested += strings.Count(b.noticed(), string(stowage.EventLabelsContested))
+		patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{stowage.PoolLabel: nil, stowage.SeatLabel: nil}}})
+		if err := b.Live.Patch(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "y"}}, client.RawPatch(types.MergePatchType, patch)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if written < 4 || written > 20 || contested != 1 {
+		t.Errorf("%d writes and %d events in ten minutes", written, contested)
+	}
+}
+
+// After an outage every workload wants to evict: all together stay within the evictor's rate, and a
+// new leader knows which removals have won nothing.
+func TestBudgetsOutliveALeader(t *testing.T) {
+	objects := append(workload(2), seated("x", "1", 1), pod("y", "node-none", "", 0, 0))
+	objects = append(objects, &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "e"}, Reason: string(stowage.EventRepairInVain),
+		InvolvedObject: corev1.ObjectReference{UID: "rs"}, EventTime: metav1.NewMicroTime(start),
+		Series: &corev1.EventSeries{Count: 4, LastObservedTime: metav1.NewMicroTime(start)},
+	})
+	b := newBench(t, objects...)
+	b.clock.Step(b.Timing.Quiet)
+	res, err := b.reconcile(t.Context(), owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := 8*b.Timing.Backoff - b.Timing.Quiet; res.RequeueAfter != want || len(b.seatsNow(t)) != 2 {
+		t.Errorf("the next leader looks again after %s, want %s", res.RequeueAfter, want)
+	}
+	b.clock.Step(res.RequeueAfter)
+	if _, err := b.reconcile(t.Context(), owner); err != nil || len(b.seatsNow(t)) != 1 {
+		t.Errorf("after that the pod is not evicted: %v", err)
+	}
+}
+
+func TestDescribe(t *testing.T) {
+	distributor := func(edit func(*versprei.PodDistributor)) *versprei.PodDistributor {
+		d := &versprei.PodDistributor{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "d", UID: "d", Generation: 2, CreationTimestamp: metav1.NewTime(start)}}
+		d.Spec.Target = versprei.Target{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-1"}
+		for _, pool := range []string{"a", "b"} {
+			d.Spec.Distribution = append(d.Spec.Distribution, versprei.Pool{NodeLabel: map[string]versprei.LabelValue{"p": versprei.LabelValue(pool)}, Weight: 1})
+		}
+		if edit != nil {
+			edit(d)
+		}
+		return d
+	}
+	for name, tc := range map[string]struct {
+		edit    func(*versprei.PodDistributor)
+		objects []client.Object
+		pods    []*corev1.Pod
+		want    map[string]stowage.ConditionReason
+		current string
+	}{
+		"balanced":                   {pods: []*corev1.Pod{seated("x", "0", 1), seated("y", "1", 1)}, want: map[string]stowage.ConditionReason{versprei.ConditionTargetFound: stowage.ReasonFound, versprei.ConditionBalanced: stowage.ReasonBalanced}, current: "1/1"},
+		"too many in one":            {pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "1", 2)}, want: map[string]stowage.ConditionReason{versprei.ConditionBalanced: stowage.ReasonOverTarget}, current: "0/2"},
+		"one without a seat":         {pods: []*corev1.Pod{seated("x", "0", 1), pod("y", "node-b", "", 0, 0)}, want: map[string]stowage.ConditionReason{versprei.ConditionBalanced: stowage.ReasonWithoutSeat}, current: "1/0"},
+		"a target that is not there": {edit: func(d *versprei.PodDistributor) { d.Spec.Target.Name = "none" }, want: map[string]stowage.ConditionReason{versprei.ConditionTargetFound: stowage.ReasonNotFound, versprei.ConditionBalanced: stowage.ReasonNoTarget}},
+		"an older one": {objects: []client.Object{distributor(func(d *versprei.PodDistributor) {
+			d.Name, d.UID, d.CreationTimestamp = "older", "older", metav1.NewTime(start.Add(-time.Hour))
+		})}, want: map[string]stowage.ConditionReason{versprei.ConditionTargetFound: stowage.ReasonSuperseded}},
+		"an invalid one": {edit: func(d *versprei.PodDistributor) { d.Spec.Distribution = nil }, want: map[string]stowage.ConditionReason{versprei.ConditionTargetFound: stowage.ReasonInvalid}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := append(workload(2), tc.objects...)
+			d := distributor(tc.edit)
+			objects = append(objects, d)
+			for _, p := range tc.pods {
+				objects = append(objects, p)
+			}
+			b := newBench(t, objects...)
+			b.clock.Step(b.Timing.Quiet)
+			b.resyncStatuses(t.Context())
+			if n := b.statuses.Len(); n != 1+len(tc.objects) {
+				t.Errorf("%d are to be looked at", n)
+			}
+			for range 2 { // the second time nothing is written
+				b.patches = 0
+				if _, err := b.reconcileStatus(t.Context(), client.ObjectKeyFromObject(d)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var got versprei.PodDistributor
+			if err := b.Live.Get(t.Context(), client.ObjectKeyFromObject(d), &got); err != nil {
+				t.Fatal(err)
+			}
+			have := map[string]string{}
+			for _, c := range got.Status.Conditions {
+				have[c.Type] = c.Reason
+			}
+			for kind, want := range tc.want {
+				if have[kind] != string(want) {
+					t.Errorf("condition %s has the reason %s, want %s", kind, have[kind], want)
+				}
+			}
+			if got.Status.Current != tc.current || got.Status.ObservedGeneration != 2 {
+				t.Errorf("current %q, generation %d", got.Status.Current, got.Status.ObservedGeneration)
+			}
+		})
+	}
+}
+
+// Workloads are looked at when they come to rest, and now and then all of them.
+func TestWhatIsLookedAt(t *testing.T) {
+	objects := append(workload(2), seated("x", "1", 1), seated("y", "0", 1))
+	b := newBench(t, objects...)
+	b.Controller.setCurrent(b.run)
+	b.Changed(owner.Key(), false)
+	b.lookAtChanges(t.Context())
+	if b.work.Len() != 0 || len(b.dirty) != 1 {
+		t.Error("a status alone is movement")
+	}
+	b.Changed(owner.Key(), true)
+	if !b.moving(owner.Key()) {
+		t.Error("it does not move")
+	}
+	b.clock.Step(b.Timing.Quiet)
+	b.lookAtChanges(t.Context())
+	if b.work.Len() != 1 {
+		t.Error("it is not looked at when it has come to rest")
+	}
+	b.clock.Step(time.Duration(rand.IntN(3)) * time.Second)
+	b.resync(t.Context())
+	if b.work.Len() != 1 {
+		t.Errorf("%d workloads wait", b.work.Len())
+	}
+	b.Controller.setCurrent(nil)
+	b.Changed(owner.Key(), true) // nobody leads
+}
+
+// A term runs all of it.
+func TestRegister(t *testing.T) {
+	objects := append(workload(2), seated("x", "1", 1), pod("y", "node-a", "", 0, 0),
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "stowage-system", Name: "seats"}, Data: map[string][]byte{"key": key}})
+	b := newBench(t, objects...)
+	b.Controller.KeySecret = types.NamespacedName{Namespace: "stowage-system", Name: "seats"}
+	ctx, cancel := context.WithCancel(t.Context())
+	term, wait := leader.NewTerm(ctx, b.clock, logr.Discard())
+	if err := b.Register(term); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(20 * time.Second)
+	for b.seatsNow(t)["y"] != "0/1" {
+		if time.Now().After(deadline) {
+			t.Fatal("the pod is not adopted")
+		}
+		b.clock.Step(time.Second)
+		time.Sleep(5 * time.Millisecond)
+	}
+	cancel()
+	wait()
+	if b.current != nil {
+		t.Error("the term is over, and the controller does not know")
+	}
+}

@@ -1,0 +1,109 @@
+// Package evict evicts pods for the controllers of the leader.
+//
+// It promises that
+//   - a pod is only ever removed through the eviction API, so that PodDisruptionBudgets hold, and
+//     only if it still is the pod that was meant;
+//   - all evictions of Stowage together stay within one rate, however many workloads ask at once.
+//
+// Pods wait for their turn in one queue, by their UID. Whether a pod is still to be evicted when its
+// turn comes is for the caller to decide again: it calls [Evictor.Evict] again.
+package evict
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/stowage-dev/stowage/internal/metrics"
+)
+
+// Result is what became of an eviction. It is a metric label.
+type Result string
+
+// The results.
+const (
+	Evicted Result = "evicted"
+	Waits   Result = "waits"   // the pod's turn has not come yet
+	Refused Result = "refused" // a PodDisruptionBudget forbids it now
+	Gone    Result = "gone"    // there is no such pod any more
+	Failed  Result = "failed"
+)
+
+// Evictor evicts pods.
+type Evictor struct {
+	client    client.Client
+	clock     clock.PassiveClock
+	evictions *prometheus.CounterVec
+
+	mu    sync.Mutex
+	limit *rate.Limiter
+	turns map[types.UID]time.Time // when a pod's turn comes
+}
+
+// lapse is how long after its turn a pod keeps it. A controller comes back for it much earlier.
+const lapse = time.Minute
+
+// +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create
+
+// New returns an evictor that evicts so many pods a second. The client is not a cached one.
+func New(c client.Client, clock clock.PassiveClock, perSecond float64, set *metrics.Set) *Evictor {
+	return &Evictor{
+		client: c, clock: clock, limit: rate.NewLimiter(rate.Limit(perSecond), 1), turns: map[types.UID]time.Time{},
+		evictions: set.CounterVec("stowage_evictions_total", "Evictions of pods that Stowage asked for, by result: evicted, refused (a PodDisruptionBudget), gone (it was there no more), or failed.", "result"),
+	}
+}
+
+// Evict evicts a pod if its turn has come. Otherwise it returns Waits and for how long; the pod
+// then has a place in the queue.
+func (e *Evictor) Evict(ctx context.Context, pod *corev1.Pod) (Result, time.Duration, error) {
+	if wait := e.turn(pod.UID); wait > 0 {
+		return Waits, wait, nil
+	}
+	err := e.client.SubResource("eviction").Create(ctx, pod, &policyv1.Eviction{
+		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}},
+	})
+	result := Failed
+	switch {
+	case err == nil:
+		result = Evicted
+	case apierrors.IsTooManyRequests(err):
+		result, err = Refused, nil
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		result, err = Gone, nil
+	}
+	e.evictions.WithLabelValues(string(result)).Inc()
+	return result, 0, err
+}
+
+// turn returns how long a pod has to wait for its turn. When it has come it is used up.
+func (e *Evictor) turn(pod types.UID) time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := e.clock.Now()
+	for uid, at := range e.turns {
+		if now.Sub(at) > lapse {
+			delete(e.turns, uid)
+		}
+	}
+	at, queued := e.turns[pod]
+	if !queued {
+		at = now.Add(e.limit.ReserveN(now, 1).DelayFrom(now))
+	}
+	if wait := at.Sub(now); wait > 0 {
+		e.turns[pod] = at
+		return wait
+	}
+	delete(e.turns, pod)
+	return 0
+}

@@ -1,0 +1,127 @@
+package evict
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/stowage-dev/stowage/internal/metrics"
+)
+
+// recorder notes the evictions that it is asked for. What the API server makes of them is tested
+// in test/e2e.
+type recorder struct {
+	client.Client
+	answer error
+}
+
+type subresource struct {
+	client.SubResourceClient
+	answer error
+}
+
+func (r *recorder) SubResource(string) client.SubResourceClient { return subresource{answer: r.answer} }
+
+func (r subresource) Create(_ context.Context, _ client.Object, _ client.Object, _ ...client.SubResourceCreateOption) error {
+	return r.answer
+}
+
+func pod(name string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}}
+}
+
+// After an outage many workloads want to evict at once: together they stay within the rate.
+func TestManyWorkloadsAtOnce(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
+	e := New(&recorder{}, clock, 2, metrics.NewSet(prometheus.NewRegistry()))
+	next := map[string]time.Time{}
+	for i := range 100 {
+		next[fmt.Sprint("pod-", i)] = clock.Now()
+	}
+	var when []time.Duration
+	for step := 0; len(next) > 0 && step < 10_000; step++ {
+		for name, at := range next {
+			if clock.Now().Before(at) {
+				continue
+			}
+			result, wait, err := e.Evict(t.Context(), pod(name))
+			switch {
+			case err != nil:
+				t.Fatal(err)
+			case result == Waits:
+				next[name] = clock.Now().Add(wait)
+			default:
+				delete(next, name)
+				when = append(when, clock.Since(time.Unix(0, 0)))
+			}
+		}
+		clock.SetTime(clock.Now().Add(100 * time.Millisecond))
+	}
+	for i, at := range when {
+		if earliest := time.Duration(i) * 500 * time.Millisecond; at < earliest {
+			t.Errorf("eviction %d came after %s, want at least %s", i+1, at, earliest)
+		}
+	}
+	if len(when) != 100 || when[99] > 51*time.Second {
+		t.Errorf("%d evictions, the last after %s; nothing should be held up longer than the rate asks for", len(when), when[len(when)-1])
+	}
+}
+
+func TestTurnsLapse(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
+	e := New(&recorder{}, clock, 1, metrics.NewSet(prometheus.NewRegistry()))
+	for _, name := range []string{"a", "b", "b", "b"} {
+		if _, _, err := e.Evict(t.Context(), pod(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(e.turns); n != 1 {
+		t.Errorf("%d pods wait, want 1: asking again is no new place in the queue", n)
+	}
+	clock.SetTime(clock.Now().Add(5 * time.Minute))
+	if result, _, err := e.Evict(t.Context(), pod("c")); result != Evicted || err != nil {
+		t.Errorf("%s, %v", result, err)
+	}
+	if n := len(e.turns); n != 0 {
+		t.Errorf("%d pods wait that nobody asks for any more", n)
+	}
+}
+
+func TestResults(t *testing.T) {
+	resource := schema.GroupResource{Resource: "pods"}
+	for name, tc := range map[string]struct {
+		answer error
+		want   Result
+		fails  bool
+	}{
+		"evicted":                     {want: Evicted},
+		"a budget forbids it":         {answer: apierrors.NewTooManyRequestsError("no"), want: Refused},
+		"there is no such pod":        {answer: apierrors.NewNotFound(resource, "p"), want: Gone},
+		"another pod of the name":     {answer: apierrors.NewConflict(resource, "p", errors.New("UID")), want: Gone},
+		"the API server has an error": {answer: errors.New("no answer"), want: Failed, fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reg := prometheus.NewRegistry()
+			e := New(&recorder{answer: tc.answer}, clocktesting.NewFakePassiveClock(time.Unix(0, 0)), 1, metrics.NewSet(reg))
+			result, _, err := e.Evict(t.Context(), pod("p"))
+			if result != tc.want || (err != nil) != tc.fails {
+				t.Errorf("%s, %v", result, err)
+			}
+			if n := testutil.ToFloat64(e.evictions.WithLabelValues(string(tc.want))); n != 1 {
+				t.Errorf("%v were counted", n)
+			}
+		})
+	}
+}

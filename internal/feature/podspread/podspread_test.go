@@ -1,0 +1,229 @@
+package podspread
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/feature"
+	"github.com/stowage-dev/stowage/internal/ledger"
+	"github.com/stowage-dev/stowage/internal/placement"
+	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/policy"
+	"github.com/stowage-dev/stowage/internal/spread"
+)
+
+// counting is a memory of seats that counts how it is used.
+type counting struct {
+	*ledger.Memory
+	claims, peeks int
+	err           error
+	unshared      bool
+}
+
+func (c *counting) Claim(ctx context.Context, owner ledger.Owner, s *spread.Strategy) (ledger.Result, error) {
+	c.claims++
+	if c.err != nil {
+		return ledger.Result{}, c.err
+	}
+	res, err := c.Memory.Claim(ctx, owner, s)
+	res.Written = !c.unshared
+	return res, err
+}
+
+func (c *counting) Peek(owner ledger.Owner, s *spread.Strategy) (ledger.Seat, error) {
+	c.peeks++
+	return c.Memory.Peek(owner, s)
+}
+
+var key = make(ledger.Key, ledger.KeySize)
+
+func newFeature(reader cluster.Reader) (*Feature, *counting) {
+	seats := &counting{Memory: ledger.NewMemory()}
+	return &Feature{Policies: policy.NewFinder(reader, "", nil), Seats: seats, Key: key}, seats
+}
+
+func pod(kind, strategy string) *podpatch.Pod {
+	p := &podpatch.Pod{Metadata: podpatch.Metadata{
+		Name: "web-0", Annotations: map[string]string{},
+		OwnerReferences: []podpatch.Owner{{APIVersion: "apps/v1", Kind: kind, Name: "web", UID: "uid", Controller: true}},
+	}, Spec: podpatch.Spec{Containers: []podpatch.Container{{Name: "c"}}}}
+	if strategy != "" {
+		p.Metadata.Annotations[stowage.SpreadStrategyAliasAnnotation] = strategy
+	}
+	return p
+}
+
+func decide(t *testing.T, f *Feature, p *podpatch.Pod, dryRun bool) feature.Decision {
+	t.Helper()
+	before := p.Clone()
+	d, err := f.Decide(t.Context(), feature.Request{Namespace: "ns", Pod: p, DryRun: dryRun})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(podpatch.Diff(before, p)) > 0 {
+		t.Error("the pod itself was changed")
+	}
+	return d
+}
+
+const halves = "p=a,weight=1:p=b,weight=1"
+
+func TestDecide(t *testing.T) {
+	for name, tc := range map[string]struct {
+		pod     *podpatch.Pod
+		edit    func(*podpatch.Pod)
+		seats   func(*counting)
+		dryRun  bool
+		pool    string // "" is none
+		warning string
+		event   stowage.EventReason
+		claims  int
+		changed bool
+	}{
+		"a pod of nobody":        {pod: &podpatch.Pod{}},
+		"a DaemonSet's pod":      {pod: pod("DaemonSet", halves)},
+		"no strategy":            {pod: pod("ReplicaSet", "")},
+		"an owner that can't be": {pod: pod("ReplicaSet", halves), edit: func(p *podpatch.Pod) { p.Metadata.OwnerReferences[0].UID = "a/b" }},
+		"a strategy":             {pod: pod("ReplicaSet", halves), pool: "1", claims: 1, changed: true},
+		"a dry run":              {pod: pod("ReplicaSet", halves), dryRun: true, pool: "1", changed: true},
+		"a StatefulSet's":        {pod: pod("StatefulSet", halves), pool: "1", changed: true},
+		"an invalid strategy":    {pod: pod("ReplicaSet", "p"), warning: "is invalid", event: stowage.EventInvalidStrategy},
+		"a node of its own":      {pod: pod("ReplicaSet", halves), edit: func(p *podpatch.Pod) { p.Spec.NodeSelector = map[string]string{"p": "a"} }},
+		"a seat that was copied": {pod: pod("ReplicaSet", halves), edit: func(p *podpatch.Pod) {
+			p.Metadata.Labels = map[string]string{stowage.PoolLabel: "0", stowage.SeatLabel: "9"}
+		}, pool: "1", claims: 1, changed: true},
+		"an API that is too slow": {pod: pod("ReplicaSet", halves), seats: func(c *counting) { c.unshared = true }, pool: "1", claims: 1, changed: true, warning: "too slow", event: stowage.EventSeatNotShared},
+		"pools that are full":     {pod: pod("ReplicaSet", halves), seats: func(c *counting) { c.err = spread.ErrFull }, claims: 1, warning: "without a pool", event: stowage.EventPoolsFull},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, seats := newFeature(&cluster.Static{})
+			if tc.edit != nil {
+				tc.edit(tc.pod)
+			}
+			if tc.seats != nil {
+				tc.seats(seats)
+			}
+			d := decide(t, f, tc.pod, tc.dryRun)
+			pool := ""
+			if d.Pool != nil {
+				pool = d.Pool.Name
+			}
+			if changed := d.Pod != nil && len(podpatch.Diff(tc.pod, d.Pod)) > 0; pool != tc.pool || changed != tc.changed || seats.claims != tc.claims {
+				t.Errorf("pool %q, changed %t, %d claims", pool, changed, seats.claims)
+			}
+			if (len(d.Warnings) > 0) != (tc.warning != "") || tc.warning != "" && !strings.Contains(d.Warnings[0], tc.warning) {
+				t.Errorf("warnings %q", d.Warnings)
+			}
+			if (len(d.Events) > 0) != (tc.event != "") || tc.event != "" && d.Events[0].Reason != tc.event {
+				t.Errorf("events %+v", d.Events)
+			}
+			if d.Pod == nil {
+				return
+			}
+			again := decide(t, f, d.Pod, tc.dryRun)
+			if again.Pod != nil && len(podpatch.Diff(d.Pod, again.Pod)) > 0 {
+				t.Errorf("a second pass changes %+v", podpatch.Diff(d.Pod, again.Pod))
+			}
+		})
+	}
+}
+
+func TestErrorsAreReturned(t *testing.T) {
+	f, seats := newFeature(&cluster.Static{})
+	seats.err = errors.New("no answer")
+	if _, err := f.Decide(t.Context(), feature.Request{Namespace: "ns", Pod: pod("ReplicaSet", halves)}); err == nil {
+		t.Error("an error is lost")
+	}
+}
+
+func TestPodDistributor(t *testing.T) {
+	static := &cluster.Static{PodDistributorList: []versprei.PodDistributor{{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "d"},
+		Spec: versprei.PodDistributorSpec{
+			Target: versprei.Target{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web"},
+			Distribution: []versprei.Pool{
+				{Name: "spot", NodeLabel: map[string]versprei.LabelValue{"type": "spot"}, Weight: 1, Tolerations: []corev1.Toleration{{Key: "spot", Operator: "Exists"}}},
+			},
+		},
+	}}}
+	f, _ := newFeature(static)
+	d := decide(t, f, pod("ReplicaSet", ""), false)
+	if d.Pool == nil || d.Pool.Name != "spot" || len(d.Pod.Spec.Tolerations) != 1 || d.Pod.Metadata.Labels[stowage.MutatedByLabel] != stowage.MutatedByValue {
+		t.Errorf("%+v", d.Pod)
+	}
+}
+
+// A claim that is genuine is kept, whatever changed around it. One that is not goes; the node selector
+// beside it then is the user's, as far as anybody knows, so the pod gets no other seat.
+func TestSecondPass(t *testing.T) {
+	for name, tc := range map[string]struct {
+		edit func(*podpatch.Pod)
+		kept bool
+		pool bool // whether it has a pool after all
+	}{
+		"as it was":                         {func(*podpatch.Pod) {}, true, true},
+		"a sidecar was injected":            {func(p *podpatch.Pod) { p.Spec.Containers = append(p.Spec.Containers, podpatch.Container{Name: "s"}) }, true, true},
+		"another claim":                     {func(p *podpatch.Pod) { p.SetAnnotation(stowage.ClaimAnnotation, "cforged.xxx") }, false, false},
+		"another seat":                      {func(p *podpatch.Pod) { p.SetLabel(stowage.SeatLabel, "7") }, false, false},
+		"a pool that does not exist":        {func(p *podpatch.Pod) { p.SetLabel(stowage.PoolLabel, "9") }, false, false},
+		"another owner":                     {func(p *podpatch.Pod) { p.Metadata.OwnerReferences[0].UID = "other" }, false, false},
+		"another webhook chose other nodes": {func(p *podpatch.Pod) { p.SetNodeSelector("p", "elsewhere") }, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, seats := newFeature(&cluster.Static{})
+			first := decide(t, f, pod("ReplicaSet", halves), false).Pod
+			claim := first.Metadata.Annotations[stowage.ClaimAnnotation]
+			second := first.Clone()
+			second.Metadata.OwnerReferences = append([]podpatch.Owner{}, first.Metadata.OwnerReferences...)
+			tc.edit(second)
+			d := decide(t, f, second, false)
+			got := second
+			if d.Pod != nil {
+				got = d.Pod
+			}
+			if kept := got.Metadata.Annotations[stowage.ClaimAnnotation] == claim; kept != tc.kept || kept && seats.claims != 1 {
+				t.Errorf("the claim is kept: %t, %d claims", kept, seats.claims)
+			}
+			if (d.Pool != nil) != tc.pool {
+				t.Errorf("the pool is %v", d.Pool)
+			}
+			if _, labelled := got.Metadata.Labels[stowage.PoolLabel]; labelled != tc.pool {
+				t.Error("the labels do not agree with that")
+			}
+		})
+	}
+}
+
+func TestSecondPassOfOtherKinds(t *testing.T) {
+	f, _ := newFeature(&cluster.Static{})
+	// A StatefulSet's pod that was restarted from a copy of another's.
+	own := decide(t, f, pod("StatefulSet", halves), false).Pod
+	copied := own.Clone()
+	copied.Metadata.Name = "web-1"
+	d := decide(t, f, copied, false)
+	if rank, _ := placement.OwnRank(copied, 0); rank != 2 || d.Pool.Name != "0" {
+		t.Errorf("ordinal 1 has rank %d and goes to pool %s", rank, d.Pool.Name)
+	}
+	// A dry run's seat is worth nothing in a real request.
+	dry := decide(t, f, pod("ReplicaSet", halves), true).Pod
+	if real := decide(t, f, dry, false).Pod; real.Metadata.Annotations[stowage.ClaimAnnotation] == dry.Metadata.Annotations[stowage.ClaimAnnotation] {
+		t.Error("the seat of a dry run was kept")
+	}
+	// An adopted pod's seat is not for a new pod.
+	adopted := pod("ReplicaSet", halves)
+	seat := ledger.Seat{Pool: "0", Ordinal: 1}
+	adopted.SetLabel(stowage.PoolLabel, seat.Pool)
+	adopted.SetLabel(stowage.SeatLabel, "1")
+	adopted.SetAnnotation(stowage.ClaimAnnotation, key.Sign(ledger.KindAdopted, "", ledger.Holder{Namespace: "ns", Owner: "uid"}, seat))
+	if got := decide(t, f, adopted, false).Pod.Metadata.Annotations[stowage.ClaimAnnotation]; got == adopted.Metadata.Annotations[stowage.ClaimAnnotation] {
+		t.Error("the seat of an adopted pod was kept")
+	}
+}
