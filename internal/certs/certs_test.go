@@ -349,7 +349,7 @@ func TestLosingARenewalIsNoError(t *testing.T) {
 
 // Authorities that somebody else has added, however young, push out none that is needed.
 func TestForeignAuthoritiesPushOutNone(t *testing.T) {
-	clock := clocktesting.NewFakePassiveClock(time.Now())
+	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(registrationObject()).Build()
 	k := newKeeper(c, clock)
 	settle(t, k)
@@ -380,7 +380,7 @@ func TestForeignAuthoritiesPushOutNone(t *testing.T) {
 
 // Two writers of a caBundle do not fight at the speed of the API server.
 func TestContestedBundle(t *testing.T) {
-	clock := clocktesting.NewFakePassiveClock(time.Now())
+	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(registrationObject()).Build()
 	k := newKeeper(c, clock)
 	settle(t, k)

@@ -7,6 +7,7 @@ import (
 	"slices"
 )
 
+// ParseTLSVersion reads the lowest TLS version.
 func ParseTLSVersion(s string) (uint16, error) {
 	switch s {
 	case "VersionTLS12", "TLS1.2", "1.2":
@@ -19,6 +20,7 @@ func ParseTLSVersion(s string) (uint16, error) {
 	return 0, fmt.Errorf("%q must be VersionTLS12 or VersionTLS13", s)
 }
 
+// ParseCipherSuites reads cipher suites by their names, and refuses insecure ones.
 func ParseCipherSuites(names []string) ([]uint16, error) {
 	var ids []uint16
 	var errs []error

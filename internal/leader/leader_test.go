@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -47,10 +49,9 @@ func newLease(client *fake.Clientset, identity string, gone func(string) bool) *
 
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !condition(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waiting until %s", what)
-		}
+	err := wait.PollUntilContextTimeout(context.WithoutCancel(t.Context()), 10*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) { return condition(), nil })
+	if err != nil {
+		t.Fatalf("waiting until %s: %v", what, err)
 	}
 }
 
@@ -166,9 +167,9 @@ func TestElection(t *testing.T) {
 	eventually(t, "one leads", func() bool { return leading.Load() == 1 && holder() != "" })
 	first := holder()
 	stops[first]() // it releases the lease, so that the other need not wait for it to expire
-	released := time.Now()
+	released := clock.RealClock{}.Now()
 	eventually(t, "the other leads", func() bool { return leading.Load() == 1 && holder() != first && holder() != "" })
-	if took := time.Since(released); took > leaseDuration {
+	if took := (clock.RealClock{}).Since(released); took > leaseDuration {
 		t.Errorf("the other leads after %s", took)
 	}
 	for _, stop := range stops {

@@ -28,6 +28,7 @@ func FromSeatLedger(sl *stowage.SeatLedger) (Owner, Object) {
 	return owner, o
 }
 
+// ToSeatLedger returns a ledger as the API has it.
 func ToSeatLedger(owner Owner, o *Object) *stowage.SeatLedger {
 	sl := &stowage.SeatLedger{
 		ObjectMeta: metav1.ObjectMeta{
@@ -83,7 +84,7 @@ func parseClaim(text string) (Claim, bool) {
 	return c, true
 }
 
-// parseVersion reads a resource version. They are numbers that grow (KEP-5504); of
+// ParseVersion reads a resource version. They are numbers that grow (KEP-5504); of
 // one that is none, nothing can be said, and 0 is past no other.
 func ParseVersion(s string) uint64 {
 	v, err := strconv.ParseUint(s, 10, 64)

@@ -570,13 +570,12 @@ func (w *world) check() error {
 	if live != w.replicas {
 		return fmt.Errorf("%d pods of %d", live, w.replicas)
 	}
-	if w.Flapping || w.guessed > 0 {
-		if w.repairing {
-			w.checked.repaired++
-		} else {
-			return w.checkRepaired()
-		}
-	} else {
+	switch {
+	case w.repairing:
+		w.checked.repaired++
+	case w.Flapping || w.guessed > 0:
+		return w.checkRepaired()
+	default:
 		w.checked.exact++
 	}
 	for pool, n := range counts {

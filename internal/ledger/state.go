@@ -97,3 +97,30 @@ func (b *Book) Forget(now time.Duration) {
 		}
 	}
 }
+
+// Summary is what a book knows, for support.
+type Summary struct {
+	// Pods are those with a seat, and Pools how many seats of each pool are held or claimed.
+	Pods  int              `json:"pods"`
+	Pools map[string]int64 `json:"pools"`
+	// Claims are by state: see [States].
+	Claims map[string]int `json:"claims,omitempty"`
+	// Waiting are the requests without an answer.
+	Waiting int `json:"waiting,omitempty"`
+	// Replicas is the owner's replica count as it was read last, or -1.
+	Replicas int64 `json:"replicas"`
+	// LedgerVersion is the resource version of the SeatLedger, or 0 if there is none, and Failures
+	// how many requests for it have failed in a row.
+	LedgerVersion uint64 `json:"ledgerVersion,omitempty"`
+	Failures      int    `json:"failures,omitempty"`
+}
+
+// Summary sums up the book.
+func (b *Book) Summary() Summary {
+	s := Summary{Pods: len(b.pods), Pools: map[string]int64{}, Claims: map[string]int{}, Waiting: len(b.queue), Replicas: b.replicas, LedgerVersion: b.version, Failures: b.failures}
+	for name, pool := range b.table {
+		s.Pools[name] = pool.count
+	}
+	b.Tally(s.Claims)
+	return s
+}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -395,5 +397,26 @@ func TestMoved(t *testing.T) {
 		if got := moved(tc.was(&was), tc.is(&is)); got != tc.want {
 			t.Errorf("%s: %t", name, got)
 		}
+	}
+}
+
+// The dump has what support asks for, and no claim's id.
+func TestDump(t *testing.T) { synctest.Test(t, testDump) }
+
+func testDump(t *testing.T) {
+	l := newTestLedger(t, &sharedAPI{}, "replica-a")
+	res, err := l.Claim(t.Context(), testOwner, simulated["80:20"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	l.ServeHTTP(w, httptest.NewRequest("GET", "/debug/seats", nil))
+	for _, part := range []string{`"writer": "replica-a"`, `"name": "web"`, `"pending": 1`, `"0": 1`, `"ledgerVersion": 1`} {
+		if !strings.Contains(w.Body.String(), part) {
+			t.Errorf("%s is missing in\n%s", part, w.Body)
+		}
+	}
+	if strings.Contains(w.Body.String(), res.ID) {
+		t.Error("the dump has a claim's id")
 	}
 }

@@ -79,6 +79,11 @@ func (s *server) addSeats(ctx context.Context) error {
 		Clock: clock.RealClock{}, Log: s.log.WithName("seats"), Metrics: seats.NewMetrics(s.metrics), Changed: controller.Changed,
 	})
 	controller.Seats = s.seats
+	if o.MetricsAddress != "0" {
+		if err := s.mgr.AddMetricsServerExtraHandler("/debug/seats", s.seats); err != nil {
+			return err
+		}
+	}
 	s.checks["seats"] = func(*http.Request) error {
 		if !s.seats.Pods().HasSynced() {
 			return errors.New("the pods that have a seat are not listed yet")

@@ -10,7 +10,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/podpatch"
 )
 
-
 // TemplateName returns the name of a pod's template: what its own annotation says, or
 // else that of its DaemonSet.
 func TemplateName(own string, daemonSet map[string]string) string {

@@ -189,7 +189,11 @@ func refusals(t *testing.T) (sum float64) {
 func TestResizeThatANodeCannotDo(t *testing.T) {
 	n := newTenant(t)
 	n.node(t, "4", "cpu=4")
-	for _, reason := range []string{"Deferred", "Infeasible"} {
+	for reason, says := range map[string]struct{ condition, message, event string }{
+		"Deferred":   {"False Deferred", "Node didn't have enough resource: cpu", "ResizeDeferred"},
+		"Infeasible": {"False Infeasible", "Node didn't have enough resource: cpu", "ResizeInfeasible"},
+		"Error":      {"False Failed", "attempting to set container memory limit (104383386) below current usage", "ResizeFailed"},
+	} {
 		t.Run(reason, func(t *testing.T) {
 			app := strings.ToLower(reason)
 			f := n.template(t, app, `{cpuPercentage: 10, updatePolicy: InPlace}`)
@@ -198,18 +202,23 @@ func TestResizeThatANodeCannotDo(t *testing.T) {
 			must(t, n.Create(t.Context(), d))
 			n.becomes(t, app, map[string]string{"4": "a: cpu=400m | cpu=400m"})
 			n.edit(t, f, `{"spec":{"cpuPercentage":20}}`)
-			n.reports(t, f, "False "+reason, 1, 1)
-			if !strings.Contains(fmt.Sprint(f.Status.Conditions), "Node didn't have enough resource: cpu") {
+			n.reports(t, f, says.condition, 1, 1)
+			if !strings.Contains(fmt.Sprint(f.Status.Conditions), says.message) {
 				t.Errorf("the status does not say why: %v", f.Status.Conditions)
 			}
 			eventually(t, "an event says why", func() (bool, error) {
-				return n.hasEvent(t, "Resize"+reason, "Node didn't have enough resource: cpu"), nil
+				return n.hasEvent(t, says.event, says.message), nil
 			})
+			pods, err := n.pods(t.Context(), app)
+			must(t, err)
+			if out, _, _ := command(t, cluster, "explain", "pod", pods[0].Name, "-n", n.namespace); !strings.Contains(out, says.message) {
+				t.Errorf("explain does not say why:\n%s", out)
+			}
 			// Another wish for it is granted after the back-off, and comes true when
 			// the node can.
 			n.edit(t, f, `{"spec":{"cpuPercentage":15}}`)
 			n.becomes(t, app, map[string]string{"4": "a: cpu=600m | cpu=600m"})
-			pods, err := n.pods(t.Context(), app)
+			pods, err = n.pods(t.Context(), app)
 			must(t, err)
 			n.edit(t, &pods[0], `{"metadata":{"annotations":{"kwok.stowage.dev/resize":null}}}`)
 			n.reports(t, f, "True UpToDate", 1, 0)

@@ -19,11 +19,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/peerpod"
 )
 
-type restores struct {
-	times int
-	last  time.Time
-}
-
 // reconcile has one node advertise how many VMs it may have.
 func (r *run) reconcile(ctx context.Context, name string) (reconcile.Result, error) {
 	// 1. What should it say?

@@ -2,10 +2,21 @@ package vmcapacity
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path"
 	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -267,4 +278,64 @@ func TestWatchNodes(t *testing.T) {
 	nodes.Delete(node(7, "7", nil))
 	cancel()
 	wait()
+}
+
+// server answers lists of ConfigMaps and pods as an API server does, and lets watches wait.
+func server(t *testing.T, limit string) kubernetes.Interface {
+	t.Helper()
+	lists := map[string]runtime.Object{
+		"configmaps": &corev1.ConfigMapList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"}, ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []corev1.ConfigMap{
+			{ObjectMeta: metav1.ObjectMeta{Namespace: "stowage-system", Name: "peer-pods-cm"}, Data: map[string]string{LimitKey: limit}},
+		}},
+		"pods": &corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []corev1.Pod{
+			{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "p", Labels: map[string]string{stowage.PeerPodLabel: "true"}}, Spec: corev1.PodSpec{NodeName: "worker"}},
+		}},
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		switch {
+		case q.Get("sendInitialEvents") != "":
+			http.Error(w, "this server only lists", http.StatusBadRequest)
+		case q.Get("watch") != "":
+			<-r.Context().Done()
+		default:
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(lists[path.Base(r.URL.Path)])
+		}
+	}))
+	t.Cleanup(s.Close)
+	c, err := kubernetes.NewForConfig(&rest.Config{Host: s.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// A term knows the limit before it looks at the first node.
+func TestRegister(t *testing.T) {
+	b := newBench(t, peerpod.None, node(-1, "", nil))
+	b.Clientset = server(t, "6")
+	ctx, cancel := context.WithCancel(t.Context())
+	term, ended := leader.NewTerm(ctx, clock.RealClock{}, logr.Discard())
+	b.Clock = clock.RealClock{}
+	if err := b.Register(term); err != nil {
+		t.Fatal(err)
+	}
+	nodes, err := b.fakes.FakeInformerFor(t.Context(), &corev1.Node{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes.Add(node(-1, "", nil))
+	err = wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
+		amount, _ := b.advertisedNow(t)
+		return amount == "6" && testutil.ToFloat64(b.Metrics.used.WithLabelValues("worker")) == 1, nil
+	})
+	if err != nil {
+		t.Fatalf("the node does not advertise the limit of the ConfigMap: %v", err)
+	}
+	cancel()
+	ended()
+	if n := testutil.CollectAndCount(b.Metrics.used); n != 0 {
+		t.Errorf("%d series are left for the next leader", n)
+	}
 }

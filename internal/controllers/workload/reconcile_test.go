@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -82,7 +84,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 				return c.Patch(ctx, obj, patch, opts...)
 			},
 			// The fake store has no scale of an unstructured object.
-			SubResourceGet: func(ctx context.Context, c client.Client, sub string, obj, into client.Object, _ ...client.SubResourceGetOption) error {
+			SubResourceGet: func(ctx context.Context, c client.Client, _ string, obj, into client.Object, _ ...client.SubResourceGetOption) error {
 				var rs appsv1.ReplicaSet
 				if err := c.Get(ctx, client.ObjectKeyFromObject(obj), &rs); err != nil {
 					return err
@@ -452,7 +454,7 @@ func TestDescribe(t *testing.T) {
 func TestWhatIsLookedAt(t *testing.T) {
 	objects := append(workload(2), seated("x", "1", 1), seated("y", "0", 1))
 	b := newBench(t, objects...)
-	b.Controller.setCurrent(b.run)
+	b.setCurrent(b.run)
 	b.Changed(owner.Key(), false)
 	b.lookAtChanges(t.Context())
 	if b.work.Len() != 0 || len(b.dirty) != 1 {
@@ -472,7 +474,7 @@ func TestWhatIsLookedAt(t *testing.T) {
 	if b.work.Len() != 1 {
 		t.Errorf("%d workloads wait", b.work.Len())
 	}
-	b.Controller.setCurrent(nil)
+	b.setCurrent(nil)
 	b.Changed(owner.Key(), true) // nobody leads
 }
 
@@ -481,22 +483,21 @@ func TestRegister(t *testing.T) {
 	objects := append(workload(2), seated("x", "1", 1), pod("y", "node-a", "", 0, 0),
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "stowage-system", Name: "seats"}, Data: map[string][]byte{"key": key}})
 	b := newBench(t, objects...)
-	b.Controller.KeySecret = types.NamespacedName{Namespace: "stowage-system", Name: "seats"}
+	b.KeySecret = types.NamespacedName{Namespace: "stowage-system", Name: "seats"}
 	ctx, cancel := context.WithCancel(t.Context())
-	term, wait := leader.NewTerm(ctx, b.clock, logr.Discard())
+	term, ended := leader.NewTerm(ctx, b.clock, logr.Discard())
 	if err := b.Register(term); err != nil {
 		t.Fatal(err)
 	}
-	deadline := time.Now().Add(20 * time.Second)
-	for b.seatsNow(t)["y"] != "0/1" {
-		if time.Now().After(deadline) {
-			t.Fatal("the pod is not adopted")
-		}
+	err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
 		b.clock.Step(time.Second)
-		time.Sleep(5 * time.Millisecond)
+		return b.seatsNow(t)["y"] == "0/1", nil
+	})
+	if err != nil {
+		t.Fatalf("the pod is not adopted: %v", err)
 	}
 	cancel()
-	wait()
+	ended()
 	if b.current != nil {
 		t.Error("the term is over, and the controller does not know")
 	}
