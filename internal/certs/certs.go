@@ -211,7 +211,12 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	}
 	contested := errContested{}
 	if errors.As(err, &contested) {
-		return reconcile.Result{RequeueAfter: contested.wait}, nil
+		// What is served does not depend on who wins.
+		wait, err := k.serve(ctx, secret.Data, registered, changed)
+		if wait == 0 || wait > contested.wait {
+			wait = contested.wait
+		}
+		return reconcile.Result{RequeueAfter: wait}, err
 	}
 	if err != nil {
 		return reconcile.Result{}, err

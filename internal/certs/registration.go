@@ -39,15 +39,15 @@ func (k *Keeper) publish(ctx context.Context, reg client.Object, bundle []byte) 
 	if !changed {
 		return true, false, nil
 	}
-	wait, begins := k.writes.Write(fmt.Sprintf("%T", reg), k.Clock.Now())
-	if begins {
-		log.FromContext(ctx).Error(nil, "another writer keeps changing the caBundle; it is put back less and less often", "kind", fmt.Sprintf("%T", reg), "name", k.Registration)
-	}
-	if wait > 0 {
+	kind := fmt.Sprintf("%T", reg)
+	if wait := k.writes.Wait(kind, k.Clock.Now()); wait > 0 {
 		return true, false, errContested{wait}
 	}
 	if err := k.client.Update(ctx, reg); err != nil {
 		return false, false, fmt.Errorf("update the caBundle of %T %q: %w", reg, k.Registration, err)
+	}
+	if k.writes.Written(kind, k.Clock.Now()) {
+		log.FromContext(ctx).Error(nil, "another writer keeps changing the caBundle; it is put back less and less often", "kind", kind, "name", k.Registration)
 	}
 	return true, true, nil
 }

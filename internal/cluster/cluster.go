@@ -182,8 +182,8 @@ func get[T client.Object](ctx context.Context, c *Cache, kind, name string, obj 
 	key := client.ObjectKey{Name: name}
 	err := c.cached.Get(ctx, key, obj)
 	if apierrors.IsNotFound(err) {
+		fresh := obj.DeepCopyObject().(T) // its own: the shared read may outlive this call
 		obj, err = readLive(ctx, c, kind+"/"+name, func(ctx context.Context) (T, error) {
-			fresh := obj.DeepCopyObject().(T)
 			return fresh, c.live.Get(ctx, key, fresh)
 		})
 	}

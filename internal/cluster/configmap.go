@@ -21,6 +21,9 @@ type ConfigMapFollower struct {
 	registration toolscache.ResourceEventHandlerRegistration
 	seen         func(*corev1.ConfigMap)
 	known        chan struct{}
+
+	mu   sync.Mutex
+	told bool // seen was called
 }
 
 // NewConfigMapFollower returns a follower that calls seen with each version of a ConfigMap, and
@@ -32,14 +35,14 @@ func NewConfigMapFollower(clients kubernetes.Interface, key types.NamespacedName
 		&corev1.ConfigMap{}, toolscache.SharedIndexInformerOptions{})
 	some := func(obj any) {
 		if cm, ok := obj.(*corev1.ConfigMap); ok {
-			seen(cm)
+			f.tell(cm)
 		}
 	}
 	var err error
 	f.registration, err = f.informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    some,
 		UpdateFunc: func(_, obj any) { some(obj) },
-		DeleteFunc: func(any) { seen(nil) },
+		DeleteFunc: func(any) { f.tell(nil) },
 	})
 	return f, err
 }
@@ -55,10 +58,20 @@ func (f *ConfigMapFollower) Run(ctx context.Context) {
 	if !toolscache.WaitForNamedCacheSyncWithContext(ctx, f.registration.HasSynced) {
 		return
 	}
-	if len(f.informer.GetStore().ListKeys()) == 0 {
+	f.mu.Lock()
+	if !f.told {
 		f.seen(nil)
 	}
+	f.mu.Unlock()
 	close(f.known)
+}
+
+// tell passes on what there is, one call at a time.
+func (f *ConfigMapFollower) tell(cm *corev1.ConfigMap) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.told = true
+	f.seen(cm)
 }
 
 // Known is closed once seen was called with what there was at first.

@@ -28,26 +28,33 @@ type contested struct {
 	last  time.Time
 }
 
-// Write asks to write an object again. It returns how long to wait first; if that is 0, the write is
-// counted. Begins says, once in a row, that another writer is there: it is worth an event.
-func (c *Contest[K]) Write(object K, now time.Time) (wait time.Duration, begins bool) {
+// Wait returns how long to wait before an object is written again.
+func (c *Contest[K]) Wait(object K, now time.Time) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	past := c.objects[object]
+	if past.times < atOnce {
+		return 0
+	}
+	wait := min(longest, firstWait<<min(past.times-atOnce, 16))
+	return max(0, wait-now.Sub(past.last))
+}
+
+// Written notes that an object was written. It returns true once in a row, when it is plain that
+// there is another writer: that is worth an event.
+func (c *Contest[K]) Written(object K, now time.Time) (begins bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.objects == nil {
 		c.objects = map[K]contested{}
 	}
 	past := c.objects[object]
-	if past.times >= atOnce {
-		wait = min(longest, firstWait<<min(past.times-atOnce, 16))
-	}
-	if since := now.Sub(past.last); since < wait {
-		return wait - since, false
-	} else if since > inARow+wait {
+	if now.Sub(past.last) > inARow+longest {
 		past.times = 0
 	}
 	past.times, past.last = past.times+1, now
 	c.objects[object] = past
-	return 0, past.times == atOnce+1
+	return past.times == atOnce+1
 }
 
 // Forget forgets an object that is gone.

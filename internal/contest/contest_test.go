@@ -11,16 +11,12 @@ func TestContest(t *testing.T) {
 	begun := 0
 	// write writes as soon as that is allowed, and returns how long that took.
 	write := func() (waited time.Duration) {
-		for {
-			wait, begins := c.Write("node", now)
-			if begins {
-				begun++
-			}
-			if wait == 0 {
-				return waited
-			}
-			now, waited = now.Add(wait), waited+wait
+		waited = c.Wait("node", now)
+		now = now.Add(waited)
+		if c.Written("node", now) {
+			begun++
 		}
+		return waited
 	}
 	for i, want := range []time.Duration{0, 0, 0, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second} {
 		if got := write(); got != want {
@@ -35,7 +31,7 @@ func TestContest(t *testing.T) {
 	if begun != 1 {
 		t.Errorf("%d events, want 1", begun)
 	}
-	if wait, _ := c.Write("another node", now); wait != 0 {
+	if wait := c.Wait("another node", now); wait != 0 {
 		t.Errorf("another object waits %s", wait)
 	}
 	// Long after the last write nobody fights any more.

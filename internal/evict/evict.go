@@ -50,8 +50,9 @@ type Evictor struct {
 	turns map[types.UID]time.Time // when a pod's turn comes
 }
 
-// lapse is how long after its turn a pod keeps it. A controller comes back for it much earlier.
-const lapse = time.Minute
+// leastLapse is how long after its turn a pod keeps it at least. A controller comes back when it
+// has come; one that comes much later waits for another turn, so that turns do not add up.
+const leastLapse = 2 * time.Second
 
 // +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create
 
@@ -91,6 +92,7 @@ func (e *Evictor) turn(pod types.UID) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := e.clock.Now()
+	lapse := max(leastLapse, time.Duration(2*float64(time.Second)/float64(e.limit.Limit())))
 	for uid, at := range e.turns {
 		if now.Sub(at) > lapse {
 			delete(e.turns, uid)

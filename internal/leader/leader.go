@@ -1,7 +1,7 @@
 // Package leader runs the controllers on one replica at a time.
 //
-// Each time a replica becomes the leader, a [Term] begins: every [Controller] registers what it
-// does in that term, with state of its own. When the lease is lost, the term ends and with it
+// Each time a replica becomes the leader, a [Term] begins for every [Controller]: it registers what
+// it does in that term, with state of its own. When the lease is lost, the term ends and with it
 // everything that was registered; the process lives on, because its webhook still answers. The
 // election of a controller-runtime manager would end the process.
 //
@@ -126,19 +126,19 @@ func (r *Runner) elect(ctx context.Context) error {
 func (r *Runner) term(ctx context.Context) {
 	r.Log.Info("leading")
 	defer r.Log.Info("not leading")
-	t := &Term{ctx: ctx, clock: r.Clock, log: r.Log}
-	defer t.end()
+	// Each has a term of its own: one that waits for what it may not list, say, holds up no other.
+	var running sync.WaitGroup
+	defer running.Wait()
 	for _, c := range r.Controllers {
-		if ctx.Err() != nil {
-			return
-		}
-		t.log = r.Log.WithName(c.Name())
-		if err := t.register(c); err != nil && ctx.Err() == nil {
-			// The others have work to do all the same.
-			t.log.Error(err, "controller not started", "controller", c.Name())
-		}
+		running.Go(func() {
+			t := &Term{ctx: ctx, clock: r.Clock, log: r.Log.WithName(c.Name())}
+			defer t.end()
+			if err := t.register(c); err != nil && ctx.Err() == nil {
+				t.log.Error(err, "controller not started", "controller", c.Name())
+			}
+			<-ctx.Done()
+		})
 	}
-	<-ctx.Done()
 }
 
 // register registers a controller. A panic becomes an error: it must not end the webhook.

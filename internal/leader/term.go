@@ -18,7 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Term is the time for which this replica leads without a break.
+// Term is the time for which this replica leads without a break, for one controller. Its methods
+// are for the goroutine that registers the controller, but for Go and Every.
 type Term struct {
 	ctx   context.Context
 	clock clock.WithTicker
@@ -85,7 +86,7 @@ func (t *Term) Every(interval time.Duration, do func(ctx context.Context)) {
 // Watch has handlers called with the events of an informer until the term ends. A source of
 // controller-runtime would leave its handler with the informer, which outlives the term.
 func (t *Term) Watch(informers cache.Informers, object client.Object, handler toolscache.ResourceEventHandler) error {
-	informer, err := informers.GetInformer(t.ctx, object)
+	informer, err := informers.GetInformer(t.ctx, object, cache.BlockUntilSynced(false))
 	if err != nil {
 		return fmt.Errorf("watch %T: %w", object, err)
 	}

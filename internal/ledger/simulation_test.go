@@ -354,6 +354,9 @@ func (w *world) publish(p *simPod, gone bool) {
 // create is a pod's way from its controller through a webhook into the API.
 func (w *world) create(answered func(ok bool, uid int)) {
 	w.inFlight++
+	if w.controller.replicas > w.replicas {
+		w.unsettled++ // the controller does not know of the scale-down yet
+	}
 	done := func(ok bool, uid int) {
 		w.inFlight--
 		answered(ok, uid)

@@ -2,26 +2,17 @@ package preview
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 
-	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
-	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -182,111 +173,6 @@ func validateResources(path *field.Path, r *corev1.ResourceRequirements) field.E
 	return errs
 }
 
-// pods returns the pods that controllers would make for the workload, in order of
-// creation. A DaemonSet has one for each node that it may run on.
-func (w *Workload) pods(replicas int32, nodes []corev1.Node) []*corev1.Pod {
-	if w.Kind == "Pod" {
-		pod := &corev1.Pod{ObjectMeta: w.meta, Spec: w.template.Spec}
-		pod.TypeMeta = podType
-		pod.Namespace = w.Namespace
-		if pod.Name == "" {
-			pod.Name = nameSet{}.generate(pod.GenerateName, w.source.String(), 0)
-		}
-		return []*corev1.Pod{pod.DeepCopy()}
-	}
-	names := nameSet{}
-	owner, ownerName := w.owner()
-	if w.Kind == "DaemonSet" {
-		var pods []*corev1.Pod
-		for i := range nodes {
-			pod := w.newPod(owner)
-			tolerateAsDaemon(&pod.Spec)
-			if !runsOn(&pod.Spec, &nodes[i]) {
-				continue
-			}
-			pin(&pod.Spec, nodes[i].Name)
-			pod.GenerateName = ownerName + "-"
-			pod.Name = names.generate(pod.GenerateName, w.String()+nodes[i].Name, 0)
-			pods = append(pods, pod)
-		}
-		return pods
-	}
-	pods := make([]*corev1.Pod, 0, replicas)
-	for i := range replicas {
-		pod := w.newPod(owner)
-		switch {
-		case w.Kind == "StatefulSet":
-			w.identify(pod, strconv.FormatInt(w.firstOrdinal+int64(i), 10))
-		case w.indexed:
-			index := strconv.Itoa(int(i))
-			pod.GenerateName = ownerName[:min(len(ownerName), maxGenerated-len(index)-2)] + "-" + index + "-"
-			pod.Name = names.generate(pod.GenerateName, w.String(), i)
-			metav1.SetMetaDataLabel(&pod.ObjectMeta, batchv1.JobCompletionIndexAnnotation, index)
-			metav1.SetMetaDataAnnotation(&pod.ObjectMeta, batchv1.JobCompletionIndexAnnotation, index)
-			pod.Spec.Hostname = ownerName + "-" + index
-		default:
-			pod.GenerateName = ownerName + "-"
-			pod.Name = names.generate(pod.GenerateName, w.String(), i)
-		}
-		pods = append(pods, pod)
-	}
-	return pods
-}
-
-var podType = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
-
-// newPod makes a pod from the template.
-func (w *Workload) newPod(owner metav1.OwnerReference) *corev1.Pod {
-	t := w.template.DeepCopy()
-	pod := &corev1.Pod{TypeMeta: podType, ObjectMeta: metav1.ObjectMeta{
-		Namespace: w.Namespace, Labels: t.Labels, Annotations: t.Annotations, Finalizers: t.Finalizers,
-		OwnerReferences: []metav1.OwnerReference{owner},
-	}, Spec: t.Spec}
-	switch w.Kind {
-	case "Deployment":
-		metav1.SetMetaDataLabel(&pod.ObjectMeta, appsv1.DefaultDeploymentUniqueLabelKey, w.templateHash())
-	case "Job", "CronJob":
-		for _, prefix := range []string{"", "batch.kubernetes.io/"} { // the first is the older form
-			metav1.SetMetaDataLabel(&pod.ObjectMeta, prefix+"job-name", owner.Name)
-			metav1.SetMetaDataLabel(&pod.ObjectMeta, prefix+"controller-uid", string(owner.UID))
-		}
-	}
-	return pod
-}
-
-// identify gives a StatefulSet's pod its stable name, network and storage.
-func (w *Workload) identify(pod *corev1.Pod, ordinal string) {
-	pod.Name = w.Name + "-" + ordinal
-	metav1.SetMetaDataLabel(&pod.ObjectMeta, appsv1.StatefulSetPodNameLabel, pod.Name)
-	metav1.SetMetaDataLabel(&pod.ObjectMeta, appsv1.PodIndexLabel, ordinal)
-	pod.GenerateName = w.Name + "-"
-	pod.Spec.Hostname, pod.Spec.Subdomain = pod.Name, w.serviceName
-	for _, claim := range w.volumeClaims {
-		volume := corev1.Volume{Name: claim, VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim + "-" + pod.Name},
-		}}
-		pod.Spec.Volumes = slices.DeleteFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == claim })
-		pod.Spec.Volumes = append(pod.Spec.Volumes, volume)
-	}
-}
-
-// owner returns the reference to the pods' controller and the name that theirs
-// begin with. A Deployment's pods belong to a ReplicaSet, a CronJob's to a Job.
-func (w *Workload) owner() (metav1.OwnerReference, string) {
-	gvk, name := w.GroupVersionKind, w.Name
-	switch w.Kind {
-	case "Deployment":
-		gvk, name = appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), w.Name+"-"+w.templateHash()
-	case "CronJob":
-		gvk, name = batchv1.SchemeGroupVersion.WithKind("Job"), fmt.Sprintf("%s-%d", w.Name, 20_000_000+hash32(w.String())%10_000_000)
-	}
-	apiVersion, kind := gvk.ToAPIVersionAndKind()
-	return metav1.OwnerReference{
-		APIVersion: apiVersion, Kind: kind, Name: name, UID: uid(kind + "/" + w.Namespace + "/" + name),
-		Controller: new(true), BlockOwnerDeletion: new(true),
-	}, name
-}
-
 // objects returns the objects that decisions look up for the workload's pods: itself,
 // and what stands between it and them.
 func (w *Workload) objects(obj runtime.Object) []cluster.Workload {
@@ -301,109 +187,4 @@ func (w *Workload) objects(obj runtime.Object) []cluster.Workload {
 		out = append(out, cluster.Workload{Ref: cluster.RefOf(&owner), Namespace: w.Namespace, Controller: &top.Ref})
 	}
 	return out
-}
-
-// templateHash stands for the pod-template-hash: it looks like one and depends on
-// nothing but the template. A cluster shows another, because the Deployment
-// controller hashes the template with all of its defaults.
-func (w *Workload) templateHash() string {
-	data, err := json.Marshal(w.template)
-	if err != nil {
-		panic(err) // it was decoded from JSON
-	}
-	return rand.SafeEncodeString(strconv.FormatUint(uint64(hash32(string(data))), 10))
-}
-
-func hash32(s string) uint32 {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(s))
-	return h.Sum32()
-}
-
-const (
-	suffixLength = 5
-	// maxGenerated is the longest name that the API server generates.
-	maxGenerated = 63 - suffixLength
-)
-
-// nameSet is the generated names of a workload's pods.
-type nameSet map[string]bool
-
-// generate returns a name as the API server generates one, with five characters that
-// depend on nothing but the arguments where it takes random ones.
-func (n nameSet) generate(prefix, seed string, i int32) string {
-	prefix = prefix[:min(len(prefix), maxGenerated)]
-	for try := 0; ; try++ {
-		digits := fmt.Sprintf("%010d", hash32(fmt.Sprintf("%s#%d#%d", seed, i, try)))
-		name := prefix + rand.SafeEncodeString(digits[len(digits)-suffixLength:])
-		if !n[name] {
-			n[name] = true
-			return name
-		}
-	}
-}
-
-// uid makes a stable UID, in the form of one.
-func uid(seed string) types.UID {
-	h := fnv.New128a()
-	_, _ = h.Write([]byte(seed))
-	x := fmt.Sprintf("%x", h.Sum(nil))
-	return types.UID(strings.Join([]string{x[:8], x[8:12], x[12:16], x[16:20], x[20:32]}, "-"))
-}
-
-// tolerateAsDaemon adds the tolerations that the DaemonSet controller gives its
-// pods (documentation of DaemonSet, "Taints and tolerations").
-func tolerateAsDaemon(spec *corev1.PodSpec) {
-	taints := []corev1.Taint{
-		{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoExecute},
-		{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute},
-		{Key: corev1.TaintNodeDiskPressure, Effect: corev1.TaintEffectNoSchedule},
-		{Key: corev1.TaintNodeMemoryPressure, Effect: corev1.TaintEffectNoSchedule},
-		{Key: corev1.TaintNodePIDPressure, Effect: corev1.TaintEffectNoSchedule},
-		{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule},
-	}
-	if spec.HostNetwork {
-		taints = append(taints, corev1.Taint{Key: corev1.TaintNodeNetworkUnavailable, Effect: corev1.TaintEffectNoSchedule})
-	}
-	for _, t := range taints {
-		spec.Tolerations = appendMissing(spec.Tolerations, corev1.Toleration{Key: t.Key, Operator: corev1.TolerationOpExists, Effect: t.Effect})
-	}
-}
-
-// appendMissing adds a toleration that the list does not have yet.
-func appendMissing(list []corev1.Toleration, t corev1.Toleration) []corev1.Toleration {
-	if slices.ContainsFunc(list, func(have corev1.Toleration) bool { return have.MatchToleration(&t) }) {
-		return list
-	}
-	return append(list, t)
-}
-
-// runsOn reports whether the DaemonSet controller would make a pod for the node.
-func runsOn(spec *corev1.PodSpec, node *corev1.Node) bool {
-	if spec.NodeName != "" && spec.NodeName != node.Name {
-		return false
-	}
-	// A term that does not parse matches nothing, as in the controller.
-	if fits, _ := nodeaffinity.NewRequiredNodeAffinity(spec.NodeSelector, spec.Affinity).Match(node); !fits {
-		return false
-	}
-	_, untolerated := corev1helpers.FindMatchingUntoleratedTaint(logr.Discard(), node.Spec.Taints, spec.Tolerations, func(t *corev1.Taint) bool {
-		return t.Effect == corev1.TaintEffectNoExecute || t.Effect == corev1.TaintEffectNoSchedule
-	}, false)
-	return !untolerated
-}
-
-// pin ties a pod to its node as the DaemonSet controller does.
-func pin(spec *corev1.PodSpec, node string) {
-	if spec.Affinity == nil {
-		spec.Affinity = &corev1.Affinity{}
-	}
-	if spec.Affinity.NodeAffinity == nil {
-		spec.Affinity.NodeAffinity = &corev1.NodeAffinity{}
-	}
-	spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{
-		NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-			MatchFields: []corev1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
-		}},
-	}
 }

@@ -25,7 +25,8 @@ import (
 
 // tally is what the pods of one template are, beside what they should be.
 type tally struct {
-	off    int32
+	pods   int32
+	off    int32 // of another size
 	counts map[stowage.ConditionReason]int32
 	sample map[stowage.ConditionReason]string // a pod
 	why    map[stowage.ConditionReason]string // and why
@@ -87,55 +88,9 @@ func (r *run) describe(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTempl
 		}
 	}
 
-	// 2. What are the pods, and what should they be? Those that another template has
-	// sized count as soon as their DaemonSet names this one.
-	pods := map[types.UID]*corev1.Pod{}
-	for _, pod := range r.indexed(byTemplate, sizing.LabelOf(t.Name)) {
-		pods[pod.UID] = pod
-	}
-	for i := range daemonSets.Items {
-		if templateOf(&daemonSets.Items[i]) == t.Name {
-			for _, pod := range r.indexed(byOwner, string(daemonSets.Items[i].UID)) {
-				pods[pod.UID] = pod
-			}
-		}
-	}
-	sum := tally{counts: map[stowage.ConditionReason]int32{}, sample: map[stowage.ConditionReason]string{}, why: map[stowage.ConditionReason]string{}}
-	for _, pod := range slices.SortedFunc(maps.Values(pods), func(a, b *corev1.Pod) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	}) {
-		v, err := r.compare(ctx, pod)
-		if v.template == nil || v.template.Name != t.Name {
-			continue
-		}
-		st.Pods++
-		pending, inProgress := pendingOf(pod), resizeCondition(pod, corev1.PodResizeInProgress)
-		follows := v.resized != nil && t.Spec.UpdatePolicy == flexdaemonsets.UpdateInPlace
-		refused := ""
-		if follows {
-			refused = r.refusal(pod.UID, string(sizing.ResizePatch(pod.UID, v.now, v.resized)))
-		}
-		switch {
-		case err != nil:
-			sum.add(stowage.ReasonUnclear, pod, ": "+err.Error())
-		case v.want == nil: // a peer pod, say
-		case refused != "":
-			sum.add(stowage.ReasonRefused, pod, ": "+refused)
-		case pending != nil && pending.Reason == corev1.PodReasonInfeasible:
-			sum.add(stowage.ReasonInfeasible, pod, ": "+pending.Message)
-		case pending != nil:
-			sum.add(stowage.ReasonDeferred, pod, ": "+pending.Message)
-		case failedOn(pod) != nil:
-			sum.add(stowage.ReasonFailed, pod, ": "+inProgress.Message)
-		case inProgress != nil && inProgress.Message != "":
-			sum.add(stowage.ReasonResizing, pod, ": "+inProgress.Message)
-		case follows, inProgress != nil:
-			sum.add(stowage.ReasonResizing, pod, "")
-		case v.off:
-			sum.add(stowage.ReasonAwaitsNewPods, pod, "")
-		}
-	}
-	st.OffSize = sum.off
+	// 2. What are the pods, and what should they be?
+	sum := r.tally(ctx, t, daemonSets.Items)
+	st.Pods, st.OffSize = sum.pods, sum.off
 
 	// 3. In words.
 	if _, err := sizing.Compile(t); err != nil {
@@ -172,6 +127,58 @@ func (r *run) describe(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTempl
 		}
 	}
 	return nil
+}
+
+// tally compares the pods of a template with what they should be. Those that another template has
+// sized count as soon as their DaemonSet names this one.
+func (r *run) tally(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTemplate, daemonSets []appsv1.DaemonSet) tally {
+	pods := map[types.UID]*corev1.Pod{}
+	for _, pod := range r.indexed(byTemplate, sizing.LabelOf(t.Name)) {
+		pods[pod.UID] = pod
+	}
+	for i := range daemonSets {
+		if templateOf(&daemonSets[i]) == t.Name {
+			for _, pod := range r.indexed(byOwner, string(daemonSets[i].UID)) {
+				pods[pod.UID] = pod
+			}
+		}
+	}
+	sum := tally{counts: map[stowage.ConditionReason]int32{}, sample: map[stowage.ConditionReason]string{}, why: map[stowage.ConditionReason]string{}}
+	for _, pod := range slices.SortedFunc(maps.Values(pods), func(a, b *corev1.Pod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	}) {
+		v, err := r.compare(ctx, pod)
+		if v.template == nil || v.template.Name != t.Name {
+			continue
+		}
+		sum.pods++
+		pending, inProgress := pendingOf(pod), resizeCondition(pod, corev1.PodResizeInProgress)
+		follows := v.resized != nil && t.Spec.UpdatePolicy == flexdaemonsets.UpdateInPlace
+		refused := ""
+		if follows {
+			refused = r.refusal(pod.UID, string(sizing.ResizePatch(pod.UID, v.now, v.resized)))
+		}
+		switch {
+		case err != nil:
+			sum.add(stowage.ReasonUnclear, pod, ": "+err.Error())
+		case v.want == nil: // a peer pod, say
+		case refused != "":
+			sum.add(stowage.ReasonRefused, pod, ": "+refused)
+		case pending != nil && pending.Reason == corev1.PodReasonInfeasible:
+			sum.add(stowage.ReasonInfeasible, pod, ": "+pending.Message)
+		case pending != nil:
+			sum.add(stowage.ReasonDeferred, pod, ": "+pending.Message)
+		case failedOn(pod) != nil:
+			sum.add(stowage.ReasonFailed, pod, ": "+inProgress.Message)
+		case inProgress != nil && inProgress.Message != "":
+			sum.add(stowage.ReasonResizing, pod, ": "+inProgress.Message)
+		case follows, inProgress != nil:
+			sum.add(stowage.ReasonResizing, pod, "")
+		case v.off:
+			sum.add(stowage.ReasonAwaitsNewPods, pod, "")
+		}
+	}
+	return sum
 }
 
 // digits are what a kubelet's message may change every few seconds, such as a container's usage.

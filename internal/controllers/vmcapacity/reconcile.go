@@ -108,7 +108,8 @@ func (r *run) patch(ctx context.Context, send func(context.Context, client.Objec
 // restoring notes that a node's amount is put back, and returns how long to wait first: a
 // kubelet that starts zeroes it once; another writer that keeps changing it wins less and less often.
 func (r *run) restoring(node *corev1.Node, advertised peerpod.Advertised, want int64) time.Duration {
-	wait, begins := r.restored.Write(node.Name, r.Clock.Now())
+	wait := r.restored.Wait(node.Name, r.Clock.Now())
+	begins := wait == 0 && r.restored.Written(node.Name, r.Clock.Now())
 	// A kubelet zeroes; an amount is somebody's.
 	if wait == 0 && (begins || advertised.Capacity > 0 && advertised.Capacity != want) {
 		r.Events.Warn(node, stowage.EventCapacityContested, events.Advertise,

@@ -21,6 +21,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/placement"
 	"github.com/stowage-dev/stowage/internal/policy"
 	"github.com/stowage-dev/stowage/internal/repair"
+	"github.com/stowage-dev/stowage/internal/spread"
 )
 
 // carryOut does what a plan says, and returns when to look again if that is not when
@@ -28,14 +29,16 @@ import (
 func (r *run) carryOut(ctx context.Context, owner ledger.Owner, p *policy.Policy, pods []corev1.Pod, state *repair.State, plan *repair.Plan) (reconcile.Result, error) {
 	switch {
 	case len(plan.Adopt) > 0:
-		wait, err := r.seatAll(ctx, owner, p, pods, state, plan.Adopt, repairAdopt)
+		n, wait, err := r.seatAll(ctx, owner, p, pods, state, plan.Adopt, repairAdopt)
+		if n > 0 {
+			r.event(owner, stowage.EventPodsAdopted, "%d pod(s) came without a seat, because the webhook was not reached, and are given those of the pools they run in", n)
+		}
 		if err != nil {
 			return reconcile.Result{}, err
 		}
-		r.event(owner, stowage.EventPodsAdopted, "%d pod(s) came without a seat, because the webhook was not reached, and are given those of the pools they run in", len(plan.Adopt))
 		return reconcile.Result{RequeueAfter: max(r.Timing.Quiet, wait)}, nil // and nothing else before that is seen
 	case len(plan.Renumber) > 0:
-		wait, err := r.seatAll(ctx, owner, p, pods, state, plan.Renumber, repairRenumber)
+		_, wait, err := r.seatAll(ctx, owner, p, pods, state, plan.Renumber, repairRenumber)
 		return reconcile.Result{RequeueAfter: max(r.Timing.Quiet, wait)}, err
 	case plan.Recreate >= 0:
 		return r.remove(ctx, owner, &pods[plan.Recreate], repairRecreate, claimedOf(pods, state), plan.Distance())
@@ -55,25 +58,35 @@ func claimedOf(pods []corev1.Pod, state *repair.State) map[types.UID]bool {
 	return claimed
 }
 
-// seatAll gives seats to pods of one list, at the rate that all workloads share. It returns the
-// longest wait for a pod into which another writer keeps writing something else.
-func (r *run) seatAll(ctx context.Context, owner ledger.Owner, p *policy.Policy, pods []corev1.Pod, state *repair.State, moves []repair.Move, action string) (time.Duration, error) {
-	var longest time.Duration
+// seatWrite is a seat that is written into a pod. To write another one is no contest.
+type seatWrite struct {
+	pod  types.UID
+	seat spread.Seat
+}
+
+// seatAll gives seats to pods of one list, at the rate that all workloads share. It returns how many
+// were written, and the longest wait for a pod into which another writer keeps writing something else.
+func (r *run) seatAll(ctx context.Context, owner ledger.Owner, p *policy.Policy, pods []corev1.Pod, state *repair.State, moves []repair.Move, action string) (n int, longest time.Duration, err error) {
 	for _, m := range moves {
 		pod := &pods[m.Pod]
-		wait, begins := r.seatWrites.Write(pod.UID, r.Clock.Now())
-		if begins {
-			r.warn(owner, stowage.EventLabelsContested, "another writer keeps changing the labels %s and %s of pod %s; Stowage writes them less and less often", stowage.PoolLabel, stowage.SeatLabel, pod.Name)
-		}
-		if wait > 0 {
+		write := seatWrite{pod.UID, m.Seat}
+		if wait := r.seatWrites.Wait(write, r.Clock.Now()); wait > 0 {
 			longest = max(longest, wait)
 			continue
 		}
-		if err := r.seat(ctx, owner, p, pod, m, action, state.Pods[m.Pod].OwnRank == 0); err != nil {
-			return 0, err
+		written, err := r.seat(ctx, owner, p, pod, m, action, state.Pods[m.Pod].OwnRank == 0)
+		if err != nil {
+			return n, 0, err
+		}
+		if !written {
+			continue
+		}
+		n++
+		if r.seatWrites.Written(write, r.Clock.Now()) {
+			r.warn(owner, stowage.EventLabelsContested, "another writer keeps changing the labels %s and %s of pod %s; Stowage writes them less and less often", stowage.PoolLabel, stowage.SeatLabel, pod.Name)
 		}
 	}
-	return longest, nil
+	return n, longest, nil
 }
 
 // remove evicts a pod, if the budget of the workload and the evictor allow it now.
@@ -105,24 +118,24 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, pod *corev1.Pod, a
 }
 
 // seat writes a seat into a pod that exists, with its deletion cost unless the pod is
-// removed by an ordinal of its own.
-func (r *run) seat(ctx context.Context, owner ledger.Owner, p *policy.Policy, pod *corev1.Pod, m repair.Move, action string, withCost bool) error {
+// removed by an ordinal of its own. It returns false if the pod has changed or gone since.
+func (r *run) seat(ctx context.Context, owner ledger.Owner, p *policy.Policy, pod *corev1.Pod, m repair.Move, action string, withCost bool) (bool, error) {
 	if err := r.Writes.Wait(ctx); err != nil {
-		return err
+		return false, err
 	}
 	patch, err := seatPatch(r.Seats.Pods().Key, owner, p, pod, m, withCost)
 	if err != nil {
-		return err
+		return false, err
 	}
 	err = r.Live.Patch(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}, client.RawPatch(types.MergePatchType, patch))
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil // its change brings us back
+		return false, nil // its change brings us back
 	}
 	if err != nil {
-		return fmt.Errorf("give pod %s/%s a seat: %w", pod.Namespace, pod.Name, err)
+		return false, fmt.Errorf("give pod %s/%s a seat: %w", pod.Namespace, pod.Name, err)
 	}
 	r.Metrics.repairs.WithLabelValues(action).Inc()
-	return nil
+	return true, nil
 }
 
 // seatPatch is the merge patch that gives a pod a seat. It holds the pod's resource version:

@@ -102,7 +102,7 @@ type run struct {
 	statuses leader.Queue[types.NamespacedName]
 
 	// seatWrites notices another writer of pods' labels.
-	seatWrites contest.Contest[types.UID]
+	seatWrites contest.Contest[seatWrite]
 
 	mu        sync.Mutex
 	movements *movements
@@ -114,6 +114,7 @@ type run struct {
 	// registration is what the webhook's registration of a version selects.
 	registration        *scope.Registration
 	registrationVersion string
+	unevaluated         bool // it was said that a condition cannot be evaluated
 }
 
 // Register implements [leader.Controller].
@@ -214,10 +215,14 @@ func (r *run) lookAtChanges(context.Context) {
 	r.mu.Lock()
 	due := r.movements.due(r.Clock.Now(), r.Timing.Quiet)
 	r.mu.Unlock()
-	for _, uid := range due {
-		if o, ok := r.Seats.Pods().Owner(uid); ok {
+	for _, key := range due {
+		if o, ok := r.Seats.Pods().Owner(key); ok {
 			r.work.AddUnlessFailing(o)
+			continue
 		}
+		r.mu.Lock()
+		r.movements.forget(key) // all its pods are gone
+		r.mu.Unlock()
 	}
 }
 

@@ -124,10 +124,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 		if c == nil || c.UID != owner.UID || !seats.Live(pod) {
 			continue
 		}
-		sent, namespaceSent, err := selected(pod)
-		if err != nil {
-			return nil, nil, err
-		}
+		sent, namespaceSent := selected(pod)
 		created := placement.AsCreated(podpatch.FromPod(pod), p.Strategy, templateNode)
 		if !namespaceSent || !r.Scope.Enforces(ctx, pod.Namespace, created) {
 			return nil, nil, nil // nobody wants us to touch this workload
@@ -172,18 +169,15 @@ func viewOf(pod *corev1.Pod, created *podpatch.Pod, owner ledger.Owner, p *polic
 // selected returns a function that tells whether the API server sends a pod of an owner to the
 // webhook, and whether it sends any pod of that namespace with its labels: what the live
 // registration says now.
-func (r *run) selected(ctx context.Context, owner ledger.Owner) (func(*corev1.Pod) (sent, namespaceSent bool, err error), error) {
+func (r *run) selected(ctx context.Context, owner ledger.Owner) (func(*corev1.Pod) (sent, namespaceSent bool), error) {
 	var config admissionregistrationv1.MutatingWebhookConfiguration
 	if err := r.Live.Get(ctx, client.ObjectKey{Name: r.Registration}, &config); err != nil {
 		if apierrors.IsNotFound(err) {
-			return func(*corev1.Pod) (bool, bool, error) { return false, false, nil }, nil
+			return func(*corev1.Pod) (bool, bool) { return false, false }, nil
 		}
 		return nil, err
 	}
-	registration, err := r.compiled(&config)
-	if err != nil {
-		return nil, err
-	}
+	registration := r.compiled(&config)
 	w, err := r.Cluster.Workload(ctx, owner.Namespace, seats.Ref(owner))
 	if err != nil {
 		return nil, err
@@ -192,32 +186,48 @@ func (r *run) selected(ctx context.Context, owner ledger.Owner) (func(*corev1.Po
 	if err != nil {
 		return nil, err
 	}
-	return func(pod *corev1.Pod) (sent, namespaceSent bool, err error) {
+	return func(pod *corev1.Pod) (sent, namespaceSent bool) {
 		if ns == nil {
-			return false, false, nil
+			return false, false
 		}
 		created := pod.DeepCopy()
 		created.Spec.NodeName = ""
 		if w != nil {
 			created.Spec.NodeName = w.TemplateNode
 		}
-		sent, err = registration.Selects(ns.Labels, created)
-		return sent, registration.SelectsLabels(ns.Labels, pod.Labels), err
+		sent, err := registration.Selects(ns.Labels, created)
+		if err != nil {
+			r.warnUnevaluated(err)
+		}
+		return sent, registration.SelectsLabels(ns.Labels, pod.Labels)
 	}, nil
 }
 
-// compiled returns what a registration selects, compiled once for each version of it.
-func (r *run) compiled(config *admissionregistrationv1.MutatingWebhookConfiguration) (*scope.Registration, error) {
+// compiled returns what a registration selects, compiled once for each version of it. One that does
+// not compile selects nothing.
+func (r *run) compiled(config *admissionregistrationv1.MutatingWebhookConfiguration) *scope.Registration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.registration == nil || r.registrationVersion != config.ResourceVersion {
 		registration, err := scope.Compile(config)
 		if err != nil {
-			return nil, fmt.Errorf("the webhook's registration: %w", err)
+			r.Log.Error(err, "nothing is repaired: what the registration selects is not known", "kind", "MutatingWebhookConfiguration", "name", config.Name)
+			registration = &scope.Registration{}
 		}
-		r.registration, r.registrationVersion = registration, config.ResourceVersion
+		r.registration, r.registrationVersion, r.unevaluated = registration, config.ResourceVersion, false
 	}
-	return r.registration, nil
+	return r.registration
+}
+
+// warnUnevaluated says once for each version of the registration that a match condition cannot be
+// evaluated here, as when it asks who creates the pod.
+func (r *run) warnUnevaluated(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.unevaluated {
+		r.unevaluated = true
+		r.Log.Error(err, "pods are not repaired for which a match condition of the registration cannot be evaluated", "kind", "MutatingWebhookConfiguration", "name", r.Registration)
+	}
 }
 
 // nodePool returns the pool that a pod's node is in.

@@ -109,11 +109,37 @@ func (r *run) describe(ctx context.Context, d *versprei.PodDistributor, siblings
 	set(versprei.ConditionTargetFound, metav1.ConditionTrue, stowage.ReasonFound, "the pods of %s %q are divided", target.Kind, target.Name)
 
 	// 2. What there is and what there should be, over all revisions.
+	moving, unseated, err := r.count(ctx, st, p, owners)
+	if err != nil {
+		return err
+	}
+	over := sumUp(st)
+
+	// 3. In words.
+	switch {
+	case st.Current == st.Desired:
+		set(versprei.ConditionBalanced, metav1.ConditionTrue, stowage.ReasonBalanced, "each pool has the pods that it should have")
+	case moving:
+		set(versprei.ConditionBalanced, metav1.ConditionFalse, stowage.ReasonProgressing, "pods are being created or removed")
+	case over != "":
+		hint := "; scale up, roll out, or set rebalance to Evict"
+		if p.Evict {
+			hint = "; pods are evicted one at a time"
+		}
+		set(versprei.ConditionBalanced, metav1.ConditionFalse, stowage.ReasonOverTarget, "pool %s has too many pods%s", over, hint)
+	default:
+		set(versprei.ConditionBalanced, metav1.ConditionFalse, stowage.ReasonWithoutSeat, "%d pod(s) have no seat: they came past the webhook, or choose their nodes themselves", unseated)
+	}
+	return nil
+}
+
+// count fills in the pools of a status, over all owners of pods. It reports whether one of them moves,
+// and how many pods have no seat.
+func (r *run) count(ctx context.Context, st *versprei.PodDistributorStatus, p *policy.Policy, owners []*cluster.Workload) (moving bool, unseated int64, err error) {
 	st.Pools = make([]versprei.PoolStatus, p.Strategy.Len())
 	for i := range st.Pools {
 		st.Pools[i].Name = p.Strategy.Pool(i).Name
 	}
-	moving, unseated := false, int64(0)
 	for _, o := range owners {
 		owner := seats.OwnerOf(o)
 		records := liveRecords(r.Seats.Pods().Of(owner.Key()))
@@ -131,7 +157,7 @@ func (r *run) describe(ctx context.Context, d *versprei.PodDistributor, siblings
 		if replicas < 0 {
 			replicas, current = seated, seated
 			if scale, err := cluster.ReadScale(ctx, r.Live, owner.Namespace, seats.Ref(owner)); err != nil {
-				return err
+				return false, 0, err
 			} else if scale != nil {
 				replicas, current = scale.Replicas, scale.Current
 			}
@@ -142,8 +168,13 @@ func (r *run) describe(ctx context.Context, d *versprei.PodDistributor, siblings
 		moving = moving || replicas != current || r.moving(owner.Key())
 		unseated += max(0, min(replicas, p.Strategy.Capacity())-seated)
 	}
+	return moving, unseated, nil
+}
+
+// sumUp writes the counts of all pools as they are shown in columns, and returns the first pool that
+// has too many pods, or "".
+func sumUp(st *versprei.PodDistributorStatus) (over string) {
 	current, desired, ready := make([]string, len(st.Pools)), make([]string, len(st.Pools)), make([]string, len(st.Pools))
-	over := ""
 	for i, pool := range st.Pools {
 		current[i], desired[i], ready[i] = strconv.Itoa(int(pool.Current)), strconv.Itoa(int(pool.Desired)), strconv.Itoa(int(pool.Ready))
 		if pool.Current > pool.Desired && over == "" {
@@ -151,20 +182,5 @@ func (r *run) describe(ctx context.Context, d *versprei.PodDistributor, siblings
 		}
 	}
 	st.Current, st.Desired, st.Ready = strings.Join(current, "/"), strings.Join(desired, "/"), strings.Join(ready, "/")
-
-	switch {
-	case st.Current == st.Desired:
-		set(versprei.ConditionBalanced, metav1.ConditionTrue, stowage.ReasonBalanced, "each pool has the pods that it should have")
-	case moving:
-		set(versprei.ConditionBalanced, metav1.ConditionFalse, stowage.ReasonProgressing, "pods are being created or removed")
-	case over != "":
-		hint := "; scale up, roll out, or set rebalance to Evict"
-		if p.Evict {
-			hint = "; pods are evicted one at a time"
-		}
-		set(versprei.ConditionBalanced, metav1.ConditionFalse, stowage.ReasonOverTarget, "pool %s has too many pods%s", over, hint)
-	default:
-		set(versprei.ConditionBalanced, metav1.ConditionFalse, stowage.ReasonWithoutSeat, "%d pod(s) have no seat: they came past the webhook, or choose their nodes themselves", unseated)
-	}
-	return nil
+	return over
 }

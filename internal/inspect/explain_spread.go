@@ -1,0 +1,224 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/ledger"
+	"github.com/stowage-dev/stowage/internal/placement"
+	"github.com/stowage-dev/stowage/internal/policy"
+	"github.com/stowage-dev/stowage/internal/seats"
+	"github.com/stowage-dev/stowage/internal/spread"
+)
+
+// spread says where the pod goes, and why.
+func (s *subject) spread(ctx context.Context, a *Aspect) error {
+	// 1. Has it a strategy?
+	if s.owner == nil {
+		a.say("A strategy divides the pods of a workload, and nothing controls this pod.")
+		return nil
+	}
+	if placement.NeverSeated(s.owner) {
+		a.say("The pods of a %s have their nodes already.", s.owner.Kind)
+		return nil
+	}
+	find := policy.Pod{Namespace: s.pod.Namespace, Owner: s.chain[0], Annotations: s.pod.Annotations}
+	p, err := s.finder(s.reader).Find(ctx, find)
+	if err != nil {
+		return err
+	}
+	if p == nil {
+		return s.noPolicy(a)
+	}
+	if p.Strategy == nil {
+		a.say("The %s is invalid: %s.", p.Source, strings.ReplaceAll(p.Err.Error(), "\n", "; "))
+		return nil
+	}
+	pools := make([]string, p.Strategy.Len())
+	for n := range pools {
+		pools[n] = poolText(p.Strategy.Pool(n))
+	}
+	a.say("The policy is the %s: %s.", p.Source, strings.Join(pools, "; "))
+	for _, w := range p.Warnings {
+		a.say("%s.", w)
+	}
+
+	// 2. Has it a seat?
+	name, pooled := s.pod.Labels[stowage.PoolLabel]
+	ordinal, err := strconv.ParseInt(s.pod.Labels[stowage.SeatLabel], 10, 64)
+	if !pooled || err != nil {
+		created := placement.AsCreated(s.view, p.Strategy, s.templateNode())
+		if key, pinned := placement.Pinned(created, p.Strategy, nil); pinned {
+			a.say("The pod chooses its nodes itself, by %s, so it has no seat.", key)
+		} else {
+			a.say("%s", s.past("given a seat"))
+		}
+		return s.counts(ctx, a, p)
+	}
+	if a.Changed = proven(s.pod); a.Changed {
+		a.Summary = fmt.Sprintf("seat %d of pool %s", ordinal, name)
+	}
+	pool, ok := p.Pool(name)
+	if !ok {
+		a.say("The policy has no pool %s any more: it was edited after this pod came. Its next pods go to the pools that there are.", name)
+		return s.counts(ctx, a, p)
+	}
+	a.say("%s", origin(s.pod.Annotations[stowage.ClaimAnnotation]))
+	if err := s.counts(ctx, a, p); err != nil {
+		return err
+	}
+	if rank, ok := p.Strategy.Rank(spread.Seat{Pool: pool, Ordinal: ordinal}); ok {
+		a.say("The seat is number %d of the sequence; %s.", rank, s.removal(rank))
+	}
+	return s.placement(ctx, a, p, pool)
+}
+
+// noPolicy says why there is no strategy.
+func (s *subject) noPolicy(a *Aspect) error {
+	sources := []struct {
+		of          string
+		annotations map[string]string
+	}{{"the pod", s.pod.Annotations}}
+	for _, w := range s.roots {
+		sources = append(sources, struct {
+			of          string
+			annotations map[string]string
+		}{w.Kind + " " + w.Name, w.Annotations})
+	}
+	for _, src := range sources {
+		if _, ok := policy.StrategyText(src.annotations); ok {
+			a.say("The strategy in the annotations of %s does not count in namespace %s: it is on the block list, or lacks the label that --spread-namespace-label asks for.", src.of, s.pod.Namespace)
+			return nil
+		}
+		if wrong := policy.Check(src.annotations); len(wrong) > 0 {
+			a.say("The annotations of %s give no strategy: %s.", src.of, strings.Join(wrong, "; "))
+			return nil
+		}
+	}
+	var names []string
+	for _, o := range s.chain {
+		names = append(names, o.Kind+" "+o.Name)
+	}
+	a.say("It has no strategy: no PodDistributor is for %s, and there are no annotations %s and %s.",
+		strings.Join(names, " or "), stowage.SpreadSwitchAnnotation, stowage.SpreadStrategyAnnotation)
+	return nil
+}
+
+func poolText(p spread.Pool) string {
+	var parts []string
+	if p.Base > 0 {
+		parts = append(parts, fmt.Sprintf("base %d", p.Base))
+	}
+	parts = append(parts, fmt.Sprintf("weight %d", p.Weight))
+	if p.Max > 0 {
+		parts = append(parts, fmt.Sprintf("at most %d", p.Max))
+	}
+	return fmt.Sprintf("%s (%s) has %s", p.Name, labels.Set(p.Labels), strings.Join(parts, ", "))
+}
+
+// proven reports whether a pod carries a proof of its seat. Whether that is genuine only
+// who has the key can tell.
+func proven(pod *corev1.Pod) bool { return pod.Annotations[stowage.ClaimAnnotation] != "" }
+
+// origin says where a seat comes from, by its claim.
+func origin(claim string) string {
+	if claim == "" {
+		return "The pod carries no proof of its seat, so Stowage does not count it: somebody wrote its labels."
+	}
+	switch ledger.Kind(claim[0]) {
+	case ledger.KindClaimed:
+		return "The seat was claimed in the ledger as the pod was created."
+	case ledger.KindUnshared:
+		return "The seat was given by one replica alone, because the API was too slow to share it."
+	case ledger.KindOrdinal:
+		return "The seat follows from the pod's own ordinal."
+	case ledger.KindAdopted:
+		return "The seat was given to the pod later, because it had come without one."
+	}
+	return "The claim that the pod carries is of no kind that this version knows."
+}
+
+// counts tells the arithmetic: how many pods there are, and how they are divided.
+func (s *subject) counts(ctx context.Context, a *Aspect, p *policy.Policy) error {
+	owner := ledger.Owner{APIVersion: s.owner.APIVersion, Kind: s.owner.Kind, Namespace: s.pod.Namespace, Name: s.owner.Name, UID: types.UID(s.owner.UID)}
+	current := make([]int64, p.Strategy.Len())
+	seated := int64(0)
+	err := each(ctx, s.Inspector, &corev1.PodList{}, func(pod *corev1.Pod) {
+		if c := metav1.GetControllerOfNoCopy(pod); c == nil || c.UID != owner.UID || !seats.Live(pod) || !proven(pod) {
+			return
+		}
+		if n, ok := p.Pool(pod.Labels[stowage.PoolLabel]); ok {
+			current[n]++
+			seated++
+		}
+	}, client.InNamespace(s.pod.Namespace), client.HasLabels{stowage.SeatLabel})
+	if err != nil {
+		return err
+	}
+	replicas := seated
+	scale, err := cluster.ReadScale(ctx, s.Client, owner.Namespace, seats.Ref(owner))
+	switch {
+	case err == nil && scale != nil:
+		replicas = scale.Replicas
+	case err != nil && !apierrors.IsForbidden(err):
+		return err
+	}
+	var names, shares, targets, counts []string
+	for n := range current {
+		names = append(names, p.Strategy.Pool(n).Name)
+		shares = append(shares, strconv.FormatFloat(p.Strategy.Share(n, replicas), 'f', 1, 64))
+		targets = append(targets, strconv.FormatInt(p.Strategy.Target(n, replicas), 10))
+		counts = append(counts, strconv.FormatInt(current[n], 10))
+	}
+	a.say("%s %s asks for %d pods: share %s, target %s, current %s (%s).", owner.Kind, owner.Name, replicas,
+		strings.Join(shares, " / "), strings.Join(targets, " / "), strings.Join(counts, " / "), strings.Join(names, " / "))
+	return nil
+}
+
+// removal says when a pod goes at a scale-down.
+func (s *subject) removal(rank int64) string {
+	cost, ok := s.pod.Annotations[corev1.PodDeletionCost]
+	switch {
+	case !ok:
+		return "its owner removes pods by their ordinals"
+	case cost == placement.DeletionCost(rank):
+		return fmt.Sprintf("a scale-down removes higher numbers first (deletion cost %s)", cost)
+	}
+	return fmt.Sprintf("its deletion cost, %s, is not ours, and decides when a scale-down removes it", cost)
+}
+
+// placement says how the pod is held to its pool.
+func (s *subject) placement(ctx context.Context, a *Aspect, p *policy.Policy, pool int) error {
+	want := p.Strategy.Pool(pool).Labels
+	how := "A node selector holds it there"
+	if p.Preferred {
+		how = "Its affinity prefers nodes of that pool"
+	}
+	if s.pod.Spec.NodeName == "" {
+		a.say("%s; it waits for a node with %s.", how, labels.Set(want))
+		return nil
+	}
+	node, err := s.reader.Node(ctx, s.pod.Spec.NodeName)
+	switch {
+	case apierrors.IsForbidden(err) || err == nil && node == nil:
+		a.say("%s.", how)
+	case err != nil:
+		return err
+	case labels.SelectorFromSet(want).Matches(labels.Set(node.Labels)):
+		a.say("%s; node %s is one of them.", how, node.Name)
+	default:
+		a.say("%s; node %s is not one of them.", how, node.Name)
+	}
+	return nil
+}
