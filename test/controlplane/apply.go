@@ -18,14 +18,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
-	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/api"
 )
 
 // fieldManager owns what this package applies.
@@ -34,7 +31,7 @@ const fieldManager = client.FieldOwner("stowage-local")
 // Scheme has the kinds of Kubernetes and Stowage's own.
 var Scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(s), stowage.AddToScheme(s), versprei.AddToScheme(s), flexdaemonsets.AddToScheme(s)); err != nil {
+	if err := api.AddToScheme(s); err != nil {
 		panic(err) // only a program that is wrong in itself gets here
 	}
 	return s

@@ -57,7 +57,7 @@ func (r *run) reconcilePod(ctx context.Context, key types.NamespacedName) (recon
 	switch status := apierrors.APIStatus(nil); {
 	case err == nil:
 		r.Metrics.resizes.WithLabelValues(resizeAccepted).Inc()
-		r.Log.Info("pod resized", "namespace", pod.Namespace, "pod", pod.Name, "node", pod.Spec.NodeName, "template", v.template.Name)
+		r.Log.Info("pod resized", "namespace", pod.Namespace, "kind", "Pod", "name", pod.Name, "node", pod.Spec.NodeName, "template", v.template.Name)
 		r.asked(pod, string(patch), "", false)
 		return reconcile.Result{RequeueAfter: r.Timing.Settle}, nil
 	case apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Name == pod.Name,

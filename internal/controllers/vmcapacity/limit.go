@@ -28,7 +28,7 @@ func (r *run) configured(cm *corev1.ConfigMap) {
 	limit, err := peerpod.ParseLimit(text)
 	if err != nil {
 		r.Metrics.invalid.Set(1)
-		r.Log.Error(err, "limit refused", "configMap", r.ConfigMap.String(), "key", LimitKey)
+		r.Log.Error(err, "limit refused", "namespace", r.ConfigMap.Namespace, "kind", "ConfigMap", "name", r.ConfigMap.Name, "key", LimitKey)
 		r.Events.Warn(cm, stowage.EventInvalidLimit, events.Configure,
 			"%s: %v; the last good value holds", LimitKey, err)
 		return

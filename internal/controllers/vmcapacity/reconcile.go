@@ -89,7 +89,7 @@ func (r *run) reconcile(ctx context.Context, name string) (reconcile.Result, err
 		}
 	}
 	r.Metrics.writes.WithLabelValues(kind).Inc()
-	r.Log.Info("VM capacity "+kind, "node", name, "vms", max(0, change.Amount), "had", said.Capacity)
+	r.Log.Info("VM capacity written", "kind", "Node", "name", name, "change", kind, "vms", max(0, change.Amount), "had", said.Capacity)
 	return reconcile.Result{}, nil
 }
 

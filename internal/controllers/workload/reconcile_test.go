@@ -18,7 +18,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	clientevents "k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/flowcontrol"
@@ -40,6 +39,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/policy"
 	"github.com/stowage-dev/stowage/internal/scope"
 	"github.com/stowage-dev/stowage/internal/seats"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 // These tests are about what the controller decides, and when; the objects stand in a fake store
@@ -83,24 +83,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 				b.patches++
 				return c.Patch(ctx, obj, patch, opts...)
 			},
-			// The fake store has no scale of an unstructured object.
-			SubResourceGet: func(ctx context.Context, c client.Client, _ string, obj, into client.Object, _ ...client.SubResourceGetOption) error {
-				var rs appsv1.ReplicaSet
-				if err := c.Get(ctx, client.ObjectKeyFromObject(obj), &rs); err != nil {
-					return err
-				}
-				scale := into.(*unstructured.Unstructured)
-				scale.SetUID(rs.UID)
-				for _, f := range []struct {
-					value any
-					path  []string
-				}{{int64(*rs.Spec.Replicas), []string{"spec", "replicas"}}, {int64(rs.Status.Replicas), []string{"status", "replicas"}}, {"app=web", []string{"status", "selector"}}} {
-					if err := unstructured.SetNestedField(scale.Object, f.value, f.path...); err != nil {
-						return err
-					}
-				}
-				return nil
-			},
+			SubResourceGet: testkit.ReplicaSetScale,
 		}).Build()
 	set := metrics.NewSet(prometheus.NewRegistry())
 	reader := cluster.NewCache(c, c, b.clock, 0)

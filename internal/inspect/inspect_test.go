@@ -1,0 +1,192 @@
+package inspect
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/stowage-dev/stowage/api"
+	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/ledger"
+	"github.com/stowage-dev/stowage/internal/peerpod"
+	"github.com/stowage-dev/stowage/test/testkit"
+)
+
+// The objects stand in a fake store that decides nothing. What the views need in a real cluster, and
+// what they may read there, is tested in test/e2e.
+
+const halves = "p=a,weight=1:p=b,weight=1"
+
+func newInspector(t *testing.T, objects ...client.Object) *Inspector {
+	t.Helper()
+	s, err := api.NewScheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects = append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}, &admissionregistrationv1.MutatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "stowage"}, Webhooks: []admissionregistrationv1.MutatingWebhook{{
+			Name: "w", MatchConditions: []admissionregistrationv1.MatchCondition{{Name: "c", Expression: `object.spec.?nodeName.orValue("") == ""`}},
+		}},
+	})
+	return &Inspector{
+		Client: fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).
+			WithInterceptorFuncs(interceptor.Funcs{SubResourceGet: testkit.ReplicaSetScale}).Build(),
+		Namespace: "stowage-system", Registration: "stowage",
+		PeerPods: peerpod.DefaultConfig(), Spread: true, Sizing: true, VMs: true,
+	}
+}
+
+// web is a ReplicaSet with a strategy.
+func web(replicas int32, edit func(*appsv1.ReplicaSet)) *appsv1.ReplicaSet {
+	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "rs"}}
+	rs.Spec.Replicas = &replicas
+	rs.Spec.Template.Annotations = map[string]string{stowage.SpreadStrategyAliasAnnotation: halves}
+	if edit != nil {
+		edit(rs)
+	}
+	return rs
+}
+
+// pod is one of its pods, with a seat unless the pool is "".
+func pod(name, pool string, ordinal int, edit func(*corev1.Pod)) *corev1.Pod {
+	p := testkit.Pod(name).Namespace("ns").Annotation(stowage.SpreadStrategyAliasAnnotation, halves).Container("c", "", "").Obj()
+	p.UID = types.UID(name)
+	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "rs", Controller: new(true)}}
+	p.Spec.NodeName = "node-a"
+	p.Status.Phase = corev1.PodRunning
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	if pool != "" {
+		key := make(ledger.Key, ledger.KeySize)
+		metav1.SetMetaDataLabel(&p.ObjectMeta, stowage.PoolLabel, pool)
+		metav1.SetMetaDataLabel(&p.ObjectMeta, stowage.SeatLabel, fmt.Sprint(ordinal))
+		metav1.SetMetaDataAnnotation(&p.ObjectMeta, stowage.ClaimAnnotation, key.Sign(ledger.KindClaimed, name, ledger.Holder{Namespace: "ns", Owner: "rs"}, ledger.Seat{Pool: pool, Ordinal: int64(ordinal)}))
+	}
+	if edit != nil {
+		edit(p)
+	}
+	return p
+}
+
+func TestStatus(t *testing.T) {
+	template := func(status flexdaemonsets.FlexDaemonsetTemplateStatus) *flexdaemonsets.FlexDaemonsetTemplate {
+		return &flexdaemonsets.FlexDaemonsetTemplate{ObjectMeta: metav1.ObjectMeta{Name: "tenth"}, Status: status}
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}, Status: corev1.NodeStatus{Allocatable: testkit.ResourceList("kata.peerpods.io/vm=1")}}
+	vm := func(name string) *corev1.Pod {
+		return pod(name, "", 0, func(p *corev1.Pod) {
+			p.OwnerReferences, p.Labels = nil, map[string]string{stowage.PeerPodLabel: "true"}
+		})
+	}
+	for name, tc := range map[string]struct {
+		objects []client.Object
+		ok      bool
+		text    []string
+	}{
+		"an empty cluster":        {nil, true, []string{"nothing"}},
+		"each pool has its own":   {[]client.Object{web(2, nil), pod("x", "0", 1, nil), pod("y", "1", 1, nil)}, true, []string{"ReplicaSet/web", "Everything is as it should be"}},
+		"too many in a pool":      {[]client.Object{web(2, nil), pod("x", "0", 1, nil), pod("y", "0", 2, nil)}, false, []string{"+1", "-1"}},
+		"a pod without a seat":    {[]client.Object{web(2, nil), pod("x", "0", 1, nil)}, false, []string{"1 without a seat"}},
+		"a pod that is not ready": {[]client.Object{web(2, nil), pod("x", "0", 1, nil), pod("y", "1", 1, func(p *corev1.Pod) { p.Status.Conditions = nil })}, false, nil},
+		"an invalid strategy": {[]client.Object{web(1, func(rs *appsv1.ReplicaSet) {
+			rs.Spec.Template.Annotations[stowage.SpreadStrategyAliasAnnotation] = "p"
+		})}, false, []string{"invalid: "}},
+		"one that is left alone":       {[]client.Object{web(2, func(rs *appsv1.ReplicaSet) { rs.Spec.Template.Labels = map[string]string{stowage.ModeKey: "Off"} })}, true, []string{"leaves it alone"}},
+		"pods that choose their nodes": {[]client.Object{web(2, func(rs *appsv1.ReplicaSet) { rs.Spec.Template.Spec.NodeSelector = map[string]string{"p": "a"} })}, true, []string{"choose their nodes themselves"}},
+		"a match condition leaves it out": {[]client.Object{web(2, func(rs *appsv1.ReplicaSet) {
+			rs.Spec.Template.Spec.NodeName = "node-a"
+			rs.Spec.Template.Annotations[stowage.SpreadStrategyAliasAnnotation] = "q=a,weight=1"
+		})}, true, []string{"choose their nodes themselves, by spec.nodeName"}},
+		"a template that nobody looked at": {[]client.Object{&flexdaemonsets.FlexDaemonsetTemplate{ObjectMeta: metav1.ObjectMeta{Name: "tenth", Generation: 2}}}, false, []string{"no controller has looked at it"}},
+		"pods that a kubelet could not resize": {[]client.Object{template(flexdaemonsets.FlexDaemonsetTemplateStatus{Pods: 3, OffSize: 1, Conditions: []metav1.Condition{
+			{Type: flexdaemonsets.ConditionUpToDate, Status: metav1.ConditionFalse, Reason: string(stowage.ReasonFailed), Message: "1 of 3 pods could not be resized"},
+		}})}, false, []string{"1 of another size: 1 of 3 pods could not be resized"}},
+		"VMs that are free":      {[]client.Object{node, vm("p")}, true, []string{"KATA.PEERPODS.IO/VM"}},
+		"more than there may be": {[]client.Object{node, vm("p"), vm("q")}, false, []string{"more than it may have"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := newInspector(t, tc.objects...).Status(t.Context(), "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out strings.Builder
+			if err := r.Print(&out, "table", true); err != nil {
+				t.Fatal(err)
+			}
+			if r.OK() != tc.ok {
+				t.Errorf("it is as it should be: %t", r.OK())
+			}
+			for _, part := range tc.text {
+				if name != "an empty cluster" && !strings.Contains(out.String(), part) {
+					t.Errorf("%q is missing in\n%s", part, &out)
+				}
+			}
+			for _, format := range Formats {
+				if err := r.Print(&strings.Builder{}, format, true); err != nil {
+					t.Errorf("%s: %v", format, err)
+				}
+			}
+		})
+	}
+}
+
+func TestExplain(t *testing.T) {
+	nodeA := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", Labels: map[string]string{"p": "a"}}, Status: corev1.NodeStatus{Allocatable: testkit.ResourceList("cpu=4")}}
+	daemons := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "agent", UID: "ds", Annotations: map[string]string{flexdaemonsets.TemplateAnnotation: "tenth"}}}
+	tenth := &flexdaemonsets.FlexDaemonsetTemplate{ObjectMeta: metav1.ObjectMeta{Name: "tenth"}, Spec: flexdaemonsets.FlexDaemonsetTemplateSpec{CPUPercentage: new(int32(10)), UpdatePolicy: flexdaemonsets.UpdateInPlace}}
+	agent := func(conditions ...corev1.PodCondition) *corev1.Pod {
+		return pod("x", "", 0, func(p *corev1.Pod) {
+			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "agent", UID: "ds", Controller: new(true)}}
+			p.Labels = map[string]string{stowage.SizedByLabel: "tenth"}
+			p.Annotations = map[string]string{stowage.DeclaredResourcesAnnotation: `{"containers":{"c":{}},"sized":["cpu"]}`}
+			p.Spec.Containers[0].Resources.Requests = testkit.ResourceList("cpu=400m")
+			p.Status.Conditions = conditions
+		})
+	}
+	for name, tc := range map[string]struct {
+		objects []client.Object
+		text    []string
+	}{
+		"a seat":                    {[]client.Object{web(2, nil), nodeA, pod("x", "0", 1, nil)}, []string{"seat 1 of pool 0", "claimed in the ledger", "node node-a is one of them"}},
+		"no seat":                   {[]client.Object{web(2, nil), nodeA, pod("x", "", 0, nil)}, []string{"It would be given a seat if it were created now"}},
+		"a node of its own":         {[]client.Object{web(2, nil), nodeA, pod("x", "", 0, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"p": "a"} })}, []string{"chooses its nodes itself, by node label p"}},
+		"nobody's pod":              {[]client.Object{pod("x", "", 0, func(p *corev1.Pod) { p.OwnerReferences = nil })}, []string{"nothing controls this pod"}},
+		"no strategy":               {[]client.Object{web(1, func(rs *appsv1.ReplicaSet) { rs.Spec.Template.Annotations = nil }), pod("x", "", 0, func(p *corev1.Pod) { p.Annotations = nil })}, []string{"It has no strategy"}},
+		"an adopted pod":            {[]client.Object{web(1, nil), nodeA, pod("x", "0", 1, func(p *corev1.Pod) { p.Annotations[stowage.ClaimAnnotation] = "a.x" })}, []string{"given to the pod later"}},
+		"mode Off":                  {[]client.Object{web(1, nil), pod("x", "", 0, func(p *corev1.Pod) { p.Labels = map[string]string{stowage.ModeKey: "Off"} })}, []string{"stowage.dev/mode is Off on the pod"}},
+		"its template names a node": {[]client.Object{web(1, func(rs *appsv1.ReplicaSet) { rs.Spec.Template.Spec.NodeName = "node-a" }), nodeA, pod("x", "", 0, nil)}, []string{"matchCondition"}},
+		"a DaemonSet's":             {[]client.Object{daemons, tenth, nodeA, agent()}, []string{"a share of its node, by FlexDaemonsetTemplate tenth", "the pod requests 400m"}},
+		"a resize that failed":      {[]client.Object{daemons, tenth, nodeA, agent(corev1.PodCondition{Type: corev1.PodResizeInProgress, Status: corev1.ConditionTrue, Reason: corev1.PodReasonError, Message: "below current usage"})}, []string{"tried to resize the pod and failed", "below current usage"}},
+		"a resize that waits":       {[]client.Object{daemons, tenth, nodeA, agent(corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonDeferred, Message: "no room"})}, []string{"no room to resize the pod now (Deferred): no room"}},
+		"a resize that never is":    {[]client.Object{daemons, tenth, nodeA, agent(corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonInfeasible})}, []string{"cannot resize the pod (Infeasible)"}},
+		"no peer pod":               {[]client.Object{pod("x", "", 0, func(p *corev1.Pod) { p.OwnerReferences = nil })}, []string{"It has no RuntimeClass"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, err := newInspector(t, tc.objects...).Explain(t.Context(), "ns", "x")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out strings.Builder
+			if err := e.Print(&out, "text"); err != nil {
+				t.Fatal(err)
+			}
+			for _, part := range tc.text {
+				if !strings.Contains(out.String(), part) {
+					t.Errorf("%q is missing in\n%s", part, &out)
+				}
+			}
+		})
+	}
+	if _, err := newInspector(t).Explain(t.Context(), "ns", "none"); err == nil {
+		t.Error("a pod that does not exist is explained")
+	}
+}
