@@ -102,7 +102,8 @@ type world struct {
 	hooks      []*hook
 	guessed    int // seats given without the ledger or the replica check, because the API failed for too long
 	inFlight   int // creates that were asked for and not answered
-	unsettled  int // pods that were on their way, or not ready, when the workload was scaled down
+	unsettled  int // pods that were on their way, or not ready as the controller sees them, when the workload was scaled down
+	gone       int // pods that were evicted or drained: a scale-down before they are replaced leaves their seats empty
 	checked    checked
 	repairing  bool
 }
@@ -608,17 +609,19 @@ func (w *world) check() error {
 }
 
 // checkRepaired checks a history whose counts need not be exact at once: no more pods are in the
-// wrong pool than seats were guessed and pods were on their way at a scale-down, and after repair none is.
+// wrong pool than seats were guessed, pods were not settled at a scale-down and pods were evicted. After
+// repair none is.
 func (w *world) checkRepaired() error {
-	if wrong, explained := w.distance(), int64(w.guessed+w.unsettled); wrong > explained {
-		return fmt.Errorf("%d pods are in the wrong pool; %d guessed seats and %d pods that were not settled at a scale-down explain %d", wrong, w.guessed, w.unsettled, explained)
+	if wrong, explained := w.distance(), int64(w.guessed+w.unsettled+w.gone); wrong > explained {
+		return fmt.Errorf("%d pods are in the wrong pool; %d guessed seats, %d pods that were not settled at a scale-down and %d evicted pods explain %d",
+			wrong, w.guessed, w.unsettled, w.gone, explained)
 	}
 	w.repairing = true
 	defer func() { w.repairing = false }()
 	if err := w.repair(); err != nil {
 		return err
 	}
-	w.guessed, w.unsettled = 0, 0
+	w.guessed, w.unsettled, w.gone = 0, 0, 0
 	return w.check()
 }
 
@@ -641,8 +644,8 @@ func (s scenario) run(b bug) (*world, error) {
 		case "scale":
 			if int64(o.Count) < w.replicas {
 				w.unsettled += w.inFlight
-				for _, p := range w.pods {
-					if p.Live && !p.ready {
+				for uid, p := range w.pods {
+					if p.Live && !w.controller.view[uid].ready {
 						w.unsettled++
 					}
 				}
@@ -660,6 +663,7 @@ func (s scenario) run(b bug) (*world, error) {
 			w.rng.Shuffle(len(live), func(i, j int) { live[i], live[j] = live[j], live[i] })
 			for _, uid := range live[:min(o.Count, len(live))] {
 				w.remove(uid)
+				w.gone++
 			}
 		case "restart":
 			w.restart(w.hooks[o.Count%len(w.hooks)])
