@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,8 +58,8 @@ type bench struct {
 	*run
 	clock    *clocktesting.FakeClock
 	recorder *clientevents.FakeRecorder
-	lists    int // of pods
-	patches  int
+	lists    atomic.Int64 // of pods
+	patches  atomic.Int64
 	objects  []client.Object
 }
 
@@ -75,12 +76,12 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 		WithInterceptorFuncs(interceptor.Funcs{
 			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 				if _, ok := list.(*corev1.PodList); ok {
-					b.lists++
+					b.lists.Add(1)
 				}
 				return c.List(ctx, list, opts...)
 			},
 			Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
-				b.patches++
+				b.patches.Add(1)
 				return c.Patch(ctx, obj, patch, opts...)
 			},
 			SubResourceGet: testkit.ReplicaSetScale,
@@ -110,7 +111,7 @@ func (b *bench) see(t *testing.T) {
 	if err := b.Live.List(t.Context(), &pods); err != nil {
 		t.Fatal(err)
 	}
-	b.lists = 0
+	b.lists.Store(0)
 	var seated []any
 	for i := range pods.Items {
 		if pods.Items[i].Labels[stowage.SeatLabel] != "" {
@@ -219,7 +220,7 @@ func TestReconcile(t *testing.T) {
 		settings []string
 		edit     func([]client.Object)
 		pods     []*corev1.Pod
-		lists    int               // close looks
+		lists    int64             // close looks
 		want     map[string]string // seats that differ from what they were
 		gone     string            // the pod that was removed
 		events   string
@@ -261,7 +262,7 @@ func TestReconcile(t *testing.T) {
 			}
 			b := newBench(t, objects...)
 			before := b.seatsNow(t)
-			b.lists = 0
+			b.lists.Store(0)
 			if res, err := b.reconcile(t.Context(), owner); err != nil || res.RequeueAfter != b.Timing.Quiet {
 				t.Fatalf("in the first moments of a term nothing is done: %v, %v", res, err)
 			}
@@ -269,8 +270,8 @@ func TestReconcile(t *testing.T) {
 			if _, err := b.reconcile(t.Context(), owner); err != nil {
 				t.Fatal(err)
 			}
-			if b.lists != tc.lists {
-				t.Errorf("%d lists of pods, want %d", b.lists, tc.lists)
+			if b.lists.Load() != tc.lists {
+				t.Errorf("%d lists of pods, want %d", b.lists.Load(), tc.lists)
 			}
 			after := b.seatsNow(t)
 			for name, was := range before {
@@ -304,8 +305,8 @@ func TestAdoptionOfManyListsOnce(t *testing.T) {
 	if _, err := b.reconcile(t.Context(), owner); err != nil {
 		t.Fatal(err)
 	}
-	if b.lists != 1 || b.patches != n {
-		t.Errorf("%d pods took %d lists and %d patches", n, b.lists, b.patches)
+	if b.lists.Load() != 1 || b.patches.Load() != n {
+		t.Errorf("%d pods took %d lists and %d patches", n, b.lists.Load(), b.patches.Load())
 	}
 	taken := map[string]bool{}
 	for name, seat := range b.seatsNow(t) {
@@ -326,11 +327,11 @@ func TestContestedLabels(t *testing.T) {
 	written, contested := 0, 0
 	for range 120 {
 		b.clock.Step(5 * time.Second)
-		b.patches = 0
+		b.patches.Store(0)
 		if _, err := b.reconcile(t.Context(), owner); err != nil {
 			t.Fatal(err)
 		}
-		written += b.patches
+		written += int(b.patches.Load())
 		contested += strings.Count(b.noticed(), string(stowage.EventLabelsContested))
 		patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{stowage.PoolLabel: nil, stowage.SeatLabel: nil}}})
 		if err := b.Live.Patch(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "y"}}, client.RawPatch(types.MergePatchType, patch)); err != nil {
@@ -407,15 +408,19 @@ func TestDescribe(t *testing.T) {
 			if n := b.statuses.Len(); n != 1+len(tc.objects) {
 				t.Errorf("%d are to be looked at", n)
 			}
+			var got versprei.PodDistributor
+			versions := map[string]bool{}
 			for range 2 { // the second time nothing is written
-				b.patches = 0
 				if _, err := b.reconcileStatus(t.Context(), client.ObjectKeyFromObject(d)); err != nil {
 					t.Fatal(err)
 				}
+				if err := b.Live.Get(t.Context(), client.ObjectKeyFromObject(d), &got); err != nil {
+					t.Fatal(err)
+				}
+				versions[got.ResourceVersion] = true
 			}
-			var got versprei.PodDistributor
-			if err := b.Live.Get(t.Context(), client.ObjectKeyFromObject(d), &got); err != nil {
-				t.Fatal(err)
+			if len(versions) != 1 {
+				t.Errorf("the status is written twice: versions %v", versions)
 			}
 			have := map[string]string{}
 			for _, c := range got.Status.Conditions {
