@@ -8,6 +8,7 @@
 // The package promises that
 //   - a term has ended, with all its goroutines and event handlers, before the next one begins,
 //     also a term that ends while it starts;
+//   - a controller that cannot start is tried again, and holds up no other;
 //   - one slow request does not lose the lease;
 //   - a lease whose holder's pod is gone is taken over at once.
 //
@@ -19,6 +20,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -30,6 +32,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
@@ -51,7 +54,8 @@ const (
 type Controller interface {
 	// Name is the controller's name in logs and metrics.
 	Name() string
-	// Register adds to a term what the controller does in it. It is called once in each term.
+	// Register adds to a term what the controller does in it. It is called once in each term. If
+	// it fails, that term ends, and a new one begins later.
 	Register(t *Term) error
 }
 
@@ -130,15 +134,40 @@ func (r *Runner) term(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	for _, c := range r.Controllers {
-		running.Go(func() {
-			t := &Term{ctx: ctx, clock: r.Clock, log: r.Log.WithName(c.Name())}
-			defer t.end()
-			if err := t.register(c); err != nil && ctx.Err() == nil {
-				t.log.Error(err, "controller not started", "controller", c.Name())
-			}
-			<-ctx.Done()
-		})
+		running.Go(func() { r.run(ctx, c) })
 	}
+}
+
+// run runs one controller until ctx ends. A controller that cannot be registered is tried again
+// in a new term.
+func (r *Runner) run(ctx context.Context, c Controller) {
+	log := r.Log.WithName(c.Name())
+	backoff := wait.Backoff{Duration: firstBackoff, Factor: 2, Jitter: 0.1, Steps: math.MaxInt, Cap: mostBackoff}
+	for ctx.Err() == nil {
+		err := runTerm(ctx, c, r.Clock, log)
+		if ctx.Err() != nil {
+			return
+		}
+		pause := backoff.Step()
+		log.Error(err, "controller not started; it is tried again", "controller", c.Name(), "after", pause)
+		select {
+		case <-ctx.Done():
+		case <-r.Clock.After(pause):
+		}
+	}
+}
+
+// runTerm runs a controller until ctx ends, or returns why it cannot be registered.
+func runTerm(ctx context.Context, c Controller, clock clock.WithTicker, log logr.Logger) error {
+	ctx, cancel := context.WithCancel(ctx)
+	t := &Term{ctx: ctx, clock: clock, log: log}
+	defer t.end()
+	defer cancel()
+	if err := t.register(c); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
 }
 
 // register registers a controller. A panic becomes an error: it must not end the webhook.

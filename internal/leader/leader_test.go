@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
@@ -27,14 +28,14 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// stub is a controller for tests.
-type stub struct {
+// fakeController is a controller whose Register is a function.
+type fakeController struct {
 	name     string
 	register func(t *Term) error
 }
 
-func (s stub) Name() string           { return s.name }
-func (s stub) Register(t *Term) error { return s.register(t) }
+func (s fakeController) Name() string           { return s.name }
+func (s fakeController) Register(t *Term) error { return s.register(t) }
 
 // newLease returns a lock on a lease in a store that decides nothing.
 func newLease(client *fake.Clientset, identity string, gone func(string) bool) *lock {
@@ -59,7 +60,7 @@ func eventually(t *testing.T, what string, condition func() bool) {
 func TestTermsEndWhole(t *testing.T) {
 	before := runtime.NumGoroutine()
 	var reconciled, ticks, ended atomic.Int64
-	c := stub{"c", func(term *Term) error {
+	c := fakeController{"c", func(term *Term) error {
 		q, err := Reconcile(term, "items", 2, func(context.Context, string) (reconcile.Result, error) {
 			reconciled.Add(1)
 			return reconcile.Result{}, nil
@@ -91,12 +92,12 @@ func TestTermsEndWhole(t *testing.T) {
 func TestTermEndsWhileStarting(t *testing.T) {
 	before := runtime.NumGoroutine()
 	starting := make(chan struct{})
-	slow := stub{"slow", func(term *Term) error {
+	slow := fakeController{"slow", func(term *Term) error {
 		close(starting)
 		<-term.Context().Done()
 		return term.Context().Err()
 	}}
-	later := stub{"later", func(*Term) error { return errors.New("it was registered all the same") }}
+	later := fakeController{"later", func(*Term) error { return errors.New("it was registered all the same") }}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -109,14 +110,54 @@ func TestTermEndsWhileStarting(t *testing.T) {
 	eventually(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before })
 }
 
+// A controller that cannot start is tried again, in a term of which nothing is left from before.
+func TestRegisterFails(t *testing.T) {
+	fake := clocktesting.NewFakeClock(time.Unix(0, 0))
+	var tries, running, others atomic.Int64
+	c := fakeController{"c", func(term *Term) error {
+		if left := running.Load(); left != 0 {
+			t.Errorf("%d goroutines are left of the term before", left)
+		}
+		term.Go(func(ctx context.Context) {
+			running.Add(1)
+			defer running.Add(-1)
+			<-ctx.Done()
+		})
+		if tries.Add(1) < 3 {
+			return errors.New("the API server does not answer")
+		}
+		return nil
+	}}
+	other := fakeController{"other", func(*Term) error { others.Add(1); return nil }}
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	all.Go(func() {
+		_ = (&Runner{Controllers: []Controller{c, other}, Clock: fake, Log: logr.Discard()}).Start(ctx)
+	})
+	for want := int64(1); want < 3; want++ {
+		eventually(t, "it waits for its next try", func() bool { return tries.Load() == want && fake.HasWaiters() })
+		fake.Step(firstBackoff / 2)
+		if got := tries.Load(); got != want {
+			t.Errorf("%d tries without a pause", got)
+		}
+		fake.Step(2 << want * firstBackoff)
+	}
+	eventually(t, "it runs", func() bool { return tries.Load() == 3 && running.Load() == 1 })
+	if others.Load() != 1 {
+		t.Errorf("the other controller was started %d times", others.Load())
+	}
+}
+
 // A panic, in whatever part of a controller, ends neither the process nor the others.
 func TestPanics(t *testing.T) {
 	var counted, ticks, reconciled atomic.Int64
 	handlers := utilruntime.PanicHandlers
 	utilruntime.PanicHandlers = []func(context.Context, any){func(context.Context, any) { counted.Add(1) }}
 	defer func() { utilruntime.PanicHandlers = handlers }()
-	bad := stub{"bad", func(*Term) error { panic("a fault") }}
-	worse := stub{"worse", func(term *Term) error {
+	bad := fakeController{"bad", func(*Term) error { panic("a fault") }}
+	worse := fakeController{"worse", func(term *Term) error {
 		term.Go(func(context.Context) { panic("a fault") })
 		term.Every(5*time.Millisecond, func(context.Context) { ticks.Add(1); panic("a fault") })
 		q, err := Reconcile(term, "faulty", 1, func(context.Context, int) (reconcile.Result, error) {
@@ -142,7 +183,7 @@ func TestElection(t *testing.T) {
 	client := fake.NewClientset()
 	var leading atomic.Int64
 	var most atomic.Int64
-	c := stub{"c", func(term *Term) error {
+	c := fakeController{"c", func(term *Term) error {
 		if n := leading.Add(1); n > most.Load() {
 			most.Store(n)
 		}
