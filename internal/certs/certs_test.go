@@ -30,6 +30,9 @@ var options = Options{
 	DNSNames:     []string{"stowage-webhook.stowage-system.svc", "localhost"},
 }
 
+// start is the time at which a test begins.
+var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
 func newKeeper(c client.Client, clock *clocktesting.FakePassiveClock) *Keeper {
 	k := &Keeper{Options: options, client: c}
 	k.Clock = clock
@@ -59,6 +62,18 @@ func settle(t *testing.T, k *Keeper) time.Duration {
 	return 0
 }
 
+// published returns a Keeper whose certificate every webhook trusts, its store and its clock.
+func published(t *testing.T) (*Keeper, client.Client, *clocktesting.FakePassiveClock) {
+	t.Helper()
+	clock := clocktesting.NewFakePassiveClock(start)
+	c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(registrationObject()).Build()
+	k := newKeeper(c, clock)
+	settle(t, k)
+	clock.SetTime(clock.Now().Add(time.Minute))
+	settle(t, k)
+	return k, c, clock
+}
+
 // expectTrusted checks that every webhook trusts what the Keeper serves, and returns
 // the served certificate.
 func expectTrusted(t *testing.T, k *Keeper, now time.Time) []byte {
@@ -86,7 +101,6 @@ func expectTrusted(t *testing.T, k *Keeper, now time.Time) []byte {
 }
 
 func TestRenewalKeepsTheOldAuthorityTrusted(t *testing.T) {
-	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	clock := clocktesting.NewFakePassiveClock(start)
 	c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(registrationObject()).Build()
 	a, b := newKeeper(c, clock), newKeeper(c, clock)
@@ -150,7 +164,6 @@ func TestRenewalKeepsTheOldAuthorityTrusted(t *testing.T) {
 }
 
 func TestExpiredCertificateIsReplacedAtOnce(t *testing.T) {
-	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	clock := clocktesting.NewFakePassiveClock(start)
 	c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(registrationObject()).Build()
 	k := newKeeper(c, clock)
@@ -164,7 +177,7 @@ func TestExpiredCertificateIsReplacedAtOnce(t *testing.T) {
 }
 
 func TestNewNameMakesANewCertificate(t *testing.T) {
-	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	clock := clocktesting.NewFakePassiveClock(start)
 	c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).Build()
 	k := newKeeper(c, clock)
 	settle(t, k)
@@ -186,7 +199,7 @@ func TestNewNameMakesANewCertificate(t *testing.T) {
 
 // A replica whose view of the Secret is behind takes no authority away.
 func TestStaleReplicaTakesNothingAway(t *testing.T) {
-	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	clock := clocktesting.NewFakePassiveClock(start)
 	c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(registrationObject()).Build()
 	a, b := newKeeper(c, clock), newKeeper(c, clock)
 	settle(t, a)
@@ -220,7 +233,7 @@ func loseSecret(t *testing.T, c client.Client) {
 
 // A lost Secret is written back by a replica that has its contents, however often.
 func TestLostSecretIsWrittenBack(t *testing.T) {
-	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	clock := clocktesting.NewFakePassiveClock(start)
 	c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(registrationObject()).Build()
 	k := newKeeper(c, clock)
 	settle(t, k)
@@ -238,7 +251,7 @@ func TestLostSecretIsWrittenBack(t *testing.T) {
 // Where a replica that starts is faster, what the others serve stays trusted, and they
 // follow after a while.
 func TestLostSecretIsReplacedByAStranger(t *testing.T) {
-	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	clock := clocktesting.NewFakePassiveClock(start)
 	c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(registrationObject()).Build()
 	running, starting := newKeeper(c, clock), newKeeper(c, clock)
 	settle(t, running)
@@ -260,7 +273,6 @@ func TestLostSecretIsReplacedByAStranger(t *testing.T) {
 // A replica that starts in the middle of a renewal waits as long as the others do, but
 // not for a clock that is wrong.
 func TestStartInARenewal(t *testing.T) {
-	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for name, tc := range map[string]struct {
 		published bool          // whether the renewer told the registration
 		skew      time.Duration // of the starting replica's clock
@@ -294,7 +306,7 @@ func TestStartInARenewal(t *testing.T) {
 
 // The key of the authority exists only while a certificate is made.
 func TestSecretHoldsNoAuthorityKey(t *testing.T) {
-	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	clock := clocktesting.NewFakePassiveClock(start)
 	c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).Build()
 	settle(t, newKeeper(c, clock))
 	var secret corev1.Secret
@@ -320,7 +332,7 @@ func TestSecretHoldsNoAuthorityKey(t *testing.T) {
 
 // A replica that loses the race for the Secret drops its certificate.
 func TestLosingARenewalIsNoError(t *testing.T) {
-	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	clock := clocktesting.NewFakePassiveClock(start)
 	c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).Build()
 	settle(t, newKeeper(c, clock))
 	var before, after corev1.Secret
@@ -349,12 +361,7 @@ func TestLosingARenewalIsNoError(t *testing.T) {
 
 // Authorities that somebody else has added, however young, push out none that is needed.
 func TestForeignAuthoritiesPushOutNone(t *testing.T) {
-	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
-	c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(registrationObject()).Build()
-	k := newKeeper(c, clock)
-	settle(t, k)
-	clock.SetTime(clock.Now().Add(time.Minute))
-	settle(t, k)
+	k, c, clock := published(t)
 	expectTrusted(t, k, clock.Now())
 	var foreign []byte
 	for i := range 2 * maxAuthorities {
@@ -380,12 +387,7 @@ func TestForeignAuthoritiesPushOutNone(t *testing.T) {
 
 // Two writers of a caBundle do not fight at the speed of the API server.
 func TestContestedBundle(t *testing.T) {
-	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
-	c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(registrationObject()).Build()
-	k := newKeeper(c, clock)
-	settle(t, k)
-	clock.SetTime(clock.Now().Add(time.Minute))
-	settle(t, k)
+	k, c, clock := published(t)
 	written := 0
 	for range 600 { // ten minutes
 		var reg admissionregistrationv1.MutatingWebhookConfiguration

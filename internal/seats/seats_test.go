@@ -96,7 +96,9 @@ var testOwner = ledger.Owner{APIVersion: "apps/v1", Kind: "ReplicaSet", Namespac
 
 func newTestLedger(t *testing.T, api API, name string) *Service {
 	t.Helper()
-	t.Cleanup(func() { time.Sleep(time.Minute) }) // what is under way ends
+	// The tests run in synctest's bubbles, where time is fake: a sleep ends when nothing else can
+	// run. Here what is under way ends.
+	t.Cleanup(func() { time.Sleep(time.Minute) })
 	return New(Options{
 		API: api, Key: make(ledger.Key, ledger.KeySize), Writer: name, Clock: clock.RealClock{}, Log: logr.Discard(),
 		Metrics: NewMetrics(metrics.NewSet(prometheus.NewRegistry())),

@@ -321,7 +321,7 @@ func (c *Cluster) awaitWebhook(ctx context.Context, r *Replica) error {
 		},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "none"}}},
 	}
-	warned := &warnings{}
+	warned := &Warnings{}
 	cfg := *c.Config
 	cfg.WarningHandler = warned
 	trier, err := newClient(&cfg)
@@ -333,7 +333,7 @@ func (c *Cluster) awaitWebhook(ctx context.Context, r *Replica) error {
 		if err != nil && !apierrors.IsInternalError(err) && !apierrors.IsForbidden(err) {
 			return false, err
 		}
-		return warned.has(stowage.ModeKey), nil
+		return strings.Contains(strings.Join(warned.Take(), "\n"), stowage.ModeKey), nil
 	})
 	return err
 }

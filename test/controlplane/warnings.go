@@ -1,30 +1,25 @@
 package controlplane
 
-import (
-	"strings"
-	"sync"
-)
+import "sync"
 
-// warnings collects the API server's warnings to one client.
-type warnings struct {
+// Warnings collects the API server's warnings to one client. The zero value is ready for use.
+type Warnings struct {
 	mu    sync.Mutex
 	texts []string
 }
 
 // HandleWarningHeader implements rest.WarningHandler.
-func (w *warnings) HandleWarningHeader(_ int, _ string, text string) {
+func (w *Warnings) HandleWarningHeader(_ int, _ string, text string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.texts = append(w.texts, text)
 }
 
-func (w *warnings) has(part string) bool {
+// Take returns the warnings since the last call.
+func (w *Warnings) Take() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, t := range w.texts {
-		if strings.Contains(t, part) {
-			return true
-		}
-	}
-	return false
+	texts := w.texts
+	w.texts = nil
+	return texts
 }

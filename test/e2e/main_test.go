@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -120,25 +119,7 @@ type tenant struct {
 	client.Client
 	namespace string
 	config    *rest.Config
-
-	mu       sync.Mutex
-	warnings []string
-}
-
-// HandleWarningHeader implements rest.WarningHandler.
-func (n *tenant) HandleWarningHeader(_ int, _ string, text string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.warnings = append(n.warnings, text)
-}
-
-// warned returns the warnings since the last call.
-func (n *tenant) warned() []string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	w := n.warnings
-	n.warnings = nil
-	return w
+	warnings  controlplane.Warnings
 }
 
 // newTenant makes a namespace with the given labels, written as key=value.
@@ -151,7 +132,7 @@ func newTenant(t *testing.T, labels ...string) *tenant {
 func newTenantIn(t *testing.T, ns *corev1.Namespace, labels ...string) *tenant {
 	t.Helper()
 	n := &tenant{config: rest.CopyConfig(cluster.Config)}
-	n.config.WarningHandler = n
+	n.config.WarningHandler = &n.warnings
 	c, err := client.New(n.config, client.Options{Scheme: controlplane.Scheme})
 	if err != nil {
 		t.Fatal(err)

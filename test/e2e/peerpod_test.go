@@ -83,7 +83,7 @@ func equalLists(a, b corev1.ResourceList) bool {
 // expectWarning checks that exactly one warning has come, if any should.
 func (n *tenant) expectWarning(t *testing.T, part string) {
 	t.Helper()
-	got := n.warned()
+	got := n.warnings.Take()
 	if part == "" && len(got) > 0 || part != "" && (len(got) != 1 || !strings.Contains(got[0], part)) {
 		t.Errorf("warnings are %q, want %q", got, part)
 	}
@@ -207,12 +207,12 @@ func TestPeerPodsThatALimitRangeRefuses(t *testing.T) {
 			lr.Namespace = n.namespace
 			must(t, n.Create(t.Context(), lr))
 			eventually(t, "Stowage has seen the LimitRange", func() (bool, error) {
-				n.warned()
+				n.warnings.Take()
 				err := n.Create(t.Context(), pod().Namespace(n.namespace).Container("a", "cpu=1", "cpu=1").Obj(), client.DryRunAll)
 				if !apierrors.IsForbidden(err) {
 					return false, err
 				}
-				return strings.Contains(strings.Join(n.warned(), "\n"), name), nil
+				return strings.Contains(strings.Join(n.warnings.Take(), "\n"), name), nil
 			})
 
 			// Nobody reads the warning that a controller gets; its workload has
@@ -255,12 +255,12 @@ func TestPeerPodsThatAQuotaRefuses(t *testing.T) {
 		Spec:       corev1.ResourceQuotaSpec{Hard: testkit.ResourceList("requests.cpu=10,limits.memory=10Gi")},
 	}))
 	eventually(t, "the refused user is told why", func() (bool, error) {
-		n.warned()
+		n.warnings.Take()
 		err := n.Create(t.Context(), pod().Namespace(n.namespace).Container("a", "cpu=1,memory=1Gi", "cpu=1,memory=1Gi").Obj(), client.DryRunAll)
 		if !apierrors.IsForbidden(err) {
 			return false, err
 		}
-		w := strings.Join(n.warned(), "\n")
+		w := strings.Join(n.warnings.Take(), "\n")
 		return strings.Contains(w, `ResourceQuota "compute" may refuse this pod`) && strings.Contains(w, "use requests.kata.peerpods.io/vm there in place of requests.cpu, limits.memory"), nil
 	})
 }

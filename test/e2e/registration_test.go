@@ -67,9 +67,9 @@ func TestMatchConditions(t *testing.T) {
 			for _, change := range tc.changes {
 				change(p)
 			}
-			n.warned()
+			n.warnings.Take()
 			must(t, n.Create(t.Context(), p, client.DryRunAll))
-			if called := strings.Contains(strings.Join(n.warned(), "\n"), stowage.ModeKey); called != tc.called {
+			if called := strings.Contains(strings.Join(n.warnings.Take(), "\n"), stowage.ModeKey); called != tc.called {
 				t.Errorf("called: %t, want %t", called, tc.called)
 			}
 		})
@@ -85,7 +85,7 @@ func TestFailurePolicyByNamespace(t *testing.T) {
 	}
 	for _, n := range []*tenant{open, closed} {
 		must(t, probe(n))
-		if warned := n.warned(); len(warned) != 1 {
+		if warned := n.warnings.Take(); len(warned) != 1 {
 			t.Errorf("the two entries overlap, or leave a gap: warned %q", warned)
 		}
 	}

@@ -373,12 +373,12 @@ func TestSizingWithoutWhatItNeeds(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			n.warned()
+			n.warnings.Take()
 			pod := try(tc.template, tc.change, tc.opts...)
 			if got := resourcesOf(pod); got != tc.want {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
-			warnings := strings.Join(n.warned(), "\n")
+			warnings := strings.Join(n.warnings.Take(), "\n")
 			if tc.warning != "" && !strings.Contains(warnings, tc.warning) || tc.warning == "" && strings.Contains(warnings, "Template") && !strings.Contains(warnings, "memory") {
 				t.Errorf("warnings: %q, want %q", warnings, tc.warning)
 			}

@@ -116,9 +116,9 @@ func TestSpreadPod(t *testing.T) {
 		})
 	}
 	t.Run("mode Audit warns and changes nothing", func(t *testing.T) {
-		n.warned()
+		n.warnings.Take()
 		pod := first(func(p *corev1.Pod) { p.Annotations = map[string]string{stowage.ModeKey: "Audit"} })
-		if w := n.warned(); pod.Labels[stowage.SeatLabel] != "" || len(w) != 1 || !strings.Contains(w[0], "spread would make this pod seat 1 of pool 0 (nodesize=od4vcpu16gb)") {
+		if w := n.warnings.Take(); pod.Labels[stowage.SeatLabel] != "" || len(w) != 1 || !strings.Contains(w[0], "spread would make this pod seat 1 of pool 0 (nodesize=od4vcpu16gb)") {
 			t.Errorf("labels %v, warnings %q", pod.Labels, w)
 		}
 	})
@@ -387,7 +387,7 @@ spec:
 			})
 			pod := n.try(t, tc.owner, tc.kind, func(p *corev1.Pod) { p.GenerateName, p.Name = "", "owner-0" }, client.DryRunAll)
 			if pod.Labels[stowage.SeatLabel] != "1" {
-				t.Errorf("the pod has no seat: %v, warned %q", pod.Labels, n.warned())
+				t.Errorf("the pod has no seat: %v, warned %q", pod.Labels, n.warnings.Take())
 			}
 		})
 	}
@@ -475,7 +475,7 @@ func TestSpreadInvalidStrategy(t *testing.T) {
 	t.Parallel()
 	n := newTenant(t)
 	const wrong = "nodesize=a,weight=1:nodesize=b,weight=x"
-	n.warned()
+	n.warnings.Take()
 	d := n.deployment("web", 2, annotated(wrong))
 	d.Spec.Template.Annotations = map[string]string{stowage.SpreadStrategyAnnotation: "nodesize=a,weight=1"}
 	must(t, n.Create(t.Context(), d))
@@ -483,7 +483,7 @@ func TestSpreadInvalidStrategy(t *testing.T) {
 		`stowage: metadata.annotations: CustomPodScheduleStrategy: pool 2 ("nodesize=b,weight=x"): weight is "x"; expected a whole number from 0`,
 		`stowage: spec.template.metadata.annotations: CustomPodScheduleStrategy has no effect without UseCustomKubeScheduler: 'true'`,
 	}
-	if diff := cmp.Diff(want, n.warned()); diff != "" {
+	if diff := cmp.Diff(want, n.warnings.Take()); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
 	}
 	eventually(t, "the pods are admitted untouched", func() (bool, error) {
@@ -494,11 +494,11 @@ func TestSpreadInvalidStrategy(t *testing.T) {
 		return n.hasEvent(t, "InvalidStrategy", "pool 2"), nil
 	})
 	must(t, n.Patch(t.Context(), d, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`))))
-	if w := n.warned(); len(w) != 2 {
+	if w := n.warnings.Take(); len(w) != 2 {
 		t.Errorf("an update is warned of with %q", w)
 	}
 	must(t, n.Create(t.Context(), n.deployment("fine", 0, annotated(documented))))
-	if w := n.warned(); len(w) != 0 {
+	if w := n.warnings.Take(); len(w) != 0 {
 		t.Errorf("a strategy that is right is warned of: %q", w)
 	}
 }

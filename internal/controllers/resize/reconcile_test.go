@@ -23,9 +23,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	clientevents "k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/flowcontrol"
-	"k8s.io/client-go/util/workqueue"
 	clocktesting "k8s.io/utils/clock/testing"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -46,12 +44,6 @@ import (
 // The objects stand in a fake store that decides nothing. What the API server and a node make of a
 // resize is tested in test/e2e.
 
-// informers is the store as the manager's cache.
-type informers struct {
-	cache.Informers
-	client.Reader
-}
-
 // bench is a controller in a term.
 type bench struct {
 	*run
@@ -60,10 +52,6 @@ type bench struct {
 	resizes  []string
 	marks    int
 	answer   error // to a resize
-}
-
-func queue[T comparable]() leader.Queue[T] {
-	return leader.Queue[T]{TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[T]())}
 }
 
 func newBench(t *testing.T, objects ...client.Object) *bench {
@@ -94,11 +82,11 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	reader := cluster.NewCache(c, c, b.clock, 0)
 	b.run = &run{
 		Controller: &Controller{
-			Client: c, Informers: informers{Reader: c}, Scope: scope.New(reader, "stowage-system"), Feature: &podsize.Feature{Cluster: reader},
+			Client: c, Informers: testkit.Cache{Reader: c}, Scope: scope.New(reader, "stowage-system"), Feature: &podsize.Feature{Cluster: reader},
 			Clock: b.clock, Timing: DefaultTiming(), Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder},
 			Metrics: NewMetrics(metrics.NewSet(prometheus.NewRegistry())),
 		},
-		work: queue[types.NamespacedName](), daemonSets: queue[types.NamespacedName](), statuses: queue[string](),
+		work: testkit.Queue[types.NamespacedName](), daemonSets: testkit.Queue[types.NamespacedName](), statuses: testkit.Queue[string](),
 		writes: flowcontrol.NewFakeAlwaysRateLimiter(), labels: flowcontrol.NewFakeAlwaysRateLimiter(), tries: map[types.UID]*tries{},
 	}
 	b.pods = toolscache.NewSharedIndexInformerWithOptions(&toolscache.ListWatch{}, &corev1.Pod{}, toolscache.SharedIndexInformerOptions{Indexers: indexers()})
@@ -374,7 +362,7 @@ func TestWatch(t *testing.T) {
 	b := newBench(t, around(pod, template(nil))...)
 	b.Timing.Jitter = 0
 	fakes := &informertest.FakeInformers{Scheme: b.Client.Scheme()}
-	b.Informers = informers{Informers: fakes, Reader: b.Client}
+	b.Informers = testkit.Cache{Informers: fakes, Reader: b.Client}
 	ctx, cancel := context.WithCancel(t.Context())
 	term, wait := leader.NewTerm(ctx, b.clock, logr.Discard())
 	if err := b.watch(term); err != nil {

@@ -28,9 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	clientevents "k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
 	clocktesting "k8s.io/utils/clock/testing"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -41,17 +39,13 @@ import (
 	"github.com/stowage-dev/stowage/internal/leader"
 	"github.com/stowage-dev/stowage/internal/metrics"
 	"github.com/stowage-dev/stowage/internal/peerpod"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 // The objects stand in a fake store that decides nothing; what the scheduler and kubelets make of
 // the capacity is tested in test/e2e.
 
 const vm = corev1.ResourceName("kata.peerpods.io/vm")
-
-type informers struct {
-	cache.Informers
-	client.Reader
-}
 
 type bench struct {
 	*run
@@ -75,11 +69,11 @@ func newBench(t *testing.T, limit int64, objects ...client.Object) *bench {
 	}
 	b.run = &run{
 		Controller: &Controller{
-			Client: c, Informers: informers{b.fakes, c}, Resource: vm, ConfigMap: types.NamespacedName{Namespace: "stowage-system", Name: "peer-pods-cm"}, Default: 10,
+			Client: c, Informers: testkit.Cache{Informers: b.fakes, Reader: c}, Resource: vm, ConfigMap: types.NamespacedName{Namespace: "stowage-system", Name: "peer-pods-cm"}, Default: 10,
 			Nodes: selector, Clock: b.clock, Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder}, Metrics: NewMetrics(metrics.NewSet(prometheus.NewRegistry())),
 		},
 		term:  t.Context(),
-		nodes: leader.Queue[string]{TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())},
+		nodes: testkit.Queue[string](),
 		limit: limit, published: map[string]use{},
 	}
 	b.pods = synced{toolscache.NewSharedIndexInformerWithOptions(&toolscache.ListWatch{}, &corev1.Pod{}, toolscache.SharedIndexInformerOptions{Indexers: podIndexers()})}

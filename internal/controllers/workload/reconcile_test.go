@@ -22,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clientevents "k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/flowcontrol"
-	"k8s.io/client-go/util/workqueue"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -96,8 +95,8 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 			Registration: "stowage", Clock: b.clock, Timing: timing, Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder},
 			Metrics: NewMetrics(set), Writes: flowcontrol.NewFakeAlwaysRateLimiter(), Evictor: evict.New(c, b.clock, 1, set),
 		},
-		work:     leader.Queue[ledger.Owner]{TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ledger.Owner]())},
-		statuses: leader.Queue[types.NamespacedName]{TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[types.NamespacedName]())},
+		work:     testkit.Queue[ledger.Owner](),
+		statuses: testkit.Queue[types.NamespacedName](),
 		since:    start, history: map[ledger.OwnerKey]*history{}, movements: newMovements(), reported: map[ledger.OwnerKey]ledger.Owner{}, dirty: map[string]time.Time{},
 	}
 	b.see(t)
