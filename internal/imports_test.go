@@ -69,7 +69,7 @@ func TestImportRules(t *testing.T) {
 		"internal/config":      {"internal/server", "internal/cli", "hack/gendocs"},
 		"internal/preview":     {"internal/cli"},
 		"internal/inspect":     {"internal/cli"},
-		"internal/leader":      {"internal/server", "internal/controllers/"},
+		"internal/leader":      {"internal/server", "internal/controllers/", "test/testkit"},
 		"internal/controllers": {"internal/server", "internal/config", "hack/gendocs"},
 	}
 	for name, p := range packages {

@@ -166,6 +166,7 @@ func runTerm(ctx context.Context, c Controller, clock clock.WithTicker, log logr
 	if err := t.register(c); err != nil {
 		return err
 	}
+	t.Start()
 	<-ctx.Done()
 	return nil
 }

@@ -88,6 +88,38 @@ func TestTermsEndWhole(t *testing.T) {
 	eventually(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before+2 })
 }
 
+// A reconciler runs only once its controller is registered.
+func TestReconcilersWait(t *testing.T) {
+	var registered, early atomic.Bool
+	reconciled := make(chan struct{})
+	c := fakeController{"c", func(term *Term) error {
+		q, err := Reconcile(term, "waits", 1, func(context.Context, string) (reconcile.Result, error) {
+			early.Store(!registered.Load())
+			close(reconciled)
+			return reconcile.Result{}, nil
+		}, func(s string) []any { return []any{"name", s} })
+		if err != nil {
+			return err
+		}
+		q.Add("a")
+		select {
+		case <-reconciled:
+		case <-time.After(50 * time.Millisecond):
+		}
+		registered.Store(true)
+		return nil
+	}}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = (&Runner{Controllers: []Controller{c}, Clock: clock.RealClock{}, Log: logr.Discard()}).Start(ctx) })
+	<-reconciled
+	cancel()
+	running.Wait()
+	if early.Load() {
+		t.Error("the reconciler ran before the controller was registered")
+	}
+}
+
 // A term that ends while a controller starts leaves nothing behind.
 func TestTermEndsWhileStarting(t *testing.T) {
 	before := runtime.NumGoroutine()

@@ -25,9 +25,10 @@ type Term struct {
 	clock clock.WithTicker
 	log   logr.Logger
 
-	running sync.WaitGroup
-	queues  []func() // shut them down
-	ends    []func()
+	running     sync.WaitGroup
+	reconcilers []func(ctx context.Context) // they run from Start on
+	queues      []func()                    // shut them down
+	ends        []func()
 }
 
 // NewTerm returns a term that lasts until ctx ends, and a function to call then, which waits until
@@ -35,6 +36,14 @@ type Term struct {
 func NewTerm(ctx context.Context, clock clock.WithTicker, log logr.Logger) (t *Term, wait func()) {
 	t = &Term{ctx: ctx, clock: clock, log: log}
 	return t, t.end
+}
+
+// Start starts the reconcilers that were added. Until then they wait, so that a reconciler finds
+// all that [Controller.Register] sets. A [Runner] calls it once the controller is registered.
+func (t *Term) Start() {
+	for _, run := range t.reconcilers {
+		t.Go(run)
+	}
 }
 
 // Context ends with the term.
@@ -134,11 +143,12 @@ const (
 	mostBackoff  = 5 * time.Minute
 )
 
-// Reconcile adds a reconciler to a term, with as many workers, and returns its queue. The name is
-// that of the standard metrics of queues and controllers. Items says, for logs, what an item is.
+// Reconcile adds a reconciler to a term, with as many workers, and returns its queue. The name
+// labels the standard metrics of queues and controllers. Keys returns the log keys of an item.
+// The reconciler runs from [Term.Start] on.
 //
-// The reconciler runs in a controller of controller-runtime, made anew for each term because a
-// controller cannot be started twice.
+// Each term has its own controller-runtime controller, because a controller cannot be started
+// twice.
 func Reconcile[T comparable](t *Term, name string, workers int, reconcileOne func(context.Context, T) (reconcile.Result, error), keys func(T) []any) (Queue[T], error) {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[T](firstBackoff, mostBackoff)
 	q := Queue[T]{workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[T]{Name: name, Clock: t.clock})}
@@ -162,7 +172,7 @@ func Reconcile[T comparable](t *Term, name string, workers int, reconcileOne fun
 		return q, err
 	}
 	t.queues = append(t.queues, q.ShutDown)
-	t.Go(func(ctx context.Context) {
+	t.reconcilers = append(t.reconcilers, func(ctx context.Context) {
 		if err := c.Start(ctx); err != nil && ctx.Err() == nil {
 			t.log.Error(err, "controller ended", "controller", name)
 		}

@@ -315,6 +315,7 @@ func TestRegister(t *testing.T) {
 	if err := b.Register(term); err != nil {
 		t.Fatal(err)
 	}
+	term.Start()
 	nodes, err := b.fakes.FakeInformerFor(t.Context(), &corev1.Node{})
 	if err != nil {
 		t.Fatal(err)

@@ -476,6 +476,7 @@ func TestRegister(t *testing.T) {
 	if err := b.Register(term); err != nil {
 		t.Fatal(err)
 	}
+	term.Start()
 	err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
 		b.clock.Step(time.Second)
 		return b.seatsNow(t)["y"] == "0/1", nil
