@@ -256,7 +256,7 @@ one is refused, because the objects of both have the same names.
 
 - **Certificates**: Stowage makes and renews its own. Before you change to cert-manager or to a Secret
   of yours, or back, remove the registrations, which hold the old authority, and upgrade then: the
-  upgrade makes them anew, and pods pass meanwhile.
+  upgrade recreates them, and pods pass meanwhile.
 
       kubectl delete mutatingwebhookconfiguration,validatingwebhookconfiguration stowage
 

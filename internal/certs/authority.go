@@ -133,7 +133,7 @@ func sign(template, parent *x509.Certificate, public any, key *ecdsa.PrivateKey)
 // merge joins bundles of authorities, the youngest first, without those that have expired and
 // what is no certificate. There are at most maxAuthorities in the result: the first one of the
 // first bundle, that of the certificate in use, and of the others the youngest. So no authority
-// that somebody else has added pushes out one that is needed.
+// that another client has added pushes out one that is needed.
 func (k *Keeper) merge(current []byte, others ...[]byte) []byte {
 	served := []byte(nil)
 	if s := k.serving.Load(); s != nil {

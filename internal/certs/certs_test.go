@@ -359,7 +359,7 @@ func TestLosingARenewalIsNoError(t *testing.T) {
 	}
 }
 
-// Authorities that somebody else has added, however young, push out none that is needed.
+// Authorities that another client has added, however young, push out none that is needed.
 func TestForeignAuthoritiesPushOutNone(t *testing.T) {
 	k, c, clock := published(t)
 	expectTrusted(t, k, clock.Now())

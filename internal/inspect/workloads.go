@@ -84,7 +84,7 @@ func (i *Inspector) workloads(ctx context.Context, namespace string, r *Report) 
 		return err
 	}
 
-	// 2. What each maker of pods adds to the workload that it is of.
+	// 2. What each maker of pods adds to its workload.
 	finder := i.finder(s)
 	scope := scope.New(s, i.Namespace)
 	groups := map[types.UID]*group{}

@@ -111,7 +111,9 @@ func TestReconcilersWait(t *testing.T) {
 	}}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { _ = (&Runner{Controllers: []Controller{c}, Clock: clock.RealClock{}, Log: logr.Discard()}).Start(ctx) })
+	running.Go(func() {
+		_ = (&Runner{Controllers: []Controller{c}, Clock: clock.RealClock{}, Log: logr.Discard()}).Start(ctx)
+	})
 	<-reconciled
 	cancel()
 	running.Wait()

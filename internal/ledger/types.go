@@ -153,7 +153,7 @@ type WriteResult int
 // The results of a write.
 const (
 	WriteOK        WriteResult = iota
-	WriteConflict              // somebody else has written since
+	WriteConflict              // another client has written since
 	WriteUncertain             // it may have been applied or not
 	WriteRefused               // it was not applied, and another would not be either
 )

@@ -32,19 +32,19 @@ func TestAdvertise(t *testing.T) {
 		change  *peerpod.Change
 		foreign bool
 	}{
-		"a new node":                       {says: says(none, none, ""), want: 10, change: &peerpod.Change{Mark: "10", Amount: 10}},
-		"as it should be":                  {says: says(10, 10, "10"), want: 10},
-		"another limit":                    {says: says(10, 10, "10"), want: 4, change: &peerpod.Change{Mark: "4", Amount: 4}},
-		"zeroed by a kubelet":              {says: says(0, 0, "10"), want: 10, change: &peerpod.Change{Mark: "10", Amount: 10, Restores: true}},
-		"zeroed before it was ours":        {says: says(0, 0, ""), want: 10, change: &peerpod.Change{Mark: "10", Amount: 10}},
-		"allocatable is missing":           {says: says(10, none, "10"), want: 10, change: &peerpod.Change{Mark: "10", Amount: 10, Restores: true}},
-		"somebody else's":                  {says: says(5, 5, ""), want: 10, foreign: true},
-		"somebody else's, and right":       {says: says(10, 10, ""), want: 10, change: &peerpod.Change{Mark: "10", Amount: 10}},
-		"handed over":                      {says: says(5, 5, "yes"), want: 10, change: &peerpod.Change{Mark: "10", Amount: 10}},
-		"withdrawn":                        {says: says(10, 10, "10"), want: 0, change: &peerpod.Change{Amount: none}},
-		"withdrawn, but the mark is there": {says: says(none, none, "10"), want: 0, change: &peerpod.Change{Amount: none}},
-		"nothing to withdraw":              {says: says(none, none, ""), want: 0},
-		"somebody else's is not withdrawn": {says: says(5, 5, ""), want: 0},
+		"a new node":                        {says: says(none, none, ""), want: 10, change: &peerpod.Change{Mark: "10", Amount: 10}},
+		"as it should be":                   {says: says(10, 10, "10"), want: 10},
+		"another limit":                     {says: says(10, 10, "10"), want: 4, change: &peerpod.Change{Mark: "4", Amount: 4}},
+		"zeroed by a kubelet":               {says: says(0, 0, "10"), want: 10, change: &peerpod.Change{Mark: "10", Amount: 10, Restores: true}},
+		"zeroed before it was ours":         {says: says(0, 0, ""), want: 10, change: &peerpod.Change{Mark: "10", Amount: 10}},
+		"allocatable is missing":            {says: says(10, none, "10"), want: 10, change: &peerpod.Change{Mark: "10", Amount: 10, Restores: true}},
+		"another client's":                  {says: says(5, 5, ""), want: 10, foreign: true},
+		"another client's, and right":       {says: says(10, 10, ""), want: 10, change: &peerpod.Change{Mark: "10", Amount: 10}},
+		"handed over":                       {says: says(5, 5, "yes"), want: 10, change: &peerpod.Change{Mark: "10", Amount: 10}},
+		"withdrawn":                         {says: says(10, 10, "10"), want: 0, change: &peerpod.Change{Amount: none}},
+		"withdrawn, but the mark is there":  {says: says(none, none, "10"), want: 0, change: &peerpod.Change{Amount: none}},
+		"nothing to withdraw":               {says: says(none, none, ""), want: 0},
+		"another client's is not withdrawn": {says: says(5, 5, ""), want: 0},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -25,7 +25,7 @@ type record struct {
 	// Containers holds the entries of each container and init container. Their
 	// names are unique within a pod.
 	Containers map[string]*podpatch.Resources `json:"containers"`
-	// Kept lists the sizing annotations that somebody else set.
+	// Kept lists the sizing annotations that another client set.
 	Kept []string `json:"kept,omitempty"`
 }
 
@@ -133,7 +133,7 @@ type Account struct {
 	// CPU and Memory are the total before it was rounded up, the latter in bytes.
 	CPU, Memory *resource.Quantity
 	Size        Size
-	// Kept are the sizing annotations that somebody else set.
+	// Kept are the sizing annotations that another client set.
 	Kept []string
 }
 

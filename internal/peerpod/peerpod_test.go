@@ -274,7 +274,7 @@ func TestConvertAgain(t *testing.T) {
 			},
 			want: []string{"4", "1024", "1024", ""},
 		},
-		"somebody else resizes the VM": {
+		"another client resizes the VM": {
 			between: func(p *corev1.Pod) { p.Annotations[stowage.DefaultVCPUsAnnotation] = "16" },
 			want:    []string{"16", "1024", "1024", ""},
 		},

@@ -88,7 +88,7 @@ type Move struct {
 type Plan struct {
 	Adopt    []Move // pods without a seat
 	Renumber []Move // pods with another seat, or another rank, than they should have
-	Recreate int    // index of a pod to remove, so that its owner makes it anew; or -1
+	Recreate int    // index of a pod to remove, so that its owner recreates it; or -1
 	Evict    int    // index of a pod to evict, so that another pool gets it; or -1
 
 	Counts   []int64 // pods with a seat in each pool, after the moves
@@ -151,7 +151,7 @@ func Make(s State) Plan {
 		p.Unseated--
 	}
 
-	// 2. Who does not is made anew, if a later pod shows that this helps.
+	// 2. Who does not is recreated, if a later pod shows that this helps.
 	if p.Unseated > 0 && s.Mode == stowage.RepairRecreate && !s.Keep {
 		p.Recreate = s.recreate(&p)
 	}

@@ -91,7 +91,7 @@ func TestMake(t *testing.T) {
 				return s
 			}(), recreate: -1, evict: 1, distance: 1,
 		},
-		"none goes if a later one came past us: the webhook is not reached again": {
+		"none goes if a later one bypassed the webhook: the webhook is not reached again": {
 			state: settled(seated(1, 1), unseated(OtherNode, time.Second), unseated(NoNode, -time.Second)), recreate: -1, evict: -1, distance: 2,
 		},
 		"a Job's pods stay": {
@@ -124,7 +124,7 @@ func TestMake(t *testing.T) {
 				return s
 			}(), recreate: -1, evict: 1, distance: 1,
 		},
-		"a pod outside of the pools is made anew if a later one came through us": {
+		"a pod outside of the pools is recreated if a later one passed the webhook": {
 			state: settled(seated(1, 1), unseated(OtherNode, time.Second)), recreate: 1, evict: -1, distance: 1,
 		},
 		"a pod that waits for a node, too": {

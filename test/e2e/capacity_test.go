@@ -135,7 +135,7 @@ func TestPeerPodCapacity(t *testing.T) {
 		must(t, n.Status().Patch(t.Context(), node, client.RawPatch("application/merge-patch+json", []byte(`{"status":{"capacity":{"kata.peerpods.io/vm":null},"allocatable":{"kata.peerpods.io/vm":null}}}`))))
 		n.vms(t, node, "10")
 	})
-	t.Run("somebody else changes it", func(t *testing.T) {
+	t.Run("another client changes it", func(t *testing.T) {
 		must(t, n.Status().Patch(t.Context(), node, client.RawPatch("application/merge-patch+json", []byte(`{"status":{"capacity":{"kata.peerpods.io/vm":"3"}}}`))))
 		n.vms(t, node, "10")
 		eventAbout(t, "default", node.Name, stowage.EventCapacityContested)
@@ -172,7 +172,7 @@ func TestPeerPodCapacity(t *testing.T) {
 		n.edit(t, node, `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":null}}}`)
 		n.vms(t, node, "10")
 	})
-	t.Run("an amount of somebody else's", func(t *testing.T) {
+	t.Run("an amount of another client's", func(t *testing.T) {
 		foreign := n.node(t, "foreign", "cpu=4,kata.peerpods.io/vm=3")
 		eventAbout(t, "default", foreign.Name, stowage.EventForeignCapacity)
 		must(t, n.Get(t.Context(), client.ObjectKeyFromObject(foreign), foreign))

@@ -138,7 +138,7 @@ func TestFlowControlUnderAFlood(t *testing.T) {
 	must(t, cluster.Client.Create(ctx, registration))
 	defer func() { _ = cluster.Client.Delete(context.Background(), registration) }()
 
-	// The flood, of several accounts, and somebody else who has nothing to do with it.
+	// The flood, of several accounts, and another account that takes no part in it.
 	must(t, cluster.Client.Create(ctx, &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "edit"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"},

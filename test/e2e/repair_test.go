@@ -87,7 +87,7 @@ func (n *tenant) stays(t *testing.T, app string) {
 
 // Pods come while the API server cannot reach the webhook. Those that run in a pool are
 // adopted; the others stay until a later pod shows that the webhook is back, and are then
-// made anew one at a time.
+// recreated one at a time.
 func TestRepairAfterUnreachableWebhook(t *testing.T) {
 	restore := patchRegistration(t, func(h *admissionregistrationv1.MutatingWebhook) { h.ClientConfig.URL = new("https://localhost:1/") })
 	n := newTenant(t)
@@ -147,7 +147,7 @@ func TestRepairLeavesExcludedPods(t *testing.T) {
 	}
 }
 
-// A pod that does not start is not made anew again and again: its replacement has a seat,
+// A pod that does not start is not recreated again and again: its replacement has a seat,
 // whether it starts or not.
 func TestRepairOfPodsThatDoNotStart(t *testing.T) {
 	restore := patchRegistration(t, func(h *admissionregistrationv1.MutatingWebhook) { h.ClientConfig.URL = new("https://localhost:1/") })

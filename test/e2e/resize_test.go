@@ -155,7 +155,7 @@ func TestResizeRefused(t *testing.T) {
 		n.becomes(t, "limited", map[string]string{"4": "a: cpu=400m | cpu=500m", "other": "a: cpu=200m | cpu=500m"})
 		n.edit(t, f, `{"spec":{"cpuPercentage":20}}`)
 		n.becomes(t, "limited", map[string]string{"4": "a: cpu=800m | cpu=800m", "other": "a: cpu=400m | cpu=500m"})
-		n.reports(t, f, "False AwaitsNewPods", 2, 1) // made anew, it has no limit
+		n.reports(t, f, "False AwaitsNewPods", 2, 1) // recreated, it has no limit
 	})
 	t.Run("a quota", func(t *testing.T) {
 		f := n.template(t, "quota", `{cpuPercentage: 10, updatePolicy: InPlace}`)

@@ -31,7 +31,7 @@ import (
 	"github.com/stowage-dev/stowage/test/controlplane"
 )
 
-// A pod may say that it is of somebody else's: in another namespace that changes nothing for
+// A pod may say that another workload owns it: in another namespace that changes nothing for
 // the others, and what is no reference is not followed.
 func TestForgedOwner(t *testing.T) {
 	t.Parallel()

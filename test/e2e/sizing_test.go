@@ -399,7 +399,7 @@ func pinnedTo(node string) *corev1.Affinity {
 }
 
 // Sizing comes before the peer pods and after a LimitRange's defaults, and holds when the
-// API server calls us again because somebody else changed the pod.
+// API server calls us again because another webhook changed the pod.
 func TestSizingTogether(t *testing.T) {
 	n := newTenant(t, "inject=yes")
 	n.node(t, "4", "cpu=4,memory=8Gi,kata.peerpods.io/vm=5")

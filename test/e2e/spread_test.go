@@ -232,13 +232,12 @@ func testBursts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			sizes := []int{10, 25, 10, 100, 500, 100}
-			if !*long {
-				if name == "1-3" {
-					t.Skip("make test-long runs it")
-				}
-				if name == "documented" || len(cluster.Replicas()) == 1 {
-					sizes = []int{10, 25, 100, 10}
-				}
+			switch {
+			case *long:
+			case name == "1-3":
+				sizes = []int{10, 25}
+			case name == "documented" || len(cluster.Replicas()) == 1:
+				sizes = []int{10, 25, 100, 10}
 			}
 			n := newTenant(t)
 			s := strategyOf(t, tc.strategy)
@@ -484,7 +483,7 @@ func testKilledOpen(t *testing.T) {
 	s := strategyOf(t, documented)
 	annotations := annotated(documented)
 	if len(cluster.Replicas()) == 1 {
-		// With nobody to take over, many pods come past the webhook. They are adopted
+		// With nobody to take over, many pods bypass the webhook. They are adopted
 		// where they run, which is reported, and a rollout is exact.
 		d := n.deployment("web", 300, annotations)
 		killInBurst(t, n, d)
@@ -506,7 +505,7 @@ func testKilledOpen(t *testing.T) {
 	annotations[stowage.RebalanceAnnotation] = string(versprei.RebalanceEvict)
 	d := n.deployment("web", 300, annotations)
 	killInBurst(t, n, d)
-	// Pods that came past the webhook are adopted, and evicted from pools with too many.
+	// Pods that bypassed the webhook are adopted, and evicted from pools with too many.
 	n.spreads(t, "web", 300, s)
 	n.costsAgree(t, "web", s)
 	n.scale(t, d, 50)

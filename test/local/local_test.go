@@ -180,7 +180,7 @@ func TestUpExplainsWhatIsWrong(t *testing.T) {
 	}
 	p.run("down")
 
-	// A directory of somebody else's is none of our business.
+	// A directory of another program is left alone.
 	precious := filepath.Join(t.TempDir(), "precious")
 	if err := os.WriteFile(precious, nil, 0o644); err != nil {
 		t.Fatal(err)

@@ -142,7 +142,7 @@ type FlexDaemonsetTemplateSpec struct {
 	Ceiling Ceiling `json:"ceiling,omitempty"`
 
 	// UpdatePolicy says when running pods follow a change of the template or of their
-	// node: OnCreate, when they are made anew; or InPlace, at once and without a
+	// node: OnCreate, when they are recreated; or InPlace, at once and without a
 	// restart, in CPU and memory.
 	//
 	// +optional

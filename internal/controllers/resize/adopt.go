@@ -21,7 +21,7 @@ import (
 const unsettled = 10
 
 // reconcileDaemonSet looks for pods of a DaemonSet that have no size though they should: they are older
-// than the template, or than Stowage, or came past the webhook. The counts tell whether
+// than the template, or than Stowage, or bypassed the webhook. The counts tell whether
 // there are any. They get a record of what they declare, and so become pods that follow.
 func (r *run) reconcileDaemonSet(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
 	// 1. Is anything missing?

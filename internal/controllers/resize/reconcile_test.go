@@ -320,12 +320,12 @@ func TestReconcileDaemonSet(t *testing.T) {
 		marks int
 		again bool
 	}{
-		"none is missing":          {pod: agent("400m")},
-		"one is missing":           {pod: unsized, marks: 1},
-		"pods are being made":      {pod: unsized, edit: func(d *appsv1.DaemonSet) { d.Status.DesiredNumberScheduled = 5 }, again: true},
-		"they do not follow":       {pod: unsized, spec: func(s *flexdaemonsets.FlexDaemonsetTemplateSpec) { s.UpdatePolicy = flexdaemonsets.UpdateOnCreate }},
-		"it names no template":     {pod: unsized, edit: func(d *appsv1.DaemonSet) { d.Annotations = nil }},
-		"a pod of somebody else's": {pod: func() *corev1.Pod { p := unsized.DeepCopy(); p.OwnerReferences = nil; return p }()},
+		"none is missing":        {pod: agent("400m")},
+		"one is missing":         {pod: unsized, marks: 1},
+		"pods are being made":    {pod: unsized, edit: func(d *appsv1.DaemonSet) { d.Status.DesiredNumberScheduled = 5 }, again: true},
+		"they do not follow":     {pod: unsized, spec: func(s *flexdaemonsets.FlexDaemonsetTemplateSpec) { s.UpdatePolicy = flexdaemonsets.UpdateOnCreate }},
+		"it names no template":   {pod: unsized, edit: func(d *appsv1.DaemonSet) { d.Annotations = nil }},
+		"a pod of another owner": {pod: func() *corev1.Pod { p := unsized.DeepCopy(); p.OwnerReferences = nil; return p }()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			objects := around(tc.pod, template(tc.spec))

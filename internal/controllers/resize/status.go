@@ -117,7 +117,7 @@ func (r *run) describe(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTempl
 			{stowage.ReasonDeferred, "wait for room on their node"},
 			{stowage.ReasonUnclear, "cannot be judged"},
 			{stowage.ReasonResizing, "are being resized"},
-			{stowage.ReasonAwaitsNewPods, "get their new size when they are made anew (kubectl rollout restart)"},
+			{stowage.ReasonAwaitsNewPods, "get their new size when they are recreated (kubectl rollout restart)"},
 		} {
 			if n := sum.counts[r.reason]; n > 0 {
 				kubelet = sum.why[r.reason]

@@ -56,7 +56,7 @@ func (r *run) informer() error {
 			if pod, ok := leader.Deleted(obj).(*corev1.Pod); ok {
 				r.forget(pod.UID)
 				r.enqueueTemplateOf(pod)
-				// The pod that takes its place may have come past the webhook.
+				// The pod that takes its place may have bypassed the webhook.
 				if o := metav1.GetControllerOfNoCopy(pod); o != nil {
 					r.daemonSets.AddAfter(client.ObjectKey{Namespace: pod.Namespace, Name: o.Name}, r.Timing.Settle)
 				}

@@ -48,7 +48,7 @@ func (r *run) reconcile(ctx context.Context, name string) (reconcile.Result, err
 	change, foreign := peerpod.Advertise(said, want)
 	if foreign {
 		r.Events.Warn(&node, stowage.EventForeignCapacity, events.Advertise,
-			"the node says that it has %d of %s, which somebody else has set, and not %d; it stays until that is removed, or the node gets the annotation %s",
+			"the node says that it has %d of %s, which another client has set, and not %d; it stays until that is removed, or the node gets the annotation %s",
 			said.Capacity, r.Resource, want, stowage.PeerPodsCapacityAnnotation)
 		return reconcile.Result{}, nil
 	}
@@ -62,7 +62,7 @@ func (r *run) reconcile(ctx context.Context, name string) (reconcile.Result, err
 	}
 
 	// 2. Have it say that. The mark comes before the amount and goes after it, so that no
-	// amount of ours is ever taken for somebody else's.
+	// amount set by Stowage is ever taken for another client's.
 	var mark, amount any
 	if change.Amount != peerpod.None {
 		mark, amount = change.Mark, fmt.Sprint(change.Amount)
@@ -113,7 +113,7 @@ func (r *run) restoring(node *corev1.Node, advertised peerpod.Advertised, want i
 	// A kubelet zeroes; an amount is somebody's.
 	if wait == 0 && (begins || advertised.Capacity > 0 && advertised.Capacity != want) {
 		r.Events.Warn(node, stowage.EventCapacityContested, events.Advertise,
-			"somebody else changed %s, which Stowage keeps at %d, to %d; it is put back, less often each time", r.Resource, want, max(0, advertised.Capacity))
+			"another client changed %s, which Stowage keeps at %d, to %d; it is put back, less often each time", r.Resource, want, max(0, advertised.Capacity))
 	}
 	return wait
 }

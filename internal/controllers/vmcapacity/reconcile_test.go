@@ -125,7 +125,7 @@ func TestReconcile(t *testing.T) {
 		"another limit":                    {node: node(7, "7", nil), limit: 3, amount: "3", mark: "3", kind: "set"},
 		"a kubelet that zeroed it":         {node: node(0, "7", nil), limit: 7, amount: "7", mark: "7", kind: "restored"},
 		"another writer":                   {node: node(99, "7", nil), limit: 7, amount: "7", mark: "7", kind: "restored", event: stowage.EventCapacityContested},
-		"an amount of somebody else's":     {node: node(99, "", nil), limit: 7, amount: "99", event: stowage.EventForeignCapacity},
+		"an amount of another client's":    {node: node(99, "", nil), limit: 7, amount: "99", event: stowage.EventForeignCapacity},
 		"a node that may have none":        {node: node(7, "7", func(n *corev1.Node) { n.Labels = map[string]string{"control-plane": ""} }), limit: 7, kind: "withdrawn"},
 		"a limit of its own":               {node: node(-1, "", func(n *corev1.Node) { n.Annotations[stowage.PeerPodsLimitAnnotation] = "2" }), limit: 7, amount: "2", mark: "2", kind: "set"},
 		"one that is wrong":                {node: node(-1, "", func(n *corev1.Node) { n.Annotations[stowage.PeerPodsLimitAnnotation] = "two" }), limit: 7, amount: "7", mark: "7", kind: "set", event: stowage.EventInvalidLimit},

@@ -25,7 +25,7 @@ const (
 // NewMetrics registers the metrics.
 func NewMetrics(set *metrics.Set) *Metrics {
 	m := &Metrics{
-		repairs:  set.CounterVec("stowage_repairs_total", "Pods repaired, by what was done: adopt (given a seat), renumber (given another one), recreate or evict (removed, so that their owner makes them anew).", "action"),
+		repairs:  set.CounterVec("stowage_repairs_total", "Pods repaired, by what was done: adopt (given a seat), renumber (given another one), recreate or evict (removed, so that their owner recreates them).", "action"),
 		distance: set.GaugeVec("stowage_spread_distance", "Pods that are in a pool with too many, or in none, by workload. Workloads in which every pool has what it should have are not there.", "namespace", "kind", "name"),
 	}
 	return m

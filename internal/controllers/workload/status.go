@@ -128,7 +128,7 @@ func (r *run) describe(ctx context.Context, d *versprei.PodDistributor, siblings
 		}
 		set(versprei.ConditionBalanced, metav1.ConditionFalse, stowage.ReasonOverTarget, "pool %s has too many pods%s", over, hint)
 	default:
-		set(versprei.ConditionBalanced, metav1.ConditionFalse, stowage.ReasonWithoutSeat, "%d pod(s) have no seat: they came past the webhook, or choose their nodes themselves", unseated)
+		set(versprei.ConditionBalanced, metav1.ConditionFalse, stowage.ReasonWithoutSeat, "%d pod(s) have no seat: they bypassed the webhook, or choose their nodes themselves", unseated)
 	}
 	return nil
 }
