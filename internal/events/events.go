@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 
@@ -49,6 +50,11 @@ func (r Recorder) WarnRelated(about runtime.Object, related *corev1.ObjectRefere
 }
 
 func (r Recorder) publish(about runtime.Object, related *corev1.ObjectReference, kind string, reason stowage.EventReason, action Action, note string) {
+	// Without a version, equal events about an object become one series as the object changes.
+	if o, ok := about.(metav1.Object); ok && o.GetResourceVersion() != "" {
+		about = about.DeepCopyObject()
+		about.(metav1.Object).SetResourceVersion("")
+	}
 	var cause runtime.Object // a nil reference in an interface is not nil
 	if related != nil {
 		cause = related
