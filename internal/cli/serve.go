@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	"github.com/spf13/cobra"
+	"k8s.io/utils/clock"
 
 	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/server"
@@ -38,7 +39,7 @@ wins over its variable.`,
 			var current slog.LevelVar
 			current.Set(level)
 			live := config.NewLive(o, cmd.Flags(), &current, config.NewLogger(s.Err, &current, o.LogFormat))
-			return server.Run(cmd.Context(), live, s.LookupEnv)
+			return server.Run(cmd.Context(), live, s.LookupEnv, clock.RealClock{})
 		},
 	}
 	o.AddFlags(cmd.Flags())

@@ -17,7 +17,6 @@ import (
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
-	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -42,7 +41,7 @@ const sweepEvery = 15 * time.Second
 
 // addDecisions makes what decisions read of the cluster.
 func (s *server) addDecisions(ctx context.Context) error {
-	s.reader = cluster.NewCache(s.mgr.GetCache(), s.mgr.GetAPIReader(), clock.RealClock{}, 0)
+	s.reader = cluster.NewCache(s.mgr.GetCache(), s.mgr.GetAPIReader(), s.clock, 0)
 	s.scope = scope.New(s.reader, s.options.Namespace)
 	return cluster.StartInformers(ctx, s.mgr.GetCache())
 }
@@ -68,15 +67,15 @@ func (s *server) addSeats(ctx context.Context) error {
 	controller := &workload.Controller{
 		Client: s.mgr.GetClient(), Live: s.direct, Cluster: s.reader, Policies: s.policies, Scope: s.scope,
 		Registration: Registration, KeySecret: s.keySecret(),
-		Clock: clock.RealClock{}, Timing: o.Repair,
+		Clock: s.clock, Timing: o.Repair,
 		Log: s.log.WithName("repair"), Events: s.events(), Metrics: workload.NewMetrics(s.metrics),
 		Writes:  flowcontrol.NewTokenBucketRateLimiter(50, 200),
-		Evictor: evict.New(s.direct, clock.RealClock{}, o.EvictionRate, s.metrics),
+		Evictor: evict.New(s.direct, s.clock, o.EvictionRate, s.metrics),
 	}
 	s.leads = append(s.leads, controller)
 	s.seats = seats.New(seats.Options{
 		API: &seats.Store{Client: s.direct}, Key: key, Writer: leader.Identity(s.lookup),
-		Clock: clock.RealClock{}, Log: s.log.WithName("seats"), Metrics: seats.NewMetrics(s.metrics), Changed: controller.Changed,
+		Clock: s.clock, Log: s.log.WithName("seats"), Metrics: seats.NewMetrics(s.metrics), Changed: controller.Changed,
 	})
 	controller.Seats = s.seats
 	if o.MetricsAddress != "0" {
@@ -160,7 +159,7 @@ func (s *server) addControllers(context.Context) error {
 	if o.Sizing.Enabled {
 		s.leads = append(s.leads, &resize.Controller{
 			Client: s.direct, Clientset: s.clientset, Informers: s.mgr.GetCache(), Scope: s.scope,
-			Feature: s.features.Sizing, Clock: clock.RealClock{}, Timing: o.Resize,
+			Feature: s.features.Sizing, Clock: s.clock, Timing: o.Resize,
 			Log: s.log.WithName("sizing"), Events: s.events(), Metrics: resize.NewMetrics(s.metrics),
 		})
 	}
@@ -172,14 +171,14 @@ func (s *server) addControllers(context.Context) error {
 		s.leads = append(s.leads, &vmcapacity.Controller{
 			Client: s.direct, Clientset: s.clientset, Informers: s.mgr.GetCache(), Resource: corev1.ResourceName(o.PeerPods.Config.VMResource),
 			ConfigMap: types.NamespacedName{Namespace: cmp.Or(o.Capacity.ConfigMapNamespace, o.Namespace), Name: peerPodsCM},
-			Default:   o.Capacity.Default, Nodes: nodes, Clock: clock.RealClock{},
+			Default:   o.Capacity.Default, Nodes: nodes, Clock: s.clock,
 			Log: s.log.WithName("capacity"), Events: s.events(), Metrics: vmcapacity.NewMetrics(s.metrics),
 		})
 	}
 	if len(s.leads) == 0 {
 		return nil
 	}
-	runner := &leader.Runner{Controllers: s.leads, Leaving: s.leaveCtx, Clock: clock.RealClock{}, Log: s.log.WithName("leader")}
+	runner := &leader.Runner{Controllers: s.leads, Leaving: s.leaveCtx, Clock: s.clock, Log: s.log.WithName("leader")}
 	if o.LeaderElection {
 		lock, err := leader.NewLock(s.mgr.GetConfig(), o.Namespace, leaderLease, leader.Identity(s.lookup))
 		if err != nil {

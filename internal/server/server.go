@@ -67,6 +67,7 @@ type server struct {
 	metrics  *metrics.Set
 	leaving  atomic.Bool     // the process is shutting down
 	leaveCtx context.Context // ends when leaving is set
+	clock    clock.WithTickerAndDelayedExecution
 
 	mgr       ctrl.Manager
 	webhook   webhook.Server
@@ -85,10 +86,11 @@ type server struct {
 }
 
 // Run runs the webhook and the controllers until ctx ends, and then lets the requests in flight
-// end. Lookup reads environment variables.
-func Run(ctx context.Context, live *config.Live, lookup func(string) (string, bool)) error {
+// end. Lookup reads environment variables. The clock is that of the controllers and of the seats;
+// certificates and leases follow the real time.
+func Run(ctx context.Context, live *config.Live, lookup func(string) (string, bool), clock clock.WithTickerAndDelayedExecution) error {
 	s := &server{
-		options: live.Options, live: live, lookup: lookup, log: live.Log, leaveCtx: ctx,
+		options: live.Options, live: live, lookup: lookup, log: live.Log, leaveCtx: ctx, clock: clock,
 		metrics: metrics.NewSet(ctrlmetrics.Registry), checks: map[string]healthz.Checker{},
 	}
 	s.log.Info("starting", "version", version.String(), "namespace", s.options.Namespace)

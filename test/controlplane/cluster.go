@@ -27,6 +27,9 @@ type Config struct {
 	Root string
 	// Dir is an empty or missing directory for the cluster's files.
 	Dir string
+	// APIOnly starts etcd and kube-apiserver alone: nothing schedules or runs pods, and
+	// no controller but the caller's changes objects.
+	APIOnly bool
 	// Audit keeps a log of what Stowage asks the API server.
 	Audit bool
 	// Progress is told what happens, a line each.
@@ -150,6 +153,10 @@ func (c *Cluster) start(ctx context.Context, bin Binaries) error {
 		return err == nil, nil
 	}); err != nil {
 		return err
+	}
+
+	if c.cfg.APIOnly {
+		return nil
 	}
 
 	// 3. Start what works against the API server.

@@ -90,7 +90,7 @@ func (c *Cluster) StartStowage(ctx context.Context, o StowageOptions) error {
 			return err
 		}
 	}
-	if err := c.awaitKinds(ctx); err != nil {
+	if err := c.AwaitKinds(ctx); err != nil {
 		return err
 	}
 	kubeconfig, err := c.stowageKubeconfig(ctx)
@@ -161,8 +161,8 @@ func (c *Cluster) register(ctx context.Context, installed bool, port int) error 
 	return nil
 }
 
-// awaitKinds returns when the API server serves our kinds.
-func (c *Cluster) awaitKinds(ctx context.Context) error {
+// AwaitKinds returns when the API server serves our kinds.
+func (c *Cluster) AwaitKinds(ctx context.Context) error {
 	return wait.PollUntilContextTimeout(ctx, pollInterval, startTimeout, true, func(context.Context) (bool, error) {
 		for _, gv := range []string{stowage.GroupVersion.String(), versprei.GroupVersion.String(), flexdaemonsets.GroupVersion.String()} {
 			list, err := c.Clientset.Discovery().ServerResourcesForGroupVersion(gv)

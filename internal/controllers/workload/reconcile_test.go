@@ -43,7 +43,7 @@ import (
 )
 
 // These tests are about what the controller decides, and when; the objects stand in a fake store
-// that decides nothing. What the API server makes of its requests is tested in test/e2e.
+// that decides nothing. What the API server makes of its requests is tested in test/controllers.
 
 const strategy = "p=a,weight=1:p=b,weight=1"
 
