@@ -110,7 +110,9 @@ uninstall: ## Remove the kinds, and with them every PodDistributor and FlexDaemo
 deploy-samples: build ## Apply the samples and wait until each is as it should be
 	@$(call cluster)
 	@$(KUBECTL) apply -k config/samples
-	@bin/stowage status -n spread-demo --wait --timeout 2m
+	@$(KUBECTL) -n default rollout status deployment/nginx-deployment deployment/peer-pod daemonset/example-daemonset --timeout 2m
+	@$(KUBECTL) -n spread-demo rollout status deployment/alpine --timeout 2m
+	@bin/stowage status -A --wait --timeout 2m
 
 .PHONY: undeploy-samples
 undeploy-samples: ## Remove the samples

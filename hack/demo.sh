@@ -96,19 +96,20 @@ sizes
 "$kubectl" get fdt
 "$kubectl" delete daemonset example-daemonset >/dev/null
 
-title "The sample peer pod, as it is written (config/samples/peerpod.yaml)"
-show create --dry-run=client -f <(awk '/^---/{p=1;next} p' config/samples/peerpod.yaml)
+title "The pod template of a peer pod, as it is written (config/samples/peerpod.yaml)"
+sed -n '/runtimeClassName/,$p' config/samples/peerpod.yaml
 
 title "What Stowage would do, offline: bin/stowage preview -f config/samples/ -f hack/demo-nodes.yaml"
 bin/stowage preview -f config/samples/ -f hack/demo-nodes.yaml
 
 title "The same pod, as the API server has it"
 "$kubectl" apply -f config/samples/peerpod.yaml
-show get pod peer-pod
+"$kubectl" rollout status deployment/peer-pod --timeout=30s >/dev/null
+pod=$("$kubectl" get pods -l app=peer-pod -o jsonpath='{.items[0].metadata.name}')
+show get pod "$pod"
 
 title "Where the scheduler put it"
-"$kubectl" wait --for=condition=Ready pod/peer-pod --timeout=30s >/dev/null
-"$kubectl" get pod peer-pod -o wide
-node=$("$kubectl" get pod peer-pod -o jsonpath='{.spec.nodeName}')
+"$kubectl" get pod "$pod" -o wide
+node=$("$kubectl" get pod "$pod" -o jsonpath='{.spec.nodeName}')
 say "On $node the pod takes its overhead and one VM, and none of the VM's 1 cpu and 2 GiB:"
 "$kubectl" describe node "$node" | sed -n '/^Allocated resources/,/^Events/p' | grep -vE '^(Events|Allocated| *\(Total)'

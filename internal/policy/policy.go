@@ -46,6 +46,12 @@ type Policy struct {
 	Warnings []string
 	// FirstOrdinal is the ordinal of the first pod, for the owner of a StatefulSet.
 	FirstOrdinal int64
+	// Since is when the policy came to be, in whole seconds: when its PodDistributor was created, or when
+	// the annotations were written into the workload. It is zero for annotations of a pod template,
+	// which are there before its pods, and where the time is not known.
+	Since time.Time
+	// WorkloadCreated is when the uppermost workload was created, or zero if that is not known.
+	WorkloadCreated time.Time
 	// Unverified says that nobody knows whether the pod's owner exists: Stowage may not read
 	// its kind.
 	Unverified bool
@@ -143,6 +149,7 @@ func (f *Finder) Find(ctx context.Context, pod Pod) (*Policy, error) {
 		}
 		p := *f.compile(d)
 		p.FirstOrdinal, p.Unverified = firstOrdinal, chain.Unverified
+		p.Since, p.WorkloadCreated = d.CreationTimestamp.Time, createdOf(root)
 		f.annotated(&p, root, pod.Annotations)
 		return &p, nil
 	}
@@ -152,10 +159,10 @@ func (f *Finder) Find(ctx context.Context, pod Pod) (*Policy, error) {
 
 	// 3. Annotations, those of the template first.
 	text, found := StrategyText(pod.Annotations)
-	source := "the pod template"
+	source, since := "the pod template", time.Time{}
 	if !found && root != nil {
 		text, found = StrategyText(root.Annotations)
-		source = root.Kind + " " + root.Name
+		source, since = root.Kind+" "+root.Name, root.Annotated
 	}
 	if !found || invented(chain) {
 		return nil, nil
@@ -163,10 +170,28 @@ func (f *Finder) Find(ctx context.Context, pod Pod) (*Policy, error) {
 	if ok, err := f.serves(ctx, pod.Namespace); err != nil || !ok {
 		return nil, err
 	}
-	p := &Policy{Source: "annotation of " + source, Repair: stowage.RepairRecreate, FirstOrdinal: firstOrdinal, Unverified: chain.Unverified}
+	p := &Policy{Source: "annotation of " + source, Repair: stowage.RepairRecreate, FirstOrdinal: firstOrdinal, Unverified: chain.Unverified, Since: since, WorkloadCreated: createdOf(root)}
 	p.Strategy, p.Err = f.parse(text)
 	f.annotated(p, root, pod.Annotations)
 	return p, nil
+}
+
+func createdOf(w *cluster.Workload) time.Time {
+	if w == nil {
+		return time.Time{}
+	}
+	return w.Created
+}
+
+// lateBy is how long after its policy a pod may be created by a request of a replica that did not know the
+// policy yet: the watch lags, and times of creation are whole seconds.
+const lateBy = 2 * time.Second
+
+// Missed reports whether a pod was created at most a grace period before the policy that concerns it, so
+// that nobody can have meant to leave the pod out. Deployment tools create workloads before custom
+// resources. It is false where the time of the policy is not known.
+func Missed(created, policy time.Time, grace time.Duration) bool {
+	return grace > 0 && !policy.IsZero() && !created.Before(policy.Add(-grace)) && !created.After(policy.Add(lateBy))
 }
 
 // invented reports whether the pod's owner does not exist: whoever creates a pod can write any

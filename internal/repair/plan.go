@@ -5,7 +5,8 @@
 // A plan depends only on what it is given; package controller looks and acts. It
 // promises that a plan
 //   - is empty while the workload moves;
-//   - never makes a pod that runs in one of the pools go, unless eviction was asked for;
+//   - never makes a pod that runs in one of the pools go, unless eviction was asked for or the pod
+//     came before its policy and is not in use yet;
 //   - makes at most one pod go at a time.
 package repair
 
@@ -36,6 +37,8 @@ type Pod struct {
 	NodePool int
 	// Ours says, of a pod without a seat, that it should have come through us.
 	Ours bool
+	// BeforePolicy says that the pod was created a little before the policy that concerns it.
+	BeforePolicy bool
 	// Rank is the one that the pod's deletion cost stands for, or 0 if the cost was
 	// not written by us.
 	Rank int64
@@ -61,6 +64,9 @@ type State struct {
 	Keep  bool
 	Mode  stowage.Repair
 	Evict bool
+	// Young says that the whole workload was created moments ago, so that its pods may be
+	// evicted although they are ready.
+	Young bool
 	// Available says of each pool whether it has a node that takes pods.
 	Available []bool
 }
@@ -90,6 +96,9 @@ type Plan struct {
 	Renumber []Move // pods with another seat, or another rank, than they should have
 	Recreate int    // index of a pod to remove, so that its owner recreates it; or -1
 	Evict    int    // index of a pod to evict, so that another pool gets it; or -1
+	// PutRight says that the pod to remove was created before its policy and is not in use yet:
+	// nobody has to ask for that.
+	PutRight bool
 
 	Counts   []int64 // pods with a seat in each pool, after the moves
 	Targets  []int64
@@ -151,21 +160,63 @@ func Make(s State) Plan {
 		p.Unseated--
 	}
 
-	// 2. Who does not is recreated, if a later pod shows that this helps.
+	// 2. A pod that came before its policy is recreated while that disturbs nobody.
+	if len(p.Adopt) == 0 && s.Mode == stowage.RepairRecreate && !s.Keep && !s.RollingOut {
+		if p.Recreate, p.Evict = s.putRight(&p); p.Recreate >= 0 || p.Evict >= 0 {
+			p.PutRight = true
+			return p
+		}
+	}
+
+	// 3. A pod without a seat that is in no pool is recreated, if a later pod shows that this helps.
 	if p.Unseated > 0 && s.Mode == stowage.RepairRecreate && !s.Keep {
 		p.Recreate = s.recreate(&p)
 	}
 
-	// 3. Ordinals without gaps, and costs that agree with them.
+	// 4. Ordinals without gaps, and costs that agree with them.
 	if len(p.Adopt) == 0 {
 		p.Renumber = s.renumber()
 	}
 
-	// 4. Who is in a pool that has too many goes, if that was asked for.
+	// 5. A pod goes from a pool that has too many, if that was asked for.
 	if s.Evict && !s.Keep && len(p.Adopt) == 0 && p.Recreate < 0 && len(p.Renumber) == 0 {
 		p.Evict = s.evict(&p)
 	}
 	return p
+}
+
+// putRight returns a pod to remove that was created before its policy and that nobody uses yet: it is
+// not ready, or its whole workload is young. Recreate is one without a seat, evict one in a pool that
+// has too many; the other is -1. Pods with an ordinal of their own stay.
+func (s *State) putRight(p *Plan) (recreate, evict int) {
+	recreate, evict = -1, -1
+	over := mostOver(p)
+	for i, pod := range s.Pods {
+		if !pod.BeforePolicy || pod.OwnRank > 0 || pod.Ready && !s.Young {
+			continue
+		}
+		switch {
+		case pod.Seat.Pool < 0 && pod.Ours && pod.NodePool < 0 && p.Unseated > 0:
+			if recreate < 0 || s.Pods[recreate].Ready && !pod.Ready {
+				recreate = i
+			}
+		case pod.Seat.Pool >= 0 && pod.Seat.Pool == over && !pod.Claimed:
+			if best := evict; best < 0 || s.Pods[best].Ready && !pod.Ready ||
+				s.Pods[best].Ready == pod.Ready && pod.Seat.Ordinal > s.Pods[best].Seat.Ordinal {
+				evict = i
+			}
+		}
+	}
+	if recreate >= 0 {
+		if s.takes(p.Counts) {
+			return recreate, -1
+		}
+		recreate = -1
+	}
+	if evict >= 0 && !s.another(p.Counts, over) {
+		evict = -1
+	}
+	return recreate, evict
 }
 
 // recreate returns a pod without a seat that is older than one which came through us:
@@ -269,14 +320,8 @@ func (s *State) evict(p *Plan) int {
 	if s.RollingOut || int64(len(s.Pods)) != s.Replicas || slices.ContainsFunc(s.Pods, func(pod Pod) bool { return !pod.Ready }) {
 		return -1
 	}
-	over := -1
-	for i := range p.Counts {
-		surplus := p.Counts[i] - p.Targets[i]
-		if surplus > 0 && (over < 0 || surplus > p.Counts[over]-p.Targets[over]) {
-			over = i
-		}
-	}
-	best, counts := -1, slices.Clone(p.Counts)
+	over := mostOver(p)
+	best := -1
 	for i, pod := range s.Pods {
 		switch {
 		case pod.OwnRank > 0:
@@ -286,21 +331,37 @@ func (s *State) evict(p *Plan) int {
 				return i
 			}
 		case pod.Foreign && pod.Seat.Pool < 0:
-			if s.takes(counts) {
+			if s.takes(p.Counts) {
 				return i
 			}
 		case over >= 0 && pod.Seat.Pool == over && (best < 0 || pod.Seat.Ordinal > s.Pods[best].Seat.Ordinal):
 			best = i
 		}
 	}
-	if best < 0 {
-		return -1
-	}
-	counts[over]--
-	if next, err := s.Strategy.Next(counted(counts)); err != nil || next.Pool == over || !s.takes(counts) {
+	if best < 0 || !s.another(p.Counts, over) {
 		return -1
 	}
 	return best
+}
+
+// mostOver returns the pool that has most too many pods, or -1.
+func mostOver(p *Plan) int {
+	over := -1
+	for i := range p.Counts {
+		surplus := p.Counts[i] - p.Targets[i]
+		if surplus > 0 && (over < 0 || surplus > p.Counts[over]-p.Targets[over]) {
+			over = i
+		}
+	}
+	return over
+}
+
+// another reports whether a pod that leaves a pool comes back in another one that has a node for it.
+func (s *State) another(counts []int64, pool int) bool {
+	counts = slices.Clone(counts)
+	counts[pool]--
+	next, err := s.Strategy.Next(counted(counts))
+	return err == nil && next.Pool != pool && s.takes(counts)
 }
 
 // table is which ordinals of each pool are held.

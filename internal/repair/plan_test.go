@@ -28,6 +28,13 @@ func seated(pool int, ordinal int64) Pod {
 	return Pod{Seat: spread.Seat{Pool: pool, Ordinal: ordinal}, Claimed: true, Ready: true, Ours: true, NodePool: pool, Created: begin.Add(time.Minute)}
 }
 
+// early is a pod that came before its policy and was adopted.
+func early(pool int, ordinal int64) Pod {
+	p := seated(pool, ordinal)
+	p.Claimed, p.BeforePolicy = false, true
+	return p
+}
+
 // unseated is one that did not, on a node of a pool.
 func unseated(nodePool int, age time.Duration) Pod {
 	return Pod{Seat: spread.Seat{Pool: -1}, Ready: true, Ours: true, NodePool: nodePool, Created: begin.Add(time.Minute - age)}
@@ -45,6 +52,7 @@ func TestMake(t *testing.T) {
 		recreate int
 		evict    int
 		distance int64
+		putRight bool
 	}{
 		"nothing is wrong": {
 			state: settled(seated(1, 1), seated(0, 1)), recreate: -1, evict: -1,
@@ -218,6 +226,51 @@ func TestMake(t *testing.T) {
 				return s
 			}(), recreate: -1, evict: -1, distance: 1,
 		},
+		"a pod that came before its policy goes while it is not ready": {
+			state: func() State {
+				s := settled(early(0, 1), early(0, 2), early(0, 3), early(1, 1))
+				s.Pods[1].Ready = false
+				return s
+			}(), recreate: -1, evict: 1, distance: 1, putRight: true,
+		},
+		"and while the whole workload is young, the last one first": {
+			state: func() State {
+				s := settled(early(0, 1), early(0, 2), early(0, 3), early(1, 1))
+				s.Young = true
+				return s
+			}(), recreate: -1, evict: 2, distance: 1, putRight: true,
+		},
+		"it stays once it is in use": {
+			state: settled(early(0, 1), early(0, 2), early(0, 3), early(1, 1)), recreate: -1, evict: -1, distance: 1,
+		},
+		"a pod that came before its policy and waits outside of the pools goes, though none came through us": {
+			state: func() State {
+				s := settled(early(1, 1), unseated(NoNode, time.Second))
+				s.Pods[1].BeforePolicy, s.Pods[1].Ready = true, false
+				return s
+			}(), recreate: 1, evict: -1, distance: 1, putRight: true,
+		},
+		"it stays if it has an ordinal of its own": {
+			state: func() State {
+				s := settled(early(1, 1), unseated(NoNode, time.Second))
+				s.Pods[1].BeforePolicy, s.Pods[1].Ready, s.Pods[1].OwnRank = true, false, 2
+				return s
+			}(), recreate: -1, evict: -1, distance: 1,
+		},
+		"and if no node could take its successor": {
+			state: func() State {
+				s := settled(early(0, 1), early(0, 2), early(0, 3), early(1, 1))
+				s.Young, s.Available = true, []bool{true, false}
+				return s
+			}(), recreate: -1, evict: -1, distance: 1,
+		},
+		"and in a pool that has not too many": {
+			state: func() State {
+				s := settled(early(0, 1), early(1, 1))
+				s.Young = true
+				return s
+			}(), recreate: -1, evict: -1,
+		},
 		"pods beyond the pools' maxima need no seat": {
 			state: func() State {
 				s := settled(seated(0, 1), unseated(0, time.Second), unseated(OtherNode, time.Second))
@@ -238,6 +291,9 @@ func TestMake(t *testing.T) {
 			}
 			if diff := cmp.Diff(tc.renumber, p.Renumber); diff != "" {
 				t.Errorf("renumber (-want +got):\n%s", diff)
+			}
+			if p.PutRight != tc.putRight {
+				t.Errorf("put right: %v", p.PutRight)
 			}
 			if p.Recreate != tc.recreate || p.Evict != tc.evict || p.Distance() != tc.distance {
 				t.Errorf("recreate %d, evict %d, distance %d; want %d, %d, %d", p.Recreate, p.Evict, p.Distance(), tc.recreate, tc.evict, tc.distance)
@@ -264,8 +320,11 @@ func TestPlansEnd(t *testing.T) {
 				p = seated(pool, int64(rapid.IntRange(1, 25).Draw(t, "ordinal")))
 			}
 			p.Name = fmt.Sprint(i)
+			p.BeforePolicy = rapid.Bool().Draw(t, "before its policy")
+			p.Claimed = p.Claimed && !p.BeforePolicy
 			s.Pods = append(s.Pods, p)
 		}
+		s.Young = rapid.Bool().Draw(t, "young")
 		s.Replicas = int64(len(s.Pods))
 		s.Pods[0] = seated(0, 1) // one came through us
 		// arrive is a new pod that comes through the webhook.

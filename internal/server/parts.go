@@ -43,6 +43,7 @@ const sweepEvery = 15 * time.Second
 func (s *server) addDecisions(ctx context.Context) error {
 	s.reader = cluster.NewCache(s.mgr.GetCache(), s.mgr.GetAPIReader(), s.clock, 0)
 	s.scope = scope.New(s.reader, s.options.Namespace)
+	s.evictor = evict.New(s.direct, s.clock, s.options.EvictionRate, s.metrics)
 	return cluster.StartInformers(ctx, s.mgr.GetCache())
 }
 
@@ -65,12 +66,12 @@ func (s *server) addSeats(ctx context.Context) error {
 	s.policies = policy.NewFinder(s.reader, o.Spread.NamespaceLabel, o.Spread.ExcludedNamespaces)
 	s.live.Exclude = s.policies.Exclude
 	controller := &workload.Controller{
-		Client: s.mgr.GetClient(), Live: s.direct, Cluster: s.reader, Policies: s.policies, Scope: s.scope,
+		Client: s.mgr.GetClient(), Live: s.direct, Informers: s.mgr.GetCache(), Cluster: s.reader, Policies: s.policies, Scope: s.scope,
 		Registration: Registration, KeySecret: s.keySecret(),
 		Clock: s.clock, Timing: o.Repair,
 		Log: s.log.WithName("repair"), Events: s.events(), Metrics: workload.NewMetrics(s.metrics),
 		Writes:  flowcontrol.NewTokenBucketRateLimiter(50, 200),
-		Evictor: evict.New(s.direct, s.clock, o.EvictionRate, s.metrics),
+		Evictor: s.evictor,
 	}
 	s.leads = append(s.leads, controller)
 	s.seats = seats.New(seats.Options{
@@ -157,9 +158,10 @@ func (s *server) addFeatures(context.Context) error {
 func (s *server) addControllers(context.Context) error {
 	o := &s.options
 	if o.Sizing.Enabled {
+		o.Resize.Grace = o.Repair.Grace // one setting for both
 		s.leads = append(s.leads, &resize.Controller{
 			Client: s.direct, Clientset: s.clientset, Informers: s.mgr.GetCache(), Scope: s.scope,
-			Feature: s.features.Sizing, Clock: s.clock, Timing: o.Resize,
+			Feature: s.features.Sizing, Clock: s.clock, Timing: o.Resize, Evictor: s.evictor,
 			Log: s.log.WithName("sizing"), Events: s.events(), Metrics: resize.NewMetrics(s.metrics),
 		})
 	}

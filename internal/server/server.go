@@ -38,6 +38,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/events"
+	"github.com/stowage-dev/stowage/internal/evict"
 	"github.com/stowage-dev/stowage/internal/leader"
 	"github.com/stowage-dev/stowage/internal/metrics"
 	"github.com/stowage-dev/stowage/internal/policy"
@@ -81,6 +82,7 @@ type server struct {
 	policies       *policy.Finder // nil where the spread is off, as is seats
 	seats          *seats.Service
 	features       admission.Features
+	evictor        *evict.Evictor
 	leads          []leader.Controller
 	checks         map[string]healthz.Checker
 }

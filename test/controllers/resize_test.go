@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
 
@@ -36,18 +37,44 @@ func (n *tenant) actuate(t *testing.T, p *corev1.Pod, conditions ...corev1.PodCo
 	must(t, n.Status().Update(t.Context(), p))
 }
 
-// A pod that bypassed the webhook is sized in place, and follows its template and its node. A resize
-// that a node cannot do is not asked for again and again.
-func TestResizeInPlace(t *testing.T) {
-	n := newTenant(t)
-	node := n.node(t, "a", "cpu=4,memory=8Gi")
-	f := &flexdaemonsets.FlexDaemonsetTemplate{ObjectMeta: metav1.ObjectMeta{Name: n.namespace}, Spec: flexdaemonsets.FlexDaemonsetTemplateSpec{
-		CPUPercentage: new(int32(10)), UpdatePolicy: flexdaemonsets.UpdateInPlace,
-	}}
-	must(t, n.Create(t.Context(), f))
+// A template with updatePolicy OnCreate is created just after a DaemonSet's pods: they are sized in place.
+// What cannot be resized in place is evicted while it is not ready.
+func TestPodsBeforeTheirTemplate(t *testing.T) {
+	for name, tc := range map[string]struct {
+		spec  flexdaemonsets.FlexDaemonsetTemplateSpec
+		ready corev1.ConditionStatus
+		done  func(*testing.T, *tenant, *corev1.Pod) bool
+	}{
+		"resized": {flexdaemonsets.FlexDaemonsetTemplateSpec{CPUPercentage: new(int32(10))}, corev1.ConditionTrue, func(t *testing.T, n *tenant, p *corev1.Pod) bool {
+			return n.cpu(t, p) == "400m"
+		}},
+		"evicted": {flexdaemonsets.FlexDaemonsetTemplateSpec{CPUPercentage: new(int32(10)), StoragePercentage: new(int32(10))}, corev1.ConditionFalse, func(t *testing.T, n *tenant, p *corev1.Pod) bool {
+			return n.gone(t, p)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clock.SetTime(time.Now()) // a pod is put right in its first minutes only
+			n := newTenant(t)
+			node := n.node(t, "a", "cpu=4,memory=8Gi,ephemeral-storage=10Gi")
+			f := &flexdaemonsets.FlexDaemonsetTemplate{ObjectMeta: metav1.ObjectMeta{Name: n.namespace}, Spec: tc.spec}
+			d, p := n.daemonSet(t, f.Name, node)
+			p.Status.Conditions[0].Status = tc.ready
+			must(t, n.Status().Update(t.Context(), p))
+			must(t, n.Create(t.Context(), f))
+			eventually(t, "the pod is "+name, func() bool { return tc.done(t, n, p) })
+			if name == "evicted" {
+				eventually(t, "an event says so", func() bool { return n.events(t, d, stowage.EventPodRecreated) > 0 })
+			}
+		})
+	}
+}
+
+// daemonSet makes a DaemonSet that names a template, and its pod on a node.
+func (n *tenant) daemonSet(t *testing.T, template string, node *corev1.Node) (*appsv1.DaemonSet, *corev1.Pod) {
+	t.Helper()
 	labels := map[string]string{"app": "agent"}
 	d := &appsv1.DaemonSet{
-		ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "agent", Annotations: map[string]string{flexdaemonsets.TemplateAnnotation: f.Name}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "agent", Annotations: map[string]string{flexdaemonsets.TemplateAnnotation: template}},
 		Spec: appsv1.DaemonSetSpec{
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: testkit.Pod("").Container("c", "cpu=1", "cpu=1").Obj().Spec},
@@ -57,7 +84,19 @@ func TestResizeInPlace(t *testing.T) {
 	p := n.pod(t, d, testkit.Pod("").Label("app", "agent").Container("c", "cpu=1", "cpu=1"), node)
 	d.Status.CurrentNumberScheduled, d.Status.DesiredNumberScheduled, d.Status.NumberReady = 1, 1, 1
 	must(t, n.Status().Update(t.Context(), d))
+	return d, p
+}
 
+// A pod that bypassed the webhook is sized in place, and follows its template and its node. A resize
+// that a node cannot do is not asked for again and again.
+func TestResizeInPlace(t *testing.T) {
+	n := newTenant(t)
+	node := n.node(t, "a", "cpu=4,memory=8Gi")
+	f := &flexdaemonsets.FlexDaemonsetTemplate{ObjectMeta: metav1.ObjectMeta{Name: n.namespace}, Spec: flexdaemonsets.FlexDaemonsetTemplateSpec{
+		CPUPercentage: new(int32(10)), UpdatePolicy: flexdaemonsets.UpdateInPlace,
+	}}
+	must(t, n.Create(t.Context(), f))
+	_, p := n.daemonSet(t, f.Name, node)
 	upToDate := func(want metav1.ConditionStatus) func() bool {
 		return func() bool {
 			must(t, n.get(t, f))

@@ -107,6 +107,50 @@ func TestPodsThatBypassedTheWebhook(t *testing.T) {
 	n.unchanged(t, "workload", pass(resync), inA, inB, later)
 }
 
+// A PodDistributor is created just after its pods: those that are not ready are put right unasked, and
+// those that are ready stay, because the workload is not young by the controllers' clock.
+func TestPodsBeforeTheirPodDistributor(t *testing.T) {
+	for name, ready := range map[string]bool{"not ready": false, "ready": true} {
+		t.Run(name, func(t *testing.T) {
+			clock.SetTime(time.Now().Add(time.Hour))
+			n := newTenant(t)
+			a, b := n.node(t, "a", "cpu=4"), n.node(t, "b", "cpu=4")
+			rs := n.replicaSet(t, 4, nil)
+			pods := []client.Object{}
+			for _, node := range []*corev1.Node{a, a, a, b} {
+				p := n.pod(t, rs, template(rs), node)
+				if !ready {
+					p.Status.Conditions[0].Status = corev1.ConditionFalse
+					must(t, n.Status().Update(t.Context(), p))
+				}
+				pods = append(pods, p)
+			}
+			must(t, n.Create(t.Context(), n.distributor("web")))
+			eventually(t, "they are adopted", func() bool {
+				return n.seat(t, pods[0].(*corev1.Pod)) != "" && n.seat(t, pods[3].(*corev1.Pod)) != ""
+			})
+			if ready {
+				n.unchanged(t, "workload", pass(resync), pods...)
+				return
+			}
+			gone := func() (gone int) {
+				for _, p := range pods {
+					if n.gone(t, p) {
+						gone++
+					}
+				}
+				return gone
+			}
+			eventually(t, "one is evicted", func() bool { return gone() > 0 })
+			n.seated(t, rs, "1", 2, b) // as the ReplicaSet's controller and the webhook do
+			reconciles(t, "workload", pass(resync))
+			if gone() != 1 || n.gone(t, pods[3]) {
+				t.Errorf("%d pods were evicted; one of the first three should be", gone())
+			}
+		})
+	}
+}
+
 // Pods that the registration's selectors leave out stay as they are.
 func TestPodsThatTheRegistrationLeavesOut(t *testing.T) {
 	n := newTenant(t)
@@ -143,17 +187,22 @@ func TestRebalance(t *testing.T) {
 	n.unchanged(t, "workload", pass(resync), pods...) // until its successor is ready
 }
 
-// The status of a PodDistributor is written when it changes, and then no more.
-func TestPodDistributorStatus(t *testing.T) {
-	n := newTenant(t)
-	a, b := n.node(t, "a", "cpu=4"), n.node(t, "b", "cpu=4")
-	d := &versprei.PodDistributor{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "web"}, Spec: versprei.PodDistributorSpec{
-		Target: versprei.Target{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web"},
+// distributor divides the pods of a ReplicaSet evenly, without creating it.
+func (n *tenant) distributor(target string) *versprei.PodDistributor {
+	return &versprei.PodDistributor{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: target}, Spec: versprei.PodDistributorSpec{
+		Target: versprei.Target{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: target},
 		Distribution: []versprei.Pool{
 			{NodeLabel: map[string]versprei.LabelValue{"pool": "a"}, Weight: 50},
 			{NodeLabel: map[string]versprei.LabelValue{"pool": "b"}, Weight: 50},
 		},
 	}}
+}
+
+// The status of a PodDistributor is written when it changes, and then no more.
+func TestPodDistributorStatus(t *testing.T) {
+	n := newTenant(t)
+	a, b := n.node(t, "a", "cpu=4"), n.node(t, "b", "cpu=4")
+	d := n.distributor("web")
 	must(t, n.Create(t.Context(), d))
 	rs := n.replicaSet(t, 2, nil)
 	n.seated(t, rs, "0", 1, a)

@@ -95,19 +95,25 @@ func TestDocumentedPeerPod(t *testing.T) {
 	objects, err := controlplane.ReadObjects(filepath.Join(repo, "config", "samples", "peerpod.yaml"))
 	must(t, err)
 	for _, o := range objects {
-		if o.GetKind() == "Pod" {
+		if o.GetKind() == "Deployment" {
 			o.SetNamespace(n.namespace)
 		}
 		must(t, cluster.Apply(t.Context(), o))
 	}
 	var got corev1.Pod
-	must(t, n.Get(t.Context(), n.key("peer-pod"), &got))
+	eventually(t, "the pod is created", func() (bool, error) {
+		pods, err := n.pods(t.Context(), "peer-pod")
+		if len(pods) == 1 {
+			got = pods[0]
+		}
+		return len(pods) == 1, err
+	})
 	expectPeerPod(t, &got, "1", "2048", "2048", "")
 	if !equalLists(got.Spec.Overhead, testkit.ResourceList("cpu=250m,memory=120Mi")) {
 		t.Errorf("the overhead is %v", got.Spec.Overhead)
 	}
 	eventually(t, "the pod runs", func() (bool, error) {
-		err := n.Get(t.Context(), n.key("peer-pod"), &got)
+		err := n.Get(t.Context(), client.ObjectKeyFromObject(&got), &got)
 		return got.Status.Phase == corev1.PodRunning, err
 	})
 }

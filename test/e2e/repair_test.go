@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 )
@@ -126,6 +127,63 @@ func TestRepairOfPodsThatDoNotStart(t *testing.T) {
 		all, unseated := n.uids(t, "web")
 		return len(all) == 3 && unseated == 0, nil
 	})
+}
+
+// Deployment tools create workloads before custom resources. Pods that came a moment before their policy are
+// put right, and nobody has to ask for that.
+func TestPoliciesThatComeAfterTheirPods(t *testing.T) {
+	t.Parallel()
+	n := newTenant(t)
+	t.Run("a PodDistributor", func(t *testing.T) {
+		d := n.deployment("web", 10, nil)
+		must(t, n.Create(t.Context(), d))
+		laterThan(t, d)
+		must(t, n.Create(t.Context(), &versprei.PodDistributor{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "web"}, Spec: versprei.PodDistributorSpec{
+			Target: versprei.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"},
+			Distribution: []versprei.Pool{
+				{NodeLabel: map[string]versprei.LabelValue{"type": "default"}, Weight: 80},
+				{NodeLabel: map[string]versprei.LabelValue{"type": "spot"}, Weight: 20},
+			},
+		}}))
+		n.spreads(t, "web", 10, strategyOf(t, eightyOf))
+		if !n.hasEvent(t, "PodsAdopted", "created before the PodDistributor web") || !n.hasEvent(t, "PodRecreated", "created before its policy") {
+			t.Error("no event says why")
+		}
+	})
+	t.Run("an annotation", func(t *testing.T) {
+		d := n.deployment("annotated", 10, nil)
+		must(t, n.Create(t.Context(), d))
+		laterThan(t, d)
+		must(t, n.Patch(t.Context(), d, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"true",%q:%q}}}`,
+			stowage.SpreadSwitchAnnotation, stowage.SpreadStrategyAnnotation, eightyOf))))
+		n.spreads(t, "annotated", 10, strategyOf(t, eightyOf))
+	})
+	t.Run("a FlexDaemonsetTemplate", func(t *testing.T) {
+		n.node(t, "a", "cpu=4,memory=8Gi,ephemeral-storage=10Gi")
+		n.node(t, "b", "cpu=8,memory=16Gi,ephemeral-storage=10Gi")
+		d := n.daemonSet("agent", "late-"+n.namespace, agent())
+		must(t, n.Create(t.Context(), d))
+		laterThan(t, d)
+		must(t, n.Create(t.Context(), &flexdaemonsets.FlexDaemonsetTemplate{ObjectMeta: metav1.ObjectMeta{Name: "late-" + n.namespace}, Spec: flexdaemonsets.FlexDaemonsetTemplateSpec{
+			CPUPercentage: new(int32(10)), StoragePercentage: new(int32(5)), // storage cannot be resized in place
+		}}))
+		eventually(t, "the pods are sized", func() (bool, error) {
+			pods, err := n.pods(t.Context(), "agent")
+			for i := range pods {
+				r := pods[i].Spec.Containers[0].Resources.Requests
+				if cpu := r.Cpu().MilliValue(); cpu != 400 && cpu != 800 || r.StorageEphemeral().IsZero() {
+					return false, err
+				}
+			}
+			return len(pods) == 2, err
+		})
+	})
+}
+
+// laterThan waits until a second has passed since an object was created.
+func laterThan(t *testing.T, obj client.Object) {
+	t.Helper()
+	eventually(t, "a second has passed", func() (bool, error) { return time.Since(obj.GetCreationTimestamp().Time) > 1500*time.Millisecond, nil })
 }
 
 // A seat that somebody wrote over is given back.

@@ -16,6 +16,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -61,15 +62,14 @@ func works(t *testing.T) {
 	defer do(t, kubectl, "delete", "-k", "config/samples", "--wait=true")
 	c := cluster.Client
 	eventually(t, "the samples are spread, sized and converted", func() error {
-		var spread, daemons corev1.PodList
+		var spread, daemons, peers corev1.PodList
 		if err := c.List(t.Context(), &spread, client.InNamespace("spread-demo"), client.HasLabels{stowage.SeatLabel}); err != nil {
 			return err
 		}
 		if err := c.List(t.Context(), &daemons, client.InNamespace("default"), client.MatchingLabels{"app": "example-daemonset"}); err != nil {
 			return err
 		}
-		var peer corev1.Pod
-		if err := c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "peer-pod"}, &peer); err != nil {
+		if err := c.List(t.Context(), &peers, client.InNamespace("default"), client.MatchingLabels{"app": "peer-pod"}); err != nil {
 			return err
 		}
 		if n := len(spread.Items); n != 10 {
@@ -78,7 +78,7 @@ func works(t *testing.T) {
 		if len(daemons.Items) == 0 || daemons.Items[0].Spec.Containers[0].Resources.Requests.Cpu().IsZero() {
 			return errors.New("no pod of the DaemonSet has a size")
 		}
-		if _, ok := peer.Spec.Containers[0].Resources.Requests["kata.peerpods.io/vm"]; !ok {
+		if len(peers.Items) != 1 || peers.Items[0].Spec.Containers[0].Resources.Requests[stowage.DefaultVMResource] != resource.MustParse("1") {
 			return errors.New("the peer pod asks for no VM")
 		}
 		return nil
@@ -307,6 +307,7 @@ func TestMake(t *testing.T) {
 	}
 	runInstalled(t)
 	succeeds("deploy-samples")
+	succeeds("deploy-samples") // it works a second time
 	succeeds("undeploy-samples")
 
 	distributor := testDistributor()

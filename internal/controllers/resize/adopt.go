@@ -22,7 +22,8 @@ const unsettled = 10
 
 // reconcileDaemonSet looks for pods of a DaemonSet that have no size though they should: they are older
 // than the template, or than Stowage, or bypassed the webhook. The counts tell whether
-// there are any. They get a record of what they declare, and so become pods that follow.
+// there are any. They get a record of what they declare, and so become pods that follow. With
+// updatePolicy OnCreate only pods follow that were created a little before their template.
 func (r *run) reconcileDaemonSet(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
 	// 1. Is anything missing?
 	var d appsv1.DaemonSet
@@ -46,8 +47,12 @@ func (r *run) reconcileDaemonSet(ctx context.Context, key types.NamespacedName) 
 	if d.Status.CurrentNumberScheduled != d.Status.DesiredNumberScheduled {
 		return reconcile.Result{RequeueAfter: unsettled * r.Timing.Settle}, nil // pods are being made
 	}
-	if err := r.Informers.Get(ctx, client.ObjectKey{Name: name}, &t); err != nil || t.Spec.UpdatePolicy != flexdaemonsets.UpdateInPlace {
+	if err := r.Informers.Get(ctx, client.ObjectKey{Name: name}, &t); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	all := t.Spec.UpdatePolicy == flexdaemonsets.UpdateInPlace
+	if !all && r.Timing.Grace <= 0 {
+		return reconcile.Result{}, nil
 	}
 
 	// 2. Which are they?
@@ -63,7 +68,7 @@ func (r *run) reconcileDaemonSet(ctx context.Context, key types.NamespacedName) 
 	}
 	var errs []error
 	for i := range list.Items {
-		if !metav1.IsControlledBy(&list.Items[i], &d) {
+		if !metav1.IsControlledBy(&list.Items[i], &d) || !all && !r.missed(&list.Items[i], &d, &t) {
 			continue
 		}
 		kept, err := keepSizedPod(&list.Items[i])

@@ -2,8 +2,8 @@
 // where a template asks for it, resizes running pods in place to what their template and node
 // give them.
 //
-// What that size is, the webhook's own feature (package podsize) says; this controller never
-// removes a pod. It looks at a pod when the pod appears, and when its template or its node's
+// What that size is, the webhook's own feature (package podsize) says. This controller evicts only pods
+// that were created a little before their template, are not in use yet and cannot be resized. It looks at a pod when the pod appears, and when its template or its node's
 // allocatable resources change; a node's heartbeat causes no work.
 package resize
 
@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/stowage-dev/stowage/internal/events"
+	"github.com/stowage-dev/stowage/internal/evict"
 	"github.com/stowage-dev/stowage/internal/feature"
 	"github.com/stowage-dev/stowage/internal/leader"
 	"github.com/stowage-dev/stowage/internal/scope"
@@ -42,13 +43,17 @@ type Timing struct {
 	// Status is the shortest time between two updates of one status. It grows with the
 	// number of pods, all of which are looked at.
 	Status time.Duration
+	// Grace is how long before its template a pod may have been created to be put right whatever the
+	// template's updatePolicy, and how young a DaemonSet is of which pods that are ready are evicted
+	// for that where they cannot be resized. 0 turns this off.
+	Grace time.Duration
 }
 
 // DefaultTiming returns the waits unless others are set.
 func DefaultTiming() Timing {
 	return Timing{
 		Jitter: 10 * time.Second, Rate: 5, Backoff: 30 * time.Second, MaxBackoff: time.Hour,
-		Settle: 2 * time.Second, Status: time.Second,
+		Settle: 2 * time.Second, Status: time.Second, Grace: 30 * time.Second,
 	}
 }
 
@@ -66,6 +71,7 @@ type Controller struct {
 	Log     logr.Logger
 	Events  events.Recorder
 	Metrics *Metrics
+	Evictor *evict.Evictor
 }
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch

@@ -28,10 +28,13 @@ func (r *run) reconcilePod(ctx context.Context, key types.NamespacedName) (recon
 
 	// 1. Is there anything to do, and may it be done?
 	v, err := r.compare(ctx, pod)
-	if err != nil || v.template == nil || v.template.Spec.UpdatePolicy != flexdaemonsets.UpdateInPlace {
+	if err != nil || v.template == nil || v.template.Spec.UpdatePolicy != flexdaemonsets.UpdateInPlace && !v.missed {
 		return reconcile.Result{}, err
 	}
 	if v.resized == nil {
+		if v.off && v.missed {
+			return r.recreate(ctx, pod, &v)
+		}
 		if pendingOf(pod) == nil {
 			r.forget(pod.UID)
 		}
@@ -73,6 +76,11 @@ func (r *run) reconcilePod(ctx context.Context, key types.NamespacedName) (recon
 	r.Metrics.resizes.WithLabelValues(resizeRefused).Inc()
 	r.warn(pod, stowage.EventResizeRefused, fmt.Sprintf("the API server refuses to resize a pod: %v", err))
 	r.enqueueTemplateOf(pod)
+	if v.missed {
+		if result, err := r.recreate(ctx, pod, &v); err != nil || result.RequeueAfter > 0 {
+			return result, err
+		}
+	}
 	// What is invalid stays so until something else is wished for, almost always.
 	return reconcile.Result{RequeueAfter: r.asked(pod, string(patch), err.Error(), !apierrors.IsForbidden(err))}, nil
 }

@@ -128,6 +128,7 @@ func keepSizedPod(obj any) (any, error) {
 	}
 	kept := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion, DeletionTimestamp: pod.DeletionTimestamp,
+		CreationTimestamp: pod.CreationTimestamp,
 	}}
 	kept.Labels = pick(pod.Labels, stowage.SizedByLabel, stowage.ModeKey)
 	kept.Annotations = pick(pod.Annotations, stowage.DeclaredResourcesAnnotation, stowage.ModeKey, flexdaemonsets.TemplateAnnotation)

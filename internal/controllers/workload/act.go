@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -31,7 +32,11 @@ func (r *run) carryOut(ctx context.Context, owner ledger.Owner, p *policy.Policy
 	case len(plan.Adopt) > 0:
 		n, wait, err := r.seatAll(ctx, owner, p, pods, state, plan.Adopt, repairAdopt)
 		if n > 0 {
-			r.event(owner, stowage.EventPodsAdopted, "%d pod(s) came without a seat, because the webhook was not reached, and are given those of the pools they run in", n)
+			why := "the webhook was not reached"
+			if !slices.ContainsFunc(plan.Adopt, func(m repair.Move) bool { return !pods[m.Pod].CreationTimestamp.Before(&metav1.Time{Time: p.Since}) }) {
+				why = "they were created before the " + p.Source
+			}
+			r.event(owner, stowage.EventPodsAdopted, "%d pod(s) came without a seat, because %s, and are given those of the pools they run in", n, why)
 		}
 		if err != nil {
 			return reconcile.Result{}, err
@@ -41,9 +46,9 @@ func (r *run) carryOut(ctx context.Context, owner ledger.Owner, p *policy.Policy
 		_, wait, err := r.seatAll(ctx, owner, p, pods, state, plan.Renumber, repairRenumber)
 		return reconcile.Result{RequeueAfter: max(r.Timing.Quiet, wait)}, err
 	case plan.Recreate >= 0:
-		return r.remove(ctx, owner, &pods[plan.Recreate], repairRecreate, claimedOf(pods, state), plan.Distance())
+		return r.remove(ctx, owner, &pods[plan.Recreate], repairRecreate, state, pods, plan)
 	default:
-		return r.remove(ctx, owner, &pods[plan.Evict], repairEvict, claimedOf(pods, state), plan.Distance())
+		return r.remove(ctx, owner, &pods[plan.Evict], repairEvict, state, pods, plan)
 	}
 }
 
@@ -90,7 +95,11 @@ func (r *run) seatAll(ctx context.Context, owner ledger.Owner, p *policy.Policy,
 }
 
 // remove evicts a pod, if the budget of the workload and the evictor allow it now.
-func (r *run) remove(ctx context.Context, owner ledger.Owner, pod *corev1.Pod, action string, claimed map[types.UID]bool, distance int64) (reconcile.Result, error) {
+func (r *run) remove(ctx context.Context, owner ledger.Owner, pod *corev1.Pod, action string, state *repair.State, pods []corev1.Pod, plan *repair.Plan) (reconcile.Result, error) {
+	claimed, distance, cooldown := claimedOf(pods, state), plan.Distance(), r.Timing.Cooldown
+	if plan.PutRight {
+		cooldown = r.Timing.Quiet // the workload is not in use yet, and will be soon
+	}
 	ok, wait, err := r.mayRemove(ctx, owner, distance, claimed)
 	if err != nil || !ok {
 		return reconcile.Result{RequeueAfter: wait}, err
@@ -106,15 +115,18 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, pod *corev1.Pod, a
 	case evict.Failed:
 		return reconcile.Result{}, fmt.Errorf("evict pod %s: %w", pod.Name, err)
 	}
-	r.removed(owner.Key(), distance, claimed)
+	r.removed(owner.Key(), distance, cooldown, claimed)
 	r.Metrics.repairs.WithLabelValues(action).Inc()
 	r.Log.Info("pod evicted, so that its owner recreates it", "namespace", owner.Namespace, "kind", owner.Kind, "name", owner.Name, "pod", pod.Name, "action", action, "distance", distance)
-	if action == repairRecreate {
+	switch {
+	case plan.PutRight:
+		r.event(owner, stowage.EventPodRecreated, "pod %s was created before its policy; it was evicted, so that its owner recreates it", pod.Name)
+	case action == repairRecreate:
 		r.event(owner, stowage.EventPodRecreated, "pod %s came without a seat and runs in no pool; it was evicted, so that its owner recreates it", pod.Name)
-	} else {
+	default:
 		r.event(owner, stowage.EventPodEvicted, "its pool has too many pods, so %s was evicted and another pool gets one", pod.Name)
 	}
-	return reconcile.Result{RequeueAfter: r.Timing.Cooldown}, nil
+	return reconcile.Result{RequeueAfter: cooldown}, nil
 }
 
 // seat writes a seat into a pod that exists, with its deletion cost unless the pod is

@@ -14,6 +14,7 @@ type budget struct {
 	removed  time.Time // when a pod was removed last
 	settled  bool      // whether the removal's outcome was seen
 	distance int64     // the plan's distance before it
+	cooldown time.Duration
 	// claimed are the pods that had come through the webhook by then.
 	claimed map[types.UID]bool
 }
@@ -38,7 +39,7 @@ func (b *budget) grow(t Timing) { b.backoff = min(max(2*b.backoff, t.Backoff), t
 func (b *budget) mayRemove(now time.Time, t Timing, distance int64, claimed map[types.UID]bool) (ok bool, wait time.Duration, inVain bool) {
 	if !b.removed.IsZero() && !b.settled {
 		b.settled = true
-		wait := t.Cooldown
+		wait := b.cooldown
 		if inVain = distance >= b.distance; inVain {
 			b.grow(t)
 			wait = max(wait, b.backoff)
@@ -63,9 +64,9 @@ func (b *budget) mayRemove(now time.Time, t Timing, distance int64, claimed map[
 	return true, 0, inVain
 }
 
-// spend notes a removal.
-func (b *budget) spend(now time.Time, distance int64, claimed map[types.UID]bool) {
-	b.removed, b.settled, b.distance, b.claimed = now, false, distance, claimed
+// spend notes a removal, and how long to wait after it if it won something.
+func (b *budget) spend(now time.Time, distance int64, cooldown time.Duration, claimed map[types.UID]bool) {
+	b.removed, b.settled, b.distance, b.cooldown, b.claimed = now, false, distance, cooldown, claimed
 }
 
 // refuse notes that a removal was refused, and returns when to try again.

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
+	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/stowage-dev/stowage/internal/cluster"
@@ -45,6 +46,10 @@ type Timing struct {
 	Backoff, MaxBackoff time.Duration
 	// Cooldown is the wait between two evictions of a workload.
 	Cooldown time.Duration
+	// Grace is how long before its policy a pod may have been created to be put right although
+	// nobody asked for rebalancing, and how young a workload is of which pods that are ready are
+	// evicted for that. 0 turns this off.
+	Grace time.Duration
 	// Collect is how often ledgers without claims are removed.
 	Collect time.Duration
 	// Status is the shortest time between two updates of one status.
@@ -55,7 +60,7 @@ type Timing struct {
 func DefaultTiming() Timing {
 	return Timing{
 		Quiet: 2 * time.Second, Resync: 30 * time.Second, Backoff: 10 * time.Second, MaxBackoff: 10 * time.Minute,
-		Cooldown: 30 * time.Second, Collect: 15 * time.Second, Status: time.Second,
+		Cooldown: 30 * time.Second, Grace: 30 * time.Second, Collect: 15 * time.Second, Status: time.Second,
 	}
 }
 
@@ -63,6 +68,7 @@ func DefaultTiming() Timing {
 type Controller struct {
 	// Client reads from the cache where that has what is asked, and Live does not.
 	Client, Live client.Client
+	Informers    crcache.Informers
 	Cluster      *cluster.Cache
 	Policies     *policy.Finder
 	Seats        *seats.Service
@@ -139,6 +145,9 @@ func (c *Controller) Register(t *leader.Term) error {
 		c.setCurrent(nil)
 		c.Metrics.distance.Reset()
 	})
+	if err := r.watchPolicies(t); err != nil {
+		return err
+	}
 	t.Go(func(ctx context.Context) {
 		// Without its pods, every workload would look as if none of them had a seat.
 		if !cache.WaitForNamedCacheSyncWithContext(ctx, c.Seats.Pods().HasSynced) {

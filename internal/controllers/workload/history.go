@@ -140,10 +140,10 @@ func (r *run) mayRemove(ctx context.Context, owner ledger.Owner, distance int64,
 }
 
 // removed notes a removal.
-func (r *run) removed(owner ledger.OwnerKey, distance int64, claimed map[types.UID]bool) {
+func (r *run) removed(owner ledger.OwnerKey, distance int64, cooldown time.Duration, claimed map[types.UID]bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.historyOf(owner).budget.spend(r.Clock.Now(), distance, claimed)
+	r.historyOf(owner).budget.spend(r.Clock.Now(), distance, cooldown, claimed)
 }
 
 // refused notes that a removal was refused, and returns when to try again.

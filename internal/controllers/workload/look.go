@@ -110,7 +110,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 	}
 	state := &repair.State{
 		Strategy: p.Strategy, Replicas: scale.Replicas, Mode: p.Repair, Evict: p.Evict, Settled: scale.Current == scale.Replicas,
-		Keep: owner.Kind == "Job",
+		Keep: owner.Kind == "Job", Young: r.Clock.Since(p.WorkloadCreated) < r.Timing.Grace,
 	}
 	selected, err := r.selected(ctx, owner)
 	if err != nil {
@@ -136,6 +136,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 				return nil, nil, err
 			}
 		}
+		view.BeforePolicy = !view.Claimed && policy.Missed(view.Created, p.Since, r.Timing.Grace)
 		state.Pods, pods = append(state.Pods, view), append(pods, *pod)
 	}
 	state.Settled = state.Settled && int64(len(pods)) == scale.Replicas

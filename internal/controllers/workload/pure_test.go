@@ -33,18 +33,18 @@ func TestBudget(t *testing.T) {
 		}
 	}
 	step("the first", 3, uids("a"), true, 0, false)
-	b.spend(now, 3, uids("a"))
+	b.spend(now, 3, timing.Cooldown, uids("a"))
 	step("at once after it, which won something", 2, uids("a", "b"), false, timing.Cooldown, false)
 	now = now.Add(timing.Cooldown)
 	step("after the cooldown, but no pod came through the webhook since", 2, uids("a"), false, timing.Resync, false)
 	step("and then one did", 2, uids("a", "b"), true, 0, false)
-	b.spend(now, 2, uids("a", "b"))
+	b.spend(now, 2, timing.Cooldown, uids("a", "b"))
 	step("a removal in vain", 2, uids("a", "b", "c"), false, timing.Cooldown, true)
 	step("is told once", 2, uids("a", "b", "c"), false, timing.Cooldown, false)
 	for i := range 20 {
 		now = now.Add(timing.MaxBackoff)
 		step("after a long wait", 2, uids(fmt.Sprint(i)), true, 0, false)
-		b.spend(now, 2, nil)
+		b.spend(now, 2, timing.Cooldown, nil)
 		_, wait, vain := b.mayRemove(now, timing, 2, nil)
 		if !vain || wait > timing.MaxBackoff {
 			t.Fatalf("try %d waits %s, in vain %t", i, wait, vain)

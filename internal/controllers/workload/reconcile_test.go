@@ -23,6 +23,7 @@ import (
 	clientevents "k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/flowcontrol"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -91,7 +92,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	timing := DefaultTiming()
 	b.run = &run{
 		Controller: &Controller{
-			Client: c, Live: c, Cluster: reader, Policies: policy.NewFinder(reader, "", nil), Seats: service, Scope: scope.New(reader, "stowage-system"),
+			Client: c, Live: c, Informers: &informertest.FakeInformers{Scheme: scheme}, Cluster: reader, Policies: policy.NewFinder(reader, "", nil), Seats: service, Scope: scope.New(reader, "stowage-system"),
 			Registration: "stowage", Clock: b.clock, Timing: timing, Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder},
 			Metrics: NewMetrics(set), Writes: flowcontrol.NewFakeAlwaysRateLimiter(), Evictor: evict.New(c, b.clock, 1, set),
 		},

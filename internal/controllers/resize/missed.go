@@ -1,0 +1,72 @@
+package resize
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/events"
+	"github.com/stowage-dev/stowage/internal/evict"
+	"github.com/stowage-dev/stowage/internal/policy"
+	"github.com/stowage-dev/stowage/internal/seats"
+)
+
+// putRightFor is how long after its creation a pod is put right that was created before its template.
+// After that it is as any other pod: with updatePolicy OnCreate it keeps its size.
+const putRightFor = 10 * time.Minute
+
+// missed reports whether a pod was created a little before its template, or before its DaemonSet named
+// the template, and not long ago.
+func (r *run) missed(pod *corev1.Pod, d *appsv1.DaemonSet, t *flexdaemonsets.FlexDaemonsetTemplate) bool {
+	since := t.CreationTimestamp.Time
+	if d.Spec.Template.Annotations[flexdaemonsets.TemplateAnnotation] == "" {
+		if named := cluster.AnnotatedAt(&d.ObjectMeta); named.After(since) {
+			since = named
+		}
+	}
+	created := pod.CreationTimestamp.Time
+	return policy.Missed(created, since, r.Timing.Grace) && r.Clock.Since(created) < putRightFor
+}
+
+// recreate evicts a pod that was created before its template and cannot be resized in place, so that its
+// DaemonSet recreates it: if it is not ready or its DaemonSet is young, and one at a time.
+func (r *run) recreate(ctx context.Context, cached *corev1.Pod, v *comparison) (reconcile.Result, error) {
+	var pod corev1.Pod
+	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(cached), &pod); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if pod.UID != cached.UID || pod.DeletionTimestamp != nil || seats.Ready(&pod) && !v.young {
+		return reconcile.Result{}, nil
+	}
+	owner := metav1.GetControllerOfNoCopy(&pod)
+	for _, sibling := range r.indexed(byOwner, string(owner.UID)) {
+		if sibling.DeletionTimestamp != nil {
+			return reconcile.Result{RequeueAfter: r.Timing.Settle}, nil
+		}
+	}
+	result, wait, err := r.Evictor.Evict(ctx, &pod)
+	switch result {
+	case evict.Waits:
+		return reconcile.Result{RequeueAfter: wait}, nil
+	case evict.Refused:
+		return reconcile.Result{RequeueAfter: r.Timing.Backoff}, nil
+	case evict.Gone:
+		return reconcile.Result{}, nil
+	case evict.Failed:
+		return reconcile.Result{}, fmt.Errorf("evict pod %s: %w", pod.Name, err)
+	}
+	r.Log.Info("pod evicted, so that its owner recreates it", "namespace", pod.Namespace, "kind", "Pod", "name", pod.Name, "template", v.template.Name)
+	about := &corev1.ObjectReference{APIVersion: owner.APIVersion, Kind: owner.Kind, Namespace: pod.Namespace, Name: owner.Name, UID: owner.UID}
+	r.Events.Normal(about, stowage.EventPodRecreated, events.Resize,
+		"pod %s was created before FlexDaemonsetTemplate %s and cannot be resized in place; it was evicted, so that its owner recreates it", pod.Name, v.template.Name)
+	return reconcile.Result{}, nil
+}
