@@ -98,7 +98,7 @@ type Options struct {
 	Changed func(owner ledger.OwnerKey, moved bool)
 }
 
-// New returns a ledger whose pods are still to be watched; see [Service.Pods].
+// New returns a service whose pods are still to be watched; see [Service.Pods].
 func New(o Options) *Service {
 	l := &Service{
 		api: o.API, writer: o.Writer, timing: ledger.DefaultTiming(), clock: o.Clock, start: o.Clock.Now(), log: o.Log, metrics: o.Metrics, changed: o.Changed,
@@ -115,14 +115,15 @@ func (l *Service) Pods() *Pods { return l.pods }
 func (l *Service) now() time.Duration { return l.clock.Since(l.start) }
 
 // with calls a function with an owner's book, which nobody else uses meanwhile, and
-// performs what the book wants afterwards. A book is made where there is none.
+// performs what the book wants afterwards. A book is made where there is none. A panic in a book
+// costs its requests their seats, and the next request gets a new book.
 func (l *Service) with(key ledger.OwnerKey, use func(now time.Duration, e *entry)) {
 	for !l.try(key, use) {
 	}
 }
 
 // try is with, unless the book was forgotten at that very moment.
-func (l *Service) try(key ledger.OwnerKey, use func(now time.Duration, e *entry)) bool {
+func (l *Service) try(key ledger.OwnerKey, use func(now time.Duration, e *entry)) (done bool) {
 	l.mu.Lock()
 	e := l.books[key]
 	if e == nil {
@@ -132,10 +133,22 @@ func (l *Service) try(key ledger.OwnerKey, use func(now time.Duration, e *entry)
 	}
 	l.mu.Unlock()
 	e.mu.Lock()
-	defer e.mu.Unlock()
+	failed := false
+	defer func() {
+		e.mu.Unlock()
+		if failed {
+			l.mu.Lock()
+			delete(l.books, key) // nobody else makes one before it is gone
+			l.mu.Unlock()
+		}
+	}()
 	if e.dead {
 		return false
 	}
+	defer utilruntime.HandleCrashWithContext(context.Background(), func(_ context.Context, cause any) { //nolint:forbidigo // it is for the log alone
+		e.abandon(fmt.Errorf("internal error (panic): %v", cause))
+		failed, done = true, true
+	})
 	now := l.now()
 	use(now, e)
 	e.book.Applied(l.pods.Version())
@@ -144,6 +157,18 @@ func (l *Service) try(key ledger.OwnerKey, use func(now time.Duration, e *entry)
 		l.wake(e, t-now)
 	}
 	return true
+}
+
+// abandon ends a book that cannot be used any more. Its requests are answered with an error.
+func (e *entry) abandon(err error) {
+	e.dead = true
+	if e.timer != nil {
+		e.timer.Stop()
+	}
+	for r, answer := range e.waiting {
+		answer <- ledger.Result{Err: err} // has room for it
+		delete(e.waiting, r)
+	}
 }
 
 // wake has a book stepped again after a time.

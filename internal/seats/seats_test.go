@@ -380,6 +380,43 @@ func TestPanicDoesNotBlock(t *testing.T) {
 	})
 }
 
+// blockingAPI answers no write until its test ends.
+type blockingAPI struct {
+	countingAPI
+	end <-chan struct{}
+}
+
+func (a *blockingAPI) WriteLedger(context.Context, ledger.Owner, *ledger.Object) (*ledger.Object, ledger.WriteResult, error) {
+	<-a.end
+	return nil, ledger.WriteUncertain, errors.New("too late")
+}
+
+// A panic in a book answers the requests that wait for it, and the next request gets a new book.
+func TestPanicInABook(t *testing.T) {
+	crash := utilruntime.ReallyCrash
+	utilruntime.ReallyCrash = false
+	defer func() { utilruntime.ReallyCrash = crash }()
+	synctest.Test(t, func(t *testing.T) {
+		end := make(chan struct{})
+		api := &blockingAPI{end: end}
+		l := newTestLedger(t, api, "a")
+		failed := make(chan error)
+		go func() {
+			_, err := l.Claim(context.Background(), testOwner, simulated["80:20"])
+			failed <- err
+		}()
+		synctest.Wait()
+		l.with(testOwner.Key(), func(time.Duration, *entry) { panic("a fault") })
+		if err := <-failed; err == nil || !strings.Contains(err.Error(), "panic") {
+			t.Errorf("the request that waited got %v", err)
+		}
+		close(end)
+		if _, err := l.Claim(t.Context(), testOwner, simulated["80:20"]); err != nil {
+			t.Errorf("the next request got %v", err)
+		}
+	})
+}
+
 // Status alone, such as a probe that flaps, is no movement.
 func TestMoved(t *testing.T) {
 	base := Record{UID: "p", Seat: ledger.Seat{Pool: "0", Ordinal: 1}, ID: "c", Live: true, Ready: true, Node: "n"}
