@@ -45,21 +45,29 @@ type Evictor struct {
 	clock     clock.PassiveClock
 	evictions *prometheus.CounterVec
 
+	interval time.Duration // between two evictions
+
 	mu    sync.Mutex
 	limit *rate.Limiter
 	turns map[types.UID]time.Time // when a pod's turn comes
+	last  time.Time               // when a turn was used
 }
 
-// leastLapse is how long after its turn a pod keeps it at least. A controller comes back when it
-// has come; one that comes much later waits for another turn, so that turns do not add up.
-const leastLapse = 2 * time.Second
+// leastLapse is the shortest time for which an unused turn stays valid. A controller looks again before
+// it evicts, which may take a while, and does not come back where nothing is to be evicted any more.
+const leastLapse = time.Minute
+
+// requestTimeout bounds one eviction. The API server asks clients to come back after 10 s while it does
+// not know a PodDisruptionBudget yet, and the client waits for that inside the call.
+const requestTimeout = 5 * time.Second
 
 // +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create
 
 // New returns an evictor that evicts so many pods a second. The client is not a cached one.
 func New(c client.Client, clock clock.PassiveClock, perSecond float64, set *metrics.Set) *Evictor {
 	return &Evictor{
-		client: c, clock: clock, limit: rate.NewLimiter(rate.Limit(perSecond), 1), turns: map[types.UID]time.Time{},
+		client: c, clock: clock, interval: time.Duration(float64(time.Second) / perSecond),
+		limit: rate.NewLimiter(rate.Limit(perSecond), 1), turns: map[types.UID]time.Time{},
 		evictions: set.CounterVec("stowage_evictions_total", "Evictions of pods that Stowage asked for, by result: evicted, refused (a PodDisruptionBudget), gone (it was there no more), or failed.", "result"),
 	}
 }
@@ -70,6 +78,8 @@ func (e *Evictor) Evict(ctx context.Context, pod *corev1.Pod) (Result, time.Dura
 	if wait := e.turn(pod.UID); wait > 0 {
 		return Waits, wait, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
 	err := e.client.SubResource("eviction").Create(ctx, pod, &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}},
@@ -78,7 +88,7 @@ func (e *Evictor) Evict(ctx context.Context, pod *corev1.Pod) (Result, time.Dura
 	switch {
 	case err == nil:
 		result = Evicted
-	case apierrors.IsTooManyRequests(err):
+	case apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause):
 		result, err = Refused, nil
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		result, err = Gone, nil
@@ -92,7 +102,7 @@ func (e *Evictor) turn(pod types.UID) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := e.clock.Now()
-	lapse := max(leastLapse, time.Duration(2*float64(time.Second)/float64(e.limit.Limit())))
+	lapse := max(leastLapse, 2*e.interval)
 	for uid, at := range e.turns {
 		if now.Sub(at) > lapse {
 			delete(e.turns, uid)
@@ -102,10 +112,15 @@ func (e *Evictor) turn(pod types.UID) time.Duration {
 	if !queued {
 		at = now.Add(e.limit.ReserveN(now, 1).DelayFrom(now))
 	}
+	// Turns that are used late do not come closer to each other than the rate allows.
+	if next := e.last.Add(e.interval); next.After(at) && next.After(now) {
+		at = next
+	}
 	if wait := at.Sub(now); wait > 0 {
 		e.turns[pod] = at
 		return wait
 	}
 	delete(e.turns, pod)
+	e.last = now
 	return 0
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -99,6 +100,13 @@ func TestTurnsLapse(t *testing.T) {
 	}
 }
 
+// forbidden is the answer where a PodDisruptionBudget forbids an eviction.
+func forbidden() error {
+	err := apierrors.NewTooManyRequests("no", 0)
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: policyv1.DisruptionBudgetCause}}
+	return err
+}
+
 func TestResults(t *testing.T) {
 	resource := schema.GroupResource{Resource: "pods"}
 	for name, tc := range map[string]struct {
@@ -107,7 +115,8 @@ func TestResults(t *testing.T) {
 		fails  bool
 	}{
 		"evicted":                     {want: Evicted},
-		"a budget forbids it":         {answer: apierrors.NewTooManyRequestsError("no"), want: Refused},
+		"a budget forbids it":         {answer: forbidden(), want: Refused},
+		"the API server is busy":      {answer: apierrors.NewTooManyRequestsError("no"), want: Failed, fails: true},
 		"there is no such pod":        {answer: apierrors.NewNotFound(resource, "p"), want: Gone},
 		"another pod of the name":     {answer: apierrors.NewConflict(resource, "p", errors.New("UID")), want: Gone},
 		"the API server has an error": {answer: errors.New("no answer"), want: Failed, fails: true},
