@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -56,7 +55,9 @@ func (r *run) reconcile(ctx context.Context, name string) (reconcile.Result, err
 		return reconcile.Result{}, nil
 	}
 	if change.Restores {
-		if wait := r.restoring(&node, said, want); wait > 0 {
+		// A kubelet that starts zeroes the amount once; another client that keeps changing it wins less
+		// and less often.
+		if wait := r.restored.Wait(node.Name, r.Clock.Now()); wait > 0 {
 			return reconcile.Result{RequeueAfter: wait}, nil
 		}
 	}
@@ -88,6 +89,9 @@ func (r *run) reconcile(ctx context.Context, name string) (reconcile.Result, err
 			return reconcile.Result{}, client.IgnoreNotFound(err)
 		}
 	}
+	if change.Restores {
+		r.noteRestored(&node, said, want)
+	}
 	r.Metrics.writes.WithLabelValues(kind).Inc()
 	r.Log.Info("VM capacity written", "kind", "Node", "name", name, "change", kind, "vms", max(0, change.Amount), "had", said.Capacity)
 	return reconcile.Result{}, nil
@@ -105,15 +109,11 @@ func (r *run) patch(ctx context.Context, send func(context.Context, client.Objec
 	return send(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name}}, client.RawPatch(types.MergePatchType, data))
 }
 
-// restoring notes that a node's amount is put back, and returns how long to wait first: a
-// kubelet that starts zeroes it once; another writer that keeps changing it wins less and less often.
-func (r *run) restoring(node *corev1.Node, advertised peerpod.Advertised, want int64) time.Duration {
-	wait := r.restored.Wait(node.Name, r.Clock.Now())
-	begins := wait == 0 && r.restored.Written(node.Name, r.Clock.Now())
-	// A kubelet zeroes; an amount is somebody's.
-	if wait == 0 && (begins || advertised.Capacity > 0 && advertised.Capacity != want) {
+// noteRestored notes that a node's amount was put back.
+func (r *run) noteRestored(node *corev1.Node, had peerpod.Advertised, want int64) {
+	begins := r.restored.Written(node.Name, r.Clock.Now())
+	if begins || had.Capacity > 0 && had.Capacity != want { // a kubelet zeroes; an amount is another client's
 		r.Events.Warn(node, stowage.EventCapacityContested, events.Advertise,
-			"another client changed %s, which Stowage keeps at %d, to %d; it is put back, less often each time", r.Resource, want, max(0, advertised.Capacity))
+			"another client changed %s, which Stowage keeps at %d, to %d; it was put back, and is put back less often each time", r.Resource, want, max(0, had.Capacity))
 	}
-	return wait
 }
