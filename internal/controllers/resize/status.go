@@ -174,6 +174,9 @@ func (r *run) tally(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTemplate
 			sum.add(stowage.ReasonResizing, pod, ": "+inProgress.Message)
 		case follows, inProgress != nil:
 			sum.add(stowage.ReasonResizing, pod, "")
+			if follows { // what it depends on may have changed without an event, such as a namespace's mode
+				r.work.AddUnlessFailing(client.ObjectKeyFromObject(pod))
+			}
 		case v.off:
 			sum.add(stowage.ReasonAwaitsNewPods, pod, "")
 		}

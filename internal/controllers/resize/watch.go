@@ -244,9 +244,13 @@ func (r *run) enqueueTemplateOf(pod *corev1.Pod) {
 
 // enqueueSpreadOut has pods looked at, spread over a time.
 func (r *run) enqueueSpreadOut(pods []*corev1.Pod) {
+	labels := map[string]bool{}
 	for _, pod := range pods {
 		r.work.AddAfter(client.ObjectKeyFromObject(pod), time.Duration(rand.Int64N(int64(r.Timing.Jitter)+1)))
-		r.enqueueTemplateOf(pod)
+		labels[pod.Labels[stowage.SizedByLabel]] = true
+	}
+	for label := range labels {
+		r.enqueueTemplate(label)
 	}
 }
 

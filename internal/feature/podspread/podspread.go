@@ -78,9 +78,13 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 			a.seat.Withdraw(a.pod, a.seat.OtherPool(a.pod))
 		}
 		placement.Strip(a.pod)
-		d := feature.Decision{Warnings: p.Warnings}
-		if len(podpatch.Diff(req.Pod, a.pod)) > 0 {
-			d.Pod, d.Summary = a.pod, "one without a seat, because it chooses its nodes itself by "+key
+		changed := len(podpatch.Diff(req.Pod, a.pod)) > 0
+		if !changed && len(p.Warnings) == 0 {
+			return feature.Decision{}, nil
+		}
+		d := feature.Decision{Pod: a.pod, Warnings: p.Warnings}
+		if changed {
+			d.Summary = "one without a seat, because it chooses its nodes itself by " + key
 		}
 		return d, nil
 	}

@@ -97,6 +97,10 @@ func TestDecide(t *testing.T) {
 		"a StatefulSet's":        {pod: pod("StatefulSet", halves), pool: "1", changed: true},
 		"an invalid strategy":    {pod: pod("ReplicaSet", "p"), warning: "is invalid", event: stowage.EventInvalidStrategy},
 		"a node of its own":      {pod: pod("ReplicaSet", halves), edit: func(p *podpatch.Pod) { p.Spec.NodeSelector = map[string]string{"p": "a"} }},
+		"a node of its own, and a setting that is misspelt": {pod: pod("ReplicaSet", halves), edit: func(p *podpatch.Pod) {
+			p.Spec.NodeSelector = map[string]string{"p": "a"}
+			p.Metadata.Annotations[stowage.RebalanceAnnotation] = "evict"
+		}, warning: "must be"},
 		"a seat that was copied": {pod: pod("ReplicaSet", halves), edit: func(p *podpatch.Pod) {
 			p.Metadata.Labels = map[string]string{stowage.PoolLabel: "0", stowage.SeatLabel: "9"}
 		}, pool: "1", claims: 1, changed: true},
