@@ -117,13 +117,13 @@ func (s *server) feedSeats(ctx context.Context) error {
 		return nil
 	})
 	sweep := everyReplica(func(ctx context.Context) error {
-		tick := time.NewTicker(sweepEvery)
+		tick := s.clock.NewTicker(sweepEvery)
 		defer tick.Stop()
 		for {
 			select {
 			case <-ctx.Done():
 				return nil
-			case <-tick.C:
+			case <-tick.C():
 				s.sweep(ctx)
 			}
 		}

@@ -3,6 +3,7 @@ package workload
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -33,7 +34,7 @@ func (r *run) carryOut(ctx context.Context, owner ledger.Owner, p *policy.Policy
 		n, wait, err := r.seatAll(ctx, owner, p, pods, state, plan.Adopt, repairAdopt)
 		if n > 0 {
 			why := "the webhook was not reached"
-			if !slices.ContainsFunc(plan.Adopt, func(m repair.Move) bool { return !pods[m.Pod].CreationTimestamp.Before(&metav1.Time{Time: p.Since}) }) {
+			if !slices.ContainsFunc(plan.Adopt, func(m repair.Move) bool { return pods[m.Pod].CreationTimestamp.After(p.Since) }) {
 				why = "they were created before the " + p.Source
 			}
 			r.event(owner, stowage.EventPodsAdopted, "%d pod(s) came without a seat, because %s, and are given those of the pools they run in", n, why)
@@ -72,6 +73,7 @@ type seatWrite struct {
 // seatAll gives seats to pods of one list, at the rate that all workloads share. It returns how many
 // were written, and the longest wait for a pod into which another writer keeps writing something else.
 func (r *run) seatAll(ctx context.Context, owner ledger.Owner, p *policy.Policy, pods []corev1.Pod, state *repair.State, moves []repair.Move, action string) (n int, longest time.Duration, err error) {
+	var errs []error
 	for _, m := range moves {
 		pod := &pods[m.Pod]
 		write := seatWrite{pod.UID, m.Seat}
@@ -80,8 +82,12 @@ func (r *run) seatAll(ctx context.Context, owner ledger.Owner, p *policy.Policy,
 			continue
 		}
 		written, err := r.seat(ctx, owner, p, pod, m, action, state.Pods[m.Pod].OwnRank == 0)
-		if err != nil {
+		if ctx.Err() != nil {
 			return n, 0, err
+		}
+		if err != nil {
+			errs = append(errs, err) // such as an admission policy's, which concerns this pod alone
+			continue
 		}
 		if !written {
 			continue
@@ -91,14 +97,14 @@ func (r *run) seatAll(ctx context.Context, owner ledger.Owner, p *policy.Policy,
 			r.warn(owner, stowage.EventLabelsContested, "another writer keeps changing the labels %s and %s of pod %s; Stowage writes them less and less often", stowage.PoolLabel, stowage.SeatLabel, pod.Name)
 		}
 	}
-	return n, longest, nil
+	return n, longest, errors.Join(errs...)
 }
 
 // remove evicts a pod, if the budget of the workload and the evictor allow it now.
 func (r *run) remove(ctx context.Context, owner ledger.Owner, pod *corev1.Pod, action string, state *repair.State, pods []corev1.Pod, plan *repair.Plan) (reconcile.Result, error) {
 	claimed, distance, cooldown := claimedOf(pods, state), plan.Distance(), r.Timing.Cooldown
 	if plan.PutRight {
-		cooldown = r.Timing.Quiet // the workload is not in use yet, and will be soon
+		cooldown = 0 // the evictor's rate is enough
 	}
 	ok, wait, err := r.mayRemove(ctx, owner, distance, claimed)
 	if err != nil || !ok {
@@ -116,6 +122,7 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, pod *corev1.Pod, a
 		return reconcile.Result{}, fmt.Errorf("evict pod %s: %w", pod.Name, err)
 	}
 	r.removed(owner.Key(), distance, cooldown, claimed)
+	r.setPuttingRight(owner.Key(), plan.PutRight)
 	r.Metrics.repairs.WithLabelValues(action).Inc()
 	r.Log.Info("pod evicted, so that its owner recreates it", "namespace", owner.Namespace, "kind", owner.Kind, "name", owner.Name, "pod", pod.Name, "action", action, "distance", distance)
 	switch {
@@ -126,7 +133,7 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, pod *corev1.Pod, a
 	default:
 		r.event(owner, stowage.EventPodEvicted, "its pool has too many pods, so %s was evicted and another pool gets one", pod.Name)
 	}
-	return reconcile.Result{RequeueAfter: cooldown}, nil
+	return reconcile.Result{RequeueAfter: max(cooldown, r.Timing.Quiet/4)}, nil
 }
 
 // seat writes a seat into a pod that exists, with its deletion cost unless the pod is

@@ -37,17 +37,7 @@ func (b *budget) grow(t Timing) { b.backoff = min(max(2*b.backoff, t.Backoff), t
 // follows a removal until a pod has come through the webhook since. InVain says, once after a
 // removal, that it won nothing.
 func (b *budget) mayRemove(now time.Time, t Timing, distance int64, claimed map[types.UID]bool) (ok bool, wait time.Duration, inVain bool) {
-	if !b.removed.IsZero() && !b.settled {
-		b.settled = true
-		wait := b.cooldown
-		if inVain = distance >= b.distance; inVain {
-			b.grow(t)
-			wait = max(wait, b.backoff)
-		} else {
-			b.backoff = 0
-		}
-		b.next = b.removed.Add(wait)
-	}
+	inVain = b.observe(t, distance)
 	if left := b.next.Sub(now); left > 0 {
 		return false, left, inVain
 	}
@@ -62,6 +52,24 @@ func (b *budget) mayRemove(now time.Time, t Timing, distance int64, claimed map[
 		b.claimed = nil
 	}
 	return true, 0, inVain
+}
+
+// observe notes the distance of a plan that follows a removal, the first time, and reports whether the
+// removal won nothing.
+func (b *budget) observe(t Timing, distance int64) (inVain bool) {
+	if b.removed.IsZero() || b.settled {
+		return false
+	}
+	b.settled = true
+	wait := b.cooldown
+	if inVain = distance >= b.distance; inVain {
+		b.grow(t)
+		wait = max(wait, b.backoff)
+	} else {
+		b.backoff = 0
+	}
+	b.next = b.removed.Add(wait)
+	return inVain
 }
 
 // spend notes a removal, and how long to wait after it if it won something.

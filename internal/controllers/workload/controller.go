@@ -113,6 +113,7 @@ type run struct {
 	mu        sync.Mutex
 	movements *movements
 	dirty     map[string]time.Time // namespaces in which pods changed, and when last
+	policies  map[target]time.Time // policies that changed lately, by their target, and when
 	reported  map[ledger.OwnerKey]ledger.Owner
 	// allStatuses is when every PodDistributor was looked at last.
 	allStatuses time.Time
@@ -129,7 +130,7 @@ func (c *Controller) Register(t *leader.Term) error {
 	r := &run{
 		Controller: c, since: c.Clock.Now(),
 		history: map[ledger.OwnerKey]*history{}, movements: newMovements(), reported: map[ledger.OwnerKey]ledger.Owner{},
-		dirty: map[string]time.Time{},
+		dirty: map[string]time.Time{}, policies: map[target]time.Time{},
 	}
 	var err error
 	if r.work, err = leader.Reconcile(t, "workload", 2, r.reconcile, ownerKeys); err != nil {
@@ -155,6 +156,7 @@ func (c *Controller) Register(t *leader.Term) error {
 		}
 		t.Every(c.Timing.Resync, r.resync)
 		t.Every(c.Timing.Quiet, r.lookAtChanges)
+		t.Every(c.Timing.Quiet, r.lookAtPolicies)
 		t.Every(c.Timing.Status, r.resyncStatuses)
 		t.Every(c.Timing.Collect, r.collect)
 	})

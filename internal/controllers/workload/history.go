@@ -23,6 +23,9 @@ type history struct {
 
 	budget   budget
 	restored bool // the budget knows what earlier leaders did
+	// puttingRight says that a pod was evicted because it came before its policy, and that there may
+	// be others.
+	puttingRight bool
 }
 
 // lookAgain is how many resyncs a close look that found nothing to do holds for, where
@@ -137,6 +140,32 @@ func (r *run) mayRemove(ctx context.Context, owner ledger.Owner, distance int64,
 		r.warn(owner, stowage.EventRepairInVain, "evicting a pod has won nothing: %d pod(s) are still in no pool, or in one with too many; the next is evicted after %s at the earliest", distance, next)
 	}
 	return ok, wait, nil
+}
+
+func (r *run) puttingRight(owner ledger.OwnerKey) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := r.history[owner]
+	return h != nil && h.puttingRight
+}
+
+func (r *run) setPuttingRight(owner ledger.OwnerKey, is bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if h := r.history[owner]; h != nil || is {
+		r.historyOf(owner).puttingRight = is
+	}
+}
+
+// balanced notes that nothing is wrong with a workload any more: what was removed of it last has won
+// something.
+func (r *run) balanced(owner ledger.OwnerKey) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if h := r.history[owner]; h != nil {
+		h.budget.observe(r.Timing, 0)
+		h.puttingRight = false
+	}
 }
 
 // removed notes a removal.

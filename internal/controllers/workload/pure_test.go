@@ -58,6 +58,19 @@ func TestBudget(t *testing.T) {
 	}
 }
 
+// A removal that won all there was to win is not taken for one in vain when the workload is off again.
+func TestBudgetSeesBalance(t *testing.T) {
+	timing := DefaultTiming()
+	var b budget
+	b.spend(start, 1, timing.Cooldown, nil)
+	if b.observe(timing, 0) {
+		t.Error("balance is in vain")
+	}
+	if ok, _, inVain := b.mayRemove(start.Add(time.Hour), timing, 1, nil); !ok || inVain {
+		t.Errorf("an hour later: %t, in vain %t", ok, inVain)
+	}
+}
+
 // A new leader goes on where the one before it left off.
 func TestBudgetOfTheNextLeader(t *testing.T) {
 	timing := DefaultTiming()

@@ -15,7 +15,12 @@ import (
 // reconcile looks at one workload and does what its plan says.
 func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Result, error) {
 	// 1. Has it a strategy, and is it quiet?
-	if !r.mayLook(owner.Key()) {
+	// A workload whose pods are being put right is not in use yet, and may be soon: it is not waited for
+	// quiet then, and again is when to look where it moves.
+	var again reconcile.Result
+	if r.puttingRight(owner.Key()) {
+		again.RequeueAfter = r.Timing.Quiet / 4
+	} else if !r.mayLook(owner.Key()) {
 		return reconcile.Result{RequeueAfter: r.Timing.Quiet}, nil
 	}
 	w, err := r.Cluster.Workload(ctx, owner.Namespace, seats.Ref(owner))
@@ -37,11 +42,12 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 	shown := shownOf(p, records)
 	if w != nil && w.Replicas >= 0 {
 		if w.Current != w.Replicas {
-			return reconcile.Result{}, nil // it is not settled; the change that settles it brings us back
+			return again, nil // it is not settled; a change of its pods or the next resync brings us back
 		}
 		if int64(len(records)) == w.Replicas {
 			if plan := repair.Make(fromRecords(p, records, w.Replicas)); plan.Balanced() && len(plan.Renumber) == 0 {
 				r.report(owner, 0)
+				r.balanced(owner.Key())
 				return reconcile.Result{}, nil
 			}
 		}
@@ -74,12 +80,16 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 	}
 	plan := repair.Make(*state)
 	r.report(owner, plan.Distance())
+	if state.Settled && !plan.PutRight {
+		r.setPuttingRight(owner.Key(), false)
+		again = reconcile.Result{}
+	}
 	if len(plan.Adopt) == 0 && len(plan.Renumber) == 0 && plan.Recreate < 0 && plan.Evict < 0 {
 		// Pods without a seat, and evictions, depend on more than the cache shows.
 		if state.Settled && plan.Unseated == 0 && !p.Evict {
 			r.foundNothing(owner.Key(), shown)
 		}
-		return reconcile.Result{}, nil
+		return again, nil
 	}
 	return r.carryOut(ctx, owner, p, pods, state, &plan)
 }

@@ -98,7 +98,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 		},
 		work:     testkit.Queue[ledger.Owner](),
 		statuses: testkit.Queue[types.NamespacedName](),
-		since:    start, history: map[ledger.OwnerKey]*history{}, movements: newMovements(), reported: map[ledger.OwnerKey]ledger.Owner{}, dirty: map[string]time.Time{},
+		since:    start, history: map[ledger.OwnerKey]*history{}, movements: newMovements(), reported: map[ledger.OwnerKey]ledger.Owner{}, dirty: map[string]time.Time{}, policies: map[target]time.Time{},
 	}
 	b.see(t)
 	return b

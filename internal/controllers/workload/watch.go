@@ -14,19 +14,25 @@ import (
 	"github.com/stowage-dev/stowage/internal/seats"
 )
 
-// watchPolicies has the workloads of a policy reconciled that is created or edited. Their pods do not
-// change by that, and resyncs are too rare for pods that were created a moment before their policy.
+// target is the workload that a policy is for.
+type target struct {
+	namespace string
+	cluster.Ref
+}
+
+// watchPolicies notes the policies that are created or edited. The pods that they concern do not change by
+// that, and resyncs are too rare for pods that were created a moment before their policy.
 func (r *run) watchPolicies(t *leader.Term) error {
-	ctx := t.Context()
 	err := t.Watch(r.Informers, &versprei.PodDistributor{}, toolscache.ResourceEventHandlerDetailedFuncs{
-		AddFunc: func(obj any, first bool) {
-			if d := obj.(*versprei.PodDistributor); !first { // a resync begins the term
-				r.policyChanged(ctx, d.Namespace, policy.TargetOf(d))
+		AddFunc: func(obj any, _ bool) {
+			d := obj.(*versprei.PodDistributor)
+			if r.Clock.Since(d.CreationTimestamp.Time) < r.Timing.Grace { // a resync begins the term
+				r.policyChanged(target{d.Namespace, policy.TargetOf(d)})
 			}
 		},
 		UpdateFunc: func(was, is any) {
 			if old, now := was.(*versprei.PodDistributor), is.(*versprei.PodDistributor); old.Generation != now.Generation {
-				r.policyChanged(ctx, now.Namespace, policy.TargetOf(now))
+				r.policyChanged(target{now.Namespace, policy.TargetOf(now)})
 			}
 		},
 	})
@@ -37,22 +43,43 @@ func (r *run) watchPolicies(t *leader.Term) error {
 	return t.Watch(r.Informers, &appsv1.ReplicaSet{}, toolscache.ResourceEventHandlerFuncs{
 		UpdateFunc: func(was, is any) {
 			if old, now := was.(*appsv1.ReplicaSet), is.(*appsv1.ReplicaSet); !maps.Equal(old.Annotations, now.Annotations) {
-				r.policyChanged(ctx, now.Namespace, cluster.Ref{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "ReplicaSet", Name: now.Name})
+				r.policyChanged(target{now.Namespace, cluster.Ref{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "ReplicaSet", Name: now.Name}})
 			}
 		},
 	})
 }
 
-// policyChanged has the workloads reconciled whose pods a target's policy concerns.
-func (r *run) policyChanged(ctx context.Context, namespace string, target cluster.Ref) {
-	owners, _, err := r.ownersOf(ctx, namespace, target)
-	if err != nil {
-		r.Log.Error(err, "the workloads of a policy are not known; the next resync finds them", "namespace", namespace, "kind", target.Kind, "name", target.Name)
-		return
+func (r *run) policyChanged(t target) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.policies[t] = r.Clock.Now()
+}
+
+// lookAtPolicies has the workloads reconciled of policies that changed within the grace period: their pods may
+// still be starting, and a pod without a seat is not watched.
+func (r *run) lookAtPolicies(ctx context.Context) {
+	var due []target
+	r.mu.Lock()
+	for t, changed := range r.policies {
+		age := r.Clock.Since(changed)
+		if age >= r.Timing.Quiet {
+			due = append(due, t)
+		}
+		if age >= max(r.Timing.Quiet, r.Timing.Grace) {
+			delete(r.policies, t)
+		}
 	}
-	for _, w := range owners {
-		if w.Current != 0 {
-			r.work.AddAfter(seats.OwnerOf(w), r.Timing.Quiet)
+	r.mu.Unlock()
+	for _, t := range due {
+		owners, _, err := r.ownersOf(ctx, t.namespace, t.Ref)
+		if err != nil {
+			r.Log.Error(err, "the workloads of a policy are not known; the next resync finds them", "namespace", t.namespace, "kind", t.Kind, "name", t.Name)
+			continue
+		}
+		for _, w := range owners {
+			if w.Current != 0 {
+				r.work.AddUnlessFailing(seats.OwnerOf(w))
+			}
 		}
 	}
 }
