@@ -117,6 +117,16 @@ func keepDaemonSet(obj any) (any, error) {
 	kept := &appsv1.DaemonSet{ObjectMeta: workloadIdentity(d.ObjectMeta)}
 	kept.Spec.Selector = d.Spec.Selector
 	kept.Spec.Template.Annotations = annotationsOfInterest(d.Spec.Template.Annotations)
+	for _, metadata := range []struct{ from, to *map[string]string }{
+		{&d.Spec.Template.Labels, &kept.Spec.Template.Labels}, {&d.Spec.Template.Annotations, &kept.Spec.Template.Annotations},
+	} {
+		if mode, ok := (*metadata.from)[stowage.ModeKey]; ok {
+			if *metadata.to == nil {
+				*metadata.to = map[string]string{}
+			}
+			(*metadata.to)[stowage.ModeKey] = mode
+		}
+	}
 	kept.Status.CurrentNumberScheduled, kept.Status.DesiredNumberScheduled = d.Status.CurrentNumberScheduled, d.Status.DesiredNumberScheduled
 	return kept, nil
 }

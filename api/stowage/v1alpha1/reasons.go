@@ -85,6 +85,7 @@ const (
 	ReasonNoPods        ConditionReason = "NoPods"
 	ReasonUpToDate      ConditionReason = "UpToDate"
 	ReasonResizing      ConditionReason = "Resizing"
+	ReasonUnsized       ConditionReason = "PodsUnsized"
 	ReasonAwaitsNewPods ConditionReason = "AwaitsNewPods"
 	ReasonDeferred      ConditionReason = "Deferred"
 	ReasonInfeasible    ConditionReason = "Infeasible"

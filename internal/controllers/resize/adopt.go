@@ -35,13 +35,7 @@ func (r *run) reconcileDaemonSet(ctx context.Context, key types.NamespacedName) 
 	if name == "" {
 		return reconcile.Result{}, nil
 	}
-	nodes := map[string]bool{}
-	for _, pod := range r.indexed(byOwner, string(d.UID)) {
-		if pod.DeletionTimestamp == nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
-			nodes[pod.Spec.NodeName] = true
-		}
-	}
-	if len(nodes) >= int(d.Status.CurrentNumberScheduled) || !r.Scope.Enforces(ctx, d.Namespace, &podpatch.Pod{}) {
+	if r.unsized(ctx, &d) == 0 {
 		return reconcile.Result{}, nil
 	}
 	if d.Status.CurrentNumberScheduled != d.Status.DesiredNumberScheduled {
@@ -88,4 +82,20 @@ func (r *run) reconcileDaemonSet(ctx context.Context, key types.NamespacedName) 
 		}
 	}
 	return reconcile.Result{}, errors.Join(errs...)
+}
+
+// unsized returns how many pods of a DaemonSet with a template have no size though they should, by its
+// status: pods without a size are not watched.
+func (r *run) unsized(ctx context.Context, d *appsv1.DaemonSet) int32 {
+	nodes := map[string]bool{}
+	for _, pod := range r.indexed(byOwner, string(d.UID)) {
+		if pod.DeletionTimestamp == nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
+			nodes[pod.Spec.NodeName] = true
+		}
+	}
+	missing := d.Status.CurrentNumberScheduled - int32(len(nodes))
+	if missing <= 0 || !r.Scope.Enforces(ctx, d.Namespace, podpatch.FromPod(&corev1.Pod{ObjectMeta: d.Spec.Template.ObjectMeta})) {
+		return 0
+	}
+	return missing
 }

@@ -41,6 +41,19 @@ func (t *tally) add(reason stowage.ConditionReason, pod *corev1.Pod, why string)
 	}
 }
 
+// addUnsized adds the pods of a DaemonSet that have no size.
+func (t *tally) addUnsized(d *appsv1.DaemonSet, pods int32) {
+	if pods == 0 {
+		return
+	}
+	t.pods += pods
+	t.off += pods
+	t.counts[stowage.ReasonUnsized] += pods
+	if t.sample[stowage.ReasonUnsized] == "" {
+		t.sample[stowage.ReasonUnsized] = "pods of DaemonSet " + client.ObjectKeyFromObject(d).String()
+	}
+}
+
 // reconcileStatus brings the status of the templates of a label up to date; almost always it is one.
 func (r *run) reconcileStatus(ctx context.Context, label string) (reconcile.Result, error) {
 	var list flexdaemonsets.FlexDaemonsetTemplateList
@@ -90,6 +103,11 @@ func (r *run) describe(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTempl
 
 	// 2. What are the pods, and what should they be?
 	sum := r.tally(ctx, t, daemonSets.Items)
+	for i := range daemonSets.Items {
+		if d := &daemonSets.Items[i]; templateOf(d) == t.Name {
+			sum.addUnsized(d, r.unsized(ctx, d))
+		}
+	}
 	st.Pods, st.OffSize = sum.pods, sum.off
 
 	// 3. In words.
@@ -117,6 +135,7 @@ func (r *run) describe(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTempl
 			{stowage.ReasonDeferred, "wait for room on their node"},
 			{stowage.ReasonUnclear, "cannot be judged"},
 			{stowage.ReasonResizing, "are being resized"},
+			{stowage.ReasonUnsized, "have no size, because they were created before the template, bypassed the webhook, or a LimitRange refuses the size (kubectl rollout restart)"},
 			{stowage.ReasonAwaitsNewPods, "get their new size when they are recreated (kubectl rollout restart)"},
 		} {
 			if n := sum.counts[r.reason]; n > 0 {
