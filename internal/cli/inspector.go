@@ -1,18 +1,26 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/stowage-dev/stowage/api"
 	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/inspect"
+	"github.com/stowage-dev/stowage/internal/peerpod"
 	"github.com/stowage-dev/stowage/internal/server"
 	"github.com/stowage-dev/stowage/internal/version"
 )
@@ -22,8 +30,8 @@ import (
 type inspectOptions struct {
 	rules     *clientcmd.ClientConfigLoadingRules
 	overrides clientcmd.ConfigOverrides
-	namespace string // that Stowage runs in
-	spread    config.SpreadOptions
+	namespace string               // that Stowage runs in
+	spread    config.SpreadOptions // these three are the user's, and else the server's
 	sizing    config.SizingOptions
 	peerPods  config.PeerPodOptions
 }
@@ -73,9 +81,57 @@ func (o *inspectOptions) inspector(cmd *cobra.Command, s Streams) (*inspect.Insp
 	if err != nil {
 		return nil, "", err
 	}
+	limit, err := o.fromCluster(cmd.Context(), c, cmd.Flags(), s.Err)
+	if err != nil {
+		return nil, "", err
+	}
 	return &inspect.Inspector{
-		Client: c, Namespace: o.namespace, Registration: server.Registration,
+		Client: c, Clock: clock.RealClock{}, VMLimit: limit, Namespace: o.namespace, Registration: server.Registration,
 		ExcludedNamespaces: o.spread.ExcludedNamespaces, NamespaceLabel: o.spread.NamespaceLabel, PeerPods: o.peerPods.Config,
 		Spread: o.spread.Enabled, Sizing: o.sizing.Enabled, VMs: o.peerPods.Enabled,
 	}, namespace, nil
+}
+
+// fromCluster takes the settings that the user has not given from the Deployment of Stowage and from its
+// ConfigMap, where there are such and the user may read them. It returns how many VMs a node may have by
+// default, or None where Stowage does not advertise VMs.
+func (o *inspectOptions) fromCluster(ctx context.Context, c client.Client, fs *pflag.FlagSet, warnings io.Writer) (limit int64, err error) {
+	var d appsv1.Deployment
+	if err := c.Get(ctx, client.ObjectKey{Namespace: o.namespace, Name: "stowage"}, &d); err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
+		return 0, fmt.Errorf("read the settings of Stowage: %w", err)
+	}
+	var cm corev1.ConfigMap
+	if err := c.Get(ctx, client.ObjectKey{Namespace: o.namespace, Name: config.ConfigMapName}, &cm); err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
+		return 0, fmt.Errorf("read the settings of Stowage: %w", err)
+	}
+	server, err := config.Deployed(&d, cm.Data)
+	if err != nil {
+		fmt.Fprintf(warnings, "Warning: the settings of Deployment stowage in namespace %s are not understood, and the defaults are used: %v\n", o.namespace, err)
+		server = config.DefaultOptions()
+	}
+	// The user's own settings win.
+	given := map[string]string{}
+	lists := map[string][]string{}
+	fs.Visit(func(f *pflag.Flag) {
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			lists[f.Name] = list.GetSlice()
+		} else {
+			given[f.Name] = f.Value.String()
+		}
+	})
+	o.spread, o.sizing, o.peerPods = server.Spread, server.Sizing, server.PeerPods
+	for name, value := range given {
+		if err := fs.Lookup(name).Value.Set(value); err != nil {
+			return 0, err
+		}
+	}
+	for name, list := range lists {
+		if err := fs.Lookup(name).Value.(pflag.SliceValue).Replace(list); err != nil {
+			return 0, err
+		}
+	}
+	if !server.Capacity.Enabled || server.Capacity.ConfigMapNamespace != "" {
+		return peerpod.None, nil
+	}
+	return server.Capacity.Default, nil
 }

@@ -34,12 +34,19 @@ func newStatusCommand(s Streams) *cobra.Command {
 		configuration *inspectOptions
 	)
 	cmd := &cobra.Command{
-		Use:   "status",
+		Use:   "status [KIND/NAME...]",
 		Short: "Show how workloads are spread, DaemonSets sized and VMs used",
-		Long: `Compare what there is in a cluster with what should be: for each workload with a
-strategy its pools, for each FlexDaemonsetTemplate its pods, and for peer pods the VMs
-of the nodes. Templates and nodes are of the whole cluster; who may not list them sees
-the rest. It reads only, and needs no running Stowage.
+		Long: `Compare what there is in a cluster with what should be. The report begins with Stowage
+itself: its replicas, its leader and its certificate. Then it lists problems, each with
+what to do about it: pods that bypassed the webhook or wait for room, policies that
+concern nothing, nodes with another number of VMs. Then it shows each workload with a
+strategy and its pools, each FlexDaemonsetTemplate and its pods, and the VMs of nodes.
+
+Templates and nodes are those of the whole cluster. A user who may not list them sees
+the rest. The settings of Stowage are read from its Deployment and from the ConfigMap
+stowage-config; flags override them. The command only reads.
+
+With names, such as deployment/web, it shows those workloads alone.
 
 In a bar, █ is a pod that should be there, ░ one that is missing and ▒ one too many.
 
@@ -47,6 +54,9 @@ The exit status is 0 if everything is as it should be, 3 if not, 1 if that could
 be found out, and 2 if the command was called in a wrong way.`,
 		Example: `  # The workloads of the current namespace
   kubectl stowage status
+
+  # One of them
+  kubectl stowage status deployment/web
 
   # Those of all namespaces, with policies and node labels
   stowage status -A -o wide
@@ -56,9 +66,12 @@ be found out, and 2 if the command was called in a wrong way.`,
 
   # In a script: wait until pods are where they should be
   stowage status -n shop --wait --timeout 2m`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Args: workloadNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
 			var errs []error
+			if all && len(args) > 0 {
+				errs = append(errs, errors.New("names are of one namespace; -A looks at all of them"))
+			}
 			if !slices.Contains(inspect.Formats, output) {
 				errs = append(errs, fmt.Errorf("-o is %q; it must be %s", output, strings.Join(inspect.Formats, ", ")))
 			}
@@ -78,7 +91,7 @@ be found out, and 2 if the command was called in a wrong way.`,
 			if all {
 				namespace = ""
 			}
-			return runStatus(cmd.Context(), s, i, statusRun{namespace: namespace, output: output, watch: watch, wait: wait, timeout: timeout})
+			return runStatus(cmd.Context(), s, i, statusRun{namespace: namespace, names: args, output: output, watch: watch, wait: wait, timeout: timeout})
 		},
 	}
 	fs := cmd.Flags()
@@ -94,6 +107,7 @@ be found out, and 2 if the command was called in a wrong way.`,
 // statusRun is how the status is to be shown.
 type statusRun struct {
 	namespace, output string
+	names             []string
 	watch, wait       bool
 	timeout           time.Duration
 }
@@ -115,6 +129,8 @@ func runStatus(ctx context.Context, s Streams, i *inspect.Inspector, o statusRun
 		stop()
 		switch {
 		case err == nil:
+		case errors.Is(err, inspect.ErrNoNamespace):
+			return config.NewUsageError(err)
 		case o.watch && ctx.Err() != nil:
 			return nil // that is how a watch ends
 		case last == "" || ctx.Err() != nil || bounded.Err() != nil:
@@ -127,6 +143,11 @@ func runStatus(ctx context.Context, s Streams, i *inspect.Inspector, o statusRun
 			case <-time.After(look):
 			}
 			continue
+		}
+		if err == nil && len(o.names) > 0 {
+			if unknown := r.Only(o.names); len(unknown) > 0 {
+				return config.NewUsageError(fmt.Errorf("namespace %s has no workload with a strategy, a template or a problem named %s", o.namespace, strings.Join(unknown, ", ")))
+			}
 		}
 		if last == "" {
 			for _, w := range r.Warnings {
@@ -200,4 +221,14 @@ func progress(out io.Writer, i *inspect.Inspector) (stop func()) {
 		close(ended)
 		<-all
 	}
+}
+
+// workloadNames accepts names such as deployment/web.
+func workloadNames(_ *cobra.Command, args []string) error {
+	for _, a := range args {
+		if kind, name, ok := strings.Cut(a, "/"); !ok || kind == "" || name == "" || strings.Contains(name, "/") {
+			return config.NewUsageError(fmt.Errorf("%q is not a workload; write KIND/NAME, such as deployment/web", a))
+		}
+	}
+	return nil
 }

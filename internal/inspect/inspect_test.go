@@ -1,15 +1,26 @@
 package inspect
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
 	"fmt"
+	"math/big"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -17,6 +28,7 @@ import (
 	"github.com/stowage-dev/stowage/api"
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/ledger"
 	"github.com/stowage-dev/stowage/internal/peerpod"
 	"github.com/stowage-dev/stowage/test/testkit"
@@ -24,6 +36,22 @@ import (
 
 // The objects stand in a fake store that decides nothing. What the views need in a real cluster, and
 // what they may read there, is tested in test/e2e.
+
+var now = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// authority returns a certificate that ends a month after now.
+var authority = sync.OnceValue(func() []byte {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: now, NotAfter: now.AddDate(0, 1, 0)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		panic(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+})
 
 const halves = "p=a,weight=1:p=b,weight=1"
 
@@ -33,16 +61,20 @@ func newInspector(t *testing.T, objects ...client.Object) *Inspector {
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects = append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}, &admissionregistrationv1.MutatingWebhookConfiguration{
+	renewed := metav1.NewMicroTime(now)
+	objects = append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}, &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "stowage-system", Name: "stowage-leader"},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: new("pod/stowage-0_abcde"), LeaseDurationSeconds: new(int32(8)), RenewTime: &renewed},
+	}, &admissionregistrationv1.MutatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "stowage"}, Webhooks: []admissionregistrationv1.MutatingWebhook{{
-			Name: "w", MatchConditions: []admissionregistrationv1.MatchCondition{{Name: "c", Expression: `object.spec.?nodeName.orValue("") == ""`}},
+			Name: "w", ClientConfig: admissionregistrationv1.WebhookClientConfig{CABundle: authority()}, MatchConditions: []admissionregistrationv1.MatchCondition{{Name: "c", Expression: `object.spec.?nodeName.orValue("") == ""`}},
 		}},
 	})
 	return &Inspector{
 		Client: fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).
 			WithInterceptorFuncs(interceptor.Funcs{SubResourceGet: testkit.ReplicaSetScale}).Build(),
 		Namespace: "stowage-system", Registration: "stowage",
-		PeerPods: peerpod.DefaultConfig(), Spread: true, Sizing: true, VMs: true,
+		Clock: clocktesting.NewFakePassiveClock(now), VMLimit: 10, PeerPods: peerpod.DefaultConfig(), Spread: true, Sizing: true, VMs: true,
 	}
 }
 
@@ -82,9 +114,11 @@ func TestStatus(t *testing.T) {
 		return &flexdaemonsets.FlexDaemonsetTemplate{ObjectMeta: metav1.ObjectMeta{Name: "tenth"}, Status: status}
 	}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}, Status: corev1.NodeStatus{Allocatable: testkit.ResourceList("kata.peerpods.io/vm=1")}}
+	node.Annotations = map[string]string{stowage.PeerPodsLimitAnnotation: "1"}
 	vm := func(name string) *corev1.Pod {
 		return pod(name, "", 0, func(p *corev1.Pod) {
-			p.OwnerReferences, p.Labels = nil, map[string]string{stowage.PeerPodLabel: "true"}
+			p.OwnerReferences = nil
+			p.Spec.Containers[0].Resources.Requests = testkit.ResourceList("kata.peerpods.io/vm=1")
 		})
 	}
 	for name, tc := range map[string]struct {
@@ -95,7 +129,8 @@ func TestStatus(t *testing.T) {
 		"an empty cluster":        {nil, true, []string{"nothing"}},
 		"each pool has its own":   {[]client.Object{web(2, nil), pod("x", "0", 1, nil), pod("y", "1", 1, nil)}, true, []string{"ReplicaSet/web", "Everything is as it should be"}},
 		"too many in a pool":      {[]client.Object{web(2, nil), pod("x", "0", 1, nil), pod("y", "0", 2, nil)}, false, []string{"+1", "-1"}},
-		"a pod without a seat":    {[]client.Object{web(2, nil), pod("x", "0", 1, nil)}, false, []string{"1 without a seat"}},
+		"a pod without a seat":    {[]client.Object{web(2, nil), pod("x", "0", 1, nil), pod("y", "", 0, nil)}, false, []string{"1 without a seat"}},
+		"a pod that is missing":   {[]client.Object{web(2, nil), pod("x", "0", 1, nil)}, false, []string{"-1"}},
 		"a pod that is not ready": {[]client.Object{web(2, nil), pod("x", "0", 1, nil), pod("y", "1", 1, func(p *corev1.Pod) { p.Status.Conditions = nil })}, false, nil},
 		"an invalid strategy": {[]client.Object{web(1, func(rs *appsv1.ReplicaSet) {
 			rs.Spec.Template.Annotations[stowage.SpreadStrategyAliasAnnotation] = "p"
@@ -136,6 +171,126 @@ func TestStatus(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What is wrong is named, with the object and what to do.
+func TestProblems(t *testing.T) {
+	daemonSet := func(template string, edit func(*appsv1.DaemonSet)) *appsv1.DaemonSet {
+		d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "agent", UID: "ds", Annotations: map[string]string{flexdaemonsets.TemplateAnnotation: template}}}
+		if edit != nil {
+			edit(d)
+		}
+		return d
+	}
+	agent := func(edit func(*corev1.Pod)) *corev1.Pod {
+		return pod("agent-x", "", 0, func(p *corev1.Pod) {
+			p.Annotations = nil
+			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "agent", UID: "ds", Controller: new(true)}}
+			if edit != nil {
+				edit(p)
+			}
+		})
+	}
+	waits := func(p *corev1.Pod) {
+		p.Spec.NodeName = ""
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/1 nodes are available: 1 Insufficient x. preemption: none"}}
+	}
+	kata := func(p *corev1.Pod) {
+		p.OwnerReferences, p.Annotations, p.Spec.RuntimeClassName = nil, nil, new("kata-remote")
+	}
+	tenth := &flexdaemonsets.FlexDaemonsetTemplate{ObjectMeta: metav1.ObjectMeta{Name: "tenth"}, Spec: flexdaemonsets.FlexDaemonsetTemplateSpec{CPUPercentage: new(int32(10))}}
+	distributor := &versprei.PodDistributor{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "d"}, Spec: versprei.PodDistributorSpec{
+		Target:       versprei.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: "gone"},
+		Distribution: []versprei.Pool{{NodeLabel: map[string]versprei.LabelValue{"p": "a"}, Weight: 1}},
+	}}
+	node := func(capacity string, annotations map[string]string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: annotations}, Status: corev1.NodeStatus{
+			Capacity: testkit.ResourceList("kata.peerpods.io/vm=" + capacity), Allocatable: testkit.ResourceList("kata.peerpods.io/vm=" + capacity),
+		}}
+	}
+	later := func(i *Inspector) { i.Clock = clocktesting.NewFakePassiveClock(now.AddDate(0, 2, 0)) }
+	for name, tc := range map[string]struct {
+		objects []client.Object
+		edit    func(*Inspector)
+		want    []string // "object: problem" each; a part of it is enough
+	}{
+		"nothing": {},
+		"Stowage is down": {edit: func(i *Inspector) { i.Clock = clocktesting.NewFakePassiveClock(now.Add(time.Minute)) },
+			want: []string{"Lease/stowage-leader: no replica of Stowage leads"}},
+		"its certificate has ended": {edit: later, want: []string{"Lease/stowage-leader", "MutatingWebhookConfiguration/stowage: its caBundle has no valid certificate"}},
+		"no replica is ready": {objects: []client.Object{&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "stowage-system", Name: "stowage"}, Spec: appsv1.DeploymentSpec{Replicas: new(int32(2))}}},
+			want: []string{"Deployment/stowage: 0 of 2 replicas are ready"}},
+		"a peer pod that bypassed the webhook": {objects: []client.Object{pod("vm", "", 0, kata)}, want: []string{"Pod/vm: RuntimeClass kata-remote without kata.peerpods.io/vm: the webhook was bypassed (pod vm)"}},
+		"but not where Stowage is off": {objects: []client.Object{pod("vm", "", 0, func(p *corev1.Pod) {
+			kata(p)
+			p.Labels = map[string]string{stowage.ModeKey: "Off"}
+		})}},
+		"a DaemonSet's pod without a size":        {objects: []client.Object{daemonSet("tenth", nil), tenth, agent(nil)}, want: []string{"DaemonSet/agent: no size: created before"}},
+		"a DaemonSet whose template is not there": {objects: []client.Object{daemonSet("none", nil), agent(nil)}, want: []string{"DaemonSet/agent: names FlexDaemonsetTemplate none, which does not exist"}},
+		"a PodDistributor without a target":       {objects: []client.Object{distributor}, want: []string{"PodDistributor/d: its target apps/v1 Deployment gone does not exist"}},
+		"a PodDistributor with a target": {objects: []client.Object{web(1, nil), pod("x", "1", 1, nil), &versprei.PodDistributor{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "d"}, Spec: versprei.PodDistributorSpec{
+				Target: versprei.Target{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web"}, Distribution: distributor.Spec.Distribution,
+			}}}},
+		"a peer pod that waits for a VM": {objects: []client.Object{pod("vm", "", 0, func(p *corev1.Pod) {
+			kata(p)
+			waits(p)
+			p.Spec.Containers[0].Resources.Requests = testkit.ResourceList("kata.peerpods.io/vm=1")
+		})}, want: []string{"Pod/vm: no free VM: 0/1 nodes are available: 1 Insufficient x (pod vm)"}},
+		"a sized pod that waits": {objects: []client.Object{daemonSet("tenth", nil), tenth, agent(func(p *corev1.Pod) {
+			waits(p)
+			p.Labels = map[string]string{stowage.SizedByLabel: "tenth"}
+		})}, want: []string{"DaemonSet/agent: no room for the size: 0/1"}},
+		"a seated pod that waits":   {objects: []client.Object{web(1, nil), pod("x", "1", 1, waits)}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}},
+		"VMs of another client":     {objects: []client.Object{node("3", nil)}, want: []string{"Node/n: advertises 3 kata.peerpods.io/vm, which another client set, and not 10"}},
+		"a limit that is no number": {objects: []client.Object{node("10", map[string]string{stowage.PeerPodsLimitAnnotation: "many"})}, want: []string{"Node/n: its annotation"}},
+		"a ConfigMap that is refused": {objects: []client.Object{&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "stowage-system", Name: "peer-pods-cm"}, Data: map[string]string{"PEERPODS_LIMIT_PER_NODE": "ten"}}},
+			want: []string{"ConfigMap/peer-pods-cm: its limit is refused"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			i := newInspector(t, tc.objects...)
+			if tc.edit != nil {
+				tc.edit(i)
+			}
+			r, err := i.Status(t.Context(), "ns")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, p := range r.Problems {
+				got = append(got, p.Object+": "+p.Problem)
+				if p.Action == "" {
+					t.Errorf("%s: nothing is said about what to do", p.Object)
+				}
+			}
+			if len(got) != len(tc.want) {
+				t.Fatalf("the problems are %q", got)
+			}
+			for n, want := range tc.want {
+				if !strings.Contains(got[n], want) {
+					t.Errorf("problem %d is %q, want %q", n, got[n], want)
+				}
+			}
+			if len(tc.want) > 0 && r.OK() {
+				t.Error("it is as it should be")
+			}
+		})
+	}
+}
+
+// A namespace that does not exist is a mistake of the caller, and names leave out all others.
+func TestStatusOfNames(t *testing.T) {
+	i := newInspector(t, web(1, nil), pod("x", "1", 1, nil))
+	if _, err := i.Status(t.Context(), "typo"); !errors.Is(err, ErrNoNamespace) {
+		t.Errorf("a namespace that does not exist: %v", err)
+	}
+	r, err := i.Status(t.Context(), "ns")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if unknown := r.Only([]string{"replicaset/web", "deployment/other"}); len(unknown) != 1 || unknown[0] != "deployment/other" || len(r.Workloads) != 1 {
+		t.Errorf("unknown %v, %d workloads", unknown, len(r.Workloads))
 	}
 }
 

@@ -23,13 +23,17 @@ func (r *Report) Print(out io.Writer, format string, allNamespaces bool) error {
 		}{r.OK(), r})
 	}
 	var sections []string
-	for _, text := range []string{r.workloadTable(format == "wide", allNamespaces), r.templateTable(), r.vmTable(format == "wide")} {
+	if r.Stowage != nil {
+		sections = append(sections, r.Stowage.text())
+	}
+	head := len(sections)
+	for _, text := range []string{r.problemTable(), r.workloadTable(format == "wide", allNamespaces), r.templateTable(), r.vmTable(format == "wide")} {
 		if text != "" {
 			sections = append(sections, text)
 		}
 	}
-	if len(sections) == 0 {
-		sections = []string{"There is no workload with a strategy, no FlexDaemonsetTemplate and no peer-pod VM.\n"}
+	if len(sections) == head {
+		sections = append(sections, "There is no workload with a strategy, no FlexDaemonsetTemplate and no peer-pod VM.\n")
 	} else {
 		sections = append(sections, r.Verdict()+"\n")
 	}
@@ -81,6 +85,7 @@ func (r *Report) Verdict() string {
 			}
 		}
 	}
+	count(len(r.Problems), "problem")
 	count(workloads, "workload")
 	count(templates, "template")
 	count(nodes, "node")
@@ -107,6 +112,19 @@ func table(head []string, rows [][]string) string {
 		lines[i] = strings.TrimRight(lines[i], " ")
 	}
 	return strings.Join(lines, "\n")
+}
+
+// problemTable has the problems, each with what to do about it.
+func (r *Report) problemTable() string {
+	var rows [][]string
+	for _, p := range r.Problems {
+		object := p.Object
+		if p.Namespace != "" {
+			object = p.Namespace + "/" + object
+		}
+		rows = append(rows, []string{object, p.Problem, p.Action})
+	}
+	return table([]string{"OBJECT", "PROBLEM", "WHAT TO DO"}, rows)
 }
 
 func (r *Report) workloadTable(wide, allNamespaces bool) string {

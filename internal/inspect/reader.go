@@ -42,6 +42,10 @@ type Inspector struct {
 	PeerPods           peerpod.Config
 	// Spread, Sizing and VMs are which features are on.
 	Spread, Sizing, VMs bool
+	// VMLimit is how many VMs a node may have where the ConfigMap peer-pods-cm does not say; None
+	// looks at no node's number.
+	VMLimit int64
+	Clock   clock.PassiveClock
 
 	read atomic.Int64
 }

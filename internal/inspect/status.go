@@ -2,16 +2,25 @@ package inspect
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/scope"
 )
 
 // Report is the state of a cluster, or of one namespace's workloads in it.
 type Report struct {
+	// Stowage is the state of Stowage itself; nil where nothing of it is installed.
+	Stowage   *Health    `json:"stowage,omitempty"`
+	Problems  []Problem  `json:"problems"`
 	Workloads []Workload `json:"workloads"`
 	Templates []Template `json:"templates"`
 	VMs       *VMs       `json:"vms,omitempty"` // nil if nodes may not be listed
@@ -27,7 +36,7 @@ type Workload struct {
 	Policy    string `json:"policy"`
 	Replicas  int64  `json:"replicas"`
 	Pools     []Pool `json:"pools,omitempty"`
-	// Unseated is how many pods have no seat that should have one, or are not there.
+	// Unseated is how many pods exist that have no seat and should have one.
 	Unseated int64 `json:"unseated"`
 	// Note says why there is nothing to compare, or what else there is to know.
 	Note string `json:"note,omitempty"`
@@ -79,17 +88,51 @@ type NodeVMs struct {
 
 // OK reports whether everything is as it should be.
 func (r *Report) OK() bool {
-	return !slices.ContainsFunc(r.Workloads, func(w Workload) bool { return !w.OK }) &&
+	return len(r.Problems) == 0 && !slices.ContainsFunc(r.Workloads, func(w Workload) bool { return !w.OK }) &&
 		!slices.ContainsFunc(r.Templates, func(t Template) bool { return !t.OK }) &&
 		(r.VMs == nil || !slices.ContainsFunc(r.VMs.Nodes, func(n NodeVMs) bool { return !n.OK }))
 }
 
+// Only leaves workloads, and the problems of what is named, written as kind/name in any case. It returns the
+// names that the report does not have.
+func (r *Report) Only(names []string) (unknown []string) {
+	found := map[string]bool{}
+	asked := func(object string) bool {
+		for _, name := range names {
+			if strings.EqualFold(name, object) {
+				found[name] = true
+				return true
+			}
+		}
+		return false
+	}
+	r.Workloads = slices.DeleteFunc(r.Workloads, func(w Workload) bool { return !asked(w.Kind + "/" + w.Name) })
+	r.Problems = slices.DeleteFunc(r.Problems, func(p Problem) bool { return !asked(p.Object) })
+	r.Templates, r.VMs = []Template{}, nil
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return found[name] })
+}
+
+// ErrNoNamespace is returned by [Inspector.Status] for a namespace that does not exist.
+var ErrNoNamespace = errors.New("there is no such namespace")
+
 // Status looks at the workloads of a namespace, or of all of them if it is empty, and at
 // all templates and nodes.
 func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, error) {
-	r := &Report{Workloads: []Workload{}, Templates: []Template{}}
+	r := &Report{Workloads: []Workload{}, Templates: []Template{}, Problems: []Problem{}}
+	s, makers, err := i.snapshot(ctx, namespace, r)
+	if err != nil {
+		return nil, err
+	}
+	registration, err := i.registration(ctx, s, r)
+	if err != nil {
+		return nil, err
+	}
+	if err := i.health(ctx, registration, r); err != nil {
+		return nil, err
+	}
+	own := len(r.Problems)
 	if i.Spread {
-		if err := i.workloads(ctx, namespace, r); err != nil {
+		if err := i.workloads(ctx, s, makers, r); err != nil {
 			return nil, err
 		}
 	}
@@ -97,19 +140,47 @@ func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, erro
 	for _, part := range []struct {
 		what string
 		on   bool
-		look func(context.Context, *Report) error
+		look func(context.Context, *snapshot, *Report) error
 	}{{"FlexDaemonsetTemplates", i.Sizing, i.templates}, {"the VMs of nodes", i.VMs, i.vms}} {
 		if !part.on {
 			continue
 		}
-		switch err := part.look(ctx, r); {
+		switch err := part.look(ctx, s, r); {
 		case apierrors.IsForbidden(err):
 			r.Warnings = append(r.Warnings, fmt.Sprintf("%s are left out: %v", part.what, err))
 		case err != nil:
 			return nil, fmt.Errorf("%s: %w", part.what, err)
 		}
 	}
+	if err := i.policyProblems(ctx, s, r); err != nil {
+		return nil, err
+	}
+	i.podProblems(ctx, s, r)
+	if registration == nil && !s.hiddenRegistration && (len(r.Workloads)+len(r.Templates) > 0 || len(s.listed.PodDistributorList) > 0) {
+		r.problem("", "MutatingWebhookConfiguration/"+i.Registration, "install Stowage, or remove its policies", "does not exist, so that pods are created as they are written")
+	}
+	r.sortProblems(own)
 	return r, nil
+}
+
+// registration reads the webhook's registration; it is nil where there is none and where it may not be read.
+func (i *Inspector) registration(ctx context.Context, s *snapshot, r *Report) (*admissionregistrationv1.MutatingWebhookConfiguration, error) {
+	var registration admissionregistrationv1.MutatingWebhookConfiguration
+	err := i.Client.Get(ctx, client.ObjectKey{Name: i.Registration}, &registration)
+	switch {
+	case apierrors.IsForbidden(err):
+		s.hiddenRegistration = true
+		return nil, nil
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("the webhook's registration: %w", err)
+	}
+	if s.registration, err = scope.Compile(&registration); err != nil {
+		s.hiddenRegistration = true
+		r.Warnings = append(r.Warnings, fmt.Sprintf("what the webhook's registration leaves out is not known: %v", err))
+	}
+	return &registration, nil
 }
 
 var _ cluster.Reader = &snapshot{}

@@ -5,11 +5,8 @@ import (
 	"context"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -18,7 +15,7 @@ import (
 )
 
 // templates adds the FlexDaemonsetTemplates.
-func (i *Inspector) templates(ctx context.Context, r *Report) error {
+func (i *Inspector) templates(ctx context.Context, s *snapshot, r *Report) error {
 	err := each(ctx, i, &flexdaemonsets.FlexDaemonsetTemplateList{}, func(t *flexdaemonsets.FlexDaemonsetTemplate) {
 		out := Template{
 			Name: t.Name, UpdatePolicy: string(cmp.Or(t.Spec.UpdatePolicy, flexdaemonsets.UpdateOnCreate)),
@@ -44,23 +41,22 @@ func (i *Inspector) templates(ctx context.Context, r *Report) error {
 		return err
 	}
 	nodes := map[string]map[string]bool{} // by the template's label
-	err = each(ctx, i, &corev1.PodList{}, func(pod *corev1.Pod) {
-		label := pod.Labels[stowage.SizedByLabel]
-		if pod.Spec.NodeName == "" || !seats.Live(pod) {
-			return
+	for _, pod := range s.pods {
+		label, sized := pod.Labels[stowage.SizedByLabel]
+		if !sized || pod.Spec.NodeName == "" || !seats.Live(pod) {
+			continue
 		}
 		if nodes[label] == nil {
 			nodes[label] = map[string]bool{}
 		}
 		nodes[label][pod.Spec.NodeName] = true
-	}, client.HasLabels{stowage.SizedByLabel})
-	if apierrors.IsForbidden(err) {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("the nodes that templates cover are not counted: %v", err))
-		return nil
+	}
+	if s.podsOfNamespace {
+		return nil // the nodes that templates cover cannot be counted
 	}
 	for n := range r.Templates {
 		covered := len(nodes[sizing.LabelOf(r.Templates[n].Name)])
 		r.Templates[n].Nodes = &covered
 	}
-	return err
+	return nil
 }

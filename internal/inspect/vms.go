@@ -4,24 +4,23 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 )
 
-// vms adds the peer-pod VMs.
-func (i *Inspector) vms(ctx context.Context, r *Report) error {
+// vms adds the peer-pod VMs. Pods count by what they request, as the scheduler counts them.
+func (i *Inspector) vms(ctx context.Context, s *snapshot, r *Report) error {
+	if s.podsOfNamespace {
+		return nil
+	}
 	vms := &VMs{Resource: i.PeerPods.VMResource, Nodes: []NodeVMs{}}
 	used := map[string]int64{}
-	err := each(ctx, i, &corev1.PodList{}, func(pod *corev1.Pod) {
-		if pod.Spec.NodeName != "" && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
-			used[pod.Spec.NodeName]++
+	for _, pod := range s.pods {
+		if pod.Spec.NodeName != "" {
+			used[pod.Spec.NodeName] += i.vmsOf(pod)
 		}
-	}, client.HasLabels{stowage.PeerPodLabel})
-	if err != nil {
-		return err
 	}
-	err = each(ctx, i, &corev1.NodeList{}, func(node *corev1.Node) {
+	var nodes []corev1.Node
+	err := each(ctx, i, &corev1.NodeList{}, func(node *corev1.Node) {
+		nodes = append(nodes, corev1.Node{ObjectMeta: node.ObjectMeta, Status: corev1.NodeStatus{Capacity: node.Status.Capacity}})
 		q := node.Status.Allocatable[corev1.ResourceName(vms.Resource)]
 		n := NodeVMs{Name: node.Name, Capacity: q.Value(), Used: used[node.Name]}
 		if n.Capacity == 0 && n.Used == 0 {
@@ -35,5 +34,5 @@ func (i *Inspector) vms(ctx context.Context, r *Report) error {
 		return err
 	}
 	r.VMs = vms
-	return nil
+	return i.nodeProblems(ctx, nodes, r)
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/cluster"
@@ -36,9 +36,25 @@ type snapshot struct {
 	// created is the template of the pods of each workload that makes some: its metadata,
 	// and what in it chooses nodes.
 	created map[types.UID]corev1.PodTemplateSpec
-	// registration is nil where it may not be read.
-	registration *scope.Registration
-	deployments  []deployment
+	// registration is nil where there is none, and where it may not be read: then hiddenRegistration
+	// is set.
+	registration       *scope.Registration
+	hiddenRegistration bool
+	deployments        []deployment
+
+	// namespace is the one that the report is about, or empty for all of them.
+	namespace string
+	// pods are the pods that have not ended, of all namespaces or, where those may not be listed, of
+	// the report's: then podsOfNamespace is set.
+	pods            []*corev1.Pod
+	podsOfNamespace bool
+	daemonSets      map[string]*appsv1.DaemonSet
+	templates       map[string]bool // nil where they may not be listed
+}
+
+// reports reports whether the report is about a namespace.
+func (s *snapshot) reports(namespace string) bool {
+	return s.namespace == "" || s.namespace == namespace
 }
 
 // deployment is what is kept of a Deployment.
@@ -67,24 +83,18 @@ func (s *snapshot) Namespace(ctx context.Context, name string) (*corev1.Namespac
 	return s.listed.Namespace(ctx, name)
 }
 
-// maker is what makes pods, with those that have a seat.
+// maker is what makes pods, with those that have a seat, and how many have none.
 type maker struct {
 	*cluster.Workload
-	pods []*corev1.Pod
+	pods     []*corev1.Pod
+	unseated int64
 }
 
 // busy reports whether it has pods, or asks for some.
 func (m *maker) busy() bool { return m.Replicas != 0 || len(m.pods) > 0 }
 
-// workloads adds the workloads of a namespace that have a strategy.
-func (i *Inspector) workloads(ctx context.Context, namespace string, r *Report) error {
-	// 1. What there is.
-	s, makers, err := i.snapshot(ctx, namespace, r)
-	if err != nil {
-		return err
-	}
-
-	// 2. What each maker of pods adds to its workload.
+// workloads adds the workloads that have a strategy.
+func (i *Inspector) workloads(ctx context.Context, s *snapshot, makers []*maker, r *Report) error {
 	finder := i.finder(s)
 	scope := scope.New(s, i.Namespace)
 	groups := map[types.UID]*group{}
@@ -173,7 +183,10 @@ func (s *snapshot) leftAlone(ctx context.Context, scope *scope.Scope, m *maker, 
 
 // snapshot lists what the workloads of a namespace depend on.
 func (i *Inspector) snapshot(ctx context.Context, namespace string, r *Report) (*snapshot, []*maker, error) {
-	s := &snapshot{live: i.live(), byUID: map[types.UID]*cluster.Workload{}, created: map[types.UID]corev1.PodTemplateSpec{}}
+	s := &snapshot{
+		live: i.live(), byUID: map[types.UID]*cluster.Workload{}, created: map[types.UID]corev1.PodTemplateSpec{},
+		namespace: namespace, daemonSets: map[string]*appsv1.DaemonSet{},
+	}
 	var makers []*maker
 	byUID := map[types.UID]*maker{}
 	add := func(gvk string, obj client.Object, template *corev1.PodTemplateSpec, replicas *int32) {
@@ -205,6 +218,7 @@ func (i *Inspector) snapshot(ctx context.Context, namespace string, r *Report) (
 		each(ctx, i, &appsv1.StatefulSetList{}, func(o *appsv1.StatefulSet) {
 			add("StatefulSet", o, &o.Spec.Template, o.Spec.Replicas)
 		}, in),
+		each(ctx, i, &appsv1.DaemonSetList{}, func(o *appsv1.DaemonSet) { s.daemonSets[o.Namespace+"/"+o.Name] = o }, in),
 		each(ctx, i, &versprei.PodDistributorList{}, func(d *versprei.PodDistributor) {
 			s.listed.PodDistributorList = append(s.listed.PodDistributorList, *d)
 		}, in),
@@ -219,7 +233,9 @@ func (i *Inspector) snapshot(ctx context.Context, namespace string, r *Report) (
 		err = each(ctx, i, &corev1.NamespaceList{}, func(ns *corev1.Namespace) { s.listed.NamespaceList = append(s.listed.NamespaceList, *ns) })
 	} else {
 		var ns corev1.Namespace
-		if err = i.Client.Get(ctx, client.ObjectKey{Name: namespace}, &ns); err == nil {
+		if err = i.Client.Get(ctx, client.ObjectKey{Name: namespace}, &ns); apierrors.IsNotFound(err) {
+			return nil, nil, fmt.Errorf("namespace %s: %w", namespace, ErrNoNamespace)
+		} else if err == nil {
 			s.listed.NamespaceList = append(s.listed.NamespaceList, ns)
 		}
 	}
@@ -230,34 +246,80 @@ func (i *Inspector) snapshot(ctx context.Context, namespace string, r *Report) (
 		return nil, nil, fmt.Errorf("namespaces: %w", err)
 	}
 
-	var registration admissionregistrationv1.MutatingWebhookConfiguration
-	switch err = i.Client.Get(ctx, client.ObjectKey{Name: i.Registration}, &registration); {
-	case err == nil:
-		if s.registration, err = scope.Compile(&registration); err != nil {
-			r.Warnings = append(r.Warnings, fmt.Sprintf("what the webhook's registration leaves out is not known: %v", err))
+	if i.Sizing {
+		s.templates = map[string]bool{}
+		err := each(ctx, i, &flexdaemonsets.FlexDaemonsetTemplateList{}, func(t *flexdaemonsets.FlexDaemonsetTemplate) { s.templates[t.Name] = true })
+		if apierrors.IsForbidden(err) {
+			s.templates = nil // another part of the report warns of that
+		} else if err != nil {
+			return nil, nil, fmt.Errorf("FlexDaemonsetTemplates: %w", err)
 		}
-	case !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err):
-		return nil, nil, fmt.Errorf("the webhook's registration: %w", err)
 	}
 
-	// Pods with a seat. Who makes them may be of a kind that was not listed.
-	err = each(ctx, i, &corev1.PodList{}, func(pod *corev1.Pod) {
+	// The pods. Who makes them may be of a kind that was not listed.
+	if err := i.listPods(ctx, s, r); err != nil {
+		return nil, nil, forbidden("pods", err)
+	}
+	for _, pod := range s.pods {
 		owner := metav1.GetControllerOfNoCopy(pod)
-		if owner == nil || !seats.Live(pod) || !proven(pod) {
-			return
+		if owner == nil || !s.reports(pod.Namespace) {
+			continue
 		}
 		m := byUID[owner.UID]
+		if !seats.Live(pod) {
+			continue
+		}
+		if !proven(pod) {
+			if m != nil {
+				m.unseated++
+			}
+			continue
+		}
 		if m == nil {
 			m = &maker{Workload: &cluster.Workload{Ref: cluster.RefOf(owner), Namespace: pod.Namespace, Replicas: -1, Current: -1}}
 			byUID[owner.UID], s.created[owner.UID] = m, corev1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta}
 			makers = append(makers, m)
 		}
 		m.pods = append(m.pods, pod)
-	}, in, client.HasLabels{stowage.SeatLabel})
-	if err != nil {
-		return nil, nil, forbidden("pods", err)
 	}
 	return s, makers, nil
+}
+
+// listPods lists the live pods of all namespaces, because nodes have VMs for all of them, or of the
+// report's namespace where the user may not.
+func (i *Inspector) listPods(ctx context.Context, s *snapshot, r *Report) error {
+	keep := func(pod *corev1.Pod) {
+		if pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
+			s.pods = append(s.pods, slim(pod))
+		}
+	}
+	err := each(ctx, i, &corev1.PodList{}, keep)
+	if apierrors.IsForbidden(err) && s.namespace != "" {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("the VMs of nodes, and the nodes that templates cover, are left out: %v", err))
+		s.podsOfNamespace, s.pods = true, nil
+		return each(ctx, i, &corev1.PodList{}, keep, client.InNamespace(s.namespace))
+	}
+	return err
+}
+
+// slim keeps of a pod what the report reads: there may be many.
+func slim(pod *corev1.Pod) *corev1.Pod {
+	kept := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, Labels: pod.Labels, OwnerReferences: pod.OwnerReferences,
+		CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
+	}}
+	for k, v := range pod.Annotations {
+		if k != corev1.LastAppliedConfigAnnotation {
+			metav1.SetMetaDataAnnotation(&kept.ObjectMeta, k, v)
+		}
+	}
+	kept.Spec.NodeName, kept.Spec.RuntimeClassName = pod.Spec.NodeName, pod.Spec.RuntimeClassName
+	kept.Spec.NodeSelector, kept.Spec.Affinity = pod.Spec.NodeSelector, pod.Spec.Affinity
+	for _, c := range pod.Spec.Containers {
+		kept.Spec.Containers = append(kept.Spec.Containers, corev1.Container{Name: c.Name, Resources: c.Resources})
+	}
+	kept.Status.Phase, kept.Status.Conditions = pod.Status.Phase, pod.Status.Conditions
+	return kept
 }
 
 // group is a workload in the making.
@@ -319,7 +381,7 @@ func (g *group) add(ctx context.Context, i *Inspector, m *maker, p *policy.Polic
 		at[n].Target += p.Strategy.Target(n, replicas)
 	}
 	g.Replicas += replicas
-	g.Unseated += max(0, min(replicas, p.Strategy.Capacity())-seated)
+	g.Unseated += min(m.unseated, max(0, p.Strategy.Capacity()-seated))
 	return nil
 }
 

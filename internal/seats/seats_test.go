@@ -402,7 +402,7 @@ func TestPanicInABook(t *testing.T) {
 		l := newTestLedger(t, api, "a")
 		failed := make(chan error)
 		go func() {
-			_, err := l.Claim(context.Background(), testOwner, simulated["80:20"])
+			_, err := l.Claim(t.Context(), testOwner, simulated["80:20"])
 			failed <- err
 		}()
 		synctest.Wait()

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/cli"
 	"github.com/stowage-dev/stowage/test/controlplane"
 	"github.com/stowage-dev/stowage/test/testkit"
@@ -44,6 +46,8 @@ func (n *tenant) golden(t *testing.T, name, got string) {
 	got = strings.ReplaceAll(got, n.namespace, "NAMESPACE")
 	got = regexp.MustCompile(`\b(web|bad)-[a-z0-9]{6,10}(-[a-z0-9]{5})?\b`).ReplaceAllString(got, "$1-HASH")
 	got = regexp.MustCompile(`node (od|spot)[48]-[0-9]`).ReplaceAllString(got, "node NODE")
+	got = regexp.MustCompile(`(?m)^Stowage: replicas not known, leader \S+, certificate authority until \S+$`).ReplaceAllString(got, "Stowage: HEALTH")
+	got = regexp.MustCompile(`("?leader"?: |"?authorityUntil"?: |"?clientVersion"?: )"?[^",\n]+"?`).ReplaceAllString(got, "${1}X")
 	file := filepath.Join("testdata", name+".golden")
 	if *update {
 		must(t, os.WriteFile(file, []byte(got), 0o644))
@@ -95,6 +99,34 @@ func TestStatus(t *testing.T) {
 		n.golden(t, "status-bad", out+errs)
 		if exit != 3 {
 			t.Errorf("exit status %d", exit)
+		}
+	})
+	t.Run("problems", func(t *testing.T) {
+		lost := newTenant(t)
+		must(t, lost.Create(t.Context(), &versprei.PodDistributor{ObjectMeta: metav1.ObjectMeta{Namespace: lost.namespace, Name: "lost"}, Spec: versprei.PodDistributorSpec{
+			Target:       versprei.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: "nowhere"},
+			Distribution: []versprei.Pool{{NodeLabel: map[string]versprei.LabelValue{"type": "default"}, Weight: 1}},
+		}}))
+		must(t, lost.Create(t.Context(), lost.daemonSet("agent", lost.namespace+".none", agent())))
+		vm := pod().Namespace(lost.namespace).Container("a", "cpu=1", "cpu=1").Obj()
+		vm.Name, vm.Spec.NodeSelector = "waits", map[string]string{"nowhere": "true"}
+		must(t, lost.Create(t.Context(), vm))
+		off := newTenant(t, stowage.ModeKey+"=Off")
+		past := pod().Namespace(off.namespace).Container("a", "", "").Obj()
+		past.Name = "past"
+		must(t, off.Create(t.Context(), past))
+		off.edit(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: off.namespace}}, `{"metadata":{"labels":{"`+stowage.ModeKey+`":null}}}`)
+		for namespace, parts := range map[string][]string{
+			lost.namespace: {"PodDistributor/lost", "its target apps/v1 Deployment nowhere does not exist", "DaemonSet/agent", "which does not exist", "Pod/waits", "no free VM: "},
+			off.namespace:  {"Pod/past", "RuntimeClass kata-remote without kata.peerpods.io/vm: the webhook was bypassed"},
+		} {
+			eventually(t, "each problem is named", func() (bool, error) {
+				out, _, exit := command(t, cluster, "status", "-n", namespace)
+				return exit == 3 && !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(out, part) }), nil
+			})
+		}
+		if _, errs, exit := command(t, cluster, "status", "-n", "typo"); exit != 2 || !strings.Contains(errs, "namespace typo: there is no such namespace") {
+			t.Errorf("exit status %d: %s", exit, errs)
 		}
 	})
 	t.Run("left alone", func(t *testing.T) {
@@ -220,7 +252,7 @@ func TestInspectPermissions(t *testing.T) {
 	viewer := []string{"-n", n.namespace, "--as", "viewer-" + n.namespace}
 	eventually(t, "a viewer of the namespace sees its workloads", func() (bool, error) {
 		out, errs, exit := command(t, cluster, append([]string{"status"}, viewer...)...)
-		return exit == 0 && strings.Contains(out, "Deployment/web") && strings.Contains(errs, "Warning: the VMs of nodes are left out"), nil
+		return exit == 0 && strings.Contains(out, "Deployment/web") && strings.Contains(errs, "Warning: the VMs of nodes, and the nodes that templates cover, are left out"), nil
 	})
 	out, errs, exit := command(t, cluster, append([]string{"explain", "pod/" + pods[0].Name}, viewer...)...)
 	if exit != 0 || !strings.Contains(out, "The seat was claimed in the ledger") {

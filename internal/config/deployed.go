@@ -1,0 +1,45 @@
+package config
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/spf13/pflag"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Deployed returns the settings of a Stowage that runs as a Deployment: those of its arguments and
+// variables, and of the ConfigMap that may change some of them. Without a container, they are the defaults.
+// An invalid ConfigMap is ignored, as the server ignores it.
+func Deployed(d *appsv1.Deployment, live map[string]string) (Options, error) {
+	o := DefaultOptions()
+	o.Namespace = cmp.Or(d.Namespace, o.Namespace)
+	containers := d.Spec.Template.Spec.Containers
+	pinned := map[string]bool{}
+	if n := max(0, slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == "stowage" })); len(containers) > 0 {
+		fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+		fs.ParseErrorsAllowlist.UnknownFlags = true // of another version
+		o.AddFlags(fs)
+		env := map[string]string{}
+		for _, e := range containers[n].Env {
+			if e.ValueFrom == nil {
+				env[e.Name] = e.Value
+			}
+		}
+		if err := fs.Parse(containers[n].Args); err != nil {
+			return o, err
+		}
+		if err := ApplyEnv(fs, func(name string) (string, bool) { v, ok := env[name]; return v, ok }); err != nil {
+			return o, err
+		}
+		fs.Visit(func(f *pflag.Flag) { pinned[f.Name] = true })
+		if err := o.Validate(); err != nil {
+			return o, err
+		}
+	}
+	if with, err := withConfigMap(o, pinned, live); err == nil {
+		o = with
+	}
+	return o, nil
+}

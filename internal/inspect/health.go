@@ -1,0 +1,140 @@
+package inspect
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"strings"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/stowage-dev/stowage/internal/version"
+)
+
+// Health is the state of Stowage itself, as far as the user may read it.
+type Health struct {
+	// Ready and Replicas are those of the Deployment; nil if there is none, as on a local cluster.
+	Ready    *int32 `json:"ready,omitempty"`
+	Replicas *int32 `json:"replicas,omitempty"`
+	// Leader is the replica that runs the controllers.
+	Leader string `json:"leader,omitempty"`
+	// AuthorityUntil is when the last of the authorities ends that the API server trusts.
+	AuthorityUntil *time.Time `json:"authorityUntil,omitempty"`
+	Version        string     `json:"version,omitempty"`
+	ClientVersion  string     `json:"clientVersion"`
+}
+
+// The names of what is installed; see config/.
+const (
+	deploymentName = "stowage"
+	leaseName      = "stowage-leader"
+)
+
+// slack is how much longer than its duration a lease may be unrenewed: clocks differ.
+const slack = 30 * time.Second
+
+// health looks at Stowage itself. Where nothing of it is installed, it is nil.
+func (i *Inspector) health(ctx context.Context, registration *admissionregistrationv1.MutatingWebhookConfiguration, r *Report) error {
+	h := &Health{ClientVersion: version.String()}
+	hidden := func(what string, err error) {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("%s is left out: %v", what, err))
+	}
+
+	// 1. The replicas.
+	var d appsv1.Deployment
+	err := i.Client.Get(ctx, client.ObjectKey{Namespace: i.Namespace, Name: deploymentName}, &d)
+	deployed := err == nil
+	switch {
+	case apierrors.IsForbidden(err):
+		hidden("the Deployment of Stowage", err)
+	case client.IgnoreNotFound(err) != nil:
+		return fmt.Errorf("the Deployment of Stowage: %w", err)
+	case deployed:
+		h.Ready, h.Replicas = &d.Status.ReadyReplicas, new(ptr.Deref(d.Spec.Replicas, 1))
+		h.Version = d.Labels["app.kubernetes.io/version"]
+		if *h.Ready < *h.Replicas {
+			r.problem(i.Namespace, "Deployment/"+deploymentName, fmt.Sprintf("kubectl -n %s describe pods -l app.kubernetes.io/name=stowage", i.Namespace),
+				"%d of %d replicas are ready%s", *h.Ready, *h.Replicas, map[bool]string{true: ": pods are created unchanged, or refused where failurePolicy is Fail"}[*h.Ready == 0])
+		}
+	}
+
+	// 2. The leader.
+	var lease coordinationv1.Lease
+	err = i.Client.Get(ctx, client.ObjectKey{Namespace: i.Namespace, Name: leaseName}, &lease)
+	leased := err == nil
+	switch {
+	case apierrors.IsForbidden(err):
+		hidden("the leader of Stowage", err)
+	case client.IgnoreNotFound(err) != nil:
+		return fmt.Errorf("the lease of Stowage: %w", err)
+	case leased:
+		holder, _, _ := strings.Cut(strings.TrimPrefix(ptr.Deref(lease.Spec.HolderIdentity, ""), "pod/"), "_")
+		duration := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second
+		if holder != "" && lease.Spec.RenewTime != nil && i.Clock.Now().Sub(lease.Spec.RenewTime.Time) < duration+slack {
+			h.Leader = holder
+		}
+	}
+	missing := apierrors.IsNotFound(err)
+	if h.Leader == "" && (leased || missing && registration != nil && !deployed) {
+		r.problem(i.Namespace, "Lease/"+leaseName, fmt.Sprintf("see whether Stowage runs: kubectl -n %s get pods", i.Namespace),
+			"no replica of Stowage leads: nothing is repaired, resized or advertised, and no status is written")
+	}
+
+	// 3. The registration.
+	if registration != nil {
+		for n := range registration.Webhooks {
+			w := &registration.Webhooks[n]
+			until := lastExpiry(w.ClientConfig.CABundle)
+			if h.AuthorityUntil == nil || until.Before(*h.AuthorityUntil) {
+				h.AuthorityUntil = &until
+			}
+		}
+		if u := h.AuthorityUntil; u != nil && u.Before(i.Clock.Now()) {
+			h.AuthorityUntil = nil
+			r.problem("", "MutatingWebhookConfiguration/"+i.Registration, fmt.Sprintf("see the log of Stowage: kubectl -n %s logs deployment/stowage", i.Namespace),
+				"its caBundle has no valid certificate, so that the API server does not reach the webhook")
+		}
+	}
+	if registration != nil || deployed || leased {
+		r.Stowage = h
+	}
+	return nil
+}
+
+// lastExpiry returns when the last certificate of a bundle ends; zero if there is none.
+func lastExpiry(bundle []byte) (last time.Time) {
+	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
+		if c, err := x509.ParseCertificate(block.Bytes); err == nil && c.NotAfter.After(last) {
+			last = c.NotAfter
+		}
+	}
+	return last
+}
+
+// text is the health in a line.
+func (h *Health) text() string {
+	parts := []string{"replicas not known"}
+	if h.Replicas != nil {
+		parts[0] = fmt.Sprintf("%d of %d replicas ready", *h.Ready, *h.Replicas)
+	}
+	if h.Leader != "" {
+		parts = append(parts, "leader "+h.Leader)
+	}
+	if h.AuthorityUntil != nil {
+		parts = append(parts, "certificate authority until "+h.AuthorityUntil.UTC().Format(time.DateOnly))
+	}
+	if h.Version != "" {
+		parts = append(parts, "version "+h.Version)
+		if strings.TrimPrefix(h.Version, "v") != strings.TrimPrefix(h.ClientVersion, "v") {
+			parts = append(parts, "client version "+h.ClientVersion)
+		}
+	}
+	return "Stowage: " + strings.Join(parts, ", ") + "\n"
+}
