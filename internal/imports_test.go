@@ -66,7 +66,7 @@ func TestImportRules(t *testing.T) {
 		"internal/admission":   {"internal/server", "internal/preview", "hack/gendocs"},
 		"internal/server":      {"internal/cli", "hack/gendocs"},
 		"internal/cli":         {"cmd/stowage"},
-		"internal/config":      {"internal/server", "internal/cli", "hack/gendocs"},
+		"internal/config":      {"internal/server", "internal/cli", "hack/gendocs", "hack/controlplane"},
 		"internal/preview":     {"internal/cli"},
 		"internal/inspect":     {"internal/cli"},
 		"internal/leader":      {"internal/server", "internal/controllers/", "test/testkit"},

@@ -16,7 +16,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/test/controlplane"
 )
 
@@ -36,6 +38,8 @@ type wish struct {
 	Replicas int    `json:"replicas"`
 	Nodes    string `json:"nodes"`
 	Binary   string `json:"binary"`
+	// Env are the settings of Stowage in the caller's environment, as NAME=VALUE.
+	Env []string `json:"env,omitempty"`
 	// Stamp changes with each call, so that ready.json tells which call it
 	// answers.
 	Stamp string `json:"stamp"`
@@ -101,6 +105,11 @@ func upCommand(dir *string) *cobra.Command {
 					return err
 				}
 			}
+			for _, name := range settings() {
+				if value, ok := os.LookupEnv(name); ok {
+					w.Env = append(w.Env, name+"="+value)
+				}
+			}
 			return l.up(cmd.Context(), w, cmd.OutOrStdout())
 		},
 	}
@@ -108,6 +117,19 @@ func upCommand(dir *string) *cobra.Command {
 	cmd.Flags().StringVar(&w.Binary, "stowage", w.Binary, "Stowage program to run (default bin/stowage)")
 	cmd.Flags().StringVar(&w.Nodes, "nodes", w.Nodes, "File of the fake nodes (default hack/controlplane/nodes.yaml)")
 	return cmd
+}
+
+// settings are the variables of Stowage's settings, but for those that the cluster itself decides.
+func settings() (names []string) {
+	o := config.DefaultOptions()
+	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	o.AddFlags(fs)
+	fs.VisitAll(func(f *pflag.Flag) {
+		if name := config.Variable(f); name != "KUBECONFIG" && name != "POD_NAMESPACE" {
+			names = append(names, name)
+		}
+	})
+	return names
 }
 
 // up makes a supervisor grant the wish and prints its progress meanwhile.
@@ -254,6 +276,11 @@ func (l *local) supervise(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	defer func() { _ = lock.Close() }()
+	for _, name := range settings() { // each call brings its own
+		if err := os.Unsetenv(name); err != nil {
+			return err
+		}
+	}
 	again := make(chan os.Signal, 1)
 	signal.Notify(again, syscall.SIGHUP)
 
@@ -295,7 +322,7 @@ func (l *local) grant(ctx context.Context, c *controlplane.Cluster, w wish, out 
 	if err := c.ReplaceNodes(ctx, nodes); err != nil {
 		return err
 	}
-	if err := c.StartStowage(ctx, controlplane.StowageOptions{Binary: w.Binary, Replicas: w.Replicas}); err != nil {
+	if err := c.StartStowage(ctx, controlplane.StowageOptions{Binary: w.Binary, Replicas: w.Replicas, Env: w.Env}); err != nil {
 		return err
 	}
 	return c.WaitForNodes(ctx, len(nodes))

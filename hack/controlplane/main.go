@@ -62,7 +62,7 @@ func command() *cobra.Command {
 		superviseCommand(&dir),
 		&cobra.Command{
 			Use:   "certs DIR",
-			Short: "Write a self-signed certificate for localhost, as tls.crt and tls.key",
+			Short: "Write a self-signed certificate for localhost, as tls.crt and tls.key, and as ca.crt for a caBundle",
 			Args:  cobra.ExactArgs(1),
 			RunE:  func(_ *cobra.Command, args []string) error { return controlplane.WriteServingCertificate(args[0]) },
 		},

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 )
 
 func TestEnvironment(t *testing.T) {
@@ -93,6 +95,43 @@ func TestConfigMap(t *testing.T) {
 	}
 	if base.LogLevel != "WARN" || len(base.Spread.ExcludedNamespaces) != 0 {
 		t.Error("the settings without the ConfigMap have changed")
+	}
+}
+
+// The TLS settings are read as the peer-pods webhook reads them.
+func TestTLSSettings(t *testing.T) {
+	o := DefaultOptions()
+	o.TLSMinVersion = " VersionTLS13 "
+	if err := o.Validate(); err != nil || o.TLSMinVersion != "VersionTLS13" {
+		t.Errorf("spaces around a version: %q, %v", o.TLSMinVersion, err)
+	}
+	o.TLSCipherSuites = []string{"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"}
+	if err := o.Validate(); err == nil || !strings.Contains(err.Error(), "TLS 1.3 has its own suites") {
+		t.Errorf("cipher suites with TLS 1.3: %v", err)
+	}
+	o.TLSMinVersion = "VersionTLS12"
+	if err := o.Validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A Deployment's arguments and variables are its settings; the ConfigMap changes what they leave out.
+func TestDeployed(t *testing.T) {
+	d := &appsv1.Deployment{}
+	d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "proxy"}, {
+		Name: "stowage", Args: []string{"serve", "--sizing=false", "--of-a-later-version=1"},
+		Env: []corev1.EnvVar{{Name: "TARGET_RUNTIMECLASS", Value: "kata-a,kata-b"}, {Name: "POD_NAMESPACE", ValueFrom: &corev1.EnvVarSource{}}},
+	}}
+	o, err := Deployed(d, map[string]string{"BLOCKLISTED_NAMESPACE_LIST": "a, b"})
+	if err != nil || o.Sizing.Enabled || len(o.PeerPods.Config.RuntimeClasses) != 2 || len(o.Spread.ExcludedNamespaces) != 2 {
+		t.Errorf("%+v, %v", o, err)
+	}
+	if o, err := Deployed(&appsv1.Deployment{}, map[string]string{"LOG_LEVEL": "loud"}); err != nil || !o.Sizing.Enabled {
+		t.Errorf("without a Deployment, and with a ConfigMap that is refused: %+v, %v", o, err)
+	}
+	d.Spec.Template.Spec.Containers[1].Args = []string{"serve", "--port=many"}
+	if _, err := Deployed(d, nil); err == nil {
+		t.Error("an argument that does not parse is taken")
 	}
 }
 

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -67,9 +68,12 @@ func (o *Options) Validate() error {
 	check(o.Resize.Rate > 0 && o.Resize.Rate <= 1000, "--resize-rate is %v; it must be above 0 and at most 1000", o.Resize.Rate)
 	check(o.Resize.Jitter >= 0 && o.Resize.Jitter <= time.Hour, "--resize-jitter is %s; it must be between 0 and 1h", o.Resize.Jitter)
 	check(o.Resize.Backoff > 0 && o.Resize.Backoff <= o.Resize.MaxBackoff, "--resize-backoff is %s; it must be above 0 and at most %s", o.Resize.Backoff, o.Resize.MaxBackoff)
-	if _, err := ParseTLSVersion(o.TLSMinVersion); err != nil {
+	o.TLSMinVersion = strings.TrimSpace(o.TLSMinVersion)
+	version, err := ParseTLSVersion(o.TLSMinVersion)
+	if err != nil {
 		errs = append(errs, fmt.Errorf("--tls-min-version: %w", err))
 	}
+	check(version != tls.VersionTLS13 || len(o.TLSCipherSuites) == 0, "--tls-cipher-suites is %v, but TLS 1.3 has its own suites; leave it out, or lower --tls-min-version", o.TLSCipherSuites)
 	if _, err := ParseCipherSuites(o.TLSCipherSuites); err != nil {
 		errs = append(errs, fmt.Errorf("--tls-cipher-suites: %w", err))
 	}

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -24,11 +25,14 @@ type Explanation struct {
 	Pod       string   `json:"pod"`
 	Node      string   `json:"node,omitempty"`
 	Owners    []string `json:"owners,omitempty"` // from the pod upwards
-	// LeftAlone is the first reason why nothing was changed, if nothing was.
+	// LeftAlone is the reason why nothing was changed, if nothing was.
 	LeftAlone string `json:"leftAlone,omitempty"`
-	Spread    Aspect `json:"spread"`
-	Sizing    Aspect `json:"sizing"`
-	PeerPods  Aspect `json:"peerPods"`
+	// Pending is why the pod has no node, and Action what to do about that.
+	Pending  string `json:"pending,omitempty"`
+	Action   string `json:"action,omitempty"`
+	Spread   Aspect `json:"spread"`
+	Sizing   Aspect `json:"sizing"`
+	PeerPods Aspect `json:"peerPods"`
 }
 
 // Aspect is one of the three questions about a pod.
@@ -39,6 +43,15 @@ type Aspect struct {
 	Summary string `json:"summary"`
 	// Facts are sentences: why it is so.
 	Facts []string `json:"facts"`
+	// Reason is the one of them that says why this aspect of the pod was left alone though there is a
+	// policy for it, if so.
+	Reason string `json:"reason,omitempty"`
+}
+
+// because notes why the pod was left alone though there is a policy for it.
+func (a *Aspect) because(reason string) {
+	a.Reason = reason
+	a.say("%s", reason)
 }
 
 func (a *Aspect) say(format string, args ...any) {
@@ -112,11 +125,21 @@ func (i *Inspector) Explain(ctx context.Context, namespace, name string) (*Expla
 		}
 	}
 	if !e.Spread.Changed && !e.Sizing.Changed && !e.PeerPods.Changed {
+		aspects := []Aspect{e.Spread, e.Sizing, e.PeerPods}
 		e.LeftAlone = s.unseen
-		for _, a := range []Aspect{e.Spread, e.Sizing, e.PeerPods} {
-			if e.LeftAlone == "" && len(a.Facts) > 0 {
-				e.LeftAlone = a.Facts[0]
+		for _, a := range aspects {
+			e.LeftAlone = cmp.Or(e.LeftAlone, a.Reason)
+		}
+		for _, a := range aspects {
+			if len(a.Facts) > 0 {
+				e.LeftAlone = cmp.Or(e.LeftAlone, a.Facts[0])
 			}
+		}
+	}
+	if why, waits := unschedulable(s.pod); waits {
+		e.Pending, e.Action = why, "make room on a node that it may use, or change what it asks for"
+		if action, _ := i.waitsFor(s.pod); action != "" {
+			e.Action = action
 		}
 	}
 	return e, nil
@@ -169,7 +192,7 @@ func (s *subject) past(what string) string {
 	if s.unseen != "" {
 		return fmt.Sprintf("It would be %s, but: %s.", what, s.unseen)
 	}
-	return fmt.Sprintf("It would be %s if it were created now. It came before that was so, or past the webhook (which never holds a pod up: see the events of its owner).", what)
+	return fmt.Sprintf("It would be %s if it were created now. It was created before its policy, or it bypassed the webhook (see the events of its owner).", what)
 }
 
 // ExplainFormats are the output formats of [Explanation.Print].
@@ -200,6 +223,9 @@ func (e *Explanation) Print(out io.Writer, format string) error {
 		for _, fact := range a.Facts {
 			fmt.Fprintf(&b, "  %s\n", fact)
 		}
+	}
+	if e.Pending != "" {
+		fmt.Fprintf(&b, "\nIt is Pending because %s.\nTo change that: %s.\n", e.Pending, e.Action)
 	}
 	_, err := io.WriteString(out, b.String())
 	return err

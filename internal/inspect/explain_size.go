@@ -38,7 +38,7 @@ func (s *subject) sizing(ctx context.Context, a *Aspect) error {
 	}
 	if !sized {
 		if len(d.Sized) > 0 {
-			a.say("%s", s.past(d.Summary))
+			a.because(s.past(d.Summary))
 		}
 		return nil
 	}

@@ -60,9 +60,9 @@ func (s *subject) spread(ctx context.Context, a *Aspect) error {
 	if !pooled || err != nil {
 		created := placement.AsCreated(s.view, p.Strategy, s.templateNode())
 		if key, pinned := placement.Pinned(created, p.Strategy, nil); pinned {
-			a.say("The pod chooses its nodes itself, by %s, so it has no seat.", key)
+			a.because(fmt.Sprintf("The pod chooses its nodes itself, by %s, so it has no seat.", key))
 		} else {
-			a.say("%s", s.past("given a seat"))
+			a.because(s.past("given a seat"))
 		}
 		return s.counts(ctx, a, p)
 	}
@@ -202,8 +202,11 @@ func (s *subject) removal(rank int64) string {
 func (s *subject) placement(ctx context.Context, a *Aspect, p *policy.Policy, pool int) error {
 	want := p.Strategy.Pool(pool).Labels
 	how := "A node selector holds it there"
-	if p.Preferred {
+	switch {
+	case p.Preferred:
 		how = "Its affinity prefers nodes of that pool"
+	case !labels.SelectorFromSet(want).Matches(labels.Set(s.pod.Spec.NodeSelector)):
+		how = "Nothing holds it there, because it was adopted" // its template's node selector is as it was
 	}
 	if s.pod.Spec.NodeName == "" {
 		a.say("%s; it waits for a node with %s.", how, labels.Set(want))

@@ -22,7 +22,7 @@ func (s *subject) peerPod(_ context.Context, a *Aspect) error {
 	switch {
 	case account != nil:
 	case s.PeerPods.Targets(class):
-		a.say("%s", s.past("converted to a peer pod"))
+		a.because(s.past("converted to a peer pod"))
 		return nil
 	case class == "":
 		a.say("It has no RuntimeClass; the pods of %s run in VMs.", strings.Join(s.PeerPods.RuntimeClasses, ", "))

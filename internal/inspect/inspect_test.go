@@ -323,7 +323,13 @@ func TestExplain(t *testing.T) {
 		"a resize that failed":      {[]client.Object{daemons, tenth, nodeA, agent(corev1.PodCondition{Type: corev1.PodResizeInProgress, Status: corev1.ConditionTrue, Reason: corev1.PodReasonError, Message: "below current usage"})}, []string{"tried to resize the pod and failed", "below current usage"}},
 		"a resize that waits":       {[]client.Object{daemons, tenth, nodeA, agent(corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonDeferred, Message: "no room"})}, []string{"no room to resize the pod now (Deferred): no room"}},
 		"a resize that never is":    {[]client.Object{daemons, tenth, nodeA, agent(corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonInfeasible})}, []string{"cannot resize the pod (Infeasible)"}},
-		"no peer pod":               {[]client.Object{pod("x", "", 0, func(p *corev1.Pod) { p.OwnerReferences = nil })}, []string{"It has no RuntimeClass"}},
+		"no seat, first":            {[]client.Object{web(2, nil), nodeA, pod("x", "", 0, nil)}, []string{"Stowage changed nothing in it: It would be given a seat"}},
+		"held by nothing":           {[]client.Object{web(1, nil), nodeA, pod("x", "0", 1, func(p *corev1.Pod) { p.Annotations[stowage.ClaimAnnotation] = "a.x" })}, []string{"Nothing holds it there, because it was adopted; node node-a is one of them"}},
+		"a pod that waits": {[]client.Object{web(1, nil), nodeA, pod("x", "0", 1, func(p *corev1.Pod) {
+			p.Spec.NodeName, p.Spec.NodeSelector = "", map[string]string{"p": "a"}
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/1 nodes are available: 1 Insufficient cpu. preemption: none."}}
+		})}, []string{"It is Pending because 0/1 nodes are available: 1 Insufficient cpu.\nTo change that: make room in the pool, or change the strategy."}},
+		"no peer pod": {[]client.Object{pod("x", "", 0, func(p *corev1.Pod) { p.OwnerReferences = nil })}, []string{"It has no RuntimeClass"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, err := newInspector(t, tc.objects...).Explain(t.Context(), "ns", "x")

@@ -91,16 +91,25 @@ func (i *Inspector) problemsOf(ctx context.Context, s *snapshot, sc *scope.Scope
 	}
 	// 2. Pods that wait for a node because of what Stowage made of them.
 	if why, waits := unschedulable(pod); waits {
-		switch {
-		case i.asksForVM(pod):
-			add(fmt.Sprintf("raise PEERPODS_LIMIT_PER_NODE in ConfigMap peer-pods-cm of namespace %s, or add nodes", i.Namespace), "no free VM: %s", why)
-		case pod.Labels[stowage.SizedByLabel] != "":
-			add(fmt.Sprintf("lower the percentages or minimums of FlexDaemonsetTemplate %s", pod.Labels[stowage.SizedByLabel]), "no room for the size: %s", why)
-		case pod.Labels[stowage.SeatLabel] != "":
-			add("make room in the pool, or change the strategy", "no room in pool %s: %s", pod.Labels[stowage.PoolLabel], why)
+		if action, what := i.waitsFor(pod); action != "" {
+			add(action, "%s: %s", what, why)
 		}
 	}
 	return out
+}
+
+// waitsFor returns what a pod waits for because of what Stowage made of it, and what to do about that; or
+// nothing.
+func (i *Inspector) waitsFor(pod *corev1.Pod) (action, what string) {
+	switch {
+	case i.asksForVM(pod):
+		return fmt.Sprintf("raise PEERPODS_LIMIT_PER_NODE in ConfigMap peer-pods-cm of namespace %s, or add nodes", i.Namespace), "no free VM"
+	case pod.Labels[stowage.SizedByLabel] != "":
+		return "lower the percentages or minimums of FlexDaemonsetTemplate " + pod.Labels[stowage.SizedByLabel], "no room for the size"
+	case pod.Labels[stowage.SeatLabel] != "":
+		return "make room in the pool, or change the strategy", "no room in pool " + pod.Labels[stowage.PoolLabel]
+	}
+	return "", ""
 }
 
 func runtimeClass(pod *corev1.Pod) string {

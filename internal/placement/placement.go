@@ -154,7 +154,8 @@ func (s *Seat) Apply(pod *podpatch.Pod) {
 	pod.SetLabel(stowage.SeatLabel, strconv.FormatInt(s.Ordinal, 10))
 	pod.SetAnnotation(stowage.ClaimAnnotation, s.Claim)
 	if s.Distributed {
-		pod.SetLabel(stowage.MutatedByLabel, stowage.MutatedByValue)
+		pod.SetLabel(stowage.MutatedByKey, stowage.MutatedByValue)
+		pod.SetAnnotation(stowage.MutatedByKey, stowage.MutatedByValue)
 		for _, t := range s.Tolerations {
 			pod.AddToleration(t)
 		}
@@ -213,8 +214,11 @@ func (s *Seat) OtherPool(pod *podpatch.Pod) map[string]string {
 
 // Strip removes what only a pod with a seat carries.
 func Strip(pod *podpatch.Pod) {
-	if pod.Metadata.Labels[stowage.MutatedByLabel] == stowage.MutatedByValue {
-		delete(pod.Metadata.Labels, stowage.MutatedByLabel)
+	if pod.Metadata.Labels[stowage.MutatedByKey] == stowage.MutatedByValue {
+		delete(pod.Metadata.Labels, stowage.MutatedByKey)
+	}
+	if pod.Metadata.Annotations[stowage.MutatedByKey] == stowage.MutatedByValue {
+		delete(pod.Metadata.Annotations, stowage.MutatedByKey)
 	}
 	delete(pod.Metadata.Labels, stowage.PoolLabel)
 	delete(pod.Metadata.Labels, stowage.SeatLabel)

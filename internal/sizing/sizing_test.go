@@ -350,6 +350,18 @@ func TestSizeAgain(t *testing.T) {
 	})
 }
 
+// Fields without an effect are warned of.
+func TestCompileWarns(t *testing.T) {
+	c, err := sizing.Compile(&flexdaemonsets.FlexDaemonsetTemplate{Spec: spec{CPUPercentage: new(int32(10)), MinCPU: "1", MinMemory: "1Gi", MaxStorage: "2Gi"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"spec.minMemory has no effect without spec.memoryPercentage", "spec.maxStorage has no effect without spec.storagePercentage"}
+	if diff := cmp.Diff(want, c.Warnings); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestCompileRefuses(t *testing.T) {
 	cases := map[string]struct {
 		spec spec

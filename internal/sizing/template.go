@@ -26,6 +26,8 @@ type Template struct {
 	Ceiling bool
 	// InPlace is whether running pods follow a change.
 	InPlace bool
+	// Warnings name fields that have no effect.
+	Warnings []string
 }
 
 // Share is the share of one resource that a pod gets. The amounts are in thousandths of
@@ -81,6 +83,14 @@ func Compile(t *flexdaemonsets.FlexDaemonsetTemplate) (*Template, error) {
 			errs = append(errs, fmt.Errorf("spec.min%s: %s is above max%[1]s, %[3]s", r.field, r.min, r.max))
 		}
 		if r.percent == nil {
+			for _, bound := range []struct {
+				name string
+				text flexdaemonsets.Amount
+			}{{"min", r.min}, {"max", r.max}} {
+				if bound.text != "" {
+					out.Warnings = append(out.Warnings, fmt.Sprintf("spec.%s%s has no effect without spec.%sPercentage", bound.name, r.field, lower(r.field)))
+				}
+			}
 			continue
 		}
 		if share.Percent = int64(*r.percent); share.Percent < 1 || share.Percent > 100 {

@@ -134,7 +134,10 @@ func WriteServingCertificate(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	return writePair(dir, "tls", der, key)
+	if err := writePair(dir, "tls", der, key); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "ca.crt"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644)
 }
 
 // kubeconfig writes a kubeconfig with a client certificate for a user.

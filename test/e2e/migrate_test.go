@@ -59,7 +59,7 @@ var predecessors = map[string]func(*corev1.Pod){
 	},
 	// Versprei: a node selector of its own in the place of what there is.
 	"versprei": func(p *corev1.Pod) {
-		metav1.SetMetaDataAnnotation(&p.ObjectMeta, stowage.MutatedByLabel, "spread-webhook-service")
+		metav1.SetMetaDataAnnotation(&p.ObjectMeta, stowage.MutatedByKey, "spread-webhook-service")
 		p.Spec.NodeSelector = map[string]string{"type": "default"}
 	},
 	// The same, which chooses another pool of the same PodDistributor.

@@ -556,7 +556,7 @@ func TestPodDistributor(t *testing.T) {
 	}
 	pods, err := n.pods(t.Context(), "nginx-deployment")
 	must(t, err)
-	if pods[0].Labels[stowage.MutatedByLabel] != stowage.MutatedByValue {
+	if pods[0].Labels[stowage.MutatedByKey] != stowage.MutatedByValue || pods[0].Annotations[stowage.MutatedByKey] != stowage.MutatedByValue {
 		t.Errorf("labels %v", pods[0].Labels)
 	}
 

@@ -67,9 +67,9 @@ const (
 	SeatLabel = "stowage.dev/seat"
 	// ClaimAnnotation proves that Stowage gave the pod its seat.
 	ClaimAnnotation = "stowage.dev/claim"
-	// MutatedByLabel marks the pods of a PodDistributor's target.
-	MutatedByLabel = "mutated-by"
-	// MutatedByValue is the value of MutatedByLabel.
+	// MutatedByKey is an annotation and a label that mark the pods of a PodDistributor's target.
+	MutatedByKey = "mutated-by"
+	// MutatedByValue is the value of MutatedByKey.
 	MutatedByValue = "spread-webhook-service"
 )
 

@@ -111,12 +111,13 @@ func (r *run) describe(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTempl
 	st.Pods, st.OffSize = sum.pods, sum.off
 
 	// 3. In words.
-	if _, err := sizing.Compile(t); err != nil {
+	compiled, err := sizing.Compile(t)
+	if err != nil {
 		set(flexdaemonsets.ConditionValid, metav1.ConditionFalse, stowage.ReasonInvalid, "pods keep the size that they declare: %v", err)
 		set(flexdaemonsets.ConditionUpToDate, metav1.ConditionUnknown, stowage.ReasonInvalid, "the template is invalid")
 		return nil
 	}
-	set(flexdaemonsets.ConditionValid, metav1.ConditionTrue, stowage.ReasonValid, "the template gives pods a size")
+	set(flexdaemonsets.ConditionValid, metav1.ConditionTrue, stowage.ReasonValid, "%s", strings.Join(append([]string{"the template gives pods a size"}, compiled.Warnings...), "; "))
 	switch {
 	case st.Pods == 0 && st.DaemonSets == 0:
 		set(flexdaemonsets.ConditionUpToDate, metav1.ConditionTrue, stowage.ReasonNoPods, "no DaemonSet names the template in its annotation %s", flexdaemonsets.TemplateAnnotation)

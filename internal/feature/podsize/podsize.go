@@ -71,6 +71,9 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 		return feature.Decision{}, err
 	}
 	d := feature.Decision{Pod: res.Pod, Sized: res.Sized}
+	for _, text := range template.Warnings {
+		d.Warnings = append(d.Warnings, fmt.Sprintf("FlexDaemonsetTemplate %q: %s", name, text))
+	}
 	reason, notes := node.notes(&res)
 	for _, note := range notes {
 		text := fmt.Sprintf("FlexDaemonsetTemplate %q%s: %s", name, node.where(), note)

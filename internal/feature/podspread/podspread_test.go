@@ -160,7 +160,8 @@ func TestPodDistributor(t *testing.T) {
 	}}}
 	f, _ := newFeature(static)
 	d := decide(t, f, pod("ReplicaSet", ""), false)
-	if d.Pool == nil || d.Pool.Name != "spot" || len(d.Pod.Spec.Tolerations) != 1 || d.Pod.Metadata.Labels[stowage.MutatedByLabel] != stowage.MutatedByValue {
+	if d.Pool == nil || d.Pool.Name != "spot" || len(d.Pod.Spec.Tolerations) != 1 || d.Pod.Metadata.Labels[stowage.MutatedByKey] != stowage.MutatedByValue ||
+		d.Pod.Metadata.Annotations[stowage.MutatedByKey] != stowage.MutatedByValue {
 		t.Errorf("%+v", d.Pod)
 	}
 }
