@@ -6,7 +6,6 @@ import (
 	"log/slog"
 
 	"github.com/spf13/cobra"
-	"k8s.io/utils/clock"
 
 	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/server"
@@ -39,7 +38,7 @@ wins over its variable.`,
 			var current slog.LevelVar
 			current.Set(level)
 			live := config.NewLive(o, cmd.Flags(), &current, config.NewLogger(s.Err, &current, o.LogFormat))
-			return server.Run(cmd.Context(), live, s.LookupEnv, clock.RealClock{})
+			return server.Run(cmd.Context(), live, server.Real(s.LookupEnv))
 		},
 	}
 	o.AddFlags(cmd.Flags())

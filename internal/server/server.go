@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -87,13 +88,27 @@ type server struct {
 	checks         map[string]healthz.Checker
 }
 
+// Environment is what a process has of its surroundings.
+type Environment struct {
+	// Lookup reads environment variables.
+	Lookup func(string) (string, bool)
+	// Clock is that of the controllers and of the seats; certificates and leases follow the real time.
+	Clock clock.WithTickerAndDelayedExecution
+	// Metrics is where the metrics are registered.
+	Metrics prometheus.Registerer
+}
+
+// Real is the environment of a program.
+func Real(lookup func(string) (string, bool)) Environment {
+	return Environment{Lookup: lookup, Clock: clock.RealClock{}, Metrics: ctrlmetrics.Registry}
+}
+
 // Run runs the webhook and the controllers until ctx ends, and then lets the requests in flight
-// end. Lookup reads environment variables. The clock is that of the controllers and of the seats;
-// certificates and leases follow the real time.
-func Run(ctx context.Context, live *config.Live, lookup func(string) (string, bool), clock clock.WithTickerAndDelayedExecution) error {
+// end.
+func Run(ctx context.Context, live *config.Live, env Environment) error {
 	s := &server{
-		options: live.Options, live: live, lookup: lookup, log: live.Log, leaveCtx: ctx, clock: clock,
-		metrics: metrics.NewSet(ctrlmetrics.Registry), checks: map[string]healthz.Checker{},
+		options: live.Options, live: live, lookup: env.Lookup, log: live.Log, leaveCtx: ctx, clock: env.Clock,
+		metrics: metrics.NewSet(env.Metrics), checks: map[string]healthz.Checker{},
 	}
 	s.log.Info("starting", "version", version.String(), "namespace", s.options.Namespace)
 	for _, add := range []func(context.Context) error{
@@ -164,6 +179,7 @@ func (s *server) addManager(context.Context) error {
 		HealthProbeBindAddress:  o.HealthAddress,
 		PprofBindAddress:        o.PprofAddress,
 		GracefulShutdownTimeout: &o.DrainTimeout,
+		Controller:              ctrlconfig.Controller{SkipNameValidation: new(true)}, // tests run several servers, one after the other
 	})
 	if err != nil {
 		return fmt.Errorf("set up: %w", err)

@@ -7,16 +7,18 @@ package controllers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -40,12 +42,12 @@ import (
 	"github.com/stowage-dev/stowage/test/testkit"
 )
 
-// All tests share an API server, a process of Stowage in this program, and the clock of its
-// controllers; they do not run in parallel.
+// All tests share an API server. Each runs a process of Stowage of its own in this program, with a clock of
+// its own, so they do not run in parallel.
 var (
-	cluster  *controlplane.Cluster
-	clock    = clocktesting.NewFakeClock(time.Now())
-	seatsKey ledger.Key
+	cluster *controlplane.Cluster
+	clock   *clocktesting.FakeClock
+	key     ledger.Key
 )
 
 const (
@@ -62,7 +64,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func run(m *testing.M) (code int, err error) {
+func run(m *testing.M) (int, error) {
 	ctrl.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
 	ctx, cancel := context.WithCancel(context.Background())
@@ -84,22 +86,39 @@ func run(m *testing.M) (code int, err error) {
 		return 0, err
 	}
 
-	var level slog.LevelVar
-	o := config.DefaultOptions()
-	o.Kubeconfig, o.Host, o.LeaderElection, o.ShutdownDelay = cluster.Kubeconfig, "127.0.0.1", false, 0
-	o.MetricsAddress, o.HealthAddress, o.Port = "0", "0", 0
-	o.EvictionRate = 100
-	live := config.NewLive(o, pflag.NewFlagSet("", pflag.ContinueOnError), &level, logr.Discard())
-	ended := make(chan error, 1)
-	go func() { ended <- server.Run(ctx, live, os.LookupEnv, clock) }()
-	defer func() {
-		cancel()
-		err = errors.Join(err, <-ended)
-	}()
-	if seatsKey, err = seats.SharedKey(ctx, cluster.Client, types.NamespacedName{Namespace: controlplane.StowageNamespace, Name: "stowage-seats"}); err != nil {
+	if key, err = seats.SharedKey(ctx, cluster.Client, types.NamespacedName{Namespace: controlplane.StowageNamespace, Name: "stowage-seats"}); err != nil {
 		return 0, err
 	}
 	return m.Run(), nil
+}
+
+// serve runs Stowage until the test ends. Its controllers' time begins now.
+func serve(t *testing.T) {
+	t.Helper()
+	clock = clocktesting.NewFakeClock(time.Now())
+	address, err := controlplane.FreeAddress()
+	must(t, err)
+	_, port, err := net.SplitHostPort(address)
+	must(t, err)
+	o := config.DefaultOptions()
+	o.Kubeconfig, o.Host, o.LeaderElection, o.ShutdownDelay = cluster.Kubeconfig, "127.0.0.1", false, 0
+	o.MetricsAddress, o.HealthAddress = "0", "0"
+	o.Port, err = strconv.Atoi(port)
+	must(t, err)
+	o.EvictionRate = 100
+	var level slog.LevelVar
+	live := config.NewLive(o, pflag.NewFlagSet("", pflag.ContinueOnError), &level, logr.Discard())
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- server.Run(ctx, live, server.Environment{Lookup: os.LookupEnv, Clock: clock, Metrics: prometheus.NewRegistry()})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // install applies Stowage's kinds, its namespace, and a registration that no request gets through
@@ -142,6 +161,7 @@ type tenant struct {
 
 func newTenant(t *testing.T) *tenant {
 	t.Helper()
+	serve(t)
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
 	must(t, cluster.Client.Create(t.Context(), ns))
 	n := &tenant{Client: cluster.Client, namespace: ns.Name}

@@ -53,7 +53,6 @@ func TestPodsBeforeTheirTemplate(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			clock.SetTime(time.Now()) // a pod is put right in its first minutes only
 			n := newTenant(t)
 			node := n.node(t, "a", "cpu=4,memory=8Gi,ephemeral-storage=10Gi")
 			f := &flexdaemonsets.FlexDaemonsetTemplate{ObjectMeta: metav1.ObjectMeta{Name: n.namespace}, Spec: tc.spec}

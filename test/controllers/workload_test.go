@@ -49,7 +49,7 @@ func (n *tenant) seat(t *testing.T, p *corev1.Pod) string {
 // seated makes a pod with a seat, as the webhook would.
 func (n *tenant) seated(t *testing.T, rs *appsv1.ReplicaSet, pool string, ordinal int64, node *corev1.Node) *corev1.Pod {
 	t.Helper()
-	claim := seatsKey.Sign(ledger.KindClaimed, ledger.NewID(), ledger.Holder{Namespace: n.namespace, Owner: string(rs.UID)}, ledger.Seat{Pool: pool, Ordinal: ordinal})
+	claim := key.Sign(ledger.KindClaimed, ledger.NewID(), ledger.Holder{Namespace: n.namespace, Owner: string(rs.UID)}, ledger.Seat{Pool: pool, Ordinal: ordinal})
 	return n.pod(t, rs, template(rs).Label(stowage.PoolLabel, pool).Label(stowage.SeatLabel, fmt.Sprint(ordinal)).Annotation(stowage.ClaimAnnotation, claim), node)
 }
 
@@ -112,8 +112,8 @@ func TestPodsThatBypassedTheWebhook(t *testing.T) {
 func TestPodsBeforeTheirPodDistributor(t *testing.T) {
 	for name, ready := range map[string]bool{"not ready": false, "ready": true} {
 		t.Run(name, func(t *testing.T) {
-			clock.SetTime(time.Now().Add(time.Hour))
 			n := newTenant(t)
+			clock.Step(time.Hour)
 			a, b := n.node(t, "a", "cpu=4"), n.node(t, "b", "cpu=4")
 			rs := n.replicaSet(t, 4, nil)
 			pods := []client.Object{}

@@ -68,6 +68,10 @@ func TestStatus(t *testing.T) {
 		t.Helper()
 		return command(t, cluster, append(append([]string{"status", "-n", n.namespace}, only...), args...)...)
 	}
+	eventually(t, "a replica leads", func() (bool, error) {
+		out, _, _ := status(t)
+		return strings.Contains(out, ", leader "), nil
+	})
 	t.Run("nothing", func(t *testing.T) {
 		out, errs, exit := status(t)
 		n.golden(t, "status-nothing", out+errs)

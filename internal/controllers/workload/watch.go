@@ -24,9 +24,9 @@ type target struct {
 // that, and resyncs are too rare for pods that were created a moment before their policy.
 func (r *run) watchPolicies(t *leader.Term) error {
 	err := t.Watch(r.Informers, &versprei.PodDistributor{}, toolscache.ResourceEventHandlerDetailedFuncs{
-		AddFunc: func(obj any, _ bool) {
+		AddFunc: func(obj any, first bool) {
 			d := obj.(*versprei.PodDistributor)
-			if r.Clock.Since(d.CreationTimestamp.Time) < r.Timing.Grace { // a resync begins the term
+			if !first || r.Clock.Since(d.CreationTimestamp.Time) < r.Timing.Grace { // a resync begins the term
 				r.policyChanged(target{d.Namespace, policy.TargetOf(d)})
 			}
 		},
