@@ -127,7 +127,7 @@ func TestPodsBeforeTheirPodDistributor(t *testing.T) {
 			}
 			must(t, n.Create(t.Context(), n.distributor("web")))
 			eventually(t, "they are adopted", func() bool {
-				return n.seat(t, pods[0].(*corev1.Pod)) != "" && n.seat(t, pods[3].(*corev1.Pod)) != ""
+				return !slices.ContainsFunc(pods, func(p client.Object) bool { return !n.gone(t, p) && n.seat(t, p.(*corev1.Pod)) == "" })
 			})
 			if ready {
 				n.unchanged(t, "workload", pass(resync), pods...)
