@@ -162,7 +162,10 @@ func (f *Finder) Find(ctx context.Context, pod Pod) (*Policy, error) {
 	source, since := "the pod template", time.Time{}
 	if !found && root != nil {
 		text, found = StrategyText(root.Annotations)
-		source, since = root.Kind+" "+root.Name, root.Annotated
+		source = root.Kind + " " + root.Name
+		if root.Annotated.After(root.Created) { // else they were there before its pods
+			since = root.Annotated
+		}
 	}
 	if !found || invented(chain) {
 		return nil, nil

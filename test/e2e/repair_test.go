@@ -101,9 +101,9 @@ func TestRepairAfterUnreachableWebhook(t *testing.T) {
 		all, unseated := n.uids(t, "web")
 		return len(all) == 13 && unseated == 0, nil
 	})
-	if !n.hasEvent(t, "PodRecreated", "came without a seat") || !n.hasEvent(t, "PodsAdopted", "without a seat") {
-		t.Error("the owner has no events")
-	}
+	eventually(t, "the owner has events", func() (bool, error) {
+		return n.hasEvent(t, "PodRecreated", "came without a seat") && n.hasEvent(t, "PodsAdopted", "the webhook was not reached"), nil
+	})
 	n.revise(t, d, "2")
 	n.rolledOut(t, d)
 	n.spreads(t, "web", 13, s)
@@ -146,9 +146,9 @@ func TestPoliciesThatComeAfterTheirPods(t *testing.T) {
 			},
 		}}))
 		n.spreads(t, "web", 10, strategyOf(t, eightyOf))
-		if !n.hasEvent(t, "PodsAdopted", "created before the PodDistributor web") || !n.hasEvent(t, "PodRecreated", "created before its policy") {
-			t.Error("no event says why")
-		}
+		eventually(t, "events say why", func() (bool, error) {
+			return n.hasEvent(t, "PodsAdopted", "created before the PodDistributor web") && n.hasEvent(t, "PodRecreated", "created before its policy"), nil
+		})
 	})
 	t.Run("an annotation", func(t *testing.T) {
 		d := n.deployment("annotated", 10, nil)
@@ -241,7 +241,5 @@ func TestRebalance(t *testing.T) {
 	}
 	must(t, n.Delete(t.Context(), budget))
 	n.spreads(t, "web", 10, strategyOf(t, half))
-	if !n.hasEvent(t, "PodEvicted", "has too many pods") {
-		t.Error("no event about an eviction")
-	}
+	eventually(t, "an event says so", func() (bool, error) { return n.hasEvent(t, "PodEvicted", "has too many pods"), nil })
 }

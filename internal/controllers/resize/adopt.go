@@ -62,8 +62,15 @@ func (r *run) reconcileDaemonSet(ctx context.Context, key types.NamespacedName) 
 	}
 	var errs []error
 	for i := range list.Items {
-		if !metav1.IsControlledBy(&list.Items[i], &d) || !all && !r.missed(&list.Items[i], &d, &t) {
+		if !metav1.IsControlledBy(&list.Items[i], &d) {
 			continue
+		}
+		late := r.missed(&list.Items[i], &d, &t)
+		if !all && !late {
+			continue
+		}
+		if late {
+			r.setLate(list.Items[i].UID)
 		}
 		kept, err := keepSizedPod(&list.Items[i])
 		if err != nil {

@@ -19,6 +19,7 @@ func (r *run) forget(pod types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.tries, pod)
+	delete(r.late, pod)
 }
 
 // waitFor returns how long to wait before a pod is asked to become something.

@@ -18,12 +18,12 @@ import (
 // comparison is what a pod is, beside what it should be.
 type comparison struct {
 	template *flexdaemonsets.FlexDaemonsetTemplate // nil if nothing is said of the pod
-	// missed says that the pod was created a little before its template, or before its DaemonSet
-	// named that, and not long ago. Its DaemonSet is young if it is no older than that, too.
-	missed, young bool
-	now           *podpatch.Pod
-	want          *podpatch.Pod
-	off           bool // whether want has another size
+	// late says that the pod came without a size, because it was created a little before its template.
+	// Its DaemonSet is young if it is no older than that, too.
+	late, young bool
+	now         *podpatch.Pod
+	want        *podpatch.Pod
+	off         bool // whether want has another size
 	// resized is what now can become without a restart, if that differs from it.
 	resized *podpatch.Pod
 }
@@ -49,7 +49,7 @@ func (r *run) compare(ctx context.Context, pod *corev1.Pod) (comparison, error) 
 		return comparison{}, client.IgnoreNotFound(err)
 	}
 	v := comparison{template: &template, now: podpatch.FromPod(pod)}
-	v.missed, v.young = r.missed(pod, &daemonSet, &template), r.Clock.Since(daemonSet.CreationTimestamp.Time) < r.Timing.Grace
+	v.late, v.young = r.isLate(pod.UID), r.Clock.Since(daemonSet.CreationTimestamp.Time) < r.Timing.Grace
 
 	// 2. Can its size be compared? That of a peer pod is that of its VM.
 	if _, isPeerPod := pod.Annotations[stowage.OriginalResourcesAnnotation]; isPeerPod || pod.Spec.NodeName == "" {

@@ -95,6 +95,8 @@ type run struct {
 
 	mu    sync.Mutex
 	tries map[types.UID]*tries
+	// late are pods without a size that were created a little before their template.
+	late map[types.UID]bool
 }
 
 // Register implements [leader.Controller].
@@ -102,7 +104,7 @@ func (c *Controller) Register(t *leader.Term) error {
 	// 1. The reconcilers.
 	burst := max(1, int(c.Timing.Rate))
 	r := &run{
-		Controller: c, tries: map[types.UID]*tries{},
+		Controller: c, tries: map[types.UID]*tries{}, late: map[types.UID]bool{},
 		writes: flowcontrol.NewTokenBucketRateLimiter(float32(c.Timing.Rate), burst),
 		labels: flowcontrol.NewTokenBucketRateLimiter(10*float32(c.Timing.Rate), 10*burst),
 	}

@@ -8,6 +8,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -20,8 +21,8 @@ import (
 	"github.com/stowage-dev/stowage/internal/seats"
 )
 
-// putRightFor is how long after its creation a pod is put right that was created before its template.
-// After that it is as any other pod: with updatePolicy OnCreate it keeps its size.
+// putRightFor is how long after its creation a pod without a size is put right that was created before its
+// template. After that it is as any other pod: with updatePolicy OnCreate it keeps its size.
 const putRightFor = 10 * time.Minute
 
 // missed reports whether a pod was created a little before its template, or before its DaemonSet named
@@ -37,6 +38,18 @@ func (r *run) missed(pod *corev1.Pod, d *appsv1.DaemonSet, t *flexdaemonsets.Fle
 	return policy.Missed(created, since, r.Timing.Grace) && r.Clock.Since(created) < putRightFor
 }
 
+func (r *run) isLate(pod types.UID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.late[pod]
+}
+
+func (r *run) setLate(pod types.UID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.late[pod] = true
+}
+
 // recreate evicts a pod that was created before its template and cannot be resized in place, so that its
 // DaemonSet recreates it: if it is not ready or its DaemonSet is young, and one at a time.
 func (r *run) recreate(ctx context.Context, cached *corev1.Pod, v *comparison) (reconcile.Result, error) {
@@ -44,7 +57,11 @@ func (r *run) recreate(ctx context.Context, cached *corev1.Pod, v *comparison) (
 	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(cached), &pod); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if pod.UID != cached.UID || pod.DeletionTimestamp != nil || seats.Ready(&pod) && !v.young {
+	if pod.UID != cached.UID || pod.DeletionTimestamp != nil {
+		return reconcile.Result{}, nil
+	}
+	if seats.Ready(&pod) && !v.young {
+		r.forget(pod.UID) // it is in use; its template's status reports it
 		return reconcile.Result{}, nil
 	}
 	owner := metav1.GetControllerOfNoCopy(&pod)
