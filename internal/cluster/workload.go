@@ -1,9 +1,7 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -53,10 +51,8 @@ type Workload struct {
 	Namespace string
 	// Created is when it was created, in whole seconds.
 	Created time.Time
-	// Annotations are those of its metadata that Stowage reads, and Annotated is when one of them was
-	// written last, in whole seconds; zero where that is not known.
+	// Annotations are those of its metadata that Stowage reads.
 	Annotations map[string]string
-	Annotated   time.Time
 	// Controller is what made it, if anything did.
 	Controller *Ref
 	// TemplateAnnotations are those of its pod template that Stowage reads, of a
@@ -148,61 +144,11 @@ func annotationsOfInterest(all map[string]string) (kept map[string]string) {
 	return kept
 }
 
-// annotating keeps the entries of an object's managed fields that own annotations of interest, and of
-// each its time and those annotations. An object without such annotations costs nothing.
-func annotating(m *metav1.ObjectMeta) (kept []metav1.ManagedFieldsEntry) {
-	interest := annotationsOfInterest(m.Annotations)
-	if len(interest) == 0 {
-		return nil
-	}
-	for i := range m.ManagedFields {
-		e := &m.ManagedFields[i]
-		if e.Time == nil || e.FieldsV1 == nil {
-			continue
-		}
-		fields := e.FieldsV1.GetRawBytes()
-		if !bytes.Contains(fields, []byte(`"f:annotations"`)) {
-			continue
-		}
-		var owned managedAnnotations
-		if err := json.Unmarshal(fields, &owned); err != nil {
-			continue // the API server writes them; without one the time is not known
-		}
-		for field := range owned.Metadata.Annotations {
-			if _, ok := interest[strings.TrimPrefix(field, "f:")]; ok {
-				kept = append(kept, metav1.ManagedFieldsEntry{Time: e.Time, FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:annotations":{"` + field + `":{}}}}`)})
-				break
-			}
-		}
-	}
-	return kept
-}
-
-// managedAnnotations is the part of managed fields that names annotations
-// (https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management).
-type managedAnnotations struct {
-	Metadata struct {
-		Annotations map[string]struct{} `json:"f:annotations"`
-	} `json:"f:metadata"`
-}
-
-// AnnotatedAt returns when an annotation that Stowage reads was last written into a workload, or zero if
-// that is not known.
-func AnnotatedAt(m *metav1.ObjectMeta) (at time.Time) {
-	for _, e := range annotating(m) {
-		if e.Time.After(at) {
-			at = e.Time.Time
-		}
-	}
-	return at
-}
-
 // workloadIdentity keeps what a [Workload] has.
 func workloadIdentity(m metav1.ObjectMeta) metav1.ObjectMeta {
 	kept := identity(m, false)
 	kept.CreationTimestamp = m.CreationTimestamp
 	kept.Annotations = annotationsOfInterest(m.Annotations)
-	kept.ManagedFields = annotating(&m)
 	if c := metav1.GetControllerOfNoCopy(&m); c != nil {
 		kept.OwnerReferences = []metav1.OwnerReference{{APIVersion: c.APIVersion, Kind: c.Kind, Name: c.Name, UID: c.UID, Controller: c.Controller}}
 	}
@@ -211,7 +157,7 @@ func workloadIdentity(m metav1.ObjectMeta) metav1.ObjectMeta {
 
 // newWorkload returns the workload that an object is.
 func newWorkload(ref Ref, m *metav1.ObjectMeta) *Workload {
-	w := &Workload{Ref: ref, Namespace: m.Namespace, Created: m.CreationTimestamp.Time, Annotations: m.Annotations, Annotated: AnnotatedAt(m), Replicas: -1, Current: -1}
+	w := &Workload{Ref: ref, Namespace: m.Namespace, Created: m.CreationTimestamp.Time, Annotations: m.Annotations, Replicas: -1, Current: -1}
 	w.UID = m.UID
 	if c := metav1.GetControllerOfNoCopy(m); c != nil {
 		controller := RefOf(c)

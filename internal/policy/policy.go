@@ -46,9 +46,8 @@ type Policy struct {
 	Warnings []string
 	// FirstOrdinal is the ordinal of the first pod, for the owner of a StatefulSet.
 	FirstOrdinal int64
-	// Since is when the policy came to be, in whole seconds: when its PodDistributor was created, or when
-	// the annotations were written into the workload. It is zero for annotations of a pod template,
-	// which are there before its pods, and where the time is not known.
+	// Since is when its PodDistributor was created, in whole seconds. It is zero for annotations: nothing
+	// but a watch tells when they were written.
 	Since time.Time
 	// WorkloadCreated is when the uppermost workload was created, or zero if that is not known.
 	WorkloadCreated time.Time
@@ -159,13 +158,10 @@ func (f *Finder) Find(ctx context.Context, pod Pod) (*Policy, error) {
 
 	// 3. Annotations, those of the template first.
 	text, found := StrategyText(pod.Annotations)
-	source, since := "the pod template", time.Time{}
+	source := "the pod template"
 	if !found && root != nil {
 		text, found = StrategyText(root.Annotations)
 		source = root.Kind + " " + root.Name
-		if root.Annotated.After(root.Created) { // else they were there before its pods
-			since = root.Annotated
-		}
 	}
 	if !found || invented(chain) {
 		return nil, nil
@@ -173,7 +169,7 @@ func (f *Finder) Find(ctx context.Context, pod Pod) (*Policy, error) {
 	if ok, err := f.serves(ctx, pod.Namespace); err != nil || !ok {
 		return nil, err
 	}
-	p := &Policy{Source: "annotation of " + source, Repair: stowage.RepairRecreate, FirstOrdinal: firstOrdinal, Unverified: chain.Unverified, Since: since, WorkloadCreated: createdOf(root)}
+	p := &Policy{Source: "annotation of " + source, Repair: stowage.RepairRecreate, FirstOrdinal: firstOrdinal, Unverified: chain.Unverified, WorkloadCreated: createdOf(root)}
 	p.Strategy, p.Err = f.parse(text)
 	f.annotated(p, root, pod.Annotations)
 	return p, nil

@@ -97,6 +97,8 @@ type run struct {
 	tries map[types.UID]*tries
 	// late are pods without a size that were created a little before their template.
 	late map[types.UID]bool
+	// named is when DaemonSets began to name their template, of those that did lately.
+	named map[types.UID]time.Time
 }
 
 // Register implements [leader.Controller].
@@ -104,7 +106,7 @@ func (c *Controller) Register(t *leader.Term) error {
 	// 1. The reconcilers.
 	burst := max(1, int(c.Timing.Rate))
 	r := &run{
-		Controller: c, tries: map[types.UID]*tries{}, late: map[types.UID]bool{},
+		Controller: c, tries: map[types.UID]*tries{}, late: map[types.UID]bool{}, named: map[types.UID]time.Time{},
 		writes: flowcontrol.NewTokenBucketRateLimiter(float32(c.Timing.Rate), burst),
 		labels: flowcontrol.NewTokenBucketRateLimiter(10*float32(c.Timing.Rate), 10*burst),
 	}

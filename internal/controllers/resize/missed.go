@@ -3,6 +3,7 @@ package resize
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -14,7 +15,6 @@ import (
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/events"
 	"github.com/stowage-dev/stowage/internal/evict"
 	"github.com/stowage-dev/stowage/internal/policy"
@@ -29,13 +29,26 @@ const putRightFor = 10 * time.Minute
 // the template, and not long ago.
 func (r *run) missed(pod *corev1.Pod, d *appsv1.DaemonSet, t *flexdaemonsets.FlexDaemonsetTemplate) bool {
 	since := t.CreationTimestamp.Time
-	if d.Spec.Template.Annotations[flexdaemonsets.TemplateAnnotation] == "" {
-		if named := cluster.AnnotatedAt(&d.ObjectMeta); named.After(since) {
-			since = named
-		}
+	if named := r.namedAt(d.UID); named.After(since) {
+		since = named
 	}
 	created := pod.CreationTimestamp.Time
 	return policy.Missed(created, since, r.Timing.Grace) && r.Clock.Since(created) < putRightFor
+}
+
+// namedAt returns when this leader saw a DaemonSet begin to name its template, or zero.
+func (r *run) namedAt(daemonSet types.UID) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.named[daemonSet]
+}
+
+func (r *run) setNamed(daemonSet types.UID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.Clock.Now()
+	maps.DeleteFunc(r.named, func(_ types.UID, at time.Time) bool { return now.Sub(at) > putRightFor })
+	r.named[daemonSet] = now
 }
 
 func (r *run) isLate(pod types.UID) bool {

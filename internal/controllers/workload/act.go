@@ -34,7 +34,7 @@ func (r *run) carryOut(ctx context.Context, owner ledger.Owner, p *policy.Policy
 		n, wait, err := r.seatAll(ctx, owner, p, pods, state, plan.Adopt, repairAdopt)
 		if n > 0 {
 			why := "the webhook was not reached"
-			if !slices.ContainsFunc(plan.Adopt, func(m repair.Move) bool { return pods[m.Pod].CreationTimestamp.After(p.Since) }) {
+			if !slices.ContainsFunc(plan.Adopt, func(m repair.Move) bool { return !state.Pods[m.Pod].BeforePolicy }) {
 				why = "they were created before the " + p.Source
 			}
 			r.event(owner, stowage.EventPodsAdopted, "%d pod(s) came without a seat, because %s, and are given those of the pools they run in", n, why)

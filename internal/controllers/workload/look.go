@@ -112,6 +112,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 		Strategy: p.Strategy, Replicas: scale.Replicas, Mode: p.Repair, Evict: p.Evict, Settled: scale.Current == scale.Replicas,
 		Keep: owner.Kind == "Job", Young: r.Clock.Since(p.WorkloadCreated) < r.Timing.Grace,
 	}
+	since := r.policySince(owner, p)
 	selected, err := r.selected(ctx, owner)
 	if err != nil {
 		return nil, nil, err
@@ -136,7 +137,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 				return nil, nil, err
 			}
 		}
-		view.BeforePolicy = !view.Claimed && policy.Missed(view.Created, p.Since, r.Timing.Grace)
+		view.BeforePolicy = !view.Claimed && policy.Missed(view.Created, since, r.Timing.Grace)
 		state.Pods, pods = append(state.Pods, view), append(pods, *pod)
 	}
 	state.Settled = state.Settled && int64(len(pods)) == scale.Replicas

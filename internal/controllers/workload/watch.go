@@ -3,6 +3,7 @@ package workload
 import (
 	"context"
 	"maps"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -10,6 +11,7 @@ import (
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/leader"
+	"github.com/stowage-dev/stowage/internal/ledger"
 	"github.com/stowage-dev/stowage/internal/policy"
 	"github.com/stowage-dev/stowage/internal/seats"
 )
@@ -49,6 +51,20 @@ func (r *run) watchPolicies(t *leader.Term) error {
 	})
 }
 
+// rememberPolicies is how long it is remembered when a policy changed. A pod that waits longer is as any other.
+const rememberPolicies = 10 * time.Minute
+
+// policySince returns when the policy of a workload came to be: when its PodDistributor was created, or when
+// this leader saw the annotations being written. It is zero where that is not known.
+func (r *run) policySince(owner ledger.Owner, p *policy.Policy) time.Time {
+	if p.Distributor != nil {
+		return p.Since
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.policies[target{owner.Namespace, cluster.Ref{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name}}]
+}
+
 func (r *run) policyChanged(t target) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -62,10 +78,10 @@ func (r *run) lookAtPolicies(ctx context.Context) {
 	r.mu.Lock()
 	for t, changed := range r.policies {
 		age := r.Clock.Since(changed)
-		if age >= r.Timing.Quiet {
+		if age >= r.Timing.Quiet && age < r.Timing.Quiet+max(r.Timing.Quiet, r.Timing.Grace) {
 			due = append(due, t)
 		}
-		if age >= max(r.Timing.Quiet, r.Timing.Grace) {
+		if age >= rememberPolicies {
 			delete(r.policies, t)
 		}
 	}
