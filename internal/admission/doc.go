@@ -14,7 +14,7 @@
 //     after a LimitRange or a sidecar injector has changed that pod;
 //   - a pod in mode Audit or Off, or in a system namespace, is not changed.
 //
-// What a feature decides is pure and lives in its own package (peerpod); what it
-// reads of the cluster comes through package cluster. Offline decisions (package
-// preview) use the same Pipeline.
+// Features are in package feature; the pure rules that they use are in spread, sizing and
+// peerpod. What they read of the cluster comes through package cluster. Offline decisions
+// (package preview) use the same Pipeline.
 package admission

@@ -27,7 +27,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/metrics"
 )
 
-// Result is what became of an eviction. It is a metric label.
+// Result is what became of an eviction. Each but Waits is a metric label.
 type Result string
 
 // The results.

@@ -12,8 +12,8 @@
 //   - one slow request does not lose the lease;
 //   - a lease whose holder's pod is gone is taken over at once.
 //
-// Leading is a matter of economy: two replicas that both lead write the same things, under
-// optimistic concurrency.
+// Leading is a matter of economy: two replicas that both lead for a moment write the same things, and
+// may evict twice as many pods in that moment.
 package leader
 
 import (
@@ -52,7 +52,7 @@ const (
 
 // Controller is what the leader runs.
 type Controller interface {
-	// Name is the controller's name in logs and metrics.
+	// Name is the controller's name in logs.
 	Name() string
 	// Register adds to a term what the controller does in it. It is called once in each term. If
 	// it fails, that term ends, and a new one begins later.

@@ -14,7 +14,7 @@
 // A claimed seat counts exactly like a held one. A [Book] is the life cycle for one
 // owner as one replica sees it: plain events come in, plain actions come out, and time
 // is an argument, so that the simulation in this package's tests can run thousands of
-// histories a second. A [Ledger] runs the books of a process: it performs their
+// histories a second. Service, in package seats, runs the books of a process: it performs their
 // actions on the API, from a watch of the pods that carry a seat.
 //
 // The package relies on

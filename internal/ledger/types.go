@@ -62,7 +62,7 @@ type Timing struct {
 	Retry time.Duration
 }
 
-// DefaultTiming returns the waits that [Ledger] uses.
+// DefaultTiming returns the waits unless others are set.
 func DefaultTiming() Timing {
 	return Timing{
 		Expiry: time.Minute,

@@ -8,6 +8,6 @@
 //   - its own output, also as changed by a LimitRange, is a fixed point;
 //   - an annotation that the user set stays.
 //
-// The package reads no cluster state and keeps none: package admission knows
-// about namespaces and writes the answer into the pod.
+// The package reads no cluster state and keeps none: package scope knows
+// about namespaces, and package podvm writes the answer into the pod.
 package peerpod

@@ -3,7 +3,7 @@
 // There are two front ends: a PodDistributor that targets the workload, and annotations
 // on the workload or its pod template. A PodDistributor beats annotations; of several
 // for one target the oldest wins. Package spread says what a strategy means, and package
-// admission applies it to a pod.
+// podspread applies it to a pod.
 package policy
 
 import (

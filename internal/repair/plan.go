@@ -2,7 +2,7 @@
 // strategy wants them: those that came without a seat because no webhook was there,
 // ordinals with gaps, and pools that have too many.
 //
-// A plan depends only on what it is given; package controller looks and acts. It
+// A plan depends only on what it is given; package controllers/workload looks and acts. It
 // promises that a plan
 //   - is empty while the workload moves;
 //   - never makes a pod that runs in one of the pools go, unless eviction was asked for or the pod

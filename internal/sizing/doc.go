@@ -12,6 +12,6 @@
 // running pod can be brought to what a changed template or node gives it. All
 // arithmetic is on integers: thousandths of a CPU, and bytes.
 //
-// The package reads no cluster state: package admission finds the template and the
-// node, and package controller resizes running pods.
+// The package reads no cluster state: package podsize finds the template and the
+// node, and package controllers/resize resizes running pods.
 package sizing

@@ -14,7 +14,8 @@ import (
 // LimitKey is the key of the limit in the ConfigMap.
 const LimitKey = "PEERPODS_LIMIT_PER_NODE"
 
-// configured takes the limit from the ConfigMap, which is nil if there is none. One that is none leaves the last good one.
+// configured takes the limit from the ConfigMap, or the default where there is no ConfigMap (nil). An invalid
+// limit is refused, and the last valid one stays.
 func (r *run) configured(cm *corev1.ConfigMap) {
 	if cm == nil {
 		r.setLimit(r.Default)

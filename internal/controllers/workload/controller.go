@@ -4,10 +4,11 @@
 //
 // What to do about a workload's pods is decided by package repair; this package looks,
 // limits how much is done, and does it. It promises that
-//   - a workload in steady state costs no request to the API server;
+//   - a workload of a kind that is watched costs no request to the API server in steady state;
 //   - nothing is done to a workload whose pods changed within the last moments;
 //   - pods are only ever removed by eviction, one at a time, within a budget that
-//     shrinks as long as nothing is won by it.
+//     shrinks as long as nothing is won by it;
+//   - pods that were created just before their policy are put right while nobody uses them.
 package workload
 
 import (
