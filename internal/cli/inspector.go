@@ -1,16 +1,21 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -20,7 +25,6 @@ import (
 	"github.com/stowage-dev/stowage/api"
 	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/inspect"
-	"github.com/stowage-dev/stowage/internal/peerpod"
 	"github.com/stowage-dev/stowage/internal/server"
 	"github.com/stowage-dev/stowage/internal/version"
 )
@@ -81,57 +85,61 @@ func (o *inspectOptions) inspector(cmd *cobra.Command, s Streams) (*inspect.Insp
 	if err != nil {
 		return nil, "", err
 	}
-	limit, err := o.fromCluster(cmd.Context(), c, cmd.Flags(), s.Err)
+	capacity, err := o.fromCluster(cmd.Context(), c, cmd.Flags(), s.Err)
 	if err != nil {
 		return nil, "", err
 	}
 	return &inspect.Inspector{
-		Client: c, Clock: clock.RealClock{}, VMLimit: limit, Namespace: o.namespace, Registration: server.Registration,
+		Client: c, Clock: clock.RealClock{}, Capacity: capacity, Namespace: o.namespace,
+		Registration: server.Registration, Deployment: server.Deployment, Lease: server.LeaderLease,
 		ExcludedNamespaces: o.spread.ExcludedNamespaces, NamespaceLabel: o.spread.NamespaceLabel, PeerPods: o.peerPods.Config,
 		Spread: o.spread.Enabled, Sizing: o.sizing.Enabled, VMs: o.peerPods.Enabled,
 	}, namespace, nil
 }
 
 // fromCluster takes the settings that the user has not given from the Deployment of Stowage and from its
-// ConfigMap, where there are such and the user may read them. It returns how many VMs a node may have by
-// default, or None where Stowage does not advertise VMs.
-func (o *inspectOptions) fromCluster(ctx context.Context, c client.Client, fs *pflag.FlagSet, warnings io.Writer) (limit int64, err error) {
+// ConfigMap, where there are such and the user may read them. It returns how Stowage advertises VMs, or nil
+// where it does not.
+func (o *inspectOptions) fromCluster(ctx context.Context, c client.Client, fs *pflag.FlagSet, warnings io.Writer) (*inspect.Capacity, error) {
 	var d appsv1.Deployment
-	if err := c.Get(ctx, client.ObjectKey{Namespace: o.namespace, Name: "stowage"}, &d); err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
-		return 0, fmt.Errorf("read the settings of Stowage: %w", err)
+	if err := c.Get(ctx, client.ObjectKey{Namespace: o.namespace, Name: server.Deployment}, &d); err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("read the settings of Stowage: %w", err)
 	}
 	var cm corev1.ConfigMap
 	if err := c.Get(ctx, client.ObjectKey{Namespace: o.namespace, Name: config.ConfigMapName}, &cm); err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
-		return 0, fmt.Errorf("read the settings of Stowage: %w", err)
+		return nil, fmt.Errorf("read the settings of Stowage: %w", err)
 	}
-	server, err := config.Deployed(&d, cm.Data)
+	settings, err := config.Deployed(&d, cm.Data)
 	if err != nil {
-		fmt.Fprintf(warnings, "Warning: the settings of Deployment stowage in namespace %s are not understood, and the defaults are used: %v\n", o.namespace, err)
-		server = config.DefaultOptions()
+		fmt.Fprintf(warnings, "Warning: the settings of Deployment %s in namespace %s are not understood, and the defaults are used: %v\n", server.Deployment, o.namespace, err)
+		settings = config.DefaultOptions()
 	}
 	// The user's own settings win.
-	given := map[string]string{}
-	lists := map[string][]string{}
-	fs.Visit(func(f *pflag.Flag) {
-		if list, ok := f.Value.(pflag.SliceValue); ok {
-			lists[f.Name] = list.GetSlice()
-		} else {
-			given[f.Name] = f.Value.String()
+	deployed := pflag.NewFlagSet("", pflag.ContinueOnError)
+	settings.Spread.AddFlags(deployed)
+	settings.Sizing.AddFlags(deployed)
+	settings.PeerPods.AddFlags(deployed)
+	var errs []error
+	deployed.VisitAll(func(f *pflag.Flag) {
+		mine := fs.Lookup(f.Name)
+		list, isList := f.Value.(pflag.SliceValue)
+		switch {
+		case mine.Changed:
+		case isList:
+			errs = append(errs, mine.Value.(pflag.SliceValue).Replace(list.GetSlice()))
+		default:
+			errs = append(errs, mine.Value.Set(f.Value.String()))
 		}
 	})
-	o.spread, o.sizing, o.peerPods = server.Spread, server.Sizing, server.PeerPods
-	for name, value := range given {
-		if err := fs.Lookup(name).Value.Set(value); err != nil {
-			return 0, err
-		}
+	if err := errors.Join(errs...); err != nil || !settings.PeerPods.Enabled || !settings.Capacity.Enabled {
+		return nil, err
 	}
-	for name, list := range lists {
-		if err := fs.Lookup(name).Value.(pflag.SliceValue).Replace(list); err != nil {
-			return 0, err
-		}
+	nodes, err := labels.Parse(settings.Capacity.NodeSelector)
+	if err != nil {
+		return nil, err
 	}
-	if !server.Capacity.Enabled || server.Capacity.ConfigMapNamespace != "" {
-		return peerpod.None, nil
-	}
-	return server.Capacity.Default, nil
+	return &inspect.Capacity{
+		ConfigMap: types.NamespacedName{Namespace: cmp.Or(settings.Capacity.ConfigMapNamespace, o.namespace), Name: stowage.PeerPodsConfigMap},
+		Default:   settings.Capacity.Default, Nodes: nodes,
+	}, nil
 }

@@ -38,7 +38,7 @@ wins over its variable.`,
 			var current slog.LevelVar
 			current.Set(level)
 			live := config.NewLive(o, cmd.Flags(), &current, config.NewLogger(s.Err, &current, o.LogFormat))
-			return server.Run(cmd.Context(), live, server.Real(s.LookupEnv))
+			return server.Run(cmd.Context(), live, server.NewEnvironment(s.LookupEnv))
 		},
 	}
 	o.AddFlags(cmd.Flags())

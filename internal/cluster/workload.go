@@ -93,7 +93,7 @@ func keepReplicaSet(obj any) (any, error) {
 	rs := obj.(*appsv1.ReplicaSet)
 	kept := &appsv1.ReplicaSet{ObjectMeta: workloadIdentity(rs.ObjectMeta)}
 	kept.Spec.Replicas, kept.Status.Replicas = rs.Spec.Replicas, rs.Status.Replicas
-	kept.Spec.Template.Annotations = annotationsOfInterest(rs.Spec.Template.Annotations)
+	kept.Spec.Template.Annotations = pick(rs.Spec.Template.Annotations, annotationsOfInterest...)
 	kept.Spec.Template.Spec.NodeName = rs.Spec.Template.Spec.NodeName
 	return kept, nil
 }
@@ -103,7 +103,7 @@ func keepStatefulSet(obj any) (any, error) {
 	kept := &appsv1.StatefulSet{ObjectMeta: workloadIdentity(s.ObjectMeta)}
 	kept.Spec.Replicas, kept.Status.Replicas = s.Spec.Replicas, s.Status.Replicas
 	kept.Spec.Ordinals = s.Spec.Ordinals
-	kept.Spec.Template.Annotations = annotationsOfInterest(s.Spec.Template.Annotations)
+	kept.Spec.Template.Annotations = pick(s.Spec.Template.Annotations, annotationsOfInterest...)
 	kept.Spec.Template.Spec.NodeName = s.Spec.Template.Spec.NodeName
 	return kept, nil
 }
@@ -112,28 +112,22 @@ func keepDaemonSet(obj any) (any, error) {
 	d := obj.(*appsv1.DaemonSet)
 	kept := &appsv1.DaemonSet{ObjectMeta: workloadIdentity(d.ObjectMeta)}
 	kept.Spec.Selector = d.Spec.Selector
-	kept.Spec.Template.Annotations = annotationsOfInterest(d.Spec.Template.Annotations)
-	for _, metadata := range []struct{ from, to *map[string]string }{
-		{&d.Spec.Template.Labels, &kept.Spec.Template.Labels}, {&d.Spec.Template.Annotations, &kept.Spec.Template.Annotations},
-	} {
-		if mode, ok := (*metadata.from)[stowage.ModeKey]; ok {
-			if *metadata.to == nil {
-				*metadata.to = map[string]string{}
-			}
-			(*metadata.to)[stowage.ModeKey] = mode
-		}
-	}
+	kept.Spec.Template.Annotations = pick(d.Spec.Template.Annotations, slices.Concat(annotationsOfInterest, []string{stowage.ModeKey})...)
+	kept.Spec.Template.Labels = pick(d.Spec.Template.Labels, stowage.ModeKey)
 	kept.Status.CurrentNumberScheduled, kept.Status.DesiredNumberScheduled = d.Status.CurrentNumberScheduled, d.Status.DesiredNumberScheduled
 	return kept, nil
 }
 
-// annotationsOfInterest keeps the annotations of workloads that Stowage reads.
-func annotationsOfInterest(all map[string]string) (kept map[string]string) {
-	for _, key := range []string{
-		stowage.SpreadSwitchAnnotation, stowage.SpreadStrategyAnnotation, stowage.SpreadStrategyAliasAnnotation,
-		stowage.RebalanceAnnotation, stowage.RepairAnnotation,
-		flexdaemonsets.TemplateAnnotation, stowage.DeclaredResourcesAnnotation,
-	} {
+// annotationsOfInterest are the annotations of workloads that Stowage reads.
+var annotationsOfInterest = []string{
+	stowage.SpreadSwitchAnnotation, stowage.SpreadStrategyAnnotation, stowage.SpreadStrategyAliasAnnotation,
+	stowage.RebalanceAnnotation, stowage.RepairAnnotation,
+	flexdaemonsets.TemplateAnnotation, stowage.DeclaredResourcesAnnotation,
+}
+
+// pick returns the entries with these keys; nil if there are none.
+func pick(all map[string]string, keys ...string) (kept map[string]string) {
+	for _, key := range keys {
 		if v, ok := all[key]; ok {
 			if kept == nil {
 				kept = map[string]string{}
@@ -148,7 +142,7 @@ func annotationsOfInterest(all map[string]string) (kept map[string]string) {
 func workloadIdentity(m metav1.ObjectMeta) metav1.ObjectMeta {
 	kept := identity(m, false)
 	kept.CreationTimestamp = m.CreationTimestamp
-	kept.Annotations = annotationsOfInterest(m.Annotations)
+	kept.Annotations = pick(m.Annotations, annotationsOfInterest...)
 	if c := metav1.GetControllerOfNoCopy(&m); c != nil {
 		kept.OwnerReferences = []metav1.OwnerReference{{APIVersion: c.APIVersion, Kind: c.Kind, Name: c.Name, UID: c.UID, Controller: c.Controller}}
 	}
@@ -180,7 +174,7 @@ func NewWorkload(gvk schema.GroupVersionKind, obj client.Object) Workload {
 			w.FirstOrdinal = int64(o.Spec.Ordinals.Start)
 		}
 	case *appsv1.DaemonSet:
-		w.TemplateAnnotations = annotationsOfInterest(o.Spec.Template.Annotations)
+		w.TemplateAnnotations = pick(o.Spec.Template.Annotations, annotationsOfInterest...)
 	}
 	return *w
 }

@@ -77,7 +77,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	f.duration(&o.Repair.Resync, "repair-resync", "STOWAGE_REPAIR_RESYNC", "How often every workload with a strategy is looked at though nothing changed")
 	f.duration(&o.Repair.Backoff, "repair-backoff", "STOWAGE_REPAIR_BACKOFF", "Wait after a pod was removed in vain, doubled each time up to ten minutes")
 	f.fraction(&o.EvictionRate, "eviction-rate", "STOWAGE_EVICTION_RATE", "How many pods repair and rebalancing evict in a second, in the whole cluster")
-	f.duration(&o.Repair.Grace, "policy-grace", "STOWAGE_POLICY_GRACE", "How long before its PodDistributor, FlexDaemonsetTemplate or annotation a pod may have been created to be put right unasked, while it is not ready or its workload is as young as that; 0 turns this off")
+	f.duration(&o.Repair.PolicyGrace, "policy-grace", "STOWAGE_POLICY_GRACE", "How long before its PodDistributor, FlexDaemonsetTemplate or annotation a pod may be created and still be placed or sized by it. Such a pod is evicted if it is not ready or its workload is no older than this; 0 turns this off")
 	f.duration(&o.Repair.Cooldown, "rebalance-cooldown", "STOWAGE_REBALANCE_COOLDOWN", "Wait between two evictions of one workload's pods")
 	o.Sizing.AddFlags(fs)
 	f.fraction(&o.Resize.Rate, "resize-rate", "STOWAGE_RESIZE_RATE", "How many running pods are resized in a second, in the whole cluster")

@@ -16,6 +16,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/scope"
 )
 
@@ -136,7 +137,7 @@ func (i *Inspector) Explain(ctx context.Context, namespace, name string) (*Expla
 			}
 		}
 	}
-	if why, waits := unschedulable(s.pod); waits {
+	if why, waits := podstatus.Unschedulable(s.pod); waits {
 		e.Pending, e.Action = why, "make room on a node that it may use, or change what it asks for"
 		if action, _ := i.waitsFor(s.pod); action != "" {
 			e.Action = action

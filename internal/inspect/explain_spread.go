@@ -17,6 +17,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/ledger"
 	"github.com/stowage-dev/stowage/internal/placement"
+	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/policy"
 	"github.com/stowage-dev/stowage/internal/seats"
 	"github.com/stowage-dev/stowage/internal/spread"
@@ -155,7 +156,7 @@ func (s *subject) counts(ctx context.Context, a *Aspect, p *policy.Policy) error
 	current := make([]int64, p.Strategy.Len())
 	seated := int64(0)
 	err := each(ctx, s.Inspector, &corev1.PodList{}, func(pod *corev1.Pod) {
-		if c := metav1.GetControllerOfNoCopy(pod); c == nil || c.UID != owner.UID || !seats.Live(pod) || !proven(pod) {
+		if c := metav1.GetControllerOfNoCopy(pod); c == nil || c.UID != owner.UID || !podstatus.Live(pod) || !proven(pod) {
 			return
 		}
 		if n, ok := p.Pool(pod.Labels[stowage.PoolLabel]); ok {

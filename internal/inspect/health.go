@@ -31,12 +31,6 @@ type Health struct {
 	ClientVersion  string     `json:"clientVersion"`
 }
 
-// The names of what is installed; see config/.
-const (
-	deploymentName = "stowage"
-	leaseName      = "stowage-leader"
-)
-
 // slack is how much longer than its duration a lease may be unrenewed: clocks differ.
 const slack = 30 * time.Second
 
@@ -49,7 +43,7 @@ func (i *Inspector) health(ctx context.Context, registration *admissionregistrat
 
 	// 1. The replicas.
 	var d appsv1.Deployment
-	err := i.Client.Get(ctx, client.ObjectKey{Namespace: i.Namespace, Name: deploymentName}, &d)
+	err := i.Client.Get(ctx, client.ObjectKey{Namespace: i.Namespace, Name: i.Deployment}, &d)
 	deployed := err == nil
 	switch {
 	case apierrors.IsForbidden(err):
@@ -60,14 +54,14 @@ func (i *Inspector) health(ctx context.Context, registration *admissionregistrat
 		h.Ready, h.Replicas = &d.Status.ReadyReplicas, new(ptr.Deref(d.Spec.Replicas, 1))
 		h.Version = d.Labels["app.kubernetes.io/version"]
 		if *h.Ready < *h.Replicas {
-			r.problem(i.Namespace, "Deployment/"+deploymentName, fmt.Sprintf("kubectl -n %s describe pods -l app.kubernetes.io/name=stowage", i.Namespace),
+			r.problem(i.Namespace, "Deployment/"+i.Deployment, fmt.Sprintf("kubectl -n %s describe pods -l app.kubernetes.io/name=stowage", i.Namespace),
 				"%d of %d replicas are ready%s", *h.Ready, *h.Replicas, map[bool]string{true: ": pods are created unchanged, or refused where failurePolicy is Fail"}[*h.Ready == 0])
 		}
 	}
 
 	// 2. The leader.
 	var lease coordinationv1.Lease
-	err = i.Client.Get(ctx, client.ObjectKey{Namespace: i.Namespace, Name: leaseName}, &lease)
+	err = i.Client.Get(ctx, client.ObjectKey{Namespace: i.Namespace, Name: i.Lease}, &lease)
 	leased := err == nil
 	switch {
 	case apierrors.IsForbidden(err):
@@ -83,7 +77,7 @@ func (i *Inspector) health(ctx context.Context, registration *admissionregistrat
 	}
 	missing := apierrors.IsNotFound(err)
 	if h.Leader == "" && (leased || missing && registration != nil && !deployed) {
-		r.problem(i.Namespace, "Lease/"+leaseName, fmt.Sprintf("see whether Stowage runs: kubectl -n %s get pods", i.Namespace),
+		r.problem(i.Namespace, "Lease/"+i.Lease, fmt.Sprintf("see whether Stowage runs: kubectl -n %s get pods", i.Namespace),
 			"no replica of Stowage leads: nothing is repaired, resized or advertised, and no status is written")
 	}
 
@@ -98,7 +92,7 @@ func (i *Inspector) health(ctx context.Context, registration *admissionregistrat
 		}
 		if u := h.AuthorityUntil; u != nil && u.Before(i.Clock.Now()) {
 			h.AuthorityUntil = nil
-			r.problem("", "MutatingWebhookConfiguration/"+i.Registration, fmt.Sprintf("see the log of Stowage: kubectl -n %s logs deployment/stowage", i.Namespace),
+			r.problem("", "MutatingWebhookConfiguration/"+i.Registration, fmt.Sprintf("see the log of Stowage: kubectl -n %s logs deployment/%s", i.Namespace, i.Deployment),
 				"its caBundle has no valid certificate, so that the API server does not reach the webhook")
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -74,7 +75,8 @@ func newInspector(t *testing.T, objects ...client.Object) *Inspector {
 		Client: fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).
 			WithInterceptorFuncs(interceptor.Funcs{SubResourceGet: testkit.ReplicaSetScale}).Build(),
 		Namespace: "stowage-system", Registration: "stowage",
-		Clock: clocktesting.NewFakePassiveClock(now), VMLimit: 10, PeerPods: peerpod.DefaultConfig(), Spread: true, Sizing: true, VMs: true,
+		Clock: clocktesting.NewFakePassiveClock(now), Deployment: "stowage", Lease: "stowage-leader",
+		Capacity: &Capacity{ConfigMap: types.NamespacedName{Namespace: "stowage-system", Name: "peer-pods-cm"}, Default: 10, Nodes: labels.Everything()}, PeerPods: peerpod.DefaultConfig(), Spread: true, Sizing: true, VMs: true,
 	}
 }
 

@@ -5,19 +5,19 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
+
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/cluster"
-	"github.com/stowage-dev/stowage/internal/peerpod"
 	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/policy"
 	"github.com/stowage-dev/stowage/internal/scope"
 	"github.com/stowage-dev/stowage/internal/sizing"
@@ -77,20 +77,29 @@ func (i *Inspector) problemsOf(ctx context.Context, s *snapshot, sc *scope.Scope
 		out = append(out, p)
 	}
 	// 1. Pods that the webhook should have changed.
-	if s.passes(ctx, sc, pod) {
-		if i.VMs && !i.asksForVM(pod) && i.PeerPods.Targets(runtimeClass(pod)) {
-			add("delete the pods, so that their owner recreates them", "RuntimeClass %s without %s: the webhook was bypassed", runtimeClass(pod), i.PeerPods.VMResource)
+	bypassed := i.VMs && i.PeerPods.Targets(runtimeClass(pod)) && i.vmsOf(pod) == 0
+	var unsized *appsv1.DaemonSet
+	var template string
+	if d := s.daemonSetOf(pod); d != nil && i.Sizing && pod.Labels[stowage.SizedByLabel] == "" && i.vmsOf(pod) == 0 {
+		if template = sizing.TemplateName(pod.Annotations[flexdaemonsets.TemplateAnnotation], d.Annotations); s.templates[template] != nil {
+			unsized = d
 		}
-		if d := s.daemonSetOf(owner, pod); i.Sizing && d != nil && pod.Labels[stowage.SizedByLabel] == "" && !i.asksForVM(pod) {
-			name := sizing.TemplateName(pod.Annotations[flexdaemonsets.TemplateAnnotation], d.Annotations)
-			if s.templates[name] {
-				add(fmt.Sprintf("kubectl -n %s rollout restart daemonset/%s", pod.Namespace, d.Name),
-					"no size: created before FlexDaemonsetTemplate %s, or the webhook was bypassed, or a LimitRange refuses the size", name)
+	}
+	if (bypassed || unsized != nil) && s.passes(ctx, sc, pod) {
+		if bypassed {
+			action := "delete the pods, so that their owner recreates them"
+			if owner == nil {
+				action = "delete the pod and create it again"
 			}
+			add(action, "RuntimeClass %s without %s: the webhook was bypassed", runtimeClass(pod), i.PeerPods.VMResource)
+		}
+		if unsized != nil {
+			add(fmt.Sprintf("kubectl -n %s rollout restart daemonset/%s", pod.Namespace, unsized.Name),
+				"no size: created before FlexDaemonsetTemplate %s, or the webhook was bypassed, or a LimitRange refuses the size", template)
 		}
 	}
 	// 2. Pods that wait for a node because of what Stowage made of them.
-	if why, waits := unschedulable(pod); waits {
+	if why, waits := podstatus.Unschedulable(pod); waits {
 		if action, what := i.waitsFor(pod); action != "" {
 			add(action, "%s: %s", what, why)
 		}
@@ -102,47 +111,14 @@ func (i *Inspector) problemsOf(ctx context.Context, s *snapshot, sc *scope.Scope
 // nothing.
 func (i *Inspector) waitsFor(pod *corev1.Pod) (action, what string) {
 	switch {
-	case i.asksForVM(pod):
-		return fmt.Sprintf("raise PEERPODS_LIMIT_PER_NODE in ConfigMap peer-pods-cm of namespace %s, or add nodes", i.Namespace), "no free VM"
+	case i.vmsOf(pod) > 0:
+		return fmt.Sprintf("raise %s in ConfigMap %s, or add nodes", stowage.PeerPodsLimitKey, i.limitConfigMap()), "no free VM"
 	case pod.Labels[stowage.SizedByLabel] != "":
 		return "lower the percentages or minimums of FlexDaemonsetTemplate " + pod.Labels[stowage.SizedByLabel], "no room for the size"
 	case pod.Labels[stowage.SeatLabel] != "":
 		return "make room in the pool, or change the strategy", "no room in pool " + pod.Labels[stowage.PoolLabel]
 	}
 	return "", ""
-}
-
-func runtimeClass(pod *corev1.Pod) string {
-	if pod.Spec.RuntimeClassName == nil {
-		return ""
-	}
-	return *pod.Spec.RuntimeClassName
-}
-
-// asksForVM reports whether a pod takes a peer-pod VM, by what the scheduler counts.
-func (i *Inspector) asksForVM(pod *corev1.Pod) bool { return i.vmsOf(pod) > 0 }
-
-// vmsOf returns how many peer-pod VMs a pod takes.
-func (i *Inspector) vmsOf(pod *corev1.Pod) (vms int64) {
-	for c := range pod.Spec.Containers {
-		q := pod.Spec.Containers[c].Resources.Requests[corev1.ResourceName(i.PeerPods.VMResource)]
-		vms += q.Value()
-	}
-	return vms
-}
-
-// unschedulable returns what the scheduler says of a pod that has no node, if it found none.
-func unschedulable(pod *corev1.Pod) (why string, is bool) {
-	if pod.Spec.NodeName != "" {
-		return "", false
-	}
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
-			why, _, _ = strings.Cut(c.Message, " preemption:")
-			return strings.TrimSuffix(why, "."), true
-		}
-	}
-	return "", false
 }
 
 // passes reports whether a pod should have come through the webhook.
@@ -160,24 +136,8 @@ func (s *snapshot) passes(ctx context.Context, sc *scope.Scope, pod *corev1.Pod)
 	return err == nil && sent
 }
 
-// daemonSetOf returns the DaemonSet that made a pod, or nil.
-func (s *snapshot) daemonSetOf(owner *metav1.OwnerReference, pod *corev1.Pod) *appsv1.DaemonSet {
-	if owner == nil || owner.Kind != "DaemonSet" {
-		return nil
-	}
-	if d := s.daemonSets[pod.Namespace+"/"+owner.Name]; d != nil && d.UID == owner.UID {
-		return d
-	}
-	return nil
-}
-
 // exists reports whether there is an object of a name. One whose kind may not be read is taken to be there.
 func (s *snapshot) exists(ctx context.Context, namespace string, ref cluster.Ref) (bool, error) {
-	for _, w := range s.byUID {
-		if w.Namespace == namespace && w.SameObject(ref) {
-			return true, nil
-		}
-	}
 	w, err := s.Workload(ctx, namespace, ref)
 	return w != nil || !s.MayRead(ref), err
 }
@@ -185,76 +145,41 @@ func (s *snapshot) exists(ctx context.Context, namespace string, ref cluster.Ref
 // policyProblems adds policies that concern nothing, and DaemonSets whose template is not there.
 func (i *Inspector) policyProblems(ctx context.Context, s *snapshot, r *Report) error {
 	if i.Spread {
-		for n := range s.listed.PodDistributorList {
-			d := &s.listed.PodDistributorList[n]
-			target := policy.TargetOf(d)
-			if err := policy.Compile(d).Err; err != nil {
-				r.problem(d.Namespace, "PodDistributor/"+d.Name, "mend spec.distribution", "is invalid, so that it divides no pods: %v", err)
-			}
-			exists, err := s.exists(ctx, d.Namespace, target)
-			switch {
-			case apierrors.IsForbidden(err):
-			case err != nil:
-				return fmt.Errorf("the target of PodDistributor %s: %w", d.Name, err)
-			case !exists:
-				r.problem(d.Namespace, "PodDistributor/"+d.Name, "create the target, or mend spec.target", "its target %s %s %s does not exist", target.APIVersion, target.Kind, target.Name)
+		for _, list := range s.podDistributors {
+			for n := range list {
+				if err := s.distributorProblems(ctx, &list[n], r); err != nil {
+					return err
+				}
 			}
 		}
 	}
-	if !i.Sizing {
+	if s.templates == nil {
 		return nil
 	}
 	sc := scope.New(s, i.Namespace)
 	for _, d := range s.daemonSets {
 		name := sizing.TemplateName(d.Spec.Template.Annotations[flexdaemonsets.TemplateAnnotation], d.Annotations)
 		made := podpatch.FromPod(&corev1.Pod{ObjectMeta: d.Spec.Template.ObjectMeta})
-		if s.reports(d.Namespace) && name != "" && s.templates != nil && !s.templates[name] && sc.Enforces(ctx, d.Namespace, made) {
+		if s.reports(d.Namespace) && name != "" && s.templates[name] == nil && sc.Enforces(ctx, d.Namespace, made) {
 			r.problem(d.Namespace, "DaemonSet/"+d.Name, "create the template, or mend the annotation "+flexdaemonsets.TemplateAnnotation, "names FlexDaemonsetTemplate %s, which does not exist: its pods keep the size that they declare", name)
 		}
 	}
 	return nil
 }
 
-// nodeProblems adds nodes whose number of VMs is not the one that Stowage would set.
-func (i *Inspector) nodeProblems(ctx context.Context, nodes []corev1.Node, r *Report) error {
-	limit := i.VMLimit
-	if limit == peerpod.None {
-		return nil
+// distributorProblems adds what is wrong with a PodDistributor.
+func (s *snapshot) distributorProblems(ctx context.Context, d *versprei.PodDistributor, r *Report) error {
+	if err := policy.Compile(d).Err; err != nil {
+		r.problem(d.Namespace, "PodDistributor/"+d.Name, "correct spec.distribution", "is invalid, so that it divides no pods: %v", err)
 	}
-	var cm corev1.ConfigMap
-	err := i.Client.Get(ctx, client.ObjectKey{Namespace: i.Namespace, Name: "peer-pods-cm"}, &cm)
+	target := policy.TargetOf(d)
+	exists, err := s.exists(ctx, d.Namespace, target)
 	switch {
 	case apierrors.IsForbidden(err):
-		r.Warnings = append(r.Warnings, fmt.Sprintf("the limit of VMs is taken to be %d: %v", limit, err))
-	case client.IgnoreNotFound(err) != nil:
-		return fmt.Errorf("ConfigMap peer-pods-cm: %w", err)
-	case err == nil:
-		if text, ok := cm.Data["PEERPODS_LIMIT_PER_NODE"]; ok {
-			n, err := peerpod.ParseLimit(text)
-			if err != nil {
-				r.problem(cm.Namespace, "ConfigMap/"+cm.Name, "mend PEERPODS_LIMIT_PER_NODE", "its limit is refused, and the last valid one holds: %v", err)
-				return nil // which that is, the nodes alone know
-			}
-			limit = n
-		}
-	}
-	for n := range nodes {
-		node := &nodes[n]
-		want := limit
-		if text, ok := node.Annotations[stowage.PeerPodsLimitAnnotation]; ok {
-			own, err := peerpod.ParseLimit(text)
-			if err != nil {
-				r.problem("", "Node/"+node.Name, "mend or remove the annotation", "its annotation %s is refused, and the limit of the other nodes holds: %v", stowage.PeerPodsLimitAnnotation, err)
-			} else {
-				want = own
-			}
-		}
-		capacity := node.Status.Capacity[corev1.ResourceName(i.PeerPods.VMResource)]
-		now := peerpod.Advertised{Capacity: capacity.Value(), Allocatable: capacity.Value(), Mark: node.Annotations[stowage.PeerPodsCapacityAnnotation]}
-		if _, foreign := peerpod.Advertise(now, want); foreign {
-			r.problem("", "Node/"+node.Name, fmt.Sprintf("kubectl annotate node %s %s=take-over, or remove the amount", node.Name, stowage.PeerPodsCapacityAnnotation),
-				"advertises %d %s, which another client set, and not %d", capacity.Value(), i.PeerPods.VMResource, want)
-		}
+	case err != nil:
+		return fmt.Errorf("the target of PodDistributor %s: %w", d.Name, err)
+	case !exists:
+		r.problem(d.Namespace, "PodDistributor/"+d.Name, "create the target, or correct spec.target", "its target %s %s %s does not exist", target.APIVersion, target.Kind, target.Name)
 	}
 	return nil
 }

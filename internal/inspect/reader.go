@@ -33,8 +33,9 @@ type Inspector struct {
 	Client client.Client
 	// Namespace is the one that Stowage runs in.
 	Namespace string
-	// Registration is the name of its webhook registration.
-	Registration string
+	// Registration, Deployment and Lease are the names of its webhook registration, of its
+	// Deployment, and of the lease of its leader.
+	Registration, Deployment, Lease string
 	// ExcludedNamespaces are what [policy.Finder.Exclude] takes, NamespaceLabel is the
 	// Finder's.
 	ExcludedNamespaces []string
@@ -42,10 +43,9 @@ type Inspector struct {
 	PeerPods           peerpod.Config
 	// Spread, Sizing and VMs are which features are on.
 	Spread, Sizing, VMs bool
-	// VMLimit is how many VMs a node may have where the ConfigMap peer-pods-cm does not say; None
-	// looks at no node's number.
-	VMLimit int64
-	Clock   clock.PassiveClock
+	// Capacity is nil where Stowage advertises no VMs.
+	Capacity *Capacity
+	Clock    clock.PassiveClock
 
 	read atomic.Int64
 }

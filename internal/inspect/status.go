@@ -12,7 +12,6 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/scope"
 )
 
@@ -119,7 +118,7 @@ var ErrNoNamespace = errors.New("there is no such namespace")
 // all templates and nodes.
 func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, error) {
 	r := &Report{Workloads: []Workload{}, Templates: []Template{}, Problems: []Problem{}}
-	s, makers, err := i.snapshot(ctx, namespace, r)
+	s, err := i.snapshot(ctx, namespace, r)
 	if err != nil {
 		return nil, err
 	}
@@ -132,31 +131,25 @@ func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, erro
 	}
 	own := len(r.Problems)
 	if i.Spread {
-		if err := i.workloads(ctx, s, makers, r); err != nil {
+		if err := i.workloads(ctx, s, r); err != nil {
 			return nil, err
 		}
 	}
-	// What is not of a namespace may be hidden from who looks at one.
-	for _, part := range []struct {
-		what string
-		on   bool
-		look func(context.Context, *snapshot, *Report) error
-	}{{"FlexDaemonsetTemplates", i.Sizing, i.templates}, {"the VMs of nodes", i.VMs, i.vms}} {
-		if !part.on {
-			continue
-		}
-		switch err := part.look(ctx, s, r); {
+	s.templateReports(r)
+	if i.VMs {
+		// Nodes may be hidden from who looks at one namespace.
+		switch err := i.vms(ctx, s, r); {
 		case apierrors.IsForbidden(err):
-			r.Warnings = append(r.Warnings, fmt.Sprintf("%s are left out: %v", part.what, err))
+			r.Warnings = append(r.Warnings, fmt.Sprintf("the VMs of nodes are left out: %v", err))
 		case err != nil:
-			return nil, fmt.Errorf("%s: %w", part.what, err)
+			return nil, fmt.Errorf("the VMs of nodes: %w", err)
 		}
 	}
 	if err := i.policyProblems(ctx, s, r); err != nil {
 		return nil, err
 	}
 	i.podProblems(ctx, s, r)
-	if registration == nil && !s.hiddenRegistration && (len(r.Workloads)+len(r.Templates) > 0 || len(s.listed.PodDistributorList) > 0) {
+	if registration == nil && !s.hiddenRegistration && (len(r.Workloads)+len(r.Templates) > 0 || len(s.podDistributors) > 0) {
 		r.problem("", "MutatingWebhookConfiguration/"+i.Registration, "install Stowage, or remove its policies", "does not exist, so that pods are created as they are written")
 	}
 	r.sortProblems(own)
@@ -182,5 +175,3 @@ func (i *Inspector) registration(ctx context.Context, s *snapshot, r *Report) (*
 	}
 	return &registration, nil
 }
-
-var _ cluster.Reader = &snapshot{}

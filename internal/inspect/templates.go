@@ -2,48 +2,34 @@ package inspect
 
 import (
 	"cmp"
-	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/seats"
+	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/sizing"
 )
 
-// templates adds the FlexDaemonsetTemplates.
-func (i *Inspector) templates(ctx context.Context, s *snapshot, r *Report) error {
-	err := each(ctx, i, &flexdaemonsets.FlexDaemonsetTemplateList{}, func(t *flexdaemonsets.FlexDaemonsetTemplate) {
-		out := Template{
-			Name: t.Name, UpdatePolicy: string(cmp.Or(t.Spec.UpdatePolicy, flexdaemonsets.UpdateOnCreate)),
-			DaemonSets: t.Status.DaemonSets, Pods: t.Status.Pods, OffSize: t.Status.OffSize,
-		}
-		valid := meta.FindStatusCondition(t.Status.Conditions, flexdaemonsets.ConditionValid)
-		switch {
-		case t.Status.ObservedGeneration != t.Generation:
-			out.Note = "no controller has looked at it since it was written"
-		case valid != nil && valid.Status == metav1.ConditionFalse:
-			out.Note = "invalid: " + valid.Message
-		case out.OffSize > 0:
-			out.Note = fmt.Sprintf("%d of another size", out.OffSize)
-			if c := meta.FindStatusCondition(t.Status.Conditions, flexdaemonsets.ConditionUpToDate); c != nil && c.Status == metav1.ConditionFalse {
-				out.Note += ": " + c.Message
-			}
-		default:
-			out.OK = true
-		}
-		r.Templates = append(r.Templates, out)
-	})
-	if err != nil || len(r.Templates) == 0 {
-		return err
+// templateReports adds the FlexDaemonsetTemplates.
+func (s *snapshot) templateReports(r *Report) {
+	if len(s.templates) == 0 {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.templates)) {
+		r.Templates = append(r.Templates, templateStatus(s.templates[name]))
+	}
+	if s.podsOfNamespace {
+		return // the nodes that templates cover cannot be counted
 	}
 	nodes := map[string]map[string]bool{} // by the template's label
 	for _, pod := range s.pods {
 		label, sized := pod.Labels[stowage.SizedByLabel]
-		if !sized || pod.Spec.NodeName == "" || !seats.Live(pod) {
+		if !sized || pod.Spec.NodeName == "" || !podstatus.Live(pod) {
 			continue
 		}
 		if nodes[label] == nil {
@@ -51,12 +37,31 @@ func (i *Inspector) templates(ctx context.Context, s *snapshot, r *Report) error
 		}
 		nodes[label][pod.Spec.NodeName] = true
 	}
-	if s.podsOfNamespace {
-		return nil // the nodes that templates cover cannot be counted
-	}
 	for n := range r.Templates {
 		covered := len(nodes[sizing.LabelOf(r.Templates[n].Name)])
 		r.Templates[n].Nodes = &covered
 	}
-	return nil
+}
+
+// templateStatus returns what the status of a FlexDaemonsetTemplate says.
+func templateStatus(t *flexdaemonsets.FlexDaemonsetTemplate) Template {
+	out := Template{
+		Name: t.Name, UpdatePolicy: string(cmp.Or(t.Spec.UpdatePolicy, flexdaemonsets.UpdateOnCreate)),
+		DaemonSets: t.Status.DaemonSets, Pods: t.Status.Pods, OffSize: t.Status.OffSize,
+	}
+	valid := meta.FindStatusCondition(t.Status.Conditions, flexdaemonsets.ConditionValid)
+	switch {
+	case t.Status.ObservedGeneration != t.Generation:
+		out.Note = "no controller has looked at it since it was written"
+	case valid != nil && valid.Status == metav1.ConditionFalse:
+		out.Note = "invalid: " + valid.Message
+	case out.OffSize > 0:
+		out.Note = fmt.Sprintf("%d of another size", out.OffSize)
+		if c := meta.FindStatusCondition(t.Status.Conditions, flexdaemonsets.ConditionUpToDate); c != nil && c.Status == metav1.ConditionFalse {
+			out.Note += ": " + c.Message
+		}
+	default:
+		out.OK = true
+	}
+	return out
 }

@@ -2,15 +2,33 @@ package inspect
 
 import (
 	"context"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/peerpod"
 )
+
+// Capacity is how Stowage has nodes advertise VMs.
+type Capacity struct {
+	// ConfigMap holds the limit of all nodes, and Default is the limit without it.
+	ConfigMap types.NamespacedName
+	Default   int64
+	// Nodes selects the nodes that may have VMs.
+	Nodes labels.Selector
+}
 
 // vms adds the peer-pod VMs. Pods count by what they request, as the scheduler counts them.
 func (i *Inspector) vms(ctx context.Context, s *snapshot, r *Report) error {
 	if s.podsOfNamespace {
 		return nil
 	}
+	resource := corev1.ResourceName(i.PeerPods.VMResource)
 	vms := &VMs{Resource: i.PeerPods.VMResource, Nodes: []NodeVMs{}}
 	used := map[string]int64{}
 	for _, pod := range s.pods {
@@ -18,10 +36,15 @@ func (i *Inspector) vms(ctx context.Context, s *snapshot, r *Report) error {
 			used[pod.Spec.NodeName] += i.vmsOf(pod)
 		}
 	}
-	var nodes []corev1.Node
-	err := each(ctx, i, &corev1.NodeList{}, func(node *corev1.Node) {
-		nodes = append(nodes, corev1.Node{ObjectMeta: node.ObjectMeta, Status: corev1.NodeStatus{Capacity: node.Status.Capacity}})
-		q := node.Status.Allocatable[corev1.ResourceName(vms.Resource)]
+	limit, known, err := i.limit(ctx, r)
+	if err != nil {
+		return err
+	}
+	err = each(ctx, i, &corev1.NodeList{}, func(node *corev1.Node) {
+		if known {
+			i.nodeProblems(node, limit, r)
+		}
+		q := node.Status.Allocatable[resource]
 		n := NodeVMs{Name: node.Name, Capacity: q.Value(), Used: used[node.Name]}
 		if n.Capacity == 0 && n.Used == 0 {
 			return
@@ -34,5 +57,60 @@ func (i *Inspector) vms(ctx context.Context, s *snapshot, r *Report) error {
 		return err
 	}
 	r.VMs = vms
-	return i.nodeProblems(ctx, nodes, r)
+	return nil
+}
+
+// limit returns how many VMs a node may have that has no limit of its own. It is not known where Stowage
+// advertises none, and where the ConfigMap is invalid: the nodes keep what they had.
+func (i *Inspector) limit(ctx context.Context, r *Report) (limit int64, known bool, err error) {
+	if i.Capacity == nil {
+		return 0, false, nil
+	}
+	var cm corev1.ConfigMap
+	err = i.Client.Get(ctx, i.Capacity.ConfigMap, &cm)
+	switch {
+	case apierrors.IsForbidden(err):
+		r.Warnings = append(r.Warnings, fmt.Sprintf("the limit of VMs is taken to be %d: %v", i.Capacity.Default, err))
+	case client.IgnoreNotFound(err) != nil:
+		return 0, false, fmt.Errorf("ConfigMap %s: %w", i.Capacity.ConfigMap, err)
+	}
+	text, set := cm.Data[stowage.PeerPodsLimitKey]
+	if !set {
+		return i.Capacity.Default, true, nil
+	}
+	limit, err = peerpod.ParseLimit(text)
+	if err != nil {
+		r.problem(cm.Namespace, "ConfigMap/"+cm.Name, "correct "+stowage.PeerPodsLimitKey, "its limit is refused, and the last valid one holds: %v", err)
+		return 0, false, nil
+	}
+	return limit, true, nil
+}
+
+// nodeProblems adds a node whose number of VMs is not the one that Stowage would set.
+func (i *Inspector) nodeProblems(node *corev1.Node, want int64, r *Report) {
+	if !i.Capacity.Nodes.Matches(labels.Set(node.Labels)) {
+		return
+	}
+	if text, ok := node.Annotations[stowage.PeerPodsLimitAnnotation]; ok {
+		own, err := peerpod.ParseLimit(text)
+		if err != nil {
+			r.problem("", "Node/"+node.Name, "correct or remove the annotation", "its annotation %s is refused, and the limit of the other nodes holds: %v", stowage.PeerPodsLimitAnnotation, err)
+		} else {
+			want = own
+		}
+	}
+	now := peerpod.AdvertisedBy(node, i.PeerPods.VMResource)
+	if _, foreign := peerpod.Advertise(now, want); foreign {
+		r.problem("", "Node/"+node.Name, fmt.Sprintf("kubectl annotate node %s %s=take-over, or remove the amount", node.Name, stowage.PeerPodsCapacityAnnotation),
+			"advertises %d %s, which another client set, and not %d", now.Capacity, i.PeerPods.VMResource, want)
+	}
+}
+
+// limitConfigMap names the ConfigMap that holds the limit of all nodes.
+func (i *Inspector) limitConfigMap() string {
+	name := types.NamespacedName{Namespace: i.Namespace, Name: stowage.PeerPodsConfigMap}
+	if i.Capacity != nil {
+		name = i.Capacity.ConfigMap
+	}
+	return fmt.Sprintf("%s of namespace %s", name.Name, name.Namespace)
 }

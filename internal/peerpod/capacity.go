@@ -4,6 +4,10 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 )
 
 // MaxVMs is the most VMs that a node may be said to have. More is a mistake, not a limit.
@@ -27,6 +31,20 @@ type Advertised struct {
 	Capacity, Allocatable int64
 	// Mark is the annotation that says which amount is ours; "" is none.
 	Mark string
+}
+
+// AdvertisedBy returns what a node says of its VMs, which are an extended resource of it.
+func AdvertisedBy(node *corev1.Node, resource string) Advertised {
+	amount := func(list corev1.ResourceList) int64 {
+		if q, ok := list[corev1.ResourceName(resource)]; ok {
+			return q.Value()
+		}
+		return None
+	}
+	return Advertised{
+		Capacity: amount(node.Status.Capacity), Allocatable: amount(node.Status.Allocatable),
+		Mark: node.Annotations[stowage.PeerPodsCapacityAnnotation],
+	}
 }
 
 // Change is what to do to a node.

@@ -182,15 +182,15 @@ func createdOf(w *cluster.Workload) time.Time {
 	return w.Created
 }
 
-// lateBy is how long after its policy a pod may be created by a request of a replica that did not know the
+// watchLag is how long after its policy a pod may be created by a request of a replica that did not know the
 // policy yet: the watch lags, and times of creation are whole seconds.
-const lateBy = 2 * time.Second
+const watchLag = 2 * time.Second
 
-// Missed reports whether a pod was created at most a grace period before the policy that concerns it, so
+// CreatedBefore reports whether a pod was created at most a grace period before the policy that concerns it, so
 // that nobody can have meant to leave the pod out. Deployment tools create workloads before custom
 // resources. It is false where the time of the policy is not known.
-func Missed(created, policy time.Time, grace time.Duration) bool {
-	return grace > 0 && !policy.IsZero() && !created.Before(policy.Add(-grace)) && !created.After(policy.Add(lateBy))
+func CreatedBefore(created, policy time.Time, grace time.Duration) bool {
+	return grace > 0 && !policy.IsZero() && !created.Before(policy.Add(-grace)) && !created.After(policy.Add(watchLag))
 }
 
 // invented reports whether the pod's owner does not exist: whoever creates a pod can write any

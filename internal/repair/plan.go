@@ -96,9 +96,9 @@ type Plan struct {
 	Renumber []Move // pods with another seat, or another rank, than they should have
 	Recreate int    // index of a pod to remove, so that its owner recreates it; or -1
 	Evict    int    // index of a pod to evict, so that another pool gets it; or -1
-	// PutRight says that the pod to remove was created before its policy and is not in use yet:
-	// nobody has to ask for that.
-	PutRight bool
+	// BeforePolicy says that the pod to remove was created before its policy and is not in use yet.
+	// The repair mode Recreate allows this without a request to rebalance.
+	BeforePolicy bool
 
 	Counts   []int64 // pods with a seat in each pool, after the moves
 	Targets  []int64
@@ -160,10 +160,10 @@ func Make(s State) Plan {
 		p.Unseated--
 	}
 
-	// 2. A pod that came before its policy is recreated while that disturbs nobody.
+	// 2. A pod that was created before its policy is removed while it is not in use.
 	if len(p.Adopt) == 0 && s.Mode == stowage.RepairRecreate && !s.Keep && !s.RollingOut {
-		if p.Recreate, p.Evict = s.putRight(&p); p.Recreate >= 0 || p.Evict >= 0 {
-			p.PutRight = true
+		if p.Recreate, p.Evict = s.evictEarly(&p); p.Recreate >= 0 || p.Evict >= 0 {
+			p.BeforePolicy = true
 			return p
 		}
 	}
@@ -185,10 +185,10 @@ func Make(s State) Plan {
 	return p
 }
 
-// putRight returns a pod to remove that was created before its policy and that nobody uses yet: it is
+// evictEarly returns a pod to remove that was created before its policy and that nobody uses yet: it is
 // not ready, or its whole workload is young. Recreate is one without a seat, evict one in a pool that
 // has too many; the other is -1. Pods with an ordinal of their own stay.
-func (s *State) putRight(p *Plan) (recreate, evict int) {
+func (s *State) evictEarly(p *Plan) (recreate, evict int) {
 	recreate, evict = -1, -1
 	over := mostOver(p)
 	for i, pod := range s.Pods {
@@ -201,22 +201,19 @@ func (s *State) putRight(p *Plan) (recreate, evict int) {
 				recreate = i
 			}
 		case pod.Seat.Pool >= 0 && pod.Seat.Pool == over && !pod.Claimed:
-			if best := evict; best < 0 || s.Pods[best].Ready && !pod.Ready ||
-				s.Pods[best].Ready == pod.Ready && pod.Seat.Ordinal > s.Pods[best].Seat.Ordinal {
+			if evict < 0 || s.Pods[evict].Ready && !pod.Ready ||
+				s.Pods[evict].Ready == pod.Ready && pod.Seat.Ordinal > s.Pods[evict].Seat.Ordinal {
 				evict = i
 			}
 		}
 	}
-	if recreate >= 0 {
-		if s.takes(p.Counts) {
-			return recreate, -1
-		}
-		recreate = -1
+	switch {
+	case recreate >= 0 && s.takes(p.Counts):
+		return recreate, -1
+	case evict >= 0 && s.another(p.Counts, over):
+		return -1, evict
 	}
-	if evict >= 0 && !s.another(p.Counts, over) {
-		evict = -1
-	}
-	return recreate, evict
+	return -1, -1
 }
 
 // recreate returns a pod without a seat that is older than one which came through us:

@@ -52,7 +52,7 @@ func TestMake(t *testing.T) {
 		recreate int
 		evict    int
 		distance int64
-		putRight bool
+		early    bool
 	}{
 		"nothing is wrong": {
 			state: settled(seated(1, 1), seated(0, 1)), recreate: -1, evict: -1,
@@ -231,14 +231,14 @@ func TestMake(t *testing.T) {
 				s := settled(early(0, 1), early(0, 2), early(0, 3), early(1, 1))
 				s.Pods[1].Ready = false
 				return s
-			}(), recreate: -1, evict: 1, distance: 1, putRight: true,
+			}(), recreate: -1, evict: 1, distance: 1, early: true,
 		},
 		"and while the whole workload is young, the last one first": {
 			state: func() State {
 				s := settled(early(0, 1), early(0, 2), early(0, 3), early(1, 1))
 				s.Young = true
 				return s
-			}(), recreate: -1, evict: 2, distance: 1, putRight: true,
+			}(), recreate: -1, evict: 2, distance: 1, early: true,
 		},
 		"it stays once it is in use": {
 			state: settled(early(0, 1), early(0, 2), early(0, 3), early(1, 1)), recreate: -1, evict: -1, distance: 1,
@@ -248,7 +248,7 @@ func TestMake(t *testing.T) {
 				s := settled(early(1, 1), unseated(NoNode, time.Second))
 				s.Pods[1].BeforePolicy, s.Pods[1].Ready = true, false
 				return s
-			}(), recreate: 1, evict: -1, distance: 1, putRight: true,
+			}(), recreate: 1, evict: -1, distance: 1, early: true,
 		},
 		"it stays if it has an ordinal of its own": {
 			state: func() State {
@@ -292,8 +292,8 @@ func TestMake(t *testing.T) {
 			if diff := cmp.Diff(tc.renumber, p.Renumber); diff != "" {
 				t.Errorf("renumber (-want +got):\n%s", diff)
 			}
-			if p.PutRight != tc.putRight {
-				t.Errorf("put right: %v", p.PutRight)
+			if p.BeforePolicy != tc.early {
+				t.Errorf("before its policy: %v", p.BeforePolicy)
 			}
 			if p.Recreate != tc.recreate || p.Evict != tc.evict || p.Distance() != tc.distance {
 				t.Errorf("recreate %d, evict %d, distance %d; want %d, %d, %d", p.Recreate, p.Evict, p.Distance(), tc.recreate, tc.evict, tc.distance)

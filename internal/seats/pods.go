@@ -18,6 +18,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/ledger"
+	"github.com/stowage-dev/stowage/internal/podstatus"
 )
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch
@@ -45,7 +46,7 @@ func newRecord(key ledger.Key, pod *corev1.Pod) (Record, bool) {
 		Namespace: shared(pod.Namespace), Name: pod.Name, Node: shared(pod.Spec.NodeName),
 		UID: pod.UID, Owner: types.UID(shared(string(owner.UID))),
 		Cost: pod.Annotations[corev1.PodDeletionCost], Created: pod.CreationTimestamp.Unix(), Version: ledger.ParseVersion(pod.ResourceVersion),
-		Live: Live(pod), Ready: Ready(pod),
+		Live: podstatus.Live(pod), Ready: podstatus.Ready(pod),
 	}
 	var ok bool
 	r.Seat, r.Kind, r.ID, ok = ledger.SeatOf(key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations)
@@ -58,21 +59,6 @@ func newRecord(key ledger.Key, pod *corev1.Pod) (Record, bool) {
 
 // shared returns the one copy of a text that many records have.
 func shared(s string) string { return unique.Make(s).Value() }
-
-// Live reports whether a pod counts: it is not ending and has not ended.
-func Live(pod *corev1.Pod) bool {
-	return pod.DeletionTimestamp == nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
-}
-
-// Ready reports whether a pod has the condition Ready.
-func Ready(pod *corev1.Pod) bool {
-	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
-}
 
 // Pods keeps a record of each pod with a seat, from a watch. It is the store that the
 // watch's reflector writes to, so that nothing else of a pod is kept, and so that its

@@ -158,7 +158,7 @@ func (s *server) addFeatures(context.Context) error {
 func (s *server) addControllers(context.Context) error {
 	o := &s.options
 	if o.Sizing.Enabled {
-		o.Resize.Grace = o.Repair.Grace // one setting for both
+		o.Resize.PolicyGrace = o.Repair.PolicyGrace // one setting for both
 		s.leads = append(s.leads, &resize.Controller{
 			Client: s.direct, Clientset: s.clientset, Informers: s.mgr.GetCache(), Scope: s.scope,
 			Feature: s.features.Sizing, Clock: s.clock, Timing: o.Resize, Evictor: s.evictor,
@@ -172,7 +172,7 @@ func (s *server) addControllers(context.Context) error {
 		}
 		s.leads = append(s.leads, &vmcapacity.Controller{
 			Client: s.direct, Clientset: s.clientset, Informers: s.mgr.GetCache(), Resource: corev1.ResourceName(o.PeerPods.Config.VMResource),
-			ConfigMap: types.NamespacedName{Namespace: cmp.Or(o.Capacity.ConfigMapNamespace, o.Namespace), Name: peerPodsCM},
+			ConfigMap: types.NamespacedName{Namespace: cmp.Or(o.Capacity.ConfigMapNamespace, o.Namespace), Name: stowage.PeerPodsConfigMap},
 			Default:   o.Capacity.Default, Nodes: nodes, Clock: s.clock,
 			Log: s.log.WithName("capacity"), Events: s.events(), Metrics: vmcapacity.NewMetrics(s.metrics),
 		})
@@ -182,7 +182,7 @@ func (s *server) addControllers(context.Context) error {
 	}
 	runner := &leader.Runner{Controllers: s.leads, Leaving: s.leaveCtx, Clock: s.clock, Log: s.log.WithName("leader")}
 	if o.LeaderElection {
-		lock, err := leader.NewLock(s.mgr.GetConfig(), o.Namespace, leaderLease, leader.Identity(s.lookup))
+		lock, err := leader.NewLock(s.mgr.GetConfig(), o.Namespace, LeaderLease, leader.Identity(s.lookup))
 		if err != nil {
 			return err
 		}

@@ -50,15 +50,17 @@ import (
 
 // The names of Stowage's own objects in config/ and the chart.
 const (
-	certSecret  = "stowage-webhook-cert"
-	seatSecret  = "stowage-seats"
-	leaderLease = "stowage-leader"
-	peerPodsCM  = "peer-pods-cm"
-	service     = "stowage-webhook"
-)
+	certSecret = "stowage-webhook-cert"
+	seatSecret = "stowage-seats"
+	service    = "stowage-webhook"
 
-// Registration is the name of the webhook's registrations.
-const Registration = "stowage"
+	// Registration is the name of the webhook's registrations.
+	Registration = "stowage"
+	// Deployment is the name of the Deployment whose pods are the replicas.
+	Deployment = "stowage"
+	// LeaderLease is the name of the lease that the leader holds.
+	LeaderLease = "stowage-leader"
+)
 
 // server is a process in the making.
 type server struct {
@@ -98,8 +100,8 @@ type Environment struct {
 	Metrics prometheus.Registerer
 }
 
-// Real is the environment of a program.
-func Real(lookup func(string) (string, bool)) Environment {
+// NewEnvironment returns the environment of a program.
+func NewEnvironment(lookup func(string) (string, bool)) Environment {
 	return Environment{Lookup: lookup, Clock: clock.RealClock{}, Metrics: ctrlmetrics.Registry}
 }
 

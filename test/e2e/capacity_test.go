@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/controllers/vmcapacity"
 	"github.com/stowage-dev/stowage/test/controlplane"
 )
 
@@ -85,7 +84,7 @@ func TestPeerPodCapacity(t *testing.T) {
 	t.Cleanup(func() {
 		_ = cluster.Client.Delete(context.Background(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: controlplane.StowageNamespace, Name: "peer-pods-cm"}})
 	})
-	limit := func(text string) map[string]string { return map[string]string{vmcapacity.LimitKey: text} }
+	limit := func(text string) map[string]string { return map[string]string{stowage.PeerPodsLimitKey: text} }
 	node := n.node(t, "a", "cpu=4")
 	n.vms(t, node, "10")
 

@@ -102,7 +102,7 @@ func TestRepairAfterUnreachableWebhook(t *testing.T) {
 		return len(all) == 13 && unseated == 0, nil
 	})
 	eventually(t, "the owner has events", func() (bool, error) {
-		return n.hasEvent(t, "PodRecreated", "came without a seat") && n.hasEvent(t, "PodsAdopted", "the webhook was not reached"), nil
+		return n.hasEvent(t, "PodRecreated", "had no seat") && n.hasEvent(t, "PodsAdopted", "the webhook was not reached"), nil
 	})
 	n.revise(t, d, "2")
 	n.rolledOut(t, d)

@@ -51,6 +51,13 @@ const (
 	PeerPodsCapacityAnnotation = "stowage.dev/peerpods-capacity"
 )
 
+const (
+	// PeerPodsConfigMap is the name of the ConfigMap with the limit of all nodes.
+	PeerPodsConfigMap = "peer-pods-cm"
+	// PeerPodsLimitKey is the key of the limit in that ConfigMap.
+	PeerPodsLimitKey = "PEERPODS_LIMIT_PER_NODE"
+)
+
 // The annotations that give a workload a strategy, on its metadata or its pod
 // template. The alias is enough alone; the strategy needs the switch beside it.
 const (

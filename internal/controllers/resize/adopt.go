@@ -15,15 +15,16 @@ import (
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/podstatus"
 )
 
 // unsettled is how many times longer a DaemonSet is left alone whose pods are being made.
 const unsettled = 10
 
-// reconcileDaemonSet looks for pods of a DaemonSet that have no size though they should: they are older
-// than the template, or than Stowage, or bypassed the webhook. The counts tell whether
-// there are any. They get a record of what they declare, and so become pods that follow. With
-// updatePolicy OnCreate only pods follow that were created a little before their template.
+// reconcileDaemonSet looks for pods of a DaemonSet that have no size though they should have one: they
+// are older than the template, or than Stowage, or bypassed the webhook. The DaemonSet's status shows
+// whether there are any. Each such pod gets a record of what it declares, so that reconcilePod resizes
+// it. With updatePolicy OnCreate only pods that were created just before their template get a record.
 func (r *run) reconcileDaemonSet(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
 	// 1. Is anything missing?
 	var d appsv1.DaemonSet
@@ -35,7 +36,7 @@ func (r *run) reconcileDaemonSet(ctx context.Context, key types.NamespacedName) 
 	if name == "" {
 		return reconcile.Result{}, nil
 	}
-	if r.unsized(ctx, &d) == 0 {
+	if r.countUnsized(ctx, &d) == 0 {
 		return reconcile.Result{}, nil
 	}
 	if d.Status.CurrentNumberScheduled != d.Status.DesiredNumberScheduled {
@@ -45,7 +46,7 @@ func (r *run) reconcileDaemonSet(ctx context.Context, key types.NamespacedName) 
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	all := t.Spec.UpdatePolicy == flexdaemonsets.UpdateInPlace
-	if !all && r.Timing.Grace <= 0 {
+	if !all && r.Timing.PolicyGrace <= 0 {
 		return reconcile.Result{}, nil
 	}
 
@@ -65,12 +66,8 @@ func (r *run) reconcileDaemonSet(ctx context.Context, key types.NamespacedName) 
 		if !metav1.IsControlledBy(&list.Items[i], &d) {
 			continue
 		}
-		late := r.missed(&list.Items[i], &d, &t)
-		if !all && !late {
+		if early := r.noteEarly(&list.Items[i], &d, &t); !all && !early {
 			continue
-		}
-		if late {
-			r.setLate(list.Items[i].UID)
 		}
 		kept, err := keepSizedPod(&list.Items[i])
 		if err != nil {
@@ -91,12 +88,12 @@ func (r *run) reconcileDaemonSet(ctx context.Context, key types.NamespacedName) 
 	return reconcile.Result{}, errors.Join(errs...)
 }
 
-// unsized returns how many pods of a DaemonSet with a template have no size though they should, by its
+// countUnsized returns how many pods of a DaemonSet with a template have no size though they should, by its
 // status: pods without a size are not watched.
-func (r *run) unsized(ctx context.Context, d *appsv1.DaemonSet) int32 {
+func (r *run) countUnsized(ctx context.Context, d *appsv1.DaemonSet) int32 {
 	nodes := map[string]bool{}
 	for _, pod := range r.indexed(byOwner, string(d.UID)) {
-		if pod.DeletionTimestamp == nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
+		if podstatus.Live(pod) {
 			nodes[pod.Spec.NodeName] = true
 		}
 	}

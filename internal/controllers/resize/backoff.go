@@ -19,7 +19,7 @@ func (r *run) forget(pod types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.tries, pod)
-	delete(r.late, pod)
+	delete(r.beforeTemplate, pod)
 }
 
 // waitFor returns how long to wait before a pod is asked to become something.

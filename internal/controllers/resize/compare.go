@@ -12,18 +12,19 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/feature"
 	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/sizing"
 )
 
 // comparison is what a pod is, beside what it should be.
 type comparison struct {
 	template *flexdaemonsets.FlexDaemonsetTemplate // nil if nothing is said of the pod
-	// late says that the pod came without a size, because it was created a little before its template.
-	// Its DaemonSet is young if it is no older than that, too.
-	late, young bool
-	now         *podpatch.Pod
-	want        *podpatch.Pod
-	off         bool // whether want has another size
+	// early says that the pod has no size because it was created just before its template.
+	early bool
+	young bool // whether the DaemonSet is younger than the grace for such pods
+	now   *podpatch.Pod
+	want  *podpatch.Pod
+	off   bool // whether want has another size
 	// resized is what now can become without a restart, if that differs from it.
 	resized *podpatch.Pod
 }
@@ -33,7 +34,7 @@ type comparison struct {
 func (r *run) compare(ctx context.Context, pod *corev1.Pod) (comparison, error) {
 	// 1. Whose is it?
 	owner := metav1.GetControllerOfNoCopy(pod)
-	if owner == nil || pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+	if owner == nil || !podstatus.Live(pod) {
 		return comparison{}, nil
 	}
 	var daemonSet appsv1.DaemonSet
@@ -49,7 +50,7 @@ func (r *run) compare(ctx context.Context, pod *corev1.Pod) (comparison, error) 
 		return comparison{}, client.IgnoreNotFound(err)
 	}
 	v := comparison{template: &template, now: podpatch.FromPod(pod)}
-	v.late, v.young = r.isLate(pod.UID), r.Clock.Since(daemonSet.CreationTimestamp.Time) < r.Timing.Grace
+	v.early, v.young = r.isEarly(pod.UID), r.Clock.Since(daemonSet.CreationTimestamp.Time) < r.Timing.PolicyGrace
 
 	// 2. Can its size be compared? That of a peer pod is that of its VM.
 	if _, isPeerPod := pod.Annotations[stowage.OriginalResourcesAnnotation]; isPeerPod || pod.Spec.NodeName == "" {

@@ -2,9 +2,10 @@
 // where a template asks for it, resizes running pods in place to what their template and node
 // give them.
 //
-// What that size is, the webhook's own feature (package podsize) says. This controller evicts only pods
-// that were created a little before their template, are not in use yet and cannot be resized. It looks at a pod when the pod appears, and when its template or its node's
-// allocatable resources change; a node's heartbeat causes no work.
+// Package podsize, the webhook's feature, decides the size. The controller reconciles a pod when the
+// pod appears, and when its template or its node's allocatable resources change. A node's heartbeat
+// causes no work. The controller evicts a pod only if the pod was created just before its template, is
+// not in use yet, and cannot be resized.
 package resize
 
 import (
@@ -43,17 +44,17 @@ type Timing struct {
 	// Status is the shortest time between two updates of one status. It grows with the
 	// number of pods, all of which are looked at.
 	Status time.Duration
-	// Grace is how long before its template a pod may have been created to be put right whatever the
-	// template's updatePolicy, and how young a DaemonSet is of which pods that are ready are evicted
-	// for that where they cannot be resized. 0 turns this off.
-	Grace time.Duration
+	// PolicyGrace is how long before its template a pod may have been created to get a size whatever
+	// the template's updatePolicy. A pod that cannot be resized is evicted for that if it is not ready
+	// or its DaemonSet is younger than this. 0 turns this off.
+	PolicyGrace time.Duration
 }
 
 // DefaultTiming returns the waits unless others are set.
 func DefaultTiming() Timing {
 	return Timing{
 		Jitter: 10 * time.Second, Rate: 5, Backoff: 30 * time.Second, MaxBackoff: time.Hour,
-		Settle: 2 * time.Second, Status: time.Second, Grace: 30 * time.Second,
+		Settle: 2 * time.Second, Status: time.Second, PolicyGrace: 30 * time.Second,
 	}
 }
 
@@ -95,10 +96,10 @@ type run struct {
 
 	mu    sync.Mutex
 	tries map[types.UID]*tries
-	// late are pods without a size that were created a little before their template.
-	late map[types.UID]bool
-	// named is when DaemonSets began to name their template, of those that did lately.
-	named map[types.UID]time.Time
+	// beforeTemplate are pods without a size that were created just before their template.
+	beforeTemplate map[types.UID]bool
+	// templateSet is when this leader saw a DaemonSet's template annotation change, of the last minutes.
+	templateSet map[types.UID]time.Time
 }
 
 // Register implements [leader.Controller].
@@ -106,7 +107,7 @@ func (c *Controller) Register(t *leader.Term) error {
 	// 1. The reconcilers.
 	burst := max(1, int(c.Timing.Rate))
 	r := &run{
-		Controller: c, tries: map[types.UID]*tries{}, late: map[types.UID]bool{}, named: map[types.UID]time.Time{},
+		Controller: c, tries: map[types.UID]*tries{}, beforeTemplate: map[types.UID]bool{}, templateSet: map[types.UID]time.Time{},
 		writes: flowcontrol.NewTokenBucketRateLimiter(float32(c.Timing.Rate), burst),
 		labels: flowcontrol.NewTokenBucketRateLimiter(10*float32(c.Timing.Rate), 10*burst),
 	}

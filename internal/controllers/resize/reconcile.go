@@ -28,11 +28,11 @@ func (r *run) reconcilePod(ctx context.Context, key types.NamespacedName) (recon
 
 	// 1. Is there anything to do, and may it be done?
 	v, err := r.compare(ctx, pod)
-	if err != nil || v.template == nil || v.template.Spec.UpdatePolicy != flexdaemonsets.UpdateInPlace && !v.late {
+	if err != nil || v.template == nil || v.template.Spec.UpdatePolicy != flexdaemonsets.UpdateInPlace && !v.early {
 		return reconcile.Result{}, err
 	}
 	if v.resized == nil {
-		if v.off && v.late {
+		if v.off && v.early {
 			return r.recreate(ctx, pod, &v)
 		}
 		if pendingOf(pod) == nil {
@@ -76,7 +76,7 @@ func (r *run) reconcilePod(ctx context.Context, key types.NamespacedName) (recon
 	r.Metrics.resizes.WithLabelValues(resizeRefused).Inc()
 	r.warn(pod, stowage.EventResizeRefused, fmt.Sprintf("the API server refuses to resize a pod: %v", err))
 	r.enqueueTemplateOf(pod)
-	if v.late {
+	if v.early {
 		if result, err := r.recreate(ctx, pod, &v); err != nil || result.RequeueAfter > 0 {
 			return result, err
 		}

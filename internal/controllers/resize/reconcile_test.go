@@ -89,7 +89,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 			Metrics: NewMetrics(metrics.NewSet(prometheus.NewRegistry())),
 		},
 		work: testkit.Queue[types.NamespacedName](), daemonSets: testkit.Queue[types.NamespacedName](), statuses: testkit.Queue[string](),
-		writes: flowcontrol.NewFakeAlwaysRateLimiter(), labels: flowcontrol.NewFakeAlwaysRateLimiter(), tries: map[types.UID]*tries{}, late: map[types.UID]bool{}, named: map[types.UID]time.Time{},
+		writes: flowcontrol.NewFakeAlwaysRateLimiter(), labels: flowcontrol.NewFakeAlwaysRateLimiter(), tries: map[types.UID]*tries{}, beforeTemplate: map[types.UID]bool{}, templateSet: map[types.UID]time.Time{},
 	}
 	b.pods = toolscache.NewSharedIndexInformerWithOptions(&toolscache.ListWatch{}, &corev1.Pod{}, toolscache.SharedIndexInformerOptions{Indexers: indexers()})
 	for _, o := range objects {

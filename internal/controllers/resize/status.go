@@ -105,7 +105,7 @@ func (r *run) describe(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTempl
 	sum := r.tally(ctx, t, daemonSets.Items)
 	for i := range daemonSets.Items {
 		if d := &daemonSets.Items[i]; templateOf(d) == t.Name {
-			sum.addUnsized(d, r.unsized(ctx, d))
+			sum.addUnsized(d, r.countUnsized(ctx, d))
 		}
 	}
 	st.Pods, st.OffSize = sum.pods, sum.off

@@ -95,7 +95,7 @@ func (r *run) watch(t *leader.Term) error {
 				r.daemonSetsChanged(old)
 			case ok && (!had || templateOf(old) != templateOf(now) || old.Status.CurrentNumberScheduled != now.Status.CurrentNumberScheduled):
 				if had && templateOf(old) != templateOf(now) {
-					r.setNamed(now.UID)
+					r.noteTemplateSet(now.UID)
 					r.daemonSetsChanged(old)
 					r.enqueueSpreadOut(r.indexed(byOwner, string(now.UID)))
 				}

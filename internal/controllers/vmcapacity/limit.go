@@ -11,9 +11,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/peerpod"
 )
 
-// LimitKey is the key of the limit in the ConfigMap.
-const LimitKey = "PEERPODS_LIMIT_PER_NODE"
-
 // configured takes the limit from the ConfigMap, or the default where there is no ConfigMap (nil). An invalid
 // limit is refused, and the last valid one stays.
 func (r *run) configured(cm *corev1.ConfigMap) {
@@ -21,7 +18,7 @@ func (r *run) configured(cm *corev1.ConfigMap) {
 		r.setLimit(r.Default)
 		return
 	}
-	text, ok := cm.Data[LimitKey]
+	text, ok := cm.Data[stowage.PeerPodsLimitKey]
 	if !ok {
 		r.setLimit(r.Default)
 		return
@@ -29,9 +26,9 @@ func (r *run) configured(cm *corev1.ConfigMap) {
 	limit, err := peerpod.ParseLimit(text)
 	if err != nil {
 		r.Metrics.invalid.Set(1)
-		r.Log.Error(err, "limit refused", "namespace", r.ConfigMap.Namespace, "kind", "ConfigMap", "name", r.ConfigMap.Name, "key", LimitKey)
+		r.Log.Error(err, "limit refused", "namespace", r.ConfigMap.Namespace, "kind", "ConfigMap", "name", r.ConfigMap.Name, "key", stowage.PeerPodsLimitKey)
 		r.Events.Warn(cm, stowage.EventInvalidLimit, events.Configure,
-			"%s: %v; the last good value holds", LimitKey, err)
+			"%s: %v; the last good value holds", stowage.PeerPodsLimitKey, err)
 		return
 	}
 	r.setLimit(limit)
@@ -53,19 +50,6 @@ func (r *run) setLimit(limit int64) {
 	}
 	for i := range list.Items {
 		r.nodes.Add(list.Items[i].Name)
-	}
-}
-
-// advertised is what a node advertises of its VMs.
-func (r *run) advertised(node *corev1.Node) peerpod.Advertised {
-	of := func(list corev1.ResourceList) int64 {
-		if q, ok := list[r.Resource]; ok {
-			return q.Value()
-		}
-		return peerpod.None
-	}
-	return peerpod.Advertised{
-		Capacity: of(node.Status.Capacity), Allocatable: of(node.Status.Allocatable), Mark: node.Annotations[stowage.PeerPodsCapacityAnnotation],
 	}
 }
 

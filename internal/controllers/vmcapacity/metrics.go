@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/stowage-dev/stowage/internal/metrics"
+	"github.com/stowage-dev/stowage/internal/peerpod"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -47,7 +48,7 @@ func (r *run) account(name string, node *corev1.Node) {
 	}
 	now := use{used: int64(len(keys))}
 	if node != nil {
-		now.capacity = max(0, r.advertised(node).Allocatable)
+		now.capacity = max(0, peerpod.AdvertisedBy(node, string(r.Resource)).Allocatable)
 	}
 	r.mu.Lock()
 	was := r.published[name]

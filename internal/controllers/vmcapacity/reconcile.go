@@ -33,7 +33,7 @@ func (r *run) reconcile(ctx context.Context, name string) (reconcile.Result, err
 	if !known {
 		return reconcile.Result{}, nil
 	}
-	if change, foreign := peerpod.Advertise(r.advertised(&node), want); change == nil && !foreign {
+	if change, foreign := peerpod.Advertise(peerpod.AdvertisedBy(&node, string(r.Resource)), want); change == nil && !foreign {
 		return reconcile.Result{}, nil
 	}
 	// There is something to do: what the cache shows may be older than what we did last.
@@ -43,11 +43,11 @@ func (r *run) reconcile(ctx context.Context, name string) (reconcile.Result, err
 	if want, known = r.wanted(&node); !known {
 		return reconcile.Result{}, nil
 	}
-	said := r.advertised(&node)
+	said := peerpod.AdvertisedBy(&node, string(r.Resource))
 	change, foreign := peerpod.Advertise(said, want)
 	if foreign {
 		r.Events.Warn(&node, stowage.EventForeignCapacity, events.Advertise,
-			"the node says that it has %d of %s, which another client has set, and not %d; it stays until that is removed, or the node gets the annotation %s",
+			"the node advertises %d of %s, which another client set, and not %d; Stowage leaves the amount until it is removed or the node gets the annotation %s",
 			said.Capacity, r.Resource, want, stowage.PeerPodsCapacityAnnotation)
 		return reconcile.Result{}, nil
 	}

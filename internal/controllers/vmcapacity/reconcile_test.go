@@ -191,7 +191,7 @@ func TestContest(t *testing.T) {
 func TestConfigured(t *testing.T) {
 	b := newBench(t, peerpod.None, node(-1, "", nil))
 	cm := func(text string) *corev1.ConfigMap {
-		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "stowage-system", Name: "peer-pods-cm"}, Data: map[string]string{LimitKey: text}}
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "stowage-system", Name: "peer-pods-cm"}, Data: map[string]string{stowage.PeerPodsLimitKey: text}}
 	}
 	for _, step := range []struct {
 		cm      *corev1.ConfigMap
@@ -279,7 +279,7 @@ func server(t *testing.T, limit string) kubernetes.Interface {
 	t.Helper()
 	lists := map[string]runtime.Object{
 		"configmaps": &corev1.ConfigMapList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"}, ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []corev1.ConfigMap{
-			{ObjectMeta: metav1.ObjectMeta{Namespace: "stowage-system", Name: "peer-pods-cm"}, Data: map[string]string{LimitKey: limit}},
+			{ObjectMeta: metav1.ObjectMeta{Namespace: "stowage-system", Name: "peer-pods-cm"}, Data: map[string]string{stowage.PeerPodsLimitKey: limit}},
 		}},
 		"pods": &corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []corev1.Pod{
 			{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "p", Labels: map[string]string{stowage.PeerPodLabel: "true"}}, Spec: corev1.PodSpec{NodeName: "worker"}},

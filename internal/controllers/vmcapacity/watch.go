@@ -8,6 +8,8 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/leader"
+	"github.com/stowage-dev/stowage/internal/peerpod"
+	"github.com/stowage-dev/stowage/internal/podstatus"
 )
 
 // byNode is the index of pods by their node.
@@ -18,7 +20,7 @@ func (r *run) watchNodes(t *leader.Term) error {
 	return t.Watch(r.Informers, &corev1.Node{}, toolscache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) { r.nodes.Add(obj.(*corev1.Node).Name) },
 		UpdateFunc: func(was, obj any) {
-			if old, now := was.(*corev1.Node), obj.(*corev1.Node); r.advertised(old) != r.advertised(now) ||
+			if old, now := was.(*corev1.Node), obj.(*corev1.Node); peerpod.AdvertisedBy(old, string(r.Resource)) != peerpod.AdvertisedBy(now, string(r.Resource)) ||
 				r.Nodes.Matches(labels.Set(old.Labels)) != r.Nodes.Matches(labels.Set(now.Labels)) ||
 				old.Annotations[stowage.PeerPodsLimitAnnotation] != now.Annotations[stowage.PeerPodsLimitAnnotation] {
 				r.nodes.Add(now.Name)
@@ -85,7 +87,7 @@ func (r *run) watchPods(t *leader.Term) error {
 // nodeOfVM is the node on which a peer pod takes a VM, or "". The scheduler counts a pod
 // until it has ended.
 func nodeOfVM(pod *corev1.Pod) string {
-	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+	if podstatus.Ended(pod) {
 		return ""
 	}
 	return pod.Spec.NodeName

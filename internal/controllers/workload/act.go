@@ -37,7 +37,7 @@ func (r *run) carryOut(ctx context.Context, owner ledger.Owner, p *policy.Policy
 			if !slices.ContainsFunc(plan.Adopt, func(m repair.Move) bool { return !state.Pods[m.Pod].BeforePolicy }) {
 				why = "they were created before the " + p.Source
 			}
-			r.event(owner, stowage.EventPodsAdopted, "%d pod(s) came without a seat, because %s, and are given those of the pools they run in", n, why)
+			r.event(owner, stowage.EventPodsAdopted, "%d pod(s) had no seat, because %s; each got a seat in the pool that it runs in", n, why)
 		}
 		if err != nil {
 			return reconcile.Result{}, err
@@ -46,11 +46,8 @@ func (r *run) carryOut(ctx context.Context, owner ledger.Owner, p *policy.Policy
 	case len(plan.Renumber) > 0:
 		_, wait, err := r.seatAll(ctx, owner, p, pods, state, plan.Renumber, repairRenumber)
 		return reconcile.Result{RequeueAfter: max(r.Timing.Quiet, wait)}, err
-	case plan.Recreate >= 0:
-		return r.remove(ctx, owner, &pods[plan.Recreate], repairRecreate, state, pods, plan)
-	default:
-		return r.remove(ctx, owner, &pods[plan.Evict], repairEvict, state, pods, plan)
 	}
+	return r.remove(ctx, owner, pods, state, plan)
 }
 
 // claimedOf are the pods that came through the webhook.
@@ -100,10 +97,15 @@ func (r *run) seatAll(ctx context.Context, owner ledger.Owner, p *policy.Policy,
 	return n, longest, errors.Join(errs...)
 }
 
-// remove evicts a pod, if the budget of the workload and the evictor allow it now.
-func (r *run) remove(ctx context.Context, owner ledger.Owner, pod *corev1.Pod, action string, state *repair.State, pods []corev1.Pod, plan *repair.Plan) (reconcile.Result, error) {
+// remove evicts the pod that a plan removes, if the budget of the workload and the evictor allow it now.
+func (r *run) remove(ctx context.Context, owner ledger.Owner, pods []corev1.Pod, state *repair.State, plan *repair.Plan) (reconcile.Result, error) {
+	index, action := plan.Evict, repairEvict
+	if plan.Recreate >= 0 {
+		index, action = plan.Recreate, repairRecreate
+	}
+	pod := &pods[index]
 	claimed, distance, cooldown := claimedOf(pods, state), plan.Distance(), r.Timing.Cooldown
-	if plan.PutRight {
+	if plan.BeforePolicy {
 		cooldown = 0 // the evictor's rate is enough
 	}
 	ok, wait, err := r.mayRemove(ctx, owner, distance, claimed)
@@ -122,14 +124,14 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, pod *corev1.Pod, a
 		return reconcile.Result{}, fmt.Errorf("evict pod %s: %w", pod.Name, err)
 	}
 	r.removed(owner.Key(), distance, cooldown, claimed)
-	r.setPuttingRight(owner.Key(), plan.PutRight)
+	r.setReplacing(owner.Key(), plan.BeforePolicy)
 	r.Metrics.repairs.WithLabelValues(action).Inc()
 	r.Log.Info("pod evicted, so that its owner recreates it", "namespace", owner.Namespace, "kind", owner.Kind, "name", owner.Name, "pod", pod.Name, "action", action, "distance", distance)
 	switch {
-	case plan.PutRight:
+	case plan.BeforePolicy:
 		r.event(owner, stowage.EventPodRecreated, "pod %s was created before its policy; it was evicted, so that its owner recreates it", pod.Name)
 	case action == repairRecreate:
-		r.event(owner, stowage.EventPodRecreated, "pod %s came without a seat and runs in no pool; it was evicted, so that its owner recreates it", pod.Name)
+		r.event(owner, stowage.EventPodRecreated, "pod %s had no seat and runs in no pool; it was evicted, so that its owner recreates it", pod.Name)
 	default:
 		r.event(owner, stowage.EventPodEvicted, "its pool has too many pods, so %s was evicted and another pool gets one", pod.Name)
 	}

@@ -8,7 +8,7 @@
 //   - nothing is done to a workload whose pods changed within the last moments;
 //   - pods are only ever removed by eviction, one at a time, within a budget that
 //     shrinks as long as nothing is won by it;
-//   - pods that were created just before their policy are put right while nobody uses them.
+//   - pods that were created just before their policy are evicted while they are not in use.
 package workload
 
 import (
@@ -47,10 +47,10 @@ type Timing struct {
 	Backoff, MaxBackoff time.Duration
 	// Cooldown is the wait between two evictions of a workload.
 	Cooldown time.Duration
-	// Grace is how long before its policy a pod may have been created to be put right although
+	// PolicyGrace is how long before its policy a pod may have been created to be put right although
 	// nobody asked for rebalancing, and how young a workload is of which pods that are ready are
 	// evicted for that. 0 turns this off.
-	Grace time.Duration
+	PolicyGrace time.Duration
 	// Collect is how often ledgers without claims are removed.
 	Collect time.Duration
 	// Status is the shortest time between two updates of one status.
@@ -61,7 +61,7 @@ type Timing struct {
 func DefaultTiming() Timing {
 	return Timing{
 		Quiet: 2 * time.Second, Resync: 30 * time.Second, Backoff: 10 * time.Second, MaxBackoff: 10 * time.Minute,
-		Cooldown: 30 * time.Second, Grace: 30 * time.Second, Collect: 15 * time.Second, Status: time.Second,
+		Cooldown: 30 * time.Second, PolicyGrace: 30 * time.Second, Collect: 15 * time.Second, Status: time.Second,
 	}
 }
 

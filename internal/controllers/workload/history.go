@@ -23,9 +23,9 @@ type history struct {
 
 	budget   budget
 	restored bool // the budget knows what earlier leaders did
-	// puttingRight says that a pod was evicted because it came before its policy, and that there may
+	// replacing says that a pod was evicted because it came before its policy, and that there may
 	// be others.
-	puttingRight bool
+	replacing bool
 }
 
 // lookAgain is how many resyncs a close look that found nothing to do holds for, where
@@ -142,18 +142,18 @@ func (r *run) mayRemove(ctx context.Context, owner ledger.Owner, distance int64,
 	return ok, wait, nil
 }
 
-func (r *run) puttingRight(owner ledger.OwnerKey) bool {
+func (r *run) replacing(owner ledger.OwnerKey) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := r.history[owner]
-	return h != nil && h.puttingRight
+	return h != nil && h.replacing
 }
 
-func (r *run) setPuttingRight(owner ledger.OwnerKey, is bool) {
+func (r *run) setReplacing(owner ledger.OwnerKey, is bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if h := r.history[owner]; h != nil || is {
-		r.historyOf(owner).puttingRight = is
+		r.historyOf(owner).replacing = is
 	}
 }
 
@@ -164,7 +164,7 @@ func (r *run) balanced(owner ledger.OwnerKey) {
 	defer r.mu.Unlock()
 	if h := r.history[owner]; h != nil {
 		h.budget.observe(r.Timing, 0)
-		h.puttingRight = false
+		h.replacing = false
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/ledger"
 	"github.com/stowage-dev/stowage/internal/placement"
 	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/policy"
 	"github.com/stowage-dev/stowage/internal/repair"
 	"github.com/stowage-dev/stowage/internal/scope"
@@ -110,7 +111,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 	}
 	state := &repair.State{
 		Strategy: p.Strategy, Replicas: scale.Replicas, Mode: p.Repair, Evict: p.Evict, Settled: scale.Current == scale.Replicas,
-		Keep: owner.Kind == "Job", Young: r.Clock.Since(p.WorkloadCreated) < r.Timing.Grace,
+		Keep: owner.Kind == "Job", Young: r.Clock.Since(p.WorkloadCreated) < r.Timing.PolicyGrace,
 	}
 	since := r.policySince(owner, p)
 	selected, err := r.selected(ctx, owner)
@@ -122,7 +123,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 	for i := range list.Items {
 		pod := &list.Items[i]
 		c := metav1.GetControllerOfNoCopy(pod)
-		if c == nil || c.UID != owner.UID || !seats.Live(pod) {
+		if c == nil || c.UID != owner.UID || !podstatus.Live(pod) {
 			continue
 		}
 		sent, namespaceSent := selected(pod)
@@ -137,7 +138,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 				return nil, nil, err
 			}
 		}
-		view.BeforePolicy = !view.Claimed && policy.Missed(view.Created, since, r.Timing.Grace)
+		view.BeforePolicy = !view.Claimed && policy.CreatedBefore(view.Created, since, r.Timing.PolicyGrace)
 		state.Pods, pods = append(state.Pods, view), append(pods, *pod)
 	}
 	state.Settled = state.Settled && int64(len(pods)) == scale.Replicas
@@ -153,7 +154,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 // viewOf is a pod as a plan sees it. Whether the pod was sent to the webhook, and in which pool
 // its node is, is not known here.
 func viewOf(pod *corev1.Pod, created *podpatch.Pod, owner ledger.Owner, p *policy.Policy, key ledger.Key) repair.Pod {
-	view := repair.Pod{Name: pod.Name, Created: pod.CreationTimestamp.Time, Ready: seats.Ready(pod), NodePool: repair.NoNode, Ours: true}
+	view := repair.Pod{Name: pod.Name, Created: pod.CreationTimestamp.Time, Ready: podstatus.Ready(pod), NodePool: repair.NoNode, Ours: true}
 	view.Seat.Pool = -1
 	if rank, ok := placement.OwnRank(created, p.FirstOrdinal); ok {
 		view.OwnRank = rank

@@ -15,10 +15,10 @@ import (
 // reconcile looks at one workload and does what its plan says.
 func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Result, error) {
 	// 1. Has it a strategy, and is it quiet?
-	// A workload whose pods are being put right is not in use yet, and may be soon: it is not waited for
-	// quiet then, and again is when to look where it moves.
+	// A workload whose early pods are replaced is not in use yet, but may be soon. So it is reconciled
+	// without a wait for quiet, and again while it moves.
 	var again reconcile.Result
-	if r.puttingRight(owner.Key()) {
+	if r.replacing(owner.Key()) {
 		again.RequeueAfter = r.Timing.Quiet / 4
 	} else if !r.mayLook(owner.Key()) {
 		return reconcile.Result{RequeueAfter: r.Timing.Quiet}, nil
@@ -80,8 +80,8 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 	}
 	plan := repair.Make(*state)
 	r.report(owner, plan.Distance())
-	if state.Settled && !plan.PutRight {
-		r.setPuttingRight(owner.Key(), false)
+	if state.Settled && !plan.BeforePolicy {
+		r.setReplacing(owner.Key(), false)
 		again = reconcile.Result{}
 	}
 	if len(plan.Adopt) == 0 && len(plan.Renumber) == 0 && plan.Recreate < 0 && plan.Evict < 0 {

@@ -28,7 +28,7 @@ func (r *run) watchPolicies(t *leader.Term) error {
 	err := t.Watch(r.Informers, &versprei.PodDistributor{}, toolscache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(obj any, first bool) {
 			d := obj.(*versprei.PodDistributor)
-			if !first || r.Clock.Since(d.CreationTimestamp.Time) < r.Timing.Grace { // a resync begins the term
+			if !first || r.Clock.Since(d.CreationTimestamp.Time) < r.Timing.PolicyGrace { // a resync begins the term
 				r.policyChanged(target{d.Namespace, policy.TargetOf(d)})
 			}
 		},
@@ -78,7 +78,7 @@ func (r *run) lookAtPolicies(ctx context.Context) {
 	r.mu.Lock()
 	for t, changed := range r.policies {
 		age := r.Clock.Since(changed)
-		if age >= r.Timing.Quiet && age < r.Timing.Quiet+max(r.Timing.Quiet, r.Timing.Grace) {
+		if age >= r.Timing.Quiet && age < r.Timing.Quiet+max(r.Timing.Quiet, r.Timing.PolicyGrace) {
 			due = append(due, t)
 		}
 		if age >= rememberPolicies {

@@ -17,50 +17,45 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/events"
 	"github.com/stowage-dev/stowage/internal/evict"
+	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/policy"
-	"github.com/stowage-dev/stowage/internal/seats"
 )
 
-// putRightFor is how long after its creation a pod without a size is put right that was created before its
-// template. After that it is as any other pod: with updatePolicy OnCreate it keeps its size.
-const putRightFor = 10 * time.Minute
+// earlyFor is how long after its creation a pod that was created before its template is resized for
+// that. An older pod with updatePolicy OnCreate keeps its size.
+const earlyFor = 10 * time.Minute
 
-// missed reports whether a pod was created a little before its template, or before its DaemonSet named
-// the template, and not long ago.
-func (r *run) missed(pod *corev1.Pod, d *appsv1.DaemonSet, t *flexdaemonsets.FlexDaemonsetTemplate) bool {
-	since := t.CreationTimestamp.Time
-	if named := r.namedAt(d.UID); named.After(since) {
-		since = named
-	}
-	created := pod.CreationTimestamp.Time
-	return policy.Missed(created, since, r.Timing.Grace) && r.Clock.Since(created) < putRightFor
-}
-
-// namedAt returns when this leader saw a DaemonSet begin to name its template, or zero.
-func (r *run) namedAt(daemonSet types.UID) time.Time {
+// noteEarly reports whether a pod was created just before its template, or before its DaemonSet named
+// the template, and not long ago. Such pods are remembered.
+func (r *run) noteEarly(pod *corev1.Pod, d *appsv1.DaemonSet, t *flexdaemonsets.FlexDaemonsetTemplate) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.named[daemonSet]
+	since := t.CreationTimestamp.Time
+	if set := r.templateSet[d.UID]; set.After(since) {
+		since = set
+	}
+	created := pod.CreationTimestamp.Time
+	if !policy.CreatedBefore(created, since, r.Timing.PolicyGrace) || r.Clock.Since(created) >= earlyFor {
+		return false
+	}
+	r.beforeTemplate[pod.UID] = true
+	return true
 }
 
-func (r *run) setNamed(daemonSet types.UID) {
+// noteTemplateSet notes that a DaemonSet names another template from now on.
+func (r *run) noteTemplateSet(daemonSet types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.Clock.Now()
-	maps.DeleteFunc(r.named, func(_ types.UID, at time.Time) bool { return now.Sub(at) > putRightFor })
-	r.named[daemonSet] = now
+	maps.DeleteFunc(r.templateSet, func(_ types.UID, at time.Time) bool { return now.Sub(at) > earlyFor })
+	r.templateSet[daemonSet] = now
 }
 
-func (r *run) isLate(pod types.UID) bool {
+// isEarly reports whether noteEarly found a pod to be created just before its template.
+func (r *run) isEarly(pod types.UID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.late[pod]
-}
-
-func (r *run) setLate(pod types.UID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.late[pod] = true
+	return r.beforeTemplate[pod]
 }
 
 // recreate evicts a pod that was created before its template and cannot be resized in place, so that its
@@ -73,7 +68,7 @@ func (r *run) recreate(ctx context.Context, cached *corev1.Pod, v *comparison) (
 	if pod.UID != cached.UID || pod.DeletionTimestamp != nil {
 		return reconcile.Result{}, nil
 	}
-	if seats.Ready(&pod) && !v.young {
+	if podstatus.Ready(&pod) && !v.young {
 		r.forget(pod.UID) // it is in use; its template's status reports it
 		return reconcile.Result{}, nil
 	}

@@ -1,0 +1,75 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/stowage-dev/stowage/internal/podstatus"
+)
+
+// listPods lists the live pods of all namespaces, because nodes have VMs for all of them, or of the
+// report's namespace where the user may not.
+func (i *Inspector) listPods(ctx context.Context, s *snapshot, r *Report) error {
+	keep := func(pod *corev1.Pod) {
+		if !podstatus.Ended(pod) {
+			s.pods = append(s.pods, slim(pod))
+		}
+	}
+	err := each(ctx, i, &corev1.PodList{}, keep)
+	if apierrors.IsForbidden(err) && s.namespace != "" {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("the VMs of nodes, and the nodes that templates cover, are left out: %v", err))
+		s.podsOfNamespace, s.pods = true, nil
+		return each(ctx, i, &corev1.PodList{}, keep, client.InNamespace(s.namespace))
+	}
+	return err
+}
+
+// slim keeps of a pod what the report reads: there may be many.
+func slim(pod *corev1.Pod) *corev1.Pod {
+	kept := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, Labels: pod.Labels, OwnerReferences: pod.OwnerReferences,
+		CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
+	}}
+	for k, v := range pod.Annotations {
+		if k != corev1.LastAppliedConfigAnnotation {
+			metav1.SetMetaDataAnnotation(&kept.ObjectMeta, k, v)
+		}
+	}
+	kept.Spec.NodeName, kept.Spec.RuntimeClassName = pod.Spec.NodeName, pod.Spec.RuntimeClassName
+	kept.Spec.NodeSelector, kept.Spec.Affinity = pod.Spec.NodeSelector, pod.Spec.Affinity
+	for _, c := range pod.Spec.Containers {
+		kept.Spec.Containers = append(kept.Spec.Containers, corev1.Container{Name: c.Name, Resources: c.Resources})
+	}
+	kept.Status.Phase, kept.Status.Conditions = pod.Status.Phase, pod.Status.Conditions
+	return kept
+}
+
+func runtimeClass(pod *corev1.Pod) string {
+	if pod.Spec.RuntimeClassName == nil {
+		return ""
+	}
+	return *pod.Spec.RuntimeClassName
+}
+
+// vmsOf returns how many peer-pod VMs a pod takes, as the scheduler counts them.
+func (i *Inspector) vmsOf(pod *corev1.Pod) (vms int64) {
+	for c := range pod.Spec.Containers {
+		q := pod.Spec.Containers[c].Resources.Requests[corev1.ResourceName(i.PeerPods.VMResource)]
+		vms += q.Value()
+	}
+	return vms
+}
+
+// daemonSetOf returns the DaemonSet that made a pod, or nil.
+func (s *snapshot) daemonSetOf(pod *corev1.Pod) *appsv1.DaemonSet {
+	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
+		return s.daemonSets[owner.UID]
+	}
+	return nil
+}

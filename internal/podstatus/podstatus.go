@@ -1,0 +1,41 @@
+// Package podstatus answers questions about a pod's status that several packages ask.
+package podstatus
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Ended reports whether a pod has run to its end: the scheduler does not count it any more.
+func Ended(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// Live reports whether a pod counts for its owner: it has not ended and is not being deleted.
+func Live(pod *corev1.Pod) bool { return pod.DeletionTimestamp == nil && !Ended(pod) }
+
+// Ready reports whether a pod has the condition Ready.
+func Ready(pod *corev1.Pod) bool {
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// Unschedulable returns what the scheduler says of a pod for which it found no node, without the part about
+// preemption.
+func Unschedulable(pod *corev1.Pod) (message string, is bool) {
+	if pod.Spec.NodeName != "" {
+		return "", false
+	}
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
+			message, _, _ = strings.Cut(c.Message, " preemption:")
+			return strings.TrimSuffix(message, "."), true
+		}
+	}
+	return "", false
+}
