@@ -99,8 +99,8 @@ sizes
 title "The pod template of a peer pod, as it is written (config/samples/peerpod.yaml)"
 sed -n '/runtimeClassName/,$p' config/samples/peerpod.yaml
 
-title "What Stowage would do, offline: bin/stowage preview -f config/samples/ -f hack/demo-nodes.yaml"
-bin/stowage preview -f config/samples/ -f hack/demo-nodes.yaml
+title "What Stowage would do, offline: bin/stowage preview config/samples/ hack/demo-nodes.yaml"
+bin/stowage preview config/samples/ hack/demo-nodes.yaml
 
 title "The same pod, as the API server has it"
 "$kubectl" apply -f config/samples/peerpod.yaml

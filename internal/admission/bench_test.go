@@ -48,7 +48,7 @@ func BenchmarkHandler(b *testing.B) {
 				name    string
 				handler http.Handler
 			}{
-				{"stowage", newTestHandler(b, &cluster.Static{})},
+				{"stowage", newTestHandler(b, cluster.NewStatic(cluster.Objects{}))},
 				{"plain", plainHandler()},
 			} {
 				b.Run(fmt.Sprintf("pod=%s/size=%s/impl=%s", kind, size, impl.name), func(b *testing.B) {

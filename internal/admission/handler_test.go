@@ -133,7 +133,7 @@ func TestHandlerRefusesWhatIsNoReview(t *testing.T) {
 				r.Header.Set("Content-Type", tc.contentType)
 			}
 			w := httptest.NewRecorder()
-			newTestHandler(t, &cluster.Static{}).ServeHTTP(w, r)
+			newTestHandler(t, cluster.NewStatic(cluster.Objects{})).ServeHTTP(w, r)
 			if w.Code != tc.status || !strings.Contains(w.Body.String(), tc.text) {
 				t.Errorf("got %d %q, want %d with %q", w.Code, w.Body, tc.status, tc.text)
 			}
@@ -143,7 +143,7 @@ func TestHandlerRefusesWhatIsNoReview(t *testing.T) {
 
 // A client that does not send what it has announced does not occupy us for long.
 func TestBodyThatDoesNotCome(t *testing.T) {
-	h := newTestHandler(t, &cluster.Static{})
+	h := newTestHandler(t, cluster.NewStatic(cluster.Objects{}))
 	// The time to send it is nearly over.
 	h.Clock = clocktesting.NewFakePassiveClock(clock.RealClock{}.Now().Add(100*time.Millisecond - readTimeout))
 	server := httptest.NewServer(h)
@@ -219,7 +219,7 @@ func TestHandlerAllows(t *testing.T) {
 						tc.edit(r)
 					}
 				})
-				got := decodeAnswer(t, post(newTestHandler(t, &cluster.Static{}), body))
+				got := decodeAnswer(t, post(newTestHandler(t, cluster.NewStatic(cluster.Objects{})), body))
 				if got.APIVersion != version || got.Kind != "AdmissionReview" || got.Response.UID != "u-1" {
 					t.Errorf("answered with %s %s %s", got.APIVersion, got.Kind, got.Response.UID)
 				}
@@ -239,7 +239,7 @@ func TestContentTypeWithParameters(t *testing.T) {
 	r := httptest.NewRequest(http.MethodPost, "/mutate", bytes.NewReader(reviewOf(t, peerPod(), nil)))
 	r.Header.Set("Content-Type", "application/json; charset=utf-8")
 	w := httptest.NewRecorder()
-	newTestHandler(t, &cluster.Static{}).ServeHTTP(w, r)
+	newTestHandler(t, cluster.NewStatic(cluster.Objects{})).ServeHTTP(w, r)
 	if got := decodeAnswer(t, w); len(got.Response.Patch) == 0 {
 		t.Error("the pod was not patched")
 	}
@@ -247,7 +247,7 @@ func TestContentTypeWithParameters(t *testing.T) {
 
 func TestModes(t *testing.T) {
 	namespace := func(value string) *cluster.Static {
-		return &cluster.Static{NamespaceList: []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{stowage.ModeKey: value}}}}}
+		return cluster.NewStatic(cluster.Objects{Namespaces: []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{stowage.ModeKey: value}}}}})
 	}
 	const audit, wrong = "stowage (audit): peer-pods would make this pod a peer pod (1 vCPU, 2048 MiB)", "must be Enforce, Audit or Off"
 	cases := map[string]struct {
@@ -256,15 +256,15 @@ func TestModes(t *testing.T) {
 		outcome Outcome // "" is not asked
 		warning string
 	}{
-		"nothing said":                    {cluster: &cluster.Static{}, outcome: OutcomeApplied},
+		"nothing said":                    {cluster: cluster.NewStatic(cluster.Objects{}), outcome: OutcomeApplied},
 		"audit, on the namespace":         {cluster: namespace("Audit"), outcome: OutcomeAudited, warning: audit},
 		"off, on the namespace":           {cluster: namespace("Off")},
 		"off, in another case":            {cluster: namespace("off")},
 		"no mode, on the namespace":       {cluster: namespace("Maybe"), outcome: OutcomeApplied, warning: wrong},
-		"off, by the pod's annotation":    {cluster: &cluster.Static{}, pod: func(p *corev1.Pod) { p.Annotations = map[string]string{stowage.ModeKey: "Off"} }},
+		"off, by the pod's annotation":    {cluster: cluster.NewStatic(cluster.Objects{}), pod: func(p *corev1.Pod) { p.Annotations = map[string]string{stowage.ModeKey: "Off"} }},
 		"audit, by the pod's label":       {cluster: namespace("Off"), pod: func(p *corev1.Pod) { p.Labels = map[string]string{stowage.ModeKey: "Audit"} }, outcome: OutcomeAudited, warning: audit},
 		"the pod overrules its namespace": {cluster: namespace("Off"), pod: func(p *corev1.Pod) { p.Annotations = map[string]string{stowage.ModeKey: "Enforce"} }, outcome: OutcomeApplied},
-		"annotation before label": {cluster: &cluster.Static{}, pod: func(p *corev1.Pod) {
+		"annotation before label": {cluster: cluster.NewStatic(cluster.Objects{}), pod: func(p *corev1.Pod) {
 			p.Annotations = map[string]string{stowage.ModeKey: "Off"}
 			p.Labels = map[string]string{stowage.ModeKey: "Audit"}
 		}},
@@ -344,7 +344,7 @@ func TestFailOpen(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/dryRun=%t", name, dryRun), func(t *testing.T) {
 				static := tc.cluster
 				if static == nil {
-					static = &cluster.Static{}
+					static = cluster.NewStatic(cluster.Objects{})
 				}
 				h := newTestHandler(t, static)
 				if tc.faulty != nil {
@@ -382,7 +382,7 @@ func TestLongWarningIsCut(t *testing.T) {
 	f := featureFunc(func(context.Context, feature.Request) (feature.Decision, error) {
 		return feature.Decision{}, errors.New(strings.Repeat("ä", 300))
 	})
-	got := decodeAnswer(t, post(newTestHandler(t, &cluster.Static{}, f), reviewOf(t, peerPod(), nil)))
+	got := decodeAnswer(t, post(newTestHandler(t, cluster.NewStatic(cluster.Objects{}), f), reviewOf(t, peerPod(), nil)))
 	if w := got.Response.Warnings[0]; len(w) > maxWarning || !strings.HasSuffix(w, "ä...") {
 		t.Errorf("a warning of %d bytes: %s", len(w), w)
 	}
@@ -399,24 +399,24 @@ func TestPeerPodRefusals(t *testing.T) {
 		return []corev1.LimitRange{{ObjectMeta: metav1.ObjectMeta{Name: "l", Namespace: "default"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{item}}}}
 	}
 	cases := map[string]struct {
-		cluster cluster.Static
+		cluster cluster.Objects
 		warning string
 		events  int
 	}{
-		"defaults only":              {cluster: cluster.Static{LimitRangeList: limit(corev1.LimitRangeItem{Type: "Container", Default: testkit.ResourceList("cpu=1")})}},
-		"a container minimum":        {cluster: cluster.Static{LimitRangeList: limit(corev1.LimitRangeItem{Type: "Container", Min: testkit.ResourceList("memory=1,cpu=1")})}, warning: `remove these bounds of LimitRange "l" or use another namespace: min.cpu (Container), min.memory (Container)`, events: 1},
-		"a pod maximum":              {cluster: cluster.Static{LimitRangeList: limit(corev1.LimitRangeItem{Type: "Pod", Max: testkit.ResourceList("cpu=1")})}, warning: "max.cpu (Pod)", events: 1},
-		"a ratio":                    {cluster: cluster.Static{LimitRangeList: limit(corev1.LimitRangeItem{Type: "Container", MaxLimitRequestRatio: testkit.ResourceList("cpu=2")})}, warning: "maxLimitRequestRatio.cpu", events: 1},
-		"a bound on volumes":         {cluster: cluster.Static{LimitRangeList: limit(corev1.LimitRangeItem{Type: "PersistentVolumeClaim", Max: testkit.ResourceList("storage=1")})}},
-		"a bound on VMs":             {cluster: cluster.Static{LimitRangeList: limit(corev1.LimitRangeItem{Type: "Container", Max: testkit.ResourceList(stowage.DefaultVMResource + "=1")})}},
-		"a quota on cpu and memory":  {cluster: cluster.Static{ResourceQuotaList: hard("requests.cpu=1,limits.memory=1")}, warning: `ResourceQuota "q" may refuse this pod, because a peer pod has no requests or limits; use requests.kata.peerpods.io/vm there in place of requests.cpu, limits.memory`},
-		"a quota on VMs":             {cluster: cluster.Static{ResourceQuotaList: hard("requests.kata.peerpods.io/vm=1,pods=3")}},
-		"a quota on best effort":     {cluster: cluster.Static{ResourceQuotaList: hard("pods=1", corev1.ResourceQuotaScopeBestEffort)}},
-		"a quota on the others only": {cluster: cluster.Static{ResourceQuotaList: hard("cpu=1", corev1.ResourceQuotaScopeNotBestEffort)}},
+		"defaults only":              {cluster: cluster.Objects{LimitRanges: limit(corev1.LimitRangeItem{Type: "Container", Default: testkit.ResourceList("cpu=1")})}},
+		"a container minimum":        {cluster: cluster.Objects{LimitRanges: limit(corev1.LimitRangeItem{Type: "Container", Min: testkit.ResourceList("memory=1,cpu=1")})}, warning: `remove these bounds of LimitRange "l" or use another namespace: min.cpu (Container), min.memory (Container)`, events: 1},
+		"a pod maximum":              {cluster: cluster.Objects{LimitRanges: limit(corev1.LimitRangeItem{Type: "Pod", Max: testkit.ResourceList("cpu=1")})}, warning: "max.cpu (Pod)", events: 1},
+		"a ratio":                    {cluster: cluster.Objects{LimitRanges: limit(corev1.LimitRangeItem{Type: "Container", MaxLimitRequestRatio: testkit.ResourceList("cpu=2")})}, warning: "maxLimitRequestRatio.cpu", events: 1},
+		"a bound on volumes":         {cluster: cluster.Objects{LimitRanges: limit(corev1.LimitRangeItem{Type: "PersistentVolumeClaim", Max: testkit.ResourceList("storage=1")})}},
+		"a bound on VMs":             {cluster: cluster.Objects{LimitRanges: limit(corev1.LimitRangeItem{Type: "Container", Max: testkit.ResourceList(stowage.DefaultVMResource + "=1")})}},
+		"a quota on cpu and memory":  {cluster: cluster.Objects{ResourceQuotas: hard("requests.cpu=1,limits.memory=1")}, warning: `ResourceQuota "q" may refuse this pod, because a peer pod has no requests or limits; use requests.kata.peerpods.io/vm there in place of requests.cpu, limits.memory`},
+		"a quota on VMs":             {cluster: cluster.Objects{ResourceQuotas: hard("requests.kata.peerpods.io/vm=1,pods=3")}},
+		"a quota on best effort":     {cluster: cluster.Objects{ResourceQuotas: hard("pods=1", corev1.ResourceQuotaScopeBestEffort)}},
+		"a quota on the others only": {cluster: cluster.Objects{ResourceQuotas: hard("cpu=1", corev1.ResourceQuotaScopeNotBestEffort)}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			h := newTestHandler(t, &tc.cluster)
+			h := newTestHandler(t, cluster.NewStatic(tc.cluster))
 			recorder := events.NewFakeRecorder(10)
 			h.Events = stowageevents.Recorder{EventRecorder: recorder}
 			got := decodeAnswer(t, post(h, reviewOf(t, peerPod(), nil)))
@@ -437,16 +437,16 @@ func everything() *cluster.Static {
 	agent := cluster.Workload{Ref: cluster.Ref{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "agent", UID: "ds"}, Namespace: "default"}
 	agent.Annotations = map[string]string{flexdaemonsets.TemplateAnnotation: "tenth"}
 	web := cluster.Workload{Ref: cluster.Ref{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "rs"}, Namespace: "default"}
-	return &cluster.Static{
-		NodeList: []corev1.Node{node}, WorkloadList: []cluster.Workload{agent, web},
-		TemplateList: []flexdaemonsets.FlexDaemonsetTemplate{{ObjectMeta: metav1.ObjectMeta{Name: "tenth"}, Spec: flexdaemonsets.FlexDaemonsetTemplateSpec{
+	return cluster.NewStatic(cluster.Objects{
+		Nodes: []corev1.Node{node}, Workloads: []cluster.Workload{agent, web},
+		Templates: []flexdaemonsets.FlexDaemonsetTemplate{{ObjectMeta: metav1.ObjectMeta{Name: "tenth"}, Spec: flexdaemonsets.FlexDaemonsetTemplateSpec{
 			CPUPercentage: new(int32(10)), MemoryPercentage: new(int32(15)), MinStorage: "1Gi",
 		}}},
-		PodDistributorList: []versprei.PodDistributor{{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "d"}, Spec: versprei.PodDistributorSpec{
+		PodDistributors: []versprei.PodDistributor{{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "d"}, Spec: versprei.PodDistributorSpec{
 			Target: versprei.Target{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web"}, Enforcement: versprei.EnforcementPreferred,
 			Distribution: []versprei.Pool{{NodeLabel: map[string]versprei.LabelValue{"type": "spot"}, Weight: 4, Tolerations: []corev1.Toleration{{Key: "spot", Operator: "Exists"}}}, {NodeLabel: map[string]versprei.LabelValue{"type": "od"}, Weight: 1}},
 		}}},
-	}
+	})
 }
 
 // ownedBy makes a pod one of a workload's, or of nobody's.
@@ -537,7 +537,7 @@ func TestAnswerIsDeterministic(t *testing.T) {
 	pod := testkit.Pod("p").RuntimeClass(stowage.DefaultRuntimeClass).
 		Container("a", "cpu=1,memory=1Gi,vendor.example/x=1,vendor.example/y=1", "cpu=1,memory=2Gi,vendor.example/x=1,vendor.example/y=1").
 		Container("b", "cpu=1,memory=1Gi", "").InitContainer("i", "", "cpu=1,memory=1Gi").Obj()
-	h := newTestHandler(t, &cluster.Static{})
+	h := newTestHandler(t, cluster.NewStatic(cluster.Objects{}))
 	want := post(h, reviewOf(t, pod, nil)).Body.String()
 	for range 20 {
 		if diff := cmp.Diff(want, post(h, reviewOf(t, pod, nil)).Body.String()); diff != "" {
@@ -548,7 +548,7 @@ func TestAnswerIsDeterministic(t *testing.T) {
 
 // A patch touches nothing that it does not have to.
 func TestPatchIsSmall(t *testing.T) {
-	got := decodeAnswer(t, post(newTestHandler(t, &cluster.Static{}), reviewOf(t, peerPod(), nil)))
+	got := decodeAnswer(t, post(newTestHandler(t, cluster.NewStatic(cluster.Objects{})), reviewOf(t, peerPod(), nil)))
 	var ops []struct{ Op, Path string }
 	if err := json.Unmarshal(got.Response.Patch, &ops); err != nil {
 		t.Fatal(err)
@@ -594,7 +594,7 @@ func FuzzHandler(f *testing.F) {
 	f.Add(benchReview(f, false, true))
 	f.Add([]byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"","kind":{"version":"v1","kind":"Pod"},"operation":"CREATE","object":{"spec":{"runtimeClassName":"kata-remote","containers":[{}]}}}}`))
 	f.Add([]byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"object":[]}}`))
-	h := newTestHandler(f, &cluster.Static{})
+	h := newTestHandler(f, cluster.NewStatic(cluster.Objects{}))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		w := post(h, body)
 		if w.Code != http.StatusOK {

@@ -3,6 +3,7 @@ package admission
 import (
 	"bytes"
 	"net/http"
+	"slices"
 
 	"k8s.io/client-go/util/flowcontrol"
 
@@ -47,10 +48,10 @@ func (h *WorkloadHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var res Result
 	if o := rev.Request.Object; o != nil {
-		for _, text := range policy.Check(o.Metadata.Annotations) {
+		for _, text := range slices.Concat(policy.Check(o.Metadata.Annotations)) {
 			res.warn("stowage: metadata.annotations: " + text)
 		}
-		for _, text := range policy.Check(o.Spec.Template.Metadata.Annotations) {
+		for _, text := range slices.Concat(policy.Check(o.Spec.Template.Metadata.Annotations)) {
 			res.warn("stowage: spec.template.metadata.annotations: " + text)
 		}
 	}

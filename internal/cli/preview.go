@@ -1,121 +1,162 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/preview"
 )
 
-func newPreviewCommand(s Streams) *cobra.Command {
-	var (
-		files     []string
-		output    = preview.Formats[0]
-		plot      bool
-		replicas  int32
-		namespace = "default"
-		stowageNS = config.DefaultOptions().Namespace
-		spread    = config.DefaultOptions().Spread
-		sizing    = config.DefaultOptions().Sizing
-		peerPods  = config.DefaultOptions().PeerPods
-	)
-	cmd := &cobra.Command{
-		Use:   "preview -f FILE",
-		Short: "Show what Stowage would decide about manifests",
-		Long: `Make the webhook's decisions over manifests, without a cluster.
+const previewHelp = `Make the webhook's decisions over manifests, without a cluster.
 
 The input is any mix of pods, workloads (Deployments, StatefulSets, DaemonSets,
 Jobs and so on), and what decisions depend on: PodDistributors,
 FlexDaemonsetTemplates, Namespaces, RuntimeClasses, LimitRanges, ResourceQuotas and
-Nodes. Other objects are ignored. A DaemonSet has a pod for each of the Nodes.
+Nodes. Argo Rollouts and OpenKruise's CloneSets, StatefulSets and DaemonSets are
+workloads too. Other objects are ignored. A DaemonSet has a pod for each of the Nodes.
 
-The exit status is 0 if all is well, 1 if an input is wrong, 2 if the command is.`,
+Stowage's own kinds are checked as the API server checks them. What is merely absent,
+such as the target of a PodDistributor, is a warning.
+
+The exit status is 0 if all is well, 1 if an input is wrong or, with --strict, there is
+a warning, and 2 if the command was called in a wrong way.`
+
+// previewOptions are the settings of the command preview.
+type previewOptions struct {
+	files             []string
+	output            string
+	plot              bool
+	recursive, strict bool
+	replicas          int32  // -1 is as the manifests say
+	namespace         string // of objects that name none
+	stowageNamespace  string
+	spread            config.SpreadOptions
+	sizing            config.SizingOptions
+	peerPods          config.PeerPodOptions
+}
+
+func newPreviewCommand(s Streams) *cobra.Command {
+	d := config.DefaultOptions()
+	o := &previewOptions{
+		output: preview.Formats[0], replicas: -1, namespace: "default", stowageNamespace: d.Namespace,
+		spread: d.Spread, sizing: d.Sizing, peerPods: d.PeerPods,
+	}
+	cmd := &cobra.Command{
+		Use:   "preview FILE...",
+		Short: "Show what Stowage would decide about manifests",
+		Long:  previewHelp,
 		Example: `  # What happens to the pods of these workloads
-  stowage preview -f deploy/
+  stowage preview deploy/
+
+  # In CI: every directory below, and no warning either
+  stowage preview -R --strict manifests/
 
   # The pods themselves, with the cluster's own RuntimeClasses
-  kubectl get runtimeclass -o yaml | stowage preview -f - -f web.yaml -o yaml
+  kubectl get runtimeclass -o yaml | stowage preview - web.yaml -o yaml
 
   # How big an agent is on each of the cluster's own nodes
-  kubectl get nodes,flexdaemonsettemplates -o yaml | stowage preview -f - -f agent.yaml
+  kubectl get nodes,flexdaemonsettemplates -o yaml | stowage preview - agent.yaml
 
   # The same for ten replicas
-  stowage preview -f web.yaml --replicas 10
+  stowage preview web.yaml --replicas 10
 
   # How the spread grows up to 25 replicas, in the terminal and as a picture
-  stowage preview -f web.yaml --replicas 25 --plot
-  stowage preview -f web.yaml --replicas 25 -o svg > plan.svg`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			// 1. Check how we were called.
-			errs := []error{config.ApplyEnv(cmd.Flags(), s.LookupEnv), spread.Validate(), peerPods.Validate()}
-			if len(files) == 0 {
-				errs = append(errs, errors.New("name an input with -f: a file, a directory, or - for standard input"))
-			}
-			if n := len(slices.DeleteFunc(slices.Clone(files), func(f string) bool { return f != "-" })); n > 1 {
-				errs = append(errs, errors.New("-f - was given more than once; standard input can be read only once"))
-			}
-			if !slices.Contains(preview.Formats, output) {
-				errs = append(errs, fmt.Errorf("-o is %q; it must be %s", output, strings.Join(preview.Formats, ", ")))
-			}
-			if !cmd.Flags().Changed("replicas") {
-				replicas = -1
-			} else if replicas < 0 || replicas > preview.MaxPods {
-				errs = append(errs, fmt.Errorf("--replicas is %d; it must be between 0 and %d", replicas, preview.MaxPods))
-			}
-			if plot && cmd.Flags().Changed("output") {
-				errs = append(errs, errors.New("--plot and -o exclude each other"))
-			}
-			if (plot || output == "svg") && !spread.Enabled {
-				errs = append(errs, errors.New("--plot and -o svg draw the spread, which --spread=false leaves out"))
-			}
-			if err := errors.Join(errs...); err != nil {
+  stowage preview web.yaml --replicas 25 --plot
+  stowage preview web.yaml --replicas 25 -o svg > plan.svg`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.files = append(o.files, args...)
+			if err := errors.Join(config.ApplyEnv(cmd.Flags(), s.LookupEnv), o.validate(cmd.Flags())); err != nil {
 				return config.NewUsageError(err)
 			}
-
-			// 2. Read, decide, print.
-			in, err := preview.Load(files, s.In, namespace)
-			if err != nil {
-				return err
-			}
-			p := preview.New(in, preview.Settings{
-				Namespace: stowageNS, Spread: spread.Enabled, ExcludedNamespaces: spread.ExcludedNamespaces, NamespaceLabel: spread.NamespaceLabel,
-				Sizing: sizing.Enabled, PeerPods: peerPods.Enabled, PeerPodConfig: peerPods.Config,
-			})
-			pods, warnings, err := p.Admit(cmd.Context(), replicas)
-			if err != nil {
-				return err
-			}
-			for _, w := range warnings {
-				fmt.Fprintf(s.Err, "Warning: %s\n", w)
-			}
-			if plot || output == "svg" {
-				plans, err := p.Plans(cmd.Context(), pods)
-				if err != nil {
-					return err
-				}
-				if plot {
-					return preview.Plot(s.Out, plans)
-				}
-				return preview.SVG(s.Out, plans)
-			}
-			return preview.Print(s.Out, output, pods, peerPods.Config.VMResource)
+			return o.run(cmd.Context(), s)
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringSliceVarP(&files, "filename", "f", files, "File or directory of manifests, or - for standard input; may be repeated")
-	fs.StringVarP(&output, "output", "o", output, "table, yaml, json or svg; yaml and json are a List of the pods, svg is a picture of where they go")
-	fs.BoolVar(&plot, "plot", plot, "Draw how the spread grows with the replica count")
-	fs.Int32Var(&replicas, "replicas", replicas, "Replicas to assume for every workload that has a replica count")
-	fs.StringVarP(&namespace, "namespace", "n", namespace, "Namespace of objects that name none")
-	fs.StringVar(&stowageNS, "stowage-namespace", stowageNS, "Namespace that Stowage runs in")
-	spread.AddFlags(fs)
-	sizing.AddFlags(fs)
-	peerPods.AddFlags(fs)
+	fs.StringSliceVarP(&o.files, "filename", "f", o.files, "File or directory of manifests, or - for standard input; may be repeated, and -f may be left out")
+	fs.BoolVarP(&o.recursive, "recursive", "R", o.recursive, "Read the directories in a directory, too")
+	fs.StringVarP(&o.output, "output", "o", o.output, "table, yaml, json or svg; yaml and json are a List of the pods, svg is a picture of where they go")
+	fs.BoolVar(&o.plot, "plot", o.plot, "Draw how the spread grows with the replica count")
+	fs.Int32Var(&o.replicas, "replicas", o.replicas, "Replicas to assume for every workload that has a replica count; its own unless set")
+	fs.BoolVar(&o.strict, "strict", o.strict, "Exit with status 1 if there is a warning")
+	fs.StringVarP(&o.namespace, "namespace", "n", o.namespace, "Namespace of objects that name none")
+	fs.StringVar(&o.stowageNamespace, "stowage-namespace", o.stowageNamespace, "Namespace that Stowage runs in")
+	o.spread.AddFlags(fs)
+	o.sizing.AddFlags(fs)
+	o.peerPods.AddFlags(fs)
 	return cmd
+}
+
+// validate returns what is wrong with how the command was called.
+func (o *previewOptions) validate(fs *pflag.FlagSet) error {
+	errs := []error{o.spread.Validate(), o.peerPods.Validate()}
+	if len(o.files) == 0 {
+		errs = append(errs, errors.New("name an input: a file, a directory, or - for standard input"))
+	}
+	if n := len(slices.DeleteFunc(slices.Clone(o.files), func(f string) bool { return f != "-" })); n > 1 {
+		errs = append(errs, errors.New("- was given more than once; standard input can be read only once"))
+	}
+	if !slices.Contains(preview.Formats, o.output) {
+		errs = append(errs, fmt.Errorf("-o is %q; it must be %s", o.output, strings.Join(preview.Formats, ", ")))
+	}
+	if fs.Changed("replicas") && (o.replicas < 0 || o.replicas > preview.MaxPods) {
+		errs = append(errs, fmt.Errorf("--replicas is %d; it must be between 0 and %d", o.replicas, preview.MaxPods))
+	}
+	if o.plot && fs.Changed("output") {
+		errs = append(errs, errors.New("--plot and -o exclude each other"))
+	}
+	if (o.plot || o.output == "svg") && !o.spread.Enabled {
+		errs = append(errs, errors.New("--plot and -o svg draw the spread, which --spread=false leaves out"))
+	}
+	return errors.Join(errs...)
+}
+
+// run reads, decides and prints.
+func (o *previewOptions) run(ctx context.Context, s Streams) error {
+	in, err := preview.Load(ctx, o.files, s.In, o.namespace, o.recursive)
+	if err != nil {
+		return err
+	}
+	p := preview.New(in, preview.Settings{
+		Namespace: o.stowageNamespace, Spread: o.spread.Enabled, ExcludedNamespaces: o.spread.ExcludedNamespaces, NamespaceLabel: o.spread.NamespaceLabel,
+		Sizing: o.sizing.Enabled, PeerPods: o.peerPods.Enabled, PeerPodConfig: o.peerPods.Config,
+	})
+	pods, warnings, err := p.Admit(ctx, o.replicas)
+	if err != nil {
+		return err
+	}
+	for _, w := range warnings {
+		fmt.Fprintf(s.Err, "Warning: %s\n", w)
+	}
+	if err := o.print(ctx, s.Out, p, pods); err != nil {
+		return err
+	}
+	if o.strict && len(warnings) > 0 {
+		return errStrict
+	}
+	return nil
+}
+
+// errStrict means that there are warnings, which --strict does not allow.
+var errStrict = errors.New("there are warnings, which --strict does not allow")
+
+func (o *previewOptions) print(ctx context.Context, out io.Writer, p *preview.Preview, pods []preview.Admitted) error {
+	if !o.plot && o.output != "svg" {
+		return preview.Print(out, o.output, pods, o.peerPods.Config.VMResource)
+	}
+	plans, err := p.Plans(ctx, pods)
+	if err != nil {
+		return err
+	}
+	if o.plot {
+		return preview.Plot(out, plans)
+	}
+	return preview.SVG(out, plans)
 }

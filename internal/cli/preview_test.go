@@ -77,7 +77,11 @@ func TestPreviewGolden(t *testing.T) {
 
 func TestPreviewCalls(t *testing.T) {
 	const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {runtimeClassName: mine, containers: [{name: c, image: c, resources: {requests: {cpu: 1}}}]}\n"
-	dir := t.TempDir()
+	outer := t.TempDir()
+	dir := filepath.Join(outer, "inner")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(filepath.Join(dir, "pod.yaml"), []byte(pod), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -101,12 +105,17 @@ func TestPreviewCalls(t *testing.T) {
 		"a system namespace":    {args: []string{"-f", dir, "-n", "kube-system"}, parts: []string{"left alone: namespace kube-system is never touched"}},
 		"replicas":              {args: []string{"-f", "-", "--replicas", "5"}, stdin: deployment, parts: []string{"Deployment default/d  5 "}},
 		"no replicas":           {args: []string{"-f", "-", "--replicas", "0", "-o", "json"}, stdin: deployment, parts: []string{`"items": []`}},
-		"no input named":        {code: 2, parts: []string{"name an input with -f"}},
+		"no input named":        {code: 2, parts: []string{"name an input"}},
 		"standard input twice":  {args: []string{"-f", "-", "-f", "-"}, code: 2, parts: []string{"more than once"}},
 		"an unknown format":     {args: []string{"-f", dir, "-o", "xml"}, code: 2, parts: []string{`-o is "xml"`, "table, yaml, json"}},
 		"negative replicas":     {args: []string{"-f", dir, "--replicas=-1"}, code: 2, parts: []string{"--replicas is -1"}},
 		"an unknown flag":       {args: []string{"--frobnicate"}, code: 2, parts: []string{"unknown flag: --frobnicate"}},
-		"an argument":           {args: []string{"web.yaml"}, code: 2, parts: []string{"web.yaml"}},
+		"an argument":           {args: []string{dir}, parts: []string{"Pod default/p"}},
+		"not its directories":   {args: []string{outer}, code: 1, parts: []string{"has no .yaml, .yml or .json file"}},
+		"its directories, too":  {args: []string{"-R", outer}, parts: []string{"Pod default/p"}},
+		"a warning":             {args: []string{dir, "--target-runtimeclass", "mine"}, parts: []string{"Warning: "}},
+		"a strict warning":      {args: []string{dir, "--target-runtimeclass", "mine", "--strict"}, code: 1, parts: []string{"Warning: ", "Error: there are warnings"}},
+		"strict, and all well":  {args: []string{dir, "--strict", "--peer-pods=false"}, code: 1, parts: []string{"RuntimeClass"}},
 		"a bad setting":         {args: []string{"-f", dir, "--peerpods-sizing", "Half"}, code: 2, parts: []string{`sizing "Half"`}},
 		"a missing file":        {args: []string{"-f", "nowhere.yaml"}, code: 1, parts: []string{"nowhere.yaml: no such file"}},
 		"a directory without":   {args: []string{"-f", t.TempDir()}, code: 1, parts: []string{"has no .yaml, .yml or .json file"}},

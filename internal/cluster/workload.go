@@ -42,7 +42,7 @@ func (r Ref) Group() string {
 
 // SameObject reports whether two references name one object, in whatever version.
 func (r Ref) SameObject(other Ref) bool {
-	return r.Kind == other.Kind && r.Name == other.Name && r.Group() == other.Group()
+	return r.Name == other.Name && r.Kind == other.Kind && r.Group() == other.Group()
 }
 
 // Workload is what decisions read of an object that makes pods.

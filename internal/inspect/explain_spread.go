@@ -3,6 +3,7 @@ package inspect
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -102,7 +103,7 @@ func (s *subject) noPolicy(a *Aspect) error {
 			a.say("The strategy in the annotations of %s does not count in namespace %s: it is on the block list, or lacks the label that --spread-namespace-label asks for.", src.of, s.pod.Namespace)
 			return nil
 		}
-		if wrong := policy.Check(src.annotations); len(wrong) > 0 {
+		if wrong := slices.Concat(policy.Check(src.annotations)); len(wrong) > 0 {
 			a.say("The annotations of %s give no strategy: %s.", src.of, strings.Join(wrong, "; "))
 			return nil
 		}

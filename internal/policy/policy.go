@@ -284,6 +284,9 @@ func (f *Finder) winner(list []versprei.PodDistributor, chain cluster.Chain) *ve
 	var best *versprei.PodDistributor
 	for i := range list {
 		d := &list[i]
+		if !chain.IncludesName(d.Spec.Target.Name) { // nearly all of a long list, cheaply
+			continue
+		}
 		if chain.Includes(TargetOf(d)) && (best == nil || Older(d, best)) {
 			best = d
 		}
@@ -345,23 +348,22 @@ func Compile(d *versprei.PodDistributor) *Policy {
 }
 
 // Check returns what is wrong with the annotations of a workload or its template, for
-// whoever writes them.
-func Check(annotations map[string]string) []string {
-	var out []string
+// whoever writes them: warnings about annotations without effect, and errors in a strategy.
+func Check(annotations map[string]string) (warnings, errs []string) {
 	_, hasStrategy := annotations[stowage.SpreadStrategyAnnotation]
 	alias, hasAlias := annotations[stowage.SpreadStrategyAliasAnnotation]
 	value, hasSwitch := annotations[stowage.SpreadSwitchAnnotation]
 	on, err := strconv.ParseBool(value)
 	if hasSwitch && err != nil {
-		out = append(out, fmt.Sprintf("%s is %q; expected 'true' or 'false'", stowage.SpreadSwitchAnnotation, value))
+		warnings = append(warnings, fmt.Sprintf("%s is %q; expected 'true' or 'false'", stowage.SpreadSwitchAnnotation, value))
 	}
 	switch {
 	case hasStrategy && !hasSwitch && !hasAlias:
-		out = append(out, fmt.Sprintf("%s has no effect without %s: 'true'", stowage.SpreadStrategyAnnotation, stowage.SpreadSwitchAnnotation))
+		warnings = append(warnings, fmt.Sprintf("%s has no effect without %s: 'true'", stowage.SpreadStrategyAnnotation, stowage.SpreadSwitchAnnotation))
 	case on && !hasStrategy && !hasAlias:
-		out = append(out, fmt.Sprintf("%s has no effect without %s", stowage.SpreadSwitchAnnotation, stowage.SpreadStrategyAnnotation))
+		warnings = append(warnings, fmt.Sprintf("%s has no effect without %s", stowage.SpreadSwitchAnnotation, stowage.SpreadStrategyAnnotation))
 	case on && hasStrategy && hasAlias && alias != annotations[stowage.SpreadStrategyAnnotation]:
-		out = append(out, fmt.Sprintf("%s differs from %s and is ignored", stowage.SpreadStrategyAliasAnnotation, stowage.SpreadStrategyAnnotation))
+		warnings = append(warnings, fmt.Sprintf("%s differs from %s and is ignored", stowage.SpreadStrategyAliasAnnotation, stowage.SpreadStrategyAnnotation))
 	}
 	if text, ok := StrategyText(annotations); ok {
 		if _, err := spread.Parse(text); err != nil {
@@ -370,9 +372,9 @@ func Check(annotations map[string]string) []string {
 				key = stowage.SpreadStrategyAliasAnnotation
 			}
 			for line := range strings.SplitSeq(err.Error(), "\n") {
-				out = append(out, fmt.Sprintf("%s: %s", key, line))
+				errs = append(errs, fmt.Sprintf("%s: %s", key, line))
 			}
 		}
 	}
-	return out
+	return warnings, errs
 }

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -39,7 +40,7 @@ func TestFind(t *testing.T) {
 		}
 	}
 	cases := map[string]struct {
-		cluster  cluster.Static
+		cluster  cluster.Objects
 		settings func(*Finder)
 		owner    cluster.Ref
 		template map[string]string
@@ -49,44 +50,44 @@ func TestFind(t *testing.T) {
 		warnings int
 		invalid  bool
 	}{
-		"nothing": {cluster: cluster.Static{WorkloadList: deployment(nil)}},
+		"nothing": {cluster: cluster.Objects{Workloads: deployment(nil)}},
 		"an annotation on the Deployment": {
-			cluster: cluster.Static{WorkloadList: deployment(on)}, source: "annotation of Deployment web",
+			cluster: cluster.Objects{Workloads: deployment(on)}, source: "annotation of Deployment web",
 		},
 		"an annotation of the template wins over it": {
-			cluster: cluster.Static{WorkloadList: deployment(on)}, template: map[string]string{stowage.SpreadStrategyAliasAnnotation: one}, source: "annotation of the pod template",
+			cluster: cluster.Objects{Workloads: deployment(on)}, template: map[string]string{stowage.SpreadStrategyAliasAnnotation: one}, source: "annotation of the pod template",
 		},
 		"a ReplicaSet's copy of an annotation that the Deployment lost is nothing": {
-			cluster: cluster.Static{WorkloadList: func() []cluster.Workload {
+			cluster: cluster.Objects{Workloads: func() []cluster.Workload {
 				w := deployment(nil)
 				w[1].Annotations = on
 				return w
 			}()},
 		},
 		"a strategy without the switch is nothing": {
-			cluster: cluster.Static{WorkloadList: deployment(map[string]string{stowage.SpreadStrategyAnnotation: one})},
+			cluster: cluster.Objects{Workloads: deployment(map[string]string{stowage.SpreadStrategyAnnotation: one})},
 		},
 		"the switch turned off": {
-			cluster: cluster.Static{WorkloadList: deployment(map[string]string{stowage.SpreadStrategyAnnotation: one, stowage.SpreadSwitchAnnotation: "false"})},
+			cluster: cluster.Objects{Workloads: deployment(map[string]string{stowage.SpreadStrategyAnnotation: one, stowage.SpreadSwitchAnnotation: "false"})},
 		},
 		"an invalid strategy": {
-			cluster: cluster.Static{WorkloadList: deployment(map[string]string{stowage.SpreadStrategyAliasAnnotation: "p"})}, source: "annotation of Deployment web", invalid: true,
+			cluster: cluster.Objects{Workloads: deployment(map[string]string{stowage.SpreadStrategyAliasAnnotation: "p"})}, source: "annotation of Deployment web", invalid: true,
 		},
 		"a PodDistributor beats an annotation": {
-			cluster: cluster.Static{WorkloadList: deployment(on), PodDistributorList: []versprei.PodDistributor{distributor("d", "Deployment", "web", 0)}}, source: "PodDistributor d",
+			cluster: cluster.Objects{Workloads: deployment(on), PodDistributors: []versprei.PodDistributor{distributor("d", "Deployment", "web", 0)}}, source: "PodDistributor d",
 		},
 		"the older PodDistributor wins": {
-			cluster: cluster.Static{WorkloadList: deployment(nil), PodDistributorList: []versprei.PodDistributor{
+			cluster: cluster.Objects{Workloads: deployment(nil), PodDistributors: []versprei.PodDistributor{
 				distributor("a", "Deployment", "web", 0), distributor("b", "Deployment", "web", time.Hour), distributor("c", "Deployment", "other", 2*time.Hour),
 			}}, source: "PodDistributor b",
 		},
 		"within a second the name decides": {
-			cluster: cluster.Static{WorkloadList: deployment(nil), PodDistributorList: []versprei.PodDistributor{
+			cluster: cluster.Objects{Workloads: deployment(nil), PodDistributors: []versprei.PodDistributor{
 				distributor("b", "Deployment", "web", 0), distributor("a", "Deployment", "web", 0),
 			}}, source: "PodDistributor a",
 		},
 		"a PodDistributor of a Job": {
-			cluster: cluster.Static{PodDistributorList: []versprei.PodDistributor{func() versprei.PodDistributor {
+			cluster: cluster.Objects{PodDistributors: []versprei.PodDistributor{func() versprei.PodDistributor {
 				d := distributor("j", "Job", "job", 0)
 				d.Spec.Target.APIVersion = "batch/v1"
 				return d
@@ -94,29 +95,29 @@ func TestFind(t *testing.T) {
 		},
 		"a Job's annotation is nothing": {owner: cluster.Ref{APIVersion: "batch/v1", Kind: "Job", Name: "job"}, template: on},
 		"a blocklisted namespace": {
-			cluster: cluster.Static{WorkloadList: deployment(on)}, settings: func(f *Finder) { f.Exclude([]string{"ns"}) },
+			cluster: cluster.Objects{Workloads: deployment(on)}, settings: func(f *Finder) { f.Exclude([]string{"ns"}) },
 		},
 		"a namespace without the label that is asked for": {
-			cluster: cluster.Static{WorkloadList: deployment(on), NamespaceList: []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}}}, settings: func(f *Finder) { f.NamespaceLabel = "k=v" },
+			cluster: cluster.Objects{Workloads: deployment(on), Namespaces: []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}}}, settings: func(f *Finder) { f.NamespaceLabel = "k=v" },
 		},
 		"a namespace with it": {
-			cluster:  cluster.Static{WorkloadList: deployment(on), NamespaceList: []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "ns", Labels: map[string]string{"k": "v"}}}}},
+			cluster:  cluster.Objects{Workloads: deployment(on), Namespaces: []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "ns", Labels: map[string]string{"k": "v"}}}}},
 			settings: func(f *Finder) { f.NamespaceLabel = "k=v" }, source: "annotation of Deployment web",
 		},
 		"settings beside a strategy": {
-			cluster: cluster.Static{WorkloadList: deployment(map[string]string{
+			cluster: cluster.Objects{Workloads: deployment(map[string]string{
 				stowage.SpreadStrategyAliasAnnotation: one, stowage.RebalanceAnnotation: "Evict", stowage.RepairAnnotation: "Adopt",
 			})}, source: "annotation of Deployment web", evict: true, repair: stowage.RepairAdopt,
 		},
 		"settings that are wrong": {
-			cluster: cluster.Static{WorkloadList: deployment(map[string]string{
+			cluster: cluster.Objects{Workloads: deployment(map[string]string{
 				stowage.SpreadStrategyAliasAnnotation: one, stowage.RebalanceAnnotation: "now", stowage.RepairAnnotation: "adopt",
 			})}, source: "annotation of Deployment web", warnings: 2,
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			finder := NewFinder(&tc.cluster, "", nil)
+			finder := NewFinder(cluster.NewStatic(tc.cluster), "", nil)
 			if tc.settings != nil {
 				tc.settings(finder)
 			}
@@ -144,7 +145,7 @@ func TestFind(t *testing.T) {
 }
 
 // complete is a cluster in which what is not listed does not exist.
-type complete struct{ cluster.Static }
+type complete struct{ *cluster.Static }
 
 func (complete) MayRead(cluster.Ref) bool { return true }
 
@@ -155,13 +156,13 @@ func TestFindInventedOwner(t *testing.T) {
 	there := cluster.Workload{Ref: ref("ReplicaSet", "web"), Namespace: "ns"}
 	there.UID = "uid"
 	job := cluster.Ref{APIVersion: "batch/v1", Kind: "Job", Name: "job", UID: "job-uid"}
-	static := cluster.Static{WorkloadList: []cluster.Workload{there}, PodDistributorList: []versprei.PodDistributor{{
+	static := cluster.NewStatic(cluster.Objects{Workloads: []cluster.Workload{there}, PodDistributors: []versprei.PodDistributor{{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "d"},
 		Spec: versprei.PodDistributorSpec{
 			Target:       versprei.Target{APIVersion: "batch/v1", Kind: "Job", Name: "job"},
 			Distribution: []versprei.Pool{{NodeLabel: map[string]versprei.LabelValue{"p": "a"}, Weight: 1}},
 		},
-	}}}
+	}}})
 	named := func(kind, name, uid string) cluster.Ref {
 		r := ref(kind, name)
 		r.UID = types.UID(uid)
@@ -177,8 +178,8 @@ func TestFindInventedOwner(t *testing.T) {
 		"another name":                     {&complete{static}, named("ReplicaSet", "other", "uid"), false, false},
 		"another kind":                     {&complete{static}, named("StatefulSet", "web", "uid"), false, false},
 		"a Job that does not exist":        {&complete{static}, job, false, false},
-		"a kind that Stowage may not read": {&static, named("Custom", "web", "x"), true, true},
-		"a Job where Jobs may not be read": {&static, job, true, true},
+		"a kind that Stowage may not read": {static, named("Custom", "web", "x"), true, true},
+		"a Job where Jobs may not be read": {static, job, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := NewFinder(tc.reader, "", nil).Find(t.Context(), Pod{Namespace: "ns", Owner: tc.owner, Annotations: annotations})
@@ -197,6 +198,7 @@ func TestCheck(t *testing.T) {
 	for name, tc := range map[string]struct {
 		annotations map[string]string
 		want        []string
+		invalid     bool
 	}{
 		"nothing":                {},
 		"all is well":            {annotations: map[string]string{key: "p=a,weight=1", stowage.SpreadSwitchAnnotation: "true"}},
@@ -205,12 +207,16 @@ func TestCheck(t *testing.T) {
 		"the switch alone":       {annotations: map[string]string{stowage.SpreadSwitchAnnotation: "true"}, want: []string{"UseCustomKubeScheduler has no effect without CustomPodScheduleStrategy"}},
 		"a switch that is none":  {annotations: map[string]string{stowage.SpreadSwitchAnnotation: "yes"}, want: []string{"UseCustomKubeScheduler is \"yes\"; expected 'true' or 'false'"}},
 		"an alias that differs":  {annotations: map[string]string{key: "p=a,weight=1", stowage.SpreadSwitchAnnotation: "true", stowage.SpreadStrategyAliasAnnotation: "p=b,weight=1"}, want: []string{"custom-pod-schedule-strategy differs from CustomPodScheduleStrategy and is ignored"}},
-		"two pools are wrong":    {annotations: map[string]string{key: "p:q", stowage.SpreadSwitchAnnotation: "true"}, want: []string{`CustomPodScheduleStrategy: pool 1 ("p"): "p" has no equals sign; expected key=value`, `CustomPodScheduleStrategy: pool 2 ("q"): "q" has no equals sign; expected key=value`}},
-		"the alias is wrong":     {annotations: map[string]string{stowage.SpreadStrategyAliasAnnotation: "p=a"}, want: []string{"custom-pod-schedule-strategy: no pool ever gets a pod; give at least one a weight"}},
+		"two pools are wrong":    {annotations: map[string]string{key: "p:q", stowage.SpreadSwitchAnnotation: "true"}, want: []string{`CustomPodScheduleStrategy: pool 1 ("p"): "p" has no equals sign; expected key=value`, `CustomPodScheduleStrategy: pool 2 ("q"): "q" has no equals sign; expected key=value`}, invalid: true},
+		"the alias is wrong":     {annotations: map[string]string{stowage.SpreadStrategyAliasAnnotation: "p=a"}, want: []string{"custom-pod-schedule-strategy: no pool ever gets a pod; give at least one a weight"}, invalid: true},
 		"switched off and wrong": {annotations: map[string]string{key: "p", stowage.SpreadSwitchAnnotation: "false"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, Check(tc.annotations)); diff != "" {
+			warnings, errs := Check(tc.annotations)
+			if tc.invalid != (len(errs) > 0) {
+				t.Errorf("errors: %q", errs)
+			}
+			if diff := cmp.Diff(tc.want, slices.Concat(warnings, errs)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	corev1 "k8s.io/api/core/v1"
@@ -30,6 +31,7 @@ type Admitted struct {
 // count. The warnings are about the inputs and about single workloads.
 func (p *Preview) Admit(ctx context.Context, replicas int32) (pods []Admitted, warnings []string, err error) {
 	in := p.in
+	warnings = slices.Clone(in.Warnings)
 	if len(in.Unknown) > 0 {
 		warnings = append(warnings, fmt.Sprintf("ignored, because Kubernetes itself has no such kind: %s", in.Unknown))
 	}
@@ -47,7 +49,7 @@ func (p *Preview) Admit(ctx context.Context, replicas int32) (pods []Admitted, w
 		if replicas >= 0 {
 			n = replicas
 		}
-		made := w.pods(n, in.Cluster.NodeList)
+		made := w.pods(n, in.Objects.Nodes)
 		if w.Kind == "DaemonSet" && len(made) == 0 {
 			warn(w, "the input has no node that it may run on, so it has no pods")
 		}
@@ -180,8 +182,8 @@ func (in *Inputs) applyLimitRanges(pod *corev1.Pod) {
 		for i := range list {
 			r := &list[i].Resources
 			r.Requests = withDefaults(r.Requests, r.Limits)
-			for j := range in.Cluster.LimitRangeList {
-				lr := &in.Cluster.LimitRangeList[j]
+			for j := range in.Objects.LimitRanges {
+				lr := &in.Objects.LimitRanges[j]
 				if lr.Namespace != pod.Namespace {
 					continue
 				}

@@ -2,7 +2,7 @@ package preview
 
 import (
 	"bytes"
-	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,12 +14,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"sigs.k8s.io/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/stowage-dev/stowage/api"
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
@@ -34,7 +36,9 @@ import (
 type Inputs struct {
 	Workloads      []Workload
 	RuntimeClasses []nodev1.RuntimeClass
-	Cluster        cluster.Static
+	Objects        cluster.Objects
+	// Warnings are about single inputs.
+	Warnings []string
 	// Ignored counts the objects of kinds that do not matter, by kind, and Unknown
 	// those of kinds that Kubernetes itself does not have.
 	Ignored, Unknown kindCounts
@@ -66,13 +70,15 @@ func (s source) String() string {
 	return at
 }
 
-// Load reads manifests: files, directories (their *.yaml, *.yml and *.json), and
-// "-" for in. It reports every input error it finds, joined.
-func Load(names []string, in io.Reader, namespace string) (*Inputs, error) {
-	l := &loader{namespace: namespace, in: &Inputs{Ignored: kindCounts{}, Unknown: kindCounts{}}}
+// Load reads manifests: files, directories (their *.yaml, *.yml and *.json, and if recursive those of their
+// directories), and "-" for in. It reports every input error it finds, joined.
+func Load(ctx context.Context, names []string, in io.Reader, namespace string, recursive bool) (*Inputs, error) {
+	l := &loader{ctx: ctx, namespace: namespace, recursive: recursive, in: &Inputs{Ignored: kindCounts{}, Unknown: kindCounts{}}}
 	for _, name := range names {
 		l.path(name, in)
 	}
+	l.resolve()
+	l.findTargets()
 	if len(l.errs) == 0 && len(l.in.Workloads) == 0 {
 		l.errs = append(l.errs, l.nothing(names))
 	}
@@ -83,9 +89,17 @@ func Load(names []string, in io.Reader, namespace string) (*Inputs, error) {
 }
 
 type loader struct {
+	ctx       context.Context
 	namespace string
+	recursive bool
 	in        *Inputs
 	errs      []error
+	// references are looked up when everything is read.
+	references []reference
+}
+
+func (l *loader) warn(format string, args ...any) {
+	l.in.Warnings = append(l.in.Warnings, fmt.Sprintf(format, args...))
 }
 
 func (l *loader) fail(format string, args ...any) {
@@ -151,6 +165,10 @@ func (l *loader) document(at source, data []byte, depth int) {
 	if gvk.Group == "kustomize.config.k8s.io" {
 		return // lists the files around it
 	}
+	if isThirdParty(gvk) {
+		l.thirdParty(at, where, gvk, data)
+		return
+	}
 	if !scheme.Recognizes(gvk) {
 		if scheme.IsGroupRegistered(gvk.Group) {
 			l.fail("%s: %s has no kind %q", where, head.APIVersion, head.Kind)
@@ -170,13 +188,9 @@ func (l *loader) document(at source, data []byte, depth int) {
 		}
 		return
 	}
-	// A status is what a controller writes, perhaps a predecessor's, with fields of its own.
-	if gvk.Group == versprei.GroupVersion.Group || gvk.Group == flexdaemonsets.GroupVersion.Group {
-		var err error
-		if data, err = without(data, "status"); err != nil {
-			l.fail("%s: %w", where, err)
-			return
-		}
+	data, ok := l.completeCustomResource(where, gvk, data)
+	if !ok {
+		return
 	}
 	obj, _, err := decoder.Decode(data, nil, nil)
 	if err != nil {
@@ -197,14 +211,36 @@ func withKind(item []byte, apiVersion, kind string) ([]byte, error) {
 	return json.Marshal(object)
 }
 
-// without returns an object without one of its fields.
-func without(data []byte, field string) ([]byte, error) {
-	var object map[string]json.RawMessage
-	if err := yaml.Unmarshal(data, &object); err != nil {
-		return nil, err
+// completeCustomResource returns an object of one of Stowage's kinds with its defaults, and false if the API
+// server would refuse it. Objects of other kinds are returned as they are.
+func (l *loader) completeCustomResource(where string, gvk schema.GroupVersionKind, data []byte) ([]byte, bool) {
+	resources, err := customResources()
+	if err != nil {
+		l.fail("%s: %w", where, err)
+		return nil, false
 	}
-	delete(object, field)
-	return json.Marshal(object)
+	r := resources[gvk]
+	if r == nil {
+		return data, true
+	}
+	var object map[string]any
+	if err := utiljson.Unmarshal(data, &object); err != nil {
+		l.fail("%s: %w", where, err)
+		return nil, false
+	}
+	// A status is what a controller writes, perhaps a predecessor's, with fields of its own.
+	delete(object, "status")
+	errs := r.complete(l.ctx, object)
+	for _, err := range errs {
+		l.fail("%s: %w", where, err)
+	}
+	if len(errs) == 0 {
+		data, err = json.Marshal(object)
+		if err != nil {
+			l.fail("%s: %w", where, err)
+		}
+	}
+	return data, len(errs) == 0 && err == nil
 }
 
 func quoted(s string) json.RawMessage {
@@ -218,54 +254,98 @@ func quoted(s string) json.RawMessage {
 func (l *loader) object(at source, where string, obj runtime.Object, gvk schema.GroupVersionKind) {
 	switch o := obj.(type) {
 	case *corev1.Namespace:
-		l.in.Cluster.NamespaceList = append(l.in.Cluster.NamespaceList, *o)
+		l.in.Objects.Namespaces = append(l.in.Objects.Namespaces, *o)
 	case *corev1.LimitRange:
 		l.home(&o.Namespace)
-		l.in.Cluster.LimitRangeList = append(l.in.Cluster.LimitRangeList, *o)
+		l.in.Objects.LimitRanges = append(l.in.Objects.LimitRanges, *o)
 	case *corev1.ResourceQuota:
 		l.home(&o.Namespace)
-		l.in.Cluster.ResourceQuotaList = append(l.in.Cluster.ResourceQuotaList, *o)
+		l.in.Objects.ResourceQuotas = append(l.in.Objects.ResourceQuotas, *o)
 	case *nodev1.RuntimeClass:
 		l.in.RuntimeClasses = append(l.in.RuntimeClasses, *o)
 	case *versprei.PodDistributor:
 		l.home(&o.Namespace)
-		setDefaults(o)
+		if !l.named(where, o.Name) {
+			return
+		}
 		if p := policy.Compile(o); p.Err != nil {
 			l.fail("%s: %w", where, p.Err)
 			return
 		}
-		l.in.Cluster.PodDistributorList = append(l.in.Cluster.PodDistributorList, *o)
+		o.UID = uid("PodDistributor/" + o.Namespace + "/" + o.Name)
+		l.in.Objects.PodDistributors = append(l.in.Objects.PodDistributors, *o)
 	case *corev1.Node:
-		l.in.Cluster.NodeList = append(l.in.Cluster.NodeList, *o)
+		l.in.Objects.Nodes = append(l.in.Objects.Nodes, *o)
 	case *flexdaemonsets.FlexDaemonsetTemplate:
+		if !l.named(where, o.Name) {
+			return
+		}
 		if _, err := sizing.Compile(o); err != nil {
 			l.fail("%s: %w", where, err)
 			return
 		}
-		l.in.Cluster.TemplateList = append(l.in.Cluster.TemplateList, *o)
+		l.in.Objects.Templates = append(l.in.Objects.Templates, *o)
 	default:
 		w, ok := newWorkload(obj)
 		if !ok {
 			l.fail("%s: %s is not served any more; write it as %s", where, gvk.GroupVersion(), workloadVersion(gvk.Kind))
 			return
 		}
-		w.source = at
-		l.home(&w.Namespace)
-		if errs := w.validate(); len(errs) > 0 {
-			for _, err := range errs {
-				l.fail("%s (%s): %w", at, w, err)
-			}
-			return
+		if meta, ok := obj.(client.Object); ok {
+			l.workload(at, w, meta)
 		}
-		l.in.Workloads = append(l.in.Workloads, w)
-		l.in.Cluster.WorkloadList = append(l.in.Cluster.WorkloadList, w.objects(obj)...)
 	}
 }
 
-// setDefaults does what the defaults in the CRD do.
-func setDefaults(d *versprei.PodDistributor) {
-	d.Spec.Enforcement = cmp.Or(d.Spec.Enforcement, versprei.EnforcementRequired)
-	d.Spec.Rebalance = cmp.Or(d.Spec.Rebalance, versprei.RebalanceNever)
+// workload takes a pod, or what makes pods.
+func (l *loader) workload(at source, w Workload, obj client.Object) {
+	w.source = at
+	l.home(&w.Namespace)
+	before := len(l.errs)
+	for _, err := range w.validate() {
+		l.fail("%s (%s): %w", at, w, err)
+	}
+	annotations := map[string]map[string]string{"metadata.annotations": w.meta.Annotations}
+	if w.Kind != "Pod" {
+		annotations[w.templatePath.String()+".metadata.annotations"] = w.template.Annotations
+	}
+	for _, field := range slices.Sorted(maps.Keys(annotations)) {
+		warnings, errs := policy.Check(annotations[field])
+		for _, text := range warnings {
+			l.warn("%s (%s): %s: %s", at, w, field, text)
+		}
+		for _, text := range errs {
+			l.fail("%s (%s): %s: %s", at, w, field, text)
+		}
+	}
+	if len(l.errs) == before {
+		l.in.Workloads = append(l.in.Workloads, w)
+		l.in.Objects.Workloads = append(l.in.Objects.Workloads, w.objects(obj)...)
+	}
+}
+
+// findTargets warns of PodDistributors whose target is not in the input.
+func (l *loader) findTargets() {
+	objects := cluster.NewStatic(l.in.Objects)
+	for i := range l.in.Objects.PodDistributors {
+		d := &l.in.Objects.PodDistributors[i]
+		target := policy.TargetOf(d)
+		if w, err := objects.Workload(l.ctx, d.Namespace, target); err == nil && w == nil {
+			l.warn("PodDistributor %s/%s: its target %s %s %s is not in the input", d.Namespace, d.Name, target.APIVersion, target.Kind, target.Name)
+		}
+	}
+}
+
+// named reports whether a custom resource's name is one that the API server takes.
+func (l *loader) named(where, name string) bool {
+	wrong := validation.NameIsDNSSubdomain(name, false)
+	if name == "" {
+		wrong = []string{"it is required"}
+	}
+	for _, text := range wrong {
+		l.fail("%s: metadata.name: %s", where, text)
+	}
+	return len(wrong) == 0
 }
 
 // home fills in the namespace that kubectl would.

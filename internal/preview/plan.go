@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"html"
 	"io"
 	"strconv"
 	"strings"
@@ -130,105 +129,4 @@ func poolText(name string, set map[string]string, base, weight, most int64) stri
 		text += fmt.Sprintf(", at most %d", most)
 	}
 	return text
-}
-
-// palette is eight colours that people with any colour vision tell apart (M. Okabe and
-// K. Ito, "Color Universal Design", 2008), with the colour of the text on them. Pools are
-// told apart by their columns, too.
-var palette = []struct{ fill, text string }{
-	{"#0072b2", "#fff"}, {"#e69f00", "#000"}, {"#009e73", "#fff"}, {"#cc79a7", "#000"},
-	{"#56b4e9", "#000"}, {"#d55e00", "#fff"}, {"#f0e442", "#000"}, {"#555555", "#fff"},
-}
-
-// The measures of a picture, in pixels.
-const (
-	seatWidth, seatHeight = 34, 26
-	seatGap               = 4
-	seatsInRow            = 5
-	poolGap               = 28
-	margin                = 20
-	lineHeight            = 18
-	letterWidth           = 7
-)
-
-// SVG draws the plans: pools are columns, and each seat has the number of the pod that
-// took it. It is readable on light and on dark pages.
-func SVG(out io.Writer, plans []Plan) error {
-	var body strings.Builder
-	width, y := 0, margin
-	for _, plan := range plans {
-		w, bottom := drawPlan(&body, &plan, y)
-		width, y = max(width, w), bottom+margin
-	}
-	_, err := fmt.Fprintf(out, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" role="img" font-family="system-ui, sans-serif" font-size="12">
-<title>Where the pods go</title>
-<style>
-.title { font-weight: 600; font-size: 14px; fill: #1f2328; }
-.note { fill: #59636e; }
-.bay { fill: none; stroke: #8b949e; }
-@media (prefers-color-scheme: dark) { .title { fill: #f0f6fc; } .note { fill: #9198a1; } }
-</style>
-%s</svg>
-`, width+2*margin, y, body.String())
-	return err
-}
-
-// drawPlan draws one plan from y on, and returns its width and where it ends.
-func drawPlan(b *strings.Builder, plan *Plan, y int) (width, bottom int) {
-	s := plan.Policy.Strategy
-	text := func(class string, x, y int, format string, args ...any) {
-		line := fmt.Sprintf(format, args...)
-		width = max(width, x-margin+letterWidth*len(line))
-		fmt.Fprintf(b, "<text class=%q x=\"%d\" y=\"%d\">%s</text>\n", class, x, y, html.EscapeString(line))
-	}
-	y += lineHeight
-	text("title", margin, y, "%s: %s", plan.Workload, count(len(plan.Pools), "pod"))
-	y += lineHeight
-	text("note", margin, y, "%s", plan.Policy.Source)
-	y += lineHeight / 2
-
-	const seats = seatsInRow*(seatWidth+seatGap) + seatGap
-	rows := 1
-	counts := make([]int, s.Len())
-	for _, pool := range plan.Pools {
-		if pool >= 0 {
-			counts[pool]++
-			rows = max(rows, (counts[pool]+seatsInRow-1)/seatsInRow)
-		}
-	}
-	top := y + 3*lineHeight
-	bottom = top + rows*(seatHeight+seatGap) + seatGap
-	x := margin
-	at := make([]int, s.Len())
-	for i := range at {
-		pool := s.Pool(i)
-		name, labels := pool.Name, labels.Set(pool.Labels).String()
-		at[i] = x
-		text("title", x, y+lineHeight, "%s: %d", name, counts[i])
-		text("note", x, y+2*lineHeight, "%s", labels)
-		fmt.Fprintf(b, "<rect class=\"bay\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"4\"/>\n", x, top, seats, bottom-top)
-		x += max(seats, letterWidth*len(labels)) + poolGap
-	}
-	width = max(width, x-poolGap-margin)
-	taken := make([]int, s.Len())
-	unseated := 0
-	for number, pool := range plan.Pools {
-		if pool < 0 {
-			unseated++
-			continue
-		}
-		// Seats are taken from the bottom, as a hold is filled.
-		n := taken[pool]
-		taken[pool]++
-		px := at[pool] + seatGap + n%seatsInRow*(seatWidth+seatGap)
-		py := bottom - (n/seatsInRow+1)*(seatHeight+seatGap)
-		c := palette[pool%len(palette)]
-		fmt.Fprintf(b, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"3\" fill=%q/><text x=\"%d\" y=\"%d\" fill=%q text-anchor=\"middle\">%d</text>\n",
-			px, py, seatWidth, seatHeight, c.fill, px+seatWidth/2, py+seatHeight/2+4, c.text, number+1)
-	}
-	if unseated > 0 {
-		bottom += lineHeight
-		text("note", margin, bottom, "%s without a seat", count(unseated, "pod"))
-	}
-	return width, bottom
 }

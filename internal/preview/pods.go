@@ -82,6 +82,8 @@ func (w *Workload) newPod(owner metav1.OwnerReference) *corev1.Pod {
 	switch w.Kind {
 	case "Deployment":
 		metav1.SetMetaDataLabel(&pod.ObjectMeta, appsv1.DefaultDeploymentUniqueLabelKey, w.templateHash())
+	case "Rollout":
+		metav1.SetMetaDataLabel(&pod.ObjectMeta, "rollouts-pod-template-hash", w.templateHash())
 	case "Job", "CronJob":
 		for _, prefix := range []string{"", "batch.kubernetes.io/"} { // the first is the older form
 			metav1.SetMetaDataLabel(&pod.ObjectMeta, prefix+"job-name", owner.Name)
@@ -108,11 +110,12 @@ func (w *Workload) identify(pod *corev1.Pod, ordinal string) {
 }
 
 // owner returns the reference to the pods' controller and the name that theirs
-// begin with. A Deployment's pods belong to a ReplicaSet, a CronJob's to a Job.
+// begin with. The pods of a Deployment or
+// Rollout belong to a ReplicaSet, those of a CronJob to a Job.
 func (w *Workload) owner() (metav1.OwnerReference, string) {
 	gvk, name := w.GroupVersionKind, w.Name
 	switch w.Kind {
-	case "Deployment":
+	case "Deployment", "Rollout":
 		gvk, name = appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), w.Name+"-"+w.templateHash()
 	case "CronJob":
 		gvk, name = batchv1.SchemeGroupVersion.WithKind("Job"), fmt.Sprintf("%s-%d", w.Name, 20_000_000+hash32(w.String())%10_000_000)

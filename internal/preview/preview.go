@@ -2,6 +2,7 @@ package preview
 
 import (
 	"github.com/stowage-dev/stowage/internal/admission"
+	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/feature/podsize"
 	"github.com/stowage-dev/stowage/internal/feature/podspread"
 	"github.com/stowage-dev/stowage/internal/feature/podvm"
@@ -32,17 +33,18 @@ type Preview struct {
 
 // New returns a preview of inputs. Every seat is free at first.
 func New(in *Inputs, s Settings) *Preview {
-	p := &Preview{in: in, policies: policy.NewFinder(&in.Cluster, s.NamespaceLabel, s.ExcludedNamespaces)}
+	objects := cluster.NewStatic(in.Objects)
+	p := &Preview{in: in, policies: policy.NewFinder(objects, s.NamespaceLabel, s.ExcludedNamespaces)}
 	var f admission.Features
 	if s.Spread {
 		f.Spread = &podspread.Feature{Policies: p.policies, Seats: ledger.NewMemory(), Key: make(ledger.Key, ledger.KeySize)}
 	}
 	if s.Sizing {
-		f.Sizing = &podsize.Feature{Cluster: &in.Cluster}
+		f.Sizing = &podsize.Feature{Cluster: objects}
 	}
 	if s.PeerPods {
-		f.PeerPods = &podvm.Feature{Config: s.PeerPodConfig, Cluster: &in.Cluster}
+		f.PeerPods = &podvm.Feature{Config: s.PeerPodConfig, Cluster: objects}
 	}
-	p.pipeline = admission.NewPipeline(scope.New(&in.Cluster, s.Namespace), f)
+	p.pipeline = admission.NewPipeline(scope.New(objects, s.Namespace), f)
 	return p
 }

@@ -68,23 +68,25 @@ type row struct {
 
 func printTable(out io.Writer, pods []Admitted, vmResource string) error {
 	var rows []row
+	known := map[row]int{} // the places of rows, by what makes pods alike
 	changed, vms, order := 0, int64(0), 0
 	for i := range pods {
 		if i > 0 && pods[i].Workload != pods[i-1].Workload {
 			order++
 		}
 		r := rowOf(&pods[i], vmResource)
-		r.order = order
 		if len(pods[i].Result.Patch) > 0 {
 			changed++
 		}
 		vms += r.vms
-		if at := slices.IndexFunc(rows, r.sameAs); at >= 0 {
-			rows[at].pods++
-			continue
+		at, ok := known[r]
+		if !ok {
+			at = len(rows)
+			known[r] = at
+			r.order = order
+			rows = append(rows, r)
 		}
-		r.pods = 1
-		rows = append(rows, r)
+		rows[at].pods++
 	}
 	// Workloads stay in order, and the pools of one are sorted.
 	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.pool, b.pool)) })
@@ -96,13 +98,8 @@ func printTable(out io.Writer, pods []Admitted, vmResource string) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(out, "\n%s, %d changed; they take %d %s. CPU to VMS are of each pod: its share of the node, or its VM.\n", count(len(pods), "pod"), changed, vms, vmResource)
+	_, err := fmt.Fprintf(out, "\n%s, %d changed; they take %d %s. CPU to VMS are of each pod: its share of the node, or its VM.\n", podCount(len(pods)), changed, vms, vmResource)
 	return err
-}
-
-func (r row) sameAs(o row) bool {
-	r.pods, r.order = o.pods, o.order
-	return r == o
 }
 
 func rowOf(a *Admitted, vmResource string) row {
@@ -202,9 +199,9 @@ func dashIfZero(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-func count(n int, noun string) string {
+func podCount(n int) string {
 	if n == 1 {
-		return "1 " + noun
+		return "1 pod"
 	}
-	return fmt.Sprintf("%d %ss", n, noun)
+	return fmt.Sprintf("%d pods", n)
 }

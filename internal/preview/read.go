@@ -43,17 +43,22 @@ func (l *loader) path(name string, in io.Reader) {
 		l.file(name)
 		return
 	}
-	entries, err := os.ReadDir(name) // sorted by name
+	found := false
+	err = filepath.WalkDir(name, func(path string, e fs.DirEntry, err error) error { // sorted by name
+		switch {
+		case err != nil:
+			return err
+		case e.IsDir() && path != name && !l.recursive:
+			return fs.SkipDir
+		case !e.IsDir() && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)):
+			found = true
+			l.file(path)
+		}
+		return nil
+	})
 	if err != nil {
 		l.fail("%w", err)
 		return
-	}
-	found := false
-	for _, e := range entries {
-		if e.Type()&fs.ModeDir == 0 && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(e.Name())) {
-			found = true
-			l.file(filepath.Join(name, e.Name()))
-		}
 	}
 	if !found {
 		l.fail("%s: the directory has no .yaml, .yml or .json file", name)

@@ -28,7 +28,8 @@ type Workload struct {
 	meta     metav1.ObjectMeta
 	template corev1.PodTemplateSpec
 	source   source
-	specPath *field.Path // of the template's pod spec, for messages
+	// templatePath is where the template is, and specPath where its pod spec is, for messages.
+	templatePath, specPath *field.Path
 
 	replicas     int32 // as the manifest says; of no meaning for a DaemonSet
 	replicasPath *field.Path
@@ -47,8 +48,7 @@ func (w Workload) String() string { return fmt.Sprintf("%s %s/%s", w.Kind, w.Nam
 
 // newWorkload returns the workload that an object is, if it is one.
 func newWorkload(obj runtime.Object) (Workload, bool) {
-	w := Workload{replicas: 1, replicasPath: field.NewPath("spec", "replicas")}
-	templatePath := field.NewPath("spec", "template", "spec")
+	w := Workload{replicas: 1, replicasPath: field.NewPath("spec", "replicas"), templatePath: field.NewPath("spec", "template")}
 	switch o := obj.(type) {
 	case *corev1.Pod:
 		w.meta, w.template, w.specPath = o.ObjectMeta, corev1.PodTemplateSpec{Spec: o.Spec}, field.NewPath("spec")
@@ -79,12 +79,12 @@ func newWorkload(obj runtime.Object) (Workload, bool) {
 		if ptr.Deref(o.Spec.Suspend, false) {
 			w.replicas = 0
 		}
-		templatePath = field.NewPath("spec", "jobTemplate", "spec", "template", "spec")
+		w.templatePath = field.NewPath("spec", "jobTemplate", "spec", "template")
 	default:
 		return Workload{}, false
 	}
 	if w.specPath == nil {
-		w.specPath = templatePath
+		w.specPath = w.templatePath.Child("spec")
 	}
 	w.GroupVersionKind = obj.GetObjectKind().GroupVersionKind()
 	w.Namespace, w.Name = w.meta.Namespace, cmp.Or(w.meta.Name, w.meta.GenerateName)
@@ -175,12 +175,11 @@ func validateResources(path *field.Path, r *corev1.ResourceRequirements) field.E
 
 // objects returns the objects that decisions look up for the workload's pods: itself,
 // and what stands between it and them.
-func (w *Workload) objects(obj runtime.Object) []cluster.Workload {
-	meta, ok := obj.(client.Object)
-	if !ok || w.Kind == "Pod" {
+func (w *Workload) objects(obj client.Object) []cluster.Workload {
+	if w.Kind == "Pod" {
 		return nil
 	}
-	top := cluster.NewWorkload(w.GroupVersionKind, meta)
+	top := cluster.NewWorkload(w.GroupVersionKind, obj)
 	top.Namespace, top.UID = w.Namespace, uid(w.Kind+"/"+w.Namespace+"/"+w.Name)
 	out := []cluster.Workload{top}
 	if owner, name := w.owner(); name != w.Name {

@@ -19,8 +19,9 @@ import (
 
 // broken cannot read one kind of object.
 type broken struct {
-	cluster.Static
-	kind string
+	*cluster.Static // of objects; see ready
+	objects         cluster.Objects
+	kind            string
 }
 
 var errNoAnswer = errors.New("no answer")
@@ -80,9 +81,15 @@ func static() *broken {
 	ds.Annotations = map[string]string{flexdaemonsets.TemplateAnnotation: "tenth"}
 	node := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n4"}}
 	node.Status.Allocatable = testkit.ResourceList("cpu=4,memory=16Gi")
-	return &broken{Static: cluster.Static{
-		WorkloadList: []cluster.Workload{ds}, NodeList: []corev1.Node{node}, TemplateList: []flexdaemonsets.FlexDaemonsetTemplate{template(nil)},
+	return &broken{objects: cluster.Objects{
+		Workloads: []cluster.Workload{ds}, Nodes: []corev1.Node{node}, Templates: []flexdaemonsets.FlexDaemonsetTemplate{template(nil)},
 	}}
+}
+
+// ready returns it with the objects as they are now.
+func (b *broken) ready() *broken {
+	b.Static = cluster.NewStatic(b.objects)
+	return b
 }
 
 func agent(t *testing.T, edit func(*corev1.Pod)) *podpatch.Pod {
@@ -113,25 +120,25 @@ func TestDecide(t *testing.T) {
 		"a share of its node":                 {cpu: "400m"},
 		"no DaemonSet's pod":                  {pod: func(p *corev1.Pod) { p.OwnerReferences = nil }},
 		"an annotation on another pod":        {pod: func(p *corev1.Pod) { p.OwnerReferences = nil; annotate("tenth")(p) }, warning: "for the pods of a DaemonSet"},
-		"no template":                         {cluster: func(b *broken) { b.WorkloadList[0].Annotations = nil }},
-		"a DaemonSet that does not exist":     {cluster: func(b *broken) { b.WorkloadList = nil }, warning: "DaemonSet", event: stowage.EventTemplateMissing},
-		"one of a kind that may not be read":  {cluster: func(b *broken) { b.WorkloadList = nil }, pod: func(p *corev1.Pod) { p.OwnerReferences[0].APIVersion = "apps.kruise.io/v1alpha1" }},
-		"the pod's annotation is enough":      {cluster: func(b *broken) { b.WorkloadList = nil }, pod: annotate("tenth"), cpu: "400m"},
+		"no template":                         {cluster: func(b *broken) { b.objects.Workloads[0].Annotations = nil }},
+		"a DaemonSet that does not exist":     {cluster: func(b *broken) { b.objects.Workloads = nil }, warning: "DaemonSet", event: stowage.EventTemplateMissing},
+		"one of a kind that may not be read":  {cluster: func(b *broken) { b.objects.Workloads = nil }, pod: func(p *corev1.Pod) { p.OwnerReferences[0].APIVersion = "apps.kruise.io/v1alpha1" }},
+		"the pod's annotation is enough":      {cluster: func(b *broken) { b.objects.Workloads = nil }, pod: annotate("tenth"), cpu: "400m"},
 		"a template that does not exist":      {pod: annotate("none"), warning: `"none"`, event: stowage.EventTemplateMissing},
 		"a template's name that can't be one": {pod: annotate("A B"), warning: `"A B"`, event: stowage.EventTemplateMissing},
 		"an invalid template": {cluster: func(b *broken) {
-			b.TemplateList[0] = template(func(s *flexdaemonsets.FlexDaemonsetTemplateSpec) { s.CPUPercentage = new(int32(1000)) })
+			b.objects.Templates[0] = template(func(s *flexdaemonsets.FlexDaemonsetTemplateSpec) { s.CPUPercentage = new(int32(1000)) })
 		}, warning: "invalid", event: stowage.EventInvalidTemplate},
 		"a node that does not exist": {pod: func(p *corev1.Pod) { p.Spec.NodeName = "gone" }, warning: "does not exist", event: stowage.EventNodeUnknown},
 		"no node":                    {pod: func(p *corev1.Pod) { p.Spec.NodeName = "" }, warning: "does not say which node", event: stowage.EventNodeUnknown},
 		"no node, but a minimum": {pod: func(p *corev1.Pod) { p.Spec.NodeName = "" }, cluster: func(b *broken) {
-			b.TemplateList[0] = template(func(s *flexdaemonsets.FlexDaemonsetTemplateSpec) { s.MinCPU = "50m" })
+			b.objects.Templates[0] = template(func(s *flexdaemonsets.FlexDaemonsetTemplateSpec) { s.MinCPU = "50m" })
 		}, cpu: "50m", warning: "gets the minimums", event: stowage.EventNodeUnknown},
 		"a LimitRange that refuses it": {cluster: func(b *broken) {
-			b.LimitRangeList = []corev1.LimitRange{{ObjectMeta: metav1.ObjectMeta{Name: "small", Namespace: "default"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{Type: "Container", Max: testkit.ResourceList("cpu=200m")}}}}}
+			b.objects.LimitRanges = []corev1.LimitRange{{ObjectMeta: metav1.ObjectMeta{Name: "small", Namespace: "default"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{Type: "Container", Max: testkit.ResourceList("cpu=200m")}}}}}
 		}, warning: "small", event: stowage.EventLimitRangeRefusesSize},
 		"a quota on limits": {cluster: func(b *broken) {
-			b.ResourceQuotaList = []corev1.ResourceQuota{{ObjectMeta: metav1.ObjectMeta{Name: "q", Namespace: "default"}, Spec: corev1.ResourceQuotaSpec{Hard: testkit.ResourceList("limits.cpu=10")}}}
+			b.objects.ResourceQuotas = []corev1.ResourceQuota{{ObjectMeta: metav1.ObjectMeta{Name: "q", Namespace: "default"}, Spec: corev1.ResourceQuotaSpec{Hard: testkit.ResourceList("limits.cpu=10")}}}
 		}, cpu: "400m"},
 		"the DaemonSet can't be read":  {cluster: func(b *broken) { b.kind = "DaemonSet" }, fails: true},
 		"the template can't be read":   {cluster: func(b *broken) { b.kind = "template" }, fails: true},
@@ -144,7 +151,7 @@ func TestDecide(t *testing.T) {
 			if tc.cluster != nil {
 				tc.cluster(c)
 			}
-			f := &Feature{Cluster: c}
+			f := &Feature{Cluster: c.ready()}
 			pod := agent(t, tc.pod)
 			d, err := f.Decide(t.Context(), feature.Request{Namespace: "default", Pod: pod})
 			if (err != nil) != tc.fails {
@@ -182,9 +189,9 @@ func TestDecide(t *testing.T) {
 func TestCopiedRecord(t *testing.T) {
 	c := static()
 	const record = `{"containers":{"c":{"requests":{"cpu":"64"}}}}`
-	c.WorkloadList[0].TemplateAnnotations = map[string]string{stowage.DeclaredResourcesAnnotation: record}
+	c.objects.Workloads[0].TemplateAnnotations = map[string]string{stowage.DeclaredResourcesAnnotation: record}
 	pod := agent(t, func(p *corev1.Pod) { p.Annotations = map[string]string{stowage.DeclaredResourcesAnnotation: record} })
-	d, err := (&Feature{Cluster: c}).Decide(t.Context(), feature.Request{Namespace: "default", Pod: pod})
+	d, err := (&Feature{Cluster: c.ready()}).Decide(t.Context(), feature.Request{Namespace: "default", Pod: pod})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -108,7 +108,7 @@ func TestDecide(t *testing.T) {
 		"pools that are full":     {pod: pod("ReplicaSet", halves), seats: func(c *counting) { c.err = spread.ErrFull }, claims: 1, warning: "without a pool", event: stowage.EventPoolsFull},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f, seats := newFeature(&cluster.Static{})
+			f, seats := newFeature(cluster.NewStatic(cluster.Objects{}))
 			if tc.edit != nil {
 				tc.edit(tc.pod)
 			}
@@ -141,7 +141,7 @@ func TestDecide(t *testing.T) {
 }
 
 func TestErrorsAreReturned(t *testing.T) {
-	f, seats := newFeature(&cluster.Static{})
+	f, seats := newFeature(cluster.NewStatic(cluster.Objects{}))
 	seats.err = errors.New("no answer")
 	if _, err := f.Decide(t.Context(), feature.Request{Namespace: "ns", Pod: pod("ReplicaSet", halves)}); err == nil {
 		t.Error("an error is lost")
@@ -149,7 +149,7 @@ func TestErrorsAreReturned(t *testing.T) {
 }
 
 func TestPodDistributor(t *testing.T) {
-	static := &cluster.Static{PodDistributorList: []versprei.PodDistributor{{
+	static := cluster.NewStatic(cluster.Objects{PodDistributors: []versprei.PodDistributor{{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "d"},
 		Spec: versprei.PodDistributorSpec{
 			Target: versprei.Target{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web"},
@@ -157,7 +157,7 @@ func TestPodDistributor(t *testing.T) {
 				{Name: "spot", NodeLabel: map[string]versprei.LabelValue{"type": "spot"}, Weight: 1, Tolerations: []corev1.Toleration{{Key: "spot", Operator: "Exists"}}},
 			},
 		},
-	}}}
+	}}})
 	f, _ := newFeature(static)
 	d := decide(t, f, pod("ReplicaSet", ""), false)
 	if d.Pool == nil || d.Pool.Name != "spot" || len(d.Pod.Spec.Tolerations) != 1 || d.Pod.Metadata.Labels[stowage.MutatedByKey] != stowage.MutatedByValue ||
@@ -183,7 +183,7 @@ func TestSecondPass(t *testing.T) {
 		"another webhook chose other nodes": {func(p *podpatch.Pod) { p.SetNodeSelector("p", "elsewhere") }, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f, seats := newFeature(&cluster.Static{})
+			f, seats := newFeature(cluster.NewStatic(cluster.Objects{}))
 			first := decide(t, f, pod("ReplicaSet", halves), false).Pod
 			claim := first.Metadata.Annotations[stowage.ClaimAnnotation]
 			second := first.Clone()
@@ -208,7 +208,7 @@ func TestSecondPass(t *testing.T) {
 }
 
 func TestSecondPassOfOtherKinds(t *testing.T) {
-	f, _ := newFeature(&cluster.Static{})
+	f, _ := newFeature(cluster.NewStatic(cluster.Objects{}))
 	// A StatefulSet's pod that was restarted from a copy of another's.
 	own := decide(t, f, pod("StatefulSet", halves), false).Pod
 	copied := own.Clone()

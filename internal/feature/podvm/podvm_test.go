@@ -17,7 +17,7 @@ import (
 	"github.com/stowage-dev/stowage/test/testkit"
 )
 
-type unreadable struct{ cluster.Static }
+type unreadable struct{ *cluster.Static }
 
 func (unreadable) LimitRanges(context.Context, string) ([]corev1.LimitRange, error) {
 	return nil, errors.New("no answer")
@@ -29,10 +29,10 @@ func (unreadable) ResourceQuotas(context.Context, string) ([]corev1.ResourceQuot
 
 func TestDecide(t *testing.T) {
 	limit := func(item corev1.LimitRangeItem) *cluster.Static {
-		return &cluster.Static{LimitRangeList: []corev1.LimitRange{{ObjectMeta: metav1.ObjectMeta{Name: "l", Namespace: "default"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{item}}}}}
+		return cluster.NewStatic(cluster.Objects{LimitRanges: []corev1.LimitRange{{ObjectMeta: metav1.ObjectMeta{Name: "l", Namespace: "default"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{item}}}}})
 	}
 	quota := func(hard string, scopes ...corev1.ResourceQuotaScope) *cluster.Static {
-		return &cluster.Static{ResourceQuotaList: []corev1.ResourceQuota{{ObjectMeta: metav1.ObjectMeta{Name: "q", Namespace: "default"}, Spec: corev1.ResourceQuotaSpec{Hard: testkit.ResourceList(hard), Scopes: scopes}}}}
+		return cluster.NewStatic(cluster.Objects{ResourceQuotas: []corev1.ResourceQuota{{ObjectMeta: metav1.ObjectMeta{Name: "q", Namespace: "default"}, Spec: corev1.ResourceQuotaSpec{Hard: testkit.ResourceList(hard), Scopes: scopes}}}})
 	}
 	kata := func() *testkit.PodBuilder { return testkit.Pod("p").RuntimeClass(stowage.DefaultRuntimeClass) }
 	for name, tc := range map[string]struct {
@@ -56,7 +56,7 @@ func TestDecide(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tc.cluster == nil {
-				tc.cluster = &cluster.Static{}
+				tc.cluster = cluster.NewStatic(cluster.Objects{})
 			}
 			f := &Feature{Config: peerpod.DefaultConfig(), Cluster: tc.cluster}
 			pod := tc.pod.View(t)
@@ -90,7 +90,7 @@ func TestDecide(t *testing.T) {
 func TestBadRecord(t *testing.T) {
 	pod := testkit.Pod("p").RuntimeClass(stowage.DefaultRuntimeClass).Container("c", "cpu=1", "").View(t)
 	pod.Spec.Containers[0].Resources.Requests["cpu"] = "1e99"
-	if _, err := (&Feature{Config: peerpod.DefaultConfig(), Cluster: &cluster.Static{}}).Decide(t.Context(), feature.Request{Namespace: "default", Pod: pod}); err == nil {
+	if _, err := (&Feature{Config: peerpod.DefaultConfig(), Cluster: cluster.NewStatic(cluster.Objects{})}).Decide(t.Context(), feature.Request{Namespace: "default", Pod: pod}); err == nil {
 		t.Error("a quantity that can't be parsed is no error")
 	}
 }
