@@ -122,7 +122,7 @@ func keepDaemonSet(obj any) (any, error) {
 var annotationsOfInterest = []string{
 	stowage.SpreadSwitchAnnotation, stowage.SpreadStrategyAnnotation, stowage.SpreadStrategyAliasAnnotation,
 	stowage.RebalanceAnnotation, stowage.RepairAnnotation,
-	flexdaemonsets.TemplateAnnotation, stowage.DeclaredResourcesAnnotation,
+	flexdaemonsets.TemplateAnnotation, stowage.DeclaredResourcesAnnotation, stowage.OriginalResourcesAnnotation,
 }
 
 // pick returns the entries with these keys; nil if there are none.
@@ -173,7 +173,10 @@ func NewWorkload(gvk schema.GroupVersionKind, obj client.Object) Workload {
 		if o.Spec.Ordinals != nil {
 			w.FirstOrdinal = int64(o.Spec.Ordinals.Start)
 		}
+		w.TemplateAnnotations = pick(o.Spec.Template.Annotations, annotationsOfInterest...)
 	case *appsv1.DaemonSet:
+		w.TemplateAnnotations = pick(o.Spec.Template.Annotations, annotationsOfInterest...)
+	case *appsv1.ReplicaSet:
 		w.TemplateAnnotations = pick(o.Spec.Template.Annotations, annotationsOfInterest...)
 	}
 	return *w
@@ -227,6 +230,9 @@ func (c *Cache) Makers(ctx context.Context, namespace string) ([]*Workload, erro
 func watched(ref Ref) bool {
 	return ref.Group() == appsv1.GroupName && slices.Contains([]string{"DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"}, ref.Kind)
 }
+
+// HasTemplate reports whether workloads of a kind have TemplateAnnotations.
+func HasTemplate(ref Ref) bool { return watched(ref) && ref.Kind != "Deployment" }
 
 // Workload implements [Reader]. Deployments and other workloads of apps/v1 come from the
 // cache, or live where they are younger than it; others are read live and remembered

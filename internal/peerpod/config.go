@@ -43,7 +43,7 @@ func DefaultConfig() Config {
 	return Config{
 		RuntimeClasses: []string{stowage.DefaultRuntimeClass},
 		VMResource:     stowage.DefaultVMResource,
-		GPUResources:   []string{"nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/*"},
+		GPUResources:   []string{"nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe"},
 		Sizing:         SizingSum,
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -27,79 +28,33 @@ type record struct {
 	Containers map[string]*podpatch.Resources `json:"containers"`
 	// Kept lists the sizing annotations that another client set.
 	Kept []string `json:"kept,omitempty"`
+	// Mark makes the text another one where the pod came with a copied record.
+	Mark bool `json:"mark,omitempty"`
 }
 
 // Convert returns the pod as a peer pod, and what its user should be warned of.
 // It does not modify pod, which must have a container. It fails if an entry that
-// counts is not a quantity, or one that no machine has. Of a container that an earlier
-// pass has recorded, only the entries of the resources in sized count as they are now:
-// something before us has just decided them. "" stands for spec.resources there.
-func (c *Config) Convert(pod *podpatch.Pod, sized map[string][]corev1.ResourceName) (converted *podpatch.Pod, warnings []string, err error) {
-	out := pod.Clone()
-
-	// 1. Recall what an earlier pass of ours removed.
-	seen, invalid := readRecord(pod)
-	if invalid != nil {
-		warnings = append(warnings, fmt.Sprintf("annotation %s is not ours and was replaced: %v",
-			stowage.OriginalResourcesAnnotation, invalid))
-	}
-
-	// 2. Record each container that is new, with the entries it came with.
-	now := record{Containers: make(map[string]*podpatch.Resources, len(pod.Spec.Containers)+len(pod.Spec.InitContainers))}
-	switch {
-	case seen != nil && seen.Pod != nil:
-		now.Pod = seen.Pod
-		if names := sized[""]; len(names) > 0 {
-			now.Pod = refreshed(seen.Pod, pod.Spec.Resources, names)
-		}
-	case pod.Spec.Resources != nil:
-		now.Pod = c.removable(pod.Spec.Resources)
-		warnings = append(warnings, c.lossWarnings("spec.resources", now.Pod)...)
-	}
-	for ctr := range pod.AllContainers() {
-		r, ok := seen.container(ctr.Name)
-		if !ok {
-			r = c.removable(ctr.Resources)
-			warnings = append(warnings, c.lossWarnings("container "+strconv.Quote(ctr.Name), r)...)
-		} else if names := sized[ctr.Name]; len(names) > 0 {
-			r = refreshed(r, ctr.Resources, names)
-		}
-		now.Containers[ctr.Name] = r
-		if ctr.Resources != nil && len(ctr.Resources.Claims) > 0 {
-			warnings = append(warnings, fmt.Sprintf(
-				"container %q keeps its resources.claims: a device claimed there is attached to the node, not to the peer pod's VM", ctr.Name))
-		}
-	}
-
-	// 3. Size the VM, and annotate it where nobody else did.
-	total, err := c.total(pod, now.Pod, now.entriesOf)
+// counts is not a quantity, or one that no machine has.
+//
+// Of a container that an earlier pass has recorded, only the entries of the resources in sized count as
+// they are now: something before us has just decided them. "" stands for spec.resources there. Copied is
+// the record in the pod template of the pod's owner, if it has one: a pod with the same text has it from
+// there, and not from an earlier pass.
+func (c *Config) Convert(pod *podpatch.Pod, sized map[string][]corev1.ResourceName, copied string) (converted *podpatch.Pod, warnings []string, err error) {
+	// 1. Recall what an earlier pass of ours removed, and record each container that is new.
+	seen, wrote, warnings := recall(pod, copied)
+	now, err := c.record(pod, seen, sized, &warnings)
 	if err != nil {
 		return nil, nil, err
 	}
-	want := annotationsFor(total.size())
-	var ours map[string]string // what an earlier pass wrote
-	if seen != nil {
-		before, err := c.total(pod, seen.Pod, seen.entriesOf)
-		if err != nil {
-			return nil, nil, err
-		}
-		ours = annotationsFor(before.size())
+	if seen == nil && wrote != nil {
+		now.Mark = !wrote.Mark
 	}
-	now.Kept = keptAnnotations(pod.Metadata.Annotations, seen, ours)
-	for key, value := range want {
-		if slices.Contains(now.Kept, key) {
-			continue
-		}
-		if twin, ok := twins[key]; ok && slices.Contains(now.Kept, twin) {
-			value = pod.Metadata.Annotations[twin] // two names of one number must agree
-		}
-		if value == "" {
-			if _, wasOurs := ours[key]; wasOurs {
-				delete(out.Metadata.Annotations, key)
-			}
-			continue
-		}
-		out.SetAnnotation(key, value)
+
+	// 2. Size the VM, and annotate it where nobody else did.
+	out := pod.Clone()
+	if err := c.annotate(out, pod, now, wrote); err != nil {
+		return nil, nil, err
 	}
 	for _, key := range now.Kept {
 		if _, err := strconv.ParseUint(pod.Metadata.Annotations[key], 10, 32); err != nil {
@@ -107,7 +62,7 @@ func (c *Config) Convert(pod *podpatch.Pod, sized map[string][]corev1.ResourceNa
 		}
 	}
 
-	// 4. Take the entries out and ask for one VM instead.
+	// 3. Take the entries out and ask for one VM instead.
 	out.Spec.Resources = nil
 	for ctr := range out.AllContainers() {
 		if ctr.Resources != nil {
@@ -124,6 +79,93 @@ func (c *Config) Convert(pod *podpatch.Pod, sized map[string][]corev1.ResourceNa
 	out.SetAnnotation(stowage.OriginalResourcesAnnotation, now.String())
 	out.SetLabel(stowage.PeerPodLabel, "true")
 	return out, warnings, nil
+}
+
+// recall returns what an earlier pass removed from a pod, or nil, and the record of the pass that wrote
+// the sizing annotations: the same one, or one that the pod has from its owner's template.
+func recall(pod *podpatch.Pod, copied string) (seen, wrote *record, warnings []string) {
+	seen, err := readRecord(pod)
+	switch {
+	case err != nil:
+		return nil, nil, []string{fmt.Sprintf("annotation %s is not ours and was replaced: %v", stowage.OriginalResourcesAnnotation, err)}
+	case seen != nil && copied == pod.Metadata.Annotations[stowage.OriginalResourcesAnnotation]:
+		return nil, seen, []string{fmt.Sprintf("annotation %s in the pod template is a copy of another pod's and was ignored; remove it from the template", stowage.OriginalResourcesAnnotation)}
+	}
+	return seen, seen, nil
+}
+
+// record records what each container asked for: as an earlier pass saw it or, of a new one, as it is now. It
+// fails for what is negative: the API server is to refuse it, and would not see it any more.
+func (c *Config) record(pod *podpatch.Pod, seen *record, sized map[string][]corev1.ResourceName, warnings *[]string) (*record, error) {
+	now := &record{Containers: make(map[string]*podpatch.Resources, len(pod.Spec.Containers)+len(pod.Spec.InitContainers))}
+	if seen != nil {
+		now.Mark = seen.Mark
+	}
+	switch {
+	case seen != nil && seen.Pod != nil:
+		now.Pod = seen.Pod
+		if names := sized[""]; len(names) > 0 {
+			now.Pod = refreshed(seen.Pod, pod.Spec.Resources, names)
+		}
+	case pod.Spec.Resources != nil:
+		now.Pod = c.removable(pod.Spec.Resources)
+		if err := eachEntry(now.Pod, notNegative); err != nil {
+			return nil, fmt.Errorf("spec.resources: %w", err)
+		}
+		*warnings = append(*warnings, c.lossWarnings("spec.resources", now.Pod)...)
+	}
+	for ctr := range pod.AllContainers() {
+		r, ok := seen.container(ctr.Name)
+		if !ok {
+			r = c.removable(ctr.Resources)
+			if err := eachEntry(r, notNegative); err != nil {
+				return nil, fmt.Errorf("container %q: %w", ctr.Name, err)
+			}
+			*warnings = append(*warnings, c.lossWarnings("container "+strconv.Quote(ctr.Name), r)...)
+		} else if names := sized[ctr.Name]; len(names) > 0 {
+			r = refreshed(r, ctr.Resources, names)
+		}
+		now.Containers[ctr.Name] = r
+		if ctr.Resources != nil && len(ctr.Resources.Claims) > 0 {
+			*warnings = append(*warnings, fmt.Sprintf(
+				"container %q keeps its resources.claims: a device claimed there is attached to the node, not to the peer pod's VM", ctr.Name))
+		}
+	}
+	return now, nil
+}
+
+// annotate writes the size of the VM into out, where nobody else wrote one, and notes in now which annotations
+// are kept. Wrote is the record of the pass that wrote those of ours that the pod has.
+func (c *Config) annotate(out, pod *podpatch.Pod, now, wrote *record) error {
+	total, err := c.total(pod, now.Pod, now.entriesOf)
+	if err != nil {
+		return err
+	}
+	var ours map[string]string
+	if wrote != nil {
+		before, err := c.total(pod, wrote.Pod, wrote.entriesOf)
+		if err != nil {
+			return err
+		}
+		ours = annotationsFor(before.size())
+	}
+	now.Kept = keptAnnotations(pod.Metadata.Annotations, wrote, ours)
+	for key, value := range annotationsFor(total.size()) {
+		if slices.Contains(now.Kept, key) {
+			continue
+		}
+		if twin, ok := twins[key]; ok && slices.Contains(now.Kept, twin) {
+			value = pod.Metadata.Annotations[twin] // two names of one number must agree
+		}
+		if value == "" {
+			if _, wasOurs := ours[key]; wasOurs {
+				delete(out.Metadata.Annotations, key)
+			}
+			continue
+		}
+		out.SetAnnotation(key, value)
+	}
+	return nil
 }
 
 // Account is how a peer pod's size came about.
@@ -219,7 +261,53 @@ func readRecord(pod *podpatch.Pod) (*record, error) {
 	if r.Containers == nil {
 		return nil, errors.New("it names no containers")
 	}
-	return &r, nil
+	return &r, r.possible()
+}
+
+// possible returns an error for a record of entries that no pod can have had.
+func (r *record) possible() error {
+	for _, name := range slices.Sorted(maps.Keys(r.Containers)) {
+		if err := eachEntry(r.Containers[name], parses); err != nil {
+			return fmt.Errorf("container %.64q: %w", name, err)
+		}
+	}
+	if err := eachEntry(r.Pod, parses); err != nil {
+		return fmt.Errorf("spec.resources: %w", err)
+	}
+	return nil
+}
+
+func parses(q podpatch.Quantity) error {
+	if _, err := q.Parse(); err != nil {
+		return err
+	}
+	return notNegative(q)
+}
+
+// notNegative returns an error for a negative quantity, without the cost of reading it.
+func notNegative(q podpatch.Quantity) error {
+	if strings.HasPrefix(string(q), "-") {
+		return fmt.Errorf("%.64q is negative", string(q))
+	}
+	return nil
+}
+
+// eachEntry checks each entry, in order, up to the first error.
+func eachEntry(r *podpatch.Resources, check func(podpatch.Quantity) error) error {
+	if r == nil {
+		return nil
+	}
+	for _, list := range []struct {
+		name    string
+		entries podpatch.ResourceList
+	}{{"limits", r.Limits}, {"requests", r.Requests}} {
+		for name, q := range list.entries {
+			if err := check(q); err != nil {
+				return fmt.Errorf("%s: %s: %w", list.name, name, err)
+			}
+		}
+	}
+	return nil
 }
 
 // String is the record as its annotation holds it. The keys are sorted, so the
@@ -291,8 +379,7 @@ func (c *Config) withoutVM(list podpatch.ResourceList) podpatch.ResourceList {
 	return list
 }
 
-// lossWarnings names the devices that the VM will not have: extended resources
-// that are no GPU.
+// lossWarnings names what the VM will not have: huge pages, and extended resources that are no GPU.
 func (c *Config) lossWarnings(where string, r *podpatch.Resources) []string {
 	if r == nil {
 		return nil
@@ -300,14 +387,22 @@ func (c *Config) lossWarnings(where string, r *podpatch.Resources) []string {
 	lost := podpatch.ResourceList{}
 	for _, list := range []podpatch.ResourceList{r.Requests, r.Limits} {
 		for name, q := range list {
-			if isExtendedResource(string(name)) && !c.isGPU(name) {
+			if isHugePages(name) || isExtendedResource(string(name)) && !c.isGPU(name) {
 				lost[name] = q
 			}
 		}
 	}
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(lost)) {
-		out = append(out, fmt.Sprintf("%s: %s (%s) is left out of a peer pod: a device of the node cannot reach its VM", where, name, lost[name]))
+		why := "a device of the node cannot reach its VM"
+		if isHugePages(name) {
+			why = "the huge pages are the node's, and its VM has none"
+		}
+		out = append(out, fmt.Sprintf("%s: %s (%s) is left out of a peer pod: %s", where, name, lost[name], why))
 	}
 	return out
+}
+
+func isHugePages(name corev1.ResourceName) bool {
+	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }

@@ -3,6 +3,7 @@ package peerpod_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -29,7 +30,7 @@ func pod() *testkit.PodBuilder { return testkit.Pod("p").RuntimeClass("kata-remo
 
 // convert fails the test if the pod cannot be converted.
 func convert(t interface{ Fatalf(string, ...any) }, cfg *peerpod.Config, p *podpatch.Pod) (*podpatch.Pod, []string) {
-	got, warnings, err := cfg.Convert(p, nil)
+	got, warnings, err := cfg.Convert(p, nil, "")
 	if err != nil {
 		t.Fatalf("convert: %v", err)
 	}
@@ -204,7 +205,12 @@ func TestConvertWarns(t *testing.T) {
 		pod  *testkit.PodBuilder
 		want []string // one part of each warning, in order
 	}{
-		"nothing to say": {pod: pod().Container("a", "cpu=1,ephemeral-storage=1Gi,hugepages-2Mi=2Mi,nvidia.com/gpu=1", "")},
+		"nothing to say": {pod: pod().Container("a", "cpu=1,ephemeral-storage=1Gi,nvidia.com/gpu=1,gpu.intel.com/i915=1", "")},
+		"huge pages":     {pod: pod().Container("a", "", "hugepages-2Mi=4Mi"), want: []string{`container "a": hugepages-2Mi (4Mi) is left out of a peer pod: the huge pages are the node's`}},
+		"amounts of a GPU's parts": {
+			pod:  pod().Container("a", "", "gpu.intel.com/memory=4000,gpu.intel.com/i915=1"),
+			want: []string{`container "a": gpu.intel.com/memory (4k)`},
+		},
 		"a device that is no GPU": {
 			pod:  pod().Container("a", "", "vendor.example/fpga=1,vendor.example/nic=2"),
 			want: []string{`container "a": vendor.example/fpga (1)`, `container "a": vendor.example/nic (2)`},
@@ -220,6 +226,14 @@ func TestConvertWarns(t *testing.T) {
 		"a record that names no containers": {
 			pod:  pod().Container("a", "", "").Annotation(stowage.OriginalResourcesAnnotation, "{}"),
 			want: []string{"is not ours and was replaced: it names no containers"},
+		},
+		"a record of a negative entry": {
+			pod:  pod().Container("a", "", "").Annotation(stowage.OriginalResourcesAnnotation, `{"containers":{"a":{"limits":{"cpu":"-5"}}}}`),
+			want: []string{`is not ours and was replaced: container "a": limits: cpu: "-5" is negative`},
+		},
+		"a record of no quantity": {
+			pod:  pod().Container("a", "", "").Annotation(stowage.OriginalResourcesAnnotation, `{"containers":{"a":{"limits":{"cpu":"five"}}}}`),
+			want: []string{"is not ours and was replaced"},
 		},
 		"a record that is not ours": {
 			pod:  pod().Container("a", "", "").Annotation(stowage.OriginalResourcesAnnotation, "{"),
@@ -347,7 +361,7 @@ func TestConvertRefusesWhatIsNoQuantity(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _, err = cfg.Convert(p, nil)
+		_, _, err = cfg.Convert(p, nil, "")
 		if err == nil || !strings.Contains(err.Error(), `container "a": limits: `) {
 			t.Errorf("limits %s: the error is %v, want it to name the container and the field", limits, err)
 		}
@@ -433,7 +447,7 @@ func FuzzConvert(f *testing.F) {
 		for _, mode := range []peerpod.Sizing{peerpod.SizingSum, peerpod.SizingEffective} {
 			cfg := peerpod.DefaultConfig()
 			cfg.Sizing = mode
-			got, _, err := cfg.Convert(p, nil)
+			got, _, err := cfg.Convert(p, nil, "")
 			if err != nil {
 				return // it is no quantity, and the pod passes as it is
 			}
@@ -448,6 +462,44 @@ func FuzzConvert(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A pod whose template was copied from a running pod gets the size of what it asks for now.
+func TestConvertCopiedRecord(t *testing.T) {
+	cfg := peerpod.DefaultConfig()
+	running, _ := convert(t, &cfg, pod().Container("a", "", "cpu=16,memory=64Gi").View(t))
+	copied := running.Metadata.Annotations[stowage.OriginalResourcesAnnotation]
+	for round := range 3 { // the copy may be of a pod that had a copy itself
+		fresh := pod().Container("a", "", "cpu=2").View(t)
+		for key, value := range running.Metadata.Annotations {
+			fresh.SetAnnotation(key, value)
+		}
+		got, warnings, err := cfg.Convert(fresh, nil, copied)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := []string{"2", "", "", ""}; !slices.Equal(sizing(got)[:4], want) {
+			t.Errorf("round %d: the size is %v, want %v", round, sizing(got), want)
+		}
+		if len(warnings) != 1 || !strings.Contains(warnings[0], "a copy of another pod's") {
+			t.Errorf("round %d: warnings %q", round, warnings)
+		}
+		again, warnings, err := cfg.Convert(got, nil, copied)
+		if err != nil || len(warnings) > 0 || len(podpatch.Diff(got, again)) > 0 {
+			t.Errorf("round %d: a second pass: %v, warnings %q, changes %v", round, err, warnings, podpatch.Diff(got, again))
+		}
+		running, copied = got, got.Metadata.Annotations[stowage.OriginalResourcesAnnotation]
+	}
+}
+
+// The API server refuses negative entries; it must see them.
+func TestConvertNegative(t *testing.T) {
+	cfg := peerpod.DefaultConfig()
+	for _, entry := range []string{"cpu=-1", "ephemeral-storage=-1Gi"} {
+		if _, _, err := cfg.Convert(pod().Container("a", entry, "").View(t), nil, ""); err == nil || !strings.Contains(err.Error(), `container "a": requests:`) {
+			t.Errorf("%s: the error is %v", entry, err)
+		}
+	}
 }
 
 func TestConfigValidate(t *testing.T) {

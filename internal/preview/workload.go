@@ -183,7 +183,7 @@ func (w *Workload) objects(obj client.Object) []cluster.Workload {
 	top.Namespace, top.UID = w.Namespace, uid(w.Kind+"/"+w.Namespace+"/"+w.Name)
 	out := []cluster.Workload{top}
 	if owner, name := w.owner(); name != w.Name {
-		out = append(out, cluster.Workload{Ref: cluster.RefOf(&owner), Namespace: w.Namespace, Controller: &top.Ref})
+		out = append(out, cluster.Workload{Ref: cluster.RefOf(&owner), Namespace: w.Namespace, Controller: &top.Ref, TemplateAnnotations: w.template.Annotations})
 	}
 	return out
 }

@@ -11,11 +11,13 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/feature"
 	"github.com/stowage-dev/stowage/internal/peerpod"
+	"github.com/stowage-dev/stowage/internal/placement"
 )
 
 // Name is the name of the feature.
@@ -40,7 +42,7 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 	if len(req.Pod.Spec.Containers) == 0 {
 		return feature.Decision{}, nil // the API server refuses it
 	}
-	pod, warnings, err := f.Config.Convert(req.Pod, req.Sized)
+	pod, warnings, err := f.Config.Convert(req.Pod, req.Sized, f.templateRecord(ctx, req))
 	if err != nil {
 		return feature.Decision{}, err
 	}
@@ -75,6 +77,24 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 	}
 	d.Warnings = append(d.Warnings, warnings...)
 	return d, nil
+}
+
+// templateRecord returns the record of removed entries in the pod template of a pod's owner, where the pod has
+// one, too: whoever wrote the template copied it from a running pod. An owner that cannot be read has none.
+func (f *Feature) templateRecord(ctx context.Context, req feature.Request) string {
+	owner := req.Pod.Controller()
+	if _, recorded := req.Pod.Metadata.Annotations[stowage.OriginalResourcesAnnotation]; !recorded || owner == nil || !placement.Plausible(owner) {
+		return ""
+	}
+	ref := cluster.Ref{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name, UID: types.UID(owner.UID)}
+	if !cluster.HasTemplate(ref) {
+		return ""
+	}
+	w, err := f.Cluster.Workload(ctx, req.Namespace, ref)
+	if err != nil || w == nil {
+		return ""
+	}
+	return w.TemplateAnnotations[stowage.OriginalResourcesAnnotation]
 }
 
 // summary says what VM the annotations ask for.

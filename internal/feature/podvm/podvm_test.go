@@ -87,6 +87,34 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// Whoever copies a running pod into a template copies its record; it says nothing of the new pods.
+func TestRecordInTemplate(t *testing.T) {
+	record := `{"containers":{"c":{"limits":{"cpu":"64"}}}}`
+	owner := cluster.Workload{Ref: cluster.Ref{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "uid"}, Namespace: "default"}
+	for name, tc := range map[string]struct {
+		template map[string]string
+		vcpus    string
+		warnings int
+	}{
+		"in the template":     {map[string]string{stowage.OriginalResourcesAnnotation: record}, "2", 1},
+		"not in the template": {nil, "64", 0}, // an earlier pass wrote it
+	} {
+		t.Run(name, func(t *testing.T) {
+			owner.TemplateAnnotations = tc.template
+			f := &Feature{Config: peerpod.DefaultConfig(), Cluster: cluster.NewStatic(cluster.Objects{Workloads: []cluster.Workload{owner}})}
+			p := testkit.Pod("p").RuntimeClass(stowage.DefaultRuntimeClass).Container("c", "", "cpu=2").Annotation(stowage.OriginalResourcesAnnotation, record).Obj()
+			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "uid", Controller: new(true)}}
+			d, err := f.Decide(t.Context(), feature.Request{Namespace: "default", Pod: podpatch.FromPod(p)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := d.Pod.Metadata.Annotations[stowage.DefaultVCPUsAnnotation]; got != tc.vcpus || len(d.Warnings) != tc.warnings {
+				t.Errorf("%s vCPUs, warnings %q", got, d.Warnings)
+			}
+		})
+	}
+}
+
 func TestBadRecord(t *testing.T) {
 	pod := testkit.Pod("p").RuntimeClass(stowage.DefaultRuntimeClass).Container("c", "cpu=1", "").View(t)
 	pod.Spec.Containers[0].Resources.Requests["cpu"] = "1e99"
