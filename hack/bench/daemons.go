@@ -134,7 +134,7 @@ func (b *bench) daemons(ctx context.Context, binary string) error {
 			for _, controllers := range []bool{true, false} {
 				o := controlplane.StowageOptions{Binary: binary, Replicas: b.options.replicas, Env: []string{"LOG_LEVEL="}}
 				if !controllers {
-					o.Args = []string{"--sizing=false", "--spread=false", "--peerpods-capacity=false"}
+					o.Args = []string{"--sizing=false", "--spread=false", "--peerpods-capacity=Off"}
 				}
 				if err := b.StartStowage(ctx, o); err != nil {
 					return err

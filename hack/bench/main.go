@@ -105,7 +105,7 @@ func run(ctx context.Context, o options) error {
 	if err := c.ApplyFiles(ctx, filepath.Join(repo, "hack", "controlplane", "nodes.yaml")); err != nil {
 		return err
 	}
-	if err := c.StartStowage(ctx, controlplane.StowageOptions{Binary: binary, Replicas: o.replicas, Args: []string{"--peerpods-capacity=false"}, Env: []string{"LOG_LEVEL="}}); err != nil {
+	if err := c.StartStowage(ctx, controlplane.StowageOptions{Binary: binary, Replicas: o.replicas, Args: []string{"--peerpods-capacity=Off"}, Env: []string{"LOG_LEVEL="}}); err != nil {
 		return err
 	}
 	if err := c.WaitForNodes(ctx, 9); err != nil {

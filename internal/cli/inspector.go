@@ -24,6 +24,7 @@ import (
 
 	"github.com/stowage-dev/stowage/api"
 	"github.com/stowage-dev/stowage/internal/config"
+	"github.com/stowage-dev/stowage/internal/controllers/vmcapacity"
 	"github.com/stowage-dev/stowage/internal/inspect"
 	"github.com/stowage-dev/stowage/internal/server"
 	"github.com/stowage-dev/stowage/internal/version"
@@ -131,15 +132,20 @@ func (o *inspectOptions) fromCluster(ctx context.Context, c client.Client, fs *p
 			errs = append(errs, mine.Value.Set(f.Value.String()))
 		}
 	})
-	if err := errors.Join(errs...); err != nil || !settings.PeerPods.Enabled || !settings.Capacity.Enabled {
+	if err := errors.Join(errs...); err != nil || !settings.PeerPods.Enabled || settings.Capacity.Mode == vmcapacity.Off {
 		return nil, err
 	}
 	nodes, err := labels.Parse(settings.Capacity.NodeSelector)
 	if err != nil {
 		return nil, err
 	}
+	daemons, err := labels.Parse(settings.Capacity.DaemonSelector)
+	if err != nil {
+		return nil, err
+	}
 	return &inspect.Capacity{
 		ConfigMap: types.NamespacedName{Namespace: cmp.Or(settings.Capacity.ConfigMapNamespace, o.namespace), Name: stowage.PeerPodsConfigMap},
 		Default:   settings.Capacity.Default, Nodes: nodes,
+		Daemons: daemons, Always: settings.Capacity.Mode == vmcapacity.Always, WhenReady: settings.Capacity.Mode == vmcapacity.WhenReady,
 	}, nil
 }

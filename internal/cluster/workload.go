@@ -114,6 +114,7 @@ func keepDaemonSet(obj any) (any, error) {
 	kept.Spec.Selector = d.Spec.Selector
 	kept.Spec.Template.Annotations = pick(d.Spec.Template.Annotations, slices.Concat(annotationsOfInterest, []string{stowage.ModeKey})...)
 	kept.Spec.Template.Labels = pick(d.Spec.Template.Labels, stowage.ModeKey)
+	kept.Spec.Template.Spec.HostNetwork = d.Spec.Template.Spec.HostNetwork
 	kept.Status.CurrentNumberScheduled, kept.Status.DesiredNumberScheduled = d.Status.CurrentNumberScheduled, d.Status.DesiredNumberScheduled
 	return kept, nil
 }

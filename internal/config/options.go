@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stowage-dev/stowage/internal/controllers/resize"
+	"github.com/stowage-dev/stowage/internal/controllers/vmcapacity"
 	"github.com/stowage-dev/stowage/internal/controllers/workload"
 	"github.com/stowage-dev/stowage/internal/peerpod"
 )
@@ -46,7 +47,8 @@ type Options struct {
 
 // CapacityOptions are the settings of the controller that advertises VMs on nodes.
 type CapacityOptions struct {
-	Enabled            bool
+	Mode               vmcapacity.Mode
+	DaemonSelector     string // labels of the pods and DaemonSets that make VMs
 	ConfigMapNamespace string // empty is our own
 	Default            int64  // VMs of a node without a ConfigMap
 	NodeSelector       string
@@ -92,7 +94,8 @@ func DefaultOptions() Options {
 		Resize:         resize.DefaultTiming(),
 		PeerPods:       PeerPodOptions{Enabled: true, Config: peerpod.DefaultConfig()},
 		Capacity: CapacityOptions{
-			Enabled: true, Default: 10, NodeSelector: "!node-role.kubernetes.io/control-plane,!node-role.kubernetes.io/master",
+			Mode: vmcapacity.Auto, DaemonSelector: "app=cloud-api-adaptor", Default: 10,
+			NodeSelector: "!node-role.kubernetes.io/control-plane,!node-role.kubernetes.io/master",
 		},
 	}
 }

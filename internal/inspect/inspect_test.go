@@ -71,12 +71,13 @@ func newInspector(t *testing.T, objects ...client.Object) *Inspector {
 			Name: "w", ClientConfig: admissionregistrationv1.WebhookClientConfig{CABundle: authority()}, MatchConditions: []admissionregistrationv1.MatchCondition{{Name: "c", Expression: `object.spec.?nodeName.orValue("") == ""`}},
 		}},
 	})
+	onNode := func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }
 	return &Inspector{
-		Client: fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).
+		Client: fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).WithIndex(&corev1.Pod{}, "spec.nodeName", onNode).
 			WithInterceptorFuncs(interceptor.Funcs{SubResourceGet: testkit.ReplicaSetScale}).Build(),
 		Namespace: "stowage-system", Registration: "stowage",
 		Clock: clocktesting.NewFakePassiveClock(now), Deployment: "stowage", Lease: "stowage-leader",
-		Capacity: &Capacity{ConfigMap: types.NamespacedName{Namespace: "stowage-system", Name: "peer-pods-cm"}, Default: 10, Nodes: labels.Everything()}, PeerPods: peerpod.DefaultConfig(), Spread: true, Sizing: true, VMs: true,
+		Capacity: &Capacity{ConfigMap: types.NamespacedName{Namespace: "stowage-system", Name: "peer-pods-cm"}, Default: 10, Nodes: labels.Everything(), Daemons: labels.SelectorFromSet(labels.Set{"app": "cloud-api-adaptor"})}, PeerPods: peerpod.DefaultConfig(), Spread: true, Sizing: true, VMs: true,
 	}
 }
 
@@ -211,6 +212,15 @@ func TestProblems(t *testing.T) {
 			Capacity: testkit.ResourceList("kata.peerpods.io/vm=" + capacity), Allocatable: testkit.ResourceList("kata.peerpods.io/vm=" + capacity),
 		}}
 	}
+	daemon := func(node string, ready bool) *corev1.Pod {
+		return pod("caa", "", 0, func(p *corev1.Pod) {
+			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "caa", UID: "caa", Controller: new(true)}}
+			p.Labels, p.Annotations, p.Spec.NodeName, p.Spec.HostNetwork = map[string]string{"app": "cloud-api-adaptor"}, nil, node, true
+			if !ready {
+				p.Status.Conditions = nil
+			}
+		})
+	}
 	later := func(i *Inspector) { i.Clock = clocktesting.NewFakePassiveClock(now.AddDate(0, 2, 0)) }
 	for name, tc := range map[string]struct {
 		objects []client.Object
@@ -244,9 +254,11 @@ func TestProblems(t *testing.T) {
 			waits(p)
 			p.Labels = map[string]string{stowage.SizedByLabel: "tenth"}
 		})}, want: []string{"DaemonSet/agent: no room for the size: 0/1"}},
-		"a seated pod that waits":   {objects: []client.Object{web(1, nil), pod("x", "1", 1, waits)}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}},
-		"VMs of another client":     {objects: []client.Object{node("3", nil)}, want: []string{"Node/n: advertises 3 kata.peerpods.io/vm, which another client set, and not 10"}},
-		"a limit that is no number": {objects: []client.Object{node("10", map[string]string{stowage.PeerPodsLimitAnnotation: "many"})}, want: []string{"Node/n: its annotation"}},
+		"a seated pod that waits":    {objects: []client.Object{web(1, nil), pod("x", "1", 1, waits)}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}},
+		"VMs of another client":      {objects: []client.Object{node("3", nil)}, want: []string{"Node/n: advertises 3 kata.peerpods.io/vm, which another client set, and not 10"}},
+		"a daemon that is not Ready": {objects: []client.Object{node("0", nil), daemon("n", false)}, want: []string{"Node/n: its daemon is not Ready, so it advertises no VMs"}},
+		"the amount of a daemon":     {objects: []client.Object{node("3", nil), daemon("n", true)}},
+		"a limit that is no number":  {objects: []client.Object{node("10", map[string]string{stowage.PeerPodsLimitAnnotation: "many"})}, want: []string{"Node/n: its annotation"}},
 		"a ConfigMap that is refused": {objects: []client.Object{&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "stowage-system", Name: "peer-pods-cm"}, Data: map[string]string{"PEERPODS_LIMIT_PER_NODE": "ten"}}},
 			want: []string{"ConfigMap/peer-pods-cm: its limit is refused"}},
 	} {

@@ -41,7 +41,7 @@ func slim(pod *corev1.Pod) *corev1.Pod {
 			metav1.SetMetaDataAnnotation(&kept.ObjectMeta, k, v)
 		}
 	}
-	kept.Spec.NodeName, kept.Spec.RuntimeClassName = pod.Spec.NodeName, pod.Spec.RuntimeClassName
+	kept.Spec.NodeName, kept.Spec.RuntimeClassName, kept.Spec.HostNetwork = pod.Spec.NodeName, pod.Spec.RuntimeClassName, pod.Spec.HostNetwork
 	kept.Spec.NodeSelector, kept.Spec.Affinity = pod.Spec.NodeSelector, pod.Spec.Affinity
 	for _, c := range pod.Spec.Containers {
 		kept.Spec.Containers = append(kept.Spec.Containers, corev1.Container{Name: c.Name, Resources: c.Resources})

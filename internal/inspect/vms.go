@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
@@ -12,6 +14,9 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/peerpod"
+	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/podstatus"
+	"github.com/stowage-dev/stowage/internal/sizing"
 )
 
 // Capacity is how Stowage has nodes advertise VMs.
@@ -21,6 +26,28 @@ type Capacity struct {
 	Default   int64
 	// Nodes selects the nodes that may have VMs.
 	Nodes labels.Selector
+	// Daemons selects the pods of the DaemonSets that make VMs. A node advertises VMs always, or while such a
+	// pod on it is Ready, or with neither set that only where there is such a pod.
+	Daemons           labels.Selector
+	Always, WhenReady bool
+}
+
+// daemons returns the nodes that have a daemon, with whether it is Ready; nil where no daemon decides.
+func (c *Capacity) daemons(pods []*corev1.Pod) map[string]bool {
+	if c.Always {
+		return nil
+	}
+	nodes := map[string]bool{}
+	for _, pod := range pods {
+		owner := metav1.GetControllerOfNoCopy(pod)
+		if owner != nil && owner.Kind == "DaemonSet" && pod.Spec.HostNetwork && c.Daemons.Matches(labels.Set(pod.Labels)) {
+			nodes[sizing.NodeOf(podpatch.FromPod(pod))] = podstatus.Live(pod) && podstatus.Ready(pod)
+		}
+	}
+	if len(nodes) == 0 && !c.WhenReady {
+		return nil
+	}
+	return nodes
 }
 
 // vms adds the peer-pod VMs. Pods count by what they request, as the scheduler counts them.
@@ -40,9 +67,13 @@ func (i *Inspector) vms(ctx context.Context, s *snapshot, r *Report) error {
 	if err != nil {
 		return err
 	}
+	var daemons map[string]bool
+	if known {
+		daemons = i.Capacity.daemons(s.pods)
+	}
 	err = each(ctx, i, &corev1.NodeList{}, func(node *corev1.Node) {
 		if known {
-			i.nodeProblems(node, limit, r)
+			i.nodeProblems(node, limit, daemons, r)
 		}
 		q := node.Status.Allocatable[resource]
 		n := NodeVMs{Name: node.Name, Capacity: q.Value(), Used: used[node.Name]}
@@ -87,7 +118,7 @@ func (i *Inspector) limit(ctx context.Context, r *Report) (limit int64, known bo
 }
 
 // nodeProblems adds a node whose number of VMs is not the one that Stowage would set.
-func (i *Inspector) nodeProblems(node *corev1.Node, want int64, r *Report) {
+func (i *Inspector) nodeProblems(node *corev1.Node, want int64, daemons map[string]bool, r *Report) {
 	if !i.Capacity.Nodes.Matches(labels.Set(node.Labels)) {
 		return
 	}
@@ -98,6 +129,12 @@ func (i *Inspector) nodeProblems(node *corev1.Node, want int64, r *Report) {
 		} else {
 			want = own
 		}
+	}
+	if daemons != nil {
+		if ready, there := daemons[node.Name]; there && !ready && want > 0 {
+			r.problem("", "Node/"+node.Name, "see the pod of the DaemonSet that makes VMs", "its daemon is not Ready, so it advertises no VMs")
+		}
+		return
 	}
 	now := peerpod.AdvertisedBy(node, i.PeerPods.VMResource)
 	if _, foreign := peerpod.Advertise(now, want); foreign {

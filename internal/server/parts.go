@@ -165,7 +165,11 @@ func (s *server) addControllers(context.Context) error {
 			Log: s.log.WithName("sizing"), Events: s.events(), Metrics: resize.NewMetrics(s.metrics),
 		})
 	}
-	if o.PeerPods.Enabled && o.Capacity.Enabled {
+	if o.PeerPods.Enabled && o.Capacity.Mode != vmcapacity.Off {
+		daemons, err := labels.Parse(o.Capacity.DaemonSelector)
+		if err != nil {
+			return err
+		}
 		nodes, err := labels.Parse(o.Capacity.NodeSelector)
 		if err != nil {
 			return err
@@ -173,7 +177,7 @@ func (s *server) addControllers(context.Context) error {
 		s.leads = append(s.leads, &vmcapacity.Controller{
 			Client: s.direct, Clientset: s.clientset, Informers: s.mgr.GetCache(), Resource: corev1.ResourceName(o.PeerPods.Config.VMResource),
 			ConfigMap: types.NamespacedName{Namespace: cmp.Or(o.Capacity.ConfigMapNamespace, o.Namespace), Name: stowage.PeerPodsConfigMap},
-			Default:   o.Capacity.Default, Nodes: nodes, Clock: s.clock,
+			Default:   o.Capacity.Default, Nodes: nodes, Mode: o.Capacity.Mode, Daemons: daemons, Clock: s.clock,
 			Log: s.log.WithName("capacity"), Events: s.events(), Metrics: vmcapacity.NewMetrics(s.metrics),
 		})
 	}

@@ -1,15 +1,20 @@
 package controllers
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 // vms returns what a node advertises, or "".
@@ -57,4 +62,76 @@ func TestContestedCapacity(t *testing.T) {
 	if got := n.events(t, node, stowage.EventCapacityContested); got != 1 {
 		t.Errorf("%d events", got)
 	}
+}
+
+// daemon stands in for cloud-api-adaptor on one node: it adds the amount as it starts, with its name in an
+// annotation, and as it stops removes the amount if that name is still there (pkg/adaptor/k8sops/node.go there).
+type daemon struct {
+	*tenant
+	node *corev1.Node
+	pod  *corev1.Pod
+	name string
+}
+
+const daemonOwner = "kata.peerpods.io/caa-owner"
+
+func (d *daemon) starts(t *testing.T, name string) {
+	t.Helper()
+	d.name = name
+	must(t, d.Patch(t.Context(), d.node, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, daemonOwner, name))))
+	must(t, d.Status().Patch(t.Context(), d.node, client.RawPatch(types.JSONPatchType, []byte(`[{"op":"add","path":"/status/capacity/kata.peerpods.io~1vm","value":"10"}]`))))
+	d.ready(t, corev1.ConditionTrue)
+}
+
+func (d *daemon) stops(t *testing.T) {
+	t.Helper()
+	must(t, d.get(t, d.node))
+	if _, there := d.node.Status.Capacity[stowage.DefaultVMResource]; there && d.node.Annotations[daemonOwner] == d.name {
+		must(t, client.IgnoreNotFound(d.Status().Patch(t.Context(), d.node, client.RawPatch(types.JSONPatchType, []byte(`[{"op":"remove","path":"/status/capacity/kata.peerpods.io~1vm"}]`)))))
+	}
+	d.ready(t, corev1.ConditionFalse)
+}
+
+func (d *daemon) ready(t *testing.T, status corev1.ConditionStatus) {
+	t.Helper()
+	must(t, d.get(t, d.pod))
+	d.pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: status}}
+	must(t, d.Status().Update(t.Context(), d.pod))
+}
+
+// Where a daemon makes the VMs, a node advertises them while its daemon is Ready, whatever the daemon itself
+// writes, and nobody is told of it 100 times.
+func TestCapacityFollowsTheDaemon(t *testing.T) {
+	n := newTenant(t)
+	node, other := n.node(t, "a", "cpu=4"), n.node(t, "b", "cpu=4")
+	eventually(t, "the nodes advertise VMs", func() bool { return n.vms(t, node) == "10" && n.vms(t, other) == "10" })
+	must(t, n.Patch(t.Context(), node, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"7"}}}`, stowage.PeerPodsLimitAnnotation))))
+
+	labels := map[string]string{"app": "cloud-api-adaptor"}
+	spec := testkit.Pod("").Container("c", "", "").Obj().Spec
+	spec.HostNetwork = true
+	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "cloud-api-adaptor"}, Spec: appsv1.DaemonSetSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec},
+	}}
+	must(t, n.Create(t.Context(), set))
+	t.Cleanup(func() { _ = n.Delete(context.Background(), set) })
+	d := &daemon{tenant: n, node: node, pod: n.pod(t, set, testkit.Pod("").Label("app", "cloud-api-adaptor").Container("c", "", ""), node)}
+	set.Status.CurrentNumberScheduled = 1
+	must(t, n.Status().Update(t.Context(), set))
+	eventually(t, "a node without the daemon advertises nothing", func() bool { return n.vms(t, other) == "" })
+
+	for i := range 100 {
+		d.starts(t, fmt.Sprint("pod-", i))
+		eventually(t, "a node whose daemon is Ready advertises its VMs", func() bool { return n.vms(t, node) == "7" })
+		d.stops(t)
+		eventually(t, "a node whose daemon is not Ready advertises nothing", func() bool { return n.vms(t, node) == "" })
+	}
+	for _, reason := range []stowage.EventReason{stowage.EventForeignCapacity, stowage.EventCapacityContested, stowage.EventOverCapacity} {
+		if got := n.events(t, node, reason); got > 1 {
+			t.Errorf("%d events %s", got, reason)
+		}
+	}
+
+	must(t, n.Delete(t.Context(), set))
+	eventually(t, "without the DaemonSet every node advertises VMs", func() bool { return n.vms(t, node) == "7" && n.vms(t, other) == "10" })
 }

@@ -42,7 +42,11 @@ type Controller struct {
 	ConfigMap types.NamespacedName
 	Default   int64
 	// Nodes selects the nodes that may have VMs.
-	Nodes   labels.Selector
+	Nodes labels.Selector
+	// Mode says when they advertise VMs; [Off] is no mode of a controller. Daemons selects the pods of the
+	// DaemonSets that make VMs, and those DaemonSets.
+	Mode    Mode
+	Daemons labels.Selector
 	Clock   clock.WithTicker
 	Log     logr.Logger
 	Events  events.Recorder
@@ -64,7 +68,9 @@ type run struct {
 	*Controller
 	term  context.Context
 	nodes leader.Queue[string]
-	pods  toolscache.SharedIndexInformer
+	pods  toolscache.SharedIndexInformer // peer pods
+	// daemons are the pods of the DaemonSets that make VMs; nil with mode Always.
+	daemons toolscache.SharedIndexInformer
 
 	mu    sync.Mutex
 	limit int64 // of all nodes; peerpod.None while it is not known
@@ -72,6 +78,12 @@ type run struct {
 	restored contest.Contest[string]
 	// published is what was last published of a node's use.
 	published map[string]use
+	// others are the VMs of pods without the label of peer pods, by node.
+	others map[string]unlabelled
+	// daemonSets are the DaemonSets that make VMs.
+	daemonSets map[types.UID]bool
+	// missing is since when an amount is missing on a node whose daemon is Ready.
+	missing map[string]time.Time
 }
 
 // patience is how long nodes wait for the ConfigMap.
@@ -80,7 +92,7 @@ const patience = 10 * time.Second
 // Register implements [leader.Controller].
 func (c *Controller) Register(t *leader.Term) error {
 	// 1. The reconciler.
-	r := &run{Controller: c, term: t.Context(), limit: peerpod.None, published: map[string]use{}}
+	r := &run{Controller: c, term: t.Context(), limit: peerpod.None, published: map[string]use{}, others: map[string]unlabelled{}, daemonSets: map[types.UID]bool{}, missing: map[string]time.Time{}}
 	var err error
 	if r.nodes, err = leader.Reconcile(t, "vm-capacity", 2, r.reconcile, nodeKeys); err != nil {
 		return err
@@ -107,7 +119,10 @@ func (c *Controller) Register(t *leader.Term) error {
 			"namespace", c.ConfigMap.Namespace, "kind", "ConfigMap", "name", c.ConfigMap.Name)
 	}
 
-	// 3. Peer pods and nodes.
+	// 3. The daemons, peer pods and nodes.
+	if err := r.watchDaemons(t); err != nil {
+		return fmt.Errorf("watch the daemons that make VMs: %w", err)
+	}
 	if err := r.watchPods(t); err != nil {
 		return fmt.Errorf("watch peer pods: %w", err)
 	}

@@ -40,9 +40,13 @@ func (r *run) setLimit(limit int64) {
 	changed := r.limit != limit
 	r.limit = limit
 	r.mu.Unlock()
-	if !changed {
-		return
+	if changed {
+		r.enqueueAll()
 	}
+}
+
+// enqueueAll has all nodes reconciled.
+func (r *run) enqueueAll() {
 	var list corev1.NodeList
 	if err := r.Informers.List(r.term, &list, client.UnsafeDisableDeepCopy); err != nil {
 		r.Log.Error(err, "nodes were not listed")
@@ -53,9 +57,9 @@ func (r *run) setLimit(limit int64) {
 	}
 }
 
-// wanted is how many VMs a node should say it may have, and false while that is not known.
+// wanted is how many VMs a node should advertise, and false while that is not known.
 func (r *run) wanted(node *corev1.Node) (limit int64, known bool) {
-	if !r.Nodes.Matches(labels.Set(node.Labels)) {
+	if !r.Nodes.Matches(labels.Set(node.Labels)) || r.byDaemon() && !r.daemonReady(node.Name) {
 		return 0, true
 	}
 	if text, ok := node.Annotations[stowage.PeerPodsLimitAnnotation]; ok {

@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,49 +22,40 @@ import (
 
 // reconcile has one node advertise how many VMs it may have.
 func (r *run) reconcile(ctx context.Context, name string) (reconcile.Result, error) {
-	// 1. What should it say?
+	// 1. What should it advertise?
 	var node corev1.Node
 	if err := r.Informers.Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.account(name, nil)
+			r.account(ctx, name, nil)
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	r.account(name, &node)
-	want, known := r.wanted(&node)
-	if !known {
-		return reconcile.Result{}, nil
+	done := reconcile.Result{RequeueAfter: r.account(ctx, name, &node)}
+	if change, foreign := r.change(&node); change == nil && !foreign {
+		return done, nil
 	}
-	if change, foreign := peerpod.Advertise(peerpod.AdvertisedBy(&node, string(r.Resource)), want); change == nil && !foreign {
-		return reconcile.Result{}, nil
-	}
-	// There is something to do: what the cache shows may be older than what we did last.
+	// There is something to do: what the cache shows may be older than what was done last.
 	if err := r.Client.Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if want, known = r.wanted(&node); !known {
-		return reconcile.Result{}, nil
-	}
 	said := peerpod.AdvertisedBy(&node, string(r.Resource))
-	change, foreign := peerpod.Advertise(said, want)
+	change, foreign := r.change(&node)
 	if foreign {
+		want, _ := r.wanted(&node)
 		r.Events.Warn(&node, stowage.EventForeignCapacity, events.Advertise,
 			"the node advertises %d of %s, which another client set, and not %d; Stowage leaves the amount until it is removed or the node gets the annotation %s",
 			said.Capacity, r.Resource, want, stowage.PeerPodsCapacityAnnotation)
-		return reconcile.Result{}, nil
 	}
 	if change == nil {
-		return reconcile.Result{}, nil
+		return done, nil
 	}
 	if change.Restores {
-		// A kubelet that starts zeroes the amount once; another client that keeps changing it wins less
-		// and less often.
-		if wait := r.restored.Wait(node.Name, r.Clock.Now()); wait > 0 {
+		if wait := r.waitToRestore(name); wait > 0 {
 			return reconcile.Result{RequeueAfter: wait}, nil
 		}
 	}
 
-	// 2. Have it say that. The mark comes before the amount and goes after it, so that no
+	// 2. Have it advertise that. The mark comes before the amount and goes after it, so that no
 	// amount set by Stowage is ever taken for another client's.
 	var mark, amount any
 	if change.Amount != peerpod.None {
@@ -90,11 +83,51 @@ func (r *run) reconcile(ctx context.Context, name string) (reconcile.Result, err
 		}
 	}
 	if change.Restores {
-		r.noteRestored(&node, said, want)
+		r.noteRestored(&node, said, change.Amount)
 	}
 	r.Metrics.writes.WithLabelValues(kind).Inc()
 	r.Log.Info("VM capacity written", "kind", "Node", "name", name, "change", kind, "vms", max(0, change.Amount), "had", said.Capacity)
-	return reconcile.Result{}, nil
+	return done, nil
+}
+
+// change returns what to do to a node, or nil, and whether the node has another client's amount. Where a daemon
+// decides, its amount is not another client's.
+func (r *run) change(node *corev1.Node) (change *peerpod.Change, foreign bool) {
+	want, known := r.wanted(node)
+	if !known {
+		return nil, false
+	}
+	now := peerpod.AdvertisedBy(node, string(r.Resource))
+	if now.Mark == "" && now.Capacity > 0 && r.byDaemon() && r.Nodes.Matches(labels.Set(node.Labels)) {
+		now.Mark = takenOver
+	}
+	return peerpod.Advertise(now, want)
+}
+
+// takenOver stands for the mark on an amount that a daemon set.
+const takenOver = "daemon"
+
+// daemonStops is how long an amount is missed on a node whose daemon is Ready: a daemon removes the amount as it
+// stops, and its pod is seen to be not Ready a moment later.
+const daemonStops = 2 * time.Second
+
+// waitToRestore returns how long an amount that somebody changed is left so. A kubelet that starts zeroes the
+// amount once; another client that keeps changing it wins less and less often.
+func (r *run) waitToRestore(node string) time.Duration {
+	now := r.Clock.Now()
+	if r.byDaemon() {
+		r.mu.Lock()
+		since, missing := r.missing[node]
+		if !missing || now.Sub(since) > 10*daemonStops { // of an earlier time
+			since = now
+			r.missing[node] = now
+		}
+		r.mu.Unlock()
+		if wait := daemonStops - now.Sub(since); wait > 0 {
+			return wait
+		}
+	}
+	return r.restored.Wait(node, now)
 }
 
 func (r *run) patchStatus(ctx context.Context, obj client.Object, patch client.Patch, _ ...client.PatchOption) error {

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -61,7 +63,8 @@ func newBench(t *testing.T, limit int64, objects ...client.Object) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).WithStatusSubresource(&corev1.Node{}).Build()
+	c := fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).WithStatusSubresource(&corev1.Node{}).
+		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).Build()
 	b := &bench{clock: clocktesting.NewFakeClock(time.Unix(1000, 0)), recorder: clientevents.NewFakeRecorder(100), fakes: &informertest.FakeInformers{Scheme: s}}
 	selector, err := labels.Parse("!control-plane")
 	if err != nil {
@@ -70,13 +73,14 @@ func newBench(t *testing.T, limit int64, objects ...client.Object) *bench {
 	b.run = &run{
 		Controller: &Controller{
 			Client: c, Informers: testkit.Cache{Informers: b.fakes, Reader: c}, Resource: vm, ConfigMap: types.NamespacedName{Namespace: "stowage-system", Name: "peer-pods-cm"}, Default: 10,
-			Nodes: selector, Clock: b.clock, Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder}, Metrics: NewMetrics(metrics.NewSet(prometheus.NewRegistry())),
+			Nodes: selector, Mode: Auto, Daemons: labels.SelectorFromSet(labels.Set{"app": "cloud-api-adaptor"}), Clock: b.clock, Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder}, Metrics: NewMetrics(metrics.NewSet(prometheus.NewRegistry())),
 		},
 		term:  t.Context(),
 		nodes: testkit.Queue[string](),
-		limit: limit, published: map[string]use{},
+		limit: limit, published: map[string]use{}, others: map[string]unlabelled{}, daemonSets: map[types.UID]bool{}, missing: map[string]time.Time{},
 	}
 	b.pods = synced{toolscache.NewSharedIndexInformerWithOptions(&toolscache.ListWatch{}, &corev1.Pod{}, toolscache.SharedIndexInformerOptions{Indexers: podIndexers()})}
+	b.daemons = synced{toolscache.NewSharedIndexInformerWithOptions(&toolscache.ListWatch{}, &corev1.Pod{}, toolscache.SharedIndexInformerOptions{Indexers: daemonIndexers()})}
 	return b
 }
 
@@ -154,6 +158,9 @@ func TestReconcile(t *testing.T) {
 			if n := len(b.recorder.Events); (n > 0) != (tc.event != "") {
 				t.Errorf("%d events", n)
 			} else if n > 0 {
+				if len(b.recorder.Events) == 0 {
+					t.Fatal("there is no event")
+				}
 				if e := <-b.recorder.Events; !strings.Contains(e, string(tc.event)) {
 					t.Errorf("event %q", e)
 				}
@@ -209,13 +216,114 @@ func TestConfigured(t *testing.T) {
 }
 
 // How many VMs are used is counted by the pods on a node that have not ended.
+// takesVM is a pod on the node that takes a VM.
+var takesVM = corev1.PodSpec{NodeName: "worker", Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{vm: resource.MustParse("1")}}}}}
+
+// Pods that a predecessor converted take VMs without our label.
+func TestAccountWithoutLabel(t *testing.T) {
+	old := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "old"}, Spec: takesVM}
+	b := newBench(t, 5, node(5, "5", nil), old)
+	used := func() float64 {
+		result, err := b.reconcile(t.Context(), "worker")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.clock.Step(result.RequeueAfter)
+		return testutil.ToFloat64(b.Metrics.used.WithLabelValues("worker"))
+	}
+	if got := used(); got != 1 {
+		t.Errorf("%v are used", got)
+	}
+	if err := b.Client.Delete(t.Context(), old); err != nil {
+		t.Fatal(err)
+	}
+	if got := used(); got != 0 {
+		t.Errorf("%v are used after the pod is gone", got)
+	}
+	if result, err := b.reconcile(t.Context(), "worker"); err != nil || result.RequeueAfter != 0 {
+		t.Errorf("it looks again after %s though there is no such pod, %v", result.RequeueAfter, err)
+	}
+}
+
+// Where a daemon makes the VMs, a node advertises them exactly while its daemon is Ready.
+func TestByDaemon(t *testing.T) {
+	for name, tc := range map[string]struct {
+		mode         Mode
+		scheduled    int32
+		hostNetwork  bool
+		ready        bool
+		node         *corev1.Node
+		amount, mark string
+	}{
+		"it is Ready":                     {Auto, 1, true, true, node(-1, "", nil), "7", "7"},
+		"it is not":                       {Auto, 1, true, false, node(7, "7", nil), "", ""},
+		"its own amount is ours":          {Auto, 1, true, true, node(10, "", nil), "7", "7"},
+		"its own amount before it is":     {Auto, 1, true, false, node(10, "", nil), "", ""},
+		"no pods yet":                     {Auto, 0, true, false, node(-1, "", nil), "7", "7"},
+		"an imitation":                    {Auto, 1, false, false, node(7, "7", nil), "7", "7"},
+		"asked to wait for one":           {WhenReady, 0, true, false, node(7, "7", nil), "", ""},
+		"asked not to":                    {Always, 1, true, false, node(-1, "", nil), "7", "7"},
+		"another client's amount, Always": {Always, 1, true, true, node(10, "", nil), "10", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, 7, tc.node)
+			b.Mode = tc.mode
+			d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "caa", Name: "caa", UID: "caa"}}
+			d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "cloud-api-adaptor"}}
+			d.Spec.Template.Spec.HostNetwork, d.Status.CurrentNumberScheduled = tc.hostNetwork, tc.scheduled
+			b.daemonSetSeen(d, true)
+			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "caa", Name: "caa-x", OwnerReferences: []metav1.OwnerReference{{Kind: "DaemonSet", Name: "caa", UID: "caa", Controller: new(true)}}}, Spec: corev1.PodSpec{NodeName: "worker"}}
+			if tc.ready {
+				p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+			}
+			if err := b.daemons.GetIndexer().Add(p); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				if _, err := b.reconcile(t.Context(), "worker"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if amount, mark := b.advertisedNow(t); amount != tc.amount || mark != tc.mark {
+				t.Errorf("it advertises %q, marked %q", amount, mark)
+			}
+		})
+	}
+}
+
+// A daemon that stops removes the amount before its pod is seen to be not Ready: the amount is not put back at once.
+func TestDaemonThatStops(t *testing.T) {
+	b := newBench(t, 7, node(-1, "7", nil))
+	b.Mode = WhenReady
+	b.daemonSets["caa"] = true
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "caa", Name: "caa-x", OwnerReferences: []metav1.OwnerReference{{Kind: "DaemonSet", Name: "caa", UID: "caa", Controller: new(true)}}}, Spec: corev1.PodSpec{NodeName: "worker"}}
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	if err := b.daemons.GetIndexer().Add(p); err != nil {
+		t.Fatal(err)
+	}
+	result, err := b.reconcile(t.Context(), "worker")
+	if amount, _ := b.advertisedNow(t); err != nil || amount != "" || result.RequeueAfter != daemonStops {
+		t.Errorf("it advertises %q, looks again after %s, %v", amount, result.RequeueAfter, err)
+	}
+	b.clock.Step(daemonStops)
+	if _, err := b.reconcile(t.Context(), "worker"); err != nil {
+		t.Fatal(err)
+	}
+	if amount, _ := b.advertisedNow(t); amount != "7" {
+		t.Errorf("a daemon that is still Ready: the node advertises %q", amount)
+	}
+}
+
 func TestAccount(t *testing.T) {
 	n := node(1, "1", nil)
 	b := newBench(t, 1, n)
-	for i := range 3 {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint("p", i)}, Spec: corev1.PodSpec{NodeName: "worker"}}
-		if i == 2 {
+	for i := range 4 {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint("p", i)}, Spec: takesVM}
+		switch i {
+		case 2:
 			p.Status.Phase = corev1.PodSucceeded
+		case 3: // somebody wrote the label
+			p.Spec.Containers = nil
 		}
 		if err := b.pods.GetIndexer().Add(p); err != nil {
 			t.Fatal(err)
@@ -228,6 +336,9 @@ func TestAccount(t *testing.T) {
 	}
 	if got := testutil.ToFloat64(b.Metrics.used.WithLabelValues("worker")); got != 2 {
 		t.Errorf("%v are used", got)
+	}
+	if len(b.recorder.Events) == 0 {
+		t.Fatal("there is no event")
 	}
 	if e := <-b.recorder.Events; !strings.Contains(e, string(stowage.EventOverCapacity)) || len(b.recorder.Events) > 0 {
 		t.Errorf("event %q, and %d more", e, len(b.recorder.Events))
@@ -282,7 +393,7 @@ func server(t *testing.T, limit string) kubernetes.Interface {
 			{ObjectMeta: metav1.ObjectMeta{Namespace: "stowage-system", Name: "peer-pods-cm"}, Data: map[string]string{stowage.PeerPodsLimitKey: limit}},
 		}},
 		"pods": &corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []corev1.Pod{
-			{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "p", Labels: map[string]string{stowage.PeerPodLabel: "true"}}, Spec: corev1.PodSpec{NodeName: "worker"}},
+			{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "p", Labels: map[string]string{stowage.PeerPodLabel: "true"}}, Spec: takesVM},
 		}},
 	}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

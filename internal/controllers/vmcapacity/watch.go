@@ -2,6 +2,7 @@ package vmcapacity
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -29,6 +30,7 @@ func (r *run) watchNodes(t *leader.Term) error {
 		DeleteFunc: func(obj any) {
 			if node, ok := leader.Deleted(obj).(*corev1.Node); ok {
 				r.restored.Forget(node.Name)
+				r.forget(node.Name)
 				r.nodes.Add(node.Name)
 			}
 		},
@@ -40,7 +42,7 @@ func podIndexers() toolscache.Indexers {
 	return toolscache.Indexers{byNode: func(obj any) ([]string, error) { return []string{nodeOfVM(obj.(*corev1.Pod))}, nil }}
 }
 
-// watchPods follows the peer pods, of which only the node is kept.
+// watchPods follows the peer pods, of which only the node and the VMs are kept.
 func (r *run) watchPods(t *leader.Term) error {
 	r.pods = toolscache.NewSharedIndexInformerWithOptions(
 		toolscache.NewFilteredListWatchFromClient(r.Clientset.CoreV1().RESTClient(), "pods", metav1.NamespaceAll, func(o *metav1.ListOptions) {
@@ -53,6 +55,8 @@ func (r *run) watchPods(t *leader.Term) error {
 		}
 		kept := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion}}
 		kept.Spec.NodeName, kept.Status.Phase = pod.Spec.NodeName, pod.Status.Phase
+		vms := corev1.ResourceList{r.Resource: *resource.NewQuantity(vmsOf(pod, r.Resource), resource.DecimalSI)}
+		kept.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: vms}}}
 		return kept, nil
 	})
 	if err != nil {
@@ -91,4 +95,12 @@ func nodeOfVM(pod *corev1.Pod) string {
 		return ""
 	}
 	return pod.Spec.NodeName
+}
+
+// forget forgets what is known of a node that is gone.
+func (r *run) forget(node string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.others, node)
+	delete(r.missing, node)
 }

@@ -1,0 +1,155 @@
+package vmcapacity
+
+import (
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/stowage-dev/stowage/internal/leader"
+	"github.com/stowage-dev/stowage/internal/podstatus"
+)
+
+// Mode says when a node advertises VMs.
+type Mode string
+
+const (
+	// Auto is WhenReady where the cluster runs a DaemonSet that makes VMs, or else Always.
+	Auto Mode = "Auto"
+	// WhenReady advertises VMs while the node's daemon is Ready.
+	WhenReady Mode = "WhenReady"
+	// Always advertises VMs on each selected node.
+	Always Mode = "Always"
+	// Off advertises none.
+	Off Mode = "Off"
+)
+
+// Modes are all of them.
+var Modes = []Mode{Auto, WhenReady, Always, Off}
+
+// isDaemonSet reports whether a DaemonSet makes VMs: it has the labels of cloud-api-adaptor's, uses the node's
+// network as that does, and has pods. Who may create DaemonSets but not privileged pods cannot imitate it: Pod
+// Security refuses the pods.
+func (r *run) isDaemonSet(d *appsv1.DaemonSet) bool {
+	return d != nil && d.Spec.Selector != nil && r.Daemons.Matches(labels.Set(d.Spec.Selector.MatchLabels)) &&
+		d.Spec.Template.Spec.HostNetwork && d.Status.CurrentNumberScheduled > 0
+}
+
+// daemonSetSeen notes a DaemonSet, or that it is gone.
+func (r *run) daemonSetSeen(d *appsv1.DaemonSet, exists bool) {
+	r.mu.Lock()
+	was, is := r.daemonSets[d.UID], exists && r.isDaemonSet(d)
+	if is {
+		r.daemonSets[d.UID] = true
+	} else {
+		delete(r.daemonSets, d.UID)
+	}
+	r.mu.Unlock()
+	if was != is {
+		r.enqueueAll()
+	}
+}
+
+// daemonIndexers index the daemons' pods by their node.
+func daemonIndexers() toolscache.Indexers {
+	return toolscache.Indexers{byNode: func(obj any) ([]string, error) { return []string{obj.(*corev1.Pod).Spec.NodeName}, nil }}
+}
+
+// watchDaemons follows the DaemonSets that make VMs, and their pods, of which little is kept.
+func (r *run) watchDaemons(t *leader.Term) error {
+	if r.Mode == Always {
+		return nil
+	}
+	r.daemons = toolscache.NewSharedIndexInformerWithOptions(
+		toolscache.NewFilteredListWatchFromClient(r.Clientset.CoreV1().RESTClient(), "pods", metav1.NamespaceAll, func(o *metav1.ListOptions) {
+			o.LabelSelector = r.Daemons.String()
+		}), &corev1.Pod{}, toolscache.SharedIndexInformerOptions{Indexers: daemonIndexers()})
+	err := r.daemons.SetTransform(func(obj any) (any, error) {
+		pod, ok := obj.(*corev1.Pod)
+		if !ok {
+			return obj, nil
+		}
+		kept := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+			OwnerReferences: pod.OwnerReferences, DeletionTimestamp: pod.DeletionTimestamp,
+		}}
+		kept.Spec.NodeName = pod.Spec.NodeName
+		kept.Status.Phase, kept.Status.Conditions = pod.Status.Phase, pod.Status.Conditions
+		return kept, nil
+	})
+	if err != nil {
+		return err
+	}
+	_, err = r.daemons.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) { r.daemonSeen(obj.(*corev1.Pod)) },
+		UpdateFunc: func(was, obj any) {
+			if old, now := was.(*corev1.Pod), obj.(*corev1.Pod); works(old) != works(now) || old.Spec.NodeName != now.Spec.NodeName {
+				r.daemonSeen(now)
+			}
+		},
+		DeleteFunc: func(obj any) {
+			if pod, ok := leader.Deleted(obj).(*corev1.Pod); ok {
+				r.daemonSeen(pod)
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	t.Inform(r.daemons)
+	if !toolscache.WaitForNamedCacheSyncWithContext(t.Context(), r.daemons.HasSynced) {
+		return nil // the term has ended
+	}
+	return t.Watch(r.Informers, &appsv1.DaemonSet{}, toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { r.daemonSetSeen(obj.(*appsv1.DaemonSet), true) },
+		UpdateFunc: func(_, obj any) { r.daemonSetSeen(obj.(*appsv1.DaemonSet), true) },
+		DeleteFunc: func(obj any) {
+			if d, ok := leader.Deleted(obj).(*appsv1.DaemonSet); ok {
+				r.daemonSetSeen(d, false)
+			}
+		},
+	})
+}
+
+func (r *run) daemonSeen(pod *corev1.Pod) {
+	if pod.Spec.NodeName != "" {
+		r.nodes.Add(pod.Spec.NodeName)
+	}
+}
+
+// works reports whether a daemon's pod can make VMs. One that is being deleted ends now.
+func works(pod *corev1.Pod) bool { return podstatus.Live(pod) && podstatus.Ready(pod) }
+
+// byDaemon reports whether a node advertises VMs only while its daemon is Ready.
+func (r *run) byDaemon() bool {
+	if r.Mode != Auto {
+		return r.Mode == WhenReady
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.daemonSets) > 0
+}
+
+// daemonReady reports whether a node has a daemon that is Ready.
+func (r *run) daemonReady(node string) bool {
+	pods, err := r.daemons.GetIndexer().ByIndex(byNode, node)
+	if err != nil {
+		r.Log.Error(err, "the daemon of a node was not found", "kind", "Node", "name", node)
+		return false
+	}
+	return slices.ContainsFunc(pods, func(obj any) bool {
+		pod := obj.(*corev1.Pod)
+		owner := metav1.GetControllerOfNoCopy(pod)
+		return owner != nil && r.makesVMs(owner.UID) && works(pod)
+	})
+}
+
+func (r *run) makesVMs(daemonSet types.UID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.daemonSets[daemonSet]
+}
