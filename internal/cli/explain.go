@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -18,32 +20,41 @@ func newExplainCommand(s Streams) *cobra.Command {
 		configuration *inspectOptions
 	)
 	cmd := &cobra.Command{
-		Use:   "explain pod NAME",
-		Short: "Say why a pod looks the way it does",
+		Use:   "explain KIND NAME",
+		Short: "Say why a pod, a workload's pods or a node look the way they do",
 		Long: `Say in sentences what Stowage changed in a pod and why (the policy, the rule and the
 arithmetic), what it left alone and why; and of a pod that it did not touch, the first
-reason why not. It reads only, and needs no running Stowage.`,
+reason why not. A pod that waits is told why, and what to do.
+
+Of a workload, such as a Deployment or a DaemonSet, pods that look alike are explained
+by one of them. Of a node, the explanation is about its VMs and the pods on it.
+
+The command reads only, and needs no running Stowage.`,
 		Example: `  # Why is this pod here, and so big?
   kubectl stowage explain pod web-7d9f6c-x2k5j -n shop
+
+  # The pods of a Deployment, and what is wrong with them
+  kubectl stowage explain deployment/web -n shop
+
+  # How many VMs does this node have, and why?
+  kubectl stowage explain node worker-3
 
   # For a script
   stowage explain pod/web-7d9f6c-x2k5j -o json`,
 		Args: func(_ *cobra.Command, args []string) error {
-			if _, err := podArgument(args); err != nil {
-				return config.NewUsageError(err)
-			}
-			return nil
+			_, _, err := objectArgument(args)
+			return err
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains(inspect.ExplainFormats, output) {
 				return config.NewUsageError(fmt.Errorf("-o is %q; it must be %s", output, strings.Join(inspect.ExplainFormats, ", ")))
 			}
-			name, _ := podArgument(args) // checked above
+			kind, name, _ := objectArgument(args) // checked above
 			i, namespace, err := configuration.inspector(cmd, s)
 			if err != nil {
 				return err
 			}
-			e, err := i.Explain(cmd.Context(), namespace, name)
+			e, err := explain(cmd.Context(), i, namespace, kind, name)
 			if err != nil {
 				return err
 			}
@@ -55,13 +66,28 @@ reason why not. It reads only, and needs no running Stowage.`,
 	return cmd
 }
 
-// podArgument returns the pod's name in "pod NAME" or "pod/NAME".
-func podArgument(args []string) (string, error) {
+// explanation is of a pod, a workload or a node.
+type explanation interface {
+	Print(out io.Writer, format string) error
+}
+
+func explain(ctx context.Context, i *inspect.Inspector, namespace, kind, name string) (explanation, error) {
+	switch {
+	case inspect.SameKind("Pod", kind):
+		return i.Explain(ctx, namespace, name)
+	case inspect.SameKind("Node", kind):
+		return i.ExplainNode(ctx, name)
+	}
+	return i.ExplainWorkload(ctx, namespace, kind, name)
+}
+
+// objectArgument returns the kind and the name in "KIND NAME" or "KIND/NAME".
+func objectArgument(args []string) (kind, name string, err error) {
 	if len(args) == 1 {
 		args = strings.SplitN(args[0], "/", 2)
 	}
-	if len(args) != 2 || !slices.Contains([]string{"pod", "pods", "po"}, args[0]) || args[1] == "" {
-		return "", errors.New("name a pod: explain pod NAME")
+	if len(args) != 2 || args[0] == "" || args[1] == "" {
+		return "", "", config.NewUsageError(errors.New("name an object: explain KIND NAME, such as explain pod web-x2k5j"))
 	}
-	return args[1], nil
+	return args[0], args[1], nil
 }

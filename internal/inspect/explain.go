@@ -204,6 +204,11 @@ func (e *Explanation) Print(out io.Writer, format string) error {
 	if format != "text" {
 		return printObject(out, format, e)
 	}
+	_, err := io.WriteString(out, e.text())
+	return err
+}
+
+func (e *Explanation) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Pod %s/%s", e.Namespace, e.Pod)
 	if len(e.Owners) > 0 {
@@ -228,6 +233,5 @@ func (e *Explanation) Print(out io.Writer, format string) error {
 	if e.Pending != "" {
 		fmt.Fprintf(&b, "\nIt is Pending because %s.\nTo change that: %s.\n", e.Pending, e.Action)
 	}
-	_, err := io.WriteString(out, b.String())
-	return err
+	return b.String()
 }

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -64,10 +65,7 @@ func (s *subject) sizing(ctx context.Context, a *Aspect) error {
 	for n := range t.Shares {
 		share := &t.Shares[n]
 		if text := share.Explain(allocatable); text != "" {
-			has := "nothing"
-			if q := sizing.Requested(s.view, share.Resource); q != nil {
-				has = q.String()
-			}
+			has := cmp.Or(requestedText(s.pod, share.Resource), "nothing")
 			if _, isPeerPod := s.pod.Labels[stowage.PeerPodLabel]; isPeerPod {
 				a.say("%s: %s.", share.Resource, text)
 			} else {

@@ -133,6 +133,9 @@ func poolText(p spread.Pool) string {
 // who has the key can tell.
 func proven(pod *corev1.Pod) bool { return pod.Annotations[stowage.ClaimAnnotation] != "" }
 
+// adoptedClaim is how the claim of an adopted pod begins.
+var adoptedClaim = string(ledger.KindAdopted)
+
 // origin says where a seat comes from, by its claim.
 func origin(claim string) string {
 	if claim == "" {

@@ -365,3 +365,71 @@ func TestExplain(t *testing.T) {
 		t.Error("a pod that does not exist is explained")
 	}
 }
+
+// Pods of a workload that look alike are explained by one of them.
+func TestExplainWorkload(t *testing.T) {
+	waits := func(p *corev1.Pod) {
+		p.Spec.NodeName = ""
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/1 nodes are available."}}
+	}
+	i := newInspector(t, web(4, nil), pod("a", "0", 1, nil), pod("b", "0", 2, nil), pod("c", "1", 1, waits), pod("d", "", 0, nil),
+		pod("stranger", "0", 9, func(p *corev1.Pod) { p.OwnerReferences = nil }))
+	for _, kind := range []string{"rs", "replicaset", "ReplicaSets"} {
+		e, err := i.ExplainWorkload(t.Context(), "ns", kind, "web")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		if err := e.Print(&out, "text"); err != nil {
+			t.Fatal(err)
+		}
+		for _, part := range []string{
+			"ReplicaSet ns/web", "Problem: no room in pool 1: 0/1 nodes are available (pod c)", "2 pods that look alike, one of them: Pod ns/a",
+			"1 pod: Pod ns/c", "It is Pending because 0/1", "1 pod: Pod ns/d", "It would be given a seat if it were created now",
+		} {
+			if !strings.Contains(out.String(), part) {
+				t.Errorf("%q is missing in\n%s", part, &out)
+			}
+		}
+	}
+	if _, err := i.ExplainWorkload(t.Context(), "ns", "deployment", "web"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a Deployment that does not exist: %v", err)
+	}
+}
+
+func TestExplainNode(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}, Status: corev1.NodeStatus{
+		Capacity: testkit.ResourceList("kata.peerpods.io/vm=3"), Allocatable: testkit.ResourceList("kata.peerpods.io/vm=3"),
+	}}
+	i := newInspector(t, node, web(1, nil), pod("x", "0", 1, nil),
+		pod("vm", "", 0, func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources.Requests = testkit.ResourceList("kata.peerpods.io/vm=1")
+		}),
+		pod("agent", "", 0, func(p *corev1.Pod) {
+			p.Labels = map[string]string{stowage.SizedByLabel: "tenth"}
+			p.Annotations = map[string]string{stowage.DeclaredResourcesAnnotation: `{"containers":{"c":{}},"sized":["cpu"]}`}
+			p.Spec.Containers[0].Resources.Requests = testkit.ResourceList("cpu=400m")
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", Resources: &corev1.ResourceRequirements{Requests: testkit.ResourceList("cpu=200m")}}}
+		}))
+	e, err := i.ExplainNode(t.Context(), "node-a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if err := e.Print(&out, "text"); err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{
+		"It advertises 3 kata.peerpods.io/vm, of which its pods request 1.", "The limit of all nodes is 10",
+		"Problem: advertises 3 kata.peerpods.io/vm, which another client set, and not 10",
+		"Pod ns/agent is sized by FlexDaemonsetTemplate tenth: cpu 400m (in force: 200m).",
+		"1 of the pods of ReplicaSet ns/web in pool 0.",
+	} {
+		if !strings.Contains(out.String(), part) {
+			t.Errorf("%q is missing in\n%s", part, &out)
+		}
+	}
+	if _, err := i.ExplainNode(t.Context(), "none"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a node that does not exist: %v", err)
+	}
+}

@@ -111,6 +111,9 @@ func (r *Report) Only(names []string) (unknown []string) {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return found[name] })
 }
 
+// ErrNotFound is returned for a workload or node that does not exist.
+var ErrNotFound = errors.New("not found")
+
 // ErrNoNamespace is returned by [Inspector.Status] for a namespace that does not exist.
 var ErrNoNamespace = errors.New("there is no such namespace")
 
