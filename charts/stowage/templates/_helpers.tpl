@@ -14,6 +14,26 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
+{{- /* Labels and annotations of an object: a dict of root and, where it has some of its own, labels and annotations. */}}
+{{- define "stowage.metadata" -}}
+labels:
+  {{- merge (include "stowage.labels" .root | fromYaml) (.labels | default dict) | toYaml | nindent 2 }}
+{{- with merge (dict) (.annotations | default dict) .root.Values.commonAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- /* A duration, such as 1m30s, in seconds. */}}
+{{- define "stowage.seconds" -}}
+{{- $sum := 0.0 }}
+{{- range regexFindAll "[0-9.]+(ns|us|ms|s|m|h)" . -1 }}
+{{- $unit := get (dict "ns" 1e-9 "us" 1e-6 "ms" 1e-3 "s" 1.0 "m" 60.0 "h" 3600.0) (regexFind "[a-z]+$" .) }}
+{{- $sum = addf $sum (mulf (regexFind "^[0-9.]+" . | float64) $unit) }}
+{{- end }}
+{{- $sum }}
+{{- end }}
+
 {{- define "stowage.selector" -}}
 app.kubernetes.io/name: stowage
 {{- end }}
@@ -72,8 +92,7 @@ service:
 
 {{- define "stowage.registrationAnnotations" -}}
 {{- if eq (include "stowage.certs" .) "cert-manager" }}
-annotations:
-  cert-manager.io/inject-ca-from: {{ .Release.Namespace }}/stowage-webhook
+cert-manager.io/inject-ca-from: {{ .Release.Namespace }}/stowage-webhook
 {{- end }}
 {{- end }}
 
