@@ -301,13 +301,47 @@ func (l *local) supervise(ctx context.Context, out io.Writer) error {
 		if err := writeJSON(l.file("ready.json"), w); err != nil {
 			return err
 		}
+		if err := watch(ctx, c, again, out); err != nil || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// The waits before Stowage is started again: doubled each time up to the longest one.
+const (
+	firstRestart   = time.Second
+	longestRestart = 30 * time.Second
+)
+
+// watch restarts replicas of Stowage that end, until a signal or the end of ctx. It returns an error if the
+// control plane has ended.
+func watch(ctx context.Context, c *controlplane.Cluster, again <-chan os.Signal, out io.Writer) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	backoff, next := firstRestart, time.Time{}
+	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-again:
-			if err := c.Healthy(); err != nil {
-				return err
+			return c.Healthy()
+		case <-tick.C:
+		}
+		if time.Now().Before(next) {
+			continue
+		}
+		ended := c.EndedReplicas()
+		for _, r := range ended {
+			fmt.Fprintf(out, "%v\nStarting it again\n", r.Failure())
+			if err := c.Restart(ctx, r); err != nil {
+				fmt.Fprintln(out, err)
 			}
+		}
+		if len(ended) > 0 {
+			if time.Since(next) > longestRestart { // it ran for a while
+				backoff = firstRestart
+			}
+			next, backoff = time.Now().Add(backoff), min(2*backoff, longestRestart)
 		}
 	}
 }

@@ -377,6 +377,24 @@ func (r *Replica) Terminate(grace time.Duration) error {
 	return r.process.err
 }
 
+// EndedReplicas returns the replicas of Stowage that have ended by themselves.
+func (c *Cluster) EndedReplicas() (ended []*Replica) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stowage == nil {
+		return nil
+	}
+	for _, r := range c.stowage.replicas {
+		if !r.process.running() {
+			ended = append(ended, r)
+		}
+	}
+	return ended
+}
+
+// Failure describes why a replica is not running, with the end of its log.
+func (r *Replica) Failure() error { return r.process.failure() }
+
 // Restart starts a replica that has ended, and returns when it is ready.
 func (c *Cluster) Restart(ctx context.Context, r *Replica) error {
 	if r.process.running() {

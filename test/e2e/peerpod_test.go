@@ -129,7 +129,7 @@ func TestPeerPodShapes(t *testing.T) {
 		"init containers":               {pod: pod().Container("a", "", "cpu=1,memory=1Gi").InitContainer("i", "", "cpu=2,memory=2Gi"), want: []string{"3", "3072", "3072", ""}},
 		"sidecars":                      {pod: pod().Container("a", "", "cpu=1,memory=1Gi").Sidecar("s", "cpu=500m,memory=1Gi", ""), want: []string{"2", "2048", "2048", ""}},
 		"GPUs of several vendors":       {pod: pod().Container("a", "", "nvidia.com/gpu=1").Container("b", "", "amd.com/gpu=1,gpu.intel.com/i915=2"), want: []string{"", "", "", "4"}},
-		"hugepages":                     {pod: pod().Container("a", "", "hugepages-2Mi=4Mi,cpu=1,memory=1Gi"), want: []string{"1", "1024", "1024", ""}},
+		"hugepages":                     {pod: pod().Container("a", "", "hugepages-2Mi=4Mi,cpu=1,memory=1Gi"), want: []string{"1", "1024", "1024", ""}, warning: "hugepages-2Mi (4Mi) is left out"},
 		"ephemeral storage":             {pod: pod().Container("a", "ephemeral-storage=1Gi", "ephemeral-storage=2Gi"), want: []string{"", "", "", ""}},
 		"pod-level resources":           {pod: pod().Container("a", "", "cpu=1,memory=1Gi").PodResources("cpu=2,memory=2Gi", "cpu=2,memory=3Gi"), want: []string{"2", "3072", "3072", ""}},
 		"requests without limits":       {pod: pod().Container("a", "cpu=2,memory=2Gi", ""), want: []string{"2", "2048", "2048", ""}},

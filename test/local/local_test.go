@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -72,15 +73,27 @@ func (p *program) processes() []string {
 	return out
 }
 
-func (p *program) count(name string) int {
-	n := 0
-	for _, line := range p.processes() {
-		program, _, _ := strings.Cut(line, " ")
-		if strings.Contains(filepath.Base(program), name) {
-			n++
+func (p *program) count(name string) int { return len(p.pids(name)) }
+
+// pids returns the ids of the cluster's processes of a program.
+func (p *program) pids(name string) (ids []int) {
+	p.t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, f := range files {
+		data, err := os.ReadFile(f)
+		if err != nil || !bytes.Contains(data, []byte(p.dir)) {
+			continue
+		}
+		program, _, _ := bytes.Cut(data, []byte{0})
+		id, err := strconv.Atoi(filepath.Base(filepath.Dir(f)))
+		if err == nil && strings.Contains(filepath.Base(string(program)), name) {
+			ids = append(ids, id)
 		}
 	}
-	return n
+	return ids
 }
 
 func (p *program) supervisor() int {
@@ -126,6 +139,17 @@ func TestUpAndDown(t *testing.T) {
 	if n := p.count("kube-apiserver"); n != 1 {
 		t.Errorf("%d API servers run", n)
 	}
+
+	// A replica that dies is started again, and the log says so.
+	before := p.pids("stowage")
+	if err := syscall.Kill(before[0], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	p.eventually("the replica runs again", func() bool {
+		now := p.pids("stowage")
+		log, err := os.ReadFile(filepath.Join(p.dir, "logs", "cluster.log"))
+		return err == nil && len(now) == 2 && !slices.Contains(now, before[0]) && strings.Contains(string(log), "Starting it again")
+	})
 
 	// A supervisor that is killed takes everything with it, and is no hindrance.
 	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {

@@ -72,6 +72,8 @@ func (r *run) reconcileStatus(ctx context.Context, label string) (reconcile.Resu
 		if equality.Semantic.DeepEqual(before.Status, t.Status) {
 			continue
 		}
+		// The counts are in every patch: kubectl shows one that was never written as blank, not as 0.
+		before.Status.DaemonSets, before.Status.Pods, before.Status.OffSize = -1, -1, -1
 		if err := r.Client.Status().Patch(ctx, t, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
 			return reconcile.Result{}, err
 		}
