@@ -77,7 +77,6 @@ are sized and accounted so that the stock scheduler gets it right).`,
 	root.SetIn(s.In)
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
-	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return config.NewUsageError(err) })
 	root.AddCommand(newServeCommand(s), newPreviewCommand(s), newStatusCommand(s), newExplainCommand(s), newVersionCommand())
 	return root

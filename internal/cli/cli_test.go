@@ -7,7 +7,7 @@ import (
 )
 
 func TestServeReportsEveryBadSettingAtOnce(t *testing.T) {
-	code, shown := run(t, "", map[string]string{"STOWAGE_DRAIN_TIMEOUT": "soon", "LOG_LEVEL": "LOUD", "TLS_MIN_VERSION": "VersionTLS11"},
+	code, shown := run(t, "", map[string]string{"STOWAGE_DRAIN_TIMEOUT": "soon", "LOG_LEVEL": "LOUD", "TLS_MIN_VERSION": "VersionTLS11", "PEERPODS_SIZING": "Half"},
 		"serve", "--port", "0", "--namespace", "Not_A_Name", "--tls-cipher-suites", "TLS_RSA_WITH_RC4_128_SHA,NONE",
 		"--metrics-bind-address", "9", "--log-format", "xml", "--shutdown-delay=-1s", "--pod-vm-extended-resource", "vm",
 		"--cert-extra-dns-names", "a b")
@@ -17,7 +17,8 @@ func TestServeReportsEveryBadSettingAtOnce(t *testing.T) {
 	for _, part := range []string{
 		`$STOWAGE_DRAIN_TIMEOUT`, `"LOUD" must be ERROR`, `"VersionTLS11" is not secure`, "--port is 0", `--namespace is "Not_A_Name"`,
 		"TLS_RSA_WITH_RC4_128_SHA is insecure", `"NONE" is no cipher suite`, `--metrics-bind-address is "9"`, `--log-format is "xml"`,
-		"--shutdown-delay is -1s", `VM resource: "vm"`, `--cert-extra-dns-names has "a b"`,
+		"--shutdown-delay is -1s", `--pod-vm-extended-resource: VM resource: "vm"`, "$LOG_LEVEL", `$TLS_MIN_VERSION: `,
+		`$PEERPODS_SIZING: sizing "Half"`, `--cert-extra-dns-names has "a b"`,
 	} {
 		if !strings.Contains(shown, part) {
 			t.Errorf("%q is missing in\n%s", part, shown)
@@ -41,6 +42,9 @@ func TestCommandLine(t *testing.T) {
 		"no command":         {nil, 0, "Available Commands"},
 		"help":               {[]string{"serve", "--help"}, 0, "[$LOG_LEVEL]"},
 		"version":            {[]string{"version"}, 0, "\n"},
+		"completion":         {[]string{"completion", "bash"}, 0, "__start_stowage"},
+		"completed kinds":    {[]string{"__complete", "explain", "d"}, 0, "deployment/\ndaemonset/\n"},
+		"completed formats":  {[]string{"__complete", "status", "-o", ""}, 0, "table\nwide\njson\nyaml\n"},
 		"an unknown command": {[]string{"sevre"}, 2, `unknown command "sevre"`},
 		"an argument":        {[]string{"version", "now"}, 2, "now"},
 	} {

@@ -63,6 +63,8 @@ The command reads only, and needs no running Stowage.`,
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", output, strings.Join(inspect.ExplainFormats, ", "))
 	configuration = newInspectOptions(cmd)
+	cmd.ValidArgsFunction = configuration.completeObjects(true)
+	completeFormats(cmd, inspect.ExplainFormats)
 	return cmd
 }
 

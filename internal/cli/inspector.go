@@ -53,6 +53,11 @@ func newInspectOptions(cmd *cobra.Command) *inspectOptions {
 	flags := clientcmd.RecommendedConfigOverrideFlags("")
 	flags.ContextOverrideFlags.Namespace.ShortName = "n"
 	clientcmd.BindOverrideFlags(&o.overrides, fs, flags)
+	for _, flag := range []string{"namespace", "stowage-namespace"} {
+		if err := cmd.RegisterFlagCompletionFunc(flag, o.completeNamespaces); err != nil {
+			panic(err) // the flag was added just before
+		}
+	}
 	return o
 }
 
@@ -64,8 +69,26 @@ func (o *inspectOptions) inspector(cmd *cobra.Command, s Streams) (*inspect.Insp
 		errs = append(errs, fmt.Errorf("--stowage-namespace is %q; it must be a namespace's name", o.namespace))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, "", config.NewUsageError(err)
+		return nil, "", config.NewSettingsError(cmd.Flags(), err)
 	}
+	c, namespace, err := o.client()
+	if err != nil {
+		return nil, "", err
+	}
+	capacity, err := o.fromCluster(cmd.Context(), c, cmd.Flags(), s.Err)
+	if err != nil {
+		return nil, "", err
+	}
+	return &inspect.Inspector{
+		Client: c, Clock: clock.RealClock{}, Capacity: capacity, Namespace: o.namespace,
+		Registration: server.Registration, Deployment: server.Deployment, Lease: server.LeaderLease,
+		ExcludedNamespaces: o.spread.ExcludedNamespaces, NamespaceLabel: o.spread.NamespaceLabel, PeerPods: o.peerPods.Config,
+		Spread: o.spread.Enabled, Sizing: o.sizing.Enabled, VMs: o.peerPods.Enabled,
+	}, namespace, nil
+}
+
+// client returns a client for the cluster that the flags name, and the namespace that they name.
+func (o *inspectOptions) client() (client.Client, string, error) {
 	kube := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(o.rules, &o.overrides)
 	namespace, _, err := kube.Namespace()
 	if err != nil {
@@ -83,19 +106,7 @@ func (o *inspectOptions) inspector(cmd *cobra.Command, s Streams) (*inspect.Insp
 		return nil, "", err
 	}
 	c, err := client.New(cfg, client.Options{Scheme: scheme})
-	if err != nil {
-		return nil, "", err
-	}
-	capacity, err := o.fromCluster(cmd.Context(), c, cmd.Flags(), s.Err)
-	if err != nil {
-		return nil, "", err
-	}
-	return &inspect.Inspector{
-		Client: c, Clock: clock.RealClock{}, Capacity: capacity, Namespace: o.namespace,
-		Registration: server.Registration, Deployment: server.Deployment, Lease: server.LeaderLease,
-		ExcludedNamespaces: o.spread.ExcludedNamespaces, NamespaceLabel: o.spread.NamespaceLabel, PeerPods: o.peerPods.Config,
-		Spread: o.spread.Enabled, Sizing: o.sizing.Enabled, VMs: o.peerPods.Enabled,
-	}, namespace, nil
+	return c, namespace, err
 }
 
 // fromCluster takes the settings that the user has not given from the Deployment of Stowage and from its

@@ -74,7 +74,7 @@ func newPreviewCommand(s Streams) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.files = append(o.files, args...)
 			if err := errors.Join(config.ApplyEnv(cmd.Flags(), s.LookupEnv), o.validate(cmd.Flags())); err != nil {
-				return config.NewUsageError(err)
+				return config.NewSettingsError(cmd.Flags(), err)
 			}
 			return o.run(cmd.Context(), s)
 		},
@@ -91,6 +91,7 @@ func newPreviewCommand(s Streams) *cobra.Command {
 	o.spread.AddFlags(fs)
 	o.sizing.AddFlags(fs)
 	o.peerPods.AddFlags(fs)
+	completeFormats(cmd, preview.Formats)
 	return cmd
 }
 

@@ -32,7 +32,7 @@ wins over its variable.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := errors.Join(config.UnknownVariables(cmd.Flags(), s.Environ()), config.ApplyEnv(cmd.Flags(), s.LookupEnv), o.Validate()); err != nil {
-				return config.NewUsageError(fmt.Errorf("invalid settings:\n%w", err))
+				return config.NewSettingsError(cmd.Flags(), fmt.Errorf("invalid settings:\n%w", err))
 			}
 			level, _ := config.ParseLogLevel(o.LogLevel) // validated above
 			var current slog.LevelVar

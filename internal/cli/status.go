@@ -101,6 +101,8 @@ be found out, and 2 if the command was called in a wrong way.`,
 	fs.BoolVar(&wait, "wait", wait, "Wait until everything is as it should be")
 	fs.DurationVar(&timeout, "timeout", timeout, "How long --wait waits")
 	configuration = newInspectOptions(cmd)
+	cmd.ValidArgsFunction = configuration.completeObjects(false, "pod", "node", "replicaset")
+	completeFormats(cmd, inspect.Formats)
 	return cmd
 }
 

@@ -28,9 +28,28 @@ func ApplyEnv(fs *pflag.FlagSet, lookup func(string) (string, bool)) error {
 		}
 		if err := fs.Set(f.Name, value); err != nil {
 			errs = append(errs, fmt.Errorf("$%s: %w", env[0], err))
+			return
 		}
+		f.Annotations[fromEnvAnnotation] = env
 	})
 	return errors.Join(errs...)
+}
+
+// fromEnvAnnotation is on a flag that [ApplyEnv] set.
+const fromEnvAnnotation = "stowage-from-env"
+
+// flagName is how messages name a flag.
+var flagName = regexp.MustCompile(`--[a-z][-a-z0-9]*`)
+
+// NewSettingsError marks an error in the settings as one in how the command was called. The message names a
+// setting as the user gave it: by its variable, if that was set.
+func NewSettingsError(fs *pflag.FlagSet, err error) error {
+	return NewUsageError(errors.New(flagName.ReplaceAllStringFunc(err.Error(), func(name string) string {
+		if f := fs.Lookup(strings.TrimPrefix(name, "--")); f != nil && len(f.Annotations[fromEnvAnnotation]) > 0 {
+			return "$" + f.Annotations[fromEnvAnnotation][0]
+		}
+		return name
+	})))
 }
 
 // serviceLink is what Kubernetes names variables in the pods of a Service's namespace.

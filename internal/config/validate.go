@@ -106,10 +106,16 @@ func (o *PeerPodOptions) Validate() error {
 	for _, list := range []*[]string{&o.Config.RuntimeClasses, &o.Config.GPUResources} {
 		*list = trimmed(*list)
 	}
-	if err := o.Config.Validate(); err != nil {
-		return fmt.Errorf("peer pods: %w", err)
+	var errs []error
+	for _, err := range o.Config.Validate() {
+		errs = append(errs, fmt.Errorf("--%s: %w", peerPodFlags[err.Setting], err))
 	}
-	return nil
+	return errors.Join(errs...)
+}
+
+// peerPodFlags are the flags of the fields of [peerpod.Config].
+var peerPodFlags = map[string]string{
+	"RuntimeClasses": "target-runtimeclass", "VMResource": "pod-vm-extended-resource", "GPUResources": "peerpods-gpu-resources", "Sizing": "peerpods-sizing",
 }
 
 // trimmed removes the spaces around list items, and empty items.

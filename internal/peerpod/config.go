@@ -1,7 +1,6 @@
 package peerpod
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -48,19 +47,32 @@ func DefaultConfig() Config {
 	}
 }
 
-// Validate reports every invalid setting, joined.
-func (c *Config) Validate() error {
-	var errs []error
+// SettingError is an invalid setting.
+type SettingError struct {
+	Setting string // the name of the field of [Config]
+	Err     error
+}
+
+func (e *SettingError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what is wrong with the setting.
+func (e *SettingError) Unwrap() error { return e.Err }
+
+// Validate returns every invalid setting.
+func (c *Config) Validate() (errs []*SettingError) {
+	fail := func(setting, format string, args ...any) {
+		errs = append(errs, &SettingError{setting, fmt.Errorf(format, args...)})
+	}
 	if len(c.RuntimeClasses) == 0 {
-		errs = append(errs, errors.New("no target RuntimeClass: name at least one, or switch peer pods off"))
+		fail("RuntimeClasses", "no target RuntimeClass: name at least one, or switch peer pods off")
 	}
 	for _, name := range c.RuntimeClasses {
 		if msgs := validation.IsDNS1123Subdomain(name); len(msgs) > 0 {
-			errs = append(errs, fmt.Errorf("RuntimeClass %q is not a valid name: %s", name, strings.Join(msgs, "; ")))
+			fail("RuntimeClasses", "RuntimeClass %q is not a valid name: %s", name, strings.Join(msgs, "; "))
 		}
 	}
 	if err := validateExtendedResource(c.VMResource); err != nil {
-		errs = append(errs, fmt.Errorf("VM resource: %w", err))
+		fail("VMResource", "VM resource: %w", err)
 	}
 	for _, pattern := range c.GPUResources {
 		name := pattern
@@ -68,16 +80,16 @@ func (c *Config) Validate() error {
 			name = prefix + "x" // a prefix is valid if it can begin a valid name
 		}
 		if err := validateExtendedResource(name); err != nil {
-			errs = append(errs, fmt.Errorf("GPU resource %q: %w", pattern, err))
+			fail("GPUResources", "GPU resource %q: %w", pattern, err)
 		}
 	}
 	if c.isGPU(corev1.ResourceName(c.VMResource)) {
-		errs = append(errs, fmt.Errorf("the VM resource %q is also a GPU resource", c.VMResource))
+		fail("VMResource", "the VM resource %q is also a GPU resource", c.VMResource)
 	}
 	if !slices.Contains([]Sizing{SizingSum, SizingEffective}, c.Sizing) {
-		errs = append(errs, fmt.Errorf("sizing %q: must be %s or %s", c.Sizing, SizingSum, SizingEffective))
+		fail("Sizing", "sizing %q: must be %s or %s", c.Sizing, SizingSum, SizingEffective)
 	}
-	return errors.Join(errs...)
+	return errs
 }
 
 func validateExtendedResource(name string) error {

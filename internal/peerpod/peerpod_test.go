@@ -504,21 +504,21 @@ func TestConvertNegative(t *testing.T) {
 
 func TestConfigValidate(t *testing.T) {
 	cfg := peerpod.DefaultConfig()
-	if err := cfg.Validate(); err != nil {
-		t.Errorf("the defaults are refused: %v", err)
+	if errs := cfg.Validate(); len(errs) > 0 {
+		t.Errorf("the defaults are refused: %v", errs)
 	}
 	bad := peerpod.Config{
 		RuntimeClasses: []string{"Kata"}, VMResource: "cpu", GPUResources: []string{"gpu", "nvidia.com/*"}, Sizing: "Guess",
 	}
-	err := bad.Validate()
+	text := fmt.Sprint(bad.Validate())
 	for _, part := range []string{`RuntimeClass "Kata"`, `VM resource: "cpu"`, `GPU resource "gpu"`, `sizing "Guess"`} {
-		if err == nil || !strings.Contains(err.Error(), part) {
-			t.Errorf("the error is %v, want it to name %s", err, part)
+		if !strings.Contains(text, part) {
+			t.Errorf("the errors are %v, want one to name %s", text, part)
 		}
 	}
 	clash := peerpod.DefaultConfig()
 	clash.GPUResources = []string{"kata.peerpods.io/*"}
-	if err := clash.Validate(); err == nil {
+	if len(clash.Validate()) == 0 {
 		t.Error("a VM resource that is also a GPU is accepted")
 	}
 }

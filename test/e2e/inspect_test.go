@@ -228,6 +228,36 @@ func TestExplain(t *testing.T) {
 			t.Errorf("exit status %d: %s", exit, out)
 		}
 	})
+	t.Run("a workload", func(t *testing.T) {
+		out, errs, exit := command(t, cluster, "explain", "deployment/web", "-n", n.namespace)
+		if exit != 0 || !strings.Contains(out, "Deployment "+n.namespace+"/web\n") || !strings.Contains(out, "1 pod: Pod "+n.namespace+"/web-") {
+			t.Errorf("exit status %d:\n%s%s", exit, out, errs)
+		}
+		if _, errs, exit := command(t, cluster, "explain", "sts", "web", "-n", n.namespace); exit != 1 || !strings.Contains(errs, "not found") {
+			t.Errorf("a StatefulSet that does not exist: exit status %d: %s", exit, errs)
+		}
+	})
+	t.Run("a node", func(t *testing.T) {
+		node := n.node(t, "five", "cpu=4,memory=8Gi")
+		out, errs, exit := command(t, cluster, "explain", "node", node.Name)
+		if exit != 0 || !strings.Contains(out, "Node "+node.Name) || !strings.Contains(out, "of which its pods request 0") {
+			t.Errorf("exit status %d:\n%s%s", exit, out, errs)
+		}
+	})
+	t.Run("completion", func(t *testing.T) {
+		for want, args := range map[string][]string{
+			"plain\n":          {"explain", "-n", n.namespace, "pod", ""},
+			"deployment/web\n": {"status", "-n", n.namespace, "deployment/"},
+			n.namespace + "\n": {"status", "-n", ""},
+		} {
+			var out bytes.Buffer
+			args = append([]string{"__complete", args[0], "--kubeconfig", cluster.Kubeconfig}, args[1:]...)
+			cli.Main(t.Context(), args, cli.Streams{In: strings.NewReader(""), Out: &out, Err: io.Discard, LookupEnv: func(string) (string, bool) { return "", false }})
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("%v completes\n%s", args, &out)
+			}
+		}
+	})
 	t.Run("no such pod", func(t *testing.T) {
 		if _, errs, exit := explain(t, n.namespace, "nope"); exit != 1 || !strings.Contains(errs, `pods "nope" not found`) {
 			t.Errorf("exit status %d: %s", exit, errs)
