@@ -94,131 +94,185 @@ func (res *Result) sized(container string, r corev1.ResourceName) {
 	res.Sized[container] = append(res.Sized[container], r)
 }
 
-// apply sizes one resource, of which the pod declared what is in the record.
-func (t *Template) apply(res *Result, declared *record, s *Share, place Place) (note string, err error) {
-	pod, r := res.Pod, s.Resource
-	limited := slices.Contains(place.Limited, r)
+// sizer sizes one resource of a pod.
+type sizer struct {
+	*Template
+	res      *Result
+	declared *record // what the pod declared
+	share    *Share
+	place    Place
+	limited  bool // whether a limit is needed, too
 
-	// 1. What do the containers that run side by side declare?
-	var sharing []*podpatch.Container
-	var weights []int64 // -1 is nothing
-	var excluded, all sum
-	for c := range sideBySide(pod) {
-		n, err := declared.request(c, r)
-		if err != nil {
-			return "", err
-		}
-		all.add(max(0, n))
-		if slices.Contains(t.Excluded, c.Name) {
-			excluded.add(max(0, n))
-			continue
-		}
-		sharing = append(sharing, c)
-		weights = append(weights, n)
+	sharing  []*podpatch.Container // the containers that run side by side and share the total
+	weights  []int64               // what they declare; -1 is nothing
+	excluded sum                   // what the excluded ones of those declare
+	all      sum                   // what all of them declare, or the pod as a whole
+	total    int64                 // of the pod
+	running  map[string]int64      // what the containers got
+}
+
+// apply sizes one resource, of which the pod declared what is in the record.
+func (t *Template) apply(res *Result, declared *record, share *Share, place Place) (note string, err error) {
+	s := &sizer{
+		Template: t, res: res, declared: declared, share: share, place: place,
+		limited: slices.Contains(place.Limited, share.Resource), running: map[string]int64{},
 	}
-	whole, err := declared.pod(r)
+	if err := s.addUp(); err != nil {
+		return "", err
+	}
+	note, sized := s.chooseTotal()
+	if !sized {
+		return note, nil
+	}
+	if err := s.divide(); err != nil {
+		return "", err
+	}
+	request, limit, err := s.initContainers()
 	if err != nil {
 		return "", err
 	}
-	if whole.request >= 0 {
-		all = sum(whole.request)
+	if err := s.whole(request, limit); err != nil {
+		return "", err
 	}
+	if r := share.Resource; len(s.running) > 0 && !slices.Contains(declared.Sized, r) {
+		declared.Sized = append(declared.Sized, r)
+	}
+	return note, nil
+}
 
-	// 2. The pod's total.
-	total, there := s.Min, int64(0)
-	if q, ok := place.Allocatable[r]; ok && q.Sign() > 0 {
+// addUp adds up what the containers that run side by side declare.
+func (s *sizer) addUp() error {
+	for c := range sideBySide(s.res.Pod) {
+		n, err := s.declared.request(c, s.share.Resource)
+		if err != nil {
+			return err
+		}
+		s.all.add(max(0, n))
+		if slices.Contains(s.Excluded, c.Name) {
+			s.excluded.add(max(0, n))
+			continue
+		}
+		s.sharing = append(s.sharing, c)
+		s.weights = append(s.weights, n)
+	}
+	whole, err := s.declared.pod(s.share.Resource)
+	if err != nil {
+		return err
+	}
+	if whole.request >= 0 {
+		s.all = sum(whole.request)
+	}
+	return nil
+}
+
+// chooseTotal chooses the pod's total, and returns false if the pod keeps what it declares.
+func (s *sizer) chooseTotal() (note string, sized bool) {
+	r := s.share.Resource
+	s.total = s.share.Min
+	there := int64(0)
+	if q, ok := s.place.Allocatable[r]; ok && q.Sign() > 0 {
 		there = unitsDown(r, q)
-		total = s.Of(there)
-	} else if total > 0 {
+		s.total = s.share.Of(there)
+	} else if s.total > 0 {
 		note = fmt.Sprintf("the node has no allocatable %s; the pod gets the minimum", r)
 	} else {
-		return fmt.Sprintf("the node has no allocatable %s; the pod keeps what it declares", r), nil
+		return fmt.Sprintf("the node has no allocatable %s; the pod keeps what it declares", r), false
 	}
-	if t.Ceiling {
-		if all == 0 {
-			return fmt.Sprintf("the ceiling is what the pod template requests, and it requests no %s; the pod keeps what it declares", r), nil
+	if s.Ceiling {
+		if s.all == 0 {
+			return fmt.Sprintf("the ceiling is what the pod template requests, and it requests no %s; the pod keeps what it declares", r), false
 		}
-		total = min(total, int64(all))
+		s.total = min(s.total, int64(s.all))
 	}
-	rest := max(0, total-int64(excluded))
 	switch {
-	case total == 0:
-		return fmt.Sprintf("the pod's share of %s is nothing; it keeps what it declares", r), nil
-	case there > 0 && total > there:
-		note = fmt.Sprintf("the pod gets the minimum of %s, %s, which is more than the node has (%s)", r, text(r, total), text(r, there))
-	case rest == 0 && len(sharing) > 0:
-		note = fmt.Sprintf("the containers that are excluded request all of the pod's %s, %s; nothing is left for the others", r, text(r, total))
+	case s.total == 0:
+		return fmt.Sprintf("the pod's share of %s is nothing; it keeps what it declares", r), false
+	case there > 0 && s.total > there:
+		note = fmt.Sprintf("the pod gets the minimum of %s, %s, which is more than the node has (%s)", r, text(r, s.total), text(r, there))
+	case s.rest() == 0 && len(s.sharing) > 0:
+		note = fmt.Sprintf("the containers that are excluded request all of the pod's %s, %s; nothing is left for the others", r, text(r, s.total))
 	}
+	return note, true
+}
 
-	// 3. Divide it.
-	running := map[string]int64{}
-	for i, part := range Split(rest, evenWhereNothing(weights)) {
-		c := sharing[i]
-		if err := t.set(&c.Resources, declared.Containers[c.Name], r, part, part, limited); err != nil {
-			return "", fmt.Errorf("container %q: %w", c.Name, err)
+// rest is what the containers share that are not excluded.
+func (s *sizer) rest() int64 { return max(0, s.total-int64(s.excluded)) }
+
+// divide gives each container its part.
+func (s *sizer) divide() error {
+	for i, part := range Split(s.rest(), evenWhereNothing(s.weights)) {
+		c := s.sharing[i]
+		if err := s.set(&c.Resources, s.declared.Containers[c.Name], s.share.Resource, part, part, s.limited); err != nil {
+			return fmt.Errorf("container %q: %w", c.Name, err)
 		}
-		running[c.Name] = part
-		res.sized(c.Name, r)
+		s.running[c.Name] = part
+		s.res.sized(c.Name, s.share.Resource)
 	}
+	return nil
+}
 
-	// 4. An init container runs beside the sidecars before it, and does not raise the
-	// total (KEP-753).
-	var before sum                                          // the sidecars before it
-	request, limit := max(total, int64(excluded)), int64(0) // at least, of the pod as a whole
-	for c := range sideBySide(pod) {
-		if slices.Contains(t.Excluded, c.Name) {
-			n, err := declared.limit(c, r)
+// initContainers keeps init containers within the total: one runs beside the sidecars before it, and does
+// not raise the total (KEP-753). It returns the least request and limit of the pod as a whole.
+func (s *sizer) initContainers() (request, limit int64, err error) {
+	r := s.share.Resource
+	request = max(s.total, int64(s.excluded))
+	for c := range sideBySide(s.res.Pod) {
+		if slices.Contains(s.Excluded, c.Name) {
+			n, err := s.declared.limit(c, r)
 			if err != nil {
-				return "", err
+				return 0, 0, err
 			}
 			limit = max(limit, n)
 		}
 	}
-	for i := range pod.Spec.InitContainers {
-		c := &pod.Spec.InitContainers[i]
-		n, err := declared.request(c, r)
+	var before sum // the sidecars before it
+	for i := range s.res.Pod.Spec.InitContainers {
+		c := &s.res.Pod.Spec.InitContainers[i]
+		n, err := s.declared.request(c, r)
 		if err != nil {
-			return "", err
+			return 0, 0, err
 		}
 		n = max(0, n)
-		part, shares := running[c.Name]
+		part, shares := s.running[c.Name]
 		switch {
 		case shares:
 			before.add(part)
 		case c.IsSidecar():
 			before.add(n)
-		case slices.Contains(t.Excluded, c.Name):
-			own, err := declared.limit(c, r)
+		case slices.Contains(s.Excluded, c.Name):
+			own, err := s.declared.limit(c, r)
 			if err != nil {
-				return "", err
+				return 0, 0, err
 			}
 			beside := before
 			beside.add(n)
 			request, limit = max(request, int64(beside)), max(limit, own)
 		default:
-			if err := t.cap(c, declared.Containers[c.Name], r, max(0, total-int64(before))); err != nil {
-				return "", fmt.Errorf("init container %q: %w", c.Name, err)
+			if err := s.cap(c, s.declared.Containers[c.Name], r, max(0, s.total-int64(before))); err != nil {
+				return 0, 0, fmt.Errorf("init container %q: %w", c.Name, err)
 			}
-			res.sized(c.Name, r)
+			s.res.sized(c.Name, r)
 		}
 	}
+	return request, limit, nil
+}
 
-	// 5. Where the pod as a whole has entries, too, they must not be less than what its
-	// containers have. The API server may have made them after us.
-	if has(declared.Pod, r) || has(pod.Spec.Resources, r) {
-		of := declared.Pod
-		if of == nil {
-			of = &podpatch.Resources{}
-		}
-		if err := t.set(&pod.Spec.Resources, of, r, request, max(request, limit), limited); err != nil {
-			return "", fmt.Errorf("spec.resources: %w", err)
-		}
-		res.sized("", r)
+// whole sets the entries of the pod as a whole, where it has some: they must not be less than what its
+// containers have. The API server may have made them after us.
+func (s *sizer) whole(request, limit int64) error {
+	r, pod := s.share.Resource, s.res.Pod
+	if !has(s.declared.Pod, r) && !has(pod.Spec.Resources, r) {
+		return nil
 	}
-	if len(running) > 0 && !slices.Contains(declared.Sized, r) {
-		declared.Sized = append(declared.Sized, r)
+	of := s.declared.Pod
+	if of == nil {
+		of = &podpatch.Resources{}
 	}
-	return note, nil
+	if err := s.set(&pod.Spec.Resources, of, r, request, max(request, limit), s.limited); err != nil {
+		return fmt.Errorf("spec.resources: %w", err)
+	}
+	s.res.sized("", r)
+	return nil
 }
 
 // set gives a container, or the pod, a request of a resource of which it declared what is
