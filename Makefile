@@ -186,12 +186,12 @@ test-cluster: controlplane $(TOOLS)/helm ## Run the tests on a real control plan
 .PHONY: test-long
 test-long: controlplane ## Run the long forms: 17,000 histories of each kind of the simulation, bursts of all sizes
 	@go test -count=1 -v -timeout 60m -run 'TestSimulation$$' ./internal/ledger -histories 17000
-	@go test -count=1 -timeout 60m -run TestSpreadConcurrent ./test/e2e -long
+	@go test -count=1 -timeout 60m -run TestSpreadConcurrent ./test/bursts -long
 
 .PHONY: deflake
 deflake: controlplane ## Run the concurrency tests 20 times under the race detector (the long one 5 times)
-	@go test -race -count=20 -timeout 60m -run 'Concurrent|Shutdown|Rotation|Term|Election|Panic' -skip TestSpreadConcurrent ./internal/... ./test/e2e
-	@go test -race -count=5 -timeout 60m -run TestSpreadConcurrent ./test/e2e
+	@go test -race -count=20 -timeout 60m -run 'Concurrent|Shutdown|Rotation|Term|Election|Panic' ./internal/... ./test/e2e
+	@go test -race -count=5 -timeout 60m -run TestSpreadConcurrent ./test/bursts
 
 .PHONY: fuzz
 fuzz: ## Fuzz each target for FUZZTIME (30s)

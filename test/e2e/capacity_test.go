@@ -144,7 +144,7 @@ func TestPeerPodCapacity(t *testing.T) {
 		n.vms(t, busy, "10")
 		var pods []*corev1.Pod
 		for i := range 3 {
-			p := pod().Namespace(n.namespace).Container("a", "cpu=1", "cpu=1").Obj()
+			p := pod().Namespace(n.Namespace).Container("a", "cpu=1", "cpu=1").Obj()
 			p.Name = fmt.Sprintf("vm-%d", i)
 			p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: busy.Name}
 			p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}

@@ -43,7 +43,7 @@ func command(t *testing.T, c *controlplane.Cluster, args ...string) (out, errs s
 // golden compares an output, without the names that differ each time, with a file.
 func (n *tenant) golden(t *testing.T, name, got string) {
 	t.Helper()
-	got = strings.ReplaceAll(got, n.namespace, "NAMESPACE")
+	got = strings.ReplaceAll(got, n.Namespace, "NAMESPACE")
 	got = regexp.MustCompile(`\b(web|bad)-[a-z0-9]{6,10}(-[a-z0-9]{5})?\b`).ReplaceAllString(got, "$1-HASH")
 	got = regexp.MustCompile(`node (od|spot)[48]-[0-9]`).ReplaceAllString(got, "node NODE")
 	got = regexp.MustCompile(`(?m)^Stowage: replicas not known, leader \S+, certificate authority until \S+$`).ReplaceAllString(got, "Stowage: HEALTH")
@@ -66,7 +66,7 @@ func TestStatus(t *testing.T) {
 	n := newTenant(t)
 	status := func(t *testing.T, args ...string) (string, string, int) {
 		t.Helper()
-		return command(t, cluster, append(append([]string{"status", "-n", n.namespace}, only...), args...)...)
+		return command(t, cluster, append(append([]string{"status", "-n", n.Namespace}, only...), args...)...)
 	}
 	eventually(t, "a replica leads", func() (bool, error) {
 		out, _, _ := status(t)
@@ -79,7 +79,7 @@ func TestStatus(t *testing.T) {
 			t.Errorf("exit status %d", exit)
 		}
 	})
-	web := n.deployment("web", 10, annotated(documented))
+	web := n.Deployment("web", 10, annotated(documented))
 	must(t, n.Create(t.Context(), web))
 	t.Run("wait", func(t *testing.T) {
 		if out, errs, exit := status(t, "--wait", "--timeout", "60s"); exit != 0 {
@@ -96,9 +96,9 @@ func TestStatus(t *testing.T) {
 		})
 	}
 	t.Run("not as it should be", func(t *testing.T) {
-		must(t, n.Create(t.Context(), n.deployment("bad", 2, annotated("type=spot,weight=x"))))
-		n.scale(t, web, 12)
-		n.spreads(t, "web", 12, strategyOf(t, documented))
+		must(t, n.Create(t.Context(), n.Deployment("bad", 2, annotated("type=spot,weight=x"))))
+		n.Scale(t, web, 12)
+		n.Spreads(t, "web", 12, strategyOf(t, documented))
 		out, errs, exit := status(t, "--wait", "--timeout", "1s")
 		n.golden(t, "status-bad", out+errs)
 		if exit != 3 {
@@ -107,22 +107,22 @@ func TestStatus(t *testing.T) {
 	})
 	t.Run("problems", func(t *testing.T) {
 		lost := newTenant(t)
-		must(t, lost.Create(t.Context(), &versprei.PodDistributor{ObjectMeta: metav1.ObjectMeta{Namespace: lost.namespace, Name: "lost"}, Spec: versprei.PodDistributorSpec{
+		must(t, lost.Create(t.Context(), &versprei.PodDistributor{ObjectMeta: metav1.ObjectMeta{Namespace: lost.Namespace, Name: "lost"}, Spec: versprei.PodDistributorSpec{
 			Target:       versprei.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: "nowhere"},
 			Distribution: []versprei.Pool{{NodeLabel: map[string]versprei.LabelValue{"type": "default"}, Weight: 1}},
 		}}))
-		must(t, lost.Create(t.Context(), lost.daemonSet("agent", lost.namespace+".none", agent())))
-		vm := pod().Namespace(lost.namespace).Container("a", "cpu=1", "cpu=1").Obj()
+		must(t, lost.Create(t.Context(), lost.daemonSet("agent", lost.Namespace+".none", agent())))
+		vm := pod().Namespace(lost.Namespace).Container("a", "cpu=1", "cpu=1").Obj()
 		vm.Name, vm.Spec.NodeSelector = "waits", map[string]string{"nowhere": "true"}
 		must(t, lost.Create(t.Context(), vm))
 		off := newTenant(t, stowage.ModeKey+"=Off")
-		past := pod().Namespace(off.namespace).Container("a", "", "").Obj()
+		past := pod().Namespace(off.Namespace).Container("a", "", "").Obj()
 		past.Name = "past"
 		must(t, off.Create(t.Context(), past))
-		off.edit(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: off.namespace}}, `{"metadata":{"labels":{"`+stowage.ModeKey+`":null}}}`)
+		off.edit(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: off.Namespace}}, `{"metadata":{"labels":{"`+stowage.ModeKey+`":null}}}`)
 		for namespace, parts := range map[string][]string{
-			lost.namespace: {"PodDistributor/lost", "its target apps/v1 Deployment nowhere does not exist", "DaemonSet/agent", "which does not exist", "Pod/waits", "no free VM: "},
-			off.namespace:  {"Pod/past", "RuntimeClass kata-remote without kata.peerpods.io/vm: the webhook was bypassed"},
+			lost.Namespace: {"PodDistributor/lost", "its target apps/v1 Deployment nowhere does not exist", "DaemonSet/agent", "which does not exist", "Pod/waits", "no free VM: "},
+			off.Namespace:  {"Pod/past", "RuntimeClass kata-remote without kata.peerpods.io/vm: the webhook was bypassed"},
 		} {
 			eventually(t, "each problem is named", func() (bool, error) {
 				out, _, exit := command(t, cluster, "status", "-n", namespace)
@@ -135,13 +135,13 @@ func TestStatus(t *testing.T) {
 	})
 	t.Run("left alone", func(t *testing.T) {
 		out := newTenant(t)
-		pinned := out.deployment("pinned", 2, annotated(documented))
+		pinned := out.Deployment("pinned", 2, annotated(documented))
 		pinned.Spec.Template.Spec.NodeSelector = map[string]string{"nodesize": "od4vcpu16gb"}
 		must(t, out.Create(t.Context(), pinned))
-		silent := out.deployment("silent", 2, annotated(documented))
+		silent := out.Deployment("silent", 2, annotated(documented))
 		silent.Spec.Template.Annotations = map[string]string{stowage.ModeKey: "Off"}
 		must(t, out.Create(t.Context(), silent))
-		stdout, errs, exit := command(t, cluster, append([]string{"status", "-n", out.namespace, "--wait", "--timeout", "30s"}, only...)...)
+		stdout, errs, exit := command(t, cluster, append([]string{"status", "-n", out.Namespace, "--wait", "--timeout", "30s"}, only...)...)
 		for _, part := range []string{"its pods choose their nodes themselves, by node label nodesize", stowage.ModeKey + " leaves it alone"} {
 			if exit != 0 || !strings.Contains(stdout, part) {
 				t.Errorf("exit status %d; %q is missing in\n%s%s", exit, part, stdout, errs)
@@ -152,7 +152,7 @@ func TestStatus(t *testing.T) {
 		node := n.node(t, "sized", "cpu=4,memory=8Gi,ephemeral-storage=10Gi")
 		template := n.template(t, "tenth", "cpuPercentage: 10")
 		must(t, n.Create(t.Context(), n.daemonSet("agent", template.Name, agent())))
-		vm := pod().Namespace(n.namespace).Container("a", "cpu=1", "cpu=1").Obj()
+		vm := pod().Namespace(n.Namespace).Container("a", "cpu=1", "cpu=1").Obj()
 		vm.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node.Name}
 		vm.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 		must(t, n.Create(t.Context(), vm))
@@ -171,13 +171,13 @@ func TestExplain(t *testing.T) {
 		return command(t, cluster, append([]string{"explain", "pod", pod, "-n", namespace, "--target-runtimeclass=kata-remote"}, args...)...)
 	}
 	t.Run("a seat", func(t *testing.T) {
-		must(t, n.Create(t.Context(), n.deployment("web", 4, annotated(documented))))
-		n.spreads(t, "web", 4, strategyOf(t, documented))
-		pods, err := n.pods(t.Context(), "web")
+		must(t, n.Create(t.Context(), n.Deployment("web", 4, annotated(documented))))
+		n.Spreads(t, "web", 4, strategyOf(t, documented))
+		pods, err := n.Pods(t.Context(), "web")
 		must(t, err)
 		for i := range pods {
 			if pods[i].Labels[stowage.PoolLabel] == "0" {
-				out, errs, exit := explain(t, n.namespace, pods[i].Name)
+				out, errs, exit := explain(t, n.Namespace, pods[i].Name)
 				n.golden(t, "explain-seat", out+errs)
 				if exit != 0 {
 					t.Errorf("exit status %d", exit)
@@ -190,33 +190,33 @@ func TestExplain(t *testing.T) {
 		template := n.template(t, "tenth", "{cpuPercentage: 10, minCPU: 500m, excludeContainers: [proxy]}")
 		must(t, n.Create(t.Context(), n.daemonSet("agent", template.Name, agent().Container("proxy", "cpu=100m", ""))))
 		n.sized(t, "agent", 1)
-		pods, err := n.pods(t.Context(), "agent")
+		pods, err := n.Pods(t.Context(), "agent")
 		must(t, err)
-		out, errs, _ := explain(t, n.namespace, pods[0].Name)
+		out, errs, _ := explain(t, n.Namespace, pods[0].Name)
 		n.golden(t, "explain-size", strings.ReplaceAll(out+errs, pods[0].Name, "agent-HASH"))
 	})
 	t.Run("a peer pod", func(t *testing.T) {
 		p := n.create(t, pod().Container("a", "cpu=500m", "cpu=1500m,memory=1Gi").Container("b", "", ""))
-		out, errs, _ := explain(t, n.namespace, p.Name)
+		out, errs, _ := explain(t, n.Namespace, p.Name)
 		n.golden(t, "explain-vm", out+errs)
 	})
 	t.Run("what was left alone", func(t *testing.T) {
 		off := newTenant(t, stowage.ModeKey+"=Off")
 		p := n.create(t, testkit.Pod("plain").Container("a", "", ""))
 		q := off.create(t, pod().Container("a", "cpu=1", "cpu=1"))
-		half := n.deployment("web-half", 1, map[string]string{stowage.SpreadStrategyAnnotation: documented})
+		half := n.Deployment("web-half", 1, map[string]string{stowage.SpreadStrategyAnnotation: documented})
 		must(t, n.Create(t.Context(), half))
 		var halves []corev1.Pod
 		eventually(t, "a pod is created", func() (bool, error) {
 			var err error
-			halves, err = n.pods(t.Context(), "web-half")
+			halves, err = n.Pods(t.Context(), "web-half")
 			return len(halves) == 1, err
 		})
 		for _, tc := range []struct{ namespace, pod, want string }{
-			{n.namespace, p.Name, "Stowage changed nothing in it: A strategy divides the pods of a workload, and nothing controls this pod."},
-			{off.namespace, q.Name, "Stowage changed nothing in it: stowage.dev/mode is Off on namespace " + off.namespace},
-			{off.namespace, q.Name, "It would be converted to a peer pod, but: stowage.dev/mode is Off"},
-			{n.namespace, halves[0].Name, "CustomPodScheduleStrategy has no effect without UseCustomKubeScheduler: 'true'"},
+			{n.Namespace, p.Name, "Stowage changed nothing in it: A strategy divides the pods of a workload, and nothing controls this pod."},
+			{off.Namespace, q.Name, "Stowage changed nothing in it: stowage.dev/mode is Off on namespace " + off.Namespace},
+			{off.Namespace, q.Name, "It would be converted to a peer pod, but: stowage.dev/mode is Off"},
+			{n.Namespace, halves[0].Name, "CustomPodScheduleStrategy has no effect without UseCustomKubeScheduler: 'true'"},
 		} {
 			if out, errs, exit := explain(t, tc.namespace, tc.pod); !strings.Contains(out, tc.want) || exit != 0 {
 				t.Errorf("%s: %q is not in\n%s%s", tc.pod, tc.want, out, errs)
@@ -224,16 +224,16 @@ func TestExplain(t *testing.T) {
 		}
 	})
 	t.Run("as JSON", func(t *testing.T) {
-		if out, _, exit := explain(t, n.namespace, "plain", "-o", "json"); exit != 0 || !strings.Contains(out, `"spread": {`) {
+		if out, _, exit := explain(t, n.Namespace, "plain", "-o", "json"); exit != 0 || !strings.Contains(out, `"spread": {`) {
 			t.Errorf("exit status %d: %s", exit, out)
 		}
 	})
 	t.Run("a workload", func(t *testing.T) {
-		out, errs, exit := command(t, cluster, "explain", "deployment/web", "-n", n.namespace)
-		if exit != 0 || !strings.Contains(out, "Deployment "+n.namespace+"/web\n") || !strings.Contains(out, "1 pod: Pod "+n.namespace+"/web-") {
+		out, errs, exit := command(t, cluster, "explain", "deployment/web", "-n", n.Namespace)
+		if exit != 0 || !strings.Contains(out, "Deployment "+n.Namespace+"/web\n") || !strings.Contains(out, "1 pod: Pod "+n.Namespace+"/web-") {
 			t.Errorf("exit status %d:\n%s%s", exit, out, errs)
 		}
-		if _, errs, exit := command(t, cluster, "explain", "sts", "web", "-n", n.namespace); exit != 1 || !strings.Contains(errs, "not found") {
+		if _, errs, exit := command(t, cluster, "explain", "sts", "web", "-n", n.Namespace); exit != 1 || !strings.Contains(errs, "not found") {
 			t.Errorf("a StatefulSet that does not exist: exit status %d: %s", exit, errs)
 		}
 	})
@@ -246,9 +246,9 @@ func TestExplain(t *testing.T) {
 	})
 	t.Run("completion", func(t *testing.T) {
 		for want, args := range map[string][]string{
-			"plain\n":          {"explain", "-n", n.namespace, "pod", ""},
-			"deployment/web\n": {"status", "-n", n.namespace, "deployment/"},
-			n.namespace + "\n": {"status", "-n", ""},
+			"plain\n":          {"explain", "-n", n.Namespace, "pod", ""},
+			"deployment/web\n": {"status", "-n", n.Namespace, "deployment/"},
+			n.Namespace + "\n": {"status", "-n", ""},
 		} {
 			var out bytes.Buffer
 			args = append([]string{"__complete", args[0], "--kubeconfig", cluster.Kubeconfig}, args[1:]...)
@@ -259,7 +259,7 @@ func TestExplain(t *testing.T) {
 		}
 	})
 	t.Run("no such pod", func(t *testing.T) {
-		if _, errs, exit := explain(t, n.namespace, "nope"); exit != 1 || !strings.Contains(errs, `pods "nope" not found`) {
+		if _, errs, exit := explain(t, n.Namespace, "nope"); exit != 1 || !strings.Contains(errs, `pods "nope" not found`) {
 			t.Errorf("exit status %d: %s", exit, errs)
 		}
 	})
@@ -268,22 +268,22 @@ func TestExplain(t *testing.T) {
 // Who may not look is told what to ask for; who may look at a namespace sees that.
 func TestInspectPermissions(t *testing.T) {
 	n := newTenant(t)
-	must(t, n.Create(t.Context(), n.deployment("web", 3, annotated(documented))))
-	n.spreads(t, "web", 3, strategyOf(t, documented))
-	pods, err := n.pods(t.Context(), "web")
+	must(t, n.Create(t.Context(), n.Deployment("web", 3, annotated(documented))))
+	n.Spreads(t, "web", 3, strategyOf(t, documented))
+	pods, err := n.Pods(t.Context(), "web")
 	must(t, err)
-	for _, args := range [][]string{{"status", "-A"}, {"status", "-n", n.namespace}, {"explain", "pod", pods[0].Name, "-n", n.namespace}} {
+	for _, args := range [][]string{{"status", "-A"}, {"status", "-n", n.Namespace}, {"explain", "pod", pods[0].Name, "-n", n.Namespace}} {
 		out, errs, exit := command(t, cluster, append(args, "--as", "nobody")...)
 		if exit != 1 || out != "" || !strings.Contains(errs, "is forbidden") || !strings.Contains(errs, "ask for the ClusterRoles") {
 			t.Errorf("%v: exit status %d: %s%s", args, exit, out, errs)
 		}
 	}
 	must(t, n.Create(t.Context(), &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "viewer"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "viewer"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "viewer-" + n.namespace}},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "viewer-" + n.Namespace}},
 	}))
-	viewer := []string{"-n", n.namespace, "--as", "viewer-" + n.namespace}
+	viewer := []string{"-n", n.Namespace, "--as", "viewer-" + n.Namespace}
 	eventually(t, "a viewer of the namespace sees its workloads", func() (bool, error) {
 		out, errs, exit := command(t, cluster, append([]string{"status"}, viewer...)...)
 		return exit == 0 && strings.Contains(out, "Deployment/web") && strings.Contains(errs, "Warning: the VMs of nodes, and the nodes that templates cover, are left out"), nil

@@ -81,11 +81,11 @@ func TestWithPredecessor(t *testing.T) {
 
 				webhook := order + "-" + strings.NewReplacer(", ", "-", " ", "-").Replace(name)
 				label := "predecessor-" + webhook
-				must(t, cluster.Client.Patch(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.namespace}},
+				must(t, cluster.Client.Patch(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.Namespace}},
 					client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:"yes"}}}`, label))))
 				startWebhook(t, webhook, map[string]string{label: "yes"}, change)
 				eventually(t, "the predecessor is called", func() (bool, error) {
-					p := testkit.Pod("probe").Namespace(n.namespace).RuntimeClass("kata-remote").Container("c", "cpu=1,memory=1Gi", "cpu=1,memory=1Gi").Obj()
+					p := testkit.Pod("probe").Namespace(n.Namespace).RuntimeClass("kata-remote").Container("c", "cpu=1,memory=1Gi", "cpu=1,memory=1Gi").Obj()
 					p.Annotations = map[string]string{stowage.ModeKey: "Off"} // us it leaves out
 					before := p.DeepCopy()
 					err := n.Create(t.Context(), p, client.DryRunAll)
@@ -165,7 +165,7 @@ func predecessorPods(t *testing.T, n *tenant) map[string]func() func() *corev1.P
 		"flexdaemonsets": func() func() *corev1.Pod {
 			n.template(t, "share", "{cpuPercentage: 10, memoryPercentage: 10}")
 			create := func() (*corev1.Pod, error) {
-				p := testkit.Pod("daemon").Namespace(n.namespace).Annotation(flexdaemonsets.TemplateAnnotation, n.namespace+".share").Container("a", "", "").Container("b", "", "").Obj()
+				p := testkit.Pod("daemon").Namespace(n.Namespace).Annotation(flexdaemonsets.TemplateAnnotation, n.Namespace+".share").Container("a", "", "").Container("b", "", "").Obj()
 				p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "daemons", UID: "5f0c52f6-8f8b-4c44-9f33-0a30e1c7a001", Controller: new(true)}}
 				p.Spec.Affinity = pinnedTo("od4-1")
 				return p, n.Create(t.Context(), p, client.DryRunAll)

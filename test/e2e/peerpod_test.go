@@ -83,7 +83,7 @@ func equalLists(a, b corev1.ResourceList) bool {
 // expectWarning checks that exactly one warning has come, if any should.
 func (n *tenant) expectWarning(t *testing.T, part string) {
 	t.Helper()
-	got := n.warnings.Take()
+	got := n.Warnings.Take()
 	if part == "" && len(got) > 0 || part != "" && (len(got) != 1 || !strings.Contains(got[0], part)) {
 		t.Errorf("warnings are %q, want %q", got, part)
 	}
@@ -96,13 +96,13 @@ func TestDocumentedPeerPod(t *testing.T) {
 	must(t, err)
 	for _, o := range objects {
 		if o.GetKind() == "Deployment" {
-			o.SetNamespace(n.namespace)
+			o.SetNamespace(n.Namespace)
 		}
 		must(t, cluster.Apply(t.Context(), o))
 	}
 	var got corev1.Pod
 	eventually(t, "the pod is created", func() (bool, error) {
-		pods, err := n.pods(t.Context(), "peer-pod")
+		pods, err := n.Pods(t.Context(), "peer-pod")
 		if len(pods) == 1 {
 			got = pods[0]
 		}
@@ -144,7 +144,7 @@ func TestPeerPodShapes(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			p := tc.pod.Namespace(n.namespace).Obj()
+			p := tc.pod.Namespace(n.Namespace).Obj()
 			p.Name, p.GenerateName = "", "p-"
 			must(t, n.Create(t.Context(), p))
 			expectPeerPod(t, p, tc.want...)
@@ -186,10 +186,10 @@ func TestPeerPodsAndLimitRangeDefaults(t *testing.T) {
 
 	limited := newTenant(t)
 	lr := limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Default: testkit.ResourceList("cpu=1,memory=512Mi"), DefaultRequest: testkit.ResourceList("cpu=250m,memory=256Mi")})
-	lr.Namespace = limited.namespace
+	lr.Namespace = limited.Namespace
 	must(t, limited.Create(t.Context(), lr))
 	eventually(t, "the LimitRange is in force", func() (bool, error) {
-		p := testkit.Pod("probe").Namespace(limited.namespace).Container("a", "", "").Obj()
+		p := testkit.Pod("probe").Namespace(limited.Namespace).Container("a", "", "").Obj()
 		err := limited.Create(t.Context(), p, client.DryRunAll)
 		return len(p.Spec.Containers[0].Resources.Limits) > 0, err
 	})
@@ -210,23 +210,23 @@ func TestPeerPodsThatALimitRangeRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := newTenant(t)
 			lr := limitRange(item)
-			lr.Namespace = n.namespace
+			lr.Namespace = n.Namespace
 			must(t, n.Create(t.Context(), lr))
 			eventually(t, "Stowage has seen the LimitRange", func() (bool, error) {
-				n.warnings.Take()
-				err := n.Create(t.Context(), pod().Namespace(n.namespace).Container("a", "cpu=1", "cpu=1").Obj(), client.DryRunAll)
+				n.Warnings.Take()
+				err := n.Create(t.Context(), pod().Namespace(n.Namespace).Container("a", "cpu=1", "cpu=1").Obj(), client.DryRunAll)
 				if !apierrors.IsForbidden(err) {
 					return false, err
 				}
-				return strings.Contains(strings.Join(n.warnings.Take(), "\n"), name), nil
+				return strings.Contains(strings.Join(n.Warnings.Take(), "\n"), name), nil
 			})
 
 			// Nobody reads the warning that a controller gets; its workload has
 			// an event.
-			rs := replicaSet(n.namespace, "refused", pod().Container("a", "cpu=1", "cpu=1"), 1)
+			rs := replicaSet(n.Namespace, "refused", pod().Container("a", "cpu=1", "cpu=1"), 1)
 			must(t, n.Create(t.Context(), rs))
 			eventually(t, "the ReplicaSet has an event that explains it", func() (bool, error) {
-				events, err := cluster.Clientset.EventsV1().Events(n.namespace).List(t.Context(), metav1.ListOptions{})
+				events, err := cluster.Clientset.EventsV1().Events(n.Namespace).List(t.Context(), metav1.ListOptions{})
 				if err != nil {
 					return false, err
 				}
@@ -257,16 +257,16 @@ func TestPeerPodsThatAQuotaRefuses(t *testing.T) {
 	t.Parallel()
 	n := newTenant(t)
 	must(t, n.Create(t.Context(), &corev1.ResourceQuota{
-		ObjectMeta: metav1.ObjectMeta{Name: "compute", Namespace: n.namespace},
+		ObjectMeta: metav1.ObjectMeta{Name: "compute", Namespace: n.Namespace},
 		Spec:       corev1.ResourceQuotaSpec{Hard: testkit.ResourceList("requests.cpu=10,limits.memory=10Gi")},
 	}))
 	eventually(t, "the refused user is told why", func() (bool, error) {
-		n.warnings.Take()
-		err := n.Create(t.Context(), pod().Namespace(n.namespace).Container("a", "cpu=1,memory=1Gi", "cpu=1,memory=1Gi").Obj(), client.DryRunAll)
+		n.Warnings.Take()
+		err := n.Create(t.Context(), pod().Namespace(n.Namespace).Container("a", "cpu=1,memory=1Gi", "cpu=1,memory=1Gi").Obj(), client.DryRunAll)
 		if !apierrors.IsForbidden(err) {
 			return false, err
 		}
-		w := strings.Join(n.warnings.Take(), "\n")
+		w := strings.Join(n.Warnings.Take(), "\n")
 		return strings.Contains(w, `ResourceQuota "compute" may refuse this pod`) && strings.Contains(w, "use requests.kata.peerpods.io/vm there in place of requests.cpu, limits.memory"), nil
 	})
 }
@@ -295,7 +295,7 @@ func startInjector(t *testing.T, n *tenant) {
 		}
 	})
 	eventually(t, "the injector is called", func() (bool, error) {
-		p := testkit.Pod("probe").Namespace(n.namespace).Container("a", "", "").Obj()
+		p := testkit.Pod("probe").Namespace(n.Namespace).Container("a", "", "").Obj()
 		err := n.Create(t.Context(), p, client.DryRunAll)
 		return len(p.Spec.Containers) == 2, err
 	})
@@ -379,7 +379,7 @@ status:
 	for i := range pods {
 		// Each asks for more than half of the node's cpu, which it does not
 		// take: it runs elsewhere.
-		p := pod().Namespace(n.namespace).Container("a", "cpu=3", "cpu=3").Obj()
+		p := pod().Namespace(n.Namespace).Container("a", "cpu=3", "cpu=3").Obj()
 		p.Name = fmt.Sprintf("p-%d", i)
 		p.Spec.NodeSelector = map[string]string{"kubernetes.io/hostname": "two-vms"}
 		must(t, n.Create(t.Context(), p))
@@ -387,7 +387,7 @@ status:
 	}
 	running := func() (names []string, waiting *corev1.Pod, err error) {
 		var list corev1.PodList
-		if err := n.List(t.Context(), &list, client.InNamespace(n.namespace)); err != nil {
+		if err := n.List(t.Context(), &list, client.InNamespace(n.Namespace)); err != nil {
 			return nil, nil, err
 		}
 		for i := range list.Items {
@@ -417,7 +417,7 @@ status:
 		}
 		return false, nil
 	})
-	must(t, n.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: names[0]}}))
+	must(t, n.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: names[0]}}))
 	eventually(t, "the third runs in the VM that became free", func() (bool, error) {
 		now, waiting, err := running()
 		return len(now) == 2 && waiting == nil, err
@@ -447,7 +447,7 @@ func TestDryRunAnswersAsForReal(t *testing.T) {
 	n := newTenant(t)
 	p := n.create(t, pod().Container("a", "cpu=1", ""), client.DryRunAll)
 	expectPeerPod(t, p, "1", "", "", "")
-	if err := n.Get(t.Context(), n.key("p"), &corev1.Pod{}); !apierrors.IsNotFound(err) {
+	if err := n.Get(t.Context(), n.Key("p"), &corev1.Pod{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the pod exists: %v", err)
 	}
 }
@@ -456,14 +456,14 @@ func TestPodInANamespaceThatEnds(t *testing.T) {
 	t.Parallel()
 	n := newTenant(t)
 	var ns corev1.Namespace
-	must(t, n.Get(t.Context(), client.ObjectKey{Name: n.namespace}, &ns))
+	must(t, n.Get(t.Context(), client.ObjectKey{Name: n.Namespace}, &ns))
 	must(t, n.Delete(t.Context(), &ns))
-	err := n.Create(t.Context(), pod().Namespace(n.namespace).Container("a", "cpu=1", "").Obj())
+	err := n.Create(t.Context(), pod().Namespace(n.Namespace).Container("a", "cpu=1", "").Obj())
 	if !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
 		t.Errorf("the API server says %v", err)
 	}
 	// Asked all the same, about a namespace that is gone, we allow.
-	err = directly(t, n.namespace+"-gone", func(allowed bool) error {
+	err = directly(t, n.Namespace+"-gone", func(allowed bool) error {
 		if !allowed {
 			return errors.New("not allowed")
 		}
@@ -511,7 +511,7 @@ func TestPreviewAgreesWithTheCluster(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newTenant(t)
-			workload := make(replicaSet(n.namespace, "web", template(), 2))
+			workload := make(replicaSet(n.Namespace, "web", template(), 2))
 			manifest := workload.DeepCopyObject().(client.Object)
 			must(t, n.Create(t.Context(), workload))
 			offline := preview(t, manifest)
@@ -520,7 +520,7 @@ func TestPreviewAgreesWithTheCluster(t *testing.T) {
 			}
 			var live corev1.PodList
 			eventually(t, "the workload has its pods", func() (bool, error) {
-				err := n.List(t.Context(), &live, client.InNamespace(n.namespace))
+				err := n.List(t.Context(), &live, client.InNamespace(n.Namespace))
 				return len(live.Items) == len(offline), err
 			})
 			if diff := cmp.Diff(comparable(live.Items), comparable(offline)); diff != "" {
@@ -536,13 +536,13 @@ func TestPreviewOfPodDistributorAgrees(t *testing.T) {
 	n := newTenant(t)
 	d := n.distributor(t, "web", "web", func(s *versprei.PodDistributorSpec) { s.Distribution[1].Name = "spot" })
 	time.Sleep(time.Second) // each replica learns of it; there is nothing to wait for before a pod comes
-	workload := n.deployment("web", 13, nil)
+	workload := n.Deployment("web", 13, nil)
 	manifest := workload.DeepCopyObject().(client.Object)
 	must(t, n.Create(t.Context(), workload))
 	offline := preview(t, manifest, d)
 	var live corev1.PodList
 	eventually(t, "the workload has its pods", func() (bool, error) {
-		err := n.List(t.Context(), &live, client.InNamespace(n.namespace))
+		err := n.List(t.Context(), &live, client.InNamespace(n.Namespace))
 		return len(live.Items) == 13, err
 	})
 	if diff := cmp.Diff(comparable(live.Items), comparable(offline)); diff != "" {

@@ -22,7 +22,7 @@ func TestPodDistributorValidation(t *testing.T) {
 	try := func(spec string) (*unstructured.Unstructured, error) {
 		u := &unstructured.Unstructured{}
 		must(t, yaml.Unmarshal([]byte(head+"spec: "+spec), &u.Object))
-		u.SetNamespace(n.namespace)
+		u.SetNamespace(n.Namespace)
 		return u, n.Create(t.Context(), u, client.DryRunAll)
 	}
 	const target = "target: {apiVersion: apps/v1, kind: Deployment, name: nginx-deployment}"

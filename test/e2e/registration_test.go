@@ -63,13 +63,13 @@ func TestMatchConditions(t *testing.T) {
 		"of a DaemonSet's kind, beside a mirror": {[]func(*corev1.Pod){mirror, owner("DaemonSet")}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := testkit.Pod("probe").Namespace(n.namespace).Annotation(stowage.ModeKey, "probe").Container("c", "", "").Obj()
+			p := testkit.Pod("probe").Namespace(n.Namespace).Annotation(stowage.ModeKey, "probe").Container("c", "", "").Obj()
 			for _, change := range tc.changes {
 				change(p)
 			}
-			n.warnings.Take()
+			n.Warnings.Take()
 			must(t, n.Create(t.Context(), p, client.DryRunAll))
-			if called := strings.Contains(strings.Join(n.warnings.Take(), "\n"), stowage.ModeKey); called != tc.called {
+			if called := strings.Contains(strings.Join(n.Warnings.Take(), "\n"), stowage.ModeKey); called != tc.called {
 				t.Errorf("called: %t, want %t", called, tc.called)
 			}
 		})
@@ -80,12 +80,12 @@ func TestMatchConditions(t *testing.T) {
 func TestFailurePolicyByNamespace(t *testing.T) {
 	open, closed := newTenant(t), newTenant(t, "stowage.dev/failure-policy=Fail")
 	probe := func(n *tenant) error {
-		p := testkit.Pod("probe").Namespace(n.namespace).Annotation(stowage.ModeKey, "probe").Container("c", "", "").Obj()
+		p := testkit.Pod("probe").Namespace(n.Namespace).Annotation(stowage.ModeKey, "probe").Container("c", "", "").Obj()
 		return n.Create(t.Context(), p, client.DryRunAll)
 	}
 	for _, n := range []*tenant{open, closed} {
 		must(t, probe(n))
-		if warned := n.warnings.Take(); len(warned) != 1 {
+		if warned := n.Warnings.Take(); len(warned) != 1 {
 			t.Errorf("the two entries overlap, or leave a gap: warned %q", warned)
 		}
 	}
@@ -140,16 +140,16 @@ func TestFlowControlUnderAFlood(t *testing.T) {
 
 	// The flood, of several accounts, and another account that takes no part in it.
 	must(t, cluster.Client.Create(ctx, &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "edit"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "edit"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"},
-		Subjects:   []rbacv1.Subject{{Kind: "Group", APIGroup: rbacv1.GroupName, Name: "system:serviceaccounts:" + n.namespace}},
+		Subjects:   []rbacv1.Subject{{Kind: "Group", APIGroup: rbacv1.GroupName, Name: "system:serviceaccounts:" + n.Namespace}},
 	}))
 	for i := range 4 {
 		c := n.account(t, fmt.Sprintf("flood-%d", i))
 		for range 250 {
 			floods.Go(func() {
 				for ctx.Err() == nil {
-					p := testkit.Pod("flood").Namespace(n.namespace).Container("c", "", "").Obj()
+					p := testkit.Pod("flood").Namespace(n.Namespace).Container("c", "", "").Obj()
 					_ = c.Create(ctx, p, client.DryRunAll)
 				}
 			})
@@ -159,7 +159,7 @@ func TestFlowControlUnderAFlood(t *testing.T) {
 	asks := func(c client.Client) error {
 		within, cancel := context.WithTimeout(ctx, 3*time.Second)
 		defer cancel()
-		return c.List(within, &corev1.ConfigMapList{}, client.InNamespace(n.namespace))
+		return c.List(within, &corev1.ConfigMapList{}, client.InNamespace(n.Namespace))
 	}
 	eventually(t, "the flood has taken every place of the others", func() (bool, error) { return asks(bystander) != nil, nil })
 
@@ -175,7 +175,7 @@ func TestFlowControlUnderAFlood(t *testing.T) {
 	var errs []error
 	for range 50 {
 		within, cancel := context.WithTimeout(ctx, 3*time.Second)
-		errs = append(errs, own.Get(within, client.ObjectKey{Name: n.namespace}, &corev1.Namespace{}))
+		errs = append(errs, own.Get(within, client.ObjectKey{Name: n.Namespace}, &corev1.Namespace{}))
 		cancel()
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -208,8 +208,8 @@ func (s *seenLevel) RoundTrip(r *http.Request) (*http.Response, error) {
 // account makes a service account of the namespace and returns a client of its own.
 func (n *tenant) account(t *testing.T, name string) client.Client {
 	t.Helper()
-	must(t, cluster.Client.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: name}}))
-	token, err := cluster.Clientset.CoreV1().ServiceAccounts(n.namespace).CreateToken(t.Context(), name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	must(t, cluster.Client.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: name}}))
+	token, err := cluster.Clientset.CoreV1().ServiceAccounts(n.Namespace).CreateToken(t.Context(), name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	must(t, err)
 	cfg := rest.AnonymousClientConfig(cluster.Config)
 	cfg.BearerToken, cfg.QPS = token.Status.Token, -1

@@ -59,7 +59,7 @@ func patchRegistration(t *testing.T, patch func(*admissionregistrationv1.Mutatin
 // uids returns the pods of an app by name, and which of them have no seat.
 func (n *tenant) uids(t *testing.T, app string) (all []string, unseated int) {
 	t.Helper()
-	pods, err := n.pods(t.Context(), app)
+	pods, err := n.Pods(t.Context(), app)
 	must(t, err)
 	for i := range pods {
 		all = append(all, string(pods[i].UID))
@@ -80,10 +80,10 @@ func TestRepairAfterUnreachableWebhook(t *testing.T) {
 	// The nodes of type default are in neither pool.
 	const strategy = "nodesize=spot4vcpu16gb,weight=1:nodesize=spot8vcpu32gb,weight=1"
 	s := strategyOf(t, strategy)
-	d := n.deployment("web", 12, annotated(strategy))
+	d := n.Deployment("web", 12, annotated(strategy))
 	must(t, n.Create(t.Context(), d))
 	eventually(t, "those in pools are adopted", func() (bool, error) {
-		pods, err := n.pods(t.Context(), "web")
+		pods, err := n.Pods(t.Context(), "web")
 		outside, seated := 0, 0
 		for i := range pods {
 			if strings.HasPrefix(pods[i].Spec.NodeName, "od4") {
@@ -96,7 +96,7 @@ func TestRepairAfterUnreachableWebhook(t *testing.T) {
 		return len(pods) == 12 && outside > 0 && seated == 12-outside, err
 	})
 	restore()
-	n.scale(t, d, 13)
+	n.Scale(t, d, 13)
 	eventually(t, "every pod has a seat", func() (bool, error) {
 		all, unseated := n.uids(t, "web")
 		return len(all) == 13 && unseated == 0, nil
@@ -104,9 +104,9 @@ func TestRepairAfterUnreachableWebhook(t *testing.T) {
 	eventually(t, "the owner has events", func() (bool, error) {
 		return n.hasEvent(t, "PodRecreated", "had no seat") && n.hasEvent(t, "PodsAdopted", "the webhook was not reached"), nil
 	})
-	n.revise(t, d, "2")
-	n.rolledOut(t, d)
-	n.spreads(t, "web", 13, s)
+	n.Revise(t, d, "2")
+	n.RolledOut(t, d)
+	n.Spreads(t, "web", 13, s)
 }
 
 // A pod that does not start is recreated once: its replacement has a seat, whether it starts or not.
@@ -114,7 +114,7 @@ func TestRepairOfPodsThatDoNotStart(t *testing.T) {
 	restore := patchRegistration(t, func(h *admissionregistrationv1.MutatingWebhook) { h.ClientConfig.URL = new("https://localhost:1/") })
 	n := newTenant(t)
 	const strategy = "nodesize=spot4vcpu16gb,weight=1"
-	d := n.deployment("web", 2, annotated(strategy))
+	d := n.Deployment("web", 2, annotated(strategy))
 	d.Spec.Template.Spec.NodeSelector = map[string]string{"nowhere": "true"}
 	must(t, n.Create(t.Context(), d))
 	eventually(t, "two pods wait without a seat", func() (bool, error) {
@@ -122,7 +122,7 @@ func TestRepairOfPodsThatDoNotStart(t *testing.T) {
 		return len(all) == 2 && unseated == 2, nil
 	})
 	restore()
-	n.scale(t, d, 3)
+	n.Scale(t, d, 3)
 	eventually(t, "all have a seat", func() (bool, error) {
 		all, unseated := n.uids(t, "web")
 		return len(all) == 3 && unseated == 0, nil
@@ -135,40 +135,40 @@ func TestPoliciesThatComeAfterTheirPods(t *testing.T) {
 	t.Parallel()
 	n := newTenant(t)
 	t.Run("a PodDistributor", func(t *testing.T) {
-		d := n.deployment("web", 10, nil)
+		d := n.Deployment("web", 10, nil)
 		must(t, n.Create(t.Context(), d))
 		laterThan(t, d)
-		must(t, n.Create(t.Context(), &versprei.PodDistributor{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "web"}, Spec: versprei.PodDistributorSpec{
+		must(t, n.Create(t.Context(), &versprei.PodDistributor{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "web"}, Spec: versprei.PodDistributorSpec{
 			Target: versprei.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"},
 			Distribution: []versprei.Pool{
 				{NodeLabel: map[string]versprei.LabelValue{"type": "default"}, Weight: 80},
 				{NodeLabel: map[string]versprei.LabelValue{"type": "spot"}, Weight: 20},
 			},
 		}}))
-		n.spreads(t, "web", 10, strategyOf(t, eightyOf))
+		n.Spreads(t, "web", 10, strategyOf(t, eightyOf))
 		eventually(t, "events say why", func() (bool, error) {
 			return n.hasEvent(t, "PodsAdopted", "created before the PodDistributor web") && n.hasEvent(t, "PodRecreated", "created before its policy"), nil
 		})
 	})
 	t.Run("an annotation", func(t *testing.T) {
-		d := n.deployment("annotated", 10, nil)
+		d := n.Deployment("annotated", 10, nil)
 		must(t, n.Create(t.Context(), d))
 		laterThan(t, d)
 		must(t, n.Patch(t.Context(), d, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"true",%q:%q}}}`,
 			stowage.SpreadSwitchAnnotation, stowage.SpreadStrategyAnnotation, eightyOf))))
-		n.spreads(t, "annotated", 10, strategyOf(t, eightyOf))
+		n.Spreads(t, "annotated", 10, strategyOf(t, eightyOf))
 	})
 	t.Run("a FlexDaemonsetTemplate", func(t *testing.T) {
 		n.node(t, "a", "cpu=4,memory=8Gi,ephemeral-storage=10Gi")
 		n.node(t, "b", "cpu=8,memory=16Gi,ephemeral-storage=10Gi")
-		d := n.daemonSet("agent", "late-"+n.namespace, agent())
+		d := n.daemonSet("agent", "late-"+n.Namespace, agent())
 		must(t, n.Create(t.Context(), d))
 		laterThan(t, d)
-		must(t, n.Create(t.Context(), &flexdaemonsets.FlexDaemonsetTemplate{ObjectMeta: metav1.ObjectMeta{Name: "late-" + n.namespace}, Spec: flexdaemonsets.FlexDaemonsetTemplateSpec{
+		must(t, n.Create(t.Context(), &flexdaemonsets.FlexDaemonsetTemplate{ObjectMeta: metav1.ObjectMeta{Name: "late-" + n.Namespace}, Spec: flexdaemonsets.FlexDaemonsetTemplateSpec{
 			CPUPercentage: new(int32(10)), StoragePercentage: new(int32(5)), // storage cannot be resized in place
 		}}))
 		eventually(t, "the pods are sized", func() (bool, error) {
-			pods, err := n.pods(t.Context(), "agent")
+			pods, err := n.Pods(t.Context(), "agent")
 			for i := range pods {
 				r := pods[i].Spec.Containers[0].Resources.Requests
 				if cpu := r.Cpu().MilliValue(); cpu != 400 && cpu != 800 || r.StorageEphemeral().IsZero() {
@@ -191,15 +191,15 @@ func TestRepairOfTamperedLabels(t *testing.T) {
 	t.Parallel()
 	n := newTenant(t)
 	s := strategyOf(t, eightyOf)
-	must(t, n.Create(t.Context(), n.deployment("web", 10, annotated(eightyOf))))
-	n.spreads(t, "web", 10, s)
-	pods, err := n.pods(t.Context(), "web")
+	must(t, n.Create(t.Context(), n.Deployment("web", 10, annotated(eightyOf))))
+	n.Spreads(t, "web", 10, s)
+	pods, err := n.Pods(t.Context(), "web")
 	must(t, err)
 	for i, label := range []string{`"99"`, `null`} {
 		must(t, n.Patch(t.Context(), &pods[i], client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, stowage.SeatLabel, label))))
 	}
-	n.spreads(t, "web", 10, s)
-	n.costsAgree(t, "web", s)
+	n.Spreads(t, "web", 10, s)
+	n.CostsAgree(t, "web", s)
 	if after, _ := n.uids(t, "web"); len(after) != 10 {
 		t.Errorf("%d pods", len(after))
 	}
@@ -212,10 +212,10 @@ func TestRebalance(t *testing.T) {
 	const half = "type=default,weight=50:type=spot,weight=50"
 	annotations := annotated(eightyOf)
 	annotations[stowage.RebalanceAnnotation] = string(versprei.RebalanceEvict)
-	d := n.deployment("web", 10, annotations)
+	d := n.Deployment("web", 10, annotations)
 	must(t, n.Create(t.Context(), d))
-	n.spreads(t, "web", 10, strategyOf(t, eightyOf))
-	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "all"}, Spec: policyv1.PodDisruptionBudgetSpec{
+	n.Spreads(t, "web", 10, strategyOf(t, eightyOf))
+	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "all"}, Spec: policyv1.PodDisruptionBudgetSpec{
 		MaxUnavailable: new(intstr.FromInt32(0)), Selector: d.Spec.Selector,
 	}}
 	must(t, n.Create(t.Context(), budget))
@@ -240,6 +240,6 @@ func TestRebalance(t *testing.T) {
 		t.Error("pods were evicted though the budget forbids it")
 	}
 	must(t, n.Delete(t.Context(), budget))
-	n.spreads(t, "web", 10, strategyOf(t, half))
+	n.Spreads(t, "web", 10, strategyOf(t, half))
 	eventually(t, "an event says so", func() (bool, error) { return n.hasEvent(t, "PodEvicted", "has too many pods"), nil })
 }

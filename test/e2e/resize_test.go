@@ -46,7 +46,7 @@ func (n *tenant) allocate(t *testing.T, node *corev1.Node, cpu string) {
 // podUIDs are the pods of an app: a resize makes no new ones.
 func (n *tenant) podUIDs(t *testing.T, app string) string {
 	t.Helper()
-	pods, err := n.pods(t.Context(), app)
+	pods, err := n.Pods(t.Context(), app)
 	must(t, err)
 	var out []string
 	for i := range pods {
@@ -160,7 +160,7 @@ func TestResizeRefused(t *testing.T) {
 	t.Run("a quota", func(t *testing.T) {
 		f := n.template(t, "quota", `{cpuPercentage: 10, updatePolicy: InPlace}`)
 		q := &corev1.ResourceQuota{}
-		q.Name, q.Namespace, q.Spec.Hard = "q", n.namespace, testkit.ResourceList("requests.cpu=1")
+		q.Name, q.Namespace, q.Spec.Hard = "q", n.Namespace, testkit.ResourceList("requests.cpu=1")
 		must(t, n.Create(t.Context(), n.daemonSet("counted", f.Name, agent())))
 		n.becomes(t, "counted", map[string]string{"4": "a: cpu=400m | cpu=400m", "other": "a: cpu=200m | cpu=200m"})
 		must(t, n.Create(t.Context(), q))
@@ -209,16 +209,16 @@ func TestResizeThatANodeCannotDo(t *testing.T) {
 			eventually(t, "an event says why", func() (bool, error) {
 				return n.hasEvent(t, says.event, says.message), nil
 			})
-			pods, err := n.pods(t.Context(), app)
+			pods, err := n.Pods(t.Context(), app)
 			must(t, err)
-			if out, _, _ := command(t, cluster, "explain", "pod", pods[0].Name, "-n", n.namespace); !strings.Contains(out, says.message) {
+			if out, _, _ := command(t, cluster, "explain", "pod", pods[0].Name, "-n", n.Namespace); !strings.Contains(out, says.message) {
 				t.Errorf("explain does not say why:\n%s", out)
 			}
 			// Another wish for it is granted after the back-off, and comes true when
 			// the node can.
 			n.edit(t, f, `{"spec":{"cpuPercentage":15}}`)
 			n.becomes(t, app, map[string]string{"4": "a: cpu=600m | cpu=600m"})
-			pods, err = n.pods(t.Context(), app)
+			pods, err = n.Pods(t.Context(), app)
 			must(t, err)
 			n.edit(t, &pods[0], `{"metadata":{"annotations":{"kwok.stowage.dev/resize":null}}}`)
 			n.reports(t, f, "True UpToDate", 1, 0)
@@ -231,11 +231,11 @@ func TestResizeThatANodeCannotDo(t *testing.T) {
 func TestResizeOfOlderPods(t *testing.T) {
 	n, off := newTenant(t), newTenant(t, stowage.ModeKey+"=Off")
 	n.node(t, "4", "cpu=4")
-	name := n.namespace + ".late"
+	name := n.Namespace + ".late"
 	d := n.daemonSet("agent", name, testkit.Pod("").Container("a", "cpu=30m", "").Container("b", "cpu=10m", ""))
 	must(t, n.Create(t.Context(), d))
 	other := d.DeepCopy()
-	other.ResourceVersion, other.Namespace = "", off.namespace
+	other.ResourceVersion, other.Namespace = "", off.Namespace
 	must(t, off.Create(t.Context(), other))
 	before := "a: cpu=30m | \nb: cpu=10m | "
 	n.becomes(t, "agent", map[string]string{"4": before})
@@ -247,7 +247,7 @@ func TestResizeOfOlderPods(t *testing.T) {
 	if f.Status.DaemonSets != 2 {
 		t.Errorf("%d DaemonSets use the template, want 2", f.Status.DaemonSets)
 	}
-	pods, err := off.pods(t.Context(), "agent")
+	pods, err := off.Pods(t.Context(), "agent")
 	must(t, err)
 	if len(pods) != 1 || resourcesOf(&pods[0]) != before {
 		t.Errorf("where Stowage is off, the pods are %v", pods)

@@ -41,7 +41,7 @@ func TestForgedOwner(t *testing.T) {
 		pod := attacker.try(t, rs, replicaSetKind, func(p *corev1.Pod) { p.Annotations = annotated(eightyOf) })
 		_ = attacker.Delete(t.Context(), pod)
 	}
-	if err := victim.Get(t.Context(), victim.key(string(rs.UID)), &stowage.SeatLedger{}); !apierrors.IsNotFound(err) {
+	if err := victim.Get(t.Context(), victim.Key(string(rs.UID)), &stowage.SeatLedger{}); !apierrors.IsNotFound(err) {
 		t.Errorf("pods of another namespace have claims: %v", err)
 	}
 	pod := victim.try(t, rs, replicaSetKind, nil)
@@ -59,7 +59,7 @@ func TestForgedOwner(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			invented := podTemplate("x")
-			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: attacker.namespace, GenerateName: "invented-", Annotations: annotated(eightyOf)}, Spec: invented.Spec}
+			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: attacker.Namespace, GenerateName: "invented-", Annotations: annotated(eightyOf)}, Spec: invented.Spec}
 			ref.Controller = new(true)
 			p.OwnerReferences = []metav1.OwnerReference{ref}
 			must(t, attacker.Create(t.Context(), p))
@@ -69,7 +69,7 @@ func TestForgedOwner(t *testing.T) {
 		})
 	}
 	var ledgers stowage.SeatLedgerList
-	must(t, attacker.List(t.Context(), &ledgers, client.InNamespace(attacker.namespace)))
+	must(t, attacker.List(t.Context(), &ledgers, client.InNamespace(attacker.Namespace)))
 	if n := len(ledgers.Items); n != 0 {
 		t.Errorf("%d SeatLedgers of owners that do not exist", n)
 	}
@@ -85,7 +85,7 @@ func TestForgedOwner(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ref.Controller = new(true)
 			p := pod.DeepCopy()
-			p.ObjectMeta = metav1.ObjectMeta{Namespace: attacker.namespace, GenerateName: "forged-", OwnerReferences: []metav1.OwnerReference{ref}}
+			p.ObjectMeta = metav1.ObjectMeta{Namespace: attacker.Namespace, GenerateName: "forged-", OwnerReferences: []metav1.OwnerReference{ref}}
 			p.Spec = podTemplate("x").Spec
 			// The API server itself may refuse it; we may not.
 			if err := attacker.Create(t.Context(), p, client.DryRunAll); err != nil && (apierrors.IsInternalError(err) || strings.Contains(err.Error(), "stowage")) {
@@ -117,15 +117,15 @@ func TestTenantsPermissions(t *testing.T) {
 	t.Parallel()
 	n := newTenant(t)
 	must(t, cluster.Client.Create(t.Context(), &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "admin"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "admin"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "admin"},
-		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: n.namespace, Name: "admin"}},
+		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: n.Namespace, Name: "admin"}},
 	}))
 	c := n.account(t, "admin")
 	must(t, c.Create(t.Context(), n.tinyPod("allowed"), client.DryRunAll))
 	for what, obj := range map[string]client.Object{
 		"a template":     &flexdaemonsets.FlexDaemonsetTemplate{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: flexdaemonsets.FlexDaemonsetTemplateSpec{}},
-		"a ledger":       &stowage.SeatLedger{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "x"}},
+		"a ledger":       &stowage.SeatLedger{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "x"}},
 		"Stowage's keys": &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: controlplane.StowageNamespace, Name: "x"}},
 	} {
 		if err := c.Create(t.Context(), obj, client.DryRunAll); !apierrors.IsForbidden(err) {
@@ -139,7 +139,7 @@ func TestTenantsPermissions(t *testing.T) {
 
 // tinyPod is a pod of the namespace without anything.
 func (n *tenant) tinyPod(name string) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: name}, Spec: podTemplate("x").Spec}
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: name}, Spec: podTemplate("x").Spec}
 }
 
 // Old TLS is refused, and whoever has no certificate of the API server's, if one is asked for.

@@ -6,13 +6,10 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -88,17 +85,6 @@ func preview(t *testing.T, objects ...client.Object) []corev1.Pod {
 	return list.Items
 }
 
-// restoreFleet gives the next test a fresh set of replicas.
-func restoreFleet(t *testing.T) {
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := cluster.StartStowage(ctx, fleet); err != nil {
-			t.Errorf("restore the replicas: %v", err)
-		}
-	})
-}
-
 // load creates peer pods from several clients until it is told to stop, and
 // returns how many it created and how many of those nobody converted.
 func load(t *testing.T, n *tenant) (stop func() (created, missed int)) {
@@ -109,7 +95,7 @@ func load(t *testing.T, n *tenant) (stop func() (created, missed int)) {
 	for i := range 4 {
 		clients.Go(func() {
 			for j := 0; ctx.Err() == nil; j++ {
-				p := pod().Namespace(n.namespace).Container("a", "cpu=1", "").Obj()
+				p := pod().Namespace(n.Namespace).Container("a", "cpu=1", "").Obj()
 				p.Name = fmt.Sprintf("p-%d-%d", i, j)
 				if err := n.Create(ctx, p, client.DryRunAll); err != nil {
 					if ctx.Err() == nil {
@@ -134,25 +120,6 @@ func load(t *testing.T, n *tenant) (stop func() (created, missed int)) {
 	}
 }
 
-// metric reads the sum of a metric's samples whose labels contain a text.
-func metric(t *testing.T, r *controlplane.Replica, name, labels string) float64 {
-	t.Helper()
-	resp, err := http.Get(r.MetricsURL)
-	must(t, err)
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(resp.Body)
-	must(t, err)
-	sum := 0.0
-	for _, m := range regexp.MustCompile(`(?m)^`+name+`(\{[^}]*\})? (\S+)$`).FindAllStringSubmatch(string(body), -1) {
-		if strings.Contains(m[1], labels) {
-			v, err := strconv.ParseFloat(m[2], 64)
-			must(t, err)
-			sum += v
-		}
-	}
-	return sum
-}
-
 // A burst reaches every replica, and each counts what it did.
 func TestConcurrentBurstReachesEveryReplica(t *testing.T) {
 	n := newTenant(t)
@@ -161,11 +128,11 @@ func TestConcurrentBurstReachesEveryReplica(t *testing.T) {
 	for i, r := range replicas {
 		before[i] = metric(t, r, "stowage_admissions_total", `outcome="applied"`)
 	}
-	rs := replicaSet(n.namespace, "burst", pod().Container("a", "cpu=1", ""), 60)
+	rs := replicaSet(n.Namespace, "burst", pod().Container("a", "cpu=1", ""), 60)
 	must(t, n.Create(t.Context(), rs))
 	eventually(t, "all pods are created", func() (bool, error) {
 		var pods corev1.PodList
-		err := n.List(t.Context(), &pods, client.InNamespace(n.namespace))
+		err := n.List(t.Context(), &pods, client.InNamespace(n.Namespace))
 		for i := range pods.Items {
 			if pods.Items[i].Annotations[stowage.DefaultVCPUsAnnotation] != "1" {
 				return false, fmt.Errorf("pod %s is no peer pod", pods.Items[i].Name)
@@ -351,7 +318,7 @@ func TestLogLine(t *testing.T) {
 				return false, err
 			}
 			for line := range strings.Lines(string(log)) {
-				if strings.Contains(line, n.namespace) && strings.Contains(line, "pod changed") {
+				if strings.Contains(line, n.Namespace) && strings.Contains(line, "pod changed") {
 					lines = append(lines, line)
 				}
 			}
@@ -360,7 +327,7 @@ func TestLogLine(t *testing.T) {
 	})
 	var entry map[string]any
 	must(t, json.Unmarshal([]byte(lines[0]), &entry))
-	if len(lines) != 1 || entry["level"] != "INFO" || entry["pod"] != "p" || entry["namespace"] != n.namespace || entry["uid"] == "" {
+	if len(lines) != 1 || entry["level"] != "INFO" || entry["pod"] != "p" || entry["namespace"] != n.Namespace || entry["uid"] == "" {
 		t.Errorf("lines: %q", lines)
 	}
 }

@@ -23,6 +23,7 @@ import (
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/test/controlplane"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
@@ -33,10 +34,10 @@ const sizingLabel = "sizing-test"
 // node makes a node of the test's own, with these allocatable resources and more capacity.
 func (n *tenant) node(t *testing.T, name, allocatable string) *corev1.Node {
 	t.Helper()
-	name = n.namespace + "-" + name
+	name = n.Namespace + "-" + name
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Labels: map[string]string{sizingLabel: n.namespace, corev1.LabelHostname: name},
+			Name: name, Labels: map[string]string{sizingLabel: n.Namespace, corev1.LabelHostname: name},
 			Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
 		},
 		Spec:   corev1.NodeSpec{Taints: []corev1.Taint{{Key: sizingLabel, Effect: corev1.TaintEffectNoSchedule}}},
@@ -55,7 +56,7 @@ func (n *tenant) node(t *testing.T, name, allocatable string) *corev1.Node {
 // template makes a FlexDaemonsetTemplate.
 func (n *tenant) template(t *testing.T, name, spec string) *flexdaemonsets.FlexDaemonsetTemplate {
 	t.Helper()
-	f := &flexdaemonsets.FlexDaemonsetTemplate{ObjectMeta: metav1.ObjectMeta{Name: n.namespace + "." + name}}
+	f := &flexdaemonsets.FlexDaemonsetTemplate{ObjectMeta: metav1.ObjectMeta{Name: n.Namespace + "." + name}}
 	must(t, yaml.UnmarshalStrict([]byte(spec), &f.Spec))
 	must(t, n.Create(t.Context(), f))
 	t.Cleanup(func() { _ = cluster.Client.Delete(context.Background(), f) })
@@ -70,11 +71,11 @@ const (
 // daemonSet is a DaemonSet for the test's nodes, with the containers of a pod.
 func (n *tenant) daemonSet(name, template string, pod *testkit.PodBuilder) *appsv1.DaemonSet {
 	spec := pod.Obj().Spec
-	spec.NodeSelector = map[string]string{sizingLabel: n.namespace}
+	spec.NodeSelector = map[string]string{sizingLabel: n.Namespace}
 	spec.Tolerations = []corev1.Toleration{{Key: sizingLabel, Operator: corev1.TolerationOpExists}}
 	spec.TerminationGracePeriodSeconds = new(int64(0))
 	labels := map[string]string{"app": name}
-	d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: name}}
+	d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: name}}
 	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: labels}
 	d.Spec.Template = corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec}
 	if template != "" {
@@ -92,13 +93,13 @@ func (n *tenant) sized(t *testing.T, app string, nodes int) map[string]string {
 	t.Helper()
 	var out map[string]string
 	eventually(t, fmt.Sprintf("%s has %d pods", app, nodes), func() (bool, error) {
-		pods, err := n.pods(t.Context(), app)
+		pods, err := n.Pods(t.Context(), app)
 		out = map[string]string{}
 		for i := range pods {
-			if !isReady(&pods[i]) {
+			if !podstatus.Ready(&pods[i]) {
 				return false, err
 			}
-			out[strings.TrimPrefix(pods[i].Spec.NodeName, n.namespace+"-")] = resourcesOf(&pods[i])
+			out[strings.TrimPrefix(pods[i].Spec.NodeName, n.Namespace+"-")] = resourcesOf(&pods[i])
 		}
 		return len(pods) == nodes && len(out) == nodes, err
 	})
@@ -153,9 +154,9 @@ func TestSizingOnThreeNodes(t *testing.T) {
 	}
 
 	// On the DaemonSet or on its pod template, it is the same.
-	must(t, n.Create(t.Context(), n.daemonSet("on-daemonset", n.namespace+".documented", agent())))
+	must(t, n.Create(t.Context(), n.daemonSet("on-daemonset", n.Namespace+".documented", agent())))
 	onTemplate := n.daemonSet("on-template", "", agent())
-	onTemplate.Spec.Template.Annotations = map[string]string{flexdaemonsets.TemplateAnnotation: n.namespace + ".documented"}
+	onTemplate.Spec.Template.Annotations = map[string]string{flexdaemonsets.TemplateAnnotation: n.Namespace + ".documented"}
 	must(t, n.Create(t.Context(), onTemplate))
 	for _, app := range []string{"on-daemonset", "on-template"} {
 		if diff := cmp.Diff(want, n.sized(t, app, 3)); diff != "" {
@@ -176,17 +177,17 @@ func TestSizingOnThreeNodes(t *testing.T) {
 	n.sized(t, "on-template", 4)
 	for node, cpu := range map[string]string{"4": "784m", "16": "3178m", "64": "12754m", "tiny": "200m"} {
 		eventually(t, "kubectl describe node shows the sum", func() (bool, error) {
-			out, err := exec.Command(bin.Kubectl, "--kubeconfig", cluster.Kubeconfig, "describe", "node", n.namespace+"-"+node).Output()
+			out, err := exec.Command(bin.Kubectl, "--kubeconfig", cluster.Kubeconfig, "describe", "node", n.Namespace+"-"+node).Output()
 			return regexp.MustCompile(`(?m)^  cpu +` + cpu + ` `).Match(out), err
 		})
 	}
 
 	// And preview agrees with all of it.
 	var got []string
-	offline := preview(t, templateObject(n, "documented", documentedShare), n.daemonSet("on-daemonset", n.namespace+".documented", agent()))
+	offline := preview(t, templateObject(n, "documented", documentedShare), n.daemonSet("on-daemonset", n.Namespace+".documented", agent()))
 	for i := range offline {
 		terms := offline[i].Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
-		node := strings.TrimPrefix(terms[0].MatchFields[0].Values[0], n.namespace+"-")
+		node := strings.TrimPrefix(terms[0].MatchFields[0].Values[0], n.Namespace+"-")
 		if resourcesOf(&offline[i]) != want[node] {
 			t.Errorf("preview for %s: %s", node, resourcesOf(&offline[i]))
 		}
@@ -199,7 +200,7 @@ func TestSizingOnThreeNodes(t *testing.T) {
 }
 
 func templateObject(n *tenant, name, spec string) *flexdaemonsets.FlexDaemonsetTemplate {
-	f := &flexdaemonsets.FlexDaemonsetTemplate{ObjectMeta: metav1.ObjectMeta{Name: n.namespace + "." + name}}
+	f := &flexdaemonsets.FlexDaemonsetTemplate{ObjectMeta: metav1.ObjectMeta{Name: n.Namespace + "." + name}}
 	if err := yaml.UnmarshalStrict([]byte(spec), &f.Spec); err != nil {
 		panic(err)
 	}
@@ -234,14 +235,14 @@ func TestSizingShapes(t *testing.T) {
 		"storage":  {"storage", agent(), "a: cpu=400m,ephemeral-storage=1Gi | cpu=400m,ephemeral-storage=1Gi"},
 	}
 	for name, tc := range cases {
-		must(t, n.Create(t.Context(), n.daemonSet(name, n.namespace+"."+tc.template, tc.pod)))
+		must(t, n.Create(t.Context(), n.daemonSet(name, n.Namespace+"."+tc.template, tc.pod)))
 	}
 	for name, tc := range cases {
 		if diff := cmp.Diff(map[string]string{"4": tc.want}, n.sized(t, name, 1)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
-	pods, err := n.pods(t.Context(), "pod")
+	pods, err := n.Pods(t.Context(), "pod")
 	must(t, err)
 	if r := pods[0].Spec.Resources; resourceText(r.Requests) != "cpu=400m" || resourceText(r.Limits) != "cpu=400m" {
 		t.Errorf("pod-level resources are %v", r)
@@ -273,11 +274,11 @@ func TestSizingFollowsChanges(t *testing.T) {
 	restart := func() {
 		t.Helper()
 		for _, app := range apps {
-			d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: app}}
+			d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: app}}
 			must(t, n.Patch(t.Context(), d, client.RawPatch(client.Merge.Type(), fmt.Appendf(nil, // as kubectl rollout restart does
 				`{"spec":{"template":{"metadata":{"annotations":{"kubectl.kubernetes.io/restartedAt":"%s"}}}}}`, f.ResourceVersion))))
 		}
-		must(t, n.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace(n.namespace), client.MatchingLabels{"app": "on-delete"}))
+		must(t, n.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace(n.Namespace), client.MatchingLabels{"app": "on-delete"}))
 	}
 	all("400m")
 
@@ -297,13 +298,13 @@ func TestSizingFollowsChanges(t *testing.T) {
 			err := n.Get(t.Context(), client.ObjectKeyFromObject(f), f)
 			return f.Status.OffSize == 3, err
 		})
-		must(t, n.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace(n.namespace)))
+		must(t, n.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace(n.Namespace)))
 		all("600m")
 	})
 	t.Run("the template is deleted", func(t *testing.T) {
 		must(t, n.Delete(t.Context(), f))
 		all("600m")
-		must(t, n.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace(n.namespace)))
+		must(t, n.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace(n.Namespace)))
 		for _, app := range apps {
 			n.becomes(t, app, map[string]string{"4": "a:  | "})
 		}
@@ -345,7 +346,7 @@ func TestSizingWithoutWhatItNeeds(t *testing.T) {
 			}
 		}, opts...)
 	}
-	min := n.namespace + ".minimums"
+	min := n.Namespace + ".minimums"
 	cases := map[string]struct {
 		template string
 		change   func(*corev1.Pod)
@@ -357,7 +358,7 @@ func TestSizingWithoutWhatItNeeds(t *testing.T) {
 		"no such template":         {template: "none-such", want: "a:  | ", warning: `FlexDaemonsetTemplate "none-such" does not exist; the pod keeps its size`},
 		"a name that is none":      {template: strings.Repeat("x ", 4000), want: "a:  | ", warning: "which is no name of a FlexDaemonsetTemplate"},
 		"no such node":             {template: min, change: func(p *corev1.Pod) { p.Spec.Affinity = pinnedTo("gone") }, want: "a: cpu=100m | cpu=100m", warning: `node "gone" does not exist; the pod gets the minimums`},
-		"no node, no minimum":      {template: n.namespace + ".storage", change: func(p *corev1.Pod) { p.Spec.Affinity = pinnedTo("gone") }, want: "a:  | ", warning: `node "gone" does not exist; the pod keeps its size`},
+		"no node, no minimum":      {template: n.Namespace + ".storage", change: func(p *corev1.Pod) { p.Spec.Affinity = pinnedTo("gone") }, want: "a:  | ", warning: `node "gone" does not exist; the pod keeps its size`},
 		"not pinned":               {template: min, change: func(p *corev1.Pod) { p.Spec.Affinity = nil }, want: "a: cpu=100m | cpu=100m", warning: "the pod does not say which node it is for"},
 		"the node has no memory":   {template: min, want: "a: cpu=400m | cpu=400m", warning: `on node "` + node.Name + `": the node has no allocatable memory; the pod keeps what it declares`},
 		"a DaemonSet that is gone": {change: func(p *corev1.Pod) { p.OwnerReferences[0].UID = "5f0c52f6-8f8b-4c44-9f33-0a30e1c7a002" }, opts: []client.CreateOption{client.DryRunAll}, want: "a:  | ", warning: `DaemonSet "d" was not found`},
@@ -373,12 +374,12 @@ func TestSizingWithoutWhatItNeeds(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			n.warnings.Take()
+			n.Warnings.Take()
 			pod := try(tc.template, tc.change, tc.opts...)
 			if got := resourcesOf(pod); got != tc.want {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
-			warnings := strings.Join(n.warnings.Take(), "\n")
+			warnings := strings.Join(n.Warnings.Take(), "\n")
 			if tc.warning != "" && !strings.Contains(warnings, tc.warning) || tc.warning == "" && strings.Contains(warnings, "Template") && !strings.Contains(warnings, "memory") {
 				t.Errorf("warnings: %q, want %q", warnings, tc.warning)
 			}
@@ -406,18 +407,18 @@ func TestSizingTogether(t *testing.T) {
 	n.template(t, "share", `{cpuPercentage: 50, memoryPercentage: 75}`)
 	startInjector(t, n)
 	lr := limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Default: testkit.ResourceList("cpu=200m,memory=128Mi")})
-	lr.Namespace = n.namespace
+	lr.Namespace = n.Namespace
 	must(t, n.Create(t.Context(), lr))
 	eventually(t, "the LimitRange is in force", func() (bool, error) {
-		p := testkit.Pod("probe").Namespace(n.namespace).Container("a", "", "").Obj()
+		p := testkit.Pod("probe").Namespace(n.Namespace).Container("a", "", "").Obj()
 		err := n.Create(t.Context(), p, client.DryRunAll)
 		return len(p.Spec.Containers[0].Resources.Limits) > 0, err
 	})
 	two := func() *testkit.PodBuilder {
 		return testkit.Pod("").Container("a", "cpu=100m", "").Container("b", "", "")
 	}
-	must(t, n.Create(t.Context(), n.daemonSet("plain", n.namespace+".share", two())))
-	must(t, n.Create(t.Context(), n.daemonSet("vm", n.namespace+".share", two().RuntimeClass("kata-remote"))))
+	must(t, n.Create(t.Context(), n.daemonSet("plain", n.Namespace+".share", two())))
+	must(t, n.Create(t.Context(), n.daemonSet("vm", n.Namespace+".share", two().RuntimeClass("kata-remote"))))
 
 	// The total holds, and the container that came last has its part of it.
 	n.becomes(t, "plain", map[string]string{"4": strings.Join([]string{
@@ -427,7 +428,7 @@ func TestSizingTogether(t *testing.T) {
 	}, "\n")})
 	// The VM is as big as the share.
 	n.becomes(t, "vm", map[string]string{"4": "a: kata.peerpods.io/vm=1 | kata.peerpods.io/vm=1\nb:  | \ninjected:  | "})
-	pods, err := n.pods(t.Context(), "vm")
+	pods, err := n.Pods(t.Context(), "vm")
 	must(t, err)
 	if diff := cmp.Diff([]string{"2", "6144", "6144", ""}, sizing(&pods[0])); diff != "" {
 		t.Errorf("the VM's size (-want +got):\n%s", diff)
@@ -441,9 +442,9 @@ func TestSizingThatALimitRangeRefuses(t *testing.T) {
 	n.node(t, "4", "cpu=4,memory=8Gi")
 	n.template(t, "cpu", cpuShare)
 	lr := limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: testkit.ResourceList("cpu=200m")})
-	lr.Namespace = n.namespace
+	lr.Namespace = n.Namespace
 	must(t, n.Create(t.Context(), lr))
-	must(t, n.Create(t.Context(), n.daemonSet("agent", n.namespace+".cpu", testkit.Pod("").Container("a", "cpu=50m", "cpu=100m"))))
+	must(t, n.Create(t.Context(), n.daemonSet("agent", n.Namespace+".cpu", testkit.Pod("").Container("a", "cpu=50m", "cpu=100m"))))
 	n.becomes(t, "agent", map[string]string{"4": "a: cpu=50m | cpu=100m"})
 	eventually(t, "an event says so", func() (bool, error) {
 		return n.hasEvent(t, "LimitRangeRefusesSize", `max.cpu (Container): container "a" has a limit of 400m, more than 200m`), nil

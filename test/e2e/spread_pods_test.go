@@ -28,7 +28,7 @@ import (
 func (n *tenant) bareReplicaSet(t *testing.T, name string, replicas int, annotations map[string]string) *appsv1.ReplicaSet {
 	t.Helper()
 	rs := &appsv1.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: name, Annotations: annotations},
+		ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: name, Annotations: annotations},
 		Spec: appsv1.ReplicaSetSpec{
 			Replicas: new(int32(replicas)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}, Template: podTemplate(name),
 		},
@@ -43,7 +43,7 @@ func (n *tenant) try(t *testing.T, owner client.Object, gvk metav1.TypeMeta, cha
 	template := podTemplate("app")
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: n.namespace, GenerateName: "try-", Labels: template.Labels,
+			Namespace: n.Namespace, GenerateName: "try-", Labels: template.Labels,
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: gvk.APIVersion, Kind: gvk.Kind, Name: owner.GetName(), UID: owner.GetUID(), Controller: new(true)}},
 		},
 		Spec: template.Spec,
@@ -116,21 +116,21 @@ func TestSpreadPod(t *testing.T) {
 		})
 	}
 	t.Run("mode Audit warns and changes nothing", func(t *testing.T) {
-		n.warnings.Take()
+		n.Warnings.Take()
 		pod := first(func(p *corev1.Pod) { p.Annotations = map[string]string{stowage.ModeKey: "Audit"} })
-		if w := n.warnings.Take(); pod.Labels[stowage.SeatLabel] != "" || len(w) != 1 || !strings.Contains(w[0], "spread would make this pod seat 1 of pool 0 (nodesize=od4vcpu16gb)") {
+		if w := n.Warnings.Take(); pod.Labels[stowage.SeatLabel] != "" || len(w) != 1 || !strings.Contains(w[0], "spread would make this pod seat 1 of pool 0 (nodesize=od4vcpu16gb)") {
 			t.Errorf("labels %v, warnings %q", pod.Labels, w)
 		}
 	})
 	t.Run("a DaemonSet's pod", func(t *testing.T) {
 		template := podTemplate("daemon")
 		template.Annotations = annotated(documented)
-		ds := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "daemon", Annotations: annotated(documented)}, Spec: appsv1.DaemonSetSpec{
+		ds := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "daemon", Annotations: annotated(documented)}, Spec: appsv1.DaemonSetSpec{
 			Selector: &metav1.LabelSelector{MatchLabels: template.Labels}, Template: template,
 		}}
 		must(t, n.Create(t.Context(), ds))
 		eventually(t, "each node has a pod without a seat", func() (bool, error) {
-			pods, err := n.pods(t.Context(), "daemon")
+			pods, err := n.Pods(t.Context(), "daemon")
 			return len(pods) == 9 && !slices.ContainsFunc(pods, func(p corev1.Pod) bool { return p.Labels[stowage.SeatLabel] != "" }), err
 		})
 	})
@@ -138,11 +138,11 @@ func TestSpreadPod(t *testing.T) {
 		template := podTemplate("job")
 		template.Spec.RestartPolicy = corev1.RestartPolicyNever
 		template.Annotations = annotated(documented)
-		job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "job"}, Spec: batchv1.JobSpec{Parallelism: new(int32(3)), Completions: new(int32(3)), Template: template}}
+		job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "job"}, Spec: batchv1.JobSpec{Parallelism: new(int32(3)), Completions: new(int32(3)), Template: template}}
 		must(t, n.Create(t.Context(), job))
 		eventually(t, "the Job's pods have no seat", func() (bool, error) {
 			var list corev1.PodList
-			err := n.List(t.Context(), &list, client.InNamespace(n.namespace), client.MatchingLabels{"app": "job"})
+			err := n.List(t.Context(), &list, client.InNamespace(n.Namespace), client.MatchingLabels{"app": "job"})
 			return len(list.Items) >= 3 && !slices.ContainsFunc(list.Items, func(p corev1.Pod) bool { return p.Labels[stowage.SeatLabel] != "" }), err
 		})
 	})
@@ -153,7 +153,7 @@ func TestSpreadForgedSeat(t *testing.T) {
 	t.Parallel()
 	n := newTenant(t)
 	// An owner whose kind has no scale and no controller that would interfere.
-	owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "owner"}}
+	owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "owner"}}
 	must(t, n.Create(t.Context(), owner))
 	create := func(change func(*corev1.Pod), opts ...client.CreateOption) *corev1.Pod {
 		return n.try(t, owner, metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, func(p *corev1.Pod) {
@@ -203,13 +203,13 @@ func TestSpreadReinvocation(t *testing.T) {
 	restoreFleet(t)
 	n := newTenant(t, "inject=yes")
 	startInjector(t, n)
-	must(t, n.Create(t.Context(), &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "defaults"}, Spec: corev1.LimitRangeSpec{
+	must(t, n.Create(t.Context(), &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "defaults"}, Spec: corev1.LimitRangeSpec{
 		Limits: []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, Default: testkit.ResourceList("cpu=1,memory=1Gi"), DefaultRequest: testkit.ResourceList("cpu=1m,memory=1Mi")}},
 	}}))
 	s := strategyOf(t, documented)
-	must(t, n.Create(t.Context(), n.deployment("web", 40, annotated(documented))))
-	n.spreads(t, "web", 40, s)
-	pods, err := n.pods(t.Context(), "web")
+	must(t, n.Create(t.Context(), n.Deployment("web", 40, annotated(documented))))
+	n.Spreads(t, "web", 40, s)
+	pods, err := n.Pods(t.Context(), "web")
 	must(t, err)
 	for i := range pods {
 		if len(pods[i].Spec.Containers) != 2 || len(pods[i].Spec.NodeSelector) != 1 {
@@ -218,7 +218,7 @@ func TestSpreadReinvocation(t *testing.T) {
 	}
 	owner := pods[0].OwnerReferences[0]
 	var ledger stowage.SeatLedger
-	must(t, n.Get(t.Context(), n.key(string(owner.UID)), &ledger))
+	must(t, n.Get(t.Context(), n.Key(string(owner.UID)), &ledger))
 	if len(ledger.Claims) != 40 || ledger.OwnerReferences[0].UID != owner.UID || ledger.OwnerReferences[0].BlockOwnerDeletion != nil {
 		t.Errorf("the ledger has %d claims (owners %v)", len(ledger.Claims), ledger.OwnerReferences)
 	}
@@ -233,7 +233,7 @@ func TestSpreadReinvocation(t *testing.T) {
 		}
 	}
 	before := ledger.ResourceVersion
-	must(t, n.Get(t.Context(), n.key(string(owner.UID)), &ledger))
+	must(t, n.Get(t.Context(), n.Key(string(owner.UID)), &ledger))
 	if ledger.ResourceVersion != before {
 		t.Error("a dry run wrote the ledger")
 	}
@@ -244,25 +244,25 @@ func TestSpreadOwners(t *testing.T) {
 	t.Parallel()
 	t.Run("a bare ReplicaSet, with the alias in its template", func(t *testing.T) {
 		n := newTenant(t)
-		rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "web"}, Spec: appsv1.ReplicaSetSpec{
+		rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "web"}, Spec: appsv1.ReplicaSetSpec{
 			Replicas: new(int32(25)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, Template: podTemplate("web"),
 		}}
 		rs.Spec.Template.Annotations = map[string]string{stowage.SpreadStrategyAliasAnnotation: eightyOf}
 		must(t, n.Create(t.Context(), rs))
-		n.spreads(t, "web", 25, strategyOf(t, eightyOf))
-		n.scale(t, rs, 7)
-		n.spreads(t, "web", 7, strategyOf(t, eightyOf))
+		n.Spreads(t, "web", 25, strategyOf(t, eightyOf))
+		n.Scale(t, rs, 7)
+		n.Spreads(t, "web", 7, strategyOf(t, eightyOf))
 	})
 	t.Run("a StatefulSet, whose ordinals begin at 5", func(t *testing.T) {
 		n := newTenant(t)
-		sts := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "db", Annotations: annotated(documented)}, Spec: appsv1.StatefulSetSpec{
+		sts := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "db", Annotations: annotated(documented)}, Spec: appsv1.StatefulSetSpec{
 			Replicas: new(int32(10)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, Template: podTemplate("db"),
 			PodManagementPolicy: appsv1.ParallelPodManagement, Ordinals: &appsv1.StatefulSetOrdinals{Start: 5},
 		}}
 		must(t, n.Create(t.Context(), sts))
 		s := strategyOf(t, documented)
-		n.spreads(t, "db", 10, s)
-		pods, err := n.pods(t.Context(), "db")
+		n.Spreads(t, "db", 10, s)
+		pods, err := n.Pods(t.Context(), "db")
 		must(t, err)
 		for _, p := range pods {
 			ordinal, err := strconv.ParseInt(strings.TrimPrefix(p.Name, "db-"), 10, 64)
@@ -273,9 +273,9 @@ func TestSpreadOwners(t *testing.T) {
 				t.Errorf("%s has %v and %v, want %v", p.Name, p.Labels, p.Annotations, seat)
 			}
 		}
-		n.scale(t, sts, 4)
-		n.spreads(t, "db", 4, s)
-		if err := n.Get(t.Context(), n.key(string(sts.UID)), &stowage.SeatLedger{}); client.IgnoreNotFound(err) != nil || err == nil {
+		n.Scale(t, sts, 4)
+		n.Spreads(t, "db", 4, s)
+		if err := n.Get(t.Context(), n.Key(string(sts.UID)), &stowage.SeatLedger{}); client.IgnoreNotFound(err) != nil || err == nil {
 			t.Errorf("a StatefulSet has a ledger (%v)", err)
 		}
 	})
@@ -301,7 +301,7 @@ spec:
 `))
 	gang := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "example.com/v1", "kind": "Gang",
-		"metadata": map[string]any{"namespace": n.namespace, "name": "gang"}, "spec": map[string]any{"replicas": int64(10)},
+		"metadata": map[string]any{"namespace": n.Namespace, "name": "gang"}, "spec": map[string]any{"replicas": int64(10)},
 	}}
 	eventually(t, "the kind is served", func() (bool, error) {
 		err := n.Create(t.Context(), gang)
@@ -323,7 +323,7 @@ spec:
 		n.try(t, gang, metav1.TypeMeta{APIVersion: "example.com/v1", Kind: "Gang"}, nil)
 	}
 	counts := func() map[string]int {
-		pods, err := n.pods(t.Context(), "app")
+		pods, err := n.Pods(t.Context(), "app")
 		must(t, err)
 		have := map[string]int{}
 		for i := range pods {
@@ -335,7 +335,7 @@ spec:
 		t.Errorf("pods in pools (-want +got):\n%s", diff)
 	}
 	// The owner asks for 10: one that is gone leaves its own pool's place.
-	pods, err := n.pods(t.Context(), "app")
+	pods, err := n.Pods(t.Context(), "app")
 	must(t, err)
 	i := slices.IndexFunc(pods, func(p corev1.Pod) bool { return p.Labels[stowage.PoolLabel] == "1" })
 	must(t, n.Delete(t.Context(), &pods[i]))
@@ -379,7 +379,7 @@ spec:
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.owner.SetName("owner")
-			tc.owner.SetNamespace(n.namespace)
+			tc.owner.SetNamespace(n.Namespace)
 			tc.owner.SetAnnotations(annotated(documented))
 			eventually(t, "the kind is served", func() (bool, error) {
 				err := n.Create(t.Context(), tc.owner)
@@ -387,12 +387,12 @@ spec:
 			})
 			pod := n.try(t, tc.owner, tc.kind, func(p *corev1.Pod) { p.GenerateName, p.Name = "", "owner-0" }, client.DryRunAll)
 			if pod.Labels[stowage.SeatLabel] != "1" {
-				t.Errorf("the pod has no seat: %v, warned %q", pod.Labels, n.warnings.Take())
+				t.Errorf("the pod has no seat: %v, warned %q", pod.Labels, n.Warnings.Take())
 			}
 		})
 	}
 	t.Run("Job, by a PodDistributor", func(t *testing.T) {
-		job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "job"}, Spec: batchv1.JobSpec{
+		job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "job"}, Spec: batchv1.JobSpec{
 			Parallelism: new(int32(5)), Suspend: new(true), Template: podTemplate("job"),
 		}}
 		job.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyNever
@@ -409,11 +409,11 @@ spec:
 		}
 	})
 	t.Run("kruise's DaemonSet, by its template", func(t *testing.T) {
-		must(t, cluster.ApplyYAML(t.Context(), fmt.Sprintf("{apiVersion: flexdaemonsets.xai/v1alpha1, kind: FlexDaemonsetTemplate, metadata: {name: %s}, spec: {cpuPercentage: 10}}", n.namespace)))
+		must(t, cluster.ApplyYAML(t.Context(), fmt.Sprintf("{apiVersion: flexdaemonsets.xai/v1alpha1, kind: FlexDaemonsetTemplate, metadata: {name: %s}, spec: {cpuPercentage: 10}}", n.Namespace)))
 		daemonSet := custom("apps.kruise.io", "v1alpha1", "daemonsets", "DaemonSet")
 		daemonSet.SetName("daemons")
-		daemonSet.SetNamespace(n.namespace)
-		daemonSet.SetAnnotations(map[string]string{flexdaemonsets.TemplateAnnotation: n.namespace})
+		daemonSet.SetNamespace(n.Namespace)
+		daemonSet.SetAnnotations(map[string]string{flexdaemonsets.TemplateAnnotation: n.Namespace})
 		eventually(t, "the kind is served", func() (bool, error) {
 			err := n.Create(t.Context(), daemonSet)
 			return err == nil, client.IgnoreNotFound(ignoreNoMatch(err))
@@ -425,7 +425,7 @@ spec:
 	})
 	t.Run("a StatefulSet that our watch does not show", func(t *testing.T) {
 		// It is asked for before the pod is taken for one without a strategy.
-		gone := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "gone", UID: "5f0c52f6-8f8b-4c44-9f33-0a30e1c7a002"}}
+		gone := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "gone", UID: "5f0c52f6-8f8b-4c44-9f33-0a30e1c7a002"}}
 		pod := n.try(t, gone, metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"}, nil, client.DryRunAll)
 		if _, ok := pod.Labels[stowage.SeatLabel]; ok {
 			t.Errorf("a pod of nothing has a seat: %v", pod.Labels)
@@ -475,30 +475,30 @@ func TestSpreadInvalidStrategy(t *testing.T) {
 	t.Parallel()
 	n := newTenant(t)
 	const wrong = "nodesize=a,weight=1:nodesize=b,weight=x"
-	n.warnings.Take()
-	d := n.deployment("web", 2, annotated(wrong))
+	n.Warnings.Take()
+	d := n.Deployment("web", 2, annotated(wrong))
 	d.Spec.Template.Annotations = map[string]string{stowage.SpreadStrategyAnnotation: "nodesize=a,weight=1"}
 	must(t, n.Create(t.Context(), d))
 	want := []string{
 		`stowage: metadata.annotations: CustomPodScheduleStrategy: pool 2 ("nodesize=b,weight=x"): weight is "x"; expected a whole number from 0`,
 		`stowage: spec.template.metadata.annotations: CustomPodScheduleStrategy has no effect without UseCustomKubeScheduler: 'true'`,
 	}
-	if diff := cmp.Diff(want, n.warnings.Take()); diff != "" {
+	if diff := cmp.Diff(want, n.Warnings.Take()); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
 	}
 	eventually(t, "the pods are admitted untouched", func() (bool, error) {
-		pods, err := n.pods(t.Context(), "web")
+		pods, err := n.Pods(t.Context(), "web")
 		return len(pods) == 2 && pods[0].Labels[stowage.PoolLabel] == "", err
 	})
 	eventually(t, "there is an event", func() (bool, error) {
 		return n.hasEvent(t, "InvalidStrategy", "pool 2"), nil
 	})
 	must(t, n.Patch(t.Context(), d, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`))))
-	if w := n.warnings.Take(); len(w) != 2 {
+	if w := n.Warnings.Take(); len(w) != 2 {
 		t.Errorf("an update is warned of with %q", w)
 	}
-	must(t, n.Create(t.Context(), n.deployment("fine", 0, annotated(documented))))
-	if w := n.warnings.Take(); len(w) != 0 {
+	must(t, n.Create(t.Context(), n.Deployment("fine", 0, annotated(documented))))
+	if w := n.Warnings.Take(); len(w) != 0 {
 		t.Errorf("a strategy that is right is warned of: %q", w)
 	}
 }
@@ -507,7 +507,7 @@ func TestSpreadInvalidStrategy(t *testing.T) {
 func (n *tenant) hasEvent(t *testing.T, reason, text string) bool {
 	t.Helper()
 	var list corev1.EventList
-	must(t, n.List(t.Context(), &list, client.InNamespace(n.namespace)))
+	must(t, n.List(t.Context(), &list, client.InNamespace(n.Namespace)))
 	return slices.ContainsFunc(list.Items, func(e corev1.Event) bool { return e.Reason == reason && strings.Contains(e.Message, text) })
 }
 
@@ -517,7 +517,7 @@ func TestPodDistributor(t *testing.T) {
 	n := newTenant(t)
 	status := func(name string) versprei.PodDistributorStatus {
 		var d versprei.PodDistributor
-		must(t, n.Get(t.Context(), n.key(name), &d))
+		must(t, n.Get(t.Context(), n.Key(name), &d))
 		return d.Status
 	}
 	condition := func(name, kind string) string {
@@ -542,19 +542,19 @@ func TestPodDistributor(t *testing.T) {
 	n.distributor(t, "nginx", "nginx-deployment", nil)
 	await("nginx", versprei.ConditionTargetFound, "False NotFound")
 	// It beats an annotation.
-	d := n.deployment("nginx-deployment", 10, annotated(documented))
+	d := n.Deployment("nginx-deployment", 10, annotated(documented))
 	must(t, n.Create(t.Context(), d))
 	await("nginx", versprei.ConditionTargetFound, "True Found")
 	await("nginx", versprei.ConditionBalanced, "True Balanced")
 	s := strategyOf(t, eightyOf)
-	n.spreads(t, "nginx-deployment", 10, s)
+	n.Spreads(t, "nginx-deployment", 10, s)
 	eventually(t, "the status counts the pods", func() (bool, error) {
 		return cmp.Equal(status("nginx").Pools, []versprei.PoolStatus{{Name: "0", Desired: 8, Current: 8, Ready: 8}, {Name: "1", Desired: 2, Current: 2, Ready: 2}}), nil
 	})
 	if st := status("nginx"); st.Current != "8/2" || st.Desired != "8/2" || st.ObservedGeneration != 1 {
 		t.Errorf("status %+v", st)
 	}
-	pods, err := n.pods(t.Context(), "nginx-deployment")
+	pods, err := n.Pods(t.Context(), "nginx-deployment")
 	must(t, err)
 	if pods[0].Labels[stowage.MutatedByKey] != stowage.MutatedByValue || pods[0].Annotations[stowage.MutatedByKey] != stowage.MutatedByValue {
 		t.Errorf("labels %v", pods[0].Labels)
@@ -563,15 +563,15 @@ func TestPodDistributor(t *testing.T) {
 	// A second one for the same target says that it does nothing.
 	n.distributor(t, "znew", "nginx-deployment", func(s *versprei.PodDistributorSpec) { s.Distribution[0].Weight = 1 })
 	await("znew", versprei.ConditionTargetFound, "False Superseded")
-	n.scale(t, d, 25)
-	n.spreads(t, "nginx-deployment", 25, s)
+	n.Scale(t, d, 25)
+	n.Spreads(t, "nginx-deployment", 25, s)
 
 	// In steady state, nothing is written.
 	var before versprei.PodDistributor
 	await("nginx", versprei.ConditionBalanced, "True Balanced")
 	eventually(t, "the status is at rest", func() (bool, error) {
 		var now versprei.PodDistributor
-		must(t, n.Get(t.Context(), n.key("nginx"), &now))
+		must(t, n.Get(t.Context(), n.Key("nginx"), &now))
 		rest := now.ResourceVersion == before.ResourceVersion && now.Status.Pools[0].Ready == 20
 		before = now
 		return rest, nil
@@ -586,9 +586,9 @@ func TestPodDistributor(t *testing.T) {
 			s.Distribution[1].Tolerations = []corev1.Toleration{{Key: "spot", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}}
 		})
 		await("soft", versprei.ConditionTargetFound, "False NotFound")
-		must(t, n.Create(t.Context(), n.deployment("soft", 5, nil)))
+		must(t, n.Create(t.Context(), n.Deployment("soft", 5, nil)))
 		eventually(t, "three of five pods have a pool", func() (bool, error) {
-			pods, err := n.pods(t.Context(), "soft")
+			pods, err := n.Pods(t.Context(), "soft")
 			have := map[string]int{}
 			for i := range pods {
 				p := &pods[i]
@@ -609,7 +609,7 @@ func TestPodDistributor(t *testing.T) {
 func (n *tenant) distributor(t *testing.T, name, target string, change func(*versprei.PodDistributorSpec)) *versprei.PodDistributor {
 	t.Helper()
 	d := &versprei.PodDistributor{
-		ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: name},
 		Spec: versprei.PodDistributorSpec{
 			Distribution: []versprei.Pool{
 				{NodeLabel: map[string]versprei.LabelValue{"type": "default"}, Weight: 80},

@@ -1,0 +1,289 @@
+// Package bursts tests that pods are divided exactly while many are created at once, with one webhook and with
+// three.
+package bursts
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/test/suite"
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(suite.Run(false, func(context.Context) (int, error) { return m.Run(), nil }))
+}
+
+// long asks for bursts of all strategies and sizes; make test-long sets it.
+var long = flag.Bool("long", false, "run the long form of the bursts")
+
+// withReplicas runs a test with one and with three webhook processes.
+func withReplicas(t *testing.T, test func(t *testing.T)) {
+	for _, replicas := range []int{1, 3} {
+		t.Run(fmt.Sprintf("webhooks=%d", replicas), func(t *testing.T) {
+			o := suite.Fleet
+			o.Replicas = replicas
+			suite.Must(t, suite.Cluster.StartStowage(t.Context(), o))
+			suite.RestoreFleet(t)
+			test(t)
+		})
+	}
+}
+
+// The spread under everything that happens to Deployments, with one webhook and three.
+func TestSpreadConcurrent(t *testing.T) {
+	withReplicas(t, func(t *testing.T) {
+		for _, tc := range []struct {
+			name string
+			test func(*testing.T)
+		}{
+			{"bursts", testBursts},
+			{"two Deployments at once", testTwoAtOnce},
+			{"a rollout, and a rollback half-way", testRollout},
+			{"a drain, and a third deleted", testDrain},
+			{"a strategy is edited", testEdit},
+			{"a scale-down meets pending pods", testPending},
+			{"a webhook is killed, failing closed", testKilledClosed},
+			{"a webhook is killed, failing open", testKilledOpen},
+		} {
+			t.Run(tc.name, tc.test)
+		}
+	})
+}
+
+// Deployments of all sizes, grown and shrunk.
+func testBursts(t *testing.T) {
+	for name, tc := range map[string]struct {
+		strategy string
+		known    map[int][]int64
+	}{
+		"documented": {suite.Documented, map[int][]int64{10: {1, 4, 5}}},
+		"80-20":      {suite.EightyTwenty, map[int][]int64{10: {8, 2}, 25: {20, 5}}},
+		"1-3":        {suite.OneToThree, map[int][]int64{10: {4, 6}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sizes := []int{10, 25, 10, 100, 500, 100}
+			switch {
+			case *long:
+			case name == "1-3":
+				sizes = []int{10, 25}
+			case name == "documented" || len(suite.Cluster.Replicas()) == 1:
+				sizes = []int{10, 25, 100, 10}
+			}
+			n := suite.NewTenant(t)
+			s := suite.StrategyOf(t, tc.strategy)
+			for at, want := range tc.known {
+				for pool, count := range want {
+					if got := s.Target(pool, int64(at)); got != count {
+						t.Errorf("at %d pool %d has the target %d, want %d", at, pool, got, count)
+					}
+				}
+			}
+			d := n.Deployment("web", 10, suite.Annotated(tc.strategy))
+			suite.Must(t, n.Create(t.Context(), d))
+			for i, replicas := range sizes {
+				if i > 0 {
+					n.Scale(t, d, replicas)
+				}
+				n.Spreads(t, "web", replicas, s)
+			}
+		})
+	}
+}
+
+func testTwoAtOnce(t *testing.T) {
+	n := suite.NewTenant(t)
+	for name, strategy := range map[string]string{"one": suite.Documented, "two": suite.EightyTwenty} {
+		suite.Must(t, n.Create(t.Context(), n.Deployment(name, 150, suite.Annotated(strategy))))
+	}
+	n.Spreads(t, "one", 150, suite.StrategyOf(t, suite.Documented))
+	n.Spreads(t, "two", 150, suite.StrategyOf(t, suite.EightyTwenty))
+}
+
+func testRollout(t *testing.T) {
+	n := suite.NewTenant(t)
+	s := suite.StrategyOf(t, suite.Documented)
+	d := n.Deployment("web", 60, suite.Annotated(suite.Documented))
+	suite.Must(t, n.Create(t.Context(), d))
+	n.Spreads(t, "web", 60, s)
+	n.Revise(t, d, "2")
+	n.RolledOut(t, d)
+	n.Spreads(t, "web", 60, s)
+
+	n.Revise(t, d, "3")
+	suite.Eventually(t, "the rollout is half-way", func() (bool, error) {
+		err := n.Get(t.Context(), client.ObjectKeyFromObject(d), d)
+		return d.Status.UpdatedReplicas >= 20, err
+	})
+	n.Revise(t, d, "2")
+	n.RolledOut(t, d)
+	n.Spreads(t, "web", 60, s)
+}
+
+func testDrain(t *testing.T) {
+	n := suite.NewTenant(t)
+	s := suite.StrategyOf(t, suite.Documented)
+	suite.Must(t, n.Create(t.Context(), n.Deployment("web", 100, suite.Annotated(suite.Documented))))
+	n.Spreads(t, "web", 100, s)
+
+	// A node goes: its pods are evicted all at once.
+	pods, err := n.Pods(t.Context(), "web")
+	suite.Must(t, err)
+	var evictions sync.WaitGroup
+	for i := range pods[:30] {
+		evictions.Go(func() {
+			if err := n.SubResource("eviction").Create(t.Context(), &pods[i], &policyv1.Eviction{}); err != nil {
+				t.Errorf("evict: %v", err)
+			}
+		})
+	}
+	evictions.Wait()
+	n.Spreads(t, "web", 100, s)
+
+	pods, err = n.Pods(t.Context(), "web")
+	suite.Must(t, err)
+	for i := range pods {
+		if i%3 == 0 {
+			suite.Must(t, client.IgnoreNotFound(n.Delete(t.Context(), &pods[i])))
+		}
+	}
+	n.Spreads(t, "web", 100, s)
+}
+
+func testEdit(t *testing.T) {
+	n := suite.NewTenant(t)
+	const half = "type=default,weight=50:type=spot,weight=50"
+	d := n.Deployment("web", 10, suite.Annotated(suite.EightyTwenty))
+	suite.Must(t, n.Create(t.Context(), d))
+	n.Spreads(t, "web", 10, suite.StrategyOf(t, suite.EightyTwenty)) // 8 and 2
+	suite.Must(t, n.Patch(t.Context(), d, client.RawPatch(types.MergePatchType,
+		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, stowage.SpreadStrategyAnnotation, half))))
+	suite.Eventually(t, "the replicas know the edit", func() (bool, error) {
+		var list appsv1.ReplicaSetList
+		err := n.List(t.Context(), &list, client.InNamespace(n.Namespace))
+		return len(list.Items) == 1 && list.Items[0].Annotations[stowage.SpreadStrategyAnnotation] == half, err
+	})
+	n.Scale(t, d, 16) // 8 and 8: no pool is over its target any more
+	n.Spreads(t, "web", 16, suite.StrategyOf(t, half))
+	// The costs follow, so that it shrinks exactly, too.
+	n.CostsAgree(t, "web", suite.StrategyOf(t, half))
+	n.Scale(t, d, 9)
+	n.Spreads(t, "web", 9, suite.StrategyOf(t, half))
+}
+
+func testPending(t *testing.T) {
+	n := suite.NewTenant(t)
+	// No node has the second pool's label, so its pods wait.
+	const strategy = "type=default,weight=1:type=nowhere,weight=1"
+	s := suite.StrategyOf(t, strategy)
+	d := n.Deployment("web", 20, suite.Annotated(strategy))
+	suite.Must(t, n.Create(t.Context(), d))
+	seats := func(replicas int, want ...int) {
+		t.Helper()
+		suite.Eventually(t, fmt.Sprintf("the seats at %d are %v", replicas, want), func() (bool, error) {
+			pods, err := n.Pods(t.Context(), "web")
+			have := make([]int, s.Len())
+			for i := range pods {
+				if pool, err := strconv.Atoi(pods[i].Labels[stowage.PoolLabel]); err == nil {
+					have[pool]++
+				}
+			}
+			return len(pods) == replicas && slices.Equal(have, want), err
+		})
+	}
+	seats(20, 10, 10)
+	suite.Eventually(t, "the first pool's pods are ready", func() (bool, error) {
+		err := n.Get(t.Context(), client.ObjectKeyFromObject(d), d)
+		return d.Status.ReadyReplicas == 10, err
+	})
+	n.Scale(t, d, 12)
+	seats(12, 10, 2) // pending pods go first, whatever their rank
+	n.Scale(t, d, 20)
+	seats(20, 10, 10)
+}
+
+// failClosed makes the API server refuse pods while no webhook answers, for this test.
+func failClosed(t *testing.T, policy admissionregistrationv1.FailurePolicyType) {
+	t.Helper()
+	set := func(ctx context.Context, p admissionregistrationv1.FailurePolicyType) error {
+		reg := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "stowage"}}
+		return suite.Cluster.Client.Patch(ctx, reg, client.RawPatch(types.JSONPatchType, fmt.Appendf(nil, `[{"op":"replace","path":"/webhooks/0/failurePolicy","value":%q}]`, p)))
+	}
+	suite.Must(t, set(t.Context(), policy))
+	t.Cleanup(func() {
+		if err := set(context.Background(), admissionregistrationv1.Ignore); err != nil {
+			t.Error(err)
+		}
+	})
+	time.Sleep(time.Second) // every API server learns of it; there is nothing to wait for
+}
+
+// killInBurst kills one webhook in the middle of a burst, and starts it again.
+func killInBurst(t *testing.T, n *suite.Tenant, d *appsv1.Deployment) {
+	t.Helper()
+	suite.Must(t, n.Create(t.Context(), d))
+	suite.Eventually(t, "the burst is under way", func() (bool, error) {
+		pods, err := n.Pods(t.Context(), d.Name)
+		return len(pods) > 40, err
+	})
+	victim := suite.Cluster.Replicas()[0]
+	victim.Kill()
+	suite.Must(t, suite.Cluster.Restart(t.Context(), victim))
+}
+
+func testKilledClosed(t *testing.T) {
+	failClosed(t, admissionregistrationv1.Fail)
+	n := suite.NewTenant(t)
+	d := n.Deployment("web", 300, suite.Annotated(suite.Documented))
+	killInBurst(t, n, d)
+	n.Spreads(t, "web", 300, suite.StrategyOf(t, suite.Documented))
+}
+
+func testKilledOpen(t *testing.T) {
+	n := suite.NewTenant(t)
+	s := suite.StrategyOf(t, suite.Documented)
+	annotations := suite.Annotated(suite.Documented)
+	if len(suite.Cluster.Replicas()) == 1 {
+		// With nobody to take over, many pods bypass the webhook. They are adopted
+		// where they run, which is reported, and a rollout is exact.
+		d := n.Deployment("web", 300, annotations)
+		killInBurst(t, n, d)
+		suite.Eventually(t, "all pods have a seat, and pools with too many are reported", func() (bool, error) {
+			pods, err := n.Pods(t.Context(), "web")
+			seated := 0
+			for i := range pods {
+				if pods[i].Labels[stowage.SeatLabel] != "" {
+					seated++
+				}
+			}
+			return seated == 300 && suite.Metric(t, suite.Cluster.Replicas()[0], "stowage_spread_distance", "") > 0, err
+		})
+		n.Revise(t, d, "2")
+		n.RolledOut(t, d)
+		n.Spreads(t, "web", 300, s)
+		return
+	}
+	annotations[stowage.RebalanceAnnotation] = string(versprei.RebalanceEvict)
+	d := n.Deployment("web", 300, annotations)
+	killInBurst(t, n, d)
+	// Pods that bypassed the webhook are adopted, and evicted from pools with too many.
+	n.Spreads(t, "web", 300, s)
+	n.CostsAgree(t, "web", s)
+	n.Scale(t, d, 50)
+	n.Spreads(t, "web", 50, s)
+}

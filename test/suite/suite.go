@@ -1,0 +1,207 @@
+// Package suite is what the test packages share that run on a control plane: the cluster with Stowage in it, a
+// namespace for each test, workloads with a strategy, and whether their pods are divided as it demands.
+package suite
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/stowage-dev/stowage/test/controlplane"
+	"github.com/stowage-dev/stowage/test/testkit"
+)
+
+// The cluster that all tests of a binary share. Tests have a namespace each; those that stop or break replicas
+// do not run in parallel.
+var (
+	Cluster *controlplane.Cluster
+	Repo    string
+	// Binary is the program under test, and Fleet how its replicas run.
+	Binary string
+	Fleet  controlplane.StowageOptions
+)
+
+// How long tests wait for a condition, and how often they look.
+const (
+	WaitTimeout  = 30 * time.Second
+	WaitInterval = 50 * time.Millisecond
+)
+
+// Run builds Stowage, starts the cluster with nodes and two replicas, and runs the tests in it. With audit,
+// the API server logs its requests. It returns the exit status.
+func Run(audit bool, test func(ctx context.Context) (int, error)) int {
+	code, err := run(audit, test)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "set up the cluster:", err)
+		return 1
+	}
+	return code
+}
+
+func run(audit bool, test func(ctx context.Context) (int, error)) (int, error) {
+	ctrl.SetLogger(logr.Discard())
+	klog.SetLogger(logr.Discard()) // tests cut requests off on purpose
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	var err error
+	if Repo, err = controlplane.RepositoryRoot(); err != nil {
+		return 0, err
+	}
+	dir, err := os.MkdirTemp("", "stowage-e2e-")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	Binary = filepath.Join(dir, "stowage")
+	if err := controlplane.BuildStowage(ctx, Repo, Binary); err != nil {
+		return 0, err
+	}
+	if Cluster, err = controlplane.Start(ctx, controlplane.Config{Root: Repo, Dir: dir, Audit: audit}); err != nil {
+		return 0, err
+	}
+	defer Cluster.Stop()
+	if err := Cluster.ApplyFiles(ctx, filepath.Join(Repo, "hack", "controlplane", "nodes.yaml")); err != nil {
+		return 0, err
+	}
+	for _, name := range []string{"kata-remote", "kata-other", "runc"} {
+		class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Handler: name}
+		if name == "kata-remote" {
+			class.Overhead = &nodev1.Overhead{PodFixed: testkit.ResourceList("cpu=250m,memory=120Mi")}
+		}
+		if err := Cluster.Client.Create(ctx, class); err != nil {
+			return 0, err
+		}
+	}
+	Fleet = controlplane.StowageOptions{
+		Binary: Binary, Replicas: 2,
+		// Repairs come soon, so that tests do not wait for them.
+		Args: []string{
+			"--repair-quiet=500ms", "--repair-resync=2s", "--repair-backoff=1s", "--rebalance-cooldown=200ms", "--eviction-rate=20",
+			"--resize-jitter=200ms", "--resize-backoff=1s", "--resize-rate=50",
+		},
+		Env: []string{"TARGET_RUNTIMECLASS=kata-remote, kata-other", "LOG_LEVEL=DEBUG", "BLOCKLISTED_NAMESPACE_LIST=blocked, blocked-too"},
+	}
+	if err := Cluster.StartStowage(ctx, Fleet); err != nil {
+		return 0, err
+	}
+	if err := Cluster.WaitForNodes(ctx, 9); err != nil {
+		return 0, err
+	}
+	return test(ctx)
+}
+
+// Tenant is a namespace of a test's own and a client that notes warnings.
+type Tenant struct {
+	client.Client
+	Namespace string
+	Config    *rest.Config
+	Warnings  controlplane.Warnings
+}
+
+// NewTenant makes a namespace with the given labels, written as key=value.
+func NewTenant(t *testing.T, labels ...string) *Tenant {
+	t.Helper()
+	return NewTenantIn(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}, labels...)
+}
+
+// NewTenantIn makes the given namespace.
+func NewTenantIn(t *testing.T, ns *corev1.Namespace, labels ...string) *Tenant {
+	t.Helper()
+	n := &Tenant{Config: rest.CopyConfig(Cluster.Config)}
+	n.Config.WarningHandler = &n.Warnings
+	c, err := client.New(n.Config, client.Options{Scheme: controlplane.Scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Client = c
+	ns.Labels = map[string]string{}
+	for _, l := range labels {
+		k, v, _ := strings.Cut(l, "=")
+		ns.Labels[k] = v
+	}
+	Must(t, c.Create(t.Context(), ns))
+	n.Namespace = ns.Name
+	t.Cleanup(func() { _ = Cluster.Client.Delete(context.Background(), ns) })
+	Eventually(t, "the namespace has its service account", func() (bool, error) {
+		err := c.Get(t.Context(), n.Key("default"), &corev1.ServiceAccount{})
+		return err == nil, client.IgnoreNotFound(err)
+	})
+	return n
+}
+
+// Key names an object of the namespace.
+func (n *Tenant) Key(name string) client.ObjectKey {
+	return client.ObjectKey{Namespace: n.Namespace, Name: name}
+}
+
+// Must ends the test if there is an error.
+func Must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Eventually waits for a condition. An error that is no conflict ends the test.
+func Eventually(t *testing.T, what string, condition func() (bool, error)) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), WaitInterval, WaitTimeout, true, func(context.Context) (bool, error) {
+		ok, err := condition()
+		if apierrors.IsConflict(err) {
+			return false, nil
+		}
+		return ok, err
+	})
+	if err != nil {
+		t.Fatalf("waiting until %s: %v", what, err)
+	}
+}
+
+// Metric reads the sum of a metric's samples whose labels contain a text.
+func Metric(t *testing.T, r *controlplane.Replica, name, labels string) float64 {
+	t.Helper()
+	resp, err := http.Get(r.MetricsURL)
+	Must(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	Must(t, err)
+	sum := 0.0
+	for _, m := range regexp.MustCompile(`(?m)^`+name+`(\{[^}]*\})? (\S+)$`).FindAllStringSubmatch(string(body), -1) {
+		if strings.Contains(m[1], labels) {
+			v, err := strconv.ParseFloat(m[2], 64)
+			Must(t, err)
+			sum += v
+		}
+	}
+	return sum
+}
+
+// RestoreFleet gives the next test a fresh set of replicas.
+func RestoreFleet(t *testing.T) {
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := Cluster.StartStowage(ctx, Fleet); err != nil {
+			t.Errorf("restore the replicas: %v", err)
+		}
+	})
+}

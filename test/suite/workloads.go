@@ -1,0 +1,208 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/podstatus"
+	"github.com/stowage-dev/stowage/internal/spread"
+)
+
+// The three known strategies.
+const (
+	Documented   = "nodesize=od4vcpu16gb,base=1,weight=0:nodesize=spot4vcpu16gb,weight=1:nodesize=spot8vcpu32gb,weight=1"
+	EightyTwenty = "type=default,weight=80:type=spot,weight=20"
+	OneToThree   = "karpenter.sh/capacity-type=on-demand,base=2,weight=1:karpenter.sh/capacity-type=spot,weight=3"
+)
+
+// StrategyOf parses a strategy.
+func StrategyOf(t *testing.T, text string) *spread.Strategy {
+	t.Helper()
+	s, err := spread.Parse(text)
+	Must(t, err)
+	return s
+}
+
+// Annotated returns the annotations that give a strategy.
+func Annotated(strategy string) map[string]string {
+	return map[string]string{stowage.SpreadSwitchAnnotation: "true", stowage.SpreadStrategyAnnotation: strategy}
+}
+
+// PodTemplate is a small pod.
+func PodTemplate(app string) corev1.PodTemplateSpec {
+	return corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": app}},
+		Spec: corev1.PodSpec{
+			TerminationGracePeriodSeconds: new(int64(0)),
+			Containers:                    []corev1.Container{{Name: "c", Image: "none"}},
+		},
+	}
+}
+
+// Deployment makes a Deployment without creating it.
+func (n *Tenant) Deployment(name string, replicas int, annotations map[string]string) *appsv1.Deployment {
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: name, Annotations: annotations},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: new(int32(replicas)),
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}},
+			Template: PodTemplate(name),
+		},
+	}
+}
+
+// Scale sets the replicas of a workload.
+func (n *Tenant) Scale(t *testing.T, obj client.Object, replicas int) {
+	t.Helper()
+	Must(t, n.Patch(t.Context(), obj, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas))))
+}
+
+// Pods returns the live pods of an app.
+func (n *Tenant) Pods(ctx context.Context, app string) ([]corev1.Pod, error) {
+	var list corev1.PodList
+	if err := n.List(ctx, &list, client.InNamespace(n.Namespace), client.MatchingLabels{"app": app}); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(list.Items, func(p corev1.Pod) bool {
+		return p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+	}), nil
+}
+
+// nodeLabels are the labels of all nodes, which do not change.
+func nodeLabels(ctx context.Context) (map[string]map[string]string, error) {
+	var nodes corev1.NodeList
+	if err := Cluster.Client.List(ctx, &nodes); err != nil {
+		return nil, err
+	}
+	out := map[string]map[string]string{}
+	for _, node := range nodes.Items {
+		out[node.Name] = node.Labels
+	}
+	return out, nil
+}
+
+// distribution says what is wrong with the pods of an app: each must run, hold a seat of
+// its own without gaps below it, and be on a node of its pool; and the counts must be
+// those of the strategy.
+func (n *Tenant) distribution(ctx context.Context, app string, replicas int, s *spread.Strategy) error {
+	pods, err := n.Pods(ctx, app)
+	if err != nil {
+		return err
+	}
+	nodes, err := nodeLabels(ctx)
+	if err != nil {
+		return err
+	}
+	if len(pods) != replicas {
+		return fmt.Errorf("%d pods of %d", len(pods), replicas)
+	}
+	onNodes := make([]int64, s.Len())
+	seats := map[string][]int{}
+	for i := range pods {
+		p := &pods[i]
+		if !podstatus.Ready(p) {
+			return fmt.Errorf("pod %s is not ready", p.Name)
+		}
+		for pool := range s.Len() {
+			if hasLabels(nodes[p.Spec.NodeName], s.Pool(pool).Labels) {
+				onNodes[pool]++
+			}
+		}
+		ordinal, err := strconv.Atoi(p.Labels[stowage.SeatLabel])
+		if err != nil {
+			return fmt.Errorf("pod %s on node %s has no seat (labels %v)", p.Name, p.Spec.NodeName, p.Labels)
+		}
+		seats[p.Labels[stowage.PoolLabel]] = append(seats[p.Labels[stowage.PoolLabel]], ordinal)
+	}
+	for pool := range s.Len() {
+		name := s.Pool(pool).Name
+		want := s.Target(pool, int64(replicas))
+		if onNodes[pool] != want || len(seats[name]) != int(want) {
+			return fmt.Errorf("pools have %v pods on their nodes, and pool %s %d seats; it should have %d", onNodes, name, len(seats[name]), want)
+		}
+		slices.Sort(seats[name])
+		for i, ordinal := range seats[name] {
+			if ordinal != i+1 {
+				return fmt.Errorf("the seats of pool %s are %v", name, seats[name])
+			}
+		}
+	}
+	return nil
+}
+
+func hasLabels(have, want map[string]string) bool {
+	for k, v := range want {
+		if have[k] != v {
+			return false
+		}
+	}
+	return true
+}
+
+// Spreads waits until an app's pods are divided as the strategy demands.
+func (n *Tenant) Spreads(t *testing.T, app string, replicas int, s *spread.Strategy) {
+	t.Helper()
+	var wrong error
+	err := wait.PollUntilContextTimeout(t.Context(), 2*WaitInterval, 3*WaitTimeout, true, func(ctx context.Context) (bool, error) {
+		err := n.distribution(ctx, app, replicas, s)
+		if ctx.Err() == nil {
+			wrong = err
+		}
+		return err == nil, nil
+	})
+	if err != nil {
+		pods, _ := n.Pods(context.WithoutCancel(t.Context()), app)
+		for i := range pods {
+			p := &pods[i]
+			t.Logf("%s %s/%s on %s, cost %s, created %s", p.Name, p.Labels[stowage.PoolLabel], p.Labels[stowage.SeatLabel], p.Spec.NodeName,
+				p.Annotations[corev1.PodDeletionCost], p.CreationTimestamp.Format(time.TimeOnly))
+		}
+		t.Fatalf("%s at %d: %v", app, replicas, wrong)
+	}
+}
+
+// Revise changes a Deployment's template, so that it rolls out.
+func (n *Tenant) Revise(t *testing.T, d *appsv1.Deployment, revision string) {
+	t.Helper()
+	Must(t, n.Patch(t.Context(), d, client.RawPatch(types.MergePatchType,
+		fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"annotations":{"revision":%q}}}}}`, revision))))
+}
+
+// RolledOut waits until a Deployment has one revision.
+func (n *Tenant) RolledOut(t *testing.T, d *appsv1.Deployment) {
+	t.Helper()
+	Eventually(t, "the rollout is complete", func() (bool, error) {
+		err := n.Get(t.Context(), client.ObjectKeyFromObject(d), d)
+		return d.Status.ObservedGeneration == d.Generation && d.Status.UpdatedReplicas == *d.Spec.Replicas &&
+			d.Status.Replicas == *d.Spec.Replicas && d.Status.ReadyReplicas == *d.Spec.Replicas, err
+	})
+}
+
+// CostsAgree waits until each pod's deletion cost is that of its rank.
+func (n *Tenant) CostsAgree(t *testing.T, app string, s *spread.Strategy) {
+	t.Helper()
+	Eventually(t, "the deletion costs agree with the ranks", func() (bool, error) {
+		pods, err := n.Pods(t.Context(), app)
+		for i := range pods {
+			pool, _ := strconv.Atoi(pods[i].Labels[stowage.PoolLabel])
+			ordinal, _ := strconv.ParseInt(pods[i].Labels[stowage.SeatLabel], 10, 64)
+			rank, _ := s.Rank(spread.Seat{Pool: pool, Ordinal: ordinal})
+			if pods[i].Annotations[corev1.PodDeletionCost] != strconv.FormatInt(1<<31-1-rank, 10) {
+				return false, err
+			}
+		}
+		return true, err
+	})
+}
