@@ -114,6 +114,9 @@ func settings() map[string]any {
 		default:
 			p["type"] = "string"
 		}
+		if s.Flag == "peerpods-capacity" {
+			p["type"], p["enum"] = []string{"string", "boolean"}, []any{"Auto", "WhenReady", "Always", "Off", true, false} // YAML takes Off for false
+		}
 		properties[s.Flag] = p
 	}
 	return map[string]any{"type": "object", "additionalProperties": false, "properties": properties}

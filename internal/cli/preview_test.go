@@ -115,7 +115,7 @@ func TestPreviewCalls(t *testing.T) {
 		"its directories, too":  {args: []string{"-R", outer}, parts: []string{"Pod default/p"}},
 		"a warning":             {args: []string{dir, "--target-runtimeclass", "mine"}, parts: []string{"Warning: "}},
 		"a strict warning":      {args: []string{dir, "--target-runtimeclass", "mine", "--strict"}, code: 1, parts: []string{"Warning: ", "Error: there are warnings"}},
-		"strict, and all well":  {args: []string{dir, "--strict", "--peer-pods=false"}, code: 1, parts: []string{"RuntimeClass"}},
+		"strict, and all well":  {args: []string{"-", "--strict"}, stdin: deployment, parts: []string{"2 pods, 0 changed"}},
 		"a bad setting":         {args: []string{"-f", dir, "--peerpods-sizing", "Half"}, code: 2, parts: []string{`sizing "Half"`}},
 		"a missing file":        {args: []string{"-f", "nowhere.yaml"}, code: 1, parts: []string{"nowhere.yaml: no such file"}},
 		"a directory without":   {args: []string{"-f", t.TempDir()}, code: 1, parts: []string{"has no .yaml, .yml or .json file"}},

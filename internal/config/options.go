@@ -54,6 +54,15 @@ type CapacityOptions struct {
 	NodeSelector       string
 }
 
+// Off reports whether nodes advertise no VMs.
+func (o CapacityOptions) Off() bool { return o.Mode == vmcapacity.Off }
+
+// Always reports whether nodes advertise VMs whether a daemon makes them or not.
+func (o CapacityOptions) Always() bool { return o.Mode == vmcapacity.Always }
+
+// WhenReady reports whether nodes advertise VMs only while their daemon is Ready, even if there is none.
+func (o CapacityOptions) WhenReady() bool { return o.Mode == vmcapacity.WhenReady }
+
 // SpreadOptions are the settings of the spread, which `stowage preview` has too.
 type SpreadOptions struct {
 	Enabled            bool

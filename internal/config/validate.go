@@ -87,6 +87,13 @@ func (o *Options) Validate() error {
 	check(o.Capacity.ConfigMapNamespace == "" || len(validation.IsDNS1123Label(o.Capacity.ConfigMapNamespace)) == 0,
 		"--peerpods-configmap-namespace is %q; it must be a namespace's name", o.Capacity.ConfigMapNamespace)
 	check(o.Capacity.Default >= 0 && o.Capacity.Default <= peerpod.MaxVMs, "--peerpods-limit-per-node is %d; it must be between 0 and %d", o.Capacity.Default, peerpod.MaxVMs)
+	// YAML takes Off for a boolean.
+	switch o.Capacity.Mode {
+	case "false":
+		o.Capacity.Mode = vmcapacity.Off
+	case "true":
+		o.Capacity.Mode = vmcapacity.Auto
+	}
 	check(slices.Contains(vmcapacity.Modes, o.Capacity.Mode), "--peerpods-capacity is %q; it must be one of %v", o.Capacity.Mode, vmcapacity.Modes)
 	if s, err := labels.Parse(o.Capacity.DaemonSelector); err != nil || s.Empty() {
 		errs = append(errs, fmt.Errorf("--peerpods-daemon-selector is %q; it must be a label selector, such as app=cloud-api-adaptor", o.Capacity.DaemonSelector))

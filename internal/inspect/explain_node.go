@@ -11,9 +11,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/peerpod"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/sizing"
@@ -35,7 +37,7 @@ func (i *Inspector) ExplainNode(ctx context.Context, name string) (*NodeExplanat
 	} else if err != nil {
 		return nil, forbidden("node "+name, err)
 	}
-	e := &NodeExplanation{Node: name}
+	e := &NodeExplanation{Node: name, Problems: []Problem{}, Facts: []string{}}
 	var pods []*corev1.Pod
 	err := each(ctx, i, &corev1.PodList{}, func(pod *corev1.Pod) {
 		if !podstatus.Ended(pod) {
@@ -73,35 +75,48 @@ func (i *Inspector) explainVMs(ctx context.Context, e *NodeExplanation, node *co
 		return nil
 	}
 	e.say("It advertises %d %s, of which its pods request %d.", q.Value(), i.PeerPods.VMResource, used)
+	if i.Capacity == nil {
+		return nil
+	}
+	if !i.Capacity.Nodes.Matches(labels.Set(node.Labels)) {
+		e.say("It may have none: --peerpods-node-selector does not select it.")
+		return nil
+	}
 	r := &Report{}
 	limit, known, err := i.limit(ctx, r)
 	if err != nil {
 		return err
 	}
-	if known {
-		var daemons map[string]bool
-		// The daemons of other nodes matter, too: whether there is one at all.
-		var all []*corev1.Pod
-		err := each(ctx, i, &corev1.PodList{}, func(pod *corev1.Pod) { all = append(all, pod) }, client.MatchingLabelsSelector{Selector: i.Capacity.Daemons})
-		if err != nil {
-			return forbidden("the daemons that make VMs", err)
-		}
-		daemons = i.Capacity.daemons(all)
+	// The daemons of other nodes matter, too: whether there is one at all.
+	var all []*corev1.Pod
+	err = each(ctx, i, &corev1.PodList{}, func(pod *corev1.Pod) { all = append(all, pod) }, client.MatchingLabelsSelector{Selector: i.Capacity.Daemons})
+	if err != nil {
+		return forbidden("the daemons that make VMs", err)
+	}
+	daemons := i.Capacity.daemons(all)
+	text, own := node.Annotations[stowage.PeerPodsLimitAnnotation]
+	_, invalid := peerpod.ParseLimit(text)
+	switch {
+	case own && invalid == nil:
+		e.say("Its own limit is %s, by the annotation %s.", text, stowage.PeerPodsLimitAnnotation)
+	case known:
+		e.say("The limit of all nodes is %d (ConfigMap %s, or the flag --peerpods-limit-per-node).", limit, i.limitConfigMap())
+	default:
+		e.say("The limit of all nodes is invalid, so the node keeps the last valid one.")
+	}
+	if known || own && invalid == nil {
 		i.nodeProblems(node, limit, daemons, r)
-		switch text, own := node.Annotations[stowage.PeerPodsLimitAnnotation]; {
-		case own:
-			e.say("Its own limit is %s, by the annotation %s.", text, stowage.PeerPodsLimitAnnotation)
-		default:
-			e.say("The limit of all nodes is %d (ConfigMap %s, or the flag --peerpods-limit-per-node).", limit, i.limitConfigMap())
+	}
+	if ready, there := daemons[node.Name]; daemons != nil {
+		switch {
+		case ready:
+			e.say("Its daemon is Ready, so it advertises that many.")
+		case !there:
+			e.say("It has no daemon that makes VMs, so it advertises none.")
 		}
-		if ready, there := daemons[node.Name]; daemons != nil {
-			switch {
-			case ready:
-				e.say("Its daemon is Ready, so it advertises that many.")
-			case !there:
-				e.say("It has no daemon that makes VMs, so it advertises none.")
-			}
-		}
+	}
+	for _, w := range r.Warnings {
+		e.say("%s.", w)
 	}
 	e.Problems = append(e.Problems, r.Problems...)
 	return nil
@@ -144,13 +159,17 @@ func requestedText(pod *corev1.Pod, r corev1.ResourceName) string {
 		return ""
 	}
 	actual := pod.DeepCopy()
-	for c := range actual.Spec.Containers {
-		container := &actual.Spec.Containers[c]
-		n := slices.IndexFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == container.Name })
-		if n < 0 || pod.Status.ContainerStatuses[n].Resources == nil {
-			return requested.String() // not known
+	for _, list := range []struct {
+		containers []corev1.Container
+		statuses   []corev1.ContainerStatus
+	}{{actual.Spec.Containers, pod.Status.ContainerStatuses}, {actual.Spec.InitContainers, pod.Status.InitContainerStatuses}} {
+		for c := range list.containers {
+			container := &list.containers[c]
+			n := slices.IndexFunc(list.statuses, func(s corev1.ContainerStatus) bool { return s.Name == container.Name })
+			if n >= 0 && list.statuses[n].Resources != nil { // else it is not known
+				container.Resources = *list.statuses[n].Resources
+			}
 		}
-		container.Resources = *pod.Status.ContainerStatuses[n].Resources
 	}
 	if inForce := sizing.Requested(podpatch.FromPod(actual), r); inForce != nil && inForce.Cmp(*requested) != 0 {
 		return fmt.Sprintf("%s (in force: %s)", requested, inForce)

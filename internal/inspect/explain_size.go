@@ -4,6 +4,10 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -87,11 +91,15 @@ func (s *subject) sizing(ctx context.Context, a *Aspect) error {
 		}
 	}
 	if !sizing.SameSize(s.view, d.Pod) {
-		how := "new pods get that; this one keeps its size (updatePolicy: OnCreate)"
-		if t.InPlace {
-			how = "it is being resized, or could not be: see its events (updatePolicy: InPlace)"
+		if !t.InPlace {
+			a.say("Now it would be %s; new pods get that, and this one keeps its size (updatePolicy: OnCreate).", d.Summary)
+			return nil
 		}
-		a.say("Now it would be %s; %s.", d.Summary, how)
+		a.say("Now it would be %s, and Stowage resizes it (updatePolicy: InPlace).", d.Summary)
+		// What the API server refused is in the template's status; a kubelet's conditions are above.
+		if c := meta.FindStatusCondition(object.Status.Conditions, flexdaemonsets.ConditionUpToDate); c != nil && c.Status == metav1.ConditionFalse {
+			a.say("The status of FlexDaemonsetTemplate %s: %s.", object.Name, strings.TrimSuffix(c.Message, "."))
+		}
 	}
 	return nil
 }

@@ -41,7 +41,8 @@ type look struct {
 // ExplainWorkload explains the pods of a workload, of a kind as people write it, such as deployment or ds. It
 // returns [ErrNotFound] if there is none, and no pod that belongs to one.
 func (i *Inspector) ExplainWorkload(ctx context.Context, namespace, kind, name string) (*WorkloadExplanation, error) {
-	e := &WorkloadExplanation{Namespace: namespace, Name: name}
+	e := &WorkloadExplanation{Namespace: namespace, Name: name, Problems: []Problem{}, Groups: []Group{}}
+	members := map[string]bool{} // what is between the pods and the workload, and that itself, as kind/name
 	counts, samples := map[look]int{}, map[look]string{}
 	var order []look
 	reader := i.live()
@@ -59,9 +60,12 @@ func (i *Inspector) ExplainWorkload(ctx context.Context, namespace, kind, name s
 			}
 			owners[string(owner.UID)] = chain
 		}
-		for _, ref := range chain.Refs {
+		for n, ref := range chain.Refs {
 			if ref.Name == name && SameKind(ref.Kind, kind) {
 				e.Kind = ref.Kind
+				for _, member := range chain.Refs[:n+1] {
+					members[member.Kind+"/"+member.Name] = true
+				}
 				l := i.lookOf(pod)
 				if counts[l] == 0 {
 					order = append(order, l)
@@ -83,10 +87,15 @@ func (i *Inspector) ExplainWorkload(ctx context.Context, namespace, kind, name s
 		return nil, err
 	}
 	for _, p := range report.Problems {
-		if k, n, _ := strings.Cut(p.Object, "/"); p.Namespace == namespace && n == name && SameKind(k, kind) {
-			e.Kind = k
-			e.Problems = append(e.Problems, p)
+		k, n, _ := strings.Cut(p.Object, "/")
+		itself := n == name && SameKind(k, kind)
+		if p.Namespace != namespace || !itself && !members[p.Object] {
+			continue
 		}
+		if itself {
+			e.Kind = k
+		}
+		e.Problems = append(e.Problems, p)
 	}
 	for _, w := range report.Workloads {
 		if w.Namespace == namespace && w.Name == name && SameKind(w.Kind, kind) {

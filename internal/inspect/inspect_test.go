@@ -337,8 +337,14 @@ func TestExplain(t *testing.T) {
 		"a resize that failed":      {[]client.Object{daemons, tenth, nodeA, agent(corev1.PodCondition{Type: corev1.PodResizeInProgress, Status: corev1.ConditionTrue, Reason: corev1.PodReasonError, Message: "below current usage"})}, []string{"tried to resize the pod and failed", "below current usage"}},
 		"a resize that waits":       {[]client.Object{daemons, tenth, nodeA, agent(corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonDeferred, Message: "no room"})}, []string{"no room to resize the pod now (Deferred): no room"}},
 		"a resize that never is":    {[]client.Object{daemons, tenth, nodeA, agent(corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonInfeasible})}, []string{"cannot resize the pod (Infeasible)"}},
-		"no seat, first":            {[]client.Object{web(2, nil), nodeA, pod("x", "", 0, nil)}, []string{"Stowage changed nothing in it: It would be given a seat"}},
-		"held by nothing":           {[]client.Object{web(1, nil), nodeA, pod("x", "0", 1, func(p *corev1.Pod) { p.Annotations[stowage.ClaimAnnotation] = "a.x" })}, []string{"Nothing holds it there, because it was adopted; node node-a is one of them"}},
+		"a resize that was refused": {[]client.Object{daemons, func() client.Object {
+			bigger := tenth.DeepCopy()
+			bigger.Spec.CPUPercentage = new(int32(20))
+			bigger.Status.Conditions = []metav1.Condition{{Type: flexdaemonsets.ConditionUpToDate, Status: metav1.ConditionFalse, Message: "1 of 1 pods was refused: a quota"}}
+			return bigger
+		}(), nodeA, agent()}, []string{"and Stowage resizes it (updatePolicy: InPlace)", "The status of FlexDaemonsetTemplate tenth: 1 of 1 pods was refused: a quota."}},
+		"no seat, first":  {[]client.Object{web(2, nil), nodeA, pod("x", "", 0, nil)}, []string{"Stowage changed nothing in it: It would be given a seat"}},
+		"held by nothing": {[]client.Object{web(1, nil), nodeA, pod("x", "0", 1, func(p *corev1.Pod) { p.Annotations[stowage.ClaimAnnotation] = "a.x" })}, []string{"Nothing holds it there, because it was adopted; node node-a is one of them"}},
 		"a pod that waits": {[]client.Object{web(1, nil), nodeA, pod("x", "0", 1, func(p *corev1.Pod) {
 			p.Spec.NodeName, p.Spec.NodeSelector = "", map[string]string{"p": "a"}
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/1 nodes are available: 1 Insufficient cpu. preemption: none."}}
@@ -391,6 +397,14 @@ func TestExplainWorkload(t *testing.T) {
 				t.Errorf("%q is missing in\n%s", part, &out)
 			}
 		}
+	}
+	// A Deployment's problems are those of its ReplicaSets' pods.
+	owned := web(1, func(rs *appsv1.ReplicaSet) {
+		rs.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "site", UID: "d", Controller: new(true)}}
+	})
+	site := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "site", UID: "d"}}
+	if e, err := newInspector(t, site, owned, pod("c", "1", 1, waits)).ExplainWorkload(t.Context(), "ns", "deploy", "site"); err != nil || len(e.Problems) != 1 || e.Problems[0].Object != "ReplicaSet/web" {
+		t.Errorf("a Deployment: %+v, %v", e, err)
 	}
 	if _, err := i.ExplainWorkload(t.Context(), "ns", "deployment", "web"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("a Deployment that does not exist: %v", err)

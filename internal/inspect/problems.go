@@ -112,7 +112,7 @@ func (i *Inspector) problemsOf(ctx context.Context, s *snapshot, sc *scope.Scope
 func (i *Inspector) waitsFor(pod *corev1.Pod) (action, what string) {
 	switch {
 	case i.vmsOf(pod) > 0:
-		return fmt.Sprintf("raise %s in ConfigMap %s, or add nodes", stowage.PeerPodsLimitKey, i.limitConfigMap()), "no free VM"
+		return fmt.Sprintf("raise %s in ConfigMap %s, add nodes, or see why the daemons that make VMs are not Ready", stowage.PeerPodsLimitKey, i.limitConfigMap()), "no free VM"
 	case pod.Labels[stowage.SizedByLabel] != "":
 		return "lower the percentages or minimums of FlexDaemonsetTemplate " + pod.Labels[stowage.SizedByLabel], "no room for the size"
 	case pod.Labels[stowage.SeatLabel] != "":

@@ -92,13 +92,14 @@ func (r *Report) OK() bool {
 		(r.VMs == nil || !slices.ContainsFunc(r.VMs.Nodes, func(n NodeVMs) bool { return !n.OK }))
 }
 
-// Only leaves workloads, and the problems of what is named, written as kind/name in any case. It returns the
+// Only leaves workloads, and the problems of what is named, written as kind/name, the kind as kubectl takes it. It returns the
 // names that the report does not have.
 func (r *Report) Only(names []string) (unknown []string) {
 	found := map[string]bool{}
 	asked := func(object string) bool {
 		for _, name := range names {
-			if strings.EqualFold(name, object) {
+			kind, of, _ := strings.Cut(object, "/")
+			if k, n, _ := strings.Cut(name, "/"); n == of && SameKind(kind, k) {
 				found[name] = true
 				return true
 			}

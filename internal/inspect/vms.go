@@ -41,7 +41,8 @@ func (c *Capacity) daemons(pods []*corev1.Pod) map[string]bool {
 	for _, pod := range pods {
 		owner := metav1.GetControllerOfNoCopy(pod)
 		if owner != nil && owner.Kind == "DaemonSet" && pod.Spec.HostNetwork && c.Daemons.Matches(labels.Set(pod.Labels)) {
-			nodes[sizing.NodeOf(podpatch.FromPod(pod))] = podstatus.Live(pod) && podstatus.Ready(pod)
+			node := sizing.NodeOf(podpatch.FromPod(pod))
+			nodes[node] = nodes[node] || podstatus.Live(pod) && podstatus.Ready(pod)
 		}
 	}
 	if len(nodes) == 0 && !c.WhenReady {

@@ -53,7 +53,7 @@ func (c *Config) Convert(pod *podpatch.Pod, sized map[string][]corev1.ResourceNa
 
 	// 2. Size the VM, and annotate it where nobody else did.
 	out := pod.Clone()
-	if err := c.annotate(out, pod, now, wrote); err != nil {
+	if err := c.annotate(out, pod, now, wrote, seen == nil); err != nil {
 		return nil, nil, err
 	}
 	for _, key := range now.Kept {
@@ -89,7 +89,8 @@ func recall(pod *podpatch.Pod, copied string) (seen, wrote *record, warnings []s
 	case err != nil:
 		return nil, nil, []string{fmt.Sprintf("annotation %s is not ours and was replaced: %v", stowage.OriginalResourcesAnnotation, err)}
 	case seen != nil && copied == pod.Metadata.Annotations[stowage.OriginalResourcesAnnotation]:
-		return nil, seen, []string{fmt.Sprintf("annotation %s in the pod template is a copy of another pod's and was ignored; remove it from the template", stowage.OriginalResourcesAnnotation)}
+		return nil, seen, []string{fmt.Sprintf("annotation %s in the pod template is a copy of another pod's and was ignored; remove it, and the annotations %s, from the template",
+			stowage.OriginalResourcesAnnotation, strings.Join(sizingAnnotations, ", "))}
 	}
 	return seen, seen, nil
 }
@@ -135,14 +136,17 @@ func (c *Config) record(pod *podpatch.Pod, seen *record, sized map[string][]core
 }
 
 // annotate writes the size of the VM into out, where nobody else wrote one, and notes in now which annotations
-// are kept. Wrote is the record of the pass that wrote those of ours that the pod has.
-func (c *Config) annotate(out, pod *podpatch.Pod, now, wrote *record) error {
+// are kept. Wrote is the record of the pass that wrote those of ours that the pod has; where that is copied from
+// another pod, none but those that it kept are kept, whatever that pod's containers were.
+func (c *Config) annotate(out, pod *podpatch.Pod, now, wrote *record, copied bool) error {
 	total, err := c.total(pod, now.Pod, now.entriesOf)
 	if err != nil {
 		return err
 	}
 	var ours map[string]string
-	if wrote != nil {
+	if wrote != nil && copied {
+		ours = pod.Metadata.Annotations
+	} else if wrote != nil {
 		before, err := c.total(pod, wrote.Pod, wrote.entriesOf)
 		if err != nil {
 			return err

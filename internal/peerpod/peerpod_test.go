@@ -492,6 +492,23 @@ func TestConvertCopiedRecord(t *testing.T) {
 	}
 }
 
+// The other pod had a container that this one does not have.
+func TestConvertCopiedRecordOfOtherContainers(t *testing.T) {
+	cfg := peerpod.DefaultConfig()
+	running, _ := convert(t, &cfg, pod().Container("a", "", "cpu=4").Container("injected", "", "cpu=1").Annotation(stowage.DefaultMemoryAnnotation, "512").View(t))
+	fresh := pod().Container("a", "", "cpu=2").View(t)
+	for key, value := range running.Metadata.Annotations {
+		fresh.SetAnnotation(key, value)
+	}
+	got, _, err := cfg.Convert(fresh, nil, running.Metadata.Annotations[stowage.OriginalResourcesAnnotation])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"2", "512", "512", ""}; !slices.Equal(sizing(got), want) { // a user wrote the memory
+		t.Errorf("the size is %v, want %v", sizing(got), want)
+	}
+}
+
 // The API server refuses negative entries; it must see them.
 func TestConvertNegative(t *testing.T) {
 	cfg := peerpod.DefaultConfig()

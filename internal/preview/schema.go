@@ -78,6 +78,7 @@ func newCustomResource(props *apiextensionsv1.JSONSchemaProps) (*customResource,
 
 // complete sets the defaults in an object and returns what the API server would refuse about it.
 func (r *customResource) complete(ctx context.Context, object map[string]any) field.ErrorList {
+	defaulting.PruneNonNullableNullsWithoutDefaults(object, r.structural)
 	defaulting.Default(object, r.structural)
 	errs := validation.ValidateCustomResource(nil, object, r.schema)
 	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, r.structural, object)...)

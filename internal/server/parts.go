@@ -165,7 +165,7 @@ func (s *server) addControllers(context.Context) error {
 			Log: s.log.WithName("sizing"), Events: s.events(), Metrics: resize.NewMetrics(s.metrics),
 		})
 	}
-	if o.PeerPods.Enabled && o.Capacity.Mode != vmcapacity.Off {
+	if o.PeerPods.Enabled && !o.Capacity.Off() {
 		daemons, err := labels.Parse(o.Capacity.DaemonSelector)
 		if err != nil {
 			return err

@@ -273,7 +273,10 @@ func (c *Cluster) newReplica(serial int, kubeconfig string, o StowageOptions) (*
 }
 
 func (r *Replica) start(logs string) (err error) {
-	r.process, err = start(r.name, logs, r.binary, r.args, r.env...)
+	p, err := start(r.name, logs, r.binary, r.args, r.env...)
+	if err == nil {
+		r.process = p
+	}
 	return err
 }
 

@@ -57,6 +57,8 @@ const (
 const (
 	// EventInvalidLimit: a limit of VMs is invalid. It is on the ConfigMap or the node.
 	EventInvalidLimit EventReason = "InvalidPeerPodLimit"
+	// EventRecordIgnored: the pod template has another pod's record of removed entries.
+	EventRecordIgnored EventReason = "PeerPodRecordIgnored"
 	// EventForeignCapacity: the node's VM capacity was set by another writer.
 	EventForeignCapacity EventReason = "PeerPodCapacityNotOurs"
 	// EventCapacityContested: another writer keeps changing the node's VM capacity.

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/stowage-dev/stowage/internal/leader"
 	"github.com/stowage-dev/stowage/internal/podstatus"
@@ -32,17 +33,18 @@ const (
 var Modes = []Mode{Auto, WhenReady, Always, Off}
 
 // isDaemonSet reports whether a DaemonSet makes VMs: it has the labels of cloud-api-adaptor's, uses the node's
-// network as that does, and has pods. Who may create DaemonSets but not privileged pods cannot imitate it: Pod
-// Security refuses the pods.
-func (r *run) isDaemonSet(d *appsv1.DaemonSet) bool {
-	return d != nil && d.Spec.Selector != nil && r.Daemons.Matches(labels.Set(d.Spec.Selector.MatchLabels)) &&
-		d.Spec.Template.Spec.HostNetwork && d.Status.CurrentNumberScheduled > 0
+// network as that does, and has pods or had some. Who may create DaemonSets but not privileged pods cannot
+// imitate it: Pod Security refuses the pods.
+func (r *run) isDaemonSet(d *appsv1.DaemonSet, had bool) bool {
+	return d.Spec.Selector != nil && r.Daemons.Matches(labels.Set(d.Spec.Selector.MatchLabels)) &&
+		d.Spec.Template.Spec.HostNetwork && (had || d.Status.CurrentNumberScheduled > 0)
 }
 
 // daemonSetSeen notes a DaemonSet, or that it is gone.
 func (r *run) daemonSetSeen(d *appsv1.DaemonSet, exists bool) {
 	r.mu.Lock()
-	was, is := r.daemonSets[d.UID], exists && r.isDaemonSet(d)
+	was := r.daemonSets[d.UID]
+	is := exists && r.isDaemonSet(d, was)
 	if is {
 		r.daemonSets[d.UID] = true
 	} else {
@@ -87,7 +89,7 @@ func (r *run) watchDaemons(t *leader.Term) error {
 	_, err = r.daemons.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) { r.daemonSeen(obj.(*corev1.Pod)) },
 		UpdateFunc: func(was, obj any) {
-			if old, now := was.(*corev1.Pod), obj.(*corev1.Pod); works(old) != works(now) || old.Spec.NodeName != now.Spec.NodeName {
+			if old, now := was.(*corev1.Pod), obj.(*corev1.Pod); works(old) != works(now) || old.Spec.NodeName != now.Spec.NodeName || controllerOf(old) != controllerOf(now) {
 				r.daemonSeen(now)
 			}
 		},
@@ -103,6 +105,16 @@ func (r *run) watchDaemons(t *leader.Term) error {
 	t.Inform(r.daemons)
 	if !toolscache.WaitForNamedCacheSyncWithContext(t.Context(), r.daemons.HasSynced) {
 		return nil // the term has ended
+	}
+	// The DaemonSets that there are come before the first node is reconciled.
+	var list appsv1.DaemonSetList
+	if err := r.Informers.List(t.Context(), &list, client.UnsafeDisableDeepCopy); err != nil {
+		return err
+	}
+	for i := range list.Items {
+		if r.isDaemonSet(&list.Items[i], false) {
+			r.daemonSets[list.Items[i].UID] = true
+		}
 	}
 	return t.Watch(r.Informers, &appsv1.DaemonSet{}, toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { r.daemonSetSeen(obj.(*appsv1.DaemonSet), true) },
@@ -143,9 +155,16 @@ func (r *run) daemonReady(node string) bool {
 	}
 	return slices.ContainsFunc(pods, func(obj any) bool {
 		pod := obj.(*corev1.Pod)
-		owner := metav1.GetControllerOfNoCopy(pod)
-		return owner != nil && r.makesVMs(owner.UID) && works(pod)
+		return r.makesVMs(controllerOf(pod)) && works(pod)
 	})
+}
+
+// controllerOf returns the UID of a pod's controller, or "".
+func controllerOf(pod *corev1.Pod) types.UID {
+	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
+		return owner.UID
+	}
+	return ""
 }
 
 func (r *run) makesVMs(daemonSet types.UID) bool {

@@ -20,9 +20,8 @@ import (
 	"github.com/stowage-dev/stowage/internal/peerpod"
 )
 
-// reconcile has one node advertise how many VMs it may have.
+// reconcile has one node advertise how many VMs it may have, and publishes how many its pods take.
 func (r *run) reconcile(ctx context.Context, name string) (reconcile.Result, error) {
-	// 1. What should it advertise?
 	var node corev1.Node
 	if err := r.Informers.Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {
 		if apierrors.IsNotFound(err) {
@@ -30,24 +29,38 @@ func (r *run) reconcile(ctx context.Context, name string) (reconcile.Result, err
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	done := reconcile.Result{RequeueAfter: r.account(ctx, name, &node)}
-	if change, foreign := r.change(&node); change == nil && !foreign {
-		return done, nil
+	result, err := r.advertise(ctx, node.DeepCopy())
+	if err != nil {
+		return result, err
+	}
+	// A change of the amount comes back as a change of the node.
+	if again := r.account(ctx, name, &node); again > 0 && (result.RequeueAfter == 0 || again < result.RequeueAfter) {
+		result.RequeueAfter = again
+	}
+	return result, nil
+}
+
+// advertise has one node, as the cache shows it, advertise how many VMs it may have.
+func (r *run) advertise(ctx context.Context, node *corev1.Node) (reconcile.Result, error) {
+	// 1. What should it advertise?
+	name := node.Name
+	if change, foreign := r.change(node); change == nil && !foreign {
+		return reconcile.Result{}, nil
 	}
 	// There is something to do: what the cache shows may be older than what was done last.
-	if err := r.Client.Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {
+	if err := r.Client.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	said := peerpod.AdvertisedBy(&node, string(r.Resource))
-	change, foreign := r.change(&node)
+	said := peerpod.AdvertisedBy(node, string(r.Resource))
+	change, foreign := r.change(node)
 	if foreign {
-		want, _ := r.wanted(&node)
-		r.Events.Warn(&node, stowage.EventForeignCapacity, events.Advertise,
+		want, _ := r.wanted(node)
+		r.Events.Warn(node, stowage.EventForeignCapacity, events.Advertise,
 			"the node advertises %d of %s, which another client set, and not %d; Stowage leaves the amount until it is removed or the node gets the annotation %s",
 			said.Capacity, r.Resource, want, stowage.PeerPodsCapacityAnnotation)
 	}
 	if change == nil {
-		return done, nil
+		return reconcile.Result{}, nil
 	}
 	if change.Restores {
 		if wait := r.waitToRestore(name); wait > 0 {
@@ -65,11 +78,11 @@ func (r *run) reconcile(ctx context.Context, name string) (reconcile.Result, err
 		if change.Mark == said.Mark {
 			return nil
 		}
-		return r.patch(ctx, r.Client.Patch, &node, map[string]any{"metadata": map[string]any{"annotations": map[string]any{stowage.PeerPodsCapacityAnnotation: mark}}})
+		return r.patch(ctx, r.Client.Patch, node, map[string]any{"metadata": map[string]any{"annotations": map[string]any{stowage.PeerPodsCapacityAnnotation: mark}}})
 	}
 	writeAmount := func() error {
 		entry := map[string]any{string(r.Resource): amount}
-		return r.patch(ctx, r.patchStatus, &node, map[string]any{"status": map[string]any{"capacity": entry, "allocatable": entry}})
+		return r.patch(ctx, r.patchStatus, node, map[string]any{"status": map[string]any{"capacity": entry, "allocatable": entry}})
 	}
 	steps, kind := []func() error{writeMark, writeAmount}, "set"
 	if change.Amount == peerpod.None {
@@ -83,11 +96,14 @@ func (r *run) reconcile(ctx context.Context, name string) (reconcile.Result, err
 		}
 	}
 	if change.Restores {
-		r.noteRestored(&node, said, change.Amount)
+		r.noteRestored(node, said, change.Amount)
 	}
+	r.mu.Lock()
+	delete(r.missing, name)
+	r.mu.Unlock()
 	r.Metrics.writes.WithLabelValues(kind).Inc()
 	r.Log.Info("VM capacity written", "kind", "Node", "name", name, "change", kind, "vms", max(0, change.Amount), "had", said.Capacity)
-	return done, nil
+	return reconcile.Result{}, nil
 }
 
 // change returns what to do to a node, or nil, and whether the node has another client's amount. Where a daemon
@@ -118,7 +134,7 @@ func (r *run) waitToRestore(node string) time.Duration {
 	if r.byDaemon() {
 		r.mu.Lock()
 		since, missing := r.missing[node]
-		if !missing || now.Sub(since) > 10*daemonStops { // of an earlier time
+		if !missing {
 			since = now
 			r.missing[node] = now
 		}

@@ -158,9 +158,6 @@ func TestReconcile(t *testing.T) {
 			if n := len(b.recorder.Events); (n > 0) != (tc.event != "") {
 				t.Errorf("%d events", n)
 			} else if n > 0 {
-				if len(b.recorder.Events) == 0 {
-					t.Fatal("there is no event")
-				}
 				if e := <-b.recorder.Events; !strings.Contains(e, string(tc.event)) {
 					t.Errorf("event %q", e)
 				}
@@ -215,7 +212,6 @@ func TestConfigured(t *testing.T) {
 	}
 }
 
-// How many VMs are used is counted by the pods on a node that have not ended.
 // takesVM is a pod on the node that takes a VM.
 var takesVM = corev1.PodSpec{NodeName: "worker", Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{vm: resource.MustParse("1")}}}}}
 
@@ -314,6 +310,7 @@ func TestDaemonThatStops(t *testing.T) {
 	}
 }
 
+// How many VMs are used is what the pods on a node request that have not ended.
 func TestAccount(t *testing.T) {
 	n := node(1, "1", nil)
 	b := newBench(t, 1, n)

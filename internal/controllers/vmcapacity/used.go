@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -29,6 +31,9 @@ type unlabelled struct {
 	at  time.Time // of the list
 }
 
+// fromCache lets the API server answer from its watch cache, which has an index of pods by node.
+var fromCache = &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}}
+
 // usedOf returns how many VMs the pods of a node take. Pods with the label of peer pods are watched. Others,
 // which a predecessor converted or their author wrote so, are found by a list of the node's pods: once for
 // each node that advertises VMs, and then every few minutes while there are some.
@@ -49,7 +54,7 @@ func (r *run) usedOf(ctx context.Context, node *corev1.Node, advertises bool) (u
 	now := r.Clock.Now()
 	if !known || others.vms > 0 && now.Sub(others.at) >= lookAgain {
 		var list corev1.PodList
-		if err := r.Client.List(ctx, &list, client.MatchingFields{"spec.nodeName": node.Name}); err != nil {
+		if err := r.Client.List(ctx, &list, client.MatchingFields{"spec.nodeName": node.Name}, fromCache); err != nil {
 			r.Log.Error(err, "the pods of a node were not listed", "kind", "Node", "name", node.Name)
 			return used + others.vms, lookAgain
 		}

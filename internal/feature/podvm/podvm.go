@@ -42,11 +42,15 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 	if len(req.Pod.Spec.Containers) == 0 {
 		return feature.Decision{}, nil // the API server refuses it
 	}
-	pod, warnings, err := f.Config.Convert(req.Pod, req.Sized, f.templateRecord(ctx, req))
+	copied := f.templateRecord(ctx, req)
+	pod, warnings, err := f.Config.Convert(req.Pod, req.Sized, copied)
 	if err != nil {
 		return feature.Decision{}, err
 	}
 	d := feature.Decision{Pod: pod, Summary: summary(pod.Metadata.Annotations, f.Config.VMResource)}
+	if copied != "" && copied == req.Pod.Metadata.Annotations[stowage.OriginalResourcesAnnotation] {
+		d.Events = append(d.Events, feature.Event{Reason: stowage.EventRecordIgnored, Note: warnings[0]})
+	}
 
 	// Both of these refuse pods after us, for lacking what we had to remove.
 	// Nothing can be done here but to explain it, so not being able to look

@@ -108,8 +108,8 @@ func TestRecordInTemplate(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := d.Pod.Metadata.Annotations[stowage.DefaultVCPUsAnnotation]; got != tc.vcpus || len(d.Warnings) != tc.warnings {
-				t.Errorf("%s vCPUs, warnings %q", got, d.Warnings)
+			if got := d.Pod.Metadata.Annotations[stowage.DefaultVCPUsAnnotation]; got != tc.vcpus || len(d.Warnings) != tc.warnings || len(d.Events) != tc.warnings {
+				t.Errorf("%s vCPUs, warnings %q, events %v", got, d.Warnings, d.Events)
 			}
 		})
 	}
