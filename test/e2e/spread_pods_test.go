@@ -20,6 +20,9 @@ import (
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/ledger"
+	"github.com/stowage-dev/stowage/internal/seats"
+	"github.com/stowage-dev/stowage/test/controlplane"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
 
@@ -176,6 +179,10 @@ func TestSpreadForgedSeat(t *testing.T) {
 		}
 	}
 	dry := create(nil, client.DryRunAll)
+	// With the replicas' own key: as a pod had it whose claim is in no ledger any more.
+	key, err := seats.SharedKey(t.Context(), cluster.Client, types.NamespacedName{Namespace: controlplane.StowageNamespace, Name: "stowage-seats"})
+	must(t, err)
+	spent := key.Sign(ledger.KindClaimed, "spent", ledger.Holder{Namespace: n.Namespace, Owner: string(owner.UID)}, ledger.Seat{Pool: "1", Ordinal: 1})
 	for i, change := range []func(*corev1.Pod){
 		forge("1", "1", ""),
 		forge("1", "7", "cabc.def"),
@@ -183,6 +190,7 @@ func TestSpreadForgedSeat(t *testing.T) {
 		forge("0", "1", genuine.Annotations[stowage.ClaimAnnotation]), // of a pod that is there
 		forge("0", "2", genuine.Annotations[stowage.ClaimAnnotation]),
 		forge(dry.Labels[stowage.PoolLabel], dry.Labels[stowage.SeatLabel], dry.Annotations[stowage.ClaimAnnotation]), // of a dry run
+		forge("1", "1", spent),
 	} {
 		pod := create(change)
 		want := strategyOf(t, eightyOf)
@@ -191,6 +199,13 @@ func TestSpreadForgedSeat(t *testing.T) {
 		if pod.Labels[stowage.PoolLabel] != strconv.Itoa(seat.Pool) || pod.Labels[stowage.SeatLabel] != strconv.FormatInt(seat.Ordinal, 10) {
 			t.Errorf("forgery %d got seat %s/%s, want %v", i, pod.Labels[stowage.PoolLabel], pod.Labels[stowage.SeatLabel], seat)
 		}
+	}
+	events, err := cluster.Audit()
+	must(t, err)
+	if !slices.ContainsFunc(events, func(e controlplane.AuditEvent) bool {
+		return e.Verb == "get" && e.ObjectRef.Resource == "seatledgers" && e.ObjectRef.Namespace == n.Namespace
+	}) {
+		t.Error("no replica looked the spent claim up")
 	}
 }
 
