@@ -58,6 +58,29 @@ func TestBudget(t *testing.T) {
 	}
 }
 
+// What is known of a workload is dropped some time after its last pod, and a refused eviction is remembered.
+func TestForget(t *testing.T) {
+	b := newBench(t)
+	owner := (ledger.Owner{Namespace: "ns", UID: "o"}).Key()
+	if wait := b.refused(owner); wait != b.Timing.Backoff {
+		t.Errorf("a refused eviction waits %s", wait)
+	}
+	b.removed(owner, 1, b.Timing.Cooldown, nil)
+	b.forget(nil)
+	if b.history[owner] == nil {
+		t.Error("it is forgotten at once")
+	}
+	b.clock.Step(3 * b.Timing.MaxBackoff)
+	b.forget(map[ledger.OwnerKey]bool{owner: true})
+	if b.history[owner] == nil {
+		t.Error("a workload with pods is forgotten")
+	}
+	b.forget(nil)
+	if b.history[owner] != nil {
+		t.Error("it is never forgotten")
+	}
+}
+
 // A removal that won all there was to win is not taken for one in vain when the workload is off again.
 func TestBudgetSeesBalance(t *testing.T) {
 	timing := DefaultTiming()
