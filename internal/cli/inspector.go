@@ -25,6 +25,7 @@ import (
 	"github.com/stowage-dev/stowage/api"
 	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/inspect"
+	"github.com/stowage-dev/stowage/internal/peerpod"
 	"github.com/stowage-dev/stowage/internal/server"
 	"github.com/stowage-dev/stowage/internal/version"
 )
@@ -142,7 +143,7 @@ func (o *inspectOptions) fromCluster(ctx context.Context, c client.Client, fs *p
 			errs = append(errs, mine.Value.Set(f.Value.String()))
 		}
 	})
-	if err := errors.Join(errs...); err != nil || !settings.PeerPods.Enabled || settings.Capacity.Off() {
+	if err := errors.Join(errs...); err != nil || !settings.PeerPods.Enabled || settings.Capacity.Mode == peerpod.CapacityOff {
 		return nil, err
 	}
 	nodes, err := labels.Parse(settings.Capacity.NodeSelector)
@@ -156,6 +157,6 @@ func (o *inspectOptions) fromCluster(ctx context.Context, c client.Client, fs *p
 	return &inspect.Capacity{
 		ConfigMap: types.NamespacedName{Namespace: cmp.Or(settings.Capacity.ConfigMapNamespace, o.namespace), Name: stowage.PeerPodsConfigMap},
 		Default:   settings.Capacity.Default, Nodes: nodes,
-		Daemons: daemons, Always: settings.Capacity.Always(), WhenReady: settings.Capacity.WhenReady(),
+		Mode: settings.Capacity.Mode, Daemons: daemons,
 	}, nil
 }

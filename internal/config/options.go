@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/stowage-dev/stowage/internal/controllers/resize"
-	"github.com/stowage-dev/stowage/internal/controllers/vmcapacity"
 	"github.com/stowage-dev/stowage/internal/controllers/workload"
 	"github.com/stowage-dev/stowage/internal/peerpod"
 )
@@ -47,21 +46,12 @@ type Options struct {
 
 // CapacityOptions are the settings of the controller that advertises VMs on nodes.
 type CapacityOptions struct {
-	Mode               vmcapacity.Mode
+	Mode               peerpod.CapacityMode
 	DaemonSelector     string // labels of the pods and DaemonSets that make VMs
 	ConfigMapNamespace string // empty is our own
 	Default            int64  // VMs of a node without a ConfigMap
 	NodeSelector       string
 }
-
-// Off reports whether nodes advertise no VMs.
-func (o CapacityOptions) Off() bool { return o.Mode == vmcapacity.Off }
-
-// Always reports whether nodes advertise VMs whether a daemon makes them or not.
-func (o CapacityOptions) Always() bool { return o.Mode == vmcapacity.Always }
-
-// WhenReady reports whether nodes advertise VMs only while their daemon is Ready, even if there is none.
-func (o CapacityOptions) WhenReady() bool { return o.Mode == vmcapacity.WhenReady }
 
 // SpreadOptions are the settings of the spread, which `stowage preview` has too.
 type SpreadOptions struct {
@@ -103,7 +93,7 @@ func DefaultOptions() Options {
 		Resize:         resize.DefaultTiming(),
 		PeerPods:       PeerPodOptions{Enabled: true, Config: peerpod.DefaultConfig()},
 		Capacity: CapacityOptions{
-			Mode: vmcapacity.Auto, DaemonSelector: "app=cloud-api-adaptor", Default: 10,
+			Mode: peerpod.CapacityAuto, DaemonSelector: "app=cloud-api-adaptor", Default: 10,
 			NodeSelector: "!node-role.kubernetes.io/control-plane,!node-role.kubernetes.io/master",
 		},
 	}

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/stowage-dev/stowage/internal/controllers/vmcapacity"
 	"github.com/stowage-dev/stowage/internal/peerpod"
 )
 
@@ -90,11 +89,11 @@ func (o *Options) Validate() error {
 	// YAML takes Off for a boolean.
 	switch o.Capacity.Mode {
 	case "false":
-		o.Capacity.Mode = vmcapacity.Off
+		o.Capacity.Mode = peerpod.CapacityOff
 	case "true":
-		o.Capacity.Mode = vmcapacity.Auto
+		o.Capacity.Mode = peerpod.CapacityAuto
 	}
-	check(slices.Contains(vmcapacity.Modes, o.Capacity.Mode), "--peerpods-capacity is %q; it must be one of %v", o.Capacity.Mode, vmcapacity.Modes)
+	check(slices.Contains(peerpod.CapacityModes, o.Capacity.Mode), "--peerpods-capacity is %q; it must be one of %v", o.Capacity.Mode, peerpod.CapacityModes)
 	if s, err := labels.Parse(o.Capacity.DaemonSelector); err != nil || s.Empty() {
 		errs = append(errs, fmt.Errorf("--peerpods-daemon-selector is %q; it must be a label selector, such as app=cloud-api-adaptor", o.Capacity.DaemonSelector))
 	}

@@ -184,8 +184,8 @@ func (e *NodeExplanation) Print(out io.Writer, format string) error {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "Node %s\n", e.Node)
-	for _, p := range e.Problems {
-		fmt.Fprintf(&b, "Problem: %s\nTo change that: %s\n", p.Problem, p.Action)
+	for n := range e.Problems {
+		b.WriteString(e.Problems[n].text())
 	}
 	for _, fact := range e.Facts {
 		fmt.Fprintf(&b, "  %s\n", fact)

@@ -144,8 +144,8 @@ func (e *WorkloadExplanation) Print(out io.Writer, format string) error {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s/%s\n", e.Kind, e.Namespace, e.Name)
-	for _, p := range e.Problems {
-		fmt.Fprintf(&b, "Problem: %s\nTo change that: %s\n", p.Problem, p.Action)
+	for n := range e.Problems {
+		b.WriteString(e.Problems[n].text())
 	}
 	if len(e.Groups) == 0 {
 		b.WriteString("It has no pods.\n")

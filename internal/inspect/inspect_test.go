@@ -8,6 +8,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"math/big"
 	"strings"
 	"sync"
@@ -77,7 +78,7 @@ func newInspector(t *testing.T, objects ...client.Object) *Inspector {
 			WithInterceptorFuncs(interceptor.Funcs{SubResourceGet: testkit.ReplicaSetScale}).Build(),
 		Namespace: "stowage-system", Registration: "stowage",
 		Clock: clocktesting.NewFakePassiveClock(now), Deployment: "stowage", Lease: "stowage-leader",
-		Capacity: &Capacity{ConfigMap: types.NamespacedName{Namespace: "stowage-system", Name: "peer-pods-cm"}, Default: 10, Nodes: labels.Everything(), Daemons: labels.SelectorFromSet(labels.Set{"app": "cloud-api-adaptor"})}, PeerPods: peerpod.DefaultConfig(), Spread: true, Sizing: true, VMs: true,
+		Capacity: &Capacity{ConfigMap: types.NamespacedName{Namespace: "stowage-system", Name: "peer-pods-cm"}, Default: 10, Nodes: labels.Everything(), Mode: peerpod.CapacityAuto, Daemons: labels.SelectorFromSet(labels.Set{"app": "cloud-api-adaptor"})}, PeerPods: peerpod.DefaultConfig(), Spread: true, Sizing: true, VMs: true,
 	}
 }
 
@@ -308,6 +309,20 @@ func TestStatusOfNames(t *testing.T) {
 	}
 }
 
+// says checks that an explanation, as text, has some parts.
+func says(t *testing.T, e interface{ Print(io.Writer, string) error }, parts ...string) {
+	t.Helper()
+	var out strings.Builder
+	if err := e.Print(&out, "text"); err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range parts {
+		if !strings.Contains(out.String(), part) {
+			t.Errorf("%q is missing in\n%s", part, &out)
+		}
+	}
+}
+
 func TestExplain(t *testing.T) {
 	nodeA := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", Labels: map[string]string{"p": "a"}}, Status: corev1.NodeStatus{Allocatable: testkit.ResourceList("cpu=4")}}
 	daemons := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "agent", UID: "ds", Annotations: map[string]string{flexdaemonsets.TemplateAnnotation: "tenth"}}}
@@ -356,15 +371,7 @@ func TestExplain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var out strings.Builder
-			if err := e.Print(&out, "text"); err != nil {
-				t.Fatal(err)
-			}
-			for _, part := range tc.text {
-				if !strings.Contains(out.String(), part) {
-					t.Errorf("%q is missing in\n%s", part, &out)
-				}
-			}
+			says(t, e, tc.text...)
 		})
 	}
 	if _, err := newInspector(t).Explain(t.Context(), "ns", "none"); err == nil {
@@ -385,18 +392,9 @@ func TestExplainWorkload(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var out strings.Builder
-		if err := e.Print(&out, "text"); err != nil {
-			t.Fatal(err)
-		}
-		for _, part := range []string{
+		says(t, e,
 			"ReplicaSet ns/web", "Problem: no room in pool 1: 0/1 nodes are available (pod c)", "2 pods that look alike, one of them: Pod ns/a",
-			"1 pod: Pod ns/c", "It is Pending because 0/1", "1 pod: Pod ns/d", "It would be given a seat if it were created now",
-		} {
-			if !strings.Contains(out.String(), part) {
-				t.Errorf("%q is missing in\n%s", part, &out)
-			}
-		}
+			"1 pod: Pod ns/c", "It is Pending because 0/1", "1 pod: Pod ns/d", "It would be given a seat if it were created now")
 	}
 	// A Deployment's problems are those of its ReplicaSets' pods.
 	owned := web(1, func(rs *appsv1.ReplicaSet) {
@@ -429,20 +427,11 @@ func TestExplainNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out strings.Builder
-	if err := e.Print(&out, "text"); err != nil {
-		t.Fatal(err)
-	}
-	for _, part := range []string{
+	says(t, e,
 		"It advertises 3 kata.peerpods.io/vm, of which its pods request 1.", "The limit of all nodes is 10",
 		"Problem: advertises 3 kata.peerpods.io/vm, which another client set, and not 10",
 		"Pod ns/agent is sized by FlexDaemonsetTemplate tenth: cpu 400m (in force: 200m).",
-		"1 of the pods of ReplicaSet ns/web in pool 0.",
-	} {
-		if !strings.Contains(out.String(), part) {
-			t.Errorf("%q is missing in\n%s", part, &out)
-		}
-	}
+		"1 of the pods of ReplicaSet ns/web in pool 0.")
 	if _, err := i.ExplainNode(t.Context(), "none"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("a node that does not exist: %v", err)
 	}

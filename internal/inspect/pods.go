@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/stowage-dev/stowage/internal/peerpod"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 )
 
@@ -57,14 +58,8 @@ func runtimeClass(pod *corev1.Pod) string {
 	return *pod.Spec.RuntimeClassName
 }
 
-// vmsOf returns how many peer-pod VMs a pod takes, as the scheduler counts them.
-func (i *Inspector) vmsOf(pod *corev1.Pod) (vms int64) {
-	for c := range pod.Spec.Containers {
-		q := pod.Spec.Containers[c].Resources.Requests[corev1.ResourceName(i.PeerPods.VMResource)]
-		vms += q.Value()
-	}
-	return vms
-}
+// vmsOf returns how many peer-pod VMs a pod takes.
+func (i *Inspector) vmsOf(pod *corev1.Pod) int64 { return peerpod.VMsOf(pod, i.PeerPods.VMResource) }
 
 // daemonSetOf returns the DaemonSet that made a pod, or nil.
 func (s *snapshot) daemonSetOf(pod *corev1.Pod) *appsv1.DaemonSet {

@@ -31,6 +31,11 @@ type Problem struct {
 	Action    string `json:"action"` // what to do about it
 }
 
+// text is the problem in the text of an explanation.
+func (p *Problem) text() string {
+	return fmt.Sprintf("Problem: %s\nTo change that: %s\n", p.Problem, p.Action)
+}
+
 func (r *Report) problem(namespace, object, action, format string, args ...any) {
 	r.Problems = append(r.Problems, Problem{Namespace: namespace, Object: object, Problem: fmt.Sprintf(format, args...), Action: action})
 }

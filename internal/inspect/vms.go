@@ -26,15 +26,14 @@ type Capacity struct {
 	Default   int64
 	// Nodes selects the nodes that may have VMs.
 	Nodes labels.Selector
-	// Daemons selects the pods of the DaemonSets that make VMs. A node advertises VMs always, or while such a
-	// pod on it is Ready, or with neither set that only where there is such a pod.
-	Daemons           labels.Selector
-	Always, WhenReady bool
+	// Mode says when they advertise VMs. Daemons selects the pods of the DaemonSets that make VMs.
+	Mode    peerpod.CapacityMode
+	Daemons labels.Selector
 }
 
 // daemons returns the nodes that have a daemon, with whether it is Ready; nil where no daemon decides.
 func (c *Capacity) daemons(pods []*corev1.Pod) map[string]bool {
-	if c.Always {
+	if c.Mode == peerpod.CapacityAlways {
 		return nil
 	}
 	nodes := map[string]bool{}
@@ -45,7 +44,7 @@ func (c *Capacity) daemons(pods []*corev1.Pod) map[string]bool {
 			nodes[node] = nodes[node] || podstatus.Live(pod) && podstatus.Ready(pod)
 		}
 	}
-	if len(nodes) == 0 && !c.WhenReady {
+	if len(nodes) == 0 && c.Mode == peerpod.CapacityAuto {
 		return nil
 	}
 	return nodes

@@ -22,6 +22,23 @@ func ParseLimit(text string) (int64, error) {
 	return n, nil
 }
 
+// CapacityMode says when nodes advertise VMs.
+type CapacityMode string
+
+const (
+	// CapacityAuto is CapacityWhenReady where the cluster runs a DaemonSet that makes VMs, or else CapacityAlways.
+	CapacityAuto CapacityMode = "Auto"
+	// CapacityWhenReady advertises VMs while the node's daemon is Ready.
+	CapacityWhenReady CapacityMode = "WhenReady"
+	// CapacityAlways advertises VMs on each selected node.
+	CapacityAlways CapacityMode = "Always"
+	// CapacityOff advertises none.
+	CapacityOff CapacityMode = "Off"
+)
+
+// CapacityModes are all of them.
+var CapacityModes = []CapacityMode{CapacityAuto, CapacityWhenReady, CapacityAlways, CapacityOff}
+
 // None is the absence of an entry.
 const None = int64(-1)
 
@@ -45,6 +62,15 @@ func AdvertisedBy(node *corev1.Node, resource string) Advertised {
 		Capacity: amount(node.Status.Capacity), Allocatable: amount(node.Status.Allocatable),
 		Mark: node.Annotations[stowage.PeerPodsCapacityAnnotation],
 	}
+}
+
+// VMsOf returns how many VMs a pod takes, as the scheduler counts them.
+func VMsOf(pod *corev1.Pod, resource string) (vms int64) {
+	for i := range pod.Spec.Containers {
+		q := pod.Spec.Containers[i].Resources.Requests[corev1.ResourceName(resource)]
+		vms += q.Value()
+	}
+	return vms
 }
 
 // Change is what to do to a node.

@@ -1,8 +1,6 @@
 package peerpod
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,22 +13,6 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 )
-
-// record is the value of the original-resources annotation: what the pod asked
-// for before its entries were removed. It is what makes a second pass possible:
-// a container that is in it has been counted, whatever a LimitRange filled in
-// since; one that is not is new.
-type record struct {
-	// Pod holds the entries of spec.resources, if the pod had any.
-	Pod *podpatch.Resources `json:"pod,omitempty"`
-	// Containers holds the entries of each container and init container. Their
-	// names are unique within a pod.
-	Containers map[string]*podpatch.Resources `json:"containers"`
-	// Kept lists the sizing annotations that another client set.
-	Kept []string `json:"kept,omitempty"`
-	// Mark makes the text another one where the pod came with a copied record.
-	Mark bool `json:"mark,omitempty"`
-}
 
 // Convert returns the pod as a peer pod, and what its user should be warned of.
 // It does not modify pod, which must have a container. It fails if an entry that
@@ -47,13 +29,14 @@ func (c *Config) Convert(pod *podpatch.Pod, sized map[string][]corev1.ResourceNa
 	if err != nil {
 		return nil, nil, err
 	}
-	if seen == nil && wrote != nil {
+	copiedRecord := seen == nil && wrote != nil
+	if copiedRecord {
 		now.Mark = !wrote.Mark
 	}
 
 	// 2. Size the VM, and annotate it where nobody else did.
 	out := pod.Clone()
-	if err := c.annotate(out, pod, now, wrote, seen == nil); err != nil {
+	if err := c.annotate(out, pod, now, wrote, copiedRecord); err != nil {
 		return nil, nil, err
 	}
 	for _, key := range now.Kept {
@@ -144,9 +127,10 @@ func (c *Config) annotate(out, pod *podpatch.Pod, now, wrote *record, copied boo
 		return err
 	}
 	var ours map[string]string
-	if wrote != nil && copied {
+	switch {
+	case copied:
 		ours = pod.Metadata.Annotations
-	} else if wrote != nil {
+	case wrote != nil:
 		before, err := c.total(pod, wrote.Pod, wrote.entriesOf)
 		if err != nil {
 			return err
@@ -251,119 +235,6 @@ func keptAnnotations(annotations map[string]string, seen *record, ours map[strin
 }
 
 var sizingAnnotations = slices.Sorted(maps.Keys(annotationsFor(Size{})))
-
-// readRecord returns what an earlier pass recorded, or nil.
-func readRecord(pod *podpatch.Pod) (*record, error) {
-	value, ok := pod.Metadata.Annotations[stowage.OriginalResourcesAnnotation]
-	if !ok {
-		return nil, nil
-	}
-	var r record
-	if err := json.Unmarshal([]byte(value), &r); err != nil {
-		return nil, err
-	}
-	if r.Containers == nil {
-		return nil, errors.New("it names no containers")
-	}
-	return &r, r.possible()
-}
-
-// possible returns an error for a record of entries that no pod can have had.
-func (r *record) possible() error {
-	for _, name := range slices.Sorted(maps.Keys(r.Containers)) {
-		if err := eachEntry(r.Containers[name], parses); err != nil {
-			return fmt.Errorf("container %.64q: %w", name, err)
-		}
-	}
-	if err := eachEntry(r.Pod, parses); err != nil {
-		return fmt.Errorf("spec.resources: %w", err)
-	}
-	return nil
-}
-
-func parses(q podpatch.Quantity) error {
-	if _, err := q.Parse(); err != nil {
-		return err
-	}
-	return notNegative(q)
-}
-
-// notNegative returns an error for a negative quantity, without the cost of reading it.
-func notNegative(q podpatch.Quantity) error {
-	if strings.HasPrefix(string(q), "-") {
-		return fmt.Errorf("%.64q is negative", string(q))
-	}
-	return nil
-}
-
-// eachEntry checks each entry, in order, up to the first error.
-func eachEntry(r *podpatch.Resources, check func(podpatch.Quantity) error) error {
-	if r == nil {
-		return nil
-	}
-	for _, list := range []struct {
-		name    string
-		entries podpatch.ResourceList
-	}{{"limits", r.Limits}, {"requests", r.Requests}} {
-		for name, q := range list.entries {
-			if err := check(q); err != nil {
-				return fmt.Errorf("%s: %s: %w", list.name, name, err)
-			}
-		}
-	}
-	return nil
-}
-
-// String is the record as its annotation holds it. The keys are sorted, so the
-// same record is always the same text.
-func (r *record) String() string {
-	data, err := json.Marshal(r)
-	if err != nil {
-		panic(err) // maps of strings always marshal
-	}
-	return string(data)
-}
-
-// container returns what was recorded of a container.
-func (r *record) container(name string) (*podpatch.Resources, bool) {
-	if r == nil {
-		return nil, false
-	}
-	res, ok := r.Containers[name]
-	return res, ok
-}
-
-// entriesOf returns what was recorded of a container, or nil.
-func (r *record) entriesOf(c *podpatch.Container) *podpatch.Resources { return r.Containers[c.Name] }
-
-// refreshed returns what was recorded of a container, with the entries of some resources
-// as they are now.
-func refreshed(recorded, now *podpatch.Resources, names []corev1.ResourceName) *podpatch.Resources {
-	if recorded == nil {
-		recorded = &podpatch.Resources{}
-	}
-	if now == nil {
-		now = &podpatch.Resources{}
-	}
-	out := &podpatch.Resources{Requests: maps.Clone(recorded.Requests), Limits: maps.Clone(recorded.Limits)}
-	for _, name := range names {
-		for _, list := range []struct {
-			to   *podpatch.ResourceList
-			from podpatch.ResourceList
-		}{{&out.Requests, now.Requests}, {&out.Limits, now.Limits}} {
-			q, ok := list.from[name]
-			switch {
-			case !ok:
-				delete(*list.to, name)
-			case *list.to == nil:
-				*list.to = podpatch.ResourceList{name: q}
-			default:
-				(*list.to)[name] = q
-			}
-		}
-	}
-	return out
-}
 
 // removable returns a copy of the entries that Convert takes out and that count.
 // Our own VM entry is neither.

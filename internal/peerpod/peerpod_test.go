@@ -464,7 +464,7 @@ func FuzzConvert(f *testing.F) {
 	})
 }
 
-// A pod whose template was copied from a running pod gets the size of what it asks for now.
+// A pod whose template was copied from a running pod gets the size that its own containers ask for.
 func TestConvertCopiedRecord(t *testing.T) {
 	cfg := peerpod.DefaultConfig()
 	running, _ := convert(t, &cfg, pod().Container("a", "", "cpu=16,memory=64Gi").View(t))

@@ -1,7 +1,6 @@
 package preview
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,15 +18,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	utiljson "k8s.io/apimachinery/pkg/util/json"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/stowage-dev/stowage/api"
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/cluster"
-	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/policy"
 	"github.com/stowage-dev/stowage/internal/sizing"
 )
@@ -211,38 +207,6 @@ func withKind(item []byte, apiVersion, kind string) ([]byte, error) {
 	return json.Marshal(object)
 }
 
-// completeCustomResource returns an object of one of Stowage's kinds with its defaults, and false if the API
-// server would refuse it. Objects of other kinds are returned as they are.
-func (l *loader) completeCustomResource(where string, gvk schema.GroupVersionKind, data []byte) ([]byte, bool) {
-	resources, err := customResources()
-	if err != nil {
-		l.fail("%s: %w", where, err)
-		return nil, false
-	}
-	r := resources[gvk]
-	if r == nil {
-		return data, true
-	}
-	var object map[string]any
-	if err := utiljson.Unmarshal(data, &object); err != nil {
-		l.fail("%s: %w", where, err)
-		return nil, false
-	}
-	// A status is what a controller writes, perhaps a predecessor's, with fields of its own.
-	delete(object, "status")
-	errs := r.complete(l.ctx, object)
-	for _, err := range errs {
-		l.fail("%s: %w", where, err)
-	}
-	if len(errs) == 0 {
-		data, err = json.Marshal(object)
-		if err != nil {
-			l.fail("%s: %w", where, err)
-		}
-	}
-	return data, len(errs) == 0 && err == nil
-}
-
 func quoted(s string) json.RawMessage {
 	data, err := json.Marshal(s)
 	if err != nil {
@@ -355,67 +319,9 @@ func (l *loader) home(namespace *string) {
 	}
 }
 
-// badQuantities finds the fields whose quantity does not parse.
-func badQuantities(data []byte) []string {
-	var root any
-	numbers := json.NewDecoder(bytes.NewReader(data))
-	numbers.UseNumber()
-	if numbers.Decode(&root) != nil {
-		return nil
-	}
-	var out []string
-	var walk func(path *field.Path, name string, v any)
-	walk = func(path *field.Path, name string, v any) {
-		switch v := v.(type) {
-		case map[string]any:
-			for _, k := range slices.Sorted(maps.Keys(v)) {
-				child := path.Child(k)
-				if isMap := slices.Contains(quantityMaps, name); isMap || slices.Contains(quantityFields, k) {
-					if isMap {
-						child = path.Key(k)
-					}
-					var q podpatch.Quantity
-					switch value := v[k].(type) {
-					case string:
-						q = podpatch.Quantity(value)
-					case json.Number:
-						q = podpatch.Quantity(value)
-					default:
-						continue // the decoder says what is wrong with it
-					}
-					if _, err := q.Parse(); err != nil {
-						out = append(out, fmt.Sprintf("%s: %v; write it like 500m, 2 or 1Gi", child, err))
-					}
-					continue
-				}
-				walk(child, k, v[k])
-			}
-		case []any:
-			for i := range v {
-				walk(path.Index(i), "", v[i])
-			}
-		}
-	}
-	if object, ok := root.(map[string]any); ok {
-		for _, k := range slices.Sorted(maps.Keys(object)) {
-			walk(field.NewPath(k), k, object[k])
-		}
-	}
-	return out
-}
-
 // kindsOfInterest are the kinds that decisions depend on, or are about. The fields in
 // quantityMaps and quantityFields are quantities wherever they are in these.
 var kindsOfInterest = []string{
 	"Pod", "Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job", "CronJob",
 	"Node", "RuntimeClass", "LimitRange", "ResourceQuota", "Namespace", "PodDistributor", "FlexDaemonsetTemplate",
-}
-
-// quantityFields are the fields of those kinds that are a quantity.
-var quantityFields = []string{"sizeLimit", "divisor"}
-
-// quantityMaps are the fields of those kinds whose values are quantities.
-var quantityMaps = []string{
-	"limits", "requests", "overhead", "podFixed", "hard", "capacity", "allocatable",
-	"default", "defaultRequest", "max", "min", "maxLimitRequestRatio",
 }

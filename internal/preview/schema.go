@@ -3,6 +3,7 @@ package preview
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"sigs.k8s.io/yaml"
@@ -92,4 +94,36 @@ func (r *customResource) complete(ctx context.Context, object map[string]any) fi
 		err.Detail = strings.TrimPrefix(err.Detail, err.Field+" in body ")
 	}
 	return errs
+}
+
+// completeCustomResource returns an object of one of Stowage's kinds with its defaults, and false if the API
+// server would refuse it. Objects of other kinds are returned as they are.
+func (l *loader) completeCustomResource(where string, gvk schema.GroupVersionKind, data []byte) ([]byte, bool) {
+	resources, err := customResources()
+	if err != nil {
+		l.fail("%s: %w", where, err)
+		return nil, false
+	}
+	r := resources[gvk]
+	if r == nil {
+		return data, true
+	}
+	var object map[string]any
+	if err := utiljson.Unmarshal(data, &object); err != nil {
+		l.fail("%s: %w", where, err)
+		return nil, false
+	}
+	// A status is what a controller writes, perhaps a predecessor's, with fields of its own.
+	delete(object, "status")
+	errs := r.complete(l.ctx, object)
+	for _, err := range errs {
+		l.fail("%s: %w", where, err)
+	}
+	if len(errs) == 0 {
+		data, err = json.Marshal(object)
+		if err != nil {
+			l.fail("%s: %w", where, err)
+		}
+	}
+	return data, len(errs) == 0 && err == nil
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/feature/podvm"
 	"github.com/stowage-dev/stowage/internal/leader"
 	"github.com/stowage-dev/stowage/internal/ledger"
+	"github.com/stowage-dev/stowage/internal/peerpod"
 	"github.com/stowage-dev/stowage/internal/policy"
 	"github.com/stowage-dev/stowage/internal/scope"
 	"github.com/stowage-dev/stowage/internal/seats"
@@ -165,7 +166,7 @@ func (s *server) addControllers(context.Context) error {
 			Log: s.log.WithName("sizing"), Events: s.events(), Metrics: resize.NewMetrics(s.metrics),
 		})
 	}
-	if o.PeerPods.Enabled && !o.Capacity.Off() {
+	if o.PeerPods.Enabled && o.Capacity.Mode != peerpod.CapacityOff {
 		daemons, err := labels.Parse(o.Capacity.DaemonSelector)
 		if err != nil {
 			return err

@@ -9,15 +9,17 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -217,20 +219,48 @@ func testPending(t *testing.T) {
 	seats(20, 10, 10)
 }
 
-// failClosed makes the API server refuse pods while no webhook answers, for this test.
-func failClosed(t *testing.T, policy admissionregistrationv1.FailurePolicyType) {
+// failClosed makes the API server refuse pods while no webhook answers, for this test. It returns when the API
+// server knows that: a webhook that never answers comes with the change, and is called.
+func failClosed(t *testing.T) {
 	t.Helper()
-	set := func(ctx context.Context, p admissionregistrationv1.FailurePolicyType) error {
-		reg := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "stowage"}}
-		return suite.Cluster.Client.Patch(ctx, reg, client.RawPatch(types.JSONPatchType, fmt.Appendf(nil, `[{"op":"replace","path":"/webhooks/0/failurePolicy","value":%q}]`, p)))
+	const probe = "probe.stowage.dev"
+	n := suite.NewTenant(t, probe+"=yes")
+	change := func(ctx context.Context, policy admissionregistrationv1.FailurePolicyType, probes ...admissionregistrationv1.MutatingWebhook) error {
+		return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+			var r admissionregistrationv1.MutatingWebhookConfiguration
+			if err := suite.Cluster.Client.Get(ctx, client.ObjectKey{Name: "stowage"}, &r); err != nil {
+				return err
+			}
+			r.Webhooks = slices.DeleteFunc(r.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool { return w.Name == probe })
+			r.Webhooks[0].FailurePolicy = &policy
+			r.Webhooks = append(r.Webhooks, probes...)
+			return suite.Cluster.Client.Update(ctx, &r)
+		})
 	}
-	suite.Must(t, set(t.Context(), policy))
 	t.Cleanup(func() {
-		if err := set(context.Background(), admissionregistrationv1.Ignore); err != nil {
+		if err := change(context.Background(), admissionregistrationv1.Ignore); err != nil {
 			t.Error(err)
 		}
 	})
-	time.Sleep(time.Second) // every API server learns of it; there is nothing to wait for
+	suite.Must(t, change(t.Context(), admissionregistrationv1.Fail, admissionregistrationv1.MutatingWebhook{
+		Name: probe, ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: new("https://127.0.0.1:1/")},
+		FailurePolicy: new(admissionregistrationv1.Fail), SideEffects: new(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{probe: "yes"}},
+		Rules: []admissionregistrationv1.RuleWithOperations{{
+			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+			Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+		}},
+	}))
+	template := suite.PodTemplate("probe")
+	suite.Eventually(t, "the API server knows the failure policy", func() (bool, error) {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "probe", Labels: template.Labels}, Spec: template.Spec}
+		err := n.Create(t.Context(), pod, client.DryRunAll)
+		if err != nil && strings.Contains(err.Error(), probe) {
+			return true, nil
+		}
+		return false, err
+	})
+	suite.Must(t, change(t.Context(), admissionregistrationv1.Fail))
 }
 
 // killInBurst kills one webhook in the middle of a burst, and starts it again.
@@ -247,7 +277,7 @@ func killInBurst(t *testing.T, n *suite.Tenant, d *appsv1.Deployment) {
 }
 
 func testKilledClosed(t *testing.T) {
-	failClosed(t, admissionregistrationv1.Fail)
+	failClosed(t)
 	n := suite.NewTenant(t)
 	d := n.Deployment("web", 300, suite.Annotated(suite.Documented))
 	killInBurst(t, n, d)

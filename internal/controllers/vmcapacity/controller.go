@@ -43,9 +43,9 @@ type Controller struct {
 	Default   int64
 	// Nodes selects the nodes that may have VMs.
 	Nodes labels.Selector
-	// Mode says when they advertise VMs; [Off] is no mode of a controller. Daemons selects the pods of the
+	// Mode says when they advertise VMs; [peerpod.CapacityOff] is no mode of a controller. Daemons selects the pods of the
 	// DaemonSets that make VMs, and those DaemonSets.
-	Mode    Mode
+	Mode    peerpod.CapacityMode
 	Daemons labels.Selector
 	Clock   clock.WithTicker
 	Log     logr.Logger
@@ -69,7 +69,7 @@ type run struct {
 	term  context.Context
 	nodes leader.Queue[string]
 	pods  toolscache.SharedIndexInformer // peer pods
-	// daemons are the pods of the DaemonSets that make VMs; nil with mode Always.
+	// daemons are the pods of the DaemonSets that make VMs; nil with [peerpod.CapacityAlways].
 	daemons toolscache.SharedIndexInformer
 
 	mu    sync.Mutex

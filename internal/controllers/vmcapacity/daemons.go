@@ -12,25 +12,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/stowage-dev/stowage/internal/leader"
+	"github.com/stowage-dev/stowage/internal/peerpod"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 )
-
-// Mode says when a node advertises VMs.
-type Mode string
-
-const (
-	// Auto is WhenReady where the cluster runs a DaemonSet that makes VMs, or else Always.
-	Auto Mode = "Auto"
-	// WhenReady advertises VMs while the node's daemon is Ready.
-	WhenReady Mode = "WhenReady"
-	// Always advertises VMs on each selected node.
-	Always Mode = "Always"
-	// Off advertises none.
-	Off Mode = "Off"
-)
-
-// Modes are all of them.
-var Modes = []Mode{Auto, WhenReady, Always, Off}
 
 // isDaemonSet reports whether a DaemonSet makes VMs: it has the labels of cloud-api-adaptor's, uses the node's
 // network as that does, and has pods or had some. Who may create DaemonSets but not privileged pods cannot
@@ -63,7 +47,7 @@ func daemonIndexers() toolscache.Indexers {
 
 // watchDaemons follows the DaemonSets that make VMs, and their pods, of which little is kept.
 func (r *run) watchDaemons(t *leader.Term) error {
-	if r.Mode == Always {
+	if r.Mode == peerpod.CapacityAlways {
 		return nil
 	}
 	r.daemons = toolscache.NewSharedIndexInformerWithOptions(
@@ -138,8 +122,8 @@ func works(pod *corev1.Pod) bool { return podstatus.Live(pod) && podstatus.Ready
 
 // byDaemon reports whether a node advertises VMs only while its daemon is Ready.
 func (r *run) byDaemon() bool {
-	if r.Mode != Auto {
-		return r.Mode == WhenReady
+	if r.Mode != peerpod.CapacityAuto {
+		return r.Mode == peerpod.CapacityWhenReady
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -73,7 +73,7 @@ func newBench(t *testing.T, limit int64, objects ...client.Object) *bench {
 	b.run = &run{
 		Controller: &Controller{
 			Client: c, Informers: testkit.Cache{Informers: b.fakes, Reader: c}, Resource: vm, ConfigMap: types.NamespacedName{Namespace: "stowage-system", Name: "peer-pods-cm"}, Default: 10,
-			Nodes: selector, Mode: Auto, Daemons: labels.SelectorFromSet(labels.Set{"app": "cloud-api-adaptor"}), Clock: b.clock, Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder}, Metrics: NewMetrics(metrics.NewSet(prometheus.NewRegistry())),
+			Nodes: selector, Mode: peerpod.CapacityAuto, Daemons: labels.SelectorFromSet(labels.Set{"app": "cloud-api-adaptor"}), Clock: b.clock, Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder}, Metrics: NewMetrics(metrics.NewSet(prometheus.NewRegistry())),
 		},
 		term:  t.Context(),
 		nodes: testkit.Queue[string](),
@@ -244,22 +244,22 @@ func TestAccountWithoutLabel(t *testing.T) {
 // Where a daemon makes the VMs, a node advertises them exactly while its daemon is Ready.
 func TestByDaemon(t *testing.T) {
 	for name, tc := range map[string]struct {
-		mode         Mode
+		mode         peerpod.CapacityMode
 		scheduled    int32
 		hostNetwork  bool
 		ready        bool
 		node         *corev1.Node
 		amount, mark string
 	}{
-		"it is Ready":                     {Auto, 1, true, true, node(-1, "", nil), "7", "7"},
-		"it is not":                       {Auto, 1, true, false, node(7, "7", nil), "", ""},
-		"its own amount is ours":          {Auto, 1, true, true, node(10, "", nil), "7", "7"},
-		"its own amount before it is":     {Auto, 1, true, false, node(10, "", nil), "", ""},
-		"no pods yet":                     {Auto, 0, true, false, node(-1, "", nil), "7", "7"},
-		"an imitation":                    {Auto, 1, false, false, node(7, "7", nil), "7", "7"},
-		"asked to wait for one":           {WhenReady, 0, true, false, node(7, "7", nil), "", ""},
-		"asked not to":                    {Always, 1, true, false, node(-1, "", nil), "7", "7"},
-		"another client's amount, Always": {Always, 1, true, true, node(10, "", nil), "10", ""},
+		"it is Ready":                     {peerpod.CapacityAuto, 1, true, true, node(-1, "", nil), "7", "7"},
+		"it is not":                       {peerpod.CapacityAuto, 1, true, false, node(7, "7", nil), "", ""},
+		"its own amount is ours":          {peerpod.CapacityAuto, 1, true, true, node(10, "", nil), "7", "7"},
+		"its own amount before it is":     {peerpod.CapacityAuto, 1, true, false, node(10, "", nil), "", ""},
+		"no pods yet":                     {peerpod.CapacityAuto, 0, true, false, node(-1, "", nil), "7", "7"},
+		"an imitation":                    {peerpod.CapacityAuto, 1, false, false, node(7, "7", nil), "7", "7"},
+		"asked to wait for one":           {peerpod.CapacityWhenReady, 0, true, false, node(7, "7", nil), "", ""},
+		"asked not to":                    {peerpod.CapacityAlways, 1, true, false, node(-1, "", nil), "7", "7"},
+		"another client's amount, Always": {peerpod.CapacityAlways, 1, true, true, node(10, "", nil), "10", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, 7, tc.node)
@@ -290,7 +290,7 @@ func TestByDaemon(t *testing.T) {
 // A daemon that stops removes the amount before its pod is seen to be not Ready: the amount is not put back at once.
 func TestDaemonThatStops(t *testing.T) {
 	b := newBench(t, 7, node(-1, "7", nil))
-	b.Mode = WhenReady
+	b.Mode = peerpod.CapacityWhenReady
 	b.daemonSets["caa"] = true
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "caa", Name: "caa-x", OwnerReferences: []metav1.OwnerReference{{Kind: "DaemonSet", Name: "caa", UID: "caa", Controller: new(true)}}}, Spec: corev1.PodSpec{NodeName: "worker"}}
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}

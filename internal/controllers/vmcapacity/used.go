@@ -10,17 +10,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/peerpod"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 )
-
-// vmsOf returns how many VMs a pod takes, as the scheduler counts them.
-func vmsOf(pod *corev1.Pod, resource corev1.ResourceName) (vms int64) {
-	for i := range pod.Spec.Containers {
-		q := pod.Spec.Containers[i].Resources.Requests[resource]
-		vms += q.Value()
-	}
-	return vms
-}
 
 // lookAgain is how often the pods of a node are listed while some of them take VMs and lack the label.
 const lookAgain = 5 * time.Minute
@@ -43,7 +35,7 @@ func (r *run) usedOf(ctx context.Context, node *corev1.Node, advertises bool) (u
 		r.Log.Error(err, "peer pods were not counted", "kind", "Node", "name", node.Name)
 	}
 	for _, obj := range pods {
-		used += vmsOf(obj.(*corev1.Pod), r.Resource)
+		used += peerpod.VMsOf(obj.(*corev1.Pod), string(r.Resource))
 	}
 	r.mu.Lock()
 	others, known := r.others[node.Name]
@@ -62,7 +54,7 @@ func (r *run) usedOf(ctx context.Context, node *corev1.Node, advertises bool) (u
 		for i := range list.Items {
 			pod := &list.Items[i]
 			if _, labelled := pod.Labels[stowage.PeerPodLabel]; !labelled && !podstatus.Ended(pod) {
-				others.vms += vmsOf(pod, r.Resource)
+				others.vms += peerpod.VMsOf(pod, string(r.Resource))
 			}
 		}
 		r.mu.Lock()

@@ -55,7 +55,7 @@ func (r *run) watchPods(t *leader.Term) error {
 		}
 		kept := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion}}
 		kept.Spec.NodeName, kept.Status.Phase = pod.Spec.NodeName, pod.Status.Phase
-		vms := corev1.ResourceList{r.Resource: *resource.NewQuantity(vmsOf(pod, r.Resource), resource.DecimalSI)}
+		vms := corev1.ResourceList{r.Resource: *resource.NewQuantity(peerpod.VMsOf(pod, string(r.Resource)), resource.DecimalSI)}
 		kept.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: vms}}}
 		return kept, nil
 	})
