@@ -170,14 +170,15 @@ UNIT        = $$(go list ./... | grep -v /test/)
 CLUSTER    := ./test/...
 
 .PHONY: test
-# Never from the cache: tests build and run our programs, which the cache does not see.
 test: test-unit test-cluster ## Run every test, on a real control plane too
 
+# Tests that build and run our programs never use the test cache, because it does not see the programs' sources.
 .PHONY: test-unit
 test-unit: ## Run the tests that need no control plane, with the race detector
 	@go test -race -skip $(SIMULATION) $(TESTFLAGS) $(UNIT)
 	@go test -run $(SIMULATION) $(TESTFLAGS) ./internal/ledger
-	@for m in hack/monitoring hack/image; do (cd $$m && go test $(TESTFLAGS) ./...); done
+	@(cd hack/monitoring && go test $(TESTFLAGS) ./...)
+	@(cd hack/image && go test -count=1 $(TESTFLAGS) ./...)
 
 .PHONY: test-cluster
 test-cluster: controlplane $(TOOLS)/helm ## Run the tests on a real control plane

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -45,18 +46,48 @@ func sum(t *testing.T, file string) [32]byte {
 	return sha256.Sum256(data)
 }
 
-// Two builds of the same source, in two places, are the same.
+// dockerContext copies into dir what the Dockerfile copies into its build stage.
+func dockerContext(t *testing.T, dir string) {
+	t.Helper()
+	dockerfile, err := os.ReadFile(filepath.Join(root, "Dockerfile"))
+	must(t, err)
+	ignore, err := os.ReadFile(filepath.Join(root, ".dockerignore"))
+	must(t, err)
+	sent := strings.Split(string(ignore), "\n")
+	copies := 0
+	for line := range strings.Lines(string(dockerfile)) {
+		words := strings.Fields(line)
+		if len(words) < 3 || words[0] != "COPY" || strings.HasPrefix(words[1], "--") {
+			continue
+		}
+		for _, part := range words[1 : len(words)-1] {
+			copies++
+			part = strings.TrimSuffix(part, "/")
+			if !slices.Contains(sent, "!"+part) {
+				t.Errorf(".dockerignore does not send %s, which the Dockerfile copies", part)
+			}
+			from, to := filepath.Join(root, part), filepath.Join(dir, part)
+			must(t, os.MkdirAll(filepath.Dir(to), 0o755))
+			if info, err := os.Stat(from); err == nil && !info.IsDir() {
+				data, err := os.ReadFile(from)
+				must(t, err)
+				must(t, os.WriteFile(to, data, 0o644))
+				continue
+			}
+			must(t, os.CopyFS(to, os.DirFS(from)))
+		}
+	}
+	if copies == 0 {
+		t.Fatal("the Dockerfile copies nothing")
+	}
+}
+
+// Two builds of the same source in two places are equal. The second place has only what the Dockerfile
+// copies, so the test also fails if the Dockerfile leaves out a package.
 func TestReproducible(t *testing.T) {
 	dir := t.TempDir()
 	elsewhere := filepath.Join(dir, "elsewhere")
-	for _, part := range []string{"api", "cmd", "internal"} {
-		must(t, os.CopyFS(filepath.Join(elsewhere, part), os.DirFS(filepath.Join(root, part))))
-	}
-	for _, part := range []string{"go.mod", "go.sum"} {
-		data, err := os.ReadFile(filepath.Join(root, part))
-		must(t, err)
-		must(t, os.WriteFile(filepath.Join(elsewhere, part), data, 0o644))
-	}
+	dockerContext(t, elsewhere)
 	a, b := here(root, filepath.Join(dir, "a.tar")), here(elsewhere, filepath.Join(dir, "b.tar"))
 	first, err := build(t.Context(), a)
 	must(t, err)
