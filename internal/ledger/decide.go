@@ -131,8 +131,12 @@ func (b *Book) seat(now time.Duration, r *Request) error {
 	if err != nil {
 		return err
 	}
+	id := b.newID()
+	if rank, ok := r.Strategy.Rank(s); ok && r.WriteCost {
+		id = WithCostRank(id, rank)
+	}
 	c := &claim{
-		Claim:     Claim{Seat: Seat{Pool: r.Strategy.Pool(s.Pool).Name, Ordinal: s.Ordinal}, ID: b.newID()},
+		Claim:     Claim{Seat: Seat{Pool: r.Strategy.Pool(s.Pool).Name, Ordinal: s.Ordinal}, ID: id},
 		firstSeen: now, own: true, counted: true, waiting: true,
 	}
 	b.claims = append(b.claims, c)

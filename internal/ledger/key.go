@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"strconv"
 	"strings"
 )
 
@@ -42,6 +43,27 @@ func NewID() string {
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
+// rankMark separates the two parts of a claim's id: what makes it unique, and the rank for which Stowage
+// wrote the pod's deletion cost. A release that does not know the mark takes the id as a whole.
+const rankMark = "~"
+
+// WithCostRank returns a claim's id that also says for which rank Stowage writes the pod's deletion cost.
+func WithCostRank(id string, rank int64) string {
+	id, _, _ = strings.Cut(id, rankMark)
+	return id + rankMark + strconv.FormatInt(rank, 10)
+}
+
+// CostRank returns the rank for which Stowage wrote the deletion cost of a claim's pod, or 0 if the id
+// does not say that Stowage wrote one.
+func CostRank(id string) int64 {
+	_, text, _ := strings.Cut(id, rankMark)
+	rank, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return rank
+}
+
 // Holder is who may hold a seat: the pods of one owner.
 type Holder struct{ Namespace, Owner string }
 
@@ -60,6 +82,12 @@ func (k Key) Verify(text string, h Holder, s Seat) (Kind, string, bool) {
 	}
 	kind, id := Kind(head[0]), head[1:]
 	return kind, id, hmac.Equal([]byte(mac), []byte(k.mac(kind, id, h, s)))
+}
+
+// UnverifiedID returns the id in a claim annotation, for readers that do not have the key.
+func UnverifiedID(text string) string {
+	head, _, _ := strings.Cut(text, ".")
+	return head[min(1, len(head)):]
 }
 
 func (k Key) mac(kind Kind, id string, h Holder, s Seat) string {

@@ -73,3 +73,34 @@ func BenchmarkDecision(b *testing.B) {
 		}
 	}
 }
+
+func TestCostRank(t *testing.T) {
+	id := NewID()
+	marked := WithCostRank(id, 12)
+	if got := CostRank(marked); got != 12 {
+		t.Errorf("the id %s has rank %d, want 12", marked, got)
+	}
+	if got := CostRank(id); got != 0 {
+		t.Errorf("an id without a rank has rank %d", got)
+	}
+	if got := WithCostRank(marked, 7); got != WithCostRank(id, 7) {
+		t.Errorf("the new rank gives %s, want %s", got, WithCostRank(id, 7))
+	}
+	// A ledger and a claim keep the whole id.
+	seat := Seat{Pool: "spot", Ordinal: 3}
+	if c, ok := parseClaim(formatClaim(Claim{Seat: seat, ID: marked})); !ok || c.ID != marked {
+		t.Errorf("a ledger keeps %+v of id %s", c, marked)
+	}
+	key, holder := NewKey(), Holder{"ns", "owner"}
+	text := key.Sign(KindClaimed, marked, holder, seat)
+	if _, got, ok := key.Verify(text, holder, seat); !ok || got != marked || UnverifiedID(text) != marked {
+		t.Errorf("the claim %s has id %s, verified %t", text, got, ok)
+	}
+	// Nobody can raise the rank.
+	if _, _, ok := key.Verify(strings.Replace(text, "~12", "~13", 1), holder, seat); ok {
+		t.Error("a claim with another rank is genuine")
+	}
+	if UnverifiedID("") != "" {
+		t.Error("an empty claim has an id")
+	}
+}

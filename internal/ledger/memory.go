@@ -33,9 +33,9 @@ func (m *Memory) book(owner types.UID) *Book {
 	return b
 }
 
-// Claim gives out the next seat of an owner.
-func (m *Memory) Claim(_ context.Context, owner Owner, s *spread.Strategy) (Result, error) {
-	r := &Request{Strategy: s}
+// Claim gives out the next seat of an owner. See Request.WriteCost.
+func (m *Memory) Claim(_ context.Context, owner Owner, s *spread.Strategy, writeCost bool) (Result, error) {
+	r := &Request{Strategy: s, WriteCost: writeCost}
 	if err := m.book(owner.UID).seat(0, r); err != nil {
 		return Result{}, err
 	}

@@ -477,7 +477,7 @@ func (c *controller) sync() {
 				if p.rank == 0 {
 					return 0
 				}
-				return 1<<31 - 1 - p.rank
+				return 10_000_000 - p.rank
 			}
 			return cmp.Or(cmp.Compare(cost(a), cost(b)), cmp.Compare(b.uid, a.uid))
 		})

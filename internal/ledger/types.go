@@ -94,6 +94,8 @@ func (t *Timing) patience(s *SettleTime) time.Duration {
 // Request is a pod that waits for a seat.
 type Request struct {
 	Strategy *spread.Strategy
+	// WriteCost says that Stowage writes the pod's deletion cost. The claim's id then has the seat's rank.
+	WriteCost bool
 	// Deadline is when an answer is due, whatever the API does.
 	Deadline time.Duration
 	// Result is the answer; it is set when the request comes back in an action.

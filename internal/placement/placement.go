@@ -95,18 +95,36 @@ func OwnRank(pod *podpatch.Pod, firstOrdinal int64) (int64, bool) {
 	return 0, false
 }
 
-// DeletionCost returns the cost with which a ReplicaSet removes the highest rank first,
-// and pods without a rank, whose cost is 0, before that.
+// costBase is the deletion cost of a rank plus that rank. It is small, because Karpenter takes a pod's
+// deletion cost for the cost of evicting the pod: 1 + cost/2^27, at most 10. With costs near 2^31, each
+// pod would be ten times as dear, and Karpenter would hardly consolidate.
+const costBase = 10_000_000
+
+// DeletionCost returns the cost with which a ReplicaSet removes the highest rank first, and pods without
+// a rank, whose cost is 0, before that. It is at least 1.
 func DeletionCost(rank int64) string {
+	return strconv.FormatInt(max(1, costBase-rank), 10)
+}
+
+// oldDeletionCost is what DeletionCost returned before costBase was chosen for Karpenter.
+func oldDeletionCost(rank int64) string {
 	return strconv.FormatInt(math.MaxInt32-min(rank, math.MaxInt32-1), 10)
 }
 
-// RankOf returns the rank that a deletion cost stands for, or 0 if Stowage did not write
-// the cost. No rank is above most.
-func RankOf(cost string, most int64) int64 {
-	n, err := strconv.ParseInt(cost, 10, 64)
-	if rank := math.MaxInt32 - n; err == nil && rank > 0 && rank <= most {
-		return rank
+// OldCost is what CostRank returns for a cost of an older release. It is no rank, so repair renews the cost.
+const OldCost = -1
+
+// CostRank returns the rank for which Stowage wrote a pod's deletion cost, OldCost for a cost that an older
+// release wrote, or 0 if somebody else wrote the cost. The rank of the pod's seat is own, and signed is the
+// rank in the pod's claim, or 0: claims of older releases have none.
+func CostRank(cost string, own, signed int64) int64 {
+	switch {
+	case cost == DeletionCost(own):
+		return own
+	case signed > 0 && cost == DeletionCost(signed):
+		return signed
+	case cost == oldDeletionCost(own):
+		return OldCost
 	}
 	return 0
 }
@@ -134,6 +152,8 @@ type Seat struct {
 	Strategy *spread.Strategy
 	// Claim proves that the seat was given to this pod's owner.
 	Claim string
+	// CostRank is the rank for which an earlier pass wrote the pod's deletion cost, or 0.
+	CostRank int64
 	// Preferred lets the pod run outside the pool.
 	Preferred bool
 	// OwnOrdinal says that the pod has an ordinal of its own, by which it is removed.
@@ -192,7 +212,7 @@ func (s *Seat) Withdraw(pod *podpatch.Pod, keep map[string]string) {
 		}
 	}
 	rank, ok := s.Strategy.Rank(s.Seat)
-	if ok && pod.Metadata.Annotations[corev1.PodDeletionCost] == DeletionCost(rank) {
+	if ok && CostRank(pod.Metadata.Annotations[corev1.PodDeletionCost], rank, s.CostRank) != 0 {
 		delete(pod.Metadata.Annotations, corev1.PodDeletionCost)
 	}
 }

@@ -123,19 +123,33 @@ func TestOwnRank(t *testing.T) {
 	}
 }
 
-func TestDeletionCost(t *testing.T) {
-	for _, rank := range []int64{1, 2, 1000, 9_999_999} {
-		if got := RankOf(DeletionCost(rank), 10_000_000); got != rank {
-			t.Errorf("rank %d comes back as %d", rank, got)
+func TestCostRank(t *testing.T) {
+	for name, tc := range map[string]struct {
+		cost        string
+		own, signed int64
+		want        int64
+	}{
+		"the seat's rank":                        {"9999993", 7, 7, 7},
+		"a claim without a rank":                 {"9999993", 7, 0, 7},
+		"the rank before the strategy changed":   {"9999991", 7, 9, 9},
+		"the same, and the claim has no rank":    {"9999991", 7, 0, 0},
+		"an older release":                       {"2147483640", 7, 0, OldCost},
+		"an older release, another rank":         {"2147483638", 7, 0, 0},
+		"a user's":                               {"100", 7, 7, 0},
+		"a user's, as the largest that there is": {"2147483647", 7, 7, 0},
+		"a user's, after ours":                   {"5", 7, 7, 0},
+		"a number below none":                    {"-5", 7, 7, 0},
+		"no number":                              {"many", 7, 7, 0},
+		"none":                                   {"", 7, 7, 0},
+	} {
+		if got := CostRank(tc.cost, tc.own, tc.signed); got != tc.want {
+			t.Errorf("%s: %d, want %d", name, got, tc.want)
 		}
 	}
-	for _, cost := range []string{"", "0", "100", "many", "-5", "2147483647", "2137483646"} {
-		if got := RankOf(cost, 10_000_000); got != 0 {
-			t.Errorf("the cost %q is no cost of Stowage's, got rank %d", cost, got)
+	for _, rank := range []int64{10_000_000, 1 << 40} {
+		if got := DeletionCost(rank); got != "1" {
+			t.Errorf("the cost of rank %d is %s; a pod without a rank has cost 0 and must go before it", rank, got)
 		}
-	}
-	if got := DeletionCost(1 << 40); got != "1" {
-		t.Errorf("the cost of a huge rank is %s; a pod without a rank has cost 0 and must go before it", got)
 	}
 }
 

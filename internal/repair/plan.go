@@ -39,8 +39,8 @@ type Pod struct {
 	Ours bool
 	// BeforePolicy says that the pod was created a little before the policy that concerns it.
 	BeforePolicy bool
-	// Rank is the one that the pod's deletion cost stands for, or 0 if the cost was
-	// not written by us.
+	// Rank is the one for which Stowage wrote the pod's deletion cost, 0 if somebody else wrote the cost,
+	// or placement.OldCost.
 	Rank int64
 }
 
@@ -75,8 +75,8 @@ type State struct {
 // a pool of a base of one and no weight: such pods go before all others that have a seat.
 const NoRank = 10_000_000
 
-// rankOf returns a seat's rank, or NoRank.
-func rankOf(s *spread.Strategy, seat spread.Seat) int64 {
+// RankOf returns a seat's rank, or NoRank.
+func RankOf(s *spread.Strategy, seat spread.Seat) int64 {
 	if rank, ok := s.Rank(seat); ok {
 		return min(rank, NoRank)
 	}
@@ -155,7 +155,7 @@ func Make(s State) Plan {
 		} else {
 			seat.Ordinal = seats.takeLowest(pod.NodePool)
 		}
-		p.Adopt = append(p.Adopt, Move{Pod: i, Seat: seat, Rank: rankOf(s.Strategy, seat)})
+		p.Adopt = append(p.Adopt, Move{Pod: i, Seat: seat, Rank: RankOf(s.Strategy, seat)})
 		p.Counts[pod.NodePool]++
 		p.Unseated--
 	}
@@ -301,7 +301,7 @@ func (s *State) renumber() []Move {
 		}
 		for _, i := range pods {
 			to := spread.Seat{Pool: pool, Ordinal: seat[i]}
-			rank := rankOf(s.Strategy, to)
+			rank := RankOf(s.Strategy, to)
 			if to != s.Pods[i].Seat || s.Pods[i].Rank != 0 && s.Pods[i].Rank != rank {
 				out = append(out, Move{Pod: i, Seat: to, Rank: rank})
 			}

@@ -29,7 +29,7 @@ type Record struct {
 	UID, Owner            types.UID
 	ledger.Seat
 	Kind    ledger.Kind
-	ID      string // of its claim; empty for a kind that needs none
+	ID      string // of its claim, or empty
 	Cost    string // its deletion cost
 	Created int64  // seconds since 1970
 	Version uint64 // resource version

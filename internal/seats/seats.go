@@ -253,8 +253,8 @@ func (l *Service) logError(err error, message string, owner ledger.Owner) {
 
 // Claim gives a seat to one more pod of an owner. It returns in time for a webhook's
 // answer, with a seat that is not in the ledger if need be (see Result.Written), and
-// with spread.ErrFull if the strategy has none.
-func (l *Service) Claim(ctx context.Context, owner ledger.Owner, s *spread.Strategy) (ledger.Result, error) {
+// with spread.ErrFull if the strategy has none. See [ledger.Request] for writeCost.
+func (l *Service) Claim(ctx context.Context, owner ledger.Owner, s *spread.Strategy, writeCost bool) (ledger.Result, error) {
 	budget := maxBudget
 	if deadline, ok := ctx.Deadline(); ok {
 		// Some of the time is for the answer's way back.
@@ -263,7 +263,7 @@ func (l *Service) Claim(ctx context.Context, owner ledger.Owner, s *spread.Strat
 	answer := make(chan ledger.Result, 1)
 	l.with(owner.Key(), func(now time.Duration, e *entry) {
 		e.identify(owner)
-		r := &ledger.Request{Strategy: s, Deadline: now + budget}
+		r := &ledger.Request{Strategy: s, WriteCost: writeCost, Deadline: now + budget}
 		e.waiting[r] = answer
 		e.book.Enqueue(now, r)
 	})

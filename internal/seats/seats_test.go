@@ -131,7 +131,7 @@ func testLedgerConcurrentClaims(t *testing.T) {
 	var pods sync.WaitGroup
 	for i := range 200 {
 		pods.Go(func() {
-			res, err := replicas[i%3].Claim(ctx, testOwner, s)
+			res, err := replicas[i%3].Claim(ctx, testOwner, s, true)
 			if err != nil {
 				t.Error(err)
 				return
@@ -189,7 +189,7 @@ func testLedgerWithoutAPI(t *testing.T) {
 	s := simulated["80:20"]
 	for i := range 8 {
 		ctx, cancel := context.WithTimeout(t.Context(), 600*time.Millisecond)
-		res, err := l.Claim(ctx, testOwner, s)
+		res, err := l.Claim(ctx, testOwner, s, true)
 		cancel()
 		if err != nil {
 			t.Fatal(err)
@@ -238,7 +238,7 @@ func testLedgerRefused(t *testing.T) {
 	l := newTestLedger(t, api, "a")
 	start := time.Now()
 	for range 5 {
-		if res, err := l.Claim(t.Context(), testOwner, simulated["one pool"]); err != nil || res.Written {
+		if res, err := l.Claim(t.Context(), testOwner, simulated["one pool"], true); err != nil || res.Written {
 			t.Errorf("%+v, %v", res, err)
 		}
 	}
@@ -284,7 +284,7 @@ func testUnverifiedOwnersWriteLittle(t *testing.T) {
 	l := newTestLedger(t, api, "a")
 	claim := func(namespace, uid string, unverified bool) bool {
 		owner := ledger.Owner{APIVersion: "x/v1", Kind: "Custom", Namespace: namespace, Name: "n", UID: types.UID(uid), Unverified: unverified}
-		res, err := l.Claim(t.Context(), owner, simulated["80:20"])
+		res, err := l.Claim(t.Context(), owner, simulated["80:20"], true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -373,7 +373,7 @@ func TestPanicDoesNotBlock(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 		defer cancel()
 		for range 3 {
-			if res, err := l.Claim(ctx, testOwner, simulated["80:20"]); err != nil || res.Written {
+			if res, err := l.Claim(ctx, testOwner, simulated["80:20"], true); err != nil || res.Written {
 				t.Errorf("%+v, %v", res, err)
 			}
 		}
@@ -402,7 +402,7 @@ func TestPanicInABook(t *testing.T) {
 		l := newTestLedger(t, api, "a")
 		failed := make(chan error)
 		go func() {
-			_, err := l.Claim(t.Context(), testOwner, simulated["80:20"])
+			_, err := l.Claim(t.Context(), testOwner, simulated["80:20"], true)
 			failed <- err
 		}()
 		synctest.Wait()
@@ -411,7 +411,7 @@ func TestPanicInABook(t *testing.T) {
 			t.Errorf("the request that waited got %v", err)
 		}
 		close(end)
-		if _, err := l.Claim(t.Context(), testOwner, simulated["80:20"]); err != nil {
+		if _, err := l.Claim(t.Context(), testOwner, simulated["80:20"], true); err != nil {
 			t.Errorf("the next request got %v", err)
 		}
 	})
@@ -444,7 +444,7 @@ func TestDump(t *testing.T) { synctest.Test(t, testDump) }
 
 func testDump(t *testing.T) {
 	l := newTestLedger(t, &sharedAPI{}, "replica-a")
-	res, err := l.Claim(t.Context(), testOwner, simulated["80:20"])
+	res, err := l.Claim(t.Context(), testOwner, simulated["80:20"], true)
 	if err != nil {
 		t.Fatal(err)
 	}

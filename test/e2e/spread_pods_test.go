@@ -78,7 +78,7 @@ func TestSpreadPod(t *testing.T) {
 		if diff := cmp.Diff(map[string]string{"app": "app", stowage.PoolLabel: "0", stowage.SeatLabel: "1"}, pod.Labels); diff != "" {
 			t.Errorf("labels (-want +got):\n%s", diff)
 		}
-		if cost := pod.Annotations[corev1.PodDeletionCost]; cost != "2147483646" || pod.Annotations[stowage.ClaimAnnotation] == "" {
+		if cost := pod.Annotations[corev1.PodDeletionCost]; cost != "9999999" || pod.Annotations[stowage.ClaimAnnotation] == "" {
 			t.Errorf("annotations are %v", pod.Annotations)
 		}
 	})

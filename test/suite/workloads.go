@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/placement"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread"
 )
@@ -199,7 +200,7 @@ func (n *Tenant) CostsAgree(t *testing.T, app string, s *spread.Strategy) {
 			pool, _ := strconv.Atoi(pods[i].Labels[stowage.PoolLabel])
 			ordinal, _ := strconv.ParseInt(pods[i].Labels[stowage.SeatLabel], 10, 64)
 			rank, _ := s.Rank(spread.Seat{Pool: pool, Ordinal: ordinal})
-			if pods[i].Annotations[corev1.PodDeletionCost] != strconv.FormatInt(1<<31-1-rank, 10) {
+			if pods[i].Annotations[corev1.PodDeletionCost] != placement.DeletionCost(rank) {
 				return false, err
 			}
 		}

@@ -78,7 +78,7 @@ func (r *run) seatAll(ctx context.Context, owner ledger.Owner, p *policy.Policy,
 			longest = max(longest, wait)
 			continue
 		}
-		written, err := r.seat(ctx, owner, p, pod, m, action, state.Pods[m.Pod].OwnRank == 0)
+		written, err := r.seat(ctx, owner, p, pod, m, action, writesCost(&state.Pods[m.Pod], pod))
 		if ctx.Err() != nil {
 			return n, 0, err
 		}
@@ -138,8 +138,14 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, pods []corev1.Pod,
 	return reconcile.Result{RequeueAfter: max(cooldown, r.Timing.Quiet/4)}, nil
 }
 
-// seat writes a seat into a pod that exists, with its deletion cost unless the pod is
-// removed by an ordinal of its own. It returns false if the pod has changed or gone since.
+// writesCost reports whether Stowage writes a pod's deletion cost: the pod is not removed by an ordinal of its
+// own, and nobody else wrote a cost.
+func writesCost(view *repair.Pod, pod *corev1.Pod) bool {
+	_, set := pod.Annotations[corev1.PodDeletionCost]
+	return view.OwnRank == 0 && (!set || view.Rank != 0)
+}
+
+// seat writes a seat into a pod that exists, and its deletion cost if withCost is set. It returns false if the pod has changed or gone since.
 func (r *run) seat(ctx context.Context, owner ledger.Owner, p *policy.Policy, pod *corev1.Pod, m repair.Move, action string, withCost bool) (bool, error) {
 	if err := r.Writes.Wait(ctx); err != nil {
 		return false, err
@@ -165,14 +171,17 @@ func seatPatch(key ledger.Key, owner ledger.Owner, p *policy.Policy, pod *corev1
 	seat := ledger.Seat{Pool: p.Strategy.Pool(m.Seat.Pool).Name, Ordinal: m.Seat.Ordinal}
 	kind, id := ledger.KindAdopted, ""
 	if _, k, i, ok := ledger.SeatOf(key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations); ok {
-		kind, id = k, i // it stays who it is
+		kind, id = k, i // the claim stays the same, because a ledger may still have it
 	}
-	annotations := map[string]string{
-		stowage.ClaimAnnotation: key.Sign(kind, id, ledger.Holder{Namespace: pod.Namespace, Owner: string(owner.UID)}, seat),
-	}
-	if cost, set := pod.Annotations[corev1.PodDeletionCost]; withCost && (!set || placement.RankOf(cost, repair.NoRank) != 0) {
+	annotations := map[string]string{}
+	if withCost {
 		annotations[corev1.PodDeletionCost] = placement.DeletionCost(m.Rank)
+		if id == "" {
+			id = ledger.NewID()
+		}
+		id = ledger.WithCostRank(id, m.Rank)
 	}
+	annotations[stowage.ClaimAnnotation] = key.Sign(kind, id, ledger.Holder{Namespace: pod.Namespace, Owner: string(owner.UID)}, seat)
 	return json.Marshal(map[string]any{"metadata": map[string]any{
 		"resourceVersion": pod.ResourceVersion,
 		"labels":          map[string]string{stowage.PoolLabel: seat.Pool, stowage.SeatLabel: strconv.FormatInt(seat.Ordinal, 10)},

@@ -72,7 +72,7 @@ func fromRecords(p *policy.Policy, records []seats.Record, replicas int64) repai
 	for i := range records {
 		r := &records[i]
 		pod := repair.Pod{Name: r.Name, Created: time.Unix(r.Created, 0), Ready: r.Ready, Ours: true, NodePool: repair.NoNode}
-		place(&pod, p, r.Seat, r.Kind, r.Cost)
+		place(&pod, p, r.Seat, r.Kind, r.ID, r.Cost)
 		if r.Kind == ledger.KindOrdinal {
 			pod.OwnRank, _ = p.Strategy.Rank(pod.Seat) // that it is right is looked at closely
 		}
@@ -83,15 +83,18 @@ func fromRecords(p *policy.Policy, records []seats.Record, replicas int64) repai
 
 // place fills in a pod's seat. A seat in a pool that the strategy does not have any more
 // is none.
-func place(pod *repair.Pod, p *policy.Policy, seat ledger.Seat, kind ledger.Kind, cost string) {
+func place(pod *repair.Pod, p *policy.Policy, seat ledger.Seat, kind ledger.Kind, id, cost string) {
 	pool, ok := p.Pool(seat.Pool)
 	if !ok {
 		pod.Seat.Pool, pod.Foreign = -1, true
+		if signed := ledger.CostRank(id); signed > 0 {
+			pod.Rank = placement.CostRank(cost, signed, signed)
+		}
 		return
 	}
 	pod.Seat = spread.Seat{Pool: pool, Ordinal: seat.Ordinal}
 	pod.Claimed = kind == ledger.KindClaimed || kind == ledger.KindUnshared || kind == ledger.KindOrdinal
-	pod.Rank = placement.RankOf(cost, repair.NoRank)
+	pod.Rank = placement.CostRank(cost, repair.RankOf(p.Strategy, pod.Seat), ledger.CostRank(id))
 }
 
 // look reads the pods of a workload, with those that have no seat. It returns nil if the
@@ -159,8 +162,8 @@ func viewOf(pod *corev1.Pod, created *podpatch.Pod, owner ledger.Owner, p *polic
 	if rank, ok := placement.OwnRank(created, p.FirstOrdinal); ok {
 		view.OwnRank = rank
 	}
-	if seat, kind, _, ok := ledger.SeatOf(key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations); ok {
-		place(&view, p, seat, kind, pod.Annotations[corev1.PodDeletionCost])
+	if seat, kind, id, ok := ledger.SeatOf(key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations); ok {
+		place(&view, p, seat, kind, id, pod.Annotations[corev1.PodDeletionCost])
 	}
 	if view.Seat.Pool < 0 {
 		_, pinned := placement.Pinned(created, p.Strategy, nil)

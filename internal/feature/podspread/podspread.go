@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -31,7 +32,7 @@ const Name = "spread"
 // Seats gives seats to pods. seats.Service is the one on a cluster, ledger.Memory the one of
 // decisions that are made offline.
 type Seats interface {
-	Claim(ctx context.Context, owner ledger.Owner, s *spread.Strategy) (ledger.Result, error)
+	Claim(ctx context.Context, owner ledger.Owner, s *spread.Strategy, writeCost bool) (ledger.Result, error)
 	Peek(owner ledger.Owner, s *spread.Strategy) (ledger.Seat, error)
 	Claimed(ctx context.Context, owner ledger.Owner, id string) (bool, error)
 }
@@ -149,7 +150,7 @@ func (f *Feature) keep(ctx context.Context, a *assignment, dryRun bool) (bool, e
 	kind, id, genuine := f.Key.Verify(a.seat.Claim, a.holder(), ledger.Seat{Pool: name, Ordinal: ordinal})
 	pool, known := a.policy.Pool(name)
 	if err == nil && genuine && known {
-		a.seat.Seat = spread.Seat{Pool: pool, Ordinal: ordinal}
+		a.seat.Seat, a.seat.CostRank = spread.Seat{Pool: pool, Ordinal: ordinal}, ledger.CostRank(id)
 		switch kind {
 		case ledger.KindDryRun:
 			genuine = dryRun
@@ -190,7 +191,8 @@ func (f *Feature) assign(ctx context.Context, a *assignment, dryRun bool, d *fea
 		}
 		kind, seat = ledger.KindDryRun, next
 	default:
-		res, err := f.Seats.Claim(ctx, a.owner, s)
+		_, hasCost := a.pod.Metadata.Annotations[corev1.PodDeletionCost]
+		res, err := f.Seats.Claim(ctx, a.owner, s, !hasCost)
 		if err != nil {
 			return err
 		}

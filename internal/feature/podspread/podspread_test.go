@@ -28,12 +28,12 @@ type counting struct {
 	unshared      bool
 }
 
-func (c *counting) Claim(ctx context.Context, owner ledger.Owner, s *spread.Strategy) (ledger.Result, error) {
+func (c *counting) Claim(ctx context.Context, owner ledger.Owner, s *spread.Strategy, writeCost bool) (ledger.Result, error) {
 	c.claims++
 	if c.err != nil {
 		return ledger.Result{}, c.err
 	}
-	res, err := c.Memory.Claim(ctx, owner, s)
+	res, err := c.Memory.Claim(ctx, owner, s, writeCost)
 	res.Written = !c.unshared
 	return res, err
 }
