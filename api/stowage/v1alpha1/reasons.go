@@ -92,6 +92,7 @@ const (
 	ReasonDeferred      ConditionReason = "Deferred"
 	ReasonInfeasible    ConditionReason = "Infeasible"
 	ReasonRefused       ConditionReason = "Refused"
+	ReasonUnsupported   ConditionReason = "Unsupported"
 	ReasonFailed        ConditionReason = "Failed"
 	ReasonUnclear       ConditionReason = "Unclear"
 )
