@@ -35,7 +35,7 @@ var completable = []struct {
 // names lists the objects of a kind, in the namespace that the flags name. Errors give no names: a shell has no
 // place for them.
 func (o *inspectOptions) names(ctx context.Context, list client.ObjectList, namespaced bool) (names []string) {
-	c, namespace, err := o.client()
+	c, _, namespace, err := o.client()
 	if err != nil {
 		return nil
 	}

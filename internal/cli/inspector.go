@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
@@ -71,7 +72,7 @@ func (o *inspectOptions) inspector(cmd *cobra.Command, s Streams) (*inspect.Insp
 	if err := errors.Join(errs...); err != nil {
 		return nil, "", config.NewSettingsError(cmd.Flags(), err)
 	}
-	c, namespace, err := o.client()
+	c, discover, namespace, err := o.client()
 	if err != nil {
 		return nil, "", err
 	}
@@ -80,33 +81,37 @@ func (o *inspectOptions) inspector(cmd *cobra.Command, s Streams) (*inspect.Insp
 		return nil, "", err
 	}
 	return &inspect.Inspector{
-		Client: c, Clock: clock.RealClock{}, Capacity: capacity, Namespace: o.namespace,
+		Client: c, Discovery: discover, Clock: clock.RealClock{}, Capacity: capacity, Namespace: o.namespace,
 		Registration: server.Registration, Deployment: server.Deployment, Lease: server.LeaderLease,
 		ExcludedNamespaces: o.spread.ExcludedNamespaces, NamespaceLabel: o.spread.NamespaceLabel, PeerPods: o.peerPods.Config,
 		Spread: o.spread.Enabled, Sizing: o.sizing.Enabled, VMs: o.peerPods.Enabled,
 	}, namespace, nil
 }
 
-// client returns a client for the cluster that the flags name, and the namespace that they name.
-func (o *inspectOptions) client() (client.Client, string, error) {
+// client returns clients for the cluster that the flags name, and the namespace that they name.
+func (o *inspectOptions) client() (client.Client, discovery.DiscoveryInterface, string, error) {
 	kube := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(o.rules, &o.overrides)
 	namespace, _, err := kube.Namespace()
 	if err != nil {
-		return nil, "", fmt.Errorf("find the API server: %w", err)
+		return nil, nil, "", fmt.Errorf("find the API server: %w", err)
 	}
 	cfg, err := kube.ClientConfig()
 	if err != nil {
-		return nil, "", fmt.Errorf("find the API server: %w; name a kubeconfig with --kubeconfig or $KUBECONFIG", err)
+		return nil, nil, "", fmt.Errorf("find the API server: %w; name a kubeconfig with --kubeconfig or $KUBECONFIG", err)
 	}
 	cfg.QPS = -1 // priority and fairness protects the server
 	cfg.UserAgent = "kubectl-stowage/" + version.String()
 	cfg.WarningHandler = rest.NoWarnings{}
 	scheme, err := api.NewScheme()
 	if err != nil {
-		return nil, "", err
+		return nil, nil, "", err
 	}
 	c, err := client.New(cfg, client.Options{Scheme: scheme})
-	return c, namespace, err
+	if err != nil {
+		return nil, nil, "", err
+	}
+	discover, err := discovery.NewDiscoveryClientForConfig(cfg)
+	return c, discover, namespace, err
 }
 
 // fromCluster takes the settings that the user has not given from the Deployment of Stowage and from its

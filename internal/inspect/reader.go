@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/tools/pager"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -46,6 +47,8 @@ type Inspector struct {
 	// Capacity is nil where Stowage advertises no VMs.
 	Capacity *Capacity
 	Clock    clock.PassiveClock
+	// Discovery is asked for what the API server lacks; nil where nothing is to be said of that.
+	Discovery discovery.DiscoveryInterface
 
 	read atomic.Int64
 }

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/stowage-dev/stowage/internal/scope"
+	"github.com/stowage-dev/stowage/internal/support"
 )
 
 // Report is the state of a cluster, or of one namespace's workloads in it.
@@ -140,6 +141,13 @@ func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, erro
 		}
 	}
 	s.templateReports(r)
+	if i.Sizing && i.Discovery != nil {
+		server, err := support.Discover(i.Discovery)
+		if err != nil {
+			return nil, err
+		}
+		r.Warnings = append(r.Warnings, server.Missing()...)
+	}
 	if i.VMs {
 		// Nodes may be hidden from who looks at one namespace.
 		switch err := i.vms(ctx, s, r); {

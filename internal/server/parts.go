@@ -35,6 +35,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/policy"
 	"github.com/stowage-dev/stowage/internal/scope"
 	"github.com/stowage-dev/stowage/internal/seats"
+	"github.com/stowage-dev/stowage/internal/support"
 )
 
 // sweepEvery is how often books that nobody would miss are forgotten.
@@ -159,9 +160,14 @@ func (s *server) addFeatures(context.Context) error {
 func (s *server) addControllers(context.Context) error {
 	o := &s.options
 	if o.Sizing.Enabled {
+		if server, err := support.Discover(s.clientset.Discovery()); err == nil { // else the controller asks again
+			for _, text := range server.Missing() {
+				s.log.Info("this Kubernetes lacks what Stowage can use", "missing", text)
+			}
+		}
 		o.Resize.PolicyGrace = o.Repair.PolicyGrace // one setting for both
 		s.leads = append(s.leads, &resize.Controller{
-			Client: s.direct, Clientset: s.clientset, Informers: s.mgr.GetCache(), Scope: s.scope,
+			Client: s.direct, Clientset: s.clientset, Discovery: s.clientset.Discovery(), Informers: s.mgr.GetCache(), Scope: s.scope,
 			Feature: s.features.Sizing, Clock: s.clock, Timing: o.Resize, Evictor: s.evictor,
 			Log: s.log.WithName("sizing"), Events: s.events(), Metrics: resize.NewMetrics(s.metrics),
 		})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
@@ -27,6 +28,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/feature"
 	"github.com/stowage-dev/stowage/internal/leader"
 	"github.com/stowage-dev/stowage/internal/scope"
+	"github.com/stowage-dev/stowage/internal/support"
 )
 
 // Timing is the waits of a [Controller].
@@ -63,6 +65,8 @@ type Controller struct {
 	// Client does not read from the cache.
 	Client    client.Client
 	Clientset kubernetes.Interface
+	// Discovery tells whether the API server resizes running pods.
+	Discovery discovery.DiscoveryInterface
 	Informers cache.Cache
 	Scope     *scope.Scope
 	// Feature decides sizes.
@@ -98,6 +102,9 @@ type run struct {
 	tries map[types.UID]*tries
 	// beforeTemplate are pods without a size that were created just before their template.
 	beforeTemplate map[types.UID]bool
+	// server is what the API server was able to do at serverAt.
+	server   support.Server
+	serverAt time.Time
 	// templateSet is when this leader saw a DaemonSet's template annotation change, of the last minutes.
 	templateSet map[types.UID]time.Time
 }
@@ -131,6 +138,24 @@ func (c *Controller) Register(t *leader.Term) error {
 		return nil // the term has ended
 	}
 	return r.watch(t)
+}
+
+// serverFor is how long it is believed that the API server cannot resize pods. It may be upgraded.
+const serverFor = 5 * time.Minute
+
+// canResize reports whether the API server resizes running pods.
+func (r *run) canResize() (bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.server.Resize || !r.serverAt.IsZero() && r.Clock.Since(r.serverAt) < serverFor {
+		return r.server.Resize, nil
+	}
+	server, err := support.Discover(r.Discovery)
+	if err != nil {
+		return false, err
+	}
+	r.server, r.serverAt = server, r.Clock.Now()
+	return server.Resize, nil
 }
 
 func templateKeys(label string) []any { return []any{"kind", "FlexDaemonsetTemplate", "name", label} }

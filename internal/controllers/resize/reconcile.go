@@ -40,6 +40,12 @@ func (r *run) reconcilePod(ctx context.Context, key types.NamespacedName) (recon
 		}
 		return reconcile.Result{}, nil
 	}
+	if can, err := r.canResize(); err != nil || !can {
+		if err == nil && v.early {
+			return r.recreate(ctx, pod, &v)
+		}
+		return reconcile.Result{}, err // the template's status reports it
+	}
 	patch := sizing.ResizePatch(pod.UID, v.now, v.resized)
 	if wait := r.waitFor(pod, string(patch)); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
@@ -67,7 +73,7 @@ func (r *run) reconcilePod(ctx context.Context, key types.NamespacedName) (recon
 		apierrors.IsConflict(err): // by its UID: it is another pod
 		return reconcile.Result{}, nil
 	case apierrors.IsNotFound(err):
-		err = fmt.Errorf("it does not know pods/resize, which needs Kubernetes 1.35: %w", err)
+		err = fmt.Errorf("it does not serve pods/resize (on by default since Kubernetes 1.33): %w", err)
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsForbidden(err):
 	default:
 		r.Metrics.resizes.WithLabelValues(resizeFailed).Inc()

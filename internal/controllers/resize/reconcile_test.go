@@ -20,6 +20,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/version"
+	fakediscovery "k8s.io/client-go/discovery/fake"
+	clienttesting "k8s.io/client-go/testing"
 	toolscache "k8s.io/client-go/tools/cache"
 	clientevents "k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/flowcontrol"
@@ -48,11 +51,12 @@ import (
 // bench is a controller in a term.
 type bench struct {
 	*run
-	clock    *clocktesting.FakeClock
-	recorder *clientevents.FakeRecorder
-	resizes  []string
-	marks    int
-	answer   error // to a resize
+	clock     *clocktesting.FakeClock
+	recorder  *clientevents.FakeRecorder
+	resizes   []string
+	marks     int
+	answer    error // to a resize
+	discovery *fakediscovery.FakeDiscovery
 }
 
 func newBench(t *testing.T, objects ...client.Object) *bench {
@@ -81,9 +85,13 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 			},
 		}).Build()
 	reader := cluster.NewCache(c, c, b.clock, 0)
+	b.discovery = &fakediscovery.FakeDiscovery{
+		Fake:               &clienttesting.Fake{Resources: []*metav1.APIResourceList{{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "pods"}, {Name: "pods/resize"}}}}},
+		FakedServerVersion: &version.Info{GitVersion: "v1.32.0"},
+	}
 	b.run = &run{
 		Controller: &Controller{
-			Client: c, Informers: testkit.Cache{Reader: c}, Scope: scope.New(reader, "stowage-system"), Feature: &podsize.Feature{Cluster: reader},
+			Client: c, Discovery: b.discovery, Informers: testkit.Cache{Reader: c}, Scope: scope.New(reader, "stowage-system"), Feature: &podsize.Feature{Cluster: reader},
 			Clock: b.clock, Timing: DefaultTiming(), Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder},
 			Evictor: evict.New(c, b.clock, 1, metrics.NewSet(prometheus.NewRegistry())),
 			Metrics: NewMetrics(metrics.NewSet(prometheus.NewRegistry())),
@@ -204,6 +212,30 @@ func TestReconcilePod(t *testing.T) {
 				t.Errorf("nor after %s: %v", res.RequeueAfter, err)
 			}
 		})
+	}
+}
+
+// Where the API server does not resize pods it is not asked to, until it has been upgraded.
+func TestWithoutResizing(t *testing.T) {
+	p := agent("100m")
+	b := newBench(t, around(p, template(nil))...)
+	served := b.discovery.Resources[0].APIResources
+	b.discovery.Resources[0].APIResources = served[:1]
+	key := client.ObjectKeyFromObject(p)
+	if _, err := b.reconcilePod(t.Context(), key); err != nil || len(b.resizes) > 0 {
+		t.Errorf("%d resizes, %v", len(b.resizes), err)
+	}
+	tmpl := template(nil)
+	if err := b.describe(t.Context(), tmpl); err != nil {
+		t.Fatal(err)
+	}
+	if c := meta.FindStatusCondition(tmpl.Status.Conditions, flexdaemonsets.ConditionUpToDate); c == nil || c.Reason != string(stowage.ReasonUnsupported) {
+		t.Errorf("the status is %+v", c)
+	}
+	b.discovery.Resources[0].APIResources = served
+	b.clock.Step(serverFor)
+	if _, err := b.reconcilePod(t.Context(), key); err != nil || len(b.resizes) != 1 {
+		t.Errorf("after the upgrade: %d resizes, %v", len(b.resizes), err)
 	}
 }
 

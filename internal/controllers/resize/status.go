@@ -132,6 +132,7 @@ func (r *run) describe(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTempl
 			reason stowage.ConditionReason
 			hint   string
 		}{
+			{stowage.ReasonUnsupported, "get their new size when they are recreated (kubectl rollout restart), because this Kubernetes does not resize running pods"},
 			{stowage.ReasonRefused, "were refused by the API server"},
 			{stowage.ReasonInfeasible, "do not fit their node at their new size"},
 			{stowage.ReasonFailed, "could not be resized by their kubelet, which tries again"},
@@ -165,6 +166,7 @@ func (r *run) tally(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTemplate
 			}
 		}
 	}
+	can, canErr := r.canResize()
 	sum := tally{counts: map[stowage.ConditionReason]int32{}, sample: map[stowage.ConditionReason]string{}, why: map[stowage.ConditionReason]string{}}
 	for _, pod := range slices.SortedFunc(maps.Values(pods), func(a, b *corev1.Pod) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
@@ -175,7 +177,7 @@ func (r *run) tally(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTemplate
 		}
 		sum.pods++
 		pending, inProgress := pendingOf(pod), resizeCondition(pod, corev1.PodResizeInProgress)
-		follows := v.resized != nil && t.Spec.UpdatePolicy == flexdaemonsets.UpdateInPlace
+		follows := canErr == nil && can && v.resized != nil && t.Spec.UpdatePolicy == flexdaemonsets.UpdateInPlace
 		refused := ""
 		if follows {
 			refused = r.refusal(pod.UID, string(sizing.ResizePatch(pod.UID, v.now, v.resized)))
@@ -199,6 +201,8 @@ func (r *run) tally(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTemplate
 			if follows { // what it depends on may have changed without an event, such as a namespace's mode
 				r.work.AddUnlessFailing(client.ObjectKeyFromObject(pod))
 			}
+		case v.off && canErr == nil && !can && t.Spec.UpdatePolicy == flexdaemonsets.UpdateInPlace:
+			sum.add(stowage.ReasonUnsupported, pod, "")
 		case v.off:
 			sum.add(stowage.ReasonAwaitsNewPods, pod, "")
 		}
