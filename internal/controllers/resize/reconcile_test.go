@@ -140,6 +140,16 @@ func agent(cpu string, conditions ...corev1.PodCondition) *corev1.Pod {
 	return p
 }
 
+// running is an agent whose kubelet reports other limits than its spec.
+func running(cpu, inForce string) *corev1.Pod {
+	p := agent(cpu)
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{
+		Name: "c", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+		Resources: &corev1.ResourceRequirements{Limits: testkit.ResourceList("cpu=" + inForce)},
+	}}
+	return p
+}
+
 func around(pod *corev1.Pod, more ...client.Object) []client.Object {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n4"}}
 	node.Status.Allocatable = testkit.ResourceList("cpu=4,memory=16Gi")
@@ -265,6 +275,8 @@ func TestStatus(t *testing.T) {
 		"up to date":      {pod: agent("400m"), reason: stowage.ReasonUpToDate},
 		"resizing":        {pod: agent("100m"), reason: stowage.ReasonResizing, off: 1},
 		"in progress":     {pod: agent("400m", condition(corev1.PodResizeInProgress, "", "")), reason: stowage.ReasonResizing, off: 1},
+		"not in force":    {pod: running("400m", "100m"), reason: stowage.ReasonResizing, off: 1},
+		"rounded":         {pod: running("400m", "402m"), reason: stowage.ReasonUpToDate},
 		"failed":          {pod: agent("400m", condition(corev1.PodResizeInProgress, corev1.PodReasonError, "limit (104383386) below current usage")), reason: stowage.ReasonFailed, off: 1},
 		"deferred":        {pod: agent("400m", condition(corev1.PodResizePending, corev1.PodReasonDeferred, "no room")), reason: stowage.ReasonDeferred, off: 1},
 		"infeasible":      {pod: agent("400m", condition(corev1.PodResizePending, corev1.PodReasonInfeasible, "never")), reason: stowage.ReasonInfeasible, off: 1},

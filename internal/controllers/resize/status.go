@@ -196,6 +196,8 @@ func (r *run) tally(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTemplate
 			sum.add(stowage.ReasonFailed, pod, ": "+inProgress.Message)
 		case inProgress != nil && inProgress.Message != "":
 			sum.add(stowage.ReasonResizing, pod, ": "+inProgress.Message)
+		case len(pod.Status.ContainerStatuses) > 0: // see keepSizedPod
+			sum.add(stowage.ReasonResizing, pod, ": its kubelet has not changed container "+pod.Status.ContainerStatuses[0].Name+" yet")
 		case follows, inProgress != nil:
 			sum.add(stowage.ReasonResizing, pod, "")
 			if follows { // what it depends on may have changed without an event, such as a namespace's mode

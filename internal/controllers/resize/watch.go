@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -155,7 +156,47 @@ func keepSizedPod(obj any) (any, error) {
 			kept.Status.Conditions = append(kept.Status.Conditions, corev1.PodCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message})
 		}
 	}
+	kept.Status.ContainerStatuses = notInForce(pod)
 	return kept, nil
+}
+
+// notInForce returns the containers whose kubelet reports another size than their spec has: it has not seen a
+// resize yet. Only their names are kept, because almost always there are none.
+func notInForce(pod *corev1.Pod) (out []corev1.ContainerStatus) {
+	for _, lists := range []struct {
+		containers []corev1.Container
+		statuses   []corev1.ContainerStatus
+	}{{pod.Spec.InitContainers, pod.Status.InitContainerStatuses}, {pod.Spec.Containers, pod.Status.ContainerStatuses}} {
+		for i := range lists.containers {
+			c := &lists.containers[i]
+			at := slices.IndexFunc(lists.statuses, func(s corev1.ContainerStatus) bool { return s.Name == c.Name && s.State.Running != nil })
+			if at < 0 || lists.statuses[at].Resources == nil {
+				continue
+			}
+			have := lists.statuses[at].Resources
+			if !inForce(c.Resources.Limits, have.Limits) || !inForce(c.Resources.Requests, have.Requests) {
+				out = append(out, corev1.ContainerStatus{Name: c.Name})
+			}
+		}
+	}
+	return out
+}
+
+// inForce compares what a container asks for with what its kubelet reports. A node rounds memory to pages, which
+// are at most 64 KiB, and CPU to shares and periods.
+func inForce(want, have corev1.ResourceList) bool {
+	if cpu, ok := have[corev1.ResourceCPU]; ok {
+		asked := want.Cpu().MilliValue()
+		if diff := asked - cpu.MilliValue(); max(diff, -diff) > max(10, asked/100) {
+			return false
+		}
+	}
+	if memory, ok := have[corev1.ResourceMemory]; ok {
+		if diff := want.Memory().Value() - memory.Value(); max(diff, -diff) > 64<<10 {
+			return false
+		}
+	}
+	return true
 }
 
 func pick(all map[string]string, keys ...string) map[string]string {
