@@ -38,18 +38,7 @@ func command() *cobra.Command {
 	var dir string
 	root.PersistentFlags().StringVar(&dir, "dir", "", "Directory of the cluster's files (default bin/cluster)")
 	root.AddCommand(
-		&cobra.Command{
-			Use:   "build",
-			Short: "Build the control plane's programs that are missing",
-			Args:  cobra.NoArgs,
-			RunE: func(cmd *cobra.Command, _ []string) error {
-				repo, err := controlplane.RepositoryRoot()
-				if err != nil {
-					return err
-				}
-				return controlplane.Build(cmd.Context(), repo, cmd.OutOrStdout())
-			},
-		},
+		buildCommand(),
 		upCommand(&dir),
 		&cobra.Command{
 			Use:   "down",
@@ -88,4 +77,25 @@ func command() *cobra.Command {
 		},
 	)
 	return root
+}
+
+func buildCommand() *cobra.Command {
+	var nodes bool
+	cmd := &cobra.Command{
+		Use:   "build",
+		Short: "Build the control plane's programs that are missing",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			repo, err := controlplane.RepositoryRoot()
+			if err != nil {
+				return err
+			}
+			if err := controlplane.Build(cmd.Context(), repo, cmd.OutOrStdout()); err != nil || !nodes {
+				return err
+			}
+			return controlplane.BuildNodePrograms(cmd.Context(), repo, cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().BoolVar(&nodes, "nodes", false, "Build kubelet and kube-proxy, too, for real nodes")
+	return cmd
 }

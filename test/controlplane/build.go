@@ -23,6 +23,9 @@ type Binaries struct {
 	Scheduler         string
 	Kubectl           string
 	Kwok              string
+	// Kubelet and KubeProxy are for real nodes. [BuildNodePrograms] makes them.
+	Kubelet   string
+	KubeProxy string
 	// KwokStages is a directory of kwok's own Stage files: how its nodes and
 	// pods behave.
 	KwokStages string
@@ -37,6 +40,12 @@ type program struct {
 	ldflags func(version string) string
 }
 
+// nodePrograms are what a real node runs beside its container runtime.
+var nodePrograms = []program{
+	{"kubelet", "kubernetes", kubernetesModule, "k8s.io/kubernetes/cmd/kubelet", kubernetesVersion},
+	{"kube-proxy", "kubernetes", kubernetesModule, "k8s.io/kubernetes/cmd/kube-proxy", kubernetesVersion},
+}
+
 const kubernetesModule = "k8s.io/kubernetes"
 
 var programs = []program{
@@ -46,6 +55,34 @@ var programs = []program{
 	{"kube-scheduler", "kubernetes", kubernetesModule, "k8s.io/kubernetes/cmd/kube-scheduler", kubernetesVersion},
 	{"kubectl", "kubernetes", kubernetesModule, "k8s.io/kubernetes/cmd/kubectl", kubernetesVersion},
 	{"kwok", "kwok", "sigs.k8s.io/kwok", "sigs.k8s.io/kwok/cmd/kwok", nil},
+}
+
+// VersionVariable is the environment variable that chooses another version of Kubernetes than the newest, such
+// as v1.30.14. Its module is in hack/controlplane/versions.
+const VersionVariable = "KUBERNETES_VERSION"
+
+// chosen returns the programs of the version that the environment chooses.
+func chosen(root string) ([]program, error) {
+	version := os.Getenv(VersionVariable)
+	if version == "" {
+		return programs, nil
+	}
+	module := filepath.Join("versions", version)
+	if _, err := os.Stat(filepath.Join(root, "hack", "controlplane", module, "go.mod")); err != nil {
+		have, _ := filepath.Glob(filepath.Join(root, "hack", "controlplane", "versions", "v*"))
+		for i := range have {
+			have[i] = filepath.Base(have[i])
+		}
+		return nil, fmt.Errorf("%s is %q; it must be one of %s, or empty for the newest", VersionVariable, version, strings.Join(have, ", "))
+	}
+	out := slices.Clone(programs)
+	for i := range out {
+		// Any kubectl serves, and etcd is not Kubernetes' own.
+		if out[i].pin == kubernetesModule && out[i].name != "kubectl" {
+			out[i].module = module
+		}
+	}
+	return out, nil
 }
 
 // kubernetesVersion sets the version that the release build sets; without it a
@@ -71,7 +108,11 @@ var kwokStageFiles = []string{
 // Locate returns the programs that Build made, or an error that says how to make
 // them.
 func Locate(root string) (Binaries, error) {
-	paths, stages, missing, err := plan(root)
+	chosen, err := chosen(root)
+	if err != nil {
+		return Binaries{}, err
+	}
+	paths, missing, err := plan(root, chosen)
 	if err != nil {
 		return Binaries{}, err
 	}
@@ -80,28 +121,45 @@ func Locate(root string) (Binaries, error) {
 	}
 	return Binaries{
 		Etcd: paths["etcd"], APIServer: paths["kube-apiserver"], ControllerManager: paths["kube-controller-manager"],
-		Scheduler: paths["kube-scheduler"], Kubectl: paths["kubectl"], Kwok: paths["kwok"], KwokStages: stages,
+		Scheduler: paths["kube-scheduler"], Kubectl: paths["kubectl"], Kwok: paths["kwok"], KwokStages: paths["kwok"] + stagesSuffix,
 	}, nil
 }
 
+// LocateNodePrograms returns the same with the programs that [BuildNodePrograms] made.
+func LocateNodePrograms(root string) (Binaries, error) {
+	b, err := Locate(root)
+	if err != nil {
+		return Binaries{}, err
+	}
+	paths, missing, err := plan(root, nodePrograms)
+	if err != nil {
+		return Binaries{}, err
+	}
+	if len(missing) > 0 {
+		return Binaries{}, fmt.Errorf("%s is not built", paths[missing[0].name])
+	}
+	b.Kubelet, b.KubeProxy = paths["kubelet"], paths["kube-proxy"]
+	return b, nil
+}
+
+// stagesSuffix is what the name of the directory of kwok's stages has beyond that of kwok.
+const stagesSuffix = "-stages"
+
 // plan returns where each program belongs and which ones are not there yet.
-func plan(root string) (paths map[string]string, stages string, missing []program, err error) {
+func plan(root string, programs []program) (paths map[string]string, missing []program, err error) {
 	paths = map[string]string{}
 	for _, p := range programs {
 		version, err := p.version(root)
 		if err != nil {
-			return nil, "", nil, err
+			return nil, nil, err
 		}
 		path := filepath.Join(root, "bin", "controlplane", p.name+"-"+version)
 		paths[p.name] = path
-		if p.name == "kwok" {
-			stages = path + "-stages"
-		}
 		if _, err := os.Stat(path); err != nil {
 			missing = append(missing, p)
 		}
 	}
-	return paths, stages, missing, nil
+	return paths, missing, nil
 }
 
 // version reads the pinned version from the program's go.mod.
@@ -121,26 +179,13 @@ func (p *program) version(root string) (string, error) {
 // Build makes the programs that are missing, telling progress what it does. The
 // first build takes minutes: it compiles Kubernetes.
 func Build(ctx context.Context, root string, progress io.Writer) error {
-	paths, stages, missing, err := plan(root)
+	programs, err := chosen(root)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Join(root, "bin", "controlplane"), 0o755); err != nil {
+	paths, err := build(ctx, root, programs, progress)
+	if err != nil {
 		return err
-	}
-	if len(missing) > 0 {
-		fmt.Fprintf(progress, "Building %d control-plane programs from Go modules (once; some minutes)\n", len(missing))
-	}
-	for i, p := range missing {
-		label := fmt.Sprintf("[%d/%d] %s", i+1, len(missing), filepath.Base(paths[p.name]))
-		if p.name == "kwok" {
-			if err := copyStages(ctx, root, stages); err != nil {
-				return fmt.Errorf("kwok's stages: %w", err)
-			}
-		}
-		if err := p.build(ctx, root, paths[p.name], label, progress); err != nil {
-			return fmt.Errorf("build %s: %w", p.name, err)
-		}
 	}
 	// A bare machine can look around with this one.
 	link := filepath.Join(root, "bin", "kubectl")
@@ -151,6 +196,38 @@ func Build(ctx context.Context, root string, progress io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// BuildNodePrograms makes the kubelet and kube-proxy that are missing, as Build does.
+func BuildNodePrograms(ctx context.Context, root string, progress io.Writer) error {
+	_, err := build(ctx, root, nodePrograms, progress)
+	return err
+}
+
+// build makes the programs that are missing, and returns where all are.
+func build(ctx context.Context, root string, programs []program, progress io.Writer) (map[string]string, error) {
+	paths, missing, err := plan(root, programs)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Join(root, "bin", "controlplane"), 0o755); err != nil {
+		return nil, err
+	}
+	if len(missing) > 0 {
+		fmt.Fprintf(progress, "Building %d control-plane programs from Go modules (once; some minutes)\n", len(missing))
+	}
+	for i, p := range missing {
+		label := fmt.Sprintf("[%d/%d] %s", i+1, len(missing), filepath.Base(paths[p.name]))
+		if p.name == "kwok" {
+			if err := copyStages(ctx, root, paths["kwok"]+stagesSuffix); err != nil {
+				return nil, fmt.Errorf("kwok's stages: %w", err)
+			}
+		}
+		if err := p.build(ctx, root, paths[p.name], label, progress); err != nil {
+			return nil, fmt.Errorf("build %s: %w", p.name, err)
+		}
+	}
+	return paths, nil
 }
 
 func (p *program) build(ctx context.Context, root, path, label string, progress io.Writer) error {
@@ -233,4 +310,10 @@ func goBuild(ctx context.Context, root string, args ...string) error {
 		return fmt.Errorf("go build: %w\n%s", err, out)
 	}
 	return nil
+}
+
+// NewestVersion returns the version of Kubernetes that is pinned, such as v1.37.0.
+func NewestVersion(root string) (string, error) {
+	i := slices.IndexFunc(programs, func(p program) bool { return p.pin == kubernetesModule })
+	return programs[i].version(root)
 }

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -30,10 +32,21 @@ type Config struct {
 	// APIOnly starts etcd and kube-apiserver alone: nothing schedules or runs pods, and
 	// no controller but the caller's changes objects.
 	APIOnly bool
+	// Network is where the programs run that real nodes talk to; nil is this machine, with nodes that kwok plays.
+	Network *Network
 	// Audit keeps a log of what Stowage asks the API server.
 	Audit bool
 	// Progress is told what happens, a line each.
 	Progress io.Writer
+}
+
+// Network is a network namespace that the control plane runs in.
+type Network struct {
+	// PID is a process in the namespace, and Address one of the namespace's that all nodes reach.
+	PID     int
+	Address string
+	// Dial connects from within the namespace.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // Cluster is a running control plane.
@@ -92,13 +105,18 @@ func (c *Cluster) start(ctx context.Context, bin Binaries) error {
 	}
 	c.layout = l
 	var err error
-	if l.pki, err = newPKI(filepath.Join(c.cfg.Dir, "pki")); err != nil {
+	var addresses []string
+	if c.cfg.Network != nil {
+		addresses = append(addresses, c.cfg.Network.Address)
+	}
+	if l.pki, err = newPKI(filepath.Join(c.cfg.Dir, "pki"), addresses...); err != nil {
 		return fmt.Errorf("certificates: %w", err)
 	}
 	ports, err := freePorts(4)
 	if err != nil {
 		return err
 	}
+	l.network = c.cfg.Network
 	l.etcdPort, l.etcdPeerPort, l.apiPort, l.kwokServerPort = ports[0], ports[1], ports[2], ports[3]
 	if err := l.pki.kubeconfig(l.admin, l.apiURL(), "admin", "system:masters"); err != nil {
 		return err
@@ -160,7 +178,7 @@ func (c *Cluster) start(ctx context.Context, bin Binaries) error {
 	}
 
 	// 3. Start what works against the API server.
-	c.say("Starting kube-controller-manager, kube-scheduler and kwok")
+	c.say("Starting kube-controller-manager and kube-scheduler")
 	controllers, err := c.run("kube-controller-manager", bin.ControllerManager, l.controllerManagerArgs())
 	if err != nil {
 		return err
@@ -168,8 +186,10 @@ func (c *Cluster) start(ctx context.Context, bin Binaries) error {
 	if _, err := c.run("kube-scheduler", bin.Scheduler, l.schedulerArgs()); err != nil {
 		return err
 	}
-	if _, err := c.run("kwok", bin.Kwok, l.kwokArgs()); err != nil {
-		return err
+	if c.cfg.Network == nil {
+		if _, err := c.run("kwok", bin.Kwok, l.kwokArgs()); err != nil {
+			return err
+		}
 	}
 	// Pods need the namespace's service account, which a controller makes.
 	return c.await(ctx, "the default service account", controllers, func(ctx context.Context) (bool, error) {
@@ -186,6 +206,9 @@ func (c *Cluster) say(format string, args ...any) {
 }
 
 func (c *Cluster) run(name, path string, args []string) (*process, error) {
+	if n := c.cfg.Network; n != nil {
+		path, args = "nsenter", append([]string{"--net", "--target", strconv.Itoa(n.PID), path}, args...)
+	}
 	p, err := start(name, c.Logs, path, args)
 	if err != nil {
 		return nil, err
@@ -199,6 +222,9 @@ func (c *Cluster) connect() error {
 	cfg, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
 	if err != nil {
 		return err
+	}
+	if n := c.cfg.Network; n != nil {
+		cfg.Dial = n.Dial
 	}
 	cfg.QPS = -1 // tests and the demo measure the cluster, not their client
 	c.Config = cfg
@@ -221,6 +247,12 @@ func (c *Cluster) await(ctx context.Context, what string, p *process, ready wait
 		return fmt.Errorf("%s is not ready after %s; the end of %s:\n%s", what, startTimeout, p.log, tail(p.log))
 	}
 	return err
+}
+
+// WriteKubeconfig writes a kubeconfig with a client certificate for a user into a file, for a program beside those of
+// the control plane.
+func (c *Cluster) WriteKubeconfig(path, user string, groups ...string) error {
+	return c.layout.pki.kubeconfig(path, c.layout.apiURL(), user, groups...)
 }
 
 // Healthy reports whether every program of the control plane runs.

@@ -9,6 +9,7 @@ import (
 // below turn it into each program's arguments.
 type layout struct {
 	pki            *pki
+	network        *Network
 	etcdData       string
 	etcdPort       int
 	etcdPeerPort   int
@@ -21,7 +22,13 @@ type layout struct {
 }
 
 func (l *layout) etcdURL() string { return "http://" + loopback(l.etcdPort) }
-func (l *layout) apiURL() string  { return "https://" + loopback(l.apiPort) }
+
+func (l *layout) apiURL() string {
+	if l.network != nil {
+		return fmt.Sprintf("https://%s:%d", l.network.Address, l.apiPort)
+	}
+	return "https://" + loopback(l.apiPort)
+}
 
 func (l *layout) etcdArgs() []string {
 	peer := "http://" + loopback(l.etcdPeerPort)
@@ -39,22 +46,36 @@ func (l *layout) etcdArgs() []string {
 }
 
 func (l *layout) apiServerArgs() []string {
-	return []string{
-		"--etcd-servers=" + l.etcdURL(),
+	where := []string{
 		"--bind-address=127.0.0.1",
 		"--advertise-address=127.0.0.1",
-		fmt.Sprintf("--secure-port=%d", l.apiPort),
 		"--endpoint-reconciler-type=none",
-		"--tls-cert-file=" + l.pki.file("apiserver.crt"),
-		"--tls-private-key-file=" + l.pki.file("apiserver.key"),
-		"--client-ca-file=" + l.pki.file("ca.crt"),
-		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file=" + l.pki.file("service-account.key"),
-		"--service-account-signing-key-file=" + l.pki.file("service-account.key"),
-		"--service-cluster-ip-range=10.0.0.0/16",
 		"--authorization-mode=RBAC",
-		"--profiling=false",
 	}
+	if l.network != nil {
+		where = []string{
+			"--bind-address=0.0.0.0",
+			"--advertise-address=" + l.network.Address,
+			"--authorization-mode=Node,RBAC",
+			"--enable-admission-plugins=NodeRestriction",
+			"--kubelet-client-certificate=" + l.pki.file("admin.crt"),
+			"--kubelet-client-key=" + l.pki.file("admin.key"),
+			"--kubelet-preferred-address-types=InternalIP",
+			"--allow-privileged=true",
+		}
+	}
+	return append(where,
+		"--etcd-servers="+l.etcdURL(),
+		fmt.Sprintf("--secure-port=%d", l.apiPort),
+		"--tls-cert-file="+l.pki.file("apiserver.crt"),
+		"--tls-private-key-file="+l.pki.file("apiserver.key"),
+		"--client-ca-file="+l.pki.file("ca.crt"),
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file="+l.pki.file("service-account.key"),
+		"--service-account-signing-key-file="+l.pki.file("service-account.key"),
+		"--service-cluster-ip-range=10.0.0.0/16",
+		"--profiling=false",
+	)
 }
 
 func (l *layout) controllerManagerArgs() []string {

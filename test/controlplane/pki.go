@@ -27,9 +27,9 @@ type pki struct {
 // file returns the path of one of the PKI's files.
 func (p *pki) file(name string) string { return filepath.Join(p.dir, name) }
 
-// newPKI makes the CA, the API server's certificate and the key that signs
+// newPKI makes the CA, the API server's certificate for its usual and some more addresses, and the key that signs
 // service account tokens.
-func newPKI(dir string) (*pki, error) {
+func newPKI(dir string, addresses ...string) (*pki, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -56,6 +56,9 @@ func newPKI(dir string) (*pki, error) {
 	server.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	server.DNSNames = []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"}
 	server.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(10, 0, 0, 1)}
+	for _, a := range addresses {
+		server.IPAddresses = append(server.IPAddresses, net.ParseIP(a))
+	}
 	if err := p.issue("apiserver", server); err != nil {
 		return nil, err
 	}

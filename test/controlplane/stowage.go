@@ -312,10 +312,15 @@ func pointAt(registration *unstructured.Unstructured, port int) error {
 	return unstructured.SetNestedSlice(registration.Object, hooks, "webhooks")
 }
 
-// awaitWebhook returns when the API server calls Stowage. The sign is a warning
+// awaitWebhook returns when the API server calls Stowage.
+func (c *Cluster) awaitWebhook(ctx context.Context, r *Replica) error {
+	return c.await(ctx, "the webhook", r.process, c.WebhookAnswers)
+}
+
+// WebhookAnswers reports whether the API server calls Stowage now. The sign is a warning
 // that Stowage gives, and nobody else, about a pod with a mode that does not
 // exist; the pod is only tried.
-func (c *Cluster) awaitWebhook(ctx context.Context, r *Replica) error {
+func (c *Cluster) WebhookAnswers(ctx context.Context) (bool, error) {
 	probe := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			GenerateName: "probe-", Namespace: "default", Annotations: map[string]string{stowage.ModeKey: "probe"},
@@ -329,16 +334,12 @@ func (c *Cluster) awaitWebhook(ctx context.Context, r *Replica) error {
 	cfg.WarningHandler = warned
 	trier, err := newClient(&cfg)
 	if err != nil {
-		return err
+		return false, err
 	}
-	err = c.await(ctx, "the webhook", r.process, func(ctx context.Context) (bool, error) {
-		err := trier.Create(ctx, probe.DeepCopy(), client.DryRunAll)
-		if err != nil && !apierrors.IsInternalError(err) && !apierrors.IsForbidden(err) {
-			return false, err
-		}
-		return strings.Contains(strings.Join(warned.Take(), "\n"), stowage.ModeKey), nil
-	})
-	return err
+	if err := trier.Create(ctx, probe, client.DryRunAll); err != nil && !apierrors.IsInternalError(err) && !apierrors.IsForbidden(err) {
+		return false, err
+	}
+	return strings.Contains(strings.Join(warned.Take(), "\n"), stowage.ModeKey), nil
 }
 
 // Replicas returns the running fleet.
