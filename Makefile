@@ -167,7 +167,7 @@ $(LOCAL):
 # long under it: one goroutine uses a book at a time.
 SIMULATION := 'TestSimulation'
 UNIT        = $$(go list ./... | grep -v /test/)
-CLUSTER    := ./test/...
+CLUSTER     = $$(go list ./test/... | grep -v -e /test/karpenter -e /test/node)
 
 .PHONY: test
 test: test-unit test-cluster ## Run every test, on a real control plane too
@@ -183,6 +183,39 @@ test-unit: ## Run the tests that need no control plane, with the race detector
 .PHONY: test-cluster
 test-cluster: controlplane $(TOOLS)/helm ## Run the tests on a real control plane
 	@go test -count=1 -timeout 30m $(TESTFLAGS) $(CLUSTER)
+
+.PHONY: karpenter
+karpenter: controlplane ## Build Karpenter with its kwok provider, once
+	@$(MAKE) --no-print-directory bin/karpenter
+
+bin/karpenter: $(wildcard hack/karpenter/*)
+	@echo "Building Karpenter (once per version; some minutes)"
+	@cd hack/karpenter && CGO_ENABLED=0 go build -trimpath -o ../../$@ .
+
+.PHONY: test-karpenter
+test-karpenter: karpenter ## Run the tests with Karpenter (CYCLES=2 scale-ups and scale-downs)
+	@go test -count=1 -v -timeout 30m $(TESTFLAGS) ./test/karpenter -cycles $(or $(CYCLES),2)
+
+.PHONY: nodes
+nodes: controlplane $(TOOLS)/helm ## Build kubelet and kube-proxy for real nodes, once
+	@$(LOCAL) build --nodes
+
+.PHONY: test-node
+test-node: nodes ## Run the tests on two real nodes (as root, with Debian's containerd, runc and CNI plugins)
+	@go test -count=1 -v -timeout 15m $(TESTFLAGS) ./test/node
+
+# The packages are asked for only where they can be had without a question.
+.PHONY: test-short
+test-short: karpenter nodes ## Run the shortest cases of test-karpenter and test-node; say so where they cannot run
+	@if [ "$$(id -u)" = 0 ] && ! command -v containerd > /dev/null && command -v apt-get > /dev/null; then \
+	  echo "Installing what real nodes need"; \
+	  { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends containerd runc containernetworking-plugins iptables nftables conntrack iproute2 kmod; } > bin/apt.txt 2>&1 || true; fi
+	@go test -count=1 -v -short -timeout 15m $(TESTFLAGS) ./test/karpenter ./test/node > bin/test-short.txt 2>&1 \
+	  || { cat bin/test-short.txt; exit 1; }; grep -E '^(ok|--- |NOT RUN)' bin/test-short.txt
+
+.PHONY: test-versions
+test-versions: $(TOOLS)/helm ## Run the tests on each supported Kubernetes, and write docs/support.md (VERSIONS=v1.30.14,...)
+	@go run ./hack/versions -only "$(VERSIONS)"
 
 .PHONY: test-long
 test-long: controlplane ## Run the long forms: 17,000 histories of each kind of the simulation, bursts of all sizes
@@ -243,7 +276,7 @@ fmt: ## Format the code
 .PHONY: verify
 verify: generate ## Fail if a generated file or a go.mod is not current
 	@go mod tidy -diff
-	@for m in hack/tools hack/monitoring hack/image hack/vulncheck hack/controlplane/kubernetes hack/controlplane/kwok; do (cd $$m && go mod tidy -diff); done
+	@for m in hack/tools hack/monitoring hack/image hack/vulncheck hack/karpenter hack/controlplane/kubernetes hack/controlplane/kwok hack/controlplane/versions/*; do (cd $$m && go mod tidy -diff); done
 	@changed="$$(git status --porcelain -- $(GENERATED))"; \
 	  if [ -n "$$changed" ]; then echo "generated files are not current; run 'make generate' and commit:"; echo "$$changed"; git --no-pager diff -- $(GENERATED); exit 1; fi
 
@@ -256,7 +289,7 @@ vulncheck: $(TOOLS)/govulncheck ## Compare what the code reaches with the Go vul
 
 .PHONY: presubmit
 presubmit: ## Everything that CI runs, with the time that each part takes
-	@for part in lint verify test-unit test-cluster "vulncheck OFFLINE=skip"; do \
+	@for part in lint verify test-unit test-cluster test-short "vulncheck OFFLINE=skip"; do \
 	  begin=$$(date +%s); $(MAKE) --no-print-directory $$part; echo "== make $$part: $$(( $$(date +%s) - begin )) s"; done
 
 .PHONY: clean

@@ -14,6 +14,7 @@ import (
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/test/suite"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
 
@@ -57,6 +58,7 @@ func (n *tenant) podUIDs(t *testing.T, app string) string {
 
 // Running pods follow their template and their node, without a new pod.
 func TestResizeInPlace(t *testing.T) {
+	suite.NeedsResize(t)
 	n := newTenant(t)
 	n.node(t, "4", "cpu=4,memory=8Gi,ephemeral-storage=100Gi")
 	eight := n.node(t, "8", "cpu=8,memory=16Gi,ephemeral-storage=100Gi")
@@ -121,6 +123,7 @@ func TestResizeInPlace(t *testing.T) {
 
 // The API server's rules: what it refuses is reported, and asked for once.
 func TestResizeRefused(t *testing.T) {
+	suite.NeedsResize(t)
 	n := newTenant(t)
 	n.node(t, "4", "cpu=4,memory=8Gi")
 	other := n.node(t, "other", "cpu=2,memory=8Gi")
@@ -187,6 +190,7 @@ func refusals(t *testing.T) (sum float64) {
 
 // What a node cannot do is reported, for as long as it cannot.
 func TestResizeThatANodeCannotDo(t *testing.T) {
+	suite.NeedsResize(t)
 	n := newTenant(t)
 	n.node(t, "4", "cpu=4")
 	for reason, says := range map[string]struct{ condition, message, event string }{
@@ -229,6 +233,7 @@ func TestResizeThatANodeCannotDo(t *testing.T) {
 // Pods that are older than their template get its size, too, if it says so; those in a
 // namespace that is off do not.
 func TestResizeOfOlderPods(t *testing.T) {
+	suite.NeedsResize(t)
 	n, off := newTenant(t), newTenant(t, stowage.ModeKey+"=Off")
 	n.node(t, "4", "cpu=4")
 	name := n.Namespace + ".late"
@@ -256,6 +261,7 @@ func TestResizeOfOlderPods(t *testing.T) {
 
 // A replica that loses the lead and wins it again follows changes as before.
 func TestResizeAfterTheLeadIsLost(t *testing.T) {
+	suite.NeedsResize(t)
 	n := newTenant(t)
 	n.node(t, "4", "cpu=4")
 	f := n.template(t, "share", `{cpuPercentage: 10, updatePolicy: InPlace}`)
@@ -274,6 +280,7 @@ func TestResizeAfterTheLeadIsLost(t *testing.T) {
 
 // Whoever leads next goes on: a change that came without a leader is followed.
 func TestResizeByTheNextLeader(t *testing.T) {
+	suite.NeedsResize(t)
 	n := newTenant(t)
 	n.node(t, "4", "cpu=4")
 	f := n.template(t, "share", `{cpuPercentage: 10, updatePolicy: InPlace}`)

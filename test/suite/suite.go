@@ -26,6 +26,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/stowage-dev/stowage/internal/support"
 	"github.com/stowage-dev/stowage/test/controlplane"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
@@ -38,7 +39,17 @@ var (
 	// Binary is the program under test, and Fleet how its replicas run.
 	Binary string
 	Fleet  controlplane.StowageOptions
+	// Server is what the API server is able to do.
+	Server support.Server
 )
+
+// NeedsResize skips a test where the API server does not resize running pods.
+func NeedsResize(t *testing.T) {
+	t.Helper()
+	if !Server.Resize {
+		t.Skip("LACKS: in-place resizing (pods/resize)")
+	}
+}
 
 // How long tests wait for a condition, and how often they look.
 const (
@@ -79,6 +90,9 @@ func run(audit bool, test func(ctx context.Context) (int, error)) (int, error) {
 		return 0, err
 	}
 	defer Cluster.Stop()
+	if Server, err = support.Discover(Cluster.Clientset.Discovery()); err != nil {
+		return 0, err
+	}
 	if err := Cluster.ApplyFiles(ctx, filepath.Join(Repo, "hack", "controlplane", "nodes.yaml")); err != nil {
 		return 0, err
 	}

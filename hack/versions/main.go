@@ -1,0 +1,242 @@
+// Command versions runs the tests on several versions of Kubernetes, and writes what it finds into
+// docs/support.md. `make test-versions` calls it.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/stowage-dev/stowage/test/controlplane"
+)
+
+// suites are the packages that run on each version, and what their column of the table is called.
+var suites = []struct{ title, pkg string }{
+	{"All features", "./test/e2e"},
+	{"Bursts, several replicas", "./test/bursts"},
+	{"Install, upgrade, uninstall", "./test/install"},
+}
+
+// The lines of docs/support.md between which the table is.
+const begin, end = "<!-- begin: make test-versions -->\n", "<!-- end -->\n"
+
+func main() {
+	only := flag.String("only", "", "Versions to run, separated by commas, such as v1.30.14 (default all; docs/support.md is written only then)")
+	flag.Usage = func() {
+		fmt.Fprintln(flag.CommandLine.Output(), "Run the tests on each version in hack/controlplane/versions and on the newest one.\n\nExample: go run ./hack/versions -only v1.30.14\n\nFlags:")
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *only); err != nil {
+		fmt.Fprintln(os.Stderr, "Error:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, only string) error {
+	repo, err := controlplane.RepositoryRoot()
+	if err != nil {
+		return err
+	}
+	modules, err := filepath.Glob(filepath.Join(repo, "hack", "controlplane", "versions", "v*"))
+	if err != nil {
+		return err
+	}
+	newest, err := controlplane.NewestVersion(repo)
+	if err != nil {
+		return err
+	}
+	versions := []string{newest}
+	for _, m := range slices.Backward(modules) {
+		versions = append(versions, filepath.Base(m))
+	}
+	if only != "" {
+		for _, v := range strings.Split(only, ",") {
+			if !slices.Contains(versions, v) {
+				return fmt.Errorf("-only names %q; it must be of %s", v, strings.Join(versions, ", "))
+			}
+		}
+		versions = strings.Split(only, ",")
+	}
+
+	var rows []string
+	var failed []string
+	for _, v := range versions {
+		row, ok, err := test(ctx, repo, v, v == newest)
+		if err != nil {
+			return fmt.Errorf("Kubernetes %s: %w", v, err)
+		}
+		rows = append(rows, row)
+		if !ok {
+			failed = append(failed, v)
+		}
+	}
+	table := table(rows)
+	fmt.Print("\n" + table)
+	if len(failed) > 0 {
+		return fmt.Errorf("tests fail on %s", strings.Join(failed, ", "))
+	}
+	if only != "" {
+		return nil
+	}
+	return write(filepath.Join(repo, "docs", "support.md"), table)
+}
+
+// test builds one version, runs the suites on it, and returns a row of the table.
+func test(ctx context.Context, repo, version string, newest bool) (row string, ok bool, err error) {
+	env := os.Environ()
+	if !newest {
+		env = append(env, controlplane.VersionVariable+"="+version)
+	}
+	fmt.Printf("== Kubernetes %s\n", version)
+	build := exec.CommandContext(ctx, "make", "--no-print-directory", "controlplane")
+	build.Dir, build.Env, build.Stdout, build.Stderr = repo, env, os.Stdout, os.Stderr
+	if err := build.Run(); err != nil {
+		return "", false, err
+	}
+	cells := []string{version}
+	var lacks []string
+	ok = true
+	for _, s := range suites {
+		r, err := runSuite(ctx, repo, env, s.pkg)
+		if err != nil {
+			return "", false, err
+		}
+		ok = ok && r.failed == 0
+		cells = append(cells, r.text())
+		lacks = append(lacks, r.lacks...)
+		fmt.Printf("   %s: %s, %s\n", s.title, r.text(), r.took.Round(time.Second))
+	}
+	slices.Sort(lacks)
+	cells = append(cells, cmp.Or(strings.Join(slices.Compact(lacks), ", "), "nothing"))
+	return "| " + strings.Join(cells, " | ") + " |\n", ok, nil
+}
+
+// result is what became of a package's tests.
+type result struct {
+	passed, failed, skipped int
+	lacks                   []string // what the skipped tests need
+	took                    time.Duration
+}
+
+func (r *result) text() string {
+	parts := []string{fmt.Sprintf("%d passed", r.passed)}
+	if r.skipped > 0 {
+		parts = append(parts, fmt.Sprintf("%d skipped", r.skipped))
+	}
+	if r.failed > 0 {
+		parts = append(parts, fmt.Sprintf("**%d failed**", r.failed))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// lacking finds what a test says that it needs.
+var lacking = regexp.MustCompile(`LACKS: (.+)`)
+
+// runSuite runs the tests of a package. The output of tests that fail goes to the standard output.
+func runSuite(ctx context.Context, repo string, env []string, pkg string) (*result, error) {
+	start := time.Now()
+	cmd := exec.CommandContext(ctx, "go", "test", "-json", "-count=1", "-timeout", "30m", pkg)
+	cmd.Dir, cmd.Env = repo, env
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	r, read := tally(out)
+	exit := cmd.Wait()
+	r.took = time.Since(start)
+	if read != nil {
+		return nil, read
+	}
+	if exit != nil && r.failed == 0 { // a build that fails, say
+		if !errors.As(exit, new(*exec.ExitError)) {
+			return nil, exit
+		}
+		fmt.Print(stderr.String())
+		r.failed++
+	}
+	return r, nil
+}
+
+// event is a line of `go test -json` (go doc test2json).
+type event struct{ Action, Test, Output string }
+
+// tally counts the tests that are no subtests.
+func tally(in io.Reader) (*result, error) {
+	r := &result{}
+	output := map[string]*strings.Builder{}
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var e event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			continue // what a program prints beside the tests
+		}
+		top, _, sub := strings.Cut(e.Test, "/")
+		if output[top] == nil {
+			output[top] = &strings.Builder{}
+		}
+		output[top].WriteString(e.Output)
+		if m := lacking.FindStringSubmatch(e.Output); m != nil {
+			r.lacks = append(r.lacks, strings.TrimSpace(m[1]))
+		}
+		switch {
+		case e.Action == "fail" && !sub:
+			if e.Test != "" || r.failed == 0 {
+				r.failed++
+			}
+			fmt.Print(output[top].String())
+		case e.Test == "" || sub:
+		case e.Action == "pass":
+			r.passed++
+		case e.Action == "skip":
+			r.skipped++
+		}
+	}
+	return r, lines.Err()
+}
+
+func table(rows []string) string {
+	titles := []string{"Kubernetes"}
+	for _, s := range suites {
+		titles = append(titles, s.title)
+	}
+	titles = append(titles, "What it lacks")
+	return "| " + strings.Join(titles, " | ") + " |\n" + strings.Repeat("| --- ", len(titles)) + "|\n" + strings.Join(rows, "")
+}
+
+// write puts the table into a page.
+func write(file, table string) error {
+	page, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	before, rest, ok := strings.Cut(string(page), begin)
+	_, after, closed := strings.Cut(rest, end)
+	if !ok || !closed {
+		return fmt.Errorf("%s has no lines %q and %q", file, begin, end)
+	}
+	return os.WriteFile(file, []byte(before+begin+table+end+after), 0o644)
+}
