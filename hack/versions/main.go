@@ -28,9 +28,12 @@ import (
 // suites are the packages that run on each version, and what their column of the table is called.
 var suites = []struct{ title, pkg string }{
 	{"All features", "./test/e2e"},
-	{"Bursts, several replicas", "./test/bursts"},
+	{"With the previous release", "./test/bursts"},
 	{"Install, upgrade, uninstall", "./test/install"},
 }
+
+// previous is the commit that stands for the previous release, until there is one.
+const previous = "0f0aaee"
 
 // The lines of docs/support.md between which the table is.
 const begin, end = "<!-- begin: make test-versions -->\n", "<!-- end -->\n"
@@ -76,10 +79,15 @@ func run(ctx context.Context, only string) error {
 		versions = strings.Split(only, ",")
 	}
 
+	older, err := buildPrevious(ctx, repo)
+	if err != nil {
+		return fmt.Errorf("build commit %s: %w", previous, err)
+	}
+
 	var rows []string
 	var failed []string
 	for _, v := range versions {
-		row, ok, err := test(ctx, repo, v, v == newest)
+		row, ok, err := test(ctx, repo, older, v, v == newest)
 		if err != nil {
 			return fmt.Errorf("Kubernetes %s: %w", v, err)
 		}
@@ -100,7 +108,7 @@ func run(ctx context.Context, only string) error {
 }
 
 // test builds one version, runs the suites on it, and returns a row of the table.
-func test(ctx context.Context, repo, version string, newest bool) (row string, ok bool, err error) {
+func test(ctx context.Context, repo, older, version string, newest bool) (row string, ok bool, err error) {
 	env := os.Environ()
 	if !newest {
 		env = append(env, controlplane.VersionVariable+"="+version)
@@ -115,7 +123,11 @@ func test(ctx context.Context, repo, version string, newest bool) (row string, o
 	var lacks []string
 	ok = true
 	for _, s := range suites {
-		r, err := runSuite(ctx, repo, env, s.pkg)
+		args := []string{s.pkg}
+		if s.pkg == "./test/bursts" {
+			args = append(args, "-run=TestSkew", "-previous="+older)
+		}
+		r, err := runSuite(ctx, repo, env, args...)
 		if err != nil {
 			return "", false, err
 		}
@@ -127,6 +139,32 @@ func test(ctx context.Context, repo, version string, newest bool) (row string, o
 	slices.Sort(lacks)
 	cells = append(cells, cmp.Or(strings.Join(slices.Compact(lacks), ", "), "nothing"))
 	return "| " + strings.Join(cells, " | ") + " |\n", ok, nil
+}
+
+// buildPrevious builds the program of the previous release, once, and returns its path.
+func buildPrevious(ctx context.Context, repo string) (string, error) {
+	path := filepath.Join(repo, "bin", "stowage-"+previous)
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	fmt.Printf("Building commit %s\n", previous)
+	dir, err := os.MkdirTemp("", "stowage-previous-")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	for _, args := range [][]string{
+		{"git", "-C", repo, "archive", "--output", filepath.Join(dir, "source.tar"), previous},
+		{"tar", "-C", dir, "-xf", filepath.Join(dir, "source.tar")},
+		{"go", "-C", dir, "build", "-trimpath", "-buildvcs=false", "-o", path, "./cmd/stowage"},
+	} {
+		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	return path, nil
 }
 
 // result is what became of a package's tests.
@@ -151,9 +189,9 @@ func (r *result) text() string {
 var lacking = regexp.MustCompile(`LACKS: (.+)`)
 
 // runSuite runs the tests of a package. The output of tests that fail goes to the standard output.
-func runSuite(ctx context.Context, repo string, env []string, pkg string) (*result, error) {
+func runSuite(ctx context.Context, repo string, env []string, args ...string) (*result, error) {
 	start := time.Now()
-	cmd := exec.CommandContext(ctx, "go", "test", "-json", "-count=1", "-timeout", "30m", pkg)
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json", "-count=1", "-timeout", "30m"}, args...)...)
 	cmd.Dir, cmd.Env = repo, env
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

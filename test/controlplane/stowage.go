@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -37,6 +38,8 @@ type StowageOptions struct {
 	Binary string
 	// Replicas is how many processes to run; it is at least 1.
 	Replicas int
+	// Others are paths of other releases of the program, of each of which one more process runs.
+	Others []string
 	// Installed says that the objects of config/ are there already, from a chart say;
 	// only the addresses in the registrations are changed then.
 	Installed bool
@@ -181,7 +184,8 @@ func (c *Cluster) AwaitKinds(ctx context.Context) error {
 // error, it returns those that it has started.
 func (c *Cluster) startReplicas(ctx context.Context, fleet *stowageFleet, kubeconfig string, o StowageOptions) ([]*Replica, error) {
 	var replicas []*Replica
-	for range o.Replicas {
+	binaries := append(slices.Repeat([]string{o.Binary}, o.Replicas), o.Others...)
+	for _, o.Binary = range binaries {
 		r, err := c.newReplica(fleet.serial, kubeconfig, o)
 		if err != nil {
 			return replicas, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -35,6 +36,7 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) (code int, err error) {
+	flag.Parse()
 	ctrl.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
@@ -57,6 +59,10 @@ func run(m *testing.M) (code int, err error) {
 		_ = os.RemoveAll(dir)
 	}()
 	if cluster, err = Start(ctx, repo, dir, os.Stdout, "node-a", "node-b"); err != nil {
+		if testing.Short() { // as part of other tests, on machines that may not allow namespaces or cgroups
+			fmt.Println("NOT RUN: this machine runs no real nodes:", err)
+			return 0, nil
+		}
 		return 0, err
 	}
 	defer cluster.Stop()
