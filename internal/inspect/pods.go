@@ -47,6 +47,9 @@ func slim(pod *corev1.Pod) *corev1.Pod {
 	for _, c := range pod.Spec.Containers {
 		kept.Spec.Containers = append(kept.Spec.Containers, corev1.Container{Name: c.Name, Resources: c.Resources})
 	}
+	for _, c := range pod.Spec.InitContainers {
+		kept.Spec.InitContainers = append(kept.Spec.InitContainers, corev1.Container{Name: c.Name, RestartPolicy: c.RestartPolicy, Resources: c.Resources})
+	}
 	kept.Status.Phase, kept.Status.Conditions = pod.Status.Phase, pod.Status.Conditions
 	return kept
 }

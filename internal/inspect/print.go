@@ -27,7 +27,7 @@ func (r *Report) Print(out io.Writer, format string, allNamespaces bool) error {
 		sections = append(sections, r.Stowage.text())
 	}
 	head := len(sections)
-	for _, text := range []string{r.problemTable(), r.workloadTable(format == "wide", allNamespaces), r.templateTable(), r.vmTable(format == "wide")} {
+	for _, text := range []string{r.problemTable(), r.workloadTable(format == "wide", allNamespaces), r.templateTable(), r.planTable(), r.vmTable(format == "wide")} {
 		if text != "" {
 			sections = append(sections, text)
 		}
@@ -206,6 +206,14 @@ func (r *Report) templateTable() string {
 		rows = append(rows, []string{t.Name, t.UpdatePolicy, fmt.Sprint(t.DaemonSets), nodes, fmt.Sprint(t.Pods), fmt.Sprint(t.OffSize), t.Note})
 	}
 	return table([]string{"TEMPLATE", "UPDATE", "DAEMONSETS", "NODES", "PODS", "OFF SIZE", "NOTE"}, rows)
+}
+
+func (r *Report) planTable() string {
+	var rows [][]string
+	for _, p := range r.Plans {
+		rows = append(rows, []string{p.Namespace + "/" + p.DaemonSet, p.NodeClass, fmt.Sprint(p.Nodes), p.PlannedCPU, p.CPU, p.PlannedMemory, p.Memory})
+	}
+	return table([]string{"DAEMONSET", "NODE CLASS", "NODES", "PLANNED CPU", "CPU", "PLANNED MEMORY", "MEMORY"}, rows)
 }
 
 // vmTable has the nodes that have VMs, or all that may have some.

@@ -23,7 +23,9 @@ type Report struct {
 	Problems  []Problem  `json:"problems"`
 	Workloads []Workload `json:"workloads"`
 	Templates []Template `json:"templates"`
-	VMs       *VMs       `json:"vms,omitempty"` // nil if nodes may not be listed
+	// Plans compare what Karpenter plans for DaemonSets with their sizes, where it makes nodes.
+	Plans []Plan `json:"plans,omitempty"`
+	VMs   *VMs   `json:"vms,omitempty"` // nil if nodes may not be listed
 	// Warnings are about what could not be looked at.
 	Warnings []string `json:"warnings,omitempty"`
 }
@@ -66,6 +68,20 @@ type Template struct {
 	OffSize      int32  `json:"offSize"`
 	Note         string `json:"note,omitempty"`
 	OK           bool   `json:"ok"`
+}
+
+// Plan is the size that Karpenter plans for the pod of a DaemonSet, and the size on a class of nodes.
+type Plan struct {
+	Namespace     string `json:"namespace"`
+	DaemonSet     string `json:"daemonSet"`
+	NodeClass     string `json:"nodeClass"` // instance type
+	Nodes         int    `json:"nodes"`
+	PlannedCPU    string `json:"plannedCPU"`
+	CPU           string `json:"cpu"`
+	PlannedMemory string `json:"plannedMemory"`
+	Memory        string `json:"memory"`
+	// OK says that the size differs from the plan by at most a tenth.
+	OK bool `json:"ok"`
 }
 
 // VMs are the peer-pod VMs of all nodes.
@@ -141,6 +157,9 @@ func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, erro
 		}
 	}
 	s.templateReports(r)
+	if err := i.plans(ctx, s, r); err != nil {
+		return nil, err
+	}
 	if i.Sizing && i.Discovery != nil {
 		server, err := support.Discover(i.Discovery)
 		if err != nil {

@@ -2,11 +2,15 @@ package inspect
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
@@ -41,6 +45,47 @@ func (s *snapshot) templateReports(r *Report) {
 		covered := len(nodes[sizing.LabelOf(r.Templates[n].Name)])
 		r.Templates[n].Nodes = &covered
 	}
+}
+
+// nodePoolLabel is a label of nodes that Karpenter makes.
+const nodePoolLabel = "karpenter.sh/nodepool"
+
+// plans compares what Karpenter plans for sized DaemonSets with their sizes.
+func (i *Inspector) plans(ctx context.Context, s *snapshot, r *Report) error {
+	var sized []*corev1.Pod
+	for _, pod := range s.pods {
+		if _, ok := pod.Labels[stowage.SizedByLabel]; ok && podstatus.Live(pod) && s.reports(pod.Namespace) {
+			sized = append(sized, pod)
+		}
+	}
+	if len(sized) == 0 {
+		return nil
+	}
+	classes := map[string]string{}
+	err := each(ctx, i, &corev1.NodeList{}, func(node *corev1.Node) {
+		if _, made := node.Labels[nodePoolLabel]; made {
+			classes[node.Name] = node.Labels[corev1.LabelInstanceTypeStable]
+		}
+	})
+	if apierrors.IsForbidden(err) {
+		return nil // who may not list nodes has no use for what is planned for them
+	}
+	if err != nil {
+		return err
+	}
+	for _, p := range sizing.NodePlans(sized, func(node string) string { return classes[node] }) {
+		cpu := func(milli int64) string { return resource.NewMilliQuantity(milli, resource.DecimalSI).String() }
+		memory := func(bytes int64) string { return resource.NewQuantity(bytes, resource.BinarySI).String() }
+		r.Plans = append(r.Plans, Plan{
+			Namespace: p.Namespace, DaemonSet: p.DaemonSet, NodeClass: p.Class, Nodes: p.Nodes,
+			PlannedCPU: cpu(p.PlannedCPU), CPU: cpu(p.CPU), PlannedMemory: memory(p.PlannedMemory), Memory: memory(p.Memory), OK: !p.Differs(),
+		})
+		if p.Differs() {
+			r.problem(p.Namespace, "DaemonSet/"+p.DaemonSet, "run one DaemonSet for each class of nodes: docs/karpenter.md",
+				"Karpenter plans %s CPU and %s for its pod on %s, where it takes %s and %s", cpu(p.PlannedCPU), memory(p.PlannedMemory), p.Class, cpu(p.CPU), memory(p.Memory))
+		}
+	}
+	return nil
 }
 
 // templateStatus returns what the status of a FlexDaemonsetTemplate says.

@@ -102,6 +102,8 @@ type run struct {
 	tries map[types.UID]*tries
 	// beforeTemplate are pods without a size that were created just before their template.
 	beforeTemplate map[types.UID]bool
+	// planned are the DaemonSets whose plans were reported, by the label of their template.
+	planned map[string]map[types.NamespacedName]bool
 	// server is what the API server was able to do at serverAt.
 	server   support.Server
 	serverAt time.Time
@@ -111,10 +113,12 @@ type run struct {
 
 // Register implements [leader.Controller].
 func (c *Controller) Register(t *leader.Term) error {
+	t.AtEnd(c.Metrics.planned.Reset) // the next leader reports them
+
 	// 1. The reconcilers.
 	burst := max(1, int(c.Timing.Rate))
 	r := &run{
-		Controller: c, tries: map[types.UID]*tries{}, beforeTemplate: map[types.UID]bool{}, templateSet: map[types.UID]time.Time{},
+		Controller: c, planned: map[string]map[types.NamespacedName]bool{}, tries: map[types.UID]*tries{}, beforeTemplate: map[types.UID]bool{}, templateSet: map[types.UID]time.Time{},
 		writes: flowcontrol.NewTokenBucketRateLimiter(float32(c.Timing.Rate), burst),
 		labels: flowcontrol.NewTokenBucketRateLimiter(10*float32(c.Timing.Rate), 10*burst),
 	}

@@ -97,7 +97,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 			Metrics: NewMetrics(metrics.NewSet(prometheus.NewRegistry())),
 		},
 		work: testkit.Queue[types.NamespacedName](), daemonSets: testkit.Queue[types.NamespacedName](), statuses: testkit.Queue[string](),
-		writes: flowcontrol.NewFakeAlwaysRateLimiter(), labels: flowcontrol.NewFakeAlwaysRateLimiter(), tries: map[types.UID]*tries{}, beforeTemplate: map[types.UID]bool{}, templateSet: map[types.UID]time.Time{},
+		writes: flowcontrol.NewFakeAlwaysRateLimiter(), labels: flowcontrol.NewFakeAlwaysRateLimiter(), planned: map[string]map[types.NamespacedName]bool{}, tries: map[types.UID]*tries{}, beforeTemplate: map[types.UID]bool{}, templateSet: map[types.UID]time.Time{},
 	}
 	b.pods = toolscache.NewSharedIndexInformerWithOptions(&toolscache.ListWatch{}, &corev1.Pod{}, toolscache.SharedIndexInformerOptions{Indexers: indexers()})
 	for _, o := range objects {
@@ -246,6 +246,31 @@ func TestWithoutResizing(t *testing.T) {
 	b.clock.Step(serverFor)
 	if _, err := b.reconcilePod(t.Context(), key); err != nil || len(b.resizes) != 1 {
 		t.Errorf("after the upgrade: %d resizes, %v", len(b.resizes), err)
+	}
+}
+
+// What Karpenter plans for a DaemonSet is compared with its sizes, on nodes that Karpenter makes only.
+func TestReportPlans(t *testing.T) {
+	small, large := agent("400m"), agent("6400m")
+	large.Name, large.UID, large.Spec.NodeName, large.CreationTimestamp = "agent-y", "other", "n64", metav1.Unix(10, 0)
+	node := func(name, instanceType string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{nodePoolLabel: "default", corev1.LabelInstanceTypeStable: instanceType}}}
+	}
+	b := newBench(t, small, large, node("n4", "c4"), node("n64", "c64"), daemonSet(), template(nil))
+	b.reportPlans(t.Context(), "tenth")
+	for class, want := range map[string]float64{"c4": 0.0625, "c64": 1} {
+		if got := testutil.ToFloat64(b.Metrics.planned.WithLabelValues("default", "agent", class, "cpu")); got != want {
+			t.Errorf("on %s the ratio is %v, want %v", class, got, want)
+		}
+	}
+	for _, p := range b.pods.GetIndexer().List() {
+		if err := b.pods.GetIndexer().Delete(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.reportPlans(t.Context(), "tenth")
+	if n := testutil.CollectAndCount(b.Metrics.planned); n != 0 {
+		t.Errorf("%d ratios are left of a DaemonSet without pods", n)
 	}
 }
 

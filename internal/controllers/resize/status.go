@@ -69,6 +69,7 @@ func (r *run) reconcileStatus(ctx context.Context, label string) (reconcile.Resu
 		if err := r.describe(ctx, t); err != nil {
 			return reconcile.Result{}, err
 		}
+		r.reportPlans(ctx, label)
 		if equality.Semantic.DeepEqual(before.Status, t.Status) {
 			continue
 		}
@@ -79,6 +80,34 @@ func (r *run) reconcileStatus(ctx context.Context, label string) (reconcile.Resu
 		}
 	}
 	return reconcile.Result{}, nil
+}
+
+// nodePoolLabel is a label of nodes that Karpenter makes.
+const nodePoolLabel = "karpenter.sh/nodepool"
+
+// reportPlans compares the pods of a template's label with what Karpenter plans for them.
+func (r *run) reportPlans(ctx context.Context, label string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name := range r.planned[label] {
+		r.Metrics.planned.DeletePartialMatch(map[string]string{"namespace": name.Namespace, "daemonset": name.Name})
+	}
+	r.planned[label] = map[types.NamespacedName]bool{}
+	for _, p := range sizing.NodePlans(r.indexed(byTemplate, label), func(name string) string {
+		var node corev1.Node
+		if err := r.Informers.Get(ctx, client.ObjectKey{Name: name}, &node, client.UnsafeDisableDeepCopy); err != nil || node.Labels[nodePoolLabel] == "" {
+			return ""
+		}
+		return node.Labels[corev1.LabelInstanceTypeStable]
+	}) {
+		r.planned[label][types.NamespacedName{Namespace: p.Namespace, Name: p.DaemonSet}] = true
+		if p.PlannedCPU > 0 {
+			r.Metrics.planned.WithLabelValues(p.Namespace, p.DaemonSet, p.Class, string(corev1.ResourceCPU)).Set(float64(p.CPU) / float64(p.PlannedCPU))
+		}
+		if p.PlannedMemory > 0 {
+			r.Metrics.planned.WithLabelValues(p.Namespace, p.DaemonSet, p.Class, string(corev1.ResourceMemory)).Set(float64(p.Memory) / float64(p.PlannedMemory))
+		}
+	}
 }
 
 // describe fills in a template's status.

@@ -1,0 +1,40 @@
+package sizing
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/stowage-dev/stowage/test/testkit"
+)
+
+func TestNodePlans(t *testing.T) {
+	agent := func(node, cpu string, created int64) *corev1.Pod {
+		p := testkit.Pod("agent-"+node).Container("c", "cpu="+cpu+",memory=1Gi", "").Obj()
+		p.Spec.NodeName, p.CreationTimestamp = node, metav1.NewTime(time.Unix(created, 0))
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "agent", UID: "ds", Controller: new(true)}}
+		return p
+	}
+	classes := map[string]string{"small-1": "c4", "small-2": "c4", "large": "c64"}
+	const gib = 1 << 30
+	pods := []*corev1.Pod{agent("small-1", "400m", 1), agent("large", "6400m", 3), agent("small-2", "390m", 2), agent("by-hand", "1", 0), testkit.Pod("bare").Obj()}
+	want := []NodePlan{
+		{Namespace: "default", DaemonSet: "agent", Class: "c4", Nodes: 2, PlannedCPU: 6400, PlannedMemory: gib, CPU: 400, Memory: gib},
+		{Namespace: "default", DaemonSet: "agent", Class: "c64", Nodes: 1, PlannedCPU: 6400, PlannedMemory: gib, CPU: 6400, Memory: gib},
+	}
+	got := NodePlans(pods, func(node string) string { return classes[node] })
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatal(diff)
+	}
+	if !got[0].Differs() || got[1].Differs() {
+		t.Errorf("it differs on the small nodes: %t, on the large one: %t", got[0].Differs(), got[1].Differs())
+	}
+	for size, want := range map[int64]bool{100: false, 110: false, 111: true, 90: false, 89: true, 0: true} {
+		if differs(100, size) != want {
+			t.Errorf("%d of 100 differs: %t", size, !want)
+		}
+	}
+}
