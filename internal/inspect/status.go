@@ -160,7 +160,7 @@ func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, erro
 	if err := i.plans(ctx, s, r); err != nil {
 		return nil, err
 	}
-	if i.Sizing && i.Discovery != nil {
+	if len(r.Templates) > 0 && i.Discovery != nil {
 		server, err := support.Discover(i.Discovery)
 		if err != nil {
 			return nil, err

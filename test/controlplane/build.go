@@ -91,7 +91,7 @@ func kubernetesVersion(version string) string {
 	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
 	var flags []string
 	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
-		flags = append(flags, fmt.Sprintf("-X %s.gitVersion=%s -X %[1]s.gitMajor=%s -X %[1]s.gitMinor=%s", pkg, version, parts[0], parts[1]))
+		flags = append(flags, fmt.Sprintf("-X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=%[3]s -X %[1]s.gitMinor=%[4]s", pkg, version, parts[0], parts[1]))
 	}
 	return strings.Join(flags, " ")
 }

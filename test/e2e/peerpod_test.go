@@ -28,6 +28,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/test/controlplane"
+	"github.com/stowage-dev/stowage/test/suite"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
 
@@ -144,6 +145,10 @@ func TestPeerPodShapes(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
+			switch name {
+			case "pod-level resources", "a claimed device":
+				suite.NeedsVersion(t, "1.34", name)
+			}
 			p := tc.pod.Namespace(n.Namespace).Obj()
 			p.Name, p.GenerateName = "", "p-"
 			must(t, n.Create(t.Context(), p))

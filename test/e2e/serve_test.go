@@ -298,7 +298,8 @@ func TestPermissions(t *testing.T) {
 		log, err := os.ReadFile(r.Log)
 		must(t, err)
 		for line := range strings.Lines(string(log)) {
-			if strings.Contains(line, "forbidden") {
+			// An API server without the feature gate WatchList forbids that form of a watch.
+			if strings.Contains(line, "forbidden") && !strings.Contains(line, "sendInitialEvents") {
 				t.Errorf("a permission is missing: %s", line)
 			}
 		}

@@ -20,6 +20,7 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -56,6 +57,19 @@ const (
 	WaitTimeout  = 30 * time.Second
 	WaitInterval = 50 * time.Millisecond
 )
+
+// NeedsVersion skips a test that needs something of a later Kubernetes, such as 1.34.
+func NeedsVersion(t *testing.T, version, what string) {
+	t.Helper()
+	if !AtLeast(version) {
+		t.Skipf("LACKS: %s (since %s)", what, version)
+	}
+}
+
+// AtLeast reports whether the API server is of a version or a later one.
+func AtLeast(version string) bool {
+	return utilversion.MustParseGeneric(Server.Version).AtLeast(utilversion.MustParseGeneric(version))
+}
 
 // Run builds Stowage, starts the cluster with nodes and two replicas, and runs the tests in it. With audit,
 // the API server logs its requests. It returns the exit status.
