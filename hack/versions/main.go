@@ -71,7 +71,7 @@ func run(ctx context.Context, only string) error {
 		versions = append(versions, filepath.Base(m))
 	}
 	if only != "" {
-		for _, v := range strings.Split(only, ",") {
+		for v := range strings.SplitSeq(only, ",") {
 			if !slices.Contains(versions, v) {
 				return fmt.Errorf("-only names %q; it must be of %s", v, strings.Join(versions, ", "))
 			}
@@ -89,7 +89,7 @@ func run(ctx context.Context, only string) error {
 	for _, v := range versions {
 		row, ok, err := test(ctx, repo, older, v, v == newest)
 		if err != nil {
-			return fmt.Errorf("Kubernetes %s: %w", v, err)
+			return fmt.Errorf("version %s: %w", v, err)
 		}
 		rows = append(rows, row)
 		if !ok {

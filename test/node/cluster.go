@@ -232,11 +232,10 @@ func (c *Cluster) StartKubelet(ctx context.Context, n *Node, o KubeletOptions) e
 	client := &http.Client{Transport: &http.Transport{DialContext: n.Dial, DisableKeepAlives: true}, Timeout: 2 * time.Second}
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
 		resp, err := client.Get("http://127.0.0.1:10248/healthz")
-		if err != nil {
-			return false, nil
+		if err == nil {
+			_ = resp.Body.Close()
 		}
-		_ = resp.Body.Close()
-		return resp.StatusCode == http.StatusOK, nil
+		return err == nil && resp.StatusCode == http.StatusOK, nil // it may not listen yet
 	})
 	if err != nil {
 		return fmt.Errorf("the kubelet is not healthy; see %s: %w", n.log("kubelet"), err)
