@@ -60,7 +60,7 @@ func run() error {
 	if err != nil {
 		return fmt.Errorf("instance types: %w", err)
 	}
-	provider := newProvider(op.GetClient(), op.InstanceTypeStore, instanceTypes)
+	provider := newProvider(ctx, op.GetClient(), op.InstanceTypeStore, instanceTypes)
 	decorated := overlay.Decorate(provider, op.GetClient(), op.InstanceTypeStore)
 	cluster := state.NewCluster(op.Clock, op.GetClient(), decorated)
 	log.FromContext(ctx).Info("starting", "instanceTypes", len(instanceTypes))

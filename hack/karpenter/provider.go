@@ -39,9 +39,9 @@ type provider struct {
 	failed map[string]time.Time // offerings, and until when they are hidden
 }
 
-func newProvider(kube client.Client, store *nodeoverlay.InstanceTypeStore, instanceTypes []*cloudprovider.InstanceType) *provider {
+func newProvider(ctx context.Context, kube client.Client, store *nodeoverlay.InstanceTypeStore, instanceTypes []*cloudprovider.InstanceType) *provider {
 	return &provider{
-		CloudProvider: kwok.NewCloudProvider(context.TODO(), kube, instanceTypes),
+		CloudProvider: kwok.NewCloudProvider(ctx, kube, instanceTypes),
 		kube:          kube, store: store, types: instanceTypes, failed: map[string]time.Time{},
 	}
 }

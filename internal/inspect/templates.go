@@ -47,9 +47,6 @@ func (s *snapshot) templateReports(r *Report) {
 	}
 }
 
-// nodePoolLabel is a label of nodes that Karpenter makes.
-const nodePoolLabel = "karpenter.sh/nodepool"
-
 // plans compares what Karpenter plans for sized DaemonSets with their sizes.
 func (i *Inspector) plans(ctx context.Context, s *snapshot, r *Report) error {
 	var sized []*corev1.Pod
@@ -63,8 +60,8 @@ func (i *Inspector) plans(ctx context.Context, s *snapshot, r *Report) error {
 	}
 	classes := map[string]string{}
 	err := each(ctx, i, &corev1.NodeList{}, func(node *corev1.Node) {
-		if _, made := node.Labels[nodePoolLabel]; made {
-			classes[node.Name] = node.Labels[corev1.LabelInstanceTypeStable]
+		if class := sizing.NodeClass(node); class != "" {
+			classes[node.Name] = class
 		}
 	})
 	if apierrors.IsForbidden(err) {

@@ -111,6 +111,15 @@ func oldDeletionCost(rank int64) string {
 	return strconv.FormatInt(math.MaxInt32-min(rank, math.MaxInt32-1), 10)
 }
 
+// RankOfOldCost returns the rank for which an older release would have written a deletion cost, or 0.
+func RankOfOldCost(cost string) int64 {
+	n, err := strconv.ParseInt(cost, 10, 64)
+	if rank := math.MaxInt32 - n; err == nil && rank > 0 && rank < costBase {
+		return rank
+	}
+	return 0
+}
+
 // OldCost is what CostRank returns for a cost of an older release. It is no rank, so repair renews the cost.
 const OldCost = -1
 

@@ -24,6 +24,17 @@ type NodePlan struct {
 	CPU, Memory               int64
 }
 
+// NodePoolLabel is a label of nodes that Karpenter makes.
+const NodePoolLabel = "karpenter.sh/nodepool"
+
+// NodeClass returns the instance type of a node that Karpenter has made, or "" for other nodes.
+func NodeClass(node *corev1.Node) string {
+	if node.Labels[NodePoolLabel] == "" {
+		return ""
+	}
+	return node.Labels[corev1.LabelInstanceTypeStable]
+}
+
 // tolerated is by how many percent a size may differ from the plan.
 const tolerated = 10
 
@@ -37,7 +48,7 @@ func differs(planned, size int64) bool {
 }
 
 // NodePlans returns the plans for the DaemonSets of some sized pods, by namespace, name and class. The function
-// classOf returns the instance type of a node, or "" if no node autoscaler makes such nodes.
+// classOf returns the [NodeClass] of a node.
 func NodePlans(pods []*corev1.Pod, classOf func(node string) string) []NodePlan {
 	type key struct {
 		daemonSet types.UID

@@ -40,23 +40,21 @@ func TestSkew(t *testing.T) {
 
 	t.Run("side by side", func(t *testing.T) {
 		start(fleet(2, 1))
-		for _, replicas := range []int{300, 120, 400, 35} {
+		// No scale-down: the releases write different deletion costs, which the leader of the newer one renews.
+		for _, replicas := range []int{150, 300} {
 			n.Scale(t, d, replicas)
 			n.Spreads(t, "web", replicas, s)
 		}
-		n.Revise(t, d, "2")
-		n.RolledOut(t, d)
-		n.Spreads(t, "web", 35, s)
 	})
 	t.Run("downgrade", func(t *testing.T) {
-		n.Scale(t, d, 300)
+		n.Scale(t, d, 400)
 		start(fleet(0, 2))
-		n.Spreads(t, "web", 300, s)
+		n.Spreads(t, "web", 400, s)
 	})
 	t.Run("upgrade", func(t *testing.T) {
-		n.Scale(t, d, 450)
+		n.Scale(t, d, 500)
 		start(fleet(2, 0))
-		n.Spreads(t, "web", 450, s)
+		n.Spreads(t, "web", 500, s)
 		n.CostsAgree(t, "web", s) // the leader renews the costs of the previous release
 		n.Scale(t, d, 60)
 		n.Spreads(t, "web", 60, s)

@@ -194,16 +194,23 @@ func (n *Tenant) RolledOut(t *testing.T, d *appsv1.Deployment) {
 // CostsAgree waits until each pod's deletion cost is that of its rank.
 func (n *Tenant) CostsAgree(t *testing.T, app string, s *spread.Strategy) {
 	t.Helper()
+	var wrong []string
+	defer func() {
+		if t.Failed() {
+			t.Logf("%d pods have another cost, such as %v", len(wrong), wrong[:min(5, len(wrong))])
+		}
+	}()
 	Eventually(t, "the deletion costs agree with the ranks", func() (bool, error) {
 		pods, err := n.Pods(t.Context(), app)
+		wrong = nil
 		for i := range pods {
 			pool, _ := strconv.Atoi(pods[i].Labels[stowage.PoolLabel])
 			ordinal, _ := strconv.ParseInt(pods[i].Labels[stowage.SeatLabel], 10, 64)
 			rank, _ := s.Rank(spread.Seat{Pool: pool, Ordinal: ordinal})
-			if pods[i].Annotations[corev1.PodDeletionCost] != placement.DeletionCost(rank) {
-				return false, err
+			if cost := pods[i].Annotations[corev1.PodDeletionCost]; cost != placement.DeletionCost(rank) {
+				wrong = append(wrong, fmt.Sprintf("%s %d/%d rank %d cost %s claim %s", pods[i].Name, pool, ordinal, rank, cost, pods[i].Annotations[stowage.ClaimAnnotation]))
 			}
 		}
-		return true, err
+		return len(wrong) == 0, err
 	})
 }

@@ -82,9 +82,6 @@ func (r *run) reconcileStatus(ctx context.Context, label string) (reconcile.Resu
 	return reconcile.Result{}, nil
 }
 
-// nodePoolLabel is a label of nodes that Karpenter makes.
-const nodePoolLabel = "karpenter.sh/nodepool"
-
 // reportPlans compares the pods of a template's label with what Karpenter plans for them.
 func (r *run) reportPlans(ctx context.Context, label string) {
 	r.mu.Lock()
@@ -95,10 +92,10 @@ func (r *run) reportPlans(ctx context.Context, label string) {
 	r.planned[label] = map[types.NamespacedName]bool{}
 	for _, p := range sizing.NodePlans(r.indexed(byTemplate, label), func(name string) string {
 		var node corev1.Node
-		if err := r.Informers.Get(ctx, client.ObjectKey{Name: name}, &node, client.UnsafeDisableDeepCopy); err != nil || node.Labels[nodePoolLabel] == "" {
+		if err := r.Informers.Get(ctx, client.ObjectKey{Name: name}, &node, client.UnsafeDisableDeepCopy); err != nil {
 			return ""
 		}
-		return node.Labels[corev1.LabelInstanceTypeStable]
+		return sizing.NodeClass(&node)
 	}) {
 		r.planned[label][types.NamespacedName{Namespace: p.Namespace, Name: p.DaemonSet}] = true
 		if p.PlannedCPU > 0 {

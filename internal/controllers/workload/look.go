@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/ledger"
 	"github.com/stowage-dev/stowage/internal/placement"
@@ -164,12 +165,36 @@ func viewOf(pod *corev1.Pod, created *podpatch.Pod, owner ledger.Owner, p *polic
 	}
 	if seat, kind, id, ok := ledger.SeatOf(key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations); ok {
 		place(&view, p, seat, kind, id, pod.Annotations[corev1.PodDeletionCost])
+	} else {
+		view.Rank = formerRank(pod, owner, p, key)
 	}
 	if view.Seat.Pool < 0 {
 		_, pinned := placement.Pinned(created, p.Strategy, nil)
 		view.Ours = !pinned
 	}
 	return view
+}
+
+// formerRank returns [repair.Pod.Rank] of a pod whose labels somebody has changed, so that its claim does not prove them.
+// The claim proves the seat that the pod had, which follows from the rank of its deletion cost.
+func formerRank(pod *corev1.Pod, owner ledger.Owner, p *policy.Policy, key ledger.Key) int64 {
+	claim, cost := pod.Annotations[stowage.ClaimAnnotation], pod.Annotations[corev1.PodDeletionCost]
+	rank := ledger.CostRank(ledger.UnverifiedID(claim))
+	if rank == 0 {
+		rank = placement.RankOfOldCost(cost)
+	}
+	if rank < 1 || rank > repair.NoRank {
+		return 0
+	}
+	seat, err := p.Strategy.SeatAt(rank)
+	if err != nil {
+		return 0
+	}
+	holder := ledger.Holder{Namespace: pod.Namespace, Owner: string(owner.UID)}
+	if _, _, ok := key.Verify(claim, holder, ledger.Seat{Pool: p.Strategy.Pool(seat.Pool).Name, Ordinal: seat.Ordinal}); !ok {
+		return 0
+	}
+	return placement.CostRank(cost, rank, rank)
 }
 
 // selected returns a function that tells whether the API server sends a pod of an owner to the

@@ -2,6 +2,7 @@ package workload
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,7 +10,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/ledger"
+	"github.com/stowage-dev/stowage/internal/placement"
+	"github.com/stowage-dev/stowage/internal/policy"
+	"github.com/stowage-dev/stowage/internal/spread"
 )
 
 var start = time.Unix(1_000_000, 0)
@@ -156,5 +161,41 @@ func TestMovements(t *testing.T) {
 	m.forget(b)
 	if m.moving(b, start, quiet) {
 		t.Error("it was not forgotten")
+	}
+}
+
+// A cost that Stowage wrote is known as such although somebody has changed the pod's labels.
+func TestFormerRank(t *testing.T) {
+	s, err := spread.Parse("p=a,weight=80:p=b,weight=20")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, key, owner := &policy.Policy{Strategy: s}, ledger.NewKey(), ledger.Owner{Namespace: "ns", UID: "rs"}
+	const rank = 3
+	seat, err := s.SeatAt(rank)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sign := func(id string, by ledger.Key) string {
+		return by.Sign(ledger.KindClaimed, id, ledger.Holder{Namespace: "ns", Owner: "rs"}, ledger.Seat{Pool: s.Pool(seat.Pool).Name, Ordinal: seat.Ordinal})
+	}
+	marked := ledger.WithCostRank("id", rank)
+	for name, tc := range map[string]struct {
+		claim, cost string
+		want        int64
+	}{
+		"ours":               {sign(marked, key), placement.DeletionCost(rank), rank},
+		"an older release's": {sign("id", key), "2147483644", placement.OldCost},
+		"a user's":           {sign(marked, key), "7", 0},
+		"a forged claim":     {sign(marked, ledger.NewKey()), placement.DeletionCost(rank), 0},
+		"a forged rank":      {strings.Replace(sign(marked, key), "~3", "~4", 1), placement.DeletionCost(4), 0},
+		"a huge rank":        {sign(ledger.WithCostRank("id", 1<<62), key), "1", 0},
+		"no claim":           {"", placement.DeletionCost(rank), 0},
+		"another seat's":     {sign("id", key), "2147483640", 0},
+	} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Annotations: map[string]string{stowage.ClaimAnnotation: tc.claim, corev1.PodDeletionCost: tc.cost}}}
+		if got := formerRank(pod, owner, p, key); got != tc.want {
+			t.Errorf("%s: %d, want %d", name, got, tc.want)
+		}
 	}
 }
