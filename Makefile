@@ -170,7 +170,7 @@ UNIT        = $$(go list ./... | grep -v /test/)
 CLUSTER     = $$(go list ./test/... | grep -v -e /test/karpenter -e /test/node)
 
 .PHONY: test
-test: test-unit test-cluster ## Run every test, on a real control plane too
+test: test-unit test-cluster ## Run the unit tests, and the tests on a real control plane
 
 # Tests that build and run our programs never use the test cache, because it does not see the programs' sources.
 .PHONY: test-unit
@@ -204,12 +204,16 @@ nodes: controlplane $(TOOLS)/helm ## Build kubelet and kube-proxy for real nodes
 test-node: nodes ## Run the tests on two real nodes (as root, with Debian's containerd, runc and CNI plugins)
 	@go test -count=1 -v -timeout 15m $(TESTFLAGS) ./test/node
 
-# The packages are asked for only where they can be had without a question.
+.PHONY: node-packages
+node-packages: ## Install what real nodes need from Debian (as root)
+	@apt-get update
+	@DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
+	  containerd runc containernetworking-plugins iptables nftables conntrack iproute2 kmod
+
 .PHONY: test-short
 test-short: karpenter nodes ## Run the shortest cases of test-karpenter and test-node; say so where they cannot run
 	@if [ "$$(id -u)" = 0 ] && ! command -v containerd > /dev/null && command -v apt-get > /dev/null; then \
-	  echo "Installing what real nodes need"; \
-	  { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends containerd runc containernetworking-plugins iptables nftables conntrack iproute2 kmod; } > bin/apt.txt 2>&1 || true; fi
+	  echo "Installing what real nodes need"; $(MAKE) --no-print-directory node-packages > bin/apt.txt 2>&1 || true; fi
 	@go test -count=1 -v -short -timeout 15m $(TESTFLAGS) ./test/karpenter ./test/node > bin/test-short.txt 2>&1 \
 	  || { cat bin/test-short.txt; exit 1; }; grep -E '^(ok|--- |NOT RUN)' bin/test-short.txt
 

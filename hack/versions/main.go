@@ -26,10 +26,13 @@ import (
 )
 
 // suites are the packages that run on each version, and what their column of the table is called.
-var suites = []struct{ title, pkg string }{
-	{"All features", "./test/e2e"},
-	{"With the previous release", "./test/bursts"},
-	{"Install, upgrade, uninstall", "./test/install"},
+var suites = []struct {
+	title, pkg string
+	skew       bool // only the test with the previous release
+}{
+	{"All features", "./test/e2e", false},
+	{"With the previous release", "./test/bursts", true},
+	{"Install, upgrade, uninstall", "./test/install", false},
 }
 
 // previous is the commit that stands for the previous release, until there is one.
@@ -124,7 +127,7 @@ func test(ctx context.Context, repo, older, version string, newest bool) (row st
 	ok = true
 	for _, s := range suites {
 		args := []string{s.pkg}
-		if s.pkg == "./test/bursts" {
+		if s.skew {
 			args = append(args, "-run=TestSkew", "-previous="+older)
 		}
 		r, err := runSuite(ctx, repo, env, args...)

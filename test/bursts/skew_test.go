@@ -14,7 +14,7 @@ var previous = flag.String("previous", "", "path of the stowage program of the p
 // Replicas of the previous release and of this one share the ledgers, during an upgrade and during a downgrade.
 func TestSkew(t *testing.T) {
 	if *previous == "" {
-		t.Skip("no previous release is given")
+		t.Skip("it needs the program of the previous release, which make test-versions builds")
 	}
 	suite.RestoreFleet(t)
 	// Both releases know these settings.

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"testing"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -26,10 +25,7 @@ func TestPlannedSizes(t *testing.T) {
 	template := &flexdaemonsets.FlexDaemonsetTemplate{ObjectMeta: metav1.ObjectMeta{Name: "planned"}, Spec: flexdaemonsets.FlexDaemonsetTemplateSpec{CPUPercentage: new(int32(10)), MemoryPercentage: new(int32(10))}}
 	suite.Must(t, n.Create(t.Context(), template))
 	t.Cleanup(func() { _ = suite.Cluster.Client.Delete(context.Background(), template) })
-	d := &appsv1.DaemonSet{
-		ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "agent", Annotations: map[string]string{flexdaemonsets.TemplateAnnotation: template.Name}},
-		Spec:       appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "agent"}}, Template: suite.PodTemplate("agent")},
-	}
+	d := n.DaemonSet("agent", template.Name)
 	d.Spec.Template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
 			{Key: poolLabel, Operator: corev1.NodeSelectorOpIn, Values: []string{small.name, large.name}},

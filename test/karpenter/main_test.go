@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
@@ -68,11 +67,7 @@ func run(m *testing.M) (int, error) {
 	defer c.Stop()
 	suite.Cluster, suite.Repo, suite.Binary = c, repo, binary
 	suite.Fleet = controlplane.StowageOptions{Binary: binary, Replicas: 2, Args: []string{"--repair-quiet=500ms", "--repair-resync=2s"}}
-	class := &nodev1.RuntimeClass{
-		ObjectMeta: metav1.ObjectMeta{Name: "kata-remote"}, Handler: "kata-remote",
-		Overhead: &nodev1.Overhead{PodFixed: corev1.ResourceList{}},
-	}
-	if err := c.Client.Create(ctx, class); err != nil {
+	if err := c.Client.Create(ctx, &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "kata-remote"}, Handler: "kata-remote"}); err != nil {
 		return 0, err
 	}
 	if err := c.StartStowage(ctx, suite.Fleet); err != nil {

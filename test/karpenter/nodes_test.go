@@ -3,11 +3,7 @@ package karpenter
 import (
 	"context"
 	"fmt"
-	"io"
-	"net/http"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/stowage-dev/stowage/test/suite"
@@ -72,25 +69,9 @@ func (p pool) nodes(t *testing.T) []corev1.Node {
 // replaced by less.
 func (p pool) consolidated(t *testing.T) int {
 	t.Helper()
-	return karpenterMetric(t, "karpenter_nodeclaims_disrupted_total", `nodepool="`+p.name+`"`, `reason="(empty|underutilized)"`)
-}
-
-// karpenterMetric returns the sum of a metric's samples whose labels match all expressions.
-func karpenterMetric(t *testing.T, name string, labels ...string) int {
-	t.Helper()
-	resp, err := http.Get(karpenter.MetricsURL)
-	suite.Must(t, err)
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(resp.Body)
-	suite.Must(t, err)
 	sum := 0.0
-	for _, m := range regexp.MustCompile(`(?m)^`+name+`\{([^}]*)\} (\S+)$`).FindAllStringSubmatch(string(body), -1) {
-		if slices.ContainsFunc(labels, func(l string) bool { return !regexp.MustCompile(l).MatchString(m[1]) }) {
-			continue
-		}
-		v, err := strconv.ParseFloat(m[2], 64)
-		suite.Must(t, err)
-		sum += v
+	for _, reason := range []string{"empty", "underutilized"} {
+		sum += suite.MetricAt(t, karpenter.MetricsURL, "karpenter_nodeclaims_disrupted_total", `nodepool="`+p.name+`"`, `reason="`+reason+`"`)
 	}
 	return int(sum)
 }
@@ -99,8 +80,8 @@ func karpenterMetric(t *testing.T, name string, labels ...string) int {
 func atRest(t *testing.T, pools ...pool) {
 	t.Helper()
 	const still, limit = 12 * time.Second, 3 * time.Minute // Karpenter looks for nodes to remove every 10 s
-	last, since, begin := "", time.Now(), time.Now()
-	for {
+	last, since := "", time.Now()
+	suite.Must(t, wait.PollUntilContextTimeout(t.Context(), 500*time.Millisecond, limit, true, func(context.Context) (bool, error) {
 		var names []string
 		for _, p := range pools {
 			for _, node := range p.nodes(t) {
@@ -112,14 +93,8 @@ func atRest(t *testing.T, pools ...pool) {
 		if now := strings.Join(names, " "); now != last || strings.Contains(now, "true") {
 			last, since = now, time.Now()
 		}
-		if time.Since(since) > still {
-			return
-		}
-		if time.Since(begin) > limit {
-			t.Fatalf("the nodes of %v change for %s", pools, limit)
-		}
-		time.Sleep(500 * time.Millisecond)
-	}
+		return time.Since(since) > still, nil
+	}))
 }
 
 // requests gives the pods of a Deployment a size.

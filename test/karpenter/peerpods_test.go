@@ -6,7 +6,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/test/suite"
 )
 
@@ -30,16 +29,7 @@ spec:
 	d.Spec.Template.Spec.RuntimeClassName = &class
 	d.Spec.Template.Spec.NodeSelector = map[string]string{poolLabel: p.name}
 	suite.Must(t, n.Create(t.Context(), d))
-	suite.Eventually(t, "every peer pod is ready", func() (bool, error) {
-		list, err := n.Pods(t.Context(), "vm")
-		ready := 0
-		for i := range list {
-			if podstatus.Ready(&list[i]) {
-				ready++
-			}
-		}
-		return ready == pods, err
-	})
+	n.Ready(t, "vm", pods)
 	nodes := p.nodes(t)
 	if len(nodes) > 4 {
 		t.Errorf("%d nodes for %d peer pods, ten to a node", len(nodes), pods)

@@ -34,9 +34,6 @@ var needed = []string{"containerd", "containerd-shim-runc-v2", "runc", "ctr", "i
 // cniPlugins is where Debian's package containernetworking-plugins puts them.
 const cniPlugins = "/usr/lib/cni"
 
-// Packages are the packages of Debian that the nodes need.
-const Packages = "containerd runc containernetworking-plugins iptables nftables conntrack iproute2 kmod"
-
 // Missing returns what this machine lacks to run real nodes, or nothing.
 func Missing(root string) (missing []string) {
 	if os.Getuid() != 0 {

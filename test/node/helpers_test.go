@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/test/controlplane"
 	"github.com/stowage-dev/stowage/test/suite"
 )
@@ -119,6 +118,19 @@ func startLoad(t *testing.T, n *suite.Tenant, name string) *load {
 	return l
 }
 
+// grows waits until there are so many pods more.
+func (l *load) grows(t *testing.T, by int) {
+	t.Helper()
+	before := -1
+	suite.Eventually(t, fmt.Sprintf("%d more pods are created", by), func() (bool, error) {
+		pods, err := l.n.Pods(t.Context(), l.d.Name)
+		if before < 0 {
+			before = len(pods)
+		}
+		return len(pods) >= before+by, err
+	})
+}
+
 // end stops the load and returns its pods once all are there.
 func (l *load) end(t *testing.T) []corev1.Pod {
 	t.Helper()
@@ -155,23 +167,6 @@ func allSeated(t *testing.T, pods []corev1.Pod) {
 func holding(template *corev1.PodTemplateSpec, bytes int) {
 	c := &template.Spec.Containers[0]
 	c.Image, c.ImagePullPolicy, c.Args = toolImage, corev1.PullNever, []string{"hold", strconv.Itoa(bytes)}
-}
-
-// ready waits until an app has so many ready pods, and returns them.
-func ready(t *testing.T, n *suite.Tenant, app string, count int) []corev1.Pod {
-	t.Helper()
-	var out []corev1.Pod
-	suite.Eventually(t, fmt.Sprintf("%s has %d ready pods", app, count), func() (bool, error) {
-		pods, err := n.Pods(t.Context(), app)
-		out = nil
-		for _, p := range pods {
-			if podstatus.Ready(&p) {
-				out = append(out, p)
-			}
-		}
-		return len(pods) == count && len(out) == count, err
-	})
-	return out
 }
 
 // nodeOf returns the node that a pod is on.

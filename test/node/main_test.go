@@ -45,7 +45,7 @@ func run(m *testing.M) (code int, err error) {
 		return 0, err
 	}
 	if missing := Missing(repo); len(missing) > 0 {
-		fmt.Printf("NOT RUN: real nodes need %s. As root on Debian: apt-get install %s; then `make test-node`\n", strings.Join(missing, ", "), Packages)
+		fmt.Printf("NOT RUN: real nodes need %s. As root on Debian: make node-packages test-node\n", strings.Join(missing, ", "))
 		return 0, nil
 	}
 	dir, err := os.MkdirTemp("", "stowage-node-")

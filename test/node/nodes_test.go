@@ -8,7 +8,6 @@ import (
 	"slices"
 	"syscall"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -69,10 +68,10 @@ func install(t *testing.T, n *suite.Tenant) {
 	open := failedOpen(t)
 	t.Logf("%d pods were created before a replica was ready", open)
 	after := startLoad(t, n, "after")
-	time.Sleep(2 * time.Second)
+	after.grows(t, 20)
 	pods := after.end(t)
 	allSeated(t, pods)
-	if now := failedOpen(t); now != open || len(pods) < 20 {
+	if now := failedOpen(t); now != open {
 		t.Errorf("%d of %d pods bypassed the webhook after the installation", now-open, len(pods))
 	}
 }
@@ -96,10 +95,7 @@ func sized(t *testing.T, n *suite.Tenant, name string, percent int32, bytes int,
 	template := &flexdaemonsets.FlexDaemonsetTemplate{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: flexdaemonsets.FlexDaemonsetTemplateSpec{
 		CPUPercentage: &percent, MemoryPercentage: &percent, UpdatePolicy: flexdaemonsets.UpdateInPlace,
 	}}
-	d := &appsv1.DaemonSet{
-		ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: name, Annotations: map[string]string{flexdaemonsets.TemplateAnnotation: name}},
-		Spec:       appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}, Template: suite.PodTemplate(name)},
-	}
+	d := n.DaemonSet(name, name)
 	holding(&d.Spec.Template, bytes)
 	for _, e := range edit {
 		e(template, &d.Spec.Template.Spec)
@@ -125,7 +121,7 @@ func setShare(t *testing.T, n *suite.Tenant, template *flexdaemonsets.FlexDaemon
 // divide evenly.
 func hasShare(t *testing.T, n *suite.Tenant, app string, percent int64) []corev1.Pod {
 	t.Helper()
-	pods := ready(t, n, app, len(cluster.Nodes))
+	pods := n.Ready(t, app, len(cluster.Nodes))
 	for i := range pods {
 		var node corev1.Node
 		suite.Must(t, n.Get(t.Context(), client.ObjectKey{Name: pods[i].Spec.NodeName}, &node))
@@ -212,7 +208,7 @@ func advertises(t *testing.T, n *suite.Tenant) {
 	d.Spec.Template.Spec.RuntimeClassName = &class.Name
 	d.Spec.Template.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8")} // more than a node has
 	suite.Must(t, n.Create(t.Context(), d))
-	ready(t, n, "kata", 3)
+	n.Ready(t, "kata", 3)
 
 	node := cluster.Nodes[1]
 	for range 2 {
@@ -257,7 +253,7 @@ func adopts(t *testing.T, n *suite.Tenant) {
 	}
 	cordon(true)
 	suite.Must(t, n.Create(t.Context(), d))
-	for _, p := range ready(t, n, "adopted", 6) {
+	for _, p := range n.Ready(t, "adopted", 6) {
 		if p.Labels[stowage.SeatLabel] != "" || p.Spec.NodeName == node.Name {
 			t.Fatalf("pod %s has the seat %q on node %s", p.Name, p.Labels[stowage.SeatLabel], p.Spec.NodeName)
 		}
@@ -281,9 +277,9 @@ func underLoad(t *testing.T, n *suite.Tenant, name string, most int, run func())
 	t.Helper()
 	open := failedOpen(t)
 	l := startLoad(t, n, name)
-	time.Sleep(time.Second)
+	l.grows(t, 10)
 	run()
-	time.Sleep(time.Second)
+	l.grows(t, 10)
 	pods := l.end(t)
 	bypassed := failedOpen(t) - open
 	t.Logf("%d pods were created meanwhile, and %d calls bypassed the webhook", len(pods), bypassed)
@@ -361,14 +357,14 @@ func infeasible(t *testing.T, n *suite.Tenant) {
 		template := sized(t, n, "static", 3, 1<<20, func(t *flexdaemonsets.FlexDaemonsetTemplate, _ *corev1.PodSpec) {
 			t.Spec.MinCPU = "1"
 		})
-		ready(t, n, "static", len(cluster.Nodes))
+		n.Ready(t, "static", len(cluster.Nodes))
 		for _, node := range cluster.Nodes {
 			suite.Must(t, node.End("kubelet", syscall.SIGTERM))
 			suite.Must(t, node.run(node.Command(t.Context(), "rm", "-f", "/var/lib/kubelet/cpu_manager_state")))
 			suite.Must(t, cluster.StartKubelet(t.Context(), node, KubeletOptions{StaticCPUs: true}))
 		}
 		// A kubelet of 1.37 that first sees a pod with its new size, after a restart, does nothing about the size.
-		for _, p := range ready(t, n, "static", len(cluster.Nodes)) {
+		for _, p := range n.Ready(t, "static", len(cluster.Nodes)) {
 			suite.Eventually(t, "the kubelet knows pod "+p.Name, func() (bool, error) {
 				log, err := os.ReadFile(nodeOf(&p).log("kubelet"))
 				return len(regexp.MustCompile(`SyncLoop ADD.*`+p.Name).FindAll(log, -1)) == 2, err // of each kubelet one
@@ -382,7 +378,7 @@ func infeasible(t *testing.T, n *suite.Tenant) {
 func uninstall(t *testing.T, n *suite.Tenant) {
 	open := failedOpen(t)
 	l := startLoad(t, n, "uninstall")
-	time.Sleep(time.Second)
+	l.grows(t, 10)
 	helm(t, "uninstall", "stowage", "--namespace", controlplane.StowageNamespace, "--wait", "--timeout", "1m")
 	l.end(t) // every pod was created
 	if now := failedOpen(t); now != open {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -207,14 +208,20 @@ func Eventually(t *testing.T, what string, condition func() (bool, error)) {
 // Metric reads the sum of a metric's samples whose labels contain a text.
 func Metric(t *testing.T, r *controlplane.Replica, name, labels string) float64 {
 	t.Helper()
-	resp, err := http.Get(r.MetricsURL)
+	return MetricAt(t, r.MetricsURL, name, labels)
+}
+
+// MetricAt does the same for any program, and for labels that contain each of some texts.
+func MetricAt(t *testing.T, url, name string, labels ...string) float64 {
+	t.Helper()
+	resp, err := http.Get(url)
 	Must(t, err)
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
 	Must(t, err)
 	sum := 0.0
 	for _, m := range regexp.MustCompile(`(?m)^`+name+`(\{[^}]*\})? (\S+)$`).FindAllStringSubmatch(string(body), -1) {
-		if strings.Contains(m[1], labels) {
+		if !slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(m[1], l) }) {
 			v, err := strconv.ParseFloat(m[2], 64)
 			Must(t, err)
 			sum += v

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/placement"
 	"github.com/stowage-dev/stowage/internal/podstatus"
@@ -62,6 +63,25 @@ func (n *Tenant) Deployment(name string, replicas int, annotations map[string]st
 			Template: PodTemplate(name),
 		},
 	}
+}
+
+// DaemonSet makes a DaemonSet whose pods have a size by a template, without creating it.
+func (n *Tenant) DaemonSet(name, template string) *appsv1.DaemonSet {
+	return &appsv1.DaemonSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: name, Annotations: map[string]string{flexdaemonsets.TemplateAnnotation: template}},
+		Spec:       appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}, Template: PodTemplate(name)},
+	}
+}
+
+// Ready waits until an app has so many live pods, each of them ready, and returns them.
+func (n *Tenant) Ready(t *testing.T, app string, count int) (pods []corev1.Pod) {
+	t.Helper()
+	Eventually(t, fmt.Sprintf("%s has %d ready pods", app, count), func() (bool, error) {
+		var err error
+		pods, err = n.Pods(t.Context(), app)
+		return len(pods) == count && !slices.ContainsFunc(pods, func(p corev1.Pod) bool { return !podstatus.Ready(&p) }), err
+	})
+	return pods
 }
 
 // Scale sets the replicas of a workload.

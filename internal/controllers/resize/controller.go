@@ -102,11 +102,12 @@ type run struct {
 	tries map[types.UID]*tries
 	// beforeTemplate are pods without a size that were created just before their template.
 	beforeTemplate map[types.UID]bool
-	// planned are the DaemonSets whose plans were reported, by the label of their template.
+	// planned are the DaemonSets whose plans were reported, by the label of their template. Only the one worker
+	// of the statuses uses it.
 	planned map[string]map[types.NamespacedName]bool
-	// server is what the API server was able to do at serverAt.
-	server   support.Server
-	serverAt time.Time
+	// resizable says that the API server resized pods at resizableAt.
+	resizable   bool
+	resizableAt time.Time
 	// templateSet is when this leader saw a DaemonSet's template annotation change, of the last minutes.
 	templateSet map[types.UID]time.Time
 }
@@ -144,21 +145,25 @@ func (c *Controller) Register(t *leader.Term) error {
 	return r.watch(t)
 }
 
-// serverFor is how long it is believed that the API server cannot resize pods. It may be upgraded.
-const serverFor = 5 * time.Minute
+// resizableFor is how long it is believed that the API server cannot resize pods. It may be upgraded.
+const resizableFor = 5 * time.Minute
 
 // canResize reports whether the API server resizes running pods.
 func (r *run) canResize() (bool, error) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.server.Resize || !r.serverAt.IsZero() && r.Clock.Since(r.serverAt) < serverFor {
-		return r.server.Resize, nil
+	known := r.resizable || !r.resizableAt.IsZero() && r.Clock.Since(r.resizableAt) < resizableFor
+	can := r.resizable
+	r.mu.Unlock()
+	if known {
+		return can, nil
 	}
-	server, err := support.Discover(r.Discovery)
+	server, err := support.Discover(r.Discovery) // two at once do no harm
 	if err != nil {
 		return false, err
 	}
-	r.server, r.serverAt = server, r.Clock.Now()
+	r.mu.Lock()
+	r.resizable, r.resizableAt = server.Resize, r.Clock.Now()
+	r.mu.Unlock()
 	return server.Resize, nil
 }
 

@@ -243,7 +243,7 @@ func TestWithoutResizing(t *testing.T) {
 		t.Errorf("the status is %+v", c)
 	}
 	b.discovery.Resources[0].APIResources = served
-	b.clock.Step(serverFor)
+	b.clock.Step(resizableFor)
 	if _, err := b.reconcilePod(t.Context(), key); err != nil || len(b.resizes) != 1 {
 		t.Errorf("after the upgrade: %d resizes, %v", len(b.resizes), err)
 	}

@@ -84,8 +84,6 @@ func (r *run) reconcileStatus(ctx context.Context, label string) (reconcile.Resu
 
 // reportPlans compares the pods of a template's label with what Karpenter plans for them.
 func (r *run) reportPlans(ctx context.Context, label string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	for name := range r.planned[label] {
 		r.Metrics.planned.DeletePartialMatch(map[string]string{"namespace": name.Namespace, "daemonset": name.Name})
 	}
@@ -98,11 +96,13 @@ func (r *run) reportPlans(ctx context.Context, label string) {
 		return sizing.NodeClass(&node)
 	}) {
 		r.planned[label][types.NamespacedName{Namespace: p.Namespace, Name: p.DaemonSet}] = true
-		if p.PlannedCPU > 0 {
-			r.Metrics.planned.WithLabelValues(p.Namespace, p.DaemonSet, p.Class, string(corev1.ResourceCPU)).Set(float64(p.CPU) / float64(p.PlannedCPU))
-		}
-		if p.PlannedMemory > 0 {
-			r.Metrics.planned.WithLabelValues(p.Namespace, p.DaemonSet, p.Class, string(corev1.ResourceMemory)).Set(float64(p.Memory) / float64(p.PlannedMemory))
+		for _, of := range []struct {
+			resource      corev1.ResourceName
+			size, planned int64
+		}{{corev1.ResourceCPU, p.CPU, p.PlannedCPU}, {corev1.ResourceMemory, p.Memory, p.PlannedMemory}} {
+			if of.planned > 0 {
+				r.Metrics.planned.WithLabelValues(p.Namespace, p.DaemonSet, p.Class, string(of.resource)).Set(float64(of.size) / float64(of.planned))
+			}
 		}
 	}
 }

@@ -145,7 +145,8 @@ func writesCost(view *repair.Pod, pod *corev1.Pod) bool {
 	return view.OwnRank == 0 && (!set || view.Rank != 0)
 }
 
-// seat writes a seat into a pod that exists, and its deletion cost if withCost is set. It returns false if the pod has changed or gone since.
+// seat writes a seat into a pod that exists, and its deletion cost if withCost is set. It returns false if the
+// pod has changed or gone since.
 func (r *run) seat(ctx context.Context, owner ledger.Owner, p *policy.Policy, pod *corev1.Pod, m repair.Move, action string, withCost bool) (bool, error) {
 	if err := r.Writes.Wait(ctx); err != nil {
 		return false, err
