@@ -12,7 +12,12 @@ VERSION          ?= $(shell git describe --tags --always --dirty 2>/dev/null || 
 TOOLS            := bin/tools
 LOCAL            := bin/stowage-local
 GENERATED        := config/rbac/role.yaml config/crd/bases charts docs/reference docs/stowage-plan.svg '*zz_generated.deepcopy.go'
-CACHE            := XDG_CACHE_HOME=$(CURDIR)/bin/cache
+
+# One set of build flags for linters, tests, tools and programs: they then share what the build cache has of the
+# Kubernetes libraries. Only the race detector needs cgo, and a build of its own.
+export GOFLAGS     := -trimpath $(GOFLAGS)
+export CGO_ENABLED := $(if $(findstring -race,$(TESTFLAGS)),1,0)
+RACE               := CGO_ENABLED=1 go test -race
 
 # The image, by the name that a cluster pulls it with, and the programs that reach for one.
 IMG              ?= stowage:0.1.0
@@ -38,7 +43,7 @@ help: ## Print this help
 
 .PHONY: build
 build: ## Build bin/stowage
-	@CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X github.com/stowage-dev/stowage/internal/version.Version=$(VERSION)" -o bin/stowage ./cmd/stowage
+	@go build -ldflags "-s -w -X github.com/stowage-dev/stowage/internal/version.Version=$(VERSION)" -o bin/stowage ./cmd/stowage
 	@ln -sf stowage bin/kubectl-stowage
 
 .PHONY: manager
@@ -175,7 +180,7 @@ test: test-unit test-cluster ## Run the unit tests, and the tests on a real cont
 # Tests that build and run our programs never use the test cache, because it does not see the programs' sources.
 .PHONY: test-unit
 test-unit: ## Run the tests that need no control plane, with the race detector
-	@go test -race -skip $(SIMULATION) $(TESTFLAGS) $(UNIT)
+	@$(RACE) -skip $(SIMULATION) $(TESTFLAGS) $(UNIT)
 	@go test -run $(SIMULATION) $(TESTFLAGS) ./internal/ledger
 	@(cd hack/monitoring && go test $(TESTFLAGS) ./...)
 	@(cd hack/image && go test -count=1 $(TESTFLAGS) ./...)
@@ -190,7 +195,7 @@ karpenter: controlplane ## Build Karpenter with its kwok provider, once
 
 bin/karpenter: $(wildcard hack/karpenter/*)
 	@echo "Building Karpenter (once per version; some minutes)"
-	@cd hack/karpenter && CGO_ENABLED=0 go build -trimpath -o ../../$@ .
+	@cd hack/karpenter && go build -o ../../$@ .
 
 .PHONY: test-karpenter
 test-karpenter: karpenter ## Run the tests with Karpenter (CYCLES=2 scale-ups and scale-downs)
@@ -228,8 +233,8 @@ test-long: controlplane ## Run the long forms: 17,000 histories of each kind of 
 
 .PHONY: deflake
 deflake: controlplane ## Run the concurrency tests 20 times under the race detector (the long one 5 times)
-	@go test -race -count=20 -timeout 60m -run 'Concurrent|Shutdown|Rotation|Term|Election|Panic' ./internal/... ./test/e2e
-	@go test -race -count=5 -timeout 60m -run TestSpreadConcurrent ./test/bursts
+	@$(RACE) -count=20 -timeout 60m -run 'Concurrent|Shutdown|Rotation|Term|Election|Panic' ./internal/... ./test/e2e
+	@$(RACE) -count=5 -timeout 60m -run TestSpreadConcurrent ./test/bursts
 
 .PHONY: fuzz
 fuzz: ## Fuzz each target for FUZZTIME (30s)
@@ -271,7 +276,7 @@ picture: ## Draw the README's picture, docs/stowage-plan.svg, with `stowage prev
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint ## Run the linters
-	@$(CACHE) $(TOOLS)/golangci-lint run ./...
+	@GOLANGCI_LINT_CACHE=$(CURDIR)/bin/cache/golangci-lint $(TOOLS)/golangci-lint run ./...
 
 .PHONY: fmt
 fmt: ## Format the code
