@@ -177,12 +177,13 @@ CLUSTER     = $$(go list ./test/... | grep -v -e /test/karpenter -e /test/node)
 .PHONY: test
 test: test-unit test-cluster ## Run the unit tests, and the tests on a real control plane
 
-# Tests that build and run our programs never use the test cache, because it does not see the programs' sources.
+# Tests that build and run our programs never use the test cache, because it does not see the programs'
+# sources; nor do tests that read files outside of their own module.
 .PHONY: test-unit
 test-unit: ## Run the tests that need no control plane, with the race detector
 	@$(RACE) -skip $(SIMULATION) $(TESTFLAGS) $(UNIT)
 	@go test -run $(SIMULATION) $(TESTFLAGS) ./internal/ledger
-	@(cd hack/monitoring && go test $(TESTFLAGS) ./...)
+	@(cd hack/monitoring && go test -count=1 $(TESTFLAGS) ./...)
 	@(cd hack/image && go test -count=1 $(TESTFLAGS) ./...)
 
 .PHONY: test-cluster
@@ -198,8 +199,8 @@ bin/karpenter: $(wildcard hack/karpenter/*)
 	@cd hack/karpenter && go build -o ../../$@ .
 
 .PHONY: test-karpenter
-test-karpenter: karpenter ## Run the tests with Karpenter (CYCLES=2 scale-ups and scale-downs)
-	@go test -count=1 -v -timeout 30m $(TESTFLAGS) ./test/karpenter -cycles $(or $(CYCLES),2)
+test-karpenter: karpenter ## Run the tests with Karpenter (CYCLES=2 scale-ups and scale-downs, ORDERS=2 of pods)
+	@go test -count=1 -v -timeout 60m $(TESTFLAGS) ./test/karpenter -cycles $(or $(CYCLES),2) -orders $(or $(ORDERS),2)
 
 .PHONY: nodes
 nodes: controlplane $(TOOLS)/helm ## Build kubelet and kube-proxy for real nodes, once

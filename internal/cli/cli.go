@@ -78,7 +78,7 @@ are sized and accounted so that the stock scheduler gets it right).`,
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return config.NewUsageError(err) })
-	root.AddCommand(newServeCommand(s), newPreviewCommand(s), newStatusCommand(s), newExplainCommand(s), newVersionCommand())
+	root.AddCommand(newServeCommand(s), newPreviewCommand(s), newSplitCommand(s), newStatusCommand(s), newExplainCommand(s), newVersionCommand())
 	return root
 }
 

@@ -97,13 +97,7 @@ func newPreviewCommand(s Streams) *cobra.Command {
 
 // validate returns what is wrong with how the command was called.
 func (o *previewOptions) validate(fs *pflag.FlagSet) error {
-	errs := []error{o.spread.Validate(), o.peerPods.Validate()}
-	if len(o.files) == 0 {
-		errs = append(errs, errors.New("name an input: a file, a directory, or - for standard input"))
-	}
-	if n := len(slices.DeleteFunc(slices.Clone(o.files), func(f string) bool { return f != "-" })); n > 1 {
-		errs = append(errs, errors.New("- was given more than once; standard input can be read only once"))
-	}
+	errs := []error{o.spread.Validate(), o.peerPods.Validate(), checkFiles(o.files)}
 	if !slices.Contains(preview.Formats, o.output) {
 		errs = append(errs, fmt.Errorf("-o is %q; it must be %s", o.output, strings.Join(preview.Formats, ", ")))
 	}
@@ -117,6 +111,17 @@ func (o *previewOptions) validate(fs *pflag.FlagSet) error {
 		errs = append(errs, errors.New("--plot and -o svg draw the spread, which --spread=false leaves out"))
 	}
 	return errors.Join(errs...)
+}
+
+// checkFiles returns what is wrong with the names of inputs.
+func checkFiles(files []string) error {
+	if len(files) == 0 {
+		return errors.New("name an input: a file, a directory, or - for standard input")
+	}
+	if n := len(slices.DeleteFunc(slices.Clone(files), func(f string) bool { return f != "-" })); n > 1 {
+		return errors.New("- was given more than once; standard input can be read only once")
+	}
+	return nil
 }
 
 // run reads, decides and prints.

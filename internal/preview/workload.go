@@ -33,7 +33,8 @@ type Workload struct {
 
 	replicas     int32 // as the manifest says; of no meaning for a DaemonSet
 	replicasPath *field.Path
-	indexed      bool // pods of a Job carry their completion index
+	indexed      bool              // pods of a Job carry their completion index
+	daemonSet    *appsv1.DaemonSet // the object itself, of a DaemonSet of Kubernetes
 	// Of a StatefulSet:
 	firstOrdinal int64
 	serviceName  string
@@ -71,7 +72,7 @@ func newWorkload(obj runtime.Object) (Workload, bool) {
 			w.volumeClaims = append(w.volumeClaims, o.Spec.VolumeClaimTemplates[i].Name)
 		}
 	case *appsv1.DaemonSet:
-		w.meta, w.template = o.ObjectMeta, o.Spec.Template
+		w.meta, w.template, w.daemonSet = o.ObjectMeta, o.Spec.Template, o
 	case *batchv1.Job:
 		w.fromJob(o.ObjectMeta, &o.Spec, field.NewPath("spec"))
 	case *batchv1.CronJob:

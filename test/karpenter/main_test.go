@@ -25,6 +25,7 @@ var (
 	karpenter *controlplane.Karpenter
 	program   string
 	cycles    = flag.Int("cycles", 2, "scale-ups and scale-downs of each consolidation policy")
+	orders    = flag.Int("orders", 2, "random orders of pods for sized DaemonSets")
 )
 
 func TestMain(m *testing.M) {

@@ -32,6 +32,12 @@ const poolLabel = "example.com/pool"
 // create creates a NodePool until the test ends.
 func (p pool) create(t *testing.T) {
 	t.Helper()
+	p.createWith(t, "100%")
+}
+
+// createWith also says how many of its nodes Karpenter may remove at a time.
+func (p pool) createWith(t *testing.T, budget string) {
+	t.Helper()
 	manifest := fmt.Sprintf(`
 apiVersion: karpenter.sh/v1
 kind: NodePool
@@ -45,8 +51,8 @@ spec:
       requirements:
       - {key: karpenter.sh/capacity-type, operator: In, values: [%[3]s]}
       - {key: node.kubernetes.io/instance-type, operator: In, values: [%[4]s]}
-  disruption: {consolidationPolicy: %[5]s, consolidateAfter: 1s, budgets: [{nodes: "100%%"}]}
-`, p.name, poolLabel, p.capacity, p.types, p.policy)
+  disruption: {consolidationPolicy: %[5]s, consolidateAfter: 1s, budgets: [{nodes: "%[6]s"}]}
+`, p.name, poolLabel, p.capacity, p.types, p.policy, budget)
 	suite.Must(t, suite.Cluster.ApplyYAML(t.Context(), manifest))
 	t.Cleanup(func() {
 		obj := &unstructured.Unstructured{}

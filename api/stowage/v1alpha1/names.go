@@ -110,4 +110,6 @@ const (
 	// DeclaredResourcesAnnotation keeps, as JSON, the resource entries that the pod
 	// had before it was sized, by container.
 	DeclaredResourcesAnnotation = "stowage.dev/declared-resources"
+	// NodeClassLabel is the class of nodes for which `stowage split` made a DaemonSet.
+	NodeClassLabel = "stowage.dev/node-class"
 )

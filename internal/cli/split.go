@@ -1,0 +1,82 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/stowage-dev/stowage/internal/config"
+	"github.com/stowage-dev/stowage/internal/preview"
+)
+
+const splitHelp = `Print one DaemonSet for each class of nodes, for DaemonSets that Stowage sizes.
+
+Karpenter plans with one size for all pods of a DaemonSet. Where Stowage gives the pods
+of one DaemonSet another size on each instance type, Karpenter makes nodes that are too
+small, or too large. With one DaemonSet for each instance type the plan is right.
+
+The input needs the DaemonSets, their FlexDaemonsetTemplates and a Node of each class.
+The command prints, for each DaemonSet:
+
+  - one DaemonSet for each class. It selects the class by the label of --by, and its
+    template has the size of the pods there. Its pods are still sized by Stowage.
+  - the DaemonSet itself, which leaves these classes out. It serves all other nodes.
+
+Apply all of them at once. The DaemonSet controller then deletes the old pods and creates
+the new ones.`
+
+// splitOptions are the settings of the command split.
+type splitOptions struct {
+	files            []string
+	recursive        bool
+	by               string
+	namespace        string // of objects that name none
+	stowageNamespace string
+}
+
+func newSplitCommand(s Streams) *cobra.Command {
+	o := &splitOptions{by: corev1.LabelInstanceTypeStable, namespace: "default", stowageNamespace: config.DefaultOptions().Namespace}
+	cmd := &cobra.Command{
+		Use:   "split FILE...",
+		Short: "Print one DaemonSet for each class of nodes, for Karpenter",
+		Long:  splitHelp,
+		Example: `  # Split a DaemonSet of the cluster by the instance types that the cluster has
+  kubectl get nodes,flexdaemonsettemplates,daemonset/agent -o yaml | stowage split - > agent-split.yaml
+  kubectl apply -f agent-split.yaml
+
+  # The same from files, by a label of your own
+  stowage split agent.yaml nodes.yaml --by example.com/node-class`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.files = append(o.files, args...)
+			errs := []error{checkFiles(o.files)}
+			if o.by == "" {
+				errs = append(errs, errors.New("--by is empty; it must be a label of the nodes"))
+			}
+			if err := errors.Join(errs...); err != nil {
+				return config.NewUsageError(err)
+			}
+			in, err := preview.Load(cmd.Context(), o.files, s.In, o.namespace, o.recursive)
+			if err != nil {
+				return err
+			}
+			p := preview.New(in, preview.Settings{Namespace: o.stowageNamespace, Sizing: true})
+			sets, warnings, err := p.Split(cmd.Context(), o.by)
+			for _, w := range warnings {
+				fmt.Fprintf(s.Err, "Warning: %s\n", w)
+			}
+			if err != nil {
+				return err
+			}
+			return preview.PrintSets(s.Out, sets)
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringSliceVarP(&o.files, "filename", "f", o.files, "File or directory of manifests, or - for standard input; may be repeated, and -f may be left out")
+	fs.BoolVarP(&o.recursive, "recursive", "R", o.recursive, "Read the directories in a directory, too")
+	fs.StringVar(&o.by, "by", o.by, "Label of nodes whose values are the classes")
+	fs.StringVarP(&o.namespace, "namespace", "n", o.namespace, "Namespace of objects that name none")
+	fs.StringVar(&o.stowageNamespace, "stowage-namespace", o.stowageNamespace, "Namespace that Stowage runs in")
+	return cmd
+}
