@@ -161,11 +161,14 @@ func startNow(key types.NamespacedName) source.Source {
 	})
 }
 
+// ErrNotLoaded is why a TLS handshake fails in the first moments of the process.
+var ErrNotLoaded = errors.New("the serving certificate is not loaded yet")
+
 // GetCertificate is for tls.Config.
 func (k *Keeper) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	s := k.serving.Load()
 	if s == nil {
-		return nil, errors.New("the serving certificate is not loaded yet")
+		return nil, ErrNotLoaded
 	}
 	return s.pair, nil
 }

@@ -36,6 +36,9 @@ const (
 	KindAdopted  Kind = 'a' // given to a pod that was there already
 )
 
+// Admitted reports whether the webhook gave the seat when the pod was created.
+func (k Kind) Admitted() bool { return k == KindClaimed || k == KindUnshared || k == KindOrdinal }
+
 // NewID returns the id of a claim, which nobody has used: 80 random bits.
 func NewID() string {
 	var b [10]byte

@@ -24,6 +24,7 @@ type Pod struct {
 	Name    string
 	Created time.Time
 	Ready   bool
+	Running bool // it has a node
 	// Seat is what the pod holds; Pool is -1 if it holds none.
 	Seat spread.Seat
 	// Claimed says that the pod got its seat as it was created.
@@ -67,9 +68,34 @@ type State struct {
 	// Young says that the whole workload was created moments ago, so that its pods may be
 	// evicted although they are ready.
 	Young bool
-	// Available says of each pool whether it has a node that takes pods.
+	// Available reports for each pool whether one of its nodes has room for one more pod.
 	Available []bool
+	// Reached is when the webhook last gave a seat to a pod that the same registration selects, of this or of
+	// another workload. A pod that was created later than that may have bypassed a webhook that still cannot
+	// be reached.
+	Reached time.Time
 }
+
+// own returns the seat of a pod that has an ordinal of its own, and false if the strategy has no such seat.
+func (s *State) own(pod *Pod) (spread.Seat, bool) {
+	seat, err := s.Strategy.SeatAt(pod.OwnRank)
+	return seat, err == nil
+}
+
+// lacksSeat reports whether a pod has no seat and should have one.
+func (s *State) lacksSeat(pod *Pod) bool {
+	if pod.Seat.Pool >= 0 || !pod.Ours {
+		return false
+	}
+	if pod.OwnRank > 0 {
+		_, ok := s.own(pod)
+		return ok
+	}
+	return true
+}
+
+// free reports whether a pool has a node with room for one more pod.
+func (s *State) free(pool int) bool { return pool >= 0 && pool < len(s.Available) && s.Available[pool] }
 
 // NoRank is the rank of a seat that the sequence does not have, such as a second one in
 // a pool of a base of one and no weight: such pods go before all others that have a seat.
@@ -96,6 +122,8 @@ type Plan struct {
 	Renumber []Move // pods with another seat, or another rank, than they should have
 	Recreate int    // index of a pod to remove, so that its owner recreates it; or -1
 	Evict    int    // index of a pod to evict, so that another pool gets it; or -1
+	// To is the pool that gets the successor of the pod to remove, if that pod has a node; or -1.
+	To int
 	// BeforePolicy says that the pod to remove was created before its policy and is not in use yet.
 	// The repair mode Recreate allows this without a request to rebalance.
 	BeforePolicy bool
@@ -119,20 +147,24 @@ func (p *Plan) Distance() int64 {
 
 // Make returns the plan for a workload.
 func Make(s State) Plan {
-	p := Plan{Recreate: -1, Evict: -1, Counts: make([]int64, s.Strategy.Len()), Targets: make([]int64, s.Strategy.Len())}
+	p := Plan{Recreate: -1, Evict: -1, To: -1, Counts: make([]int64, s.Strategy.Len()), Targets: make([]int64, s.Strategy.Len())}
 	for i := range p.Targets {
 		p.Targets[i] = s.Strategy.Target(i, s.Replicas)
 	}
-	for _, pod := range s.Pods {
+	ordinals := false
+	for i := range s.Pods {
+		pod := &s.Pods[i]
+		ordinals = ordinals || pod.OwnRank > 0
 		switch {
 		case pod.Seat.Pool >= 0:
 			p.Counts[pod.Seat.Pool]++
-		case pod.Ours:
+		case s.lacksSeat(pod):
 			p.Unseated++
 		}
 	}
-	// Beyond the pools' maxima pods have no seat, and need none.
-	if beyond := s.Replicas - s.Strategy.Capacity(); beyond > 0 {
+	// Beyond the pools' maxima pods have no seat, and need none. Which ones follows from their own ordinals, if
+	// they have any.
+	if beyond := s.Replicas - s.Strategy.Capacity(); beyond > 0 && !ordinals {
 		p.Unseated = max(0, p.Unseated-int(beyond))
 	}
 	if !s.Settled || s.Mode == stowage.RepairOff {
@@ -140,25 +172,7 @@ func Make(s State) Plan {
 	}
 
 	// 1. Who runs in a pool belongs to it.
-	seats := newTable(&s)
-	for i, pod := range s.Pods {
-		if pod.Seat.Pool >= 0 || !pod.Ours || pod.NodePool < 0 || p.Unseated == 0 {
-			continue
-		}
-		seat := spread.Seat{Pool: pod.NodePool}
-		if pod.OwnRank > 0 {
-			own, err := s.Strategy.SeatAt(pod.OwnRank)
-			if err != nil || own.Pool != pod.NodePool {
-				continue // it belongs elsewhere
-			}
-			seat = own
-		} else {
-			seat.Ordinal = seats.takeLowest(pod.NodePool)
-		}
-		p.Adopt = append(p.Adopt, Move{Pod: i, Seat: seat, Rank: RankOf(s.Strategy, seat)})
-		p.Counts[pod.NodePool]++
-		p.Unseated--
-	}
+	s.adopt(&p)
 
 	// 2. A pod that was created before its policy is removed while it is not in use.
 	if len(p.Adopt) == 0 && s.Mode == stowage.RepairRecreate && !s.Keep && !s.RollingOut {
@@ -185,6 +199,49 @@ func Make(s State) Plan {
 	return p
 }
 
+// adopt gives a seat to pods without one that run in a pool. The pool that lacks most pods comes first. A pool gets
+// more pods than its maximum only if too few others are without a seat.
+func (s *State) adopt(p *Plan) {
+	seats := newTable(s)
+	running := make([][]int, s.Strategy.Len())
+	outside := 0
+	for i := range s.Pods {
+		pod := &s.Pods[i]
+		switch {
+		case !s.lacksSeat(pod):
+		case pod.NodePool < 0:
+			outside++
+		case pod.OwnRank == 0:
+			running[pod.NodePool] = append(running[pod.NodePool], i)
+		default:
+			if own, _ := s.own(pod); own.Pool == pod.NodePool {
+				p.Adopt = append(p.Adopt, Move{Pod: i, Seat: own, Rank: RankOf(s.Strategy, own)})
+				p.Counts[own.Pool]++
+				p.Unseated--
+			}
+		}
+	}
+	for p.Unseated > 0 {
+		best := -1
+		for pool := range running {
+			if len(running[pool]) > 0 && (best < 0 || p.Targets[pool]-p.Counts[pool] > p.Targets[best]-p.Counts[best]) {
+				best = pool
+			}
+		}
+		if best < 0 {
+			return
+		}
+		if limit := s.Strategy.Pool(best).Max; limit > 0 && p.Counts[best] >= limit && p.Unseated <= outside {
+			return
+		}
+		seat := spread.Seat{Pool: best, Ordinal: seats.takeLowest(best)}
+		p.Adopt = append(p.Adopt, Move{Pod: running[best][0], Seat: seat, Rank: RankOf(s.Strategy, seat)})
+		running[best] = running[best][1:]
+		p.Counts[best]++
+		p.Unseated--
+	}
+}
+
 // evictEarly returns a pod to remove that was created before its policy and that nobody uses yet: it is
 // not ready, or its whole workload is young. Recreate is one without a seat, evict one in a pool that
 // has too many; the other is -1. Pods with an ordinal of their own stay.
@@ -207,22 +264,33 @@ func (s *State) evictEarly(p *Plan) (recreate, evict int) {
 			}
 		}
 	}
-	switch {
-	case recreate >= 0 && s.takes(p.Counts):
-		return recreate, -1
-	case evict >= 0 && s.another(p.Counts, over):
-		return -1, evict
+	if recreate >= 0 {
+		if to := s.successor(p.Counts, &s.Pods[recreate]); s.free(to) {
+			p.goes(&s.Pods[recreate], to)
+			return recreate, -1
+		}
+	}
+	if evict >= 0 {
+		if to := s.another(p.Counts, over); to >= 0 {
+			p.goes(&s.Pods[evict], to)
+			return -1, evict
+		}
 	}
 	return -1, -1
 }
 
-// recreate returns a pod without a seat that is older than one which came through us:
-// one that waits for a node before one that runs, and of those the youngest. Pods that
-// run stay while another is not ready, while the workload rolls out, and where no pool
-// that lacks pods has a node for them.
+// goes notes the pool that the successor of a pod gets, if the pod has a node.
+func (p *Plan) goes(pod *Pod, to int) {
+	if pod.Running {
+		p.To = to
+	}
+}
+
+// recreate returns a pod without a seat that is older than one to which the webhook gave a seat: one that waits for a
+// node before one that runs, and of those the youngest. Pods that run stay while another is not ready, while the
+// workload rolls out, and where the pool of their successor has no room.
 func (s *State) recreate(p *Plan) int {
-	var last time.Time
-	ready := true
+	last, ready := s.Reached, true
 	for _, pod := range s.Pods {
 		if pod.Claimed && pod.Created.After(last) {
 			last = pod.Created
@@ -232,10 +300,10 @@ func (s *State) recreate(p *Plan) int {
 	if last.IsZero() {
 		return -1
 	}
-	running := ready && !s.RollingOut && s.takes(p.Counts)
 	best := -1
-	for i, pod := range s.Pods {
-		if pod.Seat.Pool >= 0 || !pod.Ours {
+	for i := range s.Pods {
+		pod := &s.Pods[i]
+		if !s.lacksSeat(pod) {
 			continue
 		}
 		// Times are whole seconds. A pod of the same second may be the later one; then
@@ -243,7 +311,7 @@ func (s *State) recreate(p *Plan) int {
 		if pod.Created.After(last) {
 			return -1 // the webhook is not reached, again
 		}
-		if pod.NodePool >= 0 || pod.Foreign || pod.NodePool == OtherNode && !running {
+		if pod.NodePool >= 0 || pod.Foreign || pod.NodePool == OtherNode && !(ready && !s.RollingOut && s.free(s.successor(p.Counts, pod))) {
 			continue
 		}
 		if best < 0 || pod.NodePool == NoNode && s.Pods[best].NodePool != NoNode ||
@@ -251,13 +319,26 @@ func (s *State) recreate(p *Plan) int {
 			best = i
 		}
 	}
+	if best >= 0 {
+		p.goes(&s.Pods[best], s.successor(p.Counts, &s.Pods[best]))
+	}
 	return best
 }
 
-// takes reports whether the pool that gets the next pod has a node for it.
-func (s *State) takes(counts []int64) bool {
+// successor returns the pool that gets the successor of a pod, or -1 if none does. A seat that the pod holds is no longer
+// in the counts.
+func (s *State) successor(counts []int64, pod *Pod) int {
+	if pod.OwnRank > 0 {
+		if own, ok := s.own(pod); ok {
+			return own.Pool
+		}
+		return -1
+	}
 	next, err := s.Strategy.Next(counted(counts))
-	return err == nil && next.Pool < len(s.Available) && s.Available[next.Pool]
+	if err != nil {
+		return -1
+	}
+	return next.Pool
 }
 
 // counted shows counts to a strategy.
@@ -319,25 +400,34 @@ func (s *State) evict(p *Plan) int {
 	}
 	over := mostOver(p)
 	best := -1
-	for i, pod := range s.Pods {
+	for i := range s.Pods {
+		pod := &s.Pods[i]
 		switch {
 		case pod.OwnRank > 0:
 			// It comes back with the same ordinal, and goes where that belongs.
-			own, err := s.Strategy.SeatAt(pod.OwnRank)
-			if err == nil && (pod.Seat.Pool >= 0 && own.Pool != pod.Seat.Pool || pod.Foreign) && own.Pool < len(s.Available) && s.Available[own.Pool] {
+			own, ok := s.own(pod)
+			elsewhere := pod.Foreign || pod.Seat.Pool >= 0 && own.Pool != pod.Seat.Pool || s.lacksSeat(pod) && pod.NodePool >= 0 && own.Pool != pod.NodePool
+			if ok && elsewhere && s.free(own.Pool) {
+				p.goes(pod, own.Pool)
 				return i
 			}
 		case pod.Foreign && pod.Seat.Pool < 0:
-			if s.takes(p.Counts) {
+			if to := s.successor(p.Counts, pod); s.free(to) {
+				p.goes(pod, to)
 				return i
 			}
 		case over >= 0 && pod.Seat.Pool == over && (best < 0 || pod.Seat.Ordinal > s.Pods[best].Seat.Ordinal):
 			best = i
 		}
 	}
-	if best < 0 || !s.another(p.Counts, over) {
+	if best < 0 {
 		return -1
 	}
+	to := s.another(p.Counts, over)
+	if to < 0 {
+		return -1
+	}
+	p.goes(&s.Pods[best], to)
 	return best
 }
 
@@ -353,12 +443,16 @@ func mostOver(p *Plan) int {
 	return over
 }
 
-// another reports whether a pod that leaves a pool comes back in another one that has a node for it.
-func (s *State) another(counts []int64, pool int) bool {
+// another returns the pool that gets the successor of a pod that leaves a pool, or -1 if that is the same pool or one
+// without room.
+func (s *State) another(counts []int64, pool int) int {
 	counts = slices.Clone(counts)
 	counts[pool]--
 	next, err := s.Strategy.Next(counted(counts))
-	return err == nil && next.Pool != pool && s.takes(counts)
+	if err != nil || next.Pool == pool || !s.free(next.Pool) {
+		return -1
+	}
+	return next.Pool
 }
 
 // table is which ordinals of each pool are held.

@@ -23,6 +23,19 @@ func strategy(text string) *spread.Strategy {
 	return s
 }
 
+// limited is a strategy of pools of equal weight with these maxima.
+func limited(maxima ...int64) *spread.Strategy {
+	var pools []spread.Pool
+	for i, limit := range maxima {
+		pools = append(pools, spread.Pool{Name: fmt.Sprint(i), Labels: map[string]string{"p": fmt.Sprint(i)}, Weight: 1, Max: limit})
+	}
+	s, err := spread.New(pools, spread.EarlierWins)
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
 // seated is a pod that came through the webhook.
 func seated(pool int, ordinal int64) Pod {
 	return Pod{Seat: spread.Seat{Pool: pool, Ordinal: ordinal}, Claimed: true, Ready: true, Ours: true, NodePool: pool, Created: begin.Add(time.Minute)}
@@ -271,14 +284,79 @@ func TestMake(t *testing.T) {
 				return s
 			}(), recreate: -1, evict: -1,
 		},
+		"a pod with an ordinal of its own that runs in another pool than its ordinal's is evicted if that was asked for": {
+			state: func() State {
+				s := settled(seated(1, 1), func() Pod { p := unseated(1, 0); p.OwnRank = 2; return p }())
+				s.Evict = true
+				return s
+			}(), recreate: -1, evict: 1, distance: 1,
+		},
+		"and stays if that was not asked for": {
+			state:    settled(seated(1, 1), func() Pod { p := unseated(1, 0); p.OwnRank = 2; return p }()),
+			recreate: -1, evict: -1, distance: 1,
+		},
+		"and if its own pool has no room": {
+			state: func() State {
+				s := settled(seated(1, 1), func() Pod { p := unseated(1, 0); p.OwnRank = 2; return p }())
+				s.Evict, s.Available = true, []bool{false, true}
+				return s
+			}(), recreate: -1, evict: -1, distance: 1,
+		},
+		"of pods with an ordinal of their own, one whose ordinal has a seat is recreated, and none whose ordinal has none": {
+			state: func() State {
+				s := settled(seated(0, 1), unseated(OtherNode, 2*time.Second), unseated(OtherNode, time.Second), unseated(OtherNode, time.Second))
+				for i := range s.Pods {
+					s.Pods[i].OwnRank = int64(i) + 1
+				}
+				s.Strategy = limited(1, 1)
+				return s
+			}(), recreate: 1, evict: -1, distance: 1,
+		},
+		"adoption follows what the pools lack, and not the order of the list": {
+			state: func() State {
+				s := settled(unseated(0, 0), unseated(0, 0), unseated(0, 0), unseated(1, 0))
+				s.Strategy = limited(2, 1)
+				return s
+			}(), recreate: -1, evict: -1,
+			adopt: []Move{
+				{Pod: 0, Seat: spread.Seat{Pool: 0, Ordinal: 1}, Rank: 1},
+				{Pod: 1, Seat: spread.Seat{Pool: 0, Ordinal: 2}, Rank: 3},
+				{Pod: 3, Seat: spread.Seat{Pool: 1, Ordinal: 1}, Rank: 2},
+			},
+		},
+		"no pool gets more than its maximum while a pod outside of the pools can have the seat": {
+			state: func() State {
+				s := settled(seated(1, 1), unseated(0, 0), unseated(0, 0), unseated(OtherNode, time.Second))
+				s.Strategy = limited(1, 2)
+				return s
+			}(), recreate: 3, evict: -1, distance: 1,
+			adopt: []Move{{Pod: 1, Seat: spread.Seat{Pool: 0, Ordinal: 1}, Rank: 1}},
+		},
+		"a pod outside of the pools is recreated if the webhook gave a later pod of another workload its seat": {
+			state: func() State {
+				s := settled(unseated(OtherNode, 0), unseated(OtherNode, time.Second))
+				s.Reached = begin.Add(2 * time.Minute)
+				return s
+			}(), recreate: 0, evict: -1, distance: 2,
+		},
+		"also one that was stored later than its siblings, because the webhook timed out": {
+			state: func() State {
+				s := settled(seated(1, 1), unseated(NoNode, -5*time.Second))
+				s.Reached = begin.Add(2 * time.Minute)
+				return s
+			}(), recreate: 1, evict: -1, distance: 1,
+		},
+		"not if the last pod that reached the webhook is older": {
+			state: func() State {
+				s := settled(unseated(OtherNode, 0), unseated(OtherNode, time.Second))
+				s.Reached = begin.Add(time.Minute - time.Second)
+				return s
+			}(), recreate: -1, evict: -1, distance: 2,
+		},
 		"pods beyond the pools' maxima need no seat": {
 			state: func() State {
 				s := settled(seated(0, 1), unseated(0, time.Second), unseated(OtherNode, time.Second))
-				limited, err := spread.New([]spread.Pool{{Name: "0", Labels: map[string]string{"p": "a"}, Weight: 1, Max: 1}}, spread.EarlierWins)
-				if err != nil {
-					t.Fatal(err)
-				}
-				s.Strategy = limited
+				s.Strategy = limited(1)
 				return s
 			}(), recreate: -1, evict: -1,
 		},
@@ -297,6 +375,36 @@ func TestMake(t *testing.T) {
 			}
 			if p.Recreate != tc.recreate || p.Evict != tc.evict || p.Distance() != tc.distance {
 				t.Errorf("recreate %d, evict %d, distance %d; want %d, %d, %d", p.Recreate, p.Evict, p.Distance(), tc.recreate, tc.evict, tc.distance)
+			}
+		})
+	}
+}
+
+// A plan names the pool that needs room for the successor of a running pod, and none for a pod that waits.
+func TestSuccessor(t *testing.T) {
+	two := strategy("p=a,weight=1:p=b,weight=1")
+	state := func(running bool, pods ...Pod) State {
+		for i := range pods {
+			pods[i].Running = running
+		}
+		return State{Strategy: two, Pods: pods, Replicas: int64(len(pods)), Settled: true, Evict: true, Mode: stowage.RepairRecreate, Available: []bool{true, true}}
+	}
+	own := unseated(1, 0)
+	own.OwnRank = 2
+	for name, tc := range map[string]struct {
+		state State
+		to    int
+	}{
+		"evicted":                        {state(true, seated(0, 1), seated(0, 2), seated(0, 3), seated(1, 1)), 1},
+		"with an ordinal of its own":     {state(true, seated(1, 1), own), 0},
+		"recreated":                      {state(true, seated(1, 1), unseated(OtherNode, time.Second)), 0},
+		"recreated, and waits":           {state(false, seated(1, 1), unseated(NoNode, time.Second)), -1},
+		"came before its policy":         {state(true, early(0, 1), early(0, 2), func() Pod { p := early(0, 3); p.Ready = false; return p }(), early(1, 1)), 1},
+		"nothing is to be done about it": {state(true, seated(1, 1), seated(0, 1)), -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if p := Make(tc.state); p.To != tc.to {
+				t.Errorf("to pool %d; want %d", p.To, tc.to)
 			}
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
@@ -70,6 +71,7 @@ type Pods struct {
 	Seen func(was, is *Record)
 
 	version atomic.Uint64
+	reached atomic.Int64 // seconds since 1970
 	synced  atomic.Bool
 	mu      sync.RWMutex
 	byOwner map[ledger.OwnerKey]*ownerPods
@@ -89,6 +91,15 @@ var (
 
 // Version is the highest resource version whose changes were all passed on.
 func (p *Pods) Version() uint64 { return p.version.Load() }
+
+// Reached returns when the last pod was created to which the webhook gave a seat, or the zero time. It is not earlier
+// if that pod is gone.
+func (p *Pods) Reached() time.Time {
+	if s := p.reached.Load(); s > 0 {
+		return time.Unix(s, 0)
+	}
+	return time.Time{}
+}
 
 // HasSynced reports whether the first list is in.
 func (p *Pods) HasSynced() bool { return p.synced.Load() }
@@ -170,6 +181,9 @@ func (p *Pods) put(pod *corev1.Pod) {
 		return
 	}
 	key := ledger.OwnerKey{Namespace: r.Namespace, UID: r.Owner}
+	if r.Kind.Admitted() && r.Created > p.reached.Load() {
+		p.reached.Store(r.Created) // only the reflector's goroutine stores
+	}
 	p.mu.Lock()
 	if before, ok := p.owners[r.UID]; ok && before != key {
 		p.mu.Unlock()

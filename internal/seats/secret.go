@@ -42,14 +42,18 @@ func SharedKey(ctx context.Context, c client.Client, secret client.ObjectKey) (l
 // ErrKeyChanged means that the Secret holds another key than the one in use.
 var ErrKeyChanged = errors.New("the key in the Secret is not the one in use; restart Stowage")
 
-// KeepKey puts the key back where its Secret was deleted.
+// KeepKey puts the key back where its Secret was deleted. It is no error that the Secret's namespace is being deleted,
+// or that another replica was faster.
 func KeepKey(ctx context.Context, c client.Client, secret client.ObjectKey, key ledger.Key) error {
 	var s corev1.Secret
 	err := c.Get(ctx, secret, &s)
 	switch {
 	case apierrors.IsNotFound(err):
 		s = corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: secret.Namespace, Name: secret.Name}, Data: map[string][]byte{keyName: key}}
-		return c.Create(ctx, &s)
+		if err := c.Create(ctx, &s); !apierrors.IsAlreadyExists(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+			return err
+		}
+		return nil
 	case err != nil:
 		return err
 	case subtle.ConstantTimeCompare(s.Data[keyName], key) != 1:

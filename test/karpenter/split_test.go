@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os/exec"
@@ -168,10 +169,7 @@ func applySplit(t *testing.T, n *suite.Tenant, sets []*appsv1.DaemonSet, example
 	template.ManagedFields = nil
 	items := []any{template}
 	for _, e := range examples {
-		node := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: e.Name, Labels: map[string]string{}}, Status: e.Status}
-		for key, value := range e.Labels {
-			node.Labels[key] = value
-		}
+		node := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: e.Name, Labels: maps.Clone(e.Labels)}, Status: e.Status}
 		node.Labels[poolLabel] = n.Namespace
 		items = append(items, node)
 	}

@@ -83,6 +83,7 @@ const (
 	ReasonProgressing   ConditionReason = "Progressing"
 	ReasonOverTarget    ConditionReason = "OverTarget"
 	ReasonWithoutSeat   ConditionReason = "PodsWithoutSeat"
+	ReasonPodsPending   ConditionReason = "PodsPending"
 	ReasonValid         ConditionReason = "Valid" // from here on of a FlexDaemonsetTemplate
 	ReasonNoPods        ConditionReason = "NoPods"
 	ReasonUpToDate      ConditionReason = "UpToDate"

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,17 +27,13 @@ import (
 )
 
 // carryOut does what a plan says, and returns when to look again if that is not when
-// something changes.
-func (r *run) carryOut(ctx context.Context, owner ledger.Owner, p *policy.Policy, pods []corev1.Pod, state *repair.State, plan *repair.Plan) (reconcile.Result, error) {
+// something changes. Proven says that a node has room for the successor of the pod to remove.
+func (r *run) carryOut(ctx context.Context, owner ledger.Owner, p *policy.Policy, pods []corev1.Pod, state *repair.State, plan *repair.Plan, proven bool) (reconcile.Result, error) {
 	switch {
 	case len(plan.Adopt) > 0:
 		n, wait, err := r.seatAll(ctx, owner, p, pods, state, plan.Adopt, repairAdopt)
 		if n > 0 {
-			why := "the webhook was not reached"
-			if !slices.ContainsFunc(plan.Adopt, func(m repair.Move) bool { return !state.Pods[m.Pod].BeforePolicy }) {
-				why = "they were created before the " + p.Source
-			}
-			r.event(owner, stowage.EventPodsAdopted, "%d pod(s) had no seat, because %s; each got a seat in the pool that it runs in", n, why)
+			r.event(owner, stowage.EventPodsAdopted, "%d pod(s) had no seat: %s; each got a seat in the pool that it runs in", n, whyUnseated(plan.Adopt, state, p, r.policySince(owner, p)))
 		}
 		if err != nil {
 			return reconcile.Result{}, err
@@ -47,15 +43,40 @@ func (r *run) carryOut(ctx context.Context, owner ledger.Owner, p *policy.Policy
 		_, wait, err := r.seatAll(ctx, owner, p, pods, state, plan.Renumber, repairRenumber)
 		return reconcile.Result{RequeueAfter: max(r.Timing.Quiet, wait)}, err
 	}
-	return r.remove(ctx, owner, pods, state, plan)
+	return r.remove(ctx, owner, pods, state, plan, proven)
 }
 
-// claimedOf are the pods that came through the webhook.
+// whyUnseated says why some pods had no seat.
+func whyUnseated(moves []repair.Move, state *repair.State, p *policy.Policy, since time.Time) string {
+	var before, edited, bypassed int
+	for _, m := range moves {
+		switch pod := &state.Pods[m.Pod]; {
+		case pod.Foreign:
+			edited++
+		case pod.BeforePolicy || !since.IsZero() && pod.Created.Before(since):
+			before++
+		default:
+			bypassed++
+		}
+	}
+	var out []string
+	for _, cause := range []struct {
+		pods int
+		text string
+	}{{before, "%d created before the " + p.Source}, {edited, "%d with a seat in a pool that the strategy no longer has"}, {bypassed, "%d created while the webhook was not reached"}} {
+		if cause.pods > 0 {
+			out = append(out, fmt.Sprintf(cause.text, cause.pods))
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// claimedOf are the pods to which the webhook gave a seat, and whether they have a node.
 func claimedOf(pods []corev1.Pod, state *repair.State) map[types.UID]bool {
 	claimed := map[types.UID]bool{}
 	for i := range state.Pods {
 		if state.Pods[i].Claimed {
-			claimed[pods[i].UID] = true
+			claimed[pods[i].UID] = state.Pods[i].Running
 		}
 	}
 	return claimed
@@ -98,17 +119,17 @@ func (r *run) seatAll(ctx context.Context, owner ledger.Owner, p *policy.Policy,
 }
 
 // remove evicts the pod that a plan removes, if the budget of the workload and the evictor allow it now.
-func (r *run) remove(ctx context.Context, owner ledger.Owner, pods []corev1.Pod, state *repair.State, plan *repair.Plan) (reconcile.Result, error) {
+func (r *run) remove(ctx context.Context, owner ledger.Owner, pods []corev1.Pod, state *repair.State, plan *repair.Plan, proven bool) (reconcile.Result, error) {
 	index, action := plan.Evict, repairEvict
 	if plan.Recreate >= 0 {
 		index, action = plan.Recreate, repairRecreate
 	}
 	pod := &pods[index]
-	claimed, distance, cooldown := claimedOf(pods, state), plan.Distance(), r.Timing.Cooldown
+	now, cooldown := seen{distance: plan.Distance(), claimed: claimedOf(pods, state), reached: state.Reached}, r.Timing.Cooldown
 	if plan.BeforePolicy {
 		cooldown = 0 // the evictor's rate is enough
 	}
-	ok, wait, err := r.mayRemove(ctx, owner, distance, claimed)
+	ok, wait, err := r.mayRemove(ctx, owner, now)
 	if err != nil || !ok {
 		return reconcile.Result{RequeueAfter: wait}, err
 	}
@@ -123,10 +144,10 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, pods []corev1.Pod,
 	case evict.Failed:
 		return reconcile.Result{}, fmt.Errorf("evict pod %s: %w", pod.Name, err)
 	}
-	r.removed(owner.Key(), distance, cooldown, claimed)
+	r.removed(owner.Key(), cooldown, proven || plan.To < 0, now)
 	r.setReplacing(owner.Key(), plan.BeforePolicy)
 	r.Metrics.repairs.WithLabelValues(action).Inc()
-	r.Log.Info("pod evicted, so that its owner recreates it", "namespace", owner.Namespace, "kind", owner.Kind, "name", owner.Name, "pod", pod.Name, "action", action, "distance", distance)
+	r.Log.Info("pod evicted, so that its owner recreates it", "namespace", owner.Namespace, "kind", owner.Kind, "name", owner.Name, "pod", pod.Name, "action", action, "distance", now.distance)
 	switch {
 	case plan.BeforePolicy:
 		r.event(owner, stowage.EventPodRecreated, "pod %s was created before its policy; it was evicted, so that its owner recreates it", pod.Name)

@@ -15,8 +15,21 @@ type budget struct {
 	settled  bool      // whether the removal's outcome was seen
 	distance int64     // the plan's distance before it
 	cooldown time.Duration
-	// claimed are the pods that had come through the webhook by then.
+	// proven says that a node had room for the successor of the removed pod.
+	proven bool
+	// claimed are the pods to which the webhook had given a seat by then.
 	claimed map[types.UID]bool
+	// waits says that no later pod has come through the webhook yet.
+	waits bool
+}
+
+// seen is what is known of a workload when one more pod is to be removed.
+type seen struct {
+	distance int64 // of the plan
+	// claimed are the pods to which the webhook gave a seat, and whether they have a node.
+	claimed map[types.UID]bool
+	// reached is when the webhook last gave a seat to a pod of any workload.
+	reached time.Time
 }
 
 // restore sets a budget to what earlier leaders have done: so many removals that won nothing, the
@@ -32,37 +45,45 @@ func (b *budget) restore(t Timing, inVain int, last time.Time) {
 
 func (b *budget) grow(t Timing) { b.backoff = min(max(2*b.backoff, t.Backoff), t.MaxBackoff) }
 
-// mayRemove reports whether one more pod may be removed of a workload whose plan has this distance
-// now and of which these pods came through the webhook; and otherwise when to look again. None
-// follows a removal until a pod has come through the webhook since. InVain says, once after a
-// removal, that it won nothing.
-func (b *budget) mayRemove(now time.Time, t Timing, distance int64, claimed map[types.UID]bool) (ok bool, wait time.Duration, inVain bool) {
-	inVain = b.observe(t, distance)
+// mayRemove reports whether one more pod of a workload may be removed, and otherwise when to look again. None
+// follows a removal until the webhook has given a seat to a later pod, of this workload or of another. InVain
+// says, once after a removal, that it won nothing.
+func (b *budget) mayRemove(now time.Time, t Timing, s seen) (ok bool, wait time.Duration, inVain bool) {
+	inVain = b.observe(t, s)
 	if left := b.next.Sub(now); left > 0 {
 		return false, left, inVain
 	}
-	if b.claimed != nil {
-		fresh := false
-		for uid := range claimed {
-			fresh = fresh || !b.claimed[uid]
-		}
-		if !fresh {
+	if b.waits {
+		if came, _ := b.later(s); !came {
 			return false, t.Resync, inVain
 		}
-		b.claimed = nil
+		b.waits = false
 	}
 	return true, 0, inVain
 }
 
-// observe notes the distance of a plan that follows a removal, the first time, and reports whether the
-// removal won nothing.
-func (b *budget) observe(t Timing, distance int64) (inVain bool) {
+// later reports whether the webhook has given a seat to a pod since the removal, and whether such a pod of the
+// workload has a node.
+func (b *budget) later(s seen) (came, runs bool) {
+	came = s.reached.After(b.removed)
+	for uid, hasNode := range s.claimed {
+		if _, before := b.claimed[uid]; !before {
+			came, runs = true, runs || hasNode
+		}
+	}
+	return came, runs
+}
+
+// observe notes the plan that follows a removal, the first time, and reports whether the removal won nothing. A pod
+// that left a node for a pool whose room was not proven has won nothing until its successor has a node.
+func (b *budget) observe(t Timing, s seen) (inVain bool) {
 	if b.removed.IsZero() || b.settled {
 		return false
 	}
 	b.settled = true
+	_, runs := b.later(s)
 	wait := b.cooldown
-	if inVain = distance >= b.distance; inVain {
+	if inVain = s.distance >= b.distance || !b.proven && !runs; inVain {
 		b.grow(t)
 		wait = max(wait, b.backoff)
 	} else {
@@ -72,9 +93,10 @@ func (b *budget) observe(t Timing, distance int64) (inVain bool) {
 	return inVain
 }
 
-// spend notes a removal, and how long to wait after it if it won something.
-func (b *budget) spend(now time.Time, distance int64, cooldown time.Duration, claimed map[types.UID]bool) {
-	b.removed, b.settled, b.distance, b.cooldown, b.claimed = now, false, distance, cooldown, claimed
+// spend notes a removal, how long to wait after it if it won something, and whether a node had room for the
+// successor.
+func (b *budget) spend(now time.Time, cooldown time.Duration, proven bool, s seen) {
+	b.removed, b.settled, b.distance, b.cooldown, b.proven, b.claimed, b.waits = now, false, s.distance, cooldown, proven, s.claimed, true
 }
 
 // refuse notes that a removal was refused, and returns when to try again.

@@ -13,6 +13,7 @@ package workload
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -196,8 +197,12 @@ func (c *Controller) Changed(owner ledger.OwnerKey, moved bool) {
 // collect removes SeatLedgers without claims, and puts back the key if its Secret was deleted.
 func (r *run) collect(ctx context.Context) {
 	r.Seats.Sweep(ctx, true)
-	if err := seats.KeepKey(ctx, r.Live, r.KeySecret, r.Seats.Pods().Key); err != nil {
+	switch err := seats.KeepKey(ctx, r.Live, r.KeySecret, r.Seats.Pods().Key); {
+	case err == nil || ctx.Err() != nil:
+	case errors.Is(err, seats.ErrKeyChanged):
 		r.Log.Error(err, "the key that signs seats is not safe", "namespace", r.KeySecret.Namespace, "kind", "Secret", "name", r.KeySecret.Name)
+	default: // it is tried again after Collect
+		r.Log.Error(err, "the Secret of the key that signs seats was not checked", "namespace", r.KeySecret.Namespace, "kind", "Secret", "name", r.KeySecret.Name)
 	}
 }
 

@@ -3,6 +3,7 @@ package workload
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,6 +12,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/ledger"
+	"github.com/stowage-dev/stowage/internal/seats"
 )
 
 // history is what was seen of a workload and done to it, to know when to do less. The lock of
@@ -127,17 +129,17 @@ func inVainSince(events []corev1.Event, since time.Time) (times int, last time.T
 
 // mayRemove reports whether the budget allows to remove one more pod of a workload, and otherwise
 // when to look again: see [budget.mayRemove].
-func (r *run) mayRemove(ctx context.Context, owner ledger.Owner, distance int64, claimed map[types.UID]bool) (bool, time.Duration, error) {
+func (r *run) mayRemove(ctx context.Context, owner ledger.Owner, s seen) (bool, time.Duration, error) {
 	if err := r.restoreBudget(ctx, owner); err != nil {
 		return false, 0, err
 	}
 	r.mu.Lock()
 	b := &r.historyOf(owner.Key()).budget
-	ok, wait, inVain := b.mayRemove(r.Clock.Now(), r.Timing, distance, claimed)
+	ok, wait, inVain := b.mayRemove(r.Clock.Now(), r.Timing, s)
 	next := b.backoff
 	r.mu.Unlock()
 	if inVain {
-		r.warn(owner, stowage.EventRepairInVain, "evicting a pod has won nothing: %d pod(s) are still in no pool, or in one with too many; the next is evicted after %s at the earliest", distance, next)
+		r.warn(owner, stowage.EventRepairInVain, "evicting a pod has won nothing: %d pod(s) are still in no pool, or in one with too many; the next is evicted after %s at the earliest", s.distance, next)
 	}
 	return ok, wait, nil
 }
@@ -157,22 +159,35 @@ func (r *run) setReplacing(owner ledger.OwnerKey, is bool) {
 	}
 }
 
-// balanced notes that nothing is wrong with a workload any more: what was removed of it last has won
-// something.
-func (r *run) balanced(owner ledger.OwnerKey) {
+// balanced notes that nothing is wrong with a workload any more: what was removed of it last has won something, if the
+// successor has a node.
+func (r *run) balanced(owner ledger.OwnerKey, records []seats.Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if h := r.history[owner]; h != nil {
-		h.budget.observe(r.Timing, 0)
+		if !slices.ContainsFunc(records, func(r seats.Record) bool { return r.Node == "" }) {
+			h.budget.observe(r.Timing, seen{claimed: claimedRecords(records)})
+		}
 		h.replacing = false
 	}
 }
 
+// claimedRecords are the pods to which the webhook gave a seat, and whether they have a node.
+func claimedRecords(records []seats.Record) map[types.UID]bool {
+	out := map[types.UID]bool{}
+	for i := range records {
+		if records[i].Kind.Admitted() {
+			out[records[i].UID] = records[i].Node != ""
+		}
+	}
+	return out
+}
+
 // removed notes a removal.
-func (r *run) removed(owner ledger.OwnerKey, distance int64, cooldown time.Duration, claimed map[types.UID]bool) {
+func (r *run) removed(owner ledger.OwnerKey, cooldown time.Duration, proven bool, s seen) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.historyOf(owner).budget.spend(r.Clock.Now(), distance, cooldown, claimed)
+	r.historyOf(owner).budget.spend(r.Clock.Now(), cooldown, proven, s)
 }
 
 // refused notes that a removal was refused, and returns when to try again.

@@ -72,7 +72,7 @@ func fromRecords(p *policy.Policy, records []seats.Record, replicas int64) repai
 	state := repair.State{Strategy: p.Strategy, Replicas: replicas, Settled: true, Mode: p.Repair}
 	for i := range records {
 		r := &records[i]
-		pod := repair.Pod{Name: r.Name, Created: time.Unix(r.Created, 0), Ready: r.Ready, Ours: true, NodePool: repair.NoNode}
+		pod := repair.Pod{Name: r.Name, Created: time.Unix(r.Created, 0), Ready: r.Ready, Running: r.Node != "", Ours: true, NodePool: repair.NoNode}
 		place(&pod, p, r.Seat, r.Kind, r.ID, r.Cost)
 		if r.Kind == ledger.KindOrdinal {
 			pod.OwnRank, _ = p.Strategy.Rank(pod.Seat) // that it is right is looked at closely
@@ -94,7 +94,7 @@ func place(pod *repair.Pod, p *policy.Policy, seat ledger.Seat, kind ledger.Kind
 		return
 	}
 	pod.Seat = spread.Seat{Pool: pool, Ordinal: seat.Ordinal}
-	pod.Claimed = kind == ledger.KindClaimed || kind == ledger.KindUnshared || kind == ledger.KindOrdinal
+	pod.Claimed = kind.Admitted()
 	pod.Rank = placement.CostRank(cost, repair.RankOf(p.Strategy, pod.Seat), ledger.CostRank(id))
 }
 
@@ -115,7 +115,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 	}
 	state := &repair.State{
 		Strategy: p.Strategy, Replicas: scale.Replicas, Mode: p.Repair, Evict: p.Evict, Settled: scale.Current == scale.Replicas,
-		Keep: owner.Kind == "Job", Young: r.Clock.Since(p.WorkloadCreated) < r.Timing.PolicyGrace,
+		Keep: owner.Kind == "Job", Young: r.Clock.Since(p.WorkloadCreated) < r.Timing.PolicyGrace, Reached: r.Seats.Pods().Reached(),
 	}
 	since := r.policySince(owner, p)
 	selected, err := r.selected(ctx, owner)
@@ -149,7 +149,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 	if state.RollingOut, err = r.rollingOut(ctx, owner); err != nil {
 		return nil, nil, err
 	}
-	if state.Available, err = r.available(ctx, p); err != nil {
+	if state.Available, err = r.available(ctx, p, pods); err != nil {
 		return nil, nil, err
 	}
 	return state, pods, nil
@@ -158,7 +158,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 // viewOf is a pod as a plan sees it. Whether the pod was sent to the webhook, and in which pool
 // its node is, is not known here.
 func viewOf(pod *corev1.Pod, created *podpatch.Pod, owner ledger.Owner, p *policy.Policy, key ledger.Key) repair.Pod {
-	view := repair.Pod{Name: pod.Name, Created: pod.CreationTimestamp.Time, Ready: podstatus.Ready(pod), NodePool: repair.NoNode, Ours: true}
+	view := repair.Pod{Name: pod.Name, Created: pod.CreationTimestamp.Time, Ready: podstatus.Ready(pod), Running: pod.Spec.NodeName != "", NodePool: repair.NoNode, Ours: true}
 	view.Seat.Pool = -1
 	if rank, ok := placement.OwnRank(created, p.FirstOrdinal); ok {
 		view.OwnRank = rank
@@ -299,21 +299,4 @@ func (r *run) rollingOut(ctx context.Context, owner ledger.Owner) (bool, error) 
 	return slices.ContainsFunc(makers, func(m *cluster.Workload) bool {
 		return m.UID != owner.UID && m.Controller != nil && m.Controller.UID == w.Controller.UID && (m.Replicas > 0 || m.Current > 0)
 	}), nil
-}
-
-// available returns of each pool whether it has a node that takes pods.
-func (r *run) available(ctx context.Context, p *policy.Policy) ([]bool, error) {
-	out := make([]bool, p.Strategy.Len())
-	for i := range out {
-		var nodes corev1.NodeList
-		if err := r.Client.List(ctx, &nodes, client.MatchingLabels(p.Strategy.Pool(i).Labels), client.UnsafeDisableDeepCopy); err != nil {
-			return nil, err
-		}
-		out[i] = slices.ContainsFunc(nodes.Items, func(n corev1.Node) bool {
-			return !n.Spec.Unschedulable && slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-				return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-			})
-		})
-	}
-	return out, nil
 }

@@ -47,7 +47,7 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 		if int64(len(records)) == w.Replicas {
 			if plan := repair.Make(fromRecords(p, records, w.Replicas)); plan.Balanced() && len(plan.Renumber) == 0 {
 				r.report(owner, 0)
-				r.balanced(owner.Key())
+				r.balanced(owner.Key(), records)
 				return reconcile.Result{}, nil
 			}
 		}
@@ -78,7 +78,10 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 		r.report(owner, 0)
 		return reconcile.Result{}, nil
 	}
-	plan := repair.Make(*state)
+	plan, proven, err := r.plan(ctx, p, pods, state)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
 	r.report(owner, plan.Distance())
 	if state.Settled && !plan.BeforePolicy {
 		r.setReplacing(owner.Key(), false)
@@ -91,5 +94,5 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 		}
 		return again, nil
 	}
-	return r.carryOut(ctx, owner, p, pods, state, &plan)
+	return r.carryOut(ctx, owner, p, pods, state, &plan, proven)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clientevents "k8s.io/client-go/tools/events"
@@ -73,6 +75,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&versprei.PodDistributor{}).
 		WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string { return []string{string(o.(*corev1.Event).InvolvedObject.UID)} }).
 		WithIndex(&corev1.Event{}, "reason", func(o client.Object) []string { return []string{o.(*corev1.Event).Reason} }).
+		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
 		WithInterceptorFuncs(interceptor.Funcs{
 			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 				if _, ok := list.(*corev1.PodList); ok {
@@ -215,6 +218,14 @@ func TestReconcile(t *testing.T) {
 	mode := func(m stowage.Mode) func([]client.Object) {
 		return func(o []client.Object) { o[1].SetLabels(map[string]string{stowage.ModeKey: string(m)}) }
 	}
+	find := func(o []client.Object, name string) client.Object {
+		return o[slices.IndexFunc(o, func(o client.Object) bool { return o.GetName() == name })]
+	}
+	full := func(node string) func([]client.Object) { // but for one pod, which another workload has there
+		return func(o []client.Object) {
+			find(o, node).(*corev1.Node).Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")}
+		}
+	}
 	for name, tc := range map[string]struct {
 		replicas int32
 		settings []string
@@ -242,10 +253,22 @@ func TestReconcile(t *testing.T) {
 		"ordinals with a gap": {replicas: 3, pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "1", 3), seated("z", "0", 1)},
 			lists: 1, want: map[string]string{"y": "1/2"}},
 		"a pod outside of the pools": {replicas: 2, pods: []*corev1.Pod{seated("x", "1", 1), pod("y", "node-none", "", 0, 0)},
-			lists: 1, gone: "y", events: "PodRecreated", distance: 1},
+			lists: 2, gone: "y", events: "PodRecreated", distance: 1},
+		"but no node has room for its successor": {replicas: 2, edit: full("node-a"), pods: []*corev1.Pod{seated("x", "1", 1), pod("y", "node-none", "", 0, 0)},
+			lists: 2, distance: 1},
 		"too many in a pool": {replicas: 2, pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "1", 2)}, lists: 1, distance: 1},
 		"and they may be evicted": {replicas: 2, settings: []string{stowage.RebalanceAnnotation + "=Evict"}, pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "1", 2)},
-			lists: 1, gone: "y", events: "PodEvicted", distance: 1},
+			lists: 2, gone: "y", events: "PodEvicted", distance: 1},
+		"but the other pool's node is full": {replicas: 2, settings: []string{stowage.RebalanceAnnotation + "=Evict"}, edit: full("node-a"),
+			pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "1", 2)}, lists: 2, distance: 1},
+		"but Karpenter makes others": {replicas: 2, settings: []string{stowage.RebalanceAnnotation + "=Evict"}, edit: func(o []client.Object) {
+			full("node-a")(o)
+			find(o, "node-a").SetLabels(map[string]string{"p": "a", "karpenter.sh/nodepool": "a"})
+		},
+			pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "1", 2)}, lists: 2, gone: "y", events: "PodEvicted", distance: 1},
+		"but the other pool's node has a taint": {replicas: 2, settings: []string{stowage.RebalanceAnnotation + "=Evict"}, edit: func(o []client.Object) {
+			find(o, "node-a").(*corev1.Node).Spec.Taints = []corev1.Taint{{Key: "spot", Effect: corev1.TaintEffectNoSchedule}}
+		}, pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "1", 2)}, lists: 1, distance: 1},
 		"a workload that scales": {replicas: 2, edit: func(o []client.Object) { o[0].(*appsv1.ReplicaSet).Status.Replicas = 1 }, pods: []*corev1.Pod{seated("x", "1", 1)}},
 		"no strategy any more": {replicas: 1, edit: func(o []client.Object) {
 			rs := o[0].(*appsv1.ReplicaSet)
@@ -260,7 +283,9 @@ func TestReconcile(t *testing.T) {
 			for _, p := range tc.pods {
 				objects = append(objects, p)
 			}
-			b := newBench(t, objects...)
+			other := pod("other", "node-a", "", 0, 0)
+			other.Labels, other.OwnerReferences = nil, nil
+			b := newBench(t, append(objects, other)...)
 			before := b.seatsNow(t)
 			b.lists.Store(0)
 			if res, err := b.reconcile(t.Context(), owner); err != nil || res.RequeueAfter != b.Timing.Quiet {
@@ -386,9 +411,18 @@ func TestDescribe(t *testing.T) {
 		want    map[string]stowage.ConditionReason
 		current string
 	}{
-		"balanced":                   {pods: []*corev1.Pod{seated("x", "0", 1), seated("y", "1", 1)}, want: map[string]stowage.ConditionReason{versprei.ConditionTargetFound: stowage.ReasonFound, versprei.ConditionBalanced: stowage.ReasonBalanced}, current: "1/1"},
-		"too many in one":            {pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "1", 2)}, want: map[string]stowage.ConditionReason{versprei.ConditionBalanced: stowage.ReasonOverTarget}, current: "0/2"},
-		"one without a seat":         {pods: []*corev1.Pod{seated("x", "0", 1), pod("y", "node-b", "", 0, 0)}, want: map[string]stowage.ConditionReason{versprei.ConditionBalanced: stowage.ReasonWithoutSeat}, current: "1/0"},
+		"balanced":           {pods: []*corev1.Pod{seated("x", "0", 1), seated("y", "1", 1)}, want: map[string]stowage.ConditionReason{versprei.ConditionTargetFound: stowage.ReasonFound, versprei.ConditionBalanced: stowage.ReasonBalanced}, current: "1/1"},
+		"too many in one":    {pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "1", 2)}, want: map[string]stowage.ConditionReason{versprei.ConditionBalanced: stowage.ReasonOverTarget}, current: "0/2"},
+		"one without a seat": {pods: []*corev1.Pod{seated("x", "0", 1), pod("y", "node-b", "", 0, 0)}, want: map[string]stowage.ConditionReason{versprei.ConditionBalanced: stowage.ReasonWithoutSeat}, current: "1/0"},
+		"some wait for a node": {pods: []*corev1.Pod{seated("x", "0", 1), pod("y", "", "1", 1, ledger.KindClaimed)},
+			want: map[string]stowage.ConditionReason{versprei.ConditionBalanced: stowage.ReasonPodsPending}, current: "1/1"},
+		"some have waited for a moment": {pods: func() []*corev1.Pod {
+			y := pod("y", "", "1", 1, ledger.KindClaimed)
+			y.CreationTimestamp = metav1.NewTime(start)
+			return []*corev1.Pod{seated("x", "0", 1), y}
+		}(), want: map[string]stowage.ConditionReason{versprei.ConditionBalanced: stowage.ReasonProgressing}, current: "1/1"},
+		"a pool was edited away": {pods: []*corev1.Pod{seated("x", "0", 1), pod("y", "node-none", "former", 1, ledger.KindClaimed)},
+			want: map[string]stowage.ConditionReason{versprei.ConditionBalanced: stowage.ReasonWithoutSeat}, current: "1/0"},
 		"a target that is not there": {edit: func(d *versprei.PodDistributor) { d.Spec.Target.Name = "none" }, want: map[string]stowage.ConditionReason{versprei.ConditionTargetFound: stowage.ReasonNotFound, versprei.ConditionBalanced: stowage.ReasonNoTarget}},
 		"an older one": {objects: []client.Object{distributor(func(d *versprei.PodDistributor) {
 			d.Name, d.UID, d.CreationTimestamp = "older", "older", metav1.NewTime(start.Add(-time.Hour))

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 
@@ -109,33 +110,64 @@ func (r *run) describe(ctx context.Context, d *versprei.PodDistributor, siblings
 	set(versprei.ConditionTargetFound, metav1.ConditionTrue, stowage.ReasonFound, "the pods of %s %q are divided", target.Kind, target.Name)
 
 	// 2. What there is and what there should be, over all revisions.
-	moving, unseated, err := r.count(ctx, st, p, owners)
+	sum, err := r.count(ctx, st, p, owners)
 	if err != nil {
 		return err
 	}
 	over := sumUp(st)
 
 	// 3. In words.
+	balanced := func(reason stowage.ConditionReason, format string, args ...any) {
+		status := metav1.ConditionFalse
+		if reason == stowage.ReasonBalanced {
+			status = metav1.ConditionTrue
+		}
+		set(versprei.ConditionBalanced, status, reason, format, args...)
+	}
+	equal := st.Current == st.Desired
 	switch {
-	case st.Current == st.Desired:
-		set(versprei.ConditionBalanced, metav1.ConditionTrue, stowage.ReasonBalanced, "each pool has the pods that it should have")
-	case moving:
-		set(versprei.ConditionBalanced, metav1.ConditionFalse, stowage.ReasonProgressing, "pods are being created or removed")
+	case equal && sum.starting == 0 && len(sum.pending) == 0:
+		balanced(stowage.ReasonBalanced, "each pool has the pods that it should have")
+	case len(sum.pending) > 0:
+		var parts []string
+		for i := range st.Pools {
+			if n := sum.pending[i]; n > 0 {
+				parts = append(parts, fmt.Sprintf("%d pod(s) of pool %s", n, st.Pools[i].Name))
+			}
+		}
+		balanced(stowage.ReasonPodsPending, "%s wait for a node", strings.Join(parts, " and "))
+	case sum.moving || equal:
+		balanced(stowage.ReasonProgressing, "pods are being created or removed")
 	case over != "":
 		hint := "; scale up, roll out, or set rebalance to Evict"
 		if p.Evict {
-			hint = "; pods are evicted one at a time"
+			hint = "; pods are evicted one at a time, into nodes that have room"
 		}
-		set(versprei.ConditionBalanced, metav1.ConditionFalse, stowage.ReasonOverTarget, "pool %s has too many pods%s", over, hint)
+		balanced(stowage.ReasonOverTarget, "pool %s has too many pods%s", over, hint)
+	case sum.former > 0:
+		balanced(stowage.ReasonWithoutSeat, "%d pod(s) have their seat in a pool that was removed from the distribution", sum.former)
 	default:
-		set(versprei.ConditionBalanced, metav1.ConditionFalse, stowage.ReasonWithoutSeat, "%d pod(s) have no seat: they bypassed the webhook, or choose their nodes themselves", unseated)
+		balanced(stowage.ReasonWithoutSeat, "%d pod(s) have no seat: they bypassed the webhook, or choose their nodes themselves", sum.unseated)
 	}
 	return nil
 }
 
-// count fills in the pools of a status, over all owners of pods. It reports whether one of them moves,
-// and how many pods have no seat.
-func (r *run) count(ctx context.Context, st *versprei.PodDistributorStatus, p *policy.Policy, owners []*cluster.Workload) (moving bool, unseated int64, err error) {
+// pendingAfter is how long a pod may wait for a node before the status says so. A node autoscaler needs longer, but until
+// its node is there the pod waits all the same.
+const pendingAfter = 30 * time.Second
+
+// tally sums up the pods of a policy, over all owners of pods.
+type tally struct {
+	moving   bool          // an owner of them moves
+	unseated int64         // pods without a seat
+	former   int64         // of these, pods with a seat in a pool that the strategy does not have
+	starting int64         // pods that have not waited for long for a node
+	pending  map[int]int64 // pods that have, by their pool
+}
+
+// count fills in the pools of a status, over all owners of pods, and sums up what is not as it should be.
+func (r *run) count(ctx context.Context, st *versprei.PodDistributorStatus, p *policy.Policy, owners []*cluster.Workload) (tally, error) {
+	sum := tally{pending: map[int]int64{}}
 	st.Pools = make([]versprei.PoolStatus, p.Strategy.Len())
 	for i := range st.Pools {
 		st.Pools[i].Name = p.Strategy.Pool(i).Name
@@ -145,19 +177,29 @@ func (r *run) count(ctx context.Context, st *versprei.PodDistributorStatus, p *p
 		records := liveRecords(r.Seats.Pods().Of(owner.Key()))
 		seated := int64(0)
 		for i := range records {
-			if pool, ok := p.Pool(records[i].Pool); ok {
-				seated++
-				st.Pools[pool].Current++
-				if records[i].Ready {
-					st.Pools[pool].Ready++
-				}
+			pool, ok := p.Pool(records[i].Pool)
+			if !ok {
+				sum.former++
+				continue
+			}
+			seated++
+			st.Pools[pool].Current++
+			if records[i].Ready {
+				st.Pools[pool].Ready++
+			}
+			switch age := r.Clock.Since(time.Unix(records[i].Created, 0)); {
+			case records[i].Node != "":
+			case age < pendingAfter:
+				sum.starting++
+			default:
+				sum.pending[pool]++
 			}
 		}
 		replicas, current := o.Replicas, o.Current
 		if replicas < 0 {
 			replicas, current = seated, seated
 			if scale, err := cluster.ReadScale(ctx, r.Live, owner.Namespace, seats.Ref(owner)); err != nil {
-				return false, 0, err
+				return tally{}, err
 			} else if scale != nil {
 				replicas, current = scale.Replicas, scale.Current
 			}
@@ -165,10 +207,10 @@ func (r *run) count(ctx context.Context, st *versprei.PodDistributorStatus, p *p
 		for i := range st.Pools {
 			st.Pools[i].Desired += int32(p.Strategy.Target(i, replicas))
 		}
-		moving = moving || replicas != current || r.moving(owner.Key())
-		unseated += max(0, min(replicas, p.Strategy.Capacity())-seated)
+		sum.moving = sum.moving || replicas != current || r.moving(owner.Key())
+		sum.unseated += max(0, min(replicas, p.Strategy.Capacity())-seated)
 	}
-	return moving, unseated, nil
+	return sum, nil
 }
 
 // sumUp writes the counts of all pools as they are shown in columns, and returns the first pool that

@@ -1,0 +1,49 @@
+package config
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/stowage-dev/stowage/internal/certs"
+)
+
+// What is expected while a namespace is deleted, or while the process starts, is no error in the log.
+func TestExpectedErrorsAreQuiet(t *testing.T) {
+	events := corev1.Resource("events")
+	terminating := apierrors.NewForbidden(events, "e", nil)
+	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	handshake := func(err error) string { return fmt.Sprintf("http: TLS handshake error from 1.2.3.4:5: %v\n", err) }
+	var out bytes.Buffer
+	handler := quiet{slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn})}
+	log := logr.FromSlogHandler(handler).WithName("events").WithValues("k", "v")
+	for name, tc := range map[string]struct {
+		write func()
+		shown bool
+	}{
+		"the namespace is being deleted": {func() { log.Error(terminating, "m") }, false},
+		"the namespace is gone":          {func() { log.Error(apierrors.NewNotFound(corev1.Resource("namespaces"), "n"), "m") }, false},
+		"forbidden":                      {func() { log.Error(apierrors.NewForbidden(events, "e", nil), "m") }, true},
+		"another object is gone":         {func() { log.Error(apierrors.NewNotFound(events, "e"), "m") }, true},
+		"the certificate is not loaded":  {func() { _, _ = standardLog{slog.New(handler)}.Write([]byte(handshake(certs.ErrNotLoaded))) }, false},
+		"another failed handshake":       {func() { _, _ = standardLog{slog.New(handler)}.Write([]byte(handshake(fmt.Errorf("EOF")))) }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out.Reset()
+			tc.write()
+			if shown := out.Len() > 0; shown != tc.shown {
+				t.Errorf("the log has %q", out.String())
+			}
+			if tc.shown && !strings.HasPrefix(out.String(), `{"time"`) {
+				t.Errorf("not structured: %q", out.String())
+			}
+		})
+	}
+}

@@ -1,0 +1,95 @@
+// Package fit decides whether pods fit on nodes, by what the scheduler's filters for node affinity, taints and
+// resources read. It knows nothing of ports, volumes, topology spread and affinity to other pods.
+//
+// The package is pure: it takes pods and nodes and returns numbers.
+package fit
+
+import (
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"github.com/stowage-dev/stowage/internal/podstatus"
+	"github.com/stowage-dev/stowage/internal/spread"
+)
+
+// Successor returns the pod that the owner of a pod creates in its place, with a seat in one of the pools.
+func Successor(pod *corev1.Pod, s *spread.Strategy, pool int, tolerations []corev1.Toleration) *corev1.Pod {
+	out := &corev1.Pod{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec}
+	out.Spec.NodeName = ""
+	out.Spec.NodeSelector = maps.Clone(pod.Spec.NodeSelector)
+	if out.Spec.NodeSelector == nil {
+		out.Spec.NodeSelector = map[string]string{}
+	}
+	for i := range s.Len() {
+		for key := range s.Pool(i).Labels {
+			delete(out.Spec.NodeSelector, key)
+		}
+	}
+	maps.Copy(out.Spec.NodeSelector, s.Pool(pool).Labels)
+	out.Spec.Tolerations = append(slices.Clone(pod.Spec.Tolerations), tolerations...)
+	return out
+}
+
+// Allows reports whether a node takes new pods such as this one, whatever their size: the node is ready and not
+// cordoned, the pod selects the node, and the pod tolerates its taints.
+func Allows(node *corev1.Node, pod *corev1.Pod) bool {
+	if node.Spec.Unschedulable || !ready(node) {
+		return false
+	}
+	if selected, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); err != nil || !selected {
+		return false
+	}
+	_, untolerated := corev1helpers.FindMatchingUntoleratedTaint(logr.Discard(), node.Spec.Taints, pod.Spec.Tolerations, func(t *corev1.Taint) bool {
+		return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
+	}, false)
+	return !untolerated
+}
+
+func ready(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// Count returns how many pods of the size of this one the node has room for beside those that run on it. The list may
+// hold pods of other nodes.
+func Count(node *corev1.Node, running []corev1.Pod, pod *corev1.Pod) int64 {
+	free := maps.Clone(node.Status.Allocatable)
+	take := func(requests corev1.ResourceList) {
+		for name, q := range requests {
+			left := free[name]
+			left.Sub(q)
+			free[name] = left
+		}
+	}
+	pods := int64(0)
+	for i := range running {
+		if other := &running[i]; other.Spec.NodeName == node.Name && !podstatus.Ended(other) {
+			pods++
+			take(resourcehelper.PodRequests(other, resourcehelper.PodResourcesOptions{UseStatusResources: true}))
+		}
+	}
+	count := int64(math.MaxInt64)
+	if q, ok := node.Status.Allocatable[corev1.ResourcePods]; ok {
+		count = q.Value() - pods
+	}
+	for name, q := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) {
+		if q.Sign() <= 0 {
+			continue
+		}
+		left := free[name]
+		if name == corev1.ResourceCPU {
+			count = min(count, left.MilliValue()/q.MilliValue())
+		} else {
+			count = min(count, left.Value()/q.Value())
+		}
+	}
+	return max(0, count)
+}

@@ -1,0 +1,105 @@
+package fit
+
+import (
+	"maps"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/stowage-dev/stowage/internal/spread"
+)
+
+func list(cpu, memory string) corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+}
+
+func node(change ...func(*corev1.Node)) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"pool": "b", "zone": "1"}}}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	n.Status.Allocatable = list("4", "8Gi")
+	n.Status.Allocatable[corev1.ResourcePods] = resource.MustParse("5")
+	for _, f := range change {
+		f(n)
+	}
+	return n
+}
+
+func pod(cpu, memory string, change ...func(*corev1.Pod)) corev1.Pod {
+	p := corev1.Pod{}
+	p.Spec.NodeName, p.Spec.NodeSelector = "n", map[string]string{"pool": "a"}
+	p.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: list(cpu, memory)}}}
+	for _, f := range change {
+		f(&p)
+	}
+	return p
+}
+
+func TestCount(t *testing.T) {
+	for name, tc := range map[string]struct {
+		running []corev1.Pod
+		pod     corev1.Pod
+		want    int64
+	}{
+		"empty, by CPU":               {nil, pod("1", "1Gi"), 4},
+		"empty, by memory":            {nil, pod("100m", "3Gi"), 2},
+		"empty, by pods":              {nil, pod("1m", "1Mi"), 5},
+		"requests nothing":            {nil, pod("0", "0"), 5},
+		"beside others":               {[]corev1.Pod{pod("1500m", "1Gi"), pod("1", "1Gi")}, pod("1", "1Gi"), 1},
+		"full":                        {[]corev1.Pod{pod("4", "1Gi")}, pod("1m", "1Mi"), 0},
+		"more than there is":          {[]corev1.Pod{pod("6", "1Gi")}, pod("1m", "1Mi"), 0},
+		"the others have ended":       {[]corev1.Pod{pod("4", "1Gi", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })}, pod("1", "1Gi"), 4},
+		"the others run elsewhere":    {[]corev1.Pod{pod("4", "1Gi", func(p *corev1.Pod) { p.Spec.NodeName = "m" })}, pod("1", "1Gi"), 4},
+		"a resource the node has not": {nil, pod("1", "1Gi", func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests["x/gpu"] = resource.MustParse("1") }), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := Count(node(), tc.running, &tc.pod); got != tc.want {
+				t.Errorf("%d pods; want %d", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestAllows(t *testing.T) {
+	s, err := spread.Parse("pool=a,weight=1:pool=b,weight=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tainted := func(n *corev1.Node) {
+		n.Spec.Taints = []corev1.Taint{{Key: "spot", Effect: corev1.TaintEffectNoSchedule}}
+	}
+	tolerant := []corev1.Toleration{{Key: "spot", Operator: corev1.TolerationOpExists}}
+	for name, tc := range map[string]struct {
+		node        *corev1.Node
+		pool        int
+		tolerations []corev1.Toleration
+		zone        string
+		want        bool
+	}{
+		"its pool":           {node(), 1, nil, "", true},
+		"another pool":       {node(), 0, nil, "", false},
+		"another zone":       {node(), 1, nil, "2", false},
+		"cordoned":           {node(func(n *corev1.Node) { n.Spec.Unschedulable = true }), 1, nil, "", false},
+		"not ready":          {node(func(n *corev1.Node) { n.Status.Conditions = nil }), 1, nil, "", false},
+		"tainted":            {node(tainted), 1, nil, "", false},
+		"the pool tolerates": {node(tainted), 1, tolerant, "", true},
+		"a taint that prefers": {node(func(n *corev1.Node) {
+			n.Spec.Taints = []corev1.Taint{{Key: "spot", Effect: corev1.TaintEffectPreferNoSchedule}}
+		}), 1, nil, "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := pod("1", "1Gi")
+			if tc.zone != "" {
+				p.Spec.NodeSelector["zone"] = tc.zone
+			}
+			before := maps.Clone(p.Spec.NodeSelector)
+			if got := Allows(tc.node, Successor(&p, s, tc.pool, tc.tolerations)); got != tc.want {
+				t.Errorf("allowed: %v", got)
+			}
+			if !maps.Equal(before, p.Spec.NodeSelector) {
+				t.Error("the pod itself was changed")
+			}
+		})
+	}
+}
