@@ -44,7 +44,7 @@ type Reader interface {
 	MayRead(ref Ref) bool
 	// PodDistributors returns the namespace's PodDistributors with their specs.
 	PodDistributors(ctx context.Context, namespace string) ([]versprei.PodDistributor, error)
-	// Node returns a node with its labels, annotations, conditions and allocatable
+	// Node returns a node with its labels, annotations, taints, conditions and allocatable
 	// resources, or nil if there is none of that name.
 	Node(ctx context.Context, name string) (*corev1.Node, error)
 	// Template returns a FlexDaemonsetTemplate, or nil if there is none of that name.
@@ -102,7 +102,7 @@ func CacheOptions() cache.Options {
 			&corev1.Node{}: {UnsafeDisableDeepCopy: &shared, Transform: func(obj any) (any, error) {
 				n := obj.(*corev1.Node)
 				kept := &corev1.Node{ObjectMeta: identity(n.ObjectMeta, true)}
-				kept.Spec.Unschedulable = n.Spec.Unschedulable
+				kept.Spec.Unschedulable, kept.Spec.Taints = n.Spec.Unschedulable, n.Spec.Taints
 				kept.Status.Conditions = n.Status.Conditions
 				kept.Status.Allocatable, kept.Status.Capacity = n.Status.Allocatable, n.Status.Capacity
 				return kept, nil

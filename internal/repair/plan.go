@@ -290,7 +290,11 @@ func (p *Plan) goes(pod *Pod, to int) {
 // node before one that runs, and of those the youngest. Pods that run stay while another is not ready, while the
 // workload rolls out, and where the pool of their successor has no room.
 func (s *State) recreate(p *Plan) int {
-	last, ready := s.Reached, true
+	var last time.Time
+	ready := true
+	if !s.Reached.IsZero() {
+		last = s.Reached.Add(-time.Second) // times are whole seconds, and another workload's pod proves nothing for its own second
+	}
 	for _, pod := range s.Pods {
 		if pod.Claimed && pod.Created.After(last) {
 			last = pod.Created

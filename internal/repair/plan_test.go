@@ -349,7 +349,7 @@ func TestMake(t *testing.T) {
 		"not if the last pod that reached the webhook is older": {
 			state: func() State {
 				s := settled(unseated(OtherNode, 0), unseated(OtherNode, time.Second))
-				s.Reached = begin.Add(time.Minute - time.Second)
+				s.Reached = begin.Add(time.Minute)
 				return s
 			}(), recreate: -1, evict: -1, distance: 2,
 		},

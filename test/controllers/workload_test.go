@@ -21,6 +21,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/controllers/workload"
 	"github.com/stowage-dev/stowage/internal/ledger"
 	"github.com/stowage-dev/stowage/internal/server"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 const strategy = "pool=a,weight=1:pool=b,weight=1"
@@ -51,6 +52,15 @@ func (n *tenant) seated(t *testing.T, rs *appsv1.ReplicaSet, pool string, ordina
 	t.Helper()
 	claim := key.Sign(ledger.KindClaimed, ledger.NewID(), ledger.Holder{Namespace: n.namespace, Owner: string(rs.UID)}, ledger.Seat{Pool: pool, Ordinal: ordinal})
 	return n.pod(t, rs, template(rs).Label(stowage.PoolLabel, pool).Label(stowage.SeatLabel, fmt.Sprint(ordinal)).Annotation(stowage.ClaimAnnotation, claim), node)
+}
+
+// filler makes a pod of nobody's on a node.
+func (n *tenant) filler(t *testing.T, node *corev1.Node) *corev1.Pod {
+	t.Helper()
+	p := testkit.Pod("").Namespace(n.namespace).Container("c", "", "").Obj()
+	p.Name, p.GenerateName, p.Spec.NodeName, p.Spec.TerminationGracePeriodSeconds = "", "filler-", node.Name, new(int64(0))
+	must(t, n.Create(t.Context(), p))
+	return p
 }
 
 // laterThan waits until the API server gives another time of creation than an object's: those
@@ -185,6 +195,89 @@ func TestRebalance(t *testing.T) {
 	eventually(t, "the pod of the highest rank is evicted", func() bool { return n.gone(t, pods[3]) })
 	pods = pods[:3]
 	n.unchanged(t, "workload", pass(resync), pods...) // until its successor is ready
+}
+
+// A running pod is evicted only if a node of the pool that gets its successor has room beside what runs there.
+func TestRoomBeforeEviction(t *testing.T) {
+	n := newTenant(t)
+	a, b := n.node(t, "a", "cpu=4"), n.node(t, "b", "cpu=4,pods=1")
+	filler := n.filler(t, b)
+	rs := n.replicaSet(t, 4, annotated(stowage.RebalanceAnnotation, string(versprei.RebalanceEvict)))
+	pods := []client.Object{}
+	for ordinal := range int64(4) {
+		pods = append(pods, n.seated(t, rs, "0", ordinal+1, a))
+	}
+	n.unchanged(t, "workload", pass(resync), pods...) // the node is full
+
+	taint := func(value string) {
+		must(t, n.Patch(t.Context(), b, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"taints":`+value+`}}`))))
+	}
+	taint(`[{"key":"spot","effect":"NoSchedule"}]`)
+	n.unchanged(t, "workload", pass(resync), pods...) // by now the controller has seen the taint
+	must(t, n.Delete(t.Context(), filler))
+	n.unchanged(t, "workload", pass(resync), pods...) // the node has a taint
+
+	taint("null")
+	eventually(t, "the pod of the highest rank is evicted", func() bool {
+		clock.Step(resync)
+		return n.gone(t, pods[3])
+	})
+	pods = pods[:3]
+	successor := n.seated(t, rs, "1", 1, nil)
+	filler = n.filler(t, b) // another workload's pod is faster
+	n.unchanged(t, "workload", pass(resync), append(pods, successor)...)
+
+	must(t, n.Delete(t.Context(), successor)) // a scale-down begins with pods that wait
+	n.scale(t, rs, 3)
+	n.unchanged(t, "workload", pass(resync), append(pods, filler)...)
+}
+
+// A StatefulSet's pod that runs without a seat in another pool than its ordinal's goes back, if that was asked for.
+func TestStatefulSetPodInAnotherPool(t *testing.T) {
+	n := newTenant(t)
+	a, _ := n.node(t, "a", "cpu=4"), n.node(t, "b", "cpu=4")
+	labels := map[string]string{"app": "db"}
+	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "db", Annotations: annotated(stowage.RebalanceAnnotation, string(versprei.RebalanceEvict))}}
+	set.Spec.Replicas, set.Spec.Selector = new(int32(2)), &metav1.LabelSelector{MatchLabels: labels}
+	set.Spec.Template = corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: set.Annotations}, Spec: testkit.Pod("").Container("c", "", "").Obj().Spec}
+	must(t, n.Create(t.Context(), set))
+	set.Status.Replicas = 2
+	must(t, n.Status().Update(t.Context(), set))
+	pod := func(ordinal string) *corev1.Pod {
+		p := testkit.Pod("").Container("c", "", "").Label("app", "db").Label(appsv1.PodIndexLabel, ordinal)
+		for k, v := range set.Annotations {
+			p.Annotation(k, v)
+		}
+		return n.pod(t, set, p, a)
+	}
+	first, second := pod("0"), pod("1") // the sequence has b, then a
+	eventually(t, "the pod in its own pool is adopted", func() bool { return n.seat(t, second) == "0/1" })
+	eventually(t, "the other one is evicted", func() bool {
+		clock.Step(resync)
+		return n.gone(t, first)
+	})
+	n.unchanged(t, "workload", pass(resync), second)
+}
+
+// A seat that the webhook gave to a later pod of another workload shows that the webhook is reached.
+func TestLaterPodOfAnotherWorkload(t *testing.T) {
+	n := newTenant(t)
+	a, other := n.node(t, "a", "cpu=4"), n.node(t, "", "cpu=4")
+	n.node(t, "b", "cpu=4")
+	rs := n.replicaSet(t, 2, annotated())
+	first, second := n.pod(t, rs, template(rs), other), n.pod(t, rs, template(rs), other)
+	n.unchanged(t, "workload", pass(resync), first, second)
+
+	laterThan(t, second)
+	another := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "another", Annotations: rs.Annotations}, Spec: *rs.Spec.DeepCopy()}
+	another.Spec.Replicas = new(int32(1))
+	another.Spec.Selector.MatchLabels, another.Spec.Template.Labels = map[string]string{"app": "another"}, map[string]string{"app": "another"}
+	must(t, n.Create(t.Context(), another))
+	n.seated(t, another, "0", 1, a)
+	eventually(t, "one of them is evicted", func() bool {
+		clock.Step(resync)
+		return n.gone(t, first) != n.gone(t, second)
+	})
 }
 
 // distributor divides the pods of a ReplicaSet evenly, without creating it.

@@ -23,8 +23,11 @@ type unlabelled struct {
 	at  time.Time // of the list
 }
 
-// fromCache lets the API server answer from its watch cache, which has an index of pods by node.
-var fromCache = &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}}
+// fromCache lets the API server answer from its watch cache, which has an index of pods by node. The client writes the
+// selector into these options, so each list needs its own.
+func fromCache() client.ListOption {
+	return &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}}
+}
 
 // usedOf returns how many VMs the pods of a node take. Pods with the label of peer pods are watched. Others,
 // which a predecessor converted or their author wrote so, are found by a list of the node's pods: once for
@@ -46,7 +49,7 @@ func (r *run) usedOf(ctx context.Context, node *corev1.Node, advertises bool) (u
 	now := r.Clock.Now()
 	if !known || others.vms > 0 && now.Sub(others.at) >= lookAgain {
 		var list corev1.PodList
-		if err := r.Client.List(ctx, &list, client.MatchingFields{"spec.nodeName": node.Name}, fromCache); err != nil {
+		if err := r.Client.List(ctx, &list, client.MatchingFields{"spec.nodeName": node.Name}, fromCache()); err != nil {
 			r.Log.Error(err, "the pods of a node were not listed", "kind", "Node", "name", node.Name)
 			return used + others.vms, lookAgain
 		}
