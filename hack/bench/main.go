@@ -39,6 +39,7 @@ func main() {
 	flag.IntVar(&o.replicas, "replicas", 1, "replicas of Stowage, and of the floor")
 	flag.IntVar(&o.tracked, "tracked", 0, "instead of bursts, grow one workload to this many pods and measure memory")
 	flag.IntVar(&o.daemons, "daemons", 0, "instead of bursts, put a DaemonSet onto this many nodes")
+	flag.StringVar(&o.service, "service", "", "have the API server call Stowage's replicas as the endpoints of a Service: by-request (the default of Kubernetes 1.37), or by-connection (as before)")
 	only := flag.String("cases", "", "measure only the cases whose names match this expression, beside the floor and no webhook")
 	flag.Parse()
 	if match, err := regexp.Compile(*only); err != nil {
@@ -59,11 +60,17 @@ func exit(err error) {
 	os.Exit(0)
 }
 
-type options struct{ pods, runs, replicas, tracked, daemons int }
+type options struct {
+	pods, runs, replicas, tracked, daemons int
+	service                                string // "", by-request or by-connection
+}
 
 func (o options) validate() error {
 	if o.pods < 1 || o.runs < 1 || o.replicas < 1 {
 		return errors.New("--pods, --runs and --replicas must be at least 1")
+	}
+	if o.service != "" && o.service != byRequest && o.service != byConnection {
+		return fmt.Errorf("--service is %q; it must be %s or %s", o.service, byRequest, byConnection)
 	}
 	return nil
 }
@@ -96,7 +103,7 @@ func run(ctx context.Context, o options) error {
 	if err := controlplane.BuildStowage(ctx, repo, binary); err != nil {
 		return err
 	}
-	c, err := controlplane.Start(ctx, controlplane.Config{Root: repo, Dir: dir, Progress: os.Stdout})
+	c, err := controlplane.Start(ctx, controlplane.Config{Root: repo, Dir: dir, Progress: os.Stdout, APIServerArgs: o.apiServerArgs()})
 	if err != nil {
 		return err
 	}
@@ -105,7 +112,7 @@ func run(ctx context.Context, o options) error {
 	if err := c.ApplyFiles(ctx, filepath.Join(repo, "hack", "controlplane", "nodes.yaml")); err != nil {
 		return err
 	}
-	if err := c.StartStowage(ctx, controlplane.StowageOptions{Binary: binary, Replicas: o.replicas, Args: []string{"--peerpods-capacity=Off"}, Env: []string{"LOG_LEVEL="}}); err != nil {
+	if err := c.StartStowage(ctx, controlplane.StowageOptions{Binary: binary, Replicas: o.replicas, Args: o.stowageArgs(), Env: []string{"LOG_LEVEL="}}); err != nil {
 		return err
 	}
 	if err := c.WaitForNodes(ctx, 9); err != nil {
@@ -117,6 +124,11 @@ func run(ctx context.Context, o options) error {
 	}
 	if err := b.setUp(ctx, floor, filepath.Join(dir, "tls.crt")); err != nil {
 		return err
+	}
+	if o.service != "" {
+		if err := b.callService(ctx); err != nil {
+			return err
+		}
 	}
 
 	switch {
@@ -140,7 +152,10 @@ func run(ctx context.Context, o options) error {
 			}
 		}
 	}
-	return report(o, results)
+	if err := report(o, results); err != nil {
+		return err
+	}
+	return b.reportShares()
 }
 
 // report prints medians, and ratios of medians.

@@ -28,6 +28,9 @@ type Pool struct {
 	Weight int64
 	// Max is how many pods the pool may have; zero is no limit.
 	Max int64
+	// Overflow is the pool's share of the pods for which a shortage leaves no other seat, relative to the other
+	// pools: see [Strategy.Without].
+	Overflow int64
 }
 
 // Tie says which of two pools takes a seat that both are due.
@@ -51,6 +54,7 @@ type Strategy struct {
 	base     []int64 // seats of each pool in the base part, at most its maximum
 	baseLen  int64
 	segments []segment
+	short    *shortage // seats that are left out, or nil
 }
 
 // New returns the strategy of some pools. It reports everything that is wrong with
@@ -93,6 +97,9 @@ func validate(pools []Pool) error {
 		if p.Weight < 0 || p.Weight > MaxWeight {
 			fail("weight is %d; it must be 0 to %d", p.Weight, MaxWeight)
 		}
+		if p.Overflow < 0 || p.Overflow > MaxWeight {
+			fail("overflow is %d; it must be 0 to %d", p.Overflow, MaxWeight)
+		}
 		if p.Max < 0 || p.Max > math.MaxInt32 {
 			fail("the maximum is %d; it must be 0 (none) to %d", p.Max, math.MaxInt32)
 		}
@@ -120,6 +127,9 @@ func (s *Strategy) Pool(i int) Pool { return s.pools[i] }
 
 // Capacity returns how many pods have a seat, or math.MaxInt64 without a limit.
 func (s *Strategy) Capacity() int64 {
+	if s.short != nil {
+		return s.short.capacity()
+	}
 	if n := len(s.segments); n > 0 {
 		return s.segments[n-1].end
 	}
@@ -129,6 +139,9 @@ func (s *Strategy) Capacity() int64 {
 // Target returns how many of the first n seats a pool has. Beyond the capacity it
 // stays what it is there.
 func (s *Strategy) Target(pool int, n int64) int64 {
+	if s.short != nil {
+		return s.short.target(pool, n)
+	}
 	if n <= s.baseLen {
 		for i := range pool {
 			n -= s.base[i]
@@ -155,6 +168,9 @@ type Seat struct {
 // Share returns a pool's exact share of the first n seats: its base, and its weight's part
 // of the rest. Its target is that, rounded to whole pods one way or the other.
 func (s *Strategy) Share(pool int, n int64) float64 {
+	if s.short != nil {
+		return float64(s.Target(pool, n))
+	}
 	share := float64(s.Target(pool, min(n, s.baseLen)))
 	for i := range s.segments {
 		seg := &s.segments[i]
@@ -167,8 +183,11 @@ func (s *Strategy) Share(pool int, n int64) float64 {
 }
 
 // SeatAt returns the seat of a rank, which counts from 1. It returns ErrFull beyond
-// the capacity.
+// the capacity, and for a seat that is left out.
 func (s *Strategy) SeatAt(rank int64) (Seat, error) {
+	if s.short != nil {
+		return s.short.seatAt(rank)
+	}
 	if rank < 1 || rank > s.Capacity() {
 		return Seat{}, ErrFull
 	}
@@ -188,6 +207,9 @@ func (s *Strategy) SeatAt(rank int64) (Seat, error) {
 // Rank returns a seat's place in the sequence, from 1, and false if the sequence has
 // no such seat.
 func (s *Strategy) Rank(seat Seat) (int64, bool) {
+	if s.short != nil {
+		return s.short.rank(seat)
+	}
 	if seat.Pool < 0 || seat.Pool >= len(s.pools) || seat.Ordinal < 1 {
 		return 0, false
 	}

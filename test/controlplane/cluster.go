@@ -36,6 +36,8 @@ type Config struct {
 	Network *Network
 	// Audit keeps a log of what Stowage asks the API server.
 	Audit bool
+	// APIServerArgs are added to those of kube-apiserver.
+	APIServerArgs []string
 	// Progress is told what happens, a line each.
 	Progress io.Writer
 }
@@ -151,7 +153,7 @@ func (c *Cluster) start(ctx context.Context, bin Binaries) error {
 	if _, err := c.run("etcd", bin.Etcd, l.etcdArgs()); err != nil {
 		return err
 	}
-	apiArgs := l.apiServerArgs()
+	apiArgs := append(l.apiServerArgs(), c.cfg.APIServerArgs...)
 	if c.cfg.Audit {
 		more, err := c.auditArgs()
 		if err != nil {

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/stowage-dev/stowage/test/controlplane"
+)
+
+// How the API server chooses an endpoint of the webhook's Service: for each request (the feature gate
+// WebhookRoundTripLoadBalancing), or for each connection.
+const (
+	byRequest    = "by-request"
+	byConnection = "by-connection"
+)
+
+// apiServerArgs let the API server call endpoints itself, as it does in managed clusters, instead of the Service's address.
+func (o *options) apiServerArgs() []string {
+	if o.service == "" {
+		return nil
+	}
+	return []string{"--enable-aggregator-routing=true", fmt.Sprintf("--feature-gates=WebhookRoundTripLoadBalancing=%t", o.service == byRequest)}
+}
+
+// stowageArgs let endpoints be called from outside the loopback interface.
+func (o *options) stowageArgs() []string {
+	args := []string{"--peerpods-capacity=Off"}
+	if o.service != "" {
+		args = append(args, "--host=0.0.0.0")
+	}
+	return args
+}
+
+// callService makes each replica an endpoint of the webhook's Service, and has the registration name that Service.
+func (b *bench) callService(ctx context.Context) error {
+	address, err := ownAddress()
+	if err != nil {
+		return err
+	}
+	const name, port = "stowage-webhook", 443
+	service := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: controlplane.StowageNamespace, Name: name},
+		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "webhook", Port: port}}},
+	}
+	if err := b.Client.Create(ctx, service); err != nil {
+		return err
+	}
+	for i, r := range b.Replicas() {
+		_, text, err := net.SplitHostPort(r.WebhookAddr)
+		if err != nil {
+			return err
+		}
+		number, err := strconv.ParseInt(text, 10, 32)
+		if err != nil {
+			return err
+		}
+		slice := &discoveryv1.EndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: service.Namespace, Name: fmt.Sprintf("%s-%d", name, i), Labels: map[string]string{discoveryv1.LabelServiceName: name},
+			},
+			AddressType: discoveryv1.AddressTypeIPv4,
+			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}}},
+			Ports:       []discoveryv1.EndpointPort{{Name: new("webhook"), Port: new(int32(number)), Protocol: new(corev1.ProtocolTCP)}},
+		}
+		if err := b.Client.Create(ctx, slice); err != nil {
+			return err
+		}
+	}
+	var registration admissionregistrationv1.MutatingWebhookConfiguration
+	if err := b.Client.Get(ctx, client.ObjectKey{Name: "stowage"}, &registration); err != nil {
+		return err
+	}
+	before := registration.DeepCopy()
+	for i := range registration.Webhooks {
+		config := &registration.Webhooks[i].ClientConfig
+		at, err := url.Parse(*config.URL)
+		if err != nil {
+			return err
+		}
+		config.URL, config.Service = nil, &admissionregistrationv1.ServiceReference{Namespace: service.Namespace, Name: name, Path: &at.Path}
+	}
+	if err := b.Client.Patch(ctx, &registration, client.MergeFrom(before)); err != nil {
+		return err
+	}
+	return b.until(ctx, b.WebhookAnswers)
+}
+
+// ownAddress returns an address of this machine that an EndpointSlice may have: no loopback address.
+func ownAddress() (string, error) {
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		return "", err
+	}
+	for _, a := range addresses {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && n.IP.IsGlobalUnicast() {
+			return n.IP.String(), nil
+		}
+	}
+	return "", errors.New("this machine has no IPv4 address but loopback ones, which no EndpointSlice may have")
+}
+
+// requestsServed finds a replica's count of webhook requests among its metrics.
+var requestsServed = regexp.MustCompile(`(?m)^controller_runtime_webhook_requests_total\{[^}]*\} (\S+)$`)
+
+// reportShares prints how many requests each replica has answered.
+func (b *bench) reportShares() error {
+	fmt.Print("\nRequests of each replica:")
+	for _, r := range b.Replicas() {
+		resp, err := http.Get(r.MetricsURL)
+		if err != nil {
+			return err
+		}
+		body, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil {
+			return err
+		}
+		sum := 0.0
+		for _, m := range requestsServed.FindAllSubmatch(body, -1) {
+			n, err := strconv.ParseFloat(string(m[1]), 64)
+			if err != nil {
+				return err
+			}
+			sum += n
+		}
+		fmt.Printf(" %.0f", sum)
+	}
+	fmt.Println()
+	return nil
+}

@@ -1,0 +1,160 @@
+package spread_test
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/stowage-dev/stowage/internal/spread"
+)
+
+func TestKnownShortages(t *testing.T) {
+	eighty := []spread.Pool{pool("default", 0, 20, 0), pool("spot", 0, 80, 0)}
+	three := []spread.Pool{pool("a", 1, 1, 0), pool("b", 0, 1, 0), pool("c", 0, 2, 0)}
+	fallback := []spread.Pool{pool("default", 2, 0, 0), pool("spot", 0, 1, 0)}
+	fallback[0].Overflow = 1
+	limited := []spread.Pool{pool("a", 0, 1, 3), pool("b", 0, 1, 0), pool("c", 0, 0, 5)}
+	limited[0].Overflow, limited[2].Overflow = 1, 1
+	none := spread.Gap{}
+	for name, tc := range map[string]struct {
+		pools []spread.Pool
+		gaps  []spread.Gap
+		n     int64
+		want  []int64
+	}{
+		"spot holds 200 of 500":                                   {eighty, []spread.Gap{none, {200, spread.All}}, 500, []int64{300, 200}},
+		"spot holds none":                                         {eighty, []spread.Gap{none, {0, spread.All}}, 10, []int64{10, 0}},
+		"spot holds more than there are":                          {eighty, []spread.Gap{none, {100, spread.All}}, 10, []int64{2, 8}},
+		"the others keep their ratio":                             {three, []spread.Gap{none, none, {0, spread.All}}, 11, []int64{6, 5}},
+		"five seats of spot are left out, and later ones are not": {eighty, []spread.Gap{none, {4, 5}}, 10, []int64{3, 7}},
+		"a base without room":                                     {three, []spread.Gap{{0, spread.All}, none, none}, 6, []int64{0, 2, 4}},
+		"nothing has room":                                        {eighty, []spread.Gap{{1, spread.All}, {2, spread.All}}, 10, []int64{1, 2}},
+		"the fall-back of a pool":                                 {fallback, []spread.Gap{none, {3, spread.All}}, 10, []int64{7, 3}},
+		"no fall-back while there is room":                        {fallback, []spread.Gap{none, {8, spread.All}}, 10, []int64{2, 8}},
+		"overflow within the maxima":                              {limited, []spread.Gap{none, {1, spread.All}, none}, 20, []int64{3, 1, 5}},
+		"overflow does not go where no room is":                   {limited, []spread.Gap{{1, spread.All}, {1, spread.All}, none}, 20, []int64{1, 1, 5}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := strategy(t, spread.EarlierWins, tc.pools...).Without(append(tc.gaps, make([]spread.Gap, len(tc.pools)-len(tc.gaps))...))
+			want := append(tc.want, make([]int64, len(tc.pools)-len(tc.want))...)
+			if diff := cmp.Diff(want, targets(s, tc.n)); diff != "" {
+				t.Errorf("target(%d) (-want +got):\n%s", tc.n, diff)
+			}
+		})
+	}
+	whole := strategy(t, spread.EarlierWins, eighty...)
+	if whole.Without(make([]spread.Gap, 2)) != whole {
+		t.Error("without a gap it is another strategy")
+	}
+}
+
+// shortageGen draws a strategy with bases, weights, maxima and overflow weights, and gaps in some of its pools.
+var shortageGen = rapid.Custom(func(t *rapid.T) (s struct {
+	Pools []spread.Pool
+	Gaps  []spread.Gap
+}) {
+	for i := range rapid.IntRange(1, 5).Draw(t, "pools") {
+		p := pool(string(rune('a'+i)), rapid.Int64Range(0, 4).Draw(t, "base"), rapid.Int64Range(0, 5).Draw(t, "weight"), rapid.SampledFrom([]int64{0, 0, 1, 7}).Draw(t, "maximum"))
+		p.Overflow = rapid.Int64Range(0, 3).Draw(t, "overflow")
+		s.Pools = append(s.Pools, p)
+		s.Gaps = append(s.Gaps, spread.Gap{From: rapid.Int64Range(0, 9).Draw(t, "from"), Count: rapid.SampledFrom([]int64{0, 0, 1, 4, spread.All, spread.All}).Draw(t, "count")})
+	}
+	s.Pools[0].Weight = max(1, s.Pools[0].Weight)
+	return s
+})
+
+// A strategy with gaps is the whole one, seat by seat, without the seats that are left out, and then the overflow. So
+// the pods of the highest ranks are those that a scale-down to any number removes.
+func TestShortageProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const seats = 120
+		drawn := shortageGen.Draw(t, "strategy")
+		whole := strategy(t, spread.EarlierWins, drawn.Pools...)
+		s := whole.Without(drawn.Gaps)
+
+		// 1. The seats one after the other, by the definition.
+		var model []spread.Seat
+		var ranks []int64
+		have, ordinals := make([]int64, whole.Len()), make([]int64, whole.Len())
+		full := whole.Capacity()
+		for rank := int64(1); rank <= min(full, 50*seats) && len(model) < seats; rank++ {
+			seat, err := whole.SeatAt(rank)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ordinals[seat.Pool]++
+			if g := drawn.Gaps[seat.Pool]; seat.Ordinal > g.From && seat.Ordinal-g.From <= g.Count {
+				continue
+			}
+			have[seat.Pool]++
+			model, ranks = append(model, spread.Seat{Pool: seat.Pool, Ordinal: have[seat.Pool]}), append(ranks, rank)
+		}
+		if len(model) < seats && s.Capacity() > int64(len(model)) { // the overflow
+			for rank := int64(spread.OverflowRank + 1); len(model) < seats; rank++ {
+				seat, err := s.SeatAt(rank)
+				if errors.Is(err, spread.ErrFull) {
+					break
+				}
+				if p := drawn.Pools[seat.Pool]; p.Overflow == 0 || drawn.Gaps[seat.Pool].Count > 0 || p.Max > 0 && have[seat.Pool] >= p.Max {
+					t.Fatalf("the overflow has %v", seat)
+				}
+				if have[seat.Pool]++; seat.Ordinal != have[seat.Pool] {
+					t.Fatalf("the overflow's next seat of pool %d is %d, not %d", seat.Pool, seat.Ordinal, have[seat.Pool])
+				}
+				model, ranks = append(model, seat), append(ranks, rank)
+			}
+		}
+		if capacity := s.Capacity(); len(model) < seats && capacity != int64(len(model)) || len(model) == seats && capacity < seats {
+			t.Fatalf("the capacity is %d, with %d seats", capacity, len(model))
+		}
+
+		// 2. Targets, ranks and seats agree with them.
+		clear(have)
+		for i, seat := range model {
+			have[seat.Pool]++
+			if got := targets(s, int64(i+1)); !slices.Equal(got, have) {
+				t.Fatalf("at %d the targets are %v, not %v", i+1, got, have)
+			}
+			if rank, ok := s.Rank(seat); !ok || rank != ranks[i] {
+				t.Fatalf("seat %v has the rank %d (%t), not %d", seat, rank, ok, ranks[i])
+			}
+			if at, err := s.SeatAt(ranks[i]); err != nil || at != seat {
+				t.Fatalf("rank %d is %v (%v), not %v", ranks[i], at, err, seat)
+			}
+		}
+		if !slices.IsSorted(ranks) {
+			t.Fatal("the ranks are not in order")
+		}
+
+		// 3. Pods one after the other get these seats.
+		held := counts(make([]int64, whole.Len()))
+		for i := range model {
+			seat, err := s.Next(held)
+			if err != nil {
+				t.Fatalf("pod %d: %v", i+1, err)
+			}
+			held[seat.Pool]++
+		}
+		if got := targets(s, int64(len(model))); !slices.Equal(got, held) {
+			t.Fatalf("pods one after the other are %v, not %v", held, got)
+		}
+		if _, err := s.Next(held); len(model) < seats && !errors.Is(err, spread.ErrFull) {
+			t.Fatalf("one pod more gets a seat: %v", err)
+		}
+	})
+}
+
+// Big strategies and gaps do not overflow.
+func TestShortageIsLarge(t *testing.T) {
+	s := strategy(t, spread.LaterWins, pool("a", math.MaxInt32, 1000, 0), pool("b", 0, 1, math.MaxInt32)).Without([]spread.Gap{{0, spread.All}, {5, math.MaxInt32}})
+	if got := s.Capacity(); got != 5 {
+		t.Errorf("the capacity is %d", got)
+	}
+	if got := targets(s, math.MaxInt64); !slices.Equal(got, []int64{0, 5}) {
+		t.Errorf("the targets are %v", got)
+	}
+}
