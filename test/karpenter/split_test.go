@@ -28,8 +28,8 @@ import (
 // allTypes are the instance types of the tests.
 const allTypes = "c4, c16, c64"
 
-// With one DaemonSet for each instance type, as `stowage split` prints them, Karpenter makes no node in vain and no pod
-// waits for long. The same pods with DaemonSets as they are show what it is good for.
+// With one DaemonSet for each instance type, as `stowage split` prints them, Karpenter creates no node in vain. The same
+// pods with DaemonSets as they are show the difference.
 func TestSplitDaemonSets(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes minutes")
@@ -59,8 +59,9 @@ func TestSplitDaemonSets(t *testing.T) {
 	}{{"one DaemonSet for all nodes", whole}, {"one DaemonSet for each instance type", split}} {
 		t.Logf("%-37s %d orders of 200 pods: %3d nodes, %2d of them in vain; %3d pods waited for over a minute", form.name, *orders, form.sum.nodes, form.sum.vain, form.sum.waited)
 	}
-	if split.vain > 0 || split.waited > 0 {
-		t.Errorf("one DaemonSet for each instance type: %+v", split)
+	// How long pods wait depends on what else the machine does.
+	if split.vain > 0 {
+		t.Errorf("with one DaemonSet for each instance type, %d nodes were created in vain", split.vain)
 	}
 }
 
