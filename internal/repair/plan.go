@@ -315,7 +315,10 @@ func (s *State) recreate(p *Plan) int {
 		if pod.Created.After(last) {
 			return -1 // the webhook is not reached, again
 		}
-		if pod.NodePool >= 0 || pod.Foreign || pod.NodePool == OtherNode && !(ready && !s.RollingOut && s.free(s.successor(p.Counts, pod))) {
+		if pod.NodePool >= 0 || pod.Foreign {
+			continue
+		}
+		if mayGo := ready && !s.RollingOut && s.free(s.successor(p.Counts, pod)); pod.NodePool == OtherNode && !mayGo {
 			continue
 		}
 		if best < 0 || pod.NodePool == NoNode && s.Pods[best].NodePool != NoNode ||
