@@ -168,8 +168,8 @@ $(LOCAL):
 
 ##@ Test
 
-# The simulation of the ledger has nothing for the race detector to find, and takes six times as
-# long under it: one goroutine uses a book at a time.
+# The simulations have nothing for the race detector to find, and take six times as long under it: one
+# goroutine uses a book, or a workload, at a time.
 SIMULATION := 'TestSimulation'
 UNIT        = $$(go list ./... | grep -v /test/)
 CLUSTER     = $$(go list ./test/... | grep -v -e /test/karpenter -e /test/node)
@@ -182,7 +182,7 @@ test: test-unit test-cluster ## Run the unit tests, and the tests on a real cont
 .PHONY: test-unit
 test-unit: ## Run the tests that need no control plane, with the race detector
 	@$(RACE) -skip $(SIMULATION) $(TESTFLAGS) $(UNIT)
-	@go test -run $(SIMULATION) $(TESTFLAGS) ./internal/ledger
+	@go test -run $(SIMULATION) $(TESTFLAGS) ./internal/ledger ./internal/spill
 	@(cd hack/monitoring && go test -count=1 $(TESTFLAGS) ./...)
 	@(cd hack/image && go test -count=1 $(TESTFLAGS) ./...)
 
@@ -228,8 +228,9 @@ test-versions: $(TOOLS)/helm ## Run the tests on each supported Kubernetes, and 
 	@go run ./hack/versions -only "$(VERSIONS)"
 
 .PHONY: test-long
-test-long: controlplane ## Run the long forms: 17,000 histories of each kind of the simulation, bursts of all sizes
+test-long: controlplane ## Run the long forms: tens of thousands of histories of each simulation, bursts of all sizes
 	@go test -count=1 -v -timeout 60m -run 'TestSimulation$$' ./internal/ledger -histories 17000
+	@go test -count=1 -v -timeout 60m -run 'TestSimulation$$' ./internal/spill -histories 20000
 	@go test -count=1 -timeout 60m -run TestSpreadConcurrent ./test/bursts -long
 
 .PHONY: deflake

@@ -122,13 +122,13 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	if err := b.setUp(ctx, floor, filepath.Join(dir, "tls.crt")); err != nil {
-		return err
-	}
 	if o.service != "" {
 		if err := b.callService(ctx); err != nil {
 			return err
 		}
+	}
+	if err := b.setUp(ctx, floor, filepath.Join(dir, "tls.crt")); err != nil {
+		return err
 	}
 
 	switch {

@@ -1,0 +1,260 @@
+// Package spill decides about pools without room: when a pool counts as exhausted, which of its pods go to other pools,
+// when the pool is tried again, and when it is as before.
+//
+// The package is pure. A state and what is seen of a workload go in; the next state and the pods to evict come out. It
+// promises that
+//   - a pod that has a node is never among the pods to evict;
+//   - no more pods are evicted than the other pools take;
+//   - while a pool is tried, at most one step of pods waits there.
+//
+// What a pool without room means for seats is [spread.Strategy.Without].
+package spill
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/stowage-dev/stowage/internal/spread"
+)
+
+// Phase is what is known of a pool's room.
+type Phase string
+
+// The phases. A pool of which nothing is known is available.
+const (
+	Available Phase = "Available"
+	Exhausted Phase = "Exhausted" // no pod gets a seat above Max
+	Probing   Phase = "Probing"   // Max was raised, to find out whether there is room again
+)
+
+// Timing is the waits of [Decide].
+type Timing struct {
+	// FirstProbe is the wait before an exhausted pool is tried again. It doubles after each try in vain, up to
+	// LastProbe.
+	FirstProbe, LastProbe time.Duration
+	// Forget is how long nothing must have waited for a pool, without a hard signal, for it to be available again.
+	Forget time.Duration
+}
+
+// DefaultTiming returns the waits unless others are set.
+func DefaultTiming() Timing {
+	return Timing{FirstProbe: time.Minute, LastProbe: 30 * time.Minute, Forget: 30 * time.Minute}
+}
+
+// Enough is how many pods must have waited for a pool to be exhausted, if so many wait at all. One pod alone may have
+// a reason of its own that nobody knows.
+const Enough = 3
+
+// Pool is the state of one pool of a workload.
+type Pool struct {
+	Phase Phase
+	// Epoch counts the times that Max was set anew. It never goes back.
+	Epoch int64
+	// Since is when the phase began.
+	Since time.Time
+	// Max is how many seats of the pool are given, while it is not available. 0 is a maximum, too.
+	Max int64
+	// Count is how many seats above Max are left out, or [spread.All].
+	Count int64
+	// Tries is how many probes were in vain since the pool was available, and Next when the next one begins.
+	Tries int
+	Next  time.Time
+	// Step is by how much the current probe has raised Max last.
+	Step int64
+	// Waited is when a pod was seen to wait last, or a hard signal.
+	Waited time.Time
+}
+
+// Pod is a live pod with a seat.
+type Pod struct {
+	Seat spread.Seat
+	Rank int64
+	Node bool // it has one, in the pool of its seat
+	// Waits is for how long no node was found for the pod. The time in which room was on its way does not count.
+	Waits time.Duration
+	// Misfit says that the pod would not fit on an empty node of its pool either.
+	Misfit bool
+}
+
+// View is what is seen of a workload.
+type View struct {
+	Now      time.Time
+	Strategy *spread.Strategy // as the policy has it, without gaps
+	// After is, for each pool, how long a pod waits before other pools take it; 0 is for ever.
+	After []time.Duration
+	// Spill is, for each pool, the most pods of a hundred that go to other pools; 0 is all.
+	Spill    []int64
+	Pods     []Pod
+	Replicas int64
+	// Hard reports, for each pool, that who makes its nodes has said that it cannot make any now.
+	Hard []bool
+	// Room is, for each pool, how many more pods its nodes are proven to have room for.
+	Room []int64
+}
+
+// Gaps returns the seats that a state leaves out.
+func Gaps(pools []Pool) []spread.Gap {
+	gaps := make([]spread.Gap, len(pools))
+	for i, p := range pools {
+		if p.Phase == Exhausted || p.Phase == Probing {
+			gaps[i] = spread.Gap{From: p.Max, Count: p.Count}
+		}
+	}
+	return gaps
+}
+
+// tally counts the pods of one pool.
+type tally struct {
+	live    int64 // pods with a node
+	waiting int64 // pods without one that are no misfits
+	ripe    int64 // of these, pods that have waited long enough
+	misfits int64
+}
+
+// Decide returns the next state of each pool, and the pods to evict, by their index: they wait, and other pools take
+// their successors. The state is to be stored before a pod is evicted.
+func Decide(v View, pools []Pool, timing Timing) (next []Pool, evict []int) {
+	next = slices.Clone(pools)
+	for i := range next {
+		if v.After[i] > 0 {
+			step(&next[i], count(v, i), v, i, timing)
+		} else {
+			next[i] = Pool{Phase: Available, Epoch: next[i].Epoch}
+		}
+	}
+	// Where pods are still to be created, the view is in motion: the free seats are theirs.
+	return next, moves(v, next)
+}
+
+// count counts the pods of a pool.
+func count(v View, pool int) (t tally) {
+	for i := range v.Pods {
+		p := &v.Pods[i]
+		switch {
+		case p.Seat.Pool != pool:
+		case p.Node:
+			t.live++
+		case p.Misfit:
+			t.misfits++
+		default:
+			t.waiting++
+			if p.Waits >= v.After[pool] || v.Hard[pool] && p.Waits > 0 {
+				t.ripe++
+			}
+		}
+	}
+	return t
+}
+
+// step takes one pool from state to state.
+func step(p *Pool, t tally, v View, pool int, timing Timing) {
+	if p.Phase == "" {
+		p.Phase = Available
+	}
+	if t.waiting > 0 || v.Hard[pool] {
+		p.Waited = v.Now
+	}
+	enough := t.ripe > 0 && t.ripe >= min(Enough, t.waiting)
+	switch p.Phase {
+	case Available:
+		if enough {
+			p.close(t, v, pool)
+			p.Tries, p.Next = 0, v.Now.Add(timing.FirstProbe)
+		}
+		return
+	case Exhausted:
+		p.Max = max(p.Max, t.live)
+		switch {
+		case v.Room[pool] > 0 && v.Now.Before(p.Next) && p.Step == 0:
+			p.probe(max(t.live, p.Max), v.Room[pool], v.Now)
+		case !v.Now.Before(p.Next):
+			p.probe(max(t.live, p.Max), max(1, v.Room[pool]), v.Now)
+		case enough && t.live < p.Max:
+			// A pod below the maximum is gone, and its successor finds no room.
+			p.close(t, v, pool)
+		}
+	case Probing:
+		p.Max = max(p.Max, t.live)
+		switch {
+		case v.Room[pool] > t.waiting:
+			p.Max = max(p.Max, t.live+v.Room[pool])
+		case t.live >= p.Max:
+			p.Step *= 2
+			p.Max += p.Step
+		case enough:
+			p.close(t, v, pool)
+			p.Tries++
+			p.Next = v.Now.Add(backoff(p.Tries, timing))
+		}
+		if t.waiting == 0 && t.live > 0 && p.Max >= v.Strategy.Target(pool, v.Replicas) && t.live >= v.Strategy.Target(pool, v.Replicas) {
+			p.open(v.Now)
+			return
+		}
+	}
+	if p.Phase != Available && v.Now.Sub(p.Waited) >= timing.Forget {
+		p.open(v.Now)
+	}
+}
+
+// close leaves out the seats above those whose pods have a node.
+func (p *Pool) close(t tally, v View, pool int) {
+	p.Phase, p.Since, p.Max, p.Count, p.Step = Exhausted, v.Now, t.live, spread.All, 0
+	p.Epoch++
+	if percent := v.Spill[pool]; percent > 0 {
+		p.Count = max(1, v.Strategy.Target(pool, v.Replicas)*percent/100)
+	}
+}
+
+// probe raises the maximum by a step.
+func (p *Pool) probe(from, step int64, now time.Time) {
+	p.Phase, p.Since, p.Max, p.Step = Probing, now, from+step, step
+}
+
+// open makes a pool available again. What the epoch counts goes on.
+func (p *Pool) open(now time.Time) {
+	*p = Pool{Phase: Available, Epoch: p.Epoch, Since: now}
+}
+
+func backoff(tries int, timing Timing) time.Duration {
+	wait := timing.FirstProbe
+	for range tries {
+		if wait *= 2; wait >= timing.LastProbe {
+			return timing.LastProbe
+		}
+	}
+	return wait
+}
+
+// moves returns the pods that wait in an exhausted pool and whose successors other pools take: the highest ranks first.
+func moves(v View, pools []Pool) []int {
+	s := v.Strategy.Without(Gaps(pools))
+	counts := make([]int64, len(pools))
+	for i := range v.Pods {
+		counts[v.Pods[i].Seat.Pool]++
+	}
+	// 1. What other pools take: what they lack, less what pods that do not exist yet will get.
+	take := int64(len(v.Pods)) - v.Replicas
+	for i := range counts {
+		take += max(0, s.Target(i, v.Replicas)-counts[i])
+	}
+	// 2. Who goes: pods above the maximum that have waited.
+	var out []int
+	for i, p := range pools {
+		if p.Phase != Exhausted && p.Phase != Probing {
+			continue
+		}
+		surplus := counts[i] - s.Target(i, v.Replicas)
+		var waiting []int
+		for j := range v.Pods {
+			if pod := &v.Pods[j]; pod.Seat.Pool == i && !pod.Node && pod.Waits > 0 {
+				waiting = append(waiting, j)
+			}
+		}
+		slices.SortFunc(waiting, func(a, b int) int { return cmp.Compare(v.Pods[b].Rank, v.Pods[a].Rank) })
+		n := max(0, min(surplus, int64(len(waiting)), take))
+		out = append(out, waiting[:n]...)
+		take -= n
+	}
+	return out
+}
