@@ -55,19 +55,23 @@ func NewLogger(w io.Writer, level slog.Leveler, format string) logr.Logger {
 	return logger
 }
 
-// quiet is a handler for which it is no error that a namespace is being deleted: nothing can be created in it, such as
-// an event.
+// quiet is a handler for which it is no error that an event cannot be created because its namespace is being deleted.
 type quiet struct{ slog.Handler }
 
 // Handle implements [slog.Handler].
 func (h quiet) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level >= slog.LevelError {
+		event, gone := false, false
 		r.Attrs(func(a slog.Attr) bool {
-			if err, ok := a.Value.Any().(error); ok && namespaceGoes(err) {
-				r.Level = slog.LevelDebug
+			if err, ok := a.Value.Any().(error); ok {
+				gone = gone || namespaceGoes(err)
 			}
+			event = event || a.Key == "logger" && a.Value.String() == eventsLogger
 			return true
 		})
+		if event && gone {
+			r.Level = slog.LevelDebug
+		}
 		if !h.Enabled(ctx, r.Level) {
 			return nil
 		}
@@ -80,6 +84,9 @@ func (h quiet) WithAttrs(attrs []slog.Attr) slog.Handler { return quiet{h.Handle
 
 // WithGroup implements [slog.Handler].
 func (h quiet) WithGroup(name string) slog.Handler { return quiet{h.Handler.WithGroup(name)} }
+
+// eventsLogger is the name of the logger of controller-runtime's event recorders.
+const eventsLogger = "events"
 
 func namespaceGoes(err error) bool {
 	var status apierrors.APIStatus
@@ -95,6 +102,9 @@ func (l standardLog) Write(line []byte) (int, error) {
 	level := slog.LevelWarn
 	if bytes.Contains(line, []byte(certs.ErrNotLoaded.Error())) {
 		level = slog.LevelDebug // clients come before the certificate is there, and come again
+	}
+	if bytes.Contains(line, []byte("panic")) {
+		level = slog.LevelError
 	}
 	l.Log(context.Background(), level, strings.TrimSpace(string(line))) //nolint:forbidigo // a writer has no context
 	return len(line), nil

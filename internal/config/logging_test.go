@@ -30,6 +30,7 @@ func TestExpectedErrorsAreQuiet(t *testing.T) {
 	}{
 		"the namespace is being deleted": {func() { log.Error(terminating, "m") }, false},
 		"the namespace is gone":          {func() { log.Error(apierrors.NewNotFound(corev1.Resource("namespaces"), "n"), "m") }, false},
+		"of another logger":              {func() { logr.FromSlogHandler(handler).WithName("seats").Error(terminating, "m") }, true},
 		"forbidden":                      {func() { log.Error(apierrors.NewForbidden(events, "e", nil), "m") }, true},
 		"another object is gone":         {func() { log.Error(apierrors.NewNotFound(events, "e"), "m") }, true},
 		"the certificate is not loaded":  {func() { _, _ = standardLog{slog.New(handler)}.Write([]byte(handshake(certs.ErrNotLoaded))) }, false},

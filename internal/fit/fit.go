@@ -19,12 +19,13 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread"
 )
 
-// Successor returns the pod that the owner of a pod creates in its place, with a seat in one of the pools.
-func Successor(pod *corev1.Pod, s *spread.Strategy, pool int, tolerations []corev1.Toleration) *corev1.Pod {
+// Successor returns the pod that the owner of a pod creates in its place, with a seat in one of the pools. A pod with a
+// seat in a former pool selects nodes by labels that the strategy does not have any more; its selector is left out.
+func Successor(pod *corev1.Pod, s *spread.Strategy, pool int, tolerations []corev1.Toleration, former bool) *corev1.Pod {
 	out := &corev1.Pod{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec}
 	out.Spec.NodeName = ""
 	out.Spec.NodeSelector = maps.Clone(pod.Spec.NodeSelector)
-	if out.Spec.NodeSelector == nil {
+	if out.Spec.NodeSelector == nil || former {
 		out.Spec.NodeSelector = map[string]string{}
 	}
 	for i := range s.Len() {
@@ -61,7 +62,10 @@ func ready(node *corev1.Node) bool {
 // Count returns how many pods of the size of this one the node has room for beside those that run on it. The list may
 // hold pods of other nodes.
 func Count(node *corev1.Node, running []corev1.Pod, pod *corev1.Pod) int64 {
-	free := maps.Clone(node.Status.Allocatable)
+	free := node.Status.Allocatable.DeepCopy() // arithmetic on a quantity may change what its copies share
+	if free == nil {
+		free = corev1.ResourceList{}
+	}
 	take := func(requests corev1.ResourceList) {
 		for name, q := range requests {
 			left := free[name]

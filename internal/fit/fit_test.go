@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -61,6 +62,24 @@ func TestCount(t *testing.T) {
 	}
 }
 
+// A count changes nothing, whatever form the quantities have, and a node without allocatable resources has no room.
+func TestCountChangesNothing(t *testing.T) {
+	n := node()
+	n.Status.Allocatable[corev1.ResourceMemory] = resource.MustParse("100000000000000000000000")
+	before := n.DeepCopy()
+	running, p := []corev1.Pod{pod("1", "50000000000000000000000")}, pod("1", "1Gi")
+	if first, second := Count(n, running, &p), Count(n, running, &p); first != second {
+		t.Errorf("%d pods, and then %d", first, second)
+	}
+	if !equality.Semantic.DeepEqual(before, n) {
+		t.Errorf("the node has %v", n.Status.Allocatable)
+	}
+	bare := node(func(n *corev1.Node) { n.Status.Allocatable = nil })
+	if got := Count(bare, running, &p); got != 0 {
+		t.Errorf("%d pods on a node without allocatable resources", got)
+	}
+}
+
 func TestAllows(t *testing.T) {
 	s, err := spread.Parse("pool=a,weight=1:pool=b,weight=1")
 	if err != nil {
@@ -94,7 +113,7 @@ func TestAllows(t *testing.T) {
 				p.Spec.NodeSelector["zone"] = tc.zone
 			}
 			before := maps.Clone(p.Spec.NodeSelector)
-			if got := Allows(tc.node, Successor(&p, s, tc.pool, tc.tolerations)); got != tc.want {
+			if got := Allows(tc.node, Successor(&p, s, tc.pool, tc.tolerations, false)); got != tc.want {
 				t.Errorf("allowed: %v", got)
 			}
 			if !maps.Equal(before, p.Spec.NodeSelector) {

@@ -25,6 +25,7 @@ type Pod struct {
 	Created time.Time
 	Ready   bool
 	Running bool // it has a node
+	Volume  bool // it uses a PersistentVolumeClaim, whose volume may be where the pod runs
 	// Seat is what the pod holds; Pool is -1 if it holds none.
 	Seat spread.Seat
 	// Claimed says that the pod got its seat as it was created.
@@ -413,7 +414,7 @@ func (s *State) evict(p *Plan) int {
 		case pod.OwnRank > 0:
 			// It comes back with the same ordinal, and goes where that belongs.
 			own, ok := s.own(pod)
-			elsewhere := pod.Foreign || pod.Seat.Pool >= 0 && own.Pool != pod.Seat.Pool || s.lacksSeat(pod) && pod.NodePool >= 0 && own.Pool != pod.NodePool
+			elsewhere := pod.Foreign || pod.Seat.Pool >= 0 && own.Pool != pod.Seat.Pool || s.lacksSeat(pod) && pod.NodePool >= 0 && own.Pool != pod.NodePool && !pod.Volume
 			if ok && elsewhere && s.free(own.Pool) {
 				p.goes(pod, own.Pool)
 				return i

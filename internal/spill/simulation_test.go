@@ -214,6 +214,22 @@ func (w *world) view() (View, []*simPod) {
 		}
 		v.Pods = append(v.Pods, view)
 	}
+	for i, room := range w.room {
+		live := int64(0)
+		for _, p := range w.of(i) {
+			if p.node {
+				live++
+			}
+		}
+		if w.random.IntN(4) == 0 { // room is looked at now and then, and may be measured wrong
+			v.Room[i] = max(0, room-live)
+			if w.random.IntN(3) == 0 {
+				v.Room[i] += 3
+			}
+			v.Room[i] = min(v.Room[i], 30)
+		}
+		v.Hard[i] = room <= live && w.random.IntN(4) == 0
+	}
 	return v, pods
 }
 
@@ -237,7 +253,7 @@ func (w *world) lead() {
 	if crash() {
 		return
 	}
-	w.transitions(before, next)
+	w.transitions(before, next, v.Room)
 	w.old, w.state = w.state, next
 	if !w.exact && len(evict) > 0 && w.random.IntN(8) == 0 { // room comes while the leader is about to evict
 		w.room[pods[evict[0]].seat.Pool] += 2
@@ -270,7 +286,7 @@ func (w *world) lead() {
 }
 
 // transitions checks what the leader writes, and counts how many pods may be evicted for that.
-func (w *world) transitions(before, next []Pool) {
+func (w *world) transitions(before, next []Pool, room []int64) {
 	for i := range next {
 		if next[i].Epoch < before[i].Epoch {
 			w.fail("the epoch of pool %d went back from %d to %d", i, before[i].Epoch, next[i].Epoch)
@@ -303,7 +319,7 @@ func (w *world) transitions(before, next []Pool) {
 		if closed && waiting == 0 {
 			w.fail("pool %d is exhausted although only pods wait that fit nowhere", i)
 		}
-		if step := next[i].Max - max(before[i].Max, live); next[i].Phase == Probing && step > max(1, 2*before[i].Step) {
+		if step := next[i].Max - max(before[i].Max, live); next[i].Phase == Probing && step > max(1, 2*before[i].Step, room[i]) {
 			w.fail("the maximum of pool %d grew by %d at once, after a step of %d", i, step, before[i].Step)
 		}
 		if !closed && next[i].Phase != Available && next[i].Max < before[i].Max {
@@ -356,17 +372,14 @@ func (w *world) rest(d time.Duration) {
 	}
 }
 
-// settle lets time pass until no pool is being probed and no pod is about to move.
+// settle lets time pass until no pod waits. A pool may be in a probe that no pod has tried.
 func (w *world) settle() bool {
 	w.rest(time.Hour)
 	for range 300 {
 		w.rest(time.Minute)
 		calm := true
-		for i, p := range w.state {
-			calm = calm && p.Phase != Probing
-			for _, pod := range w.of(i) {
-				calm = calm && pod.node
-			}
+		for _, pod := range w.pods {
+			calm = calm && pod.node
 		}
 		if calm {
 			w.renumber()

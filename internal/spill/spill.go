@@ -166,7 +166,9 @@ func step(p *Pool, t tally, v View, pool int, timing Timing) {
 	case Exhausted:
 		p.Max = max(p.Max, t.live)
 		switch {
-		case v.Room[pool] > 0 && v.Now.Before(p.Next) && p.Step == 0:
+		case v.Room[pool] > 0 && p.Tries == 0:
+			// Room that was seen brings the first probe forward. Later ones wait, because the pods may need more than
+			// what room is measured by.
 			p.probe(max(t.live, p.Max), v.Room[pool], v.Now)
 		case !v.Now.Before(p.Next):
 			p.probe(max(t.live, p.Max), max(1, v.Room[pool]), v.Now)
@@ -177,8 +179,6 @@ func step(p *Pool, t tally, v View, pool int, timing Timing) {
 	case Probing:
 		p.Max = max(p.Max, t.live)
 		switch {
-		case v.Room[pool] > t.waiting:
-			p.Max = max(p.Max, t.live+v.Room[pool])
 		case t.live >= p.Max:
 			p.Step *= 2
 			p.Max += p.Step

@@ -14,8 +14,8 @@ type Gap struct {
 // All is the count of a gap without an end.
 const All = math.MaxInt64
 
-// OverflowRank is the rank after which the overflow's seats come. It is above each rank that a workload can have,
-// and so low that overflow seats still have deletion costs of their own.
+// OverflowRank is the rank after which the overflow's seats come, or later where the sequence goes on to higher ranks.
+// It is so low that overflow seats still have deletion costs of their own.
 const OverflowRank = 5_000_000
 
 // shortage is a sequence of which some seats are left out. The others keep their order and their ranks, so that a
@@ -29,6 +29,7 @@ type shortage struct {
 	sum  int64
 	// overflow is the sequence over the overflow weights. It is empty where sum has no limit.
 	overflow []segment
+	base     int64 // the rank after which its seats come
 }
 
 // Without returns the strategy with seats left out: gaps[i] are those of pool i. Ranks are those of the whole strategy,
@@ -66,6 +67,7 @@ func (s *Strategy) Without(gaps []Gap) *Strategy {
 			}
 		}
 		x.overflow = newSegments(pools, room, 0, s.tie)
+		x.base = max(OverflowRank, x.prefix(x.sum))
 	}
 	out := *s
 	out.short = x
@@ -134,7 +136,7 @@ func (x *shortage) spilled(pool int, n int64) int64 {
 }
 
 func (x *shortage) seatAt(rank int64) (Seat, error) {
-	if rank <= OverflowRank {
+	if rank <= x.base || len(x.overflow) == 0 {
 		seat, err := x.full.SeatAt(rank)
 		if err != nil {
 			return Seat{}, err
@@ -145,7 +147,7 @@ func (x *shortage) seatAt(rank int64) (Seat, error) {
 		}
 		return Seat{Pool: seat.Pool, Ordinal: ordinal}, nil
 	}
-	rank -= OverflowRank
+	rank -= x.base
 	for i := range x.overflow {
 		if seg := &x.overflow[i]; rank <= seg.end {
 			pool := int(seg.order[(rank-seg.start-1)%seg.period()])
@@ -165,8 +167,8 @@ func (x *shortage) rank(seat Seat) (int64, bool) {
 	left := seat.Ordinal - x.kept[seat.Pool]
 	for i := range x.overflow {
 		seg := &x.overflow[i]
-		if rank, ok := seg.rank(seat.Pool, left); ok && rank <= math.MaxInt64-OverflowRank-seg.start {
-			return OverflowRank + seg.start + rank, true
+		if rank, ok := seg.rank(seat.Pool, left); ok && rank <= math.MaxInt64-x.base-seg.start {
+			return x.base + seg.start + rank, true
 		}
 		left -= seg.count(seat.Pool, seg.end-seg.start)
 	}

@@ -148,6 +148,25 @@ func TestShortageProperties(t *testing.T) {
 	})
 }
 
+// Ranks and seats agree also where few of many seats are left.
+func TestShortageOfAlmostAll(t *testing.T) {
+	pools := []spread.Pool{pool("a", 0, 1, 6000), pool("b", 0, 1000, 0), pool("c", 0, 0, 0)}
+	pools[2].Overflow = 1
+	s := strategy(t, spread.EarlierWins, pools...).Without([]spread.Gap{{}, {0, spread.All}, {}})
+	last := int64(0)
+	for n := int64(1); n <= 6010; n++ {
+		seat := spread.Seat{Pool: 0, Ordinal: n}
+		if n > 6000 {
+			seat = spread.Seat{Pool: 2, Ordinal: n - 6000}
+		}
+		rank, ok := s.Rank(seat)
+		if at, err := s.SeatAt(rank); !ok || rank <= last || err != nil || at != seat {
+			t.Fatalf("seat %v has rank %d (%t) after %d, where %v is (%v)", seat, rank, ok, last, at, err)
+		}
+		last = rank
+	}
+}
+
 // Big strategies and gaps do not overflow.
 func TestShortageIsLarge(t *testing.T) {
 	s := strategy(t, spread.LaterWins, pool("a", math.MaxInt32, 1000, 0), pool("b", 0, 1, math.MaxInt32)).Without([]spread.Gap{{0, spread.All}, {5, math.MaxInt32}})

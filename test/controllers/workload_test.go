@@ -222,14 +222,6 @@ func TestRoomBeforeEviction(t *testing.T) {
 		clock.Step(resync)
 		return n.gone(t, pods[3])
 	})
-	pods = pods[:3]
-	successor := n.seated(t, rs, "1", 1, nil)
-	filler = n.filler(t, b) // another workload's pod is faster
-	n.unchanged(t, "workload", pass(resync), append(pods, successor)...)
-
-	must(t, n.Delete(t.Context(), successor)) // a scale-down begins with pods that wait
-	n.scale(t, rs, 3)
-	n.unchanged(t, "workload", pass(resync), append(pods, filler)...)
 }
 
 // A StatefulSet's pod that runs without a seat in another pool than its ordinal's goes back, if that was asked for.

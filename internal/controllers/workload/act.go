@@ -27,13 +27,13 @@ import (
 )
 
 // carryOut does what a plan says, and returns when to look again if that is not when
-// something changes. Proven says that a node has room for the successor of the pod to remove.
-func (r *run) carryOut(ctx context.Context, owner ledger.Owner, p *policy.Policy, pods []corev1.Pod, state *repair.State, plan *repair.Plan, proven bool) (reconcile.Result, error) {
+// something changes.
+func (r *run) carryOut(ctx context.Context, owner ledger.Owner, p *policy.Policy, pods []corev1.Pod, state *repair.State, plan *repair.Plan) (reconcile.Result, error) {
 	switch {
 	case len(plan.Adopt) > 0:
-		n, wait, err := r.seatAll(ctx, owner, p, pods, state, plan.Adopt, repairAdopt)
-		if n > 0 {
-			r.event(owner, stowage.EventPodsAdopted, "%d pod(s) had no seat: %s; each got a seat in the pool that it runs in", n, whyUnseated(plan.Adopt, state, p, r.policySince(owner, p)))
+		written, wait, err := r.seatAll(ctx, owner, p, pods, state, plan.Adopt, repairAdopt)
+		if n := len(written); n > 0 {
+			r.event(owner, stowage.EventPodsAdopted, "%d pod(s) had no seat: %s; each got a seat in the pool that it runs in", n, whyUnseated(written, state, p, r.policySince(owner, p)))
 		}
 		if err != nil {
 			return reconcile.Result{}, err
@@ -43,7 +43,7 @@ func (r *run) carryOut(ctx context.Context, owner ledger.Owner, p *policy.Policy
 		_, wait, err := r.seatAll(ctx, owner, p, pods, state, plan.Renumber, repairRenumber)
 		return reconcile.Result{RequeueAfter: max(r.Timing.Quiet, wait)}, err
 	}
-	return r.remove(ctx, owner, pods, state, plan, proven)
+	return r.remove(ctx, owner, p, pods, state, plan)
 }
 
 // whyUnseated says why some pods had no seat.
@@ -88,9 +88,9 @@ type seatWrite struct {
 	seat spread.Seat
 }
 
-// seatAll gives seats to pods of one list, at the rate that all workloads share. It returns how many
+// seatAll gives seats to pods of one list, at the rate that all workloads share. It returns the moves that
 // were written, and the longest wait for a pod into which another writer keeps writing something else.
-func (r *run) seatAll(ctx context.Context, owner ledger.Owner, p *policy.Policy, pods []corev1.Pod, state *repair.State, moves []repair.Move, action string) (n int, longest time.Duration, err error) {
+func (r *run) seatAll(ctx context.Context, owner ledger.Owner, p *policy.Policy, pods []corev1.Pod, state *repair.State, moves []repair.Move, action string) (done []repair.Move, longest time.Duration, err error) {
 	var errs []error
 	for _, m := range moves {
 		pod := &pods[m.Pod]
@@ -101,7 +101,7 @@ func (r *run) seatAll(ctx context.Context, owner ledger.Owner, p *policy.Policy,
 		}
 		written, err := r.seat(ctx, owner, p, pod, m, action, writesCost(&state.Pods[m.Pod], pod))
 		if ctx.Err() != nil {
-			return n, 0, err
+			return done, 0, err
 		}
 		if err != nil {
 			errs = append(errs, err) // such as an admission policy's, which concerns this pod alone
@@ -110,16 +110,17 @@ func (r *run) seatAll(ctx context.Context, owner ledger.Owner, p *policy.Policy,
 		if !written {
 			continue
 		}
-		n++
+		done = append(done, m)
 		if r.seatWrites.Written(write, r.Clock.Now()) {
 			r.warn(owner, stowage.EventLabelsContested, "another writer keeps changing the labels %s and %s of pod %s; Stowage writes them less and less often", stowage.PoolLabel, stowage.SeatLabel, pod.Name)
 		}
 	}
-	return n, longest, errors.Join(errs...)
+	return done, longest, errors.Join(errs...)
 }
 
 // remove evicts the pod that a plan removes, if the budget of the workload and the evictor allow it now.
-func (r *run) remove(ctx context.Context, owner ledger.Owner, pods []corev1.Pod, state *repair.State, plan *repair.Plan, proven bool) (reconcile.Result, error) {
+// Room for its successor is looked for only then, because that costs requests.
+func (r *run) remove(ctx context.Context, owner ledger.Owner, p *policy.Policy, pods []corev1.Pod, state *repair.State, plan *repair.Plan) (reconcile.Result, error) {
 	index, action := plan.Evict, repairEvict
 	if plan.Recreate >= 0 {
 		index, action = plan.Recreate, repairRecreate
@@ -133,6 +134,17 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, pods []corev1.Pod,
 	if err != nil || !ok {
 		return reconcile.Result{RequeueAfter: wait}, err
 	}
+	ok, proven, err := r.roomFor(ctx, p, pods, state, plan)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if !ok { // another pod may go to another pool
+		state.Available[plan.To] = false
+		if next := repair.Make(*state); next.Recreate >= 0 || next.Evict >= 0 {
+			return r.remove(ctx, owner, p, pods, state, &next)
+		}
+		return reconcile.Result{}, nil
+	}
 	result, wait, err := r.Evictor.Evict(ctx, pod)
 	switch result {
 	case evict.Waits:
@@ -144,7 +156,7 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, pods []corev1.Pod,
 	case evict.Failed:
 		return reconcile.Result{}, fmt.Errorf("evict pod %s: %w", pod.Name, err)
 	}
-	r.removed(owner.Key(), cooldown, proven || plan.To < 0, now)
+	r.removed(owner.Key(), cooldown, proven, now)
 	r.setReplacing(owner.Key(), plan.BeforePolicy)
 	r.Metrics.repairs.WithLabelValues(action).Inc()
 	r.Log.Info("pod evicted, so that its owner recreates it", "namespace", owner.Namespace, "kind", owner.Kind, "name", owner.Name, "pod", pod.Name, "action", action, "distance", now.distance)
@@ -152,7 +164,15 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, pods []corev1.Pod,
 	case plan.BeforePolicy:
 		r.event(owner, stowage.EventPodRecreated, "pod %s was created before its policy; it was evicted, so that its owner recreates it", pod.Name)
 	case action == repairRecreate:
-		r.event(owner, stowage.EventPodRecreated, "pod %s had no seat and runs in no pool; it was evicted, so that its owner recreates it", pod.Name)
+		where := "waited for a node"
+		if state.Pods[index].Running {
+			where = "ran in no pool"
+		}
+		r.event(owner, stowage.EventPodRecreated, "pod %s had no seat and %s; it was evicted, so that its owner recreates it", pod.Name, where)
+	case state.Pods[index].Foreign:
+		r.event(owner, stowage.EventPodEvicted, "pod %s had its seat in a pool that the strategy no longer has; it was evicted, so that another pool gets one", pod.Name)
+	case state.Pods[index].OwnRank > 0:
+		r.event(owner, stowage.EventPodEvicted, "pod %s was in another pool than its ordinal's; it was evicted, so that its own pool gets it", pod.Name)
 	default:
 		r.event(owner, stowage.EventPodEvicted, "its pool has too many pods, so %s was evicted and another pool gets one", pod.Name)
 	}

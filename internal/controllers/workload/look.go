@@ -149,7 +149,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 	if state.RollingOut, err = r.rollingOut(ctx, owner); err != nil {
 		return nil, nil, err
 	}
-	if state.Available, err = r.available(ctx, p, pods); err != nil {
+	if state.Available, err = r.available(ctx, p, pods, state.Pods); err != nil {
 		return nil, nil, err
 	}
 	return state, pods, nil
@@ -160,6 +160,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 func viewOf(pod *corev1.Pod, created *podpatch.Pod, owner ledger.Owner, p *policy.Policy, key ledger.Key) repair.Pod {
 	view := repair.Pod{Name: pod.Name, Created: pod.CreationTimestamp.Time, Ready: podstatus.Ready(pod), Running: pod.Spec.NodeName != "", NodePool: repair.NoNode, Ours: true}
 	view.Seat.Pool = -1
+	view.Volume = slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil })
 	if rank, ok := placement.OwnRank(created, p.FirstOrdinal); ok {
 		view.OwnRank = rank
 	}

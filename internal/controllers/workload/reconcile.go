@@ -78,10 +78,7 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 		r.report(owner, 0)
 		return reconcile.Result{}, nil
 	}
-	plan, proven, err := r.plan(ctx, p, pods, state)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
+	plan := repair.Make(*state)
 	r.report(owner, plan.Distance())
 	if state.Settled && !plan.BeforePolicy {
 		r.setReplacing(owner.Key(), false)
@@ -94,5 +91,5 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 		}
 		return again, nil
 	}
-	return r.carryOut(ctx, owner, p, pods, state, &plan, proven)
+	return r.carryOut(ctx, owner, p, pods, state, &plan)
 }

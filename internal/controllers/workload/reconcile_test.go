@@ -253,12 +253,17 @@ func TestReconcile(t *testing.T) {
 		"ordinals with a gap": {replicas: 3, pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "1", 3), seated("z", "0", 1)},
 			lists: 1, want: map[string]string{"y": "1/2"}},
 		"a pod outside of the pools": {replicas: 2, pods: []*corev1.Pod{seated("x", "1", 1), pod("y", "node-none", "", 0, 0)},
-			lists: 2, gone: "y", events: "PodRecreated", distance: 1},
+			lists: 3, gone: "y", events: "PodRecreated", distance: 1},
 		"but no node has room for its successor": {replicas: 2, edit: full("node-a"), pods: []*corev1.Pod{seated("x", "1", 1), pod("y", "node-none", "", 0, 0)},
 			lists: 2, distance: 1},
 		"too many in a pool": {replicas: 2, pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "1", 2)}, lists: 1, distance: 1},
 		"and they may be evicted": {replicas: 2, settings: []string{stowage.RebalanceAnnotation + "=Evict"}, pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "1", 2)},
-			lists: 2, gone: "y", events: "PodEvicted", distance: 1},
+			lists: 3, gone: "y", events: "PodEvicted", distance: 1},
+		"a pod of a former pool, which still selects that": {replicas: 2, settings: []string{stowage.RebalanceAnnotation + "=Evict"}, pods: func() []*corev1.Pod {
+			former := pod("y", "node-none", "former", 1, ledger.KindClaimed)
+			former.Spec.NodeSelector = map[string]string{"gpu": "true"}
+			return []*corev1.Pod{former, seated("x", "1", 1)}
+		}(), lists: 3, gone: "y", events: "PodEvicted", distance: 1},
 		"but the other pool's node is full": {replicas: 2, settings: []string{stowage.RebalanceAnnotation + "=Evict"}, edit: full("node-a"),
 			pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "1", 2)}, lists: 2, distance: 1},
 		"but Karpenter makes others": {replicas: 2, settings: []string{stowage.RebalanceAnnotation + "=Evict"}, edit: func(o []client.Object) {

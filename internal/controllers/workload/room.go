@@ -3,8 +3,10 @@ package workload
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -17,27 +19,20 @@ import (
 // nodesTried is on how many nodes of a pool room is looked for at a time. The pods of each cost one request.
 const nodesTried = 10
 
-// plan returns the plan for a workload. A pod that has a node is removed only if a node of the pool that gets its
-// successor has room, which proven reports, or if a node autoscaler makes the nodes of that pool.
-func (r *run) plan(ctx context.Context, p *policy.Policy, pods []corev1.Pod, state *repair.State) (plan repair.Plan, proven bool, err error) {
-	for {
-		plan = repair.Make(*state)
-		index := max(plan.Recreate, plan.Evict)
-		if index < 0 || plan.To < 0 || len(plan.Adopt) > 0 || len(plan.Renumber) > 0 {
-			return plan, false, nil // no running pod is removed
-		}
-		nodes, err := r.nodesOf(ctx, p, plan.To)
-		if err != nil {
-			return plan, false, err
-		}
-		if proven, err = r.room(ctx, nodes, successor(&pods[index], p, plan.To)); proven || err != nil {
-			return plan, proven, err
-		}
-		if autoscaled(nodes) {
-			return plan, false, nil
-		}
-		state.Available[plan.To] = false
+// roomFor looks for room for the successor of the pod that a plan removes. It returns false if the pod is to stay: no node
+// of the pool has room, and no node autoscaler makes the nodes of that pool. Proven says that a node has room.
+func (r *run) roomFor(ctx context.Context, p *policy.Policy, pods []corev1.Pod, state *repair.State, plan *repair.Plan) (ok, proven bool, err error) {
+	if plan.To < 0 {
+		return true, true, nil // the pod has no node to lose
 	}
+	nodes, err := r.nodesOf(ctx, p, plan.To)
+	if err != nil {
+		return false, false, err
+	}
+	index := max(plan.Recreate, plan.Evict)
+	former := state.Pods[index].Foreign
+	found, err := r.room(ctx, nodes, successor(&pods[index], p, plan.To, former))
+	return found || autoscaled(nodes), found && !former, err
 }
 
 // autoscaled reports whether Karpenter makes the nodes of a pool.
@@ -51,12 +46,12 @@ func autoscaled(nodes []corev1.Node) bool {
 }
 
 // successor returns the pod that the owner of a pod creates in its place, with a seat in a pool.
-func successor(pod *corev1.Pod, p *policy.Policy, pool int) *corev1.Pod {
+func successor(pod *corev1.Pod, p *policy.Policy, pool int, former bool) *corev1.Pod {
 	var tolerations []corev1.Toleration
 	if pool < len(p.Tolerations) {
 		tolerations = p.Tolerations[pool]
 	}
-	return fit.Successor(pod, p.Strategy, pool, tolerations)
+	return fit.Successor(pod, p.Strategy, pool, tolerations, former)
 }
 
 // nodesOf returns the nodes of a pool. They are the cache's own.
@@ -77,29 +72,39 @@ func (r *run) room(ctx context.Context, nodes []corev1.Node, pod *corev1.Pod) (b
 		if tried++; tried > nodesTried {
 			break
 		}
-		var running corev1.PodList
-		if err := r.Live.List(ctx, &running, client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("spec.nodeName", node.Name)}); err != nil {
-			return false, err
-		}
-		if fit.Count(node, running.Items, pod) > 0 {
-			return true, nil
+		// The API server answers from its watch cache, which has an index of pods by node, and may be behind. So a
+		// node that seems to have room is asked for once more.
+		for _, version := range []string{"0", ""} {
+			var running corev1.PodList
+			if err := r.Live.List(ctx, &running, &client.ListOptions{
+				FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node.Name), Raw: &metav1.ListOptions{ResourceVersion: version},
+			}); err != nil {
+				return false, err
+			}
+			if fit.Count(node, running.Items, pod) == 0 {
+				break
+			}
+			if version == "" {
+				return true, nil
+			}
 		}
 	}
 	return false, nil
 }
 
 // available reports for each pool whether it has a node that takes pods such as those of the workload, if it is empty.
-func (r *run) available(ctx context.Context, p *policy.Policy, pods []corev1.Pod) ([]bool, error) {
+func (r *run) available(ctx context.Context, p *policy.Policy, pods []corev1.Pod, views []repair.Pod) ([]bool, error) {
 	out := make([]bool, p.Strategy.Len())
 	if len(pods) == 0 {
 		return out, nil
 	}
+	example := max(0, slices.IndexFunc(views, func(v repair.Pod) bool { return !v.Foreign }))
 	for i := range out {
 		nodes, err := r.nodesOf(ctx, p, i)
 		if err != nil {
 			return nil, err
 		}
-		pod := successor(&pods[0], p, i)
+		pod := successor(&pods[example], p, i, views[example].Foreign)
 		for j := range nodes {
 			if fit.Allows(&nodes[j], pod) && fit.Count(&nodes[j], nil, pod) > 0 {
 				out[i] = true

@@ -136,7 +136,7 @@ func (r *run) describe(ctx context.Context, d *versprei.PodDistributor, siblings
 			}
 		}
 		balanced(stowage.ReasonPodsPending, "%s wait for a node", strings.Join(parts, " and "))
-	case sum.moving || equal:
+	case sum.moving || equal || over == "" && sum.former == 0 && sum.unseated == 0:
 		balanced(stowage.ReasonProgressing, "pods are being created or removed")
 	case over != "":
 		hint := "; scale up, roll out, or set rebalance to Evict"
@@ -145,7 +145,11 @@ func (r *run) describe(ctx context.Context, d *versprei.PodDistributor, siblings
 		}
 		balanced(stowage.ReasonOverTarget, "pool %s has too many pods%s", over, hint)
 	case sum.former > 0:
-		balanced(stowage.ReasonWithoutSeat, "%d pod(s) have their seat in a pool that was removed from the distribution", sum.former)
+		text := fmt.Sprintf("%d pod(s) have their seat in a pool that was removed from the distribution", sum.former)
+		if others := sum.unseated - sum.former; others > 0 {
+			text += fmt.Sprintf("; %d more have no seat", others)
+		}
+		balanced(stowage.ReasonWithoutSeat, "%s", text)
 	default:
 		balanced(stowage.ReasonWithoutSeat, "%d pod(s) have no seat: they bypassed the webhook, or choose their nodes themselves", sum.unseated)
 	}
