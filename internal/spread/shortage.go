@@ -36,7 +36,7 @@ type shortage struct {
 // so they have gaps, too. The ordinals of a pool have none: after a gap of Count seats, the next seat of the whole
 // strategy is the next ordinal. A pool with a gap gets no overflow.
 //
-// This is how a workload uses other pools while one has no room. See docs/spread.md.
+// This is how a workload uses other pools while one has no room: see package spill.
 func (s *Strategy) Without(gaps []Gap) *Strategy {
 	if !slices.ContainsFunc(gaps, func(g Gap) bool { return g.Count > 0 }) {
 		return s
