@@ -279,20 +279,30 @@ func (b *bench) metric(name string) (float64, error) {
 // requests returns how many requests all replicas of Stowage have sent to the API server,
 // of those whose labels match an expression.
 func (b *bench) requests(labels string) (float64, error) {
-	counted := regexp.MustCompile(`(?m)^rest_client_requests_total\{[^}]*` + labels + `[^}]*\} (\S+)$`)
 	sum := 0.0
 	for _, r := range b.Replicas() {
-		body, err := read(r.MetricsURL)
+		v, err := metric(r, "rest_client_requests_total", labels)
 		if err != nil {
 			return 0, err
 		}
-		for _, m := range counted.FindAllSubmatch(body, -1) {
-			v, err := strconv.ParseFloat(string(m[len(m)-1]), 64)
-			if err != nil {
-				return 0, err
-			}
-			sum += v
+		sum += v
+	}
+	return sum, nil
+}
+
+// metric returns the sum of a replica's samples of a metric whose labels match an expression.
+func metric(r *controlplane.Replica, name, labels string) (float64, error) {
+	body, err := read(r.MetricsURL)
+	if err != nil {
+		return 0, err
+	}
+	sum := 0.0
+	for _, m := range regexp.MustCompile(`(?m)^`+name+`\{[^}]*`+labels+`[^}]*\} (\S+)$`).FindAllSubmatch(body, -1) {
+		v, err := strconv.ParseFloat(string(m[len(m)-1]), 64)
+		if err != nil {
+			return 0, err
 		}
+		sum += v
 	}
 	return sum, nil
 }

@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"net/url"
-	"regexp"
 	"strconv"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -112,31 +109,15 @@ func ownAddress() (string, error) {
 	return "", errors.New("this machine has no IPv4 address but loopback ones, which no EndpointSlice may have")
 }
 
-// requestsServed finds a replica's count of webhook requests among its metrics.
-var requestsServed = regexp.MustCompile(`(?m)^controller_runtime_webhook_requests_total\{[^}]*\} (\S+)$`)
-
 // reportShares prints how many requests each replica has answered.
 func (b *bench) reportShares() error {
 	fmt.Print("\nRequests of each replica:")
 	for _, r := range b.Replicas() {
-		resp, err := http.Get(r.MetricsURL)
+		n, err := metric(r, "controller_runtime_webhook_requests_total", "")
 		if err != nil {
 			return err
 		}
-		body, err := io.ReadAll(resp.Body)
-		_ = resp.Body.Close()
-		if err != nil {
-			return err
-		}
-		sum := 0.0
-		for _, m := range requestsServed.FindAllSubmatch(body, -1) {
-			n, err := strconv.ParseFloat(string(m[1]), 64)
-			if err != nil {
-				return err
-			}
-			sum += n
-		}
-		fmt.Printf(" %.0f", sum)
+		fmt.Printf(" %.0f", n)
 	}
 	fmt.Println()
 	return nil

@@ -64,7 +64,7 @@ func (h quiet) Handle(ctx context.Context, r slog.Record) error {
 		event, gone := false, false
 		r.Attrs(func(a slog.Attr) bool {
 			if err, ok := a.Value.Any().(error); ok {
-				gone = gone || namespaceGoes(err)
+				gone = gone || namespaceTerminating(err)
 			}
 			event = event || a.Key == "logger" && a.Value.String() == eventsLogger
 			return true
@@ -88,7 +88,7 @@ func (h quiet) WithGroup(name string) slog.Handler { return quiet{h.Handler.With
 // eventsLogger is the name of the logger of controller-runtime's event recorders.
 const eventsLogger = "events"
 
-func namespaceGoes(err error) bool {
+func namespaceTerminating(err error) bool {
 	var status apierrors.APIStatus
 	return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) ||
 		apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Kind == "namespaces"

@@ -41,13 +41,16 @@ func Successor(pod *corev1.Pod, s *spread.Strategy, pool int, tolerations []core
 // Allows reports whether a node takes new pods such as this one, whatever their size: the node is ready and not
 // cordoned, the pod selects the node, and the pod tolerates its taints.
 func Allows(node *corev1.Node, pod *corev1.Pod) bool {
-	if node.Spec.Unschedulable || !ready(node) {
+	return !node.Spec.Unschedulable && ready(node) && Selects(&pod.Spec, node)
+}
+
+// Selects reports whether a pod selects a node and tolerates its taints. A term of affinity that does not parse matches
+// nothing, as for the scheduler and the DaemonSet controller.
+func Selects(spec *corev1.PodSpec, node *corev1.Node) bool {
+	if selected, _ := nodeaffinity.NewRequiredNodeAffinity(spec.NodeSelector, spec.Affinity).Match(node); !selected {
 		return false
 	}
-	if selected, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); err != nil || !selected {
-		return false
-	}
-	_, untolerated := corev1helpers.FindMatchingUntoleratedTaint(logr.Discard(), node.Spec.Taints, pod.Spec.Tolerations, func(t *corev1.Taint) bool {
+	_, untolerated := corev1helpers.FindMatchingUntoleratedTaint(logr.Discard(), node.Spec.Taints, spec.Tolerations, func(t *corev1.Taint) bool {
 		return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
 	}, false)
 	return !untolerated

@@ -8,15 +8,14 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
-	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
-	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"github.com/stowage-dev/stowage/internal/fit"
 )
 
 // pods returns the pods that controllers would make for the workload, in order of
@@ -204,17 +203,7 @@ func appendMissing(list []corev1.Toleration, t corev1.Toleration) []corev1.Toler
 
 // runsOn reports whether the DaemonSet controller would make a pod for the node.
 func runsOn(spec *corev1.PodSpec, node *corev1.Node) bool {
-	if spec.NodeName != "" && spec.NodeName != node.Name {
-		return false
-	}
-	// A term that does not parse matches nothing, as in the controller.
-	if fits, _ := nodeaffinity.NewRequiredNodeAffinity(spec.NodeSelector, spec.Affinity).Match(node); !fits {
-		return false
-	}
-	_, untolerated := corev1helpers.FindMatchingUntoleratedTaint(logr.Discard(), node.Spec.Taints, spec.Tolerations, func(t *corev1.Taint) bool {
-		return t.Effect == corev1.TaintEffectNoExecute || t.Effect == corev1.TaintEffectNoSchedule
-	}, false)
-	return !untolerated
+	return (spec.NodeName == "" || spec.NodeName == node.Name) && fit.Selects(spec, node)
 }
 
 // pin ties a pod to its node as the DaemonSet controller does.

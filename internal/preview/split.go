@@ -15,7 +15,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	resourcehelper "k8s.io/component-helpers/resource"
 	"sigs.k8s.io/yaml"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -63,7 +62,7 @@ func (p *Preview) Split(ctx context.Context, label string) (sets []*appsv1.Daemo
 				continue
 			}
 			other := largest[c]
-			if other != nil && differ(other, pod) {
+			if other != nil && sizing.Differ(other, pod) {
 				warnings = append(warnings, fmt.Sprintf("%s: nodes with %s=%s differ in size by more than a tenth; the template gets the largest", w, label, c))
 			}
 			if other == nil || larger(pod, other) {
@@ -185,21 +184,11 @@ func leaveOut(spec *corev1.PodSpec, label string, classes []string) {
 	}
 }
 
-func sizeOf(pod *corev1.Pod) corev1.ResourceList {
-	return resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{ExcludeOverhead: true})
-}
-
 // larger compares two pods of a DaemonSet: by CPU, then by memory.
 func larger(a, b *corev1.Pod) bool {
-	x, y := sizeOf(a), sizeOf(b)
-	return cmp.Or(x.Cpu().Cmp(*y.Cpu()), x.Memory().Cmp(*y.Memory())) > 0
-}
-
-// differ reports whether two sizes differ so much that Karpenter's plan for one is wrong for the other.
-func differ(a, b *corev1.Pod) bool {
-	x, y := sizeOf(a), sizeOf(b)
-	plan := sizing.NodePlan{PlannedCPU: x.Cpu().MilliValue(), CPU: y.Cpu().MilliValue(), PlannedMemory: x.Memory().Value(), Memory: y.Memory().Value()}
-	return plan.Differs()
+	cpuA, memoryA := sizing.PodSize(a)
+	cpuB, memoryB := sizing.PodSize(b)
+	return cmp.Or(cmp.Compare(cpuA, cpuB), cmp.Compare(memoryA, memoryB)) > 0
 }
 
 // PrintSets writes DaemonSets as the documents of a YAML file.

@@ -43,6 +43,14 @@ func (p *NodePlan) Differs() bool {
 	return differs(p.PlannedCPU, p.CPU) || differs(p.PlannedMemory, p.Memory)
 }
 
+// Differ reports whether what is planned for one pod is wrong for another by more than a tenth.
+func Differ(a, b *corev1.Pod) bool {
+	var p NodePlan
+	p.PlannedCPU, p.PlannedMemory = PodSize(a)
+	p.CPU, p.Memory = PodSize(b)
+	return p.Differs()
+}
+
 func differs(planned, size int64) bool {
 	return max(planned-size, size-planned)*100 > planned*tolerated
 }
@@ -78,14 +86,14 @@ func NodePlans(pods []*corev1.Pod, classOf func(node string) string) []NodePlan 
 			p = &NodePlan{Namespace: pod.Namespace, DaemonSet: owner.Name, Class: class}
 			plans[k], nodes[k] = p, map[string]bool{}
 		}
-		cpu, memory := requested(pod)
+		cpu, memory := PodSize(pod)
 		p.CPU, p.Memory = max(p.CPU, cpu), max(p.Memory, memory)
 		nodes[k][pod.Spec.NodeName] = true
 	}
 	var out []NodePlan
 	for k, p := range plans {
 		p.Nodes = len(nodes[k])
-		p.PlannedCPU, p.PlannedMemory = requested(newest[k.daemonSet])
+		p.PlannedCPU, p.PlannedMemory = PodSize(newest[k.daemonSet])
 		out = append(out, *p)
 	}
 	slices.SortFunc(out, func(a, b NodePlan) int {
@@ -94,8 +102,8 @@ func NodePlans(pods []*corev1.Pod, classOf func(node string) string) []NodePlan 
 	return out
 }
 
-// requested returns what a pod requests: CPU in thousandths and memory in bytes.
-func requested(pod *corev1.Pod) (cpu, memory int64) {
+// PodSize returns what a pod requests: CPU in thousandths and memory in bytes.
+func PodSize(pod *corev1.Pod) (cpu, memory int64) {
 	r := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	return r.Cpu().MilliValue(), r.Memory().Value()
 }

@@ -109,7 +109,6 @@ type tally struct {
 	live    int64 // pods with a node
 	waiting int64 // pods without one that are no misfits
 	ripe    int64 // of these, pods that have waited long enough
-	misfits int64
 }
 
 // Decide returns the next state of each pool, and the pods to evict, by their index: they wait, and other pools take
@@ -123,7 +122,6 @@ func Decide(v View, pools []Pool, timing Timing) (next []Pool, evict []int) {
 			next[i] = Pool{Phase: Available, Epoch: next[i].Epoch}
 		}
 	}
-	// Where pods are still to be created, the view is in motion: the free seats are theirs.
 	return next, moves(v, next)
 }
 
@@ -135,9 +133,7 @@ func count(v View, pool int) (t tally) {
 		case p.Seat.Pool != pool:
 		case p.Node:
 			t.live++
-		case p.Misfit:
-			t.misfits++
-		default:
+		case !p.Misfit:
 			t.waiting++
 			if p.Waits >= v.After[pool] || v.Hard[pool] && p.Waits > 0 {
 				t.ripe++
@@ -169,9 +165,9 @@ func step(p *Pool, t tally, v View, pool int, timing Timing) {
 		case v.Room[pool] > 0 && p.Tries == 0:
 			// Room that was seen brings the first probe forward. Later ones wait, because the pods may need more than
 			// what room is measured by.
-			p.probe(max(t.live, p.Max), v.Room[pool], v.Now)
+			p.probe(v.Room[pool], v.Now)
 		case !v.Now.Before(p.Next):
-			p.probe(max(t.live, p.Max), max(1, v.Room[pool]), v.Now)
+			p.probe(max(1, v.Room[pool]), v.Now)
 		case enough && t.live < p.Max:
 			// A pod below the maximum is gone, and its successor finds no room.
 			p.close(t, v, pool)
@@ -207,8 +203,8 @@ func (p *Pool) close(t tally, v View, pool int) {
 }
 
 // probe raises the maximum by a step.
-func (p *Pool) probe(from, step int64, now time.Time) {
-	p.Phase, p.Since, p.Max, p.Step = Probing, now, from+step, step
+func (p *Pool) probe(step int64, now time.Time) {
+	p.Phase, p.Since, p.Max, p.Step = Probing, now, p.Max+step, step
 }
 
 // open makes a pool available again. What the epoch counts goes on.

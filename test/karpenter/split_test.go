@@ -123,6 +123,7 @@ func order(t *testing.T, seed uint64, template string, examples []corev1.Node, a
 			suite.Must(t, n.Create(t.Context(), pod))
 			i++
 		}
+		// The pods come at random times, so that Karpenter plans for some while nodes for others are on their way.
 		time.Sleep(time.Duration(random.IntN(1000)) * time.Millisecond)
 	}
 

@@ -4,12 +4,10 @@ import (
 	"context"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/peerpod"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 )
@@ -23,21 +21,15 @@ type unlabelled struct {
 	at  time.Time // of the list
 }
 
-// fromCache lets the API server answer from its watch cache, which has an index of pods by node. The client writes the
-// selector into these options, so each list needs its own.
-func fromCache() client.ListOption {
-	return &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}}
-}
-
 // usedOf returns how many VMs the pods of a node take. Pods with the label of peer pods are watched. Others,
 // which a predecessor converted or their author wrote so, are found by a list of the node's pods: once for
 // each node that advertises VMs, and then every few minutes while there are some.
 func (r *run) usedOf(ctx context.Context, node *corev1.Node, advertises bool) (used int64, again time.Duration) {
-	pods, err := r.pods.GetIndexer().ByIndex(byNode, node.Name)
+	labelled, err := r.pods.GetIndexer().ByIndex(byNode, node.Name)
 	if err != nil {
 		r.Log.Error(err, "peer pods were not counted", "kind", "Node", "name", node.Name)
 	}
-	for _, obj := range pods {
+	for _, obj := range labelled {
 		used += peerpod.VMsOf(obj.(*corev1.Pod), string(r.Resource))
 	}
 	r.mu.Lock()
@@ -48,15 +40,15 @@ func (r *run) usedOf(ctx context.Context, node *corev1.Node, advertises bool) (u
 	}
 	now := r.Clock.Now()
 	if !known || others.vms > 0 && now.Sub(others.at) >= lookAgain {
-		var list corev1.PodList
-		if err := r.Client.List(ctx, &list, client.MatchingFields{"spec.nodeName": node.Name}, fromCache()); err != nil {
+		pods, err := cluster.PodsOn(ctx, r.Client, node.Name, true)
+		if err != nil {
 			r.Log.Error(err, "the pods of a node were not listed", "kind", "Node", "name", node.Name)
 			return used + others.vms, lookAgain
 		}
 		others = unlabelled{at: now}
-		for i := range list.Items {
-			pod := &list.Items[i]
-			if _, labelled := pod.Labels[stowage.PeerPodLabel]; !labelled && !podstatus.Ended(pod) {
+		for i := range pods {
+			pod := &pods[i]
+			if _, counted := pod.Labels[stowage.PeerPodLabel]; !counted && !podstatus.Ended(pod) {
 				others.vms += peerpod.VMsOf(pod, string(r.Resource))
 			}
 		}

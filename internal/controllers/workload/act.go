@@ -126,7 +126,7 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, p *policy.Policy, 
 		index, action = plan.Recreate, repairRecreate
 	}
 	pod := &pods[index]
-	now, cooldown := seen{distance: plan.Distance(), claimed: claimedOf(pods, state), reached: state.Reached}, r.Timing.Cooldown
+	now, cooldown := observation{distance: plan.Distance(), claimed: claimedOf(pods, state), reached: state.Reached}, r.Timing.Cooldown
 	if plan.BeforePolicy {
 		cooldown = 0 // the evictor's rate is enough
 	}
@@ -160,23 +160,26 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, p *policy.Policy, 
 	r.setReplacing(owner.Key(), plan.BeforePolicy)
 	r.Metrics.repairs.WithLabelValues(action).Inc()
 	r.Log.Info("pod evicted, so that its owner recreates it", "namespace", owner.Namespace, "kind", owner.Kind, "name", owner.Name, "pod", pod.Name, "action", action, "distance", now.distance)
+	r.removalEvent(owner, plan, pod.Name, &state.Pods[index])
+	return reconcile.Result{RequeueAfter: max(cooldown, r.Timing.Quiet/4)}, nil
+}
+
+// removalEvent says why a pod was evicted.
+func (r *run) removalEvent(owner ledger.Owner, plan *repair.Plan, name string, pod *repair.Pod) {
 	switch {
 	case plan.BeforePolicy:
-		r.event(owner, stowage.EventPodRecreated, "pod %s was created before its policy; it was evicted, so that its owner recreates it", pod.Name)
-	case action == repairRecreate:
-		where := "waited for a node"
-		if state.Pods[index].Running {
-			where = "ran in no pool"
-		}
-		r.event(owner, stowage.EventPodRecreated, "pod %s had no seat and %s; it was evicted, so that its owner recreates it", pod.Name, where)
-	case state.Pods[index].Foreign:
-		r.event(owner, stowage.EventPodEvicted, "pod %s had its seat in a pool that the strategy no longer has; it was evicted, so that another pool gets one", pod.Name)
-	case state.Pods[index].OwnRank > 0:
-		r.event(owner, stowage.EventPodEvicted, "pod %s was in another pool than its ordinal's; it was evicted, so that its own pool gets it", pod.Name)
+		r.event(owner, stowage.EventPodRecreated, "pod %s was created before its policy; it was evicted, so that its owner recreates it", name)
+	case plan.Recreate >= 0 && pod.Running:
+		r.event(owner, stowage.EventPodRecreated, "pod %s had no seat and ran in no pool; it was evicted, so that its owner recreates it", name)
+	case plan.Recreate >= 0:
+		r.event(owner, stowage.EventPodRecreated, "pod %s had no seat and waited for a node; it was evicted, so that its owner recreates it", name)
+	case pod.Foreign:
+		r.event(owner, stowage.EventPodEvicted, "pod %s had its seat in a pool that the strategy no longer has; it was evicted, so that another pool gets one", name)
+	case pod.OwnRank > 0:
+		r.event(owner, stowage.EventPodEvicted, "pod %s was in another pool than its ordinal's; it was evicted, so that its own pool gets it", name)
 	default:
-		r.event(owner, stowage.EventPodEvicted, "its pool has too many pods, so %s was evicted and another pool gets one", pod.Name)
+		r.event(owner, stowage.EventPodEvicted, "its pool has too many pods, so %s was evicted and another pool gets one", name)
 	}
-	return reconcile.Result{RequeueAfter: max(cooldown, r.Timing.Quiet/4)}, nil
 }
 
 // writesCost reports whether Stowage writes a pod's deletion cost: the pod is not removed by an ordinal of its

@@ -23,8 +23,8 @@ type budget struct {
 	waits bool
 }
 
-// seen is what is known of a workload when one more pod is to be removed.
-type seen struct {
+// observation is what is known of a workload when one more pod is to be removed.
+type observation struct {
 	distance int64 // of the plan
 	// claimed are the pods to which the webhook gave a seat, and whether they have a node.
 	claimed map[types.UID]bool
@@ -48,7 +48,7 @@ func (b *budget) grow(t Timing) { b.backoff = min(max(2*b.backoff, t.Backoff), t
 // mayRemove reports whether one more pod of a workload may be removed, and otherwise when to look again. None
 // follows a removal until the webhook has given a seat to a later pod, of this workload or of another. InVain
 // says, once after a removal, that it won nothing.
-func (b *budget) mayRemove(now time.Time, t Timing, s seen) (ok bool, wait time.Duration, inVain bool) {
+func (b *budget) mayRemove(now time.Time, t Timing, s observation) (ok bool, wait time.Duration, inVain bool) {
 	inVain = b.observe(t, s)
 	if left := b.next.Sub(now); left > 0 {
 		return false, left, inVain
@@ -64,7 +64,7 @@ func (b *budget) mayRemove(now time.Time, t Timing, s seen) (ok bool, wait time.
 
 // later reports whether the webhook has given a seat to a pod since the removal, and whether such a pod of the
 // workload has a node.
-func (b *budget) later(s seen) (came, runs bool) {
+func (b *budget) later(s observation) (came, runs bool) {
 	came = s.reached.After(b.removed)
 	for uid, hasNode := range s.claimed {
 		if _, before := b.claimed[uid]; !before {
@@ -76,7 +76,7 @@ func (b *budget) later(s seen) (came, runs bool) {
 
 // observe notes the plan that follows a removal, the first time, and reports whether the removal won nothing. A pod
 // that left a node for a pool whose room was not proven has won nothing until its successor has a node.
-func (b *budget) observe(t Timing, s seen) (inVain bool) {
+func (b *budget) observe(t Timing, s observation) (inVain bool) {
 	if b.removed.IsZero() || b.settled {
 		return false
 	}
@@ -95,7 +95,7 @@ func (b *budget) observe(t Timing, s seen) (inVain bool) {
 
 // spend notes a removal, how long to wait after it if it won something, and whether a node had room for the
 // successor.
-func (b *budget) spend(now time.Time, cooldown time.Duration, proven bool, s seen) {
+func (b *budget) spend(now time.Time, cooldown time.Duration, proven bool, s observation) {
 	b.removed, b.settled, b.distance, b.cooldown, b.proven, b.claimed, b.waits = now, false, s.distance, cooldown, proven, s.claimed, true
 }
 

@@ -129,7 +129,7 @@ func inVainSince(events []corev1.Event, since time.Time) (times int, last time.T
 
 // mayRemove reports whether the budget allows to remove one more pod of a workload, and otherwise
 // when to look again: see [budget.mayRemove].
-func (r *run) mayRemove(ctx context.Context, owner ledger.Owner, s seen) (bool, time.Duration, error) {
+func (r *run) mayRemove(ctx context.Context, owner ledger.Owner, s observation) (bool, time.Duration, error) {
 	if err := r.restoreBudget(ctx, owner); err != nil {
 		return false, 0, err
 	}
@@ -166,7 +166,7 @@ func (r *run) balanced(owner ledger.OwnerKey, records []seats.Record) {
 	defer r.mu.Unlock()
 	if h := r.history[owner]; h != nil {
 		if !slices.ContainsFunc(records, func(r seats.Record) bool { return r.Node == "" }) {
-			h.budget.observe(r.Timing, seen{claimed: claimedRecords(records)})
+			h.budget.observe(r.Timing, observation{claimed: claimedRecords(records)})
 		}
 		h.replacing = false
 	}
@@ -184,7 +184,7 @@ func claimedRecords(records []seats.Record) map[types.UID]bool {
 }
 
 // removed notes a removal.
-func (r *run) removed(owner ledger.OwnerKey, cooldown time.Duration, proven bool, s seen) {
+func (r *run) removed(owner ledger.OwnerKey, cooldown time.Duration, proven bool, s observation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.historyOf(owner).budget.spend(r.Clock.Now(), cooldown, proven, s)

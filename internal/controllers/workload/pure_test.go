@@ -32,25 +32,25 @@ func TestBudget(t *testing.T) {
 	now := start
 	step := func(what string, distance int64, claimed map[types.UID]bool, wantOK bool, wantWait time.Duration, wantVain bool) {
 		t.Helper()
-		ok, wait, vain := b.mayRemove(now, timing, seen{distance: distance, claimed: claimed})
+		ok, wait, vain := b.mayRemove(now, timing, observation{distance: distance, claimed: claimed})
 		if ok != wantOK || wait != wantWait || vain != wantVain {
 			t.Fatalf("%s: %t, wait %s, in vain %t", what, ok, wait, vain)
 		}
 	}
 	step("the first", 3, uids("a"), true, 0, false)
-	b.spend(now, timing.Cooldown, true, seen{distance: 3, claimed: uids("a")})
+	b.spend(now, timing.Cooldown, true, observation{distance: 3, claimed: uids("a")})
 	step("at once after it, which won something", 2, uids("a", "b"), false, timing.Cooldown, false)
 	now = now.Add(timing.Cooldown)
 	step("after the cooldown, but no pod came through the webhook since", 2, uids("a"), false, timing.Resync, false)
 	step("and then one did", 2, uids("a", "b"), true, 0, false)
-	b.spend(now, timing.Cooldown, true, seen{distance: 2, claimed: uids("a", "b")})
+	b.spend(now, timing.Cooldown, true, observation{distance: 2, claimed: uids("a", "b")})
 	step("a removal in vain", 2, uids("a", "b", "c"), false, timing.Cooldown, true)
 	step("is told once", 2, uids("a", "b", "c"), false, timing.Cooldown, false)
 	for i := range 20 {
 		now = now.Add(timing.MaxBackoff)
 		step("after a long wait", 2, uids(fmt.Sprint(i)), true, 0, false)
-		b.spend(now, timing.Cooldown, true, seen{distance: 2})
-		_, wait, vain := b.mayRemove(now, timing, seen{distance: 2})
+		b.spend(now, timing.Cooldown, true, observation{distance: 2})
+		_, wait, vain := b.mayRemove(now, timing, observation{distance: 2})
 		if !vain || wait > timing.MaxBackoff {
 			t.Fatalf("try %d waits %s, in vain %t", i, wait, vain)
 		}
@@ -75,8 +75,8 @@ func TestBudgetWithoutProvenRoom(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var b budget
-			b.spend(start, timing.Cooldown, tc.proven, seen{distance: 2})
-			if _, _, inVain := b.mayRemove(start, timing, seen{distance: 1, claimed: map[types.UID]bool{"successor": tc.hasNode}}); inVain != tc.inVain {
+			b.spend(start, timing.Cooldown, tc.proven, observation{distance: 2})
+			if _, _, inVain := b.mayRemove(start, timing, observation{distance: 1, claimed: map[types.UID]bool{"successor": tc.hasNode}}); inVain != tc.inVain {
 				t.Errorf("in vain: %t", inVain)
 			}
 		})
@@ -88,12 +88,12 @@ func TestBudgetWithoutProvenRoom(t *testing.T) {
 func TestBudgetAfterABypass(t *testing.T) {
 	timing := DefaultTiming()
 	var b budget
-	b.spend(start, timing.Cooldown, true, seen{distance: 2})
+	b.spend(start, timing.Cooldown, true, observation{distance: 2})
 	later := start.Add(time.Hour)
-	if ok, _, _ := b.mayRemove(later, timing, seen{distance: 1, reached: start.Add(-time.Second)}); ok {
+	if ok, _, _ := b.mayRemove(later, timing, observation{distance: 1, reached: start.Add(-time.Second)}); ok {
 		t.Error("the next pod may go, though the webhook was not reached since")
 	}
-	if ok, _, _ := b.mayRemove(later, timing, seen{distance: 1, reached: start.Add(time.Minute)}); !ok {
+	if ok, _, _ := b.mayRemove(later, timing, observation{distance: 1, reached: start.Add(time.Minute)}); !ok {
 		t.Error("the next pod may not go, though the webhook was reached since")
 	}
 }
@@ -105,7 +105,7 @@ func TestForget(t *testing.T) {
 	if wait := b.refused(owner); wait != b.Timing.Backoff {
 		t.Errorf("a refused eviction waits %s", wait)
 	}
-	b.removed(owner, b.Timing.Cooldown, true, seen{distance: 1})
+	b.removed(owner, b.Timing.Cooldown, true, observation{distance: 1})
 	b.forget(nil)
 	if b.history[owner] == nil {
 		t.Error("it is forgotten at once")
@@ -125,11 +125,11 @@ func TestForget(t *testing.T) {
 func TestBudgetSeesBalance(t *testing.T) {
 	timing := DefaultTiming()
 	var b budget
-	b.spend(start, timing.Cooldown, true, seen{distance: 1})
-	if b.observe(timing, seen{}) {
+	b.spend(start, timing.Cooldown, true, observation{distance: 1})
+	if b.observe(timing, observation{}) {
 		t.Error("balance is in vain")
 	}
-	if ok, _, inVain := b.mayRemove(start.Add(time.Hour), timing, seen{distance: 1, claimed: map[types.UID]bool{"later": true}}); !ok || inVain {
+	if ok, _, inVain := b.mayRemove(start.Add(time.Hour), timing, observation{distance: 1, claimed: map[types.UID]bool{"later": true}}); !ok || inVain {
 		t.Errorf("an hour later: %t, in vain %t", ok, inVain)
 	}
 }
@@ -140,7 +140,7 @@ func TestBudgetOfTheNextLeader(t *testing.T) {
 	for inVain, want := range map[int]time.Duration{0: 0, 1: timing.Backoff, 3: 4 * timing.Backoff, 30: timing.MaxBackoff} {
 		var b budget
 		b.restore(timing, inVain, start)
-		_, wait, _ := b.mayRemove(start, timing, seen{distance: 1})
+		_, wait, _ := b.mayRemove(start, timing, observation{distance: 1})
 		if wait != want {
 			t.Errorf("after %d removals in vain the next leader waits %s, want %s", inVain, wait, want)
 		}

@@ -6,10 +6,9 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/fit"
 	"github.com/stowage-dev/stowage/internal/policy"
 	"github.com/stowage-dev/stowage/internal/repair"
@@ -72,21 +71,20 @@ func (r *run) room(ctx context.Context, nodes []corev1.Node, pod *corev1.Pod) (b
 		if tried++; tried > nodesTried {
 			break
 		}
-		// The API server answers from its watch cache, which has an index of pods by node, and may be behind. So a
-		// node that seems to have room is asked for once more.
-		for _, version := range []string{"0", ""} {
-			var running corev1.PodList
-			if err := r.Live.List(ctx, &running, &client.ListOptions{
-				FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node.Name), Raw: &metav1.ListOptions{ResourceVersion: version},
-			}); err != nil {
-				return false, err
-			}
-			if fit.Count(node, running.Items, pod) == 0 {
+		// The watch cache may be behind, so a node that seems to have room is looked at once more.
+		count := int64(1)
+		for _, cached := range []bool{true, false} {
+			if count == 0 {
 				break
 			}
-			if version == "" {
-				return true, nil
+			running, err := cluster.PodsOn(ctx, r.Live, node.Name, cached)
+			if err != nil {
+				return false, err
 			}
+			count = fit.Count(node, running, pod)
+		}
+		if count > 0 {
+			return true, nil
 		}
 	}
 	return false, nil
