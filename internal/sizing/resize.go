@@ -64,6 +64,27 @@ func Resize(now, want *podpatch.Pod) *podpatch.Pod {
 	return out
 }
 
+// KeepMemory takes back what a resize changes of the memory of containers whose memory limit it would lower. Before
+// Kubernetes 1.34, the API server refuses such a resize, unless the container restarts for it.
+func KeepMemory(now, resized *podpatch.Pod) {
+	keep := func(before, after *podpatch.Resources) {
+		if before == nil || after == nil || !less(after.Limits[corev1.ResourceMemory], before.Limits[corev1.ResourceMemory]) {
+			return
+		}
+		after.Limits = with(after.Limits, corev1.ResourceMemory, before.Limits[corev1.ResourceMemory])
+		if request, ok := before.Requests[corev1.ResourceMemory]; ok {
+			after.Requests = with(after.Requests, corev1.ResourceMemory, request)
+		}
+	}
+	for i := range resized.Spec.InitContainers {
+		keep(now.Spec.InitContainers[i].Resources, resized.Spec.InitContainers[i].Resources)
+	}
+	for i := range resized.Spec.Containers {
+		keep(now.Spec.Containers[i].Resources, resized.Spec.Containers[i].Resources)
+	}
+	keep(now.Spec.Resources, resized.Spec.Resources)
+}
+
 // less reports whether a quantity is less than another. What is none is not.
 func less(a, b podpatch.Quantity) bool {
 	x, err := a.Parse()

@@ -51,3 +51,24 @@ func TestResize(t *testing.T) {
 		})
 	}
 }
+
+func TestKeepMemory(t *testing.T) {
+	memory := func(cpu, request, limit podpatch.Quantity) *podpatch.Pod {
+		return &podpatch.Pod{Spec: podpatch.Spec{Containers: []podpatch.Container{{Name: "c", Resources: &podpatch.Resources{
+			Requests: podpatch.ResourceList{"cpu": cpu, "memory": request}, Limits: podpatch.ResourceList{"memory": limit},
+		}}}}}
+	}
+	for name, tc := range map[string]struct{ now, want, get *podpatch.Pod }{
+		"a lower limit stays, with its request": {memory("1", "2Gi", "2Gi"), memory("2", "1Gi", "1Gi"), memory("2", "2Gi", "2Gi")},
+		"a higher one is taken":                 {memory("1", "1Gi", "1Gi"), memory("2", "2Gi", "2Gi"), memory("2", "2Gi", "2Gi")},
+		"a lower request alone is taken":        {memory("1", "2Gi", "2Gi"), memory("1", "1Gi", "2Gi"), memory("1", "1Gi", "2Gi")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			resized := Resize(tc.now, tc.want)
+			KeepMemory(tc.now, resized)
+			if diff := cmp.Diff(tc.get.Spec.Containers, resized.Spec.Containers); diff != "" {
+				t.Errorf("containers (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

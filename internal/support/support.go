@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/discovery"
 )
 
@@ -16,6 +17,8 @@ type Server struct {
 	// Resize says that it resizes running pods (KEP-1287): it serves pods/resize, as it does by default
 	// since Kubernetes 1.33.
 	Resize bool
+	// LowerMemory says that it lowers memory limits of running pods, as it does since Kubernetes 1.34.
+	LowerMemory bool
 }
 
 // Discover asks an API server for its version and for what it serves.
@@ -28,9 +31,11 @@ func Discover(d discovery.DiscoveryInterface) (Server, error) {
 	if err != nil {
 		return Server{}, fmt.Errorf("what the API server serves: %w", err)
 	}
+	release, err := utilversion.ParseGeneric(version.GitVersion)
 	return Server{
-		Version: version.GitVersion,
-		Resize:  slices.ContainsFunc(core.APIResources, func(r metav1.APIResource) bool { return r.Name == "pods/resize" }),
+		Version:     version.GitVersion,
+		Resize:      slices.ContainsFunc(core.APIResources, func(r metav1.APIResource) bool { return r.Name == "pods/resize" }),
+		LowerMemory: err != nil || release.AtLeast(utilversion.MustParseGeneric("1.34")), // discovery does not say
 	}, nil
 }
 
@@ -39,6 +44,10 @@ func (s Server) Missing() (missing []string) {
 	if !s.Resize {
 		missing = append(missing, fmt.Sprintf("Kubernetes %s does not resize running pods (pods/resize, since 1.33): "+
 			"pods of a DaemonSet get a new size only when they are recreated", s.Version))
+	}
+	if s.Resize && !s.LowerMemory {
+		missing = append(missing, fmt.Sprintf("Kubernetes %s does not lower memory limits of running pods (since 1.34): "+
+			"pods of a DaemonSet get a smaller memory limit only when they are recreated", s.Version))
 	}
 	return missing
 }

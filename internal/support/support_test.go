@@ -13,12 +13,13 @@ import (
 // server is an API server that serves some resources.
 type server struct {
 	discovery.DiscoveryInterface
+	version   string
 	resources []metav1.APIResource
 	err       error
 }
 
 func (s *server) ServerVersion() (*version.Info, error) {
-	return &version.Info{GitVersion: "v1.30.14"}, nil
+	return &version.Info{GitVersion: s.version}, nil
 }
 
 func (s *server) ServerResourcesForGroupVersion(string) (*metav1.APIResourceList, error) {
@@ -26,11 +27,15 @@ func (s *server) ServerResourcesForGroupVersion(string) (*metav1.APIResourceList
 }
 
 func TestDiscover(t *testing.T) {
-	old, err := Discover(&server{resources: []metav1.APIResource{{Name: "pods"}, {Name: "pods/status"}}})
+	old, err := Discover(&server{version: "v1.30.14", resources: []metav1.APIResource{{Name: "pods"}, {Name: "pods/status"}}})
 	if err != nil || old.Resize || len(old.Missing()) != 1 || !strings.Contains(old.Missing()[0], "Kubernetes v1.30.14 does not resize running pods") {
 		t.Errorf("without pods/resize: %+v, %v, %q", old, err, old.Missing())
 	}
-	current, err := Discover(&server{resources: []metav1.APIResource{{Name: "pods"}, {Name: "pods/resize"}}})
+	between, err := Discover(&server{version: "v1.33.13", resources: []metav1.APIResource{{Name: "pods/resize"}}})
+	if err != nil || between.LowerMemory || len(between.Missing()) != 1 || !strings.Contains(between.Missing()[0], "Kubernetes v1.33.13 does not lower memory limits") {
+		t.Errorf("before 1.34: %+v, %v, %q", between, err, between.Missing())
+	}
+	current, err := Discover(&server{version: "v1.34.0-rc.1+dirty", resources: []metav1.APIResource{{Name: "pods"}, {Name: "pods/resize"}}})
 	if err != nil || !current.Resize || len(current.Missing()) != 0 {
 		t.Errorf("with pods/resize: %+v, %v, %q", current, err, current.Missing())
 	}

@@ -71,10 +71,24 @@ func (r *run) compare(ctx context.Context, pod *corev1.Pod) (comparison, error) 
 	}
 	v.want = d.Pod
 	v.off = !sizing.SameSize(v.now, v.want)
-	if resized := sizing.Resize(v.now, v.want); !sizing.SameSize(v.now, resized) {
+	resized := sizing.Resize(v.now, v.want)
+	if r.lowersNoMemory() {
+		sizing.KeepMemory(v.now, resized)
+	}
+	if !sizing.SameSize(v.now, resized) {
 		v.resized = resized
 	}
 	return v, nil
+}
+
+// lowersNoMemory reports whether the API server is known not to lower memory limits of running pods.
+func (r *run) lowersNoMemory() bool {
+	if can, err := r.canResize(); !can || err != nil {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.keepsMemory
 }
 
 // pendingOf returns the condition that a node cannot resize a pod now, or nil.

@@ -107,6 +107,7 @@ type run struct {
 	planned map[string]map[types.NamespacedName]bool
 	// resizable says that the API server resized pods at resizableAt.
 	resizable   bool
+	keepsMemory bool // the API server does not lower memory limits
 	resizableAt time.Time
 	// templateSet is when this leader saw a DaemonSet's template annotation change, of the last minutes.
 	templateSet map[types.UID]time.Time
@@ -162,7 +163,7 @@ func (r *run) canResize() (bool, error) {
 		return false, err
 	}
 	r.mu.Lock()
-	r.resizable, r.resizableAt = server.Resize, r.Clock.Now()
+	r.resizable, r.keepsMemory, r.resizableAt = server.Resize, !server.LowerMemory, r.Clock.Now()
 	r.mu.Unlock()
 	return server.Resize, nil
 }
