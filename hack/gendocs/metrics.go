@@ -12,6 +12,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/admission"
 	"github.com/stowage-dev/stowage/internal/certs"
 	"github.com/stowage-dev/stowage/internal/config"
+	"github.com/stowage-dev/stowage/internal/controllers/poolstate"
 	"github.com/stowage-dev/stowage/internal/controllers/resize"
 	"github.com/stowage-dev/stowage/internal/controllers/vmcapacity"
 	"github.com/stowage-dev/stowage/internal/controllers/workload"
@@ -27,6 +28,7 @@ func writeMetrics(w io.Writer) error {
 	admission.NewMetrics(set)
 	seats.NewMetrics(set)
 	workload.NewMetrics(set)
+	poolstate.NewMetrics(set)
 	resize.NewMetrics(set)
 	evict.New(nil, nil, 1, set)
 	vmcapacity.NewMetrics(set)

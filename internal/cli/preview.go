@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -35,8 +37,9 @@ type previewOptions struct {
 	output            string
 	plot              bool
 	recursive, strict bool
-	replicas          int32  // -1 is as the manifests say
-	namespace         string // of objects that name none
+	replicas          int32    // -1 is as the manifests say
+	exhausted         []string // pools without room, with the pods that they keep
+	namespace         string   // of objects that name none
 	stowageNamespace  string
 	spread            config.SpreadOptions
 	sizing            config.SizingOptions
@@ -68,6 +71,9 @@ func newPreviewCommand(s Streams) *cobra.Command {
   # The same for ten replicas
   stowage preview web.yaml --replicas 10
 
+  # Where the pods go while the pool spot has room for four
+  stowage preview web.yaml --replicas 10 --exhausted spot=4
+
   # How the spread grows up to 25 replicas, in the terminal and as a picture
   stowage preview web.yaml --replicas 25 --plot
   stowage preview web.yaml --replicas 25 -o svg > plan.svg`,
@@ -85,6 +91,7 @@ func newPreviewCommand(s Streams) *cobra.Command {
 	fs.StringVarP(&o.output, "output", "o", o.output, "table, yaml, json or svg; yaml and json are a List of the pods, svg is a picture of where they go")
 	fs.BoolVar(&o.plot, "plot", o.plot, "Draw how the spread grows with the replica count")
 	fs.Int32Var(&o.replicas, "replicas", o.replicas, "Replicas to assume for every workload that has a replica count; its own unless set")
+	fs.StringSliceVar(&o.exhausted, "exhausted", o.exhausted, "Pool without room, as NAME or NAME=PODS that it has room for; a pool without a name is named by its place, from 0")
 	fs.BoolVar(&o.strict, "strict", o.strict, "Exit with status 1 if there is a warning")
 	fs.StringVarP(&o.namespace, "namespace", "n", o.namespace, "Namespace of objects that name none")
 	fs.StringVar(&o.stowageNamespace, "stowage-namespace", o.stowageNamespace, "Namespace that Stowage runs in")
@@ -110,7 +117,24 @@ func (o *previewOptions) validate(fs *pflag.FlagSet) error {
 	if (o.plot || o.output == "svg") && !o.spread.Enabled {
 		errs = append(errs, errors.New("--plot and -o svg draw the spread, which --spread=false leaves out"))
 	}
+	if _, err := parseExhausted(o.exhausted); err != nil {
+		errs = append(errs, err)
+	}
 	return errors.Join(errs...)
+}
+
+// parseExhausted returns how many pods pools without room have room for, by name.
+func parseExhausted(texts []string) (map[string]int64, error) {
+	out := map[string]int64{}
+	for _, text := range texts {
+		name, pods, given := strings.Cut(text, "=")
+		n, err := strconv.ParseInt(cmp.Or(pods, "0"), 10, 32)
+		if name == "" || err != nil || n < 0 || given && pods == "" {
+			return nil, fmt.Errorf("--exhausted is %q; it must be a pool, as NAME or NAME=PODS", text)
+		}
+		out[name] = n
+	}
+	return out, nil
 }
 
 // checkFiles returns what is wrong with the names of inputs.
@@ -134,10 +158,21 @@ func (o *previewOptions) run(ctx context.Context, s Streams) error {
 		Namespace: o.stowageNamespace, Spread: o.spread.Enabled, ExcludedNamespaces: o.spread.ExcludedNamespaces, NamespaceLabel: o.spread.NamespaceLabel,
 		Sizing: o.sizing.Enabled, PeerPods: o.peerPods.Enabled, PeerPodConfig: o.peerPods.Config,
 	})
+	var waiting []string
+	if len(o.exhausted) > 0 {
+		exhausted, err := parseExhausted(o.exhausted)
+		if err != nil {
+			return err
+		}
+		if waiting, err = p.Exhaust(ctx, exhausted); err != nil {
+			return err
+		}
+	}
 	pods, warnings, err := p.Admit(ctx, o.replicas)
 	if err != nil {
 		return err
 	}
+	warnings = append(warnings, waiting...)
 	for _, w := range warnings {
 		fmt.Fprintf(s.Err, "Warning: %s\n", w)
 	}

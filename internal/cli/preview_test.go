@@ -89,6 +89,8 @@ func TestPreviewCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	deployment := `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},"spec":{"replicas":2,"selector":{},"template":{"spec":{"containers":[{"name":"c"}]}}}}`
+	short := `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d","annotations":{"custom-pod-schedule-strategy":"p=a,weight=1:p=b,weight=4","stowage.dev/spill":"2m"}},` +
+		`"spec":{"replicas":10,"selector":{},"template":{"spec":{"containers":[{"name":"c"}]}}}}`
 	cases := map[string]struct {
 		args  []string
 		stdin string
@@ -96,6 +98,11 @@ func TestPreviewCalls(t *testing.T) {
 		code  int
 		parts []string
 	}{
+		"a pool without room":   {args: []string{"-", "--exhausted", "1=3", "--plot"}, stdin: short, parts: []string{"10  7  3"}},
+		"one without any room":  {args: []string{"-", "--exhausted", "1", "--plot"}, stdin: short, parts: []string{"10  10  0"}},
+		"one whose pods wait":   {args: []string{"-", "--exhausted", "1"}, stdin: strings.ReplaceAll(short, "stowage.dev/spill", "other"), parts: []string{"pool 1 has no spill"}},
+		"one that is not there": {args: []string{"-", "--exhausted", "spot"}, stdin: short, code: 1, parts: []string{"no workload of the input has a pool spot"}},
+		"one with a wrong room": {args: []string{"-", "--exhausted", "1=x"}, stdin: short, code: 2, parts: []string{"--exhausted is \"1=x\"; it must be"}},
 		"standard input":        {args: []string{"-f", "-"}, stdin: pod, parts: []string{"Pod default/p", "unchanged"}},
 		"a directory":           {args: []string{"-f", dir}, parts: []string{"Pod default/p"}},
 		"a target of one's own": {args: []string{"-f", dir, "--target-runtimeclass", "mine"}, parts: []string{"peer-pods", `RuntimeClass "mine" is not in the input`}},

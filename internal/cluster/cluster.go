@@ -22,7 +22,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 )
 
@@ -44,6 +47,10 @@ type Reader interface {
 	MayRead(ref Ref) bool
 	// PodDistributors returns the namespace's PodDistributors with their specs.
 	PodDistributors(ctx context.Context, namespace string) ([]versprei.PodDistributor, error)
+	// PoolState returns what is known of pools without room for the pods of a workload, or nil if nothing is.
+	PoolState(ctx context.Context, namespace string, workload types.UID) (*stowage.PoolState, error)
+	// Siblings returns the other ReplicaSets of a ReplicaSet's controller, which are revisions of one workload.
+	Siblings(ctx context.Context, w *Workload) ([]types.UID, error)
 	// Node returns a node with its labels, annotations, taints, conditions and allocatable
 	// resources, or nil if there is none of that name.
 	Node(ctx context.Context, name string) (*corev1.Node, error)
@@ -242,4 +249,17 @@ func (c *Cache) PodDistributors(ctx context.Context, namespace string) ([]verspr
 		return nil, fmt.Errorf("read the PodDistributors of namespace %q: %w", namespace, err)
 	}
 	return list.Items, nil
+}
+
+// PoolState implements [Reader]. A replica that has not seen one yet seats a pod where it may have to wait.
+func (c *Cache) PoolState(ctx context.Context, namespace string, workload types.UID) (*stowage.PoolState, error) {
+	state := &stowage.PoolState{}
+	err := c.cached.Get(ctx, client.ObjectKey{Namespace: namespace, Name: string(workload)}, state)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read the PoolState %q: %w", workload, err)
+	}
+	return state, nil
 }

@@ -5,7 +5,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 )
 
@@ -18,6 +21,7 @@ type Objects struct {
 	PodDistributors []versprei.PodDistributor
 	Nodes           []corev1.Node
 	Templates       []flexdaemonsets.FlexDaemonsetTemplate
+	PoolStates      []stowage.PoolState
 }
 
 // Static reads from fixed objects. Where several have one name, the first counts.
@@ -25,6 +29,7 @@ type Static struct {
 	namespaces      map[string]*corev1.Namespace
 	nodes           map[string]*corev1.Node
 	templates       map[string]*flexdaemonsets.FlexDaemonsetTemplate
+	poolStates      map[string]*stowage.PoolState
 	workloads       map[namespacedName][]*Workload
 	limitRanges     map[string][]corev1.LimitRange // these three are by namespace
 	resourceQuotas  map[string][]corev1.ResourceQuota
@@ -39,6 +44,7 @@ func NewStatic(o Objects) *Static {
 		namespaces:      firstOf(o.Namespaces, func(o *corev1.Namespace) string { return o.Name }),
 		nodes:           firstOf(o.Nodes, func(o *corev1.Node) string { return o.Name }),
 		templates:       firstOf(o.Templates, func(o *flexdaemonsets.FlexDaemonsetTemplate) string { return o.Name }),
+		poolStates:      firstOf(o.PoolStates, func(o *stowage.PoolState) string { return o.Namespace + "/" + o.Name }),
 		workloads:       map[namespacedName][]*Workload{},
 		limitRanges:     groupBy(o.LimitRanges, func(o *corev1.LimitRange) string { return o.Namespace }),
 		resourceQuotas:  groupBy(o.ResourceQuotas, func(o *corev1.ResourceQuota) string { return o.Namespace }),
@@ -93,6 +99,14 @@ func (s *Static) Workload(_ context.Context, namespace string, ref Ref) (*Worklo
 	}
 	return nil, nil
 }
+
+// PoolState implements [Reader].
+func (s *Static) PoolState(_ context.Context, namespace string, workload types.UID) (*stowage.PoolState, error) {
+	return s.poolStates[namespace+"/"+string(workload)], nil
+}
+
+// Siblings implements [Reader]. Manifests have one revision of a workload.
+func (s *Static) Siblings(context.Context, *Workload) ([]types.UID, error) { return nil, nil }
 
 // MayRead implements [Reader]. Manifests do not hold all there is.
 func (s *Static) MayRead(Ref) bool { return false }

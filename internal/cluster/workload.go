@@ -1,9 +1,11 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -122,8 +124,27 @@ func keepDaemonSet(obj any) (any, error) {
 // annotationsOfInterest are the annotations of workloads that Stowage reads.
 var annotationsOfInterest = []string{
 	stowage.SpreadSwitchAnnotation, stowage.SpreadStrategyAnnotation, stowage.SpreadStrategyAliasAnnotation,
-	stowage.RebalanceAnnotation, stowage.RepairAnnotation,
+	stowage.RebalanceAnnotation, stowage.RepairAnnotation, stowage.SpillAnnotation,
+	deploymentRevision, rolloutRevision,
 	flexdaemonsets.TemplateAnnotation, stowage.DeclaredResourcesAnnotation, stowage.OriginalResourcesAnnotation,
+}
+
+// The annotations in which Deployments and Argo Rollouts count the revisions of their ReplicaSets.
+const (
+	deploymentRevision = "deployment.kubernetes.io/revision"
+	rolloutRevision    = "rollout.argoproj.io/revision"
+)
+
+// Revision returns which revision of its controller a ReplicaSet is, or 0 if that is not known. A rollback makes an old
+// ReplicaSet the newest revision.
+func (w *Workload) Revision() int64 {
+	n, _ := strconv.ParseInt(cmp.Or(w.Annotations[deploymentRevision], w.Annotations[rolloutRevision]), 10, 64)
+	return n
+}
+
+// Newer reports whether one workload is a later revision of another one's controller.
+func Newer(a, b *Workload) bool {
+	return a.UID != b.UID && a.Controller != nil && b.Controller != nil && a.Controller.UID == b.Controller.UID && a.Revision() > b.Revision()
 }
 
 // pick returns the entries with these keys; nil if there are none.
@@ -225,6 +246,21 @@ func (c *Cache) Makers(ctx context.Context, namespace string) ([]*Workload, erro
 		out = append(out, fromStatefulSet(&stateful.Items[i]))
 	}
 	return out, nil
+}
+
+// Siblings implements [Reader].
+func (c *Cache) Siblings(ctx context.Context, w *Workload) ([]types.UID, error) {
+	if w.Controller == nil {
+		return nil, nil
+	}
+	makers, err := c.Makers(ctx, w.Namespace)
+	var out []types.UID
+	for _, m := range makers {
+		if m.UID != w.UID && m.Controller != nil && m.Controller.UID == w.Controller.UID {
+			out = append(out, m.UID)
+		}
+	}
+	return out, err
 }
 
 // watched reports whether a kind of workload is in the cache.

@@ -79,6 +79,8 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	f.fraction(&o.EvictionRate, "eviction-rate", "STOWAGE_EVICTION_RATE", "How many pods repair and rebalancing evict in a second, in the whole cluster")
 	f.duration(&o.Repair.PolicyGrace, "policy-grace", "STOWAGE_POLICY_GRACE", "How long before its PodDistributor, FlexDaemonsetTemplate or annotation a pod may be created and still be placed or sized by it. Such a pod is evicted if it is not ready or its workload is no older than this; 0 turns this off")
 	f.duration(&o.Repair.Cooldown, "rebalance-cooldown", "STOWAGE_REBALANCE_COOLDOWN", "Wait between two evictions of one workload's pods")
+	f.duration(&o.PoolState.Probes.FirstProbe, "probe-interval", "STOWAGE_PROBE_INTERVAL", "Wait before a pool without room is tried again, doubled after each try that finds none")
+	f.duration(&o.PoolState.Probes.LastProbe, "probe-max-interval", "STOWAGE_PROBE_MAX_INTERVAL", "Longest wait between two tries of a pool without room")
 	o.Sizing.AddFlags(fs)
 	f.fraction(&o.Resize.Rate, "resize-rate", "STOWAGE_RESIZE_RATE", "How many running pods are resized in a second, in the whole cluster")
 	f.duration(&o.Resize.Jitter, "resize-jitter", "STOWAGE_RESIZE_JITTER", "Time over which the resizes that follow one change are spread")

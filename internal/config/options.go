@@ -5,6 +5,7 @@ package config
 import (
 	"time"
 
+	"github.com/stowage-dev/stowage/internal/controllers/poolstate"
 	"github.com/stowage-dev/stowage/internal/controllers/resize"
 	"github.com/stowage-dev/stowage/internal/controllers/workload"
 	"github.com/stowage-dev/stowage/internal/peerpod"
@@ -36,6 +37,8 @@ type Options struct {
 
 	Spread SpreadOptions
 	Repair workload.Timing
+	// PoolState is the waits of the controller of pools without room.
+	PoolState poolstate.Timing
 	// EvictionRate is how many pods are evicted in a second, in the whole cluster.
 	EvictionRate float64
 	Sizing       SizingOptions
@@ -88,6 +91,7 @@ func DefaultOptions() Options {
 		LeaderElection: true,
 		Spread:         SpreadOptions{Enabled: true},
 		Repair:         workload.DefaultTiming(),
+		PoolState:      poolstate.DefaultTiming(),
 		EvictionRate:   1,
 		Sizing:         SizingOptions{Enabled: true},
 		Resize:         resize.DefaultTiming(),

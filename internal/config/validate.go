@@ -60,10 +60,11 @@ func (o *Options) Validate() error {
 	for _, d := range []struct {
 		flag  string
 		value time.Duration
-	}{{"repair-quiet", o.Repair.Quiet}, {"repair-resync", o.Repair.Resync}, {"repair-backoff", o.Repair.Backoff}, {"rebalance-cooldown", o.Repair.Cooldown}} {
+	}{{"repair-quiet", o.Repair.Quiet}, {"repair-resync", o.Repair.Resync}, {"repair-backoff", o.Repair.Backoff}, {"rebalance-cooldown", o.Repair.Cooldown}, {"probe-interval", o.PoolState.Probes.FirstProbe}} {
 		check(d.value > 0, "--%s is %s; it must be positive", d.flag, d.value)
 	}
 	check(o.Repair.PolicyGrace >= 0 && o.Repair.PolicyGrace <= time.Hour, "--policy-grace is %s; it must be from 0s to 1h", o.Repair.PolicyGrace)
+	check(o.PoolState.Probes.LastProbe >= o.PoolState.Probes.FirstProbe, "--probe-max-interval is %s; it must be at least --probe-interval, which is %s", o.PoolState.Probes.LastProbe, o.PoolState.Probes.FirstProbe)
 	check(o.EvictionRate > 0 && o.EvictionRate <= 1000, "--eviction-rate is %v; it must be above 0 and at most 1000", o.EvictionRate)
 	check(o.Resize.Rate > 0 && o.Resize.Rate <= 1000, "--resize-rate is %v; it must be above 0 and at most 1000", o.Resize.Rate)
 	check(o.Resize.Jitter >= 0 && o.Resize.Jitter <= time.Hour, "--resize-jitter is %s; it must be between 0 and 1h", o.Resize.Jitter)

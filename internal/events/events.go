@@ -26,6 +26,7 @@ type Action string
 const (
 	Admit     Action = "Admit"
 	Repair    Action = "Repair"
+	Spill     Action = "Spill"
 	Resize    Action = "Resize"
 	Advertise Action = "Advertise"
 	Configure Action = "Configure"

@@ -78,11 +78,23 @@ func (e *Evictor) Evict(ctx context.Context, pod *corev1.Pod) (Result, time.Dura
 	if wait := e.turn(pod.UID); wait > 0 {
 		return Waits, wait, nil
 	}
+	result, err := e.request(ctx, pod, &metav1.Preconditions{UID: &pod.UID})
+	return result, 0, err
+}
+
+// EvictUnchanged evicts a pod of which nothing has changed since its resource version, such as one that waits for a node:
+// binding changes the version, so a pod that got its node meanwhile is Gone for the caller. It does not wait for a turn; the
+// caller limits the rate. The API server asks no PodDisruptionBudget about pods that are Pending.
+func (e *Evictor) EvictUnchanged(ctx context.Context, pod *corev1.Pod) (Result, error) {
+	return e.request(ctx, pod, &metav1.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion})
+}
+
+func (e *Evictor) request(ctx context.Context, pod *corev1.Pod, preconditions *metav1.Preconditions) (Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	err := e.client.SubResource("eviction").Create(ctx, pod, &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
-		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: preconditions},
 	})
 	result := Failed
 	switch {
@@ -94,7 +106,7 @@ func (e *Evictor) Evict(ctx context.Context, pod *corev1.Pod) (Result, time.Dura
 		result, err = Gone, nil
 	}
 	e.evictions.WithLabelValues(string(result)).Inc()
-	return result, 0, err
+	return result, err
 }
 
 // turn returns how long a pod has to wait for its turn. When it has come it is used up.

@@ -8,9 +8,12 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	resourcehelper "k8s.io/component-helpers/resource"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
@@ -42,6 +45,44 @@ func Successor(pod *corev1.Pod, s *spread.Strategy, pool int, tolerations []core
 // cordoned, the pod selects the node, and the pod tolerates its taints.
 func Allows(node *corev1.Node, pod *corev1.Pod) bool {
 	return !node.Spec.Unschedulable && ready(node) && Selects(&pod.Spec, node)
+}
+
+// Empty reports whether a pod would fit on a node if no other pod ran there, the node were ready, and nobody were about to
+// remove it. A pod that must run beside other pods than its own siblings would not.
+func Empty(node *corev1.Node, pod *corev1.Pod) bool {
+	lasting := &corev1.Node{ObjectMeta: node.ObjectMeta, Status: node.Status}
+	for _, t := range node.Spec.Taints {
+		if !passing(t.Key) {
+			lasting.Spec.Taints = append(lasting.Spec.Taints, t)
+		}
+	}
+	return Selects(&pod.Spec, lasting) && Count(node, nil, pod) > 0 && beside(pod)
+}
+
+// passing reports whether a taint says what a node is going through: a cordon, pressure, its start or its removal.
+func passing(key string) bool {
+	for _, prefix := range []string{"node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/", "ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler"} {
+		if strings.HasPrefix(key, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// beside reports whether a pod may be the first of the pods that it must run beside, as the scheduler has it: the pod
+// matches its own terms.
+func beside(pod *corev1.Pod) bool {
+	if pod.Spec.Affinity == nil || pod.Spec.Affinity.PodAffinity == nil {
+		return true
+	}
+	for _, term := range pod.Spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
+		selector, err := metav1.LabelSelectorAsSelector(term.LabelSelector)
+		own := len(term.Namespaces) == 0 && term.NamespaceSelector == nil || slices.Contains(term.Namespaces, pod.Namespace)
+		if err != nil || !own || !selector.Matches(labels.Set(pod.Labels)) {
+			return false
+		}
+	}
+	return true
 }
 
 // Selects reports whether a pod selects a node and tolerates its taints. A term of affinity that does not parse matches

@@ -122,3 +122,45 @@ func TestAllows(t *testing.T) {
 		})
 	}
 }
+
+func TestEmpty(t *testing.T) {
+	inPool := func(change ...func(*corev1.Pod)) *corev1.Pod {
+		p := pod("3", "1Gi", append([]func(*corev1.Pod){func(p *corev1.Pod) {
+			p.Spec.NodeName, p.Spec.NodeSelector, p.Labels = "", map[string]string{"pool": "b"}, map[string]string{"app": "web"}
+		}}, change...)...)
+		return &p
+	}
+	taint := func(key string) *corev1.Node {
+		return node(func(n *corev1.Node) {
+			n.Spec.Unschedulable, n.Status.Conditions = true, nil
+			n.Spec.Taints = []corev1.Taint{{Key: key, Effect: corev1.TaintEffectNoSchedule}}
+		})
+	}
+	beside := func(app string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+				LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}, TopologyKey: "zone",
+			}}}}
+		}
+	}
+	for name, tc := range map[string]struct {
+		node *corev1.Node
+		pod  *corev1.Pod
+		want bool
+	}{
+		"it fits":                       {node(), inPool(), true},
+		"a cordon passes":               {taint(corev1.TaintNodeUnschedulable), inPool(), true},
+		"a disruption passes":           {taint("karpenter.sh/disrupted"), inPool(), true},
+		"another taint does not":        {taint("gpu"), inPool(), false},
+		"it is too large":               {node(), inPool(func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = list("5", "1Gi") }), false},
+		"it selects another node":       {node(), inPool(func(p *corev1.Pod) { p.Spec.NodeSelector["zone"] = "2" }), false},
+		"it runs beside its own kind":   {node(), inPool(beside("web")), true},
+		"it runs beside something else": {node(), inPool(beside("db")), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := Empty(tc.node, tc.pod); got != tc.want {
+				t.Errorf("got %t", got)
+			}
+		})
+	}
+}

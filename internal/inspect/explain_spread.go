@@ -83,6 +83,9 @@ func (s *subject) spread(ctx context.Context, a *Aspect) error {
 	if rank, ok := p.Strategy.Rank(spread.Seat{Pool: pool, Ordinal: ordinal}); ok {
 		a.say("The seat is number %d of the sequence; %s.", rank, s.removal(rank))
 	}
+	for _, short := range shortagesOf(p) {
+		a.say("%s%s. Other pools take the pods that wait for it.", strings.ToUpper(short.String()[:1])+short.String()[1:], short.NextTry())
+	}
 	return s.placement(ctx, a, p, pool)
 }
 

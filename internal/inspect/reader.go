@@ -15,12 +15,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/tools/pager"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/peerpod"
@@ -111,6 +113,15 @@ func (l live) PodDistributors(ctx context.Context, namespace string) ([]versprei
 		return nil, nil
 	}
 	return list, err
+}
+
+// PoolState implements [cluster.Reader].
+func (l live) PoolState(ctx context.Context, namespace string, workload types.UID) (*stowage.PoolState, error) {
+	state, err := l.Cache.PoolState(ctx, namespace, workload)
+	if meta.IsNoMatchError(err) {
+		return nil, nil
+	}
+	return state, err
 }
 
 // Template implements [cluster.Reader].

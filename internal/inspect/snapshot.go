@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/podstatus"
@@ -39,6 +40,7 @@ type snapshot struct {
 	daemonSets  map[types.UID]*appsv1.DaemonSet
 
 	podDistributors map[string][]versprei.PodDistributor // by namespace
+	poolStates      map[types.UID]*stowage.PoolState     // by the UID of the uppermost workload
 	// templates are by name; nil where they may not be listed.
 	templates map[string]*flexdaemonsets.FlexDaemonsetTemplate
 	// registration is nil where there is none, and where it may not be read: then hiddenRegistration
@@ -104,6 +106,14 @@ func (s *snapshot) PodDistributors(_ context.Context, namespace string) ([]versp
 	return s.podDistributors[namespace], nil
 }
 
+// PoolState implements [cluster.Reader].
+func (s *snapshot) PoolState(_ context.Context, namespace string, workload types.UID) (*stowage.PoolState, error) {
+	if state := s.poolStates[workload]; state != nil && state.Namespace == namespace {
+		return state, nil
+	}
+	return nil, nil
+}
+
 // Namespace implements [cluster.Reader].
 func (s *snapshot) Namespace(_ context.Context, name string) (*corev1.Namespace, error) {
 	return s.namespaces[name], nil
@@ -120,6 +130,7 @@ func (i *Inspector) snapshot(ctx context.Context, namespace string, r *Report) (
 		live: i.live(), namespace: namespace, namespaces: map[string]*corev1.Namespace{},
 		byUID: map[types.UID]*cluster.Workload{}, byName: map[objectName]*cluster.Workload{}, makersByUID: map[types.UID]*maker{},
 		created: map[types.UID]corev1.PodTemplateSpec{}, daemonSets: map[types.UID]*appsv1.DaemonSet{}, podDistributors: map[string][]versprei.PodDistributor{},
+		poolStates: map[types.UID]*stowage.PoolState{},
 	}
 	if err := i.listWorkloads(ctx, s); err != nil {
 		return nil, forbidden("workloads and PodDistributors", err)
@@ -178,6 +189,7 @@ func (i *Inspector) listWorkloads(ctx context.Context, s *snapshot) error {
 		each(ctx, i, &versprei.PodDistributorList{}, func(d *versprei.PodDistributor) {
 			s.podDistributors[d.Namespace] = append(s.podDistributors[d.Namespace], *d)
 		}, in),
+		each(ctx, i, &stowage.PoolStateList{}, func(o *stowage.PoolState) { s.poolStates[types.UID(o.Name)] = o }, in),
 	} {
 		if err != nil {
 			return err

@@ -20,6 +20,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/policy"
 	"github.com/stowage-dev/stowage/internal/scope"
+	"github.com/stowage-dev/stowage/internal/spill"
 )
 
 // workloads adds the workloads that have a strategy.
@@ -78,7 +79,11 @@ func (i *Inspector) workloads(ctx context.Context, s *snapshot, r *Report) error
 		}
 	}
 	for _, uid := range order {
-		r.Workloads = append(r.Workloads, groups[uid].done())
+		g := groups[uid]
+		r.Workloads = append(r.Workloads, g.done())
+		for _, short := range g.shortages {
+			r.problem(g.Namespace, g.Kind+"/"+g.Name, "add nodes to the pool; Stowage tries it again by itself", "%s; other pools take the pods that wait for it%s", short, short.NextTry())
+		}
 	}
 	slices.SortFunc(r.Workloads, func(a, b Workload) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
@@ -117,7 +122,8 @@ type group struct {
 	idle  string // why nobody wants us to touch it, or some of its revisions
 	err   error
 	// unseen says that a Deployment's controller has not done what it last asked for.
-	unseen bool
+	unseen    bool
+	shortages []spill.Shortage
 }
 
 // add adds what one maker of pods has and should have. Idle says why nobody wants us to
@@ -165,9 +171,10 @@ func (g *group) add(ctx context.Context, i *Inspector, m *maker, p *policy.Polic
 		}
 	}
 	for n := range at {
-		at[n].Share += p.Strategy.Share(n, replicas)
-		at[n].Target += p.Strategy.Target(n, replicas)
+		at[n].Share += p.Whole.Share(n, replicas)
+		at[n].Target += p.Whole.Target(n, replicas)
 	}
+	g.shortages = shortagesOf(p)
 	g.Replicas += replicas
 	g.Unseated += min(m.unseated, max(0, p.Strategy.Capacity()-seated))
 	return nil
@@ -198,8 +205,18 @@ func (g *group) done() Workload {
 		g.OK, g.Pools, g.Note = false, nil, "invalid: "+strings.ReplaceAll(g.err.Error(), "\n", "; ")
 	case g.unseen:
 		g.OK, g.Note = false, "its controller has not acted on the last change"
+	case len(g.shortages) > 0 && g.Note == "":
+		g.OK, g.Note = false, g.shortages[0].String()
 	case g.Unseated > 0 && g.Note == "":
 		g.Note = fmt.Sprintf("%d without a seat", g.Unseated)
 	}
 	return g.Workload
+}
+
+// shortagesOf returns the pools of a policy without room.
+func shortagesOf(p *policy.Policy) []spill.Shortage {
+	if p.Spill == nil {
+		return nil
+	}
+	return spill.Shortages(spill.FromPoolState(p.State, p.Whole), p.Whole)
 }

@@ -1,6 +1,8 @@
 package ledger
 
 import (
+	"time"
+
 	"github.com/stowage-dev/stowage/internal/spread"
 )
 
@@ -22,6 +24,15 @@ func (h held) LowestFree(pool int) int64 {
 		return p.lowestFree()
 	}
 	return 1
+}
+
+// Held returns how many seats of a pool are held: by live pods, and by claims whose pods were not seen yet.
+func (b *Book) Held(now time.Duration, pool string) int64 {
+	b.refresh(now)
+	if p := b.table[pool]; p != nil {
+		return p.count
+	}
+	return 0
 }
 
 func (b *Book) take(s Seat) {

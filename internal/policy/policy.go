@@ -20,6 +20,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
@@ -29,9 +30,18 @@ import (
 
 // Policy is a workload's strategy with what its front end says beside it.
 type Policy struct {
-	// Strategy is nil if the policy is invalid; then Err says why.
+	// Strategy is nil if the policy is invalid; then Err says why. The seats of pools without room are left out.
 	Strategy *spread.Strategy
 	Err      error
+	// Whole is the strategy with all its seats.
+	Whole *spread.Strategy
+	// Spill is, for each pool, how long a pod waits until other pools take it; 0 is for ever. It is nil if no pool
+	// has a limit.
+	Spill []time.Duration
+	// State is what is known of pools without room, or nil if nothing is.
+	State *stowage.PoolState
+	// Root is the uppermost workload, or nil if that is not known.
+	Root *cluster.Workload
 	// Distributor is the PodDistributor that the policy comes from, or nil.
 	Distributor *versprei.PodDistributor
 	// Source names where the policy comes from, for people.
@@ -66,9 +76,26 @@ func (p *Policy) Pool(name string) (int, bool) {
 	return 0, false
 }
 
+// SeatAt returns the seat of a pod with an ordinal of its own, by its rank. While the pod's pool has no room, the pod
+// may have a seat in another one.
+func (p *Policy) SeatAt(rank int64) (spread.Seat, error) {
+	if p.State != nil && p.Spill != nil {
+		if pool, ok := p.Pool(p.State.Ordinals[strconv.FormatInt(rank+p.FirstOrdinal-1, 10)]); ok {
+			return spread.Seat{Pool: pool, Ordinal: spilledOrdinals + rank}, nil
+		}
+	}
+	return p.Whole.SeatAt(rank)
+}
+
+// spilledOrdinals keeps the ordinals, in their pool, of StatefulSets' pods from other pools apart from the pool's own.
+const spilledOrdinals = 1_000_000
+
 // Finder finds policies.
 type Finder struct {
 	Cluster cluster.Reader
+	// Held returns how many pods of an owner have a seat in a pool, with those to come. While a pool has no room, the
+	// revisions of a workload share what the pool may have. Without Held, each revision may have all of it.
+	Held func(namespace string, owner types.UID, pool string) int64
 	// NamespaceLabel, as key=value, must be on a namespace for its workloads'
 	// annotations to be looked at; empty asks for none.
 	NamespaceLabel string
@@ -77,6 +104,7 @@ type Finder struct {
 
 	parsed       *utilcache.LRUExpireCache // parsed strategies by their text
 	distributors *utilcache.LRUExpireCache // compiled PodDistributors by their UID
+	shorts       *utilcache.LRUExpireCache // strategies without the seats of some gaps
 }
 
 // NewFinder returns a finder. Annotations are not looked at in the excluded namespaces, nor, if
@@ -85,6 +113,7 @@ func NewFinder(reader cluster.Reader, namespaceLabel string, excluded []string) 
 	f := &Finder{
 		Cluster: reader, NamespaceLabel: namespaceLabel,
 		parsed: utilcache.NewLRUExpireCache(maxParsed), distributors: utilcache.NewLRUExpireCache(maxCompiled),
+		shorts: utilcache.NewLRUExpireCache(maxParsed),
 	}
 	f.Exclude(excluded)
 	return f
@@ -150,7 +179,7 @@ func (f *Finder) Find(ctx context.Context, pod Pod) (*Policy, error) {
 		p.FirstOrdinal, p.Unverified = firstOrdinal, chain.Unverified
 		p.Since, p.WorkloadCreated = d.CreationTimestamp.Time, createdOf(root)
 		f.annotated(&p, root, pod.Annotations)
-		return &p, nil
+		return &p, f.shorten(ctx, &p, pod.Namespace, chain)
 	}
 	if isJob {
 		return nil, nil
@@ -171,8 +200,9 @@ func (f *Finder) Find(ctx context.Context, pod Pod) (*Policy, error) {
 	}
 	p := &Policy{Source: "annotation of " + source, Repair: stowage.RepairRecreate, FirstOrdinal: firstOrdinal, Unverified: chain.Unverified, WorkloadCreated: createdOf(root)}
 	p.Strategy, p.Err = f.parse(text)
+	p.Whole = p.Strategy
 	f.annotated(p, root, pod.Annotations)
-	return p, nil
+	return p, f.shorten(ctx, p, pod.Namespace, chain)
 }
 
 func createdOf(w *cluster.Workload) time.Time {
@@ -246,6 +276,13 @@ func (f *Finder) annotated(p *Policy, root *cluster.Workload, template map[strin
 		case versprei.RebalanceNever:
 		default:
 			p.Warnings = append(p.Warnings, fmt.Sprintf("%s is %q and was ignored; it must be %s or %s", stowage.RebalanceAnnotation, v, versprei.RebalanceNever, versprei.RebalanceEvict))
+		}
+	}
+	if v, ok := setting(stowage.SpillAnnotation); ok && p.Distributor == nil && p.Strategy != nil {
+		if after, err := parseSpill(v); err != nil {
+			p.Warnings = append(p.Warnings, fmt.Sprintf("%s is %q and was ignored: %v", stowage.SpillAnnotation, v, err))
+		} else {
+			p.Spill = slices.Repeat([]time.Duration{after}, p.Strategy.Len())
 		}
 	}
 	if v, ok := setting(stowage.RepairAnnotation); ok {
@@ -337,13 +374,23 @@ func Compile(d *versprei.PodDistributor) *Policy {
 		for k, v := range pool.NodeLabel {
 			labels[k] = string(v)
 		}
-		pools[i] = spread.Pool{Name: PoolName(d, i), Labels: labels, Base: int64(pool.Base), Weight: int64(pool.Weight)}
+		pools[i] = spread.Pool{Name: PoolName(d, i), Labels: labels, Base: int64(pool.Base), Weight: int64(pool.Weight), Overflow: int64(pool.Overflow)}
 		if pool.MaxReplicas != nil {
 			pools[i].Max = int64(*pool.MaxReplicas)
 		}
 		p.Tolerations = append(p.Tolerations, pool.Tolerations)
 	}
 	p.Strategy, p.Err = spread.New(pools, spread.EarlierWins)
+	p.Whole = p.Strategy
+	for i, pool := range d.Spec.Distribution {
+		if pool.Spill == nil || p.Preferred {
+			continue
+		}
+		if p.Spill == nil {
+			p.Spill = make([]time.Duration, len(pools))
+		}
+		p.Spill[i], _ = parseSpill(cmp.Or(pool.Spill.After, defaultSpill)) // the API server has checked it
+	}
 	return p
 }
 
@@ -364,6 +411,11 @@ func Check(annotations map[string]string) (warnings, errs []string) {
 		warnings = append(warnings, fmt.Sprintf("%s has no effect without %s", stowage.SpreadSwitchAnnotation, stowage.SpreadStrategyAnnotation))
 	case on && hasStrategy && hasAlias && alias != annotations[stowage.SpreadStrategyAnnotation]:
 		warnings = append(warnings, fmt.Sprintf("%s differs from %s and is ignored", stowage.SpreadStrategyAliasAnnotation, stowage.SpreadStrategyAnnotation))
+	}
+	if v, ok := annotations[stowage.SpillAnnotation]; ok {
+		if _, err := parseSpill(v); err != nil {
+			warnings = append(warnings, fmt.Sprintf("%s is %q and is ignored: %v", stowage.SpillAnnotation, v, err))
+		}
 	}
 	if text, ok := StrategyText(annotations); ok {
 		if _, err := spread.Parse(text); err != nil {

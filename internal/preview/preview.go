@@ -27,6 +27,7 @@ type Settings struct {
 // Preview makes the webhook's decisions over inputs.
 type Preview struct {
 	in       *Inputs
+	settings Settings
 	pipeline *admission.Pipeline
 	policies *policy.Finder
 }
@@ -34,7 +35,7 @@ type Preview struct {
 // New returns a preview of inputs. Every seat is free at first.
 func New(in *Inputs, s Settings) *Preview {
 	objects := cluster.NewStatic(in.Objects)
-	p := &Preview{in: in, policies: policy.NewFinder(objects, s.NamespaceLabel, s.ExcludedNamespaces)}
+	p := &Preview{in: in, settings: s, policies: policy.NewFinder(objects, s.NamespaceLabel, s.ExcludedNamespaces)}
 	var f admission.Features
 	if s.Spread {
 		f.Spread = &podspread.Feature{Policies: p.policies, Seats: ledger.NewMemory(), Key: make(ledger.Key, ledger.KeySize)}

@@ -75,11 +75,20 @@ type State struct {
 	// another workload. A pod that was created later than that may have bypassed a webhook that still cannot
 	// be reached.
 	Reached time.Time
+	// Yields reports for each pool whether its pods are to be removed first: the pool has no room, and a newer revision of
+	// the workload needs their places.
+	Yields []bool
+	// OwnSeat returns the seat of a pod with an ordinal of its own, by its rank; nil is as the strategy has it.
+	OwnSeat func(rank int64) (spread.Seat, error)
 }
 
 // own returns the seat of a pod that has an ordinal of its own, and false if the strategy has no such seat.
 func (s *State) own(pod *Pod) (spread.Seat, bool) {
-	seat, err := s.Strategy.SeatAt(pod.OwnRank)
+	at := s.Strategy.SeatAt
+	if s.OwnSeat != nil {
+		at = s.OwnSeat
+	}
+	seat, err := at(pod.OwnRank)
 	return seat, err == nil
 }
 

@@ -493,3 +493,36 @@ func (h held) LowestFree(pool int) int64 {
 	}
 	return o
 }
+
+// The pods of an older revision go first in pools without room. A pod whose deletion cost is not ours, or that has an ordinal of
+// its own, stays as it is.
+func TestYield(t *testing.T) {
+	ranked := func(pool int, ordinal, rank int64) Pod {
+		p := seated(pool, ordinal)
+		p.Rank = rank
+		return p
+	}
+	own := ranked(1, 3, 4)
+	own.OwnRank = 4
+	s := State{
+		Strategy: strategy("p=a,weight=1:p=b,weight=1"), Replicas: 5, Settled: true, Mode: stowage.RepairRecreate, Yields: []bool{false, true},
+		Pods: []Pod{ranked(0, 1, 2), ranked(1, 1, 1), ranked(1, 2, 0), own, ranked(1, 4, NoRank)},
+	}
+	want := []Move{{Pod: 1, Seat: spread.Seat{Pool: 1, Ordinal: 1}, Rank: NoRank}}
+	if diff := cmp.Diff(want, s.Yield()); diff != "" {
+		t.Errorf("moves (-want +got):\n%s", diff)
+	}
+	s.Pods[1].Rank = NoRank
+	if again := s.Yield(); len(again) > 0 {
+		t.Errorf("once more: %v", again)
+	}
+	s.Pods = []Pod{ranked(0, 1, 2), ranked(1, 1, NoRank), ranked(1, 2, NoRank)}
+	s.Replicas = 3
+	if p := Make(s); len(p.Renumber) > 0 {
+		t.Errorf("repair takes that back: %v", p.Renumber)
+	}
+	s.Yields = nil
+	if p := Make(s); len(p.Renumber) != 2 {
+		t.Errorf("after a rollback, repair restores the costs by %v", p.Renumber)
+	}
+}

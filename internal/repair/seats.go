@@ -85,13 +85,33 @@ func (s *State) renumber() []Move {
 		}
 		for _, i := range pods {
 			to := spread.Seat{Pool: pool, Ordinal: seat[i]}
-			rank := RankOf(s.Strategy, to)
+			rank := s.rankOf(to)
 			if to != s.Pods[i].Seat || s.Pods[i].Rank != 0 && s.Pods[i].Rank != rank {
 				out = append(out, Move{Pod: i, Seat: to, Rank: rank})
 			}
 		}
 	}
 	return out
+}
+
+// rankOf returns the rank that the deletion cost of a seat's pod is to stand for.
+func (s *State) rankOf(seat spread.Seat) int64 {
+	if seat.Pool < len(s.Yields) && s.Yields[seat.Pool] {
+		return NoRank
+	}
+	return RankOf(s.Strategy, seat)
+}
+
+// Yield returns the moves after which the pods of yielding pools are removed first. They keep their seats. Other than a plan,
+// it does not wait until the workload is settled: a rollout removes pods at once.
+func (s *State) Yield() (moves []Move) {
+	for i := range s.Pods {
+		pod := &s.Pods[i]
+		if pod.Seat.Pool >= 0 && pod.OwnRank == 0 && pod.Rank != 0 && pod.Rank != NoRank && s.rankOf(pod.Seat) == NoRank {
+			moves = append(moves, Move{Pod: i, Seat: pod.Seat, Rank: NoRank})
+		}
+	}
+	return moves
 }
 
 // table is which ordinals of each pool are held.

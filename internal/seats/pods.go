@@ -36,6 +36,10 @@ type Record struct {
 	Version uint64 // resource version
 	Live    bool   // not ending and not ended
 	Ready   bool
+	Ending  bool // being deleted, and not ended
+	// Unschedulable says that the scheduler found no node for the pod, and Nominated that a node will have room for the
+	// pod once others have ended there.
+	Unschedulable, Nominated bool
 }
 
 func newRecord(key ledger.Key, pod *corev1.Pod) (Record, bool) {
@@ -43,11 +47,13 @@ func newRecord(key ledger.Key, pod *corev1.Pod) (Record, bool) {
 	if owner == nil {
 		return Record{}, false
 	}
+	_, unschedulable := podstatus.Unschedulable(pod)
 	r := Record{
 		Namespace: shared(pod.Namespace), Name: pod.Name, Node: shared(pod.Spec.NodeName),
 		UID: pod.UID, Owner: types.UID(shared(string(owner.UID))),
 		Cost: pod.Annotations[corev1.PodDeletionCost], Created: pod.CreationTimestamp.Unix(), Version: ledger.ParseVersion(pod.ResourceVersion),
-		Live: podstatus.Live(pod), Ready: podstatus.Ready(pod),
+		Live: podstatus.Live(pod), Ready: podstatus.Ready(pod), Ending: pod.DeletionTimestamp != nil && !podstatus.Ended(pod),
+		Unschedulable: unschedulable, Nominated: pod.Status.NominatedNodeName != "",
 	}
 	var ok bool
 	r.Seat, r.Kind, r.ID, ok = ledger.SeatOf(key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations)
@@ -72,6 +78,7 @@ type Pods struct {
 
 	version atomic.Uint64
 	reached atomic.Int64 // seconds since 1970
+	left    atomic.Int64 // pods that had a node and ended
 	synced  atomic.Bool
 	mu      sync.RWMutex
 	byOwner map[ledger.OwnerKey]*ownerPods
@@ -80,8 +87,27 @@ type Pods struct {
 
 // ownerPods are the pods of one owner.
 type ownerPods struct {
-	owner ledger.Owner
-	pods  map[types.UID]Record
+	owner   ledger.Owner
+	pods    map[types.UID]Record
+	waiting int // pods that are [Record.Waiting]
+}
+
+// Waiting reports whether the scheduler found no node for the pod.
+func (r *Record) Waiting() bool { return r.Live && r.Node == "" && r.Unschedulable }
+
+// replace changes what is known of a pod. Either may be nil.
+func (o *ownerPods) replace(was, is *Record) {
+	if was != nil && was.Waiting() {
+		o.waiting--
+	}
+	if is == nil {
+		delete(o.pods, was.UID)
+		return
+	}
+	if is.Waiting() {
+		o.waiting++
+	}
+	o.pods[is.UID] = *is
 }
 
 var (
@@ -100,6 +126,9 @@ func (p *Pods) Reached() time.Time {
 	}
 	return time.Time{}
 }
+
+// Left counts the pods that had a node and have ended or gone since this process began. Their room may be free.
+func (p *Pods) Left() int64 { return p.left.Load() }
 
 // HasSynced reports whether the first list is in.
 func (p *Pods) HasSynced() bool { return p.synced.Load() }
@@ -137,6 +166,19 @@ func (p *Pods) Owners() []ledger.Owner {
 	return out
 }
 
+// Waiting returns the owners of pods for which the scheduler found no node.
+func (p *Pods) Waiting() []ledger.Owner {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	var out []ledger.Owner
+	for _, o := range p.byOwner {
+		if o.waiting > 0 {
+			out = append(out, o.owner)
+		}
+	}
+	return out
+}
+
 // Run watches until ctx ends.
 func (p *Pods) Run(ctx context.Context, c rest.Interface) {
 	lw := cache.ToListWatcherWithWatchListSemantics(cache.NewFilteredListWatchFromClient(c, "pods", metav1.NamespaceAll, func(o *metav1.ListOptions) {
@@ -155,6 +197,7 @@ func (p *Pods) Transformer() cache.TransformFunc {
 		slim := &corev1.Pod{ObjectMeta: pod.ObjectMeta}
 		slim.ManagedFields = nil
 		slim.Spec.NodeName = pod.Spec.NodeName
+		slim.Status.NominatedNodeName = pod.Status.NominatedNodeName
 		slim.Status.Phase, slim.Status.Conditions = pod.Status.Phase, pod.Status.Conditions
 		return slim, nil
 	}
@@ -206,7 +249,11 @@ func (p *Pods) put(pod *corev1.Pod) {
 	if before, ok := o.pods[r.UID]; ok {
 		was = &before
 	}
-	o.pods[r.UID], p.owners[r.UID] = r, key
+	if was != nil && was.Live && !r.Live && was.Node != "" {
+		p.left.Add(1)
+	}
+	o.replace(was, &r)
+	p.owners[r.UID] = key
 	p.mu.Unlock()
 	p.Seen(was, &r)
 }
@@ -230,7 +277,10 @@ func (p *Pods) remove(uid types.UID) {
 		o := p.byOwner[owner]
 		r = o.pods[uid]
 		delete(p.owners, uid)
-		delete(o.pods, uid)
+		if r.Node != "" {
+			p.left.Add(1)
+		}
+		o.replace(&r, nil)
 		if len(o.pods) == 0 {
 			delete(p.byOwner, owner)
 		}

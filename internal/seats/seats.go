@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/util/flowcontrol"
 
@@ -309,6 +310,19 @@ func (l *Service) Claimed(ctx context.Context, owner ledger.Owner, id string) (b
 	}
 	l.LedgerSeen(owner, *o, false)
 	return slices.ContainsFunc(o.Claims, func(c ledger.Claim) bool { return c.ID == id && c.Settled == 0 }), nil
+}
+
+// Held returns how many pods of an owner have a seat in a pool, with those to which one was given and that are not seen
+// yet. It leaves nothing behind where nothing is known of the owner.
+func (l *Service) Held(namespace string, owner types.UID, pool string) (n int64) {
+	key := ledger.OwnerKey{Namespace: namespace, UID: owner}
+	l.mu.Lock()
+	_, known := l.books[key]
+	l.mu.Unlock()
+	if known {
+		l.with(key, func(now time.Duration, e *entry) { n = e.book.Held(now, pool) })
+	}
+	return n
 }
 
 // LedgerSeen tells of a ledger that a watch shows.

@@ -22,6 +22,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/controllers/poolstate"
 	"github.com/stowage-dev/stowage/internal/controllers/resize"
 	"github.com/stowage-dev/stowage/internal/controllers/vmcapacity"
 	"github.com/stowage-dev/stowage/internal/controllers/workload"
@@ -33,6 +34,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/ledger"
 	"github.com/stowage-dev/stowage/internal/peerpod"
 	"github.com/stowage-dev/stowage/internal/policy"
+	"github.com/stowage-dev/stowage/internal/room"
 	"github.com/stowage-dev/stowage/internal/scope"
 	"github.com/stowage-dev/stowage/internal/seats"
 	"github.com/stowage-dev/stowage/internal/support"
@@ -67,13 +69,14 @@ func (s *server) addSeats(ctx context.Context) error {
 	}
 	s.policies = policy.NewFinder(s.reader, o.Spread.NamespaceLabel, o.Spread.ExcludedNamespaces)
 	s.live.Exclude = s.policies.Exclude
+	rooms := &room.Reader{Cached: s.mgr.GetClient(), Live: s.direct}
 	controller := &workload.Controller{
 		Client: s.mgr.GetClient(), Live: s.direct, Informers: s.mgr.GetCache(), Cluster: s.reader, Policies: s.policies, Scope: s.scope,
 		Registration: Registration, KeySecret: s.keySecret(),
 		Clock: s.clock, Timing: o.Repair,
 		Log: s.log.WithName("repair"), Events: s.events(), Metrics: workload.NewMetrics(s.metrics),
 		Writes:  flowcontrol.NewTokenBucketRateLimiter(50, 200),
-		Evictor: s.evictor,
+		Evictor: s.evictor, Room: rooms,
 	}
 	s.leads = append(s.leads, controller)
 	s.seats = seats.New(seats.Options{
@@ -81,6 +84,12 @@ func (s *server) addSeats(ctx context.Context) error {
 		Clock: s.clock, Log: s.log.WithName("seats"), Metrics: seats.NewMetrics(s.metrics), Changed: controller.Changed,
 	})
 	controller.Seats = s.seats
+	s.policies.Held = s.seats.Held
+	s.leads = append(s.leads, &poolstate.Controller{
+		Client: s.mgr.GetClient(), Live: s.direct, Informers: s.mgr.GetCache(), Cluster: s.reader, Policies: s.policies, Seats: s.seats, Scope: s.scope,
+		Room: rooms, Evictor: s.evictor, Clock: s.clock, Timing: o.PoolState,
+		Log: s.log.WithName("poolstate"), Events: s.events(), Metrics: poolstate.NewMetrics(s.metrics), Look: controller.Look,
+	})
 	if o.MetricsAddress != "0" {
 		if err := s.mgr.AddMetricsServerExtraHandler("/debug/seats", s.seats); err != nil {
 			return err
@@ -95,7 +104,7 @@ func (s *server) addSeats(ctx context.Context) error {
 	return s.feedSeats(ctx)
 }
 
-// feedSeats adds the watches of SeatLedgers and of pods with a seat, and what forgets old books.
+// feedSeats adds the watches of SeatLedgers, of PoolStates and of pods with a seat, and what forgets old books.
 func (s *server) feedSeats(ctx context.Context) error {
 	informer, err := s.mgr.GetCache().GetInformer(ctx, &stowage.SeatLedger{})
 	if err != nil {
@@ -113,6 +122,9 @@ func (s *server) feedSeats(ctx context.Context) error {
 		DeleteFunc: func(obj any) { see(leader.Deleted(obj), true) },
 	}); err != nil {
 		return err
+	}
+	if _, err := s.mgr.GetCache().GetInformer(ctx, &stowage.PoolState{}); err != nil {
+		return fmt.Errorf("watch PoolStates: %w", err)
 	}
 	watch := everyReplica(func(ctx context.Context) error {
 		s.seats.Pods().Run(ctx, s.clientset.CoreV1().RESTClient())

@@ -69,6 +69,16 @@ func (w *world) note(format string, args ...any) {
 	w.log = append(w.log, fmt.Sprintf("%6.0fs ", w.now.Sub(time.Unix(0, 0)).Seconds())+fmt.Sprintf(format, args...))
 }
 
+// decide returns the next state and the pods to evict.
+func decide(v View, pools []Pool, timing Timing) ([]Pool, []int) {
+	next := Next(v, pools, timing)
+	return next, moves(v, next)
+}
+
+func moves(v View, next []Pool) []int {
+	return Moves(v.Strategy.Without(Gaps(next)), next, v.Pods, v.Replicas)
+}
+
 func newWorld(seed uint64, decide func(View, []Pool, Timing) ([]Pool, []int)) *world {
 	random := rand.New(rand.NewPCG(seed, 1))
 	w := &world{random: random, now: time.Unix(0, 0), timing: DefaultTiming(), decide: decide, gaps: Gaps, waits: map[int]time.Time{}}
@@ -142,12 +152,16 @@ func (w *world) control() {
 		if err != nil {
 			return // no pool may take the pod; here it is not created
 		}
+		if stale { // it may choose a pool that nobody would choose who knows that there is room again
+			now, err := w.strategy.Without(w.gaps(w.state)).Next(held{w})
+			w.loose = w.loose || err != nil || now.Pool != seat.Pool
+		}
 		rank, ok := s.Rank(seat)
 		if !ok {
 			rank = 9_000_000
 		}
 		if p := w.state[seat.Pool]; p.Phase == Exhausted || p.Phase == Probing {
-			if int64(len(w.of(seat.Pool))) >= p.Max && p.Count == spread.All {
+			if int64(len(w.of(seat.Pool))) >= p.Max {
 				if !stale {
 					w.fail("a pod got a seat above the maximum %d of pool %d", p.Max, seat.Pool)
 				}
@@ -200,7 +214,7 @@ func (w *world) schedule() {
 
 // view is what the leader sees now.
 func (w *world) view() (View, []*simPod) {
-	v := View{Now: w.now, Strategy: w.strategy, After: w.after, Spill: make([]int64, len(w.room)), Replicas: w.replicas, Hard: make([]bool, len(w.room)), Room: make([]int64, len(w.room))}
+	v := View{Now: w.now, Strategy: w.strategy, After: w.after, Replicas: w.replicas, Hard: make([]bool, len(w.room)), Room: make([]int64, len(w.room))}
 	pods := slices.Clone(w.pods)
 	for _, p := range pods {
 		view := Pod{Seat: p.seat, Rank: p.rank, Node: p.node, Misfit: p.misfit}
@@ -554,7 +568,7 @@ func TestSimulation(t *testing.T) {
 	for first := range threads {
 		all.Go(func() {
 			for seed := first; seed < uint64(*histories) && !t.Failed(); seed += threads {
-				w := newWorld(seed, Decide)
+				w := newWorld(seed, decide)
 				if failed := w.run(); failed != "" {
 					t.Errorf("history %d: %s\n%s", seed, failed, strings.Join(w.log[max(0, len(w.log)-60):], "\n"))
 				}
@@ -573,7 +587,7 @@ func TestSimulationFindsFaults(t *testing.T) {
 	after := func(change func(v View, before, next []Pool)) func(*world) {
 		return func(w *world) {
 			w.decide = func(v View, pools []Pool, timing Timing) ([]Pool, []int) {
-				next, _ := Decide(v, pools, timing)
+				next := Next(v, pools, timing)
 				change(v, pools, next)
 				return next, moves(v, next)
 			}
@@ -586,7 +600,7 @@ func TestSimulationFindsFaults(t *testing.T) {
 				for i := range v.Pods {
 					v.Pods[i].Misfit = false
 				}
-				return Decide(v, pools, timing)
+				return decide(v, pools, timing)
 			}
 		},
 		"the maximum is the number of pods that run": after(func(v View, _, next []Pool) {
@@ -624,7 +638,7 @@ func TestSimulationFindsFaults(t *testing.T) {
 		}),
 		"more pods are moved than other pools take": func(w *world) {
 			w.decide = func(v View, pools []Pool, timing Timing) (next []Pool, evict []int) {
-				next, _ = Decide(v, pools, timing)
+				next, _ = decide(v, pools, timing)
 				for i := range v.Pods {
 					if p := &v.Pods[i]; !p.Node && p.Waits >= w.after[p.Seat.Pool] && next[p.Seat.Pool].Phase == Exhausted {
 						evict = append(evict, i)
@@ -642,7 +656,7 @@ func TestSimulationFindsFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(2000) {
-				w := newWorld(seed, Decide)
+				w := newWorld(seed, decide)
 				plant(w)
 				if failed := w.run(); failed != "" {
 					t.Logf("found in history %d: %s", seed, failed)

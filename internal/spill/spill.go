@@ -28,7 +28,7 @@ const (
 	Probing   Phase = "Probing"   // Max was raised, to find out whether there is room again
 )
 
-// Timing is the waits of [Decide].
+// Timing is the waits of [Next].
 type Timing struct {
 	// FirstProbe is the wait before an exhausted pool is tried again. It doubles after each try in vain, up to
 	// LastProbe.
@@ -55,13 +55,13 @@ type Pool struct {
 	Since time.Time
 	// Max is how many seats of the pool are given, while it is not available. 0 is a maximum, too.
 	Max int64
-	// Count is how many seats above Max are left out, or [spread.All].
-	Count int64
 	// Tries is how many probes were in vain since the pool was available, and Next when the next one begins.
 	Tries int
 	Next  time.Time
 	// Step is by how much the current probe has raised Max last.
 	Step int64
+	// Early says that room which was seen has brought a probe forward since the last one that was due.
+	Early bool
 	// Waited is when a pod was seen to wait last, or a hard signal.
 	Waited time.Time
 }
@@ -82,9 +82,7 @@ type View struct {
 	Now      time.Time
 	Strategy *spread.Strategy // as the policy has it, without gaps
 	// After is, for each pool, how long a pod waits before other pools take it; 0 is for ever.
-	After []time.Duration
-	// Spill is, for each pool, the most pods of a hundred that go to other pools; 0 is all.
-	Spill    []int64
+	After    []time.Duration
 	Pods     []Pod
 	Replicas int64
 	// Hard reports, for each pool, that who makes its nodes has said that it cannot make any now.
@@ -98,7 +96,7 @@ func Gaps(pools []Pool) []spread.Gap {
 	gaps := make([]spread.Gap, len(pools))
 	for i, p := range pools {
 		if p.Phase == Exhausted || p.Phase == Probing {
-			gaps[i] = spread.Gap{From: p.Max, Count: p.Count}
+			gaps[i] = spread.Gap{From: p.Max, Count: spread.All}
 		}
 	}
 	return gaps
@@ -111,10 +109,9 @@ type tally struct {
 	ripe    int64 // of these, pods that have waited long enough
 }
 
-// Decide returns the next state of each pool, and the pods to evict, by their index: they wait, and other pools take
-// their successors. The state is to be stored before a pod is evicted.
-func Decide(v View, pools []Pool, timing Timing) (next []Pool, evict []int) {
-	next = slices.Clone(pools)
+// Next returns the next state of each pool. It is to be stored before a pod is evicted for it, see [Moves].
+func Next(v View, pools []Pool, timing Timing) []Pool {
+	next := slices.Clone(pools)
 	for i := range next {
 		if v.After[i] > 0 {
 			step(&next[i], count(v, i), v, i, timing)
@@ -122,7 +119,7 @@ func Decide(v View, pools []Pool, timing Timing) (next []Pool, evict []int) {
 			next[i] = Pool{Phase: Available, Epoch: next[i].Epoch}
 		}
 	}
-	return next, moves(v, next)
+	return next
 }
 
 // count counts the pods of a pool.
@@ -155,22 +152,24 @@ func step(p *Pool, t tally, v View, pool int, timing Timing) {
 	switch p.Phase {
 	case Available:
 		if enough {
-			p.close(t, v, pool)
+			p.close(t, v.Now)
 			p.Tries, p.Next = 0, v.Now.Add(timing.FirstProbe)
 		}
 		return
 	case Exhausted:
 		p.Max = max(p.Max, t.live)
 		switch {
-		case v.Room[pool] > 0 && p.Tries == 0:
-			// Room that was seen brings the first probe forward. Later ones wait, because the pods may need more than
-			// what room is measured by.
-			p.probe(v.Room[pool], v.Now)
 		case !v.Now.Before(p.Next):
 			p.probe(max(1, v.Room[pool]), v.Now)
+			p.Early = false
+		case v.Room[pool] > 0 && !p.Early:
+			// Room that was seen brings the next probe forward, but only once: the pods may need more than what room is
+			// measured by.
+			p.probe(v.Room[pool], v.Now)
+			p.Early = true
 		case enough && t.live < p.Max:
 			// A pod below the maximum is gone, and its successor finds no room.
-			p.close(t, v, pool)
+			p.close(t, v.Now)
 		}
 	case Probing:
 		p.Max = max(p.Max, t.live)
@@ -178,8 +177,11 @@ func step(p *Pool, t tally, v View, pool int, timing Timing) {
 		case t.live >= p.Max:
 			p.Step *= 2
 			p.Max += p.Step
+		case v.Room[pool] > p.Max-t.live && !p.Early:
+			p.Step, p.Early = v.Room[pool], true
+			p.Max = t.live + p.Step
 		case enough:
-			p.close(t, v, pool)
+			p.close(t, v.Now)
 			p.Tries++
 			p.Next = v.Now.Add(backoff(p.Tries, timing))
 		}
@@ -194,12 +196,9 @@ func step(p *Pool, t tally, v View, pool int, timing Timing) {
 }
 
 // close leaves out the seats above those whose pods have a node.
-func (p *Pool) close(t tally, v View, pool int) {
-	p.Phase, p.Since, p.Max, p.Count, p.Step = Exhausted, v.Now, t.live, spread.All, 0
+func (p *Pool) close(t tally, now time.Time) {
+	p.Phase, p.Since, p.Max, p.Step = Exhausted, now, t.live, 0
 	p.Epoch++
-	if percent := v.Spill[pool]; percent > 0 {
-		p.Count = max(1, v.Strategy.Target(pool, v.Replicas)*percent/100)
-	}
 }
 
 // probe raises the maximum by a step.
@@ -222,17 +221,17 @@ func backoff(tries int, timing Timing) time.Duration {
 	return wait
 }
 
-// moves returns the pods that wait in an exhausted pool and whose successors other pools take: the highest ranks first.
-func moves(v View, pools []Pool) []int {
-	s := v.Strategy.Without(Gaps(pools))
+// Moves returns the pods to evict of one owner, by their index, the highest ranks first: they wait in an exhausted pool, and
+// other pools take their successors. The strategy leaves out what the pools lack room for.
+func Moves(s *spread.Strategy, pools []Pool, pods []Pod, replicas int64) []int {
 	counts := make([]int64, len(pools))
-	for i := range v.Pods {
-		counts[v.Pods[i].Seat.Pool]++
+	for i := range pods {
+		counts[pods[i].Seat.Pool]++
 	}
 	// 1. What other pools take: what they lack, less what pods that do not exist yet will get.
-	take := int64(len(v.Pods)) - v.Replicas
+	take := int64(len(pods)) - replicas
 	for i := range counts {
-		take += max(0, s.Target(i, v.Replicas)-counts[i])
+		take += max(0, s.Target(i, replicas)-counts[i])
 	}
 	// 2. Who goes: pods above the maximum that have waited.
 	var out []int
@@ -240,14 +239,14 @@ func moves(v View, pools []Pool) []int {
 		if p.Phase != Exhausted && p.Phase != Probing {
 			continue
 		}
-		surplus := counts[i] - s.Target(i, v.Replicas)
+		surplus := counts[i] - s.Target(i, replicas)
 		var waiting []int
-		for j := range v.Pods {
-			if pod := &v.Pods[j]; pod.Seat.Pool == i && !pod.Node && pod.Waits > 0 {
+		for j := range pods {
+			if pod := &pods[j]; pod.Seat.Pool == i && !pod.Node && pod.Waits > 0 {
 				waiting = append(waiting, j)
 			}
 		}
-		slices.SortFunc(waiting, func(a, b int) int { return cmp.Compare(v.Pods[b].Rank, v.Pods[a].Rank) })
+		slices.SortFunc(waiting, func(a, b int) int { return cmp.Compare(pods[b].Rank, pods[a].Rank) })
 		n := max(0, min(surplus, int64(len(waiting)), take))
 		out = append(out, waiting[:n]...)
 		take -= n

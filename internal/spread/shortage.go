@@ -164,6 +164,9 @@ func (x *shortage) rank(seat Seat) (int64, bool) {
 	if seat.Ordinal <= x.kept[seat.Pool] {
 		return x.full.Rank(Seat{Pool: seat.Pool, Ordinal: x.original(seat.Pool, seat.Ordinal)})
 	}
+	if x.gaps[seat.Pool].Count == All {
+		return x.full.Rank(seat) // a pod that waits for room that is gone keeps its rank
+	}
 	left := seat.Ordinal - x.kept[seat.Pool]
 	for i := range x.overflow {
 		seg := &x.overflow[i]

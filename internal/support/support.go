@@ -31,11 +31,11 @@ func Discover(d discovery.DiscoveryInterface) (Server, error) {
 	if err != nil {
 		return Server{}, fmt.Errorf("what the API server serves: %w", err)
 	}
-	release, err := utilversion.ParseGeneric(version.GitVersion)
+	release, _ := utilversion.ParseGeneric(version.GitVersion)
 	return Server{
 		Version:     version.GitVersion,
 		Resize:      slices.ContainsFunc(core.APIResources, func(r metav1.APIResource) bool { return r.Name == "pods/resize" }),
-		LowerMemory: err != nil || release.AtLeast(utilversion.MustParseGeneric("1.34")), // discovery does not say
+		LowerMemory: release == nil || release.AtLeast(utilversion.MustParseGeneric("1.34")), // discovery does not say
 	}, nil
 }
 

@@ -34,13 +34,14 @@ var (
 	binary  string
 	fleet   controlplane.StowageOptions
 
-	must         = suite.Must
-	eventually   = suite.Eventually
-	annotated    = suite.Annotated
-	podTemplate  = suite.PodTemplate
-	strategyOf   = suite.StrategyOf
-	metric       = suite.Metric
-	restoreFleet = suite.RestoreFleet
+	must             = suite.Must
+	eventually       = suite.Eventually
+	eventuallyWithin = suite.EventuallyWithin
+	annotated        = suite.Annotated
+	podTemplate      = suite.PodTemplate
+	strategyOf       = suite.StrategyOf
+	metric           = suite.Metric
+	restoreFleet     = suite.RestoreFleet
 )
 
 func newTenant(t *testing.T, labels ...string) *tenant {

@@ -67,11 +67,14 @@ func run(m *testing.M) (int, error) {
 	}
 	defer c.Stop()
 	suite.Cluster, suite.Repo, suite.Binary = c, repo, binary
-	suite.Fleet = controlplane.StowageOptions{Binary: binary, Replicas: 2, Args: []string{"--repair-quiet=500ms", "--repair-resync=2s"}}
+	suite.Fleet = controlplane.StowageOptions{Binary: binary, Replicas: 2, Args: []string{"--repair-quiet=500ms", "--repair-resync=2s", "--probe-interval=5s", "--probe-max-interval=20s"}}
 	if err := c.Client.Create(ctx, &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "kata-remote"}, Handler: "kata-remote"}); err != nil {
 		return 0, err
 	}
 	if err := c.StartStowage(ctx, suite.Fleet); err != nil {
+		return 0, err
+	}
+	if err := c.ApplyFiles(ctx, filepath.Join(repo, "config", "karpenter", "role.yaml")); err != nil {
 		return 0, err
 	}
 	if karpenter, err = c.StartKarpenter(ctx, program); err != nil {

@@ -54,13 +54,16 @@ spec:
   disruption: {consolidationPolicy: %[5]s, consolidateAfter: 1s, budgets: [{nodes: "%[6]s"}]}
 `, p.name, poolLabel, p.capacity, p.types, p.policy, budget)
 	suite.Must(t, suite.Cluster.ApplyYAML(t.Context(), manifest))
-	t.Cleanup(func() {
-		obj := &unstructured.Unstructured{}
-		obj.SetAPIVersion("karpenter.sh/v1")
-		obj.SetKind("NodePool")
-		obj.SetName(p.name)
-		_ = suite.Cluster.Client.Delete(context.Background(), obj)
-	})
+	t.Cleanup(func() { _ = suite.Cluster.Client.Delete(context.Background(), p.object()) })
+}
+
+// object is the NodePool without its content.
+func (p pool) object() *unstructured.Unstructured {
+	obj := &unstructured.Unstructured{}
+	obj.SetAPIVersion("karpenter.sh/v1")
+	obj.SetKind("NodePool")
+	obj.SetName(p.name)
+	return obj
 }
 
 // nodes returns the nodes of the pool.

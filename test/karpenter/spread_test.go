@@ -115,7 +115,7 @@ func cycle(t *testing.T, policy string) (spread, pinned int) {
 		pinned += p.consolidated(t)
 	}
 	for _, r := range suite.Cluster.Replicas() {
-		if evictions := suite.Metric(t, r, "stowage_evictions_total", ""); evictions != 0 {
+		if evictions := suite.Metric(t, r, "stowage_repairs_total", "action=\"evict\"") + suite.Metric(t, r, "stowage_repairs_total", "action=\"recreate\""); evictions != 0 {
 			t.Errorf("Stowage evicted %v pods", evictions)
 		}
 	}

@@ -125,7 +125,7 @@ func run(audit bool, test func(ctx context.Context) (int, error)) (int, error) {
 		// Repairs come soon, so that tests do not wait for them.
 		Args: []string{
 			"--repair-quiet=500ms", "--repair-resync=2s", "--repair-backoff=1s", "--rebalance-cooldown=200ms", "--eviction-rate=20",
-			"--resize-jitter=200ms", "--resize-backoff=1s", "--resize-rate=50",
+			"--probe-interval=3s", "--probe-max-interval=12s", "--resize-jitter=200ms", "--resize-backoff=1s", "--resize-rate=50",
 		},
 		Env: []string{"TARGET_RUNTIMECLASS=kata-remote, kata-other", "LOG_LEVEL=DEBUG", "BLOCKLISTED_NAMESPACE_LIST=blocked, blocked-too"},
 	}
@@ -193,7 +193,13 @@ func Must(t *testing.T, err error) {
 // Eventually waits for a condition. An error that is no conflict ends the test.
 func Eventually(t *testing.T, what string, condition func() (bool, error)) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), WaitInterval, WaitTimeout, true, func(context.Context) (bool, error) {
+	EventuallyWithin(t, WaitTimeout, what, condition)
+}
+
+// EventuallyWithin is Eventually with a deadline of its own.
+func EventuallyWithin(t *testing.T, deadline time.Duration, what string, condition func() (bool, error)) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), WaitInterval, deadline, true, func(context.Context) (bool, error) {
 		ok, err := condition()
 		if apierrors.IsConflict(err) {
 			return false, nil

@@ -20,7 +20,7 @@ var GroupVersion = schema.GroupVersion{Group: "stowage.dev", Version: "v1alpha1"
 
 // AddToScheme makes these types known to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &SeatLedger{}, &SeatLedgerList{})
+	s.AddKnownTypes(GroupVersion, &SeatLedger{}, &SeatLedgerList{}, &PoolState{}, &PoolStateList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

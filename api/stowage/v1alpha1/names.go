@@ -87,6 +87,9 @@ const (
 	// RepairAnnotation says, on a workload with a strategy, what becomes of pods that
 	// came without a seat. Its values are the Repair constants.
 	RepairAnnotation = "stowage.dev/repair"
+	// SpillAnnotation is, on a workload with a strategy, how long a pod waits for a node of its pool until other
+	// pools take it: a duration from 10s to 1h, such as 2m.
+	SpillAnnotation = "stowage.dev/spill"
 )
 
 // Repair says what becomes of pods of a workload with a strategy that have no seat.

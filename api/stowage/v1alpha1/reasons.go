@@ -41,6 +41,16 @@ const (
 	EventLabelsContested EventReason = "PodLabelsKeepChanging"
 )
 
+// The reasons of events about pools without room. They are on the workload.
+const (
+	// EventPoolExhausted: a pool has no room, so other pools take the pods that wait for it.
+	EventPoolExhausted EventReason = "PoolExhausted"
+	// EventPoolProbed: a pool without room is tried again.
+	EventPoolProbed EventReason = "PoolProbed"
+	// EventPoolAvailable: a pool has room again.
+	EventPoolAvailable EventReason = "PoolAvailable"
+)
+
 // The reasons of events about in-place resizing. They are on the DaemonSet.
 const (
 	// EventResizeRefused: the API server refused a resize.
@@ -84,6 +94,9 @@ const (
 	ReasonOverTarget    ConditionReason = "OverTarget"
 	ReasonWithoutSeat   ConditionReason = "PodsWithoutSeat"
 	ReasonPodsPending   ConditionReason = "PodsPending"
+	ReasonSpilled       ConditionReason = "Spilled"
+	ReasonPoolExhausted ConditionReason = "PoolExhausted"
+	ReasonAvailable     ConditionReason = "Available"
 	ReasonValid         ConditionReason = "Valid" // from here on of a FlexDaemonsetTemplate
 	ReasonNoPods        ConditionReason = "NoPods"
 	ReasonUpToDate      ConditionReason = "UpToDate"

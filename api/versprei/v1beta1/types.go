@@ -109,12 +109,39 @@ type Pool struct {
 	// +kubebuilder:validation:Minimum=1
 	MaxReplicas *int32 `json:"maxReplicas,omitempty"`
 
+	// Spill says when other pools take the pods that wait for a node of this pool. Without it, they wait for as long
+	// as the pool has no room.
+	//
+	// +optional
+	Spill *Spill `json:"spill,omitempty"`
+
+	// Overflow is the pool's share of the pods for which a shortage leaves no other seat, relative to the other pools:
+	// all pools with a weight have no room, or have their maxReplicas.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100
+	Overflow int32 `json:"overflow,omitempty"`
+
 	// Tolerations are added to the pods of this pool.
 	//
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+}
+
+// Spill says when other pools take the pods that wait for a pool without room.
+type Spill struct {
+	// After is how long a pod waits for a node of the pool, from 10s to 1h. The time in which a node is on its way
+	// does not count.
+	//
+	// +optional
+	// +kubebuilder:default="2m"
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:Pattern=`^([0-9]+(s|m|h))+$`
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s') && duration(self) <= duration('1h')",message="after is 10s to 1h, such as 2m"
+	After string `json:"after,omitempty"`
 }
 
 // LabelValue is the value of a node label.
@@ -172,6 +199,8 @@ const (
 	ConditionTargetFound = "TargetFound"
 	// ConditionBalanced is true while each pool has the pods that it should have.
 	ConditionBalanced = "Balanced"
+	// ConditionCapacityAvailable is false while a pool has no room for the pods of the target.
+	ConditionCapacityAvailable = "CapacityAvailable"
 )
 
 // PodDistributorStatus is what Stowage sees and has done.
@@ -193,7 +222,7 @@ type PodDistributorStatus struct {
 	// +listType=map
 	// +listMapKey=name
 	Pools []PoolStatus `json:"pools,omitempty"`
-	// Conditions are TargetFound and Balanced.
+	// Conditions are TargetFound, Balanced and, where a pool has spill, CapacityAvailable.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -33,6 +33,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/leader"
 	"github.com/stowage-dev/stowage/internal/ledger"
 	"github.com/stowage-dev/stowage/internal/policy"
+	"github.com/stowage-dev/stowage/internal/room"
 	"github.com/stowage-dev/stowage/internal/scope"
 	"github.com/stowage-dev/stowage/internal/seats"
 )
@@ -87,6 +88,7 @@ type Controller struct {
 	// Writes limits how fast pods are patched.
 	Writes  flowcontrol.RateLimiter
 	Evictor *evict.Evictor
+	Room    *room.Reader
 
 	mu      sync.Mutex
 	current *run // the term under way, or nil

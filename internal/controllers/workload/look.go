@@ -69,7 +69,7 @@ func liveRecords(records []seats.Record) []seats.Record {
 
 // fromRecords is a workload whose pods all have a seat.
 func fromRecords(p *policy.Policy, records []seats.Record, replicas int64) repair.State {
-	state := repair.State{Strategy: p.Strategy, Replicas: replicas, Settled: true, Mode: p.Repair}
+	state := repair.State{Strategy: p.Strategy, Replicas: replicas, Settled: true, Mode: p.Repair, OwnSeat: p.SeatAt}
 	for i := range records {
 		r := &records[i]
 		pod := repair.Pod{Name: r.Name, Created: time.Unix(r.Created, 0), Ready: r.Ready, Running: r.Node != "", Ours: true, NodePool: repair.NoNode}
@@ -116,6 +116,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 	state := &repair.State{
 		Strategy: p.Strategy, Replicas: scale.Replicas, Mode: p.Repair, Evict: p.Evict, Settled: scale.Current == scale.Replicas,
 		Keep: owner.Kind == "Job", Young: r.Clock.Since(p.WorkloadCreated) < r.Timing.PolicyGrace, Reached: r.Seats.Pods().Reached(),
+		OwnSeat: p.SeatAt,
 	}
 	since := r.policySince(owner, p)
 	selected, err := r.selected(ctx, owner)
@@ -147,6 +148,9 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 	}
 	state.Settled = state.Settled && int64(len(pods)) == scale.Replicas
 	if state.RollingOut, err = r.rollingOut(ctx, owner); err != nil {
+		return nil, nil, err
+	}
+	if state.Yields, err = r.yieldingPools(ctx, owner, p); err != nil {
 		return nil, nil, err
 	}
 	if state.Available, err = r.available(ctx, p, pods, state.Pods); err != nil {

@@ -15,6 +15,9 @@ import (
 // reconcile looks at one workload and does what its plan says.
 func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Result, error) {
 	// 1. Has it a strategy, and is it quiet?
+	if err := r.yield(ctx, owner); err != nil {
+		return reconcile.Result{}, err
+	}
 	// A workload whose early pods are replaced is not in use yet, but may be soon. So it is reconciled
 	// without a wait for quiet, and again while it moves.
 	var again reconcile.Result

@@ -40,6 +40,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/ledger"
 	"github.com/stowage-dev/stowage/internal/metrics"
 	"github.com/stowage-dev/stowage/internal/policy"
+	"github.com/stowage-dev/stowage/internal/room"
 	"github.com/stowage-dev/stowage/internal/scope"
 	"github.com/stowage-dev/stowage/internal/seats"
 	"github.com/stowage-dev/stowage/test/testkit"
@@ -97,7 +98,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 		Controller: &Controller{
 			Client: c, Live: c, Informers: &informertest.FakeInformers{Scheme: scheme}, Cluster: reader, Policies: policy.NewFinder(reader, "", nil), Seats: service, Scope: scope.New(reader, "stowage-system"),
 			Registration: "stowage", Clock: b.clock, Timing: timing, Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder},
-			Metrics: NewMetrics(set), Writes: flowcontrol.NewFakeAlwaysRateLimiter(), Evictor: evict.New(c, b.clock, 1, set),
+			Metrics: NewMetrics(set), Writes: flowcontrol.NewFakeAlwaysRateLimiter(), Evictor: evict.New(c, b.clock, 1, set), Room: &room.Reader{Cached: c, Live: c},
 		},
 		work:     testkit.Queue[ledger.Owner](),
 		statuses: testkit.Queue[types.NamespacedName](),

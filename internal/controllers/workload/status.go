@@ -21,6 +21,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/policy"
 	"github.com/stowage-dev/stowage/internal/seats"
+	"github.com/stowage-dev/stowage/internal/spill"
 )
 
 // resyncStatuses looks at the PodDistributors that were edited and at those in whose
@@ -115,8 +116,20 @@ func (r *run) describe(ctx context.Context, d *versprei.PodDistributor, siblings
 		return err
 	}
 	over := sumUp(st)
+	short, err := r.shortages(ctx, d.Namespace, p, owners)
+	if err != nil {
+		return err
+	}
 
 	// 3. In words.
+	switch {
+	case p.Spill == nil:
+		meta.RemoveStatusCondition(&st.Conditions, versprei.ConditionCapacityAvailable)
+	case len(short) > 0:
+		set(versprei.ConditionCapacityAvailable, metav1.ConditionFalse, stowage.ReasonPoolExhausted, "%s", strings.Join(short, "; "))
+	default:
+		set(versprei.ConditionCapacityAvailable, metav1.ConditionTrue, stowage.ReasonAvailable, "no pool is known to lack room")
+	}
 	balanced := func(reason stowage.ConditionReason, format string, args ...any) {
 		status := metav1.ConditionFalse
 		if reason == stowage.ReasonBalanced {
@@ -136,6 +149,8 @@ func (r *run) describe(ctx context.Context, d *versprei.PodDistributor, siblings
 			}
 		}
 		balanced(stowage.ReasonPodsPending, "%s wait for a node", strings.Join(parts, " and "))
+	case len(short) > 0:
+		balanced(stowage.ReasonSpilled, "other pools have taken pods of a pool without room: %s", strings.Join(short, "; "))
 	case sum.moving || equal || over == "" && sum.former == 0 && sum.unseated == 0:
 		balanced(stowage.ReasonProgressing, "pods are being created or removed")
 	case over != "":
@@ -154,6 +169,26 @@ func (r *run) describe(ctx context.Context, d *versprei.PodDistributor, siblings
 		balanced(stowage.ReasonWithoutSeat, "%d pod(s) have no seat: they bypassed the webhook, or choose their nodes themselves", sum.unseated)
 	}
 	return nil
+}
+
+// shortages says which pools have no room for the pods of a policy, since when, and how many pods they keep.
+func (r *run) shortages(ctx context.Context, namespace string, p *policy.Policy, owners []*cluster.Workload) ([]string, error) {
+	if p.Spill == nil || len(owners) == 0 {
+		return nil, nil
+	}
+	chain, err := cluster.Owners(ctx, r.Cluster, namespace, owners[0].Ref)
+	if err != nil || chain.Top() == nil {
+		return nil, err
+	}
+	state, err := r.Cluster.PoolState(ctx, namespace, chain.Top().UID)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, short := range spill.Shortages(spill.FromPoolState(state, p.Whole), p.Whole) {
+		out = append(out, short.String())
+	}
+	return out, nil
 }
 
 // pendingAfter is how long a pod may wait for a node before the status says so. A node autoscaler needs longer, but until

@@ -8,6 +8,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/leader"
@@ -25,7 +26,7 @@ type target struct {
 // watchPolicies notes the policies that are created or edited. The pods that they concern do not change by
 // that, and resyncs are too rare for pods that were created a moment before their policy.
 func (r *run) watchPolicies(t *leader.Term) error {
-	err := t.Watch(r.Informers, &versprei.PodDistributor{}, toolscache.ResourceEventHandlerDetailedFuncs{
+	if err := t.Watch(r.Informers, &versprei.PodDistributor{}, toolscache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(obj any, first bool) {
 			d := obj.(*versprei.PodDistributor)
 			if !first || r.Clock.Since(d.CreationTimestamp.Time) < r.Timing.PolicyGrace { // a resync begins the term
@@ -37,8 +38,20 @@ func (r *run) watchPolicies(t *leader.Term) error {
 				r.policyChanged(target{now.Namespace, policy.TargetOf(now)})
 			}
 		},
-	})
-	if err != nil {
+	}); err != nil {
+		return err
+	}
+	// A pool that has no room, or has room again, changes the status.
+	changed := func(obj any) {
+		if state, ok := obj.(*stowage.PoolState); ok {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.dirty[state.Namespace] = r.Clock.Now()
+		}
+	}
+	if err := t.Watch(r.Informers, &stowage.PoolState{}, toolscache.ResourceEventHandlerFuncs{
+		AddFunc: changed, UpdateFunc: func(_, obj any) { changed(obj) }, DeleteFunc: func(obj any) { changed(leader.Deleted(obj)) },
+	}); err != nil {
 		return err
 	}
 	// A Deployment's annotations are copied into its ReplicaSets by its controller.

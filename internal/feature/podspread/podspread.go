@@ -159,7 +159,7 @@ func (f *Feature) keep(ctx context.Context, a *assignment, dryRun bool) (bool, e
 				return false, err
 			}
 		case ledger.KindOrdinal:
-			seat, err := a.policy.Strategy.SeatAt(a.rank)
+			seat, err := a.policy.SeatAt(a.rank)
 			genuine = a.seat.OwnOrdinal && err == nil && seat == a.seat.Seat
 		default:
 			genuine = false // an adopted pod is not created again
@@ -179,7 +179,7 @@ func (f *Feature) assign(ctx context.Context, a *assignment, dryRun bool, d *fea
 	kind, id, seat := ledger.KindClaimed, "", ledger.Seat{}
 	switch {
 	case a.seat.OwnOrdinal:
-		own, err := s.SeatAt(a.rank)
+		own, err := a.policy.SeatAt(a.rank)
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,94 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// PoolState records which node pools have no room for the pods of one workload. The leader of Stowage writes it,
+// and every replica reads it to seat new pods in other pools. No PoolState exists while all pools have room. Its
+// name is the UID of its owner, the uppermost controller of the pods, such as a Deployment.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:printcolumn:name="Kind",type=string,JSONPath=`.metadata.ownerReferences[0].kind`,description="Kind of the workload"
+// +kubebuilder:printcolumn:name="Owner",type=string,JSONPath=`.metadata.ownerReferences[0].name`,description="Name of the workload"
+// +kubebuilder:printcolumn:name="Pools",type=string,JSONPath=`.pools[*].name`,description="Pools without room"
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.pools[*].phase`,description="Phase of each of these pools"
+// +kubebuilder:printcolumn:name="Max",type=string,JSONPath=`.pools[*].max`,description="Pods that each of these pools may have for now"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type PoolState struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Pools are the pools without room, and those that had room again and then lost it.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	Pools []PoolRoom `json:"pools,omitempty"`
+
+	// Ordinals are the pods of a StatefulSet that have a seat in another pool than the strategy's, by ordinal. The
+	// values are the names of those pools.
+	//
+	// +optional
+	Ordinals map[string]string `json:"ordinals,omitempty"`
+}
+
+// PoolPhase says what is known about the room of a pool.
+//
+// +kubebuilder:validation:Enum=Available;Exhausted;Probing
+type PoolPhase string
+
+// The phases of a pool.
+const (
+	// PoolAvailable: nothing limits the pool but its strategy.
+	PoolAvailable PoolPhase = "Available"
+	// PoolExhausted: no new pod gets a seat above Max.
+	PoolExhausted PoolPhase = "Exhausted"
+	// PoolProbing: Max was raised to find out whether the pool has room again.
+	PoolProbing PoolPhase = "Probing"
+)
+
+// PoolRoom is what is known about the room of one pool.
+type PoolRoom struct {
+	// Name is the pool's name when the entry was written.
+	Name string `json:"name"`
+	// NodeLabel is the labels of the pool's nodes. They identify the pool.
+	NodeLabel map[string]string `json:"nodeLabel"`
+	// Phase says what is known about the room.
+	Phase PoolPhase `json:"phase"`
+	// Epoch counts how often Max was set anew.
+	Epoch int64 `json:"epoch"`
+	// Since is when the phase began.
+	Since metav1.Time `json:"since"`
+	// Max is how many pods of the workload the pool may have for now.
+	//
+	// +optional
+	Max int64 `json:"max"`
+	// Tries is how many probes found no room since the pool was available.
+	//
+	// +optional
+	Tries int32 `json:"tries,omitempty"`
+	// NextProbe is when the pool is tried again.
+	//
+	// +optional
+	NextProbe *metav1.Time `json:"nextProbe,omitempty"`
+	// Step is by how much the current probe raised Max last.
+	//
+	// +optional
+	Step int64 `json:"step,omitempty"`
+	// Early says that room which was seen has brought a probe forward since the last probe that was due.
+	//
+	// +optional
+	Early bool `json:"early,omitempty"`
+}
+
+// PoolStateList is a list of PoolStates.
+//
+// +kubebuilder:object:root=true
+type PoolStateList struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []PoolState `json:"items"`
+}

@@ -1,0 +1,322 @@
+package poolstate
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/fit"
+	"github.com/stowage-dev/stowage/internal/placement"
+	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/policy"
+	"github.com/stowage-dev/stowage/internal/repair"
+	"github.com/stowage-dev/stowage/internal/seats"
+	"github.com/stowage-dev/stowage/internal/spill"
+	"github.com/stowage-dev/stowage/internal/spread"
+)
+
+// member is an owner of pods of a workload, such as one ReplicaSet of a Deployment.
+type member struct {
+	*cluster.Workload
+	policy   *policy.Policy // with the seats that this owner's pods may have
+	records  []seats.Record
+	pods     []spill.Pod // in the order of the records
+	replicas int64
+	ordinals bool // its pods have ordinals of their own
+}
+
+// picture is what [spill.Next] and the moves want to know of a workload.
+type picture struct {
+	spill.View
+	policy  *policy.Policy // of the newest member
+	state   *stowage.PoolState
+	pools   []spill.Pool // as stored
+	members []*member
+	stays   bool // Stowage may not move pods of the workload now
+}
+
+// members returns the owners of a workload's pods, the one that creates pods now first.
+func (r *run) members(ctx context.Context, w workload) ([]*member, error) {
+	makers, err := r.Cluster.Makers(ctx, w.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	// Kinds that are not watched are known by their pods.
+	for _, o := range r.Seats.Pods().Owners() {
+		if o.Namespace == w.Namespace && !slices.ContainsFunc(makers, func(m *cluster.Workload) bool { return m.UID == o.UID }) {
+			makers = append(makers, &cluster.Workload{Ref: seats.Ref(o), Namespace: o.Namespace, Replicas: -1, Current: -1})
+		}
+	}
+	var out []*member
+	for _, maker := range makers {
+		if maker.UID != w.UID {
+			chain, err := cluster.Owners(ctx, r.Cluster, w.Namespace, maker.Ref)
+			if err != nil {
+				return nil, err
+			}
+			if top := chain.Top(); top == nil || top.UID != w.UID {
+				continue
+			}
+		}
+		m := &member{Workload: maker, replicas: maker.Replicas, ordinals: maker.Kind == "StatefulSet" && maker.Group() == appsv1.GroupName}
+		m.records = r.Seats.Pods().Of(seats.OwnerOf(maker).Key())
+		out = append(out, m)
+	}
+	slices.SortStableFunc(out, func(a, b *member) int {
+		if active := func(m *member) bool { return m.replicas != 0 }; active(a) != active(b) {
+			if active(a) {
+				return -1
+			}
+			return 1
+		}
+		return b.Created.Compare(a.Created)
+	})
+	return out, nil
+}
+
+// see looks at a workload. It returns nil if its policy does not have pods move from pools without room.
+func (r *run) see(ctx context.Context, w workload, m *memory) (*picture, error) {
+	members, err := r.members(ctx, w)
+	if err != nil || len(members) == 0 {
+		return nil, err
+	}
+	for _, one := range members {
+		if one.policy, err = r.Policies.Find(ctx, policy.Pod{Namespace: w.Namespace, Owner: one.Ref, Annotations: one.TemplateAnnotations}); err != nil {
+			return nil, err
+		}
+	}
+	p := members[0].policy
+	if p == nil || p.Strategy == nil || p.Spill == nil {
+		return nil, nil
+	}
+	now, n := r.Clock.Now(), p.Whole.Len()
+	v := &picture{policy: p, View: spill.View{Now: now, Strategy: p.Whole, After: p.Spill, Hard: make([]bool, n), Room: make([]int64, n)}}
+	if v.state, err = r.Cluster.PoolState(ctx, w.Namespace, w.UID); err != nil {
+		return nil, err
+	}
+	v.pools = spill.FromPoolState(v.state, p.Whole)
+	for i := range v.pools {
+		v.pools[i].Waited = m.waitedFor(p.Whole.Pool(i).Name, now)
+	}
+	coming := endingIn(members, p)
+	if slices.ContainsFunc(members, func(m *member) bool {
+		return slices.ContainsFunc(m.records, func(rec seats.Record) bool { return rec.Waiting() })
+	}) {
+		karpenter := r.askKarpenter(ctx)
+		for i := range coming {
+			coming[i] = coming[i] || karpenter.onWay(p.Whole.Pool(i).Labels)
+		}
+		for key, e := range m.examples {
+			if key.pool >= n {
+				continue // the policy was edited
+			}
+			v.Hard[key.pool] = v.Hard[key.pool] || !coming[key.pool] && karpenter.cannotMake(p.Whole.Pool(key.pool).Labels, e.pod)
+		}
+	}
+	for _, one := range members {
+		if one.policy == nil || one.policy.Strategy == nil {
+			continue
+		}
+		v.members = append(v.members, one)
+		if err := r.seePods(ctx, v, one, m, coming); err != nil {
+			return nil, err
+		}
+		v.Pods = append(v.Pods, one.pods...)
+		v.Replicas += one.replicas
+	}
+	m.forgetPods(now)
+	return v, nil
+}
+
+// waitedFor returns when a pod was last seen to wait for a pool; a new leader says now.
+func (m *memory) waitedFor(pool string, now time.Time) time.Time {
+	if at, ok := m.waited[pool]; ok {
+		return at
+	}
+	m.waited[pool] = now
+	return now
+}
+
+// endingIn reports for each pool whether a pod of the workload is ending on one of its nodes. Its room is on its way.
+func endingIn(members []*member, p *policy.Policy) []bool {
+	out := make([]bool, p.Whole.Len())
+	for _, m := range members {
+		for i := range m.records {
+			if pool, ok := p.Pool(m.records[i].Pool); ok && m.records[i].Ending && m.records[i].Node != "" {
+				out[pool] = true
+			}
+		}
+	}
+	return out
+}
+
+// seePods fills in the pods of one owner. Coming says for each pool whether room is on its way.
+func (r *run) seePods(ctx context.Context, v *picture, one *member, m *memory, coming []bool) error {
+	records := make([]seats.Record, 0, len(one.records))
+	for i := range one.records {
+		rec := &one.records[i]
+		pool, ok := v.policy.Pool(rec.Pool)
+		if !rec.Live || !ok {
+			continue
+		}
+		pod := spill.Pod{Seat: spread.Seat{Pool: pool, Ordinal: rec.Ordinal}, Node: rec.Node != ""}
+		pod.Rank = repair.RankOf(v.policy.Whole, pod.Seat)
+		if rec.Waiting() {
+			pod.Waits = m.pass(rec.UID, v.Now, rec.Nominated || coming[pool])
+			// The example is read early, because what Karpenter can make depends on the size of the pods.
+			if v.After[pool] > 0 && pod.Waits >= min(v.After[pool], exampleAfter) {
+				e, err := r.exampleOf(ctx, m, one, rec, pool)
+				if err != nil {
+					return err
+				}
+				if pod.Misfit, err = r.misfit(ctx, v.policy, e, pool); err != nil {
+					return err
+				}
+				v.stays = v.stays || e.stays
+			}
+		}
+		records, one.pods = append(records, *rec), append(one.pods, pod)
+	}
+	one.records = records
+	if one.replicas < 0 {
+		one.replicas = int64(len(one.pods))
+	}
+	return nil
+}
+
+// exampleOf returns a pod of an owner that waits for a pool, as the API server has it.
+func (r *run) exampleOf(ctx context.Context, m *memory, one *member, rec *seats.Record, pool int) (*example, error) {
+	key := exampleKey{seats.OwnerOf(one.Workload).Key(), pool}
+	if e := m.examples[key]; e != nil && r.Clock.Since(e.at) < exampleFor {
+		return e, nil
+	}
+	e := &example{at: r.Clock.Now(), pod: &corev1.Pod{}}
+	if err := r.Live.Get(ctx, client.ObjectKey{Namespace: rec.Namespace, Name: rec.Name}, e.pod); client.IgnoreNotFound(err) != nil {
+		return nil, err
+	} else if err != nil || e.pod.UID != rec.UID {
+		e.pod = nil
+	} else {
+		created := placement.AsCreated(podpatch.FromPod(e.pod), one.policy.Strategy, "")
+		e.stays = !r.Scope.Enforces(ctx, e.pod.Namespace, created)
+	}
+	m.examples[key] = e
+	return e, nil
+}
+
+// misfit reports whether pods such as an example would not fit on an empty node of their pool, or use a volume, which may be
+// where other pools' nodes cannot use it. Where a pool has no node, its largest former node decides.
+func (r *run) misfit(ctx context.Context, p *policy.Policy, e *example, pool int) (bool, error) {
+	if e.pod == nil {
+		return false, nil // it has gone, and the next look finds another
+	}
+	if slices.ContainsFunc(e.pod.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }) {
+		return true, nil
+	}
+	labels := p.Whole.Pool(pool).Labels
+	nodes, err := r.Room.Nodes(ctx, labels)
+	if err != nil {
+		return false, err
+	}
+	key := labelsKey(labels)
+	for i := range nodes {
+		if fit.Empty(&nodes[i], e.pod) {
+			r.remember(key, &nodes[i])
+			return false, nil
+		}
+	}
+	if len(nodes) > 0 {
+		return true, nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	shape := r.shapes[key]
+	return shape != nil && !fit.Empty(shape, e.pod), nil
+}
+
+// remember keeps a node as the shape of its pool's nodes, if it is the largest so far.
+func (r *run) remember(pool string, node *corev1.Node) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if last := r.shapes[pool]; last == nil || node.Status.Allocatable.Cpu().Cmp(*last.Status.Allocatable.Cpu()) > 0 {
+		r.shapes[pool] = &corev1.Node{ObjectMeta: node.ObjectMeta, Spec: node.Spec, Status: corev1.NodeStatus{Allocatable: node.Status.Allocatable.DeepCopy()}}
+	}
+}
+
+// lookForRoom counts for how many more pods the nodes of pools without room have room, where something has changed since the
+// last look.
+func (r *run) lookForRoom(ctx context.Context, v *picture, m *memory) error {
+	r.mu.Lock()
+	changed := r.nodesChanged
+	r.mu.Unlock()
+	left := r.Seats.Pods().Left()
+	for i := range v.pools {
+		name := v.policy.Whole.Pool(i).Name
+		last, looked := m.looked[name]
+		due := v.pools[i].Phase == spill.Exhausted && !v.Now.Before(v.pools[i].Next)
+		if v.pools[i].Phase == spill.Available || !due && looked && (r.Clock.Since(last) < r.Timing.Probes.FirstProbe || changed.Before(last) && left == m.left) {
+			continue
+		}
+		pod, tolerations, err := r.anyPod(ctx, v, i)
+		if pod == nil || err != nil {
+			return err
+		}
+		nodes, err := r.Room.Nodes(ctx, v.policy.Whole.Pool(i).Labels)
+		if err != nil {
+			return err
+		}
+		if v.Room[i], err = r.Room.Count(ctx, nodes, fit.Successor(pod, v.policy.Whole, i, tolerations, false), v.Replicas); err != nil {
+			return err
+		}
+		m.looked[name], m.left = r.Clock.Now(), left
+	}
+	return nil
+}
+
+// anyPod reads a pod of the workload's newest owner that has some, and the tolerations that a pool gives to its pods.
+func (r *run) anyPod(ctx context.Context, v *picture, pool int) (*corev1.Pod, []corev1.Toleration, error) {
+	for _, one := range v.members {
+		if len(one.records) == 0 {
+			continue
+		}
+		pod := &corev1.Pod{}
+		if err := r.Live.Get(ctx, client.ObjectKey{Namespace: one.records[0].Namespace, Name: one.records[0].Name}, pod); err != nil {
+			return nil, nil, client.IgnoreNotFound(err)
+		}
+		var tolerations []corev1.Toleration
+		if pool < len(v.policy.Tolerations) {
+			tolerations = v.policy.Tolerations[pool]
+		}
+		return pod, tolerations, nil
+	}
+	return nil, nil, nil
+}
+
+// mayTakeMore reports whether a node may take pods now that it did not take before.
+func mayTakeMore(was, is *corev1.Node) bool {
+	if is.Spec.Unschedulable || len(is.Spec.Taints) > len(was.Spec.Taints) {
+		return false
+	}
+	ready := func(n *corev1.Node) bool {
+		return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+		})
+	}
+	if !ready(is) {
+		return false
+	}
+	if !ready(was) || was.Spec.Unschedulable || len(is.Spec.Taints) < len(was.Spec.Taints) {
+		return true
+	}
+	for name, q := range is.Status.Allocatable {
+		if before, ok := was.Status.Allocatable[name]; !ok || q.Cmp(before) > 0 {
+			return true
+		}
+	}
+	return false
+}

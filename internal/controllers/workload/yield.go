@@ -1,0 +1,79 @@
+package workload
+
+import (
+	"context"
+
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/ledger"
+	"github.com/stowage-dev/stowage/internal/policy"
+	"github.com/stowage-dev/stowage/internal/seats"
+	"github.com/stowage-dev/stowage/internal/spill"
+)
+
+// Look has an owner reconciled now, though its pods may be moving. Where this replica does not lead it does nothing.
+func (c *Controller) Look(owner ledger.Owner) {
+	c.mu.Lock()
+	r := c.current
+	c.mu.Unlock()
+	if r != nil {
+		r.work.AddUnlessFailing(owner)
+	}
+}
+
+// yieldingPools reports for each pool whether it has no room and a newer revision needs the places of this owner's pods; nil
+// is no pool.
+func (r *run) yieldingPools(ctx context.Context, owner ledger.Owner, p *policy.Policy) ([]bool, error) {
+	if p.State == nil || p.Spill == nil {
+		return nil, nil
+	}
+	newer, err := r.hasNewerRevision(ctx, owner)
+	if err != nil || !newer {
+		return nil, err
+	}
+	pools := spill.FromPoolState(p.State, p.Whole)
+	out := make([]bool, len(pools))
+	for i := range pools {
+		out[i] = pools[i].Phase != spill.Available && p.Spill[i] > 0
+	}
+	return out, nil
+}
+
+// hasNewerRevision reports whether a newer revision of an owner's workload asks for pods.
+func (r *run) hasNewerRevision(ctx context.Context, owner ledger.Owner) (bool, error) {
+	w, err := r.Cluster.Workload(ctx, owner.Namespace, seats.Ref(owner))
+	if err != nil || w == nil || w.Controller == nil {
+		return false, err
+	}
+	makers, err := r.Cluster.Makers(ctx, owner.Namespace)
+	for _, m := range makers {
+		if cluster.Newer(m, w) && m.Replicas > 0 {
+			return true, err
+		}
+	}
+	return false, err
+}
+
+// yield gives the lowest deletion cost to the pods of an older revision in pools without room, so that a rollout removes
+// them first and the new pods can take their places.
+func (r *run) yield(ctx context.Context, owner ledger.Owner) error {
+	w, err := r.Cluster.Workload(ctx, owner.Namespace, seats.Ref(owner))
+	if err != nil || w == nil || w.Controller == nil {
+		return err
+	}
+	p, err := r.policyOf(ctx, owner, w)
+	if err != nil || p == nil || p.Strategy == nil {
+		return err
+	}
+	yields, err := r.yieldingPools(ctx, owner, p)
+	if err != nil || yields == nil {
+		return err
+	}
+	state, pods, err := r.look(ctx, owner, p, w.TemplateNode)
+	if err != nil || state == nil {
+		return err
+	}
+	if moves := state.Yield(); len(moves) > 0 {
+		_, _, err = r.seatAll(ctx, owner, p, pods, state, moves, repairRenumber)
+	}
+	return err
+}

@@ -1,0 +1,169 @@
+// Package karpenter reads what Karpenter's NodePools and NodeClaims (karpenter.sh/v1) say about the nodes to come of a pool.
+//
+// The package is pure: it takes objects and returns answers. It knows the few fields that it needs, so that Stowage does not
+// depend on Karpenter's module.
+package karpenter
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// The kinds that are read.
+var (
+	NodePools  = schema.GroupVersionKind{Group: "karpenter.sh", Version: "v1", Kind: "NodePool"}
+	NodeClaims = schema.GroupVersionKind{Group: "karpenter.sh", Version: "v1", Kind: "NodeClaim"}
+)
+
+// nodePoolKey is the label with the name of the NodePool.
+const nodePoolKey = "karpenter.sh/nodepool"
+
+// requirement is what an object demands of a label of its nodes.
+type requirement struct {
+	Key      string                      `json:"key"`
+	Operator corev1.NodeSelectorOperator `json:"operator"`
+	Values   []string                    `json:"values"`
+}
+
+// NodePool is what is read of a NodePool.
+type NodePool struct {
+	Name string
+	spec nodePoolSpec
+	used corev1.ResourceList
+}
+
+type nodePoolSpec struct {
+	Limits   corev1.ResourceList `json:"limits"`
+	Template struct {
+		Metadata struct {
+			Labels map[string]string `json:"labels"`
+		} `json:"metadata"`
+		Spec struct {
+			Requirements []requirement `json:"requirements"`
+		} `json:"spec"`
+	} `json:"template"`
+}
+
+// ParseNodePool reads a NodePool.
+func ParseNodePool(u *unstructured.Unstructured) (NodePool, error) {
+	var o struct {
+		Spec   nodePoolSpec `json:"spec"`
+		Status struct {
+			Resources corev1.ResourceList `json:"resources"`
+		} `json:"status"`
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &o); err != nil {
+		return NodePool{}, fmt.Errorf("NodePool %s: %w", u.GetName(), err)
+	}
+	return NodePool{Name: u.GetName(), spec: o.Spec, used: o.Status.Resources}, nil
+}
+
+// Makes reports whether the NodePool can make nodes with these labels.
+func (p *NodePool) Makes(labels map[string]string) bool {
+	for key, value := range labels {
+		if key == nodePoolKey && value != p.Name {
+			return false
+		}
+		if key != nodePoolKey && !allows(p.spec.Template.Metadata.Labels, p.spec.Template.Spec.Requirements, key, value, wellKnown(key)) {
+			return false
+		}
+	}
+	return true
+}
+
+// AtLimit reports whether the NodePool's limits leave no room for one more pod that requests so much.
+func (p *NodePool) AtLimit(requests corev1.ResourceList) bool {
+	for name, limit := range p.spec.Limits {
+		used := p.used[name]
+		sum := used.DeepCopy()
+		sum.Add(requests[name])
+		if sum.Cmp(limit) > 0 || used.Cmp(limit) >= 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// NodeClaim is what is read of a NodeClaim: a node that Karpenter makes.
+type NodeClaim struct {
+	Name, NodePool string
+	// Coming says that the node is not ready yet, and not about to go.
+	Coming       bool
+	labels       map[string]string
+	requirements []requirement
+}
+
+// ParseNodeClaim reads a NodeClaim.
+func ParseNodeClaim(u *unstructured.Unstructured) (NodeClaim, error) {
+	var o struct {
+		Spec struct {
+			Requirements []requirement `json:"requirements"`
+		} `json:"spec"`
+		Status struct {
+			Conditions []struct {
+				Type   string `json:"type"`
+				Status string `json:"status"`
+			} `json:"conditions"`
+		} `json:"status"`
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &o); err != nil {
+		return NodeClaim{}, fmt.Errorf("NodeClaim %s: %w", u.GetName(), err)
+	}
+	c := NodeClaim{Name: u.GetName(), NodePool: u.GetLabels()[nodePoolKey], Coming: u.GetDeletionTimestamp() == nil, labels: u.GetLabels(), requirements: o.Spec.Requirements}
+	for _, condition := range o.Status.Conditions {
+		if condition.Type == "Ready" && condition.Status == "True" {
+			c.Coming = false
+		}
+	}
+	return c, nil
+}
+
+// Of reports whether the node has, or will have, these labels.
+func (c *NodeClaim) Of(labels map[string]string) bool {
+	for key, value := range labels {
+		if !allows(c.labels, c.requirements, key, value, false) {
+			return false
+		}
+	}
+	return true
+}
+
+// allows reports whether labels and requirements allow a label. Without either, the answer is unknown.
+func allows(labels map[string]string, requirements []requirement, key, value string, unknown bool) bool {
+	if have, ok := labels[key]; ok {
+		return have == value
+	}
+	found := false
+	for _, r := range requirements {
+		if r.Key != key {
+			continue
+		}
+		found = true
+		switch r.Operator {
+		case corev1.NodeSelectorOpIn:
+			if !slices.Contains(r.Values, value) {
+				return false
+			}
+		case corev1.NodeSelectorOpNotIn:
+			if slices.Contains(r.Values, value) {
+				return false
+			}
+		case corev1.NodeSelectorOpDoesNotExist:
+			return false
+		case corev1.NodeSelectorOpExists, corev1.NodeSelectorOpGt, corev1.NodeSelectorOpLt:
+		}
+	}
+	return found || unknown
+}
+
+// wellKnown reports whether a provider sets a label by itself, so that a NodePool need not name it.
+func wellKnown(key string) bool {
+	prefix, _, _ := strings.Cut(key, "/")
+	return prefix == "kubernetes.io" || strings.HasSuffix(prefix, ".kubernetes.io") || strings.HasPrefix(prefix, "karpenter.")
+}

@@ -1,0 +1,89 @@
+package karpenter
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+func object(t *testing.T, text string) *unstructured.Unstructured {
+	t.Helper()
+	u := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+func TestNodePool(t *testing.T) {
+	p, err := ParseNodePool(object(t, `
+metadata: {name: spot}
+spec:
+  limits: {cpu: 10, memory: 64Gi}
+  template:
+    metadata: {labels: {team: web}}
+    spec:
+      requirements:
+      - {key: karpenter.sh/capacity-type, operator: In, values: [spot]}
+      - {key: size, operator: Exists}
+      - {key: zone, operator: NotIn, values: [c]}
+status: {resources: {cpu: "8", memory: 8Gi}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		labels map[string]string
+		want   bool
+	}{
+		"its capacity type":         {map[string]string{"karpenter.sh/capacity-type": "spot"}, true},
+		"another":                   {map[string]string{"karpenter.sh/capacity-type": "on-demand"}, false},
+		"its label":                 {map[string]string{"team": "web"}, true},
+		"another value":             {map[string]string{"team": "db"}, false},
+		"its name":                  {map[string]string{"karpenter.sh/nodepool": "spot"}, true},
+		"another name":              {map[string]string{"karpenter.sh/nodepool": "od"}, false},
+		"any value":                 {map[string]string{"size": "4", "zone": "a"}, true},
+		"a value that is ruled out": {map[string]string{"zone": "c"}, false},
+		"a well-known label":        {map[string]string{"topology.kubernetes.io/zone": "a"}, true},
+		"a label that nobody names": {map[string]string{"disk": "ssd"}, false},
+	} {
+		if got := p.Makes(tc.labels); got != tc.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+	for cpu, want := range map[string]bool{"1": false, "2": false, "3": true} {
+		if got := p.AtLimit(corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}); got != want {
+			t.Errorf("at its limit for a pod of %s CPUs: %t", cpu, got)
+		}
+	}
+	if _, err := ParseNodePool(object(t, "spec: {limits: [1]}")); err == nil {
+		t.Error("a NodePool of another form is read")
+	}
+}
+
+func TestNodeClaim(t *testing.T) {
+	const claim = `
+metadata: {name: spot-1, labels: {karpenter.sh/nodepool: spot}}
+spec:
+  requirements:
+  - {key: karpenter.sh/capacity-type, operator: In, values: [spot]}
+`
+	for name, tc := range map[string]struct {
+		status string
+		coming bool
+	}{
+		"it is new":         {"", true},
+		"it was launched":   {"status: {conditions: [{type: Launched, status: 'True'}, {type: Ready, status: Unknown}]}", true},
+		"its node is there": {"status: {conditions: [{type: Ready, status: 'True'}]}", false},
+	} {
+		c, err := ParseNodeClaim(object(t, claim+tc.status))
+		if err != nil || c.Coming != tc.coming || c.NodePool != "spot" {
+			t.Errorf("%s: %+v, %v", name, c, err)
+		}
+		if !c.Of(map[string]string{"karpenter.sh/capacity-type": "spot"}) || c.Of(map[string]string{"karpenter.sh/capacity-type": "on-demand"}) || c.Of(map[string]string{"disk": "ssd"}) {
+			t.Errorf("%s: it is of another pool", name)
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/spill"
+	"github.com/stowage-dev/stowage/internal/spread"
+)
+
+// The bounds of how long a pod waits until other pools take it, and what holds where a PodDistributor says nothing.
+const (
+	minSpill     = 10 * time.Second
+	maxSpill     = time.Hour
+	defaultSpill = "2m"
+)
+
+func parseSpill(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil || d < minSpill || d > maxSpill {
+		return 0, errors.New("it must be a duration from 10s to 1h, such as 2m")
+	}
+	return d, nil
+}
+
+// shortKey identifies a strategy without some seats.
+type shortKey struct {
+	whole *spread.Strategy
+	gaps  string
+}
+
+// shorten leaves out the seats of pools without room. Pods with an ordinal of their own keep the whole strategy: only
+// those that waited have another seat, see [Policy.SeatAt]. The pods of a Job wait.
+func (f *Finder) shorten(ctx context.Context, p *Policy, namespace string, chain cluster.Chain) error {
+	p.Root = chain.Top()
+	if p.Strategy == nil || p.Spill == nil || p.Root == nil || chain.Refs[0].Kind == "Job" && chain.Refs[0].Group() == batchv1.GroupName {
+		return nil
+	}
+	state, err := f.Cluster.PoolState(ctx, namespace, p.Root.UID)
+	if err != nil || state == nil {
+		return err
+	}
+	p.State = state
+	bottom := chain.Bottom()
+	if bottom.Kind == "StatefulSet" && bottom.Group() == appsv1.GroupName {
+		return nil
+	}
+	gaps := spill.Gaps(spill.FromPoolState(state, p.Whole))
+	for i := range gaps {
+		if p.Spill[i] == 0 {
+			gaps[i] = spread.Gap{}
+		}
+	}
+	if err := f.share(ctx, p, namespace, bottom, gaps); err != nil {
+		return err
+	}
+	key := shortKey{p.Whole, fmt.Sprint(gaps)}
+	if known, ok := f.shorts.Get(key); ok {
+		p.Strategy = known.(*spread.Strategy)
+		return nil
+	}
+	p.Strategy = p.Whole.Without(gaps)
+	f.shorts.Add(key, p.Strategy, rememberFor)
+	return nil
+}
+
+// share takes from the maxima of pools without room what other revisions of the workload hold there.
+func (f *Finder) share(ctx context.Context, p *Policy, namespace string, bottom *cluster.Workload, gaps []spread.Gap) error {
+	if f.Held == nil || bottom.Controller == nil {
+		return nil
+	}
+	others, err := f.Cluster.Siblings(ctx, bottom)
+	if err != nil {
+		return err
+	}
+	for i := range gaps {
+		if gaps[i].Count == 0 {
+			continue
+		}
+		for _, owner := range others {
+			gaps[i].From -= f.Held(namespace, owner, p.Whole.Pool(i).Name)
+		}
+		gaps[i].From = max(0, gaps[i].From)
+	}
+	return nil
+}

@@ -1,0 +1,59 @@
+package preview
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/policy"
+	"github.com/stowage-dev/stowage/internal/spill"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Exhaust makes all decisions that follow as if pools had no room for more than so many pods of each workload, by the names
+// of the pools. The warnings are about workloads whose pods would wait; it is an error if no workload has a pool of a name.
+func (p *Preview) Exhaust(ctx context.Context, pools map[string]int64) (warnings []string, err error) {
+	unknown := maps.Clone(pools)
+	for i := range p.in.Workloads {
+		w := &p.in.Workloads[i]
+		owner, _ := w.owner()
+		found, err := p.policies.Find(ctx, policy.Pod{Namespace: w.Namespace, Owner: cluster.RefOf(&owner), Annotations: w.template.Annotations})
+		if err != nil {
+			return nil, err
+		}
+		if found == nil || found.Strategy == nil || found.Root == nil {
+			continue
+		}
+		state := stowage.PoolState{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: string(found.Root.UID)}}
+		states := make([]spill.Pool, found.Whole.Len())
+		for n := range states {
+			name := found.Whole.Pool(n).Name
+			limit, ok := pools[name]
+			if !ok {
+				continue
+			}
+			delete(unknown, name)
+			if found.Spill == nil || found.Spill[n] == 0 {
+				warnings = append(warnings, fmt.Sprintf("%s: pool %s has no spill, so the pods for which it has no room wait", w, name))
+				continue
+			}
+			states[n] = spill.Pool{Phase: spill.Exhausted, Epoch: 1, Max: limit}
+		}
+		if state.Pools = spill.ToPoolRooms(states, found.Whole); state.Pools == nil {
+			continue
+		}
+		if w.Kind == "StatefulSet" || w.Kind == "Job" {
+			warnings = append(warnings, fmt.Sprintf("%s: its pods are shown in their own pools; those of a StatefulSet move once they have waited, and those of a Job wait", w))
+		}
+		p.in.Objects.PoolStates = append(p.in.Objects.PoolStates, state)
+	}
+	if len(unknown) > 0 {
+		return nil, fmt.Errorf("no workload of the input has a pool %s", slices.Sorted(maps.Keys(unknown))[0])
+	}
+	*p = *New(p.in, p.settings)
+	return warnings, nil
+}
