@@ -172,7 +172,7 @@ $(LOCAL):
 # goroutine uses a book, or a workload, at a time.
 SIMULATION := 'TestSimulation'
 UNIT        = $$(go list ./... | grep -v /test/)
-CLUSTER     = $$(go list ./test/... | grep -v -e /test/karpenter -e /test/node)
+CLUSTER     = $$(go list ./test/... | grep -v -e /test/karpenter -e /test/node -e /test/shortages)
 
 .PHONY: test
 test: test-unit test-cluster ## Run the unit tests, and the tests on a real control plane
@@ -232,6 +232,11 @@ test-long: controlplane ## Run the long forms: tens of thousands of histories of
 	@go test -count=1 -v -timeout 60m -run 'TestSimulation$$' ./internal/ledger -histories 17000
 	@go test -count=1 -v -timeout 60m -run 'TestSimulation$$' ./internal/spill -histories 20000
 	@go test -count=1 -timeout 60m -run TestSpreadConcurrent ./test/bursts -long
+	@$(MAKE) --no-print-directory test-shortages
+
+.PHONY: test-shortages
+test-shortages: controlplane ## Run the long tests of pools without room (10 minutes)
+	@go test -count=1 -v -timeout 60m $(TESTFLAGS) ./test/shortages
 
 .PHONY: deflake
 deflake: controlplane ## Run the concurrency tests 20 times under the race detector (the long one 5 times)

@@ -72,6 +72,22 @@ grow default nginx-deployment type
 "$kubectl" wait poddistributor/nginx-deployment --for=jsonpath='{.status.ready}'=3/1 --timeout=60s >/dev/null
 "$kubectl" get poddistributors
 
+title "The pool type=spot gets no more pods: its nodes are cordoned. After 10 s, the other pool takes the pods that wait"
+"$kubectl" patch poddistributor nginx-deployment --type json -p '[{"op": "add", "path": "/spec/distribution/1/spill", "value": {"after": "10s"}}]' >/dev/null
+"$kubectl" cordon -l type=spot >/dev/null
+"$kubectl" scale deployment/nginx-deployment --replicas=15 >/dev/null
+sleep 3
+"$kubectl" get poddistributors
+"$kubectl" wait poddistributor/nginx-deployment --for=condition=CapacityAvailable=False --timeout=60s >/dev/null
+spread default nginx-deployment 15 type
+"$kubectl" get poolstates
+say "The nodes are back. Stowage tries the pool again by itself; whoever cannot wait deletes the PoolState"
+"$kubectl" uncordon -l type=spot >/dev/null
+"$kubectl" delete poolstates --all >/dev/null
+"$kubectl" rollout restart deployment/nginx-deployment >/dev/null
+"$kubectl" rollout status deployment/nginx-deployment --timeout=60s >/dev/null
+spread default nginx-deployment 15 type
+
 # sizes prints what the DaemonSet's pods have on the demo's nodes.
 sizes() {
   printf '  %-10s %-20s %s\n' NODE 'ALLOCATABLE CPU' "THE POD'S CPU, MEMORY"

@@ -160,7 +160,7 @@ func step(p *Pool, t tally, v View, pool int, timing Timing) {
 		p.Max = max(p.Max, t.live)
 		switch {
 		case !v.Now.Before(p.Next):
-			p.probe(max(1, v.Room[pool]), v.Now)
+			p.probe(1, v.Now)
 			p.Early = false
 		case v.Room[pool] > 0 && !p.Early:
 			// Room that was seen brings the next probe forward, but only once: the pods may need more than what room is

@@ -2,8 +2,6 @@ package karpenter
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +16,9 @@ import (
 // A NodePool reaches its limit. The pods that wait move to the other pool, none that has a node or whose node is on the way
 // does, and the division returns with a rollout once the limit is gone.
 func TestNodePoolAtItsLimit(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes a minute")
+	}
 	t.Parallel()
 	onDemand := pool{"limit-on-demand", "on-demand", "WhenEmpty", "c4"}
 	spot := pool{"limit-spot", "spot", "WhenEmpty", "c4"}
@@ -31,9 +32,8 @@ func TestNodePoolAtItsLimit(t *testing.T) {
 	d := requests(n.Deployment("web", 40, annotations), "500m", "1Gi")
 	suite.Must(t, n.Create(t.Context(), d))
 
-	w := &watched{Tenant: n, pods: map[types.UID]bool{}}
-	w.inPools(t, "web", "0=26 1=14")
-	if moved := len(w.pods) - 40; moved != 18 { // 32 of 40 were to run in spot
+	n.InPools(t, "web", "0=26 1=14")
+	if moved := n.Seen("web") - 40; moved != 18 { // 32 of 40 were to run in spot
 		t.Errorf("%d pods were evicted for 18 that had no room", moved)
 	}
 
@@ -42,13 +42,16 @@ func TestNodePoolAtItsLimit(t *testing.T) {
 		n.Revise(t, d, fmt.Sprint(time.Now().UnixNano()))
 		n.RolledOut(t, d)
 		time.Sleep(5 * time.Second)
-		have, err := w.counts(t, "web")
+		have, err := n.PoolCounts(t.Context(), "web")
 		return have == "0=8 1=32", err
 	})
 }
 
 // Nodes take longer than pods wait. None is evicted while its node is on the way.
 func TestSlowNodes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes a minute")
+	}
 	t.Parallel()
 	p := pool{"slow-spot", "spot", "WhenEmpty", "c4"}
 	other := pool{"slow-on-demand", "on-demand", "WhenEmpty", "c4"}
@@ -59,9 +62,8 @@ func TestSlowNodes(t *testing.T) {
 	annotations := suite.Annotated(fmt.Sprintf("%[1]s=%[2]s,weight=50:%[1]s=%[3]s,weight=50", poolLabel, other.name, p.name))
 	annotations[stowage.SpillAnnotation] = "10s"
 	suite.Must(t, n.Create(t.Context(), requests(n.Deployment("web", 10, annotations), "500m", "1Gi")))
-	w := &watched{Tenant: n, pods: map[types.UID]bool{}}
-	w.inPools(t, "web", "0=5 1=5")
-	if moved := len(w.pods) - 10; moved != 0 {
+	n.InPools(t, "web", "0=5 1=5")
+	if moved := n.Seen("web") - 10; moved != 0 {
 		t.Errorf("%d pods were evicted while their nodes were on the way", moved)
 	}
 }
@@ -78,45 +80,4 @@ func (p pool) createSlow(t *testing.T) {
 	p.create(t)
 	suite.Must(t, suite.Cluster.Client.Patch(t.Context(), p.object(), client.RawPatch(types.MergePatchType,
 		[]byte(`{"spec":{"template":{"spec":{"nodeClassRef":{"name":"slow"}}}}}`))))
-}
-
-// watched is a namespace with all the pods that were ever seen in it.
-type watched struct {
-	*suite.Tenant
-	pods map[types.UID]bool
-}
-
-// inPools waits until an app has so many pods with a node in each pool, and no others.
-func (w *watched) inPools(t *testing.T, app, want string) {
-	t.Helper()
-	have := ""
-	defer func() {
-		if have != want {
-			t.Logf("%s has %s", app, have)
-		}
-	}()
-	suite.EventuallyWithin(t, 3*time.Minute, fmt.Sprintf("%s has %s", app, want), func() (bool, error) {
-		var err error
-		have, err = w.counts(t, app)
-		return have == want, err
-	})
-}
-
-func (w *watched) counts(t *testing.T, app string) (string, error) {
-	t.Helper()
-	pods, err := w.Pods(t.Context(), app)
-	count := map[string]int{}
-	for i := range pods {
-		w.pods[pods[i].UID] = true
-		pool := pods[i].Labels[stowage.PoolLabel]
-		if pods[i].Spec.NodeName == "" {
-			pool += "(waits)"
-		}
-		count[pool]++
-	}
-	var out []string
-	for _, pool := range slices.Sorted(maps.Keys(count)) {
-		out = append(out, fmt.Sprintf("%s=%d", pool, count[pool]))
-	}
-	return strings.Join(out, " "), err
 }

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
@@ -144,6 +146,9 @@ type Tenant struct {
 	Namespace string
 	Config    *rest.Config
 	Warnings  controlplane.Warnings
+
+	mu   sync.Mutex
+	seen map[types.UID]string // pods that PoolCounts has seen, by their app
 }
 
 // NewTenant makes a namespace with the given labels, written as key=value.

@@ -17,10 +17,16 @@ type memory struct {
 	waits    map[types.UID]*wait
 	examples map[exampleKey]*example
 	// waited is when a pod was last seen to wait for a pool, and looked when room was looked for, by pool name.
-	waited, looked map[string]time.Time
-	left           int64 // what Pods.Left was when room was looked for
-	limit          *rate.Limiter
-	pools          map[string]bool // pools with metrics
+	waited map[string]time.Time
+	looked map[string]look
+	limit  *rate.Limiter
+	pools  map[string]bool // pools with metrics
+}
+
+// look is when room was looked for, and what [seats.Pods.Left] was then.
+type look struct {
+	at   time.Time
+	left int64
 }
 
 // wait is for how long a pod has waited.
@@ -91,7 +97,7 @@ func (r *run) memoryOf(w workload) *memory {
 	m := r.known[w.UID]
 	if m == nil {
 		m = &memory{
-			workload: w, waits: map[types.UID]*wait{}, examples: map[exampleKey]*example{}, waited: map[string]time.Time{}, looked: map[string]time.Time{},
+			workload: w, waits: map[types.UID]*wait{}, examples: map[exampleKey]*example{}, waited: map[string]time.Time{}, looked: map[string]look{},
 			limit: rate.NewLimiter(workloadRate, workloadRate), pools: map[string]bool{},
 		}
 		r.known[w.UID] = m

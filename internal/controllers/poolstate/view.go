@@ -258,13 +258,23 @@ func (r *run) lookForRoom(ctx context.Context, v *picture, m *memory) error {
 	for i := range v.pools {
 		name := v.policy.Whole.Pool(i).Name
 		last, looked := m.looked[name]
-		due := v.pools[i].Phase == spill.Exhausted && !v.Now.Before(v.pools[i].Next)
-		if v.pools[i].Phase == spill.Available || !due && looked && (r.Clock.Since(last) < r.Timing.Probes.FirstProbe || changed.Before(last) && left == m.left) {
+		switch {
+		case v.pools[i].Phase == spill.Available:
+			delete(m.looked, name)
+			continue
+		case !looked:
+			// Pods have just waited in vain for what room there seems to be. Only what changes from now on is evidence.
+			m.looked[name] = look{v.Now, left}
+			continue
+		case v.Now.Sub(last.at) < r.Timing.Probes.FirstProbe || changed.Before(last.at) && left == last.left:
 			continue
 		}
 		pod, tolerations, err := r.anyPod(ctx, v, i)
-		if pod == nil || err != nil {
+		if err != nil {
 			return err
+		}
+		if pod == nil {
+			continue
 		}
 		nodes, err := r.Room.Nodes(ctx, v.policy.Whole.Pool(i).Labels)
 		if err != nil {
@@ -273,7 +283,7 @@ func (r *run) lookForRoom(ctx context.Context, v *picture, m *memory) error {
 		if v.Room[i], err = r.Room.Count(ctx, nodes, fit.Successor(pod, v.policy.Whole, i, tolerations, false), v.Replicas); err != nil {
 			return err
 		}
-		m.looked[name], m.left = r.Clock.Now(), left
+		m.looked[name] = look{v.Now, left}
 	}
 	return nil
 }

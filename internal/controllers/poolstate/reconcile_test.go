@@ -1,0 +1,372 @@
+package poolstate
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	clientevents "k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"golang.org/x/time/rate"
+
+	"github.com/stowage-dev/stowage/api"
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/events"
+	"github.com/stowage-dev/stowage/internal/evict"
+	"github.com/stowage-dev/stowage/internal/karpenter"
+	"github.com/stowage-dev/stowage/internal/ledger"
+	"github.com/stowage-dev/stowage/internal/metrics"
+	"github.com/stowage-dev/stowage/internal/policy"
+	"github.com/stowage-dev/stowage/internal/room"
+	"github.com/stowage-dev/stowage/internal/scope"
+	"github.com/stowage-dev/stowage/internal/seats"
+	"github.com/stowage-dev/stowage/test/testkit"
+)
+
+// These tests are about what the controller decides, and when; the objects stand in a fake store that decides nothing. What the
+// scheduler and the API server make of it is tested in test/e2e.
+
+var (
+	start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	key   = make(ledger.Key, ledger.KeySize)
+	web   = workload{Namespace: "ns", APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "rs"}
+)
+
+// bench is a controller in a term, with the objects that it sees.
+type bench struct {
+	*run
+	clock    *clocktesting.FakeClock
+	recorder *clientevents.FakeRecorder
+	version  int
+	evicted  []string
+	claims   []unstructured.Unstructured // Karpenter's NodeClaims
+	hasNo    bool                        // Karpenter
+}
+
+func newBench(t *testing.T, objects ...client.Object) *bench {
+	t.Helper()
+	scheme, err := api.NewScheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{clock: clocktesting.NewFakeClock(start), recorder: clientevents.NewFakeRecorder(1000), hasNo: true}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
+		WithInterceptorFuncs(interceptor.Funcs{
+			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+				u, ok := list.(*unstructured.UnstructuredList)
+				switch {
+				case !ok:
+					return c.List(ctx, list, opts...)
+				case b.hasNo:
+					return apierrors.NewForbidden(karpenterResource, "", nil)
+				case u.GetKind() == karpenter.NodeClaims.Kind+"List":
+					u.Items = b.claims
+				}
+				return nil
+			},
+			SubResourceCreate: func(ctx context.Context, c client.Client, _ string, obj client.Object, sub client.Object, _ ...client.SubResourceCreateOption) error {
+				want := sub.(*policyv1.Eviction).DeleteOptions.Preconditions
+				have := &corev1.Pod{}
+				if err := c.Get(ctx, client.ObjectKeyFromObject(obj), have); err != nil {
+					return err
+				}
+				if *want.UID != have.UID || *want.ResourceVersion != have.ResourceVersion {
+					return apierrors.NewConflict(podResource, have.Name, nil)
+				}
+				b.evicted = append(b.evicted, have.Name)
+				return c.Delete(ctx, have)
+			},
+		}).Build()
+	set := metrics.NewSet(prometheus.NewRegistry())
+	reader := cluster.NewCache(c, c, b.clock, 0)
+	service := seats.New(seats.Options{API: noLedgers{}, Key: key, Writer: "w", Clock: b.clock, Log: logr.Discard(), Metrics: seats.NewMetrics(set)})
+	b.run = &run{
+		Controller: &Controller{
+			Client: c, Live: c, Informers: &informertest.FakeInformers{Scheme: scheme}, Cluster: reader, Policies: policy.NewFinder(reader, "", nil),
+			Seats: service, Scope: scope.New(reader, "stowage-system"), Room: &room.Reader{Cached: c, Live: c}, Evictor: evict.New(c, b.clock, 1, set),
+			Clock: b.clock, Timing: DefaultTiming(), Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder}, Metrics: NewMetrics(set),
+			Look: func(ledger.Owner) {},
+		},
+		work: testkit.Queue[workload](), limit: rate.NewLimiter(totalRate, totalRate), known: map[types.UID]*memory{}, shapes: map[string]*corev1.Node{},
+	}
+	b.see(t)
+	return b
+}
+
+var (
+	karpenterResource = karpenter.NodePools.GroupVersion().WithResource("nodepools").GroupResource()
+	podResource       = corev1.Resource("pods")
+)
+
+// see shows the pods that there are.
+func (b *bench) see(t *testing.T) {
+	t.Helper()
+	var pods corev1.PodList
+	if err := b.Live.List(t.Context(), &pods); err != nil {
+		t.Fatal(err)
+	}
+	var seated []any
+	for i := range pods.Items {
+		seated = append(seated, &pods.Items[i])
+	}
+	b.version++
+	if err := b.Seats.Pods().Replace(seated, strconv.Itoa(b.version)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pass lets time pass, with a look each second.
+func (b *bench) pass(t *testing.T, seconds int) {
+	t.Helper()
+	for range seconds {
+		b.clock.Step(time.Second)
+		b.see(t)
+		if _, err := b.reconcile(t.Context(), web); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// state returns what is stored of the first pool without room, as phase and maximum.
+func (b *bench) state(t *testing.T) string {
+	t.Helper()
+	var states stowage.PoolStateList
+	if err := b.Live.List(t.Context(), &states); err != nil {
+		t.Fatal(err)
+	}
+	if len(states.Items) == 0 {
+		return ""
+	}
+	var out []string
+	for _, p := range states.Items[0].Pools {
+		out = append(out, fmt.Sprint(p.Name, " ", p.Phase, " ", p.Max))
+	}
+	return strings.Join(out, ", ")
+}
+
+// noticed returns the reasons of the events so far.
+func (b *bench) noticed() string {
+	var out []string
+	for {
+		select {
+		case e := <-b.recorder.Events:
+			out = append(out, strings.Fields(e)[1])
+			continue
+		default:
+		}
+		return strings.Join(out, " ")
+	}
+}
+
+type noLedgers struct{}
+
+func (noLedgers) ReadLedger(context.Context, ledger.Owner) (*ledger.Object, error) {
+	return &ledger.Object{}, nil
+}
+func (noLedgers) WriteLedger(_ context.Context, _ ledger.Owner, o *ledger.Object) (*ledger.Object, ledger.WriteResult, error) {
+	return o, ledger.WriteOK, nil
+}
+func (noLedgers) DeleteLedger(context.Context, ledger.Owner, uint64) error  { return nil }
+func (noLedgers) ReadReplicas(context.Context, ledger.Owner) (int64, error) { return -1, nil }
+
+// node is a node of 4 CPUs of a pool.
+func node(pool string) *corev1.Node {
+	size := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourcePods: resource.MustParse("10")}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "node-" + pool, Labels: map[string]string{"p": pool}},
+		Status: corev1.NodeStatus{
+			Allocatable: size, Capacity: size,
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+		},
+	}
+}
+
+// shortage is a ReplicaSet of six pods, one half in each pool: those of pool b wait, all but so many. Pods of pool a run.
+func shortage(running int, change ...func(*corev1.Pod)) []client.Object {
+	annotations := map[string]string{stowage.SpreadStrategyAliasAnnotation: "p=a,weight=1:p=b,weight=1", stowage.SpillAnnotation: "1m"}
+	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "rs", Annotations: annotations}}
+	rs.Spec.Replicas, rs.Status.Replicas = new(int32(6)), 6
+	out := []client.Object{rs, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}, node("a"), node("b")}
+	for i, pool := range []string{"0", "1", "0", "1", "0", "1"} {
+		ordinal := int64(i/2 + 1)
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: fmt.Sprintf("web-%d", i), UID: types.UID(fmt.Sprint("pod-", i)), CreationTimestamp: metav1.NewTime(start),
+			Labels: map[string]string{stowage.PoolLabel: pool, stowage.SeatLabel: fmt.Sprint(ordinal)},
+			Annotations: map[string]string{
+				stowage.ClaimAnnotation: key.Sign(ledger.KindClaimed, fmt.Sprint("id-", i), ledger.Holder{Namespace: "ns", Owner: "rs"}, ledger.Seat{Pool: pool, Ordinal: ordinal}),
+			},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "rs", Controller: new(true)}},
+		}}
+		p.Spec.NodeSelector = map[string]string{"p": map[string]string{"0": "a", "1": "b"}[pool]}
+		p.Spec.Containers = []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}}}
+		if pool == "0" || int(ordinal) <= running {
+			p.Spec.NodeName = "node-" + p.Spec.NodeSelector["p"]
+		} else {
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
+			for _, f := range change {
+				f(p)
+			}
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+func TestReconcile(t *testing.T) {
+	coming := unstructured.Unstructured{Object: map[string]any{
+		"metadata": map[string]any{"name": "b-1", "labels": map[string]any{"p": "b"}},
+	}}
+	for name, tc := range map[string]struct {
+		objects []client.Object
+		change  func(*bench)
+		seconds int
+		state   string
+		evicted []string
+		events  string
+	}{
+		"too early": {objects: shortage(1), seconds: 59},
+		"pods have waited: first the state, then the pods, the highest rank first": {
+			objects: shortage(1), seconds: 62, state: "1 Exhausted 1", evicted: []string{"web-5", "web-3"}, events: "PoolExhausted",
+		},
+		"none of them runs": {objects: shortage(0), seconds: 62, state: "1 Exhausted 0", evicted: []string{"web-5", "web-3", "web-1"}, events: "PoolExhausted"},
+		"a node is on its way": {
+			objects: shortage(1), seconds: 200, change: func(b *bench) { b.hasNo, b.claims = false, []unstructured.Unstructured{coming} },
+		},
+		"for at most 15 minutes": {
+			objects: shortage(1), seconds: 18 * 60, change: func(b *bench) { b.hasNo, b.claims = false, []unstructured.Unstructured{coming} },
+			state: "1 Probing 2", evicted: []string{"web-5", "web-3"}, events: "PoolExhausted PoolProbed",
+		},
+		"they are nominated": {objects: shortage(1, func(p *corev1.Pod) { p.Status.NominatedNodeName = "node-b" }), seconds: 120},
+		"they are too large": {
+			objects: shortage(1, func(p *corev1.Pod) {
+				p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("5")
+			}), seconds: 120,
+		},
+		"they use a volume": {
+			objects: shortage(1, func(p *corev1.Pod) {
+				p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}}}
+			}), seconds: 120,
+		},
+		"Stowage is switched off for them": {
+			objects: shortage(1, func(p *corev1.Pod) { p.Annotations[stowage.ModeKey] = string(stowage.ModeOff) }), seconds: 120,
+		},
+		"nobody asked for it": {
+			objects: func() []client.Object {
+				all := shortage(1)
+				delete(all[0].GetAnnotations(), stowage.SpillAnnotation)
+				return all
+			}(), seconds: 120,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, tc.objects...)
+			if tc.change != nil {
+				tc.change(b)
+			}
+			b.pass(t, tc.seconds)
+			if got := b.state(t); got != tc.state {
+				t.Errorf("the state is %q, not %q", got, tc.state)
+			}
+			if diff := cmp.Diff(tc.evicted, b.evicted); diff != "" {
+				t.Errorf("evicted (-want +got):\n%s", diff)
+			}
+			if got := b.noticed(); got != tc.events {
+				t.Errorf("events %q, not %q", got, tc.events)
+			}
+		})
+	}
+}
+
+// A pod that gets its node between the look and the eviction stays.
+func TestPodThatGetsItsNode(t *testing.T) {
+	b := newBench(t, shortage(1)...)
+	b.pass(t, 61) // the state is stored
+	pod := &corev1.Pod{}
+	if err := b.Live.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "web-5"}, pod); err != nil {
+		t.Fatal(err)
+	}
+	pod.Spec.NodeName = "node-b"
+	if err := b.Live.Update(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	b.clock.Step(time.Second) // and the controller does not know it yet
+	if _, err := b.reconcile(t.Context(), web); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"web-3"}, b.evicted); diff != "" {
+		t.Errorf("evicted (-want +got):\n%s", diff)
+	}
+	b.pass(t, 1)
+	if got := b.state(t); got != "1 Exhausted 2" {
+		t.Errorf("the state is %q; the pod that got its node raises the maximum", got)
+	}
+}
+
+// The state of a workload goes when nobody asks for spill any more.
+func TestSpillIsWithdrawn(t *testing.T) {
+	b := newBench(t, shortage(1)...)
+	b.pass(t, 62)
+	rs := &appsv1.ReplicaSet{}
+	if err := b.Live.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "web"}, rs); err != nil {
+		t.Fatal(err)
+	}
+	delete(rs.Annotations, stowage.SpillAnnotation)
+	if err := b.Live.Update(t.Context(), rs); err != nil {
+		t.Fatal(err)
+	}
+	b.pass(t, 1)
+	if got := b.state(t); got != "" {
+		t.Errorf("the state is %q", got)
+	}
+}
+
+// What may take pods that was not there before is looked at: nodes that become ready, lose a taint, or grow.
+func TestMayTakeMore(t *testing.T) {
+	ready := node("a")
+	for name, tc := range map[string]struct {
+		was, is func(*corev1.Node)
+		want    bool
+	}{
+		"nothing":          {want: false},
+		"becomes ready":    {was: func(n *corev1.Node) { n.Status.Conditions = nil }, want: true},
+		"is uncordoned":    {was: func(n *corev1.Node) { n.Spec.Unschedulable = true }, want: true},
+		"is cordoned":      {is: func(n *corev1.Node) { n.Spec.Unschedulable = true }},
+		"loses a taint":    {was: func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "x"}} }, want: true},
+		"gets a taint":     {is: func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "x"}} }},
+		"is not ready now": {is: func(n *corev1.Node) { n.Status.Conditions = nil }},
+		"grows":            {is: func(n *corev1.Node) { n.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("8") }, want: true},
+		"shrinks":          {is: func(n *corev1.Node) { n.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("1") }},
+	} {
+		was, is := ready.DeepCopy(), ready.DeepCopy()
+		if tc.was != nil {
+			tc.was(was)
+		}
+		if tc.is != nil {
+			tc.is(is)
+		}
+		if got := mayTakeMore(was, is); got != tc.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}

@@ -1,0 +1,215 @@
+// Package shortages tests what becomes of many pods while pools have no room, on a real control plane. It takes minutes and
+// is part of `make test-long`; test/e2e has the short forms.
+package shortages
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/podstatus"
+	"github.com/stowage-dev/stowage/internal/policy"
+	"github.com/stowage-dev/stowage/internal/spread"
+	"github.com/stowage-dev/stowage/test/suite"
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(suite.Run(true, func(context.Context) (int, error) { return m.Run(), nil }))
+}
+
+// 500 pods, 80 of a hundred in spot, which has room for 200.
+func TestFiveHundredPods(t *testing.T) {
+	n := suite.NewTenant(t)
+	n.PoolNode(t, "spot", "0", 200)
+	n.PoolNode(t, "od", "0", 1000)
+	d := n.Shortage(t, "web", 500, nil)
+	suite.Must(t, n.Create(t.Context(), d))
+	n.InPools(t, "web", "od=100 spot=200 spot(waits)=200")
+	running := n.WithNode(t, "web")
+	suite.EventuallyWithin(t, time.Minute, "the pool is exhausted", func() (bool, error) {
+		state, err := n.PoolState(t.Context(), d.UID)
+		return state != nil, err
+	})
+	tripped := time.Now()
+	n.InPools(t, "web", "od=300 spot=200")
+	t.Logf("200 pods moved within %.0f s of the trip, at 5 a second", time.Since(tripped).Seconds())
+	if took := time.Since(tripped); took > time.Minute {
+		t.Errorf("all pods had a node after %s", took)
+	}
+	if moved := n.Seen("web") - 500; moved != 200 {
+		t.Errorf("%d pods were evicted", moved)
+	}
+	have := n.WithNode(t, "web")
+	for uid := range running {
+		if !have[uid] {
+			t.Error("a pod with a node was evicted")
+		}
+	}
+}
+
+// A rollout of 100 pods during an outage, with 40 of them in the pool without room.
+func TestRollouts(t *testing.T) {
+	for name, limits := range map[string]appsv1.RollingUpdateDeployment{
+		"25% surge, 25% unavailable":  {MaxSurge: new(intstr.FromString("25%")), MaxUnavailable: new(intstr.FromString("25%"))},
+		"25% surge, none unavailable": {MaxSurge: new(intstr.FromString("25%")), MaxUnavailable: new(intstr.FromInt32(0))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := suite.NewTenant(t)
+			n.PoolNode(t, "spot", "0", 40)
+			n.PoolNode(t, "od", "0", 1000)
+			d := n.Shortage(t, "web", 100, nil)
+			d.Spec.Strategy.RollingUpdate = &limits
+			suite.Must(t, n.Create(t.Context(), d))
+			n.InPools(t, "web", "od=60 spot=40")
+			n.Revise(t, d, "2")
+			var spot int
+			suite.EventuallyWithin(t, 3*time.Minute, "the rollout is complete", func() (bool, error) {
+				pods, err := n.Pods(t.Context(), "web")
+				done := len(pods) == 100
+				spot = 0
+				for i := range pods {
+					done = done && pods[i].Annotations["revision"] == "2" && podstatus.Ready(&pods[i])
+					if pods[i].Labels[stowage.PoolLabel] == "spot" {
+						spot++
+					}
+				}
+				return done, err
+			})
+			t.Logf("%d pods of the new revision are in spot", spot)
+			if spot < 36 || spot > 41 {
+				t.Errorf("%d pods of the new revision are in spot; want 36 to 40, or one more for a probe", spot)
+			}
+		})
+	}
+}
+
+// Scale-downs in an outage are exact at every number of pods.
+func TestScaleDowns(t *testing.T) {
+	n := suite.NewTenant(t)
+	n.PoolNode(t, "spot", "0", 12)
+	n.PoolNode(t, "od", "0", 100)
+	d := n.Shortage(t, "web", 40, nil)
+	suite.Must(t, n.Create(t.Context(), d))
+	n.InPools(t, "web", "od=28 spot=12")
+	var pd versprei.PodDistributor
+	pd.Spec.Distribution = []versprei.Pool{n.Pool("od", 20), n.Pool("spot", 80)}
+	s := policy.Compile(&pd).Whole
+	for m := 39; m > 0; m-- {
+		state, err := n.PoolState(t.Context(), d.UID)
+		suite.Must(t, err)
+		short := s
+		if state != nil && state.Pools[0].Phase != stowage.PoolAvailable {
+			short = s.Without([]spread.Gap{{}, {From: 12, Count: spread.All}})
+		}
+		n.Scale(t, d, m)
+		var want []string
+		for i, name := range []string{"od", "spot"} {
+			if count := short.Target(i, int64(m)); count > 0 {
+				want = append(want, fmt.Sprintf("%s=%d", name, count))
+			}
+		}
+		n.InPools(t, "web", strings.Join(want, " "))
+	}
+}
+
+// Any replica is killed while pods move, the leader too. In the end it is as if it had lived.
+func TestKilledReplicas(t *testing.T) {
+	for round := range 3 {
+		n := suite.NewTenant(t)
+		n.PoolNode(t, "spot", "0", 20)
+		n.PoolNode(t, "od", "0", 200)
+		d := n.Shortage(t, "web", 100, nil)
+		suite.Must(t, n.Create(t.Context(), d))
+		n.InPools(t, "web", "od=20 spot=20 spot(waits)=60")
+		suite.EventuallyWithin(t, time.Minute, "pods begin to move", func() (bool, error) {
+			_, err := n.PoolCounts(t.Context(), "web")
+			return n.Seen("web") > 105, err
+		})
+		suite.RestoreFleet(t)
+		victim := suite.Cluster.Replicas()[round%len(suite.Cluster.Replicas())]
+		victim.Kill()
+		suite.Must(t, suite.Cluster.Restart(t.Context(), victim))
+		n.InPools(t, "web", "od=80 spot=20")
+		t.Logf("round %d: %d pods were evicted for 60 that had no room", round, n.Seen("web")-100)
+	}
+}
+
+// Ten workloads rest in an outage. The waits between tries are a tenth of the usual ones, so three minutes stand for half an
+// hour.
+func TestRestInAnOutage(t *testing.T) {
+	const workloads, pods, scale = 10, 50, 10
+	suite.RestoreFleet(t)
+	o := suite.Fleet
+	o.Args = append(slices.Clip(o.Args), "--probe-interval=6s", "--probe-max-interval=3m", "--repair-resync=30s", "--repair-quiet=2s")
+	suite.Must(t, suite.Cluster.StartStowage(t.Context(), o))
+	n := suite.NewTenant(t)
+	n.PoolNode(t, "spot", "0", workloads*pods/5)
+	n.PoolNode(t, "od", "0", 1000)
+	names := make([]string, workloads)
+	for i := range names {
+		names[i] = fmt.Sprintf("web-%d", i)
+		suite.Must(t, n.Create(t.Context(), n.Shortage(t, names[i], pods, nil)))
+	}
+	rest := func() (settled bool, err error) {
+		for _, name := range names {
+			have, err := n.PoolCounts(t.Context(), name)
+			if err != nil || strings.Contains(have, "waits") {
+				return false, err
+			}
+		}
+		return true, nil
+	}
+	suite.EventuallyWithin(t, 3*time.Minute, "all pods have a node", rest)
+
+	begin, seen := time.Now(), 0
+	for _, name := range names {
+		seen += n.Seen(name)
+	}
+	before := requests(t)
+	probes := map[string]bool{}
+	for time.Since(begin) < 30*time.Minute/scale {
+		var states stowage.PoolStateList
+		suite.Must(t, n.List(t.Context(), &states))
+		for i := range states.Items {
+			for _, p := range states.Items[i].Pools {
+				if p.Phase == stowage.PoolProbing {
+					probes[fmt.Sprint(states.Items[i].Name, p.Since.Time)] = true
+				}
+			}
+		}
+		time.Sleep(500 * time.Millisecond)
+	}
+	asked := requests(t) - before
+	minutes := time.Since(begin).Minutes()
+	t.Logf("%d workloads of %d pods, %.1f minutes: %d probes, %d requests to the API server, %.3f a pod and minute",
+		workloads, pods, minutes, len(probes), asked, float64(asked)/(workloads*pods*minutes))
+	if perPod := float64(asked) / (workloads * pods * minutes); perPod > 0.1 {
+		t.Errorf("%.3f requests a pod and minute", perPod)
+	}
+	if perWorkload := float64(len(probes)) / workloads; perWorkload > 6 {
+		t.Errorf("%.1f probes for a workload", perWorkload)
+	}
+}
+
+// requests returns how many requests Stowage has sent that are no watches and have nothing to do with leases.
+func requests(t *testing.T) (count int) {
+	t.Helper()
+	events, err := suite.Cluster.Audit()
+	suite.Must(t, err)
+	for i := range events {
+		if e := &events[i]; strings.HasPrefix(e.UserAgent, "stowage/") && e.Verb != "watch" && e.ObjectRef.Resource != "leases" {
+			count++
+		}
+	}
+	return count
+}
