@@ -26,6 +26,7 @@ type simPod struct {
 	node    bool
 	misfit  bool
 	version int // changes when the pod gets a node
+	created time.Time
 }
 
 // world is a workload, its pools' room, a webhook that may know an old state, and a leader that may crash.
@@ -169,7 +170,7 @@ func (w *world) control() {
 			}
 		}
 		w.serial++
-		w.pods = append(w.pods, &simPod{id: w.serial, seat: seat, rank: rank, misfit: !w.exact && w.random.IntN(30) == 0})
+		w.pods = append(w.pods, &simPod{created: w.now, id: w.serial, seat: seat, rank: rank, misfit: !w.exact && w.random.IntN(30) == 0})
 	}
 	for int64(len(w.pods)) > w.replicas {
 		worst := slices.MaxFunc(w.pods, func(a, b *simPod) int {
@@ -267,7 +268,7 @@ func (w *world) lead() {
 	if crash() {
 		return
 	}
-	w.transitions(before, next, v.Room)
+	w.transitions(before, next, v)
 	w.old, w.state = w.state, next
 	if !w.exact && len(evict) > 0 && w.random.IntN(8) == 0 { // room comes while the leader is about to evict
 		w.room[pods[evict[0]].seat.Pool] += 2
@@ -300,7 +301,8 @@ func (w *world) lead() {
 }
 
 // transitions checks what the leader writes, and counts how many pods may be evicted for that.
-func (w *world) transitions(before, next []Pool, room []int64) {
+func (w *world) transitions(before, next []Pool, v View) {
+	w.closedByEnough(before, next, v)
 	for i := range next {
 		if next[i].Epoch < before[i].Epoch {
 			w.fail("the epoch of pool %d went back from %d to %d", i, before[i].Epoch, next[i].Epoch)
@@ -333,7 +335,7 @@ func (w *world) transitions(before, next []Pool, room []int64) {
 		if closed && waiting == 0 {
 			w.fail("pool %d is exhausted although only pods wait that fit nowhere", i)
 		}
-		if step := next[i].Max - max(before[i].Max, live); next[i].Phase == Probing && step > max(1, 2*before[i].Step, room[i]) {
+		if step := next[i].Max - max(before[i].Max, live); next[i].Phase == Probing && step > max(1, 2*before[i].Step, v.Room[i]) {
 			w.fail("the maximum of pool %d grew by %d at once, after a step of %d", i, step, before[i].Step)
 		}
 		if !closed && next[i].Phase != Available && next[i].Max < before[i].Max {
@@ -352,6 +354,27 @@ func (w *world) transitions(before, next []Pool, room []int64) {
 					w.budget[j][next[j].Epoch]++
 				}
 			}
+		}
+	}
+}
+
+// closedByEnough checks that enough pods have waited for each pool that becomes exhausted.
+func (w *world) closedByEnough(before, next []Pool, v View) {
+	for i := range next {
+		if next[i].Epoch == before[i].Epoch {
+			continue
+		}
+		waiting, ripe := 0, 0
+		for j := range v.Pods {
+			if p := &v.Pods[j]; p.Seat.Pool == i && !p.Node && !p.Misfit {
+				waiting++
+				if p.Waits >= w.after[i] || v.Hard[i] && p.Waits > 0 {
+					ripe++
+				}
+			}
+		}
+		if ripe < min(Enough, waiting) {
+			w.fail("pool %d is exhausted though only %d of %d pods have waited for %s", i, ripe, waiting, w.after[i])
 		}
 	}
 }
@@ -593,7 +616,41 @@ func TestSimulationFindsFaults(t *testing.T) {
 			}
 		}
 	}
+	seen := func(change func(w *world, v *View)) func(*world) {
+		return func(w *world) {
+			w.decide = func(v View, pools []Pool, timing Timing) ([]Pool, []int) {
+				v.Pods = slices.Clone(v.Pods)
+				change(w, &v)
+				return decide(v, pools, timing)
+			}
+		}
+	}
 	for name, plant := range map[string]func(*world){
+		"one pod that has waited closes the pool": seen(func(w *world, v *View) {
+			ripe := make([]bool, len(w.after))
+			for _, p := range v.Pods {
+				ripe[p.Seat.Pool] = ripe[p.Seat.Pool] || p.Waits >= w.after[p.Seat.Pool]
+			}
+			for i := range v.Pods {
+				if p := &v.Pods[i]; !p.Node && ripe[p.Seat.Pool] {
+					p.Waits = w.after[p.Seat.Pool]
+				}
+			}
+		}),
+		"the age of a pod is the clock": seen(func(w *world, v *View) {
+			for i, p := range w.pods {
+				if !p.node {
+					v.Pods[i].Waits = w.now.Sub(p.created)
+				}
+			}
+		}),
+		"a hard signal closes a pool of which no pod waits": after(func(v View, before, next []Pool) {
+			for i := range next {
+				if v.Hard[i] && next[i].Phase == Available {
+					next[i].Phase, next[i].Epoch, next[i].Max = Exhausted, before[i].Epoch+1, count(v, i).live
+				}
+			}
+		}),
 		"a pod that fits nowhere closes the pool": func(w *world) {
 			w.decide = func(v View, pools []Pool, timing Timing) ([]Pool, []int) {
 				v.Pods = slices.Clone(v.Pods)

@@ -49,6 +49,8 @@ const (
 	EventPoolProbed EventReason = "PoolProbed"
 	// EventPoolAvailable: a pool has room again.
 	EventPoolAvailable EventReason = "PoolAvailable"
+	// EventPodFitsNoNode: pods that wait would not fit on an empty node of their pool, so no other pool takes them.
+	EventPodFitsNoNode EventReason = "PodFitsNoNode"
 )
 
 // The reasons of events about in-place resizing. They are on the DaemonSet.

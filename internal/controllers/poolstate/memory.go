@@ -83,6 +83,8 @@ type example struct {
 	pod *corev1.Pod // nil if it has gone meanwhile
 	// stays says that Stowage may not move such pods now.
 	stays bool
+	// reported says that there was an event about pods that fit on no node.
+	reported bool
 }
 
 // exampleAfter is how long a pod waits until one of its siblings is read. Most pods have a node before that.

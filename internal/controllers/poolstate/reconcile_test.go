@@ -261,12 +261,12 @@ func TestReconcile(t *testing.T) {
 		"they are too large": {
 			objects: shortage(1, func(p *corev1.Pod) {
 				p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("5")
-			}), seconds: 120,
+			}), seconds: 120, events: "PodFitsNoNode",
 		},
 		"they use a volume": {
 			objects: shortage(1, func(p *corev1.Pod) {
 				p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}}}
-			}), seconds: 120,
+			}), seconds: 120, events: "PodFitsNoNode",
 		},
 		"Stowage is switched off for them": {
 			objects: shortage(1, func(p *corev1.Pod) { p.Annotations[stowage.ModeKey] = string(stowage.ModeOff) }), seconds: 120,

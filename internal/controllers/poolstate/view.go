@@ -11,6 +11,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/events"
 	"github.com/stowage-dev/stowage/internal/fit"
 	"github.com/stowage-dev/stowage/internal/placement"
 	"github.com/stowage-dev/stowage/internal/podpatch"
@@ -178,6 +179,11 @@ func (r *run) seePods(ctx context.Context, v *picture, one *member, m *memory, c
 				if pod.Misfit, err = r.misfit(ctx, v.policy, e, pool); err != nil {
 					return err
 				}
+				if pod.Misfit && !e.reported {
+					e.reported = true
+					r.Events.Warn(m.workload.reference(), stowage.EventPodFitsNoNode, events.Spill,
+						"pod %s waits for pool %s and would not fit on an empty node there (size, selectors, taints, affinity), or uses a volume; no other pool takes such pods", rec.Name, rec.Pool)
+				}
 				v.stays = v.stays || e.stays
 			}
 		}
@@ -196,7 +202,7 @@ func (r *run) exampleOf(ctx context.Context, m *memory, one *member, rec *seats.
 	if e := m.examples[key]; e != nil && r.Clock.Since(e.at) < exampleFor {
 		return e, nil
 	}
-	e := &example{at: r.Clock.Now(), pod: &corev1.Pod{}}
+	e := &example{at: r.Clock.Now(), pod: &corev1.Pod{}, reported: m.examples[key] != nil && m.examples[key].reported}
 	if err := r.Live.Get(ctx, client.ObjectKey{Namespace: rec.Namespace, Name: rec.Name}, e.pod); client.IgnoreNotFound(err) != nil {
 		return nil, err
 	} else if err != nil || e.pod.UID != rec.UID {
