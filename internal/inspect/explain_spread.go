@@ -77,14 +77,24 @@ func (s *subject) spread(ctx context.Context, a *Aspect) error {
 		return s.counts(ctx, a, p)
 	}
 	a.say("%s", origin(s.pod.Annotations[stowage.ClaimAnnotation]))
-	if err := s.counts(ctx, a, p); err != nil {
+	replicas, err := s.countPods(ctx, a, p)
+	if err != nil {
 		return err
 	}
 	if rank, ok := p.Strategy.Rank(spread.Seat{Pool: pool, Ordinal: ordinal}); ok {
 		a.say("The seat is number %d of the sequence; %s.", rank, s.removal(rank))
 	}
-	for _, short := range shortagesOf(p) {
-		a.say("%s%s. Other pools take the pods that wait for it.", strings.ToUpper(short.String()[:1])+short.String()[1:], short.NextTry())
+	short := shortagesOf(p)
+	spilled := len(short) > 0 && ordinal > p.Whole.Target(pool, replicas)
+	for n := range short {
+		switch text := short[n].String() + short[n].NextTry(); {
+		case short[n].Pool == name && s.pod.Spec.NodeName == "":
+			a.say("P%s. The pod waits, because no other pool has room for it, either.", text[1:])
+		case spilled && short[n].Pool != name:
+			a.say("The pod was to run in another pool: %s.", text)
+		default:
+			a.say("P%s.", text[1:])
+		}
 	}
 	return s.placement(ctx, a, p, pool)
 }
@@ -159,10 +169,16 @@ func origin(claim string) string {
 
 // counts tells the arithmetic: how many pods there are, and how they are divided.
 func (s *subject) counts(ctx context.Context, a *Aspect, p *policy.Policy) error {
+	_, err := s.countPods(ctx, a, p)
+	return err
+}
+
+// countPods is counts. It returns how many pods the owner asks for.
+func (s *subject) countPods(ctx context.Context, a *Aspect, p *policy.Policy) (replicas int64, err error) {
 	owner := ledger.Owner{APIVersion: s.owner.APIVersion, Kind: s.owner.Kind, Namespace: s.pod.Namespace, Name: s.owner.Name, UID: types.UID(s.owner.UID)}
 	current := make([]int64, p.Strategy.Len())
 	seated := int64(0)
-	err := each(ctx, s.Inspector, &corev1.PodList{}, func(pod *corev1.Pod) {
+	err = each(ctx, s.Inspector, &corev1.PodList{}, func(pod *corev1.Pod) {
 		if c := metav1.GetControllerOfNoCopy(pod); c == nil || c.UID != owner.UID || !podstatus.Live(pod) || !proven(pod) {
 			return
 		}
@@ -172,15 +188,15 @@ func (s *subject) counts(ctx context.Context, a *Aspect, p *policy.Policy) error
 		}
 	}, client.InNamespace(s.pod.Namespace), client.HasLabels{stowage.SeatLabel})
 	if err != nil {
-		return err
+		return 0, err
 	}
-	replicas := seated
+	replicas = seated
 	scale, err := cluster.ReadScale(ctx, s.Client, owner.Namespace, seats.Ref(owner))
 	switch {
 	case err == nil && scale != nil:
 		replicas = scale.Replicas
 	case err != nil && !apierrors.IsForbidden(err):
-		return err
+		return 0, err
 	}
 	var names, shares, targets, counts []string
 	for n := range current {
@@ -191,7 +207,7 @@ func (s *subject) counts(ctx context.Context, a *Aspect, p *policy.Policy) error
 	}
 	a.say("%s %s asks for %d pods: share %s, target %s, current %s (%s).", owner.Kind, owner.Name, replicas,
 		strings.Join(shares, " / "), strings.Join(targets, " / "), strings.Join(counts, " / "), strings.Join(names, " / "))
-	return nil
+	return replicas, nil
 }
 
 // removal says when a pod goes at a scale-down.

@@ -363,7 +363,7 @@ func TestExplain(t *testing.T) {
 		"a pod that waits": {[]client.Object{web(1, nil), nodeA, pod("x", "0", 1, func(p *corev1.Pod) {
 			p.Spec.NodeName, p.Spec.NodeSelector = "", map[string]string{"p": "a"}
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/1 nodes are available: 1 Insufficient cpu. preemption: none."}}
-		})}, []string{"It is Pending because 0/1 nodes are available: 1 Insufficient cpu.\nTo change that: make room in the pool, or change the strategy."}},
+		})}, []string{"It is Pending because 0/1 nodes are available: 1 Insufficient cpu.\nTo change that: make room in the pool, change the strategy, or let other pools take the pods (spill)."}},
 		"no peer pod": {[]client.Object{pod("x", "", 0, func(p *corev1.Pod) { p.OwnerReferences = nil })}, []string{"It has no RuntimeClass"}},
 	} {
 		t.Run(name, func(t *testing.T) {

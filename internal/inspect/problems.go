@@ -121,7 +121,7 @@ func (i *Inspector) waitsFor(pod *corev1.Pod) (action, what string) {
 	case pod.Labels[stowage.SizedByLabel] != "":
 		return "lower the percentages or minimums of FlexDaemonsetTemplate " + pod.Labels[stowage.SizedByLabel], "no room for the size"
 	case pod.Labels[stowage.SeatLabel] != "":
-		return "make room in the pool, or change the strategy", "no room in pool " + pod.Labels[stowage.PoolLabel]
+		return "make room in the pool, change the strategy, or let other pools take the pods (spill)", "no room in pool " + pod.Labels[stowage.PoolLabel]
 	}
 	return "", ""
 }

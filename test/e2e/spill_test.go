@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -46,6 +48,22 @@ func TestSpillAndReturn(t *testing.T) {
 		t.Errorf("the PoolState is %+v", state)
 	}
 	n.condition(t, "web", versprei.ConditionCapacityAvailable, "False "+string(stowage.ReasonPoolExhausted))
+
+	// ... and every view says so.
+	out, _, exit := command(t, cluster, "status", "-n", n.Namespace)
+	if exit != 3 || !strings.Contains(out, "pool spot has had no room since") || !strings.Contains(out, "add nodes to the pool") {
+		t.Errorf("status, exit %d:\n%s", exit, out)
+	}
+	pods, err := n.Pods(t.Context(), "web")
+	must(t, err)
+	moved := slices.IndexFunc(pods, func(p corev1.Pod) bool {
+		seat, _ := strconv.Atoi(p.Labels[stowage.SeatLabel])
+		return p.Labels[stowage.PoolLabel] == "od" && seat > 6
+	})
+	out, _, _ = command(t, cluster, "explain", "pod", pods[moved].Name, "-n", n.Namespace)
+	if !strings.Contains(out, "The pod was to run in another pool: pool spot") {
+		t.Errorf("explain:\n%s", out)
+	}
 
 	// 2. Scale-downs follow the order of the strategy: the pods of the ranks up to 15 stay.
 	n.Scale(t, d, 15)

@@ -109,15 +109,16 @@ type run struct {
 	mu     sync.Mutex
 	known  map[types.UID]*memory
 	shapes map[string]*corev1.Node // the largest node last seen of a pool, by its labels
-	// autoscaler is used by the reconciler alone, which has one worker.
+	// autoscaler and scaleUps are used by the reconciler alone, which has one worker.
 	autoscaler autoscaler
+	scaleUps   map[string]scaleUps // by namespace
 	// nodesChanged is when a node became ready, or changed what it has or lets run.
 	nodesChanged time.Time
 }
 
 // Register implements [leader.Controller].
 func (c *Controller) Register(t *leader.Term) error {
-	r := &run{Controller: c, limit: rate.NewLimiter(totalRate, totalRate), known: map[types.UID]*memory{}, shapes: map[string]*corev1.Node{}}
+	r := &run{Controller: c, limit: rate.NewLimiter(totalRate, totalRate), known: map[types.UID]*memory{}, shapes: map[string]*corev1.Node{}, scaleUps: map[string]scaleUps{}}
 	var err error
 	// One worker: the rate of evictions in all is not more than one can do.
 	if r.work, err = leader.Reconcile(t, "poolstate", 1, r.reconcile, workloadKeys); err != nil {

@@ -72,6 +72,8 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	b := &bench{clock: clocktesting.NewFakeClock(start), recorder: clientevents.NewFakeRecorder(1000), hasNo: true}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
+		WithIndex(&corev1.Event{}, "reason", func(o client.Object) []string { return []string{o.(*corev1.Event).Reason} }).
+		WithIndex(&corev1.Event{}, "involvedObject.kind", func(o client.Object) []string { return []string{o.(*corev1.Event).InvolvedObject.Kind} }).
 		WithInterceptorFuncs(interceptor.Funcs{
 			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 				u, ok := list.(*unstructured.UnstructuredList)
@@ -108,7 +110,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 			Clock: b.clock, Timing: DefaultTiming(), Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder}, Metrics: NewMetrics(set),
 			Look: func(ledger.Owner) {},
 		},
-		work: testkit.Queue[workload](), limit: rate.NewLimiter(totalRate, totalRate), known: map[types.UID]*memory{}, shapes: map[string]*corev1.Node{},
+		work: testkit.Queue[workload](), limit: rate.NewLimiter(totalRate, totalRate), known: map[types.UID]*memory{}, shapes: map[string]*corev1.Node{}, scaleUps: map[string]scaleUps{},
 	}
 	b.see(t)
 	return b
@@ -233,6 +235,15 @@ func shortage(running int, change ...func(*corev1.Pod)) []client.Object {
 	return out
 }
 
+// scaleUp is an event of the cluster autoscaler about a pod, so long after the start of the test.
+func scaleUp(pod, reason string, later time.Duration) client.Object {
+	return &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: pod + strings.ToLower(reason)}, Reason: reason,
+		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "ns", UID: types.UID(pod)},
+		LastTimestamp:  metav1.NewTime(start.Add(later)),
+	}
+}
+
 func TestReconcile(t *testing.T) {
 	coming := unstructured.Unstructured{Object: map[string]any{
 		"metadata": map[string]any{"name": "b-1", "labels": map[string]any{"p": "b"}},
@@ -256,6 +267,13 @@ func TestReconcile(t *testing.T) {
 		"for at most 15 minutes": {
 			objects: shortage(1), seconds: 18 * 60, change: func(b *bench) { b.hasNo, b.claims = false, []unstructured.Unstructured{coming} },
 			state: "1 Probing 2", evicted: []string{"web-5", "web-3"}, events: "PoolExhausted PoolProbed",
+		},
+		"the cluster autoscaler makes nodes for two of them": {
+			objects: append(shortage(0), scaleUp("pod-3", scaleUpTriggered, 0), scaleUp("pod-5", scaleUpTriggered, 0)), seconds: 200,
+		},
+		"and gave up on one": {
+			objects: append(shortage(1), scaleUp("pod-3", scaleUpTriggered, 0), scaleUp("pod-3", scaleUpNotTriggered, time.Second)), seconds: 62,
+			state: "1 Exhausted 1", evicted: []string{"web-5", "web-3"}, events: "PoolExhausted",
 		},
 		"they are nominated": {objects: shortage(1, func(p *corev1.Pod) { p.Status.NominatedNodeName = "node-b" }), seconds: 120},
 		"they are too large": {

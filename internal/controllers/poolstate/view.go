@@ -7,6 +7,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -105,19 +106,20 @@ func (r *run) see(ctx context.Context, w workload, m *memory) (*picture, error) 
 	for i := range v.pools {
 		v.pools[i].Waited = m.waitedFor(p.Whole.Pool(i).Name, now)
 	}
-	coming := endingIn(members, p)
+	way := onWay{pools: endingIn(members, p)}
 	if slices.ContainsFunc(members, func(m *member) bool {
 		return slices.ContainsFunc(m.records, func(rec seats.Record) bool { return rec.Waiting() })
 	}) {
 		karpenter := r.askKarpenter(ctx)
-		for i := range coming {
-			coming[i] = coming[i] || karpenter.onWay(p.Whole.Pool(i).Labels)
+		way.pods = r.askForScaleUps(ctx, w.Namespace)
+		for i := range way.pools {
+			way.pools[i] = way.pools[i] || karpenter.onWay(p.Whole.Pool(i).Labels)
 		}
 		for key, e := range m.examples {
 			if key.pool >= n {
 				continue // the policy was edited
 			}
-			v.Hard[key.pool] = v.Hard[key.pool] || !coming[key.pool] && karpenter.cannotMake(p.Whole.Pool(key.pool).Labels, e.pod)
+			v.Hard[key.pool] = v.Hard[key.pool] || !way.pools[key.pool] && karpenter.cannotMake(p.Whole.Pool(key.pool).Labels, e.pod)
 		}
 	}
 	for _, one := range members {
@@ -125,7 +127,7 @@ func (r *run) see(ctx context.Context, w workload, m *memory) (*picture, error) 
 			continue
 		}
 		v.members = append(v.members, one)
-		if err := r.seePods(ctx, v, one, m, coming); err != nil {
+		if err := r.seePods(ctx, v, one, m, way); err != nil {
 			return nil, err
 		}
 		v.Pods = append(v.Pods, one.pods...)
@@ -157,8 +159,14 @@ func endingIn(members []*member, p *policy.Policy) []bool {
 	return out
 }
 
-// seePods fills in the pods of one owner. Coming says for each pool whether room is on its way.
-func (r *run) seePods(ctx context.Context, v *picture, one *member, m *memory, coming []bool) error {
+// onWay is what room is on its way: to pools, and for single pods.
+type onWay struct {
+	pools []bool
+	pods  map[types.UID]bool
+}
+
+// seePods fills in the pods of one owner.
+func (r *run) seePods(ctx context.Context, v *picture, one *member, m *memory, way onWay) error {
 	records := make([]seats.Record, 0, len(one.records))
 	for i := range one.records {
 		rec := &one.records[i]
@@ -169,7 +177,7 @@ func (r *run) seePods(ctx context.Context, v *picture, one *member, m *memory, c
 		pod := spill.Pod{Seat: spread.Seat{Pool: pool, Ordinal: rec.Ordinal}, Node: rec.Node != ""}
 		pod.Rank = repair.RankOf(v.policy.Whole, pod.Seat)
 		if rec.Waiting() {
-			pod.Waits = m.pass(rec.UID, v.Now, rec.Nominated || coming[pool])
+			pod.Waits = m.pass(rec.UID, v.Now, rec.Nominated || way.pools[pool] || way.pods[rec.UID])
 			// The example is read early, because what Karpenter can make depends on the size of the pods.
 			if v.After[pool] > 0 && pod.Waits >= min(v.After[pool], exampleAfter) {
 				e, err := r.exampleOf(ctx, m, one, rec, pool)
