@@ -253,10 +253,12 @@ func (c *Cache) Siblings(ctx context.Context, w *Workload) ([]types.UID, error) 
 	if w.Controller == nil {
 		return nil, nil
 	}
-	makers, err := c.Makers(ctx, w.Namespace)
+	var sets appsv1.ReplicaSetList
+	err := c.cached.List(ctx, &sets, client.InNamespace(w.Namespace), client.UnsafeDisableDeepCopy)
 	var out []types.UID
-	for _, m := range makers {
-		if m.UID != w.UID && m.Controller != nil && m.Controller.UID == w.Controller.UID {
+	for i := range sets.Items {
+		m := &sets.Items[i]
+		if owner := metav1.GetControllerOfNoCopy(m); m.UID != w.UID && owner != nil && owner.UID == w.Controller.UID {
 			out = append(out, m.UID)
 		}
 	}

@@ -87,8 +87,9 @@ func (p *Policy) SeatAt(rank int64) (spread.Seat, error) {
 	return p.Whole.SeatAt(rank)
 }
 
-// spilledOrdinals keeps the ordinals, in their pool, of StatefulSets' pods from other pools apart from the pool's own.
-const spilledOrdinals = 1_000_000
+// spilledOrdinals keeps the ordinals, in their pool, of StatefulSets' pods from other pools apart from the pool's own. It is
+// so high that a ledger's book counts such seats without keeping a table up to them.
+const spilledOrdinals = 1 << 20
 
 // Finder finds policies.
 type Finder struct {

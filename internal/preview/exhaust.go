@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/cluster"
@@ -18,6 +19,7 @@ import (
 // of the pools. The warnings are about workloads whose pods would wait; it is an error if no workload has a pool of a name.
 func (p *Preview) Exhaust(ctx context.Context, pools map[string]int64) (warnings []string, err error) {
 	unknown := maps.Clone(pools)
+	since := time.Unix(1, 0) // any time will do
 	for i := range p.in.Workloads {
 		w := &p.in.Workloads[i]
 		owner, _ := w.owner()
@@ -41,7 +43,7 @@ func (p *Preview) Exhaust(ctx context.Context, pools map[string]int64) (warnings
 				warnings = append(warnings, fmt.Sprintf("%s: pool %s has no spill, so the pods for which it has no room wait", w, name))
 				continue
 			}
-			states[n] = spill.Pool{Phase: spill.Exhausted, Epoch: 1, Max: limit}
+			states[n] = spill.Pool{Phase: spill.Exhausted, Epoch: 1, Since: since, Max: limit}
 		}
 		if state.Pools = spill.ToPoolRooms(states, found.Whole); state.Pools == nil {
 			continue

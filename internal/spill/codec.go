@@ -42,12 +42,12 @@ func ToPoolRooms(pools []Pool, s *spread.Strategy) []stowage.PoolRoom {
 	short := false
 	for i := range pools {
 		p := &pools[i]
-		if p.Epoch == 0 {
+		if p.Epoch == 0 || p.Since.IsZero() {
 			continue
 		}
 		short = short || p.Phase != Available
 		r := stowage.PoolRoom{
-			Name: s.Pool(i).Name, NodeLabel: s.Pool(i).Labels, Phase: stowage.PoolPhase(p.Phase), Epoch: p.Epoch,
+			Name: s.Pool(i).Name, NodeLabel: maps.Clone(s.Pool(i).Labels), Phase: stowage.PoolPhase(p.Phase), Epoch: p.Epoch,
 			Since: seconds(p.Since), Max: p.Max, Tries: int32(p.Tries), Step: p.Step, Early: p.Early,
 		}
 		if !p.Next.IsZero() {

@@ -42,3 +42,25 @@ func TestPoolState(t *testing.T) {
 		t.Errorf("the shortages are %v", all)
 	}
 }
+
+// A pool of which spill is withdrawn is available from now on, and stays in the record of the others.
+func TestSpillIsWithdrawnFromOnePool(t *testing.T) {
+	s, err := spread.New([]spread.Pool{
+		{Name: "a", Labels: map[string]string{"p": "a"}, Weight: 1}, {Name: "b", Labels: map[string]string{"p": "b"}, Weight: 1},
+	}, spread.EarlierWins)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
+	short := Pool{Phase: Exhausted, Epoch: 1, Since: now.Add(-time.Minute), Next: now.Add(time.Hour), Waited: now}
+	v := View{Now: now, Strategy: s, After: []time.Duration{time.Minute, 0}, Hard: make([]bool, 2), Room: make([]int64, 2)}
+	next := Next(v, []Pool{short, short}, DefaultTiming())
+	rooms := ToPoolRooms(next, s)
+	if len(rooms) != 2 || rooms[1].Phase != stowage.PoolAvailable || !rooms[1].Since.Time.Equal(now) {
+		t.Errorf("the record is %+v", rooms)
+	}
+	v.Now = now.Add(time.Second)
+	if diff := cmp.Diff(rooms, ToPoolRooms(Next(v, next, DefaultTiming()), s)); diff != "" {
+		t.Errorf("it is written again (-before +after):\n%s", diff)
+	}
+}

@@ -115,8 +115,8 @@ func Next(v View, pools []Pool, timing Timing) []Pool {
 	for i := range next {
 		if v.After[i] > 0 {
 			step(&next[i], count(v, i), v, i, timing)
-		} else {
-			next[i] = Pool{Phase: Available, Epoch: next[i].Epoch}
+		} else if next[i].Phase != Available {
+			next[i].open(v.Now)
 		}
 	}
 	return next
@@ -165,7 +165,7 @@ func step(p *Pool, t tally, v View, pool int, timing Timing) {
 		case v.Room[pool] > 0 && !p.Early:
 			// Room that was seen brings the next probe forward, but only once: the pods may need more than what room is
 			// measured by.
-			p.probe(v.Room[pool], v.Now)
+			p.probe(max(1, t.live+v.Room[pool]-p.Max), v.Now)
 			p.Early = true
 		case enough && t.live < p.Max:
 			// A pod below the maximum is gone, and its successor finds no room.
@@ -242,7 +242,7 @@ func Moves(s *spread.Strategy, pools []Pool, pods []Pod, replicas int64) []int {
 		surplus := counts[i] - s.Target(i, replicas)
 		var waiting []int
 		for j := range pods {
-			if pod := &pods[j]; pod.Seat.Pool == i && !pod.Node && pod.Waits > 0 {
+			if pod := &pods[j]; pod.Seat.Pool == i && !pod.Node && !pod.Misfit && pod.Waits > 0 {
 				waiting = append(waiting, j)
 			}
 		}

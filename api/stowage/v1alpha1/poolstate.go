@@ -64,10 +64,12 @@ type PoolRoom struct {
 	// Max is how many pods of the workload the pool may have for now.
 	//
 	// +optional
+	// +kubebuilder:validation:Minimum=0
 	Max int64 `json:"max"`
 	// Tries is how many probes found no room since the pool was available.
 	//
 	// +optional
+	// +kubebuilder:validation:Minimum=0
 	Tries int32 `json:"tries,omitempty"`
 	// NextProbe is when the pool is tried again.
 	//
@@ -76,6 +78,7 @@ type PoolRoom struct {
 	// Step is by how much the current probe raised Max last.
 	//
 	// +optional
+	// +kubebuilder:validation:Minimum=0
 	Step int64 `json:"step,omitempty"`
 	// Early says that room which was seen has brought a probe forward since the last probe that was due.
 	//

@@ -63,6 +63,9 @@ func (r *run) askKarpenter(ctx context.Context) *autoscaler {
 		a.failed = map[string]time.Time{}
 	}
 	a.next = now.Add(karpenterFor)
+	if err != nil { // a part of the NodePools would look as if the others could make no node
+		pools, coming = nil, map[string]karpenter.NodeClaim{}
+	}
 	switch {
 	case meta.IsNoMatchError(err), apierrors.IsNotFound(err), apierrors.IsForbidden(err):
 		a.next = now.Add(karpenterAbsent)
@@ -105,9 +108,6 @@ func (a *autoscaler) onWay(labels map[string]string) bool {
 // cannotMake reports whether all NodePools that can make nodes with some labels are at their limit for a pod, or have just
 // failed to launch a node. It is false if none can: then somebody else makes the nodes.
 func (a *autoscaler) cannotMake(labels map[string]string, pod *corev1.Pod) bool {
-	if pod == nil {
-		return false
-	}
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	makers := slices.DeleteFunc(slices.Clone(a.pools), func(p karpenter.NodePool) bool { return !p.Makes(labels) })
 	for i := range makers {

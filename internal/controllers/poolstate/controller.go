@@ -10,6 +10,8 @@ package poolstate
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -58,6 +60,9 @@ const (
 	totalRate    = 20
 )
 
+// looksRate is how often room is looked for in a second, for all workloads.
+const looksRate = 2
+
 // Controller is the controller of PoolStates.
 type Controller struct {
 	// Client reads from the cache where that has what is asked, and Live does not.
@@ -105,6 +110,7 @@ type run struct {
 	*Controller
 	work  leader.Queue[workload]
 	limit *rate.Limiter // of evictions, in all
+	looks *rate.Limiter // of looks for room, each of which costs requests
 
 	mu     sync.Mutex
 	known  map[types.UID]*memory
@@ -118,7 +124,7 @@ type run struct {
 
 // Register implements [leader.Controller].
 func (c *Controller) Register(t *leader.Term) error {
-	r := &run{Controller: c, limit: rate.NewLimiter(totalRate, totalRate), known: map[types.UID]*memory{}, shapes: map[string]*corev1.Node{}, scaleUps: map[string]scaleUps{}}
+	r := &run{Controller: c, limit: rate.NewLimiter(totalRate, totalRate), looks: rate.NewLimiter(looksRate, looksRate), known: map[types.UID]*memory{}, shapes: map[string]*corev1.Node{}, scaleUps: map[string]scaleUps{}}
 	var err error
 	// One worker: the rate of evictions in all is not more than one can do.
 	if r.work, err = leader.Reconcile(t, "poolstate", 1, r.reconcile, workloadKeys); err != nil {
@@ -128,6 +134,11 @@ func (c *Controller) Register(t *leader.Term) error {
 	if err := t.Watch(c.Informers, &stowage.PoolState{}, toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { r.stateChanged(obj) },
 		UpdateFunc: func(_, obj any) { r.stateChanged(obj) },
+		DeleteFunc: func(obj any) {
+			if state, ok := leader.Deleted(obj).(*stowage.PoolState); ok {
+				r.forget(types.UID(state.Name)) // the clocks of the pods that wait start again
+			}
+		},
 	}); err != nil {
 		return err
 	}
@@ -201,7 +212,16 @@ func (r *run) look(ctx context.Context) {
 			r.Log.Error(err, "the workload of pods that wait is not known", "namespace", owner.Namespace, "kind", owner.Kind, "name", owner.Name)
 			continue
 		}
-		if top := chain.Top(); top != nil {
+		top, bottom := chain.Top(), chain.Bottom()
+		if top == nil {
+			continue
+		}
+		p, err := r.Policies.Find(ctx, policy.Pod{Namespace: owner.Namespace, Owner: seats.Ref(owner), Annotations: bottom.TemplateAnnotations})
+		if err != nil {
+			r.Log.Error(err, "the policy of pods that wait is not known", "namespace", owner.Namespace, "kind", owner.Kind, "name", owner.Name)
+			continue
+		}
+		if p != nil && p.Spill != nil {
 			there[top.UID] = true
 			r.work.AddUnlessFailing(workload{Namespace: owner.Namespace, APIVersion: top.APIVersion, Kind: top.Kind, Name: top.Name, UID: top.UID})
 		}
@@ -212,17 +232,23 @@ func (r *run) look(ctx context.Context) {
 		return
 	}
 	for i := range states.Items {
-		if w, ok := workloadOf(&states.Items[i]); ok {
-			there[w.UID] = true
-			r.work.AddUnlessFailing(w)
+		state := &states.Items[i]
+		w, ok := workloadOf(state)
+		if !ok { // somebody took its owner from it, so nothing would ever end it
+			if err := r.delete(ctx, state); client.IgnoreNotFound(err) != nil {
+				r.Log.Error(err, "a PoolState without an owner was not deleted", "namespace", state.Namespace, "name", state.Name)
+			}
+			continue
 		}
+		there[w.UID] = true
+		r.work.AddUnlessFailing(w)
 	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	for uid, m := range r.known {
+	gone := slices.Collect(maps.Keys(r.known))
+	r.mu.Unlock()
+	for _, uid := range gone {
 		if !there[uid] {
-			m.forget(r.Metrics)
-			delete(r.known, uid)
+			r.forget(uid)
 		}
 	}
 }

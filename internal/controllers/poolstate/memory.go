@@ -11,11 +11,12 @@ import (
 )
 
 // memory is what a leader has seen of a workload. A new leader begins anew, so that clocks start again. Only the reconciler
-// of the workload uses it.
+// uses it, but for the pools, which the lock of the run guards.
 type memory struct {
 	workload workload
 	waits    map[types.UID]*wait
 	examples map[exampleKey]*example
+	misfits  map[exampleKey]bool // those about which there was an event
 	// waited is when a pod was last seen to wait for a pool, and looked when room was looked for, by pool name.
 	waited map[string]time.Time
 	looked map[string]look
@@ -65,26 +66,32 @@ func (m *memory) forgetPods(now time.Time) {
 	}
 }
 
-func (m *memory) forget(metrics *Metrics) {
-	for pool := range m.pools {
-		metrics.gone(m.workload, pool)
+// forget drops what is known of a workload, with its metrics.
+func (r *run) forget(uid types.UID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if m := r.known[uid]; m != nil {
+		for pool := range m.pools {
+			r.Metrics.gone(m.workload, pool)
+		}
+		delete(r.known, uid)
 	}
 }
 
 // exampleKey names the pods of one owner in one pool. They have one template, so one of them stands for all.
 type exampleKey struct {
 	owner ledger.OwnerKey
-	pool  int
+	pool  string
 }
 
 // example is a pod that waits, read from the API server.
 type example struct {
 	at  time.Time
-	pod *corev1.Pod // nil if it has gone meanwhile
+	pod *corev1.Pod
+	// misfit says that such pods would not fit on an empty node of their pool.
+	misfit bool
 	// stays says that Stowage may not move such pods now.
 	stays bool
-	// reported says that there was an event about pods that fit on no node.
-	reported bool
 }
 
 // exampleAfter is how long a pod waits until one of its siblings is read. Most pods have a node before that.
@@ -99,7 +106,7 @@ func (r *run) memoryOf(w workload) *memory {
 	m := r.known[w.UID]
 	if m == nil {
 		m = &memory{
-			workload: w, waits: map[types.UID]*wait{}, examples: map[exampleKey]*example{}, waited: map[string]time.Time{}, looked: map[string]look{},
+			workload: w, waits: map[types.UID]*wait{}, examples: map[exampleKey]*example{}, misfits: map[exampleKey]bool{}, waited: map[string]time.Time{}, looked: map[string]look{},
 			limit: rate.NewLimiter(workloadRate, workloadRate), pools: map[string]bool{},
 		}
 		r.known[w.UID] = m

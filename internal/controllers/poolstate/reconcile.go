@@ -33,6 +33,7 @@ func (r *run) reconcile(ctx context.Context, w workload) (reconcile.Result, erro
 		return reconcile.Result{}, err
 	}
 	if v == nil { // nobody asks for it any more
+		r.forget(w.UID)
 		return reconcile.Result{}, r.remove(ctx, w)
 	}
 	if v.stays {
@@ -82,12 +83,23 @@ func (r *run) publish(v *picture, m *memory, next []spill.Pool) {
 			waiting[v.Pods[i].Seat.Pool]++
 		}
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.known[m.workload.UID] != m {
+		return // it was forgotten meanwhile
+	}
+	former := m.pools
+	m.pools = map[string]bool{}
 	for i := range next {
 		if v.After[i] > 0 {
 			name := v.policy.Whole.Pool(i).Name
 			m.pools[name] = true
+			delete(former, name)
 			r.Metrics.set(m.workload, name, next[i].Phase, waiting[i])
 		}
+	}
+	for pool := range former {
+		r.Metrics.gone(m.workload, pool)
 	}
 }
 
@@ -118,7 +130,9 @@ func (r *run) store(ctx context.Context, w workload, v *picture, rooms []stowage
 	case equality.Semantic.DeepEqual(v.state.Pools, rooms) && maps.Equal(v.state.Ordinals, ordinals):
 		return unchanged, nil
 	default:
+		owners := state.OwnerReferences
 		state.ObjectMeta = *v.state.ObjectMeta.DeepCopy()
+		state.OwnerReferences = owners
 		err = r.Live.Update(ctx, state)
 	}
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
@@ -170,7 +184,7 @@ func (r *run) transitions(w workload, v *picture, next []spill.Pool) {
 func (r *run) move(ctx context.Context, w workload, v *picture, m *memory, next []spill.Pool) error {
 	for _, one := range v.members {
 		for _, i := range r.movesOf(v, one, next) {
-			if now := r.Clock.Now(); !m.limit.AllowN(now, 1) || !r.limit.AllowN(now, 1) {
+			if now := r.Clock.Now(); !r.limit.AllowN(now, 1) || !m.limit.AllowN(now, 1) {
 				return nil // the next look goes on
 			}
 			rec := &one.records[i]

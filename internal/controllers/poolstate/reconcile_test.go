@@ -110,7 +110,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 			Clock: b.clock, Timing: DefaultTiming(), Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder}, Metrics: NewMetrics(set),
 			Look: func(ledger.Owner) {},
 		},
-		work: testkit.Queue[workload](), limit: rate.NewLimiter(totalRate, totalRate), known: map[types.UID]*memory{}, shapes: map[string]*corev1.Node{}, scaleUps: map[string]scaleUps{},
+		work: testkit.Queue[workload](), limit: rate.NewLimiter(totalRate, totalRate), looks: rate.NewLimiter(looksRate, looksRate), known: map[types.UID]*memory{}, shapes: map[string]*corev1.Node{}, scaleUps: map[string]scaleUps{},
 	}
 	b.see(t)
 	return b
@@ -386,5 +386,20 @@ func TestMayTakeMore(t *testing.T) {
 		if got := mayTakeMore(was, is); got != tc.want {
 			t.Errorf("%s: %t", name, got)
 		}
+	}
+}
+
+// The pods of a Job wait: one that is deleted counts as failed.
+func TestJobsWait(t *testing.T) {
+	objects := shortage(1)
+	for _, o := range objects[4:] {
+		p := o.(*corev1.Pod)
+		p.OwnerReferences[0].APIVersion, p.OwnerReferences[0].Kind = "batch/v1", "Job"
+	}
+	b := newBench(t, objects[1:]...)
+	w := web
+	w.APIVersion, w.Kind = "batch/v1", "Job"
+	if members, err := b.members(t.Context(), w); err != nil || len(members) > 0 {
+		t.Errorf("a Job has members whose pods move: %v, %v", members, err)
 	}
 }

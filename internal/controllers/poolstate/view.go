@@ -1,11 +1,14 @@
 package poolstate
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -36,7 +39,7 @@ type member struct {
 // picture is what [spill.Next] and the moves want to know of a workload.
 type picture struct {
 	spill.View
-	policy  *policy.Policy // of the newest member
+	policy  *policy.Policy // of the member that creates pods now
 	state   *stowage.PoolState
 	pools   []spill.Pool // as stored
 	members []*member
@@ -51,19 +54,19 @@ func (r *run) members(ctx context.Context, w workload) ([]*member, error) {
 	}
 	// Kinds that are not watched are known by their pods.
 	for _, o := range r.Seats.Pods().Owners() {
+		if job := o.Kind == "Job" && seats.Ref(o).Group() == batchv1.GroupName; job {
+			continue // a pod of a Job that is deleted counts as failed, so the pods of Jobs wait
+		}
 		if o.Namespace == w.Namespace && !slices.ContainsFunc(makers, func(m *cluster.Workload) bool { return m.UID == o.UID }) {
 			makers = append(makers, &cluster.Workload{Ref: seats.Ref(o), Namespace: o.Namespace, Replicas: -1, Current: -1})
 		}
 	}
 	var out []*member
 	for _, maker := range makers {
-		if maker.UID != w.UID {
+		if maker.UID != w.UID && (maker.Controller == nil || maker.Controller.UID != w.UID) {
 			chain, err := cluster.Owners(ctx, r.Cluster, w.Namespace, maker.Ref)
-			if err != nil {
-				return nil, err
-			}
-			if top := chain.Top(); top == nil || top.UID != w.UID {
-				continue
+			if top := chain.Top(); err != nil || top == nil || top.UID != w.UID {
+				continue // of another workload, or of one that cannot be read now
 			}
 		}
 		m := &member{Workload: maker, replicas: maker.Replicas, ordinals: maker.Kind == "StatefulSet" && maker.Group() == appsv1.GroupName}
@@ -77,7 +80,7 @@ func (r *run) members(ctx context.Context, w workload) ([]*member, error) {
 			}
 			return 1
 		}
-		return b.Created.Compare(a.Created)
+		return cmp.Or(cmp.Compare(b.Revision(), a.Revision()), b.Created.Compare(a.Created))
 	})
 	return out, nil
 }
@@ -116,15 +119,16 @@ func (r *run) see(ctx context.Context, w workload, m *memory) (*picture, error) 
 			way.pools[i] = way.pools[i] || karpenter.onWay(p.Whole.Pool(i).Labels)
 		}
 		for key, e := range m.examples {
-			if key.pool >= n {
-				continue // the policy was edited
+			if now.Sub(e.at) >= exampleFor {
+				delete(m.examples, key)
+			} else if pool, ok := p.Pool(key.pool); ok && !way.pools[pool] {
+				v.Hard[pool] = v.Hard[pool] || karpenter.cannotMake(p.Whole.Pool(pool).Labels, e.pod)
 			}
-			v.Hard[key.pool] = v.Hard[key.pool] || !way.pools[key.pool] && karpenter.cannotMake(p.Whole.Pool(key.pool).Labels, e.pod)
 		}
 	}
 	for _, one := range members {
-		if one.policy == nil || one.policy.Strategy == nil {
-			continue
+		if one.policy == nil || one.policy.Strategy == nil || !samePools(one.policy.Whole, p.Whole) {
+			continue // the annotations of its revision name other pools
 		}
 		v.members = append(v.members, one)
 		if err := r.seePods(ctx, v, one, m, way); err != nil {
@@ -135,6 +139,19 @@ func (r *run) see(ctx context.Context, w workload, m *memory) (*picture, error) 
 	}
 	m.forgetPods(now)
 	return v, nil
+}
+
+// samePools reports whether two strategies have the same pools in the same order.
+func samePools(a, b *spread.Strategy) bool {
+	if a.Len() != b.Len() {
+		return false
+	}
+	for i := range a.Len() {
+		if a.Pool(i).Name != b.Pool(i).Name || !maps.Equal(a.Pool(i).Labels, b.Pool(i).Labels) {
+			return false
+		}
+	}
+	return true
 }
 
 // waitedFor returns when a pod was last seen to wait for a pool; a new leader says now.
@@ -179,16 +196,19 @@ func (r *run) seePods(ctx context.Context, v *picture, one *member, m *memory, w
 		if rec.Waiting() {
 			pod.Waits = m.pass(rec.UID, v.Now, rec.Nominated || way.pools[pool] || way.pods[rec.UID])
 			// The example is read early, because what Karpenter can make depends on the size of the pods.
-			if v.After[pool] > 0 && pod.Waits >= min(v.After[pool], exampleAfter) {
-				e, err := r.exampleOf(ctx, m, one, rec, pool)
+			soon := pod.Waits >= min(v.After[pool], exampleAfter) || pod.Waits > 0 && v.pools[pool].Phase != spill.Available
+			if v.After[pool] > 0 && soon {
+				e, err := r.exampleOf(ctx, m, one, rec)
 				if err != nil {
 					return err
 				}
-				if pod.Misfit, err = r.misfit(ctx, v.policy, e, pool); err != nil {
-					return err
+				if e == nil { // it has gone, and nothing is known of its siblings now
+					v.stays = true
+					continue
 				}
-				if pod.Misfit && !e.reported {
-					e.reported = true
+				pod.Misfit = e.misfit
+				if key := keyOf(one, rec); pod.Misfit && !m.misfits[key] {
+					m.misfits[key] = true
 					r.Events.Warn(m.workload.reference(), stowage.EventPodFitsNoNode, events.Spill,
 						"pod %s waits for pool %s and would not fit on an empty node there (size, selectors, taints, affinity), or uses a volume; no other pool takes such pods", rec.Name, rec.Pool)
 				}
@@ -204,42 +224,50 @@ func (r *run) seePods(ctx context.Context, v *picture, one *member, m *memory, w
 	return nil
 }
 
-// exampleOf returns a pod of an owner that waits for a pool, as the API server has it.
-func (r *run) exampleOf(ctx context.Context, m *memory, one *member, rec *seats.Record, pool int) (*example, error) {
-	key := exampleKey{seats.OwnerOf(one.Workload).Key(), pool}
+func keyOf(one *member, rec *seats.Record) exampleKey {
+	return exampleKey{seats.OwnerOf(one.Workload).Key(), rec.Pool}
+}
+
+// exampleOf returns a pod of an owner that waits for a pool, as the API server has it, or nil if it has gone meanwhile.
+func (r *run) exampleOf(ctx context.Context, m *memory, one *member, rec *seats.Record) (*example, error) {
+	key := keyOf(one, rec)
 	if e := m.examples[key]; e != nil && r.Clock.Since(e.at) < exampleFor {
 		return e, nil
 	}
-	e := &example{at: r.Clock.Now(), pod: &corev1.Pod{}, reported: m.examples[key] != nil && m.examples[key].reported}
-	if err := r.Live.Get(ctx, client.ObjectKey{Namespace: rec.Namespace, Name: rec.Name}, e.pod); client.IgnoreNotFound(err) != nil {
-		return nil, err
-	} else if err != nil || e.pod.UID != rec.UID {
-		e.pod = nil
-	} else {
-		created := placement.AsCreated(podpatch.FromPod(e.pod), one.policy.Strategy, "")
-		e.stays = !r.Scope.Enforces(ctx, e.pod.Namespace, created)
+	e := &example{at: r.Clock.Now(), pod: &corev1.Pod{}}
+	if err := r.Live.Get(ctx, client.ObjectKey{Namespace: rec.Namespace, Name: rec.Name}, e.pod); err != nil {
+		return nil, client.IgnoreNotFound(err)
 	}
+	if e.pod.UID != rec.UID {
+		return nil, nil
+	}
+	var err error
+	if e.misfit, err = r.misfit(ctx, one.policy, e.pod, rec.Pool); err != nil {
+		return nil, err
+	}
+	e.stays = !r.Scope.Enforces(ctx, e.pod.Namespace, placement.AsCreated(podpatch.FromPod(e.pod), one.policy.Strategy, ""))
 	m.examples[key] = e
 	return e, nil
 }
 
-// misfit reports whether pods such as an example would not fit on an empty node of their pool, or use a volume, which may be
-// where other pools' nodes cannot use it. Where a pool has no node, its largest former node decides.
-func (r *run) misfit(ctx context.Context, p *policy.Policy, e *example, pool int) (bool, error) {
-	if e.pod == nil {
-		return false, nil // it has gone, and the next look finds another
-	}
-	if slices.ContainsFunc(e.pod.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }) {
+// misfit reports whether pods such as this one would not fit on an empty node of a pool, or use a volume, which may be where
+// other pools' nodes cannot use it. Where the pool has no node, its largest former node decides.
+func (r *run) misfit(ctx context.Context, p *policy.Policy, pod *corev1.Pod, pool string) (bool, error) {
+	if slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }) {
 		return true, nil
 	}
-	labels := p.Whole.Pool(pool).Labels
+	index, ok := p.Pool(pool)
+	if !ok {
+		return false, nil
+	}
+	labels := p.Whole.Pool(index).Labels
 	nodes, err := r.Room.Nodes(ctx, labels)
 	if err != nil {
 		return false, err
 	}
 	key := labelsKey(labels)
 	for i := range nodes {
-		if fit.Empty(&nodes[i], e.pod) {
+		if fit.Empty(&nodes[i], pod) {
 			r.remember(key, &nodes[i])
 			return false, nil
 		}
@@ -250,7 +278,7 @@ func (r *run) misfit(ctx context.Context, p *policy.Policy, e *example, pool int
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	shape := r.shapes[key]
-	return shape != nil && !fit.Empty(shape, e.pod), nil
+	return shape != nil && !fit.Empty(shape, pod), nil
 }
 
 // remember keeps a node as the shape of its pool's nodes, if it is the largest so far.
@@ -282,6 +310,9 @@ func (r *run) lookForRoom(ctx context.Context, v *picture, m *memory) error {
 			continue
 		case v.Now.Sub(last.at) < r.Timing.Probes.FirstProbe || changed.Before(last.at) && left == last.left:
 			continue
+		}
+		if !r.looks.AllowN(v.Now, 1) {
+			continue // the next look may
 		}
 		pod, tolerations, err := r.anyPod(ctx, v, i)
 		if err != nil {

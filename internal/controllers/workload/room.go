@@ -13,7 +13,8 @@ import (
 )
 
 // roomFor looks for room for the successor of the pod that a plan removes. It returns false if the pod is to stay: no node
-// of the pool has room, and no node autoscaler makes the nodes of that pool. Proven says that a node has room.
+// of the pool has room, and no node autoscaler makes the nodes of that pool. The only pod of a workload goes only into room
+// that a node has. Proven says that a node has room.
 func (r *run) roomFor(ctx context.Context, p *policy.Policy, pods []corev1.Pod, state *repair.State, plan *repair.Plan) (ok, proven bool, err error) {
 	if plan.To < 0 {
 		return true, true, nil // the pod has no node to lose
@@ -26,7 +27,7 @@ func (r *run) roomFor(ctx context.Context, p *policy.Policy, pods []corev1.Pod, 
 	former := state.Pods[index].Foreign
 	count, err := r.Room.Count(ctx, nodes, successor(&pods[index], p, plan.To, former), 1)
 	found := count > 0
-	return found || room.Autoscaled(nodes), found && !former, err
+	return found || room.Autoscaled(nodes) && state.Replicas > 1, found && !former, err
 }
 
 // successor returns the pod that the owner of a pod creates in its place, with a seat in a pool.

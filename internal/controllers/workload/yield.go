@@ -3,6 +3,7 @@ package workload
 import (
 	"context"
 
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/ledger"
 	"github.com/stowage-dev/stowage/internal/policy"
@@ -61,12 +62,17 @@ func (r *run) yield(ctx context.Context, owner ledger.Owner) error {
 		return err
 	}
 	p, err := r.policyOf(ctx, owner, w)
-	if err != nil || p == nil || p.Strategy == nil {
+	if err != nil || p == nil || p.Strategy == nil || p.Repair == stowage.RepairOff {
 		return err
 	}
 	yields, err := r.yieldingPools(ctx, owner, p)
 	if err != nil || yields == nil {
 		return err
+	}
+	// What the cache shows is enough to see that there is nothing to do.
+	shown := fromRecords(p, liveRecords(r.Seats.Pods().Of(owner.Key())), w.Replicas)
+	if shown.Yields = yields; len(shown.Yield()) == 0 {
+		return nil
 	}
 	state, pods, err := r.look(ctx, owner, p, w.TemplateNode)
 	if err != nil || state == nil {
