@@ -186,7 +186,12 @@ func TestFlowControlUnderAFlood(t *testing.T) {
 	if len(errs) > late {
 		t.Errorf("%d of %d requests of Stowage do not get through: %v", len(errs), requests, errors.Join(errs...))
 	}
-	if err := asks(bystander); err == nil {
+	// One request of the others may get through, because places become free all the time.
+	flooded := false
+	for range 5 {
+		flooded = flooded || asks(bystander) != nil
+	}
+	if !flooded {
 		t.Error("the flood was over before the end: nothing is shown")
 	}
 	var mine flowcontrolv1.PriorityLevelConfiguration

@@ -62,16 +62,24 @@ func (r *run) members(ctx context.Context, w workload) ([]*member, error) {
 		}
 	}
 	var out []*member
+	var unread error
 	for _, maker := range makers {
 		if maker.UID != w.UID && (maker.Controller == nil || maker.Controller.UID != w.UID) {
 			chain, err := cluster.Owners(ctx, r.Cluster, w.Namespace, maker.Ref)
-			if top := chain.Top(); err != nil || top == nil || top.UID != w.UID {
-				continue // of another workload, or of one that cannot be read now
+			if err != nil {
+				unread = err // it may be of another workload
+				continue
+			}
+			if top := chain.Top(); top == nil || top.UID != w.UID {
+				continue
 			}
 		}
 		m := &member{Workload: maker, replicas: maker.Replicas, ordinals: maker.Kind == "StatefulSet" && maker.Group() == appsv1.GroupName}
 		m.records = r.Seats.Pods().Of(seats.OwnerOf(maker).Key())
 		out = append(out, m)
+	}
+	if len(out) == 0 {
+		return nil, unread // else the workload would look as if it had no pods, and its state would go
 	}
 	slices.SortStableFunc(out, func(a, b *member) int {
 		if active := func(m *member) bool { return m.replicas != 0 }; active(a) != active(b) {
