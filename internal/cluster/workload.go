@@ -10,6 +10,8 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,6 +43,17 @@ func (r Ref) Group() string {
 	}
 	return group
 }
+
+// Object returns the reference that events take.
+func (r Ref) Object(namespace string) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: r.APIVersion, Kind: r.Kind, Namespace: namespace, Name: r.Name, UID: r.UID}
+}
+
+// IsStatefulSet reports whether it names a StatefulSet of Kubernetes itself.
+func (r Ref) IsStatefulSet() bool { return r.Kind == "StatefulSet" && r.Group() == appsv1.GroupName }
+
+// IsJob reports whether it names a Job.
+func (r Ref) IsJob() bool { return r.Kind == "Job" && r.Group() == batchv1.GroupName }
 
 // SameObject reports whether two references name one object, in whatever version.
 func (r Ref) SameObject(other Ref) bool {

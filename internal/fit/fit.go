@@ -44,7 +44,7 @@ func Successor(pod *corev1.Pod, s *spread.Strategy, pool int, tolerations []core
 // Allows reports whether a node takes new pods such as this one, whatever their size: the node is ready and not
 // cordoned, the pod selects the node, and the pod tolerates its taints.
 func Allows(node *corev1.Node, pod *corev1.Pod) bool {
-	return !node.Spec.Unschedulable && ready(node) && Selects(&pod.Spec, node)
+	return !node.Spec.Unschedulable && Ready(node) && Selects(&pod.Spec, node)
 }
 
 // Empty reports whether a pod would fit on a node if no other pod ran there, the node were ready, and nobody were about to
@@ -97,7 +97,8 @@ func Selects(spec *corev1.PodSpec, node *corev1.Node) bool {
 	return !untolerated
 }
 
-func ready(node *corev1.Node) bool {
+// Ready reports whether a node has the condition Ready.
+func Ready(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})

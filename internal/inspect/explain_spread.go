@@ -84,7 +84,7 @@ func (s *subject) spread(ctx context.Context, a *Aspect) error {
 	if rank, ok := p.Strategy.Rank(spread.Seat{Pool: pool, Ordinal: ordinal}); ok {
 		a.say("The seat is number %d of the sequence; %s.", rank, s.removal(rank))
 	}
-	short := shortagesOf(p)
+	short := p.Shortages()
 	spilled := len(short) > 0 && ordinal > p.Whole.Target(pool, replicas)
 	for n := range short {
 		switch text := short[n].String() + short[n].NextTry(); {

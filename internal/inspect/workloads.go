@@ -174,7 +174,7 @@ func (g *group) add(ctx context.Context, i *Inspector, m *maker, p *policy.Polic
 		at[n].Share += p.Whole.Share(n, replicas)
 		at[n].Target += p.Whole.Target(n, replicas)
 	}
-	g.shortages = shortagesOf(p)
+	g.shortages = p.Shortages()
 	g.Replicas += replicas
 	g.Unseated += min(m.unseated, max(0, p.Strategy.Capacity()-seated))
 	return nil
@@ -211,12 +211,4 @@ func (g *group) done() Workload {
 		g.Note = fmt.Sprintf("%d without a seat", g.Unseated)
 	}
 	return g.Workload
-}
-
-// shortagesOf returns the pools of a policy without room.
-func shortagesOf(p *policy.Policy) []spill.Shortage {
-	if p.Spill == nil {
-		return nil
-	}
-	return spill.Shortages(spill.FromPoolState(p.State, p.Whole), p.Whole)
 }

@@ -84,7 +84,7 @@ func OwnRank(pod *podpatch.Pod, firstOrdinal int64) (int64, bool) {
 	case owner.Kind == "StatefulSet" && group == appsv1.GroupName:
 		text := m.Labels[appsv1.PodIndexLabel]
 		if text == "" {
-			text = m.Name[strings.LastIndexByte(m.Name, '-')+1:]
+			text = OrdinalInName(m.Name)
 		}
 		n, err := strconv.ParseInt(text, 10, 32)
 		return n - firstOrdinal + 1, err == nil && n >= firstOrdinal
@@ -94,6 +94,9 @@ func OwnRank(pod *podpatch.Pod, firstOrdinal int64) (int64, bool) {
 	}
 	return 0, false
 }
+
+// OrdinalInName returns the ordinal in the name of a StatefulSet's pod.
+func OrdinalInName(name string) string { return name[strings.LastIndexByte(name, '-')+1:] }
 
 // costBase is the deletion cost of a rank plus that rank. It is small, because Karpenter takes a pod's
 // deletion cost for the cost of evicting the pod: 1 + cost/2^27, at most 10. With costs near 2^31, each

@@ -7,7 +7,6 @@
 package policy
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -18,7 +17,6 @@ import (
 
 	utilcache "k8s.io/apimachinery/pkg/util/cache"
 
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -74,6 +72,14 @@ func (p *Policy) Pool(name string) (int, bool) {
 		}
 	}
 	return 0, false
+}
+
+// TolerationsOf returns the tolerations that a pool gives to its pods.
+func (p *Policy) TolerationsOf(pool int) []corev1.Toleration {
+	if pool < len(p.Tolerations) {
+		return p.Tolerations[pool]
+	}
+	return nil
 }
 
 // SeatAt returns the seat of a pod with an ordinal of its own, by its rank. While the pod's pool has no room, the pod
@@ -147,7 +153,7 @@ func (f *Finder) Find(ctx context.Context, pod Pod) (*Policy, error) {
 		return nil, err
 	}
 	// A Job's pods are divided only where a PodDistributor says so.
-	isJob := pod.Owner.Kind == "Job" && pod.Owner.Group() == batchv1.GroupName
+	isJob := pod.Owner.IsJob()
 	if isJob && len(distributors) == 0 {
 		return nil, nil
 	}
@@ -228,19 +234,6 @@ func CreatedBefore(created, policy time.Time, grace time.Duration) bool {
 // owner reference into it, and the API server checks none of them before admission.
 func invented(chain cluster.Chain) bool { return chain.Bottom() == nil && !chain.Unverified }
 
-// StrategyText returns the strategy that annotations give, if they give one.
-func StrategyText(annotations map[string]string) (string, bool) {
-	if len(annotations) == 0 {
-		return "", false
-	}
-	on, _ := strconv.ParseBool(annotations[stowage.SpreadSwitchAnnotation])
-	if text, ok := annotations[stowage.SpreadStrategyAnnotation]; ok && on {
-		return text, true
-	}
-	text, ok := annotations[stowage.SpreadStrategyAliasAnnotation]
-	return text, ok
-}
-
 // serves reports whether a namespace's annotations are looked at.
 func (f *Finder) serves(ctx context.Context, namespace string) (bool, error) {
 	if excluded := f.excluded.Load(); excluded != nil && slices.Contains(*excluded, namespace) {
@@ -315,119 +308,4 @@ func (f *Finder) parse(text string) (*spread.Strategy, error) {
 		f.parsed.Add(text, parsed{strategy, err}, rememberFor)
 	}
 	return strategy, err
-}
-
-// winner returns the PodDistributor that divides the pods of one of some objects.
-func (f *Finder) winner(list []versprei.PodDistributor, chain cluster.Chain) *versprei.PodDistributor {
-	var best *versprei.PodDistributor
-	for i := range list {
-		d := &list[i]
-		if !chain.IncludesName(d.Spec.Target.Name) { // nearly all of a long list, cheaply
-			continue
-		}
-		if chain.Includes(TargetOf(d)) && (best == nil || Older(d, best)) {
-			best = d
-		}
-	}
-	return best
-}
-
-// TargetOf returns a PodDistributor's target.
-func TargetOf(d *versprei.PodDistributor) cluster.Ref {
-	return cluster.Ref{APIVersion: d.Spec.Target.APIVersion, Kind: d.Spec.Target.Kind, Name: d.Spec.Target.Name}
-}
-
-// Older reports whether one PodDistributor wins over another of the same target: the
-// older one does, or by name if both are of the same second.
-func Older(a, b *versprei.PodDistributor) bool {
-	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name)) < 0
-}
-
-// compile returns a PodDistributor's policy, computed once for each generation.
-func (f *Finder) compile(d *versprei.PodDistributor) *Policy {
-	if known, ok := f.distributors.Get(d.UID); ok && d.UID != "" {
-		if have := known.(compiled); have.generation == d.Generation {
-			return have.policy
-		}
-	}
-	p := Compile(d)
-	f.distributors.Add(d.UID, compiled{d.Generation, p}, rememberFor)
-	return p
-}
-
-// PoolName is how a PodDistributor's pool is called: by its name, or by its place.
-func PoolName(d *versprei.PodDistributor, i int) string {
-	return cmp.Or(d.Spec.Distribution[i].Name, strconv.Itoa(i))
-}
-
-// Compile returns the policy that a PodDistributor is. The earlier pool wins a tie.
-func Compile(d *versprei.PodDistributor) *Policy {
-	p := &Policy{
-		Distributor: d,
-		Source:      "PodDistributor " + d.Name,
-		Preferred:   d.Spec.Enforcement == versprei.EnforcementPreferred,
-		Evict:       d.Spec.Rebalance == versprei.RebalanceEvict,
-		Repair:      stowage.RepairRecreate,
-	}
-	pools := make([]spread.Pool, len(d.Spec.Distribution))
-	for i, pool := range d.Spec.Distribution {
-		labels := make(map[string]string, len(pool.NodeLabel))
-		for k, v := range pool.NodeLabel {
-			labels[k] = string(v)
-		}
-		pools[i] = spread.Pool{Name: PoolName(d, i), Labels: labels, Base: int64(pool.Base), Weight: int64(pool.Weight), Overflow: int64(pool.Overflow)}
-		if pool.MaxReplicas != nil {
-			pools[i].Max = int64(*pool.MaxReplicas)
-		}
-		p.Tolerations = append(p.Tolerations, pool.Tolerations)
-	}
-	p.Strategy, p.Err = spread.New(pools, spread.EarlierWins)
-	p.Whole = p.Strategy
-	for i, pool := range d.Spec.Distribution {
-		if pool.Spill == nil || p.Preferred {
-			continue
-		}
-		if p.Spill == nil {
-			p.Spill = make([]time.Duration, len(pools))
-		}
-		p.Spill[i], _ = parseSpill(cmp.Or(pool.Spill.After, defaultSpill)) // the API server has checked it
-	}
-	return p
-}
-
-// Check returns what is wrong with the annotations of a workload or its template, for
-// whoever writes them: warnings about annotations without effect, and errors in a strategy.
-func Check(annotations map[string]string) (warnings, errs []string) {
-	_, hasStrategy := annotations[stowage.SpreadStrategyAnnotation]
-	alias, hasAlias := annotations[stowage.SpreadStrategyAliasAnnotation]
-	value, hasSwitch := annotations[stowage.SpreadSwitchAnnotation]
-	on, err := strconv.ParseBool(value)
-	if hasSwitch && err != nil {
-		warnings = append(warnings, fmt.Sprintf("%s is %q; expected 'true' or 'false'", stowage.SpreadSwitchAnnotation, value))
-	}
-	switch {
-	case hasStrategy && !hasSwitch && !hasAlias:
-		warnings = append(warnings, fmt.Sprintf("%s has no effect without %s: 'true'", stowage.SpreadStrategyAnnotation, stowage.SpreadSwitchAnnotation))
-	case on && !hasStrategy && !hasAlias:
-		warnings = append(warnings, fmt.Sprintf("%s has no effect without %s", stowage.SpreadSwitchAnnotation, stowage.SpreadStrategyAnnotation))
-	case on && hasStrategy && hasAlias && alias != annotations[stowage.SpreadStrategyAnnotation]:
-		warnings = append(warnings, fmt.Sprintf("%s differs from %s and is ignored", stowage.SpreadStrategyAliasAnnotation, stowage.SpreadStrategyAnnotation))
-	}
-	if v, ok := annotations[stowage.SpillAnnotation]; ok {
-		if _, err := parseSpill(v); err != nil {
-			warnings = append(warnings, fmt.Sprintf("%s is %q and is ignored: %v", stowage.SpillAnnotation, v, err))
-		}
-	}
-	if text, ok := StrategyText(annotations); ok {
-		if _, err := spread.Parse(text); err != nil {
-			key := stowage.SpreadStrategyAnnotation
-			if !on || !hasStrategy {
-				key = stowage.SpreadStrategyAliasAnnotation
-			}
-			for line := range strings.SplitSeq(err.Error(), "\n") {
-				errs = append(errs, fmt.Sprintf("%s: %s", key, line))
-			}
-		}
-	}
-	return warnings, errs
 }

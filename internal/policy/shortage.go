@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
-
 	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/spill"
 	"github.com/stowage-dev/stowage/internal/spread"
@@ -29,6 +26,14 @@ func parseSpill(text string) (time.Duration, error) {
 	return d, nil
 }
 
+// Shortages returns the pools without room of which other pools take the pods that wait.
+func (p *Policy) Shortages() []spill.Shortage {
+	if p.Spill == nil {
+		return nil
+	}
+	return spill.Shortages(spill.FromPoolState(p.State, p.Whole), p.Whole)
+}
+
 // shortKey identifies a strategy without some seats.
 type shortKey struct {
 	whole *spread.Strategy
@@ -39,7 +44,7 @@ type shortKey struct {
 // those that waited have another seat, see [Policy.SeatAt]. The pods of a Job wait.
 func (f *Finder) shorten(ctx context.Context, p *Policy, namespace string, chain cluster.Chain) error {
 	p.Root = chain.Top()
-	if p.Strategy == nil || p.Spill == nil || p.Root == nil || chain.Refs[0].Kind == "Job" && chain.Refs[0].Group() == batchv1.GroupName {
+	if p.Strategy == nil || p.Spill == nil || p.Root == nil || chain.Refs[0].IsJob() {
 		return nil
 	}
 	state, err := f.Cluster.PoolState(ctx, namespace, p.Root.UID)
@@ -48,7 +53,7 @@ func (f *Finder) shorten(ctx context.Context, p *Policy, namespace string, chain
 	}
 	p.State = state
 	bottom := chain.Bottom()
-	if bottom.Kind == "StatefulSet" && bottom.Group() == appsv1.GroupName {
+	if bottom.IsStatefulSet() {
 		return nil
 	}
 	gaps := spill.Gaps(spill.FromPoolState(state, p.Whole))

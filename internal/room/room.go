@@ -1,4 +1,4 @@
-// Package room finds out how many more pods the nodes of a pool have room for now. Package fit decides; this package reads
+// Package room finds out how many more pods the nodes of a pool have room for. Package fit decides; this package reads
 // the nodes from the cache and the pods of a few nodes from the API server.
 package room
 

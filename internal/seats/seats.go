@@ -354,48 +354,6 @@ func moved(was, is *Record) bool {
 	return was == nil || is == nil || was.Seat != is.Seat || was.ID != is.ID || was.Kind != is.Kind || was.Live != is.Live || was.Node != is.Node || was.Cost != is.Cost
 }
 
-// Sweep forgets the books that nobody would miss. With collect, it also removes the
-// ledgers whose claims have all ended; one replica does that.
-func (l *Service) Sweep(ctx context.Context, collect bool) {
-	l.mu.Lock()
-	entries := make([]*entry, 0, len(l.books))
-	for _, e := range l.books {
-		entries = append(entries, e)
-	}
-	l.mu.Unlock()
-	states := map[string]int{}
-	for _, e := range entries {
-		var owner ledger.Owner
-		var version uint64
-		var spent bool
-		l.with(e.key, func(now time.Duration, e *entry) {
-			owner = e.owner
-			e.book.Forget(now)
-			e.book.Tally(states)
-			version, spent = e.book.Spent(now)
-		})
-		if spent && collect {
-			if err := l.api.DeleteLedger(ctx, owner, version); err != nil {
-				l.logError(err, "ledger not removed", owner)
-			} else {
-				l.with(e.key, func(now time.Duration, e *entry) { e.book.LedgerGone(now, version) })
-			}
-		}
-		l.mu.Lock()
-		e.mu.Lock()
-		if !e.dead && e.book.Idle() {
-			e.dead = true
-			if e.timer != nil {
-				e.timer.Stop()
-			}
-			delete(l.books, e.key)
-		}
-		e.mu.Unlock()
-		l.mu.Unlock()
-	}
-	l.metrics.keeps(states)
-}
-
 // Ref returns the reference to an owner.
 func Ref(o ledger.Owner) cluster.Ref {
 	return cluster.Ref{APIVersion: o.APIVersion, Kind: o.Kind, Name: o.Name, UID: o.UID}

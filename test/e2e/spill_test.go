@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
@@ -128,7 +127,13 @@ func TestMisfitClosesNothing(t *testing.T) {
 	})
 	must(t, n.Create(t.Context(), d))
 	n.InPools(t, "web", "od=1 spot(waits)=4")
-	time.Sleep(15 * time.Second) // twice what it takes otherwise; there is nothing to wait for
+	// Pods that came later and that do fit have the same pool exhausted for their own workload.
+	other := n.Shortage(t, "other", 10, nil)
+	must(t, n.Create(t.Context(), other))
+	eventuallyWithin(t, 3*waitTimeout, "the pool is exhausted for pods that fit", func() (bool, error) {
+		state, err := n.PoolState(t.Context(), other.UID)
+		return state != nil, err
+	})
 	n.InPools(t, "web", "od=1 spot(waits)=4")
 	if state, err := n.PoolState(t.Context(), d.UID); err != nil || state != nil {
 		t.Errorf("there is a PoolState: %+v, %v", state, err)

@@ -17,7 +17,7 @@ import (
 // does, and the division returns with a rollout once the limit is gone.
 func TestNodePoolAtItsLimit(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it takes a minute")
+		t.Skip("make test-short runs the shortest cases; make test-karpenter runs this one")
 	}
 	t.Parallel()
 	onDemand := pool{"limit-on-demand", "on-demand", "WhenEmpty", "c4"}
@@ -41,16 +41,19 @@ func TestNodePoolAtItsLimit(t *testing.T) {
 	suite.EventuallyWithin(t, 3*time.Minute, "the pool is tried again, and the rollouts divide the pods by the strategy", func() (bool, error) {
 		n.Revise(t, d, fmt.Sprint(time.Now().UnixNano()))
 		n.RolledOut(t, d)
-		time.Sleep(5 * time.Second)
-		have, err := n.PoolCounts(t.Context(), "web")
-		return have == "0=8 1=32", err
+		have := ""
+		suite.EventuallyWithin(t, time.Minute, "no pod waits for a node", func() (ready bool, err error) {
+			have, err = n.PoolCounts(t.Context(), "web")
+			return !strings.Contains(have, "waits"), err
+		})
+		return have == "0=8 1=32", nil
 	})
 }
 
 // Nodes take longer than pods wait. None is evicted while its node is on the way.
 func TestSlowNodes(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it takes a minute")
+		t.Skip("make test-short runs the shortest cases; make test-karpenter runs this one")
 	}
 	t.Parallel()
 	p := pool{"slow-spot", "spot", "WhenEmpty", "c4"}

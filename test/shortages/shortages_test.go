@@ -174,7 +174,7 @@ func TestRestInAnOutage(t *testing.T) {
 	begin := time.Now()
 	before := requests(t)
 	probes := map[string]bool{}
-	for time.Since(begin) < 30*time.Minute/scale {
+	for time.Since(begin) < 30*time.Minute/scale { // what is measured is time that passes
 		var states stowage.PoolStateList
 		suite.Must(t, n.List(t.Context(), &states))
 		for i := range states.Items {

@@ -13,7 +13,7 @@ import (
 // +kubebuilder:printcolumn:name="Owner",type=string,JSONPath=`.metadata.ownerReferences[0].name`,description="Name of the workload"
 // +kubebuilder:printcolumn:name="Pools",type=string,JSONPath=`.pools[*].name`,description="Pools without room"
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.pools[*].phase`,description="Phase of each of these pools"
-// +kubebuilder:printcolumn:name="Max",type=string,JSONPath=`.pools[*].max`,description="Pods that each of these pools may have for now"
+// +kubebuilder:printcolumn:name="Max",type=string,JSONPath=`.pools[*].max`,description="Most pods that each of these pools may have"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type PoolState struct {
 	metav1.TypeMeta `json:",inline"`
@@ -61,7 +61,7 @@ type PoolRoom struct {
 	Epoch int64 `json:"epoch"`
 	// Since is when the phase began.
 	Since metav1.Time `json:"since"`
-	// Max is how many pods of the workload the pool may have for now.
+	// Max is how many pods of the workload the pool may have until the next transition.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0

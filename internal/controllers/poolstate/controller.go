@@ -93,16 +93,12 @@ func (*Controller) Name() string { return "poolstate" }
 
 // workload is the uppermost workload of some pods.
 type workload struct {
-	Namespace, APIVersion, Kind, Name string
-	UID                               types.UID
+	Namespace string
+	cluster.Ref
 }
 
 func workloadKeys(w workload) []any {
 	return []any{"namespace", w.Namespace, "kind", w.Kind, "name", w.Name}
-}
-
-func (w workload) reference() *corev1.ObjectReference {
-	return &corev1.ObjectReference{APIVersion: w.APIVersion, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name, UID: w.UID}
 }
 
 // run is what the controller knows in one term.
@@ -191,7 +187,7 @@ func (r *run) stateChanged(obj any) {
 func workloadOf(state *stowage.PoolState) (workload, bool) {
 	for _, o := range state.OwnerReferences {
 		if string(o.UID) == state.Name {
-			return workload{Namespace: state.Namespace, APIVersion: o.APIVersion, Kind: o.Kind, Name: o.Name, UID: o.UID}, true
+			return workload{state.Namespace, cluster.RefOf(&o)}, true
 		}
 	}
 	return workload{}, false
@@ -223,7 +219,7 @@ func (r *run) look(ctx context.Context) {
 		}
 		if p != nil && p.Spill != nil {
 			there[top.UID] = true
-			r.work.AddUnlessFailing(workload{Namespace: owner.Namespace, APIVersion: top.APIVersion, Kind: top.Kind, Name: top.Name, UID: top.UID})
+			r.work.AddUnlessFailing(workload{owner.Namespace, top.Ref})
 		}
 	}
 	var states stowage.PoolStateList

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -163,12 +162,12 @@ func (r *run) delete(ctx context.Context, state *stowage.PoolState) error {
 
 // transitions says what has become of pools.
 func (r *run) transitions(w workload, v *picture, next []spill.Pool) {
-	about := w.reference()
+	about := w.Object(w.Namespace)
 	for i := range next {
 		name, was, is := v.policy.Whole.Pool(i).Name, &v.pools[i], &next[i]
 		switch {
 		case is.Epoch > was.Epoch && was.Phase != spill.Probing:
-			r.Events.Warn(about, stowage.EventPoolExhausted, events.Spill, "pool %s has no room: pods waited there for %s; it keeps %d pod(s), and other pools take the others", name, v.After[i], is.Max)
+			r.Events.Warn(about, stowage.EventPoolExhausted, events.Spill, "pool %s has no room for the pods that wait: it keeps %d pod(s), and other pools take the others", name, is.Max)
 		case is.Phase == spill.Probing && was.Phase == spill.Exhausted:
 			r.Events.Normal(about, stowage.EventPoolProbed, events.Spill, "pool %s is tried again with %d pod(s)", name, is.Step)
 		case is.Phase == spill.Available && was.Phase != spill.Available:
@@ -214,7 +213,7 @@ func (r *run) movesOf(v *picture, one *member, next []spill.Pool) []int {
 	}
 	var out []int
 	for i := range one.pods {
-		if to, ok := v.policy.Pool(v.state.Ordinals[ordinalOf(one.records[i].Name)]); ok && to != one.pods[i].Seat.Pool && one.pods[i].Waits > 0 {
+		if to, ok := v.policy.Pool(v.state.Ordinals[placement.OrdinalInName(one.records[i].Name)]); ok && to != one.pods[i].Seat.Pool && one.pods[i].Waits > 0 {
 			out = append(out, i)
 		}
 	}
@@ -246,7 +245,7 @@ func ordinalsOf(v *picture, next []spill.Pool) map[string]string {
 		var names []string
 		for i := range one.pods {
 			pod := one.pods[i]
-			if to, ok := v.policy.Pool(out[ordinalOf(one.records[i].Name)]); ok {
+			if to, ok := v.policy.Pool(out[placement.OrdinalInName(one.records[i].Name)]); ok {
 				pod.Seat.Pool = to // where it is to be
 				if to != one.pods[i].Seat.Pool {
 					pod.Waits = 0
@@ -267,23 +266,11 @@ func ordinalsOf(v *picture, next []spill.Pool) map[string]string {
 			}
 			counts[pods[i].Seat.Pool]--
 			counts[best]++
-			out[ordinalOf(names[i])] = v.policy.Whole.Pool(best).Name
+			out[placement.OrdinalInName(names[i])] = v.policy.Whole.Pool(best).Name
 		}
 	}
 	if len(out) == 0 {
 		return nil
 	}
 	return out
-}
-
-// ordinalOf returns the ordinal in the name of a StatefulSet's pod.
-func ordinalOf(name string) string { return name[strings.LastIndexByte(name, '-')+1:] }
-
-// labelsKey is one text for a set of labels.
-func labelsKey(labels map[string]string) string {
-	var b strings.Builder
-	for _, k := range slices.Sorted(maps.Keys(labels)) {
-		b.WriteString(k + "=" + labels[k] + ",")
-	}
-	return b.String()
 }

@@ -49,7 +49,7 @@ import (
 var (
 	start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	key   = make(ledger.Key, ledger.KeySize)
-	web   = workload{Namespace: "ns", APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "rs"}
+	web   = workload{"ns", cluster.Ref{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "rs"}}
 )
 
 // bench is a controller in a term, with the objects that it sees.

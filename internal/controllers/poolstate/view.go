@@ -7,9 +7,8 @@ import (
 	"slices"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -54,7 +53,7 @@ func (r *run) members(ctx context.Context, w workload) ([]*member, error) {
 	}
 	// Kinds that are not watched are known by their pods.
 	for _, o := range r.Seats.Pods().Owners() {
-		if job := o.Kind == "Job" && seats.Ref(o).Group() == batchv1.GroupName; job {
+		if seats.Ref(o).IsJob() {
 			continue // a pod of a Job that is deleted counts as failed, so the pods of Jobs wait
 		}
 		if o.Namespace == w.Namespace && !slices.ContainsFunc(makers, func(m *cluster.Workload) bool { return m.UID == o.UID }) {
@@ -74,7 +73,7 @@ func (r *run) members(ctx context.Context, w workload) ([]*member, error) {
 				continue
 			}
 		}
-		m := &member{Workload: maker, replicas: maker.Replicas, ordinals: maker.Kind == "StatefulSet" && maker.Group() == appsv1.GroupName}
+		m := &member{Workload: maker, replicas: maker.Replicas, ordinals: maker.IsStatefulSet()}
 		m.records = r.Seats.Pods().Of(seats.OwnerOf(maker).Key())
 		out = append(out, m)
 	}
@@ -217,7 +216,7 @@ func (r *run) seePods(ctx context.Context, v *picture, one *member, m *memory, w
 				pod.Misfit = e.misfit
 				if key := keyOf(one, rec); pod.Misfit && !m.misfits[key] {
 					m.misfits[key] = true
-					r.Events.Warn(m.workload.reference(), stowage.EventPodFitsNoNode, events.Spill,
+					r.Events.Warn(m.workload.Object(m.workload.Namespace), stowage.EventPodFitsNoNode, events.Spill,
 						"pod %s waits for pool %s and would not fit on an empty node there (size, selectors, taints, affinity), or uses a volume; no other pool takes such pods", rec.Name, rec.Pool)
 				}
 				v.stays = v.stays || e.stays
@@ -268,12 +267,12 @@ func (r *run) misfit(ctx context.Context, p *policy.Policy, pod *corev1.Pod, poo
 	if !ok {
 		return false, nil
 	}
-	labels := p.Whole.Pool(index).Labels
-	nodes, err := r.Room.Nodes(ctx, labels)
+	selected := p.Whole.Pool(index).Labels
+	nodes, err := r.Room.Nodes(ctx, selected)
 	if err != nil {
 		return false, err
 	}
-	key := labelsKey(labels)
+	key := labels.Set(selected).String()
 	for i := range nodes {
 		if fit.Empty(&nodes[i], pod) {
 			r.remember(key, &nodes[i])
@@ -322,7 +321,7 @@ func (r *run) lookForRoom(ctx context.Context, v *picture, m *memory) error {
 		if !r.looks.AllowN(v.Now, 1) {
 			continue // the next look may
 		}
-		pod, tolerations, err := r.anyPod(ctx, v, i)
+		pod, err := r.anyPod(ctx, v)
 		if err != nil {
 			return err
 		}
@@ -333,7 +332,7 @@ func (r *run) lookForRoom(ctx context.Context, v *picture, m *memory) error {
 		if err != nil {
 			return err
 		}
-		if v.Room[i], err = r.Room.Count(ctx, nodes, fit.Successor(pod, v.policy.Whole, i, tolerations, false), v.Replicas); err != nil {
+		if v.Room[i], err = r.Room.Count(ctx, nodes, fit.Successor(pod, v.policy.Whole, i, v.policy.TolerationsOf(i), false), v.Replicas); err != nil {
 			return err
 		}
 		m.looked[name] = look{v.Now, left}
@@ -341,23 +340,19 @@ func (r *run) lookForRoom(ctx context.Context, v *picture, m *memory) error {
 	return nil
 }
 
-// anyPod reads a pod of the workload's newest owner that has some, and the tolerations that a pool gives to its pods.
-func (r *run) anyPod(ctx context.Context, v *picture, pool int) (*corev1.Pod, []corev1.Toleration, error) {
+// anyPod reads a pod of the workload's newest owner that has some, or returns nil.
+func (r *run) anyPod(ctx context.Context, v *picture) (*corev1.Pod, error) {
 	for _, one := range v.members {
 		if len(one.records) == 0 {
 			continue
 		}
 		pod := &corev1.Pod{}
 		if err := r.Live.Get(ctx, client.ObjectKey{Namespace: one.records[0].Namespace, Name: one.records[0].Name}, pod); err != nil {
-			return nil, nil, client.IgnoreNotFound(err)
+			return nil, client.IgnoreNotFound(err)
 		}
-		var tolerations []corev1.Toleration
-		if pool < len(v.policy.Tolerations) {
-			tolerations = v.policy.Tolerations[pool]
-		}
-		return pod, tolerations, nil
+		return pod, nil
 	}
-	return nil, nil, nil
+	return nil, nil
 }
 
 // mayTakeMore reports whether a node may take pods now that it did not take before.
@@ -365,15 +360,10 @@ func mayTakeMore(was, is *corev1.Node) bool {
 	if is.Spec.Unschedulable || len(is.Spec.Taints) > len(was.Spec.Taints) {
 		return false
 	}
-	ready := func(n *corev1.Node) bool {
-		return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-		})
-	}
-	if !ready(is) {
+	if !fit.Ready(is) {
 		return false
 	}
-	if !ready(was) || was.Spec.Unschedulable || len(is.Spec.Taints) < len(was.Spec.Taints) {
+	if !fit.Ready(was) || was.Spec.Unschedulable || len(is.Spec.Taints) < len(was.Spec.Taints) {
 		return true
 	}
 	for name, q := range is.Status.Allocatable {

@@ -23,6 +23,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/placement"
 	"github.com/stowage-dev/stowage/internal/policy"
 	"github.com/stowage-dev/stowage/internal/repair"
+	"github.com/stowage-dev/stowage/internal/seats"
 	"github.com/stowage-dev/stowage/internal/spread"
 )
 
@@ -235,7 +236,7 @@ func seatPatch(key ledger.Key, owner ledger.Owner, p *policy.Policy, pod *corev1
 }
 
 func aboutOwner(owner ledger.Owner) *corev1.ObjectReference {
-	return &corev1.ObjectReference{APIVersion: owner.APIVersion, Kind: owner.Kind, Namespace: owner.Namespace, Name: owner.Name, UID: owner.UID}
+	return seats.Ref(owner).Object(owner.Namespace)
 }
 
 func (r *run) event(owner ledger.Owner, reason stowage.EventReason, format string, args ...any) {

@@ -291,17 +291,20 @@ func (r *run) nodePool(ctx context.Context, p *policy.Policy, pod *corev1.Pod, n
 	return repair.OtherNode, nil
 }
 
-// rollingOut reports whether another revision of what made the owner has pods.
-func (r *run) rollingOut(ctx context.Context, owner ledger.Owner) (bool, error) {
-	w, err := r.Cluster.Workload(ctx, owner.Namespace, seats.Ref(owner))
+// revisions returns an owner as the cache knows it, and the other revisions of what made it.
+func (r *run) revisions(ctx context.Context, owner ledger.Owner) (w *cluster.Workload, others []*cluster.Workload, err error) {
+	w, err = r.Cluster.Workload(ctx, owner.Namespace, seats.Ref(owner))
 	if err != nil || w == nil || w.Controller == nil {
-		return false, err
+		return w, nil, err
 	}
 	makers, err := r.Cluster.Makers(ctx, owner.Namespace)
-	if err != nil {
-		return false, err
-	}
-	return slices.ContainsFunc(makers, func(m *cluster.Workload) bool {
-		return m.UID != owner.UID && m.Controller != nil && m.Controller.UID == w.Controller.UID && (m.Replicas > 0 || m.Current > 0)
-	}), nil
+	return w, slices.DeleteFunc(makers, func(m *cluster.Workload) bool {
+		return m.UID == owner.UID || m.Controller == nil || m.Controller.UID != w.Controller.UID
+	}), err
+}
+
+// rollingOut reports whether another revision of what made the owner has pods.
+func (r *run) rollingOut(ctx context.Context, owner ledger.Owner) (bool, error) {
+	_, others, err := r.revisions(ctx, owner)
+	return slices.ContainsFunc(others, func(m *cluster.Workload) bool { return m.Replicas > 0 || m.Current > 0 }), err
 }

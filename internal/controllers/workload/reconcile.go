@@ -15,7 +15,11 @@ import (
 // reconcile looks at one workload and does what its plan says.
 func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Result, error) {
 	// 1. Has it a strategy, and is it quiet?
-	if err := r.yield(ctx, owner); err != nil {
+	w, err := r.Cluster.Workload(ctx, owner.Namespace, seats.Ref(owner))
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if err := r.yield(ctx, owner, w); err != nil {
 		return reconcile.Result{}, err
 	}
 	// A workload whose early pods are replaced is not in use yet, but may be soon. So it is reconciled
@@ -25,10 +29,6 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 		again.RequeueAfter = r.Timing.Quiet / 4
 	} else if !r.mayLook(owner.Key()) {
 		return reconcile.Result{RequeueAfter: r.Timing.Quiet}, nil
-	}
-	w, err := r.Cluster.Workload(ctx, owner.Namespace, seats.Ref(owner))
-	if err != nil {
-		return reconcile.Result{}, err
 	}
 	p, err := r.policyOf(ctx, owner, w)
 	if err != nil {

@@ -32,11 +32,7 @@ func (r *run) roomFor(ctx context.Context, p *policy.Policy, pods []corev1.Pod, 
 
 // successor returns the pod that the owner of a pod creates in its place, with a seat in a pool.
 func successor(pod *corev1.Pod, p *policy.Policy, pool int, former bool) *corev1.Pod {
-	var tolerations []corev1.Toleration
-	if pool < len(p.Tolerations) {
-		tolerations = p.Tolerations[pool]
-	}
-	return fit.Successor(pod, p.Strategy, pool, tolerations, former)
+	return fit.Successor(pod, p.Strategy, pool, p.TolerationsOf(pool), former)
 }
 
 // available reports for each pool whether it has a node that takes pods such as those of the workload, if it is empty.

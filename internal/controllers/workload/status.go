@@ -21,7 +21,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/policy"
 	"github.com/stowage-dev/stowage/internal/seats"
-	"github.com/stowage-dev/stowage/internal/spill"
 )
 
 // resyncStatuses looks at the PodDistributors that were edited and at those in whose
@@ -180,12 +179,11 @@ func (r *run) shortages(ctx context.Context, namespace string, p *policy.Policy,
 	if err != nil || chain.Top() == nil {
 		return nil, err
 	}
-	state, err := r.Cluster.PoolState(ctx, namespace, chain.Top().UID)
-	if err != nil {
+	if p.State, err = r.Cluster.PoolState(ctx, namespace, chain.Top().UID); err != nil {
 		return nil, err
 	}
 	var out []string
-	for _, short := range spill.Shortages(spill.FromPoolState(state, p.Whole), p.Whole) {
+	for _, short := range p.Shortages() {
 		out = append(out, short.String())
 	}
 	return out, nil

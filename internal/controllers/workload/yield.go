@@ -2,12 +2,12 @@ package workload
 
 import (
 	"context"
+	"slices"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/ledger"
 	"github.com/stowage-dev/stowage/internal/policy"
-	"github.com/stowage-dev/stowage/internal/seats"
 	"github.com/stowage-dev/stowage/internal/spill"
 )
 
@@ -41,25 +41,15 @@ func (r *run) yieldingPools(ctx context.Context, owner ledger.Owner, p *policy.P
 
 // hasNewerRevision reports whether a newer revision of an owner's workload asks for pods.
 func (r *run) hasNewerRevision(ctx context.Context, owner ledger.Owner) (bool, error) {
-	w, err := r.Cluster.Workload(ctx, owner.Namespace, seats.Ref(owner))
-	if err != nil || w == nil || w.Controller == nil {
-		return false, err
-	}
-	makers, err := r.Cluster.Makers(ctx, owner.Namespace)
-	for _, m := range makers {
-		if cluster.Newer(m, w) && m.Replicas > 0 {
-			return true, err
-		}
-	}
-	return false, err
+	w, others, err := r.revisions(ctx, owner)
+	return slices.ContainsFunc(others, func(m *cluster.Workload) bool { return m.Replicas > 0 && cluster.Newer(m, w) }), err
 }
 
 // yield gives the lowest deletion cost to the pods of an older revision in pools without room, so that a rollout removes
 // them first and the new pods can take their places.
-func (r *run) yield(ctx context.Context, owner ledger.Owner) error {
-	w, err := r.Cluster.Workload(ctx, owner.Namespace, seats.Ref(owner))
-	if err != nil || w == nil || w.Controller == nil {
-		return err
+func (r *run) yield(ctx context.Context, owner ledger.Owner, w *cluster.Workload) error {
+	if w == nil || w.Controller == nil {
+		return nil
 	}
 	p, err := r.policyOf(ctx, owner, w)
 	if err != nil || p == nil || p.Strategy == nil || p.Repair == stowage.RepairOff {

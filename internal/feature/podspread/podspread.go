@@ -103,9 +103,7 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 			return d, nil
 		}
 	}
-	if p.Distributor != nil {
-		a.seat.Tolerations = p.Tolerations[a.seat.Pool]
-	}
+	a.seat.Tolerations = p.TolerationsOf(a.seat.Pool)
 	a.seat.Apply(a.pod)
 	pool := p.Strategy.Pool(a.seat.Pool)
 	d.Pool = &pool

@@ -1,0 +1,90 @@
+package policy
+
+import (
+	"cmp"
+	"strconv"
+	"time"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/spread"
+)
+
+// winner returns the PodDistributor that divides the pods of one of some objects.
+func (f *Finder) winner(list []versprei.PodDistributor, chain cluster.Chain) *versprei.PodDistributor {
+	var best *versprei.PodDistributor
+	for i := range list {
+		d := &list[i]
+		if !chain.IncludesName(d.Spec.Target.Name) { // nearly all of a long list, cheaply
+			continue
+		}
+		if chain.Includes(TargetOf(d)) && (best == nil || Older(d, best)) {
+			best = d
+		}
+	}
+	return best
+}
+
+// TargetOf returns a PodDistributor's target.
+func TargetOf(d *versprei.PodDistributor) cluster.Ref {
+	return cluster.Ref{APIVersion: d.Spec.Target.APIVersion, Kind: d.Spec.Target.Kind, Name: d.Spec.Target.Name}
+}
+
+// Older reports whether one PodDistributor wins over another of the same target: the
+// older one does, or by name if both are of the same second.
+func Older(a, b *versprei.PodDistributor) bool {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name)) < 0
+}
+
+// compile returns a PodDistributor's policy, computed once for each generation.
+func (f *Finder) compile(d *versprei.PodDistributor) *Policy {
+	if known, ok := f.distributors.Get(d.UID); ok && d.UID != "" {
+		if have := known.(compiled); have.generation == d.Generation {
+			return have.policy
+		}
+	}
+	p := Compile(d)
+	f.distributors.Add(d.UID, compiled{d.Generation, p}, rememberFor)
+	return p
+}
+
+// PoolName is how a PodDistributor's pool is called: by its name, or by its place.
+func PoolName(d *versprei.PodDistributor, i int) string {
+	return cmp.Or(d.Spec.Distribution[i].Name, strconv.Itoa(i))
+}
+
+// Compile returns the policy that a PodDistributor is. The earlier pool wins a tie.
+func Compile(d *versprei.PodDistributor) *Policy {
+	p := &Policy{
+		Distributor: d,
+		Source:      "PodDistributor " + d.Name,
+		Preferred:   d.Spec.Enforcement == versprei.EnforcementPreferred,
+		Evict:       d.Spec.Rebalance == versprei.RebalanceEvict,
+		Repair:      stowage.RepairRecreate,
+	}
+	pools := make([]spread.Pool, len(d.Spec.Distribution))
+	for i, pool := range d.Spec.Distribution {
+		labels := make(map[string]string, len(pool.NodeLabel))
+		for k, v := range pool.NodeLabel {
+			labels[k] = string(v)
+		}
+		pools[i] = spread.Pool{Name: PoolName(d, i), Labels: labels, Base: int64(pool.Base), Weight: int64(pool.Weight), Overflow: int64(pool.Overflow)}
+		if pool.MaxReplicas != nil {
+			pools[i].Max = int64(*pool.MaxReplicas)
+		}
+		p.Tolerations = append(p.Tolerations, pool.Tolerations)
+	}
+	p.Strategy, p.Err = spread.New(pools, spread.EarlierWins)
+	p.Whole = p.Strategy
+	for i, pool := range d.Spec.Distribution {
+		if pool.Spill == nil || p.Preferred {
+			continue
+		}
+		if p.Spill == nil {
+			p.Spill = make([]time.Duration, len(pools))
+		}
+		p.Spill[i], _ = parseSpill(cmp.Or(pool.Spill.After, defaultSpill)) // the API server has checked it
+	}
+	return p
+}
