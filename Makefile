@@ -230,7 +230,7 @@ test-versions: $(TOOLS)/helm ## Run the tests on each supported Kubernetes, and 
 .PHONY: test-long
 test-long: controlplane ## Run the long forms: tens of thousands of histories of each simulation, bursts of all sizes
 	@go test -count=1 -v -timeout 60m -run 'TestSimulation$$' ./internal/ledger -histories 17000
-	@go test -count=1 -v -timeout 60m -run 'TestSimulation$$' ./internal/spill -histories 20000
+	@go test -count=1 -v -timeout 60m -run 'TestSimulation$$' ./internal/spill -histories 17000
 	@go test -count=1 -timeout 60m -run TestSpreadConcurrent ./test/bursts -long
 	@$(MAKE) --no-print-directory test-shortages
 

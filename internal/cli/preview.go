@@ -164,7 +164,7 @@ func (o *previewOptions) run(ctx context.Context, s Streams) error {
 		if err != nil {
 			return err
 		}
-		if waiting, err = p.Exhaust(ctx, exhausted); err != nil {
+		if waiting, err = p.Exhaust(ctx, exhausted, o.replicas); err != nil {
 			return err
 		}
 	}

@@ -3,11 +3,11 @@ package policy
 import (
 	"cmp"
 	"strconv"
-	"time"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/spill"
 	"github.com/stowage-dev/stowage/internal/spread"
 )
 
@@ -82,9 +82,10 @@ func Compile(d *versprei.PodDistributor) *Policy {
 			continue
 		}
 		if p.Spill == nil {
-			p.Spill = make([]time.Duration, len(pools))
+			p.Spill = make([]spill.Rule, len(pools))
 		}
-		p.Spill[i], _ = parseSpill(cmp.Or(pool.Spill.After, defaultSpill)) // the API server has checked it
+		p.Spill[i].After, _ = parseSpill(cmp.Or(pool.Spill.After, defaultSpill)) // the API server has checked it
+		p.Spill[i].Max = pool.Spill.MaxSpill
 	}
 	return p
 }

@@ -23,6 +23,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/spill"
 	"github.com/stowage-dev/stowage/internal/spread"
 )
 
@@ -33,9 +34,9 @@ type Policy struct {
 	Err      error
 	// Whole is the strategy with all its seats.
 	Whole *spread.Strategy
-	// Spill is, for each pool, how long a pod waits until other pools take it; 0 is for ever. It is nil if no pool
+	// Spill is, for each pool, when other pools take the pods that wait, and how many. It is nil if no pool
 	// has a limit.
-	Spill []time.Duration
+	Spill []spill.Rule
 	// State is what is known of pools without room, or nil if nothing is.
 	State *stowage.PoolState
 	// Root is the uppermost workload, or nil if that is not known.
@@ -276,7 +277,7 @@ func (f *Finder) annotated(p *Policy, root *cluster.Workload, template map[strin
 		if after, err := parseSpill(v); err != nil {
 			p.Warnings = append(p.Warnings, fmt.Sprintf("%s is %q and was ignored: %v", stowage.SpillAnnotation, v, err))
 		} else {
-			p.Spill = slices.Repeat([]time.Duration{after}, p.Strategy.Len())
+			p.Spill = slices.Repeat([]spill.Rule{{After: after}}, p.Strategy.Len())
 		}
 	}
 	if v, ok := setting(stowage.RepairAnnotation); ok {

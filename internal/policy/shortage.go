@@ -58,7 +58,7 @@ func (f *Finder) shorten(ctx context.Context, p *Policy, namespace string, chain
 	}
 	gaps := spill.Gaps(spill.FromPoolState(state, p.Whole))
 	for i := range gaps {
-		if p.Spill[i] == 0 {
+		if p.Spill[i].After == 0 {
 			gaps[i] = spread.Gap{}
 		}
 	}

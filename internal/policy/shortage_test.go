@@ -11,6 +11,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/spill"
 )
 
 // revisions is a cluster in which a workload has another revision.
@@ -38,15 +39,15 @@ func TestFindDuringAShortage(t *testing.T) {
 		spill, kind string
 		held        int64 // by another revision
 		targets     []int64
-		after       []time.Duration
+		rules       []spill.Rule
 		warnings    int
 	}{
-		"asked for":                     {spill: "1m", kind: "Deployment", targets: []int64{3, 17}, after: []time.Duration{time.Minute, time.Minute}},
-		"another revision holds some":   {spill: "1m", kind: "Deployment", held: 2, targets: []int64{1, 19}, after: []time.Duration{time.Minute, time.Minute}},
-		"another revision holds all":    {spill: "1m", kind: "Deployment", held: 5, targets: []int64{0, 20}, after: []time.Duration{time.Minute, time.Minute}},
+		"asked for":                     {spill: "1m", kind: "Deployment", targets: []int64{3, 17}, rules: []spill.Rule{{After: time.Minute}, {After: time.Minute}}},
+		"another revision holds some":   {spill: "1m", kind: "Deployment", held: 2, targets: []int64{1, 19}, rules: []spill.Rule{{After: time.Minute}, {After: time.Minute}}},
+		"another revision holds all":    {spill: "1m", kind: "Deployment", held: 5, targets: []int64{0, 20}, rules: []spill.Rule{{After: time.Minute}, {After: time.Minute}}},
 		"too short, which is warned of": {spill: "1s", kind: "Deployment", targets: []int64{10, 10}, warnings: 1},
 		"no duration":                   {spill: "soon", kind: "Deployment", targets: []int64{10, 10}, warnings: 1},
-		"a StatefulSet keeps its seats": {spill: "1m", kind: "StatefulSet", targets: []int64{10, 10}, after: []time.Duration{time.Minute, time.Minute}},
+		"a StatefulSet keeps its seats": {spill: "1m", kind: "StatefulSet", targets: []int64{10, 10}, rules: []spill.Rule{{After: time.Minute}, {After: time.Minute}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			up := ref(tc.kind, "web")
@@ -71,7 +72,7 @@ func TestFindDuringAShortage(t *testing.T) {
 			if diff := cmp.Diff(tc.targets, []int64{p.Strategy.Target(0, 20), p.Strategy.Target(1, 20)}); diff != "" {
 				t.Errorf("targets (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(tc.after, p.Spill); diff != "" {
+			if diff := cmp.Diff(tc.rules, p.Spill); diff != "" {
 				t.Errorf("spill (-want +got):\n%s", diff)
 			}
 			if len(p.Warnings) != tc.warnings {

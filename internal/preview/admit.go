@@ -45,11 +45,7 @@ func (p *Preview) Admit(ctx context.Context, replicas int32) (pods []Admitted, w
 	}
 	for i := range in.Workloads {
 		w := &in.Workloads[i]
-		n := w.replicas
-		if replicas >= 0 {
-			n = replicas
-		}
-		made := w.pods(n, in.Objects.Nodes)
+		made := w.pods(w.replicasOr(replicas), in.Objects.Nodes)
 		if w.Kind == "DaemonSet" && len(made) == 0 {
 			warn(w, "the input has no node that it may run on, so it has no pods")
 		}

@@ -16,8 +16,8 @@ import (
 )
 
 // Exhaust makes all decisions that follow as if pools had no room for more than so many pods of each workload, by the names
-// of the pools. The warnings are about workloads whose pods would wait; it is an error if no workload has a pool of a name.
-func (p *Preview) Exhaust(ctx context.Context, pools map[string]int64) (warnings []string, err error) {
+// of the pools. Replicas is how many pods the workloads are to have, or -1 for what the manifests say. The warnings are about workloads whose pods would wait; it is an error if no workload has a pool of a name.
+func (p *Preview) Exhaust(ctx context.Context, pools map[string]int64, replicas int32) (warnings []string, err error) {
 	unknown := maps.Clone(pools)
 	since := time.Unix(1, 0) // any time will do
 	for i := range p.in.Workloads {
@@ -39,11 +39,11 @@ func (p *Preview) Exhaust(ctx context.Context, pools map[string]int64) (warnings
 				continue
 			}
 			delete(unknown, name)
-			if found.Spill == nil || found.Spill[n] == 0 {
+			if found.Spill == nil || found.Spill[n].After == 0 {
 				warnings = append(warnings, fmt.Sprintf("%s: pool %s has no spill, so the pods for which it has no room wait", w, name))
 				continue
 			}
-			states[n] = spill.Pool{Phase: spill.Exhausted, Epoch: 1, Since: since, Max: limit}
+			states[n] = spill.Pool{Phase: spill.Exhausted, Epoch: 1, Since: since, Max: limit, LeftOut: found.Spill[n].LeftOut(found.Whole, n, limit, int64(w.replicasOr(replicas)))}
 		}
 		if state.Pools = spill.ToPoolRooms(states, found.Whole); state.Pools == nil {
 			continue

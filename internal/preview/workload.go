@@ -188,3 +188,11 @@ func (w *Workload) objects(obj client.Object) []cluster.Workload {
 	}
 	return out
 }
+
+// replicasOr returns how many pods a workload is to have: so many, or what its manifest says if that is negative.
+func (w *Workload) replicasOr(replicas int32) int32 {
+	if replicas >= 0 {
+		return replicas
+	}
+	return w.replicas
+}

@@ -27,7 +27,7 @@ func FromPoolState(state *stowage.PoolState, s *spread.Strategy) []Pool {
 			if !maps.Equal(r.NodeLabel, s.Pool(i).Labels) {
 				continue
 			}
-			pools[i] = Pool{Phase: Phase(r.Phase), Epoch: r.Epoch, Since: r.Since.Time, Max: r.Max, Tries: int(r.Tries), Step: r.Step, Early: r.Early}
+			pools[i] = Pool{Phase: Phase(r.Phase), Epoch: r.Epoch, Since: r.Since.Time, Max: r.Max, LeftOut: r.LeftOut, Tries: int(r.Tries), Step: r.Step, Early: r.Early}
 			if r.NextProbe != nil {
 				pools[i].Next = r.NextProbe.Time
 			}
@@ -48,7 +48,7 @@ func ToPoolRooms(pools []Pool, s *spread.Strategy) []stowage.PoolRoom {
 		short = short || p.Phase != Available
 		r := stowage.PoolRoom{
 			Name: s.Pool(i).Name, NodeLabel: maps.Clone(s.Pool(i).Labels), Phase: stowage.PoolPhase(p.Phase), Epoch: p.Epoch,
-			Since: seconds(p.Since), Max: p.Max, Tries: int32(p.Tries), Step: p.Step, Early: p.Early,
+			Since: seconds(p.Since), Max: p.Max, LeftOut: p.LeftOut, Tries: int32(p.Tries), Step: p.Step, Early: p.Early,
 		}
 		if !p.Next.IsZero() {
 			next := seconds(p.Next)

@@ -15,6 +15,8 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/intstr"
+
 	"github.com/stowage-dev/stowage/internal/spread"
 )
 
@@ -55,6 +57,8 @@ type Pool struct {
 	Since time.Time
 	// Max is how many seats of the pool are given, while it is not available. 0 is a maximum, too.
 	Max int64
+	// LeftOut is how many seats after Max are not given; 0 stands for all. It stays until the pool is available.
+	LeftOut int64
 	// Tries is how many probes were in vain since the pool was available, and Next when the next one begins.
 	Tries int
 	Next  time.Time
@@ -77,12 +81,44 @@ type Pod struct {
 	Misfit bool
 }
 
+// Rule is what a policy says about a pool without room.
+type Rule struct {
+	// After is how long a pod waits before other pools take it; 0 is for ever.
+	After time.Duration
+	// Max is how many of the pool's pods other pools may take: a number, or a percentage of the pool's target. Nil
+	// stands for all.
+	Max *intstr.IntOrString
+}
+
+// LeftOut returns how many seats of a pool after the first max are left out, so that of n pods, or more, other pools take
+// no more than the rule allows. 0 stands for all.
+//
+// A later seat of the pool comes in the place of a seat that is left out. So more seats are left out than pods move.
+func (r Rule) LeftOut(s *spread.Strategy, pool int, maximum, n int64) int64 {
+	if r.Max == nil {
+		return 0
+	}
+	target := s.Target(pool, n)
+	part, err := intstr.GetScaledValueFromIntOrPercent(r.Max, int(target), true)
+	if err != nil {
+		return 0
+	}
+	spilled := max(1, int64(part))
+	if target-spilled < maximum { // all that wait now may move; the limit binds once there are more pods
+		rank, ok := s.Rank(spread.Seat{Pool: pool, Ordinal: maximum + spilled})
+		if !ok {
+			return 0
+		}
+		n, target = rank, maximum+spilled
+	}
+	return s.Excess(pool, n, target-spilled)
+}
+
 // View is what is seen of a workload.
 type View struct {
 	Now      time.Time
 	Strategy *spread.Strategy // as the policy has it, without gaps
-	// After is, for each pool, how long a pod waits before other pools take it; 0 is for ever.
-	After    []time.Duration
+	Rules    []Rule           // of each pool
 	Pods     []Pod
 	Replicas int64
 	// Hard reports, for each pool, that who makes its nodes has said that it cannot make any now.
@@ -96,7 +132,7 @@ func Gaps(pools []Pool) []spread.Gap {
 	gaps := make([]spread.Gap, len(pools))
 	for i, p := range pools {
 		if p.Phase == Exhausted || p.Phase == Probing {
-			gaps[i] = spread.Gap{From: p.Max, Count: spread.All}
+			gaps[i] = spread.Gap{From: p.Max, Count: cmp.Or(p.LeftOut, spread.All)}
 		}
 	}
 	return gaps
@@ -113,7 +149,7 @@ type tally struct {
 func Next(v View, pools []Pool, timing Timing) []Pool {
 	next := slices.Clone(pools)
 	for i := range next {
-		if v.After[i] > 0 {
+		if v.Rules[i].After > 0 {
 			step(&next[i], count(v, i), v, i, timing)
 		} else if next[i].Phase != Available {
 			next[i].open(v.Now)
@@ -132,7 +168,7 @@ func count(v View, pool int) (t tally) {
 			t.live++
 		case !p.Misfit:
 			t.waiting++
-			if p.Waits >= v.After[pool] || v.Hard[pool] && p.Waits > 0 {
+			if p.Waits >= v.Rules[pool].After || v.Hard[pool] && p.Waits > 0 {
 				t.ripe++
 			}
 		}
@@ -153,6 +189,7 @@ func step(p *Pool, t tally, v View, pool int, timing Timing) {
 	case Available:
 		if enough {
 			p.close(t, v.Now)
+			p.LeftOut = v.Rules[pool].LeftOut(v.Strategy, pool, p.Max, v.Replicas)
 			p.Tries, p.Next = 0, v.Now.Add(timing.FirstProbe)
 		}
 		return
@@ -250,6 +287,43 @@ func Moves(s *spread.Strategy, pools []Pool, pods []Pod, replicas int64) []int {
 		n := max(0, min(surplus, int64(len(waiting)), take))
 		out = append(out, waiting[:n]...)
 		take -= n
+	}
+	return out
+}
+
+// Ordinals returns the pods with an ordinal of their own, as those of a StatefulSet, that are to be in another pool than the
+// strategy's, by their ordinals, which count from 0: those that are so now and whose own pool is not available yet, and those
+// that are to move. The ordinals are those of the pods, in their order.
+func Ordinals(v View, next []Pool, pods []Pod, ordinals []int64, replicas int64, now map[int64]int) map[int64]int {
+	out := map[int64]int{}
+	for n, pool := range now {
+		own, err := v.Strategy.SeatAt(n + 1)
+		if err == nil && n < replicas && next[own.Pool].Phase != Available {
+			out[n] = pool
+		}
+	}
+	counts := make([]int64, len(next))
+	seen := slices.Clone(pods)
+	for i := range seen {
+		if to, ok := out[ordinals[i]]; ok && to != seen[i].Seat.Pool {
+			seen[i].Seat.Pool, seen[i].Waits = to, 0 // where it is to be
+		}
+		counts[seen[i].Seat.Pool]++
+	}
+	s := v.Strategy.Without(Gaps(next))
+	for _, i := range Moves(s, next, seen, replicas) {
+		best, most := -1, int64(0)
+		for pool := range counts {
+			if lacks := s.Target(pool, replicas) - counts[pool]; lacks > most {
+				best, most = pool, lacks
+			}
+		}
+		if best < 0 || ordinals[i] < 0 {
+			break
+		}
+		counts[seen[i].Seat.Pool]--
+		counts[best]++
+		out[ordinals[i]] = best
 	}
 	return out
 }

@@ -74,6 +74,18 @@ func (s *Strategy) Without(gaps []Gap) *Strategy {
 	return &out
 }
 
+// Excess returns how many seats of a pool are to be left out, so that it has keep of n pods and no fewer. It returns 0 if the
+// other pools cannot have the others.
+func (s *Strategy) Excess(pool int, n, keep int64) int64 {
+	const most = 1 << 40
+	// The last of the other pools' seats that are then taken.
+	rank := n + int64(sort.Search(most, func(i int) bool { return n+int64(i)-s.Target(pool, n+int64(i)) >= n-keep }))
+	if rank >= most {
+		return 0
+	}
+	return max(0, s.Target(pool, rank)-keep)
+}
+
 // keep returns how many of the first n seats of a pool are not left out.
 func (x *shortage) keep(pool int, n int64) int64 {
 	g := x.gaps[pool]

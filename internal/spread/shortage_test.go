@@ -148,6 +148,41 @@ func TestShortageProperties(t *testing.T) {
 	})
 }
 
+// With as many seats left out as Excess says, a pool keeps so many of n pods, wherever the gap begins.
+func TestExcess(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		drawn := shortageGen.Draw(t, "strategy")
+		s, err := spread.New(drawn.Pools, spread.EarlierWins)
+		if err != nil {
+			t.Skip("no strategy")
+		}
+		pool, n := rapid.IntRange(0, len(drawn.Pools)-1).Draw(t, "pool"), rapid.Int64Range(1, 200).Draw(t, "n")
+		target := s.Target(pool, n)
+		if target == 0 || n > s.Capacity() {
+			t.Skip("the pool has no pod")
+		}
+		keep := rapid.Int64Range(0, target-1).Draw(t, "keep")
+		count := s.Excess(pool, n, keep)
+		if count == 0 { // the other pools have no seats for so many
+			others := int64(0)
+			for i := range drawn.Pools {
+				if i != pool {
+					others += s.Target(i, 1<<40)
+				}
+			}
+			if others >= n-keep {
+				t.Fatalf("no gap, though the other pools have %d seats", others)
+			}
+			return
+		}
+		gaps := make([]spread.Gap, len(drawn.Pools))
+		gaps[pool] = spread.Gap{From: rapid.Int64Range(0, keep).Draw(t, "from"), Count: count}
+		if got := s.Without(gaps).Target(pool, n); got != keep {
+			t.Fatalf("pool %d keeps %d of %d, not %d", pool, got, n, keep)
+		}
+	})
+}
+
 // Ranks and seats agree also where few of many seats are left.
 func TestShortageOfAlmostAll(t *testing.T) {
 	pools := []spread.Pool{pool("a", 0, 1, 6000), pool("b", 0, 1000, 0), pool("c", 0, 0, 0)}

@@ -113,6 +113,51 @@ func (n *tenant) condition(t *testing.T, name, kind, want string) {
 	})
 }
 
+// With maxSpill, other pools take only a part of the pods for which a pool has no room; the others wait, and use room in the
+// pool when there is some.
+func TestSpillOfAPart(t *testing.T) {
+	t.Parallel()
+	n := newTenant(t)
+	n.PoolNode(t, "spot", "0", 10)
+	for i := range 2 {
+		n.PoolNode(t, "od", fmt.Sprint(i), 30)
+	}
+	d := n.Shortage(t, "web", 30, func(s *versprei.PodDistributorSpec) {
+		s.Distribution[1].Spill.MaxSpill = new(intstr.FromString("50%")) // 12 of 24
+	})
+	must(t, n.Create(t.Context(), d))
+	n.InPools(t, "web", "od=18 spot=10 spot(waits)=2")
+	n.PoolNode(t, "spot", "1", 2)
+	n.InPools(t, "web", "od=18 spot=12")
+	n.Scale(t, d, 15)
+	n.InPools(t, "web", "od=5 spot=10")
+}
+
+// What a PodDistributor says about spill is checked when it is written.
+func TestSpillIsChecked(t *testing.T) {
+	t.Parallel()
+	n := newTenant(t)
+	for text, change := range map[string]func(*versprei.Pool){
+		"after is 10s to 1h":                        func(p *versprei.Pool) { p.Spill.After = "5s" },
+		"spec.distribution[1].spill.after":          func(p *versprei.Pool) { p.Spill.After = "soon" },
+		"maxSpill is a number from 1":               func(p *versprei.Pool) { p.Spill.MaxSpill = new(intstr.FromInt32(0)) },
+		"spec.distribution[1].spill.maxSpill":       func(p *versprei.Pool) { p.Spill.MaxSpill = new(intstr.FromString("150%")) },
+		"maxSpill needs another pool with a weight": func(p *versprei.Pool) { p.Spill.MaxSpill = new(intstr.FromString("100%")) },
+	} {
+		d := &versprei.PodDistributor{
+			ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, GenerateName: "wrong-"},
+			Spec: versprei.PodDistributorSpec{
+				Distribution: []versprei.Pool{n.Pool("od", 0), n.Pool("spot", 80)},
+				Target:       versprei.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"},
+			},
+		}
+		change(&d.Spec.Distribution[1])
+		if err := n.Create(t.Context(), d); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("want %q, have %v", text, err)
+		}
+	}
+}
+
 // A pod that fits on no node of its pool closes nothing.
 func TestMisfitClosesNothing(t *testing.T) {
 	t.Parallel()

@@ -66,6 +66,12 @@ type PoolRoom struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Max int64 `json:"max"`
+	// LeftOut is how many seats after Max are not given while the pool is not Available. 0 stands for all. It follows
+	// from maxSpill.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	LeftOut int64 `json:"leftOut,omitempty"`
 	// Tries is how many probes found no room since the pool was available.
 	//
 	// +optional

@@ -3,6 +3,7 @@ package v1beta1
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // PodDistributor divides the pods of one workload of its namespace over node pools.
@@ -40,6 +41,7 @@ type PodDistributorSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.exists(p, p.weight > 0)",message="every weight is 0, so that most pods would have no pool; give at least one pool a weight from 1 to 100"
 	// +kubebuilder:validation:XValidation:rule="self.all(p, self.exists_one(q, q.nodeLabel == p.nodeLabel))",message="two pools have the same nodeLabel; join them into one and add up their weights"
 	// +kubebuilder:validation:XValidation:rule="self.all(p, !has(p.name) || self.exists_one(q, has(q.name) && q.name == p.name))",message="two pools have the same name"
+	// +kubebuilder:validation:XValidation:rule="self.all(p, p.weight == 0 || !has(p.spill) || !has(p.spill.maxSpill)) || self.filter(p, p.weight > 0).size() >= 2",message="spill.maxSpill needs another pool with a weight; give one a weight from 1 to 100, or remove maxSpill"
 	Distribution []Pool `json:"distribution"`
 
 	// Target is the workload whose pods are divided.
@@ -142,6 +144,16 @@ type Spill struct {
 	// +kubebuilder:validation:Pattern=`^([0-9]+(s|m|h))+$`
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s') && duration(self) <= duration('1h')",message="after is 10s to 1h, such as 2m"
 	After string `json:"after,omitempty"`
+
+	// MaxSpill is how many of the pool's pods other pools may take in one shortage: a number, or a percentage of the
+	// pods that the pool should have when the shortage begins, rounded up. The others wait. Without it, other pools
+	// take all pods that wait.
+	//
+	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:Pattern=`^([1-9][0-9]?|100)%$`
+	// +kubebuilder:validation:XValidation:rule="type(self) != int || self >= 1",message="maxSpill is a number from 1, or a percentage from 1% to 100%"
+	MaxSpill *intstr.IntOrString `json:"maxSpill,omitempty"`
 }
 
 // LabelValue is the value of a node label.

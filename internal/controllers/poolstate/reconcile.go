@@ -67,7 +67,7 @@ func (r *run) askToYield(v *picture, next []spill.Pool) {
 		newer := slices.ContainsFunc(v.members, func(m *member) bool { return m.replicas > 0 && cluster.Newer(m.Workload, one.Workload) })
 		if newer && slices.ContainsFunc(one.records, func(rec seats.Record) bool {
 			pool, ok := v.policy.Pool(rec.Pool)
-			return ok && next[pool].Phase != spill.Available && v.After[pool] > 0 && rec.Cost != "" && rec.Cost != lowest
+			return ok && next[pool].Phase != spill.Available && v.Rules[pool].After > 0 && rec.Cost != "" && rec.Cost != lowest
 		}) {
 			r.Look(seats.OwnerOf(one.Workload))
 		}
@@ -90,7 +90,7 @@ func (r *run) publish(v *picture, m *memory, next []spill.Pool) {
 	former := m.pools
 	m.pools = map[string]bool{}
 	for i := range next {
-		if v.After[i] > 0 {
+		if v.Rules[i].After > 0 {
 			name := v.policy.Whole.Pool(i).Name
 			m.pools[name] = true
 			delete(former, name)
@@ -220,57 +220,36 @@ func (r *run) movesOf(v *picture, one *member, next []spill.Pool) []int {
 	return out
 }
 
-// ordinalsOf returns the pods of a StatefulSet that have a seat in another pool than the strategy's, with that pool: those
-// that have one now and whose own pool is not available yet, and those that are to move.
+// ordinalsOf returns the pods of a StatefulSet that have a seat in another pool than the strategy's, as the API has them.
 func ordinalsOf(v *picture, next []spill.Pool) map[string]string {
-	out := map[string]string{}
-	s := v.policy.Whole.Without(spill.Gaps(next))
+	var out map[string]string
 	for _, one := range v.members {
 		if !one.ordinals {
 			continue
 		}
-		first := one.FirstOrdinal
+		now := map[int64]int{}
 		if v.state != nil {
-			for text, pool := range v.state.Ordinals {
+			for text, name := range v.state.Ordinals {
 				n, err := strconv.ParseInt(text, 10, 64)
-				own, errSeat := v.policy.Whole.SeatAt(n - first + 1)
-				_, known := v.policy.Pool(pool)
-				if err == nil && errSeat == nil && known && n-first < one.replicas && next[own.Pool].Phase != spill.Available {
-					out[text] = pool
+				if pool, known := v.policy.Pool(name); err == nil && known {
+					now[n-one.FirstOrdinal] = pool
 				}
 			}
 		}
-		counts := make([]int64, len(next))
-		var pods []spill.Pod
-		var names []string
-		for i := range one.pods {
-			pod := one.pods[i]
-			if to, ok := v.policy.Pool(out[placement.OrdinalInName(one.records[i].Name)]); ok {
-				pod.Seat.Pool = to // where it is to be
-				if to != one.pods[i].Seat.Pool {
-					pod.Waits = 0
-				}
+		ordinals := make([]int64, len(one.pods))
+		for i := range one.records {
+			n, err := strconv.ParseInt(placement.OrdinalInName(one.records[i].Name), 10, 64)
+			if err != nil {
+				n = -1
 			}
-			counts[pod.Seat.Pool]++
-			pods, names = append(pods, pod), append(names, one.records[i].Name)
+			ordinals[i] = n - one.FirstOrdinal
 		}
-		for _, i := range spill.Moves(s, next, pods, one.replicas) {
-			best, most := -1, int64(0)
-			for pool := range counts {
-				if lacks := s.Target(pool, one.replicas) - counts[pool]; lacks > most {
-					best, most = pool, lacks
-				}
+		for n, pool := range spill.Ordinals(v.View, next, one.pods, ordinals, one.replicas, now) {
+			if out == nil {
+				out = map[string]string{}
 			}
-			if best < 0 {
-				break
-			}
-			counts[pods[i].Seat.Pool]--
-			counts[best]++
-			out[placement.OrdinalInName(names[i])] = v.policy.Whole.Pool(best).Name
+			out[strconv.FormatInt(n+one.FirstOrdinal, 10)] = v.policy.Whole.Pool(pool).Name
 		}
-	}
-	if len(out) == 0 {
-		return nil
 	}
 	return out
 }

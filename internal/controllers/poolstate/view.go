@@ -108,7 +108,7 @@ func (r *run) see(ctx context.Context, w workload, m *memory) (*picture, error) 
 		return nil, nil
 	}
 	now, n := r.Clock.Now(), p.Whole.Len()
-	v := &picture{policy: p, View: spill.View{Now: now, Strategy: p.Whole, After: p.Spill, Hard: make([]bool, n), Room: make([]int64, n)}}
+	v := &picture{policy: p, View: spill.View{Now: now, Strategy: p.Whole, Rules: p.Spill, Hard: make([]bool, n), Room: make([]int64, n)}}
 	if v.state, err = r.Cluster.PoolState(ctx, w.Namespace, w.UID); err != nil {
 		return nil, err
 	}
@@ -203,8 +203,8 @@ func (r *run) seePods(ctx context.Context, v *picture, one *member, m *memory, w
 		if rec.Waiting() {
 			pod.Waits = m.pass(rec.UID, v.Now, rec.Nominated || way.pools[pool] || way.pods[rec.UID])
 			// The example is read early, because what Karpenter can make depends on the size of the pods.
-			soon := pod.Waits >= min(v.After[pool], exampleAfter) || pod.Waits > 0 && v.pools[pool].Phase != spill.Available
-			if v.After[pool] > 0 && soon {
+			soon := pod.Waits >= min(v.Rules[pool].After, exampleAfter) || pod.Waits > 0 && v.pools[pool].Phase != spill.Available
+			if v.Rules[pool].After > 0 && soon {
 				e, err := r.exampleOf(ctx, m, one, rec)
 				if err != nil {
 					return err

@@ -34,7 +34,7 @@ func (r *run) yieldingPools(ctx context.Context, owner ledger.Owner, p *policy.P
 	pools := spill.FromPoolState(p.State, p.Whole)
 	out := make([]bool, len(pools))
 	for i := range pools {
-		out[i] = pools[i].Phase != spill.Available && p.Spill[i] > 0
+		out[i] = pools[i].Phase != spill.Available && p.Spill[i].After > 0
 	}
 	return out, nil
 }
