@@ -129,8 +129,6 @@ func TestSpillOfAPart(t *testing.T) {
 	n.InPools(t, "web", "od=18 spot=10 spot(waits)=2")
 	n.PoolNode(t, "spot", "1", 2)
 	n.InPools(t, "web", "od=18 spot=12")
-	n.Scale(t, d, 15)
-	n.InPools(t, "web", "od=5 spot=10")
 }
 
 // What a PodDistributor says about spill is checked when it is written.

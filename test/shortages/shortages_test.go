@@ -12,6 +12,8 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -119,6 +121,48 @@ func TestScaleDowns(t *testing.T) {
 			}
 		}
 		n.InPools(t, "web", strings.Join(want, " "))
+	}
+}
+
+// Of a StatefulSet of 30 pods, only those that waited have another pool, and each pod keeps its pool over ten restarts.
+func TestStatefulSet(t *testing.T) {
+	n := suite.NewTenant(t)
+	n.PoolNode(t, "spot", "0", 10)
+	n.PoolNode(t, "od", "0", 60)
+	d := n.Shortage(t, "db", 30, func(s *versprei.PodDistributorSpec) { s.Target.Kind = "StatefulSet" }) // 6 and 24
+	sts := &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "db"},
+		Spec: appsv1.StatefulSetSpec{
+			Replicas: d.Spec.Replicas, Selector: d.Spec.Selector, Template: d.Spec.Template, PodManagementPolicy: appsv1.ParallelPodManagement,
+		},
+	}
+	suite.Must(t, n.Create(t.Context(), sts))
+	n.InPools(t, "db", "od=6 spot=10 spot(waits)=14")
+	pools := func() (pools map[string]string, waiting map[string]bool) {
+		pods, err := n.Pods(t.Context(), "db")
+		suite.Must(t, err)
+		pools, waiting = map[string]string{}, map[string]bool{}
+		for i := range pods {
+			pools[pods[i].Name] = pods[i].Labels[stowage.PoolLabel]
+			waiting[pods[i].Name] = pods[i].Spec.NodeName == ""
+		}
+		return pools, waiting
+	}
+	own, waited := pools()
+	n.InPools(t, "db", "od=20 spot=10")
+	before, _ := pools()
+	for name, pool := range before {
+		if pool != own[name] && !waited[name] {
+			t.Errorf("pod %s had a node in pool %s and has pool %s now", name, own[name], pool)
+		}
+	}
+	for ordinal := 0; ordinal < 30; ordinal += 3 {
+		name := fmt.Sprintf("db-%d", ordinal)
+		suite.Must(t, n.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: name}}))
+		n.Ready(t, "db", 30)
+		if after, _ := pools(); after[name] != before[name] {
+			t.Errorf("pod %s had pool %s before its restart, and has pool %s now", name, before[name], after[name])
+		}
 	}
 }
 
