@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -48,14 +49,16 @@ type Book struct {
 	replicasStart time.Duration // of the read under way
 	readingCount  bool
 
-	queue []*Request
-	wake  time.Duration
+	queue     []*Request
+	requestAt time.Duration // when the last one came or was answered
+	spare     []*claim      // claimed ahead, with some that are not to be used any more
+	wake      time.Duration
 }
 
 // NewBook returns the book of an owner without pods and without a ledger.
 func NewBook(timing *Timing, settle *SettleTime, writer string, newID func() string) *Book {
 	return &Book{
-		timing: timing, settle: settle, writer: writer, newID: newID,
+		timing: timing, settle: settle, writer: writer + aheadWriter, newID: newID,
 		table: map[string]*poolSeats{}, pods: map[string]Pod{}, ids: map[string]uint64{}, gone: map[string]time.Duration{},
 		byID: map[string]*claim{}, writers: map[string]time.Duration{},
 		known: true, changedAt: -time.Hour, replicas: -1, wake: never,
@@ -217,8 +220,12 @@ func (b *Book) WriteDone(now time.Duration, res WriteResult, o *Object) {
 				r.Deadline, r.claim.local = now, true
 			}
 		}
+		b.dropAhead()
 		for _, c := range b.claims {
 			c.local = c.local || !c.written && !c.waiting
+			if c.void {
+				c.written = false // it stays in the ledger, as the claims of a replica that is gone do
+			}
 		}
 		b.retry(now)
 	}
@@ -230,6 +237,9 @@ func (b *Book) adopt(now time.Duration, o *Object) {
 	b.changedAt, b.lastWriter = now, o.Writer
 	if o.Writer != "" {
 		b.writers[o.Writer] = now
+		if !strings.HasSuffix(o.Writer, aheadWriter) {
+			b.endAllAhead() // the marks are gone
+		}
 	}
 	in := make(map[string]bool, len(o.Claims))
 	for _, c := range o.Claims {
@@ -242,6 +252,9 @@ func (b *Book) adopt(now time.Duration, o *Object) {
 		}
 		have.written = true
 		have.Settled = max(have.Settled, c.Settled)
+		if !have.own {
+			have.Ahead, have.wasAhead = c.Ahead, have.wasAhead || c.Ahead
+		}
 	}
 	b.claims = slices.DeleteFunc(b.claims, func(c *claim) bool {
 		if in[c.ID] || !c.written {
@@ -265,11 +278,23 @@ func (b *Book) undecide() {
 			r.claim = nil
 		}
 	}
+	b.dropAhead()
+}
+
+// dropAhead takes back seats ahead that are not in the ledger.
+func (b *Book) dropAhead() {
+	b.claims = slices.DeleteFunc(b.claims, func(c *claim) bool {
+		if c.ahead == nil || c.written {
+			return false
+		}
+		b.drop(c)
+		return true
+	})
 }
 
 // noteOwed notes whether seats were given away that the ledger should have.
 func (b *Book) noteOwed() {
-	b.owed = slices.ContainsFunc(b.claims, func(c *claim) bool { return !c.written && !c.waiting && !c.local })
+	b.owed = slices.ContainsFunc(b.claims, func(c *claim) bool { return !c.written && !c.waiting && !c.local && c.ahead == nil })
 }
 
 func (b *Book) drop(c *claim) {
@@ -277,6 +302,7 @@ func (b *Book) drop(c *claim) {
 		b.uncount(c)
 	}
 	delete(b.byID, c.ID)
+	c.ahead = nil
 }
 
 func (b *Book) uncount(c *claim) {
@@ -286,7 +312,7 @@ func (b *Book) uncount(c *claim) {
 
 // Enqueue adds a pod that waits for a seat.
 func (b *Book) Enqueue(now time.Duration, r *Request) {
-	r.arrived = now
+	r.arrived, b.requestAt = now, now
 	if b.failures >= brokenAfter {
 		// What is left is for the replica check, which needs no ledger.
 		r.Deadline = min(r.Deadline, now+b.timing.MinPatience+b.timing.Reserve)
@@ -300,8 +326,9 @@ func (b *Book) Step(now time.Duration) []Action {
 	b.wake = never
 
 	// 1. Answer those whose claims are written, and those who cannot wait any more.
+	b.useAhead(now)
 	acts = b.answer(now, acts)
-	if b.writing || len(b.queue) == 0 && !b.owed {
+	if b.writing || len(b.queue) == 0 && !b.owed && !b.owesVoid(now) {
 		return acts
 	}
 
@@ -331,9 +358,10 @@ func (b *Book) Step(now time.Duration) []Action {
 
 	// 4. Decide for everyone who waits, and write.
 	acts, decided := b.decide(now, acts)
-	if !decided && !b.owed {
+	if !decided && !b.owed && !b.owesVoid(now) {
 		return acts
 	}
+	b.claimAhead(now)
 	b.writing = true
 	return append(acts, Action{Write: b.compose(now)})
 }
@@ -344,9 +372,10 @@ func (b *Book) answer(now time.Duration, acts []Action) []Action {
 		switch {
 		case r.claim != nil && r.claim.written:
 			r.claim.waiting = false
-			r.Result = Result{Claim: r.claim.Claim, Written: true, Hurried: r.hurried}
+			r.Result = Result{Claim: r.claim.Claim, Written: true, Hurried: r.hurried, Prepared: r.ahead}
 		case r.Deadline <= now:
 			if r.claim == nil {
+				b.dropAhead() // nobody knows when they can be used
 				b.refresh(now)
 				if err := b.seat(now, r); err != nil {
 					r.Result = Result{Err: err}
@@ -361,6 +390,7 @@ func (b *Book) answer(now time.Duration, acts []Action) []Action {
 			b.wakeAt(r.Deadline)
 			return false
 		}
+		b.requestAt = now
 		acts = append(acts, Action{Answer: r})
 		return true
 	})

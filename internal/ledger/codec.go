@@ -49,6 +49,9 @@ func ToSeatLedger(owner Owner, o *Object) *stowage.SeatLedger {
 	return sl
 }
 
+// aheadMark follows the id of a claim that no pod has yet. A claim that is settled has the version there.
+const aheadMark = "ahead"
+
 func formatClaim(c Claim) string {
 	buf := make([]byte, 0, 64)
 	buf = append(buf, c.Pool...)
@@ -56,9 +59,12 @@ func formatClaim(c Claim) string {
 	buf = strconv.AppendInt(buf, c.Ordinal, 10)
 	buf = append(buf, ' ')
 	buf = append(buf, c.ID...)
-	if c.Settled != 0 {
+	switch {
+	case c.Settled != 0:
 		buf = append(buf, ' ')
 		buf = strconv.AppendUint(buf, c.Settled, 10)
+	case c.Ahead:
+		buf = append(buf, " "+aheadMark...)
 	}
 	return string(buf)
 }
@@ -78,7 +84,11 @@ func parseClaim(text string) (Claim, bool) {
 		return Claim{}, false
 	}
 	c := Claim{Seat: Seat{Pool: pool, Ordinal: n}, ID: id}
-	if settled != "" {
+	switch settled {
+	case "":
+	case aheadMark:
+		c.Ahead = true
+	default:
 		c.Settled = ParseVersion(settled)
 	}
 	return c, true

@@ -3,13 +3,14 @@ package ledger
 import (
 	"slices"
 	"time"
+
+	"github.com/stowage-dev/stowage/internal/spread"
 )
 
 // commitAt returns when to write. Each write that is not alone waits a moment for
 // requests to join, and for those replicas whose turn comes first: a write that meets
 // another one is lost. Turns save conflicts; they are not needed for being right.
 func (b *Book) commitAt(now time.Duration) time.Duration {
-	const active = 500 * time.Millisecond
 	since := now - b.changedAt
 	if since > active || len(b.queue) == 0 {
 		return now
@@ -98,28 +99,34 @@ func (b *Book) mayExceed(now time.Duration, r *Request, acts *[]Action) bool {
 		b.wakeAt(t)
 		return false
 	}
+	// Seats that others hold ahead are used or given back soon. They are no reason to presume anything dead.
+	if held, until := b.heldAhead(now, patience); b.total+1-held <= b.replicas && held > 0 && now < latest {
+		b.wakeAt(min(until, latest))
+		return false
+	}
 	// 2. Claims that should have settled by now are of pods that never came to be. The
 	// decision is a new one: whose seat a dead claim has is of no meaning.
-	young := false
+	young, longest := false, 2*patience
 	for _, c := range b.claims {
 		switch {
 		case !c.counted || c.waiting:
-		case now-c.firstSeen >= patience:
+		case now-c.firstSeen >= b.deadAfter(c, patience):
 			c.dead = true
 			b.uncount(c)
 		default:
 			young = true
-			b.wakeAt(c.firstSeen + patience)
+			b.wakeAt(c.firstSeen + b.deadAfter(c, patience))
+			longest = max(longest, patience+b.deadAfter(c, patience))
 		}
 	}
 	if b.total+1 <= b.replicas {
 		return true
 	}
-	if t := min(r.blockedAt+2*patience, latest); young && now < t {
+	if t := min(r.blockedAt+longest, latest); young && now < t {
 		b.wakeAt(t)
 		return false
 	}
-	r.hurried = young && now < r.blockedAt+2*patience
+	r.hurried = young && now < r.blockedAt+longest
 	// 3. The controller is behind a scale-down, and the seat is the first to go.
 	r.beyond = true
 	return true
@@ -127,30 +134,37 @@ func (b *Book) mayExceed(now time.Duration, r *Request, acts *[]Action) bool {
 
 // seat gives a request the next seat.
 func (b *Book) seat(now time.Duration, r *Request) error {
-	s, err := r.Strategy.Next(held{b, r.Strategy})
+	c, err := b.claim(now, r.Strategy, r.WriteCost)
 	if err != nil {
 		return err
 	}
+	c.waiting = true
+	r.claim = c
+	return nil
+}
+
+// claim claims the next seat of a strategy.
+func (b *Book) claim(now time.Duration, s *spread.Strategy, writeCost bool) (*claim, error) {
+	seat, err := s.Next(held{b, s})
+	if err != nil {
+		return nil, err
+	}
 	id := b.newID()
-	if rank, ok := r.Strategy.Rank(s); ok && r.WriteCost {
+	if rank, ok := s.Rank(seat); ok && writeCost {
 		id = WithCostRank(id, rank)
 	}
-	c := &claim{
-		Claim:     Claim{Seat: Seat{Pool: r.Strategy.Pool(s.Pool).Name, Ordinal: s.Ordinal}, ID: id},
-		firstSeen: now, own: true, counted: true, waiting: true,
-	}
+	c := &claim{Claim: Claim{Seat: Seat{Pool: s.Pool(seat.Pool).Name, Ordinal: seat.Ordinal}, ID: id}, firstSeen: now, own: true, counted: true}
 	b.claims = append(b.claims, c)
 	b.byID[c.ID] = c
 	b.take(c.Seat)
-	r.claim = c
-	return nil
+	return c, nil
 }
 
 // refresh brings the table up to date with what claims count now.
 func (b *Book) refresh(now time.Duration) {
 	for _, c := range b.claims {
 		_, seen := b.ids[c.ID]
-		counts := !seen && !c.dead && (c.Settled == 0 || b.store < c.Settled) && now-c.firstSeen < b.timing.Expiry
+		counts := !seen && !c.dead && !c.void && (c.Settled == 0 || b.store < c.Settled) && now-c.firstSeen < b.timing.Expiry
 		switch {
 		case counts && !c.counted:
 			c.counted = true
@@ -181,7 +195,7 @@ func (b *Book) compose(now time.Duration) *Object {
 	}
 	o := &Object{Version: b.version, Writer: b.writer, Claims: make([]Claim, 0, len(b.claims))}
 	for _, c := range b.claims {
-		if now-c.firstSeen >= b.timing.Expiry {
+		if c.void || now-c.firstSeen >= b.timing.Expiry {
 			continue
 		}
 		if !c.counted && counted[c.Seat] {
@@ -189,6 +203,9 @@ func (b *Book) compose(now time.Duration) *Object {
 		}
 		if version, seen := b.ids[c.ID]; seen && c.Settled == 0 {
 			c.Settled = version
+		}
+		if c.Settled != 0 {
+			c.Ahead = false // a pod has it
 		}
 		o.Claims = append(o.Claims, c.Claim)
 	}

@@ -39,10 +39,13 @@ func TestKey(t *testing.T) {
 }
 
 func TestSeatLedgerText(t *testing.T) {
-	o := Object{Writer: "w", Version: 7, Claims: []Claim{{Seat: Seat{"0", 1}, ID: "abc"}, {Seat: Seat{"on-demand", 12}, ID: "x", Settled: 99}}}
+	o := Object{Writer: "w", Version: 7, Claims: []Claim{{Seat: Seat{"0", 1}, ID: "abc"}, {Seat: Seat{"on-demand", 12}, ID: "x", Settled: 99}, {Seat: Seat{"0", 2}, ID: "y", Ahead: true}}}
 	sl := ToSeatLedger(testOwner, &o)
-	if diff := cmp.Diff([]string{"0/1 abc", "on-demand/12 x 99"}, sl.Claims); diff != "" {
+	if diff := cmp.Diff([]string{"0/1 abc", "on-demand/12 x 99", "0/2 y ahead"}, sl.Claims); diff != "" {
 		t.Errorf("claims (-want +got):\n%s", diff)
+	}
+	if text := formatClaim(Claim{Seat: Seat{"0", 1}, ID: "a", Settled: 5, Ahead: true}); text != "0/1 a 5" {
+		t.Errorf("a settled claim is %q", text)
 	}
 	owner, back := FromSeatLedger(sl)
 	if diff := cmp.Diff(o, back); diff != "" || owner != testOwner {

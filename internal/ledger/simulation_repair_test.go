@@ -19,11 +19,13 @@ import (
 type checked struct {
 	exact    int // points at which every count and ordinal was demanded at once
 	repaired int // points at which they were demanded after repair
+	pods     int // pods that were created
+	ahead    int // requests that got a seat that was claimed ahead
 	moves    int // what repair had to do for that: seats given anew, and pods evicted
 }
 
 func (c *checked) add(o checked) {
-	c.exact, c.repaired, c.moves = c.exact+o.exact, c.repaired+o.repaired, c.moves+o.moves
+	c.exact, c.repaired, c.moves, c.pods, c.ahead = c.exact+o.exact, c.repaired+o.repaired, c.moves+o.moves, c.pods+o.pods, c.ahead+o.ahead
 }
 
 // state is the workload as repair sees it.

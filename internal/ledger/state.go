@@ -79,7 +79,7 @@ func (b *Book) Tally(states map[string]int) {
 			states[StateDeciding]++
 		case c.counted:
 			states[StatePending]++
-		case c.dead:
+		case c.dead, c.void:
 			states[StateDead]++
 		default:
 			states[StateSettled]++

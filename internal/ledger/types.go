@@ -22,6 +22,8 @@ type Claim struct {
 	// Settled is a resource version at which the claim's pod was there, or 0. Who has
 	// applied that version to its store knows the pod better than the claim does.
 	Settled uint64
+	// Ahead says that no pod has the claim yet: the replica that wrote it keeps it for one to come.
+	Ahead bool
 }
 
 // Object is a ledger as the API has it.
@@ -49,6 +51,9 @@ type Timing struct {
 	Quiet, Window time.Duration
 	// Turn is how long a replica lets each of the others that write go first.
 	Turn time.Duration
+	// Ahead is how long after sending a write a replica may use the seats that it claimed ahead, and Pause how long after
+	// its last request it gives them back.
+	Ahead, Pause time.Duration
 	// ReplicasFresh is how long a count that was read holds.
 	ReplicasFresh time.Duration
 	// MinPatience and MaxPatience bound how long a request waits for a watch that
@@ -67,6 +72,7 @@ func DefaultTiming() Timing {
 	return Timing{
 		Expiry: time.Minute,
 		Quiet:  4 * time.Millisecond, Window: 40 * time.Millisecond, Turn: 15 * time.Millisecond,
+		Ahead: 500 * time.Millisecond, Pause: 90 * time.Millisecond,
 		ReplicasFresh: 50 * time.Millisecond,
 		MinPatience:   250 * time.Millisecond, MaxPatience: 2 * time.Second,
 		Reserve: 500 * time.Millisecond,
@@ -106,6 +112,7 @@ type Request struct {
 	blockedAt time.Duration // when its decision first met too many pods; 0 if it did not
 	beyond    bool          // may take a seat beyond the replica count
 	hurried   bool          // ... because there was no time to find out who is gone
+	ahead     bool          // has a seat that was claimed before
 }
 
 // Result is the answer to a request.
@@ -118,6 +125,8 @@ type Result struct {
 	// API fails and nobody is to wait for it: the seat may be next to one of a pod that
 	// never came to be.
 	Hurried bool
+	// Prepared says that the seat was claimed before the request came.
+	Prepared bool
 	// Err is spread.ErrFull if no pool may take the pod.
 	Err error
 }
@@ -147,6 +156,10 @@ type claim struct {
 	counted   bool // takes a seat in the table now
 	dead      bool // presumed dead
 	waiting   bool // its request has not been answered
+
+	ahead    *ahead // set while a request to come may have it
+	wasAhead bool   // it was claimed ahead
+	void     bool   // it was claimed ahead, and no pod will have it
 }
 
 // WriteResult is what became of a write.

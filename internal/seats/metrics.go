@@ -19,8 +19,8 @@ type Metrics struct {
 // NewMetrics registers the metrics.
 func NewMetrics(set *metrics.Set) *Metrics {
 	m := &Metrics{
-		claims: set.CounterVec("stowage_claims_total", "Seats asked for, by what became of it: claimed, hurried (claimed, with no time to find out which pods are gone), unshared (the API was too slow), or full (no pool may take a pod).", "result"),
-		states: set.GaugeVec("stowage_claims", "Claims that this replica keeps, by state: deciding (its pod waits for us), pending (its pod was not seen yet), settled (it was), or dead (it never came).", "state"),
+		claims: set.CounterVec("stowage_claims_total", "Requests for a seat, by result: claimed (written to the ledger), ahead (claimed before the pod was created), hurried (claimed before Stowage could find out which pods are gone), unshared (the API server was too slow), or full (every pool is at its maximum).", "result"),
+		states: set.GaugeVec("stowage_claims", "Claims in this replica's memory, by state: deciding (admission waits), pending (pod not seen yet), settled (pod seen), or dead (pod presumed never created).", "state"),
 		writes: set.CounterVec("stowage_ledger_writes_total", "Writes of seat ledgers, by result: ok, conflict (another replica was first), uncertain, or refused.", "result"),
 		sizes:  set.Histogram("stowage_ledger_write_claims", "New claims in one write of a seat ledger.", prometheus.ExponentialBuckets(1, 2, 10)),
 	}
@@ -36,6 +36,8 @@ func (m *Metrics) claim(r ledger.Result) {
 		result = "unshared"
 	case r.Hurried:
 		result = "hurried"
+	case r.Prepared:
+		result = "ahead"
 	}
 	m.claims.WithLabelValues(result).Inc()
 }
@@ -51,4 +53,9 @@ func (m *Metrics) keeps(states map[string]int) {
 	}
 }
 
-func (m *Metrics) batch(b *ledger.Book) { m.sizes.Observe(float64(b.Unwritten())) }
+// batch counts the claims of a write. One that only gives seats back has none.
+func (m *Metrics) batch(b *ledger.Book) {
+	if n := b.Unwritten(); n > 0 {
+		m.sizes.Observe(float64(n))
+	}
+}

@@ -18,15 +18,15 @@ type SeatLedger struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Writer is the replica that wrote last.
+	// Writer is the replica that wrote last. It ends in "+ahead" if that replica knows claims ahead.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Writer string `json:"writer,omitempty"`
 
 	// Claims are the seats given within the last minute, in the order in which they
-	// were given, each as "pool/ordinal id" with, once its pod was seen, the pod's
-	// resource version after it. They are texts, because a burst of pods writes
+	// were given, each as "pool/ordinal id". Once its pod was seen, the pod's resource version
+	// follows. The word "ahead" follows while a replica keeps the seat for a pod to come. They are texts, because a burst of pods writes
 	// thousands of them again and again.
 	//
 	// +optional

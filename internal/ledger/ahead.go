@@ -1,0 +1,157 @@
+package ledger
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stowage-dev/stowage/internal/spread"
+)
+
+// In a burst, a pod would wait for the write that has its claim. So with the claims of the requests that wait, a write has
+// some more claims, marked as ahead, and the requests that come next get those seats without waiting. For everybody else they
+// are claims like others, within the first seats that the owner asks for, so the argument of the package holds.
+//
+// A claim ahead is used only by the replica that wrote it, and only within [Timing.Ahead] of sending the write. Others presume
+// it dead that much later. It is not used any more once the owner asks for fewer pods or a request has another strategy. What
+// is not used is given back: the next write leaves it out, and there is one as soon as requests pause.
+
+// aheadWriter ends the names of writers that know claims ahead. A replica of an older version would write such claims
+// without their mark.
+const aheadWriter = "+ahead"
+
+// active is how long a replica counts as one that writes.
+const active = 500 * time.Millisecond
+
+// ahead is what makes a claim of this replica usable by a later request. A claim that is not ahead has none.
+type ahead struct {
+	strategy  *spread.Strategy
+	writeCost bool
+	replicas  int64         // what the owner asked for when the seat was claimed
+	sent      time.Duration // when the write was sent
+}
+
+// useAhead gives the seats that were claimed ahead to the requests that wait.
+func (b *Book) useAhead(now time.Duration) {
+	b.endAhead(now)
+	if len(b.spare) == 0 {
+		return
+	}
+	for _, r := range b.queue {
+		if r.claim != nil {
+			continue
+		}
+		for _, c := range b.spare {
+			if c.ahead == nil || !c.written {
+				continue
+			}
+			if c.ahead.strategy != r.Strategy || c.ahead.writeCost != r.WriteCost {
+				b.void(c)
+				continue
+			}
+			c.ahead, c.Ahead, c.waiting, c.firstSeen = nil, false, true, now
+			r.claim, r.ahead = c, true
+			break
+		}
+	}
+	for _, c := range b.spare {
+		if c.ahead != nil && c.written {
+			b.wakeAt(min(b.requestAt+b.timing.Pause, c.ahead.sent+b.timing.Ahead, b.replicasSince+b.timing.Ahead))
+			break
+		}
+	}
+}
+
+// endAhead ends the claims ahead that are not to be used any more.
+func (b *Book) endAhead(now time.Duration) {
+	b.spare = slices.DeleteFunc(b.spare, func(c *claim) bool { return c.ahead == nil })
+	paused := now >= b.requestAt+b.timing.Pause && len(b.queue) == 0
+	outdated := now >= b.replicasSince+b.timing.Ahead
+	for _, c := range b.spare {
+		if c.written && (paused || outdated || b.replicas < c.ahead.replicas || now >= c.ahead.sent+b.timing.Ahead) {
+			b.void(c)
+		}
+	}
+}
+
+// endAllAhead ends all claims ahead that are in the ledger.
+func (b *Book) endAllAhead() {
+	for _, c := range b.spare {
+		if c.ahead != nil && c.written {
+			b.void(c)
+		}
+	}
+}
+
+// heldAhead returns how many counted seats others hold ahead, and when the first of them is presumed dead.
+func (b *Book) heldAhead(now, patience time.Duration) (n int64, until time.Duration) {
+	until = never
+	for _, c := range b.claims {
+		if end := c.firstSeen + b.deadAfter(c, patience); c.counted && c.Ahead && !c.own && now < end {
+			n++
+			until = min(until, end)
+		}
+	}
+	return n, until
+}
+
+// void ends a claim ahead: no pod ever had it, and none will.
+func (b *Book) void(c *claim) {
+	c.ahead, c.void = nil, true
+	if c.counted {
+		b.uncount(c)
+	}
+}
+
+// owesVoid reports whether the ledger has claims ahead that are not to be used any more.
+func (b *Book) owesVoid(now time.Duration) bool {
+	for _, c := range b.claims {
+		if c.void && c.written && now-c.firstSeen < b.timing.Expiry {
+			return true
+		}
+	}
+	return false
+}
+
+// claimAhead claims seats for requests to come, beside those of a write.
+func (b *Book) claimAhead(now time.Duration) {
+	sharing := int64(0)
+	var last *Request
+	for _, r := range b.queue {
+		if r.claim != nil {
+			sharing++
+			last = r
+		}
+	}
+	// A lone pod, the first ones of a burst, and a rollout by ones cost one write each and no more.
+	if sharing < 2 || now-b.changedAt > active || b.replicas < 0 {
+		return
+	}
+	writers := int64(1)
+	for w, t := range b.writers {
+		if now-t > active || w == b.writer {
+			continue
+		}
+		if !strings.HasSuffix(w, aheadWriter) {
+			return
+		}
+		writers++
+	}
+	for range min(sharing, (b.replicas-b.total)/writers) {
+		c, err := b.claim(now, last.Strategy, last.WriteCost)
+		if err != nil {
+			return
+		}
+		c.Ahead, c.wasAhead = true, true
+		b.spare = append(b.spare, c)
+		c.ahead = &ahead{strategy: last.Strategy, writeCost: last.WriteCost, replicas: b.replicas, sent: now}
+	}
+}
+
+// deadAfter is how old a claim must be to be presumed dead. One that was ahead may have been used late.
+func (b *Book) deadAfter(c *claim, patience time.Duration) time.Duration {
+	if c.wasAhead && !c.own {
+		return patience + b.timing.Ahead
+	}
+	return patience
+}

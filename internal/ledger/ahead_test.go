@@ -1,0 +1,135 @@
+package ledger
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stowage-dev/stowage/internal/spread"
+)
+
+// burst is a book in the middle of a burst: two requests shared a write, which has claimed two seats ahead.
+type burst struct {
+	*Book
+	now      time.Duration
+	version  uint64
+	strategy *spread.Strategy
+}
+
+func newBurst(t *testing.T) *burst {
+	t.Helper()
+	timing, ids := DefaultTiming(), 0
+	b := &burst{now: time.Hour, strategy: simulated["80:20"]}
+	b.Book = NewBook(&timing, &SettleTime{}, "w", func() string {
+		ids++
+		return fmt.Sprint(ids)
+	})
+	b.request(1)
+	b.do(10)
+	b.request(2)
+	b.do(10)
+	if n := b.marked(); n != 2 {
+		t.Fatalf("%d seats are claimed ahead, not 2", n)
+	}
+	return b
+}
+
+func (b *burst) request(n int) {
+	for range n {
+		b.Enqueue(b.now, &Request{Strategy: b.strategy, Deadline: b.now + 4*time.Second})
+	}
+}
+
+// do performs what the book wants, in an API server that answers at once and asks for so many pods. It returns the answers, and
+// how often the ledger was written.
+func (b *burst) do(replicas int64) (answers []*Request, writes int) {
+	for range 100 {
+		acts := b.Step(b.now)
+		for _, a := range acts {
+			switch {
+			case a.Answer != nil:
+				answers = append(answers, a.Answer)
+			case a.ReadReplicas:
+				b.ReplicasRead(b.now, replicas)
+			case a.Write != nil:
+				b.version++
+				writes++
+				o := *a.Write
+				o.Version, o.Claims = b.version, slices.Clone(o.Claims)
+				b.WriteDone(b.now, WriteOK, &o)
+			}
+		}
+		if at, ok := b.Wake(); len(acts) == 0 && ok && at <= b.now+b.timing.Window {
+			b.now = at
+		} else if len(acts) == 0 {
+			break
+		}
+	}
+	return answers, writes
+}
+
+// marked returns how many seats the ledger has ahead.
+func (b *burst) marked() (n int) {
+	for _, c := range b.claims {
+		if c.Ahead && c.written {
+			n++
+		}
+	}
+	return n
+}
+
+func TestSeatsAhead(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change   func(b *burst)
+		replicas int64
+		prepared bool // the next request gets a seat ahead
+	}{
+		"the next request does not wait": {change: func(*burst) {}, replicas: 10, prepared: true},
+		"nearly too late":                {change: func(b *burst) { b.now += b.timing.Pause - time.Millisecond }, replicas: 10, prepared: true},
+		"the owner asks for fewer pods":  {change: func(b *burst) { b.ReplicasRead(b.now, 9) }, replicas: 9},
+		"the count is not known":         {change: func(b *burst) { b.ReplicasRead(b.now, -1) }, replicas: -1},
+		"another strategy":               {change: func(b *burst) { b.strategy = simulated["50:50 (an edit)"] }, replicas: 10},
+		"an older version has written": {change: func(b *burst) {
+			b.version++
+			o := Object{Version: b.version, Writer: "old"}
+			for _, c := range b.claims {
+				o.Claims = append(o.Claims, Claim{Seat: c.Seat, ID: c.ID})
+			}
+			b.LedgerSeen(b.now, o, false)
+		}, replicas: 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBurst(t)
+			tc.change(b)
+			b.request(1)
+			answers, writes := b.do(tc.replicas)
+			if len(answers) != 1 || answers[0].Result.Err != nil || !answers[0].Result.Written {
+				t.Fatalf("answers %v", answers)
+			}
+			if got := answers[0].Result.Prepared; got != tc.prepared || got != (writes == 0) {
+				t.Errorf("the request got a seat ahead: %t, after %d writes", got, writes)
+			}
+			b.now += b.timing.Expiry / 2
+			b.do(tc.replicas)
+			for _, c := range b.claims {
+				if c.Ahead && c.ID != answers[0].Result.ID {
+					t.Errorf("the seat %v is still claimed ahead", c.Seat)
+				}
+			}
+		})
+	}
+}
+
+// When requests pause, one write gives back what was claimed ahead, within 100 ms.
+func TestSeatsAheadAreGivenBack(t *testing.T) {
+	b := newBurst(t)
+	at, ok := b.Wake()
+	if !ok || at-b.now > 100*time.Millisecond {
+		t.Fatalf("it wakes after %s", at-b.now)
+	}
+	b.now = at
+	if _, writes := b.do(10); writes != 1 || b.marked() != 0 || b.total != 3 {
+		t.Errorf("%d writes, %d seats ahead, %d seats for 3 pods", writes, b.marked(), b.total)
+	}
+}
