@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -260,6 +262,42 @@ func TestHelmWithoutAFeature(t *testing.T) {
 		cluster.StopStowage()
 		pointBack(t)
 	}
+	do(t, helm, "uninstall", "stowage", "--namespace", namespace, "--wait")
+}
+
+// With a label for the spread's namespaces, the API server calls nobody for pods of other namespaces that no feature wants.
+func TestHelmSendsNoPodOfNoConcern(t *testing.T) {
+	restricted(t)
+	defer clean(t)
+	do(t, helm, "install", "stowage", "charts/stowage", "--namespace", namespace, "--set", "webhook.spreadNamespaceLabel=stowage.dev/spread=on", "--wait", "--timeout", "1m")
+	runInstalled(t)
+	calls := func() float64 {
+		sum := 0.0
+		for _, m := range regexp.MustCompile(`(?m)^apiserver_admission_webhook_request_total\{[^}]*name="[^"]*pods[^"]*\.stowage\.dev"[^}]*\} (\S+)$`).FindAllStringSubmatch(do(t, kubectl, "get", "--raw", "/metrics"), -1) {
+			n, err := strconv.ParseFloat(m[1], 64)
+			must(t, err)
+			sum += n
+		}
+		return sum
+	}
+	before := calls()
+	do(t, kubectl, "create", "namespace", "no-concern")
+	defer do(t, kubectl, "delete", "namespace", "no-concern", "--wait=true")
+	do(t, kubectl, "-n", "no-concern", "create", "deployment", "web", "--image=none", "--replicas=20")
+	eventually(t, "20 pods", func() error {
+		var pods corev1.PodList
+		must(t, cluster.Client.List(t.Context(), &pods, client.InNamespace("no-concern")))
+		if len(pods.Items) != 20 {
+			return fmt.Errorf("%d pods", len(pods.Items))
+		}
+		return nil
+	})
+	if n := calls() - before; n != 0 {
+		t.Errorf("the API server called Stowage %v times", n)
+	}
+	do(t, kubectl, "create", "namespace", "spread-demo")
+	do(t, kubectl, "label", "namespace", "spread-demo", "stowage.dev/spread=on")
+	works(t)
 	do(t, helm, "uninstall", "stowage", "--namespace", namespace, "--wait")
 }
 

@@ -133,6 +133,10 @@ func TestChartValues(t *testing.T) {
 		{`replicaCount=5`, deployment, []any{"spec", "replicas"}, `5`},
 		{`features.spread=false`, deployment, in("args"), `"--spread=false"`},
 		{`features.spread=false`, mutating, []any{"webhooks", 0, "matchConditions", 2, "name"}, `"of-a-daemonset-or-with-a-runtime-class"`},
+		{`webhook.spreadNamespaceLabel="spread=on"`, mutating, []any{"webhooks", 0, "namespaceSelector", "matchExpressions", 2}, `{"key":"spread","operator":"In","values":["on"]}`},
+		{`webhook.spreadNamespaceLabel="spread=on"`, mutating, []any{"webhooks", 1, "name"}, `"other-pods.stowage.dev"`},
+		{`webhook.spreadNamespaceLabel="spread=on"`, mutating, []any{"webhooks", 1, "namespaceSelector", "matchExpressions", 2}, `{"key":"spread","operator":"NotIn","values":["on"]}`},
+		{`webhook.spreadNamespaceLabel="spread=on"`, mutating, []any{"webhooks", 1, "matchConditions", 2, "name"}, `"of-a-daemonset-or-with-a-runtime-class"`},
 		{`features.sizing=false`, deployment, in("args"), `"--sizing=false"`},
 		{`features.peerPods=false`, deployment, in("args"), `"--peer-pods=false"`},
 		{`logLevel="DEBUG"`, "ConfigMap/" + namespace + "/stowage-config", []any{"data", "LOG_LEVEL"}, `"DEBUG"`},
@@ -249,14 +253,15 @@ func orEmpty(o *unstructured.Unstructured) *unstructured.Unstructured {
 // What is misspelt, or excludes something else, is refused, and the message names it.
 func TestChartRefusesWrongValues(t *testing.T) {
 	for set, part := range map[string]string{
-		`features.spred=true`:              "'spred' not allowed",
-		`replicas=3`:                       "'replicas' not allowed",
-		`settings={"targt":"x"}`:           "'targt' not allowed",
-		`settings={"repair-quiet":"soon"}`: "/settings/repair-quiet",
-		`settings={"port":1}`:              "'port' not allowed", // it has a value of its own
-		`logLevel="LOUD"`:                  "/logLevel",
-		`image.digest="sha256:abc"`:        "/image/digest",
-		`webhook.timeoutSeconds=31`:        "/webhook/timeoutSeconds",
+		`features.spred=true`:               "'spred' not allowed",
+		`replicas=3`:                        "'replicas' not allowed",
+		`settings={"targt":"x"}`:            "'targt' not allowed",
+		`settings={"repair-quiet":"soon"}`:  "/settings/repair-quiet",
+		`settings={"port":1}`:               "'port' not allowed", // it has a value of its own
+		`logLevel="LOUD"`:                   "/logLevel",
+		`image.digest="sha256:abc"`:         "/image/digest",
+		`webhook.timeoutSeconds=31`:         "/webhook/timeoutSeconds",
+		`webhook.spreadNamespaceLabel="on"`: "/webhook/spreadNamespaceLabel",
 		`webhook.matchConditions=[{"name":"a","expression":"namespaceObject.metadata.name == 'a'"}]`: "/webhook/matchConditions/0/expression",
 		`certs={"existingSecret":"a","certManager":{"enabled":true}}`:                                "exclude each other",
 		`certs={"caBundle":"-----BEGIN CERTIFICATE-----"}`:                                           "name that, or unset certs.caBundle",
