@@ -737,9 +737,7 @@ func (s scenario) run(b bug) (*world, error) {
 			}
 		}
 	}
-	err := w.quiet()
-	w.checked.pods += w.serial
-	return w, err
+	return w, w.quiet()
 }
 
 func (w *world) quiet() error {
@@ -868,28 +866,30 @@ func drawScenario(t *rapid.T, kind string) scenario {
 
 // check plays random histories of a kind, and returns what was checked in them. rapid reduces one
 // that fails to a short one.
-func check(tb rapid.TB, kind string, n int, b bug) (sum checked) {
-	old := flag.Lookup("rapid.checks").Value.String()
-	_ = flag.Set("rapid.checks", strconv.Itoa(n))
-	defer func() { _ = flag.Set("rapid.checks", old) }()
+func check(tb rapid.TB, kind string) (sum checked) {
 	rapid.Check(tb, func(t *rapid.T) {
 		s := drawScenario(t, kind)
-		w, err := s.run(b)
+		w, err := s.run(noBug)
 		if err != nil {
 			t.Fatalf("%v\n%s%s", err, s, strings.Join(w.log, "\n"))
 		}
 		if w.guessed > 0 && s.Failing == 0 {
 			t.Fatalf("%d seats were guessed\n%s%s", w.guessed, s, strings.Join(w.log, "\n"))
 		}
+		w.checked.pods = w.serial
 		sum.add(w.checked)
 	})
 	return sum
 }
 
 func TestSimulation(t *testing.T) {
+	old := flag.Lookup("rapid.checks").Value.String()
+	_ = flag.Set("rapid.checks", strconv.Itoa(*histories))
+	t.Cleanup(func() { _ = flag.Set("rapid.checks", old) }) // when all kinds are done
 	for kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
-			n := check(t, kind, *histories, noBug)
+			t.Parallel()
+			n := check(t, kind)
 			t.Logf("%d histories: counts and ordinals demanded at once at %d quiet points, after repair (%d moves) at %d; %.0f%% of the pods had a seat claimed ahead",
 				*histories, n.exact, n.moves, n.repaired, 100*float64(n.ahead)/float64(n.pods))
 			if n.exact+n.repaired < *histories {
