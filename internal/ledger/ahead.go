@@ -33,7 +33,11 @@ type ahead struct {
 
 // useAhead gives the seats that were claimed ahead to the requests that wait.
 func (b *Book) useAhead(now time.Duration) {
-	b.endAhead(now)
+	paused := now >= b.requestAt+b.timing.Pause && len(b.queue) == 0
+	outdated := now >= b.replicasSince+b.timing.Ahead
+	b.endAhead(func(a *ahead) bool {
+		return paused || outdated || b.replicas < a.replicas || now >= a.sent+b.timing.Ahead
+	})
 	if len(b.spare) == 0 {
 		return
 	}
@@ -62,25 +66,14 @@ func (b *Book) useAhead(now time.Duration) {
 	}
 }
 
-// endAhead ends the claims ahead that are not to be used any more.
-func (b *Book) endAhead(now time.Duration) {
-	b.spare = slices.DeleteFunc(b.spare, func(c *claim) bool { return c.ahead == nil })
-	paused := now >= b.requestAt+b.timing.Pause && len(b.queue) == 0
-	outdated := now >= b.replicasSince+b.timing.Ahead
-	for _, c := range b.spare {
-		if c.written && (paused || outdated || b.replicas < c.ahead.replicas || now >= c.ahead.sent+b.timing.Ahead) {
+// endAhead ends those claims ahead in the ledger that are not to be used any more.
+func (b *Book) endAhead(ends func(*ahead) bool) {
+	b.spare = slices.DeleteFunc(b.spare, func(c *claim) bool {
+		if c.ahead != nil && c.written && ends(c.ahead) {
 			b.void(c)
 		}
-	}
-}
-
-// endAllAhead ends all claims ahead that are in the ledger.
-func (b *Book) endAllAhead() {
-	for _, c := range b.spare {
-		if c.ahead != nil && c.written {
-			b.void(c)
-		}
-	}
+		return c.ahead == nil
+	})
 }
 
 // heldAhead returns how many counted seats others hold ahead, and when the first of them is presumed dead.
@@ -95,22 +88,12 @@ func (b *Book) heldAhead(now, patience time.Duration) (n int64, until time.Durat
 	return n, until
 }
 
-// void ends a claim ahead: no pod ever had it, and none will.
+// void ends a claim ahead: no pod ever had it, and none will. The next write leaves it out.
 func (b *Book) void(c *claim) {
-	c.ahead, c.void = nil, true
+	c.ahead, c.void, b.owed = nil, true, true
 	if c.counted {
 		b.uncount(c)
 	}
-}
-
-// owesVoid reports whether the ledger has claims ahead that are not to be used any more.
-func (b *Book) owesVoid(now time.Duration) bool {
-	for _, c := range b.claims {
-		if c.void && c.written && now-c.firstSeen < b.timing.Expiry {
-			return true
-		}
-	}
-	return false
 }
 
 // claimAhead claims seats for requests to come, beside those of a write.

@@ -38,7 +38,7 @@ type Book struct {
 	changedAt   time.Duration
 	lastWriter  string
 	writers     map[string]time.Duration // replicas that wrote, and when
-	owed        bool                     // seats were given away without a write
+	owed        bool                     // seats were given away or given back, and no write says so yet
 	failures    int                      // requests for the ledger that failed in a row
 
 	// The owner's replica count.
@@ -238,7 +238,7 @@ func (b *Book) adopt(now time.Duration, o *Object) {
 	if o.Writer != "" {
 		b.writers[o.Writer] = now
 		if !strings.HasSuffix(o.Writer, aheadWriter) {
-			b.endAllAhead() // the marks are gone
+			b.endAhead(func(*ahead) bool { return true }) // the marks are gone
 		}
 	}
 	in := make(map[string]bool, len(o.Claims))
@@ -292,9 +292,11 @@ func (b *Book) dropAhead() {
 	})
 }
 
-// noteOwed notes whether seats were given away that the ledger should have.
+// noteOwed notes whether the ledger lacks seats that were given away, or has some that were given back.
 func (b *Book) noteOwed() {
-	b.owed = slices.ContainsFunc(b.claims, func(c *claim) bool { return !c.written && !c.waiting && !c.local && c.ahead == nil })
+	b.owed = slices.ContainsFunc(b.claims, func(c *claim) bool {
+		return c.void && c.written || !c.void && !c.written && !c.waiting && !c.local && c.ahead == nil
+	})
 }
 
 func (b *Book) drop(c *claim) {
@@ -328,7 +330,7 @@ func (b *Book) Step(now time.Duration) []Action {
 	// 1. Answer those whose claims are written, and those who cannot wait any more.
 	b.useAhead(now)
 	acts = b.answer(now, acts)
-	if b.writing || len(b.queue) == 0 && !b.owed && !b.owesVoid(now) {
+	if b.writing || len(b.queue) == 0 && !b.owed {
 		return acts
 	}
 
@@ -358,7 +360,7 @@ func (b *Book) Step(now time.Duration) []Action {
 
 	// 4. Decide for everyone who waits, and write.
 	acts, decided := b.decide(now, acts)
-	if !decided && !b.owed && !b.owesVoid(now) {
+	if !decided && !b.owed {
 		return acts
 	}
 	b.claimAhead(now)

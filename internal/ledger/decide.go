@@ -175,7 +175,8 @@ func (b *Book) refresh(now time.Duration) {
 	}
 	// Nobody gains by learning of a seat that was never written and is no claim any more.
 	b.claims = slices.DeleteFunc(b.claims, func(c *claim) bool {
-		if c.written || c.waiting || c.counted {
+		expired := c.void && now-c.firstSeen >= b.timing.Expiry
+		if !expired && (c.written || c.waiting || c.counted) {
 			return false
 		}
 		b.drop(c)

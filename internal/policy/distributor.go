@@ -85,7 +85,7 @@ func Compile(d *versprei.PodDistributor) *Policy {
 			p.Spill = make([]spill.Rule, len(pools))
 		}
 		p.Spill[i].After, _ = parseSpill(cmp.Or(pool.Spill.After, defaultSpill)) // the API server has checked it
-		p.Spill[i].Max = pool.Spill.MaxSpill
+		p.Spill[i].MaxSpill = pool.Spill.MaxSpill
 	}
 	return p
 }

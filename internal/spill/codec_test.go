@@ -45,12 +45,7 @@ func TestPoolState(t *testing.T) {
 
 // A pool of which spill is withdrawn is available from now on, and stays in the record of the others.
 func TestSpillIsWithdrawnFromOnePool(t *testing.T) {
-	s, err := spread.New([]spread.Pool{
-		{Name: "a", Labels: map[string]string{"p": "a"}, Weight: 1}, {Name: "b", Labels: map[string]string{"p": "b"}, Weight: 1},
-	}, spread.EarlierWins)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := twoPools(t, 1, 1)
 	now := time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
 	short := Pool{Phase: Exhausted, Epoch: 1, Since: now.Add(-time.Minute), Next: now.Add(time.Hour), Waited: now}
 	v := View{Now: now, Strategy: s, Rules: []Rule{{After: time.Minute}, {}}, Hard: make([]bool, 2), Room: make([]int64, 2)}

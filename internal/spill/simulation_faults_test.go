@@ -11,15 +11,15 @@ import (
 // The simulation finds each of these faults, in at most 2,000 histories.
 func TestSimulationFindsFaults(t *testing.T) {
 	each := func(change func(v View, before, next []Pool, i int)) faults {
-		return faults{next: func(_ *world, l *load, v View, next []Pool) []Pool {
+		return faults{next: func(_ *world, l *workload, v View, next []Pool) []Pool {
 			for i := range next {
 				change(v, l.state, next, i)
 			}
 			return next
 		}}
 	}
-	seen := func(change func(w *world, l *load, v *View)) faults {
-		return faults{next: func(w *world, l *load, v View, _ []Pool) []Pool {
+	seen := func(change func(w *world, l *workload, v *View)) faults {
+		return faults{next: func(w *world, l *workload, v View, _ []Pool) []Pool {
 			v.Pods = slices.Clone(v.Pods)
 			change(w, l, &v)
 			return Next(v, l.state, w.timing)
@@ -29,7 +29,7 @@ func TestSimulationFindsFaults(t *testing.T) {
 		kind int
 		faults
 	}{
-		"one pod that has waited closes the pool": {0, seen(func(_ *world, _ *load, v *View) {
+		"one pod that has waited closes the pool": {0, seen(func(_ *world, _ *workload, v *View) {
 			ripe := make([]bool, simPools)
 			for _, p := range v.Pods {
 				ripe[p.Seat.Pool] = ripe[p.Seat.Pool] || p.Waits >= v.Rules[p.Seat.Pool].After
@@ -40,7 +40,7 @@ func TestSimulationFindsFaults(t *testing.T) {
 				}
 			}
 		})},
-		"the age of a pod is the clock": {0, seen(func(w *world, l *load, v *View) {
+		"the age of a pod is the clock": {0, seen(func(w *world, l *workload, v *View) {
 			at := 0
 			for _, p := range l.pods {
 				if !p.seen {
@@ -57,7 +57,7 @@ func TestSimulationFindsFaults(t *testing.T) {
 				next[i].Phase, next[i].Epoch, next[i].Max = Exhausted, before[i].Epoch+1, count(v, i).live
 			}
 		})},
-		"a pod that fits nowhere closes the pool": {0, seen(func(_ *world, _ *load, v *View) {
+		"a pod that fits nowhere closes the pool": {0, seen(func(_ *world, _ *workload, v *View) {
 			for i := range v.Pods {
 				v.Pods[i].Misfit = false
 			}
@@ -88,7 +88,7 @@ func TestSimulationFindsFaults(t *testing.T) {
 				next[i].Epoch = 0
 			}
 		})},
-		"more pods are moved than other pools take": {0, faults{moves: func(_ *world, _ *load, v View, next []Pool, _ []int) (evict []int) {
+		"more pods are moved than other pools take": {0, faults{moves: func(_ *world, _ *workload, v View, next []Pool, _ []int) (evict []int) {
 			for i := range v.Pods {
 				if p := &v.Pods[i]; !p.Node && p.Waits >= v.Rules[p.Seat.Pool].After && next[p.Seat.Pool].Phase == Exhausted {
 					evict = append(evict, i)

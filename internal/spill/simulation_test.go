@@ -61,8 +61,8 @@ type simPod struct {
 	waits    time.Duration // as the leader counts it
 }
 
-// load is a workload: a StatefulSet, or a Deployment with one revision, or with two during a rollout.
-type load struct {
+// workload is a workload: a StatefulSet, or a Deployment with one revision, or with two during a rollout.
+type workload struct {
 	strategy *spread.Strategy
 	rules    []Rule
 	replicas int64
@@ -84,9 +84,9 @@ type load struct {
 
 // faults are the decisions that a test replaces by wrong ones. The zero value is correct.
 type faults struct {
-	next     func(w *world, l *load, v View, pools []Pool) []Pool
+	next     func(w *world, l *workload, v View, pools []Pool) []Pool
 	gaps     func([]Pool) []spread.Gap
-	moves    func(w *world, l *load, v View, next []Pool, evict []int) []int
+	moves    func(w *world, l *workload, v View, next []Pool, evict []int) []int
 	unsafe   bool // pods are evicted without their version as a precondition
 	wiped    bool // the state goes away when a replica of an older version writes
 	roomless bool // running pods are evicted without room for their successors
@@ -103,7 +103,7 @@ type world struct {
 	timing Timing
 	room   []int64     // pods that each pool has nodes for
 	onWay  []time.Time // until when a node of the pool is on its way
-	loads  []*load
+	loads  []*workload
 	serial int
 
 	seenPods []*simPod // what view returned last; kept for the next time
@@ -136,7 +136,7 @@ func newWorld(k kind, seed uint64) *world {
 		w.room = append(w.room, 1000)
 	}
 	for range k.workloads {
-		l := &load{shorts: map[[simPools]spread.Gap]*spread.Strategy{}, replicas: int64(1 + random.IntN(20)), state: make([]Pool, simPools), old: make([]Pool, simPools)}
+		l := &workload{shorts: map[[simPools]spread.Gap]*spread.Strategy{}, replicas: int64(1 + random.IntN(20)), state: make([]Pool, simPools), old: make([]Pool, simPools)}
 		var pools []spread.Pool
 		for i := range simPools {
 			p := spread.Pool{Name: fmt.Sprint(i), Labels: map[string]string{"p": fmt.Sprint(i)}, Base: int64(random.IntN(3)), Weight: int64(random.IntN(5))}
@@ -145,7 +145,7 @@ func newWorld(k kind, seed uint64) *world {
 			}
 			rule := Rule{After: time.Duration(1+random.IntN(4)) * 30 * time.Second}
 			if k.limited && random.IntN(2) == 0 {
-				rule.Max = new(intstr.FromInt32(int32(1 + random.IntN(5))))
+				rule.MaxSpill = new(intstr.FromInt32(int32(1 + random.IntN(5))))
 			}
 			pools, l.rules = append(pools, p), append(l.rules, rule)
 			l.evicted, l.budget = append(l.evicted, map[int64]int{}), append(l.budget, map[int64]int{})
@@ -162,7 +162,7 @@ func newWorld(k kind, seed uint64) *world {
 }
 
 // without returns the strategy of one revision's new pods: the revisions share the maxima.
-func (w *world) without(l *load, pools []Pool, revision int) *spread.Strategy {
+func (w *world) without(l *workload, pools []Pool, revision int) *spread.Strategy {
 	gapsOf := w.gaps
 	if gapsOf == nil {
 		gapsOf = Gaps
@@ -186,7 +186,7 @@ func (w *world) without(l *load, pools []Pool, revision int) *spread.Strategy {
 
 // held shows the pods of one revision to a strategy.
 type held struct {
-	l        *load
+	l        *workload
 	revision int
 }
 
@@ -209,14 +209,14 @@ func (h held) LowestFree(pool int) int64 {
 	}
 }
 
-func (l *load) counts() (out [simPools]int64) {
+func (l *workload) counts() (out [simPools]int64) {
 	for _, p := range l.pods {
 		out[p.seat.Pool]++
 	}
 	return out
 }
 
-func (l *load) countOf(revision int) (n int64) {
+func (l *workload) countOf(revision int) (n int64) {
 	for _, p := range l.pods {
 		if p.revision == revision {
 			n++
@@ -225,16 +225,16 @@ func (l *load) countOf(revision int) (n int64) {
 	return n
 }
 
-func (l *load) waiting() bool {
+func (l *workload) waiting() bool {
 	return slices.ContainsFunc(l.pods, func(p *simPod) bool { return !p.node })
 }
 
-func (l *load) remove(p *simPod) {
+func (l *workload) remove(p *simPod) {
 	l.pods = slices.DeleteFunc(l.pods, func(o *simPod) bool { return o == p })
 }
 
 // rollOn is a step of the Deployment's controller: a quarter more pods than asked for, and a quarter less that have a node.
-func (w *world) rollOn(l *load) {
+func (w *world) rollOn(l *workload) {
 	if l.older == 0 {
 		l.newer = l.replicas
 		return
@@ -262,7 +262,7 @@ func (w *world) rollOn(l *load) {
 }
 
 // control is the workload's controller with the webhook: it creates what lacks, and removes what is too much.
-func (w *world) control(l *load) {
+func (w *world) control(l *workload) {
 	if w.kind.ordinals {
 		w.controlOrdinals(l)
 		return
@@ -285,7 +285,7 @@ func (w *world) control(l *load) {
 }
 
 // create creates a pod through the webhook, and reports whether a pool may take it.
-func (w *world) create(l *load, revision int) bool {
+func (w *world) create(l *workload, revision int) bool {
 	state, stale := l.state, false
 	if !w.exact && w.random.IntN(10) == 0 {
 		state, stale = l.old, true
@@ -323,7 +323,7 @@ func rankOf(s *spread.Strategy, seat spread.Seat) int64 {
 
 // shrink removes a pod as a ReplicaSet does: one that waits, then by the deletion cost. While a newer revision has pods, those
 // in pools without room have the lowest.
-func (w *world) shrink(l *load, revision int) {
+func (w *world) shrink(l *workload, revision int) {
 	order := func(p *simPod) int64 {
 		switch {
 		case !p.node:
@@ -347,7 +347,7 @@ func (w *world) shrink(l *load, revision int) {
 }
 
 // controlOrdinals is the controller of a StatefulSet with podManagementPolicy Parallel.
-func (w *world) controlOrdinals(l *load) {
+func (w *world) controlOrdinals(l *workload) {
 	has := map[int64]bool{}
 	for _, p := range slices.Clone(l.pods) {
 		if p.ordinal >= l.replicas {
@@ -377,7 +377,7 @@ func (w *world) controlOrdinals(l *load) {
 }
 
 // seatOf returns where a pod with an ordinal is to be.
-func (l *load) seatOf(ordinal int64, ordinals map[int64]int) (spread.Seat, bool) {
+func (l *workload) seatOf(ordinal int64, ordinals map[int64]int) (spread.Seat, bool) {
 	seat, err := l.strategy.SeatAt(ordinal + 1)
 	if err != nil {
 		return seat, false
@@ -435,7 +435,7 @@ func (w *world) free(pool int) int64 {
 }
 
 // view is what the leader sees of a workload now. An event may be late.
-func (w *world) view(l *load) (View, []*simPod) {
+func (w *world) view(l *workload) (View, []*simPod) {
 	v := View{Now: w.now, Strategy: l.strategy, Rules: l.rules, Replicas: l.replicas, Hard: make([]bool, simPools), Room: make([]int64, simPools)}
 	if l.older > 0 {
 		v.Replicas = l.newer + l.older
@@ -491,7 +491,7 @@ func (w *world) crash() bool {
 
 // lead is one look of the leader at a workload: it may crash between its writes, and pods may get their node before they are
 // evicted.
-func (w *world) lead(l *load) {
+func (w *world) lead(l *workload) {
 	v, pods := w.view(l)
 	versions := w.versions[:0]
 	for i, p := range pods {
@@ -588,7 +588,7 @@ func (w *world) lead(l *load) {
 }
 
 // transitions checks what the leader writes, and counts how many pods may be evicted for that.
-func (w *world) transitions(l *load, next []Pool, v View) {
+func (w *world) transitions(l *workload, next []Pool, v View) {
 	before := l.state
 	for i := range next {
 		is, was := &next[i], &before[i]
@@ -667,7 +667,7 @@ func (w *world) transitions(l *load, next []Pool, v View) {
 
 // repair is what the other controllers of Stowage do with a workload: ordinals without gaps and costs that agree; and with
 // rebalance, one running pod at a time goes to a pool that lacks pods and has room.
-func (w *world) repair(l *load) {
+func (w *world) repair(l *workload) {
 	if w.kind.ordinals {
 		w.repairOrdinals(l)
 		return
@@ -721,7 +721,7 @@ func (w *world) repair(l *load) {
 }
 
 // repairOrdinals evicts a running pod of a StatefulSet that is not where it is to be, if there is room.
-func (w *world) repairOrdinals(l *load) {
+func (w *world) repairOrdinals(l *workload) {
 	if l.waiting() {
 		return
 	}
@@ -872,7 +872,7 @@ func (w *world) rest() {
 }
 
 // settled lets a workload be rebalanced, and reports whether nothing hinders that.
-func (w *world) settled(l *load) bool {
+func (w *world) settled(l *workload) bool {
 	for range 30 {
 		w.look()
 	}
@@ -912,7 +912,7 @@ func (w *world) recover() {
 }
 
 // replace replaces each pod of a workload.
-func (w *world) replace(l *load, between func()) {
+func (w *world) replace(l *workload, between func()) {
 	for _, p := range slices.Clone(l.pods) {
 		if slices.Contains(l.pods, p) {
 			l.remove(p)
@@ -925,14 +925,14 @@ func (w *world) replace(l *load, between func()) {
 }
 
 // balanced checks the counts.
-func (w *world) balanced(l *load, when string) {
+func (w *world) balanced(l *workload, when string) {
 	if got, want := l.counts(), w.targets(l); int64(len(l.pods)) == l.replicas && got != want {
 		w.fail("%s with %d pods the pools have %v, not %v; room %v, state %+v", when, l.replicas, got, want, w.room, l.state)
 	}
 }
 
 // limits checks that other pools take no more of a pool's pods than its maxSpill allows. Rounding may add one.
-func (w *world) limits(l *load) {
+func (w *world) limits(l *workload) {
 	targets := w.targets(l)
 	for i, rule := range l.rules {
 		others := int64(0)
@@ -941,17 +941,17 @@ func (w *world) limits(l *load) {
 				others += l.strategy.Pool(j).Weight
 			}
 		}
-		if rule.Max == nil || others == 0 || l.state[i].Phase == Available {
+		if rule.MaxSpill == nil || others == 0 || l.state[i].Phase == Available {
 			continue
 		}
-		if spilled := l.strategy.Target(i, l.replicas) - targets[i]; spilled > int64(rule.Max.IntValue())+1 {
-			w.fail("of pool %d %d pods went elsewhere, though maxSpill is %s; state %+v", i, spilled, rule.Max, l.state[i])
+		if spilled := l.strategy.Target(i, l.replicas) - targets[i]; spilled > int64(rule.MaxSpill.IntValue())+1 {
+			w.fail("of pool %d %d pods went elsewhere, though maxSpill is %s; state %+v", i, spilled, rule.MaxSpill, l.state[i])
 		}
 	}
 }
 
 // targets returns what the pools should have now.
-func (w *world) targets(l *load) (out [simPools]int64) {
+func (w *world) targets(l *workload) (out [simPools]int64) {
 	s := w.without(l, l.state, l.revision)
 	for i := range out {
 		out[i] = s.Target(i, l.replicas)

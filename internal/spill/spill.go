@@ -85,9 +85,9 @@ type Pod struct {
 type Rule struct {
 	// After is how long a pod waits before other pools take it; 0 is for ever.
 	After time.Duration
-	// Max is how many of the pool's pods other pools may take: a number, or a percentage of the pool's target. Nil
+	// MaxSpill is how many of the pool's pods other pools may take: a number, or a percentage of the pool's target. Nil
 	// stands for all.
-	Max *intstr.IntOrString
+	MaxSpill *intstr.IntOrString
 }
 
 // LeftOut returns how many seats of a pool after the first max are left out, so that of n pods, or more, other pools take
@@ -95,11 +95,11 @@ type Rule struct {
 //
 // A later seat of the pool comes in the place of a seat that is left out. So more seats are left out than pods move.
 func (r Rule) LeftOut(s *spread.Strategy, pool int, maximum, n int64) int64 {
-	if r.Max == nil {
+	if r.MaxSpill == nil {
 		return 0
 	}
 	target := s.Target(pool, n)
-	part, err := intstr.GetScaledValueFromIntOrPercent(r.Max, int(target), true)
+	part, err := intstr.GetScaledValueFromIntOrPercent(r.MaxSpill, int(target), true)
 	if err != nil {
 		return 0
 	}
@@ -111,7 +111,7 @@ func (r Rule) LeftOut(s *spread.Strategy, pool int, maximum, n int64) int64 {
 		}
 		n, target = rank, maximum+spilled
 	}
-	return s.Excess(pool, n, target-spilled)
+	return s.SeatsToLeaveOut(pool, n, target-spilled)
 }
 
 // View is what is seen of a workload.

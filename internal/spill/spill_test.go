@@ -8,15 +8,22 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread"
 )
 
-// A rule with a limit leaves out so many seats that other pools take that part of the pods, for as many pods as there are or
-// will be.
-func TestLeftOut(t *testing.T) {
+// twoPools returns a strategy over two pools.
+func twoPools(t *testing.T, first, second int64) *spread.Strategy {
+	t.Helper()
 	s, err := spread.New([]spread.Pool{
-		{Name: "od", Labels: map[string]string{"p": "od"}, Weight: 20}, {Name: "spot", Labels: map[string]string{"p": "spot"}, Weight: 80},
+		{Name: "a", Labels: map[string]string{"p": "a"}, Weight: first}, {Name: "b", Labels: map[string]string{"p": "b"}, Weight: second},
 	}, spread.EarlierWins)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return s
+}
+
+// A rule with a limit leaves out so many seats that other pools take that part of the pods, for as many pods as there are or
+// will be.
+func TestLeftOut(t *testing.T) {
+	s := twoPools(t, 20, 80)
 	const spot = 1
 	for name, tc := range map[string]struct {
 		limit intstr.IntOrString
@@ -35,7 +42,7 @@ func TestLeftOut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pools := make([]Pool, 2)
-			pools[spot] = Pool{Phase: Exhausted, Epoch: 1, Max: tc.live, LeftOut: Rule{Max: &tc.limit}.LeftOut(s, spot, tc.live, tc.n)}
+			pools[spot] = Pool{Phase: Exhausted, Epoch: 1, Max: tc.live, LeftOut: Rule{MaxSpill: &tc.limit}.LeftOut(s, spot, tc.live, tc.n)}
 			if got := s.Without(Gaps(pools)).Target(spot, tc.later); got != tc.want {
 				t.Errorf("with %d seats left out spot keeps %d of %d, not %d", pools[spot].LeftOut, got, tc.later, tc.want)
 			}

@@ -74,9 +74,9 @@ func (s *Strategy) Without(gaps []Gap) *Strategy {
 	return &out
 }
 
-// Excess returns how many seats of a pool are to be left out, so that it has keep of n pods and no fewer. It returns 0 if the
-// other pools cannot have the others.
-func (s *Strategy) Excess(pool int, n, keep int64) int64 {
+// SeatsToLeaveOut returns how many seats of a pool a gap must have, so that the pool gets exactly keep of n pods. It returns 0
+// if the other pools have no seats for the rest.
+func (s *Strategy) SeatsToLeaveOut(pool int, n, keep int64) int64 {
 	const most = 1 << 40
 	// The last of the other pools' seats that are then taken.
 	rank := n + int64(sort.Search(most, func(i int) bool { return n+int64(i)-s.Target(pool, n+int64(i)) >= n-keep }))

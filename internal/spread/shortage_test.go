@@ -148,21 +148,21 @@ func TestShortageProperties(t *testing.T) {
 	})
 }
 
-// With as many seats left out as Excess says, a pool keeps so many of n pods, wherever the gap begins.
-func TestExcess(t *testing.T) {
+// With as many seats left out as SeatsToLeaveOut says, a pool keeps so many of n pods, wherever the gap begins.
+func TestSeatsToLeaveOut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		drawn := shortageGen.Draw(t, "strategy")
 		s, err := spread.New(drawn.Pools, spread.EarlierWins)
 		if err != nil {
-			t.Skip("no strategy")
+			t.Skip("the drawn pools are not a valid strategy")
 		}
 		pool, n := rapid.IntRange(0, len(drawn.Pools)-1).Draw(t, "pool"), rapid.Int64Range(1, 200).Draw(t, "n")
 		target := s.Target(pool, n)
 		if target == 0 || n > s.Capacity() {
-			t.Skip("the pool has no pod")
+			t.Skip("the drawn pool has no pod that could move")
 		}
 		keep := rapid.Int64Range(0, target-1).Draw(t, "keep")
-		count := s.Excess(pool, n, keep)
+		count := s.SeatsToLeaveOut(pool, n, keep)
 		if count == 0 { // the other pools have no seats for so many
 			others := int64(0)
 			for i := range drawn.Pools {
