@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -155,13 +157,10 @@ func TestFlowControlUnderAFlood(t *testing.T) {
 			})
 		}
 	}
-	bystander := n.account(t, "bystander")
-	asks := func(c client.Client) error {
-		within, cancel := context.WithTimeout(ctx, 3*time.Second)
-		defer cancel()
-		return c.List(within, &corev1.ConfigMapList{}, client.InNamespace(n.Namespace))
-	}
-	eventually(t, "the flood has taken every place of the others", func() (bool, error) { return asks(bystander) != nil, nil })
+	eventually(t, "the flood has taken every place of the service accounts' level", func() (bool, error) {
+		waiting, err := waitForAPlace(ctx, "service-accounts")
+		return waiting > 0, err
+	})
 
 	// Stowage's token, and a request that it does make. The client, which is new, asks for the
 	// kinds that there are, too, as a replica does that starts.
@@ -174,9 +173,15 @@ func TestFlowControlUnderAFlood(t *testing.T) {
 	must(t, err)
 	// Without a level of its own none gets through. With it, one may still wait for a CPU, which the flood and other tests
 	// use, too.
-	const requests, late = 50, 5
+	const requests, late = 20, 2
 	var errs []error
+	flooded := 0
 	for range requests {
+		waiting, err := waitForAPlace(ctx, "service-accounts")
+		must(t, err)
+		if waiting > 0 {
+			flooded++
+		}
 		within, cancel := context.WithTimeout(ctx, 3*time.Second)
 		if err := own.Get(within, client.ObjectKey{Name: n.Namespace}, &corev1.Namespace{}); err != nil {
 			errs = append(errs, err)
@@ -186,19 +191,33 @@ func TestFlowControlUnderAFlood(t *testing.T) {
 	if len(errs) > late {
 		t.Errorf("%d of %d requests of Stowage do not get through: %v", len(errs), requests, errors.Join(errs...))
 	}
-	// One request of the others may get through, because places become free all the time.
-	flooded := false
-	for range 5 {
-		flooded = flooded || asks(bystander) != nil
-	}
-	if !flooded {
-		t.Error("the flood was over before the end: nothing is shown")
+	t.Logf("other requests waited for a place at %d of %d requests of Stowage; %d of those were late", flooded, requests, len(errs))
+	// The places become free together when the slow webhook times out, so the queue may be short for a moment.
+	if flooded < requests/2 {
+		t.Errorf("other requests waited for a place at %d of %d requests of Stowage: nothing is shown", flooded, requests)
 	}
 	var mine flowcontrolv1.PriorityLevelConfiguration
 	must(t, cluster.Client.Get(t.Context(), client.ObjectKey{Name: "stowage"}, &mine))
 	if level.uid != string(mine.UID) {
 		t.Errorf("Stowage's requests were of level %s, not of its own (%s)", level.uid, mine.UID)
 	}
+}
+
+// waitForAPlace returns how many requests of a flow schema are in the API server's queues.
+func waitForAPlace(ctx context.Context, schema string) (int, error) {
+	text, err := cluster.Clientset.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	if err != nil {
+		return 0, err
+	}
+	sum := 0
+	for _, m := range regexp.MustCompile(`(?m)^apiserver_flowcontrol_current_inqueue_requests\{[^}]*flow_schema="`+schema+`"[^}]*\} (\d+)`).FindAllStringSubmatch(string(text), -1) {
+		n, err := strconv.Atoi(m[1])
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, nil
 }
 
 // seenLevel notes the priority level that the API server gave to the last request.
