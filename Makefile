@@ -264,8 +264,12 @@ bench-tracked: controlplane ## Measure requests and memory for one workload of m
 	@go run ./hack/bench -tracked $(or $(PODS),10000) -replicas $(or $(STOWAGE_REPLICAS),1)
 
 .PHONY: bench-daemons
-bench-daemons: controlplane ## Measure a DaemonSet onto many nodes, and nodes that only heartbeat (NODES=1000, COUNT=3)
-	@go run ./hack/bench -daemons $(or $(NODES),1000) -runs $(or $(COUNT),3) -replicas $(or $(STOWAGE_REPLICAS),1)
+bench-daemons: controlplane ## Measure a DaemonSet onto many nodes, and nodes that only heartbeat (NODES=1000, COUNT=3, CASES=OnCreate, PPROF=localhost:6060)
+	@go run ./hack/bench -daemons $(or $(NODES),1000) -runs $(or $(COUNT),3) -replicas $(or $(STOWAGE_REPLICAS),1) -cases "$(CASES)" -pprof "$(PPROF)"
+
+.PHONY: bench-scale
+bench-scale: controlplane ## Measure a large cluster: memory, CPU, starts, latency (PODS=20000, NODES=2000, STOWAGE_REPLICAS=3)
+	@go run ./hack/bench -scale $(or $(PODS),20000) -scale-nodes $(or $(NODES),2000) -replicas $(or $(STOWAGE_REPLICAS),3)
 
 ##@ Check and generate
 

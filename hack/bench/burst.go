@@ -25,11 +25,11 @@ var floorPatchBase64 = base64.StdEncoding.EncodeToString([]byte(floorPatch))
 
 // benchCase is a namespace whose pods one webhook sees, or none.
 type benchCase struct {
-	name    string
-	webhook string // value of the namespace's label
-	peer    bool   // the pods are peer pods
-	spread  bool   // the workload has a strategy
-	sized   bool   // the DaemonSet has a template
+	name     string
+	webhook  string // value of the namespace's label
+	peer     bool   // the pods are peer pods
+	spread   bool   // the workload has a strategy
+	template string // of the DaemonSet
 }
 
 const (
@@ -177,8 +177,14 @@ func (b *bench) clean(ctx context.Context, ns *corev1.Namespace, bc benchCase) e
 		_, converted := p.Annotations[stowage.OriginalResourcesAnnotation]
 		_, seated := p.Labels[stowage.SeatLabel]
 		_, sized := p.Labels[stowage.SizedByLabel]
-		if floored != (bc.name == caseFloor) || converted != bc.peer || seated != bc.spread || sized != bc.sized {
+		if floored != (bc.name == caseFloor) || converted != bc.peer || seated != bc.spread || sized != (bc.template != "") {
 			return fmt.Errorf("pod %s was not seen by its webhook", p.Name)
+		}
+	}
+	// The workloads go first: their controllers would try to replace pods that the namespace's deletion removes.
+	for _, workload := range []client.Object{&appsv1.Deployment{}, &appsv1.DaemonSet{}} {
+		if err := b.Client.DeleteAllOf(ctx, workload, client.InNamespace(ns.Name), client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
+			return err
 		}
 	}
 	if err := b.Client.Delete(ctx, ns); err != nil {

@@ -28,8 +28,12 @@ var daemonCases = []benchCase{
 	{name: caseNone, webhook: "none"},
 	{name: caseFloor, webhook: "floor"},
 	{name: "stowage, no template", webhook: "stowage"},
-	{name: "stowage, sized", webhook: "stowage", sized: true},
+	{name: "stowage, OnCreate", webhook: "stowage", template: "on-create"},
+	{name: caseInPlace, webhook: "stowage", template: "in-place"},
 }
+
+// caseInPlace is the case whose cost at rest is measured, too.
+const caseInPlace = "stowage, InPlace"
 
 // daemonLabel is on the nodes of the benchmark.
 const daemonLabel = "bench.stowage.dev/daemons"
@@ -57,13 +61,15 @@ func (b *bench) daemons(ctx context.Context, binary string) error {
 	if err := b.WaitForNodes(ctx, 9+b.options.daemons); err != nil {
 		return err
 	}
-	if err := b.Client.Create(ctx, &flexdaemonsets.FlexDaemonsetTemplate{
-		ObjectMeta: metav1.ObjectMeta{Name: "share"},
-		Spec: flexdaemonsets.FlexDaemonsetTemplateSpec{
-			CPUPercentage: new(int32(1)), MemoryPercentage: new(int32(1)), MinCPU: "10m", UpdatePolicy: flexdaemonsets.UpdateInPlace,
-		},
-	}); err != nil {
-		return err
+	for name, policy := range map[string]flexdaemonsets.UpdatePolicy{"on-create": flexdaemonsets.UpdateOnCreate, "in-place": flexdaemonsets.UpdateInPlace} {
+		if err := b.Client.Create(ctx, &flexdaemonsets.FlexDaemonsetTemplate{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: flexdaemonsets.FlexDaemonsetTemplateSpec{
+				CPUPercentage: new(int32(1)), MemoryPercentage: new(int32(1)), MinCPU: "10m", UpdatePolicy: policy,
+			},
+		}); err != nil {
+			return err
+		}
 	}
 	rss, heap, err := b.memory()
 	if err != nil {
@@ -83,9 +89,20 @@ func (b *bench) daemons(ctx context.Context, binary string) error {
 			if err != nil {
 				return err
 			}
+			callsBefore, tookBefore, err := b.calls(ctx)
+			if err != nil {
+				return err
+			}
 			r, err := b.daemonSet(ctx, bc, nil)
 			if err != nil {
 				return fmt.Errorf("%s: %w", bc.name, err)
+			}
+			calls, took, err := b.calls(ctx)
+			if err != nil {
+				return err
+			}
+			if calls > callsBefore {
+				r.call = (took - tookBefore) / time.Duration(calls-callsBefore)
 			}
 			after, err := b.requests(`method="GET"`)
 			if err != nil {
@@ -105,15 +122,15 @@ func (b *bench) daemons(ctx context.Context, binary string) error {
 	}
 	fmt.Printf("\nMedians of %d DaemonSets on %d nodes, %d replica(s):\n\n", b.options.runs, b.options.daemons, b.options.replicas)
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "CASE\tCREATED\tOF NO WEBHOOK\tOF THE FLOOR\tREADY\tCPU OF A REPLICA PER POD\tAPI READS OF STOWAGE, IN ALL")
+	fmt.Fprintln(w, "CASE\tCREATED\tOF NO WEBHOOK\tOF THE FLOOR\tREADY\tWEBHOOK CALL\tCPU OF A REPLICA PER POD\tAPI READS OF STOWAGE, IN ALL")
 	created := func(name string) time.Duration {
 		return median(results[name], func(r result) time.Duration { return r.created })
 	}
 	for _, c := range daemonCases {
-		fmt.Fprintf(w, "%s\t%.2fs\t%.2f\t%.2f\t%.2fs\t%.2fms\t%.0f\n", c.name, created(c.name).Seconds(),
+		fmt.Fprintf(w, "%s\t%.2fs\t%.2f\t%.2f\t%.2fs\t%.1fms\t%.2fms\t%.0f\n", c.name, created(c.name).Seconds(),
 			ratio(created(c.name), created(caseNone)), ratio(created(c.name), created(caseFloor)),
 			median(results[c.name], func(r result) time.Duration { return r.ready }).Seconds(),
-			median(results[c.name], func(r result) float64 { return r.cpu })*1000, reads[c.name])
+			ms(median(results[c.name], func(r result) time.Duration { return r.call })), median(results[c.name], func(r result) float64 { return r.cpu })*1000, reads[c.name])
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -122,8 +139,11 @@ func (b *bench) daemons(ctx context.Context, binary string) error {
 	// 3. Memory with one sized pod on each node, and steady state: with the controllers
 	// and, for what the watches alone take, without.
 	var idle, busy []float64
-	sized := daemonCases[slices.IndexFunc(daemonCases, func(c benchCase) bool { return c.sized })]
-	if _, err := b.daemonSet(ctx, sized, func() error {
+	inPlace := slices.IndexFunc(daemonCases, func(c benchCase) bool { return c.name == caseInPlace })
+	if inPlace < 0 {
+		return nil
+	}
+	if _, err := b.daemonSet(ctx, daemonCases[inPlace], func() error {
 		rssAfter, heapAfter, err := b.memory()
 		if err != nil {
 			return err
@@ -235,8 +255,8 @@ func (b *bench) daemonSet(ctx context.Context, bc benchCase, meanwhile func() er
 		ObjectMeta: metav1.ObjectMeta{Name: "daemons", Namespace: ns.Name},
 		Spec:       appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: template.Labels}, Template: template},
 	}
-	if bc.sized {
-		d.Annotations = map[string]string{flexdaemonsets.TemplateAnnotation: "share"}
+	if bc.template != "" {
+		d.Annotations = map[string]string{flexdaemonsets.TemplateAnnotation: bc.template}
 	}
 	start := time.Now()
 	if err := b.Client.Create(ctx, d); err != nil {
@@ -296,8 +316,13 @@ func metric(r *controlplane.Replica, name, labels string) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
+	return sumOf(body, name, labels)
+}
+
+// sumOf returns the sum of the samples of a metric whose labels match an expression.
+func sumOf(metrics []byte, name, labels string) (float64, error) {
 	sum := 0.0
-	for _, m := range regexp.MustCompile(`(?m)^`+name+`\{[^}]*`+labels+`[^}]*\} (\S+)$`).FindAllSubmatch(body, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^`+name+`(?:\{[^}]*`+labels+`[^}]*\})? (\S+)$`).FindAllSubmatch(metrics, -1) {
 		v, err := strconv.ParseFloat(string(m[len(m)-1]), 64)
 		if err != nil {
 			return 0, err
@@ -305,6 +330,20 @@ func metric(r *controlplane.Replica, name, labels string) (float64, error) {
 		sum += v
 	}
 	return sum, nil
+}
+
+// calls returns how many calls of the webhooks for pods the API server has made, and the time that they took in all.
+func (b *bench) calls(ctx context.Context) (n float64, took time.Duration, err error) {
+	metrics, err := b.Clientset.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	const name, labels = "apiserver_admission_webhook_admission_duration_seconds_", `name="(?:floor\.bench|pods|pods-fail)\.stowage\.dev"`
+	if n, err = sumOf(metrics, name+"count", labels); err != nil {
+		return 0, 0, err
+	}
+	seconds, err := sumOf(metrics, name+"sum", labels)
+	return n, time.Duration(seconds * float64(time.Second)), err
 }
 
 func read(url string) ([]byte, error) {

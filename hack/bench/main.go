@@ -39,13 +39,17 @@ func main() {
 	flag.IntVar(&o.replicas, "replicas", 1, "replicas of Stowage, and of the floor")
 	flag.IntVar(&o.tracked, "tracked", 0, "instead of bursts, grow one workload to this many pods and measure memory")
 	flag.IntVar(&o.daemons, "daemons", 0, "instead of bursts, put a DaemonSet onto this many nodes")
+	flag.IntVar(&o.scalePods, "scale", 0, "instead of bursts, measure a cluster with this many pods in workloads of 50")
+	flag.IntVar(&o.scaleNodes, "scale-nodes", 2000, "nodes of the cluster that --scale measures")
+	flag.StringVar(&o.pprof, "pprof", "", "serve the profiles of Stowage at this address, such as localhost:6060 (one replica)")
 	flag.StringVar(&o.service, "service", "", "have the API server call Stowage's replicas as the endpoints of a Service: by-request (the default of Kubernetes 1.37), or by-connection (as before)")
 	only := flag.String("cases", "", "measure only the cases whose names match this expression, beside the floor and no webhook")
 	flag.Parse()
 	if match, err := regexp.Compile(*only); err != nil {
 		exit(err)
 	} else {
-		cases = slices.DeleteFunc(cases, func(c benchCase) bool { return c.webhook == "stowage" && !match.MatchString(c.name) })
+		others := func(c benchCase) bool { return c.webhook == "stowage" && !match.MatchString(c.name) }
+		cases, daemonCases = slices.DeleteFunc(cases, others), slices.DeleteFunc(daemonCases, others)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -62,7 +66,9 @@ func exit(err error) {
 
 type options struct {
 	pods, runs, replicas, tracked, daemons int
+	scalePods, scaleNodes                  int
 	service                                string // "", by-request or by-connection
+	pprof                                  string // an address
 }
 
 func (o options) validate() error {
@@ -79,6 +85,7 @@ func (o options) validate() error {
 type result struct {
 	created, ready time.Duration // from the scale-up to the last pod
 	requests       float64       // API requests that Stowage made meanwhile, per pod
+	call           time.Duration // mean of the webhook's calls, as the API server sees them
 	cpu            float64       // seconds that the first replica took, per pod, its removal included
 }
 
@@ -136,6 +143,8 @@ func run(ctx context.Context, o options) error {
 		return b.track(ctx)
 	case o.daemons > 0:
 		return b.daemons(ctx, binary)
+	case o.scalePods > 0:
+		return b.scale(ctx)
 	}
 
 	// 2. Bursts, in turns. The first of each case warms up and is not counted.

@@ -32,11 +32,14 @@ func (o *options) apiServerArgs() []string {
 	return []string{"--enable-aggregator-routing=true", fmt.Sprintf("--feature-gates=WebhookRoundTripLoadBalancing=%t", o.service == byRequest)}
 }
 
-// stowageArgs let endpoints be called from outside the loopback interface.
+// stowageArgs are the flags of a replica. As the endpoint of a Service it is called from outside the loopback interface.
 func (o *options) stowageArgs() []string {
 	args := []string{"--peerpods-capacity=Off"}
 	if o.service != "" {
 		args = append(args, "--host=0.0.0.0")
+	}
+	if o.pprof != "" {
+		args = append(args, "--pprof-bind-address="+o.pprof)
 	}
 	return args
 }

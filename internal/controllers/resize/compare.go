@@ -29,10 +29,17 @@ type comparison struct {
 	resized *podpatch.Pod
 }
 
-// compare compares a pod with what its template and its node now say. What has just gone is
-// not asked for live: a DaemonSet goes before its pods do.
+// compare compares a pod with the size that its template and its node give it.
 func (r *run) compare(ctx context.Context, pod *corev1.Pod) (comparison, error) {
-	// 1. Whose is it?
+	v, err := r.find(ctx, pod)
+	if err == nil && v.template != nil {
+		err = r.size(ctx, pod, &v)
+	}
+	return v, err
+}
+
+// find finds the template of a pod. It reads the cache alone: a DaemonSet goes before its pods do.
+func (r *run) find(ctx context.Context, pod *corev1.Pod) (comparison, error) {
 	owner := metav1.GetControllerOfNoCopy(pod)
 	if owner == nil || !podstatus.Live(pod) {
 		return comparison{}, nil
@@ -49,25 +56,30 @@ func (r *run) compare(ctx context.Context, pod *corev1.Pod) (comparison, error) 
 	if err := r.Informers.Get(ctx, client.ObjectKey{Name: name}, &template); err != nil {
 		return comparison{}, client.IgnoreNotFound(err)
 	}
-	v := comparison{template: &template, now: podpatch.FromPod(pod)}
-	v.early, v.young = r.isEarly(pod.UID), r.Clock.Since(daemonSet.CreationTimestamp.Time) < r.Timing.PolicyGrace
+	return comparison{
+		template: &template, early: r.isEarly(pod.UID), young: r.Clock.Since(daemonSet.CreationTimestamp.Time) < r.Timing.PolicyGrace,
+	}, nil
+}
 
-	// 2. Can its size be compared? That of a peer pod is that of its VM.
+// size adds to v what a pod's template and node give the pod.
+func (r *run) size(ctx context.Context, pod *corev1.Pod, v *comparison) error {
+	// 1. Can its size be compared? That of a peer pod is that of its VM.
+	v.now = podpatch.FromPod(pod)
 	if _, isPeerPod := pod.Annotations[stowage.OriginalResourcesAnnotation]; isPeerPod || pod.Spec.NodeName == "" {
-		return v, nil
+		return nil
 	}
 	var node corev1.Node
 	if err := r.Informers.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, &node); err != nil {
-		return v, client.IgnoreNotFound(err)
+		return client.IgnoreNotFound(err)
 	}
 	if !r.Scope.Enforces(ctx, pod.Namespace, v.now) {
-		return v, nil
+		return nil
 	}
 
-	// 3. What would the webhook make of it?
+	// 2. What would the webhook make of it?
 	d, err := r.Feature.Decide(ctx, feature.Request{Namespace: pod.Namespace, Pod: v.now, DryRun: true})
 	if err != nil || d.Pod == nil {
-		return v, err
+		return err
 	}
 	v.want = d.Pod
 	v.off = !sizing.SameSize(v.now, v.want)
@@ -78,7 +90,7 @@ func (r *run) compare(ctx context.Context, pod *corev1.Pod) (comparison, error) 
 	if !sizing.SameSize(v.now, resized) {
 		v.resized = resized
 	}
-	return v, nil
+	return nil
 }
 
 // lowersNoMemory reports whether the API server is known not to lower memory limits of running pods.

@@ -105,6 +105,8 @@ type run struct {
 	// planned are the DaemonSets whose plans were reported, by the label of their template. Only the one worker
 	// of the statuses uses it.
 	planned map[string]map[types.NamespacedName]bool
+	// counted are the pods of a template at the last look at its status, by the template's label.
+	counted map[string]int32
 	// resizable says that the API server resized pods at resizableAt.
 	resizable   bool
 	keepsMemory bool // the API server does not lower memory limits
@@ -120,7 +122,7 @@ func (c *Controller) Register(t *leader.Term) error {
 	// 1. The reconcilers.
 	burst := max(1, int(c.Timing.Rate))
 	r := &run{
-		Controller: c, planned: map[string]map[types.NamespacedName]bool{}, tries: map[types.UID]*tries{}, beforeTemplate: map[types.UID]bool{}, templateSet: map[types.UID]time.Time{},
+		Controller: c, planned: map[string]map[types.NamespacedName]bool{}, tries: map[types.UID]*tries{}, beforeTemplate: map[types.UID]bool{}, templateSet: map[types.UID]time.Time{}, counted: map[string]int32{},
 		writes: flowcontrol.NewTokenBucketRateLimiter(float32(c.Timing.Rate), burst),
 		labels: flowcontrol.NewTokenBucketRateLimiter(10*float32(c.Timing.Rate), 10*burst),
 	}

@@ -97,7 +97,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 			Metrics: NewMetrics(metrics.NewSet(prometheus.NewRegistry())),
 		},
 		work: testkit.Queue[types.NamespacedName](), daemonSets: testkit.Queue[types.NamespacedName](), statuses: testkit.Queue[string](),
-		writes: flowcontrol.NewFakeAlwaysRateLimiter(), labels: flowcontrol.NewFakeAlwaysRateLimiter(), planned: map[string]map[types.NamespacedName]bool{}, tries: map[types.UID]*tries{}, beforeTemplate: map[types.UID]bool{}, templateSet: map[types.UID]time.Time{},
+		writes: flowcontrol.NewFakeAlwaysRateLimiter(), labels: flowcontrol.NewFakeAlwaysRateLimiter(), planned: map[string]map[types.NamespacedName]bool{}, tries: map[types.UID]*tries{}, beforeTemplate: map[types.UID]bool{}, templateSet: map[types.UID]time.Time{}, counted: map[string]int32{},
 	}
 	b.pods = toolscache.NewSharedIndexInformerWithOptions(&toolscache.ListWatch{}, &corev1.Pod{}, toolscache.SharedIndexInformerOptions{Indexers: indexers()})
 	for _, o := range objects {

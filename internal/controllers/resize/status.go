@@ -60,6 +60,8 @@ func (r *run) reconcileStatus(ctx context.Context, label string) (reconcile.Resu
 	if err := r.Informers.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return reconcile.Result{}, err
 	}
+	pods := int32(0)
+	defer func() { r.noteCount(label, pods) }()
 	for i := range list.Items {
 		if sizing.LabelOf(list.Items[i].Name) != label {
 			continue
@@ -69,6 +71,7 @@ func (r *run) reconcileStatus(ctx context.Context, label string) (reconcile.Resu
 		if err := r.describe(ctx, t); err != nil {
 			return reconcile.Result{}, err
 		}
+		pods += t.Status.Pods
 		r.reportPlans(ctx, label)
 		if equality.Semantic.DeepEqual(before.Status, t.Status) {
 			continue
@@ -80,6 +83,15 @@ func (r *run) reconcileStatus(ctx context.Context, label string) (reconcile.Resu
 		}
 	}
 	return reconcile.Result{}, nil
+}
+
+// noteCount notes how many pods the templates of a label have.
+func (r *run) noteCount(label string, pods int32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.counted[label] = pods; pods == 0 {
+		delete(r.counted, label)
+	}
 }
 
 // reportPlans compares the pods of a template's label with what Karpenter plans for them.

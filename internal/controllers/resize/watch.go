@@ -242,7 +242,7 @@ func (r *run) daemonSetsChanged(d *appsv1.DaemonSet) {
 // or dropped a resize may have been wished another size meanwhile.
 func (r *run) podSeen(was, pod *corev1.Pod) {
 	now, before := pendingOf(pod), pendingOf(was)
-	if was == nil || was.Spec.NodeName != pod.Spec.NodeName || now == nil && before != nil {
+	if pod.Spec.NodeName != "" && (was == nil || was.Spec.NodeName == "" || now == nil && before != nil) {
 		r.work.Add(client.ObjectKeyFromObject(pod))
 	}
 	if was != nil && was.Labels[stowage.SizedByLabel] != pod.Labels[stowage.SizedByLabel] {
@@ -267,16 +267,16 @@ func (r *run) podSeen(was, pod *corev1.Pod) {
 }
 
 // perPod is what each pod adds to the time between two updates of a status: about a
-// hundred times what it takes to judge one.
+// hundred times what it takes to compare one.
 const perPod = 5 * time.Millisecond
 
-// enqueueTemplate has the status of the templates of a label looked at.
+// enqueueTemplate has the status of the templates of a label looked at. Every event of a pod comes here, so the
+// pods are not counted again.
 func (r *run) enqueueTemplate(label string) {
-	keys, err := r.pods.GetIndexer().IndexKeys(byTemplate, label)
-	if err != nil {
-		r.Log.Error(err, "pods were not counted")
-	}
-	r.statuses.AddAfter(label, r.Timing.Status+time.Duration(len(keys))*perPod)
+	r.mu.Lock()
+	pods := r.counted[label]
+	r.mu.Unlock()
+	r.statuses.AddAfter(label, r.Timing.Status+time.Duration(pods)*perPod)
 }
 
 // enqueueTemplateOf has the status of a pod's template looked at.
