@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/test/controlplane"
 )
@@ -26,10 +27,10 @@ var floorPatchBase64 = base64.StdEncoding.EncodeToString([]byte(floorPatch))
 // benchCase is a namespace whose pods one webhook sees, or none.
 type benchCase struct {
 	name     string
-	webhook  string // value of the namespace's label
-	peer     bool   // the pods are peer pods
-	spread   bool   // the workload has a strategy
-	template string // of the DaemonSet
+	webhook  string                      // value of the namespace's label
+	peer     bool                        // the pods are peer pods
+	spread   bool                        // the workload has a strategy
+	template flexdaemonsets.UpdatePolicy // of the DaemonSet's template, if it has one
 }
 
 const (

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -28,8 +29,8 @@ var daemonCases = []benchCase{
 	{name: caseNone, webhook: "none"},
 	{name: caseFloor, webhook: "floor"},
 	{name: "stowage, no template", webhook: "stowage"},
-	{name: "stowage, OnCreate", webhook: "stowage", template: "on-create"},
-	{name: caseInPlace, webhook: "stowage", template: "in-place"},
+	{name: "stowage, OnCreate", webhook: "stowage", template: flexdaemonsets.UpdateOnCreate},
+	{name: caseInPlace, webhook: "stowage", template: flexdaemonsets.UpdateInPlace},
 }
 
 // caseInPlace is the case whose cost at rest is measured, too.
@@ -41,7 +42,7 @@ const daemonLabel = "bench.stowage.dev/daemons"
 // daemons measures a DaemonSet onto many nodes, and what the controllers take while these
 // only heartbeat.
 func (b *bench) daemons(ctx context.Context, binary string) error {
-	// 1. Nodes of three sizes, and a template whose pods follow them.
+	// 1. Nodes of three sizes.
 	fmt.Printf("Making %d nodes\n", b.options.daemons)
 	sizes := []string{"cpu=3920m,memory=15104Mi", "cpu=15890m,memory=60Gi", "cpu=63770m,memory=250Gi"}
 	for i := range b.options.daemons {
@@ -60,16 +61,6 @@ func (b *bench) daemons(ctx context.Context, binary string) error {
 	}
 	if err := b.WaitForNodes(ctx, 9+b.options.daemons); err != nil {
 		return err
-	}
-	for name, policy := range map[string]flexdaemonsets.UpdatePolicy{"on-create": flexdaemonsets.UpdateOnCreate, "in-place": flexdaemonsets.UpdateInPlace} {
-		if err := b.Client.Create(ctx, &flexdaemonsets.FlexDaemonsetTemplate{
-			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec: flexdaemonsets.FlexDaemonsetTemplateSpec{
-				CPUPercentage: new(int32(1)), MemoryPercentage: new(int32(1)), MinCPU: "10m", UpdatePolicy: policy,
-			},
-		}); err != nil {
-			return err
-		}
 	}
 	rss, heap, err := b.memory()
 	if err != nil {
@@ -239,7 +230,7 @@ func (b *bench) heartbeats(ctx context.Context) (cpu, writes float64, err error)
 
 // daemonSet puts a DaemonSet onto the nodes, does something while it is there, and
 // removes it again.
-func (b *bench) daemonSet(ctx context.Context, bc benchCase, meanwhile func() error) (result, error) {
+func (b *bench) daemonSet(ctx context.Context, bc benchCase, meanwhile func() error) (_ result, err error) {
 	b.serial++
 	ns, err := b.namespace(ctx, fmt.Sprintf("daemons-%d", b.serial), bc.webhook)
 	if err != nil {
@@ -256,7 +247,18 @@ func (b *bench) daemonSet(ctx context.Context, bc benchCase, meanwhile func() er
 		Spec:       appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: template.Labels}, Template: template},
 	}
 	if bc.template != "" {
-		d.Annotations = map[string]string{flexdaemonsets.TemplateAnnotation: bc.template}
+		t := &flexdaemonsets.FlexDaemonsetTemplate{
+			ObjectMeta: metav1.ObjectMeta{Name: ns.Name},
+			Spec: flexdaemonsets.FlexDaemonsetTemplateSpec{
+				CPUPercentage: new(int32(1)), MemoryPercentage: new(int32(1)), MinCPU: "10m", UpdatePolicy: bc.template,
+			},
+		}
+		if err := b.Client.Create(ctx, t); err != nil {
+			return result{}, err
+		}
+		defer func() { err = errors.Join(err, b.Client.Delete(ctx, t)) }()
+		time.Sleep(time.Second) // every replica knows it
+		d.Annotations = map[string]string{flexdaemonsets.TemplateAnnotation: t.Name}
 	}
 	start := time.Now()
 	if err := b.Client.Create(ctx, d); err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"text/tabwriter"
@@ -216,15 +217,15 @@ func (b *bench) atRest(ctx context.Context) (string, error) {
 		return "", ctx.Err()
 	case <-time.After(restFor):
 	}
-	out := ""
+	var out []string
 	for i, r := range b.Replicas() {
 		after, err := metric(r, "process_cpu_seconds_total", "")
 		if err != nil {
 			return "", err
 		}
-		out += fmt.Sprintf("%.2f%% ", (after-before[i])/restFor.Seconds()*100)
+		out = append(out, fmt.Sprintf("%.2f%%", (after-before[i])/restFor.Seconds()*100))
 	}
-	return out, nil
+	return strings.Join(out, ", "), nil
 }
 
 // leader returns the replica that leads, and the others.

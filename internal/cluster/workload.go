@@ -131,6 +131,7 @@ func keepDaemonSet(obj any) (any, error) {
 	kept.Spec.Template.Labels = pick(d.Spec.Template.Labels, stowage.ModeKey)
 	kept.Spec.Template.Spec.HostNetwork = d.Spec.Template.Spec.HostNetwork
 	kept.Status.CurrentNumberScheduled, kept.Status.DesiredNumberScheduled = d.Status.CurrentNumberScheduled, d.Status.DesiredNumberScheduled
+	kept.Status.UpdatedNumberScheduled, kept.Status.NumberReady = d.Status.UpdatedNumberScheduled, d.Status.NumberReady
 	return kept, nil
 }
 

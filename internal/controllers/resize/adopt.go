@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -15,7 +18,6 @@ import (
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/podpatch"
-	"github.com/stowage-dev/stowage/internal/podstatus"
 )
 
 // unsettled is how many times longer a DaemonSet is left alone whose pods are being made.
@@ -36,7 +38,7 @@ func (r *run) reconcileDaemonSet(ctx context.Context, key types.NamespacedName) 
 	if name == "" {
 		return reconcile.Result{}, nil
 	}
-	if r.countUnsized(ctx, &d) == 0 {
+	if watched := r.pods.Load(); watched != nil && r.countUnsized(ctx, &d, slices.Values(r.indexed(byOwner, string(d.UID)))) == 0 {
 		return reconcile.Result{}, nil
 	}
 	if d.Status.CurrentNumberScheduled != d.Status.DesiredNumberScheduled {
@@ -46,14 +48,12 @@ func (r *run) reconcileDaemonSet(ctx context.Context, key types.NamespacedName) 
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	all := t.Spec.UpdatePolicy == flexdaemonsets.UpdateInPlace
-	if !all && r.Timing.PolicyGrace <= 0 {
+	if !all && !r.mayBeEarly(&d, &t) {
 		return reconcile.Result{}, nil
 	}
 
 	// 2. Which are they?
-	selector := d.Spec.Selector.DeepCopy()
-	selector.MatchExpressions = append(selector.MatchExpressions, metav1.LabelSelectorRequirement{Key: stowage.SizedByLabel, Operator: metav1.LabelSelectorOpDoesNotExist})
-	unsized, err := metav1.LabelSelectorAsSelector(selector)
+	unsized, err := sizedPodsOf(&d, metav1.LabelSelectorOpDoesNotExist)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -85,20 +85,20 @@ func (r *run) reconcileDaemonSet(ctx context.Context, key types.NamespacedName) 
 			errs = append(errs, fmt.Errorf("pod %s: %w", pod.Name, err))
 		}
 	}
-	return reconcile.Result{}, errors.Join(errs...)
+	return reconcile.Result{}, errors.Join(append(errs, r.adjustWatch(ctx))...)
 }
 
-// countUnsized returns how many pods of a DaemonSet with a template have no size though they should, by its
-// status: pods without a size are not watched.
-func (r *run) countUnsized(ctx context.Context, d *appsv1.DaemonSet) int32 {
-	nodes := map[string]bool{}
-	for _, pod := range r.indexed(byOwner, string(d.UID)) {
-		if podstatus.Live(pod) {
-			nodes[pod.Spec.NodeName] = true
-		}
-	}
-	missing := d.Status.CurrentNumberScheduled - int32(len(nodes))
-	if missing <= 0 || !r.Scope.Enforces(ctx, d.Namespace, podpatch.FromPod(&corev1.Pod{ObjectMeta: d.Spec.Template.ObjectMeta})) {
+// sizedPodsOf returns the selector of a DaemonSet's pods that have a size, or that have none.
+func sizedPodsOf(d *appsv1.DaemonSet, have metav1.LabelSelectorOperator) (labels.Selector, error) {
+	selector := d.Spec.Selector.DeepCopy()
+	selector.MatchExpressions = append(selector.MatchExpressions, metav1.LabelSelectorRequirement{Key: stowage.SizedByLabel, Operator: have})
+	return metav1.LabelSelectorAsSelector(selector)
+}
+
+// countUnsized returns how many pods of a DaemonSet with a template have no size though they should.
+func (r *run) countUnsized(ctx context.Context, d *appsv1.DaemonSet, sized iter.Seq[*corev1.Pod]) int32 {
+	missing := withoutSize(d, sized)
+	if missing == 0 || !r.Scope.Enforces(ctx, d.Namespace, podpatch.FromPod(&corev1.Pod{ObjectMeta: d.Spec.Template.ObjectMeta})) {
 		return 0
 	}
 	return missing

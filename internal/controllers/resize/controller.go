@@ -9,8 +9,10 @@
 package resize
 
 import (
+	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -91,7 +93,9 @@ func (*Controller) Name() string { return "resize" }
 // run is what the controller knows in one term.
 type run struct {
 	*Controller
-	pods       toolscache.SharedIndexInformer
+	term       *leader.Term
+	pods       atomic.Pointer[podWatch]           // nil while no watch runs
+	watchMu    sync.Mutex                         // one starts or stops the watch
 	work       leader.Queue[types.NamespacedName] // pods
 	daemonSets leader.Queue[types.NamespacedName]
 	statuses   leader.Queue[string]    // templates, as labels name them
@@ -106,7 +110,7 @@ type run struct {
 	// of the statuses uses it.
 	planned map[string]map[types.NamespacedName]bool
 	// counted are the pods of a template at the last look at its status, by the template's label.
-	counted map[string]int32
+	counted map[string]int
 	// resizable says that the API server resized pods at resizableAt.
 	resizable   bool
 	keepsMemory bool // the API server does not lower memory limits
@@ -122,7 +126,7 @@ func (c *Controller) Register(t *leader.Term) error {
 	// 1. The reconcilers.
 	burst := max(1, int(c.Timing.Rate))
 	r := &run{
-		Controller: c, planned: map[string]map[types.NamespacedName]bool{}, tries: map[types.UID]*tries{}, beforeTemplate: map[types.UID]bool{}, templateSet: map[types.UID]time.Time{}, counted: map[string]int32{},
+		Controller: c, term: t, planned: map[string]map[types.NamespacedName]bool{}, tries: map[types.UID]*tries{}, beforeTemplate: map[types.UID]bool{}, templateSet: map[types.UID]time.Time{}, counted: map[string]int{},
 		writes: flowcontrol.NewTokenBucketRateLimiter(float32(c.Timing.Rate), burst),
 		labels: flowcontrol.NewTokenBucketRateLimiter(10*float32(c.Timing.Rate), 10*burst),
 	}
@@ -137,15 +141,22 @@ func (c *Controller) Register(t *leader.Term) error {
 		return err
 	}
 
-	// 2. The pods that have a size, watched by the leader only, and what sizes depend on.
-	if err := r.informer(); err != nil {
+	// 2. The pods that have a size, watched by the leader only and only if one may be resized, and what sizes
+	// depend on.
+	if err := r.adjustWatch(t.Context()); err != nil {
 		return fmt.Errorf("watch pods: %w", err)
 	}
-	t.Inform(r.pods)
-	if !toolscache.WaitForNamedCacheSyncWithContext(t.Context(), r.pods.HasSynced) {
+	if w := r.pods.Load(); w != nil && !toolscache.WaitForNamedCacheSyncWithContext(t.Context(), w.synced) {
 		return nil // the term has ended
 	}
-	return r.watch(t)
+	if err := r.watch(t); err != nil {
+		return err
+	}
+	t.Every(earlyFor, func(ctx context.Context) { // at once, too: a template may have been created meanwhile
+		r.forgetEarly()
+		r.watchIfNeeded(ctx)
+	})
+	return nil
 }
 
 // resizableFor is how long it is believed that the API server cannot resize pods. It may be upgraded.

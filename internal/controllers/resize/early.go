@@ -30,16 +30,44 @@ const earlyFor = 10 * time.Minute
 func (r *run) noteEarly(pod *corev1.Pod, d *appsv1.DaemonSet, t *flexdaemonsets.FlexDaemonsetTemplate) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	since := t.CreationTimestamp.Time
-	if set := r.templateSet[d.UID]; set.After(since) {
-		since = set
-	}
+	since := r.templateSince(d, t)
 	created := pod.CreationTimestamp.Time
 	if !policy.CreatedBefore(created, since, r.Timing.PolicyGrace) || r.Clock.Since(created) >= earlyFor {
 		return false
 	}
 	r.beforeTemplate[pod.UID] = true
 	return true
+}
+
+// templateSince returns since when a DaemonSet has its template. r.mu is held.
+func (r *run) templateSince(d *appsv1.DaemonSet, t *flexdaemonsets.FlexDaemonsetTemplate) time.Time {
+	since := t.CreationTimestamp.Time
+	if set := r.templateSet[d.UID]; set.After(since) {
+		since = set
+	}
+	return since
+}
+
+// mayBeEarly reports whether noteEarly can find a pod of a DaemonSet at all.
+func (r *run) mayBeEarly(d *appsv1.DaemonSet, t *flexdaemonsets.FlexDaemonsetTemplate) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.Timing.PolicyGrace > 0 && r.Clock.Since(r.templateSince(d, t)) < earlyFor
+}
+
+// forgetEarly forgets early pods that are gone: a watch that began later has not seen them go.
+func (r *run) forgetEarly() {
+	w := r.pods.Load()
+	if w == nil || !w.synced() {
+		return
+	}
+	there := map[types.UID]bool{}
+	for _, obj := range w.GetStore().List() {
+		there[obj.(*corev1.Pod).UID] = true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.beforeTemplate, func(pod types.UID, _ bool) bool { return !there[pod] })
 }
 
 // noteTemplateSet notes that a DaemonSet names another template from now on.

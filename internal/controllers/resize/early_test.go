@@ -78,7 +78,7 @@ func TestRecreate(t *testing.T) {
 			if tc.ending {
 				sibling := agent("100m")
 				sibling.Name, sibling.UID, sibling.DeletionTimestamp = "agent-y", "sibling", &metav1.Time{Time: b.clock.Now()}
-				if err := b.pods.GetIndexer().Add(sibling); err != nil {
+				if err := b.pods.Load().GetIndexer().Add(sibling); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -20,7 +20,11 @@ import (
 
 // reconcilePod brings one pod to its size, if its template says that running pods follow.
 func (r *run) reconcilePod(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
-	obj, found, err := r.pods.GetStore().GetByKey(key.String())
+	watched := r.pods.Load()
+	if watched == nil {
+		return reconcile.Result{}, nil // no pod is resized
+	}
+	obj, found, err := watched.GetStore().GetByKey(key.String())
 	if err != nil || !found {
 		return reconcile.Result{}, err
 	}

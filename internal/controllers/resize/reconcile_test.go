@@ -97,16 +97,20 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 			Metrics: NewMetrics(metrics.NewSet(prometheus.NewRegistry())),
 		},
 		work: testkit.Queue[types.NamespacedName](), daemonSets: testkit.Queue[types.NamespacedName](), statuses: testkit.Queue[string](),
-		writes: flowcontrol.NewFakeAlwaysRateLimiter(), labels: flowcontrol.NewFakeAlwaysRateLimiter(), planned: map[string]map[types.NamespacedName]bool{}, tries: map[types.UID]*tries{}, beforeTemplate: map[types.UID]bool{}, templateSet: map[types.UID]time.Time{}, counted: map[string]int32{},
+		writes: flowcontrol.NewFakeAlwaysRateLimiter(), labels: flowcontrol.NewFakeAlwaysRateLimiter(), planned: map[string]map[types.NamespacedName]bool{}, tries: map[types.UID]*tries{}, beforeTemplate: map[types.UID]bool{}, templateSet: map[types.UID]time.Time{}, counted: map[string]int{},
 	}
-	b.pods = toolscache.NewSharedIndexInformerWithOptions(&toolscache.ListWatch{}, &corev1.Pod{}, toolscache.SharedIndexInformerOptions{Indexers: indexers()})
+	b.pods.Store(&podWatch{
+		SharedIndexInformer: toolscache.NewSharedIndexInformerWithOptions(&toolscache.ListWatch{}, &corev1.Pod{}, toolscache.SharedIndexInformerOptions{Indexers: indexers()}),
+		synced:              func() bool { return true },
+		stop:                func() {},
+	})
 	for _, o := range objects {
 		if p, ok := o.(*corev1.Pod); ok && p.Labels[stowage.SizedByLabel] != "" {
 			kept, err := keepSizedPod(p)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := b.pods.GetIndexer().Add(kept); err != nil {
+			if err := b.pods.Load().GetIndexer().Add(kept); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -235,8 +239,11 @@ func TestWithoutResizing(t *testing.T) {
 	if _, err := b.reconcilePod(t.Context(), key); err != nil || len(b.resizes) > 0 {
 		t.Errorf("%d resizes, %v", len(b.resizes), err)
 	}
-	tmpl := template(nil)
-	if err := b.describe(t.Context(), tmpl); err != nil {
+	if _, err := b.reconcileStatus(t.Context(), sizing.LabelOf("tenth")); err != nil {
+		t.Fatal(err)
+	}
+	var tmpl flexdaemonsets.FlexDaemonsetTemplate
+	if err := b.Client.Get(t.Context(), client.ObjectKey{Name: "tenth"}, &tmpl); err != nil {
 		t.Fatal(err)
 	}
 	if c := meta.FindStatusCondition(tmpl.Status.Conditions, flexdaemonsets.ConditionUpToDate); c == nil || c.Reason != string(stowage.ReasonUnsupported) {
@@ -257,18 +264,18 @@ func TestReportPlans(t *testing.T) {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{sizing.NodePoolLabel: "default", corev1.LabelInstanceTypeStable: instanceType}}}
 	}
 	b := newBench(t, small, large, node("n4", "c4"), node("n64", "c64"), daemonSet(), template(nil))
-	b.reportPlans(t.Context(), "tenth")
+	b.reportPlans(t.Context(), "tenth", b.indexed(byTemplate, "tenth"))
 	for class, want := range map[string]float64{"c4": 0.0625, "c64": 1} {
 		if got := testutil.ToFloat64(b.Metrics.planned.WithLabelValues("default", "agent", class, "cpu")); got != want {
 			t.Errorf("on %s the ratio is %v, want %v", class, got, want)
 		}
 	}
-	for _, p := range b.pods.GetIndexer().List() {
-		if err := b.pods.GetIndexer().Delete(p); err != nil {
+	for _, p := range b.pods.Load().GetIndexer().List() {
+		if err := b.pods.Load().GetIndexer().Delete(p); err != nil {
 			t.Fatal(err)
 		}
 	}
-	b.reportPlans(t.Context(), "tenth")
+	b.reportPlans(t.Context(), "tenth", b.indexed(byTemplate, "tenth"))
 	if n := testutil.CollectAndCount(b.Metrics.planned); n != 0 {
 		t.Errorf("%d ratios are left of a DaemonSet without pods", n)
 	}
@@ -308,20 +315,73 @@ func TestStatus(t *testing.T) {
 		"awaits new pods": {pod: agent("100m"), spec: func(s *flexdaemonsets.FlexDaemonsetTemplateSpec) { s.UpdatePolicy = flexdaemonsets.UpdateOnCreate }, reason: stowage.ReasonAwaitsNewPods, off: 1},
 		"invalid":         {pod: agent("100m"), spec: func(s *flexdaemonsets.FlexDaemonsetTemplateSpec) { s.CPUPercentage = new(int32(900)) }, reason: stowage.ReasonInvalid, off: 0},
 	} {
+		for how, watched := range map[string]bool{"watched": true, "listed": false} {
+			t.Run(name+", "+how, func(t *testing.T) {
+				b := newBench(t, around(tc.pod, template(tc.spec))...)
+				if !watched {
+					b.pods.Store(nil)
+				}
+				if _, err := b.reconcileStatus(t.Context(), sizing.LabelOf("tenth")); err != nil {
+					t.Fatal(err)
+				}
+				var got flexdaemonsets.FlexDaemonsetTemplate
+				if err := b.Client.Get(t.Context(), client.ObjectKey{Name: "tenth"}, &got); err != nil {
+					t.Fatal(err)
+				}
+				c := meta.FindStatusCondition(got.Status.Conditions, flexdaemonsets.ConditionUpToDate)
+				if c == nil || c.Reason != string(tc.reason) || got.Status.OffSize != tc.off || got.Status.DaemonSets != 1 {
+					t.Errorf("condition %+v, status %+v", c, got.Status)
+				}
+			})
+		}
+	}
+}
+
+// Pods are watched only where one may be resized.
+func TestNeedsWatch(t *testing.T) {
+	onCreate := func(s *flexdaemonsets.FlexDaemonsetTemplateSpec) { s.UpdatePolicy = flexdaemonsets.UpdateOnCreate }
+	for name, tc := range map[string]struct {
+		spec  func(*flexdaemonsets.FlexDaemonsetTemplateSpec)
+		early bool
+		want  bool
+	}{
+		"InPlace":                       {want: true},
+		"OnCreate":                      {spec: onCreate},
+		"OnCreate, created before them": {spec: onCreate, early: true, want: true},
+	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, around(tc.pod, template(tc.spec))...)
-			if _, err := b.reconcileStatus(t.Context(), sizing.LabelOf("tenth")); err != nil {
+			p := agent("100m")
+			b := newBench(t, around(p, template(tc.spec))...)
+			if tc.early {
+				b.beforeTemplate[p.UID] = true
+			}
+			if got, err := b.needsWatch(t.Context()); err != nil || got != tc.want {
+				t.Errorf("%t, %v", got, err)
+			}
+			if err := b.pods.Load().GetIndexer().Replace(nil, ""); err != nil {
 				t.Fatal(err)
 			}
-			var got flexdaemonsets.FlexDaemonsetTemplate
-			if err := b.Client.Get(t.Context(), client.ObjectKey{Name: "tenth"}, &got); err != nil {
-				t.Fatal(err)
-			}
-			c := meta.FindStatusCondition(got.Status.Conditions, flexdaemonsets.ConditionUpToDate)
-			if c == nil || c.Reason != string(tc.reason) || got.Status.OffSize != tc.off || got.Status.DaemonSets != 1 {
-				t.Errorf("condition %+v, status %+v", c, got.Status)
+			if b.forgetEarly(); len(b.beforeTemplate) > 0 {
+				t.Error("a pod that is gone is still a reason to watch")
 			}
 		})
+	}
+}
+
+// The status of a template whose pods another template sized lists them by their DaemonSet.
+func TestListedPodsOfAnotherTemplate(t *testing.T) {
+	p := agent("100m")
+	p.Labels[stowage.SizedByLabel] = "another"
+	b := newBench(t, around(p, template(nil))...)
+	b.pods.Store(nil)
+	var d appsv1.DaemonSet
+	if err := b.Informers.Get(t.Context(), client.ObjectKey{Namespace: p.Namespace, Name: "agent"}, &d); err != nil {
+		t.Fatal(err)
+	}
+	d.Status.CurrentNumberScheduled = 1
+	pods, err := b.sizedPods(t.Context(), template(nil), []appsv1.DaemonSet{d})
+	if err != nil || len(pods) != 1 {
+		t.Errorf("%d pods, %v", len(pods), err)
 	}
 }
 

@@ -55,38 +55,62 @@ func (t *tally) addUnsized(d *appsv1.DaemonSet, pods int32) {
 }
 
 // reconcileStatus brings the status of the templates of a label up to date; almost always it is one.
-func (r *run) reconcileStatus(ctx context.Context, label string) (reconcile.Result, error) {
+func (r *run) reconcileStatus(ctx context.Context, label string) (result reconcile.Result, err error) {
+	if w := r.pods.Load(); w != nil && !w.synced() {
+		return reconcile.Result{RequeueAfter: r.Timing.Status}, nil
+	}
 	var list flexdaemonsets.FlexDaemonsetTemplateList
 	if err := r.Informers.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return reconcile.Result{}, err
 	}
-	pods := int32(0)
-	defer func() { r.noteCount(label, pods) }()
+	var daemonSets appsv1.DaemonSetList
+	if err := r.Informers.List(ctx, &daemonSets, client.UnsafeDisableDeepCopy); err != nil {
+		return reconcile.Result{}, err
+	}
+	var all []*corev1.Pod // of the label
 	for i := range list.Items {
 		if sizing.LabelOf(list.Items[i].Name) != label {
 			continue
 		}
-		t := list.Items[i].DeepCopy()
-		before := t.DeepCopy()
-		if err := r.describe(ctx, t); err != nil {
+		pods, err := r.sizedPods(ctx, &list.Items[i], daemonSets.Items)
+		if err != nil {
 			return reconcile.Result{}, err
 		}
-		pods += t.Status.Pods
-		r.reportPlans(ctx, label)
-		if equality.Semantic.DeepEqual(before.Status, t.Status) {
-			continue
+		for _, pod := range pods {
+			if pod.Labels[stowage.SizedByLabel] == label {
+				all = append(all, pod)
+			}
 		}
-		// The counts are in every patch: kubectl shows one that was never written as blank, not as 0.
-		before.Status.DaemonSets, before.Status.Pods, before.Status.OffSize = -1, -1, -1
-		if err := r.Client.Status().Patch(ctx, t, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
+		changing, err := r.updateStatus(ctx, list.Items[i].DeepCopy(), daemonSets.Items, pods)
+		if err != nil {
 			return reconcile.Result{}, err
+		}
+		if changing && r.pods.Load() == nil { // no event shows when it ends
+			result.RequeueAfter = unsettled * r.pause(label, 0)
 		}
 	}
-	return reconcile.Result{}, nil
+	r.noteCount(label, len(all))
+	r.reportPlans(ctx, label, all)
+	return result, nil
 }
 
-// noteCount notes how many pods the templates of a label have.
-func (r *run) noteCount(label string, pods int32) {
+// updateStatus writes a template's status, if it changes, and reports whether kubelets resize its pods.
+func (r *run) updateStatus(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTemplate, daemonSets []appsv1.DaemonSet, pods map[types.UID]*corev1.Pod) (changing bool, err error) {
+	before := t.DeepCopy()
+	sum := r.describe(ctx, t, daemonSets, pods)
+	for _, reason := range []stowage.ConditionReason{stowage.ReasonResizing, stowage.ReasonDeferred, stowage.ReasonFailed} {
+		changing = changing || sum.counts[reason] > 0
+	}
+	if equality.Semantic.DeepEqual(before.Status, t.Status) {
+		return changing, nil
+	}
+	// The counts are in every patch: kubectl shows one that was never written as blank, not as 0.
+	before.Status.DaemonSets, before.Status.Pods, before.Status.OffSize = -1, -1, -1
+	return changing, client.IgnoreNotFound(r.Client.Status().Patch(ctx, t, client.MergeFrom(before)))
+}
+
+// noteCount notes how many pods the templates of a label have sized.
+func (r *run) noteCount(label string, pods int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.counted[label] = pods; pods == 0 {
@@ -95,12 +119,12 @@ func (r *run) noteCount(label string, pods int32) {
 }
 
 // reportPlans compares the pods of a template's label with what Karpenter plans for them.
-func (r *run) reportPlans(ctx context.Context, label string) {
+func (r *run) reportPlans(ctx context.Context, label string, pods []*corev1.Pod) {
 	for name := range r.planned[label] {
 		r.Metrics.planned.DeletePartialMatch(map[string]string{"namespace": name.Namespace, "daemonset": name.Name})
 	}
 	r.planned[label] = map[types.NamespacedName]bool{}
-	for _, p := range sizing.NodePlans(r.indexed(byTemplate, label), func(name string) string {
+	for _, p := range sizing.NodePlans(pods, func(name string) string {
 		var node corev1.Node
 		if err := r.Informers.Get(ctx, client.ObjectKey{Name: name}, &node, client.UnsafeDisableDeepCopy); err != nil {
 			return ""
@@ -120,7 +144,7 @@ func (r *run) reportPlans(ctx context.Context, label string) {
 }
 
 // describe fills in a template's status.
-func (r *run) describe(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTemplate) error {
+func (r *run) describe(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTemplate, daemonSets []appsv1.DaemonSet, pods map[types.UID]*corev1.Pod) tally {
 	st := &t.Status
 	st.ObservedGeneration, st.DaemonSets, st.Pods, st.OffSize = t.Generation, 0, 0, 0
 	kubelet := "" // what a kubelet says at the end of the message
@@ -130,32 +154,22 @@ func (r *run) describe(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTempl
 		}, kubelet)
 	}
 
-	// 1. Who uses it?
-	var daemonSets appsv1.DaemonSetList
-	if err := r.Informers.List(ctx, &daemonSets, client.UnsafeDisableDeepCopy); err != nil {
-		return err
-	}
-	for i := range daemonSets.Items {
-		if templateOf(&daemonSets.Items[i]) == t.Name {
+	// 1. Who uses it, what are the pods, and what should they be?
+	sum := r.tally(ctx, t, pods)
+	for i := range daemonSets {
+		if d := &daemonSets[i]; templateOf(d) == t.Name {
 			st.DaemonSets++
-		}
-	}
-
-	// 2. What are the pods, and what should they be?
-	sum := r.tally(ctx, t, daemonSets.Items)
-	for i := range daemonSets.Items {
-		if d := &daemonSets.Items[i]; templateOf(d) == t.Name {
-			sum.addUnsized(d, r.countUnsized(ctx, d))
+			sum.addUnsized(d, r.countUnsized(ctx, d, maps.Values(pods)))
 		}
 	}
 	st.Pods, st.OffSize = sum.pods, sum.off
 
-	// 3. In words.
+	// 2. In words.
 	compiled, err := sizing.Compile(t)
 	if err != nil {
 		set(flexdaemonsets.ConditionValid, metav1.ConditionFalse, stowage.ReasonInvalid, "pods keep the size that they declare: %v", err)
 		set(flexdaemonsets.ConditionUpToDate, metav1.ConditionUnknown, stowage.ReasonInvalid, "the template is invalid")
-		return nil
+		return sum
 	}
 	set(flexdaemonsets.ConditionValid, metav1.ConditionTrue, stowage.ReasonValid, "%s", strings.Join(append([]string{"the template gives pods a size"}, compiled.Warnings...), "; "))
 	switch {
@@ -187,23 +201,11 @@ func (r *run) describe(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTempl
 			}
 		}
 	}
-	return nil
+	return sum
 }
 
-// tally compares the pods of a template with what they should be. Those that another template has
-// sized count as soon as their DaemonSet names this one.
-func (r *run) tally(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTemplate, daemonSets []appsv1.DaemonSet) tally {
-	pods := map[types.UID]*corev1.Pod{}
-	for _, pod := range r.indexed(byTemplate, sizing.LabelOf(t.Name)) {
-		pods[pod.UID] = pod
-	}
-	for i := range daemonSets {
-		if templateOf(&daemonSets[i]) == t.Name {
-			for _, pod := range r.indexed(byOwner, string(daemonSets[i].UID)) {
-				pods[pod.UID] = pod
-			}
-		}
-	}
+// tally compares pods with what a template makes of them.
+func (r *run) tally(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTemplate, pods map[types.UID]*corev1.Pod) tally {
 	can, canErr := r.canResize()
 	sum := tally{counts: map[stowage.ConditionReason]int32{}, sample: map[stowage.ConditionReason]string{}, why: map[stowage.ConditionReason]string{}}
 	for _, pod := range slices.SortedFunc(maps.Values(pods), func(a, b *corev1.Pod) int {

@@ -41,32 +41,6 @@ func indexers() toolscache.Indexers {
 	}
 }
 
-// informer makes the informer of the pods that have a size.
-func (r *run) informer() error {
-	r.pods = toolscache.NewSharedIndexInformerWithOptions(
-		toolscache.NewFilteredListWatchFromClient(r.Clientset.CoreV1().RESTClient(), "pods", metav1.NamespaceAll, func(o *metav1.ListOptions) {
-			o.LabelSelector = stowage.SizedByLabel
-		}), &corev1.Pod{}, toolscache.SharedIndexInformerOptions{Indexers: indexers()})
-	if err := r.pods.SetTransform(keepSizedPod); err != nil {
-		return err
-	}
-	_, err := r.pods.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { r.podSeen(nil, obj.(*corev1.Pod)) },
-		UpdateFunc: func(was, obj any) { r.podSeen(was.(*corev1.Pod), obj.(*corev1.Pod)) },
-		DeleteFunc: func(obj any) {
-			if pod, ok := leader.Deleted(obj).(*corev1.Pod); ok {
-				r.forget(pod.UID)
-				r.enqueueTemplateOf(pod)
-				// The pod that takes its place may have bypassed the webhook.
-				if o := metav1.GetControllerOfNoCopy(pod); o != nil {
-					r.daemonSets.AddAfter(client.ObjectKey{Namespace: pod.Namespace, Name: o.Name}, r.Timing.Settle)
-				}
-			}
-		},
-	})
-	return err
-}
-
 // watch follows templates, nodes and DaemonSets until the term ends.
 func (r *run) watch(t *leader.Term) error {
 	ctx := t.Context()
@@ -80,11 +54,15 @@ func (r *run) watch(t *leader.Term) error {
 				r.templateSeen(ctx, t, !first && (!had || old.Generation != t.Generation || old.UID != t.UID))
 			} else if t, ok := was.(*flexdaemonsets.FlexDaemonsetTemplate); ok {
 				r.statuses.Add(sizing.LabelOf(t.Name))
+				r.watchIfNeeded(ctx)
 			}
 		}},
 		{&corev1.Node{}, func(was, is any, first bool) {
 			node, ok := is.(*corev1.Node)
 			if old, had := was.(*corev1.Node); ok && !first && (!had || !equality.Semantic.DeepEqual(old.Status.Allocatable, node.Status.Allocatable)) {
+				if r.pods.Load() == nil {
+					r.enqueueTemplates(ctx)
+				}
 				r.enqueueSpreadOut(r.indexed(byNode, node.Name))
 			}
 		}},
@@ -102,6 +80,8 @@ func (r *run) watch(t *leader.Term) error {
 				}
 				r.daemonSetsChanged(now)
 				r.daemonSets.AddAfter(client.ObjectKeyFromObject(now), r.Timing.Settle)
+			case ok && r.pods.Load() == nil && (old.Status.NumberReady != now.Status.NumberReady || old.Status.UpdatedNumberScheduled != now.Status.UpdatedNumberScheduled):
+				r.daemonSetsChanged(now)
 			}
 		}},
 	} {
@@ -217,6 +197,7 @@ func (r *run) templateSeen(ctx context.Context, t *flexdaemonsets.FlexDaemonsetT
 	if !changed {
 		return
 	}
+	r.watchIfNeeded(ctx)
 	r.enqueueSpreadOut(r.indexed(byTemplate, sizing.LabelOf(t.Name)))
 	var list appsv1.DaemonSetList
 	if err := r.Informers.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
@@ -233,7 +214,8 @@ func (r *run) templateSeen(ctx context.Context, t *flexdaemonsets.FlexDaemonsetT
 // daemonSetsChanged has the status of a DaemonSet's template looked at.
 func (r *run) daemonSetsChanged(d *appsv1.DaemonSet) {
 	if name := templateOf(d); name != "" {
-		r.enqueueTemplate(sizing.LabelOf(name))
+		label := sizing.LabelOf(name)
+		r.statuses.AddAfter(label, r.pause(label, d.Status.DesiredNumberScheduled))
 	}
 }
 
@@ -266,17 +248,19 @@ func (r *run) podSeen(was, pod *corev1.Pod) {
 	}
 }
 
-// perPod is what each pod adds to the time between two updates of a status: about a
-// hundred times what it takes to compare one.
-const perPod = 5 * time.Millisecond
-
 // enqueueTemplate has the status of the templates of a label looked at. Every event of a pod comes here, so the
 // pods are not counted again.
-func (r *run) enqueueTemplate(label string) {
-	r.mu.Lock()
-	pods := r.counted[label]
-	r.mu.Unlock()
-	r.statuses.AddAfter(label, r.Timing.Status+time.Duration(pods)*perPod)
+func (r *run) enqueueTemplate(label string) { r.statuses.AddAfter(label, r.pause(label, 0)) }
+
+// enqueueTemplates has the statuses of all templates looked at.
+func (r *run) enqueueTemplates(ctx context.Context) {
+	var list flexdaemonsets.FlexDaemonsetTemplateList
+	if err := r.Informers.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		r.Log.Error(err, "FlexDaemonsetTemplates were not listed")
+	}
+	for i := range list.Items {
+		r.enqueueTemplate(sizing.LabelOf(list.Items[i].Name))
+	}
 }
 
 // enqueueTemplateOf has the status of a pod's template looked at.
@@ -294,17 +278,4 @@ func (r *run) enqueueSpreadOut(pods []*corev1.Pod) {
 	for label := range labels {
 		r.enqueueTemplate(label)
 	}
-}
-
-// indexed returns the pods of an index.
-func (r *run) indexed(index, value string) []*corev1.Pod {
-	objects, err := r.pods.GetIndexer().ByIndex(index, value)
-	if err != nil {
-		r.Log.Error(err, "pods were not found", "index", index)
-	}
-	out := make([]*corev1.Pod, 0, len(objects))
-	for _, obj := range objects {
-		out = append(out, obj.(*corev1.Pod))
-	}
-	return out
 }
