@@ -8,9 +8,10 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread"
 )
 
-// In a burst, a pod would wait for the write that has its claim. So with the claims of the requests that wait, a write has
-// some more claims, marked as ahead, and the requests that come next get those seats without waiting. For everybody else they
-// are claims like others, within the first seats that the owner asks for, so the argument of the package holds.
+// In a burst, a pod would wait for the write that has its claim. So with the claims of the requests that wait, a
+// write has some more claims, marked as ahead. The requests that come next get those seats without waiting. For
+// everybody else they are claims like others, within the first seats that the owner asks for, so the argument of the
+// package holds.
 //
 // A claim ahead is used only by the replica that wrote it, and only within [Timing.Ahead] of sending the write. Others presume
 // it dead that much later. It is not used any more once the owner asks for fewer pods or a request has another strategy. What

@@ -111,8 +111,7 @@ func (b *Book) PodGone(now time.Duration, uid string) {
 	b.forget(now, old.ID)
 }
 
-// forget keeps the id of a pod that is gone for as long as its claim can come back
-// from a ledger that is seen late.
+// forget keeps the id of a pod that is gone, as long as a ledger that is seen late can bring its claim back.
 func (b *Book) forget(now time.Duration, id string) {
 	if id != "" {
 		b.gone[id] = now

@@ -7,9 +7,9 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread"
 )
 
-// commitAt returns when to write. Each write that is not alone waits a moment for
-// requests to join, and for those replicas whose turn comes first: a write that meets
-// another one is lost. Turns save conflicts; they are not needed for being right.
+// commitAt returns when to write. Each write that is not alone waits a moment for requests to join, and for those
+// replicas whose turn comes first. A write that meets another one is lost. Turns save conflicts; they are not needed
+// for being right.
 func (b *Book) commitAt(now time.Duration) time.Duration {
 	since := now - b.changedAt
 	if since > active || len(b.queue) == 0 {

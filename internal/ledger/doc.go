@@ -1,5 +1,5 @@
-// Package ledger hands out seats to the pods of one owner, among several replicas of
-// the webhook at once, so that no seat is handed out twice and none is left out.
+// Package ledger hands out seats to the pods of one owner, among several replicas of the webhook at once. It hands
+// out no seat twice and leaves none out.
 //
 // A replica knows the owner's pods from a watch, which lags. What it does not show
 // yet are claims: seats that were given to pods which are on their way. All replicas
@@ -11,10 +11,9 @@
 //	   ▲                                 │                          │
 //	   └──── expired, or presumed dead ──┘        the pod ends ─────┘──▶ (free)
 //
-// A claimed seat counts exactly like a held one. A [Book] is the life cycle for one
-// owner as one replica sees it: plain events come in, plain actions come out, and time
-// is an argument, so that the simulation in this package's tests can run thousands of
-// histories a second. Service, in package seats, runs the books of a process: it performs their
+// A claimed seat counts exactly like a held one. A [Book] is the life cycle for one owner as one replica sees it.
+// Plain events come in, plain actions come out, and time is an argument. So the simulation in this package's tests
+// can run thousands of histories a second. Service, in package seats, runs the books of a process. It performs their
 // actions on the API, from a watch of the pods that carry a seat.
 //
 // The package relies on
@@ -24,8 +23,7 @@
 //   - no watch of a ready replica that lags by more than Expiry less the 41 s in which
 //     the API server can still commit a create.
 //
-// It promises that, while the controller creates only what its owner's spec asks for,
-// counts per pool are those of the sequence once the owner's pods have settled, and
-// ordinals have no gaps; and that a seat is given in bounded time even where the API is
-// slow, marked as not claimed. Which pool is next is package spread's answer.
+// While the controller creates only what its owner's spec asks for, it promises two things. Counts per pool are those
+// of the sequence once the owner's pods have settled, and ordinals have no gaps. A seat is given in bounded time even
+// where the API is slow, marked as not claimed. Which pool is next is package spread's answer.
 package ledger

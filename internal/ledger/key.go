@@ -56,8 +56,7 @@ func WithCostRank(id string, rank int64) string {
 	return id + rankMark + strconv.FormatInt(rank, 10)
 }
 
-// CostRank returns the rank for which Stowage wrote the deletion cost of a claim's pod, or 0 if the id
-// does not say that Stowage wrote one.
+// CostRank returns the rank for which Stowage wrote the deletion cost of a claim's pod, or 0 if the id names none.
 func CostRank(id string) int64 {
 	_, text, _ := strings.Cut(id, rankMark)
 	rank, err := strconv.ParseInt(text, 10, 64)
@@ -70,8 +69,8 @@ func CostRank(id string) int64 {
 // Holder is who may hold a seat: the pods of one owner.
 type Holder struct{ Namespace, Owner string }
 
-// Sign returns the value of a pod's claim annotation: the kind, the claim's id and the
-// proof (HMAC-SHA-256, cut to 128 bits) that this holder was given this seat.
+// Sign returns the value of a pod's claim annotation: the kind, the claim's id and a proof. The proof (HMAC-SHA-256,
+// cut to 128 bits) is that this holder was given this seat.
 func (k Key) Sign(kind Kind, id string, h Holder, s Seat) string {
 	return string(kind) + id + "." + k.mac(kind, id, h, s)
 }

@@ -401,8 +401,8 @@ func (w *world) publish(p *simPod, gone bool) {
 // create is a pod's way from its controller through a webhook into the API.
 func (w *world) create(answered func(ok bool, uid int)) {
 	w.inFlight++
-	if w.controller.replicas > w.replicas {
-		w.unsettled++ // the controller does not know of the scale-down yet
+	if w.controller.aim > w.replicas {
+		w.unsettled++ // the controller goes on with what it began before the scale-down
 	}
 	done := func(ok bool, uid int) {
 		w.inFlight--
@@ -473,6 +473,7 @@ type controller struct {
 	w        *world
 	view     map[int]simPod
 	replicas int64
+	aim      int64 // what replicas was when it began to create pods
 	due      time.Duration
 	busy     bool         // in the middle of a sync
 	created  map[int]bool // pods whose creation it waits to see
@@ -508,7 +509,7 @@ func (c *controller) sync() {
 	diff := int64(len(active)) - c.replicas
 	switch {
 	case diff < 0:
-		c.busy = true
+		c.busy, c.aim = true, c.replicas
 		c.batch(int(min(-diff, 500)), 1)
 	case diff > 0:
 		slices.SortFunc(active, func(a, b simPod) int {

@@ -109,8 +109,8 @@ type Summary struct {
 	Waiting int `json:"waiting,omitempty"`
 	// Replicas is the owner's replica count as it was read last, or -1.
 	Replicas int64 `json:"replicas"`
-	// LedgerVersion is the resource version of the SeatLedger, or 0 if there is none, and Failures
-	// how many requests for it have failed in a row.
+	// LedgerVersion is the resource version of the SeatLedger, or 0 if there is none. Failures is how many requests
+	// for it have failed in a row.
 	LedgerVersion uint64 `json:"ledgerVersion,omitempty"`
 	Failures      int    `json:"failures,omitempty"`
 }

@@ -46,19 +46,19 @@ type Timing struct {
 	// Expiry is when a claim without a pod ends, after it was first seen. The API
 	// server cuts a create off at 34 s, and etcd may commit it some 7 s later.
 	Expiry time.Duration
-	// Quiet is how long no request must have come before a write in a burst, and
-	// Window the longest that the first of them waits for others.
+	// Quiet is how long no request must have come before a write in a burst. Window is the longest that the first of
+	// them waits for others.
 	Quiet, Window time.Duration
 	// Turn is how long a replica lets each of the others that write go first.
 	Turn time.Duration
-	// Ahead is how long after sending a write a replica may use the seats that it claimed ahead, and Pause how long after
-	// its last request it gives them back.
+	// Ahead is how long after sending a write a replica may use the seats that it claimed ahead. Pause is how long
+	// after its last request it gives them back.
 	Ahead, Pause time.Duration
 	// ReplicasFresh is how long a count that was read holds.
 	ReplicasFresh time.Duration
-	// MinPatience and MaxPatience bound how long a request waits for a watch that
-	// shows too many pods, and how old a claim must be to be presumed dead. Within
-	// them it is several times what claims took to settle lately.
+	// MinPatience and MaxPatience bound how long a request waits for a watch that shows too many pods. They also
+	// bound how old a claim must be to be presumed dead. Within them it is several times what claims took to settle
+	// lately.
 	MinPatience, MaxPatience time.Duration
 	// Reserve is the time before its deadline from which a request waits for nothing
 	// but the API.
@@ -121,9 +121,8 @@ type Result struct {
 	// Written says that the claim is in the ledger. It is not where the API was too
 	// slow; then the seat comes from this replica's knowledge alone.
 	Written bool
-	// Hurried says that the deadline cut the replica check short, as it does where the
-	// API fails and nobody is to wait for it: the seat may be next to one of a pod that
-	// never came to be.
+	// Hurried is whether the deadline cut the replica check short, as it does where the API fails and nobody is to
+	// wait for it. The seat may be next to one of a pod that was never created.
 	Hurried bool
 	// Prepared says that the seat was claimed before the request came.
 	Prepared bool
