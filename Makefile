@@ -185,6 +185,7 @@ test-unit: ## Run the tests that need no control plane, with the race detector
 	@go test -run $(SIMULATION) $(TESTFLAGS) ./internal/ledger ./internal/spill
 	@(cd hack/monitoring && go test -count=1 $(TESTFLAGS) ./...)
 	@(cd hack/image && go test -count=1 $(TESTFLAGS) ./...)
+	@(cd hack/prose && go test $(TESTFLAGS) ./...)
 
 .PHONY: test-cluster
 test-cluster: controlplane $(TOOLS)/helm ## Run the tests on a real control plane
@@ -268,8 +269,8 @@ bench-daemons: controlplane ## Measure a DaemonSet onto many nodes, and nodes th
 	@go run ./hack/bench -daemons $(or $(NODES),1000) -runs $(or $(COUNT),3) -replicas $(or $(STOWAGE_REPLICAS),1) -cases "$(CASES)" -pprof "$(PPROF)"
 
 .PHONY: bench-scale
-bench-scale: controlplane ## Measure a large cluster: memory, CPU, starts, latency (PODS=20000, NODES=2000, STOWAGE_REPLICAS=3)
-	@go run ./hack/bench -scale $(or $(PODS),20000) -scale-nodes $(or $(NODES),2000) -replicas $(or $(STOWAGE_REPLICAS),3)
+bench-scale: controlplane ## Measure a large cluster: memory, CPU, starts, latency (PODS=20000, NODES=2000, RATE=100, STOWAGE_REPLICAS=3)
+	@go run ./hack/bench -scale $(or $(PODS),20000) -scale-nodes $(or $(NODES),2000) -scale-rate $(or $(RATE),100) -replicas $(or $(STOWAGE_REPLICAS),3)
 
 ##@ Check and generate
 
@@ -286,8 +287,12 @@ picture: ## Draw the README's picture, docs/stowage-plan.svg, with `stowage prev
 	@go run ./cmd/stowage preview -f config/samples/spread-annotation.yaml --replicas 25 -o svg > docs/stowage-plan.svg
 
 .PHONY: lint
-lint: $(TOOLS)/golangci-lint ## Run the linters
+lint: prose $(TOOLS)/golangci-lint ## Run the linters
 	@GOLANGCI_LINT_CACHE=$(CURDIR)/bin/cache/golangci-lint $(TOOLS)/golangci-lint run ./...
+
+.PHONY: prose
+prose: ## Check the pages, comments and messages against the rules for text in CONTRIBUTING
+	@cd hack/prose && go vet . && go run . -root ../..
 
 .PHONY: fmt
 fmt: ## Format the code
@@ -296,7 +301,7 @@ fmt: ## Format the code
 .PHONY: verify
 verify: generate ## Fail if a generated file or a go.mod is not current
 	@go mod tidy -diff
-	@for m in hack/tools hack/monitoring hack/image hack/vulncheck hack/karpenter hack/controlplane/kubernetes hack/controlplane/kwok hack/controlplane/versions/*; do (cd $$m && go mod tidy -diff); done
+	@for m in hack/tools hack/prose hack/monitoring hack/image hack/vulncheck hack/karpenter hack/controlplane/kubernetes hack/controlplane/kwok hack/controlplane/versions/*; do (cd $$m && go mod tidy -diff); done
 	@changed="$$(git status --porcelain -- $(GENERATED))"; \
 	  if [ -n "$$changed" ]; then echo "generated files are not current; run 'make generate' and commit:"; echo "$$changed"; git --no-pager diff -- $(GENERATED); exit 1; fi
 

@@ -182,6 +182,11 @@ func (b *bench) clean(ctx context.Context, ns *corev1.Namespace, bc benchCase) e
 			return fmt.Errorf("pod %s was not seen by its webhook", p.Name)
 		}
 	}
+	return b.remove(ctx, ns)
+}
+
+// remove deletes a namespace and waits until its pods are gone.
+func (b *bench) remove(ctx context.Context, ns *corev1.Namespace) error {
 	// The workloads go first: their controllers would try to replace pods that the namespace's deletion removes.
 	for _, workload := range []client.Object{&appsv1.Deployment{}, &appsv1.DaemonSet{}} {
 		if err := b.Client.DeleteAllOf(ctx, workload, client.InNamespace(ns.Name), client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
@@ -192,6 +197,7 @@ func (b *bench) clean(ctx context.Context, ns *corev1.Namespace, bc benchCase) e
 		return err
 	}
 	return b.until(ctx, func(ctx context.Context) (bool, error) {
+		var pods corev1.PodList
 		err := b.Client.List(ctx, &pods, client.InNamespace(ns.Name))
 		return len(pods.Items) == 0, err
 	})

@@ -41,6 +41,7 @@ func main() {
 	flag.IntVar(&o.daemons, "daemons", 0, "instead of bursts, put a DaemonSet onto this many nodes")
 	flag.IntVar(&o.scalePods, "scale", 0, "instead of bursts, measure a cluster with this many pods in workloads of 50")
 	flag.IntVar(&o.scaleNodes, "scale-nodes", 2000, "nodes of the cluster that --scale measures")
+	flag.IntVar(&o.scaleRate, "scale-rate", 100, "pods a second that --scale creates")
 	flag.StringVar(&o.pprof, "pprof", "", "serve the profiles of Stowage at this address, such as localhost:6060 (one replica)")
 	flag.StringVar(&o.service, "service", "", "have the API server call Stowage's replicas as the endpoints of a Service: by-request (the default of Kubernetes 1.37), or by-connection (as before)")
 	only := flag.String("cases", "", "measure only the cases whose names match this expression, beside the floor and no webhook")
@@ -66,7 +67,7 @@ func exit(err error) {
 
 type options struct {
 	pods, runs, replicas, tracked, daemons int
-	scalePods, scaleNodes                  int
+	scalePods, scaleNodes, scaleRate       int
 	service                                string // "", by-request or by-connection
 	pprof                                  string // an address
 }
@@ -74,6 +75,9 @@ type options struct {
 func (o options) validate() error {
 	if o.pods < 1 || o.runs < 1 || o.replicas < 1 {
 		return errors.New("--pods, --runs and --replicas must be at least 1")
+	}
+	if o.scalePods > 0 && (o.scalePods < starts*podsPerWorkload || o.scaleNodes < 1 || o.scaleRate < 1 || o.replicas < 2) {
+		return fmt.Errorf("--scale must be at least %d, --scale-nodes and --scale-rate at least 1, and --replicas at least 2", starts*podsPerWorkload)
 	}
 	if o.service != "" && o.service != byRequest && o.service != byConnection {
 		return fmt.Errorf("--service is %q; it must be %s or %s", o.service, byRequest, byConnection)

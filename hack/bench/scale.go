@@ -29,7 +29,6 @@ import (
 const (
 	podsPerWorkload       = 50
 	workloadsPerNamespace = 20
-	steadyRate            = 100 // pods a second
 	steadyFor             = 20 * time.Second
 	steadyWorkloads       = 20
 	restFor               = time.Minute
@@ -126,7 +125,7 @@ func (b *bench) scale(ctx context.Context) error {
 	fmt.Fprintf(w, "CPU at rest, of one core\t%s\n", rest)
 	fmt.Fprintf(w, "cold start until ready\t%.1fs (median of %d)\n", cold[starts/2].Seconds(), starts)
 	fmt.Fprintf(w, "a killed leader until the first repair\t%.1fs (median of %d)\n", repaired[starts/2].Seconds(), starts)
-	fmt.Fprintf(w, "creation of a pod at %d a second\tempty cluster\tfull cluster\n", steadyRate)
+	fmt.Fprintf(w, "creation of a pod at %d a second\tempty cluster\tfull cluster\n", b.options.scaleRate)
 	for i, of := range []string{caseNone, "spread"} {
 		fmt.Fprintf(w, "  %s, p50\t%.1fms\t%.1fms\n", of, ms(empty[i].p50), ms(full[i].p50))
 		fmt.Fprintf(w, "  %s, p99\t%.1fms\t%.1fms\n", of, ms(empty[i].p99), ms(full[i].p99))
@@ -281,7 +280,7 @@ type latency struct{ p50, p99 time.Duration }
 // steady creates pods at a steady rate, those of no webhook and those of workloads with a strategy in turns, and
 // returns the latencies of both. The pods have no ReplicaSet, which would create them in batches.
 func (b *bench) steady(ctx context.Context, name string) ([]latency, error) {
-	fmt.Printf("Creating %d pods a second\n", steadyRate)
+	fmt.Printf("Creating %d pods a second for %s\n", b.options.scaleRate, steadyFor)
 	var out []latency
 	for _, bc := range []benchCase{{name: caseNone, webhook: "none"}, {name: "spread", webhook: "stowage", spread: true}} {
 		ns, err := b.namespace(ctx, fmt.Sprintf("steady-%s-%s", name, bc.webhook), bc.webhook)
@@ -304,19 +303,40 @@ func (b *bench) steady(ctx context.Context, name string) ([]latency, error) {
 		}
 		slices.SortFunc(took, cmp.Compare[time.Duration])
 		out = append(out, latency{p50: took[len(took)/2], p99: took[len(took)*99/100]})
-		if err := b.clean(ctx, ns, bc); err != nil {
+		if bc.spread {
+			if err := b.reportUnseated(ctx, ns); err != nil {
+				return nil, err
+			}
+		}
+		if err := b.remove(ctx, ns); err != nil {
 			return nil, err
 		}
 	}
 	return out, nil
 }
 
+// reportUnseated prints how many pods of a namespace have no seat: the API server had no answer in time for them.
+func (b *bench) reportUnseated(ctx context.Context, ns *corev1.Namespace) error {
+	var pods corev1.PodList
+	if err := b.Client.List(ctx, &pods, client.InNamespace(ns.Name)); err != nil {
+		return err
+	}
+	unseated := 0
+	for i := range pods.Items {
+		if pods.Items[i].Labels[stowage.SeatLabel] == "" {
+			unseated++
+		}
+	}
+	fmt.Printf("%d of %d pods bypassed the webhook\n", unseated, len(pods.Items))
+	return nil
+}
+
 // createAtRate creates pods of owners in turns and returns how long each creation took.
 func (b *bench) createAtRate(ctx context.Context, owners []*appsv1.Deployment) ([]time.Duration, error) {
-	took := make([]time.Duration, int(steadyFor.Seconds()*steadyRate))
+	took := make([]time.Duration, int(steadyFor.Seconds())*b.options.scaleRate)
 	var failed atomic.Value
 	var all sync.WaitGroup
-	tick := time.NewTicker(time.Second / steadyRate)
+	tick := time.NewTicker(time.Second / time.Duration(b.options.scaleRate))
 	defer tick.Stop()
 	for i := range took {
 		select {

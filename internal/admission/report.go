@@ -55,8 +55,8 @@ func (h *Handler) report(req *request[*podpatch.Pod], pod *podpatch.Pod, res *Re
 	}
 }
 
-// subject is the object that an event about a pod is about: its controller, or
-// the pod itself, or nothing where neither has a name yet.
+// subject is the object that an event about a pod is about: its controller, or the pod itself. It is nothing where
+// neither has a name yet.
 func subject(req *request[*podpatch.Pod], pod *podpatch.Pod) *corev1.ObjectReference {
 	if o := pod.Controller(); o != nil {
 		return &corev1.ObjectReference{APIVersion: o.APIVersion, Kind: o.Kind, Namespace: req.Namespace, Name: o.Name, UID: types.UID(o.UID)}

@@ -24,9 +24,8 @@ import (
 	"github.com/stowage-dev/stowage/internal/podpatch"
 )
 
-// MaxBodyBytes is the largest request body that is read. The API server takes
-// objects of up to 3 MiB and sends at most two of them in a review; the rest of
-// a review is smaller than 1 MiB.
+// MaxBodyBytes is the largest request body that is read. The API server takes objects of up to 3 MiB and sends at
+// most two of them in a review. The rest of a review is smaller than 1 MiB.
 const MaxBodyBytes = 7 << 20
 
 // readTimeout bounds how long a client may take to send a body. The API server
@@ -93,9 +92,8 @@ func reply(log strangerLog, w http.ResponseWriter, r *http.Request, res response
 	}
 }
 
-// budget is how long a decision may take: what the API server says it waits for
-// an answer (it sends the registration's timeoutSeconds as ?timeout=5s), less
-// what the way back takes.
+// budget is how long a decision may take: the time that the API server waits for an answer, less what the way back
+// takes. The API server sends the registration's timeoutSeconds as ?timeout=5s.
 func budget(r *http.Request) time.Duration {
 	const fallback, margin = 5 * time.Second, 200 * time.Millisecond
 	timeout, err := time.ParseDuration(r.URL.Query().Get("timeout"))

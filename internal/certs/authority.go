@@ -41,9 +41,9 @@ func (k *Keeper) invalid(data map[string][]byte, within time.Duration) error {
 
 var serverAuth = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 
-// renew writes a new certificate, signed by a new authority. The authorities before
-// it stay trusted, and the names that the certificate before it had stay in it:
-// replicas of two revisions with different names would otherwise renew in turns.
+// renew writes a new certificate, signed by a new authority. The authorities before it stay trusted, and the names of
+// the certificate before it stay in it. Otherwise replicas of two revisions with different names would renew in
+// turns.
 func (k *Keeper) renew(ctx context.Context, secret *corev1.Secret, exists bool) error {
 	names := slices.Clone(k.DNSNames)
 	if old, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey]); err == nil {
@@ -98,8 +98,8 @@ func newAuthority(begin, end time.Time) (*authority, error) {
 	return &authority{cert, key}, err
 }
 
-// newCertificate makes a serving certificate. Its key is an ECDSA one: over HTTP/1.1 a
-// burst of pods opens hundreds of connections, and an RSA key costs ten times as much at each.
+// newCertificate makes a serving certificate. Its key is an ECDSA one. Over HTTP/1.1 a burst of pods opens hundreds
+// of connections, and an RSA key costs ten times as much at each.
 func newCertificate(ca *authority, names []string, begin, end time.Time) (cert, key []byte, err error) {
 	pair, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -130,10 +130,9 @@ func sign(template, parent *x509.Certificate, public any, key *ecdsa.PrivateKey)
 	return x509.CreateCertificate(rand.Reader, template, parent, public, key)
 }
 
-// merge joins bundles of authorities, the youngest first, without those that have expired and
-// what is no certificate. There are at most maxAuthorities in the result: the first one of the
-// first bundle, that of the certificate in use, and of the others the youngest. So no authority
-// that another client has added pushes out one that is needed.
+// merge joins bundles of authorities, the youngest first, without those that have expired and what is no certificate.
+// The result has at most maxAuthorities: the first one of the first bundle, that of the certificate in use, and the
+// youngest of the others. So no authority that another client has added pushes out one that is needed.
 func (k *Keeper) merge(current []byte, others ...[]byte) []byte {
 	served := []byte(nil)
 	if s := k.serving.Load(); s != nil {

@@ -1,5 +1,5 @@
-// Package certs keeps the webhook's serving certificate: it makes and renews it,
-// tells the API server which authority to trust, and hands it to the TLS server.
+// Package certs keeps the webhook's serving certificate. It makes and renews the certificate, gives the API server
+// the authority to trust, and hands the certificate to the TLS server.
 //
 // The certificate lives in one Secret that all replicas share and watch. Each
 // renewal makes a new authority too, whose key is thrown away:
@@ -16,9 +16,9 @@
 //   - a deleted Secret or an overwritten caBundle is put back, a caBundle that another writer
 //     keeps changing less and less often.
 //
-// The controller of open-policy-agent/cert-controller is not used, because it replaces the trusted
-// authority and the certificate at once, and replicas that still serve the old certificate
-// are then refused (open-policy-agent/cert-controller#50).
+// The controller of open-policy-agent/cert-controller is not used, because it replaces the trusted authority and the
+// certificate at once. Replicas that still serve the old certificate are then refused
+// (open-policy-agent/cert-controller#50).
 package certs
 
 import (
@@ -248,8 +248,8 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 // retryConflict is how long to wait for the write that was before ours.
 const retryConflict = 100 * time.Millisecond
 
-// kept returns the contents of a Secret for what we serve, if that is good for long, so
-// that a Secret that is lost costs nothing. Otherwise it returns nil.
+// kept returns the contents of a Secret for what we serve, if that is good for long. So a Secret that is lost costs
+// nothing. Otherwise it returns nil.
 func (k *Keeper) kept() map[string][]byte {
 	s := k.serving.Load()
 	if s == nil {

@@ -59,11 +59,12 @@ func NewCommand(s Streams) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "stowage",
 		Short: "Where a pod goes, how big it is and what it really consumes",
-		Long: `Stowage is a Kubernetes admission system. For each new pod it decides
-where it goes (a workload's pods are divided over node pools by base and weight),
-how big it is (a DaemonSet's pod gets a share of the node that it lands on) and
-what it really consumes (pods that run in VMs outside their node, peer pods,
-are sized and accounted so that the stock scheduler gets it right).`,
+		Long: `Stowage is a Kubernetes admission system. For each new pod it decides:
+
+  - where it goes. A workload's pods are divided over node pools by base and weight.
+  - how big it is. A DaemonSet's pod gets a share of the node that it lands on.
+  - what it really consumes. Peer pods run in VMs outside their node; the stock
+    scheduler counts those VMs.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args: func(_ *cobra.Command, args []string) error {

@@ -23,8 +23,8 @@ func newExplainCommand(s Streams) *cobra.Command {
 		Use:   "explain KIND NAME",
 		Short: "Say why a pod, a workload's pods or a node look the way they do",
 		Long: `Say in sentences what Stowage changed in a pod and why (the policy, the rule and the
-arithmetic), what it left alone and why; and of a pod that it did not touch, the first
-reason why not. A pod that waits is told why, and what to do.
+arithmetic), and what it left alone and why. For a pod that it did not touch, give the
+first reason why not. For a pod that waits, give the cause and what to do.
 
 Of a workload, such as a Deployment or a DaemonSet, pods that look alike are explained
 by one of them. Of a node, the explanation is about its VMs and the pods on it.

@@ -114,9 +114,8 @@ func (o *inspectOptions) client() (client.Client, discovery.DiscoveryInterface, 
 	return c, discover, namespace, err
 }
 
-// fromCluster takes the settings that the user has not given from the Deployment of Stowage and from its
-// ConfigMap, where there are such and the user may read them. It returns how Stowage advertises VMs, or nil
-// where it does not.
+// fromCluster takes the settings that the user has not given from the Deployment of Stowage and from its ConfigMap,
+// where the user may read them. It returns how Stowage advertises VMs, or nil where it does not.
 func (o *inspectOptions) fromCluster(ctx context.Context, c client.Client, fs *pflag.FlagSet, warnings io.Writer) (*inspect.Capacity, error) {
 	var d appsv1.Deployment
 	if err := c.Get(ctx, client.ObjectKey{Namespace: o.namespace, Name: server.Deployment}, &d); err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {

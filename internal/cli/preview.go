@@ -19,8 +19,8 @@ import (
 
 const previewHelp = `Make the webhook's decisions over manifests, without a cluster.
 
-The input is any mix of pods, workloads (Deployments, StatefulSets, DaemonSets,
-Jobs and so on), and what decisions depend on: PodDistributors,
+The input is any mix of pods, of workloads (Deployments, StatefulSets, DaemonSets,
+Jobs and so on), and of what decisions depend on. These are PodDistributors,
 FlexDaemonsetTemplates, Namespaces, RuntimeClasses, LimitRanges, ResourceQuotas and
 Nodes. Argo Rollouts and OpenKruise's CloneSets, StatefulSets and DaemonSets are
 workloads too. Other objects are ignored. A DaemonSet has a pod for each of the Nodes.
@@ -28,8 +28,8 @@ workloads too. Other objects are ignored. A DaemonSet has a pod for each of the 
 Stowage's own kinds are checked as the API server checks them. What is merely absent,
 such as the target of a PodDistributor, is a warning.
 
-The exit status is 0 if all is well, 1 if an input is wrong or, with --strict, there is
-a warning, and 2 if the command was called in a wrong way.`
+The exit status is 0 if all is well and 2 if the command was called in a wrong way. It
+is 1 if an input is wrong or, with --strict, if there is a warning.`
 
 // previewOptions are the settings of the command preview.
 type previewOptions struct {

@@ -24,9 +24,9 @@ The command prints, for each DaemonSet:
     template has the size of the pods there. Its pods are still sized by Stowage.
   - the DaemonSet itself, which leaves these classes out. It serves all other nodes.
 
-When the DaemonSet stops selecting a class, its controller deletes the pods on all nodes
-of that class at once, and the new DaemonSets create theirs. Keep the printed file as the
-source from then on. A second run adds DaemonSets for new classes only.`
+When the DaemonSet stops selecting a class, its controller deletes the pods on all
+nodes of that class at once. Then the new DaemonSets create theirs. Keep the printed
+file as the source from then on. A second run adds DaemonSets for new classes only.`
 
 // splitOptions are the settings of the command split.
 type splitOptions struct {

@@ -37,10 +37,11 @@ func newStatusCommand(s Streams) *cobra.Command {
 		Use:   "status [KIND/NAME...]",
 		Short: "Show how workloads are spread, DaemonSets sized and VMs used",
 		Long: `Compare what there is in a cluster with what should be. The report begins with Stowage
-itself: its replicas, its leader and its certificate. Then it lists problems, each with
-what to do about it: pods that bypassed the webhook or wait for room, policies that
-concern nothing, nodes with another number of VMs. Then it shows each workload with a
-strategy and its pools, each FlexDaemonsetTemplate and its pods, and the VMs of nodes.
+itself: its replicas, its leader and its certificate. Then it lists problems, each
+with what to do about it. Problems are pods that bypassed the webhook or wait for
+room, policies that concern nothing, and nodes with another number of VMs. Then it
+shows each workload with a strategy and its pools, each FlexDaemonsetTemplate and its
+pods, and the VMs of nodes.
 
 Templates and nodes are those of the whole cluster. A user who may not list them sees
 the rest. The settings of Stowage are read from its Deployment and from the ConfigMap
@@ -50,8 +51,8 @@ With names, such as deployment/web, it shows those workloads alone.
 
 In a bar, █ is a pod that should be there, ░ one that is missing and ▒ one too many.
 
-The exit status is 0 if everything is as it should be, 3 if not, 1 if that could not
-be found out, and 2 if the command was called in a wrong way.`,
+The exit status is 0 if everything is as it should be, and 3 if not. It is 1 if that
+could not be found out, and 2 if the command was called in a wrong way.`,
 		Example: `  # The workloads of the current namespace
   kubectl stowage status
 

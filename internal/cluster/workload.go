@@ -287,9 +287,8 @@ func watched(ref Ref) bool {
 // HasTemplate reports whether workloads of a kind have TemplateAnnotations.
 func HasTemplate(ref Ref) bool { return watched(ref) && ref.Kind != "Deployment" }
 
-// Workload implements [Reader]. Deployments and other workloads of apps/v1 come from the
-// cache, or live where they are younger than it; others are read live and remembered
-// for a minute.
+// Workload implements [Reader]. Deployments and other workloads of apps/v1 come from the cache, or live where they
+// are younger than it. Others are read live and remembered for a minute.
 func (c *Cache) Workload(ctx context.Context, namespace string, ref Ref) (*Workload, error) {
 	if !watched(ref) {
 		return c.foreignWorkload(ctx, namespace, ref)

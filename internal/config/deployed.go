@@ -9,9 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Deployed returns the settings of a Stowage that runs as a Deployment: those of its arguments and
-// variables, and of the ConfigMap that may change some of them. Without a container, they are the defaults.
-// An invalid ConfigMap is ignored, as the server ignores it.
+// Deployed returns the settings of a Stowage that runs as a Deployment. They come from its arguments and variables,
+// and from the ConfigMap that may change some of them. Without a container, they are the defaults. An invalid
+// ConfigMap is ignored, as the server ignores it.
 func Deployed(d *appsv1.Deployment, live map[string]string) (Options, error) {
 	o := DefaultOptions()
 	o.Namespace = cmp.Or(d.Namespace, o.Namespace)

@@ -12,9 +12,9 @@ import (
 // envAnnotation is the flag annotation that holds a flag's environment variable.
 const envAnnotation = "stowage-env"
 
-// ApplyEnv gives every flag that was not set on the command line the value of its
-// environment variable, and reports every value that does not parse. An empty
-// variable counts as unset, except for the log level, where it has a meaning.
+// ApplyEnv gives every flag that was not set on the command line the value of its environment variable. It reports
+// every value that does not parse. An empty variable counts as unset, except for the log level, where it has a
+// meaning.
 func ApplyEnv(fs *pflag.FlagSet, lookup func(string) (string, bool)) error {
 	var errs []error
 	fs.VisitAll(func(f *pflag.Flag) {

@@ -32,9 +32,8 @@ var LiveFlags = []string{"blocklisted-namespaces", "log-level"}
 
 // +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=stowage-config,verbs=list;watch,namespace=stowage-system
 
-// Live follows the settings that change without a restart. A flag or variable wins over the
-// ConfigMap, for as long as the process runs; a ConfigMap that is wrong, or gone, leaves
-// what held before it, or what holds without it.
+// Live follows the settings that change without a restart. A flag or variable wins over the ConfigMap, for as long as
+// the process runs. A wrong ConfigMap leaves the values from before it. Without a ConfigMap the defaults hold.
 type Live struct {
 	// Options are the settings as flags and variables give them.
 	Options Options

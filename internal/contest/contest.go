@@ -15,9 +15,9 @@ const (
 	firstWait = time.Second
 )
 
-// Contest notices another writer that keeps undoing what Stowage writes into an object. The first
-// writes are not delayed; after them each one waits twice as long as the one before, so that two
-// writers do not fight at the speed of the API server. The zero value is ready for use.
+// Contest notices another writer that keeps undoing what Stowage writes into an object. The first writes are not
+// delayed. After them each write waits twice as long as the one before, so that two writers do not fight at API
+// speed. The zero value is ready for use.
 type Contest[K comparable] struct {
 	mu      sync.Mutex
 	objects map[K]contested

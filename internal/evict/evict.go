@@ -57,8 +57,8 @@ type Evictor struct {
 // it evicts, which may take a while, and does not come back where nothing is to be evicted any more.
 const leastLapse = time.Minute
 
-// requestTimeout bounds one eviction. The API server asks clients to come back after 10 s while it does
-// not know a PodDisruptionBudget yet, and the client waits for that inside the call.
+// requestTimeout bounds one eviction. The API server asks clients to come back after 10 s while it does not know a
+// PodDisruptionBudget yet. The client waits for that inside the call.
 const requestTimeout = 5 * time.Second
 
 // +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create
@@ -82,9 +82,9 @@ func (e *Evictor) Evict(ctx context.Context, pod *corev1.Pod) (Result, time.Dura
 	return result, 0, err
 }
 
-// EvictUnchanged evicts a pod of which nothing has changed since its resource version, such as one that waits for a node:
-// binding changes the version, so a pod that got its node meanwhile is Gone for the caller. It does not wait for a turn; the
-// caller limits the rate. The API server asks no PodDisruptionBudget about pods that are Pending.
+// EvictUnchanged evicts a pod of which nothing has changed since its resource version, such as one that waits for a
+// node. Binding changes the version, so a pod that got its node meanwhile is Gone for the caller. It does not wait
+// for a turn; the caller limits the rate. The API server asks no PodDisruptionBudget about pods that are Pending.
 func (e *Evictor) EvictUnchanged(ctx context.Context, pod *corev1.Pod) (Result, error) {
 	return e.request(ctx, pod, &metav1.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion})
 }

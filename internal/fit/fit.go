@@ -22,8 +22,8 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread"
 )
 
-// Successor returns the pod that the owner of a pod creates in its place, with a seat in one of the pools. A pod with a
-// seat in a former pool selects nodes by labels that the strategy does not have any more; its selector is left out.
+// Successor returns the pod that the owner of a pod creates in its place, with a seat in one of the pools. A pod with
+// a seat in a former pool selects nodes by labels that the strategy does not have any more. Its selector is left out.
 func Successor(pod *corev1.Pod, s *spread.Strategy, pool int, tolerations []corev1.Toleration, former bool) *corev1.Pod {
 	out := &corev1.Pod{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec}
 	out.Spec.NodeName = ""
@@ -41,13 +41,13 @@ func Successor(pod *corev1.Pod, s *spread.Strategy, pool int, tolerations []core
 	return out
 }
 
-// Allows reports whether a node takes new pods such as this one, whatever their size: the node is ready and not
+// Allows reports whether a node takes new pods such as this one, whatever their size. The node is ready and not
 // cordoned, the pod selects the node, and the pod tolerates its taints.
 func Allows(node *corev1.Node, pod *corev1.Pod) bool {
 	return !node.Spec.Unschedulable && Ready(node) && Selects(&pod.Spec, node)
 }
 
-// Empty reports whether a pod would fit on a node if no other pod ran there, the node were ready, and nobody were about to
+// Empty reports whether a pod would fit on a node without other pods, if the node were ready and nobody were about to
 // remove it. A pod that must run beside other pods than its own siblings would not.
 func Empty(node *corev1.Node, pod *corev1.Pod) bool {
 	lasting := &corev1.Node{ObjectMeta: node.ObjectMeta, Status: node.Status}
@@ -69,8 +69,8 @@ func passing(key string) bool {
 	return false
 }
 
-// beside reports whether a pod may be the first of the pods that it must run beside, as the scheduler has it: the pod
-// matches its own terms.
+// beside reports whether a pod may be the first of the pods that it must run beside. As for the scheduler, the pod
+// then matches its own terms.
 func beside(pod *corev1.Pod) bool {
 	if pod.Spec.Affinity == nil || pod.Spec.Affinity.PodAffinity == nil {
 		return true

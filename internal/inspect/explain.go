@@ -44,8 +44,8 @@ type Aspect struct {
 	Summary string `json:"summary"`
 	// Facts are sentences: why it is so.
 	Facts []string `json:"facts"`
-	// Reason is the one of them that says why this aspect of the pod was left alone though there is a
-	// policy for it, if so.
+	// Reason is the one of them for which this aspect of the pod was left alone though there is a policy for it, if
+	// so.
 	Reason string `json:"reason,omitempty"`
 }
 

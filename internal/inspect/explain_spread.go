@@ -113,7 +113,7 @@ func (s *subject) noPolicy(a *Aspect) error {
 	}
 	for _, src := range sources {
 		if _, ok := policy.StrategyText(src.annotations); ok {
-			a.say("The strategy in the annotations of %s does not count in namespace %s: it is on the block list, or lacks the label that --spread-namespace-label asks for.", src.of, s.pod.Namespace)
+			a.say("The strategy in the annotations of %s does not count in namespace %s: the namespace is blocked, or lacks the label of --spread-namespace-label.", src.of, s.pod.Namespace)
 			return nil
 		}
 		if wrong := slices.Concat(policy.Check(src.annotations)); len(wrong) > 0 {

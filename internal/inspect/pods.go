@@ -14,8 +14,8 @@ import (
 	"github.com/stowage-dev/stowage/internal/podstatus"
 )
 
-// listPods lists the live pods of all namespaces, because nodes have VMs for all of them, or of the
-// report's namespace where the user may not.
+// listPods lists the live pods of all namespaces, because nodes have VMs for all of them. Where the user may not, it
+// lists those of the report's namespace.
 func (i *Inspector) listPods(ctx context.Context, s *snapshot, r *Report) error {
 	keep := func(pod *corev1.Pod) {
 		if !podstatus.Ended(pod) {

@@ -1,7 +1,7 @@
-// Package inspect tells what Stowage has decided in a cluster, for people: how each
-// workload is spread, how DaemonSets are sized, how many VMs are in use, and why one pod
-// looks the way it does. It only reads, needs nothing from a running Stowage, and asks
-// for no more than the ClusterRoles view and stowage-inspect allow (config/rbac).
+// Package inspect shows people what Stowage has decided in a cluster. It shows how Stowage spreads each workload, how
+// it sizes DaemonSets and how many VMs are in use. It also explains why one pod looks the way it does. It only reads,
+// needs nothing from a running Stowage, and asks for no more than the ClusterRoles view and stowage-inspect allow
+// (config/rbac).
 package inspect
 
 import (

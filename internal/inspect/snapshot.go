@@ -198,8 +198,8 @@ func (i *Inspector) listWorkloads(ctx context.Context, s *snapshot) error {
 	return nil
 }
 
-// listNamespaces lists the namespaces of the report: their labels say whether their strategies count, and how
-// far Stowage may go.
+// listNamespaces lists the namespaces of the report: by their labels, strategies count or not, and Stowage may do
+// more or less.
 func (i *Inspector) listNamespaces(ctx context.Context, s *snapshot, r *Report) error {
 	var err error
 	if s.namespace == "" {

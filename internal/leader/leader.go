@@ -1,9 +1,9 @@
 // Package leader runs the controllers on one replica at a time.
 //
-// Each time a replica becomes the leader, a [Term] begins for every [Controller]: it registers what
-// it does in that term, with state of its own. When the lease is lost, the term ends and with it
-// everything that was registered; the process lives on, because its webhook still answers. The
-// election of a controller-runtime manager would end the process.
+// Each time a replica becomes the leader, a [Term] begins for every [Controller]. The controller registers what it
+// does in that term, with state of its own. When the lease is lost, the term ends and with it everything that was
+// registered; the process lives on, because its webhook still answers. The election of a controller-runtime manager
+// would end the process.
 //
 // The package promises that
 //   - a term has ended, with all its goroutines and event handlers, before the next one begins,
@@ -12,7 +12,7 @@
 //   - one slow request does not lose the lease;
 //   - a lease whose holder's pod is gone is taken over at once.
 //
-// Leading is a matter of economy: two replicas that both lead for a moment write the same things, and
+// Leading saves work, and nothing rests on it. Two replicas that both lead for a moment write the same things, and
 // may evict twice as many pods in that moment.
 package leader
 
@@ -217,9 +217,9 @@ func NewLock(config *rest.Config, namespace, name, identity string) (resourceloc
 	}, nil
 }
 
-// lock is a lease that nobody holds once its holder's pod is gone. An uninstallation removes the
-// permission to release the lease before the pods end, and a node that fails releases nothing;
-// without this the next leader waits leaseDuration.
+// lock is a lease that nobody holds once its holder's pod is gone. An uninstallation removes the permission to
+// release the lease before the pods end, and a node that fails releases nothing. Without this the next leader waits
+// leaseDuration.
 type lock struct {
 	*resourcelock.LeaseLock
 	podGone func(ctx context.Context, pod string) bool

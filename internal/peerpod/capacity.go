@@ -42,7 +42,7 @@ var CapacityModes = []CapacityMode{CapacityAuto, CapacityWhenReady, CapacityAlwa
 // None is the absence of an entry.
 const None = int64(-1)
 
-// Advertised is what a node says of its VMs.
+// Advertised is what a node advertises of its VMs.
 type Advertised struct {
 	// Capacity and Allocatable are the entries in the node's status, or None.
 	Capacity, Allocatable int64
@@ -50,7 +50,7 @@ type Advertised struct {
 	Mark string
 }
 
-// AdvertisedBy returns what a node says of its VMs, which are an extended resource of it.
+// AdvertisedBy returns what a node advertises of its VMs, which are an extended resource of it.
 func AdvertisedBy(node *corev1.Node, resource string) Advertised {
 	amount := func(list corev1.ResourceList) int64 {
 		if q, ok := list[corev1.ResourceName(resource)]; ok {

@@ -18,10 +18,10 @@ import (
 // It does not modify pod, which must have a container. It fails if an entry that
 // counts is not a quantity, or one that no machine has.
 //
-// Of a container that an earlier pass has recorded, only the entries of the resources in sized count as
-// they are now: something before us has just decided them. "" stands for spec.resources there. Copied is
-// the record in the pod template of the pod's owner, if it has one: a pod with the same text has it from
-// there, and not from an earlier pass.
+// Of a container that an earlier pass has recorded, only the entries of the resources in sized count as they are now.
+// A feature before this one has just decided them. "" stands for spec.resources there. Copied is the record in the
+// pod template of the pod's owner, if it has one. A pod with the same text has it from there, and not from an earlier
+// pass.
 func (c *Config) Convert(pod *podpatch.Pod, sized map[string][]corev1.ResourceName, copied string) (converted *podpatch.Pod, warnings []string, err error) {
 	// 1. Recall what an earlier pass of ours removed, and record each container that is new.
 	seen, wrote, warnings := recall(pod, copied)
@@ -64,8 +64,8 @@ func (c *Config) Convert(pod *podpatch.Pod, sized map[string][]corev1.ResourceNa
 	return out, warnings, nil
 }
 
-// recall returns what an earlier pass removed from a pod, or nil, and the record of the pass that wrote
-// the sizing annotations: the same one, or one that the pod has from its owner's template.
+// recall returns what an earlier pass removed from a pod, or nil. It also returns the record of the pass that wrote
+// the sizing annotations: the same one, or one from the template of the pod's owner.
 func recall(pod *podpatch.Pod, copied string) (seen, wrote *record, warnings []string) {
 	seen, err := readRecord(pod)
 	switch {
@@ -118,9 +118,9 @@ func (c *Config) record(pod *podpatch.Pod, seen *record, sized map[string][]core
 	return now, nil
 }
 
-// annotate writes the size of the VM into out, where nobody else wrote one, and notes in now which annotations
-// are kept. Wrote is the record of the pass that wrote those of ours that the pod has; where that is copied from
-// another pod, none but those that it kept are kept, whatever that pod's containers were.
+// annotate writes the size of the VM into out, where nobody else wrote one, and notes in now which annotations are
+// kept. Wrote is the record of the pass that wrote those of our annotations that the pod has. Where that is a copy
+// from another pod, only those that it kept are kept, whatever that pod's containers were.
 func (c *Config) annotate(out, pod *podpatch.Pod, now, wrote *record, copied bool) error {
 	total, err := c.total(pod, now.Pod, now.entriesOf)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package peerpod turns a pod that runs in a VM outside its node (a peer pod of
-// Kata Containers' remote hypervisor) into one that the stock scheduler accounts
-// for correctly: no cpu, memory or device of the node, one VM of the node's quota.
+// Package peerpod turns a pod that runs in a VM outside its node into one that the stock scheduler accounts for
+// correctly. Such a peer pod, of Kata Containers' remote hypervisor, takes no cpu, memory or device of the node, but
+// one VM of the node's quota.
 //
 // [Config.Convert] is the whole decision. It promises that
 //   - the VM's size is the pod's total as it first reached us, and each container

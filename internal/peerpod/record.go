@@ -14,10 +14,9 @@ import (
 	"github.com/stowage-dev/stowage/internal/podpatch"
 )
 
-// record is the value of the original-resources annotation: what the pod asked
-// for before its entries were removed. It is what makes a second pass possible:
-// a container that is in it has been counted, whatever a LimitRange filled in
-// since; one that is not is new.
+// record is the value of the original-resources annotation: what the pod asked for before its entries were removed.
+// It makes a second pass possible. A container that is in it has been counted, whatever a LimitRange filled in since;
+// one that is not is new.
 type record struct {
 	// Pod holds the entries of spec.resources, if the pod had any.
 	Pod *podpatch.Resources `json:"pod,omitempty"`

@@ -167,9 +167,8 @@ func (c *Config) isGPU(name corev1.ResourceName) bool {
 // total returns what a pod asks for. The entries come from entriesOf, which
 // returns nil for a container that does not count.
 func (c *Config) total(pod *podpatch.Pod, podLevel *podpatch.Resources, entriesOf func(*podpatch.Container) *podpatch.Resources) (amounts, error) {
-	// Sum is sidecars + plain + containers. The scheduler's rule (KEP-753) needs
-	// the peak: sidecars start in the order of the init containers and keep
-	// running, so an init container runs beside the sidecars before it, and the
+	// Sum is sidecars + plain + containers. The scheduler's rule (KEP-753) needs the peak. Sidecars start in the
+	// order of the init containers and keep running. So an init container runs beside the sidecars before it, and the
 	// containers beside all of them.
 	var sidecars, plain, containers, peak amounts
 	for i := range pod.Spec.InitContainers {

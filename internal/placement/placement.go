@@ -1,6 +1,5 @@
-// Package placement is what a seat means for a pod: what in a pod chooses nodes already,
-// which rank a pod has by an ordinal of its own, and how a seat is written into a pod and
-// taken out of it again.
+// Package placement is what a seat means for a pod. It finds what in a pod chooses nodes already, and which rank a
+// pod has by an ordinal of its own. It writes a seat into a pod and takes it out again.
 //
 // The package is pure: it takes pods and returns pods. Package spread decides which seat is
 // next, package ledger who holds it.
@@ -23,8 +22,8 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread"
 )
 
-// NeverSeated reports whether the pods of an owner never have a seat: a DaemonSet's pods
-// have their nodes, and a static pod's mirror is there already.
+// NeverSeated reports whether the pods of an owner never have a seat. A DaemonSet's pods have their nodes, and a
+// static pod's mirror is there already.
 func NeverSeated(owner *podpatch.Owner) bool {
 	return owner.Kind == "DaemonSet" && strings.HasPrefix(owner.APIVersion, appsv1.GroupName+"/") ||
 		owner.Kind == "Node" && owner.APIVersion == "v1"
@@ -126,8 +125,8 @@ func RankOfOldCost(cost string) int64 {
 // OldCost is what CostRank returns for a cost of an older release. It is no rank, so repair renews the cost.
 const OldCost = -1
 
-// CostRank returns the rank for which Stowage wrote a pod's deletion cost, OldCost for a cost that an older
-// release wrote, or 0 if somebody else wrote the cost. The rank of the pod's seat is own, and signed is the
+// CostRank returns the rank for which Stowage wrote a pod's deletion cost, or OldCost for a cost that an older
+// release wrote. It returns 0 if somebody else wrote the cost. The rank of the pod's seat is own, and signed is the
 // rank in the pod's claim, or 0: claims of older releases have none.
 func CostRank(cost string, own, signed int64) int64 {
 	switch {
@@ -141,8 +140,8 @@ func CostRank(cost string, own, signed int64) int64 {
 	return 0
 }
 
-// AsCreated returns a pod as its owner made it, as far as its placement goes: on the node
-// that its template names, if it names one, and without what Stowage wrote into it.
+// AsCreated returns a pod as its owner made it, as far as its placement goes. It is on the node that its template
+// names, if it names one, and without what Stowage wrote into it.
 func AsCreated(pod *podpatch.Pod, s *spread.Strategy, templateNode string) *podpatch.Pod {
 	created := pod.Clone()
 	created.Spec.NodeName = templateNode
@@ -212,9 +211,9 @@ func (s *Seat) Apply(pod *podpatch.Pod) {
 	pod.AddPreference(term)
 }
 
-// Withdraw removes what holds a pod to a seat that Stowage gave and that is not the pod's any
-// more: somebody copied it from another pod, or has chosen other nodes since, by the labels in
-// keep. Tolerations and preferences hold it nowhere, and stay.
+// Withdraw removes what holds a pod to a seat that Stowage gave and that is not the pod's any more. Somebody copied
+// it from another pod, or has chosen other nodes since, by the labels in keep. Tolerations and preferences hold it
+// nowhere, and stay.
 func (s *Seat) Withdraw(pod *podpatch.Pod, keep map[string]string) {
 	if !s.Preferred {
 		for k, v := range s.Strategy.Pool(s.Pool).Labels {
@@ -229,8 +228,8 @@ func (s *Seat) Withdraw(pod *podpatch.Pod, keep map[string]string) {
 	}
 }
 
-// OtherPool returns the labels of another pool that the pod's node selector asks for, if there
-// is one: its labels may be those of the seat's pool in part.
+// OtherPool returns the labels of another pool that the pod's node selector asks for, if there is one. They may be in
+// part those of the seat's pool.
 func (s *Seat) OtherPool(pod *podpatch.Pod) map[string]string {
 	for i := range s.Strategy.Len() {
 		asked := i != s.Pool

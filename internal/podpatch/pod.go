@@ -74,10 +74,9 @@ type Claim struct {
 	Name string `json:"name"`
 }
 
-// DecodeOptions are how JSON from the API server is read: names are
-// case-sensitive and unknown fields are ignored, as the API server itself does;
-// names are not checked for duplicates nor strings for UTF-8, because the API
-// server has just encoded them.
+// DecodeOptions are how JSON from the API server is read. Names are case-sensitive and unknown fields are ignored, as
+// by the API server itself. Names are not checked for duplicates nor strings for UTF-8, because the API server has
+// just encoded them.
 var DecodeOptions = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 
 // Decode reads a pod from the JSON of a v1.Pod.

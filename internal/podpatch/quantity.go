@@ -19,9 +19,8 @@ type Quantity string
 // ResourceList is a corev1.ResourceList whose quantities are not parsed yet.
 type ResourceList map[corev1.ResourceName]Quantity
 
-// The longest quantity and the largest power of ten that are parsed. The API's own
-// range ends at 10^18; the time that resource.Quantity takes grows with the power
-// of ten that it is given, up to hours for a text of twelve bytes.
+// The longest quantity and the largest power of ten that are parsed. The API's own range ends at 10^18. The time that
+// resource.Quantity takes grows with the power of ten, up to hours for a text of twelve bytes.
 const (
 	maxQuantityLength = 64
 	maxExponent       = 30

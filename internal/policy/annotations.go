@@ -22,8 +22,8 @@ func StrategyText(annotations map[string]string) (string, bool) {
 	return text, ok
 }
 
-// Check returns what is wrong with the annotations of a workload or its template, for
-// whoever writes them: warnings about annotations without effect, and errors in a strategy.
+// Check returns what is wrong with the annotations of a workload or its template, for whoever writes them. There are
+// warnings about annotations without effect, and errors in a strategy.
 func Check(annotations map[string]string) (warnings, errs []string) {
 	_, hasStrategy := annotations[stowage.SpreadStrategyAnnotation]
 	alias, hasAlias := annotations[stowage.SpreadStrategyAliasAnnotation]

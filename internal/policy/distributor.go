@@ -31,8 +31,8 @@ func TargetOf(d *versprei.PodDistributor) cluster.Ref {
 	return cluster.Ref{APIVersion: d.Spec.Target.APIVersion, Kind: d.Spec.Target.Kind, Name: d.Spec.Target.Name}
 }
 
-// Older reports whether one PodDistributor wins over another of the same target: the
-// older one does, or by name if both are of the same second.
+// Older reports whether one PodDistributor wins over another of the same target. The older one does, or the first by
+// name if both are of the same second.
 func Older(a, b *versprei.PodDistributor) bool {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name)) < 0
 }

@@ -220,19 +220,19 @@ func createdOf(w *cluster.Workload) time.Time {
 	return w.Created
 }
 
-// watchLag is how long after its policy a pod may be created by a request of a replica that did not know the
-// policy yet: the watch lags, and times of creation are whole seconds.
+// watchLag is how long after its policy a pod may be created by a request of a replica that did not know the policy
+// yet. The watch lags, and times of creation are whole seconds.
 const watchLag = 2 * time.Second
 
-// CreatedBefore reports whether a pod was created at most a grace period before the policy that concerns it, so
-// that nobody can have meant to leave the pod out. Deployment tools create workloads before custom
-// resources. It is false where the time of the policy is not known.
+// CreatedBefore reports whether a pod was created at most a grace period before the policy that concerns it. Then
+// nobody can have meant to leave the pod out. Deployment tools create workloads before custom resources. It is false
+// where the time of the policy is not known.
 func CreatedBefore(created, policy time.Time, grace time.Duration) bool {
 	return grace > 0 && !policy.IsZero() && !created.Before(policy.Add(-grace)) && !created.After(policy.Add(watchLag))
 }
 
-// invented reports whether the pod's owner does not exist: whoever creates a pod can write any
-// owner reference into it, and the API server checks none of them before admission.
+// invented reports whether the pod's owner does not exist. Whoever creates a pod can write any owner reference into
+// it, and the API server checks none of them before admission.
 func invented(chain cluster.Chain) bool { return chain.Bottom() == nil && !chain.Unverified }
 
 // serves reports whether a namespace's annotations are looked at.

@@ -77,9 +77,8 @@ func (p *Preview) Admit(ctx context.Context, replicas int32) (pods []Admitted, w
 	return pods, warnings, errors.Join(errs...)
 }
 
-// admit passes a pod through defaulting, LimitRanges and the pipeline, and, where
-// the pipeline changed it, once more, as the API server does with
-// reinvocationPolicy IfNeeded.
+// admit passes a pod through defaulting, LimitRanges and the pipeline. Where the pipeline changed it, it does so once
+// more, as the API server does with reinvocationPolicy IfNeeded.
 func (p *Preview) admit(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, admission.Result, error) {
 	var first admission.Result
 	for pass := range 2 {
@@ -170,9 +169,9 @@ func applyRuntimeClass(pod *corev1.Pod, class *nodev1.RuntimeClass) error {
 	return nil
 }
 
-// applyLimitRanges fills in a namespace's default requests and limits, as the API
-// server's defaulting and LimitRanger admission do: a limit without a request is
-// the request, then each LimitRange's defaults apply where there is nothing.
+// applyLimitRanges fills in a namespace's default requests and limits, as the API server's defaulting and LimitRanger
+// admission do. A limit without a request is the request. Then each LimitRange's defaults apply where there is
+// nothing.
 func (in *Inputs) applyLimitRanges(pod *corev1.Pod) {
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {

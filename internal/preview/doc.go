@@ -5,8 +5,7 @@
 //	      ─▶ Admit (the API server's own defaults, then the server's Pipeline)
 //	      ─▶ Print (tables, YAML, JSON), or Plans ─▶ Plot, SVG (pictures)
 //
-// The decisions are those of package admission, by the same code. What surrounds
-// them in a cluster is imitated as far as decisions depend on it: the names,
-// labels and owners that controllers give pods; LimitRange defaults, RuntimeClass
-// overhead and scheduling; reinvocation. Nothing is asked of a cluster.
+// The decisions are those of package admission, by the same code. It imitates what surrounds them in a cluster as far
+// as decisions depend on it. That is the names, labels and owners that controllers give pods, LimitRange defaults,
+// RuntimeClass overhead and scheduling, and reinvocation. Nothing is asked of a cluster.
 package preview

@@ -15,9 +15,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Exhaust makes all decisions that follow as if pools had no room for more than so many pods of each workload, by the names
-// of the pools. Replicas is how many pods the workloads are to have, or -1 for what the manifests say. The warnings are about
-// workloads whose pods would wait; it is an error if no workload has a pool of a name.
+// Exhaust makes all decisions that follow as if pools had no room. The numbers, by the names of the pools, are for
+// how many pods of each workload they still have room. Replicas is how many pods the workloads are to have, or -1 for
+// what the manifests say. The warnings are about workloads whose pods would wait; it is an error if no workload has a
+// pool of a name.
 func (p *Preview) Exhaust(ctx context.Context, pools map[string]int64, replicas int32) (warnings []string, err error) {
 	unknown := maps.Clone(pools)
 	since := time.Unix(1, 0) // any time will do

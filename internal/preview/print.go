@@ -25,8 +25,8 @@ import (
 // Formats are the output formats of [Print], and "svg", which is that of [SVG].
 var Formats = []string{"table", "yaml", "json", "svg"}
 
-// Print writes the pods: as a table with a row for each workload, or, where its
-// pods differ, for each kind of pod; or as one v1 List of Pods.
+// Print writes the pods as a table or as one v1 List of Pods. The table has a row for each workload, or, where its
+// pods differ, for each kind of pod.
 func Print(out io.Writer, format string, pods []Admitted, vmResource string) error {
 	if format == "table" {
 		return printTable(out, pods, vmResource)

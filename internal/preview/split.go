@@ -22,9 +22,9 @@ import (
 )
 
 // Split returns the DaemonSets of the input that Stowage sizes, each divided by the value that a label has on the
-// nodes of the input: one DaemonSet for each value, with the size of its pods in the template, and the DaemonSet
-// itself for all other nodes. Each is named, and selects its nodes, so that applying all of them changes a running
-// DaemonSet into them.
+// nodes of the input. There is one DaemonSet for each value, with the size of its pods in the template, and the
+// DaemonSet itself for all other nodes. Each is named, and selects its nodes, so that applying all of them changes a
+// running DaemonSet into them.
 //
 // Karpenter plans with one size for each DaemonSet, whatever the instance type (see [sizing.NodePlan]). It leaves out
 // a DaemonSet for the instance types that the DaemonSet does not select. So one DaemonSet for each instance type is

@@ -1,6 +1,5 @@
-// Package repair decides what to do about pods of a workload that are not where its
-// strategy wants them: those that came without a seat because no webhook was there,
-// ordinals with gaps, and pools that have too many.
+// Package repair decides what to do about pods of a workload that are not where its strategy wants them. Some came
+// without a seat because no webhook was there; some ordinals have gaps; some pools have too many.
 //
 // A plan depends only on what it is given; package controllers/workload looks and acts. It
 // promises that a plan
@@ -68,15 +67,15 @@ type State struct {
 	// Young says that the whole workload was created moments ago, so that its pods may be
 	// evicted although they are ready.
 	Young bool
-	// Available reports for each pool whether one of its nodes takes such a pod, as far as is known: room on a node is
-	// proven only for the pool that a plan names.
+	// Available reports for each pool whether one of its nodes takes such a pod, as far as is known. Room on a node
+	// is proven only for the pool that a plan names.
 	Available []bool
 	// Reached is when the webhook last gave a seat to a pod that the same registration selects, of this or of
 	// another workload. A pod that was created later than that may have bypassed a webhook that still cannot
 	// be reached.
 	Reached time.Time
-	// Yields reports for each pool whether its pods are to be removed first: the pool has no room, and a newer revision of
-	// the workload needs their places.
+	// Yields reports for each pool whether its pods are to be removed first. Then the pool has no room, and a newer
+	// revision of the workload needs their places.
 	Yields []bool
 	// OwnSeat returns the seat of a pod with an ordinal of its own, by its rank; nil is as the strategy has it.
 	OwnSeat func(rank int64) (spread.Seat, error)
@@ -109,8 +108,8 @@ func (s *State) takes(pool int) bool {
 	return pool >= 0 && pool < len(s.Available) && s.Available[pool]
 }
 
-// NoRank is the rank of a seat that the sequence does not have, such as a second one in
-// a pool of a base of one and no weight: such pods go before all others that have a seat.
+// NoRank is the rank of a seat that is not in the sequence. An example is a second seat in a pool with a base of one
+// and no weight. Such pods go before all others that have a seat.
 const NoRank = 10_000_000
 
 // RankOf returns a seat's rank, or NoRank.

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// evictEarly returns a pod to remove that was created before its policy and that nobody uses yet: it is
-// not ready, or its whole workload is young. Recreate is one without a seat, evict one in a pool that
-// has too many; the other is -1. Pods with an ordinal of their own stay.
+// evictEarly returns a pod to remove that was created before its policy and that nobody uses yet. It is not ready, or
+// its whole workload is young. Recreate is one without a seat, evict one in a pool that has too many; the other is
+// -1. Pods with an ordinal of their own stay.
 func (s *State) evictEarly(p *Plan) (recreate, evict int) {
 	recreate, evict = -1, -1
 	over := mostOver(p)
@@ -49,9 +49,9 @@ func (p *Plan) noteSuccessor(pod *Pod, to int) {
 	}
 }
 
-// recreate returns a pod without a seat that is older than one to which the webhook gave a seat: one that waits for a
-// node before one that runs, and of those the youngest. Pods that run stay while another is not ready, while the
-// workload rolls out, and where the pool of their successor has no room.
+// recreate returns a pod without a seat that is older than one to which the webhook gave a seat. It prefers one that
+// waits for a node to one that runs, and of those the youngest. Pods that run stay while another is not ready, while
+// the workload rolls out, and where the pool of their successor has no room.
 func (s *State) recreate(p *Plan) int {
 	var last time.Time
 	ready := true
@@ -111,9 +111,9 @@ func (s *State) successor(counts []int64, pod *Pod) int {
 	return next.Pool
 }
 
-// evict returns a pod that is to go to another pool, if the one that gets the next pod
-// is another and has a node for it: one whose pool is no more, then the highest ordinal
-// of the pool that has most too many. All pods must be ready.
+// evict returns a pod that is to go to another pool, if another pool gets the next pod and has a node for it. It
+// prefers a pod whose pool is no more; then the highest ordinal of the pool that has most too many. All pods must be
+// ready.
 func (s *State) evict(p *Plan) int {
 	if s.RollingOut || int64(len(s.Pods)) != s.Replicas || slices.ContainsFunc(s.Pods, func(pod Pod) bool { return !pod.Ready }) {
 		return -1
@@ -163,8 +163,8 @@ func mostOver(p *Plan) int {
 	return over
 }
 
-// another returns the pool that gets the successor of a pod that leaves a pool, or -1 if that is the same pool or one
-// without room.
+// another returns the pool that gets the successor of a pod that leaves a pool. It returns -1 if that is the same
+// pool or one without room.
 func (s *State) another(counts []int64, pool int) int {
 	counts = slices.Clone(counts)
 	counts[pool]--

@@ -118,8 +118,8 @@ func (r *Registration) Selects(namespaceLabels map[string]string, pod *corev1.Po
 	return false, nil
 }
 
-// SelectsLabels reports whether the selectors let a pod with these labels through, in a namespace
-// with these, whatever the match conditions say of the pod.
+// SelectsLabels reports whether the selectors let a pod with these labels through, in a namespace with these,
+// whatever the match conditions.
 func (r *Registration) SelectsLabels(namespaceLabels, podLabels map[string]string) bool {
 	return slices.ContainsFunc(r.webhooks, func(w webhook) bool {
 		return w.namespaces.Matches(labels.Set(namespaceLabels)) && w.objects.Matches(labels.Set(podLabels))

@@ -1,9 +1,8 @@
 // Package scope answers which pods Stowage may look at, and how far it may go with them.
 //
-// Three things limit it: namespaces that are always excluded, the mode that a pod or its
-// namespace asks for ([Scope.Of]), and what the webhook's registration selects
-// ([Registration.Selects]). The webhook, the controllers, status and explain ask here, so
-// that a pod which is left alone is left alone by all of them.
+// Three things limit it: namespaces that are always excluded, the mode of a pod or its namespace ([Scope.Of]), and
+// what the webhook's registration selects ([Registration.Selects]). The webhook, the controllers, status and explain
+// ask here, so that a pod which is left alone is left alone by all of them.
 package scope
 
 import (
@@ -53,9 +52,9 @@ type Answer struct {
 // Excludes reports whether a namespace is never touched.
 func (s *Scope) Excludes(namespace string) bool { return slices.Contains(s.excluded, namespace) }
 
-// Of returns how far Stowage may go with a pod: what the pod says, or else its namespace.
-// If the namespace cannot be read, the mode is Off, because changing a pod that somebody
-// may have excluded is worse than leaving one alone.
+// Of returns how far Stowage may go with a pod: by the pod's mode, or else by its namespace's. If the namespace
+// cannot be read, the mode is Off, because changing a pod that somebody may have excluded is worse than leaving one
+// alone.
 func (s *Scope) Of(ctx context.Context, namespace string, pod *podpatch.Pod) (Answer, error) {
 	var a Answer
 	if s.Excludes(namespace) {

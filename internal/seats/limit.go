@@ -12,9 +12,9 @@ const (
 	unverifiedBurst = 50
 )
 
-// fairLimiter is a rate limit that namespaces share fairly: each one that made a write within the
-// last seconds has a token bucket of its own, with an equal part of the rate and of the burst, and
-// at least one token. One part is left for a namespace that comes. All together stay within the rate.
+// fairLimiter is a rate limit that namespaces share fairly. Each one that made a write within the last seconds has a
+// token bucket of its own. The bucket has an equal part of the rate and of the burst, and at least one token. One
+// part is left for a namespace that comes. All together stay within the rate.
 type fairLimiter struct {
 	rate, burst float64
 

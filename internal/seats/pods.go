@@ -37,8 +37,8 @@ type Record struct {
 	Live    bool   // not ending and not ended
 	Ready   bool
 	Ending  bool // being deleted, and not ended
-	// Unschedulable says that the scheduler found no node for the pod, and Nominated that a node will have room for the
-	// pod once others have ended there.
+	// Unschedulable is whether the scheduler found no node for the pod. Nominated is whether a node will have room
+	// for the pod once others have ended there.
 	Unschedulable, Nominated bool
 }
 
@@ -67,13 +67,12 @@ func newRecord(key ledger.Key, pod *corev1.Pod) (Record, bool) {
 // shared returns the one copy of a text that many records have.
 func shared(s string) string { return unique.Make(s).Value() }
 
-// Pods keeps a record of each pod with a seat, from a watch. It is the store that the
-// watch's reflector writes to, so that nothing else of a pod is kept, and so that its
-// version never runs ahead of what it tells its listeners.
+// Pods keeps a record of each pod with a seat, from a watch. It is the store that the watch's reflector writes to. So
+// nothing else of a pod is kept, and its version never runs ahead of what its listeners know.
 type Pods struct {
 	Key ledger.Key
-	// Seen is told of each change, in the order of the watch: a pod and what was known of
-	// it before, or nil; or that there is none any more, which is when is is nil.
+	// Seen is called with each change, in the order of the watch: a pod and what was known of it before, or nil. If
+	// the pod is gone, is is nil.
 	Seen func(was, is *Record)
 
 	version atomic.Uint64

@@ -1,6 +1,6 @@
-// Package seats gives seats to pods on a cluster: it runs the books of package ledger, one
-// for each owner, from a watch of the pods that carry a seat and a watch of SeatLedgers, and
-// performs on the API server what the books ask for.
+// Package seats gives seats to pods on a cluster. It runs the books of package ledger, one for each owner. Its input
+// is a watch of the pods that carry a seat and a watch of SeatLedgers. It performs on the API server what the books
+// ask for.
 //
 // It promises that a seat is given in bounded time even where the API is slow, marked as not
 // claimed. Which seat that is, and when a claim counts, is package ledger's answer.
@@ -252,9 +252,9 @@ func (l *Service) logError(err error, message string, owner ledger.Owner) {
 	}
 }
 
-// Claim gives a seat to one more pod of an owner. It returns in time for a webhook's
-// answer, with a seat that is not in the ledger if need be (see Result.Written), and
-// with spread.ErrFull if the strategy has none. See [ledger.Request] for writeCost.
+// Claim gives a seat to one more pod of an owner. It returns in time for a webhook's answer, with a seat that is not
+// in the ledger if need be (see Result.Written). It returns spread.ErrFull if the strategy has no seat. See
+// [ledger.Request] for writeCost.
 func (l *Service) Claim(ctx context.Context, owner ledger.Owner, s *spread.Strategy, writeCost bool) (ledger.Result, error) {
 	budget := maxBudget
 	if deadline, ok := ctx.Deadline(); ok {
@@ -312,8 +312,8 @@ func (l *Service) Claimed(ctx context.Context, owner ledger.Owner, id string) (b
 	return slices.ContainsFunc(o.Claims, func(c ledger.Claim) bool { return c.ID == id && c.Settled == 0 }), nil
 }
 
-// Held returns how many pods of an owner have a seat in a pool, with those to which one was given and that are not seen
-// yet. It leaves nothing behind where nothing is known of the owner.
+// Held returns how many pods of an owner have a seat in a pool. It counts those that were given a seat and are not
+// seen yet. It leaves nothing behind where nothing is known of the owner.
 func (l *Service) Held(namespace string, owner types.UID, pool string) (n int64) {
 	key := ledger.OwnerKey{Namespace: namespace, UID: owner}
 	l.mu.Lock()

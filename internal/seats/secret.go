@@ -34,7 +34,7 @@ func SharedKey(ctx context.Context, c client.Client, secret client.ObjectKey) (l
 		return nil, fmt.Errorf("read Secret %s: %w", secret, err)
 	}
 	if len(s.Data[keyName]) < ledger.KeySize {
-		return nil, fmt.Errorf("secret %s has no key of %d bytes under %q; delete it, and a new one is made (pods that have a seat are adopted again)", secret, ledger.KeySize, keyName)
+		return nil, fmt.Errorf("secret %s has no key of %d bytes under %q; delete it, and Stowage makes a new one and adopts the pods that have a seat", secret, ledger.KeySize, keyName)
 	}
 	return s.Data[keyName], nil
 }

@@ -9,10 +9,9 @@ import (
 	"github.com/stowage-dev/stowage/internal/podpatch"
 )
 
-// Violations lists what in a sized pod a LimitRange refuses, for the resources that the
-// template sizes. The rules are those of the API server's LimitRanger: a bound demands
-// an entry, and keeps it between min and max; a pod counts like its containers together,
-// or its largest init container.
+// Violations lists what in a sized pod a LimitRange refuses, for the resources that the template sizes. The rules are
+// those of the API server's LimitRanger. A bound demands an entry, and keeps it between min and max. A pod counts
+// like its containers together, or its largest init container.
 func (t *Template) Violations(lr *corev1.LimitRange, pod *podpatch.Pod) []string {
 	var out []string
 	for i := range lr.Spec.Limits {
@@ -42,9 +41,8 @@ func Requested(pod *podpatch.Pod, r corev1.ResourceName) *resource.Quantity {
 	return nil
 }
 
-// podEntries adds a pod's entries up as the LimitRanger does: what runs side by side, or
-// the largest init container beside the sidecars before it; and where the pod as a whole
-// has an entry, that.
+// podEntries adds a pod's entries up as the LimitRanger does: what runs side by side, or the largest init container
+// beside the sidecars before it. Where the pod as a whole has an entry, that counts.
 func podEntries(pod *podpatch.Pod, r corev1.ResourceName) entries {
 	plus := func(a, b entries) entries {
 		return entries{plusUnits(a.request, b.request), plusUnits(a.limit, b.limit)}

@@ -10,8 +10,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/podpatch"
 )
 
-// TemplateName returns the name of a pod's template: what its own annotation says, or
-// else that of its DaemonSet.
+// TemplateName returns the name of a pod's template: by its own annotation, or else by that of its DaemonSet.
 func TemplateName(own string, daemonSet map[string]string) string {
 	if own != "" {
 		return own
@@ -19,8 +18,8 @@ func TemplateName(own string, daemonSet map[string]string) string {
 	return daemonSet[flexdaemonsets.TemplateAnnotation]
 }
 
-// NodeOf returns the name of the node that a pod is for, if only one can be: the
-// DaemonSet controller says so by a field selector in the node affinity.
+// NodeOf returns the name of the node that a pod is for, if only one can be. The DaemonSet controller names it by a
+// field selector in the node affinity.
 func NodeOf(pod *podpatch.Pod) string {
 	if pod.Spec.NodeName != "" {
 		return pod.Spec.NodeName

@@ -15,17 +15,17 @@ import (
 // sizeable are the resources that a template can size.
 var sizeable = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
 
-// record is the value of the declared-resources annotation: the entries of [sizeable]
-// that the pod had before it was sized. A container that is in it is never read again,
-// whatever a LimitRange or the peer pods made of it since; one that is not is new.
+// record is the value of the declared-resources annotation: the entries of [sizeable] that the pod had before it was
+// sized. A container that is in it is never read again, whatever a LimitRange or the peer pods made of it since. One
+// that is not is new.
 type record struct {
 	// Pod holds the entries of spec.resources, if the pod had any.
 	Pod *podpatch.Resources `json:"pod,omitempty"`
 	// Containers holds the entries of each container and init container. Their names
 	// are unique within a pod.
 	Containers map[string]*podpatch.Resources `json:"containers"`
-	// Sized are the resources that were sized at some time, so that their entries in the
-	// pod are not what it declared, but for the containers that were excluded each time.
+	// Sized are the resources that were sized at some time. Their entries in the pod are not what it declared, except
+	// for the containers that were excluded each time.
 	Sized    []corev1.ResourceName `json:"sized,omitempty"`
 	Excluded []string              `json:"excluded,omitempty"`
 	// Mark makes the text another one where the pod came with a copied record.

@@ -191,8 +191,8 @@ func (s *sizer) whole(request, limit int64) error {
 	return nil
 }
 
-// set gives a container, or the pod, a request of a resource of which it declared what is
-// in the record, and the limit or, without limits, its own one.
+// set gives a container, or the pod, a request of a resource, and the limit or, without limits, its own one. The
+// record has what it declared.
 func (t *Template) set(to **podpatch.Resources, declared *podpatch.Resources, r corev1.ResourceName, request, limit int64, limited bool) error {
 	if *to == nil {
 		*to = &podpatch.Resources{}
@@ -259,8 +259,8 @@ func (t *Template) cap(c *podpatch.Container, declared *podpatch.Resources, r co
 	return nil
 }
 
-// evenWhereNothing returns weights that give each container that declares nothing an even
-// share, and divide the rest among the others in proportion to what they declare.
+// evenWhereNothing returns weights that give each container that declares nothing an even share. They divide the rest
+// among the others in proportion to what they declare.
 func evenWhereNothing(declared []int64) []int64 {
 	var all sum
 	some := int64(0)

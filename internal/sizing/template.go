@@ -156,10 +156,9 @@ func (s *Share) Explain(allocatable corev1.ResourceList) string {
 // Split divides a total among containers in proportion to their weights, evenly where
 // all of them are 0. The parts add up to the total.
 //
-// It is the method of Jefferson and D'Hondt, of those that keep a part from shrinking
-// when the total grows (M. Balinski and H. P. Young, "Fair Representation", 1982): each
-// container gets its exact part, rounded down, and what is left goes unit by unit to the
-// container with the largest weight for each unit it would then have, the first of
+// It is the method of Jefferson and D'Hondt, of those that keep a part from shrinking when the total grows (M.
+// Balinski and H. P. Young, "Fair Representation", 1982). Each container gets its exact part, rounded down. What is
+// left goes unit by unit to the container with the largest weight for each unit it would then have, the first of
 // equals. A total and weights must not be negative.
 func Split(total int64, weights []int64) []int64 {
 	if len(weights) == 0 {

@@ -1,5 +1,5 @@
-// Package spill decides about pools without room: when a pool counts as exhausted, which of its pods go to other pools,
-// when the pool is tried again, and when it is as before.
+// Package spill decides about pools without room. It decides when a pool counts as exhausted, and which of its pods
+// go to other pools. It decides when the pool is tried again, and when it is as before.
 //
 // The package is pure. A state and what is seen of a workload go in; the next state and the pods to evict come out. It
 // promises that
@@ -81,7 +81,7 @@ type Pod struct {
 	Misfit bool
 }
 
-// Rule is what a policy says about a pool without room.
+// Rule is what a policy asks for where a pool has no room.
 type Rule struct {
 	// After is how long a pod waits before other pools take it; 0 is for ever.
 	After time.Duration
@@ -90,8 +90,8 @@ type Rule struct {
 	MaxSpill *intstr.IntOrString
 }
 
-// LeftOut returns how many seats of a pool after the first max are left out, so that of n pods, or more, other pools take
-// no more than the rule allows. 0 stands for all.
+// LeftOut returns how many seats of a pool after the first max are left out. So other pools take no more of n pods,
+// or more, than the rule allows. A result of 0 stands for all.
 //
 // A later seat of the pool comes in the place of a seat that is left out. So more seats are left out than pods move.
 func (r Rule) LeftOut(s *spread.Strategy, pool int, maximum, n int64) int64 {
@@ -258,8 +258,8 @@ func backoff(tries int, timing Timing) time.Duration {
 	return wait
 }
 
-// Moves returns the pods to evict of one owner, by their index, the highest ranks first: they wait in an exhausted pool, and
-// other pools take their successors. The strategy leaves out what the pools lack room for.
+// Moves returns the pods to evict of one owner, by their index, the highest ranks first. They wait in an exhausted
+// pool, and other pools take their successors. The strategy leaves out what the pools lack room for.
 func Moves(s *spread.Strategy, pools []Pool, pods []Pod, replicas int64) []int {
 	counts := make([]int64, len(pools))
 	for i := range pods {
@@ -291,9 +291,9 @@ func Moves(s *spread.Strategy, pools []Pool, pods []Pod, replicas int64) []int {
 	return out
 }
 
-// Ordinals returns the pods with an ordinal of their own, as those of a StatefulSet, that are to be in another pool than the
-// strategy's, by their ordinals, which count from 0: those that are so now and whose own pool is not available yet, and those
-// that are to move. The ordinals are those of the pods, in their order.
+// Ordinals returns the pods with an ordinal of their own, as those of a StatefulSet, that are to be in another pool
+// than the strategy's. They are those that are so now and whose own pool is not available yet, and those that are to
+// move. Ordinals count from 0. The ordinals are those of the pods, in their order.
 func Ordinals(v View, next []Pool, pods []Pod, ordinals []int64, replicas int64, now map[int64]int) map[int64]int {
 	out := map[int64]int{}
 	for n, pool := range now {

@@ -83,11 +83,10 @@ func newSegment(weights []int64, tie Tie) segment {
 
 // chair returns the pool that takes the n-th seat of a period.
 //
-// With share s = w/sum and c seats so far, a pool is eligible if n*s - c is at least
-// 1/(2k-2), and of the eligible pools the one with the earliest deadline, the smallest
-// (1 - 1/(2k-2) - (n*s - c)) / s, takes the seat. Everything is multiplied by sum and
-// by 2k-2, and deadlines are compared across, so that nothing is ever divided. The
-// largest number is below 2^42 (sum <= 32,000, w <= 1,000, 2k-2 <= 62).
+// With share s = w/sum and c seats so far, a pool is eligible if n*s - c is at least 1/(2k-2). Of the eligible pools,
+// the one with the earliest deadline takes the seat: the smallest (1 - 1/(2k-2) - (n*s - c)) / s. Everything is
+// multiplied by sum and by 2k-2, and deadlines are compared across, so that nothing is ever divided. The largest
+// number is below 2^42 (sum <= 32,000, w <= 1,000, 2k-2 <= 62).
 func chair(weights []int64, divisor, sum, k, n int64, seg *segment, tie Tie) int {
 	best, bestSlack, bestWeight := -1, int64(0), int64(1)
 	for i, w := range weights {
@@ -131,8 +130,8 @@ func (s *segment) count(pool int, n int64) int64 {
 	return full*int64(len(places)) + int64(within)
 }
 
-// rank returns the place, from 1, of a pool's n-th seat in the segment, and false if
-// the pool has fewer seats before the segment's end.
+// rank returns the place, from 1, of a pool's n-th seat in the segment. It returns false if the pool has fewer seats
+// before the segment's end.
 func (s *segment) rank(pool int, n int64) (int64, bool) {
 	places := int64(len(s.places[pool]))
 	if places == 0 || n < 1 || (n-1)/places >= math.MaxInt64/s.period()-1 {

@@ -239,10 +239,9 @@ type Held interface {
 	LowestFree(pool int) int64
 }
 
-// Next returns the seat for one more pod: in the pool that lacks most of what it
-// should have with one pod more, the lowest free ordinal. Counting, instead of
-// handing out the next rank, is what fills the holes that deletions leave and what
-// follows a strategy that was edited. It returns ErrFull when no pool may take a pod.
+// Next returns the seat for one more pod. It is in the pool that lacks most of what it should have with one pod more,
+// at the lowest free ordinal. Counting, instead of handing out the next rank, is what fills the holes that deletions
+// leave and what follows a strategy that was edited. It returns ErrFull when no pool may take a pod.
 func (s *Strategy) Next(held Held) (Seat, error) {
 	var n int64
 	for i := range s.pools {

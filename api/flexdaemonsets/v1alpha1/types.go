@@ -117,8 +117,8 @@ type FlexDaemonsetTemplateSpec struct {
 	// +kubebuilder:validation:XValidation:rule="string(self).size() <= 32 && string(self).matches('^([0-9]+[.]?[0-9]*|[.][0-9]+)([numkMGTPE]|[KMGTPE]i|[eE]1?[0-9])?$')",message="it must be a quantity that is not negative, such as 100m, 0.5, 128Mi or 2"
 	MaxStorage Amount `json:"maxStorage,omitempty"`
 
-	// Limits says what limits the containers get: Equal, the same as their requests;
-	// or None, those that the DaemonSet sets, unless they are below the requests.
+	// Limits is the limits that the containers get. Equal: the same as their requests. None: those that the DaemonSet
+	// sets, unless they are below the requests.
 	//
 	// +optional
 	// +kubebuilder:default=Equal
@@ -141,9 +141,8 @@ type FlexDaemonsetTemplateSpec struct {
 	// +optional
 	Ceiling Ceiling `json:"ceiling,omitempty"`
 
-	// UpdatePolicy says when running pods follow a change of the template or of their
-	// node: OnCreate, when they are recreated; or InPlace, at once and without a
-	// restart, in CPU and memory.
+	// UpdatePolicy is when running pods follow a change of the template or of their node. OnCreate: when they are
+	// recreated. InPlace: at once and without a restart, in CPU and memory.
 	//
 	// +optional
 	// +kubebuilder:default=OnCreate

@@ -54,9 +54,8 @@ type PodDistributorSpec struct {
 	// +kubebuilder:default=Required
 	Enforcement Enforcement `json:"enforcement,omitempty"`
 
-	// Rebalance says whether running pods are evicted from pools that have too many
-	// while others have too few: Never, or Evict, one at a time and within
-	// PodDisruptionBudgets.
+	// Rebalance is whether Stowage evicts running pods from pools that have too many while others have too few.
+	// Never: no. Evict: one at a time and within PodDisruptionBudgets.
 	//
 	// +optional
 	// +kubebuilder:default=Never
@@ -117,8 +116,8 @@ type Pool struct {
 	// +optional
 	Spill *Spill `json:"spill,omitempty"`
 
-	// Overflow is the pool's share of the pods for which a shortage leaves no other seat, relative to the other pools:
-	// all pools with a weight have no room, or have their maxReplicas.
+	// Overflow is the pool's share of the pods for which a shortage leaves no other seat, relative to the other
+	// pools. No seat is left when every pool with a weight has no room or has its maxReplicas.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
@@ -145,9 +144,9 @@ type Spill struct {
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s') && duration(self) <= duration('1h')",message="after is 10s to 1h, such as 2m"
 	After string `json:"after,omitempty"`
 
-	// MaxSpill is how many of the pool's pods other pools may take in one shortage: a number, or a percentage of the
-	// pods that the pool should have when the shortage begins, rounded up. The others wait. Without it, other pools
-	// take all pods that wait.
+	// MaxSpill is how many of the pool's pods other pools may take in one shortage. It is a number, or a percentage
+	// of the pods that the pool should have when the shortage begins, rounded up. The others wait. Without it, other
+	// pools take all pods that wait.
 	//
 	// +optional
 	// +kubebuilder:validation:XIntOrString

@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// karpenterFor is for how long what Karpenter's objects said holds, and karpenterAbsent for how long it is believed that
-	// there is no Karpenter, or that Stowage may not read its objects.
+	// karpenterFor is for how long the last look at Karpenter's objects holds. karpenterAbsent is for how long
+	// Stowage assumes that there is no Karpenter, or that it may not read its objects.
 	karpenterFor    = 3 * time.Second
 	karpenterAbsent = 5 * time.Minute
 	// failedFor is for how long a launch that failed says that a NodePool can make no node.
 	failedFor = 2 * time.Minute
 )
 
-// autoscaler is what Karpenter's objects say. Workloads share it.
+// autoscaler is what Karpenter's objects show. Workloads share it.
 type autoscaler struct {
 	at, next time.Time
 	pools    []karpenter.NodePool
@@ -105,7 +105,7 @@ func (a *autoscaler) onWay(labels map[string]string) bool {
 	return false
 }
 
-// cannotMake reports whether all NodePools that can make nodes with some labels are at their limit for a pod, or have just
+// cannotMake reports whether no NodePool can make nodes with some labels. Each is at its limit for a pod, or has just
 // failed to launch a node. It is false if none can: then somebody else makes the nodes.
 func (a *autoscaler) cannotMake(labels map[string]string, pod *corev1.Pod) bool {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})

@@ -1,5 +1,5 @@
 // Package poolstate is the controller of PoolStates. It finds out which node pools have no room for the pods of a
-// workload, records that for all replicas, and evicts the pods that wait there, so that other pools take their
+// workload and records that for all replicas. It evicts the pods that wait there, so that other pools take their
 // successors.
 //
 // What follows from what is seen is decided by package spill. This package looks, writes and evicts. It promises that

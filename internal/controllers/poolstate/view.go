@@ -217,7 +217,7 @@ func (r *run) seePods(ctx context.Context, v *picture, one *member, m *memory, w
 				if key := keyOf(one, rec); pod.Misfit && !m.misfits[key] {
 					m.misfits[key] = true
 					r.Events.Warn(m.workload.Object(m.workload.Namespace), stowage.EventPodFitsNoNode, events.Spill,
-						"pod %s waits for pool %s and would not fit on an empty node there (size, selectors, taints, affinity), or uses a volume; no other pool takes such pods", rec.Name, rec.Pool)
+						"pod %s waits for pool %s; no other pool takes it, because it would not fit on an empty node there (size, selectors, taints, affinity) or uses a volume", rec.Name, rec.Pool)
 				}
 				v.stays = v.stays || e.stays
 			}
@@ -257,8 +257,8 @@ func (r *run) exampleOf(ctx context.Context, m *memory, one *member, rec *seats.
 	return e, nil
 }
 
-// misfit reports whether pods such as this one would not fit on an empty node of a pool, or use a volume, which may be where
-// other pools' nodes cannot use it. Where the pool has no node, its largest former node decides.
+// misfit reports whether pods such as this one would not fit on an empty node of a pool, or use a volume. Other
+// pools' nodes may be unable to use that volume. Where the pool has no node, its largest former node decides.
 func (r *run) misfit(ctx context.Context, p *policy.Policy, pod *corev1.Pod, pool string) (bool, error) {
 	if slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }) {
 		return true, nil

@@ -23,10 +23,10 @@ import (
 // unsettled is how many times longer a DaemonSet is left alone whose pods are being made.
 const unsettled = 10
 
-// reconcileDaemonSet looks for pods of a DaemonSet that have no size though they should have one: they
-// are older than the template, or than Stowage, or bypassed the webhook. The DaemonSet's status shows
-// whether there are any. Each such pod gets a record of what it declares, so that reconcilePod resizes
-// it. With updatePolicy OnCreate only pods that were created just before their template get a record.
+// reconcileDaemonSet looks for pods of a DaemonSet that have no size though they should have one. They are older than
+// the template, or than Stowage, or bypassed the webhook. The DaemonSet's status shows whether there are any. Each
+// such pod gets a record of what it declares, so that reconcilePod resizes it. With updatePolicy OnCreate only pods
+// that were created just before their template get a record.
 func (r *run) reconcileDaemonSet(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
 	// 1. Is anything missing?
 	var d appsv1.DaemonSet

@@ -31,7 +31,7 @@ func (r *run) waitFor(pod *corev1.Pod, patch string) time.Duration {
 	switch {
 	case t == nil:
 	case t.refused != "" && t.asked != patch:
-		wait = r.Timing.Backoff // the next wish may be a better one
+		wait = r.Timing.Backoff // the next size may be a better one
 	case t.refused != "", pendingOf(pod) != nil:
 		wait = t.backoff
 	}
@@ -41,8 +41,8 @@ func (r *run) waitFor(pod *corev1.Pod, patch string) time.Duration {
 	return max(0, wait-r.Clock.Since(t.at))
 }
 
-// asked notes what was asked of a pod and what the API server said, and returns when it
-// may be asked the same again. The wait doubles as long as wishes do not come true.
+// asked notes what was asked of a pod and what the API server said, and returns when it may be asked the same again.
+// The wait doubles as long as the size is not granted.
 func (r *run) asked(pod *corev1.Pod, patch, refused string, forLong bool) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -64,7 +64,7 @@ func (r *run) asked(pod *corev1.Pod, patch, refused string, forLong bool) time.D
 	return t.backoff
 }
 
-// refusal is why the API server did not grant a pod's wish, or "".
+// refusal is why the API server refused the size that a pod should have, or "".
 func (r *run) refusal(pod types.UID, patch string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,6 +1,5 @@
-// Package resize is the controller of sizes: it keeps the status of FlexDaemonsetTemplates and,
-// where a template asks for it, resizes running pods in place to what their template and node
-// give them.
+// Package resize is the controller of sizes. It keeps the status of FlexDaemonsetTemplates. Where a template asks for
+// it, it resizes running pods in place to what their template and node give them.
 //
 // Package podsize, the webhook's feature, decides the size. The controller reconciles a pod when the
 // pod appears, and when its template or its node's allocatable resources change. A node's heartbeat
@@ -48,9 +47,9 @@ type Timing struct {
 	// Status is the shortest time between two updates of one status. It grows with the
 	// number of pods, all of which are looked at.
 	Status time.Duration
-	// PolicyGrace is how long before its template a pod may have been created to get a size whatever
-	// the template's updatePolicy. A pod that cannot be resized is evicted for that if it is not ready
-	// or its DaemonSet is younger than this. 0 turns this off.
+	// PolicyGrace is how long before its template a pod may have been created to get a size whatever the template's
+	// updatePolicy. A pod that cannot be resized is evicted for that if it is not ready or its DaemonSet is younger
+	// than this. A value of 0 turns this off.
 	PolicyGrace time.Duration
 }
 

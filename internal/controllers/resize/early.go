@@ -86,8 +86,8 @@ func (r *run) isEarly(pod types.UID) bool {
 	return r.beforeTemplate[pod]
 }
 
-// recreate evicts a pod that was created before its template and cannot be resized in place, so that its
-// DaemonSet recreates it: if it is not ready or its DaemonSet is young, and one at a time.
+// recreate evicts a pod that was created before its template and cannot be resized in place, so that its DaemonSet
+// recreates it. It does so one at a time, if the pod is not ready or its DaemonSet is young.
 func (r *run) recreate(ctx context.Context, cached *corev1.Pod, v *comparison) (reconcile.Result, error) {
 	var pod corev1.Pod
 	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(cached), &pod); err != nil {

@@ -29,7 +29,8 @@ type podWatch struct {
 	stop   context.CancelFunc
 }
 
-// needsWatch reports whether a pod may be resized: a template says InPlace, or a pod was created just before its template.
+// needsWatch reports whether a pod may be resized: a template has InPlace, or a pod was created just before its
+// template.
 func (r *run) needsWatch(ctx context.Context) (bool, error) {
 	r.mu.Lock()
 	early := len(r.beforeTemplate)
@@ -120,8 +121,8 @@ func (r *run) indexed(index, value string) []*corev1.Pod {
 	return out
 }
 
-// sizedPods returns the pods that a template sized, and those of its DaemonSets that another template sized: they count
-// as soon as their DaemonSet names this one.
+// sizedPods returns the pods that a template sized, and those of its DaemonSets that another template sized. The
+// latter count as soon as their DaemonSet names this one.
 func (r *run) sizedPods(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTemplate, daemonSets []appsv1.DaemonSet) (map[types.UID]*corev1.Pod, error) {
 	pods := map[types.UID]*corev1.Pod{}
 	add := func(list []*corev1.Pod) {
@@ -197,8 +198,8 @@ func (r *run) pause(label string, atLeast int32) time.Duration {
 	return r.Timing.Status + pods*perPod
 }
 
-// What each pod adds to the time between two updates of a status: about a hundred times what it takes to compare
-// one, and to list and compare one.
+// What each pod adds to the time between two updates of a status. It is about a hundred times what it takes to
+// compare one, or to list and compare one.
 const (
 	perPod       = 5 * time.Millisecond
 	perListedPod = 20 * time.Millisecond

@@ -18,7 +18,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/sizing"
 )
 
-// reconcilePod brings one pod to its size, if its template says that running pods follow.
+// reconcilePod brings one pod to its size, if its template has updatePolicy InPlace.
 func (r *run) reconcilePod(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
 	watched := r.pods.Load()
 	if watched == nil {
@@ -61,14 +61,13 @@ func (r *run) reconcilePod(ctx context.Context, key types.NamespacedName) (recon
 		return reconcile.Result{}, err
 	}
 
-	// 2. What the pod declared, and whose size it has, comes first: without that, it
-	// could not be told later from what we are about to make of it.
+	// 2. What the pod declared, and whose size it has, comes first. Without that, nobody could tell it later from the
+	// size that the pod gets now.
 	if err := r.mark(ctx, pod, &v); err != nil {
 		return reconcile.Result{}, err
 	}
 
-	// 3. Ask, and look again when the store has the answer: the wish may have changed
-	// meanwhile.
+	// 3. Ask, and look again when the store has the answer: the size may have changed meanwhile.
 	err = r.Client.SubResource("resize").Patch(ctx, bare(pod), client.RawPatch(types.StrategicMergePatchType, patch))
 	switch status := apierrors.APIStatus(nil); {
 	case err == nil:
@@ -94,7 +93,7 @@ func (r *run) reconcilePod(ctx context.Context, key types.NamespacedName) (recon
 			return result, err
 		}
 	}
-	// What is invalid stays so until something else is wished for, almost always.
+	// What is invalid stays so until the pod should have another size, almost always.
 	return reconcile.Result{RequeueAfter: r.asked(pod, string(patch), err.Error(), !apierrors.IsForbidden(err))}, nil
 }
 

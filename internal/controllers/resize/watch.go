@@ -219,9 +219,8 @@ func (r *run) daemonSetsChanged(d *appsv1.DaemonSet) {
 	}
 }
 
-// podSeen notes a pod. One that is new may have been sized by what a replica did not
-// know yet; one that is bound now could not be resized before; and one whose node granted
-// or dropped a resize may have been wished another size meanwhile.
+// podSeen notes a pod. A new pod may have its size from a replica that did not know the latest template. A pod that
+// is bound now could not be resized before. A pod whose node granted or dropped a resize may be due another size.
 func (r *run) podSeen(was, pod *corev1.Pod) {
 	now, before := pendingOf(pod), pendingOf(was)
 	if pod.Spec.NodeName != "" && (was == nil || was.Spec.NodeName == "" || now == nil && before != nil) {

@@ -1,6 +1,6 @@
-// Package vmcapacity is the controller of the peer pods' capacity: it advertises, as an extended
-// resource of each node, how many VMs its pods may have, so that the scheduler counts them, and
-// publishes as metrics how many they have.
+// Package vmcapacity is the controller of the peer pods' capacity. As an extended resource of each node, it
+// advertises how many VMs its pods may have, so that the scheduler counts them. It publishes as metrics how many they
+// have.
 //
 // What a node should advertise is decided by package peerpod. The controller looks at a node when
 // something that the answer depends on changes; a heartbeat causes no work.

@@ -16,9 +16,9 @@ import (
 	"github.com/stowage-dev/stowage/internal/podstatus"
 )
 
-// isDaemonSet reports whether a DaemonSet makes VMs: it has the labels of cloud-api-adaptor's, uses the node's
-// network as that does, and has pods or had some. Who may create DaemonSets but not privileged pods cannot
-// imitate it: Pod Security refuses the pods.
+// isDaemonSet reports whether a DaemonSet makes VMs. It has the labels of cloud-api-adaptor's, uses the node's
+// network as that does, and has pods or had some. Who may create DaemonSets but not privileged pods cannot imitate
+// it: Pod Security refuses the pods.
 func (r *run) isDaemonSet(d *appsv1.DaemonSet, had bool) bool {
 	return d.Spec.Selector != nil && r.Daemons.Matches(labels.Set(d.Spec.Selector.MatchLabels)) &&
 		d.Spec.Template.Spec.HostNetwork && (had || d.Status.CurrentNumberScheduled > 0)

@@ -56,7 +56,7 @@ func (r *run) advertise(ctx context.Context, node *corev1.Node) (reconcile.Resul
 	if foreign {
 		want, _ := r.wanted(node)
 		r.Events.Warn(node, stowage.EventForeignCapacity, events.Advertise,
-			"the node advertises %d of %s, which another client set, and not %d; Stowage leaves the amount until it is removed or the node gets the annotation %s",
+			"the node advertises %d of %s, which another client set, and not %d; Stowage changes the amount once it is removed or the node has the annotation %s",
 			said.Capacity, r.Resource, want, stowage.PeerPodsCapacityAnnotation)
 	}
 	if change == nil {
@@ -123,8 +123,8 @@ func (r *run) change(node *corev1.Node) (change *peerpod.Change, foreign bool) {
 // takenOver stands for the mark on an amount that a daemon set.
 const takenOver = "daemon"
 
-// daemonStops is how long an amount is missed on a node whose daemon is Ready: a daemon removes the amount as it
-// stops, and its pod is seen to be not Ready a moment later.
+// daemonStops is how long an amount is missed on a node whose daemon is Ready. A daemon removes the amount as it
+// stops, and a moment later its pod is not Ready.
 const daemonStops = 2 * time.Second
 
 // waitToRestore returns how long an amount that somebody changed is left so. A kubelet that starts zeroes the

@@ -21,9 +21,9 @@ type unlabelled struct {
 	at  time.Time // of the list
 }
 
-// usedOf returns how many VMs the pods of a node take. Pods with the label of peer pods are watched. Others,
-// which a predecessor converted or their author wrote so, are found by a list of the node's pods: once for
-// each node that advertises VMs, and then every few minutes while there are some.
+// usedOf returns how many VMs the pods of a node take. Pods with the label of peer pods are watched. Others, which a
+// predecessor converted or their author wrote so, are found by a list of the node's pods. That is once for each node
+// that advertises VMs, and then every few minutes while there are some.
 func (r *run) usedOf(ctx context.Context, node *corev1.Node, advertises bool) (used int64, again time.Duration) {
 	labelled, err := r.pods.GetIndexer().ByIndex(byNode, node.Name)
 	if err != nil {

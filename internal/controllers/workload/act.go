@@ -183,8 +183,8 @@ func (r *run) removalEvent(owner ledger.Owner, plan *repair.Plan, name string, p
 	}
 }
 
-// writesCost reports whether Stowage writes a pod's deletion cost: the pod is not removed by an ordinal of its
-// own, and nobody else wrote a cost.
+// writesCost reports whether Stowage writes a pod's deletion cost. It does not where the pod is removed by an ordinal
+// of its own, or where somebody else wrote a cost.
 func writesCost(view *repair.Pod, pod *corev1.Pod) bool {
 	_, set := pod.Annotations[corev1.PodDeletionCost]
 	return view.OwnRank == 0 && (!set || view.Rank != 0)

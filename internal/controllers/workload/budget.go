@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// budget limits how fast pods of one workload are removed: one at a time, with a cooldown between
-// two, and with a wait that doubles after each removal that won nothing.
+// budget limits how fast pods of one workload are removed: one at a time, with a cooldown between two. The wait
+// doubles after each removal that won nothing.
 type budget struct {
 	next     time.Time // before it, no pod is removed
 	backoff  time.Duration
@@ -62,8 +62,8 @@ func (b *budget) mayRemove(now time.Time, t Timing, s observation) (ok bool, wai
 	return true, 0, inVain
 }
 
-// later reports whether the webhook has given a seat to a pod since the removal, and whether such a pod of the
-// workload has a node.
+// later reports whether the webhook has given a seat to a pod since the removal. It also reports whether such a pod
+// of the workload has a node.
 func (b *budget) later(s observation) (came, runs bool) {
 	came = s.reached.After(b.removed)
 	for uid, hasNode := range s.claimed {

@@ -1,6 +1,6 @@
-// Package workload is the controller of workloads with a strategy: it repairs what the webhook
-// could not get right, rebalances where a policy asks for it, keeps the status of
-// PodDistributors, and removes SeatLedgers that nobody needs.
+// Package workload is the controller of workloads with a strategy. It repairs what the webhook could not get right
+// and rebalances where a policy asks for it. It keeps the status of PodDistributors, and removes SeatLedgers that
+// nobody needs.
 //
 // What to do about a workload's pods is decided by package repair; this package looks,
 // limits how much is done, and does it. It promises that
@@ -49,9 +49,9 @@ type Timing struct {
 	Backoff, MaxBackoff time.Duration
 	// Cooldown is the wait between two evictions of a workload.
 	Cooldown time.Duration
-	// PolicyGrace is how long before its policy a pod may have been created to be put right although
-	// nobody asked for rebalancing, and how young a workload is of which pods that are ready are
-	// evicted for that. 0 turns this off.
+	// PolicyGrace is how long before its policy a pod may have been created to be corrected although nobody asked for
+	// rebalancing. Ready pods are evicted for that only if their workload is younger than this. A value of 0 turns
+	// this off.
 	PolicyGrace time.Duration
 	// Collect is how often ledgers without claims are removed.
 	Collect time.Duration
@@ -177,9 +177,9 @@ func (c *Controller) setCurrent(r *run) {
 	c.current = r
 }
 
-// Changed notes that an owner's pods changed. Moved says that one came, went, or got another seat or
-// node: what a status writes alone, such as a probe that flaps, holds repair up for nothing. Where
-// this replica does not lead it does nothing.
+// Changed notes that an owner's pods changed. Moved is whether one came, went, or got another seat or node. A write
+// of the status alone, such as that of a probe that flaps, must not delay repair. Where this replica does not lead it
+// does nothing.
 func (c *Controller) Changed(owner ledger.OwnerKey, moved bool) {
 	c.mu.Lock()
 	r := c.current

@@ -139,7 +139,7 @@ func (r *run) mayRemove(ctx context.Context, owner ledger.Owner, s observation) 
 	next := b.backoff
 	r.mu.Unlock()
 	if inVain {
-		r.warn(owner, stowage.EventRepairInVain, "evicting a pod has won nothing: %d pod(s) are still in no pool, or in one with too many; the next is evicted after %s at the earliest", s.distance, next)
+		r.warn(owner, stowage.EventRepairInVain, "evicting a pod has won nothing: %d pod(s) are still in no pool, or in one with too many; the next eviction is after %s at the earliest", s.distance, next)
 	}
 	return ok, wait, nil
 }
@@ -159,8 +159,8 @@ func (r *run) setReplacing(owner ledger.OwnerKey, is bool) {
 	}
 }
 
-// balanced notes that nothing is wrong with a workload any more: what was removed of it last has won something, if the
-// successor has a node.
+// balanced notes that nothing is wrong with a workload any more. What was removed of it last has won something, if
+// the successor has a node.
 func (r *run) balanced(owner ledger.OwnerKey, records []seats.Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -202,9 +202,8 @@ func formerRank(pod *corev1.Pod, owner ledger.Owner, p *policy.Policy, key ledge
 	return placement.CostRank(cost, rank, rank)
 }
 
-// selected returns a function that tells whether the API server sends a pod of an owner to the
-// webhook, and whether it sends any pod of that namespace with its labels: what the live
-// registration says now.
+// selected returns a function that reports what the live registration selects. It reports whether the API server
+// sends a pod of an owner to the webhook. It also reports whether it sends any pod of that namespace with its labels.
 func (r *run) selected(ctx context.Context, owner ledger.Owner) (func(*corev1.Pod) (sent, namespaceSent bool), error) {
 	var config admissionregistrationv1.MutatingWebhookConfiguration
 	if err := r.Live.Get(ctx, client.ObjectKey{Name: r.Registration}, &config); err != nil {

@@ -33,8 +33,7 @@ func (m *movements) note(owner ledger.OwnerKey, now time.Time) {
 	m.began[owner] = at
 }
 
-// due returns the owners that are to be looked at: those that have not moved for a time, and those
-// that have moved for too long.
+// due returns the owners that are to be looked at. They have not moved for a time, or they have moved for too long.
 func (m *movements) due(now time.Time, quiet time.Duration) []ledger.OwnerKey {
 	var out []ledger.OwnerKey
 	for owner, at := range m.began {

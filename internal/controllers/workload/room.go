@@ -12,9 +12,9 @@ import (
 	"github.com/stowage-dev/stowage/internal/room"
 )
 
-// roomFor looks for room for the successor of the pod that a plan removes. It returns false if the pod is to stay: no node
-// of the pool has room, and no node autoscaler makes the nodes of that pool. The only pod of a workload goes only into room
-// that a node has. Proven says that a node has room.
+// roomFor looks for room for the successor of the pod that a plan removes. It returns false if the pod is to stay.
+// Then no node of the pool has room, and no node autoscaler makes the nodes of that pool. The only pod of a workload
+// goes only into room that a node has. Proven says that a node has room.
 func (r *run) roomFor(ctx context.Context, p *policy.Policy, pods []corev1.Pod, state *repair.State, plan *repair.Plan) (ok, proven bool, err error) {
 	if plan.To < 0 {
 		return true, true, nil // the pod has no node to lose

@@ -23,8 +23,8 @@ import (
 	"github.com/stowage-dev/stowage/internal/seats"
 )
 
-// resyncStatuses looks at the PodDistributors that were edited and at those in whose
-// namespace pods have changed, until some time after that; and, once in a resync, at all.
+// resyncStatuses looks at the PodDistributors that were edited, and at those in whose namespace pods have changed,
+// until some time after that. Once in a resync it looks at all.
 func (r *run) resyncStatuses(ctx context.Context) {
 	list, err := r.Cluster.PodDistributors(ctx, metav1.NamespaceAll)
 	if err != nil {

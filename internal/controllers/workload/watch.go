@@ -84,8 +84,8 @@ func (r *run) policyChanged(t target) {
 	r.policies[t] = r.Clock.Now()
 }
 
-// lookAtPolicies has the workloads reconciled of policies that changed within the grace period: their pods may
-// still be starting, and a pod without a seat is not watched.
+// lookAtPolicies has the workloads reconciled whose policies changed within the grace period. Their pods may still be
+// starting, and a pod without a seat is not watched.
 func (r *run) lookAtPolicies(ctx context.Context) {
 	var due []target
 	r.mu.Lock()

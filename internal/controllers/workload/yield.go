@@ -45,7 +45,7 @@ func (r *run) hasNewerRevision(ctx context.Context, owner ledger.Owner) (bool, e
 	return slices.ContainsFunc(others, func(m *cluster.Workload) bool { return m.Replicas > 0 && cluster.Newer(m, w) }), err
 }
 
-// yield gives the lowest deletion cost to the pods of an older revision in pools without room, so that a rollout removes
+// yield gives the lowest deletion cost to the pods of an older revision in pools without room. So a rollout removes
 // them first and the new pods can take their places.
 func (r *run) yield(ctx context.Context, owner ledger.Owner, w *cluster.Workload) error {
 	if w == nil || w.Controller == nil {

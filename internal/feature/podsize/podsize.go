@@ -110,7 +110,7 @@ func decision(answer *feature.Decision) feature.Decision {
 	return *answer
 }
 
-// templateName returns the name of the pod's template, or "" if it has none, and the pod without a
+// templateName returns the name of the pod's template, or "" if it has none. It also returns the pod, without a
 // record that is a copy of another pod's. An answer that is not nil is final.
 func (f *Feature) templateName(ctx context.Context, req feature.Request) (pod *podpatch.Pod, name string, answer *feature.Decision, err error) {
 	owner := req.Pod.Controller()

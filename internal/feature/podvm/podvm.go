@@ -83,8 +83,8 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 	return d, nil
 }
 
-// templateRecord returns the record of removed entries in the pod template of a pod's owner, where the pod has
-// one, too: whoever wrote the template copied it from a running pod. An owner that cannot be read has none.
+// templateRecord returns the record of removed entries in the pod template of a pod's owner, where the pod has one,
+// too. Whoever wrote the template copied it from a running pod. An owner that cannot be read has none.
 func (f *Feature) templateRecord(ctx context.Context, req feature.Request) string {
 	owner := req.Pod.Controller()
 	if _, recorded := req.Pod.Metadata.Annotations[stowage.OriginalResourcesAnnotation]; !recorded || owner == nil || !placement.Plausible(owner) {
@@ -144,8 +144,8 @@ func (f *Feature) refusingBounds(lr *corev1.LimitRange) []string {
 // refusingKeys lists the entries of a ResourceQuota that make the API server
 // refuse a container without the request or limit of that name.
 func refusingKeys(q *corev1.ResourceQuota) []string {
-	// A stripped pod is of QoS class BestEffort: a quota for that class may not count
-	// cpu or memory, and one for the others does not count this pod.
+	// A stripped pod is of QoS class BestEffort. A quota for that class may not count cpu or memory, and one for the
+	// others does not count this pod.
 	scopes := slices.Clone(q.Spec.Scopes)
 	if q.Spec.ScopeSelector != nil {
 		for _, e := range q.Spec.ScopeSelector.MatchExpressions {

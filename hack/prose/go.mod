@@ -1,0 +1,5 @@
+module github.com/stowage-dev/stowage/hack/prose
+
+go 1.26
+
+require github.com/yuin/goldmark v1.8.7
