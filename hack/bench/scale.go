@@ -229,11 +229,11 @@ func (b *bench) atRest(ctx context.Context) (string, error) {
 
 // leader returns the replica that leads, and the others.
 func (b *bench) leader(ctx context.Context) (leader *controlplane.Replica, others []*controlplane.Replica, err error) {
-	// Controllers run on the leader alone, and only they have queues.
+	// The controllers of the leader have metrics that no other replica has.
 	err = wait.PollUntilContextTimeout(ctx, time.Second, time.Minute, true, func(context.Context) (bool, error) {
 		leader, others = nil, nil
 		for _, r := range b.Replicas() {
-			workers, err := metric(r, "controller_runtime_max_concurrent_reconciles", "")
+			workers, err := metric(r, "controller_runtime_max_concurrent_reconciles", `controller="resize"`)
 			if err != nil {
 				return false, err
 			}
@@ -291,6 +291,8 @@ func (b *bench) steady(ctx context.Context, name string) ([]latency, error) {
 		for i := range steadyWorkloads {
 			d := deployment(ns.Name, bc)
 			d.Name = fmt.Sprintf("steady-%d", i)
+			// It asks for the pods that come. Its controller makes no ReplicaSet while it is paused.
+			d.Spec.Paused, d.Spec.Replicas = true, new(int32(int(steadyFor.Seconds())*b.options.scaleRate/steadyWorkloads))
 			if err := b.Client.Create(ctx, d); err != nil {
 				return nil, err
 			}
