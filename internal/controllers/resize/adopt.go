@@ -38,7 +38,7 @@ func (r *run) reconcileDaemonSet(ctx context.Context, key types.NamespacedName) 
 	if name == "" {
 		return reconcile.Result{}, nil
 	}
-	if watched := r.pods.Load(); watched != nil && r.countUnsized(ctx, &d, slices.Values(r.indexed(byOwner, string(d.UID)))) == 0 {
+	if r.watching() != nil && r.countUnsized(ctx, &d, slices.Values(r.indexed(byOwner, string(d.UID)))) == 0 {
 		return reconcile.Result{}, nil
 	}
 	if d.Status.CurrentNumberScheduled != d.Status.DesiredNumberScheduled {

@@ -57,8 +57,8 @@ func (r *run) mayBeEarly(d *appsv1.DaemonSet, t *flexdaemonsets.FlexDaemonsetTem
 
 // forgetEarly forgets early pods that are gone: a watch that began later has not seen them go.
 func (r *run) forgetEarly() {
-	w := r.pods.Load()
-	if w == nil || !w.synced() {
+	w := r.watching()
+	if w == nil {
 		return
 	}
 	there := map[types.UID]bool{}

@@ -49,12 +49,12 @@ func (r *run) needsWatch(ctx context.Context) (bool, error) {
 
 // adjustWatch starts the watch of pods if it is needed, and stops it if it is not.
 func (r *run) adjustWatch(ctx context.Context) error {
+	r.watchMu.Lock()
+	defer r.watchMu.Unlock()
 	needed, err := r.needsWatch(ctx)
 	if err != nil {
 		return err
 	}
-	r.watchMu.Lock()
-	defer r.watchMu.Unlock()
 	switch w := r.pods.Load(); {
 	case needed && w == nil:
 		w, err := r.newWatch()
@@ -104,9 +104,17 @@ func (r *run) newWatch() (*podWatch, error) {
 	return &podWatch{SharedIndexInformer: informer, synced: informer.HasSynced, stop: stop}, nil
 }
 
+// watching returns the watch of pods if it runs and knows all of them, or nil.
+func (r *run) watching() *podWatch {
+	if w := r.pods.Load(); w != nil && w.synced() {
+		return w
+	}
+	return nil
+}
+
 // indexed returns the watched pods of an index; none without a watch.
 func (r *run) indexed(index, value string) []*corev1.Pod {
-	w := r.pods.Load()
+	w := r.watching()
 	if w == nil {
 		return nil
 	}
@@ -131,7 +139,7 @@ func (r *run) sizedPods(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTemp
 		}
 	}
 	label := sizing.LabelOf(t.Name)
-	if r.pods.Load() != nil {
+	if r.watching() != nil {
 		add(r.indexed(byTemplate, label))
 		for i := range daemonSets {
 			if templateOf(&daemonSets[i]) == t.Name {
@@ -192,7 +200,7 @@ func (r *run) pause(label string, atLeast int32) time.Duration {
 	r.mu.Lock()
 	pods := time.Duration(max(r.counted[label], int(atLeast)))
 	r.mu.Unlock()
-	if r.pods.Load() == nil {
+	if r.watching() == nil {
 		return min(r.Timing.Status+pods*perListedPod, maxPause)
 	}
 	return r.Timing.Status + pods*perPod

@@ -24,6 +24,9 @@ func (r *run) reconcilePod(ctx context.Context, key types.NamespacedName) (recon
 	if watched == nil {
 		return reconcile.Result{}, nil // no pod is resized
 	}
+	if !watched.synced() { // the pods of the same DaemonSet are not all known
+		return reconcile.Result{RequeueAfter: r.Timing.Status}, nil
+	}
 	obj, found, err := watched.GetStore().GetByKey(key.String())
 	if err != nil || !found {
 		return reconcile.Result{}, err

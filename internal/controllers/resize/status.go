@@ -56,9 +56,6 @@ func (t *tally) addUnsized(d *appsv1.DaemonSet, pods int32) {
 
 // reconcileStatus brings the status of the templates of a label up to date; almost always it is one.
 func (r *run) reconcileStatus(ctx context.Context, label string) (result reconcile.Result, err error) {
-	if w := r.pods.Load(); w != nil && !w.synced() {
-		return reconcile.Result{RequeueAfter: r.Timing.Status}, nil
-	}
 	var list flexdaemonsets.FlexDaemonsetTemplateList
 	if err := r.Informers.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return reconcile.Result{}, err
@@ -85,7 +82,7 @@ func (r *run) reconcileStatus(ctx context.Context, label string) (result reconci
 		if err != nil {
 			return reconcile.Result{}, err
 		}
-		if changing && r.pods.Load() == nil { // no event shows when it ends
+		if changing && r.watching() == nil { // no event shows when it ends
 			result.RequeueAfter = unsettled * r.pause(label, 0)
 		}
 	}

@@ -60,7 +60,7 @@ func (r *run) watch(t *leader.Term) error {
 		{&corev1.Node{}, func(was, is any, first bool) {
 			node, ok := is.(*corev1.Node)
 			if old, had := was.(*corev1.Node); ok && !first && (!had || !equality.Semantic.DeepEqual(old.Status.Allocatable, node.Status.Allocatable)) {
-				if r.pods.Load() == nil {
+				if r.watching() == nil {
 					r.enqueueTemplates(ctx)
 				}
 				r.enqueueSpreadOut(r.indexed(byNode, node.Name))
@@ -80,7 +80,7 @@ func (r *run) watch(t *leader.Term) error {
 				}
 				r.daemonSetsChanged(now)
 				r.daemonSets.AddAfter(client.ObjectKeyFromObject(now), r.Timing.Settle)
-			case ok && r.pods.Load() == nil && (old.Status.NumberReady != now.Status.NumberReady || old.Status.UpdatedNumberScheduled != now.Status.UpdatedNumberScheduled):
+			case ok && r.watching() == nil && (old.Status.NumberReady != now.Status.NumberReady || old.Status.UpdatedNumberScheduled != now.Status.UpdatedNumberScheduled):
 				r.daemonSetsChanged(now)
 			}
 		}},
