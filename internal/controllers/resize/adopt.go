@@ -53,7 +53,7 @@ func (r *run) reconcileDaemonSet(ctx context.Context, key types.NamespacedName) 
 	}
 
 	// 2. Which are they?
-	unsized, err := sizedPodsOf(&d, metav1.LabelSelectorOpDoesNotExist)
+	unsized, err := podSelector(&d, metav1.LabelSelectorOpDoesNotExist)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -88,8 +88,8 @@ func (r *run) reconcileDaemonSet(ctx context.Context, key types.NamespacedName) 
 	return reconcile.Result{}, errors.Join(append(errs, r.adjustWatch(ctx))...)
 }
 
-// sizedPodsOf returns the selector of a DaemonSet's pods that have a size, or that have none.
-func sizedPodsOf(d *appsv1.DaemonSet, have metav1.LabelSelectorOperator) (labels.Selector, error) {
+// podSelector returns the selector of a DaemonSet's pods that have a size, or that have none.
+func podSelector(d *appsv1.DaemonSet, have metav1.LabelSelectorOperator) (labels.Selector, error) {
 	selector := d.Spec.Selector.DeepCopy()
 	selector.MatchExpressions = append(selector.MatchExpressions, metav1.LabelSelectorRequirement{Key: stowage.SizedByLabel, Operator: have})
 	return metav1.LabelSelectorAsSelector(selector)
@@ -97,7 +97,7 @@ func sizedPodsOf(d *appsv1.DaemonSet, have metav1.LabelSelectorOperator) (labels
 
 // countUnsized returns how many pods of a DaemonSet with a template have no size though they should.
 func (r *run) countUnsized(ctx context.Context, d *appsv1.DaemonSet, sized iter.Seq[*corev1.Pod]) int32 {
-	missing := withoutSize(d, sized)
+	missing := countWithoutSize(d, sized)
 	if missing == 0 || !r.Scope.Enforces(ctx, d.Namespace, podpatch.FromPod(&corev1.Pod{ObjectMeta: d.Spec.Template.ObjectMeta})) {
 		return 0
 	}

@@ -31,15 +31,15 @@ type comparison struct {
 
 // compare compares a pod with the size that its template and its node give it.
 func (r *run) compare(ctx context.Context, pod *corev1.Pod) (comparison, error) {
-	v, err := r.find(ctx, pod)
+	v, err := r.findTemplate(ctx, pod)
 	if err == nil && v.template != nil {
-		err = r.size(ctx, pod, &v)
+		err = r.compareSize(ctx, pod, &v)
 	}
 	return v, err
 }
 
-// find finds the template of a pod. It reads the cache alone: a DaemonSet goes before its pods do.
-func (r *run) find(ctx context.Context, pod *corev1.Pod) (comparison, error) {
+// findTemplate finds the template of a pod. It reads the cache alone: a DaemonSet goes before its pods do.
+func (r *run) findTemplate(ctx context.Context, pod *corev1.Pod) (comparison, error) {
 	owner := metav1.GetControllerOfNoCopy(pod)
 	if owner == nil || !podstatus.Live(pod) {
 		return comparison{}, nil
@@ -61,8 +61,8 @@ func (r *run) find(ctx context.Context, pod *corev1.Pod) (comparison, error) {
 	}, nil
 }
 
-// size adds to v what a pod's template and node give the pod.
-func (r *run) size(ctx context.Context, pod *corev1.Pod, v *comparison) error {
+// compareSize adds to v what a pod's template and node give the pod.
+func (r *run) compareSize(ctx context.Context, pod *corev1.Pod, v *comparison) error {
 	// 1. Can its size be compared? That of a peer pod is that of its VM.
 	v.now = podpatch.FromPod(pod)
 	if _, isPeerPod := pod.Annotations[stowage.OriginalResourcesAnnotation]; isPeerPod || pod.Spec.NodeName == "" {

@@ -103,8 +103,8 @@ type run struct {
 
 	mu    sync.Mutex
 	tries map[types.UID]*tries
-	// beforeTemplate are pods without a size that were created just before their template.
-	beforeTemplate map[types.UID]bool
+	// beforeTemplate is when pods without a size were found that were created just before their template.
+	beforeTemplate map[types.UID]time.Time
 	// planned are the DaemonSets whose plans were reported, by the label of their template. Only the one worker
 	// of the statuses uses it.
 	planned map[string]map[types.NamespacedName]bool
@@ -125,7 +125,7 @@ func (c *Controller) Register(t *leader.Term) error {
 	// 1. The reconcilers.
 	burst := max(1, int(c.Timing.Rate))
 	r := &run{
-		Controller: c, term: t, planned: map[string]map[types.NamespacedName]bool{}, tries: map[types.UID]*tries{}, beforeTemplate: map[types.UID]bool{}, templateSet: map[types.UID]time.Time{}, counted: map[string]int{},
+		Controller: c, term: t, planned: map[string]map[types.NamespacedName]bool{}, tries: map[types.UID]*tries{}, beforeTemplate: map[types.UID]time.Time{}, templateSet: map[types.UID]time.Time{}, counted: map[string]int{},
 		writes: flowcontrol.NewTokenBucketRateLimiter(float32(c.Timing.Rate), burst),
 		labels: flowcontrol.NewTokenBucketRateLimiter(10*float32(c.Timing.Rate), 10*burst),
 	}

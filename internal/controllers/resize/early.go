@@ -35,7 +35,7 @@ func (r *run) noteEarly(pod *corev1.Pod, d *appsv1.DaemonSet, t *flexdaemonsets.
 	if !policy.CreatedBefore(created, since, r.Timing.PolicyGrace) || r.Clock.Since(created) >= earlyFor {
 		return false
 	}
-	r.beforeTemplate[pod.UID] = true
+	r.beforeTemplate[pod.UID] = r.Clock.Now()
 	return true
 }
 
@@ -55,7 +55,8 @@ func (r *run) mayBeEarly(d *appsv1.DaemonSet, t *flexdaemonsets.FlexDaemonsetTem
 	return r.Timing.PolicyGrace > 0 && r.Clock.Since(r.templateSince(d, t)) < earlyFor
 }
 
-// forgetEarly forgets early pods that are gone: a watch that began later has not seen them go.
+// forgetEarly forgets early pods that are gone: a watch that began later has not seen them go. A pod that was found a
+// moment ago may not have the label of the watch yet.
 func (r *run) forgetEarly() {
 	w := r.watching()
 	if w == nil {
@@ -67,7 +68,7 @@ func (r *run) forgetEarly() {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	maps.DeleteFunc(r.beforeTemplate, func(pod types.UID, _ bool) bool { return !there[pod] })
+	maps.DeleteFunc(r.beforeTemplate, func(pod types.UID, found time.Time) bool { return !there[pod] && r.Clock.Since(found) >= earlyFor })
 }
 
 // noteTemplateSet notes that a DaemonSet names another template from now on.
@@ -83,7 +84,8 @@ func (r *run) noteTemplateSet(daemonSet types.UID) {
 func (r *run) isEarly(pod types.UID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.beforeTemplate[pod]
+	_, early := r.beforeTemplate[pod]
+	return early
 }
 
 // recreate evicts a pod that was created before its template and cannot be resized in place, so that its DaemonSet

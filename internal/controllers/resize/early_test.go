@@ -74,7 +74,7 @@ func TestRecreate(t *testing.T) {
 				objects = objects[1:]
 			}
 			b := newBench(t, objects...)
-			b.beforeTemplate[pod.UID] = true
+			b.beforeTemplate[pod.UID] = b.clock.Now()
 			if tc.ending {
 				sibling := agent("100m")
 				sibling.Name, sibling.UID, sibling.DeletionTimestamp = "agent-y", "sibling", &metav1.Time{Time: b.clock.Now()}

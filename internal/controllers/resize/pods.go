@@ -155,10 +155,10 @@ func (r *run) sizedPods(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTemp
 	add(list)
 	for i := range daemonSets {
 		d := &daemonSets[i]
-		if templateOf(d) != t.Name || withoutSize(d, maps.Values(pods)) == 0 {
+		if templateOf(d) != t.Name || countWithoutSize(d, maps.Values(pods)) == 0 {
 			continue // few DaemonSets have pods that another template sized
 		}
-		selector, err := sizedPodsOf(d, metav1.LabelSelectorOpExists)
+		selector, err := podSelector(d, metav1.LabelSelectorOpExists)
 		if err != nil {
 			return nil, err
 		}
@@ -225,8 +225,8 @@ func (r *run) podGone(pod *corev1.Pod) {
 	}
 }
 
-// withoutSize returns how many pods of a DaemonSet are not among pods that have a size, by the DaemonSet's status.
-func withoutSize(d *appsv1.DaemonSet, sized iter.Seq[*corev1.Pod]) int32 {
+// countWithoutSize returns how many pods of a DaemonSet are not among pods that have a size, by the DaemonSet's status.
+func countWithoutSize(d *appsv1.DaemonSet, sized iter.Seq[*corev1.Pod]) int32 {
 	nodes := map[string]bool{}
 	for pod := range sized {
 		if metav1.IsControlledBy(pod, d) && podstatus.Live(pod) {

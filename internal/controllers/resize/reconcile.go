@@ -34,11 +34,11 @@ func (r *run) reconcilePod(ctx context.Context, key types.NamespacedName) (recon
 	pod := obj.(*corev1.Pod)
 
 	// 1. Is there anything to do, and may it be done?
-	v, err := r.find(ctx, pod)
+	v, err := r.findTemplate(ctx, pod)
 	if err != nil || v.template == nil || v.template.Spec.UpdatePolicy != flexdaemonsets.UpdateInPlace && !v.early {
 		return reconcile.Result{}, err
 	}
-	if err := r.size(ctx, pod, &v); err != nil {
+	if err := r.compareSize(ctx, pod, &v); err != nil {
 		return reconcile.Result{}, err
 	}
 	if v.resized == nil {

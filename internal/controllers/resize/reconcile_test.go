@@ -97,7 +97,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 			Metrics: NewMetrics(metrics.NewSet(prometheus.NewRegistry())),
 		},
 		work: testkit.Queue[types.NamespacedName](), daemonSets: testkit.Queue[types.NamespacedName](), statuses: testkit.Queue[string](),
-		writes: flowcontrol.NewFakeAlwaysRateLimiter(), labels: flowcontrol.NewFakeAlwaysRateLimiter(), planned: map[string]map[types.NamespacedName]bool{}, tries: map[types.UID]*tries{}, beforeTemplate: map[types.UID]bool{}, templateSet: map[types.UID]time.Time{}, counted: map[string]int{},
+		writes: flowcontrol.NewFakeAlwaysRateLimiter(), labels: flowcontrol.NewFakeAlwaysRateLimiter(), planned: map[string]map[types.NamespacedName]bool{}, tries: map[types.UID]*tries{}, beforeTemplate: map[types.UID]time.Time{}, templateSet: map[types.UID]time.Time{}, counted: map[string]int{},
 	}
 	b.pods.Store(&podWatch{
 		SharedIndexInformer: toolscache.NewSharedIndexInformerWithOptions(&toolscache.ListWatch{}, &corev1.Pod{}, toolscache.SharedIndexInformerOptions{Indexers: indexers()}),
@@ -353,7 +353,7 @@ func TestNeedsWatch(t *testing.T) {
 			p := agent("100m")
 			b := newBench(t, around(p, template(tc.spec))...)
 			if tc.early {
-				b.beforeTemplate[p.UID] = true
+				b.beforeTemplate[p.UID] = b.clock.Now()
 			}
 			if got, err := b.needsWatch(t.Context()); err != nil || got != tc.want {
 				t.Errorf("%t, %v", got, err)
@@ -361,6 +361,10 @@ func TestNeedsWatch(t *testing.T) {
 			if err := b.pods.Load().GetIndexer().Replace(nil, ""); err != nil {
 				t.Fatal(err)
 			}
+			if b.forgetEarly(); tc.early != (len(b.beforeTemplate) > 0) {
+				t.Error("a pod that was just found is forgotten")
+			}
+			b.clock.Step(earlyFor)
 			if b.forgetEarly(); len(b.beforeTemplate) > 0 {
 				t.Error("a pod that is gone is still a reason to watch")
 			}

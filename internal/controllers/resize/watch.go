@@ -60,7 +60,7 @@ func (r *run) watch(t *leader.Term) error {
 		{&corev1.Node{}, func(was, is any, first bool) {
 			node, ok := is.(*corev1.Node)
 			if old, had := was.(*corev1.Node); ok && !first && (!had || !equality.Semantic.DeepEqual(old.Status.Allocatable, node.Status.Allocatable)) {
-				if r.watching() == nil {
+				if had && r.watching() == nil { // a new node has no pods yet
 					r.enqueueTemplates(ctx)
 				}
 				r.enqueueSpreadOut(r.indexed(byNode, node.Name))
