@@ -18,7 +18,7 @@ import (
 func main() {
 	root := flag.String("root", ".", "directory of the repository")
 	flag.Parse()
-	found, err := check(*root, flag.Args())
+	found, err := check(*root)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		os.Exit(2)
@@ -32,50 +32,44 @@ func main() {
 	}
 }
 
-// skipped are directories and files without text of our own.
-var skipped = []string{".git", "bin", "docs/reference", "LICENSE"}
+// skipped are directories without text of our own.
+var skipped = []string{".git", "bin", "docs/reference"}
 
-// check reads the files of a repository, or those that are named, and returns the mistakes in their order.
-func check(root string, names []string) ([]string, error) {
-	if len(names) == 0 {
-		err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-			if err != nil {
-				return err
-			}
-			name, err := filepath.Rel(root, path)
-			if err != nil {
-				return err
-			}
-			if slices.Contains(skipped, name) || entry.IsDir() && entry.Name() == "testdata" {
-				if entry.IsDir() {
-					return fs.SkipDir
-				}
-				return nil
-			}
-			if !entry.IsDir() && reader(name) != nil {
-				names = append(names, name)
+// check reads the files of a repository and returns the mistakes in their order.
+func check(root string) ([]string, error) {
+	var out []string
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			if slices.Contains(skipped, name) || entry.Name() == "testdata" {
+				return fs.SkipDir
 			}
 			return nil
-		})
-		if err != nil {
-			return nil, err
 		}
-	}
-	var out []string
-	for _, name := range names {
-		data, err := os.ReadFile(filepath.Join(root, name))
-		if err != nil {
-			return nil, err
+		read := reader(name)
+		if read == nil {
+			return nil
 		}
-		blocks, err := reader(name)(data)
+		data, err := os.ReadFile(path)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+			return err
+		}
+		blocks, err := read(data)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
 		}
 		for _, m := range mistakes(blocks, strings.HasSuffix(name, ".md")) {
 			out = append(out, fmt.Sprintf("%s:%d: %s", name, m.line, m.text))
 		}
-	}
-	return out, nil
+		return nil
+	})
+	return out, err
 }
 
 // reader returns the function that finds the text in a file of this name, or nil.

@@ -28,7 +28,7 @@ func TestMistakes(t *testing.T) {
 		long + ".":                            0,
 		long + "more.":                        1,
 		"The node says how many it has.":      1,
-		"The pod is made anew.":               1,
+		"The pod gets its wish.":              1,
 		"The template tells of " + long + ".": 2,
 	} {
 		if got := mistakes([]block{{1, text}}, true); len(got) != want {
