@@ -4,12 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
-	"regexp"
 	"slices"
-	"strconv"
 	"text/tabwriter"
 	"time"
 
@@ -46,16 +42,8 @@ func (b *bench) daemons(ctx context.Context, binary string) error {
 	fmt.Printf("Making %d nodes\n", b.options.daemons)
 	sizes := []string{"cpu=3920m,memory=15104Mi", "cpu=15890m,memory=60Gi", "cpu=63770m,memory=250Gi"}
 	for i := range b.options.daemons {
-		list := testkit.ResourceList(sizes[i%len(sizes)] + ",ephemeral-storage=90Gi,pods=110")
-		name := fmt.Sprintf("daemon-%d", i)
-		if err := b.Client.Create(ctx, &corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{
-				Name: name, Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
-				Labels: map[string]string{daemonLabel: "yes", corev1.LabelOSStable: "linux", corev1.LabelHostname: name},
-			},
-			Spec:   corev1.NodeSpec{Taints: []corev1.Taint{{Key: daemonLabel, Effect: corev1.TaintEffectNoSchedule}}},
-			Status: corev1.NodeStatus{Capacity: list, Allocatable: list},
-		}); err != nil {
+		if err := b.fakeNode(ctx, fmt.Sprintf("daemon-%d", i), sizes[i%len(sizes)], map[string]string{daemonLabel: "yes"},
+			corev1.Taint{Key: daemonLabel, Effect: corev1.TaintEffectNoSchedule}); err != nil {
 			return err
 		}
 	}
@@ -174,6 +162,17 @@ func (b *bench) daemons(ctx context.Context, binary string) error {
 	return nil
 }
 
+// fakeNode makes a node whose kubelet kwok plays.
+func (b *bench) fakeNode(ctx context.Context, name, size string, labels map[string]string, taints ...corev1.Taint) error {
+	list := testkit.ResourceList(size + ",ephemeral-storage=90Gi,pods=110")
+	labels[corev1.LabelOSStable], labels[corev1.LabelHostname] = "linux", name
+	return b.Client.Create(ctx, &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"}, Labels: labels},
+		Spec:       corev1.NodeSpec{Taints: taints},
+		Status:     corev1.NodeStatus{Capacity: list, Allocatable: list},
+	})
+}
+
 // How often each node reports its status, and for how long that is measured. A kubelet
 // does it every five minutes (nodeStatusReportFrequency).
 const (
@@ -257,7 +256,12 @@ func (b *bench) daemonSet(ctx context.Context, bc benchCase, meanwhile func() er
 			return result{}, err
 		}
 		defer func() { err = errors.Join(err, b.Client.Delete(ctx, t)) }()
-		time.Sleep(time.Second) // every replica knows it
+		if err := b.until(ctx, func(ctx context.Context) (bool, error) { // the leader knows it
+			err := b.Client.Get(ctx, client.ObjectKeyFromObject(t), t)
+			return t.Status.ObservedGeneration == t.Generation, err
+		}); err != nil {
+			return result{}, err
+		}
 		d.Annotations = map[string]string{flexdaemonsets.TemplateAnnotation: t.Name}
 	}
 	start := time.Now()
@@ -286,46 +290,14 @@ func (b *bench) daemonSet(ctx context.Context, bc benchCase, meanwhile func() er
 }
 
 // metric reads one metric of the first replica.
-func (b *bench) metric(name string) (float64, error) {
-	body, err := read(b.Replicas()[0].MetricsURL)
-	if err != nil {
-		return 0, err
-	}
-	m := regexp.MustCompile(`(?m)^` + name + ` (\S+)$`).FindSubmatch(body)
-	if m == nil {
-		return 0, fmt.Errorf("there is no metric %s", name)
-	}
-	return strconv.ParseFloat(string(m[1]), 64)
-}
+func (b *bench) metric(name string) (float64, error) { return b.Replicas()[0].Metric(name) }
 
 // requests returns how many requests all replicas of Stowage have sent to the API server,
 // of those whose labels match an expression.
 func (b *bench) requests(labels string) (float64, error) {
 	sum := 0.0
 	for _, r := range b.Replicas() {
-		v, err := metric(r, "rest_client_requests_total", labels)
-		if err != nil {
-			return 0, err
-		}
-		sum += v
-	}
-	return sum, nil
-}
-
-// metric returns the sum of a replica's samples of a metric whose labels match an expression.
-func metric(r *controlplane.Replica, name, labels string) (float64, error) {
-	body, err := read(r.MetricsURL)
-	if err != nil {
-		return 0, err
-	}
-	return sumOf(body, name, labels)
-}
-
-// sumOf returns the sum of the samples of a metric whose labels match an expression.
-func sumOf(metrics []byte, name, labels string) (float64, error) {
-	sum := 0.0
-	for _, m := range regexp.MustCompile(`(?m)^`+name+`(?:\{[^}]*`+labels+`[^}]*\})? (\S+)$`).FindAllSubmatch(metrics, -1) {
-		v, err := strconv.ParseFloat(string(m[len(m)-1]), 64)
+		v, err := r.Metric("rest_client_requests_total", labels)
 		if err != nil {
 			return 0, err
 		}
@@ -336,23 +308,10 @@ func sumOf(metrics []byte, name, labels string) (float64, error) {
 
 // calls returns how many calls of the webhooks for pods the API server has made, and the time that they took in all.
 func (b *bench) calls(ctx context.Context) (n float64, took time.Duration, err error) {
-	metrics, err := b.Clientset.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
-	if err != nil {
-		return 0, 0, err
-	}
 	const name, labels = "apiserver_admission_webhook_admission_duration_seconds_", `name="(?:floor\.bench|pods|pods-fail)\.stowage\.dev"`
-	if n, err = sumOf(metrics, name+"count", labels); err != nil {
+	if n, err = b.Metric(ctx, name+"count", labels); err != nil {
 		return 0, 0, err
 	}
-	seconds, err := sumOf(metrics, name+"sum", labels)
+	seconds, err := b.Metric(ctx, name+"sum", labels)
 	return n, time.Duration(seconds * float64(time.Second)), err
-}
-
-func read(url string) ([]byte, error) {
-	resp, err := http.Get(url)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	return io.ReadAll(resp.Body)
 }

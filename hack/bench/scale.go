@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,7 +23,6 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/test/controlplane"
-	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 // What the benchmark of a large cluster makes.
@@ -67,11 +67,7 @@ func (b *bench) scale(ctx context.Context) error {
 		return err
 	}
 	fmt.Println("Waiting for the ledgers to be removed")
-	if err := wait.PollUntilContextTimeout(ctx, time.Second, 5*time.Minute, true, func(ctx context.Context) (bool, error) {
-		var ledgers stowage.SeatLedgerList
-		err := b.Client.List(ctx, &ledgers)
-		return len(ledgers.Items) == 0, err
-	}); err != nil {
+	if err := b.ledgersGone(ctx); err != nil {
 		return err
 	}
 	rssAfter, heapAfter, err := b.memory()
@@ -138,16 +134,8 @@ func ms(d time.Duration) float64 { return d.Seconds() * 1000 }
 // scaleNodes makes fake nodes of the pools of the strategy.
 func (b *bench) scaleNodes(ctx context.Context, nodes int) error {
 	pools := []string{"od4vcpu16gb", "spot4vcpu16gb", "spot8vcpu32gb"}
-	list := testkit.ResourceList("cpu=63770m,memory=250Gi,ephemeral-storage=90Gi,pods=110")
 	for i := range nodes {
-		name := fmt.Sprintf("scale-%d", i)
-		if err := b.Client.Create(ctx, &corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{
-				Name: name, Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
-				Labels: map[string]string{"nodesize": pools[i%len(pools)], corev1.LabelOSStable: "linux", corev1.LabelHostname: name},
-			},
-			Status: corev1.NodeStatus{Capacity: list, Allocatable: list},
-		}); err != nil {
+		if err := b.fakeNode(ctx, fmt.Sprintf("scale-%d", i), "cpu=63770m,memory=250Gi", map[string]string{"nodesize": pools[i%len(pools)]}); err != nil {
 			return err
 		}
 	}
@@ -207,7 +195,7 @@ func (b *bench) atRest(ctx context.Context) (string, error) {
 	before := make([]float64, len(b.Replicas()))
 	for i, r := range b.Replicas() {
 		var err error
-		if before[i], err = metric(r, "process_cpu_seconds_total", ""); err != nil {
+		if before[i], err = r.Metric("process_cpu_seconds_total"); err != nil {
 			return "", err
 		}
 	}
@@ -218,7 +206,7 @@ func (b *bench) atRest(ctx context.Context) (string, error) {
 	}
 	var out []string
 	for i, r := range b.Replicas() {
-		after, err := metric(r, "process_cpu_seconds_total", "")
+		after, err := r.Metric("process_cpu_seconds_total")
 		if err != nil {
 			return "", err
 		}
@@ -233,7 +221,7 @@ func (b *bench) leader(ctx context.Context) (leader *controlplane.Replica, other
 	err = wait.PollUntilContextTimeout(ctx, time.Second, time.Minute, true, func(context.Context) (bool, error) {
 		leader, others = nil, nil
 		for _, r := range b.Replicas() {
-			workers, err := metric(r, "controller_runtime_max_concurrent_reconciles", `controller="resize"`)
+			workers, err := r.Metric("controller_runtime_max_concurrent_reconciles", `controller="resize"`)
 			if err != nil {
 				return false, err
 			}
@@ -298,7 +286,13 @@ func (b *bench) steady(ctx context.Context, name string) ([]latency, error) {
 			}
 			owners = append(owners, d)
 		}
-		time.Sleep(3 * time.Second) // the first pods are not to pay for what is new
+		if err := b.until(ctx, func(ctx context.Context) (bool, error) { // Stowage knows the last workload
+			pod := steadyPod(owners[len(owners)-1], "try")
+			err := b.Client.Create(ctx, pod, client.DryRunAll)
+			return bc.spread == (pod.Labels[stowage.PoolLabel] != ""), err
+		}); err != nil {
+			return nil, err
+		}
 		took, err := b.createAtRate(ctx, owners)
 		if err != nil {
 			return nil, err
@@ -346,10 +340,7 @@ func (b *bench) createAtRate(ctx context.Context, owners []*appsv1.Deployment) (
 			return nil, ctx.Err()
 		case <-tick.C:
 		}
-		owner := owners[i%len(owners)]
-		pod := &corev1.Pod{ObjectMeta: *owner.Spec.Template.ObjectMeta.DeepCopy(), Spec: *owner.Spec.Template.Spec.DeepCopy()}
-		pod.Namespace, pod.Name = owner.Namespace, fmt.Sprintf("%s-%d", owner.Name, i)
-		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, appsv1.SchemeGroupVersion.WithKind("Deployment"))}
+		pod := steadyPod(owners[i%len(owners)], strconv.Itoa(i))
 		all.Go(func() {
 			begin := time.Now()
 			if err := b.Client.Create(ctx, pod); err != nil {
@@ -363,4 +354,12 @@ func (b *bench) createAtRate(ctx context.Context, owners []*appsv1.Deployment) (
 		return nil, err
 	}
 	return took, nil
+}
+
+// steadyPod is a pod of a workload.
+func steadyPod(owner *appsv1.Deployment, suffix string) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: *owner.Spec.Template.ObjectMeta.DeepCopy(), Spec: *owner.Spec.Template.Spec.DeepCopy()}
+	pod.Namespace, pod.Name = owner.Namespace, owner.Name+"-"+suffix
+	pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, appsv1.SchemeGroupVersion.WithKind("Deployment"))}
+	return pod
 }

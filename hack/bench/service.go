@@ -116,7 +116,7 @@ func ownAddress() (string, error) {
 func (b *bench) reportShares() error {
 	fmt.Print("\nRequests of each replica:")
 	for _, r := range b.Replicas() {
-		n, err := metric(r, "controller_runtime_webhook_requests_total", "")
+		n, err := r.Metric("controller_runtime_webhook_requests_total")
 		if err != nil {
 			return err
 		}

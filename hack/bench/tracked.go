@@ -82,11 +82,7 @@ func (b *bench) track(ctx context.Context) error {
 		return err
 	}
 	// Claims expire, and the ledger is removed.
-	if err := wait.PollUntilContextTimeout(ctx, time.Second, 5*time.Minute, true, func(ctx context.Context) (bool, error) {
-		var ledgers stowage.SeatLedgerList
-		err := b.Client.List(ctx, &ledgers, client.InNamespace(ns.Name))
-		return len(ledgers.Items) == 0, err
-	}); err != nil {
+	if err := b.ledgersGone(ctx); err != nil {
 		return err
 	}
 	rssAfter, heapAfter, err := b.memory()
@@ -101,6 +97,15 @@ func (b *bench) track(ctx context.Context) error {
 	fmt.Printf("resident memory                 %.0f MiB before, %.0f MiB after\n", rss/(1<<20), rssAfter/(1<<20))
 	fmt.Printf("heap in use                     %.1f MiB before, %.1f MiB after: %.0f bytes per tracked pod\n", heap/(1<<20), heapAfter/(1<<20), (heapAfter-heap)/n)
 	return nil
+}
+
+// ledgersGone waits until no SeatLedger is left.
+func (b *bench) ledgersGone(ctx context.Context) error {
+	return wait.PollUntilContextTimeout(ctx, time.Second, 5*time.Minute, true, func(ctx context.Context) (bool, error) {
+		var ledgers stowage.SeatLedgerList
+		err := b.Client.List(ctx, &ledgers)
+		return len(ledgers.Items) == 0, err
+	})
 }
 
 // memory returns the resident memory of the first replica and its heap after a

@@ -8,8 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -158,7 +156,7 @@ func TestFlowControlUnderAFlood(t *testing.T) {
 		}
 	}
 	eventually(t, "the flood has taken every place of the service accounts' level", func() (bool, error) {
-		waiting, err := waitForAPlace(ctx, "service-accounts")
+		waiting, err := waitForAPlace(ctx)
 		return waiting > 0, err
 	})
 
@@ -177,7 +175,7 @@ func TestFlowControlUnderAFlood(t *testing.T) {
 	var errs []error
 	flooded := 0
 	for range requests {
-		waiting, err := waitForAPlace(ctx, "service-accounts")
+		waiting, err := waitForAPlace(ctx)
 		must(t, err)
 		if waiting > 0 {
 			flooded++
@@ -203,21 +201,9 @@ func TestFlowControlUnderAFlood(t *testing.T) {
 	}
 }
 
-// waitForAPlace returns how many requests of a flow schema are in the API server's queues.
-func waitForAPlace(ctx context.Context, schema string) (int, error) {
-	text, err := cluster.Clientset.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
-	if err != nil {
-		return 0, err
-	}
-	sum := 0
-	for _, m := range regexp.MustCompile(`(?m)^apiserver_flowcontrol_current_inqueue_requests\{[^}]*flow_schema="`+schema+`"[^}]*\} (\d+)`).FindAllStringSubmatch(string(text), -1) {
-		n, err := strconv.Atoi(m[1])
-		if err != nil {
-			return 0, err
-		}
-		sum += n
-	}
-	return sum, nil
+// waitForAPlace returns how many requests of service accounts are in the API server's queues.
+func waitForAPlace(ctx context.Context) (float64, error) {
+	return cluster.Metric(ctx, "apiserver_flowcontrol_current_inqueue_requests", `flow_schema="service-accounts"`)
 }
 
 // seenLevel notes the priority level that the API server gave to the last request.

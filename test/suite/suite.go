@@ -5,13 +5,9 @@ package suite
 import (
 	"context"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -225,19 +221,12 @@ func Metric(t *testing.T, r *controlplane.Replica, name, labels string) float64 
 // MetricAt does the same for any program, and for labels that contain each of some texts.
 func MetricAt(t *testing.T, url, name string, labels ...string) float64 {
 	t.Helper()
-	resp, err := http.Get(url)
-	Must(t, err)
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(resp.Body)
-	Must(t, err)
-	sum := 0.0
-	for _, m := range regexp.MustCompile(`(?m)^`+name+`(\{[^}]*\})? (\S+)$`).FindAllStringSubmatch(string(body), -1) {
-		if !slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(m[1], l) }) {
-			v, err := strconv.ParseFloat(m[2], 64)
-			Must(t, err)
-			sum += v
-		}
+	var expressions []string
+	for _, text := range labels {
+		expressions = append(expressions, regexp.QuoteMeta(text))
 	}
+	sum, err := controlplane.MetricAt(url, name, expressions...)
+	Must(t, err)
 	return sum
 }
 
