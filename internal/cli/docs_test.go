@@ -4,9 +4,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/yaml"
 )
 
 // What the documents say is tested has a test of that name, and their links lead somewhere.
@@ -55,6 +59,72 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 	if named < 20 || links < 20 {
 		t.Errorf("only %d tests and %d links were looked at", named, links)
 	}
+}
+
+// Each policy that a page shows is a part of an example or a sample, and those are tested by TestSamples.
+func TestDocumentsShowTestedPolicies(t *testing.T) {
+	var tested []map[string]any
+	for _, pattern := range []string{"../../docs/examples/*.yaml", "../../config/samples/*.yaml"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			for _, document := range strings.Split(read(t, file), "\n---\n") {
+				var object map[string]any
+				if err := yaml.Unmarshal([]byte(document), &object); err != nil {
+					t.Fatalf("%s: %v", file, err)
+				}
+				tested = append(tested, object)
+			}
+		}
+	}
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := 0
+	// A block in a fence, or indented by four spaces.
+	block := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$|((?:^    [^\n]*\n|^\n)+)")
+	for _, page := range pages {
+		for _, m := range block.FindAllStringSubmatch(read(t, page), -1) {
+			var policy map[string]any
+			if err := yaml.Unmarshal([]byte(m[1]+m[2]), &policy); err != nil {
+				continue // not YAML
+			}
+			strategy := policy["CustomPodScheduleStrategy"] != nil
+			if strategy {
+				policy = map[string]any{"metadata": map[string]any{"annotations": policy}}
+			}
+			if !strategy && policy["metadata"] == nil {
+				continue // the settings of something else
+			}
+			if shown++; !slices.ContainsFunc(tested, func(object map[string]any) bool { return within(policy, object) }) {
+				t.Errorf("%s shows a policy that is in no example:\n%s", page, m[0])
+			}
+		}
+	}
+	if shown < 6 {
+		t.Errorf("only %d policies were found", shown)
+	}
+}
+
+// within reports whether all of a is in b.
+func within(a, b any) bool {
+	x, ok := a.(map[string]any)
+	if !ok {
+		return reflect.DeepEqual(a, b)
+	}
+	y, ok := b.(map[string]any)
+	if !ok {
+		return false
+	}
+	for key, value := range x {
+		if !within(value, y[key]) {
+			return false
+		}
+	}
+	return true
 }
 
 func read(t *testing.T, path string) string {

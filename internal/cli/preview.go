@@ -46,12 +46,16 @@ type previewOptions struct {
 	peerPods          config.PeerPodOptions
 }
 
-func newPreviewCommand(s Streams) *cobra.Command {
+func newPreviewOptions() *previewOptions {
 	d := config.DefaultOptions()
-	o := &previewOptions{
+	return &previewOptions{
 		output: preview.Formats[0], replicas: -1, namespace: "default", stowageNamespace: d.Namespace,
 		spread: d.Spread, sizing: d.Sizing, peerPods: d.PeerPods,
 	}
+}
+
+func newPreviewCommand(s Streams) *cobra.Command {
+	o := newPreviewOptions()
 	cmd := &cobra.Command{
 		Use:   "preview FILE...",
 		Short: "Show what Stowage would decide about manifests",
@@ -90,16 +94,21 @@ func newPreviewCommand(s Streams) *cobra.Command {
 	fs.BoolVarP(&o.recursive, "recursive", "R", o.recursive, "Read the directories in a directory, too")
 	fs.StringVarP(&o.output, "output", "o", o.output, "table, yaml, json or svg; yaml and json are a List of the pods, svg is a picture of where they go")
 	fs.BoolVar(&o.plot, "plot", o.plot, "Draw how the spread grows with the replica count")
+	fs.BoolVar(&o.strict, "strict", o.strict, "Exit with status 1 if there is a warning")
+	o.addDecisionFlags(fs)
+	completeFormats(cmd, preview.Formats)
+	return cmd
+}
+
+// addDecisionFlags adds the flags that change decisions.
+func (o *previewOptions) addDecisionFlags(fs *pflag.FlagSet) {
 	fs.Int32Var(&o.replicas, "replicas", o.replicas, "Replicas to assume for every workload that has a replica count; its own unless set")
 	fs.StringSliceVar(&o.exhausted, "exhausted", o.exhausted, "Pool without room, as NAME or NAME=PODS that it has room for; a pool without a name is named by its place, from 0")
-	fs.BoolVar(&o.strict, "strict", o.strict, "Exit with status 1 if there is a warning")
 	fs.StringVarP(&o.namespace, "namespace", "n", o.namespace, "Namespace of objects that name none")
 	fs.StringVar(&o.stowageNamespace, "stowage-namespace", o.stowageNamespace, "Namespace that Stowage runs in")
 	o.spread.AddFlags(fs)
 	o.sizing.AddFlags(fs)
 	o.peerPods.AddFlags(fs)
-	completeFormats(cmd, preview.Formats)
-	return cmd
 }
 
 // validate returns what is wrong with how the command was called.
@@ -150,29 +159,10 @@ func checkFiles(files []string) error {
 
 // run reads, decides and prints.
 func (o *previewOptions) run(ctx context.Context, s Streams) error {
-	in, err := preview.Load(ctx, o.files, s.In, o.namespace, o.recursive)
+	p, pods, warnings, err := o.decide(ctx, s.In)
 	if err != nil {
 		return err
 	}
-	p := preview.New(in, preview.Settings{
-		Namespace: o.stowageNamespace, Spread: o.spread.Enabled, ExcludedNamespaces: o.spread.ExcludedNamespaces, NamespaceLabel: o.spread.NamespaceLabel,
-		Sizing: o.sizing.Enabled, PeerPods: o.peerPods.Enabled, PeerPodConfig: o.peerPods.Config,
-	})
-	var waiting []string
-	if len(o.exhausted) > 0 {
-		exhausted, err := parseExhausted(o.exhausted)
-		if err != nil {
-			return err
-		}
-		if waiting, err = p.Exhaust(ctx, exhausted, o.replicas); err != nil {
-			return err
-		}
-	}
-	pods, warnings, err := p.Admit(ctx, o.replicas)
-	if err != nil {
-		return err
-	}
-	warnings = append(warnings, waiting...)
 	for _, w := range warnings {
 		fmt.Fprintf(s.Err, "Warning: %s\n", w)
 	}
@@ -183,6 +173,30 @@ func (o *previewOptions) run(ctx context.Context, s Streams) error {
 		return errStrict
 	}
 	return nil
+}
+
+// decide reads the inputs and makes the decisions.
+func (o *previewOptions) decide(ctx context.Context, stdin io.Reader) (p *preview.Preview, pods []preview.Admitted, warnings []string, err error) {
+	in, err := preview.Load(ctx, o.files, stdin, o.namespace, o.recursive)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	p = preview.New(in, preview.Settings{
+		Namespace: o.stowageNamespace, Spread: o.spread.Enabled, ExcludedNamespaces: o.spread.ExcludedNamespaces, NamespaceLabel: o.spread.NamespaceLabel,
+		Sizing: o.sizing.Enabled, PeerPods: o.peerPods.Enabled, PeerPodConfig: o.peerPods.Config,
+	})
+	var waiting []string
+	if len(o.exhausted) > 0 {
+		exhausted, err := parseExhausted(o.exhausted)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		if waiting, err = p.Exhaust(ctx, exhausted, o.replicas); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	pods, warnings, err = p.Admit(ctx, o.replicas)
+	return p, pods, append(warnings, waiting...), err
 }
 
 // errStrict means that there are warnings, which --strict does not allow.

@@ -119,6 +119,9 @@ var scheme = func() *runtime.Scheme {
 	return s
 }()
 
+// TestGroup is the API group of the files that `stowage test` runs. They may lie among manifests.
+const TestGroup = "cli.stowage.dev"
+
 // maxDepth is how deep Lists may be in Lists.
 const maxDepth = 8
 
@@ -158,8 +161,8 @@ func (l *loader) document(at source, data []byte, depth int) {
 	}
 
 	gvk := head.GroupVersionKind()
-	if gvk.Group == "kustomize.config.k8s.io" {
-		return // lists the files around it
+	if gvk.Group == "kustomize.config.k8s.io" || gvk.Group == TestGroup {
+		return // names the files around it
 	}
 	if isThirdParty(gvk) {
 		l.thirdParty(at, where, gvk, data)

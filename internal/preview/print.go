@@ -7,19 +7,15 @@ import (
 	"io"
 	"slices"
 	"strconv"
-	"strings"
 	"text/tabwriter"
 
 	"k8s.io/apimachinery/pkg/labels"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	resourcehelper "k8s.io/component-helpers/resource"
 	"sigs.k8s.io/yaml"
 
-	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission"
-	"github.com/stowage-dev/stowage/internal/sizing"
 )
 
 // Formats are the output formats of [Print], and "svg", which is that of [SVG].
@@ -103,49 +99,30 @@ func printTable(out io.Writer, pods []Admitted, vmResource string) error {
 }
 
 func rowOf(a *Admitted, vmResource string) row {
-	r := row{workload: a.Workload.String(), decision: decision(&a.Result), pool: pool(&a.Result), node: "-", cpu: "-", memory: "-", storage: "-", gpus: "-"}
-	for _, c := range a.Pod.Spec.Containers {
-		q := c.Resources.Limits[corev1.ResourceName(vmResource)]
-		r.vms += q.Value()
-	}
-	if _, sized := a.Pod.Labels[stowage.SizedByLabel]; sized {
-		r.node = nodeOf(a.Pod)
-		requests := resourcehelper.PodRequests(a.Pod, resourcehelper.PodResourcesOptions{ExcludeOverhead: true})
-		decided := sizing.SizedResources(a.Pod.Annotations)
+	r := row{workload: a.Workload.String(), decision: a.Decision(), pool: pool(&a.Result), node: "-", cpu: "-", memory: "-", storage: "-", gpus: "-"}
+	if node, requests, ok := a.Size(); ok {
+		r.node = node
 		for _, f := range []struct {
 			field *string
 			name  corev1.ResourceName
 			text  func(resource.Quantity) string
 		}{{&r.cpu, corev1.ResourceCPU, cpuText}, {&r.memory, corev1.ResourceMemory, bytesText}, {&r.storage, corev1.ResourceEphemeralStorage, bytesText}} {
-			if q, ok := requests[f.name]; ok && slices.Contains(decided, f.name) {
+			if q, ok := requests[f.name]; ok {
 				*f.field = f.text(q)
 			}
 		}
 	}
-	if r.vms == 0 {
-		return r
-	}
-	show := func(field *string, key, unit string) {
-		if v, ok := a.Pod.Annotations[key]; ok {
-			*field = v + unit
+	var vm VM
+	vm, r.vms = a.VM(vmResource)
+	for _, f := range []struct {
+		field       *string
+		value, unit string
+	}{{&r.cpu, vm.VCPUs, ""}, {&r.memory, vm.Memory, " MiB"}, {&r.gpus, vm.GPUs, ""}} {
+		if f.value != "" {
+			*f.field = f.value + f.unit
 		}
 	}
-	show(&r.cpu, stowage.DefaultVCPUsAnnotation, "")
-	show(&r.memory, stowage.DefaultMemoryAnnotation, " MiB")
-	show(&r.gpus, stowage.DefaultGPUsAnnotation, "")
 	return r
-}
-
-// nodeOf is the node that a pod is pinned to.
-func nodeOf(pod *corev1.Pod) string {
-	if a := pod.Spec.Affinity; pod.Spec.NodeName == "" && a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
-		for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
-			for _, f := range term.MatchFields {
-				return strings.Join(f.Values, ",")
-			}
-		}
-	}
-	return cmp.Or(pod.Spec.NodeName, "-")
 }
 
 func cpuText(q resource.Quantity) string { return q.String() }
@@ -167,29 +144,6 @@ func pool(res *admission.Result) string {
 		return "-"
 	}
 	return fmt.Sprintf("%s (%s)", p.Name, labels.Set(p.Labels))
-}
-
-// decision says in a word or two what was decided about a pod.
-func decision(res *admission.Result) string {
-	if res.LeftAlone != "" {
-		return "left alone: " + res.LeftAlone
-	}
-	var parts []string
-	for _, f := range res.Features {
-		switch f.Outcome {
-		case admission.OutcomeApplied:
-			parts = append(parts, f.Feature)
-		case admission.OutcomeAudited:
-			parts = append(parts, f.Feature+" (audit only)")
-		case admission.OutcomeError, admission.OutcomePanic:
-			parts = append(parts, f.Feature+" failed")
-		}
-	}
-	if len(parts) == 0 {
-		return "unchanged"
-	}
-	slices.Sort(parts)
-	return strings.Join(parts, ", ")
 }
 
 func dashIfZero(n int64) string {

@@ -1,0 +1,87 @@
+package preview
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/admission"
+	"github.com/stowage-dev/stowage/internal/sizing"
+)
+
+// Decision says in a word or two what was decided about the pod.
+func (a *Admitted) Decision() string {
+	if a.Result.LeftAlone != "" {
+		return "left alone: " + a.Result.LeftAlone
+	}
+	var parts []string
+	for _, f := range a.Result.Features {
+		switch f.Outcome {
+		case admission.OutcomeApplied:
+			parts = append(parts, f.Feature)
+		case admission.OutcomeAudited:
+			parts = append(parts, f.Feature+" (audit only)")
+		case admission.OutcomeError, admission.OutcomePanic:
+			parts = append(parts, f.Feature+" failed")
+		}
+	}
+	if len(parts) == 0 {
+		return "unchanged"
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
+}
+
+// Size returns the node of a pod with a size of its node, and the requests that Stowage decided. Ok is false for
+// other pods.
+func (a *Admitted) Size() (node string, requests corev1.ResourceList, ok bool) {
+	if _, ok := a.Pod.Labels[stowage.SizedByLabel]; !ok {
+		return "", nil, false
+	}
+	all := resourcehelper.PodRequests(a.Pod, resourcehelper.PodResourcesOptions{ExcludeOverhead: true})
+	requests = corev1.ResourceList{}
+	for _, name := range sizing.SizedResources(a.Pod.Annotations) {
+		if q, ok := all[name]; ok {
+			requests[name] = q
+		}
+	}
+	return nodeOf(a.Pod), requests, true
+}
+
+// VM is a peer pod's virtual machine.
+type VM struct {
+	VCPUs string `json:"vcpus"`
+	// Memory is in MiB.
+	Memory string `json:"memoryMiB"`
+	GPUs   string `json:"gpus,omitempty"`
+}
+
+// VM returns the virtual machine that a peer pod runs in, and how many of vmResource the pod requests. The count is 0
+// for other pods.
+func (a *Admitted) VM(vmResource string) (vm VM, count int64) {
+	for _, c := range a.Pod.Spec.Containers {
+		q := c.Resources.Limits[corev1.ResourceName(vmResource)]
+		count += q.Value()
+	}
+	if count == 0 {
+		return VM{}, 0
+	}
+	set := a.Pod.Annotations
+	return VM{VCPUs: set[stowage.DefaultVCPUsAnnotation], Memory: set[stowage.DefaultMemoryAnnotation], GPUs: set[stowage.DefaultGPUsAnnotation]}, count
+}
+
+// nodeOf is the node that a pod is pinned to.
+func nodeOf(pod *corev1.Pod) string {
+	if a := pod.Spec.Affinity; pod.Spec.NodeName == "" && a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+		for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+			for _, f := range term.MatchFields {
+				return strings.Join(f.Values, ",")
+			}
+		}
+	}
+	return cmp.Or(pod.Spec.NodeName, "-")
+}
