@@ -63,13 +63,13 @@ generate-certs: $(LOCAL) ## Make a self-signed certificate for `make run` in bin
 
 .PHONY: image
 image: ## Build the image for amd64 and arm64 into bin/stowage-image.tar, without Docker, and list what is in it
-	@cd hack/image && go run . -root ../.. -version "$(VERSION)" -revision "$(REVISION)" -created "$(CREATED)" \
+	@cd hack/release && go run . -root ../.. -version "$(VERSION)" -revision "$(REVISION)" -created "$(CREATED)" \
 	  -tag "$(IMG)" -o ../../$(ARCHIVE) -sbom ../../bin/stowage-image.cdx.json
 	@echo "$(ARCHIVE) has $(IMG); bin/stowage-image.cdx.json lists its modules"
 
 .PHONY: image-push
 image-push: ## Build the image and push it to IMG's registry, without Docker
-	@cd hack/image && go run . -root ../.. -version "$(VERSION)" -revision "$(REVISION)" -created "$(CREATED)" -push "$(IMG)"
+	@cd hack/release && go run . -root ../.. -version "$(VERSION)" -revision "$(REVISION)" -created "$(CREATED)" -push "$(IMG)"
 
 .PHONY: docker-build
 docker-build: ## Build the image IMG with Docker
@@ -80,6 +80,28 @@ docker-build: ## Build the image IMG with Docker
 docker-push: ## Push the image IMG with Docker
 	@$(call daemon,'make image-push' needs none)
 	@$(DOCKER) push "$(IMG)"
+
+##@ A release
+
+RELEASE     = v$(shell sed -n 's/^version: //p' charts/stowage/Chart.yaml)
+RELEASE_DIR = bin/release
+
+.PHONY: release
+release: $(TOOLS)/helm ## Build all files of a release into bin/release: image, chart, command line, checksums
+	@rm -rf $(RELEASE_DIR)
+	@cd hack/release && go run . -root ../.. -version "$(RELEASE)" -revision "$(REVISION)" -created "$(CREATED)" \
+	  -helm ../../$(TOOLS)/helm -dir ../../$(RELEASE_DIR)
+	@cat $(RELEASE_DIR)/checksums.txt
+
+.PHONY: release-dry-run
+release-dry-run: controlplane release ## Build a release twice, compare, and install chart and plugin from it
+	@git diff --quiet HEAD || { echo "the tree has changes that a second build from HEAD would not have: commit them first" >&2; exit 1; }
+	@again=$$(mktemp -d); trap 'rm -rf '$$again EXIT; \
+	  git clone --quiet . $$again/stowage; mkdir -p $$again/stowage/$(TOOLS); cp $(TOOLS)/helm $$again/stowage/$(TOOLS)/; \
+	  touch $$again/stowage/$(TOOLS)/helm; $(MAKE) --no-print-directory -C $$again/stowage release > /dev/null; \
+	  diff $(RELEASE_DIR)/checksums.txt $$again/stowage/$(RELEASE_DIR)/checksums.txt
+	@echo "Both builds have the same checksums"
+	@go test -count=1 -timeout 10m ./test/install -run TestRelease -release $(CURDIR)/$(RELEASE_DIR)
 
 ##@ In a cluster
 
@@ -184,7 +206,7 @@ test-unit: ## Run the tests that need no control plane, with the race detector
 	@$(RACE) -skip $(SIMULATION) $(TESTFLAGS) $(UNIT)
 	@go test -run $(SIMULATION) $(TESTFLAGS) ./internal/ledger ./internal/spill
 	@(cd hack/monitoring && go test -count=1 $(TESTFLAGS) ./...)
-	@(cd hack/image && go test -count=1 $(TESTFLAGS) ./...)
+	@(cd hack/release && go test -count=1 $(TESTFLAGS) ./...)
 	@(cd hack/prose && go test $(TESTFLAGS) ./...)
 
 .PHONY: test-cluster
@@ -287,7 +309,8 @@ picture: ## Draw the README's picture, docs/stowage-plan.svg, with `stowage prev
 	@go run ./cmd/stowage preview -f config/samples/spread-annotation.yaml --replicas 25 -o svg > docs/stowage-plan.svg
 
 .PHONY: lint
-lint: prose $(TOOLS)/golangci-lint ## Run the linters
+lint: prose $(TOOLS)/golangci-lint $(TOOLS)/actionlint ## Run the linters
+	@$(TOOLS)/actionlint
 	@GOLANGCI_LINT_CACHE=$(CURDIR)/bin/cache/golangci-lint $(TOOLS)/golangci-lint run ./...
 
 .PHONY: prose
@@ -301,7 +324,7 @@ fmt: ## Format the code
 .PHONY: verify
 verify: generate ## Fail if a generated file or a go.mod is not current
 	@go mod tidy -diff
-	@for m in hack/tools hack/prose hack/monitoring hack/image hack/vulncheck hack/karpenter hack/controlplane/kubernetes hack/controlplane/kwok hack/controlplane/versions/*; do (cd $$m && go mod tidy -diff); done
+	@for m in hack/tools hack/actionlint hack/prose hack/monitoring hack/release hack/vulncheck hack/karpenter hack/controlplane/kubernetes hack/controlplane/kwok hack/controlplane/versions/*; do (cd $$m && go mod tidy -diff); done
 	@changed="$$(git status --porcelain -- $(GENERATED))"; \
 	  if [ -n "$$changed" ]; then echo "generated files are not current; run 'make generate' and commit:"; echo "$$changed"; git --no-pager diff -- $(GENERATED); exit 1; fi
 
@@ -325,6 +348,11 @@ clean: ## End the local cluster and remove bin/ except the control plane
 $(TOOLS)/govulncheck: hack/vulncheck/go.mod hack/vulncheck/go.sum
 	@echo "Building govulncheck (once per version)"
 	@cd hack/vulncheck && go build -o ../../$@ golang.org/x/vuln/cmd/govulncheck
+
+# Of a module of its own, because it needs another version of a YAML library than the other tools.
+$(TOOLS)/actionlint: hack/actionlint/go.mod hack/actionlint/go.sum
+	@echo "Building actionlint (once per version)"
+	@cd hack/actionlint && go build -o ../../$@ github.com/rhysd/actionlint/cmd/actionlint
 
 $(TOOLS)/%: hack/tools/go.mod hack/tools/go.sum
 	@echo "Building $* (once per version)"

@@ -59,7 +59,7 @@ func chart(verb string, settings ...string) []string {
 func importStowage(t *testing.T) {
 	t.Helper()
 	archive := filepath.Join(t.TempDir(), "stowage.tar")
-	cmd := cluster.Nodes[0].NetworkCommand(t.Context(), "go", "-C", "hack/image", "run", ".", "-root", "../..", "-platforms", "linux/"+runtime.GOARCH, "-o", archive, "-tag", "stowage:dev")
+	cmd := cluster.Nodes[0].NetworkCommand(t.Context(), "go", "-C", "hack/release", "run", ".", "-root", "../..", "-platforms", "linux/"+runtime.GOARCH, "-o", archive, "-tag", "stowage:dev")
 	cmd.Dir = repo
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build the image: %v\n%s", err, out)

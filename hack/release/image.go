@@ -38,18 +38,22 @@ func build(ctx context.Context, o options) (v1.Hash, error) {
 	defer func() { _ = os.RemoveAll(dir) }()
 
 	// 1. A binary, and an image of it, for each platform.
+	if o.binaries == "" {
+		o.binaries = dir
+		for _, p := range o.platforms {
+			if err := compileFor(ctx, o, p); err != nil {
+				return v1.Hash{}, err
+			}
+		}
+	}
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	var inside []byte
 	for i, p := range o.platforms {
 		platform, err := v1.ParsePlatform(p)
-		if err != nil || platform.OS == "" || platform.Architecture == "" {
-			return v1.Hash{}, fmt.Errorf("%q is no platform; write linux/amd64 or the like", p)
-		}
-		fmt.Fprintf(os.Stderr, "Building for %s\n", platform)
-		binary := filepath.Join(dir, strings.ReplaceAll(p, "/", "-"))
-		if err := compile(ctx, o, platform, binary); err != nil {
+		if err != nil {
 			return v1.Hash{}, err
 		}
+		binary := binaryOf(o, p)
 		image, err := imageOf(binary, platform, o)
 		if err != nil {
 			return v1.Hash{}, err
@@ -136,7 +140,7 @@ func imageOf(binary string, p *v1.Platform, o options) (v1.Image, error) {
 	}); err != nil {
 		return nil, err
 	}
-	return mutate.Append(image, mutate.Addendum{Layer: layer, History: v1.History{Created: v1.Time{Time: o.created}, CreatedBy: "hack/image"}})
+	return mutate.Append(image, mutate.Addendum{Layer: layer, History: v1.History{Created: v1.Time{Time: o.created}, CreatedBy: "hack/release"}})
 }
 
 // labels are those of the OCI image specification (annotations.md).

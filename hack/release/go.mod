@@ -1,4 +1,4 @@
-module github.com/stowage-dev/stowage/hack/image
+module github.com/stowage-dev/stowage/hack/release
 
 go 1.26.0
 

@@ -1,10 +1,11 @@
-// Command image builds Stowage's container image without a daemon: one static binary for
+// Command release builds Stowage's container image without a daemon: one static binary for
 // each platform and nothing else, as an OCI archive that is the same, bit by bit, whoever
 // builds it from the same commit with the same Go release. What is in the binary is listed as CycloneDX: in a file, and
-// in a registry as an artifact that refers to the image.
+// in a registry as an artifact that refers to the image. With -dir it builds all files of a release.
 //
-//	go -C hack/image run . -root ../.. -o ../../bin/stowage-image.tar -tag stowage:dev
-//	go -C hack/image run . -root ../.. -push registry.example/stowage:v1
+//	go -C hack/release run . -root ../.. -o ../../bin/stowage-image.tar -tag stowage:dev
+//	go -C hack/release run . -root ../.. -push registry.example/stowage:v1
+//	go -C hack/release run . -root ../.. -version v0.1.0 -helm ../../bin/tools/helm -dir ../../bin/release
 package main
 
 import (
@@ -30,6 +31,9 @@ type options struct {
 	sbom      string // file of the list of what is in the binary; empty writes none
 	push      string // reference in a registry; empty pushes nothing
 	insecure  bool   // the registry speaks plain HTTP
+	dir       string // where the files of a release go; empty builds the image alone
+	helm      string // the program that packs the chart
+	binaries  string // where the programs are built already; empty builds them
 }
 
 func main() {
@@ -46,6 +50,8 @@ func main() {
 	flag.StringVar(&o.sbom, "sbom", "", "File to write the list of modules in the binary to, as CycloneDX JSON")
 	flag.StringVar(&o.push, "push", "", "Where to push the image, such as registry.example/stowage:v1")
 	flag.BoolVar(&o.insecure, "insecure", false, "Push by plain HTTP")
+	flag.StringVar(&o.dir, "dir", "", "Directory to make, with all files of a release")
+	flag.StringVar(&o.helm, "helm", "helm", "Helm, which packs the chart of a release")
 	flag.Parse()
 	if err := run(o, platforms, created); err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
@@ -54,12 +60,15 @@ func main() {
 }
 
 func run(o options, platforms string, created int64) error {
-	if o.archive == "" && o.push == "" {
-		return errors.New("nothing to do: name a file with -o or a registry with -push")
+	if o.archive == "" && o.push == "" && o.dir == "" {
+		return errors.New("nothing to do: name a file with -o, a registry with -push or a directory with -dir")
 	}
 	o.created, o.platforms = time.Unix(created, 0).UTC(), strings.Split(platforms, ",")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
+	if o.dir != "" {
+		return release(ctx, o)
+	}
 	digest, err := build(ctx, o)
 	if err != nil {
 		return err
