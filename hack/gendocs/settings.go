@@ -16,8 +16,8 @@ type setting struct {
 	Flag, Variable, Default, Usage string
 	// Type is pflag's name of the value's type: string, stringSlice, int, duration, ….
 	Type string
-	// Live says that it changes without a restart.
-	Live bool
+	// Reloadable says that it changes without a restart.
+	Reloadable bool
 }
 
 // settingsOf returns every setting of `stowage serve`, by name.
@@ -30,7 +30,7 @@ func settingsOf() []setting {
 		env := config.Variable(f)
 		out = append(out, setting{
 			Flag: f.Name, Variable: env, Default: strings.Trim(f.DefValue, "[]"), Usage: strings.TrimSuffix(f.Usage, " [$"+env+"]"),
-			Type: f.Value.Type(), Live: slices.Contains(config.LiveFlags, f.Name),
+			Type: f.Value.Type(), Reloadable: slices.Contains(config.ReloadableFlags, f.Name),
 		})
 	})
 	return out
@@ -68,7 +68,7 @@ peer-pod VMs is live in a ConfigMap of its own, ` + "`peer-pods-cm`" + `, and on
 		if value != "" {
 			value = "`" + value + "`"
 		}
-		if s.Live {
+		if s.Reloadable {
 			live = "yes"
 		}
 		fmt.Fprintf(&b, "| `--%s` | `%s` | %s | %s | %s |\n", s.Flag, s.Variable, value, live, strings.ReplaceAll(s.Usage, "|", `\|`))

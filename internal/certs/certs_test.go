@@ -363,20 +363,20 @@ func TestLosingARenewalIsNoError(t *testing.T) {
 func TestForeignAuthoritiesPushOutNone(t *testing.T) {
 	k, c, clock := published(t)
 	expectTrusted(t, k, clock.Now())
-	var foreign []byte
+	var another []byte
 	for i := range 2 * maxAuthorities {
 		ca, err := newAuthority(clock.Now().Add(time.Duration(i)*time.Minute), clock.Now().Add(validity))
 		if err != nil {
 			t.Fatal(err)
 		}
-		foreign = append(foreign, encode(ca.cert.Raw)...)
+		another = append(another, encode(ca.cert.Raw)...)
 	}
 	var reg admissionregistrationv1.MutatingWebhookConfiguration
 	if err := c.Get(t.Context(), client.ObjectKey{Name: "stowage"}, &reg); err != nil {
 		t.Fatal(err)
 	}
 	for i := range reg.Webhooks {
-		reg.Webhooks[i].ClientConfig.CABundle = foreign
+		reg.Webhooks[i].ClientConfig.CABundle = another
 	}
 	if err := c.Update(t.Context(), &reg); err != nil {
 		t.Fatal(err)

@@ -37,8 +37,8 @@ wins over its variable.`,
 			level, _ := config.ParseLogLevel(o.LogLevel) // validated above
 			var current slog.LevelVar
 			current.Set(level)
-			live := config.NewLive(o, cmd.Flags(), &current, config.NewLogger(s.Err, &current, o.LogFormat))
-			return server.Run(cmd.Context(), live, server.NewEnvironment(s.LookupEnv))
+			reloader := config.NewReloader(o, cmd.Flags(), &current, config.NewLogger(s.Err, &current, o.LogFormat))
+			return server.Run(cmd.Context(), reloader, server.NewEnvironment(s.LookupEnv))
 		},
 	}
 	o.AddFlags(cmd.Flags())

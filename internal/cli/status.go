@@ -125,7 +125,7 @@ func runStatus(ctx context.Context, s Streams, i *inspect.Inspector, o statusRun
 		bounded, last = context.WithTimeout(ctx, o.timeout+lastLook)
 		defer last()
 	}
-	last, said := "", ""
+	last, printed := "", ""
 	for {
 		stop := progress(s.Err, i)
 		r, err := i.Status(bounded, o.namespace)
@@ -164,9 +164,9 @@ func runStatus(ctx context.Context, s Streams, i *inspect.Inspector, o statusRun
 		done := !o.wait || r.OK() || expired.Err() != nil
 		switch {
 		case o.wait && !done:
-			if now := r.Verdict(); now != said {
+			if now := r.Verdict(); now != printed {
 				fmt.Fprintln(s.Err, now)
-				said = now
+				printed = now
 			}
 			last = text.String()
 		case text.String() != last || o.wait:

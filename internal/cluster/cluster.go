@@ -64,15 +64,15 @@ const missTimeout = 500 * time.Millisecond
 
 // Cache reads from a controller-runtime cache that was made with [CacheOptions].
 type Cache struct {
-	cached  client.Reader
-	live    client.Reader // asked for what cached does not know
-	timeout time.Duration // of a live read
+	cached   client.Reader
+	uncached client.Reader // asked for what cached does not know
+	timeout  time.Duration // of an uncached read
 
 	// reads has one live read of an object serve all who ask for it at that moment.
 	reads singleflight.Group
-	// foreign remembers workloads of kinds that are not watched, unreadable the kinds that
+	// unwatched remembers workloads of kinds that are not watched, unreadable the kinds that
 	// Stowage may not read, and missing what does not exist.
-	foreign, unreadable, missing *utilcache.LRUExpireCache
+	unwatched, unreadable, missing *utilcache.LRUExpireCache
 }
 
 // Clock tells the time.
@@ -80,11 +80,11 @@ type Clock interface{ Now() time.Time }
 
 // NewCache returns a cache that reads live what cached does not know, within a time; 0 is what
 // a pod can wait for.
-func NewCache(cached, live client.Reader, clock Clock, timeout time.Duration) *Cache {
+func NewCache(cached, uncached client.Reader, clock Clock, timeout time.Duration) *Cache {
 	const most = 4096 // entries of each kind
 	return &Cache{
-		cached: cached, live: live, timeout: cmp.Or(timeout, missTimeout),
-		foreign:    utilcache.NewLRUExpireCacheWithClock(most, clock),
+		cached: cached, uncached: uncached, timeout: cmp.Or(timeout, missTimeout),
+		unwatched:  utilcache.NewLRUExpireCacheWithClock(most, clock),
 		unreadable: utilcache.NewLRUExpireCacheWithClock(most, clock),
 		missing:    utilcache.NewLRUExpireCacheWithClock(most, clock),
 	}
@@ -191,7 +191,7 @@ func get[T client.Object](ctx context.Context, c *Cache, kind, name string, obj 
 	if apierrors.IsNotFound(err) {
 		fresh := obj.DeepCopyObject().(T) // its own: the shared read may outlive this call
 		obj, err = readLive(ctx, c, kind+"/"+name, func(ctx context.Context) (T, error) {
-			return fresh, c.live.Get(ctx, key, fresh)
+			return fresh, c.uncached.Get(ctx, key, fresh)
 		})
 	}
 	switch {

@@ -22,8 +22,8 @@ type ConfigMapFollower struct {
 	seen         func(*corev1.ConfigMap)
 	known        chan struct{}
 
-	mu   sync.Mutex
-	told bool // seen was called
+	mu       sync.Mutex
+	notified bool // seen was called
 }
 
 // NewConfigMapFollower returns a follower that calls seen with each version of a ConfigMap, and
@@ -35,14 +35,14 @@ func NewConfigMapFollower(clients kubernetes.Interface, key types.NamespacedName
 		&corev1.ConfigMap{}, toolscache.SharedIndexInformerOptions{})
 	some := func(obj any) {
 		if cm, ok := obj.(*corev1.ConfigMap); ok {
-			f.tell(cm)
+			f.notify(cm)
 		}
 	}
 	var err error
 	f.registration, err = f.informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    some,
 		UpdateFunc: func(_, obj any) { some(obj) },
-		DeleteFunc: func(any) { f.tell(nil) },
+		DeleteFunc: func(any) { f.notify(nil) },
 	})
 	return f, err
 }
@@ -59,18 +59,18 @@ func (f *ConfigMapFollower) Run(ctx context.Context) {
 		return
 	}
 	f.mu.Lock()
-	if !f.told {
+	if !f.notified {
 		f.seen(nil)
 	}
 	f.mu.Unlock()
 	close(f.known)
 }
 
-// tell passes on what there is, one call at a time.
-func (f *ConfigMapFollower) tell(cm *corev1.ConfigMap) {
+// notify passes on what there is, one call at a time.
+func (f *ConfigMapFollower) notify(cm *corev1.ConfigMap) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.told = true
+	f.notified = true
 	f.seen(cm)
 }
 

@@ -10,13 +10,13 @@ import (
 
 // PodsOn lists the pods of a node. With cached, the API server answers from its watch cache, which has an index of pods by
 // node and may be behind.
-func PodsOn(ctx context.Context, live client.Reader, node string, cached bool) ([]corev1.Pod, error) {
+func PodsOn(ctx context.Context, uncached client.Reader, node string, cached bool) ([]corev1.Pod, error) {
 	options := []client.ListOption{client.MatchingFields{"spec.nodeName": node}}
 	if cached {
 		// The client writes the selector into these options, so each list needs its own.
 		options = append(options, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}})
 	}
 	var list corev1.PodList
-	err := live.List(ctx, &list, options...)
+	err := uncached.List(ctx, &list, options...)
 	return list.Items, err
 }

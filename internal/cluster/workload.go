@@ -241,9 +241,9 @@ func fromDaemonSet(d *appsv1.DaemonSet) *Workload {
 	return w
 }
 
-// Makers returns the ReplicaSets and StatefulSets, of one namespace or of all: the
+// PodOwners returns the ReplicaSets and StatefulSets, of one namespace or of all: the
 // workloads that make pods themselves and are watched.
-func (c *Cache) Makers(ctx context.Context, namespace string) ([]*Workload, error) {
+func (c *Cache) PodOwners(ctx context.Context, namespace string) ([]*Workload, error) {
 	var sets appsv1.ReplicaSetList
 	if err := c.cached.List(ctx, &sets, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
@@ -301,7 +301,7 @@ func (c *Cache) Workload(ctx context.Context, namespace string, ref Ref) (*Workl
 		if _, missing := c.missing.Get(key); missing && ref.UID != "" {
 			return nil, nil
 		}
-		w, err = readLive(ctx, c, key, func(ctx context.Context) (*Workload, error) { return readWorkload(ctx, c.live, namespace, ref) })
+		w, err = readLive(ctx, c, key, func(ctx context.Context) (*Workload, error) { return readWorkload(ctx, c.uncached, namespace, ref) })
 		if apierrors.IsNotFound(err) || err == nil && !w.Is(ref) {
 			c.missing.Add(key, true, missingTTL)
 			return nil, nil
@@ -350,7 +350,7 @@ func readWorkload(ctx context.Context, from client.Reader, namespace string, ref
 
 // How long a workload of another kind is remembered, and that Stowage may not read a kind.
 const (
-	foreignTTL    = time.Minute
+	unwatchedTTL  = time.Minute
 	unreadableTTL = 5 * time.Minute
 )
 
@@ -360,12 +360,12 @@ func (c *Cache) foreignWorkload(ctx context.Context, namespace string, ref Ref) 
 		return nil, nil
 	}
 	key := flightKey(namespace, ref)
-	if known, ok := c.foreign.Get(key); ok {
+	if known, ok := c.unwatched.Get(key); ok {
 		return known.(*Workload), nil
 	}
 	w, err := readLive(ctx, c, key, func(ctx context.Context) (*Workload, error) {
 		m := metadataOf(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind))
-		if err := c.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, m); err != nil {
+		if err := c.uncached.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, m); err != nil {
 			return nil, err
 		}
 		m.ObjectMeta = workloadIdentity(m.ObjectMeta)
@@ -380,7 +380,7 @@ func (c *Cache) foreignWorkload(ctx context.Context, namespace string, ref Ref) 
 	case err != nil:
 		return nil, fmt.Errorf("read %s %q: %w", ref.Kind, ref.Name, err)
 	}
-	c.foreign.Add(key, w, foreignTTL)
+	c.unwatched.Add(key, w, unwatchedTTL)
 	return w, nil
 }
 

@@ -12,7 +12,7 @@ import (
 // Deployed returns the settings of a Stowage that runs as a Deployment. They come from its arguments and variables,
 // and from the ConfigMap that may change some of them. Without a container, they are the defaults. An invalid
 // ConfigMap is ignored, as the server ignores it.
-func Deployed(d *appsv1.Deployment, live map[string]string) (Options, error) {
+func Deployed(d *appsv1.Deployment, configMap map[string]string) (Options, error) {
 	o := DefaultOptions()
 	o.Namespace = cmp.Or(d.Namespace, o.Namespace)
 	containers := d.Spec.Template.Spec.Containers
@@ -38,7 +38,7 @@ func Deployed(d *appsv1.Deployment, live map[string]string) (Options, error) {
 			return o, err
 		}
 	}
-	if with, err := withConfigMap(o, pinned, live); err == nil {
+	if with, err := withConfigMap(o, pinned, configMap); err == nil {
 		o = with
 	}
 	return o, nil

@@ -64,7 +64,7 @@ const leftAlone = "left alone"
 // subject is a pod that is explained.
 type subject struct {
 	*Inspector
-	reader live
+	reader apiReader
 	pod    *corev1.Pod
 	view   *podpatch.Pod
 	owner  *podpatch.Owner // nil if it has none
@@ -77,7 +77,7 @@ type subject struct {
 // Explain explains a pod. It returns the API server's error if there is no such pod.
 func (i *Inspector) Explain(ctx context.Context, namespace, name string) (*Explanation, error) {
 	// 1. The pod, and what made it.
-	s := &subject{Inspector: i, reader: i.live(), pod: &corev1.Pod{}}
+	s := &subject{Inspector: i, reader: i.apiReader(), pod: &corev1.Pod{}}
 	if err := i.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, s.pod); err != nil {
 		return nil, forbidden(fmt.Sprintf("pod %s in namespace %s", name, namespace), err)
 	}

@@ -179,7 +179,7 @@ func (s *subject) countPods(ctx context.Context, a *Aspect, p *policy.Policy) (r
 	current := make([]int64, p.Strategy.Len())
 	seated := int64(0)
 	err = each(ctx, s.Inspector, &corev1.PodList{}, func(pod *corev1.Pod) {
-		if c := metav1.GetControllerOfNoCopy(pod); c == nil || c.UID != owner.UID || !podstatus.Live(pod) || !proven(pod) {
+		if c := metav1.GetControllerOfNoCopy(pod); c == nil || c.UID != owner.UID || !podstatus.Active(pod) || !proven(pod) {
 			return
 		}
 		if n, ok := p.Pool(pod.Labels[stowage.PoolLabel]); ok {

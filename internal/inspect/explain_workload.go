@@ -45,7 +45,7 @@ func (i *Inspector) ExplainWorkload(ctx context.Context, namespace, kind, name s
 	members := map[string]bool{} // what is between the pods and the workload, and that itself, as kind/name
 	counts, samples := map[look]int{}, map[look]string{}
 	var order []look
-	reader := i.live()
+	reader := i.apiReader()
 	owners := map[string]cluster.Chain{}
 	var failed error
 	err := each(ctx, i, &corev1.PodList{}, func(pod *corev1.Pod) {

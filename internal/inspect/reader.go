@@ -86,20 +86,20 @@ func each[T client.Object](ctx context.Context, i *Inspector, list client.Object
 func absent(err error) bool { return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) }
 
 // live reads each time, from a cluster that may lack our kinds.
-type live struct{ *cluster.Cache }
+type apiReader struct{ *cluster.Cache }
 
-var _ cluster.Reader = live{}
+var _ cluster.Reader = apiReader{}
 
-func (i *Inspector) live() live {
-	return live{cluster.NewCache(i.Client, i.Client, clock.RealClock{}, liveTimeout)}
+func (i *Inspector) apiReader() apiReader {
+	return apiReader{cluster.NewCache(i.Client, i.Client, clock.RealClock{}, readTimeout)}
 }
 
-// liveTimeout bounds one read. Nothing waits for it but a person.
-const liveTimeout = 30 * time.Second
+// readTimeout bounds one read. Nothing waits for it but a person.
+const readTimeout = 30 * time.Second
 
 // Namespace implements [cluster.Reader]. One that may not be read says nothing.
-func (l live) Namespace(ctx context.Context, name string) (*corev1.Namespace, error) {
-	ns, err := l.Cache.Namespace(ctx, name)
+func (r apiReader) Namespace(ctx context.Context, name string) (*corev1.Namespace, error) {
+	ns, err := r.Cache.Namespace(ctx, name)
 	if apierrors.IsForbidden(err) {
 		return nil, nil
 	}
@@ -107,8 +107,8 @@ func (l live) Namespace(ctx context.Context, name string) (*corev1.Namespace, er
 }
 
 // PodDistributors implements [cluster.Reader].
-func (l live) PodDistributors(ctx context.Context, namespace string) ([]versprei.PodDistributor, error) {
-	list, err := l.Cache.PodDistributors(ctx, namespace)
+func (r apiReader) PodDistributors(ctx context.Context, namespace string) ([]versprei.PodDistributor, error) {
+	list, err := r.Cache.PodDistributors(ctx, namespace)
 	if meta.IsNoMatchError(err) {
 		return nil, nil
 	}
@@ -116,8 +116,8 @@ func (l live) PodDistributors(ctx context.Context, namespace string) ([]versprei
 }
 
 // PoolState implements [cluster.Reader].
-func (l live) PoolState(ctx context.Context, namespace string, workload types.UID) (*stowage.PoolState, error) {
-	state, err := l.Cache.PoolState(ctx, namespace, workload)
+func (r apiReader) PoolState(ctx context.Context, namespace string, workload types.UID) (*stowage.PoolState, error) {
+	state, err := r.Cache.PoolState(ctx, namespace, workload)
 	if meta.IsNoMatchError(err) {
 		return nil, nil
 	}
@@ -125,8 +125,8 @@ func (l live) PoolState(ctx context.Context, namespace string, workload types.UI
 }
 
 // Template implements [cluster.Reader].
-func (l live) Template(ctx context.Context, name string) (*flexdaemonsets.FlexDaemonsetTemplate, error) {
-	t, err := l.Cache.Template(ctx, name)
+func (r apiReader) Template(ctx context.Context, name string) (*flexdaemonsets.FlexDaemonsetTemplate, error) {
+	t, err := r.Cache.Template(ctx, name)
 	if meta.IsNoMatchError(err) {
 		return nil, nil
 	}

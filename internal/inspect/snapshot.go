@@ -23,16 +23,16 @@ import (
 
 // snapshot answers from what was listed at the beginning, and live for kinds that were not.
 type snapshot struct {
-	live
+	apiReader
 	// namespace is the one that the report is about, or empty for all of them.
 	namespace  string
 	namespaces map[string]*corev1.Namespace
 
 	byUID  map[types.UID]*cluster.Workload
 	byName map[objectName]*cluster.Workload
-	// makers are what makes pods, with the pods of the report that they made.
-	makers      []*maker
-	makersByUID map[types.UID]*maker
+	// owners are what makes pods, with the pods of the report that they made.
+	owners      []*podOwner
+	ownersByUID map[types.UID]*podOwner
 	// created is the template of the pods of each workload that makes some: its metadata,
 	// and what in it chooses nodes.
 	created     map[types.UID]corev1.PodTemplateSpec
@@ -69,15 +69,15 @@ type deployment struct {
 	seen        bool              // by its controller, as it is now
 }
 
-// maker is what makes pods, with those that have a seat, and how many have none.
-type maker struct {
+// podOwner is what makes pods, with those that have a seat, and how many have none.
+type podOwner struct {
 	*cluster.Workload
 	pods     []*corev1.Pod
 	unseated int64
 }
 
 // busy reports whether it has pods, or asks for some.
-func (m *maker) busy() bool { return m.Replicas != 0 || len(m.pods) > 0 }
+func (m *podOwner) busy() bool { return m.Replicas != 0 || len(m.pods) > 0 }
 
 var _ cluster.Reader = &snapshot{}
 
@@ -98,7 +98,7 @@ func (s *snapshot) Workload(ctx context.Context, namespace string, ref cluster.R
 	if s.reports(namespace) && ref.Group() == appsv1.GroupName && slices.Contains([]string{"Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"}, ref.Kind) {
 		return nil, nil
 	}
-	return s.live.Workload(ctx, namespace, ref)
+	return s.apiReader.Workload(ctx, namespace, ref)
 }
 
 // PodDistributors implements [cluster.Reader].
@@ -127,8 +127,8 @@ func (s *snapshot) Template(_ context.Context, name string) (*flexdaemonsets.Fle
 // snapshot lists what the report on a namespace depends on.
 func (i *Inspector) snapshot(ctx context.Context, namespace string, r *Report) (*snapshot, error) {
 	s := &snapshot{
-		live: i.live(), namespace: namespace, namespaces: map[string]*corev1.Namespace{},
-		byUID: map[types.UID]*cluster.Workload{}, byName: map[objectName]*cluster.Workload{}, makersByUID: map[types.UID]*maker{},
+		apiReader: i.apiReader(), namespace: namespace, namespaces: map[string]*corev1.Namespace{},
+		byUID: map[types.UID]*cluster.Workload{}, byName: map[objectName]*cluster.Workload{}, ownersByUID: map[types.UID]*podOwner{},
 		created: map[types.UID]corev1.PodTemplateSpec{}, daemonSets: map[types.UID]*appsv1.DaemonSet{}, podDistributors: map[string][]versprei.PodDistributor{},
 		poolStates: map[types.UID]*stowage.PoolState{},
 	}
@@ -157,15 +157,15 @@ func (s *snapshot) add(kind string, obj client.Object, template *corev1.PodTempl
 		return
 	}
 	w.Replicas = int64(ptr.Deref(replicas, 1))
-	s.addMaker(&w, corev1.PodTemplateSpec{ObjectMeta: template.ObjectMeta, Spec: corev1.PodSpec{
+	s.addOwner(&w, corev1.PodTemplateSpec{ObjectMeta: template.ObjectMeta, Spec: corev1.PodSpec{
 		NodeName: template.Spec.NodeName, NodeSelector: template.Spec.NodeSelector, Affinity: template.Spec.Affinity,
 	}})
 }
 
-func (s *snapshot) addMaker(w *cluster.Workload, created corev1.PodTemplateSpec) *maker {
-	m := &maker{Workload: w}
-	s.makersByUID[w.UID], s.created[w.UID] = m, created
-	s.makers = append(s.makers, m)
+func (s *snapshot) addOwner(w *cluster.Workload, created corev1.PodTemplateSpec) *podOwner {
+	m := &podOwner{Workload: w}
+	s.ownersByUID[w.UID], s.created[w.UID] = m, created
+	s.owners = append(s.owners, m)
 	return m
 }
 
@@ -244,10 +244,10 @@ func (i *Inspector) listTemplates(ctx context.Context, s *snapshot, r *Report) e
 func (s *snapshot) assignPods() {
 	for _, pod := range s.pods {
 		owner := metav1.GetControllerOfNoCopy(pod)
-		if owner == nil || !s.reports(pod.Namespace) || !podstatus.Live(pod) {
+		if owner == nil || !s.reports(pod.Namespace) || !podstatus.Active(pod) {
 			continue
 		}
-		m := s.makersByUID[owner.UID]
+		m := s.ownersByUID[owner.UID]
 		if !proven(pod) {
 			if m != nil {
 				m.unseated++
@@ -256,7 +256,7 @@ func (s *snapshot) assignPods() {
 		}
 		if m == nil {
 			w := &cluster.Workload{Ref: cluster.RefOf(owner), Namespace: pod.Namespace, Replicas: -1, Current: -1}
-			m = s.addMaker(w, corev1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta})
+			m = s.addOwner(w, corev1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta})
 		}
 		m.pods = append(m.pods, pod)
 	}

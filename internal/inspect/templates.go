@@ -33,7 +33,7 @@ func (s *snapshot) templateReports(r *Report) {
 	nodes := map[string]map[string]bool{} // by the template's label
 	for _, pod := range s.pods {
 		label, sized := pod.Labels[stowage.SizedByLabel]
-		if !sized || pod.Spec.NodeName == "" || !podstatus.Live(pod) {
+		if !sized || pod.Spec.NodeName == "" || !podstatus.Active(pod) {
 			continue
 		}
 		if nodes[label] == nil {
@@ -51,7 +51,7 @@ func (s *snapshot) templateReports(r *Report) {
 func (i *Inspector) plans(ctx context.Context, s *snapshot, r *Report) error {
 	var sized []*corev1.Pod
 	for _, pod := range s.pods {
-		if _, ok := pod.Labels[stowage.SizedByLabel]; ok && podstatus.Live(pod) && s.reports(pod.Namespace) {
+		if _, ok := pod.Labels[stowage.SizedByLabel]; ok && podstatus.Active(pod) && s.reports(pod.Namespace) {
 			sized = append(sized, pod)
 		}
 	}

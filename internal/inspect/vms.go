@@ -41,7 +41,7 @@ func (c *Capacity) daemons(pods []*corev1.Pod) map[string]bool {
 		owner := metav1.GetControllerOfNoCopy(pod)
 		if owner != nil && owner.Kind == "DaemonSet" && pod.Spec.HostNetwork && c.Daemons.Matches(labels.Set(pod.Labels)) {
 			node := sizing.NodeOf(podpatch.FromPod(pod))
-			nodes[node] = nodes[node] || podstatus.Live(pod) && podstatus.Ready(pod)
+			nodes[node] = nodes[node] || podstatus.Active(pod) && podstatus.Ready(pod)
 		}
 	}
 	if len(nodes) == 0 && c.Mode == peerpod.CapacityAuto {
@@ -137,7 +137,7 @@ func (i *Inspector) nodeProblems(node *corev1.Node, want int64, daemons map[stri
 		return
 	}
 	now := peerpod.AdvertisedBy(node, i.PeerPods.VMResource)
-	if _, foreign := peerpod.Advertise(now, want); foreign {
+	if _, conflict := peerpod.Advertise(now, want); conflict {
 		r.problem("", "Node/"+node.Name, fmt.Sprintf("kubectl annotate node %s %s=take-over, or remove the amount", node.Name, stowage.PeerPodsCapacityAnnotation),
 			"advertises %d %s, which another client set, and not %d", now.Capacity, i.PeerPods.VMResource, want)
 	}

@@ -29,8 +29,8 @@ func (i *Inspector) workloads(ctx context.Context, s *snapshot, r *Report) error
 	scope := scope.New(s, i.Namespace)
 	groups := map[types.UID]*group{}
 	var order []types.UID
-	roots, busy := make([]cluster.Ref, len(s.makers)), map[types.UID]bool{}
-	for n, m := range s.makers {
+	roots, busy := make([]cluster.Ref, len(s.owners)), map[types.UID]bool{}
+	for n, m := range s.owners {
 		chain, err := cluster.Owners(ctx, s, m.Namespace, m.Ref)
 		if err != nil {
 			return err
@@ -38,7 +38,7 @@ func (i *Inspector) workloads(ctx context.Context, s *snapshot, r *Report) error
 		roots[n] = chain.Root()
 		busy[roots[n].UID] = busy[roots[n].UID] || m.busy()
 	}
-	for n, m := range s.makers {
+	for n, m := range s.owners {
 		root := roots[n]
 		if busy[root.UID] && !m.busy() {
 			continue // an old revision
@@ -92,7 +92,7 @@ func (i *Inspector) workloads(ctx context.Context, s *snapshot, r *Report) error
 }
 
 // leftAlone returns why the pods of a workload get no seat, if they get none.
-func (s *snapshot) leftAlone(ctx context.Context, scope *scope.Scope, m *maker, p *policy.Policy) (string, error) {
+func (s *snapshot) leftAlone(ctx context.Context, scope *scope.Scope, m *podOwner, p *policy.Policy) (string, error) {
 	template := s.created[m.UID]
 	object := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
 	pod := podpatch.FromPod(object)
@@ -126,9 +126,9 @@ type group struct {
 	shortages []spill.Shortage
 }
 
-// add adds what one maker of pods has and should have. Idle says why nobody wants us to
+// add adds what one owner of pods has and should have. Idle says why nobody wants us to
 // touch its pods, if so.
-func (g *group) add(ctx context.Context, i *Inspector, m *maker, p *policy.Policy, idle string) error {
+func (g *group) add(ctx context.Context, i *Inspector, m *podOwner, p *policy.Policy, idle string) error {
 	if !m.busy() && g.Policy != "" {
 		return nil // none of its revisions has pods, and one is enough
 	}

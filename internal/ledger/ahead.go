@@ -91,7 +91,7 @@ func (b *Book) heldAhead(now, patience time.Duration) (n int64, until time.Durat
 
 // void ends a claim ahead: no pod ever had it, and none will. The next write leaves it out.
 func (b *Book) void(c *claim) {
-	c.ahead, c.void, b.owed = nil, true, true
+	c.ahead, c.void, b.unwritten = nil, true, true
 	if c.counted {
 		b.uncount(c)
 	}

@@ -26,20 +26,20 @@ type Book struct {
 	byID   map[string]*claim
 
 	// The ledger.
-	version     uint64 // 0 if there is none
-	newest      uint64 // highest version that was ever seen
-	known       bool   // version and claims are the API's, as far as we know
-	reading     bool
-	outdated    bool          // the read under way began before a write whose fate is unknown
-	readAt      time.Duration // when to read, if it is not known
-	writing     bool
-	news        *Object // came while a write was under way
-	newsDeleted bool    // it is the version of a deletion
-	changedAt   time.Duration
-	lastWriter  string
-	writers     map[string]time.Duration // replicas that wrote, and when
-	owed        bool                     // seats were given away or given back, and no write says so yet
-	failures    int                      // requests for the ledger that failed in a row
+	version         uint64 // 0 if there is none
+	newest          uint64 // highest version that was ever seen
+	known           bool   // version and claims are the API's, as far as we know
+	reading         bool
+	outdated        bool          // the read under way began before a write whose fate is unknown
+	readAt          time.Duration // when to read, if it is not known
+	writing         bool
+	observed        *Object // came while a write was under way
+	observedDeleted bool    // it is the version of a deletion
+	changedAt       time.Duration
+	lastWriter      string
+	writers         map[string]time.Duration // replicas that wrote, and when
+	unwritten       bool                     // seats were given away or given back, and no write says so yet
+	failures        int                      // requests for the ledger that failed in a row
 
 	// The owner's replica count.
 	replicas      int64         // -1 is unknown
@@ -73,14 +73,14 @@ func (b *Book) wakeAt(t time.Duration) { b.wake = min(b.wake, t) }
 // PodSeen notes what the watch shows of a pod.
 func (b *Book) PodSeen(now time.Duration, uid string, p Pod) {
 	old, had := b.pods[uid]
-	if had && old.Live {
+	if had && old.Active {
 		b.release(old.Seat)
 	}
 	if had && old.ID != p.ID {
 		b.forget(now, old.ID)
 	}
 	b.pods[uid] = p
-	if p.Live {
+	if p.Active {
 		b.take(p.Seat)
 	}
 	if p.ID == "" {
@@ -104,7 +104,7 @@ func (b *Book) PodGone(now time.Duration, uid string) {
 	if !had {
 		return
 	}
-	if old.Live {
+	if old.Active {
 		b.release(old.Seat)
 	}
 	delete(b.pods, uid)
@@ -130,7 +130,7 @@ func (b *Book) LedgerSeen(now time.Duration, o Object, deleted bool) {
 	}
 	b.newest = max(b.newest, o.Version)
 	if b.writing {
-		b.news, b.newsDeleted = &o, deleted
+		b.observed, b.observedDeleted = &o, deleted
 		return
 	}
 	if deleted {
@@ -164,7 +164,7 @@ func (b *Book) LedgerRead(now time.Duration, o *Object) {
 		b.adopt(now, o)
 	}
 	b.known = true
-	b.undecide()
+	b.withdraw()
 }
 
 // retry plans to read the ledger, later after each failure.
@@ -184,33 +184,33 @@ func (b *Book) ReplicasRead(now time.Duration, replicas int64) {
 func (b *Book) WriteDone(now time.Duration, res WriteResult, o *Object) {
 	b.writing = false
 	b.outdated = b.reading
-	news := b.news
-	b.news = nil
-	late := res == WriteOK && news != nil && news.Version <= o.Version // older than our write
-	if news != nil && b.newsDeleted {
-		news = &Object{}
+	observed := b.observed
+	b.observed = nil
+	late := res == WriteOK && observed != nil && observed.Version <= o.Version // older than our write
+	if observed != nil && b.observedDeleted {
+		observed = &Object{}
 	}
 	switch res {
 	case WriteOK:
 		b.failures = 0
 		b.adopt(now, o)
-		if news != nil && !late {
-			b.adopt(now, news)
+		if observed != nil && !late {
+			b.adopt(now, observed)
 		}
 	case WriteConflict:
-		if news != nil {
-			b.adopt(now, news)
+		if observed != nil {
+			b.adopt(now, observed)
 			return
 		}
 		// The watch brings the winner's write any moment now, at no cost.
-		b.undecide()
+		b.withdraw()
 		b.known, b.readAt = false, now+b.timing.Turn
 	case WriteUncertain:
 		// Seats stay decided until we know whether they are in the ledger. A newer
 		// version says so: ours was for the one before it.
 		b.retry(now)
-		if news != nil {
-			b.adopt(now, news)
+		if observed != nil {
+			b.adopt(now, observed)
 		}
 	case WriteRefused:
 		// Nobody gains by waiting.
@@ -263,12 +263,12 @@ func (b *Book) adopt(now time.Duration, o *Object) {
 		return true
 	})
 	// A decision that was made on another version is made again.
-	b.undecide()
+	b.withdraw()
 }
 
-// undecide takes back the seats of waiting requests that are not in the ledger. Seats
-// that are given away already stay, and are owed to it.
-func (b *Book) undecide() {
+// withdraw takes back the seats of waiting requests that are not in the ledger. Seats
+// that are given away already stay, and a later write adds them.
+func (b *Book) withdraw() {
 	b.noteOwed()
 	for _, r := range b.queue {
 		if r.claim != nil && !r.claim.written {
@@ -293,7 +293,7 @@ func (b *Book) dropAhead() {
 
 // noteOwed notes whether the ledger lacks seats that were given away, or has some that were given back.
 func (b *Book) noteOwed() {
-	b.owed = slices.ContainsFunc(b.claims, func(c *claim) bool {
+	b.unwritten = slices.ContainsFunc(b.claims, func(c *claim) bool {
 		return c.void && c.written || !c.void && !c.written && !c.waiting && !c.local && c.ahead == nil
 	})
 }
@@ -329,7 +329,7 @@ func (b *Book) Step(now time.Duration) []Action {
 	// 1. Answer those whose claims are written, and those who cannot wait any more.
 	b.useAhead(now)
 	acts = b.answer(now, acts)
-	if b.writing || len(b.queue) == 0 && !b.owed {
+	if b.writing || len(b.queue) == 0 && !b.unwritten {
 		return acts
 	}
 
@@ -359,7 +359,7 @@ func (b *Book) Step(now time.Duration) []Action {
 
 	// 4. Decide for everyone who waits, and write.
 	acts, decided := b.decide(now, acts)
-	if !decided && !b.owed {
+	if !decided && !b.unwritten {
 		return acts
 	}
 	b.claimAhead(now)
@@ -373,7 +373,7 @@ func (b *Book) answer(now time.Duration, acts []Action) []Action {
 		switch {
 		case r.claim != nil && r.claim.written:
 			r.claim.waiting = false
-			r.Result = Result{Claim: r.claim.Claim, Written: true, Hurried: r.hurried, Prepared: r.ahead}
+			r.Result = Result{Claim: r.claim.Claim, Written: true, Unverified: r.unverified, Prepared: r.ahead}
 		case r.Deadline <= now:
 			if r.claim == nil {
 				b.dropAhead() // nobody knows when they can be used
@@ -385,7 +385,7 @@ func (b *Book) answer(now time.Duration, acts []Action) []Action {
 			}
 			// The claim stays: other replicas learn of it with the next write.
 			r.claim.waiting = false
-			b.owed = b.owed || !r.claim.local
+			b.unwritten = b.unwritten || !r.claim.local
 			r.Result = Result{Claim: r.claim.Claim}
 		default:
 			b.wakeAt(r.Deadline)

@@ -126,7 +126,7 @@ func (b *Book) mayExceed(now time.Duration, r *Request, acts *[]Action) bool {
 		b.wakeAt(t)
 		return false
 	}
-	r.hurried = young && now < r.blockedAt+longest
+	r.unverified = young && now < r.blockedAt+longest
 	// 3. The controller is behind a scale-down, and the seat is the first to go.
 	r.beyond = true
 	return true

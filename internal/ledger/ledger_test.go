@@ -67,7 +67,7 @@ func BenchmarkDecision(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		book.PodSeen(0, fmt.Sprint(i), Pod{Seat: Seat{Pool: s.Pool(seat.Pool).Name, Ordinal: seat.Ordinal}, Live: true})
+		book.PodSeen(0, fmt.Sprint(i), Pod{Seat: Seat{Pool: s.Pool(seat.Pool).Name, Ordinal: seat.Ordinal}, Active: true})
 	}
 	b.ReportAllocs()
 	for b.Loop() {

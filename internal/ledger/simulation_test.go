@@ -422,7 +422,7 @@ func (w *world) create(answered func(ok bool, uid int)) {
 				refused()
 				return
 			}
-			if r.Result.Err == nil && (!r.Result.Written || r.Result.Hurried) {
+			if r.Result.Err == nil && (!r.Result.Written || r.Result.Unverified) {
 				w.guessed++
 			}
 			w.after(commitLatency, func() {
@@ -433,12 +433,12 @@ func (w *world) create(answered func(ok bool, uid int)) {
 					pool, _ := strconv.Atoi(r.Result.Pool)
 					p.rank, _ = w.strategy.Rank(spread.Seat{Pool: pool, Ordinal: r.Result.Ordinal})
 				}
-				p.Live = true
+				p.Active = true
 				w.pods[p.uid] = p
 				w.note("pod %d is created: %s/%d by webhook %d", p.uid, p.Pool, p.Ordinal, h.id)
 				w.publish(p, false)
 				w.after(50*time.Millisecond, func() {
-					if !p.removed && p.Live {
+					if !p.removed && p.Active {
 						p.ready = true
 						w.publish(p, false)
 					}
@@ -454,10 +454,10 @@ func (w *world) create(answered func(ok bool, uid int)) {
 // remove ends a pod: first it is ending, then it is gone.
 func (w *world) remove(uid int) {
 	p := w.pods[uid]
-	if p == nil || !p.Live {
+	if p == nil || !p.Active {
 		return
 	}
-	p.Live = false
+	p.Active = false
 	w.note("pod %d (%s/%d) ends", uid, p.Pool, p.Ordinal)
 	w.publish(p, false)
 	w.after(100*time.Millisecond, func() {
@@ -482,7 +482,7 @@ type controller struct {
 }
 
 func (c *controller) see(e podEvent) {
-	if e.gone || !e.pod.Live {
+	if e.gone || !e.pod.Active {
 		delete(c.deleted, e.pod.uid)
 	}
 	if e.gone {
@@ -502,7 +502,7 @@ func (c *controller) sync() {
 	}
 	var active []simPod
 	for _, p := range c.view {
-		if p.Live {
+		if p.Active {
 			active = append(active, p)
 		}
 	}
@@ -531,7 +531,7 @@ func (c *controller) sync() {
 		for _, p := range active[:diff] {
 			c.deleted[p.uid] = true
 			c.w.after(c.w.Latency, func() {
-				if q := c.w.pods[p.uid]; q == nil || !q.Live {
+				if q := c.w.pods[p.uid]; q == nil || !q.Active {
 					delete(c.deleted, p.uid)
 					c.sync()
 				}
@@ -610,7 +610,7 @@ func (w *world) check() error {
 	counts := make([]int64, w.strategy.Len())
 	ordinals := map[Seat]int{}
 	for _, p := range w.pods {
-		if !p.Live {
+		if !p.Active {
 			return fmt.Errorf("pod %d is still ending", p.uid)
 		}
 		live++
@@ -650,7 +650,7 @@ func (w *world) check() error {
 		h.book.refresh(w.now)
 		pods := int64(0)
 		for _, p := range h.book.pods {
-			if p.Live {
+			if p.Active {
 				pods++
 			}
 		}
@@ -698,7 +698,7 @@ func (s scenario) run(b bug) (*world, error) {
 			if int64(o.Count) < w.replicas {
 				w.unsettled += w.inFlight
 				for uid, p := range w.pods {
-					if p.Live && !w.controller.view[uid].ready {
+					if p.Active && !w.controller.view[uid].ready {
 						w.unsettled++
 					}
 				}
@@ -708,7 +708,7 @@ func (s scenario) run(b bug) (*world, error) {
 		case "evict", "drain":
 			var live []int
 			for uid, p := range w.pods {
-				if p.Live {
+				if p.Active {
 					live = append(live, uid)
 				}
 			}
@@ -779,7 +779,7 @@ func (w *world) takeOver(h *hook) {
 				b.byID[c.ID] = c
 				b.take(c.Seat)
 				r.claim = c
-				b.owed = true
+				b.unwritten = true
 				break
 			}
 		}

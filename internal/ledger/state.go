@@ -14,7 +14,7 @@ func (b *Book) Idle() bool {
 
 // Spent returns the ledger's version if nothing in it is of use to anybody any more.
 func (b *Book) Spent(now time.Duration) (version uint64, ok bool) {
-	if b.version == 0 || b.writing || b.owed || len(b.queue) > 0 {
+	if b.version == 0 || b.writing || b.unwritten || len(b.queue) > 0 {
 		return 0, false
 	}
 	for _, c := range b.claims {

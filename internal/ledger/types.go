@@ -37,7 +37,7 @@ type Object struct {
 type Pod struct {
 	Seat
 	ID      string // its claim; empty if it never needed one
-	Live    bool   // not ending and not ended
+	Active  bool   // not ending and not ended
 	Version uint64 // resource version
 }
 
@@ -107,12 +107,12 @@ type Request struct {
 	// Result is the answer; it is set when the request comes back in an action.
 	Result Result
 
-	arrived   time.Duration
-	claim     *claim        // its seat, decided but not written yet
-	blockedAt time.Duration // when its decision first met too many pods; 0 if it did not
-	beyond    bool          // may take a seat beyond the replica count
-	hurried   bool          // ... because there was no time to find out who is gone
-	ahead     bool          // has a seat that was claimed before
+	arrived    time.Duration
+	claim      *claim        // its seat, decided but not written yet
+	blockedAt  time.Duration // when its decision first met too many pods; 0 if it did not
+	beyond     bool          // may take a seat beyond the replica count
+	unverified bool          // ... because there was no time to find out who is gone
+	ahead      bool          // has a seat that was claimed before
 }
 
 // Result is the answer to a request.
@@ -121,9 +121,9 @@ type Result struct {
 	// Written says that the claim is in the ledger. It is not where the API was too
 	// slow; then the seat comes from this replica's knowledge alone.
 	Written bool
-	// Hurried is whether the deadline cut the replica check short, as it does where the API fails and nobody is to
+	// Unverified is whether the deadline cut the replica check short, as it does where the API fails and nobody is to
 	// wait for it. The seat may be next to one of a pod that was never created.
-	Hurried bool
+	Unverified bool
 	// Prepared says that the seat was claimed before the request came.
 	Prepared bool
 	// Err is spread.ErrFull if no pool may take the pod.

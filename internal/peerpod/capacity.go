@@ -84,10 +84,10 @@ type Change struct {
 }
 
 // Advertise decides how a node comes to say that it has this many VMs; with 0 it says
-// nothing. It returns nil if there is nothing to do, and foreign if the node has an amount
+// nothing. It returns nil if there is nothing to do, and conflict if the node has an amount
 // that another client gave it: that stays. An entry of 0 is nobody's, because a kubelet that
 // starts zeroes every entry that it does not know.
-func Advertise(now Advertised, want int64) (change *Change, foreign bool) {
+func Advertise(now Advertised, want int64) (change *Change, conflict bool) {
 	ours := now.Mark != ""
 	if want <= 0 {
 		if !ours {

@@ -27,10 +27,10 @@ func TestAdvertise(t *testing.T) {
 		return peerpod.Advertised{Capacity: capacity, Allocatable: allocatable, Mark: mark}
 	}
 	cases := map[string]struct {
-		says    peerpod.Advertised
-		want    int64
-		change  *peerpod.Change
-		foreign bool
+		says     peerpod.Advertised
+		want     int64
+		change   *peerpod.Change
+		conflict bool
 	}{
 		"a new node":                        {says: says(none, none, ""), want: 10, change: &peerpod.Change{Mark: "10", Amount: 10}},
 		"as it should be":                   {says: says(10, 10, "10"), want: 10},
@@ -38,7 +38,7 @@ func TestAdvertise(t *testing.T) {
 		"zeroed by a kubelet":               {says: says(0, 0, "10"), want: 10, change: &peerpod.Change{Mark: "10", Amount: 10, Restores: true}},
 		"zeroed before it was ours":         {says: says(0, 0, ""), want: 10, change: &peerpod.Change{Mark: "10", Amount: 10}},
 		"allocatable is missing":            {says: says(10, none, "10"), want: 10, change: &peerpod.Change{Mark: "10", Amount: 10, Restores: true}},
-		"another client's":                  {says: says(5, 5, ""), want: 10, foreign: true},
+		"another client's":                  {says: says(5, 5, ""), want: 10, conflict: true},
 		"another client's, and right":       {says: says(10, 10, ""), want: 10, change: &peerpod.Change{Mark: "10", Amount: 10}},
 		"handed over":                       {says: says(5, 5, "yes"), want: 10, change: &peerpod.Change{Mark: "10", Amount: 10}},
 		"withdrawn":                         {says: says(10, 10, "10"), want: 0, change: &peerpod.Change{Amount: none}},
@@ -48,9 +48,9 @@ func TestAdvertise(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			change, foreign := peerpod.Advertise(tc.says, tc.want)
-			if diff := cmp.Diff(tc.change, change); diff != "" || foreign != tc.foreign {
-				t.Errorf("foreign %v, change (-want +got):\n%s", foreign, diff)
+			change, conflict := peerpod.Advertise(tc.says, tc.want)
+			if diff := cmp.Diff(tc.change, change); diff != "" || conflict != tc.conflict {
+				t.Errorf("conflict %v, change (-want +got):\n%s", conflict, diff)
 			}
 		})
 	}

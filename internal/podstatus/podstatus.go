@@ -12,8 +12,8 @@ func Ended(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// Live reports whether a pod counts for its owner: it has not ended and is not being deleted.
-func Live(pod *corev1.Pod) bool { return pod.DeletionTimestamp == nil && !Ended(pod) }
+// Active reports whether a pod counts for its owner: it has not ended and is not being deleted.
+func Active(pod *corev1.Pod) bool { return pod.DeletionTimestamp == nil && !Ended(pod) }
 
 // Ready reports whether a pod has the condition Ready.
 func Ready(pod *corev1.Pod) bool {

@@ -19,8 +19,8 @@ const nodesTried = 10
 
 // Reader reads nodes and their pods.
 type Reader struct {
-	// Cached reads nodes from the cache, and Live reads pods from the API server.
-	Cached, Live client.Reader
+	// Cached reads nodes from the cache, and Uncached reads pods from the API server.
+	Cached, Uncached client.Reader
 }
 
 // Nodes returns the nodes with some labels. They are the cache's own.
@@ -47,7 +47,7 @@ func (r *Reader) Count(ctx context.Context, nodes []corev1.Node, pod *corev1.Pod
 			if count == 0 {
 				break
 			}
-			running, err := cluster.PodsOn(ctx, r.Live, node.Name, cached)
+			running, err := cluster.PodsOn(ctx, r.Uncached, node.Name, cached)
 			if err != nil {
 				return 0, err
 			}

@@ -19,7 +19,7 @@ type Metrics struct {
 // NewMetrics registers the metrics.
 func NewMetrics(set *metrics.Set) *Metrics {
 	m := &Metrics{
-		claims: set.CounterVec("stowage_claims_total", "Requests for a seat, by result: claimed, ahead, hurried, unshared or full. A seat ahead was claimed before the pod was created, and a hurried one before Stowage knew which pods are gone. An unshared seat was not claimed, because the API server was too slow. With full, every pool is at its maximum.", "result"),
+		claims: set.CounterVec("stowage_claims_total", "Requests for a seat, by result: claimed, ahead, unverified, unshared or full. A seat ahead was claimed before the pod was created, and an unverified one before Stowage knew which pods are gone. An unshared seat was not claimed, because the API server was too slow. With full, every pool is at its maximum.", "result"),
 		states: set.GaugeVec("stowage_claims", "Claims in this replica's memory, by state: deciding (admission waits), pending (pod not seen yet), settled (pod seen), or dead (pod presumed never created).", "state"),
 		writes: set.CounterVec("stowage_ledger_writes_total", "Writes of seat ledgers, by result: ok, conflict (another replica was first), uncertain, or refused.", "result"),
 		sizes:  set.Histogram("stowage_ledger_write_claims", "New claims in one write of a seat ledger.", prometheus.ExponentialBuckets(1, 2, 10)),
@@ -34,8 +34,8 @@ func (m *Metrics) claim(r ledger.Result) {
 		result = "full"
 	case !r.Written:
 		result = "unshared"
-	case r.Hurried:
-		result = "hurried"
+	case r.Unverified:
+		result = "unverified"
 	case r.Prepared:
 		result = "ahead"
 	}

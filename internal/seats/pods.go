@@ -34,7 +34,7 @@ type Record struct {
 	Cost    string // its deletion cost
 	Created int64  // seconds since 1970
 	Version uint64 // resource version
-	Live    bool   // not ending and not ended
+	Active  bool   // not ending and not ended
 	Ready   bool
 	Ending  bool // being deleted, and not ended
 	// Unschedulable is whether the scheduler found no node for the pod. Nominated is whether a node will have room
@@ -52,7 +52,7 @@ func newRecord(key ledger.Key, pod *corev1.Pod) (Record, bool) {
 		Namespace: shared(pod.Namespace), Name: pod.Name, Node: shared(pod.Spec.NodeName),
 		UID: pod.UID, Owner: types.UID(shared(string(owner.UID))),
 		Cost: pod.Annotations[corev1.PodDeletionCost], Created: pod.CreationTimestamp.Unix(), Version: ledger.ParseVersion(pod.ResourceVersion),
-		Live: podstatus.Live(pod), Ready: podstatus.Ready(pod), Ending: pod.DeletionTimestamp != nil && !podstatus.Ended(pod),
+		Active: podstatus.Active(pod), Ready: podstatus.Ready(pod), Ending: pod.DeletionTimestamp != nil && !podstatus.Ended(pod),
 		Unschedulable: unschedulable, Nominated: pod.Status.NominatedNodeName != "",
 	}
 	var ok bool
@@ -92,7 +92,7 @@ type ownerPods struct {
 }
 
 // Waiting reports whether the scheduler found no node for the pod.
-func (r *Record) Waiting() bool { return r.Live && r.Node == "" && r.Unschedulable }
+func (r *Record) Waiting() bool { return r.Active && r.Node == "" && r.Unschedulable }
 
 // replace changes what is known of a pod. Either may be nil.
 func (o *ownerPods) replace(was, is *Record) {
@@ -248,7 +248,7 @@ func (p *Pods) put(pod *corev1.Pod) {
 	if before, ok := o.pods[r.UID]; ok {
 		was = &before
 	}
-	if was != nil && was.Live && !r.Live && was.Node != "" {
+	if was != nil && was.Active && !r.Active && was.Node != "" {
 		p.left.Add(1)
 	}
 	o.replace(was, &r)

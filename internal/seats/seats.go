@@ -218,13 +218,13 @@ func (l *Service) readLedger(owner ledger.Owner) {
 	l.with(owner.Key(), func(now time.Duration, e *entry) { e.book.LedgerRead(now, o) })
 }
 
-func (l *Service) write(owner ledger.Owner, wanted *ledger.Object) {
+func (l *Service) write(owner ledger.Owner, object *ledger.Object) {
 	var o *ledger.Object
 	res := ledger.WriteRefused
 	if !owner.Unverified || l.unverified.allow(owner.Namespace, l.clock.Now()) {
 		res = ledger.WriteUncertain
 		l.request(owner, "ledger not written", func(ctx context.Context) (err error) {
-			o, res, err = l.api.WriteLedger(ctx, owner, wanted)
+			o, res, err = l.api.WriteLedger(ctx, owner, object)
 			return err
 		}, func() { o = nil })
 	}
@@ -342,7 +342,7 @@ func (l *Service) podSeen(was, is *Record) {
 			e.book.PodGone(now, string(r.UID))
 			return
 		}
-		e.book.PodSeen(now, string(r.UID), ledger.Pod{Seat: r.Seat, ID: r.ID, Live: r.Live, Version: r.Version})
+		e.book.PodSeen(now, string(r.UID), ledger.Pod{Seat: r.Seat, ID: r.ID, Active: r.Active, Version: r.Version})
 	})
 	if moved := moved(was, is); l.changed != nil && (moved || was.Ready != is.Ready) {
 		l.changed(key, moved)
@@ -351,7 +351,7 @@ func (l *Service) podSeen(was, is *Record) {
 
 // moved reports whether a pod came or went, or got another seat or node. Either may be nil.
 func moved(was, is *Record) bool {
-	return was == nil || is == nil || was.Seat != is.Seat || was.ID != is.ID || was.Kind != is.Kind || was.Live != is.Live || was.Node != is.Node || was.Cost != is.Cost
+	return was == nil || is == nil || was.Seat != is.Seat || was.ID != is.ID || was.Kind != is.Kind || was.Active != is.Active || was.Node != is.Node || was.Cost != is.Cost
 }
 
 // Ref returns the reference to an owner.

@@ -419,7 +419,7 @@ func TestPanicInABook(t *testing.T) {
 
 // Status alone, such as a probe that flaps, is no movement.
 func TestMoved(t *testing.T) {
-	base := Record{UID: "p", Seat: ledger.Seat{Pool: "0", Ordinal: 1}, ID: "c", Live: true, Ready: true, Node: "n"}
+	base := Record{UID: "p", Seat: ledger.Seat{Pool: "0", Ordinal: 1}, ID: "c", Active: true, Ready: true, Node: "n"}
 	for name, tc := range map[string]struct {
 		was, is func(*Record) *Record
 		want    bool
@@ -429,7 +429,7 @@ func TestMoved(t *testing.T) {
 		"nothing":            {func(r *Record) *Record { return r }, func(r *Record) *Record { return r }, false},
 		"readiness":          {func(r *Record) *Record { return r }, func(r *Record) *Record { r.Ready = false; return r }, false},
 		"a node":             {func(r *Record) *Record { r.Node = ""; return r }, func(r *Record) *Record { return r }, true},
-		"it ends":            {func(r *Record) *Record { return r }, func(r *Record) *Record { r.Live = false; return r }, true},
+		"it ends":            {func(r *Record) *Record { return r }, func(r *Record) *Record { r.Active = false; return r }, true},
 		"another seat":       {func(r *Record) *Record { return r }, func(r *Record) *Record { r.Ordinal = 2; return r }, true},
 	} {
 		was, is := base, base

@@ -47,7 +47,7 @@ const sweepEvery = 15 * time.Second
 func (s *server) addDecisions(ctx context.Context) error {
 	s.reader = cluster.NewCache(s.mgr.GetCache(), s.mgr.GetAPIReader(), s.clock, 0)
 	s.scope = scope.New(s.reader, s.options.Namespace)
-	s.evictor = evict.New(s.direct, s.clock, s.options.EvictionRate, s.metrics)
+	s.evictor = evict.New(s.uncached, s.clock, s.options.EvictionRate, s.metrics)
 	return cluster.StartInformers(ctx, s.mgr.GetCache())
 }
 
@@ -63,15 +63,15 @@ func (s *server) addSeats(ctx context.Context) error {
 	if !o.Spread.Enabled {
 		return nil
 	}
-	key, err := seats.SharedKey(ctx, s.direct, s.keySecret())
+	key, err := seats.SharedKey(ctx, s.uncached, s.keySecret())
 	if err != nil {
 		return fmt.Errorf("the key that signs seats: %w", err)
 	}
 	s.policies = policy.NewFinder(s.reader, o.Spread.NamespaceLabel, o.Spread.ExcludedNamespaces)
-	s.live.Exclude = s.policies.Exclude
-	rooms := &room.Reader{Cached: s.mgr.GetClient(), Live: s.direct}
+	s.reloader.Exclude = s.policies.Exclude
+	rooms := &room.Reader{Cached: s.mgr.GetClient(), Uncached: s.uncached}
 	controller := &workload.Controller{
-		Client: s.mgr.GetClient(), Live: s.direct, Informers: s.mgr.GetCache(), Cluster: s.reader, Policies: s.policies, Scope: s.scope,
+		Client: s.mgr.GetClient(), Uncached: s.uncached, Informers: s.mgr.GetCache(), Cluster: s.reader, Policies: s.policies, Scope: s.scope,
 		Registration: Registration, KeySecret: s.keySecret(),
 		Clock: s.clock, Timing: o.Repair,
 		Log: s.log.WithName("repair"), Events: s.events(), Metrics: workload.NewMetrics(s.metrics),
@@ -80,13 +80,13 @@ func (s *server) addSeats(ctx context.Context) error {
 	}
 	s.leads = append(s.leads, controller)
 	s.seats = seats.New(seats.Options{
-		API: &seats.Store{Client: s.direct}, Key: key, Writer: leader.Identity(s.lookup),
+		API: &seats.Store{Client: s.uncached}, Key: key, Writer: leader.Identity(s.lookup),
 		Clock: s.clock, Log: s.log.WithName("seats"), Metrics: seats.NewMetrics(s.metrics), Changed: controller.Changed,
 	})
 	controller.Seats = s.seats
 	s.policies.Held = s.seats.Held
 	s.leads = append(s.leads, &poolstate.Controller{
-		Client: s.mgr.GetClient(), Live: s.direct, Informers: s.mgr.GetCache(), Cluster: s.reader, Policies: s.policies, Seats: s.seats, Scope: s.scope,
+		Client: s.mgr.GetClient(), Uncached: s.uncached, Informers: s.mgr.GetCache(), Cluster: s.reader, Policies: s.policies, Seats: s.seats, Scope: s.scope,
 		Room: rooms, Evictor: s.evictor, Clock: s.clock, Timing: o.PoolState,
 		Log: s.log.WithName("poolstate"), Events: s.events(), Metrics: poolstate.NewMetrics(s.metrics), Look: controller.Look,
 	})
@@ -126,11 +126,11 @@ func (s *server) feedSeats(ctx context.Context) error {
 	if _, err := s.mgr.GetCache().GetInformer(ctx, &stowage.PoolState{}); err != nil {
 		return fmt.Errorf("watch PoolStates: %w", err)
 	}
-	watch := everyReplica(func(ctx context.Context) error {
+	watch := withoutElection(func(ctx context.Context) error {
 		s.seats.Pods().Run(ctx, s.clientset.CoreV1().RESTClient())
 		return nil
 	})
-	sweep := everyReplica(func(ctx context.Context) error {
+	sweep := withoutElection(func(ctx context.Context) error {
 		tick := s.clock.NewTicker(sweepEvery)
 		defer tick.Stop()
 		for {
@@ -179,7 +179,7 @@ func (s *server) addControllers(context.Context) error {
 		}
 		o.Resize.PolicyGrace = o.Repair.PolicyGrace // one setting for both
 		s.leads = append(s.leads, &resize.Controller{
-			Client: s.direct, Clientset: s.clientset, Discovery: s.clientset.Discovery(), Informers: s.mgr.GetCache(), Scope: s.scope,
+			Client: s.uncached, Clientset: s.clientset, Discovery: s.clientset.Discovery(), Informers: s.mgr.GetCache(), Scope: s.scope,
 			Feature: s.features.Sizing, Clock: s.clock, Timing: o.Resize, Evictor: s.evictor,
 			Log: s.log.WithName("sizing"), Events: s.events(), Metrics: resize.NewMetrics(s.metrics),
 		})
@@ -194,7 +194,7 @@ func (s *server) addControllers(context.Context) error {
 			return err
 		}
 		s.leads = append(s.leads, &vmcapacity.Controller{
-			Client: s.direct, Clientset: s.clientset, Informers: s.mgr.GetCache(), Resource: corev1.ResourceName(o.PeerPods.Config.VMResource),
+			Client: s.uncached, Clientset: s.clientset, Informers: s.mgr.GetCache(), Resource: corev1.ResourceName(o.PeerPods.Config.VMResource),
 			ConfigMap: types.NamespacedName{Namespace: cmp.Or(o.Capacity.ConfigMapNamespace, o.Namespace), Name: stowage.PeerPodsConfigMap},
 			Default:   o.Capacity.Default, Nodes: nodes, Mode: o.Capacity.Mode, Daemons: daemons, Clock: s.clock,
 			Log: s.log.WithName("capacity"), Events: s.events(), Metrics: vmcapacity.NewMetrics(s.metrics),

@@ -65,7 +65,7 @@ const (
 // server is a process in the making.
 type server struct {
 	options  config.Options
-	live     *config.Live
+	reloader *config.Reloader
 	lookup   func(string) (string, bool)
 	log      logr.Logger
 	metrics  *metrics.Set
@@ -75,7 +75,7 @@ type server struct {
 
 	mgr       ctrl.Manager
 	webhook   webhook.Server
-	direct    client.Client // does not read from the cache
+	uncached  client.Client // does not read from the cache
 	clientset kubernetes.Interface
 	// getCertificate is for tls.Config.
 	getCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
@@ -107,9 +107,9 @@ func NewEnvironment(lookup func(string) (string, bool)) Environment {
 
 // Run runs the webhook and the controllers until ctx ends, and then lets the requests in flight
 // end.
-func Run(ctx context.Context, live *config.Live, env Environment) error {
+func Run(ctx context.Context, reloader *config.Reloader, env Environment) error {
 	s := &server{
-		options: live.Options, live: live, lookup: env.Lookup, log: live.Log, leaveCtx: ctx, clock: env.Clock,
+		options: reloader.Options, reloader: reloader, lookup: env.Lookup, log: reloader.Log, leaveCtx: ctx, clock: env.Clock,
 		metrics: metrics.NewSet(env.Metrics), checks: map[string]healthz.Checker{},
 	}
 	s.log.Info("starting", "version", version.String(), "namespace", s.options.Namespace)
@@ -186,7 +186,7 @@ func (s *server) addManager(context.Context) error {
 	if err != nil {
 		return fmt.Errorf("set up: %w", err)
 	}
-	s.direct, s.clientset, err = uncached(s.mgr)
+	s.uncached, s.clientset, err = uncached(s.mgr)
 	return err
 }
 
@@ -224,11 +224,11 @@ func (s *server) addCertificate(context.Context) error {
 
 // addSettings reads the settings that may change, and follows them.
 func (s *server) addSettings(ctx context.Context) (err error) {
-	s.live.Clients, s.live.Events = s.clientset, s.events()
-	if s.options, err = s.live.Start(ctx, config.NewMetric(s.metrics)); err != nil {
+	s.reloader.Clients, s.reloader.Events = s.clientset, s.events()
+	if s.options, err = s.reloader.Start(ctx, config.NewMetric(s.metrics)); err != nil {
 		return err
 	}
-	return s.mgr.Add(everyReplica(s.live.Follow))
+	return s.mgr.Add(withoutElection(s.reloader.Follow))
 }
 
 func (s *server) events() events.Recorder {
@@ -351,11 +351,11 @@ func cachesSynced(c cache.Cache) healthz.Checker {
 	}
 }
 
-// everyReplica is a part of the manager that runs whoever leads.
-type everyReplica func(ctx context.Context) error
+// withoutElection is a part of the manager that runs whoever leads.
+type withoutElection func(ctx context.Context) error
 
 // Start implements manager.Runnable.
-func (f everyReplica) Start(ctx context.Context) error { return f(ctx) }
+func (f withoutElection) Start(ctx context.Context) error { return f(ctx) }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
-func (f everyReplica) NeedLeaderElection() bool { return false }
+func (f withoutElection) NeedLeaderElection() bool { return false }

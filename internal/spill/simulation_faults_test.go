@@ -54,7 +54,7 @@ func TestSimulationFindsFaults(t *testing.T) {
 		})},
 		"a hard signal closes a pool of which no pod waits": {0, each(func(v View, before, next []Pool, i int) {
 			if v.Hard[i] && next[i].Phase == Available {
-				next[i].Phase, next[i].Epoch, next[i].Max = Exhausted, before[i].Epoch+1, count(v, i).live
+				next[i].Phase, next[i].Epoch, next[i].Max = Exhausted, before[i].Epoch+1, count(v, i).placed
 			}
 		})},
 		"a pod that fits nowhere closes the pool": {0, seen(func(_ *world, _ *workload, v *View) {
@@ -64,7 +64,7 @@ func TestSimulationFindsFaults(t *testing.T) {
 		})},
 		"the maximum is the number of pods that run": {0, each(func(v View, _, next []Pool, i int) {
 			if next[i].Phase == Exhausted {
-				next[i].Max = count(v, i).live
+				next[i].Max = count(v, i).placed
 			}
 		})},
 		"a maximum of 0 is taken for none": {0, faults{gaps: func(pools []Pool) []spread.Gap {

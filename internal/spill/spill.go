@@ -140,7 +140,7 @@ func Gaps(pools []Pool) []spread.Gap {
 
 // tally counts the pods of one pool.
 type tally struct {
-	live    int64 // pods with a node
+	placed  int64 // pods with a node
 	waiting int64 // pods without one that are no misfits
 	ripe    int64 // of these, pods that have waited long enough
 }
@@ -165,7 +165,7 @@ func count(v View, pool int) (t tally) {
 		switch {
 		case p.Seat.Pool != pool:
 		case p.Node:
-			t.live++
+			t.placed++
 		case !p.Misfit:
 			t.waiting++
 			if p.Waits >= v.Rules[pool].After || v.Hard[pool] && p.Waits > 0 {
@@ -194,7 +194,7 @@ func step(p *Pool, t tally, v View, pool int, timing Timing) {
 		}
 		return
 	case Exhausted:
-		p.Max = max(p.Max, t.live)
+		p.Max = max(p.Max, t.placed)
 		switch {
 		case !v.Now.Before(p.Next):
 			p.probe(1, v.Now)
@@ -202,27 +202,27 @@ func step(p *Pool, t tally, v View, pool int, timing Timing) {
 		case v.Room[pool] > 0 && !p.Early:
 			// Room that was seen brings the next probe forward, but only once: the pods may need more than what room is
 			// measured by.
-			p.probe(max(1, t.live+v.Room[pool]-p.Max), v.Now)
+			p.probe(max(1, t.placed+v.Room[pool]-p.Max), v.Now)
 			p.Early = true
-		case enough && t.live < p.Max:
+		case enough && t.placed < p.Max:
 			// A pod below the maximum is gone, and its successor finds no room.
 			p.close(t, v.Now)
 		}
 	case Probing:
-		p.Max = max(p.Max, t.live)
+		p.Max = max(p.Max, t.placed)
 		switch {
-		case t.live >= p.Max:
+		case t.placed >= p.Max:
 			p.Step *= 2
 			p.Max += p.Step
-		case v.Room[pool] > p.Max-t.live && !p.Early:
+		case v.Room[pool] > p.Max-t.placed && !p.Early:
 			p.Step, p.Early = v.Room[pool], true
-			p.Max = t.live + p.Step
+			p.Max = t.placed + p.Step
 		case enough:
 			p.close(t, v.Now)
 			p.Tries++
 			p.Next = v.Now.Add(backoff(p.Tries, timing))
 		}
-		if t.waiting == 0 && t.live > 0 && p.Max >= v.Strategy.Target(pool, v.Replicas) && t.live >= v.Strategy.Target(pool, v.Replicas) {
+		if t.waiting == 0 && t.placed > 0 && p.Max >= v.Strategy.Target(pool, v.Replicas) && t.placed >= v.Strategy.Target(pool, v.Replicas) {
 			p.open(v.Now)
 			return
 		}
@@ -234,7 +234,7 @@ func step(p *Pool, t tally, v View, pool int, timing Timing) {
 
 // close leaves out the seats above those whose pods have a node.
 func (p *Pool) close(t tally, now time.Time) {
-	p.Phase, p.Since, p.Max, p.Step = Exhausted, now, t.live, 0
+	p.Phase, p.Since, p.Max, p.Step = Exhausted, now, t.placed, 0
 	p.Epoch++
 }
 

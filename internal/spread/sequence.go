@@ -23,14 +23,14 @@ func newSegments(pools []Pool, room []int64, start int64, tie Tie) []segment {
 	var out []segment
 	for {
 		weights := make([]int64, len(pools))
-		any := false
+		found := false
 		for i, p := range pools {
 			if room[i] > 0 {
 				weights[i] = p.Weight
-				any = any || p.Weight > 0
+				found = found || p.Weight > 0
 			}
 		}
-		if !any {
+		if !found {
 			return out
 		}
 		seg := newSegment(weights, tie)

@@ -107,7 +107,7 @@ func serve(t *testing.T) {
 	must(t, err)
 	o.EvictionRate = 100
 	var level slog.LevelVar
-	live := config.NewLive(o, pflag.NewFlagSet("", pflag.ContinueOnError), &level, logr.Discard())
+	live := config.NewReloader(o, pflag.NewFlagSet("", pflag.ContinueOnError), &level, logr.Discard())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {

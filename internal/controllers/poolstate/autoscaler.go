@@ -84,7 +84,7 @@ func (r *run) askKarpenter(ctx context.Context) *autoscaler {
 func (r *run) eachOf(ctx context.Context, kind schema.GroupVersionKind, use func(*unstructured.Unstructured) error) error {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-	if err := r.Live.List(ctx, list); err != nil {
+	if err := r.Uncached.List(ctx, list); err != nil {
 		return err
 	}
 	for i := range list.Items {
@@ -109,12 +109,12 @@ func (a *autoscaler) onWay(labels map[string]string) bool {
 // failed to launch a node. It is false if none can: then somebody else makes the nodes.
 func (a *autoscaler) cannotMake(labels map[string]string, pod *corev1.Pod) bool {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-	makers := slices.DeleteFunc(slices.Clone(a.pools), func(p karpenter.NodePool) bool { return !p.Makes(labels) })
-	for i := range makers {
-		failed := !a.failed[makers[i].Name].IsZero() && a.at.Sub(a.failed[makers[i].Name]) < failedFor
-		if !failed && !makers[i].AtLimit(requests) {
+	suitable := slices.DeleteFunc(slices.Clone(a.pools), func(p karpenter.NodePool) bool { return !p.Makes(labels) })
+	for i := range suitable {
+		failed := !a.failed[suitable[i].Name].IsZero() && a.at.Sub(a.failed[suitable[i].Name]) < failedFor
+		if !failed && !suitable[i].AtLimit(requests) {
 			return false
 		}
 	}
-	return len(makers) > 0
+	return len(suitable) > 0
 }

@@ -65,20 +65,20 @@ const looksRate = 2
 
 // Controller is the controller of PoolStates.
 type Controller struct {
-	// Client reads from the cache where that has what is asked, and Live does not.
-	Client, Live client.Client
-	Informers    crcache.Informers
-	Cluster      *cluster.Cache
-	Policies     *policy.Finder
-	Seats        *seats.Service
-	Scope        *scope.Scope
-	Room         *room.Reader
-	Evictor      *evict.Evictor
-	Clock        clock.WithTicker
-	Timing       Timing
-	Log          logr.Logger
-	Events       events.Recorder
-	Metrics      *Metrics
+	// Client reads from the cache where that has what is asked, and Uncached does not.
+	Client, Uncached client.Client
+	Informers        crcache.Informers
+	Cluster          *cluster.Cache
+	Policies         *policy.Finder
+	Seats            *seats.Service
+	Scope            *scope.Scope
+	Room             *room.Reader
+	Evictor          *evict.Evictor
+	Clock            clock.WithTicker
+	Timing           Timing
+	Log              logr.Logger
+	Events           events.Recorder
+	Metrics          *Metrics
 	// Look has the pods of an owner looked at, to give those of an older revision in pools without room the lowest
 	// deletion cost.
 	Look func(ledger.Owner)

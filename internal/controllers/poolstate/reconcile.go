@@ -123,7 +123,7 @@ func (r *run) store(ctx context.Context, w workload, v *picture, rooms []stowage
 	}, Pools: rooms, Ordinals: ordinals}
 	switch {
 	case v.state == nil:
-		err = r.Live.Create(ctx, state)
+		err = r.Uncached.Create(ctx, state)
 	case rooms == nil && len(ordinals) == 0:
 		err = r.delete(ctx, v.state)
 	case equality.Semantic.DeepEqual(v.state.Pools, rooms) && maps.Equal(v.state.Ordinals, ordinals):
@@ -132,7 +132,7 @@ func (r *run) store(ctx context.Context, w workload, v *picture, rooms []stowage
 		owners := state.OwnerReferences
 		state.ObjectMeta = *v.state.ObjectMeta.DeepCopy()
 		state.OwnerReferences = owners
-		err = r.Live.Update(ctx, state)
+		err = r.Uncached.Update(ctx, state)
 	}
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
 		return behind, nil
@@ -157,7 +157,7 @@ func (r *run) remove(ctx context.Context, w workload) error {
 
 func (r *run) delete(ctx context.Context, state *stowage.PoolState) error {
 	gone := &stowage.PoolState{ObjectMeta: metav1.ObjectMeta{Namespace: state.Namespace, Name: state.Name}}
-	return r.Live.Delete(ctx, gone, client.Preconditions{UID: &state.UID, ResourceVersion: &state.ResourceVersion})
+	return r.Uncached.Delete(ctx, gone, client.Preconditions{UID: &state.UID, ResourceVersion: &state.ResourceVersion})
 }
 
 // transitions says what has become of pools.

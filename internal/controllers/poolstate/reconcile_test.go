@@ -105,8 +105,8 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	service := seats.New(seats.Options{API: noLedgers{}, Key: key, Writer: "w", Clock: b.clock, Log: logr.Discard(), Metrics: seats.NewMetrics(set)})
 	b.run = &run{
 		Controller: &Controller{
-			Client: c, Live: c, Informers: &informertest.FakeInformers{Scheme: scheme}, Cluster: reader, Policies: policy.NewFinder(reader, "", nil),
-			Seats: service, Scope: scope.New(reader, "stowage-system"), Room: &room.Reader{Cached: c, Live: c}, Evictor: evict.New(c, b.clock, 1, set),
+			Client: c, Uncached: c, Informers: &informertest.FakeInformers{Scheme: scheme}, Cluster: reader, Policies: policy.NewFinder(reader, "", nil),
+			Seats: service, Scope: scope.New(reader, "stowage-system"), Room: &room.Reader{Cached: c, Uncached: c}, Evictor: evict.New(c, b.clock, 1, set),
 			Clock: b.clock, Timing: DefaultTiming(), Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder}, Metrics: NewMetrics(set),
 			Look: func(ledger.Owner) {},
 		},
@@ -125,7 +125,7 @@ var (
 func (b *bench) see(t *testing.T) {
 	t.Helper()
 	var pods corev1.PodList
-	if err := b.Live.List(t.Context(), &pods); err != nil {
+	if err := b.Uncached.List(t.Context(), &pods); err != nil {
 		t.Fatal(err)
 	}
 	var seated []any
@@ -154,7 +154,7 @@ func (b *bench) pass(t *testing.T, seconds int) {
 func (b *bench) state(t *testing.T) string {
 	t.Helper()
 	var states stowage.PoolStateList
-	if err := b.Live.List(t.Context(), &states); err != nil {
+	if err := b.Uncached.List(t.Context(), &states); err != nil {
 		t.Fatal(err)
 	}
 	if len(states.Items) == 0 {
@@ -321,11 +321,11 @@ func TestPodThatGetsItsNode(t *testing.T) {
 	b := newBench(t, shortage(1)...)
 	b.pass(t, 61) // the state is stored
 	pod := &corev1.Pod{}
-	if err := b.Live.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "web-5"}, pod); err != nil {
+	if err := b.Uncached.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "web-5"}, pod); err != nil {
 		t.Fatal(err)
 	}
 	pod.Spec.NodeName = "node-b"
-	if err := b.Live.Update(t.Context(), pod); err != nil {
+	if err := b.Uncached.Update(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
 	b.clock.Step(time.Second) // and the controller does not know it yet
@@ -346,11 +346,11 @@ func TestSpillIsWithdrawn(t *testing.T) {
 	b := newBench(t, shortage(1)...)
 	b.pass(t, 62)
 	rs := &appsv1.ReplicaSet{}
-	if err := b.Live.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "web"}, rs); err != nil {
+	if err := b.Uncached.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "web"}, rs); err != nil {
 		t.Fatal(err)
 	}
 	delete(rs.Annotations, stowage.SpillAnnotation)
-	if err := b.Live.Update(t.Context(), rs); err != nil {
+	if err := b.Uncached.Update(t.Context(), rs); err != nil {
 		t.Fatal(err)
 	}
 	b.pass(t, 1)

@@ -38,7 +38,7 @@ func (r *run) askForScaleUps(ctx context.Context, namespace string) map[types.UI
 	out := scaleUps{at: now, pods: map[types.UID]bool{}}
 	for _, reason := range []string{scaleUpTriggered, scaleUpNotTriggered} {
 		var list corev1.EventList
-		if err := r.Live.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{"reason": reason, "involvedObject.kind": "Pod"}); err != nil {
+		if err := r.Uncached.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{"reason": reason, "involvedObject.kind": "Pod"}); err != nil {
 			r.Log.Error(err, "the events of the cluster autoscaler were not listed; pools are taken as if no node were on its way", "namespace", namespace)
 			break
 		}

@@ -47,7 +47,7 @@ type picture struct {
 
 // members returns the owners of a workload's pods, the one that creates pods now first.
 func (r *run) members(ctx context.Context, w workload) ([]*member, error) {
-	makers, err := r.Cluster.Makers(ctx, w.Namespace)
+	owners, err := r.Cluster.PodOwners(ctx, w.Namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -56,15 +56,15 @@ func (r *run) members(ctx context.Context, w workload) ([]*member, error) {
 		if seats.Ref(o).IsJob() {
 			continue // a pod of a Job that is deleted counts as failed, so the pods of Jobs wait
 		}
-		if o.Namespace == w.Namespace && !slices.ContainsFunc(makers, func(m *cluster.Workload) bool { return m.UID == o.UID }) {
-			makers = append(makers, &cluster.Workload{Ref: seats.Ref(o), Namespace: o.Namespace, Replicas: -1, Current: -1})
+		if o.Namespace == w.Namespace && !slices.ContainsFunc(owners, func(m *cluster.Workload) bool { return m.UID == o.UID }) {
+			owners = append(owners, &cluster.Workload{Ref: seats.Ref(o), Namespace: o.Namespace, Replicas: -1, Current: -1})
 		}
 	}
 	var out []*member
 	var unread error
-	for _, maker := range makers {
-		if maker.UID != w.UID && (maker.Controller == nil || maker.Controller.UID != w.UID) {
-			chain, err := cluster.Owners(ctx, r.Cluster, w.Namespace, maker.Ref)
+	for _, owner := range owners {
+		if owner.UID != w.UID && (owner.Controller == nil || owner.Controller.UID != w.UID) {
+			chain, err := cluster.Owners(ctx, r.Cluster, w.Namespace, owner.Ref)
 			if err != nil {
 				unread = err // it may be of another workload
 				continue
@@ -73,8 +73,8 @@ func (r *run) members(ctx context.Context, w workload) ([]*member, error) {
 				continue
 			}
 		}
-		m := &member{Workload: maker, replicas: maker.Replicas, ordinals: maker.IsStatefulSet()}
-		m.records = r.Seats.Pods().Of(seats.OwnerOf(maker).Key())
+		m := &member{Workload: owner, replicas: owner.Replicas, ordinals: owner.IsStatefulSet()}
+		m.records = r.Seats.Pods().Of(seats.OwnerOf(owner).Key())
 		out = append(out, m)
 	}
 	if len(out) == 0 {
@@ -195,7 +195,7 @@ func (r *run) seePods(ctx context.Context, v *picture, one *member, m *memory, w
 	for i := range one.records {
 		rec := &one.records[i]
 		pool, ok := v.policy.Pool(rec.Pool)
-		if !rec.Live || !ok {
+		if !rec.Active || !ok {
 			continue
 		}
 		pod := spill.Pod{Seat: spread.Seat{Pool: pool, Ordinal: rec.Ordinal}, Node: rec.Node != ""}
@@ -203,8 +203,8 @@ func (r *run) seePods(ctx context.Context, v *picture, one *member, m *memory, w
 		if rec.Waiting() {
 			pod.Waits = m.pass(rec.UID, v.Now, rec.Nominated || way.pools[pool] || way.pods[rec.UID])
 			// The example is read early, because what Karpenter can make depends on the size of the pods.
-			soon := pod.Waits >= min(v.Rules[pool].After, exampleAfter) || pod.Waits > 0 && v.pools[pool].Phase != spill.Available
-			if v.Rules[pool].After > 0 && soon {
+			likely := pod.Waits >= min(v.Rules[pool].After, exampleAfter) || pod.Waits > 0 && v.pools[pool].Phase != spill.Available
+			if v.Rules[pool].After > 0 && likely {
 				e, err := r.exampleOf(ctx, m, one, rec)
 				if err != nil {
 					return err
@@ -242,7 +242,7 @@ func (r *run) exampleOf(ctx context.Context, m *memory, one *member, rec *seats.
 		return e, nil
 	}
 	e := &example{at: r.Clock.Now(), pod: &corev1.Pod{}}
-	if err := r.Live.Get(ctx, client.ObjectKey{Namespace: rec.Namespace, Name: rec.Name}, e.pod); err != nil {
+	if err := r.Uncached.Get(ctx, client.ObjectKey{Namespace: rec.Namespace, Name: rec.Name}, e.pod); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
 	if e.pod.UID != rec.UID {
@@ -347,7 +347,7 @@ func (r *run) anyPod(ctx context.Context, v *picture) (*corev1.Pod, error) {
 			continue
 		}
 		pod := &corev1.Pod{}
-		if err := r.Live.Get(ctx, client.ObjectKey{Namespace: one.records[0].Namespace, Name: one.records[0].Name}, pod); err != nil {
+		if err := r.Uncached.Get(ctx, client.ObjectKey{Namespace: one.records[0].Namespace, Name: one.records[0].Name}, pod); err != nil {
 			return nil, client.IgnoreNotFound(err)
 		}
 		return pod, nil

@@ -41,7 +41,7 @@ func (r *run) compare(ctx context.Context, pod *corev1.Pod) (comparison, error) 
 // findTemplate finds the template of a pod. It reads the cache alone: a DaemonSet goes before its pods do.
 func (r *run) findTemplate(ctx context.Context, pod *corev1.Pod) (comparison, error) {
 	owner := metav1.GetControllerOfNoCopy(pod)
-	if owner == nil || !podstatus.Live(pod) {
+	if owner == nil || !podstatus.Active(pod) {
 		return comparison{}, nil
 	}
 	var daemonSet appsv1.DaemonSet

@@ -229,7 +229,7 @@ func (r *run) podGone(pod *corev1.Pod) {
 func countWithoutSize(d *appsv1.DaemonSet, sized iter.Seq[*corev1.Pod]) int32 {
 	nodes := map[string]bool{}
 	for pod := range sized {
-		if metav1.IsControlledBy(pod, d) && podstatus.Live(pod) {
+		if metav1.IsControlledBy(pod, d) && podstatus.Active(pod) {
 			nodes[pod.Spec.NodeName] = true
 		}
 	}

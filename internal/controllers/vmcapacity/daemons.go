@@ -118,7 +118,7 @@ func (r *run) daemonSeen(pod *corev1.Pod) {
 }
 
 // works reports whether a daemon's pod can make VMs. One that is being deleted ends now.
-func works(pod *corev1.Pod) bool { return podstatus.Live(pod) && podstatus.Ready(pod) }
+func works(pod *corev1.Pod) bool { return podstatus.Active(pod) && podstatus.Ready(pod) }
 
 // byDaemon reports whether a node advertises VMs only while its daemon is Ready.
 func (r *run) byDaemon() bool {

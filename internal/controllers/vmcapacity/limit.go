@@ -57,8 +57,8 @@ func (r *run) enqueueAll() {
 	}
 }
 
-// wanted is how many VMs a node should advertise, and false while that is not known.
-func (r *run) wanted(node *corev1.Node) (limit int64, known bool) {
+// desired is how many VMs a node should advertise, and false while that is not known.
+func (r *run) desired(node *corev1.Node) (limit int64, known bool) {
 	if !r.Nodes.Matches(labels.Set(node.Labels)) || r.byDaemon() && !r.daemonReady(node.Name) {
 		return 0, true
 	}

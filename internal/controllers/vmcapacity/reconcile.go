@@ -44,20 +44,20 @@ func (r *run) reconcile(ctx context.Context, name string) (reconcile.Result, err
 func (r *run) advertise(ctx context.Context, node *corev1.Node) (reconcile.Result, error) {
 	// 1. What should it advertise?
 	name := node.Name
-	if change, foreign := r.change(node); change == nil && !foreign {
+	if change, conflict := r.change(node); change == nil && !conflict {
 		return reconcile.Result{}, nil
 	}
 	// There is something to do: what the cache shows may be older than what was done last.
 	if err := r.Client.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	said := peerpod.AdvertisedBy(node, string(r.Resource))
-	change, foreign := r.change(node)
-	if foreign {
-		want, _ := r.wanted(node)
+	advertised := peerpod.AdvertisedBy(node, string(r.Resource))
+	change, conflict := r.change(node)
+	if conflict {
+		want, _ := r.desired(node)
 		r.Events.Warn(node, stowage.EventForeignCapacity, events.Advertise,
 			"the node advertises %d of %s, which another client set, and not %d; Stowage changes the amount once it is removed or the node has the annotation %s",
-			said.Capacity, r.Resource, want, stowage.PeerPodsCapacityAnnotation)
+			advertised.Capacity, r.Resource, want, stowage.PeerPodsCapacityAnnotation)
 	}
 	if change == nil {
 		return reconcile.Result{}, nil
@@ -75,7 +75,7 @@ func (r *run) advertise(ctx context.Context, node *corev1.Node) (reconcile.Resul
 		mark, amount = change.Mark, fmt.Sprint(change.Amount)
 	}
 	writeMark := func() error {
-		if change.Mark == said.Mark {
+		if change.Mark == advertised.Mark {
 			return nil
 		}
 		return r.patch(ctx, r.Client.Patch, node, map[string]any{"metadata": map[string]any{"annotations": map[string]any{stowage.PeerPodsCapacityAnnotation: mark}}})
@@ -96,20 +96,20 @@ func (r *run) advertise(ctx context.Context, node *corev1.Node) (reconcile.Resul
 		}
 	}
 	if change.Restores {
-		r.noteRestored(node, said, change.Amount)
+		r.noteRestored(node, advertised, change.Amount)
 	}
 	r.mu.Lock()
 	delete(r.missing, name)
 	r.mu.Unlock()
 	r.Metrics.writes.WithLabelValues(kind).Inc()
-	r.Log.Info("VM capacity written", "kind", "Node", "name", name, "change", kind, "vms", max(0, change.Amount), "had", said.Capacity)
+	r.Log.Info("VM capacity written", "kind", "Node", "name", name, "change", kind, "vms", max(0, change.Amount), "had", advertised.Capacity)
 	return reconcile.Result{}, nil
 }
 
 // change returns what to do to a node, or nil, and whether the node has another client's amount. Where a daemon
 // decides, its amount is not another client's.
-func (r *run) change(node *corev1.Node) (change *peerpod.Change, foreign bool) {
-	want, known := r.wanted(node)
+func (r *run) change(node *corev1.Node) (change *peerpod.Change, conflict bool) {
+	want, known := r.desired(node)
 	if !known {
 		return nil, false
 	}

@@ -200,7 +200,7 @@ func (r *run) seat(ctx context.Context, owner ledger.Owner, p *policy.Policy, po
 	if err != nil {
 		return false, err
 	}
-	err = r.Live.Patch(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}, client.RawPatch(types.MergePatchType, patch))
+	err = r.Uncached.Patch(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}, client.RawPatch(types.MergePatchType, patch))
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return false, nil // its change brings us back
 	}

@@ -69,13 +69,13 @@ func DefaultTiming() Timing {
 
 // Controller is the controller of workloads with a strategy.
 type Controller struct {
-	// Client reads from the cache where that has what is asked, and Live does not.
-	Client, Live client.Client
-	Informers    crcache.Informers
-	Cluster      *cluster.Cache
-	Policies     *policy.Finder
-	Seats        *seats.Service
-	Scope        *scope.Scope
+	// Client reads from the cache where that has what is asked, and Uncached does not.
+	Client, Uncached client.Client
+	Informers        crcache.Informers
+	Cluster          *cluster.Cache
+	Policies         *policy.Finder
+	Seats            *seats.Service
+	Scope            *scope.Scope
 	// Registration is the name of the webhook's registration.
 	Registration string
 	// KeySecret holds the key that signs seats.
@@ -114,11 +114,11 @@ type run struct {
 	// seatWrites notices another writer of pods' labels.
 	seatWrites contest.Contest[seatWrite]
 
-	mu        sync.Mutex
-	movements *movements
-	dirty     map[string]time.Time // namespaces in which pods changed, and when last
-	policies  map[target]time.Time // policies that changed lately, by their target, and when
-	reported  map[ledger.OwnerKey]ledger.Owner
+	mu         sync.Mutex
+	movements  *movements
+	podChanges map[string]time.Time // namespaces in which pods changed, and when last
+	policies   map[target]time.Time // policies that changed lately, by their target, and when
+	reported   map[ledger.OwnerKey]ledger.Owner
 	// allStatuses is when every PodDistributor was looked at last.
 	allStatuses time.Time
 	history     map[ledger.OwnerKey]*history
@@ -134,7 +134,7 @@ func (c *Controller) Register(t *leader.Term) error {
 	r := &run{
 		Controller: c, since: c.Clock.Now(),
 		history: map[ledger.OwnerKey]*history{}, movements: newMovements(), reported: map[ledger.OwnerKey]ledger.Owner{},
-		dirty: map[string]time.Time{}, policies: map[target]time.Time{},
+		podChanges: map[string]time.Time{}, policies: map[target]time.Time{},
 	}
 	var err error
 	if r.work, err = leader.Reconcile(t, "workload", 2, r.reconcile, ownerKeys); err != nil {
@@ -190,7 +190,7 @@ func (c *Controller) Changed(owner ledger.OwnerKey, moved bool) {
 	now := c.Clock.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.dirty[owner.Namespace] = now
+	r.podChanges[owner.Namespace] = now
 	if moved {
 		r.movements.note(owner, now)
 	}
@@ -199,7 +199,7 @@ func (c *Controller) Changed(owner ledger.OwnerKey, moved bool) {
 // collect removes SeatLedgers without claims, and puts back the key if its Secret was deleted.
 func (r *run) collect(ctx context.Context) {
 	r.Seats.Sweep(ctx, true)
-	switch err := seats.KeepKey(ctx, r.Live, r.KeySecret, r.Seats.Pods().Key); {
+	switch err := seats.KeepKey(ctx, r.Uncached, r.KeySecret, r.Seats.Pods().Key); {
 	case err == nil || ctx.Err() != nil:
 	case errors.Is(err, seats.ErrKeyChanged):
 		r.Log.Error(err, "the key that signs seats is not safe", "namespace", r.KeySecret.Namespace, "kind", "Secret", "name", r.KeySecret.Name)
@@ -215,12 +215,12 @@ func (r *run) resync(ctx context.Context) {
 		there[o.Key()] = true
 		r.work.AddUnlessFailing(o)
 	}
-	makers, err := r.Cluster.Makers(ctx, "")
+	owners, err := r.Cluster.PodOwners(ctx, "")
 	if err != nil {
 		r.Log.Error(err, "workloads were not listed")
 		return
 	}
-	for _, w := range makers {
+	for _, w := range owners {
 		if o := seats.OwnerOf(w); w.Current > 0 && !there[o.Key()] {
 			there[o.Key()] = true
 			r.work.AddUnlessFailing(o)

@@ -91,7 +91,7 @@ func (r *run) restoreBudget(ctx context.Context, owner ledger.Owner) error {
 		return nil
 	}
 	var list corev1.EventList
-	if err := r.Live.List(ctx, &list, client.InNamespace(owner.Namespace),
+	if err := r.Uncached.List(ctx, &list, client.InNamespace(owner.Namespace),
 		client.MatchingFields{"involvedObject.uid": string(owner.UID), "reason": string(stowage.EventRepairInVain)}); err != nil {
 		return fmt.Errorf("list the events about %s %s: %w", owner.Kind, owner.Name, err)
 	}

@@ -56,7 +56,7 @@ func (r *run) policyOf(ctx context.Context, owner ledger.Owner, w *cluster.Workl
 	}
 	m := &metav1.PartialObjectMetadata{}
 	m.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
-	if err := r.Live.Get(ctx, client.ObjectKey{Namespace: records[0].Namespace, Name: records[0].Name}, m); err != nil {
+	if err := r.Uncached.Get(ctx, client.ObjectKey{Namespace: records[0].Namespace, Name: records[0].Name}, m); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
 	pod.Annotations = m.Annotations
@@ -64,7 +64,7 @@ func (r *run) policyOf(ctx context.Context, owner ledger.Owner, w *cluster.Workl
 }
 
 func liveRecords(records []seats.Record) []seats.Record {
-	return slices.DeleteFunc(records, func(r seats.Record) bool { return !r.Live })
+	return slices.DeleteFunc(records, func(r seats.Record) bool { return !r.Active })
 }
 
 // fromRecords is a workload whose pods all have a seat.
@@ -101,7 +101,7 @@ func place(pod *repair.Pod, p *policy.Policy, seat ledger.Seat, kind ledger.Kind
 // look reads the pods of a workload, with those that have no seat. It returns nil if the
 // workload moves or is not ours to repair.
 func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, templateNode string) (*repair.State, []corev1.Pod, error) {
-	scale, err := cluster.ReadScale(ctx, r.Live, owner.Namespace, seats.Ref(owner))
+	scale, err := cluster.ReadScale(ctx, r.Uncached, owner.Namespace, seats.Ref(owner))
 	if err != nil || scale == nil || scale.Selector == "" {
 		return nil, nil, err
 	}
@@ -110,7 +110,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 		return nil, nil, err
 	}
 	var list corev1.PodList
-	if err := r.Live.List(ctx, &list, client.InNamespace(owner.Namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
+	if err := r.Uncached.List(ctx, &list, client.InNamespace(owner.Namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
 		return nil, nil, err
 	}
 	state := &repair.State{
@@ -128,7 +128,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 	for i := range list.Items {
 		pod := &list.Items[i]
 		c := metav1.GetControllerOfNoCopy(pod)
-		if c == nil || c.UID != owner.UID || !podstatus.Live(pod) {
+		if c == nil || c.UID != owner.UID || !podstatus.Active(pod) {
 			continue
 		}
 		sent, namespaceSent := selected(pod)
@@ -206,7 +206,7 @@ func formerRank(pod *corev1.Pod, owner ledger.Owner, p *policy.Policy, key ledge
 // sends a pod of an owner to the webhook. It also reports whether it sends any pod of that namespace with its labels.
 func (r *run) selected(ctx context.Context, owner ledger.Owner) (func(*corev1.Pod) (sent, namespaceSent bool), error) {
 	var config admissionregistrationv1.MutatingWebhookConfiguration
-	if err := r.Live.Get(ctx, client.ObjectKey{Name: r.Registration}, &config); err != nil {
+	if err := r.Uncached.Get(ctx, client.ObjectKey{Name: r.Registration}, &config); err != nil {
 		if apierrors.IsNotFound(err) {
 			return func(*corev1.Pod) (bool, bool) { return false, false }, nil
 		}
@@ -296,8 +296,8 @@ func (r *run) revisions(ctx context.Context, owner ledger.Owner) (w *cluster.Wor
 	if err != nil || w == nil || w.Controller == nil {
 		return w, nil, err
 	}
-	makers, err := r.Cluster.Makers(ctx, owner.Namespace)
-	return w, slices.DeleteFunc(makers, func(m *cluster.Workload) bool {
+	owners, err := r.Cluster.PodOwners(ctx, owner.Namespace)
+	return w, slices.DeleteFunc(owners, func(m *cluster.Workload) bool {
 		return m.UID == owner.UID || m.Controller == nil || m.Controller.UID != w.Controller.UID
 	}), err
 }

@@ -15,12 +15,12 @@ func (r *run) ownersOf(ctx context.Context, namespace string, target cluster.Ref
 	if err != nil {
 		return nil, false, err
 	}
-	makers, err := r.Cluster.Makers(ctx, namespace)
+	all, err := r.Cluster.PodOwners(ctx, namespace)
 	if err != nil {
 		return nil, false, err
 	}
 	seen := map[types.UID]bool{}
-	for _, m := range makers {
+	for _, m := range all {
 		chain, err := cluster.Owners(ctx, r.Cluster, namespace, m.Ref)
 		if err != nil {
 			return nil, false, err

@@ -96,13 +96,13 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	timing := DefaultTiming()
 	b.run = &run{
 		Controller: &Controller{
-			Client: c, Live: c, Informers: &informertest.FakeInformers{Scheme: scheme}, Cluster: reader, Policies: policy.NewFinder(reader, "", nil), Seats: service, Scope: scope.New(reader, "stowage-system"),
+			Client: c, Uncached: c, Informers: &informertest.FakeInformers{Scheme: scheme}, Cluster: reader, Policies: policy.NewFinder(reader, "", nil), Seats: service, Scope: scope.New(reader, "stowage-system"),
 			Registration: "stowage", Clock: b.clock, Timing: timing, Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder},
-			Metrics: NewMetrics(set), Writes: flowcontrol.NewFakeAlwaysRateLimiter(), Evictor: evict.New(c, b.clock, 1, set), Room: &room.Reader{Cached: c, Live: c},
+			Metrics: NewMetrics(set), Writes: flowcontrol.NewFakeAlwaysRateLimiter(), Evictor: evict.New(c, b.clock, 1, set), Room: &room.Reader{Cached: c, Uncached: c},
 		},
 		work:     testkit.Queue[ledger.Owner](),
 		statuses: testkit.Queue[types.NamespacedName](),
-		since:    start, history: map[ledger.OwnerKey]*history{}, movements: newMovements(), reported: map[ledger.OwnerKey]ledger.Owner{}, dirty: map[string]time.Time{}, policies: map[target]time.Time{},
+		since:    start, history: map[ledger.OwnerKey]*history{}, movements: newMovements(), reported: map[ledger.OwnerKey]ledger.Owner{}, podChanges: map[string]time.Time{}, policies: map[target]time.Time{},
 	}
 	b.see(t)
 	return b
@@ -112,7 +112,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 func (b *bench) see(t *testing.T) {
 	t.Helper()
 	var pods corev1.PodList
-	if err := b.Live.List(t.Context(), &pods); err != nil {
+	if err := b.Uncached.List(t.Context(), &pods); err != nil {
 		t.Fatal(err)
 	}
 	b.lists.Store(0)
@@ -205,7 +205,7 @@ func (b *bench) noticed() string {
 func (b *bench) seatsNow(t *testing.T) map[string]string {
 	t.Helper()
 	var pods corev1.PodList
-	if err := b.Live.List(t.Context(), &pods); err != nil {
+	if err := b.Uncached.List(t.Context(), &pods); err != nil {
 		t.Fatal(err)
 	}
 	out := map[string]string{}
@@ -365,7 +365,7 @@ func TestContestedLabels(t *testing.T) {
 		written += int(b.patches.Load())
 		contested += strings.Count(b.noticed(), string(stowage.EventLabelsContested))
 		patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{stowage.PoolLabel: nil, stowage.SeatLabel: nil}}})
-		if err := b.Live.Patch(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "y"}}, client.RawPatch(types.MergePatchType, patch)); err != nil {
+		if err := b.Uncached.Patch(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "y"}}, client.RawPatch(types.MergePatchType, patch)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -454,7 +454,7 @@ func TestDescribe(t *testing.T) {
 				if _, err := b.reconcileStatus(t.Context(), client.ObjectKeyFromObject(d)); err != nil {
 					t.Fatal(err)
 				}
-				if err := b.Live.Get(t.Context(), client.ObjectKeyFromObject(d), &got); err != nil {
+				if err := b.Uncached.Get(t.Context(), client.ObjectKeyFromObject(d), &got); err != nil {
 					t.Fatal(err)
 				}
 				versions[got.ResourceVersion] = true
@@ -485,7 +485,7 @@ func TestWhatIsLookedAt(t *testing.T) {
 	b.setCurrent(b.run)
 	b.Changed(owner.Key(), false)
 	b.lookAtChanges(t.Context())
-	if b.work.Len() != 0 || len(b.dirty) != 1 {
+	if b.work.Len() != 0 || len(b.podChanges) != 1 {
 		t.Error("a status alone is movement")
 	}
 	b.Changed(owner.Key(), true)

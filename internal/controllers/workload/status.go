@@ -37,16 +37,16 @@ func (r *run) resyncStatuses(ctx context.Context) {
 	if all {
 		r.allStatuses = now
 	}
-	dirty := map[string]bool{}
-	for namespace, t := range r.dirty {
-		dirty[namespace] = true
+	changed := map[string]bool{}
+	for namespace, t := range r.podChanges {
+		changed[namespace] = true
 		if now.Sub(t) > r.Timing.Quiet+2*r.Timing.Status {
-			delete(r.dirty, namespace)
+			delete(r.podChanges, namespace)
 		}
 	}
 	r.mu.Unlock()
 	for i := range list {
-		if d := &list[i]; all || dirty[d.Namespace] || d.Status.ObservedGeneration != d.Generation {
+		if d := &list[i]; all || changed[d.Namespace] || d.Status.ObservedGeneration != d.Generation {
 			r.statuses.AddUnlessFailing(client.ObjectKeyFromObject(d))
 		}
 	}
@@ -70,7 +70,7 @@ func (r *run) reconcileStatus(ctx context.Context, key types.NamespacedName) (re
 	if reflect.DeepEqual(before.Status, d.Status) {
 		return reconcile.Result{}, nil
 	}
-	return reconcile.Result{}, client.IgnoreNotFound(r.Live.Status().Patch(ctx, d, client.MergeFrom(before)))
+	return reconcile.Result{}, client.IgnoreNotFound(r.Uncached.Status().Patch(ctx, d, client.MergeFrom(before)))
 }
 
 // describe fills in a PodDistributor's status.
@@ -235,7 +235,7 @@ func (r *run) count(ctx context.Context, st *versprei.PodDistributorStatus, p *p
 		replicas, current := o.Replicas, o.Current
 		if replicas < 0 {
 			replicas, current = seated, seated
-			if scale, err := cluster.ReadScale(ctx, r.Live, owner.Namespace, seats.Ref(owner)); err != nil {
+			if scale, err := cluster.ReadScale(ctx, r.Uncached, owner.Namespace, seats.Ref(owner)); err != nil {
 				return tally{}, err
 			} else if scale != nil {
 				replicas, current = scale.Replicas, scale.Current

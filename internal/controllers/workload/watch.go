@@ -46,7 +46,7 @@ func (r *run) watchPolicies(t *leader.Term) error {
 		if state, ok := obj.(*stowage.PoolState); ok {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			r.dirty[state.Namespace] = r.Clock.Now()
+			r.podChanges[state.Namespace] = r.Clock.Now()
 		}
 	}
 	if err := t.Watch(r.Informers, &stowage.PoolState{}, toolscache.ResourceEventHandlerFuncs{

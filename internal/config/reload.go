@@ -23,18 +23,18 @@ import (
 	"github.com/stowage-dev/stowage/internal/metrics"
 )
 
-// ConfigMapName is the ConfigMap that may hold the settings of LiveFlags, by the names of their
+// ConfigMapName is the ConfigMap that may hold the settings of ReloadableFlags, by the names of their
 // variables.
 const ConfigMapName = "stowage-config"
 
-// LiveFlags are the settings that change without a restart.
-var LiveFlags = []string{"blocklisted-namespaces", "log-level"}
+// ReloadableFlags are the settings that change without a restart.
+var ReloadableFlags = []string{"blocklisted-namespaces", "log-level"}
 
 // +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=stowage-config,verbs=list;watch,namespace=stowage-system
 
-// Live follows the settings that change without a restart. A flag or variable wins over the ConfigMap, for as long as
+// Reloader follows the settings that change without a restart. A flag or variable wins over the ConfigMap, for as long as
 // the process runs. A wrong ConfigMap leaves the values from before it. Without a ConfigMap the defaults hold.
-type Live struct {
+type Reloader struct {
 	// Options are the settings as flags and variables give them.
 	Options Options
 	// Level is the level of Log.
@@ -51,11 +51,11 @@ type Live struct {
 	invalid prometheus.Gauge
 }
 
-// NewLive returns what follows the settings. The flags were parsed into the options.
-func NewLive(o Options, fs *pflag.FlagSet, level *slog.LevelVar, log logr.Logger) *Live {
-	l := &Live{Options: o, Level: level, Log: log, pinned: map[string]bool{}}
-	fs.Visit(func(f *pflag.Flag) { l.pinned[f.Name] = true })
-	return l
+// NewReloader returns what follows the settings. The flags were parsed into the options.
+func NewReloader(o Options, fs *pflag.FlagSet, level *slog.LevelVar, log logr.Logger) *Reloader {
+	r := &Reloader{Options: o, Level: level, Log: log, pinned: map[string]bool{}}
+	fs.Visit(func(f *pflag.Flag) { r.pinned[f.Name] = true })
+	return r
 }
 
 // NewMetric registers the metric that tells of a ConfigMap that is invalid.
@@ -69,7 +69,7 @@ func withConfigMap(o Options, pinned map[string]bool, data map[string]string) (O
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	o.AddFlags(fs)
 	byVariable := map[string]*pflag.Flag{}
-	for _, name := range LiveFlags {
+	for _, name := range ReloadableFlags {
 		f := fs.Lookup(name)
 		byVariable[f.Annotations[envAnnotation][0]] = f
 	}
@@ -94,28 +94,28 @@ func withConfigMap(o Options, pinned map[string]bool, data map[string]string) (O
 // Start reads the ConfigMap once and returns the settings to begin with. That it is invalid
 // is a [UsageError]; that it can't be read is not: without it, what flags and
 // variables say holds.
-func (l *Live) Start(ctx context.Context, invalid prometheus.Gauge) (Options, error) {
-	l.invalid = invalid
-	list, err := l.Clients.CoreV1().ConfigMaps(l.Options.Namespace).List(ctx, metav1.ListOptions{
+func (r *Reloader) Start(ctx context.Context, invalid prometheus.Gauge) (Options, error) {
+	r.invalid = invalid
+	list, err := r.Clients.CoreV1().ConfigMaps(r.Options.Namespace).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, ConfigMapName).String(),
 	})
 	if err != nil {
-		l.Log.Error(err, "the ConfigMap is not read; what flags and variables say holds", "namespace", l.Options.Namespace, "kind", "ConfigMap", "name", ConfigMapName)
-		return l.Options, nil
+		r.Log.Error(err, "the ConfigMap is not read; what flags and variables say holds", "namespace", r.Options.Namespace, "kind", "ConfigMap", "name", ConfigMapName)
+		return r.Options, nil
 	}
-	o := l.Options
+	o := r.Options
 	for i := range list.Items {
-		if o, err = withConfigMap(l.Options, l.pinned, list.Items[i].Data); err != nil {
+		if o, err = withConfigMap(r.Options, r.pinned, list.Items[i].Data); err != nil {
 			return o, UsageError{err}
 		}
 	}
-	l.apply(o)
+	r.apply(o)
 	return o, nil
 }
 
 // Follow follows the ConfigMap until ctx ends.
-func (l *Live) Follow(ctx context.Context) error {
-	f, err := cluster.NewConfigMapFollower(l.Clients, types.NamespacedName{Namespace: l.Options.Namespace, Name: ConfigMapName}, l.configured)
+func (r *Reloader) Follow(ctx context.Context) error {
+	f, err := cluster.NewConfigMapFollower(r.Clients, types.NamespacedName{Namespace: r.Options.Namespace, Name: ConfigMapName}, r.configured)
 	if err != nil {
 		return err
 	}
@@ -124,28 +124,28 @@ func (l *Live) Follow(ctx context.Context) error {
 }
 
 // configured takes over a ConfigMap, which is nil if there is none, or says why not.
-func (l *Live) configured(cm *corev1.ConfigMap) {
-	o := l.Options
+func (r *Reloader) configured(cm *corev1.ConfigMap) {
+	o := r.Options
 	if cm != nil {
 		var err error
-		if o, err = withConfigMap(l.Options, l.pinned, cm.Data); err != nil {
-			l.invalid.Set(1)
-			l.Log.Error(err, "the last good settings stay; a replica that starts now refuses these", "namespace", cm.Namespace, "kind", "ConfigMap", "name", cm.Name)
-			l.Events.Warn(cm, stowage.EventInvalidConfiguration, events.Configure, "The last good settings stay, and a replica that starts now refuses these. %v", err)
+		if o, err = withConfigMap(r.Options, r.pinned, cm.Data); err != nil {
+			r.invalid.Set(1)
+			r.Log.Error(err, "the last good settings stay; a replica that starts now refuses these", "namespace", cm.Namespace, "kind", "ConfigMap", "name", cm.Name)
+			r.Events.Warn(cm, stowage.EventInvalidConfiguration, events.Configure, "The last good settings stay, and a replica that starts now refuses these. %v", err)
 			return
 		}
 	}
-	l.invalid.Set(0)
-	l.apply(o)
+	r.invalid.Set(0)
+	r.apply(o)
 }
 
-func (l *Live) apply(o Options) {
+func (r *Reloader) apply(o Options) {
 	level, _ := ParseLogLevel(o.LogLevel) // validated before
-	if l.Level.Level() != level {
-		l.Level.Set(level)
-		l.Log.Info("the log level has changed", "logLevel", o.LogLevel)
+	if r.Level.Level() != level {
+		r.Level.Set(level)
+		r.Log.Info("the log level has changed", "logLevel", o.LogLevel)
 	}
-	if l.Exclude != nil {
-		l.Exclude(o.Spread.ExcludedNamespaces)
+	if r.Exclude != nil {
+		r.Exclude(o.Spread.ExcludedNamespaces)
 	}
 }
