@@ -262,21 +262,36 @@ func (c *Cache) PodOwners(ctx context.Context, namespace string) ([]*Workload, e
 	return out, nil
 }
 
+// byController is the index of ReplicaSets by the UID of their controller.
+const byController = "metadata.controller.uid"
+
+// AddIndexes adds the index that [Cache.Siblings] reads. It has to be called before the cache starts.
+func AddIndexes(ctx context.Context, indexer client.FieldIndexer) error {
+	return indexer.IndexField(ctx, &appsv1.ReplicaSet{}, byController, func(obj client.Object) []string {
+		owner := metav1.GetControllerOfNoCopy(obj)
+		if owner == nil {
+			return nil
+		}
+		return []string{string(owner.UID)}
+	})
+}
+
 // Siblings implements [Reader].
 func (c *Cache) Siblings(ctx context.Context, w *Workload) ([]types.UID, error) {
 	if w.Controller == nil {
 		return nil, nil
 	}
 	var sets appsv1.ReplicaSetList
-	err := c.cached.List(ctx, &sets, client.InNamespace(w.Namespace), client.UnsafeDisableDeepCopy)
+	if err := c.cached.List(ctx, &sets, client.InNamespace(w.Namespace), client.MatchingFields{byController: string(w.Controller.UID)}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
 	var out []types.UID
 	for i := range sets.Items {
-		m := &sets.Items[i]
-		if owner := metav1.GetControllerOfNoCopy(m); m.UID != w.UID && owner != nil && owner.UID == w.Controller.UID {
-			out = append(out, m.UID)
+		if sets.Items[i].UID != w.UID {
+			out = append(out, sets.Items[i].UID)
 		}
 	}
-	return out, err
+	return out, nil
 }
 
 // watched reports whether a kind of workload is in the cache.

@@ -45,6 +45,9 @@ const sweepEvery = 15 * time.Second
 
 // addDecisions makes what decisions read of the cluster.
 func (s *server) addDecisions(ctx context.Context) error {
+	if err := cluster.AddIndexes(ctx, s.mgr.GetFieldIndexer()); err != nil {
+		return err
+	}
 	s.reader = cluster.NewCache(s.mgr.GetCache(), s.mgr.GetAPIReader(), s.clock, 0)
 	s.scope = scope.New(s.reader, s.options.Namespace)
 	s.evictor = evict.New(s.uncached, s.clock, s.options.EvictionRate, s.metrics)
