@@ -289,8 +289,14 @@ func (b *bench) daemonSet(ctx context.Context, bc benchCase, meanwhile func() er
 	return r, b.clean(ctx, ns, bc)
 }
 
-// metric reads one metric of the first replica.
-func (b *bench) metric(name string) (float64, error) { return b.Replicas()[0].Metric(name) }
+// metric reads one metric of the first replica. Each that is read so is above 0.
+func (b *bench) metric(name string) (float64, error) {
+	v, err := b.Replicas()[0].Metric(name)
+	if err == nil && v == 0 {
+		err = fmt.Errorf("there is no metric %s", name)
+	}
+	return v, err
+}
 
 // requests returns how many requests all replicas of Stowage have sent to the API server,
 // of those whose labels match an expression.

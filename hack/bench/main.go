@@ -42,6 +42,9 @@ func main() {
 	flag.IntVar(&o.scalePods, "scale", 0, "instead of bursts, measure a cluster with this many pods in workloads of 50")
 	flag.IntVar(&o.scaleNodes, "scale-nodes", 2000, "nodes of the cluster that --scale measures")
 	flag.IntVar(&o.scaleRate, "scale-rate", 100, "pods a second that --scale creates")
+	flag.BoolVar(&o.order, "order", false, "instead of bursts, measure what the order of pods over pools means to the scheduler")
+	flag.IntVar(&o.orderNodes, "order-nodes", 300, "nodes of three pools for --order")
+	flag.StringVar(&o.orderSize, "order-size", "cpu=63770m,memory=250Gi", "allocatable resources of each of these nodes; each pod requests 1 CPU")
 	flag.StringVar(&o.pprof, "pprof", "", "serve the profiles of Stowage at this address, such as localhost:6060 (one replica)")
 	flag.StringVar(&o.service, "service", "", "have the API server call Stowage's replicas as the endpoints of a Service: by-request (the default of Kubernetes 1.37), or by-connection (as before)")
 	only := flag.String("cases", "", "measure only the cases whose names match this expression, beside the floor and no webhook")
@@ -68,6 +71,9 @@ func exit(err error) {
 type options struct {
 	pods, runs, replicas, tracked, daemons int
 	scalePods, scaleNodes, scaleRate       int
+	order                                  bool
+	orderNodes                             int
+	orderSize                              string
 	service                                string // "", by-request or by-connection
 	pprof                                  string // an address
 }
@@ -78,6 +84,9 @@ func (o options) validate() error {
 	}
 	if o.scalePods > 0 && (o.scalePods < starts*podsPerWorkload || o.scaleNodes < 1 || o.scaleRate < 1 || o.replicas < 2) {
 		return fmt.Errorf("--scale must be at least %d, --scale-nodes and --scale-rate at least 1, and --replicas at least 2", starts*podsPerWorkload)
+	}
+	if o.order && o.orderNodes < orderPools {
+		return fmt.Errorf("--order-nodes must be at least %d", orderPools)
 	}
 	if o.service != "" && o.service != byRequest && o.service != byConnection {
 		return fmt.Errorf("--service is %q; it must be %s or %s", o.service, byRequest, byConnection)
@@ -149,6 +158,8 @@ func run(ctx context.Context, o options) error {
 		return b.daemons(ctx, binary)
 	case o.scalePods > 0:
 		return b.scale(ctx)
+	case o.order:
+		return b.order(ctx)
 	}
 
 	// 2. Bursts, in turns. The first of each case warms up and is not counted.

@@ -53,25 +53,25 @@ settings are checked together at the start, and a replica with wrong ones does n
 lists all of them. An unknown flag is refused, too, and a variable that begins with STOWAGE_ or
 PEERPODS_ and is no setting. The ConfigMap is checked after them.
 
-Those marked live may be in the ConfigMap ` + "`stowage-config`" + `, too, by the names of their
-variables. Replicas follow it without a restart, unless a flag or a variable says what the
-setting is. A ConfigMap that is wrong changes nothing in replicas that run, which say so in
-an event, the log and ` + "`stowage_config_invalid`" + `; one that starts refuses it. The limit of
-peer-pod VMs is live in a ConfigMap of its own, ` + "`peer-pods-cm`" + `, and on nodes
-([peer pods](../peer-pods.md)). Everything else needs a restart.
+A setting with "yes" in the column "reloads" may also be in the ConfigMap ` + "`stowage-config`" + `, by the name of its
+variable. A replica applies a change of it without a restart, unless a flag or a variable gives the
+setting. Replicas that run ignore a wrong ConfigMap, and report it in an event, the log and
+` + "`stowage_config_invalid`" + `. A replica that starts refuses it. The limit of peer-pod VMs is in a
+ConfigMap of its own, ` + "`peer-pods-cm`" + `, and on nodes ([peer pods](../peer-pods.md)). Changes of it need
+no restart either. Everything else needs a restart.
 
-| flag | variable | default | live | meaning |
+| flag | variable | default | reloads | meaning |
 | --- | --- | --- | --- | --- |
 `)
 	for _, s := range settingsOf() {
-		value, live := s.Default, ""
+		value, reloads := s.Default, ""
 		if value != "" {
 			value = "`" + value + "`"
 		}
 		if s.Reloadable {
-			live = "yes"
+			reloads = "yes"
 		}
-		fmt.Fprintf(&b, "| `--%s` | `%s` | %s | %s | %s |\n", s.Flag, s.Variable, value, live, strings.ReplaceAll(s.Usage, "|", `\|`))
+		fmt.Fprintf(&b, "| `--%s` | `%s` | %s | %s | %s |\n", s.Flag, s.Variable, value, reloads, strings.ReplaceAll(s.Usage, "|", `\|`))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -69,7 +69,12 @@ func release(ctx context.Context, o options) error {
 		}
 	}
 	o.archive, o.sbom, o.tag = filepath.Join(o.dir, "stowage-image-"+number+".tar"), filepath.Join(o.dir, "stowage-"+number+".cdx.json"), "stowage:"+number
-	if _, err := build(ctx, o); err != nil {
+	digest, err := build(ctx, o)
+	if err != nil {
+		return err
+	}
+	// What is pushed later must have this digest.
+	if err := os.WriteFile(o.archive+".digest", []byte(digest.String()+"\n"), 0o644); err != nil {
 		return err
 	}
 	archives, err := archive(ctx, o)
@@ -183,7 +188,8 @@ func writeTarGzip(to io.Writer, files []file, at time.Time) error {
 	return errors.Join(w.Close(), z.Close())
 }
 
-// packageChart lets Helm pack the chart, and packs what Helm packed once more, without the time of day.
+// packageChart lets Helm pack the chart, and packs what Helm packed once more: without the time of day, and with the
+// registry of the image.
 func packageChart(ctx context.Context, o options, number, work string) error {
 	fmt.Fprintln(os.Stderr, "Packing the chart")
 	helm, err := filepath.Abs(o.helm)
@@ -216,6 +222,13 @@ func packageChart(ctx context.Context, o options, number, work string) error {
 		content, err := io.ReadAll(r)
 		if err != nil {
 			return err
+		}
+		if h.Name == "stowage/values.yaml" && o.registry != "" {
+			const none = "\n  registry: \"\"\n"
+			if bytes.Count(content, []byte(none)) != 1 {
+				return errors.New("charts/stowage/values.yaml has no image.registry that is empty")
+			}
+			content = bytes.Replace(content, []byte(none), fmt.Appendf(nil, "\n  registry: %q\n", o.registry), 1)
 		}
 		files = append(files, file{h.Name, 0o644, content})
 	}
@@ -303,6 +316,9 @@ func writeChecksums(dir string) error {
 		return err
 	}
 	for _, f := range files {
+		if f.Name() == checksumFile {
+			continue
+		}
 		data, err := os.ReadFile(filepath.Join(dir, f.Name()))
 		if err != nil {
 			return err

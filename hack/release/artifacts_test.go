@@ -54,6 +54,7 @@ func TestWriteChecksums(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(dir, "b"), nil, 0o644))
 	must(t, os.WriteFile(filepath.Join(dir, "a"), []byte("x"), 0o644))
 	must(t, writeChecksums(dir))
+	must(t, writeChecksums(dir))
 	got, err := os.ReadFile(filepath.Join(dir, checksumFile))
 	must(t, err)
 	// sha256sum prints these.

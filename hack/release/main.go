@@ -1,7 +1,6 @@
-// Command release builds Stowage's container image without a daemon: one static binary for
-// each platform and nothing else, as an OCI archive that is the same, bit by bit, whoever
-// builds it from the same commit with the same Go release. What is in the binary is listed as CycloneDX: in a file, and
-// in a registry as an artifact that refers to the image. With -dir it builds all files of a release.
+// Command release builds Stowage's container image without a daemon, and with -dir all files of a release. The image has
+// one static binary for each platform and nothing else. Builds of one commit by one Go release are equal, byte by byte.
+// A list in CycloneDX's format names the modules in the binary. In a registry, the list is an artifact of the image.
 //
 //	go -C hack/release run . -root ../.. -o ../../bin/stowage-image.tar -tag stowage:dev
 //	go -C hack/release run . -root ../.. -push registry.example/stowage:v1
@@ -33,6 +32,7 @@ type options struct {
 	insecure  bool   // the registry speaks plain HTTP
 	dir       string // where the files of a release go; empty builds the image alone
 	helm      string // the program that packs the chart
+	registry  string // where the chart of a release finds the image; empty leaves it to the chart's user
 	binaries  string // where the programs are built already; empty builds them
 }
 
@@ -52,6 +52,7 @@ func main() {
 	flag.BoolVar(&o.insecure, "insecure", false, "Push by plain HTTP")
 	flag.StringVar(&o.dir, "dir", "", "Directory to make, with all files of a release")
 	flag.StringVar(&o.helm, "helm", "helm", "Helm, which packs the chart of a release")
+	flag.StringVar(&o.registry, "registry", "", "Registry of the image that the chart of a release names")
 	flag.Parse()
 	if err := run(o, platforms, created); err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)

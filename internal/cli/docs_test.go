@@ -64,12 +64,16 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 // Each policy that a page shows is a part of an example or a sample, and those are tested by TestSamples.
 func TestDocumentsShowTestedPolicies(t *testing.T) {
 	var tested []map[string]any
+	cases := read(t, "../../docs/examples/stowage-test.yaml") + read(t, "../../config/samples/tests/stowage-test.yaml")
 	for _, pattern := range []string{"../../docs/examples/*.yaml", "../../config/samples/*.yaml"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, file := range files {
+			if name := filepath.Base(file); !strings.Contains(cases, name) && name != "kustomization.yaml" && name != "stowage-test.yaml" && name != "peer-pods-cm.yaml" {
+				t.Errorf("%s is in no test file", file)
+			}
 			for _, document := range strings.Split(read(t, file), "\n---\n") {
 				var object map[string]any
 				if err := yaml.Unmarshal([]byte(document), &object); err != nil {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,15 +17,15 @@ import (
 	"github.com/stowage-dev/stowage/internal/policytest"
 )
 
-const testHelp = `Compare what Stowage decides about manifests with what test files expect, without a
-cluster.
+const testHelp = `Compare what Stowage decides about manifests with what test files expect. No cluster
+is needed.
 
-A test file names manifests and, for each case, what is expected of them. In a
+A test file names manifests and cases, and each case says what is expected. In a
 directory, the command runs all files whose name ends with ` + policytest.Suffix + `:
 
   apiVersion: ` + policytest.APIVersion + `
   kind: ` + policytest.Kind + `
-  files: [web.yaml]              # relative to this file
+  files: [../deploy/web.yaml]    # relative to this file
   cases:
   - name: ten replicas while spot has room for four
     replicas: 10
@@ -53,13 +55,13 @@ func newTestCommand(s Streams) *cobra.Command {
 		Short: "Compare decisions about manifests with what is expected",
 		Long:  testHelp,
 		Example: `  # Run every test file below a directory
-  stowage test deploy/
+  stowage test tests/
 
   # In CI, with a report
   stowage test . --junit report.xml
 
   # Accept what is decided now
-  stowage test deploy/ --update`,
+  stowage test tests/ --update`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return config.NewUsageError(errors.New("name a test file or a directory"))
@@ -74,13 +76,13 @@ func newTestCommand(s Streams) *cobra.Command {
 	return cmd
 }
 
-// run runs the test files, and reports wrong ones before it runs any.
+// run reports wrong test files before it runs any case.
 func (o *testOptions) run(ctx context.Context, s Streams, paths []string) error {
 	names, err := policytest.Find(paths)
 	if err != nil {
 		return err
 	}
-	var files []*policytest.File
+	var cases []*testCase
 	var errs []error
 	for _, name := range names {
 		f, err := policytest.Read(name)
@@ -88,54 +90,66 @@ func (o *testOptions) run(ctx context.Context, s Streams, paths []string) error 
 			errs = append(errs, err)
 			continue
 		}
-		files = append(files, f)
+		for i := range f.Cases {
+			c, err := newTestCase(f, i)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("%s: case %q: %w", f.Path, f.Cases[i].Name, err))
+				continue
+			}
+			cases = append(cases, c)
+		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
 	var results []policytest.Result
 	failed, updated := 0, 0
-	for _, f := range files {
-		renewed := map[string]policytest.Expect{}
-		for i := range f.Cases {
-			c := &f.Cases[i]
-			begin := time.Now()
-			decided, err := decideCase(ctx, f, c)
+	renewed := map[string]map[int]policytest.Expect{}
+	for _, c := range cases {
+		begin := time.Now()
+		decided, err := c.decide(ctx)
+		if err != nil {
+			return err
+		}
+		r := policytest.Result{File: c.file.Path, Case: c.Name, Differences: policytest.Compare(c.Expect, decided)}
+		outcome := "ok"
+		if len(r.Differences) > 0 {
+			outcome = "FAILED"
+			failed++
+		}
+		differences := r.Differences
+		if o.update && len(r.Differences) > 0 {
+			now, err := policytest.Renew(c.Expect, decided)
 			if err != nil {
-				return fmt.Errorf("%s: case %q: %w", f.Path, c.Name, err)
-			}
-			differences, now := policytest.Compare(c.Expect, decided)
-			r := policytest.Result{File: f.Path, Case: c.Name, Differences: differences, Took: time.Since(begin)}
-			outcome := "ok"
-			switch {
-			case len(differences) == 0:
-			case o.update:
-				outcome = "updated"
-				renewed[c.Name] = now
-				r.Differences = nil
+				differences = append(differences, fmt.Sprintf("not updated: %v", err))
+			} else {
+				outcome, r.Differences = "updated", nil
+				failed--
 				updated++
-			default:
-				outcome = "FAILED"
-				failed++
-			}
-			results = append(results, r)
-			if outcome != "ok" || !o.quiet {
-				fmt.Fprintf(s.Out, "%-7s  %s: %s\n", outcome, f.Path, c.Name)
-			}
-			for _, d := range differences {
-				fmt.Fprintf(s.Out, "           %s\n", strings.ReplaceAll(d, "\n", "\n             "))
+				if renewed[c.file.Path] == nil {
+					renewed[c.file.Path] = map[int]policytest.Expect{}
+				}
+				renewed[c.file.Path][c.place] = now
 			}
 		}
-		if len(renewed) > 0 {
-			if err := policytest.Update(f.Path, renewed); err != nil {
-				return err
-			}
+		r.Took = time.Since(begin)
+		results = append(results, r)
+		if outcome != "ok" || !o.quiet {
+			fmt.Fprintf(s.Out, "%-7s  %s: %s\n", outcome, c.file.Path, c.Name)
+		}
+		for _, d := range differences {
+			fmt.Fprintf(s.Out, "           %s\n", strings.ReplaceAll(d, "\n", "\n             "))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(renewed)) {
+		if err := policytest.Update(name, renewed[name]); err != nil {
+			return err
 		}
 	}
 	if err := o.writeJUnit(results); err != nil {
 		return err
 	}
-	fmt.Fprintf(s.Out, "\nFiles: %d. Cases: %d (%d ok, %d updated, %d failed).\n", len(files), len(results), len(results)-updated-failed, updated, failed)
+	fmt.Fprintf(s.Out, "\nFiles: %d. Cases: %d (%d ok, %d updated, %d failed).\n", len(names), len(results), len(results)-updated-failed, updated, failed)
 	if failed > 0 {
 		fmt.Fprintln(s.Out, "Lines with - are expected, lines with + are decided; --update accepts what is decided.")
 		return errNotOK
@@ -155,35 +169,54 @@ func (o *testOptions) writeJUnit(results []policytest.Result) (err error) {
 	return policytest.WriteJUnit(out, results)
 }
 
-// decideCase makes the decisions of a case. Environment variables do not count, so that a case has one outcome
-// everywhere. The error is about the test file; errors of the manifests are a part of what is decided.
-func decideCase(ctx context.Context, f *policytest.File, c *policytest.Case) (policytest.Expect, error) {
-	o := newPreviewOptions()
-	fs := pflag.NewFlagSet(c.Name, pflag.ContinueOnError)
+// testCase is a case with the settings of its preview.
+type testCase struct {
+	*policytest.Case
+	file    *policytest.File
+	place   int // in the file
+	preview *previewOptions
+	written map[string]string // how the file writes the paths of the inputs
+}
+
+// newTestCase reads the settings of a case. Environment variables do not count, so that a case has one outcome
+// everywhere.
+func newTestCase(f *policytest.File, place int) (*testCase, error) {
+	t := &testCase{Case: &f.Cases[place], file: f, place: place, preview: newPreviewOptions()}
+	o := t.preview
+	fs := pflag.NewFlagSet(t.Name, pflag.ContinueOnError)
 	o.addDecisionFlags(fs)
-	for _, flags := range [][]string{f.Flags, c.Flags} {
+	for _, flags := range [][]string{f.Flags, t.Flags} {
 		if err := fs.Parse(flags); err != nil {
-			return policytest.Expect{}, fmt.Errorf("flags: %w", err)
+			return nil, fmt.Errorf("flags: %w", err)
 		}
 		if fs.NArg() > 0 {
-			return policytest.Expect{}, fmt.Errorf("flags: %q is no flag", fs.Arg(0))
+			return nil, fmt.Errorf("flags: %q is no flag", fs.Arg(0))
 		}
 	}
-	o.files = f.Inputs(c)
-	if c.Replicas != nil {
-		if err := fs.Set("replicas", fmt.Sprint(*c.Replicas)); err != nil {
-			return policytest.Expect{}, err
+	var err error
+	if o.files, t.written, err = f.Inputs(t.Case); err != nil {
+		return nil, err
+	}
+	if t.Replicas != nil {
+		if err := fs.Set("replicas", fmt.Sprint(*t.Replicas)); err != nil {
+			return nil, err
 		}
 	}
-	for name, pods := range c.Exhausted {
+	for name, pods := range t.Exhausted {
 		o.exhausted = append(o.exhausted, fmt.Sprintf("%s=%d", name, pods))
 	}
-	if err := o.validate(fs); err != nil {
-		return policytest.Expect{}, err
-	}
-	_, pods, warnings, err := o.decide(ctx, strings.NewReader(""))
+	return t, o.validate(fs)
+}
+
+// decide makes the decisions of a case. Errors of the manifests are a part of what is decided.
+func (t *testCase) decide(ctx context.Context) (policytest.Expect, error) {
+	p, pods, warnings, err := t.preview.decide(ctx, strings.NewReader(""))
 	if ctx.Err() != nil {
 		return policytest.Expect{}, ctx.Err()
 	}
-	return policytest.Decided(pods, warnings, err, o.peerPods.Config.VMResource), nil
+	var workloads []string
+	if p != nil {
+		workloads = p.Workloads()
+	}
+	return policytest.Decided(workloads, pods, warnings, err, t.preview.peerPods.Config.VMResource, t.written), nil
 }

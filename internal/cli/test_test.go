@@ -76,6 +76,11 @@ func TestTest(t *testing.T) {
 		t.Errorf("-q prints cases that passed:\n%s", shown)
 	}
 	check("update", 0, []string{file, "--update"}, "updated  "+file+": ten\n", "Cases: 4 (2 ok, 2 updated, 0 failed).")
+	moved := write("wrong/stowage-test.yml", strings.Replace(testFile, "web.json", "gone.json", 1))
+	check("an update of wrong manifests", 3, []string{filepath.Dir(moved), "--update"}, "not updated: the manifests are wrong", "3 failed")
+	if got := read(t, moved); got != strings.Replace(testFile, "web.json", "gone.json", 1) {
+		t.Errorf("a mistake became the expectation:\n%s", got)
+	}
 	check("updated", 0, []string{file}, "Cases: 4 (4 ok, 0 updated, 0 failed).")
 }
 

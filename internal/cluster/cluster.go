@@ -58,7 +58,7 @@ type Reader interface {
 	Template(ctx context.Context, name string) (*flexdaemonsets.FlexDaemonsetTemplate, error)
 }
 
-// missTimeout bounds the live read after a miss. An object can be younger than our
+// missTimeout bounds the uncached read after a miss. An object can be younger than our
 // watch of it; the API server has it in memory, and a pod waits meanwhile.
 const missTimeout = 500 * time.Millisecond
 
@@ -68,7 +68,7 @@ type Cache struct {
 	uncached client.Reader // asked for what cached does not know
 	timeout  time.Duration // of an uncached read
 
-	// reads has one live read of an object serve all who ask for it at that moment.
+	// reads has one uncached read of an object serve all who ask for it at that moment.
 	reads singleflight.Group
 	// unwatched remembers workloads of kinds that are not watched, unreadable the kinds that
 	// Stowage may not read, and missing what does not exist.
@@ -78,7 +78,7 @@ type Cache struct {
 // Clock tells the time.
 type Clock interface{ Now() time.Time }
 
-// NewCache returns a cache that reads live what cached does not know, within a time; 0 is what
+// NewCache returns a cache that reads from uncached what cached does not know, within a time; 0 is what
 // a pod can wait for.
 func NewCache(cached, uncached client.Reader, clock Clock, timeout time.Duration) *Cache {
 	const most = 4096 // entries of each kind
@@ -151,8 +151,8 @@ func StartInformers(ctx context.Context, c cache.Cache) error {
 	return nil
 }
 
-// readLive reads something from the API server, once for all who ask for it at that moment.
-func readLive[T any](ctx context.Context, c *Cache, key string, read func(context.Context) (T, error)) (T, error) {
+// readUncached reads something from the API server, once for all who ask for it at that moment.
+func readUncached[T any](ctx context.Context, c *Cache, key string, read func(context.Context) (T, error)) (T, error) {
 	answer := c.reads.DoChan(key, func() (_ any, err error) {
 		// A panic in a shared call would end the process.
 		defer utilruntime.HandleCrashWithContext(ctx, func(_ context.Context, cause any) {
@@ -182,7 +182,7 @@ func (c *Cache) Node(ctx context.Context, name string) (*corev1.Node, error) {
 	return get(ctx, c, "node", name, &corev1.Node{})
 }
 
-// get reads a cluster-scoped object from the cache or, where that has none, live. It returns nil
+// get reads a cluster-scoped object from the cache or, where that has none, from the API server. It returns nil
 // if there is none.
 func get[T client.Object](ctx context.Context, c *Cache, kind, name string, obj T) (T, error) {
 	var none T
@@ -190,7 +190,7 @@ func get[T client.Object](ctx context.Context, c *Cache, kind, name string, obj 
 	err := c.cached.Get(ctx, key, obj)
 	if apierrors.IsNotFound(err) {
 		fresh := obj.DeepCopyObject().(T) // its own: the shared read may outlive this call
-		obj, err = readLive(ctx, c, kind+"/"+name, func(ctx context.Context) (T, error) {
+		obj, err = readUncached(ctx, c, kind+"/"+name, func(ctx context.Context) (T, error) {
 			return fresh, c.uncached.Get(ctx, key, fresh)
 		})
 	}

@@ -302,11 +302,11 @@ func watched(ref Ref) bool {
 // HasTemplate reports whether workloads of a kind have TemplateAnnotations.
 func HasTemplate(ref Ref) bool { return watched(ref) && ref.Kind != "Deployment" }
 
-// Workload implements [Reader]. Deployments and other workloads of apps/v1 come from the cache, or live where they
-// are younger than it. Others are read live and remembered for a minute.
+// Workload implements [Reader]. Deployments and other workloads of apps/v1 come from the cache, or from the API server where they
+// are younger than it. Others are read from the API server and remembered for a minute.
 func (c *Cache) Workload(ctx context.Context, namespace string, ref Ref) (*Workload, error) {
 	if !watched(ref) {
-		return c.foreignWorkload(ctx, namespace, ref)
+		return c.unwatchedWorkload(ctx, namespace, ref)
 	}
 	w, err := readWorkload(ctx, c.cached, namespace, ref)
 	if apierrors.IsNotFound(err) || err == nil && !w.Is(ref) {
@@ -316,7 +316,7 @@ func (c *Cache) Workload(ctx context.Context, namespace string, ref Ref) (*Workl
 		if _, missing := c.missing.Get(key); missing && ref.UID != "" {
 			return nil, nil
 		}
-		w, err = readLive(ctx, c, key, func(ctx context.Context) (*Workload, error) { return readWorkload(ctx, c.uncached, namespace, ref) })
+		w, err = readUncached(ctx, c, key, func(ctx context.Context) (*Workload, error) { return readWorkload(ctx, c.uncached, namespace, ref) })
 		if apierrors.IsNotFound(err) || err == nil && !w.Is(ref) {
 			c.missing.Add(key, true, missingTTL)
 			return nil, nil
@@ -369,8 +369,8 @@ const (
 	unreadableTTL = 5 * time.Minute
 )
 
-// foreignWorkload reads a workload of a kind that is not watched.
-func (c *Cache) foreignWorkload(ctx context.Context, namespace string, ref Ref) (*Workload, error) {
+// unwatchedWorkload reads a workload of a kind that is not watched.
+func (c *Cache) unwatchedWorkload(ctx context.Context, namespace string, ref Ref) (*Workload, error) {
 	if !c.MayRead(ref) {
 		return nil, nil
 	}
@@ -378,7 +378,7 @@ func (c *Cache) foreignWorkload(ctx context.Context, namespace string, ref Ref) 
 	if known, ok := c.unwatched.Get(key); ok {
 		return known.(*Workload), nil
 	}
-	w, err := readLive(ctx, c, key, func(ctx context.Context) (*Workload, error) {
+	w, err := readUncached(ctx, c, key, func(ctx context.Context) (*Workload, error) {
 		m := metadataOf(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind))
 		if err := c.uncached.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, m); err != nil {
 			return nil, err

@@ -14,7 +14,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/podstatus"
 )
 
-// listPods lists the live pods of all namespaces, because nodes have VMs for all of them. Where the user may not, it
+// listPods lists the active pods of all namespaces, because nodes have VMs for all of them. Where the user may not, it
 // lists those of the report's namespace.
 func (i *Inspector) listPods(ctx context.Context, s *snapshot, r *Report) error {
 	keep := func(pod *corev1.Pod) {

@@ -85,7 +85,7 @@ func each[T client.Object](ctx context.Context, i *Inspector, list client.Object
 // absent reports whether an error says that the cluster does not have a kind.
 func absent(err error) bool { return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) }
 
-// live reads each time, from a cluster that may lack our kinds.
+// apiReader reads from the API server each time. The cluster may lack our kinds.
 type apiReader struct{ *cluster.Cache }
 
 var _ cluster.Reader = apiReader{}
@@ -140,3 +140,6 @@ func forbidden(what string, err error) error {
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }
+
+// Siblings implements [cluster.Reader]. The API server has no index of them, and no report needs them.
+func (r apiReader) Siblings(context.Context, *cluster.Workload) ([]types.UID, error) { return nil, nil }

@@ -21,7 +21,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/scope"
 )
 
-// snapshot answers from what was listed at the beginning, and live for kinds that were not.
+// snapshot has what was listed at the beginning. It reads other kinds from the API server.
 type snapshot struct {
 	apiReader
 	// namespace is the one that the report is about, or empty for all of them.

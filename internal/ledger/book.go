@@ -269,7 +269,7 @@ func (b *Book) adopt(now time.Duration, o *Object) {
 // withdraw takes back the seats of waiting requests that are not in the ledger. Seats
 // that are given away already stay, and a later write adds them.
 func (b *Book) withdraw() {
-	b.noteOwed()
+	b.noteUnwritten()
 	for _, r := range b.queue {
 		if r.claim != nil && !r.claim.written {
 			b.drop(r.claim)
@@ -291,8 +291,8 @@ func (b *Book) dropAhead() {
 	})
 }
 
-// noteOwed notes whether the ledger lacks seats that were given away, or has some that were given back.
-func (b *Book) noteOwed() {
+// noteUnwritten notes whether the ledger lacks seats that were given away, or has some that were given back.
+func (b *Book) noteUnwritten() {
 	b.unwritten = slices.ContainsFunc(b.claims, func(c *claim) bool {
 		return c.void && c.written || !c.void && !c.written && !c.waiting && !c.local && c.ahead == nil
 	})

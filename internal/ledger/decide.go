@@ -182,7 +182,7 @@ func (b *Book) refresh(now time.Duration) {
 		b.drop(c)
 		return true
 	})
-	b.noteOwed()
+	b.noteUnwritten()
 }
 
 // compose returns the ledger that is to be written: what counts, what may still count

@@ -26,7 +26,7 @@ func (h held) LowestFree(pool int) int64 {
 	return 1
 }
 
-// Held returns how many seats of a pool are held: by live pods, and by claims whose pods were not seen yet.
+// Held returns how many seats of a pool are held: by active pods, and by claims whose pods were not seen yet.
 func (b *Book) Held(now time.Duration, pool string) int64 {
 	b.refresh(now)
 	if p := b.table[pool]; p != nil {

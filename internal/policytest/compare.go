@@ -2,6 +2,7 @@ package policytest
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,41 +14,54 @@ import (
 	"github.com/stowage-dev/stowage/internal/preview"
 )
 
-// Decided returns what was decided, in the form of what is expected.
-func Decided(pods []preview.Admitted, warnings []string, err error, vmResource string) Expect {
-	if err != nil {
-		return Expect{Error: err.Error()}
+// Decided returns what was decided, in the form of what is expected. Workloads are those of the input, because some
+// have no pods. Written is how the test file writes the paths of its inputs: texts must not depend on where it is.
+func Decided(workloads []string, pods []preview.Admitted, warnings []string, err error, vmResource string, written map[string]string) Expect {
+	var paths []string // the longest first, because one may be the beginning of another
+	for path, name := range written {
+		paths = append(paths, path, name)
 	}
-	out := Expect{Warnings: warnings}
+	relative := strings.NewReplacer(longestFirst(paths)...)
+	if err != nil {
+		return Expect{Error: relative.Replace(err.Error())}
+	}
+	var out Expect
+	for _, w := range warnings {
+		out.Warnings = append(out.Warnings, relative.Replace(w))
+	}
 	places := map[string]int{}
-	for i := range pods {
-		a := &pods[i]
-		name := a.Workload.String()
-		at, ok := places[name]
-		if !ok {
-			at = len(out.Workloads)
-			places[name] = at
-			out.Workloads = append(out.Workloads, Workload{Workload: name, Pods: new(0), Decisions: map[string]int{}})
+	for _, name := range workloads {
+		if _, ok := places[name]; !ok {
+			places[name] = len(out.Workloads)
+			out.Workloads = append(out.Workloads, Workload{
+				Workload: name, Pods: new(0), Decisions: map[string]int{}, Pools: map[string]int{},
+				Sizes: map[string]map[corev1.ResourceName]Quantity{}, VMs: []VMs{},
+			})
 		}
-		out.Workloads[at].add(a, vmResource)
+	}
+	for i := range pods {
+		out.Workloads[places[pods[i].Workload.String()]].add(&pods[i], vmResource)
 	}
 	return out
+}
+
+// longestFirst sorts pairs by the length of their first parts.
+func longestFirst(pairs []string) []string {
+	sorted := slices.SortedFunc(slices.Values(slices.Collect(slices.Chunk(pairs, 2))), func(a, b []string) int { return cmp.Compare(len(b[0]), len(a[0])) })
+	return slices.Concat(sorted...)
 }
 
 func (w *Workload) add(a *preview.Admitted, vmResource string) {
 	*w.Pods++
 	w.Decisions[a.Decision()]++
 	if pool := a.Result.Pool(); pool != nil {
-		if w.Pools == nil {
-			w.Pools = map[string]int{}
-		}
 		w.Pools[pool.Name]++
 	}
 	if node, requests, ok := a.Size(); ok {
-		if w.Sizes == nil {
-			w.Sizes = map[string]corev1.ResourceList{}
+		w.Sizes[node] = map[corev1.ResourceName]Quantity{}
+		for name, q := range requests {
+			w.Sizes[node][name] = Quantity(q.String())
 		}
-		w.Sizes[node] = requests
 	}
 	vm, count := a.VM(vmResource)
 	if count == 0 {
@@ -61,14 +75,12 @@ func (w *Workload) add(a *preview.Admitted, vmResource string) {
 }
 
 // Compare returns what differs, as lines that begin with "- " where they were expected and with "+ " where they were
-// decided. A case that expects nothing differs from all that was decided. Renewed is what the case has to expect to
-// pass. It has the workloads and fields that the case names, or all of them if nothing of these was decided.
-func Compare(expected, decided Expect) (differences []string, renewed Expect) {
-	renewed = decided
+// decided. A case that expects nothing differs from all that was decided.
+func Compare(expected, decided Expect) (differences []string) {
+	want, got := expected.lines(), decided.lines()
 	if !expected.empty() {
-		renewed = project(decided, expected)
+		got = project(decided, expected).lines()
 	}
-	want, got := expected.lines(), renewed.lines()
 	for _, l := range want {
 		if !slices.Contains(got, l) {
 			differences = append(differences, "- "+l)
@@ -81,10 +93,47 @@ func Compare(expected, decided Expect) (differences []string, renewed Expect) {
 	}
 	// Lines about one thing stand together.
 	slices.SortStableFunc(differences, func(a, b string) int { return cmp.Compare(subject(a), subject(b)) })
-	if renewed.empty() {
-		renewed = decided
+	return differences
+}
+
+// Renew returns what a case has to expect to pass. It has the workloads and fields that the case names, with what was
+// decided, or everything if the case names none. It is an error if that would remove what the case is about. That is so if the inputs are
+// wrong, or if a workload is not in them.
+func Renew(expected, decided Expect) (Expect, error) {
+	if decided.Error != "" && expected.Error == "" {
+		return Expect{}, errors.New("the manifests are wrong, and the case does not expect that")
 	}
-	return differences, renewed
+	for _, w := range expected.Workloads {
+		if !slices.ContainsFunc(decided.Workloads, func(d Workload) bool { return d.Workload == w.Workload }) {
+			return Expect{}, fmt.Errorf("the manifests have no %s", w.Workload)
+		}
+	}
+	if out := project(decided, expected); !expected.empty() && !out.empty() && (expected.Error == "") == (decided.Error == "") {
+		return out, nil
+	}
+	return decided.short(), nil
+}
+
+// short leaves out the fields that are empty.
+func (e Expect) short() Expect {
+	out := e
+	out.Workloads = slices.Clone(e.Workloads)
+	for i := range out.Workloads {
+		w := &out.Workloads[i]
+		if len(w.Decisions) == 0 {
+			w.Decisions = nil
+		}
+		if len(w.Pools) == 0 {
+			w.Pools = nil
+		}
+		if len(w.Sizes) == 0 {
+			w.Sizes = nil
+		}
+		if len(w.VMs) == 0 {
+			w.VMs = nil
+		}
+	}
+	return out
 }
 
 func (e Expect) empty() bool { return len(e.Workloads) == 0 && len(e.Warnings) == 0 && e.Error == "" }
@@ -97,10 +146,18 @@ func subject(line string) string {
 
 // project returns the parts of what was decided that are expected at all.
 func project(decided, like Expect) Expect {
-	out := Expect{Error: known(decided.Error, []string{like.Error})}
+	out := Expect{Error: decided.Error}
+	if like.Error != "" && strings.Contains(decided.Error, like.Error) {
+		out.Error = like.Error
+	}
+	for _, part := range like.Warnings {
+		if slices.ContainsFunc(decided.Warnings, func(w string) bool { return strings.Contains(w, part) }) {
+			out.Warnings = append(out.Warnings, part)
+		}
+	}
 	for _, w := range decided.Warnings {
-		if text := known(w, like.Warnings); !slices.Contains(out.Warnings, text) {
-			out.Warnings = append(out.Warnings, text)
+		if !slices.ContainsFunc(like.Warnings, func(part string) bool { return strings.Contains(w, part) }) {
+			out.Warnings = append(out.Warnings, w)
 		}
 	}
 	for _, l := range like.Workloads {
@@ -128,16 +185,6 @@ func project(decided, like Expect) Expect {
 		out.Workloads = append(out.Workloads, w)
 	}
 	return out
-}
-
-// known returns the part of a text that is expected, or the whole text if none is.
-func known(text string, parts []string) string {
-	for _, part := range parts {
-		if part != "" && strings.Contains(text, part) {
-			return part
-		}
-	}
-	return text
 }
 
 // lines says each thing that is expected in a line of its own.
@@ -182,8 +229,12 @@ func (e Expect) lines() []string {
 }
 
 // amount writes equal quantities of a resource in one way: 1Gi, 1024Mi and 1073741824 bytes are equal.
-func amount(name corev1.ResourceName, q resource.Quantity) string {
-	if name == corev1.ResourceCPU {
+func amount(name corev1.ResourceName, text Quantity) string {
+	q, err := resource.ParseQuantity(string(text))
+	switch {
+	case err != nil:
+		return string(text)
+	case name == corev1.ResourceCPU:
 		return resource.NewMilliQuantity(q.MilliValue(), resource.DecimalSI).String()
 	}
 	return resource.NewQuantity(q.Value(), resource.BinarySI).String()

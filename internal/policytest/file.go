@@ -6,26 +6,36 @@
 package policytest
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	yamlv3 "go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/preview"
 )
 
-// What a test file is: an object of this version and kind, in a file whose name ends like this.
+// What a test file is: an object of this version and kind.
 const (
 	APIVersion = preview.TestGroup + "/v1alpha1"
 	Kind       = "PolicyTest"
-	Suffix     = "stowage-test.yaml"
 )
+
+// Suffix is how the names of test files end. The shorter .yml serves, too.
+const Suffix = "stowage-test.yaml"
+
+func isTestFile(name string) bool {
+	return strings.HasSuffix(name, Suffix) || strings.HasSuffix(name, strings.TrimSuffix(Suffix, ".yaml")+".yml")
+}
 
 // File is a test file.
 type File struct {
@@ -71,13 +81,26 @@ type Workload struct {
 	// Pods is how many there are.
 	Pods *int `json:"pods,omitempty"`
 	// Decisions are the numbers of pods by decision, as `stowage preview` prints it.
-	Decisions map[string]int `json:"decisions,omitempty"`
+	Decisions map[string]int `json:"decisions,omitzero"`
 	// Pools are the numbers of pods by pool. A pool that is left out has none.
-	Pools map[string]int `json:"pools,omitempty"`
+	Pools map[string]int `json:"pools,omitzero"`
 	// Sizes are the requests that Stowage gives a DaemonSet's pod, by node. A node that is left out has no sized pod.
-	Sizes map[string]corev1.ResourceList `json:"sizes,omitempty"`
+	Sizes map[string]map[corev1.ResourceName]Quantity `json:"sizes,omitzero"`
 	// VMs are the virtual machines of peer pods, one entry for each size.
-	VMs []VMs `json:"vms,omitempty"`
+	VMs []VMs `json:"vms,omitzero"`
+}
+
+// Quantity is an amount of a resource as Kubernetes writes it, such as 500m, 2 or 1Gi.
+type Quantity string
+
+// UnmarshalJSON takes a string or a number. It refuses what is no quantity, and those that take hours to parse.
+func (q *Quantity) UnmarshalJSON(data []byte) error {
+	text := strings.Trim(string(data), `"`)
+	if _, err := podpatch.Quantity(text).Parse(); err != nil {
+		return fmt.Errorf("%q: %w; write it like 500m, 2 or 1Gi", text, err)
+	}
+	*q = Quantity(text)
+	return nil
 }
 
 // VMs are virtual machines of one size.
@@ -105,7 +128,7 @@ func Find(paths []string) ([]string, error) {
 				return err
 			case e.IsDir() && name != path && strings.HasPrefix(e.Name(), "."):
 				return fs.SkipDir // .git and the like
-			case !e.IsDir() && strings.HasSuffix(name, Suffix):
+			case !e.IsDir() && isTestFile(name):
 				found = append(found, name)
 			}
 			return nil
@@ -126,14 +149,34 @@ func Read(path string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &File{Path: path}
-	if err := yaml.UnmarshalStrict(data, f); err != nil {
+	f, err := parse(data)
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if err := f.validate(); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
+	f.Path = path
 	return f, nil
+}
+
+func parse(data []byte) (*File, error) {
+	// The library reads the first document of a file and ignores the others.
+	documents := yamlv3.NewDecoder(bytes.NewReader(data))
+	for n := 0; ; n++ {
+		err := documents.Decode(new(yamlv3.Node))
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		if n > 0 {
+			return nil, errors.New("expected one YAML document; write the cases of the others into it, or into other files")
+		}
+	}
+	f := &File{}
+	if err := yaml.UnmarshalStrict(data, f); err != nil {
+		return nil, err
+	}
+	return f, f.validate()
 }
 
 func (f *File) validate() error {
@@ -163,8 +206,8 @@ func (f *File) validate() error {
 		if slices.Contains(f.Files, "-") || slices.Contains(c.Files, "-") {
 			wrong(i, "files", "a test does not read standard input")
 		}
-		if c.Expect.Error != "" && len(c.Expect.Workloads) > 0 {
-			wrong(i, "expect", "error and workloads exclude each other; nothing is decided about wrong inputs")
+		if c.Expect.Error != "" && len(c.Expect.Workloads)+len(c.Expect.Warnings) > 0 {
+			wrong(i, "expect", "error excludes workloads and warnings, because nothing is decided about wrong inputs")
 		}
 		known := map[string]bool{}
 		for _, w := range c.Expect.Workloads {
@@ -177,14 +220,18 @@ func (f *File) validate() error {
 	return errors.Join(errs...)
 }
 
-// Inputs returns the manifests of a case.
-func (f *File) Inputs(c *Case) []string {
-	var out []string
+// Inputs returns the manifests of a case, as absolute paths, and how the test file writes each of them.
+func (f *File) Inputs(c *Case) (paths []string, written map[string]string, err error) {
+	written = map[string]string{}
 	for _, name := range slices.Concat(f.Files, c.Files) {
+		path := name
 		if !filepath.IsAbs(name) {
-			name = filepath.Join(filepath.Dir(f.Path), name)
+			path = filepath.Join(filepath.Dir(f.Path), name)
 		}
-		out = append(out, name)
+		if path, err = filepath.Abs(path); err != nil {
+			return nil, nil, err
+		}
+		paths, written[path] = append(paths, path), name
 	}
-	return out
+	return paths, written, nil
 }

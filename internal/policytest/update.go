@@ -10,9 +10,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Update writes what cases expect, by the names of the cases, into a test file. All else in the file stays, comments
-// included; its indentation becomes two spaces.
-func Update(path string, expect map[string]Expect) error {
+// Update writes what cases expect, by their places, into a test file. All else in the file stays, comments included; its
+// lists are not indented any more. A file with anchors or merge keys is refused.
+func Update(path string, expect map[int]Expect) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return err
@@ -21,9 +21,11 @@ func Update(path string, expect map[string]Expect) error {
 	if err := yamlv3.Unmarshal(data, &doc); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	cases := value(doc.Content[0], "cases")
-	for _, c := range cases.Content {
-		e, ok := expect[value(c, "name").Value]
+	if shares(&doc) {
+		return fmt.Errorf("%s: the file has anchors, aliases or merge keys, so it is not updated; write them out first", path)
+	}
+	for i, c := range value(doc.Content[0], "cases").Content {
+		e, ok := expect[i]
 		if !ok {
 			continue
 		}
@@ -44,11 +46,24 @@ func Update(path string, expect map[string]Expect) error {
 	if err := encoder.Encode(&doc); err != nil {
 		return err
 	}
+	if _, err := parse(out.Bytes()); err != nil {
+		return fmt.Errorf("%s: the new file would be wrong, so it is not written: %w", path, err)
+	}
 	info, err := os.Stat(path)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(path, out.Bytes(), info.Mode().Perm())
+	// Write beside the file and rename, so that an update that is cut off leaves the old file.
+	next := path + ".tmp"
+	if err := os.WriteFile(next, out.Bytes(), info.Mode().Perm()); err != nil {
+		return err
+	}
+	return os.Rename(next, path)
+}
+
+// shares reports whether a part of a document is used in several places.
+func shares(n *yamlv3.Node) bool {
+	return n.Kind == yamlv3.AliasNode || n.Anchor != "" || n.Tag == "!!merge" || slices.ContainsFunc(n.Content, shares)
 }
 
 // value returns the value of a key of a mapping, or nil.

@@ -49,3 +49,12 @@ func New(in *Inputs, s Settings) *Preview {
 	p.pipeline = admission.NewPipeline(scope.New(objects, s.Namespace), f)
 	return p
 }
+
+// Workloads returns what the input has that makes pods, and single pods, as [Workload.String] writes them.
+func (p *Preview) Workloads() []string {
+	var out []string
+	for i := range p.in.Workloads {
+		out = append(out, p.in.Workloads[i].String())
+	}
+	return out
+}

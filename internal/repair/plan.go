@@ -17,7 +17,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread"
 )
 
-// Pod is a live pod of the workload.
+// Pod is an active pod of the workload.
 type Pod struct {
 	Name    string
 	Created time.Time

@@ -70,7 +70,7 @@ type Pool struct {
 	Waited time.Time
 }
 
-// Pod is a live pod with a seat.
+// Pod is an active pod with a seat.
 type Pod struct {
 	Seat spread.Seat
 	Rank int64

@@ -26,11 +26,11 @@ func TestLeftOut(t *testing.T) {
 	s := twoPools(t, 20, 80)
 	const spot = 1
 	for name, tc := range map[string]struct {
-		limit intstr.IntOrString
-		live  int64 // pods of spot that have a node
-		n     int64 // when spot is exhausted
-		later int64
-		want  int64 // pods that spot keeps later, with a node or without
+		limit  intstr.IntOrString
+		placed int64 // pods of spot that have a node
+		n      int64 // when spot is exhausted
+		later  int64
+		want   int64 // pods that spot keeps later, with a node or without
 	}{
 		"half of 24":                        {intstr.FromString("50%"), 10, 30, 30, 12},
 		"all of 24":                         {intstr.FromString("100%"), 0, 30, 30, 0},
@@ -42,7 +42,7 @@ func TestLeftOut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pools := make([]Pool, 2)
-			pools[spot] = Pool{Phase: Exhausted, Epoch: 1, Max: tc.live, LeftOut: Rule{MaxSpill: &tc.limit}.LeftOut(s, spot, tc.live, tc.n)}
+			pools[spot] = Pool{Phase: Exhausted, Epoch: 1, Max: tc.placed, LeftOut: Rule{MaxSpill: &tc.limit}.LeftOut(s, spot, tc.placed, tc.n)}
 			if got := s.Without(Gaps(pools)).Target(spot, tc.later); got != tc.want {
 				t.Errorf("with %d seats left out spot keeps %d of %d, not %d", pools[spot].LeftOut, got, tc.later, tc.want)
 			}

@@ -107,11 +107,11 @@ func serve(t *testing.T) {
 	must(t, err)
 	o.EvictionRate = 100
 	var level slog.LevelVar
-	live := config.NewReloader(o, pflag.NewFlagSet("", pflag.ContinueOnError), &level, logr.Discard())
+	reloader := config.NewReloader(o, pflag.NewFlagSet("", pflag.ContinueOnError), &level, logr.Discard())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- server.Run(ctx, live, server.Environment{Lookup: os.LookupEnv, Clock: clock, Metrics: prometheus.NewRegistry()})
+		ended <- server.Run(ctx, reloader, server.Environment{Lookup: os.LookupEnv, Clock: clock, Metrics: prometheus.NewRegistry()})
 	}()
 	t.Cleanup(func() {
 		cancel()

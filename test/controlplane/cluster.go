@@ -267,6 +267,16 @@ func (c *Cluster) Healthy() error {
 	return nil
 }
 
+// Signal sends a signal to a program of the control plane, such as kube-scheduler.
+func (c *Cluster) Signal(program string, s os.Signal) error {
+	for _, p := range c.processes {
+		if p.name == program {
+			return p.cmd.Process.Signal(s)
+		}
+	}
+	return fmt.Errorf("the control plane has no %s", program)
+}
+
 // Stop ends everything that Start and StartStowage began, in reverse order.
 func (c *Cluster) Stop() {
 	c.StopStowage()

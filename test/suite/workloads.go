@@ -73,7 +73,7 @@ func (n *Tenant) DaemonSet(name, template string) *appsv1.DaemonSet {
 	}
 }
 
-// Ready waits until an app has so many live pods, each of them ready, and returns them.
+// Ready waits until an app has so many active pods, each of them ready, and returns them.
 func (n *Tenant) Ready(t *testing.T, app string, count int) (pods []corev1.Pod) {
 	t.Helper()
 	Eventually(t, fmt.Sprintf("%s has %d ready pods", app, count), func() (bool, error) {
@@ -90,7 +90,7 @@ func (n *Tenant) Scale(t *testing.T, obj client.Object, replicas int) {
 	Must(t, n.Patch(t.Context(), obj, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas))))
 }
 
-// Pods returns the live pods of an app.
+// Pods returns the active pods of an app.
 func (n *Tenant) Pods(ctx context.Context, app string) ([]corev1.Pod, error) {
 	var list corev1.PodList
 	if err := n.List(ctx, &list, client.InNamespace(n.Namespace), client.MatchingLabels{"app": app}); err != nil {
