@@ -74,7 +74,7 @@ func TestDocumentsShowTestedPolicies(t *testing.T) {
 			if name := filepath.Base(file); !strings.Contains(cases, name) && name != "kustomization.yaml" && name != "stowage-test.yaml" && name != "peer-pods-cm.yaml" {
 				t.Errorf("%s is in no test file", file)
 			}
-			for _, document := range strings.Split(read(t, file), "\n---\n") {
+			for document := range strings.SplitSeq(read(t, file), "\n---\n") {
 				var object map[string]any
 				if err := yaml.Unmarshal([]byte(document), &object); err != nil {
 					t.Fatalf("%s: %v", file, err)

@@ -8,10 +8,10 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/utils/clock"
 
 	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/policytest"
@@ -105,8 +105,9 @@ func (o *testOptions) run(ctx context.Context, s Streams, paths []string) error 
 	var results []policytest.Result
 	failed, updated := 0, 0
 	renewed := map[string]map[int]policytest.Expect{}
+	var timer clock.RealClock
 	for _, c := range cases {
-		begin := time.Now()
+		begin := timer.Now()
 		decided, err := c.decide(ctx)
 		if err != nil {
 			return err
@@ -132,7 +133,7 @@ func (o *testOptions) run(ctx context.Context, s Streams, paths []string) error 
 				renewed[c.file.Path][c.place] = now
 			}
 		}
-		r.Took = time.Since(begin)
+		r.Took = timer.Since(begin)
 		results = append(results, r)
 		if outcome != "ok" || !o.quiet {
 			fmt.Fprintf(s.Out, "%-7s  %s: %s\n", outcome, c.file.Path, c.Name)
