@@ -44,7 +44,8 @@ func newSplitCommand(s Streams) *cobra.Command {
 		Short: "Print one DaemonSet for each class of nodes, for Karpenter",
 		Long:  splitHelp,
 		Example: `  # Split a DaemonSet of the cluster by the instance types that the cluster has
-  kubectl get nodes,flexdaemonsettemplates,daemonset/agent -o yaml | stowage split - > agent-split.yaml
+  { kubectl get nodes,flexdaemonsettemplates -o yaml; echo ---; kubectl get daemonset agent -o yaml; } |
+    stowage split - > agent-split.yaml
   kubectl apply -f agent-split.yaml
 
   # The same from files, by a label of your own
