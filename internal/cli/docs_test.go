@@ -47,18 +47,31 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 				t.Errorf("%s: there is no test %s", page, m[1])
 			}
 		}
-		for _, m := range regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`).FindAllStringSubmatch(text, -1) {
-			if links++; m[1] == "" {
-				continue
+		for _, m := range regexp.MustCompile(`\]\(([^)#:]*)(?:#([^)]*))?\)`).FindAllStringSubmatch(text, -1) {
+			links++
+			target := page
+			if m[1] != "" {
+				target = filepath.Join(filepath.Dir(page), m[1])
 			}
-			if _, err := os.Stat(filepath.Join(filepath.Dir(page), m[1])); err != nil {
+			if _, err := os.Stat(target); err != nil {
 				t.Errorf("%s: %v", page, err)
+			} else if m[2] != "" && !slices.Contains(anchors(read(t, target)), m[2]) {
+				t.Errorf("%s: %s has no heading #%s", page, target, m[2])
 			}
 		}
 	}
 	if named < 20 || links < 20 {
 		t.Errorf("only %d tests and %d links were looked at", named, links)
 	}
+}
+
+// anchors returns the names by which links reach the headings of a page, as GitHub makes them.
+func anchors(page string) (out []string) {
+	dropped := regexp.MustCompile(`[^\p{L}\p{N}\-_ ]`)
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(page, -1) {
+		out = append(out, strings.ReplaceAll(dropped.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-"))
+	}
+	return out
 }
 
 // Each policy that a page shows is a part of an example or a sample, and those are tested by TestSamples.
