@@ -33,11 +33,12 @@ func write(root string) error {
 		_, err := fmt.Fprintf(w, "\n## Chart values\n\nOf `charts/stowage`; one that is not in this list is refused.\n\n%s", table)
 		return err
 	}
+	api := func(w io.Writer) error { return writeAPI(w, filepath.Join(root, "config", "crd", "bases")) }
 	pages := filepath.Join(root, "docs", "reference")
 	if err := os.MkdirAll(pages, 0o755); err != nil {
 		return err
 	}
-	for name, page := range map[string]func(io.Writer) error{"configuration.md": configuration, "metrics.md": writeMetrics} {
+	for name, page := range map[string]func(io.Writer) error{"configuration.md": configuration, "metrics.md": writeMetrics, "api.md": api} {
 		var text bytes.Buffer
 		if err := page(&text); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
