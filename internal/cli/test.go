@@ -76,35 +76,15 @@ func newTestCommand(s Streams) *cobra.Command {
 	return cmd
 }
 
-// run reports wrong test files before it runs any case.
+// run runs all cases, then writes what changed.
 func (o *testOptions) run(ctx context.Context, s Streams, paths []string) error {
-	names, err := policytest.Find(paths)
+	cases, err := readCases(paths)
 	if err != nil {
 		return err
 	}
-	var cases []*testCase
-	var errs []error
-	for _, name := range names {
-		f, err := policytest.Read(name)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		for i := range f.Cases {
-			c, err := newTestCase(f, i)
-			if err != nil {
-				errs = append(errs, fmt.Errorf("%s: case %q: %w", f.Path, f.Cases[i].Name, err))
-				continue
-			}
-			cases = append(cases, c)
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
 	var results []policytest.Result
-	failed, updated := 0, 0
-	renewed := map[string]map[int]policytest.Expect{}
+	renewed := map[string]map[int]policytest.Expect{} // by file and place
+	outcomes := map[string]int{}
 	var timer clock.RealClock
 	for _, c := range cases {
 		begin := timer.Now()
@@ -112,31 +92,27 @@ func (o *testOptions) run(ctx context.Context, s Streams, paths []string) error 
 		if err != nil {
 			return err
 		}
-		r := policytest.Result{File: c.file.Path, Case: c.Name, Differences: policytest.Compare(c.Expect, decided)}
+		differences := policytest.Compare(c.Expect, decided)
+		r := policytest.Result{File: c.file.Path, Case: c.Name, Differences: differences, Took: timer.Since(begin)}
 		outcome := "ok"
-		if len(r.Differences) > 0 {
+		if len(differences) > 0 {
 			outcome = "FAILED"
-			failed++
 		}
-		differences := r.Differences
-		if o.update && len(r.Differences) > 0 {
-			now, err := policytest.Renew(c.Expect, decided)
-			if err != nil {
+		if o.update && outcome == "FAILED" {
+			if now, err := policytest.Renew(c.Expect, decided); err != nil {
 				differences = append(differences, fmt.Sprintf("not updated: %v", err))
 			} else {
 				outcome, r.Differences = "updated", nil
-				failed--
-				updated++
-				if renewed[c.file.Path] == nil {
-					renewed[c.file.Path] = map[int]policytest.Expect{}
+				if renewed[r.File] == nil {
+					renewed[r.File] = map[int]policytest.Expect{}
 				}
-				renewed[c.file.Path][c.place] = now
+				renewed[r.File][c.place] = now
 			}
 		}
-		r.Took = timer.Since(begin)
+		outcomes[outcome]++
 		results = append(results, r)
 		if outcome != "ok" || !o.quiet {
-			fmt.Fprintf(s.Out, "%-7s  %s: %s\n", outcome, c.file.Path, c.Name)
+			fmt.Fprintf(s.Out, "%-7s  %s: %s\n", outcome, r.File, r.Case)
 		}
 		for _, d := range differences {
 			fmt.Fprintf(s.Out, "           %s\n", strings.ReplaceAll(d, "\n", "\n             "))
@@ -150,12 +126,37 @@ func (o *testOptions) run(ctx context.Context, s Streams, paths []string) error 
 	if err := o.writeJUnit(results); err != nil {
 		return err
 	}
-	fmt.Fprintf(s.Out, "\nFiles: %d. Cases: %d (%d ok, %d updated, %d failed).\n", len(names), len(results), len(results)-updated-failed, updated, failed)
-	if failed > 0 {
+	fmt.Fprintf(s.Out, "\nCases: %d (%d ok, %d updated, %d failed).\n", len(results), outcomes["ok"], outcomes["updated"], outcomes["FAILED"])
+	if outcomes["FAILED"] > 0 {
 		fmt.Fprintln(s.Out, "Lines with - are expected, lines with + are decided; --update accepts what is decided.")
 		return errNotOK
 	}
 	return nil
+}
+
+// readCases reads all test files, and reports all that is wrong with them.
+func readCases(paths []string) ([]*testCase, error) {
+	names, err := policytest.Find(paths)
+	if err != nil {
+		return nil, err
+	}
+	var cases []*testCase
+	var errs []error
+	for _, name := range names {
+		f, err := policytest.Read(name)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		for i := range f.Cases {
+			c, err := newTestCase(f, i)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("%s: case %q: %w", f.Path, f.Cases[i].Name, err))
+			}
+			cases = append(cases, c)
+		}
+	}
+	return cases, errors.Join(errs...)
 }
 
 func (o *testOptions) writeJUnit(results []policytest.Result) (err error) {

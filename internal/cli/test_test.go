@@ -67,7 +67,7 @@ func TestTest(t *testing.T) {
 	check("no test file", 1, []string{badFile}, badFile, "expected apiVersion")
 	check("failures", 3, []string{dir, "--junit", report},
 		"ok       "+file+": as many as there are\n", "FAILED   "+file+": ten\n", "- Deployment default/web: pods = 9\n", "+ Deployment default/web: pods = 10\n",
-		"ok       "+file+": wrong input\n", "FAILED   "+file+": golden\n", "Files: 1. Cases: 4 (2 ok, 0 updated, 2 failed).")
+		"ok       "+file+": wrong input\n", "FAILED   "+file+": golden\n", "Cases: 4 (2 ok, 0 updated, 2 failed).")
 	if data := read(t, report); strings.Count(data, "<failure") != 2 || strings.Count(data, "<testcase") != 4 {
 		t.Errorf("the report is\n%s", data)
 	}

@@ -17,11 +17,11 @@ import (
 // Decided returns what was decided, in the form of what is expected. Workloads are those of the input, because some
 // have no pods. Written is how the test file writes the paths of its inputs: texts must not depend on where it is.
 func Decided(workloads []string, pods []preview.Admitted, warnings []string, err error, vmResource string, written map[string]string) Expect {
-	var paths []string // the longest first, because one may be the beginning of another
-	for path, name := range written {
-		paths = append(paths, path, name)
+	var pairs []string
+	for _, path := range slices.SortedFunc(maps.Keys(written), func(a, b string) int { return cmp.Compare(len(b), len(a)) }) {
+		pairs = append(pairs, path, written[path]) // the longest first, because one may be the beginning of another
 	}
-	relative := strings.NewReplacer(longestFirst(paths)...)
+	relative := strings.NewReplacer(pairs...)
 	if err != nil {
 		return Expect{Error: relative.Replace(err.Error())}
 	}
@@ -43,12 +43,6 @@ func Decided(workloads []string, pods []preview.Admitted, warnings []string, err
 		out.Workloads[places[pods[i].Workload.String()]].add(&pods[i], vmResource)
 	}
 	return out
-}
-
-// longestFirst sorts pairs by the length of their first parts.
-func longestFirst(pairs []string) []string {
-	sorted := slices.SortedFunc(slices.Values(slices.Collect(slices.Chunk(pairs, 2))), func(a, b []string) int { return cmp.Compare(len(b[0]), len(a[0])) })
-	return slices.Concat(sorted...)
 }
 
 func (w *Workload) add(a *preview.Admitted, vmResource string) {
@@ -97,8 +91,8 @@ func Compare(expected, decided Expect) (differences []string) {
 }
 
 // Renew returns what a case has to expect to pass. It has the workloads and fields that the case names, with what was
-// decided, or everything if the case names none. It is an error if that would remove what the case is about. That is so if the inputs are
-// wrong, or if a workload is not in them.
+// decided, or everything if the case names none. It is an error if that would remove what the case is about, because the
+// inputs are wrong or lack a workload.
 func Renew(expected, decided Expect) (Expect, error) {
 	if decided.Error != "" && expected.Error == "" {
 		return Expect{}, errors.New("the manifests are wrong, and the case does not expect that")
