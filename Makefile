@@ -11,7 +11,7 @@ TESTFLAGS        ?=
 VERSION          ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 TOOLS            := bin/tools
 LOCAL            := bin/stowage-local
-GENERATED        := config/rbac/role.yaml config/crd/bases charts docs/reference docs/stowage-plan.svg '*zz_generated.deepcopy.go'
+GENERATED        := config/rbac/role.yaml config/crd/bases charts docs/reference docs/pictures docs/stowage-plan.svg '*zz_generated.deepcopy.go'
 
 # One set of build flags for linters, tests, tools and programs: they then share what the build cache has of the
 # Kubernetes libraries. Only the race detector needs cgo, and a build of its own.

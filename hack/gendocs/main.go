@@ -1,5 +1,5 @@
-// Command gendocs writes what follows from the code: the reference pages, and the generated
-// parts of the chart.
+// Command gendocs writes what follows from the code: the reference pages, the pictures of the
+// concepts page, and the generated parts of the chart.
 package main
 
 import (
@@ -34,16 +34,24 @@ func write(root string) error {
 		return err
 	}
 	api := func(w io.Writer) error { return writeAPI(w, filepath.Join(root, "config", "crd", "bases")) }
-	pages := filepath.Join(root, "docs", "reference")
-	if err := os.MkdirAll(pages, 0o755); err != nil {
+	pages := map[string]func(io.Writer) error{"configuration.md": configuration, "metrics.md": writeMetrics, "api.md": api}
+	if err := writeFiles(filepath.Join(root, "docs", "reference"), pages); err != nil {
 		return err
 	}
-	for name, page := range map[string]func(io.Writer) error{"configuration.md": configuration, "metrics.md": writeMetrics, "api.md": api} {
+	return writeFiles(filepath.Join(root, "docs", "pictures"), pictures)
+}
+
+// writeFiles writes files into a directory.
+func writeFiles(dir string, files map[string]func(io.Writer) error) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for name, file := range files {
 		var text bytes.Buffer
-		if err := page(&text); err != nil {
+		if err := file(&text); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		if err := os.WriteFile(filepath.Join(pages, name), text.Bytes(), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), text.Bytes(), 0o644); err != nil {
 			return err
 		}
 	}

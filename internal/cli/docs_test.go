@@ -101,10 +101,14 @@ func TestDocumentsShowTestedPolicies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	guides, err := filepath.Glob("../../docs/how-to/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	shown := 0
 	// A block in a fence, or indented by four spaces.
 	block := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$|((?:^    [^\n]*\n|^\n)+)")
-	for _, page := range pages {
+	for _, page := range append(pages, guides...) {
 		for _, m := range block.FindAllStringSubmatch(read(t, page), -1) {
 			var policy map[string]any
 			if err := yaml.Unmarshal([]byte(m[1]+m[2]), &policy); err != nil {
@@ -122,7 +126,7 @@ func TestDocumentsShowTestedPolicies(t *testing.T) {
 			}
 		}
 	}
-	if shown < 6 {
+	if shown < 10 {
 		t.Errorf("only %d policies were found", shown)
 	}
 }

@@ -639,3 +639,29 @@ func (n *tenant) distributor(t *testing.T, name, target string, change func(*ver
 	must(t, n.Create(t.Context(), d))
 	return d
 }
+
+// The scheduler's topology spread counts the pods of one pool at a time: a pool with nodes in one zone only does not
+// change how those of another pool are spread over zones.
+func TestTopologySpreadWithinPools(t *testing.T) {
+	t.Parallel()
+	n := newTenant(t)
+	for name, zone := range map[string]string{"od.1": "a", "spot.1": "a", "spot.2": "b"} {
+		pool, number, _ := strings.Cut(name, ".")
+		node := n.PoolNode(t, pool, number, 20)
+		must(t, n.Patch(t.Context(), node, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, corev1.LabelTopologyZone, zone))))
+	}
+	d := n.Shortage(t, "web", 12, func(spec *versprei.PodDistributorSpec) {
+		spec.Distribution[0].Weight, spec.Distribution[1].Weight = 1, 1
+	})
+	d.Spec.Template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+		MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: d.Spec.Selector,
+	}}
+	must(t, n.Create(t.Context(), d))
+	have := map[string]int{}
+	for _, pod := range n.Ready(t, "web", 12) {
+		have[strings.TrimPrefix(pod.Spec.NodeName, n.Namespace+"-")]++
+	}
+	if diff := cmp.Diff(map[string]int{"od-1": 6, "spot-1": 3, "spot-2": 3}, have); diff != "" {
+		t.Errorf("pods of each node (-want +got):\n%s", diff)
+	}
+}
