@@ -40,7 +40,7 @@ func list(t *testing.T, patterns ...string) map[string]goPackage {
 // Decisions take plain values and return plain values: the packages that decide must not be
 // able to reach a cluster.
 func TestDecisionsImportNoClient(t *testing.T) {
-	pure := []string{"podpatch", "peerpod", "spread", "sizing", "repair", "placement", "ledger", "fit", "spill", "karpenter"}
+	pure := []string{"podpatch", "peerpod", "spread", "sizing", "repair", "placement", "ledger", "fit", "spill", "karpenter", "clusterautoscaler"}
 	packages := list(t, "./...")
 	for _, name := range pure {
 		p, ok := packages["internal/"+name]

@@ -153,12 +153,12 @@ func drawBurst(out io.Writer) error {
 		c.text("middle", lanes[i], 30, "%s", name)
 		c.line("axis", lanes[i], top-10, lanes[i], bottom)
 	}
-	arrow := func(class string, from, to, y int, format string, args ...any) {
+	arrow := func(class string, from, to, y int, label string) {
 		sign := 1
 		if to < from {
 			sign = -1
 		}
-		c.text("middle", (lanes[from]+lanes[to])/2, y-6, format, args...)
+		c.text("middle", (lanes[from]+lanes[to])/2, y-6, "%s", label)
 		c.line(class, lanes[from], y, lanes[to]-3*sign, y)
 	}
 	ledger := func(n, y int) error { return c.pods(s, n, lanes[3]+14, y) }

@@ -81,6 +81,8 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	f.duration(&o.Repair.Cooldown, "rebalance-cooldown", "STOWAGE_REBALANCE_COOLDOWN", "Wait between two evictions of one workload's pods")
 	f.duration(&o.PoolState.Probes.FirstProbe, "probe-interval", "STOWAGE_PROBE_INTERVAL", "Wait before a pool without room is tried again, doubled after each try that finds none")
 	f.duration(&o.PoolState.Probes.LastProbe, "probe-max-interval", "STOWAGE_PROBE_MAX_INTERVAL", "Longest wait between two tries of a pool without room")
+	f.text(&o.ClusterAutoscaler.NodeGroups, "cluster-autoscaler-node-groups", "STOWAGE_CLUSTER_AUTOSCALER_NODE_GROUPS", "Node groups of the cluster autoscaler with the labels of their nodes, such as eks-od-*=type=default; eks-spot-*=type=spot,zone=a. A pool whose groups are in back-off or at their maximum has no room at once; empty reads no status")
+	f.text(&o.ClusterAutoscaler.Status, "cluster-autoscaler-status", "STOWAGE_CLUSTER_AUTOSCALER_STATUS", "ConfigMap with the status of the cluster autoscaler, as namespace/name")
 	o.Sizing.AddFlags(fs)
 	f.fraction(&o.Resize.Rate, "resize-rate", "STOWAGE_RESIZE_RATE", "How many running pods are resized in a second, in the whole cluster")
 	f.duration(&o.Resize.Jitter, "resize-jitter", "STOWAGE_RESIZE_JITTER", "Time over which the resizes that follow one change are spread")

@@ -3,8 +3,15 @@
 package config
 
 import (
+	"errors"
+	"fmt"
+	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/stowage-dev/stowage/internal/clusterautoscaler"
 	"github.com/stowage-dev/stowage/internal/controllers/poolstate"
 	"github.com/stowage-dev/stowage/internal/controllers/resize"
 	"github.com/stowage-dev/stowage/internal/controllers/workload"
@@ -39,12 +46,33 @@ type Options struct {
 	Repair workload.Timing
 	// PoolState is the waits of the controller of pools without room.
 	PoolState poolstate.Timing
+	// ClusterAutoscaler says where the cluster autoscaler's status is, and which nodes its groups have.
+	ClusterAutoscaler ClusterAutoscalerOptions
 	// EvictionRate is how many pods are evicted in a second, in the whole cluster.
 	EvictionRate float64
 	Sizing       SizingOptions
 	Resize       resize.Timing
 	PeerPods     PeerPodOptions
 	Capacity     CapacityOptions
+}
+
+// ClusterAutoscalerOptions are the settings about the cluster autoscaler.
+type ClusterAutoscalerOptions struct {
+	Status     string // the ConfigMap, as namespace/name
+	NodeGroups string // see [clusterautoscaler.ParseNodeGroups]
+}
+
+// Parse returns what the settings say.
+func (o *ClusterAutoscalerOptions) Parse() (poolstate.NodeGroups, error) {
+	groups, err := clusterautoscaler.ParseNodeGroups(o.NodeGroups)
+	if err != nil {
+		err = fmt.Errorf("--cluster-autoscaler-node-groups: %w", err)
+	}
+	namespace, name, ok := strings.Cut(o.Status, "/")
+	if !ok || len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
+		err = errors.Join(err, fmt.Errorf("--cluster-autoscaler-status is %q; it must be the namespace and name of a ConfigMap, such as kube-system/cluster-autoscaler-status", o.Status))
+	}
+	return poolstate.NodeGroups{Groups: groups, Status: client.ObjectKey{Namespace: namespace, Name: name}}, err
 }
 
 // CapacityOptions are the settings of the controller that advertises VMs on nodes.
@@ -78,24 +106,25 @@ type PeerPodOptions struct {
 // DefaultOptions returns the settings that hold unless others are given.
 func DefaultOptions() Options {
 	return Options{
-		Namespace:      "stowage-system",
-		Port:           9443,
-		TLSMinVersion:  "VersionTLS12",
-		MetricsAddress: ":8080",
-		HealthAddress:  ":8081",
-		PprofAddress:   "0",
-		ShutdownDelay:  5 * time.Second,
-		DrainTimeout:   20 * time.Second,
-		LogLevel:       "INFO",
-		LogFormat:      "json",
-		LeaderElection: true,
-		Spread:         SpreadOptions{Enabled: true},
-		Repair:         workload.DefaultTiming(),
-		PoolState:      poolstate.DefaultTiming(),
-		EvictionRate:   1,
-		Sizing:         SizingOptions{Enabled: true},
-		Resize:         resize.DefaultTiming(),
-		PeerPods:       PeerPodOptions{Enabled: true, Config: peerpod.DefaultConfig()},
+		Namespace:         "stowage-system",
+		Port:              9443,
+		TLSMinVersion:     "VersionTLS12",
+		MetricsAddress:    ":8080",
+		HealthAddress:     ":8081",
+		PprofAddress:      "0",
+		ShutdownDelay:     5 * time.Second,
+		DrainTimeout:      20 * time.Second,
+		LogLevel:          "INFO",
+		LogFormat:         "json",
+		LeaderElection:    true,
+		Spread:            SpreadOptions{Enabled: true},
+		Repair:            workload.DefaultTiming(),
+		PoolState:         poolstate.DefaultTiming(),
+		EvictionRate:      1,
+		ClusterAutoscaler: ClusterAutoscalerOptions{Status: "kube-system/cluster-autoscaler-status"},
+		Sizing:            SizingOptions{Enabled: true},
+		Resize:            resize.DefaultTiming(),
+		PeerPods:          PeerPodOptions{Enabled: true, Config: peerpod.DefaultConfig()},
 		Capacity: CapacityOptions{
 			Mode: peerpod.CapacityAuto, DaemonSelector: "app=cloud-api-adaptor", Default: 10,
 			NodeSelector: "!node-role.kubernetes.io/control-plane,!node-role.kubernetes.io/master",

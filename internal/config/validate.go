@@ -101,7 +101,8 @@ func (o *Options) Validate() error {
 	if _, err := labels.Parse(o.Capacity.NodeSelector); err != nil {
 		errs = append(errs, fmt.Errorf("--peerpods-node-selector is %q; it must be a label selector: %w", o.Capacity.NodeSelector, err))
 	}
-	errs = append(errs, o.Spread.Validate(), o.PeerPods.Validate())
+	_, err = o.ClusterAutoscaler.Parse()
+	errs = append(errs, err, o.Spread.Validate(), o.PeerPods.Validate())
 	return errors.Join(errs...)
 }
 

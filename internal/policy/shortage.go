@@ -41,10 +41,10 @@ type shortKey struct {
 }
 
 // shorten leaves out the seats of pools without room. Pods with an ordinal of their own keep the whole strategy: only
-// those that waited have another seat, see [Policy.SeatAt]. The pods of a Job wait.
+// those that waited have another seat, see [Policy.SeatAt].
 func (f *Finder) shorten(ctx context.Context, p *Policy, namespace string, chain cluster.Chain) error {
 	p.Root = chain.Top()
-	if p.Strategy == nil || p.Spill == nil || p.Root == nil || chain.Refs[0].IsJob() {
+	if p.Strategy == nil || p.Spill == nil || p.Root == nil {
 		return nil
 	}
 	state, err := f.Cluster.PoolState(ctx, namespace, p.Root.UID)

@@ -88,9 +88,13 @@ func (s *server) addSeats(ctx context.Context) error {
 	})
 	controller.Seats = s.seats
 	s.policies.Held = s.seats.Held
+	nodeGroups, err := o.ClusterAutoscaler.Parse()
+	if err != nil {
+		return err
+	}
 	s.leads = append(s.leads, &poolstate.Controller{
 		Client: s.mgr.GetClient(), Uncached: s.uncached, Informers: s.mgr.GetCache(), Cluster: s.reader, Policies: s.policies, Seats: s.seats, Scope: s.scope,
-		Room: rooms, Evictor: s.evictor, Clock: s.clock, Timing: o.PoolState,
+		Room: rooms, Evictor: s.evictor, Clock: s.clock, Timing: o.PoolState, NodeGroups: nodeGroups,
 		Log: s.log.WithName("poolstate"), Events: s.events(), Metrics: poolstate.NewMetrics(s.metrics), Look: controller.Look,
 	})
 	if o.MetricsAddress != "0" {

@@ -1,15 +1,18 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -82,6 +85,88 @@ func TestSpillAndReturn(t *testing.T) {
 	n.Revise(t, d, "2")
 	n.InPools(t, "web", "od=6 spot=24")
 	n.condition(t, "web", versprei.ConditionBalanced, "True "+string(stowage.ReasonBalanced))
+}
+
+// The cluster autoscaler's status replaces the wait: a pool whose node groups are in back-off has no room at once. The test
+// plays the autoscaler, whose module cannot be built here: it writes the status in the form of version 1.30 and later.
+func TestNodeGroupsInBackOff(t *testing.T) {
+	t.Parallel()
+	n := newTenant(t)
+	n.PoolNode(t, "od", "1", 30)
+	spot := n.PoolNode(t, "spot", "1", 4)
+	must(t, n.Patch(t.Context(), spot, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:"spot"}}}`, suite.NodeGroup))))
+	status := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "cluster-autoscaler-status"}}
+	say := func(scaleUp string) {
+		status.Data = map[string]string{"status": fmt.Sprintf(`time: %s
+autoscalerStatus: Running
+nodeGroups:
+- name: %s-7c9f
+  health: {status: Healthy, cloudProviderTarget: 1, minSize: 0, maxSize: 5}
+  scaleUp: {status: %s}
+`, time.Now().UTC().Format("2006-01-02 15:04:05.999999999 -0700 MST"), suite.NodeGroup, scaleUp)}
+	}
+	say("InProgress")
+	must(t, n.Create(t.Context(), status))
+	t.Cleanup(func() { _ = n.Delete(context.Background(), status) })
+
+	d := n.Shortage(t, "web", 10, func(spec *versprei.PodDistributorSpec) {
+		spec.Distribution[1].NodeLabel = map[string]versprei.LabelValue{suite.NodeGroup: "spot"}
+		spec.Distribution[1].Spill.After = "1h"
+	})
+	must(t, n.Create(t.Context(), d))
+	n.InPools(t, "web", "od=2 spot=4 spot(waits)=4")
+	running := n.WithNode(t, "web")
+	say("Backoff")
+	must(t, n.Update(t.Context(), status))
+	n.InPools(t, "web", "od=6 spot=4")
+	n.stillThere(t, "web", running)
+	n.condition(t, "web", versprei.ConditionCapacityAvailable, "False "+string(stowage.ReasonPoolExhausted))
+}
+
+// The pods of a Job move if the Job ignores evictions. The Job does not count them as failed.
+func TestJobSpills(t *testing.T) {
+	t.Parallel()
+	n := newTenant(t)
+	n.PoolNode(t, "od", "1", 30)
+	node := n.PoolNode(t, "spot", "1", 2)
+	full := n.Deployment("full", 2, nil)
+	suite.OneCPU(&full.Spec.Template.Spec)
+	full.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node.Name}
+	must(t, n.Create(t.Context(), full))
+	n.Ready(t, "full", 2)
+
+	template := podTemplate("batch")
+	suite.OneCPU(&template.Spec)
+	template.Spec.RestartPolicy = corev1.RestartPolicyNever
+	job := &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "batch"},
+		Spec: batchv1.JobSpec{
+			Parallelism: new(int32(3)), Completions: new(int32(3)), BackoffLimit: new(int32(0)), Template: template,
+			PodFailurePolicy: &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{
+				Action:          batchv1.PodFailurePolicyActionIgnore,
+				OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}},
+			}}},
+		},
+	}
+	pd := &versprei.PodDistributor{
+		ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "batch"},
+		Spec: versprei.PodDistributorSpec{
+			Distribution: []versprei.Pool{n.Pool("od", 20), n.Pool("spot", 80)},
+			Target:       versprei.Target{APIVersion: "batch/v1", Kind: "Job", Name: "batch"},
+		},
+	}
+	must(t, n.Create(t.Context(), pd))
+	must(t, n.Create(t.Context(), job))
+	// Pods of Jobs succeed as soon as they run here. One of the three is of pool od; the other two can run only if they move.
+	// The Job controller waits for 20 s after two pods that failed, also where it ignores their failure. Probes of spot,
+	// which are much more frequent here than usual, may take the last pod again and again.
+	eventuallyWithin(t, 4*waitTimeout, "a pod that waited has succeeded", func() (bool, error) {
+		err := n.Get(t.Context(), client.ObjectKeyFromObject(job), job)
+		return job.Status.Succeeded >= 2, err
+	})
+	if job.Status.Failed != 0 {
+		t.Errorf("the Job has %d failed pods", job.Status.Failed)
+	}
 }
 
 // stillThere fails if one of some pods is gone.

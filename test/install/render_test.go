@@ -198,6 +198,7 @@ func TestChartValues(t *testing.T) {
 		{`extraContainers=[{"name":"beside","image":"i"}]`, deployment, []any{"spec", "template", "spec", "containers", 1, "name"}, `"beside"`},
 		{`extraObjects=[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","namespace":"{{ .Release.Namespace }}"}}]`, "ConfigMap/" + namespace + "/x", []any{"metadata", "name"}, `"x"`},
 		{`rbac.karpenter=true`, "ClusterRole//stowage-karpenter", []any{"rules", 0, "resources"}, `["nodeclaims","nodepools"]`},
+		{`rbac.clusterAutoscaler=true`, "Role/kube-system/stowage-cluster-autoscaler", []any{"rules", 0, "resourceNames"}, `["cluster-autoscaler-status"]`},
 		{`settings={"peerpods-capacity":false}`, deployment, in("args"), `"--peerpods-capacity=false"`},
 		{`peerPods.limitPerNode=0`, "ConfigMap/" + namespace + "/peer-pods-cm", []any{"data"}, `{"PEERPODS_LIMIT_PER_NODE":"0"}`},
 		{`certs.certManager={"enabled":true,"duration":"2160h","renewBefore":"720h"}`, "Certificate/" + namespace + "/stowage-webhook", []any{"spec", "duration"}, `"2160h"`},

@@ -123,9 +123,12 @@ func run(audit bool, test func(ctx context.Context) (int, error)) (int, error) {
 		// Repairs come soon, so that tests do not wait for them.
 		Args: []string{
 			"--repair-quiet=500ms", "--repair-resync=2s", "--repair-backoff=1s", "--rebalance-cooldown=200ms", "--eviction-rate=20",
-			"--probe-interval=3s", "--probe-max-interval=12s", "--resize-jitter=200ms", "--resize-backoff=1s", "--resize-rate=50",
+			"--cluster-autoscaler-node-groups=" + NodeGroup + "-*=" + NodeGroup + "=spot", "--probe-interval=3s", "--probe-max-interval=12s", "--resize-jitter=200ms", "--resize-backoff=1s", "--resize-rate=50",
 		},
 		Env: []string{"TARGET_RUNTIMECLASS=kata-remote, kata-other", "LOG_LEVEL=DEBUG", "BLOCKLISTED_NAMESPACE_LIST=blocked, blocked-too"},
+	}
+	if err := Cluster.ApplyFiles(ctx, filepath.Join(Repo, "config", "clusterautoscaler", "role.yaml")); err != nil {
+		return 0, err
 	}
 	if err := Cluster.StartStowage(ctx, Fleet); err != nil {
 		return 0, err
@@ -135,6 +138,10 @@ func run(audit bool, test func(ctx context.Context) (int, error)) (int, error) {
 	}
 	return test(ctx)
 }
+
+// NodeGroup begins the names of the node groups of a cluster autoscaler, which a test plays. Their nodes have the label
+// NodeGroup=spot.
+const NodeGroup = "e2e-node-group"
 
 // Tenant is a namespace of a test's own and a client that notes warnings.
 type Tenant struct {

@@ -76,6 +76,7 @@ type Controller struct {
 	Evictor          *evict.Evictor
 	Clock            clock.WithTicker
 	Timing           Timing
+	NodeGroups       NodeGroups
 	Log              logr.Logger
 	Events           events.Recorder
 	Metrics          *Metrics
@@ -111,8 +112,9 @@ type run struct {
 	mu     sync.Mutex
 	known  map[types.UID]*memory
 	shapes map[string]*corev1.Node // the largest node last seen of a pool, by its labels
-	// autoscaler and scaleUps are used by the reconciler alone, which has one worker.
+	// autoscaler, groups and scaleUps are used by the reconciler alone, which has one worker.
 	autoscaler autoscaler
+	groups     groups
 	scaleUps   map[string]scaleUps // by namespace
 	// nodesChanged is when a node became ready, or changed what it has or lets run.
 	nodesChanged time.Time

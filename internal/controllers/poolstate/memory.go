@@ -21,7 +21,8 @@ type memory struct {
 	waited map[string]time.Time
 	looked map[string]look
 	limit  *rate.Limiter
-	pools  map[string]bool // pools with metrics
+	pools  map[string]bool    // pools with metrics
+	jobs   map[types.UID]bool // whether the pods of a Job may be moved, which never changes
 }
 
 // look is when room was looked for, and what [seats.Pods.Left] was then.
@@ -107,7 +108,7 @@ func (r *run) memoryOf(w workload) *memory {
 	if m == nil {
 		m = &memory{
 			workload: w, waits: map[types.UID]*wait{}, examples: map[exampleKey]*example{}, misfits: map[exampleKey]bool{}, waited: map[string]time.Time{}, looked: map[string]look{},
-			limit: rate.NewLimiter(workloadRate, workloadRate), pools: map[string]bool{},
+			limit: rate.NewLimiter(workloadRate, workloadRate), pools: map[string]bool{}, jobs: map[types.UID]bool{},
 		}
 		r.known[w.UID] = m
 	}

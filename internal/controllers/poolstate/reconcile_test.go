@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,6 +32,7 @@ import (
 	"github.com/stowage-dev/stowage/api"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/clusterautoscaler"
 	"github.com/stowage-dev/stowage/internal/events"
 	"github.com/stowage-dev/stowage/internal/evict"
 	"github.com/stowage-dev/stowage/internal/karpenter"
@@ -244,6 +246,23 @@ func scaleUp(pod, reason string, later time.Duration) client.Object {
 	}
 }
 
+// groupStatus is a status of the cluster autoscaler about a node group of pool b.
+func groupStatus(scaleUp string) client.Object {
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cluster-autoscaler-status"},
+		Data: map[string]string{clusterautoscaler.StatusKey: fmt.Sprintf(
+			"time: %s\nnodeGroups:\n- name: b-1\n  health: {cloudProviderTarget: 1, maxSize: 9}\n  scaleUp: {status: %s}\n", start, scaleUp)},
+	}
+}
+
+// describeGroups says that the node groups whose names begin with b make nodes of pool b.
+func describeGroups(b *bench) {
+	b.NodeGroups = NodeGroups{
+		Groups: []clusterautoscaler.NodeGroup{{Name: "b-*", Labels: map[string]string{"p": "b"}}},
+		Status: client.ObjectKey{Namespace: "kube-system", Name: "cluster-autoscaler-status"},
+	}
+}
+
 func TestReconcile(t *testing.T) {
 	coming := unstructured.Unstructured{Object: map[string]any{
 		"metadata": map[string]any{"name": "b-1", "labels": map[string]any{"p": "b"}},
@@ -275,6 +294,14 @@ func TestReconcile(t *testing.T) {
 			objects: append(shortage(1), scaleUp("pod-3", scaleUpTriggered, 0), scaleUp("pod-3", scaleUpNotTriggered, time.Second)), seconds: 62,
 			state: "1 Exhausted 1", evicted: []string{"web-5", "web-3"}, events: "PoolExhausted",
 		},
+		"the node groups of the pool are in back-off": {
+			objects: append(shortage(1), groupStatus("Backoff")), change: describeGroups, seconds: 20,
+			state: "1 Exhausted 1", evicted: []string{"web-5", "web-3"}, events: "PoolExhausted",
+		},
+		"a node group of the pool gets nodes": {objects: append(shortage(1), groupStatus("InProgress")), change: describeGroups, seconds: 120},
+		"the status of the node groups is missing": {
+			objects: shortage(1), change: describeGroups, seconds: 62, state: "1 Exhausted 1", evicted: []string{"web-5", "web-3"}, events: "PoolExhausted",
+		},
 		"they are nominated": {objects: shortage(1, func(p *corev1.Pod) { p.Status.NominatedNodeName = "node-b" }), seconds: 120},
 		"they are too large": {
 			objects: shortage(1, func(p *corev1.Pod) {
@@ -285,6 +312,11 @@ func TestReconcile(t *testing.T) {
 			objects: shortage(1, func(p *corev1.Pod) {
 				p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}}}
 			}), seconds: 120, events: "PodFitsNoNode",
+		},
+		"they have an ephemeral volume": {
+			objects: shortage(1, func(p *corev1.Pod) {
+				p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}}
+			}), seconds: 62, state: "1 Exhausted 1", evicted: []string{"web-5", "web-3"}, events: "PoolExhausted",
 		},
 		"Stowage is switched off for them": {
 			objects: shortage(1, func(p *corev1.Pod) { p.Annotations[stowage.ModeKey] = string(stowage.ModeOff) }), seconds: 120,
@@ -389,17 +421,44 @@ func TestMayTakeMore(t *testing.T) {
 	}
 }
 
-// The pods of a Job wait: one that is deleted counts as failed.
-func TestJobsWait(t *testing.T) {
-	objects := shortage(1)
-	for _, o := range objects[4:] {
-		p := o.(*corev1.Pod)
-		p.OwnerReferences[0].APIVersion, p.OwnerReferences[0].Kind = "batch/v1", "Job"
+// The pods of a Job wait, unless the Job does not count evicted pods as failed.
+func TestJobs(t *testing.T) {
+	rules := func(rules ...batchv1.PodFailurePolicyRule) func(*batchv1.JobSpec) {
+		return func(spec *batchv1.JobSpec) { spec.PodFailurePolicy = &batchv1.PodFailurePolicy{Rules: rules} }
 	}
-	b := newBench(t, objects[1:]...)
-	w := web
-	w.APIVersion, w.Kind = "batch/v1", "Job"
-	if members, err := b.members(t.Context(), w); err != nil || len(members) > 0 {
-		t.Errorf("a Job has members whose pods move: %v, %v", members, err)
+	on := func(action batchv1.PodFailurePolicyAction, condition corev1.PodConditionType) batchv1.PodFailurePolicyRule {
+		return batchv1.PodFailurePolicyRule{Action: action, OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: condition, Status: corev1.ConditionTrue}}}
+	}
+	ignore, fail := batchv1.PodFailurePolicyActionIgnore, batchv1.PodFailurePolicyActionFailJob
+	for name, tc := range map[string]struct {
+		change func(*batchv1.JobSpec)
+		want   int
+	}{
+		"no podFailurePolicy":      {change: func(*batchv1.JobSpec) {}},
+		"evictions are ignored":    {change: rules(on(ignore, corev1.DisruptionTarget)), want: 1},
+		"evictions fail the Job":   {change: rules(on(fail, corev1.DisruptionTarget), on(ignore, corev1.DisruptionTarget))},
+		"another condition":        {change: rules(on(ignore, "Other"))},
+		"a rule for exit statuses": {change: rules(batchv1.PodFailurePolicyRule{Action: fail, OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{}}, on(ignore, corev1.DisruptionTarget)), want: 1},
+		"a Job whose pods have one index each": {change: func(spec *batchv1.JobSpec) {
+			rules(on(ignore, corev1.DisruptionTarget))(spec)
+			spec.CompletionMode = new(batchv1.IndexedCompletion)
+		}},
+	} {
+		objects := shortage(1)
+		for _, o := range objects[4:] {
+			p := o.(*corev1.Pod)
+			p.OwnerReferences[0].APIVersion, p.OwnerReferences[0].Kind = "batch/v1", "Job"
+		}
+		job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "rs"}}
+		tc.change(&job.Spec)
+		objects[0] = job
+		b := newBench(t, objects...)
+		w := web
+		w.APIVersion, w.Kind = "batch/v1", "Job"
+		for range 2 { // read, and remembered
+			if members, err := b.members(t.Context(), w, b.memoryOf(w)); err != nil || len(members) != tc.want {
+				t.Errorf("%s: members whose pods move: %v, %v", name, members, err)
+			}
+		}
 	}
 }

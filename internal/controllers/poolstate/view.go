@@ -46,16 +46,13 @@ type picture struct {
 }
 
 // members returns the owners of a workload's pods, the one that creates pods now first.
-func (r *run) members(ctx context.Context, w workload) ([]*member, error) {
+func (r *run) members(ctx context.Context, w workload, m *memory) ([]*member, error) {
 	owners, err := r.Cluster.PodOwners(ctx, w.Namespace)
 	if err != nil {
 		return nil, err
 	}
 	// Kinds that are not watched are known by their pods.
 	for _, o := range r.Seats.Pods().Owners() {
-		if seats.Ref(o).IsJob() {
-			continue // a pod of a Job that is deleted counts as failed, so the pods of Jobs wait
-		}
 		if o.Namespace == w.Namespace && !slices.ContainsFunc(owners, func(m *cluster.Workload) bool { return m.UID == o.UID }) {
 			owners = append(owners, &cluster.Workload{Ref: seats.Ref(o), Namespace: o.Namespace, Replicas: -1, Current: -1})
 		}
@@ -73,9 +70,18 @@ func (r *run) members(ctx context.Context, w workload) ([]*member, error) {
 				continue
 			}
 		}
-		m := &member{Workload: owner, replicas: owner.Replicas, ordinals: owner.IsStatefulSet()}
-		m.records = r.Seats.Pods().Of(seats.OwnerOf(owner).Key())
-		out = append(out, m)
+		if owner.IsJob() {
+			moves, err := r.jobMoves(ctx, w.Namespace, owner.Ref, m)
+			if err != nil {
+				return nil, err
+			}
+			if !moves {
+				continue
+			}
+		}
+		one := &member{Workload: owner, replicas: owner.Replicas, ordinals: owner.IsStatefulSet()}
+		one.records = r.Seats.Pods().Of(seats.OwnerOf(owner).Key())
+		out = append(out, one)
 	}
 	if len(out) == 0 {
 		return nil, unread // else the workload would look as if it had no pods, and its state would go
@@ -94,7 +100,7 @@ func (r *run) members(ctx context.Context, w workload) ([]*member, error) {
 
 // see looks at a workload. It returns nil if its policy does not have pods move from pools without room.
 func (r *run) see(ctx context.Context, w workload, m *memory) (*picture, error) {
-	members, err := r.members(ctx, w)
+	members, err := r.members(ctx, w, m)
 	if err != nil || len(members) == 0 {
 		return nil, err
 	}
@@ -120,16 +126,18 @@ func (r *run) see(ctx context.Context, w workload, m *memory) (*picture, error) 
 	if slices.ContainsFunc(members, func(m *member) bool {
 		return slices.ContainsFunc(m.records, func(rec seats.Record) bool { return rec.Waiting() })
 	}) {
-		karpenter := r.askKarpenter(ctx)
+		karpenter, groups := r.askKarpenter(ctx), r.askClusterAutoscaler(ctx)
 		way.pods = r.askForScaleUps(ctx, w.Namespace)
 		for i := range way.pools {
-			way.pools[i] = way.pools[i] || karpenter.onWay(p.Whole.Pool(i).Labels)
+			selected := p.Whole.Pool(i).Labels
+			way.pools[i] = way.pools[i] || karpenter.onWay(selected) || groups.OnWay(r.NodeGroups.Groups, selected, now)
 		}
 		for key, e := range m.examples {
 			if now.Sub(e.at) >= exampleFor {
 				delete(m.examples, key)
 			} else if pool, ok := p.Pool(key.pool); ok && !way.pools[pool] {
-				v.Hard[pool] = v.Hard[pool] || karpenter.cannotMake(p.Whole.Pool(pool).Labels, e.pod)
+				selected := p.Whole.Pool(pool).Labels
+				v.Hard[pool] = v.Hard[pool] || karpenter.cannotMake(selected, e.pod) || groups.CannotMake(r.NodeGroups.Groups, selected, now)
 			}
 		}
 	}
@@ -257,10 +265,11 @@ func (r *run) exampleOf(ctx context.Context, m *memory, one *member, rec *seats.
 	return e, nil
 }
 
-// misfit reports whether pods such as this one would not fit on an empty node of a pool, or use a volume. Other
-// pools' nodes may be unable to use that volume. Where the pool has no node, its largest former node decides.
+// misfit reports whether pods such as this one would not fit on an empty node of a pool, or use a PersistentVolumeClaim.
+// A volume that is made for a pod in another pool could bind the pod to that pool for ever. An ephemeral volume goes with
+// its pod. Where the pool has no node, its largest former node decides.
 func (r *run) misfit(ctx context.Context, p *policy.Policy, pod *corev1.Pod, pool string) (bool, error) {
-	if slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }) {
+	if slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil }) {
 		return true, nil
 	}
 	index, ok := p.Pool(pool)
