@@ -209,6 +209,7 @@ test-unit: ## Run the tests that need no control plane, with the race detector
 	@(cd hack/monitoring && go test -count=1 $(TESTFLAGS) ./...)
 	@(cd hack/release && go test -count=1 $(TESTFLAGS) ./...)
 	@(cd hack/prose && go test $(TESTFLAGS) ./...)
+	@(cd hack/docs && go test $(TESTFLAGS) ./links)
 
 .PHONY: test-cluster
 test-cluster: controlplane $(TOOLS)/helm ## Run the tests on a real control plane
@@ -322,6 +323,11 @@ lint: prose $(TOOLS)/golangci-lint $(TOOLS)/actionlint ## Run the linters
 prose: ## Check the pages, comments and messages against the rules for text in CONTRIBUTING
 	@cd hack/prose && go vet . && go run . -root ../..
 
+.PHONY: docs
+docs: ## Build the site of the documents in bin/docs with Hugo, and check its links
+	@cd hack/docs && go vet ./... && go test ./links && go run . -o ../../bin/docs
+	@echo "The site is in bin/docs: open bin/docs/index.html"
+
 .PHONY: fmt
 fmt: ## Format the code
 	@gofmt -w $$(git ls-files '*.go')
@@ -329,7 +335,7 @@ fmt: ## Format the code
 .PHONY: verify
 verify: generate ## Fail if a generated file or a go.mod is not current
 	@go mod tidy -diff
-	@for m in hack/tools hack/actionlint hack/prose hack/monitoring hack/release hack/vulncheck hack/karpenter hack/controlplane/kubernetes hack/controlplane/kwok hack/controlplane/versions/*; do (cd $$m && go mod tidy -diff); done
+	@for m in hack/tools hack/actionlint hack/docs hack/prose hack/monitoring hack/release hack/vulncheck hack/karpenter hack/controlplane/kubernetes hack/controlplane/kwok hack/controlplane/versions/*; do (cd $$m && go mod tidy -diff); done
 	@changed="$$(git status --porcelain -- $(GENERATED))"; \
 	  if [ -n "$$changed" ]; then echo "generated files are not current; run 'make generate' and commit:"; echo "$$changed"; git --no-pager diff -- $(GENERATED); exit 1; fi
 
