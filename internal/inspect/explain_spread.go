@@ -147,21 +147,21 @@ func poolText(p spread.Pool) string {
 func proven(pod *corev1.Pod) bool { return pod.Annotations[stowage.ClaimAnnotation] != "" }
 
 // adoptedClaim is how the claim of an adopted pod begins.
-var adoptedClaim = string(ledger.KindAdopted)
+var adoptedClaim = string(ledger.OriginAdopted)
 
 // origin says where a seat comes from, by its claim.
 func origin(claim string) string {
 	if claim == "" {
 		return "The pod carries no proof of its seat, so Stowage does not count it: somebody wrote its labels."
 	}
-	switch ledger.Kind(claim[0]) {
-	case ledger.KindClaimed:
+	switch ledger.Origin(claim[0]) {
+	case ledger.OriginClaimed:
 		return "The seat was claimed in the ledger as the pod was created."
-	case ledger.KindUnshared:
+	case ledger.OriginUnshared:
 		return "The seat was given by one replica alone, because the API was too slow to share it."
-	case ledger.KindOrdinal:
+	case ledger.OriginOrdinal:
 		return "The seat follows from the pod's own ordinal."
-	case ledger.KindAdopted:
+	case ledger.OriginAdopted:
 		return "The seat was given to the pod later, because it had come without one."
 	}
 	return "The claim that the pod carries is of no kind that this version knows."

@@ -105,7 +105,7 @@ func pod(name, pool string, ordinal int, edit func(*corev1.Pod)) *corev1.Pod {
 		key := make(ledger.Key, ledger.KeySize)
 		metav1.SetMetaDataLabel(&p.ObjectMeta, stowage.PoolLabel, pool)
 		metav1.SetMetaDataLabel(&p.ObjectMeta, stowage.SeatLabel, fmt.Sprint(ordinal))
-		metav1.SetMetaDataAnnotation(&p.ObjectMeta, stowage.ClaimAnnotation, key.Sign(ledger.KindClaimed, name, ledger.Holder{Namespace: "ns", Owner: "rs"}, ledger.Seat{Pool: pool, Ordinal: int64(ordinal)}))
+		metav1.SetMetaDataAnnotation(&p.ObjectMeta, stowage.ClaimAnnotation, key.Sign(ledger.OriginClaimed, name, ledger.Holder{Namespace: "ns", Owner: "rs"}, ledger.Seat{Pool: pool, Ordinal: int64(ordinal)}))
 	}
 	if edit != nil {
 		edit(p)

@@ -24,20 +24,22 @@ func NewKey() Key {
 	return k
 }
 
-// Kind says where a seat comes from.
-type Kind byte
+// Origin says where a seat comes from.
+type Origin byte
 
-// The kinds of seats.
+// The origins of seats.
 const (
-	KindClaimed  Kind = 'c' // claimed in the ledger
-	KindUnshared Kind = 'u' // given without the ledger, because the API was too slow
-	KindDryRun   Kind = 'd' // decided for a dry run; worth nothing otherwise
-	KindOrdinal  Kind = 'o' // follows from the pod's own ordinal
-	KindAdopted  Kind = 'a' // given to a pod that was there already
+	OriginClaimed  Origin = 'c' // claimed in the ledger
+	OriginUnshared Origin = 'u' // given without the ledger, because the API was too slow
+	OriginDryRun   Origin = 'd' // decided for a dry run; worth nothing otherwise
+	OriginOrdinal  Origin = 'o' // follows from the pod's own ordinal
+	OriginAdopted  Origin = 'a' // given to a pod that was there already
 )
 
 // Admitted reports whether the webhook gave the seat when the pod was created.
-func (k Kind) Admitted() bool { return k == KindClaimed || k == KindUnshared || k == KindOrdinal }
+func (o Origin) Admitted() bool {
+	return o == OriginClaimed || o == OriginUnshared || o == OriginOrdinal
+}
 
 // NewID returns the id of a claim, which nobody has used: 80 random bits.
 func NewID() string {
@@ -69,21 +71,21 @@ func CostRank(id string) int64 {
 // Holder is who may hold a seat: the pods of one owner.
 type Holder struct{ Namespace, Owner string }
 
-// Sign returns the value of a pod's claim annotation: the kind, the claim's id and a proof. The proof (HMAC-SHA-256,
+// Sign returns the value of a pod's claim annotation: the origin, the claim's id and a proof. The proof (HMAC-SHA-256,
 // cut to 128 bits) is that this holder was given this seat.
-func (k Key) Sign(kind Kind, id string, h Holder, s Seat) string {
-	return string(kind) + id + "." + k.mac(kind, id, h, s)
+func (k Key) Sign(origin Origin, id string, h Holder, s Seat) string {
+	return string(origin) + id + "." + k.mac(origin, id, h, s)
 }
 
-// Verify returns the kind and the id of a claim annotation, or false if the seat was
+// Verify returns the origin and the id of a claim annotation, or false if the seat was
 // not given to this holder.
-func (k Key) Verify(text string, h Holder, s Seat) (Kind, string, bool) {
+func (k Key) Verify(text string, h Holder, s Seat) (Origin, string, bool) {
 	head, mac, ok := strings.Cut(text, ".")
 	if !ok || head == "" {
 		return 0, "", false
 	}
-	kind, id := Kind(head[0]), head[1:]
-	return kind, id, hmac.Equal([]byte(mac), []byte(k.mac(kind, id, h, s)))
+	origin, id := Origin(head[0]), head[1:]
+	return origin, id, hmac.Equal([]byte(mac), []byte(k.mac(origin, id, h, s)))
 }
 
 // UnverifiedID returns the id in a claim annotation, for readers that do not have the key.
@@ -92,11 +94,11 @@ func UnverifiedID(text string) string {
 	return head[min(1, len(head)):]
 }
 
-func (k Key) mac(kind Kind, id string, h Holder, s Seat) string {
+func (k Key) mac(origin Origin, id string, h Holder, s Seat) string {
 	m := hmac.New(sha256.New, k)
 	// Each part with its length before it, so that none runs into the next.
 	buf := make([]byte, 0, 256)
-	for _, part := range []string{string(kind), id, h.Namespace, h.Owner, s.Pool} {
+	for _, part := range []string{string(origin), id, h.Namespace, h.Owner, s.Pool} {
 		buf = binary.AppendUvarint(buf, uint64(len(part)))
 		buf = append(buf, part...)
 	}

@@ -13,9 +13,9 @@ var testOwner = Owner{APIVersion: "apps/v1", Kind: "ReplicaSet", Namespace: "ns"
 func TestKey(t *testing.T) {
 	key, other := NewKey(), NewKey()
 	h, s := Holder{"ns", "owner"}, Seat{"spot", 7}
-	text := key.Sign(KindClaimed, "id", h, s)
-	if kind, id, ok := key.Verify(text, h, s); kind != KindClaimed || id != "id" || !ok {
-		t.Errorf("%q is %c, %s, %t", text, kind, id, ok)
+	text := key.Sign(OriginClaimed, "id", h, s)
+	if origin, id, ok := key.Verify(text, h, s); origin != OriginClaimed || id != "id" || !ok {
+		t.Errorf("%q is %c, %s, %t", text, origin, id, ok)
 	}
 	for name, ok := range map[string]bool{
 		"another key":       func() bool { _, _, ok := other.Verify(text, h, s); return ok }(),
@@ -26,7 +26,7 @@ func TestKey(t *testing.T) {
 		"another kind":      func() bool { _, _, ok := key.Verify("o"+text[1:], h, s); return ok }(),
 		"another id":        func() bool { _, _, ok := key.Verify(strings.Replace(text, "id", "di", 1), h, s); return ok }(),
 		"parts that run into each other": func() bool {
-			_, _, ok := key.Verify(key.Sign(KindClaimed, "id", Holder{"n", "sowner"}, s), h, s)
+			_, _, ok := key.Verify(key.Sign(OriginClaimed, "id", Holder{"n", "sowner"}, s), h, s)
 			return ok
 		}(),
 		"nothing": func() bool { _, _, ok := key.Verify("", h, s); return ok }(),
@@ -95,7 +95,7 @@ func TestCostRank(t *testing.T) {
 		t.Errorf("a ledger keeps %+v of id %s", c, marked)
 	}
 	key, holder := NewKey(), Holder{"ns", "owner"}
-	text := key.Sign(KindClaimed, marked, holder, seat)
+	text := key.Sign(OriginClaimed, marked, holder, seat)
 	if _, got, ok := key.Verify(text, holder, seat); !ok || got != marked || UnverifiedID(text) != marked {
 		t.Errorf("the claim %s has id %s, verified %t", text, got, ok)
 	}

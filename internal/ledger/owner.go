@@ -10,7 +10,7 @@ import (
 
 // SeatOf reads the seat that a pod carries. It returns false if it carries none, or
 // one that was not given to it.
-func SeatOf(key Key, namespace string, owner types.UID, labels, annotations map[string]string) (s Seat, kind Kind, id string, ok bool) {
+func SeatOf(key Key, namespace string, owner types.UID, labels, annotations map[string]string) (s Seat, origin Origin, id string, ok bool) {
 	text, labelled := labels[stowage.SeatLabel]
 	if !labelled {
 		return s, 0, "", false
@@ -20,8 +20,8 @@ func SeatOf(key Key, namespace string, owner types.UID, labels, annotations map[
 		return s, 0, "", false
 	}
 	s = Seat{Pool: labels[stowage.PoolLabel], Ordinal: ordinal}
-	kind, id, ok = key.Verify(annotations[stowage.ClaimAnnotation], Holder{namespace, string(owner)}, s)
-	return s, kind, id, ok && kind != KindDryRun
+	origin, id, ok = key.Verify(annotations[stowage.ClaimAnnotation], Holder{namespace, string(owner)}, s)
+	return s, origin, id, ok && origin != OriginDryRun
 }
 
 // Owner is the controller of some pods.

@@ -29,7 +29,7 @@ type Record struct {
 	Namespace, Name, Node string
 	UID, Owner            types.UID
 	ledger.Seat
-	Kind    ledger.Kind
+	Origin  ledger.Origin
 	ID      string // of its claim, or empty
 	Cost    string // its deletion cost
 	Created int64  // seconds since 1970
@@ -56,9 +56,9 @@ func newRecord(key ledger.Key, pod *corev1.Pod) (Record, bool) {
 		Unschedulable: unschedulable, Nominated: pod.Status.NominatedNodeName != "",
 	}
 	var ok bool
-	r.Seat, r.Kind, r.ID, ok = ledger.SeatOf(key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations)
+	r.Seat, r.Origin, r.ID, ok = ledger.SeatOf(key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations)
 	r.Pool = shared(r.Pool)
-	if r.Kind == ledger.KindOrdinal {
+	if r.Origin == ledger.OriginOrdinal {
 		r.ID = ""
 	}
 	return r, ok
@@ -223,7 +223,7 @@ func (p *Pods) put(pod *corev1.Pod) {
 		return
 	}
 	key := ledger.OwnerKey{Namespace: r.Namespace, UID: r.Owner}
-	if r.Kind.Admitted() && r.Created > p.reached.Load() {
+	if r.Origin.Admitted() && r.Created > p.reached.Load() {
 		p.reached.Store(r.Created) // only the reflector's goroutine stores
 	}
 	p.mu.Lock()

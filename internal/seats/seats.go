@@ -351,7 +351,7 @@ func (l *Service) podSeen(was, is *Record) {
 
 // moved reports whether a pod came or went, or got another seat or node. Either may be nil.
 func moved(was, is *Record) bool {
-	return was == nil || is == nil || was.Seat != is.Seat || was.ID != is.ID || was.Kind != is.Kind || was.Active != is.Active || was.Node != is.Node || was.Cost != is.Cost
+	return was == nil || is == nil || was.Seat != is.Seat || was.ID != is.ID || was.Origin != is.Origin || was.Active != is.Active || was.Node != is.Node || was.Cost != is.Cost
 }
 
 // Ref returns the reference to an owner.

@@ -174,7 +174,7 @@ func testPod(name string, key ledger.Key, res ledger.Result) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: testOwner.Namespace, Name: name, UID: types.UID("pod-" + name), ResourceVersion: "1",
 		Labels:          map[string]string{stowage.PoolLabel: res.Pool, stowage.SeatLabel: fmt.Sprint(res.Ordinal)},
-		Annotations:     map[string]string{stowage.ClaimAnnotation: key.Sign(ledger.KindClaimed, res.ID, ledger.Holder{Namespace: testOwner.Namespace, Owner: string(testOwner.UID)}, res.Seat)},
+		Annotations:     map[string]string{stowage.ClaimAnnotation: key.Sign(ledger.OriginClaimed, res.ID, ledger.Holder{Namespace: testOwner.Namespace, Owner: string(testOwner.UID)}, res.Seat)},
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: testOwner.UID, Controller: new(true)}},
 	}}
 }

@@ -50,7 +50,7 @@ func (n *tenant) seat(t *testing.T, p *corev1.Pod) string {
 // seated makes a pod with a seat, as the webhook would.
 func (n *tenant) seated(t *testing.T, rs *appsv1.ReplicaSet, pool string, ordinal int64, node *corev1.Node) *corev1.Pod {
 	t.Helper()
-	claim := key.Sign(ledger.KindClaimed, ledger.NewID(), ledger.Holder{Namespace: n.namespace, Owner: string(rs.UID)}, ledger.Seat{Pool: pool, Ordinal: ordinal})
+	claim := key.Sign(ledger.OriginClaimed, ledger.NewID(), ledger.Holder{Namespace: n.namespace, Owner: string(rs.UID)}, ledger.Seat{Pool: pool, Ordinal: ordinal})
 	return n.pod(t, rs, template(rs).Label(stowage.PoolLabel, pool).Label(stowage.SeatLabel, fmt.Sprint(ordinal)).Annotation(stowage.ClaimAnnotation, claim), node)
 }
 

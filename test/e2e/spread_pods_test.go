@@ -182,7 +182,7 @@ func TestSpreadForgedSeat(t *testing.T) {
 	// With the replicas' own key: as a pod had it whose claim is in no ledger any more.
 	key, err := seats.SharedKey(t.Context(), cluster.Client, types.NamespacedName{Namespace: controlplane.StowageNamespace, Name: "stowage-seats"})
 	must(t, err)
-	spent := key.Sign(ledger.KindClaimed, "spent", ledger.Holder{Namespace: n.Namespace, Owner: string(owner.UID)}, ledger.Seat{Pool: "1", Ordinal: 1})
+	spent := key.Sign(ledger.OriginClaimed, "spent", ledger.Holder{Namespace: n.Namespace, Owner: string(owner.UID)}, ledger.Seat{Pool: "1", Ordinal: 1})
 	for i, change := range []func(*corev1.Pod){
 		forge("1", "1", ""),
 		forge("1", "7", "cabc.def"),

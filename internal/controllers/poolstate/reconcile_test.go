@@ -218,7 +218,7 @@ func shortage(running int, change ...func(*corev1.Pod)) []client.Object {
 			Namespace: "ns", Name: fmt.Sprintf("web-%d", i), UID: types.UID(fmt.Sprint("pod-", i)), CreationTimestamp: metav1.NewTime(start),
 			Labels: map[string]string{stowage.PoolLabel: pool, stowage.SeatLabel: fmt.Sprint(ordinal)},
 			Annotations: map[string]string{
-				stowage.ClaimAnnotation: key.Sign(ledger.KindClaimed, fmt.Sprint("id-", i), ledger.Holder{Namespace: "ns", Owner: "rs"}, ledger.Seat{Pool: pool, Ordinal: ordinal}),
+				stowage.ClaimAnnotation: key.Sign(ledger.OriginClaimed, fmt.Sprint("id-", i), ledger.Holder{Namespace: "ns", Owner: "rs"}, ledger.Seat{Pool: pool, Ordinal: ordinal}),
 			},
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "rs", Controller: new(true)}},
 		}}

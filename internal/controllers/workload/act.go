@@ -215,9 +215,9 @@ func (r *run) seat(ctx context.Context, owner ledger.Owner, p *policy.Policy, po
 // nothing is known of a pod that has changed since.
 func seatPatch(key ledger.Key, owner ledger.Owner, p *policy.Policy, pod *corev1.Pod, m repair.Move, withCost bool) ([]byte, error) {
 	seat := ledger.Seat{Pool: p.Strategy.Pool(m.Seat.Pool).Name, Ordinal: m.Seat.Ordinal}
-	kind, id := ledger.KindAdopted, ""
+	origin, id := ledger.OriginAdopted, ""
 	if _, k, i, ok := ledger.SeatOf(key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations); ok {
-		kind, id = k, i // the claim stays the same, because a ledger may still have it
+		origin, id = k, i // the claim stays the same, because a ledger may still have it
 	}
 	annotations := map[string]string{}
 	if withCost {
@@ -227,7 +227,7 @@ func seatPatch(key ledger.Key, owner ledger.Owner, p *policy.Policy, pod *corev1
 		}
 		id = ledger.WithCostRank(id, m.Rank)
 	}
-	annotations[stowage.ClaimAnnotation] = key.Sign(kind, id, ledger.Holder{Namespace: pod.Namespace, Owner: string(owner.UID)}, seat)
+	annotations[stowage.ClaimAnnotation] = key.Sign(origin, id, ledger.Holder{Namespace: pod.Namespace, Owner: string(owner.UID)}, seat)
 	return json.Marshal(map[string]any{"metadata": map[string]any{
 		"resourceVersion": pod.ResourceVersion,
 		"labels":          map[string]string{stowage.PoolLabel: seat.Pool, stowage.SeatLabel: strconv.FormatInt(seat.Ordinal, 10)},

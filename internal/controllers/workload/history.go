@@ -176,7 +176,7 @@ func (r *run) balanced(owner ledger.OwnerKey, records []seats.Record) {
 func claimedRecords(records []seats.Record) map[types.UID]bool {
 	out := map[types.UID]bool{}
 	for i := range records {
-		if records[i].Kind.Admitted() {
+		if records[i].Origin.Admitted() {
 			out[records[i].UID] = records[i].Node != ""
 		}
 	}

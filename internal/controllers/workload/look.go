@@ -73,8 +73,8 @@ func fromRecords(p *policy.Policy, records []seats.Record, replicas int64) repai
 	for i := range records {
 		r := &records[i]
 		pod := repair.Pod{Name: r.Name, Created: time.Unix(r.Created, 0), Ready: r.Ready, Running: r.Node != "", Ours: true, NodePool: repair.NoNode}
-		place(&pod, p, r.Seat, r.Kind, r.ID, r.Cost)
-		if r.Kind == ledger.KindOrdinal {
+		place(&pod, p, r.Seat, r.Origin, r.ID, r.Cost)
+		if r.Origin == ledger.OriginOrdinal {
 			pod.OwnRank, _ = p.Strategy.Rank(pod.Seat) // that it is right is looked at closely
 		}
 		state.Pods = append(state.Pods, pod)
@@ -84,7 +84,7 @@ func fromRecords(p *policy.Policy, records []seats.Record, replicas int64) repai
 
 // place fills in a pod's seat. A seat in a pool that the strategy does not have any more
 // is none.
-func place(pod *repair.Pod, p *policy.Policy, seat ledger.Seat, kind ledger.Kind, id, cost string) {
+func place(pod *repair.Pod, p *policy.Policy, seat ledger.Seat, origin ledger.Origin, id, cost string) {
 	pool, ok := p.Pool(seat.Pool)
 	if !ok {
 		pod.Seat.Pool, pod.Foreign = -1, true
@@ -94,7 +94,7 @@ func place(pod *repair.Pod, p *policy.Policy, seat ledger.Seat, kind ledger.Kind
 		return
 	}
 	pod.Seat = spread.Seat{Pool: pool, Ordinal: seat.Ordinal}
-	pod.Claimed = kind.Admitted()
+	pod.Claimed = origin.Admitted()
 	pod.Rank = placement.CostRank(cost, repair.RankOf(p.Strategy, pod.Seat), ledger.CostRank(id))
 }
 
@@ -168,8 +168,8 @@ func viewOf(pod *corev1.Pod, created *podpatch.Pod, owner ledger.Owner, p *polic
 	if rank, ok := placement.OwnRank(created, p.FirstOrdinal); ok {
 		view.OwnRank = rank
 	}
-	if seat, kind, id, ok := ledger.SeatOf(key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations); ok {
-		place(&view, p, seat, kind, id, pod.Annotations[corev1.PodDeletionCost])
+	if seat, origin, id, ok := ledger.SeatOf(key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations); ok {
+		place(&view, p, seat, origin, id, pod.Annotations[corev1.PodDeletionCost])
 	} else {
 		view.Rank = formerRank(pod, owner, p, key)
 	}

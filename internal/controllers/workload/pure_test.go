@@ -212,7 +212,7 @@ func TestFormerRank(t *testing.T) {
 		t.Fatal(err)
 	}
 	sign := func(id string, by ledger.Key) string {
-		return by.Sign(ledger.KindClaimed, id, ledger.Holder{Namespace: "ns", Owner: "rs"}, ledger.Seat{Pool: s.Pool(seat.Pool).Name, Ordinal: seat.Ordinal})
+		return by.Sign(ledger.OriginClaimed, id, ledger.Holder{Namespace: "ns", Owner: "rs"}, ledger.Seat{Pool: s.Pool(seat.Pool).Name, Ordinal: seat.Ordinal})
 	}
 	marked := ledger.WithCostRank("id", rank)
 	for name, tc := range map[string]struct {

@@ -166,7 +166,7 @@ func workload(replicas int32, annotations ...string) []client.Object {
 }
 
 // pod returns a pod of the workload on a node, with a seat unless the pool is "".
-func pod(name, node, pool string, ordinal int64, kind ledger.Kind) *corev1.Pod {
+func pod(name, node, pool string, ordinal int64, origin ledger.Origin) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "ns", Name: name, UID: types.UID(name), Labels: map[string]string{"app": "web"}, CreationTimestamp: metav1.NewTime(start.Add(-time.Hour)),
@@ -178,13 +178,13 @@ func pod(name, node, pool string, ordinal int64, kind ledger.Kind) *corev1.Pod {
 	}
 	if pool != "" {
 		p.Labels[stowage.PoolLabel], p.Labels[stowage.SeatLabel] = pool, fmt.Sprint(ordinal)
-		p.Annotations[stowage.ClaimAnnotation] = key.Sign(kind, name, ledger.Holder{Namespace: "ns", Owner: "rs"}, ledger.Seat{Pool: pool, Ordinal: ordinal})
+		p.Annotations[stowage.ClaimAnnotation] = key.Sign(origin, name, ledger.Holder{Namespace: "ns", Owner: "rs"}, ledger.Seat{Pool: pool, Ordinal: ordinal})
 	}
 	return p
 }
 
 func seated(name, pool string, ordinal int64) *corev1.Pod {
-	return pod(name, "node-"+map[string]string{"0": "a", "1": "b"}[pool], pool, ordinal, ledger.KindClaimed)
+	return pod(name, "node-"+map[string]string{"0": "a", "1": "b"}[pool], pool, ordinal, ledger.OriginClaimed)
 }
 
 // noticed returns the reasons of the events so far.
@@ -261,7 +261,7 @@ func TestReconcile(t *testing.T) {
 		"and they may be evicted": {replicas: 2, settings: []string{stowage.RebalanceAnnotation + "=Evict"}, pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "1", 2)},
 			lists: 3, gone: "y", events: "PodEvicted", distance: 1},
 		"a pod of a former pool, which still selects that": {replicas: 2, settings: []string{stowage.RebalanceAnnotation + "=Evict"}, pods: func() []*corev1.Pod {
-			former := pod("y", "node-none", "former", 1, ledger.KindClaimed)
+			former := pod("y", "node-none", "former", 1, ledger.OriginClaimed)
 			former.Spec.NodeSelector = map[string]string{"gpu": "true"}
 			return []*corev1.Pod{former, seated("x", "1", 1)}
 		}(), lists: 3, gone: "y", events: "PodEvicted", distance: 1},
@@ -420,14 +420,14 @@ func TestDescribe(t *testing.T) {
 		"balanced":           {pods: []*corev1.Pod{seated("x", "0", 1), seated("y", "1", 1)}, want: map[string]stowage.ConditionReason{versprei.ConditionTargetFound: stowage.ReasonFound, versprei.ConditionBalanced: stowage.ReasonBalanced}, current: "1/1"},
 		"too many in one":    {pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "1", 2)}, want: map[string]stowage.ConditionReason{versprei.ConditionBalanced: stowage.ReasonOverTarget}, current: "0/2"},
 		"one without a seat": {pods: []*corev1.Pod{seated("x", "0", 1), pod("y", "node-b", "", 0, 0)}, want: map[string]stowage.ConditionReason{versprei.ConditionBalanced: stowage.ReasonWithoutSeat}, current: "1/0"},
-		"some wait for a node": {pods: []*corev1.Pod{seated("x", "0", 1), pod("y", "", "1", 1, ledger.KindClaimed)},
+		"some wait for a node": {pods: []*corev1.Pod{seated("x", "0", 1), pod("y", "", "1", 1, ledger.OriginClaimed)},
 			want: map[string]stowage.ConditionReason{versprei.ConditionBalanced: stowage.ReasonPodsPending}, current: "1/1"},
 		"some have waited for a moment": {pods: func() []*corev1.Pod {
-			y := pod("y", "", "1", 1, ledger.KindClaimed)
+			y := pod("y", "", "1", 1, ledger.OriginClaimed)
 			y.CreationTimestamp = metav1.NewTime(start)
 			return []*corev1.Pod{seated("x", "0", 1), y}
 		}(), want: map[string]stowage.ConditionReason{versprei.ConditionBalanced: stowage.ReasonProgressing}, current: "1/1"},
-		"a pool was edited away": {pods: []*corev1.Pod{seated("x", "0", 1), pod("y", "node-none", "former", 1, ledger.KindClaimed)},
+		"a pool was edited away": {pods: []*corev1.Pod{seated("x", "0", 1), pod("y", "node-none", "former", 1, ledger.OriginClaimed)},
 			want: map[string]stowage.ConditionReason{versprei.ConditionBalanced: stowage.ReasonWithoutSeat}, current: "1/0"},
 		"a target that is not there": {edit: func(d *versprei.PodDistributor) { d.Spec.Target.Name = "none" }, want: map[string]stowage.ConditionReason{versprei.ConditionTargetFound: stowage.ReasonNotFound, versprei.ConditionBalanced: stowage.ReasonNoTarget}},
 		"an older one": {objects: []client.Object{distributor(func(d *versprei.PodDistributor) {

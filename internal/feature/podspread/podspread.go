@@ -145,18 +145,18 @@ func (f *Feature) keep(ctx context.Context, a *assignment, dryRun bool) (bool, e
 	name := m.Labels[stowage.PoolLabel]
 	ordinal, err := strconv.ParseInt(m.Labels[stowage.SeatLabel], 10, 64)
 	a.seat.Claim = m.Annotations[stowage.ClaimAnnotation]
-	kind, id, genuine := f.Key.Verify(a.seat.Claim, a.holder(), ledger.Seat{Pool: name, Ordinal: ordinal})
+	origin, id, genuine := f.Key.Verify(a.seat.Claim, a.holder(), ledger.Seat{Pool: name, Ordinal: ordinal})
 	pool, known := a.policy.Pool(name)
 	if err == nil && genuine && known {
 		a.seat.Seat, a.seat.CostRank = spread.Seat{Pool: pool, Ordinal: ordinal}, ledger.CostRank(id)
-		switch kind {
-		case ledger.KindDryRun:
+		switch origin {
+		case ledger.OriginDryRun:
 			genuine = dryRun
-		case ledger.KindClaimed, ledger.KindUnshared:
+		case ledger.OriginClaimed, ledger.OriginUnshared:
 			if genuine, err = f.Seats.Claimed(ctx, a.owner, id); err != nil {
 				return false, err
 			}
-		case ledger.KindOrdinal:
+		case ledger.OriginOrdinal:
 			seat, err := a.policy.SeatAt(a.rank)
 			genuine = a.seat.OwnOrdinal && err == nil && seat == a.seat.Seat
 		default:
@@ -174,20 +174,20 @@ func (f *Feature) keep(ctx context.Context, a *assignment, dryRun bool) (bool, e
 // assign gives the pod a seat: the one of its own ordinal, or the next free one.
 func (f *Feature) assign(ctx context.Context, a *assignment, dryRun bool, d *feature.Decision) error {
 	s := a.policy.Strategy
-	kind, id, seat := ledger.KindClaimed, "", ledger.Seat{}
+	origin, id, seat := ledger.OriginClaimed, "", ledger.Seat{}
 	switch {
 	case a.seat.OwnOrdinal:
 		own, err := a.policy.SeatAt(a.rank)
 		if err != nil {
 			return err
 		}
-		kind, seat = ledger.KindOrdinal, ledger.Seat{Pool: s.Pool(own.Pool).Name, Ordinal: own.Ordinal}
+		origin, seat = ledger.OriginOrdinal, ledger.Seat{Pool: s.Pool(own.Pool).Name, Ordinal: own.Ordinal}
 	case dryRun:
 		next, err := f.Seats.Peek(a.owner, s)
 		if err != nil {
 			return err
 		}
-		kind, seat = ledger.KindDryRun, next
+		origin, seat = ledger.OriginDryRun, next
 	default:
 		_, hasCost := a.pod.Metadata.Annotations[corev1.PodDeletionCost]
 		res, err := f.Seats.Claim(ctx, a.owner, s, !hasCost)
@@ -196,7 +196,7 @@ func (f *Feature) assign(ctx context.Context, a *assignment, dryRun bool, d *fea
 		}
 		id, seat = res.ID, res.Seat
 		if !res.Written {
-			kind = ledger.KindUnshared
+			origin = ledger.OriginUnshared
 			text := "the API was too slow to share a seat among the replicas, so the counts of " + a.policy.Source + " may be off by a pod"
 			d.Warnings = append(d.Warnings, text)
 			d.Events = append(d.Events, feature.Event{Reason: stowage.EventSeatNotShared, Note: text})
@@ -204,6 +204,6 @@ func (f *Feature) assign(ctx context.Context, a *assignment, dryRun bool, d *fea
 	}
 	pool, _ := a.policy.Pool(seat.Pool)
 	a.seat.Seat = spread.Seat{Pool: pool, Ordinal: seat.Ordinal}
-	a.seat.Claim = f.Key.Sign(kind, id, a.holder(), seat)
+	a.seat.Claim = f.Key.Sign(origin, id, a.holder(), seat)
 	return nil
 }

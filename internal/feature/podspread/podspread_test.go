@@ -227,7 +227,7 @@ func TestSecondPassOfOtherKinds(t *testing.T) {
 	seat := ledger.Seat{Pool: "0", Ordinal: 1}
 	adopted.SetLabel(stowage.PoolLabel, seat.Pool)
 	adopted.SetLabel(stowage.SeatLabel, "1")
-	adopted.SetAnnotation(stowage.ClaimAnnotation, key.Sign(ledger.KindAdopted, "", ledger.Holder{Namespace: "ns", Owner: "uid"}, seat))
+	adopted.SetAnnotation(stowage.ClaimAnnotation, key.Sign(ledger.OriginAdopted, "", ledger.Holder{Namespace: "ns", Owner: "uid"}, seat))
 	if got := decide(t, f, adopted, false).Pod.Metadata.Annotations[stowage.ClaimAnnotation]; got == adopted.Metadata.Annotations[stowage.ClaimAnnotation] {
 		t.Error("the seat of an adopted pod was kept")
 	}
