@@ -179,7 +179,10 @@ func run(ctx context.Context, o options) error {
 	if err := report(o, results); err != nil {
 		return err
 	}
-	return b.reportShares()
+	if err := b.reportShares(); err != nil {
+		return err
+	}
+	return b.reportSeats()
 }
 
 // report prints medians, and ratios of medians.

@@ -97,19 +97,53 @@ func (b *Book) void(c *claim) {
 	}
 }
 
-// claimAhead claims seats for requests to come, beside those of a write.
-func (b *Book) claimAhead(now time.Duration) {
+// steady is how many requests in the time [active] make a burst. The rate of lone pods is less: see
+// TestSlowPodsClaimNothingAhead.
+const steady = 6
+
+// growth is how many times as many requests may come in the next time [active]. The controllers of Kubernetes create
+// pods in batches, each twice as large as the one before (slowStartBatch in pkg/controller/replicaset).
+const growth = 4
+
+// recent returns how many requests came in the time [active].
+func (b *Book) recent(now time.Duration) int64 {
+	old := 0
+	for old < len(b.arrivals) && now-b.arrivals[old] > active {
+		old++
+	}
+	b.arrivals = b.arrivals[old:]
+	return int64(len(b.arrivals))
+}
+
+// spares returns how many seats ahead can be given now.
+func (b *Book) spares() (n int64) {
+	for _, c := range b.spare {
+		if c.ahead != nil && c.written {
+			n++
+		}
+	}
+	return n
+}
+
+// runsShort reports whether the seats ahead will not last until a further write, so that one is due before a request waits.
+func (b *Book) runsShort(now time.Duration) bool {
+	recent := b.recent(now)
+	return recent >= steady && now < b.requestAt+b.timing.Pause && b.replicas > b.total && b.spares() < recent
+}
+
+// claimAhead claims seats for requests to come, beside those of a write. It reports whether it did. Their number is what
+// the next batch may need, see [growth], and at most this replica's part of what the owner asks for.
+func (b *Book) claimAhead(now time.Duration) bool {
 	sharing := int64(0)
-	var last *Request
 	for _, r := range b.queue {
 		if r.claim != nil {
 			sharing++
-			last = r
 		}
 	}
+	recent := b.recent(now)
 	// A lone pod, the first ones of a burst, and a rollout by ones cost one write each and no more.
-	if sharing < 2 || now-b.changedAt > active || b.replicas < 0 {
-		return
+	if sharing < 2 && recent < steady || now-b.changedAt > active || b.replicas < 0 || now >= b.requestAt+b.timing.Pause {
+		return false
 	}
 	writers := int64(1)
 	for w, t := range b.writers {
@@ -117,19 +151,22 @@ func (b *Book) claimAhead(now time.Duration) {
 			continue
 		}
 		if !strings.HasSuffix(w, aheadWriter) {
-			return
+			return false
 		}
 		writers++
 	}
-	for range min(sharing, (b.replicas-b.total)/writers) {
-		c, err := b.claim(now, last.Strategy, last.WriteCost)
+	claimed := false
+	for range min(growth*recent-b.spares(), (b.replicas-b.total)/writers) {
+		c, err := b.claim(now, b.latest.Strategy, b.latest.WriteCost)
 		if err != nil {
-			return
+			return claimed
 		}
+		claimed = true
 		c.Ahead, c.wasAhead = true, true
 		b.spare = append(b.spare, c)
-		c.ahead = &ahead{strategy: last.Strategy, writeCost: last.WriteCost, replicas: b.replicas, sent: now}
+		c.ahead = &ahead{strategy: b.latest.Strategy, writeCost: b.latest.WriteCost, replicas: b.replicas, sent: now}
 	}
+	return claimed
 }
 
 // deadAfter is how old a claim must be to be presumed dead. One that was ahead may have been used late.

@@ -9,7 +9,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread"
 )
 
-// burst is a book in the middle of a burst: two requests shared a write, which has claimed two seats ahead.
+// burst is a book in the middle of a burst: two requests shared a write, which has claimed the other seats ahead.
 type burst struct {
 	*Book
 	now      time.Duration
@@ -29,8 +29,8 @@ func newBurst(t *testing.T) *burst {
 	b.do(10)
 	b.request(2)
 	b.do(10)
-	if n := b.marked(); n != 2 {
-		t.Fatalf("%d seats are claimed ahead, not 2", n)
+	if n := b.marked(); n != 7 {
+		t.Fatalf("%d seats are claimed ahead, not the other 7 of 10", n)
 	}
 	return b
 }
@@ -118,6 +118,45 @@ func TestSeatsAhead(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A burst whose batches double finds its seats claimed: from the fourth batch on, nearly no request waits.
+func TestSeatsAheadGrow(t *testing.T) {
+	b := newBurst(t)
+	prepared, all := 0, 0
+	for batch := 4; batch <= 128; batch *= 2 {
+		b.now += 20 * time.Millisecond
+		b.request(batch)
+		answers, _ := b.do(300)
+		for _, r := range answers {
+			all++
+			if r.Result.Prepared {
+				prepared++
+			}
+		}
+	}
+	if all != 252 || prepared < all*9/10 {
+		t.Errorf("%d of %d requests got a seat ahead", prepared, all)
+	}
+	b.now += b.timing.Pause
+	if _, writes := b.do(300); writes != 1 || b.marked() != 0 || b.total != 255 {
+		t.Errorf("%d writes give back the rest; %d seats ahead and %d seats for 255 pods", writes, b.marked(), b.total)
+	}
+}
+
+// Twenty pods a second over three replicas cost one write each, as lone pods do.
+func TestSlowPodsClaimNothingAhead(t *testing.T) {
+	b := newBurst(t)
+	b.now += b.timing.Pause
+	b.do(100)
+	b.now += time.Second
+	for range 20 {
+		b.now += 150 * time.Millisecond
+		b.request(1)
+		if answers, writes := b.do(100); len(answers) != 1 || answers[0].Result.Prepared || writes != 1 || b.marked() != 0 {
+			t.Fatalf("%d answers, %d writes, %d seats ahead", len(answers), writes, b.marked())
+		}
 	}
 }
 

@@ -50,8 +50,10 @@ type Book struct {
 	readingCount  bool
 
 	queue     []*Request
-	requestAt time.Duration // when the last one came or was answered
-	spare     []*claim      // claimed ahead, with some that are not to be used any more
+	arrivals  []time.Duration // of requests lately, see recent
+	latest    *Request        // the one that came last
+	requestAt time.Duration   // when the last one came or was answered
+	spare     []*claim        // claimed ahead, with some that are not to be used any more
 	wake      time.Duration
 }
 
@@ -313,7 +315,8 @@ func (b *Book) uncount(c *claim) {
 
 // Enqueue adds a pod that waits for a seat.
 func (b *Book) Enqueue(now time.Duration, r *Request) {
-	r.arrived, b.requestAt = now, now
+	r.arrived, b.requestAt, b.latest = now, now, r
+	b.arrivals = append(b.arrivals, now)
 	if b.failures >= brokenAfter {
 		// What is left is for the replica check, which needs no ledger.
 		r.Deadline = min(r.Deadline, now+b.timing.MinPatience+b.timing.Reserve)
@@ -329,7 +332,8 @@ func (b *Book) Step(now time.Duration) []Action {
 	// 1. Answer those whose claims are written, and those who cannot wait any more.
 	b.useAhead(now)
 	acts = b.answer(now, acts)
-	if b.writing || len(b.queue) == 0 && !b.unwritten {
+	short := b.runsShort(now)
+	if b.writing || len(b.queue) == 0 && !b.unwritten && !short {
 		return acts
 	}
 
@@ -343,11 +347,11 @@ func (b *Book) Step(now time.Duration) []Action {
 		}
 	}
 	fresh := b.replicasRead && now-b.replicasAt <= b.timing.ReplicasFresh
-	if !fresh && !b.readingCount && len(b.queue) > 0 {
+	if !fresh && !b.readingCount && (len(b.queue) > 0 || short) {
 		b.readingCount, b.replicasStart = true, now
 		acts = append(acts, Action{ReadReplicas: true})
 	}
-	if !b.known || !fresh && len(b.queue) > 0 {
+	if !b.known || !fresh && (len(b.queue) > 0 || short) {
 		return acts
 	}
 
@@ -359,10 +363,10 @@ func (b *Book) Step(now time.Duration) []Action {
 
 	// 4. Decide for everyone who waits, and write.
 	acts, decided := b.decide(now, acts)
-	if !decided && !b.unwritten {
+	claimed := b.claimAhead(now)
+	if !decided && !claimed && !b.unwritten {
 		return acts
 	}
-	b.claimAhead(now)
 	b.writing = true
 	return append(acts, Action{Write: b.compose(now)})
 }

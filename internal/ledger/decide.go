@@ -12,11 +12,14 @@ import (
 // for being right.
 func (b *Book) commitAt(now time.Duration) time.Duration {
 	since := now - b.changedAt
-	if since > active || len(b.queue) == 0 {
+	if since > active || len(b.queue) == 0 && b.unwritten {
 		return now
 	}
-	first, last := b.queue[0].arrived, b.queue[len(b.queue)-1].arrived
-	at := min(last+b.timing.Quiet, first+b.timing.Window)
+	at := now
+	if len(b.queue) > 0 {
+		first, last := b.queue[0].arrived, b.queue[len(b.queue)-1].arrived
+		at = min(last+b.timing.Quiet, first+b.timing.Window)
+	}
 
 	// The order of turns is that of the names, after the last writer.
 	ahead, others := 0, 0

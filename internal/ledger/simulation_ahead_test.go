@@ -18,22 +18,26 @@ type aheadClaim struct {
 
 // wrote checks what a write claims ahead, and notes what it gives back. Its sender must not use that any more.
 func (w *world) wrote(h *hook, o *Object) {
-	in, more, waiting := map[string]bool{}, 0, 0
+	in, more := map[string]bool{}, 0
 	for _, c := range o.Claims {
 		in[c.ID] = true
 		mine := h.book.byID[c.ID]
 		switch {
-		case mine == nil || !mine.own || mine.written:
-		case !c.Ahead:
-			waiting++
+		case mine == nil || !mine.own || mine.written || !c.Ahead:
 		case w.ahead[c.ID] == nil:
 			more++
 			w.ahead[c.ID] = &aheadClaim{sent: w.now, replicas: h.book.replicas, strategy: w.strategy}
 		}
 	}
+	lately := 0
+	for _, at := range h.asked {
+		if w.now-at <= active {
+			lately++
+		}
+	}
 	switch {
-	case more > waiting:
-		w.fail("a write claims %d seats ahead, for %d that wait", more, waiting)
+	case more > growth*lately:
+		w.fail("a write claims %d seats ahead, though only %d pods came lately", more, lately)
 	case more > 0 && h.book.total > h.book.replicas:
 		w.fail("with seats ahead, %d seats are claimed for %d pods", h.book.total, h.book.replicas)
 	}
