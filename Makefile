@@ -11,7 +11,7 @@ TESTFLAGS        ?=
 VERSION          ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 TOOLS            := bin/tools
 LOCAL            := bin/stowage-local
-GENERATED        := config/rbac/role.yaml config/crd/bases charts docs/reference docs/pictures docs/stowage-plan.svg '*zz_generated.deepcopy.go'
+GENERATED        := config/rbac/role.yaml config/crd/bases charts docs/reference docs/pictures '*zz_generated.deepcopy.go'
 
 # One set of build flags for linters, tests, tools and programs: they then share what the build cache has of the
 # Kubernetes libraries. Only the race detector needs cgo, and a build of its own.
@@ -311,8 +311,8 @@ generate: $(TOOLS)/controller-gen ## Generate manifests and reference pages from
 	@$(MAKE) --no-print-directory picture
 
 .PHONY: picture
-picture: ## Draw the README's picture, docs/stowage-plan.svg, with `stowage preview`
-	@go run ./cmd/stowage preview -f config/samples/spread-annotation.yaml --replicas 25 -o svg > docs/stowage-plan.svg
+picture: ## Draw docs/pictures/plan.svg with `stowage preview`
+	@go run ./cmd/stowage preview -f config/samples/spread-annotation.yaml --replicas 25 -o svg > docs/pictures/plan.svg
 
 .PHONY: lint
 lint: prose $(TOOLS)/golangci-lint $(TOOLS)/actionlint ## Run the linters

@@ -20,7 +20,7 @@ type PoolState struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Pools are the pools without room, and those that had room again and then lost it.
+	// Pools has one entry for each pool that is not simply Available: its phase says whether it has room now.
 	//
 	// +optional
 	// +listType=atomic

@@ -96,7 +96,7 @@ type Pool struct {
 	Base int32 `json:"base"`
 
 	// Weight is the pool's share of the other pods, relative to the other pools. A
-	// pool of weight 0 has its base only.
+	// pool of weight 0 has its base only, unless it has an overflow.
 	//
 	// +optional
 	// +kubebuilder:default=0
