@@ -182,8 +182,12 @@ down: $(LOCAL) ## End the local cluster and remove its files
 	@$(LOCAL) down
 
 .PHONY: controlplane
-controlplane: $(LOCAL) ## Build the control plane into bin/controlplane (minutes, once per version)
+controlplane: $(LOCAL) ## Download or build the control plane into bin/controlplane, once per version (CONTROLPLANE=build)
 	@$(LOCAL) build
+
+.PHONY: pin-controlplane
+pin-controlplane: $(LOCAL) ## Write the checksums of the released programs, so that they are downloaded instead of built
+	@$(LOCAL) pin
 
 .PHONY: $(LOCAL)
 $(LOCAL):

@@ -39,6 +39,7 @@ func command() *cobra.Command {
 	root.PersistentFlags().StringVar(&dir, "dir", "", "Directory of the cluster's files (default bin/cluster)")
 	root.AddCommand(
 		buildCommand(),
+		pinCommand(),
 		upCommand(&dir),
 		&cobra.Command{
 			Use:   "down",
@@ -79,6 +80,21 @@ func command() *cobra.Command {
 	return root
 }
 
+func pinCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "pin",
+		Short: "Download the released programs of the pinned versions, and write their checksums",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			repo, err := controlplane.RepositoryRoot()
+			if err != nil {
+				return err
+			}
+			return controlplane.Pin(cmd.Context(), repo, cmd.OutOrStdout())
+		},
+	}
+}
+
 func buildCommand() *cobra.Command {
 	var nodes bool
 	cmd := &cobra.Command{
@@ -96,6 +112,11 @@ func buildCommand() *cobra.Command {
 			return controlplane.BuildNodePrograms(cmd.Context(), repo, cmd.OutOrStdout())
 		},
 	}
+	cmd.Long = cmd.Short + `.
+
+A program whose checksum is in hack/controlplane/checksums.txt is downloaded from its
+project's release address, and built if that fails. With the variable CONTROLPLANE=build,
+every program is built.`
 	cmd.Flags().BoolVar(&nodes, "nodes", false, "Build kubelet and kube-proxy, too, for real nodes")
 	return cmd
 }

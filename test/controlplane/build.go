@@ -176,8 +176,8 @@ func (p *program) version(root string) (string, error) {
 	return string(m[1]), nil
 }
 
-// Build makes the programs that are missing, telling progress what it does. The
-// first build takes minutes: it compiles Kubernetes.
+// Build makes the programs that are missing, telling progress what it does. It downloads those whose checksum is
+// pinned: see [SourceVariable]. The first build of the others takes minutes, because it compiles Kubernetes.
 func Build(ctx context.Context, root string, progress io.Writer) error {
 	programs, err := chosen(root)
 	if err != nil {
@@ -213,16 +213,19 @@ func build(ctx context.Context, root string, programs []program, progress io.Wri
 	if err := os.MkdirAll(filepath.Join(root, "bin", "controlplane"), 0o755); err != nil {
 		return nil, err
 	}
+	if slices.ContainsFunc(missing, func(p program) bool { return p.name == "kwok" }) {
+		if err := copyStages(ctx, root, paths["kwok"]+stagesSuffix); err != nil {
+			return nil, fmt.Errorf("kwok's stages: %w", err)
+		}
+	}
+	if missing, err = download(ctx, newDownloadClient(), root, paths, missing, progress); err != nil {
+		return nil, err
+	}
 	if len(missing) > 0 {
 		fmt.Fprintf(progress, "Building %d control-plane programs from Go modules (once; some minutes)\n", len(missing))
 	}
 	for i, p := range missing {
 		label := fmt.Sprintf("[%d/%d] %s", i+1, len(missing), filepath.Base(paths[p.name]))
-		if p.name == "kwok" {
-			if err := copyStages(ctx, root, paths["kwok"]+stagesSuffix); err != nil {
-				return nil, fmt.Errorf("kwok's stages: %w", err)
-			}
-		}
 		if err := p.build(ctx, root, paths[p.name], label, progress); err != nil {
 			return nil, fmt.Errorf("build %s: %w", p.name, err)
 		}
