@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -103,6 +104,14 @@ func TestScaleDowns(t *testing.T) {
 	d := n.Shortage(t, "web", 40, nil)
 	suite.Must(t, n.Create(t.Context(), d))
 	n.InPools(t, "web", "od=28 spot=12")
+	// The pods of spot that found a node have any of its 32 seats. Repair numbers them anew.
+	suite.EventuallyWithin(t, time.Minute, "the pods of spot have the seats 1 to 12", func() (bool, error) {
+		pods, err := n.Pods(t.Context(), "web")
+		return !slices.ContainsFunc(pods, func(p corev1.Pod) bool {
+			seat, err := strconv.Atoi(p.Labels[stowage.SeatLabel])
+			return p.Labels[stowage.PoolLabel] == "spot" && (err != nil || seat > 12)
+		}), err
+	})
 	var pd versprei.PodDistributor
 	pd.Spec.Distribution = []versprei.Pool{n.Pool("od", 20), n.Pool("spot", 80)}
 	s := policy.Compile(&pd).Whole
