@@ -329,7 +329,7 @@ prose: ## Check the pages, comments and messages against the rules for text in C
 
 .PHONY: docs
 docs: ## Build the site of the documents in bin/docs with Hugo, and check its links
-	@cd hack/docs && go vet ./... && go test ./links && go run . -o ../../bin/docs
+	@cd hack/docs && go mod tidy -diff && go vet ./... && go test ./links && go run . -o ../../bin/docs
 	@echo "The site is in bin/docs: open bin/docs/index.html"
 
 .PHONY: fmt
@@ -339,7 +339,7 @@ fmt: ## Format the code
 .PHONY: verify
 verify: generate ## Fail if a generated file or a go.mod is not current
 	@go mod tidy -diff
-	@for m in hack/tools hack/actionlint hack/docs hack/prose hack/monitoring hack/release hack/vulncheck hack/karpenter hack/controlplane/kubernetes hack/controlplane/kwok hack/controlplane/versions/*; do (cd $$m && go mod tidy -diff); done
+	@for m in hack/tools hack/actionlint hack/prose hack/monitoring hack/release hack/vulncheck hack/karpenter hack/controlplane/kubernetes hack/controlplane/kwok hack/controlplane/versions/*; do (cd $$m && go mod tidy -diff); done
 	@changed="$$(git status --porcelain -- $(GENERATED))"; \
 	  if [ -n "$$changed" ]; then echo "generated files are not current; run 'make generate' and commit:"; echo "$$changed"; git --no-pager diff -- $(GENERATED); exit 1; fi
 
