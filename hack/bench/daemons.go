@@ -300,10 +300,16 @@ func (b *bench) metric(name string) (float64, error) {
 
 // requests returns how many requests all replicas of Stowage have sent to the API server,
 // of those whose labels match an expression.
-func (b *bench) requests(labels string) (float64, error) {
+func (b *bench) requests(labels string) (float64, error) { return b.sum(requestsMetric, labels) }
+
+// requestsMetric counts the requests of a client of the API server.
+const requestsMetric = "rest_client_requests_total"
+
+// sum adds up a metric over all replicas of Stowage, of the samples whose labels match an expression.
+func (b *bench) sum(name, labels string) (float64, error) {
 	sum := 0.0
 	for _, r := range b.Replicas() {
-		v, err := r.Metric("rest_client_requests_total", labels)
+		v, err := r.Metric(name, labels)
 		if err != nil {
 			return 0, err
 		}

@@ -128,26 +128,21 @@ func (b *bench) reportShares() error {
 
 // reportSeats prints how all seats of the run were given, and what that cost.
 func (b *bench) reportSeats() error {
-	for _, m := range []struct{ what, name, label string }{
-		{"Seats", "stowage_claims_total", "result"},
-		{"Writes of ledgers", "stowage_ledger_writes_total", "result"},
-		{"API requests", "rest_client_requests_total", "method"},
+	for _, m := range []struct {
+		what, name, label string
+		values            []string
+	}{
+		{"Seats", "stowage_claims_total", "result", []string{"claimed", "ahead", "unverified", "unshared"}},
+		{"Writes of ledgers", "stowage_ledger_writes_total", "result", []string{"ok", "conflict", "uncertain", "refused"}},
+		{"API requests", requestsMetric, "method", []string{"GET", "PUT", "POST", "PATCH", "DELETE"}},
 	} {
 		fmt.Printf("%s:", m.what)
-		for _, value := range map[string][]string{
-			"stowage_claims_total":        {"claimed", "ahead", "unverified", "unshared"},
-			"stowage_ledger_writes_total": {"ok", "conflict", "uncertain", "refused"},
-			"rest_client_requests_total":  {"GET", "PUT", "POST", "PATCH", "DELETE"},
-		}[m.name] {
-			sum := 0.0
-			for _, r := range b.Replicas() {
-				n, err := r.Metric(m.name, m.label+`="`+value+`"`)
-				if err != nil {
-					return err
-				}
-				sum += n
+		for _, value := range m.values {
+			n, err := b.sum(m.name, fmt.Sprintf("%s=%q", m.label, value))
+			if err != nil {
+				return err
 			}
-			fmt.Printf(" %s %.0f", value, sum)
+			fmt.Printf(" %s %.0f", value, n)
 		}
 		fmt.Println()
 	}

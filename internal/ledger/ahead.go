@@ -169,6 +169,17 @@ func (b *Book) claimAhead(now time.Duration) bool {
 	return claimed
 }
 
+// dropAhead takes back seats ahead that are not in the ledger.
+func (b *Book) dropAhead() {
+	b.claims = slices.DeleteFunc(b.claims, func(c *claim) bool {
+		if c.ahead == nil || c.written {
+			return false
+		}
+		b.drop(c)
+		return true
+	})
+}
+
 // deadAfter is how old a claim must be to be presumed dead. One that was ahead may have been used late.
 func (b *Book) deadAfter(c *claim, patience time.Duration) time.Duration {
 	if c.wasAhead && !c.own {

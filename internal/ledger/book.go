@@ -282,17 +282,6 @@ func (b *Book) withdraw() {
 	b.dropAhead()
 }
 
-// dropAhead takes back seats ahead that are not in the ledger.
-func (b *Book) dropAhead() {
-	b.claims = slices.DeleteFunc(b.claims, func(c *claim) bool {
-		if c.ahead == nil || c.written {
-			return false
-		}
-		b.drop(c)
-		return true
-	})
-}
-
 // noteUnwritten notes whether the ledger lacks seats that were given away, or has some that were given back.
 func (b *Book) noteUnwritten() {
 	b.unwritten = slices.ContainsFunc(b.claims, func(c *claim) bool {
@@ -332,8 +321,8 @@ func (b *Book) Step(now time.Duration) []Action {
 	// 1. Answer those whose claims are written, and those who cannot wait any more.
 	b.useAhead(now)
 	acts = b.answer(now, acts)
-	short := b.runsShort(now)
-	if b.writing || len(b.queue) == 0 && !b.unwritten && !short {
+	wanted := len(b.queue) > 0 || b.runsShort(now) // seats
+	if b.writing || !wanted && !b.unwritten {
 		return acts
 	}
 
@@ -347,11 +336,11 @@ func (b *Book) Step(now time.Duration) []Action {
 		}
 	}
 	fresh := b.replicasRead && now-b.replicasAt <= b.timing.ReplicasFresh
-	if !fresh && !b.readingCount && (len(b.queue) > 0 || short) {
+	if wanted && !fresh && !b.readingCount {
 		b.readingCount, b.replicasStart = true, now
 		acts = append(acts, Action{ReadReplicas: true})
 	}
-	if !b.known || !fresh && (len(b.queue) > 0 || short) {
+	if !b.known || wanted && !fresh {
 		return acts
 	}
 

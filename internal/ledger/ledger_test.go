@@ -23,7 +23,7 @@ func TestKey(t *testing.T) {
 		"another owner":     func() bool { _, _, ok := key.Verify(text, Holder{"ns", "owner2"}, s); return ok }(),
 		"another ordinal":   func() bool { _, _, ok := key.Verify(text, h, Seat{"spot", 8}); return ok }(),
 		"another pool":      func() bool { _, _, ok := key.Verify(text, h, Seat{"spo", 7}); return ok }(),
-		"another kind":      func() bool { _, _, ok := key.Verify("o"+text[1:], h, s); return ok }(),
+		"another origin":    func() bool { _, _, ok := key.Verify("o"+text[1:], h, s); return ok }(),
 		"another id":        func() bool { _, _, ok := key.Verify(strings.Replace(text, "id", "di", 1), h, s); return ok }(),
 		"parts that run into each other": func() bool {
 			_, _, ok := key.Verify(key.Sign(OriginClaimed, "id", Holder{"n", "sowner"}, s), h, s)

@@ -641,7 +641,8 @@ func (w *world) check() error {
 		}
 		for o := int64(1); o <= n; o++ {
 			if s := (Seat{Pool: strconv.Itoa(pool), Ordinal: o}); ordinals[s] != 1 {
-				if w.edited && !w.repairing {
+				if w.edited && !w.repairing && ordinals[s] == 0 {
+					w.checked.exact--
 					return w.checkRepaired() // a pod on its way has a higher seat of the former strategy
 				}
 				return fmt.Errorf("seat %v is held by %d pods (counts %v)", s, ordinals[s], counts)

@@ -31,9 +31,9 @@ func (r *run) jobMoves(ctx context.Context, namespace string, ref cluster.Ref, m
 
 // ignoresEvictions reports whether a Job does not count evicted pods as failed. A Job counts each pod that is deleted before
 // it has succeeded against its backoffLimit, unless its podFailurePolicy ignores the condition DisruptionTarget. The
-// eviction API sets that condition (KEP-3329). Its controller delays the successors all the same, by up to 10 minutes
-// (newBackoffRecord in pkg/controller/job of Kubernetes 1.37). The pods of an Indexed Job stay in any case, because their index determines
-// their seat.
+// eviction API sets that condition (KEP-3329). The Job controller delays the successors all the same, by up to 10 minutes
+// (newBackoffRecord in pkg/controller/job of Kubernetes 1.37). The pods of an Indexed Job stay in any case, because their
+// index determines their seat.
 func ignoresEvictions(job *batchv1.Job) bool {
 	if job.Spec.PodFailurePolicy == nil || ptr.Deref(job.Spec.CompletionMode, batchv1.NonIndexedCompletion) == batchv1.IndexedCompletion {
 		return false
