@@ -143,6 +143,20 @@ func (p *Pods) Of(owner ledger.OwnerKey) []Record {
 	return slices.Collect(maps.Values(o.pods))
 }
 
+// NameOf returns the name of a live pod of an owner, or "" if there is none.
+func (p *Pods) NameOf(namespace string, owner types.UID) string {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if o := p.byOwner[ledger.OwnerKey{Namespace: namespace, UID: owner}]; o != nil {
+		for _, r := range o.pods {
+			if r.Active {
+				return r.Name
+			}
+		}
+	}
+	return ""
+}
+
 // Owner returns an owner of pods.
 func (p *Pods) Owner(key ledger.OwnerKey) (ledger.Owner, bool) {
 	p.mu.RLock()

@@ -72,9 +72,11 @@ func (s *server) addSeats(ctx context.Context) error {
 	}
 	s.policies = policy.NewFinder(s.reader, o.Spread.NamespaceLabel, o.Spread.ExcludedNamespaces)
 	s.reloader.Exclude = s.policies.Exclude
+	podOf := func(namespace string, owner types.UID) string { return s.seats.Pods().NameOf(namespace, owner) }
+	owners := policy.NewOwners(s.policies, podOf, s.uncached, s.clock)
 	rooms := &room.Reader{Cached: s.mgr.GetClient(), Uncached: s.uncached}
 	controller := &workload.Controller{
-		Client: s.mgr.GetClient(), Uncached: s.uncached, Informers: s.mgr.GetCache(), Cluster: s.reader, Policies: s.policies, Scope: s.scope,
+		Client: s.mgr.GetClient(), Uncached: s.uncached, Informers: s.mgr.GetCache(), Cluster: s.reader, Policies: owners, Scope: s.scope,
 		Registration: Registration, KeySecret: s.keySecret(),
 		Clock: s.clock, Timing: o.Repair,
 		Log: s.log.WithName("repair"), Events: s.events(), Metrics: workload.NewMetrics(s.metrics),
@@ -93,7 +95,7 @@ func (s *server) addSeats(ctx context.Context) error {
 		return err
 	}
 	s.leads = append(s.leads, &poolstate.Controller{
-		Client: s.mgr.GetClient(), Uncached: s.uncached, Informers: s.mgr.GetCache(), Cluster: s.reader, Policies: s.policies, Seats: s.seats, Scope: s.scope,
+		Client: s.mgr.GetClient(), Uncached: s.uncached, Informers: s.mgr.GetCache(), Cluster: s.reader, Policies: owners, Seats: s.seats, Scope: s.scope,
 		Room: rooms, Evictor: s.evictor, Clock: s.clock, Timing: o.PoolState, NodeGroups: nodeGroups,
 		Log: s.log.WithName("poolstate"), Events: s.events(), Metrics: poolstate.NewMetrics(s.metrics), Look: controller.Look,
 	})

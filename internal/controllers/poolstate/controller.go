@@ -69,7 +69,7 @@ type Controller struct {
 	Client, Uncached client.Client
 	Informers        crcache.Informers
 	Cluster          *cluster.Cache
-	Policies         *policy.Finder
+	Policies         *policy.Owners
 	Seats            *seats.Service
 	Scope            *scope.Scope
 	Room             *room.Reader
@@ -214,7 +214,7 @@ func (r *run) look(ctx context.Context) {
 		if top == nil {
 			continue
 		}
-		p, err := r.Policies.Find(ctx, policy.Pod{Namespace: owner.Namespace, Owner: seats.Ref(owner), Annotations: bottom.TemplateAnnotations})
+		p, err := r.Policies.FindFor(ctx, owner.Namespace, seats.Ref(owner), bottom)
 		if err != nil {
 			r.Log.Error(err, "the policy of pods that wait is not known", "namespace", owner.Namespace, "kind", owner.Kind, "name", owner.Name)
 			continue

@@ -3,6 +3,7 @@ package poolstate
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"testing"
@@ -107,7 +108,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	service := seats.New(seats.Options{API: noLedgers{}, Key: key, Writer: "w", Clock: b.clock, Log: logr.Discard(), Metrics: seats.NewMetrics(set)})
 	b.run = &run{
 		Controller: &Controller{
-			Client: c, Uncached: c, Informers: &informertest.FakeInformers{Scheme: scheme}, Cluster: reader, Policies: policy.NewFinder(reader, "", nil),
+			Client: c, Uncached: c, Informers: &informertest.FakeInformers{Scheme: scheme}, Cluster: reader, Policies: policy.NewOwners(policy.NewFinder(reader, "", nil), service.Pods().NameOf, c, b.clock),
 			Seats: service, Scope: scope.New(reader, "stowage-system"), Room: &room.Reader{Cached: c, Uncached: c}, Evictor: evict.New(c, b.clock, 1, set),
 			Clock: b.clock, Timing: DefaultTiming(), Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder}, Metrics: NewMetrics(set),
 			Look: func(ledger.Owner) {},
@@ -387,6 +388,34 @@ func TestSpillIsWithdrawn(t *testing.T) {
 	}
 	b.pass(t, 1)
 	if got := b.state(t); got != "" {
+		t.Errorf("the state is %q", got)
+	}
+}
+
+// The kind of the owner is not watched, and only its pod template has annotations. Its pods show them.
+func TestTemplateOfAnyKind(t *testing.T) {
+	objects := shortage(1)
+	annotations := objects[0].GetAnnotations()
+	for _, o := range objects[4:] {
+		p := o.(*corev1.Pod)
+		p.OwnerReferences[0].APIVersion, p.OwnerReferences[0].Kind = "v1", "ReplicationController"
+		maps.Copy(p.Annotations, annotations)
+	}
+	objects[0] = &corev1.ReplicationController{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "rs"}}
+	b := newBench(t, objects...)
+	if b.look(t.Context()); b.work.Len() != 1 {
+		t.Fatalf("%d workloads are reconciled", b.work.Len())
+	}
+	w := web
+	w.APIVersion, w.Kind = "v1", "ReplicationController"
+	for range 62 {
+		b.clock.Step(time.Second)
+		b.see(t)
+		if _, err := b.reconcile(t.Context(), w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := b.state(t); got != "1 Exhausted 1" {
 		t.Errorf("the state is %q", got)
 	}
 }

@@ -105,7 +105,7 @@ func (r *run) see(ctx context.Context, w workload, m *memory) (*picture, error) 
 		return nil, err
 	}
 	for _, one := range members {
-		if one.policy, err = r.Policies.Find(ctx, policy.Pod{Namespace: w.Namespace, Owner: one.Ref, Annotations: one.TemplateAnnotations}); err != nil {
+		if one.policy, err = r.Policies.FindFor(ctx, w.Namespace, one.Ref, one.Workload); err != nil {
 			return nil, err
 		}
 	}

@@ -73,7 +73,7 @@ type Controller struct {
 	Client, Uncached client.Client
 	Informers        crcache.Informers
 	Cluster          *cluster.Cache
-	Policies         *policy.Finder
+	Policies         *policy.Owners
 	Seats            *seats.Service
 	Scope            *scope.Scope
 	// Registration is the name of the webhook's registration.

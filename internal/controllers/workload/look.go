@@ -39,30 +39,6 @@ func shownOf(p *policy.Policy, records []seats.Record) string {
 	return fmt.Sprintf("%p %t %s %d %x ", p.Strategy, p.Evict, p.Repair, len(records), sum)
 }
 
-// policyOf finds the policy of an owner, by its template where that is known and
-// otherwise by one of its pods.
-func (r *run) policyOf(ctx context.Context, owner ledger.Owner, w *cluster.Workload) (*policy.Policy, error) {
-	pod := policy.Pod{Namespace: owner.Namespace, Owner: seats.Ref(owner)}
-	if w != nil {
-		pod.Annotations = w.TemplateAnnotations
-	}
-	p, err := r.Policies.Find(ctx, pod)
-	if p != nil || err != nil || w != nil && w.Replicas >= 0 {
-		return p, err
-	}
-	records := liveRecords(r.Seats.Pods().Of(owner.Key()))
-	if len(records) == 0 {
-		return nil, nil
-	}
-	m := &metav1.PartialObjectMetadata{}
-	m.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
-	if err := r.Uncached.Get(ctx, client.ObjectKey{Namespace: records[0].Namespace, Name: records[0].Name}, m); err != nil {
-		return nil, client.IgnoreNotFound(err)
-	}
-	pod.Annotations = m.Annotations
-	return r.Policies.Find(ctx, pod)
-}
-
 func liveRecords(records []seats.Record) []seats.Record {
 	return slices.DeleteFunc(records, func(r seats.Record) bool { return !r.Active })
 }

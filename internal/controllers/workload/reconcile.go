@@ -30,7 +30,7 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 	} else if !r.mayLook(owner.Key()) {
 		return reconcile.Result{RequeueAfter: r.Timing.Quiet}, nil
 	}
-	p, err := r.policyOf(ctx, owner, w)
+	p, err := r.Policies.FindFor(ctx, owner.Namespace, seats.Ref(owner), w)
 	if err != nil {
 		return reconcile.Result{}, err
 	}

@@ -96,7 +96,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	timing := DefaultTiming()
 	b.run = &run{
 		Controller: &Controller{
-			Client: c, Uncached: c, Informers: &informertest.FakeInformers{Scheme: scheme}, Cluster: reader, Policies: policy.NewFinder(reader, "", nil), Seats: service, Scope: scope.New(reader, "stowage-system"),
+			Client: c, Uncached: c, Informers: &informertest.FakeInformers{Scheme: scheme}, Cluster: reader, Policies: policy.NewOwners(policy.NewFinder(reader, "", nil), service.Pods().NameOf, c, b.clock), Seats: service, Scope: scope.New(reader, "stowage-system"),
 			Registration: "stowage", Clock: b.clock, Timing: timing, Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder},
 			Metrics: NewMetrics(set), Writes: flowcontrol.NewFakeAlwaysRateLimiter(), Evictor: evict.New(c, b.clock, 1, set), Room: &room.Reader{Cached: c, Uncached: c},
 		},

@@ -8,6 +8,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/ledger"
 	"github.com/stowage-dev/stowage/internal/policy"
+	"github.com/stowage-dev/stowage/internal/seats"
 	"github.com/stowage-dev/stowage/internal/spill"
 )
 
@@ -51,7 +52,7 @@ func (r *run) yield(ctx context.Context, owner ledger.Owner, w *cluster.Workload
 	if w == nil || w.Controller == nil {
 		return nil
 	}
-	p, err := r.policyOf(ctx, owner, w)
+	p, err := r.Policies.FindFor(ctx, owner.Namespace, seats.Ref(owner), w)
 	if err != nil || p == nil || p.Strategy == nil || p.Repair == stowage.RepairOff {
 		return err
 	}

@@ -1,0 +1,70 @@
+package policy
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	utilcache "k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/stowage-dev/stowage/internal/cluster"
+)
+
+// Owners finds the policies of owners of pods. The cache has the pod templates of some kinds only, see
+// [cluster.HasTemplate]. For an owner of another kind, the annotations of its template are those of one of its pods.
+type Owners struct {
+	*Finder
+	podOf    func(namespace string, owner types.UID) string
+	uncached client.Reader
+	known    *utilcache.LRUExpireCache // annotations of a pod, by the UID of its owner
+}
+
+// The annotations of so many owners are remembered, and for so long.
+const (
+	maxTemplates = 4096
+	templateTTL  = time.Minute
+)
+
+// NewOwners returns Owners. The function podOf returns the name of a live pod of an owner, or "". Pods are read
+// from uncached, at most once a minute for an owner.
+func NewOwners(f *Finder, podOf func(namespace string, owner types.UID) string, uncached client.Reader, c clock.PassiveClock) *Owners {
+	return &Owners{Finder: f, podOf: podOf, uncached: uncached, known: utilcache.NewLRUExpireCacheWithClock(maxTemplates, c)}
+}
+
+// FindFor returns the policy for the pods of an owner, or nil if they have none. The workload w is what is known of the owner;
+// it may be nil.
+func (o *Owners) FindFor(ctx context.Context, namespace string, owner cluster.Ref, w *cluster.Workload) (*Policy, error) {
+	pod := Pod{Namespace: namespace, Owner: owner}
+	switch {
+	case w != nil && cluster.HasTemplate(owner):
+		pod.Annotations = w.TemplateAnnotations
+	case !owner.IsJob(): // Jobs have policies by PodDistributors alone, and there may be many
+		var err error
+		if pod.Annotations, err = o.template(ctx, namespace, owner.UID); err != nil {
+			return nil, err
+		}
+	}
+	return o.Find(ctx, pod)
+}
+
+// template returns the annotations of one of an owner's pods, or nil if it has no pod.
+func (o *Owners) template(ctx context.Context, namespace string, owner types.UID) (map[string]string, error) {
+	if known, ok := o.known.Get(owner); ok {
+		return known.(map[string]string), nil
+	}
+	name := o.podOf(namespace, owner)
+	if name == "" {
+		return nil, nil
+	}
+	m := &metav1.PartialObjectMetadata{}
+	m.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+	if err := o.uncached.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, m); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	o.known.Add(owner, m.Annotations, templateTTL)
+	return m.Annotations, nil
+}
