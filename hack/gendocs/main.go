@@ -34,7 +34,8 @@ func write(root string) error {
 		return err
 	}
 	api := func(w io.Writer) error { return writeAPI(w, filepath.Join(root, "config", "crd", "bases")) }
-	pages := map[string]func(io.Writer) error{"configuration.md": configuration, "metrics.md": writeMetrics, "api.md": api}
+	permissions := func(w io.Writer) error { return writePermissions(w, filepath.Join(root, "config")) }
+	pages := map[string]func(io.Writer) error{"configuration.md": configuration, "metrics.md": writeMetrics, "api.md": api, "permissions.md": permissions}
 	if err := writeFiles(filepath.Join(root, "docs", "reference"), pages); err != nil {
 		return err
 	}

@@ -40,3 +40,18 @@ func TestAPIReference(t *testing.T) {
 		}
 	}
 }
+
+// The reference of permissions is that of the roles, and each permission has a purpose.
+func TestPermissionsReference(t *testing.T) {
+	var want bytes.Buffer
+	if err := writePermissions(&want, "../../config"); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile("../../docs/reference/permissions.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want.Bytes()) {
+		t.Error("docs/reference/permissions.md is not current; run make generate")
+	}
+}

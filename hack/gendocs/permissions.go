@@ -1,0 +1,144 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// purposes are what Stowage needs each permission for. The keys are resource, API group and name, as in
+// "leases.coordination.k8s.io stowage-leader".
+var purposes = map[string]string{
+	"events":                      "back-off after evictions that won nothing, and scale-ups by the cluster autoscaler, while pods wait for a pool with `spill`",
+	"limitranges":                 "sizes of pods: the defaults and limits of their namespace",
+	"resourcequotas":              "warnings about peer pods that a quota may refuse",
+	"namespaces":                  "mode and labels of namespaces",
+	"nodes":                       "pools and sizes of nodes; `patch` notes on a node which VMs Stowage advertised",
+	"nodes/status":                "the VMs that a node advertises",
+	"pods":                        "seats and sizes of pods; `patch` gives a seat to a pod that bypassed the webhook, and corrects deletion costs",
+	"pods/resize":                 "`updatePolicy: InPlace`",
+	"pods/eviction":               "repair, `rebalance: Evict`, `spill` and `updatePolicy: Recreate`",
+	"replicationcontrollers":      "strategies of ReplicationControllers",
+	"*/scale.*":                   "how many pods an owner asks for",
+	"daemonsets.apps":             "DaemonSets that a FlexDaemonsetTemplate sizes",
+	"deployments.apps":            "strategies of Deployments",
+	"replicasets.apps":            "strategies of ReplicaSets, and how many pods they ask for",
+	"statefulsets.apps":           "strategies of StatefulSets, and how many pods they ask for",
+	"clonesets.apps.kruise.io":    "strategies of OpenKruise CloneSets",
+	"daemonsets.apps.kruise.io":   "OpenKruise DaemonSets that a FlexDaemonsetTemplate sizes",
+	"statefulsets.apps.kruise.io": "strategies of OpenKruise StatefulSets",
+	"rollouts.argoproj.io":        "strategies of Argo Rollouts",
+	"jobs.batch":                  "`spill`: whether a Job counts evicted pods as failed",
+	"events.events.k8s.io":        "events about what Stowage does",
+	"flexdaemonsettemplates.flexdaemonsets.xai":                            "FlexDaemonsetTemplates",
+	"flexdaemonsettemplates/status.flexdaemonsets.xai":                     "the status of FlexDaemonsetTemplates",
+	"poolstates.stowage.dev":                                               "pools without room",
+	"seatledgers.stowage.dev":                                              "seats of pods that were admitted and are not created yet",
+	"poddistributors.versprei.versprei.io":                                 "PodDistributors",
+	"poddistributors/status.versprei.versprei.io":                          "the status of PodDistributors",
+	"mutatingwebhookconfigurations.admissionregistration.k8s.io stowage":   "the CA bundle of Stowage's own webhook; which pods it selects",
+	"validatingwebhookconfigurations.admissionregistration.k8s.io stowage": "the CA bundle of the webhook that checks strategies in annotations",
+	"nodeclaims.karpenter.sh":                                              "nodes that Karpenter is making",
+	"nodepools.karpenter.sh":                                               "NodePools at their limit",
+	"configmaps cluster-autoscaler-status":                                 "node groups in back-off or at their maximum",
+	"configmaps peer-pods-cm":                                              "how many VMs a node may have",
+	"configmaps stowage-config":                                            "settings that change without a restart",
+	"secrets":                                                              "creation of the two Secrets below",
+	"secrets stowage-seats":                                                "the key that signs seats",
+	"secrets stowage-webhook-cert":                                         "the serving certificate",
+	"leases.coordination.k8s.io":                                           "creation of the Lease below",
+	"leases.coordination.k8s.io stowage-leader":                            "election of the leader",
+}
+
+// roles are the files with Stowage's permissions, each with the heading of its part of the page.
+var roles = []struct{ heading, intro, file string }{
+	{"Always", "", "rbac/role.yaml"},
+	{"With Karpenter", "Optional: `rbac.karpenter` of the chart, or `kubectl apply -k config/karpenter`.", "karpenter/role.yaml"},
+	{"With the cluster autoscaler", "Optional: `rbac.clusterAutoscaler` of the chart, or `kubectl apply -k config/clusterautoscaler`.", "clusterautoscaler/role.yaml"},
+}
+
+// role is a Role, or a ClusterRole, which has no namespace.
+type role struct {
+	Kind     string                     `json:"kind"`
+	Metadata struct{ Namespace string } `json:"metadata"`
+	Rules    []rbacv1.PolicyRule        `json:"rules"`
+}
+
+// writePermissions writes the permissions of Stowage's ServiceAccount as Markdown, from the roles themselves. It is an
+// error if a permission has no purpose, or a purpose has no permission.
+func writePermissions(w io.Writer, config string) error {
+	var b strings.Builder
+	b.WriteString(`# Permissions reference
+
+Generated by ` + "`make generate`" + ` from the roles in ` + "`config`" + `; do not edit.
+
+These are all permissions of Stowage's ServiceAccount. A test fails if one of them is never used.
+[Security](../../SECURITY.md) says what follows from them.
+`)
+	used := map[string]bool{}
+	for _, part := range roles {
+		data, err := os.ReadFile(filepath.Join(config, part.file))
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&b, "\n## %s\n\n", part.heading)
+		if part.intro != "" {
+			fmt.Fprintf(&b, "%s\n\n", part.intro)
+		}
+		b.WriteString("| resource | verbs | where | purpose |\n| --- | --- | --- | --- |\n")
+		for _, document := range bytes.Split(data, []byte("\n---\n")) {
+			var r role
+			if err := yaml.Unmarshal(document, &r); err != nil {
+				return fmt.Errorf("%s: %w", part.file, err)
+			}
+			if err := writeRules(&b, &r, used); err != nil {
+				return fmt.Errorf("%s: %w", part.file, err)
+			}
+		}
+	}
+	var unused []error
+	for key := range purposes {
+		if !used[key] {
+			unused = append(unused, fmt.Errorf("the purpose of %s is of no permission", key))
+		}
+	}
+	if err := errors.Join(unused...); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// writeRules writes one row for each resource of a role, and notes whose purposes it has used.
+func writeRules(b *strings.Builder, r *role, used map[string]bool) error {
+	where := "cluster"
+	if r.Metadata.Namespace != "" {
+		where = "namespace `" + r.Metadata.Namespace + "`"
+	}
+	for _, rule := range r.Rules {
+		for _, resource := range rule.Resources {
+			if group := rule.APIGroups[0]; group != "" {
+				resource += "." + group
+			}
+			key, shown := resource, "`"+resource+"`"
+			if len(rule.ResourceNames) > 0 {
+				key += " " + rule.ResourceNames[0]
+				shown += " named `" + rule.ResourceNames[0] + "`"
+			}
+			purpose, ok := purposes[key]
+			if !ok {
+				return fmt.Errorf("the permission for %s has no purpose in hack/gendocs/permissions.go", key)
+			}
+			used[key] = true
+			fmt.Fprintf(b, "| %s | %s | %s | %s |\n", shown, strings.Join(rule.Verbs, ", "), where, purpose)
+		}
+	}
+	return nil
+}
