@@ -15,7 +15,8 @@ import (
 //
 // A claim ahead is used only by the replica that wrote it, and only within [Timing.Ahead] of sending the write. Others presume
 // it dead that much later. It is not used any more once the owner asks for fewer pods or a request has another strategy. What
-// is not used is given back: the next write leaves it out, and there is one as soon as requests pause.
+// is not used is given back: the next write leaves it out. There is one as soon as requests pause and the seat may keep
+// others waiting.
 
 // aheadWriter ends the names of writers that know claims ahead. A replica of an older version would write such claims
 // without their mark.
@@ -32,16 +33,48 @@ type ahead struct {
 	sent      time.Duration // when the write was sent
 }
 
-// useAhead gives the seats that were claimed ahead to the requests that wait.
+// useAhead gives the seats that were claimed ahead to the requests that wait, and ends those that are not to be used.
 func (b *Book) useAhead(now time.Duration) {
-	paused := now >= b.requestAt+b.timing.Pause && len(b.queue) == 0
-	outdated := now >= b.replicasSince+b.timing.Ahead
+	paused := now >= b.giveBackAt()
 	b.endAhead(func(a *ahead) bool {
-		return paused || outdated || b.replicas < a.replicas || now >= a.sent+b.timing.Ahead
+		return paused || b.replicas < a.replicas || now >= a.sent+b.timing.Ahead
 	})
 	if len(b.spare) == 0 {
 		return
 	}
+	if b.fresh(now) {
+		b.giveAhead(now)
+	}
+	for _, c := range b.spare {
+		if c.ahead != nil && c.written {
+			b.wakeAt(c.ahead.sent + b.timing.Ahead)
+			b.wakeAt(b.giveBackAt())
+			break
+		}
+	}
+}
+
+// giveBackAt returns when the seats ahead are given back, because requests pause. They are kept while nobody has
+// claimed as many others: then they keep nobody waiting.
+func (b *Book) giveBackAt() time.Duration {
+	if len(b.queue) > 0 || b.replicas-b.total >= b.spares() {
+		return never
+	}
+	return b.pausedAt()
+}
+
+// pausedAt returns from when on requests pause. Controllers create a batch of pods after the batch before it. So a gap in
+// which that batch is created is no pause, unless another replica may have the requests now.
+func (b *Book) pausedAt() time.Duration {
+	pause := b.timing.Pause
+	if n, _ := b.sharers(b.requestAt); n == 1 {
+		pause = max(pause, min(2*time.Duration(b.settle.max.Load()), b.timing.Ahead))
+	}
+	return b.requestAt + pause
+}
+
+// giveAhead gives seats ahead to the requests that wait.
+func (b *Book) giveAhead(now time.Duration) {
 	for _, r := range b.queue {
 		if r.claim != nil {
 			continue
@@ -56,12 +89,6 @@ func (b *Book) useAhead(now time.Duration) {
 			}
 			c.ahead, c.Ahead, c.waiting, c.firstSeen = nil, false, true, now
 			r.claim, r.ahead = c, true
-			break
-		}
-	}
-	for _, c := range b.spare {
-		if c.ahead != nil && c.written {
-			b.wakeAt(min(b.requestAt+b.timing.Pause, c.ahead.sent+b.timing.Ahead, b.replicasSince+b.timing.Ahead))
 			break
 		}
 	}
@@ -125,38 +152,81 @@ func (b *Book) spares() (n int64) {
 	return n
 }
 
+// fresh reports whether the replica count is new enough to give seats by it. In a burst it may be older, unless a pod
+// ended since it was read: a scale-down may be why.
+func (b *Book) fresh(now time.Duration) bool {
+	switch {
+	case !b.replicasRead:
+		return false
+	case now-b.replicasAt <= b.timing.ReplicasFresh:
+		return true
+	}
+	return (b.recent(now) >= steady || b.spares() > 0) && now-b.replicasSince < b.timing.ReplicasBurst && b.endedAt < b.replicasSince
+}
+
+// agesSoon reports whether the replica count is to be read again before requests have to wait for it.
+func (b *Book) agesSoon(now time.Duration) bool {
+	return now < b.pausedAt() && now-b.replicasSince > b.timing.ReplicasBurst/2 && b.spares() > 0
+}
+
+// room returns how many seats may be claimed ahead now. It is what the next batch may need, see [growth]. Replicas that share
+// a burst have equal parts of what the owner still asks for. Nobody knows which of them the last pods come to, so they
+// leave a quarter of the owner's pods to claims that are not ahead.
+func (b *Book) room(now time.Duration) int64 {
+	if len(b.queue) == 0 && now >= b.pausedAt() || b.replicas < 0 {
+		return 0
+	}
+	writers, known := b.sharers(now)
+	if !known {
+		return 0
+	}
+	held, left := b.spares(), b.replicas-b.total
+	if writers > 1 {
+		for _, c := range b.claims {
+			if c.counted && c.Ahead {
+				left++
+			}
+		}
+		left = min((left-b.replicas/4)/writers-held, b.replicas-b.total)
+	}
+	return max(0, min(growth*b.recent(now)-held, left))
+}
+
+// sharers returns how many replicas write, this one included. It is not known while one of an older version writes.
+func (b *Book) sharers(now time.Duration) (n int64, known bool) {
+	n = 1
+	for w, t := range b.writers {
+		if now-t > b.timing.Ahead || w == b.writer {
+			continue
+		}
+		if !strings.HasSuffix(w, aheadWriter) {
+			return 0, false
+		}
+		n++
+	}
+	return n, true
+}
+
 // runsShort reports whether the seats ahead will not last until a further write, so that one is due before a request waits.
 func (b *Book) runsShort(now time.Duration) bool {
 	recent := b.recent(now)
-	return recent >= steady && now < b.requestAt+b.timing.Pause && b.replicas > b.total && b.spares() < recent
+	return recent >= steady && b.spares() < recent && b.room(now) >= max(steady, recent/4)
 }
 
-// claimAhead claims seats for requests to come, beside those of a write. It reports whether it did. Their number is what
-// the next batch may need, see [growth], and at most this replica's part of what the owner asks for.
+// claimAhead claims seats for requests to come, beside those of a write. It reports whether it did. A lone pod, the first
+// ones of a burst, and a rollout by ones cost one write each and no more.
 func (b *Book) claimAhead(now time.Duration) bool {
-	sharing := int64(0)
+	sharing := 0
 	for _, r := range b.queue {
 		if r.claim != nil {
 			sharing++
 		}
 	}
-	recent := b.recent(now)
-	// A lone pod, the first ones of a burst, and a rollout by ones cost one write each and no more.
-	if sharing < 2 && recent < steady || now-b.changedAt > active || b.replicas < 0 || now >= b.requestAt+b.timing.Pause {
+	if (sharing < 2 || now-b.changedAt > active) && b.recent(now) < steady {
 		return false
 	}
-	writers := int64(1)
-	for w, t := range b.writers {
-		if now-t > active || w == b.writer {
-			continue
-		}
-		if !strings.HasSuffix(w, aheadWriter) {
-			return false
-		}
-		writers++
-	}
 	claimed := false
-	for range min(growth*recent-b.spares(), (b.replicas-b.total)/writers) {
+	for range b.room(now) {
 		c, err := b.claim(now, b.latest.Strategy, b.latest.WriteCost)
 		if err != nil {
 			return claimed

@@ -172,3 +172,98 @@ func TestSeatsAheadAreGivenBack(t *testing.T) {
 		t.Errorf("%d writes, %d seats ahead, %d seats for 3 pods", writes, b.marked(), b.total)
 	}
 }
+
+// While the owner asks for more pods than have a seat, seats ahead keep nobody waiting, and a pause does not end them.
+func TestSeatsAheadAreKept(t *testing.T) {
+	b := newBurst(t)
+	b.ReplicasRead(b.now, 100)
+	b.request(1)
+	b.do(100)
+	held := b.marked()
+	b.now += b.timing.Pause
+	if _, writes := b.do(100); writes != 0 || b.marked() != held {
+		t.Fatalf("%d writes; %d seats ahead of %d", writes, b.marked(), held)
+	}
+	b.request(1)
+	if answers, _ := b.do(100); len(answers) != 1 || !answers[0].Result.Prepared {
+		t.Errorf("answers %v", answers)
+	}
+	b.now += b.timing.Ahead
+	if b.do(100); b.marked() != 0 {
+		t.Errorf("%d seats are ahead %s after they were claimed", b.marked(), b.timing.Ahead)
+	}
+}
+
+// In a burst, the replica count holds for a while, unless a pod ended since it was read.
+func TestReplicaCountInABurst(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(b *burst)
+		want   bool // the count is read before the request gets a seat ahead
+	}{
+		"a moment later": {change: func(b *burst) { b.now += 2 * b.timing.ReplicasFresh }},
+		"too late":       {change: func(b *burst) { b.now += b.timing.ReplicasBurst }, want: true},
+		"a pod ended": {change: func(b *burst) {
+			b.PodSeen(b.now, "u", Pod{Seat: Seat{Pool: "80", Ordinal: 1}, ID: "1", Active: true})
+			b.now += 2 * b.timing.ReplicasFresh
+			b.PodGone(b.now, "u")
+		}, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBurst(t)
+			b.request(1)
+			b.do(100)
+			tc.change(b)
+			b.request(1)
+			read := false
+			for _, a := range b.Step(b.now) {
+				read = read || a.ReadReplicas
+				if a.Answer != nil && tc.want {
+					t.Error("the request has a seat before the count is read")
+				}
+			}
+			if read != tc.want {
+				t.Errorf("the count is read: %t", read)
+			}
+			b.readingCount = false
+			b.ReplicasRead(b.now, 100)
+			b.do(100)
+			if len(b.queue) > 0 {
+				t.Error("the request still waits")
+			}
+		})
+	}
+}
+
+// A count that ages in a burst is read again before a request waits for it.
+func TestReplicaCountIsReadInTime(t *testing.T) {
+	b := newBurst(t)
+	b.request(1)
+	b.do(100)
+	b.now += b.timing.ReplicasBurst/2 + time.Millisecond
+	b.request(1)
+	b.Step(b.now) // answers it
+	if !b.readingCount {
+		t.Error("the count is not read")
+	}
+}
+
+// Of replicas that share a burst, none claims the last quarter of the seats ahead, nor more than its part.
+func TestSeatsAheadOfSeveral(t *testing.T) {
+	b := newBurst(t)
+	b.version++
+	o := Object{Version: b.version, Writer: "other" + aheadWriter}
+	for _, c := range b.claims {
+		o.Claims = append(o.Claims, c.Claim)
+	}
+	b.LedgerSeen(b.now, o, false)
+	for range 10 {
+		b.request(10)
+		b.do(200)
+		if part := (200 - (b.total - int64(b.marked())) - 200/4) / 2; int64(b.marked()) > max(part, 0)+growth {
+			t.Fatalf("%d seats are ahead when %d pods have a seat", b.marked(), b.total-int64(b.marked()))
+		}
+	}
+	if b.total > 150+10 {
+		t.Errorf("%d of 200 seats are claimed for %d pods", b.total, b.total-int64(b.marked()))
+	}
+}

@@ -48,6 +48,7 @@ type Book struct {
 	replicasRead  bool          // a read was answered at all
 	replicasStart time.Duration // of the read under way
 	readingCount  bool
+	endedAt       time.Duration // when a pod was last seen to end
 
 	queue     []*Request
 	arrivals  []time.Duration // of requests lately, see recent
@@ -63,7 +64,7 @@ func NewBook(timing *Timing, settle *SettleTime, writer string, newID func() str
 		timing: timing, settle: settle, writer: writer + aheadWriter, newID: newID,
 		table: map[string]*poolSeats{}, pods: map[string]Pod{}, ids: map[string]uint64{}, gone: map[string]time.Duration{},
 		byID: map[string]*claim{}, writers: map[string]time.Duration{},
-		known: true, changedAt: -time.Hour, replicas: -1, wake: never,
+		known: true, changedAt: -time.Hour, endedAt: -time.Hour, replicas: -1, wake: never,
 	}
 }
 
@@ -82,6 +83,9 @@ func (b *Book) PodSeen(now time.Duration, uid string, p Pod) {
 		b.forget(now, old.ID)
 	}
 	b.pods[uid] = p
+	if had && old.Active && !p.Active {
+		b.endedAt = now
+	}
 	if p.Active {
 		b.take(p.Seat)
 	}
@@ -108,6 +112,7 @@ func (b *Book) PodGone(now time.Duration, uid string) {
 	}
 	if old.Active {
 		b.release(old.Seat)
+		b.endedAt = now
 	}
 	delete(b.pods, uid)
 	b.forget(now, old.ID)
@@ -306,6 +311,7 @@ func (b *Book) uncount(c *claim) {
 func (b *Book) Enqueue(now time.Duration, r *Request) {
 	r.arrived, b.requestAt, b.latest = now, now, r
 	b.arrivals = append(b.arrivals, now)
+	b.recent(now) // forgets the older ones
 	if b.failures >= brokenAfter {
 		// What is left is for the replica check, which needs no ledger.
 		r.Deadline = min(r.Deadline, now+b.timing.MinPatience+b.timing.Reserve)
@@ -321,7 +327,10 @@ func (b *Book) Step(now time.Duration) []Action {
 	// 1. Answer those whose claims are written, and those who cannot wait any more.
 	b.useAhead(now)
 	acts = b.answer(now, acts)
-	wanted := len(b.queue) > 0 || b.runsShort(now) // seats
+	if b.agesSoon(now) {
+		acts = b.readReplicas(now, acts)
+	}
+	wanted := len(b.queue) > 0 || !b.writing && b.runsShort(now) // seats
 	if b.writing || !wanted && !b.unwritten {
 		return acts
 	}
@@ -335,10 +344,9 @@ func (b *Book) Step(now time.Duration) []Action {
 			acts = append(acts, Action{ReadLedger: true})
 		}
 	}
-	fresh := b.replicasRead && now-b.replicasAt <= b.timing.ReplicasFresh
-	if wanted && !fresh && !b.readingCount {
-		b.readingCount, b.replicasStart = true, now
-		acts = append(acts, Action{ReadReplicas: true})
+	fresh := b.fresh(now)
+	if wanted && !fresh {
+		acts = b.readReplicas(now, acts)
 	}
 	if !b.known || wanted && !fresh {
 		return acts
@@ -358,6 +366,15 @@ func (b *Book) Step(now time.Duration) []Action {
 	}
 	b.writing = true
 	return append(acts, Action{Write: b.compose(now)})
+}
+
+// readReplicas has the replica count read, unless that is under way.
+func (b *Book) readReplicas(now time.Duration, acts []Action) []Action {
+	if b.readingCount {
+		return acts
+	}
+	b.readingCount, b.replicasStart = true, now
+	return append(acts, Action{ReadReplicas: true})
 }
 
 // answer takes the requests out of the queue that can be answered.

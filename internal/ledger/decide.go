@@ -21,10 +21,10 @@ func (b *Book) commitAt(now time.Duration) time.Duration {
 		at = min(last+b.timing.Quiet, first+b.timing.Window)
 	}
 
-	// The order of turns is that of the names, after the last writer.
+	// The order of turns is that of the names, after the last writer. Who writes before a request waits is the last one.
 	ahead, others := 0, 0
 	for w, t := range b.writers {
-		if now-t > active {
+		if now-t > b.timing.Ahead {
 			delete(b.writers, w)
 			continue
 		}
@@ -37,7 +37,7 @@ func (b *Book) commitAt(now time.Duration) time.Duration {
 		}
 	}
 	if others > 0 {
-		if b.lastWriter == b.writer {
+		if b.lastWriter == b.writer || len(b.queue) == 0 {
 			ahead = others
 		}
 		at = max(at, b.changedAt+time.Duration(ahead+1)*b.timing.Turn)
@@ -85,10 +85,7 @@ func (b *Book) mayExceed(now time.Duration, r *Request, acts *[]Action) bool {
 	}
 	// A count that was read before the pod was created may be older than its reason.
 	if b.replicasSince < r.arrived {
-		if !b.readingCount {
-			b.readingCount, b.replicasStart = true, now
-			*acts = append(*acts, Action{ReadReplicas: true})
-		}
+		*acts = b.readReplicas(now, *acts)
 		return false
 	}
 	// 1. The controller has seen what is gone, so the watch will show it soon.

@@ -90,6 +90,7 @@ func (b *Book) Tally(states map[string]int) {
 // Forget removes what no claim that comes late can ask for any more.
 func (b *Book) Forget(now time.Duration) {
 	b.refresh(now)
+	b.recent(now)
 	for id, t := range b.gone {
 		if now-t > 2*b.timing.Expiry {
 			delete(b.gone, id)
