@@ -161,12 +161,12 @@ func (b *Book) fresh(now time.Duration) bool {
 	case now-b.replicasAt <= b.timing.ReplicasFresh:
 		return true
 	}
-	return (b.recent(now) >= steady || b.spares() > 0) && now-b.replicasSince < b.timing.ReplicasBurst && b.endedAt < b.replicasSince
+	return (b.recent(now) >= steady || b.spares() > 0) && now-b.replicasSince < b.timing.Ahead && b.endedAt < b.replicasSince
 }
 
 // agesSoon reports whether the replica count is to be read again before requests have to wait for it.
 func (b *Book) agesSoon(now time.Duration) bool {
-	return now < b.pausedAt() && now-b.replicasSince > b.timing.ReplicasBurst/2 && b.spares() > 0
+	return now < b.pausedAt() && now-b.replicasSince > b.timing.Ahead/2 && b.spares() > 0
 }
 
 // room returns how many seats may be claimed ahead now. It is what the next batch may need, see [growth]. Replicas that share

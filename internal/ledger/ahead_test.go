@@ -201,7 +201,7 @@ func TestReplicaCountInABurst(t *testing.T) {
 		want   bool // the count is read before the request gets a seat ahead
 	}{
 		"a moment later": {change: func(b *burst) { b.now += 2 * b.timing.ReplicasFresh }},
-		"too late":       {change: func(b *burst) { b.now += b.timing.ReplicasBurst }, want: true},
+		"too late":       {change: func(b *burst) { b.now += b.timing.Ahead }, want: true},
 		"a pod ended": {change: func(b *burst) {
 			b.PodSeen(b.now, "u", Pod{Seat: Seat{Pool: "80", Ordinal: 1}, ID: "1", Active: true})
 			b.now += 2 * b.timing.ReplicasFresh
@@ -239,7 +239,7 @@ func TestReplicaCountIsReadInTime(t *testing.T) {
 	b := newBurst(t)
 	b.request(1)
 	b.do(100)
-	b.now += b.timing.ReplicasBurst/2 + time.Millisecond
+	b.now += b.timing.Ahead/2 + time.Millisecond
 	b.request(1)
 	b.Step(b.now) // answers it
 	if !b.readingCount {

@@ -54,9 +54,9 @@ type Timing struct {
 	// Ahead is how long after sending a write a replica may use the seats that it claimed ahead. Pause is how long
 	// after its last request it gives them back.
 	Ahead, Pause time.Duration
-	// ReplicasFresh is how long a count that was read holds. ReplicasBurst is how long it holds in a burst, while no
-	// pod of the owner ends.
-	ReplicasFresh, ReplicasBurst time.Duration
+	// ReplicasFresh is how long a count that was read holds. In a burst it holds as long as a seat ahead, while no pod
+	// of the owner ends.
+	ReplicasFresh time.Duration
 	// MinPatience and MaxPatience bound how long a request waits for a watch that shows too many pods. They also
 	// bound how old a claim must be to be presumed dead. Within them it is several times what claims took to settle
 	// lately.
@@ -74,8 +74,8 @@ func DefaultTiming() Timing {
 		Expiry: time.Minute,
 		Quiet:  4 * time.Millisecond, Window: 40 * time.Millisecond, Turn: 15 * time.Millisecond,
 		Ahead: 2 * time.Second, Pause: 90 * time.Millisecond,
-		ReplicasFresh: 50 * time.Millisecond, ReplicasBurst: time.Second,
-		MinPatience: 250 * time.Millisecond, MaxPatience: 2 * time.Second,
+		ReplicasFresh: 50 * time.Millisecond,
+		MinPatience:   250 * time.Millisecond, MaxPatience: 2 * time.Second,
 		Reserve: 500 * time.Millisecond,
 		Retry:   50 * time.Millisecond,
 	}
