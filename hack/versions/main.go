@@ -31,7 +31,7 @@ var suites = []struct {
 	skew       bool // only the test with the previous release
 }{
 	{"All features", "./test/e2e", false},
-	{"With the previous release", "./test/bursts", true},
+	{"With an earlier version", "./test/bursts", true},
 	{"Install, upgrade, uninstall", "./test/install", false},
 }
 
