@@ -19,7 +19,7 @@ import (
 var purposes = map[string]string{
 	"events":                      "back-off after evictions that won nothing, and scale-ups by the cluster autoscaler, while pods wait for a pool with `spill`",
 	"limitranges":                 "sizes of pods: the defaults and limits of their namespace",
-	"resourcequotas":              "warnings about pods that a quota may refuse because of their size",
+	"resourcequotas":              "limits that a quota demands of sized pods, and warnings about peer pods that a quota may refuse",
 	"namespaces":                  "mode and labels of namespaces",
 	"nodes":                       "pools and sizes of nodes; `patch` notes on a node which VMs Stowage advertised",
 	"nodes/status":                "the VMs that a node advertises",
