@@ -77,7 +77,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	f.duration(&o.Repair.Resync, "repair-resync", "STOWAGE_REPAIR_RESYNC", "How often every workload with a strategy is looked at though nothing changed")
 	f.duration(&o.Repair.Backoff, "repair-backoff", "STOWAGE_REPAIR_BACKOFF", "Wait after an eviction that did not improve the counts, doubled each time up to ten minutes")
 	f.fraction(&o.EvictionRate, "eviction-rate", "STOWAGE_EVICTION_RATE", "How many pods repair, rebalancing and sizing evict in a second, in the whole cluster")
-	f.duration(&o.Repair.PolicyGrace, "policy-grace", "STOWAGE_POLICY_GRACE", "How long before its PodDistributor, FlexDaemonsetTemplate or annotation a pod may be created and still be placed or sized by it. While it is not ready, or its workload is no older than this, it is evicted from a wrong pool, or if it cannot be resized; 0 turns this off")
+	f.duration(&o.Repair.PolicyGrace, "policy-grace", "STOWAGE_POLICY_GRACE", "How long before its PodDistributor, FlexDaemonsetTemplate or annotation a pod may be created and still be placed or sized by it. In a wrong pool, or where it cannot be resized, it is evicted if it is not ready or its workload is no older; 0 turns this off")
 	f.duration(&o.Repair.Cooldown, "rebalance-cooldown", "STOWAGE_REBALANCE_COOLDOWN", "Wait between two evictions of one workload's pods")
 	f.duration(&o.PoolState.Probes.FirstProbe, "probe-interval", "STOWAGE_PROBE_INTERVAL", "Wait before a pool without room is tried again, doubled after each try that finds none")
 	f.duration(&o.PoolState.Probes.LastProbe, "probe-max-interval", "STOWAGE_PROBE_MAX_INTERVAL", "Longest wait between two tries of a pool without room")
