@@ -67,7 +67,6 @@ var roles = []struct{ heading, intro, file string }{
 
 // role is a Role, or a ClusterRole, which has no namespace.
 type role struct {
-	Kind     string                     `json:"kind"`
 	Metadata struct{ Namespace string } `json:"metadata"`
 	Rules    []rbacv1.PolicyRule        `json:"rules"`
 }

@@ -26,14 +26,24 @@ func settingsOf() []setting {
 	fs := pflag.NewFlagSet("serve", pflag.ContinueOnError)
 	o.AddFlags(fs)
 	var out []setting
-	fs.VisitAll(func(f *pflag.Flag) {
-		env := config.Variable(f)
-		out = append(out, setting{
-			Flag: f.Name, Variable: env, Default: strings.Trim(f.DefValue, "[]"), Usage: strings.TrimSuffix(f.Usage, " [$"+env+"]"),
-			Type: f.Value.Type(), Reloadable: slices.Contains(config.ReloadableFlags, f.Name),
-		})
-	})
+	fs.VisitAll(func(f *pflag.Flag) { out = append(out, settingOf(f, config.Variable(f))) })
 	return out
+}
+
+// settingOf returns what the references say about a flag that has this environment variable, or "".
+func settingOf(f *pflag.Flag, variable string) setting {
+	return setting{
+		Flag: f.Name, Variable: variable, Default: strings.Trim(f.DefValue, "[]"), Usage: strings.TrimSuffix(f.Usage, " [$"+variable+"]"),
+		Type: f.Value.Type(), Reloadable: slices.Contains(config.ReloadableFlags, f.Name),
+	}
+}
+
+// code returns a text as a cell of a table, as code if it is not empty.
+func code(text string) string {
+	if text == "" {
+		return ""
+	}
+	return "`" + text + "`"
 }
 
 // writeReference writes the configuration reference as Markdown, from the flags
@@ -64,14 +74,11 @@ no restart either. Everything else needs a restart.
 | --- | --- | --- | --- | --- |
 `)
 	for _, s := range settingsOf() {
-		value, reloads := s.Default, ""
-		if value != "" {
-			value = "`" + value + "`"
-		}
+		reloads := ""
 		if s.Reloadable {
 			reloads = "yes"
 		}
-		fmt.Fprintf(&b, "| `--%s` | `%s` | %s | %s | %s |\n", s.Flag, s.Variable, value, reloads, strings.ReplaceAll(s.Usage, "|", `\|`))
+		fmt.Fprintf(&b, "| `--%s` | `%s` | %s | %s | %s |\n", s.Flag, s.Variable, code(s.Default), reloads, strings.ReplaceAll(s.Usage, "|", `\|`))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"testing"
 )
@@ -21,19 +22,26 @@ func TestReferenceIsCurrent(t *testing.T) {
 	}
 }
 
-// The reference of the kinds has each field of the CRDs, with what the API server demands.
-func TestAPIReference(t *testing.T) {
+// isCurrent checks that a page is what its generator writes, and returns it.
+func isCurrent(t *testing.T, page string, write func(io.Writer) error) []byte {
+	t.Helper()
 	var want bytes.Buffer
-	if err := writeAPI(&want, "../../config/crd/bases"); err != nil {
+	if err := write(&want); err != nil {
 		t.Fatal(err)
 	}
-	got, err := os.ReadFile("../../docs/reference/api.md")
+	got, err := os.ReadFile("../../docs/reference/" + page)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want.Bytes()) {
-		t.Error("docs/reference/api.md is not current; run make generate")
+		t.Errorf("docs/reference/%s is not current; run make generate", page)
 	}
+	return got
+}
+
+// The reference of the kinds has each field of the CRDs, with what the API server demands.
+func TestAPIReference(t *testing.T) {
+	got := isCurrent(t, "api.md", func(w io.Writer) error { return writeAPI(w, "../../config/crd/bases") })
 	for _, part := range []string{"## PodDistributor", "## FlexDaemonsetTemplate", "## PoolState", "## SeatLedger", "| `spec.distribution[].weight` | integer |", "| `spec.target.name` | string | yes |"} {
 		if !bytes.Contains(got, []byte(part)) {
 			t.Errorf("%q is missing", part)
@@ -41,17 +49,8 @@ func TestAPIReference(t *testing.T) {
 	}
 }
 
-// The reference of permissions is that of the roles, and each permission has a purpose.
-func TestPermissionsReference(t *testing.T) {
-	var want bytes.Buffer
-	if err := writePermissions(&want, "../../config"); err != nil {
-		t.Fatal(err)
-	}
-	got, err := os.ReadFile("../../docs/reference/permissions.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want.Bytes()) {
-		t.Error("docs/reference/permissions.md is not current; run make generate")
-	}
+// The references of permissions and of commands are those of the roles and of the help. Each permission has a purpose.
+func TestReferencesAreCurrent(t *testing.T) {
+	isCurrent(t, "permissions.md", func(w io.Writer) error { return writePermissions(w, "../../config") })
+	isCurrent(t, "commands.md", writeCommands)
 }

@@ -42,7 +42,7 @@ func (b *Book) useAhead(now time.Duration) {
 	if len(b.spare) == 0 {
 		return
 	}
-	if b.fresh(now) {
+	if b.replicasHold(now) {
 		b.giveAhead(now)
 	}
 	for _, c := range b.spare {
@@ -67,7 +67,7 @@ func (b *Book) giveBackAt() time.Duration {
 // which that batch is created is no pause, unless another replica may have the requests now.
 func (b *Book) pausedAt() time.Duration {
 	pause := b.timing.Pause
-	if n, _ := b.sharers(b.requestAt); n == 1 {
+	if n, _ := b.activeWriters(b.requestAt); n == 1 {
 		pause = max(pause, min(2*time.Duration(b.settle.max.Load()), b.timing.Ahead))
 	}
 	return b.requestAt + pause
@@ -152,31 +152,14 @@ func (b *Book) spares() (n int64) {
 	return n
 }
 
-// fresh reports whether the replica count is new enough to give seats by it. In a burst it may be older, unless a pod
-// ended since it was read: a scale-down may be why.
-func (b *Book) fresh(now time.Duration) bool {
-	switch {
-	case !b.replicasRead:
-		return false
-	case now-b.replicasAt <= b.timing.ReplicasFresh:
-		return true
-	}
-	return (b.recent(now) >= steady || b.spares() > 0) && now-b.replicasSince < b.timing.Ahead && b.endedAt < b.replicasSince
-}
-
-// agesSoon reports whether the replica count is to be read again before requests have to wait for it.
-func (b *Book) agesSoon(now time.Duration) bool {
-	return now < b.pausedAt() && now-b.replicasSince > b.timing.Ahead/2 && b.spares() > 0
-}
-
-// room returns how many seats may be claimed ahead now. It is what the next batch may need, see [growth]. Replicas that share
+// claimable returns how many seats may be claimed ahead now. It is what the next batch may need, see [growth]. Replicas that share
 // a burst have equal parts of what the owner still asks for. Nobody knows which of them the last pods come to, so they
 // leave a quarter of the owner's pods to claims that are not ahead.
-func (b *Book) room(now time.Duration) int64 {
+func (b *Book) claimable(now time.Duration) int64 {
 	if len(b.queue) == 0 && now >= b.pausedAt() || b.replicas < 0 {
 		return 0
 	}
-	writers, known := b.sharers(now)
+	writers, known := b.activeWriters(now)
 	if !known {
 		return 0
 	}
@@ -192,8 +175,8 @@ func (b *Book) room(now time.Duration) int64 {
 	return max(0, min(growth*b.recent(now)-held, left))
 }
 
-// sharers returns how many replicas write, this one included. It is not known while one of an older version writes.
-func (b *Book) sharers(now time.Duration) (n int64, known bool) {
+// activeWriters returns how many replicas write, this one included. It is not known while one of an older version writes.
+func (b *Book) activeWriters(now time.Duration) (n int64, known bool) {
 	n = 1
 	for w, t := range b.writers {
 		if now-t > b.timing.Ahead || w == b.writer {
@@ -210,7 +193,7 @@ func (b *Book) sharers(now time.Duration) (n int64, known bool) {
 // runsShort reports whether the seats ahead will not last until a further write, so that one is due before a request waits.
 func (b *Book) runsShort(now time.Duration) bool {
 	recent := b.recent(now)
-	return recent >= steady && b.spares() < recent && b.room(now) >= max(steady, recent/4)
+	return recent >= steady && b.spares() < recent && b.claimable(now) >= max(steady, recent/4)
 }
 
 // claimAhead claims seats for requests to come, beside those of a write. It reports whether it did. A lone pod, the first
@@ -226,7 +209,7 @@ func (b *Book) claimAhead(now time.Duration) bool {
 		return false
 	}
 	claimed := false
-	for range b.room(now) {
+	for range b.claimable(now) {
 		c, err := b.claim(now, b.latest.Strategy, b.latest.WriteCost)
 		if err != nil {
 			return claimed

@@ -180,13 +180,6 @@ func (b *Book) retry(now time.Duration) {
 	b.failures++
 }
 
-// ReplicasRead notes the answer to ReadReplicas: the owner's replica count, or -1 if
-// it has none or could not be read.
-func (b *Book) ReplicasRead(now time.Duration, replicas int64) {
-	b.readingCount = false
-	b.replicas, b.replicasSince, b.replicasAt, b.replicasRead = replicas, b.replicasStart, now, true
-}
-
 // WriteDone notes the answer to Write. The object is the one that the API returned.
 func (b *Book) WriteDone(now time.Duration, res WriteResult, o *Object) {
 	b.writing = false
@@ -327,7 +320,7 @@ func (b *Book) Step(now time.Duration) []Action {
 	// 1. Answer those whose claims are written, and those who cannot wait any more.
 	b.useAhead(now)
 	acts = b.answer(now, acts)
-	if b.agesSoon(now) {
+	if b.replicasExpireSoon(now) {
 		acts = b.readReplicas(now, acts)
 	}
 	wanted := len(b.queue) > 0 || !b.writing && b.runsShort(now) // seats
@@ -344,7 +337,7 @@ func (b *Book) Step(now time.Duration) []Action {
 			acts = append(acts, Action{ReadLedger: true})
 		}
 	}
-	fresh := b.fresh(now)
+	fresh := b.replicasHold(now)
 	if wanted && !fresh {
 		acts = b.readReplicas(now, acts)
 	}
@@ -366,15 +359,6 @@ func (b *Book) Step(now time.Duration) []Action {
 	}
 	b.writing = true
 	return append(acts, Action{Write: b.compose(now)})
-}
-
-// readReplicas has the replica count read, unless that is under way.
-func (b *Book) readReplicas(now time.Duration, acts []Action) []Action {
-	if b.readingCount {
-		return acts
-	}
-	b.readingCount, b.replicasStart = true, now
-	return append(acts, Action{ReadReplicas: true})
 }
 
 // answer takes the requests out of the queue that can be answered.
