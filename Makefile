@@ -285,8 +285,8 @@ bench: $(TOOLS)/benchstat ## Compare our handler with a plain one, in one run, a
 	@$(TOOLS)/benchstat -filter '.unit:(sec/op OR allocs/op)' -col '/impl@(plain stowage)' -row '/pod /size' bin/bench.txt
 
 .PHONY: bench-cluster
-bench-cluster: controlplane ## Measure bursts of pods on a real control plane (PODS=500, COUNT=5, STOWAGE_REPLICAS=1, CASES=spread, SERVICE=by-request)
-	@go run ./hack/bench -pods $(or $(PODS),500) -runs $(or $(COUNT),5) -replicas $(or $(STOWAGE_REPLICAS),1) -cases "$(CASES)" -service "$(SERVICE)"
+bench-cluster: controlplane ## Measure bursts of pods on a real control plane (PODS=500, COUNT=5, STOWAGE_REPLICAS=1, CASES=spread, SERVICE=by-request, AGAINST=commit)
+	@go run ./hack/bench -pods $(or $(PODS),500) -runs $(or $(COUNT),5) -replicas $(or $(STOWAGE_REPLICAS),1) -cases "$(CASES)" -service "$(SERVICE)" -against "$(AGAINST)"
 
 .PHONY: bench-tracked
 bench-tracked: controlplane ## Measure requests and memory for one workload of many pods (PODS=10000, STOWAGE_REPLICAS=1)

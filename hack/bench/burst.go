@@ -52,6 +52,9 @@ const webhookLabel = "bench.stowage.dev/webhook"
 type bench struct {
 	*controlplane.Cluster
 	options options
+	build   build
+	binary  string // Stowage's
+	results map[string][]result
 	serial  int
 }
 
@@ -130,6 +133,9 @@ func (b *bench) burst(ctx context.Context, bc benchCase) (result, error) {
 		err := b.Client.Get(ctx, client.ObjectKeyFromObject(d), d)
 		return d.Status.ObservedGeneration == d.Generation, err
 	}); err != nil {
+		return result{}, err
+	}
+	if err := quiet(ctx); err != nil {
 		return result{}, err
 	}
 	before, err := b.apiRequests()

@@ -37,7 +37,7 @@ const daemonLabel = "bench.stowage.dev/daemons"
 
 // daemons measures a DaemonSet onto many nodes, and what the controllers take while these
 // only heartbeat.
-func (b *bench) daemons(ctx context.Context, binary string) error {
+func (b *bench) daemons(ctx context.Context) error {
 	// 1. Nodes of three sizes.
 	fmt.Printf("Making %d nodes\n", b.options.daemons)
 	sizes := []string{"cpu=3920m,memory=15104Mi", "cpu=15890m,memory=60Gi", "cpu=63770m,memory=250Gi"}
@@ -131,7 +131,7 @@ func (b *bench) daemons(ctx context.Context, binary string) error {
 		fmt.Printf("heap in use      %.1f MiB before, %.1f MiB\n", heap/(1<<20), heapAfter/(1<<20))
 		for range b.options.runs {
 			for _, controllers := range []bool{true, false} {
-				o := controlplane.StowageOptions{Binary: binary, Replicas: b.options.replicas, Env: []string{"LOG_LEVEL="}}
+				o := controlplane.StowageOptions{Binary: b.binary, Replicas: b.options.replicas, Env: []string{"LOG_LEVEL="}}
 				if !controllers {
 					o.Args = []string{"--sizing=false", "--spread=false", "--peerpods-capacity=Off"}
 				}

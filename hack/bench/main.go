@@ -47,6 +47,7 @@ func main() {
 	flag.StringVar(&o.orderSize, "order-size", "cpu=63770m,memory=250Gi", "allocatable resources of each of these nodes; each pod requests 1 CPU")
 	flag.StringVar(&o.pprof, "pprof", "", "serve the profiles of Stowage at this address, such as localhost:6060 (one replica)")
 	flag.StringVar(&o.service, "service", "", "have the API server call Stowage's replicas as the endpoints of a Service: by-request (the default of Kubernetes 1.37), or by-connection (as before)")
+	flag.StringVar(&o.against, "against", "", "run the same bursts with Stowage of this commit, in turns with this tree, and compare")
 	only := flag.String("cases", "", "measure only the cases whose names match this expression, beside the floor and no webhook")
 	flag.Parse()
 	if match, err := regexp.Compile(*only); err != nil {
@@ -75,6 +76,7 @@ type options struct {
 	orderNodes                             int
 	orderSize                              string
 	service                                string // "", by-request or by-connection
+	against                                string // a commit
 	pprof                                  string // an address
 }
 
@@ -90,6 +92,9 @@ func (o options) validate() error {
 	}
 	if o.service != "" && o.service != byRequest && o.service != byConnection {
 		return fmt.Errorf("--service is %q; it must be %s or %s", o.service, byRequest, byConnection)
+	}
+	if o.against != "" && (o.tracked > 0 || o.daemons > 0 || o.scalePods > 0 || o.order) {
+		return errors.New("--against compares bursts only")
 	}
 	return nil
 }
@@ -117,66 +122,32 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-
-	// 1. A cluster, and each case's webhook for the namespaces of that case only.
-	binary := filepath.Join(dir, "stowage")
-	if err := controlplane.BuildStowage(ctx, repo, binary); err != nil {
-		return err
+	if o.against != "" {
+		return compare(ctx, o, repo, dir)
 	}
-	c, err := controlplane.Start(ctx, controlplane.Config{Root: repo, Dir: dir, Progress: os.Stdout, APIServerArgs: o.apiServerArgs()})
+	b, err := start(ctx, o, build{programs: repo, source: repo}, dir)
 	if err != nil {
 		return err
 	}
-	defer c.Stop()
-	b := &bench{Cluster: c, options: o}
-	if err := c.ApplyFiles(ctx, filepath.Join(repo, "hack", "controlplane", "nodes.yaml")); err != nil {
-		return err
-	}
-	if err := c.StartStowage(ctx, controlplane.StowageOptions{Binary: binary, Replicas: o.replicas, Args: o.stowageArgs(), Env: []string{"LOG_LEVEL="}}); err != nil {
-		return err
-	}
-	if err := c.WaitForNodes(ctx, 9); err != nil {
-		return err
-	}
-	floor, err := startFloor(ctx, dir, o.replicas)
-	if err != nil {
-		return err
-	}
-	if o.service != "" {
-		if err := b.callService(ctx); err != nil {
-			return err
-		}
-	}
-	if err := b.setUp(ctx, floor, filepath.Join(dir, "tls.crt")); err != nil {
-		return err
-	}
+	defer b.Stop()
 
 	switch {
 	case o.tracked > 0:
 		return b.track(ctx)
 	case o.daemons > 0:
-		return b.daemons(ctx, binary)
+		return b.daemons(ctx)
 	case o.scalePods > 0:
 		return b.scale(ctx)
 	case o.order:
 		return b.order(ctx)
 	}
-
-	// 2. Bursts, in turns. The first of each case warms up and is not counted.
-	results := map[string][]result{}
+	// The first burst of each case warms up and is not counted.
 	for i := range o.runs + 1 {
-		for _, bc := range cases {
-			r, err := b.burst(ctx, bc)
-			if err != nil {
-				return fmt.Errorf("%s: %w", bc.name, err)
-			}
-			fmt.Printf("burst %d of %d, %-28s created %6.2fs, ready %6.2fs\n", i, o.runs, bc.name, r.created.Seconds(), r.ready.Seconds())
-			if i > 0 {
-				results[bc.name] = append(results[bc.name], r)
-			}
+		if err := b.bursts(ctx, i); err != nil {
+			return err
 		}
 	}
-	if err := report(o, results); err != nil {
+	if err := b.report(); err != nil {
 		return err
 	}
 	if err := b.reportShares(); err != nil {
@@ -185,22 +156,92 @@ func run(ctx context.Context, o options) error {
 	return b.reportSeats()
 }
 
+// build is what a cluster runs: Stowage and its manifests from one checkout, the control plane's programs from another.
+type build struct {
+	programs, source string // directories
+	name             string // in the output; empty if there is one build only
+}
+
+// start makes a cluster, and gives each case's webhook the namespaces of that case only. The caller must call Stop.
+func start(ctx context.Context, o options, build build, dir string) (*bench, error) {
+	binary := filepath.Join(dir, "stowage")
+	if err := controlplane.BuildStowage(ctx, build.source, binary); err != nil {
+		return nil, err
+	}
+	c, err := controlplane.Start(ctx, controlplane.Config{
+		Root: build.programs, Source: build.source, Dir: dir, Progress: os.Stdout, APIServerArgs: o.apiServerArgs(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	b := &bench{Cluster: c, options: o, build: build, binary: binary, results: map[string][]result{}}
+	if err := b.prepare(ctx, dir); err != nil {
+		c.Stop()
+		return nil, err
+	}
+	return b, nil
+}
+
+func (b *bench) prepare(ctx context.Context, dir string) error {
+	if err := b.ApplyFiles(ctx, filepath.Join(b.build.programs, "hack", "controlplane", "nodes.yaml")); err != nil {
+		return err
+	}
+	if err := b.StartStowage(ctx, controlplane.StowageOptions{
+		Binary: b.binary, Replicas: b.options.replicas, Args: b.options.stowageArgs(), Env: []string{"LOG_LEVEL="},
+	}); err != nil {
+		return err
+	}
+	if err := b.WaitForNodes(ctx, 9); err != nil {
+		return err
+	}
+	floor, err := startFloor(ctx, dir, b.options.replicas)
+	if err != nil {
+		return err
+	}
+	if b.options.service != "" {
+		if err := b.callService(ctx); err != nil {
+			return err
+		}
+	}
+	return b.setUp(ctx, floor, filepath.Join(dir, "tls.crt"))
+}
+
+// bursts measures one burst of each case.
+func (b *bench) bursts(ctx context.Context, turn int) error {
+	for _, bc := range cases {
+		r, err := b.burst(ctx, bc)
+		if err != nil {
+			return fmt.Errorf("%s: %w", bc.name, err)
+		}
+		fmt.Printf("burst %d of %d, %-28s created %6.2fs, ready %6.2fs  %s\n",
+			turn, b.options.runs, bc.name, r.created.Seconds(), r.ready.Seconds(), b.build.name)
+		if turn > 0 {
+			b.results[bc.name] = append(b.results[bc.name], r)
+		}
+	}
+	return nil
+}
+
 // report prints medians, and ratios of medians.
-func report(o options, results map[string][]result) error {
+func (b *bench) report() error {
 	created := func(name string) time.Duration {
-		return median(results[name], func(r result) time.Duration { return r.created })
+		return median(b.results[name], func(r result) time.Duration { return r.created })
 	}
 	ready := func(name string) time.Duration {
-		return median(results[name], func(r result) time.Duration { return r.ready })
+		return median(b.results[name], func(r result) time.Duration { return r.ready })
 	}
-	fmt.Printf("\nMedians of %d bursts of %d pods, %d replica(s):\n\n", o.runs, o.pods, o.replicas)
+	of := ""
+	if b.build.name != "" {
+		of = " of " + b.build.name
+	}
+	fmt.Printf("\nMedians of %d bursts of %d pods, %d replica(s)%s:\n\n", b.options.runs, b.options.pods, b.options.replicas, of)
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "CASE\tCREATED\tOF NO WEBHOOK\tOF THE FLOOR\tREADY\tOF NO WEBHOOK\tAPI REQUESTS PER POD")
+	fmt.Fprintln(w, "CASE\tCREATED\tOF NO WEBHOOK\tOF THE FLOOR\tREADY\tOF NO WEBHOOK\tOF THE FLOOR\tAPI REQUESTS PER POD")
 	for _, c := range cases {
-		fmt.Fprintf(w, "%s\t%.2fs\t%.2f\t%.2f\t%.2fs\t%.2f\t%.3f\n", c.name,
+		fmt.Fprintf(w, "%s\t%.2fs\t%.2f\t%.2f\t%.2fs\t%.2f\t%.2f\t%.3f\n", c.name,
 			created(c.name).Seconds(), ratio(created(c.name), created(caseNone)), ratio(created(c.name), created(caseFloor)),
-			ready(c.name).Seconds(), ratio(ready(c.name), ready(caseNone)),
-			median(results[c.name], func(r result) float64 { return r.requests }))
+			ready(c.name).Seconds(), ratio(ready(c.name), ready(caseNone)), ratio(ready(c.name), ready(caseFloor)),
+			median(b.results[c.name], func(r result) float64 { return r.requests }))
 	}
 	return w.Flush()
 }

@@ -156,16 +156,12 @@ func buildPrevious(ctx context.Context, repo string) (string, error) {
 		return "", err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	for _, args := range [][]string{
-		{"git", "-C", repo, "archive", "--output", filepath.Join(dir, "source.tar"), previous},
-		{"tar", "-C", dir, "-xf", filepath.Join(dir, "source.tar")},
-		{"go", "-C", dir, "build", "-trimpath", "-buildvcs=false", "-o", path, "./cmd/stowage"},
-	} {
-		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, out)
-		}
+	source := filepath.Join(dir, "source")
+	if err := controlplane.Extract(ctx, repo, previous, source); err != nil {
+		return "", err
+	}
+	if err := controlplane.BuildStowage(ctx, source, path); err != nil {
+		return "", err
 	}
 	return path, nil
 }

@@ -315,6 +315,24 @@ func goBuild(ctx context.Context, root string, args ...string) error {
 	return nil
 }
 
+// Extract writes the files of a commit of the repository to a new directory.
+func Extract(ctx context.Context, root, commit, dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	archive := dir + ".tar"
+	defer func() { _ = os.Remove(archive) }()
+	for _, args := range [][]string{
+		{"git", "-C", root, "archive", "--format", "tar", "--output", archive, commit},
+		{"tar", "-C", dir, "-xf", archive},
+	} {
+		if out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	return nil
+}
+
 // NewestVersion returns the version of Kubernetes that is pinned, such as v1.37.0.
 func NewestVersion(root string) (string, error) {
 	i := slices.IndexFunc(programs, func(p program) bool { return p.pin == kubernetesModule })

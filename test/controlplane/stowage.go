@@ -84,7 +84,7 @@ func (c *Cluster) StartStowage(ctx context.Context, o StowageOptions) error {
 
 	// 1. Kinds and permissions first: the replicas have no others.
 	if !o.Installed {
-		crds, err := filepath.Glob(filepath.Join(c.cfg.Root, "config", "crd", "bases", "*.yaml"))
+		crds, err := filepath.Glob(filepath.Join(c.cfg.Source, "config", "crd", "bases", "*.yaml"))
 		if err != nil {
 			return err
 		}
@@ -135,7 +135,7 @@ func (c *Cluster) StartStowage(ctx context.Context, o StowageOptions) error {
 // register makes the API server call a loopback port: by the registrations of config/, or by
 // those that are installed.
 func (c *Cluster) register(ctx context.Context, installed bool, port int) error {
-	objects, err := ReadObjects(filepath.Join(c.cfg.Root, "config", "webhook", "manifests.yaml"))
+	objects, err := ReadObjects(filepath.Join(c.cfg.Source, "config", "webhook", "manifests.yaml"))
 	if err != nil {
 		return err
 	}
@@ -232,7 +232,7 @@ func FreeAddress() (string, error) {
 func (c *Cluster) configFiles(names ...string) []string {
 	out := make([]string, len(names))
 	for i, n := range names {
-		out[i] = filepath.Join(c.cfg.Root, "config", n)
+		out[i] = filepath.Join(c.cfg.Source, "config", n)
 	}
 	return out
 }
