@@ -15,7 +15,7 @@ GENERATED        := config/rbac/role.yaml config/crd/bases charts docs/reference
 
 # One set of build flags for linters, tests, tools and programs: they then share what the build cache has of the
 # Kubernetes libraries. Only the race detector needs cgo, and a build of its own.
-export GOFLAGS     := -trimpath $(GOFLAGS)
+export GOFLAGS     := -trimpath $(if $(filter 1,$(words $(CURDIR))),-toolexec=$(CURDIR)/hack/toolexec.sh) $(GOFLAGS)
 export CGO_ENABLED := $(if $(findstring -race,$(TESTFLAGS)),1,0)
 RACE               := CGO_ENABLED=1 go test -race
 
@@ -198,18 +198,19 @@ $(LOCAL):
 # The simulations have nothing for the race detector to find, and take six times as long under it: one
 # goroutine uses a book, or a workload, at a time.
 SIMULATION := 'TestSimulation'
-UNIT        = $$(go list ./... | grep -v /test/)
-CLUSTER     = $$(go list ./test/... | grep -v -e /test/karpenter -e /test/node -e /test/shortages)
+UNIT        = $$(go list -f '$(TESTED)' ./... | grep -v /test/)
+CLUSTER     = $$(go list -f '$(TESTED)' ./test/... | grep -v -e /test/karpenter -e /test/node -e /test/shortages)
+TESTED     := {{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}
 
 .PHONY: test
 test: test-unit test-cluster ## Run the unit tests, and the tests on a real control plane
 
 # Tests that build and run our programs never use the test cache, because it does not see the programs'
-# sources; nor do tests that read files outside of their own module.
+# sources; nor do tests that read files outside of their own module. `make lint` vets the packages, so -vet=off.
 .PHONY: test-unit
 test-unit: ## Run the tests that need no control plane, with the race detector
-	@$(RACE) -skip $(SIMULATION) $(TESTFLAGS) $(UNIT)
-	@go test -run $(SIMULATION) $(TESTFLAGS) ./internal/ledger ./internal/spill
+	@$(RACE) -vet=off -skip $(SIMULATION) $(TESTFLAGS) $(UNIT)
+	@go test -vet=off -run $(SIMULATION) $(TESTFLAGS) ./internal/ledger ./internal/spill
 	@(cd hack/monitoring && go test -count=1 $(TESTFLAGS) ./...)
 	@(cd hack/release && go test -count=1 $(TESTFLAGS) ./...)
 	@(cd hack/prose && go test $(TESTFLAGS) ./...)
@@ -217,7 +218,7 @@ test-unit: ## Run the tests that need no control plane, with the race detector
 
 .PHONY: test-cluster
 test-cluster: controlplane $(TOOLS)/helm ## Run the tests on a real control plane
-	@go test -count=1 -timeout 30m $(TESTFLAGS) $(CLUSTER)
+	@go test -count=1 -vet=off -timeout 30m $(TESTFLAGS) $(CLUSTER)
 
 .PHONY: karpenter
 karpenter: controlplane ## Build Karpenter with its kwok provider, once
@@ -249,11 +250,11 @@ node-packages: ## Install what real nodes need from Debian (as root)
 test-short: karpenter nodes ## Run the shortest cases of test-karpenter and test-node; say so where they cannot run
 	@if [ "$$(id -u)" = 0 ] && ! command -v containerd > /dev/null && command -v apt-get > /dev/null; then \
 	  echo "Installing what real nodes need"; $(MAKE) --no-print-directory node-packages > bin/apt.txt 2>&1 || true; fi
-	@go test -count=1 -v -short -timeout 15m $(TESTFLAGS) ./test/karpenter ./test/node > bin/test-short.txt 2>&1 \
+	@go test -count=1 -vet=off -v -short -timeout 15m $(TESTFLAGS) ./test/karpenter ./test/node > bin/test-short.txt 2>&1 \
 	  || { cat bin/test-short.txt; exit 1; }; grep -E '^(ok|--- |NOT RUN)' bin/test-short.txt
 
 .PHONY: test-versions
-test-versions: $(TOOLS)/helm ## Run the tests on each supported Kubernetes, and write docs/support.md (VERSIONS=v1.30.14,...)
+test-versions: $(TOOLS)/helm ## Run the tests on each supported Kubernetes, and write its row in docs/support.md (VERSIONS=v1.30.14,...)
 	@go run ./hack/versions -only "$(VERSIONS)"
 
 .PHONY: test-long

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -224,31 +225,50 @@ func build(ctx context.Context, root string, programs []program, progress io.Wri
 	if len(missing) > 0 {
 		fmt.Fprintf(progress, "Building %d control-plane programs from Go modules (once; some minutes)\n", len(missing))
 	}
-	for i, p := range missing {
-		label := fmt.Sprintf("[%d/%d] %s", i+1, len(missing), filepath.Base(paths[p.name]))
-		if err := p.build(ctx, root, paths[p.name], label, progress); err != nil {
-			return nil, fmt.Errorf("build %s: %w", p.name, err)
+	// The programs of a module have one build: while the one is linked, the next is compiled.
+	for len(missing) > 0 {
+		module := missing[0].module
+		var now, later []program
+		for _, p := range missing {
+			if p.module == module {
+				now = append(now, p)
+			} else {
+				later = append(later, p)
+			}
 		}
+		if err := buildModule(ctx, root, now, paths, progress); err != nil {
+			return nil, err
+		}
+		missing = later
 	}
 	return paths, nil
 }
 
-func (p *program) build(ctx context.Context, root, path, label string, progress io.Writer) error {
-	version, err := p.version(root)
+// buildModule builds programs that one module pins.
+func buildModule(ctx context.Context, root string, programs []program, paths map[string]string, progress io.Writer) error {
+	// Build beside the targets and rename: a build that is cut off leaves nothing that looks finished, and two at once
+	// do not mix.
+	dir, err := os.MkdirTemp(filepath.Join(root, "bin", "controlplane"), "build-")
 	if err != nil {
 		return err
 	}
-	ldflags := "-s -w"
-	if p.ldflags != nil {
-		ldflags += " " + p.ldflags(version)
+	defer func() { _ = os.RemoveAll(dir) }()
+	args := []string{"build", "-trimpath", "-o", dir, "-ldflags", "-s -w"}
+	var names, packages []string
+	for _, p := range programs {
+		version, err := p.version(root)
+		if err != nil {
+			return err
+		}
+		if p.ldflags != nil {
+			args = append(args, "-ldflags", p.pkg+"=-s -w "+p.ldflags(version))
+		}
+		packages = append(packages, p.pkg)
+		names = append(names, filepath.Base(paths[p.name]))
 	}
-	// Build beside the target and rename: a build that is cut off leaves nothing
-	// that looks finished, and two at once do not mix.
-	tmp := fmt.Sprintf("%s.%d.tmp", path, os.Getpid())
-	defer func() { _ = os.Remove(tmp) }()
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", tmp, "-ldflags", ldflags, p.pkg)
-	cmd.Dir = filepath.Join(root, "hack", "controlplane", p.module)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-mod=readonly")
+	cmd := exec.CommandContext(ctx, "go", append(args, packages...)...)
+	cmd.Dir = filepath.Join(root, "hack", "controlplane", programs[0].module)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
 
@@ -260,18 +280,33 @@ func (p *program) build(ctx context.Context, root, path, label string, progress 
 	go func() { done <- cmd.Wait() }()
 	tick := time.NewTicker(10 * time.Second)
 	defer tick.Stop()
-	fmt.Fprintf(progress, "  %s\n", label)
+	fmt.Fprintf(progress, "  %s\n", strings.Join(names, ", "))
 	for {
 		select {
 		case <-tick.C:
-			fmt.Fprintf(progress, "  %s ... %s\n", label, time.Since(start).Round(time.Second))
+			ready, _ := os.ReadDir(dir)
+			fmt.Fprintf(progress, "  %d of %d ... %s\n", len(ready), len(programs), time.Since(start).Round(time.Second))
 		case err := <-done:
 			if err != nil {
-				return fmt.Errorf("%w\n%s", err, output.String())
+				return fmt.Errorf("build %s: %w\n%s", strings.Join(names, ", "), err, output.String())
 			}
-			return os.Rename(tmp, path)
+			for _, p := range programs {
+				if err := os.Rename(filepath.Join(dir, executableName(p.pkg)), paths[p.name]); err != nil {
+					return err
+				}
+			}
+			return nil
 		}
 	}
+}
+
+// executableName is the name that go build gives to the program of a package: the last element of its path that is no
+// version, such as server for go.etcd.io/etcd/server/v3.
+func executableName(pkg string) string {
+	if base := path.Base(pkg); !regexp.MustCompile(`^v[0-9]+$`).MatchString(base) {
+		return base
+	}
+	return path.Base(path.Dir(pkg))
 }
 
 func copyStages(ctx context.Context, root, to string) error {
