@@ -42,7 +42,7 @@ const previous = "0f0aaee"
 const begin, end = "<!-- begin: make test-versions -->\n", "<!-- end -->\n"
 
 func main() {
-	only := flag.String("only", "", "Versions to run, separated by commas, such as v1.30.14 (default all; docs/support.md is written only then)")
+	only := flag.String("only", "", "Versions to run, separated by commas, such as v1.30.14 (default all); the other rows of docs/support.md stay")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "Run the tests on each version in hack/controlplane/versions and on the newest one.\n\nExample: go run ./hack/versions -only v1.30.14\n\nFlags:")
 		flag.PrintDefaults()
@@ -69,14 +69,15 @@ func run(ctx context.Context, only string) error {
 	if err != nil {
 		return err
 	}
-	versions := []string{newest}
+	supported := []string{newest}
 	for _, m := range slices.Backward(modules) {
-		versions = append(versions, filepath.Base(m))
+		supported = append(supported, filepath.Base(m))
 	}
+	versions := supported
 	if only != "" {
 		for v := range strings.SplitSeq(only, ",") {
-			if !slices.Contains(versions, v) {
-				return fmt.Errorf("-only names %q; it must be of %s", v, strings.Join(versions, ", "))
+			if !slices.Contains(supported, v) {
+				return fmt.Errorf("-only names %q; it must be of %s", v, strings.Join(supported, ", "))
 			}
 		}
 		versions = strings.Split(only, ",")
@@ -87,27 +88,25 @@ func run(ctx context.Context, only string) error {
 		return fmt.Errorf("build commit %s: %w", previous, err)
 	}
 
-	var rows []string
 	var failed []string
 	for _, v := range versions {
 		row, ok, err := test(ctx, repo, older, v, v == newest)
 		if err != nil {
 			return fmt.Errorf("version %s: %w", v, err)
 		}
-		rows = append(rows, row)
+		fmt.Print(row)
 		if !ok {
 			failed = append(failed, v)
+			continue
+		}
+		if err := write(filepath.Join(repo, "docs", "support.md"), supported, v, row); err != nil {
+			return err
 		}
 	}
-	table := table(rows)
-	fmt.Print("\n" + table)
 	if len(failed) > 0 {
-		return fmt.Errorf("tests fail on %s", strings.Join(failed, ", "))
+		return fmt.Errorf("tests fail on %s, whose rows stay as they were", strings.Join(failed, ", "))
 	}
-	if only != "" {
-		return nil
-	}
-	return write(filepath.Join(repo, "docs", "support.md"), table)
+	return nil
 }
 
 // test builds one version, runs the suites on it, and returns a row of the table.
@@ -264,16 +263,27 @@ func table(rows []string) string {
 	return "| " + strings.Join(titles, " | ") + " |\n" + strings.Repeat("| --- ", len(titles)) + "|\n" + strings.Join(rows, "")
 }
 
-// write puts the table into a page.
-func write(file, table string) error {
+// write puts a version's row into the table of a page. Rows of versions that are not supported any more go.
+func write(file string, supported []string, version, row string) error {
 	page, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
 	before, rest, ok := strings.Cut(string(page), begin)
-	_, after, closed := strings.Cut(rest, end)
+	old, after, closed := strings.Cut(rest, end)
 	if !ok || !closed {
 		return fmt.Errorf("%s has no lines %q and %q", file, begin, end)
 	}
-	return os.WriteFile(file, []byte(before+begin+table+end+after), 0o644)
+	of := map[string]string{}
+	for line := range strings.Lines(old) {
+		if cells := strings.SplitN(line, " | ", 2); len(cells) == 2 {
+			of[strings.TrimPrefix(cells[0], "| ")] = line
+		}
+	}
+	of[version] = row
+	var rows []string
+	for _, v := range supported {
+		rows = append(rows, of[v])
+	}
+	return os.WriteFile(file, []byte(before+begin+table(rows)+end+after), 0o644)
 }
