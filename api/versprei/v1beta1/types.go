@@ -152,7 +152,7 @@ type Spill struct {
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:Pattern=`^([1-9][0-9]?|100)%$`
 	// +kubebuilder:validation:MaxLength=4
-	// +kubebuilder:validation:XValidation:rule="type(self) != int || self >= 1",message="maxSpill is a number from 1, or a percentage from 1% to 100%"
+	// +kubebuilder:validation:XValidation:rule="type(self) in [string] || self >= 1",message="maxSpill is a number from 1, or a percentage from 1% to 100%"
 	MaxSpill *intstr.IntOrString `json:"maxSpill,omitempty"`
 }
 
