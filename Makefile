@@ -14,7 +14,8 @@ LOCAL            := bin/stowage-local
 GENERATED        := config/rbac/role.yaml config/crd/bases charts docs/reference docs/pictures '*zz_generated.deepcopy.go'
 
 # One set of build flags for linters, tests, tools and programs: they then share what the build cache has of the
-# Kubernetes libraries. Only the race detector needs cgo, and a build of its own.
+# Kubernetes libraries. Only the race detector needs cgo, and a build of its own. hack/toolexec.sh makes builds faster; a
+# path with a space cannot be in GOFLAGS.
 export GOFLAGS     := -trimpath $(if $(filter 1,$(words $(CURDIR))),-toolexec=$(CURDIR)/hack/toolexec.sh) $(GOFLAGS)
 export CGO_ENABLED := $(if $(findstring -race,$(TESTFLAGS)),1,0)
 RACE               := CGO_ENABLED=1 go test -race
@@ -284,6 +285,10 @@ bench: $(TOOLS)/benchstat ## Compare our handler with a plain one, in one run, a
 	@for i in $$(seq $(or $(COUNT),6)); do \
 	  echo "run $$i of $(or $(COUNT),6)"; bin/admission.test -test.run '^$$' -test.bench . >> bin/bench.txt; done
 	@$(TOOLS)/benchstat -filter '.unit:(sec/op OR allocs/op)' -col '/impl@(plain stowage)' -row '/pod /size' bin/bench.txt
+
+.PHONY: bench-model
+bench-model: ## Play bursts of pods in a model of a machine with two cores, to compare designs of the ledger
+	@go test ./internal/ledger -run '^$$' -bench 'Burst$$' -benchtime 1x
 
 .PHONY: bench-cluster
 bench-cluster: controlplane ## Measure bursts of pods on a real control plane (PODS=500, COUNT=5, STOWAGE_REPLICAS=1, CASES=spread, SERVICE=by-request, AGAINST=commit)

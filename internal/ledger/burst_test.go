@@ -1,0 +1,357 @@
+package ledger
+
+import (
+	"cmp"
+	"container/heap"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// burstModel is a model of a burst on a machine with two cores, in its own time. BenchmarkBurst compares variants of a book
+// with it within seconds and without noise. It proves nothing (TestSimulation does) and measures nothing
+// (`make bench-cluster` does).
+//
+// Processes have equal parts of the cores, and the requests of a process have equal parts of what it has. The work of each
+// step is chosen so that the floor costs two thirds more than no webhook, as in `make bench-cluster`.
+type burstModel struct {
+	rng    *rand.Rand
+	now    time.Duration
+	timers schedule
+	procs  []*process
+
+	api, controllers, scheduler, kubelets *process
+	replicas                              []*burstReplica
+
+	pods             int
+	version          uint64
+	ledger           Object
+	created          int
+	done             time.Duration
+	reads, writes    int
+	conflicts, ahead int
+	unscheduled      int // pods; the scheduler takes one at a time
+}
+
+// process shares its part of the processors equally over its jobs.
+type process struct {
+	most float64 // cores
+	jobs []*job
+}
+
+type job struct {
+	left float64 // seconds of one core
+	then func()
+}
+
+const cores = 2
+
+// Seconds of one core.
+const (
+	workBeforeWebhook = 0.0017
+	workAfterWebhook  = 0.0017
+	workCallWebhook   = 0.0022
+	workWebhook       = 0.0010
+	workRead          = 0.0010
+	workWrite         = 0.0025
+	workWatch         = 0.0002 // of an event, on each side
+	workSchedule      = 0.0020
+	workBind          = 0.0020
+	workKubelet       = 0.0010
+	workStatus        = 0.0020
+	workController    = 0.0005
+)
+
+func (m *burstModel) run(p *process, work float64, then func()) {
+	p.jobs = append(p.jobs, &job{work * (0.7 + 0.6*m.rng.Float64()), then})
+}
+
+func (m *burstModel) at(t time.Duration, run func()) {
+	m.timers.order++
+	heap.Push(&m.timers, event{at: max(t, m.now), order: m.timers.order, run: run})
+}
+
+// speeds returns what each process has of the processors: equal parts, and what one does not need goes to the others.
+func (m *burstModel) speeds() map[*process]float64 {
+	out := map[*process]float64{}
+	var busy []*process
+	for _, p := range m.procs {
+		if len(p.jobs) > 0 {
+			busy = append(busy, p)
+		}
+	}
+	need := func(p *process) float64 { return min(p.most, float64(len(p.jobs))) }
+	slices.SortStableFunc(busy, func(a, b *process) int { return cmp.Compare(need(a), need(b)) })
+	left := float64(cores)
+	for i, p := range busy {
+		out[p] = min(need(p), left/float64(len(busy)-i))
+		left -= out[p]
+	}
+	return out
+}
+
+// play runs the model until nothing is left to do or it is done.
+func (m *burstModel) play(until func() bool) {
+	for !until() {
+		speeds := m.speeds()
+		next := time.Duration(math.MaxInt64)
+		for p, speed := range speeds {
+			for _, j := range p.jobs {
+				t := m.now + time.Duration(math.Ceil(j.left*float64(len(p.jobs))/speed*1e9))
+				next = min(next, t)
+			}
+		}
+		if m.timers.Len() > 0 {
+			next = min(next, m.timers.list[0].at)
+		}
+		if next == math.MaxInt64 {
+			return
+		}
+		passed := (next - m.now).Seconds()
+		m.now = next
+		var ended []*job
+		for _, p := range m.procs {
+			speed, ok := speeds[p]
+			if !ok {
+				continue
+			}
+			share := passed * speed / float64(len(p.jobs))
+			p.jobs = slices.DeleteFunc(p.jobs, func(j *job) bool {
+				j.left -= share
+				if j.left <= 1e-9 {
+					ended = append(ended, j)
+					return true
+				}
+				return false
+			})
+		}
+		for _, j := range ended {
+			j.then()
+		}
+		for m.timers.Len() > 0 && m.timers.list[0].at <= m.now {
+			heap.Pop(&m.timers).(event).run()
+		}
+	}
+}
+
+type burstReplica struct {
+	m       *burstModel
+	process *process
+	book    *Book
+	settle  SettleTime
+	waiting map[*Request]func()
+	waking  time.Duration
+}
+
+// newBurstModel returns a model with replicas of Stowage, or of the floor where stowage is false.
+func newBurstModel(seed uint64, pods, replicas int, stowage bool) *burstModel {
+	m := &burstModel{rng: rand.New(rand.NewPCG(seed, 2)), pods: pods, version: 1}
+	start := func(most float64) *process {
+		p := &process{most: most}
+		m.procs = append(m.procs, p)
+		return p
+	}
+	m.api, m.controllers, m.scheduler, m.kubelets = start(cores), start(1), start(1), start(1)
+	for i := range replicas {
+		r := &burstReplica{m: m, process: start(1), waiting: map[*Request]func(){}, waking: never}
+		if stowage {
+			timing, ids := DefaultTiming(), 0
+			r.book = NewBook(&timing, &r.settle, "w"+strconv.Itoa(i), func() string {
+				ids++
+				return fmt.Sprintf("%d.%d", i, ids)
+			})
+		}
+		m.replicas = append(m.replicas, r)
+	}
+	return m
+}
+
+// burst has the controller create all pods, in batches of 1, 2, 4 and so on.
+func (m *burstModel) burst() {
+	var batch func(size, left int)
+	batch = func(size, left int) {
+		size = min(size, left)
+		pending := size
+		for range size {
+			m.run(m.controllers, workController, func() {
+				m.create(func() {
+					if pending--; pending == 0 && left > size {
+						batch(2*size, left-size)
+					}
+				})
+			})
+		}
+	}
+	batch(1, m.pods)
+	m.play(func() bool { return m.created == m.pods })
+	m.done = m.now
+}
+
+func (m *burstModel) create(answered func()) {
+	stored := func(p Pod) {
+		m.run(m.api, workAfterWebhook, func() {
+			m.version++
+			p.Version, p.Active = m.version, true
+			m.created++
+			m.seen(strconv.Itoa(m.created), p)
+			if m.unscheduled++; m.unscheduled == 1 {
+				m.schedule()
+			}
+			answered()
+		})
+	}
+	m.run(m.api, workBeforeWebhook, func() {
+		if len(m.replicas) == 0 {
+			stored(Pod{})
+			return
+		}
+		r := m.replicas[m.rng.IntN(len(m.replicas))]
+		m.run(m.api, workCallWebhook/2, func() {
+			m.run(r.process, workWebhook, func() {
+				answer := func(p Pod) { m.run(m.api, workCallWebhook/2, func() { stored(p) }) }
+				if r.book == nil {
+					answer(Pod{})
+					return
+				}
+				request := &Request{Strategy: simulated["base 1, then 1:1"], Deadline: m.now + 4*time.Second}
+				r.waiting[request] = func() {
+					if request.Result.Prepared {
+						m.ahead++
+					}
+					answer(Pod{Seat: request.Result.Seat, ID: request.Result.ID})
+				}
+				r.book.Enqueue(m.now, request)
+				r.step()
+			})
+		})
+	})
+}
+
+// schedule takes the pods that have no node one by one.
+func (m *burstModel) schedule() {
+	m.run(m.scheduler, workSchedule, func() {
+		m.unscheduled--
+		m.run(m.api, workBind, func() {
+			m.seenByAll()
+			m.run(m.kubelets, workKubelet, func() { m.run(m.api, workStatus, m.seenByAll) })
+		})
+		if m.unscheduled > 0 {
+			m.schedule()
+		}
+	})
+}
+
+func (m *burstModel) seen(uid string, p Pod) {
+	for _, r := range m.replicas {
+		m.watch(r, func() {
+			r.book.PodSeen(m.now, uid, p)
+			r.book.Applied(p.Version)
+		})
+	}
+}
+
+func (m *burstModel) seenByAll() {
+	for _, r := range m.replicas {
+		m.watch(r, func() {})
+	}
+	m.run(m.controllers, workController, func() {})
+}
+
+func (m *burstModel) watch(r *burstReplica, apply func()) {
+	m.run(m.api, workWatch, func() {
+		m.run(r.process, workWatch, func() {
+			if r.book != nil {
+				apply()
+				r.step()
+			}
+		})
+	})
+}
+
+func (r *burstReplica) step() {
+	m := r.m
+	for _, a := range r.book.Step(m.now) {
+		switch {
+		case a.Answer != nil:
+			answer := r.waiting[a.Answer]
+			delete(r.waiting, a.Answer)
+			answer()
+		case a.ReadReplicas:
+			m.reads++
+			m.run(m.api, workRead, func() {
+				m.run(r.process, workWatch, func() { r.book.ReplicasRead(m.now, int64(m.pods)); r.step() })
+			})
+		case a.ReadLedger:
+			m.reads++
+			m.run(m.api, workRead, func() {
+				o := m.ledger
+				m.run(r.process, workWatch, func() { r.book.LedgerRead(m.now, &o); r.step() })
+			})
+		case a.Write != nil:
+			m.writes++
+			m.run(m.api, workWrite, func() {
+				res, o := WriteConflict, (*Object)(nil)
+				if a.Write.Version == m.ledger.Version {
+					m.version++
+					m.ledger = *a.Write
+					m.ledger.Version, m.ledger.Claims = m.version, slices.Clone(a.Write.Claims)
+					written := m.ledger
+					res, o = WriteOK, &written
+					for _, other := range m.replicas {
+						m.watch(other, func() { other.book.LedgerSeen(m.now, written, false) })
+					}
+				} else {
+					m.conflicts++
+				}
+				m.run(r.process, workWatch, func() { r.book.WriteDone(m.now, res, o); r.step() })
+			})
+		}
+	}
+	if t, ok := r.book.Wake(); ok && t < r.waking {
+		r.waking = t
+		m.at(t, func() {
+			if r.waking == t {
+				r.waking = never
+				r.step()
+			}
+		})
+	}
+}
+
+// BenchmarkBurst prints means of 20 bursts of 500 pods for each count.
+func BenchmarkBurst(b *testing.B) {
+	for _, replicas := range []int{1, 3} {
+		b.Run(fmt.Sprintf("replicas=%d", replicas), func(b *testing.B) {
+			var none, floor, ours time.Duration
+			var requests, conflicts, ahead float64
+			n := 0
+			for b.Loop() {
+				for range 20 {
+					n++
+					m := newBurstModel(uint64(n), 500, 0, false)
+					m.burst()
+					none += m.done
+					m = newBurstModel(uint64(n), 500, replicas, false)
+					m.burst()
+					floor += m.done
+					m = newBurstModel(uint64(n), 500, replicas, true)
+					m.burst()
+					ours += m.done
+					requests += float64(m.reads+m.writes) / 500
+					conflicts += float64(m.conflicts)
+					ahead += float64(m.ahead)
+				}
+			}
+			b.ReportMetric(none.Seconds()/float64(n), "s-none")
+			b.ReportMetric(floor.Seconds()/float64(n), "s-floor")
+			b.ReportMetric(ours.Seconds()/floor.Seconds(), "of-floor")
+			b.ReportMetric(requests/float64(n), "requests/pod")
+			b.ReportMetric(conflicts/float64(n), "conflicts")
+			b.ReportMetric(ahead/float64(n), "ahead")
+		})
+	}
+}
