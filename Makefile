@@ -199,9 +199,9 @@ $(LOCAL):
 # The simulations have nothing for the race detector to find, and take six times as long under it: one
 # goroutine uses a book, or a workload, at a time.
 SIMULATION := 'TestSimulation'
+TESTED     := {{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}
 UNIT        = $$(go list -f '$(TESTED)' ./... | grep -v /test/)
 CLUSTER     = $$(go list -f '$(TESTED)' ./test/... | grep -v -e /test/karpenter -e /test/node -e /test/shortages)
-TESTED     := {{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}
 
 .PHONY: test
 test: test-unit test-cluster ## Run the unit tests, and the tests on a real control plane

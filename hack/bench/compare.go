@@ -20,9 +20,9 @@ func compare(ctx context.Context, o options, repo, dir string) error {
 		return err
 	}
 	var both []*bench
-	for _, build := range []build{{programs: repo, source: repo, name: "this tree"}, {programs: repo, source: source, name: o.against}} {
+	for _, build := range []build{{source: repo, name: "this tree"}, {source: source, name: o.against}} {
 		fmt.Printf("Starting a cluster with Stowage of %s\n", build.name)
-		b, err := start(ctx, o, build, filepath.Join(dir, fmt.Sprintf("cluster-%d", len(both))))
+		b, err := start(ctx, o, repo, build, filepath.Join(dir, fmt.Sprintf("cluster-%d", len(both))))
 		if err != nil {
 			return fmt.Errorf("%s: %w", build.name, err)
 		}

@@ -125,7 +125,7 @@ func run(ctx context.Context, o options) error {
 	if o.against != "" {
 		return compare(ctx, o, repo, dir)
 	}
-	b, err := start(ctx, o, build{programs: repo, source: repo}, dir)
+	b, err := start(ctx, o, repo, build{source: repo}, dir)
 	if err != nil {
 		return err
 	}
@@ -156,34 +156,34 @@ func run(ctx context.Context, o options) error {
 	return b.reportSeats()
 }
 
-// build is what a cluster runs: Stowage and its manifests from one checkout, the control plane's programs from another.
+// build is the Stowage that a cluster runs.
 type build struct {
-	programs, source string // directories
-	name             string // in the output; empty if there is one build only
+	source string // the directory of its checkout
+	name   string // in the output; empty if there is one build only
 }
 
 // start makes a cluster, and gives each case's webhook the namespaces of that case only. The caller must call Stop.
-func start(ctx context.Context, o options, build build, dir string) (*bench, error) {
+func start(ctx context.Context, o options, repo string, build build, dir string) (*bench, error) {
 	binary := filepath.Join(dir, "stowage")
 	if err := controlplane.BuildStowage(ctx, build.source, binary); err != nil {
 		return nil, err
 	}
 	c, err := controlplane.Start(ctx, controlplane.Config{
-		Root: build.programs, Source: build.source, Dir: dir, Progress: os.Stdout, APIServerArgs: o.apiServerArgs(),
+		Root: repo, Source: build.source, Dir: dir, Progress: os.Stdout, APIServerArgs: o.apiServerArgs(),
 	})
 	if err != nil {
 		return nil, err
 	}
 	b := &bench{Cluster: c, options: o, build: build, binary: binary, results: map[string][]result{}}
-	if err := b.prepare(ctx, dir); err != nil {
+	if err := b.prepare(ctx, repo, dir); err != nil {
 		c.Stop()
 		return nil, err
 	}
 	return b, nil
 }
 
-func (b *bench) prepare(ctx context.Context, dir string) error {
-	if err := b.ApplyFiles(ctx, filepath.Join(b.build.programs, "hack", "controlplane", "nodes.yaml")); err != nil {
+func (b *bench) prepare(ctx context.Context, repo, dir string) error {
+	if err := b.ApplyFiles(ctx, filepath.Join(repo, "hack", "controlplane", "nodes.yaml")); err != nil {
 		return err
 	}
 	if err := b.StartStowage(ctx, controlplane.StowageOptions{

@@ -5,7 +5,10 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // How long and how far the machine must be idle before a burst, and how long a burst waits for that.
@@ -18,30 +21,31 @@ const (
 // quiet waits until the machine is idle: controllers clean up after a burst for seconds, which would slow the next
 // one. After a minute it goes on, for some machines are never idle. It needs Linux and does nothing elsewhere.
 func quiet(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, quietLimit)
-	defer cancel()
+	if runtime.GOOS != "linux" {
+		return nil
+	}
 	idle, total, err := processorTime()
 	if err != nil {
-		return nil // there is no /proc/stat
+		return err
 	}
-	for streak := 0; streak < 2; {
-		select {
-		case <-ctx.Done():
-			fmt.Println("the machine is busy with something else: the next burst is not comparable")
-			return nil
-		case <-time.After(quietSample):
-		}
+	streak := 0
+	err = wait.PollUntilContextTimeout(ctx, quietSample, quietLimit, false, func(context.Context) (bool, error) {
 		i, t, err := processorTime()
 		if err != nil {
-			return err
+			return false, err
 		}
 		streak++
 		if float64(i-idle) < quietShare*float64(t-total) {
 			streak = 0
 		}
 		idle, total = i, t
+		return streak == 2, nil
+	})
+	if wait.Interrupted(err) && ctx.Err() == nil {
+		fmt.Println("the machine is busy with something else: the next burst is not comparable")
+		return nil
 	}
-	return nil
+	return err
 }
 
 // processorTime returns the idle time and all time of the processors since the start of the machine, in ticks. See

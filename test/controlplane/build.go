@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -226,20 +227,14 @@ func build(ctx context.Context, root string, programs []program, progress io.Wri
 		fmt.Fprintf(progress, "Building %d control-plane programs from Go modules (once; some minutes)\n", len(missing))
 	}
 	// The programs of a module have one build: while the one is linked, the next is compiled.
-	for len(missing) > 0 {
-		module := missing[0].module
-		var now, later []program
-		for _, p := range missing {
-			if p.module == module {
-				now = append(now, p)
-			} else {
-				later = append(later, p)
-			}
-		}
-		if err := buildModule(ctx, root, now, paths, progress); err != nil {
+	of := map[string][]program{}
+	for _, p := range missing {
+		of[p.module] = append(of[p.module], p)
+	}
+	for _, module := range slices.Sorted(maps.Keys(of)) {
+		if err := buildModule(ctx, root, of[module], paths, progress); err != nil {
 			return nil, err
 		}
-		missing = later
 	}
 	return paths, nil
 }
@@ -253,7 +248,7 @@ func buildModule(ctx context.Context, root string, programs []program, paths map
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	args := []string{"build", "-trimpath", "-o", dir, "-ldflags", "-s -w"}
+	args := []string{"build", "-mod=readonly", "-trimpath", "-o", dir, "-ldflags", "-s -w"}
 	var names, packages []string
 	for _, p := range programs {
 		version, err := p.version(root)
