@@ -143,6 +143,10 @@ func (b *bench) burst(ctx context.Context, bc benchCase) (result, error) {
 		return result{}, err
 	}
 
+	programsBefore, err := programs()
+	if err != nil {
+		return result{}, err
+	}
 	start := time.Now()
 	if err := b.Client.Patch(ctx, d, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, b.options.pods))); err != nil {
 		return result{}, err
@@ -156,6 +160,12 @@ func (b *bench) burst(ctx context.Context, bc benchCase) (result, error) {
 		}
 		if r.created == 0 && int(d.Status.Replicas) == b.options.pods {
 			r.created = time.Since(start)
+			if r.programs, err = programs(); err != nil {
+				return false, err
+			}
+			for name := range r.programs {
+				r.programs[name] -= programsBefore[name]
+			}
 		}
 		r.ready = time.Since(start)
 		return int(d.Status.ReadyReplicas) == b.options.pods, nil
@@ -166,9 +176,7 @@ func (b *bench) burst(ctx context.Context, bc benchCase) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	if bc.webhook == "stowage" {
-		r.requests = (after - before) / float64(b.options.pods)
-	}
+	r.requests = (after - before) / float64(b.options.pods)
 	return r, b.clean(ctx, ns, bc)
 }
 

@@ -101,10 +101,11 @@ func (o options) validate() error {
 
 // result is one burst.
 type result struct {
-	created, ready time.Duration // from the scale-up to the last pod
-	requests       float64       // API requests that Stowage made meanwhile, per pod
-	call           time.Duration // mean of the webhook's calls, as the API server sees them
-	cpu            float64       // seconds that the first replica took, per pod, its removal included
+	created, ready time.Duration      // from the scale-up to the last pod
+	programs       map[string]float64 // processor time in seconds until the last pod was created, by program
+	requests       float64            // API requests that Stowage made meanwhile, per pod
+	call           time.Duration      // mean of the webhook's calls, as the API server sees them
+	cpu            float64            // seconds that the first replica took, per pod, its removal included
 }
 
 func run(ctx context.Context, o options) error {
@@ -236,14 +237,17 @@ func (b *bench) report() error {
 	}
 	fmt.Printf("\nMedians of %d bursts of %d pods, %d replica(s)%s:\n\n", b.options.runs, b.options.pods, b.options.replicas, of)
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "CASE\tCREATED\tOF NO WEBHOOK\tOF THE FLOOR\tREADY\tOF NO WEBHOOK\tOF THE FLOOR\tAPI REQUESTS PER POD")
+	fmt.Fprintln(w, "CASE\tCREATED\tOF NO WEBHOOK\tOF THE FLOOR\tREADY\tOF NO WEBHOOK\tOF THE FLOOR\tAPI REQUESTS OF STOWAGE PER POD")
 	for _, c := range cases {
 		fmt.Fprintf(w, "%s\t%.2fs\t%.2f\t%.2f\t%.2fs\t%.2f\t%.2f\t%.3f\n", c.name,
 			created(c.name).Seconds(), ratio(created(c.name), created(caseNone)), ratio(created(c.name), created(caseFloor)),
 			ready(c.name).Seconds(), ratio(ready(c.name), ready(caseNone)), ratio(ready(c.name), ready(caseFloor)),
 			median(b.results[c.name], func(r result) float64 { return r.requests }))
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return b.reportPrograms()
 }
 
 func ratio(a, b time.Duration) float64 { return a.Seconds() / b.Seconds() }
