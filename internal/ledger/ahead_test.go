@@ -239,7 +239,7 @@ func TestReplicaCountIsReadInTime(t *testing.T) {
 	b := newBurst(t)
 	b.request(1)
 	b.do(100)
-	b.now += b.timing.Ahead/2 + time.Millisecond
+	b.now += 3*b.timing.Ahead/4 + time.Millisecond
 	b.request(1)
 	b.Step(b.now) // answers it
 	if !b.readingCount {
@@ -265,5 +265,32 @@ func TestSeatsAheadOfSeveral(t *testing.T) {
 	}
 	if b.total > 150+10 {
 		t.Errorf("%d of 200 seats are claimed for %d pods", b.total, b.total-int64(b.marked()))
+	}
+}
+
+// While a request waits because the owner's pods have all seats, the count holds: its answer was read after the request came.
+func TestReplicaCountHoldsWhileReached(t *testing.T) {
+	timing, ids := DefaultTiming(), 0
+	b := &burst{now: time.Hour, strategy: simulated["80:20"]}
+	b.Book = NewBook(&timing, &SettleTime{}, "w", func() string {
+		ids++
+		return fmt.Sprint(ids)
+	})
+	b.request(1)
+	b.do(1)
+	b.now += time.Second
+	b.request(1)
+	reads := 0
+	for until := b.now + timing.MinPatience - time.Millisecond; b.now < until; b.now += time.Millisecond {
+		for _, a := range b.Step(b.now) {
+			if a.ReadReplicas {
+				reads++
+				b.now += time.Millisecond
+				b.ReplicasRead(b.now, 1)
+			}
+		}
+	}
+	if len(b.queue) != 1 || reads > 2 {
+		t.Errorf("%d requests wait, and the count was read %d times", len(b.queue), reads)
 	}
 }

@@ -1,6 +1,9 @@
 package ledger
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // What a book does about the replica count of its owner.
 
@@ -11,8 +14,8 @@ func (b *Book) ReplicasRead(now time.Duration, replicas int64) {
 	b.replicas, b.replicasSince, b.replicasAt, b.replicasRead = replicas, b.replicasStart, now, true
 }
 
-// replicasHold reports whether the replica count is new enough to give seats by it. In a burst it may be older, unless a pod
-// ended since it was read: a scale-down may be why.
+// replicasHold reports whether the replica count is new enough to give seats by it. It may be older in a burst, and while a
+// request waits because the count was reached. But no pod may have ended since: a scale-down may be why.
 func (b *Book) replicasHold(now time.Duration) bool {
 	switch {
 	case !b.replicasRead:
@@ -20,12 +23,13 @@ func (b *Book) replicasHold(now time.Duration) bool {
 	case now-b.replicasAt <= b.timing.ReplicasFresh:
 		return true
 	}
-	return (b.recent(now) >= steady || b.spares() > 0) && now-b.replicasSince < b.timing.Ahead && b.endedAt < b.replicasSince
+	reached := slices.ContainsFunc(b.queue, func(r *Request) bool { return r.blockedAt != 0 })
+	return (reached || b.recent(now) >= steady || b.spares() > 0) && now-b.replicasSince < b.timing.Ahead && b.endedAt < b.replicasSince
 }
 
 // replicasExpireSoon reports whether the replica count is to be read again before requests have to wait for it.
 func (b *Book) replicasExpireSoon(now time.Duration) bool {
-	return now < b.pausedAt() && now-b.replicasSince > b.timing.Ahead/2 && b.spares() > 0
+	return now < b.pausedAt() && now-b.replicasSince > 3*b.timing.Ahead/4 && b.spares() > 0
 }
 
 // readReplicas has the replica count read, unless that is under way.
