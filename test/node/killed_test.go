@@ -23,8 +23,11 @@ func TestKilledTestLeavesNothing(t *testing.T) {
 	}
 	program, err := os.Executable()
 	suite.Must(t, err)
+	files, err := os.MkdirTemp("", "killed-") // not t.TempDir, whose path is too long for sockets
+	suite.Must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(files) })
 	cmd := exec.CommandContext(t.Context(), program)
-	cmd.Env, cmd.Stderr = append(os.Environ(), killed+"=1"), os.Stderr
+	cmd.Env, cmd.Stderr = append(os.Environ(), killed+"=1", "TMPDIR="+files), os.Stderr
 	out, err := cmd.StdoutPipe()
 	suite.Must(t, err)
 	suite.Must(t, cmd.Start())
