@@ -20,6 +20,10 @@ const thisProgram = "benchmark"
 // programs returns the processor time in seconds that this process and those it has started took so far, by program. It
 // needs Linux, and finds nothing elsewhere. See proc_pid_stat(5).
 func programs() (map[string]float64, error) {
+	own, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
 	files, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
 		return nil, err
@@ -44,12 +48,12 @@ func programs() (map[string]float64, error) {
 		if err != nil {
 			continue
 		}
-		name, _, _ := strings.Cut(filepath.Base(path), "-v")
-		if own, err := os.Executable(); err == nil && own == path {
+		name, _, _ := strings.Cut(filepath.Base(path), "-v") // without the version
+		switch {
+		case filepath.Base(dir) == self:
+			name = thisProgram
+		case path == own:
 			name = caseFloor
-			if filepath.Base(dir) == self {
-				name = thisProgram
-			}
 		}
 		user, err := strconv.ParseInt(fields[11], 10, 64)
 		if err != nil {
