@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"os"
@@ -36,7 +37,7 @@ func programs() (map[string]float64, error) {
 			continue // the process has ended
 		}
 		// The name is in parentheses and may have any character in it, so fields are counted from its end.
-		fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
+		fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
 		if len(fields) < 13 {
 			return nil, fmt.Errorf("%s has %d fields after the name", file, len(fields))
 		}

@@ -19,12 +19,7 @@ type burst struct {
 
 func newBurst(t *testing.T) *burst {
 	t.Helper()
-	timing, ids := DefaultTiming(), 0
-	b := &burst{now: time.Hour, strategy: simulated["80:20"]}
-	b.Book = NewBook(&timing, &SettleTime{}, "w", func() string {
-		ids++
-		return fmt.Sprint(ids)
-	})
+	b := beforeBurst()
 	b.request(1)
 	b.do(10)
 	b.request(2)
@@ -32,6 +27,17 @@ func newBurst(t *testing.T) *burst {
 	if n := b.marked(); n != 7 {
 		t.Fatalf("%d seats are claimed ahead, not the other 7 of 10", n)
 	}
+	return b
+}
+
+// beforeBurst returns the book before its first request.
+func beforeBurst() *burst {
+	timing, ids := DefaultTiming(), 0
+	b := &burst{now: time.Hour, strategy: simulated["80:20"]}
+	b.Book = NewBook(&timing, &SettleTime{}, "w", func() string {
+		ids++
+		return fmt.Sprint(ids)
+	})
 	return b
 }
 
@@ -270,18 +276,13 @@ func TestSeatsAheadOfSeveral(t *testing.T) {
 
 // While a request waits because the owner's pods have all seats, the count holds: its answer was read after the request came.
 func TestReplicaCountHoldsWhileReached(t *testing.T) {
-	timing, ids := DefaultTiming(), 0
-	b := &burst{now: time.Hour, strategy: simulated["80:20"]}
-	b.Book = NewBook(&timing, &SettleTime{}, "w", func() string {
-		ids++
-		return fmt.Sprint(ids)
-	})
+	b := beforeBurst()
 	b.request(1)
 	b.do(1)
 	b.now += time.Second
 	b.request(1)
 	reads := 0
-	for until := b.now + timing.MinPatience - time.Millisecond; b.now < until; b.now += time.Millisecond {
+	for until := b.now + b.timing.MinPatience - time.Millisecond; b.now < until; b.now += time.Millisecond {
 		for _, a := range b.Step(b.now) {
 			if a.ReadReplicas {
 				reads++

@@ -23,8 +23,10 @@ func (b *Book) replicasHold(now time.Duration) bool {
 	case now-b.replicasAt <= b.timing.ReplicasFresh:
 		return true
 	}
-	reached := slices.ContainsFunc(b.queue, func(r *Request) bool { return r.blockedAt != 0 })
-	return (reached || b.recent(now) >= steady || b.spares() > 0) && now-b.replicasSince < b.timing.Ahead && b.endedAt < b.replicasSince
+	if now-b.replicasSince >= b.timing.Ahead || b.endedAt >= b.replicasSince {
+		return false
+	}
+	return b.recent(now) >= steady || b.spares() > 0 || slices.ContainsFunc(b.queue, func(r *Request) bool { return r.blockedAt != 0 })
 }
 
 // replicasExpireSoon reports whether the replica count is to be read again before requests have to wait for it.
