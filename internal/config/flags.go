@@ -57,7 +57,6 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	f.number(&o.Port, "port", "STOWAGE_LISTEN_PORT", "Port that the webhook listens on")
 	f.text(&o.CertDir, "cert-dir", "STOWAGE_CERT_DIR", "Directory of tls.crt and tls.key, read again when they change; empty lets Stowage make and renew its own certificate")
 	f.list(&o.CertDNSNames, "cert-extra-dns-names", "STOWAGE_CERT_EXTRA_DNS_NAMES", "Further names in the certificate that Stowage makes, beside those of its Service")
-	f.toggle(&o.EnableHTTP2, "enable-http2", "STOWAGE_ENABLE_HTTP2", "Serve HTTP/2 too; off, so that one connection does not bind an API server to one replica")
 	f.text(&o.TLSMinVersion, "tls-min-version", "TLS_MIN_VERSION", "Lowest TLS version: VersionTLS12 or VersionTLS13")
 	f.list(&o.TLSCipherSuites, "tls-cipher-suites", "TLS_CIPHER_SUITES", "TLS 1.2 cipher suites, by their names in Go's crypto/tls; empty uses Go's choice")
 	f.text(&o.ClientCAFile, "client-ca-file", "STOWAGE_CLIENT_CA_FILE", "PEM file of the authorities that sign client certificates of the webhook's callers, read again when it changes; empty requires no client certificate")

@@ -27,7 +27,6 @@ type Options struct {
 	Port            int
 	CertDir         string
 	CertDNSNames    []string
-	EnableHTTP2     bool
 	TLSMinVersion   string
 	TLSCipherSuites []string
 	ClientCAFile    string

@@ -308,10 +308,7 @@ func closeWhen(leaving *atomic.Bool, next http.Handler) http.Handler {
 func (s *server) configureTLS(c *tls.Config) {
 	c.MinVersion, _ = config.ParseTLSVersion(s.options.TLSMinVersion) // validated before, both
 	c.CipherSuites, _ = config.ParseCipherSuites(s.options.TLSCipherSuites)
-	c.NextProtos = []string{"http/1.1"}
-	if s.options.EnableHTTP2 {
-		c.NextProtos = []string{"h2", "http/1.1"}
-	}
+	c.NextProtos = []string{"http/1.1"} // an API server asks a Service for nothing else
 	c.GetCertificate = s.getCertificate
 	if s.callers != nil {
 		// Whether there is one at all, the handlers ask: our own readiness check has none.
