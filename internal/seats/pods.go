@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,12 +30,12 @@ type Record struct {
 	Namespace, Name, Node string
 	UID, Owner            types.UID
 	ledger.Seat
-	Origin  ledger.Origin
 	ID      string // of its claim, or empty
 	Cost    string // its deletion cost
 	Created int64  // seconds since 1970
 	Version uint64 // resource version
-	Active  bool   // not ending and not ended
+	Origin  ledger.Origin
+	Active  bool // not ending and not ended
 	Ready   bool
 	Ending  bool // being deleted, and not ended
 	// Unschedulable is whether the scheduler found no node for the pod. Nominated is whether a node will have room
@@ -61,6 +62,7 @@ func newRecord(key ledger.Key, pod *corev1.Pod) (Record, bool) {
 	if r.Origin == ledger.OriginOrdinal {
 		r.ID = ""
 	}
+	r.ID = strings.Clone(r.ID) // not the whole annotation
 	return r, ok
 }
 
@@ -81,7 +83,7 @@ type Pods struct {
 	synced  atomic.Bool
 	mu      sync.RWMutex
 	byOwner map[ledger.OwnerKey]*ownerPods
-	owners  map[types.UID]ledger.OwnerKey // of each pod
+	owners  map[types.UID]*ownerPods // of each pod
 }
 
 // ownerPods are the pods of one owner.
@@ -241,13 +243,13 @@ func (p *Pods) put(pod *corev1.Pod) {
 		p.reached.Store(r.Created) // only the reflector's goroutine stores
 	}
 	p.mu.Lock()
-	if before, ok := p.owners[r.UID]; ok && before != key {
+	if before := p.owners[r.UID]; before != nil && before.owner.Key() != key {
 		p.mu.Unlock()
 		p.remove(r.UID) // it was given to another owner
 		p.mu.Lock()
 	}
 	if p.owners == nil {
-		p.owners, p.byOwner = map[types.UID]ledger.OwnerKey{}, map[ledger.OwnerKey]*ownerPods{}
+		p.owners, p.byOwner = map[types.UID]*ownerPods{}, map[ledger.OwnerKey]*ownerPods{}
 	}
 	o := p.byOwner[key]
 	if o == nil {
@@ -266,7 +268,7 @@ func (p *Pods) put(pod *corev1.Pod) {
 		p.left.Add(1)
 	}
 	o.replace(was, &r)
-	p.owners[r.UID] = key
+	p.owners[r.UID] = o
 	p.mu.Unlock()
 	p.Seen(was, &r)
 }
@@ -284,10 +286,9 @@ func (p *Pods) Delete(obj any) error {
 
 func (p *Pods) remove(uid types.UID) {
 	p.mu.Lock()
-	owner, ok := p.owners[uid]
+	o := p.owners[uid]
 	var r Record
-	if ok {
-		o := p.byOwner[owner]
+	if o != nil {
 		r = o.pods[uid]
 		delete(p.owners, uid)
 		if r.Node != "" {
@@ -295,11 +296,11 @@ func (p *Pods) remove(uid types.UID) {
 		}
 		o.replace(&r, nil)
 		if len(o.pods) == 0 {
-			delete(p.byOwner, owner)
+			delete(p.byOwner, o.owner.Key())
 		}
 	}
 	p.mu.Unlock()
-	if ok {
+	if o != nil {
 		p.Seen(&r, nil)
 	}
 }
