@@ -44,8 +44,8 @@ import (
 // are the ones that need repair. One request takes at most requestTimeout, which is below half
 // of renewDeadline, so that one that is lost leaves time for another.
 const (
-	leaseDuration  = 8 * time.Second
-	renewDeadline  = 6 * time.Second
+	leaseDuration  = 6 * time.Second
+	renewDeadline  = 4500 * time.Millisecond
 	retryPeriod    = 1500 * time.Millisecond
 	requestTimeout = 2 * time.Second
 )
