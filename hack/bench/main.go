@@ -183,12 +183,16 @@ func start(ctx context.Context, o options, repo string, build build, dir string)
 	return b, nil
 }
 
+// healthInterval is the period of the chart's readiness probe. A replica answers it with a TLS handshake to itself.
+const healthInterval = 2 * time.Second
+
 func (b *bench) prepare(ctx context.Context, repo, dir string) error {
 	if err := b.ApplyFiles(ctx, filepath.Join(repo, "hack", "controlplane", "nodes.yaml")); err != nil {
 		return err
 	}
 	if err := b.StartStowage(ctx, controlplane.StowageOptions{
 		Binary: b.binary, Replicas: b.options.replicas, Args: b.options.stowageArgs(), Env: []string{"LOG_LEVEL="},
+		HealthInterval: healthInterval,
 	}); err != nil {
 		return err
 	}

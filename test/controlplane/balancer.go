@@ -30,7 +30,8 @@ type backend struct {
 	ready     atomic.Bool
 }
 
-const healthInterval = 200 * time.Millisecond
+// defaultHealthInterval is how often a backend is asked whether it is ready, so that tests soon see what changed.
+const defaultHealthInterval = 200 * time.Millisecond
 
 // newBalancer listens on a free loopback port.
 func newBalancer() (*balancer, error) {
@@ -59,9 +60,9 @@ func (b *balancer) setBackends(ctx context.Context, backends []*backend) {
 	b.mu.Unlock()
 }
 
-// watch follows the backends' readiness until ctx ends.
-func (b *balancer) watch(ctx context.Context) {
-	tick := time.NewTicker(healthInterval)
+// watch asks the backends at each interval whether they are ready, until ctx ends.
+func (b *balancer) watch(ctx context.Context, interval time.Duration) {
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
 		select {

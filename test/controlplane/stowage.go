@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,6 +47,9 @@ type StowageOptions struct {
 	// Args and Env are added to each process's.
 	Args []string
 	Env  []string
+	// HealthInterval is how often the balancer asks a replica whether it is ready, or 0 for five times a second.
+	// It is that of the first start.
+	HealthInterval time.Duration
 }
 
 // Replica is one Stowage process.
@@ -110,7 +114,7 @@ func (c *Cluster) StartStowage(ctx context.Context, o StowageOptions) error {
 			cancel()
 			return err
 		}
-		go b.watch(watchCtx)
+		go b.watch(watchCtx, cmp.Or(o.HealthInterval, defaultHealthInterval))
 		fleet = &stowageFleet{balancer: b, cancel: cancel}
 		c.stowage = fleet
 	}
