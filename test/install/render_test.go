@@ -244,6 +244,25 @@ func TestChartValues(t *testing.T) {
 	}
 }
 
+// Spread and sizing evict pods, each for reasons of its own.
+func TestChartKeepsEvictions(t *testing.T) {
+	for _, tc := range []struct {
+		set  []string
+		want bool
+	}{
+		{nil, true},
+		{[]string{"features.spread=false"}, true},
+		{[]string{"features.sizing=false"}, true},
+		{[]string{"features.spread=false", "features.sizing=false"}, false},
+	} {
+		rules, err := json.Marshal(get(t, chart(t, tc.set...)["ClusterRole//stowage"], "rules"))
+		must(t, err)
+		if got := strings.Contains(string(rules), `"pods/eviction"`); got != tc.want {
+			t.Errorf("%v: evictions are allowed: %v, want %v", tc.set, got, tc.want)
+		}
+	}
+}
+
 func orEmpty(o *unstructured.Unstructured) *unstructured.Unstructured {
 	if o == nil {
 		return &unstructured.Unstructured{}
