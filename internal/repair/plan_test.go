@@ -148,6 +148,12 @@ func TestMake(t *testing.T) {
 		"a pod outside of the pools is recreated if a later one passed the webhook": {
 			state: settled(seated(1, 1), unseated(OtherNode, time.Second)), recreate: 1, evict: -1, distance: 1,
 		},
+		"a StatefulSet's pod with a volume stays where it runs": {
+			state: settled(seated(1, 1), func() Pod { p := unseated(OtherNode, time.Second); p.OwnRank, p.Volume = 2, true; return p }()), recreate: -1, evict: -1, distance: 1,
+		},
+		"a StatefulSet's pod without a volume does not": {
+			state: settled(seated(1, 1), func() Pod { p := unseated(OtherNode, time.Second); p.OwnRank = 2; return p }()), recreate: 1, evict: -1, distance: 1,
+		},
 		"a pod that waits for a node, too": {
 			state: settled(seated(1, 1), unseated(NoNode, time.Second)), recreate: 1, evict: -1, distance: 1,
 		},

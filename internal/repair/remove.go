@@ -81,7 +81,8 @@ func (s *State) recreate(p *Plan) int {
 		if pod.NodePool >= 0 || pod.Foreign {
 			continue
 		}
-		if mayGo := ready && !s.RollingOut && s.takes(s.successor(p.Counts, pod)); pod.NodePool == OtherNode && !mayGo {
+		bound := pod.OwnRank > 0 && pod.Volume // its volume may be where it runs
+		if mayGo := ready && !s.RollingOut && !bound && s.takes(s.successor(p.Counts, pod)); pod.NodePool == OtherNode && !mayGo {
 			continue
 		}
 		if best < 0 || pod.NodePool == NoNode && s.Pods[best].NodePool != NoNode ||
