@@ -76,13 +76,17 @@ func (o *inspectOptions) inspector(cmd *cobra.Command, s Streams) (*inspect.Insp
 	if err != nil {
 		return nil, "", err
 	}
-	capacity, err := o.fromCluster(cmd.Context(), c, cmd.Flags(), s.Err)
+	settings, err := o.fromCluster(cmd.Context(), c, cmd.Flags(), s.Err)
+	if err != nil {
+		return nil, "", err
+	}
+	capacity, err := o.capacity(settings)
 	if err != nil {
 		return nil, "", err
 	}
 	return &inspect.Inspector{
 		Client: c, Discovery: discover, Clock: clock.RealClock{}, Capacity: capacity, Namespace: o.namespace,
-		Registration: server.Registration, Deployment: server.Deployment, Lease: server.LeaderLease,
+		Registration: server.Registration, Deployment: server.Deployment, Lease: server.LeaderLease, CertDir: settings.CertDir,
 		ExcludedNamespaces: o.spread.ExcludedNamespaces, NamespaceLabel: o.spread.NamespaceLabel, PeerPods: o.peerPods.Config,
 		Spread: o.spread.Enabled, Sizing: o.sizing.Enabled, VMs: o.peerPods.Enabled,
 	}, namespace, nil
@@ -115,15 +119,15 @@ func (o *inspectOptions) client() (client.Client, discovery.DiscoveryInterface, 
 }
 
 // fromCluster takes the settings that the user has not given from the Deployment of Stowage and from its ConfigMap,
-// where the user may read them. It returns how Stowage advertises VMs, or nil where it does not.
-func (o *inspectOptions) fromCluster(ctx context.Context, c client.Client, fs *pflag.FlagSet, warnings io.Writer) (*inspect.Capacity, error) {
+// where the user may read them. It returns those of the Deployment.
+func (o *inspectOptions) fromCluster(ctx context.Context, c client.Client, fs *pflag.FlagSet, warnings io.Writer) (config.Options, error) {
 	var d appsv1.Deployment
 	if err := c.Get(ctx, client.ObjectKey{Namespace: o.namespace, Name: server.Deployment}, &d); err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("read the settings of Stowage: %w", err)
+		return config.Options{}, fmt.Errorf("read the settings of Stowage: %w", err)
 	}
 	var cm corev1.ConfigMap
 	if err := c.Get(ctx, client.ObjectKey{Namespace: o.namespace, Name: config.ConfigMapName}, &cm); err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("read the settings of Stowage: %w", err)
+		return config.Options{}, fmt.Errorf("read the settings of Stowage: %w", err)
 	}
 	settings, err := config.Deployed(&d, cm.Data)
 	if err != nil {
@@ -147,8 +151,13 @@ func (o *inspectOptions) fromCluster(ctx context.Context, c client.Client, fs *p
 			errs = append(errs, mine.Value.Set(f.Value.String()))
 		}
 	})
-	if err := errors.Join(errs...); err != nil || !settings.PeerPods.Enabled || settings.Capacity.Mode == peerpod.CapacityOff {
-		return nil, err
+	return settings, errors.Join(errs...)
+}
+
+// capacity returns how Stowage advertises VMs, or nil where it does not.
+func (o *inspectOptions) capacity(settings config.Options) (*inspect.Capacity, error) {
+	if !settings.PeerPods.Enabled || settings.Capacity.Mode == peerpod.CapacityOff {
+		return nil, nil
 	}
 	nodes, err := labels.Parse(settings.Capacity.NodeSelector)
 	if err != nil {

@@ -222,6 +222,12 @@ func TestProblems(t *testing.T) {
 			}
 		})
 	}
+	noAuthority := func(i *Inspector) {
+		registration := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "stowage"}}
+		if err := i.Client.Patch(t.Context(), registration, client.RawPatch(types.JSONPatchType, []byte(`[{"op":"remove","path":"/webhooks/0/clientConfig/caBundle"}]`))); err != nil {
+			t.Fatal(err)
+		}
+	}
 	later := func(i *Inspector) { i.Clock = clocktesting.NewFakePassiveClock(now.AddDate(0, 2, 0)) }
 	for name, tc := range map[string]struct {
 		objects []client.Object
@@ -232,6 +238,11 @@ func TestProblems(t *testing.T) {
 		"Stowage is down": {edit: func(i *Inspector) { i.Clock = clocktesting.NewFakePassiveClock(now.Add(time.Minute)) },
 			want: []string{"Lease/stowage-leader: no replica of Stowage leads"}},
 		"its certificate has ended": {edit: later, want: []string{"Lease/stowage-leader", "MutatingWebhookConfiguration/stowage: its caBundle has no valid certificate"}},
+		"no authority":              {edit: noAuthority, want: []string{"MutatingWebhookConfiguration/stowage: its caBundle has no valid certificate"}},
+		"a certificate from files needs none": {edit: func(i *Inspector) {
+			noAuthority(i)
+			i.CertDir = "/etc/stowage/certs"
+		}},
 		"no replica is ready": {objects: []client.Object{&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "stowage-system", Name: "stowage"}, Spec: appsv1.DeploymentSpec{Replicas: new(int32(2))}}},
 			want: []string{"Deployment/stowage: 0 of 2 replicas are ready"}},
 		"a peer pod that bypassed the webhook": {objects: []client.Object{pod("vm", "", 0, kata)}, want: []string{"Pod/vm: RuntimeClass kata-remote without kata.peerpods.io/vm: the webhook was bypassed (pod vm)"}},

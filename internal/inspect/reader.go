@@ -39,6 +39,8 @@ type Inspector struct {
 	// Registration, Deployment and Lease are the names of its webhook registration, of its
 	// Deployment, and of the lease of its leader.
 	Registration, Deployment, Lease string
+	// CertDir is where Stowage reads its certificate, or empty where it makes its own.
+	CertDir string
 	// ExcludedNamespaces are what [policy.Finder.Exclude] takes, NamespaceLabel is the
 	// Finder's.
 	ExcludedNamespaces []string

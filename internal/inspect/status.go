@@ -109,7 +109,7 @@ func (r *Report) OK() bool {
 		(r.VMs == nil || !slices.ContainsFunc(r.VMs.Nodes, func(n NodeVMs) bool { return !n.OK }))
 }
 
-// Only leaves workloads, and the problems of what is named, written as kind/name, the kind as kubectl takes it. It returns the
+// Only leaves the workloads and the problems of what is named, written as kind/name, the kind as kubectl takes it. It returns the
 // names that the report does not have.
 func (r *Report) Only(names []string) (unknown []string) {
 	found := map[string]bool{}
@@ -125,7 +125,7 @@ func (r *Report) Only(names []string) (unknown []string) {
 	}
 	r.Workloads = slices.DeleteFunc(r.Workloads, func(w Workload) bool { return !asked(w.Kind + "/" + w.Name) })
 	r.Problems = slices.DeleteFunc(r.Problems, func(p Problem) bool { return !asked(p.Object) })
-	r.Templates, r.VMs = []Template{}, nil
+	r.Templates, r.VMs, r.Plans = []Template{}, nil, nil
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return found[name] })
 }
 
