@@ -21,8 +21,8 @@ const TemplateAnnotation = "flexdaemonsets.xai/resource-template"
 // +kubebuilder:printcolumn:name="Memory",type=integer,JSONPath=`.spec.memoryPercentage`,description="Percent of the node's allocatable memory"
 // +kubebuilder:printcolumn:name="Storage",type=integer,JSONPath=`.spec.storagePercentage`,description="Percent of the node's allocatable ephemeral storage"
 // +kubebuilder:printcolumn:name="DaemonSets",type=integer,JSONPath=`.status.daemonSets`,description="DaemonSets that use the template"
-// +kubebuilder:printcolumn:name="Pods",type=integer,JSONPath=`.status.pods`,description="Pods that have a size from the template"
-// +kubebuilder:printcolumn:name="Off-Size",type=integer,JSONPath=`.status.offSize`,description="Pods that have another size than the template and their node now give them"
+// +kubebuilder:printcolumn:name="Pods",type=integer,JSONPath=`.status.pods`,description="Pods that have a size from the template, or should have one"
+// +kubebuilder:printcolumn:name="Off-Size",type=integer,JSONPath=`.status.offSize`,description="Pods that have no size, or another one than the template and their node now give them"
 // +kubebuilder:printcolumn:name="Up-To-Date",type=string,JSONPath=`.status.conditions[?(@.type=="UpToDate")].status`,description="Whether every pod has the size that it should have"
 // +kubebuilder:printcolumn:name="Update-Policy",type=string,JSONPath=`.spec.updatePolicy`,description="When running pods follow",priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -215,12 +215,12 @@ type FlexDaemonsetTemplateStatus struct {
 	//
 	// +optional
 	DaemonSets int32 `json:"daemonSets"`
-	// Pods is how many pods have a size from the template.
+	// Pods is how many pods have a size from the template, or should have one.
 	//
 	// +optional
 	Pods int32 `json:"pods"`
-	// OffSize is how many of them have another size than the template and their node
-	// now give them.
+	// OffSize is how many of them have no size, or another one than the template and
+	// their node now give them.
 	//
 	// +optional
 	OffSize int32 `json:"offSize"`

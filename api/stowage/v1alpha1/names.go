@@ -47,7 +47,7 @@ const (
 	// of the limit of all nodes. 0 is none.
 	PeerPodsLimitAnnotation = "stowage.dev/peerpods-limit"
 	// PeerPodsCapacityAnnotation is, on a node, how many VMs Stowage has it advertise. An
-	// amount on a node without it was set by another client.
+	// amount on a node without it was set by another client, or by a daemon that makes VMs.
 	PeerPodsCapacityAnnotation = "stowage.dev/peerpods-capacity"
 )
 

@@ -43,7 +43,7 @@ type PoolPhase string
 const (
 	// PoolAvailable: nothing limits the pool but its strategy.
 	PoolAvailable PoolPhase = "Available"
-	// PoolExhausted: no new pod gets a seat above Max.
+	// PoolExhausted: no new pod gets one of the LeftOut seats above Max.
 	PoolExhausted PoolPhase = "Exhausted"
 	// PoolProbing: Max was raised to find out whether the pool has room again.
 	PoolProbing PoolPhase = "Probing"
@@ -57,7 +57,7 @@ type PoolRoom struct {
 	NodeLabel map[string]string `json:"nodeLabel"`
 	// Phase says what is known about the room.
 	Phase PoolPhase `json:"phase"`
-	// Epoch counts how often Max was set anew.
+	// Epoch counts how often pods waited so long that the pool became Exhausted.
 	Epoch int64 `json:"epoch"`
 	// Since is when the phase began.
 	Since metav1.Time `json:"since"`

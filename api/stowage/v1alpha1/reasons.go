@@ -31,9 +31,10 @@ const (
 const (
 	// EventPodsAdopted: pods without a seat were given one.
 	EventPodsAdopted EventReason = "PodsAdopted"
-	// EventPodRecreated: a pod without a seat was evicted, so that its owner recreates it.
+	// EventPodRecreated: a pod without a seat, or one older than its policy or template, was evicted, so that its owner
+	// recreates it.
 	EventPodRecreated EventReason = "PodRecreated"
-	// EventPodEvicted: a pod was evicted from a pool with too many pods.
+	// EventPodEvicted: a pod was evicted from a pool with too many pods, or from one that is not its own any more.
 	EventPodEvicted EventReason = "PodEvicted"
 	// EventRepairInVain: evicting a pod has won nothing, so the next eviction waits longer.
 	EventRepairInVain EventReason = "RepairHadNoEffect"

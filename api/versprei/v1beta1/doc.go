@@ -2,8 +2,8 @@
 // over node pools.
 //
 // The group, the kind and the fields distribution, nodeLabel, weight and target are
-// those of Versprei, whose manifests work unchanged; all else is optional. What a
-// distribution means is in package spread.
+// those of Versprei. Its documented manifests work unchanged; docs/migrate says what is
+// refused. All else is optional. What a distribution means is in package spread.
 //
 // +kubebuilder:object:generate=true
 // +groupName=versprei.versprei.io

@@ -209,7 +209,7 @@ const (
 	// ConditionTargetFound is true while the target exists and this object is the
 	// one that divides its pods.
 	ConditionTargetFound = "TargetFound"
-	// ConditionBalanced is true while each pool has the pods that it should have.
+	// ConditionBalanced is true while each pool has the pods that it should have, and each pod has a node.
 	ConditionBalanced = "Balanced"
 	// ConditionCapacityAvailable is false while a pool has no room for the pods of the target.
 	ConditionCapacityAvailable = "CapacityAvailable"
