@@ -54,20 +54,22 @@ func (b *Book) release(s Seat) {
 	}
 }
 
-// maxOrdinal bounds the memory of a pool's table. A seat beyond it counts, and its
-// ordinal is not kept free.
-const maxOrdinal = 1 << 20
-
-// poolSeats is who holds the ordinals of a pool.
+// poolSeats is who holds the ordinals of a pool. Its memory grows with the holders and not with their ordinals: the pods
+// of a StatefulSet say which ordinals they have.
 type poolSeats struct {
 	count int64
-	held  []uint16 // how many hold ordinal i+1
-	low   int      // no index below it is free
+	held  []uint32         // how many hold ordinal i+1
+	far   map[int64]uint32 // the same of ordinals far beyond the holders
+	low   int64            // no ordinal up to it is free
 }
 
 func (p *poolSeats) take(ordinal int64) {
 	p.count++
-	if ordinal < 1 || ordinal > maxOrdinal {
+	if ordinal > int64(len(p.held)) && ordinal > 4*p.count+64 {
+		if p.far == nil {
+			p.far = map[int64]uint32{}
+		}
+		p.far[ordinal]++
 		return
 	}
 	for int64(len(p.held)) < ordinal {
@@ -78,18 +80,23 @@ func (p *poolSeats) take(ordinal int64) {
 
 func (p *poolSeats) release(ordinal int64) {
 	p.count--
-	if ordinal < 1 || ordinal > maxOrdinal {
-		return
+	if ordinal <= int64(len(p.held)) && p.held[ordinal-1] > 0 {
+		p.held[ordinal-1]--
+	} else if p.far[ordinal]--; p.far[ordinal] == 0 {
+		delete(p.far, ordinal)
 	}
-	p.held[ordinal-1]--
-	if p.held[ordinal-1] == 0 {
-		p.low = min(p.low, int(ordinal-1))
+	if !p.holds(ordinal) {
+		p.low = min(p.low, ordinal-1)
 	}
 }
 
+func (p *poolSeats) holds(ordinal int64) bool {
+	return ordinal <= int64(len(p.held)) && p.held[ordinal-1] > 0 || p.far[ordinal] > 0
+}
+
 func (p *poolSeats) lowestFree() int64 {
-	for p.low < len(p.held) && p.held[p.low] > 0 {
+	for p.holds(p.low + 1) {
 		p.low++
 	}
-	return int64(p.low) + 1
+	return p.low + 1
 }
