@@ -45,7 +45,9 @@ func (f *Finder) compile(d *versprei.PodDistributor) *Policy {
 		}
 	}
 	p := Compile(d)
-	f.distributors.Add(d.UID, compiled{d.Generation, p}, rememberFor)
+	if p.Strategy.Size() <= maxSize {
+		f.distributors.Add(d.UID, compiled{d.Generation, p}, rememberFor)
+	}
 	return p
 }
 

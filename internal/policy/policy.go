@@ -231,9 +231,14 @@ func CreatedBefore(created, policy time.Time, grace time.Duration) bool {
 	return grace > 0 && !policy.IsZero() && !created.Before(policy.Add(-grace)) && !created.After(policy.Add(watchLag))
 }
 
-// invented reports whether the pod's owner does not exist. Whoever creates a pod can write any owner reference into
-// it, and the API server checks none of them before admission.
-func invented(chain cluster.Chain) bool { return chain.Bottom() == nil && !chain.Unverified }
+// invented reports whether the pod's owner does not exist, in the version that its reference has. Whoever creates a pod can
+// write any owner reference into it, and the API server checks none of them before admission.
+func invented(chain cluster.Chain) bool {
+	if b := chain.Bottom(); b != nil {
+		return b.APIVersion != chain.Refs[0].APIVersion
+	}
+	return !chain.Unverified
+}
 
 // serves reports whether a namespace's annotations are looked at.
 func (f *Finder) serves(ctx context.Context, namespace string) (bool, error) {
@@ -290,11 +295,13 @@ func (f *Finder) annotated(p *Policy, root *cluster.Workload, template map[strin
 }
 
 // What is remembered: so many strategies, of at most so many bytes, and so many PodDistributors, as
-// long as they are in use. Anybody can write one.
+// long as they are in use. Anybody can write one. A strategy keeps some five bytes for each of its [spread.Strategy.Size];
+// those that keep more are computed for each pod.
 const (
 	maxParsed      = 4096
 	maxStrategyLen = 4 << 10
 	maxCompiled    = 16384
+	maxSize        = 4000
 	rememberFor    = time.Hour
 )
 
@@ -305,7 +312,7 @@ func (f *Finder) parse(text string) (*spread.Strategy, error) {
 		return have.strategy, have.err
 	}
 	strategy, err := spread.Parse(text)
-	if len(text) <= maxStrategyLen {
+	if len(text) <= maxStrategyLen && strategy.Size() <= maxSize {
 		f.parsed.Add(text, parsed{strategy, err}, rememberFor)
 	}
 	return strategy, err

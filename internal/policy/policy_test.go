@@ -1,7 +1,9 @@
 package policy
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/spread"
 )
 
 func distributor(name, kind, target string, age time.Duration) versprei.PodDistributor {
@@ -220,5 +223,28 @@ func TestCheck(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A strategy that keeps much memory is computed for each pod. Anybody can write many of them.
+func TestLargeStrategiesAreNotRemembered(t *testing.T) {
+	var large []string
+	for i := range spread.MaxPools {
+		large = append(large, fmt.Sprintf("p=%d,weight=%d", i, spread.MaxWeight-i))
+	}
+	for text, want := range map[string]bool{
+		"p=a,weight=80:p=b,weight=20":   true,
+		"p=a,weight=333:p=b,weight=667": true,
+		strings.Join(large, ":"):        false,
+	} {
+		f := NewFinder(cluster.NewStatic(cluster.Objects{}), "", nil)
+		first, err := f.parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, _ := f.parse(text)
+		if got := first == again; got != want {
+			t.Errorf("a strategy of %d seats is remembered: %t, want %t", first.Size(), got, want)
+		}
 	}
 }

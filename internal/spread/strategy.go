@@ -122,6 +122,17 @@ func validate(pools []Pool) error {
 // Len returns the number of pools.
 func (s *Strategy) Len() int { return len(s.pools) }
 
+// Size returns how many seats the strategy keeps in memory: a period for each part of the sequence. It is 0 for nil.
+func (s *Strategy) Size() (n int64) {
+	if s == nil {
+		return 0
+	}
+	for i := range s.segments {
+		n += s.segments[i].period()
+	}
+	return n
+}
+
 // Pool returns a pool by its index.
 func (s *Strategy) Pool(i int) Pool { return s.pools[i] }
 

@@ -68,6 +68,15 @@ func TestForgedOwner(t *testing.T) {
 			}
 		})
 	}
+	// The version of the owner is that of its kind: with another one, nobody could read its replica count.
+	other := podTemplate("x")
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: victim.Namespace, GenerateName: "version-", Annotations: annotated(eightyOf)}, Spec: other.Spec}
+	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v9", Kind: "ReplicaSet", Name: "owner", UID: rs.UID, Controller: new(true)}}
+	must(t, victim.Create(t.Context(), p, client.DryRunAll))
+	if _, seated := p.Labels[stowage.SeatLabel]; seated {
+		t.Error("a pod of a version that does not exist has a seat")
+	}
+
 	var ledgers stowage.SeatLedgerList
 	must(t, attacker.List(t.Context(), &ledgers, client.InNamespace(attacker.Namespace)))
 	if n := len(ledgers.Items); n != 0 {
