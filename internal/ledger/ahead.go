@@ -215,11 +215,21 @@ func (b *Book) claimAhead(now time.Duration) bool {
 			return claimed
 		}
 		claimed = true
-		c.Ahead, c.wasAhead = true, true
+		c.Ahead = true
 		b.spare = append(b.spare, c)
 		c.ahead = &ahead{strategy: b.latest.Strategy, writeCost: b.latest.WriteCost, replicas: b.replicas, sent: now}
 	}
 	return claimed
+}
+
+// voidUnwritten ends the seats ahead of a write whose result is not known yet. If they come into the ledger, the next
+// write leaves them out.
+func (b *Book) voidUnwritten() {
+	for _, c := range b.spare {
+		if c.ahead != nil && !c.written {
+			b.void(c)
+		}
+	}
 }
 
 // dropAhead takes back seats ahead that are not in the ledger.

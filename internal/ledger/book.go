@@ -48,6 +48,8 @@ type Book struct {
 	replicasRead  bool          // a read was answered at all
 	replicasStart time.Duration // of the read under way
 	readingCount  bool
+	countFailures int           // reads of it that failed in a row
+	countAt       time.Duration // when to read it again after a failure
 	endedAt       time.Duration // when a pod was last seen to end
 
 	queue     []*Request
@@ -96,7 +98,7 @@ func (b *Book) PodSeen(now time.Duration, uid string, p Pod) {
 	if _, ok := b.ids[p.ID]; !ok {
 		b.ids[p.ID] = p.Version
 		if c != nil && c.own {
-			b.settle.observe(now - c.firstSeen)
+			b.settle.observe(now-c.firstSeen, b.timing.MaxPatience)
 		}
 	}
 	if c != nil && c.counted {
@@ -341,7 +343,7 @@ func (b *Book) Step(now time.Duration) []Action {
 	if wanted && !fresh {
 		acts = b.readReplicas(now, acts)
 	}
-	if !b.known || wanted && !fresh {
+	if !b.known || wanted && !fresh && !slices.ContainsFunc(b.queue, func(r *Request) bool { return b.withoutCount(now, r) }) {
 		return acts
 	}
 
@@ -352,8 +354,8 @@ func (b *Book) Step(now time.Duration) []Action {
 	}
 
 	// 4. Decide for everyone who waits, and write.
-	acts, decided := b.decide(now, acts)
-	claimed := b.claimAhead(now)
+	acts, decided := b.decide(now, fresh, acts)
+	claimed := fresh && b.claimAhead(now)
 	if !decided && !claimed && !b.unwritten {
 		return acts
 	}
@@ -370,7 +372,7 @@ func (b *Book) answer(now time.Duration, acts []Action) []Action {
 			r.Result = Result{Claim: r.claim.Claim, Written: true, Unverified: r.unverified, Prepared: r.ahead}
 		case r.Deadline <= now:
 			if r.claim == nil {
-				b.dropAhead() // nobody knows when they can be used
+				b.voidUnwritten() // nobody knows when they can be used
 				b.refresh(now)
 				if err := b.seat(now, r); err != nil {
 					r.Result = Result{Err: err}

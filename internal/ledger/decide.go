@@ -53,8 +53,8 @@ func between(after, w, before string) bool {
 	return after < w || w < before
 }
 
-// decide gives a seat to everyone who may have one now.
-func (b *Book) decide(now time.Duration, acts []Action) ([]Action, bool) {
+// decide gives a seat to everyone who may have one now. Fresh is whether the replica count holds.
+func (b *Book) decide(now time.Duration, fresh bool, acts []Action) ([]Action, bool) {
 	b.refresh(now)
 	decided := false
 	b.queue = slices.DeleteFunc(b.queue, func(r *Request) bool {
@@ -62,7 +62,13 @@ func (b *Book) decide(now time.Duration, acts []Action) ([]Action, bool) {
 			decided = true
 			return false
 		}
-		if b.replicas >= 0 && b.total+1 > b.replicas && !b.mayExceed(now, r, &acts) {
+		switch {
+		case !fresh:
+			if !b.withoutCount(now, r) {
+				return false
+			}
+			r.unverified = true
+		case b.replicas >= 0 && b.total+1 > b.replicas && !b.mayExceed(now, r, &acts):
 			return false
 		}
 		if err := b.seat(now, r); err != nil {
@@ -85,6 +91,10 @@ func (b *Book) mayExceed(now time.Duration, r *Request, acts *[]Action) bool {
 	}
 	// A count that was read before the pod was created may be older than its reason.
 	if b.replicasSince < r.arrived {
+		if b.withoutCount(now, r) {
+			r.unverified = true
+			return true
+		}
 		*acts = b.readReplicas(now, *acts)
 		return false
 	}
@@ -176,7 +186,8 @@ func (b *Book) refresh(now time.Duration) {
 	// Nobody gains by learning of a seat that was never written and is no claim any more.
 	b.claims = slices.DeleteFunc(b.claims, func(c *claim) bool {
 		expired := c.void && now-c.firstSeen >= b.timing.Expiry
-		if !expired && (c.written || c.waiting || c.counted) {
+		unknown := c.void && (b.writing || !b.known) // a write that is under way may have it
+		if !expired && (c.written || c.waiting || c.counted || unknown) {
 			return false
 		}
 		b.drop(c)

@@ -8,10 +8,30 @@ import (
 // What a book does about the replica count of its owner.
 
 // ReplicasRead notes the answer to ReadReplicas: the owner's replica count, or -1 if
-// it has none or could not be read.
+// it has none.
 func (b *Book) ReplicasRead(now time.Duration, replicas int64) {
-	b.readingCount = false
+	b.readingCount, b.countFailures = false, 0
 	b.replicas, b.replicasSince, b.replicasAt, b.replicasRead = replicas, b.replicasStart, now, true
+}
+
+// ReplicasFailed notes that the replica count could not be read. What was read before stays.
+func (b *Book) ReplicasFailed(now time.Duration) {
+	b.readingCount, b.countAt = false, now+b.timing.Retry<<min(b.countFailures, 5)
+	b.countFailures++
+}
+
+// withoutCount reports whether a request has waited long enough for a replica count that cannot be read. Where reads
+// keep failing, no request waits.
+func (b *Book) withoutCount(now time.Duration, r *Request) bool {
+	if b.countFailures == 0 || r.claim != nil {
+		return false
+	}
+	until := min(r.arrived+b.timing.patience(b.settle), r.Deadline-b.timing.Reserve)
+	if b.countFailures >= brokenAfter || now >= until {
+		return true
+	}
+	b.wakeAt(until)
+	return false
 }
 
 // replicasHold reports whether the replica count is new enough to give seats by it. It may be older in a burst, and while a
@@ -34,9 +54,13 @@ func (b *Book) replicasExpireSoon(now time.Duration) bool {
 	return now < b.pausedAt() && now-b.replicasSince > 3*b.timing.Ahead/4 && b.spares() > 0
 }
 
-// readReplicas has the replica count read, unless that is under way.
+// readReplicas has the replica count read, unless that is under way or has just failed.
 func (b *Book) readReplicas(now time.Duration, acts []Action) []Action {
 	if b.readingCount {
+		return acts
+	}
+	if b.countFailures > 0 && now < b.countAt {
+		b.wakeAt(b.countAt)
 		return acts
 	}
 	b.readingCount, b.replicasStart = true, now

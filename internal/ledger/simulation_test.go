@@ -28,7 +28,7 @@ type scenario struct {
 	Lag        time.Duration // the most that a watch lags
 	Latency    time.Duration // the most that a request to the API takes, each way
 	Denied     int           // creates denied after admission, of 100
-	Failing    int           // ledger requests that fail, of 100; half of the writes are applied
+	Failing    int           // requests to the API that fail, of 100; half of the writes are applied
 	Flapping   bool          // scale-downs do not wait for pods to be ready
 	Restarts   int           // webhook restarts, of 1000 events
 	Older      int           // webhooks of a version that knows no claims ahead
@@ -291,7 +291,14 @@ func (w *world) step(h *hook) {
 				if w.bug == noReplicaCheck {
 					n = -1
 				}
-				w.after(w.Latency, alive(func() { h.book.ReplicasRead(w.now, n); w.step(h) }))
+				w.after(w.Latency, alive(func() {
+					if w.chance(w.Failing, 100) {
+						h.book.ReplicasFailed(w.now)
+					} else {
+						h.book.ReplicasRead(w.now, n)
+					}
+					w.step(h)
+				}))
 			})
 		case a.ReadLedger:
 			w.after(w.Latency, func() {

@@ -59,7 +59,8 @@ type Timing struct {
 	ReplicasFresh time.Duration
 	// MinPatience and MaxPatience bound how long a request waits for a watch that shows too many pods. They also
 	// bound how old a claim must be to be presumed dead. Within them it is several times what claims took to settle
-	// lately.
+	// lately. MaxPatience, Ahead and Reserve fit the time of a request, so that it sees claims ahead of a replica that
+	// is gone presumed dead.
 	MinPatience, MaxPatience time.Duration
 	// Reserve is the time before its deadline from which a request waits for nothing
 	// but the API.
@@ -73,9 +74,9 @@ func DefaultTiming() Timing {
 	return Timing{
 		Expiry: time.Minute,
 		Quiet:  4 * time.Millisecond, Window: 40 * time.Millisecond, Turn: 15 * time.Millisecond,
-		Ahead: 2 * time.Second, Pause: 90 * time.Millisecond,
+		Ahead: 1500 * time.Millisecond, Pause: 90 * time.Millisecond,
 		ReplicasFresh: 50 * time.Millisecond,
-		MinPatience:   250 * time.Millisecond, MaxPatience: 2 * time.Second,
+		MinPatience:   250 * time.Millisecond, MaxPatience: 1500 * time.Millisecond,
 		Reserve: 500 * time.Millisecond,
 		Retry:   50 * time.Millisecond,
 	}
@@ -88,7 +89,9 @@ const settleFactor = 5
 // seen: a maximum that fades. Books of one replica share it.
 type SettleTime struct{ max atomic.Int64 }
 
-func (s *SettleTime) observe(d time.Duration) {
+// observe notes a time, which is bounded: one pod that is created slowly must not make all others wait for long.
+func (s *SettleTime) observe(d, most time.Duration) {
+	d = min(d, most)
 	old := s.max.Load()
 	s.max.CompareAndSwap(old, max(int64(d), old-old/32)) // one that is lost is no matter
 }

@@ -66,6 +66,11 @@ func newRecord(key ledger.Key, pod *corev1.Pod) (Record, bool) {
 	return r, ok
 }
 
+// held is the record as a book sees it.
+func (r *Record) held() ledger.Pod {
+	return ledger.Pod{Seat: r.Seat, ID: r.ID, Active: r.Active, Version: r.Version}
+}
+
 // shared returns the one copy of a text that many records have.
 func shared(s string) string { return unique.Make(s).Value() }
 

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/util/flowcontrol"
@@ -76,6 +77,7 @@ type entry struct {
 	book    *ledger.Book
 	waiting map[*ledger.Request]chan ledger.Result
 	timer   clock.Timer
+	used    bool // it knows the owner's pods
 	dead    bool // no longer in Service.books
 }
 
@@ -116,8 +118,8 @@ func (l *Service) Pods() *Pods { return l.pods }
 func (l *Service) now() time.Duration { return l.clock.Since(l.start) }
 
 // with calls a function with an owner's book, which nobody else uses meanwhile, and
-// performs what the book wants afterwards. A book is made where there is none. A panic in a book
-// costs its requests their seats, and the next request gets a new book.
+// performs what the book wants afterwards. A book is made where there is none, and learns of the owner's pods. A panic in
+// a book costs its requests their seats, and the next request gets a new book.
 func (l *Service) with(key ledger.OwnerKey, use func(now time.Duration, e *entry)) {
 	for !l.try(key, use) {
 	}
@@ -151,6 +153,12 @@ func (l *Service) try(key ledger.OwnerKey, use func(now time.Duration, e *entry)
 		failed, done = true, true
 	})
 	now := l.now()
+	if !e.used {
+		e.used = true
+		for _, r := range l.pods.Of(key) { // an earlier book may have failed
+			e.book.PodSeen(now, string(r.UID), r.held())
+		}
+	}
 	use(now, e)
 	e.book.Applied(l.pods.Version())
 	l.perform(e, e.book.Step(now))
@@ -201,12 +209,19 @@ func (l *Service) perform(e *entry, acts []ledger.Action) {
 }
 
 func (l *Service) readReplicas(owner ledger.Owner) {
-	n := int64(-1)
+	n, known, forbidden := int64(-1), true, false
 	l.request(owner, "replica count not read", func(ctx context.Context) (err error) {
 		n, err = l.api.ReadReplicas(ctx, owner)
+		forbidden = apierrors.IsForbidden(err) // it is of no use to ask again
 		return err
-	}, func() { n = -1 })
-	l.with(owner.Key(), func(now time.Duration, e *entry) { e.book.ReplicasRead(now, n) })
+	}, func() { n, known = -1, forbidden })
+	l.with(owner.Key(), func(now time.Duration, e *entry) {
+		if known {
+			e.book.ReplicasRead(now, n)
+		} else {
+			e.book.ReplicasFailed(now)
+		}
+	})
 }
 
 func (l *Service) readLedger(owner ledger.Owner) {
@@ -342,7 +357,7 @@ func (l *Service) podSeen(was, is *Record) {
 			e.book.PodGone(now, string(r.UID))
 			return
 		}
-		e.book.PodSeen(now, string(r.UID), ledger.Pod{Seat: r.Seat, ID: r.ID, Active: r.Active, Version: r.Version})
+		e.book.PodSeen(now, string(r.UID), r.held())
 	})
 	if moved := moved(was, is); l.changed != nil && (moved || was.Ready != is.Ready) {
 		l.changed(key, moved)

@@ -417,6 +417,55 @@ func TestPanicInABook(t *testing.T) {
 	})
 }
 
+// The book after a panic knows the pods of the owner.
+func TestPodsAfterPanicInABook(t *testing.T) {
+	crash := utilruntime.ReallyCrash
+	utilruntime.ReallyCrash = false
+	defer func() { utilruntime.ReallyCrash = crash }()
+	synctest.Test(t, func(t *testing.T) {
+		l := newTestLedger(t, &sharedAPI{}, "a")
+		for i := range 10 {
+			res, err := l.Claim(t.Context(), testOwner, simulated["one pool"], true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := l.Pods().Add(testPod(fmt.Sprint(i), l.Pods().Key, res)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(2 * time.Minute) // claims expire
+		l.with(testOwner.Key(), func(time.Duration, *entry) { panic("a fault") })
+		if res, err := l.Claim(t.Context(), testOwner, simulated["one pool"], true); err != nil || res.Ordinal != 11 {
+			t.Errorf("the next pod got seat %d, want 11 (%v)", res.Ordinal, err)
+		}
+	})
+}
+
+// A book does not outlive its ledger, also if no watch shows that the ledger is gone.
+func TestSweepOfMissedDeletion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := &sharedAPI{object: ledger.Object{Version: 5, Writer: "b"}}
+		l := newTestLedger(t, api, "a")
+		l.LedgerSeen(testOwner, api.object, false)
+		l.Sweep(t.Context(), false)
+		if len(l.books) != 1 {
+			t.Fatal("the book of a ledger that exists is gone")
+		}
+		api.object = ledger.Object{}
+		l.Sweep(t.Context(), false)
+		if len(l.books) != 0 {
+			t.Error("the book of a ledger that is gone is still there")
+		}
+	})
+}
+
+// A request lives long enough to see that a replica is gone which holds seats ahead.
+func TestTimesFit(t *testing.T) {
+	if d := ledger.DefaultTiming(); d.MaxPatience+d.Ahead+d.Reserve > maxBudget {
+		t.Errorf("%s + %s + %s are more than %s", d.MaxPatience, d.Ahead, d.Reserve, maxBudget)
+	}
+}
+
 // Status alone, such as a probe that flaps, is no movement.
 func TestMoved(t *testing.T) {
 	base := Record{UID: "p", Seat: ledger.Seat{Pool: "0", Ordinal: 1}, ID: "c", Active: true, Ready: true, Node: "n"}

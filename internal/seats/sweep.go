@@ -27,10 +27,16 @@ func (l *Service) Sweep(ctx context.Context, collect bool) {
 			e.book.Tally(states)
 			version, spent = e.book.Spent(now)
 		})
-		if spent && collect {
+		switch {
+		case spent && collect:
 			if err := l.api.DeleteLedger(ctx, owner, version); err != nil {
 				l.logError(err, "ledger not removed", owner)
 			} else {
+				l.with(e.key, func(now time.Duration, e *entry) { e.book.LedgerGone(now, version) })
+			}
+		case spent && len(l.pods.Of(e.key)) == 0:
+			// A watch that broke may have missed the deletion.
+			if o, err := l.api.ReadLedger(ctx, owner); err == nil && o.Version == 0 {
 				l.with(e.key, func(now time.Duration, e *entry) { e.book.LedgerGone(now, version) })
 			}
 		}

@@ -217,7 +217,7 @@ func seatPatch(key ledger.Key, owner ledger.Owner, p *policy.Policy, pod *corev1
 	seat := ledger.Seat{Pool: p.Strategy.Pool(m.Seat.Pool).Name, Ordinal: m.Seat.Ordinal}
 	origin, id := ledger.OriginAdopted, ""
 	if _, k, i, ok := ledger.SeatOf(key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations); ok {
-		origin, id = k, i // the claim stays the same, because a ledger may still have it
+		origin, id = k, i // a ledger may still have the claim
 	}
 	annotations := map[string]string{}
 	if withCost {
