@@ -33,6 +33,9 @@ type ahead struct {
 	sent      time.Duration // when the write was sent
 }
 
+// usable reports whether a request may get the seat of a claim ahead: it is in the ledger, and was not given back.
+func (c *claim) usable() bool { return c.ahead != nil && c.written }
+
 // useAhead gives the seats that were claimed ahead to the requests that wait, and ends those that are not to be used.
 func (b *Book) useAhead(now time.Duration) {
 	paused := now >= b.giveBackAt()
@@ -45,12 +48,9 @@ func (b *Book) useAhead(now time.Duration) {
 	if b.replicasHold(now) {
 		b.giveAhead(now)
 	}
-	for _, c := range b.spare {
-		if c.ahead != nil && c.written {
-			b.wakeAt(c.ahead.sent + b.timing.Ahead)
-			b.wakeAt(b.giveBackAt())
-			break
-		}
+	if i := slices.IndexFunc(b.spare, (*claim).usable); i >= 0 {
+		b.wakeAt(b.spare[i].ahead.sent + b.timing.Ahead)
+		b.wakeAt(b.giveBackAt())
 	}
 }
 
@@ -80,7 +80,7 @@ func (b *Book) giveAhead(now time.Duration) {
 			continue
 		}
 		for _, c := range b.spare {
-			if c.ahead == nil || !c.written {
+			if !c.usable() {
 				continue
 			}
 			if c.ahead.strategy != r.Strategy || c.ahead.writeCost != r.WriteCost {
@@ -97,7 +97,7 @@ func (b *Book) giveAhead(now time.Duration) {
 // endAhead ends those claims ahead in the ledger that are not to be used any more.
 func (b *Book) endAhead(ends func(*ahead) bool) {
 	b.spare = slices.DeleteFunc(b.spare, func(c *claim) bool {
-		if c.ahead != nil && c.written && ends(c.ahead) {
+		if c.usable() && ends(c.ahead) {
 			b.void(c)
 		}
 		return c.ahead == nil
@@ -145,7 +145,7 @@ func (b *Book) recent(now time.Duration) int64 {
 // spares returns how many seats ahead can be given now.
 func (b *Book) spares() (n int64) {
 	for _, c := range b.spare {
-		if c.ahead != nil && c.written {
+		if c.usable() {
 			n++
 		}
 	}

@@ -45,7 +45,6 @@ type Book struct {
 	replicas      int64         // -1 is unknown
 	replicasSince time.Duration // when the read of it began: it is not older
 	replicasAt    time.Duration // when the answer came
-	replicasRead  bool          // a read was answered at all
 	replicasStart time.Duration // of the read under way
 	readingCount  bool
 	countFailures int           // reads of it that failed in a row
@@ -66,7 +65,7 @@ func NewBook(timing *Timing, settle *SettleTime, writer string, newID func() str
 		timing: timing, settle: settle, writer: writer + aheadWriter, newID: newID,
 		table: map[string]*poolSeats{}, pods: map[string]Pod{}, ids: map[string]uint64{}, gone: map[string]time.Duration{},
 		byID: map[string]*claim{}, writers: map[string]time.Duration{},
-		known: true, changedAt: -time.Hour, endedAt: -time.Hour, replicas: -1, wake: never,
+		known: true, changedAt: -time.Hour, endedAt: -time.Hour, replicasSince: -time.Hour, replicasAt: -time.Hour, replicas: -1, wake: never,
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 // it has none.
 func (b *Book) ReplicasRead(now time.Duration, replicas int64) {
 	b.readingCount, b.countFailures = false, 0
-	b.replicas, b.replicasSince, b.replicasAt, b.replicasRead = replicas, b.replicasStart, now, true
+	b.replicas, b.replicasSince, b.replicasAt = replicas, b.replicasStart, now
 }
 
 // ReplicasFailed notes that the replica count could not be read. What was read before stays.
@@ -37,10 +37,7 @@ func (b *Book) withoutCount(now time.Duration, r *Request) bool {
 // replicasHold reports whether the replica count is new enough to give seats by it. It may be older in a burst, and while a
 // request waits because the count was reached. But no pod may have ended since: a scale-down may be why.
 func (b *Book) replicasHold(now time.Duration) bool {
-	switch {
-	case !b.replicasRead:
-		return false
-	case now-b.replicasAt <= b.timing.ReplicasFresh:
+	if now-b.replicasAt <= b.timing.ReplicasFresh {
 		return true
 	}
 	if now-b.replicasSince >= b.timing.Ahead || b.endedAt >= b.replicasSince {

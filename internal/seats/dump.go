@@ -20,12 +20,7 @@ type Dump struct {
 
 // Dump returns all books, by namespace and name.
 func (l *Service) Dump() []Dump {
-	l.mu.Lock()
-	entries := make([]*entry, 0, len(l.books))
-	for _, e := range l.books {
-		entries = append(entries, e)
-	}
-	l.mu.Unlock()
+	entries := l.entries()
 	out := make([]Dump, 0, len(entries))
 	for _, e := range entries {
 		e.mu.Lock()

@@ -253,9 +253,6 @@ func (p *Pods) put(pod *corev1.Pod) {
 		p.remove(r.UID) // it was given to another owner
 		p.mu.Lock()
 	}
-	if p.owners == nil {
-		p.owners, p.byOwner = map[types.UID]*ownerPods{}, map[ledger.OwnerKey]*ownerPods{}
-	}
 	o := p.byOwner[key]
 	if o == nil {
 		ref := metav1.GetControllerOfNoCopy(pod)

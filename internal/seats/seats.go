@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -77,7 +78,7 @@ type entry struct {
 	book    *ledger.Book
 	waiting map[*ledger.Request]chan ledger.Result
 	timer   clock.Timer
-	used    bool // it knows the owner's pods
+	primed  bool // it knows the owner's pods
 	dead    bool // no longer in Service.books
 }
 
@@ -108,7 +109,7 @@ func New(o Options) *Service {
 		books: map[ledger.OwnerKey]*entry{}, unverified: newFairLimiter(unverifiedRate, unverifiedBurst),
 		logs: flowcontrol.NewTokenBucketPassiveRateLimiter(5, 50),
 	}
-	l.pods = &Pods{Key: o.Key, Seen: l.podSeen}
+	l.pods = &Pods{Key: o.Key, Seen: l.podSeen, byOwner: map[ledger.OwnerKey]*ownerPods{}, owners: map[types.UID]*ownerPods{}}
 	return l
 }
 
@@ -153,8 +154,8 @@ func (l *Service) try(key ledger.OwnerKey, use func(now time.Duration, e *entry)
 		failed, done = true, true
 	})
 	now := l.now()
-	if !e.used {
-		e.used = true
+	if !e.primed {
+		e.primed = true
 		for _, r := range l.pods.Of(key) { // an earlier book may have failed
 			e.book.PodSeen(now, string(r.UID), r.held())
 		}
@@ -293,13 +294,24 @@ func (l *Service) Claim(ctx context.Context, owner ledger.Owner, s *spread.Strat
 	}
 }
 
+// knows reports whether there is a book of an owner.
+func (l *Service) knows(owner ledger.OwnerKey) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.books[owner] != nil
+}
+
+// entries returns the books that there are now.
+func (l *Service) entries() []*entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Values(l.books))
+}
+
 // Peek returns the seat that one more pod of an owner would get now, and claims
 // nothing. It leaves nothing behind, not even a book.
 func (l *Service) Peek(owner ledger.Owner, s *spread.Strategy) (seat ledger.Seat, err error) {
-	l.mu.Lock()
-	_, known := l.books[owner.Key()]
-	l.mu.Unlock()
-	if !known {
+	if !l.knows(owner.Key()) {
 		return ledger.NewBook(&l.timing, &l.settle, l.writer, ledger.NewID).Peek(0, s)
 	}
 	l.with(owner.Key(), func(now time.Duration, e *entry) { seat, err = e.book.Peek(now, s) })
@@ -331,10 +343,7 @@ func (l *Service) Claimed(ctx context.Context, owner ledger.Owner, id string) (b
 // seen yet. It leaves nothing behind where nothing is known of the owner.
 func (l *Service) Held(namespace string, owner types.UID, pool string) (n int64) {
 	key := ledger.OwnerKey{Namespace: namespace, UID: owner}
-	l.mu.Lock()
-	_, known := l.books[key]
-	l.mu.Unlock()
-	if known {
+	if l.knows(key) {
 		l.with(key, func(now time.Duration, e *entry) { n = e.book.Held(now, pool) })
 	}
 	return n

@@ -10,14 +10,8 @@ import (
 // Sweep forgets the books that nobody would miss. With collect, it also removes the
 // ledgers whose claims have all ended; one replica does that.
 func (l *Service) Sweep(ctx context.Context, collect bool) {
-	l.mu.Lock()
-	entries := make([]*entry, 0, len(l.books))
-	for _, e := range l.books {
-		entries = append(entries, e)
-	}
-	l.mu.Unlock()
 	states := map[string]int{}
-	for _, e := range entries {
+	for _, e := range l.entries() {
 		var owner ledger.Owner
 		var version uint64
 		var spent bool
