@@ -25,7 +25,7 @@ func BenchmarkTracked(b *testing.B) {
 	key := make(ledger.Key, ledger.KeySize)
 	var texts [][]byte // as the API server sends pods
 	for o := range owners {
-		owner := types.UID(uuid.NewUUID())
+		owner := uuid.NewUUID()
 		name := fmt.Sprintf("workload-%d-6d5f8b7c9d", o)
 		for p := range podsEach {
 			text, err := benchPod(key, fmt.Sprintf("scale-%d", o/20), name, owner, p).Marshal()
@@ -62,7 +62,7 @@ func BenchmarkTracked(b *testing.B) {
 func benchPod(key ledger.Key, namespace, workload string, owner types.UID, n int) *corev1.Pod {
 	seat := ledger.Seat{Pool: []string{"od4vcpu16gb", "spot4vcpu16gb", "spot8vcpu32gb"}[n%3], Ordinal: int64(n/3 + 1)}
 	id := ledger.WithCostRank(ledger.NewID(), int64(n+1))
-	uid := types.UID(uuid.NewUUID())
+	uid := uuid.NewUUID()
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace, Name: workload + "-" + string(uid[:5]), UID: uid, ResourceVersion: strconv.Itoa(1_000_000 + n),
