@@ -86,6 +86,11 @@ func (p *Pipeline) Run(ctx context.Context, req feature.Request) Result {
 	var res Result
 
 	// 1. See whether Stowage may look at the pod.
+	if err := checkItems(req.Pod); err != nil {
+		res.LeftAlone = err.Error()
+		res.warn("stowage: the pod was left as it is: " + err.Error())
+		return res
+	}
 	mode := p.mode(ctx, req, &res)
 	if mode == stowage.ModeOff {
 		return res
