@@ -37,13 +37,9 @@ type record struct {
 func declaredBy(pod *podpatch.Pod) (_ *record, note string) {
 	var r record
 	if text, ok := pod.Metadata.Annotations[stowage.DeclaredResourcesAnnotation]; ok {
-		err := json.Unmarshal([]byte(text), &r)
-		if err == nil && r.Containers == nil {
-			err = errors.New("it names no containers")
-		}
-		if err != nil {
+		var err error
+		if r, err = parseRecord(text); err != nil {
 			note = fmt.Sprintf("annotation %s is not ours and is replaced: %v", stowage.DeclaredResourcesAnnotation, err)
-			r = record{}
 		}
 	}
 	if r.Containers == nil {
@@ -59,6 +55,58 @@ func declaredBy(pod *podpatch.Pod) (_ *record, note string) {
 		}
 	}
 	return &r, note
+}
+
+// maxExcluded is how many containers a template can exclude.
+const maxExcluded = 64
+
+// parseRecord reads a record. Whoever creates a pod can write one, so it has nothing that Stowage would not have written.
+func parseRecord(text string) (record, error) {
+	var r record
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		return record{}, err
+	}
+	if r.Containers == nil {
+		return record{}, errors.New("it names no containers")
+	}
+	if len(r.Sized) > len(sizeable) {
+		return record{}, fmt.Errorf("it names %d resources, of which a template can size %d", len(r.Sized), len(sizeable))
+	}
+	if len(r.Excluded) > maxExcluded {
+		return record{}, fmt.Errorf("it excludes %d containers; a template can exclude %d", len(r.Excluded), maxExcluded)
+	}
+	for _, name := range r.Sized {
+		if !slices.Contains(sizeable, name) {
+			return record{}, fmt.Errorf("no template sizes %s", name)
+		}
+	}
+	if err := checkEntries(r.Pod); err != nil {
+		return record{}, fmt.Errorf("pod: %w", err)
+	}
+	for name, c := range r.Containers {
+		if err := checkEntries(c); err != nil {
+			return record{}, fmt.Errorf("container %q: %w", name, err)
+		}
+	}
+	return r, nil
+}
+
+// checkEntries reports an entry that a template cannot size, or that is no amount.
+func checkEntries(r *podpatch.Resources) error {
+	if r == nil {
+		return nil
+	}
+	for _, list := range []podpatch.ResourceList{r.Requests, r.Limits} {
+		for name, q := range list {
+			if !slices.Contains(sizeable, name) {
+				return fmt.Errorf("no template sizes %s", name)
+			}
+			if _, err := q.Parse(); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+	}
+	return nil
 }
 
 // restore gives a pod the entries back that it declared, of the resources that were sized.
@@ -97,8 +145,12 @@ func (r *record) restore(pod *podpatch.Pod) {
 // SizedResources returns the resources of a pod that a template decided, by its
 // annotations.
 func SizedResources(annotations map[string]string) []corev1.ResourceName {
-	var r record
-	if json.Unmarshal([]byte(annotations[stowage.DeclaredResourcesAnnotation]), &r) != nil {
+	text, ok := annotations[stowage.DeclaredResourcesAnnotation]
+	if !ok {
+		return nil
+	}
+	r, err := parseRecord(text)
+	if err != nil {
 		return nil
 	}
 	return r.Sized
@@ -110,8 +162,8 @@ func Disown(pod *podpatch.Pod, copied string) *podpatch.Pod {
 	if pod.Metadata.Annotations[stowage.DeclaredResourcesAnnotation] != copied {
 		return pod
 	}
-	var r record
-	marked := json.Unmarshal([]byte(copied), &r) == nil && r.Mark
+	r, err := parseRecord(copied)
+	marked := err == nil && r.Mark
 	out := pod.Clone()
 	delete(out.Metadata.Annotations, stowage.DeclaredResourcesAnnotation)
 	if !marked {

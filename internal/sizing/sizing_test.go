@@ -331,19 +331,28 @@ func TestSizeAgain(t *testing.T) {
 		}
 	})
 	t.Run("a record that is none is replaced", func(t *testing.T) {
-		for _, text := range []string{"", "{", "[]", "{}", `{"containers":null}`} {
+		for _, text := range []string{
+			"", "{", "[]", "{}", `{"containers":null}`,
+			`{"containers":{},"sized":["` + strings.Repeat(`","`, 400_000) + `"]}`,
+			`{"containers":{},"sized":["nvidia.com/gpu"]}`,
+			`{"containers":{},"excluded":["` + strings.Repeat(`","`, 1000) + `"]}`,
+			`{"containers":{"a":{"requests":{"cpu":"1e999999999"}}}}`,
+			`{"containers":{"a":{"requests":{"ephemeral-storage":"x"}}},"sized":["ephemeral-storage"]}`,
+			`{"containers":{},"pod":{"requests":{"nvidia.com/gpu":"1"}}}`,
+		} {
 			pod := testkit.Pod("p").Container("a", "cpu=3", "").Annotation(stowage.DeclaredResourcesAnnotation, text).View(t)
 			res, err := template.Size(pod, node)
 			if err != nil || len(res.Notes) != 1 || !strings.Contains(res.Notes[0], "is not ours") {
-				t.Fatalf("%q: %v, %v", text, res.Notes, err)
+				t.Fatalf("%.80q: %v, %v", text, res.Notes, err)
 			}
 			if got, want := described(res.Pod), "a: cpu=400m | \n"; got != want {
-				t.Errorf("%q: got %q", text, got)
+				t.Errorf("%.80q: got %q", text, got)
 			}
 		}
 	})
 	t.Run("a quantity that is none", func(t *testing.T) {
-		pod := testkit.Pod("p").Container("a", "", "").Annotation(stowage.DeclaredResourcesAnnotation, `{"containers":{"a":{"requests":{"cpu":"1e999999999"}}}}`).View(t)
+		pod := testkit.Pod("p").Container("a", "cpu=1", "").View(t)
+		pod.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = "1e999999999"
 		if _, err := template.Size(pod, node); err == nil || !strings.Contains(err.Error(), `container "a": requests: cpu`) {
 			t.Errorf("got %v", err)
 		}
