@@ -2,7 +2,13 @@ package policy
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
@@ -51,6 +57,32 @@ func (f *Finder) compile(d *versprei.PodDistributor) *Policy {
 	return p
 }
 
+// checkPods reports what the API server would refuse in a pod, of what a PodDistributor adds to pods. Its schema does not check
+// the form of keys and values.
+func checkPods(d *versprei.PodDistributor) error {
+	var errs []error
+	check := func(field, text string, problems []string) {
+		if len(problems) > 0 {
+			errs = append(errs, fmt.Errorf("%s is %q: %s", field, text, problems[0]))
+		}
+	}
+	for i, pool := range d.Spec.Distribution {
+		at := fmt.Sprintf("spec.distribution[%d]", i)
+		for _, k := range slices.Sorted(maps.Keys(pool.NodeLabel)) {
+			check("a key of "+at+".nodeLabel", k, validation.IsQualifiedName(k))
+			check(at+".nodeLabel["+k+"]", string(pool.NodeLabel[k]), validation.IsValidLabelValue(string(pool.NodeLabel[k])))
+		}
+		for j := range pool.Tolerations {
+			t := &pool.Tolerations[j]
+			if t.Key != "" {
+				check(fmt.Sprintf("%s.tolerations[%d].key", at, j), t.Key, validation.IsQualifiedName(t.Key))
+			}
+			check(fmt.Sprintf("%s.tolerations[%d].value", at, j), t.Value, validation.IsValidLabelValue(t.Value))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // PoolName is how a PodDistributor's pool is called: by its name, or by its place.
 func PoolName(d *versprei.PodDistributor, i int) string {
 	return cmp.Or(d.Spec.Distribution[i].Name, strconv.Itoa(i))
@@ -77,7 +109,11 @@ func Compile(d *versprei.PodDistributor) *Policy {
 		}
 		p.Tolerations = append(p.Tolerations, pool.Tolerations)
 	}
-	p.Strategy, p.Err = spread.New(pools, spread.EarlierWins)
+	if p.Strategy, p.Err = spread.New(pools, spread.EarlierWins); p.Err == nil {
+		if p.Err = checkPods(d); p.Err != nil {
+			p.Strategy = nil
+		}
+	}
 	p.Whole = p.Strategy
 	for i, pool := range d.Spec.Distribution {
 		if pool.Spill == nil || p.Preferred {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/cluster"
 )
 
@@ -65,6 +66,18 @@ func (o *Owners) template(ctx context.Context, namespace string, owner types.UID
 	if err := o.uncached.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, m); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
-	o.known.Add(owner, m.Annotations, templateTTL)
-	return m.Annotations, nil
+	kept := map[string]string{}
+	for _, key := range templateKeys {
+		if v, ok := m.Annotations[key]; ok {
+			kept[key] = v
+		}
+	}
+	o.known.Add(owner, kept, templateTTL)
+	return kept, nil
+}
+
+// templateKeys are the annotations of a pod template that make a policy. Others may be large.
+var templateKeys = []string{
+	stowage.SpreadSwitchAnnotation, stowage.SpreadStrategyAnnotation, stowage.SpreadStrategyAliasAnnotation,
+	stowage.RebalanceAnnotation, stowage.RepairAnnotation, stowage.SpillAnnotation,
 }

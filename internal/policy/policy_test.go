@@ -248,3 +248,62 @@ func TestLargeStrategiesAreNotRemembered(t *testing.T) {
 		}
 	}
 }
+
+// Nor is one that a shortage makes of it.
+func TestLargeStrategiesOfShortages(t *testing.T) {
+	large := make([]string, spread.MaxPools)
+	for i := range large {
+		large[i] = fmt.Sprintf("p=%d,weight=%d", i, spread.MaxWeight-i)
+	}
+	for text, want := range map[string]int{"p=0,weight=80:p=1,weight=20": 1, strings.Join(large, ":"): 0} {
+		owner := ref("Deployment", "web")
+		owner.UID = "web"
+		w := cluster.Workload{Ref: owner, Namespace: "ns"}
+		state := stowage.PoolState{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web"}}
+		state.Pools = []stowage.PoolRoom{{NodeLabel: map[string]string{"p": "0"}, Phase: stowage.PoolExhausted, Max: 1}}
+		f := NewFinder(cluster.NewStatic(cluster.Objects{Workloads: []cluster.Workload{w}, PoolStates: []stowage.PoolState{state}}), "", nil)
+		for range 5 {
+			p, err := f.Find(t.Context(), Pod{Namespace: "ns", Owner: owner, Annotations: map[string]string{stowage.SpreadStrategyAliasAnnotation: text, stowage.SpillAnnotation: "1m"}})
+			if err != nil || p == nil || p.State == nil {
+				t.Fatalf("policy %+v, %v", p, err)
+			}
+		}
+		if got := len(f.shorts.Keys()); got != want {
+			t.Errorf("%d strategies are remembered, want %d", got, want)
+		}
+	}
+}
+
+// What the API server would refuse in a pod makes a PodDistributor invalid: its pods are admitted as they are.
+func TestCompileChecksPods(t *testing.T) {
+	for name, tc := range map[string]struct {
+		edit func(*versprei.Pool)
+		want string
+	}{
+		"nothing wrong": {func(p *versprei.Pool) {
+			p.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}, {Key: "example.com/spot", Value: "yes"}}
+		}, ""},
+		"a taint as the key of a toleration": {func(p *versprei.Pool) {
+			p.Tolerations = []corev1.Toleration{{Key: "dedicated=spot", Operator: corev1.TolerationOpExists}}
+		}, "spec.distribution[0].tolerations[0].key"},
+		"an effect in the value of a toleration": {func(p *versprei.Pool) {
+			p.Tolerations = []corev1.Toleration{{Key: "dedicated", Value: "spot:NoSchedule"}}
+		}, "spec.distribution[0].tolerations[0].value"},
+		"a long label key": {func(p *versprei.Pool) {
+			p.NodeLabel = map[string]versprei.LabelValue{strings.Repeat("x", 64): "a"}
+		}, "a key of spec.distribution[0].nodeLabel"},
+	} {
+		d := distributor("d", "Deployment", "web", 0)
+		tc.edit(&d.Spec.Distribution[0])
+		p := Compile(&d)
+		if tc.want == "" {
+			if p.Err != nil || p.Strategy == nil {
+				t.Errorf("%s: %v", name, p.Err)
+			}
+			continue
+		}
+		if p.Strategy != nil || p.Err == nil || !strings.Contains(p.Err.Error(), tc.want) {
+			t.Errorf("%s: %v, want an error about %s", name, p.Err, tc.want)
+		}
+	}
+}

@@ -34,6 +34,15 @@ func (p *Policy) Shortages() []spill.Shortage {
 	return spill.Shortages(spill.FromPoolState(p.State, p.Whole), p.Whole)
 }
 
+// Short reports for each pool whether it has no room, as far as pods move from it.
+func (p *Policy) Short() []bool {
+	short := make([]bool, p.Whole.Len())
+	for i, pool := range spill.FromPoolState(p.State, p.Whole) {
+		short[i] = p.Spill != nil && p.Spill[i].After > 0 && pool.Phase != spill.Available
+	}
+	return short
+}
+
 // shortKey identifies a strategy without some seats.
 type shortKey struct {
 	whole *spread.Strategy
@@ -71,7 +80,9 @@ func (f *Finder) shorten(ctx context.Context, p *Policy, namespace string, chain
 		return nil
 	}
 	p.Strategy = p.Whole.Without(gaps)
-	f.shorts.Add(key, p.Strategy, rememberFor)
+	if p.Whole.Size() <= maxSize && p.Strategy.Size() <= maxSize {
+		f.shorts.Add(key, p.Strategy, rememberFor)
+	}
 	return nil
 }
 

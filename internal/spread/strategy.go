@@ -130,6 +130,11 @@ func (s *Strategy) Size() (n int64) {
 	for i := range s.segments {
 		n += s.segments[i].period()
 	}
+	if s.short != nil {
+		for i := range s.short.overflow {
+			n += s.short.overflow[i].period()
+		}
+	}
 	return n
 }
 
