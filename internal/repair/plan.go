@@ -70,6 +70,8 @@ type State struct {
 	// Available reports for each pool whether one of its nodes takes such a pod, as far as is known. Room on a node
 	// is proven only for the pool that a plan names.
 	Available []bool
+	// Short reports for each pool whether it has no room. Its pods that have a node are not evicted to lower their number.
+	Short []bool
 	// Reached is when the webhook last gave a seat to a pod that the same registration selects, of this or of
 	// another workload. A pod that was created later than that may have bypassed a webhook that still cannot
 	// be reached.

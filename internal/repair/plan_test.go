@@ -145,6 +145,20 @@ func TestMake(t *testing.T) {
 				return s
 			}(), recreate: -1, evict: 1, distance: 1,
 		},
+		"a pod stays in a pool without room that has too many": {
+			state: func() State {
+				s := settled(seated(0, 1), seated(0, 2), seated(0, 3), seated(1, 1))
+				s.Evict, s.Short = true, []bool{true, false}
+				return s
+			}(), recreate: -1, evict: -1, distance: 1,
+		},
+		"it goes if the pool has room": {
+			state: func() State {
+				s := settled(seated(0, 1), seated(0, 2), seated(0, 3), seated(1, 1))
+				s.Evict, s.Short = true, []bool{false, false}
+				return s
+			}(), recreate: -1, evict: 2, distance: 1,
+		},
 		"a pod outside of the pools is recreated if a later one passed the webhook": {
 			state: settled(seated(1, 1), unseated(OtherNode, time.Second)), recreate: 1, evict: -1, distance: 1,
 		},

@@ -10,7 +10,7 @@ import (
 // -1. Pods with an ordinal of their own stay.
 func (s *State) evictEarly(p *Plan) (recreate, evict int) {
 	recreate, evict = -1, -1
-	over := mostOver(p)
+	over := s.mostOver(p)
 	for i, pod := range s.Pods {
 		if !pod.BeforePolicy || pod.OwnRank > 0 || pod.Ready && !s.Young {
 			continue
@@ -119,7 +119,7 @@ func (s *State) evict(p *Plan) int {
 	if s.RollingOut || int64(len(s.Pods)) != s.Replicas || slices.ContainsFunc(s.Pods, func(pod Pod) bool { return !pod.Ready }) {
 		return -1
 	}
-	over := mostOver(p)
+	over := s.mostOver(p)
 	best := -1
 	for i := range s.Pods {
 		pod := &s.Pods[i]
@@ -153,11 +153,11 @@ func (s *State) evict(p *Plan) int {
 }
 
 // mostOver returns the pool that has most too many pods, or -1.
-func mostOver(p *Plan) int {
+func (s *State) mostOver(p *Plan) int {
 	over := -1
 	for i := range p.Counts {
 		surplus := p.Counts[i] - p.Targets[i]
-		if surplus > 0 && (over < 0 || surplus > p.Counts[over]-p.Targets[over]) {
+		if short := s.Short != nil && s.Short[i]; !short && surplus > 0 && (over < 0 || surplus > p.Counts[over]-p.Targets[over]) {
 			over = i
 		}
 	}

@@ -123,6 +123,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 		state.Pods, pods = append(state.Pods, view), append(pods, *pod)
 	}
 	state.Settled = state.Settled && int64(len(pods)) == scale.Replicas
+	state.Short = p.Short()
 	if state.RollingOut, err = r.rollingOut(ctx, owner); err != nil {
 		return nil, nil, err
 	}
