@@ -203,8 +203,11 @@ func get[T client.Object](ctx context.Context, c *Cache, kind, name string, obj 
 	return obj, nil
 }
 
-// missingTTL is how long it is remembered that something does not exist.
-const missingTTL = time.Second
+// missingTTL is how long it is remembered that something does not exist, and absentTTL that an object of some UID does not.
+const (
+	missingTTL = time.Second
+	absentTTL  = time.Minute
+)
 
 // Template implements [Reader]. That there is none of a name is remembered for a moment:
 // every pod of a DaemonSet may ask for it.

@@ -258,14 +258,18 @@ func (c *Cache) Workload(ctx context.Context, namespace string, ref Ref) (*Workl
 	w, err := readWorkload(ctx, c.cached, namespace, ref)
 	if apierrors.IsNotFound(err) || err == nil && !w.Is(ref) {
 		key := flightKey(namespace, ref)
-		// Nobody knows the UID of an object before it exists, so one that did not exist does not
-		// a moment later. By name alone it may.
+		// Nobody knows the UID of an object before it exists, so one that did not exist never
+		// will. By name alone it may.
 		if _, missing := c.missing.Get(key); missing && ref.UID != "" {
 			return nil, nil
 		}
 		w, err = readUncached(ctx, c, key, func(ctx context.Context) (*Workload, error) { return readWorkload(ctx, c.uncached, namespace, ref) })
 		if apierrors.IsNotFound(err) || err == nil && !w.Is(ref) {
-			c.missing.Add(key, true, missingTTL)
+			ttl := missingTTL
+			if ref.UID != "" {
+				ttl = absentTTL
+			}
+			c.missing.Add(key, true, ttl)
 			return nil, nil
 		}
 	}

@@ -51,7 +51,7 @@ const Enough = 3
 // Pool is the state of one pool of a workload.
 type Pool struct {
 	Phase Phase
-	// Epoch counts the times that Max was set anew. It never goes back.
+	// Epoch counts the times that Max was set anew because pods waited too long. It never goes back.
 	Epoch int64
 	// Since is when the phase began.
 	Since time.Time

@@ -57,7 +57,7 @@ type PoolRoom struct {
 	NodeLabel map[string]string `json:"nodeLabel"`
 	// Phase says what is known about the room.
 	Phase PoolPhase `json:"phase"`
-	// Epoch counts how often pods waited so long that the pool became Exhausted.
+	// Epoch counts how often Max was set anew because pods waited too long.
 	Epoch int64 `json:"epoch"`
 	// Since is when the phase began.
 	Since metav1.Time `json:"since"`

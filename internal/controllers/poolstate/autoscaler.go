@@ -72,6 +72,9 @@ func (r *run) askKarpenter(ctx context.Context) *autoscaler {
 	case err != nil:
 		r.Log.Error(err, "Karpenter's objects were not read; pools are taken as if no node were on its way")
 	}
+	if now.Sub(a.at) > 3*karpenterFor {
+		a.coming = nil // a node may have become ready and gone since
+	}
 	for name, c := range a.coming {
 		if _, still := coming[name]; !still && !ready[name] && err == nil {
 			a.failed[c.NodePool] = now

@@ -491,3 +491,20 @@ func TestJobs(t *testing.T) {
 		}
 	}
 }
+
+// A node that was coming and is gone says that its NodePool makes none, unless nobody has looked for a while.
+func TestFailedLaunches(t *testing.T) {
+	for after, want := range map[time.Duration]int{karpenterFor: 1, 10 * time.Minute: 0} {
+		b := newBench(t)
+		b.hasNo = false
+		b.claims = []unstructured.Unstructured{{Object: map[string]any{
+			"metadata": map[string]any{"name": "b-1", "labels": map[string]any{"p": "b", "karpenter.sh/nodepool": "b"}},
+		}}}
+		b.askKarpenter(t.Context())
+		b.claims = nil
+		b.clock.Step(after)
+		if got := len(b.askKarpenter(t.Context()).failed); got != want {
+			t.Errorf("%s later, %d NodePools have failed to make a node, want %d", after, got, want)
+		}
+	}
+}

@@ -120,7 +120,7 @@ func (r *run) reportPlans(ctx context.Context, label string, pods []*corev1.Pod)
 	for name := range r.planned[label] {
 		r.Metrics.planned.DeletePartialMatch(map[string]string{"namespace": name.Namespace, "daemonset": name.Name})
 	}
-	r.planned[label] = map[types.NamespacedName]bool{}
+	delete(r.planned, label) // anybody can write a label
 	for _, p := range sizing.NodePlans(pods, func(name string) string {
 		var node corev1.Node
 		if err := r.Informers.Get(ctx, client.ObjectKey{Name: name}, &node, client.UnsafeDisableDeepCopy); err != nil {
@@ -128,6 +128,9 @@ func (r *run) reportPlans(ctx context.Context, label string, pods []*corev1.Pod)
 		}
 		return sizing.NodeClass(&node)
 	}) {
+		if r.planned[label] == nil {
+			r.planned[label] = map[types.NamespacedName]bool{}
+		}
 		r.planned[label][types.NamespacedName{Namespace: p.Namespace, Name: p.DaemonSet}] = true
 		for _, of := range []struct {
 			resource      corev1.ResourceName

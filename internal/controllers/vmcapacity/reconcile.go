@@ -45,6 +45,9 @@ func (r *run) advertise(ctx context.Context, node *corev1.Node) (reconcile.Resul
 	// 1. What should it advertise?
 	name := node.Name
 	if change, conflict := r.change(node); change == nil && !conflict {
+		r.mu.Lock()
+		delete(r.missing, name) // the daemon may have put the amount back
+		r.mu.Unlock()
 		return reconcile.Result{}, nil
 	}
 	// There is something to do: what the cache shows may be older than what was done last.

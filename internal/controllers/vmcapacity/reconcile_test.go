@@ -308,6 +308,25 @@ func TestDaemonThatStops(t *testing.T) {
 	if amount, _ := b.advertisedNow(t); amount != "7" {
 		t.Errorf("a daemon that is still Ready: the node advertises %q", amount)
 	}
+
+	// The wait begins anew, also where the daemon has put the amount back itself.
+	set := func(amount string) {
+		t.Helper()
+		if err := b.Client.Status().Patch(t.Context(), node(-1, "7", nil), client.RawPatch(types.MergePatchType,
+			fmt.Appendf(nil, `{"status":{"capacity":{%q:%s},"allocatable":{%q:%s}}}`, b.Resource, amount, b.Resource, amount))); err != nil {
+			t.Fatal(err)
+		}
+		if result, err = b.reconcile(t.Context(), "worker"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("null")
+	set(`"7"`)
+	b.clock.Step(time.Hour)
+	set("null")
+	if amount, _ := b.advertisedNow(t); amount != "" || result.RequeueAfter != daemonStops {
+		t.Errorf("an hour later it advertises %q, looks again after %s", amount, result.RequeueAfter)
+	}
 }
 
 // How many VMs are used is what the pods on a node request that have not ended.

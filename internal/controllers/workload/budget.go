@@ -35,7 +35,10 @@ type observation struct {
 // restore sets a budget to what earlier leaders have done: so many removals that won nothing, the
 // last one at a time.
 func (b *budget) restore(t Timing, inVain int, last time.Time) {
-	for range inVain {
+	for range inVain { // as many as somebody has written into an event
+		if b.backoff == t.MaxBackoff {
+			break
+		}
 		b.grow(t)
 	}
 	if inVain > 0 {

@@ -3,6 +3,7 @@ package workload
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -78,6 +79,9 @@ func (r *run) forget(there map[ledger.OwnerKey]bool) {
 	}
 }
 
+// maxEvents is how many events about a workload are read at most. Tenants can write events, too.
+const maxEvents = 500
+
 // +kubebuilder:rbac:groups="",resources=events,verbs=list
 
 // restoreBudget has a workload's budget go on where an earlier leader left it, by the events that
@@ -92,7 +96,7 @@ func (r *run) restoreBudget(ctx context.Context, owner ledger.Owner) error {
 	}
 	var list corev1.EventList
 	if err := r.Uncached.List(ctx, &list, client.InNamespace(owner.Namespace),
-		client.MatchingFields{"involvedObject.uid": string(owner.UID), "reason": string(stowage.EventRepairInVain)}); err != nil {
+		client.MatchingFields{"involvedObject.uid": string(owner.UID), "reason": string(stowage.EventRepairInVain)}, client.Limit(maxEvents)); err != nil {
 		return fmt.Errorf("list the events about %s %s: %w", owner.Kind, owner.Name, err)
 	}
 	inVain, last := inVainSince(list.Items, r.Clock.Now().Add(-2*r.Timing.MaxBackoff))
@@ -119,7 +123,7 @@ func inVainSince(events []corev1.Event, since time.Time) (times int, last time.T
 		if at.Before(since) {
 			continue
 		}
-		times += n
+		times = min(times, math.MaxInt32) + n
 		if at.After(last) {
 			last = at
 		}

@@ -20,15 +20,19 @@ func (r *run) ownersOf(ctx context.Context, namespace string, target cluster.Ref
 		return nil, false, err
 	}
 	seen := map[types.UID]bool{}
+	var unread error
 	for _, m := range all {
 		chain, err := cluster.Owners(ctx, r.Cluster, namespace, m.Ref)
-		if err != nil {
-			return nil, false, err
-		}
-		if chain.Includes(target) {
+		switch {
+		case chain.Includes(target):
 			owners = append(owners, m)
 			seen[m.UID] = true
+		case err != nil:
+			unread = err // it may be of another workload
 		}
+	}
+	if len(owners) == 0 && unread != nil {
+		return nil, false, unread
 	}
 	// Kinds that are not watched are known by their pods.
 	for _, o := range r.Seats.Pods().Owners() {

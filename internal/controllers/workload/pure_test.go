@@ -2,6 +2,7 @@ package workload
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -137,7 +138,7 @@ func TestBudgetSeesBalance(t *testing.T) {
 // A new leader goes on where the one before it left off.
 func TestBudgetOfTheNextLeader(t *testing.T) {
 	timing := DefaultTiming()
-	for inVain, want := range map[int]time.Duration{0: 0, 1: timing.Backoff, 3: 4 * timing.Backoff, 30: timing.MaxBackoff} {
+	for inVain, want := range map[int]time.Duration{0: 0, 1: timing.Backoff, 3: 4 * timing.Backoff, 30: timing.MaxBackoff, math.MaxInt: timing.MaxBackoff} {
 		var b budget
 		b.restore(timing, inVain, start)
 		_, wait, _ := b.mayRemove(start, timing, observation{distance: 1})

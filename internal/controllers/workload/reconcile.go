@@ -45,6 +45,8 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 	shown := shownOf(p, records)
 	if w != nil && w.Replicas >= 0 {
 		if w.Current != w.Replicas {
+			plan := repair.Make(fromRecords(p, records, w.Replicas))
+			r.report(owner, plan.Distance())
 			return again, nil // it is not settled; a change of its pods or the next resync brings us back
 		}
 		if int64(len(records)) == w.Replicas {
