@@ -32,8 +32,8 @@ func (r *run) waitFor(pod *corev1.Pod, patch string) time.Duration {
 	case t == nil:
 	case t.refused != "" && t.asked != patch:
 		wait = r.Timing.Backoff // the next size may be a better one
-	case t.refused != "", pendingOf(pod) != nil:
-		wait = t.backoff
+	case t.refused != "", pendingOf(pod) != nil, t.asked == patch:
+		wait = t.backoff // what was accepted came out different, because another client changes it
 	}
 	if wait == 0 {
 		return 0
@@ -42,7 +42,7 @@ func (r *run) waitFor(pod *corev1.Pod, patch string) time.Duration {
 }
 
 // asked notes what was asked of a pod and what the API server said, and returns when it may be asked the same again.
-// The wait doubles as long as the size is not granted.
+// The wait doubles as long as the size is not granted, or is granted and comes out different.
 func (r *run) asked(pod *corev1.Pod, patch, refused string, forLong bool) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -51,7 +51,7 @@ func (r *run) asked(pod *corev1.Pod, patch, refused string, forLong bool) time.D
 		t = &tries{}
 		r.tries[pod.UID] = t
 	}
-	again := refused != "" && t.refused != "" && t.asked == patch || pendingOf(pod) != nil
+	again := t.asked == patch && (refused == "") == (t.refused == "") || pendingOf(pod) != nil
 	switch {
 	case forLong:
 		t.backoff = r.Timing.MaxBackoff

@@ -549,3 +549,20 @@ func TestWatch(t *testing.T) {
 	cancel()
 	wait()
 }
+
+// A size that the API server accepts and that comes out different, because another webhook changes it, is asked for less
+// and less often.
+func TestResizeThatComesOutDifferent(t *testing.T) {
+	p := agent("100m")
+	b := newBench(t, around(p, template(nil))...)
+	for start := b.clock.Now(); b.clock.Since(start) < 10*time.Minute; {
+		res, err := b.reconcilePod(t.Context(), client.ObjectKeyFromObject(p))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.clock.Step(max(res.RequeueAfter, time.Second))
+	}
+	if n := len(b.resizes); n < 2 || n > 10 {
+		t.Errorf("%d resizes in 10 minutes", n)
+	}
+}
