@@ -3,9 +3,12 @@ package admission
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 
+	"github.com/go-logr/logr"
 	"golang.org/x/sync/semaphore"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/stowage-dev/stowage/internal/podpatch"
 )
@@ -17,9 +20,11 @@ const (
 	largeReviews = 16 << 20
 )
 
+var errBusy = fmt.Errorf("reviews of over %d bytes take %d bytes in all; this one waited for room in vain", smallReview, largeReviews)
+
 // LimitLarge lets large reviews wait for each other, so that together they do not exhaust the memory of the process. A review
 // waits for at most half the time that the API server waits, and is answered with 503 then. Small ones never wait.
-func LimitLarge(next http.Handler) http.Handler {
+func LimitLarge(log logr.Logger, limit flowcontrol.PassiveRateLimiter, next http.Handler) http.Handler {
 	room := semaphore.NewWeighted(largeReviews)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := r.ContentLength
@@ -33,7 +38,7 @@ func LimitLarge(next http.Handler) http.Handler {
 		ctx, cancel := context.WithTimeout(r.Context(), budget(r)/2)
 		defer cancel()
 		if room.Acquire(ctx, n) != nil {
-			http.Error(w, "too many large reviews at once", http.StatusServiceUnavailable)
+			refuse(strangerLog{log, limit}, w, r, &httpError{http.StatusServiceUnavailable, errBusy})
 			return
 		}
 		defer room.Release(n)

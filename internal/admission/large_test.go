@@ -8,6 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/stowage-dev/stowage/internal/feature"
@@ -19,7 +20,7 @@ func TestLimitLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := make(chan struct{})
 		inside := 0
-		h := LimitLarge(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		h := LimitLarge(logr.Discard(), nil, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			if r.ContentLength > smallReview {
 				inside++
 				<-end

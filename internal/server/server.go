@@ -249,8 +249,8 @@ func (s *server) addHandlers(context.Context) error {
 		Clock:      clock.RealClock{},
 	}
 	workloads := &admission.WorkloadHandler{Log: s.log.WithName("workloads"), LogLimit: handler.LogLimit, Clock: clock.RealClock{}}
-	pods := admission.LimitLarge(handler)
-	for path, h := range map[string]http.Handler{"/mutate-v1-pod": pods, "/mutate": pods, "/validate-workload": admission.LimitLarge(workloads)} {
+	pods := admission.LimitLarge(handler.Log, handler.LogLimit, handler)
+	for path, h := range map[string]http.Handler{"/mutate-v1-pod": pods, "/mutate": pods, "/validate-workload": admission.LimitLarge(workloads.Log, workloads.LogLimit, workloads)} {
 		if s.callers != nil {
 			h = onlyClients(s.options.ClientNames, s.log.WithName("clients"), h)
 		}
