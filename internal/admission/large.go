@@ -2,7 +2,6 @@ package admission
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 
@@ -51,7 +50,7 @@ func LimitLarge(log logr.Logger, limit flowcontrol.PassiveRateLimiter, next http
 const mostItems = 2000
 
 // errManyItems is why a pod is left alone.
-var errManyItems = errors.New("it has over 2000 containers, tolerations and terms of affinity")
+var errManyItems = fmt.Errorf("it has over %d containers, tolerations and terms of affinity", mostItems)
 
 // checkItems returns errManyItems for a pod that takes too long to look at.
 func checkItems(p *podpatch.Pod) error {
