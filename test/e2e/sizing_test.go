@@ -377,7 +377,7 @@ func TestSizingWithoutWhatItNeeds(t *testing.T) {
 		"audit":                    {template: min, change: func(p *corev1.Pod) { p.Annotations[stowage.ModeKey] = "Audit" }, want: "a:  | ", warning: "stowage (audit): sizing would make this pod as big as its share of node"},
 		"a record that is hostile": {template: min, change: func(p *corev1.Pod) {
 			p.Annotations[stowage.DeclaredResourcesAnnotation] = `{"containers":{"a":{"requests":{"cpu":"1e-999999999"}}}}`
-		}, want: "a:  | ", warning: "sizing failed and was left out"},
+		}, want: "a: cpu=400m | cpu=400m", warning: "is not ours and is replaced"},
 		"a pod of its own": {template: min, change: func(p *corev1.Pod) { p.OwnerReferences = nil }, want: "a:  | ", warning: "is for the pods of a DaemonSet"},
 	}
 	for name, tc := range cases {
