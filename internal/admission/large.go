@@ -49,10 +49,7 @@ func LimitLarge(log logr.Logger, limit flowcontrol.PassiveRateLimiter, next http
 // checks a pod after admission, so that anybody can send any number of them.
 const mostItems = 2000
 
-// errManyItems is why a pod is left alone.
-var errManyItems = fmt.Errorf("it has over %d containers, tolerations and terms of affinity", mostItems)
-
-// checkItems returns errManyItems for a pod that takes too long to look at.
+// checkItems reports a pod that would take too long to look at.
 func checkItems(p *podpatch.Pod) error {
 	n := len(p.Spec.Containers) + len(p.Spec.InitContainers) + len(p.Spec.Tolerations)
 	if a := p.Spec.Affinity; a != nil && a.NodeAffinity != nil {
@@ -68,7 +65,7 @@ func checkItems(p *podpatch.Pod) error {
 		}
 	}
 	if n > mostItems {
-		return errManyItems
+		return fmt.Errorf("it has over %d containers, tolerations and terms of affinity", mostItems)
 	}
 	return nil
 }

@@ -203,7 +203,7 @@ func get[T client.Object](ctx context.Context, c *Cache, kind, name string, obj 
 	return obj, nil
 }
 
-// missingTTL is how long it is remembered that something does not exist, and absentTTL that an object of some UID does not.
+// missingTTL is how long it is remembered that there is no object of a name, and absentTTL that there is none of a UID.
 const (
 	missingTTL = time.Second
 	absentTTL  = time.Minute

@@ -260,16 +260,14 @@ func (c *Cache) Workload(ctx context.Context, namespace string, ref Ref) (*Workl
 		key := flightKey(namespace, ref)
 		// Nobody knows the UID of an object before it exists, so one that did not exist never
 		// will. By name alone it may.
-		if _, missing := c.missing.Get(key); missing && ref.UID != "" {
+		if _, missing := c.missing.Get(key); missing {
 			return nil, nil
 		}
 		w, err = readUncached(ctx, c, key, func(ctx context.Context) (*Workload, error) { return readWorkload(ctx, c.uncached, namespace, ref) })
 		if apierrors.IsNotFound(err) || err == nil && !w.Is(ref) {
-			ttl := missingTTL
 			if ref.UID != "" {
-				ttl = absentTTL
+				c.missing.Add(key, true, absentTTL)
 			}
-			c.missing.Add(key, true, ttl)
 			return nil, nil
 		}
 	}

@@ -109,10 +109,8 @@ func Compile(d *versprei.PodDistributor) *Policy {
 		}
 		p.Tolerations = append(p.Tolerations, pool.Tolerations)
 	}
-	if p.Strategy, p.Err = spread.New(pools, spread.EarlierWins); p.Err == nil {
-		if p.Err = checkPods(d); p.Err != nil {
-			p.Strategy = nil
-		}
+	if p.Err = checkPods(d); p.Err == nil {
+		p.Strategy, p.Err = spread.New(pools, spread.EarlierWins)
 	}
 	p.Whole = p.Strategy
 	for i, pool := range d.Spec.Distribution {

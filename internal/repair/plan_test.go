@@ -58,6 +58,11 @@ func TestMake(t *testing.T) {
 	settled := func(pods ...Pod) State {
 		return State{Strategy: two, Pods: pods, Replicas: int64(len(pods)), Settled: true, Mode: stowage.RepairRecreate, Available: []bool{true, true}}
 	}
+	crowded := func(short bool) State { // the first pool
+		s := settled(seated(0, 1), seated(0, 2), seated(0, 3), seated(1, 1))
+		s.Evict, s.Short = true, []bool{short, false}
+		return s
+	}
 	cases := map[string]struct {
 		state    State
 		adopt    []Move
@@ -145,20 +150,8 @@ func TestMake(t *testing.T) {
 				return s
 			}(), recreate: -1, evict: 1, distance: 1,
 		},
-		"a pod stays in a pool without room that has too many": {
-			state: func() State {
-				s := settled(seated(0, 1), seated(0, 2), seated(0, 3), seated(1, 1))
-				s.Evict, s.Short = true, []bool{true, false}
-				return s
-			}(), recreate: -1, evict: -1, distance: 1,
-		},
-		"it goes if the pool has room": {
-			state: func() State {
-				s := settled(seated(0, 1), seated(0, 2), seated(0, 3), seated(1, 1))
-				s.Evict, s.Short = true, []bool{false, false}
-				return s
-			}(), recreate: -1, evict: 2, distance: 1,
-		},
+		"a pod stays in a pool without room that has too many": {state: crowded(true), recreate: -1, evict: -1, distance: 1},
+		"it goes if the pool has room":                         {state: crowded(false), recreate: -1, evict: 2, distance: 1},
 		"a pod outside of the pools is recreated if a later one passed the webhook": {
 			state: settled(seated(1, 1), unseated(OtherNode, time.Second)), recreate: 1, evict: -1, distance: 1,
 		},

@@ -152,12 +152,15 @@ func (s *State) evict(p *Plan) int {
 	return best
 }
 
-// mostOver returns the pool that has most too many pods, or -1.
+// mostOver returns the pool that has most too many pods, of those with room, or -1.
 func (s *State) mostOver(p *Plan) int {
 	over := -1
 	for i := range p.Counts {
+		if s.Short != nil && s.Short[i] {
+			continue
+		}
 		surplus := p.Counts[i] - p.Targets[i]
-		if short := s.Short != nil && s.Short[i]; !short && surplus > 0 && (over < 0 || surplus > p.Counts[over]-p.Targets[over]) {
+		if surplus > 0 && (over < 0 || surplus > p.Counts[over]-p.Targets[over]) {
 			over = i
 		}
 	}

@@ -363,11 +363,17 @@ func (*panickingAPI) WriteLedger(context.Context, ledger.Owner, *ledger.Object) 
 	panic("a fault")
 }
 
-// A panic in a request to the API costs the pod nothing but the ledger.
-func TestPanicDoesNotBlock(t *testing.T) {
+// recoverPanics has recovered panics end there, as in the program and not as in tests.
+func recoverPanics(t *testing.T) {
+	t.Helper()
 	crash := utilruntime.ReallyCrash
 	utilruntime.ReallyCrash = false
-	defer func() { utilruntime.ReallyCrash = crash }()
+	t.Cleanup(func() { utilruntime.ReallyCrash = crash })
+}
+
+// A panic in a request to the API costs the pod nothing but the ledger.
+func TestPanicDoesNotBlock(t *testing.T) {
+	recoverPanics(t)
 	synctest.Test(t, func(t *testing.T) {
 		l := newTestLedger(t, &panickingAPI{}, "a")
 		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
@@ -393,9 +399,7 @@ func (a *blockingAPI) WriteLedger(context.Context, ledger.Owner, *ledger.Object)
 
 // A panic in a book answers the requests that wait for it, and the next request gets a new book.
 func TestPanicInABook(t *testing.T) {
-	crash := utilruntime.ReallyCrash
-	utilruntime.ReallyCrash = false
-	defer func() { utilruntime.ReallyCrash = crash }()
+	recoverPanics(t)
 	synctest.Test(t, func(t *testing.T) {
 		end := make(chan struct{})
 		api := &blockingAPI{end: end}
@@ -419,9 +423,7 @@ func TestPanicInABook(t *testing.T) {
 
 // The book after a panic knows the pods of the owner.
 func TestPodsAfterPanicInABook(t *testing.T) {
-	crash := utilruntime.ReallyCrash
-	utilruntime.ReallyCrash = false
-	defer func() { utilruntime.ReallyCrash = crash }()
+	recoverPanics(t)
 	synctest.Test(t, func(t *testing.T) {
 		l := newTestLedger(t, &sharedAPI{}, "a")
 		for i := range 10 {
@@ -433,7 +435,7 @@ func TestPodsAfterPanicInABook(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(2 * time.Minute) // claims expire
+		time.Sleep(2 * ledger.DefaultTiming().Expiry) // of the bubble's fake time: the claims end, and only the pods are left
 		l.with(testOwner.Key(), func(time.Duration, *entry) { panic("a fault") })
 		if res, err := l.Claim(t.Context(), testOwner, simulated["one pool"], true); err != nil || res.Ordinal != 11 {
 			t.Errorf("the next pod got seat %d, want 11 (%v)", res.Ordinal, err)

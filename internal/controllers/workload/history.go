@@ -3,7 +3,6 @@ package workload
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -123,7 +122,7 @@ func inVainSince(events []corev1.Event, since time.Time) (times int, last time.T
 		if at.Before(since) {
 			continue
 		}
-		times = min(times, math.MaxInt32) + n
+		times += n
 		if at.After(last) {
 			last = at
 		}
