@@ -34,6 +34,7 @@ func writeMetrics(w io.Writer) error {
 	vmcapacity.NewMetrics(set)
 	config.NewMetric(set)
 	server.NewPanics(set)
+	server.NewDropped(set)
 	certs.AddExpiry(set, func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, errors.New("there is none") })
 	var b strings.Builder
 	b.WriteString(`# Metrics reference

@@ -120,6 +120,7 @@ func newTestHandler(tb testing.TB, c cluster.Reader, features ...feature.Feature
 		Log:        logr.Discard(),
 		Events:     stowageevents.Recorder{EventRecorder: &events.FakeRecorder{}},
 		EventLimit: flowcontrol.NewFakeAlwaysRateLimiter(),
+		Intake:     NewIntake(clock.RealClock{}),
 		Clock:      clock.RealClock{},
 	}
 }

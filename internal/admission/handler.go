@@ -32,6 +32,7 @@ type Handler struct {
 	EventLimit flowcontrol.PassiveRateLimiter
 	// LogLimit drops log lines about requests that are refused, for the same reason.
 	LogLimit flowcontrol.PassiveRateLimiter
+	Intake   *Intake
 	Clock    clock.PassiveClock
 }
 
@@ -39,21 +40,22 @@ var _ http.Handler = &Handler{}
 
 // ServeHTTP reads a review, decides and answers.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := arrive(r)
+	defer cancel()
+
 	// 1. Read the review. Nothing decoded refers to the buffer.
 	start := h.Clock.Now()
 	body := buffers.Get().(*bytes.Buffer)
 	defer putBuffer(body)
-	rev, err := readReview[*podpatch.Pod](h.Clock, w, r, body)
+	rev, release, err := readReview[*podpatch.Pod](ctx, h.Intake, w, r, body)
+	defer release()
 	if err != nil {
 		refuse(h.strangers(), w, r, err)
 		return
 	}
 	h.Metrics.step("read", h.Clock.Since(start))
 
-	// 2. Decide. The server ends every request's context when it begins to shut
-	// down; a decision under way must still come to its end.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), budget(r))
-	defer cancel()
+	// 2. Decide.
 	ans := h.answerSafely(ctx, rev.Request)
 
 	// 3. Answer in the version of the question.

@@ -145,7 +145,7 @@ func TestHandlerRefusesWhatIsNoReview(t *testing.T) {
 func TestBodyThatDoesNotCome(t *testing.T) {
 	h := newTestHandler(t, cluster.NewStatic(cluster.Objects{}))
 	// The time to send it is nearly over.
-	h.Clock = clocktesting.NewFakePassiveClock(clock.RealClock{}.Now().Add(100*time.Millisecond - readTimeout))
+	h.Intake = NewIntake(clocktesting.NewFakePassiveClock(clock.RealClock{}.Now().Add(100*time.Millisecond - 4800*time.Millisecond/2)))
 	server := httptest.NewServer(h)
 	defer server.Close()
 	conn, err := net.Dial("tcp", server.Listener.Addr().String())
@@ -153,7 +153,7 @@ func TestBodyThatDoesNotCome(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	if _, err := io.WriteString(conn, "POST /mutate HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"); err != nil {
+	if _, err := io.WriteString(conn, "POST /mutate?timeout=5s HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"); err != nil {
 		t.Fatal(err)
 	}
 	if err := conn.SetReadDeadline(clock.RealClock{}.Now().Add(10 * time.Second)); err != nil {

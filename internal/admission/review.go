@@ -2,6 +2,7 @@ package admission
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,18 +20,12 @@ import (
 	admissionv1beta1 "k8s.io/api/admission/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 
 	"github.com/stowage-dev/stowage/internal/podpatch"
 )
 
-// MaxBodyBytes is the largest request body that is read. The API server takes objects of up to 3 MiB and sends at
-// most two of them in a review. The rest of a review is smaller than 1 MiB.
-const MaxBodyBytes = 7 << 20
-
-// readTimeout bounds how long a client may take to send a body. The API server
-// gives up on a webhook after 30 s at the latest.
-const readTimeout = 30 * time.Second
+// longestTimeout is how long an API server waits for a webhook at most.
+const longestTimeout = 30 * time.Second
 
 // review is the part of an AdmissionReview that we read. The object is decoded
 // together with the rest, in one pass over the body: that pass is most of the
@@ -92,12 +87,12 @@ func reply(log strangerLog, w http.ResponseWriter, r *http.Request, res response
 	}
 }
 
-// budget is how long a decision may take: the time that the API server waits for an answer, less what the way back
-// takes. The API server sends the registration's timeoutSeconds as ?timeout=5s.
+// budget is how long a request may take from its arrival to its answer. It is the time that the API server waits, less what
+// the way back takes. The API server sends the registration's timeoutSeconds as ?timeout=5s.
 func budget(r *http.Request) time.Duration {
 	const fallback, margin = 5 * time.Second, 200 * time.Millisecond
 	timeout, err := time.ParseDuration(r.URL.Query().Get("timeout"))
-	if err != nil || timeout <= margin || timeout > readTimeout {
+	if err != nil || timeout <= margin || timeout > longestTimeout {
 		return fallback
 	}
 	return timeout - margin
@@ -114,24 +109,30 @@ func putBuffer(b *bytes.Buffer) {
 	}
 }
 
-// readReview checks the request and decodes the review.
-func readReview[Object any](clock clock.PassiveClock, w http.ResponseWriter, r *http.Request, body *bytes.Buffer) (*review[Object], error) {
+// arrive returns the context of a request, which ends when its answer would be too late. The server ends the context of
+// every request when it begins to shut down; a request under way must still come to its end.
+func arrive(r *http.Request) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(r.Context()), budget(r))
+}
+
+// readReview checks the request and decodes the review. Release is as in [Intake.read].
+func readReview[Object any](ctx context.Context, in *Intake, w http.ResponseWriter, r *http.Request, body *bytes.Buffer) (rev *review[Object], release func(), err error) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
-		return nil, &httpError{http.StatusMethodNotAllowed, fmt.Errorf("method %s: an AdmissionReview is sent with POST", r.Method)}
+		return nil, nothing, &httpError{http.StatusMethodNotAllowed, fmt.Errorf("method %s: an AdmissionReview is sent with POST", r.Method)}
 	}
 	if mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || mediaType != "application/json" {
-		return nil, &httpError{http.StatusUnsupportedMediaType, fmt.Errorf("content type %q: an AdmissionReview is sent as application/json", r.Header.Get("Content-Type"))}
+		return nil, nothing, &httpError{http.StatusUnsupportedMediaType, fmt.Errorf("content type %q: an AdmissionReview is sent as application/json", r.Header.Get("Content-Type"))}
 	}
-	// Not every ResponseWriter has deadlines (a test's recorder has none); the
-	// server's does.
-	_ = http.NewResponseController(w).SetReadDeadline(clock.Now().Add(readTimeout))
-	if _, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, MaxBodyBytes)); err != nil {
-		if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-			return nil, &httpError{http.StatusRequestEntityTooLarge, fmt.Errorf("the body is larger than the limit of %d bytes", tooLarge.Limit)}
-		}
-		return nil, badRequest("read the body: %w", err)
+	if release, err = in.read(ctx, w, r, body); err != nil {
+		return nil, release, err
 	}
+	rev, err = checkReview[Object](body)
+	return rev, release, err
+}
+
+// checkReview decodes a body that must be an AdmissionReview with a request.
+func checkReview[Object any](body *bytes.Buffer) (*review[Object], error) {
 	if body.Len() == 0 {
 		return nil, badRequest("the body is empty; expected an AdmissionReview")
 	}

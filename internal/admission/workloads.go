@@ -8,7 +8,6 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/go-logr/logr"
-	"k8s.io/utils/clock"
 
 	"github.com/stowage-dev/stowage/internal/policy"
 )
@@ -18,7 +17,7 @@ import (
 type WorkloadHandler struct {
 	Log      logr.Logger
 	LogLimit flowcontrol.PassiveRateLimiter // see [Handler]
-	Clock    clock.PassiveClock
+	Intake   *Intake
 }
 
 var _ http.Handler = &WorkloadHandler{}
@@ -39,9 +38,12 @@ type annotated struct {
 
 // ServeHTTP reads a review and answers.
 func (h *WorkloadHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := arrive(r)
+	defer cancel()
 	body := buffers.Get().(*bytes.Buffer)
 	defer putBuffer(body)
-	rev, err := readReview[*workload](h.Clock, w, r, body)
+	rev, release, err := readReview[*workload](ctx, h.Intake, w, r, body)
+	defer release()
 	if err != nil {
 		refuse(strangerLog{h.Log, h.LogLimit}, w, r, err)
 		return

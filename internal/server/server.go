@@ -171,7 +171,7 @@ func (s *server) addManager(context.Context) error {
 			return err
 		}
 	}
-	s.webhook = webhook.NewServer(webhook.Options{Host: o.Host, Port: o.Port, TLSOpts: []func(*tls.Config){s.configureTLS}})
+	s.webhook = newPort(o.Host, o.Port, s.configureTLS, s.metrics)
 	s.mgr, err = ctrl.NewManager(cfg, ctrl.Options{
 		Scheme:                  scheme,
 		Logger:                  s.log,
@@ -246,11 +246,11 @@ func (s *server) addHandlers(context.Context) error {
 		// notice.
 		EventLimit: flowcontrol.NewTokenBucketPassiveRateLimiter(5, 100),
 		LogLimit:   flowcontrol.NewTokenBucketPassiveRateLimiter(1, 10),
+		Intake:     admission.NewIntake(clock.RealClock{}),
 		Clock:      clock.RealClock{},
 	}
-	workloads := &admission.WorkloadHandler{Log: s.log.WithName("workloads"), LogLimit: handler.LogLimit, Clock: clock.RealClock{}}
-	pods := admission.LimitLarge(handler.Log, handler.LogLimit, handler)
-	for path, h := range map[string]http.Handler{"/mutate-v1-pod": pods, "/mutate": pods, "/validate-workload": admission.LimitLarge(workloads.Log, workloads.LogLimit, workloads)} {
+	workloads := &admission.WorkloadHandler{Log: s.log.WithName("workloads"), LogLimit: handler.LogLimit, Intake: handler.Intake}
+	for path, h := range map[string]http.Handler{"/mutate-v1-pod": handler, "/mutate": handler, "/validate-workload": workloads} {
 		if s.callers != nil {
 			h = onlyClients(s.options.ClientNames, s.log.WithName("clients"), h)
 		}

@@ -1,0 +1,131 @@
+package admission
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/stowage-dev/stowage/internal/fair"
+	"github.com/stowage-dev/stowage/internal/podpatch"
+)
+
+// Reviews of up to smallReview bytes share smallReviews bytes, and larger ones largeReviews. A decoded pod may take some twenty
+// times as much memory as its JSON. Whoever creates pods, or reaches the port, chooses how many come at once.
+const (
+	smallReview  = 64 << 10
+	smallReviews = 12 << 20
+	largeReviews = 20 << 20
+)
+
+// MaxBodyBytes is the largest request body that is read. The API server takes objects of up to 3 MiB and sends at
+// most two of them in a review. The rest of a review is smaller than 1 MiB.
+const MaxBodyBytes = 7 << 20
+
+// largeBodyTimeout is how long the rest of a large body may take once room is held for it. An API server sends it at once.
+const largeBodyTimeout = time.Second
+
+// Intake bounds what reviews cost together. It promises that
+//   - a review holds room only once its body, or the first 64 KiB of it, has arrived;
+//   - no client address can take so much room that another one gets none;
+//   - large reviews never delay small ones;
+//   - reading a review and waiting for room take at most half the time that the API server waits.
+type Intake struct {
+	clock        clock.PassiveClock
+	small, large *fair.Pool[string] // bytes of bodies, by client address
+}
+
+// NewIntake returns an intake for all handlers of a process.
+func NewIntake(clock clock.PassiveClock) *Intake {
+	return &Intake{clock: clock, small: fair.NewPool[string](smallReviews), large: fair.NewPool[string](largeReviews)}
+}
+
+// read reads a body and takes room for what it becomes when it is decoded. The caller calls release when the review is answered;
+// it is never nil.
+func (in *Intake) read(ctx context.Context, w http.ResponseWriter, r *http.Request, body *bytes.Buffer) (release func(), err error) {
+	release = nothing
+	start := in.clock.Now()
+	wait := budget(r) / 2
+	deadlines := http.NewResponseController(w)
+	// Not every ResponseWriter has deadlines (a test's recorder has none); the server's does. One that passed stays: the server
+	// would wait for the rest of the body otherwise.
+	_ = deadlines.SetReadDeadline(start.Add(wait))
+
+	from := http.MaxBytesReader(w, r.Body, MaxBodyBytes)
+	if _, err := body.ReadFrom(io.LimitReader(from, smallReview+1)); err != nil {
+		return release, unreadable(err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	if body.Len() <= smallReview {
+		_ = deadlines.SetReadDeadline(time.Time{})
+		return in.take(ctx, in.small, r, int64(body.Len()))
+	}
+	n := r.ContentLength
+	if n < 0 || n > MaxBodyBytes {
+		n = MaxBodyBytes
+	}
+	if release, err = in.take(ctx, in.large, r, n); err != nil {
+		return release, err
+	}
+	_ = deadlines.SetReadDeadline(in.clock.Now().Add(largeBodyTimeout))
+	if _, err := body.ReadFrom(from); err != nil {
+		return release, unreadable(err)
+	}
+	_ = deadlines.SetReadDeadline(time.Time{})
+	return release, nil
+}
+
+// nothing is the release of who holds no room.
+func nothing() {}
+
+// take takes room for n bytes of a client.
+func (*Intake) take(ctx context.Context, room *fair.Pool[string], r *http.Request, n int64) (release func(), err error) {
+	client, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		client = r.RemoteAddr
+	}
+	if room.Acquire(ctx, client, n) != nil {
+		return nothing, &httpError{http.StatusServiceUnavailable, fmt.Errorf("this review of %d bytes waited for room in vain, because others have taken it", n)}
+	}
+	return func() { room.Release(client, n) }, nil
+}
+
+// unreadable is the answer to a body that could not be read.
+func unreadable(err error) error {
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		return &httpError{http.StatusRequestEntityTooLarge, fmt.Errorf("the body is larger than the limit of %d bytes", tooLarge.Limit)}
+	}
+	return badRequest("read the body: %w", err)
+}
+
+// mostItems is how many owners, containers, tolerations and terms of affinity a pod has at most if Stowage looks at it. The API
+// server checks a pod after admission, so that anybody can send any number of them.
+const mostItems = 2000
+
+// checkItems reports a pod that would take too long to look at.
+func checkItems(p *podpatch.Pod) error {
+	n := len(p.Metadata.OwnerReferences) + len(p.Spec.Containers) + len(p.Spec.InitContainers) + len(p.Spec.Tolerations)
+	if a := p.Spec.Affinity; a != nil && a.NodeAffinity != nil {
+		if required := a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
+			for i := range required.NodeSelectorTerms {
+				t := &required.NodeSelectorTerms[i]
+				n += 1 + len(t.MatchExpressions) + len(t.MatchFields)
+			}
+		}
+		for i := range a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
+			t := &a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution[i].Preference
+			n += 1 + len(t.MatchExpressions) + len(t.MatchFields)
+		}
+	}
+	if n > mostItems {
+		return fmt.Errorf("it has over %d owners, containers, tolerations and terms of affinity", mostItems)
+	}
+	return nil
+}
