@@ -3,19 +3,20 @@
 // It promises that
 //   - a pod is only ever removed through the eviction API, so that PodDisruptionBudgets hold, and
 //     only if it still is the pod that was meant;
-//   - all evictions of Stowage together stay within one rate, however many workloads ask at once.
+//   - all evictions of Stowage together stay within one rate, however many workloads ask at once;
+//   - namespaces that ask share the rate equally, so that no tenant delays another one's evictions for long.
 //
-// Pods wait for their turn in one queue, by their UID. Whether a pod is still to be evicted when its
+// A turn is given when it is used, and nobody holds one in advance. Whether a pod is still to be evicted when its
 // turn comes is for the caller to decide again: it calls [Evictor.Evict] again.
 package evict
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,6 +25,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/stowage-dev/stowage/internal/fair"
 	"github.com/stowage-dev/stowage/internal/metrics"
 )
 
@@ -46,16 +48,18 @@ type Evictor struct {
 	evictions *prometheus.CounterVec
 
 	interval time.Duration // between two evictions
+	limit    *fair.Limiter[string]
 
-	mu    sync.Mutex
-	limit *rate.Limiter
-	turns map[types.UID]time.Time // when a pod's turn comes
-	last  time.Time               // when a turn was used
+	mu      sync.Mutex
+	waiting map[string]map[types.UID]time.Time // by namespace, the pods that wait and when they asked last
 }
 
-// leastLapse is the shortest time for which an unused turn stays valid. A controller looks again before
-// it evicts, which may take a while, and does not come back where nothing is to be evicted any more.
-const leastLapse = time.Minute
+// longestWait is how long a pod is told to wait at most, and forgetAfter is how long after it asked last it counts as waiting. A
+// controller looks again before it evicts, and does not come back where nothing is to be evicted any more.
+const (
+	longestWait = 30 * time.Second
+	forgetAfter = time.Minute
+)
 
 // requestTimeout bounds one eviction. The API server asks clients to come back after 10 s while it does not know a
 // PodDisruptionBudget yet. The client waits for that inside the call.
@@ -67,15 +71,14 @@ const requestTimeout = 5 * time.Second
 func New(c client.Client, clock clock.PassiveClock, perSecond float64, set *metrics.Set) *Evictor {
 	return &Evictor{
 		client: c, clock: clock, interval: time.Duration(float64(time.Second) / perSecond),
-		limit: rate.NewLimiter(rate.Limit(perSecond), 1), turns: map[types.UID]time.Time{},
+		limit: fair.NewLimiter[string](perSecond, 1), waiting: map[string]map[types.UID]time.Time{},
 		evictions: set.CounterVec("stowage_evictions_total", "Evictions of pods that Stowage asked for, by result: evicted, refused (a PodDisruptionBudget), gone (it was there no more), or failed.", "result"),
 	}
 }
 
-// Evict evicts a pod if its turn has come. Otherwise it returns Waits and for how long; the pod
-// then has a place in the queue.
+// Evict evicts a pod if its turn has come. Otherwise it returns Waits, and after what time to ask again.
 func (e *Evictor) Evict(ctx context.Context, pod *corev1.Pod) (Result, time.Duration, error) {
-	if wait := e.turn(pod.UID); wait > 0 {
+	if wait := e.turn(pod); wait > 0 {
 		return Waits, wait, nil
 	}
 	result, err := e.request(ctx, pod, &metav1.Preconditions{UID: &pod.UID})
@@ -109,30 +112,32 @@ func (e *Evictor) request(ctx context.Context, pod *corev1.Pod, preconditions *m
 	return result, err
 }
 
-// turn returns how long a pod has to wait for its turn. When it has come it is used up.
-func (e *Evictor) turn(pod types.UID) time.Duration {
+// turn takes a turn for a pod and returns 0, or returns after what time to ask again. The more pods of its namespace wait, the
+// later that is, so that they do not all ask at once.
+func (e *Evictor) turn(pod *corev1.Pod) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := e.clock.Now()
-	lapse := max(leastLapse, 2*e.interval)
-	for uid, at := range e.turns {
-		if now.Sub(at) > lapse {
-			delete(e.turns, uid)
+	for namespace, pods := range e.waiting {
+		maps.DeleteFunc(pods, func(_ types.UID, asked time.Time) bool { return now.Sub(asked) > forgetAfter })
+		if len(pods) == 0 {
+			delete(e.waiting, namespace)
 		}
 	}
-	at, queued := e.turns[pod]
-	if !queued {
-		at = now.Add(e.limit.ReserveN(now, 1).DelayFrom(now))
+	wait := e.limit.Take(pod.Namespace, now)
+	pods := e.waiting[pod.Namespace]
+	if wait == 0 {
+		delete(pods, pod.UID)
+		return 0
 	}
-	// Turns that are used late do not come closer to each other than the rate allows.
-	if next := e.last.Add(e.interval); next.After(at) && next.After(now) {
-		at = next
+	if pods == nil {
+		pods = map[types.UID]time.Time{}
+		e.waiting[pod.Namespace] = pods
 	}
-	if wait := at.Sub(now); wait > 0 {
-		e.turns[pod] = at
-		return wait
+	before := len(pods)
+	if _, again := pods[pod.UID]; again {
+		before = 0 // it has waited for the others
 	}
-	delete(e.turns, pod)
-	e.last = now
-	return 0
+	pods[pod.UID] = now
+	return min(wait+time.Duration(before*len(e.waiting))*e.interval, max(longestWait, wait))
 }

@@ -80,7 +80,7 @@ func TestManyWorkloadsAtOnce(t *testing.T) {
 	}
 }
 
-func TestTurnsLapse(t *testing.T) {
+func TestWaitingPodsAreForgotten(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
 	e := New(&recorder{}, clock, 1, metrics.NewSet(prometheus.NewRegistry()))
 	for _, name := range []string{"a", "b", "b", "b"} {
@@ -88,15 +88,60 @@ func TestTurnsLapse(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := len(e.turns); n != 1 {
-		t.Errorf("%d pods wait, want 1: asking again is no new place in the queue", n)
+	if n := len(e.waiting["ns"]); n != 1 {
+		t.Errorf("%d pods wait, want 1: asking again is not waiting twice", n)
 	}
 	clock.SetTime(clock.Now().Add(5 * time.Minute))
 	if result, _, err := e.Evict(t.Context(), pod("c")); result != Evicted || err != nil {
 		t.Errorf("%s, %v", result, err)
 	}
-	if n := len(e.turns); n != 0 {
-		t.Errorf("%d pods wait that nobody asks for any more", n)
+	if n := len(e.waiting); n != 0 {
+		t.Errorf("pods of %d namespaces wait that nobody asks for any more", n)
+	}
+}
+
+// Pods that asked once, or that go on asking, do not keep another tenant's pod waiting.
+func TestAnotherTenantIsNotDelayed(t *testing.T) {
+	for name, goOn := range map[string]bool{"a thousand pods asked once": false, "a thousand pods go on asking": true} {
+		t.Run(name, func(t *testing.T) {
+			begin := time.Unix(0, 0)
+			clock := clocktesting.NewFakePassiveClock(begin)
+			e := New(&recorder{}, clock, 1, metrics.NewSet(prometheus.NewRegistry()))
+			var crowd []*corev1.Pod
+			for i := range 1000 {
+				crowd = append(crowd, pod(fmt.Sprint("pod-", i)))
+			}
+			ask := func(p *corev1.Pod) (Result, time.Duration) {
+				result, wait, err := e.Evict(t.Context(), p)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return result, wait
+			}
+			for _, p := range crowd {
+				ask(p)
+			}
+			other := pod("other")
+			other.Namespace = "elsewhere"
+			for next := clock.Now(); ; {
+				if goOn {
+					for _, p := range crowd {
+						ask(p)
+					}
+				}
+				if !clock.Now().Before(next) {
+					result, wait := ask(other)
+					if result == Evicted {
+						break
+					}
+					next = clock.Now().Add(wait)
+				}
+				clock.SetTime(clock.Now().Add(100 * time.Millisecond))
+				if waited := clock.Since(begin); waited > 10*time.Second {
+					t.Fatalf("the other tenant's pod still waits after %s", waited)
+				}
+			}
+		})
 	}
 }
 

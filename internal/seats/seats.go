@@ -24,6 +24,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/fair"
 	"github.com/stowage-dev/stowage/internal/ledger"
 	"github.com/stowage-dev/stowage/internal/spread"
 )
@@ -41,6 +42,13 @@ type API interface {
 	// not say.
 	ReadReplicas(ctx context.Context, owner ledger.Owner) (int64, error)
 }
+
+// How many writes of ledgers a second, and at once, owners may cause that Stowage cannot verify.
+// Anybody who may create pods can invent such owners.
+const (
+	unverifiedRate  = 10
+	unverifiedBurst = 50
+)
 
 // The bounds of a claim's time, which lie well inside a webhook's timeout, and of one
 // request to the API.
@@ -61,7 +69,7 @@ type Service struct {
 	metrics *Metrics
 	changed func(owner ledger.OwnerKey, moved bool)
 	// unverified limits writes for owners that may not exist.
-	unverified *fairLimiter
+	unverified *fair.Limiter[string] // by namespace
 	logs       flowcontrol.PassiveRateLimiter
 
 	mu     sync.Mutex
@@ -106,7 +114,7 @@ type Options struct {
 func New(o Options) *Service {
 	l := &Service{
 		api: o.API, writer: o.Writer, timing: ledger.DefaultTiming(), clock: o.Clock, start: o.Clock.Now(), log: o.Log, metrics: o.Metrics, changed: o.Changed,
-		books: map[ledger.OwnerKey]*entry{}, unverified: newFairLimiter(unverifiedRate, unverifiedBurst),
+		books: map[ledger.OwnerKey]*entry{}, unverified: fair.NewLimiter[string](unverifiedRate, unverifiedBurst),
 		logs: flowcontrol.NewTokenBucketPassiveRateLimiter(5, 50),
 	}
 	l.pods = &Pods{Key: o.Key, Seen: l.podSeen, byOwner: map[ledger.OwnerKey]*ownerPods{}, owners: map[types.UID]*ownerPods{}}
@@ -237,7 +245,7 @@ func (l *Service) readLedger(owner ledger.Owner) {
 func (l *Service) write(owner ledger.Owner, object *ledger.Object) {
 	var o *ledger.Object
 	res := ledger.WriteRefused
-	if !owner.Unverified || l.unverified.allow(owner.Namespace, l.clock.Now()) {
+	if !owner.Unverified || l.unverified.Allow(owner.Namespace, l.clock.Now()) {
 		res = ledger.WriteUncertain
 		l.request(owner, "ledger not written", func(ctx context.Context) (err error) {
 			o, res, err = l.api.WriteLedger(ctx, owner, object)

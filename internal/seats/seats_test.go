@@ -510,27 +510,3 @@ func testDump(t *testing.T) {
 		t.Error("the dump has a claim's id")
 	}
 }
-
-// Many namespaces share the rate: each gets something, and all together stay within it.
-func TestFairLimiter(t *testing.T) {
-	f := newFairLimiter(10, 50)
-	now := time.Unix(0, 0)
-	allowed := map[string]int{}
-	for tick := range 600 { // a minute
-		for i := range 80 {
-			if name := fmt.Sprint("ns-", i); f.allow(name, now.Add(time.Duration(tick)*100*time.Millisecond)) {
-				allowed[name]++
-			}
-		}
-	}
-	sum := 0
-	for _, n := range allowed {
-		sum += n
-	}
-	if sum > 50+60*10 || sum < 400 {
-		t.Errorf("%d writes in a minute", sum)
-	}
-	if len(allowed) < 60 {
-		t.Errorf("only %d of 80 namespaces made a write", len(allowed))
-	}
-}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/clock"
 
 	"github.com/stowage-dev/stowage/internal/metrics"
 )
@@ -30,7 +33,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = conn.Close() })
-		if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		if err := conn.SetDeadline(clock.RealClock{}.Now().Add(30 * time.Second)); err != nil {
 			t.Fatal(err)
 		}
 		return conn
@@ -78,15 +81,12 @@ func TestConnectionsAreBounded(t *testing.T) {
 	for _, conn := range append(mine, theirs...) {
 		_ = conn.Close()
 	}
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
 		open.mu.Lock()
-		n, clients := open.open, len(open.clients)
-		open.mu.Unlock()
-		if n == 0 && clients == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d connections of %d clients are remembered", n, clients)
-		}
+		defer open.mu.Unlock()
+		return open.open == 0 && len(open.clients) == 0, nil
+	})
+	if err != nil {
+		t.Errorf("%d connections of %d clients are remembered", open.open, len(open.clients))
 	}
 }

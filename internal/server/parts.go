@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/flowcontrol"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -27,6 +26,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/controllers/vmcapacity"
 	"github.com/stowage-dev/stowage/internal/controllers/workload"
 	"github.com/stowage-dev/stowage/internal/evict"
+	"github.com/stowage-dev/stowage/internal/fair"
 	"github.com/stowage-dev/stowage/internal/feature/podsize"
 	"github.com/stowage-dev/stowage/internal/feature/podspread"
 	"github.com/stowage-dev/stowage/internal/feature/podvm"
@@ -80,7 +80,7 @@ func (s *server) addSeats(ctx context.Context) error {
 		Registration: Registration, KeySecret: s.keySecret(),
 		Clock: s.clock, Timing: o.Repair,
 		Log: s.log.WithName("repair"), Events: s.events(), Metrics: workload.NewMetrics(s.metrics),
-		Writes:  flowcontrol.NewTokenBucketRateLimiter(50, 200),
+		Writes:  fair.NewLimiter[string](50, 200),
 		Evictor: s.evictor, Room: rooms,
 	}
 	s.leads = append(s.leads, controller)

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/time/rate"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,6 +30,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/events"
 	"github.com/stowage-dev/stowage/internal/evict"
+	"github.com/stowage-dev/stowage/internal/fair"
 	"github.com/stowage-dev/stowage/internal/leader"
 	"github.com/stowage-dev/stowage/internal/ledger"
 	"github.com/stowage-dev/stowage/internal/policy"
@@ -54,13 +54,13 @@ func DefaultTiming() Timing {
 	return Timing{Look: time.Second, Probes: spill.DefaultTiming()}
 }
 
-// The limits of evictions of pods that wait, in a second: of one workload, and of all.
+// The limits of evictions of pods that wait, in a second: of one workload, and of all. Namespaces share the second.
 const (
 	workloadRate = 5
 	totalRate    = 20
 )
 
-// looksRate is how often room is looked for in a second, for all workloads.
+// looksRate is how often room is looked for in a second. Namespaces share it.
 const looksRate = 2
 
 // Controller is the controller of PoolStates.
@@ -106,8 +106,8 @@ func workloadKeys(w workload) []any {
 type run struct {
 	*Controller
 	work  leader.Queue[workload]
-	limit *rate.Limiter // of evictions, in all
-	looks *rate.Limiter // of looks for room, each of which costs requests
+	limit *fair.Limiter[string] // of evictions, by namespace
+	looks *fair.Limiter[string] // of looks for room, each of which costs requests, by namespace
 
 	mu     sync.Mutex
 	known  map[types.UID]*memory
@@ -122,7 +122,7 @@ type run struct {
 
 // Register implements [leader.Controller].
 func (c *Controller) Register(t *leader.Term) error {
-	r := &run{Controller: c, limit: rate.NewLimiter(totalRate, totalRate), looks: rate.NewLimiter(looksRate, looksRate), known: map[types.UID]*memory{}, shapes: map[string]*corev1.Node{}, scaleUps: map[string]scaleUps{}}
+	r := &run{Controller: c, limit: fair.NewLimiter[string](totalRate, totalRate), looks: fair.NewLimiter[string](looksRate, looksRate), known: map[types.UID]*memory{}, shapes: map[string]*corev1.Node{}, scaleUps: map[string]scaleUps{}}
 	var err error
 	// One worker: the rate of evictions in all is not more than one can do.
 	if r.work, err = leader.Reconcile(t, "poolstate", 1, r.reconcile, workloadKeys); err != nil {

@@ -183,7 +183,7 @@ func (r *run) transitions(w workload, v *picture, next []spill.Pool) {
 func (r *run) move(ctx context.Context, w workload, v *picture, m *memory, next []spill.Pool) error {
 	for _, one := range v.members {
 		for _, i := range r.movesOf(v, one, next) {
-			if now := r.Clock.Now(); !r.limit.AllowN(now, 1) || !m.limit.AllowN(now, 1) {
+			if now := r.Clock.Now(); !m.limit.AllowN(now, 1) || !r.limit.Allow(w.Namespace, now) {
 				return nil // the next look goes on
 			}
 			rec := &one.records[i]

@@ -28,14 +28,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"golang.org/x/time/rate"
-
 	"github.com/stowage-dev/stowage/api"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/clusterautoscaler"
 	"github.com/stowage-dev/stowage/internal/events"
 	"github.com/stowage-dev/stowage/internal/evict"
+	"github.com/stowage-dev/stowage/internal/fair"
 	"github.com/stowage-dev/stowage/internal/karpenter"
 	"github.com/stowage-dev/stowage/internal/ledger"
 	"github.com/stowage-dev/stowage/internal/metrics"
@@ -113,7 +112,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 			Clock: b.clock, Timing: DefaultTiming(), Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder}, Metrics: NewMetrics(set),
 			Look: func(ledger.Owner) {},
 		},
-		work: testkit.Queue[workload](), limit: rate.NewLimiter(totalRate, totalRate), looks: rate.NewLimiter(looksRate, looksRate), known: map[types.UID]*memory{}, shapes: map[string]*corev1.Node{}, scaleUps: map[string]scaleUps{},
+		work: testkit.Queue[workload](), limit: fair.NewLimiter[string](totalRate, totalRate), looks: fair.NewLimiter[string](looksRate, looksRate), known: map[types.UID]*memory{}, shapes: map[string]*corev1.Node{}, scaleUps: map[string]scaleUps{},
 	}
 	b.see(t)
 	return b

@@ -327,7 +327,7 @@ func (r *run) lookForRoom(ctx context.Context, v *picture, m *memory) error {
 		case v.Now.Sub(last.at) < r.Timing.Probes.FirstProbe || changed.Before(last.at) && left == last.left:
 			continue
 		}
-		if !r.looks.AllowN(v.Now, 1) {
+		if !r.looks.Allow(m.workload.Namespace, v.Now) {
 			continue // the next look may
 		}
 		pod, err := r.anyPod(ctx, v)

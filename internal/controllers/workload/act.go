@@ -89,8 +89,8 @@ type seatWrite struct {
 	seat spread.Seat
 }
 
-// seatAll gives seats to pods of one list, at the rate that all workloads share. It returns the moves that
-// were written, and the longest wait for a pod into which another writer keeps writing something else.
+// seatAll gives seats to pods of one list, as many as the rate that all workloads share allows now. It returns the moves that
+// were written. It returns after what time to go on if pods are left, or if another writer keeps changing one.
 func (r *run) seatAll(ctx context.Context, owner ledger.Owner, p *policy.Policy, pods []corev1.Pod, state *repair.State, moves []repair.Move, action string) (done []repair.Move, longest time.Duration, err error) {
 	var errs []error
 	for _, m := range moves {
@@ -99,6 +99,9 @@ func (r *run) seatAll(ctx context.Context, owner ledger.Owner, p *policy.Policy,
 		if wait := r.seatWrites.Wait(write, r.Clock.Now()); wait > 0 {
 			longest = max(longest, wait)
 			continue
+		}
+		if wait := r.Writes.Take(owner.Namespace, r.Clock.Now()); wait > 0 {
+			return done, max(longest, wait), errors.Join(errs...)
 		}
 		written, err := r.seat(ctx, owner, p, pod, m, action, writesCost(&state.Pods[m.Pod], pod))
 		if ctx.Err() != nil {
@@ -193,9 +196,6 @@ func writesCost(view *repair.Pod, pod *corev1.Pod) bool {
 // seat writes a seat into a pod that exists, and its deletion cost if withCost is set. It returns false if the
 // pod has changed or gone since.
 func (r *run) seat(ctx context.Context, owner ledger.Owner, p *policy.Policy, pod *corev1.Pod, m repair.Move, action string, withCost bool) (bool, error) {
-	if err := r.Writes.Wait(ctx); err != nil {
-		return false, err
-	}
 	patch, err := seatPatch(r.Seats.Pods().Key, owner, p, pod, m, withCost)
 	if err != nil {
 		return false, err

@@ -23,13 +23,13 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/events"
+	"github.com/stowage-dev/stowage/internal/fair"
 	"github.com/stowage-dev/stowage/internal/leader"
 	"github.com/stowage-dev/stowage/internal/ledger"
 	"github.com/stowage-dev/stowage/internal/policy"
@@ -85,8 +85,8 @@ type Controller struct {
 	Log       logr.Logger
 	Events    events.Recorder
 	Metrics   *Metrics
-	// Writes limits how fast pods are patched.
-	Writes  flowcontrol.RateLimiter
+	// Writes limits how fast pods are patched, by namespace.
+	Writes  *fair.Limiter[string]
 	Evictor *evict.Evictor
 	Room    *room.Reader
 

@@ -19,8 +19,8 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if err := r.yield(ctx, owner, w); err != nil {
-		return reconcile.Result{}, err
+	if wait, err := r.yield(ctx, owner, w); err != nil || wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, err
 	}
 	// A workload whose early pods are replaced is not in use yet, but may be soon. So it is reconciled
 	// without a wait for quiet, and again while it moves.

@@ -23,7 +23,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clientevents "k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/flowcontrol"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -36,6 +35,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/events"
 	"github.com/stowage-dev/stowage/internal/evict"
+	"github.com/stowage-dev/stowage/internal/fair"
 	"github.com/stowage-dev/stowage/internal/leader"
 	"github.com/stowage-dev/stowage/internal/ledger"
 	"github.com/stowage-dev/stowage/internal/metrics"
@@ -98,7 +98,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 		Controller: &Controller{
 			Client: c, Uncached: c, Informers: &informertest.FakeInformers{Scheme: scheme}, Cluster: reader, Policies: policy.NewOwners(policy.NewFinder(reader, "", nil), service.Pods().NameOf, c, b.clock), Seats: service, Scope: scope.New(reader, "stowage-system"),
 			Registration: "stowage", Clock: b.clock, Timing: timing, Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder},
-			Metrics: NewMetrics(set), Writes: flowcontrol.NewFakeAlwaysRateLimiter(), Evictor: evict.New(c, b.clock, 1, set), Room: &room.Reader{Cached: c, Uncached: c},
+			Metrics: NewMetrics(set), Writes: fair.NewLimiter[string](1e6, 1e6), Evictor: evict.New(c, b.clock, 1, set), Room: &room.Reader{Cached: c, Uncached: c},
 		},
 		work:     testkit.Queue[ledger.Owner](),
 		statuses: testkit.Queue[types.NamespacedName](),
@@ -529,5 +529,31 @@ func TestRegister(t *testing.T) {
 	ended()
 	if b.current != nil {
 		t.Error("the term is over, and the controller does not know")
+	}
+}
+
+// A workload with many pods to adopt gives the worker back when its namespace has used its part of the writes, and another
+// namespace still has its own.
+func TestAdoptionComesInParts(t *testing.T) {
+	const pods = 10
+	objects := workload(pods)
+	for i := range pods {
+		objects = append(objects, pod(fmt.Sprint("pod-", i), "node-a", "", 0, 0))
+	}
+	b := newBench(t, objects...)
+	b.Writes = fair.NewLimiter[string](1, 8) // 4 for a namespace, and 4 for the next one
+	b.clock.SetTime(start.Add(time.Minute))
+	result, err := b.reconcile(t.Context(), owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := b.patches.Load(); got != 4 {
+		t.Errorf("%d pods were adopted at once, want 4", got)
+	}
+	if result.RequeueAfter <= 0 {
+		t.Error("the others are forgotten")
+	}
+	if !b.Writes.Allow("elsewhere", b.clock.Now()) {
+		t.Error("nothing is left for another namespace")
 	}
 }

@@ -3,6 +3,7 @@ package workload
 import (
 	"context"
 	"slices"
+	"time"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/cluster"
@@ -47,30 +48,30 @@ func (r *run) hasNewerRevision(ctx context.Context, owner ledger.Owner) (bool, e
 }
 
 // yield gives the lowest deletion cost to the pods of an older revision in pools without room. So a rollout removes
-// them first and the new pods can take their places.
-func (r *run) yield(ctx context.Context, owner ledger.Owner, w *cluster.Workload) error {
+// them first and the new pods can take their places. It returns after what time to go on, or 0.
+func (r *run) yield(ctx context.Context, owner ledger.Owner, w *cluster.Workload) (again time.Duration, err error) {
 	if w == nil || w.Controller == nil {
-		return nil
+		return 0, nil
 	}
 	p, err := r.Policies.FindFor(ctx, owner.Namespace, seats.Ref(owner), w)
 	if err != nil || p == nil || p.Strategy == nil || p.Repair == stowage.RepairOff {
-		return err
+		return 0, err
 	}
 	yields, err := r.yieldingPools(ctx, owner, p)
 	if err != nil || yields == nil {
-		return err
+		return 0, err
 	}
 	// What the cache shows is enough to see that there is nothing to do.
 	shown := fromRecords(p, liveRecords(r.Seats.Pods().Of(owner.Key())), w.Replicas)
 	if shown.Yields = yields; len(shown.Yield()) == 0 {
-		return nil
+		return 0, nil
 	}
 	state, pods, err := r.look(ctx, owner, p, w.TemplateNode)
 	if err != nil || state == nil {
-		return err
+		return 0, err
 	}
 	if moves := state.Yield(); len(moves) > 0 {
-		_, _, err = r.seatAll(ctx, owner, p, pods, state, moves, repairRenumber)
+		_, again, err = r.seatAll(ctx, owner, p, pods, state, moves, repairRenumber)
 	}
-	return err
+	return again, err
 }
