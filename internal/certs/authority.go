@@ -21,7 +21,7 @@ import (
 )
 
 // invalid says what is wrong with the certificate in a Secret, if anything, or
-// what will be within the given time.
+// what will be within the given time. A certificate that is not valid yet is wrong, too.
 func (k *Keeper) invalid(data map[string][]byte, within time.Duration) error {
 	pair, err := tls.X509KeyPair(data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey])
 	if err != nil {
@@ -31,12 +31,20 @@ func (k *Keeper) invalid(data map[string][]byte, within time.Duration) error {
 	if !pool.AppendCertsFromPEM(issuer(pair.Leaf, data[caKey])) {
 		return errors.New("its authority is not in the Secret")
 	}
-	for _, name := range k.DNSNames {
-		if _, err := pair.Leaf.Verify(x509.VerifyOptions{DNSName: name, Roots: pool, CurrentTime: k.Clock.Now().Add(within), KeyUsages: serverAuth}); err != nil {
-			return fmt.Errorf("for %s: %w", name, err)
+	now := k.Time.Now()
+	for _, at := range []time.Time{now, now.Add(within)} {
+		for _, name := range k.DNSNames {
+			if _, err := pair.Leaf.Verify(x509.VerifyOptions{DNSName: name, Roots: pool, CurrentTime: at, KeyUsages: serverAuth}); err != nil {
+				return fmt.Errorf("for %s: %w", name, err)
+			}
 		}
 	}
 	return nil
+}
+
+// valid reports whether a certificate is valid at a time.
+func valid(c *x509.Certificate, at time.Time) bool {
+	return !at.Before(c.NotBefore) && !at.After(c.NotAfter)
 }
 
 var serverAuth = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
@@ -53,12 +61,13 @@ func (k *Keeper) renew(ctx context.Context, secret *corev1.Secret, exists bool) 
 			}
 		}
 	}
-	begin := k.Clock.Now().Add(-backdate)
-	ca, err := newAuthority(begin, begin.Add(validity))
+	now := k.Time.Now()
+	begin, end := now.Add(-backdate), now.Add(validity)
+	ca, err := newAuthority(begin, end)
 	if err != nil {
 		return fmt.Errorf("make an authority: %w", err)
 	}
-	cert, key, err := newCertificate(ca, names, begin, begin.Add(validity))
+	cert, key, err := newCertificate(ca, names, begin, end)
 	if err != nil {
 		return fmt.Errorf("make a certificate: %w", err)
 	}
@@ -69,7 +78,8 @@ func (k *Keeper) renew(ctx context.Context, secret *corev1.Secret, exists bool) 
 	}
 	secret.Data[corev1.TLSCertKey] = cert
 	secret.Data[corev1.TLSPrivateKeyKey] = key
-	secret.Data[caKey] = k.merge(encode(ca.cert.Raw), secret.Data[caKey])
+	// First by its place, and not by its date: an authority of another clock may be younger.
+	secret.Data[caKey] = append(encode(ca.cert.Raw), k.merge(secret.Data[caKey])...)
 	return k.write(ctx, secret, exists)
 }
 
@@ -132,18 +142,18 @@ func sign(template, parent *x509.Certificate, public any, key *ecdsa.PrivateKey)
 
 // merge joins bundles of authorities, the youngest first, without those that have expired and what is no certificate.
 // The result has at most maxAuthorities: the first one of the first bundle, that of the certificate in use, and the
-// youngest of the others. So no authority that another client has added pushes out one that is needed.
+// youngest of the others. So neither authorities that another client has added nor a clock push out one that is needed.
 func (k *Keeper) merge(current []byte, others ...[]byte) []byte {
 	served := []byte(nil)
 	if s := k.serving.Load(); s != nil {
 		served = s.ca
 	}
-	now := k.Clock.Now()
-	needed := parse(now, served)
-	if first := parse(now, current); len(first) > 0 {
+	needed := parse(served)
+	if first := parse(current); len(first) > 0 {
 		needed = append(needed, first[0])
 	}
-	rest := parse(now, append([][]byte{current}, others...)...)
+	now := k.Time.Now()
+	rest := slices.DeleteFunc(parse(append([][]byte{current}, others...)...), func(c *x509.Certificate) bool { return now.After(c.NotAfter) })
 	youngestFirst := func(a, b *x509.Certificate) int {
 		return cmp.Or(b.NotBefore.Compare(a.NotBefore), bytes.Compare(a.Raw, b.Raw))
 	}
@@ -162,15 +172,15 @@ func (k *Keeper) merge(current []byte, others ...[]byte) []byte {
 	return out
 }
 
-// parse returns the certificates in some bundles that have not expired.
-func parse(now time.Time, bundles ...[]byte) (out []*x509.Certificate) {
+// parse returns the certificates in some bundles.
+func parse(bundles ...[]byte) (out []*x509.Certificate) {
 	for _, rest := range bundles {
 		for {
 			var block *pem.Block
 			if block, rest = pem.Decode(rest); block == nil {
 				break
 			}
-			if c, err := x509.ParseCertificate(block.Bytes); err == nil && !now.After(c.NotAfter) {
+			if c, err := x509.ParseCertificate(block.Bytes); err == nil {
 				out = append(out, c)
 			}
 		}

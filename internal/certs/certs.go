@@ -14,7 +14,10 @@
 //   - replicas that start or renew at once agree: a write that loses is dropped, and
 //     one that knows less than another takes nothing away;
 //   - a deleted Secret or an overwritten caBundle is put back, a caBundle that another writer
-//     keeps changing less and less often.
+//     keeps changing less and less often;
+//   - the API server's clock decides what is valid, and not a replica's (package apitime);
+//   - a certificate that is not valid never replaces the one in use;
+//   - replicas that renew in turns do so less and less often.
 //
 // The controller of open-policy-agent/cert-controller is not used, because it replaces the trusted authority and the
 // certificate at once. Replicas that still serve the old certificate are then refused
@@ -54,7 +57,7 @@ import (
 )
 
 const (
-	// validity is how long a certificate and its authority are good for.
+	// validity is how long a certificate and its authority are good for, from their making.
 	validity = 365 * 24 * time.Hour
 	// renewBefore is how long before the end a certificate is replaced. Until
 	// then a renewal that fails is tried again.
@@ -64,10 +67,10 @@ const (
 	// propagation is how long every API server has to learn of a caBundle before
 	// a certificate that depends on it is served.
 	propagation = 10 * time.Second
-	// backdate is how far before its making a certificate is valid, for clocks that
-	// are behind ours.
-	backdate = time.Hour
-	// maxAuthorities bounds a bundle. Two are there after a renewal; more only
+	// backdate is how far before its making a certificate is valid, for API servers
+	// whose clocks differ. A wrong time zone makes up to 26 hours.
+	backdate = 48 * time.Hour
+	// maxAuthorities bounds a caBundle. Two are there after a renewal; more only
 	// after Secrets were lost.
 	maxAuthorities = 5
 
@@ -83,15 +86,17 @@ type Options struct {
 	Registration string
 	// DNSNames are the names under which the API server calls us.
 	DNSNames []string
-	// Clock tells how long the registration has trusted an authority.
+	// Clock tells how long the registration has trusted an authority. It never jumps.
 	Clock clock.PassiveClock
+	// Time is the API server's, which judges the certificate that is served.
+	Time clock.PassiveClock
 }
 
 // Keeper keeps the serving certificate. Every replica runs one.
 type Keeper struct {
 	Options
 	client client.Client
-	// writes notices another writer of the registrations' caBundle.
+	// writes notices another writer of the registrations' caBundle, or of the Secret.
 	writes contest.Contest[string]
 
 	serving atomic.Pointer[servingCert]
@@ -104,11 +109,10 @@ type Keeper struct {
 
 // servingCert is the certificate in use.
 type servingCert struct {
-	pair     *tls.Certificate
-	chain    []byte // PEM, to tell whether the Secret holds another one
-	key      []byte // PEM
-	ca       []byte // PEM of the authority that signed it
-	notAfter time.Time
+	pair  *tls.Certificate
+	chain []byte // PEM, to tell whether the Secret holds another one
+	key   []byte // PEM
+	ca    []byte // PEM of the authority that signed it
 }
 
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=create,namespace=stowage-system
@@ -199,23 +203,42 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	if err != nil && !apierrors.IsNotFound(err) {
 		return reconcile.Result{}, fmt.Errorf("read Secret %s: %w", k.Secret, err)
 	}
-	if why := k.invalid(secret.Data, renewBefore); why != nil {
-		log.FromContext(ctx).Info("writing a serving certificate", "secret", k.Secret.String(), "reason", why.Error())
-		if kept := k.kept(); !exists && kept != nil {
-			return reconcile.Result{}, k.write(ctx, &corev1.Secret{Data: kept}, exists)
-		}
-		return reconcile.Result{}, k.renew(ctx, &secret, exists)
+	why := k.invalid(secret.Data, renewBefore)
+	if why == nil {
+		return k.use(ctx, secret.Data)
+	}
+	wait, err := k.replace(ctx, &secret, exists, why)
+	if err == nil && wait == 0 {
+		return reconcile.Result{}, nil // the write is an event
 	}
 
+	// It is not replaced yet. Until then the Secret's certificate is used if it is valid, or else the last one.
+	data := secret.Data
+	if k.invalid(data, 0) != nil {
+		data = k.inUse()
+	}
+	result := reconcile.Result{RequeueAfter: wait}
+	if data != nil {
+		used, failed := k.use(ctx, data)
+		result.RequeueAfter, err = min(wait, used.RequeueAfter), errors.Join(err, failed)
+	}
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	return result, nil
+}
+
+// use publishes what a Secret holds, or would hold, and serves it in time.
+func (k *Keeper) use(ctx context.Context, data map[string][]byte) (reconcile.Result, error) {
 	// 2. Make sure that the API server trusts it, and what we serve meanwhile.
-	registered, changed, err := k.publish(ctx, &admissionregistrationv1.MutatingWebhookConfiguration{}, secret.Data[caKey])
+	registered, changed, err := k.publish(ctx, &admissionregistrationv1.MutatingWebhookConfiguration{}, data[caKey])
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: retryConflict}, nil // another replica was first
 	}
 	contested := errContested{}
 	if errors.As(err, &contested) {
 		// What is served does not depend on who wins.
-		wait, err := k.serve(ctx, secret.Data, registered, changed)
+		wait, err := k.serve(ctx, data, registered, changed)
 		if wait == 0 || wait > contested.wait {
 			wait = contested.wait
 		}
@@ -225,10 +248,10 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 		return reconcile.Result{}, err
 	}
 	// This one only warns: nothing waits for it.
-	_, _, later := k.publish(ctx, &admissionregistrationv1.ValidatingWebhookConfiguration{}, secret.Data[caKey])
+	_, _, later := k.publish(ctx, &admissionregistrationv1.ValidatingWebhookConfiguration{}, data[caKey])
 
 	// 3. Serve it, once every API server can know that.
-	wait, err := k.serve(ctx, secret.Data, registered, changed)
+	wait, err := k.serve(ctx, data, registered, changed)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -248,18 +271,37 @@ func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 // retryConflict is how long to wait for the write that was before ours.
 const retryConflict = 100 * time.Millisecond
 
-// kept returns the contents of a Secret for what we serve, if that is good for long. So a Secret that is lost costs
-// nothing. Otherwise it returns nil.
-func (k *Keeper) kept() map[string][]byte {
+// renewals is the Secret in writes.
+const renewals = "Secret"
+
+// replace writes what the Secret should hold: what we serve, if only the Secret is lost, or else a new certificate.
+// After some renewals in a row it returns how long to wait before the next one.
+func (k *Keeper) replace(ctx context.Context, secret *corev1.Secret, exists bool, why error) (time.Duration, error) {
+	logger := log.FromContext(ctx).WithValues("secret", k.Secret.String(), "reason", why.Error())
+	if data := k.inUse(); !exists && data != nil && k.invalid(data, renewBefore) == nil {
+		logger.Info("writing the serving certificate back")
+		return 0, k.write(ctx, &corev1.Secret{Data: data}, exists)
+	}
+	if wait := k.writes.Wait(renewals, k.Clock.Now()); wait > 0 {
+		return wait, nil
+	}
+	logger.Info("writing a serving certificate")
+	if err := k.renew(ctx, secret, exists); err != nil {
+		return 0, err
+	}
+	if k.writes.Written(renewals, k.Clock.Now()) {
+		logger.Error(nil, "another writer keeps replacing the serving certificate; it is renewed less and less often")
+	}
+	return 0, nil
+}
+
+// inUse returns the contents of a Secret for what we serve, or nil.
+func (k *Keeper) inUse() map[string][]byte {
 	s := k.serving.Load()
 	if s == nil {
 		return nil
 	}
-	data := map[string][]byte{corev1.TLSCertKey: s.chain, corev1.TLSPrivateKeyKey: s.key, caKey: s.ca}
-	if k.invalid(data, renewBefore) != nil {
-		return nil
-	}
-	return data
+	return map[string][]byte{corev1.TLSCertKey: s.chain, corev1.TLSPrivateKeyKey: s.key, caKey: s.ca}
 }
 
 // write creates or updates the Secret. A write that comes second is dropped.
@@ -296,23 +338,21 @@ func (k *Keeper) serve(ctx context.Context, data map[string][]byte, registered, 
 		return 0, nil
 	}
 	if registered {
-		since := k.trustedSince
+		known := now.Sub(k.trustedSince)
 		switch {
-		case current != nil && !now.Before(current.notAfter), current == nil && bytes.Equal(ca, data[caKey]):
+		case current != nil && !valid(current.pair.Leaf, k.Time.Now()), current == nil && bytes.Equal(ca, data[caKey]):
 			// There is nothing better to serve, by anybody.
-			since = time.Time{}
+			known = propagation
 		case current == nil && !k.trustedByUs:
 			// We are new, in the middle of a renewal perhaps: the certificate
-			// tells how long ago that was, if its maker's clock is right.
-			if made := pair.Leaf.NotBefore.Add(backdate); made.Before(since) {
-				since = made
-			}
+			// tells how long ago that was.
+			known = max(known, k.Time.Since(pair.Leaf.NotBefore.Add(backdate)))
 		}
-		if left := since.Add(propagation).Sub(now); left > 0 {
+		if left := propagation - known; left > 0 {
 			return left, nil
 		}
 	}
-	k.serving.Store(&servingCert{pair: &pair, chain: data[corev1.TLSCertKey], key: data[corev1.TLSPrivateKeyKey], ca: ca, notAfter: pair.Leaf.NotAfter})
+	k.serving.Store(&servingCert{pair: &pair, chain: data[corev1.TLSCertKey], key: data[corev1.TLSPrivateKeyKey], ca: ca})
 	log.FromContext(ctx).Info("serving certificate loaded", "notAfter", pair.Leaf.NotAfter, "dnsNames", pair.Leaf.DNSNames)
 	return 0, nil
 }

@@ -35,7 +35,7 @@ var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func newKeeper(c client.Client, clock *clocktesting.FakePassiveClock) *Keeper {
 	k := &Keeper{Options: options, client: c}
-	k.Clock = clock
+	k.Clock, k.Time = clock, clock
 	return k
 }
 
@@ -363,24 +363,7 @@ func TestLosingARenewalIsNoError(t *testing.T) {
 func TestForeignAuthoritiesPushOutNone(t *testing.T) {
 	k, c, clock := published(t)
 	expectTrusted(t, k, clock.Now())
-	var another []byte
-	for i := range 2 * maxAuthorities {
-		ca, err := newAuthority(clock.Now().Add(time.Duration(i)*time.Minute), clock.Now().Add(validity))
-		if err != nil {
-			t.Fatal(err)
-		}
-		another = append(another, encode(ca.cert.Raw)...)
-	}
-	var reg admissionregistrationv1.MutatingWebhookConfiguration
-	if err := c.Get(t.Context(), client.ObjectKey{Name: "stowage"}, &reg); err != nil {
-		t.Fatal(err)
-	}
-	for i := range reg.Webhooks {
-		reg.Webhooks[i].ClientConfig.CABundle = another
-	}
-	if err := c.Update(t.Context(), &reg); err != nil {
-		t.Fatal(err)
-	}
+	overwrite(t, c, foreignAuthorities(t, clock.Now()))
 	settle(t, k)
 	expectTrusted(t, k, clock.Now())
 }

@@ -35,6 +35,7 @@ import (
 
 	"github.com/stowage-dev/stowage/api"
 	"github.com/stowage-dev/stowage/internal/admission"
+	"github.com/stowage-dev/stowage/internal/apitime"
 	"github.com/stowage-dev/stowage/internal/certs"
 	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/config"
@@ -77,6 +78,7 @@ type server struct {
 	webhook   webhook.Server
 	uncached  client.Client // does not read from the cache
 	clientset kubernetes.Interface
+	apiTime   *apitime.Clock // the API server's clock
 	// getCertificate is for tls.Config.
 	getCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	callers        *clientAuthorities // whose certificates callers must show, or nil
@@ -94,7 +96,7 @@ type server struct {
 type Environment struct {
 	// Lookup reads environment variables.
 	Lookup func(string) (string, bool)
-	// Clock is that of the controllers and of the seats; certificates and leases follow the real time.
+	// Clock is that of the controllers and of the seats; certificates follow the API server's, and leases the real time.
 	Clock clock.WithTickerAndDelayedExecution
 	// Metrics is where the metrics are registered.
 	Metrics prometheus.Registerer
@@ -157,6 +159,8 @@ func (s *server) addManager(context.Context) error {
 	// pods wait.
 	cfg.QPS = -1
 	cfg.UserAgent = "stowage/" + version.String()
+	s.apiTime = apitime.New(clock.RealClock{})
+	cfg.Wrap(s.apiTime.Wrap)
 	cacheOptions := cluster.CacheOptions()
 	cacheOptions.DefaultTransform = cache.TransformStripManagedFields()
 	if o.CertDir == "" {
@@ -196,6 +200,7 @@ func (s *server) certOptions() certs.Options {
 		Registration: Registration,
 		DNSNames:     append([]string{fmt.Sprintf("%s.%s.svc", service, s.options.Namespace)}, s.options.CertDNSNames...),
 		Clock:        clock.RealClock{},
+		Time:         s.apiTime,
 	}
 }
 
