@@ -334,6 +334,14 @@ func TestFailOpen(t *testing.T) {
 			},
 			outcome: [2]string{"faulty", "panic"}, warning: "internal error (panic): runtime error", patched: true,
 		},
+		"a feature's annotations are more than the API server accepts": {
+			faulty: func(_ context.Context, r feature.Request) (feature.Decision, error) {
+				pod := r.Pod.Clone()
+				pod.SetAnnotation("large", strings.Repeat("x", 256<<10))
+				return feature.Decision{Pod: pod, Summary: "a large one"}, nil
+			},
+			outcome: [2]string{"faulty", "dropped"}, warning: "faulty was left out", patched: true,
+		},
 		"the namespace cannot be read": {
 			cluster: &brokenCluster{},
 			outcome: [2]string{"mode", "error"}, warning: "left as it is: read namespace: timed out",

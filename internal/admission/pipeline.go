@@ -26,6 +26,7 @@ const (
 	OutcomeSkipped   Outcome = "skipped"   // the feature has nothing to do with the pod
 	OutcomeError     Outcome = "error"     // the feature failed; the pod passed without it
 	OutcomePanic     Outcome = "panic"     // the feature panicked; the pod passed without it
+	OutcomeDropped   Outcome = "dropped"   // the API server would refuse the pod; the pod passed without the feature
 )
 
 // FeatureResult is what one feature did with one pod.
@@ -107,6 +108,11 @@ func (p *Pipeline) Run(ctx context.Context, req feature.Request) Result {
 			res.warn(fmt.Sprintf("stowage: %s failed and was left out: %v", f.Name(), fr.Err))
 			res.Events = append(res.Events, feature.Event{Reason: stowage.EventFailedOpen, Note: fmt.Sprintf("%s failed, so a pod was admitted without it: %v", f.Name(), fr.Err)})
 		}
+		if fr.Outcome == OutcomeDropped {
+			text := fmt.Sprintf("%s was left out: with its annotations, the pod would have more than the 256 KiB of annotations that the API server accepts", f.Name())
+			res.warn("stowage: " + text)
+			res.Events = append(res.Events, feature.Event{Reason: stowage.EventFailedOpen, Note: text})
+		}
 		if fr.Outcome == OutcomeApplied {
 			res.take(mode, &req, &fr, decision)
 		}
@@ -171,6 +177,8 @@ func decide(ctx context.Context, f feature.Feature, req feature.Request) (d feat
 	switch {
 	case err != nil:
 		fr.Outcome, fr.Err = OutcomeError, err
+	case d.Pod != nil && podpatch.FreeAnnotations(d.Pod.Metadata.Annotations) < 0 && podpatch.FreeAnnotations(req.Pod.Metadata.Annotations) >= 0:
+		d, fr.Outcome = feature.Decision{}, OutcomeDropped
 	case d.Pod != nil:
 		fr.Outcome, fr.Summary, fr.Pool = OutcomeApplied, d.Summary, d.Pool
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
 )
 
 // Pod is the part of a v1.Pod that Stowage reads. Everything else in a pod,
@@ -216,4 +217,14 @@ func (p *Pod) SetAnnotation(key, value string) {
 		p.Metadata.Annotations = map[string]string{}
 	}
 	p.Metadata.Annotations[key] = value
+}
+
+// FreeAnnotations returns how many more bytes of annotations the API server accepts in a pod. It refuses a pod where that is
+// negative.
+func FreeAnnotations(annotations map[string]string) int {
+	free := validation.TotalAnnotationSizeLimitB
+	for k, v := range annotations {
+		free -= len(k) + len(v)
+	}
+	return free
 }

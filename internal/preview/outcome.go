@@ -27,6 +27,8 @@ func (a *Admitted) Decision() string {
 			parts = append(parts, f.Feature+" (audit only)")
 		case admission.OutcomeError, admission.OutcomePanic:
 			parts = append(parts, f.Feature+" failed")
+		case admission.OutcomeDropped:
+			parts = append(parts, f.Feature+" dropped")
 		}
 	}
 	if len(parts) == 0 {

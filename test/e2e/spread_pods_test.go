@@ -665,3 +665,21 @@ func TestTopologySpreadWithinPools(t *testing.T) {
 		t.Errorf("pods of each node (-want +got):\n%s", diff)
 	}
 }
+
+// Annotations that leave no room for ours cost a pod its seat, and the API server accepts it.
+func TestLargeAnnotations(t *testing.T) {
+	t.Parallel()
+	n := newTenant(t)
+	d := n.Deployment("web", 2, annotated(eightyOf))
+	d.Spec.Template.Annotations = map[string]string{"large": strings.Repeat("x", 256<<10-20)}
+	must(t, n.Create(t.Context(), d))
+	pods := n.Ready(t, "web", 2)
+	for i := range pods {
+		if pods[i].Labels[stowage.SeatLabel] != "" {
+			t.Errorf("pod %s has a seat", pods[i].Name)
+		}
+	}
+	eventually(t, "the owner has events", func() (bool, error) {
+		return n.hasEvent(t, "FailedOpen", "spread was left out") && n.hasEvent(t, "FailedOpen", "gets no seat"), nil
+	})
+}

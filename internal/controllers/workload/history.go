@@ -28,6 +28,7 @@ type history struct {
 	// replacing says that a pod was evicted because it came before its policy, and that there may
 	// be others.
 	replacing bool
+	large     bool // it was said that a pod has no room for a seat
 }
 
 // lookAgain is how many resyncs a close look that found nothing to do holds for, where
@@ -198,4 +199,16 @@ func (r *run) refused(owner ledger.OwnerKey) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.historyOf(owner).budget.refuse(r.Clock.Now(), r.Timing)
+}
+
+// noteLarge says, once in a term, that a pod of a workload has no room for a seat among its annotations.
+func (r *run) noteLarge(owner ledger.Owner, pod string) {
+	r.mu.Lock()
+	h := r.historyOf(owner.Key())
+	noted := h.large
+	h.large = true
+	r.mu.Unlock()
+	if !noted {
+		r.warn(owner, stowage.EventFailedOpen, "pod %s gets no seat: its annotations have almost the 256 KiB that the API server accepts", pod)
+	}
 }

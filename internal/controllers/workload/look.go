@@ -74,6 +74,9 @@ func place(pod *repair.Pod, p *policy.Policy, seat ledger.Seat, origin ledger.Or
 	pod.Rank = placement.CostRank(cost, repair.RankOf(p.Strategy, pod.Seat), ledger.CostRank(id))
 }
 
+// largestSeat is more bytes than the annotations of a seat take.
+const largestSeat = 256
+
 // look reads the pods of a workload, with those that have no seat. It returns nil if the
 // workload moves or is not ours to repair.
 func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, templateNode string) (*repair.State, []corev1.Pod, error) {
@@ -101,6 +104,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 	}
 	nodes := map[string]*corev1.Node{}
 	var pods []corev1.Pod
+	large := ""
 	for i := range list.Items {
 		pod := &list.Items[i]
 		c := metav1.GetControllerOfNoCopy(pod)
@@ -115,12 +119,18 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 		view := viewOf(pod, created, owner, p, r.Seats.Pods().Key)
 		if view.Seat.Pool < 0 {
 			view.Ours = view.Ours && sent
+			if view.Ours && podpatch.FreeAnnotations(pod.Annotations) < largestSeat {
+				view.Ours, large = false, pod.Name // a recreated pod would get none, either
+			}
 			if view.NodePool, err = r.nodePool(ctx, p, pod, nodes); err != nil {
 				return nil, nil, err
 			}
 		}
 		view.BeforePolicy = !view.Claimed && policy.CreatedBefore(view.Created, since, r.Timing.PolicyGrace)
 		state.Pods, pods = append(state.Pods, view), append(pods, *pod)
+	}
+	if large != "" {
+		r.noteLarge(owner, large)
 	}
 	state.Settled = state.Settled && int64(len(pods)) == scale.Replicas
 	state.Short = p.Short()

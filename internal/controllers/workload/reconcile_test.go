@@ -251,6 +251,11 @@ func TestReconcile(t *testing.T) {
 		}(), lists: 1},
 		"a pod whose template names its node": {replicas: 2, edit: func(o []client.Object) { o[0].(*appsv1.ReplicaSet).Spec.Template.Spec.NodeName = "node-a" },
 			pods: []*corev1.Pod{seated("x", "1", 1), pod("y", "node-a", "", 0, 0)}, lists: 1},
+		"a pod without room for a seat among its annotations": {replicas: 2, pods: func() []*corev1.Pod {
+			large := pod("y", "node-a", "", 0, 0)
+			large.Annotations["large"] = strings.Repeat("x", 256<<10-200)
+			return []*corev1.Pod{seated("x", "1", 1), large}
+		}(), lists: 1, events: "FailedOpen"},
 		"ordinals with a gap": {replicas: 3, pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "1", 3), seated("z", "0", 1)},
 			lists: 1, want: map[string]string{"y": "1/2"}},
 		"a pod outside of the pools": {replicas: 2, pods: []*corev1.Pod{seated("x", "1", 1), pod("y", "node-none", "", 0, 0)},

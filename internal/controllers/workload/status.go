@@ -165,7 +165,7 @@ func (r *run) describe(ctx context.Context, d *versprei.PodDistributor, siblings
 		}
 		balanced(stowage.ReasonWithoutSeat, "%s", text)
 	default:
-		balanced(stowage.ReasonWithoutSeat, "%d pod(s) have no seat: they bypassed the webhook, or choose their nodes themselves", sum.unseated)
+		balanced(stowage.ReasonWithoutSeat, "%d pod(s) have no seat: they bypassed the webhook, choose their nodes themselves, or have no room for more annotations", sum.unseated)
 	}
 	return nil
 }
