@@ -130,12 +130,13 @@ func TestStatus(t *testing.T) {
 		ok      bool
 		text    []string
 	}{
-		"an empty cluster":        {nil, true, []string{"nothing"}},
-		"each pool has its own":   {[]client.Object{web(2, nil), pod("x", "0", 1, nil), pod("y", "1", 1, nil)}, true, []string{"ReplicaSet/web", "Everything is as it should be"}},
-		"too many in a pool":      {[]client.Object{web(2, nil), pod("x", "0", 1, nil), pod("y", "0", 2, nil)}, false, []string{"+1", "-1"}},
-		"a pod without a seat":    {[]client.Object{web(2, nil), pod("x", "0", 1, nil), pod("y", "", 0, nil)}, false, []string{"1 without a seat"}},
-		"a pod that is missing":   {[]client.Object{web(2, nil), pod("x", "0", 1, nil)}, false, []string{"-1"}},
-		"a pod that is not ready": {[]client.Object{web(2, nil), pod("x", "0", 1, nil), pod("y", "1", 1, func(p *corev1.Pod) { p.Status.Conditions = nil })}, false, nil},
+		"an empty cluster":                  {nil, true, []string{"nothing"}},
+		"each pool has its own":             {[]client.Object{web(2, nil), pod("x", "0", 1, nil), pod("y", "1", 1, nil)}, true, []string{"ReplicaSet/web", "Everything is as it should be"}},
+		"too many in a pool":                {[]client.Object{web(2, nil), pod("x", "0", 1, nil), pod("y", "0", 2, nil)}, false, []string{"+1", "-1"}},
+		"a deletion cost of another writer": {[]client.Object{web(2, nil), pod("y", "1", 1, nil), pod("x", "0", 1, func(p *corev1.Pod) { p.Annotations[corev1.PodDeletionCost] = "7" })}, true, []string{"1 pod(s) have a deletion cost that Stowage did not write"}},
+		"a pod without a seat":              {[]client.Object{web(2, nil), pod("x", "0", 1, nil), pod("y", "", 0, nil)}, false, []string{"1 without a seat"}},
+		"a pod that is missing":             {[]client.Object{web(2, nil), pod("x", "0", 1, nil)}, false, []string{"-1"}},
+		"a pod that is not ready":           {[]client.Object{web(2, nil), pod("x", "0", 1, nil), pod("y", "1", 1, func(p *corev1.Pod) { p.Status.Conditions = nil })}, false, nil},
 		"an invalid strategy": {[]client.Object{web(1, func(rs *appsv1.ReplicaSet) {
 			rs.Spec.Template.Annotations[stowage.SpreadStrategyAliasAnnotation] = "p"
 		})}, false, []string{"invalid: "}},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,12 +16,14 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/ledger"
 	"github.com/stowage-dev/stowage/internal/placement"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/policy"
 	"github.com/stowage-dev/stowage/internal/scope"
 	"github.com/stowage-dev/stowage/internal/spill"
+	"github.com/stowage-dev/stowage/internal/spread"
 )
 
 // workloads adds the workloads that have a strategy.
@@ -124,6 +127,7 @@ type group struct {
 	// unseen says that a Deployment's controller has not done what it last asked for.
 	unseen    bool
 	shortages []spill.Shortage
+	foreign   int64 // pods with a deletion cost that Stowage did not write
 }
 
 // add adds what one owner of pods has and should have. Idle says why nobody wants us to
@@ -149,6 +153,9 @@ func (g *group) add(ctx context.Context, i *Inspector, m *podOwner, p *policy.Po
 			continue
 		}
 		seated++
+		if foreignCost(pod, p.Strategy, n) {
+			g.foreign++
+		}
 		at[n].Current++
 		if podstatus.Ready(pod) {
 			at[n].Ready++
@@ -180,6 +187,18 @@ func (g *group) add(ctx context.Context, i *Inspector, m *podOwner, p *policy.Po
 	return nil
 }
 
+// foreignCost reports whether a pod has a deletion cost that Stowage did not write, as far as its claim says without the key.
+func foreignCost(pod *corev1.Pod, s *spread.Strategy, pool int) bool {
+	claim := pod.Annotations[stowage.ClaimAnnotation]
+	cost, set := pod.Annotations[corev1.PodDeletionCost]
+	if !set || strings.HasPrefix(claim, string(ledger.OriginOrdinal)) {
+		return false
+	}
+	ordinal, _ := strconv.ParseInt(pod.Labels[stowage.SeatLabel], 10, 64)
+	rank, _ := s.Rank(spread.Seat{Pool: pool, Ordinal: ordinal})
+	return placement.CostRank(cost, rank, ledger.CostRank(ledger.UnverifiedID(claim))) == 0
+}
+
 // pool returns the pool of a name, which is added if it is not there.
 func (g *group) pool(name, labels string) *Pool {
 	n := slices.IndexFunc(g.pools, func(p *Pool) bool { return p.Name == name })
@@ -209,6 +228,8 @@ func (g *group) done() Workload {
 		g.OK, g.Note = false, g.shortages[0].String()
 	case g.Unseated > 0 && g.Note == "":
 		g.Note = fmt.Sprintf("%d without a seat", g.Unseated)
+	case g.foreign > 0 && g.Note == "":
+		g.Note = fmt.Sprintf("%d pod(s) have a deletion cost that Stowage did not write, and scale-downs follow it", g.foreign)
 	}
 	return g.Workload
 }

@@ -60,7 +60,7 @@ type State struct {
 	Settled bool
 	// RollingOut says that another revision of the workload has pods.
 	RollingOut bool
-	// Keep says that no pod may be removed: a Job's have work to lose.
+	// Keep says that no pod may be removed: a Job's have work to lose, and those of a scheduling group belong together.
 	Keep  bool
 	Mode  stowage.Repair
 	Evict bool

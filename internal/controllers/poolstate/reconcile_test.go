@@ -308,6 +308,9 @@ func TestReconcile(t *testing.T) {
 				p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("5")
 			}), seconds: 120, events: "PodFitsNoNode",
 		},
+		"they belong to a scheduling group": {
+			objects: shortage(1, func(p *corev1.Pod) { p.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: new("gang")} }), seconds: 120, events: "PodFitsNoNode",
+		},
 		"they use a volume": {
 			objects: shortage(1, func(p *corev1.Pod) {
 				p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}}}

@@ -98,8 +98,8 @@ func (r *run) recreate(ctx context.Context, cached *corev1.Pod, v *comparison) (
 	if pod.UID != cached.UID || pod.DeletionTimestamp != nil {
 		return reconcile.Result{}, nil
 	}
-	if podstatus.Ready(&pod) && !v.young {
-		r.forget(pod.UID) // it is in use; its template's status reports it
+	if podstatus.Ready(&pod) && !v.young || pod.Spec.SchedulingGroup != nil {
+		r.forget(pod.UID) // it is in use, or goes only with others; its template's status reports it
 		return reconcile.Result{}, nil
 	}
 	owner := metav1.GetControllerOfNoCopy(&pod)

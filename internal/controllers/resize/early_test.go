@@ -56,6 +56,7 @@ func TestRecreate(t *testing.T) {
 		young      bool
 		ending     bool // a sibling is being deleted
 		gone       bool
+		group      bool // it belongs to a scheduling group
 		evicted    bool
 		again      bool
 		forgotten  bool
@@ -64,10 +65,14 @@ func TestRecreate(t *testing.T) {
 		"ready, of a young DaemonSet":        {conditions: []corev1.PodCondition{ready}, young: true, evicted: true},
 		"ready":                              {conditions: []corev1.PodCondition{ready}, forgotten: true},
 		"not ready, and a sibling is ending": {ending: true, again: true},
+		"not ready, of a scheduling group":   {group: true, forgotten: true},
 		"gone":                               {gone: true, evicted: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := agent("100m", tc.conditions...)
+			if tc.group {
+				pod.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: new("gang")}
+			}
 			tmpl := template(func(s *flexdaemonsets.FlexDaemonsetTemplateSpec) { s.UpdatePolicy = flexdaemonsets.UpdateOnCreate })
 			objects := around(pod, tmpl)
 			if tc.gone {

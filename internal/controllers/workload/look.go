@@ -117,6 +117,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 			return nil, nil, nil // nobody wants us to touch this workload
 		}
 		view := viewOf(pod, created, owner, p, r.Seats.Pods().Key)
+		state.Keep = state.Keep || pod.Spec.SchedulingGroup != nil
 		if view.Seat.Pool < 0 {
 			view.Ours = view.Ours && sent
 			if view.Ours && podpatch.FreeAnnotations(pod.Annotations) < largestSeat {

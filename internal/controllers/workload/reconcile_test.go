@@ -262,6 +262,12 @@ func TestReconcile(t *testing.T) {
 			lists: 3, gone: "y", events: "PodRecreated", distance: 1},
 		"but no node has room for its successor": {replicas: 2, edit: full("node-a"), pods: []*corev1.Pod{seated("x", "1", 1), pod("y", "node-none", "", 0, 0)},
 			lists: 2, distance: 1},
+		"too many in a pool, of a scheduling group": {replicas: 2, settings: []string{stowage.RebalanceAnnotation + "=Evict"}, pods: func() []*corev1.Pod {
+			x, y := seated("x", "1", 1), seated("y", "1", 2)
+			x.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: new("gang")}
+			y.Spec.SchedulingGroup = x.Spec.SchedulingGroup
+			return []*corev1.Pod{x, y}
+		}(), lists: 1, distance: 1},
 		"too many in a pool": {replicas: 2, pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "1", 2)}, lists: 1, distance: 1},
 		"and they may be evicted": {replicas: 2, settings: []string{stowage.RebalanceAnnotation + "=Evict"}, pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "1", 2)},
 			lists: 3, gone: "y", events: "PodEvicted", distance: 1},
@@ -561,4 +567,44 @@ func TestAdoptionComesInParts(t *testing.T) {
 	if !b.Writes.Allow("elsewhere", b.clock.Now()) {
 		t.Error("nothing is left for another namespace")
 	}
+}
+
+// The condition Balanced says whose deletion costs scale-downs follow.
+func TestBalancedNamesForeignCosts(t *testing.T) {
+	costly := seated("y", "1", 1)
+	costly.Annotations[corev1.PodDeletionCost] = "7"
+	balanced := statusOf(t, workload(2), seated("x", "0", 1), costly)
+	if balanced.Reason != string(stowage.ReasonBalanced) || !strings.Contains(balanced.Message, "1 pod(s) have a deletion cost that Stowage did not write") {
+		t.Errorf("the condition is %+v", balanced)
+	}
+}
+
+// statusOf returns the condition Balanced of a PodDistributor for a workload, after the waits.
+func statusOf(t *testing.T, objects []client.Object, pods ...*corev1.Pod) metav1.Condition {
+	t.Helper()
+	d := &versprei.PodDistributor{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "d", UID: "d"}}
+	d.Spec.Target = versprei.Target{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-1"}
+	for _, pool := range []string{"a", "b"} {
+		d.Spec.Distribution = append(d.Spec.Distribution, versprei.Pool{NodeLabel: map[string]versprei.LabelValue{"p": versprei.LabelValue(pool)}, Weight: 1})
+	}
+	objects = append(objects, d)
+	for _, p := range pods {
+		objects = append(objects, p)
+	}
+	b := newBench(t, objects...)
+	for _, step := range []time.Duration{b.Timing.Quiet, 5 * time.Minute} {
+		b.clock.Step(step)
+		if _, err := b.reconcileStatus(t.Context(), client.ObjectKeyFromObject(d)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got versprei.PodDistributor
+	if err := b.Uncached.Get(t.Context(), client.ObjectKeyFromObject(d), &got); err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(got.Status.Conditions, func(c metav1.Condition) bool { return c.Type == versprei.ConditionBalanced })
+	if i < 0 {
+		t.Fatalf("there is no such condition: %+v", got.Status.Conditions)
+	}
+	return got.Status.Conditions[i]
 }

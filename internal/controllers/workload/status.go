@@ -19,7 +19,9 @@ import (
 
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/ledger"
 	"github.com/stowage-dev/stowage/internal/policy"
+	"github.com/stowage-dev/stowage/internal/repair"
 	"github.com/stowage-dev/stowage/internal/seats"
 )
 
@@ -134,6 +136,9 @@ func (r *run) describe(ctx context.Context, d *versprei.PodDistributor, siblings
 		if reason == stowage.ReasonBalanced {
 			status = metav1.ConditionTrue
 		}
+		if sum.foreign > 0 {
+			format, args = format+"; %d pod(s) have a deletion cost that Stowage did not write, and scale-downs follow it", append(args, sum.foreign)
+		}
 		set(versprei.ConditionBalanced, status, reason, format, args...)
 	}
 	equal := st.Current == st.Desired
@@ -198,6 +203,7 @@ type tally struct {
 	moving   bool          // an owner of them moves
 	unseated int64         // pods without a seat
 	former   int64         // of these, pods with a seat in a pool that the strategy does not have
+	foreign  int64         // pods with a deletion cost that Stowage did not write
 	starting int64         // pods that have not waited for long for a node
 	pending  map[int]int64 // pods that have, by their pool
 }
@@ -220,6 +226,11 @@ func (r *run) count(ctx context.Context, st *versprei.PodDistributorStatus, p *p
 				continue
 			}
 			seated++
+			var view repair.Pod
+			place(&view, p, records[i].Seat, records[i].Origin, records[i].ID, records[i].Cost)
+			if records[i].Cost != "" && view.Rank == 0 && records[i].Origin != ledger.OriginOrdinal {
+				sum.foreign++
+			}
 			st.Pools[pool].Current++
 			if records[i].Ready {
 				st.Pools[pool].Ready++
