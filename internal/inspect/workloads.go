@@ -183,7 +183,7 @@ func (g *group) add(ctx context.Context, i *Inspector, m *podOwner, p *policy.Po
 	}
 	g.shortages = p.Shortages()
 	g.Replicas += replicas
-	g.Unseated += min(m.unseated, max(0, p.Strategy.Capacity()-seated))
+	g.Unseated += min(m.unseated, max(0, p.Strategy.Seats()-seated))
 	return nil
 }
 

@@ -155,7 +155,7 @@ func (b *Book) seat(now time.Duration, r *Request) error {
 
 // claim claims the next seat of a strategy.
 func (b *Book) claim(now time.Duration, s *spread.Strategy, writeCost bool) (*claim, error) {
-	seat, err := s.Next(held{b, s})
+	seat, err := s.Admit(held{b, s})
 	if err != nil {
 		return nil, err
 	}

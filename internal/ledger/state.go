@@ -28,7 +28,7 @@ func (b *Book) Spent(now time.Duration) (version uint64, ok bool) {
 // Peek returns the seat that a pod would get now, for a dry run.
 func (b *Book) Peek(now time.Duration, s *spread.Strategy) (Seat, error) {
 	b.refresh(now)
-	seat, err := s.Next(held{b, s})
+	seat, err := s.Admit(held{b, s})
 	if err != nil {
 		return Seat{}, err
 	}

@@ -177,7 +177,7 @@ func Make(s State) Plan {
 	}
 	// Beyond the pools' maxima pods have no seat, and need none. Which ones follows from their own ordinals, if
 	// they have any.
-	if beyond := s.Replicas - s.Strategy.Capacity(); beyond > 0 && !ordinals {
+	if beyond := s.Replicas - s.Strategy.Seats(); beyond > 0 && !ordinals {
 		p.Unseated = max(0, p.Unseated-int(beyond))
 	}
 	if !s.Settled || s.Mode == stowage.RepairOff {

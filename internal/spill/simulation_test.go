@@ -291,17 +291,18 @@ func (w *world) create(l *workload, revision int) bool {
 		state, stale = l.old, true
 	}
 	s := w.without(l, state, revision)
-	seat, err := s.Next(held{l, revision})
+	seat, err := s.Admit(held{l, revision})
 	if err != nil {
 		return false
 	}
+	_, none := s.Next(held{l, revision}) // an error: no pool has room, and the pod waits
 	if stale { // it may choose a pool that nobody would choose who knows that there is room again
-		now, err := w.without(l, l.state, revision).Next(held{l, revision})
+		now, err := w.without(l, l.state, revision).Admit(held{l, revision})
 		l.loose = l.loose || err != nil || now.Pool != seat.Pool
 	}
 	if p := &l.state[seat.Pool]; p.Phase == Exhausted || p.Phase == Probing {
 		if l.counts()[seat.Pool] >= p.Max {
-			if !stale && p.LeftOut == 0 {
+			if !stale && p.LeftOut == 0 && none == nil {
 				w.fail("a pod got a seat above the maximum %d of pool %d", p.Max, seat.Pool)
 			}
 			l.budget[seat.Pool][p.Epoch]++

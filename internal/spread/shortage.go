@@ -169,6 +169,15 @@ func (x *shortage) seatAt(rank int64) (Seat, error) {
 	return Seat{}, ErrFull
 }
 
+// seats returns how many pods have a seat, with those that wait in seats that are left out.
+func (x *shortage) seats() int64 {
+	all := x.full.Capacity()
+	if n := len(x.overflow); n > 0 {
+		all += min(x.overflow[n-1].end, math.MaxInt64-all)
+	}
+	return all
+}
+
 func (x *shortage) rank(seat Seat) (int64, bool) {
 	if seat.Pool < 0 || seat.Pool >= len(x.gaps) || seat.Ordinal < 1 {
 		return 0, false
@@ -176,10 +185,13 @@ func (x *shortage) rank(seat Seat) (int64, bool) {
 	if seat.Ordinal <= x.kept[seat.Pool] {
 		return x.full.Rank(Seat{Pool: seat.Pool, Ordinal: x.original(seat.Pool, seat.Ordinal)})
 	}
-	if x.gaps[seat.Pool].Count == All {
-		return x.full.Rank(seat) // a pod that waits for room that is gone keeps its rank
-	}
 	left := seat.Ordinal - x.kept[seat.Pool]
+	if g := x.gaps[seat.Pool]; g.Count > 0 { // the pool gets no overflow: a pod that waits there has the rank of a seat that is left out
+		if left > g.Count {
+			return 0, false
+		}
+		return x.full.Rank(Seat{Pool: seat.Pool, Ordinal: g.From + min(left, math.MaxInt64-g.From)})
+	}
 	for i := range x.overflow {
 		seg := &x.overflow[i]
 		if rank, ok := seg.rank(seat.Pool, left); ok && rank <= math.MaxInt64-x.base-seg.start {

@@ -212,3 +212,32 @@ func TestShortageIsLarge(t *testing.T) {
 		t.Errorf("the targets are %v", got)
 	}
 }
+
+// Pods for which a shortage leaves no seat wait in pools without room, as many as the whole strategy has seats, each with a rank
+// of its own.
+func TestPodsThatWait(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		drawn := shortageGen.Draw(t, "strategy")
+		s := strategy(t, spread.EarlierWins, drawn.Pools...).Without(drawn.Gaps)
+		held, ranks := counts(make([]int64, len(drawn.Pools))), map[int64]bool{}
+		for n := range int64(60) {
+			_, none := s.Next(held)
+			seat, err := s.Admit(held)
+			if (err == nil) != (n < s.Seats()) {
+				t.Fatalf("pod %d: %v; there are %d seats", n+1, err, s.Seats())
+			}
+			if err != nil {
+				return
+			}
+			if none != nil && drawn.Gaps[seat.Pool].Count == 0 {
+				t.Fatalf("pod %d waits in pool %d, which has room", n+1, seat.Pool)
+			}
+			rank, ok := s.Rank(seat)
+			if !ok || ranks[rank] {
+				t.Fatalf("seat %v has the rank %d (%t), which another has: %t", seat, rank, ok, ranks[rank])
+			}
+			ranks[rank] = true
+			held[seat.Pool]++
+		}
+	})
+}

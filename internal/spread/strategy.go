@@ -152,6 +152,15 @@ func (s *Strategy) Capacity() int64 {
 	return s.baseLen
 }
 
+// Seats returns how many pods get a seat by [Strategy.Admit], or math.MaxInt64 without a limit. Without a shortage that is the
+// capacity.
+func (s *Strategy) Seats() int64 {
+	if s.short != nil {
+		return s.short.seats()
+	}
+	return s.Capacity()
+}
+
 // Target returns how many of the first n seats a pool has. Beyond the capacity it
 // stays what it is there.
 func (s *Strategy) Target(pool int, n int64) int64 {
@@ -274,4 +283,14 @@ func (s *Strategy) Next(held Held) (Seat, error) {
 		return Seat{}, ErrFull
 	}
 	return Seat{Pool: best, Ordinal: held.LowestFree(best)}, nil
+}
+
+// Admit returns the seat for one more pod, also where a shortage leaves none. Then it is the next seat of the whole strategy, and
+// the pod waits there. It returns ErrFull only if the whole strategy has no seat, either.
+func (s *Strategy) Admit(held Held) (Seat, error) {
+	seat, err := s.Next(held)
+	if err != nil && s.short != nil {
+		return s.short.full.Next(held)
+	}
+	return seat, err
 }

@@ -376,6 +376,35 @@ func TestNowhereToGo(t *testing.T) {
 	if exit != 3 || !strings.Contains(out, "pool spot") || !strings.Contains(out, "no room in pool") {
 		t.Errorf("status, exit %d:\n%s", exit, out)
 	}
+	running := n.WithNode(t, "web")
+	n.Scale(t, d, 24)
+	eventuallyWithin(t, 3*waitTimeout, "new pods wait in a pool, too", func() (bool, error) {
+		pods, err := n.Pods(t.Context(), "web")
+		return len(pods) == 24 && len(n.WithNode(t, "web")) == 10 &&
+			!slices.ContainsFunc(pods, func(p corev1.Pod) bool { return p.Labels[stowage.PoolLabel] == "" }), err
+	})
+	tried := func(times int32) {
+		eventuallyWithin(t, 4*waitTimeout, fmt.Sprintf("both pools were tried in vain %d times", times), func() (bool, error) {
+			state, err := n.PoolState(t.Context(), d.UID)
+			return state != nil && len(state.Pools) == 2 && state.Pools[0].Tries >= times && state.Pools[1].Tries >= times, err
+		})
+	}
+	uids := func() map[types.UID]bool {
+		pods, err := n.Pods(t.Context(), "web")
+		must(t, err)
+		out := map[types.UID]bool{}
+		for i := range pods {
+			out[pods[i].UID] = true
+		}
+		return out
+	}
+	tried(2) // the first try of a pool may take a pod that waits in the other one
+	before := uids()
+	tried(4)
+	if diff := cmp.Diff(before, uids()); diff != "" {
+		t.Errorf("pods were evicted though no pool takes them (-before +after):\n%s", diff)
+	}
+	n.stillThere(t, "web", running)
 	n.PoolNode(t, "od", "new", 30)
-	eventuallyWithin(t, 3*waitTimeout, "all pods run", func() (bool, error) { return len(n.WithNode(t, "web")) == 20, nil })
+	eventuallyWithin(t, 3*waitTimeout, "all pods run", func() (bool, error) { return len(n.WithNode(t, "web")) == 24, nil })
 }

@@ -225,7 +225,7 @@ func (r *run) seePods(ctx context.Context, v *picture, one *member, m *memory, w
 				if key := keyOf(one, rec); pod.Misfit && !m.misfits[key] {
 					m.misfits[key] = true
 					r.Events.Warn(m.workload.Object(m.workload.Namespace), stowage.EventPodFitsNoNode, events.Spill,
-						"pod %s waits for pool %s; no other pool takes it, because it would not fit on an empty node there (size, selectors, taints, affinity), uses a volume, or belongs to a scheduling group", rec.Name, rec.Pool)
+						"pod %s waits for pool %s, and no other pool takes it. It fits on no empty node there (size, selectors, taints, affinity), uses a volume, or belongs to a scheduling group", rec.Name, rec.Pool)
 				}
 				v.stays = v.stays || e.stays
 			}
@@ -265,8 +265,8 @@ func (r *run) exampleOf(ctx context.Context, m *memory, one *member, rec *seats.
 	return e, nil
 }
 
-// misfit reports whether pods such as this one would not fit on an empty node of a pool, use a PersistentVolumeClaim, or belong
-// to a scheduling group, of which no pod moves alone.
+// misfit reports whether pods such as this one never move. They would fit on no empty node of a pool, use a
+// PersistentVolumeClaim, or belong to a scheduling group.
 // A volume that is made for a pod in another pool could bind the pod to that pool for ever. An ephemeral volume goes with
 // its pod. Where the pool has no node, its largest former node decides.
 func (r *run) misfit(ctx context.Context, p *policy.Policy, pod *corev1.Pod, pool string) (bool, error) {

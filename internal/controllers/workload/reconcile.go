@@ -61,7 +61,7 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 	if p.Repair == stowage.RepairOff {
 		if w != nil && w.Replicas >= 0 {
 			plan := repair.Make(fromRecords(p, records, w.Replicas))
-			missing := min(w.Replicas, p.Strategy.Capacity()) - int64(len(records))
+			missing := min(w.Replicas, p.Strategy.Seats()) - int64(len(records))
 			r.report(owner, plan.Distance()+max(0, missing))
 		}
 		return reconcile.Result{}, nil

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/google/go-cmp/cmp"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/cluster"
@@ -230,5 +231,31 @@ func TestSecondPassOfOtherKinds(t *testing.T) {
 	adopted.SetAnnotation(stowage.ClaimAnnotation, key.Sign(ledger.OriginAdopted, "", ledger.Holder{Namespace: "ns", Owner: "uid"}, seat))
 	if got := decide(t, f, adopted, false).Pod.Metadata.Annotations[stowage.ClaimAnnotation]; got == adopted.Metadata.Annotations[stowage.ClaimAnnotation] {
 		t.Error("the seat of an adopted pod was kept")
+	}
+}
+
+// While no pool has room, a pod gets the next seat of the whole strategy, and waits there.
+func TestNoPoolHasRoom(t *testing.T) {
+	room := func(value string) stowage.PoolRoom {
+		return stowage.PoolRoom{NodeLabel: map[string]string{"p": value}, Phase: stowage.PoolExhausted, Epoch: 1, Max: 1}
+	}
+	f, _ := newFeature(cluster.NewStatic(cluster.Objects{
+		Workloads: []cluster.Workload{{
+			Ref: cluster.Ref{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "uid"}, Namespace: "ns",
+			Annotations: map[string]string{stowage.SpillAnnotation: "1m"},
+		}},
+		PoolStates: []stowage.PoolState{{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "uid"}, Pools: []stowage.PoolRoom{room("a"), room("b")}}},
+	}))
+	var got []string
+	for range 5 {
+		d := decide(t, f, pod("ReplicaSet", halves), false)
+		if d.Pool == nil || len(d.Warnings)+len(d.Events) > 0 || d.Pod.Spec.NodeSelector["p"] == "" {
+			t.Fatalf("pod %d has no pool: %q", len(got)+1, d.Warnings)
+		}
+		m := d.Pod.Metadata
+		got = append(got, m.Labels[stowage.PoolLabel]+"/"+m.Labels[stowage.SeatLabel]+" "+m.Annotations[corev1.PodDeletionCost])
+	}
+	if diff := cmp.Diff([]string{"1/1 9999999", "0/1 9999998", "1/2 9999997", "0/2 9999996", "1/3 9999995"}, got); diff != "" {
+		t.Errorf("seats and costs (-want +got):\n%s", diff)
 	}
 }
