@@ -80,6 +80,8 @@ type Workload struct {
 	// Replicas is how many pods it asks for and Current how many its controller sees,
 	// of a ReplicaSet or a StatefulSet. They are -1 for other kinds.
 	Replicas, Current int64
+	// Failure says why its controller creates no pods, of a ReplicaSet for which that is known.
+	Failure string
 }
 
 // Is reports whether a reference is to this workload.
@@ -108,9 +110,24 @@ func keepReplicaSet(obj any) (any, error) {
 	rs := obj.(*appsv1.ReplicaSet)
 	kept := &appsv1.ReplicaSet{ObjectMeta: workloadIdentity(rs.ObjectMeta)}
 	kept.Spec.Replicas, kept.Status.Replicas = rs.Spec.Replicas, rs.Status.Replicas
+	if text := failureOf(rs); text != "" {
+		kept.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Message: text}}
+	}
 	kept.Spec.Template.Annotations = pick(rs.Spec.Template.Annotations, annotationsOfInterest...)
 	kept.Spec.Template.Spec.NodeName = rs.Spec.Template.Spec.NodeName
 	return kept, nil
+}
+
+// maxFailure is how many bytes are kept of why a ReplicaSet gets no pods. Webhooks and quotas of tenants have a say in that text.
+const maxFailure = 256
+
+func failureOf(rs *appsv1.ReplicaSet) string {
+	for i := range rs.Status.Conditions {
+		if c := &rs.Status.Conditions[i]; c.Type == appsv1.ReplicaSetReplicaFailure && c.Status == corev1.ConditionTrue {
+			return strings.ToValidUTF8(strings.Clone(c.Message[:min(len(c.Message), maxFailure)]), "")
+		}
+	}
+	return ""
 }
 
 func keepStatefulSet(obj any) (any, error) {
@@ -222,6 +239,7 @@ func fromReplicaSet(rs *appsv1.ReplicaSet) *Workload {
 	w := newWorkload(Ref{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "ReplicaSet", Name: rs.Name}, &rs.ObjectMeta)
 	w.TemplateAnnotations, w.TemplateNode = rs.Spec.Template.Annotations, rs.Spec.Template.Spec.NodeName
 	w.Replicas, w.Current = int64(ptr.Deref(rs.Spec.Replicas, 1)), int64(rs.Status.Replicas)
+	w.Failure = failureOf(rs)
 	return w
 }
 

@@ -63,6 +63,8 @@ func (s *subject) spread(ctx context.Context, a *Aspect) error {
 		created := placement.AsCreated(s.view, p.Strategy, s.templateNode())
 		if key, pinned := placement.Pinned(created, p.Strategy, nil); pinned {
 			a.because(fmt.Sprintf("The pod chooses its nodes itself, by %s, so it has no seat.", key))
+		} else if strings.HasPrefix(s.pod.Annotations[stowage.ClaimAnnotation], string(ledger.OriginFull)) {
+			a.because("Every pool had as many pods as it may have when the pod was created, so it has no seat and runs anywhere.")
 		} else {
 			a.because(s.past("given a seat"))
 		}

@@ -248,7 +248,7 @@ func (s *snapshot) assignPods() {
 			continue
 		}
 		m := s.ownersByUID[owner.UID]
-		if !proven(pod) {
+		if !proven(pod) || pod.Labels[stowage.SeatLabel] == "" { // a proof alone says that every pool was full
 			if m != nil {
 				m.unseated++
 			}

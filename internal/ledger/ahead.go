@@ -57,7 +57,7 @@ func (b *Book) useAhead(now time.Duration) {
 // giveBackAt returns when the seats ahead are given back, because requests pause. They are kept while nobody has
 // claimed as many others: then they keep nobody waiting.
 func (b *Book) giveBackAt() time.Duration {
-	if len(b.queue) > 0 || b.replicas-b.total >= b.spares() {
+	if len(b.queue) > 0 || len(b.spare) == 0 || b.most(b.latest.Strategy)-b.total >= b.spares() {
 		return never
 	}
 	return b.pausedAt()
@@ -163,14 +163,15 @@ func (b *Book) claimable(now time.Duration) int64 {
 	if !known {
 		return 0
 	}
-	held, left := b.spares(), b.replicas-b.total
+	most := b.most(b.latest.Strategy)
+	held, left := b.spares(), most-b.total
 	if writers > 1 {
 		for _, c := range b.claims {
 			if c.counted && c.Ahead {
 				left++
 			}
 		}
-		left = min((left-b.replicas/4)/writers-held, b.replicas-b.total)
+		left = min((left-most/4)/writers-held, most-b.total)
 	}
 	return max(0, min(growth*b.recent(now)-held, left))
 }

@@ -68,7 +68,7 @@ func (b *Book) decide(now time.Duration, fresh bool, acts []Action) ([]Action, b
 				return false
 			}
 			r.unverified = true
-		case b.replicas >= 0 && b.total+1 > b.replicas && !b.mayExceed(now, r, &acts):
+		case b.total+1 > b.most(r.Strategy) && !b.mayExceed(now, r, &acts):
 			return false
 		}
 		if err := b.seat(now, r); err != nil {
@@ -82,15 +82,24 @@ func (b *Book) decide(now time.Duration, fresh bool, acts []Action) ([]Action, b
 	return acts, decided
 }
 
-// mayExceed is the replica check: with one pod more there would be more than the
-// owner asks for, so something that is counted is gone. It reports whether the request
-// can be decided now.
+// most returns how many pods may have a seat: no more than the owner asks for, and no more than the strategy has seats.
+func (b *Book) most(s *spread.Strategy) int64 {
+	if b.replicas < 0 {
+		return s.Seats()
+	}
+	return min(b.replicas, s.Seats())
+}
+
+// mayExceed is the replica check: with one pod more there would be more than the owner asks for, or than the pools may have. It
+// reports whether the request can be decided now.
 func (b *Book) mayExceed(now time.Duration, r *Request, acts *[]Action) bool {
 	if r.beyond {
 		return true
 	}
+	most := b.most(r.Strategy)
+	full := b.replicas < 0 || b.total+1 <= b.replicas // the pools' maxima alone are reached, so nothing need be gone
 	// A count that was read before the pod was created may be older than its reason.
-	if b.replicasSince < r.arrived {
+	if !full && b.replicasSince < r.arrived {
 		if b.withoutCount(now, r) {
 			r.unverified = true
 			return true
@@ -110,26 +119,30 @@ func (b *Book) mayExceed(now time.Duration, r *Request, acts *[]Action) bool {
 		return false
 	}
 	// Seats that others hold ahead are used or given back soon. They are no reason to presume anything dead.
-	if held, until := b.heldAhead(now, patience); b.total+1-held <= b.replicas && held > 0 && now < latest {
+	if held, until := b.heldAhead(now, patience); b.total+1-held <= most && held > 0 && now < latest {
 		b.wakeAt(min(until, latest))
 		return false
 	}
-	// 2. Claims that should have settled by now are of pods that never came to be. The
-	// decision is a new one: whose seat a dead claim has is of no meaning.
+	// 2. Claims that should have settled by now are of pods that never came to be. The decision is a new one: the seat of a dead
+	// claim does not matter. In full pools a slow pod would lose its seat to one that needs none, so its claim gets more time.
 	young, longest := false, 2*patience
 	for _, c := range b.claims {
+		after := b.deadAfter(c, patience)
+		if full && !c.Ahead {
+			after = max(after, 2*b.timing.MaxPatience)
+		}
 		switch {
 		case !c.counted || c.waiting:
-		case now-c.firstSeen >= b.deadAfter(c, patience):
+		case now-c.firstSeen >= after:
 			c.dead = true
 			b.uncount(c)
 		default:
 			young = true
-			b.wakeAt(c.firstSeen + b.deadAfter(c, patience))
-			longest = max(longest, patience+b.deadAfter(c, patience))
+			b.wakeAt(c.firstSeen + after)
+			longest = max(longest, patience+after)
 		}
 	}
-	if b.total+1 <= b.replicas {
+	if b.total+1 <= most {
 		return true
 	}
 	if t := min(r.blockedAt+longest, latest); young && now < t {
@@ -137,7 +150,7 @@ func (b *Book) mayExceed(now time.Duration, r *Request, acts *[]Action) bool {
 		return false
 	}
 	r.unverified = young && now < r.blockedAt+longest
-	// 3. The controller is behind a scale-down, and the seat is the first to go.
+	// 3. The controller is behind a scale-down, and the seat is the first to go; or no pool may take the pod.
 	r.beyond = true
 	return true
 }

@@ -1,6 +1,8 @@
 package ledger
 
 import (
+	"errors"
+	"github.com/stowage-dev/stowage/internal/spread"
 	"runtime"
 	"slices"
 	"testing"
@@ -167,5 +169,49 @@ func TestSlowCreationIsForgotten(t *testing.T) {
 	}
 	if p := timing.patience(settle); p >= timing.MaxPatience {
 		t.Errorf("after 60 quick pods, requests still wait for %s", p)
+	}
+}
+
+// Where the pools may have fewer pods than the owner asks for, a replaced pod gets the seat of its predecessor, though the watch is
+// late. A pod beyond the maxima gets none, and the seat of a pod that was never created is taken.
+func TestFullPools(t *testing.T) {
+	six := int64(6)
+	s, err := spread.New([]spread.Pool{
+		{Name: "0", Labels: map[string]string{"p": "a"}, Weight: 1, Max: 2}, {Name: "1", Labels: map[string]string{"p": "b"}, Weight: 1, Max: 2},
+	}, spread.EarlierWins)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := beforeBurst()
+	b.strategy = s
+	for _, seat := range []Seat{{"0", 1}, {"0", 2}, {"1", 1}, {"1", 2}} {
+		b.PodSeen(b.now, seat.Pool+string(rune('0'+seat.Ordinal)), Pod{Seat: seat, Active: true, Version: 1})
+	}
+
+	// 1. A pod is gone, and the watch shows it late.
+	b.request(1)
+	if answers := b.run(&six, b.timing.MinPatience/2); len(answers) > 0 {
+		t.Fatalf("it does not wait for the watch: %+v", answers[0].Result)
+	}
+	b.PodGone(b.now, "12")
+	answers := b.run(&six, time.Second)
+	if len(answers) != 1 || answers[0].Result.Seat != (Seat{"1", 2}) || !answers[0].Result.Written {
+		t.Fatalf("the answers are %+v, want the seat of the pod that is gone", answers)
+	}
+
+	// 2. That pod was never created, and its owner creates another.
+	b.request(1)
+	answers = b.run(&six, 4*time.Second)
+	if len(answers) != 1 || answers[0].Result.Seat != (Seat{"1", 2}) {
+		t.Fatalf("the answers are %+v, want the seat of the pod that was never created", answers)
+	}
+	b.PodSeen(b.now, "new", Pod{Seat: answers[0].Result.Seat, ID: answers[0].Result.ID, Active: true, Version: 2})
+
+	// 3. Nothing is gone.
+	begin := b.now
+	b.request(1)
+	answers = b.run(&six, 4*time.Second)
+	if len(answers) != 1 || !errors.Is(answers[0].Result.Err, spread.ErrFull) || b.now-begin > b.timing.MaxPatience {
+		t.Errorf("after %s the answers are %+v, want no seat", b.now-begin, answers)
 	}
 }

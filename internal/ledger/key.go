@@ -34,6 +34,7 @@ const (
 	OriginDryRun   Origin = 'd' // decided for a dry run; worth nothing otherwise
 	OriginOrdinal  Origin = 'o' // follows from the pod's own ordinal
 	OriginAdopted  Origin = 'a' // given to a pod that was there already
+	OriginFull     Origin = 'f' // no seat: every pool had its maximum when the pod was created
 )
 
 // Admitted reports whether the webhook gave the seat when the pod was created.

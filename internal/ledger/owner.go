@@ -24,6 +24,12 @@ func SeatOf(key Key, namespace string, owner types.UID, labels, annotations map[
 	return s, origin, id, ok && origin != OriginDryRun
 }
 
+// FoundFull reports whether a pod carries the proof that the webhook gave it no seat because no pool may have one pod more.
+func FoundFull(key Key, namespace string, owner types.UID, annotations map[string]string) bool {
+	origin, _, ok := key.Verify(annotations[stowage.ClaimAnnotation], Holder{namespace, string(owner)}, Seat{})
+	return ok && origin == OriginFull
+}
+
 // Owner is the controller of some pods.
 type Owner struct {
 	APIVersion, Kind string

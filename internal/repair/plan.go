@@ -33,6 +33,8 @@ type Pod struct {
 	// Foreign says, of a pod without a seat, that it had one in a pool which the
 	// strategy does not have any more.
 	Foreign bool
+	// Full says, of a pod without a seat, that the webhook gave it none because every pool had its maximum.
+	Full bool
 	// NodePool is the pool that the pod's node is in, or one of the constants below.
 	NodePool int
 	// Ours says, of a pod without a seat, that it should have come through us.

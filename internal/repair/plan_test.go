@@ -58,6 +58,13 @@ func TestMake(t *testing.T) {
 	settled := func(pods ...Pod) State {
 		return State{Strategy: two, Pods: pods, Replicas: int64(len(pods)), Settled: true, Mode: stowage.RepairRecreate, Available: []bool{true, true}}
 	}
+	full := func(evict bool, node int) State {
+		p := unseated(node, time.Second)
+		p.Full, p.Running = true, node != NoNode
+		s := settled(seated(0, 1), seated(0, 2), seated(1, 1), p)
+		s.Strategy, s.Evict = limited(2, 2), evict
+		return s
+	}
 	crowded := func(short bool) State { // the first pool
 		s := settled(seated(0, 1), seated(0, 2), seated(0, 3), seated(1, 1))
 		s.Evict, s.Short = true, []bool{short, false}
@@ -366,6 +373,9 @@ func TestMake(t *testing.T) {
 				return s
 			}(), recreate: -1, evict: -1, distance: 2,
 		},
+		"a pod that came when every pool had its maximum stays where it runs": {state: full(false, OtherNode), recreate: -1, evict: -1, distance: 1},
+		"it goes if eviction was asked for":                                   {state: full(true, OtherNode), recreate: 3, evict: -1, distance: 1},
+		"and if it waits for a node":                                          {state: full(false, NoNode), recreate: 3, evict: -1, distance: 1},
 		"pods beyond the pools' maxima need no seat": {
 			state: func() State {
 				s := settled(seated(0, 1), unseated(0, time.Second), unseated(OtherNode, time.Second))

@@ -51,7 +51,8 @@ func (p *Plan) noteSuccessor(pod *Pod, to int) {
 
 // recreate returns a pod without a seat that is older than one to which the webhook gave a seat. It prefers one that
 // waits for a node to one that runs, and of those the youngest. Pods that run stay while another is not ready, while
-// the workload rolls out, and where the pool of their successor has no room.
+// the workload rolls out, and where the pool of their successor has no room. A pod that came when every pool had its maximum
+// stays where it runs, unless eviction was asked for.
 func (s *State) recreate(p *Plan) int {
 	var last time.Time
 	ready := true
@@ -59,7 +60,7 @@ func (s *State) recreate(p *Plan) int {
 		last = s.Reached.Add(-time.Second) // times are whole seconds, and another workload's pod proves nothing for its own second
 	}
 	for _, pod := range s.Pods {
-		if pod.Claimed && pod.Created.After(last) {
+		if (pod.Claimed || pod.Full) && pod.Created.After(last) {
 			last = pod.Created
 		}
 		ready = ready && pod.Ready
@@ -78,7 +79,7 @@ func (s *State) recreate(p *Plan) int {
 		if pod.Created.After(last) {
 			return -1 // the webhook is not reached, again
 		}
-		if pod.NodePool >= 0 || pod.Foreign {
+		if pod.NodePool >= 0 || pod.Foreign || pod.Full && pod.Running && !s.Evict {
 			continue
 		}
 		bound := pod.OwnRank > 0 && pod.Volume // its volume may be where it runs

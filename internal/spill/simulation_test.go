@@ -296,7 +296,7 @@ func (w *world) create(l *workload, revision int) bool {
 		return false
 	}
 	_, none := s.Next(held{l, revision}) // an error: no pool has room, and the pod waits
-	if stale { // it may choose a pool that nobody would choose who knows that there is room again
+	if stale {                           // it may choose a pool that nobody would choose who knows that there is room again
 		now, err := w.without(l, l.state, revision).Admit(held{l, revision})
 		l.loose = l.loose || err != nil || now.Pool != seat.Pool
 	}

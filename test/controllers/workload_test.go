@@ -304,3 +304,18 @@ func TestPodDistributorStatus(t *testing.T) {
 	eventually(t, "it is not", balanced(metav1.ConditionFalse))
 	n.comesToRest(t, "poddistributor-status", pass(resync), d)
 }
+
+// A workload that never gets as many pods as it asks for is put in order with those that it has, and none is evicted.
+func TestCountThatIsNeverReached(t *testing.T) {
+	n := newTenant(t)
+	a, b, other := n.node(t, "a", "cpu=4"), n.node(t, "b", "cpu=4"), n.node(t, "", "cpu=4")
+	rs := n.replicaSet(t, 6, annotated(stowage.RebalanceAnnotation, string(versprei.RebalanceEvict)))
+	rs.Status.Replicas = 3
+	must(t, n.Status().Update(t.Context(), rs))
+	inA, outside, third := n.pod(t, rs, template(rs), a), n.pod(t, rs, template(rs), other), n.seated(t, rs, "1", 3, b)
+	eventually(t, "the pod in a pool is adopted, and the gap is closed", func() bool {
+		clock.Step(resync)
+		return n.seat(t, inA) == "0/1" && n.seat(t, third) == "1/1"
+	})
+	n.unchanged(t, "workload", pass(resync), inA, outside, third)
+}

@@ -683,3 +683,31 @@ func TestLargeAnnotations(t *testing.T) {
 		return n.hasEvent(t, "FailedOpen", "spread was left out") && n.hasEvent(t, "FailedOpen", "gets no seat"), nil
 	})
 }
+
+// Where every pool has its maximum, a pod that replaces another gets its seat, and the others carry the proof that no pool may take them.
+func TestFullPools(t *testing.T) {
+	t.Parallel()
+	n := newTenant(t)
+	n.distributor(t, "web", "web", func(s *versprei.PodDistributorSpec) {
+		s.Distribution[0].MaxReplicas, s.Distribution[1].MaxReplicas = new(int32(2)), new(int32(2))
+	})
+	must(t, n.Create(t.Context(), n.Deployment("web", 6, nil)))
+	for range 5 {
+		seated := ""
+		eventually(t, "four of six pods have a seat", func() (bool, error) {
+			pods, err := n.Pods(t.Context(), "web")
+			have := map[string]int{}
+			for i := range pods {
+				pool := pods[i].Labels[stowage.PoolLabel]
+				if pool != "" {
+					seated = pods[i].Name
+				} else if !strings.HasPrefix(pods[i].Annotations[stowage.ClaimAnnotation], "f") {
+					pool = "unproven"
+				}
+				have[pool]++
+			}
+			return cmp.Equal(have, map[string]int{"0": 2, "1": 2, "": 2}), err
+		})
+		must(t, n.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: seated}}))
+	}
+}

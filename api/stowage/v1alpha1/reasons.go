@@ -97,6 +97,7 @@ const (
 	ReasonOverTarget    ConditionReason = "OverTarget"
 	ReasonWithoutSeat   ConditionReason = "PodsWithoutSeat"
 	ReasonPodsPending   ConditionReason = "PodsPending"
+	ReasonNotReached    ConditionReason = "ReplicasNotReached"
 	ReasonSpilled       ConditionReason = "Spilled"
 	ReasonPoolExhausted ConditionReason = "PoolExhausted"
 	ReasonAvailable     ConditionReason = "Available"

@@ -49,11 +49,13 @@ func (r *run) carryOut(ctx context.Context, owner ledger.Owner, p *policy.Policy
 
 // whyUnseated says why some pods had no seat.
 func whyUnseated(moves []repair.Move, state *repair.State, p *policy.Policy, since time.Time) string {
-	var before, edited, bypassed int
+	var before, edited, full, bypassed int
 	for _, m := range moves {
 		switch pod := &state.Pods[m.Pod]; {
 		case pod.Foreign:
 			edited++
+		case pod.Full:
+			full++
 		case pod.BeforePolicy || !since.IsZero() && pod.Created.Before(since):
 			before++
 		default:
@@ -64,7 +66,7 @@ func whyUnseated(moves []repair.Move, state *repair.State, p *policy.Policy, sin
 	for _, cause := range []struct {
 		pods int
 		text string
-	}{{before, "%d created before the " + p.Source}, {edited, "%d with a seat in a pool that the strategy no longer has"}, {bypassed, "%d created while the webhook was not reached"}} {
+	}{{before, "%d created before the " + p.Source}, {edited, "%d with a seat in a pool that the strategy no longer has"}, {full, "%d created while every pool had its maximum"}, {bypassed, "%d created while the webhook was not reached"}} {
 		if cause.pods > 0 {
 			out = append(out, fmt.Sprintf(cause.text, cause.pods))
 		}
@@ -76,7 +78,7 @@ func whyUnseated(moves []repair.Move, state *repair.State, p *policy.Policy, sin
 func claimedOf(pods []corev1.Pod, state *repair.State) map[types.UID]bool {
 	claimed := map[types.UID]bool{}
 	for i := range state.Pods {
-		if state.Pods[i].Claimed {
+		if state.Pods[i].Claimed || state.Pods[i].Full {
 			claimed[pods[i].UID] = state.Pods[i].Running
 		}
 	}

@@ -28,6 +28,7 @@ type history struct {
 	// replacing says that a pod was evicted because it came before its policy, and that there may
 	// be others.
 	replacing bool
+	unreached unreached
 	large     bool // it was said that a pod has no room for a seat
 }
 

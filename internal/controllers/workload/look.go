@@ -127,13 +127,16 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 				return nil, nil, err
 			}
 		}
-		view.BeforePolicy = !view.Claimed && policy.CreatedBefore(view.Created, since, r.Timing.PolicyGrace)
+		view.BeforePolicy = !view.Claimed && !view.Full && policy.CreatedBefore(view.Created, since, r.Timing.PolicyGrace)
 		state.Pods, pods = append(state.Pods, view), append(pods, *pod)
 	}
 	if large != "" {
 		r.noteLarge(owner, large)
 	}
 	state.Settled = state.Settled && int64(len(pods)) == scale.Replicas
+	if r.stuck(owner.Key(), scale.Current, scale.Replicas) && int64(len(pods)) == scale.Current {
+		state.Settled, state.Keep, state.Replicas = true, true, scale.Current // nothing is evicted whose successor may not come
+	}
 	state.Short = p.Short()
 	if state.RollingOut, err = r.rollingOut(ctx, owner); err != nil {
 		return nil, nil, err
@@ -162,6 +165,7 @@ func viewOf(pod *corev1.Pod, created *podpatch.Pod, owner ledger.Owner, p *polic
 		view.Rank = formerRank(pod, owner, p, key)
 	}
 	if view.Seat.Pool < 0 {
+		view.Full = ledger.FoundFull(key, pod.Namespace, owner.UID, pod.Annotations)
 		_, pinned := placement.Pinned(created, p.Strategy, nil)
 		view.Ours = !pinned
 	}

@@ -43,20 +43,24 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 	// found nothing to do.
 	records := liveRecords(r.Seats.Pods().Of(owner.Key()))
 	shown := shownOf(p, records)
+	stuck := false
 	if w != nil && w.Replicas >= 0 {
-		if w.Current != w.Replicas {
+		if stuck = r.stuck(owner.Key(), w.Current, w.Replicas); w.Current != w.Replicas && !stuck {
 			plan := repair.Make(fromRecords(p, records, w.Replicas))
 			r.report(owner, plan.Distance())
 			return again, nil // it is not settled; a change of its pods or the next resync brings us back
 		}
-		if int64(len(records)) == w.Replicas {
-			if plan := repair.Make(fromRecords(p, records, w.Replicas)); plan.Balanced() && len(plan.Renumber) == 0 {
-				r.report(owner, 0)
-				r.balanced(owner.Key(), records)
+		if int64(len(records)) == w.Current {
+			plan := repair.Make(fromRecords(p, records, w.Current))
+			if len(plan.Renumber) == 0 && (stuck || plan.Balanced()) {
+				r.report(owner, plan.Distance())
+				if !stuck {
+					r.balanced(owner.Key(), records)
+				}
 				return reconcile.Result{}, nil
 			}
 		}
-		shown += fmt.Sprint(w.Replicas)
+		shown += fmt.Sprint(w.Replicas, w.Current)
 	}
 	if p.Repair == stowage.RepairOff {
 		if w != nil && w.Replicas >= 0 {
@@ -91,7 +95,7 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 	}
 	if len(plan.Adopt) == 0 && len(plan.Renumber) == 0 && plan.Recreate < 0 && plan.Evict < 0 {
 		// Pods without a seat, and evictions, depend on more than the cache shows.
-		if state.Settled && plan.Unseated == 0 && !p.Evict {
+		if state.Settled && (stuck || plan.Unseated == 0 && !p.Evict) {
 			r.foundNothing(owner.Key(), shown)
 		}
 		return again, nil

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -569,13 +570,56 @@ func TestAdoptionComesInParts(t *testing.T) {
 	}
 }
 
-// The condition Balanced says whose deletion costs scale-downs follow.
-func TestBalancedNamesForeignCosts(t *testing.T) {
+// The condition Balanced says why the counts are others, or may be soon.
+func TestBalancedSays(t *testing.T) {
 	costly := seated("y", "1", 1)
 	costly.Annotations[corev1.PodDeletionCost] = "7"
-	balanced := statusOf(t, workload(2), seated("x", "0", 1), costly)
-	if balanced.Reason != string(stowage.ReasonBalanced) || !strings.Contains(balanced.Message, "1 pod(s) have a deletion cost that Stowage did not write") {
-		t.Errorf("the condition is %+v", balanced)
+	for name, tc := range map[string]struct {
+		edit   func(*appsv1.ReplicaSet)
+		y      *corev1.Pod
+		reason stowage.ConditionReason
+		text   string
+	}{
+		"a quota allows no more pods": {edit: func(rs *appsv1.ReplicaSet) {
+			rs.Spec.Replicas = new(int32(5))
+			rs.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Message: "exceeded quota: q"}}
+		}, y: seated("y", "1", 1), reason: stowage.ReasonNotReached, text: "asks for 5 pods and has had 2 for minutes; those are put in order, and none is evicted: exceeded quota: q"},
+		"another writer's deletion cost": {edit: func(*appsv1.ReplicaSet) {}, y: costly, reason: stowage.ReasonBalanced, text: "1 pod(s) have a deletion cost that Stowage did not write"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := workload(2)
+			tc.edit(objects[0].(*appsv1.ReplicaSet))
+			balanced := statusOf(t, objects, seated("x", "0", 1), tc.y)
+			if balanced.Reason != string(tc.reason) || !strings.Contains(balanced.Message, tc.text) {
+				t.Errorf("the condition is %+v", balanced)
+			}
+		})
+	}
+}
+
+// A workload that never gets as many pods as it asks for is put in order with those that it has, after some minutes, and none goes.
+func TestCountThatIsNeverReached(t *testing.T) {
+	objects := append(workload(6, stowage.RebalanceAnnotation+"=Evict"),
+		seated("x", "1", 1), seated("y", "1", 3), pod("z", "node-a", "", 0, 0), pod("outside", "node-none", "", 0, 0))
+	objects[0].(*appsv1.ReplicaSet).Status.Replicas = 4
+	b := newBench(t, objects...)
+	look := func(d time.Duration) {
+		for range int(d / b.Timing.Resync) {
+			b.clock.Step(b.Timing.Resync)
+			b.see(t)
+			if _, err := b.reconcile(t.Context(), owner); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	before := b.seatsNow(t)
+	look(unreachedFor)
+	if diff := cmp.Diff(before, b.seatsNow(t)); diff != "" {
+		t.Errorf("seats change too early (-before +after):\n%s", diff)
+	}
+	look(2 * time.Minute)
+	if diff := cmp.Diff(map[string]string{"x": "1/1", "y": "1/2", "z": "0/1", "outside": "/"}, b.seatsNow(t)); diff != "" {
+		t.Errorf("seats (-want +got):\n%s", diff)
 	}
 }
 
@@ -607,4 +651,28 @@ func statusOf(t *testing.T, objects []client.Object, pods ...*corev1.Pod) metav1
 		t.Fatalf("there is no such condition: %+v", got.Status.Conditions)
 	}
 	return got.Status.Conditions[i]
+}
+
+// A pod that came when every pool had its maximum stays where it runs, though there is a seat now, unless eviction was asked for.
+func TestFullPodStays(t *testing.T) {
+	for rebalance, gone := range map[versprei.Rebalance]bool{versprei.RebalanceNever: false, versprei.RebalanceEvict: true} {
+		t.Run(string(rebalance), func(t *testing.T) {
+			d := &versprei.PodDistributor{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "d", UID: "d", CreationTimestamp: metav1.NewTime(start.Add(-2 * time.Hour))}}
+			d.Spec.Target = versprei.Target{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-1"}
+			d.Spec.Rebalance = rebalance
+			for _, pool := range []string{"a", "b"} {
+				d.Spec.Distribution = append(d.Spec.Distribution, versprei.Pool{NodeLabel: map[string]versprei.LabelValue{"p": versprei.LabelValue(pool)}, Weight: 1, MaxReplicas: new(int32(1))})
+			}
+			full := pod("y", "node-none", "", 0, 0)
+			full.Annotations[stowage.ClaimAnnotation] = key.Sign(ledger.OriginFull, "", ledger.Holder{Namespace: "ns", Owner: "rs"}, ledger.Seat{})
+			b := newBench(t, append(workload(2), seated("x", "0", 1), full, d)...)
+			b.clock.Step(b.Timing.Quiet)
+			if _, err := b.reconcile(t.Context(), owner); err != nil {
+				t.Fatal(err)
+			}
+			if _, there := b.seatsNow(t)["y"]; there == gone {
+				t.Errorf("the pod is there: %t", there)
+			}
+		})
+	}
 }

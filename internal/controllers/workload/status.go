@@ -155,6 +155,8 @@ func (r *run) describe(ctx context.Context, d *versprei.PodDistributor, siblings
 		balanced(stowage.ReasonPodsPending, "%s wait for a node", strings.Join(parts, " and "))
 	case len(short) > 0:
 		balanced(stowage.ReasonSpilled, "other pools have taken pods of a pool without room: %s", strings.Join(short, "; "))
+	case sum.stuck != "":
+		balanced(stowage.ReasonNotReached, "%s", sum.stuck)
 	case sum.moving || equal || over == "" && sum.former == 0 && sum.unseated == 0:
 		balanced(stowage.ReasonProgressing, "pods are being created or removed")
 	case over != "":
@@ -204,6 +206,7 @@ type tally struct {
 	unseated int64         // pods without a seat
 	former   int64         // of these, pods with a seat in a pool that the strategy does not have
 	foreign  int64         // pods with a deletion cost that Stowage did not write
+	stuck    string        // why an owner does not reach its count
 	starting int64         // pods that have not waited for long for a node
 	pending  map[int]int64 // pods that have, by their pool
 }
@@ -254,6 +257,12 @@ func (r *run) count(ctx context.Context, st *versprei.PodDistributorStatus, p *p
 		}
 		for i := range st.Pools {
 			st.Pools[i].Desired += int32(p.Strategy.Target(i, replicas))
+		}
+		if r.stuck(owner.Key(), current, replicas) {
+			sum.stuck = fmt.Sprintf("%s %s asks for %d pods and has had %d for minutes; those are put in order, and none is evicted", o.Kind, o.Name, replicas, current)
+			if o.Failure != "" {
+				sum.stuck += ": " + o.Failure
+			}
 		}
 		sum.moving = sum.moving || replicas != current || r.moving(owner.Key())
 		sum.unseated += max(0, min(replicas, p.Strategy.Capacity())-seated)

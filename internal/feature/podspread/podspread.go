@@ -92,16 +92,17 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 
 	// 3. Give it one.
 	d := feature.Decision{Pod: a.pod, Warnings: slices.Clone(p.Warnings)}
-	if !kept {
-		if err := f.assign(ctx, &a, req.DryRun, &d); err != nil {
-			if !errors.Is(err, spread.ErrFull) {
-				return feature.Decision{}, err
-			}
-			text := fmt.Sprintf("%s: %v, so a pod was admitted without a pool", p.Source, err)
-			d.Warnings = append(d.Warnings, text)
-			d.Events = append(d.Events, feature.Event{Reason: stowage.EventPoolsFull, Note: text})
-			return d, nil
+	if !kept && !a.full {
+		switch err := f.assign(ctx, &a, req.DryRun, &d); {
+		case errors.Is(err, spread.ErrFull):
+			f.admitFull(&a, req.DryRun, &d)
+		case err != nil:
+			return feature.Decision{}, err
 		}
+	}
+	if a.full {
+		d.Summary = "one without a pool, because every pool has as many pods as it may have"
+		return d, nil
 	}
 	a.seat.Tolerations = p.TolerationsOf(a.seat.Pool)
 	a.seat.Apply(a.pod)
@@ -118,6 +119,7 @@ type assignment struct {
 	owner  ledger.Owner
 	seat   placement.Seat
 	rank   int64 // of a pod with an ordinal of its own
+	full   bool  // every pool has its maximum
 }
 
 // ownLabels are the labels that an earlier pass wrote into the pod's node selector.
@@ -141,6 +143,13 @@ func (f *Feature) keep(ctx context.Context, a *assignment, dryRun bool) (bool, e
 	_, hasClaim := m.Annotations[stowage.ClaimAnnotation]
 	if !hasPool && !hasSeat && !hasClaim {
 		return false, nil
+	}
+	if !hasPool && !hasSeat {
+		// An earlier pass may have found every pool full.
+		origin, _, genuine := f.Key.Verify(m.Annotations[stowage.ClaimAnnotation], a.holder(), ledger.Seat{})
+		if a.full = genuine && (origin == ledger.OriginFull || dryRun && origin == ledger.OriginDryRun); a.full {
+			return false, nil
+		}
 	}
 	name := m.Labels[stowage.PoolLabel]
 	ordinal, err := strconv.ParseInt(m.Labels[stowage.SeatLabel], 10, 64)
@@ -206,4 +215,17 @@ func (f *Feature) assign(ctx context.Context, a *assignment, dryRun bool, d *fea
 	a.seat.Seat = spread.Seat{Pool: pool, Ordinal: seat.Ordinal}
 	a.seat.Claim = f.Key.Sign(origin, id, a.holder(), seat)
 	return nil
+}
+
+// admitFull marks a pod that no pool may take: it came through Stowage, and has no pool for that reason.
+func (f *Feature) admitFull(a *assignment, dryRun bool, d *feature.Decision) {
+	origin := ledger.OriginFull
+	if dryRun {
+		origin = ledger.OriginDryRun
+	}
+	a.full = true
+	a.pod.SetAnnotation(stowage.ClaimAnnotation, f.Key.Sign(origin, "", a.holder(), ledger.Seat{}))
+	text := fmt.Sprintf("%s: %v, so a pod was admitted without a pool", a.policy.Source, spread.ErrFull)
+	d.Warnings = append(d.Warnings, text)
+	d.Events = append(d.Events, feature.Event{Reason: stowage.EventPoolsFull, Note: text})
 }

@@ -106,7 +106,7 @@ func TestDecide(t *testing.T) {
 			p.Metadata.Labels = map[string]string{stowage.PoolLabel: "0", stowage.SeatLabel: "9"}
 		}, pool: "1", claims: 1, changed: true},
 		"an API that is too slow": {pod: pod("ReplicaSet", halves), seats: func(c *counting) { c.unshared = true }, pool: "1", claims: 1, changed: true, warning: "too slow", event: stowage.EventSeatNotShared},
-		"pools that are full":     {pod: pod("ReplicaSet", halves), seats: func(c *counting) { c.err = spread.ErrFull }, claims: 1, warning: "without a pool", event: stowage.EventPoolsFull},
+		"pools that are full":     {pod: pod("ReplicaSet", halves), seats: func(c *counting) { c.err = spread.ErrFull }, claims: 1, changed: true, warning: "without a pool", event: stowage.EventPoolsFull},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, seats := newFeature(cluster.NewStatic(cluster.Objects{}))
@@ -257,5 +257,29 @@ func TestNoPoolHasRoom(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"1/1 9999999", "0/1 9999998", "1/2 9999997", "0/2 9999996", "1/3 9999995"}, got); diff != "" {
 		t.Errorf("seats and costs (-want +got):\n%s", diff)
+	}
+}
+
+// A pod that came when every pool had its maximum stays so in a second pass, and its claim is worth something for its owner alone.
+func TestEveryPoolIsFull(t *testing.T) {
+	f, seats := newFeature(cluster.NewStatic(cluster.Objects{}))
+	seats.err = spread.ErrFull
+	first := decide(t, f, pod("ReplicaSet", halves), false).Pod
+	if !strings.HasPrefix(first.Metadata.Annotations[stowage.ClaimAnnotation], "f") {
+		t.Errorf("the claim is %q", first.Metadata.Annotations[stowage.ClaimAnnotation])
+	}
+	seats.err = nil // a pod has gone since
+	if d := decide(t, f, first, false); d.Pool != nil || len(podpatch.Diff(first, d.Pod)) > 0 || len(d.Warnings) > 0 {
+		t.Errorf("a second pass gives %+v", d)
+	}
+	other := first.Clone()
+	other.Metadata.OwnerReferences = []podpatch.Owner{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "other", Controller: true}}
+	if d := decide(t, f, other, false); d.Pool == nil {
+		t.Error("the claim of another owner's pod is worth something")
+	}
+	dry := pod("ReplicaSet", halves)
+	dry.SetAnnotation(stowage.ClaimAnnotation, key.Sign(ledger.OriginDryRun, "", ledger.Holder{Namespace: "ns", Owner: "uid"}, ledger.Seat{}))
+	if d := decide(t, f, dry, false); d.Pool == nil {
+		t.Error("the claim of a dry run is worth something")
 	}
 }
