@@ -17,7 +17,7 @@ import (
 // purposes are what Stowage needs each permission for. The keys are resource, API group and name, as in
 // "leases.coordination.k8s.io stowage-leader".
 var purposes = map[string]string{
-	"events":                      "back-off after evictions that won nothing, and scale-ups by the cluster autoscaler, while pods wait for a pool with `spill`",
+	"events":                      "scale-ups by the cluster autoscaler, while pods wait for a pool with `spill`",
 	"limitranges":                 "sizes of pods: the defaults and limits of their namespace",
 	"resourcequotas":              "limits that a quota demands of sized pods, and warnings about peer pods that a quota may refuse",
 	"namespaces":                  "mode and labels of namespaces",
@@ -50,6 +50,7 @@ var purposes = map[string]string{
 	"nodepools.karpenter.sh":                                               "NodePools at their limit",
 	"configmaps cluster-autoscaler-status":                                 "node groups in back-off or at their maximum",
 	"configmaps peer-pods-cm":                                              "how many VMs a node may have",
+	"configmaps stowage-repair":                                            "how long repair waits after evictions that won nothing, for the next leader",
 	"configmaps stowage-config":                                            "settings that change without a restart",
 	"secrets":                                                              "creation of the two Secrets below",
 	"secrets stowage-seats":                                                "the key that signs seats",

@@ -50,7 +50,7 @@ type Reader interface {
 	// PoolState returns what is known of pools without room for the pods of a workload, or nil if nothing is.
 	PoolState(ctx context.Context, namespace string, workload types.UID) (*stowage.PoolState, error)
 	// Siblings returns the other ReplicaSets of a ReplicaSet's controller, which are revisions of one workload.
-	Siblings(ctx context.Context, w *Workload) ([]types.UID, error)
+	Siblings(ctx context.Context, w *Workload) ([]*Workload, error)
 	// Node returns a node with its labels, annotations, taints, conditions and allocatable
 	// resources, or nil if there is none of that name.
 	Node(ctx context.Context, name string) (*corev1.Node, error)

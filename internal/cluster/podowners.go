@@ -5,7 +5,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -45,7 +44,7 @@ func AddIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 }
 
 // Siblings implements [Reader].
-func (c *Cache) Siblings(ctx context.Context, w *Workload) ([]types.UID, error) {
+func (c *Cache) Siblings(ctx context.Context, w *Workload) ([]*Workload, error) {
 	if w.Controller == nil {
 		return nil, nil
 	}
@@ -53,10 +52,10 @@ func (c *Cache) Siblings(ctx context.Context, w *Workload) ([]types.UID, error) 
 	if err := c.cached.List(ctx, &sets, client.InNamespace(w.Namespace), client.MatchingFields{byController: string(w.Controller.UID)}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
 	}
-	var out []types.UID
+	var out []*Workload
 	for i := range sets.Items {
 		if sets.Items[i].UID != w.UID {
-			out = append(out, sets.Items[i].UID)
+			out = append(out, fromReplicaSet(&sets.Items[i]))
 		}
 	}
 	return out, nil

@@ -56,8 +56,15 @@ func TestSiblings(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if slices.Sort(got); !slices.Equal(got, tc.want) {
-				t.Errorf("siblings %v, want %v", got, tc.want)
+			var uids []types.UID
+			for _, w := range got {
+				uids = append(uids, w.UID)
+				if w.Replicas < 0 {
+					t.Errorf("%s asks for %d pods", w.UID, w.Replicas)
+				}
+			}
+			if slices.Sort(uids); !slices.Equal(uids, tc.want) {
+				t.Errorf("siblings %v, want %v", uids, tc.want)
 			}
 		})
 	}

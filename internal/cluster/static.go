@@ -106,7 +106,7 @@ func (s *Static) PoolState(_ context.Context, namespace string, workload types.U
 }
 
 // Siblings implements [Reader]. Manifests have one revision of a workload.
-func (s *Static) Siblings(context.Context, *Workload) ([]types.UID, error) { return nil, nil }
+func (s *Static) Siblings(context.Context, *Workload) ([]*Workload, error) { return nil, nil }
 
 // MayRead implements [Reader]. Manifests do not hold all there is.
 func (s *Static) MayRead(Ref) bool { return false }

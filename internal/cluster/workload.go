@@ -113,7 +113,7 @@ func keepReplicaSet(obj any) (any, error) {
 	if text := failureOf(rs); text != "" {
 		kept.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Message: text}}
 	}
-	kept.Spec.Template.Annotations = pick(rs.Spec.Template.Annotations, annotationsOfInterest...)
+	kept.Spec.Template.Annotations = Pick(rs.Spec.Template.Annotations, annotationsOfInterest...)
 	kept.Spec.Template.Spec.NodeName = rs.Spec.Template.Spec.NodeName
 	return kept, nil
 }
@@ -135,7 +135,7 @@ func keepStatefulSet(obj any) (any, error) {
 	kept := &appsv1.StatefulSet{ObjectMeta: workloadIdentity(s.ObjectMeta)}
 	kept.Spec.Replicas, kept.Status.Replicas = s.Spec.Replicas, s.Status.Replicas
 	kept.Spec.Ordinals = s.Spec.Ordinals
-	kept.Spec.Template.Annotations = pick(s.Spec.Template.Annotations, annotationsOfInterest...)
+	kept.Spec.Template.Annotations = Pick(s.Spec.Template.Annotations, annotationsOfInterest...)
 	kept.Spec.Template.Spec.NodeName = s.Spec.Template.Spec.NodeName
 	return kept, nil
 }
@@ -144,8 +144,8 @@ func keepDaemonSet(obj any) (any, error) {
 	d := obj.(*appsv1.DaemonSet)
 	kept := &appsv1.DaemonSet{ObjectMeta: workloadIdentity(d.ObjectMeta)}
 	kept.Spec.Selector = d.Spec.Selector
-	kept.Spec.Template.Annotations = pick(d.Spec.Template.Annotations, slices.Concat(annotationsOfInterest, []string{stowage.ModeKey})...)
-	kept.Spec.Template.Labels = pick(d.Spec.Template.Labels, stowage.ModeKey)
+	kept.Spec.Template.Annotations = Pick(d.Spec.Template.Annotations, slices.Concat(annotationsOfInterest, []string{stowage.ModeKey})...)
+	kept.Spec.Template.Labels = Pick(d.Spec.Template.Labels, stowage.ModeKey)
 	kept.Spec.Template.Spec.HostNetwork = d.Spec.Template.Spec.HostNetwork
 	kept.Status.CurrentNumberScheduled, kept.Status.DesiredNumberScheduled = d.Status.CurrentNumberScheduled, d.Status.DesiredNumberScheduled
 	kept.Status.UpdatedNumberScheduled, kept.Status.NumberReady = d.Status.UpdatedNumberScheduled, d.Status.NumberReady
@@ -178,8 +178,8 @@ func Newer(a, b *Workload) bool {
 	return a.UID != b.UID && a.Controller != nil && b.Controller != nil && a.Controller.UID == b.Controller.UID && a.Revision() > b.Revision()
 }
 
-// pick returns the entries with these keys; nil if there are none.
-func pick(all map[string]string, keys ...string) (kept map[string]string) {
+// Pick returns the entries with these keys; nil if there are none.
+func Pick(all map[string]string, keys ...string) (kept map[string]string) {
 	for _, key := range keys {
 		if v, ok := all[key]; ok {
 			if kept == nil {
@@ -195,7 +195,7 @@ func pick(all map[string]string, keys ...string) (kept map[string]string) {
 func workloadIdentity(m metav1.ObjectMeta) metav1.ObjectMeta {
 	kept := identity(m, false)
 	kept.CreationTimestamp = m.CreationTimestamp
-	kept.Annotations = pick(m.Annotations, annotationsOfInterest...)
+	kept.Annotations = Pick(m.Annotations, annotationsOfInterest...)
 	if c := metav1.GetControllerOfNoCopy(&m); c != nil {
 		kept.OwnerReferences = []metav1.OwnerReference{{APIVersion: c.APIVersion, Kind: c.Kind, Name: c.Name, UID: c.UID, Controller: c.Controller}}
 	}
@@ -226,11 +226,11 @@ func NewWorkload(gvk schema.GroupVersionKind, obj client.Object) Workload {
 		if o.Spec.Ordinals != nil {
 			w.FirstOrdinal = int64(o.Spec.Ordinals.Start)
 		}
-		w.TemplateAnnotations = pick(o.Spec.Template.Annotations, annotationsOfInterest...)
+		w.TemplateAnnotations = Pick(o.Spec.Template.Annotations, annotationsOfInterest...)
 	case *appsv1.DaemonSet:
-		w.TemplateAnnotations = pick(o.Spec.Template.Annotations, annotationsOfInterest...)
+		w.TemplateAnnotations = Pick(o.Spec.Template.Annotations, annotationsOfInterest...)
 	case *appsv1.ReplicaSet:
-		w.TemplateAnnotations = pick(o.Spec.Template.Annotations, annotationsOfInterest...)
+		w.TemplateAnnotations = Pick(o.Spec.Template.Annotations, annotationsOfInterest...)
 	}
 	return *w
 }

@@ -55,21 +55,21 @@ func NewLogger(w io.Writer, level slog.Leveler, format string) logr.Logger {
 	return logger
 }
 
-// quiet is a handler for which it is no error that an event cannot be created because its namespace is being deleted.
+// quiet is a handler for which it is no error that a namespace is being deleted, or that the context of some work has ended.
 type quiet struct{ slog.Handler }
 
 // Handle implements [slog.Handler].
 func (h quiet) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level >= slog.LevelError {
-		event, gone := false, false
+		gone, canceled, admission := false, false, false
 		r.Attrs(func(a slog.Attr) bool {
 			if err, ok := a.Value.Any().(error); ok {
-				gone = gone || namespaceTerminating(err)
+				gone, canceled = gone || namespaceTerminating(err), canceled || errors.Is(err, context.Canceled)
 			}
-			event = event || a.Key == "logger" && a.Value.String() == eventsLogger
+			admission = admission || a.Key == "logger" && a.Value.String() == "admission"
 			return true
 		})
-		if event && gone {
+		if gone || canceled && !admission { // a client of admission that does not wait any more is worth a line
 			r.Level = slog.LevelDebug
 		}
 		if !h.Enabled(ctx, r.Level) {
@@ -84,9 +84,6 @@ func (h quiet) WithAttrs(attrs []slog.Attr) slog.Handler { return quiet{h.Handle
 
 // WithGroup implements [slog.Handler].
 func (h quiet) WithGroup(name string) slog.Handler { return quiet{h.Handler.WithGroup(name)} }
-
-// eventsLogger is the name of the logger of controller-runtime's event recorders.
-const eventsLogger = "events"
 
 func namespaceTerminating(err error) bool {
 	var status apierrors.APIStatus

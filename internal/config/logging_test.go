@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -28,13 +29,16 @@ func TestExpectedErrorsAreQuiet(t *testing.T) {
 		write func()
 		shown bool
 	}{
-		"the namespace is being deleted": {func() { log.Error(terminating, "m") }, false},
-		"the namespace is gone":          {func() { log.Error(apierrors.NewNotFound(corev1.Resource("namespaces"), "n"), "m") }, false},
-		"of another logger":              {func() { logr.FromSlogHandler(handler).WithName("seats").Error(terminating, "m") }, true},
-		"forbidden":                      {func() { log.Error(apierrors.NewForbidden(events, "e", nil), "m") }, true},
-		"another object is gone":         {func() { log.Error(apierrors.NewNotFound(events, "e"), "m") }, true},
-		"the certificate is not loaded":  {func() { _, _ = standardLog{slog.New(handler)}.Write([]byte(handshake(certs.ErrNotLoaded))) }, false},
-		"another failed handshake":       {func() { _, _ = standardLog{slog.New(handler)}.Write([]byte(handshake(fmt.Errorf("EOF")))) }, true},
+		"the namespace is being deleted":     {func() { log.Error(terminating, "m") }, false},
+		"the namespace is gone":              {func() { log.Error(apierrors.NewNotFound(corev1.Resource("namespaces"), "n"), "m") }, false},
+		"of another logger":                  {func() { logr.FromSlogHandler(handler).WithName("seats").Error(terminating, "m") }, false},
+		"the context has ended":              {func() { log.Error(fmt.Errorf("list: %w", context.Canceled), "m") }, false},
+		"the client of an admission is gone": {func() { logr.FromSlogHandler(handler).WithName("admission").Error(context.Canceled, "m") }, true},
+		"a request took too long":            {func() { log.Error(context.DeadlineExceeded, "m") }, true},
+		"forbidden":                          {func() { log.Error(apierrors.NewForbidden(events, "e", nil), "m") }, true},
+		"another object is gone":             {func() { log.Error(apierrors.NewNotFound(events, "e"), "m") }, true},
+		"the certificate is not loaded":      {func() { _, _ = standardLog{slog.New(handler)}.Write([]byte(handshake(certs.ErrNotLoaded))) }, false},
+		"another failed handshake":           {func() { _, _ = standardLog{slog.New(handler)}.Write([]byte(handshake(fmt.Errorf("EOF")))) }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out.Reset()

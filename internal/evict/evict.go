@@ -51,7 +51,14 @@ type Evictor struct {
 	limit    *fair.Limiter[string]
 
 	mu      sync.Mutex
-	waiting map[string]map[types.UID]time.Time // by namespace, the pods that wait and when they asked last
+	waiting map[string]map[types.UID]place // by namespace
+	came    uint64                         // how many pods have come to wait
+}
+
+// place is a pod's place among those of its namespace that wait.
+type place struct {
+	number uint64 // in the order in which they came
+	asked  time.Time
 }
 
 // longestWait is how long a pod is told to wait at most, and forgetAfter is how long after it asked last it counts as waiting. A
@@ -71,7 +78,7 @@ const requestTimeout = 5 * time.Second
 func New(c client.Client, clock clock.PassiveClock, perSecond float64, set *metrics.Set) *Evictor {
 	return &Evictor{
 		client: c, clock: clock, interval: time.Duration(float64(time.Second) / perSecond),
-		limit: fair.NewLimiter[string](perSecond, 1), waiting: map[string]map[types.UID]time.Time{},
+		limit: fair.NewLimiter[string](perSecond, 1), waiting: map[string]map[types.UID]place{},
 		evictions: set.CounterVec("stowage_evictions_total", "Evictions of pods that Stowage asked for, by result: evicted, refused (a PodDisruptionBudget), gone (it was there no more), or failed.", "result"),
 	}
 }
@@ -119,7 +126,7 @@ func (e *Evictor) turn(pod *corev1.Pod) time.Duration {
 	defer e.mu.Unlock()
 	now := e.clock.Now()
 	for namespace, pods := range e.waiting {
-		maps.DeleteFunc(pods, func(_ types.UID, asked time.Time) bool { return now.Sub(asked) > forgetAfter })
+		maps.DeleteFunc(pods, func(_ types.UID, p place) bool { return now.Sub(p.asked) > forgetAfter })
 		if len(pods) == 0 {
 			delete(e.waiting, namespace)
 		}
@@ -131,13 +138,21 @@ func (e *Evictor) turn(pod *corev1.Pod) time.Duration {
 		return 0
 	}
 	if pods == nil {
-		pods = map[types.UID]time.Time{}
+		pods = map[types.UID]place{}
 		e.waiting[pod.Namespace] = pods
 	}
-	before := len(pods)
-	if _, again := pods[pod.UID]; again {
-		before = 0 // it has waited for the others
+	p, again := pods[pod.UID]
+	if !again {
+		e.came++
+		p.number = e.came
 	}
-	pods[pod.UID] = now
+	p.asked = now
+	pods[pod.UID] = p
+	before := 0
+	for _, other := range pods {
+		if other.number < p.number {
+			before++
+		}
+	}
 	return min(wait+time.Duration(before*len(e.waiting))*e.interval, max(longestWait, wait))
 }

@@ -179,3 +179,79 @@ func TestResults(t *testing.T) {
 		})
 	}
 }
+
+// A pod that waits looks at its workload again each time it asks, so a thousand of them ask seldom.
+func TestWaitingPodsAskSeldom(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
+	e := New(&recorder{}, clock, 1, metrics.NewSet(prometheus.NewRegistry()))
+	next := map[string]time.Time{}
+	for i := range 1000 {
+		next[fmt.Sprint("pod-", i)] = clock.Now()
+	}
+	asks := 0
+	for range 1200 { // two minutes
+		for name, at := range next {
+			if clock.Now().Before(at) {
+				continue
+			}
+			asks++
+			result, wait, err := e.Evict(t.Context(), pod(name))
+			switch {
+			case err != nil:
+				t.Fatal(err)
+			case result == Waits:
+				next[name] = clock.Now().Add(wait)
+			default:
+				delete(next, name)
+			}
+		}
+		clock.SetTime(clock.Now().Add(100 * time.Millisecond))
+	}
+	if evicted := 1000 - len(next); asks > 10_000 || evicted < 115 {
+		t.Errorf("%d asks for %d evictions", asks, evicted)
+	}
+}
+
+// Turns that nobody used do not add up: after a pause, evictions are as far apart as ever.
+func TestPauseSavesNoTurns(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
+	e := New(&recorder{}, clock, 1, metrics.NewSet(prometheus.NewRegistry()))
+	next := map[string]time.Time{}
+	for _, name := range []string{"a", "b", "c", "d"} {
+		result, _, err := e.Evict(t.Context(), pod(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if result == Waits {
+			next[name] = time.Unix(5, 0)
+		}
+	}
+	clock.SetTime(time.Unix(5, 0))
+	var when []time.Time
+	for range 1000 {
+		for name, at := range next {
+			if clock.Now().Before(at) {
+				continue
+			}
+			result, wait, err := e.Evict(t.Context(), pod(name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if result == Waits {
+				next[name] = clock.Now().Add(wait)
+				continue
+			}
+			delete(next, name)
+			when = append(when, clock.Now())
+		}
+		clock.SetTime(clock.Now().Add(100 * time.Millisecond))
+	}
+	if len(when) != 3 {
+		t.Fatalf("%d pods were evicted after the pause, want 3", len(when))
+	}
+	for i, at := range when[1:] {
+		if apart := at.Sub(when[i]); apart < time.Second {
+			t.Errorf("evictions %d and %d are %s apart", i+1, i+2, apart)
+		}
+	}
+}

@@ -61,3 +61,20 @@ func TestLimiterServesWhoComes(t *testing.T) {
 		t.Errorf("%d users are remembered, want 1", len(l.buckets))
 	}
 }
+
+// A pause gives no more than the burst.
+func TestLimiterAfterAPause(t *testing.T) {
+	l, now := NewLimiter[string](10, 50), time.Unix(0, 0)
+	for range 2 {
+		allowed := 0
+		for range 1000 {
+			if l.Allow("user", now) {
+				allowed++
+			}
+		}
+		if allowed != 25 { // the other half is for whoever comes
+			t.Errorf("%d events at once, want 25", allowed)
+		}
+		now = now.Add(activeFor - time.Second)
+	}
+}

@@ -142,3 +142,25 @@ func Count(node *corev1.Node, running []corev1.Pod, pod *corev1.Pod) int64 {
 	}
 	return max(0, count)
 }
+
+// Counted reports whether [Count] knows all that decides how many such pods a node takes. It does not where host ports,
+// required affinity to other pods, topology spread or devices decide, too.
+func Counted(pod *corev1.Pod) bool {
+	if len(pod.Spec.ResourceClaims) > 0 || slices.ContainsFunc(pod.Spec.TopologySpreadConstraints, func(c corev1.TopologySpreadConstraint) bool {
+		return c.WhenUnsatisfiable != corev1.ScheduleAnyway
+	}) {
+		return false
+	}
+	if a := pod.Spec.Affinity; a != nil {
+		if a.PodAffinity != nil && len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 ||
+			a.PodAntiAffinity != nil && len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
+			return false
+		}
+	}
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		if slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.HostPort > 0 }) {
+			return false
+		}
+	}
+	return true
+}

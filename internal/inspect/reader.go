@@ -144,4 +144,6 @@ func forbidden(what string, err error) error {
 }
 
 // Siblings implements [cluster.Reader]. The API server has no index of them, and no report needs them.
-func (r apiReader) Siblings(context.Context, *cluster.Workload) ([]types.UID, error) { return nil, nil }
+func (r apiReader) Siblings(context.Context, *cluster.Workload) ([]*cluster.Workload, error) {
+	return nil, nil
+}

@@ -2,11 +2,12 @@ package ledger
 
 import (
 	"errors"
-	"github.com/stowage-dev/stowage/internal/spread"
 	"runtime"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/stowage-dev/stowage/internal/spread"
 )
 
 // run performs what the book wants until nothing is left to do or a time has passed. Count is the replica count, or nil

@@ -18,7 +18,6 @@ import (
 	utilcache "k8s.io/apimachinery/pkg/util/cache"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
@@ -101,9 +100,10 @@ const spilledOrdinals = 1 << 20
 // Finder finds policies.
 type Finder struct {
 	Cluster cluster.Reader
-	// Held returns how many pods of an owner have a seat in a pool, with those to come. While a pool has no room, the
+	// Held returns how many pods of an owner have a seat in a pool, with those to come. Those that its controller is about to
+	// remove do not count. While a pool has no room, the
 	// revisions of a workload share what the pool may have. Without Held, each revision may have all of it.
-	Held func(namespace string, owner types.UID, pool string) int64
+	Held func(owner *cluster.Workload, pool string) int64
 	// NamespaceLabel, as key=value, must be on a namespace for its workloads'
 	// annotations to be looked at; empty asks for none.
 	NamespaceLabel string

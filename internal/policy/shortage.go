@@ -71,7 +71,7 @@ func (f *Finder) shorten(ctx context.Context, p *Policy, namespace string, chain
 			gaps[i] = spread.Gap{}
 		}
 	}
-	if err := f.share(ctx, p, namespace, bottom, gaps); err != nil {
+	if err := f.share(ctx, p, bottom, gaps); err != nil {
 		return err
 	}
 	key := shortKey{p.Whole, fmt.Sprint(gaps)}
@@ -87,7 +87,7 @@ func (f *Finder) shorten(ctx context.Context, p *Policy, namespace string, chain
 }
 
 // share takes from the maxima of pools without room what other revisions of the workload hold there.
-func (f *Finder) share(ctx context.Context, p *Policy, namespace string, bottom *cluster.Workload, gaps []spread.Gap) error {
+func (f *Finder) share(ctx context.Context, p *Policy, bottom *cluster.Workload, gaps []spread.Gap) error {
 	if f.Held == nil || bottom.Controller == nil {
 		return nil
 	}
@@ -100,7 +100,7 @@ func (f *Finder) share(ctx context.Context, p *Policy, namespace string, bottom 
 			continue
 		}
 		for _, owner := range others {
-			gaps[i].From -= f.Held(namespace, owner, p.Whole.Pool(i).Name)
+			gaps[i].From -= f.Held(owner, p.Whole.Pool(i).Name)
 		}
 		gaps[i].From = max(0, gaps[i].From)
 	}

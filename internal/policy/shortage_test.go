@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/cluster"
@@ -17,10 +16,10 @@ import (
 // revisions is a cluster in which a workload has another revision.
 type revisions struct {
 	*cluster.Static
-	others []types.UID
+	others []*cluster.Workload
 }
 
-func (r revisions) Siblings(context.Context, *cluster.Workload) ([]types.UID, error) {
+func (r revisions) Siblings(context.Context, *cluster.Workload) ([]*cluster.Workload, error) {
 	return r.others, nil
 }
 
@@ -58,9 +57,9 @@ func TestFindDuringAShortage(t *testing.T) {
 				owner = ref("ReplicaSet", "web-1")
 				workloads = append(workloads, cluster.Workload{Ref: owner, Namespace: "ns", Controller: &up})
 			}
-			f := NewFinder(revisions{cluster.NewStatic(cluster.Objects{Workloads: workloads, PoolStates: []stowage.PoolState{state}}), []types.UID{"other"}}, "", nil)
-			f.Held = func(_ string, owner types.UID, pool string) int64 {
-				if owner == "other" && pool == "0" {
+			f := NewFinder(revisions{cluster.NewStatic(cluster.Objects{Workloads: workloads, PoolStates: []stowage.PoolState{state}}), []*cluster.Workload{{Ref: cluster.Ref{UID: "other"}, Replicas: 4}}}, "", nil)
+			f.Held = func(owner *cluster.Workload, pool string) int64 {
+				if owner.UID == "other" && owner.Replicas == 4 && pool == "0" {
 					return tc.held
 				}
 				return 0

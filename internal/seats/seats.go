@@ -348,11 +348,13 @@ func (l *Service) Claimed(ctx context.Context, owner ledger.Owner, id string) (b
 }
 
 // Held returns how many pods of an owner have a seat in a pool. It counts those that were given a seat and are not
-// seen yet. It leaves nothing behind where nothing is known of the owner.
-func (l *Service) Held(namespace string, owner types.UID, pool string) (n int64) {
-	key := ledger.OwnerKey{Namespace: namespace, UID: owner}
+// seen yet. It leaves out those that are sure to be removed now: see [Pods.Leaving]. It leaves nothing behind where
+// nothing is known of the owner.
+func (l *Service) Held(owner *cluster.Workload, pool string) (n int64) {
+	key := OwnerOf(owner).Key()
 	if l.knows(key) {
 		l.with(key, func(now time.Duration, e *entry) { n = e.book.Held(now, pool) })
+		n = max(0, n-l.pods.Leaving(key, pool, owner.Replicas))
 	}
 	return n
 }

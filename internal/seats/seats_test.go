@@ -25,6 +25,7 @@ import (
 	"k8s.io/utils/clock"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/ledger"
 )
 
@@ -508,5 +509,79 @@ func testDump(t *testing.T) {
 	}
 	if strings.Contains(w.Body.String(), res.ID) {
 		t.Error("the dump has a claim's id")
+	}
+}
+
+// Pods that their controller is sure to remove now hold no seat.
+func TestHeld(t *testing.T) {
+	for name, tc := range map[string]struct {
+		replicas    int64
+		first       string // cost of the three pods of pool 0
+		second      string // and of pool 1
+		unscheduled bool   // one of pool 0
+		want        int64  // of pool 1
+	}{
+		"none is to go":                         {6, "9", "1", false, 3},
+		"two are to go, of this pool":           {4, "9", "1", false, 1},
+		"more than it has":                      {1, "9", "1", false, 0},
+		"it may be those of the other pool":     {4, "1", "1", false, 3},
+		"it is one of the other pool":           {5, "5", "9", false, 3},
+		"one without a node goes before":        {4, "9", "1", true, 2},
+		"how many there are to be is not known": {-1, "9", "1", false, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newTestLedger(t, &sharedAPI{}, "a")
+				for i := range 6 {
+					pool, cost := i%2, []string{tc.first, tc.second}[i%2]
+					p := testPod(fmt.Sprint(i), l.Pods().Key, ledger.Result{Claim: ledger.Claim{Seat: ledger.Seat{Pool: fmt.Sprint(pool), Ordinal: int64(i/2 + 1)}, ID: fmt.Sprint("id-", i)}})
+					p.Annotations[corev1.PodDeletionCost] = cost
+					if !tc.unscheduled || i > 0 {
+						p.Spec.NodeName = "n"
+						p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+					}
+					if err := l.Pods().Add(p); err != nil {
+						t.Fatal(err)
+					}
+				}
+				owner := &cluster.Workload{Ref: cluster.Ref{UID: testOwner.UID}, Namespace: testOwner.Namespace, Replicas: tc.replicas}
+				if got := l.Held(owner, "1"); got != tc.want {
+					t.Errorf("%d seats are held, want %d", got, tc.want)
+				}
+			})
+		})
+	}
+}
+
+// A pod that is given to another owner counts for that one alone.
+func TestPodChangesOwner(t *testing.T) { synctest.Test(t, testPodChangesOwner) }
+
+func testPodChangesOwner(t *testing.T) {
+	l := newTestLedger(t, &sharedAPI{}, "a")
+	res := ledger.Result{Claim: ledger.Claim{Seat: ledger.Seat{Pool: "0", Ordinal: 1}, ID: "id"}}
+	pod := testPod("p", l.Pods().Key, res)
+	if err := l.Pods().Add(pod); err != nil {
+		t.Fatal(err)
+	}
+	other := testOwner
+	other.Name, other.UID = "other", "other-uid"
+	given := pod.DeepCopy()
+	given.ResourceVersion = "2"
+	given.OwnerReferences[0].Name, given.OwnerReferences[0].UID = other.Name, other.UID
+	given.Annotations[stowage.ClaimAnnotation] = l.Pods().Key.Sign(ledger.OriginClaimed, res.ID, ledger.Holder{Namespace: other.Namespace, Owner: string(other.UID)}, res.Seat)
+	if err := l.Pods().Update(given); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		owner ledger.Owner
+		want  int
+	}{{testOwner, 0}, {other, 1}} {
+		held := l.Held(&cluster.Workload{Ref: Ref(tc.owner), Namespace: tc.owner.Namespace, Replicas: -1}, "0")
+		if pods := len(l.Pods().Of(tc.owner.Key())); pods != tc.want || held != int64(tc.want) {
+			t.Errorf("owner %s has %d pods and %d seats, want %d", tc.owner.Name, pods, held, tc.want)
+		}
+	}
+	if err := l.Pods().Delete(given); err != nil || len(l.Pods().Owners()) != 0 {
+		t.Errorf("after the pod's end: owners %v, %v", l.Pods().Owners(), err)
 	}
 }

@@ -48,7 +48,7 @@ func (s *server) addDecisions(ctx context.Context) error {
 	if err := cluster.AddIndexes(ctx, s.mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
-	s.reader = cluster.NewCache(s.mgr.GetCache(), s.mgr.GetAPIReader(), s.clock, 0)
+	s.reader = cluster.NewCache(s.mgr.GetCache(), s.uncached, s.clock, 0)
 	s.scope = scope.New(s.reader, s.options.Namespace)
 	s.evictor = evict.New(s.uncached, s.clock, s.options.EvictionRate, s.metrics)
 	return cluster.StartInformers(ctx, s.mgr.GetCache())
@@ -77,7 +77,7 @@ func (s *server) addSeats(ctx context.Context) error {
 	rooms := &room.Reader{Cached: s.mgr.GetClient(), Uncached: s.uncached}
 	controller := &workload.Controller{
 		Client: s.mgr.GetClient(), Uncached: s.uncached, Informers: s.mgr.GetCache(), Cluster: s.reader, Policies: owners, Scope: s.scope,
-		Registration: Registration, KeySecret: s.keySecret(),
+		Registration: Registration, KeySecret: s.keySecret(), Backoffs: types.NamespacedName{Namespace: o.Namespace, Name: repairConfigMap},
 		Clock: s.clock, Timing: o.Repair,
 		Log: s.log.WithName("repair"), Events: s.events(), Metrics: workload.NewMetrics(s.metrics),
 		Writes:  fair.NewLimiter[string](50, 200),
@@ -226,7 +226,9 @@ func (s *server) addControllers(context.Context) error {
 // uncached returns clients that do not read from the cache. The clientset speaks protobuf:
 // every pod with a seat or a size passes there several times in its life.
 func uncached(mgr ctrl.Manager) (client.Client, kubernetes.Interface, error) {
-	direct, err := client.New(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient()})
+	bounded := *mgr.GetHTTPClient() // a copy: the answers of watches have no end
+	bounded.Transport = cluster.LimitAnswers(bounded.Transport)
+	direct, err := client.New(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: &bounded})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -53,7 +53,9 @@ import (
 const (
 	certSecret = "stowage-webhook-cert"
 	seatSecret = "stowage-seats"
-	service    = "stowage-webhook"
+	// repairConfigMap keeps the back-off of repair for the next leader.
+	repairConfigMap = "stowage-repair"
+	service         = "stowage-webhook"
 
 	// Registration is the name of the webhook's registrations.
 	Registration = "stowage"

@@ -29,6 +29,11 @@ func TestSimulationFindsFaults(t *testing.T) {
 		kind int
 		faults
 	}{
+		"a full pool is available at its first try": {0, each(func(v View, before, next []Pool, i int) {
+			if t := count(v, i); before[i].Phase == Probing && next[i].Phase == Probing && t.waiting == 0 && t.placed > 0 && t.placed >= v.Strategy.Target(i, v.Replicas) {
+				next[i].open(v.Now)
+			}
+		})},
 		"one pod that has waited closes the pool": {0, seen(func(_ *world, _ *workload, v *View) {
 			ripe := make([]bool, simPools)
 			for _, p := range v.Pods {

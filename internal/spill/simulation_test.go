@@ -515,7 +515,7 @@ func (w *world) lead(l *workload) {
 		}
 		ordinals = Ordinals(v, next, v.Pods, numbers, l.replicas, l.ordinals)
 		for o, pool := range ordinals {
-			if _, was := l.ordinals[o]; !was && !slices.ContainsFunc(l.pods, func(p *simPod) bool { return p.ordinal == o && p.waits > 0 }) {
+			if _, was := l.ordinals[o]; !was && !slices.ContainsFunc(l.pods, func(p *simPod) bool { return p.ordinal == o && (p.waits > 0 || p.seat.Pool == pool) }) {
 				w.fail("ordinal %d moves to pool %d and has not waited", o, pool)
 			}
 		}
@@ -634,6 +634,9 @@ func (w *world) transitions(l *workload, next []Pool, v View) {
 			w.note("pool %d is %s at %d", i, is.Phase, is.Max)
 		}
 		w.cycle = w.cycle || was.Phase == Probing && is.Phase == Available
+		if was.Phase == Probing && is.Phase == Available && w.now.Sub(was.Waited) < w.timing.Forget && count(v, i).placed <= was.Max-was.Step {
+			w.fail("pool %d is available, though no pod beyond %d has found a node", i, was.Max-was.Step)
+		}
 		if step := is.Max - max(was.Max, live); is.Phase == Probing && step > max(1, 2*was.Step, v.Room[i]) {
 			w.fail("the maximum of pool %d grew by %d at once, after a step of %d", i, step, was.Step)
 		}
@@ -887,6 +890,9 @@ func (w *world) settled(l *workload) bool {
 
 // recover checks that it is as if nothing had been, once the shortage ends and the workloads went through a change.
 func (w *world) recover() {
+	if w.kind.ordinals { // tries alone bring their pods back
+		w.timing.Forget = 1000 * time.Hour
+	}
 	for i := range w.room {
 		w.room[i] = 1000
 	}
@@ -899,7 +905,13 @@ func (w *world) recover() {
 		if w.evicts { // it is rebalanced
 			w.settle(6 * time.Hour)
 		} else {
-			w.replace(l, func() { w.now = w.now.Add(3 * time.Minute); w.look() })
+			restarts := 1
+			if w.kind.ordinals { // each restart is one more step of a try
+				restarts = 10
+			}
+			for range restarts {
+				w.replace(l, func() { w.now = w.now.Add(3 * time.Minute); w.look() })
+			}
 			w.settle(time.Hour)
 		}
 		want := [simPools]int64{}
@@ -925,9 +937,16 @@ func (w *world) replace(l *workload, between func()) {
 	w.repair(l)
 }
 
-// balanced checks the counts.
+// balanced checks the counts. Pods for which the pools have no seat left wait in addition to the targets.
 func (w *world) balanced(l *workload, when string) {
-	if got, want := l.counts(), w.targets(l); int64(len(l.pods)) == l.replicas && got != want {
+	got, want := l.counts(), w.targets(l)
+	seats, wrong := int64(0), false
+	for i := range want {
+		seats += want[i]
+		wrong = wrong || got[i] < want[i]
+	}
+	wrong = wrong || seats == l.replicas && got != want
+	if int64(len(l.pods)) == l.replicas && wrong {
 		w.fail("%s with %d pods the pools have %v, not %v; room %v, state %+v", when, l.replicas, got, want, w.room, l.state)
 	}
 }

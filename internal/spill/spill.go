@@ -5,7 +5,8 @@
 // promises that
 //   - a pod that has a node is never among the pods to evict;
 //   - no more pods are evicted than the other pools take;
-//   - while a pool is tried, at most one step of pods waits there.
+//   - while a pool is tried, at most one step of pods waits there;
+//   - a pool that is tried is available only once a pod of the try has a node, or after [Timing.Forget].
 //
 // What a pool without room means for seats is [spread.Strategy.Without].
 package spill
@@ -150,7 +151,7 @@ func Next(v View, pools []Pool, timing Timing) []Pool {
 	next := slices.Clone(pools)
 	for i := range next {
 		if v.Rules[i].After > 0 {
-			step(&next[i], count(v, i), v, i, timing)
+			step(next, i, count(v, i), v, timing)
 		} else if next[i].Phase != Available {
 			next[i].open(v.Now)
 		}
@@ -177,7 +178,8 @@ func count(v View, pool int) (t tally) {
 }
 
 // step takes one pool from state to state.
-func step(p *Pool, t tally, v View, pool int, timing Timing) {
+func step(pools []Pool, pool int, t tally, v View, timing Timing) {
+	p := &pools[pool]
 	if p.Phase == "" {
 		p.Phase = Available
 	}
@@ -210,11 +212,13 @@ func step(p *Pool, t tally, v View, pool int, timing Timing) {
 		}
 	case Probing:
 		p.Max = max(p.Max, t.placed)
+		found := t.placed > p.Max-p.Step // a pod of the last step has a node
 		switch {
 		case t.placed >= p.Max:
 			p.Step *= 2
 			p.Max += p.Step
-		case v.Room[pool] > p.Max-t.placed && !p.Early:
+		case v.Room[pool] > p.Max-t.placed && (!p.Early || !enough):
+			// Nodes come one by one, so room may raise the maximum again, but not while pods wait in vain.
 			p.Step, p.Early = v.Room[pool], true
 			p.Max = t.placed + p.Step
 		case enough:
@@ -222,7 +226,7 @@ func step(p *Pool, t tally, v View, pool int, timing Timing) {
 			p.Tries++
 			p.Next = v.Now.Add(backoff(p.Tries, timing))
 		}
-		if t.waiting == 0 && t.placed > 0 && p.Max >= v.Strategy.Target(pool, v.Replicas) && t.placed >= v.Strategy.Target(pool, v.Replicas) {
+		if found && t.waiting == 0 && t.placed >= due(v, pools, pool) {
 			p.open(v.Now)
 			return
 		}
@@ -230,6 +234,13 @@ func step(p *Pool, t tally, v View, pool int, timing Timing) {
 	if p.Phase != Available && v.Now.Sub(p.Waited) >= timing.Forget {
 		p.open(v.Now)
 	}
+}
+
+// due returns how many pods a pool should have if it had room for all, while others leave out their seats.
+func due(v View, pools []Pool, pool int) int64 {
+	gaps := Gaps(pools)
+	gaps[pool] = spread.Gap{}
+	return v.Strategy.Without(gaps).Target(pool, v.Replicas)
 }
 
 // close leaves out the seats above those whose pods have a node.
@@ -292,16 +303,46 @@ func Moves(s *spread.Strategy, pools []Pool, pods []Pod, replicas int64) []int {
 }
 
 // Ordinals returns the pods with an ordinal of their own, as those of a StatefulSet, that are to be in another pool
-// than the strategy's. They are those that are so now and whose own pool is not available yet, and those that are to
-// move. Ordinals count from 0. The ordinals are those of the pods, in their order.
+// than the strategy's. Pods that wait in vain move, and stay there while their own pool has no seat for them. When that
+// pool is tried, the lowest ordinals are to return, as many as its maximum allows: they are the try. Ordinals count
+// from 0. The ordinals are those of the pods, in their order.
 func Ordinals(v View, next []Pool, pods []Pod, ordinals []int64, replicas int64, now map[int64]int) map[int64]int {
-	out := map[int64]int{}
-	for n, pool := range now {
+	// 1. Who is elsewhere, or is to be.
+	out, home := map[int64]int{}, map[int64]bool{}
+	away := make([][]int64, len(next)) // by their own pool
+	note := func(n int64, pool int) {
 		own, err := v.Strategy.SeatAt(n + 1)
-		if err == nil && n < replicas && next[own.Pool].Phase != Available {
-			out[n] = pool
+		if _, known := out[n]; known || err != nil || n >= replicas || own.Pool == pool || next[own.Pool].Phase == Available {
+			return
+		}
+		out[n] = pool
+		away[own.Pool] = append(away[own.Pool], n)
+	}
+	for n, pool := range now {
+		note(n, pool)
+	}
+	for i := range pods {
+		note(ordinals[i], pods[i].Seat.Pool)
+		own, err := v.Strategy.SeatAt(ordinals[i] + 1)
+		home[ordinals[i]] = err == nil && own.Pool == pods[i].Seat.Pool && pods[i].Node
+	}
+	// 2. Those for whom their own pool has seats are to return: first who runs there, then the lowest.
+	for pool := range away {
+		stay := min(max(0, v.Strategy.Target(pool, replicas)-next[pool].Max), cmp.Or(next[pool].LeftOut, spread.All))
+		slices.SortFunc(away[pool], func(a, b int64) int {
+			if home[a] != home[b] {
+				if home[a] {
+					return -1
+				}
+				return 1
+			}
+			return cmp.Compare(a, b)
+		})
+		for _, n := range away[pool][:max(0, int64(len(away[pool]))-stay)] {
+			delete(out, n)
 		}
 	}
+	// 3. Who has waited in vain moves to the pool that lacks most.
 	counts := make([]int64, len(next))
 	seen := slices.Clone(pods)
 	for i := range seen {

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	resourcehelper "k8s.io/component-helpers/resource"
 
+	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/karpenter"
 )
 
@@ -87,15 +87,7 @@ func (r *run) askKarpenter(ctx context.Context) *autoscaler {
 func (r *run) eachOf(ctx context.Context, kind schema.GroupVersionKind, use func(*unstructured.Unstructured) error) error {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-	if err := r.Uncached.List(ctx, list); err != nil {
-		return err
-	}
-	for i := range list.Items {
-		if err := use(&list.Items[i]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return cluster.Each(ctx, r.Uncached, list, use)
 }
 
 // onWay reports whether a node with some labels is being made.
@@ -110,8 +102,7 @@ func (a *autoscaler) onWay(labels map[string]string) bool {
 
 // cannotMake reports whether no NodePool can make nodes with some labels. Each is at its limit for a pod, or has just
 // failed to launch a node. It is false if none can: then somebody else makes the nodes.
-func (a *autoscaler) cannotMake(labels map[string]string, pod *corev1.Pod) bool {
-	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+func (a *autoscaler) cannotMake(labels map[string]string, requests corev1.ResourceList) bool {
 	suitable := slices.DeleteFunc(slices.Clone(a.pools), func(p karpenter.NodePool) bool { return !p.Makes(labels) })
 	for i := range suitable {
 		failed := !a.failed[suitable[i].Name].IsZero() && a.at.Sub(a.failed[suitable[i].Name]) < failedFor

@@ -45,7 +45,7 @@ type Timing struct {
 	// Look is how often workloads are looked at whose pods wait, or that have a PoolState.
 	Look time.Duration
 	// Probes are the waits between the tries of a pool without room. The first of them is also how often, at most, the nodes
-	// of a pool without room are looked at for a workload.
+	// of a pool without room are looked at for a workload. A node of the pool that becomes ready is looked at earlier.
 	Probes spill.Timing
 }
 
@@ -116,13 +116,16 @@ type run struct {
 	autoscaler autoscaler
 	groups     groups
 	scaleUps   map[string]scaleUps // by namespace
-	// nodesChanged is when a node became ready, or changed what it has or lets run.
+	// nodes are those that became ready, or changed what they have or let run, by name. nodesChanged is when one of them changed
+	// last.
+	nodes        map[string]nodeChange
 	nodesChanged time.Time
 }
 
 // Register implements [leader.Controller].
 func (c *Controller) Register(t *leader.Term) error {
-	r := &run{Controller: c, limit: fair.NewLimiter[string](totalRate, totalRate), looks: fair.NewLimiter[string](looksRate, looksRate), known: map[types.UID]*memory{}, shapes: map[string]*corev1.Node{}, scaleUps: map[string]scaleUps{}}
+	// One namespace gets half of a burst, which is all of a second's rate.
+	r := &run{Controller: c, limit: fair.NewLimiter[string](totalRate, 2*totalRate), looks: fair.NewLimiter[string](looksRate, 2*looksRate), known: map[types.UID]*memory{}, nodes: map[string]nodeChange{}, shapes: map[string]*corev1.Node{}, scaleUps: map[string]scaleUps{}}
 	var err error
 	// One worker: the rate of evictions in all is not more than one can do.
 	if r.work, err = leader.Reconcile(t, "poolstate", 1, r.reconcile, workloadKeys); err != nil {
@@ -141,10 +144,15 @@ func (c *Controller) Register(t *leader.Term) error {
 		return err
 	}
 	if err := t.Watch(c.Informers, &corev1.Node{}, toolscache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { r.nodeChanged() },
+		AddFunc: func(obj any) { r.nodeChanged(obj.(*corev1.Node)) },
 		UpdateFunc: func(was, is any) {
 			if mayTakeMore(was.(*corev1.Node), is.(*corev1.Node)) {
-				r.nodeChanged()
+				r.nodeChanged(is.(*corev1.Node))
+			}
+		},
+		DeleteFunc: func(obj any) {
+			if node, ok := leader.Deleted(obj).(*corev1.Node); ok {
+				r.nodeGone(node.Name)
 			}
 		},
 	}); err != nil {
@@ -193,12 +201,6 @@ func workloadOf(state *stowage.PoolState) (workload, bool) {
 		}
 	}
 	return workload{}, false
-}
-
-func (r *run) nodeChanged() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.nodesChanged = r.Clock.Now()
 }
 
 // look looks at the workloads of which pods wait, and at those with a PoolState.

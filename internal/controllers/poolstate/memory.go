@@ -85,10 +85,10 @@ type exampleKey struct {
 	pool  string
 }
 
-// example is a pod that waits, read from the API server.
+// example is what is known of a pod that waits, read from the API server.
 type example struct {
-	at  time.Time
-	pod *corev1.Pod
+	at       time.Time
+	requests corev1.ResourceList // of such a pod
 	// misfit says that such pods would not fit on an empty node of their pool.
 	misfit bool
 	// stays says that Stowage may not move such pods now.

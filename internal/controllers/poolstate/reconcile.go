@@ -170,6 +170,8 @@ func (r *run) transitions(w workload, v *picture, next []spill.Pool) {
 			r.Events.Warn(about, stowage.EventPoolExhausted, events.Spill, "pool %s has no room for the pods that wait: it keeps %d pod(s), and other pools take the others", name, is.Max)
 		case is.Phase == spill.Probing && was.Phase == spill.Exhausted:
 			r.Events.Normal(about, stowage.EventPoolProbed, events.Spill, "pool %s is tried again with %d pod(s)", name, is.Step)
+		case is.Phase == spill.Available && was.Phase != spill.Available && v.Now.Sub(was.Waited) >= r.Timing.Probes.Forget:
+			r.Events.Normal(about, stowage.EventPoolAvailable, events.Spill, "no pod has waited for pool %s for %s, so it counts as available", name, r.Timing.Probes.Forget)
 		case is.Phase == spill.Available && was.Phase != spill.Available:
 			r.Events.Normal(about, stowage.EventPoolAvailable, events.Spill, "pool %s has room again", name)
 		default:
@@ -183,7 +185,7 @@ func (r *run) transitions(w workload, v *picture, next []spill.Pool) {
 func (r *run) move(ctx context.Context, w workload, v *picture, m *memory, next []spill.Pool) error {
 	for _, one := range v.members {
 		for _, i := range r.movesOf(v, one, next) {
-			if now := r.Clock.Now(); !m.limit.AllowN(now, 1) || !r.limit.Allow(w.Namespace, now) {
+			if now := r.Clock.Now(); m.limit.TokensAt(now) < 1 || !r.limit.Allow(w.Namespace, now) || !m.limit.AllowN(now, 1) {
 				return nil // the next look goes on
 			}
 			rec := &one.records[i]

@@ -63,6 +63,7 @@ type bench struct {
 	evicted  []string
 	claims   []unstructured.Unstructured // Karpenter's NodeClaims
 	hasNo    bool                        // Karpenter
+	limits   []int64                     // of the lists of events
 }
 
 func newBench(t *testing.T, objects ...client.Object) *bench {
@@ -78,6 +79,9 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 		WithIndex(&corev1.Event{}, "involvedObject.kind", func(o client.Object) []string { return []string{o.(*corev1.Event).InvolvedObject.Kind} }).
 		WithInterceptorFuncs(interceptor.Funcs{
 			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+				if _, ok := list.(*corev1.EventList); ok {
+					b.limits = append(b.limits, (&client.ListOptions{}).ApplyOptions(opts).Limit)
+				}
 				u, ok := list.(*unstructured.UnstructuredList)
 				switch {
 				case !ok:
@@ -112,7 +116,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 			Clock: b.clock, Timing: DefaultTiming(), Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder}, Metrics: NewMetrics(set),
 			Look: func(ledger.Owner) {},
 		},
-		work: testkit.Queue[workload](), limit: fair.NewLimiter[string](totalRate, totalRate), looks: fair.NewLimiter[string](looksRate, looksRate), known: map[types.UID]*memory{}, shapes: map[string]*corev1.Node{}, scaleUps: map[string]scaleUps{},
+		work: testkit.Queue[workload](), limit: fair.NewLimiter[string](totalRate, 2*totalRate), looks: fair.NewLimiter[string](looksRate, 2*looksRate), known: map[types.UID]*memory{}, nodes: map[string]nodeChange{}, shapes: map[string]*corev1.Node{}, scaleUps: map[string]scaleUps{},
 	}
 	b.see(t)
 	return b
@@ -508,5 +512,94 @@ func TestFailedLaunches(t *testing.T) {
 		if got := len(b.askKarpenter(t.Context()).failed); got != want {
 			t.Errorf("%s later, %d NodePools have failed to make a node, want %d", after, got, want)
 		}
+	}
+}
+
+// Tenants decide how many events there are, and what stands in them: a bounded part is read, and not soon again.
+func TestScaleUpsAreBounded(t *testing.T) {
+	objects := []client.Object{scaleUp(strings.Repeat("x", 1<<20), scaleUpTriggered, 0)}
+	for i := range maxScaleUps + 10 {
+		objects = append(objects, scaleUp(fmt.Sprint("pod-", i), scaleUpTriggered, 0))
+	}
+	b := newBench(t, objects...)
+	pods := b.askForScaleUps(t.Context(), "ns")
+	if n := len(pods); n == 0 || n > maxScaleUps {
+		t.Errorf("%d pods are remembered", n)
+	}
+	for uid := range pods {
+		if len(uid) > maxUID {
+			t.Errorf("a text of %d bytes is remembered", len(uid))
+		}
+	}
+	lists := len(b.limits)
+	for _, limit := range b.limits {
+		if limit == 0 {
+			t.Error("a list has no limit")
+		}
+	}
+	b.clock.Step(2 * scaleUpsFor)
+	if b.askForScaleUps(t.Context(), "ns"); len(b.limits) != lists {
+		t.Error("the events are read again at once")
+	}
+}
+
+// Room is counted only for pods of which all is known that decides about it. For others a try is one pod.
+func TestRoomThatIsNotCounted(t *testing.T) {
+	term := []corev1.PodAffinityTerm{{LabelSelector: &metav1.LabelSelector{}, TopologyKey: corev1.LabelHostname}}
+	for name, tc := range map[string]struct {
+		change func(*corev1.PodSpec)
+		want   string
+	}{
+		"nothing but size": {func(*corev1.PodSpec) {}, "1 Probing 4"},
+		"host ports": {func(s *corev1.PodSpec) {
+			s.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
+		}, "1 Probing 2"},
+		"required anti-affinity": {func(s *corev1.PodSpec) {
+			s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: term}}
+		}, "1 Probing 2"},
+		"topology spread": {func(s *corev1.PodSpec) {
+			s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule}}
+		}, "1 Probing 2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := shortage(1)
+			for _, o := range objects[4:] {
+				tc.change(&o.(*corev1.Pod).Spec)
+			}
+			b := newBench(t, objects...)
+			b.pass(t, 100)
+			if err := b.Uncached.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web-4"}}); err != nil {
+				t.Fatal(err) // its place is free now
+			}
+			b.pass(t, 30)
+			if got := b.state(t); got != tc.want {
+				t.Errorf("the state is %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// New nodes of a pool are looked at within seconds, and those of another pool are not.
+func TestNewNodes(t *testing.T) {
+	b := newBench(t, shortage(1)...)
+	b.pass(t, 65)
+	b.nodeChanged(node("a"))
+	b.pass(t, 10)
+	if got := b.state(t); got != "1 Exhausted 1" {
+		t.Errorf("after a change of another pool's node the state is %q", got)
+	}
+	b.nodeChanged(node("b"))
+	b.pass(t, 7)
+	if got := b.state(t); got != "1 Probing 4" {
+		t.Errorf("the state is %q", got)
+	}
+}
+
+// A pod that was read as an example is not kept once no pod waits.
+func TestExamplesAreForgotten(t *testing.T) {
+	b := newBench(t, shortage(1)...)
+	b.pass(t, 62+int(exampleFor/time.Second))
+	if n := len(b.known[web.UID].examples); n != 0 {
+		t.Errorf("%d examples are kept", n)
 	}
 }

@@ -2,11 +2,14 @@ package poolstate
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/stowage-dev/stowage/internal/cluster"
 )
 
 // +kubebuilder:rbac:groups="",resources=events,verbs=list
@@ -18,46 +21,67 @@ const (
 	scaleUpNotTriggered = "NotTriggerScaleUp"
 )
 
-// scaleUpsFor is how long a list of such events holds.
-const scaleUpsFor = 30 * time.Second
+// scaleUpsFor is how long a list of such events holds, and scaleUpsUnreadFor one that was not read to its end.
+const (
+	scaleUpsFor       = 30 * time.Second
+	scaleUpsUnreadFor = 5 * time.Minute
+)
+
+// Tenants decide how many events there are, and what stands in them.
+const (
+	maxScaleUps     = 5000
+	maxUID          = 64 // bytes
+	scaleUpsTimeout = 5 * time.Second
+)
+
+var errManyEvents = errors.New("there are too many events")
 
 // scaleUps is for which pods of a namespace the cluster autoscaler is making nodes.
 type scaleUps struct {
-	at   time.Time
-	pods map[types.UID]bool
+	until time.Time // when to ask again
+	pods  map[types.UID]bool
 }
 
 // askForScaleUps returns for which pods of a namespace the cluster autoscaler is making nodes.
 func (r *run) askForScaleUps(ctx context.Context, namespace string) map[types.UID]bool {
 	now := r.Clock.Now()
-	known := r.scaleUps[namespace]
-	if !known.at.IsZero() && now.Sub(known.at) < scaleUpsFor {
+	if known, ok := r.scaleUps[namespace]; ok && now.Before(known.until) {
 		return known.pods
 	}
-	latest := map[types.UID]time.Time{}
-	out := scaleUps{at: now, pods: map[types.UID]bool{}}
-	for _, reason := range []string{scaleUpTriggered, scaleUpNotTriggered} {
-		var list corev1.EventList
-		if err := r.Uncached.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{"reason": reason, "involvedObject.kind": "Pod"}); err != nil {
-			r.Log.Error(err, "the events of the cluster autoscaler were not listed; pools are taken as if no node were on its way", "namespace", namespace)
-			break
-		}
-		for i := range list.Items {
-			e := &list.Items[i]
-			at := lastSeen(e)
-			if pod := e.InvolvedObject.UID; now.Sub(at) < longestOnWay && !at.Before(latest[pod]) {
-				latest[pod] = at
-				out.pods[pod] = reason == scaleUpTriggered
-			}
-		}
-	}
 	for other, s := range r.scaleUps {
-		if now.Sub(s.at) > longestOnWay {
+		if now.Sub(s.until) > longestOnWay {
 			delete(r.scaleUps, other)
 		}
 	}
+	out := scaleUps{until: now.Add(scaleUpsFor), pods: map[types.UID]bool{}}
+	if err := r.readScaleUps(ctx, namespace, now, out.pods); err != nil && ctx.Err() == nil {
+		out.until = now.Add(scaleUpsUnreadFor)
+		r.Log.Error(err, "the events of the cluster autoscaler were not all read; the other pods are taken as if no node were on its way", "namespace", namespace)
+	}
 	r.scaleUps[namespace] = out
 	return out.pods
+}
+
+func (r *run) readScaleUps(ctx context.Context, namespace string, now time.Time, pods map[types.UID]bool) error {
+	ctx, cancel := context.WithTimeout(ctx, scaleUpsTimeout)
+	defer cancel()
+	latest, read := map[types.UID]time.Time{}, 0
+	for _, reason := range []string{scaleUpTriggered, scaleUpNotTriggered} {
+		err := cluster.Each(ctx, r.Uncached, &corev1.EventList{}, func(e *corev1.Event) error {
+			if read++; read > maxScaleUps {
+				return errManyEvents
+			}
+			pod, at := e.InvolvedObject.UID, lastSeen(e)
+			if len(pod) <= maxUID && now.Sub(at) < longestOnWay && !at.Before(latest[pod]) {
+				latest[pod], pods[pod] = at, reason == scaleUpTriggered
+			}
+			return nil
+		}, client.InNamespace(namespace), client.MatchingFields{"reason": reason, "involvedObject.kind": "Pod"})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // lastSeen returns when an event happened last, in whatever form it says that.

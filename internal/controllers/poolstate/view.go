@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	resourcehelper "k8s.io/component-helpers/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -122,6 +123,7 @@ func (r *run) see(ctx context.Context, w workload, m *memory) (*picture, error) 
 	for i := range v.pools {
 		v.pools[i].Waited = m.waitedFor(p.Whole.Pool(i).Name, now)
 	}
+	maps.DeleteFunc(m.examples, func(_ exampleKey, e *example) bool { return now.Sub(e.at) >= exampleFor })
 	way := onWay{pools: endingIn(members, p)}
 	if slices.ContainsFunc(members, func(m *member) bool {
 		return slices.ContainsFunc(m.records, func(rec seats.Record) bool { return rec.Waiting() })
@@ -133,11 +135,9 @@ func (r *run) see(ctx context.Context, w workload, m *memory) (*picture, error) 
 			way.pools[i] = way.pools[i] || karpenter.onWay(selected) || groups.OnWay(r.NodeGroups.Groups, selected, now)
 		}
 		for key, e := range m.examples {
-			if now.Sub(e.at) >= exampleFor {
-				delete(m.examples, key)
-			} else if pool, ok := p.Pool(key.pool); ok && !way.pools[pool] {
+			if pool, ok := p.Pool(key.pool); ok && !way.pools[pool] {
 				selected := p.Whole.Pool(pool).Labels
-				v.Hard[pool] = v.Hard[pool] || karpenter.cannotMake(selected, e.pod) || groups.CannotMake(r.NodeGroups.Groups, selected, now)
+				v.Hard[pool] = v.Hard[pool] || karpenter.cannotMake(selected, e.requests) || groups.CannotMake(r.NodeGroups.Groups, selected, now)
 			}
 		}
 	}
@@ -249,18 +249,19 @@ func (r *run) exampleOf(ctx context.Context, m *memory, one *member, rec *seats.
 	if e := m.examples[key]; e != nil && r.Clock.Since(e.at) < exampleFor {
 		return e, nil
 	}
-	e := &example{at: r.Clock.Now(), pod: &corev1.Pod{}}
-	if err := r.Uncached.Get(ctx, client.ObjectKey{Namespace: rec.Namespace, Name: rec.Name}, e.pod); err != nil {
+	pod := &corev1.Pod{}
+	if err := r.Uncached.Get(ctx, client.ObjectKey{Namespace: rec.Namespace, Name: rec.Name}, pod); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
-	if e.pod.UID != rec.UID {
+	if pod.UID != rec.UID {
 		return nil, nil
 	}
+	e := &example{at: r.Clock.Now(), requests: resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})}
 	var err error
-	if e.misfit, err = r.misfit(ctx, one.policy, e.pod, rec.Pool); err != nil {
+	if e.misfit, err = r.misfit(ctx, one.policy, pod, rec.Pool); err != nil {
 		return nil, err
 	}
-	e.stays = !r.Scope.Enforces(ctx, e.pod.Namespace, placement.AsCreated(podpatch.FromPod(e.pod), one.policy.Strategy, ""))
+	e.stays = !r.Scope.Enforces(ctx, pod.Namespace, placement.AsCreated(podpatch.FromPod(pod), one.policy.Strategy, ""))
 	m.examples[key] = e
 	return e, nil
 }
@@ -305,81 +306,4 @@ func (r *run) remember(pool string, node *corev1.Node) {
 	if last := r.shapes[pool]; last == nil || node.Status.Allocatable.Cpu().Cmp(*last.Status.Allocatable.Cpu()) > 0 {
 		r.shapes[pool] = &corev1.Node{ObjectMeta: node.ObjectMeta, Spec: node.Spec, Status: corev1.NodeStatus{Allocatable: node.Status.Allocatable.DeepCopy()}}
 	}
-}
-
-// lookForRoom counts for how many more pods the nodes of pools without room have room, where something has changed since the
-// last look.
-func (r *run) lookForRoom(ctx context.Context, v *picture, m *memory) error {
-	r.mu.Lock()
-	changed := r.nodesChanged
-	r.mu.Unlock()
-	left := r.Seats.Pods().Left()
-	for i := range v.pools {
-		name := v.policy.Whole.Pool(i).Name
-		last, looked := m.looked[name]
-		switch {
-		case v.pools[i].Phase == spill.Available:
-			delete(m.looked, name)
-			continue
-		case !looked:
-			// Pods have just waited in vain for what room there seems to be. Only what changes from now on is evidence.
-			m.looked[name] = look{v.Now, left}
-			continue
-		case v.Now.Sub(last.at) < r.Timing.Probes.FirstProbe || changed.Before(last.at) && left == last.left:
-			continue
-		}
-		if !r.looks.Allow(m.workload.Namespace, v.Now) {
-			continue // the next look may
-		}
-		pod, err := r.anyPod(ctx, v)
-		if err != nil {
-			return err
-		}
-		if pod == nil {
-			continue
-		}
-		nodes, err := r.Room.Nodes(ctx, v.policy.Whole.Pool(i).Labels)
-		if err != nil {
-			return err
-		}
-		if v.Room[i], err = r.Room.Count(ctx, nodes, fit.Successor(pod, v.policy.Whole, i, v.policy.TolerationsOf(i), false), v.Replicas); err != nil {
-			return err
-		}
-		m.looked[name] = look{v.Now, left}
-	}
-	return nil
-}
-
-// anyPod reads a pod of the workload's newest owner that has some, or returns nil.
-func (r *run) anyPod(ctx context.Context, v *picture) (*corev1.Pod, error) {
-	for _, one := range v.members {
-		if len(one.records) == 0 {
-			continue
-		}
-		pod := &corev1.Pod{}
-		if err := r.Uncached.Get(ctx, client.ObjectKey{Namespace: one.records[0].Namespace, Name: one.records[0].Name}, pod); err != nil {
-			return nil, client.IgnoreNotFound(err)
-		}
-		return pod, nil
-	}
-	return nil, nil
-}
-
-// mayTakeMore reports whether a node may take pods now that it did not take before.
-func mayTakeMore(was, is *corev1.Node) bool {
-	if is.Spec.Unschedulable || len(is.Spec.Taints) > len(was.Spec.Taints) {
-		return false
-	}
-	if !fit.Ready(is) {
-		return false
-	}
-	if !fit.Ready(was) || was.Spec.Unschedulable || len(is.Spec.Taints) < len(was.Spec.Taints) {
-		return true
-	}
-	for name, q := range is.Status.Allocatable {
-		if before, ok := was.Status.Allocatable[name]; !ok || q.Cmp(before) > 0 {
-			return true
-		}
-	}
-	return false
 }

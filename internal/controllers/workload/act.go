@@ -39,7 +39,11 @@ func (r *run) carryOut(ctx context.Context, owner ledger.Owner, p *policy.Policy
 		if err != nil {
 			return reconcile.Result{}, err
 		}
-		return reconcile.Result{RequeueAfter: max(r.Timing.Quiet, wait)}, nil // and nothing else before that is seen
+		quiet := r.Timing.Quiet
+		if len(written) == 0 {
+			quiet *= 5 // each try costs a look at all pods
+		}
+		return reconcile.Result{RequeueAfter: max(quiet, wait)}, nil // and nothing else before that is seen
 	case len(plan.Renumber) > 0:
 		_, wait, err := r.seatAll(ctx, owner, p, pods, state, plan.Renumber, repairRenumber)
 		return reconcile.Result{RequeueAfter: max(r.Timing.Quiet, wait)}, err
@@ -140,7 +144,13 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, p *policy.Policy, 
 	if err != nil || !ok {
 		return reconcile.Result{RequeueAfter: wait}, err
 	}
-	ok, proven, err := r.roomFor(ctx, p, pods, state, plan)
+	whole := &corev1.Pod{}
+	if plan.To >= 0 { // its successor is as large as it is
+		if err := r.Uncached.Get(ctx, client.ObjectKeyFromObject(pod), whole); err != nil || whole.UID != pod.UID {
+			return reconcile.Result{RequeueAfter: r.Timing.Quiet}, client.IgnoreNotFound(err)
+		}
+	}
+	ok, proven, err := r.roomFor(ctx, p, whole, state, plan)
 	if err != nil {
 		return reconcile.Result{}, err
 	}

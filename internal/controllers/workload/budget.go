@@ -32,17 +32,11 @@ type observation struct {
 	reached time.Time
 }
 
-// restore sets a budget to what earlier leaders have done: so many removals that won nothing, the
-// last one at a time.
-func (b *budget) restore(t Timing, inVain int, last time.Time) {
-	for range inVain { // as many as somebody has written into an event
-		if b.backoff == t.MaxBackoff {
-			break
-		}
-		b.grow(t)
-	}
-	if inVain > 0 {
-		b.next = last.Add(b.backoff)
+// restore sets a budget to what an earlier leader has stored. The clocks of two leaders may differ.
+func (b *budget) restore(t Timing, wait time.Duration, until, now time.Time) {
+	b.backoff, b.next = min(max(0, wait), t.MaxBackoff), until
+	if latest := now.Add(max(b.backoff, t.Cooldown)); until.After(latest) {
+		b.next = latest
 	}
 }
 

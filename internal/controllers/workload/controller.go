@@ -78,6 +78,8 @@ type Controller struct {
 	Scope            *scope.Scope
 	// Registration is the name of the webhook's registration.
 	Registration string
+	// Backoffs is the ConfigMap that keeps the back-off for the next leader.
+	Backoffs types.NamespacedName
 	// KeySecret holds the key that signs seats.
 	KeySecret types.NamespacedName
 	Clock     clock.WithTicker
@@ -126,6 +128,9 @@ type run struct {
 	registration        *scope.Registration
 	registrationVersion string
 	unevaluated         bool // it was said that a condition cannot be evaluated
+
+	storing  sync.Mutex         // guards backoffs, and orders their writes
+	backoffs map[string]backoff // nil until they are read
 }
 
 // Register implements [leader.Controller].

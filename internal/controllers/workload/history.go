@@ -2,13 +2,10 @@ package workload
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/ledger"
@@ -23,8 +20,7 @@ type history struct {
 	looked   string
 	lookedAt time.Time
 
-	budget   budget
-	restored bool // the budget knows what earlier leaders did
+	budget budget
 	// replacing says that a pod was evicted because it came before its policy, and that there may
 	// be others.
 	replacing bool
@@ -80,70 +76,19 @@ func (r *run) forget(there map[ledger.OwnerKey]bool) {
 	}
 }
 
-// maxEvents is how many events about a workload are read at most. Tenants can write events, too.
-const maxEvents = 500
-
-// +kubebuilder:rbac:groups="",resources=events,verbs=list
-
-// restoreBudget has a workload's budget go on where an earlier leader left it, by the events that
-// it published about removals that won nothing. It asks once in a term for each workload of which
-// a pod is to be removed.
-func (r *run) restoreBudget(ctx context.Context, owner ledger.Owner) error {
-	r.mu.Lock()
-	restored := r.historyOf(owner.Key()).restored
-	r.mu.Unlock()
-	if restored {
-		return nil
-	}
-	var list corev1.EventList
-	if err := r.Uncached.List(ctx, &list, client.InNamespace(owner.Namespace),
-		client.MatchingFields{"involvedObject.uid": string(owner.UID), "reason": string(stowage.EventRepairInVain)}, client.Limit(maxEvents)); err != nil {
-		return fmt.Errorf("list the events about %s %s: %w", owner.Kind, owner.Name, err)
-	}
-	inVain, last := inVainSince(list.Items, r.Clock.Now().Add(-2*r.Timing.MaxBackoff))
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	h := r.historyOf(owner.Key())
-	h.restored = true
-	h.budget.restore(r.Timing, inVain, last)
-	return nil
-}
-
-// inVainSince returns how often events after a time say that a removal won nothing, and when the
-// last one did. Equal events are counted in a series.
-func inVainSince(events []corev1.Event, since time.Time) (times int, last time.Time) {
-	for i := range events {
-		e := &events[i]
-		at, n := e.EventTime.Time, 1
-		if at.IsZero() {
-			at, n = e.LastTimestamp.Time, max(1, int(e.Count))
-		}
-		if e.Series != nil {
-			at, n = e.Series.LastObservedTime.Time, max(1, int(e.Series.Count))
-		}
-		if at.Before(since) {
-			continue
-		}
-		times += n
-		if at.After(last) {
-			last = at
-		}
-	}
-	return times, last
-}
-
 // mayRemove reports whether the budget allows to remove one more pod of a workload, and otherwise
 // when to look again: see [budget.mayRemove].
 func (r *run) mayRemove(ctx context.Context, owner ledger.Owner, s observation) (bool, time.Duration, error) {
-	if err := r.restoreBudget(ctx, owner); err != nil {
+	if err := r.inherit(ctx); err != nil {
 		return false, 0, err
 	}
 	r.mu.Lock()
 	b := &r.historyOf(owner.Key()).budget
 	ok, wait, inVain := b.mayRemove(r.Clock.Now(), r.Timing, s)
-	next := b.backoff
+	next, until := b.backoff, b.next
 	r.mu.Unlock()
 	if inVain {
+		r.keep(ctx, owner.Key(), next, until)
 		r.warn(owner, stowage.EventRepairInVain, "evicting a pod has won nothing: %d pod(s) are still in no pool, or in one with too many; the next eviction is after %s at the earliest", s.distance, next)
 	}
 	return ok, wait, nil

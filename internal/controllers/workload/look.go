@@ -2,6 +2,7 @@ package workload
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"slices"
@@ -77,6 +78,18 @@ func place(pod *repair.Pod, p *policy.Policy, seat ledger.Seat, origin ledger.Or
 // largestSeat is more bytes than the annotations of a seat take.
 const largestSeat = 256
 
+// errLeave ends a look at a workload that nobody wants Stowage to touch.
+var errLeave = errors.New("the workload is to be left alone")
+
+// kept is what is kept of a pod until a plan is carried out. A workload may have thousands of any size.
+func kept(pod *corev1.Pod) corev1.Pod {
+	return corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+		Labels:      cluster.Pick(pod.Labels, stowage.PoolLabel, stowage.SeatLabel),
+		Annotations: cluster.Pick(pod.Annotations, stowage.ClaimAnnotation, corev1.PodDeletionCost),
+	}}
+}
+
 // look reads the pods of a workload, with those that have no seat. It returns nil if the
 // workload moves or is not ours to repair.
 func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, templateNode string) (*repair.State, []corev1.Pod, error) {
@@ -86,10 +99,6 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 	}
 	selector, err := labels.Parse(scale.Selector)
 	if err != nil {
-		return nil, nil, err
-	}
-	var list corev1.PodList
-	if err := r.Uncached.List(ctx, &list, client.InNamespace(owner.Namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
 		return nil, nil, err
 	}
 	state := &repair.State{
@@ -104,17 +113,17 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 	}
 	nodes := map[string]*corev1.Node{}
 	var pods []corev1.Pod
-	large := ""
-	for i := range list.Items {
-		pod := &list.Items[i]
+	var example *corev1.Pod // whole
+	foreign, large := false, ""
+	err = cluster.Each(ctx, r.Uncached, &corev1.PodList{}, func(pod *corev1.Pod) error {
 		c := metav1.GetControllerOfNoCopy(pod)
 		if c == nil || c.UID != owner.UID || !podstatus.Active(pod) {
-			continue
+			return nil
 		}
 		sent, namespaceSent := selected(pod)
 		created := placement.AsCreated(podpatch.FromPod(pod), p.Strategy, templateNode)
 		if !namespaceSent || !r.Scope.Enforces(ctx, pod.Namespace, created) {
-			return nil, nil, nil // nobody wants us to touch this workload
+			return errLeave
 		}
 		view := viewOf(pod, created, owner, p, r.Seats.Pods().Key)
 		state.Keep = state.Keep || pod.Spec.SchedulingGroup != nil
@@ -123,12 +132,24 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 			if view.Ours && podpatch.FreeAnnotations(pod.Annotations) < largestSeat {
 				view.Ours, large = false, pod.Name // a recreated pod would get none, either
 			}
+			var err error
 			if view.NodePool, err = r.nodePool(ctx, p, pod, nodes); err != nil {
-				return nil, nil, err
+				return err
 			}
 		}
 		view.BeforePolicy = !view.Claimed && !view.Full && policy.CreatedBefore(view.Created, since, r.Timing.PolicyGrace)
-		state.Pods, pods = append(state.Pods, view), append(pods, *pod)
+		if example == nil || foreign && !view.Foreign {
+			whole := *pod // a copy, so that the page is not kept
+			example, foreign = &whole, view.Foreign
+		}
+		state.Pods, pods = append(state.Pods, view), append(pods, kept(pod))
+		return nil
+	}, client.InNamespace(owner.Namespace), client.MatchingLabelsSelector{Selector: selector})
+	if errors.Is(err, errLeave) {
+		return nil, nil, nil // nobody wants us to touch this workload
+	}
+	if err != nil {
+		return nil, nil, err
 	}
 	if large != "" {
 		r.noteLarge(owner, large)
@@ -144,7 +165,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 	if state.Yields, err = r.yieldingPools(ctx, owner, p); err != nil {
 		return nil, nil, err
 	}
-	if state.Available, err = r.available(ctx, p, pods, state.Pods); err != nil {
+	if state.Available, err = r.available(ctx, p, example, foreign); err != nil {
 		return nil, nil, err
 	}
 	return state, pods, nil

@@ -2,7 +2,6 @@ package workload
 
 import (
 	"fmt"
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -135,29 +134,22 @@ func TestBudgetSeesBalance(t *testing.T) {
 	}
 }
 
-// A new leader goes on where the one before it left off.
+// A new leader goes on with the wait that an earlier one has stored, whatever their clocks say.
 func TestBudgetOfTheNextLeader(t *testing.T) {
 	timing := DefaultTiming()
-	for inVain, want := range map[int]time.Duration{0: 0, 1: timing.Backoff, 3: 4 * timing.Backoff, 30: timing.MaxBackoff, math.MaxInt: timing.MaxBackoff} {
+	for name, tc := range map[string]struct{ backoff, left, want time.Duration }{
+		"nothing was in vain":          {},
+		"some wait is left":            {time.Minute, 20 * time.Second, 20 * time.Second},
+		"the cooldown is left":         {timing.Backoff, timing.Cooldown, timing.Cooldown},
+		"the other clock was ahead":    {time.Minute, time.Hour, time.Minute},
+		"somebody wrote a longer wait": {time.Hour, time.Hour, timing.MaxBackoff},
+		"or a negative one":            {-time.Hour, -time.Hour, 0},
+	} {
 		var b budget
-		b.restore(timing, inVain, start)
-		_, wait, _ := b.mayRemove(start, timing, observation{distance: 1})
-		if wait != want {
-			t.Errorf("after %d removals in vain the next leader waits %s, want %s", inVain, wait, want)
+		b.restore(timing, tc.backoff, start.Add(tc.left), start)
+		if _, wait, _ := b.mayRemove(start, timing, observation{distance: 1}); wait != tc.want {
+			t.Errorf("%s: the next leader waits %s, want %s", name, wait, tc.want)
 		}
-	}
-}
-
-func TestInVainSince(t *testing.T) {
-	at := func(d time.Duration) time.Time { return start.Add(d) }
-	events := []corev1.Event{
-		{EventTime: metav1.NewMicroTime(at(-time.Hour))},
-		{EventTime: metav1.NewMicroTime(at(-2 * time.Minute))},
-		{EventTime: metav1.NewMicroTime(at(-time.Hour)), Series: &corev1.EventSeries{Count: 3, LastObservedTime: metav1.NewMicroTime(at(-time.Minute))}},
-		{LastTimestamp: metav1.NewTime(at(-3 * time.Minute)), Count: 2},
-	}
-	if n, last := inVainSince(events, at(-20*time.Minute)); n != 6 || !last.Equal(at(-time.Minute)) {
-		t.Errorf("%d times, the last at %s", n, last)
 	}
 }
 

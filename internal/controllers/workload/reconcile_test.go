@@ -64,7 +64,9 @@ type bench struct {
 	recorder *clientevents.FakeRecorder
 	lists    atomic.Int64 // of pods
 	patches  atomic.Int64
-	objects  []client.Object
+	// unlimited counts the lists of a workload's pods without a limit.
+	unlimited atomic.Int64
+	objects   []client.Object
 }
 
 func newBench(t *testing.T, objects ...client.Object) *bench {
@@ -82,6 +84,9 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 				if _, ok := list.(*corev1.PodList); ok {
 					b.lists.Add(1)
+					if o := (&client.ListOptions{}).ApplyOptions(opts); o.LabelSelector != nil && o.Limit == 0 {
+						b.unlimited.Add(1)
+					}
 				}
 				return c.List(ctx, list, opts...)
 			},
@@ -98,7 +103,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	b.run = &run{
 		Controller: &Controller{
 			Client: c, Uncached: c, Informers: &informertest.FakeInformers{Scheme: scheme}, Cluster: reader, Policies: policy.NewOwners(policy.NewFinder(reader, "", nil), service.Pods().NameOf, c, b.clock), Seats: service, Scope: scope.New(reader, "stowage-system"),
-			Registration: "stowage", Clock: b.clock, Timing: timing, Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder},
+			Registration: "stowage", Backoffs: types.NamespacedName{Namespace: "stowage-system", Name: "stowage-repair"}, Clock: b.clock, Timing: timing, Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder},
 			Metrics: NewMetrics(set), Writes: fair.NewLimiter[string](1e6, 1e6), Evictor: evict.New(c, b.clock, 1, set), Room: &room.Reader{Cached: c, Uncached: c},
 		},
 		work:     testkit.Queue[ledger.Owner](),
@@ -269,6 +274,10 @@ func TestReconcile(t *testing.T) {
 			y.Spec.SchedulingGroup = x.Spec.SchedulingGroup
 			return []*corev1.Pod{x, y}
 		}(), lists: 1, distance: 1},
+		"but nobody can tell whether pods with a host port fit": {replicas: 2, settings: []string{stowage.RebalanceAnnotation + "=Evict"}, pods: withHostPort(seated("x", "1", 1), seated("y", "1", 2)), lists: 1, distance: 1},
+		"but for these, too, Karpenter makes nodes": {replicas: 2, settings: []string{stowage.RebalanceAnnotation + "=Evict"}, edit: func(o []client.Object) {
+			find(o, "node-a").SetLabels(map[string]string{"p": "a", "karpenter.sh/nodepool": "a"})
+		}, pods: withHostPort(seated("x", "1", 1), seated("y", "1", 2)), lists: 1, gone: "y", events: "PodEvicted", distance: 1},
 		"too many in a pool": {replicas: 2, pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "1", 2)}, lists: 1, distance: 1},
 		"and they may be evicted": {replicas: 2, settings: []string{stowage.RebalanceAnnotation + "=Evict"}, pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "1", 2)},
 			lists: 3, gone: "y", events: "PodEvicted", distance: 1},
@@ -383,30 +392,6 @@ func TestContestedLabels(t *testing.T) {
 	}
 	if written < 4 || written > 20 || contested != 1 {
 		t.Errorf("%d writes and %d events in ten minutes", written, contested)
-	}
-}
-
-// After an outage every workload wants to evict: all together stay within the evictor's rate, and a
-// new leader knows which removals have won nothing.
-func TestBudgetsOutliveALeader(t *testing.T) {
-	objects := append(workload(2), seated("x", "1", 1), pod("y", "node-none", "", 0, 0))
-	objects = append(objects, &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "e"}, Reason: string(stowage.EventRepairInVain),
-		InvolvedObject: corev1.ObjectReference{UID: "rs"}, EventTime: metav1.NewMicroTime(start),
-		Series: &corev1.EventSeries{Count: 4, LastObservedTime: metav1.NewMicroTime(start)},
-	})
-	b := newBench(t, objects...)
-	b.clock.Step(b.Timing.Quiet)
-	res, err := b.reconcile(t.Context(), owner)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := 8*b.Timing.Backoff - b.Timing.Quiet; res.RequeueAfter != want || len(b.seatsNow(t)) != 2 {
-		t.Errorf("the next leader looks again after %s, want %s", res.RequeueAfter, want)
-	}
-	b.clock.Step(res.RequeueAfter)
-	if _, err := b.reconcile(t.Context(), owner); err != nil || len(b.seatsNow(t)) != 1 {
-		t.Errorf("after that the pod is not evicted: %v", err)
 	}
 }
 
@@ -674,5 +659,73 @@ func TestFullPodStays(t *testing.T) {
 				t.Errorf("the pod is there: %t", there)
 			}
 		})
+	}
+}
+
+func withHostPort(pods ...*corev1.Pod) []*corev1.Pod {
+	for _, p := range pods {
+		p.Spec.Containers = []corev1.Container{{Name: "c", Ports: []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}}}
+	}
+	return pods
+}
+
+// Tenants decide how many pods a workload has, and how large they are: a look reads pages and keeps little of each pod.
+func TestLookKeepsLittle(t *testing.T) {
+	objects := workload(2)
+	for _, p := range []*corev1.Pod{seated("x", "1", 1), pod("y", "node-a", "", 0, 0)} {
+		p.Annotations["other"] = strings.Repeat("x", 200<<10)
+		objects = append(objects, p)
+	}
+	b := newBench(t, objects...)
+	w, err := b.Cluster.Workload(t.Context(), "ns", seats.Ref(owner))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := b.Policies.FindFor(t.Context(), "ns", seats.Ref(owner), w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, pods, err := b.look(t.Context(), owner, p, "")
+	if err != nil || state == nil || len(pods) != 2 || !state.Available[0] {
+		t.Fatalf("%+v, %d pods, %v", state, len(pods), err)
+	}
+	data, err := json.Marshal(pods)
+	if err != nil || len(data) > 4<<10 || b.unlimited.Load() != 0 {
+		t.Errorf("%d bytes are kept of two pods, %d lists had no limit, %v", len(data), b.unlimited.Load(), err)
+	}
+}
+
+// A new leader knows how long to wait after removals that won nothing, from an object that no tenant can write.
+func TestBudgetsOutliveALeader(t *testing.T) {
+	objects := func(cm *corev1.ConfigMap) []client.Object {
+		return append(workload(2), seated("x", "1", 1), pod("y", "node-none", "", 0, 0), cm, &corev1.Event{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "e"}, Reason: string(stowage.EventRepairInVain), InvolvedObject: corev1.ObjectReference{UID: "rs"},
+			EventTime: metav1.NewMicroTime(start), Series: &corev1.EventSeries{Count: 1000, LastObservedTime: metav1.NewMicroTime(start)},
+		})
+	}
+	kept := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "stowage-system", Name: "stowage-repair"}}
+	first := newBench(t, objects(kept.DeepCopy())...)
+	for range 4 {
+		first.removed(owner.Key(), first.Timing.Cooldown, true, observation{distance: 1})
+		if _, _, err := first.mayRemove(t.Context(), owner, observation{distance: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := first.Uncached.Get(t.Context(), client.ObjectKeyFromObject(kept), kept); err != nil {
+		t.Fatal(err)
+	}
+	kept.ResourceVersion = ""
+	b := newBench(t, objects(kept)...)
+	b.clock.Step(b.Timing.Quiet)
+	res, err := b.reconcile(t.Context(), owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := 8*b.Timing.Backoff - b.Timing.Quiet; res.RequeueAfter != want || len(b.seatsNow(t)) != 2 {
+		t.Errorf("the next leader looks again after %s, want %s", res.RequeueAfter, want)
+	}
+	b.clock.Step(res.RequeueAfter)
+	if _, err := b.reconcile(t.Context(), owner); err != nil || len(b.seatsNow(t)) != 1 {
+		t.Errorf("after that the pod is not evicted: %v", err)
 	}
 }

@@ -2,7 +2,6 @@ package workload
 
 import (
 	"context"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -15,7 +14,7 @@ import (
 // roomFor looks for room for the successor of the pod that a plan removes. It returns false if the pod is to stay.
 // Then no node of the pool has room, and no node autoscaler makes the nodes of that pool. The only pod of a workload
 // goes only into room that a node has. Proven says that a node has room.
-func (r *run) roomFor(ctx context.Context, p *policy.Policy, pods []corev1.Pod, state *repair.State, plan *repair.Plan) (ok, proven bool, err error) {
+func (r *run) roomFor(ctx context.Context, p *policy.Policy, pod *corev1.Pod, state *repair.State, plan *repair.Plan) (ok, proven bool, err error) {
 	if plan.To < 0 {
 		return true, true, nil // the pod has no node to lose
 	}
@@ -23,11 +22,15 @@ func (r *run) roomFor(ctx context.Context, p *policy.Policy, pods []corev1.Pod, 
 	if err != nil {
 		return false, false, err
 	}
-	index := max(plan.Recreate, plan.Evict)
-	former := state.Pods[index].Foreign
-	count, err := r.Room.Count(ctx, nodes, successor(&pods[index], p, plan.To, former), 1)
+	former := state.Pods[max(plan.Recreate, plan.Evict)].Foreign
+	next := successor(pod, p, plan.To, former)
+	counted, made := fit.Counted(next), room.Autoscaled(nodes) && state.Replicas > 1
+	if !counted && !plan.BeforePolicy {
+		return made && !state.Short[plan.To], false, nil // it is in use, and its size alone proves no room
+	}
+	count, err := r.Room.Count(ctx, nodes, next, 1)
 	found := count > 0
-	return found || room.Autoscaled(nodes) && state.Replicas > 1, found && !former, err
+	return found || made, found && counted && !former, err
 }
 
 // successor returns the pod that the owner of a pod creates in its place, with a seat in a pool.
@@ -35,19 +38,18 @@ func successor(pod *corev1.Pod, p *policy.Policy, pool int, former bool) *corev1
 	return fit.Successor(pod, p.Strategy, pool, p.TolerationsOf(pool), former)
 }
 
-// available reports for each pool whether it has a node that takes pods such as those of the workload, if it is empty.
-func (r *run) available(ctx context.Context, p *policy.Policy, pods []corev1.Pod, views []repair.Pod) ([]bool, error) {
+// available reports for each pool whether it has a node that takes pods such as an example, if the node is empty.
+func (r *run) available(ctx context.Context, p *policy.Policy, example *corev1.Pod, foreign bool) ([]bool, error) {
 	out := make([]bool, p.Strategy.Len())
-	if len(pods) == 0 {
+	if example == nil {
 		return out, nil
 	}
-	example := max(0, slices.IndexFunc(views, func(v repair.Pod) bool { return !v.Foreign }))
 	for i := range out {
 		nodes, err := r.Room.Nodes(ctx, p.Strategy.Pool(i).Labels)
 		if err != nil {
 			return nil, err
 		}
-		pod := successor(&pods[example], p, i, views[example].Foreign)
+		pod := successor(example, p, i, foreign)
 		for j := range nodes {
 			if fit.Allows(&nodes[j], pod) && fit.Count(&nodes[j], nil, pod) > 0 {
 				out[i] = true

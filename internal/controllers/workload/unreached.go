@@ -6,7 +6,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/ledger"
 )
 
-// unreachedFor is how long a workload must have had the same pods, fewer or more than it asks for, to be put in order with them.
+// unreachedFor is how long a workload has the same pods, and not as many as it asks for, until those are put in order.
 const unreachedFor = 5 * time.Minute
 
 // unreached is a number of pods that a workload does not reach.

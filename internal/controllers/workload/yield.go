@@ -9,6 +9,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/ledger"
 	"github.com/stowage-dev/stowage/internal/policy"
+	"github.com/stowage-dev/stowage/internal/repair"
 	"github.com/stowage-dev/stowage/internal/seats"
 	"github.com/stowage-dev/stowage/internal/spill"
 )
@@ -71,7 +72,10 @@ func (r *run) yield(ctx context.Context, owner ledger.Owner, w *cluster.Workload
 		return 0, err
 	}
 	if moves := state.Yield(); len(moves) > 0 {
-		_, again, err = r.seatAll(ctx, owner, p, pods, state, moves, repairRenumber)
+		var done []repair.Move
+		if done, again, err = r.seatAll(ctx, owner, p, pods, state, moves, repairRenumber); len(done) == 0 {
+			again = 0 // another writer contests the others; the rest does not wait for that
+		}
 	}
 	return again, err
 }
