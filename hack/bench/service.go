@@ -133,7 +133,7 @@ func (b *bench) reportSeats() error {
 		values            []string
 	}{
 		{"Seats", "stowage_claims_total", "result", []string{"claimed", "ahead", "unverified", "unshared"}},
-		{"Writes of ledgers", "stowage_ledger_writes_total", "result", []string{"ok", "conflict", "uncertain", "refused"}},
+		{"Writes of ledgers", "stowage_ledger_writes_total", "result", []string{"ok", "conflict", "uncertain", "refused", "busy"}},
 		{"API requests", requestsMetric, "method", []string{"GET", "PUT", "POST", "PATCH", "DELETE"}},
 	} {
 		fmt.Printf("%s:", m.what)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -27,6 +28,7 @@ func writeMetrics(w io.Writer) error {
 	set := metrics.NewSet(prometheus.NewRegistry())
 	admission.NewMetrics(set)
 	seats.NewMetrics(set)
+	seats.AddLag(set, func() time.Duration { return 0 })
 	workload.NewMetrics(set)
 	poolstate.NewMetrics(set)
 	resize.NewMetrics(set)

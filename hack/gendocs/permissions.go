@@ -56,7 +56,8 @@ var purposes = map[string]string{
 	"secrets stowage-seats":                                                "the key that signs seats",
 	"secrets stowage-webhook-cert":                                         "the serving certificate",
 	"leases.coordination.k8s.io":                                           "creation of the Lease below",
-	"leases.coordination.k8s.io stowage-leader":                            "election of the leader",
+	"leases.coordination.k8s.io stowage-leader":                            "election of the leader, and how far its watch of pods is behind",
+	"endpointslices.discovery.k8s.io":                                      "whether another replica is ready, before one leaves the Service",
 }
 
 // roles are the files with Stowage's permissions, each with the heading of its part of the page.

@@ -10,7 +10,8 @@
 //     also a term that ends while it starts;
 //   - a controller that cannot start is tried again, and holds up no other;
 //   - one slow request does not lose the lease;
-//   - a lease whose holder's pod is gone is taken over at once.
+//   - a lease whose holder's pod is gone is taken over at once;
+//   - a leader whose watch is behind hands over, if another replica wants to lead.
 //
 // Leading saves work, and nothing rests on it. Two replicas that both lead for a moment write the same things, and
 // may evict twice as many pods in that moment.
@@ -34,6 +35,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
@@ -67,8 +69,12 @@ type Runner struct {
 	// Leaving, if set, is done as soon as the process begins to shut down: a leader hands over
 	// before it stops answering requests.
 	Leaving context.Context
-	Clock   clock.WithTicker
-	Log     logr.Logger
+	// Board, if set, is that of Lock.
+	Board *Board
+	Clock clock.WithTicker
+	Log   logr.Logger
+
+	handedOver time.Time // when this replica handed over because it was behind
 }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
@@ -120,10 +126,35 @@ func (r *Runner) elect(ctx context.Context) error {
 	})
 	select {
 	case <-elected:
+		if r.Board != nil {
+			running.Go(func() { r.handOver(ctx, cancel) })
+		}
 		r.term(ctx)
 	case <-ctx.Done():
 	}
 	return nil
+}
+
+// handOverEvery is how often a leader hands over because it is behind: the others may be so, too.
+const handOverEvery = 5 * time.Minute
+
+// handOver ends a term once this replica is behind.
+func (r *Runner) handOver(ctx context.Context, end func()) {
+	tick := r.Clock.NewTicker(retryPeriod)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C():
+			if now := r.Clock.Now(); r.Board.behind() && now.Sub(r.handedOver) >= handOverEvery {
+				r.handedOver = now
+				r.Log.Info("the watch of pods is behind; another replica may lead", "lag", r.Board.Own().Lag.String())
+				end()
+				return
+			}
+		}
+	}
 }
 
 // term runs the controllers until ctx ends.
@@ -196,20 +227,25 @@ func Identity(lookup func(string) (string, bool)) string {
 	return host + suffix
 }
 
-// NewLock returns a lock on a Lease.
-func NewLock(config *rest.Config, namespace, name, identity string) (resourcelock.Interface, error) {
+// NewLock returns a lock on a Lease. The board may be nil.
+func NewLock(config *rest.Config, namespace, name, identity string, board *Board) (resourcelock.Interface, error) {
 	config = rest.CopyConfig(config)
 	config.Timeout = requestTimeout
 	clients, err := kubernetes.NewForConfig(rest.AddUserAgent(config, "leader-election"))
 	if err != nil {
 		return nil, err
 	}
+	var client coordinationclient.LeasesGetter = clients.CoordinationV1()
+	if board != nil {
+		client = leases{client, board, identity}
+	}
 	return &lock{
 		LeaseLock: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: namespace, Name: name},
-			Client:     clients.CoordinationV1(),
+			Client:     client,
 			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 		},
+		board: board,
 		podGone: func(ctx context.Context, pod string) bool {
 			_, err := clients.CoreV1().Pods(namespace).Get(ctx, pod, metav1.GetOptions{})
 			return apierrors.IsNotFound(err)
@@ -222,6 +258,7 @@ func NewLock(config *rest.Config, namespace, name, identity string) (resourceloc
 // leaseDuration.
 type lock struct {
 	*resourcelock.LeaseLock
+	board   *Board
 	podGone func(ctx context.Context, pod string) bool
 	last    []byte // the record as it was read last
 }
@@ -239,6 +276,10 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	if i := strings.LastIndexByte(pod, '_'); same && named && i > 0 && record.HolderIdentity != l.Identity() && l.podGone(ctx, pod[:i]) {
 		record.HolderIdentity = ""
 		raw = append(slices.Clone(raw), '!') // the elector looks at a record only if it differs from the last one
+	}
+	if record.HolderIdentity == "" && l.board.behind() {
+		// The others come first. The elector takes a lease that nobody renews.
+		record.HolderIdentity, record.LeaseDurationSeconds = "nobody", int(leaseDuration/time.Second)
 	}
 	return record, raw, nil
 }

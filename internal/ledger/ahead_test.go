@@ -34,7 +34,7 @@ func newBurst(t *testing.T) *burst {
 func beforeBurst() *burst {
 	timing, ids := DefaultTiming(), 0
 	b := &burst{now: time.Hour, strategy: simulated["80:20"]}
-	b.Book = NewBook(&timing, &SettleTime{}, "w", func() string {
+	b.Book = NewBook(&timing, &Shared{}, "w", func() string {
 		ids++
 		return fmt.Sprint(ids)
 	})

@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -12,6 +11,8 @@ import (
 type Book struct {
 	timing *Timing
 	settle *SettleTime
+	watch  *Watch
+	load   *Load
 	writer string        // this replica's name in the ledger
 	newID  func() string // returns an id that was never used
 
@@ -33,13 +34,16 @@ type Book struct {
 	outdated        bool          // the read under way began before a write whose fate is unknown
 	readAt          time.Duration // when to read, if it is not known
 	writing         bool
-	observed        *Object // came while a write was under way
-	observedDeleted bool    // it is the version of a deletion
+	sentAt          time.Duration // when the last write was sent
+	observed        *Object       // came while a write was under way
+	observedDeleted bool          // it is the version of a deletion
 	changedAt       time.Duration
 	lastWriter      string
 	writers         map[string]time.Duration // replicas that wrote, and when
 	unwritten       bool                     // seats were given away or given back, and no write says so yet
 	failures        int                      // requests for the ledger that failed in a row
+	heldUntil       time.Duration            // no request before: the API server has no room
+	heldFor         time.Duration            // the end of the replica's wait that heldUntil was made of
 
 	// The owner's replica count.
 	replicas      int64         // -1 is unknown
@@ -60,9 +64,9 @@ type Book struct {
 }
 
 // NewBook returns the book of an owner without pods and without a ledger.
-func NewBook(timing *Timing, settle *SettleTime, writer string, newID func() string) *Book {
+func NewBook(timing *Timing, shared *Shared, writer string, newID func() string) *Book {
 	return &Book{
-		timing: timing, settle: settle, writer: writer + aheadWriter, newID: newID,
+		timing: timing, settle: &shared.settle, watch: &shared.Watch, load: &shared.Load, writer: writer + aheadWriter, newID: newID,
 		table: map[string]*poolSeats{}, pods: map[string]Pod{}, ids: map[string]uint64{}, gone: map[string]time.Duration{},
 		byID: map[string]*claim{}, writers: map[string]time.Duration{},
 		known: true, changedAt: -time.Hour, endedAt: -time.Hour, replicasSince: -time.Hour, replicasAt: -time.Hour, replicas: -1, wake: never,
@@ -128,7 +132,10 @@ func (b *Book) forget(now time.Duration, id string) {
 
 // Applied notes that every pod event up to a resource version was passed to the book. A
 // pod's own version does not say that: a list is in no order.
-func (b *Book) Applied(version uint64) { b.store = max(b.store, version) }
+func (b *Book) Applied(version uint64) {
+	b.store = max(b.store, version)
+	b.watch.Reached(version)
+}
 
 // LedgerSeen notes the ledger as a watch shows it. An absent ledger has claims of
 // none, and as its version the one of its deletion.
@@ -177,7 +184,7 @@ func (b *Book) LedgerRead(now time.Duration, o *Object) {
 
 // retry plans to read the ledger, later after each failure.
 func (b *Book) retry(now time.Duration) {
-	b.known, b.readAt = false, now+b.timing.Retry<<min(b.failures, 5)
+	b.known, b.readAt = false, b.timing.later(now, b.timing.Retry<<min(b.failures, 5))
 	b.failures++
 }
 
@@ -194,6 +201,7 @@ func (b *Book) WriteDone(now time.Duration, res WriteResult, o *Object) {
 	switch res {
 	case WriteOK:
 		b.failures = 0
+		b.watch.wrote(b.sentAt, o.Version)
 		b.adopt(now, o)
 		if observed != nil && !late {
 			b.adopt(now, observed)
@@ -210,6 +218,13 @@ func (b *Book) WriteDone(now time.Duration, res WriteResult, o *Object) {
 		// Seats stay decided until we know whether they are in the ledger. A newer
 		// version says so: ours was for the one before it.
 		b.retry(now)
+		if observed != nil {
+			b.adopt(now, observed)
+		}
+	case WriteBusy:
+		// The ledger is as it was. What was decided is decided anew when there is room.
+		b.heldUntil = max(b.heldUntil, b.timing.later(now, b.timing.Busy))
+		b.withdraw()
 		if observed != nil {
 			b.adopt(now, observed)
 		}
@@ -231,82 +246,12 @@ func (b *Book) WriteDone(now time.Duration, res WriteResult, o *Object) {
 	}
 }
 
-// adopt takes over a ledger from the API.
-func (b *Book) adopt(now time.Duration, o *Object) {
-	b.version, b.newest, b.known = o.Version, max(b.newest, o.Version), true
-	b.changedAt, b.lastWriter = now, o.Writer
-	if o.Writer != "" {
-		b.writers[o.Writer] = now
-		if !strings.HasSuffix(o.Writer, aheadWriter) {
-			b.endAhead(func(*ahead) bool { return true }) // the marks are gone
-		}
-	}
-	in := make(map[string]bool, len(o.Claims))
-	for _, c := range o.Claims {
-		in[c.ID] = true
-		have := b.byID[c.ID]
-		if have == nil {
-			have = &claim{Claim: c, firstSeen: now}
-			b.byID[c.ID] = have
-			b.claims = append(b.claims, have)
-		}
-		have.written = true
-		have.Settled = max(have.Settled, c.Settled)
-		if !have.own {
-			have.Ahead, have.wasAhead = c.Ahead, have.wasAhead || c.Ahead
-		}
-	}
-	b.claims = slices.DeleteFunc(b.claims, func(c *claim) bool {
-		if in[c.ID] || !c.written {
-			return false
-		}
-		b.drop(c)
-		return true
-	})
-	// A decision that was made on another version is made again.
-	b.withdraw()
-}
-
-// withdraw takes back the seats of waiting requests that are not in the ledger. Seats
-// that are given away already stay, and a later write adds them.
-func (b *Book) withdraw() {
-	b.noteUnwritten()
-	for _, r := range b.queue {
-		if r.claim != nil && !r.claim.written {
-			b.drop(r.claim)
-			b.claims = slices.DeleteFunc(b.claims, func(c *claim) bool { return c == r.claim })
-			r.claim = nil
-		}
-	}
-	b.dropAhead()
-}
-
-// noteUnwritten notes whether the ledger lacks seats that were given away, or has some that were given back.
-func (b *Book) noteUnwritten() {
-	b.unwritten = slices.ContainsFunc(b.claims, func(c *claim) bool {
-		return c.void && c.written || !c.void && !c.written && !c.waiting && !c.local && c.ahead == nil
-	})
-}
-
-func (b *Book) drop(c *claim) {
-	if c.counted {
-		b.uncount(c)
-	}
-	delete(b.byID, c.ID)
-	c.ahead = nil
-}
-
-func (b *Book) uncount(c *claim) {
-	c.counted = false
-	b.release(c.Seat)
-}
-
 // Enqueue adds a pod that waits for a seat.
 func (b *Book) Enqueue(now time.Duration, r *Request) {
 	r.arrived, b.requestAt, b.latest = now, now, r
 	b.arrivals = append(b.arrivals, now)
 	b.recent(now) // forgets the older ones
-	if b.failures >= brokenAfter {
+	if b.failures >= brokenAfter || b.load.full() {
 		// What is left is for the replica check, which needs no ledger.
 		r.Deadline = min(r.Deadline, now+b.timing.MinPatience+b.timing.Reserve)
 	}
@@ -325,7 +270,7 @@ func (b *Book) Step(now time.Duration) []Action {
 		acts = b.readReplicas(now, acts)
 	}
 	wanted := len(b.queue) > 0 || !b.writing && b.runsShort(now) // seats
-	if b.writing || !wanted && !b.unwritten {
+	if b.writing || !wanted && !b.unwritten || b.waitsForRoom(now) {
 		return acts
 	}
 
@@ -358,7 +303,7 @@ func (b *Book) Step(now time.Duration) []Action {
 	if !decided && !claimed && !b.unwritten {
 		return acts
 	}
-	b.writing = true
+	b.writing, b.sentAt = true, now
 	return append(acts, Action{Write: b.compose(now)})
 }
 

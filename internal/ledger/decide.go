@@ -125,7 +125,9 @@ func (b *Book) mayExceed(now time.Duration, r *Request, acts *[]Action) bool {
 	}
 	// 2. Claims that should have settled by now are of pods that never came to be. The decision is a new one: the seat of a dead
 	// claim does not matter. In full pools a slow pod would lose its seat to one that needs none, so its claim gets more time.
-	young, longest := false, 2*patience
+	// A pod that another replica has seen did come to be. A watch that lags shows no pod in time, so nothing is presumed by it.
+	lags := b.watch.Lag(now) > patience
+	open, longest := lags, 2*patience
 	for _, c := range b.claims {
 		after := b.deadAfter(c, patience)
 		if full && !c.Ahead {
@@ -133,23 +135,25 @@ func (b *Book) mayExceed(now time.Duration, r *Request, acts *[]Action) bool {
 		}
 		switch {
 		case !c.counted || c.waiting:
-		case now-c.firstSeen >= after:
-			c.dead = true
-			b.uncount(c)
-		default:
-			young = true
+		case now-c.firstSeen < after:
+			open = true
 			b.wakeAt(c.firstSeen + after)
 			longest = max(longest, patience+after)
+		case lags || c.Settled != 0:
+			open = true
+		default:
+			c.dead = true
+			b.uncount(c)
 		}
 	}
 	if b.total+1 <= most {
 		return true
 	}
-	if t := min(r.blockedAt+longest, latest); young && now < t {
+	if t := min(r.blockedAt+longest, latest); open && now < t {
 		b.wakeAt(t)
 		return false
 	}
-	r.unverified = young && now < r.blockedAt+longest
+	r.unverified = open && (lags || now < r.blockedAt+longest)
 	// 3. The controller is behind a scale-down, and the seat is the first to go; or no pool may take the pod.
 	r.beyond = true
 	return true
@@ -183,11 +187,29 @@ func (b *Book) claim(now time.Duration, s *spread.Strategy, writeCost bool) (*cl
 	return c, nil
 }
 
+// mostExpiries is after how many times Expiry a claim ends, whatever the watch has shown. A replica that writes nothing does not
+// learn how far its watch is.
+const mostExpiries = 10
+
+// outstanding reports whether the pod of a claim may be there, or may still come, though this replica has not seen it. If
+// another replica has seen the pod, that ends when the watch is past it. Otherwise it ends when the watch has shown all
+// that was written until the claim was old.
+func (b *Book) outstanding(now, shown time.Duration, c *claim) bool {
+	_, seen := b.ids[c.ID]
+	switch {
+	case seen || c.dead || c.void:
+		return false
+	case c.Settled != 0:
+		return b.store < c.Settled
+	}
+	return shown < c.firstSeen+b.timing.Expiry && now < c.firstSeen+mostExpiries*b.timing.Expiry
+}
+
 // refresh brings the table up to date with what claims count now.
 func (b *Book) refresh(now time.Duration) {
+	shown := b.watch.shownUntil()
 	for _, c := range b.claims {
-		_, seen := b.ids[c.ID]
-		counts := !seen && !c.dead && !c.void && (c.Settled == 0 || b.store < c.Settled) && now-c.firstSeen < b.timing.Expiry
+		counts := b.outstanding(now, shown, c)
 		switch {
 		case counts && !c.counted:
 			c.counted = true
@@ -214,7 +236,7 @@ func (b *Book) refresh(now time.Duration) {
 func (b *Book) compose(now time.Duration) *Object {
 	counted := make(map[Seat]bool, len(b.claims))
 	for _, c := range b.claims {
-		if c.counted {
+		if c.counted && now-c.firstSeen < b.timing.Expiry {
 			counted[c.Seat] = true
 		}
 	}

@@ -20,8 +20,8 @@
 //   - a conditional write to the API: of two replicas that write the same version of a
 //     ledger, one wins;
 //   - resource versions of pods that grow (KEP-5504);
-//   - no watch of a ready replica that lags by more than Expiry less the 41 s in which
-//     the API server can still commit a create.
+//   - a watch of SeatLedgers that lags by less than half of Expiry. The watch of pods may lag, see [Watch]. It costs
+//     exactness only where pods go that it still shows.
 //
 // While the controller creates only what its owner's spec asks for, it promises two things. Counts per pool are those
 // of the sequence once the owner's pods have settled, and ordinals have no gaps. A seat is given in bounded time even

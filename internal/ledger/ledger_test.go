@@ -60,7 +60,7 @@ func TestSeatLedgerText(t *testing.T) {
 func BenchmarkDecision(b *testing.B) {
 	// One decision of a book with many pods, without the write.
 	timing := DefaultTiming()
-	book := NewBook(&timing, &SettleTime{}, "w", NewID)
+	book := NewBook(&timing, &Shared{}, "w", NewID)
 	s := simulated["base 1, then 1:1"]
 	for i := range 10_000 {
 		seat, err := s.SeatAt(int64(i + 1))

@@ -15,7 +15,7 @@ import (
 type Memory struct {
 	books  map[types.UID]*Book
 	timing Timing
-	settle SettleTime
+	shared Shared
 	serial int
 }
 
@@ -27,7 +27,7 @@ func NewMemory() *Memory {
 func (m *Memory) book(owner types.UID) *Book {
 	b := m.books[owner]
 	if b == nil {
-		b = NewBook(&m.timing, &m.settle, "", func() string { m.serial++; return strconv.Itoa(m.serial) })
+		b = NewBook(&m.timing, &m.shared, "", func() string { m.serial++; return strconv.Itoa(m.serial) })
 		m.books[owner] = b
 	}
 	return b

@@ -142,7 +142,7 @@ type burstReplica struct {
 	m       *burstModel
 	process *process
 	book    *Book
-	settle  SettleTime
+	shared  Shared
 	waiting map[*Request]func()
 	waking  time.Duration
 }
@@ -160,7 +160,7 @@ func newBurstModel(seed uint64, pods, replicas int, stowage bool) *burstModel {
 		r := &burstReplica{m: m, process: start(1), waiting: map[*Request]func(){}, waking: never}
 		if stowage {
 			timing, ids := DefaultTiming(), 0
-			r.book = NewBook(&timing, &r.settle, "w"+strconv.Itoa(i), func() string {
+			r.book = NewBook(&timing, &r.shared, "w"+strconv.Itoa(i), func() string {
 				ids++
 				return fmt.Sprintf("%d.%d", i, ids)
 			})

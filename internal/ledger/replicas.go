@@ -16,7 +16,7 @@ func (b *Book) ReplicasRead(now time.Duration, replicas int64) {
 
 // ReplicasFailed notes that the replica count could not be read. What was read before stays.
 func (b *Book) ReplicasFailed(now time.Duration) {
-	b.readingCount, b.countAt = false, now+b.timing.Retry<<min(b.countFailures, 5)
+	b.readingCount, b.countAt = false, b.timing.later(now, b.timing.Retry<<min(b.countFailures, 5))
 	b.countFailures++
 }
 
@@ -53,7 +53,7 @@ func (b *Book) replicasExpireSoon(now time.Duration) bool {
 
 // readReplicas has the replica count read, unless that is under way or has just failed.
 func (b *Book) readReplicas(now time.Duration, acts []Action) []Action {
-	if b.readingCount {
+	if b.readingCount || b.waitsForRoom(now) {
 		return acts
 	}
 	if b.countFailures > 0 && now < b.countAt {

@@ -87,12 +87,14 @@ func (w *world) fail(format string, args ...any) {
 	}
 }
 
-// plant makes one of the mistakes with seats ahead, before a book's step.
+// plant makes one of the mistakes with claims, before a book's step.
 func (w *world) plant(h *hook) {
 	b := h.book
 	for _, c := range b.claims {
 		a := w.ahead[c.ID]
 		switch {
+		case w.bug == endsByAge && w.now-c.firstSeen >= b.timing.Expiry, w.bug == endsWithLedger && c.local:
+			c.dead = true
 		case a == nil || !c.own:
 		case w.bug == usedVoid && c.void && a.givenBack:
 			for _, r := range b.queue {

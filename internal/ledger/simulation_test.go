@@ -36,7 +36,7 @@ type scenario struct {
 }
 
 type operation struct {
-	Kind  string // "scale", "evict", "drain", "restart", "wait", "edit"
+	Kind  string // "scale", "evict", "drain", "restart", "wait", "edit", "stall", "collect"
 	Count int
 	After time.Duration // since the operation before
 }
@@ -80,6 +80,8 @@ const (
 	droppedClaims   bug = "claims leave the ledger once settled"
 	noReplicaCheck  bug = "no replica check"
 	oldestDeadClaim bug = "the oldest dead claim is taken over"
+	endsByAge       bug = "a claim ends by its age alone"
+	endsWithLedger  bug = "a claim ends as it leaves the ledger"
 
 	// Of claims ahead:
 	usedLate       bug = "a seat ahead is used after others may presume it dead"
@@ -105,6 +107,7 @@ type world struct {
 	pods     map[int]*simPod
 	serial   int
 	ledger   Object
+	wroteAt  time.Duration // when the ledger was written last
 	replicas int64
 
 	controller controller
@@ -144,7 +147,7 @@ type hook struct {
 	id      int
 	life    int // grows at a restart; what belongs to an earlier life is void
 	book    *Book
-	settle  SettleTime
+	shared  *Shared
 	podDue  time.Duration // when the last pod event is delivered
 	ledgDue time.Duration
 	waking  time.Duration
@@ -212,10 +215,11 @@ func newWorld(s scenario, b bug) *world {
 // start makes a webhook's book from what the API has now.
 func (w *world) start(h *hook) {
 	h.life++
-	h.settle.max.Store(0)
+	h.shared = &Shared{}
 	ids := 0
 	timing := DefaultTiming()
-	h.book = NewBook(&timing, &h.settle, "hook-"+strconv.Itoa(h.id), func() string {
+	timing.Jitter = w.rng.Float64
+	h.book = NewBook(&timing, h.shared, "hook-"+strconv.Itoa(h.id), func() string {
 		ids++
 		return fmt.Sprintf("%d.%d.%d", h.id, h.life, ids)
 	})
@@ -321,14 +325,27 @@ func (w *world) step(h *hook) {
 			w.wrote(h, a.Write)
 			w.after(w.Latency, func() {
 				fails := w.chance(w.Failing, 100)
+				busy := fails && w.chance(1, 3)
 				res, o := WriteUncertain, (*Object)(nil)
-				if !fails || w.chance(1, 2) {
+				if !fails || !busy && w.chance(1, 2) {
 					res, o = w.write(*a.Write)
 				}
-				if fails {
+				switch {
+				case busy:
+					res, o = WriteBusy, nil
+				case fails:
 					res, o = WriteUncertain, nil
 				}
-				w.after(w.Latency, alive(func() { h.book.WriteDone(w.now, res, o); w.step(h) }))
+				w.after(w.Latency, alive(func() {
+					switch {
+					case busy:
+						h.shared.Load.Refused(w.now, h.book.timing.Busy)
+					case !fails:
+						h.shared.Load.Served()
+					}
+					h.book.WriteDone(w.now, res, o)
+					w.step(h)
+				}))
 			})
 		}
 	}
@@ -356,6 +373,7 @@ func (w *world) write(o Object) (WriteResult, *Object) {
 		o.Claims = slices.DeleteFunc(slices.Clone(o.Claims), func(c Claim) bool { return c.Settled != 0 })
 	}
 	w.version++
+	w.wroteAt = w.now
 	o.Version = w.version
 	o.Claims = slices.Clone(o.Claims)
 	if !strings.HasSuffix(o.Writer, aheadWriter) {
@@ -736,6 +754,13 @@ func (s scenario) run(b bug) (*world, error) {
 			w.restart(w.hooks[o.Count%len(w.hooks)])
 		case "wait":
 			w.runFor(time.Duration(o.Count) * time.Second)
+		case "stall":
+			h := w.hooks[o.Count%len(w.hooks)]
+			h.podDue = max(h.podDue, w.now+time.Duration(o.Count)*time.Second)
+		case "collect":
+			if w.ledger.Version != 0 && w.now-w.wroteAt > time.Minute {
+				w.removeLedger()
+			}
 		case "edit":
 			// From 80:20 to 50:50, and to where no pool is over its new target.
 			if w.Strategy != "80:20" {
@@ -770,6 +795,10 @@ func (w *world) collect() {
 		return
 	}
 	w.now += time.Minute + time.Second
+	w.removeLedger()
+}
+
+func (w *world) removeLedger() {
 	w.version++
 	w.ledger = Object{}
 	w.publishLedger(ledgerEvent{object: Object{Version: w.version}, deleted: true})
@@ -839,6 +868,22 @@ var kinds = map[string]func(*rapid.T, *scenario){
 		s.Webhooks = rapid.IntRange(2, 4).Draw(t, "webhooks of two versions")
 		s.Older = rapid.IntRange(1, s.Webhooks-1).Draw(t, "older")
 		s.Operations = operations(t, "scale", "scale", "evict", "wait")
+	},
+	// The watch of a replica shows no pod for longer than a claim lasts, and the workload grows. The counts are exact all the
+	// same, while no pod goes and none is denied: what a watch does not show gone, nobody can know.
+	"a watch that lags": func(t *rapid.T, s *scenario) {
+		count := 0
+		for range rapid.IntRange(2, 4).Draw(t, "rounds") {
+			count += rapid.IntRange(1, 30).Draw(t, "more")
+			soon := func(of string) time.Duration {
+				return time.Duration(rapid.IntRange(0, 300).Draw(t, "after "+of)) * time.Millisecond
+			}
+			s.Operations = append(s.Operations,
+				operation{Kind: "stall", Count: rapid.IntRange(0, 240).Draw(t, "stall"), After: soon("a scale-up")},
+				operation{Kind: "scale", Count: count, After: soon("a stall")},
+				operation{Kind: "wait", Count: rapid.IntRange(0, 90).Draw(t, "wait")},
+				operation{Kind: rapid.SampledFrom([]string{"collect", "wait"}).Draw(t, "collect")})
+		}
 	},
 	"edits": func(t *rapid.T, s *scenario) {
 		s.Strategy = "80:20"
@@ -922,6 +967,7 @@ func TestSimulationFindsPlantedBugs(t *testing.T) {
 		noReplicaCheck: "evictions and drains", oldestDeadClaim: "denied creates",
 		usedLate: "bursts of many pods", keptAhead: "bursts of many pods", usedVoid: "bursts of many pods", beyondReplicas: "bursts of many pods",
 		usedAfterEdit: "edits", countedTwice: "bursts of many pods",
+		endsByAge: "a watch that lags", endsWithLedger: "a watch that lags",
 	} {
 		t.Run(string(b), func(t *testing.T) {
 			wrong := 0

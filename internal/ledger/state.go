@@ -53,7 +53,7 @@ func (b *Book) Knows(id string) bool {
 func (b *Book) Unwritten() int {
 	n := 0
 	for _, c := range b.claims {
-		if !c.written {
+		if !c.written && !c.local {
 			n++
 		}
 	}
@@ -92,7 +92,7 @@ func (b *Book) Forget(now time.Duration) {
 	b.refresh(now)
 	b.recent(now)
 	for id, t := range b.gone {
-		if now-t > 2*b.timing.Expiry {
+		if now-t > 2*b.timing.Expiry && b.byID[id] == nil {
 			delete(b.gone, id)
 			delete(b.ids, id)
 		}

@@ -43,8 +43,8 @@ type Pod struct {
 
 // Timing is the waits of a book. The zero value is of no use; see [DefaultTiming].
 type Timing struct {
-	// Expiry is when a claim without a pod ends, after it was first seen. The API
-	// server cuts a create off at 34 s, and etcd may commit it some 7 s later.
+	// Expiry is how long after it was first seen a claim without a pod may end. The API server cuts a create off at
+	// 34 s, and etcd may commit it some 7 s later.
 	Expiry time.Duration
 	// Quiet is how long no request must have come before a write in a burst. Window is the longest that the first of
 	// them waits for others.
@@ -65,8 +65,11 @@ type Timing struct {
 	// Reserve is the time before its deadline from which a request waits for nothing
 	// but the API.
 	Reserve time.Duration
-	// Retry is the wait before a failed request to the API is tried again.
-	Retry time.Duration
+	// Retry is the wait before a failed request to the API is tried again. Busy is the wait after one that the API server
+	// had no room for.
+	Retry, Busy time.Duration
+	// Jitter, if set, returns a number from 0 to 1. It keeps those that failed together from trying again together.
+	Jitter func() float64
 }
 
 // DefaultTiming returns the waits unless others are set.
@@ -78,8 +81,16 @@ func DefaultTiming() Timing {
 		ReplicasFresh: 50 * time.Millisecond,
 		MinPatience:   250 * time.Millisecond, MaxPatience: 1500 * time.Millisecond,
 		Reserve: 500 * time.Millisecond,
-		Retry:   50 * time.Millisecond,
+		Retry:   50 * time.Millisecond, Busy: 500 * time.Millisecond,
 	}
+}
+
+// later returns when to try again what has failed: after half of a wait to all of it.
+func (t *Timing) later(now, wait time.Duration) time.Duration {
+	if t.Jitter != nil {
+		wait -= time.Duration(t.Jitter() * float64(wait/2))
+	}
+	return now + wait
 }
 
 // settleFactor is how many times the usual time to settle is "several".
@@ -155,7 +166,7 @@ type claim struct {
 	firstSeen time.Duration
 	own       bool // made by this book
 	written   bool // in the ledger, as far as we know
-	local     bool // never to be written: the API refuses it
+	local     bool // not to be written: the API refuses it, or it has left the ledger
 	counted   bool // takes a seat in the table now
 	dead      bool // presumed dead
 	waiting   bool // its request has not been answered
@@ -174,4 +185,5 @@ const (
 	WriteConflict              // another client has written since
 	WriteUncertain             // it may have been applied or not
 	WriteRefused               // it was not applied, and another would not be either
+	WriteBusy                  // it was not applied: the API server has no room for it now
 )

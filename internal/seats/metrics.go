@@ -1,6 +1,8 @@
 package seats
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/stowage-dev/stowage/internal/metrics"
@@ -21,10 +23,23 @@ func NewMetrics(set *metrics.Set) *Metrics {
 	m := &Metrics{
 		claims: set.CounterVec("stowage_claims_total", "Requests for a seat, by result: claimed, ahead, unverified, unshared or full. A seat ahead was claimed before the pod was created, and an unverified one before Stowage knew which pods are gone. An unshared seat was not claimed, because the API server was too slow. With full, every pool is at its maximum.", "result"),
 		states: set.GaugeVec("stowage_claims", "Claims in this replica's memory, by state: deciding (admission waits), pending (pod not seen yet), settled (pod seen), or dead (pod presumed never created).", "state"),
-		writes: set.CounterVec("stowage_ledger_writes_total", "Writes of seat ledgers, by result: ok, conflict (another replica was first), uncertain, or refused.", "result"),
+		writes: set.CounterVec("stowage_ledger_writes_total", "Writes of seat ledgers, by result: ok, conflict (another replica was first), uncertain (no answer), refused, or busy (the API server had no room).", "result"),
 		sizes:  set.Histogram("stowage_ledger_write_claims", "New claims in one write of a seat ledger.", prometheus.ExponentialBuckets(1, 2, 10)),
 	}
 	return m
+}
+
+// AddLag registers a metric of how far the watch of pods is behind.
+func AddLag(set *metrics.Set, lag func() time.Duration) {
+	set.GaugeFunc("stowage_watch_lag_seconds", "For how long this replica's watch has not shown a pod that another replica has seen. 0 if there is no such pod.", func() float64 {
+		return lag().Seconds()
+	})
+}
+
+// Lag returns for how long the watch of pods has not shown a pod that another replica has seen, or 0.
+func (l *Service) Lag() time.Duration {
+	l.shared.Watch.Reached(l.pods.Version())
+	return l.shared.Watch.Lag(l.now())
 }
 
 func (m *Metrics) claim(r ledger.Result) {
@@ -43,7 +58,7 @@ func (m *Metrics) claim(r ledger.Result) {
 }
 
 func (m *Metrics) write(r ledger.WriteResult) {
-	m.writes.WithLabelValues([]string{"ok", "conflict", "uncertain", "refused"}[r]).Inc()
+	m.writes.WithLabelValues([]string{"ok", "conflict", "uncertain", "refused", "busy"}[r]).Inc()
 }
 
 // keeps publishes how many claims there are in each state.

@@ -11,11 +11,11 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/util/flowcontrol"
@@ -74,7 +74,7 @@ type Service struct {
 
 	mu     sync.Mutex
 	books  map[ledger.OwnerKey]*entry
-	settle ledger.SettleTime
+	shared ledger.Shared
 }
 
 // entry is a book with what performs its actions.
@@ -117,6 +117,7 @@ func New(o Options) *Service {
 		books: map[ledger.OwnerKey]*entry{}, unverified: fair.NewLimiter[string](unverifiedRate, unverifiedBurst),
 		logs: flowcontrol.NewTokenBucketPassiveRateLimiter(5, 50),
 	}
+	l.timing.Jitter = rand.Float64
 	l.pods = &Pods{Key: o.Key, Seen: l.podSeen, byOwner: map[ledger.OwnerKey]*ownerPods{}, owners: map[types.UID]*ownerPods{}}
 	return l
 }
@@ -140,7 +141,7 @@ func (l *Service) try(key ledger.OwnerKey, use func(now time.Duration, e *entry)
 	e := l.books[key]
 	if e == nil {
 		e = &entry{key: key, owner: ledger.Owner{Namespace: key.Namespace, UID: key.UID}, waiting: map[*ledger.Request]chan ledger.Result{}}
-		e.book = ledger.NewBook(&l.timing, &l.settle, l.writer, ledger.NewID)
+		e.book = ledger.NewBook(&l.timing, &l.shared, l.writer, ledger.NewID)
 		l.books[key] = e
 	}
 	l.mu.Unlock()
@@ -217,65 +218,6 @@ func (l *Service) perform(e *entry, acts []ledger.Action) {
 	}
 }
 
-func (l *Service) readReplicas(owner ledger.Owner) {
-	n, known, forbidden := int64(-1), true, false
-	l.request(owner, "replica count not read", func(ctx context.Context) (err error) {
-		n, err = l.api.ReadReplicas(ctx, owner)
-		forbidden = apierrors.IsForbidden(err) // it is of no use to ask again
-		return err
-	}, func() { n, known = -1, forbidden })
-	l.with(owner.Key(), func(now time.Duration, e *entry) {
-		if known {
-			e.book.ReplicasRead(now, n)
-		} else {
-			e.book.ReplicasFailed(now)
-		}
-	})
-}
-
-func (l *Service) readLedger(owner ledger.Owner) {
-	var o *ledger.Object
-	l.request(owner, "ledger not read", func(ctx context.Context) (err error) {
-		o, err = l.api.ReadLedger(ctx, owner)
-		return err
-	}, func() { o = nil })
-	l.with(owner.Key(), func(now time.Duration, e *entry) { e.book.LedgerRead(now, o) })
-}
-
-func (l *Service) write(owner ledger.Owner, object *ledger.Object) {
-	var o *ledger.Object
-	res := ledger.WriteRefused
-	if !owner.Unverified || l.unverified.Allow(owner.Namespace, l.clock.Now()) {
-		res = ledger.WriteUncertain
-		l.request(owner, "ledger not written", func(ctx context.Context) (err error) {
-			o, res, err = l.api.WriteLedger(ctx, owner, object)
-			return err
-		}, func() { o = nil })
-	}
-	l.metrics.write(res)
-	l.with(owner.Key(), func(now time.Duration, e *entry) { e.book.WriteDone(now, res, o) })
-}
-
-// request runs a request to the API with its time limit. Pods wait for it, and one that
-// was begun is brought to its end even while the process shuts down. An error is logged, and so
-// is a panic, after which failed is called, so that the book learns of it.
-func (l *Service) request(owner ledger.Owner, message string, do func(context.Context) error, failed func()) {
-	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout) //nolint:forbidigo // it serves requests of several callers, and outlives each
-	defer cancel()
-	defer utilruntime.HandleCrashWithContext(ctx, func(context.Context, any) { failed() })
-	if err := do(ctx); err != nil {
-		l.logError(err, message, owner)
-		failed()
-	}
-}
-
-// logError logs an error about an owner. Whoever creates pods can cause such lines.
-func (l *Service) logError(err error, message string, owner ledger.Owner) {
-	if l.logs.TryAccept() {
-		l.log.Error(err, message, "namespace", owner.Namespace, "kind", owner.Kind, "name", owner.Name)
-	}
-}
-
 // Claim gives a seat to one more pod of an owner. It returns in time for a webhook's answer, with a seat that is not
 // in the ledger if need be (see Result.Written). It returns spread.ErrFull if the strategy has no seat. See
 // [ledger.Request] for writeCost.
@@ -320,7 +262,7 @@ func (l *Service) entries() []*entry {
 // nothing. It leaves nothing behind, not even a book.
 func (l *Service) Peek(owner ledger.Owner, s *spread.Strategy) (seat ledger.Seat, err error) {
 	if !l.knows(owner.Key()) {
-		return ledger.NewBook(&l.timing, &l.settle, l.writer, ledger.NewID).Peek(0, s)
+		return ledger.NewBook(&l.timing, &l.shared, l.writer, ledger.NewID).Peek(0, s)
 	}
 	l.with(owner.Key(), func(now time.Duration, e *entry) { seat, err = e.book.Peek(now, s) })
 	return seat, err

@@ -585,3 +585,25 @@ func testPodChangesOwner(t *testing.T) {
 		t.Errorf("after the pod's end: owners %v, %v", l.Pods().Owners(), err)
 	}
 }
+
+// The lag is how long ago a SeatLedger told of a pod that the watch does not show, whether the ledger was watched or read.
+func TestLag(t *testing.T) { synctest.Test(t, testLag) }
+
+func testLag(t *testing.T) {
+	api := &sharedAPI{object: ledger.Object{Version: 1000, Writer: "b", Claims: []ledger.Claim{{Seat: ledger.Seat{Pool: "0", Ordinal: 1}, ID: "b1", Settled: 999}}}}
+	l := newTestLedger(t, api, "a")
+	if got := l.Lag(); got != 0 {
+		t.Errorf("before anything is known, the lag is %s", got)
+	}
+	l.LedgerSeen(testOwner, api.object, false)
+	time.Sleep(20 * time.Second)
+	if got := l.Lag(); got != 20*time.Second {
+		t.Errorf("the lag is %s, want 20s", got)
+	}
+	if err := l.Pods().Bookmark("999"); err != nil {
+		t.Fatal(err)
+	}
+	if got := l.Lag(); got != 0 {
+		t.Errorf("once the watch is there, the lag is %s", got)
+	}
+}

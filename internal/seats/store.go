@@ -2,7 +2,10 @@ package seats
 
 import (
 	"context"
+	"errors"
+	"net/http"
 	"strconv"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -51,10 +54,30 @@ func (k *Store) WriteLedger(ctx context.Context, owner ledger.Owner, o *ledger.O
 		return &out, ledger.WriteOK, nil
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), o.Version != 0 && apierrors.IsNotFound(err):
 		return nil, ledger.WriteConflict, nil
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsNotFound(err), apierrors.IsRequestEntityTooLargeError(err), meta.IsNoMatchError(err):
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsNotFound(err), tooLarge(err), meta.IsNoMatchError(err):
 		return nil, ledger.WriteRefused, err
+	case busy(err):
+		return nil, ledger.WriteBusy, err
 	}
 	return nil, ledger.WriteUncertain, err
+}
+
+// busy reports whether the API server had no room for a request. A proxy before it may answer 503 to a write that was applied.
+// Then the next write meets a conflict, and the claims of this one count until they are presumed dead.
+func busy(err error) bool {
+	return apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err)
+}
+
+// tooLarge reports whether an object is larger than the API server takes, or than etcd takes. The API server passes etcd's
+// refusals on as internal errors, with nothing but their texts (isTooLargeError in its package handlers).
+func tooLarge(err error) bool {
+	if apierrors.IsRequestEntityTooLargeError(err) {
+		return true
+	}
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code == http.StatusInternalServerError &&
+		(strings.Contains(status.Status().Message, "etcdserver: request is too large") ||
+			strings.Contains(status.Status().Message, "trying to send message larger than max"))
 }
 
 // DeleteLedger implements [API].

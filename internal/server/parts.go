@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -84,10 +85,15 @@ func (s *server) addSeats(ctx context.Context) error {
 		Evictor: s.evictor, Room: rooms,
 	}
 	s.leads = append(s.leads, controller)
+	ledgers, err := withoutRetries(s.mgr)
+	if err != nil {
+		return err
+	}
 	s.seats = seats.New(seats.Options{
-		API: &seats.Store{Client: s.uncached}, Key: key, Writer: leader.Identity(s.lookup),
+		API: &seats.Store{Client: ledgers}, Key: key, Writer: leader.Identity(s.lookup),
 		Clock: s.clock, Log: s.log.WithName("seats"), Metrics: seats.NewMetrics(s.metrics), Changed: controller.Changed,
 	})
+	seats.AddLag(s.metrics, s.seats.Lag)
 	controller.Seats = s.seats
 	s.policies.Held = s.seats.Held
 	nodeGroups, err := o.ClusterAutoscaler.Parse()
@@ -107,6 +113,15 @@ func (s *server) addSeats(ctx context.Context) error {
 	s.checks["seats"] = func(*http.Request) error {
 		if !s.seats.Pods().HasSynced() {
 			return errors.New("the pods that have a seat are not listed yet")
+		}
+		return nil
+	}
+	s.board = &leader.Board{Clock: clock.RealClock{}, Own: func() leader.Standing {
+		return leader.Standing{Ready: s.ready(watchCheck), Lag: s.seats.Lag()}
+	}}
+	s.checks[watchCheck] = func(*http.Request) error {
+		if lag := s.seats.Lag(); lag > leader.MostLag && s.board.NearerLeader(lag) {
+			return fmt.Errorf("the watch of pods is %s behind, and the leader's is not", lag.Round(time.Second))
 		}
 		return nil
 	}
@@ -214,11 +229,11 @@ func (s *server) addControllers(context.Context) error {
 	}
 	runner := &leader.Runner{Controllers: s.leads, Leaving: s.leaveCtx, Clock: s.clock, Log: s.log.WithName("leader")}
 	if o.LeaderElection {
-		lock, err := leader.NewLock(s.mgr.GetConfig(), o.Namespace, LeaderLease, leader.Identity(s.lookup))
+		lock, err := leader.NewLock(s.mgr.GetConfig(), o.Namespace, LeaderLease, leader.Identity(s.lookup), s.board)
 		if err != nil {
 			return err
 		}
-		runner.Lock = lock
+		runner.Lock, runner.Board = lock, s.board
 	}
 	return s.mgr.Add(runner)
 }

@@ -81,6 +81,7 @@ type server struct {
 	uncached  client.Client // does not read from the cache
 	clientset kubernetes.Interface
 	apiTime   *apitime.Clock // the API server's clock
+	contact   *contact
 	// getCertificate is for tls.Config.
 	getCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	callers        *clientAuthorities // whose certificates callers must show, or nil
@@ -88,10 +89,12 @@ type server struct {
 	scope          *scope.Scope
 	policies       *policy.Finder // nil where the spread is off, as is seats
 	seats          *seats.Service
+	board          *leader.Board // nil as seats is
 	features       admission.Features
 	evictor        *evict.Evictor
 	leads          []leader.Controller
 	checks         map[string]healthz.Checker
+	outcomes       map[string]*outcome // of checks, by name
 }
 
 // Environment is what a process has of its surroundings.
@@ -114,7 +117,7 @@ func NewEnvironment(lookup func(string) (string, bool)) Environment {
 func Run(ctx context.Context, reloader *config.Reloader, env Environment) error {
 	s := &server{
 		options: reloader.Options, reloader: reloader, lookup: env.Lookup, log: reloader.Log, leaveCtx: ctx, clock: env.Clock,
-		metrics: metrics.NewSet(env.Metrics), checks: map[string]healthz.Checker{},
+		metrics: metrics.NewSet(env.Metrics), checks: map[string]healthz.Checker{}, outcomes: map[string]*outcome{},
 	}
 	s.log.Info("starting", "version", version.String(), "namespace", s.options.Namespace)
 	for _, add := range []func(context.Context) error{
@@ -127,6 +130,7 @@ func Run(ctx context.Context, reloader *config.Reloader, env Environment) error 
 		s.addFeatures,
 		s.addControllers,
 		s.addHandlers,
+		s.addReach,
 		s.addHealth,
 	} {
 		if err := add(ctx); err != nil {
@@ -163,6 +167,8 @@ func (s *server) addManager(context.Context) error {
 	cfg.UserAgent = "stowage/" + version.String()
 	s.apiTime = apitime.New(clock.RealClock{})
 	cfg.Wrap(s.apiTime.Wrap)
+	s.contact = &contact{clock: clock.RealClock{}}
+	cfg.Wrap(s.contact.wrap)
 	cacheOptions := cluster.CacheOptions()
 	cacheOptions.DefaultTransform = cache.TransformStripManagedFields()
 	if o.CertDir == "" {
@@ -261,7 +267,7 @@ func (s *server) addHandlers(context.Context) error {
 		if s.callers != nil {
 			h = onlyClients(s.options.ClientNames, s.log.WithName("clients"), h)
 		}
-		s.mgr.GetWebhookServer().Register(path, closeWhen(&s.leaving, h))
+		s.mgr.GetWebhookServer().Register(path, closeWhen(s.leaves, s.contact.reviews(h)))
 	}
 	return nil
 }
@@ -277,7 +283,7 @@ func (s *server) addHealth(context.Context) error {
 		return nil
 	}
 	for name, check := range s.checks {
-		if err := s.mgr.AddReadyzCheck(name, check); err != nil {
+		if err := s.mgr.AddReadyzCheck(name, s.remember(name, check)); err != nil {
 			return err
 		}
 	}
@@ -300,12 +306,12 @@ func (s *server) run(ctx context.Context) error {
 	return nil
 }
 
-// closeWhen tells clients, once a flag is set, not to use their connections again.
+// closeWhen tells clients, while this replica leaves, not to use their connections again.
 // A request on a connection that the server closes at that moment is lost, because
 // its client cannot know whether it was read.
-func closeWhen(leaving *atomic.Bool, next http.Handler) http.Handler {
+func closeWhen(leaves func() bool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if leaving.Load() {
+		if leaves() {
 			w.Header().Set("Connection", "close")
 		}
 		next.ServeHTTP(w, r)

@@ -80,6 +80,9 @@ const (
 	MutatedByValue = "spread-webhook-service"
 )
 
+// StandingAnnotation is, on the Lease of the leader, whether the leader is ready and how far its watch of pods is behind.
+const StandingAnnotation = "stowage.dev/standing"
+
 const (
 	// RebalanceAnnotation says, on a workload with a strategy, whether pods are
 	// evicted from pools that have too many: Never, or Evict.

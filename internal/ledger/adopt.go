@@ -1,0 +1,93 @@
+package ledger
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// What a book does with a ledger from the API.
+
+// adopt takes over a ledger from the API.
+func (b *Book) adopt(now time.Duration, o *Object) {
+	b.version, b.newest, b.known = o.Version, max(b.newest, o.Version), true
+	b.changedAt, b.lastWriter = now, o.Writer
+	if o.Writer != "" {
+		b.writers[o.Writer] = now
+		if !strings.HasSuffix(o.Writer, aheadWriter) {
+			b.endAhead(func(*ahead) bool { return true }) // the marks are gone
+		}
+	}
+	in, noted := make(map[string]bool, len(o.Claims)), uint64(0)
+	for _, c := range o.Claims {
+		in[c.ID], noted = true, max(noted, c.Settled)
+		have := b.byID[c.ID]
+		if have == nil {
+			have = &claim{Claim: c, firstSeen: now}
+			b.byID[c.ID] = have
+			b.claims = append(b.claims, have)
+		}
+		have.written = true
+		have.Settled = max(have.Settled, c.Settled)
+		if !have.own {
+			have.Ahead, have.wasAhead = c.Ahead, have.wasAhead || c.Ahead
+		}
+	}
+	b.watch.note(now, noted)
+	shown := b.watch.shownUntil()
+	b.claims = slices.DeleteFunc(b.claims, func(c *claim) bool {
+		switch {
+		case in[c.ID] || !c.written:
+			return false
+		case b.keeps(now, shown, c, o):
+			c.written, c.local = false, true
+			return false
+		}
+		b.drop(c)
+		return true
+	})
+	// A decision that was made on another version is made again.
+	b.withdraw()
+}
+
+// keeps reports whether a claim that has left the ledger still counts here. Its writer has seen the pod, or has given up
+// waiting for it, and this replica's watch may be behind. A young claim without a note was given back.
+func (b *Book) keeps(now, shown time.Duration, c *claim, o *Object) bool {
+	old := c.Settled != 0 || now-c.firstSeen >= b.timing.Expiry/2
+	return old && !c.waiting && b.outstanding(now, shown, c) &&
+		!slices.ContainsFunc(o.Claims, func(other Claim) bool { return other.Seat == c.Seat })
+}
+
+// withdraw takes back the seats of waiting requests that are not in the ledger. Seats
+// that are given away already stay, and a later write adds them.
+func (b *Book) withdraw() {
+	b.noteUnwritten()
+	for _, r := range b.queue {
+		if r.claim != nil && !r.claim.written {
+			b.drop(r.claim)
+			b.claims = slices.DeleteFunc(b.claims, func(c *claim) bool { return c == r.claim })
+			r.claim = nil
+		}
+	}
+	b.dropAhead()
+}
+
+// noteUnwritten notes whether the ledger lacks seats that were given away, or has some that were given back.
+func (b *Book) noteUnwritten() {
+	b.unwritten = slices.ContainsFunc(b.claims, func(c *claim) bool {
+		return c.void && c.written || !c.void && !c.written && !c.waiting && !c.local && c.ahead == nil
+	})
+}
+
+func (b *Book) drop(c *claim) {
+	if c.counted {
+		b.uncount(c)
+	}
+	delete(b.byID, c.ID)
+	c.ahead = nil
+}
+
+func (b *Book) uncount(c *claim) {
+	c.counted = false
+	b.release(c.Seat)
+}
