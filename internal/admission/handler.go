@@ -30,10 +30,12 @@ type Handler struct {
 	// EventLimit drops events beyond a rate: whoever reaches our port can ask
 	// for one.
 	EventLimit flowcontrol.PassiveRateLimiter
-	// LogLimit drops log lines about requests that are refused, for the same reason.
-	LogLimit flowcontrol.PassiveRateLimiter
-	Intake   *Intake
-	Clock    clock.PassiveClock
+	// LogLimit drops log lines about requests that are refused, for the same reason. FailureLimit drops those about features that
+	// failed, and ChangeLimit those about pods that were changed. The metrics count all of them.
+	LogLimit, FailureLimit, ChangeLimit flowcontrol.PassiveRateLimiter
+
+	Intake *Intake
+	Clock  clock.PassiveClock
 }
 
 var _ http.Handler = &Handler{}
@@ -64,6 +66,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (h *Handler) strangers() strangerLog { return strangerLog{h.Log, h.LogLimit} }
 
+func (h *Handler) failures() strangerLog { return strangerLog{h.Log, h.FailureLimit} }
+
 // answerSafely allows the pod as it is if answering it panics. A feature's own panic
 // does not come this far.
 func (h *Handler) answerSafely(ctx context.Context, req *request[*podpatch.Pod]) (ans answer) {
@@ -71,7 +75,7 @@ func (h *Handler) answerSafely(ctx context.Context, req *request[*podpatch.Pod])
 		if cause := recover(); cause != nil {
 			err := &panicError{cause: cause, stack: debug.Stack()}
 			h.Metrics.count([]FeatureResult{{Feature: "pipeline", Outcome: OutcomePanic}})
-			h.Log.Error(err, "pod admitted as it was", "namespace", req.Namespace, "uid", req.UID, "stack", string(err.stack))
+			h.failures().error(err, "pod admitted as it was", "namespace", req.Namespace, "uid", req.UID, "stack", string(err.stack))
 			ans = answer{UID: req.UID, Allowed: true, Warnings: []string{"stowage: the pod was left as it is: " + err.Error()}}
 		}
 	}()

@@ -14,22 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
-	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
-	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
-	"github.com/stowage-dev/stowage/internal/feature/podsize"
-	"github.com/stowage-dev/stowage/internal/feature/podspread"
-	"github.com/stowage-dev/stowage/internal/feature/podvm"
-	"github.com/stowage-dev/stowage/internal/ledger"
-	"github.com/stowage-dev/stowage/internal/peerpod"
-	"github.com/stowage-dev/stowage/internal/policy"
-
-	"k8s.io/client-go/tools/events"
-
-	stowageevents "github.com/stowage-dev/stowage/internal/events"
-	"github.com/stowage-dev/stowage/internal/feature"
-
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
@@ -37,12 +22,25 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	"pgregory.net/rapid"
 
+	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/cluster"
+	stowageevents "github.com/stowage-dev/stowage/internal/events"
+	"github.com/stowage-dev/stowage/internal/feature"
+	"github.com/stowage-dev/stowage/internal/feature/podsize"
+	"github.com/stowage-dev/stowage/internal/feature/podspread"
+	"github.com/stowage-dev/stowage/internal/feature/podvm"
+	"github.com/stowage-dev/stowage/internal/ledger"
+	"github.com/stowage-dev/stowage/internal/peerpod"
+	"github.com/stowage-dev/stowage/internal/policy"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
 
@@ -618,4 +616,30 @@ func FuzzHandler(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Lines about decisions are limited, of failures and of changes apart.
+func TestLogLinesAreLimited(t *testing.T) {
+	for name, f := range map[string]featureFunc{
+		"failures": func(context.Context, feature.Request) (feature.Decision, error) {
+			return feature.Decision{}, errors.New("no luck")
+		},
+		"changes": func(_ context.Context, r feature.Request) (feature.Decision, error) {
+			pod := r.Pod.Clone()
+			pod.SetLabel("a", "b")
+			return feature.Decision{Pod: pod}, nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, lines := newTestHandler(t, cluster.NewStatic(cluster.Objects{}), f), 0
+			h.Log = funcr.New(func(string, string) { lines++ }, funcr.Options{})
+			h.FailureLimit, h.ChangeLimit = flowcontrol.NewTokenBucketPassiveRateLimiter(0.001, 3), flowcontrol.NewTokenBucketPassiveRateLimiter(0.001, 3)
+			for range 20 {
+				decodeAnswer(t, post(h, reviewOf(t, peerPod(), nil)))
+			}
+			if lines != 3 {
+				t.Errorf("20 decisions wrote %d lines, want 3", lines)
+			}
+		})
+	}
 }

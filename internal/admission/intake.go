@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"time"
 
@@ -87,10 +86,7 @@ func nothing() {}
 
 // take takes room for n bytes of a client.
 func (*Intake) take(ctx context.Context, room *fair.Pool[string], r *http.Request, n int64) (release func(), err error) {
-	client, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		client = r.RemoteAddr
-	}
+	client := clientOf(r)
 	if room.Acquire(ctx, client, n) != nil {
 		return nothing, &httpError{http.StatusServiceUnavailable, fmt.Errorf("this review of %d bytes waited for room in vain, because others have taken it", n)}
 	}

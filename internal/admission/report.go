@@ -20,13 +20,17 @@ func (h *Handler) report(req *request[*podpatch.Pod], pod *podpatch.Pod, res *Re
 		if p := (*panicError)(nil); errors.As(f.Err, &p) {
 			keys = append(keys, "stack", string(p.stack))
 		}
-		h.Log.Error(f.Err, "feature failed; pod admitted without it", keys...)
+		h.failures().error(f.Err, "feature failed; pod admitted without it", keys...)
 	}
 	if err != nil {
-		h.Log.Error(err, "pod admitted as it was", "namespace", req.Namespace, "pod", pod.DisplayName(), "uid", req.UID)
+		h.failures().error(err, "pod admitted as it was", "namespace", req.Namespace, "pod", pod.DisplayName(), "uid", req.UID)
 	}
 
-	if log := h.Log; len(res.Patch) > 0 && log.Enabled() {
+	if len(res.Patch) == 0 {
+		if log := h.Log.V(1); log.Enabled() {
+			log.Info("pod not changed", "namespace", req.Namespace, "pod", pod.DisplayName(), "warnings", len(res.Warnings), "dryRun", req.DryRun, "uid", req.UID)
+		}
+	} else if log := h.Log; log.Enabled() && (h.ChangeLimit == nil || h.ChangeLimit.TryAccept()) {
 		keys := []any{"namespace", req.Namespace, "pod", pod.DisplayName(), "operations", len(res.Patch), "dryRun", req.DryRun, "uid", req.UID}
 		if owner := pod.Controller(); owner != nil {
 			keys = append(keys, "owner", owner.Kind+"/"+owner.Name)
@@ -37,8 +41,6 @@ func (h *Handler) report(req *request[*podpatch.Pod], pod *podpatch.Pod, res *Re
 			}
 		}
 		log.Info("pod changed", keys...)
-	} else if log := h.Log.V(1); log.Enabled() {
-		log.Info("pod not changed", "namespace", req.Namespace, "pod", pod.DisplayName(), "warnings", len(res.Warnings), "dryRun", req.DryRun, "uid", req.UID)
 	}
 
 	if req.DryRun {

@@ -7,11 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"mime"
+	"net"
 	"net/http"
 	"sync"
 	"time"
-
-	"k8s.io/client-go/util/flowcontrol"
 
 	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -20,7 +19,10 @@ import (
 	admissionv1beta1 "k8s.io/api/admission/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/flowcontrol"
 
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/events"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 )
 
@@ -112,7 +114,16 @@ func putBuffer(b *bytes.Buffer) {
 // arrive returns the context of a request, which ends when its answer would be too late. The server ends the context of
 // every request when it begins to shut down; a request under way must still come to its end.
 func arrive(r *http.Request) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(r.Context()), budget(r))
+	return context.WithTimeout(cluster.AskedBy(context.WithoutCancel(r.Context()), clientOf(r)), budget(r))
+}
+
+// clientOf is the address that a request comes from.
+func clientOf(r *http.Request) string {
+	address, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return address
 }
 
 // readReview checks the request and decodes the review. Release is as in [Intake.read].
@@ -180,7 +191,7 @@ func refuse(log strangerLog, w http.ResponseWriter, r *http.Request, err error) 
 		status = he.status
 	}
 	log.error(err, "request refused", "path", r.URL.Path, "status", status, "client", r.RemoteAddr)
-	http.Error(w, "stowage: "+err.Error(), status)
+	http.Error(w, "stowage: "+events.Cut(err.Error(), 1024), status)
 }
 
 // strangerLog is a log for lines that whoever reaches the port can cause: it drops those beyond a

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 
-	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	appsv1 "k8s.io/api/apps/v1"
@@ -24,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/stowage-dev/stowage/api"
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/inspect"
 	"github.com/stowage-dev/stowage/internal/peerpod"
@@ -170,6 +169,6 @@ func (o *inspectOptions) capacity(settings config.Options) (*inspect.Capacity, e
 	return &inspect.Capacity{
 		ConfigMap: types.NamespacedName{Namespace: cmp.Or(settings.Capacity.ConfigMapNamespace, o.namespace), Name: stowage.PeerPodsConfigMap},
 		Default:   settings.Capacity.Default, Nodes: nodes,
-		Mode: settings.Capacity.Mode, Daemons: daemons,
+		Mode: settings.Capacity.Mode, Daemons: daemons, DaemonNamespace: settings.Capacity.DaemonNamespace,
 	}, nil
 }

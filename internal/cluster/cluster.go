@@ -6,23 +6,19 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"fmt"
+	"sync"
 	"time"
-
-	"golang.org/x/sync/singleflight"
-	utilcache "k8s.io/apimachinery/pkg/util/cache"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	utilcache "k8s.io/apimachinery/pkg/util/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"k8s.io/apimachinery/pkg/types"
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -58,35 +54,34 @@ type Reader interface {
 	Template(ctx context.Context, name string) (*flexdaemonsets.FlexDaemonsetTemplate, error)
 }
 
-// missTimeout bounds the uncached read after a miss. An object can be younger than our
-// watch of it; the API server has it in memory, and a pod waits meanwhile.
-const missTimeout = 500 * time.Millisecond
-
 // Cache reads from a controller-runtime cache that was made with [CacheOptions].
 type Cache struct {
 	cached   client.Reader
 	uncached client.Reader // asked for what cached does not know
-	timeout  time.Duration // of an uncached read
+	clock    Clock
+	limits   Limits
 
-	// reads has one uncached read of an object serve all who ask for it at that moment.
-	reads singleflight.Group
-	// unwatched remembers workloads of kinds that are not watched, unreadable the kinds that
-	// Stowage may not read, and missing what does not exist.
-	unwatched, unreadable, missing *utilcache.LRUExpireCache
+	objects, kinds lane // of uncached reads
+	mu             sync.Mutex
+	flights        map[readKey]*flight
+
+	// unwatched remembers workloads of kinds that are not watched, and missing what does not exist. unreadable remembers the
+	// kinds that Stowage may not read, and served which kinds there are.
+	unwatched, unreadable, served, missing *utilcache.LRUExpireCache
 }
 
 // Clock tells the time.
 type Clock interface{ Now() time.Time }
 
-// NewCache returns a cache that reads from uncached what cached does not know, within a time; 0 is what
-// a pod can wait for.
-func NewCache(cached, uncached client.Reader, clock Clock, timeout time.Duration) *Cache {
+// NewCache returns a cache that reads from uncached, within limits, what cached does not know.
+func NewCache(cached, uncached client.Reader, clock Clock, limits Limits) *Cache {
 	const most = 4096 // entries of each kind
+	remembered := func() *utilcache.LRUExpireCache { return utilcache.NewLRUExpireCacheWithClock(most, clock) }
 	return &Cache{
-		cached: cached, uncached: uncached, timeout: cmp.Or(timeout, missTimeout),
-		unwatched:  utilcache.NewLRUExpireCacheWithClock(most, clock),
-		unreadable: utilcache.NewLRUExpireCacheWithClock(most, clock),
-		missing:    utilcache.NewLRUExpireCacheWithClock(most, clock),
+		cached: cached, uncached: uncached, clock: clock, limits: limits,
+		objects: newLane(limits.Rate, limits.Burst, limits.AtOnce), kinds: newLane(limits.KindRate, limits.KindBurst, kindsAtOnce),
+		flights:   map[readKey]*flight{},
+		unwatched: remembered(), unreadable: remembered(), served: remembered(), missing: remembered(),
 	}
 }
 
@@ -151,27 +146,6 @@ func StartInformers(ctx context.Context, c cache.Cache) error {
 	return nil
 }
 
-// readUncached reads something from the API server, once for all who ask for it at that moment.
-func readUncached[T any](ctx context.Context, c *Cache, key string, read func(context.Context) (T, error)) (T, error) {
-	answer := c.reads.DoChan(key, func() (_ any, err error) {
-		// A panic in a shared call would end the process.
-		defer utilruntime.HandleCrashWithContext(ctx, func(_ context.Context, cause any) {
-			err = fmt.Errorf("internal error (panic): %v", cause)
-		})
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timeout)
-		defer cancel()
-		return read(ctx)
-	})
-	select {
-	case res := <-answer:
-		value, _ := res.Val.(T)
-		return value, res.Err
-	case <-ctx.Done():
-		var none T
-		return none, ctx.Err()
-	}
-}
-
 // Namespace implements [Reader].
 func (c *Cache) Namespace(ctx context.Context, name string) (*corev1.Namespace, error) {
 	return get(ctx, c, "namespace", name, &corev1.Namespace{})
@@ -188,9 +162,10 @@ func get[T client.Object](ctx context.Context, c *Cache, kind, name string, obj 
 	var none T
 	key := client.ObjectKey{Name: name}
 	err := c.cached.Get(ctx, key, obj)
-	if apierrors.IsNotFound(err) {
+	if apierrors.IsNotFound(err) && possible(name) {
 		fresh := obj.DeepCopyObject().(T) // its own: the shared read may outlive this call
-		obj, err = readUncached(ctx, c, kind+"/"+name, func(ctx context.Context) (T, error) {
+		// No namespace has a slash in its name, so a kind has a part of its own.
+		obj, err = readUncached(ctx, c, c.objects, Asker{askedBy(ctx), "/" + kind}, readKey{what: kind, ref: Ref{Name: name}}, func(ctx context.Context) (T, error) {
 			return fresh, c.uncached.Get(ctx, key, fresh)
 		})
 	}
@@ -212,7 +187,8 @@ const (
 // Template implements [Reader]. That there is none of a name is remembered for a moment:
 // every pod of a DaemonSet may ask for it.
 func (c *Cache) Template(ctx context.Context, name string) (*flexdaemonsets.FlexDaemonsetTemplate, error) {
-	if _, ok := c.missing.Get("template/" + name); ok {
+	k := readKey{what: "FlexDaemonsetTemplate", ref: Ref{Name: name}}
+	if _, ok := c.missing.Get(k); ok {
 		// It may have been made since, and be in the cache.
 		t := &flexdaemonsets.FlexDaemonsetTemplate{}
 		if err := c.cached.Get(ctx, client.ObjectKey{Name: name}, t); err == nil {
@@ -222,7 +198,7 @@ func (c *Cache) Template(ctx context.Context, name string) (*flexdaemonsets.Flex
 	}
 	t, err := get(ctx, c, "FlexDaemonsetTemplate", name, &flexdaemonsets.FlexDaemonsetTemplate{})
 	if t == nil && err == nil {
-		c.missing.Add("template/"+name, true, missingTTL)
+		c.missing.Add(k, true, missingTTL)
 	}
 	return t, err
 }

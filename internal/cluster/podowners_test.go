@@ -40,7 +40,7 @@ func TestSiblings(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := b.Build()
-	cache := NewCache(c, c, clock.RealClock{}, time.Second)
+	cache := NewCache(c, c, clock.RealClock{}, Limits{Timeout: time.Second})
 	for name, tc := range map[string]struct {
 		of   *appsv1.ReplicaSet
 		want []types.UID

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
-
 	"k8s.io/apimachinery/pkg/types"
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
@@ -29,7 +28,7 @@ type Static struct {
 	namespaces      map[string]*corev1.Namespace
 	nodes           map[string]*corev1.Node
 	templates       map[string]*flexdaemonsets.FlexDaemonsetTemplate
-	poolStates      map[string]*stowage.PoolState
+	poolStates      map[namespacedName]*stowage.PoolState
 	workloads       map[namespacedName][]*Workload
 	limitRanges     map[string][]corev1.LimitRange // these three are by namespace
 	resourceQuotas  map[string][]corev1.ResourceQuota
@@ -44,7 +43,7 @@ func NewStatic(o Objects) *Static {
 		namespaces:      firstOf(o.Namespaces, func(o *corev1.Namespace) string { return o.Name }),
 		nodes:           firstOf(o.Nodes, func(o *corev1.Node) string { return o.Name }),
 		templates:       firstOf(o.Templates, func(o *flexdaemonsets.FlexDaemonsetTemplate) string { return o.Name }),
-		poolStates:      firstOf(o.PoolStates, func(o *stowage.PoolState) string { return o.Namespace + "/" + o.Name }),
+		poolStates:      firstOf(o.PoolStates, func(o *stowage.PoolState) namespacedName { return namespacedName{o.Namespace, o.Name} }),
 		workloads:       map[namespacedName][]*Workload{},
 		limitRanges:     groupBy(o.LimitRanges, func(o *corev1.LimitRange) string { return o.Namespace }),
 		resourceQuotas:  groupBy(o.ResourceQuotas, func(o *corev1.ResourceQuota) string { return o.Namespace }),
@@ -102,7 +101,7 @@ func (s *Static) Workload(_ context.Context, namespace string, ref Ref) (*Worklo
 
 // PoolState implements [Reader].
 func (s *Static) PoolState(_ context.Context, namespace string, workload types.UID) (*stowage.PoolState, error) {
-	return s.poolStates[namespace+"/"+string(workload)], nil
+	return s.poolStates[namespacedName{namespace, string(workload)}], nil
 }
 
 // Siblings implements [Reader]. Manifests have one revision of a workload.
@@ -111,8 +110,8 @@ func (s *Static) Siblings(context.Context, *Workload) ([]*Workload, error) { ret
 // MayRead implements [Reader]. Manifests do not hold all there is.
 func (s *Static) MayRead(Ref) bool { return false }
 
-func firstOf[T any](list []T, key func(*T) string) map[string]*T {
-	out := make(map[string]*T, len(list))
+func firstOf[K comparable, T any](list []T, key func(*T) K) map[K]*T {
+	out := make(map[K]*T, len(list))
 	for i := range list {
 		if k := key(&list[i]); out[k] == nil {
 			out[k] = &list[i]

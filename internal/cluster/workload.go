@@ -13,7 +13,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -270,21 +269,26 @@ func HasTemplate(ref Ref) bool { return watched(ref) && ref.Kind != "Deployment"
 // Workload implements [Reader]. Deployments and other workloads of apps/v1 come from the cache, or from the API server where they
 // are younger than it. Others are read from the API server and remembered for a minute.
 func (c *Cache) Workload(ctx context.Context, namespace string, ref Ref) (*Workload, error) {
+	if !possible(namespace) || !possible(ref.Name) {
+		return nil, nil
+	}
 	if !watched(ref) {
 		return c.unwatchedWorkload(ctx, namespace, ref)
 	}
 	w, err := readWorkload(ctx, c.cached, namespace, ref)
 	if apierrors.IsNotFound(err) || err == nil && !w.Is(ref) {
-		key := flightKey(namespace, ref)
+		k := readKey{what: "workload", namespace: namespace, ref: ref}
 		// Nobody knows the UID of an object before it exists, so one that did not exist never
 		// will. By name alone it may.
-		if _, missing := c.missing.Get(key); missing {
+		if _, missing := c.missing.Get(k); missing {
 			return nil, nil
 		}
-		w, err = readUncached(ctx, c, key, func(ctx context.Context) (*Workload, error) { return readWorkload(ctx, c.uncached, namespace, ref) })
+		w, err = readUncached(ctx, c, c.objects, c.Asker(ctx, namespace), k, func(ctx context.Context) (*Workload, error) {
+			return readWorkload(ctx, c.uncached, namespace, ref)
+		})
 		if apierrors.IsNotFound(err) || err == nil && !w.Is(ref) {
 			if ref.UID != "" {
-				c.missing.Add(key, true, absentTTL)
+				c.missing.Add(k, true, absentTTL)
 			}
 			return nil, nil
 		}
@@ -293,11 +297,6 @@ func (c *Cache) Workload(ctx context.Context, namespace string, ref Ref) (*Workl
 		return nil, fmt.Errorf("read %s %q: %w", ref.Kind, ref.Name, err)
 	}
 	return w, nil
-}
-
-// flightKey tells requests for different objects apart.
-func flightKey(namespace string, ref Ref) string {
-	return strings.Join([]string{"workload", ref.APIVersion, ref.Kind, namespace, ref.Name, string(ref.UID)}, "/")
 }
 
 // readWorkload reads a workload of a kind that is watched.
@@ -328,48 +327,4 @@ func readWorkload(ctx context.Context, from client.Reader, namespace string, ref
 		return nil, err
 	}
 	return newWorkload(ref, &m.ObjectMeta), nil
-}
-
-// How long a workload of another kind is remembered, and that Stowage may not read a kind.
-const (
-	unwatchedTTL  = time.Minute
-	unreadableTTL = 5 * time.Minute
-)
-
-// unwatchedWorkload reads a workload of a kind that is not watched.
-func (c *Cache) unwatchedWorkload(ctx context.Context, namespace string, ref Ref) (*Workload, error) {
-	if !c.MayRead(ref) {
-		return nil, nil
-	}
-	key := flightKey(namespace, ref)
-	if known, ok := c.unwatched.Get(key); ok {
-		return known.(*Workload), nil
-	}
-	w, err := readUncached(ctx, c, key, func(ctx context.Context) (*Workload, error) {
-		m := metadataOf(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind))
-		if err := c.uncached.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, m); err != nil {
-			return nil, err
-		}
-		m.ObjectMeta = workloadIdentity(m.ObjectMeta)
-		return newWorkload(ref, &m.ObjectMeta), nil
-	})
-	switch {
-	case apierrors.IsForbidden(err):
-		c.unreadable.Add(kindKey(ref), true, unreadableTTL)
-		return nil, nil
-	case apierrors.IsNotFound(err), meta.IsNoMatchError(err), err == nil && ref.UID != "" && w.UID != ref.UID:
-		w = nil
-	case err != nil:
-		return nil, fmt.Errorf("read %s %q: %w", ref.Kind, ref.Name, err)
-	}
-	c.unwatched.Add(key, w, unwatchedTTL)
-	return w, nil
-}
-
-func kindKey(ref Ref) schema.GroupKind { return schema.GroupKind{Group: ref.Group(), Kind: ref.Kind} }
-
-// MayRead implements [Reader].
-func (c *Cache) MayRead(ref Ref) bool {
-	_, unreadable := c.unreadable.Get(kindKey(ref))
-	return !unreadable
 }

@@ -88,6 +88,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	f.duration(&o.Resize.Backoff, "resize-backoff", "STOWAGE_RESIZE_BACKOFF", "Wait before a pod that could not be resized is resized again, doubled each time up to an hour")
 	o.PeerPods.AddFlags(fs)
 	f.text((*string)(&o.Capacity.Mode), "peerpods-capacity", "PEERPODS_CAPACITY", "When nodes advertise how many peer-pod VMs they may have: WhenReady, while the node's daemon that makes VMs is Ready; Always; Off; or Auto, which is WhenReady if there is such a daemon, or else Always")
+	f.text(&o.Capacity.DaemonNamespace, "peerpods-daemon-namespace", "PEERPODS_DAEMON_NAMESPACE", "Namespace of the DaemonSet that makes VMs, such as confidential-containers-system; a DaemonSet of another namespace never counts, and empty lets none count")
 	f.text(&o.Capacity.DaemonSelector, "peerpods-daemon-selector", "PEERPODS_DAEMON_SELECTOR", "Label selector of the DaemonSet, with the node's network, that makes VMs")
 	f.text(&o.Capacity.ConfigMapNamespace, "peerpods-configmap-namespace", "PEERPODS_CONFIGMAP_NAMESPACE", "Namespace of the ConfigMap peer-pods-cm, whose key PEERPODS_LIMIT_PER_NODE is the limit of all nodes; empty is our own")
 	f.number64(&o.Capacity.Default, "peerpods-limit-per-node", "PEERPODS_LIMIT_PER_NODE", "Peer-pod VMs of a node where the ConfigMap does not say")

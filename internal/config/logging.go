@@ -8,15 +8,18 @@ import (
 	"io"
 	"log"
 	"log/slog"
+	"reflect"
 	"strings"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/stowage-dev/stowage/internal/certs"
+	"github.com/stowage-dev/stowage/internal/events"
 )
 
 // ParseLogLevel reads a level as LOG_LEVEL has it. Verbosity n of logr is level
@@ -51,7 +54,7 @@ func NewLogger(w io.Writer, level slog.Leveler, format string) logr.Logger {
 	ctrl.SetLogger(logger)
 	klog.SetLogger(logger)
 	log.SetFlags(0)
-	log.SetOutput(standardLog{slog.New(handler).With("logger", "http")})
+	log.SetOutput(standardLog{slog.New(handler).With("logger", "http"), flowcontrol.NewTokenBucketPassiveRateLimiter(1, 20)})
 	return logger
 }
 
@@ -76,7 +79,47 @@ func (h quiet) Handle(ctx context.Context, r slog.Record) error {
 			return nil
 		}
 	}
-	return h.Handler.Handle(ctx, r)
+	return h.Handler.Handle(ctx, short(r))
+}
+
+// maxValue is how many bytes of a value the log shows. Strangers choose names, and the API server checks them after admission.
+const maxValue = 4 << 10
+
+// short returns a record whose message and values are not longer than that.
+func short(r slog.Record) slog.Record {
+	long := len(r.Message) > maxValue
+	r.Attrs(func(a slog.Attr) bool {
+		text, ok := textOf(a.Value)
+		long = long || ok && len(text) > maxValue
+		return !long
+	})
+	if !long {
+		return r
+	}
+	cut := slog.NewRecord(r.Time, r.Level, events.Cut(r.Message, maxValue), r.PC)
+	r.Attrs(func(a slog.Attr) bool {
+		if text, ok := textOf(a.Value); ok && len(text) > maxValue {
+			a.Value = slog.StringValue(events.Cut(text, maxValue))
+		}
+		cut.AddAttrs(a)
+		return true
+	})
+	return cut
+}
+
+// textOf returns a value that is a text, of whatever type, or an error.
+func textOf(v slog.Value) (string, bool) {
+	if v.Kind() == slog.KindString {
+		return v.String(), true
+	}
+	if v.Kind() != slog.KindAny {
+		return "", false
+	}
+	if err, ok := v.Any().(error); ok {
+		return err.Error(), true
+	}
+	s := reflect.ValueOf(v.Any())
+	return s.String(), s.Kind() == reflect.String
 }
 
 // WithAttrs implements [slog.Handler].
@@ -91,8 +134,12 @@ func namespaceTerminating(err error) bool {
 		apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Kind == "namespaces"
 }
 
-// standardLog takes what net/http writes to the standard log: failed TLS handshakes and panics of connections.
-type standardLog struct{ *slog.Logger }
+// standardLog takes what net/http writes to the standard log: failed TLS handshakes and panics of connections. Whoever reaches a
+// port can cause the first, so they are limited.
+type standardLog struct {
+	*slog.Logger
+	limit flowcontrol.PassiveRateLimiter // nil is none
+}
 
 // Write implements [io.Writer].
 func (l standardLog) Write(line []byte) (int, error) {
@@ -102,6 +149,9 @@ func (l standardLog) Write(line []byte) (int, error) {
 	}
 	if bytes.Contains(line, []byte("panic")) {
 		level = slog.LevelError
+	}
+	if level < slog.LevelError && l.limit != nil && !l.limit.TryAccept() {
+		return len(line), nil
 	}
 	l.Log(context.Background(), level, strings.TrimSpace(string(line))) //nolint:forbidigo // a writer has no context
 	return len(line), nil

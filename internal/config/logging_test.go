@@ -3,6 +3,7 @@ package config
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/stowage-dev/stowage/internal/certs"
 )
@@ -37,8 +39,8 @@ func TestExpectedErrorsAreQuiet(t *testing.T) {
 		"a request took too long":            {func() { log.Error(context.DeadlineExceeded, "m") }, true},
 		"forbidden":                          {func() { log.Error(apierrors.NewForbidden(events, "e", nil), "m") }, true},
 		"another object is gone":             {func() { log.Error(apierrors.NewNotFound(events, "e"), "m") }, true},
-		"the certificate is not loaded":      {func() { _, _ = standardLog{slog.New(handler)}.Write([]byte(handshake(certs.ErrNotLoaded))) }, false},
-		"another failed handshake":           {func() { _, _ = standardLog{slog.New(handler)}.Write([]byte(handshake(fmt.Errorf("EOF")))) }, true},
+		"the certificate is not loaded":      {func() { _, _ = standardLog{slog.New(handler), nil}.Write([]byte(handshake(certs.ErrNotLoaded))) }, false},
+		"another failed handshake":           {func() { _, _ = standardLog{slog.New(handler), nil}.Write([]byte(handshake(fmt.Errorf("EOF")))) }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out.Reset()
@@ -50,5 +52,16 @@ func TestExpectedErrorsAreQuiet(t *testing.T) {
 				t.Errorf("not structured: %q", out.String())
 			}
 		})
+	}
+}
+
+// Whoever chooses names cannot fill the log with them.
+func TestLongValuesAreCut(t *testing.T) {
+	var out bytes.Buffer
+	log := logr.FromSlogHandler(quiet{slog.NewJSONHandler(&out, nil)})
+	long := strings.Repeat("x", 1<<20)
+	log.Error(errors.New(long), "m", "uid", types.UID(long), "name", long, "count", 3)
+	if n := out.Len(); n < 3*maxValue || n > 4*maxValue || !strings.Contains(out.String(), `"count":3`) {
+		t.Errorf("the line has %d bytes", n)
 	}
 }

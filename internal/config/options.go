@@ -78,6 +78,7 @@ func (o *ClusterAutoscalerOptions) Parse() (poolstate.NodeGroups, error) {
 type CapacityOptions struct {
 	Mode               peerpod.CapacityMode
 	DaemonSelector     string // labels of the pods and DaemonSets that make VMs
+	DaemonNamespace    string // of those DaemonSets; empty lets none count
 	ConfigMapNamespace string // empty is our own
 	Default            int64  // VMs of a node without a ConfigMap
 	NodeSelector       string

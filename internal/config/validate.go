@@ -95,6 +95,10 @@ func (o *Options) Validate() error {
 		o.Capacity.Mode = peerpod.CapacityAuto
 	}
 	check(slices.Contains(peerpod.CapacityModes, o.Capacity.Mode), "--peerpods-capacity is %q; it must be one of %v", o.Capacity.Mode, peerpod.CapacityModes)
+	check(o.Capacity.DaemonNamespace == "" || len(validation.IsDNS1123Label(o.Capacity.DaemonNamespace)) == 0,
+		"--peerpods-daemon-namespace is %q; it must be a namespace's name", o.Capacity.DaemonNamespace)
+	check(!o.PeerPods.Enabled || o.Capacity.Mode != peerpod.CapacityWhenReady || o.Capacity.DaemonNamespace != "",
+		"--peerpods-capacity is %s without --peerpods-daemon-namespace; name the namespace of the DaemonSet that makes VMs", o.Capacity.Mode)
 	if s, err := labels.Parse(o.Capacity.DaemonSelector); err != nil || s.Empty() {
 		errs = append(errs, fmt.Errorf("--peerpods-daemon-selector is %q; it must be a label selector, such as app=cloud-api-adaptor", o.Capacity.DaemonSelector))
 	}

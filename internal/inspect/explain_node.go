@@ -89,9 +89,12 @@ func (i *Inspector) explainVMs(ctx context.Context, e *NodeExplanation, node *co
 	}
 	// The daemons of other nodes matter, too: whether there is one at all.
 	var all []*corev1.Pod
-	err = each(ctx, i, &corev1.PodList{}, func(pod *corev1.Pod) { all = append(all, pod) }, client.MatchingLabelsSelector{Selector: i.Capacity.Daemons})
-	if err != nil {
-		return forbidden("the daemons that make VMs", err)
+	if namespace := i.Capacity.DaemonNamespace; namespace != "" {
+		err = each(ctx, i, &corev1.PodList{}, func(pod *corev1.Pod) { all = append(all, pod) },
+			client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: i.Capacity.Daemons})
+		if err != nil {
+			return forbidden("the daemons that make VMs", err)
+		}
 	}
 	daemons := i.Capacity.daemons(all)
 	text, own := node.Annotations[stowage.PeerPodsLimitAnnotation]

@@ -78,7 +78,7 @@ func newInspector(t *testing.T, objects ...client.Object) *Inspector {
 			WithInterceptorFuncs(interceptor.Funcs{SubResourceGet: testkit.ReplicaSetScale}).Build(),
 		Namespace: "stowage-system", Registration: "stowage",
 		Clock: clocktesting.NewFakePassiveClock(now), Deployment: "stowage", Lease: "stowage-leader",
-		Capacity: &Capacity{ConfigMap: types.NamespacedName{Namespace: "stowage-system", Name: "peer-pods-cm"}, Default: 10, Nodes: labels.Everything(), Mode: peerpod.CapacityAuto, Daemons: labels.SelectorFromSet(labels.Set{"app": "cloud-api-adaptor"})}, PeerPods: peerpod.DefaultConfig(), Spread: true, Sizing: true, VMs: true,
+		Capacity: &Capacity{ConfigMap: types.NamespacedName{Namespace: "stowage-system", Name: "peer-pods-cm"}, Default: 10, Nodes: labels.Everything(), Mode: peerpod.CapacityAuto, Daemons: labels.SelectorFromSet(labels.Set{"app": "cloud-api-adaptor"}), DaemonNamespace: "ns"}, PeerPods: peerpod.DefaultConfig(), Spread: true, Sizing: true, VMs: true,
 	}
 }
 

@@ -93,7 +93,7 @@ type apiReader struct{ *cluster.Cache }
 var _ cluster.Reader = apiReader{}
 
 func (i *Inspector) apiReader() apiReader {
-	return apiReader{cluster.NewCache(i.Client, i.Client, clock.RealClock{}, readTimeout)}
+	return apiReader{cluster.NewCache(i.Client, i.Client, clock.RealClock{}, cluster.Limits{Timeout: readTimeout})}
 }
 
 // readTimeout bounds one read. Nothing waits for it but a person.

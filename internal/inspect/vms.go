@@ -4,10 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,17 +28,19 @@ type Capacity struct {
 	// Mode says when they advertise VMs. Daemons selects the pods of the DaemonSets that make VMs.
 	Mode    peerpod.CapacityMode
 	Daemons labels.Selector
+	// DaemonNamespace is the namespace of the DaemonSets that make VMs; empty lets none count.
+	DaemonNamespace string
 }
 
 // daemons returns the nodes that have a daemon, with whether it is Ready; nil where no daemon decides.
 func (c *Capacity) daemons(pods []*corev1.Pod) map[string]bool {
-	if c.Mode == peerpod.CapacityAlways {
+	if c.Mode == peerpod.CapacityAlways || c.DaemonNamespace == "" {
 		return nil
 	}
 	nodes := map[string]bool{}
 	for _, pod := range pods {
 		owner := metav1.GetControllerOfNoCopy(pod)
-		if owner != nil && owner.Kind == "DaemonSet" && pod.Spec.HostNetwork && c.Daemons.Matches(labels.Set(pod.Labels)) {
+		if owner != nil && owner.Kind == "DaemonSet" && pod.Namespace == c.DaemonNamespace && pod.Spec.HostNetwork && c.Daemons.Matches(labels.Set(pod.Labels)) {
 			node := sizing.NodeOf(podpatch.FromPod(pod))
 			nodes[node] = nodes[node] || podstatus.Active(pod) && podstatus.Ready(pod)
 		}

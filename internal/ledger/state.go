@@ -35,6 +35,16 @@ func (b *Book) Peek(now time.Duration, s *spread.Strategy) (Seat, error) {
 	return Seat{Pool: s.Pool(seat.Pool).Name, Ordinal: seat.Ordinal}, nil
 }
 
+// Unshared returns the first seat of a strategy as a claim that is in no ledger and that no book remembers. See Request.WriteCost.
+func Unshared(s *spread.Strategy, writeCost bool) (Result, error) {
+	timing := DefaultTiming()
+	c, err := NewBook(&timing, &Shared{}, "", NewID).claim(0, s, writeCost)
+	if err != nil {
+		return Result{Err: err}, err
+	}
+	return Result{Claim: c.Claim}, nil
+}
+
 // Claimed reports whether an id is of a claim that counts: its pod was not seen yet, and
 // may still come.
 func (b *Book) Claimed(now time.Duration, id string) bool {

@@ -21,7 +21,7 @@ type Owners struct {
 	*Finder
 	podOf    func(namespace string, owner types.UID) string
 	uncached client.Reader
-	known    *utilcache.LRUExpireCache // annotations of a pod, by the UID of its owner
+	known    *utilcache.LRUExpireCache // annotations of a pod, by its [ownerKey]
 }
 
 // The annotations of so many owners are remembered, and for so long.
@@ -52,9 +52,16 @@ func (o *Owners) FindFor(ctx context.Context, namespace string, owner cluster.Re
 	return o.Find(ctx, pod)
 }
 
+// ownerKey tells owners apart. A UID alone does not: nobody checks the one in a pod's reference, and it may be of another namespace.
+type ownerKey struct {
+	namespace string
+	uid       types.UID
+}
+
 // template returns the annotations of one of an owner's pods, or nil if it has no pod.
 func (o *Owners) template(ctx context.Context, namespace string, owner types.UID) (map[string]string, error) {
-	if known, ok := o.known.Get(owner); ok {
+	key := ownerKey{namespace, owner}
+	if known, ok := o.known.Get(key); ok {
 		return known.(map[string]string), nil
 	}
 	name := o.podOf(namespace, owner)
@@ -72,7 +79,7 @@ func (o *Owners) template(ctx context.Context, namespace string, owner types.UID
 			kept[key] = v
 		}
 	}
-	o.known.Add(owner, kept, templateTTL)
+	o.known.Add(key, kept, templateTTL)
 	return kept, nil
 }
 

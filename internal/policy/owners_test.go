@@ -71,3 +71,20 @@ func TestOwners(t *testing.T) {
 		})
 	}
 }
+
+// An owner of another namespace with the same UID is another owner.
+func TestOwnersOfTwoNamespaces(t *testing.T) {
+	owner := cluster.Ref{APIVersion: "example.com/v1", Kind: "Gang", Name: "web", UID: "u"}
+	pod := func(namespace string, annotations map[string]string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web-1", Annotations: annotations}}
+	}
+	c := fake.NewClientBuilder().WithObjects(pod("tenant", map[string]string{stowage.SpreadStrategyAliasAnnotation: "p=a,weight=1"}), pod("victim", nil)).Build()
+	static := cluster.NewStatic(cluster.Objects{Workloads: []cluster.Workload{{Ref: owner, Namespace: "tenant"}, {Ref: owner, Namespace: "victim"}}})
+	owners := NewOwners(NewFinder(static, "", nil), func(string, types.UID) string { return "web-1" }, c, clocktesting.NewFakePassiveClock(time.Unix(0, 0)))
+	for _, namespace := range []string{"tenant", "victim"} {
+		p, err := owners.FindFor(t.Context(), namespace, owner, nil)
+		if err != nil || (p != nil) != (namespace == "tenant") {
+			t.Errorf("%s: %+v, %v", namespace, p, err)
+		}
+	}
+}

@@ -14,11 +14,13 @@ import (
 
 func (l *Service) readReplicas(owner ledger.Owner) {
 	n, known, forbidden := int64(-1), true, false
-	l.request(owner, "replica count not read", func(ctx context.Context) (err error) {
-		n, err = l.api.ReadReplicas(ctx, owner)
-		forbidden = apierrors.IsForbidden(err) // it is of no use to ask again
-		return err
-	}, func() { n, known = -1, forbidden })
+	if l.mayRead(owner) { // otherwise the count is taken for one that nobody knows
+		l.request(owner, "replica count not read", func(ctx context.Context) (err error) {
+			n, err = l.api.ReadReplicas(ctx, owner)
+			forbidden = apierrors.IsForbidden(err) // it is of no use to ask again
+			return err
+		}, func() { n, known = -1, forbidden })
+	}
 	l.with(owner.Key(), func(now time.Duration, e *entry) {
 		if known {
 			e.book.ReplicasRead(now, n)
@@ -30,17 +32,19 @@ func (l *Service) readReplicas(owner ledger.Owner) {
 
 func (l *Service) readLedger(owner ledger.Owner) {
 	var o *ledger.Object
-	l.request(owner, "ledger not read", func(ctx context.Context) (err error) {
-		o, err = l.api.ReadLedger(ctx, owner)
-		return err
-	}, func() { o = nil })
+	if l.mayRead(owner) {
+		l.request(owner, "ledger not read", func(ctx context.Context) (err error) {
+			o, err = l.api.ReadLedger(ctx, owner)
+			return err
+		}, func() { o = nil })
+	}
 	l.with(owner.Key(), func(now time.Duration, e *entry) { e.book.LedgerRead(now, o) })
 }
 
 func (l *Service) write(owner ledger.Owner, object *ledger.Object) {
 	var o *ledger.Object
 	res := ledger.WriteRefused
-	if !owner.Unverified || l.unverified.Allow(owner.Namespace, l.clock.Now()) {
+	if l.mayWrite(owner) {
 		res = ledger.WriteUncertain
 		l.request(owner, "ledger not written", func(ctx context.Context) (err error) {
 			o, res, err = l.api.WriteLedger(ctx, owner, object)

@@ -16,15 +16,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/util/flowcontrol"
-
-	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
 	"github.com/stowage-dev/stowage/internal/cluster"
-	"github.com/stowage-dev/stowage/internal/fair"
 	"github.com/stowage-dev/stowage/internal/ledger"
 	"github.com/stowage-dev/stowage/internal/spread"
 )
@@ -43,13 +41,6 @@ type API interface {
 	ReadReplicas(ctx context.Context, owner ledger.Owner) (int64, error)
 }
 
-// How many writes of ledgers a second, and at once, owners may cause that Stowage cannot verify.
-// Anybody who may create pods can invent such owners.
-const (
-	unverifiedRate  = 10
-	unverifiedBurst = 50
-)
-
 // The bounds of a claim's time, which lie well inside a webhook's timeout, and of one
 // request to the API.
 const (
@@ -59,17 +50,17 @@ const (
 
 // Service is the books of this process. Its methods may be called at once.
 type Service struct {
-	api     API
-	pods    *Pods
-	writer  string
-	timing  ledger.Timing
-	clock   clock.WithDelayedExecution
-	start   time.Time
-	log     logr.Logger
-	metrics *Metrics
-	changed func(owner ledger.OwnerKey, moved bool)
-	// unverified limits writes for owners that may not exist.
-	unverified *fair.Limiter[string] // by namespace
+	api        API
+	pods       *Pods
+	writer     string
+	timing     ledger.Timing
+	clock      clock.WithDelayedExecution
+	start      time.Time
+	log        logr.Logger
+	metrics    *Metrics
+	changed    func(owner ledger.OwnerKey, moved bool)
+	unverified unverified
+	asker      func(ctx context.Context, namespace string) cluster.Asker
 	logs       flowcontrol.PassiveRateLimiter
 
 	mu     sync.Mutex
@@ -108,16 +99,21 @@ type Options struct {
 	// Changed, if set, is told whose pods changed, and whether one came, went, or got another
 	// seat or node, which is what seats depend on.
 	Changed func(owner ledger.OwnerKey, moved bool)
+	// Asker, if set, returns whose part of the limits a claim takes. Without it, each namespace has one.
+	Asker func(ctx context.Context, namespace string) cluster.Asker
 }
 
 // New returns a service whose pods are still to be watched; see [Service.Pods].
 func New(o Options) *Service {
 	l := &Service{
 		api: o.API, writer: o.Writer, timing: ledger.DefaultTiming(), clock: o.Clock, start: o.Clock.Now(), log: o.Log, metrics: o.Metrics, changed: o.Changed,
-		books: map[ledger.OwnerKey]*entry{}, unverified: fair.NewLimiter[string](unverifiedRate, unverifiedBurst),
+		books: map[ledger.OwnerKey]*entry{}, unverified: newUnverified(), asker: o.Asker,
 		logs: flowcontrol.NewTokenBucketPassiveRateLimiter(5, 50),
 	}
 	l.timing.Jitter = rand.Float64
+	if l.asker == nil {
+		l.asker = byNamespace
+	}
 	l.pods = &Pods{Key: o.Key, Seen: l.podSeen, byOwner: map[ledger.OwnerKey]*ownerPods{}, owners: map[types.UID]*ownerPods{}}
 	return l
 }
@@ -222,6 +218,11 @@ func (l *Service) perform(e *entry, acts []ledger.Action) {
 // in the ledger if need be (see Result.Written). It returns spread.ErrFull if the strategy has no seat. See
 // [ledger.Request] for writeCost.
 func (l *Service) Claim(ctx context.Context, owner ledger.Owner, s *spread.Strategy, writeCost bool) (ledger.Result, error) {
+	if !l.mayHaveBook(ctx, owner) {
+		res, err := ledger.Unshared(s, writeCost)
+		l.metrics.claim(res)
+		return res, err
+	}
 	budget := maxBudget
 	if deadline, ok := ctx.Deadline(); ok {
 		// Some of the time is for the answer's way back.
@@ -273,19 +274,25 @@ func (l *Service) Peek(owner ledger.Owner, s *spread.Strategy) (seat ledger.Seat
 // and the ledger is read.
 func (l *Service) Claimed(ctx context.Context, owner ledger.Owner, id string) (bool, error) {
 	var claimed, known bool
-	l.with(owner.Key(), func(now time.Duration, e *entry) {
-		e.identify(owner)
-		claimed = e.book.Claimed(now, id)
-		known = e.book.Knows(id)
-	})
+	if l.knows(owner.Key()) {
+		l.with(owner.Key(), func(now time.Duration, e *entry) {
+			e.identify(owner)
+			claimed, known = e.book.Claimed(now, id), e.book.Knows(id)
+		})
+	}
 	if claimed || known {
 		return claimed, nil
+	}
+	if !l.mayRead(owner) {
+		return false, nil // its pod gets another seat
 	}
 	o, err := l.api.ReadLedger(ctx, owner)
 	if err != nil {
 		return false, fmt.Errorf("look up the claim of an earlier pass: %w", err)
 	}
-	l.LedgerSeen(owner, *o, false)
+	if o.Version != 0 {
+		l.LedgerSeen(owner, *o, false)
+	}
 	return slices.ContainsFunc(o.Claims, func(c ledger.Claim) bool { return c.ID == id && c.Settled == 0 }), nil
 }
 

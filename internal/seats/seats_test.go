@@ -12,21 +12,20 @@ import (
 	"testing/synctest"
 	"time"
 
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-
-	"github.com/stowage-dev/stowage/internal/metrics"
-	"github.com/stowage-dev/stowage/internal/spread"
-
 	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/utils/clock"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/ledger"
+	"github.com/stowage-dev/stowage/internal/metrics"
+	"github.com/stowage-dev/stowage/internal/spread"
 )
 
 // sharedAPI holds one ledger for several replicas, with optimistic concurrency. What the
@@ -281,45 +280,61 @@ func testPeekLeavesNothing(t *testing.T) {
 func TestUnverifiedOwnersWriteLittle(t *testing.T) { synctest.Test(t, testUnverifiedOwnersWriteLittle) }
 
 func testUnverifiedOwnersWriteLittle(t *testing.T) {
-	api := &countingAPI{writes: map[string]int{}}
+	api := &countingAPI{writes: map[string]int{}, named: map[types.UID]bool{}}
 	l := newTestLedger(t, api, "a")
 	claim := func(namespace, uid string, unverified bool) bool {
+		t.Helper()
 		owner := ledger.Owner{APIVersion: "x/v1", Kind: "Custom", Namespace: namespace, Name: "n", UID: types.UID(uid), Unverified: unverified}
+		begin := time.Now()
 		res, err := l.Claim(t.Context(), owner, simulated["80:20"], true)
 		if err != nil {
 			t.Fatal(err)
 		}
+		if took := time.Since(begin); took > 100*time.Millisecond || res.Ordinal != 1 {
+			t.Errorf("the only pod of owner %s got seat %d after %s", uid, res.Ordinal, took)
+		}
 		return res.Written
 	}
-	written := 0
-	for i := range 500 {
-		if claim("noisy", fmt.Sprint("noisy-", i), true) {
-			written++
+	claims := func(namespace, prefix string, n int, unverified bool) (written int) {
+		for i := range n {
+			if claim(namespace, fmt.Sprint(prefix, i), unverified) {
+				written++
+			}
 		}
+		return written
 	}
-	if written < 20 || written > 60 {
-		t.Errorf("%d of 500 claims of invented owners were written", written)
+	if n := claims("noisy", "noisy-", 500, true); n < 20 || n > 60 {
+		t.Errorf("%d of 500 claims of invented owners were written", n)
 	}
-	if !claim("quiet", "quiet-1", true) {
-		t.Error("a namespace that is quiet has no part of the rate")
+	if n := claims("quiet", "quiet-", 20, true); n < 10 {
+		t.Errorf("of a quiet namespace %d of 20 claims were written", n)
 	}
-	for i := range 50 {
-		if !claim("noisy", fmt.Sprint("verified-", i), false) {
-			t.Fatal("an owner that exists is held up by those that do not")
-		}
+	if n := claims("noisy", "verified-", 50, false); n != 50 {
+		t.Errorf("%d of 50 claims of owners that exist were written beside those of invented ones", n)
+	}
+	for i := range 1200 { // a minute, of the bubble's clock
+		claim("noisy", fmt.Sprint("later-", i), true)
+		time.Sleep(50 * time.Millisecond)
 	}
 	api.mu.Lock()
 	defer api.mu.Unlock()
-	if api.owners > 50 {
-		t.Errorf("%d ledgers name an owner", api.owners)
+	if n := api.writes["noisy"]; n < 200 || n > unverifiedWritesAtOnce+60*unverifiedWrites+1 {
+		t.Errorf("invented owners caused %d writes in a minute", n)
+	}
+	want := map[types.UID]bool{}
+	for i := range 50 {
+		want[types.UID(fmt.Sprint("verified-", i))] = true
+	}
+	if diff := cmp.Diff(want, api.named); diff != "" {
+		t.Errorf("the owners that ledgers name (-want +got):\n%s", diff)
 	}
 }
 
 // countingAPI takes every ledger.
 type countingAPI struct {
 	mu     sync.Mutex
-	writes map[string]int // by namespace
-	owners int            // ledgers that name an owner
+	writes map[string]int     // for owners that are not verified, by namespace
+	named  map[types.UID]bool // the owners that ledgers name
 }
 
 func (a *countingAPI) ReadLedger(context.Context, ledger.Owner) (*ledger.Object, error) {
@@ -329,9 +344,11 @@ func (a *countingAPI) ReadLedger(context.Context, ledger.Owner) (*ledger.Object,
 func (a *countingAPI) WriteLedger(_ context.Context, owner ledger.Owner, o *ledger.Object) (*ledger.Object, ledger.WriteResult, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.writes[owner.Namespace]++
-	if len(ledger.ToSeatLedger(owner, o).OwnerReferences) > 0 {
-		a.owners++
+	if owner.Unverified {
+		a.writes[owner.Namespace]++
+	}
+	for _, r := range ledger.ToSeatLedger(owner, o).OwnerReferences {
+		a.named[r.UID] = true
 	}
 	out := *o
 	out.Version++
@@ -606,4 +623,44 @@ func testLag(t *testing.T) {
 	if got := l.Lag(); got != 0 {
 		t.Errorf("once the watch is there, the lag is %s", got)
 	}
+}
+
+// Owners that may be invented make few books. Each pod gets a seat, and another namespace is served.
+func TestUnverifiedOwnersMakeFewBooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newTestLedger(t, &countingAPI{writes: map[string]int{}, named: map[types.UID]bool{}}, "a")
+		claim := func(namespace string, i int) ledger.Result {
+			res, err := l.Claim(t.Context(), ledger.Owner{APIVersion: "x/v1", Kind: "Custom", Namespace: namespace, Name: "n", UID: types.UID(fmt.Sprint(namespace, "-", i)), Unverified: true}, simulated["80:20"], true)
+			if err != nil || res.Ordinal != 1 || res.ID == "" {
+				t.Fatalf("%+v, %v", res, err)
+			}
+			return res
+		}
+		for i := range 2000 {
+			claim("noisy", i)
+		}
+		if n := len(l.books); n > 300 {
+			t.Errorf("2000 owners made %d books", n)
+		}
+		if !claim("quiet", 0).Written {
+			t.Error("a quiet namespace has no part")
+		}
+	})
+}
+
+// An id that nobody knows leaves nothing behind, whatever owners are invented for it.
+func TestClaimedLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newTestLedger(t, &sharedAPI{}, "a")
+		for i := range 100 {
+			owner := testOwner
+			owner.UID = types.UID(fmt.Sprint("invented-", i))
+			if claimed, err := l.Claimed(t.Context(), owner, "id"); claimed || err != nil {
+				t.Fatalf("%t, %v", claimed, err)
+			}
+		}
+		if n := len(l.books); n != 0 {
+			t.Errorf("%d books were made", n)
+		}
+	})
 }

@@ -5,14 +5,15 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"os"
 	"slices"
 	"sync"
 
-	"github.com/stowage-dev/stowage/internal/config"
-
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/stowage-dev/stowage/internal/config"
 )
 
 // clientAuthorities are the authorities of clients' certificates, in a file that may change.
@@ -79,6 +80,18 @@ func onlyClients(names []string, log logr.Logger, next http.Handler) http.Handle
 			log.Info("refused a client", "path", r.URL.Path, "status", status, "reason", why, "remote", r.RemoteAddr)
 		}
 		http.Error(w, why, status)
+	})
+}
+
+// onlyLoopback refuses requests that come from another pod or machine. Whoever may forward a port of the pod may ask.
+func onlyLoopback(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		from, err := netip.ParseAddrPort(r.RemoteAddr)
+		if err != nil || !from.Addr().Unmap().IsLoopback() {
+			http.Error(w, "only the pod itself is answered: use kubectl port-forward", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
 	})
 }
 

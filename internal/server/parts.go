@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/cluster"
@@ -49,7 +51,7 @@ func (s *server) addDecisions(ctx context.Context) error {
 	if err := cluster.AddIndexes(ctx, s.mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
-	s.reader = cluster.NewCache(s.mgr.GetCache(), s.uncached, s.clock, 0)
+	s.reader = cluster.NewCache(s.mgr.GetCache(), s.uncached, s.clock, cluster.ForAdmission())
 	s.scope = scope.New(s.reader, s.options.Namespace)
 	s.evictor = evict.New(s.uncached, s.clock, s.options.EvictionRate, s.metrics)
 	return cluster.StartInformers(ctx, s.mgr.GetCache())
@@ -91,7 +93,7 @@ func (s *server) addSeats(ctx context.Context) error {
 	}
 	s.seats = seats.New(seats.Options{
 		API: &seats.Store{Client: ledgers}, Key: key, Writer: leader.Identity(s.lookup),
-		Clock: s.clock, Log: s.log.WithName("seats"), Metrics: seats.NewMetrics(s.metrics), Changed: controller.Changed,
+		Clock: s.clock, Log: s.log.WithName("seats"), Metrics: seats.NewMetrics(s.metrics), Changed: controller.Changed, Asker: s.reader.Asker,
 	})
 	seats.AddLag(s.metrics, s.seats.Lag)
 	controller.Seats = s.seats
@@ -106,7 +108,7 @@ func (s *server) addSeats(ctx context.Context) error {
 		Log: s.log.WithName("poolstate"), Events: s.events(), Metrics: poolstate.NewMetrics(s.metrics), Look: controller.Look,
 	})
 	if o.MetricsAddress != "0" {
-		if err := s.mgr.AddMetricsServerExtraHandler("/debug/seats", s.seats); err != nil {
+		if err := s.mgr.AddMetricsServerExtraHandler("/debug/seats", onlyLoopback(s.seats)); err != nil {
 			return err
 		}
 	}
@@ -220,7 +222,7 @@ func (s *server) addControllers(context.Context) error {
 		s.leads = append(s.leads, &vmcapacity.Controller{
 			Client: s.uncached, Clientset: s.clientset, Informers: s.mgr.GetCache(), Resource: corev1.ResourceName(o.PeerPods.Config.VMResource),
 			ConfigMap: types.NamespacedName{Namespace: cmp.Or(o.Capacity.ConfigMapNamespace, o.Namespace), Name: stowage.PeerPodsConfigMap},
-			Default:   o.Capacity.Default, Nodes: nodes, Mode: o.Capacity.Mode, Daemons: daemons, Clock: s.clock,
+			Default:   o.Capacity.Default, Nodes: nodes, Mode: o.Capacity.Mode, Daemons: daemons, DaemonNamespace: o.Capacity.DaemonNamespace, Clock: s.clock,
 			Log: s.log.WithName("capacity"), Events: s.events(), Metrics: vmcapacity.NewMetrics(s.metrics),
 		})
 	}
@@ -255,4 +257,13 @@ func uncached(mgr ctrl.Manager) (client.Client, kubernetes.Interface, error) {
 		return nil, nil, err
 	}
 	return direct, clientset, nil
+}
+
+// discoveryTimeout bounds one request for kinds. Nobody can look up another kind meanwhile, and no context ends it.
+const discoveryTimeout = 10 * time.Second
+
+func restMapper(cfg *rest.Config, c *http.Client) (meta.RESTMapper, error) {
+	bounded := *c
+	bounded.Timeout = discoveryTimeout
+	return apiutil.NewDynamicRESTMapper(cfg, &bounded)
 }

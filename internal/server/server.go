@@ -186,6 +186,7 @@ func (s *server) addManager(context.Context) error {
 	s.webhook = newPort(o.Host, o.Port, s.configureTLS, s.metrics)
 	s.mgr, err = ctrl.NewManager(cfg, ctrl.Options{
 		Scheme:                  scheme,
+		MapperProvider:          restMapper,
 		Logger:                  s.log,
 		Cache:                   cacheOptions,
 		WebhookServer:           s.webhook,
@@ -257,10 +258,12 @@ func (s *server) addHandlers(context.Context) error {
 		Events:   s.events(),
 		// A burst for a cluster's start, and a rate that an API server does not
 		// notice.
-		EventLimit: flowcontrol.NewTokenBucketPassiveRateLimiter(5, 100),
-		LogLimit:   flowcontrol.NewTokenBucketPassiveRateLimiter(1, 10),
-		Intake:     admission.NewIntake(clock.RealClock{}),
-		Clock:      clock.RealClock{},
+		EventLimit:   flowcontrol.NewTokenBucketPassiveRateLimiter(5, 100),
+		LogLimit:     flowcontrol.NewTokenBucketPassiveRateLimiter(1, 10),
+		FailureLimit: flowcontrol.NewTokenBucketPassiveRateLimiter(5, 50),
+		ChangeLimit:  flowcontrol.NewTokenBucketPassiveRateLimiter(200, 2000),
+		Intake:       admission.NewIntake(clock.RealClock{}),
+		Clock:        clock.RealClock{},
 	}
 	workloads := &admission.WorkloadHandler{Log: s.log.WithName("workloads"), LogLimit: handler.LogLimit, Intake: handler.Intake}
 	for path, h := range map[string]http.Handler{"/mutate-v1-pod": handler, "/mutate": handler, "/validate-workload": workloads} {

@@ -93,7 +93,7 @@ func run(m *testing.M) (int, error) {
 }
 
 // serve runs Stowage until the test ends. Its controllers' time begins now.
-func serve(t *testing.T) {
+func serve(t *testing.T, daemons string) {
 	t.Helper()
 	clock = clocktesting.NewFakeClock(time.Now())
 	address, err := controlplane.FreeAddress()
@@ -105,7 +105,7 @@ func serve(t *testing.T) {
 	o.MetricsAddress, o.HealthAddress = "0", "0"
 	o.Port, err = strconv.Atoi(port)
 	must(t, err)
-	o.EvictionRate = 100
+	o.EvictionRate, o.Capacity.DaemonNamespace = 100, daemons
 	var level slog.LevelVar
 	reloader := config.NewReloader(o, pflag.NewFlagSet("", pflag.ContinueOnError), &level, logr.Discard())
 	ctx, cancel := context.WithCancel(context.Background())
@@ -161,9 +161,9 @@ type tenant struct {
 
 func newTenant(t *testing.T) *tenant {
 	t.Helper()
-	serve(t)
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
 	must(t, cluster.Client.Create(t.Context(), ns))
+	serve(t, ns.Name)
 	n := &tenant{Client: cluster.Client, namespace: ns.Name}
 	must(t, n.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "default"}}))
 	return n

@@ -7,9 +7,8 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -113,6 +112,13 @@ func TestCapacityFollowsTheDaemon(t *testing.T) {
 	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "cloud-api-adaptor"}, Spec: appsv1.DaemonSetSpec{
 		Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec},
 	}}
+	// One of a tenant's namespace, which nobody has named, takes no VM from any node.
+	forged := set.DeepCopy()
+	forged.Namespace = metav1.NamespaceDefault
+	must(t, n.Create(t.Context(), forged))
+	t.Cleanup(func() { _ = n.Delete(context.Background(), forged) })
+	forged.Status.CurrentNumberScheduled = 1
+	must(t, n.Status().Update(t.Context(), forged))
 	must(t, n.Create(t.Context(), set))
 	t.Cleanup(func() { _ = n.Delete(context.Background(), set) })
 	d := &daemon{tenant: n, node: node, pod: n.pod(t, set, testkit.Pod("").Label("app", "cloud-api-adaptor").Container("c", "", ""), node)}
@@ -132,6 +138,6 @@ func TestCapacityFollowsTheDaemon(t *testing.T) {
 		}
 	}
 
-	must(t, n.Delete(t.Context(), set))
+	must(t, n.Delete(t.Context(), set)) // the forged one is still there
 	eventually(t, "without the DaemonSet every node advertises VMs", func() bool { return n.vms(t, node) == "7" && n.vms(t, other) == "10" })
 }

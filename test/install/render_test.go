@@ -317,3 +317,23 @@ func TestChartFollowsItsNamespace(t *testing.T) {
 		t.Error("the namespace is nowhere")
 	}
 }
+
+// The NetworkPolicy is there as soon as it is known who calls, unless it is turned off.
+func TestChartNetworkPolicy(t *testing.T) {
+	const from = `"from":[{"ipBlock":{"cidr":"10.0.0.0/8"}}]`
+	for set, want := range map[string]bool{
+		`webhook.networkPolicy={}`: false, `webhook.networkPolicy={` + from + `}`: true,
+		`webhook.networkPolicy={"enabled":true}`: true, `webhook.networkPolicy={"enabled":false,` + from + `}`: false,
+	} {
+		if got := chart(t, set)["NetworkPolicy/"+namespace+"/stowage"] != nil; got != want {
+			t.Errorf("%s: there is a NetworkPolicy: %t, want %t", set, got, want)
+		}
+	}
+	const text = "Every pod may call the webhook"
+	for set, want := range map[string]bool{`webhook.networkPolicy={}`: true, `webhook.networkPolicy={` + from + `}`: false} {
+		notes := do(t, helm, "install", "stowage", "charts/stowage", "--namespace", namespace, "--dry-run=client", "--set-json", set)
+		if got := strings.Contains(notes, text); got != want {
+			t.Errorf("%s: the notes say so: %t, want %t", set, got, want)
+		}
+	}
+}

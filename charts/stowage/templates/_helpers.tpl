@@ -100,3 +100,9 @@ cert-manager.io/inject-ca-from: {{ .Release.Namespace }}/stowage-webhook
 {{- define "stowage.settingValue" -}}
 {{- if kindIs "slice" . }}{{ join "," . }}{{ else if kindIs "string" . }}{{ . }}{{ else }}{{ toJson . }}{{ end }}
 {{- end }}
+
+{{- /* Whether there is a NetworkPolicy: "true" or "". */}}
+{{- define "stowage.networkPolicy" -}}
+{{- $p := .Values.webhook.networkPolicy }}
+{{- if kindIs "invalid" $p.enabled }}{{ if $p.from }}true{{ end }}{{ else if $p.enabled }}true{{ end }}
+{{- end }}

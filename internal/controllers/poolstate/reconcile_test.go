@@ -107,7 +107,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 			},
 		}).Build()
 	set := metrics.NewSet(prometheus.NewRegistry())
-	reader := cluster.NewCache(c, c, b.clock, 0)
+	reader := cluster.NewCache(c, c, b.clock, cluster.ForAdmission())
 	service := seats.New(seats.Options{API: noLedgers{}, Key: key, Writer: "w", Clock: b.clock, Log: logr.Discard(), Metrics: seats.NewMetrics(set)})
 	b.run = &run{
 		Controller: &Controller{

@@ -7,9 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllertest"
-
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -27,9 +24,11 @@ import (
 	clientevents "k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/flowcontrol"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllertest"
 
 	"github.com/stowage-dev/stowage/api"
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
@@ -84,7 +83,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 				return nil
 			},
 		}).Build()
-	reader := cluster.NewCache(c, c, b.clock, 0)
+	reader := cluster.NewCache(c, c, b.clock, cluster.ForAdmission())
 	b.discovery = &fakediscovery.FakeDiscovery{
 		Fake:               &clienttesting.Fake{Resources: []*metav1.APIResourceList{{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "pods"}, {Name: "pods/resize"}}}}},
 		FakedServerVersion: &version.Info{GitVersion: "v1.32.0"},

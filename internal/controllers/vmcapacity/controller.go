@@ -12,8 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/stowage-dev/stowage/internal/contest"
-
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -25,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/contest"
 	"github.com/stowage-dev/stowage/internal/events"
 	"github.com/stowage-dev/stowage/internal/leader"
 	"github.com/stowage-dev/stowage/internal/peerpod"
@@ -47,10 +46,12 @@ type Controller struct {
 	// DaemonSets that make VMs, and those DaemonSets.
 	Mode    peerpod.CapacityMode
 	Daemons labels.Selector
-	Clock   clock.WithTicker
-	Log     logr.Logger
-	Events  events.Recorder
-	Metrics *Metrics
+	// DaemonNamespace is the namespace of those DaemonSets, which an administrator named. If it is empty, none counts.
+	DaemonNamespace string
+	Clock           clock.WithTicker
+	Log             logr.Logger
+	Events          events.Recorder
+	Metrics         *Metrics
 }
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch
@@ -69,7 +70,7 @@ type run struct {
 	term  context.Context
 	nodes leader.Queue[string]
 	pods  toolscache.SharedIndexInformer // peer pods
-	// daemons are the pods of the DaemonSets that make VMs; nil with [peerpod.CapacityAlways].
+	// daemons are the pods of the DaemonSets that make VMs; nil with [peerpod.CapacityAlways], and where no namespace is named.
 	daemons toolscache.SharedIndexInformer
 
 	mu    sync.Mutex

@@ -16,11 +16,11 @@ import (
 	"github.com/stowage-dev/stowage/internal/podstatus"
 )
 
-// isDaemonSet reports whether a DaemonSet makes VMs. It has the labels of cloud-api-adaptor's, uses the node's
-// network as that does, and has pods or had some. Who may create DaemonSets but not privileged pods cannot imitate
-// it: Pod Security refuses the pods.
+// isDaemonSet reports whether a DaemonSet makes VMs. It is in the namespace that an administrator named. It has the labels of
+// cloud-api-adaptor's, uses the node's network as that does, and has pods or had some.
 func (r *run) isDaemonSet(d *appsv1.DaemonSet, had bool) bool {
-	return d.Spec.Selector != nil && r.Daemons.Matches(labels.Set(d.Spec.Selector.MatchLabels)) &&
+	return r.DaemonNamespace != "" && d.Namespace == r.DaemonNamespace &&
+		d.Spec.Selector != nil && r.Daemons.Matches(labels.Set(d.Spec.Selector.MatchLabels)) &&
 		d.Spec.Template.Spec.HostNetwork && (had || d.Status.CurrentNumberScheduled > 0)
 }
 
@@ -47,11 +47,11 @@ func daemonIndexers() toolscache.Indexers {
 
 // watchDaemons follows the DaemonSets that make VMs, and their pods, of which little is kept.
 func (r *run) watchDaemons(t *leader.Term) error {
-	if r.Mode == peerpod.CapacityAlways {
+	if r.Mode == peerpod.CapacityAlways || r.DaemonNamespace == "" {
 		return nil
 	}
 	r.daemons = toolscache.NewSharedIndexInformerWithOptions(
-		toolscache.NewFilteredListWatchFromClient(r.Clientset.CoreV1().RESTClient(), "pods", metav1.NamespaceAll, func(o *metav1.ListOptions) {
+		toolscache.NewFilteredListWatchFromClient(r.Clientset.CoreV1().RESTClient(), "pods", r.DaemonNamespace, func(o *metav1.ListOptions) {
 			o.LabelSelector = r.Daemons.String()
 		}), &corev1.Pod{}, toolscache.SharedIndexInformerOptions{Indexers: daemonIndexers()})
 	err := r.daemons.SetTransform(func(obj any) (any, error) {
@@ -61,10 +61,18 @@ func (r *run) watchDaemons(t *leader.Term) error {
 		}
 		kept := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 			Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
-			OwnerReferences: pod.OwnerReferences, DeletionTimestamp: pod.DeletionTimestamp,
+			DeletionTimestamp: pod.DeletionTimestamp,
 		}}
+		if c := metav1.GetControllerOfNoCopy(pod); c != nil {
+			kept.OwnerReferences = []metav1.OwnerReference{{UID: c.UID, Controller: c.Controller}}
+		}
 		kept.Spec.NodeName = pod.Spec.NodeName
-		kept.Status.Phase, kept.Status.Conditions = pod.Status.Phase, pod.Status.Conditions
+		kept.Status.Phase = pod.Status.Phase
+		for _, c := range pod.Status.Conditions {
+			if c.Type == corev1.PodReady {
+				kept.Status.Conditions = []corev1.PodCondition{{Type: c.Type, Status: c.Status}}
+			}
+		}
 		return kept, nil
 	})
 	if err != nil {
@@ -132,6 +140,9 @@ func (r *run) byDaemon() bool {
 
 // daemonReady reports whether a node has a daemon that is Ready.
 func (r *run) daemonReady(node string) bool {
+	if r.daemons == nil {
+		return false // no namespace was named
+	}
 	pods, err := r.daemons.GetIndexer().ByIndex(byNode, node)
 	if err != nil {
 		r.Log.Error(err, "the daemon of a node was not found", "kind", "Node", "name", node)

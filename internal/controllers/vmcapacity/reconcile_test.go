@@ -11,25 +11,22 @@ import (
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-
-	"k8s.io/apimachinery/pkg/util/wait"
-
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/utils/clock"
-
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	clientevents "k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -73,7 +70,7 @@ func newBench(t *testing.T, limit int64, objects ...client.Object) *bench {
 	b.run = &run{
 		Controller: &Controller{
 			Client: c, Informers: testkit.Cache{Informers: b.fakes, Reader: c}, Resource: vm, ConfigMap: types.NamespacedName{Namespace: "stowage-system", Name: "peer-pods-cm"}, Default: 10,
-			Nodes: selector, Mode: peerpod.CapacityAuto, Daemons: labels.SelectorFromSet(labels.Set{"app": "cloud-api-adaptor"}), Clock: b.clock, Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder}, Metrics: NewMetrics(metrics.NewSet(prometheus.NewRegistry())),
+			Nodes: selector, Mode: peerpod.CapacityAuto, Daemons: labels.SelectorFromSet(labels.Set{"app": "cloud-api-adaptor"}), DaemonNamespace: "caa", Clock: b.clock, Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder}, Metrics: NewMetrics(metrics.NewSet(prometheus.NewRegistry())),
 		},
 		term:  t.Context(),
 		nodes: testkit.Queue[string](),
@@ -459,5 +456,31 @@ func TestRegister(t *testing.T) {
 	ended()
 	if n := testutil.CollectAndCount(b.Metrics.used); n != 0 {
 		t.Errorf("%d series are left for the next leader", n)
+	}
+}
+
+// A daemon counts in the namespace that an administrator named, and nowhere else.
+func TestDaemonOfAnotherNamespace(t *testing.T) {
+	for name, tc := range map[string]struct{ named, amount string }{
+		"of the namespace that was named": {"caa", ""},
+		"of another namespace":            {"elsewhere", "7"},
+		"where none was named":            {"", "7"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, 7, node(7, "7", nil))
+			b.DaemonNamespace = tc.named
+			d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "caa", Name: "caa", UID: "caa"}}
+			d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "cloud-api-adaptor"}}
+			d.Spec.Template.Spec.HostNetwork, d.Status.CurrentNumberScheduled = true, 1
+			b.daemonSetSeen(d, true)
+			for range 2 {
+				if _, err := b.reconcile(t.Context(), "worker"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if amount, _ := b.advertisedNow(t); amount != tc.amount {
+				t.Errorf("the node advertises %q, want %q", amount, tc.amount)
+			}
+		})
 	}
 }

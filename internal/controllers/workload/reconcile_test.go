@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
-
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	clientevents "k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
@@ -97,7 +96,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 			SubResourceGet: testkit.ReplicaSetScale,
 		}).Build()
 	set := metrics.NewSet(prometheus.NewRegistry())
-	reader := cluster.NewCache(c, c, b.clock, 0)
+	reader := cluster.NewCache(c, c, b.clock, cluster.ForAdmission())
 	service := seats.New(seats.Options{API: noLedgers{}, Key: key, Writer: "w", Clock: b.clock, Log: logr.Discard(), Metrics: seats.NewMetrics(set)})
 	timing := DefaultTiming()
 	b.run = &run{

@@ -1,0 +1,106 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// kind returns the kind of a reference, or false if no kind can have such a name. Its parts go into the paths of requests.
+func (r Ref) kind() (schema.GroupVersionKind, bool) {
+	gv, err := schema.ParseGroupVersion(r.APIVersion)
+	named := err == nil && (gv.Group == "" || len(validation.IsDNS1123Subdomain(gv.Group)) == 0) &&
+		len(validation.IsDNS1035Label(gv.Version)) == 0 && len(validation.IsDNS1035Label(strings.ToLower(r.Kind))) == 0
+	return gv.WithKind(r.Kind), named
+}
+
+// How long a workload of another kind is remembered, a kind that Stowage may not read, one that there is, and one that there is not.
+const (
+	unwatchedTTL  = time.Minute
+	unreadableTTL = 5 * time.Minute
+	servedTTL     = time.Hour
+	unservedTTL   = 10 * time.Second
+)
+
+// unwatchedWorkload reads a workload of a kind that is not watched.
+func (c *Cache) unwatchedWorkload(ctx context.Context, namespace string, ref Ref) (*Workload, error) {
+	gvk, named := ref.kind()
+	if !named || !c.MayRead(ref) {
+		return nil, nil
+	}
+	k := readKey{what: "workload", namespace: namespace, ref: ref}
+	if known, ok := c.unwatched.Get(k); ok {
+		return known.(*Workload), nil
+	}
+	who := c.Asker(ctx, namespace)
+	if served, err := c.serves(ctx, who, namespace, ref, gvk); err != nil {
+		return nil, fmt.Errorf("find the kind %s of %s: %w", ref.Kind, ref.APIVersion, err)
+	} else if !served {
+		return nil, nil
+	}
+	w, err := readUncached(ctx, c, c.objects, who, k, func(ctx context.Context) (*Workload, error) {
+		m := metadataOf(gvk)
+		if err := c.uncached.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, m); err != nil {
+			return nil, err
+		}
+		m.ObjectMeta = workloadIdentity(m.ObjectMeta)
+		return newWorkload(ref, &m.ObjectMeta), nil
+	})
+	switch {
+	case apierrors.IsForbidden(err):
+		c.unreadable.Add(kindOnly(ref), true, unreadableTTL)
+		return nil, nil
+	case apierrors.IsNotFound(err), meta.IsNoMatchError(err), err == nil && ref.UID != "" && w.UID != ref.UID:
+		w = nil
+	case err != nil:
+		return nil, fmt.Errorf("read %s %q: %w", ref.Kind, ref.Name, err)
+	}
+	c.unwatched.Add(k, w, unwatchedTTL)
+	return w, nil
+}
+
+// serves reports whether the API server has a kind. To look up a kind that nobody has asked for may take a discovery. All such
+// kinds wait for it, and no context ends it. So an object of the kind is read for it once, in a lane of its own.
+func (c *Cache) serves(ctx context.Context, who Asker, namespace string, ref Ref, gvk schema.GroupVersionKind) (bool, error) {
+	if c.kinds.limit == nil {
+		return true, nil
+	}
+	if known, ok := c.served.Get(gvk); ok {
+		return known.(bool), nil
+	}
+	served, err := readUncached(ctx, c, c.kinds, who, readKey{what: "kind", ref: kindOnly(ref)}, func(ctx context.Context) (bool, error) {
+		err := c.uncached.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, metadataOf(gvk))
+		switch {
+		case meta.IsNoMatchError(err):
+			return false, nil
+		case err == nil, apierrors.IsNotFound(err), apierrors.IsForbidden(err):
+			return true, nil
+		}
+		return false, err
+	})
+	if err != nil {
+		return false, err
+	}
+	ttl := unservedTTL
+	if served {
+		ttl = servedTTL
+	}
+	c.served.Add(gvk, served, ttl)
+	return served, nil
+}
+
+// kindOnly is the kind of a reference, without an object.
+func kindOnly(ref Ref) Ref { return Ref{APIVersion: ref.APIVersion, Kind: ref.Kind} }
+
+// MayRead implements [Reader].
+func (c *Cache) MayRead(ref Ref) bool {
+	_, unreadable := c.unreadable.Get(kindOnly(ref))
+	return !unreadable
+}
