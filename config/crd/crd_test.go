@@ -5,6 +5,9 @@ import (
 	"regexp"
 	"testing"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"sigs.k8s.io/yaml"
+
 	"github.com/stowage-dev/stowage/config/crd"
 )
 
@@ -26,4 +29,33 @@ func TestRulesDoNotCompareTypes(t *testing.T) {
 			t.Errorf("%s: replace %q with `type(...) in [...]`: Kubernetes 1.33 and older refuse it", file, rule)
 		}
 	}
+}
+
+// Every text in a PodDistributor's spec has a greatest length: each replica keeps the object.
+func TestTextsHaveALimit(t *testing.T) {
+	data, err := crd.Bases.ReadFile("bases/versprei.versprei.io_poddistributors.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kind apiextensionsv1.CustomResourceDefinition
+	if err := yaml.Unmarshal(data, &kind); err != nil {
+		t.Fatal(err)
+	}
+	var check func(path string, s *apiextensionsv1.JSONSchemaProps)
+	check = func(path string, s *apiextensionsv1.JSONSchemaProps) {
+		if s.Type == "string" && s.MaxLength == nil && len(s.Enum) == 0 {
+			t.Errorf("%s has no maxLength", path)
+		}
+		for name, p := range s.Properties {
+			check(path+"."+name, &p)
+		}
+		if s.Items != nil && s.Items.Schema != nil {
+			check(path+"[]", s.Items.Schema)
+		}
+		if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
+			check(path+"{}", s.AdditionalProperties.Schema)
+		}
+	}
+	spec := kind.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
+	check("spec", &spec)
 }

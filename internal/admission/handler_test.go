@@ -450,7 +450,7 @@ func everything() *cluster.Static {
 		}}},
 		PodDistributors: []versprei.PodDistributor{{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "d"}, Spec: versprei.PodDistributorSpec{
 			Target: versprei.Target{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web"}, Enforcement: versprei.EnforcementPreferred,
-			Distribution: []versprei.Pool{{NodeLabel: map[string]versprei.LabelValue{"type": "spot"}, Weight: 4, Tolerations: []corev1.Toleration{{Key: "spot", Operator: "Exists"}}}, {NodeLabel: map[string]versprei.LabelValue{"type": "od"}, Weight: 1}},
+			Distribution: []versprei.Pool{{NodeLabel: map[string]versprei.LabelValue{"type": "spot"}, Weight: 4, Tolerations: []versprei.Toleration{{Key: "spot", Operator: "Exists"}}}, {NodeLabel: map[string]versprei.LabelValue{"type": "od"}, Weight: 1}},
 		}}},
 	})
 }

@@ -163,3 +163,34 @@ func TestManyItems(t *testing.T) {
 		})
 	}
 }
+
+// A review of unknown length takes room as the largest does, and one that waits gets the room that another gives back.
+func TestIntakeOfUnknownLength(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answer := make(chan struct{})
+		in := NewIntake(clock.RealClock{})
+		h := intakeHandler(in, answer)
+		status := make(chan int, 3)
+		for range 3 {
+			go func() {
+				body := struct{ io.Reader }{bytes.NewReader(make([]byte, 2*smallReview))} // says no length
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/mutate?timeout=5s", body))
+				status <- w.Code
+			}()
+			synctest.Wait()
+		}
+		if in.large.TryAcquire("another", largeReviews-2*MaxBodyBytes+1) {
+			t.Error("two reviews of unknown length take less room than the largest would")
+		}
+		for range 3 { // the third gets its room from the first
+			answer <- struct{}{}
+			synctest.Wait()
+		}
+		for range 3 {
+			if code := <-status; code != http.StatusOK {
+				t.Errorf("a review got %d", code)
+			}
+		}
+	})
+}

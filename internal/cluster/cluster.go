@@ -23,12 +23,13 @@ import (
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/bounded"
 )
 
 // Reader is the read side of a decision. The objects it returns are shared and
 // must not be changed; they hold only the fields that their method names.
 type Reader interface {
-	// Namespace returns a namespace with its labels and annotations, or nil if
+	// Namespace returns a namespace with its labels and the annotation of its mode, or nil if
 	// there is none of that name.
 	Namespace(ctx context.Context, name string) (*corev1.Namespace, error)
 	// LimitRanges returns the namespace's LimitRanges with their limits.
@@ -67,7 +68,8 @@ type Cache struct {
 
 	// unwatched remembers workloads of kinds that are not watched, and missing what does not exist. unreadable remembers the
 	// kinds that Stowage may not read, and served which kinds there are.
-	unwatched, unreadable, served, missing *utilcache.LRUExpireCache
+	unwatched                   *bounded.Cache[readKey, *Workload]
+	unreadable, served, missing *utilcache.LRUExpireCache
 }
 
 // Clock tells the time.
@@ -81,7 +83,7 @@ func NewCache(cached, uncached client.Reader, clock Clock, limits Limits) *Cache
 		cached: cached, uncached: uncached, clock: clock, limits: limits,
 		objects: newLane(limits.Rate, limits.Burst, limits.AtOnce), kinds: newLane(limits.KindRate, limits.KindBurst, kindsAtOnce),
 		flights:   map[readKey]*flight{},
-		unwatched: remembered(), unreadable: remembered(), served: remembered(), missing: remembered(),
+		unwatched: bounded.New[readKey, *Workload](unwatchedBytes, clock), unreadable: remembered(), served: remembered(), missing: remembered(),
 	}
 }
 
@@ -94,13 +96,14 @@ var _ Reader = &Cache{}
 
 // CacheOptions keeps only the fields that [Reader] promises.
 func CacheOptions() cache.Options {
+	keep := newKeeper()
 	shared := true // callers promise not to change what they are given
 	return cache.Options{
 		ByObject: map[client.Object]cache.ByObject{
-			metadataOf(appsv1.SchemeGroupVersion.WithKind("Deployment")): {UnsafeDisableDeepCopy: &shared, Transform: keepWorkload},
-			&appsv1.ReplicaSet{}:  {UnsafeDisableDeepCopy: &shared, Transform: keepReplicaSet},
-			&appsv1.StatefulSet{}: {UnsafeDisableDeepCopy: &shared, Transform: keepStatefulSet},
-			&appsv1.DaemonSet{}:   {UnsafeDisableDeepCopy: &shared, Transform: keepDaemonSet},
+			metadataOf(appsv1.SchemeGroupVersion.WithKind("Deployment")): {UnsafeDisableDeepCopy: &shared, Transform: keep.workload},
+			&appsv1.ReplicaSet{}:  {UnsafeDisableDeepCopy: &shared, Transform: keep.replicaSet},
+			&appsv1.StatefulSet{}: {UnsafeDisableDeepCopy: &shared, Transform: keep.statefulSet},
+			&appsv1.DaemonSet{}:   {UnsafeDisableDeepCopy: &shared, Transform: keep.daemonSet},
 			&corev1.Node{}: {UnsafeDisableDeepCopy: &shared, Transform: func(obj any) (any, error) {
 				n := obj.(*corev1.Node)
 				kept := &corev1.Node{ObjectMeta: identity(n.ObjectMeta, true)}
@@ -110,10 +113,12 @@ func CacheOptions() cache.Options {
 				return kept, nil
 			}},
 			&flexdaemonsets.FlexDaemonsetTemplate{}: {UnsafeDisableDeepCopy: &shared},
-			&versprei.PodDistributor{}:              {UnsafeDisableDeepCopy: &shared},
+			&versprei.PodDistributor{}:              {UnsafeDisableDeepCopy: &shared, Transform: keepPodDistributor},
 			&corev1.Namespace{}: {UnsafeDisableDeepCopy: &shared, Transform: func(obj any) (any, error) {
 				ns := obj.(*corev1.Namespace)
-				return &corev1.Namespace{ObjectMeta: identity(ns.ObjectMeta, true)}, nil
+				kept := &corev1.Namespace{ObjectMeta: identity(ns.ObjectMeta, true)}
+				kept.Annotations = Pick(ns.Annotations, stowage.ModeKey)
+				return kept, nil
 			}},
 			&corev1.LimitRange{}: {UnsafeDisableDeepCopy: &shared, Transform: func(obj any) (any, error) {
 				lr := obj.(*corev1.LimitRange)

@@ -21,13 +21,16 @@ func (r Ref) kind() (schema.GroupVersionKind, bool) {
 	return gv.WithKind(r.Kind), named
 }
 
-// How long a workload of another kind is remembered, a kind that Stowage may not read, one that there is, and one that there is not.
+// How long is remembered: a workload of another kind, a kind that Stowage may not read, one that is served, and one that is not.
 const (
 	unwatchedTTL  = time.Minute
 	unreadableTTL = 5 * time.Minute
 	servedTTL     = time.Hour
 	unservedTTL   = 10 * time.Second
 )
+
+// unwatchedBytes is how many bytes of workloads of other kinds are remembered.
+const unwatchedBytes = 16 << 20
 
 // unwatchedWorkload reads a workload of a kind that is not watched.
 func (c *Cache) unwatchedWorkload(ctx context.Context, namespace string, ref Ref) (*Workload, error) {
@@ -37,7 +40,7 @@ func (c *Cache) unwatchedWorkload(ctx context.Context, namespace string, ref Ref
 	}
 	k := readKey{what: "workload", namespace: namespace, ref: ref}
 	if known, ok := c.unwatched.Get(k); ok {
-		return known.(*Workload), nil
+		return known, nil
 	}
 	who := c.Asker(ctx, namespace)
 	if served, err := c.serves(ctx, who, namespace, ref, gvk); err != nil {
@@ -62,7 +65,7 @@ func (c *Cache) unwatchedWorkload(ctx context.Context, namespace string, ref Ref
 	case err != nil:
 		return nil, fmt.Errorf("read %s %q: %w", ref.Kind, ref.Name, err)
 	}
-	c.unwatched.Add(k, w, unwatchedTTL)
+	c.unwatched.Add(k, w, w.bytes(), unwatchedTTL)
 	return w, nil
 }
 

@@ -18,9 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
-	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 )
 
 // Ref names an object of a known namespace.
@@ -100,65 +97,6 @@ func metadataOf(gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {
 	return m
 }
 
-func keepWorkload(obj any) (any, error) {
-	m := obj.(*metav1.PartialObjectMetadata)
-	return &metav1.PartialObjectMetadata{TypeMeta: m.TypeMeta, ObjectMeta: workloadIdentity(m.ObjectMeta)}, nil
-}
-
-func keepReplicaSet(obj any) (any, error) {
-	rs := obj.(*appsv1.ReplicaSet)
-	kept := &appsv1.ReplicaSet{ObjectMeta: workloadIdentity(rs.ObjectMeta)}
-	kept.Spec.Replicas, kept.Status.Replicas = rs.Spec.Replicas, rs.Status.Replicas
-	if text := failureOf(rs); text != "" {
-		kept.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Message: text}}
-	}
-	kept.Spec.Template.Annotations = Pick(rs.Spec.Template.Annotations, annotationsOfInterest...)
-	kept.Spec.Template.Spec.NodeName = rs.Spec.Template.Spec.NodeName
-	return kept, nil
-}
-
-// maxFailure is how many bytes are kept of why a ReplicaSet gets no pods. Webhooks and quotas of tenants have a say in that text.
-const maxFailure = 256
-
-func failureOf(rs *appsv1.ReplicaSet) string {
-	for i := range rs.Status.Conditions {
-		if c := &rs.Status.Conditions[i]; c.Type == appsv1.ReplicaSetReplicaFailure && c.Status == corev1.ConditionTrue {
-			return strings.ToValidUTF8(strings.Clone(c.Message[:min(len(c.Message), maxFailure)]), "")
-		}
-	}
-	return ""
-}
-
-func keepStatefulSet(obj any) (any, error) {
-	s := obj.(*appsv1.StatefulSet)
-	kept := &appsv1.StatefulSet{ObjectMeta: workloadIdentity(s.ObjectMeta)}
-	kept.Spec.Replicas, kept.Status.Replicas = s.Spec.Replicas, s.Status.Replicas
-	kept.Spec.Ordinals = s.Spec.Ordinals
-	kept.Spec.Template.Annotations = Pick(s.Spec.Template.Annotations, annotationsOfInterest...)
-	kept.Spec.Template.Spec.NodeName = s.Spec.Template.Spec.NodeName
-	return kept, nil
-}
-
-func keepDaemonSet(obj any) (any, error) {
-	d := obj.(*appsv1.DaemonSet)
-	kept := &appsv1.DaemonSet{ObjectMeta: workloadIdentity(d.ObjectMeta)}
-	kept.Spec.Selector = d.Spec.Selector
-	kept.Spec.Template.Annotations = Pick(d.Spec.Template.Annotations, slices.Concat(annotationsOfInterest, []string{stowage.ModeKey})...)
-	kept.Spec.Template.Labels = Pick(d.Spec.Template.Labels, stowage.ModeKey)
-	kept.Spec.Template.Spec.HostNetwork = d.Spec.Template.Spec.HostNetwork
-	kept.Status.CurrentNumberScheduled, kept.Status.DesiredNumberScheduled = d.Status.CurrentNumberScheduled, d.Status.DesiredNumberScheduled
-	kept.Status.UpdatedNumberScheduled, kept.Status.NumberReady = d.Status.UpdatedNumberScheduled, d.Status.NumberReady
-	return kept, nil
-}
-
-// annotationsOfInterest are the annotations of workloads that Stowage reads.
-var annotationsOfInterest = []string{
-	stowage.SpreadSwitchAnnotation, stowage.SpreadStrategyAnnotation, stowage.SpreadStrategyAliasAnnotation,
-	stowage.RebalanceAnnotation, stowage.RepairAnnotation, stowage.SpillAnnotation,
-	deploymentRevision, rolloutRevision,
-	flexdaemonsets.TemplateAnnotation, stowage.DeclaredResourcesAnnotation, stowage.OriginalResourcesAnnotation,
-}
-
 // The annotations in which Deployments and Argo Rollouts count the revisions of their ReplicaSets.
 const (
 	deploymentRevision = "deployment.kubernetes.io/revision"
@@ -175,30 +113,6 @@ func (w *Workload) Revision() int64 {
 // Newer reports whether one workload is a later revision of another one's controller.
 func Newer(a, b *Workload) bool {
 	return a.UID != b.UID && a.Controller != nil && b.Controller != nil && a.Controller.UID == b.Controller.UID && a.Revision() > b.Revision()
-}
-
-// Pick returns the entries with these keys; nil if there are none.
-func Pick(all map[string]string, keys ...string) (kept map[string]string) {
-	for _, key := range keys {
-		if v, ok := all[key]; ok {
-			if kept == nil {
-				kept = map[string]string{}
-			}
-			kept[key] = v
-		}
-	}
-	return kept
-}
-
-// workloadIdentity keeps what a [Workload] has.
-func workloadIdentity(m metav1.ObjectMeta) metav1.ObjectMeta {
-	kept := identity(m, false)
-	kept.CreationTimestamp = m.CreationTimestamp
-	kept.Annotations = Pick(m.Annotations, annotationsOfInterest...)
-	if c := metav1.GetControllerOfNoCopy(&m); c != nil {
-		kept.OwnerReferences = []metav1.OwnerReference{{APIVersion: c.APIVersion, Kind: c.Kind, Name: c.Name, UID: c.UID, Controller: c.Controller}}
-	}
-	return kept
 }
 
 // newWorkload returns the workload that an object is.
@@ -225,11 +139,11 @@ func NewWorkload(gvk schema.GroupVersionKind, obj client.Object) Workload {
 		if o.Spec.Ordinals != nil {
 			w.FirstOrdinal = int64(o.Spec.Ordinals.Start)
 		}
-		w.TemplateAnnotations = Pick(o.Spec.Template.Annotations, annotationsOfInterest...)
+		w.TemplateAnnotations = ofTemplate(o.Spec.Template.Annotations)
 	case *appsv1.DaemonSet:
-		w.TemplateAnnotations = Pick(o.Spec.Template.Annotations, annotationsOfInterest...)
+		w.TemplateAnnotations = ofTemplate(o.Spec.Template.Annotations)
 	case *appsv1.ReplicaSet:
-		w.TemplateAnnotations = Pick(o.Spec.Template.Annotations, annotationsOfInterest...)
+		w.TemplateAnnotations = ofTemplate(o.Spec.Template.Annotations)
 	}
 	return *w
 }

@@ -164,3 +164,29 @@ func TestEmpty(t *testing.T) {
 		})
 	}
 }
+
+// Room is counted only for pods of which size, selectors and taints decide alone.
+func TestCounted(t *testing.T) {
+	terms := []corev1.PodAffinityTerm{{TopologyKey: corev1.LabelHostname}}
+	spread := func(when corev1.UnsatisfiableConstraintAction) corev1.PodSpec {
+		return corev1.PodSpec{TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{WhenUnsatisfiable: when}}}
+	}
+	for name, tc := range map[string]struct {
+		spec corev1.PodSpec
+		want bool
+	}{
+		"nothing else":             {corev1.PodSpec{}, true},
+		"a spread that may fail":   {spread(corev1.ScheduleAnyway), true},
+		"a spread that must hold":  {spread(corev1.DoNotSchedule), false},
+		"a device":                 {corev1.PodSpec{ResourceClaims: []corev1.PodResourceClaim{{Name: "gpu"}}}, false},
+		"affinity to other pods":   {corev1.PodSpec{Affinity: &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms}}}, false},
+		"anti-affinity":            {corev1.PodSpec{Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms}}}, false},
+		"an init container's port": {corev1.PodSpec{InitContainers: []corev1.Container{{Ports: []corev1.ContainerPort{{HostPort: 80}}}}}, false},
+		"a port of the pod's own":  {corev1.PodSpec{Containers: []corev1.Container{{Ports: []corev1.ContainerPort{{ContainerPort: 80}}}}}, true},
+		"a port of the node's":     {corev1.PodSpec{Containers: []corev1.Container{{Ports: []corev1.ContainerPort{{HostPort: 80}}}}}, false},
+	} {
+		if got := Counted(&corev1.Pod{Spec: tc.spec}); got != tc.want {
+			t.Errorf("%s: %t, want %t", name, got, tc.want)
+		}
+	}
+}

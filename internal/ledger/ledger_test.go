@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 )
 
 var testOwner = Owner{APIVersion: "apps/v1", Kind: "ReplicaSet", Namespace: "ns", Name: "web", UID: "uid"}
@@ -105,5 +107,18 @@ func TestCostRank(t *testing.T) {
 	}
 	if UnverifiedID("") != "" {
 		t.Error("an empty claim has an id")
+	}
+}
+
+// A genuine claim is a seat of a pod that exists, unless it was made for a dry run.
+func TestSeatOf(t *testing.T) {
+	key, seat := NewKey(), Seat{Pool: "spot", Ordinal: 3}
+	labels := map[string]string{stowage.PoolLabel: "spot", stowage.SeatLabel: "3"}
+	for origin, want := range map[Origin]bool{OriginClaimed: true, OriginUnshared: true, OriginOrdinal: true, OriginAdopted: true, OriginDryRun: false} {
+		claim := map[string]string{stowage.ClaimAnnotation: key.Sign(origin, "id", Holder{"ns", "uid"}, seat)}
+		got, _, id, ok := SeatOf(key, "ns", "uid", labels, claim)
+		if ok != want || ok && (got != seat || id != "id") {
+			t.Errorf("origin %c: seat %v, id %q, %t", origin, got, id, ok)
+		}
 	}
 }

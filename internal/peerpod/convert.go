@@ -71,7 +71,7 @@ func recall(pod *podpatch.Pod, copied string) (seen, wrote *record, warnings []s
 	switch {
 	case err != nil:
 		return nil, nil, []string{fmt.Sprintf("annotation %s is not ours and was replaced: %v", stowage.OriginalResourcesAnnotation, err)}
-	case seen != nil && copied == pod.Metadata.Annotations[stowage.OriginalResourcesAnnotation]:
+	case seen != nil && podpatch.IsCopy(pod.Metadata.Annotations[stowage.OriginalResourcesAnnotation], copied):
 		return nil, seen, []string{fmt.Sprintf("annotation %s in the pod template is a copy of another pod's and was ignored; remove it, and the annotations %s, from the template",
 			stowage.OriginalResourcesAnnotation, strings.Join(sizingAnnotations, ", "))}
 	}

@@ -15,6 +15,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -37,7 +38,8 @@ func Plausible(o *podpatch.Owner) bool {
 			return false
 		}
 	}
-	return len(validation.IsDNS1123Subdomain(o.UID)) == 0 // it becomes the name of a SeatLedger
+	// The name becomes part of a request's path, and the UID the name of a SeatLedger.
+	return len(content.IsPathSegmentName(o.Name)) == 0 && len(validation.IsDNS1123Subdomain(o.UID)) == 0
 }
 
 // Pinned returns what in a pod chooses nodes by a pool's labels, or chooses a node. Such a

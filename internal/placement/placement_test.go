@@ -55,10 +55,12 @@ func TestPlausible(t *testing.T) {
 		owner podpatch.Owner
 		want  bool
 	}{
-		"an owner":              {podpatch.Owner{APIVersion: "v1", Kind: "K", Name: "n", UID: "0-1"}, true},
-		"no UID":                {podpatch.Owner{APIVersion: "v1", Kind: "K", Name: "n"}, false},
-		"a UID that is no name": {podpatch.Owner{APIVersion: "v1", Kind: "K", Name: "n", UID: "a/b"}, false},
-		"a name that is long":   {podpatch.Owner{APIVersion: "v1", Kind: "K", Name: string(long), UID: "u"}, false},
+		"an owner":                   {podpatch.Owner{APIVersion: "v1", Kind: "K", Name: "n", UID: "0-1"}, true},
+		"no UID":                     {podpatch.Owner{APIVersion: "v1", Kind: "K", Name: "n"}, false},
+		"a UID that is no name":      {podpatch.Owner{APIVersion: "v1", Kind: "K", Name: "n", UID: "a/b"}, false},
+		"a name that is a path":      {podpatch.Owner{APIVersion: "v1", Kind: "K", Name: "../x", UID: "u"}, false},
+		"a name with a percent sign": {podpatch.Owner{APIVersion: "v1", Kind: "K", Name: "a%2fb", UID: "u"}, false},
+		"a name that is long":        {podpatch.Owner{APIVersion: "v1", Kind: "K", Name: string(long), UID: "u"}, false},
 	} {
 		if got := Plausible(&tc.owner); got != tc.want {
 			t.Errorf("%s: %t", name, got)
@@ -129,18 +131,21 @@ func TestCostRank(t *testing.T) {
 		own, signed int64
 		want        int64
 	}{
-		"the seat's rank":                        {"9999993", 7, 7, 7},
-		"a claim without a rank":                 {"9999993", 7, 0, 7},
-		"the rank before the strategy changed":   {"9999991", 7, 9, 9},
-		"the same, and the claim has no rank":    {"9999991", 7, 0, 0},
-		"an older release":                       {"2147483640", 7, 0, OldCost},
-		"an older release, another rank":         {"2147483638", 7, 0, 0},
-		"a user's":                               {"100", 7, 7, 0},
-		"a user's, as the largest that there is": {"2147483647", 7, 7, 0},
-		"a user's, after ours":                   {"5", 7, 7, 0},
-		"a number below none":                    {"-5", 7, 7, 0},
-		"no number":                              {"many", 7, 7, 0},
-		"none":                                   {"", 7, 7, 0},
+		"the seat's rank":                                      {"9999993", 7, 7, 7},
+		"a claim without a rank":                               {"9999993", 7, 0, 7},
+		"the rank before the strategy changed":                 {"9999991", 7, 9, 9},
+		"the same, and the claim has no rank":                  {"9999991", 7, 0, 0},
+		"an older release":                                     {"2147483640", 7, 0, OldCost},
+		"an older release, another rank":                       {"2147483638", 7, 0, 0},
+		"a user's":                                             {"100", 7, 7, 0},
+		"a user's, as the largest that there is":               {"2147483647", 7, 7, 0},
+		"a user's, after ours":                                 {"5", 7, 7, 0},
+		"a user's, as that of no rank":                         {"10000000", 7, 0, 0},
+		"the same, of a pod whose seat is not in the sequence": {"10000000", 10_000_000, 0, 0},
+		"a rank below the first":                               {"10000001", 7, -1, 0},
+		"a number below none":                                  {"-5", 7, 7, 0},
+		"no number":                                            {"many", 7, 7, 0},
+		"none":                                                 {"", 7, 7, 0},
 	} {
 		if got := CostRank(tc.cost, tc.own, tc.signed); got != tc.want {
 			t.Errorf("%s: %d, want %d", name, got, tc.want)
@@ -205,15 +210,31 @@ func TestApplyAndWithdraw(t *testing.T) {
 	}
 }
 
+func TestRankOfOldCost(t *testing.T) {
+	for cost, want := range map[string]int64{
+		"2147483640": 7, "2137483648": 9_999_999,
+		"2137483647": 0, "10000000": 0, "9999993": 0, "2147483647": 0, "-5": 0, "many": 0, "": 0,
+	} {
+		if got := RankOfOldCost(cost); got != want {
+			t.Errorf("the cost %q has rank %d, want %d", cost, got, want)
+		}
+	}
+}
+
+// A user's cost stays, whatever it is, and also beside a seat that is not in the sequence.
 func TestUsersCostStays(t *testing.T) {
-	s := strategy(t, "p=a,weight=1")
-	pod := owned("apps/v1", "ReplicaSet")
-	pod.SetAnnotation(corev1.PodDeletionCost, "7")
-	seat := Seat{Seat: spread.Seat{Ordinal: 1}, Strategy: s, Claim: "c"}
-	seat.Apply(pod)
-	seat.Withdraw(pod, nil)
-	if got := pod.Metadata.Annotations[corev1.PodDeletionCost]; got != "7" {
-		t.Errorf("the user's cost is %q now", got)
+	s := strategy(t, "p=a,base=1:p=b,weight=1")
+	for _, cost := range []string{"7", "10000000", "2147483647"} {
+		for _, ordinal := range []int64{1, 2} { // the second is beyond the base
+			pod := owned("apps/v1", "ReplicaSet")
+			pod.SetAnnotation(corev1.PodDeletionCost, cost)
+			seat := Seat{Seat: spread.Seat{Ordinal: ordinal}, Strategy: s, Claim: "c"}
+			seat.Apply(pod)
+			seat.Withdraw(pod, nil)
+			if got := pod.Metadata.Annotations[corev1.PodDeletionCost]; got != cost {
+				t.Errorf("seat %d: the user's cost %s is %q now", ordinal, cost, got)
+			}
+		}
 	}
 }
 

@@ -2,12 +2,14 @@ package policy
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -45,14 +47,14 @@ func Older(a, b *versprei.PodDistributor) bool {
 
 // compile returns a PodDistributor's policy, computed once for each generation.
 func (f *Finder) compile(d *versprei.PodDistributor) *Policy {
-	if known, ok := f.distributors.Get(d.UID); ok && d.UID != "" {
-		if have := known.(compiled); have.generation == d.Generation {
-			return have.policy
-		}
+	if known, ok := f.distributors.Get(d.UID); ok && d.UID != "" && known.generation == d.Generation {
+		return known.policy
 	}
+	d = d.DeepCopy() // it is a part of a list, which would be kept with it
 	p := Compile(d)
 	if p.Strategy.Size() <= maxSize {
-		f.distributors.Add(d.UID, compiled{d.Generation, p}, rememberFor)
+		data, _ := json.Marshal(d) // about as long as the object is large
+		f.distributors.Add(d.UID, compiled{d.Generation, p}, 2*int64(len(data))+bytesOf(p.Strategy), rememberFor)
 	}
 	return p
 }
@@ -107,7 +109,13 @@ func Compile(d *versprei.PodDistributor) *Policy {
 		if pool.MaxReplicas != nil {
 			pools[i].Max = int64(*pool.MaxReplicas)
 		}
-		p.Tolerations = append(p.Tolerations, pool.Tolerations)
+		var tolerations []corev1.Toleration
+		for _, t := range pool.Tolerations {
+			tolerations = append(tolerations, corev1.Toleration{
+				Key: t.Key, Operator: corev1.TolerationOperator(t.Operator), Value: t.Value, Effect: corev1.TaintEffect(t.Effect), TolerationSeconds: t.TolerationSeconds,
+			})
+		}
+		p.Tolerations = append(p.Tolerations, tolerations)
 	}
 	if p.Err = checkPods(d); p.Err == nil {
 		p.Strategy, p.Err = spread.New(pools, spread.EarlierWins)

@@ -7,11 +7,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	utilcache "k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/bounded"
 	"github.com/stowage-dev/stowage/internal/cluster"
 )
 
@@ -21,19 +21,19 @@ type Owners struct {
 	*Finder
 	podOf    func(namespace string, owner types.UID) string
 	uncached client.Reader
-	known    *utilcache.LRUExpireCache // annotations of a pod, by its [ownerKey]
+	known    *bounded.Cache[ownerKey, map[string]string] // annotations of a pod, by its [ownerKey]
 }
 
-// The annotations of so many owners are remembered, and for so long.
+// So many bytes of owners' annotations are remembered, and for so long.
 const (
-	maxTemplates = 4096
-	templateTTL  = time.Minute
+	templateBytes = 16 << 20
+	templateTTL   = time.Minute
 )
 
 // NewOwners returns Owners. The function podOf returns the name of a live pod of an owner, or "". Pods are read
 // from uncached, at most once a minute for an owner.
 func NewOwners(f *Finder, podOf func(namespace string, owner types.UID) string, uncached client.Reader, c clock.PassiveClock) *Owners {
-	return &Owners{Finder: f, podOf: podOf, uncached: uncached, known: utilcache.NewLRUExpireCacheWithClock(maxTemplates, c)}
+	return &Owners{Finder: f, podOf: podOf, uncached: uncached, known: bounded.New[ownerKey, map[string]string](templateBytes, c)}
 }
 
 // FindFor returns the policy for the pods of an owner, or nil if they have none. The workload w is what is known of the owner;
@@ -62,7 +62,7 @@ type ownerKey struct {
 func (o *Owners) template(ctx context.Context, namespace string, owner types.UID) (map[string]string, error) {
 	key := ownerKey{namespace, owner}
 	if known, ok := o.known.Get(key); ok {
-		return known.(map[string]string), nil
+		return known, nil
 	}
 	name := o.podOf(namespace, owner)
 	if name == "" {
@@ -73,13 +73,11 @@ func (o *Owners) template(ctx context.Context, namespace string, owner types.UID
 	if err := o.uncached.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, m); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
-	kept := map[string]string{}
-	for _, key := range templateKeys {
-		if v, ok := m.Annotations[key]; ok {
-			kept[key] = v
-		}
+	kept, bytes := cluster.Pick(m.Annotations, templateKeys...), int64(0)
+	for k, v := range kept {
+		bytes += int64(len(k) + len(v))
 	}
-	o.known.Add(key, kept, templateTTL)
+	o.known.Add(key, kept, bytes, templateTTL)
 	return kept, nil
 }
 

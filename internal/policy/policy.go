@@ -15,12 +15,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	utilcache "k8s.io/apimachinery/pkg/util/cache"
-
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/bounded"
 	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/spill"
 	"github.com/stowage-dev/stowage/internal/spread"
@@ -110,9 +111,9 @@ type Finder struct {
 
 	excluded atomic.Pointer[[]string]
 
-	parsed       *utilcache.LRUExpireCache // parsed strategies by their text
-	distributors *utilcache.LRUExpireCache // compiled PodDistributors by their UID
-	shorts       *utilcache.LRUExpireCache // strategies without the seats of some gaps
+	parsed       *bounded.Cache[string, parsed]             // parsed strategies by their text
+	distributors *bounded.Cache[types.UID, compiled]        // compiled PodDistributors by their UID
+	shorts       *bounded.Cache[shortKey, *spread.Strategy] // strategies without the seats of some gaps
 }
 
 // NewFinder returns a finder. Annotations are not looked at in the excluded namespaces, nor, if
@@ -120,8 +121,8 @@ type Finder struct {
 func NewFinder(reader cluster.Reader, namespaceLabel string, excluded []string) *Finder {
 	f := &Finder{
 		Cluster: reader, NamespaceLabel: namespaceLabel,
-		parsed: utilcache.NewLRUExpireCache(maxParsed), distributors: utilcache.NewLRUExpireCache(maxCompiled),
-		shorts: utilcache.NewLRUExpireCache(maxParsed),
+		parsed: bounded.New[string, parsed](parsedBytes, clock.RealClock{}), distributors: bounded.New[types.UID, compiled](compiledBytes, clock.RealClock{}),
+		shorts: bounded.New[shortKey, *spread.Strategy](parsedBytes, clock.RealClock{}),
 	}
 	f.Exclude(excluded)
 	return f
@@ -294,26 +295,35 @@ func (f *Finder) annotated(p *Policy, root *cluster.Workload, template map[strin
 	}
 }
 
-// What is remembered: so many strategies, of at most so many bytes, and so many PodDistributors, as
-// long as they are in use. Anybody can write one. A strategy keeps some five bytes for each of its [spread.Strategy.Size];
-// those that keep more are computed for each pod.
+// What is remembered, in bytes, as long as it is in use. Anybody can write a strategy. Those of more seats than maxSize
+// are computed for each pod.
 const (
-	maxParsed      = 4096
-	maxStrategyLen = 4 << 10
-	maxCompiled    = 16384
-	maxSize        = 4000
-	rememberFor    = time.Hour
+	parsedBytes   = 16 << 20
+	compiledBytes = 32 << 20
+	maxSize       = 4000
+	rememberFor   = time.Hour
 )
+
+// bytesOf is about what a strategy takes: five bytes for each of its [spread.Strategy.Size], and its pools.
+func bytesOf(s *spread.Strategy) int64 {
+	if s == nil {
+		return 0
+	}
+	return 5*s.Size() + 512*int64(s.Len())
+}
 
 // parse reads a strategy, once for each text.
 func (f *Finder) parse(text string) (*spread.Strategy, error) {
 	if known, ok := f.parsed.Get(text); ok {
-		have := known.(parsed)
-		return have.strategy, have.err
+		return known.strategy, known.err
 	}
 	strategy, err := spread.Parse(text)
-	if len(text) <= maxStrategyLen && strategy.Size() <= maxSize {
-		f.parsed.Add(text, parsed{strategy, err}, rememberFor)
+	if len(text) <= spread.MaxText && strategy.Size() <= maxSize {
+		bytes := 2*int64(len(text)) + bytesOf(strategy)
+		if err != nil {
+			bytes += int64(len(err.Error()))
+		}
+		f.parsed.Add(text, parsed{strategy, err}, bytes, rememberFor)
 	}
 	return strategy, err
 }

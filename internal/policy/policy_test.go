@@ -180,6 +180,7 @@ func TestFindInventedOwner(t *testing.T) {
 		"another UID":                      {&complete{static}, named("ReplicaSet", "web", "other"), false, false},
 		"another name":                     {&complete{static}, named("ReplicaSet", "other", "uid"), false, false},
 		"another kind":                     {&complete{static}, named("StatefulSet", "web", "uid"), false, false},
+		"another version":                  {&complete{static}, func() cluster.Ref { r := named("ReplicaSet", "web", "uid"); r.APIVersion = "apps/v9"; return r }(), false, false},
 		"a Job that does not exist":        {&complete{static}, job, false, false},
 		"a kind that Stowage may not read": {static, named("Custom", "web", "x"), true, true},
 		"a Job where Jobs may not be read": {static, job, true, true},
@@ -268,7 +269,7 @@ func TestLargeStrategiesOfShortages(t *testing.T) {
 				t.Fatalf("policy %+v, %v", p, err)
 			}
 		}
-		if got := len(f.shorts.Keys()); got != want {
+		if got := f.shorts.Len(); got != want {
 			t.Errorf("%d strategies are remembered, want %d", got, want)
 		}
 	}
@@ -281,13 +282,13 @@ func TestCompileChecksPods(t *testing.T) {
 		want string
 	}{
 		"nothing wrong": {func(p *versprei.Pool) {
-			p.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}, {Key: "example.com/spot", Value: "yes"}}
+			p.Tolerations = []versprei.Toleration{{Operator: "Exists"}, {Key: "example.com/spot", Value: "yes"}}
 		}, ""},
 		"a taint as the key of a toleration": {func(p *versprei.Pool) {
-			p.Tolerations = []corev1.Toleration{{Key: "dedicated=spot", Operator: corev1.TolerationOpExists}}
+			p.Tolerations = []versprei.Toleration{{Key: "dedicated=spot", Operator: "Exists"}}
 		}, "spec.distribution[0].tolerations[0].key"},
 		"an effect in the value of a toleration": {func(p *versprei.Pool) {
-			p.Tolerations = []corev1.Toleration{{Key: "dedicated", Value: "spot:NoSchedule"}}
+			p.Tolerations = []versprei.Toleration{{Key: "dedicated", Value: "spot:NoSchedule"}}
 		}, "spec.distribution[0].tolerations[0].value"},
 		"a long label key": {func(p *versprei.Pool) {
 			p.NodeLabel = map[string]versprei.LabelValue{strings.Repeat("x", 64): "a"}
@@ -305,5 +306,15 @@ func TestCompileChecksPods(t *testing.T) {
 		if p.Strategy != nil || p.Err == nil || !strings.Contains(p.Err.Error(), tc.want) {
 			t.Errorf("%s: %v, want an error about %s", name, p.Err, tc.want)
 		}
+	}
+}
+
+// What is remembered of a PodDistributor does not keep the list that it was read with.
+func TestCompiledIsNoPartOfAList(t *testing.T) {
+	list := []versprei.PodDistributor{distributor("d", "Deployment", "web", 0)}
+	list[0].UID = "d"
+	f := NewFinder(cluster.NewStatic(cluster.Objects{}), "", nil)
+	if p := f.compile(&list[0]); p.Distributor == &list[0] || p.Distributor.Name != "d" {
+		t.Error("the policy holds the element of the list")
 	}
 }

@@ -76,12 +76,12 @@ func (f *Finder) shorten(ctx context.Context, p *Policy, namespace string, chain
 	}
 	key := shortKey{p.Whole, fmt.Sprint(gaps)}
 	if known, ok := f.shorts.Get(key); ok {
-		p.Strategy = known.(*spread.Strategy)
+		p.Strategy = known
 		return nil
 	}
 	p.Strategy = p.Whole.Without(gaps)
 	if p.Whole.Size() <= maxSize && p.Strategy.Size() <= maxSize {
-		f.shorts.Add(key, p.Strategy, rememberFor)
+		f.shorts.Add(key, p.Strategy, int64(len(key.gaps))+bytesOf(p.Whole)+bytesOf(p.Strategy), rememberFor)
 	}
 	return nil
 }

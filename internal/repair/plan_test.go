@@ -376,6 +376,13 @@ func TestMake(t *testing.T) {
 		"a pod that came when every pool had its maximum stays where it runs": {state: full(false, OtherNode), recreate: -1, evict: -1, distance: 1},
 		"it goes if eviction was asked for":                                   {state: full(true, OtherNode), recreate: 3, evict: -1, distance: 1},
 		"and if it waits for a node":                                          {state: full(false, NoNode), recreate: 3, evict: -1, distance: 1},
+		"a StatefulSet's pod with a volume that runs in another pool than its ordinal's stays, also with eviction": {
+			state: func() State {
+				s := settled(seated(1, 1), func() Pod { p := unseated(1, 0); p.OwnRank, p.Volume = 2, true; return p }())
+				s.Evict = true
+				return s
+			}(), recreate: -1, evict: -1, distance: 1,
+		},
 		"pods beyond the pools' maxima need no seat": {
 			state: func() State {
 				s := settled(seated(0, 1), unseated(0, time.Second), unseated(OtherNode, time.Second))

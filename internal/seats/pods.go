@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/ledger"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 )
@@ -47,7 +48,7 @@ type Record struct {
 
 func newRecord(key ledger.Key, pod *corev1.Pod) (Record, bool) {
 	owner := metav1.GetControllerOfNoCopy(pod)
-	if owner == nil {
+	if owner == nil || !cluster.Plausible(owner) {
 		return Record{}, false
 	}
 	_, unschedulable := podstatus.Unschedulable(pod)
@@ -257,11 +258,22 @@ func (p *Pods) Transformer() cache.TransformFunc {
 		if !ok {
 			return obj, nil
 		}
-		slim := &corev1.Pod{ObjectMeta: pod.ObjectMeta}
-		slim.ManagedFields = nil
+		slim := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+			CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
+			Labels:      cluster.Pick(pod.Labels, stowage.PoolLabel, stowage.SeatLabel),
+			Annotations: cluster.Pick(pod.Annotations, stowage.ClaimAnnotation, corev1.PodDeletionCost),
+		}}
+		if c := metav1.GetControllerOfNoCopy(pod); c != nil {
+			slim.OwnerReferences = []metav1.OwnerReference{*c}
+		}
 		slim.Spec.NodeName = pod.Spec.NodeName
-		slim.Status.NominatedNodeName = pod.Status.NominatedNodeName
-		slim.Status.Phase, slim.Status.Conditions = pod.Status.Phase, pod.Status.Conditions
+		slim.Status.NominatedNodeName, slim.Status.Phase = pod.Status.NominatedNodeName, pod.Status.Phase
+		for _, c := range pod.Status.Conditions {
+			if c.Type == corev1.PodReady || c.Type == corev1.PodScheduled {
+				slim.Status.Conditions = append(slim.Status.Conditions, corev1.PodCondition{Type: c.Type, Status: c.Status, Reason: c.Reason})
+			}
+		}
 		return slim, nil
 	}
 }

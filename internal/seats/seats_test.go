@@ -2,6 +2,7 @@ package seats
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -663,4 +664,37 @@ func TestClaimedLeavesNothing(t *testing.T) {
 			t.Errorf("%d books were made", n)
 		}
 	})
+}
+
+// What the reflector's first list keeps is what a record has, and little more.
+func TestTransformer(t *testing.T) {
+	key := ledger.NewKey()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "ns", Name: "p", UID: "p", ResourceVersion: "7",
+		Labels:          map[string]string{stowage.PoolLabel: "a", stowage.SeatLabel: "1"},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "rs", UID: "rs", Controller: new(true)}},
+		Annotations: map[string]string{
+			"other": strings.Repeat("x", 200<<10), corev1.PodDeletionCost: "9",
+			stowage.ClaimAnnotation: key.Sign(ledger.OriginClaimed, "id", ledger.Holder{Namespace: "ns", Owner: "rs"}, ledger.Seat{Pool: "a", Ordinal: 1}),
+		},
+	}, Status: corev1.PodStatus{NominatedNodeName: "n", Conditions: []corev1.PodCondition{
+		{Type: "Other", Message: strings.Repeat("x", 200<<10)},
+		{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: strings.Repeat("x", 200<<10)},
+	}}}
+	slim, err := (&Pods{}).Transformer()(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, _ := newRecord(key, pod)
+	got, ok := newRecord(key, slim.(*corev1.Pod))
+	if diff := cmp.Diff(want, got); !ok || diff != "" {
+		t.Errorf("the record is %t (-want +got):\n%s", ok, diff)
+	}
+	if data, err := json.Marshal(slim); err != nil || len(data) > 2<<10 {
+		t.Errorf("%d bytes are kept, %v", len(data), err)
+	}
+	pod.OwnerReferences[0].Name = strings.Repeat("x", 1<<20)
+	if _, ok := newRecord(key, pod); ok {
+		t.Error("an owner that cannot exist is remembered")
+	}
 }

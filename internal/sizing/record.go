@@ -159,10 +159,11 @@ func SizedResources(annotations map[string]string) []corev1.ResourceName {
 // Disown removes from a pod a record that is a copy: its owner's pod template has it, too.
 // The pod's own record will be another text.
 func Disown(pod *podpatch.Pod, copied string) *podpatch.Pod {
-	if pod.Metadata.Annotations[stowage.DeclaredResourcesAnnotation] != copied {
+	text := pod.Metadata.Annotations[stowage.DeclaredResourcesAnnotation]
+	if !podpatch.IsCopy(text, copied) {
 		return pod
 	}
-	r, err := parseRecord(copied)
+	r, err := parseRecord(text)
 	marked := err == nil && r.Mark
 	out := pod.Clone()
 	delete(out.Metadata.Annotations, stowage.DeclaredResourcesAnnotation)

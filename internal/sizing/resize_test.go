@@ -25,12 +25,14 @@ func TestResize(t *testing.T) {
 		now, want *podpatch.Pod
 		patch     string // "" is none
 	}{
-		"nothing to do":                        {podOf("1", "1"), podOf("1", "1"), ""},
-		"the same amount in another form":      {podOf("1", "500m"), podOf("1000m", "0.5"), ""},
-		"grow":                                 {podOf("1", "1"), podOf("2", "2"), `[{"name":"c","resources":{"requests":{"cpu":"2"},"limits":{"cpu":"2"}}}]`},
-		"a limit that is to go stays":          {podOf("1", "4"), podOf("2", ""), `[{"name":"c","resources":{"requests":{"cpu":"2"}}}]`},
-		"a limit equal to the request follows": {podOf("1", "1"), podOf("2", ""), `[{"name":"c","resources":{"requests":{"cpu":"2"},"limits":{"cpu":"2"}}}]`},
-		"a request is never removed":           {podOf("1", ""), podOf("", ""), ""},
+		"nothing to do":                                {podOf("1", "1"), podOf("1", "1"), ""},
+		"the same amount in another form":              {podOf("1", "500m"), podOf("1000m", "0.5"), ""},
+		"grow":                                         {podOf("1", "1"), podOf("2", "2"), `[{"name":"c","resources":{"requests":{"cpu":"2"},"limits":{"cpu":"2"}}}]`},
+		"a limit that is to go stays":                  {podOf("1", "4"), podOf("2", ""), `[{"name":"c","resources":{"requests":{"cpu":"2"}}}]`},
+		"a limit equal to the request follows":         {podOf("1", "1"), podOf("2", ""), `[{"name":"c","resources":{"requests":{"cpu":"2"},"limits":{"cpu":"2"}}}]`},
+		"a limit equal to the request follows it down": {podOf("2", "2"), podOf("1", ""), `[{"name":"c","resources":{"requests":{"cpu":"1"},"limits":{"cpu":"1"}}}]`},
+		"a limit that the request outgrows follows":    {podOf("1", "1500m"), podOf("2", ""), `[{"name":"c","resources":{"requests":{"cpu":"2"},"limits":{"cpu":"2"}}}]`},
+		"a request is never removed":                   {podOf("1", ""), podOf("", ""), ""},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

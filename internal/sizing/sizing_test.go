@@ -133,6 +133,12 @@ func TestSize(t *testing.T) {
 			pod:  testkit.Pod("p").PodResources("cpu=500m", "cpu=2").Container("proxy", "cpu=92m", "cpu=1").Container("a", "", ""),
 			want: "proxy: cpu=92m | cpu=1\na: cpu=300m | cpu=300m\npod: cpu=392m | cpu=1\n",
 		},
+		"pod-level requests are never below the excluded containers together": {
+			spec: with(cpu(10), func(s *spec) { s.ExcludeContainers = []string{"b", "c"} }), node: node,
+			pod:   testkit.Pod("p").PodResources("cpu=1", "cpu=2").Container("a", "", "").Container("b", "cpu=300m", "").Container("c", "cpu=200m", ""),
+			want:  "a: cpu=0 | cpu=0\nb: cpu=300m | \nc: cpu=200m | \npod: cpu=500m | cpu=500m\n",
+			notes: []string{"the containers that are excluded request all of the pod's cpu, 392m; nothing is left for the others"},
+		},
 		"pod-level requests allow for an excluded init container beside a sidecar": {
 			spec: with(cpu(10), func(s *spec) { s.ExcludeContainers = []string{"i"} }), node: node,
 			pod:  testkit.Pod("p").PodResources("cpu=1", "cpu=2").Sidecar("s", "cpu=100m", "").InitContainer("i", "cpu=600m", "").Container("a", "cpu=300m", ""),

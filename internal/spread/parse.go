@@ -19,8 +19,11 @@ import (
 // given is zero. The later pool wins a tie. The error names every pool that is wrong,
 // by its place, and says what was expected.
 func Parse(text string) (*Strategy, error) {
-	if n := strings.Count(text, ":") + 1; n > MaxPools || len(text) > maxText {
-		return nil, fmt.Errorf("there are %d pools in %d characters; expected at most %d in %d", n, len(text), MaxPools, maxText)
+	if len(text) > MaxText {
+		return nil, fmt.Errorf("it has more than %d characters", MaxText)
+	}
+	if n := strings.Count(text, ":") + 1; n > MaxPools {
+		return nil, fmt.Errorf("there are %d pools; expected at most %d", n, MaxPools)
 	}
 	var pools []Pool
 	var errs []error
@@ -38,9 +41,8 @@ func Parse(text string) (*Strategy, error) {
 	return New(pools, LaterWins)
 }
 
-// maxText bounds the time that a strategy takes to read. It is room for every pool and
-// a few labels of the greatest length.
-const maxText = 32 << 10
+// MaxText is how many bytes a strategy has at most: 256 for each pool. Each replica keeps it for each workload.
+const MaxText = 8 << 10
 
 func parsePool(text string) (Pool, error) {
 	p := Pool{Labels: map[string]string{}}

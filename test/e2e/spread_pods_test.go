@@ -598,7 +598,7 @@ func TestPodDistributor(t *testing.T) {
 			s.Distribution[0].Name, s.Distribution[1].Name = "od", "spot"
 			s.Distribution[0].MaxReplicas = new(int32(1))
 			s.Distribution[1].MaxReplicas = new(int32(2))
-			s.Distribution[1].Tolerations = []corev1.Toleration{{Key: "spot", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}}
+			s.Distribution[1].Tolerations = []versprei.Toleration{{Key: "spot", Operator: "Exists", Effect: "NoSchedule"}}
 		})
 		await("soft", versprei.ConditionTargetFound, "False NotFound")
 		must(t, n.Create(t.Context(), n.Deployment("soft", 5, nil)))

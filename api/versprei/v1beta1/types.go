@@ -1,7 +1,6 @@
 package v1beta1
 
 import (
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
@@ -65,7 +64,7 @@ type PodDistributorSpec struct {
 // Pool is a set of nodes and its part of the pods.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.maxReplicas) || self.base <= self.maxReplicas",message="base is above maxReplicas"
-// +kubebuilder:validation:XValidation:rule="self.nodeLabel.all(k, k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))",message="a key of nodeLabel is no label key; it is like nodesize or karpenter.sh/capacity-type"
+// +kubebuilder:validation:XValidation:rule="self.nodeLabel.all(k, size(k) <= 317 && k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))",message="a key of nodeLabel is no label key; it is like nodesize or karpenter.sh/capacity-type"
 // +kubebuilder:validation:XValidation:rule="!has(self.tolerations) || self.tolerations.all(t, !has(t.operator) || size(t.operator) == 0 || t.operator in ['Equal', 'Exists'])",message="a toleration's operator is Equal or Exists"
 // +kubebuilder:validation:XValidation:rule="!has(self.tolerations) || self.tolerations.all(t, has(t.key) && size(t.key) > 0 || has(t.operator) && t.operator == 'Exists')",message="a toleration without a key has the operator Exists"
 // +kubebuilder:validation:XValidation:rule="!has(self.tolerations) || self.tolerations.all(t, !has(t.effect) || size(t.effect) == 0 || t.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute'])",message="a toleration's effect is NoSchedule, PreferNoSchedule or NoExecute"
@@ -129,7 +128,39 @@ type Pool struct {
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
-	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+	Tolerations []Toleration `json:"tolerations,omitempty"`
+}
+
+// Toleration is what pods of a pool tolerate, as in a pod's spec.
+type Toleration struct {
+	// Key is the key of the taint. Without one, every key matches.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=317
+	Key string `json:"key,omitempty"`
+
+	// Operator is Equal, which is the default, or Exists.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=6
+	Operator string `json:"operator,omitempty"`
+
+	// Value is the value of the taint.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Value string `json:"value,omitempty"`
+
+	// Effect is NoSchedule, PreferNoSchedule or NoExecute. Without one, every effect matches.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=16
+	Effect string `json:"effect,omitempty"`
+
+	// TolerationSeconds is how long a pod stays on a node with a taint of effect NoExecute.
+	//
+	// +optional
+	TolerationSeconds *int64 `json:"tolerationSeconds,omitempty"`
 }
 
 // Spill says when other pools take the pods that wait for a pool without room.

@@ -35,7 +35,7 @@ func (r *run) reconcileDaemonSet(ctx context.Context, key types.NamespacedName) 
 	}
 	var t flexdaemonsets.FlexDaemonsetTemplate
 	name := templateOf(&d)
-	if name == "" {
+	if name == "" || d.Spec.Selector == nil {
 		return reconcile.Result{}, nil
 	}
 	if r.watching() != nil && r.countUnsized(ctx, &d, slices.Values(r.indexed(byOwner, string(d.UID)))) == 0 {
@@ -57,23 +57,18 @@ func (r *run) reconcileDaemonSet(ctx context.Context, key types.NamespacedName) 
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	var list corev1.PodList
-	if err := r.Client.List(ctx, &list, client.InNamespace(d.Namespace), client.MatchingLabelsSelector{Selector: unsized}); err != nil {
+	list, err := r.list(ctx, client.InNamespace(d.Namespace), client.MatchingLabelsSelector{Selector: unsized})
+	if err != nil {
 		return reconcile.Result{}, err
 	}
 	var errs []error
-	for i := range list.Items {
-		if !metav1.IsControlledBy(&list.Items[i], &d) {
+	for _, pod := range list {
+		if !metav1.IsControlledBy(pod, &d) {
 			continue
 		}
-		if early := r.noteEarly(&list.Items[i], &d, &t); !all && !early {
+		if early := r.noteEarly(pod, &d, &t); !all && !early {
 			continue
 		}
-		kept, err := keepSizedPod(&list.Items[i])
-		if err != nil {
-			return reconcile.Result{}, err
-		}
-		pod := kept.(*corev1.Pod)
 		v, err := r.compare(ctx, pod)
 		if err == nil && v.want != nil {
 			if err := r.labels.Wait(ctx); err != nil {

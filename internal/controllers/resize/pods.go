@@ -16,6 +16,7 @@ import (
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/leader"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/sizing"
@@ -155,7 +156,7 @@ func (r *run) sizedPods(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTemp
 	add(list)
 	for i := range daemonSets {
 		d := &daemonSets[i]
-		if templateOf(d) != t.Name || countWithoutSize(d, maps.Values(pods)) == 0 {
+		if templateOf(d) != t.Name || d.Spec.Selector == nil || countWithoutSize(d, maps.Values(pods)) == 0 {
 			continue // few DaemonSets have pods that another template sized
 		}
 		selector, err := podSelector(d, metav1.LabelSelectorOpExists)
@@ -171,27 +172,17 @@ func (r *run) sizedPods(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTemp
 	return pods, nil
 }
 
-// listed is how many pods one request lists at most.
-const listed = 500
-
 // list returns pods as the watch keeps them.
 func (r *run) list(ctx context.Context, opts ...client.ListOption) ([]*corev1.Pod, error) {
 	var out []*corev1.Pod
-	for page := (corev1.PodList{}); ; {
-		if err := r.Client.List(ctx, &page, append(opts, client.Limit(listed), client.Continue(page.Continue))...); err != nil {
-			return nil, err
-		}
-		for i := range page.Items {
-			kept, err := keepSizedPod(&page.Items[i])
-			if err != nil {
-				return nil, err
-			}
+	err := cluster.Each(ctx, r.Client, &corev1.PodList{}, func(pod *corev1.Pod) error {
+		kept, err := keepSizedPod(pod)
+		if err == nil {
 			out = append(out, kept.(*corev1.Pod))
 		}
-		if page.Continue == "" {
-			return out, nil
-		}
-	}
+		return err
+	}, opts...)
+	return out, err
 }
 
 // pause returns how long the controller collects changes of a template's pods before it looks at them all. It grows

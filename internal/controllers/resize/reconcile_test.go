@@ -2,6 +2,7 @@ package resize
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -563,5 +564,23 @@ func TestResizeThatComesOutDifferent(t *testing.T) {
 	}
 	if n := len(b.resizes); n < 2 || n > 10 {
 		t.Errorf("%d resizes in 10 minutes", n)
+	}
+}
+
+// Anybody can write the label of pods with a size: of a pod that no DaemonSet can have made, almost nothing is kept.
+func TestKeepSizedPodKeepsLittle(t *testing.T) {
+	owned := []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "agent", UID: "ds", Controller: new(true)}}
+	for name, pod := range map[string]*corev1.Pod{
+		"of nobody":             {Spec: corev1.PodSpec{Containers: make([]corev1.Container, 1000)}},
+		"of too many parts":     {ObjectMeta: metav1.ObjectMeta{OwnerReferences: owned}, Spec: corev1.PodSpec{Containers: make([]corev1.Container, 1000)}},
+		"with a record so long": {ObjectMeta: metav1.ObjectMeta{OwnerReferences: owned, Annotations: map[string]string{stowage.DeclaredResourcesAnnotation: strings.Repeat("x", 200<<10)}}},
+	} {
+		kept, err := keepSizedPod(pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if data, err := json.Marshal(kept); err != nil || len(data) > 1<<10 {
+			t.Errorf("%s: %d bytes are kept, %v", name, len(data), err)
+		}
 	}
 }

@@ -102,6 +102,12 @@ func templateOf(d *appsv1.DaemonSet) string {
 	return sizing.TemplateName(d.Spec.Template.Annotations[flexdaemonsets.TemplateAnnotation], d.Annotations)
 }
 
+// maxContainers and maxDeclared, in bytes, bound what is kept of a pod.
+const (
+	maxContainers = 256
+	maxDeclared   = 64 << 10
+)
+
 // keepSizedPod keeps what this controller reads of a pod.
 func keepSizedPod(obj any) (any, error) {
 	pod, ok := obj.(*corev1.Pod)
@@ -112,14 +118,17 @@ func keepSizedPod(obj any) (any, error) {
 		Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion, DeletionTimestamp: pod.DeletionTimestamp,
 		CreationTimestamp: pod.CreationTimestamp,
 	}}
+	c := metav1.GetControllerOfNoCopy(pod)
+	if c == nil || c.Kind != "DaemonSet" || len(pod.Spec.InitContainers)+len(pod.Spec.Containers) > maxContainers ||
+		len(pod.Annotations[stowage.DeclaredResourcesAnnotation]) > maxDeclared {
+		return kept, nil // anybody can write the label; a pod without an owner is left alone
+	}
 	kept.Labels = pick(pod.Labels, stowage.SizedByLabel, stowage.ModeKey)
 	kept.Annotations = pick(pod.Annotations, stowage.DeclaredResourcesAnnotation, stowage.ModeKey, flexdaemonsets.TemplateAnnotation)
 	if _, ok := pod.Annotations[stowage.OriginalResourcesAnnotation]; ok {
 		metav1.SetMetaDataAnnotation(&kept.ObjectMeta, stowage.OriginalResourcesAnnotation, "") // that it is there is enough
 	}
-	if c := metav1.GetControllerOfNoCopy(pod); c != nil {
-		kept.OwnerReferences = []metav1.OwnerReference{{APIVersion: c.APIVersion, Kind: c.Kind, Name: c.Name, UID: c.UID, Controller: c.Controller}}
-	}
+	kept.OwnerReferences = []metav1.OwnerReference{{APIVersion: c.APIVersion, Kind: c.Kind, Name: c.Name, UID: c.UID, Controller: c.Controller}}
 	kept.Spec.NodeName, kept.Spec.Resources = pod.Spec.NodeName, pod.Spec.Resources
 	slim := func(list []corev1.Container) []corev1.Container {
 		out := make([]corev1.Container, len(list))
@@ -264,7 +273,9 @@ func (r *run) enqueueTemplates(ctx context.Context) {
 
 // enqueueTemplateOf has the status of a pod's template looked at.
 func (r *run) enqueueTemplateOf(pod *corev1.Pod) {
-	r.enqueueTemplate(pod.Labels[stowage.SizedByLabel])
+	if label := pod.Labels[stowage.SizedByLabel]; label != "" {
+		r.enqueueTemplate(label)
+	}
 }
 
 // enqueueSpreadOut has pods looked at, spread over a time.

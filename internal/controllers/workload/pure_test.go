@@ -14,6 +14,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/ledger"
 	"github.com/stowage-dev/stowage/internal/placement"
 	"github.com/stowage-dev/stowage/internal/policy"
+	"github.com/stowage-dev/stowage/internal/repair"
 	"github.com/stowage-dev/stowage/internal/spread"
 )
 
@@ -224,6 +225,29 @@ func TestFormerRank(t *testing.T) {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Annotations: map[string]string{stowage.ClaimAnnotation: tc.claim, corev1.PodDeletionCost: tc.cost}}}
 		if got := formerRank(pod, owner, p, key); got != tc.want {
 			t.Errorf("%s: %d, want %d", name, got, tc.want)
+		}
+	}
+}
+
+// A cost is known for ours or for a user's also where the pod's pool is no more.
+func TestCostOfForeignPods(t *testing.T) {
+	s, err := spread.Parse("p=a,weight=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		id, cost string
+		want     int64
+	}{
+		"ours":                                   {ledger.WithCostRank("id", 3), placement.DeletionCost(3), 3},
+		"a user's":                               {ledger.WithCostRank("id", 3), "7", 0},
+		"a user's, as that of no rank":           {"id", "10000000", 0},
+		"a user's, as the largest that there is": {"id", "2147483647", 0},
+	} {
+		var pod repair.Pod
+		place(&pod, &policy.Policy{Strategy: s}, ledger.Seat{Pool: "gone", Ordinal: 1}, ledger.OriginClaimed, tc.id, tc.cost)
+		if !pod.Foreign || pod.Rank != tc.want {
+			t.Errorf("%s: rank %d, foreign %t; want %d", name, pod.Rank, pod.Foreign, tc.want)
 		}
 	}
 }

@@ -155,7 +155,7 @@ func TestPodDistributor(t *testing.T) {
 		Spec: versprei.PodDistributorSpec{
 			Target: versprei.Target{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web"},
 			Distribution: []versprei.Pool{
-				{Name: "spot", NodeLabel: map[string]versprei.LabelValue{"type": "spot"}, Weight: 1, Tolerations: []corev1.Toleration{{Key: "spot", Operator: "Exists"}}},
+				{Name: "spot", NodeLabel: map[string]versprei.LabelValue{"type": "spot"}, Weight: 1, Tolerations: []versprei.Toleration{{Key: "spot", Operator: "Exists"}}},
 			},
 		},
 	}}})

@@ -18,6 +18,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/feature"
 	"github.com/stowage-dev/stowage/internal/peerpod"
 	"github.com/stowage-dev/stowage/internal/placement"
+	"github.com/stowage-dev/stowage/internal/podpatch"
 )
 
 // Name is the name of the feature.
@@ -48,7 +49,7 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 		return feature.Decision{}, err
 	}
 	d := feature.Decision{Pod: pod, Summary: summary(pod.Metadata.Annotations, f.Config.VMResource)}
-	if copied != "" && copied == req.Pod.Metadata.Annotations[stowage.OriginalResourcesAnnotation] {
+	if copied != "" && podpatch.IsCopy(req.Pod.Metadata.Annotations[stowage.OriginalResourcesAnnotation], copied) {
 		d.Events = append(d.Events, feature.Event{Reason: stowage.EventRecordIgnored, Note: warnings[0]})
 	}
 

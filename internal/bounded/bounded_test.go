@@ -1,0 +1,58 @@
+package bounded
+
+import (
+	"maps"
+	"testing"
+	"time"
+
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+func TestCache(t *testing.T) {
+	const each = 1000 - overhead
+	type cache = Cache[string, int]
+	for name, tc := range map[string]struct {
+		use  func(*cache, *clocktesting.FakePassiveClock)
+		want map[string]int
+	}{
+		"the one used least lately goes": {use: func(c *cache, _ *clocktesting.FakePassiveClock) {
+			c.Add("a", 1, each, time.Minute)
+			c.Add("b", 2, each, time.Minute)
+			c.Get("a")
+			c.Add("c", 3, each, time.Minute)
+		}, want: map[string]int{"a": 1, "c": 3}},
+		"a large one takes the place of several": {use: func(c *cache, _ *clocktesting.FakePassiveClock) {
+			c.Add("a", 1, each, time.Minute)
+			c.Add("b", 2, each, time.Minute)
+			c.Add("c", 3, 2*each, time.Minute)
+		}, want: map[string]int{"c": 3}},
+		"one that is too large is not remembered, and puts nobody out": {use: func(c *cache, _ *clocktesting.FakePassiveClock) {
+			c.Add("a", 1, each, time.Minute)
+			c.Add("b", 2, 3000, time.Minute)
+		}, want: map[string]int{"a": 1}},
+		"another value of a key counts once": {use: func(c *cache, _ *clocktesting.FakePassiveClock) {
+			c.Add("a", 1, each, time.Minute)
+			c.Add("b", 2, each, time.Minute)
+			c.Add("b", 3, each, time.Minute)
+		}, want: map[string]int{"a": 1, "b": 3}},
+		"after its time it is forgotten": {use: func(c *cache, clock *clocktesting.FakePassiveClock) {
+			c.Add("a", 1, each, time.Minute)
+			clock.SetTime(clock.Now().Add(time.Minute))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clock := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
+			c := New[string, int](2000, clock)
+			tc.use(c, clock)
+			got := map[string]int{}
+			for _, key := range []string{"a", "b", "c"} {
+				if v, ok := c.Get(key); ok {
+					got[key] = v
+				}
+			}
+			if !maps.Equal(got, tc.want) || c.Len() != len(tc.want) || c.bytes > c.most {
+				t.Errorf("%v, want %v; %d entries of %d bytes", got, tc.want, c.Len(), c.bytes)
+			}
+		})
+	}
+}

@@ -1,0 +1,101 @@
+package cluster
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"unsafe"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/spread"
+)
+
+// keepOf returns the function that the cache calls with objects such as this one.
+func keepOf(t *testing.T, object client.Object) func(any) (any, error) {
+	t.Helper()
+	for o, by := range CacheOptions().ByObject {
+		if reflect.TypeOf(o) == reflect.TypeOf(object) && by.Transform != nil {
+			return by.Transform
+		}
+	}
+	t.Fatalf("%T is kept as it is", object)
+	return nil
+}
+
+// Whatever a tenant writes into an object, every replica keeps little of it.
+func TestCachesKeepLittle(t *testing.T) {
+	const most = 4*(spread.MaxText+1) + 24<<10 // two texts of a workload, two of its template, and what is short
+	large := strings.Repeat("x", 200<<10)
+	m := metav1.ObjectMeta{
+		Namespace: "ns", Name: "web", UID: "u", Annotations: map[string]string{"other": large},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: large, UID: "d", Controller: new(true)}},
+	}
+	for i, key := range slices.Concat(workloadKeys, recordKeys, []string{stowage.ModeKey}) {
+		m.Annotations[key] = fmt.Sprint(i, large)
+	}
+	template := corev1.PodTemplateSpec{ObjectMeta: m}
+	selector := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "k", Operator: metav1.LabelSelectorOpIn, Values: slices.Repeat([]string{"v"}, 50_000)}}}
+	for _, object := range []client.Object{
+		&metav1.PartialObjectMetadata{ObjectMeta: m},
+		&appsv1.ReplicaSet{ObjectMeta: m, Spec: appsv1.ReplicaSetSpec{Template: template}},
+		&appsv1.StatefulSet{ObjectMeta: m, Spec: appsv1.StatefulSetSpec{Template: template}},
+		&appsv1.DaemonSet{ObjectMeta: m, Spec: appsv1.DaemonSetSpec{Template: template, Selector: selector}},
+		&versprei.PodDistributor{ObjectMeta: m},
+		&corev1.Namespace{ObjectMeta: m},
+	} {
+		t.Run(fmt.Sprintf("%T", object), func(t *testing.T) {
+			kept, err := keepOf(t, object)(object)
+			if err != nil {
+				t.Fatal(err)
+			}
+			data, err := json.Marshal(kept)
+			if err != nil || len(data) > most {
+				t.Errorf("%d bytes are kept, want at most %d, %v", len(data), most, err)
+			}
+		})
+	}
+}
+
+// A strategy that is too long stays invalid when its end, here spaces, is cut off.
+func TestPickLeavesLongStrategiesInvalid(t *testing.T) {
+	text := "p=a,weight=1" + strings.Repeat(" ", 2*spread.MaxText)
+	kept := Pick(map[string]string{stowage.SpreadStrategyAnnotation: text}, workloadKeys...)[stowage.SpreadStrategyAnnotation]
+	if len(kept) != spread.MaxText+1 {
+		t.Errorf("%d bytes are kept", len(kept))
+	}
+	if _, err := spread.Parse(kept); err == nil {
+		t.Error("it is valid now")
+	}
+}
+
+// A ReplicaSet has its Deployment's annotations, and is kept with the Deployment's copy of them.
+func TestEqualTextsAreKeptOnce(t *testing.T) {
+	k := newKeeper()
+	text := func() string { return "p=a,weight=1:" + strings.Repeat("p=b,weight=1:", 100) } // another copy each time
+	deployment, err := k.workload(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{stowage.SpreadStrategyAnnotation: text()}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{stowage.SpreadStrategyAnnotation: text()}}}
+	rs.Spec.Template.Annotations = map[string]string{stowage.SpreadStrategyAnnotation: text()}
+	set, err := k.replicaSet(rs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(annotations map[string]string) *byte {
+		return unsafe.StringData(annotations[stowage.SpreadStrategyAnnotation])
+	}
+	want := of(deployment.(*metav1.PartialObjectMetadata).Annotations)
+	if got := set.(*appsv1.ReplicaSet); of(got.Annotations) != want || of(got.Spec.Template.Annotations) != want {
+		t.Error("the text is there more than once")
+	}
+}
