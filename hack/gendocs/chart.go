@@ -17,13 +17,14 @@ import (
 
 // chartFiles are the files of config/ that the chart's templates read, by their names there.
 var chartFiles = map[string]string{
-	"rbac/role.yaml":            "role.yaml",
-	"rbac/user_roles.yaml":      "user_roles.yaml",
-	"webhook/manifests.yaml":    "webhook.yaml",
-	"manager/flowcontrol.yaml":  "flowcontrol.yaml",
-	"monitoring/rules.yaml":     "rules.yaml",
-	"monitoring/dashboard.json": "dashboard.json",
-	"crd/bases":                 "crds",
+	"rbac/role.yaml":               "role.yaml",
+	"rbac/user_roles.yaml":         "user_roles.yaml",
+	"rbac/admission_policies.yaml": "admission_policies.yaml",
+	"webhook/manifests.yaml":       "webhook.yaml",
+	"manager/flowcontrol.yaml":     "flowcontrol.yaml",
+	"monitoring/rules.yaml":        "rules.yaml",
+	"monitoring/dashboard.json":    "dashboard.json",
+	"crd/bases":                    "crds",
 }
 
 // ownFlags are settings that have a value of the chart to themselves.

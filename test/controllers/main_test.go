@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -46,6 +47,7 @@ import (
 // its own, so they do not run in parallel.
 var (
 	cluster *controlplane.Cluster
+	account string // a kubeconfig with the rights of Stowage's ServiceAccount
 	clock   *clocktesting.FakeClock
 	key     ledger.Key
 )
@@ -85,6 +87,11 @@ func run(m *testing.M) (int, error) {
 	if err := install(ctx, root); err != nil {
 		return 0, err
 	}
+	account = filepath.Join(dir, "stowage.kubeconfig")
+	if err := cluster.WriteKubeconfig(account, "system:serviceaccount:"+controlplane.StowageNamespace+":stowage",
+		"system:serviceaccounts", "system:serviceaccounts:"+controlplane.StowageNamespace); err != nil {
+		return 0, err
+	}
 
 	if key, err = seats.SharedKey(ctx, cluster.Client, types.NamespacedName{Namespace: controlplane.StowageNamespace, Name: "stowage-seats"}); err != nil {
 		return 0, err
@@ -101,7 +108,7 @@ func serve(t *testing.T, daemons string) {
 	_, port, err := net.SplitHostPort(address)
 	must(t, err)
 	o := config.DefaultOptions()
-	o.Kubeconfig, o.Host, o.LeaderElection, o.ShutdownDelay = cluster.Kubeconfig, "127.0.0.1", false, 0
+	o.Kubeconfig, o.Host, o.LeaderElection, o.ShutdownDelay = account, "127.0.0.1", false, 0
 	o.MetricsAddress, o.HealthAddress = "0", "0"
 	o.Port, err = strconv.Atoi(port)
 	must(t, err)
@@ -128,7 +135,11 @@ func install(ctx context.Context, root string) error {
 	if err != nil {
 		return err
 	}
-	if err := cluster.ApplyFiles(ctx, append(files, filepath.Join(root, "config", "manager", "namespace.yaml"))...); err != nil {
+	rights, err := filepath.Glob(filepath.Join(root, "config", "rbac", "[^k]*.yaml")) // all but the kustomization
+	if err != nil {
+		return err
+	}
+	if err := cluster.ApplyFiles(ctx, slices.Concat(files, []string{filepath.Join(root, "config", "manager", "namespace.yaml")}, rights)...); err != nil {
 		return err
 	}
 	if err := cluster.AwaitKinds(ctx); err != nil {

@@ -29,6 +29,10 @@ type AuditEvent struct {
 		Namespace   string `json:"namespace"`
 		Name        string `json:"name"`
 	} `json:"objectRef"`
+	// ResponseStatus has why a request was refused.
+	ResponseStatus struct {
+		Message string `json:"message"`
+	} `json:"responseStatus"`
 	Annotations map[string]string `json:"annotations"` // such as authorization.k8s.io/decision
 }
 

@@ -92,8 +92,12 @@ func (c *Cluster) StartStowage(ctx context.Context, o StowageOptions) error {
 		if err != nil {
 			return err
 		}
-		if err := c.ApplyFiles(ctx, append(crds, c.configFiles("manager/namespace.yaml", "manager/flowcontrol.yaml", "manager/config.yaml",
-			"rbac/service_account.yaml", "rbac/role.yaml", "rbac/role_binding.yaml", "rbac/user_roles.yaml")...)...); err != nil {
+		rights, err := filepath.Glob(filepath.Join(c.cfg.Source, "config", "rbac", "[^k]*.yaml")) // all but the kustomization
+		if err != nil {
+			return err
+		}
+		first := c.configFiles("manager/namespace.yaml", "manager/flowcontrol.yaml", "manager/config.yaml")
+		if err := c.ApplyFiles(ctx, slices.Concat(crds, first, rights)...); err != nil {
 			return err
 		}
 	}

@@ -97,6 +97,9 @@ func unused(rules []rbacv1.PolicyRule, granted map[string]bool, events []control
 		if e.Annotations["authorization.k8s.io/decision"] == "forbid" && ours && !owner {
 			errs = append(errs, fmt.Errorf("forbidden: %+v", e))
 		}
+		if ours && strings.Contains(e.ResponseStatus.Message, "ValidatingAdmissionPolicy 'stowage-") {
+			errs = append(errs, fmt.Errorf("refused by a policy of Stowage's own: %+v", e))
+		}
 	}
 	return errors.Join(errs...)
 }

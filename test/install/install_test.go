@@ -345,7 +345,7 @@ func TestMake(t *testing.T) {
 	distributor := testDistributor()
 	must(t, cluster.Client.Create(t.Context(), distributor))
 	succeeds("undeploy")
-	for _, kind := range []string{"mutatingwebhookconfigurations", "validatingwebhookconfigurations", "clusterroles", "clusterrolebindings", "flowschemas", "deployments"} {
+	for _, kind := range []string{"mutatingwebhookconfigurations", "validatingwebhookconfigurations", "clusterroles", "clusterrolebindings", "validatingadmissionpolicies", "validatingadmissionpolicybindings", "flowschemas", "deployments"} {
 		if out := do(t, kubectl, "get", kind, "-A", "-o", "name"); strings.Contains(out, "stowage") {
 			t.Errorf("left behind: %s", out)
 		}

@@ -197,6 +197,8 @@ func TestChartValues(t *testing.T) {
 		{`dnsConfig={"nameservers":["10.0.0.1"]}`, deployment, []any{"spec", "template", "spec", "dnsConfig"}, `{"nameservers":["10.0.0.1"]}`},
 		{`extraContainers=[{"name":"beside","image":"i"}]`, deployment, []any{"spec", "template", "spec", "containers", 1, "name"}, `"beside"`},
 		{`extraObjects=[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","namespace":"{{ .Release.Namespace }}"}}]`, "ConfigMap/" + namespace + "/x", []any{"metadata", "name"}, `"x"`},
+		{`serviceAccount.name="other"`, "ValidatingAdmissionPolicy//stowage-pods", []any{"spec", "matchConditions", 0, "expression"}, `stowage-system:other`},
+		{`settings={"pod-vm-extended-resource":"example.com/vm"}`, "ValidatingAdmissionPolicy//stowage-nodes", []any{"spec", "variables", 0, "expression"}, `example.com/vm`},
 		{`rbac.karpenter=true`, "ClusterRole//stowage-karpenter", []any{"rules", 0, "resources"}, `["nodeclaims","nodepools"]`},
 		{`rbac.clusterAutoscaler=true`, "Role/kube-system/stowage-cluster-autoscaler", []any{"rules", 0, "resourceNames"}, `["cluster-autoscaler-status"]`},
 		{`settings={"peerpods-capacity":false}`, deployment, in("args"), `"--peerpods-capacity=false"`},
@@ -229,6 +231,7 @@ func TestChartValues(t *testing.T) {
 	for set, gone := range map[string]string{
 		"crds.enabled=false":                "CustomResourceDefinition//seatledgers.stowage.dev",
 		"rbac.create=false":                 "ClusterRole//stowage",
+		"rbac.admissionPolicies=false":      "ValidatingAdmissionPolicy//stowage-pods",
 		"serviceAccount.create=false":       "ServiceAccount/" + namespace + "/stowage",
 		"podDisruptionBudget.enabled=false": "PodDisruptionBudget/" + namespace + "/stowage",
 		"flowControl.enabled=false":         "FlowSchema//stowage",
