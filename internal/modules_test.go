@@ -2,8 +2,10 @@ package internal_test
 
 import (
 	"encoding/json"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -63,4 +65,44 @@ func required(t *testing.T, file string) map[string]string {
 		}
 	}
 	return versions
+}
+
+// One release of Go builds all modules, here, in CI, which reads it from go.mod, and in the image that Docker builds.
+func TestModulesShareToolchain(t *testing.T) {
+	files := []string{"../go.mod"}
+	for _, pattern := range []string{"../hack/*/go.mod", "../hack/*/*/go.mod", "../hack/*/*/*/go.mod"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, found...)
+	}
+	if len(files) < 14 {
+		t.Errorf("only %d modules were found", len(files))
+	}
+	line, first := regexp.MustCompile(`(?m)^toolchain go(\S+)$`), ""
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := line.FindSubmatch(text)
+		if m == nil {
+			t.Errorf("%s names no toolchain", file)
+			continue
+		}
+		if first == "" {
+			first = string(m[1])
+		}
+		if got := string(m[1]); got != first {
+			t.Errorf("%s has toolchain go%s, and another module go%s", file, got, first)
+		}
+	}
+	dockerfile, err := os.ReadFile("../Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(dockerfile), " golang:"+first+" AS build\n") {
+		t.Errorf("the Dockerfile does not build with Go %s", first)
+	}
 }

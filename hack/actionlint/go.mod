@@ -2,6 +2,8 @@ module github.com/stowage-dev/stowage/hack/actionlint
 
 go 1.26.0
 
+toolchain go1.26.8
+
 tool github.com/rhysd/actionlint/cmd/actionlint
 
 require (

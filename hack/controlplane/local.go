@@ -142,6 +142,21 @@ func (l *local) up(ctx context.Context, w wish, out io.Writer) error {
 		return err
 	}
 	defer unlock()
+	ctx, cancel := context.WithTimeout(ctx, upTimeout)
+	defer cancel()
+	err = l.ask(ctx, w, out)
+	if errors.Is(err, errEnded) { // nobody else starts one meanwhile, so this one is new
+		fmt.Fprintln(out, "The cluster that was up has ended; starting a new one")
+		err = l.ask(ctx, w, out)
+	}
+	return err
+}
+
+// errEnded means that the cluster that was up has ended before it granted a wish.
+var errEnded = errors.New("the cluster that was up has ended")
+
+// ask asks the supervisor, or a new one if none runs. It returns errEnded if the one that ran has ended.
+func (l *local) ask(ctx context.Context, w wish, out io.Writer) error {
 	w.Stamp = strconv.FormatInt(time.Now().UnixNano(), 36)
 	pid := l.supervisor()
 	if pid == 0 {
@@ -173,13 +188,13 @@ func (l *local) up(ctx context.Context, w wish, out io.Writer) error {
 		if info, err := os.Stat(log); err == nil {
 			shown = info.Size()
 		}
-		if err := syscall.Kill(pid, syscall.SIGHUP); err != nil {
+		if err := syscall.Kill(pid, syscall.SIGHUP); errors.Is(err, syscall.ESRCH) {
+			return errEnded
+		} else if err != nil {
 			return fmt.Errorf("wake the supervisor (process %d): %w", pid, err)
 		}
 	}
 
-	ctx, cancel := context.WithTimeout(ctx, upTimeout)
-	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -196,7 +211,8 @@ func (l *local) up(ctx context.Context, w wish, out io.Writer) error {
 		select {
 		case <-tick.C:
 			if pid != 0 && l.supervisor() == 0 {
-				return errors.New("the cluster that was up has ended; try again for a new one")
+				copyNew(out, log, shown) // it may say why
+				return errEnded
 			}
 		case err := <-ended:
 			copyNew(out, log, shown)
@@ -446,7 +462,12 @@ func (l *local) clean() error {
 	if ours, _ := filepath.Glob(l.file("config.json*")); len(entries) > 0 && len(ours) == 0 {
 		return fmt.Errorf("%s holds files, but no cluster of ours; remove it yourself if you do not need it", l.dir)
 	}
-	return os.RemoveAll(l.dir)
+	// The programs of a supervisor that was killed write files until the kernel has ended them, too.
+	for deadline := time.Now().Add(downTimeout); ; time.Sleep(20 * time.Millisecond) {
+		if err := os.RemoveAll(l.dir); err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
 }
 
 // copyNew copies what a file has beyond an offset and returns the new offset.

@@ -2,6 +2,8 @@ module github.com/stowage-dev/stowage/hack/docs
 
 go 1.26.0
 
+toolchain go1.26.8
+
 require (
 	github.com/gohugoio/hugo v0.165.0
 	golang.org/x/net v0.57.0

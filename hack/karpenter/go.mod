@@ -2,6 +2,8 @@ module github.com/stowage-dev/stowage/hack/karpenter
 
 go 1.26.6
 
+toolchain go1.26.8
+
 require (
 	k8s.io/api v0.35.1
 	k8s.io/apimachinery v0.35.1

@@ -2,6 +2,8 @@ module github.com/stowage-dev/stowage/hack/monitoring
 
 go 1.26.0
 
+toolchain go1.26.8
+
 require (
 	github.com/prometheus/common v0.70.1
 	github.com/prometheus/prometheus v0.314.0

@@ -2,6 +2,8 @@ module github.com/stowage-dev/stowage/hack/vulncheck
 
 go 1.26.0
 
+toolchain go1.26.8
+
 tool golang.org/x/vuln/cmd/govulncheck
 
 require (

@@ -12,6 +12,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -341,6 +342,16 @@ func goBuild(ctx context.Context, root string, args ...string) error {
 	}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// BuildImage builds the image of the repository for this machine into an archive, which containerd can import.
+func BuildImage(ctx context.Context, root, archive, tag string) error {
+	cmd := exec.CommandContext(ctx, "go", "-C", "hack/release", "run", ".", "-root", root, "-platforms", "linux/"+runtime.GOARCH, "-o", archive, "-tag", tag)
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the image: %w\n%s", err, out)
 	}
 	return nil
 }

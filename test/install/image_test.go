@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -33,7 +32,7 @@ func TestImageRuns(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.Chmod(dir, 0o755))
 	archive := filepath.Join(dir, "image.tar")
-	do(t, "go", "-C", "hack/release", "run", ".", "-root", "../..", "-platforms", "linux/"+runtime.GOARCH, "-o", archive)
+	must(t, controlplane.BuildImage(t.Context(), repo, archive, "stowage:dev"))
 	config, root := unpack(t, archive, filepath.Join(dir, "root"))
 	if config.User != "65532:65532" {
 		t.Fatalf("the user is %q", config.User)

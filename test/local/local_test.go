@@ -219,3 +219,37 @@ func TestUpExplainsWhatIsWrong(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A cluster that ends while `up` asks it for something is replaced by the same call.
+func TestUpWhileTheClusterEnds(t *testing.T) {
+	p := newProgram(t)
+	p.up(1)
+	first, config := p.supervisor(), filepath.Join(p.dir, "config.json")
+	wish, err := os.ReadFile(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(first, syscall.SIGSTOP); err != nil { // it holds its lock and answers nobody
+		t.Fatal(err)
+	}
+	asking := exec.Command(p.path, "up", "--stowage", p.stowage, "--dir", p.dir)
+	var said bytes.Buffer
+	asking.Stdout, asking.Stderr = &said, &said
+	if err := asking.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p.eventually("`up` asks the cluster that is up", func() bool {
+		now, err := os.ReadFile(config)
+		return err == nil && !bytes.Equal(now, wish)
+	})
+	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := asking.Wait(); err != nil {
+		t.Fatalf("`up`: %v\n%s", err, &said)
+	}
+	if p.supervisor() == first {
+		t.Error("the dead supervisor is taken for alive")
+	}
+	p.run("down")
+}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -59,11 +58,7 @@ func chart(verb string, settings ...string) []string {
 func importStowage(t *testing.T) {
 	t.Helper()
 	archive := filepath.Join(t.TempDir(), "stowage.tar")
-	cmd := cluster.Nodes[0].NetworkCommand(t.Context(), "go", "-C", "hack/release", "run", ".", "-root", "../..", "-platforms", "linux/"+runtime.GOARCH, "-o", archive, "-tag", "stowage:dev")
-	cmd.Dir = repo
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build the image: %v\n%s", err, out)
-	}
+	suite.Must(t, controlplane.BuildImage(t.Context(), repo, archive, "stowage:dev")) // a node reaches no module proxy
 	for _, n := range cluster.Nodes {
 		suite.Must(t, cluster.ImportImages(t.Context(), n, archive))
 	}

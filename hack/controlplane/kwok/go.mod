@@ -2,6 +2,8 @@ module github.com/stowage-dev/stowage/hack/controlplane/kwok
 
 go 1.26.0
 
+toolchain go1.26.8
+
 require (
 	cel.dev/expr v0.25.1 // indirect
 	dario.cat/mergo v1.0.1 // indirect

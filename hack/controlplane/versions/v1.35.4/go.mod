@@ -2,6 +2,8 @@ module github.com/stowage-dev/stowage/hack/controlplane/versions/v1.35.4
 
 go 1.26.0
 
+toolchain go1.26.8
+
 replace k8s.io/api => k8s.io/api v0.35.4
 
 replace k8s.io/apiextensions-apiserver => k8s.io/apiextensions-apiserver v0.35.4
