@@ -14,6 +14,7 @@ import (
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/test/controlplane"
 	"github.com/stowage-dev/stowage/test/suite"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
@@ -279,20 +280,47 @@ func TestResizeAfterTheLeadIsLost(t *testing.T) {
 	}
 }
 
-// Whoever leads next goes on: a change that came without a leader is followed.
+// Whoever leads next follows a change that came while no replica led, of a template or of a node, with the pods that there
+// are. The next leader may be a replica that ran all the time, or a new one.
 func TestResizeByTheNextLeader(t *testing.T) {
 	suite.NeedsResize(t)
 	n := newTenant(t)
-	n.node(t, "4", "cpu=4")
+	node := n.node(t, "4", "cpu=4")
+	n.node(t, "8", "cpu=8")
 	f := n.template(t, "share", `{cpuPercentage: 10, updatePolicy: InPlace}`)
 	must(t, n.Create(t.Context(), n.daemonSet("agent", f.Name, agent())))
-	n.becomes(t, "agent", map[string]string{"4": "a: cpu=400m | cpu=400m"})
+	want := func(four, eight string) {
+		t.Helper()
+		n.becomes(t, "agent", map[string]string{"4": fmt.Sprintf("a: cpu=%s | cpu=%[1]s", four), "8": fmt.Sprintf("a: cpu=%s | cpu=%[1]s", eight)})
+		n.reports(t, f, "True UpToDate", 2, 0)
+	}
+	want("400m", "800m")
+	uids := n.podUIDs(t, "agent")
 	restoreFleet(t)
+
+	var leader *controlplane.Replica
+	eventually(t, "one replica leads", func() (bool, error) {
+		leader = nil
+		for _, r := range cluster.Replicas() {
+			if metric(t, r, "leader_election_master_status", "") == 1 {
+				leader = r
+			}
+		}
+		return leader != nil && len(cluster.Replicas()) > 1, nil
+	})
+	leader.Kill()
+	n.edit(t, f, `{"spec":{"cpuPercentage":20}}`)
+	n.allocate(t, node, "2")
+	want("400m", "1600m")
+
 	for _, r := range cluster.Replicas() {
 		r.Kill()
 	}
-	n.edit(t, f, `{"spec":{"cpuPercentage":20}}`)
+	n.edit(t, f, `{"spec":{"cpuPercentage":30}}`)
+	n.allocate(t, node, "4")
 	must(t, cluster.StartStowage(context.WithoutCancel(t.Context()), fleet))
-	n.becomes(t, "agent", map[string]string{"4": "a: cpu=800m | cpu=800m"})
-	n.reports(t, f, "True UpToDate", 1, 0)
+	want("1200m", "2400m")
+	if now := n.podUIDs(t, "agent"); now != uids {
+		t.Errorf("the pods are %s, were %s", now, uids)
+	}
 }

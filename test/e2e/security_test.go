@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -39,14 +40,18 @@ func TestForgedOwner(t *testing.T) {
 	rs := victim.bareReplicaSet(t, "owner", 0, annotated(eightyOf))
 	for range 5 {
 		pod := attacker.try(t, rs, replicaSetKind, func(p *corev1.Pod) { p.Annotations = annotated(eightyOf) })
-		_ = attacker.Delete(t.Context(), pod)
+		attacker.untouched(t, pod)
+		must(t, client.IgnoreNotFound(attacker.Delete(t.Context(), pod)))
 	}
 	if err := victim.Get(t.Context(), victim.Key(string(rs.UID)), &stowage.SeatLedger{}); !apierrors.IsNotFound(err) {
 		t.Errorf("pods of another namespace have claims: %v", err)
 	}
 	pod := victim.try(t, rs, replicaSetKind, nil)
-	if pod.Labels[stowage.SeatLabel] != "1" {
-		t.Errorf("the first pod has seat %q", pod.Labels[stowage.SeatLabel])
+	strategy := strategyOf(t, eightyOf)
+	first, err := strategy.SeatAt(1)
+	must(t, err)
+	if pod.Labels[stowage.PoolLabel] != strconv.Itoa(first.Pool) || pod.Labels[stowage.SeatLabel] != strconv.FormatInt(first.Ordinal, 10) {
+		t.Errorf("the first pod has the labels %v, want seat %v", pod.Labels, first)
 	}
 
 	// An owner that does not exist has no ledger, and its pods have no seat. Of one that does,
@@ -63,19 +68,16 @@ func TestForgedOwner(t *testing.T) {
 			ref.Controller = new(true)
 			p.OwnerReferences = []metav1.OwnerReference{ref}
 			must(t, attacker.Create(t.Context(), p))
-			if _, seated := p.Labels[stowage.SeatLabel]; seated {
-				t.Error("its pod has a seat")
-			}
+			attacker.untouched(t, p)
 		})
 	}
 	// The version of the owner is that of its kind: with another one, nobody could read its replica count.
 	other := podTemplate("x")
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: victim.Namespace, GenerateName: "version-", Annotations: annotated(eightyOf)}, Spec: other.Spec}
 	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v9", Kind: "ReplicaSet", Name: "owner", UID: rs.UID, Controller: new(true)}}
+	victim.Warnings.Take()
 	must(t, victim.Create(t.Context(), p, client.DryRunAll))
-	if _, seated := p.Labels[stowage.SeatLabel]; seated {
-		t.Error("a pod of a version that does not exist has a seat")
-	}
+	victim.untouched(t, p)
 
 	var ledgers stowage.SeatLedgerList
 	must(t, attacker.List(t.Context(), &ledgers, client.InNamespace(attacker.Namespace)))
@@ -100,7 +102,36 @@ func TestForgedOwner(t *testing.T) {
 			if err := attacker.Create(t.Context(), p, client.DryRunAll); err != nil && (apierrors.IsInternalError(err) || strings.Contains(err.Error(), "stowage")) {
 				t.Errorf("refused: %v", err)
 			}
+			if warned := attacker.Warnings.Take(); len(warned) != 0 {
+				t.Errorf("warned: %q", warned)
+			}
 		})
+	}
+	events, err := cluster.Audit()
+	must(t, err)
+	for i := range events {
+		if ref := events[i].ObjectRef; ref.Resource == "secrets" && ref.Namespace == attacker.Namespace {
+			t.Errorf("a reference made Stowage %s Secret %s", events[i].Verb, ref.Name)
+		}
+	}
+}
+
+// untouched checks that Stowage neither placed a pod nor warned of it.
+func (n *tenant) untouched(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	for _, key := range []string{stowage.PoolLabel, stowage.SeatLabel, stowage.ClaimAnnotation, corev1.PodDeletionCost} {
+		if value, has := pod.Labels[key]; has {
+			t.Errorf("the pod has the label %s=%s", key, value)
+		}
+		if value, has := pod.Annotations[key]; has {
+			t.Errorf("the pod has the annotation %s=%s", key, value)
+		}
+	}
+	if len(pod.Spec.NodeSelector) != 0 {
+		t.Errorf("the pod has the node selector %v", pod.Spec.NodeSelector)
+	}
+	if warned := n.Warnings.Take(); len(warned) != 0 {
+		t.Errorf("warned: %q", warned)
 	}
 }
 
