@@ -30,7 +30,7 @@ var chartFiles = map[string]string{
 // ownFlags are settings that have a value of the chart to themselves.
 var ownFlags = []string{
 	"blocklisted-namespaces", "cert-dir", "health-probe-bind-address", "host", "kubeconfig", "log-format", "log-level",
-	"metrics-bind-address", "namespace", "peer-pods", "port", "sizing", "spread",
+	"metrics-auth", "metrics-bind-address", "namespace", "peer-pods", "port", "sizing", "spread",
 }
 
 // value is one value of the chart.

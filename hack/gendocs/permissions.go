@@ -46,6 +46,8 @@ var purposes = map[string]string{
 	"poddistributors/status.versprei.versprei.io":                          "the status of PodDistributors",
 	"mutatingwebhookconfigurations.admissionregistration.k8s.io stowage":   "the CA bundle of Stowage's own webhook; which pods it selects",
 	"validatingwebhookconfigurations.admissionregistration.k8s.io stowage": "the CA bundle of the webhook that checks strategies in annotations",
+	"tokenreviews.authentication.k8s.io":                                   "who reads the metrics",
+	"subjectaccessreviews.authorization.k8s.io":                            "whether the reader may",
 	"nodeclaims.karpenter.sh":                                              "nodes that Karpenter is making",
 	"nodepools.karpenter.sh":                                               "NodePools at their limit",
 	"configmaps cluster-autoscaler-status":                                 "node groups in back-off or at their maximum",
@@ -64,6 +66,7 @@ var purposes = map[string]string{
 var roles = []struct{ heading, intro, file string }{
 	{"Always", "", "rbac/role.yaml"},
 	{"With Karpenter", "Optional: `rbac.karpenter` of the chart, or `kubectl apply -k config/karpenter`.", "karpenter/role.yaml"},
+	{"With authenticated metrics", "Optional: `metrics.auth` of the chart, or `--metrics-auth` and `kubectl apply -k config/metricsauth`.", "metricsauth/role.yaml"},
 	{"With the cluster autoscaler", "Optional: `rbac.clusterAutoscaler` of the chart, or `kubectl apply -k config/clusterautoscaler`.", "clusterautoscaler/role.yaml"},
 }
 

@@ -62,6 +62,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	f.text(&o.ClientCAFile, "client-ca-file", "STOWAGE_CLIENT_CA_FILE", "PEM file of the authorities that sign client certificates of the webhook's callers, read again when it changes; empty requires no client certificate")
 	f.list(&o.ClientNames, "client-names", "STOWAGE_CLIENT_NAMES", "Accepted common names or DNS names of client certificates, comma-separated; empty accepts every certificate that --client-ca-file verifies")
 	f.text(&o.MetricsAddress, "metrics-bind-address", "STOWAGE_METRICS_BIND_ADDRESS", "Address of /metrics; 0 switches it off")
+	f.toggle(&o.MetricsAuth, "metrics-auth", "STOWAGE_METRICS_AUTH", "Serve /metrics over TLS, and only to clients that the API server knows and that may get the path /metrics")
 	f.text(&o.HealthAddress, "health-probe-bind-address", "STOWAGE_HEALTH_PROBE_BIND_ADDRESS", "Address of /healthz and /readyz")
 	f.text(&o.PprofAddress, "pprof-bind-address", "STOWAGE_PPROF_BIND_ADDRESS", "Address of the profiles of net/http/pprof, such as localhost:6060; 0 switches them off")
 	f.toggle(&o.LeaderElection, "leader-elect", "STOWAGE_LEADER_ELECT", "Elect the replica that runs the controllers; without it every replica does, which is for one replica only")

@@ -32,6 +32,7 @@ type Options struct {
 	ClientCAFile    string
 	ClientNames     []string
 	MetricsAddress  string
+	MetricsAuth     bool
 	HealthAddress   string
 	PprofAddress    string
 	LeaderElection  bool

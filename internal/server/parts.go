@@ -108,7 +108,11 @@ func (s *server) addSeats(ctx context.Context) error {
 		Log: s.log.WithName("poolstate"), Events: s.events(), Metrics: poolstate.NewMetrics(s.metrics), Look: controller.Look,
 	})
 	if o.MetricsAddress != "0" {
-		if err := s.mgr.AddMetricsServerExtraHandler("/debug/seats", onlyLoopback(s.seats)); err != nil {
+		var known http.Handler = s.seats
+		if !o.MetricsAuth {
+			known = onlyLoopback(known)
+		}
+		if err := s.mgr.AddMetricsServerExtraHandler("/debug/seats", known); err != nil {
 			return err
 		}
 	}

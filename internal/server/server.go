@@ -30,7 +30,6 @@ import (
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/stowage-dev/stowage/api"
@@ -190,7 +189,7 @@ func (s *server) addManager(context.Context) error {
 		Logger:                  s.log,
 		Cache:                   cacheOptions,
 		WebhookServer:           s.webhook,
-		Metrics:                 metricsserver.Options{BindAddress: o.MetricsAddress},
+		Metrics:                 s.metricsOptions(),
 		HealthProbeBindAddress:  o.HealthAddress,
 		PprofBindAddress:        o.PprofAddress,
 		GracefulShutdownTimeout: &o.DrainTimeout,
@@ -321,12 +320,17 @@ func closeWhen(leaves func() bool, next http.Handler) http.Handler {
 	})
 }
 
-// configureTLS sets up the webhook's TLS server.
-func (s *server) configureTLS(c *tls.Config) {
+// serveTLS sets up a TLS server with Stowage's certificate.
+func (s *server) serveTLS(c *tls.Config) {
 	c.MinVersion, _ = config.ParseTLSVersion(s.options.TLSMinVersion) // validated before, both
 	c.CipherSuites, _ = config.ParseCipherSuites(s.options.TLSCipherSuites)
 	c.NextProtos = []string{"http/1.1"} // an API server asks a Service for nothing else
 	c.GetCertificate = s.getCertificate
+}
+
+// configureTLS sets up the webhook's TLS server.
+func (s *server) configureTLS(c *tls.Config) {
+	s.serveTLS(c)
 	if s.callers != nil {
 		// Whether there is one at all, the handlers ask: our own readiness check has none.
 		c.ClientAuth = tls.VerifyClientCertIfGiven

@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"bytes"
+	"context"
+	"crypto/tls"
 	"flag"
 	"io"
 	"net/http"
@@ -11,8 +13,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -308,6 +312,72 @@ func TestInspectEmptyCluster(t *testing.T) {
 	out, errs, exit = command(t, empty, "explain", "pod", "plain")
 	if exit != 0 || !strings.Contains(out, `there is no MutatingWebhookConfiguration "stowage"`) {
 		t.Errorf("exit status %d: %q %q", exit, out, errs)
+	}
+}
+
+// With --metrics-auth only who may get the path is answered, over TLS.
+func TestMetricsAuth(t *testing.T) {
+	n := newTenant(t)
+	must(t, cluster.ApplyFiles(t.Context(), filepath.Join(repo, "config", "metricsauth", "role.yaml")))
+	strict := fleet
+	strict.Args = append(slices.Clone(fleet.Args), "--metrics-auth")
+	r, err := cluster.StartReplica(t.Context(), strict)
+	must(t, err)
+	t.Cleanup(r.Kill)
+	for _, reader := range []string{"prometheus", "stranger"} {
+		must(t, n.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: reader}}))
+	}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: n.Namespace},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "stowage-metrics-reader"},
+		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: n.Namespace, Name: "prometheus"}},
+	}
+	must(t, n.Create(t.Context(), binding))
+	t.Cleanup(func() { _ = cluster.Client.Delete(context.Background(), binding) })
+	token := func(name string) string {
+		token, err := cluster.Clientset.CoreV1().ServiceAccounts(n.Namespace).CreateToken(t.Context(), name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+		must(t, err)
+		return token.Status.Token
+	}
+	c := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // it is about the client
+	t.Cleanup(c.CloseIdleConnections)
+	get := func(path, token string) (int, string) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, strings.Replace(strings.TrimSuffix(r.MetricsURL, "/metrics"), "http:", "https:", 1)+path, nil)
+		must(t, err)
+		if token != "" {
+			req.Header.Set("Authorization", "Bearer "+token)
+		}
+		resp, err := c.Do(req)
+		must(t, err)
+		defer func() { _ = resp.Body.Close() }()
+		body, err := io.ReadAll(resp.Body)
+		must(t, err)
+		return resp.StatusCode, string(body)
+	}
+	reader := token("prometheus")
+	eventually(t, "the reader is answered", func() (bool, error) {
+		code, body := get("/metrics", reader)
+		return code == http.StatusOK && strings.Contains(body, "stowage_"), nil
+	})
+	for _, tc := range []struct {
+		who, path, token string
+		want             int
+	}{
+		{"nobody", "/metrics", "", http.StatusUnauthorized},
+		{"who makes a token up", "/metrics", "made-up", http.StatusInternalServerError}, // so answers controller-runtime's filter
+		{"another account", "/metrics", token("stranger"), http.StatusForbidden},
+		{"the reader", "/debug/seats", reader, http.StatusForbidden},
+		{"nobody", "/debug/seats", "", http.StatusUnauthorized},
+	} {
+		if code, _ := get(tc.path, tc.token); code != tc.want {
+			t.Errorf("%s got %d of %s, want %d", tc.who, code, tc.path, tc.want)
+		}
+	}
+	if resp, err := http.Get(r.MetricsURL); err == nil {
+		_ = resp.Body.Close()
+		if resp.StatusCode == http.StatusOK {
+			t.Error("the metrics are served without TLS")
+		}
 	}
 }
 
