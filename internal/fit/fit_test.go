@@ -165,7 +165,7 @@ func TestEmpty(t *testing.T) {
 	}
 }
 
-// Room is counted only for pods of which size, selectors and taints decide alone.
+// Room is counted only for pods whose size, selectors and taints alone decide.
 func TestCounted(t *testing.T) {
 	terms := []corev1.PodAffinityTerm{{TopologyKey: corev1.LabelHostname}}
 	spread := func(when corev1.UnsatisfiableConstraintAction) corev1.PodSpec {

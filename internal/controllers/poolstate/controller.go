@@ -107,7 +107,7 @@ type run struct {
 	*Controller
 	work  leader.Queue[workload]
 	limit *fair.Limiter[string] // of evictions, by namespace
-	looks *fair.Limiter[string] // of looks for room, each of which costs requests, by namespace
+	looks *fair.Limiter[string] // of looks for room, by namespace: a look costs requests
 
 	mu     sync.Mutex
 	known  map[types.UID]*memory

@@ -543,7 +543,7 @@ func TestScaleUpsAreBounded(t *testing.T) {
 	}
 }
 
-// Room is counted only for pods of which all is known that decides about it. For others a try is one pod.
+// Room is counted only for pods whose size, selectors and taints alone decide. For others a try is one pod.
 func TestRoomThatIsNotCounted(t *testing.T) {
 	term := []corev1.PodAffinityTerm{{LabelSelector: &metav1.LabelSelector{}, TopologyKey: corev1.LabelHostname}}
 	for name, tc := range map[string]struct {
