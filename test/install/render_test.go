@@ -250,6 +250,56 @@ func TestChartValues(t *testing.T) {
 	}
 }
 
+// allows reports whether a role has a verb for a resource.
+func allows(t *testing.T, role map[string]any, resource, verb string) bool {
+	t.Helper()
+	for _, rule := range role["rules"].([]any) {
+		rule := rule.(map[string]any)
+		if slices.Contains(rule["resources"].([]any), any(resource)) && slices.Contains(rule["verbs"].([]any), any(verb)) {
+			return true
+		}
+	}
+	return false
+}
+
+// Stowage may write nothing for features that are off, and goes on reading what the others need.
+func TestChartGrantsOnlyWhatIsOn(t *testing.T) {
+	writes := []string{
+		"pods patch", "pods/eviction create", "pods/resize patch", "nodes patch", "nodes/status patch", "seatledgers create", "poolstates create",
+		"poddistributors/status patch", "flexdaemonsettemplates/status patch", "mutatingwebhookconfigurations update", "validatingwebhookconfigurations update",
+	}
+	for _, tc := range []struct {
+		set  []string
+		gone []string
+	}{
+		{nil, nil},
+		{[]string{"features.spread=false"}, []string{"seatledgers create", "poolstates create", "poddistributors/status patch"}},
+		{[]string{"features.sizing=false"}, []string{"pods/resize patch", "flexdaemonsettemplates/status patch"}},
+		{[]string{"features.spread=false", "features.sizing=false"}, []string{
+			"pods patch", "pods/eviction create", "pods/resize patch", "seatledgers create", "poolstates create", "poddistributors/status patch", "flexdaemonsettemplates/status patch",
+		}},
+		{[]string{"features.peerPods=false"}, []string{"nodes patch", "nodes/status patch"}},
+		{[]string{`settings={"peerpods-capacity":"Off"}`}, []string{"nodes patch", "nodes/status patch"}},
+		{[]string{`settings={"peerpods-capacity":false}`}, []string{"nodes patch", "nodes/status patch"}},
+		{[]string{`certs.existingSecret="mine"`}, []string{"mutatingwebhookconfigurations update", "validatingwebhookconfigurations update"}},
+	} {
+		t.Run(strings.Join(tc.set, " "), func(t *testing.T) {
+			role := chart(t, tc.set...)["ClusterRole//stowage"].Object
+			for _, write := range writes {
+				resource, verb, _ := strings.Cut(write, " ")
+				if got, want := allows(t, role, resource, verb), !slices.Contains(tc.gone, write); got != want {
+					t.Errorf("%s is allowed: %v, want %v", write, got, want)
+				}
+			}
+			for _, read := range []string{"pods list", "nodes watch", "mutatingwebhookconfigurations get", "namespaces get"} {
+				if resource, verb, _ := strings.Cut(read, " "); !allows(t, role, resource, verb) {
+					t.Errorf("%s is not allowed", read)
+				}
+			}
+		})
+	}
+}
+
 // Spread and sizing evict pods, each for reasons of its own.
 func TestChartKeepsEvictions(t *testing.T) {
 	for _, tc := range []struct {
