@@ -49,28 +49,25 @@ func NewIntake(clock clock.PassiveClock) *Intake {
 // it is never nil.
 func (in *Intake) read(ctx context.Context, w http.ResponseWriter, r *http.Request, body *bytes.Buffer) (release func(), err error) {
 	release = nothing
-	start := in.clock.Now()
-	wait := budget(r) / 2
+	end := in.clock.Now().Add(budget(r) / 2)
 	deadlines := http.NewResponseController(w)
 	// Not every ResponseWriter has deadlines (a test's recorder has none); the server's does. One that passed stays: the server
 	// would wait for the rest of the body otherwise.
-	_ = deadlines.SetReadDeadline(start.Add(wait))
+	_ = deadlines.SetReadDeadline(end)
 
 	from := http.MaxBytesReader(w, r.Body, MaxBodyBytes)
 	if _, err := body.ReadFrom(io.LimitReader(from, smallReview+1)); err != nil {
 		return release, unreadable(err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
 	if body.Len() <= smallReview {
 		_ = deadlines.SetReadDeadline(time.Time{})
-		return in.take(ctx, in.small, r, int64(body.Len()))
+		return in.take(ctx, end, in.small, r, int64(body.Len()))
 	}
 	n := r.ContentLength
 	if n < 0 || n > MaxBodyBytes {
 		n = MaxBodyBytes
 	}
-	if release, err = in.take(ctx, in.large, r, n); err != nil {
+	if release, err = in.take(ctx, end, in.large, r, n); err != nil {
 		return release, err
 	}
 	_ = deadlines.SetReadDeadline(in.clock.Now().Add(largeBodyTimeout))
@@ -84,9 +81,14 @@ func (in *Intake) read(ctx context.Context, w http.ResponseWriter, r *http.Reque
 // nothing is the release of who holds no room.
 func nothing() {}
 
-// take takes room for n bytes of a client.
-func (*Intake) take(ctx context.Context, room *fair.Pool[string], r *http.Request, n int64) (release func(), err error) {
+// take takes room for n bytes of a client, and waits for it until end.
+func (in *Intake) take(ctx context.Context, end time.Time, room *fair.Pool[string], r *http.Request, n int64) (release func(), err error) {
 	client := clientOf(r)
+	if room.TryAcquire(client, n) { // almost always, without a timer
+		return func() { room.Release(client, n) }, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, end.Sub(in.clock.Now()))
+	defer cancel()
 	if room.Acquire(ctx, client, n) != nil {
 		return nothing, &httpError{http.StatusServiceUnavailable, fmt.Errorf("this review of %d bytes waited for room in vain, because others have taken it", n)}
 	}
