@@ -43,6 +43,28 @@ func pod(name string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}}
 }
 
+// askAll asks to evict the pods whose time has come, and takes those that were evicted out of next.
+func askAll(t *testing.T, e *Evictor, clock *clocktesting.FakePassiveClock, next map[string]time.Time) (asked, evicted int) {
+	t.Helper()
+	for name, at := range next {
+		if clock.Now().Before(at) {
+			continue
+		}
+		asked++
+		result, wait, err := e.Evict(t.Context(), pod(name))
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case result == Waits:
+			next[name] = clock.Now().Add(wait)
+		default:
+			delete(next, name)
+			evicted++
+		}
+	}
+	return asked, evicted
+}
+
 // After an outage many workloads want to evict at once: together they stay within the rate.
 func TestManyWorkloadsAtOnce(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
@@ -53,20 +75,8 @@ func TestManyWorkloadsAtOnce(t *testing.T) {
 	}
 	var when []time.Duration
 	for step := 0; len(next) > 0 && step < 10_000; step++ {
-		for name, at := range next {
-			if clock.Now().Before(at) {
-				continue
-			}
-			result, wait, err := e.Evict(t.Context(), pod(name))
-			switch {
-			case err != nil:
-				t.Fatal(err)
-			case result == Waits:
-				next[name] = clock.Now().Add(wait)
-			default:
-				delete(next, name)
-				when = append(when, clock.Since(time.Unix(0, 0)))
-			}
+		for _, evicted := askAll(t, e, clock, next); evicted > 0; evicted-- {
+			when = append(when, clock.Since(time.Unix(0, 0)))
 		}
 		clock.SetTime(clock.Now().Add(100 * time.Millisecond))
 	}
@@ -190,21 +200,8 @@ func TestWaitingPodsAskSeldom(t *testing.T) {
 	}
 	asks := 0
 	for range 1200 { // two minutes
-		for name, at := range next {
-			if clock.Now().Before(at) {
-				continue
-			}
-			asks++
-			result, wait, err := e.Evict(t.Context(), pod(name))
-			switch {
-			case err != nil:
-				t.Fatal(err)
-			case result == Waits:
-				next[name] = clock.Now().Add(wait)
-			default:
-				delete(next, name)
-			}
-		}
+		asked, _ := askAll(t, e, clock, next)
+		asks += asked
 		clock.SetTime(clock.Now().Add(100 * time.Millisecond))
 	}
 	if evicted := 1000 - len(next); asks > 10_000 || evicted < 115 {

@@ -92,8 +92,8 @@ func (w *Watch) note(now time.Duration, version uint64) {
 	}
 }
 
-// Lag returns for how long the watch has not shown a pod of which a SeatLedger says that it was there. It is 0 if there is
-// no such pod. A lag of which no SeatLedger tells is not known.
+// Lag returns how long ago a SeatLedger first told of a pod that the watch does not show yet. It is 0 if there is no such pod. A
+// watch that lags is not noticed while no SeatLedger tells of newer pods.
 func (w *Watch) Lag(now time.Duration) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()

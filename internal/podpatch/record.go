@@ -16,5 +16,5 @@ func KeepRecord(text string) string {
 	return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(text)))
 }
 
-// IsCopy reports whether a record is the one of which something was kept.
+// IsCopy reports whether kept is what KeepRecord kept of a record, or the record itself.
 func IsCopy(text, kept string) bool { return text == kept || KeepRecord(text) == kept }

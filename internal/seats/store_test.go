@@ -17,7 +17,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/ledger"
 )
 
-// Only a write of which nobody knows whether it was applied is uncertain: a book reads the ledger after it.
+// A write is uncertain only if nobody knows whether it was applied. A book reads the ledger after it.
 func TestResultOfAWrite(t *testing.T) {
 	scheme, err := api.NewScheme()
 	if err != nil {
