@@ -15,65 +15,87 @@ import (
 )
 
 // purposes are what Stowage needs each permission for. The keys are resource, API group and name, as in
-// "leases.coordination.k8s.io stowage-leader".
+// "leases.coordination.k8s.io stowage-leader", after the role if others have the resource, too.
 var purposes = map[string]string{
-	"events":                      "scale-ups by the cluster autoscaler, while pods wait for a pool with `spill`",
-	"limitranges":                 "sizes of pods: the defaults and limits of their namespace",
-	"resourcequotas":              "limits that a quota demands of sized pods, and warnings about peer pods that a quota may refuse",
-	"namespaces":                  "mode and labels of namespaces",
-	"nodes":                       "pools and sizes of nodes; `patch` notes on a node which VMs Stowage advertised",
-	"nodes/status":                "the VMs that a node advertises",
-	"pods":                        "seats and sizes of pods; `patch` gives a seat to a pod that bypassed the webhook, and corrects deletion costs",
-	"pods/resize":                 "`updatePolicy: InPlace`",
-	"pods/eviction":               "repair, `rebalance: Evict` and `spill`; DaemonSet pods created just before their template, if they cannot be resized",
-	"replicationcontrollers":      "strategies of ReplicationControllers",
-	"*/scale.*":                   "how many pods an owner asks for",
-	"daemonsets.apps":             "DaemonSets that a FlexDaemonsetTemplate sizes",
-	"deployments.apps":            "strategies of Deployments",
-	"replicasets.apps":            "strategies of ReplicaSets, and how many pods they ask for",
-	"statefulsets.apps":           "strategies of StatefulSets, and how many pods they ask for",
-	"clonesets.apps.kruise.io":    "strategies of OpenKruise CloneSets",
-	"daemonsets.apps.kruise.io":   "OpenKruise DaemonSets that a FlexDaemonsetTemplate sizes",
-	"statefulsets.apps.kruise.io": "strategies of OpenKruise StatefulSets",
-	"rollouts.argoproj.io":        "strategies of Argo Rollouts",
-	"jobs.batch":                  "`spill`: whether a Job counts evicted pods as failed",
-	"events.events.k8s.io":        "events about what Stowage does",
-	"flexdaemonsettemplates.flexdaemonsets.xai":                            "FlexDaemonsetTemplates",
-	"flexdaemonsettemplates/status.flexdaemonsets.xai":                     "the status of FlexDaemonsetTemplates",
-	"poolstates.stowage.dev":                                               "pools without room",
-	"seatledgers.stowage.dev":                                              "seats of pods that were admitted and are not created yet",
-	"poddistributors.versprei.versprei.io":                                 "PodDistributors",
-	"poddistributors/status.versprei.versprei.io":                          "the status of PodDistributors",
-	"mutatingwebhookconfigurations.admissionregistration.k8s.io stowage":   "the CA bundle of Stowage's own webhook; which pods it selects",
-	"validatingwebhookconfigurations.admissionregistration.k8s.io stowage": "the CA bundle of the webhook that checks strategies in annotations",
-	"tokenreviews.authentication.k8s.io":                                   "who reads the metrics",
-	"subjectaccessreviews.authorization.k8s.io":                            "whether the reader may",
-	"nodeclaims.karpenter.sh":                                              "nodes that Karpenter is making",
-	"nodepools.karpenter.sh":                                               "NodePools at their limit",
-	"configmaps cluster-autoscaler-status":                                 "node groups in back-off or at their maximum",
-	"configmaps peer-pods-cm":                                              "how many VMs a node may have",
-	"configmaps stowage-repair":                                            "how long repair waits after evictions that won nothing, for the next leader",
-	"configmaps stowage-config":                                            "settings that change without a restart",
-	"secrets":                                                              "creation of the two Secrets below",
-	"secrets stowage-seats":                                                "the key that signs seats",
-	"secrets stowage-webhook-cert":                                         "the serving certificate",
-	"leases.coordination.k8s.io":                                           "creation of the Lease below",
-	"leases.coordination.k8s.io stowage-leader":                            "election of the leader, and how far its watch of pods is behind",
-	"endpointslices.discovery.k8s.io":                                      "whether another replica is ready, before one leaves the Service",
+	"events":                                           "scale-ups by the cluster autoscaler, while pods wait for a pool with `spill`",
+	"stowage-sizing limitranges":                       "the defaults and limits of a namespace",
+	"stowage-peerpods limitranges":                     "warnings about peer pods that a LimitRange may refuse",
+	"stowage-sizing resourcequotas":                    "limits that a quota demands of sized pods",
+	"stowage-peerpods resourcequotas":                  "warnings about peer pods that a quota may refuse",
+	"namespaces":                                       "mode and labels of namespaces",
+	"stowage-spread nodes":                             "which nodes a pool has, and what room they have",
+	"stowage-sizing nodes":                             "sizes of nodes",
+	"stowage-capacity nodes":                           "nodes that may have VMs; `patch` notes which VMs Stowage advertised",
+	"nodes/status":                                     "the VMs that a node advertises",
+	"stowage-spread pods":                              "seats of pods; `patch` gives a seat to a pod that bypassed the webhook, and corrects deletion costs",
+	"stowage-sizing pods":                              "pods with a size; `patch` notes the size that a pod had before",
+	"stowage-capacity pods":                            "pods that use VMs or make them",
+	"pods/resize":                                      "`updatePolicy: InPlace`",
+	"stowage-spread pods/eviction":                     "repair, `rebalance: Evict` and `spill`",
+	"stowage-sizing pods/eviction":                     "DaemonSet pods created just before their template, if they cannot be resized",
+	"replicationcontrollers":                           "strategies of ReplicationControllers",
+	"*/scale.*":                                        "how many pods an owner asks for",
+	"stowage-spread daemonsets.apps":                   "whether a pod is of a DaemonSet",
+	"stowage-sizing daemonsets.apps":                   "DaemonSets that a FlexDaemonsetTemplate sizes",
+	"stowage-peerpods daemonsets.apps":                 "annotations that a pod template has copied from a pod",
+	"stowage-capacity daemonsets.apps":                 "DaemonSets that make VMs",
+	"deployments.apps":                                 "strategies of Deployments",
+	"stowage-spread replicasets.apps":                  "strategies of ReplicaSets, and how many pods they ask for",
+	"stowage-peerpods replicasets.apps":                "annotations that a pod template has copied from a pod",
+	"stowage-spread statefulsets.apps":                 "strategies of StatefulSets, and how many pods they ask for",
+	"stowage-peerpods statefulsets.apps":               "annotations that a pod template has copied from a pod",
+	"clonesets.apps.kruise.io":                         "strategies of OpenKruise CloneSets",
+	"daemonsets.apps.kruise.io":                        "OpenKruise DaemonSets that a FlexDaemonsetTemplate sizes",
+	"statefulsets.apps.kruise.io":                      "strategies of OpenKruise StatefulSets",
+	"rollouts.argoproj.io":                             "strategies of Argo Rollouts",
+	"jobs.batch":                                       "`spill`: whether a Job counts evicted pods as failed",
+	"events.events.k8s.io":                             "events about what Stowage does",
+	"flexdaemonsettemplates.flexdaemonsets.xai":        "FlexDaemonsetTemplates",
+	"flexdaemonsettemplates/status.flexdaemonsets.xai": "the status of FlexDaemonsetTemplates",
+	"poolstates.stowage.dev":                           "pools without room",
+	"seatledgers.stowage.dev":                          "seats of pods that were admitted and are not created yet",
+	"poddistributors.versprei.versprei.io":             "PodDistributors",
+	"poddistributors/status.versprei.versprei.io":      "the status of PodDistributors",
+	"stowage-spread mutatingwebhookconfigurations.admissionregistration.k8s.io stowage":      "which pods the webhook is asked about",
+	"stowage-certificate mutatingwebhookconfigurations.admissionregistration.k8s.io stowage": "the CA bundle of Stowage's own webhook",
+	"validatingwebhookconfigurations.admissionregistration.k8s.io stowage":                   "the CA bundle of the webhook that checks strategies in annotations",
+	"tokenreviews.authentication.k8s.io":                                                     "who reads the metrics",
+	"subjectaccessreviews.authorization.k8s.io":                                              "whether the reader may",
+	"nodeclaims.karpenter.sh":                                                                "nodes that Karpenter is making",
+	"nodepools.karpenter.sh":                                                                 "NodePools at their limit",
+	"configmaps cluster-autoscaler-status":                                                   "node groups in back-off or at their maximum",
+	"configmaps peer-pods-cm":                                                                "how many VMs a node may have",
+	"configmaps stowage-repair":                                                              "how long repair waits after evictions that won nothing, for the next leader",
+	"configmaps stowage-config":                                                              "settings that change without a restart",
+	"stowage-spread secrets":                                                                 "creation of the Secret below",
+	"stowage-certificate secrets":                                                            "creation of the Secret below",
+	"secrets stowage-seats":                                                                  "the key that signs seats",
+	"secrets stowage-webhook-cert":                                                           "the serving certificate",
+	"leases.coordination.k8s.io":                                                             "creation of the Lease below",
+	"leases.coordination.k8s.io stowage-leader":                                              "election of the leader, and how far its watch of pods is behind",
+	"endpointslices.discovery.k8s.io":                                                        "whether another replica is ready, before one leaves the Service",
 }
 
-// roles are the files with Stowage's permissions, each with the heading of its part of the page.
-var roles = []struct{ heading, intro, file string }{
-	{"Always", "", "rbac/role.yaml"},
-	{"With Karpenter", "Optional: `rbac.karpenter` of the chart, or `kubectl apply -k config/karpenter`.", "karpenter/role.yaml"},
-	{"With authenticated metrics", "Optional: `metrics.auth` of the chart, or `--metrics-auth` and `kubectl apply -k config/metricsauth`.", "metricsauth/role.yaml"},
-	{"With the cluster autoscaler", "Optional: `rbac.clusterAutoscaler` of the chart, or `kubectl apply -k config/clusterautoscaler`.", "clusterautoscaler/role.yaml"},
+// roles are Stowage's roles, each with its file and the heading of its part of the page.
+var roles = []struct{ name, heading, intro, file string }{
+	{"stowage", "Always", "", ownRoles},
+	{"stowage-spread", "Weighted spread", "Not needed with `features.spread=false` of the chart, which is `--spread=false`.", ownRoles},
+	{"stowage-sizing", "DaemonSet sizing", "Not needed with `features.sizing=false` of the chart, which is `--sizing=false`.", ownRoles},
+	{"stowage-peerpods", "Peer pods", "Not needed with `features.peerPods=false` of the chart, which is `--peer-pods=false`.", ownRoles},
+	{"stowage-capacity", "Peer pods: VMs of nodes", "Not needed with `--peerpods-capacity=Off`, or without peer pods.", ownRoles},
+	{"stowage-certificate", "A certificate of its own", "Not needed with `certs.certManager` or `certs.existingSecret` of the chart, which set `--cert-dir`.", ownRoles},
+	{"stowage-karpenter", "With Karpenter", "Optional: `rbac.karpenter` of the chart, or `kubectl apply -k config/karpenter`.", "karpenter/role.yaml"},
+	{"stowage-metrics-auth", "With authenticated metrics", "Optional: `metrics.auth` of the chart, or `--metrics-auth` and `kubectl apply -k config/metricsauth`.", "metricsauth/role.yaml"},
+	{"stowage-cluster-autoscaler", "With the cluster autoscaler", "Optional: `rbac.clusterAutoscaler` of the chart, or `kubectl apply -k config/clusterautoscaler`.", "clusterautoscaler/role.yaml"},
 }
+
+// ownRoles is the file that controller-gen writes.
+const ownRoles = "rbac/role.yaml"
 
 // role is a Role, or a ClusterRole, which has no namespace.
 type role struct {
-	Metadata struct{ Namespace string } `json:"metadata"`
-	Rules    []rbacv1.PolicyRule        `json:"rules"`
+	Metadata struct{ Name, Namespace string } `json:"metadata"`
+	Rules    []rbacv1.PolicyRule              `json:"rules"`
 }
 
 // writePermissions writes the permissions of Stowage's ServiceAccount as Markdown, from the roles themselves. It is an
@@ -88,7 +110,7 @@ These are all permissions of Stowage's ServiceAccount. A verb in bold letters wr
 used. [Security](../../SECURITY.md) says what follows from them. The roles for people, ` + "`stowage-view`" + ` and ` + "`stowage-inspect`" + `,
 only read ([operating](../operating.md#why-a-pod-looks-the-way-it-does-stowage-explain)).
 `)
-	used := map[string]bool{}
+	used, known := map[string]bool{}, map[string]bool{}
 	for _, part := range roles {
 		data, err := os.ReadFile(filepath.Join(config, part.file))
 		if err != nil {
@@ -104,18 +126,27 @@ only read ([operating](../operating.md#why-a-pod-looks-the-way-it-does-stowage-e
 			if err := yaml.Unmarshal(document, &r); err != nil {
 				return fmt.Errorf("%s: %w", part.file, err)
 			}
+			known[r.Metadata.Name] = known[r.Metadata.Name] || part.file != ownRoles || r.Metadata.Name == part.name
+			if r.Metadata.Name != part.name {
+				continue
+			}
 			if err := writeRules(&b, &r, used); err != nil {
 				return fmt.Errorf("%s: %w", part.file, err)
 			}
 		}
 	}
-	var unused []error
+	var wrong []error
 	for key := range purposes {
 		if !used[key] {
-			unused = append(unused, fmt.Errorf("the purpose of %s is of no permission", key))
+			wrong = append(wrong, fmt.Errorf("the purpose of %s is of no permission", key))
 		}
 	}
-	if err := errors.Join(unused...); err != nil {
+	for name, is := range known {
+		if !is {
+			wrong = append(wrong, fmt.Errorf("the role %s has no part of the page", name))
+		}
+	}
+	if err := errors.Join(wrong...); err != nil {
 		return err
 	}
 	_, err := io.WriteString(w, b.String())
@@ -137,6 +168,9 @@ func writeRules(b *strings.Builder, r *role, used map[string]bool) error {
 			if len(rule.ResourceNames) > 0 {
 				key += " " + rule.ResourceNames[0]
 				shown += " named `" + rule.ResourceNames[0] + "`"
+			}
+			if of := r.Metadata.Name + " " + key; purposes[of] != "" {
+				key = of
 			}
 			purpose, ok := purposes[key]
 			if !ok {

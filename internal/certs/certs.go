@@ -115,9 +115,9 @@ type servingCert struct {
 	ca    []byte // PEM of the authority that signed it
 }
 
-// +kubebuilder:rbac:groups="",resources=secrets,verbs=create,namespace=stowage-system
-// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=stowage-webhook-cert,verbs=list;watch;update,namespace=stowage-system
-// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations;validatingwebhookconfigurations,resourceNames=stowage,verbs=list;watch;update
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=create,namespace=stowage-system,roleName=stowage-certificate
+// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=stowage-webhook-cert,verbs=list;watch;update,namespace=stowage-system,roleName=stowage-certificate
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations;validatingwebhookconfigurations,resourceNames=stowage,verbs=list;watch;update,roleName=stowage-certificate
 
 // CacheByObject limits the manager's cache to the two objects that a Keeper
 // reads.

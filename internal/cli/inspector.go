@@ -25,7 +25,6 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/inspect"
-	"github.com/stowage-dev/stowage/internal/peerpod"
 	"github.com/stowage-dev/stowage/internal/server"
 	"github.com/stowage-dev/stowage/internal/version"
 )
@@ -155,7 +154,7 @@ func (o *inspectOptions) fromCluster(ctx context.Context, c client.Client, fs *p
 
 // capacity returns how Stowage advertises VMs, or nil where it does not.
 func (o *inspectOptions) capacity(settings config.Options) (*inspect.Capacity, error) {
-	if !settings.PeerPods.Enabled || settings.Capacity.Mode == peerpod.CapacityOff {
+	if !settings.Advertises() {
 		return nil, nil
 	}
 	nodes, err := labels.Parse(settings.Capacity.NodeSelector)

@@ -89,11 +89,6 @@ func NewCache(cached, uncached client.Reader, clock Clock, limits Limits) *Cache
 
 var _ Reader = &Cache{}
 
-// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
-// +kubebuilder:rbac:groups="",resources=limitranges;resourcequotas,verbs=list;watch
-// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
-// +kubebuilder:rbac:groups=flexdaemonsets.xai,resources=flexdaemonsettemplates,verbs=get;list;watch
-
 // CacheOptions keeps only the fields that [Reader] promises.
 func CacheOptions() cache.Options {
 	keep := newKeeper()
@@ -140,10 +135,46 @@ func identity(m metav1.ObjectMeta, withLabels bool) metav1.ObjectMeta {
 	return kept
 }
 
-// StartInformers asks the cache for every informer that decisions use, so that
-// they have synced before the first request.
-func StartInformers(ctx context.Context, c cache.Cache) error {
-	for obj := range CacheOptions().ByObject {
+// Features says which features are on. Each has a role that lets it read what it needs.
+type Features struct {
+	Spread, Sizing, PeerPods bool
+	Capacity                 bool // nodes advertise VMs
+}
+
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch,roleName=stowage-spread
+// +kubebuilder:rbac:groups=apps,resources=daemonsets;deployments;replicasets;statefulsets,verbs=get;list;watch,roleName=stowage-spread
+// +kubebuilder:rbac:groups=versprei.versprei.io,resources=poddistributors,verbs=list;watch,roleName=stowage-spread
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch,roleName=stowage-sizing
+// +kubebuilder:rbac:groups="",resources=limitranges;resourcequotas,verbs=list;watch,roleName=stowage-sizing
+// +kubebuilder:rbac:groups=apps,resources=daemonsets,verbs=get;list;watch,roleName=stowage-sizing
+// +kubebuilder:rbac:groups=flexdaemonsets.xai,resources=flexdaemonsettemplates,verbs=get;list;watch,roleName=stowage-sizing
+// +kubebuilder:rbac:groups="",resources=limitranges;resourcequotas,verbs=list;watch,roleName=stowage-peerpods
+// +kubebuilder:rbac:groups=apps,resources=daemonsets;replicasets;statefulsets,verbs=get;list;watch,roleName=stowage-peerpods
+// +kubebuilder:rbac:groups=apps,resources=daemonsets,verbs=list;watch,roleName=stowage-capacity
+
+// watched returns the kinds of [CacheOptions], and whether a feature that is on needs them.
+func (f Features) watched() map[client.Object]bool {
+	return map[client.Object]bool{
+		&corev1.Namespace{}:     true,
+		&corev1.Node{}:          f.Spread || f.Sizing || f.Capacity,
+		&corev1.LimitRange{}:    f.Sizing || f.PeerPods,
+		&corev1.ResourceQuota{}: f.Sizing || f.PeerPods,
+		metadataOf(appsv1.SchemeGroupVersion.WithKind("Deployment")): f.Spread,
+		&appsv1.ReplicaSet{}:                    f.Spread || f.PeerPods,
+		&appsv1.StatefulSet{}:                   f.Spread || f.PeerPods,
+		&appsv1.DaemonSet{}:                     f.Spread || f.Sizing || f.PeerPods || f.Capacity,
+		&flexdaemonsets.FlexDaemonsetTemplate{}: f.Sizing,
+		&versprei.PodDistributor{}:              f.Spread,
+	}
+}
+
+// StartInformers asks the cache for every informer that the features use, so that they have synced before the first request.
+func StartInformers(ctx context.Context, c cache.Cache, on Features) error {
+	for obj, used := range on.watched() {
+		if !used {
+			continue
+		}
 		if _, err := c.GetInformer(ctx, obj, cache.BlockUntilSynced(false)); err != nil {
 			return fmt.Errorf("watch %T: %w", obj, err)
 		}

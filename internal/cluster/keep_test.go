@@ -3,12 +3,15 @@ package cluster
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"unsafe"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -97,5 +100,30 @@ func TestEqualTextsAreKeptOnce(t *testing.T) {
 	want := of(deployment.(*metav1.PartialObjectMetadata).Annotations)
 	if got := set.(*appsv1.ReplicaSet); of(got.Annotations) != want || of(got.Spec.Template.Annotations) != want {
 		t.Error("the text is there more than once")
+	}
+}
+
+// Each kind of the cache is of a feature, whose role lets Stowage read it.
+func TestEveryKindIsOfAFeature(t *testing.T) {
+	names := func(objects iter.Seq[client.Object]) []string {
+		var out []string
+		for o := range objects {
+			out = append(out, fmt.Sprintf("%T %s", o, o.GetObjectKind().GroupVersionKind().Kind))
+		}
+		slices.Sort(out)
+		return out
+	}
+	kinds := names(maps.Keys(CacheOptions().ByObject))
+	if diff := cmp.Diff(kinds, names(maps.Keys(Features{}.watched()))); diff != "" {
+		t.Errorf("kinds of the cache (-) and of features (+):\n%s", diff)
+	}
+	var used []string
+	for o, is := range (Features{Spread: true, Sizing: true, PeerPods: true, Capacity: true}).watched() {
+		if !is {
+			used = append(used, fmt.Sprintf("%T", o))
+		}
+	}
+	if used != nil {
+		t.Errorf("no feature uses %v", used)
 	}
 }

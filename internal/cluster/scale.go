@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// +kubebuilder:rbac:groups=*,resources=*/scale,verbs=get
-// +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get
+// +kubebuilder:rbac:groups=*,resources=*/scale,verbs=get,roleName=stowage-spread
+// +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get,roleName=stowage-spread
 
 // Scale is the size of an object that makes pods.
 type Scale struct {

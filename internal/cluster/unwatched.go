@@ -32,6 +32,11 @@ const (
 // unwatchedBytes is how many bytes of workloads of other kinds are remembered.
 const unwatchedBytes = 16 << 20
 
+// +kubebuilder:rbac:groups="",resources=replicationcontrollers,verbs=get,roleName=stowage-spread
+// +kubebuilder:rbac:groups=argoproj.io,resources=rollouts,verbs=get,roleName=stowage-spread
+// +kubebuilder:rbac:groups=apps.kruise.io,resources=clonesets;statefulsets,verbs=get,roleName=stowage-spread
+// +kubebuilder:rbac:groups=apps.kruise.io,resources=daemonsets,verbs=get,roleName=stowage-sizing
+
 // unwatchedWorkload reads a workload of a kind that is not watched.
 func (c *Cache) unwatchedWorkload(ctx context.Context, namespace string, ref Ref) (*Workload, error) {
 	gvk, named := ref.kind()

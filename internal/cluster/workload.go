@@ -85,12 +85,6 @@ func (w *Workload) Is(ref Ref) bool {
 	return w.SameObject(ref) && (ref.UID == "" || ref.UID == w.UID)
 }
 
-// +kubebuilder:rbac:groups=apps,resources=daemonsets;deployments;replicasets;statefulsets,verbs=get;list;watch
-// +kubebuilder:rbac:groups=versprei.versprei.io,resources=poddistributors,verbs=list;watch
-// +kubebuilder:rbac:groups="",resources=replicationcontrollers,verbs=get
-// +kubebuilder:rbac:groups=argoproj.io,resources=rollouts,verbs=get
-// +kubebuilder:rbac:groups=apps.kruise.io,resources=clonesets;daemonsets;statefulsets,verbs=get
-
 func metadataOf(gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {
 	m := &metav1.PartialObjectMetadata{}
 	m.SetGroupVersionKind(gvk)

@@ -104,6 +104,11 @@ type PeerPodOptions struct {
 	Config  peerpod.Config
 }
 
+// Advertises reports whether nodes advertise VMs.
+func (o *Options) Advertises() bool {
+	return o.PeerPods.Enabled && o.Capacity.Mode != peerpod.CapacityOff
+}
+
 // DefaultOptions returns the settings that hold unless others are given.
 func DefaultOptions() Options {
 	return Options{

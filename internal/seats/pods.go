@@ -26,7 +26,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/podstatus"
 )
 
-// +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch,roleName=stowage-spread
 
 // Record is what is kept of a pod that carries a seat.
 type Record struct {

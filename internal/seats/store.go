@@ -17,7 +17,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/ledger"
 )
 
-// +kubebuilder:rbac:groups=stowage.dev,resources=seatledgers,verbs=get;list;watch;create;update;delete
+// +kubebuilder:rbac:groups=stowage.dev,resources=seatledgers,verbs=get;list;watch;create;update;delete,roleName=stowage-spread
 
 // Store is the [API] on a cluster. The client must read from the API server and not
 // from a cache.

@@ -35,7 +35,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/feature/podvm"
 	"github.com/stowage-dev/stowage/internal/leader"
 	"github.com/stowage-dev/stowage/internal/ledger"
-	"github.com/stowage-dev/stowage/internal/peerpod"
 	"github.com/stowage-dev/stowage/internal/policy"
 	"github.com/stowage-dev/stowage/internal/room"
 	"github.com/stowage-dev/stowage/internal/scope"
@@ -48,16 +47,22 @@ const sweepEvery = 15 * time.Second
 
 // addDecisions makes what decisions read of the cluster.
 func (s *server) addDecisions(ctx context.Context) error {
-	if err := cluster.AddIndexes(ctx, s.mgr.GetFieldIndexer()); err != nil {
-		return err
+	o := &s.options
+	if o.Spread.Enabled {
+		if err := cluster.AddIndexes(ctx, s.mgr.GetFieldIndexer()); err != nil {
+			return err
+		}
 	}
 	s.reader = cluster.NewCache(s.mgr.GetCache(), s.uncached, s.clock, cluster.ForAdmission())
 	s.scope = scope.New(s.reader, s.options.Namespace)
 	s.evictor = evict.New(s.uncached, s.clock, s.options.EvictionRate, s.metrics)
-	return cluster.StartInformers(ctx, s.mgr.GetCache())
+	return cluster.StartInformers(ctx, s.mgr.GetCache(), cluster.Features{
+		Spread: o.Spread.Enabled, Sizing: o.Sizing.Enabled, PeerPods: o.PeerPods.Enabled, Capacity: o.Advertises(),
+	})
 }
 
-// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=stowage-seats,verbs=get,namespace=stowage-system
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=create,namespace=stowage-system,roleName=stowage-spread
+// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=stowage-seats,verbs=get,namespace=stowage-system,roleName=stowage-spread
 
 func (s *server) keySecret() types.NamespacedName {
 	return types.NamespacedName{Namespace: s.options.Namespace, Name: seatSecret}
@@ -214,7 +219,7 @@ func (s *server) addControllers(context.Context) error {
 			Log: s.log.WithName("sizing"), Events: s.events(), Metrics: resize.NewMetrics(s.metrics),
 		})
 	}
-	if o.PeerPods.Enabled && o.Capacity.Mode != peerpod.CapacityOff {
+	if o.Advertises() {
 		daemons, err := labels.Parse(o.Capacity.DaemonSelector)
 		if err != nil {
 			return err

@@ -250,72 +250,59 @@ func TestChartValues(t *testing.T) {
 	}
 }
 
-// allows reports whether a role has a verb for a resource.
-func allows(t *testing.T, role map[string]any, resource, verb string) bool {
+// allows reports whether the roles of a chart have a verb for a resource in the whole cluster.
+func allows(t *testing.T, objects map[string]*unstructured.Unstructured, resource, verb string) bool {
 	t.Helper()
-	for _, rule := range role["rules"].([]any) {
-		rule := rule.(map[string]any)
-		if slices.Contains(rule["resources"].([]any), any(resource)) && slices.Contains(rule["verbs"].([]any), any(verb)) {
-			return true
+	for key, role := range objects {
+		bound := objects[strings.Replace(key, "ClusterRole//", "ClusterRoleBinding//", 1)]
+		if !strings.HasPrefix(key, "ClusterRole//") || bound == nil {
+			continue // a role for people has no binding
+		}
+		for _, rule := range get(t, role, "rules").([]any) {
+			rule := rule.(map[string]any)
+			if slices.Contains(rule["resources"].([]any), any(resource)) && slices.Contains(rule["verbs"].([]any), any(verb)) {
+				return true
+			}
 		}
 	}
 	return false
 }
 
-// Stowage may write nothing for features that are off, and goes on reading what the others need.
+// Stowage may read and write nothing for features that are off, and keeps what the others need.
 func TestChartGrantsOnlyWhatIsOn(t *testing.T) {
-	writes := []string{
-		"pods patch", "pods/eviction create", "pods/resize patch", "nodes patch", "nodes/status patch", "seatledgers create", "poolstates create",
-		"poddistributors/status patch", "flexdaemonsettemplates/status patch", "mutatingwebhookconfigurations update", "validatingwebhookconfigurations update",
-	}
+	spread := []string{"seatledgers create", "poolstates create", "poddistributors watch", "poddistributors/status patch", "deployments watch", "rollouts get", "*/scale get", "events list"}
+	sizing := []string{"pods/resize patch", "flexdaemonsettemplates watch", "flexdaemonsettemplates/status patch"}
+	peerPods := []string{"nodes patch", "nodes/status patch"}
+	evicting := []string{"pods patch", "pods/eviction create"}
+	own := []string{"mutatingwebhookconfigurations update", "validatingwebhookconfigurations update"}
+	all := slices.Concat(spread, sizing, peerPods, evicting, own, []string{
+		"namespaces watch", "nodes watch", "pods watch", "limitranges watch", "replicasets watch", "daemonsets watch",
+	})
 	for _, tc := range []struct {
 		set  []string
 		gone []string
 	}{
 		{nil, nil},
-		{[]string{"features.spread=false"}, []string{"seatledgers create", "poolstates create", "poddistributors/status patch"}},
-		{[]string{"features.sizing=false"}, []string{"pods/resize patch", "flexdaemonsettemplates/status patch"}},
-		{[]string{"features.spread=false", "features.sizing=false"}, []string{
-			"pods patch", "pods/eviction create", "pods/resize patch", "seatledgers create", "poolstates create", "poddistributors/status patch", "flexdaemonsettemplates/status patch",
-		}},
-		{[]string{"features.peerPods=false"}, []string{"nodes patch", "nodes/status patch"}},
-		{[]string{`settings={"peerpods-capacity":"Off"}`}, []string{"nodes patch", "nodes/status patch"}},
-		{[]string{`settings={"peerpods-capacity":false}`}, []string{"nodes patch", "nodes/status patch"}},
-		{[]string{`certs.existingSecret="mine"`}, []string{"mutatingwebhookconfigurations update", "validatingwebhookconfigurations update"}},
+		{[]string{"features.spread=false"}, spread},
+		{[]string{"features.sizing=false"}, sizing},
+		{[]string{"features.peerPods=false"}, peerPods},
+		{[]string{"features.spread=false", "features.sizing=false"}, slices.Concat(spread, sizing, evicting)},
+		{[]string{"features.spread=false", "features.peerPods=false"}, slices.Concat(spread, peerPods, []string{"replicasets watch"})},
+		{[]string{"features.sizing=false", "features.peerPods=false"}, slices.Concat(sizing, peerPods, []string{"limitranges watch"})},
+		{[]string{"features.spread=false", "features.sizing=false", `settings={"peerpods-capacity":"Off"}`}, slices.Concat(spread, sizing, evicting, peerPods, []string{"pods watch", "nodes watch"})},
+		{[]string{`settings={"peerpods-capacity":"Off"}`}, peerPods},
+		{[]string{`settings={"peerpods-capacity":false}`}, peerPods},
+		{[]string{`certs.existingSecret="mine"`}, own},
 	} {
 		t.Run(strings.Join(tc.set, " "), func(t *testing.T) {
-			role := chart(t, tc.set...)["ClusterRole//stowage"].Object
-			for _, write := range writes {
-				resource, verb, _ := strings.Cut(write, " ")
-				if got, want := allows(t, role, resource, verb), !slices.Contains(tc.gone, write); got != want {
-					t.Errorf("%s is allowed: %v, want %v", write, got, want)
-				}
-			}
-			for _, read := range []string{"pods list", "nodes watch", "mutatingwebhookconfigurations get", "namespaces get"} {
-				if resource, verb, _ := strings.Cut(read, " "); !allows(t, role, resource, verb) {
-					t.Errorf("%s is not allowed", read)
+			objects := chart(t, tc.set...)
+			for _, right := range all {
+				resource, verb, _ := strings.Cut(right, " ")
+				if got, want := allows(t, objects, resource, verb), !slices.Contains(tc.gone, right); got != want {
+					t.Errorf("%s is allowed: %v, want %v", right, got, want)
 				}
 			}
 		})
-	}
-}
-
-// Spread and sizing evict pods, each for reasons of its own.
-func TestChartKeepsEvictions(t *testing.T) {
-	for _, tc := range []struct {
-		set  []string
-		want bool
-	}{
-		{nil, true},
-		{[]string{"features.spread=false"}, true},
-		{[]string{"features.sizing=false"}, true},
-		{[]string{"features.spread=false", "features.sizing=false"}, false},
-	} {
-		rules, err := json.Marshal(get(t, chart(t, tc.set...)["ClusterRole//stowage"], "rules"))
-		must(t, err)
-		if got := strings.Contains(string(rules), `"pods/eviction"`); got != tc.want {
-			t.Errorf("%v: evictions are allowed: %v, want %v", tc.set, got, tc.want)
-		}
 	}
 }
 

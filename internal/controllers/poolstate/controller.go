@@ -85,7 +85,7 @@ type Controller struct {
 	Look func(ledger.Owner)
 }
 
-// +kubebuilder:rbac:groups=stowage.dev,resources=poolstates,verbs=list;watch;create;update;delete
+// +kubebuilder:rbac:groups=stowage.dev,resources=poolstates,verbs=list;watch;create;update;delete,roleName=stowage-spread
 
 var _ leader.Controller = &Controller{}
 

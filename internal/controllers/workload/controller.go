@@ -96,10 +96,10 @@ type Controller struct {
 	current *run // the term under way, or nil
 }
 
-// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch
-// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
-// +kubebuilder:rbac:groups=versprei.versprei.io,resources=poddistributors/status,verbs=patch
-// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=stowage,verbs=get
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch,roleName=stowage-spread
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch,roleName=stowage-spread
+// +kubebuilder:rbac:groups=versprei.versprei.io,resources=poddistributors/status,verbs=patch,roleName=stowage-spread
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=stowage,verbs=get,roleName=stowage-spread
 
 var _ leader.Controller = &Controller{}
 
