@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/tools/events"
 
@@ -105,9 +106,10 @@ type discard struct {
 	status int
 }
 
-func (d *discard) Header() http.Header         { return d.header }
-func (d *discard) WriteHeader(status int)      { d.status = status }
-func (d *discard) Write(p []byte) (int, error) { return len(p), nil }
+func (d *discard) Header() http.Header           { return d.header }
+func (d *discard) WriteHeader(status int)        { d.status = status }
+func (d *discard) Write(p []byte) (int, error)   { return len(p), nil }
+func (*discard) SetReadDeadline(time.Time) error { return nil } // as the server's has
 
 func newTestHandler(tb testing.TB, c cluster.Reader, features ...feature.Feature) *Handler {
 	tb.Helper()

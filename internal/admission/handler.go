@@ -49,8 +49,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := h.Clock.Now()
 	body := buffers.Get().(*bytes.Buffer)
 	defer putBuffer(body)
-	rev, release, err := readReview[*podpatch.Pod](ctx, h.Intake, w, r, body)
-	defer release()
+	rev, room, err := readReview[*podpatch.Pod](ctx, h.Intake, w, r, body)
+	defer room.release()
 	if err != nil {
 		refuse(h.strangers(), w, r, err)
 		return

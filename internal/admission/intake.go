@@ -45,11 +45,27 @@ func NewIntake(clock clock.PassiveClock) *Intake {
 	return &Intake{clock: clock, small: fair.NewPool[string](smallReviews), large: fair.NewPool[string](largeReviews)}
 }
 
-// read reads a body and takes room for what it becomes when it is decoded. The caller calls release when the review is answered;
-// it is never nil.
-func (in *Intake) read(ctx context.Context, w http.ResponseWriter, r *http.Request, body *bytes.Buffer) (release func(), err error) {
-	release = nothing
-	end := in.clock.Now().Add(budget(r) / 2)
+// held is the room that a review holds.
+type held struct {
+	room   *fair.Pool[string] // nil of a review that holds none
+	client string
+	n      int64
+}
+
+func (h held) release() {
+	if h.room != nil {
+		h.room.Release(h.client, h.n)
+	}
+}
+
+// read reads a body and takes room for what it becomes when it is decoded. The caller releases the room when the review is
+// answered, also after an error. The context is that of [arrive].
+func (in *Intake) read(ctx context.Context, w http.ResponseWriter, r *http.Request, body *bytes.Buffer) (held, error) {
+	now := in.clock.Now()
+	end := now
+	if late, ok := ctx.Deadline(); ok {
+		end = now.Add(late.Sub(now) / 2)
+	}
 	deadlines := http.NewResponseController(w)
 	// Not every ResponseWriter has deadlines (a test's recorder has none); the server's does. One that passed stays: the server
 	// would wait for the rest of the body otherwise.
@@ -57,7 +73,7 @@ func (in *Intake) read(ctx context.Context, w http.ResponseWriter, r *http.Reque
 
 	from := http.MaxBytesReader(w, r.Body, MaxBodyBytes)
 	if _, err := body.ReadFrom(io.LimitReader(from, smallReview+1)); err != nil {
-		return release, unreadable(err)
+		return held{}, unreadable(err)
 	}
 	if body.Len() <= smallReview {
 		_ = deadlines.SetReadDeadline(time.Time{})
@@ -67,32 +83,30 @@ func (in *Intake) read(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	if n < 0 || n > MaxBodyBytes {
 		n = MaxBodyBytes
 	}
-	if release, err = in.take(ctx, end, in.large, r, n); err != nil {
-		return release, err
+	room, err := in.take(ctx, end, in.large, r, n)
+	if err != nil {
+		return room, err
 	}
 	_ = deadlines.SetReadDeadline(in.clock.Now().Add(largeBodyTimeout))
 	if _, err := body.ReadFrom(from); err != nil {
-		return release, unreadable(err)
+		return room, unreadable(err)
 	}
 	_ = deadlines.SetReadDeadline(time.Time{})
-	return release, nil
+	return room, nil
 }
 
-// nothing is the release of who holds no room.
-func nothing() {}
-
 // take takes room for n bytes of a client, and waits for it until end.
-func (in *Intake) take(ctx context.Context, end time.Time, room *fair.Pool[string], r *http.Request, n int64) (release func(), err error) {
+func (in *Intake) take(ctx context.Context, end time.Time, room *fair.Pool[string], r *http.Request, n int64) (held, error) {
 	client := clientOf(r)
 	if room.TryAcquire(client, n) { // almost always, without a timer
-		return func() { room.Release(client, n) }, nil
+		return held{room, client, n}, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, end.Sub(in.clock.Now()))
 	defer cancel()
 	if room.Acquire(ctx, client, n) != nil {
-		return nothing, &httpError{http.StatusServiceUnavailable, fmt.Errorf("this review of %d bytes waited for room in vain, because others have taken it", n)}
+		return held{}, &httpError{http.StatusServiceUnavailable, fmt.Errorf("this review of %d bytes waited for room in vain, because others have taken it", n)}
 	}
-	return func() { room.Release(client, n) }, nil
+	return held{room, client, n}, nil
 }
 
 // unreadable is the answer to a body that could not be read.

@@ -26,8 +26,8 @@ func intakeHandler(in *Intake, answer <-chan struct{}) http.Handler {
 		ctx, cancel := arrive(r)
 		defer cancel()
 		var body bytes.Buffer
-		release, err := in.read(ctx, w, r, &body)
-		defer release()
+		room, err := in.read(ctx, w, r, &body)
+		defer room.release()
 		if err != nil {
 			refuse(strangerLog{}, w, r, err)
 			return

@@ -126,20 +126,21 @@ func clientOf(r *http.Request) string {
 	return address
 }
 
-// readReview checks the request and decodes the review. Release is as in [Intake.read].
-func readReview[Object any](ctx context.Context, in *Intake, w http.ResponseWriter, r *http.Request, body *bytes.Buffer) (rev *review[Object], release func(), err error) {
+// readReview checks the request and decodes the review. The caller releases the room as that of [Intake.read].
+func readReview[Object any](ctx context.Context, in *Intake, w http.ResponseWriter, r *http.Request, body *bytes.Buffer) (*review[Object], held, error) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
-		return nil, nothing, &httpError{http.StatusMethodNotAllowed, fmt.Errorf("method %s: an AdmissionReview is sent with POST", r.Method)}
+		return nil, held{}, &httpError{http.StatusMethodNotAllowed, fmt.Errorf("method %s: an AdmissionReview is sent with POST", r.Method)}
 	}
 	if mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || mediaType != "application/json" {
-		return nil, nothing, &httpError{http.StatusUnsupportedMediaType, fmt.Errorf("content type %q: an AdmissionReview is sent as application/json", r.Header.Get("Content-Type"))}
+		return nil, held{}, &httpError{http.StatusUnsupportedMediaType, fmt.Errorf("content type %q: an AdmissionReview is sent as application/json", r.Header.Get("Content-Type"))}
 	}
-	if release, err = in.read(ctx, w, r, body); err != nil {
-		return nil, release, err
+	room, err := in.read(ctx, w, r, body)
+	if err != nil {
+		return nil, room, err
 	}
-	rev, err = checkReview[Object](body)
-	return rev, release, err
+	rev, err := checkReview[Object](body)
+	return rev, room, err
 }
 
 // checkReview decodes a body that must be an AdmissionReview with a request.

@@ -42,8 +42,8 @@ func (h *WorkloadHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	body := buffers.Get().(*bytes.Buffer)
 	defer putBuffer(body)
-	rev, release, err := readReview[*workload](ctx, h.Intake, w, r, body)
-	defer release()
+	rev, room, err := readReview[*workload](ctx, h.Intake, w, r, body)
+	defer room.release()
 	if err != nil {
 		refuse(strangerLog{h.Log, h.LogLimit}, w, r, err)
 		return
