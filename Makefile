@@ -88,7 +88,7 @@ RELEASE     = v$(shell sed -n 's/^version: //p' charts/stowage/Chart.yaml)
 RELEASE_DIR = bin/release
 
 .PHONY: release
-release: $(TOOLS)/helm ## Build all files of a release into bin/release: image, chart, command line, checksums (REGISTRY=of the image)
+release: $(TOOLS)/helm ## Build all files of a release into bin/release: image, manifests, chart, command line, checksums (REGISTRY=of the image)
 	@[ -z "$$(git status --porcelain)" ] || { echo "the tree has changes, which a release must not have: commit them first" >&2; exit 1; }
 	@rm -rf $(RELEASE_DIR)
 	@cd hack/release && go run . -root ../.. -version "$(RELEASE)" -revision "$(REVISION)" -created "$(CREATED)" \
@@ -97,13 +97,18 @@ release: $(TOOLS)/helm ## Build all files of a release into bin/release: image, 
 
 # The second build is of a clone elsewhere and has a build cache of its own.
 .PHONY: release-dry-run
-release-dry-run: controlplane vulncheck build release ## Look for vulnerabilities, build a release twice, compare, and install chart and plugin from it (half an hour; OFFLINE=skip)
+release-dry-run: controlplane vulncheck build release ## Look for vulnerabilities, build a release twice, compare, and install manifest, chart and plugin from it (half an hour; OFFLINE=skip)
 	@again=$$(mktemp -d); trap 'rm -rf "$$again"' EXIT; \
 	  git clone --quiet . "$$again/stowage"; mkdir -p "$$again/stowage/$(TOOLS)"; cp $(TOOLS)/helm "$$again/stowage/$(TOOLS)/"; \
 	  touch "$$again/stowage/$(TOOLS)/helm"; GOCACHE="$$again/cache" $(MAKE) --no-print-directory -C "$$again/stowage" release > /dev/null; \
 	  diff $(RELEASE_DIR)/checksums.txt "$$again/stowage/$(RELEASE_DIR)/checksums.txt"
 	@echo "Both builds have the same checksums"
 	@go test -count=1 -timeout 10m ./test/install -run TestRelease -release $(CURDIR)/$(RELEASE_DIR)
+
+.PHONY: manifests
+manifests: ## Write bin/install.yaml and bin/uninstall.yaml, for kubectl alone, with the image IMG
+	@mkdir -p bin; cd hack/release && go run . -root ../.. -version "$(VERSION)" -manifests ../../bin -tag "$(IMG)"
+	@echo "kubectl apply --server-side -f bin/install.yaml"
 
 ##@ In a cluster
 

@@ -84,12 +84,23 @@ func release(ctx context.Context, o options) error {
 	if err := packageChart(ctx, o, number, work); err != nil {
 		return err
 	}
+	if err := writeManifests(o, o.dir, imageOfRelease(o.registry, number, digest)); err != nil {
+		return err
+	}
 	for _, m := range []struct{ file, text string }{{"stowage-krew.yaml", krew}, {"stowage.rb", homebrew}} {
 		if err := writeManifest(filepath.Join(o.dir, m.file), m.text, o.version, number, archives); err != nil {
 			return err
 		}
 	}
 	return writeChecksums(o.dir)
+}
+
+// imageOfRelease is the image that install.yaml names. In a registry, the digest says which one it is.
+func imageOfRelease(registry, number string, digest v1.Hash) string {
+	if registry == "" {
+		return "stowage:" + number
+	}
+	return registry + "/stowage:" + number + "@" + digest.String()
 }
 
 // chartVersion returns the version of the chart. The release has to have the same.

@@ -5,6 +5,7 @@
 //	go -C hack/release run . -root ../.. -o ../../bin/stowage-image.tar -tag stowage:dev
 //	go -C hack/release run . -root ../.. -push registry.example/stowage:v1
 //	go -C hack/release run . -root ../.. -version v0.1.0 -helm ../../bin/tools/helm -dir ../../bin/release
+//	go -C hack/release run . -root ../.. -manifests ../../bin -tag registry.example/stowage:v1
 package main
 
 import (
@@ -33,6 +34,7 @@ type options struct {
 	dir       string // where the files of a release go; empty builds the image alone
 	helm      string // the program that packs the chart
 	registry  string // where the chart of a release finds the image; empty leaves it to the chart's user
+	manifests string // directory for install.yaml and uninstall.yaml with the image tag; empty writes none alone
 	binaries  string // where the programs are built already; empty builds them
 }
 
@@ -53,6 +55,7 @@ func main() {
 	flag.StringVar(&o.dir, "dir", "", "Directory to make, with all files of a release")
 	flag.StringVar(&o.helm, "helm", "helm", "Helm, which packs the chart of a release")
 	flag.StringVar(&o.registry, "registry", "", "Registry of the image that the chart of a release names")
+	flag.StringVar(&o.manifests, "manifests", "", "Directory to write install.yaml and uninstall.yaml to, with the image of -tag, and nothing else")
 	flag.Parse()
 	if err := run(o, platforms, created); err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
@@ -61,8 +64,11 @@ func main() {
 }
 
 func run(o options, platforms string, created int64) error {
-	if o.archive == "" && o.push == "" && o.dir == "" {
-		return errors.New("nothing to do: name a file with -o, a registry with -push or a directory with -dir")
+	if o.archive == "" && o.push == "" && o.dir == "" && o.manifests == "" {
+		return errors.New("nothing to do: name a file with -o, a registry with -push, or a directory with -dir or -manifests")
+	}
+	if o.manifests != "" {
+		return writeManifests(o, o.manifests, o.tag)
 	}
 	o.created, o.platforms = time.Unix(created, 0).UTC(), strings.Split(platforms, ",")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)

@@ -119,7 +119,74 @@ func TestHelm(t *testing.T) {
 		}
 	})
 	runInstalled(t)
-	t.Run("the end", func(t *testing.T) { uninstall(t) })
+	t.Run("the end", func(t *testing.T) {
+		uninstall(t, func() { do(t, helm, "uninstall", "stowage", "--namespace", namespace, "--wait") })
+	})
+}
+
+// The same without Helm: install.yaml, that of another image over it, and uninstall.yaml.
+func TestManifest(t *testing.T) {
+	manifests := func(image string) string {
+		dir := t.TempDir()
+		do(t, "go", "-C", "hack/release", "run", ".", "-root", repo, "-version", "v0.1.0", "-manifests", dir, "-tag", image)
+		return dir
+	}
+	const first, second = "registry.example:5000/team/stowage:v1", "registry.example:5000/team/stowage:v2"
+	old := manifests(first)
+	defer clean(t)
+	installs(t, old, first)
+	pointBack(t)
+	before := registration(t)
+	next := manifests(second)
+	installs(t, next, second)
+	after := registration(t)
+	for i := range after.Webhooks {
+		if string(after.Webhooks[i].ClientConfig.CABundle) != string(before.Webhooks[i].ClientConfig.CABundle) || len(after.Webhooks[i].ClientConfig.CABundle) == 0 {
+			t.Errorf("the authority of %s has changed: the API server would call nobody until it is back", after.Webhooks[i].Name)
+		}
+	}
+	uninstalls(t, next)
+}
+
+// installs applies the install.yaml of a directory, and runs Stowage and the samples.
+func installs(t *testing.T, dir, image string) {
+	t.Helper()
+	do(t, kubectl, "apply", "--server-side", "-f", filepath.Join(dir, "install.yaml"))
+	eventually(t, "two replicas under Pod Security restricted", func() error {
+		var pods corev1.PodList
+		must(t, cluster.Client.List(t.Context(), &pods, client.InNamespace(namespace)))
+		n := 0
+		for i := range pods.Items {
+			if pods.Items[i].DeletionTimestamp == nil && pods.Items[i].Spec.Containers[0].Image == image {
+				n++
+			}
+		}
+		if n != 2 {
+			return fmt.Errorf("%d pods with the image %s", n, image)
+		}
+		return nil
+	})
+	runInstalled(t)
+	works(t)
+}
+
+// uninstalls deletes with the uninstall.yaml of a directory. All goes but the kinds, the policies and the namespace.
+func uninstalls(t *testing.T, dir string) {
+	t.Helper()
+	file := filepath.Join(dir, "uninstall.yaml")
+	uninstall(t, func() { do(t, kubectl, "delete", "--ignore-not-found", "-f", file) })
+	if out := do(t, kubectl, "get", "--ignore-not-found", "-f", file, "-o", "name"); out != "" {
+		t.Errorf("left behind: %s", out)
+	}
+	install, err := os.ReadFile(filepath.Join(dir, "install.yaml"))
+	must(t, err)
+	for name, o := range render(t, string(install)) {
+		err := cluster.Client.Get(t.Context(), client.ObjectKeyFromObject(o), o)
+		kept := o.GetKind() == "CustomResourceDefinition" || o.GetKind() == "Namespace"
+		if kept != (err == nil) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }
 
 // testDistributor is a policy that must outlive the installation.
@@ -171,7 +238,7 @@ func pointBack(t *testing.T) {
 
 // uninstall ends an installation and watches in which order, and that pods can be created
 // throughout in a namespace that would refuse them without an answer.
-func uninstall(t *testing.T) {
+func uninstall(t *testing.T, end func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -220,7 +287,7 @@ func uninstall(t *testing.T) {
 			}
 		}
 	})
-	do(t, helm, "uninstall", "stowage", "--namespace", namespace, "--wait")
+	end()
 	cancel()
 	all.Wait()
 	select {

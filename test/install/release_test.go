@@ -91,8 +91,32 @@ func TestRelease(t *testing.T) {
 		do(t, helm, "install", "stowage", filepath.Join(*released, "stowage-"+number+".tgz"), "--namespace", namespace, "--wait", "--timeout", "1m", "--set", "replicaCount=2")
 		runInstalled(t)
 		works(t)
-		uninstall(t)
+		uninstall(t, func() { do(t, helm, "uninstall", "stowage", "--namespace", namespace, "--wait") })
 	})
+
+	t.Run("the manifest", func(t *testing.T) {
+		defer clean(t)
+		built := binary
+		binary = filepath.Join(dir, "stowage")
+		defer func() { binary = built }()
+		data, err := os.ReadFile(filepath.Join(*released, "install.yaml"))
+		must(t, err)
+		deployment := render(t, string(data))["Deployment/"+namespace+"/stowage"]
+		image := get(t, deployment, "spec", "template", "spec", "containers", 0, "image").(string)
+		if name, digest, pinned := strings.Cut(image, "@"); !strings.HasSuffix(name, "stowage:"+number) || pinned && digest != imageDigest(t, number) {
+			t.Errorf("install.yaml names the image %s; the release has %s", image, imageDigest(t, number))
+		}
+		installs(t, *released, image)
+		uninstalls(t, *released)
+	})
+}
+
+// imageDigest is the digest of the release's image.
+func imageDigest(t *testing.T, number string) string {
+	t.Helper()
+	digest, err := os.ReadFile(filepath.Join(*released, "stowage-image-"+number+".tar.digest"))
+	must(t, err)
+	return strings.TrimSpace(string(digest))
 }
 
 // checkSums compares all files of the release with their checksums, and returns these.
