@@ -158,6 +158,11 @@ logs: ## Follow the logs of the replicas
 	@$(call cluster)
 	@$(KUBECTL) -n stowage-system logs -l app.kubernetes.io/name=stowage --prefix --tail=100 -f
 
+.PHONY: quickstart
+quickstart: build ## Run the commands of docs/quickstart.md in the cluster, where Stowage is installed
+	@$(call cluster)
+	@hack/quickstart.sh
+
 .PHONY: kind-cluster
 kind-cluster: ## Make a kind cluster with the nodes of the samples (needs Docker)
 	@$(call need,$(KIND),see https://kind.sigs.k8s.io)

@@ -26,6 +26,9 @@ func write(root string) error {
 	if err != nil {
 		return fmt.Errorf("the chart: %w", err)
 	}
+	if err := writeHub(root); err != nil {
+		return fmt.Errorf("charts/stowage/Chart.yaml: %w", err)
+	}
 	configuration := func(w io.Writer) error {
 		if err := writeReference(w); err != nil {
 			return err

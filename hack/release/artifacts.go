@@ -241,6 +241,13 @@ func packageChart(ctx context.Context, o options, number, work string) error {
 			}
 			content = bytes.Replace(content, []byte(none), fmt.Appendf(nil, "\n  registry: %q\n", o.registry), 1)
 		}
+		if h.Name == "stowage/Chart.yaml" && o.registry != "" {
+			image := []byte("image: stowage:" + number)
+			if bytes.Count(content, image) != 1 {
+				return errors.New("charts/stowage/Chart.yaml does not list the image once: run make generate")
+			}
+			content = bytes.Replace(content, image, []byte("image: "+o.registry+"/stowage:"+number), 1)
+		}
 		files = append(files, file{h.Name, 0o644, content})
 	}
 	var out bytes.Buffer

@@ -82,6 +82,23 @@ func TestRelease(t *testing.T) {
 		}
 	})
 
+	t.Run("the plugin by krew", func(t *testing.T) {
+		krew, err := exec.LookPath("krew")
+		if err != nil {
+			t.Skip("krew is not on the PATH (go install sigs.k8s.io/krew/cmd/krew@v0.5.0)")
+		}
+		t.Setenv("KREW_ROOT", t.TempDir())
+		archive, err := filepath.Abs(filepath.Join(*released, archiveOf(runtime.GOOS, runtime.GOARCH)))
+		must(t, err)
+		manifest, err := filepath.Abs(filepath.Join(*released, "stowage-krew.yaml"))
+		must(t, err)
+		do(t, krew, "install", "--manifest", manifest, "--archive", archive)
+		t.Setenv("PATH", filepath.Join(os.Getenv("KREW_ROOT"), "bin")+string(os.PathListSeparator)+filepath.Dir(kubectl)+string(os.PathListSeparator)+"/usr/bin:/bin")
+		if out := do(t, kubectl, "stowage", "version"); strings.TrimSpace(out) != "v"+number {
+			t.Errorf("kubectl stowage version prints %q", out)
+		}
+	})
+
 	t.Run("the chart", func(t *testing.T) {
 		restricted(t)
 		defer clean(t)
