@@ -43,9 +43,13 @@ func writeManifests(o options, dir, image string) error {
 	if err != nil {
 		return err
 	}
+	from := ""
+	if o.dir != "" { // of a release
+		from = downloads + "/" + o.version + "/"
+	}
 	var install, uninstall bytes.Buffer
-	fmt.Fprintf(&install, installHead, o.version, downloads+"/"+o.version+"/"+installFile)
-	fmt.Fprintf(&uninstall, uninstallHead, o.version, downloads+"/"+o.version+"/"+uninstallFile)
+	fmt.Fprintf(&install, installHead, o.version, from+installFile)
+	fmt.Fprintf(&uninstall, uninstallHead, o.version, from+uninstallFile)
 	for _, r := range objects {
 		text, err := r.AsYAML()
 		if err != nil {

@@ -12,7 +12,7 @@ import (
 // Each object is installed after what it needs, and the registrations are the last to come and the first to go.
 func TestManifests(t *testing.T) {
 	dir := t.TempDir()
-	must(t, writeManifests(options{root: "../..", version: "v1.2.3"}, dir, "r.example/stowage:1.2.3"))
+	must(t, writeManifests(options{root: "../..", version: "v1.2.3", dir: dir}, dir, "r.example/stowage:1.2.3"))
 	install, err := os.ReadFile(filepath.Join(dir, installFile))
 	must(t, err)
 	uninstall, err := os.ReadFile(filepath.Join(dir, uninstallFile))

@@ -177,6 +177,7 @@ func TestChartValues(t *testing.T) {
 		{`readinessProbe={"periodSeconds":7}`, deployment, in("readinessProbe", "periodSeconds"), `7`},
 		{`service={"annotations":{"a":"b"}}`, "Service/" + namespace + "/stowage-metrics", []any{"metadata", "annotations"}, `{"a":"b"}`},
 		{`service={"ipFamilyPolicy":"PreferDualStack","ipFamilies":["IPv6","IPv4"]}`, "Service/" + namespace + "/stowage-webhook", []any{"spec", "ipFamilies"}, `["IPv6","IPv4"]`},
+		{`webhook.sessionAffinity="ClientIP"`, "Service/" + namespace + "/stowage-webhook", []any{"spec", "sessionAffinity"}, `"ClientIP"`},
 		{`service.ipFamilyPolicy="PreferDualStack"`, "Service/" + namespace + "/stowage-webhook", []any{"spec", "ipFamilyPolicy"}, `"PreferDualStack"`},
 		{`dnsPolicy="Default"`, deployment, []any{"spec", "template", "spec", "dnsPolicy"}, `"Default"`},
 		{`dnsConfig={"nameservers":["10.0.0.1"]}`, deployment, []any{"spec", "template", "spec", "dnsConfig"}, `{"nameservers":["10.0.0.1"]}`},

@@ -43,6 +43,7 @@ func TestNodes(t *testing.T) {
 		{"adoption and rebalancing", false, adopts},
 		{"upgrade under load", false, upgrade},
 		{"a replica is killed under load", false, kill},
+		{"one replica is called", false, affinity},
 		{"the network of the node", false, hostNetwork},
 		{"resizes that a node cannot do", false, infeasible},
 		{"uninstall under load", true, uninstall},
