@@ -53,8 +53,9 @@ func TestFiveHundredPods(t *testing.T) {
 	if took := time.Since(tripped); took > time.Minute {
 		t.Errorf("all pods had a node after %s", took)
 	}
-	if moved := n.Seen("web") - 500; moved != 200 {
-		t.Errorf("%d pods were evicted", moved)
+	// Pods that are created after the trip go to the other pool at once.
+	if moved := n.Seen("web") - 500; moved > 200 {
+		t.Errorf("%d pods were evicted for 200 that had no room", moved)
 	}
 	have := n.WithNode(t, "web")
 	for uid := range running {
