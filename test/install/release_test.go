@@ -158,8 +158,9 @@ func checkSums(t *testing.T) map[string]string {
 			t.Errorf("%s has the checksum %s; the list says %q", f.Name(), got, sums[f.Name()])
 		}
 	}
-	// Four archives, the image and its digest, the chart, the list of modules, and two manifests.
-	if len(files) != len(sums)+1 || len(sums) != 10 {
+	// Four archives, the image and its digest, the chart, the list of modules, two manifests of package managers, install.yaml and
+	// uninstall.yaml.
+	if len(files) != len(sums)+1 || len(sums) != 12 {
 		t.Errorf("there are %d files and %d checksums", len(files), len(sums))
 	}
 	return sums
