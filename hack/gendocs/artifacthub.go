@@ -163,9 +163,9 @@ func words(kind string) string {
 
 // hubChanges returns the entries of a version in the changelog, or those without a version before there is one.
 func hubChanges(changelog, version string) []hubChange {
-	section := part(changelog, "## "+version)
+	section := part(changelog, version)
 	if section == "" {
-		section = part(changelog, "## Unreleased")
+		section = part(changelog, "Unreleased")
 	}
 	var out []hubChange
 	kind := ""
@@ -187,12 +187,13 @@ func hubChanges(changelog, version string) []hubChange {
 	return out
 }
 
-// part returns the text below a heading of the second level.
-func part(page, heading string) string {
-	_, after, ok := strings.Cut(page, "\n"+heading)
-	if !ok {
-		return ""
+// part returns the text below the heading of the second level that begins with a word.
+func part(page, word string) string {
+	for section := range strings.SplitSeq(page, "\n## ") {
+		title, text, _ := strings.Cut(section, "\n")
+		if first, _, _ := strings.Cut(title+" ", " "); first == word {
+			return text
+		}
 	}
-	before, _, _ := strings.Cut(after, "\n## ")
-	return before
+	return ""
 }

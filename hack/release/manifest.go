@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -86,8 +87,10 @@ func readConfig(root, image string) ([]*resource.Resource, error) {
 	if err != nil {
 		return nil, err
 	}
-	set := 0
-	for _, r := range objects.Resources() {
+	// The policies bound Stowage from its first request to its last.
+	list, set := objects.Resources(), 0
+	slices.SortStableFunc(list, func(a, b *resource.Resource) int { return cmp.Compare(phase(a.GetKind()), phase(b.GetKind())) })
+	for _, r := range list {
 		if r.GetKind() != "Deployment" {
 			continue
 		}
@@ -99,5 +102,16 @@ func readConfig(root, image string) ([]*resource.Resource, error) {
 	if set != 1 {
 		return nil, fmt.Errorf("config/default has %d Deployments, want one", set)
 	}
-	return objects.Resources(), nil
+	return list, nil
+}
+
+// phase orders kinds before kustomize's order does: namespace and kinds, then policies, then the rest.
+func phase(kind string) int {
+	switch kind {
+	case "Namespace", "CustomResourceDefinition":
+		return 0
+	case "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding":
+		return 1
+	}
+	return 2
 }

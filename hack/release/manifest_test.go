@@ -26,7 +26,7 @@ func TestManifests(t *testing.T) {
 		return kinds
 	}
 	kinds := kindsOf(install)
-	order := []string{"Namespace", "CustomResourceDefinition", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Service", "Deployment", "MutatingWebhookConfiguration"}
+	order := []string{"Namespace", "CustomResourceDefinition", "ValidatingAdmissionPolicyBinding", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Service", "Deployment", "MutatingWebhookConfiguration"}
 	for i, kind := range order[1:] {
 		if before := order[i]; slices.Index(kinds, kind) < lastIndex(kinds, before) || !slices.Contains(kinds, before) {
 			t.Errorf("%s comes before %s: %v", kind, before, kinds)

@@ -138,11 +138,11 @@ func identity(m metav1.ObjectMeta, withLabels bool) metav1.ObjectMeta {
 // Features says which features are on. Each has a role that lets it read what it needs.
 type Features struct {
 	Spread, Sizing, PeerPods bool
-	Capacity                 bool // nodes advertise VMs
+	Capacity                 bool // nodes advertise VMs, which needs PeerPods
 }
 
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
-// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch,roleName=stowage-spread
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=list;watch,roleName=stowage-spread
 // +kubebuilder:rbac:groups=apps,resources=daemonsets;deployments;replicasets;statefulsets,verbs=get;list;watch,roleName=stowage-spread
 // +kubebuilder:rbac:groups=versprei.versprei.io,resources=poddistributors,verbs=list;watch,roleName=stowage-spread
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch,roleName=stowage-sizing
@@ -151,7 +151,6 @@ type Features struct {
 // +kubebuilder:rbac:groups=flexdaemonsets.xai,resources=flexdaemonsettemplates,verbs=get;list;watch,roleName=stowage-sizing
 // +kubebuilder:rbac:groups="",resources=limitranges;resourcequotas,verbs=list;watch,roleName=stowage-peerpods
 // +kubebuilder:rbac:groups=apps,resources=daemonsets;replicasets;statefulsets,verbs=get;list;watch,roleName=stowage-peerpods
-// +kubebuilder:rbac:groups=apps,resources=daemonsets,verbs=list;watch,roleName=stowage-capacity
 
 // watched returns the kinds of [CacheOptions], and whether a feature that is on needs them.
 func (f Features) watched() map[client.Object]bool {
@@ -163,7 +162,7 @@ func (f Features) watched() map[client.Object]bool {
 		metadataOf(appsv1.SchemeGroupVersion.WithKind("Deployment")): f.Spread,
 		&appsv1.ReplicaSet{}:                    f.Spread || f.PeerPods,
 		&appsv1.StatefulSet{}:                   f.Spread || f.PeerPods,
-		&appsv1.DaemonSet{}:                     f.Spread || f.Sizing || f.PeerPods || f.Capacity,
+		&appsv1.DaemonSet{}:                     f.Spread || f.Sizing || f.PeerPods,
 		&flexdaemonsets.FlexDaemonsetTemplate{}: f.Sizing,
 		&versprei.PodDistributor{}:              f.Spread,
 	}

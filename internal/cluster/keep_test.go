@@ -103,7 +103,7 @@ func TestEqualTextsAreKeptOnce(t *testing.T) {
 	}
 }
 
-// Each kind of the cache is of a feature, whose role lets Stowage read it.
+// Each kind of the cache is of a feature.
 func TestEveryKindIsOfAFeature(t *testing.T) {
 	names := func(objects iter.Seq[client.Object]) []string {
 		var out []string
@@ -117,13 +117,13 @@ func TestEveryKindIsOfAFeature(t *testing.T) {
 	if diff := cmp.Diff(kinds, names(maps.Keys(Features{}.watched()))); diff != "" {
 		t.Errorf("kinds of the cache (-) and of features (+):\n%s", diff)
 	}
-	var used []string
+	var unused []string
 	for o, is := range (Features{Spread: true, Sizing: true, PeerPods: true, Capacity: true}).watched() {
 		if !is {
-			used = append(used, fmt.Sprintf("%T", o))
+			unused = append(unused, fmt.Sprintf("%T", o))
 		}
 	}
-	if used != nil {
-		t.Errorf("no feature uses %v", used)
+	if unused != nil {
+		t.Errorf("no feature uses %v", unused)
 	}
 }

@@ -227,6 +227,8 @@ func Identity(lookup func(string) (string, bool)) string {
 	return host + suffix
 }
 
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get,namespace=stowage-system
+
 // NewLock returns a lock on a Lease. The board may be nil.
 func NewLock(config *rest.Config, namespace, name, identity string, board *Board) (resourcelock.Interface, error) {
 	config = rest.CopyConfig(config)

@@ -14,6 +14,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -132,11 +133,13 @@ func TestManifest(t *testing.T) {
 		return dir
 	}
 	const first, second = "registry.example:5000/team/stowage:v1", "registry.example:5000/team/stowage:v2"
-	old := manifests(first)
 	defer clean(t)
-	installs(t, old, first)
+	installs(t, manifests(first), first)
+	runInstalled(t)
+	works(t)
 	pointBack(t)
 	before := registration(t)
+	cluster.StopStowage() // it would restore the authority
 	next := manifests(second)
 	installs(t, next, second)
 	after := registration(t)
@@ -145,10 +148,12 @@ func TestManifest(t *testing.T) {
 			t.Errorf("the authority of %s has changed: the API server would call nobody until it is back", after.Webhooks[i].Name)
 		}
 	}
+	runInstalled(t)
+	works(t)
 	uninstalls(t, next)
 }
 
-// installs applies the install.yaml of a directory, and runs Stowage and the samples.
+// installs applies the install.yaml of a directory.
 func installs(t *testing.T, dir, image string) {
 	t.Helper()
 	do(t, kubectl, "apply", "--server-side", "-f", filepath.Join(dir, "install.yaml"))
@@ -166,8 +171,6 @@ func installs(t *testing.T, dir, image string) {
 		}
 		return nil
 	})
-	runInstalled(t)
-	works(t)
 }
 
 // uninstalls deletes with the uninstall.yaml of a directory. All goes but the kinds, the policies and the namespace.
@@ -323,29 +326,33 @@ func TestHelmWithoutAFeature(t *testing.T) {
 		}
 		do(t, helm, args...)
 		verb = "upgrade"
+		before, err := cluster.Audit()
+		must(t, err)
 		runInstalled(t, settings...)
-		var logs []string
-		read := func() string {
-			var all strings.Builder
-			for _, log := range logs {
-				data, err := os.ReadFile(log)
-				must(t, err)
-				all.Write(data)
+		do(t, kubectl, "apply", "-k", "config/samples")
+		eventually(t, "a replica leads, and pods are there", func() error {
+			var lease coordinationv1.Lease
+			var pods corev1.PodList
+			err := errors.Join(
+				cluster.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "stowage-leader"}, &lease),
+				cluster.Client.List(t.Context(), &pods, client.MatchingLabels{"app": "peer-pod"}),
+			)
+			if holder := lease.Spec.HolderIdentity; err == nil && (holder == nil || *holder == "" || len(pods.Items) == 0) {
+				return errors.New("not yet")
 			}
-			return all.String()
-		}
-		for _, r := range cluster.Replicas() {
-			logs = append(logs, r.Log)
-		}
-		eventually(t, "a replica leads", func() error {
-			if !strings.Contains(read(), `"leading"`) {
-				return errors.New("none does")
-			}
-			return nil
+			return err
 		})
-		cluster.StopStowage() // which takes a second, in which the leader works
-		if all := read(); strings.Contains(all, "forbidden") {
-			t.Errorf("without %s, a permission is missing:\n%s", off, all)
+		do(t, kubectl, "delete", "-k", "config/samples", "--wait=true")
+		cluster.StopStowage() // which takes a second
+		after, err := cluster.Audit()
+		must(t, err)
+		for _, e := range after[len(before):] {
+			if e.Annotations["authorization.k8s.io/decision"] == "forbid" && strings.HasPrefix(e.UserAgent, "stowage/") {
+				t.Errorf("without %s, a permission is missing: %+v", off, e)
+			}
+		}
+		if len(after) == len(before) {
+			t.Error("the replicas asked for nothing")
 		}
 		pointBack(t)
 	}

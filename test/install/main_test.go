@@ -69,7 +69,7 @@ func run(m *testing.M) (int, error) {
 	if err := controlplane.BuildStowage(ctx, repo, binary); err != nil {
 		return 0, err
 	}
-	if cluster, err = controlplane.Start(ctx, controlplane.Config{Root: repo, Dir: dir}); err != nil {
+	if cluster, err = controlplane.Start(ctx, controlplane.Config{Root: repo, Dir: dir, Audit: true}); err != nil {
 		return 0, err
 	}
 	defer cluster.Stop()

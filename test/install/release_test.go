@@ -84,6 +84,9 @@ func TestRelease(t *testing.T) {
 
 	t.Run("the plugin by krew", func(t *testing.T) {
 		krew, err := exec.LookPath("krew")
+		if err != nil && os.Getenv("CI") != "" {
+			t.Fatal("the workflow has installed no krew")
+		}
 		if err != nil {
 			t.Skip("krew is not on the PATH (go install sigs.k8s.io/krew/cmd/krew@v0.5.0)")
 		}
@@ -124,6 +127,8 @@ func TestRelease(t *testing.T) {
 			t.Errorf("install.yaml names the image %s; the release has %s", image, imageDigest(t, number))
 		}
 		installs(t, *released, image)
+		runInstalled(t)
+		works(t)
 		uninstalls(t, *released)
 	})
 }

@@ -131,6 +131,19 @@ func (n *Tenant) Seen(app string) (count int) {
 	return count
 }
 
+// Waiting returns how many pods of an app in a pool have no node.
+func (n *Tenant) Waiting(t *testing.T, app, pool string) (count int) {
+	t.Helper()
+	pods, err := n.Pods(t.Context(), app)
+	Must(t, err)
+	for i := range pods {
+		if pods[i].Spec.NodeName == "" && pods[i].Labels[stowage.PoolLabel] == pool {
+			count++
+		}
+	}
+	return count
+}
+
 // WithNode returns the UIDs of the pods of an app that have a node.
 func (n *Tenant) WithNode(t *testing.T, app string) map[types.UID]bool {
 	t.Helper()

@@ -97,7 +97,6 @@ type Controller struct {
 }
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch,roleName=stowage-spread
-// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch,roleName=stowage-spread
 // +kubebuilder:rbac:groups=versprei.versprei.io,resources=poddistributors/status,verbs=patch,roleName=stowage-spread
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=stowage,verbs=get,roleName=stowage-spread
 
