@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -95,33 +96,41 @@ type seatWrite struct {
 	seat spread.Seat
 }
 
+// seatsAtOnce is how many pods of one list are patched at the same time.
+const seatsAtOnce = 8
+
 // seatAll gives seats to pods of one list, as many as the rate that all workloads share allows now. It returns the moves that
 // were written. It returns after what time to go on if pods are left, or if another writer keeps changing one.
 func (r *run) seatAll(ctx context.Context, owner ledger.Owner, p *policy.Policy, pods []corev1.Pod, state *repair.State, moves []repair.Move, action string) (done []repair.Move, longest time.Duration, err error) {
-	var errs []error
+	// 1. Which of them now?
+	var due []repair.Move
 	for _, m := range moves {
-		pod := &pods[m.Pod]
-		write := seatWrite{pod.UID, m.Seat}
-		if wait := r.seatWrites.Wait(write, r.Clock.Now()); wait > 0 {
+		if wait := r.seatWrites.Wait(seatWrite{pods[m.Pod].UID, m.Seat}, r.Clock.Now()); wait > 0 {
 			longest = max(longest, wait)
 			continue
 		}
 		if wait := r.Writes.Take(owner.Namespace, r.Clock.Now()); wait > 0 {
-			return done, max(longest, wait), errors.Join(errs...)
+			longest = max(longest, wait)
+			break
 		}
-		written, err := r.seat(ctx, owner, p, pod, m, action, writesCost(&state.Pods[m.Pod], pod))
-		if ctx.Err() != nil {
-			return done, 0, err
-		}
-		if err != nil {
-			errs = append(errs, err) // such as an admission policy's, which concerns this pod alone
-			continue
-		}
-		if !written {
+		due = append(due, m)
+	}
+
+	// 2. Several at once: a rollout does not wait for the deletion costs of the pods that it removes.
+	written, errs := make([]bool, len(due)), make([]error, len(due))
+	workqueue.ParallelizeUntil(ctx, seatsAtOnce, len(due), func(i int) {
+		pod := &pods[due[i].Pod]
+		// An error, such as an admission policy's, concerns this pod alone.
+		written[i], errs[i] = r.seat(ctx, owner, p, pod, due[i], action, writesCost(&state.Pods[due[i].Pod], pod))
+	})
+
+	// 3. What became of them?
+	for i, m := range due {
+		if !written[i] {
 			continue
 		}
 		done = append(done, m)
-		if r.seatWrites.Written(write, r.Clock.Now()) {
+		if pod := &pods[m.Pod]; r.seatWrites.Written(seatWrite{pod.UID, m.Seat}, r.Clock.Now()) {
 			r.warn(owner, stowage.EventLabelsContested, "another writer keeps changing the labels %s and %s of pod %s; Stowage writes them less and less often", stowage.PoolLabel, stowage.SeatLabel, pod.Name)
 		}
 	}
