@@ -218,7 +218,7 @@ func (s *subject) removal(rank int64) string {
 	switch {
 	case !ok:
 		return "its owner removes pods by their ordinals"
-	case placement.CostRank(cost, rank, ledger.CostRank(ledger.UnverifiedID(s.pod.Annotations[stowage.ClaimAnnotation]))) != 0:
+	case spread.RankOfCost(cost, rank, ledger.CostRank(ledger.UnverifiedID(s.pod.Annotations[stowage.ClaimAnnotation]))) != 0:
 		return fmt.Sprintf("a scale-down removes higher numbers first (deletion cost %s)", cost)
 	}
 	return fmt.Sprintf("its deletion cost, %s, is not ours, and decides when a scale-down removes it", cost)

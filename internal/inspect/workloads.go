@@ -196,7 +196,7 @@ func foreignCost(pod *corev1.Pod, s *spread.Strategy, pool int) bool {
 	}
 	ordinal, _ := strconv.ParseInt(pod.Labels[stowage.SeatLabel], 10, 64)
 	rank, _ := s.Rank(spread.Seat{Pool: pool, Ordinal: ordinal})
-	return placement.CostRank(cost, rank, ledger.CostRank(ledger.UnverifiedID(claim))) == 0
+	return spread.RankOfCost(cost, rank, ledger.CostRank(ledger.UnverifiedID(claim))) == 0
 }
 
 // pool returns the pool of a name, which is added if it is not there.

@@ -7,7 +7,6 @@ package placement
 
 import (
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -99,49 +98,6 @@ func OwnRank(pod *podpatch.Pod, firstOrdinal int64) (int64, bool) {
 // OrdinalInName returns the ordinal in the name of a StatefulSet's pod.
 func OrdinalInName(name string) string { return name[strings.LastIndexByte(name, '-')+1:] }
 
-// costBase is the deletion cost of a rank plus that rank. It is small, because Karpenter takes a pod's
-// deletion cost for the cost of evicting the pod: 1 + cost/2^27, at most 10. With costs near 2^31, each
-// pod would be ten times as dear, and Karpenter would hardly consolidate.
-const costBase = 10_000_000
-
-// DeletionCost returns the cost with which a ReplicaSet removes the highest rank first, and pods without
-// a rank, whose cost is 0, before that. It is at least 1.
-func DeletionCost(rank int64) string {
-	return strconv.FormatInt(max(1, costBase-rank), 10)
-}
-
-// oldDeletionCost is what DeletionCost returned before costBase was chosen for Karpenter.
-func oldDeletionCost(rank int64) string {
-	return strconv.FormatInt(math.MaxInt32-min(rank, math.MaxInt32-1), 10)
-}
-
-// RankOfOldCost returns the rank for which an older release would have written a deletion cost, or 0.
-func RankOfOldCost(cost string) int64 {
-	n, err := strconv.ParseInt(cost, 10, 64)
-	if rank := math.MaxInt32 - n; err == nil && rank > 0 && rank < costBase {
-		return rank
-	}
-	return 0
-}
-
-// OldCost is what CostRank returns for a cost of an older release. It is no rank, so repair renews the cost.
-const OldCost = -1
-
-// CostRank returns the rank for which Stowage wrote a pod's deletion cost, or OldCost for a cost that an older
-// release wrote. It returns 0 if somebody else wrote the cost. The rank of the pod's seat is own, and signed is the
-// rank in the pod's claim, or 0: claims of older releases have none.
-func CostRank(cost string, own, signed int64) int64 {
-	switch {
-	case cost == DeletionCost(own):
-		return own
-	case signed > 0 && cost == DeletionCost(signed):
-		return signed
-	case cost == oldDeletionCost(own):
-		return OldCost
-	}
-	return 0
-}
-
 // AsCreated returns a pod as its owner made it, as far as its placement goes. It is on the node that its template
 // names, if it names one, and without what Stowage wrote into it.
 func AsCreated(pod *podpatch.Pod, s *spread.Strategy, templateNode string) *podpatch.Pod {
@@ -195,7 +151,7 @@ func (s *Seat) Apply(pod *podpatch.Pod) {
 	}
 	if _, set := pod.Metadata.Annotations[corev1.PodDeletionCost]; !set && !s.OwnOrdinal {
 		if rank, ok := s.Strategy.Rank(s.Seat); ok {
-			pod.SetAnnotation(corev1.PodDeletionCost, DeletionCost(rank))
+			pod.SetAnnotation(corev1.PodDeletionCost, spread.DeletionCost(rank))
 		}
 	}
 	if !s.Preferred {
@@ -225,7 +181,7 @@ func (s *Seat) Withdraw(pod *podpatch.Pod, keep map[string]string) {
 		}
 	}
 	rank, ok := s.Strategy.Rank(s.Seat)
-	if ok && CostRank(pod.Metadata.Annotations[corev1.PodDeletionCost], rank, s.CostRank) != 0 {
+	if ok && spread.RankOfCost(pod.Metadata.Annotations[corev1.PodDeletionCost], rank, s.CostRank) != 0 {
 		delete(pod.Metadata.Annotations, corev1.PodDeletionCost)
 	}
 }

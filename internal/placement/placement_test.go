@@ -125,39 +125,6 @@ func TestOwnRank(t *testing.T) {
 	}
 }
 
-func TestCostRank(t *testing.T) {
-	for name, tc := range map[string]struct {
-		cost        string
-		own, signed int64
-		want        int64
-	}{
-		"the seat's rank":                                      {"9999993", 7, 7, 7},
-		"a claim without a rank":                               {"9999993", 7, 0, 7},
-		"the rank before the strategy changed":                 {"9999991", 7, 9, 9},
-		"the same, and the claim has no rank":                  {"9999991", 7, 0, 0},
-		"an older release":                                     {"2147483640", 7, 0, OldCost},
-		"an older release, another rank":                       {"2147483638", 7, 0, 0},
-		"a user's":                                             {"100", 7, 7, 0},
-		"a user's, as the largest that there is":               {"2147483647", 7, 7, 0},
-		"a user's, after ours":                                 {"5", 7, 7, 0},
-		"a user's, as that of no rank":                         {"10000000", 7, 0, 0},
-		"the same, of a pod whose seat is not in the sequence": {"10000000", 10_000_000, 0, 0},
-		"a rank below the first":                               {"10000001", 7, -1, 0},
-		"a number below none":                                  {"-5", 7, 7, 0},
-		"no number":                                            {"many", 7, 7, 0},
-		"none":                                                 {"", 7, 7, 0},
-	} {
-		if got := CostRank(tc.cost, tc.own, tc.signed); got != tc.want {
-			t.Errorf("%s: %d, want %d", name, got, tc.want)
-		}
-	}
-	for _, rank := range []int64{10_000_000, 1 << 40} {
-		if got := DeletionCost(rank); got != "1" {
-			t.Errorf("the cost of rank %d is %s; a pod without a rank has cost 0 and must go before it", rank, got)
-		}
-	}
-}
-
 // A seat that is written and taken out again leaves the pod as it was, and writing it twice is
 // writing it once.
 func TestApplyAndWithdraw(t *testing.T) {
@@ -207,17 +174,6 @@ func TestApplyAndWithdraw(t *testing.T) {
 				t.Errorf("taken out (-want +got):\n%s", diff)
 			}
 		})
-	}
-}
-
-func TestRankOfOldCost(t *testing.T) {
-	for cost, want := range map[string]int64{
-		"2147483640": 7, "2137483648": 9_999_999,
-		"2137483647": 0, "10000000": 0, "9999993": 0, "2147483647": 0, "-5": 0, "many": 0, "": 0,
-	} {
-		if got := RankOfOldCost(cost); got != want {
-			t.Errorf("the cost %q has rank %d, want %d", cost, got, want)
-		}
 	}
 }
 

@@ -88,15 +88,11 @@ func (p *Policy) TolerationsOf(pool int) []corev1.Toleration {
 func (p *Policy) SeatAt(rank int64) (spread.Seat, error) {
 	if p.State != nil && p.Spill != nil {
 		if pool, ok := p.Pool(p.State.Ordinals[strconv.FormatInt(rank+p.FirstOrdinal-1, 10)]); ok {
-			return spread.Seat{Pool: pool, Ordinal: spilledOrdinals + rank}, nil
+			return spread.Seat{Pool: pool, Ordinal: spread.MovedOrdinals + rank}, nil
 		}
 	}
 	return p.Whole.SeatAt(rank)
 }
-
-// spilledOrdinals keeps the ordinals, in their pool, of StatefulSets' pods from other pools apart from the pool's own. It is
-// so high that a ledger's book counts such seats without keeping a table up to them.
-const spilledOrdinals = 1 << 20
 
 // Finder finds policies.
 type Finder struct {

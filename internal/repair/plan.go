@@ -41,8 +41,7 @@ type Pod struct {
 	Ours bool
 	// BeforePolicy says that the pod was created a little before the policy that concerns it.
 	BeforePolicy bool
-	// Rank is the one for which Stowage wrote the pod's deletion cost, 0 if somebody else wrote the cost,
-	// or placement.OldCost.
+	// Rank is the one for which Stowage wrote the pod's deletion cost, or 0 if somebody else wrote the cost.
 	Rank int64
 }
 
@@ -110,18 +109,6 @@ func (s *State) lacksSeat(pod *Pod) bool {
 // takes reports whether a pool takes one more pod: see [State.Available].
 func (s *State) takes(pool int) bool {
 	return pool >= 0 && pool < len(s.Available) && s.Available[pool]
-}
-
-// NoRank is the rank of a seat that is not in the sequence. An example is a second seat in a pool with a base of one
-// and no weight. Such pods go before all others that have a seat.
-const NoRank = 10_000_000
-
-// RankOf returns a seat's rank, or NoRank.
-func RankOf(s *spread.Strategy, seat spread.Seat) int64 {
-	if rank, ok := s.Rank(seat); ok {
-		return min(rank, NoRank)
-	}
-	return NoRank
 }
 
 // Move gives a seat to a pod, with the rank that its deletion cost is to stand for.

@@ -96,7 +96,7 @@ func TestMake(t *testing.T) {
 				s.Strategy = strategy("p=a,base=1:p=b,weight=1")
 				return s
 			}(), recreate: -1, evict: -1, distance: 1,
-			adopt: []Move{{Pod: 1, Seat: spread.Seat{Pool: 0, Ordinal: 2}, Rank: NoRank}},
+			adopt: []Move{{Pod: 1, Seat: spread.Seat{Pool: 0, Ordinal: 2}, Rank: spread.NoRank}},
 		},
 		"a pod that runs outside of the pools stays while another is not ready": {
 			state: func() State {
@@ -536,17 +536,17 @@ func TestYield(t *testing.T) {
 	own.OwnRank = 4
 	s := State{
 		Strategy: strategy("p=a,weight=1:p=b,weight=1"), Replicas: 5, Settled: true, Mode: stowage.RepairRecreate, Yields: []bool{false, true},
-		Pods: []Pod{ranked(0, 1, 2), ranked(1, 1, 1), ranked(1, 2, 0), own, ranked(1, 4, NoRank)},
+		Pods: []Pod{ranked(0, 1, 2), ranked(1, 1, 1), ranked(1, 2, 0), own, ranked(1, 4, spread.NoRank)},
 	}
-	want := []Move{{Pod: 1, Seat: spread.Seat{Pool: 1, Ordinal: 1}, Rank: NoRank}}
+	want := []Move{{Pod: 1, Seat: spread.Seat{Pool: 1, Ordinal: 1}, Rank: spread.NoRank}}
 	if diff := cmp.Diff(want, s.Yield()); diff != "" {
 		t.Errorf("moves (-want +got):\n%s", diff)
 	}
-	s.Pods[1].Rank = NoRank
+	s.Pods[1].Rank = spread.NoRank
 	if again := s.Yield(); len(again) > 0 {
 		t.Errorf("once more: %v", again)
 	}
-	s.Pods = []Pod{ranked(0, 1, 2), ranked(1, 1, NoRank), ranked(1, 2, NoRank)}
+	s.Pods = []Pod{ranked(0, 1, 2), ranked(1, 1, spread.NoRank), ranked(1, 2, spread.NoRank)}
 	s.Replicas = 3
 	if p := Make(s); len(p.Renumber) > 0 {
 		t.Errorf("repair takes that back: %v", p.Renumber)

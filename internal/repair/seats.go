@@ -23,7 +23,7 @@ func (s *State) adopt(p *Plan) {
 			running[pod.NodePool] = append(running[pod.NodePool], i)
 		default:
 			if own, _ := s.own(pod); own.Pool == pod.NodePool {
-				p.Adopt = append(p.Adopt, Move{Pod: i, Seat: own, Rank: RankOf(s.Strategy, own)})
+				p.Adopt = append(p.Adopt, Move{Pod: i, Seat: own, Rank: s.Strategy.RankOrNone(own)})
 				p.Counts[own.Pool]++
 				p.Unseated--
 			}
@@ -43,7 +43,7 @@ func (s *State) adopt(p *Plan) {
 			return
 		}
 		seat := spread.Seat{Pool: best, Ordinal: seats.takeLowest(best)}
-		p.Adopt = append(p.Adopt, Move{Pod: running[best][0], Seat: seat, Rank: RankOf(s.Strategy, seat)})
+		p.Adopt = append(p.Adopt, Move{Pod: running[best][0], Seat: seat, Rank: s.Strategy.RankOrNone(seat)})
 		running[best] = running[best][1:]
 		p.Counts[best]++
 		p.Unseated--
@@ -97,9 +97,9 @@ func (s *State) renumber() []Move {
 // rankOf returns the rank that the deletion cost of a seat's pod is to stand for.
 func (s *State) rankOf(seat spread.Seat) int64 {
 	if seat.Pool < len(s.Yields) && s.Yields[seat.Pool] {
-		return NoRank
+		return spread.NoRank
 	}
-	return RankOf(s.Strategy, seat)
+	return s.Strategy.RankOrNone(seat)
 }
 
 // Yield returns the moves after which the pods of yielding pools are removed first. They keep their seats. Other than a plan,
@@ -107,8 +107,8 @@ func (s *State) rankOf(seat spread.Seat) int64 {
 func (s *State) Yield() (moves []Move) {
 	for i := range s.Pods {
 		pod := &s.Pods[i]
-		if pod.Seat.Pool >= 0 && pod.OwnRank == 0 && pod.Rank != 0 && pod.Rank != NoRank && s.rankOf(pod.Seat) == NoRank {
-			moves = append(moves, Move{Pod: i, Seat: pod.Seat, Rank: NoRank})
+		if pod.Seat.Pool >= 0 && pod.OwnRank == 0 && pod.Rank != 0 && pod.Rank != spread.NoRank && s.rankOf(pod.Seat) == spread.NoRank {
+			moves = append(moves, Move{Pod: i, Seat: pod.Seat, Rank: spread.NoRank})
 		}
 	}
 	return moves

@@ -14,10 +14,6 @@ type Gap struct {
 // All is the count of a gap without an end.
 const All = math.MaxInt64
 
-// OverflowRank is the rank after which the overflow's seats come, or later where the sequence goes on to higher ranks.
-// It is so low that overflow seats still have deletion costs of their own.
-const OverflowRank = 5_000_000
-
 // shortage is a sequence of which some seats are left out. The others keep their order and their ranks, so that a
 // scale-down that removes the highest rank first is exact, whatever is left out. Where the sequence has no seat left,
 // a sequence over the pools' overflow weights follows.

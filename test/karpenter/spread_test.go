@@ -10,8 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 
-	"github.com/stowage-dev/stowage/internal/placement"
-	"github.com/stowage-dev/stowage/internal/repair"
+	"github.com/stowage-dev/stowage/internal/spread"
 	"github.com/stowage-dev/stowage/test/suite"
 )
 
@@ -127,10 +126,10 @@ func cycle(t *testing.T, policy string) (spread, pinned int) {
 func TestEvictionCost(t *testing.T) {
 	t.Parallel()
 	args := []string{"eviction-cost"}
-	for rank := int64(1); rank < repair.NoRank; rank *= 3 {
-		args = append(args, placement.DeletionCost(rank))
+	for rank := int64(1); rank < spread.NoRank; rank *= 3 {
+		args = append(args, spread.DeletionCost(rank))
 	}
-	args = append(args, placement.DeletionCost(repair.NoRank))
+	args = append(args, spread.DeletionCost(spread.NoRank))
 	out, err := exec.CommandContext(t.Context(), program, args...).Output()
 	suite.Must(t, err)
 	lines := strings.Fields(string(out))

@@ -17,7 +17,6 @@ import (
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/placement"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread"
 )
@@ -227,7 +226,7 @@ func (n *Tenant) CostsAgree(t *testing.T, app string, s *spread.Strategy) {
 			pool, _ := strconv.Atoi(pods[i].Labels[stowage.PoolLabel])
 			ordinal, _ := strconv.ParseInt(pods[i].Labels[stowage.SeatLabel], 10, 64)
 			rank, _ := s.Rank(spread.Seat{Pool: pool, Ordinal: ordinal})
-			if cost := pods[i].Annotations[corev1.PodDeletionCost]; cost != placement.DeletionCost(rank) {
+			if cost := pods[i].Annotations[corev1.PodDeletionCost]; cost != spread.DeletionCost(rank) {
 				wrong = append(wrong, fmt.Sprintf("%s %d/%d rank %d cost %s claim %s", pods[i].Name, pool, ordinal, rank, cost, pods[i].Annotations[stowage.ClaimAnnotation]))
 			}
 		}

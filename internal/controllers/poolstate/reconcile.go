@@ -19,9 +19,9 @@ import (
 	"github.com/stowage-dev/stowage/internal/events"
 	"github.com/stowage-dev/stowage/internal/evict"
 	"github.com/stowage-dev/stowage/internal/placement"
-	"github.com/stowage-dev/stowage/internal/repair"
 	"github.com/stowage-dev/stowage/internal/seats"
 	"github.com/stowage-dev/stowage/internal/spill"
+	"github.com/stowage-dev/stowage/internal/spread"
 )
 
 // reconcile looks at one workload, stores what becomes of its pools, and evicts pods that other pools take.
@@ -62,7 +62,7 @@ func (r *run) reconcile(ctx context.Context, w workload) (reconcile.Result, erro
 
 // askToYield has the pods of older revisions in pools without room looked at, while they have an ordinary deletion cost.
 func (r *run) askToYield(v *picture, next []spill.Pool) {
-	lowest := placement.DeletionCost(repair.NoRank)
+	lowest := spread.DeletionCost(spread.NoRank)
 	for _, one := range v.members {
 		newer := slices.ContainsFunc(v.members, func(m *member) bool { return m.replicas > 0 && cluster.Newer(m.Workload, one.Workload) })
 		if newer && slices.ContainsFunc(one.records, func(rec seats.Record) bool {

@@ -20,7 +20,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/placement"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/policy"
-	"github.com/stowage-dev/stowage/internal/repair"
 	"github.com/stowage-dev/stowage/internal/seats"
 	"github.com/stowage-dev/stowage/internal/spill"
 	"github.com/stowage-dev/stowage/internal/spread"
@@ -207,7 +206,7 @@ func (r *run) seePods(ctx context.Context, v *picture, one *member, m *memory, w
 			continue
 		}
 		pod := spill.Pod{Seat: spread.Seat{Pool: pool, Ordinal: rec.Ordinal}, Node: rec.Node != ""}
-		pod.Rank = repair.RankOf(v.policy.Whole, pod.Seat)
+		pod.Rank = v.policy.Whole.RankOrNone(pod.Seat)
 		if rec.Waiting() {
 			pod.Waits = m.pass(rec.UID, v.Now, rec.Nominated || way.pools[pool] || way.pods[rec.UID])
 			// The example is read early, because what Karpenter can make depends on the size of the pods.

@@ -21,7 +21,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/events"
 	"github.com/stowage-dev/stowage/internal/evict"
 	"github.com/stowage-dev/stowage/internal/ledger"
-	"github.com/stowage-dev/stowage/internal/placement"
 	"github.com/stowage-dev/stowage/internal/policy"
 	"github.com/stowage-dev/stowage/internal/repair"
 	"github.com/stowage-dev/stowage/internal/seats"
@@ -242,7 +241,7 @@ func seatPatch(key ledger.Key, owner ledger.Owner, p *policy.Policy, pod *corev1
 	}
 	annotations := map[string]string{}
 	if withCost {
-		annotations[corev1.PodDeletionCost] = placement.DeletionCost(m.Rank)
+		annotations[corev1.PodDeletionCost] = spread.DeletionCost(m.Rank)
 		if id == "" {
 			id = ledger.NewID()
 		}

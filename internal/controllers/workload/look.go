@@ -66,13 +66,13 @@ func place(pod *repair.Pod, p *policy.Policy, seat ledger.Seat, origin ledger.Or
 	if !ok {
 		pod.Seat.Pool, pod.Foreign = -1, true
 		if signed := ledger.CostRank(id); signed > 0 {
-			pod.Rank = placement.CostRank(cost, signed, signed)
+			pod.Rank = spread.RankOfCost(cost, signed, signed)
 		}
 		return
 	}
 	pod.Seat = spread.Seat{Pool: pool, Ordinal: seat.Ordinal}
 	pod.Claimed = origin.Admitted()
-	pod.Rank = placement.CostRank(cost, repair.RankOf(p.Strategy, pod.Seat), ledger.CostRank(id))
+	pod.Rank = spread.RankOfCost(cost, p.Strategy.RankOrNone(pod.Seat), ledger.CostRank(id))
 }
 
 // largestSeat is more bytes than the annotations of a seat take.
@@ -198,10 +198,7 @@ func viewOf(pod *corev1.Pod, created *podpatch.Pod, owner ledger.Owner, p *polic
 func formerRank(pod *corev1.Pod, owner ledger.Owner, p *policy.Policy, key ledger.Key) int64 {
 	claim, cost := pod.Annotations[stowage.ClaimAnnotation], pod.Annotations[corev1.PodDeletionCost]
 	rank := ledger.CostRank(ledger.UnverifiedID(claim))
-	if rank == 0 {
-		rank = placement.RankOfOldCost(cost)
-	}
-	if rank < 1 || rank > repair.NoRank {
+	if rank < 1 || rank > spread.NoRank {
 		return 0
 	}
 	seat, err := p.Strategy.SeatAt(rank)
@@ -212,7 +209,7 @@ func formerRank(pod *corev1.Pod, owner ledger.Owner, p *policy.Policy, key ledge
 	if _, _, ok := key.Verify(claim, holder, ledger.Seat{Pool: p.Strategy.Pool(seat.Pool).Name, Ordinal: seat.Ordinal}); !ok {
 		return 0
 	}
-	return placement.CostRank(cost, rank, rank)
+	return spread.RankOfCost(cost, rank, rank)
 }
 
 // selected returns a function that reports what the live registration selects. It reports whether the API server

@@ -12,7 +12,6 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/ledger"
-	"github.com/stowage-dev/stowage/internal/placement"
 	"github.com/stowage-dev/stowage/internal/policy"
 	"github.com/stowage-dev/stowage/internal/repair"
 	"github.com/stowage-dev/stowage/internal/spread"
@@ -213,14 +212,13 @@ func TestFormerRank(t *testing.T) {
 		claim, cost string
 		want        int64
 	}{
-		"ours":               {sign(marked, key), placement.DeletionCost(rank), rank},
-		"an older release's": {sign("id", key), "2147483644", placement.OldCost},
-		"a user's":           {sign(marked, key), "7", 0},
-		"a forged claim":     {sign(marked, ledger.NewKey()), placement.DeletionCost(rank), 0},
-		"a forged rank":      {strings.Replace(sign(marked, key), "~3", "~4", 1), placement.DeletionCost(4), 0},
-		"a huge rank":        {sign(ledger.WithCostRank("id", 1<<62), key), "1", 0},
-		"no claim":           {"", placement.DeletionCost(rank), 0},
-		"another seat's":     {sign("id", key), "2147483640", 0},
+		"ours":                {sign(marked, key), spread.DeletionCost(rank), rank},
+		"a user's":            {sign(marked, key), "7", 0},
+		"a forged claim":      {sign(marked, ledger.NewKey()), spread.DeletionCost(rank), 0},
+		"a forged rank":       {strings.Replace(sign(marked, key), "~3", "~4", 1), spread.DeletionCost(4), 0},
+		"a huge rank":         {sign(ledger.WithCostRank("id", 1<<62), key), "1", 0},
+		"no claim":            {"", spread.DeletionCost(rank), 0},
+		"a claim without one": {sign("id", key), spread.DeletionCost(rank), 0},
 	} {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Annotations: map[string]string{stowage.ClaimAnnotation: tc.claim, corev1.PodDeletionCost: tc.cost}}}
 		if got := formerRank(pod, owner, p, key); got != tc.want {
@@ -239,7 +237,7 @@ func TestCostOfForeignPods(t *testing.T) {
 		id, cost string
 		want     int64
 	}{
-		"ours":                                   {ledger.WithCostRank("id", 3), placement.DeletionCost(3), 3},
+		"ours":                                   {ledger.WithCostRank("id", 3), spread.DeletionCost(3), 3},
 		"a user's":                               {ledger.WithCostRank("id", 3), "7", 0},
 		"a user's, as that of no rank":           {"id", "10000000", 0},
 		"a user's, as the largest that there is": {"id", "2147483647", 0},
