@@ -12,7 +12,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/feature"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/scope"
-	"github.com/stowage-dev/stowage/internal/spread"
 )
 
 // Outcome is what became of a feature's decision. It is a metric label.
@@ -34,8 +33,8 @@ type FeatureResult struct {
 	Feature string
 	Outcome Outcome
 	Summary string
-	Pool    *spread.Pool // see [feature.Decision]
-	Err     error        // set if the outcome is an error or a panic
+	Pool    *feature.Pool // see [feature.Decision]
+	Err     error         // set if the outcome is an error or a panic
 }
 
 // Result is the pipeline's answer for one pod.
@@ -49,7 +48,7 @@ type Result struct {
 }
 
 // Pool returns the pool that the pod goes to, or nil if no feature chose one.
-func (r *Result) Pool() *spread.Pool {
+func (r *Result) Pool() *feature.Pool {
 	for _, f := range r.Features {
 		if f.Pool != nil {
 			return f.Pool
@@ -64,21 +63,9 @@ type Pipeline struct {
 	scope    *scope.Scope
 }
 
-// Features are the features of a pipeline. One that is nil is off.
-type Features struct {
-	Spread, Sizing, PeerPods feature.Feature
-}
-
-// NewPipeline returns a pipeline. Sizing comes before the peer pods, which keep a record of what
-// they removed; the sizes of a second pass are fresher than that record.
-func NewPipeline(s *scope.Scope, f Features) *Pipeline {
-	p := &Pipeline{scope: s}
-	for _, one := range []feature.Feature{f.Spread, f.Sizing, f.PeerPods} {
-		if one != nil {
-			p.features = append(p.features, one)
-		}
-	}
-	return p
+// NewPipeline returns a pipeline that asks the features in this order.
+func NewPipeline(s *scope.Scope, features ...feature.Feature) *Pipeline {
+	return &Pipeline{features: features, scope: s}
 }
 
 // Run decides about one pod. It does not modify the pod and never fails: what

@@ -16,7 +16,6 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/podpatch"
-	"github.com/stowage-dev/stowage/internal/spread"
 )
 
 // Feature decides one aspect of a pod.
@@ -44,7 +43,7 @@ type Decision struct {
 	// nothing to do with this pod; then the other fields are empty.
 	Pod *podpatch.Pod
 	// Pool is the pool that the pod goes to, if the feature chose one.
-	Pool *spread.Pool
+	Pool *Pool
 	// Sized is for the features after this one: see [Request].
 	Sized map[string][]corev1.ResourceName
 	// Summary completes "the pod becomes ..." for people. No program reads it.
@@ -53,6 +52,12 @@ type Decision struct {
 	Warnings []string
 	// Events are for the pod's owner, who may have nobody to warn.
 	Events []Event
+}
+
+// Pool is a pool with the labels of its nodes.
+type Pool struct {
+	Name   string
+	Labels map[string]string
 }
 
 // Event is a Kubernetes event of type Warning on a pod's owner.

@@ -5,7 +5,6 @@
 package fit
 
 import (
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -19,27 +18,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/stowage-dev/stowage/internal/podstatus"
-	"github.com/stowage-dev/stowage/internal/spread"
 )
-
-// Successor returns the pod that the owner of a pod creates in its place, with a seat in one of the pools. A pod with
-// a seat in a former pool selects nodes by labels that the strategy does not have any more. Its selector is left out.
-func Successor(pod *corev1.Pod, s *spread.Strategy, pool int, tolerations []corev1.Toleration, former bool) *corev1.Pod {
-	out := &corev1.Pod{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec}
-	out.Spec.NodeName = ""
-	out.Spec.NodeSelector = maps.Clone(pod.Spec.NodeSelector)
-	if out.Spec.NodeSelector == nil || former {
-		out.Spec.NodeSelector = map[string]string{}
-	}
-	for i := range s.Len() {
-		for key := range s.Pool(i).Labels {
-			delete(out.Spec.NodeSelector, key)
-		}
-	}
-	maps.Copy(out.Spec.NodeSelector, s.Pool(pool).Labels)
-	out.Spec.Tolerations = append(slices.Clone(pod.Spec.Tolerations), tolerations...)
-	return out
-}
 
 // Allows reports whether a node takes new pods such as this one, whatever their size. The node is ready and not
 // cordoned, the pod selects the node, and the pod tolerates its taints.

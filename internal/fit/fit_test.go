@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/stowage-dev/stowage/internal/placement"
 	"github.com/stowage-dev/stowage/internal/spread"
 )
 
@@ -113,7 +114,7 @@ func TestAllows(t *testing.T) {
 				p.Spec.NodeSelector["zone"] = tc.zone
 			}
 			before := maps.Clone(p.Spec.NodeSelector)
-			if got := Allows(tc.node, Successor(&p, s, tc.pool, tc.tolerations, false)); got != tc.want {
+			if got := Allows(tc.node, placement.Successor(&p, s, tc.pool, tc.tolerations, false)); got != tc.want {
 				t.Errorf("allowed: %v", got)
 			}
 			if !maps.Equal(before, p.Spec.NodeSelector) {

@@ -21,8 +21,8 @@ var (
 	NodeClaims = schema.GroupVersionKind{Group: "karpenter.sh", Version: "v1", Kind: "NodeClaim"}
 )
 
-// nodePoolKey is the label with the name of the NodePool.
-const nodePoolKey = "karpenter.sh/nodepool"
+// NodePoolLabel is the label with the name of the NodePool.
+const NodePoolLabel = "karpenter.sh/nodepool"
 
 // requirement is what an object demands of a label of its nodes.
 type requirement struct {
@@ -67,10 +67,10 @@ func ParseNodePool(u *unstructured.Unstructured) (NodePool, error) {
 // Makes reports whether the NodePool can make nodes with these labels.
 func (p *NodePool) Makes(labels map[string]string) bool {
 	for key, value := range labels {
-		if key == nodePoolKey && value != p.Name {
+		if key == NodePoolLabel && value != p.Name {
 			return false
 		}
-		if key != nodePoolKey && !allows(p.spec.Template.Metadata.Labels, p.spec.Template.Spec.Requirements, key, value, wellKnown(key)) {
+		if key != NodePoolLabel && !allows(p.spec.Template.Metadata.Labels, p.spec.Template.Spec.Requirements, key, value, wellKnown(key)) {
 			return false
 		}
 	}
@@ -115,7 +115,7 @@ func ParseNodeClaim(u *unstructured.Unstructured) (NodeClaim, error) {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &o); err != nil {
 		return NodeClaim{}, fmt.Errorf("NodeClaim %s: %w", u.GetName(), err)
 	}
-	c := NodeClaim{Name: u.GetName(), NodePool: u.GetLabels()[nodePoolKey], Coming: u.GetDeletionTimestamp() == nil, labels: u.GetLabels(), requirements: o.Spec.Requirements}
+	c := NodeClaim{Name: u.GetName(), NodePool: u.GetLabels()[NodePoolLabel], Coming: u.GetDeletionTimestamp() == nil, labels: u.GetLabels(), requirements: o.Spec.Requirements}
 	for _, condition := range o.Status.Conditions {
 		if condition.Type == "Ready" && condition.Status == "True" {
 			c.Coming = false

@@ -3,6 +3,7 @@ package preview
 import (
 	"github.com/stowage-dev/stowage/internal/admission"
 	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/feature"
 	"github.com/stowage-dev/stowage/internal/feature/podsize"
 	"github.com/stowage-dev/stowage/internal/feature/podspread"
 	"github.com/stowage-dev/stowage/internal/feature/podvm"
@@ -36,17 +37,17 @@ type Preview struct {
 func New(in *Inputs, s Settings) *Preview {
 	objects := cluster.NewStatic(in.Objects)
 	p := &Preview{in: in, settings: s, policies: policy.NewFinder(objects, s.NamespaceLabel, s.ExcludedNamespaces)}
-	var f admission.Features
+	var features []feature.Feature // in the order that package server has
 	if s.Spread {
-		f.Spread = &podspread.Feature{Policies: p.policies, Seats: ledger.NewMemory(), Key: make(ledger.Key, ledger.KeySize)}
+		features = append(features, &podspread.Feature{Policies: p.policies, Seats: ledger.NewMemory(), Key: make(ledger.Key, ledger.KeySize)})
 	}
 	if s.Sizing {
-		f.Sizing = &podsize.Feature{Cluster: objects}
+		features = append(features, &podsize.Feature{Cluster: objects})
 	}
 	if s.PeerPods {
-		f.PeerPods = &podvm.Feature{Config: s.PeerPodConfig, Cluster: objects}
+		features = append(features, &podvm.Feature{Config: s.PeerPodConfig, Cluster: objects})
 	}
-	p.pipeline = admission.NewPipeline(scope.New(objects, s.Namespace), f)
+	p.pipeline = admission.NewPipeline(scope.New(objects, s.Namespace), features...)
 	return p
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/fit"
-	"github.com/stowage-dev/stowage/internal/sizing"
+	"github.com/stowage-dev/stowage/internal/karpenter"
 )
 
 // nodesTried is on how many nodes of a pool room is looked for at a time. The pods of each cost one request.
@@ -63,7 +63,7 @@ func (r *Reader) Count(ctx context.Context, nodes []corev1.Node, pod *corev1.Pod
 // Autoscaled reports whether Karpenter makes some nodes.
 func Autoscaled(nodes []corev1.Node) bool {
 	for i := range nodes {
-		if nodes[i].Labels[sizing.NodePoolLabel] != "" {
+		if nodes[i].Labels[karpenter.NodePoolLabel] != "" {
 			return true
 		}
 	}

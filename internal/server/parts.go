@@ -185,16 +185,18 @@ func (s *server) sweep(ctx context.Context) {
 	s.seats.Sweep(ctx, false)
 }
 
-// addFeatures makes the features that are on.
+// addFeatures makes the features that are on, in the order in which a pod passes them. Sizing comes before the peer pods,
+// which keep a record of what they removed; the sizes of a second pass are fresher than that record.
 func (s *server) addFeatures(context.Context) error {
 	if s.options.Spread.Enabled {
-		s.features.Spread = &podspread.Feature{Policies: s.policies, Seats: s.seats, Key: s.seats.Pods().Key}
+		s.features = append(s.features, &podspread.Feature{Policies: s.policies, Seats: s.seats, Key: s.seats.Pods().Key})
 	}
 	if s.options.Sizing.Enabled {
-		s.features.Sizing = &podsize.Feature{Cluster: s.reader}
+		s.sizing = &podsize.Feature{Cluster: s.reader}
+		s.features = append(s.features, s.sizing)
 	}
 	if s.options.PeerPods.Enabled {
-		s.features.PeerPods = &podvm.Feature{Config: s.options.PeerPods.Config, Cluster: s.reader}
+		s.features = append(s.features, &podvm.Feature{Config: s.options.PeerPods.Config, Cluster: s.reader})
 	}
 	return nil
 }
@@ -215,7 +217,7 @@ func (s *server) addControllers(context.Context) error {
 		o.Resize.PolicyGrace = o.Repair.PolicyGrace // one setting for both
 		s.leads = append(s.leads, &resize.Controller{
 			Client: s.uncached, Clientset: s.clientset, Discovery: s.clientset.Discovery(), Informers: s.mgr.GetCache(), Scope: s.scope,
-			Feature: s.features.Sizing, Clock: s.clock, Timing: o.Resize, Evictor: s.evictor,
+			Feature: s.sizing, Clock: s.clock, Timing: o.Resize, Evictor: s.evictor,
 			Log: s.log.WithName("sizing"), Events: s.events(), Metrics: resize.NewMetrics(s.metrics),
 		})
 	}

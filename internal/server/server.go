@@ -40,6 +40,8 @@ import (
 	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/events"
 	"github.com/stowage-dev/stowage/internal/evict"
+	"github.com/stowage-dev/stowage/internal/feature"
+	"github.com/stowage-dev/stowage/internal/feature/podsize"
 	"github.com/stowage-dev/stowage/internal/leader"
 	"github.com/stowage-dev/stowage/internal/metrics"
 	"github.com/stowage-dev/stowage/internal/policy"
@@ -89,7 +91,8 @@ type server struct {
 	policies       *policy.Finder // nil where the spread is off, as is seats
 	seats          *seats.Service
 	board          *leader.Board // nil as seats is
-	features       admission.Features
+	features       []feature.Feature
+	sizing         *podsize.Feature // nil where it is off
 	evictor        *evict.Evictor
 	leads          []leader.Controller
 	checks         map[string]healthz.Checker
@@ -251,7 +254,7 @@ func (s *server) events() events.Recorder {
 // addHandlers registers the webhook's paths.
 func (s *server) addHandlers(context.Context) error {
 	handler := &admission.Handler{
-		Pipeline: admission.NewPipeline(s.scope, s.features),
+		Pipeline: admission.NewPipeline(s.scope, s.features...),
 		Metrics:  admission.NewMetrics(s.metrics),
 		Log:      s.log.WithName("admission"),
 		Events:   s.events(),

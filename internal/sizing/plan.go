@@ -8,6 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/stowage-dev/stowage/internal/karpenter"
 )
 
 // NodePlan compares the size that Karpenter plans for a DaemonSet's pod with the sizes of the pods on one class
@@ -24,12 +26,9 @@ type NodePlan struct {
 	CPU, Memory               int64
 }
 
-// NodePoolLabel is a label of nodes that Karpenter makes.
-const NodePoolLabel = "karpenter.sh/nodepool"
-
 // NodeClass returns the instance type of a node that Karpenter has made, or "" for other nodes.
 func NodeClass(node *corev1.Node) string {
-	if node.Labels[NodePoolLabel] == "" {
+	if node.Labels[karpenter.NodePoolLabel] == "" {
 		return ""
 	}
 	return node.Labels[corev1.LabelInstanceTypeStable]

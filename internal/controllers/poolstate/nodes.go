@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/stowage-dev/stowage/internal/fit"
+	"github.com/stowage-dev/stowage/internal/placement"
 	"github.com/stowage-dev/stowage/internal/spill"
 )
 
@@ -85,7 +86,7 @@ func (r *run) lookForRoom(ctx context.Context, v *picture, m *memory) error {
 		if err != nil {
 			return err
 		}
-		if v.Room[i], err = r.Room.Count(ctx, nodes, fit.Successor(pod, v.policy.Whole, i, v.policy.TolerationsOf(i), false), v.Replicas); err != nil {
+		if v.Room[i], err = r.Room.Count(ctx, nodes, placement.Successor(pod, v.policy.Whole, i, v.policy.TolerationsOf(i), false), v.Replicas); err != nil {
 			return err
 		}
 		m.looked[name] = look{v.Now, left}

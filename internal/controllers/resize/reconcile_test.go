@@ -38,6 +38,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/events"
 	"github.com/stowage-dev/stowage/internal/evict"
 	"github.com/stowage-dev/stowage/internal/feature/podsize"
+	"github.com/stowage-dev/stowage/internal/karpenter"
 	"github.com/stowage-dev/stowage/internal/leader"
 	"github.com/stowage-dev/stowage/internal/metrics"
 	"github.com/stowage-dev/stowage/internal/scope"
@@ -261,7 +262,7 @@ func TestReportPlans(t *testing.T) {
 	small, large := agent("400m"), agent("6400m")
 	large.Name, large.UID, large.Spec.NodeName, large.CreationTimestamp = "agent-y", "other", "n64", metav1.Unix(10, 0)
 	node := func(name, instanceType string) *corev1.Node {
-		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{sizing.NodePoolLabel: "default", corev1.LabelInstanceTypeStable: instanceType}}}
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{karpenter.NodePoolLabel: "default", corev1.LabelInstanceTypeStable: instanceType}}}
 	}
 	b := newBench(t, small, large, node("n4", "c4"), node("n64", "c64"), daemonSet(), template(nil))
 	b.reportPlans(t.Context(), "tenth", b.indexed(byTemplate, "tenth"))

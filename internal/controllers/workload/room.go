@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/stowage-dev/stowage/internal/fit"
+	"github.com/stowage-dev/stowage/internal/placement"
 	"github.com/stowage-dev/stowage/internal/policy"
 	"github.com/stowage-dev/stowage/internal/repair"
 	"github.com/stowage-dev/stowage/internal/room"
@@ -35,7 +36,7 @@ func (r *run) roomFor(ctx context.Context, p *policy.Policy, pod *corev1.Pod, st
 
 // successor returns the pod that the owner of a pod creates in its place, with a seat in a pool.
 func successor(pod *corev1.Pod, p *policy.Policy, pool int, former bool) *corev1.Pod {
-	return fit.Successor(pod, p.Strategy, pool, p.TolerationsOf(pool), former)
+	return placement.Successor(pod, p.Strategy, pool, p.TolerationsOf(pool), former)
 }
 
 // available reports for each pool whether it has a node that takes pods such as an example, if the node is empty.

@@ -107,7 +107,7 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 	a.seat.Tolerations = p.TolerationsOf(a.seat.Pool)
 	a.seat.Apply(a.pod)
 	pool := p.Strategy.Pool(a.seat.Pool)
-	d.Pool = &pool
+	d.Pool = &feature.Pool{Name: pool.Name, Labels: pool.Labels}
 	d.Summary = fmt.Sprintf("seat %d of pool %s (%s)", a.seat.Ordinal, pool.Name, labels.Set(pool.Labels))
 	return d, nil
 }
