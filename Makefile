@@ -44,7 +44,7 @@ help: ## Print this help
 
 .PHONY: build
 build: ## Build bin/stowage
-	@go build -ldflags "-s -w -X github.com/stowage-dev/stowage/internal/version.Version=$(VERSION)" -o bin/stowage ./cmd/stowage
+	@go build -ldflags "-s -w -X github.com/stowage-dev/stowage/internal/platform/version.Version=$(VERSION)" -o bin/stowage ./cmd/stowage
 	@ln -sf stowage bin/kubectl-stowage
 
 .PHONY: manager
@@ -227,7 +227,7 @@ prebuild: build
 .PHONY: test-unit
 test-unit: build ## Run the tests that need no control plane, with the race detector
 	@$(RACE) -vet=off -skip $(SIMULATION) $(TESTFLAGS) $(UNIT)
-	@go test -vet=off -run $(SIMULATION) $(TESTFLAGS) ./internal/ledger ./internal/spill
+	@go test -vet=off -run $(SIMULATION) $(TESTFLAGS) ./internal/spread/ledger ./internal/spread/shortage/spill
 	@(cd hack/monitoring && go test -count=1 $(TESTFLAGS) ./...)
 	@(cd hack/release && go test -count=1 $(TESTFLAGS) ./...)
 	@(cd hack/prose && go test $(TESTFLAGS) ./...)
@@ -276,8 +276,8 @@ test-versions: prebuild $(TOOLS)/helm ## Run the tests on each supported Kuberne
 
 .PHONY: test-long
 test-long: controlplane build ## Run the long forms: tens of thousands of histories of each simulation, bursts of all sizes
-	@go test -count=1 -v -timeout 60m -run 'TestSimulation$$' ./internal/ledger -histories 17000
-	@go test -count=1 -v -timeout 60m -run 'TestSimulation$$' ./internal/spill -histories 17000
+	@go test -count=1 -v -timeout 60m -run 'TestSimulation$$' ./internal/spread/ledger -histories 17000
+	@go test -count=1 -v -timeout 60m -run 'TestSimulation$$' ./internal/spread/shortage/spill -histories 17000
 	@go test -count=1 -timeout 60m -run TestSpreadConcurrent ./test/bursts -long
 	@$(MAKE) --no-print-directory test-shortages
 
@@ -305,7 +305,7 @@ bench: $(TOOLS)/benchstat ## Compare our handler with a plain one, in one run, a
 
 .PHONY: bench-model
 bench-model: ## Play bursts of pods in a model of a machine with two cores, to compare designs of the ledger
-	@go test ./internal/ledger -run '^$$' -bench 'Burst$$' -benchtime 1x
+	@go test ./internal/spread/ledger -run '^$$' -bench 'Burst$$' -benchtime 1x
 
 .PHONY: bench-cluster
 bench-cluster: controlplane ## Measure bursts of pods on a real control plane (PODS=500, COUNT=5, STOWAGE_REPLICAS=1, CASES=spread, SERVICE=by-request, AGAINST=commit)

@@ -40,7 +40,12 @@ func list(t *testing.T, patterns ...string) map[string]goPackage {
 // Decisions take plain values and return plain values: the packages that decide must not be
 // able to reach a cluster.
 func TestDecisionsImportNoClient(t *testing.T) {
-	pure := []string{"podpatch", "peerpod", "spread", "sizing", "repair", "placement", "ledger", "fit", "spill", "karpenter", "clusterautoscaler"}
+	pure := []string{
+		"podpatch", "nodefit", "autoscaler/karpenter", "autoscaler/clusterautoscaler",
+		"spread/sequence", "spread/ledger", "spread/placement", "spread/repair/planner", "spread/shortage/spill",
+		"size/sizing",
+		"vm/peerpod",
+	}
 	packages := list(t, "./...")
 	for _, name := range pure {
 		p, ok := packages["internal/"+name]
@@ -55,6 +60,47 @@ func TestDecisionsImportNoClient(t *testing.T) {
 	}
 }
 
+// capabilities are the folders of what Stowage does to a pod. Each is whole, from its rule to its controllers.
+var capabilities = []string{"internal/spread", "internal/size", "internal/vm"}
+
+// within reports whether a package is in a folder.
+func within(name, folder string) bool { return name == folder || strings.HasPrefix(name, folder+"/") }
+
+// A capability knows none of the others, and what all stand on knows no capability.
+func TestCapabilitiesAreApart(t *testing.T) {
+	ground := []string{"internal/platform", "internal/admission", "internal/cluster", "internal/autoscaler", "internal/nodefit", "internal/podpatch", "internal/podstatus"}
+	found := map[string]int{}
+	for name, p := range list(t, "../internal/...") {
+		for _, imported := range p.Imports {
+			imported, _ = strings.CutPrefix(imported, module)
+			for _, c := range capabilities {
+				if !within(imported, c) {
+					continue
+				}
+				found[c]++
+				for _, other := range capabilities {
+					if other != c && within(name, other) {
+						t.Errorf("%s imports %s, a part of another capability", name, imported)
+					}
+				}
+				for _, g := range ground {
+					if within(name, g) {
+						t.Errorf("%s imports %s, a part of a capability", name, imported)
+					}
+				}
+			}
+			if within(name, "internal/platform") && strings.HasPrefix(imported, "internal/") && !within(imported, "internal/platform") {
+				t.Errorf("%s imports %s; platform stands below everything", name, imported)
+			}
+		}
+	}
+	for _, c := range capabilities {
+		if found[c] == 0 {
+			t.Errorf("nobody imports %s: the test looks in the wrong place", c)
+		}
+	}
+}
+
 // Imports point one way: see docs/architecture.md.
 func TestImportRules(t *testing.T) {
 	packages := list(t, "../...")
@@ -63,15 +109,18 @@ func TestImportRules(t *testing.T) {
 	}
 	// only lists who may import a package.
 	only := map[string][]string{
-		"internal/admission":   {"internal/server", "internal/preview", "hack/gendocs"},
-		"internal/server":      {"internal/cli", "hack/gendocs"},
-		"internal/cli":         {"cmd/stowage", "hack/gendocs"},
-		"internal/config":      {"internal/server", "internal/cli", "hack/gendocs", "hack/controlplane"},
-		"internal/preview":     {"internal/cli", "internal/policytest"},
-		"internal/policytest":  {"internal/cli"},
-		"internal/inspect":     {"internal/cli"},
-		"internal/leader":      {"internal/server", "internal/controllers/", "test/testkit"},
-		"internal/controllers": {"internal/server", "internal/config", "hack/gendocs"},
+		"internal/admission":       {"internal/server", "internal/preview", "hack/gendocs"},
+		"internal/server":          {"internal/cli", "hack/gendocs"},
+		"internal/cli":             {"cmd/stowage", "hack/gendocs"},
+		"internal/config":          {"internal/server", "internal/cli", "hack/gendocs", "hack/controlplane"},
+		"internal/preview":         {"internal/cli", "internal/policytest"},
+		"internal/policytest":      {"internal/cli"},
+		"internal/inspect":         {"internal/cli"},
+		"internal/platform/leader": {"internal/server", "internal/spread/", "internal/size/", "internal/vm/", "test/testkit"},
+		"internal/spread/repair":   {"internal/server", "internal/config", "hack/gendocs"},
+		"internal/spread/shortage": {"internal/server", "internal/config", "hack/gendocs"},
+		"internal/size/resize":     {"internal/server", "internal/config", "hack/gendocs"},
+		"internal/vm/capacity":     {"internal/server", "hack/gendocs"},
 	}
 	for name, p := range packages {
 		for _, imported := range p.Imports {
@@ -80,7 +129,7 @@ func TestImportRules(t *testing.T) {
 				continue
 			}
 			for target, allowed := range only {
-				if imported != target && !strings.HasPrefix(imported, target+"/") {
+				if imported != target {
 					continue
 				}
 				if !slices.ContainsFunc(allowed, func(a string) bool { return name == a || strings.HasSuffix(a, "/") && strings.HasPrefix(name, a) }) {

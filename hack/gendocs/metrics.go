@@ -11,16 +11,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/stowage-dev/stowage/internal/admission"
-	"github.com/stowage-dev/stowage/internal/certs"
 	"github.com/stowage-dev/stowage/internal/config"
-	"github.com/stowage-dev/stowage/internal/controllers/poolstate"
-	"github.com/stowage-dev/stowage/internal/controllers/resize"
-	"github.com/stowage-dev/stowage/internal/controllers/vmcapacity"
-	"github.com/stowage-dev/stowage/internal/controllers/workload"
-	"github.com/stowage-dev/stowage/internal/evict"
-	"github.com/stowage-dev/stowage/internal/metrics"
-	"github.com/stowage-dev/stowage/internal/seats"
+	"github.com/stowage-dev/stowage/internal/platform/certs"
+	"github.com/stowage-dev/stowage/internal/platform/evict"
+	"github.com/stowage-dev/stowage/internal/platform/metrics"
 	"github.com/stowage-dev/stowage/internal/server"
+	"github.com/stowage-dev/stowage/internal/size/resize"
+	"github.com/stowage-dev/stowage/internal/spread/repair"
+	"github.com/stowage-dev/stowage/internal/spread/seats"
+	"github.com/stowage-dev/stowage/internal/spread/shortage"
+	"github.com/stowage-dev/stowage/internal/vm/capacity"
 )
 
 // writeMetrics writes the reference of metrics as Markdown, from the metrics themselves.
@@ -29,11 +29,11 @@ func writeMetrics(w io.Writer) error {
 	admission.NewMetrics(set)
 	seats.NewMetrics(set)
 	seats.AddLag(set, func() time.Duration { return 0 })
-	workload.NewMetrics(set)
-	poolstate.NewMetrics(set)
+	repair.NewMetrics(set)
+	shortage.NewMetrics(set)
 	resize.NewMetrics(set)
 	evict.New(nil, nil, 1, set)
-	vmcapacity.NewMetrics(set)
+	capacity.NewMetrics(set)
 	config.NewMetric(set)
 	server.NewPanics(set)
 	server.NewDropped(set)

@@ -6,10 +6,10 @@ import (
 	"io"
 	"strings"
 
-	"github.com/stowage-dev/stowage/internal/spread"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
-// pictures are the drawings of docs/concepts.md, by file name. Their pods are divided by package spread.
+// pictures are the drawings of docs/concepts.md, by file name. Their pods are divided by package sequence.
 var pictures = map[string]func(io.Writer) error{
 	"sequence.svg": drawSequence,
 	"burst.svg":    drawBurst,
@@ -30,11 +30,11 @@ var (
 	inks      = []string{onDemand: "#ffffff", spot: "#000000", waiting: "#000000"}
 )
 
-func exampleStrategy(base int64) (*spread.Strategy, error) {
-	return spread.New([]spread.Pool{
+func exampleStrategy(base int64) (*sequence.Strategy, error) {
+	return sequence.New([]sequence.Pool{
 		{Name: poolNames[onDemand], Base: base, Weight: 20, Labels: map[string]string{"type": "default"}},
 		{Name: poolNames[spot], Weight: 80, Labels: map[string]string{"type": "spot"}},
-	}, spread.EarlierWins)
+	}, sequence.EarlierWins)
 }
 
 // canvas is a picture in the making. Lengths are in pixels.
@@ -98,7 +98,7 @@ func (c *canvas) write(out io.Writer, title string, width, height int) error {
 }
 
 // pods draws the first n pods of the sequence from left to right.
-func (c *canvas) pods(s *spread.Strategy, n, x, y int) error {
+func (c *canvas) pods(s *sequence.Strategy, n, x, y int) error {
 	for rank := range n {
 		seat, err := s.SeatAt(int64(rank + 1))
 		if err != nil {
@@ -110,7 +110,7 @@ func (c *canvas) pods(s *spread.Strategy, n, x, y int) error {
 }
 
 // counts says how many of n pods each pool has.
-func counts(s *spread.Strategy, n int) string {
+func counts(s *sequence.Strategy, n int) string {
 	return fmt.Sprintf("%d + %d", s.Target(onDemand, int64(n)), s.Target(spot, int64(n)))
 }
 
@@ -217,14 +217,14 @@ func drawOutage(out io.Writer) error {
 		return err
 	}
 	const n, room = 30, 10
-	short := s.Without([]spread.Gap{{}, {From: room, Count: spread.All}})
+	short := s.Without([]sequence.Gap{{}, {From: room, Count: sequence.All}})
 	const left, top, high, unit = 60, 70, 210, 7 // a pod is unit pixels high
 	type span struct {
 		from, to int // x
 		pods     [3]int
 		label    string
 	}
-	target := func(s *spread.Strategy) [3]int {
+	target := func(s *sequence.Strategy) [3]int {
 		return [3]int{onDemand: int(s.Target(onDemand, n)), spot: int(s.Target(spot, n))}
 	}
 	before := target(s)

@@ -10,14 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/client-go/tools/events"
-
-	stowageevents "github.com/stowage-dev/stowage/internal/events"
-	"github.com/stowage-dev/stowage/internal/feature"
-	"github.com/stowage-dev/stowage/internal/feature/podvm"
-	"github.com/stowage-dev/stowage/internal/metrics"
-	"github.com/stowage-dev/stowage/internal/scope"
-
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -25,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -32,9 +25,14 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/admission/feature"
+	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/cluster"
-	"github.com/stowage-dev/stowage/internal/peerpod"
+	stowageevents "github.com/stowage-dev/stowage/internal/platform/events"
+	"github.com/stowage-dev/stowage/internal/platform/metrics"
 	"github.com/stowage-dev/stowage/internal/podpatch"
+	vmadmit "github.com/stowage-dev/stowage/internal/vm/admit"
+	"github.com/stowage-dev/stowage/internal/vm/peerpod"
 )
 
 // BenchmarkHandler compares our handler, from HTTP body to HTTP body, with a
@@ -114,7 +112,7 @@ func (*discard) SetReadDeadline(time.Time) error { return nil } // as the server
 func newTestHandler(tb testing.TB, c cluster.Reader, features ...feature.Feature) *Handler {
 	tb.Helper()
 	if features == nil {
-		features = []feature.Feature{&podvm.Feature{Config: peerpod.DefaultConfig(), Cluster: c}}
+		features = []feature.Feature{&vmadmit.Feature{Config: peerpod.DefaultConfig(), Cluster: c}}
 	}
 	return &Handler{
 		Pipeline:   &Pipeline{features: features, scope: scope.New(c, "stowage-system")},

@@ -32,15 +32,15 @@ import (
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/cluster"
-	stowageevents "github.com/stowage-dev/stowage/internal/events"
-	"github.com/stowage-dev/stowage/internal/feature"
-	"github.com/stowage-dev/stowage/internal/feature/podsize"
-	"github.com/stowage-dev/stowage/internal/feature/podspread"
-	"github.com/stowage-dev/stowage/internal/feature/podvm"
-	"github.com/stowage-dev/stowage/internal/ledger"
-	"github.com/stowage-dev/stowage/internal/peerpod"
-	"github.com/stowage-dev/stowage/internal/policy"
+	stowageevents "github.com/stowage-dev/stowage/internal/platform/events"
+	sizeadmit "github.com/stowage-dev/stowage/internal/size/admit"
+	spreadadmit "github.com/stowage-dev/stowage/internal/spread/admit"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
+	vmadmit "github.com/stowage-dev/stowage/internal/vm/admit"
+	"github.com/stowage-dev/stowage/internal/vm/peerpod"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
 
@@ -480,9 +480,9 @@ func ownedBy(pod *corev1.Pod, owner string) {
 func TestPipelineIsIdempotent(t *testing.T) {
 	static := everything()
 	h := newTestHandler(t, static,
-		&podspread.Feature{Policies: policy.NewFinder(static, "", nil), Seats: ledger.NewMemory(), Key: make(ledger.Key, ledger.KeySize)},
-		&podsize.Feature{Cluster: static},
-		&podvm.Feature{Config: peerpod.DefaultConfig(), Cluster: static})
+		&spreadadmit.Feature{Policies: policy.NewFinder(static, "", nil), Seats: ledger.NewMemory(), Key: make(ledger.Key, ledger.KeySize)},
+		&sizeadmit.Feature{Cluster: static},
+		&vmadmit.Feature{Config: peerpod.DefaultConfig(), Cluster: static})
 	changed := map[string]int{}
 	rapid.Check(t, func(rt *rapid.T) {
 		b := testkit.Pod("p").RuntimeClass(rapid.SampledFrom([]string{stowage.DefaultRuntimeClass, "runc"}).Draw(rt, "class"))

@@ -3,9 +3,9 @@ package admission
 import (
 	"time"
 
-	"github.com/stowage-dev/stowage/internal/metrics"
-
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/stowage-dev/stowage/internal/platform/metrics"
 )
 
 // Metrics count what the handler decides. controller-runtime counts requests and

@@ -8,10 +8,10 @@ import (
 	"unicode"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/events"
-	"github.com/stowage-dev/stowage/internal/feature"
+	"github.com/stowage-dev/stowage/internal/admission/feature"
+	"github.com/stowage-dev/stowage/internal/admission/scope"
+	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/podpatch"
-	"github.com/stowage-dev/stowage/internal/scope"
 )
 
 // Outcome is what became of a feature's decision. It is a metric label.

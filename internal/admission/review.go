@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/stowage-dev/stowage/internal/cluster"
-	"github.com/stowage-dev/stowage/internal/events"
+	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 )
 

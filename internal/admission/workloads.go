@@ -3,13 +3,9 @@ package admission
 import (
 	"bytes"
 	"net/http"
-	"slices"
-
-	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/go-logr/logr"
-
-	"github.com/stowage-dev/stowage/internal/policy"
+	"k8s.io/client-go/util/flowcontrol"
 )
 
 // WorkloadHandler answers AdmissionReviews about objects that make pods. It warns whoever
@@ -18,6 +14,8 @@ type WorkloadHandler struct {
 	Log      logr.Logger
 	LogLimit flowcontrol.PassiveRateLimiter // see [Handler]
 	Intake   *Intake
+	// Check returns what is wrong with the annotations of an object or its template.
+	Check func(annotations map[string]string) []string
 }
 
 var _ http.Handler = &WorkloadHandler{}
@@ -50,10 +48,10 @@ func (h *WorkloadHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var res Result
 	if o := rev.Request.Object; o != nil {
-		for _, text := range slices.Concat(policy.Check(o.Metadata.Annotations)) {
+		for _, text := range h.Check(o.Metadata.Annotations) {
 			res.warn("stowage: metadata.annotations: " + text)
 		}
-		for _, text := range slices.Concat(policy.Check(o.Spec.Template.Metadata.Annotations)) {
+		for _, text := range h.Check(o.Spec.Template.Metadata.Annotations) {
 			res.warn("stowage: spec.template.metadata.annotations: " + text)
 		}
 	}

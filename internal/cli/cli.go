@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/stowage-dev/stowage/internal/config"
-	"github.com/stowage-dev/stowage/internal/version"
+	"github.com/stowage-dev/stowage/internal/platform/version"
 )
 
 // Streams are what a command reads and writes, and its environment.

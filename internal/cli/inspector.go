@@ -25,8 +25,8 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/inspect"
+	"github.com/stowage-dev/stowage/internal/platform/version"
 	"github.com/stowage-dev/stowage/internal/server"
-	"github.com/stowage-dev/stowage/internal/version"
 )
 
 // inspectOptions are the settings of the commands that look at a cluster: kubectl's own,

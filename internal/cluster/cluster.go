@@ -23,7 +23,7 @@ import (
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
-	"github.com/stowage-dev/stowage/internal/bounded"
+	"github.com/stowage-dev/stowage/internal/platform/bounded"
 )
 
 // Reader is the read side of a decision. The objects it returns are shared and

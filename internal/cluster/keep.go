@@ -15,9 +15,8 @@ import (
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
-	"github.com/stowage-dev/stowage/internal/bounded"
+	"github.com/stowage-dev/stowage/internal/platform/bounded"
 	"github.com/stowage-dev/stowage/internal/podpatch"
-	"github.com/stowage-dev/stowage/internal/spread"
 )
 
 // keeper keeps of objects what decisions read, and once the texts that several objects have.
@@ -146,11 +145,14 @@ func ofTemplate(all map[string]string, more ...string) map[string]string {
 	return kept
 }
 
+// longestStrategy is how many bytes a strategy in an annotation may have: the MaxText of package sequence.
+const longestStrategy = 8 << 10
+
 // longest is how many bytes a value may have to mean anything.
 func longest(key string) int {
 	switch key {
 	case stowage.SpreadStrategyAnnotation, stowage.SpreadStrategyAliasAnnotation:
-		return spread.MaxText
+		return longestStrategy
 	}
 	return 1 << 10
 }

@@ -19,7 +19,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
-	"github.com/stowage-dev/stowage/internal/spread"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
 // keepOf returns the function that the cache calls with objects such as this one.
@@ -36,7 +36,7 @@ func keepOf(t *testing.T, object client.Object) func(any) (any, error) {
 
 // Whatever a tenant writes into an object, every replica keeps little of it.
 func TestCachesKeepLittle(t *testing.T) {
-	const most = 4*(spread.MaxText+1) + 24<<10 // two texts of a workload, two of its template, and what is short
+	const most = 4*(sequence.MaxText+1) + 24<<10 // two texts of a workload, two of its template, and what is short
 	large := strings.Repeat("x", 200<<10)
 	m := metav1.ObjectMeta{
 		Namespace: "ns", Name: "web", UID: "u", Annotations: map[string]string{"other": large},
@@ -70,12 +70,12 @@ func TestCachesKeepLittle(t *testing.T) {
 
 // A strategy that is too long stays invalid when its end, here spaces, is cut off.
 func TestPickLeavesLongStrategiesInvalid(t *testing.T) {
-	text := "p=a,weight=1" + strings.Repeat(" ", 2*spread.MaxText)
+	text := "p=a,weight=1" + strings.Repeat(" ", 2*sequence.MaxText)
 	kept := Pick(map[string]string{stowage.SpreadStrategyAnnotation: text}, workloadKeys...)[stowage.SpreadStrategyAnnotation]
-	if len(kept) != spread.MaxText+1 {
+	if len(kept) != sequence.MaxText+1 {
 		t.Errorf("%d bytes are kept", len(kept))
 	}
-	if _, err := spread.Parse(kept); err == nil {
+	if _, err := sequence.Parse(kept); err == nil {
 		t.Error("it is valid now")
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/stowage-dev/stowage/internal/fair"
+	"github.com/stowage-dev/stowage/internal/platform/fair"
 )
 
 // Limits bound the reads of what the cache does not have. Anybody who may create pods can name owners, nodes and templates that

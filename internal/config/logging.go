@@ -18,8 +18,8 @@ import (
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/stowage-dev/stowage/internal/certs"
-	"github.com/stowage-dev/stowage/internal/events"
+	"github.com/stowage-dev/stowage/internal/platform/certs"
+	"github.com/stowage-dev/stowage/internal/platform/events"
 )
 
 // ParseLogLevel reads a level as LOG_LEVEL has it. Verbosity n of logr is level

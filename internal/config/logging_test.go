@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/stowage-dev/stowage/internal/certs"
+	"github.com/stowage-dev/stowage/internal/platform/certs"
 )
 
 // What is expected while a namespace is deleted, or while the process starts, is no error in the log.

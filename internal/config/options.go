@@ -11,11 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/stowage-dev/stowage/internal/clusterautoscaler"
-	"github.com/stowage-dev/stowage/internal/controllers/poolstate"
-	"github.com/stowage-dev/stowage/internal/controllers/resize"
-	"github.com/stowage-dev/stowage/internal/controllers/workload"
-	"github.com/stowage-dev/stowage/internal/peerpod"
+	"github.com/stowage-dev/stowage/internal/autoscaler/clusterautoscaler"
+	"github.com/stowage-dev/stowage/internal/size/resize"
+	"github.com/stowage-dev/stowage/internal/spread/repair"
+	"github.com/stowage-dev/stowage/internal/spread/shortage"
+	"github.com/stowage-dev/stowage/internal/vm/peerpod"
 )
 
 // Options are the settings of `stowage serve`.
@@ -43,9 +43,9 @@ type Options struct {
 	LogFormat string
 
 	Spread SpreadOptions
-	Repair workload.Timing
+	Repair repair.Timing
 	// PoolState is the waits of the controller of pools without room.
-	PoolState poolstate.Timing
+	PoolState shortage.Timing
 	// ClusterAutoscaler says where the cluster autoscaler's status is, and which nodes its groups have.
 	ClusterAutoscaler ClusterAutoscalerOptions
 	// EvictionRate is how many pods are evicted in a second, in the whole cluster.
@@ -63,7 +63,7 @@ type ClusterAutoscalerOptions struct {
 }
 
 // Parse returns what the settings say.
-func (o *ClusterAutoscalerOptions) Parse() (poolstate.NodeGroups, error) {
+func (o *ClusterAutoscalerOptions) Parse() (shortage.NodeGroups, error) {
 	groups, err := clusterautoscaler.ParseNodeGroups(o.NodeGroups)
 	if err != nil {
 		err = fmt.Errorf("--cluster-autoscaler-node-groups: %w", err)
@@ -72,7 +72,7 @@ func (o *ClusterAutoscalerOptions) Parse() (poolstate.NodeGroups, error) {
 	if !ok || len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
 		err = errors.Join(err, fmt.Errorf("--cluster-autoscaler-status is %q; it must be the namespace and name of a ConfigMap, such as kube-system/cluster-autoscaler-status", o.Status))
 	}
-	return poolstate.NodeGroups{Groups: groups, Status: client.ObjectKey{Namespace: namespace, Name: name}}, err
+	return shortage.NodeGroups{Groups: groups, Status: client.ObjectKey{Namespace: namespace, Name: name}}, err
 }
 
 // CapacityOptions are the settings of the controller that advertises VMs on nodes.
@@ -124,8 +124,8 @@ func DefaultOptions() Options {
 		LogFormat:         "json",
 		LeaderElection:    true,
 		Spread:            SpreadOptions{Enabled: true},
-		Repair:            workload.DefaultTiming(),
-		PoolState:         poolstate.DefaultTiming(),
+		Repair:            repair.DefaultTiming(),
+		PoolState:         shortage.DefaultTiming(),
 		EvictionRate:      1,
 		ClusterAutoscaler: ClusterAutoscalerOptions{Status: "kube-system/cluster-autoscaler-status"},
 		Sizing:            SizingOptions{Enabled: true},

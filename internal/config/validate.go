@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/stowage-dev/stowage/internal/peerpod"
+	"github.com/stowage-dev/stowage/internal/vm/peerpod"
 )
 
 // Validate reports every invalid setting, joined.

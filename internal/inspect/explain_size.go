@@ -6,21 +6,20 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	corev1 "k8s.io/api/core/v1"
-
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/feature"
-	"github.com/stowage-dev/stowage/internal/feature/podsize"
-	"github.com/stowage-dev/stowage/internal/sizing"
+	"github.com/stowage-dev/stowage/internal/admission/feature"
+	sizeadmit "github.com/stowage-dev/stowage/internal/size/admit"
+	"github.com/stowage-dev/stowage/internal/size/sizing"
 )
 
 // sizing says how big the pod is, and why.
 func (s *subject) sizing(ctx context.Context, a *Aspect) error {
-	f := &podsize.Feature{Cluster: s.reader}
+	f := &sizeadmit.Feature{Cluster: s.reader}
 	d, err := f.Decide(ctx, feature.Request{Namespace: s.pod.Namespace, Pod: s.view})
 	if err != nil {
 		return err

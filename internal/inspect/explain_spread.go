@@ -16,12 +16,12 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/cluster"
-	"github.com/stowage-dev/stowage/internal/ledger"
-	"github.com/stowage-dev/stowage/internal/placement"
 	"github.com/stowage-dev/stowage/internal/podstatus"
-	"github.com/stowage-dev/stowage/internal/policy"
-	"github.com/stowage-dev/stowage/internal/seats"
-	"github.com/stowage-dev/stowage/internal/spread"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/placement"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/seats"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
 // spread says where the pod goes, and why.
@@ -83,7 +83,7 @@ func (s *subject) spread(ctx context.Context, a *Aspect) error {
 	if err != nil {
 		return err
 	}
-	if rank, ok := p.Strategy.Rank(spread.Seat{Pool: pool, Ordinal: ordinal}); ok {
+	if rank, ok := p.Strategy.Rank(sequence.Seat{Pool: pool, Ordinal: ordinal}); ok {
 		a.say("The seat is number %d of the sequence; %s.", rank, s.removal(rank))
 	}
 	short := p.Shortages()
@@ -132,7 +132,7 @@ func (s *subject) noPolicy(a *Aspect) error {
 	return nil
 }
 
-func poolText(p spread.Pool) string {
+func poolText(p sequence.Pool) string {
 	var parts []string
 	if p.Base > 0 {
 		parts = append(parts, fmt.Sprintf("base %d", p.Base))
@@ -218,7 +218,7 @@ func (s *subject) removal(rank int64) string {
 	switch {
 	case !ok:
 		return "its owner removes pods by their ordinals"
-	case spread.RankOfCost(cost, rank, ledger.CostRank(ledger.UnverifiedID(s.pod.Annotations[stowage.ClaimAnnotation]))) != 0:
+	case sequence.RankOfCost(cost, rank, ledger.CostRank(ledger.UnverifiedID(s.pod.Annotations[stowage.ClaimAnnotation]))) != 0:
 		return fmt.Sprintf("a scale-down removes higher numbers first (deletion cost %s)", cost)
 	}
 	return fmt.Sprintf("its deletion cost, %s, is not ours, and decides when a scale-down removes it", cost)

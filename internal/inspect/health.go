@@ -15,7 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/stowage-dev/stowage/internal/version"
+	"github.com/stowage-dev/stowage/internal/platform/version"
 )
 
 // Health is the state of Stowage itself, as far as the user may read it.

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
-
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,12 +13,13 @@ import (
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
-	"github.com/stowage-dev/stowage/internal/policy"
-	"github.com/stowage-dev/stowage/internal/scope"
-	"github.com/stowage-dev/stowage/internal/sizing"
+	"github.com/stowage-dev/stowage/internal/size/sizing"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
 )
 
 // Problem is something that is not as it should be.

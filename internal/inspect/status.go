@@ -9,11 +9,10 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/stowage-dev/stowage/internal/scope"
-	"github.com/stowage-dev/stowage/internal/support"
+	"github.com/stowage-dev/stowage/internal/admission/scope"
+	"github.com/stowage-dev/stowage/internal/platform/apisupport"
 )
 
 // Report is the state of a cluster, or of one namespace's workloads in it.
@@ -161,7 +160,7 @@ func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, erro
 		return nil, err
 	}
 	if len(r.Templates) > 0 && i.Discovery != nil {
-		server, err := support.Discover(i.Discovery)
+		server, err := apisupport.Discover(i.Discovery)
 		if err != nil {
 			return nil, err
 		}

@@ -16,7 +16,7 @@ import (
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/podstatus"
-	"github.com/stowage-dev/stowage/internal/sizing"
+	"github.com/stowage-dev/stowage/internal/size/sizing"
 )
 
 // templateReports adds the FlexDaemonsetTemplates.

@@ -15,15 +15,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/cluster"
-	"github.com/stowage-dev/stowage/internal/ledger"
-	"github.com/stowage-dev/stowage/internal/placement"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
-	"github.com/stowage-dev/stowage/internal/policy"
-	"github.com/stowage-dev/stowage/internal/scope"
-	"github.com/stowage-dev/stowage/internal/spill"
-	"github.com/stowage-dev/stowage/internal/spread"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/placement"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 )
 
 // workloads adds the workloads that have a strategy.
@@ -188,15 +188,15 @@ func (g *group) add(ctx context.Context, i *Inspector, m *podOwner, p *policy.Po
 }
 
 // foreignCost reports whether a pod has a deletion cost that Stowage did not write, as far as its claim says without the key.
-func foreignCost(pod *corev1.Pod, s *spread.Strategy, pool int) bool {
+func foreignCost(pod *corev1.Pod, s *sequence.Strategy, pool int) bool {
 	claim := pod.Annotations[stowage.ClaimAnnotation]
 	cost, set := pod.Annotations[corev1.PodDeletionCost]
 	if !set || strings.HasPrefix(claim, string(ledger.OriginOrdinal)) {
 		return false
 	}
 	ordinal, _ := strconv.ParseInt(pod.Labels[stowage.SeatLabel], 10, 64)
-	rank, _ := s.Rank(spread.Seat{Pool: pool, Ordinal: ordinal})
-	return spread.RankOfCost(cost, rank, ledger.CostRank(ledger.UnverifiedID(claim))) == 0
+	rank, _ := s.Rank(sequence.Seat{Pool: pool, Ordinal: ordinal})
+	return sequence.RankOfCost(cost, rank, ledger.CostRank(ledger.UnverifiedID(claim))) == 0
 }
 
 // pool returns the pool of a name, which is added if it is not there.

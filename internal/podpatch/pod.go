@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/api/validation"
 )
 
@@ -37,6 +38,18 @@ type Owner struct {
 	Name       string `json:"name"`
 	UID        string `json:"uid"`
 	Controller bool   `json:"controller"`
+}
+
+// Plausible reports whether an owner reference can be of an object. The API server checks
+// owner references only after mutating admission.
+func (o *Owner) Plausible() bool {
+	for _, part := range []string{o.APIVersion, o.Kind, o.Name, o.UID} {
+		if part == "" || len(part) > content.DNS1123SubdomainMaxLength {
+			return false
+		}
+	}
+	// The name becomes part of a request's path, and the UID the name of a SeatLedger.
+	return len(content.IsPathSegmentName(o.Name)) == 0 && len(content.IsDNS1123Subdomain(o.UID)) == 0
 }
 
 // Spec is the part of a pod's spec that Stowage reads.

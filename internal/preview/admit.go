@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/stowage-dev/stowage/internal/admission"
-	"github.com/stowage-dev/stowage/internal/feature"
+	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 )
 

@@ -6,7 +6,7 @@ import (
 	"io"
 	"testing"
 
-	"github.com/stowage-dev/stowage/internal/peerpod"
+	"github.com/stowage-dev/stowage/internal/vm/peerpod"
 )
 
 // A preview takes as long for each document whether there are 2,000 or 10,000.

@@ -7,12 +7,12 @@ import (
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/cluster"
-	"github.com/stowage-dev/stowage/internal/policy"
-	"github.com/stowage-dev/stowage/internal/spill"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 )
 
 // Exhaust makes all decisions that follow as if pools had no room. The numbers, by the names of the pools, are for

@@ -24,8 +24,8 @@ import (
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/cluster"
-	"github.com/stowage-dev/stowage/internal/policy"
-	"github.com/stowage-dev/stowage/internal/sizing"
+	"github.com/stowage-dev/stowage/internal/size/sizing"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
 )
 
 // Inputs are the objects that matter to a preview, in the order they were given.

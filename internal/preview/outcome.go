@@ -10,7 +10,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission"
-	"github.com/stowage-dev/stowage/internal/sizing"
+	"github.com/stowage-dev/stowage/internal/size/sizing"
 )
 
 // Decision says in a word or two what was decided about the pod.

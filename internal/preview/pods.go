@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 
-	"github.com/stowage-dev/stowage/internal/fit"
+	"github.com/stowage-dev/stowage/internal/nodefit"
 )
 
 // pods returns the pods that controllers would make for the workload, in order of
@@ -203,7 +203,7 @@ func appendMissing(list []corev1.Toleration, t corev1.Toleration) []corev1.Toler
 
 // runsOn reports whether the DaemonSet controller would make a pod for the node.
 func runsOn(spec *corev1.PodSpec, node *corev1.Node) bool {
-	return (spec.NodeName == "" || spec.NodeName == node.Name) && fit.Selects(spec, node)
+	return (spec.NodeName == "" || spec.NodeName == node.Name) && nodefit.Selects(spec, node)
 }
 
 // pin ties a pod to its node as the DaemonSet controller does.

@@ -2,15 +2,15 @@ package preview
 
 import (
 	"github.com/stowage-dev/stowage/internal/admission"
+	"github.com/stowage-dev/stowage/internal/admission/feature"
+	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/cluster"
-	"github.com/stowage-dev/stowage/internal/feature"
-	"github.com/stowage-dev/stowage/internal/feature/podsize"
-	"github.com/stowage-dev/stowage/internal/feature/podspread"
-	"github.com/stowage-dev/stowage/internal/feature/podvm"
-	"github.com/stowage-dev/stowage/internal/ledger"
-	"github.com/stowage-dev/stowage/internal/peerpod"
-	"github.com/stowage-dev/stowage/internal/policy"
-	"github.com/stowage-dev/stowage/internal/scope"
+	sizeadmit "github.com/stowage-dev/stowage/internal/size/admit"
+	spreadadmit "github.com/stowage-dev/stowage/internal/spread/admit"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
+	vmadmit "github.com/stowage-dev/stowage/internal/vm/admit"
+	"github.com/stowage-dev/stowage/internal/vm/peerpod"
 )
 
 // Settings are those of the Stowage whose decisions are previewed.
@@ -39,13 +39,13 @@ func New(in *Inputs, s Settings) *Preview {
 	p := &Preview{in: in, settings: s, policies: policy.NewFinder(objects, s.NamespaceLabel, s.ExcludedNamespaces)}
 	var features []feature.Feature // in the order that package server has
 	if s.Spread {
-		features = append(features, &podspread.Feature{Policies: p.policies, Seats: ledger.NewMemory(), Key: make(ledger.Key, ledger.KeySize)})
+		features = append(features, &spreadadmit.Feature{Policies: p.policies, Seats: ledger.NewMemory(), Key: make(ledger.Key, ledger.KeySize)})
 	}
 	if s.Sizing {
-		features = append(features, &podsize.Feature{Cluster: objects})
+		features = append(features, &sizeadmit.Feature{Cluster: objects})
 	}
 	if s.PeerPods {
-		features = append(features, &podvm.Feature{Config: s.PeerPodConfig, Cluster: objects})
+		features = append(features, &vmadmit.Feature{Config: s.PeerPodConfig, Cluster: objects})
 	}
 	p.pipeline = admission.NewPipeline(scope.New(objects, s.Namespace), features...)
 	return p

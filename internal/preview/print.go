@@ -9,10 +9,9 @@ import (
 	"strconv"
 	"text/tabwriter"
 
-	"k8s.io/apimachinery/pkg/labels"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
 
 	"github.com/stowage-dev/stowage/internal/admission"

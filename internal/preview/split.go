@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/sizing"
+	"github.com/stowage-dev/stowage/internal/size/sizing"
 )
 
 // Split returns the DaemonSets of the input that Stowage sizes, each divided by the value that a label has on the

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/stowage-dev/stowage/internal/fair"
+	"github.com/stowage-dev/stowage/internal/platform/fair"
 )
 
 // Requests for metrics that are authenticated, by second and at once. Each may cost the API server two reviews.

@@ -8,7 +8,7 @@ import (
 
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/stowage-dev/stowage/internal/fair"
+	"github.com/stowage-dev/stowage/internal/platform/fair"
 )
 
 // A client that guesses tokens is refused before the API server is asked, and another client is not.

@@ -23,23 +23,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/cluster"
-	"github.com/stowage-dev/stowage/internal/controllers/poolstate"
-	"github.com/stowage-dev/stowage/internal/controllers/resize"
-	"github.com/stowage-dev/stowage/internal/controllers/vmcapacity"
-	"github.com/stowage-dev/stowage/internal/controllers/workload"
-	"github.com/stowage-dev/stowage/internal/evict"
-	"github.com/stowage-dev/stowage/internal/fair"
-	"github.com/stowage-dev/stowage/internal/feature/podsize"
-	"github.com/stowage-dev/stowage/internal/feature/podspread"
-	"github.com/stowage-dev/stowage/internal/feature/podvm"
-	"github.com/stowage-dev/stowage/internal/leader"
-	"github.com/stowage-dev/stowage/internal/ledger"
-	"github.com/stowage-dev/stowage/internal/policy"
-	"github.com/stowage-dev/stowage/internal/room"
-	"github.com/stowage-dev/stowage/internal/scope"
-	"github.com/stowage-dev/stowage/internal/seats"
-	"github.com/stowage-dev/stowage/internal/support"
+	"github.com/stowage-dev/stowage/internal/platform/apisupport"
+	"github.com/stowage-dev/stowage/internal/platform/evict"
+	"github.com/stowage-dev/stowage/internal/platform/fair"
+	"github.com/stowage-dev/stowage/internal/platform/leader"
+	sizeadmit "github.com/stowage-dev/stowage/internal/size/admit"
+	"github.com/stowage-dev/stowage/internal/size/resize"
+	spreadadmit "github.com/stowage-dev/stowage/internal/spread/admit"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/poolroom"
+	"github.com/stowage-dev/stowage/internal/spread/repair"
+	"github.com/stowage-dev/stowage/internal/spread/seats"
+	"github.com/stowage-dev/stowage/internal/spread/shortage"
+	vmadmit "github.com/stowage-dev/stowage/internal/vm/admit"
+	"github.com/stowage-dev/stowage/internal/vm/capacity"
 )
 
 // sweepEvery is how often books that nobody would miss are forgotten.
@@ -82,12 +82,12 @@ func (s *server) addSeats(ctx context.Context) error {
 	s.reloader.Exclude = s.policies.Exclude
 	podOf := func(namespace string, owner types.UID) string { return s.seats.Pods().NameOf(namespace, owner) }
 	owners := policy.NewOwners(s.policies, podOf, s.uncached, s.clock)
-	rooms := &room.Reader{Cached: s.mgr.GetClient(), Uncached: s.uncached}
-	controller := &workload.Controller{
+	rooms := &poolroom.Reader{Cached: s.mgr.GetClient(), Uncached: s.uncached}
+	controller := &repair.Controller{
 		Client: s.mgr.GetClient(), Uncached: s.uncached, Informers: s.mgr.GetCache(), Cluster: s.reader, Policies: owners, Scope: s.scope,
 		Registration: Registration, KeySecret: s.keySecret(), Backoffs: types.NamespacedName{Namespace: o.Namespace, Name: repairConfigMap},
 		Clock: s.clock, Timing: o.Repair,
-		Log: s.log.WithName("repair"), Events: s.events(), Metrics: workload.NewMetrics(s.metrics),
+		Log: s.log.WithName("repair"), Events: s.events(), Metrics: repair.NewMetrics(s.metrics),
 		Writes:  fair.NewLimiter[string](50, 200),
 		Evictor: s.evictor, Room: rooms,
 	}
@@ -107,10 +107,10 @@ func (s *server) addSeats(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.leads = append(s.leads, &poolstate.Controller{
+	s.leads = append(s.leads, &shortage.Controller{
 		Client: s.mgr.GetClient(), Uncached: s.uncached, Informers: s.mgr.GetCache(), Cluster: s.reader, Policies: owners, Seats: s.seats, Scope: s.scope,
 		Room: rooms, Evictor: s.evictor, Clock: s.clock, Timing: o.PoolState, NodeGroups: nodeGroups,
-		Log: s.log.WithName("poolstate"), Events: s.events(), Metrics: poolstate.NewMetrics(s.metrics), Look: controller.Look,
+		Log: s.log.WithName("poolstate"), Events: s.events(), Metrics: shortage.NewMetrics(s.metrics), Look: controller.Look,
 	})
 	if o.MetricsAddress != "0" {
 		var known http.Handler = s.seats
@@ -189,14 +189,14 @@ func (s *server) sweep(ctx context.Context) {
 // which keep a record of what they removed; the sizes of a second pass are fresher than that record.
 func (s *server) addFeatures(context.Context) error {
 	if s.options.Spread.Enabled {
-		s.features = append(s.features, &podspread.Feature{Policies: s.policies, Seats: s.seats, Key: s.seats.Pods().Key})
+		s.features = append(s.features, &spreadadmit.Feature{Policies: s.policies, Seats: s.seats, Key: s.seats.Pods().Key})
 	}
 	if s.options.Sizing.Enabled {
-		s.sizing = &podsize.Feature{Cluster: s.reader}
+		s.sizing = &sizeadmit.Feature{Cluster: s.reader}
 		s.features = append(s.features, s.sizing)
 	}
 	if s.options.PeerPods.Enabled {
-		s.features = append(s.features, &podvm.Feature{Config: s.options.PeerPods.Config, Cluster: s.reader})
+		s.features = append(s.features, &vmadmit.Feature{Config: s.options.PeerPods.Config, Cluster: s.reader})
 	}
 	return nil
 }
@@ -209,7 +209,7 @@ func (s *server) addFeatures(context.Context) error {
 func (s *server) addControllers(context.Context) error {
 	o := &s.options
 	if o.Sizing.Enabled {
-		if server, err := support.Discover(s.clientset.Discovery()); err == nil { // else the controller asks again
+		if server, err := apisupport.Discover(s.clientset.Discovery()); err == nil { // else the controller asks again
 			for _, text := range server.Missing() {
 				s.log.Info("this Kubernetes lacks what Stowage can use", "missing", text)
 			}
@@ -230,11 +230,11 @@ func (s *server) addControllers(context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.leads = append(s.leads, &vmcapacity.Controller{
+		s.leads = append(s.leads, &capacity.Controller{
 			Client: s.uncached, Clientset: s.clientset, Informers: s.mgr.GetCache(), Resource: corev1.ResourceName(o.PeerPods.Config.VMResource),
 			ConfigMap: types.NamespacedName{Namespace: cmp.Or(o.Capacity.ConfigMapNamespace, o.Namespace), Name: stowage.PeerPodsConfigMap},
 			Default:   o.Capacity.Default, Nodes: nodes, Mode: o.Capacity.Mode, Daemons: daemons, DaemonNamespace: o.Capacity.DaemonNamespace, Clock: s.clock,
-			Log: s.log.WithName("capacity"), Events: s.events(), Metrics: vmcapacity.NewMetrics(s.metrics),
+			Log: s.log.WithName("capacity"), Events: s.events(), Metrics: capacity.NewMetrics(s.metrics),
 		})
 	}
 	if len(s.leads) == 0 {

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -34,20 +35,20 @@ import (
 
 	"github.com/stowage-dev/stowage/api"
 	"github.com/stowage-dev/stowage/internal/admission"
-	"github.com/stowage-dev/stowage/internal/apitime"
-	"github.com/stowage-dev/stowage/internal/certs"
+	"github.com/stowage-dev/stowage/internal/admission/feature"
+	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/config"
-	"github.com/stowage-dev/stowage/internal/events"
-	"github.com/stowage-dev/stowage/internal/evict"
-	"github.com/stowage-dev/stowage/internal/feature"
-	"github.com/stowage-dev/stowage/internal/feature/podsize"
-	"github.com/stowage-dev/stowage/internal/leader"
-	"github.com/stowage-dev/stowage/internal/metrics"
-	"github.com/stowage-dev/stowage/internal/policy"
-	"github.com/stowage-dev/stowage/internal/scope"
-	"github.com/stowage-dev/stowage/internal/seats"
-	"github.com/stowage-dev/stowage/internal/version"
+	"github.com/stowage-dev/stowage/internal/platform/apitime"
+	"github.com/stowage-dev/stowage/internal/platform/certs"
+	"github.com/stowage-dev/stowage/internal/platform/events"
+	"github.com/stowage-dev/stowage/internal/platform/evict"
+	"github.com/stowage-dev/stowage/internal/platform/leader"
+	"github.com/stowage-dev/stowage/internal/platform/metrics"
+	"github.com/stowage-dev/stowage/internal/platform/version"
+	sizeadmit "github.com/stowage-dev/stowage/internal/size/admit"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/seats"
 )
 
 // The names of Stowage's own objects in config/ and the chart.
@@ -92,7 +93,7 @@ type server struct {
 	seats          *seats.Service
 	board          *leader.Board // nil as seats is
 	features       []feature.Feature
-	sizing         *podsize.Feature // nil where it is off
+	sizing         *sizeadmit.Feature // nil where it is off
 	evictor        *evict.Evictor
 	leads          []leader.Controller
 	checks         map[string]healthz.Checker
@@ -267,7 +268,10 @@ func (s *server) addHandlers(context.Context) error {
 		Intake:       admission.NewIntake(clock.RealClock{}),
 		Clock:        clock.RealClock{},
 	}
-	workloads := &admission.WorkloadHandler{Log: s.log.WithName("workloads"), LogLimit: handler.LogLimit, Intake: handler.Intake}
+	workloads := &admission.WorkloadHandler{
+		Log: s.log.WithName("workloads"), LogLimit: handler.LogLimit, Intake: handler.Intake,
+		Check: func(annotations map[string]string) []string { return slices.Concat(policy.Check(annotations)) },
+	}
 	for path, h := range map[string]http.Handler{"/mutate-v1-pod": handler, "/mutate": handler, "/validate-workload": workloads} {
 		if s.callers != nil {
 			h = onlyClients(s.options.ClientNames, s.log.WithName("clients"), h)

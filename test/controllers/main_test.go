@@ -36,9 +36,9 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/config"
-	"github.com/stowage-dev/stowage/internal/ledger"
-	"github.com/stowage-dev/stowage/internal/seats"
 	"github.com/stowage-dev/stowage/internal/server"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/test/controlplane"
 	"github.com/stowage-dev/stowage/test/testkit"
 )

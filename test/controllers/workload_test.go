@@ -18,16 +18,16 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
-	"github.com/stowage-dev/stowage/internal/controllers/workload"
-	"github.com/stowage-dev/stowage/internal/ledger"
 	"github.com/stowage-dev/stowage/internal/server"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/repair"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 const strategy = "pool=a,weight=1:pool=b,weight=1"
 
 // resync is how often every workload is reconciled.
-var resync = workload.DefaultTiming().Resync
+var resync = repair.DefaultTiming().Resync
 
 func annotated(more ...string) map[string]string {
 	out := map[string]string{stowage.SpreadSwitchAnnotation: "true", stowage.SpreadStrategyAnnotation: strategy}

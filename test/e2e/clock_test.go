@@ -16,8 +16,8 @@ import (
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/stowage-dev/stowage/internal/apitime"
-	"github.com/stowage-dev/stowage/internal/certs"
+	"github.com/stowage-dev/stowage/internal/platform/apitime"
+	"github.com/stowage-dev/stowage/internal/platform/certs"
 	"github.com/stowage-dev/stowage/test/controlplane"
 )
 

@@ -10,7 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 
-	"github.com/stowage-dev/stowage/internal/spread"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/test/suite"
 )
 
@@ -126,10 +126,10 @@ func cycle(t *testing.T, policy string) (spread, pinned int) {
 func TestEvictionCost(t *testing.T) {
 	t.Parallel()
 	args := []string{"eviction-cost"}
-	for rank := int64(1); rank < spread.NoRank; rank *= 3 {
-		args = append(args, spread.DeletionCost(rank))
+	for rank := int64(1); rank < sequence.NoRank; rank *= 3 {
+		args = append(args, sequence.DeletionCost(rank))
 	}
-	args = append(args, spread.DeletionCost(spread.NoRank))
+	args = append(args, sequence.DeletionCost(sequence.NoRank))
 	out, err := exec.CommandContext(t.Context(), program, args...).Output()
 	suite.Must(t, err)
 	lines := strings.Fields(string(out))

@@ -22,8 +22,8 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/podstatus"
-	"github.com/stowage-dev/stowage/internal/policy"
-	"github.com/stowage-dev/stowage/internal/spread"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/test/suite"
 )
 
@@ -126,7 +126,7 @@ func TestScaleDowns(t *testing.T) {
 		suite.Must(t, err)
 		short := s
 		if state != nil && state.Pools[0].Phase != stowage.PoolAvailable {
-			short = s.Without([]spread.Gap{{}, {From: 12, Count: spread.All}})
+			short = s.Without([]sequence.Gap{{}, {From: 12, Count: sequence.All}})
 		}
 		n.Scale(t, d, m)
 		var want []string

@@ -26,7 +26,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/stowage-dev/stowage/internal/support"
+	"github.com/stowage-dev/stowage/internal/platform/apisupport"
 	"github.com/stowage-dev/stowage/test/controlplane"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
@@ -40,7 +40,7 @@ var (
 	Binary string
 	Fleet  controlplane.StowageOptions
 	// Server is what the API server is able to do.
-	Server support.Server
+	Server apisupport.Server
 )
 
 // NeedsResize skips a test where the API server does not resize running pods.
@@ -103,7 +103,7 @@ func run(audit bool, test func(ctx context.Context) (int, error)) (int, error) {
 		return 0, err
 	}
 	defer Cluster.Stop()
-	if Server, err = support.Discover(Cluster.Clientset.Discovery()); err != nil {
+	if Server, err = apisupport.Discover(Cluster.Clientset.Discovery()); err != nil {
 		return 0, err
 	}
 	if err := Cluster.ApplyFiles(ctx, filepath.Join(Repo, "hack", "controlplane", "nodes.yaml")); err != nil {

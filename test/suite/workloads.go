@@ -18,7 +18,7 @@ import (
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/podstatus"
-	"github.com/stowage-dev/stowage/internal/spread"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
 // The three known strategies.
@@ -29,9 +29,9 @@ const (
 )
 
 // StrategyOf parses a strategy.
-func StrategyOf(t *testing.T, text string) *spread.Strategy {
+func StrategyOf(t *testing.T, text string) *sequence.Strategy {
 	t.Helper()
-	s, err := spread.Parse(text)
+	s, err := sequence.Parse(text)
 	Must(t, err)
 	return s
 }
@@ -116,7 +116,7 @@ func nodeLabels(ctx context.Context) (map[string]map[string]string, error) {
 // distribution says what is wrong with the pods of an app: each must run, hold a seat of
 // its own without gaps below it, and be on a node of its pool; and the counts must be
 // those of the strategy.
-func (n *Tenant) distribution(ctx context.Context, app string, replicas int, s *spread.Strategy) error {
+func (n *Tenant) distribution(ctx context.Context, app string, replicas int, s *sequence.Strategy) error {
 	pods, err := n.Pods(ctx, app)
 	if err != nil {
 		return err
@@ -172,7 +172,7 @@ func hasLabels(have, want map[string]string) bool {
 }
 
 // Spreads waits until an app's pods are divided as the strategy demands.
-func (n *Tenant) Spreads(t *testing.T, app string, replicas int, s *spread.Strategy) {
+func (n *Tenant) Spreads(t *testing.T, app string, replicas int, s *sequence.Strategy) {
 	t.Helper()
 	var wrong error
 	err := wait.PollUntilContextTimeout(t.Context(), 2*WaitInterval, 3*WaitTimeout, true, func(ctx context.Context) (bool, error) {
@@ -211,7 +211,7 @@ func (n *Tenant) RolledOut(t *testing.T, d *appsv1.Deployment) {
 }
 
 // CostsAgree waits until each pod's deletion cost is that of its rank.
-func (n *Tenant) CostsAgree(t *testing.T, app string, s *spread.Strategy) {
+func (n *Tenant) CostsAgree(t *testing.T, app string, s *sequence.Strategy) {
 	t.Helper()
 	var wrong []string
 	defer func() {
@@ -225,8 +225,8 @@ func (n *Tenant) CostsAgree(t *testing.T, app string, s *spread.Strategy) {
 		for i := range pods {
 			pool, _ := strconv.Atoi(pods[i].Labels[stowage.PoolLabel])
 			ordinal, _ := strconv.ParseInt(pods[i].Labels[stowage.SeatLabel], 10, 64)
-			rank, _ := s.Rank(spread.Seat{Pool: pool, Ordinal: ordinal})
-			if cost := pods[i].Annotations[corev1.PodDeletionCost]; cost != spread.DeletionCost(rank) {
+			rank, _ := s.Rank(sequence.Seat{Pool: pool, Ordinal: ordinal})
+			if cost := pods[i].Annotations[corev1.PodDeletionCost]; cost != sequence.DeletionCost(rank) {
 				wrong = append(wrong, fmt.Sprintf("%s %d/%d rank %d cost %s claim %s", pods[i].Name, pool, ordinal, rank, cost, pods[i].Annotations[stowage.ClaimAnnotation]))
 			}
 		}

@@ -5,7 +5,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/stowage-dev/stowage/internal/leader"
+	"github.com/stowage-dev/stowage/internal/platform/leader"
 )
 
 // Queue returns a queue for a test that calls the reconciler itself.

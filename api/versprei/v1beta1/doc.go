@@ -3,7 +3,7 @@
 //
 // The group, the kind and the fields distribution, nodeLabel, weight and target are
 // those of Versprei. Its documented manifests work unchanged; docs/migrate says what is
-// refused. All else is optional. What a distribution means is in package spread.
+// refused. All else is optional. What a distribution means is in package sequence.
 //
 // +kubebuilder:object:generate=true
 // +groupName=versprei.versprei.io

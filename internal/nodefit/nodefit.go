@@ -1,0 +1,145 @@
+// Package nodefit decides whether pods fit on nodes, by what the scheduler's filters for node affinity, taints and
+// resources read. It knows nothing of ports, volumes, topology spread and affinity to other pods.
+//
+// The package is pure: it takes pods and nodes and returns numbers.
+package nodefit
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	resourcehelper "k8s.io/component-helpers/resource"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"github.com/stowage-dev/stowage/internal/podstatus"
+)
+
+// Allows reports whether a node takes new pods such as this one, whatever their size. The node is ready and not
+// cordoned, the pod selects the node, and the pod tolerates its taints.
+func Allows(node *corev1.Node, pod *corev1.Pod) bool {
+	return !node.Spec.Unschedulable && Ready(node) && Selects(&pod.Spec, node)
+}
+
+// Empty reports whether a pod would fit on a node without other pods, if the node were ready and nobody were about to
+// remove it. A pod that must run beside other pods than its own siblings would not.
+func Empty(node *corev1.Node, pod *corev1.Pod) bool {
+	lasting := &corev1.Node{ObjectMeta: node.ObjectMeta, Status: node.Status}
+	for _, t := range node.Spec.Taints {
+		if !passing(t.Key) {
+			lasting.Spec.Taints = append(lasting.Spec.Taints, t)
+		}
+	}
+	return Selects(&pod.Spec, lasting) && Count(node, nil, pod) > 0 && beside(pod)
+}
+
+// passing reports whether a taint says what a node is going through: a cordon, pressure, its start or its removal.
+func passing(key string) bool {
+	for _, prefix := range []string{"node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/", "ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler"} {
+		if strings.HasPrefix(key, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// beside reports whether a pod may be the first of the pods that it must run beside. As for the scheduler, the pod
+// then matches its own terms.
+func beside(pod *corev1.Pod) bool {
+	if pod.Spec.Affinity == nil || pod.Spec.Affinity.PodAffinity == nil {
+		return true
+	}
+	for _, term := range pod.Spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
+		selector, err := metav1.LabelSelectorAsSelector(term.LabelSelector)
+		own := len(term.Namespaces) == 0 && term.NamespaceSelector == nil || slices.Contains(term.Namespaces, pod.Namespace)
+		if err != nil || !own || !selector.Matches(labels.Set(pod.Labels)) {
+			return false
+		}
+	}
+	return true
+}
+
+// Selects reports whether a pod selects a node and tolerates its taints. A term of affinity that does not parse matches
+// nothing, as for the scheduler and the DaemonSet controller.
+func Selects(spec *corev1.PodSpec, node *corev1.Node) bool {
+	if selected, _ := nodeaffinity.NewRequiredNodeAffinity(spec.NodeSelector, spec.Affinity).Match(node); !selected {
+		return false
+	}
+	_, untolerated := corev1helpers.FindMatchingUntoleratedTaint(logr.Discard(), node.Spec.Taints, spec.Tolerations, func(t *corev1.Taint) bool {
+		return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
+	}, false)
+	return !untolerated
+}
+
+// Ready reports whether a node has the condition Ready.
+func Ready(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// Count returns how many pods of the size of this one the node has room for beside those that run on it. The list may
+// hold pods of other nodes.
+func Count(node *corev1.Node, running []corev1.Pod, pod *corev1.Pod) int64 {
+	free := node.Status.Allocatable.DeepCopy() // arithmetic on a quantity may change what its copies share
+	if free == nil {
+		free = corev1.ResourceList{}
+	}
+	take := func(requests corev1.ResourceList) {
+		for name, q := range requests {
+			left := free[name]
+			left.Sub(q)
+			free[name] = left
+		}
+	}
+	pods := int64(0)
+	for i := range running {
+		if other := &running[i]; other.Spec.NodeName == node.Name && !podstatus.Ended(other) {
+			pods++
+			take(resourcehelper.PodRequests(other, resourcehelper.PodResourcesOptions{UseStatusResources: true}))
+		}
+	}
+	count := int64(math.MaxInt64)
+	if q, ok := node.Status.Allocatable[corev1.ResourcePods]; ok {
+		count = q.Value() - pods
+	}
+	for name, q := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) {
+		if q.Sign() <= 0 {
+			continue
+		}
+		left := free[name]
+		if name == corev1.ResourceCPU {
+			count = min(count, left.MilliValue()/q.MilliValue())
+		} else {
+			count = min(count, left.Value()/q.Value())
+		}
+	}
+	return max(0, count)
+}
+
+// Counted reports whether [Count] knows all that decides how many such pods a node takes. It does not where host ports,
+// required affinity to other pods, topology spread or devices decide, too.
+func Counted(pod *corev1.Pod) bool {
+	if len(pod.Spec.ResourceClaims) > 0 || slices.ContainsFunc(pod.Spec.TopologySpreadConstraints, func(c corev1.TopologySpreadConstraint) bool {
+		return c.WhenUnsatisfiable != corev1.ScheduleAnyway
+	}) {
+		return false
+	}
+	if a := pod.Spec.Affinity; a != nil {
+		if a.PodAffinity != nil && len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 ||
+			a.PodAntiAffinity != nil && len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
+			return false
+		}
+	}
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		if slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.HostPort > 0 }) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,159 @@
+// Package evict evicts pods for the controllers of the leader.
+//
+// It promises that
+//   - a pod is only ever removed through the eviction API, so that PodDisruptionBudgets hold, and
+//     only if it still is the pod that was meant;
+//   - all evictions of Stowage together stay within one rate, however many workloads ask at once;
+//   - namespaces that ask share the rate equally, so that no tenant delays another one's evictions for long.
+//
+// A turn is given when it is used, and nobody holds one in advance. Whether a pod is still to be evicted when its
+// turn comes is for the caller to decide again: it calls [Evictor.Evict] again.
+package evict
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/stowage-dev/stowage/internal/platform/fair"
+	"github.com/stowage-dev/stowage/internal/platform/metrics"
+)
+
+// Result is what became of an eviction. Each but Waits is a metric label.
+type Result string
+
+// The results.
+const (
+	Evicted Result = "evicted"
+	Waits   Result = "waits"   // the pod's turn has not come yet
+	Refused Result = "refused" // a PodDisruptionBudget forbids it now
+	Gone    Result = "gone"    // there is no such pod any more
+	Failed  Result = "failed"
+)
+
+// Evictor evicts pods.
+type Evictor struct {
+	client    client.Client
+	clock     clock.PassiveClock
+	evictions *prometheus.CounterVec
+
+	interval time.Duration // between two evictions
+	limit    *fair.Limiter[string]
+
+	mu      sync.Mutex
+	waiting map[string]map[types.UID]place // by namespace
+	came    uint64                         // how many pods have come to wait
+}
+
+// place is a pod's place among those of its namespace that wait.
+type place struct {
+	number uint64 // in the order in which they came
+	asked  time.Time
+}
+
+// longestWait is how long a pod is told to wait at most, and forgetAfter is how long after it asked last it counts as waiting. A
+// controller looks again before it evicts, and does not come back where nothing is to be evicted any more.
+const (
+	longestWait = 30 * time.Second
+	forgetAfter = time.Minute
+)
+
+// requestTimeout bounds one eviction. The API server asks clients to come back after 10 s while it does not know a
+// PodDisruptionBudget yet. The client waits for that inside the call.
+const requestTimeout = 5 * time.Second
+
+// +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create,roleName=stowage-spread
+// +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create,roleName=stowage-sizing
+
+// New returns an evictor that evicts so many pods a second. The client is not a cached one.
+func New(c client.Client, clock clock.PassiveClock, perSecond float64, set *metrics.Set) *Evictor {
+	return &Evictor{
+		client: c, clock: clock, interval: time.Duration(float64(time.Second) / perSecond),
+		limit: fair.NewLimiter[string](perSecond, 1), waiting: map[string]map[types.UID]place{},
+		evictions: set.CounterVec("stowage_evictions_total", "Evictions of pods that Stowage asked for, by result: evicted, refused (a PodDisruptionBudget), gone (it was there no more), or failed.", "result"),
+	}
+}
+
+// Evict evicts a pod if its turn has come. Otherwise it returns Waits, and after what time to ask again.
+func (e *Evictor) Evict(ctx context.Context, pod *corev1.Pod) (Result, time.Duration, error) {
+	if wait := e.turn(pod); wait > 0 {
+		return Waits, wait, nil
+	}
+	result, err := e.request(ctx, pod, &metav1.Preconditions{UID: &pod.UID})
+	return result, 0, err
+}
+
+// EvictUnchanged evicts a pod of which nothing has changed since its resource version, such as one that waits for a
+// node. Binding changes the version, so a pod that got its node meanwhile is Gone for the caller. It does not wait
+// for a turn; the caller limits the rate. The API server asks no PodDisruptionBudget about pods that are Pending.
+func (e *Evictor) EvictUnchanged(ctx context.Context, pod *corev1.Pod) (Result, error) {
+	return e.request(ctx, pod, &metav1.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion})
+}
+
+func (e *Evictor) request(ctx context.Context, pod *corev1.Pod, preconditions *metav1.Preconditions) (Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	err := e.client.SubResource("eviction").Create(ctx, pod, &policyv1.Eviction{
+		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: preconditions},
+	})
+	result := Failed
+	switch {
+	case err == nil:
+		result = Evicted
+	case apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause):
+		result, err = Refused, nil
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		result, err = Gone, nil
+	}
+	e.evictions.WithLabelValues(string(result)).Inc()
+	return result, err
+}
+
+// turn takes a turn for a pod and returns 0, or returns after what time to ask again. The more pods of its namespace wait, the
+// later that is, so that they do not all ask at once.
+func (e *Evictor) turn(pod *corev1.Pod) time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := e.clock.Now()
+	for namespace, pods := range e.waiting {
+		maps.DeleteFunc(pods, func(_ types.UID, p place) bool { return now.Sub(p.asked) > forgetAfter })
+		if len(pods) == 0 {
+			delete(e.waiting, namespace)
+		}
+	}
+	wait := e.limit.Take(pod.Namespace, now)
+	pods := e.waiting[pod.Namespace]
+	if wait == 0 {
+		delete(pods, pod.UID)
+		return 0
+	}
+	if pods == nil {
+		pods = map[types.UID]place{}
+		e.waiting[pod.Namespace] = pods
+	}
+	p, again := pods[pod.UID]
+	if !again {
+		e.came++
+		p.number = e.came
+	}
+	p.asked = now
+	pods[pod.UID] = p
+	before := 0
+	for _, other := range pods {
+		if other.number < p.number {
+			before++
+		}
+	}
+	return min(wait+time.Duration(before*len(e.waiting))*e.interval, max(longestWait, wait))
+}

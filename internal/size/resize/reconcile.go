@@ -1,0 +1,124 @@
+package resize
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/size/sizing"
+)
+
+// reconcilePod brings one pod to its size, if its template has updatePolicy InPlace.
+func (r *run) reconcilePod(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
+	watched := r.pods.Load()
+	if watched == nil {
+		return reconcile.Result{}, nil // no pod is resized
+	}
+	if !watched.synced() { // the pods of the same DaemonSet are not all known
+		return reconcile.Result{RequeueAfter: r.Timing.Status}, nil
+	}
+	obj, found, err := watched.GetStore().GetByKey(key.String())
+	if err != nil || !found {
+		return reconcile.Result{}, err
+	}
+	pod := obj.(*corev1.Pod)
+
+	// 1. Is there anything to do, and may it be done?
+	v, err := r.findTemplate(ctx, pod)
+	if err != nil || v.template == nil || v.template.Spec.UpdatePolicy != flexdaemonsets.UpdateInPlace && !v.early {
+		return reconcile.Result{}, err
+	}
+	if err := r.compareSize(ctx, pod, &v); err != nil {
+		return reconcile.Result{}, err
+	}
+	if v.resized == nil {
+		if v.off && v.early {
+			return r.recreate(ctx, pod, &v)
+		}
+		if pendingOf(pod) == nil {
+			r.forget(pod.UID)
+		}
+		return reconcile.Result{}, nil
+	}
+	if can, err := r.canResize(); err != nil || !can {
+		if err == nil && v.early {
+			return r.recreate(ctx, pod, &v)
+		}
+		return reconcile.Result{}, err // the template's status reports it
+	}
+	patch := sizing.ResizePatch(pod.UID, v.now, v.resized)
+	if wait := r.waitFor(pod, string(patch)); wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
+	if err := r.writes.Wait(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
+
+	// 2. What the pod declared, and whose size it has, comes first. Without that, nobody could tell it later from the
+	// size that the pod gets now.
+	if err := r.mark(ctx, pod, &v); err != nil {
+		return reconcile.Result{}, err
+	}
+
+	// 3. Ask, and look again when the store has the answer: the size may have changed meanwhile.
+	err = r.Client.SubResource("resize").Patch(ctx, bare(pod), client.RawPatch(types.StrategicMergePatchType, patch))
+	switch status := apierrors.APIStatus(nil); {
+	case err == nil:
+		r.Metrics.resizes.WithLabelValues(resizeAccepted).Inc()
+		r.Log.Info("pod resized", "namespace", pod.Namespace, "kind", "Pod", "name", pod.Name, "node", pod.Spec.NodeName, "template", v.template.Name)
+		r.asked(pod, string(patch), "", false)
+		return reconcile.Result{RequeueAfter: r.Timing.Settle}, nil
+	case apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Name == pod.Name,
+		apierrors.IsConflict(err): // by its UID: it is another pod
+		return reconcile.Result{}, nil
+	case apierrors.IsNotFound(err):
+		err = fmt.Errorf("it does not serve pods/resize (on by default since Kubernetes 1.33): %w", err)
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsForbidden(err):
+	default:
+		r.Metrics.resizes.WithLabelValues(resizeFailed).Inc()
+		return reconcile.Result{}, fmt.Errorf("resize pod %s: %w", key, err)
+	}
+	r.Metrics.resizes.WithLabelValues(resizeRefused).Inc()
+	r.warn(pod, stowage.EventResizeRefused, fmt.Sprintf("the API server refuses to resize a pod: %v", err))
+	r.enqueueTemplateOf(pod)
+	if v.early {
+		if result, err := r.recreate(ctx, pod, &v); err != nil || result.RequeueAfter > 0 {
+			return result, err
+		}
+	}
+	// What is invalid stays so until the pod should have another size, almost always.
+	return reconcile.Result{RequeueAfter: r.asked(pod, string(patch), err.Error(), !apierrors.IsForbidden(err))}, nil
+}
+
+// mark writes into a pod what it declared, and whose size it has, unless that is there.
+func (r *run) mark(ctx context.Context, pod *corev1.Pod, v *comparison) error {
+	label, record := v.want.Metadata.Labels[stowage.SizedByLabel], v.want.Metadata.Annotations[stowage.DeclaredResourcesAnnotation]
+	if record == "" || label == pod.Labels[stowage.SizedByLabel] && record == pod.Annotations[stowage.DeclaredResourcesAnnotation] {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": pod.UID, "labels": map[string]string{stowage.SizedByLabel: label}, "annotations": map[string]string{stowage.DeclaredResourcesAnnotation: record},
+	}})
+	if err != nil {
+		return err
+	}
+	err = r.Client.Patch(ctx, bare(pod), client.RawPatch(types.MergePatchType, patch))
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // it is gone, or another one
+	}
+	return err
+}
+
+func bare(pod *corev1.Pod) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
+}

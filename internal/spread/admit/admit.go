@@ -1,0 +1,231 @@
+// Package admit is the feature that divides a workload's pods over node pools.
+//
+// It finds the pod's policy, asks for a seat and writes the seat into the pod. A pod that
+// chooses its nodes itself gets none. Which seat is next is decided by package ledger.
+package admit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/admission/feature"
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/placement"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
+)
+
+// Name is the name of the feature.
+const Name = "spread"
+
+// Seats gives seats to pods. seats.Service is the one on a cluster, ledger.Memory the one of
+// decisions that are made offline.
+type Seats interface {
+	Claim(ctx context.Context, owner ledger.Owner, s *sequence.Strategy, writeCost bool) (ledger.Result, error)
+	Peek(owner ledger.Owner, s *sequence.Strategy) (ledger.Seat, error)
+	Claimed(ctx context.Context, owner ledger.Owner, id string) (bool, error)
+}
+
+// Feature is the feature.
+type Feature struct {
+	Policies *policy.Finder
+	Seats    Seats
+	Key      ledger.Key
+}
+
+var _ feature.Feature = &Feature{}
+
+// Name implements [feature.Feature].
+func (f *Feature) Name() string { return Name }
+
+// Decide implements [feature.Feature].
+func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Decision, error) {
+	// 1. Has the pod a strategy?
+	owner := req.Pod.Controller()
+	if owner == nil || placement.NeverSeated(owner) || !owner.Plausible() {
+		return feature.Decision{}, nil
+	}
+	ref := cluster.Ref{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name, UID: types.UID(owner.UID)}
+	p, err := f.Policies.Find(ctx, policy.Pod{Namespace: req.Namespace, Owner: ref, Annotations: req.Pod.Metadata.Annotations})
+	if p == nil || err != nil {
+		return feature.Decision{}, err
+	}
+	if p.Strategy == nil {
+		text := fmt.Sprintf("%s is invalid, so its pods are admitted as they are: %s", p.Source, strings.ReplaceAll(p.Err.Error(), "\n", "; "))
+		return feature.Decision{Pod: req.Pod, Warnings: []string{text}, Events: []feature.Event{{Reason: stowage.EventInvalidStrategy, Note: text}}}, nil
+	}
+
+	// 2. Has it a seat from an earlier pass? One that is not genuine goes.
+	a := assignment{pod: req.Pod.Clone(), policy: p, seat: placement.Seat{Strategy: p.Strategy, Preferred: p.Preferred, Distributed: p.Distributor != nil}}
+	a.owner = ledger.Owner{APIVersion: ref.APIVersion, Kind: ref.Kind, Namespace: req.Namespace, Name: ref.Name, UID: ref.UID, Unverified: p.Unverified}
+	a.rank, a.seat.OwnOrdinal = placement.OwnRank(a.pod, p.FirstOrdinal)
+	kept, err := f.keep(ctx, &a, req.DryRun)
+	if err != nil {
+		return feature.Decision{}, err
+	}
+	if key, pinned := placement.Pinned(a.pod, p.Strategy, a.ownLabels(kept)); pinned {
+		if kept { // another webhook chose nodes since
+			a.seat.Withdraw(a.pod, a.seat.OtherPool(a.pod))
+		}
+		placement.Strip(a.pod)
+		changed := len(podpatch.Diff(req.Pod, a.pod)) > 0
+		if !changed && len(p.Warnings) == 0 {
+			return feature.Decision{}, nil
+		}
+		d := feature.Decision{Pod: a.pod, Warnings: p.Warnings}
+		if changed {
+			d.Summary = "one without a seat, because it chooses its nodes itself by " + key
+		}
+		return d, nil
+	}
+
+	// 3. Give it one.
+	d := feature.Decision{Pod: a.pod, Warnings: slices.Clone(p.Warnings)}
+	if !kept && !a.full {
+		switch err := f.assign(ctx, &a, req.DryRun, &d); {
+		case errors.Is(err, sequence.ErrFull):
+			f.admitFull(&a, req.DryRun, &d)
+		case err != nil:
+			return feature.Decision{}, err
+		}
+	}
+	if a.full {
+		d.Summary = "one without a pool, because every pool has as many pods as it may have"
+		return d, nil
+	}
+	a.seat.Tolerations = p.TolerationsOf(a.seat.Pool)
+	a.seat.Apply(a.pod)
+	pool := p.Strategy.Pool(a.seat.Pool)
+	d.Pool = &feature.Pool{Name: pool.Name, Labels: pool.Labels}
+	d.Summary = fmt.Sprintf("seat %d of pool %s (%s)", a.seat.Ordinal, pool.Name, labels.Set(pool.Labels))
+	return d, nil
+}
+
+// assignment is a pod on its way to a seat.
+type assignment struct {
+	pod    *podpatch.Pod
+	policy *policy.Policy
+	owner  ledger.Owner
+	seat   placement.Seat
+	rank   int64 // of a pod with an ordinal of its own
+	full   bool  // every pool has its maximum
+}
+
+// ownLabels are the labels that an earlier pass wrote into the pod's node selector.
+func (a *assignment) ownLabels(kept bool) map[string]string {
+	if !kept {
+		return nil
+	}
+	return a.policy.Strategy.Pool(a.seat.Pool).Labels
+}
+
+func (a *assignment) holder() ledger.Holder {
+	return ledger.Holder{Namespace: a.owner.Namespace, Owner: string(a.owner.UID)}
+}
+
+// keep reports whether the pod has a seat that Stowage gave it in an earlier pass, and
+// takes any other seat from it.
+func (f *Feature) keep(ctx context.Context, a *assignment, dryRun bool) (bool, error) {
+	m := &a.pod.Metadata
+	_, hasPool := m.Labels[stowage.PoolLabel]
+	_, hasSeat := m.Labels[stowage.SeatLabel]
+	_, hasClaim := m.Annotations[stowage.ClaimAnnotation]
+	if !hasPool && !hasSeat && !hasClaim {
+		return false, nil
+	}
+	if !hasPool && !hasSeat {
+		// An earlier pass may have found every pool full.
+		origin, _, genuine := f.Key.Verify(m.Annotations[stowage.ClaimAnnotation], a.holder(), ledger.Seat{})
+		if a.full = genuine && (origin == ledger.OriginFull || dryRun && origin == ledger.OriginDryRun); a.full {
+			return false, nil
+		}
+	}
+	name := m.Labels[stowage.PoolLabel]
+	ordinal, err := strconv.ParseInt(m.Labels[stowage.SeatLabel], 10, 64)
+	a.seat.Claim = m.Annotations[stowage.ClaimAnnotation]
+	origin, id, genuine := f.Key.Verify(a.seat.Claim, a.holder(), ledger.Seat{Pool: name, Ordinal: ordinal})
+	pool, known := a.policy.Pool(name)
+	if err == nil && genuine && known {
+		a.seat.Seat, a.seat.CostRank = sequence.Seat{Pool: pool, Ordinal: ordinal}, ledger.CostRank(id)
+		switch origin {
+		case ledger.OriginDryRun:
+			genuine = dryRun
+		case ledger.OriginClaimed, ledger.OriginUnshared:
+			if genuine, err = f.Seats.Claimed(ctx, a.owner, id); err != nil {
+				return false, err
+			}
+		case ledger.OriginOrdinal:
+			seat, err := a.policy.SeatAt(a.rank)
+			genuine = a.seat.OwnOrdinal && err == nil && seat == a.seat.Seat
+		default:
+			genuine = false // an adopted pod is not created again
+		}
+		if genuine {
+			return true, nil
+		}
+		a.seat.Withdraw(a.pod, nil)
+	}
+	placement.Strip(a.pod)
+	return false, nil
+}
+
+// assign gives the pod a seat: the one of its own ordinal, or the next free one.
+func (f *Feature) assign(ctx context.Context, a *assignment, dryRun bool, d *feature.Decision) error {
+	s := a.policy.Strategy
+	origin, id, seat := ledger.OriginClaimed, "", ledger.Seat{}
+	switch {
+	case a.seat.OwnOrdinal:
+		own, err := a.policy.SeatAt(a.rank)
+		if err != nil {
+			return err
+		}
+		origin, seat = ledger.OriginOrdinal, ledger.Seat{Pool: s.Pool(own.Pool).Name, Ordinal: own.Ordinal}
+	case dryRun:
+		next, err := f.Seats.Peek(a.owner, s)
+		if err != nil {
+			return err
+		}
+		origin, seat = ledger.OriginDryRun, next
+	default:
+		_, hasCost := a.pod.Metadata.Annotations[corev1.PodDeletionCost]
+		res, err := f.Seats.Claim(ctx, a.owner, s, !hasCost)
+		if err != nil {
+			return err
+		}
+		id, seat = res.ID, res.Seat
+		if !res.Written {
+			origin = ledger.OriginUnshared
+			text := "the API was too slow to share a seat among the replicas, so the counts of " + a.policy.Source + " may be off by a pod"
+			d.Warnings = append(d.Warnings, text)
+			d.Events = append(d.Events, feature.Event{Reason: stowage.EventSeatNotShared, Note: text})
+		}
+	}
+	pool, _ := a.policy.Pool(seat.Pool)
+	a.seat.Seat = sequence.Seat{Pool: pool, Ordinal: seat.Ordinal}
+	a.seat.Claim = f.Key.Sign(origin, id, a.holder(), seat)
+	return nil
+}
+
+// admitFull marks a pod that no pool may take: it came through Stowage, and has no pool for that reason.
+func (f *Feature) admitFull(a *assignment, dryRun bool, d *feature.Decision) {
+	origin := ledger.OriginFull
+	if dryRun {
+		origin = ledger.OriginDryRun
+	}
+	a.full = true
+	a.pod.SetAnnotation(stowage.ClaimAnnotation, f.Key.Sign(origin, "", a.holder(), ledger.Seat{}))
+	text := fmt.Sprintf("%s: %v, so a pod was admitted without a pool", a.policy.Source, sequence.ErrFull)
+	d.Warnings = append(d.Warnings, text)
+	d.Events = append(d.Events, feature.Event{Reason: stowage.EventPoolsFull, Note: text})
+}

@@ -1,0 +1,285 @@
+package admit
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/admission/feature"
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/placement"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
+)
+
+// counting is a memory of seats that counts how it is used.
+type counting struct {
+	*ledger.Memory
+	claims, peeks int
+	err           error
+	unshared      bool
+}
+
+func (c *counting) Claim(ctx context.Context, owner ledger.Owner, s *sequence.Strategy, writeCost bool) (ledger.Result, error) {
+	c.claims++
+	if c.err != nil {
+		return ledger.Result{}, c.err
+	}
+	res, err := c.Memory.Claim(ctx, owner, s, writeCost)
+	res.Written = !c.unshared
+	return res, err
+}
+
+func (c *counting) Peek(owner ledger.Owner, s *sequence.Strategy) (ledger.Seat, error) {
+	c.peeks++
+	return c.Memory.Peek(owner, s)
+}
+
+var key = make(ledger.Key, ledger.KeySize)
+
+func newFeature(reader cluster.Reader) (*Feature, *counting) {
+	seats := &counting{Memory: ledger.NewMemory()}
+	return &Feature{Policies: policy.NewFinder(reader, "", nil), Seats: seats, Key: key}, seats
+}
+
+func pod(kind, strategy string) *podpatch.Pod {
+	p := &podpatch.Pod{Metadata: podpatch.Metadata{
+		Name: "web-0", Annotations: map[string]string{},
+		OwnerReferences: []podpatch.Owner{{APIVersion: "apps/v1", Kind: kind, Name: "web", UID: "uid", Controller: true}},
+	}, Spec: podpatch.Spec{Containers: []podpatch.Container{{Name: "c"}}}}
+	if strategy != "" {
+		p.Metadata.Annotations[stowage.SpreadStrategyAliasAnnotation] = strategy
+	}
+	return p
+}
+
+func decide(t *testing.T, f *Feature, p *podpatch.Pod, dryRun bool) feature.Decision {
+	t.Helper()
+	before := p.Clone()
+	d, err := f.Decide(t.Context(), feature.Request{Namespace: "ns", Pod: p, DryRun: dryRun})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(podpatch.Diff(before, p)) > 0 {
+		t.Error("the pod itself was changed")
+	}
+	return d
+}
+
+const halves = "p=a,weight=1:p=b,weight=1"
+
+func TestDecide(t *testing.T) {
+	for name, tc := range map[string]struct {
+		pod     *podpatch.Pod
+		edit    func(*podpatch.Pod)
+		seats   func(*counting)
+		dryRun  bool
+		pool    string // "" is none
+		warning string
+		event   stowage.EventReason
+		claims  int
+		changed bool
+	}{
+		"a pod of nobody":        {pod: &podpatch.Pod{}},
+		"a DaemonSet's pod":      {pod: pod("DaemonSet", halves)},
+		"no strategy":            {pod: pod("ReplicaSet", "")},
+		"an owner that can't be": {pod: pod("ReplicaSet", halves), edit: func(p *podpatch.Pod) { p.Metadata.OwnerReferences[0].UID = "a/b" }},
+		"a strategy":             {pod: pod("ReplicaSet", halves), pool: "1", claims: 1, changed: true},
+		"a dry run":              {pod: pod("ReplicaSet", halves), dryRun: true, pool: "1", changed: true},
+		"a StatefulSet's":        {pod: pod("StatefulSet", halves), pool: "1", changed: true},
+		"an invalid strategy":    {pod: pod("ReplicaSet", "p"), warning: "is invalid", event: stowage.EventInvalidStrategy},
+		"a node of its own":      {pod: pod("ReplicaSet", halves), edit: func(p *podpatch.Pod) { p.Spec.NodeSelector = map[string]string{"p": "a"} }},
+		"a node of its own, and a setting that is misspelt": {pod: pod("ReplicaSet", halves), edit: func(p *podpatch.Pod) {
+			p.Spec.NodeSelector = map[string]string{"p": "a"}
+			p.Metadata.Annotations[stowage.RebalanceAnnotation] = "evict"
+		}, warning: "must be"},
+		"a seat that was copied": {pod: pod("ReplicaSet", halves), edit: func(p *podpatch.Pod) {
+			p.Metadata.Labels = map[string]string{stowage.PoolLabel: "0", stowage.SeatLabel: "9"}
+		}, pool: "1", claims: 1, changed: true},
+		"an API that is too slow": {pod: pod("ReplicaSet", halves), seats: func(c *counting) { c.unshared = true }, pool: "1", claims: 1, changed: true, warning: "too slow", event: stowage.EventSeatNotShared},
+		"pools that are full":     {pod: pod("ReplicaSet", halves), seats: func(c *counting) { c.err = sequence.ErrFull }, claims: 1, changed: true, warning: "without a pool", event: stowage.EventPoolsFull},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, seats := newFeature(cluster.NewStatic(cluster.Objects{}))
+			if tc.edit != nil {
+				tc.edit(tc.pod)
+			}
+			if tc.seats != nil {
+				tc.seats(seats)
+			}
+			d := decide(t, f, tc.pod, tc.dryRun)
+			pool := ""
+			if d.Pool != nil {
+				pool = d.Pool.Name
+			}
+			if changed := d.Pod != nil && len(podpatch.Diff(tc.pod, d.Pod)) > 0; pool != tc.pool || changed != tc.changed || seats.claims != tc.claims {
+				t.Errorf("pool %q, changed %t, %d claims", pool, changed, seats.claims)
+			}
+			if (len(d.Warnings) > 0) != (tc.warning != "") || tc.warning != "" && !strings.Contains(d.Warnings[0], tc.warning) {
+				t.Errorf("warnings %q", d.Warnings)
+			}
+			if (len(d.Events) > 0) != (tc.event != "") || tc.event != "" && d.Events[0].Reason != tc.event {
+				t.Errorf("events %+v", d.Events)
+			}
+			if d.Pod == nil {
+				return
+			}
+			again := decide(t, f, d.Pod, tc.dryRun)
+			if again.Pod != nil && len(podpatch.Diff(d.Pod, again.Pod)) > 0 {
+				t.Errorf("a second pass changes %+v", podpatch.Diff(d.Pod, again.Pod))
+			}
+		})
+	}
+}
+
+func TestErrorsAreReturned(t *testing.T) {
+	f, seats := newFeature(cluster.NewStatic(cluster.Objects{}))
+	seats.err = errors.New("no answer")
+	if _, err := f.Decide(t.Context(), feature.Request{Namespace: "ns", Pod: pod("ReplicaSet", halves)}); err == nil {
+		t.Error("an error is lost")
+	}
+}
+
+func TestPodDistributor(t *testing.T) {
+	static := cluster.NewStatic(cluster.Objects{PodDistributors: []versprei.PodDistributor{{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "d"},
+		Spec: versprei.PodDistributorSpec{
+			Target: versprei.Target{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web"},
+			Distribution: []versprei.Pool{
+				{Name: "spot", NodeLabel: map[string]versprei.LabelValue{"type": "spot"}, Weight: 1, Tolerations: []versprei.Toleration{{Key: "spot", Operator: "Exists"}}},
+			},
+		},
+	}}})
+	f, _ := newFeature(static)
+	d := decide(t, f, pod("ReplicaSet", ""), false)
+	if d.Pool == nil || d.Pool.Name != "spot" || len(d.Pod.Spec.Tolerations) != 1 || d.Pod.Metadata.Labels[stowage.MutatedByKey] != stowage.MutatedByValue ||
+		d.Pod.Metadata.Annotations[stowage.MutatedByKey] != stowage.MutatedByValue {
+		t.Errorf("%+v", d.Pod)
+	}
+}
+
+// A claim that is genuine is kept, whatever changed around it. One that is not goes; the node selector
+// beside it then is the user's, as far as anybody knows, so the pod gets no other seat.
+func TestSecondPass(t *testing.T) {
+	for name, tc := range map[string]struct {
+		edit func(*podpatch.Pod)
+		kept bool
+		pool bool // whether it has a pool after all
+	}{
+		"as it was":                         {func(*podpatch.Pod) {}, true, true},
+		"a sidecar was injected":            {func(p *podpatch.Pod) { p.Spec.Containers = append(p.Spec.Containers, podpatch.Container{Name: "s"}) }, true, true},
+		"another claim":                     {func(p *podpatch.Pod) { p.SetAnnotation(stowage.ClaimAnnotation, "cforged.xxx") }, false, false},
+		"another seat":                      {func(p *podpatch.Pod) { p.SetLabel(stowage.SeatLabel, "7") }, false, false},
+		"a pool that does not exist":        {func(p *podpatch.Pod) { p.SetLabel(stowage.PoolLabel, "9") }, false, false},
+		"another owner":                     {func(p *podpatch.Pod) { p.Metadata.OwnerReferences[0].UID = "other" }, false, false},
+		"another webhook chose other nodes": {func(p *podpatch.Pod) { p.SetNodeSelector("p", "elsewhere") }, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, seats := newFeature(cluster.NewStatic(cluster.Objects{}))
+			first := decide(t, f, pod("ReplicaSet", halves), false).Pod
+			claim := first.Metadata.Annotations[stowage.ClaimAnnotation]
+			second := first.Clone()
+			second.Metadata.OwnerReferences = append([]podpatch.Owner{}, first.Metadata.OwnerReferences...)
+			tc.edit(second)
+			d := decide(t, f, second, false)
+			got := second
+			if d.Pod != nil {
+				got = d.Pod
+			}
+			if kept := got.Metadata.Annotations[stowage.ClaimAnnotation] == claim; kept != tc.kept || kept && seats.claims != 1 {
+				t.Errorf("the claim is kept: %t, %d claims", kept, seats.claims)
+			}
+			if (d.Pool != nil) != tc.pool {
+				t.Errorf("the pool is %v", d.Pool)
+			}
+			if _, labelled := got.Metadata.Labels[stowage.PoolLabel]; labelled != tc.pool {
+				t.Error("the labels do not agree with that")
+			}
+		})
+	}
+}
+
+func TestSecondPassOfOtherKinds(t *testing.T) {
+	f, _ := newFeature(cluster.NewStatic(cluster.Objects{}))
+	// A StatefulSet's pod that was restarted from a copy of another's.
+	own := decide(t, f, pod("StatefulSet", halves), false).Pod
+	copied := own.Clone()
+	copied.Metadata.Name = "web-1"
+	d := decide(t, f, copied, false)
+	if rank, _ := placement.OwnRank(copied, 0); rank != 2 || d.Pool.Name != "0" {
+		t.Errorf("ordinal 1 has rank %d and goes to pool %s", rank, d.Pool.Name)
+	}
+	// A dry run's seat is worth nothing in a real request.
+	dry := decide(t, f, pod("ReplicaSet", halves), true).Pod
+	if real := decide(t, f, dry, false).Pod; real.Metadata.Annotations[stowage.ClaimAnnotation] == dry.Metadata.Annotations[stowage.ClaimAnnotation] {
+		t.Error("the seat of a dry run was kept")
+	}
+	// An adopted pod's seat is not for a new pod.
+	adopted := pod("ReplicaSet", halves)
+	seat := ledger.Seat{Pool: "0", Ordinal: 1}
+	adopted.SetLabel(stowage.PoolLabel, seat.Pool)
+	adopted.SetLabel(stowage.SeatLabel, "1")
+	adopted.SetAnnotation(stowage.ClaimAnnotation, key.Sign(ledger.OriginAdopted, "", ledger.Holder{Namespace: "ns", Owner: "uid"}, seat))
+	if got := decide(t, f, adopted, false).Pod.Metadata.Annotations[stowage.ClaimAnnotation]; got == adopted.Metadata.Annotations[stowage.ClaimAnnotation] {
+		t.Error("the seat of an adopted pod was kept")
+	}
+}
+
+// While no pool has room, a pod gets the next seat of the whole strategy, and waits there.
+func TestNoPoolHasRoom(t *testing.T) {
+	room := func(value string) stowage.PoolRoom {
+		return stowage.PoolRoom{NodeLabel: map[string]string{"p": value}, Phase: stowage.PoolExhausted, Epoch: 1, Max: 1}
+	}
+	f, _ := newFeature(cluster.NewStatic(cluster.Objects{
+		Workloads: []cluster.Workload{{
+			Ref: cluster.Ref{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "uid"}, Namespace: "ns",
+			Annotations: map[string]string{stowage.SpillAnnotation: "1m"},
+		}},
+		PoolStates: []stowage.PoolState{{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "uid"}, Pools: []stowage.PoolRoom{room("a"), room("b")}}},
+	}))
+	var got []string
+	for range 5 {
+		d := decide(t, f, pod("ReplicaSet", halves), false)
+		if d.Pool == nil || len(d.Warnings)+len(d.Events) > 0 || d.Pod.Spec.NodeSelector["p"] == "" {
+			t.Fatalf("pod %d has no pool: %q", len(got)+1, d.Warnings)
+		}
+		m := d.Pod.Metadata
+		got = append(got, m.Labels[stowage.PoolLabel]+"/"+m.Labels[stowage.SeatLabel]+" "+m.Annotations[corev1.PodDeletionCost])
+	}
+	if diff := cmp.Diff([]string{"1/1 9999999", "0/1 9999998", "1/2 9999997", "0/2 9999996", "1/3 9999995"}, got); diff != "" {
+		t.Errorf("seats and costs (-want +got):\n%s", diff)
+	}
+}
+
+// A pod that came when every pool had its maximum stays so in a second pass, and its claim is worth something for its owner alone.
+func TestEveryPoolIsFull(t *testing.T) {
+	f, seats := newFeature(cluster.NewStatic(cluster.Objects{}))
+	seats.err = sequence.ErrFull
+	first := decide(t, f, pod("ReplicaSet", halves), false).Pod
+	if !strings.HasPrefix(first.Metadata.Annotations[stowage.ClaimAnnotation], "f") {
+		t.Errorf("the claim is %q", first.Metadata.Annotations[stowage.ClaimAnnotation])
+	}
+	seats.err = nil // a pod has gone since
+	if d := decide(t, f, first, false); d.Pool != nil || len(podpatch.Diff(first, d.Pod)) > 0 || len(d.Warnings) > 0 {
+		t.Errorf("a second pass gives %+v", d)
+	}
+	other := first.Clone()
+	other.Metadata.OwnerReferences = []podpatch.Owner{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "other", Controller: true}}
+	if d := decide(t, f, other, false); d.Pool == nil {
+		t.Error("the claim of another owner's pod is worth something")
+	}
+	dry := pod("ReplicaSet", halves)
+	dry.SetAnnotation(stowage.ClaimAnnotation, key.Sign(ledger.OriginDryRun, "", ledger.Holder{Namespace: "ns", Owner: "uid"}, ledger.Seat{}))
+	if d := decide(t, f, dry, false); d.Pool == nil {
+		t.Error("the claim of a dry run is worth something")
+	}
+}

@@ -1,0 +1,253 @@
+package ledger
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
+)
+
+// In a burst, a pod would wait for the write that has its claim. So with the claims of the requests that wait, a
+// write has some more claims, marked as ahead. The requests that come next get those seats without waiting. For
+// everybody else they are claims like others, within the first seats that the owner asks for, so the argument of the
+// package holds.
+//
+// A claim ahead is used only by the replica that wrote it, and only within [Timing.Ahead] of sending the write. Others presume
+// it dead that much later. It is not used any more once the owner asks for fewer pods or a request has another strategy. What
+// is not used is given back: the next write leaves it out. There is one as soon as requests pause and the seat may keep
+// others waiting.
+
+// aheadWriter ends the names of writers that know claims ahead. A replica of an older version would write such claims
+// without their mark.
+const aheadWriter = "+ahead"
+
+// active is how long a replica counts as one that writes.
+const active = 500 * time.Millisecond
+
+// ahead is what makes a claim of this replica usable by a later request. A claim that is not ahead has none.
+type ahead struct {
+	strategy  *sequence.Strategy
+	writeCost bool
+	replicas  int64         // what the owner asked for when the seat was claimed
+	sent      time.Duration // when the write was sent
+}
+
+// usable reports whether a request may get the seat of a claim ahead: it is in the ledger, and was not given back.
+func (c *claim) usable() bool { return c.ahead != nil && c.written }
+
+// useAhead gives the seats that were claimed ahead to the requests that wait, and ends those that are not to be used.
+func (b *Book) useAhead(now time.Duration) {
+	paused := now >= b.giveBackAt()
+	b.endAhead(func(a *ahead) bool {
+		return paused || b.replicas < a.replicas || now >= a.sent+b.timing.Ahead
+	})
+	if len(b.spare) == 0 {
+		return
+	}
+	if b.replicasHold(now) {
+		b.giveAhead(now)
+	}
+	if i := slices.IndexFunc(b.spare, (*claim).usable); i >= 0 {
+		b.wakeAt(b.spare[i].ahead.sent + b.timing.Ahead)
+		b.wakeAt(b.giveBackAt())
+	}
+}
+
+// giveBackAt returns when the seats ahead are given back, because requests pause. They are kept while nobody has
+// claimed as many others: then they keep nobody waiting.
+func (b *Book) giveBackAt() time.Duration {
+	if len(b.queue) > 0 || len(b.spare) == 0 || b.most(b.latest.Strategy)-b.total >= b.spares() {
+		return never
+	}
+	return b.pausedAt()
+}
+
+// pausedAt returns from when on requests pause. Controllers create a batch of pods after the batch before it. So a gap in
+// which that batch is created is no pause, unless another replica may have the requests now.
+func (b *Book) pausedAt() time.Duration {
+	pause := b.timing.Pause
+	if n, _ := b.activeWriters(b.requestAt); n == 1 {
+		pause = max(pause, min(2*time.Duration(b.settle.max.Load()), b.timing.Ahead))
+	}
+	return b.requestAt + pause
+}
+
+// giveAhead gives seats ahead to the requests that wait.
+func (b *Book) giveAhead(now time.Duration) {
+	for _, r := range b.queue {
+		if r.claim != nil {
+			continue
+		}
+		for _, c := range b.spare {
+			if !c.usable() {
+				continue
+			}
+			if c.ahead.strategy != r.Strategy || c.ahead.writeCost != r.WriteCost {
+				b.void(c)
+				continue
+			}
+			c.ahead, c.Ahead, c.waiting, c.firstSeen = nil, false, true, now
+			r.claim, r.ahead = c, true
+			break
+		}
+	}
+}
+
+// endAhead ends those claims ahead in the ledger that are not to be used any more.
+func (b *Book) endAhead(ends func(*ahead) bool) {
+	b.spare = slices.DeleteFunc(b.spare, func(c *claim) bool {
+		if c.usable() && ends(c.ahead) {
+			b.void(c)
+		}
+		return c.ahead == nil
+	})
+}
+
+// heldAhead returns how many counted seats others hold ahead, and when the first of them is presumed dead.
+func (b *Book) heldAhead(now, patience time.Duration) (n int64, until time.Duration) {
+	until = never
+	for _, c := range b.claims {
+		if end := c.firstSeen + b.deadAfter(c, patience); c.counted && c.Ahead && !c.own && now < end {
+			n++
+			until = min(until, end)
+		}
+	}
+	return n, until
+}
+
+// void ends a claim ahead: no pod ever had it, and none will. The next write leaves it out.
+func (b *Book) void(c *claim) {
+	c.ahead, c.void, b.unwritten = nil, true, true
+	if c.counted {
+		b.uncount(c)
+	}
+}
+
+// steady is how many requests in the time [active] make a burst. The rate of lone pods is less: see
+// TestSlowPodsClaimNothingAhead.
+const steady = 6
+
+// growth is how many times as many requests may come in the next time [active]. The controllers of Kubernetes create
+// pods in batches, each twice as large as the one before (slowStartBatch in pkg/controller/replicaset).
+const growth = 4
+
+// recent returns how many requests came in the time [active].
+func (b *Book) recent(now time.Duration) int64 {
+	old := 0
+	for old < len(b.arrivals) && now-b.arrivals[old] > active {
+		old++
+	}
+	b.arrivals = b.arrivals[old:]
+	return int64(len(b.arrivals))
+}
+
+// spares returns how many seats ahead can be given now.
+func (b *Book) spares() (n int64) {
+	for _, c := range b.spare {
+		if c.usable() {
+			n++
+		}
+	}
+	return n
+}
+
+// claimable returns how many seats may be claimed ahead now. It is what the next batch may need, see [growth]. Replicas that share
+// a burst have equal parts of what the owner still asks for. Nobody knows which of them the last pods come to, so they
+// leave a quarter of the owner's pods to claims that are not ahead.
+func (b *Book) claimable(now time.Duration) int64 {
+	if len(b.queue) == 0 && now >= b.pausedAt() || b.replicas < 0 {
+		return 0
+	}
+	writers, known := b.activeWriters(now)
+	if !known {
+		return 0
+	}
+	most := b.most(b.latest.Strategy)
+	held, left := b.spares(), most-b.total
+	if writers > 1 {
+		for _, c := range b.claims {
+			if c.counted && c.Ahead {
+				left++
+			}
+		}
+		left = min((left-most/4)/writers-held, most-b.total)
+	}
+	return max(0, min(growth*b.recent(now)-held, left))
+}
+
+// activeWriters returns how many replicas write, this one included. It is not known while one of an older version writes.
+func (b *Book) activeWriters(now time.Duration) (n int64, known bool) {
+	n = 1
+	for w, t := range b.writers {
+		if now-t > b.timing.Ahead || w == b.writer {
+			continue
+		}
+		if !strings.HasSuffix(w, aheadWriter) {
+			return 0, false
+		}
+		n++
+	}
+	return n, true
+}
+
+// runsShort reports whether the seats ahead will not last until a further write, so that one is due before a request waits.
+func (b *Book) runsShort(now time.Duration) bool {
+	recent := b.recent(now)
+	return recent >= steady && b.spares() < recent && b.claimable(now) >= max(steady, recent/4)
+}
+
+// claimAhead claims seats for requests to come, beside those of a write. It reports whether it did. A lone pod, the first
+// ones of a burst, and a rollout by ones cost one write each and no more.
+func (b *Book) claimAhead(now time.Duration) bool {
+	sharing := 0
+	for _, r := range b.queue {
+		if r.claim != nil {
+			sharing++
+		}
+	}
+	if (sharing < 2 || now-b.changedAt > active) && b.recent(now) < steady {
+		return false
+	}
+	claimed := false
+	for range b.claimable(now) {
+		c, err := b.claim(now, b.latest.Strategy, b.latest.WriteCost)
+		if err != nil {
+			return claimed
+		}
+		claimed = true
+		c.Ahead = true
+		b.spare = append(b.spare, c)
+		c.ahead = &ahead{strategy: b.latest.Strategy, writeCost: b.latest.WriteCost, replicas: b.replicas, sent: now}
+	}
+	return claimed
+}
+
+// voidUnwritten ends the seats ahead of a write whose result is not known yet. If they come into the ledger, the next
+// write leaves them out.
+func (b *Book) voidUnwritten() {
+	for _, c := range b.spare {
+		if c.ahead != nil && !c.written {
+			b.void(c)
+		}
+	}
+}
+
+// dropAhead takes back seats ahead that are not in the ledger.
+func (b *Book) dropAhead() {
+	b.claims = slices.DeleteFunc(b.claims, func(c *claim) bool {
+		if c.ahead == nil || c.written {
+			return false
+		}
+		b.drop(c)
+		return true
+	})
+}
+
+// deadAfter is how old a claim must be to be presumed dead. One that was ahead may have been used late.
+func (b *Book) deadAfter(c *claim, patience time.Duration) time.Duration {
+	if c.wasAhead && !c.own {
+		return patience + b.timing.Ahead
+	}
+	return patience
+}

@@ -1,0 +1,297 @@
+package ledger
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
+)
+
+// burst is a book in the middle of a burst: two requests shared a write, which has claimed the other seats ahead.
+type burst struct {
+	*Book
+	now      time.Duration
+	version  uint64
+	strategy *sequence.Strategy
+}
+
+func newBurst(t *testing.T) *burst {
+	t.Helper()
+	b := beforeBurst()
+	b.request(1)
+	b.do(10)
+	b.request(2)
+	b.do(10)
+	if n := b.marked(); n != 7 {
+		t.Fatalf("%d seats are claimed ahead, not the other 7 of 10", n)
+	}
+	return b
+}
+
+// beforeBurst returns the book before its first request.
+func beforeBurst() *burst {
+	timing, ids := DefaultTiming(), 0
+	b := &burst{now: time.Hour, strategy: simulated["80:20"]}
+	b.Book = NewBook(&timing, &Shared{}, "w", func() string {
+		ids++
+		return fmt.Sprint(ids)
+	})
+	return b
+}
+
+func (b *burst) request(n int) {
+	for range n {
+		b.Enqueue(b.now, &Request{Strategy: b.strategy, Deadline: b.now + 4*time.Second})
+	}
+}
+
+// do performs what the book wants, in an API server that answers at once and asks for so many pods. It returns the answers, and
+// how often the ledger was written.
+func (b *burst) do(replicas int64) (answers []*Request, writes int) {
+	for range 100 {
+		acts := b.Step(b.now)
+		for _, a := range acts {
+			switch {
+			case a.Answer != nil:
+				answers = append(answers, a.Answer)
+			case a.ReadReplicas:
+				b.ReplicasRead(b.now, replicas)
+			case a.Write != nil:
+				b.version++
+				writes++
+				o := *a.Write
+				o.Version, o.Claims = b.version, slices.Clone(o.Claims)
+				b.WriteDone(b.now, WriteOK, &o)
+			}
+		}
+		if at, ok := b.Wake(); len(acts) == 0 && ok && at <= b.now+b.timing.Window {
+			b.now = at
+		} else if len(acts) == 0 {
+			break
+		}
+	}
+	return answers, writes
+}
+
+// marked returns how many seats the ledger has ahead.
+func (b *burst) marked() (n int) {
+	for _, c := range b.claims {
+		if c.Ahead && c.written {
+			n++
+		}
+	}
+	return n
+}
+
+func TestSeatsAhead(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change   func(b *burst)
+		replicas int64
+		prepared bool // the next request gets a seat ahead
+	}{
+		"the next request does not wait": {change: func(*burst) {}, replicas: 10, prepared: true},
+		"nearly too late":                {change: func(b *burst) { b.now += b.timing.Pause - time.Millisecond }, replicas: 10, prepared: true},
+		"the owner asks for fewer pods":  {change: func(b *burst) { b.ReplicasRead(b.now, 9) }, replicas: 9},
+		"the count is not known":         {change: func(b *burst) { b.ReplicasRead(b.now, -1) }, replicas: -1},
+		"another strategy":               {change: func(b *burst) { b.strategy = simulated["50:50 (an edit)"] }, replicas: 10},
+		"an older version has written": {change: func(b *burst) {
+			b.version++
+			o := Object{Version: b.version, Writer: "old"}
+			for _, c := range b.claims {
+				o.Claims = append(o.Claims, Claim{Seat: c.Seat, ID: c.ID})
+			}
+			b.LedgerSeen(b.now, o, false)
+		}, replicas: 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBurst(t)
+			tc.change(b)
+			b.request(1)
+			answers, writes := b.do(tc.replicas)
+			if len(answers) != 1 || answers[0].Result.Err != nil || !answers[0].Result.Written {
+				t.Fatalf("answers %v", answers)
+			}
+			if got := answers[0].Result.Prepared; got != tc.prepared || got != (writes == 0) {
+				t.Errorf("the request got a seat ahead: %t, after %d writes", got, writes)
+			}
+			b.now += b.timing.Expiry / 2
+			b.do(tc.replicas)
+			for _, c := range b.claims {
+				if c.Ahead && c.ID != answers[0].Result.ID {
+					t.Errorf("the seat %v is still claimed ahead", c.Seat)
+				}
+			}
+		})
+	}
+}
+
+// A burst whose batches double finds its seats claimed: from the fourth batch on, nearly no request waits.
+func TestSeatsAheadGrow(t *testing.T) {
+	b := newBurst(t)
+	prepared, all := 0, 0
+	for batch := 4; batch <= 128; batch *= 2 {
+		b.now += 20 * time.Millisecond
+		b.request(batch)
+		answers, _ := b.do(300)
+		for _, r := range answers {
+			all++
+			if r.Result.Prepared {
+				prepared++
+			}
+		}
+	}
+	if all != 252 || prepared < all*9/10 {
+		t.Errorf("%d of %d requests got a seat ahead", prepared, all)
+	}
+	b.now += b.timing.Pause
+	if _, writes := b.do(300); writes != 1 || b.marked() != 0 || b.total != 255 {
+		t.Errorf("%d writes give back the rest; %d seats ahead and %d seats for 255 pods", writes, b.marked(), b.total)
+	}
+}
+
+// Twenty pods a second over three replicas cost one write each, as lone pods do.
+func TestSlowPodsClaimNothingAhead(t *testing.T) {
+	b := newBurst(t)
+	b.now += b.timing.Pause
+	b.do(100)
+	b.now += time.Second
+	for range 20 {
+		b.now += 150 * time.Millisecond
+		b.request(1)
+		if answers, writes := b.do(100); len(answers) != 1 || answers[0].Result.Prepared || writes != 1 || b.marked() != 0 {
+			t.Fatalf("%d answers, %d writes, %d seats ahead", len(answers), writes, b.marked())
+		}
+	}
+}
+
+// When requests pause, one write gives back what was claimed ahead, within 100 ms.
+func TestSeatsAheadAreGivenBack(t *testing.T) {
+	b := newBurst(t)
+	at, ok := b.Wake()
+	if !ok || at-b.now > 100*time.Millisecond {
+		t.Fatalf("it wakes after %s", at-b.now)
+	}
+	b.now = at
+	if _, writes := b.do(10); writes != 1 || b.marked() != 0 || b.total != 3 {
+		t.Errorf("%d writes, %d seats ahead, %d seats for 3 pods", writes, b.marked(), b.total)
+	}
+}
+
+// While the owner asks for more pods than have a seat, seats ahead keep nobody waiting, and a pause does not end them.
+func TestSeatsAheadAreKept(t *testing.T) {
+	b := newBurst(t)
+	b.ReplicasRead(b.now, 100)
+	b.request(1)
+	b.do(100)
+	held := b.marked()
+	b.now += b.timing.Pause
+	if _, writes := b.do(100); writes != 0 || b.marked() != held {
+		t.Fatalf("%d writes; %d seats ahead of %d", writes, b.marked(), held)
+	}
+	b.request(1)
+	if answers, _ := b.do(100); len(answers) != 1 || !answers[0].Result.Prepared {
+		t.Errorf("answers %v", answers)
+	}
+	b.now += b.timing.Ahead
+	if b.do(100); b.marked() != 0 {
+		t.Errorf("%d seats are ahead %s after they were claimed", b.marked(), b.timing.Ahead)
+	}
+}
+
+// In a burst, the replica count holds for a while, unless a pod ended since it was read.
+func TestReplicaCountInABurst(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(b *burst)
+		want   bool // the count is read before the request gets a seat ahead
+	}{
+		"a moment later": {change: func(b *burst) { b.now += 2 * b.timing.ReplicasFresh }},
+		"too late":       {change: func(b *burst) { b.now += b.timing.Ahead }, want: true},
+		"a pod ended": {change: func(b *burst) {
+			b.PodSeen(b.now, "u", Pod{Seat: Seat{Pool: "80", Ordinal: 1}, ID: "1", Active: true})
+			b.now += 2 * b.timing.ReplicasFresh
+			b.PodGone(b.now, "u")
+		}, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBurst(t)
+			b.request(1)
+			b.do(100)
+			tc.change(b)
+			b.request(1)
+			read := false
+			for _, a := range b.Step(b.now) {
+				read = read || a.ReadReplicas
+				if a.Answer != nil && tc.want {
+					t.Error("the request has a seat before the count is read")
+				}
+			}
+			if read != tc.want {
+				t.Errorf("the count is read: %t", read)
+			}
+			b.readingCount = false
+			b.ReplicasRead(b.now, 100)
+			b.do(100)
+			if len(b.queue) > 0 {
+				t.Error("the request still waits")
+			}
+		})
+	}
+}
+
+// A count that ages in a burst is read again before a request waits for it.
+func TestReplicaCountIsReadInTime(t *testing.T) {
+	b := newBurst(t)
+	b.request(1)
+	b.do(100)
+	b.now += 3*b.timing.Ahead/4 + time.Millisecond
+	b.request(1)
+	b.Step(b.now) // answers it
+	if !b.readingCount {
+		t.Error("the count is not read")
+	}
+}
+
+// Of replicas that share a burst, none claims the last quarter of the seats ahead, nor more than its part.
+func TestSeatsAheadOfSeveral(t *testing.T) {
+	b := newBurst(t)
+	b.version++
+	o := Object{Version: b.version, Writer: "other" + aheadWriter}
+	for _, c := range b.claims {
+		o.Claims = append(o.Claims, c.Claim)
+	}
+	b.LedgerSeen(b.now, o, false)
+	for range 10 {
+		b.request(10)
+		b.do(200)
+		if part := (200 - (b.total - int64(b.marked())) - 200/4) / 2; int64(b.marked()) > max(part, 0)+growth {
+			t.Fatalf("%d seats are ahead when %d pods have a seat", b.marked(), b.total-int64(b.marked()))
+		}
+	}
+	if b.total > 150+10 {
+		t.Errorf("%d of 200 seats are claimed for %d pods", b.total, b.total-int64(b.marked()))
+	}
+}
+
+// While a request waits because the owner's pods have all seats, the count holds: its answer was read after the request came.
+func TestReplicaCountHoldsWhileReached(t *testing.T) {
+	b := beforeBurst()
+	b.request(1)
+	b.do(1)
+	b.now += time.Second
+	b.request(1)
+	reads := 0
+	for until := b.now + b.timing.MinPatience - time.Millisecond; b.now < until; b.now += time.Millisecond {
+		for _, a := range b.Step(b.now) {
+			if a.ReadReplicas {
+				reads++
+				b.now += time.Millisecond
+				b.ReplicasRead(b.now, 1)
+			}
+		}
+	}
+	if len(b.queue) != 1 || reads > 2 {
+		t.Errorf("%d requests wait, and the count was read %d times", len(b.queue), reads)
+	}
+}

@@ -1,0 +1,260 @@
+package ledger
+
+import (
+	"slices"
+	"time"
+
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
+)
+
+// commitAt returns when to write. Each write that is not alone waits a moment for requests to join, and for those
+// replicas whose turn comes first. A write that meets another one is lost. Turns save conflicts; they are not needed
+// for being right.
+func (b *Book) commitAt(now time.Duration) time.Duration {
+	since := now - b.changedAt
+	if since > active || len(b.queue) == 0 && b.unwritten {
+		return now
+	}
+	at := now
+	if len(b.queue) > 0 {
+		first, last := b.queue[0].arrived, b.queue[len(b.queue)-1].arrived
+		at = min(last+b.timing.Quiet, first+b.timing.Window)
+	}
+
+	// The order of turns is that of the names, after the last writer. Who writes before a request waits is the last one.
+	ahead, others := 0, 0
+	for w, t := range b.writers {
+		if now-t > b.timing.Ahead {
+			delete(b.writers, w)
+			continue
+		}
+		if w == b.writer {
+			continue
+		}
+		others++
+		if between(b.lastWriter, w, b.writer) {
+			ahead++
+		}
+	}
+	if others > 0 {
+		if b.lastWriter == b.writer || len(b.queue) == 0 {
+			ahead = others
+		}
+		at = max(at, b.changedAt+time.Duration(ahead+1)*b.timing.Turn)
+	}
+	return at
+}
+
+// between reports whether w comes after one name and before another, going round.
+func between(after, w, before string) bool {
+	if after < before {
+		return after < w && w < before
+	}
+	return after < w || w < before
+}
+
+// decide gives a seat to everyone who may have one now. Fresh is whether the replica count holds.
+func (b *Book) decide(now time.Duration, fresh bool, acts []Action) ([]Action, bool) {
+	b.refresh(now)
+	decided := false
+	b.queue = slices.DeleteFunc(b.queue, func(r *Request) bool {
+		if r.claim != nil {
+			decided = true
+			return false
+		}
+		switch {
+		case !fresh:
+			if !b.withoutCount(now, r) {
+				return false
+			}
+			r.unverified = true
+		case b.total+1 > b.most(r.Strategy) && !b.mayExceed(now, r, &acts):
+			return false
+		}
+		if err := b.seat(now, r); err != nil {
+			r.Result = Result{Err: err}
+			acts = append(acts, Action{Answer: r})
+			return true
+		}
+		decided = true
+		return false
+	})
+	return acts, decided
+}
+
+// most returns how many pods may have a seat: no more than the owner asks for, and no more than the strategy has seats.
+func (b *Book) most(s *sequence.Strategy) int64 {
+	if b.replicas < 0 {
+		return s.Seats()
+	}
+	return min(b.replicas, s.Seats())
+}
+
+// mayExceed is the replica check: with one pod more there would be more than the owner asks for, or than the pools may have. It
+// reports whether the request can be decided now.
+func (b *Book) mayExceed(now time.Duration, r *Request, acts *[]Action) bool {
+	if r.beyond {
+		return true
+	}
+	most := b.most(r.Strategy)
+	full := b.replicas < 0 || b.total+1 <= b.replicas // the pools' maxima alone are reached, so nothing need be gone
+	// A count that was read before the pod was created may be older than its reason.
+	if !full && b.replicasSince < r.arrived {
+		if b.withoutCount(now, r) {
+			r.unverified = true
+			return true
+		}
+		*acts = b.readReplicas(now, *acts)
+		return false
+	}
+	// 1. The controller has seen what is gone, so the watch will show it soon.
+	if r.blockedAt == 0 {
+		r.blockedAt = now
+	}
+	// There must be time left to write.
+	patience := b.timing.patience(b.settle)
+	latest := r.Deadline - b.timing.Reserve
+	if t := min(r.blockedAt+patience, latest); now < t {
+		b.wakeAt(t)
+		return false
+	}
+	// Seats that others hold ahead are used or given back soon. They are no reason to presume anything dead.
+	if held, until := b.heldAhead(now, patience); b.total+1-held <= most && held > 0 && now < latest {
+		b.wakeAt(min(until, latest))
+		return false
+	}
+	// 2. Claims that should have settled by now are of pods that never came to be. The decision is a new one: the seat of a dead
+	// claim does not matter. In full pools a slow pod would lose its seat to one that needs none, so its claim gets more time.
+	// A pod that another replica has seen did come to be. A watch that lags shows no pod in time, so nothing is presumed by it.
+	lags := b.watch.Lag(now) > patience
+	open, longest := lags, 2*patience
+	for _, c := range b.claims {
+		after := b.deadAfter(c, patience)
+		if full && !c.Ahead {
+			after = max(after, 2*b.timing.MaxPatience)
+		}
+		switch {
+		case !c.counted || c.waiting:
+		case now-c.firstSeen < after:
+			open = true
+			b.wakeAt(c.firstSeen + after)
+			longest = max(longest, patience+after)
+		case lags || c.Settled != 0:
+			open = true
+		default:
+			c.dead = true
+			b.uncount(c)
+		}
+	}
+	if b.total+1 <= most {
+		return true
+	}
+	if t := min(r.blockedAt+longest, latest); open && now < t {
+		b.wakeAt(t)
+		return false
+	}
+	r.unverified = open && (lags || now < r.blockedAt+longest)
+	// 3. The controller is behind a scale-down, and the seat is the first to go; or no pool may take the pod.
+	r.beyond = true
+	return true
+}
+
+// seat gives a request the next seat.
+func (b *Book) seat(now time.Duration, r *Request) error {
+	c, err := b.claim(now, r.Strategy, r.WriteCost)
+	if err != nil {
+		return err
+	}
+	c.waiting = true
+	r.claim = c
+	return nil
+}
+
+// claim claims the next seat of a strategy.
+func (b *Book) claim(now time.Duration, s *sequence.Strategy, writeCost bool) (*claim, error) {
+	seat, err := s.Admit(held{b, s})
+	if err != nil {
+		return nil, err
+	}
+	id := b.newID()
+	if rank, ok := s.Rank(seat); ok && writeCost {
+		id = WithCostRank(id, rank)
+	}
+	c := &claim{Claim: Claim{Seat: Seat{Pool: s.Pool(seat.Pool).Name, Ordinal: seat.Ordinal}, ID: id}, firstSeen: now, own: true, counted: true}
+	b.claims = append(b.claims, c)
+	b.byID[c.ID] = c
+	b.take(c.Seat)
+	return c, nil
+}
+
+// mostExpiries is after how many times Expiry a claim ends, whatever the watch has shown. A replica that writes nothing does not
+// learn how far its watch is.
+const mostExpiries = 10
+
+// outstanding reports whether the pod of a claim may be there, or may still come, though this replica has not seen it. If
+// another replica has seen the pod, that ends when the watch is past it. Otherwise it ends when the watch has shown all
+// that was written until the claim was old.
+func (b *Book) outstanding(now, shown time.Duration, c *claim) bool {
+	_, seen := b.ids[c.ID]
+	switch {
+	case seen || c.dead || c.void:
+		return false
+	case c.Settled != 0:
+		return b.store < c.Settled
+	}
+	return shown < c.firstSeen+b.timing.Expiry && now < c.firstSeen+mostExpiries*b.timing.Expiry
+}
+
+// refresh brings the table up to date with what claims count now.
+func (b *Book) refresh(now time.Duration) {
+	shown := b.watch.shownUntil()
+	for _, c := range b.claims {
+		counts := b.outstanding(now, shown, c)
+		switch {
+		case counts && !c.counted:
+			c.counted = true
+			b.take(c.Seat)
+		case !counts && c.counted:
+			b.uncount(c)
+		}
+	}
+	// Nobody gains by learning of a seat that was never written and is no claim any more.
+	b.claims = slices.DeleteFunc(b.claims, func(c *claim) bool {
+		expired := c.void && now-c.firstSeen >= b.timing.Expiry
+		unknown := c.void && (b.writing || !b.known) // a write that is under way may have it
+		if !expired && (c.written || c.waiting || c.counted || unknown) {
+			return false
+		}
+		b.drop(c)
+		return true
+	})
+	b.noteUnwritten()
+}
+
+// compose returns the ledger that is to be written: what counts, what may still count
+// elsewhere, and what this replica can say about it.
+func (b *Book) compose(now time.Duration) *Object {
+	counted := make(map[Seat]bool, len(b.claims))
+	for _, c := range b.claims {
+		if c.counted && now-c.firstSeen < b.timing.Expiry {
+			counted[c.Seat] = true
+		}
+	}
+	o := &Object{Version: b.version, Writer: b.writer, Claims: make([]Claim, 0, len(b.claims))}
+	for _, c := range b.claims {
+		if c.void || now-c.firstSeen >= b.timing.Expiry {
+			continue
+		}
+		if !c.counted && counted[c.Seat] {
+			continue // one claim per seat: the newer one replaces it
+		}
+		if version, seen := b.ids[c.ID]; seen && c.Settled == 0 {
+			c.Settled = version
+		}
+		if c.Settled != 0 {
+			c.Ahead = false // a pod has it
+		}
+		o.Claims = append(o.Claims, c.Claim)
+	}
+	return o
+}

@@ -1,0 +1,220 @@
+// Package placement is what a seat means for a pod. It finds what in a pod chooses nodes already, and which rank a
+// pod has by an ordinal of its own. It writes a seat into a pod and takes it out again.
+//
+// The package is pure: it takes pods and returns pods. Package sequence decides which seat is
+// next, package ledger who holds it.
+package placement
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
+)
+
+// NeverSeated reports whether the pods of an owner never have a seat. A DaemonSet's pods have their nodes, and a
+// static pod's mirror is there already.
+func NeverSeated(owner *podpatch.Owner) bool {
+	return owner.Kind == "DaemonSet" && strings.HasPrefix(owner.APIVersion, appsv1.GroupName+"/") ||
+		owner.Kind == "Node" && owner.APIVersion == "v1"
+}
+
+// Pinned returns what in a pod chooses nodes by a pool's labels, or chooses a node. Such a
+// pod gets no seat. Labels that an earlier pass wrote into the pod, own, do not count.
+func Pinned(pod *podpatch.Pod, s *sequence.Strategy, own map[string]string) (key string, pinned bool) {
+	spec := &pod.Spec
+	if spec.NodeName != "" {
+		return "spec.nodeName", true
+	}
+	terms := pod.RequiredTerms()
+	for i := range s.Len() {
+		for _, key := range slices.Sorted(maps.Keys(s.Pool(i).Labels)) {
+			if v, ok := spec.NodeSelector[key]; ok {
+				if want, mine := own[key]; !mine || v != want {
+					return "node label " + key, true
+				}
+			}
+			for _, t := range terms {
+				if slices.ContainsFunc(t.MatchExpressions, func(r corev1.NodeSelectorRequirement) bool { return r.Key == key }) {
+					return "node label " + key, true
+				}
+			}
+		}
+	}
+	for _, t := range terms {
+		if len(t.MatchFields) > 0 {
+			return "a node's name", true
+		}
+	}
+	return "", false
+}
+
+// OwnRank returns the rank of a pod that has an ordinal of its own, and false for others.
+// The first ordinal is that of a StatefulSet's first pod.
+func OwnRank(pod *podpatch.Pod, firstOrdinal int64) (int64, bool) {
+	owner := pod.Controller()
+	if owner == nil {
+		return 0, false
+	}
+	group, _, _ := strings.Cut(owner.APIVersion, "/")
+	m := &pod.Metadata
+	switch {
+	case owner.Kind == "StatefulSet" && group == appsv1.GroupName:
+		text := m.Labels[appsv1.PodIndexLabel]
+		if text == "" {
+			text = OrdinalInName(m.Name)
+		}
+		n, err := strconv.ParseInt(text, 10, 32)
+		return n - firstOrdinal + 1, err == nil && n >= firstOrdinal
+	case owner.Kind == "Job" && group == batchv1.GroupName:
+		n, err := strconv.ParseInt(m.Annotations[batchv1.JobCompletionIndexAnnotation], 10, 32)
+		return n + 1, err == nil && n >= 0
+	}
+	return 0, false
+}
+
+// OrdinalInName returns the ordinal in the name of a StatefulSet's pod.
+func OrdinalInName(name string) string { return name[strings.LastIndexByte(name, '-')+1:] }
+
+// AsCreated returns a pod as its owner made it, as far as its placement goes. It is on the node that its template
+// names, if it names one, and without what Stowage wrote into it.
+func AsCreated(pod *podpatch.Pod, s *sequence.Strategy, templateNode string) *podpatch.Pod {
+	created := pod.Clone()
+	created.Spec.NodeName = templateNode
+	_, claimed := pod.Metadata.Annotations[stowage.ClaimAnnotation]
+	_, pooled := pod.Metadata.Labels[stowage.PoolLabel]
+	if claimed || pooled {
+		for i := range s.Len() {
+			for key := range s.Pool(i).Labels {
+				delete(created.Spec.NodeSelector, key)
+			}
+		}
+	}
+	return created
+}
+
+// Successor returns the pod that the owner of a pod creates in its place, with a seat in one of the pools. A pod with
+// a seat in a former pool selects nodes by labels that the strategy does not have any more. Its selector is left out.
+func Successor(pod *corev1.Pod, s *sequence.Strategy, pool int, tolerations []corev1.Toleration, former bool) *corev1.Pod {
+	out := &corev1.Pod{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec}
+	out.Spec.NodeName = ""
+	out.Spec.NodeSelector = maps.Clone(pod.Spec.NodeSelector)
+	if out.Spec.NodeSelector == nil || former {
+		out.Spec.NodeSelector = map[string]string{}
+	}
+	for i := range s.Len() {
+		for key := range s.Pool(i).Labels {
+			delete(out.Spec.NodeSelector, key)
+		}
+	}
+	maps.Copy(out.Spec.NodeSelector, s.Pool(pool).Labels)
+	out.Spec.Tolerations = append(slices.Clone(pod.Spec.Tolerations), tolerations...)
+	return out
+}
+
+// Seat is a seat with how a pod is held to it.
+type Seat struct {
+	sequence.Seat
+	Strategy *sequence.Strategy
+	// Claim proves that the seat was given to this pod's owner.
+	Claim string
+	// CostRank is the rank for which an earlier pass wrote the pod's deletion cost, or 0.
+	CostRank int64
+	// Preferred lets the pod run outside the pool.
+	Preferred bool
+	// OwnOrdinal says that the pod has an ordinal of its own, by which it is removed.
+	OwnOrdinal bool
+	// Distributed says that the seat comes from a PodDistributor, and Tolerations are
+	// those that it gives the pool.
+	Distributed bool
+	Tolerations []corev1.Toleration
+}
+
+// preferenceWeight is how much a preferred pool weighs; it is the API's maximum.
+const preferenceWeight = 100
+
+// Apply writes the seat into a pod. To write it twice changes nothing.
+func (s *Seat) Apply(pod *podpatch.Pod) {
+	pool := s.Strategy.Pool(s.Pool)
+	pod.SetLabel(stowage.PoolLabel, pool.Name)
+	pod.SetLabel(stowage.SeatLabel, strconv.FormatInt(s.Ordinal, 10))
+	pod.SetAnnotation(stowage.ClaimAnnotation, s.Claim)
+	if s.Distributed {
+		pod.SetLabel(stowage.MutatedByKey, stowage.MutatedByValue)
+		pod.SetAnnotation(stowage.MutatedByKey, stowage.MutatedByValue)
+		for _, t := range s.Tolerations {
+			pod.AddToleration(t)
+		}
+	}
+	if _, set := pod.Metadata.Annotations[corev1.PodDeletionCost]; !set && !s.OwnOrdinal {
+		if rank, ok := s.Strategy.Rank(s.Seat); ok {
+			pod.SetAnnotation(corev1.PodDeletionCost, sequence.DeletionCost(rank))
+		}
+	}
+	if !s.Preferred {
+		// A node selector holds beside each of the terms of an affinity, which are alternatives.
+		for k, v := range pool.Labels {
+			pod.SetNodeSelector(k, v)
+		}
+		return
+	}
+	term := corev1.PreferredSchedulingTerm{Weight: preferenceWeight}
+	for _, k := range slices.Sorted(maps.Keys(pool.Labels)) {
+		term.Preference.MatchExpressions = append(term.Preference.MatchExpressions,
+			corev1.NodeSelectorRequirement{Key: k, Operator: corev1.NodeSelectorOpIn, Values: []string{pool.Labels[k]}})
+	}
+	pod.AddPreference(term)
+}
+
+// Withdraw removes what holds a pod to a seat that Stowage gave and that is not the pod's any more. Somebody copied
+// it from another pod, or has chosen other nodes since, by the labels in keep. Tolerations and preferences hold it
+// nowhere, and stay.
+func (s *Seat) Withdraw(pod *podpatch.Pod, keep map[string]string) {
+	if !s.Preferred {
+		for k, v := range s.Strategy.Pool(s.Pool).Labels {
+			if _, kept := keep[k]; !kept && pod.Spec.NodeSelector[k] == v {
+				delete(pod.Spec.NodeSelector, k)
+			}
+		}
+	}
+	rank, ok := s.Strategy.Rank(s.Seat)
+	if ok && sequence.RankOfCost(pod.Metadata.Annotations[corev1.PodDeletionCost], rank, s.CostRank) != 0 {
+		delete(pod.Metadata.Annotations, corev1.PodDeletionCost)
+	}
+}
+
+// OtherPool returns the labels of another pool that the pod's node selector asks for, if there is one. They may be in
+// part those of the seat's pool.
+func (s *Seat) OtherPool(pod *podpatch.Pod) map[string]string {
+	for i := range s.Strategy.Len() {
+		asked := i != s.Pool
+		for k, v := range s.Strategy.Pool(i).Labels {
+			asked = asked && pod.Spec.NodeSelector[k] == v
+		}
+		if asked {
+			return s.Strategy.Pool(i).Labels
+		}
+	}
+	return nil
+}
+
+// Strip removes what only a pod with a seat carries.
+func Strip(pod *podpatch.Pod) {
+	if pod.Metadata.Labels[stowage.MutatedByKey] == stowage.MutatedByValue {
+		delete(pod.Metadata.Labels, stowage.MutatedByKey)
+	}
+	if pod.Metadata.Annotations[stowage.MutatedByKey] == stowage.MutatedByValue {
+		delete(pod.Metadata.Annotations, stowage.MutatedByKey)
+	}
+	delete(pod.Metadata.Labels, stowage.PoolLabel)
+	delete(pod.Metadata.Labels, stowage.SeatLabel)
+	delete(pod.Metadata.Annotations, stowage.ClaimAnnotation)
+}

@@ -1,0 +1,88 @@
+package policy
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/platform/bounded"
+)
+
+// Owners finds the policies of owners of pods. The cache has the pod templates of some kinds only, see
+// [cluster.HasTemplate]. For an owner of another kind, the annotations of its template are those of one of its pods.
+type Owners struct {
+	*Finder
+	podOf    func(namespace string, owner types.UID) string
+	uncached client.Reader
+	known    *bounded.Cache[ownerKey, map[string]string] // annotations of a pod, by its [ownerKey]
+}
+
+// So many bytes of owners' annotations are remembered, and for so long.
+const (
+	templateBytes = 16 << 20
+	templateTTL   = time.Minute
+)
+
+// NewOwners returns Owners. The function podOf returns the name of a live pod of an owner, or "". Pods are read
+// from uncached, at most once a minute for an owner.
+func NewOwners(f *Finder, podOf func(namespace string, owner types.UID) string, uncached client.Reader, c clock.PassiveClock) *Owners {
+	return &Owners{Finder: f, podOf: podOf, uncached: uncached, known: bounded.New[ownerKey, map[string]string](templateBytes, c)}
+}
+
+// FindFor returns the policy for the pods of an owner, or nil if they have none. The workload w is what is known of the owner;
+// it may be nil.
+func (o *Owners) FindFor(ctx context.Context, namespace string, owner cluster.Ref, w *cluster.Workload) (*Policy, error) {
+	pod := Pod{Namespace: namespace, Owner: owner}
+	switch {
+	case w != nil && cluster.HasTemplate(owner):
+		pod.Annotations = w.TemplateAnnotations
+	case !owner.IsJob(): // Jobs have policies by PodDistributors alone, and there may be many
+		var err error
+		if pod.Annotations, err = o.template(ctx, namespace, owner.UID); err != nil {
+			return nil, err
+		}
+	}
+	return o.Find(ctx, pod)
+}
+
+// ownerKey tells owners apart. A UID alone does not: nobody checks the one in a pod's reference, and it may be of another namespace.
+type ownerKey struct {
+	namespace string
+	uid       types.UID
+}
+
+// template returns the annotations of one of an owner's pods, or nil if it has no pod.
+func (o *Owners) template(ctx context.Context, namespace string, owner types.UID) (map[string]string, error) {
+	key := ownerKey{namespace, owner}
+	if known, ok := o.known.Get(key); ok {
+		return known, nil
+	}
+	name := o.podOf(namespace, owner)
+	if name == "" {
+		return nil, nil
+	}
+	m := &metav1.PartialObjectMetadata{}
+	m.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+	if err := o.uncached.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, m); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	kept, bytes := cluster.Pick(m.Annotations, templateKeys...), int64(0)
+	for k, v := range kept {
+		bytes += int64(len(k) + len(v))
+	}
+	o.known.Add(key, kept, bytes, templateTTL)
+	return kept, nil
+}
+
+// templateKeys are the annotations of a pod template that make a policy. Others may be large.
+var templateKeys = []string{
+	stowage.SpreadSwitchAnnotation, stowage.SpreadStrategyAnnotation, stowage.SpreadStrategyAliasAnnotation,
+	stowage.RebalanceAnnotation, stowage.RepairAnnotation, stowage.SpillAnnotation,
+}

@@ -1,0 +1,320 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
+)
+
+func distributor(name, kind, target string, age time.Duration) versprei.PodDistributor {
+	return versprei.PodDistributor{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, CreationTimestamp: metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(-age))},
+		Spec: versprei.PodDistributorSpec{
+			Distribution: []versprei.Pool{{NodeLabel: map[string]versprei.LabelValue{"type": "a"}, Weight: 1}},
+			Target:       versprei.Target{APIVersion: "apps/v1", Kind: kind, Name: target},
+		},
+	}
+}
+
+func ref(kind, name string) cluster.Ref {
+	return cluster.Ref{APIVersion: "apps/v1", Kind: kind, Name: name}
+}
+
+func TestFind(t *testing.T) {
+	const one = "p=a,weight=1"
+	on := map[string]string{stowage.SpreadSwitchAnnotation: "true", stowage.SpreadStrategyAnnotation: one}
+	deployment := func(annotations map[string]string) []cluster.Workload {
+		up := ref("Deployment", "web")
+		return []cluster.Workload{
+			{Ref: up, Namespace: "ns", Annotations: annotations},
+			{Ref: ref("ReplicaSet", "web-1"), Namespace: "ns", Controller: &up},
+		}
+	}
+	cases := map[string]struct {
+		cluster  cluster.Objects
+		settings func(*Finder)
+		owner    cluster.Ref
+		template map[string]string
+		source   string // empty: no policy
+		evict    bool
+		repair   stowage.Repair
+		warnings int
+		invalid  bool
+	}{
+		"nothing": {cluster: cluster.Objects{Workloads: deployment(nil)}},
+		"an annotation on the Deployment": {
+			cluster: cluster.Objects{Workloads: deployment(on)}, source: "annotation of Deployment web",
+		},
+		"an annotation of the template wins over it": {
+			cluster: cluster.Objects{Workloads: deployment(on)}, template: map[string]string{stowage.SpreadStrategyAliasAnnotation: one}, source: "annotation of the pod template",
+		},
+		"a ReplicaSet's copy of an annotation that the Deployment lost is nothing": {
+			cluster: cluster.Objects{Workloads: func() []cluster.Workload {
+				w := deployment(nil)
+				w[1].Annotations = on
+				return w
+			}()},
+		},
+		"a strategy without the switch is nothing": {
+			cluster: cluster.Objects{Workloads: deployment(map[string]string{stowage.SpreadStrategyAnnotation: one})},
+		},
+		"the switch turned off": {
+			cluster: cluster.Objects{Workloads: deployment(map[string]string{stowage.SpreadStrategyAnnotation: one, stowage.SpreadSwitchAnnotation: "false"})},
+		},
+		"an invalid strategy": {
+			cluster: cluster.Objects{Workloads: deployment(map[string]string{stowage.SpreadStrategyAliasAnnotation: "p"})}, source: "annotation of Deployment web", invalid: true,
+		},
+		"a PodDistributor beats an annotation": {
+			cluster: cluster.Objects{Workloads: deployment(on), PodDistributors: []versprei.PodDistributor{distributor("d", "Deployment", "web", 0)}}, source: "PodDistributor d",
+		},
+		"the older PodDistributor wins": {
+			cluster: cluster.Objects{Workloads: deployment(nil), PodDistributors: []versprei.PodDistributor{
+				distributor("a", "Deployment", "web", 0), distributor("b", "Deployment", "web", time.Hour), distributor("c", "Deployment", "other", 2*time.Hour),
+			}}, source: "PodDistributor b",
+		},
+		"within a second the name decides": {
+			cluster: cluster.Objects{Workloads: deployment(nil), PodDistributors: []versprei.PodDistributor{
+				distributor("b", "Deployment", "web", 0), distributor("a", "Deployment", "web", 0),
+			}}, source: "PodDistributor a",
+		},
+		"a PodDistributor of a Job": {
+			cluster: cluster.Objects{PodDistributors: []versprei.PodDistributor{func() versprei.PodDistributor {
+				d := distributor("j", "Job", "job", 0)
+				d.Spec.Target.APIVersion = "batch/v1"
+				return d
+			}()}}, owner: cluster.Ref{APIVersion: "batch/v1", Kind: "Job", Name: "job"}, source: "PodDistributor j",
+		},
+		"a Job's annotation is nothing": {owner: cluster.Ref{APIVersion: "batch/v1", Kind: "Job", Name: "job"}, template: on},
+		"a blocklisted namespace": {
+			cluster: cluster.Objects{Workloads: deployment(on)}, settings: func(f *Finder) { f.Exclude([]string{"ns"}) },
+		},
+		"a namespace without the label that is asked for": {
+			cluster: cluster.Objects{Workloads: deployment(on), Namespaces: []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}}}, settings: func(f *Finder) { f.NamespaceLabel = "k=v" },
+		},
+		"a namespace with it": {
+			cluster:  cluster.Objects{Workloads: deployment(on), Namespaces: []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "ns", Labels: map[string]string{"k": "v"}}}}},
+			settings: func(f *Finder) { f.NamespaceLabel = "k=v" }, source: "annotation of Deployment web",
+		},
+		"settings beside a strategy": {
+			cluster: cluster.Objects{Workloads: deployment(map[string]string{
+				stowage.SpreadStrategyAliasAnnotation: one, stowage.RebalanceAnnotation: "Evict", stowage.RepairAnnotation: "Adopt",
+			})}, source: "annotation of Deployment web", evict: true, repair: stowage.RepairAdopt,
+		},
+		"settings that are wrong": {
+			cluster: cluster.Objects{Workloads: deployment(map[string]string{
+				stowage.SpreadStrategyAliasAnnotation: one, stowage.RebalanceAnnotation: "now", stowage.RepairAnnotation: "adopt",
+			})}, source: "annotation of Deployment web", warnings: 2,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			finder := NewFinder(cluster.NewStatic(tc.cluster), "", nil)
+			if tc.settings != nil {
+				tc.settings(finder)
+			}
+			if tc.owner.Kind == "" {
+				tc.owner = ref("ReplicaSet", "web-1")
+			}
+			if tc.repair == "" {
+				tc.repair = stowage.RepairRecreate
+			}
+			p, err := finder.Find(t.Context(), Pod{Namespace: "ns", Owner: tc.owner, Annotations: tc.template})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p == nil {
+				if tc.source != "" {
+					t.Errorf("no policy, want %s", tc.source)
+				}
+				return
+			}
+			if p.Source != tc.source || p.Evict != tc.evict || p.Repair != tc.repair || len(p.Warnings) != tc.warnings || (p.Err != nil) != tc.invalid {
+				t.Errorf("policy %+v", p)
+			}
+		})
+	}
+}
+
+// complete is a cluster in which what is not listed does not exist.
+type complete struct{ *cluster.Static }
+
+func (complete) MayRead(cluster.Ref) bool { return true }
+
+// Whoever may create pods can write any owner into them: one that does not exist has no policy.
+func TestFindInventedOwner(t *testing.T) {
+	const text = "p=a,weight=1"
+	annotations := map[string]string{stowage.SpreadStrategyAliasAnnotation: text}
+	there := cluster.Workload{Ref: ref("ReplicaSet", "web"), Namespace: "ns"}
+	there.UID = "uid"
+	job := cluster.Ref{APIVersion: "batch/v1", Kind: "Job", Name: "job", UID: "job-uid"}
+	static := cluster.NewStatic(cluster.Objects{Workloads: []cluster.Workload{there}, PodDistributors: []versprei.PodDistributor{{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "d"},
+		Spec: versprei.PodDistributorSpec{
+			Target:       versprei.Target{APIVersion: "batch/v1", Kind: "Job", Name: "job"},
+			Distribution: []versprei.Pool{{NodeLabel: map[string]versprei.LabelValue{"p": "a"}, Weight: 1}},
+		},
+	}}})
+	named := func(kind, name, uid string) cluster.Ref {
+		r := ref(kind, name)
+		r.UID = types.UID(uid)
+		return r
+	}
+	for name, tc := range map[string]struct {
+		reader            cluster.Reader
+		owner             cluster.Ref
+		found, unverified bool
+	}{
+		"an owner that exists":             {&complete{static}, named("ReplicaSet", "web", "uid"), true, false},
+		"another UID":                      {&complete{static}, named("ReplicaSet", "web", "other"), false, false},
+		"another name":                     {&complete{static}, named("ReplicaSet", "other", "uid"), false, false},
+		"another kind":                     {&complete{static}, named("StatefulSet", "web", "uid"), false, false},
+		"another version":                  {&complete{static}, func() cluster.Ref { r := named("ReplicaSet", "web", "uid"); r.APIVersion = "apps/v9"; return r }(), false, false},
+		"a Job that does not exist":        {&complete{static}, job, false, false},
+		"a kind that Stowage may not read": {static, named("Custom", "web", "x"), true, true},
+		"a Job where Jobs may not be read": {static, job, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := NewFinder(tc.reader, "", nil).Find(t.Context(), Pod{Namespace: "ns", Owner: tc.owner, Annotations: annotations})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if (p != nil) != tc.found || p != nil && p.Unverified != tc.unverified {
+				t.Errorf("the policy is %+v", p)
+			}
+		})
+	}
+}
+
+func TestCheck(t *testing.T) {
+	const key = stowage.SpreadStrategyAnnotation
+	for name, tc := range map[string]struct {
+		annotations map[string]string
+		want        []string
+		invalid     bool
+	}{
+		"nothing":                {},
+		"all is well":            {annotations: map[string]string{key: "p=a,weight=1", stowage.SpreadSwitchAnnotation: "true"}},
+		"the alias alone":        {annotations: map[string]string{stowage.SpreadStrategyAliasAnnotation: "p=a,weight=1"}},
+		"no switch":              {annotations: map[string]string{key: "p=a,weight=1"}, want: []string{"CustomPodScheduleStrategy has no effect without UseCustomKubeScheduler: 'true'"}},
+		"the switch alone":       {annotations: map[string]string{stowage.SpreadSwitchAnnotation: "true"}, want: []string{"UseCustomKubeScheduler has no effect without CustomPodScheduleStrategy"}},
+		"a switch that is none":  {annotations: map[string]string{stowage.SpreadSwitchAnnotation: "yes"}, want: []string{"UseCustomKubeScheduler is \"yes\"; expected 'true' or 'false'"}},
+		"an alias that differs":  {annotations: map[string]string{key: "p=a,weight=1", stowage.SpreadSwitchAnnotation: "true", stowage.SpreadStrategyAliasAnnotation: "p=b,weight=1"}, want: []string{"custom-pod-schedule-strategy differs from CustomPodScheduleStrategy and is ignored"}},
+		"two pools are wrong":    {annotations: map[string]string{key: "p:q", stowage.SpreadSwitchAnnotation: "true"}, want: []string{`CustomPodScheduleStrategy: pool 1 ("p"): "p" has no equals sign; expected key=value`, `CustomPodScheduleStrategy: pool 2 ("q"): "q" has no equals sign; expected key=value`}, invalid: true},
+		"the alias is wrong":     {annotations: map[string]string{stowage.SpreadStrategyAliasAnnotation: "p=a"}, want: []string{"custom-pod-schedule-strategy: no pool ever gets a pod; give at least one a weight"}, invalid: true},
+		"switched off and wrong": {annotations: map[string]string{key: "p", stowage.SpreadSwitchAnnotation: "false"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			warnings, errs := Check(tc.annotations)
+			if tc.invalid != (len(errs) > 0) {
+				t.Errorf("errors: %q", errs)
+			}
+			if diff := cmp.Diff(tc.want, slices.Concat(warnings, errs)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A strategy that keeps much memory is computed for each pod. Anybody can write many of them.
+func TestLargeStrategiesAreNotRemembered(t *testing.T) {
+	var large []string
+	for i := range sequence.MaxPools {
+		large = append(large, fmt.Sprintf("p=%d,weight=%d", i, sequence.MaxWeight-i))
+	}
+	for text, want := range map[string]bool{
+		"p=a,weight=80:p=b,weight=20":   true,
+		"p=a,weight=333:p=b,weight=667": true,
+		strings.Join(large, ":"):        false,
+	} {
+		f := NewFinder(cluster.NewStatic(cluster.Objects{}), "", nil)
+		first, err := f.parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, _ := f.parse(text)
+		if got := first == again; got != want {
+			t.Errorf("a strategy of %d seats is remembered: %t, want %t", first.Size(), got, want)
+		}
+	}
+}
+
+// Nor is one that a shortage makes of it.
+func TestLargeStrategiesOfShortages(t *testing.T) {
+	large := make([]string, sequence.MaxPools)
+	for i := range large {
+		large[i] = fmt.Sprintf("p=%d,weight=%d", i, sequence.MaxWeight-i)
+	}
+	for text, want := range map[string]int{"p=0,weight=80:p=1,weight=20": 1, strings.Join(large, ":"): 0} {
+		owner := ref("Deployment", "web")
+		owner.UID = "web"
+		w := cluster.Workload{Ref: owner, Namespace: "ns"}
+		state := stowage.PoolState{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web"}}
+		state.Pools = []stowage.PoolRoom{{NodeLabel: map[string]string{"p": "0"}, Phase: stowage.PoolExhausted, Max: 1}}
+		f := NewFinder(cluster.NewStatic(cluster.Objects{Workloads: []cluster.Workload{w}, PoolStates: []stowage.PoolState{state}}), "", nil)
+		for range 5 {
+			p, err := f.Find(t.Context(), Pod{Namespace: "ns", Owner: owner, Annotations: map[string]string{stowage.SpreadStrategyAliasAnnotation: text, stowage.SpillAnnotation: "1m"}})
+			if err != nil || p == nil || p.State == nil {
+				t.Fatalf("policy %+v, %v", p, err)
+			}
+		}
+		if got := f.shorts.Len(); got != want {
+			t.Errorf("%d strategies are remembered, want %d", got, want)
+		}
+	}
+}
+
+// What the API server would refuse in a pod makes a PodDistributor invalid: its pods are admitted as they are.
+func TestCompileChecksPods(t *testing.T) {
+	for name, tc := range map[string]struct {
+		edit func(*versprei.Pool)
+		want string
+	}{
+		"nothing wrong": {func(p *versprei.Pool) {
+			p.Tolerations = []versprei.Toleration{{Operator: "Exists"}, {Key: "example.com/spot", Value: "yes"}}
+		}, ""},
+		"a taint as the key of a toleration": {func(p *versprei.Pool) {
+			p.Tolerations = []versprei.Toleration{{Key: "dedicated=spot", Operator: "Exists"}}
+		}, "spec.distribution[0].tolerations[0].key"},
+		"an effect in the value of a toleration": {func(p *versprei.Pool) {
+			p.Tolerations = []versprei.Toleration{{Key: "dedicated", Value: "spot:NoSchedule"}}
+		}, "spec.distribution[0].tolerations[0].value"},
+		"a long label key": {func(p *versprei.Pool) {
+			p.NodeLabel = map[string]versprei.LabelValue{strings.Repeat("x", 64): "a"}
+		}, "a key of spec.distribution[0].nodeLabel"},
+	} {
+		d := distributor("d", "Deployment", "web", 0)
+		tc.edit(&d.Spec.Distribution[0])
+		p := Compile(&d)
+		if tc.want == "" {
+			if p.Err != nil || p.Strategy == nil {
+				t.Errorf("%s: %v", name, p.Err)
+			}
+			continue
+		}
+		if p.Strategy != nil || p.Err == nil || !strings.Contains(p.Err.Error(), tc.want) {
+			t.Errorf("%s: %v, want an error about %s", name, p.Err, tc.want)
+		}
+	}
+}
+
+// What is remembered of a PodDistributor does not keep the list that it was read with.
+func TestCompiledIsNoPartOfAList(t *testing.T) {
+	list := []versprei.PodDistributor{distributor("d", "Deployment", "web", 0)}
+	list[0].UID = "d"
+	f := NewFinder(cluster.NewStatic(cluster.Objects{}), "", nil)
+	if p := f.compile(&list[0]); p.Distributor == &list[0] || p.Distributor.Name != "d" {
+		t.Error("the policy holds the element of the list")
+	}
+}

@@ -1,0 +1,268 @@
+package repair
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/platform/events"
+	"github.com/stowage-dev/stowage/internal/platform/evict"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
+	"github.com/stowage-dev/stowage/internal/spread/seats"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
+)
+
+// carryOut does what a plan says, and returns when to look again if that is not when
+// something changes.
+func (r *run) carryOut(ctx context.Context, owner ledger.Owner, p *policy.Policy, pods []corev1.Pod, state *planner.State, plan *planner.Plan) (reconcile.Result, error) {
+	switch {
+	case len(plan.Adopt) > 0:
+		written, wait, err := r.seatAll(ctx, owner, p, pods, state, plan.Adopt, repairAdopt)
+		if n := len(written); n > 0 {
+			r.event(owner, stowage.EventPodsAdopted, "%d pod(s) had no seat: %s; each got a seat in the pool that it runs in", n, whyUnseated(written, state, p, r.policySince(owner, p)))
+		}
+		if err != nil {
+			return reconcile.Result{}, err
+		}
+		quiet := r.Timing.Quiet
+		if len(written) == 0 {
+			quiet *= 5 // each try costs a look at all pods
+		}
+		return reconcile.Result{RequeueAfter: max(quiet, wait)}, nil // and nothing else before that is seen
+	case len(plan.Renumber) > 0:
+		_, wait, err := r.seatAll(ctx, owner, p, pods, state, plan.Renumber, repairRenumber)
+		return reconcile.Result{RequeueAfter: max(r.Timing.Quiet, wait)}, err
+	}
+	return r.remove(ctx, owner, p, pods, state, plan)
+}
+
+// whyUnseated says why some pods had no seat.
+func whyUnseated(moves []planner.Move, state *planner.State, p *policy.Policy, since time.Time) string {
+	var before, edited, full, bypassed int
+	for _, m := range moves {
+		switch pod := &state.Pods[m.Pod]; {
+		case pod.Foreign:
+			edited++
+		case pod.Full:
+			full++
+		case pod.BeforePolicy || !since.IsZero() && pod.Created.Before(since):
+			before++
+		default:
+			bypassed++
+		}
+	}
+	var out []string
+	for _, cause := range []struct {
+		pods int
+		text string
+	}{{before, "%d created before the " + p.Source}, {edited, "%d with a seat in a pool that the strategy no longer has"}, {full, "%d created while every pool had its maximum"}, {bypassed, "%d created while the webhook was not reached"}} {
+		if cause.pods > 0 {
+			out = append(out, fmt.Sprintf(cause.text, cause.pods))
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// claimedOf are the pods to which the webhook gave a seat, and whether they have a node.
+func claimedOf(pods []corev1.Pod, state *planner.State) map[types.UID]bool {
+	claimed := map[types.UID]bool{}
+	for i := range state.Pods {
+		if state.Pods[i].Claimed || state.Pods[i].Full {
+			claimed[pods[i].UID] = state.Pods[i].Running
+		}
+	}
+	return claimed
+}
+
+// seatWrite is a seat that is written into a pod. To write another one is no contest.
+type seatWrite struct {
+	pod  types.UID
+	seat sequence.Seat
+}
+
+// seatsAtOnce is how many pods of one list are patched at the same time.
+const seatsAtOnce = 8
+
+// seatAll gives seats to pods of one list, as many as the rate that all workloads share allows now. It returns the moves that
+// were written. It returns after what time to go on if pods are left, or if another writer keeps changing one.
+func (r *run) seatAll(ctx context.Context, owner ledger.Owner, p *policy.Policy, pods []corev1.Pod, state *planner.State, moves []planner.Move, action string) (done []planner.Move, longest time.Duration, err error) {
+	// 1. Which of them now?
+	var due []planner.Move
+	for _, m := range moves {
+		if wait := r.seatWrites.Wait(seatWrite{pods[m.Pod].UID, m.Seat}, r.Clock.Now()); wait > 0 {
+			longest = max(longest, wait)
+			continue
+		}
+		if wait := r.Writes.Take(owner.Namespace, r.Clock.Now()); wait > 0 {
+			longest = max(longest, wait)
+			break
+		}
+		due = append(due, m)
+	}
+
+	// 2. Several at once: a rollout does not wait for the deletion costs of the pods that it removes.
+	written, errs := make([]bool, len(due)), make([]error, len(due))
+	workqueue.ParallelizeUntil(ctx, seatsAtOnce, len(due), func(i int) {
+		pod := &pods[due[i].Pod]
+		// An error, such as an admission policy's, concerns this pod alone.
+		written[i], errs[i] = r.seat(ctx, owner, p, pod, due[i], action, writesCost(&state.Pods[due[i].Pod], pod))
+	})
+
+	// 3. What became of them?
+	for i, m := range due {
+		if !written[i] {
+			continue
+		}
+		done = append(done, m)
+		if pod := &pods[m.Pod]; r.seatWrites.Written(seatWrite{pod.UID, m.Seat}, r.Clock.Now()) {
+			r.warn(owner, stowage.EventLabelsContested, "another writer keeps changing the labels %s and %s of pod %s; Stowage writes them less and less often", stowage.PoolLabel, stowage.SeatLabel, pod.Name)
+		}
+	}
+	return done, longest, errors.Join(errs...)
+}
+
+// remove evicts the pod that a plan removes, if the budget of the workload and the evictor allow it now.
+// Room for its successor is looked for only then, because that costs requests.
+func (r *run) remove(ctx context.Context, owner ledger.Owner, p *policy.Policy, pods []corev1.Pod, state *planner.State, plan *planner.Plan) (reconcile.Result, error) {
+	index, action := plan.Evict, repairEvict
+	if plan.Recreate >= 0 {
+		index, action = plan.Recreate, repairRecreate
+	}
+	pod := &pods[index]
+	now, cooldown := observation{distance: plan.Distance(), claimed: claimedOf(pods, state), reached: state.Reached}, r.Timing.Cooldown
+	if plan.BeforePolicy {
+		cooldown = 0 // the evictor's rate is enough
+	}
+	ok, wait, err := r.mayRemove(ctx, owner, now)
+	if err != nil || !ok {
+		return reconcile.Result{RequeueAfter: wait}, err
+	}
+	whole := &corev1.Pod{}
+	if plan.To >= 0 { // its successor is as large as it is
+		if err := r.Uncached.Get(ctx, client.ObjectKeyFromObject(pod), whole); err != nil || whole.UID != pod.UID {
+			return reconcile.Result{RequeueAfter: r.Timing.Quiet}, client.IgnoreNotFound(err)
+		}
+	}
+	ok, proven, err := r.roomFor(ctx, p, whole, state, plan)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if !ok { // another pod may go to another pool
+		state.Available[plan.To] = false
+		if next := planner.Make(*state); next.Recreate >= 0 || next.Evict >= 0 {
+			return r.remove(ctx, owner, p, pods, state, &next)
+		}
+		return reconcile.Result{}, nil
+	}
+	result, wait, err := r.Evictor.Evict(ctx, pod)
+	switch result {
+	case evict.Waits:
+		return reconcile.Result{RequeueAfter: wait}, nil
+	case evict.Refused:
+		return reconcile.Result{RequeueAfter: r.refused(owner.Key())}, nil
+	case evict.Gone:
+		return reconcile.Result{RequeueAfter: r.Timing.Quiet}, nil
+	case evict.Failed:
+		return reconcile.Result{}, fmt.Errorf("evict pod %s: %w", pod.Name, err)
+	}
+	r.removed(owner.Key(), cooldown, proven, now)
+	r.setReplacing(owner.Key(), plan.BeforePolicy)
+	r.Metrics.repairs.WithLabelValues(action).Inc()
+	r.Log.Info("pod evicted, so that its owner recreates it", "namespace", owner.Namespace, "kind", owner.Kind, "name", owner.Name, "pod", pod.Name, "action", action, "distance", now.distance)
+	r.removalEvent(owner, plan, pod.Name, &state.Pods[index])
+	return reconcile.Result{RequeueAfter: max(cooldown, r.Timing.Quiet/4)}, nil
+}
+
+// removalEvent says why a pod was evicted.
+func (r *run) removalEvent(owner ledger.Owner, plan *planner.Plan, name string, pod *planner.Pod) {
+	switch {
+	case plan.BeforePolicy:
+		r.event(owner, stowage.EventPodRecreated, "pod %s was created before its policy; it was evicted, so that its owner recreates it", name)
+	case plan.Recreate >= 0 && pod.Running:
+		r.event(owner, stowage.EventPodRecreated, "pod %s had no seat and ran in no pool; it was evicted, so that its owner recreates it", name)
+	case plan.Recreate >= 0:
+		r.event(owner, stowage.EventPodRecreated, "pod %s had no seat and waited for a node; it was evicted, so that its owner recreates it", name)
+	case pod.Foreign:
+		r.event(owner, stowage.EventPodEvicted, "pod %s had its seat in a pool that the strategy no longer has; it was evicted, so that another pool gets one", name)
+	case pod.OwnRank > 0:
+		r.event(owner, stowage.EventPodEvicted, "pod %s was in another pool than its ordinal's; it was evicted, so that its own pool gets it", name)
+	default:
+		r.event(owner, stowage.EventPodEvicted, "its pool has too many pods, so %s was evicted and another pool gets one", name)
+	}
+}
+
+// writesCost reports whether Stowage writes a pod's deletion cost. It does not where the pod is removed by an ordinal
+// of its own, or where somebody else wrote a cost.
+func writesCost(view *planner.Pod, pod *corev1.Pod) bool {
+	_, set := pod.Annotations[corev1.PodDeletionCost]
+	return view.OwnRank == 0 && (!set || view.Rank != 0)
+}
+
+// seat writes a seat into a pod that exists, and its deletion cost if withCost is set. It returns false if the
+// pod has changed or gone since.
+func (r *run) seat(ctx context.Context, owner ledger.Owner, p *policy.Policy, pod *corev1.Pod, m planner.Move, action string, withCost bool) (bool, error) {
+	patch, err := seatPatch(r.Seats.Pods().Key, owner, p, pod, m, withCost)
+	if err != nil {
+		return false, err
+	}
+	err = r.Uncached.Patch(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}, client.RawPatch(types.MergePatchType, patch))
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return false, nil // its change brings us back
+	}
+	if err != nil {
+		return false, fmt.Errorf("give pod %s/%s a seat: %w", pod.Namespace, pod.Name, err)
+	}
+	r.Metrics.repairs.WithLabelValues(action).Inc()
+	return true, nil
+}
+
+// seatPatch is the merge patch that gives a pod a seat. It holds the pod's resource version:
+// nothing is known of a pod that has changed since.
+func seatPatch(key ledger.Key, owner ledger.Owner, p *policy.Policy, pod *corev1.Pod, m planner.Move, withCost bool) ([]byte, error) {
+	seat := ledger.Seat{Pool: p.Strategy.Pool(m.Seat.Pool).Name, Ordinal: m.Seat.Ordinal}
+	origin, id := ledger.OriginAdopted, ""
+	if _, k, i, ok := ledger.SeatOf(key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations); ok {
+		origin, id = k, i // a ledger may still have the claim
+	}
+	annotations := map[string]string{}
+	if withCost {
+		annotations[corev1.PodDeletionCost] = sequence.DeletionCost(m.Rank)
+		if id == "" {
+			id = ledger.NewID()
+		}
+		id = ledger.WithCostRank(id, m.Rank)
+	}
+	annotations[stowage.ClaimAnnotation] = key.Sign(origin, id, ledger.Holder{Namespace: pod.Namespace, Owner: string(owner.UID)}, seat)
+	return json.Marshal(map[string]any{"metadata": map[string]any{
+		"resourceVersion": pod.ResourceVersion,
+		"labels":          map[string]string{stowage.PoolLabel: seat.Pool, stowage.SeatLabel: strconv.FormatInt(seat.Ordinal, 10)},
+		"annotations":     annotations,
+	}})
+}
+
+func aboutOwner(owner ledger.Owner) *corev1.ObjectReference {
+	return seats.Ref(owner).Object(owner.Namespace)
+}
+
+func (r *run) event(owner ledger.Owner, reason stowage.EventReason, format string, args ...any) {
+	r.Events.Normal(aboutOwner(owner), reason, events.Repair, format, args...)
+}
+
+func (r *run) warn(owner ledger.Owner, reason stowage.EventReason, format string, args ...any) {
+	r.Events.Warn(aboutOwner(owner), reason, events.Repair, format, args...)
+}

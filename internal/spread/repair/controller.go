@@ -1,0 +1,266 @@
+// Package repair is the controller of workloads with a strategy. It repairs what the webhook could not get right
+// and rebalances where a policy asks for it. It keeps the status of PodDistributors, and removes SeatLedgers that
+// nobody needs.
+//
+// What to do about a workload's pods is decided by package planner; this package looks,
+// limits how much is done, and does it. It promises that
+//   - a workload of a kind that is watched costs no request to the API server in steady state;
+//   - nothing is done to a workload whose pods changed within the last moments;
+//   - pods are only ever removed by eviction, one at a time, within a budget that
+//     shrinks as long as nothing is won by it;
+//   - pods that were created just before their policy are evicted while they are not in use.
+package repair
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/stowage-dev/stowage/internal/admission/scope"
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/platform/contest"
+	"github.com/stowage-dev/stowage/internal/platform/events"
+	"github.com/stowage-dev/stowage/internal/platform/evict"
+	"github.com/stowage-dev/stowage/internal/platform/fair"
+	"github.com/stowage-dev/stowage/internal/platform/leader"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/poolroom"
+	"github.com/stowage-dev/stowage/internal/spread/seats"
+)
+
+// Timing is the waits of a [Controller].
+type Timing struct {
+	// Quiet is how long a workload's pods must not have changed before it is repaired.
+	Quiet time.Duration
+	// Resync is how often every workload is looked at though nothing changed.
+	Resync time.Duration
+	// Backoff is the wait after a pod was removed and nothing was won, doubled each
+	// time up to MaxBackoff.
+	Backoff, MaxBackoff time.Duration
+	// Cooldown is the wait between two evictions of a workload.
+	Cooldown time.Duration
+	// PolicyGrace is how long before its policy a pod may have been created to be corrected although nobody asked for
+	// rebalancing. Ready pods are evicted for that only if their workload is younger than this. A value of 0 turns
+	// this off.
+	PolicyGrace time.Duration
+	// Collect is how often ledgers without claims are removed.
+	Collect time.Duration
+	// Status is the shortest time between two updates of one status.
+	Status time.Duration
+}
+
+// DefaultTiming returns the waits unless others are set.
+func DefaultTiming() Timing {
+	return Timing{
+		Quiet: 2 * time.Second, Resync: 30 * time.Second, Backoff: 10 * time.Second, MaxBackoff: 10 * time.Minute,
+		Cooldown: 30 * time.Second, PolicyGrace: 30 * time.Second, Collect: 15 * time.Second, Status: time.Second,
+	}
+}
+
+// Controller is the controller of workloads with a strategy.
+type Controller struct {
+	// Client reads from the cache where that has what is asked, and Uncached does not.
+	Client, Uncached client.Client
+	Informers        crcache.Informers
+	Cluster          *cluster.Cache
+	Policies         *policy.Owners
+	Seats            *seats.Service
+	Scope            *scope.Scope
+	// Registration is the name of the webhook's registration.
+	Registration string
+	// Backoffs is the ConfigMap that keeps the back-off for the next leader.
+	Backoffs types.NamespacedName
+	// KeySecret holds the key that signs seats.
+	KeySecret types.NamespacedName
+	Clock     clock.WithTicker
+	Timing    Timing
+	Log       logr.Logger
+	Events    events.Recorder
+	Metrics   *Metrics
+	// Writes limits how fast pods are patched, by namespace.
+	Writes  *fair.Limiter[string]
+	Evictor *evict.Evictor
+	Room    *poolroom.Reader
+
+	mu      sync.Mutex
+	current *run // the term under way, or nil
+}
+
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch,roleName=stowage-spread
+// +kubebuilder:rbac:groups=versprei.versprei.io,resources=poddistributors/status,verbs=patch,roleName=stowage-spread
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=stowage,verbs=get,roleName=stowage-spread
+
+var _ leader.Controller = &Controller{}
+
+// Name implements [leader.Controller].
+func (*Controller) Name() string { return "workload" }
+
+// run is what the controller knows in one term.
+type run struct {
+	*Controller
+	since    time.Time // when the term began
+	work     leader.Queue[ledger.Owner]
+	statuses leader.Queue[types.NamespacedName]
+
+	// seatWrites notices another writer of pods' labels.
+	seatWrites contest.Contest[seatWrite]
+
+	mu         sync.Mutex
+	movements  *movements
+	podChanges map[string]time.Time // namespaces in which pods changed, and when last
+	policies   map[target]time.Time // policies that changed lately, by their target, and when
+	reported   map[ledger.OwnerKey]ledger.Owner
+	// allStatuses is when every PodDistributor was looked at last.
+	allStatuses time.Time
+	history     map[ledger.OwnerKey]*history
+	// registration is what the webhook's registration of a version selects.
+	registration        *scope.Registration
+	registrationVersion string
+	unevaluated         bool // it was said that a condition cannot be evaluated
+
+	storing  sync.Mutex         // guards backoffs, and orders their writes
+	backoffs map[string]backoff // nil until they are read
+}
+
+// Register implements [leader.Controller].
+func (c *Controller) Register(t *leader.Term) error {
+	// 1. The reconcilers.
+	r := &run{
+		Controller: c, since: c.Clock.Now(),
+		history: map[ledger.OwnerKey]*history{}, movements: newMovements(), reported: map[ledger.OwnerKey]ledger.Owner{},
+		podChanges: map[string]time.Time{}, policies: map[target]time.Time{},
+	}
+	var err error
+	if r.work, err = leader.Reconcile(t, "workload", 2, r.reconcile, ownerKeys); err != nil {
+		return err
+	}
+	if r.statuses, err = leader.Reconcile(t, "poddistributor-status", 1, r.reconcileStatus, leader.ObjectKeys); err != nil {
+		return err
+	}
+
+	// 2. What feeds them.
+	c.setCurrent(r)
+	t.AtEnd(func() {
+		c.setCurrent(nil)
+		c.Metrics.distance.Reset()
+	})
+	if err := r.watchPolicies(t); err != nil {
+		return err
+	}
+	t.Go(func(ctx context.Context) {
+		// Without its pods, every workload would look as if none of them had a seat.
+		if !cache.WaitForNamedCacheSyncWithContext(ctx, c.Seats.Pods().HasSynced) {
+			return
+		}
+		t.Every(c.Timing.Resync, r.resync)
+		t.Every(c.Timing.Quiet, r.lookAtChanges)
+		t.Every(c.Timing.Quiet, r.lookAtPolicies)
+		t.Every(c.Timing.Status, r.resyncStatuses)
+		t.Every(c.Timing.Collect, r.collect)
+	})
+	return nil
+}
+
+func ownerKeys(o ledger.Owner) []any {
+	return []any{"namespace", o.Namespace, "kind", o.Kind, "name", o.Name}
+}
+
+func (c *Controller) setCurrent(r *run) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.current = r
+}
+
+// Changed notes that an owner's pods changed. Moved is whether one came, went, or got another seat or node. A write
+// of the status alone, such as that of a probe that flaps, must not delay repair. Where this replica does not lead it
+// does nothing.
+func (c *Controller) Changed(owner ledger.OwnerKey, moved bool) {
+	c.mu.Lock()
+	r := c.current
+	c.mu.Unlock()
+	if r == nil {
+		return
+	}
+	now := c.Clock.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.podChanges[owner.Namespace] = now
+	if moved {
+		r.movements.note(owner, now)
+	}
+}
+
+// collect removes SeatLedgers without claims, and puts back the key if its Secret was deleted.
+func (r *run) collect(ctx context.Context) {
+	r.Seats.Sweep(ctx, true)
+	switch err := seats.KeepKey(ctx, r.Uncached, r.KeySecret, r.Seats.Pods().Key); {
+	case err == nil || ctx.Err() != nil:
+	case errors.Is(err, seats.ErrKeyChanged):
+		r.Log.Error(err, "the key that signs seats is not safe", "namespace", r.KeySecret.Namespace, "kind", "Secret", "name", r.KeySecret.Name)
+	default: // it is tried again after Collect
+		r.Log.Error(err, "the Secret of the key that signs seats was not checked", "namespace", r.KeySecret.Namespace, "kind", "Secret", "name", r.KeySecret.Name)
+	}
+}
+
+// resync looks at every workload: those with seats, and those that might have some.
+func (r *run) resync(ctx context.Context) {
+	there := map[ledger.OwnerKey]bool{}
+	for _, o := range r.Seats.Pods().Owners() {
+		there[o.Key()] = true
+		r.work.AddUnlessFailing(o)
+	}
+	owners, err := r.Cluster.PodOwners(ctx, "")
+	if err != nil {
+		r.Log.Error(err, "workloads were not listed")
+		return
+	}
+	for _, w := range owners {
+		if o := seats.OwnerOf(w); w.Current > 0 && !there[o.Key()] {
+			there[o.Key()] = true
+			r.work.AddUnlessFailing(o)
+		}
+	}
+	r.forget(there)
+}
+
+// lookAtChanges looks at the workloads whose pods moved lately, once they are quiet.
+func (r *run) lookAtChanges(context.Context) {
+	r.mu.Lock()
+	due := r.movements.due(r.Clock.Now(), r.Timing.Quiet)
+	r.mu.Unlock()
+	for _, key := range due {
+		if o, ok := r.Seats.Pods().Owner(key); ok {
+			r.work.AddUnlessFailing(o)
+			continue
+		}
+		r.mu.Lock()
+		r.movements.forget(key) // all its pods are gone
+		r.mu.Unlock()
+	}
+}
+
+// starting reports whether the term is so young that what moved before it is not known.
+func (r *run) starting() bool { return r.Clock.Since(r.since) < r.Timing.Quiet }
+
+// moving reports whether an owner's pods moved within the last moments.
+func (r *run) moving(owner ledger.OwnerKey) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.starting() || r.movements.moving(owner, r.Clock.Now(), r.Timing.Quiet)
+}
+
+// mayLook reports whether an owner is quiet, or has moved for so long that it is looked at anyway.
+func (r *run) mayLook(owner ledger.OwnerKey) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.starting() && r.movements.look(owner, r.Clock.Now(), r.Timing.Quiet)
+}

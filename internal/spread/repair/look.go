@@ -1,0 +1,319 @@
+package repair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/admission/scope"
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/podstatus"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/placement"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
+	"github.com/stowage-dev/stowage/internal/spread/seats"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
+)
+
+// shownOf sums up what the cache shows of a workload: its policy and its pods.
+func shownOf(p *policy.Policy, records []seats.Record) string {
+	h := fnv.New64a()
+	var sum uint64
+	for i := range records {
+		h.Reset()
+		_, _ = fmt.Fprint(h, records[i].UID, records[i].Seat, records[i].Ready, records[i].Cost)
+		sum += h.Sum64() // in any order
+	}
+	return fmt.Sprintf("%p %t %s %d %x ", p.Strategy, p.Evict, p.Repair, len(records), sum)
+}
+
+func liveRecords(records []seats.Record) []seats.Record {
+	return slices.DeleteFunc(records, func(r seats.Record) bool { return !r.Active })
+}
+
+// fromRecords is a workload whose pods all have a seat.
+func fromRecords(p *policy.Policy, records []seats.Record, replicas int64) planner.State {
+	state := planner.State{Strategy: p.Strategy, Replicas: replicas, Settled: true, Mode: p.Repair, OwnSeat: p.SeatAt}
+	for i := range records {
+		r := &records[i]
+		pod := planner.Pod{Name: r.Name, Created: time.Unix(r.Created, 0), Ready: r.Ready, Running: r.Node != "", Ours: true, NodePool: planner.NoNode}
+		place(&pod, p, r.Seat, r.Origin, r.ID, r.Cost)
+		if r.Origin == ledger.OriginOrdinal {
+			pod.OwnRank, _ = p.Strategy.Rank(pod.Seat) // that it is right is looked at closely
+		}
+		state.Pods = append(state.Pods, pod)
+	}
+	return state
+}
+
+// place fills in a pod's seat. A seat in a pool that the strategy does not have any more
+// is none.
+func place(pod *planner.Pod, p *policy.Policy, seat ledger.Seat, origin ledger.Origin, id, cost string) {
+	pool, ok := p.Pool(seat.Pool)
+	if !ok {
+		pod.Seat.Pool, pod.Foreign = -1, true
+		if signed := ledger.CostRank(id); signed > 0 {
+			pod.Rank = sequence.RankOfCost(cost, signed, signed)
+		}
+		return
+	}
+	pod.Seat = sequence.Seat{Pool: pool, Ordinal: seat.Ordinal}
+	pod.Claimed = origin.Admitted()
+	pod.Rank = sequence.RankOfCost(cost, p.Strategy.RankOrNone(pod.Seat), ledger.CostRank(id))
+}
+
+// largestSeat is more bytes than the annotations of a seat take.
+const largestSeat = 256
+
+// errLeave ends a look at a workload that nobody wants Stowage to touch.
+var errLeave = errors.New("the workload is to be left alone")
+
+// kept is what is kept of a pod until a plan is carried out. A workload may have thousands of any size.
+func kept(pod *corev1.Pod) corev1.Pod {
+	return corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+		Labels:      cluster.Pick(pod.Labels, stowage.PoolLabel, stowage.SeatLabel),
+		Annotations: cluster.Pick(pod.Annotations, stowage.ClaimAnnotation, corev1.PodDeletionCost),
+	}}
+}
+
+// look reads the pods of a workload, with those that have no seat. It returns nil if the
+// workload moves or is not ours to repair.
+func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, templateNode string) (*planner.State, []corev1.Pod, error) {
+	scale, err := cluster.ReadScale(ctx, r.Uncached, owner.Namespace, seats.Ref(owner))
+	if err != nil || scale == nil || scale.Selector == "" {
+		return nil, nil, err
+	}
+	selector, err := labels.Parse(scale.Selector)
+	if err != nil {
+		return nil, nil, err
+	}
+	state := &planner.State{
+		Strategy: p.Strategy, Replicas: scale.Replicas, Mode: p.Repair, Evict: p.Evict, Settled: scale.Current == scale.Replicas,
+		Keep: owner.Kind == "Job", Young: r.Clock.Since(p.WorkloadCreated) < r.Timing.PolicyGrace, Reached: r.Seats.Pods().Reached(),
+		OwnSeat: p.SeatAt,
+	}
+	since := r.policySince(owner, p)
+	selected, err := r.selected(ctx, owner)
+	if err != nil {
+		return nil, nil, err
+	}
+	nodes := map[string]*corev1.Node{}
+	var pods []corev1.Pod
+	var example *corev1.Pod // whole
+	foreign, large := false, ""
+	err = cluster.Each(ctx, r.Uncached, &corev1.PodList{}, func(pod *corev1.Pod) error {
+		c := metav1.GetControllerOfNoCopy(pod)
+		if c == nil || c.UID != owner.UID || !podstatus.Active(pod) {
+			return nil
+		}
+		sent, namespaceSent := selected(pod)
+		created := placement.AsCreated(podpatch.FromPod(pod), p.Strategy, templateNode)
+		if !namespaceSent || !r.Scope.Enforces(ctx, pod.Namespace, created) {
+			return errLeave
+		}
+		view := viewOf(pod, created, owner, p, r.Seats.Pods().Key)
+		state.Keep = state.Keep || pod.Spec.SchedulingGroup != nil
+		if view.Seat.Pool < 0 {
+			view.Ours = view.Ours && sent
+			if view.Ours && podpatch.FreeAnnotations(pod.Annotations) < largestSeat {
+				view.Ours, large = false, pod.Name // a recreated pod would get none, either
+			}
+			var err error
+			if view.NodePool, err = r.nodePool(ctx, p, pod, nodes); err != nil {
+				return err
+			}
+		}
+		view.BeforePolicy = !view.Claimed && !view.Full && podstatus.CreatedBefore(view.Created, since, r.Timing.PolicyGrace)
+		if example == nil || foreign && !view.Foreign {
+			whole := *pod // a copy, so that the page is not kept
+			example, foreign = &whole, view.Foreign
+		}
+		state.Pods, pods = append(state.Pods, view), append(pods, kept(pod))
+		return nil
+	}, client.InNamespace(owner.Namespace), client.MatchingLabelsSelector{Selector: selector})
+	if errors.Is(err, errLeave) {
+		return nil, nil, nil // nobody wants us to touch this workload
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if large != "" {
+		r.noteLarge(owner, large)
+	}
+	state.Settled = state.Settled && int64(len(pods)) == scale.Replicas
+	if r.stuck(owner.Key(), scale.Current, scale.Replicas) && int64(len(pods)) == scale.Current {
+		state.Settled, state.Keep, state.Replicas = true, true, scale.Current // nothing is evicted whose successor may not come
+	}
+	state.Short = p.Short()
+	if state.RollingOut, err = r.rollingOut(ctx, owner); err != nil {
+		return nil, nil, err
+	}
+	if state.Yields, err = r.yieldingPools(ctx, owner, p); err != nil {
+		return nil, nil, err
+	}
+	if state.Available, err = r.available(ctx, p, example, foreign); err != nil {
+		return nil, nil, err
+	}
+	return state, pods, nil
+}
+
+// viewOf is a pod as a plan sees it. Whether the pod was sent to the webhook, and in which pool
+// its node is, is not known here.
+func viewOf(pod *corev1.Pod, created *podpatch.Pod, owner ledger.Owner, p *policy.Policy, key ledger.Key) planner.Pod {
+	view := planner.Pod{Name: pod.Name, Created: pod.CreationTimestamp.Time, Ready: podstatus.Ready(pod), Running: pod.Spec.NodeName != "", NodePool: planner.NoNode, Ours: true}
+	view.Seat.Pool = -1
+	view.Volume = slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil })
+	if rank, ok := placement.OwnRank(created, p.FirstOrdinal); ok {
+		view.OwnRank = rank
+	}
+	if seat, origin, id, ok := ledger.SeatOf(key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations); ok {
+		place(&view, p, seat, origin, id, pod.Annotations[corev1.PodDeletionCost])
+	} else {
+		view.Rank = formerRank(pod, owner, p, key)
+	}
+	if view.Seat.Pool < 0 {
+		view.Full = ledger.FoundFull(key, pod.Namespace, owner.UID, pod.Annotations)
+		_, pinned := placement.Pinned(created, p.Strategy, nil)
+		view.Ours = !pinned
+	}
+	return view
+}
+
+// formerRank returns [planner.Pod.Rank] of a pod whose labels somebody has changed, so that its claim does not prove them.
+// The claim proves the seat that the pod had, which follows from the rank of its deletion cost.
+func formerRank(pod *corev1.Pod, owner ledger.Owner, p *policy.Policy, key ledger.Key) int64 {
+	claim, cost := pod.Annotations[stowage.ClaimAnnotation], pod.Annotations[corev1.PodDeletionCost]
+	rank := ledger.CostRank(ledger.UnverifiedID(claim))
+	if rank < 1 || rank > sequence.NoRank {
+		return 0
+	}
+	seat, err := p.Strategy.SeatAt(rank)
+	if err != nil {
+		return 0
+	}
+	holder := ledger.Holder{Namespace: pod.Namespace, Owner: string(owner.UID)}
+	if _, _, ok := key.Verify(claim, holder, ledger.Seat{Pool: p.Strategy.Pool(seat.Pool).Name, Ordinal: seat.Ordinal}); !ok {
+		return 0
+	}
+	return sequence.RankOfCost(cost, rank, rank)
+}
+
+// selected returns a function that reports what the live registration selects. It reports whether the API server
+// sends a pod of an owner to the webhook. It also reports whether it sends any pod of that namespace with its labels.
+func (r *run) selected(ctx context.Context, owner ledger.Owner) (func(*corev1.Pod) (sent, namespaceSent bool), error) {
+	var config admissionregistrationv1.MutatingWebhookConfiguration
+	if err := r.Uncached.Get(ctx, client.ObjectKey{Name: r.Registration}, &config); err != nil {
+		if apierrors.IsNotFound(err) {
+			return func(*corev1.Pod) (bool, bool) { return false, false }, nil
+		}
+		return nil, err
+	}
+	registration := r.compiled(&config)
+	w, err := r.Cluster.Workload(ctx, owner.Namespace, seats.Ref(owner))
+	if err != nil {
+		return nil, err
+	}
+	ns, err := r.Cluster.Namespace(ctx, owner.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	return func(pod *corev1.Pod) (sent, namespaceSent bool) {
+		if ns == nil {
+			return false, false
+		}
+		created := pod.DeepCopy()
+		created.Spec.NodeName = ""
+		if w != nil {
+			created.Spec.NodeName = w.TemplateNode
+		}
+		sent, err := registration.Selects(ns.Labels, created)
+		if err != nil {
+			r.warnUnevaluated(err)
+		}
+		return sent, registration.SelectsLabels(ns.Labels, pod.Labels)
+	}, nil
+}
+
+// compiled returns what a registration selects, compiled once for each version of it. One that does
+// not compile selects nothing.
+func (r *run) compiled(config *admissionregistrationv1.MutatingWebhookConfiguration) *scope.Registration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.registration == nil || r.registrationVersion != config.ResourceVersion {
+		registration, err := scope.Compile(config)
+		if err != nil {
+			r.Log.Error(err, "nothing is repaired: what the registration selects is not known", "kind", "MutatingWebhookConfiguration", "name", config.Name)
+			registration = &scope.Registration{}
+		}
+		r.registration, r.registrationVersion, r.unevaluated = registration, config.ResourceVersion, false
+	}
+	return r.registration
+}
+
+// warnUnevaluated says once for each version of the registration that a match condition cannot be
+// evaluated here, as when it asks who creates the pod.
+func (r *run) warnUnevaluated(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.unevaluated {
+		r.unevaluated = true
+		r.Log.Error(err, "pods are not repaired for which a match condition of the registration cannot be evaluated", "kind", "MutatingWebhookConfiguration", "name", r.Registration)
+	}
+}
+
+// nodePool returns the pool that a pod's node is in.
+func (r *run) nodePool(ctx context.Context, p *policy.Policy, pod *corev1.Pod, nodes map[string]*corev1.Node) (int, error) {
+	name := pod.Spec.NodeName
+	if name == "" {
+		return planner.NoNode, nil
+	}
+	node, ok := nodes[name]
+	if !ok {
+		node = &corev1.Node{}
+		if err := r.Client.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+			if !apierrors.IsNotFound(err) {
+				return 0, err
+			}
+			node = &corev1.Node{}
+		}
+		nodes[name] = node
+	}
+	for i := range p.Strategy.Len() {
+		if labels.SelectorFromSet(p.Strategy.Pool(i).Labels).Matches(labels.Set(node.Labels)) {
+			return i, nil
+		}
+	}
+	return planner.OtherNode, nil
+}
+
+// revisions returns an owner as the cache knows it, and the other revisions of what made it.
+func (r *run) revisions(ctx context.Context, owner ledger.Owner) (w *cluster.Workload, others []*cluster.Workload, err error) {
+	w, err = r.Cluster.Workload(ctx, owner.Namespace, seats.Ref(owner))
+	if err != nil || w == nil || w.Controller == nil {
+		return w, nil, err
+	}
+	owners, err := r.Cluster.PodOwners(ctx, owner.Namespace)
+	return w, slices.DeleteFunc(owners, func(m *cluster.Workload) bool {
+		return m.UID == owner.UID || m.Controller == nil || m.Controller.UID != w.Controller.UID
+	}), err
+}
+
+// rollingOut reports whether another revision of what made the owner has pods.
+func (r *run) rollingOut(ctx context.Context, owner ledger.Owner) (bool, error) {
+	_, others, err := r.revisions(ctx, owner)
+	return slices.ContainsFunc(others, func(m *cluster.Workload) bool { return m.Replicas > 0 || m.Current > 0 }), err
+}

@@ -1,0 +1,48 @@
+package repair
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/stowage-dev/stowage/internal/platform/metrics"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
+)
+
+// Metrics counts repairs.
+type Metrics struct {
+	repairs  *prometheus.CounterVec
+	distance *prometheus.GaugeVec
+}
+
+// The repairs. They are a metric label.
+const (
+	repairAdopt    = "adopt"
+	repairRenumber = "renumber"
+	repairRecreate = "recreate"
+	repairEvict    = "evict"
+)
+
+// NewMetrics registers the metrics.
+func NewMetrics(set *metrics.Set) *Metrics {
+	m := &Metrics{
+		repairs:  set.CounterVec("stowage_repairs_total", "Pods repaired, by what was done: adopt (given a seat), renumber (given another one), recreate or evict (removed, so that their owner recreates them).", "action"),
+		distance: set.GaugeVec("stowage_spread_distance", "Pods that are in a pool with too many, or in none, by workload. Workloads in which every pool has what it should have are not there.", "namespace", "kind", "name"),
+	}
+	return m
+}
+
+// report publishes a workload's distance from its targets.
+func (r *run) report(owner ledger.Owner, distance int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if distance > 0 {
+		r.reported[owner.Key()] = owner
+		r.Metrics.distance.WithLabelValues(owner.Namespace, owner.Kind, owner.Name).Set(float64(distance))
+		return
+	}
+	delete(r.reported, owner.Key())
+	r.Metrics.gone(owner)
+}
+
+func (m *Metrics) gone(owner ledger.Owner) {
+	m.distance.DeleteLabelValues(owner.Namespace, owner.Kind, owner.Name)
+}

@@ -1,0 +1,202 @@
+// Package planner decides what to do about pods of a workload that are not where its strategy wants them. Some came
+// without a seat because no webhook was there; some ordinals have gaps; some pools have too many.
+//
+// A plan depends only on what it is given; package repair looks and acts. It
+// promises that a plan
+//   - is empty while the workload moves;
+//   - never makes a pod that runs in one of the pools go, unless eviction was asked for or the pod
+//     came before its policy and is not in use yet;
+//   - makes at most one pod go at a time.
+package planner
+
+import (
+	"slices"
+	"time"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
+)
+
+// Pod is an active pod of the workload.
+type Pod struct {
+	Name    string
+	Created time.Time
+	Ready   bool
+	Running bool // it has a node
+	Volume  bool // it uses a PersistentVolumeClaim, whose volume may be where the pod runs
+	// Seat is what the pod holds; Pool is -1 if it holds none.
+	Seat sequence.Seat
+	// Claimed says that the pod got its seat as it was created.
+	Claimed bool
+	// OwnRank is the rank of a pod that has an ordinal of its own, or 0.
+	OwnRank int64
+	// Foreign says, of a pod without a seat, that it had one in a pool which the
+	// strategy does not have any more.
+	Foreign bool
+	// Full says, of a pod without a seat, that the webhook gave it none because every pool had its maximum.
+	Full bool
+	// NodePool is the pool that the pod's node is in, or one of the constants below.
+	NodePool int
+	// Ours says, of a pod without a seat, that it should have come through us.
+	Ours bool
+	// BeforePolicy says that the pod was created a little before the policy that concerns it.
+	BeforePolicy bool
+	// Rank is the one for which Stowage wrote the pod's deletion cost, or 0 if somebody else wrote the cost.
+	Rank int64
+}
+
+// Where a pod's node is, if it is in no pool.
+const (
+	NoNode    = -1 // the pod waits for a node
+	OtherNode = -2 // the node is in no pool
+)
+
+// State is a workload as it is.
+type State struct {
+	Strategy *sequence.Strategy
+	Pods     []Pod
+	// Replicas is how many pods the workload asks for.
+	Replicas int64
+	// Settled says that the workload asks for nothing and that nothing ends.
+	Settled bool
+	// RollingOut says that another revision of the workload has pods.
+	RollingOut bool
+	// Keep says that no pod may be removed: a Job's have work to lose, and those of a scheduling group belong together.
+	Keep  bool
+	Mode  stowage.Repair
+	Evict bool
+	// Young says that the whole workload was created moments ago, so that its pods may be
+	// evicted although they are ready.
+	Young bool
+	// Available reports for each pool whether one of its nodes takes such a pod, as far as is known. Room on a node
+	// is proven only for the pool that a plan names.
+	Available []bool
+	// Short reports for each pool whether it has no room. Its pods that have a node are not evicted to lower their number.
+	Short []bool
+	// Reached is when the webhook last gave a seat to a pod that the same registration selects, of this or of
+	// another workload. A pod that was created later than that may have bypassed a webhook that still cannot
+	// be reached.
+	Reached time.Time
+	// Yields reports for each pool whether its pods are to be removed first. Then the pool has no room, and a newer
+	// revision of the workload needs their places.
+	Yields []bool
+	// OwnSeat returns the seat of a pod with an ordinal of its own, by its rank; nil is as the strategy has it.
+	OwnSeat func(rank int64) (sequence.Seat, error)
+}
+
+// own returns the seat of a pod that has an ordinal of its own, and false if the strategy has no such seat.
+func (s *State) own(pod *Pod) (sequence.Seat, bool) {
+	at := s.Strategy.SeatAt
+	if s.OwnSeat != nil {
+		at = s.OwnSeat
+	}
+	seat, err := at(pod.OwnRank)
+	return seat, err == nil
+}
+
+// lacksSeat reports whether a pod has no seat and should have one.
+func (s *State) lacksSeat(pod *Pod) bool {
+	if pod.Seat.Pool >= 0 || !pod.Ours {
+		return false
+	}
+	if pod.OwnRank > 0 {
+		_, ok := s.own(pod)
+		return ok
+	}
+	return true
+}
+
+// takes reports whether a pool takes one more pod: see [State.Available].
+func (s *State) takes(pool int) bool {
+	return pool >= 0 && pool < len(s.Available) && s.Available[pool]
+}
+
+// Move gives a seat to a pod, with the rank that its deletion cost is to stand for.
+type Move struct {
+	Pod  int // index in State.Pods
+	Seat sequence.Seat
+	Rank int64
+}
+
+// Plan is what to do, and what is to be said.
+type Plan struct {
+	Adopt    []Move // pods without a seat
+	Renumber []Move // pods with another seat, or another rank, than they should have
+	Recreate int    // index of a pod to remove, so that its owner recreates it; or -1
+	Evict    int    // index of a pod to evict, so that another pool gets it; or -1
+	// To is the pool that gets the successor of the pod to remove, if that pod has a node; or -1.
+	To int
+	// BeforePolicy says that the pod to remove was created before its policy and is not in use yet.
+	// The repair mode Recreate allows this without a request to rebalance.
+	BeforePolicy bool
+
+	Counts   []int64 // pods with a seat in each pool, after the moves
+	Targets  []int64
+	Unseated int // pods without a seat, after the moves, that should have one
+}
+
+// Balanced reports whether each pool has what it should have.
+func (p *Plan) Balanced() bool { return p.Unseated == 0 && slices.Equal(p.Counts, p.Targets) }
+
+// Distance is how many pods are in a pool that has too many, or in none.
+func (p *Plan) Distance() int64 {
+	d := int64(p.Unseated)
+	for i := range p.Counts {
+		d += max(0, p.Counts[i]-p.Targets[i])
+	}
+	return d
+}
+
+// Make returns the plan for a workload.
+func Make(s State) Plan {
+	p := Plan{Recreate: -1, Evict: -1, To: -1, Counts: make([]int64, s.Strategy.Len()), Targets: make([]int64, s.Strategy.Len())}
+	for i := range p.Targets {
+		p.Targets[i] = s.Strategy.Target(i, s.Replicas)
+	}
+	ordinals := false
+	for i := range s.Pods {
+		pod := &s.Pods[i]
+		ordinals = ordinals || pod.OwnRank > 0
+		switch {
+		case pod.Seat.Pool >= 0:
+			p.Counts[pod.Seat.Pool]++
+		case s.lacksSeat(pod):
+			p.Unseated++
+		}
+	}
+	// Beyond the pools' maxima pods have no seat, and need none. Which ones follows from their own ordinals, if
+	// they have any.
+	if beyond := s.Replicas - s.Strategy.Seats(); beyond > 0 && !ordinals {
+		p.Unseated = max(0, p.Unseated-int(beyond))
+	}
+	if !s.Settled || s.Mode == stowage.RepairOff {
+		return p
+	}
+
+	// 1. Who runs in a pool belongs to it.
+	s.adopt(&p)
+
+	// 2. A pod that was created before its policy is removed while it is not in use.
+	if len(p.Adopt) == 0 && s.Mode == stowage.RepairRecreate && !s.Keep && !s.RollingOut {
+		if p.Recreate, p.Evict = s.evictEarly(&p); p.Recreate >= 0 || p.Evict >= 0 {
+			p.BeforePolicy = true
+			return p
+		}
+	}
+
+	// 3. A pod without a seat that is in no pool is recreated, if a later pod shows that this helps.
+	if p.Unseated > 0 && s.Mode == stowage.RepairRecreate && !s.Keep {
+		p.Recreate = s.recreate(&p)
+	}
+
+	// 4. Ordinals without gaps, and costs that agree with them.
+	if len(p.Adopt) == 0 {
+		p.Renumber = s.renumber()
+	}
+
+	// 5. A pod goes from a pool that has too many, if that was asked for.
+	if s.Evict && !s.Keep && len(p.Adopt) == 0 && p.Recreate < 0 && len(p.Renumber) == 0 {
+		p.Evict = s.evict(&p)
+	}
+	return p
+}

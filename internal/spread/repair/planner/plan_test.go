@@ -1,0 +1,558 @@
+package planner
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
+)
+
+var begin = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func strategy(text string) *sequence.Strategy {
+	s, err := sequence.Parse(text)
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+// limited is a strategy of pools of equal weight with these maxima.
+func limited(maxima ...int64) *sequence.Strategy {
+	var pools []sequence.Pool
+	for i, limit := range maxima {
+		pools = append(pools, sequence.Pool{Name: fmt.Sprint(i), Labels: map[string]string{"p": fmt.Sprint(i)}, Weight: 1, Max: limit})
+	}
+	s, err := sequence.New(pools, sequence.EarlierWins)
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+// seated is a pod that came through the webhook.
+func seated(pool int, ordinal int64) Pod {
+	return Pod{Seat: sequence.Seat{Pool: pool, Ordinal: ordinal}, Claimed: true, Ready: true, Ours: true, NodePool: pool, Created: begin.Add(time.Minute)}
+}
+
+// early is a pod that came before its policy and was adopted.
+func early(pool int, ordinal int64) Pod {
+	p := seated(pool, ordinal)
+	p.Claimed, p.BeforePolicy = false, true
+	return p
+}
+
+// unseated is one that did not, on a node of a pool.
+func unseated(nodePool int, age time.Duration) Pod {
+	return Pod{Seat: sequence.Seat{Pool: -1}, Ready: true, Ours: true, NodePool: nodePool, Created: begin.Add(time.Minute - age)}
+}
+
+func TestMake(t *testing.T) {
+	two := strategy("p=a,weight=1:p=b,weight=1") // the later pool first
+	settled := func(pods ...Pod) State {
+		return State{Strategy: two, Pods: pods, Replicas: int64(len(pods)), Settled: true, Mode: stowage.RepairRecreate, Available: []bool{true, true}}
+	}
+	full := func(evict bool, node int) State {
+		p := unseated(node, time.Second)
+		p.Full, p.Running = true, node != NoNode
+		s := settled(seated(0, 1), seated(0, 2), seated(1, 1), p)
+		s.Strategy, s.Evict = limited(2, 2), evict
+		return s
+	}
+	crowded := func(short bool) State { // the first pool
+		s := settled(seated(0, 1), seated(0, 2), seated(0, 3), seated(1, 1))
+		s.Evict, s.Short = true, []bool{short, false}
+		return s
+	}
+	cases := map[string]struct {
+		state    State
+		adopt    []Move
+		renumber []Move
+		recreate int
+		evict    int
+		distance int64
+		early    bool
+	}{
+		"nothing is wrong": {
+			state: settled(seated(1, 1), seated(0, 1)), recreate: -1, evict: -1,
+		},
+		"a pod that runs in a pool is adopted with the lowest free ordinal": {
+			state: settled(seated(0, 1), seated(1, 2), unseated(1, 0)), recreate: -1, evict: -1,
+			adopt: []Move{{Pod: 2, Seat: sequence.Seat{Pool: 1, Ordinal: 1}, Rank: 1}},
+		},
+		"a pod that runs in a pool with too many is adopted, too": {
+			state: settled(seated(0, 1), unseated(0, 0)), recreate: -1, evict: -1, distance: 1,
+			adopt: []Move{{Pod: 1, Seat: sequence.Seat{Pool: 0, Ordinal: 2}, Rank: 4}},
+		},
+		"a pod beyond its pool's base, where that has no weight, is adopted as the first to go": {
+			state: func() State {
+				s := settled(seated(0, 1), unseated(0, 0))
+				s.Strategy = strategy("p=a,base=1:p=b,weight=1")
+				return s
+			}(), recreate: -1, evict: -1, distance: 1,
+			adopt: []Move{{Pod: 1, Seat: sequence.Seat{Pool: 0, Ordinal: 2}, Rank: sequence.NoRank}},
+		},
+		"a pod that runs outside of the pools stays while another is not ready": {
+			state: func() State {
+				s := settled(seated(1, 1), unseated(OtherNode, time.Second))
+				s.Pods[0].Ready = false
+				return s
+			}(), recreate: -1, evict: -1, distance: 1,
+		},
+		"and while no node could take it": {
+			state: func() State {
+				s := settled(seated(1, 1), unseated(OtherNode, time.Second))
+				s.Available = nil
+				return s
+			}(),
+			recreate: -1, evict: -1, distance: 1,
+		},
+		"and if its pool was there when it came": {
+			state:    settled(seated(1, 1), func() Pod { p := unseated(OtherNode, time.Second); p.Foreign = true; return p }()),
+			recreate: -1, evict: -1, distance: 1,
+		},
+		"unless eviction was asked for": {
+			state: func() State {
+				s := settled(seated(1, 1), func() Pod { p := unseated(OtherNode, time.Second); p.Foreign = true; return p }())
+				s.Evict = true
+				return s
+			}(), recreate: -1, evict: 1, distance: 1,
+		},
+		"none goes if a later one bypassed the webhook: the webhook is not reached again": {
+			state: settled(seated(1, 1), unseated(OtherNode, time.Second), unseated(NoNode, -time.Second)), recreate: -1, evict: -1, distance: 2,
+		},
+		"a Job's pods stay": {
+			state:    func() State { s := settled(seated(1, 1), unseated(NoNode, time.Second)); s.Keep = true; return s }(),
+			recreate: -1, evict: -1, distance: 1,
+		},
+		"a pod with an ordinal of its own is adopted where that belongs": {
+			state:    settled(seated(0, 1), func() Pod { p := unseated(1, 0); p.OwnRank = 3; return p }(), func() Pod { p := unseated(1, 0); p.OwnRank = 2; return p }()),
+			recreate: -1, evict: -1, distance: 1,
+			adopt: []Move{{Pod: 1, Seat: sequence.Seat{Pool: 1, Ordinal: 2}, Rank: 3}},
+		},
+		"a pod with an ordinal of its own whose pool is no more is evicted, too": {
+			state: func() State {
+				s := settled(seated(1, 1), func() Pod { p := unseated(OtherNode, 0); p.OwnRank, p.Foreign = 2, true; return p }())
+				s.Evict = true
+				return s
+			}(), recreate: -1, evict: 1, distance: 1,
+		},
+		"a pod whose own ordinal has another place in the same pool stays": {
+			state: func() State {
+				s := settled(func() Pod { p := seated(1, 1); p.OwnRank = 1; return p }(), func() Pod { p := seated(1, 5); p.OwnRank = 3; return p }())
+				s.Evict = true
+				return s
+			}(), recreate: -1, evict: -1, distance: 1,
+		},
+		"a pod whose own ordinal belongs elsewhere since an edit is evicted if that was asked for": {
+			state: func() State {
+				s := settled(seated(1, 1), func() Pod { p := seated(1, 2); p.OwnRank = 2; return p }())
+				s.Evict = true
+				return s
+			}(), recreate: -1, evict: 1, distance: 1,
+		},
+		"a pod stays in a pool without room that has too many": {state: crowded(true), recreate: -1, evict: -1, distance: 1},
+		"it goes if the pool has room":                         {state: crowded(false), recreate: -1, evict: 2, distance: 1},
+		"a pod outside of the pools is recreated if a later one passed the webhook": {
+			state: settled(seated(1, 1), unseated(OtherNode, time.Second)), recreate: 1, evict: -1, distance: 1,
+		},
+		"a StatefulSet's pod with a volume stays where it runs": {
+			state: settled(seated(1, 1), func() Pod { p := unseated(OtherNode, time.Second); p.OwnRank, p.Volume = 2, true; return p }()), recreate: -1, evict: -1, distance: 1,
+		},
+		"a StatefulSet's pod without a volume does not": {
+			state: settled(seated(1, 1), func() Pod { p := unseated(OtherNode, time.Second); p.OwnRank = 2; return p }()), recreate: 1, evict: -1, distance: 1,
+		},
+		"a pod that waits for a node, too": {
+			state: settled(seated(1, 1), unseated(NoNode, time.Second)), recreate: 1, evict: -1, distance: 1,
+		},
+		"not if no later one came through us: the webhook may not be reachable": {
+			state: settled(seated(1, 1), unseated(OtherNode, -time.Second)), recreate: -1, evict: -1, distance: 1,
+		},
+		"not if none ever came through us": {
+			state: settled(unseated(OtherNode, time.Second), unseated(OtherNode, time.Second)), recreate: -1, evict: -1, distance: 2,
+		},
+		"not if the later one was adopted": {
+			state:    settled(func() Pod { p := seated(1, 1); p.Claimed = false; return p }(), unseated(OtherNode, time.Second)),
+			recreate: -1, evict: -1, distance: 1,
+		},
+		"not if it is excluded from the webhook": {
+			state: settled(seated(1, 1), func() Pod { p := unseated(OtherNode, time.Second); p.Ours = false; return p }()), recreate: -1, evict: -1,
+		},
+		"not if recreation is off": {
+			state: func() State {
+				s := settled(seated(1, 1), unseated(OtherNode, time.Second))
+				s.Mode = stowage.RepairAdopt
+				return s
+			}(),
+			recreate: -1, evict: -1, distance: 1,
+		},
+		"nothing at all if repair is off": {
+			state: func() State {
+				s := settled(seated(1, 2), unseated(0, time.Second))
+				s.Mode = stowage.RepairOff
+				return s
+			}(),
+			recreate: -1, evict: -1, distance: 1,
+		},
+		"nothing while the workload moves": {
+			state: func() State {
+				s := settled(seated(1, 2), unseated(OtherNode, time.Second))
+				s.Settled = false
+				return s
+			}(),
+			recreate: -1, evict: -1, distance: 1,
+		},
+		"one pod at a time, first one that waits": {
+			state: settled(seated(1, 1), unseated(OtherNode, 2*time.Second), unseated(NoNode, time.Second)), recreate: 2, evict: -1, distance: 2,
+		},
+		"gaps are filled from the top": {
+			state:    settled(seated(1, 2), seated(1, 5), seated(0, 1), seated(0, 2)),
+			renumber: []Move{{Pod: 1, Seat: sequence.Seat{Pool: 1, Ordinal: 1}, Rank: 1}}, recreate: -1, evict: -1,
+		},
+		"of two with one ordinal the younger moves": {
+			state:    settled(seated(1, 1), func() Pod { p := seated(1, 1); p.Created = begin; return p }(), seated(0, 1), seated(0, 2)),
+			renumber: []Move{{Pod: 0, Seat: sequence.Seat{Pool: 1, Ordinal: 2}, Rank: 3}}, recreate: -1, evict: -1,
+		},
+		"a deletion cost of another rank is written anew": {
+			state:    settled(func() Pod { p := seated(1, 1); p.Rank = 9; return p }(), seated(0, 1)),
+			renumber: []Move{{Pod: 0, Seat: sequence.Seat{Pool: 1, Ordinal: 1}, Rank: 1}}, recreate: -1, evict: -1,
+		},
+		"seats that follow from the pods' own ordinals stay": {
+			state:    settled(func() Pod { p := seated(1, 3); p.OwnRank = 5; return p }(), seated(0, 1)),
+			recreate: -1, evict: -1,
+		},
+		"too many in a pool are reported": {
+			state: settled(seated(0, 1), seated(0, 2), seated(0, 3), seated(1, 1)), recreate: -1, evict: -1, distance: 1,
+		},
+		"and evicted, the highest first, if that was asked for": {
+			state: func() State {
+				s := settled(seated(0, 1), seated(0, 3), seated(0, 2), seated(1, 1))
+				s.Evict = true
+				return s
+			}(),
+			recreate: -1, evict: 1, distance: 1,
+		},
+		"not while the workload rolls out": {
+			state: func() State {
+				s := settled(seated(0, 1), seated(0, 2), seated(0, 3), seated(1, 1))
+				s.Evict, s.RollingOut = true, true
+				return s
+			}(), recreate: -1, evict: -1, distance: 1,
+		},
+		"not while a pod is not ready": {
+			state: func() State {
+				s := settled(seated(0, 1), seated(0, 2), seated(0, 3), seated(1, 1))
+				s.Evict, s.Pods[3].Ready = true, false
+				return s
+			}(), recreate: -1, evict: -1, distance: 1,
+		},
+		"not if no node could take the pod": {
+			state: func() State {
+				s := settled(seated(0, 1), seated(0, 2), seated(0, 3), seated(1, 1))
+				s.Evict, s.Available = true, []bool{true, false}
+				return s
+			}(), recreate: -1, evict: -1, distance: 1,
+		},
+		"a pod that came before its policy goes while it is not ready": {
+			state: func() State {
+				s := settled(early(0, 1), early(0, 2), early(0, 3), early(1, 1))
+				s.Pods[1].Ready = false
+				return s
+			}(), recreate: -1, evict: 1, distance: 1, early: true,
+		},
+		"and while the whole workload is young, the last one first": {
+			state: func() State {
+				s := settled(early(0, 1), early(0, 2), early(0, 3), early(1, 1))
+				s.Young = true
+				return s
+			}(), recreate: -1, evict: 2, distance: 1, early: true,
+		},
+		"it stays once it is in use": {
+			state: settled(early(0, 1), early(0, 2), early(0, 3), early(1, 1)), recreate: -1, evict: -1, distance: 1,
+		},
+		"a pod that came before its policy and waits outside of the pools goes, though none came through us": {
+			state: func() State {
+				s := settled(early(1, 1), unseated(NoNode, time.Second))
+				s.Pods[1].BeforePolicy, s.Pods[1].Ready = true, false
+				return s
+			}(), recreate: 1, evict: -1, distance: 1, early: true,
+		},
+		"it stays if it has an ordinal of its own": {
+			state: func() State {
+				s := settled(early(1, 1), unseated(NoNode, time.Second))
+				s.Pods[1].BeforePolicy, s.Pods[1].Ready, s.Pods[1].OwnRank = true, false, 2
+				return s
+			}(), recreate: -1, evict: -1, distance: 1,
+		},
+		"and if no node could take its successor": {
+			state: func() State {
+				s := settled(early(0, 1), early(0, 2), early(0, 3), early(1, 1))
+				s.Young, s.Available = true, []bool{true, false}
+				return s
+			}(), recreate: -1, evict: -1, distance: 1,
+		},
+		"and in a pool that has not too many": {
+			state: func() State {
+				s := settled(early(0, 1), early(1, 1))
+				s.Young = true
+				return s
+			}(), recreate: -1, evict: -1,
+		},
+		"a pod with an ordinal of its own that runs in another pool than its ordinal's is evicted if that was asked for": {
+			state: func() State {
+				s := settled(seated(1, 1), func() Pod { p := unseated(1, 0); p.OwnRank = 2; return p }())
+				s.Evict = true
+				return s
+			}(), recreate: -1, evict: 1, distance: 1,
+		},
+		"and stays if that was not asked for": {
+			state:    settled(seated(1, 1), func() Pod { p := unseated(1, 0); p.OwnRank = 2; return p }()),
+			recreate: -1, evict: -1, distance: 1,
+		},
+		"and if its own pool has no room": {
+			state: func() State {
+				s := settled(seated(1, 1), func() Pod { p := unseated(1, 0); p.OwnRank = 2; return p }())
+				s.Evict, s.Available = true, []bool{false, true}
+				return s
+			}(), recreate: -1, evict: -1, distance: 1,
+		},
+		"of pods with an ordinal of their own, one whose ordinal has a seat is recreated, and none whose ordinal has none": {
+			state: func() State {
+				s := settled(seated(0, 1), unseated(OtherNode, 2*time.Second), unseated(OtherNode, time.Second), unseated(OtherNode, time.Second))
+				for i := range s.Pods {
+					s.Pods[i].OwnRank = int64(i) + 1
+				}
+				s.Strategy = limited(1, 1)
+				return s
+			}(), recreate: 1, evict: -1, distance: 1,
+		},
+		"adoption follows what the pools lack, and not the order of the list": {
+			state: func() State {
+				s := settled(unseated(0, 0), unseated(0, 0), unseated(0, 0), unseated(1, 0))
+				s.Strategy = limited(2, 1)
+				return s
+			}(), recreate: -1, evict: -1,
+			adopt: []Move{
+				{Pod: 0, Seat: sequence.Seat{Pool: 0, Ordinal: 1}, Rank: 1},
+				{Pod: 1, Seat: sequence.Seat{Pool: 0, Ordinal: 2}, Rank: 3},
+				{Pod: 3, Seat: sequence.Seat{Pool: 1, Ordinal: 1}, Rank: 2},
+			},
+		},
+		"no pool gets more than its maximum while a pod outside of the pools can have the seat": {
+			state: func() State {
+				s := settled(seated(1, 1), unseated(0, 0), unseated(0, 0), unseated(OtherNode, time.Second))
+				s.Strategy = limited(1, 2)
+				return s
+			}(), recreate: 3, evict: -1, distance: 1,
+			adopt: []Move{{Pod: 1, Seat: sequence.Seat{Pool: 0, Ordinal: 1}, Rank: 1}},
+		},
+		"a pod outside of the pools is recreated if the webhook gave a later pod of another workload its seat": {
+			state: func() State {
+				s := settled(unseated(OtherNode, 0), unseated(OtherNode, time.Second))
+				s.Reached = begin.Add(2 * time.Minute)
+				return s
+			}(), recreate: 0, evict: -1, distance: 2,
+		},
+		"also one that was stored later than its siblings, because the webhook timed out": {
+			state: func() State {
+				s := settled(seated(1, 1), unseated(NoNode, -5*time.Second))
+				s.Reached = begin.Add(2 * time.Minute)
+				return s
+			}(), recreate: 1, evict: -1, distance: 1,
+		},
+		"not if the last pod that reached the webhook is older": {
+			state: func() State {
+				s := settled(unseated(OtherNode, 0), unseated(OtherNode, time.Second))
+				s.Reached = begin.Add(time.Minute)
+				return s
+			}(), recreate: -1, evict: -1, distance: 2,
+		},
+		"a pod that came when every pool had its maximum stays where it runs": {state: full(false, OtherNode), recreate: -1, evict: -1, distance: 1},
+		"it goes if eviction was asked for":                                   {state: full(true, OtherNode), recreate: 3, evict: -1, distance: 1},
+		"and if it waits for a node":                                          {state: full(false, NoNode), recreate: 3, evict: -1, distance: 1},
+		"a StatefulSet's pod with a volume that runs in another pool than its ordinal's stays, also with eviction": {
+			state: func() State {
+				s := settled(seated(1, 1), func() Pod { p := unseated(1, 0); p.OwnRank, p.Volume = 2, true; return p }())
+				s.Evict = true
+				return s
+			}(), recreate: -1, evict: -1, distance: 1,
+		},
+		"pods beyond the pools' maxima need no seat": {
+			state: func() State {
+				s := settled(seated(0, 1), unseated(0, time.Second), unseated(OtherNode, time.Second))
+				s.Strategy = limited(1)
+				return s
+			}(), recreate: -1, evict: -1,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := Make(tc.state)
+			if diff := cmp.Diff(tc.adopt, p.Adopt); diff != "" {
+				t.Errorf("adopt (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tc.renumber, p.Renumber); diff != "" {
+				t.Errorf("renumber (-want +got):\n%s", diff)
+			}
+			if p.BeforePolicy != tc.early {
+				t.Errorf("before its policy: %v", p.BeforePolicy)
+			}
+			if p.Recreate != tc.recreate || p.Evict != tc.evict || p.Distance() != tc.distance {
+				t.Errorf("recreate %d, evict %d, distance %d; want %d, %d, %d", p.Recreate, p.Evict, p.Distance(), tc.recreate, tc.evict, tc.distance)
+			}
+		})
+	}
+}
+
+// A plan names the pool that needs room for the successor of a running pod, and none for a pod that waits.
+func TestSuccessor(t *testing.T) {
+	two := strategy("p=a,weight=1:p=b,weight=1")
+	state := func(running bool, pods ...Pod) State {
+		for i := range pods {
+			pods[i].Running = running
+		}
+		return State{Strategy: two, Pods: pods, Replicas: int64(len(pods)), Settled: true, Evict: true, Mode: stowage.RepairRecreate, Available: []bool{true, true}}
+	}
+	own := unseated(1, 0)
+	own.OwnRank = 2
+	for name, tc := range map[string]struct {
+		state State
+		to    int
+	}{
+		"evicted":                        {state(true, seated(0, 1), seated(0, 2), seated(0, 3), seated(1, 1)), 1},
+		"with an ordinal of its own":     {state(true, seated(1, 1), own), 0},
+		"recreated":                      {state(true, seated(1, 1), unseated(OtherNode, time.Second)), 0},
+		"recreated, and waits":           {state(false, seated(1, 1), unseated(NoNode, time.Second)), -1},
+		"came before its policy":         {state(true, early(0, 1), early(0, 2), func() Pod { p := early(0, 3); p.Ready = false; return p }(), early(1, 1)), 1},
+		"nothing is to be done about it": {state(true, seated(1, 1), seated(0, 1)), -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if p := Make(tc.state); p.To != tc.to {
+				t.Errorf("to pool %d; want %d", p.To, tc.to)
+			}
+		})
+	}
+}
+
+// Whatever there is, carrying out plans comes to an end, and then the seats have no gaps;
+// where eviction was asked for, each pool has its target.
+func TestPlansEnd(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := State{
+			Strategy: strategy(rapid.SampledFrom([]string{"p=a,weight=1:p=b,weight=1", "p=a,base=2,weight=1:p=b,weight=3:p=c,weight=2", "p=a,weight=80:p=b,weight=20"}).Draw(t, "strategy")),
+			Settled:  true, Mode: stowage.RepairRecreate, Evict: rapid.Bool().Draw(t, "evict"),
+		}
+		for range s.Strategy.Len() {
+			s.Available = append(s.Available, true)
+		}
+		for i := range rapid.IntRange(1, 20).Draw(t, "pods") {
+			pool := rapid.IntRange(-2, s.Strategy.Len()-1).Draw(t, "pool")
+			p := unseated(pool, time.Second)
+			if pool >= 0 && rapid.Bool().Draw(t, "seated") {
+				p = seated(pool, int64(rapid.IntRange(1, 25).Draw(t, "ordinal")))
+			}
+			p.Name = fmt.Sprint(i)
+			p.BeforePolicy = rapid.Bool().Draw(t, "before its policy")
+			p.Claimed = p.Claimed && !p.BeforePolicy
+			s.Pods = append(s.Pods, p)
+		}
+		s.Young = rapid.Bool().Draw(t, "young")
+		s.Replicas = int64(len(s.Pods))
+		s.Pods[0] = seated(0, 1) // one came through us
+		// arrive is a new pod that comes through the webhook.
+		arrive := func() {
+			counts := make([]int64, s.Strategy.Len())
+			for _, p := range s.Pods {
+				if p.Seat.Pool >= 0 {
+					counts[p.Seat.Pool]++
+				}
+			}
+			seats := newTable(&s)
+			seat, err := s.Strategy.Next(held{counts, seats})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Pods = append(s.Pods, seated(seat.Pool, seat.Ordinal))
+		}
+		for round := 0; ; round++ {
+			if round > 200 {
+				t.Fatalf("the plans do not end: %+v", s.Pods)
+			}
+			p := Make(s)
+			for _, m := range append(p.Adopt, p.Renumber...) {
+				s.Pods[m.Pod].Seat, s.Pods[m.Pod].Rank = m.Seat, m.Rank
+			}
+			victim := max(p.Recreate, p.Evict)
+			if victim >= 0 {
+				s.Pods = slices.Delete(s.Pods, victim, victim+1)
+				arrive()
+				continue
+			}
+			if len(p.Adopt)+len(p.Renumber) > 0 {
+				continue
+			}
+			for pool, o := range newTable(&s) {
+				if int64(len(o.held)) != p.Counts[pool] || !o.held[p.Counts[pool]] && p.Counts[pool] > 0 {
+					t.Fatalf("pool %d has %d pods on the ordinals %v", pool, p.Counts[pool], o)
+				}
+			}
+			if p.Unseated > 0 || s.Evict && !p.Balanced() {
+				t.Fatalf("counts %v, targets %v, %d without a seat", p.Counts, p.Targets, p.Unseated)
+			}
+			return
+		}
+	})
+}
+
+type held struct {
+	counts []int64
+	seats  table
+}
+
+func (h held) Count(pool int) int64 { return h.counts[pool] }
+func (h held) LowestFree(pool int) int64 {
+	o := int64(1)
+	for h.seats[pool].held[o] {
+		o++
+	}
+	return o
+}
+
+// The pods of an older revision go first in pools without room. A pod whose deletion cost is not ours, or that has an ordinal of
+// its own, stays as it is.
+func TestYield(t *testing.T) {
+	ranked := func(pool int, ordinal, rank int64) Pod {
+		p := seated(pool, ordinal)
+		p.Rank = rank
+		return p
+	}
+	own := ranked(1, 3, 4)
+	own.OwnRank = 4
+	s := State{
+		Strategy: strategy("p=a,weight=1:p=b,weight=1"), Replicas: 5, Settled: true, Mode: stowage.RepairRecreate, Yields: []bool{false, true},
+		Pods: []Pod{ranked(0, 1, 2), ranked(1, 1, 1), ranked(1, 2, 0), own, ranked(1, 4, sequence.NoRank)},
+	}
+	want := []Move{{Pod: 1, Seat: sequence.Seat{Pool: 1, Ordinal: 1}, Rank: sequence.NoRank}}
+	if diff := cmp.Diff(want, s.Yield()); diff != "" {
+		t.Errorf("moves (-want +got):\n%s", diff)
+	}
+	s.Pods[1].Rank = sequence.NoRank
+	if again := s.Yield(); len(again) > 0 {
+		t.Errorf("once more: %v", again)
+	}
+	s.Pods = []Pod{ranked(0, 1, 2), ranked(1, 1, sequence.NoRank), ranked(1, 2, sequence.NoRank)}
+	s.Replicas = 3
+	if p := Make(s); len(p.Renumber) > 0 {
+		t.Errorf("repair takes that back: %v", p.Renumber)
+	}
+	s.Yields = nil
+	if p := Make(s); len(p.Renumber) != 2 {
+		t.Errorf("after a rollback, repair restores the costs by %v", p.Renumber)
+	}
+}

@@ -1,0 +1,187 @@
+package planner
+
+import (
+	"slices"
+	"time"
+)
+
+// evictEarly returns a pod to remove that was created before its policy and that nobody uses yet. It is not ready, or
+// its whole workload is young. Recreate is one without a seat, evict one in a pool that has too many; the other is
+// -1. Pods with an ordinal of their own stay.
+func (s *State) evictEarly(p *Plan) (recreate, evict int) {
+	recreate, evict = -1, -1
+	over := s.mostOver(p)
+	for i, pod := range s.Pods {
+		if !pod.BeforePolicy || pod.OwnRank > 0 || pod.Ready && !s.Young {
+			continue
+		}
+		switch {
+		case pod.Seat.Pool < 0 && pod.Ours && pod.NodePool < 0 && p.Unseated > 0:
+			if recreate < 0 || s.Pods[recreate].Ready && !pod.Ready {
+				recreate = i
+			}
+		case pod.Seat.Pool >= 0 && pod.Seat.Pool == over && !pod.Claimed:
+			if evict < 0 || s.Pods[evict].Ready && !pod.Ready ||
+				s.Pods[evict].Ready == pod.Ready && pod.Seat.Ordinal > s.Pods[evict].Seat.Ordinal {
+				evict = i
+			}
+		}
+	}
+	if recreate >= 0 {
+		if to := s.successor(p.Counts, &s.Pods[recreate]); s.takes(to) {
+			p.noteSuccessor(&s.Pods[recreate], to)
+			return recreate, -1
+		}
+	}
+	if evict >= 0 {
+		if to := s.another(p.Counts, over); to >= 0 {
+			p.noteSuccessor(&s.Pods[evict], to)
+			return -1, evict
+		}
+	}
+	return -1, -1
+}
+
+// noteSuccessor notes the pool that the successor of a pod gets, if the pod has a node.
+func (p *Plan) noteSuccessor(pod *Pod, to int) {
+	if pod.Running {
+		p.To = to
+	}
+}
+
+// recreate returns a pod without a seat that is older than one to which the webhook gave a seat. It prefers one that
+// waits for a node to one that runs, and of those the youngest. Pods that run stay while another is not ready, while
+// the workload rolls out, and where the pool of their successor has no room. A pod that came when every pool had its maximum
+// stays where it runs, unless eviction was asked for.
+func (s *State) recreate(p *Plan) int {
+	var last time.Time
+	ready := true
+	if !s.Reached.IsZero() {
+		last = s.Reached.Add(-time.Second) // times are whole seconds, and another workload's pod proves nothing for its own second
+	}
+	for _, pod := range s.Pods {
+		if (pod.Claimed || pod.Full) && pod.Created.After(last) {
+			last = pod.Created
+		}
+		ready = ready && pod.Ready
+	}
+	if last.IsZero() {
+		return -1
+	}
+	best := -1
+	for i := range s.Pods {
+		pod := &s.Pods[i]
+		if !s.lacksSeat(pod) {
+			continue
+		}
+		// Times are whole seconds. A pod of the same second may be the later one; then
+		// its removal helps nothing, and no other follows.
+		if pod.Created.After(last) {
+			return -1 // the webhook is not reached, again
+		}
+		if pod.NodePool >= 0 || pod.Foreign || pod.Full && pod.Running && !s.Evict {
+			continue
+		}
+		bound := pod.OwnRank > 0 && pod.Volume // its volume may be where it runs
+		if mayGo := ready && !s.RollingOut && !bound && s.takes(s.successor(p.Counts, pod)); pod.NodePool == OtherNode && !mayGo {
+			continue
+		}
+		if best < 0 || pod.NodePool == NoNode && s.Pods[best].NodePool != NoNode ||
+			pod.NodePool == s.Pods[best].NodePool && pod.Created.After(s.Pods[best].Created) {
+			best = i
+		}
+	}
+	if best >= 0 {
+		p.noteSuccessor(&s.Pods[best], s.successor(p.Counts, &s.Pods[best]))
+	}
+	return best
+}
+
+// successor returns the pool that gets the successor of a pod, or -1 if none does. A seat that the pod holds is no longer
+// in the counts.
+func (s *State) successor(counts []int64, pod *Pod) int {
+	if pod.OwnRank > 0 {
+		if own, ok := s.own(pod); ok {
+			return own.Pool
+		}
+		return -1
+	}
+	next, err := s.Strategy.Next(counted(counts))
+	if err != nil {
+		return -1
+	}
+	return next.Pool
+}
+
+// evict returns a pod that is to go to another pool, if another pool gets the next pod and has a node for it. It
+// prefers a pod whose pool is no more; then the highest ordinal of the pool that has most too many. All pods must be
+// ready.
+func (s *State) evict(p *Plan) int {
+	if s.RollingOut || int64(len(s.Pods)) != s.Replicas || slices.ContainsFunc(s.Pods, func(pod Pod) bool { return !pod.Ready }) {
+		return -1
+	}
+	over := s.mostOver(p)
+	best := -1
+	for i := range s.Pods {
+		pod := &s.Pods[i]
+		switch {
+		case pod.OwnRank > 0:
+			// It comes back with the same ordinal, and goes where that belongs.
+			own, ok := s.own(pod)
+			elsewhere := pod.Foreign || pod.Seat.Pool >= 0 && own.Pool != pod.Seat.Pool || s.lacksSeat(pod) && pod.NodePool >= 0 && own.Pool != pod.NodePool && !pod.Volume
+			if ok && elsewhere && s.takes(own.Pool) {
+				p.noteSuccessor(pod, own.Pool)
+				return i
+			}
+		case pod.Foreign && pod.Seat.Pool < 0:
+			if to := s.successor(p.Counts, pod); s.takes(to) {
+				p.noteSuccessor(pod, to)
+				return i
+			}
+		case over >= 0 && pod.Seat.Pool == over && (best < 0 || pod.Seat.Ordinal > s.Pods[best].Seat.Ordinal):
+			best = i
+		}
+	}
+	if best < 0 {
+		return -1
+	}
+	to := s.another(p.Counts, over)
+	if to < 0 {
+		return -1
+	}
+	p.noteSuccessor(&s.Pods[best], to)
+	return best
+}
+
+// mostOver returns the pool that has most too many pods, of those with room, or -1.
+func (s *State) mostOver(p *Plan) int {
+	over := -1
+	for i := range p.Counts {
+		if s.Short != nil && s.Short[i] {
+			continue
+		}
+		surplus := p.Counts[i] - p.Targets[i]
+		if surplus > 0 && (over < 0 || surplus > p.Counts[over]-p.Targets[over]) {
+			over = i
+		}
+	}
+	return over
+}
+
+// another returns the pool that gets the successor of a pod that leaves a pool. It returns -1 if that is the same
+// pool or one without room.
+func (s *State) another(counts []int64, pool int) int {
+	counts = slices.Clone(counts)
+	counts[pool]--
+	next, err := s.Strategy.Next(counted(counts))
+	if err != nil || next.Pool == pool || !s.takes(next.Pool) {
+		return -1
+	}
+	return next.Pool
+}
+
+// counted shows counts to a strategy.
+type counted []int64
+
+func (c counted) Count(pool int) int64      { return c[pool] }
+func (c counted) LowestFree(pool int) int64 { return c[pool] + 1 }

@@ -1,0 +1,251 @@
+package repair
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
+)
+
+var start = time.Unix(1_000_000, 0)
+
+func TestBudget(t *testing.T) {
+	timing := DefaultTiming()
+	uids := func(list ...string) map[types.UID]bool {
+		out := map[types.UID]bool{}
+		for _, u := range list {
+			out[types.UID(u)] = true
+		}
+		return out
+	}
+	var b budget
+	now := start
+	step := func(what string, distance int64, claimed map[types.UID]bool, wantOK bool, wantWait time.Duration, wantVain bool) {
+		t.Helper()
+		ok, wait, vain := b.mayRemove(now, timing, observation{distance: distance, claimed: claimed})
+		if ok != wantOK || wait != wantWait || vain != wantVain {
+			t.Fatalf("%s: %t, wait %s, in vain %t", what, ok, wait, vain)
+		}
+	}
+	step("the first", 3, uids("a"), true, 0, false)
+	b.spend(now, timing.Cooldown, true, observation{distance: 3, claimed: uids("a")})
+	step("at once after it, which won something", 2, uids("a", "b"), false, timing.Cooldown, false)
+	now = now.Add(timing.Cooldown)
+	step("after the cooldown, but no pod came through the webhook since", 2, uids("a"), false, timing.Resync, false)
+	step("and then one did", 2, uids("a", "b"), true, 0, false)
+	b.spend(now, timing.Cooldown, true, observation{distance: 2, claimed: uids("a", "b")})
+	step("a removal in vain", 2, uids("a", "b", "c"), false, timing.Cooldown, true)
+	step("is told once", 2, uids("a", "b", "c"), false, timing.Cooldown, false)
+	for i := range 20 {
+		now = now.Add(timing.MaxBackoff)
+		step("after a long wait", 2, uids(fmt.Sprint(i)), true, 0, false)
+		b.spend(now, timing.Cooldown, true, observation{distance: 2})
+		_, wait, vain := b.mayRemove(now, timing, observation{distance: 2})
+		if !vain || wait > timing.MaxBackoff {
+			t.Fatalf("try %d waits %s, in vain %t", i, wait, vain)
+		}
+	}
+	if b.backoff != timing.MaxBackoff {
+		t.Errorf("the wait is %s in the end", b.backoff)
+	}
+	if got := (&budget{}).refuse(now, timing); got != timing.Backoff {
+		t.Errorf("a refused eviction waits %s", got)
+	}
+}
+
+// A pod that left its node for a pool whose room was not proven has won something once its successor has a node.
+func TestBudgetWithoutProvenRoom(t *testing.T) {
+	timing := DefaultTiming()
+	for name, tc := range map[string]struct {
+		proven, hasNode, inVain bool
+	}{
+		"proven, the successor waits":     {true, false, false},
+		"not proven, the successor waits": {false, false, true},
+		"not proven, the successor runs":  {false, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var b budget
+			b.spend(start, timing.Cooldown, tc.proven, observation{distance: 2})
+			if _, _, inVain := b.mayRemove(start, timing, observation{distance: 1, claimed: map[types.UID]bool{"successor": tc.hasNode}}); inVain != tc.inVain {
+				t.Errorf("in vain: %t", inVain)
+			}
+		})
+	}
+}
+
+// The next pod may go although the successor of the last one bypassed the webhook, once a pod of any workload has
+// passed the webhook since.
+func TestBudgetAfterABypass(t *testing.T) {
+	timing := DefaultTiming()
+	var b budget
+	b.spend(start, timing.Cooldown, true, observation{distance: 2})
+	later := start.Add(time.Hour)
+	if ok, _, _ := b.mayRemove(later, timing, observation{distance: 1, reached: start.Add(-time.Second)}); ok {
+		t.Error("the next pod may go, though the webhook was not reached since")
+	}
+	if ok, _, _ := b.mayRemove(later, timing, observation{distance: 1, reached: start.Add(time.Minute)}); !ok {
+		t.Error("the next pod may not go, though the webhook was reached since")
+	}
+}
+
+// What is known of a workload is dropped some time after its last pod, and a refused eviction is remembered.
+func TestForget(t *testing.T) {
+	b := newBench(t)
+	owner := (ledger.Owner{Namespace: "ns", UID: "o"}).Key()
+	if wait := b.refused(owner); wait != b.Timing.Backoff {
+		t.Errorf("a refused eviction waits %s", wait)
+	}
+	b.removed(owner, b.Timing.Cooldown, true, observation{distance: 1})
+	b.forget(nil)
+	if b.history[owner] == nil {
+		t.Error("it is forgotten at once")
+	}
+	b.clock.Step(3 * b.Timing.MaxBackoff)
+	b.forget(map[ledger.OwnerKey]bool{owner: true})
+	if b.history[owner] == nil {
+		t.Error("a workload with pods is forgotten")
+	}
+	b.forget(nil)
+	if b.history[owner] != nil {
+		t.Error("it is never forgotten")
+	}
+}
+
+// A removal that won all there was to win is not taken for one in vain when the workload is off again.
+func TestBudgetSeesBalance(t *testing.T) {
+	timing := DefaultTiming()
+	var b budget
+	b.spend(start, timing.Cooldown, true, observation{distance: 1})
+	if b.observe(timing, observation{}) {
+		t.Error("balance is in vain")
+	}
+	if ok, _, inVain := b.mayRemove(start.Add(time.Hour), timing, observation{distance: 1, claimed: map[types.UID]bool{"later": true}}); !ok || inVain {
+		t.Errorf("an hour later: %t, in vain %t", ok, inVain)
+	}
+}
+
+// A new leader goes on with the wait that an earlier one has stored, whatever their clocks say.
+func TestBudgetOfTheNextLeader(t *testing.T) {
+	timing := DefaultTiming()
+	for name, tc := range map[string]struct{ backoff, left, want time.Duration }{
+		"nothing was in vain":          {},
+		"some wait is left":            {time.Minute, 20 * time.Second, 20 * time.Second},
+		"the cooldown is left":         {timing.Backoff, timing.Cooldown, timing.Cooldown},
+		"the other clock was ahead":    {time.Minute, time.Hour, time.Minute},
+		"somebody wrote a longer wait": {time.Hour, time.Hour, timing.MaxBackoff},
+		"or a negative one":            {-time.Hour, -time.Hour, 0},
+	} {
+		var b budget
+		b.restore(timing, tc.backoff, start.Add(tc.left), start)
+		if _, wait, _ := b.mayRemove(start, timing, observation{distance: 1}); wait != tc.want {
+			t.Errorf("%s: the next leader waits %s, want %s", name, wait, tc.want)
+		}
+	}
+}
+
+func TestMovements(t *testing.T) {
+	const quiet = 2 * time.Second
+	a, b := ledger.OwnerKey{Namespace: "ns", UID: "a"}, ledger.OwnerKey{Namespace: "ns", UID: "b"}
+	m := newMovements()
+	m.note(a, start)
+	if m.look(a, start, quiet) || !m.look(b, start, quiet) {
+		t.Error("a moves, and b does not")
+	}
+	if due := m.due(start.Add(time.Second), quiet); len(due) != 0 {
+		t.Errorf("%v are due while they move", due)
+	}
+	if due := m.due(start.Add(quiet), quiet); len(due) != 1 || m.moving(a, start.Add(quiet), quiet) {
+		t.Errorf("%v are due once they are quiet", due)
+	}
+
+	// One that never stops, a crash loop say, is looked at once a minute.
+	looks := 0
+	for s := range 300 {
+		now := start.Add(time.Duration(s) * time.Second)
+		m.note(b, now)
+		for _, owner := range m.due(now, quiet) {
+			m.note(owner, now) // the next pod ends
+			if m.look(owner, now, quiet) {
+				looks++
+			}
+			if m.look(owner, now, quiet) {
+				t.Fatal("it is looked at twice for one minute of movement")
+			}
+		}
+	}
+	if looks < 4 || looks > 5 {
+		t.Errorf("it was looked at %d times in five minutes", looks)
+	}
+	m.forget(b)
+	if m.moving(b, start, quiet) {
+		t.Error("it was not forgotten")
+	}
+}
+
+// A cost that Stowage wrote is known as such although somebody has changed the pod's labels.
+func TestFormerRank(t *testing.T) {
+	s, err := sequence.Parse("p=a,weight=80:p=b,weight=20")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, key, owner := &policy.Policy{Strategy: s}, ledger.NewKey(), ledger.Owner{Namespace: "ns", UID: "rs"}
+	const rank = 3
+	seat, err := s.SeatAt(rank)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sign := func(id string, by ledger.Key) string {
+		return by.Sign(ledger.OriginClaimed, id, ledger.Holder{Namespace: "ns", Owner: "rs"}, ledger.Seat{Pool: s.Pool(seat.Pool).Name, Ordinal: seat.Ordinal})
+	}
+	marked := ledger.WithCostRank("id", rank)
+	for name, tc := range map[string]struct {
+		claim, cost string
+		want        int64
+	}{
+		"ours":                {sign(marked, key), sequence.DeletionCost(rank), rank},
+		"a user's":            {sign(marked, key), "7", 0},
+		"a forged claim":      {sign(marked, ledger.NewKey()), sequence.DeletionCost(rank), 0},
+		"a forged rank":       {strings.Replace(sign(marked, key), "~3", "~4", 1), sequence.DeletionCost(4), 0},
+		"a huge rank":         {sign(ledger.WithCostRank("id", 1<<62), key), "1", 0},
+		"no claim":            {"", sequence.DeletionCost(rank), 0},
+		"a claim without one": {sign("id", key), sequence.DeletionCost(rank), 0},
+	} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Annotations: map[string]string{stowage.ClaimAnnotation: tc.claim, corev1.PodDeletionCost: tc.cost}}}
+		if got := formerRank(pod, owner, p, key); got != tc.want {
+			t.Errorf("%s: %d, want %d", name, got, tc.want)
+		}
+	}
+}
+
+// A cost is known for ours or for a user's also where the pod's pool is no more.
+func TestCostOfForeignPods(t *testing.T) {
+	s, err := sequence.Parse("p=a,weight=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		id, cost string
+		want     int64
+	}{
+		"ours":                                   {ledger.WithCostRank("id", 3), sequence.DeletionCost(3), 3},
+		"a user's":                               {ledger.WithCostRank("id", 3), "7", 0},
+		"a user's, as that of no rank":           {"id", "10000000", 0},
+		"a user's, as the largest that there is": {"id", "2147483647", 0},
+	} {
+		var pod planner.Pod
+		place(&pod, &policy.Policy{Strategy: s}, ledger.Seat{Pool: "gone", Ordinal: 1}, ledger.OriginClaimed, tc.id, tc.cost)
+		if !pod.Foreign || pod.Rank != tc.want {
+			t.Errorf("%s: rank %d, foreign %t; want %d", name, pod.Rank, pod.Foreign, tc.want)
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package repair
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/stowage-dev/stowage/internal/nodefit"
+	"github.com/stowage-dev/stowage/internal/spread/placement"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/poolroom"
+	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
+)
+
+// roomFor looks for room for the successor of the pod that a plan removes. It returns false if the pod is to stay.
+// Then no node of the pool has room, and no node autoscaler makes the nodes of that pool. The only pod of a workload
+// goes only into room that a node has. Proven says that a node has room.
+func (r *run) roomFor(ctx context.Context, p *policy.Policy, pod *corev1.Pod, state *planner.State, plan *planner.Plan) (ok, proven bool, err error) {
+	if plan.To < 0 {
+		return true, true, nil // the pod has no node to lose
+	}
+	nodes, err := r.Room.Nodes(ctx, p.Strategy.Pool(plan.To).Labels)
+	if err != nil {
+		return false, false, err
+	}
+	former := state.Pods[max(plan.Recreate, plan.Evict)].Foreign
+	next := successor(pod, p, plan.To, former)
+	counted, made := nodefit.Counted(next), poolroom.Autoscaled(nodes) && state.Replicas > 1
+	if !counted && !plan.BeforePolicy {
+		return made && !state.Short[plan.To], false, nil // it is in use, and its size alone proves no room
+	}
+	count, err := r.Room.Count(ctx, nodes, next, 1)
+	found := count > 0
+	return found || made, found && counted && !former, err
+}
+
+// successor returns the pod that the owner of a pod creates in its place, with a seat in a pool.
+func successor(pod *corev1.Pod, p *policy.Policy, pool int, former bool) *corev1.Pod {
+	return placement.Successor(pod, p.Strategy, pool, p.TolerationsOf(pool), former)
+}
+
+// available reports for each pool whether it has a node that takes pods such as an example, if the node is empty.
+func (r *run) available(ctx context.Context, p *policy.Policy, example *corev1.Pod, foreign bool) ([]bool, error) {
+	out := make([]bool, p.Strategy.Len())
+	if example == nil {
+		return out, nil
+	}
+	for i := range out {
+		nodes, err := r.Room.Nodes(ctx, p.Strategy.Pool(i).Labels)
+		if err != nil {
+			return nil, err
+		}
+		pod := successor(example, p, i, foreign)
+		for j := range nodes {
+			if nodefit.Allows(&nodes[j], pod) && nodefit.Count(&nodes[j], nil, pod) > 0 {
+				out[i] = true
+				break
+			}
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,114 @@
+package repair
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/platform/leader"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/seats"
+)
+
+// target is the workload that a policy is for.
+type target struct {
+	namespace string
+	cluster.Ref
+}
+
+// watchPolicies notes the policies that are created or edited. The pods that they concern do not change by
+// that, and resyncs are too rare for pods that were created a moment before their policy.
+func (r *run) watchPolicies(t *leader.Term) error {
+	if err := t.Watch(r.Informers, &versprei.PodDistributor{}, toolscache.ResourceEventHandlerDetailedFuncs{
+		AddFunc: func(obj any, first bool) {
+			d := obj.(*versprei.PodDistributor)
+			if !first || r.Clock.Since(d.CreationTimestamp.Time) < r.Timing.PolicyGrace { // a resync begins the term
+				r.policyChanged(target{d.Namespace, policy.TargetOf(d)})
+			}
+		},
+		UpdateFunc: func(was, is any) {
+			if old, now := was.(*versprei.PodDistributor), is.(*versprei.PodDistributor); old.Generation != now.Generation {
+				r.policyChanged(target{now.Namespace, policy.TargetOf(now)})
+			}
+		},
+	}); err != nil {
+		return err
+	}
+	// A pool that has no room, or has room again, changes the status.
+	changed := func(obj any) {
+		if state, ok := obj.(*stowage.PoolState); ok {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.podChanges[state.Namespace] = r.Clock.Now()
+		}
+	}
+	if err := t.Watch(r.Informers, &stowage.PoolState{}, toolscache.ResourceEventHandlerFuncs{
+		AddFunc: changed, UpdateFunc: func(_, obj any) { changed(obj) }, DeleteFunc: func(obj any) { changed(leader.Deleted(obj)) },
+	}); err != nil {
+		return err
+	}
+	// A Deployment's annotations are copied into its ReplicaSets by its controller.
+	return t.Watch(r.Informers, &appsv1.ReplicaSet{}, toolscache.ResourceEventHandlerFuncs{
+		UpdateFunc: func(was, is any) {
+			if old, now := was.(*appsv1.ReplicaSet), is.(*appsv1.ReplicaSet); !maps.Equal(old.Annotations, now.Annotations) {
+				r.policyChanged(target{now.Namespace, cluster.Ref{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "ReplicaSet", Name: now.Name}})
+			}
+		},
+	})
+}
+
+// rememberPolicies is how long it is remembered when a policy changed. A pod that waits longer is as any other.
+const rememberPolicies = 10 * time.Minute
+
+// policySince returns when the policy of a workload came to be: when its PodDistributor was created, or when
+// this leader saw the annotations being written. It is zero where that is not known.
+func (r *run) policySince(owner ledger.Owner, p *policy.Policy) time.Time {
+	if p.Distributor != nil {
+		return p.Since
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.policies[target{owner.Namespace, cluster.Ref{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name}}]
+}
+
+func (r *run) policyChanged(t target) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.policies[t] = r.Clock.Now()
+}
+
+// lookAtPolicies has the workloads reconciled whose policies changed within the grace period. Their pods may still be
+// starting, and a pod without a seat is not watched.
+func (r *run) lookAtPolicies(ctx context.Context) {
+	var due []target
+	r.mu.Lock()
+	for t, changed := range r.policies {
+		age := r.Clock.Since(changed)
+		if age >= r.Timing.Quiet && age < r.Timing.Quiet+max(r.Timing.Quiet, r.Timing.PolicyGrace) {
+			due = append(due, t)
+		}
+		if age >= rememberPolicies {
+			delete(r.policies, t)
+		}
+	}
+	r.mu.Unlock()
+	for _, t := range due {
+		owners, _, err := r.ownersOf(ctx, t.namespace, t.Ref)
+		if err != nil {
+			r.Log.Error(err, "the workloads of a policy are not known; the next resync finds them", "namespace", t.namespace, "kind", t.Kind, "name", t.Name)
+			continue
+		}
+		for _, w := range owners {
+			if w.Current != 0 {
+				r.work.AddUnlessFailing(seats.OwnerOf(w))
+			}
+		}
+	}
+}

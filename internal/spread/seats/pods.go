@@ -1,0 +1,406 @@
+package seats
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unique"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/podstatus"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
+)
+
+// +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch,roleName=stowage-spread
+
+// Record is what is kept of a pod that carries a seat.
+type Record struct {
+	Namespace, Name, Node string
+	UID, Owner            types.UID
+	ledger.Seat
+	ID      string // of its claim, or empty
+	Cost    string // its deletion cost
+	Created int64  // seconds since 1970
+	Version uint64 // resource version
+	Origin  ledger.Origin
+	Active  bool // not ending and not ended
+	Ready   bool
+	Ending  bool // being deleted, and not ended
+	// Unschedulable is whether the scheduler found no node for the pod. Nominated is whether a node will have room
+	// for the pod once others have ended there.
+	Unschedulable, Nominated bool
+}
+
+func newRecord(key ledger.Key, pod *corev1.Pod) (Record, bool) {
+	owner := metav1.GetControllerOfNoCopy(pod)
+	if owner == nil || !cluster.Plausible(owner) {
+		return Record{}, false
+	}
+	_, unschedulable := podstatus.Unschedulable(pod)
+	r := Record{
+		Namespace: shared(pod.Namespace), Name: pod.Name, Node: shared(pod.Spec.NodeName),
+		UID: pod.UID, Owner: types.UID(shared(string(owner.UID))),
+		Cost: pod.Annotations[corev1.PodDeletionCost], Created: pod.CreationTimestamp.Unix(), Version: ledger.ParseVersion(pod.ResourceVersion),
+		Active: podstatus.Active(pod), Ready: podstatus.Ready(pod), Ending: pod.DeletionTimestamp != nil && !podstatus.Ended(pod),
+		Unschedulable: unschedulable, Nominated: pod.Status.NominatedNodeName != "",
+	}
+	var ok bool
+	r.Seat, r.Origin, r.ID, ok = ledger.SeatOf(key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations)
+	r.Pool = shared(r.Pool)
+	if r.Origin == ledger.OriginOrdinal {
+		r.ID = ""
+	}
+	r.ID = strings.Clone(r.ID) // not the whole annotation
+	return r, ok
+}
+
+// held is the record as a book sees it.
+func (r *Record) held() ledger.Pod {
+	return ledger.Pod{Seat: r.Seat, ID: r.ID, Active: r.Active, Version: r.Version}
+}
+
+// shared returns the one copy of a text that many records have.
+func shared(s string) string { return unique.Make(s).Value() }
+
+// Pods keeps a record of each pod with a seat, from a watch. It is the store that the watch's reflector writes to. So
+// nothing else of a pod is kept, and its version never runs ahead of what its listeners know.
+type Pods struct {
+	Key ledger.Key
+	// Seen is called with each change, in the order of the watch: a pod and what was known of it before, or nil. If
+	// the pod is gone, is is nil.
+	Seen func(was, is *Record)
+
+	version atomic.Uint64
+	reached atomic.Int64 // seconds since 1970
+	left    atomic.Int64 // pods that had a node and ended
+	synced  atomic.Bool
+	mu      sync.RWMutex
+	byOwner map[ledger.OwnerKey]*ownerPods
+	owners  map[types.UID]*ownerPods // of each pod
+}
+
+// ownerPods are the pods of one owner.
+type ownerPods struct {
+	owner   ledger.Owner
+	pods    map[types.UID]Record
+	waiting int // pods that are [Record.Waiting]
+}
+
+// Waiting reports whether the scheduler found no node for the pod.
+func (r *Record) Waiting() bool { return r.Active && r.Node == "" && r.Unschedulable }
+
+// replace changes what is known of a pod. Either may be nil.
+func (o *ownerPods) replace(was, is *Record) {
+	if was != nil && was.Waiting() {
+		o.waiting--
+	}
+	if is == nil {
+		delete(o.pods, was.UID)
+		return
+	}
+	if is.Waiting() {
+		o.waiting++
+	}
+	o.pods[is.UID] = *is
+}
+
+var (
+	_ cache.TransformingStore      = &Pods{}
+	_ cache.ReflectorBookmarkStore = &Pods{}
+)
+
+// Version is the highest resource version whose changes were all passed on.
+func (p *Pods) Version() uint64 { return p.version.Load() }
+
+// Reached returns when the last pod was created to which the webhook gave a seat, or the zero time. It is not earlier
+// if that pod is gone.
+func (p *Pods) Reached() time.Time {
+	if s := p.reached.Load(); s > 0 {
+		return time.Unix(s, 0)
+	}
+	return time.Time{}
+}
+
+// Left counts the pods that had a node and have ended or gone since this process began. Their room may be free.
+func (p *Pods) Left() int64 { return p.left.Load() }
+
+// HasSynced reports whether the first list is in.
+func (p *Pods) HasSynced() bool { return p.synced.Load() }
+
+// Of returns the records of an owner's pods.
+func (p *Pods) Of(owner ledger.OwnerKey) []Record {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	o := p.byOwner[owner]
+	if o == nil {
+		return nil
+	}
+	return slices.Collect(maps.Values(o.pods))
+}
+
+// NameOf returns the name of a live pod of an owner, or "" if there is none.
+func (p *Pods) NameOf(namespace string, owner types.UID) string {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if o := p.byOwner[ledger.OwnerKey{Namespace: namespace, UID: owner}]; o != nil {
+		for _, r := range o.pods {
+			if r.Active {
+				return r.Name
+			}
+		}
+	}
+	return ""
+}
+
+// Owner returns an owner of pods.
+func (p *Pods) Owner(key ledger.OwnerKey) (ledger.Owner, bool) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	o := p.byOwner[key]
+	if o == nil {
+		return ledger.Owner{}, false
+	}
+	return o.owner, true
+}
+
+// Owners returns the owners of all pods.
+func (p *Pods) Owners() []ledger.Owner {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	out := make([]ledger.Owner, 0, len(p.byOwner))
+	for _, o := range p.byOwner {
+		out = append(out, o.owner)
+	}
+	return out
+}
+
+// Waiting returns the owners of pods for which the scheduler found no node.
+func (p *Pods) Waiting() []ledger.Owner {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	var out []ledger.Owner
+	for _, o := range p.byOwner {
+		if o.waiting > 0 {
+			out = append(out, o.owner)
+		}
+	}
+	return out
+}
+
+// Leaving returns how many pods of a pool a ReplicaSet is sure to remove now, because it asks for so few. It removes pods
+// without a node first, then those that are not ready, then those of the lowest cost. Of these, the pods of other pools
+// count as removed before.
+func (p *Pods) Leaving(owner ledger.OwnerKey, pool string, replicas int64) int64 {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	o := p.byOwner[owner]
+	if o == nil || replicas < 0 || int64(len(o.pods)) <= replicas {
+		return 0
+	}
+	excess, lowest := -replicas, int64(math.MaxInt64)
+	for _, r := range o.pods {
+		if r.Active {
+			excess++
+		}
+		if r.Active && r.Node != "" && r.Ready {
+			lowest = min(lowest, r.cost())
+		}
+	}
+	var here, others int64
+	for _, r := range o.pods {
+		switch {
+		case !r.Active || r.Node != "" && r.Ready && r.cost() > lowest:
+		case r.Pool == pool:
+			here++
+		default:
+			others++
+		}
+	}
+	return max(0, min(here, excess-others))
+}
+
+// cost is the pod's deletion cost as a ReplicaSet reads it.
+func (r *Record) cost() int64 {
+	n, err := strconv.ParseInt(r.Cost, 10, 32)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// Run watches until ctx ends.
+func (p *Pods) Run(ctx context.Context, c rest.Interface) {
+	lw := cache.ToListWatcherWithWatchListSemantics(cache.NewFilteredListWatchFromClient(c, "pods", metav1.NamespaceAll, func(o *metav1.ListOptions) {
+		o.LabelSelector = stowage.SeatLabel
+	}), c)
+	cache.NewReflectorWithOptions(lw, &corev1.Pod{}, p, cache.ReflectorOptions{Name: "pods with a seat"}).RunWithContext(ctx)
+}
+
+// Transformer drops what no record has, also in the reflector's own first list.
+func (p *Pods) Transformer() cache.TransformFunc {
+	return func(obj any) (any, error) {
+		pod, ok := obj.(*corev1.Pod)
+		if !ok {
+			return obj, nil
+		}
+		slim := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+			CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
+			Labels:      cluster.Pick(pod.Labels, stowage.PoolLabel, stowage.SeatLabel),
+			Annotations: cluster.Pick(pod.Annotations, stowage.ClaimAnnotation, corev1.PodDeletionCost),
+		}}
+		if c := metav1.GetControllerOfNoCopy(pod); c != nil {
+			slim.OwnerReferences = []metav1.OwnerReference{*c}
+		}
+		slim.Spec.NodeName = pod.Spec.NodeName
+		slim.Status.NominatedNodeName, slim.Status.Phase = pod.Status.NominatedNodeName, pod.Status.Phase
+		for _, c := range pod.Status.Conditions {
+			if c.Type == corev1.PodReady || c.Type == corev1.PodScheduled {
+				slim.Status.Conditions = append(slim.Status.Conditions, corev1.PodCondition{Type: c.Type, Status: c.Status, Reason: c.Reason})
+			}
+		}
+		return slim, nil
+	}
+}
+
+// Add implements cache.ReflectorStore.
+func (p *Pods) Add(obj any) error { return p.Update(obj) }
+
+// Update implements cache.ReflectorStore.
+func (p *Pods) Update(obj any) error {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return fmt.Errorf("unexpected %T", obj)
+	}
+	p.put(pod)
+	p.passed(ledger.ParseVersion(pod.ResourceVersion))
+	return nil
+}
+
+func (p *Pods) put(pod *corev1.Pod) {
+	r, ok := newRecord(p.Key, pod)
+	if !ok {
+		p.remove(pod.UID) // its seat is not genuine, or not any more
+		return
+	}
+	key := ledger.OwnerKey{Namespace: r.Namespace, UID: r.Owner}
+	if r.Origin.Admitted() && r.Created > p.reached.Load() {
+		p.reached.Store(r.Created) // only the reflector's goroutine stores
+	}
+	p.mu.Lock()
+	if before := p.owners[r.UID]; before != nil && before.owner.Key() != key {
+		p.mu.Unlock()
+		p.remove(r.UID) // it was given to another owner
+		p.mu.Lock()
+	}
+	o := p.byOwner[key]
+	if o == nil {
+		ref := metav1.GetControllerOfNoCopy(pod)
+		o = &ownerPods{
+			owner: ledger.Owner{APIVersion: ref.APIVersion, Kind: ref.Kind, Namespace: pod.Namespace, Name: ref.Name, UID: ref.UID},
+			pods:  map[types.UID]Record{},
+		}
+		p.byOwner[key] = o
+	}
+	var was *Record
+	if before, ok := o.pods[r.UID]; ok {
+		was = &before
+	}
+	if was != nil && was.Active && !r.Active && was.Node != "" {
+		p.left.Add(1)
+	}
+	o.replace(was, &r)
+	p.owners[r.UID] = o
+	p.mu.Unlock()
+	p.Seen(was, &r)
+}
+
+// Delete implements cache.ReflectorStore.
+func (p *Pods) Delete(obj any) error {
+	o, err := meta.Accessor(obj)
+	if err != nil {
+		return err
+	}
+	p.remove(o.GetUID())
+	p.passed(ledger.ParseVersion(o.GetResourceVersion()))
+	return nil
+}
+
+func (p *Pods) remove(uid types.UID) {
+	p.mu.Lock()
+	o := p.owners[uid]
+	var r Record
+	if o != nil {
+		r = o.pods[uid]
+		delete(p.owners, uid)
+		if r.Node != "" {
+			p.left.Add(1)
+		}
+		o.replace(&r, nil)
+		if len(o.pods) == 0 {
+			delete(p.byOwner, o.owner.Key())
+		}
+	}
+	p.mu.Unlock()
+	if o != nil {
+		p.Seen(&r, nil)
+	}
+}
+
+// Replace implements cache.ReflectorStore.
+func (p *Pods) Replace(list []any, version string) error {
+	there := make(map[types.UID]bool, len(list))
+	for _, obj := range list {
+		pod, ok := obj.(*corev1.Pod)
+		if !ok {
+			return fmt.Errorf("unexpected %T", obj)
+		}
+		there[pod.UID] = true
+		p.put(pod)
+	}
+	p.mu.RLock()
+	var missing []types.UID
+	for uid := range p.owners {
+		if !there[uid] {
+			missing = append(missing, uid)
+		}
+	}
+	p.mu.RUnlock()
+	for _, uid := range missing {
+		p.remove(uid)
+	}
+	p.passed(ledger.ParseVersion(version))
+	p.synced.Store(true)
+	return nil
+}
+
+// Resync implements cache.ReflectorStore.
+func (p *Pods) Resync() error { return nil }
+
+// Bookmark implements cache.ReflectorBookmarkStore.
+func (p *Pods) Bookmark(version string) error {
+	p.passed(ledger.ParseVersion(version))
+	return nil
+}
+
+// passed notes a version. Only the reflector's goroutine calls it.
+func (p *Pods) passed(version uint64) {
+	if version > p.version.Load() {
+		p.version.Store(version)
+	}
+}

@@ -1,0 +1,50 @@
+package seats
+
+import (
+	"context"
+	"time"
+
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
+)
+
+// Sweep forgets the books that nobody would miss. With collect, it also removes the
+// ledgers whose claims have all ended; one replica does that.
+func (l *Service) Sweep(ctx context.Context, collect bool) {
+	states := map[string]int{}
+	for _, e := range l.entries() {
+		var owner ledger.Owner
+		var version uint64
+		var spent bool
+		l.with(e.key, func(now time.Duration, e *entry) {
+			owner = e.owner
+			e.book.Forget(now)
+			e.book.Tally(states)
+			version, spent = e.book.Spent(now)
+		})
+		switch {
+		case spent && collect:
+			if err := l.api.DeleteLedger(ctx, owner, version); err != nil {
+				l.logError(err, "ledger not removed", owner)
+			} else {
+				l.with(e.key, func(now time.Duration, e *entry) { e.book.LedgerGone(now, version) })
+			}
+		case spent && len(l.pods.Of(e.key)) == 0:
+			// A watch that broke may have missed the deletion.
+			if o, err := l.api.ReadLedger(ctx, owner); err == nil && o.Version == 0 {
+				l.with(e.key, func(now time.Duration, e *entry) { e.book.LedgerGone(now, version) })
+			}
+		}
+		l.mu.Lock()
+		e.mu.Lock()
+		if !e.dead && e.book.Idle() {
+			e.dead = true
+			if e.timer != nil {
+				e.timer.Stop()
+			}
+			delete(l.books, e.key)
+		}
+		e.mu.Unlock()
+		l.mu.Unlock()
+	}
+	l.metrics.keeps(states)
+}

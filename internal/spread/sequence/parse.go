@@ -1,0 +1,88 @@
+package sequence
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Parse reads a strategy as its annotation has it:
+//
+//	nodesize=small,base=1,weight=0:nodesize=large,weight=1
+//
+// Pools are separated by colons; each is a list of settings: base, weight, and at
+// least one node label. Spaces around them do not count. A base or weight that is not
+// given is zero. The later pool wins a tie. The error names every pool that is wrong,
+// by its place, and says what was expected.
+func Parse(text string) (*Strategy, error) {
+	if len(text) > MaxText {
+		return nil, fmt.Errorf("it has more than %d characters", MaxText)
+	}
+	if n := strings.Count(text, ":") + 1; n > MaxPools {
+		return nil, fmt.Errorf("there are %d pools; expected at most %d", n, MaxPools)
+	}
+	var pools []Pool
+	var errs []error
+	for i, part := range strings.Split(text, ":") {
+		p, err := parsePool(part)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("pool %d (%q): %w", i+1, strings.TrimSpace(part), err))
+		}
+		p.Name = strconv.Itoa(i)
+		pools = append(pools, p)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return New(pools, LaterWins)
+}
+
+// MaxText is how many bytes a strategy has at most: 256 for each pool. Each replica keeps it for each workload.
+const MaxText = 8 << 10
+
+func parsePool(text string) (Pool, error) {
+	p := Pool{Labels: map[string]string{}}
+	if strings.TrimSpace(text) == "" {
+		return p, errors.New("it is empty; expected a node label, a base and a weight, like nodesize=large,base=1,weight=2")
+	}
+	var seen []string
+	for setting := range strings.SplitSeq(text, ",") {
+		key, value, ok := strings.Cut(setting, "=")
+		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
+		if !ok {
+			return p, fmt.Errorf("%q has no equals sign; expected key=value", strings.TrimSpace(setting))
+		}
+		if slices.Contains(seen, key) {
+			return p, fmt.Errorf("%s is given twice", key)
+		}
+		seen = append(seen, key)
+		switch key {
+		case "base", "weight":
+			n, err := strconv.ParseInt(value, 10, 64)
+			if err != nil || n < 0 {
+				return p, fmt.Errorf("%s is %q; expected a whole number from 0", key, value)
+			}
+			if key == "base" {
+				p.Base = n
+			} else {
+				p.Weight = n
+			}
+		default:
+			if msgs := validation.IsQualifiedName(key); len(msgs) > 0 {
+				return p, fmt.Errorf("%q is no label key: %s", key, strings.Join(msgs, "; "))
+			}
+			if msgs := validation.IsValidLabelValue(value); len(msgs) > 0 {
+				return p, fmt.Errorf("%q is no value of label %s: %s", value, key, strings.Join(msgs, "; "))
+			}
+			p.Labels[key] = value
+		}
+	}
+	if len(p.Labels) == 0 {
+		return p, errors.New("it has no node label; expected one, like nodesize=large")
+	}
+	return p, nil
+}

@@ -1,0 +1,145 @@
+package sequence
+
+import (
+	"math"
+	"sort"
+)
+
+// segment is a part of the sequence in which the same pools take part: the seats
+// from start+1 to end. It ends where a pool reaches its maximum; the next one goes
+// on with the rest, as a new sequence.
+type segment struct {
+	start, end int64 // end is math.MaxInt64 for the last one, if no maximum ends it
+	// order is one period: the pool of each seat.
+	order []uint8
+	// places holds, for each pool, the places in order that are its own, from 1 and
+	// ascending. A pool that does not take part has none.
+	places [][]int32
+}
+
+// newSegments returns the weighted part of a sequence. room is what each pool may
+// still take, and is changed.
+func newSegments(pools []Pool, room []int64, start int64, tie Tie) []segment {
+	var out []segment
+	for {
+		weights := make([]int64, len(pools))
+		found := false
+		for i, p := range pools {
+			if room[i] > 0 {
+				weights[i] = p.Weight
+				found = found || p.Weight > 0
+			}
+		}
+		if !found {
+			return out
+		}
+		seg := newSegment(weights, tie)
+		seg.start, seg.end = start, math.MaxInt64
+		for i := range pools {
+			if len(seg.places[i]) > 0 && room[i] < math.MaxInt64 {
+				if full, ok := seg.rank(i, room[i]); ok { // or another pool is full before
+					seg.end = start + full
+				}
+			}
+		}
+		out = append(out, seg)
+		if seg.end == math.MaxInt64 {
+			return out
+		}
+		for i := range pools {
+			if room[i] < math.MaxInt64 {
+				room[i] -= seg.count(i, seg.end-start)
+			}
+		}
+		start = seg.end
+	}
+}
+
+// newSegment computes one period of the chairman assignment over the pools with a
+// positive weight.
+func newSegment(weights []int64, tie Tie) segment {
+	var sum, divisor, k int64
+	for _, w := range weights {
+		sum += w
+		divisor = gcd(divisor, w)
+		if w > 0 {
+			k++
+		}
+	}
+	sum /= divisor
+	seg := segment{order: make([]uint8, 0, sum), places: make([][]int32, len(weights))}
+	for i, w := range weights {
+		if w > 0 {
+			seg.places[i] = make([]int32, 0, w/divisor)
+		}
+	}
+	for n := int64(1); n <= sum; n++ {
+		pool := chair(weights, divisor, sum, k, n, &seg, tie)
+		seg.order = append(seg.order, uint8(pool))
+		seg.places[pool] = append(seg.places[pool], int32(n))
+	}
+	return seg
+}
+
+// chair returns the pool that takes the n-th seat of a period.
+//
+// With share s = w/sum and c seats so far, a pool is eligible if n*s - c is at least 1/(2k-2). Of the eligible pools,
+// the one with the earliest deadline takes the seat: the smallest (1 - 1/(2k-2) - (n*s - c)) / s. Everything is
+// multiplied by sum and by 2k-2, and deadlines are compared across, so that nothing is ever divided. The largest
+// number is below 2^42 (sum <= 32,000, w <= 1,000, 2k-2 <= 62).
+func chair(weights []int64, divisor, sum, k, n int64, seg *segment, tie Tie) int {
+	best, bestSlack, bestWeight := -1, int64(0), int64(1)
+	for i, w := range weights {
+		if w == 0 {
+			continue
+		}
+		if k == 1 {
+			return i
+		}
+		w /= divisor
+		due := (2*k - 2) * (n*w - int64(len(seg.places[i]))*sum)
+		if due < sum {
+			continue // not eligible
+		}
+		slack := (2*k-2)*sum - sum - due
+		earlier := best < 0 || slack*bestWeight < bestSlack*w
+		if earlier || tie == LaterWins && slack*bestWeight == bestSlack*w {
+			best, bestSlack, bestWeight = i, slack, w
+		}
+	}
+	return best
+}
+
+func gcd(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+func (s *segment) period() int64 { return int64(len(s.order)) }
+
+// count returns how many of the segment's first n seats a pool has.
+func (s *segment) count(pool int, n int64) int64 {
+	places := s.places[pool]
+	if len(places) == 0 {
+		return 0
+	}
+	full, rest := n/s.period(), n%s.period()
+	within := sort.Search(len(places), func(i int) bool { return int64(places[i]) > rest })
+	return full*int64(len(places)) + int64(within)
+}
+
+// rank returns the place, from 1, of a pool's n-th seat in the segment. It returns false if the pool has fewer seats
+// before the segment's end.
+func (s *segment) rank(pool int, n int64) (int64, bool) {
+	places := int64(len(s.places[pool]))
+	if places == 0 || n < 1 || (n-1)/places >= math.MaxInt64/s.period()-1 {
+		return 0, false
+	}
+	r := (n-1)/places*s.period() + int64(s.places[pool][(n-1)%places])
+	if r > s.end-s.start {
+		return 0, false
+	}
+	return r, true
+}

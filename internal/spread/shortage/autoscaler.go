@@ -1,0 +1,114 @@
+package shortage
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/stowage-dev/stowage/internal/autoscaler/karpenter"
+	"github.com/stowage-dev/stowage/internal/cluster"
+)
+
+const (
+	// karpenterFor is for how long the last look at Karpenter's objects holds. karpenterAbsent is for how long
+	// Stowage assumes that there is no Karpenter, or that it may not read its objects.
+	karpenterFor    = 3 * time.Second
+	karpenterAbsent = 5 * time.Minute
+	// failedFor is for how long a launch that failed says that a NodePool can make no node.
+	failedFor = 2 * time.Minute
+)
+
+// autoscaler is what Karpenter's objects show. Workloads share it.
+type autoscaler struct {
+	at, next time.Time
+	pools    []karpenter.NodePool
+	coming   map[string]karpenter.NodeClaim
+	failed   map[string]time.Time // when a node of a NodePool went that had never been ready
+}
+
+// askKarpenter reads the NodePools, and the nodes that are on their way. A cluster without Karpenter has none, and so has one
+// in which Stowage may not read them: see docs/karpenter.md.
+func (r *run) askKarpenter(ctx context.Context) *autoscaler {
+	a := &r.autoscaler
+	now := r.Clock.Now()
+	if now.Before(a.next) {
+		return a
+	}
+	var pools []karpenter.NodePool
+	coming := map[string]karpenter.NodeClaim{}
+	ready := map[string]bool{}
+	err := r.eachOf(ctx, karpenter.NodePools, func(u *unstructured.Unstructured) error {
+		p, err := karpenter.ParseNodePool(u)
+		pools = append(pools, p)
+		return err
+	})
+	if err == nil {
+		err = r.eachOf(ctx, karpenter.NodeClaims, func(u *unstructured.Unstructured) error {
+			c, err := karpenter.ParseNodeClaim(u)
+			if c.Coming {
+				coming[c.Name] = c
+			} else if u.GetDeletionTimestamp() == nil {
+				ready[c.Name] = true
+			}
+			return err
+		})
+	}
+	if a.failed == nil {
+		a.failed = map[string]time.Time{}
+	}
+	a.next = now.Add(karpenterFor)
+	if err != nil { // a part of the NodePools would look as if the others could make no node
+		pools, coming = nil, map[string]karpenter.NodeClaim{}
+	}
+	switch {
+	case meta.IsNoMatchError(err), apierrors.IsNotFound(err), apierrors.IsForbidden(err):
+		a.next = now.Add(karpenterAbsent)
+	case err != nil:
+		r.Log.Error(err, "Karpenter's objects were not read; pools are taken as if no node were on its way")
+	}
+	if now.Sub(a.at) > 3*karpenterFor {
+		a.coming = nil // a node may have become ready and gone since
+	}
+	for name, c := range a.coming {
+		if _, still := coming[name]; !still && !ready[name] && err == nil {
+			a.failed[c.NodePool] = now
+		}
+	}
+	a.at, a.pools, a.coming = now, pools, coming
+	return a
+}
+
+func (r *run) eachOf(ctx context.Context, kind schema.GroupVersionKind, use func(*unstructured.Unstructured) error) error {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+	return cluster.Each(ctx, r.Uncached, list, use)
+}
+
+// onWay reports whether a node with some labels is being made.
+func (a *autoscaler) onWay(labels map[string]string) bool {
+	for _, c := range a.coming {
+		if c.Of(labels) {
+			return true
+		}
+	}
+	return false
+}
+
+// cannotMake reports whether no NodePool can make nodes with some labels. Each is at its limit for a pod, or has just
+// failed to launch a node. It is false if none can: then somebody else makes the nodes.
+func (a *autoscaler) cannotMake(labels map[string]string, requests corev1.ResourceList) bool {
+	suitable := slices.DeleteFunc(slices.Clone(a.pools), func(p karpenter.NodePool) bool { return !p.Makes(labels) })
+	for i := range suitable {
+		failed := !a.failed[suitable[i].Name].IsZero() && a.at.Sub(a.failed[suitable[i].Name]) < failedFor
+		if !failed && !suitable[i].AtLimit(requests) {
+			return false
+		}
+	}
+	return len(suitable) > 0
+}

@@ -1,0 +1,254 @@
+// Package shortage is the controller of PoolStates. It finds out which node pools have no room for the pods of a
+// workload and records that for all replicas. It evicts the pods that wait there, so that other pools take their
+// successors.
+//
+// What follows from what is seen is decided by package spill. This package looks, writes and evicts. It promises that
+//   - a workload without a pod that waits and without a PoolState costs no request;
+//   - a pod is evicted only if nothing has changed of it since it was seen to wait without a node;
+//   - a pod is evicted only after the state that demands it was stored and seen in the cache.
+package shortage
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/admission/scope"
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/platform/events"
+	"github.com/stowage-dev/stowage/internal/platform/evict"
+	"github.com/stowage-dev/stowage/internal/platform/fair"
+	"github.com/stowage-dev/stowage/internal/platform/leader"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/poolroom"
+	"github.com/stowage-dev/stowage/internal/spread/seats"
+	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
+)
+
+// Timing is the waits of a [Controller].
+type Timing struct {
+	// Look is how often workloads are looked at whose pods wait, or that have a PoolState.
+	Look time.Duration
+	// Probes are the waits between the tries of a pool without room. The first of them is also how often, at most, the nodes
+	// of a pool without room are looked at for a workload. A node of the pool that becomes ready is looked at earlier.
+	Probes spill.Timing
+}
+
+// DefaultTiming returns the waits unless others are set.
+func DefaultTiming() Timing {
+	return Timing{Look: time.Second, Probes: spill.DefaultTiming()}
+}
+
+// The limits of evictions of pods that wait, in a second: of one workload, and of all. Namespaces share the second.
+const (
+	workloadRate = 5
+	totalRate    = 20
+)
+
+// looksRate is how often room is looked for in a second. Namespaces share it.
+const looksRate = 2
+
+// Controller is the controller of PoolStates.
+type Controller struct {
+	// Client reads from the cache where that has what is asked, and Uncached does not.
+	Client, Uncached client.Client
+	Informers        crcache.Informers
+	Cluster          *cluster.Cache
+	Policies         *policy.Owners
+	Seats            *seats.Service
+	Scope            *scope.Scope
+	Room             *poolroom.Reader
+	Evictor          *evict.Evictor
+	Clock            clock.WithTicker
+	Timing           Timing
+	NodeGroups       NodeGroups
+	Log              logr.Logger
+	Events           events.Recorder
+	Metrics          *Metrics
+	// Look has the pods of an owner looked at, to give those of an older revision in pools without room the lowest
+	// deletion cost.
+	Look func(ledger.Owner)
+}
+
+// +kubebuilder:rbac:groups=stowage.dev,resources=poolstates,verbs=list;watch;create;update;delete,roleName=stowage-spread
+
+var _ leader.Controller = &Controller{}
+
+// Name implements [leader.Controller].
+func (*Controller) Name() string { return "poolstate" }
+
+// workload is the uppermost workload of some pods.
+type workload struct {
+	Namespace string
+	cluster.Ref
+}
+
+func workloadKeys(w workload) []any {
+	return []any{"namespace", w.Namespace, "kind", w.Kind, "name", w.Name}
+}
+
+// run is what the controller knows in one term.
+type run struct {
+	*Controller
+	work  leader.Queue[workload]
+	limit *fair.Limiter[string] // of evictions, by namespace
+	looks *fair.Limiter[string] // of looks for room, by namespace: a look costs requests
+
+	mu     sync.Mutex
+	known  map[types.UID]*memory
+	shapes map[string]*corev1.Node // the largest node last seen of a pool, by its labels
+	// autoscaler, groups and scaleUps are used by the reconciler alone, which has one worker.
+	autoscaler autoscaler
+	groups     groups
+	scaleUps   map[string]scaleUps // by namespace
+	// nodes are those that became ready, or changed what they have or let run, by name. nodesChanged is when one of them changed
+	// last.
+	nodes        map[string]nodeChange
+	nodesChanged time.Time
+}
+
+// Register implements [leader.Controller].
+func (c *Controller) Register(t *leader.Term) error {
+	// One namespace gets half of a burst, which is all of a second's rate.
+	r := &run{Controller: c, limit: fair.NewLimiter[string](totalRate, 2*totalRate), looks: fair.NewLimiter[string](looksRate, 2*looksRate), known: map[types.UID]*memory{}, nodes: map[string]nodeChange{}, shapes: map[string]*corev1.Node{}, scaleUps: map[string]scaleUps{}}
+	var err error
+	// One worker: the rate of evictions in all is not more than one can do.
+	if r.work, err = leader.Reconcile(t, "poolstate", 1, r.reconcile, workloadKeys); err != nil {
+		return err
+	}
+	t.AtEnd(c.Metrics.reset)
+	if err := t.Watch(c.Informers, &stowage.PoolState{}, toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { r.stateChanged(obj) },
+		UpdateFunc: func(_, obj any) { r.stateChanged(obj) },
+		DeleteFunc: func(obj any) {
+			if state, ok := leader.Deleted(obj).(*stowage.PoolState); ok {
+				r.forget(types.UID(state.Name)) // the clocks of the pods that wait start again
+			}
+		},
+	}); err != nil {
+		return err
+	}
+	if err := t.Watch(c.Informers, &corev1.Node{}, toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) { r.nodeChanged(obj.(*corev1.Node)) },
+		UpdateFunc: func(was, is any) {
+			if mayTakeMore(was.(*corev1.Node), is.(*corev1.Node)) {
+				r.nodeChanged(is.(*corev1.Node))
+			}
+		},
+		DeleteFunc: func(obj any) {
+			if node, ok := leader.Deleted(obj).(*corev1.Node); ok {
+				r.nodeGone(node.Name)
+			}
+		},
+	}); err != nil {
+		return err
+	}
+	// A rollout begins: the old revision's pods in pools without room are to go first, and it does not wait for us.
+	if err := t.Watch(c.Informers, &appsv1.ReplicaSet{}, toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) { r.revisionChanged(t.Context(), nil, obj.(*appsv1.ReplicaSet)) },
+		UpdateFunc: func(was, is any) {
+			r.revisionChanged(t.Context(), was.(*appsv1.ReplicaSet), is.(*appsv1.ReplicaSet))
+		},
+	}); err != nil {
+		return err
+	}
+	t.Go(func(ctx context.Context) {
+		// Without its pods, every workload would look as if none of them waited.
+		if toolscache.WaitForNamedCacheSyncWithContext(ctx, c.Seats.Pods().HasSynced) {
+			t.Every(c.Timing.Look, r.look)
+		}
+	})
+	return nil
+}
+
+// revisionChanged looks at a workload with a PoolState of which a revision begins to ask for pods.
+func (r *run) revisionChanged(ctx context.Context, was, is *appsv1.ReplicaSet) {
+	owner := metav1.GetControllerOfNoCopy(is)
+	if owner == nil || ptr.Deref(is.Spec.Replicas, 1) == 0 || was != nil && ptr.Deref(was.Spec.Replicas, 1) > 0 {
+		return
+	}
+	if state, err := r.Cluster.PoolState(ctx, is.Namespace, owner.UID); err == nil && state != nil {
+		r.stateChanged(state)
+	}
+}
+
+func (r *run) stateChanged(obj any) {
+	if w, ok := workloadOf(obj.(*stowage.PoolState)); ok {
+		r.work.AddUnlessFailing(w)
+	}
+}
+
+// workloadOf returns the workload that a PoolState is about.
+func workloadOf(state *stowage.PoolState) (workload, bool) {
+	for _, o := range state.OwnerReferences {
+		if string(o.UID) == state.Name {
+			return workload{state.Namespace, cluster.RefOf(&o)}, true
+		}
+	}
+	return workload{}, false
+}
+
+// look looks at the workloads of which pods wait, and at those with a PoolState.
+func (r *run) look(ctx context.Context) {
+	there := map[types.UID]bool{}
+	for _, owner := range r.Seats.Pods().Waiting() {
+		chain, err := cluster.Owners(ctx, r.Cluster, owner.Namespace, seats.Ref(owner))
+		if err != nil {
+			r.Log.Error(err, "the workload of pods that wait is not known", "namespace", owner.Namespace, "kind", owner.Kind, "name", owner.Name)
+			continue
+		}
+		top, bottom := chain.Top(), chain.Bottom()
+		if top == nil {
+			continue
+		}
+		p, err := r.Policies.FindFor(ctx, owner.Namespace, seats.Ref(owner), bottom)
+		if err != nil {
+			r.Log.Error(err, "the policy of pods that wait is not known", "namespace", owner.Namespace, "kind", owner.Kind, "name", owner.Name)
+			continue
+		}
+		if p != nil && p.Spill != nil {
+			there[top.UID] = true
+			r.work.AddUnlessFailing(workload{owner.Namespace, top.Ref})
+		}
+	}
+	var states stowage.PoolStateList
+	if err := r.Client.List(ctx, &states, client.InNamespace(metav1.NamespaceAll), client.UnsafeDisableDeepCopy); err != nil {
+		r.Log.Error(err, "PoolStates were not listed")
+		return
+	}
+	for i := range states.Items {
+		state := &states.Items[i]
+		w, ok := workloadOf(state)
+		if !ok { // somebody took its owner from it, so nothing would ever end it
+			if err := r.delete(ctx, state); client.IgnoreNotFound(err) != nil {
+				r.Log.Error(err, "a PoolState without an owner was not deleted", "namespace", state.Namespace, "name", state.Name)
+			}
+			continue
+		}
+		there[w.UID] = true
+		r.work.AddUnlessFailing(w)
+	}
+	r.mu.Lock()
+	gone := slices.Collect(maps.Keys(r.known))
+	r.mu.Unlock()
+	for _, uid := range gone {
+		if !there[uid] {
+			r.forget(uid)
+		}
+	}
+}

@@ -1,0 +1,257 @@
+package shortage
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/platform/events"
+	"github.com/stowage-dev/stowage/internal/platform/evict"
+	"github.com/stowage-dev/stowage/internal/spread/placement"
+	"github.com/stowage-dev/stowage/internal/spread/seats"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
+)
+
+// reconcile looks at one workload, stores what becomes of its pools, and evicts pods that other pools take.
+func (r *run) reconcile(ctx context.Context, w workload) (reconcile.Result, error) {
+	m := r.memoryOf(w)
+	v, err := r.see(ctx, w, m)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if v == nil { // nobody asks for it any more
+		r.forget(w.UID)
+		return reconcile.Result{}, r.remove(ctx, w)
+	}
+	if v.stays {
+		return reconcile.Result{}, nil
+	}
+	if err := r.lookForRoom(ctx, v, m); err != nil {
+		return reconcile.Result{}, err
+	}
+	next := spill.Next(v.View, v.pools, r.Timing.Probes)
+	for i := range next {
+		m.waited[v.policy.Whole.Pool(i).Name] = next[i].Waited
+	}
+	r.publish(v, m, next)
+	r.askToYield(v, next)
+	rooms, ordinals := spill.ToPoolRooms(next, v.policy.Whole), ordinalsOf(v, next)
+	switch result, err := r.store(ctx, w, v, rooms, ordinals); {
+	case err != nil:
+		return reconcile.Result{}, err
+	case result == stored: // its change brings us back, when the replicas of the webhook have most likely seen it, too
+		r.transitions(w, v, next)
+		return reconcile.Result{}, nil
+	case result == behind: // what the cache will show brings us back
+		return reconcile.Result{}, nil
+	}
+	return reconcile.Result{}, r.move(ctx, w, v, m, next)
+}
+
+// askToYield has the pods of older revisions in pools without room looked at, while they have an ordinary deletion cost.
+func (r *run) askToYield(v *picture, next []spill.Pool) {
+	lowest := sequence.DeletionCost(sequence.NoRank)
+	for _, one := range v.members {
+		newer := slices.ContainsFunc(v.members, func(m *member) bool { return m.replicas > 0 && cluster.Newer(m.Workload, one.Workload) })
+		if newer && slices.ContainsFunc(one.records, func(rec seats.Record) bool {
+			pool, ok := v.policy.Pool(rec.Pool)
+			return ok && next[pool].Phase != spill.Available && v.Rules[pool].After > 0 && rec.Cost != "" && rec.Cost != lowest
+		}) {
+			r.Look(seats.OwnerOf(one.Workload))
+		}
+	}
+}
+
+// publish sets the metrics of a workload's pools.
+func (r *run) publish(v *picture, m *memory, next []spill.Pool) {
+	waiting := make([]int64, len(next))
+	for i := range v.Pods {
+		if v.Pods[i].Waits > 0 {
+			waiting[v.Pods[i].Seat.Pool]++
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.known[m.workload.UID] != m {
+		return // it was forgotten meanwhile
+	}
+	former := m.pools
+	m.pools = map[string]bool{}
+	for i := range next {
+		if v.Rules[i].After > 0 {
+			name := v.policy.Whole.Pool(i).Name
+			m.pools[name] = true
+			delete(former, name)
+			r.Metrics.set(m.workload, name, next[i].Phase, waiting[i])
+		}
+	}
+	for pool := range former {
+		r.Metrics.gone(m.workload, pool)
+	}
+}
+
+// storeResult is what became of a state.
+type storeResult int
+
+const (
+	unchanged storeResult = iota
+	stored
+	behind // the cache shows an older state than the API server has
+)
+
+// store writes the state of a workload's pools, if it differs from the one that was seen.
+func (r *run) store(ctx context.Context, w workload, v *picture, rooms []stowage.PoolRoom, ordinals map[string]string) (storeResult, error) {
+	if v.state == nil && rooms == nil && len(ordinals) == 0 {
+		return unchanged, nil
+	}
+	var err error
+	state := &stowage.PoolState{ObjectMeta: metav1.ObjectMeta{
+		Namespace: w.Namespace, Name: string(w.UID),
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: w.APIVersion, Kind: w.Kind, Name: w.Name, UID: w.UID}},
+	}, Pools: rooms, Ordinals: ordinals}
+	switch {
+	case v.state == nil:
+		err = r.Uncached.Create(ctx, state)
+	case rooms == nil && len(ordinals) == 0:
+		err = r.delete(ctx, v.state)
+	case equality.Semantic.DeepEqual(v.state.Pools, rooms) && maps.Equal(v.state.Ordinals, ordinals):
+		return unchanged, nil
+	default:
+		owners := state.OwnerReferences
+		state.ObjectMeta = *v.state.ObjectMeta.DeepCopy()
+		state.OwnerReferences = owners
+		err = r.Uncached.Update(ctx, state)
+	}
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
+		return behind, nil
+	}
+	if err != nil {
+		return unchanged, fmt.Errorf("write the PoolState of %s %s: %w", w.Kind, w.Name, err)
+	}
+	return stored, nil
+}
+
+// remove removes the state of a workload whose policy has no spill.
+func (r *run) remove(ctx context.Context, w workload) error {
+	state, err := r.Cluster.PoolState(ctx, w.Namespace, w.UID)
+	if err != nil || state == nil {
+		return err
+	}
+	if err := r.delete(ctx, state); !apierrors.IsConflict(err) {
+		return client.IgnoreNotFound(err)
+	}
+	return nil
+}
+
+func (r *run) delete(ctx context.Context, state *stowage.PoolState) error {
+	gone := &stowage.PoolState{ObjectMeta: metav1.ObjectMeta{Namespace: state.Namespace, Name: state.Name}}
+	return r.Uncached.Delete(ctx, gone, client.Preconditions{UID: &state.UID, ResourceVersion: &state.ResourceVersion})
+}
+
+// transitions says what has become of pools.
+func (r *run) transitions(w workload, v *picture, next []spill.Pool) {
+	about := w.Object(w.Namespace)
+	for i := range next {
+		name, was, is := v.policy.Whole.Pool(i).Name, &v.pools[i], &next[i]
+		switch {
+		case is.Epoch > was.Epoch && was.Phase != spill.Probing:
+			r.Events.Warn(about, stowage.EventPoolExhausted, events.Spill, "pool %s has no room for the pods that wait: it keeps %d pod(s), and other pools take the others", name, is.Max)
+		case is.Phase == spill.Probing && was.Phase == spill.Exhausted:
+			r.Events.Normal(about, stowage.EventPoolProbed, events.Spill, "pool %s is tried again with %d pod(s)", name, is.Step)
+		case is.Phase == spill.Available && was.Phase != spill.Available && v.Now.Sub(was.Waited) >= r.Timing.Probes.Forget:
+			r.Events.Normal(about, stowage.EventPoolAvailable, events.Spill, "no pod has waited for pool %s for %s, so it counts as available", name, r.Timing.Probes.Forget)
+		case is.Phase == spill.Available && was.Phase != spill.Available:
+			r.Events.Normal(about, stowage.EventPoolAvailable, events.Spill, "pool %s has room again", name)
+		default:
+			continue
+		}
+		r.Log.Info("the state of a pool changed", "namespace", w.Namespace, "kind", w.Kind, "name", w.Name, "pool", name, "phase", is.Phase, "max", is.Max, "epoch", is.Epoch)
+	}
+}
+
+// move evicts pods that wait and whose successors other pools take, as fast as the rates allow.
+func (r *run) move(ctx context.Context, w workload, v *picture, m *memory, next []spill.Pool) error {
+	for _, one := range v.members {
+		for _, i := range r.movesOf(v, one, next) {
+			if now := r.Clock.Now(); m.limit.TokensAt(now) < 1 || !r.limit.Allow(w.Namespace, now) || !m.limit.AllowN(now, 1) {
+				return nil // the next look goes on
+			}
+			rec := &one.records[i]
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+				Namespace: rec.Namespace, Name: rec.Name, UID: rec.UID, ResourceVersion: strconv.FormatUint(rec.Version, 10),
+			}}
+			result, err := r.Evictor.EvictUnchanged(ctx, pod)
+			if err != nil {
+				return fmt.Errorf("evict pod %s: %w", rec.Name, err)
+			}
+			if result == evict.Evicted {
+				r.Metrics.spilled.Inc()
+				r.Log.V(1).Info("pod evicted, so that another pool takes its successor", "namespace", rec.Namespace, "pod", rec.Name, "kind", w.Kind, "name", w.Name, "pool", rec.Pool)
+			}
+		}
+	}
+	return nil
+}
+
+// movesOf returns the pods of an owner to evict.
+func (r *run) movesOf(v *picture, one *member, next []spill.Pool) []int {
+	if !one.ordinals {
+		return spill.Moves(one.policy.Strategy, next, one.pods, one.replicas)
+	}
+	if v.state == nil {
+		return nil
+	}
+	var out []int
+	for i := range one.pods {
+		if to, ok := v.policy.Pool(v.state.Ordinals[placement.OrdinalInName(one.records[i].Name)]); ok && to != one.pods[i].Seat.Pool && one.pods[i].Waits > 0 {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// ordinalsOf returns the pods of a StatefulSet that have a seat in another pool than the strategy's, as the API has them.
+func ordinalsOf(v *picture, next []spill.Pool) map[string]string {
+	var out map[string]string
+	for _, one := range v.members {
+		if !one.ordinals {
+			continue
+		}
+		now := map[int64]int{}
+		if v.state != nil {
+			for text, name := range v.state.Ordinals {
+				n, err := strconv.ParseInt(text, 10, 64)
+				if pool, known := v.policy.Pool(name); err == nil && known {
+					now[n-one.FirstOrdinal] = pool
+				}
+			}
+		}
+		ordinals := make([]int64, len(one.pods))
+		for i := range one.records {
+			n, err := strconv.ParseInt(placement.OrdinalInName(one.records[i].Name), 10, 64)
+			if err != nil {
+				n = -1
+			}
+			ordinals[i] = n - one.FirstOrdinal
+		}
+		for n, pool := range spill.Ordinals(v.View, next, one.pods, ordinals, one.replicas, now) {
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[strconv.FormatInt(n+one.FirstOrdinal, 10)] = v.policy.Whole.Pool(pool).Name
+		}
+	}
+	return out
+}

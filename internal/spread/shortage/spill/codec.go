@@ -1,0 +1,97 @@
+package spill
+
+import (
+	"fmt"
+	"maps"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
+)
+
+// FromPoolState returns the state of a strategy's pools as the API has it. Pools are identified by their node labels,
+// because a name may be a place in a list. State may be nil.
+func FromPoolState(state *stowage.PoolState, s *sequence.Strategy) []Pool {
+	pools := make([]Pool, s.Len())
+	for i := range pools {
+		pools[i].Phase = Available
+	}
+	if state == nil {
+		return pools
+	}
+	for j := range state.Pools {
+		r := &state.Pools[j]
+		for i := range pools {
+			if !maps.Equal(r.NodeLabel, s.Pool(i).Labels) {
+				continue
+			}
+			pools[i] = Pool{Phase: Phase(r.Phase), Epoch: r.Epoch, Since: r.Since.Time, Max: r.Max, LeftOut: r.LeftOut, Tries: int(r.Tries), Step: r.Step, Early: r.Early}
+			if r.NextProbe != nil {
+				pools[i].Next = r.NextProbe.Time
+			}
+		}
+	}
+	return pools
+}
+
+// ToPoolRooms returns the state of a strategy's pools as the API has it, or nil if all pools are available.
+func ToPoolRooms(pools []Pool, s *sequence.Strategy) []stowage.PoolRoom {
+	var out []stowage.PoolRoom
+	short := false
+	for i := range pools {
+		p := &pools[i]
+		if p.Epoch == 0 || p.Since.IsZero() {
+			continue
+		}
+		short = short || p.Phase != Available
+		r := stowage.PoolRoom{
+			Name: s.Pool(i).Name, NodeLabel: maps.Clone(s.Pool(i).Labels), Phase: stowage.PoolPhase(p.Phase), Epoch: p.Epoch,
+			Since: seconds(p.Since), Max: p.Max, LeftOut: p.LeftOut, Tries: int32(p.Tries), Step: p.Step, Early: p.Early,
+		}
+		if !p.Next.IsZero() {
+			next := seconds(p.Next)
+			r.NextProbe = &next
+		}
+		out = append(out, r)
+	}
+	if !short {
+		return nil
+	}
+	return out
+}
+
+// seconds is a time as the API keeps it.
+func seconds(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
+
+// Shortage is a pool without room, for people.
+type Shortage struct {
+	Pool  string
+	State Pool
+}
+
+// Shortages returns the pools without room.
+func Shortages(pools []Pool, s *sequence.Strategy) (out []Shortage) {
+	for i := range pools {
+		if pools[i].Phase == Exhausted || pools[i].Phase == Probing {
+			out = append(out, Shortage{s.Pool(i).Name, pools[i]})
+		}
+	}
+	return out
+}
+
+func (s Shortage) String() string {
+	if s.State.Phase == Probing {
+		return fmt.Sprintf("pool %s is tried again since %s, with at most %d pod(s)", s.Pool, s.State.Since.UTC().Format(time.RFC3339), s.State.Max)
+	}
+	return fmt.Sprintf("pool %s has had no room since %s, and keeps at most %d pod(s)", s.Pool, s.State.Since.UTC().Format(time.RFC3339), s.State.Max)
+}
+
+// NextTry says when the pool is tried again, after a comma, or nothing while it is being tried.
+func (s Shortage) NextTry() string {
+	if s.State.Phase != Exhausted {
+		return ""
+	}
+	return ", and it is tried again at " + s.State.Next.UTC().Format(time.RFC3339)
+}

@@ -1,0 +1,370 @@
+// Package spill decides about pools without room. It decides when a pool counts as exhausted, and which of its pods
+// go to other pools. It decides when the pool is tried again, and when it is as before.
+//
+// The package is pure. A state and what is seen of a workload go in; the next state and the pods to evict come out. It
+// promises that
+//   - a pod that has a node is never among the pods to evict;
+//   - no more pods are evicted than the other pools take;
+//   - while a pool is tried, at most one step of pods waits there;
+//   - a pool that is tried is available only once a pod of the try has a node, or after [Timing.Forget].
+//
+// What a pool without room means for seats is [sequence.Strategy.Without].
+package spill
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
+)
+
+// Phase is what is known of a pool's room.
+type Phase string
+
+// The phases. A pool of which nothing is known is available.
+const (
+	Available Phase = "Available"
+	Exhausted Phase = "Exhausted" // no pod gets a seat above Max
+	Probing   Phase = "Probing"   // Max was raised, to find out whether there is room again
+)
+
+// Timing is the waits of [Next].
+type Timing struct {
+	// FirstProbe is the wait before an exhausted pool is tried again. It doubles after each try in vain, up to
+	// LastProbe.
+	FirstProbe, LastProbe time.Duration
+	// Forget is how long nothing must have waited for a pool, without a hard signal, for it to be available again.
+	Forget time.Duration
+}
+
+// DefaultTiming returns the waits unless others are set.
+func DefaultTiming() Timing {
+	return Timing{FirstProbe: time.Minute, LastProbe: 30 * time.Minute, Forget: 30 * time.Minute}
+}
+
+// Enough is how many pods must have waited for a pool to be exhausted, if so many wait at all. One pod alone may have
+// a reason of its own that nobody knows.
+const Enough = 3
+
+// Pool is the state of one pool of a workload.
+type Pool struct {
+	Phase Phase
+	// Epoch counts the times that Max was set anew because pods waited too long. It never goes back.
+	Epoch int64
+	// Since is when the phase began.
+	Since time.Time
+	// Max is how many seats of the pool are given, while it is not available. 0 is a maximum, too.
+	Max int64
+	// LeftOut is how many seats after Max are not given; 0 stands for all. It stays until the pool is available.
+	LeftOut int64
+	// Tries is how many probes were in vain since the pool was available, and Next when the next one begins.
+	Tries int
+	Next  time.Time
+	// Step is by how much the current probe has raised Max last.
+	Step int64
+	// Early says that room which was seen has brought a probe forward since the last one that was due.
+	Early bool
+	// Waited is when a pod was seen to wait last, or a hard signal.
+	Waited time.Time
+}
+
+// Pod is an active pod with a seat.
+type Pod struct {
+	Seat sequence.Seat
+	Rank int64
+	Node bool // it has one, in the pool of its seat
+	// Waits is for how long no node was found for the pod. The time in which room was on its way does not count.
+	Waits time.Duration
+	// Misfit says that the pod would not fit on an empty node of its pool either.
+	Misfit bool
+}
+
+// Rule is what a policy asks for where a pool has no room.
+type Rule struct {
+	// After is how long a pod waits before other pools take it; 0 is for ever.
+	After time.Duration
+	// MaxSpill is how many of the pool's pods other pools may take: a number, or a percentage of the pool's target. Nil
+	// stands for all.
+	MaxSpill *intstr.IntOrString
+}
+
+// LeftOut returns how many seats of a pool after the first max are left out. So other pools take no more of n pods,
+// or more, than the rule allows. A result of 0 stands for all.
+//
+// A later seat of the pool comes in the place of a seat that is left out. So more seats are left out than pods move.
+func (r Rule) LeftOut(s *sequence.Strategy, pool int, maximum, n int64) int64 {
+	if r.MaxSpill == nil {
+		return 0
+	}
+	target := s.Target(pool, n)
+	part, err := intstr.GetScaledValueFromIntOrPercent(r.MaxSpill, int(target), true)
+	if err != nil {
+		return 0
+	}
+	spilled := max(1, int64(part))
+	if target-spilled < maximum { // all that wait now may move; the limit binds once there are more pods
+		rank, ok := s.Rank(sequence.Seat{Pool: pool, Ordinal: maximum + spilled})
+		if !ok {
+			return 0
+		}
+		n, target = rank, maximum+spilled
+	}
+	return s.SeatsToLeaveOut(pool, n, target-spilled)
+}
+
+// View is what is seen of a workload.
+type View struct {
+	Now      time.Time
+	Strategy *sequence.Strategy // as the policy has it, without gaps
+	Rules    []Rule             // of each pool
+	Pods     []Pod
+	Replicas int64
+	// Hard reports, for each pool, that who makes its nodes has said that it cannot make any now.
+	Hard []bool
+	// Room is, for each pool, how many more pods its nodes are proven to have room for.
+	Room []int64
+}
+
+// Gaps returns the seats that a state leaves out.
+func Gaps(pools []Pool) []sequence.Gap {
+	gaps := make([]sequence.Gap, len(pools))
+	for i, p := range pools {
+		if p.Phase == Exhausted || p.Phase == Probing {
+			gaps[i] = sequence.Gap{From: p.Max, Count: cmp.Or(p.LeftOut, sequence.All)}
+		}
+	}
+	return gaps
+}
+
+// tally counts the pods of one pool.
+type tally struct {
+	placed  int64 // pods with a node
+	waiting int64 // pods without one that are no misfits
+	ripe    int64 // of these, pods that have waited long enough
+}
+
+// Next returns the next state of each pool. It is to be stored before a pod is evicted for it, see [Moves].
+func Next(v View, pools []Pool, timing Timing) []Pool {
+	next := slices.Clone(pools)
+	for i := range next {
+		if v.Rules[i].After > 0 {
+			step(next, i, count(v, i), v, timing)
+		} else if next[i].Phase != Available {
+			next[i].open(v.Now)
+		}
+	}
+	return next
+}
+
+// count counts the pods of a pool.
+func count(v View, pool int) (t tally) {
+	for i := range v.Pods {
+		p := &v.Pods[i]
+		switch {
+		case p.Seat.Pool != pool:
+		case p.Node:
+			t.placed++
+		case !p.Misfit:
+			t.waiting++
+			if p.Waits >= v.Rules[pool].After || v.Hard[pool] && p.Waits > 0 {
+				t.ripe++
+			}
+		}
+	}
+	return t
+}
+
+// step takes one pool from state to state.
+func step(pools []Pool, pool int, t tally, v View, timing Timing) {
+	p := &pools[pool]
+	if p.Phase == "" {
+		p.Phase = Available
+	}
+	if t.waiting > 0 || v.Hard[pool] {
+		p.Waited = v.Now
+	}
+	enough := t.ripe > 0 && t.ripe >= min(Enough, t.waiting)
+	switch p.Phase {
+	case Available:
+		if enough {
+			p.close(t, v.Now)
+			p.LeftOut = v.Rules[pool].LeftOut(v.Strategy, pool, p.Max, v.Replicas)
+			p.Tries, p.Next = 0, v.Now.Add(timing.FirstProbe)
+		}
+		return
+	case Exhausted:
+		p.Max = max(p.Max, t.placed)
+		switch {
+		case !v.Now.Before(p.Next):
+			p.probe(1, v.Now)
+			p.Early = false
+		case v.Room[pool] > 0 && !p.Early:
+			// Room that was seen brings the next probe forward, but only once: the pods may need more than what room is
+			// measured by.
+			p.probe(max(1, t.placed+v.Room[pool]-p.Max), v.Now)
+			p.Early = true
+		case enough && t.placed < p.Max:
+			// A pod below the maximum is gone, and its successor finds no room.
+			p.close(t, v.Now)
+		}
+	case Probing:
+		p.Max = max(p.Max, t.placed)
+		found := t.placed > p.Max-p.Step // a pod of the last step has a node
+		switch {
+		case t.placed >= p.Max:
+			p.Step *= 2
+			p.Max += p.Step
+		case v.Room[pool] > p.Max-t.placed && (!p.Early || !enough):
+			// Nodes come one by one, so room may raise the maximum again, but not while pods wait in vain.
+			p.Step, p.Early = v.Room[pool], true
+			p.Max = t.placed + p.Step
+		case enough:
+			p.close(t, v.Now)
+			p.Tries++
+			p.Next = v.Now.Add(backoff(p.Tries, timing))
+		}
+		if found && t.waiting == 0 && t.placed >= due(v, pools, pool) {
+			p.open(v.Now)
+			return
+		}
+	}
+	if p.Phase != Available && v.Now.Sub(p.Waited) >= timing.Forget {
+		p.open(v.Now)
+	}
+}
+
+// due returns how many pods a pool should have if it had room for all, while others leave out their seats.
+func due(v View, pools []Pool, pool int) int64 {
+	gaps := Gaps(pools)
+	gaps[pool] = sequence.Gap{}
+	return v.Strategy.Without(gaps).Target(pool, v.Replicas)
+}
+
+// close leaves out the seats above those whose pods have a node.
+func (p *Pool) close(t tally, now time.Time) {
+	p.Phase, p.Since, p.Max, p.Step = Exhausted, now, t.placed, 0
+	p.Epoch++
+}
+
+// probe raises the maximum by a step.
+func (p *Pool) probe(step int64, now time.Time) {
+	p.Phase, p.Since, p.Max, p.Step = Probing, now, p.Max+step, step
+}
+
+// open makes a pool available again. What the epoch counts goes on.
+func (p *Pool) open(now time.Time) {
+	*p = Pool{Phase: Available, Epoch: p.Epoch, Since: now}
+}
+
+func backoff(tries int, timing Timing) time.Duration {
+	wait := timing.FirstProbe
+	for range tries {
+		if wait *= 2; wait >= timing.LastProbe {
+			return timing.LastProbe
+		}
+	}
+	return wait
+}
+
+// Moves returns the pods to evict of one owner, by their index, the highest ranks first. They wait in an exhausted
+// pool, and other pools take their successors. The strategy leaves out what the pools lack room for.
+func Moves(s *sequence.Strategy, pools []Pool, pods []Pod, replicas int64) []int {
+	counts := make([]int64, len(pools))
+	for i := range pods {
+		counts[pods[i].Seat.Pool]++
+	}
+	// 1. What other pools take: what they lack, less what pods that do not exist yet will get.
+	take := int64(len(pods)) - replicas
+	for i := range counts {
+		take += max(0, s.Target(i, replicas)-counts[i])
+	}
+	// 2. Who goes: pods above the maximum that have waited.
+	var out []int
+	for i, p := range pools {
+		if p.Phase != Exhausted && p.Phase != Probing {
+			continue
+		}
+		surplus := counts[i] - s.Target(i, replicas)
+		var waiting []int
+		for j := range pods {
+			if pod := &pods[j]; pod.Seat.Pool == i && !pod.Node && !pod.Misfit && pod.Waits > 0 {
+				waiting = append(waiting, j)
+			}
+		}
+		slices.SortFunc(waiting, func(a, b int) int { return cmp.Compare(pods[b].Rank, pods[a].Rank) })
+		n := max(0, min(surplus, int64(len(waiting)), take))
+		out = append(out, waiting[:n]...)
+		take -= n
+	}
+	return out
+}
+
+// Ordinals returns the pods with an ordinal of their own, as those of a StatefulSet, that are to be in another pool
+// than the strategy's. Pods that wait in vain move, and stay there while their own pool has no seat for them. When that
+// pool is tried, the lowest ordinals are to return, as many as its maximum allows: they are the try. Ordinals count
+// from 0. The ordinals are those of the pods, in their order.
+func Ordinals(v View, next []Pool, pods []Pod, ordinals []int64, replicas int64, now map[int64]int) map[int64]int {
+	// 1. Who is elsewhere, or is to be.
+	out, home := map[int64]int{}, map[int64]bool{}
+	away := make([][]int64, len(next)) // by their own pool
+	note := func(n int64, pool int) {
+		own, err := v.Strategy.SeatAt(n + 1)
+		if _, known := out[n]; known || err != nil || n >= replicas || own.Pool == pool || next[own.Pool].Phase == Available {
+			return
+		}
+		out[n] = pool
+		away[own.Pool] = append(away[own.Pool], n)
+	}
+	for n, pool := range now {
+		note(n, pool)
+	}
+	for i := range pods {
+		note(ordinals[i], pods[i].Seat.Pool)
+		own, err := v.Strategy.SeatAt(ordinals[i] + 1)
+		home[ordinals[i]] = err == nil && own.Pool == pods[i].Seat.Pool && pods[i].Node
+	}
+	// 2. Those for whom their own pool has seats are to return: first who runs there, then the lowest.
+	for pool := range away {
+		stay := min(max(0, v.Strategy.Target(pool, replicas)-next[pool].Max), cmp.Or(next[pool].LeftOut, sequence.All))
+		slices.SortFunc(away[pool], func(a, b int64) int {
+			if home[a] != home[b] {
+				if home[a] {
+					return -1
+				}
+				return 1
+			}
+			return cmp.Compare(a, b)
+		})
+		for _, n := range away[pool][:max(0, int64(len(away[pool]))-stay)] {
+			delete(out, n)
+		}
+	}
+	// 3. Who has waited in vain moves to the pool that lacks most.
+	counts := make([]int64, len(next))
+	seen := slices.Clone(pods)
+	for i := range seen {
+		if to, ok := out[ordinals[i]]; ok && to != seen[i].Seat.Pool {
+			seen[i].Seat.Pool, seen[i].Waits = to, 0 // where it is to be
+		}
+		counts[seen[i].Seat.Pool]++
+	}
+	s := v.Strategy.Without(Gaps(next))
+	for _, i := range Moves(s, next, seen, replicas) {
+		best, most := -1, int64(0)
+		for pool := range counts {
+			if lacks := s.Target(pool, replicas) - counts[pool]; lacks > most {
+				best, most = pool, lacks
+			}
+		}
+		if best < 0 || ordinals[i] < 0 {
+			break
+		}
+		counts[seen[i].Seat.Pool]--
+		counts[best]++
+		out[ordinals[i]] = best
+	}
+	return out
+}

@@ -1,0 +1,308 @@
+package shortage
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	resourcehelper "k8s.io/component-helpers/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/nodefit"
+	"github.com/stowage-dev/stowage/internal/platform/events"
+	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/spread/placement"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/seats"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
+)
+
+// member is an owner of pods of a workload, such as one ReplicaSet of a Deployment.
+type member struct {
+	*cluster.Workload
+	policy   *policy.Policy // with the seats that this owner's pods may have
+	records  []seats.Record
+	pods     []spill.Pod // in the order of the records
+	replicas int64
+	ordinals bool // its pods have ordinals of their own
+}
+
+// picture is what [spill.Next] and the moves want to know of a workload.
+type picture struct {
+	spill.View
+	policy  *policy.Policy // of the member that creates pods now
+	state   *stowage.PoolState
+	pools   []spill.Pool // as stored
+	members []*member
+	stays   bool // Stowage may not move pods of the workload now
+}
+
+// members returns the owners of a workload's pods, the one that creates pods now first.
+func (r *run) members(ctx context.Context, w workload, m *memory) ([]*member, error) {
+	owners, err := r.Cluster.PodOwners(ctx, w.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	// Kinds that are not watched are known by their pods.
+	for _, o := range r.Seats.Pods().Owners() {
+		if o.Namespace == w.Namespace && !slices.ContainsFunc(owners, func(m *cluster.Workload) bool { return m.UID == o.UID }) {
+			owners = append(owners, &cluster.Workload{Ref: seats.Ref(o), Namespace: o.Namespace, Replicas: -1, Current: -1})
+		}
+	}
+	var out []*member
+	var unread error
+	for _, owner := range owners {
+		if owner.UID != w.UID && (owner.Controller == nil || owner.Controller.UID != w.UID) {
+			chain, err := cluster.Owners(ctx, r.Cluster, w.Namespace, owner.Ref)
+			if err != nil {
+				unread = err // it may be of another workload
+				continue
+			}
+			if top := chain.Top(); top == nil || top.UID != w.UID {
+				continue
+			}
+		}
+		if owner.IsJob() {
+			moves, err := r.jobMoves(ctx, w.Namespace, owner.Ref, m)
+			if err != nil {
+				return nil, err
+			}
+			if !moves {
+				continue
+			}
+		}
+		one := &member{Workload: owner, replicas: owner.Replicas, ordinals: owner.IsStatefulSet()}
+		one.records = r.Seats.Pods().Of(seats.OwnerOf(owner).Key())
+		out = append(out, one)
+	}
+	if len(out) == 0 {
+		return nil, unread // else the workload would look as if it had no pods, and its state would go
+	}
+	slices.SortStableFunc(out, func(a, b *member) int {
+		if active := func(m *member) bool { return m.replicas != 0 }; active(a) != active(b) {
+			if active(a) {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(b.Revision(), a.Revision()), b.Created.Compare(a.Created))
+	})
+	return out, nil
+}
+
+// see looks at a workload. It returns nil if its policy does not have pods move from pools without room.
+func (r *run) see(ctx context.Context, w workload, m *memory) (*picture, error) {
+	members, err := r.members(ctx, w, m)
+	if err != nil || len(members) == 0 {
+		return nil, err
+	}
+	for _, one := range members {
+		if one.policy, err = r.Policies.FindFor(ctx, w.Namespace, one.Ref, one.Workload); err != nil {
+			return nil, err
+		}
+	}
+	p := members[0].policy
+	if p == nil || p.Strategy == nil || p.Spill == nil {
+		return nil, nil
+	}
+	now, n := r.Clock.Now(), p.Whole.Len()
+	v := &picture{policy: p, View: spill.View{Now: now, Strategy: p.Whole, Rules: p.Spill, Hard: make([]bool, n), Room: make([]int64, n)}}
+	if v.state, err = r.Cluster.PoolState(ctx, w.Namespace, w.UID); err != nil {
+		return nil, err
+	}
+	v.pools = spill.FromPoolState(v.state, p.Whole)
+	for i := range v.pools {
+		v.pools[i].Waited = m.waitedFor(p.Whole.Pool(i).Name, now)
+	}
+	maps.DeleteFunc(m.examples, func(_ exampleKey, e *example) bool { return now.Sub(e.at) >= exampleFor })
+	way := onWay{pools: endingIn(members, p)}
+	if slices.ContainsFunc(members, func(m *member) bool {
+		return slices.ContainsFunc(m.records, func(rec seats.Record) bool { return rec.Waiting() })
+	}) {
+		karpenter, groups := r.askKarpenter(ctx), r.askClusterAutoscaler(ctx)
+		way.pods = r.askForScaleUps(ctx, w.Namespace)
+		for i := range way.pools {
+			selected := p.Whole.Pool(i).Labels
+			way.pools[i] = way.pools[i] || karpenter.onWay(selected) || groups.OnWay(r.NodeGroups.Groups, selected, now)
+		}
+		for key, e := range m.examples {
+			if pool, ok := p.Pool(key.pool); ok && !way.pools[pool] {
+				selected := p.Whole.Pool(pool).Labels
+				v.Hard[pool] = v.Hard[pool] || karpenter.cannotMake(selected, e.requests) || groups.CannotMake(r.NodeGroups.Groups, selected, now)
+			}
+		}
+	}
+	for _, one := range members {
+		if one.policy == nil || one.policy.Strategy == nil || !samePools(one.policy.Whole, p.Whole) {
+			continue // the annotations of its revision name other pools
+		}
+		v.members = append(v.members, one)
+		if err := r.seePods(ctx, v, one, m, way); err != nil {
+			return nil, err
+		}
+		v.Pods = append(v.Pods, one.pods...)
+		v.Replicas += one.replicas
+	}
+	m.forgetPods(now)
+	return v, nil
+}
+
+// samePools reports whether two strategies have the same pools in the same order.
+func samePools(a, b *sequence.Strategy) bool {
+	if a.Len() != b.Len() {
+		return false
+	}
+	for i := range a.Len() {
+		if a.Pool(i).Name != b.Pool(i).Name || !maps.Equal(a.Pool(i).Labels, b.Pool(i).Labels) {
+			return false
+		}
+	}
+	return true
+}
+
+// waitedFor returns when a pod was last seen to wait for a pool; a new leader says now.
+func (m *memory) waitedFor(pool string, now time.Time) time.Time {
+	if at, ok := m.waited[pool]; ok {
+		return at
+	}
+	m.waited[pool] = now
+	return now
+}
+
+// endingIn reports for each pool whether a pod of the workload is ending on one of its nodes. Its room is on its way.
+func endingIn(members []*member, p *policy.Policy) []bool {
+	out := make([]bool, p.Whole.Len())
+	for _, m := range members {
+		for i := range m.records {
+			if pool, ok := p.Pool(m.records[i].Pool); ok && m.records[i].Ending && m.records[i].Node != "" {
+				out[pool] = true
+			}
+		}
+	}
+	return out
+}
+
+// onWay is what room is on its way: to pools, and for single pods.
+type onWay struct {
+	pools []bool
+	pods  map[types.UID]bool
+}
+
+// seePods fills in the pods of one owner.
+func (r *run) seePods(ctx context.Context, v *picture, one *member, m *memory, way onWay) error {
+	records := make([]seats.Record, 0, len(one.records))
+	for i := range one.records {
+		rec := &one.records[i]
+		pool, ok := v.policy.Pool(rec.Pool)
+		if !rec.Active || !ok {
+			continue
+		}
+		pod := spill.Pod{Seat: sequence.Seat{Pool: pool, Ordinal: rec.Ordinal}, Node: rec.Node != ""}
+		pod.Rank = v.policy.Whole.RankOrNone(pod.Seat)
+		if rec.Waiting() {
+			pod.Waits = m.pass(rec.UID, v.Now, rec.Nominated || way.pools[pool] || way.pods[rec.UID])
+			// The example is read early, because what Karpenter can make depends on the size of the pods.
+			likely := pod.Waits >= min(v.Rules[pool].After, exampleAfter) || pod.Waits > 0 && v.pools[pool].Phase != spill.Available
+			if v.Rules[pool].After > 0 && likely {
+				e, err := r.exampleOf(ctx, m, one, rec)
+				if err != nil {
+					return err
+				}
+				if e == nil { // it has gone, and nothing is known of its siblings now
+					v.stays = true
+					continue
+				}
+				pod.Misfit = e.misfit
+				if key := keyOf(one, rec); pod.Misfit && !m.misfits[key] {
+					m.misfits[key] = true
+					r.Events.Warn(m.workload.Object(m.workload.Namespace), stowage.EventPodFitsNoNode, events.Spill,
+						"pod %s waits for pool %s, and no other pool takes it. It fits on no empty node there (size, selectors, taints, affinity), uses a volume, or belongs to a scheduling group", rec.Name, rec.Pool)
+				}
+				v.stays = v.stays || e.stays
+			}
+		}
+		records, one.pods = append(records, *rec), append(one.pods, pod)
+	}
+	one.records = records
+	if one.replicas < 0 {
+		one.replicas = int64(len(one.pods))
+	}
+	return nil
+}
+
+func keyOf(one *member, rec *seats.Record) exampleKey {
+	return exampleKey{seats.OwnerOf(one.Workload).Key(), rec.Pool}
+}
+
+// exampleOf returns a pod of an owner that waits for a pool, as the API server has it, or nil if it has gone meanwhile.
+func (r *run) exampleOf(ctx context.Context, m *memory, one *member, rec *seats.Record) (*example, error) {
+	key := keyOf(one, rec)
+	if e := m.examples[key]; e != nil && r.Clock.Since(e.at) < exampleFor {
+		return e, nil
+	}
+	pod := &corev1.Pod{}
+	if err := r.Uncached.Get(ctx, client.ObjectKey{Namespace: rec.Namespace, Name: rec.Name}, pod); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	if pod.UID != rec.UID {
+		return nil, nil
+	}
+	e := &example{at: r.Clock.Now(), requests: resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})}
+	var err error
+	if e.misfit, err = r.misfit(ctx, one.policy, pod, rec.Pool); err != nil {
+		return nil, err
+	}
+	e.stays = !r.Scope.Enforces(ctx, pod.Namespace, placement.AsCreated(podpatch.FromPod(pod), one.policy.Strategy, ""))
+	m.examples[key] = e
+	return e, nil
+}
+
+// misfit reports whether pods such as this one never move. They would fit on no empty node of a pool, use a
+// PersistentVolumeClaim, or belong to a scheduling group.
+// A volume that is made for a pod in another pool could bind the pod to that pool for ever. An ephemeral volume goes with
+// its pod. Where the pool has no node, its largest former node decides.
+func (r *run) misfit(ctx context.Context, p *policy.Policy, pod *corev1.Pod, pool string) (bool, error) {
+	if pod.Spec.SchedulingGroup != nil || slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil }) {
+		return true, nil
+	}
+	index, ok := p.Pool(pool)
+	if !ok {
+		return false, nil
+	}
+	selected := p.Whole.Pool(index).Labels
+	nodes, err := r.Room.Nodes(ctx, selected)
+	if err != nil {
+		return false, err
+	}
+	key := labels.Set(selected).String()
+	for i := range nodes {
+		if nodefit.Empty(&nodes[i], pod) {
+			r.remember(key, &nodes[i])
+			return false, nil
+		}
+	}
+	if len(nodes) > 0 {
+		return true, nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	shape := r.shapes[key]
+	return shape != nil && !nodefit.Empty(shape, pod), nil
+}
+
+// remember keeps a node as the shape of its pool's nodes, if it is the largest so far.
+func (r *run) remember(pool string, node *corev1.Node) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if last := r.shapes[pool]; last == nil || node.Status.Allocatable.Cpu().Cmp(*last.Status.Allocatable.Cpu()) > 0 {
+		r.shapes[pool] = &corev1.Node{ObjectMeta: node.ObjectMeta, Spec: node.Spec, Status: corev1.NodeStatus{Allocatable: node.Status.Allocatable.DeepCopy()}}
+	}
+}
