@@ -98,14 +98,9 @@ func (n *Tenant) PoolCounts(ctx context.Context, app string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.seen == nil {
-		n.seen = map[types.UID]string{}
-	}
+	n.note(app, pods)
 	count := map[string]int{}
 	for i := range pods {
-		n.seen[pods[i].UID] = app
 		pool := pods[i].Labels[stowage.PoolLabel]
 		if pods[i].Spec.NodeName == "" {
 			pool += "(waits)"
@@ -119,7 +114,19 @@ func (n *Tenant) PoolCounts(ctx context.Context, app string) (string, error) {
 	return strings.Join(out, " "), nil
 }
 
-// Seen returns how many pods of an app [Tenant.PoolCounts] and [Tenant.InPools] have ever seen.
+// note remembers pods that a look has shown.
+func (n *Tenant) note(app string, pods []corev1.Pod) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.seen == nil {
+		n.seen = map[types.UID]string{}
+	}
+	for i := range pods {
+		n.seen[pods[i].UID] = app
+	}
+}
+
+// Seen returns how many pods of an app [Tenant.PoolCounts], [Tenant.InPools] and [Tenant.Waiting] have ever seen.
 func (n *Tenant) Seen(app string) (count int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -136,6 +143,7 @@ func (n *Tenant) Waiting(t *testing.T, app, pool string) (count int) {
 	t.Helper()
 	pods, err := n.Pods(t.Context(), app)
 	Must(t, err)
+	n.note(app, pods)
 	for i := range pods {
 		if pods[i].Spec.NodeName == "" && pods[i].Labels[stowage.PoolLabel] == pool {
 			count++

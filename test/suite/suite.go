@@ -151,7 +151,7 @@ type Tenant struct {
 	Warnings  controlplane.Warnings
 
 	mu   sync.Mutex
-	seen map[types.UID]string // pods that PoolCounts has seen, by their app
+	seen map[types.UID]string // pods that looks have shown, by their app
 }
 
 // NewTenant makes a namespace with the given labels, written as key=value.
