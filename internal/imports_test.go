@@ -68,7 +68,7 @@ func within(name, folder string) bool { return name == folder || strings.HasPref
 
 // A capability knows none of the others, and what all stand on knows no capability.
 func TestCapabilitiesAreApart(t *testing.T) {
-	ground := []string{"internal/platform", "internal/admission", "internal/cluster", "internal/autoscaler", "internal/nodefit", "internal/podpatch", "internal/podstatus"}
+	ground := []string{"internal/platform", "internal/admission", "internal/cluster", "internal/autoscaler", "internal/nodefit", "internal/podpatch", "internal/podstatus", "internal/config", "internal/capability"}
 	found := map[string]int{}
 	for name, p := range list(t, "../internal/...") {
 		for _, imported := range p.Imports {
@@ -78,6 +78,9 @@ func TestCapabilitiesAreApart(t *testing.T) {
 					continue
 				}
 				found[c]++
+				if imported == c && name != c && within(name, c) {
+					t.Errorf("%s imports %s, which puts the capability together", name, imported)
+				}
 				for _, other := range capabilities {
 					if other != c && within(name, other) {
 						t.Errorf("%s imports %s, a part of another capability", name, imported)
@@ -110,17 +113,21 @@ func TestImportRules(t *testing.T) {
 	// only lists who may import a package.
 	only := map[string][]string{
 		"internal/admission":       {"internal/server", "internal/preview", "hack/gendocs"},
-		"internal/server":          {"internal/cli", "hack/gendocs"},
+		"internal/server":          {"internal/cli", "hack/gendocs", "hack/controlplane"},
+		"internal/capability":      {"internal/server", "internal/spread", "internal/size", "internal/vm"},
+		"internal/spread":          {"internal/server", "internal/cli"},
+		"internal/size":            {"internal/server", "internal/cli"},
+		"internal/vm":              {"internal/server", "internal/cli"},
 		"internal/cli":             {"cmd/stowage", "hack/gendocs"},
-		"internal/config":          {"internal/server", "internal/cli", "hack/gendocs", "hack/controlplane"},
+		"internal/config":          {"internal/server", "internal/cli", "internal/spread", "internal/size", "internal/vm", "hack/gendocs", "hack/controlplane"},
 		"internal/preview":         {"internal/cli", "internal/policytest"},
 		"internal/policytest":      {"internal/cli"},
 		"internal/inspect":         {"internal/cli"},
-		"internal/platform/leader": {"internal/server", "internal/spread/", "internal/size/", "internal/vm/", "test/testkit"},
-		"internal/spread/repair":   {"internal/server", "internal/config", "hack/gendocs"},
-		"internal/spread/shortage": {"internal/server", "internal/config", "hack/gendocs"},
-		"internal/size/resize":     {"internal/server", "internal/config", "hack/gendocs"},
-		"internal/vm/capacity":     {"internal/server", "hack/gendocs"},
+		"internal/platform/leader": {"internal/server", "internal/capability", "internal/spread", "internal/spread/", "internal/size", "internal/size/", "internal/vm", "internal/vm/", "test/testkit"},
+		"internal/spread/repair":   {"internal/spread", "hack/gendocs"},
+		"internal/spread/shortage": {"internal/spread", "hack/gendocs"},
+		"internal/size/resize":     {"internal/size", "hack/gendocs"},
+		"internal/vm/capacity":     {"internal/vm", "hack/gendocs"},
 	}
 	for name, p := range packages {
 		for _, imported := range p.Imports {

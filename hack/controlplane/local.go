@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/stowage-dev/stowage/internal/config"
+	"github.com/stowage-dev/stowage/internal/server"
 	"github.com/stowage-dev/stowage/test/controlplane"
 )
 
@@ -121,7 +122,7 @@ func upCommand(dir *string) *cobra.Command {
 
 // settings are the variables of Stowage's settings, but for those that the cluster itself decides.
 func settings() (names []string) {
-	o := config.DefaultOptions()
+	o := server.DefaultOptions()
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	o.AddFlags(fs)
 	fs.VisitAll(func(f *pflag.Flag) {

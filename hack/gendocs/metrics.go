@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/stowage-dev/stowage/internal/admission"
-	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/platform/certs"
 	"github.com/stowage-dev/stowage/internal/platform/evict"
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
@@ -34,7 +33,7 @@ func writeMetrics(w io.Writer) error {
 	resize.NewMetrics(set)
 	evict.New(nil, nil, 1, set)
 	capacity.NewMetrics(set)
-	config.NewMetric(set)
+	server.NewMetric(set)
 	server.NewPanics(set)
 	server.NewDropped(set)
 	certs.AddExpiry(set, func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, errors.New("there is none") })

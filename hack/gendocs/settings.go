@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/stowage-dev/stowage/internal/config"
+	"github.com/stowage-dev/stowage/internal/server"
 )
 
 // setting is what the reference and the chart's schema say about a flag of `stowage serve`.
@@ -22,7 +23,7 @@ type setting struct {
 
 // settingsOf returns every setting of `stowage serve`, by name.
 func settingsOf() []setting {
-	o := config.DefaultOptions()
+	o := server.DefaultOptions()
 	fs := pflag.NewFlagSet("serve", pflag.ContinueOnError)
 	o.AddFlags(fs)
 	var out []setting
@@ -34,7 +35,7 @@ func settingsOf() []setting {
 func settingOf(f *pflag.Flag, variable string) setting {
 	return setting{
 		Flag: f.Name, Variable: variable, Default: strings.Trim(f.DefValue, "[]"), Usage: strings.TrimSuffix(f.Usage, " [$"+variable+"]"),
-		Type: f.Value.Type(), Reloadable: slices.Contains(config.ReloadableFlags, f.Name),
+		Type: f.Value.Type(), Reloadable: slices.Contains(server.ReloadableFlags, f.Name),
 	}
 }
 

@@ -480,7 +480,7 @@ func ownedBy(pod *corev1.Pod, owner string) {
 func TestPipelineIsIdempotent(t *testing.T) {
 	static := everything()
 	h := newTestHandler(t, static,
-		&spreadadmit.Feature{Policies: policy.NewFinder(static, "", nil), Seats: ledger.NewMemory(), Key: make(ledger.Key, ledger.KeySize)},
+		&spreadadmit.Feature{Policies: policy.NewFinder(static, policy.Settings{}), Seats: ledger.NewMemory(), Key: make(ledger.Key, ledger.KeySize)},
 		&sizeadmit.Feature{Cluster: static},
 		&vmadmit.Feature{Config: peerpod.DefaultConfig(), Cluster: static})
 	changed := map[string]int{}

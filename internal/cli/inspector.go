@@ -27,6 +27,9 @@ import (
 	"github.com/stowage-dev/stowage/internal/inspect"
 	"github.com/stowage-dev/stowage/internal/platform/version"
 	"github.com/stowage-dev/stowage/internal/server"
+	"github.com/stowage-dev/stowage/internal/size"
+	"github.com/stowage-dev/stowage/internal/spread"
+	"github.com/stowage-dev/stowage/internal/vm"
 )
 
 // inspectOptions are the settings of the commands that look at a cluster: kubectl's own,
@@ -34,15 +37,15 @@ import (
 type inspectOptions struct {
 	rules     *clientcmd.ClientConfigLoadingRules
 	overrides clientcmd.ConfigOverrides
-	namespace string               // that Stowage runs in
-	spread    config.SpreadOptions // these three are the user's, and else the server's
-	sizing    config.SizingOptions
-	peerPods  config.PeerPodOptions
+	namespace string                // that Stowage runs in
+	spread    spread.FeatureOptions // these three are the user's, and else the server's
+	sizing    size.FeatureOptions
+	peerPods  vm.FeatureOptions
 }
 
 func newInspectOptions(cmd *cobra.Command) *inspectOptions {
-	d := config.DefaultOptions()
-	o := &inspectOptions{rules: clientcmd.NewDefaultClientConfigLoadingRules(), namespace: d.Namespace, spread: d.Spread, sizing: d.Sizing, peerPods: d.PeerPods}
+	d := server.DefaultOptions()
+	o := &inspectOptions{rules: clientcmd.NewDefaultClientConfigLoadingRules(), namespace: d.Namespace, spread: d.Spread.Feature, sizing: d.Size.Feature, peerPods: d.VM.Feature}
 	fs := cmd.Flags()
 	fs.StringVar(&o.namespace, "stowage-namespace", o.namespace, "Namespace that Stowage runs in")
 	o.spread.AddFlags(fs)
@@ -118,25 +121,25 @@ func (o *inspectOptions) client() (client.Client, discovery.DiscoveryInterface, 
 
 // fromCluster takes the settings that the user has not given from the Deployment of Stowage and from its ConfigMap,
 // where the user may read them. It returns those of the Deployment.
-func (o *inspectOptions) fromCluster(ctx context.Context, c client.Client, fs *pflag.FlagSet, warnings io.Writer) (config.Options, error) {
+func (o *inspectOptions) fromCluster(ctx context.Context, c client.Client, fs *pflag.FlagSet, warnings io.Writer) (server.Options, error) {
 	var d appsv1.Deployment
 	if err := c.Get(ctx, client.ObjectKey{Namespace: o.namespace, Name: server.Deployment}, &d); err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
-		return config.Options{}, fmt.Errorf("read the settings of Stowage: %w", err)
+		return server.Options{}, fmt.Errorf("read the settings of Stowage: %w", err)
 	}
 	var cm corev1.ConfigMap
-	if err := c.Get(ctx, client.ObjectKey{Namespace: o.namespace, Name: config.ConfigMapName}, &cm); err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
-		return config.Options{}, fmt.Errorf("read the settings of Stowage: %w", err)
+	if err := c.Get(ctx, client.ObjectKey{Namespace: o.namespace, Name: server.ConfigMapName}, &cm); err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
+		return server.Options{}, fmt.Errorf("read the settings of Stowage: %w", err)
 	}
-	settings, err := config.Deployed(&d, cm.Data)
+	settings, err := server.Deployed(&d, cm.Data)
 	if err != nil {
 		fmt.Fprintf(warnings, "Warning: the settings of Deployment %s in namespace %s are not understood, and the defaults are used: %v\n", server.Deployment, o.namespace, err)
-		settings = config.DefaultOptions()
+		settings = server.DefaultOptions()
 	}
 	// The user's own settings win.
 	deployed := pflag.NewFlagSet("", pflag.ContinueOnError)
-	settings.Spread.AddFlags(deployed)
-	settings.Sizing.AddFlags(deployed)
-	settings.PeerPods.AddFlags(deployed)
+	settings.Spread.Feature.AddFlags(deployed)
+	settings.Size.Feature.AddFlags(deployed)
+	settings.VM.Feature.AddFlags(deployed)
 	var errs []error
 	deployed.VisitAll(func(f *pflag.Flag) {
 		mine := fs.Lookup(f.Name)
@@ -153,21 +156,21 @@ func (o *inspectOptions) fromCluster(ctx context.Context, c client.Client, fs *p
 }
 
 // capacity returns how Stowage advertises VMs, or nil where it does not.
-func (o *inspectOptions) capacity(settings config.Options) (*inspect.Capacity, error) {
-	if !settings.Advertises() {
+func (o *inspectOptions) capacity(settings server.Options) (*inspect.Capacity, error) {
+	if !settings.VM.Advertises() {
 		return nil, nil
 	}
-	nodes, err := labels.Parse(settings.Capacity.NodeSelector)
+	nodes, err := labels.Parse(settings.VM.Capacity.NodeSelector)
 	if err != nil {
 		return nil, err
 	}
-	daemons, err := labels.Parse(settings.Capacity.DaemonSelector)
+	daemons, err := labels.Parse(settings.VM.Capacity.DaemonSelector)
 	if err != nil {
 		return nil, err
 	}
 	return &inspect.Capacity{
-		ConfigMap: types.NamespacedName{Namespace: cmp.Or(settings.Capacity.ConfigMapNamespace, o.namespace), Name: stowage.PeerPodsConfigMap},
-		Default:   settings.Capacity.Default, Nodes: nodes,
-		Mode: settings.Capacity.Mode, Daemons: daemons, DaemonNamespace: settings.Capacity.DaemonNamespace,
+		ConfigMap: types.NamespacedName{Namespace: cmp.Or(settings.VM.Capacity.ConfigMapNamespace, o.namespace), Name: stowage.PeerPodsConfigMap},
+		Default:   settings.VM.Capacity.Default, Nodes: nodes,
+		Mode: settings.VM.Capacity.Mode, Daemons: daemons, DaemonNamespace: settings.VM.Capacity.DaemonNamespace,
 	}, nil
 }

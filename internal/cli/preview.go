@@ -15,6 +15,10 @@ import (
 
 	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/preview"
+	"github.com/stowage-dev/stowage/internal/server"
+	"github.com/stowage-dev/stowage/internal/size"
+	"github.com/stowage-dev/stowage/internal/spread"
+	"github.com/stowage-dev/stowage/internal/vm"
 )
 
 const previewHelp = `Make the webhook's decisions over manifests, without a cluster.
@@ -41,16 +45,16 @@ type previewOptions struct {
 	exhausted         []string // pools without room, with the pods that they keep
 	namespace         string   // of objects that name none
 	stowageNamespace  string
-	spread            config.SpreadOptions
-	sizing            config.SizingOptions
-	peerPods          config.PeerPodOptions
+	spread            spread.FeatureOptions
+	sizing            size.FeatureOptions
+	peerPods          vm.FeatureOptions
 }
 
 func newPreviewOptions() *previewOptions {
-	d := config.DefaultOptions()
+	d := server.DefaultOptions()
 	return &previewOptions{
 		output: preview.Formats[0], replicas: -1, namespace: "default", stowageNamespace: d.Namespace,
-		spread: d.Spread, sizing: d.Sizing, peerPods: d.PeerPods,
+		spread: d.Spread.Feature, sizing: d.Size.Feature, peerPods: d.VM.Feature,
 	}
 }
 

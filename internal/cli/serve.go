@@ -12,7 +12,7 @@ import (
 )
 
 func newServeCommand(s Streams) *cobra.Command {
-	o := config.DefaultOptions()
+	o := server.DefaultOptions()
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the webhook and the controllers",
@@ -37,7 +37,7 @@ wins over its variable.`,
 			level, _ := config.ParseLogLevel(o.LogLevel) // validated above
 			var current slog.LevelVar
 			current.Set(level)
-			reloader := config.NewReloader(o, cmd.Flags(), &current, config.NewLogger(s.Err, &current, o.LogFormat))
+			reloader := server.NewReloader(o, cmd.Flags(), &current, config.NewLogger(s.Err, &current, o.LogFormat))
 			return server.Run(cmd.Context(), reloader, server.NewEnvironment(s.LookupEnv))
 		},
 	}

@@ -1,3 +1,5 @@
+// Package config is how a program is configured: flags with their environment variables, the settings of the process itself,
+// and logging. What Stowage does to pods has its settings elsewhere.
 package config
 
 import (

@@ -24,7 +24,7 @@ func ParseTLSVersion(s string) (uint16, error) {
 func ParseCipherSuites(names []string) ([]uint16, error) {
 	var ids []uint16
 	var errs []error
-	for _, name := range trimmed(names) {
+	for _, name := range Trimmed(names) {
 		i := slices.IndexFunc(tls.CipherSuites(), func(c *tls.CipherSuite) bool { return c.Name == name })
 		if i >= 0 {
 			ids = append(ids, tls.CipherSuites()[i].ID)

@@ -62,7 +62,7 @@ func (i *Inspector) Read() int64 { return i.read.Load() }
 
 // finder returns a finder of policies that reads from r.
 func (i *Inspector) finder(r cluster.Reader) *policy.Finder {
-	return policy.NewFinder(r, i.NamespaceLabel, i.ExcludedNamespaces)
+	return policy.NewFinder(r, policy.Settings{NamespaceLabel: i.NamespaceLabel, ExcludedNamespaces: i.ExcludedNamespaces})
 }
 
 // each calls a function with every object of a kind, read in pages. A kind that the

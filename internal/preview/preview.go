@@ -36,7 +36,7 @@ type Preview struct {
 // New returns a preview of inputs. Every seat is free at first.
 func New(in *Inputs, s Settings) *Preview {
 	objects := cluster.NewStatic(in.Objects)
-	p := &Preview{in: in, settings: s, policies: policy.NewFinder(objects, s.NamespaceLabel, s.ExcludedNamespaces)}
+	p := &Preview{in: in, settings: s, policies: policy.NewFinder(objects, policy.Settings{NamespaceLabel: s.NamespaceLabel, ExcludedNamespaces: s.ExcludedNamespaces})}
 	var features []feature.Feature // in the order that package server has
 	if s.Spread {
 		features = append(features, &spreadadmit.Feature{Policies: p.policies, Seats: ledger.NewMemory(), Key: make(ledger.Key, ledger.KeySize)})

@@ -35,17 +35,34 @@ const (
 type port struct {
 	webhook.Server // its paths
 	address        string
-	configureTLS   func(*tls.Config)
+	serveTLS       func(*tls.Config)
+	callers        *clientAuthorities // whose certificates callers must show, or nil
 	dropped        prometheus.Counter
 	serving        atomic.Bool
 }
 
 // newPort makes the server of the webhook's paths.
-func newPort(host string, number int, configureTLS func(*tls.Config), set *metrics.Set) *port {
+func newPort(host string, number int, serveTLS func(*tls.Config), callers *clientAuthorities, set *metrics.Set) *port {
 	return &port{
 		Server:  webhook.NewServer(webhook.Options{}),
-		address: net.JoinHostPort(host, strconv.Itoa(number)), configureTLS: configureTLS, dropped: NewDropped(set),
+		address: net.JoinHostPort(host, strconv.Itoa(number)), serveTLS: serveTLS, callers: callers, dropped: NewDropped(set),
 	}
+}
+
+// tlsConfig returns how the port is served.
+func (p *port) tlsConfig() *tls.Config {
+	c := &tls.Config{}
+	p.serveTLS(c)
+	if p.callers != nil {
+		// Whether there is one at all, the handlers ask: our own readiness check has none.
+		c.ClientAuth = tls.VerifyClientCertIfGiven
+		c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			current := c.Clone()
+			current.ClientCAs = p.callers.current()
+			return current, nil
+		}
+	}
+	return c
 }
 
 // NewDropped registers the metric that counts connections that were closed because there were too many.
@@ -56,9 +73,7 @@ func NewDropped(set *metrics.Set) prometheus.Counter {
 
 // Start implements manager.Runnable.
 func (p *port) Start(ctx context.Context) error {
-	cfg := &tls.Config{}
-	p.configureTLS(cfg)
-	listener, err := tls.Listen("tcp", p.address, cfg)
+	listener, err := tls.Listen("tcp", p.address, p.tlsConfig())
 	if err != nil {
 		return fmt.Errorf("open the webhook's port: %w", err)
 	}

@@ -8,9 +8,11 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/platform/fair"
 )
 
@@ -22,14 +24,30 @@ const (
 
 // metricsOptions returns how the metrics are served. Without --metrics-auth everybody is answered. With it they are served over
 // TLS, to clients that the API server knows and that may get the path.
-func (s *server) metricsOptions() metricsserver.Options {
-	o := metricsserver.Options{BindAddress: s.options.MetricsAddress}
-	if s.options.MetricsAuth {
-		o.SecureServing = true
-		o.TLSOpts = []func(*tls.Config){s.serveTLS}
-		o.FilterProvider = authenticated
+func metricsOptions(o *config.Process, serveTLS func(*tls.Config)) metricsserver.Options {
+	options := metricsserver.Options{BindAddress: o.MetricsAddress}
+	if o.MetricsAuth {
+		options.SecureServing = true
+		options.TLSOpts = []func(*tls.Config){serveTLS}
+		options.FilterProvider = authenticated
 	}
-	return o
+	return options
+}
+
+// addDebug serves pages beside the metrics. Where the metrics are for everybody, the pages are for the pod itself alone.
+func addDebug(mgr ctrl.Manager, o *Options, pages map[string]http.Handler) error {
+	if o.MetricsAddress == "0" {
+		return nil
+	}
+	for path, page := range pages {
+		if !o.MetricsAuth {
+			page = onlyLoopback(page)
+		}
+		if err := mgr.AddMetricsServerExtraHandler(path, page); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // authenticated returns controller-runtime's filter behind a limit that clients share fairly.

@@ -14,7 +14,6 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // A replica that reaches no API server cannot share its seats. If others can, it leaves the reviews to them.
@@ -119,17 +118,16 @@ func anotherReady(slices []any, pod string) bool {
 	return false
 }
 
-// addReach makes the check that the API server answers.
-func (s *server) addReach(context.Context) error {
-	endpoints := newEndpoints(s.clientset, s.options.Namespace)
-	pod, _ := s.lookup("POD_NAME")
-	s.checks[reachCheck] = func(*http.Request) error {
-		if d := s.contact.silence(); d >= maxSilence && anotherReady(endpoints.GetStore().List(), pod) {
+// addReach adds the check that the API server answers the replica in a pod.
+func addReach(mgr ctrl.Manager, clients kubernetes.Interface, c *contact, namespace, pod string, ready *readiness) error {
+	endpoints := newEndpoints(clients, namespace)
+	ready.add(reachCheck, func(*http.Request) error {
+		if d := c.silence(); d >= maxSilence && anotherReady(endpoints.GetStore().List(), pod) {
 			return fmt.Errorf("the API server has not answered for %s", d.Round(time.Second))
 		}
 		return nil
-	}
-	return s.mgr.Add(withoutElection(func(ctx context.Context) error {
+	})
+	return mgr.Add(withoutElection(func(ctx context.Context) error {
 		endpoints.RunWithContext(ctx)
 		return nil
 	}))
@@ -150,10 +148,3 @@ func (o once) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // WrappedRoundTripper is how client-go finds the connection below.
 func (o once) WrappedRoundTripper() http.RoundTripper { return o.next }
-
-// withoutRetries returns a client that does not read from the cache, and whose requests are sent once.
-func withoutRetries(mgr ctrl.Manager) (client.Client, error) {
-	h := *mgr.GetHTTPClient()
-	h.Transport = once{h.Transport}
-	return client.New(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: &h})
-}

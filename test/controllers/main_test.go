@@ -35,7 +35,6 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/server"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
@@ -107,14 +106,14 @@ func serve(t *testing.T, daemons string) {
 	must(t, err)
 	_, port, err := net.SplitHostPort(address)
 	must(t, err)
-	o := config.DefaultOptions()
+	o := server.DefaultOptions()
 	o.Kubeconfig, o.Host, o.LeaderElection, o.ShutdownDelay = account, "127.0.0.1", false, 0
 	o.MetricsAddress, o.HealthAddress = "0", "0"
 	o.Port, err = strconv.Atoi(port)
 	must(t, err)
-	o.EvictionRate, o.Capacity.DaemonNamespace = 100, daemons
+	o.EvictionRate, o.VM.Capacity.DaemonNamespace = 100, daemons
 	var level slog.LevelVar
-	reloader := config.NewReloader(o, pflag.NewFlagSet("", pflag.ContinueOnError), &level, logr.Discard())
+	reloader := server.NewReloader(o, pflag.NewFlagSet("", pflag.ContinueOnError), &level, logr.Discard())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {

@@ -40,8 +40,8 @@ func TestCertificateOfAWrongClock(t *testing.T) {
 				Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
 			})
 			must(t, err)
-			keeper, err := certs.Add(mgr, o)
-			must(t, err)
+			keeper := &certs.Serving{}
+			must(t, certs.Add(mgr, o, keeper))
 			ctx, cancel := context.WithCancel(context.Background())
 			ended := make(chan error, 1)
 			go func() { ended <- mgr.Start(ctx) }()

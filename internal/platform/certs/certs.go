@@ -98,13 +98,16 @@ type Keeper struct {
 	// writes notices another writer of the registrations' caBundle, or of the Secret.
 	writes contest.Contest[string]
 
-	serving atomic.Pointer[servingCert]
+	serving *Serving
 	// trustedSince is since when this replica knows that the registration trusts
 	// the authority in trusted. Only Reconcile, which runs once at a time, uses it.
 	trusted      []byte
 	trustedSince time.Time
 	trustedByUs  bool // it was this replica that made it trusted
 }
+
+// Serving is the certificate in use, which there may not be yet. It has no value before a Keeper has found one.
+type Serving struct{ atomic.Pointer[servingCert] }
 
 // servingCert is the certificate in use.
 type servingCert struct {
@@ -134,10 +137,9 @@ func (o Options) CacheByObject() map[client.Object]cache.ByObject {
 	}
 }
 
-// Add makes a Keeper and adds it to the manager. It runs on every replica,
-// leader or not.
-func Add(mgr ctrl.Manager, o Options) (*Keeper, error) {
-	k := &Keeper{Options: o, client: mgr.GetClient()}
+// Add adds a Keeper to the manager. It runs on every replica, leader or not.
+func Add(mgr ctrl.Manager, o Options, serving *Serving) error {
+	k := &Keeper{Options: o, client: mgr.GetClient(), serving: serving}
 	only := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, _ client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: o.Secret}}
 	})
@@ -151,9 +153,9 @@ func Add(mgr ctrl.Manager, o Options) (*Keeper, error) {
 		WithOptions(controller.Options{NeedLeaderElection: new(false)}).
 		Complete(k)
 	if err != nil {
-		return nil, fmt.Errorf("watch the serving certificate: %w", err)
+		return fmt.Errorf("watch the serving certificate: %w", err)
 	}
-	return k, nil
+	return nil
 }
 
 // startNow asks for one reconciliation when the controller starts.
@@ -168,17 +170,17 @@ func startNow(key types.NamespacedName) source.Source {
 var ErrNotLoaded = errors.New("the serving certificate is not loaded yet")
 
 // GetCertificate is for tls.Config.
-func (k *Keeper) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	s := k.serving.Load()
-	if s == nil {
+func (s *Serving) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	c := s.Load()
+	if c == nil {
 		return nil, ErrNotLoaded
 	}
-	return s.pair, nil
+	return c.pair, nil
 }
 
 // Ready is a readiness check: it fails until there is a certificate to serve.
-func (k *Keeper) Ready(*http.Request) error {
-	_, err := k.GetCertificate(nil)
+func (s *Serving) Ready(*http.Request) error {
+	_, err := s.GetCertificate(nil)
 	return err
 }
 

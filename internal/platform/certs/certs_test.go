@@ -34,7 +34,7 @@ var options = Options{
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func newKeeper(c client.Client, clock *clocktesting.FakePassiveClock) *Keeper {
-	k := &Keeper{Options: options, client: c}
+	k := &Keeper{Options: options, client: c, serving: &Serving{}}
 	k.Clock, k.Time = clock, clock
 	return k
 }
@@ -82,7 +82,7 @@ func expectTrusted(t *testing.T, k *Keeper, now time.Time) []byte {
 	if err := k.client.Get(t.Context(), client.ObjectKey{Name: "stowage"}, &reg); err != nil {
 		t.Fatal(err)
 	}
-	pair, err := k.GetCertificate(&tls.ClientHelloInfo{})
+	pair, err := k.serving.GetCertificate(&tls.ClientHelloInfo{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,12 +106,12 @@ func TestRenewalKeepsTheOldAuthorityTrusted(t *testing.T) {
 	a, b := newKeeper(c, clock), newKeeper(c, clock)
 
 	// The first certificate is served at once: there is none to go on with.
-	if a.Ready(nil) == nil {
+	if a.serving.Ready(nil) == nil {
 		t.Error("ready without a certificate")
 	}
 	settle(t, a)
 	settle(t, b)
-	if err := a.Ready(nil); err != nil {
+	if err := a.serving.Ready(nil); err != nil {
 		t.Errorf("not ready: %v", err)
 	}
 	first := expectTrusted(t, a, clock.Now())
@@ -184,7 +184,7 @@ func TestNewNameMakesANewCertificate(t *testing.T) {
 	old := slices.Clone(k.DNSNames)
 	k.DNSNames = append([]string{"new.example"}, k.DNSNames...)
 	settle(t, k) // nobody is registered, so nobody must learn of it first
-	pair, err := k.GetCertificate(nil)
+	pair, err := k.serving.GetCertificate(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -297,7 +297,7 @@ func TestStartInARenewal(t *testing.T) {
 			}
 			late := newKeeper(c, clocktesting.NewFakePassiveClock(clock.Now().Add(tc.after+tc.skew)))
 			got := settle(t, late)
-			if ready := late.Ready(nil) == nil; ready != (tc.wait == 0) || !ready && got != tc.wait {
+			if ready := late.serving.Ready(nil) == nil; ready != (tc.wait == 0) || !ready && got != tc.wait {
 				t.Errorf("ready: %t, the next look is in %s, want %s", ready, got, tc.wait)
 			}
 		})

@@ -174,7 +174,7 @@ func TestRenewalsInTurnsBackOff(t *testing.T) {
 			if now := stored(t, c).Data[corev1.TLSCertKey]; !bytes.Equal(now, last) {
 				renewals, last = renewals+1, now
 			}
-			if served, err := keepers[0].GetCertificate(nil); err != nil || !valid(served.Leaf, clocks[0].Now()) {
+			if served, err := keepers[0].serving.GetCertificate(nil); err != nil || !valid(served.Leaf, clocks[0].Now()) {
 				t.Fatalf("the last valid certificate is not in use: %v", err)
 			}
 			clocks[i].SetTime(clocks[i].Now().Add(time.Second))
@@ -216,7 +216,7 @@ func TestCertificateOfTheFutureIsNotServed(t *testing.T) {
 		if !bytes.Equal(first, expectTrusted(t, k, clock.Now())) {
 			t.Error("the last valid certificate is not in use")
 		}
-		if starting.Ready(nil) == nil {
+		if starting.serving.Ready(nil) == nil {
 			t.Error("ready with a certificate that is not valid yet")
 		}
 		overwrite(t, c, nil) // it is put back all the same
@@ -242,7 +242,7 @@ func TestRenewalThatFailsHoldsUpNobody(t *testing.T) {
 	if _, err := starting.Reconcile(t.Context(), reconcile.Request{}); err == nil {
 		t.Error("a renewal that fails is no error")
 	}
-	if err := starting.Ready(nil); err != nil {
+	if err := starting.serving.Ready(nil); err != nil {
 		t.Fatalf("not ready: %v", err)
 	}
 	expectTrusted(t, starting, clock.Now())

@@ -64,7 +64,7 @@ func DefaultTiming() Timing {
 // Controller is the controller of sizes.
 type Controller struct {
 	// Client does not read from the cache.
-	Client    client.Client
+	Uncached  client.Client
 	Clientset kubernetes.Interface
 	// Discovery tells whether the API server resizes running pods.
 	Discovery discovery.DiscoveryInterface

@@ -91,7 +91,7 @@ func (r *run) isEarly(pod types.UID) bool {
 // recreates it. It does so one at a time, if the pod is not ready or its DaemonSet is young.
 func (r *run) recreate(ctx context.Context, cached *corev1.Pod, v *comparison) (reconcile.Result, error) {
 	var pod corev1.Pod
-	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(cached), &pod); err != nil {
+	if err := r.Uncached.Get(ctx, client.ObjectKeyFromObject(cached), &pod); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if pod.UID != cached.UID || pod.DeletionTimestamp != nil {

@@ -91,7 +91,7 @@ func TestRecreate(t *testing.T) {
 			if err != nil || (result.RequeueAfter > 0) != tc.again {
 				t.Errorf("again after %s, %v", result.RequeueAfter, err)
 			}
-			err = b.Client.Get(t.Context(), client.ObjectKeyFromObject(pod), &corev1.Pod{})
+			err = b.Uncached.Get(t.Context(), client.ObjectKeyFromObject(pod), &corev1.Pod{})
 			if apierrors.IsNotFound(err) != tc.evicted {
 				t.Errorf("the pod after it: %v", err)
 			}

@@ -175,7 +175,7 @@ func (r *run) sizedPods(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTemp
 // list returns pods as the watch keeps them.
 func (r *run) list(ctx context.Context, opts ...client.ListOption) ([]*corev1.Pod, error) {
 	var out []*corev1.Pod
-	err := cluster.Each(ctx, r.Client, &corev1.PodList{}, func(pod *corev1.Pod) error {
+	err := cluster.Each(ctx, r.Uncached, &corev1.PodList{}, func(pod *corev1.Pod) error {
 		kept, err := keepSizedPod(pod)
 		if err == nil {
 			out = append(out, kept.(*corev1.Pod))

@@ -71,7 +71,7 @@ func (r *run) reconcilePod(ctx context.Context, key types.NamespacedName) (recon
 	}
 
 	// 3. Ask, and look again when the store has the answer: the size may have changed meanwhile.
-	err = r.Client.SubResource("resize").Patch(ctx, bare(pod), client.RawPatch(types.StrategicMergePatchType, patch))
+	err = r.Uncached.SubResource("resize").Patch(ctx, bare(pod), client.RawPatch(types.StrategicMergePatchType, patch))
 	switch status := apierrors.APIStatus(nil); {
 	case err == nil:
 		r.Metrics.resizes.WithLabelValues(resizeAccepted).Inc()
@@ -112,7 +112,7 @@ func (r *run) mark(ctx context.Context, pod *corev1.Pod, v *comparison) error {
 	if err != nil {
 		return err
 	}
-	err = r.Client.Patch(ctx, bare(pod), client.RawPatch(types.MergePatchType, patch))
+	err = r.Uncached.Patch(ctx, bare(pod), client.RawPatch(types.MergePatchType, patch))
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil // it is gone, or another one
 	}

@@ -92,7 +92,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	}
 	b.run = &run{
 		Controller: &Controller{
-			Client: c, Discovery: b.discovery, Informers: testkit.Cache{Reader: c}, Scope: scope.New(reader, "stowage-system"), Feature: &sizeadmit.Feature{Cluster: reader},
+			Uncached: c, Discovery: b.discovery, Informers: testkit.Cache{Reader: c}, Scope: scope.New(reader, "stowage-system"), Feature: &sizeadmit.Feature{Cluster: reader},
 			Clock: b.clock, Timing: DefaultTiming(), Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder},
 			Evictor: evict.New(c, b.clock, 1, metrics.NewSet(prometheus.NewRegistry())),
 			Metrics: NewMetrics(metrics.NewSet(prometheus.NewRegistry())),
@@ -244,7 +244,7 @@ func TestWithoutResizing(t *testing.T) {
 		t.Fatal(err)
 	}
 	var tmpl flexdaemonsets.FlexDaemonsetTemplate
-	if err := b.Client.Get(t.Context(), client.ObjectKey{Name: "tenth"}, &tmpl); err != nil {
+	if err := b.Uncached.Get(t.Context(), client.ObjectKey{Name: "tenth"}, &tmpl); err != nil {
 		t.Fatal(err)
 	}
 	if c := meta.FindStatusCondition(tmpl.Status.Conditions, flexdaemonsets.ConditionUpToDate); c == nil || c.Reason != string(stowage.ReasonUnsupported) {
@@ -326,7 +326,7 @@ func TestStatus(t *testing.T) {
 					t.Fatal(err)
 				}
 				var got flexdaemonsets.FlexDaemonsetTemplate
-				if err := b.Client.Get(t.Context(), client.ObjectKey{Name: "tenth"}, &got); err != nil {
+				if err := b.Uncached.Get(t.Context(), client.ObjectKey{Name: "tenth"}, &got); err != nil {
 					t.Fatal(err)
 				}
 				c := meta.FindStatusCondition(got.Status.Conditions, flexdaemonsets.ConditionUpToDate)
@@ -497,8 +497,8 @@ func TestWatch(t *testing.T) {
 	pod := agent("100m")
 	b := newBench(t, around(pod, template(nil))...)
 	b.Timing.Jitter = 0
-	fakes := &informertest.FakeInformers{Scheme: b.Client.Scheme()}
-	b.Informers = testkit.Cache{Informers: fakes, Reader: b.Client}
+	fakes := &informertest.FakeInformers{Scheme: b.Uncached.Scheme()}
+	b.Informers = testkit.Cache{Informers: fakes, Reader: b.Uncached}
 	ctx, cancel := context.WithCancel(t.Context())
 	term, wait := leader.NewTerm(ctx, b.clock, logr.Discard())
 	if err := b.watch(term); err != nil {

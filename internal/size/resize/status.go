@@ -103,7 +103,7 @@ func (r *run) updateStatus(ctx context.Context, t *flexdaemonsets.FlexDaemonsetT
 	}
 	// The counts are in every patch: kubectl shows one that was never written as blank, not as 0.
 	before.Status.DaemonSets, before.Status.Pods, before.Status.OffSize = -1, -1, -1
-	return changing, client.IgnoreNotFound(r.Client.Status().Patch(ctx, t, client.MergeFrom(before)))
+	return changing, client.IgnoreNotFound(r.Uncached.Status().Patch(ctx, t, client.MergeFrom(before)))
 }
 
 // noteCount notes how many pods the templates of a label have sized.

@@ -48,7 +48,7 @@ var key = make(ledger.Key, ledger.KeySize)
 
 func newFeature(reader cluster.Reader) (*Feature, *counting) {
 	seats := &counting{Memory: ledger.NewMemory()}
-	return &Feature{Policies: policy.NewFinder(reader, "", nil), Seats: seats, Key: key}, seats
+	return &Feature{Policies: policy.NewFinder(reader, policy.Settings{}), Seats: seats, Key: key}, seats
 }
 
 func pod(kind, strategy string) *podpatch.Pod {

@@ -53,7 +53,7 @@ func TestOwners(t *testing.T) {
 			}).Build()
 			static := cluster.NewStatic(cluster.Objects{Workloads: []cluster.Workload{{Ref: tc.owner, Namespace: "ns"}}})
 			podOf := func(string, types.UID) string { return map[bool]string{false: "web-1"}[tc.noPod] }
-			owners := NewOwners(NewFinder(static, "", nil), podOf, c, clock)
+			owners := NewOwners(NewFinder(static, Settings{}), podOf, c, clock)
 			for range 3 {
 				p, err := owners.FindFor(t.Context(), "ns", tc.owner, tc.workload)
 				if err != nil || (p != nil) != tc.want || p != nil && p.Spill == nil {
@@ -80,7 +80,7 @@ func TestOwnersOfTwoNamespaces(t *testing.T) {
 	}
 	c := fake.NewClientBuilder().WithObjects(pod("tenant", map[string]string{stowage.SpreadStrategyAliasAnnotation: "p=a,weight=1"}), pod("victim", nil)).Build()
 	static := cluster.NewStatic(cluster.Objects{Workloads: []cluster.Workload{{Ref: owner, Namespace: "tenant"}, {Ref: owner, Namespace: "victim"}}})
-	owners := NewOwners(NewFinder(static, "", nil), func(string, types.UID) string { return "web-1" }, c, clocktesting.NewFakePassiveClock(time.Unix(0, 0)))
+	owners := NewOwners(NewFinder(static, Settings{}), func(string, types.UID) string { return "web-1" }, c, clocktesting.NewFakePassiveClock(time.Unix(0, 0)))
 	for _, namespace := range []string{"tenant", "victim"} {
 		p, err := owners.FindFor(t.Context(), namespace, owner, nil)
 		if err != nil || (p != nil) != (namespace == "tenant") {

@@ -96,15 +96,8 @@ func (p *Policy) SeatAt(rank int64) (sequence.Seat, error) {
 
 // Finder finds policies.
 type Finder struct {
-	Cluster cluster.Reader
-	// Held returns how many pods of an owner have a seat in a pool, with those to come. Those that its controller is about to
-	// remove do not count. While a pool has no room, the
-	// revisions of a workload share what the pool may have. Without Held, each revision may have all of it.
-	Held func(owner *cluster.Workload, pool string) int64
-	// NamespaceLabel, as key=value, must be on a namespace for its workloads'
-	// annotations to be looked at; empty asks for none.
-	NamespaceLabel string
-
+	Cluster  cluster.Reader
+	settings Settings
 	excluded atomic.Pointer[[]string]
 
 	parsed       *bounded.Cache[string, parsed]               // parsed strategies by their text
@@ -112,15 +105,26 @@ type Finder struct {
 	shorts       *bounded.Cache[shortKey, *sequence.Strategy] // strategies without the seats of some gaps
 }
 
-// NewFinder returns a finder. Annotations are not looked at in the excluded namespaces, nor, if
-// a label is given as key=value, in those without it.
-func NewFinder(reader cluster.Reader, namespaceLabel string, excluded []string) *Finder {
+// Settings are what a Finder looks at beside the cluster. Each may be empty.
+type Settings struct {
+	// ExcludedNamespaces are those in which annotations are not looked at.
+	ExcludedNamespaces []string
+	// NamespaceLabel, as key=value, must be on a namespace for its workloads' annotations to be looked at.
+	NamespaceLabel string
+	// Held returns how many pods of an owner have a seat in a pool, with those to come. Those that its controller is about to
+	// remove do not count. While a pool has no room, the revisions of a workload share what the pool may have. Without
+	// Held, each revision may have all of it.
+	Held func(owner *cluster.Workload, pool string) int64
+}
+
+// NewFinder returns a finder.
+func NewFinder(reader cluster.Reader, settings Settings) *Finder {
 	f := &Finder{
-		Cluster: reader, NamespaceLabel: namespaceLabel,
+		Cluster: reader, settings: settings,
 		parsed: bounded.New[string, parsed](parsedBytes, clock.RealClock{}), distributors: bounded.New[types.UID, compiled](compiledBytes, clock.RealClock{}),
 		shorts: bounded.New[shortKey, *sequence.Strategy](parsedBytes, clock.RealClock{}),
 	}
-	f.Exclude(excluded)
+	f.Exclude(settings.ExcludedNamespaces)
 	return f
 }
 
@@ -231,14 +235,14 @@ func (f *Finder) serves(ctx context.Context, namespace string) (bool, error) {
 	if excluded := f.excluded.Load(); excluded != nil && slices.Contains(*excluded, namespace) {
 		return false, nil
 	}
-	if f.NamespaceLabel == "" {
+	if f.settings.NamespaceLabel == "" {
 		return true, nil
 	}
 	ns, err := f.Cluster.Namespace(ctx, namespace)
 	if err != nil || ns == nil {
 		return false, err
 	}
-	key, value, _ := strings.Cut(f.NamespaceLabel, "=")
+	key, value, _ := strings.Cut(f.settings.NamespaceLabel, "=")
 	have, ok := ns.Labels[key]
 	return ok && have == value, nil
 }

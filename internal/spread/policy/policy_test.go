@@ -101,11 +101,11 @@ func TestFind(t *testing.T) {
 			cluster: cluster.Objects{Workloads: deployment(on)}, settings: func(f *Finder) { f.Exclude([]string{"ns"}) },
 		},
 		"a namespace without the label that is asked for": {
-			cluster: cluster.Objects{Workloads: deployment(on), Namespaces: []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}}}, settings: func(f *Finder) { f.NamespaceLabel = "k=v" },
+			cluster: cluster.Objects{Workloads: deployment(on), Namespaces: []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}}}, settings: func(f *Finder) { f.settings.NamespaceLabel = "k=v" },
 		},
 		"a namespace with it": {
 			cluster:  cluster.Objects{Workloads: deployment(on), Namespaces: []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "ns", Labels: map[string]string{"k": "v"}}}}},
-			settings: func(f *Finder) { f.NamespaceLabel = "k=v" }, source: "annotation of Deployment web",
+			settings: func(f *Finder) { f.settings.NamespaceLabel = "k=v" }, source: "annotation of Deployment web",
 		},
 		"settings beside a strategy": {
 			cluster: cluster.Objects{Workloads: deployment(map[string]string{
@@ -120,7 +120,7 @@ func TestFind(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			finder := NewFinder(cluster.NewStatic(tc.cluster), "", nil)
+			finder := NewFinder(cluster.NewStatic(tc.cluster), Settings{})
 			if tc.settings != nil {
 				tc.settings(finder)
 			}
@@ -186,7 +186,7 @@ func TestFindInventedOwner(t *testing.T) {
 		"a Job where Jobs may not be read": {static, job, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := NewFinder(tc.reader, "", nil).Find(t.Context(), Pod{Namespace: "ns", Owner: tc.owner, Annotations: annotations})
+			p, err := NewFinder(tc.reader, Settings{}).Find(t.Context(), Pod{Namespace: "ns", Owner: tc.owner, Annotations: annotations})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -238,7 +238,7 @@ func TestLargeStrategiesAreNotRemembered(t *testing.T) {
 		"p=a,weight=333:p=b,weight=667": true,
 		strings.Join(large, ":"):        false,
 	} {
-		f := NewFinder(cluster.NewStatic(cluster.Objects{}), "", nil)
+		f := NewFinder(cluster.NewStatic(cluster.Objects{}), Settings{})
 		first, err := f.parse(text)
 		if err != nil {
 			t.Fatal(err)
@@ -262,7 +262,7 @@ func TestLargeStrategiesOfShortages(t *testing.T) {
 		w := cluster.Workload{Ref: owner, Namespace: "ns"}
 		state := stowage.PoolState{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web"}}
 		state.Pools = []stowage.PoolRoom{{NodeLabel: map[string]string{"p": "0"}, Phase: stowage.PoolExhausted, Max: 1}}
-		f := NewFinder(cluster.NewStatic(cluster.Objects{Workloads: []cluster.Workload{w}, PoolStates: []stowage.PoolState{state}}), "", nil)
+		f := NewFinder(cluster.NewStatic(cluster.Objects{Workloads: []cluster.Workload{w}, PoolStates: []stowage.PoolState{state}}), Settings{})
 		for range 5 {
 			p, err := f.Find(t.Context(), Pod{Namespace: "ns", Owner: owner, Annotations: map[string]string{stowage.SpreadStrategyAliasAnnotation: text, stowage.SpillAnnotation: "1m"}})
 			if err != nil || p == nil || p.State == nil {
@@ -313,7 +313,7 @@ func TestCompileChecksPods(t *testing.T) {
 func TestCompiledIsNoPartOfAList(t *testing.T) {
 	list := []versprei.PodDistributor{distributor("d", "Deployment", "web", 0)}
 	list[0].UID = "d"
-	f := NewFinder(cluster.NewStatic(cluster.Objects{}), "", nil)
+	f := NewFinder(cluster.NewStatic(cluster.Objects{}), Settings{})
 	if p := f.compile(&list[0]); p.Distributor == &list[0] || p.Distributor.Name != "d" {
 		t.Error("the policy holds the element of the list")
 	}

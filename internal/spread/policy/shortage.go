@@ -88,7 +88,7 @@ func (f *Finder) shorten(ctx context.Context, p *Policy, namespace string, chain
 
 // share takes from the maxima of pools without room what other revisions of the workload hold there.
 func (f *Finder) share(ctx context.Context, p *Policy, bottom *cluster.Workload, gaps []sequence.Gap) error {
-	if f.Held == nil || bottom.Controller == nil {
+	if f.settings.Held == nil || bottom.Controller == nil {
 		return nil
 	}
 	others, err := f.Cluster.Siblings(ctx, bottom)
@@ -100,7 +100,7 @@ func (f *Finder) share(ctx context.Context, p *Policy, bottom *cluster.Workload,
 			continue
 		}
 		for _, owner := range others {
-			gaps[i].From -= f.Held(owner, p.Whole.Pool(i).Name)
+			gaps[i].From -= f.settings.Held(owner, p.Whole.Pool(i).Name)
 		}
 		gaps[i].From = max(0, gaps[i].From)
 	}

@@ -57,13 +57,12 @@ func TestFindDuringAShortage(t *testing.T) {
 				owner = ref("ReplicaSet", "web-1")
 				workloads = append(workloads, cluster.Workload{Ref: owner, Namespace: "ns", Controller: &up})
 			}
-			f := NewFinder(revisions{cluster.NewStatic(cluster.Objects{Workloads: workloads, PoolStates: []stowage.PoolState{state}}), []*cluster.Workload{{Ref: cluster.Ref{UID: "other"}, Replicas: 4}}}, "", nil)
-			f.Held = func(owner *cluster.Workload, pool string) int64 {
+			f := NewFinder(revisions{cluster.NewStatic(cluster.Objects{Workloads: workloads, PoolStates: []stowage.PoolState{state}}), []*cluster.Workload{{Ref: cluster.Ref{UID: "other"}, Replicas: 4}}}, Settings{Held: func(owner *cluster.Workload, pool string) int64 {
 				if owner.UID == "other" && owner.Replicas == 4 && pool == "0" {
 					return tc.held
 				}
 				return 0
-			}
+			}})
 			p, err := f.Find(t.Context(), Pod{Namespace: "ns", Owner: owner})
 			if err != nil || p == nil {
 				t.Fatal(p, err)

@@ -31,6 +31,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/evict"
 	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
+	"github.com/stowage-dev/stowage/internal/platform/listeners"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
@@ -68,8 +69,8 @@ func DefaultTiming() Timing {
 
 // Controller is the controller of workloads with a strategy.
 type Controller struct {
-	// Client reads from the cache where that has what is asked, and Uncached does not.
-	Client, Uncached client.Client
+	// Cached reads from the cache where that has what is asked, and Uncached does not.
+	Cached, Uncached client.Client
 	Informers        crcache.Informers
 	Cluster          *cluster.Cache
 	Policies         *policy.Owners
@@ -90,9 +91,8 @@ type Controller struct {
 	Writes  *fair.Limiter[string]
 	Evictor *evict.Evictor
 	Room    *poolroom.Reader
-
-	mu      sync.Mutex
-	current *run // the term under way, or nil
+	// Yielding tells of owners whose pods are to give way to a newer revision in a pool without room.
+	Yielding *listeners.Listeners[ledger.Owner]
 }
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch,roleName=stowage-spread
@@ -148,11 +148,9 @@ func (c *Controller) Register(t *leader.Term) error {
 	}
 
 	// 2. What feeds them.
-	c.setCurrent(r)
-	t.AtEnd(func() {
-		c.setCurrent(nil)
-		c.Metrics.distance.Reset()
-	})
+	t.AtEnd(c.Metrics.distance.Reset)
+	t.AtEnd(c.Seats.Changes.Add(r.changed))
+	t.AtEnd(c.Yielding.Add(r.work.AddUnlessFailing))
 	if err := r.watchPolicies(t); err != nil {
 		return err
 	}
@@ -174,28 +172,15 @@ func ownerKeys(o ledger.Owner) []any {
 	return []any{"namespace", o.Namespace, "kind", o.Kind, "name", o.Name}
 }
 
-func (c *Controller) setCurrent(r *run) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.current = r
-}
-
-// Changed notes that an owner's pods changed. Moved is whether one came, went, or got another seat or node. A write
-// of the status alone, such as that of a probe that flaps, must not delay repair. Where this replica does not lead it
-// does nothing.
-func (c *Controller) Changed(owner ledger.OwnerKey, moved bool) {
-	c.mu.Lock()
-	r := c.current
-	c.mu.Unlock()
-	if r == nil {
-		return
-	}
-	now := c.Clock.Now()
+// changed notes that an owner's pods changed. A write of the status alone, such as that of a probe that flaps, must not
+// delay repair.
+func (r *run) changed(change seats.Change) {
+	now := r.Clock.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.podChanges[owner.Namespace] = now
-	if moved {
-		r.movements.note(owner, now)
+	r.podChanges[change.Owner.Namespace] = now
+	if change.Moved {
+		r.movements.note(change.Owner, now)
 	}
 }
 

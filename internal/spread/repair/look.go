@@ -284,7 +284,7 @@ func (r *run) nodePool(ctx context.Context, p *policy.Policy, pod *corev1.Pod, n
 	node, ok := nodes[name]
 	if !ok {
 		node = &corev1.Node{}
-		if err := r.Client.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+		if err := r.Cached.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
 			if !apierrors.IsNotFound(err) {
 				return 0, err
 			}

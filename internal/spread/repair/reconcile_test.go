@@ -38,6 +38,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/evict"
 	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
+	"github.com/stowage-dev/stowage/internal/platform/listeners"
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
@@ -101,9 +102,9 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	timing := DefaultTiming()
 	b.run = &run{
 		Controller: &Controller{
-			Client: c, Uncached: c, Informers: &informertest.FakeInformers{Scheme: scheme}, Cluster: reader, Policies: policy.NewOwners(policy.NewFinder(reader, "", nil), service.Pods().NameOf, c, b.clock), Seats: service, Scope: scope.New(reader, "stowage-system"),
+			Cached: c, Uncached: c, Informers: &informertest.FakeInformers{Scheme: scheme}, Cluster: reader, Policies: policy.NewOwners(policy.NewFinder(reader, policy.Settings{}), service.Pods().NameOf, c, b.clock), Seats: service, Scope: scope.New(reader, "stowage-system"),
 			Registration: "stowage", Backoffs: types.NamespacedName{Namespace: "stowage-system", Name: "stowage-repair"}, Clock: b.clock, Timing: timing, Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder},
-			Metrics: NewMetrics(set), Writes: fair.NewLimiter[string](1e6, 1e6), Evictor: evict.New(c, b.clock, 1, set), Room: &poolroom.Reader{Cached: c, Uncached: c},
+			Metrics: NewMetrics(set), Writes: fair.NewLimiter[string](1e6, 1e6), Evictor: evict.New(c, b.clock, 1, set), Room: &poolroom.Reader{Cached: c, Uncached: c}, Yielding: &listeners.Listeners[ledger.Owner]{},
 		},
 		work:     testkit.Queue[ledger.Owner](),
 		statuses: testkit.Queue[types.NamespacedName](),
@@ -478,13 +479,12 @@ func TestDescribe(t *testing.T) {
 func TestWhatIsLookedAt(t *testing.T) {
 	objects := append(workload(2), seated("x", "1", 1), seated("y", "0", 1))
 	b := newBench(t, objects...)
-	b.setCurrent(b.run)
-	b.Changed(owner.Key(), false)
+	b.changed(seats.Change{Owner: owner.Key()})
 	b.lookAtChanges(t.Context())
 	if b.work.Len() != 0 || len(b.podChanges) != 1 {
 		t.Error("a status alone is movement")
 	}
-	b.Changed(owner.Key(), true)
+	b.changed(seats.Change{Owner: owner.Key(), Moved: true})
 	if !b.moving(owner.Key()) {
 		t.Error("it does not move")
 	}
@@ -498,8 +498,6 @@ func TestWhatIsLookedAt(t *testing.T) {
 	if b.work.Len() != 1 {
 		t.Errorf("%d workloads wait", b.work.Len())
 	}
-	b.setCurrent(nil)
-	b.Changed(owner.Key(), true) // nobody leads
 }
 
 // A term runs all of it.
@@ -523,9 +521,9 @@ func TestRegister(t *testing.T) {
 	}
 	cancel()
 	ended()
-	if b.current != nil {
-		t.Error("the term is over, and the controller does not know")
-	}
+	// The term is over: nobody listens any more.
+	b.Yielding.Tell(owner)
+	b.Seats.Changes.Tell(seats.Change{Owner: owner.Key(), Moved: true})
 }
 
 // A workload with many pods to adopt gives the worker back when its namespace has used its part of the writes, and another

@@ -14,16 +14,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 )
 
-// Look has an owner reconciled now, though its pods may be moving. Where this replica does not lead it does nothing.
-func (c *Controller) Look(owner ledger.Owner) {
-	c.mu.Lock()
-	r := c.current
-	c.mu.Unlock()
-	if r != nil {
-		r.work.AddUnlessFailing(owner)
-	}
-}
-
 // yieldingPools reports for each pool whether it has no room and a newer revision needs the places of this owner's pods; nil
 // is no pool.
 func (r *run) yieldingPools(ctx context.Context, owner ledger.Owner, p *policy.Policy) ([]bool, error) {

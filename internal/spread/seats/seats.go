@@ -23,6 +23,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/platform/listeners"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
@@ -48,8 +49,18 @@ const (
 	requestTimeout = 2 * time.Second
 )
 
+// Change says that the pods of an owner changed.
+type Change struct {
+	Owner ledger.OwnerKey
+	// Moved says that a pod came, went, or got another seat or node, which is what seats depend on.
+	Moved bool
+}
+
 // Service is the books of this process. Its methods may be called at once.
 type Service struct {
+	// Changes tells of pods that changed.
+	Changes listeners.Listeners[Change]
+
 	api        API
 	pods       *Pods
 	writer     string
@@ -58,7 +69,6 @@ type Service struct {
 	start      time.Time
 	log        logr.Logger
 	metrics    *Metrics
-	changed    func(owner ledger.OwnerKey, moved bool)
 	unverified unverified
 	asker      func(ctx context.Context, namespace string) cluster.Asker
 	logs       flowcontrol.PassiveRateLimiter
@@ -96,9 +106,6 @@ type Options struct {
 	Clock   clock.WithDelayedExecution
 	Log     logr.Logger
 	Metrics *Metrics
-	// Changed, if set, is told whose pods changed, and whether one came, went, or got another
-	// seat or node, which is what seats depend on.
-	Changed func(owner ledger.OwnerKey, moved bool)
 	// Asker, if set, returns whose part of the limits a claim takes. Without it, each namespace has one.
 	Asker func(ctx context.Context, namespace string) cluster.Asker
 }
@@ -106,7 +113,7 @@ type Options struct {
 // New returns a service whose pods are still to be watched; see [Service.Pods].
 func New(o Options) *Service {
 	l := &Service{
-		api: o.API, writer: o.Writer, timing: ledger.DefaultTiming(), clock: o.Clock, start: o.Clock.Now(), log: o.Log, metrics: o.Metrics, changed: o.Changed,
+		api: o.API, writer: o.Writer, timing: ledger.DefaultTiming(), clock: o.Clock, start: o.Clock.Now(), log: o.Log, metrics: o.Metrics,
 		books: map[ledger.OwnerKey]*entry{}, unverified: newUnverified(), asker: o.Asker,
 		logs: flowcontrol.NewTokenBucketPassiveRateLimiter(5, 50),
 	}
@@ -327,8 +334,8 @@ func (l *Service) podSeen(was, is *Record) {
 		}
 		e.book.PodSeen(now, string(r.UID), r.held())
 	})
-	if moved := moved(was, is); l.changed != nil && (moved || was.Ready != is.Ready) {
-		l.changed(key, moved)
+	if moved := moved(was, is); moved || was.Ready != is.Ready {
+		l.Changes.Tell(Change{key, moved})
 	}
 }
 

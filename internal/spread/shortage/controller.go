@@ -33,6 +33,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/evict"
 	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
+	"github.com/stowage-dev/stowage/internal/platform/listeners"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
@@ -65,8 +66,8 @@ const looksRate = 2
 
 // Controller is the controller of PoolStates.
 type Controller struct {
-	// Client reads from the cache where that has what is asked, and Uncached does not.
-	Client, Uncached client.Client
+	// Cached reads from the cache where that has what is asked, and Uncached does not.
+	Cached, Uncached client.Client
 	Informers        crcache.Informers
 	Cluster          *cluster.Cache
 	Policies         *policy.Owners
@@ -80,9 +81,8 @@ type Controller struct {
 	Log              logr.Logger
 	Events           events.Recorder
 	Metrics          *Metrics
-	// Look has the pods of an owner looked at, to give those of an older revision in pools without room the lowest
-	// deletion cost.
-	Look func(ledger.Owner)
+	// Yielding tells of owners whose pods, of an older revision in pools without room, are to get the lowest deletion cost.
+	Yielding listeners.Listeners[ledger.Owner]
 }
 
 // +kubebuilder:rbac:groups=stowage.dev,resources=poolstates,verbs=list;watch;create;update;delete,roleName=stowage-spread
@@ -90,7 +90,7 @@ type Controller struct {
 var _ leader.Controller = &Controller{}
 
 // Name implements [leader.Controller].
-func (*Controller) Name() string { return "poolstate" }
+func (*Controller) Name() string { return "shortage" }
 
 // workload is the uppermost workload of some pods.
 type workload struct {
@@ -128,7 +128,7 @@ func (c *Controller) Register(t *leader.Term) error {
 	r := &run{Controller: c, limit: fair.NewLimiter[string](totalRate, 2*totalRate), looks: fair.NewLimiter[string](looksRate, 2*looksRate), known: map[types.UID]*memory{}, nodes: map[string]nodeChange{}, shapes: map[string]*corev1.Node{}, scaleUps: map[string]scaleUps{}}
 	var err error
 	// One worker: the rate of evictions in all is not more than one can do.
-	if r.work, err = leader.Reconcile(t, "poolstate", 1, r.reconcile, workloadKeys); err != nil {
+	if r.work, err = leader.Reconcile(t, "shortage", 1, r.reconcile, workloadKeys); err != nil {
 		return err
 	}
 	t.AtEnd(c.Metrics.reset)
@@ -227,7 +227,7 @@ func (r *run) look(ctx context.Context) {
 		}
 	}
 	var states stowage.PoolStateList
-	if err := r.Client.List(ctx, &states, client.InNamespace(metav1.NamespaceAll), client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.Cached.List(ctx, &states, client.InNamespace(metav1.NamespaceAll), client.UnsafeDisableDeepCopy); err != nil {
 		r.Log.Error(err, "PoolStates were not listed")
 		return
 	}

@@ -69,7 +69,7 @@ func (r *run) askToYield(v *picture, next []spill.Pool) {
 			pool, ok := v.policy.Pool(rec.Pool)
 			return ok && next[pool].Phase != spill.Available && v.Rules[pool].After > 0 && rec.Cost != "" && rec.Cost != lowest
 		}) {
-			r.Look(seats.OwnerOf(one.Workload))
+			r.Yielding.Tell(seats.OwnerOf(one.Workload))
 		}
 	}
 }

@@ -32,7 +32,7 @@ import (
 // Controller is the controller of VM capacity.
 type Controller struct {
 	// Client does not read from the cache.
-	Client    client.Client
+	Uncached  client.Client
 	Clientset kubernetes.Interface
 	Informers cache.Cache
 	// Resource is the extended resource.

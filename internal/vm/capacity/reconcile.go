@@ -50,7 +50,7 @@ func (r *run) advertise(ctx context.Context, node *corev1.Node) (reconcile.Resul
 		return reconcile.Result{}, nil
 	}
 	// There is something to do: what the cache shows may be older than what was done last.
-	if err := r.Client.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+	if err := r.Uncached.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	advertised := peerpod.AdvertisedBy(node, string(r.Resource))
@@ -80,7 +80,7 @@ func (r *run) advertise(ctx context.Context, node *corev1.Node) (reconcile.Resul
 		if change.Mark == advertised.Mark {
 			return nil
 		}
-		return r.patch(ctx, r.Client.Patch, node, map[string]any{"metadata": map[string]any{"annotations": map[string]any{stowage.PeerPodsCapacityAnnotation: mark}}})
+		return r.patch(ctx, r.Uncached.Patch, node, map[string]any{"metadata": map[string]any{"annotations": map[string]any{stowage.PeerPodsCapacityAnnotation: mark}}})
 	}
 	writeAmount := func() error {
 		entry := map[string]any{string(r.Resource): amount}
@@ -149,7 +149,7 @@ func (r *run) waitToRestore(node string) time.Duration {
 }
 
 func (r *run) patchStatus(ctx context.Context, obj client.Object, patch client.Patch, _ ...client.PatchOption) error {
-	return r.Client.Status().Patch(ctx, obj, patch)
+	return r.Uncached.Status().Patch(ctx, obj, patch)
 }
 
 func (r *run) patch(ctx context.Context, send func(context.Context, client.Object, client.Patch, ...client.PatchOption) error, node *corev1.Node, change map[string]any) error {

@@ -69,7 +69,7 @@ func newBench(t *testing.T, limit int64, objects ...client.Object) *bench {
 	}
 	b.run = &run{
 		Controller: &Controller{
-			Client: c, Informers: testkit.Cache{Informers: b.fakes, Reader: c}, Resource: vm, ConfigMap: types.NamespacedName{Namespace: "stowage-system", Name: "peer-pods-cm"}, Default: 10,
+			Uncached: c, Informers: testkit.Cache{Informers: b.fakes, Reader: c}, Resource: vm, ConfigMap: types.NamespacedName{Namespace: "stowage-system", Name: "peer-pods-cm"}, Default: 10,
 			Nodes: selector, Mode: peerpod.CapacityAuto, Daemons: labels.SelectorFromSet(labels.Set{"app": "cloud-api-adaptor"}), DaemonNamespace: "caa", Clock: b.clock, Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder}, Metrics: NewMetrics(metrics.NewSet(prometheus.NewRegistry())),
 		},
 		term:  t.Context(),
@@ -104,7 +104,7 @@ func node(capacity int64, mark string, edit func(*corev1.Node)) *corev1.Node {
 func (b *bench) advertisedNow(t *testing.T) (amount, mark string) {
 	t.Helper()
 	var n corev1.Node
-	if err := b.Client.Get(t.Context(), client.ObjectKey{Name: "worker"}, &n); err != nil {
+	if err := b.Uncached.Get(t.Context(), client.ObjectKey{Name: "worker"}, &n); err != nil {
 		t.Fatal(err)
 	}
 	if q, ok := n.Status.Allocatable[vm]; ok {
@@ -168,11 +168,11 @@ func TestContest(t *testing.T) {
 	b := newBench(t, 7, node(7, "7", nil))
 	for range 600 {
 		var n corev1.Node
-		if err := b.Client.Get(t.Context(), client.ObjectKey{Name: "worker"}, &n); err != nil {
+		if err := b.Uncached.Get(t.Context(), client.ObjectKey{Name: "worker"}, &n); err != nil {
 			t.Fatal(err)
 		}
 		n.Status.Capacity[vm], n.Status.Allocatable[vm] = resource.MustParse("0"), resource.MustParse("0")
-		if err := b.Client.Status().Update(t.Context(), &n); err != nil {
+		if err := b.Uncached.Status().Update(t.Context(), &n); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := b.reconcile(t.Context(), "worker"); err != nil {
@@ -227,7 +227,7 @@ func TestAccountWithoutLabel(t *testing.T) {
 	if got := used(); got != 1 {
 		t.Errorf("%v are used", got)
 	}
-	if err := b.Client.Delete(t.Context(), old); err != nil {
+	if err := b.Uncached.Delete(t.Context(), old); err != nil {
 		t.Fatal(err)
 	}
 	if got := used(); got != 0 {
@@ -309,7 +309,7 @@ func TestDaemonThatStops(t *testing.T) {
 	// The wait begins anew, also where the daemon has put the amount back itself.
 	set := func(amount string) {
 		t.Helper()
-		if err := b.Client.Status().Patch(t.Context(), node(-1, "7", nil), client.RawPatch(types.MergePatchType,
+		if err := b.Uncached.Status().Patch(t.Context(), node(-1, "7", nil), client.RawPatch(types.MergePatchType,
 			fmt.Appendf(nil, `{"status":{"capacity":{%q:%s},"allocatable":{%q:%s}}}`, b.Resource, amount, b.Resource, amount))); err != nil {
 			t.Fatal(err)
 		}
@@ -356,7 +356,7 @@ func TestAccount(t *testing.T) {
 	if e := <-b.recorder.Events; !strings.Contains(e, string(stowage.EventOverCapacity)) || len(b.recorder.Events) > 0 {
 		t.Errorf("event %q, and %d more", e, len(b.recorder.Events))
 	}
-	if err := b.Client.Delete(t.Context(), n); err != nil {
+	if err := b.Uncached.Delete(t.Context(), n); err != nil {
 		t.Fatal(err)
 	}
 	for _, obj := range b.pods.GetIndexer().List() {

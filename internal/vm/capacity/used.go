@@ -40,7 +40,7 @@ func (r *run) usedOf(ctx context.Context, node *corev1.Node, advertises bool) (u
 	}
 	now := r.Clock.Now()
 	if !known || others.vms > 0 && now.Sub(others.at) >= lookAgain {
-		pods, err := cluster.PodsOn(ctx, r.Client, node.Name, true)
+		pods, err := cluster.PodsOn(ctx, r.Uncached, node.Name, true)
 		if err != nil {
 			r.Log.Error(err, "the pods of a node were not listed", "kind", "Node", "name", node.Name)
 			return used + others.vms, lookAgain

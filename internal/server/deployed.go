@@ -1,4 +1,4 @@
-package config
+package server
 
 import (
 	"cmp"
@@ -7,6 +7,8 @@ import (
 	"github.com/spf13/pflag"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/stowage-dev/stowage/internal/config"
 )
 
 // Deployed returns the settings of a Stowage that runs as a Deployment. They come from its arguments and variables,
@@ -30,7 +32,7 @@ func Deployed(d *appsv1.Deployment, configMap map[string]string) (Options, error
 		if err := fs.Parse(containers[n].Args); err != nil {
 			return o, err
 		}
-		if err := ApplyEnv(fs, func(name string) (string, bool) { v, ok := env[name]; return v, ok }); err != nil {
+		if err := config.ApplyEnv(fs, func(name string) (string, bool) { v, ok := env[name]; return v, ok }); err != nil {
 			return o, err
 		}
 		fs.Visit(func(f *pflag.Flag) { pinned[f.Name] = true })

@@ -7,11 +7,16 @@ import (
 )
 
 // A replica that is behind is ready but for that, and leaves. Nothing is known before the first check.
-func TestOutcomes(t *testing.T) {
-	s := &server{outcomes: map[string]*outcome{}}
+func TestReadiness(t *testing.T) {
+	s := newReadiness()
 	var behind error
-	watch := s.remember(watchCheck, func(*http.Request) error { return behind })
-	caches := s.remember("caches", func(*http.Request) error { return nil })
+	s.add(watchCheck, func(*http.Request) error { return behind })
+	s.add("caches", func(*http.Request) error { return nil })
+	check := func() {
+		for _, c := range s.checks {
+			_ = c(nil)
+		}
+	}
 	expect := func(when string, ready, leaves bool) {
 		t.Helper()
 		if got := s.ready(watchCheck); got != ready {
@@ -22,12 +27,15 @@ func TestOutcomes(t *testing.T) {
 		}
 	}
 	expect("before the first checks", false, false)
-	_, _ = watch(nil), caches(nil)
+	check()
 	expect("after checks that pass", true, false)
 	behind = errors.New("behind")
-	_, _ = watch(nil), caches(nil)
+	check()
 	expect("while the watch is behind", true, true)
 	behind = nil
-	_, _ = watch(nil), caches(nil)
+	check()
 	expect("afterwards", true, false)
+	s.leaving.Store(true)
+	check()
+	expect("while it shuts down", false, true)
 }

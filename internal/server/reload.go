@@ -1,4 +1,4 @@
-package config
+package server
 
 import (
 	"context"
@@ -19,6 +19,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
 )
@@ -41,14 +42,7 @@ type Reloader struct {
 	Level *slog.LevelVar
 	Log   logr.Logger
 
-	// Clients and Events are set before Start is called.
-	Clients kubernetes.Interface
-	Events  events.Recorder
-	// Exclude, if set, is called with the namespaces whose annotation strategies are ignored.
-	Exclude func(namespaces []string)
-
-	pinned  map[string]bool // the flags that were given
-	invalid prometheus.Gauge
+	pinned map[string]bool // the flags that were given
 }
 
 // NewReloader returns what follows the settings. The flags were parsed into the options.
@@ -71,7 +65,7 @@ func withConfigMap(o Options, pinned map[string]bool, data map[string]string) (O
 	byVariable := map[string]*pflag.Flag{}
 	for _, name := range ReloadableFlags {
 		f := fs.Lookup(name)
-		byVariable[f.Annotations[envAnnotation][0]] = f
+		byVariable[config.Variable(f)] = f
 	}
 	var errs []error
 	for _, key := range slices.Sorted(maps.Keys(data)) {
@@ -92,11 +86,10 @@ func withConfigMap(o Options, pinned map[string]bool, data map[string]string) (O
 }
 
 // Start reads the ConfigMap once and returns the settings to begin with. That it is invalid
-// is a [UsageError]; that it can't be read is not: without it, what flags and
+// is a [config.UsageError]; that it can't be read is not: without it, what flags and
 // variables say holds.
-func (r *Reloader) Start(ctx context.Context, invalid prometheus.Gauge) (Options, error) {
-	r.invalid = invalid
-	list, err := r.Clients.CoreV1().ConfigMaps(r.Options.Namespace).List(ctx, metav1.ListOptions{
+func (r *Reloader) Start(ctx context.Context, clients kubernetes.Interface) (Options, error) {
+	list, err := clients.CoreV1().ConfigMaps(r.Options.Namespace).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, ConfigMapName).String(),
 	})
 	if err != nil {
@@ -106,16 +99,24 @@ func (r *Reloader) Start(ctx context.Context, invalid prometheus.Gauge) (Options
 	o := r.Options
 	for i := range list.Items {
 		if o, err = withConfigMap(r.Options, r.pinned, list.Items[i].Data); err != nil {
-			return o, UsageError{err}
+			return o, config.NewUsageError(err)
 		}
 	}
-	r.apply(o)
+	r.setLevel(&o)
 	return o, nil
 }
 
-// Follow follows the ConfigMap until ctx ends.
-func (r *Reloader) Follow(ctx context.Context) error {
-	f, err := cluster.NewConfigMapFollower(r.Clients, types.NamespacedName{Namespace: r.Options.Namespace, Name: ConfigMapName}, r.configured)
+// Follow follows the ConfigMap until ctx ends, and has the settings applied whenever they may have changed.
+func (r *Reloader) Follow(ctx context.Context, clients kubernetes.Interface, recorder events.Recorder, invalid prometheus.Gauge, apply func(*Options)) error {
+	f, err := cluster.NewConfigMapFollower(clients, types.NamespacedName{Namespace: r.Options.Namespace, Name: ConfigMapName}, func(cm *corev1.ConfigMap) {
+		if o, ok := r.configured(cm, recorder); ok {
+			invalid.Set(0)
+			r.setLevel(&o)
+			apply(&o)
+		} else {
+			invalid.Set(1)
+		}
+	})
 	if err != nil {
 		return err
 	}
@@ -123,29 +124,25 @@ func (r *Reloader) Follow(ctx context.Context) error {
 	return nil
 }
 
-// configured takes over a ConfigMap, which is nil if there is none, or says why not.
-func (r *Reloader) configured(cm *corev1.ConfigMap) {
-	o := r.Options
+// configured returns the settings with a ConfigMap, which is nil if there is none. If it is invalid, configured says why, and
+// returns false.
+func (r *Reloader) configured(cm *corev1.ConfigMap, recorder events.Recorder) (o Options, ok bool) {
+	o = r.Options
 	if cm != nil {
 		var err error
 		if o, err = withConfigMap(r.Options, r.pinned, cm.Data); err != nil {
-			r.invalid.Set(1)
 			r.Log.Error(err, "the last good settings stay; a replica that starts now refuses these", "namespace", cm.Namespace, "kind", "ConfigMap", "name", cm.Name)
-			r.Events.Warn(cm, stowage.EventInvalidConfiguration, events.Configure, "The last good settings stay, and a replica that starts now refuses these. %v", err)
-			return
+			recorder.Warn(cm, stowage.EventInvalidConfiguration, events.Configure, "The last good settings stay, and a replica that starts now refuses these. %v", err)
+			return o, false
 		}
 	}
-	r.invalid.Set(0)
-	r.apply(o)
+	return o, true
 }
 
-func (r *Reloader) apply(o Options) {
-	level, _ := ParseLogLevel(o.LogLevel) // validated before
+func (r *Reloader) setLevel(o *Options) {
+	level, _ := config.ParseLogLevel(o.LogLevel) // validated before
 	if r.Level.Level() != level {
 		r.Level.Set(level)
 		r.Log.Info("the log level has changed", "logLevel", o.LogLevel)
-	}
-	if r.Exclude != nil {
-		r.Exclude(o.Spread.ExcludedNamespaces)
 	}
 }

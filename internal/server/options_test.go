@@ -1,8 +1,6 @@
-package config
+package server
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"regexp"
 	"strings"
@@ -12,7 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/stowage-dev/stowage/internal/vm/peerpod"
+	"github.com/stowage-dev/stowage/internal/config"
 )
 
 func TestEnvironment(t *testing.T) {
@@ -24,7 +22,7 @@ func TestEnvironment(t *testing.T) {
 		if err := fs.Parse(args); err != nil {
 			t.Fatal(err)
 		}
-		if err := ApplyEnv(fs, func(name string) (string, bool) { v, ok := env[name]; return v, ok }); err != nil {
+		if err := config.ApplyEnv(fs, func(name string) (string, bool) { v, ok := env[name]; return v, ok }); err != nil {
 			t.Fatal(err)
 		}
 		if err := o.Validate(); err != nil {
@@ -37,7 +35,7 @@ func TestEnvironment(t *testing.T) {
 	if o.LogLevel != "" {
 		t.Errorf("the log level is %q, want none: an empty LOG_LEVEL has a meaning", o.LogLevel)
 	}
-	if got := strings.Join(o.PeerPods.Config.RuntimeClasses, "|"); got != "kata-a|kata-b" {
+	if got := strings.Join(o.VM.Feature.Config.RuntimeClasses, "|"); got != "kata-a|kata-b" {
 		t.Errorf("the RuntimeClasses are %s", got)
 	}
 	if o.Namespace != "stowage-system" {
@@ -52,7 +50,7 @@ func TestUnknownVariablesAreRefused(t *testing.T) {
 	o := DefaultOptions()
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	o.AddFlags(fs)
-	err := UnknownVariables(fs, []string{
+	err := config.UnknownVariables(fs, []string{
 		"STOWAGE_LOGLEVEL=INFO", "PEERPODS_LIMIT_PER_NODES=3", // wrong
 		"STOWAGE_SPREAD=false", "PEERPODS_LIMIT_PER_NODE=3", "LOG_LEVELS=x", "PATH=/bin", // right, or not ours
 		"STOWAGE_WEBHOOK_PORT=tcp://10.0.0.1:443", "STOWAGE_WEBHOOK_SERVICE_HOST=10.0.0.1", "STOWAGE_METRICS_PORT_8080_TCP=x", "PEERPODS_X_SERVICE_PORT_HTTPS=443",
@@ -90,12 +88,12 @@ func TestConfigMap(t *testing.T) {
 					t.Errorf("%q is missing in\n%v", p, err)
 				}
 			}
-			if err == nil && (o.LogLevel != tc.level || strings.Join(o.Spread.ExcludedNamespaces, ",") != tc.excluded) {
-				t.Errorf("level %s, excluded %v", o.LogLevel, o.Spread.ExcludedNamespaces)
+			if err == nil && (o.LogLevel != tc.level || strings.Join(o.Spread.Feature.ExcludedNamespaces, ",") != tc.excluded) {
+				t.Errorf("level %s, excluded %v", o.LogLevel, o.Spread.Feature.ExcludedNamespaces)
 			}
 		})
 	}
-	if base.LogLevel != "WARN" || len(base.Spread.ExcludedNamespaces) != 0 {
+	if base.LogLevel != "WARN" || len(base.Spread.Feature.ExcludedNamespaces) != 0 {
 		t.Error("the settings without the ConfigMap have changed")
 	}
 }
@@ -125,10 +123,10 @@ func TestDeployed(t *testing.T) {
 		Env: []corev1.EnvVar{{Name: "TARGET_RUNTIMECLASS", Value: "kata-a,kata-b"}, {Name: "POD_NAMESPACE", ValueFrom: &corev1.EnvVarSource{}}},
 	}}
 	o, err := Deployed(d, map[string]string{"BLOCKLISTED_NAMESPACE_LIST": "a, b"})
-	if err != nil || o.Sizing.Enabled || len(o.PeerPods.Config.RuntimeClasses) != 2 || len(o.Spread.ExcludedNamespaces) != 2 {
+	if err != nil || o.Size.Feature.Enabled || len(o.VM.Feature.Config.RuntimeClasses) != 2 || len(o.Spread.Feature.ExcludedNamespaces) != 2 {
 		t.Errorf("%+v, %v", o, err)
 	}
-	if o, err := Deployed(&appsv1.Deployment{}, map[string]string{"LOG_LEVEL": "loud"}); err != nil || !o.Sizing.Enabled {
+	if o, err := Deployed(&appsv1.Deployment{}, map[string]string{"LOG_LEVEL": "loud"}); err != nil || !o.Size.Feature.Enabled {
 		t.Errorf("without a Deployment, and with a ConfigMap that is refused: %+v, %v", o, err)
 	}
 	d.Spec.Template.Spec.Containers[1].Args = []string{"serve", "--port=many"}
@@ -145,68 +143,15 @@ func TestVariablesDoNotCollideWithServices(t *testing.T) {
 	o.AddFlags(fs)
 	seen := map[string]bool{}
 	fs.VisitAll(func(f *pflag.Flag) {
-		env := f.Annotations[envAnnotation]
-		if len(env) != 1 || seen[env[0]] {
-			t.Errorf("--%s has variables %v", f.Name, env)
-			return
+		env := config.Variable(f)
+		if seen[env] {
+			t.Errorf("two flags have the variable %s", env)
 		}
-		seen[env[0]] = true
+		seen[env] = true
 		ours := regexp.MustCompile(`^STOWAGE_((WEBHOOK|METRICS)_)?(PORT|SERVICE)(_|$)`)
-		if ours.MatchString(env[0]) || serviceLink.MatchString(env[0]) {
-			t.Errorf("--%s: Kubernetes sets $%s beside one of our Services", f.Name, env[0])
+		anybodys := regexp.MustCompile(`_SERVICE_(HOST|PORT)|_PORT_[0-9]+_(TCP|UDP|SCTP)`)
+		if ours.MatchString(env) || anybodys.MatchString(env) {
+			t.Errorf("--%s: Kubernetes sets $%s beside one of our Services", f.Name, env)
 		}
 	})
-}
-
-func TestLogLevels(t *testing.T) {
-	for text, want := range map[string]string{
-		"ERROR": "error", "": "error warn", "warn": "error warn", "INFO": "error warn info", "DEBUG": "error warn info debug", "TRACE": "error warn info debug trace",
-	} {
-		level, err := ParseLogLevel(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, format := range []string{"json", "text"} {
-			var out bytes.Buffer
-			log := NewLogger(&out, level, format)
-			log.Error(nil, "say-error")
-			log.Info("say-info")
-			log.V(1).Info("say-debug")
-			log.V(6).Info("say-trace")
-			for _, word := range []string{"error", "info", "debug", "trace"} {
-				if got, want := strings.Contains(out.String(), "say-"+word), strings.Contains(want, word); got != want {
-					t.Errorf("LOG_LEVEL=%q, %s: %s is logged: %t", text, format, word, got)
-				}
-			}
-			if format == "json" {
-				for line := range strings.Lines(out.String()) {
-					if !json.Valid([]byte(line)) {
-						t.Errorf("no JSON: %s", line)
-					}
-				}
-			}
-		}
-	}
-}
-
-// Only a daemon in a namespace that an administrator named can decide where VMs are.
-func TestWhenReadyNeedsANamespace(t *testing.T) {
-	for name, tc := range map[string]struct {
-		change func(*Options)
-		fails  bool
-	}{
-		"without a namespace":        {func(*Options) {}, true},
-		"with one":                   {func(o *Options) { o.Capacity.DaemonNamespace = "confidential-containers-system" }, false},
-		"with one that cannot exist": {func(o *Options) { o.Capacity.DaemonNamespace = "A b" }, true},
-		"without peer pods":          {func(o *Options) { o.PeerPods.Enabled = false }, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			o := DefaultOptions()
-			o.Capacity.Mode = peerpod.CapacityWhenReady
-			tc.change(&o)
-			if err := o.Validate(); (err != nil && strings.Contains(err.Error(), "--peerpods-daemon-namespace")) != tc.fails {
-				t.Errorf("%v", err)
-			}
-		})
-	}
 }

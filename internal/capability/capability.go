@@ -1,0 +1,60 @@
+// Package capability is the contract between a process and what Stowage does to pods: the spread, sizing, and peer pods.
+// A process makes each capability once, from a Host. It asks the features of all of them about a pod, runs their
+// controllers on the leader, and the rest on every replica.
+package capability
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/clock"
+	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+
+	"github.com/stowage-dev/stowage/internal/admission/feature"
+	"github.com/stowage-dev/stowage/internal/admission/scope"
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/platform/events"
+	"github.com/stowage-dev/stowage/internal/platform/evict"
+	"github.com/stowage-dev/stowage/internal/platform/leader"
+	"github.com/stowage-dev/stowage/internal/platform/metrics"
+)
+
+// Host is what a process gives to a capability.
+type Host struct {
+	Namespace    string // that Stowage runs in
+	Registration string // name of the webhook's registration
+	Replica      string // name of this replica, which no other has
+
+	// Cached reads from the cache where that has what is asked, and Uncached does not. Once does not either, and sends a
+	// request once, whatever becomes of it.
+	Cached, Uncached, Once client.Client
+	// Clientset speaks protobuf: every pod with a seat or a size passes there several times in its life.
+	Clientset kubernetes.Interface
+	// Informers is what Cached reads, which is shared by all.
+	Informers crcache.Cache
+
+	Cluster *cluster.Cache
+	Scope   *scope.Scope
+	Evictor *evict.Evictor
+	Clock   clock.WithTickerAndDelayedExecution
+	Log     logr.Logger
+	Events  events.Recorder
+	Metrics *metrics.Set
+}
+
+// Capability is what a capability brings to a process.
+type Capability struct {
+	// Feature decides about pods that are created.
+	Feature feature.Feature
+	// Controllers run on the leader, and Runs on every replica until the context ends.
+	Controllers []leader.Controller
+	Runs        []func(ctx context.Context) error
+	// Checks are of readiness, by name.
+	Checks map[string]healthz.Checker
+	// Debug are pages beside the metrics, by path. They show what only administrators may see.
+	Debug map[string]http.Handler
+}

@@ -1,0 +1,190 @@
+package server
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/transport"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
+
+	"github.com/stowage-dev/stowage/api"
+	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/config"
+	"github.com/stowage-dev/stowage/internal/platform/apitime"
+	"github.com/stowage-dev/stowage/internal/platform/certs"
+	"github.com/stowage-dev/stowage/internal/platform/metrics"
+	"github.com/stowage-dev/stowage/internal/platform/version"
+)
+
+// certificate is the serving certificate: one that Stowage keeps, or one in files.
+type certificate struct {
+	kept    certs.Options
+	serving *certs.Serving           // nil if it is in files
+	files   *certwatcher.CertWatcher // nil if Stowage keeps it
+}
+
+func newCertificate(o *Options, apiTime *apitime.Clock) (*certificate, error) {
+	if o.CertDir == "" {
+		return &certificate{serving: &certs.Serving{}, kept: certs.Options{
+			Secret:       types.NamespacedName{Namespace: o.Namespace, Name: certSecret},
+			Registration: Registration,
+			DNSNames:     append([]string{fmt.Sprintf("%s.%s.svc", service, o.Namespace)}, o.CertDNSNames...),
+			Clock:        clock.RealClock{},
+			Time:         apiTime,
+		}}, nil
+	}
+	files, err := certwatcher.New(filepath.Join(o.CertDir, corev1.TLSCertKey), filepath.Join(o.CertDir, corev1.TLSPrivateKeyKey))
+	if err != nil {
+		return nil, fmt.Errorf("read the serving certificate: %w", err)
+	}
+	return &certificate{files: files}, nil
+}
+
+// get is for tls.Config.
+func (c *certificate) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if c.files != nil {
+		return c.files.GetCertificate(hello)
+	}
+	return c.serving.GetCertificate(hello)
+}
+
+// add has the manager keep the certificate, or follow its files.
+func (c *certificate) add(mgr ctrl.Manager, ready *readiness, set *metrics.Set) error {
+	certs.AddExpiry(set, c.get)
+	if c.files != nil {
+		return mgr.Add(c.files)
+	}
+	ready.add("certificate", c.serving.Ready)
+	return certs.Add(mgr, c.kept, c.serving)
+}
+
+// serveTLS returns what sets up a TLS server with Stowage's certificate.
+func serveTLS(o *config.Process, c *certificate) func(*tls.Config) {
+	return func(cfg *tls.Config) {
+		cfg.MinVersion, _ = config.ParseTLSVersion(o.TLSMinVersion) // validated before, both
+		cfg.CipherSuites, _ = config.ParseCipherSuites(o.TLSCipherSuites)
+		cfg.NextProtos = []string{"http/1.1"} // an API server asks a Service for nothing else
+		cfg.GetCertificate = c.get
+	}
+}
+
+// newManager makes the manager, with a cache that keeps only what is used, and the webhook's port.
+func newManager(o *Options, log logr.Logger, set *metrics.Set, c *certificate, wrap ...transport.WrapperFunc) (ctrl.Manager, *port, error) {
+	cfg, err := loadConfig(o.Kubeconfig)
+	if err != nil {
+		return nil, nil, fmt.Errorf("find the API server: %w", err)
+	}
+	// API priority and fairness protects the server; a limit here would only make
+	// pods wait.
+	cfg.QPS = -1
+	cfg.UserAgent = "stowage/" + version.String()
+	for _, w := range wrap {
+		cfg.Wrap(w)
+	}
+	cacheOptions := cluster.CacheOptions()
+	cacheOptions.DefaultTransform = cache.TransformStripManagedFields()
+	if c.files == nil {
+		maps.Copy(cacheOptions.ByObject, c.kept.CacheByObject())
+	}
+	scheme, err := api.NewScheme()
+	if err != nil {
+		return nil, nil, err
+	}
+	var callers *clientAuthorities
+	if o.ClientCAFile != "" {
+		if callers, err = newClientAuthorities(o.ClientCAFile); err != nil {
+			return nil, nil, err
+		}
+	}
+	port := newPort(o.Host, o.Port, serveTLS(&o.Process, c), callers, set)
+	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+		Scheme:                  scheme,
+		MapperProvider:          restMapper,
+		Logger:                  log,
+		Cache:                   cacheOptions,
+		WebhookServer:           port,
+		Metrics:                 metricsOptions(&o.Process, serveTLS(&o.Process, c)),
+		HealthProbeBindAddress:  o.HealthAddress,
+		PprofBindAddress:        o.PprofAddress,
+		GracefulShutdownTimeout: &o.DrainTimeout,
+		Controller:              ctrlconfig.Controller{SkipNameValidation: new(true)}, // tests run several servers, one after the other
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("set up: %w", err)
+	}
+	return mgr, port, nil
+}
+
+// loadConfig returns the configuration of a named kubeconfig, or of the pod's
+// service account, or of the usual kubeconfig.
+func loadConfig(kubeconfig string) (*rest.Config, error) {
+	if kubeconfig == "" {
+		if cfg, err := rest.InClusterConfig(); !errors.Is(err, rest.ErrNotInCluster) {
+			return cfg, err
+		}
+	}
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	if len(filepath.SplitList(kubeconfig)) == 1 { // several are what the rules read from $KUBECONFIG
+		rules.ExplicitPath = kubeconfig
+	}
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+}
+
+// clients do not read from the cache.
+type clients struct {
+	uncached client.Client
+	once     client.Client        // sends each request once
+	set      kubernetes.Interface // speaks protobuf
+}
+
+func newClients(mgr ctrl.Manager) (*clients, error) {
+	through := func(wrap func(http.RoundTripper) http.RoundTripper) (client.Client, error) {
+		h := *mgr.GetHTTPClient() // a copy: the answers of watches have no end
+		h.Transport = wrap(h.Transport)
+		return client.New(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: &h})
+	}
+	uncached, err := through(cluster.LimitAnswers)
+	if err != nil {
+		return nil, err
+	}
+	single, err := through(func(next http.RoundTripper) http.RoundTripper { return once{next} })
+	if err != nil {
+		return nil, err
+	}
+	cfg := rest.CopyConfig(mgr.GetConfig())
+	cfg.ContentType = runtime.ContentTypeProtobuf
+	cfg.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	set, err := kubernetes.NewForConfigAndClient(cfg, mgr.GetHTTPClient())
+	if err != nil {
+		return nil, err
+	}
+	return &clients{uncached: uncached, once: single, set: set}, nil
+}
+
+// discoveryTimeout bounds one request for kinds. Nobody can look up another kind meanwhile, and no context ends it.
+const discoveryTimeout = 10 * time.Second
+
+func restMapper(cfg *rest.Config, c *http.Client) (meta.RESTMapper, error) {
+	bounded := *c
+	bounded.Timeout = discoveryTimeout
+	return apiutil.NewDynamicRESTMapper(cfg, &bounded)
+}

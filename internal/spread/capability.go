@@ -1,0 +1,168 @@
+// Package spread divides the pods of workloads over node pools. The packages below hold all of it, from the sequence of seats
+// to the controllers; this one makes a process's part.
+package spread
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/capability"
+	"github.com/stowage-dev/stowage/internal/platform/fair"
+	"github.com/stowage-dev/stowage/internal/platform/leader"
+	"github.com/stowage-dev/stowage/internal/spread/admit"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/poolroom"
+	"github.com/stowage-dev/stowage/internal/spread/repair"
+	"github.com/stowage-dev/stowage/internal/spread/seats"
+	"github.com/stowage-dev/stowage/internal/spread/shortage"
+)
+
+// The names of the spread's own objects in config/ and the chart.
+const (
+	seatSecret = "stowage-seats"
+	// repairConfigMap keeps the back-off of repair for the next leader.
+	repairConfigMap = "stowage-repair"
+)
+
+// sweepEvery is how often books that nobody would miss are forgotten.
+const sweepEvery = 15 * time.Second
+
+// How many pods that exist are patched in a second, and at once, in the whole cluster.
+const (
+	patchRate  = 50
+	patchBurst = 200
+)
+
+// Capability is the spread of a process.
+type Capability struct {
+	capability.Capability
+	seats    *seats.Service
+	policies *policy.Finder
+}
+
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=create,namespace=stowage-system,roleName=stowage-spread
+// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=stowage-seats,verbs=get,namespace=stowage-system,roleName=stowage-spread
+
+// New makes the spread of a process.
+func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, error) {
+	// 1. Seats.
+	secret := types.NamespacedName{Namespace: h.Namespace, Name: seatSecret}
+	key, err := seats.SharedKey(ctx, h.Uncached, secret)
+	if err != nil {
+		return nil, fmt.Errorf("the key that signs seats: %w", err)
+	}
+	service := seats.New(seats.Options{
+		API: &seats.Store{Client: h.Once}, Key: key, Writer: h.Replica, Clock: h.Clock, Asker: h.Cluster.Asker,
+		Log: h.Log.WithName("seats"), Metrics: seats.NewMetrics(h.Metrics),
+	})
+	seats.AddLag(h.Metrics, service.Lag)
+	if err := watchLedgers(ctx, h.Informers, service); err != nil {
+		return nil, err
+	}
+
+	// 2. Who has which strategy.
+	policies := policy.NewFinder(h.Cluster, policy.Settings{
+		Held: service.Held, NamespaceLabel: o.Feature.NamespaceLabel, ExcludedNamespaces: o.Feature.ExcludedNamespaces,
+	})
+	owners := policy.NewOwners(policies, service.Pods().NameOf, h.Uncached, h.Clock)
+	if _, err := h.Informers.GetInformer(ctx, &stowage.PoolState{}); err != nil {
+		return nil, fmt.Errorf("watch PoolStates: %w", err)
+	}
+
+	// 3. What the leader does.
+	nodeGroups, err := o.ClusterAutoscaler.Parse()
+	if err != nil {
+		return nil, err
+	}
+	rooms := &poolroom.Reader{Cached: h.Cached, Uncached: h.Uncached}
+	shortages := &shortage.Controller{
+		Cached: h.Cached, Uncached: h.Uncached, Informers: h.Informers, Cluster: h.Cluster, Policies: owners, Seats: service, Scope: h.Scope,
+		Room: rooms, Evictor: h.Evictor, Clock: h.Clock, Timing: o.Shortage, NodeGroups: nodeGroups,
+		Log: h.Log.WithName("shortage"), Events: h.Events, Metrics: shortage.NewMetrics(h.Metrics),
+	}
+	repairs := &repair.Controller{
+		Cached: h.Cached, Uncached: h.Uncached, Informers: h.Informers, Cluster: h.Cluster, Policies: owners, Seats: service, Scope: h.Scope,
+		Room: rooms, Evictor: h.Evictor, Clock: h.Clock, Timing: o.Repair, Writes: fair.NewLimiter[string](patchRate, patchBurst), Yielding: &shortages.Yielding,
+		Registration: h.Registration, KeySecret: secret, Backoffs: types.NamespacedName{Namespace: h.Namespace, Name: repairConfigMap},
+		Log: h.Log.WithName("repair"), Events: h.Events, Metrics: repair.NewMetrics(h.Metrics),
+	}
+	return &Capability{
+		seats: service, policies: policies,
+		Capability: capability.Capability{
+			Feature:     &admit.Feature{Policies: policies, Seats: service, Key: key},
+			Controllers: []leader.Controller{repairs, shortages},
+			Runs: []func(context.Context) error{
+				func(ctx context.Context) error {
+					service.Pods().Run(ctx, h.Clientset.CoreV1().RESTClient())
+					return nil
+				},
+				func(ctx context.Context) error {
+					sweep(ctx, h.Clock, service)
+					return nil
+				},
+			},
+			Checks: map[string]healthz.Checker{"seats": func(*http.Request) error {
+				if !service.Pods().HasSynced() {
+					return errors.New("the pods that have a seat are not listed yet")
+				}
+				return nil
+			}},
+			Debug: map[string]http.Handler{"/debug/seats": service},
+		},
+	}, nil
+}
+
+// Lag is how far the watch of pods with a seat is behind.
+func (c *Capability) Lag() time.Duration { return c.seats.Lag() }
+
+// Exclude says in which namespaces annotations are not looked at, from now on.
+func (c *Capability) Exclude(namespaces []string) { c.policies.Exclude(namespaces) }
+
+// watchLedgers tells the books of SeatLedgers.
+func watchLedgers(ctx context.Context, informers crcache.Informers, service *seats.Service) error {
+	informer, err := informers.GetInformer(ctx, &stowage.SeatLedger{})
+	if err != nil {
+		return fmt.Errorf("watch SeatLedgers: %w", err)
+	}
+	see := func(obj any, deleted bool) {
+		if sl, ok := obj.(*stowage.SeatLedger); ok {
+			owner, o := ledger.FromSeatLedger(sl)
+			service.LedgerSeen(owner, o, deleted)
+		}
+	}
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { see(obj, false) },
+		UpdateFunc: func(_, obj any) { see(obj, false) },
+		DeleteFunc: func(obj any) { see(leader.Deleted(obj), true) },
+	})
+	return err
+}
+
+// sweep forgets old books until ctx ends.
+func sweep(ctx context.Context, c clock.WithTicker, service *seats.Service) {
+	tick := c.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C():
+			func() {
+				defer utilruntime.HandleCrashWithContext(ctx)
+				service.Sweep(ctx, false)
+			}()
+		}
+	}
+}
