@@ -41,13 +41,16 @@ func Unschedulable(pod *corev1.Pod) (message string, is bool) {
 	return "", false
 }
 
+// PolicyGrace is how long before its policy a pod may be created so that nobody can have meant to leave it out. Deployment
+// tools create workloads before custom resources.
+const PolicyGrace = 30 * time.Second
+
 // watchLag is how long after its policy a pod may be created by a request of a replica that did not know the policy
 // yet. The watch lags, and times of creation are whole seconds.
 const watchLag = 2 * time.Second
 
-// CreatedBefore reports whether a pod was created at most a grace period before the policy that concerns it. Then
-// nobody can have meant to leave the pod out. Deployment tools create workloads before custom resources. It is false
+// CreatedBefore reports whether a pod was created at most [PolicyGrace] before the policy that concerns it. It is false
 // where the time of the policy is not known.
-func CreatedBefore(created, policy time.Time, grace time.Duration) bool {
-	return grace > 0 && !policy.IsZero() && !created.Before(policy.Add(-grace)) && !created.After(policy.Add(watchLag))
+func CreatedBefore(created, policy time.Time) bool {
+	return !policy.IsZero() && !created.Before(policy.Add(-PolicyGrace)) && !created.After(policy.Add(watchLag))
 }

@@ -121,7 +121,6 @@ func newManager(o *Options, log logr.Logger, set *metrics.Set, c *certificate, w
 		MapperProvider:          restMapper,
 		Logger:                  log,
 		Cache:                   cacheOptions,
-		WebhookServer:           port,
 		Metrics:                 metricsOptions(&o.Process, serveTLS(&o.Process, c)),
 		HealthProbeBindAddress:  o.HealthAddress,
 		PprofBindAddress:        o.PprofAddress,
@@ -131,7 +130,7 @@ func newManager(o *Options, log logr.Logger, set *metrics.Set, c *certificate, w
 	if err != nil {
 		return nil, nil, fmt.Errorf("set up: %w", err)
 	}
-	return mgr, port, nil
+	return mgr, port, mgr.Add(port)
 }
 
 // loadConfig returns the configuration of a named kubeconfig, or of the pod's

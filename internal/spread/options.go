@@ -66,7 +66,6 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	f.Duration(&o.Repair.Quiet, "repair-quiet", "STOWAGE_REPAIR_QUIET", "How long a workload's pods must not have changed before they are repaired")
 	f.Duration(&o.Repair.Resync, "repair-resync", "STOWAGE_REPAIR_RESYNC", "How often every workload with a strategy is looked at though nothing changed")
 	f.Duration(&o.Repair.Backoff, "repair-backoff", "STOWAGE_REPAIR_BACKOFF", "Wait after an eviction that did not improve the counts, doubled each time up to ten minutes")
-	f.Duration(&o.Repair.PolicyGrace, "policy-grace", "STOWAGE_POLICY_GRACE", "How long before its PodDistributor, FlexDaemonsetTemplate or annotation a pod may be created and still be placed or sized by it. In a wrong pool, or where it cannot be resized, it is evicted if it is not ready or its workload is no older; 0 turns this off")
 	f.Duration(&o.Repair.Cooldown, "rebalance-cooldown", "STOWAGE_REBALANCE_COOLDOWN", "Wait between two evictions of one workload's pods")
 	f.Duration(&o.Shortage.Probes.FirstProbe, "probe-interval", "STOWAGE_PROBE_INTERVAL", "Wait before a pool without room is tried again, doubled after each try that finds none")
 	f.Duration(&o.Shortage.Probes.LastProbe, "probe-max-interval", "STOWAGE_PROBE_MAX_INTERVAL", "Longest wait between two tries of a pool without room")
@@ -96,7 +95,6 @@ func (o *Options) Validate() error {
 	}{{"repair-quiet", o.Repair.Quiet}, {"repair-resync", o.Repair.Resync}, {"repair-backoff", o.Repair.Backoff}, {"rebalance-cooldown", o.Repair.Cooldown}, {"probe-interval", o.Shortage.Probes.FirstProbe}} {
 		check(d.value > 0, "--%s is %s; it must be positive", d.flag, d.value)
 	}
-	check(o.Repair.PolicyGrace >= 0 && o.Repair.PolicyGrace <= time.Hour, "--policy-grace is %s; it must be from 0s to 1h", o.Repair.PolicyGrace)
 	check(o.Shortage.Probes.LastProbe >= o.Shortage.Probes.FirstProbe, "--probe-max-interval is %s; it must be at least --probe-interval, which is %s", o.Shortage.Probes.LastProbe, o.Shortage.Probes.FirstProbe)
 	_, err := o.ClusterAutoscaler.Parse()
 	return errors.Join(append(errs, err, o.Feature.Validate())...)

@@ -47,17 +47,13 @@ type Timing struct {
 	// Status is the shortest time between two updates of one status. It grows with the
 	// number of pods, all of which are looked at.
 	Status time.Duration
-	// PolicyGrace is how long before its template a pod may have been created to get a size whatever the template's
-	// updatePolicy. A pod that cannot be resized is evicted for that if it is not ready or its DaemonSet is younger
-	// than this. A value of 0 turns this off.
-	PolicyGrace time.Duration
 }
 
 // DefaultTiming returns the waits unless others are set.
 func DefaultTiming() Timing {
 	return Timing{
 		Jitter: 10 * time.Second, Rate: 5, Backoff: 30 * time.Second, MaxBackoff: time.Hour,
-		Settle: 2 * time.Second, Status: time.Second, PolicyGrace: 30 * time.Second,
+		Settle: 2 * time.Second, Status: time.Second,
 	}
 }
 

@@ -31,7 +31,7 @@ func (r *run) noteEarly(pod *corev1.Pod, d *appsv1.DaemonSet, t *flexdaemonsets.
 	defer r.mu.Unlock()
 	since := r.templateSince(d, t)
 	created := pod.CreationTimestamp.Time
-	if !podstatus.CreatedBefore(created, since, r.Timing.PolicyGrace) || r.Clock.Since(created) >= earlyFor {
+	if !podstatus.CreatedBefore(created, since) || r.Clock.Since(created) >= earlyFor {
 		return false
 	}
 	r.beforeTemplate[pod.UID] = r.Clock.Now()
@@ -51,7 +51,7 @@ func (r *run) templateSince(d *appsv1.DaemonSet, t *flexdaemonsets.FlexDaemonset
 func (r *run) mayBeEarly(d *appsv1.DaemonSet, t *flexdaemonsets.FlexDaemonsetTemplate) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.Timing.PolicyGrace > 0 && r.Clock.Since(r.templateSince(d, t)) < earlyFor
+	return r.Clock.Since(r.templateSince(d, t)) < earlyFor
 }
 
 // forgetEarly forgets early pods that are gone: a watch that began later has not seen them go. A pod that was found a

@@ -49,10 +49,6 @@ type Timing struct {
 	Backoff, MaxBackoff time.Duration
 	// Cooldown is the wait between two evictions of a workload.
 	Cooldown time.Duration
-	// PolicyGrace is how long before its policy a pod may have been created to be corrected although nobody asked for
-	// rebalancing. Ready pods are evicted for that only if their workload is younger than this. A value of 0 turns
-	// this off.
-	PolicyGrace time.Duration
 	// Collect is how often ledgers without claims are removed.
 	Collect time.Duration
 	// Status is the shortest time between two updates of one status.
@@ -63,7 +59,7 @@ type Timing struct {
 func DefaultTiming() Timing {
 	return Timing{
 		Quiet: 2 * time.Second, Resync: 30 * time.Second, Backoff: 10 * time.Second, MaxBackoff: 10 * time.Minute,
-		Cooldown: 30 * time.Second, PolicyGrace: 30 * time.Second, Collect: 15 * time.Second, Status: time.Second,
+		Cooldown: 30 * time.Second, Collect: 15 * time.Second, Status: time.Second,
 	}
 }
 

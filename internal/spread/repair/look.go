@@ -103,7 +103,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 	}
 	state := &planner.State{
 		Strategy: p.Strategy, Replicas: scale.Replicas, Mode: p.Repair, Evict: p.Evict, Settled: scale.Current == scale.Replicas,
-		Keep: owner.Kind == "Job", Young: r.Clock.Since(p.WorkloadCreated) < r.Timing.PolicyGrace, Reached: r.Seats.Pods().Reached(),
+		Keep: owner.Kind == "Job", Young: r.Clock.Since(p.WorkloadCreated) < podstatus.PolicyGrace, Reached: r.Seats.Pods().Reached(),
 		OwnSeat: p.SeatAt,
 	}
 	since := r.policySince(owner, p)
@@ -137,7 +137,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 				return err
 			}
 		}
-		view.BeforePolicy = !view.Claimed && !view.Full && podstatus.CreatedBefore(view.Created, since, r.Timing.PolicyGrace)
+		view.BeforePolicy = !view.Claimed && !view.Full && podstatus.CreatedBefore(view.Created, since)
 		if example == nil || foreign && !view.Foreign {
 			whole := *pod // a copy, so that the page is not kept
 			example, foreign = &whole, view.Foreign

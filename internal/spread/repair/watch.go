@@ -12,6 +12,7 @@ import (
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
+	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
@@ -29,7 +30,7 @@ func (r *run) watchPolicies(t *leader.Term) error {
 	if err := t.Watch(r.Informers, &versprei.PodDistributor{}, toolscache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(obj any, first bool) {
 			d := obj.(*versprei.PodDistributor)
-			if !first || r.Clock.Since(d.CreationTimestamp.Time) < r.Timing.PolicyGrace { // a resync begins the term
+			if !first || r.Clock.Since(d.CreationTimestamp.Time) < podstatus.PolicyGrace { // a resync begins the term
 				r.policyChanged(target{d.Namespace, policy.TargetOf(d)})
 			}
 		},
@@ -91,7 +92,7 @@ func (r *run) lookAtPolicies(ctx context.Context) {
 	r.mu.Lock()
 	for t, changed := range r.policies {
 		age := r.Clock.Since(changed)
-		if age >= r.Timing.Quiet && age < r.Timing.Quiet+max(r.Timing.Quiet, r.Timing.PolicyGrace) {
+		if age >= r.Timing.Quiet && age < r.Timing.Quiet+max(r.Timing.Quiet, podstatus.PolicyGrace) {
 			due = append(due, t)
 		}
 		if age >= rememberPolicies {
