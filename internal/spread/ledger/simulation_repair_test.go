@@ -78,13 +78,9 @@ func (w *world) repair() error {
 				w.publish(p, false)
 				w.checked.moves++
 			}
-		case plan.Evict >= 0 || plan.Recreate >= 0:
-			victim := plan.Evict
-			if victim < 0 {
-				victim = plan.Recreate
-			}
+		case plan.Remove != nil:
 			w.checked.moves++
-			w.remove(pods[victim].uid)
+			w.remove(pods[plan.Remove.Pod].uid)
 		default:
 			return nil
 		}

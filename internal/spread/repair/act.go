@@ -139,13 +139,10 @@ func (r *run) seatAll(ctx context.Context, owner ledger.Owner, p *policy.Policy,
 // remove evicts the pod that a plan removes, if the budget of the workload and the evictor allow it now.
 // Room for its successor is looked for only then, because that costs requests.
 func (r *run) remove(ctx context.Context, owner ledger.Owner, p *policy.Policy, pods []corev1.Pod, state *planner.State, plan *planner.Plan) (reconcile.Result, error) {
-	index, action := plan.Evict, repairEvict
-	if plan.Recreate >= 0 {
-		index, action = plan.Recreate, repairRecreate
-	}
-	pod := &pods[index]
+	removal := plan.Remove
+	pod := &pods[removal.Pod]
 	now, cooldown := observation{distance: plan.Distance(), claimed: claimedOf(pods, state), reached: state.Reached}, r.Timing.Cooldown
-	if plan.BeforePolicy {
+	if removal.BeforePolicy {
 		cooldown = 0 // the evictor's rate is enough
 	}
 	ok, wait, err := r.mayRemove(ctx, owner, now)
@@ -153,18 +150,18 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, p *policy.Policy, 
 		return reconcile.Result{RequeueAfter: wait}, err
 	}
 	whole := &corev1.Pod{}
-	if plan.To >= 0 { // its successor is as large as it is
+	if removal.NeedsRoom { // its successor is as large as it is
 		if err := r.Uncached.Get(ctx, client.ObjectKeyFromObject(pod), whole); err != nil || whole.UID != pod.UID {
 			return reconcile.Result{RequeueAfter: r.Timing.Quiet}, client.IgnoreNotFound(err)
 		}
 	}
-	ok, proven, err := r.roomFor(ctx, p, whole, state, plan)
+	ok, proven, err := r.roomFor(ctx, p, whole, state, removal)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	if !ok { // another pod may go to another pool
-		state.Available[plan.To] = false
-		if next := planner.Make(*state); next.Recreate >= 0 || next.Evict >= 0 {
+		state.Available[removal.To] = false
+		if next := planner.Make(*state); next.Remove != nil {
 			return r.remove(ctx, owner, p, pods, state, &next)
 		}
 		return reconcile.Result{}, nil
@@ -181,21 +178,21 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, p *policy.Policy, 
 		return reconcile.Result{}, fmt.Errorf("evict pod %s: %w", pod.Name, err)
 	}
 	r.removed(owner.Key(), cooldown, proven, now)
-	r.setReplacing(owner.Key(), plan.BeforePolicy)
-	r.Metrics.repairs.WithLabelValues(action).Inc()
-	r.Log.Info("pod evicted, so that its owner recreates it", "namespace", owner.Namespace, "kind", owner.Kind, "name", owner.Name, "pod", pod.Name, "action", action, "distance", now.distance)
-	r.removalEvent(owner, plan, pod.Name, &state.Pods[index])
+	r.setReplacing(owner.Key(), removal.BeforePolicy)
+	r.Metrics.repairs.WithLabelValues(string(removal.Reason)).Inc()
+	r.Log.Info("pod evicted, so that its owner recreates it", "namespace", owner.Namespace, "kind", owner.Kind, "name", owner.Name, "pod", pod.Name, "action", removal.Reason, "distance", now.distance)
+	r.removalEvent(owner, removal, pod.Name, &state.Pods[removal.Pod])
 	return reconcile.Result{RequeueAfter: max(cooldown, r.Timing.Quiet/4)}, nil
 }
 
 // removalEvent says why a pod was evicted.
-func (r *run) removalEvent(owner ledger.Owner, plan *planner.Plan, name string, pod *planner.Pod) {
+func (r *run) removalEvent(owner ledger.Owner, removal *planner.Removal, name string, pod *planner.Pod) {
 	switch {
-	case plan.BeforePolicy:
+	case removal.BeforePolicy:
 		r.event(owner, stowage.EventPodRecreated, "pod %s was created before its policy; it was evicted, so that its owner recreates it", name)
-	case plan.Recreate >= 0 && pod.Running:
+	case removal.Reason == planner.Unseated && pod.Running:
 		r.event(owner, stowage.EventPodRecreated, "pod %s had no seat and ran in no pool; it was evicted, so that its owner recreates it", name)
-	case plan.Recreate >= 0:
+	case removal.Reason == planner.Unseated:
 		r.event(owner, stowage.EventPodRecreated, "pod %s had no seat and waited for a node; it was evicted, so that its owner recreates it", name)
 	case pod.Foreign:
 		r.event(owner, stowage.EventPodEvicted, "pod %s had its seat in a pool that the strategy no longer has; it was evicted, so that another pool gets one", name)

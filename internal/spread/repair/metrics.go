@@ -13,12 +13,10 @@ type Metrics struct {
 	distance *prometheus.GaugeVec
 }
 
-// The repairs. They are a metric label.
+// The repairs of pods that stay. With those of package planner that remove pods, they are a metric label.
 const (
 	repairAdopt    = "adopt"
 	repairRenumber = "renumber"
-	repairRecreate = "recreate"
-	repairEvict    = "evict"
 )
 
 // NewMetrics registers the metrics.

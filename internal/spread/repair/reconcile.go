@@ -89,11 +89,11 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 	}
 	plan := planner.Make(*state)
 	r.report(owner, plan.Distance())
-	if state.Settled && !plan.BeforePolicy {
+	if state.Settled && (plan.Remove == nil || !plan.Remove.BeforePolicy) {
 		r.setReplacing(owner.Key(), false)
 		again = reconcile.Result{}
 	}
-	if len(plan.Adopt) == 0 && len(plan.Renumber) == 0 && plan.Recreate < 0 && plan.Evict < 0 {
+	if len(plan.Adopt) == 0 && len(plan.Renumber) == 0 && plan.Remove == nil {
 		// Pods without a seat, and evictions, depend on more than the cache shows.
 		if state.Settled && (stuck || plan.Unseated == 0 && !p.Evict) {
 			r.foundNothing(owner.Key(), shown)

@@ -15,19 +15,19 @@ import (
 // roomFor looks for room for the successor of the pod that a plan removes. It returns false if the pod is to stay.
 // Then no node of the pool has room, and no node autoscaler makes the nodes of that pool. The only pod of a workload
 // goes only into room that a node has. Proven says that a node has room.
-func (r *run) roomFor(ctx context.Context, p *policy.Policy, pod *corev1.Pod, state *planner.State, plan *planner.Plan) (ok, proven bool, err error) {
-	if plan.To < 0 {
+func (r *run) roomFor(ctx context.Context, p *policy.Policy, pod *corev1.Pod, state *planner.State, removal *planner.Removal) (ok, proven bool, err error) {
+	if !removal.NeedsRoom {
 		return true, true, nil // the pod has no node to lose
 	}
-	nodes, err := r.Room.Nodes(ctx, p.Strategy.Pool(plan.To).Labels)
+	nodes, err := r.Room.Nodes(ctx, p.Strategy.Pool(removal.To).Labels)
 	if err != nil {
 		return false, false, err
 	}
-	former := state.Pods[max(plan.Recreate, plan.Evict)].Foreign
-	next := successor(pod, p, plan.To, former)
+	former := state.Pods[removal.Pod].Foreign
+	next := successor(pod, p, removal.To, former)
 	counted, made := nodefit.Counted(next), poolroom.Autoscaled(nodes) && state.Replicas > 1
-	if !counted && !plan.BeforePolicy {
-		return made && !state.Short[plan.To], false, nil // it is in use, and its size alone proves no room
+	if !counted && !removal.BeforePolicy {
+		return made && !state.Short[removal.To], false, nil // it is in use, and its size alone proves no room
 	}
 	count, err := r.Room.Count(ctx, nodes, next, 1)
 	found := count > 0

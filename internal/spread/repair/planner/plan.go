@@ -108,7 +108,7 @@ func (s *State) lacksSeat(pod *Pod) bool {
 
 // takes reports whether a pool takes one more pod: see [State.Available].
 func (s *State) takes(pool int) bool {
-	return pool >= 0 && pool < len(s.Available) && s.Available[pool]
+	return pool < len(s.Available) && s.Available[pool]
 }
 
 // Move gives a seat to a pod, with the rank that its deletion cost is to stand for.
@@ -118,18 +118,37 @@ type Move struct {
 	Rank int64
 }
 
+// Reason is why a pod is removed.
+type Reason string
+
+// The reasons, which are also the names of the removals in metrics and logs.
+const (
+	Unseated  Reason = "recreate" // it has no seat, so its owner is to recreate it
+	Misplaced Reason = "evict"    // another pool is to get one
+)
+
+// Removal is a pod to remove. Its owner makes another one.
+type Removal struct {
+	Pod    int // index in State.Pods
+	Reason Reason
+	// NeedsRoom says that the pod has a node. So room for its successor in the pool To is to be found first.
+	NeedsRoom bool
+	To        int
+	// BeforePolicy says that the pod was created before its policy and is not in use yet.
+	// The repair mode Recreate allows this without a request to rebalance.
+	BeforePolicy bool
+}
+
+// removal is the removal of a pod whose successor goes to a pool.
+func (s *State) removal(pod int, why Reason, to int) *Removal {
+	return &Removal{Pod: pod, Reason: why, NeedsRoom: s.Pods[pod].Running, To: to}
+}
+
 // Plan is what to do, and what is to be said.
 type Plan struct {
 	Adopt    []Move // pods without a seat
 	Renumber []Move // pods with another seat, or another rank, than they should have
-	Recreate int    // index of a pod to remove, so that its owner recreates it; or -1
-	Evict    int    // index of a pod to evict, so that another pool gets it; or -1
-	// To is the pool that gets the successor of the pod to remove, if that pod has a node; or -1.
-	To int
-	// BeforePolicy says that the pod to remove was created before its policy and is not in use yet.
-	// The repair mode Recreate allows this without a request to rebalance.
-	BeforePolicy bool
-
+	Remove   *Removal
 	Counts   []int64 // pods with a seat in each pool, after the moves
 	Targets  []int64
 	Unseated int // pods without a seat, after the moves, that should have one
@@ -149,7 +168,7 @@ func (p *Plan) Distance() int64 {
 
 // Make returns the plan for a workload.
 func Make(s State) Plan {
-	p := Plan{Recreate: -1, Evict: -1, To: -1, Counts: make([]int64, s.Strategy.Len()), Targets: make([]int64, s.Strategy.Len())}
+	p := Plan{Counts: make([]int64, s.Strategy.Len()), Targets: make([]int64, s.Strategy.Len())}
 	for i := range p.Targets {
 		p.Targets[i] = s.Strategy.Target(i, s.Replicas)
 	}
@@ -178,15 +197,15 @@ func Make(s State) Plan {
 
 	// 2. A pod that was created before its policy is removed while it is not in use.
 	if len(p.Adopt) == 0 && s.Mode == stowage.RepairRecreate && !s.Keep && !s.RollingOut {
-		if p.Recreate, p.Evict = s.evictEarly(&p); p.Recreate >= 0 || p.Evict >= 0 {
-			p.BeforePolicy = true
+		if p.Remove = s.removeEarly(&p); p.Remove != nil {
+			p.Remove.BeforePolicy = true
 			return p
 		}
 	}
 
 	// 3. A pod without a seat that is in no pool is recreated, if a later pod shows that this helps.
 	if p.Unseated > 0 && s.Mode == stowage.RepairRecreate && !s.Keep {
-		p.Recreate = s.recreate(&p)
+		p.Remove = s.recreate(&p)
 	}
 
 	// 4. Ordinals without gaps, and costs that agree with them.
@@ -195,8 +214,8 @@ func Make(s State) Plan {
 	}
 
 	// 5. A pod goes from a pool that has too many, if that was asked for.
-	if s.Evict && !s.Keep && len(p.Adopt) == 0 && p.Recreate < 0 && len(p.Renumber) == 0 {
-		p.Evict = s.evict(&p)
+	if s.Evict && !s.Keep && len(p.Adopt) == 0 && p.Remove == nil && len(p.Renumber) == 0 {
+		p.Remove = s.evict(&p)
 	}
 	return p
 }

@@ -53,6 +53,12 @@ func unseated(nodePool int, age time.Duration) Pod {
 	return Pod{Seat: sequence.Seat{Pool: -1}, Ready: true, Ours: true, NodePool: nodePool, Created: begin.Add(time.Minute - age)}
 }
 
+// removal is what a table says of a [Removal].
+type removal struct {
+	reason Reason
+	pod    int
+}
+
 func TestMake(t *testing.T) {
 	two := strategy("p=a,weight=1:p=b,weight=1") // the later pool first
 	settled := func(pods ...Pod) State {
@@ -74,20 +80,19 @@ func TestMake(t *testing.T) {
 		state    State
 		adopt    []Move
 		renumber []Move
-		recreate int
-		evict    int
+		remove   removal
 		distance int64
 		early    bool
 	}{
 		"nothing is wrong": {
-			state: settled(seated(1, 1), seated(0, 1)), recreate: -1, evict: -1,
+			state: settled(seated(1, 1), seated(0, 1)),
 		},
 		"a pod that runs in a pool is adopted with the lowest free ordinal": {
-			state: settled(seated(0, 1), seated(1, 2), unseated(1, 0)), recreate: -1, evict: -1,
+			state: settled(seated(0, 1), seated(1, 2), unseated(1, 0)),
 			adopt: []Move{{Pod: 2, Seat: sequence.Seat{Pool: 1, Ordinal: 1}, Rank: 1}},
 		},
 		"a pod that runs in a pool with too many is adopted, too": {
-			state: settled(seated(0, 1), unseated(0, 0)), recreate: -1, evict: -1, distance: 1,
+			state: settled(seated(0, 1), unseated(0, 0)), distance: 1,
 			adopt: []Move{{Pod: 1, Seat: sequence.Seat{Pool: 0, Ordinal: 2}, Rank: 4}},
 		},
 		"a pod beyond its pool's base, where that has no weight, is adopted as the first to go": {
@@ -95,7 +100,7 @@ func TestMake(t *testing.T) {
 				s := settled(seated(0, 1), unseated(0, 0))
 				s.Strategy = strategy("p=a,base=1:p=b,weight=1")
 				return s
-			}(), recreate: -1, evict: -1, distance: 1,
+			}(), distance: 1,
 			adopt: []Move{{Pod: 1, Seat: sequence.Seat{Pool: 0, Ordinal: 2}, Rank: sequence.NoRank}},
 		},
 		"a pod that runs outside of the pools stays while another is not ready": {
@@ -103,7 +108,7 @@ func TestMake(t *testing.T) {
 				s := settled(seated(1, 1), unseated(OtherNode, time.Second))
 				s.Pods[0].Ready = false
 				return s
-			}(), recreate: -1, evict: -1, distance: 1,
+			}(), distance: 1,
 		},
 		"and while no node could take it": {
 			state: func() State {
@@ -111,78 +116,78 @@ func TestMake(t *testing.T) {
 				s.Available = nil
 				return s
 			}(),
-			recreate: -1, evict: -1, distance: 1,
+			distance: 1,
 		},
 		"and if its pool was there when it came": {
 			state:    settled(seated(1, 1), func() Pod { p := unseated(OtherNode, time.Second); p.Foreign = true; return p }()),
-			recreate: -1, evict: -1, distance: 1,
+			distance: 1,
 		},
 		"unless eviction was asked for": {
 			state: func() State {
 				s := settled(seated(1, 1), func() Pod { p := unseated(OtherNode, time.Second); p.Foreign = true; return p }())
 				s.Evict = true
 				return s
-			}(), recreate: -1, evict: 1, distance: 1,
+			}(), remove: removal{Misplaced, 1}, distance: 1,
 		},
 		"none goes if a later one bypassed the webhook: the webhook is not reached again": {
-			state: settled(seated(1, 1), unseated(OtherNode, time.Second), unseated(NoNode, -time.Second)), recreate: -1, evict: -1, distance: 2,
+			state: settled(seated(1, 1), unseated(OtherNode, time.Second), unseated(NoNode, -time.Second)), distance: 2,
 		},
 		"a Job's pods stay": {
 			state:    func() State { s := settled(seated(1, 1), unseated(NoNode, time.Second)); s.Keep = true; return s }(),
-			recreate: -1, evict: -1, distance: 1,
+			distance: 1,
 		},
 		"a pod with an ordinal of its own is adopted where that belongs": {
 			state:    settled(seated(0, 1), func() Pod { p := unseated(1, 0); p.OwnRank = 3; return p }(), func() Pod { p := unseated(1, 0); p.OwnRank = 2; return p }()),
-			recreate: -1, evict: -1, distance: 1,
-			adopt: []Move{{Pod: 1, Seat: sequence.Seat{Pool: 1, Ordinal: 2}, Rank: 3}},
+			distance: 1,
+			adopt:    []Move{{Pod: 1, Seat: sequence.Seat{Pool: 1, Ordinal: 2}, Rank: 3}},
 		},
 		"a pod with an ordinal of its own whose pool is no more is evicted, too": {
 			state: func() State {
 				s := settled(seated(1, 1), func() Pod { p := unseated(OtherNode, 0); p.OwnRank, p.Foreign = 2, true; return p }())
 				s.Evict = true
 				return s
-			}(), recreate: -1, evict: 1, distance: 1,
+			}(), remove: removal{Misplaced, 1}, distance: 1,
 		},
 		"a pod whose own ordinal has another place in the same pool stays": {
 			state: func() State {
 				s := settled(func() Pod { p := seated(1, 1); p.OwnRank = 1; return p }(), func() Pod { p := seated(1, 5); p.OwnRank = 3; return p }())
 				s.Evict = true
 				return s
-			}(), recreate: -1, evict: -1, distance: 1,
+			}(), distance: 1,
 		},
 		"a pod whose own ordinal belongs elsewhere since an edit is evicted if that was asked for": {
 			state: func() State {
 				s := settled(seated(1, 1), func() Pod { p := seated(1, 2); p.OwnRank = 2; return p }())
 				s.Evict = true
 				return s
-			}(), recreate: -1, evict: 1, distance: 1,
+			}(), remove: removal{Misplaced, 1}, distance: 1,
 		},
-		"a pod stays in a pool without room that has too many": {state: crowded(true), recreate: -1, evict: -1, distance: 1},
-		"it goes if the pool has room":                         {state: crowded(false), recreate: -1, evict: 2, distance: 1},
+		"a pod stays in a pool without room that has too many": {state: crowded(true), distance: 1},
+		"it goes if the pool has room":                         {state: crowded(false), remove: removal{Misplaced, 2}, distance: 1},
 		"a pod outside of the pools is recreated if a later one passed the webhook": {
-			state: settled(seated(1, 1), unseated(OtherNode, time.Second)), recreate: 1, evict: -1, distance: 1,
+			state: settled(seated(1, 1), unseated(OtherNode, time.Second)), remove: removal{Unseated, 1}, distance: 1,
 		},
 		"a StatefulSet's pod with a volume stays where it runs": {
-			state: settled(seated(1, 1), func() Pod { p := unseated(OtherNode, time.Second); p.OwnRank, p.Volume = 2, true; return p }()), recreate: -1, evict: -1, distance: 1,
+			state: settled(seated(1, 1), func() Pod { p := unseated(OtherNode, time.Second); p.OwnRank, p.Volume = 2, true; return p }()), distance: 1,
 		},
 		"a StatefulSet's pod without a volume does not": {
-			state: settled(seated(1, 1), func() Pod { p := unseated(OtherNode, time.Second); p.OwnRank = 2; return p }()), recreate: 1, evict: -1, distance: 1,
+			state: settled(seated(1, 1), func() Pod { p := unseated(OtherNode, time.Second); p.OwnRank = 2; return p }()), remove: removal{Unseated, 1}, distance: 1,
 		},
 		"a pod that waits for a node, too": {
-			state: settled(seated(1, 1), unseated(NoNode, time.Second)), recreate: 1, evict: -1, distance: 1,
+			state: settled(seated(1, 1), unseated(NoNode, time.Second)), remove: removal{Unseated, 1}, distance: 1,
 		},
 		"not if no later one came through us: the webhook may not be reachable": {
-			state: settled(seated(1, 1), unseated(OtherNode, -time.Second)), recreate: -1, evict: -1, distance: 1,
+			state: settled(seated(1, 1), unseated(OtherNode, -time.Second)), distance: 1,
 		},
 		"not if none ever came through us": {
-			state: settled(unseated(OtherNode, time.Second), unseated(OtherNode, time.Second)), recreate: -1, evict: -1, distance: 2,
+			state: settled(unseated(OtherNode, time.Second), unseated(OtherNode, time.Second)), distance: 2,
 		},
 		"not if the later one was adopted": {
 			state:    settled(func() Pod { p := seated(1, 1); p.Claimed = false; return p }(), unseated(OtherNode, time.Second)),
-			recreate: -1, evict: -1, distance: 1,
+			distance: 1,
 		},
 		"not if it is excluded from the webhook": {
-			state: settled(seated(1, 1), func() Pod { p := unseated(OtherNode, time.Second); p.Ours = false; return p }()), recreate: -1, evict: -1,
+			state: settled(seated(1, 1), func() Pod { p := unseated(OtherNode, time.Second); p.Ours = false; return p }()),
 		},
 		"not if recreation is off": {
 			state: func() State {
@@ -190,7 +195,7 @@ func TestMake(t *testing.T) {
 				s.Mode = stowage.RepairAdopt
 				return s
 			}(),
-			recreate: -1, evict: -1, distance: 1,
+			distance: 1,
 		},
 		"nothing at all if repair is off": {
 			state: func() State {
@@ -198,7 +203,7 @@ func TestMake(t *testing.T) {
 				s.Mode = stowage.RepairOff
 				return s
 			}(),
-			recreate: -1, evict: -1, distance: 1,
+			distance: 1,
 		},
 		"nothing while the workload moves": {
 			state: func() State {
@@ -206,29 +211,28 @@ func TestMake(t *testing.T) {
 				s.Settled = false
 				return s
 			}(),
-			recreate: -1, evict: -1, distance: 1,
+			distance: 1,
 		},
 		"one pod at a time, first one that waits": {
-			state: settled(seated(1, 1), unseated(OtherNode, 2*time.Second), unseated(NoNode, time.Second)), recreate: 2, evict: -1, distance: 2,
+			state: settled(seated(1, 1), unseated(OtherNode, 2*time.Second), unseated(NoNode, time.Second)), remove: removal{Unseated, 2}, distance: 2,
 		},
 		"gaps are filled from the top": {
 			state:    settled(seated(1, 2), seated(1, 5), seated(0, 1), seated(0, 2)),
-			renumber: []Move{{Pod: 1, Seat: sequence.Seat{Pool: 1, Ordinal: 1}, Rank: 1}}, recreate: -1, evict: -1,
+			renumber: []Move{{Pod: 1, Seat: sequence.Seat{Pool: 1, Ordinal: 1}, Rank: 1}},
 		},
 		"of two with one ordinal the younger moves": {
 			state:    settled(seated(1, 1), func() Pod { p := seated(1, 1); p.Created = begin; return p }(), seated(0, 1), seated(0, 2)),
-			renumber: []Move{{Pod: 0, Seat: sequence.Seat{Pool: 1, Ordinal: 2}, Rank: 3}}, recreate: -1, evict: -1,
+			renumber: []Move{{Pod: 0, Seat: sequence.Seat{Pool: 1, Ordinal: 2}, Rank: 3}},
 		},
 		"a deletion cost of another rank is written anew": {
 			state:    settled(func() Pod { p := seated(1, 1); p.Rank = 9; return p }(), seated(0, 1)),
-			renumber: []Move{{Pod: 0, Seat: sequence.Seat{Pool: 1, Ordinal: 1}, Rank: 1}}, recreate: -1, evict: -1,
+			renumber: []Move{{Pod: 0, Seat: sequence.Seat{Pool: 1, Ordinal: 1}, Rank: 1}},
 		},
 		"seats that follow from the pods' own ordinals stay": {
-			state:    settled(func() Pod { p := seated(1, 3); p.OwnRank = 5; return p }(), seated(0, 1)),
-			recreate: -1, evict: -1,
+			state: settled(func() Pod { p := seated(1, 3); p.OwnRank = 5; return p }(), seated(0, 1)),
 		},
 		"too many in a pool are reported": {
-			state: settled(seated(0, 1), seated(0, 2), seated(0, 3), seated(1, 1)), recreate: -1, evict: -1, distance: 1,
+			state: settled(seated(0, 1), seated(0, 2), seated(0, 3), seated(1, 1)), distance: 1,
 		},
 		"and evicted, the highest first, if that was asked for": {
 			state: func() State {
@@ -236,91 +240,91 @@ func TestMake(t *testing.T) {
 				s.Evict = true
 				return s
 			}(),
-			recreate: -1, evict: 1, distance: 1,
+			remove: removal{Misplaced, 1}, distance: 1,
 		},
 		"not while the workload rolls out": {
 			state: func() State {
 				s := settled(seated(0, 1), seated(0, 2), seated(0, 3), seated(1, 1))
 				s.Evict, s.RollingOut = true, true
 				return s
-			}(), recreate: -1, evict: -1, distance: 1,
+			}(), distance: 1,
 		},
 		"not while a pod is not ready": {
 			state: func() State {
 				s := settled(seated(0, 1), seated(0, 2), seated(0, 3), seated(1, 1))
 				s.Evict, s.Pods[3].Ready = true, false
 				return s
-			}(), recreate: -1, evict: -1, distance: 1,
+			}(), distance: 1,
 		},
 		"not if no node could take the pod": {
 			state: func() State {
 				s := settled(seated(0, 1), seated(0, 2), seated(0, 3), seated(1, 1))
 				s.Evict, s.Available = true, []bool{true, false}
 				return s
-			}(), recreate: -1, evict: -1, distance: 1,
+			}(), distance: 1,
 		},
 		"a pod that came before its policy goes while it is not ready": {
 			state: func() State {
 				s := settled(early(0, 1), early(0, 2), early(0, 3), early(1, 1))
 				s.Pods[1].Ready = false
 				return s
-			}(), recreate: -1, evict: 1, distance: 1, early: true,
+			}(), remove: removal{Misplaced, 1}, distance: 1, early: true,
 		},
 		"and while the whole workload is young, the last one first": {
 			state: func() State {
 				s := settled(early(0, 1), early(0, 2), early(0, 3), early(1, 1))
 				s.Young = true
 				return s
-			}(), recreate: -1, evict: 2, distance: 1, early: true,
+			}(), remove: removal{Misplaced, 2}, distance: 1, early: true,
 		},
 		"it stays once it is in use": {
-			state: settled(early(0, 1), early(0, 2), early(0, 3), early(1, 1)), recreate: -1, evict: -1, distance: 1,
+			state: settled(early(0, 1), early(0, 2), early(0, 3), early(1, 1)), distance: 1,
 		},
 		"a pod that came before its policy and waits outside of the pools goes, though none came through us": {
 			state: func() State {
 				s := settled(early(1, 1), unseated(NoNode, time.Second))
 				s.Pods[1].BeforePolicy, s.Pods[1].Ready = true, false
 				return s
-			}(), recreate: 1, evict: -1, distance: 1, early: true,
+			}(), remove: removal{Unseated, 1}, distance: 1, early: true,
 		},
 		"it stays if it has an ordinal of its own": {
 			state: func() State {
 				s := settled(early(1, 1), unseated(NoNode, time.Second))
 				s.Pods[1].BeforePolicy, s.Pods[1].Ready, s.Pods[1].OwnRank = true, false, 2
 				return s
-			}(), recreate: -1, evict: -1, distance: 1,
+			}(), distance: 1,
 		},
 		"and if no node could take its successor": {
 			state: func() State {
 				s := settled(early(0, 1), early(0, 2), early(0, 3), early(1, 1))
 				s.Young, s.Available = true, []bool{true, false}
 				return s
-			}(), recreate: -1, evict: -1, distance: 1,
+			}(), distance: 1,
 		},
 		"and in a pool that has not too many": {
 			state: func() State {
 				s := settled(early(0, 1), early(1, 1))
 				s.Young = true
 				return s
-			}(), recreate: -1, evict: -1,
+			}(),
 		},
 		"a pod with an ordinal of its own that runs in another pool than its ordinal's is evicted if that was asked for": {
 			state: func() State {
 				s := settled(seated(1, 1), func() Pod { p := unseated(1, 0); p.OwnRank = 2; return p }())
 				s.Evict = true
 				return s
-			}(), recreate: -1, evict: 1, distance: 1,
+			}(), remove: removal{Misplaced, 1}, distance: 1,
 		},
 		"and stays if that was not asked for": {
 			state:    settled(seated(1, 1), func() Pod { p := unseated(1, 0); p.OwnRank = 2; return p }()),
-			recreate: -1, evict: -1, distance: 1,
+			distance: 1,
 		},
 		"and if its own pool has no room": {
 			state: func() State {
 				s := settled(seated(1, 1), func() Pod { p := unseated(1, 0); p.OwnRank = 2; return p }())
 				s.Evict, s.Available = true, []bool{false, true}
 				return s
-			}(), recreate: -1, evict: -1, distance: 1,
+			}(), distance: 1,
 		},
 		"of pods with an ordinal of their own, one whose ordinal has a seat is recreated, and none whose ordinal has none": {
 			state: func() State {
@@ -330,14 +334,14 @@ func TestMake(t *testing.T) {
 				}
 				s.Strategy = limited(1, 1)
 				return s
-			}(), recreate: 1, evict: -1, distance: 1,
+			}(), remove: removal{Unseated, 1}, distance: 1,
 		},
 		"adoption follows what the pools lack, and not the order of the list": {
 			state: func() State {
 				s := settled(unseated(0, 0), unseated(0, 0), unseated(0, 0), unseated(1, 0))
 				s.Strategy = limited(2, 1)
 				return s
-			}(), recreate: -1, evict: -1,
+			}(),
 			adopt: []Move{
 				{Pod: 0, Seat: sequence.Seat{Pool: 0, Ordinal: 1}, Rank: 1},
 				{Pod: 1, Seat: sequence.Seat{Pool: 0, Ordinal: 2}, Rank: 3},
@@ -349,7 +353,7 @@ func TestMake(t *testing.T) {
 				s := settled(seated(1, 1), unseated(0, 0), unseated(0, 0), unseated(OtherNode, time.Second))
 				s.Strategy = limited(1, 2)
 				return s
-			}(), recreate: 3, evict: -1, distance: 1,
+			}(), remove: removal{Unseated, 3}, distance: 1,
 			adopt: []Move{{Pod: 1, Seat: sequence.Seat{Pool: 0, Ordinal: 1}, Rank: 1}},
 		},
 		"a pod outside of the pools is recreated if the webhook gave a later pod of another workload its seat": {
@@ -357,38 +361,38 @@ func TestMake(t *testing.T) {
 				s := settled(unseated(OtherNode, 0), unseated(OtherNode, time.Second))
 				s.Reached = begin.Add(2 * time.Minute)
 				return s
-			}(), recreate: 0, evict: -1, distance: 2,
+			}(), remove: removal{Unseated, 0}, distance: 2,
 		},
 		"also one that was stored later than its siblings, because the webhook timed out": {
 			state: func() State {
 				s := settled(seated(1, 1), unseated(NoNode, -5*time.Second))
 				s.Reached = begin.Add(2 * time.Minute)
 				return s
-			}(), recreate: 1, evict: -1, distance: 1,
+			}(), remove: removal{Unseated, 1}, distance: 1,
 		},
 		"not if the last pod that reached the webhook is older": {
 			state: func() State {
 				s := settled(unseated(OtherNode, 0), unseated(OtherNode, time.Second))
 				s.Reached = begin.Add(time.Minute)
 				return s
-			}(), recreate: -1, evict: -1, distance: 2,
+			}(), distance: 2,
 		},
-		"a pod that came when every pool had its maximum stays where it runs": {state: full(false, OtherNode), recreate: -1, evict: -1, distance: 1},
-		"it goes if eviction was asked for":                                   {state: full(true, OtherNode), recreate: 3, evict: -1, distance: 1},
-		"and if it waits for a node":                                          {state: full(false, NoNode), recreate: 3, evict: -1, distance: 1},
+		"a pod that came when every pool had its maximum stays where it runs": {state: full(false, OtherNode), distance: 1},
+		"it goes if eviction was asked for":                                   {state: full(true, OtherNode), remove: removal{Unseated, 3}, distance: 1},
+		"and if it waits for a node":                                          {state: full(false, NoNode), remove: removal{Unseated, 3}, distance: 1},
 		"a StatefulSet's pod with a volume that runs in another pool than its ordinal's stays, also with eviction": {
 			state: func() State {
 				s := settled(seated(1, 1), func() Pod { p := unseated(1, 0); p.OwnRank, p.Volume = 2, true; return p }())
 				s.Evict = true
 				return s
-			}(), recreate: -1, evict: -1, distance: 1,
+			}(), distance: 1,
 		},
 		"pods beyond the pools' maxima need no seat": {
 			state: func() State {
 				s := settled(seated(0, 1), unseated(0, time.Second), unseated(OtherNode, time.Second))
 				s.Strategy = limited(1)
 				return s
-			}(), recreate: -1, evict: -1,
+			}(),
 		},
 	}
 	for name, tc := range cases {
@@ -400,11 +404,14 @@ func TestMake(t *testing.T) {
 			if diff := cmp.Diff(tc.renumber, p.Renumber); diff != "" {
 				t.Errorf("renumber (-want +got):\n%s", diff)
 			}
-			if p.BeforePolicy != tc.early {
-				t.Errorf("before its policy: %v", p.BeforePolicy)
+			var remove removal
+			if r := p.Remove; r != nil {
+				if remove = (removal{r.Reason, r.Pod}); r.BeforePolicy != tc.early {
+					t.Errorf("before its policy: %v", r.BeforePolicy)
+				}
 			}
-			if p.Recreate != tc.recreate || p.Evict != tc.evict || p.Distance() != tc.distance {
-				t.Errorf("recreate %d, evict %d, distance %d; want %d, %d, %d", p.Recreate, p.Evict, p.Distance(), tc.recreate, tc.evict, tc.distance)
+			if remove != tc.remove || p.Distance() != tc.distance {
+				t.Errorf("%+v is removed, distance %d; want %+v, %d", remove, p.Distance(), tc.remove, tc.distance)
 			}
 		})
 	}
@@ -423,18 +430,20 @@ func TestSuccessor(t *testing.T) {
 	own.OwnRank = 2
 	for name, tc := range map[string]struct {
 		state State
+		needs bool
 		to    int
 	}{
-		"evicted":                        {state(true, seated(0, 1), seated(0, 2), seated(0, 3), seated(1, 1)), 1},
-		"with an ordinal of its own":     {state(true, seated(1, 1), own), 0},
-		"recreated":                      {state(true, seated(1, 1), unseated(OtherNode, time.Second)), 0},
-		"recreated, and waits":           {state(false, seated(1, 1), unseated(NoNode, time.Second)), -1},
-		"came before its policy":         {state(true, early(0, 1), early(0, 2), func() Pod { p := early(0, 3); p.Ready = false; return p }(), early(1, 1)), 1},
-		"nothing is to be done about it": {state(true, seated(1, 1), seated(0, 1)), -1},
+		"evicted":                        {state(true, seated(0, 1), seated(0, 2), seated(0, 3), seated(1, 1)), true, 1},
+		"with an ordinal of its own":     {state(true, seated(1, 1), own), true, 0},
+		"recreated":                      {state(true, seated(1, 1), unseated(OtherNode, time.Second)), true, 0},
+		"recreated, and waits":           {state(false, seated(1, 1), unseated(NoNode, time.Second)), false, 0},
+		"came before its policy":         {state(true, early(0, 1), early(0, 2), func() Pod { p := early(0, 3); p.Ready = false; return p }(), early(1, 1)), true, 1},
+		"nothing is to be done about it": {state(true, seated(1, 1), seated(0, 1)), false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if p := Make(tc.state); p.To != tc.to {
-				t.Errorf("to pool %d; want %d", p.To, tc.to)
+			r := Make(tc.state).Remove
+			if needs := r != nil && r.NeedsRoom; needs != tc.needs || needs && r.To != tc.to {
+				t.Errorf("%+v; want room in pool %d: %t", r, tc.to, tc.needs)
 			}
 		})
 	}
@@ -488,9 +497,8 @@ func TestPlansEnd(t *testing.T) {
 			for _, m := range append(p.Adopt, p.Renumber...) {
 				s.Pods[m.Pod].Seat, s.Pods[m.Pod].Rank = m.Seat, m.Rank
 			}
-			victim := max(p.Recreate, p.Evict)
-			if victim >= 0 {
-				s.Pods = slices.Delete(s.Pods, victim, victim+1)
+			if p.Remove != nil {
+				s.Pods = slices.Delete(s.Pods, p.Remove.Pod, p.Remove.Pod+1)
 				arrive()
 				continue
 			}

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// evictEarly returns a pod to remove that was created before its policy and that nobody uses yet. It is not ready, or
-// its whole workload is young. Recreate is one without a seat, evict one in a pool that has too many; the other is
-// -1. Pods with an ordinal of their own stay.
-func (s *State) evictEarly(p *Plan) (recreate, evict int) {
-	recreate, evict = -1, -1
-	over := s.mostOver(p)
+// removeEarly returns a pod to remove that was created before its policy and that nobody uses yet. It is not ready, or
+// its whole workload is young. One without a seat comes first, then one in a pool that has too many. Pods with an ordinal of
+// their own stay.
+func (s *State) removeEarly(p *Plan) *Removal {
+	recreate, evict := -1, -1
+	over, tooMany := s.mostOver(p)
 	for i, pod := range s.Pods {
 		if !pod.BeforePolicy || pod.OwnRank > 0 || pod.Ready && !s.Young {
 			continue
@@ -20,7 +20,7 @@ func (s *State) evictEarly(p *Plan) (recreate, evict int) {
 			if recreate < 0 || s.Pods[recreate].Ready && !pod.Ready {
 				recreate = i
 			}
-		case pod.Seat.Pool >= 0 && pod.Seat.Pool == over && !pod.Claimed:
+		case tooMany && pod.Seat.Pool == over && !pod.Claimed:
 			if evict < 0 || s.Pods[evict].Ready && !pod.Ready ||
 				s.Pods[evict].Ready == pod.Ready && pod.Seat.Ordinal > s.Pods[evict].Seat.Ordinal {
 				evict = i
@@ -28,32 +28,23 @@ func (s *State) evictEarly(p *Plan) (recreate, evict int) {
 		}
 	}
 	if recreate >= 0 {
-		if to := s.successor(p.Counts, &s.Pods[recreate]); s.takes(to) {
-			p.noteSuccessor(&s.Pods[recreate], to)
-			return recreate, -1
+		if to, ok := s.successor(p.Counts, &s.Pods[recreate]); ok && s.takes(to) {
+			return s.removal(recreate, Unseated, to)
 		}
 	}
 	if evict >= 0 {
-		if to := s.another(p.Counts, over); to >= 0 {
-			p.noteSuccessor(&s.Pods[evict], to)
-			return -1, evict
+		if to, ok := s.another(p.Counts, over); ok {
+			return s.removal(evict, Misplaced, to)
 		}
 	}
-	return -1, -1
-}
-
-// noteSuccessor notes the pool that the successor of a pod gets, if the pod has a node.
-func (p *Plan) noteSuccessor(pod *Pod, to int) {
-	if pod.Running {
-		p.To = to
-	}
+	return nil
 }
 
 // recreate returns a pod without a seat that is older than one to which the webhook gave a seat. It prefers one that
 // waits for a node to one that runs, and of those the youngest. Pods that run stay while another is not ready, while
 // the workload rolls out, and where the pool of their successor has no room. A pod that came when every pool had its maximum
 // stays where it runs, unless eviction was asked for.
-func (s *State) recreate(p *Plan) int {
+func (s *State) recreate(p *Plan) *Removal {
 	var last time.Time
 	ready := true
 	if !s.Reached.IsZero() {
@@ -66,7 +57,7 @@ func (s *State) recreate(p *Plan) int {
 		ready = ready && pod.Ready
 	}
 	if last.IsZero() {
-		return -1
+		return nil
 	}
 	best := -1
 	for i := range s.Pods {
@@ -77,13 +68,14 @@ func (s *State) recreate(p *Plan) int {
 		// Times are whole seconds. A pod of the same second may be the later one; then
 		// its removal helps nothing, and no other follows.
 		if pod.Created.After(last) {
-			return -1 // the webhook is not reached, again
+			return nil // the webhook is not reached, again
 		}
 		if pod.NodePool >= 0 || pod.Foreign || pod.Full && pod.Running && !s.Evict {
 			continue
 		}
 		bound := pod.OwnRank > 0 && pod.Volume // its volume may be where it runs
-		if mayGo := ready && !s.RollingOut && !bound && s.takes(s.successor(p.Counts, pod)); pod.NodePool == OtherNode && !mayGo {
+		to, ok := s.successor(p.Counts, pod)
+		if mayGo := ready && !s.RollingOut && !bound && ok && s.takes(to); pod.NodePool == OtherNode && !mayGo {
 			continue
 		}
 		if best < 0 || pod.NodePool == NoNode && s.Pods[best].NodePool != NoNode ||
@@ -91,36 +83,34 @@ func (s *State) recreate(p *Plan) int {
 			best = i
 		}
 	}
-	if best >= 0 {
-		p.noteSuccessor(&s.Pods[best], s.successor(p.Counts, &s.Pods[best]))
+	if best < 0 {
+		return nil
 	}
-	return best
+	to, ok := s.successor(p.Counts, &s.Pods[best])
+	r := s.removal(best, Unseated, to)
+	r.NeedsRoom = r.NeedsRoom && ok
+	return r
 }
 
-// successor returns the pool that gets the successor of a pod, or -1 if none does. A seat that the pod holds is no longer
+// successor returns the pool that gets the successor of a pod, and false if none does. A seat that the pod holds is no longer
 // in the counts.
-func (s *State) successor(counts []int64, pod *Pod) int {
+func (s *State) successor(counts []int64, pod *Pod) (pool int, ok bool) {
 	if pod.OwnRank > 0 {
-		if own, ok := s.own(pod); ok {
-			return own.Pool
-		}
-		return -1
+		own, ok := s.own(pod)
+		return own.Pool, ok
 	}
 	next, err := s.Strategy.Next(counted(counts))
-	if err != nil {
-		return -1
-	}
-	return next.Pool
+	return next.Pool, err == nil
 }
 
 // evict returns a pod that is to go to another pool, if another pool gets the next pod and has a node for it. It
 // prefers a pod whose pool is no more; then the highest ordinal of the pool that has most too many. All pods must be
 // ready.
-func (s *State) evict(p *Plan) int {
+func (s *State) evict(p *Plan) *Removal {
 	if s.RollingOut || int64(len(s.Pods)) != s.Replicas || slices.ContainsFunc(s.Pods, func(pod Pod) bool { return !pod.Ready }) {
-		return -1
+		return nil
 	}
-	over := s.mostOver(p)
+	over, tooMany := s.mostOver(p)
 	best := -1
 	for i := range s.Pods {
 		pod := &s.Pods[i]
@@ -130,54 +120,47 @@ func (s *State) evict(p *Plan) int {
 			own, ok := s.own(pod)
 			elsewhere := pod.Foreign || pod.Seat.Pool >= 0 && own.Pool != pod.Seat.Pool || s.lacksSeat(pod) && pod.NodePool >= 0 && own.Pool != pod.NodePool && !pod.Volume
 			if ok && elsewhere && s.takes(own.Pool) {
-				p.noteSuccessor(pod, own.Pool)
-				return i
+				return s.removal(i, Misplaced, own.Pool)
 			}
 		case pod.Foreign && pod.Seat.Pool < 0:
-			if to := s.successor(p.Counts, pod); s.takes(to) {
-				p.noteSuccessor(pod, to)
-				return i
+			if to, ok := s.successor(p.Counts, pod); ok && s.takes(to) {
+				return s.removal(i, Misplaced, to)
 			}
-		case over >= 0 && pod.Seat.Pool == over && (best < 0 || pod.Seat.Ordinal > s.Pods[best].Seat.Ordinal):
+		case tooMany && pod.Seat.Pool == over && (best < 0 || pod.Seat.Ordinal > s.Pods[best].Seat.Ordinal):
 			best = i
 		}
 	}
 	if best < 0 {
-		return -1
+		return nil
 	}
-	to := s.another(p.Counts, over)
-	if to < 0 {
-		return -1
+	to, ok := s.another(p.Counts, over)
+	if !ok {
+		return nil
 	}
-	p.noteSuccessor(&s.Pods[best], to)
-	return best
+	return s.removal(best, Misplaced, to)
 }
 
-// mostOver returns the pool that has most too many pods, of those with room, or -1.
-func (s *State) mostOver(p *Plan) int {
-	over := -1
+// mostOver returns the pool that has most too many pods, of those with room, and false if none has too many.
+func (s *State) mostOver(p *Plan) (over int, tooMany bool) {
 	for i := range p.Counts {
 		if s.Short != nil && s.Short[i] {
 			continue
 		}
 		surplus := p.Counts[i] - p.Targets[i]
-		if surplus > 0 && (over < 0 || surplus > p.Counts[over]-p.Targets[over]) {
-			over = i
+		if surplus > 0 && (!tooMany || surplus > p.Counts[over]-p.Targets[over]) {
+			over, tooMany = i, true
 		}
 	}
-	return over
+	return over, tooMany
 }
 
-// another returns the pool that gets the successor of a pod that leaves a pool. It returns -1 if that is the same
+// another returns the pool that gets the successor of a pod that leaves a pool, and false if that is the same
 // pool or one without room.
-func (s *State) another(counts []int64, pool int) int {
+func (s *State) another(counts []int64, pool int) (to int, ok bool) {
 	counts = slices.Clone(counts)
 	counts[pool]--
 	next, err := s.Strategy.Next(counted(counts))
-	if err != nil || next.Pool == pool || !s.takes(next.Pool) {
-		return -1
-	}
-	return next.Pool
+	return next.Pool, err == nil && next.Pool != pool && s.takes(next.Pool)
 }
 
 // counted shows counts to a strategy.
