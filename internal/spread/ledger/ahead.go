@@ -83,7 +83,7 @@ func (b *Book) giveAhead(now time.Duration) {
 			if !c.usable() {
 				continue
 			}
-			if c.ahead.strategy != r.Strategy || c.ahead.writeCost != r.WriteCost {
+			if !c.ahead.strategy.Same(r.Strategy) || c.ahead.writeCost != r.WriteCost {
 				b.void(c)
 				continue
 			}

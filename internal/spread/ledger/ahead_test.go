@@ -95,6 +95,7 @@ func TestSeatsAhead(t *testing.T) {
 		"nearly too late":                {change: func(b *burst) { b.now += b.timing.Pause - time.Millisecond }, replicas: 10, prepared: true},
 		"the owner asks for fewer pods":  {change: func(b *burst) { b.ReplicasRead(b.now, 9) }, replicas: 9},
 		"the count is not known":         {change: func(b *burst) { b.ReplicasRead(b.now, -1) }, replicas: -1},
+		"the same strategy, made anew":   {change: func(b *burst) { b.strategy = parse("p=a,weight=80:p=b,weight=20") }, replicas: 10, prepared: true},
 		"another strategy":               {change: func(b *burst) { b.strategy = simulated["50:50 (an edit)"] }, replicas: 10},
 		"an older version has written": {change: func(b *burst) {
 			b.version++

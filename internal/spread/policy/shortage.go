@@ -45,7 +45,7 @@ func (p *Policy) Short() []bool {
 
 // shortKey identifies a strategy without some seats.
 type shortKey struct {
-	whole *sequence.Strategy
+	whole sequence.Fingerprint
 	gaps  string
 }
 
@@ -74,7 +74,7 @@ func (f *Finder) shorten(ctx context.Context, p *Policy, namespace string, chain
 	if err := f.share(ctx, p, bottom, gaps); err != nil {
 		return err
 	}
-	key := shortKey{p.Whole, fmt.Sprint(gaps)}
+	key := shortKey{p.Whole.Fingerprint(), fmt.Sprint(gaps)}
 	if known, ok := f.shorts.Get(key); ok {
 		p.Strategy = known
 		return nil

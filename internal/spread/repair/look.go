@@ -37,7 +37,7 @@ func shownOf(p *policy.Policy, records []seats.Record) string {
 		_, _ = fmt.Fprint(h, records[i].UID, records[i].Seat, records[i].Ready, records[i].Cost)
 		sum += h.Sum64() // in any order
 	}
-	return fmt.Sprintf("%p %t %s %d %x ", p.Strategy, p.Evict, p.Repair, len(records), sum)
+	return fmt.Sprintf("%s %t %s %d %x ", p.Strategy.Fingerprint(), p.Evict, p.Repair, len(records), sum)
 }
 
 func liveRecords(records []seats.Record) []seats.Record {

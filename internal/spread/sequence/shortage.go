@@ -66,7 +66,7 @@ func (s *Strategy) Without(gaps []Gap) *Strategy {
 		x.base = max(OverflowRank, x.prefix(x.sum))
 	}
 	out := *s
-	out.short = x
+	out.short, out.fingerprint = x, s.fingerprint.without(gaps)
 	return &out
 }
 

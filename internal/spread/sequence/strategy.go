@@ -55,6 +55,8 @@ type Strategy struct {
 	baseLen  int64
 	segments []segment
 	short    *shortage // seats that are left out, or nil
+
+	fingerprint Fingerprint
 }
 
 // New returns the strategy of some pools. It reports everything that is wrong with
@@ -63,7 +65,7 @@ func New(pools []Pool, tie Tie) (*Strategy, error) {
 	if err := validate(pools); err != nil {
 		return nil, err
 	}
-	s := &Strategy{pools: pools, tie: tie, base: make([]int64, len(pools))}
+	s := &Strategy{pools: pools, tie: tie, fingerprint: fingerprintOf(pools, tie), base: make([]int64, len(pools))}
 	room := make([]int64, len(pools)) // what each pool may still take
 	for i, p := range pools {
 		room[i] = math.MaxInt64

@@ -154,7 +154,7 @@ func (s *State) mostOver(p *Plan) (over int, tooMany bool) {
 	return over, tooMany
 }
 
-// another returns the pool that gets the successor of a pod that leaves a pool, and false if that is the same
+// another returns the pool that gets the successor of a pod that leaves a pool. It returns false if that is the same
 // pool or one without room.
 func (s *State) another(counts []int64, pool int) (to int, ok bool) {
 	counts = slices.Clone(counts)

@@ -1,0 +1,86 @@
+package sequence
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"hash"
+	"maps"
+	"slices"
+)
+
+// Fingerprint identifies a strategy by its value: the same pools, in the same order, with the same ties and the same seats left
+// out have the same fingerprint, however the strategy came about. It is the SHA-256 of these, cut to 128 bits.
+type Fingerprint [16]byte
+
+// String returns the fingerprint as hexadecimal digits.
+func (f Fingerprint) String() string { return hex.EncodeToString(f[:]) }
+
+// Fingerprint returns the strategy's identity.
+func (s *Strategy) Fingerprint() Fingerprint { return s.fingerprint }
+
+// Same reports whether two strategies give the same seats in the same order.
+func (s *Strategy) Same(other *Strategy) bool {
+	return s == other || s != nil && other != nil && s.fingerprint == other.fingerprint
+}
+
+// digest is a hash of values, each with its length before it, so that none runs into the next.
+type digest struct {
+	hash.Hash
+	buf []byte
+}
+
+func newDigest() *digest { return &digest{Hash: sha256.New()} }
+
+func (d *digest) number(n int64) {
+	d.buf = binary.AppendVarint(d.buf[:0], n)
+	d.Write(d.buf)
+}
+
+func (d *digest) text(s string) {
+	d.number(int64(len(s)))
+	d.buf = append(d.buf[:0], s...)
+	d.Write(d.buf)
+}
+
+func (d *digest) fingerprint() (f Fingerprint) {
+	copy(f[:], d.Sum(d.buf[:0]))
+	return f
+}
+
+// fingerprintOf returns the identity of a strategy without gaps.
+func fingerprintOf(pools []Pool, tie Tie) Fingerprint {
+	d := newDigest()
+	if tie == LaterWins {
+		d.number(1)
+	} else {
+		d.number(0)
+	}
+	for i := range pools {
+		p := &pools[i]
+		d.text(p.Name)
+		d.number(int64(len(p.Labels)))
+		for _, key := range slices.Sorted(maps.Keys(p.Labels)) {
+			d.text(key)
+			d.text(p.Labels[key])
+		}
+		for _, n := range []int64{p.Base, p.Weight, p.Max, p.Overflow} {
+			d.number(n)
+		}
+	}
+	return d.fingerprint()
+}
+
+// without returns the identity of the strategy with some seats left out. Where a gap that leaves out no seat begins says nothing.
+func (f Fingerprint) without(gaps []Gap) Fingerprint {
+	d := newDigest()
+	d.Write(f[:])
+	for _, g := range gaps {
+		if g.Count <= 0 {
+			g = Gap{}
+		}
+		d.number(g.From)
+		d.number(g.Count)
+	}
+	return d.fingerprint()
+}
