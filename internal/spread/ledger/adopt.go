@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -14,9 +13,6 @@ func (b *Book) adopt(now time.Duration, o *Object) {
 	b.changedAt, b.lastWriter = now, o.Writer
 	if o.Writer != "" {
 		b.writers[o.Writer] = now
-		if !strings.HasSuffix(o.Writer, aheadWriter) {
-			b.endAhead(func(*ahead) bool { return true }) // the marks are gone
-		}
 	}
 	in, noted := make(map[string]bool, len(o.Claims)), uint64(0)
 	for _, c := range o.Claims {

@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
@@ -17,10 +16,6 @@ import (
 // it dead that much later. It is not used any more once the owner asks for fewer pods or a request has another strategy. What
 // is not used is given back: the next write leaves it out. There is one as soon as requests pause and the seat may keep
 // others waiting.
-
-// aheadWriter ends the names of writers that know claims ahead. A replica of an older version would write such claims
-// without their mark.
-const aheadWriter = "+ahead"
 
 // active is how long a replica counts as one that writes.
 const active = 500 * time.Millisecond
@@ -67,7 +62,7 @@ func (b *Book) giveBackAt() time.Duration {
 // which that batch is created is no pause, unless another replica may have the requests now.
 func (b *Book) pausedAt() time.Duration {
 	pause := b.timing.Pause
-	if n, _ := b.activeWriters(b.requestAt); n == 1 {
+	if b.activeWriters(b.requestAt) == 1 {
 		pause = max(pause, min(2*time.Duration(b.settle.max.Load()), b.timing.Ahead))
 	}
 	return b.requestAt + pause
@@ -159,11 +154,7 @@ func (b *Book) claimable(now time.Duration) int64 {
 	if len(b.queue) == 0 && now >= b.pausedAt() || b.replicas < 0 {
 		return 0
 	}
-	writers, known := b.activeWriters(now)
-	if !known {
-		return 0
-	}
-	most := b.most(b.latest.Strategy)
+	writers, most := b.activeWriters(now), b.most(b.latest.Strategy)
 	held, left := b.spares(), most-b.total
 	if writers > 1 {
 		for _, c := range b.claims {
@@ -176,19 +167,15 @@ func (b *Book) claimable(now time.Duration) int64 {
 	return max(0, min(growth*b.recent(now)-held, left))
 }
 
-// activeWriters returns how many replicas write, this one included. It is not known while one of an older version writes.
-func (b *Book) activeWriters(now time.Duration) (n int64, known bool) {
-	n = 1
+// activeWriters returns how many replicas write, this one included.
+func (b *Book) activeWriters(now time.Duration) int64 {
+	n := int64(1)
 	for w, t := range b.writers {
-		if now-t > b.timing.Ahead || w == b.writer {
-			continue
+		if now-t <= b.timing.Ahead && w != b.writer {
+			n++
 		}
-		if !strings.HasSuffix(w, aheadWriter) {
-			return 0, false
-		}
-		n++
 	}
-	return n, true
+	return n
 }
 
 // runsShort reports whether the seats ahead will not last until a further write, so that one is due before a request waits.

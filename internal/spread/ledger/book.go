@@ -66,7 +66,7 @@ type Book struct {
 // NewBook returns the book of an owner without pods and without a ledger.
 func NewBook(timing *Timing, shared *Shared, writer string, newID func() string) *Book {
 	return &Book{
-		timing: timing, settle: &shared.settle, watch: &shared.Watch, load: &shared.Load, writer: writer + aheadWriter, newID: newID,
+		timing: timing, settle: &shared.settle, watch: &shared.Watch, load: &shared.Load, writer: writer, newID: newID,
 		table: map[string]*poolSeats{}, pods: map[string]Pod{}, ids: map[string]uint64{}, gone: map[string]time.Duration{},
 		byID: map[string]*claim{}, writers: map[string]time.Duration{},
 		known: true, changedAt: -time.Hour, endedAt: -time.Hour, replicasSince: -time.Hour, replicasAt: -time.Hour, replicas: -1, wake: never,

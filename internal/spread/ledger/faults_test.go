@@ -89,7 +89,7 @@ func TestSeatsAheadOfReplicaThatIsGone(t *testing.T) {
 	ten := int64(10)
 	b := beforeBurst()
 	b.settle.observe(time.Minute, b.timing.MaxPatience) // as patient as a book can be
-	o := Object{Version: 1, Writer: "gone" + aheadWriter}
+	o := Object{Version: 1, Writer: "gone"}
 	for n := range ten {
 		seat, _ := b.strategy.SeatAt(n + 1)
 		o.Claims = append(o.Claims, Claim{Seat: Seat{Pool: b.strategy.Pool(seat.Pool).Name, Ordinal: seat.Ordinal}, ID: "gone" + string(rune('a'+n)), Ahead: true})

@@ -50,7 +50,7 @@ func NewID() string {
 }
 
 // rankMark separates the two parts of a claim's id: what makes it unique, and the rank for which Stowage
-// wrote the pod's deletion cost. A release that does not know the mark takes the id as a whole.
+// wrote the pod's deletion cost.
 const rankMark = "~"
 
 // WithCostRank returns a claim's id that also says for which rank Stowage writes the pod's deletion cost.

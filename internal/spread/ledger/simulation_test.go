@@ -31,7 +31,6 @@ type scenario struct {
 	Failing    int           // requests to the API that fail, of 100; half of the writes are applied
 	Flapping   bool          // scale-downs do not wait for pods to be ready
 	Restarts   int           // webhook restarts, of 1000 events
-	Older      int           // webhooks of a version that knows no claims ahead
 	Operations []operation
 }
 
@@ -223,9 +222,6 @@ func (w *world) start(h *hook) {
 		ids++
 		return fmt.Sprintf("%d.%d.%d", h.id, h.life, ids)
 	})
-	if h.id < w.Older {
-		h.book.writer = strings.TrimSuffix(h.book.writer, aheadWriter)
-	}
 	h.waking, h.podDue, h.ledgDue = never, w.now, w.now
 	h.waiting = map[*Request]func(*Request){}
 	for _, p := range w.pods {
@@ -235,23 +231,13 @@ func (w *world) start(h *hook) {
 	}
 	h.book.Applied(w.version)
 	if w.ledger.Version != 0 {
-		h.book.LedgerSeen(w.now, h.known(w.ledger), false)
+		h.book.LedgerSeen(w.now, known(w.ledger), false)
 	}
 }
 
-// known is a ledger as a webhook reads it. An older version does not know the mark of claims ahead.
-func (h *hook) known(o Object) Object {
+// known is a ledger as a webhook reads it.
+func known(o Object) Object {
 	o.Claims = slices.Clone(o.Claims)
-	if strings.HasSuffix(h.book.writer, aheadWriter) {
-		return o
-	}
-	return unmarked(o)
-}
-
-func unmarked(o Object) Object {
-	for i := range o.Claims {
-		o.Claims[i].Ahead = false
-	}
 	return o
 }
 
@@ -306,7 +292,7 @@ func (w *world) step(h *hook) {
 			})
 		case a.ReadLedger:
 			w.after(w.Latency, func() {
-				o := h.known(w.ledger)
+				o := known(w.ledger)
 				w.after(w.Latency, alive(func() {
 					if w.chance(w.Failing, 100) {
 						h.book.LedgerRead(w.now, nil)
@@ -317,10 +303,6 @@ func (w *world) step(h *hook) {
 				}))
 			})
 		case a.Write != nil:
-			if h.id < w.Older {
-				a.Write.Claims = slices.DeleteFunc(a.Write.Claims, func(c Claim) bool { return c.Ahead })
-				h.book.dropAhead()
-			}
 			w.plantWrite(h, a.Write)
 			w.wrote(h, a.Write)
 			w.after(w.Latency, func() {
@@ -376,9 +358,6 @@ func (w *world) write(o Object) (WriteResult, *Object) {
 	w.wroteAt = w.now
 	o.Version = w.version
 	o.Claims = slices.Clone(o.Claims)
-	if !strings.HasSuffix(o.Writer, aheadWriter) {
-		o = unmarked(o)
-	}
 	w.ledger = o
 	w.publishLedger(ledgerEvent{object: o})
 	return WriteOK, &o
@@ -390,7 +369,7 @@ func (w *world) publishLedger(e ledgerEvent) {
 		h.ledgDue = max(h.ledgDue, w.now+w.draw(w.Lag))
 		w.at(h.ledgDue, func() {
 			if h.life == life {
-				h.book.LedgerSeen(w.now, h.known(e.object), e.deleted)
+				h.book.LedgerSeen(w.now, known(e.object), e.deleted)
 				w.step(h)
 			}
 		})
@@ -863,11 +842,6 @@ var kinds = map[string]func(*rapid.T, *scenario){
 				o.Count *= 2
 			}
 		}
-	},
-	"two versions": func(t *rapid.T, s *scenario) {
-		s.Webhooks = rapid.IntRange(2, 4).Draw(t, "webhooks of two versions")
-		s.Older = rapid.IntRange(1, s.Webhooks-1).Draw(t, "older")
-		s.Operations = operations(t, "scale", "scale", "evict", "wait")
 	},
 	// The watch of a replica shows no pod for longer than a claim lasts, and the workload grows. The counts are exact all the
 	// same, while no pod goes and none is denied: what a watch does not show gone, nobody can know.

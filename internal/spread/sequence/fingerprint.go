@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// Fingerprint identifies a strategy by its value: the same pools, in the same order, with the same ties and the same seats left
-// out have the same fingerprint, however the strategy came about. It is the SHA-256 of these, cut to 128 bits.
+// Fingerprint identifies a strategy by its value, however the strategy came about. It stands for the pools in their order, for
+// who wins a tie, and for the seats that are left out. It is the SHA-256 of these, cut to 128 bits.
 type Fingerprint [16]byte
 
 // String returns the fingerprint as hexadecimal digits.
