@@ -10,9 +10,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	toolscache "k8s.io/client-go/tools/cache"
-	"k8s.io/utils/clock"
 	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 
@@ -35,9 +33,6 @@ const (
 	// repairConfigMap keeps the back-off of repair for the next leader.
 	repairConfigMap = "stowage-repair"
 )
-
-// sweepEvery is how often books that nobody would miss are forgotten.
-const sweepEvery = 15 * time.Second
 
 // How many pods that exist are patched in a second, and at once, in the whole cluster.
 const (
@@ -95,23 +90,21 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 	repairs := &repair.Controller{
 		Cached: h.Cached, Uncached: h.Uncached, Informers: h.Informers, Cluster: h.Cluster, Policies: owners, Seats: service, Scope: h.Scope,
 		Room: rooms, Evictor: h.Evictor, Clock: h.Clock, Timing: o.Repair, Writes: fair.NewLimiter[string](patchRate, patchBurst), Yielding: &shortages.Yielding,
-		Registration: h.Registration, KeySecret: secret, Backoffs: types.NamespacedName{Namespace: h.Namespace, Name: repairConfigMap},
+		Registration: h.Registration, Backoffs: types.NamespacedName{Namespace: h.Namespace, Name: repairConfigMap},
 		Log: h.Log.WithName("repair"), Events: h.Events, Metrics: repair.NewMetrics(h.Metrics),
 	}
+	collector := &seats.Collector{Seats: service, Uncached: h.Uncached, KeySecret: secret, Log: h.Log.WithName("seats")}
 	return &Capability{
 		seats: service, policies: policies,
 		Capability: capability.Capability{
 			Feature:     &admit.Feature{Policies: policies, Seats: service, Key: key},
-			Controllers: []leader.Controller{repairs, shortages},
+			Controllers: []leader.Controller{repairs, shortages, collector},
 			Runs: []func(context.Context) error{
 				func(ctx context.Context) error {
 					service.Pods().Run(ctx, h.Clientset.CoreV1().RESTClient())
 					return nil
 				},
-				func(ctx context.Context) error {
-					sweep(ctx, h.Clock, service)
-					return nil
-				},
+				service.Run,
 			},
 			Checks: map[string]healthz.Checker{"seats": func(*http.Request) error {
 				if !service.Pods().HasSynced() {
@@ -148,21 +141,4 @@ func watchLedgers(ctx context.Context, informers crcache.Informers, service *sea
 		DeleteFunc: func(obj any) { see(leader.Deleted(obj), true) },
 	})
 	return err
-}
-
-// sweep forgets old books until ctx ends.
-func sweep(ctx context.Context, c clock.WithTicker, service *seats.Service) {
-	tick := c.NewTicker(sweepEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C():
-			func() {
-				defer utilruntime.HandleCrashWithContext(ctx)
-				service.Sweep(ctx, false)
-			}()
-		}
-	}
 }

@@ -1,6 +1,5 @@
 // Package repair is the controller of workloads with a strategy. It repairs what the webhook could not get right
-// and rebalances where a policy asks for it. It keeps the status of PodDistributors, and removes SeatLedgers that
-// nobody needs.
+// and rebalances where a policy asks for it. It keeps the status of PodDistributors.
 //
 // What to do about a workload's pods is decided by package planner; this package looks,
 // limits how much is done, and does it. It promises that
@@ -13,7 +12,6 @@ package repair
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -49,8 +47,6 @@ type Timing struct {
 	Backoff, MaxBackoff time.Duration
 	// Cooldown is the wait between two evictions of a workload.
 	Cooldown time.Duration
-	// Collect is how often ledgers without claims are removed.
-	Collect time.Duration
 	// Status is the shortest time between two updates of one status.
 	Status time.Duration
 }
@@ -59,7 +55,7 @@ type Timing struct {
 func DefaultTiming() Timing {
 	return Timing{
 		Quiet: 2 * time.Second, Resync: 30 * time.Second, Backoff: 10 * time.Second, MaxBackoff: 10 * time.Minute,
-		Cooldown: 30 * time.Second, Collect: 15 * time.Second, Status: time.Second,
+		Cooldown: 30 * time.Second, Status: time.Second,
 	}
 }
 
@@ -76,13 +72,11 @@ type Controller struct {
 	Registration string
 	// Backoffs is the ConfigMap that keeps the back-off for the next leader.
 	Backoffs types.NamespacedName
-	// KeySecret holds the key that signs seats.
-	KeySecret types.NamespacedName
-	Clock     clock.WithTicker
-	Timing    Timing
-	Log       logr.Logger
-	Events    events.Recorder
-	Metrics   *Metrics
+	Clock    clock.WithTicker
+	Timing   Timing
+	Log      logr.Logger
+	Events   events.Recorder
+	Metrics  *Metrics
 	// Writes limits how fast pods are patched, by namespace.
 	Writes  *fair.Limiter[string]
 	Evictor *evict.Evictor
@@ -159,7 +153,6 @@ func (c *Controller) Register(t *leader.Term) error {
 		t.Every(c.Timing.Quiet, r.lookAtChanges)
 		t.Every(c.Timing.Quiet, r.lookAtPolicies)
 		t.Every(c.Timing.Status, r.resyncStatuses)
-		t.Every(c.Timing.Collect, r.collect)
 	})
 	return nil
 }
@@ -177,18 +170,6 @@ func (r *run) changed(change seats.Change) {
 	r.podChanges[change.Owner.Namespace] = now
 	if change.Moved {
 		r.movements.note(change.Owner, now)
-	}
-}
-
-// collect removes SeatLedgers without claims, and puts back the key if its Secret was deleted.
-func (r *run) collect(ctx context.Context) {
-	r.Seats.Sweep(ctx, true)
-	switch err := seats.KeepKey(ctx, r.Uncached, r.KeySecret, r.Seats.Pods().Key); {
-	case err == nil || ctx.Err() != nil:
-	case errors.Is(err, seats.ErrKeyChanged):
-		r.Log.Error(err, "the key that signs seats is not safe", "namespace", r.KeySecret.Namespace, "kind", "Secret", "name", r.KeySecret.Name)
-	default: // it is tried again after Collect
-		r.Log.Error(err, "the Secret of the key that signs seats was not checked", "namespace", r.KeySecret.Namespace, "kind", "Secret", "name", r.KeySecret.Name)
 	}
 }
 

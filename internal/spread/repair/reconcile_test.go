@@ -505,7 +505,6 @@ func TestRegister(t *testing.T) {
 	objects := append(workload(2), seated("x", "1", 1), pod("y", "node-a", "", 0, 0),
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "stowage-system", Name: "seats"}, Data: map[string][]byte{"key": key}})
 	b := newBench(t, objects...)
-	b.KeySecret = types.NamespacedName{Namespace: "stowage-system", Name: "seats"}
 	ctx, cancel := context.WithCancel(t.Context())
 	term, ended := leader.NewTerm(ctx, b.clock, logr.Discard())
 	if err := b.Register(term); err != nil {

@@ -65,7 +65,7 @@ type Service struct {
 	pods       *Pods
 	writer     string
 	timing     ledger.Timing
-	clock      clock.WithDelayedExecution
+	clock      clock.WithTickerAndDelayedExecution
 	start      time.Time
 	log        logr.Logger
 	metrics    *Metrics
@@ -103,7 +103,7 @@ type Options struct {
 	API     API
 	Key     ledger.Key
 	Writer  string // this replica's name, which no other has
-	Clock   clock.WithDelayedExecution
+	Clock   clock.WithTickerAndDelayedExecution
 	Log     logr.Logger
 	Metrics *Metrics
 	// Asker, if set, returns whose part of the limits a claim takes. Without it, each namespace has one.

@@ -39,12 +39,12 @@ func SharedKey(ctx context.Context, c client.Client, secret client.ObjectKey) (l
 	return s.Data[keyName], nil
 }
 
-// ErrKeyChanged means that the Secret holds another key than the one in use.
-var ErrKeyChanged = errors.New("the key in the Secret is not the one in use; restart Stowage")
+// errKeyChanged means that the Secret holds another key than the one in use.
+var errKeyChanged = errors.New("the key in the Secret is not the one in use; restart Stowage")
 
-// KeepKey puts the key back where its Secret was deleted. It is no error that the Secret's namespace is being deleted,
+// keepKey puts the key back where its Secret was deleted. It is no error that the Secret's namespace is being deleted,
 // or that another replica was faster.
-func KeepKey(ctx context.Context, c client.Client, secret client.ObjectKey, key ledger.Key) error {
+func keepKey(ctx context.Context, c client.Client, secret client.ObjectKey, key ledger.Key) error {
 	var s corev1.Secret
 	err := c.Get(ctx, secret, &s)
 	switch {
@@ -57,7 +57,7 @@ func KeepKey(ctx context.Context, c client.Client, secret client.ObjectKey, key 
 	case err != nil:
 		return err
 	case subtle.ConstantTimeCompare(s.Data[keyName], key) != 1:
-		return ErrKeyChanged
+		return errKeyChanged
 	}
 	return nil
 }

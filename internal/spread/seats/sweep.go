@@ -4,8 +4,27 @@ import (
 	"context"
 	"time"
 
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 )
+
+// Run forgets old books until ctx ends.
+func (l *Service) Run(ctx context.Context) error {
+	tick := l.clock.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C():
+			func() {
+				defer utilruntime.HandleCrashWithContext(ctx)
+				l.Sweep(ctx, false)
+			}()
+		}
+	}
+}
 
 // Sweep forgets the books that nobody would miss. With collect, it also removes the
 // ledgers whose claims have all ended; one replica does that.
