@@ -1,0 +1,33 @@
+##@ Benchmarks
+
+.PHONY: bench
+bench: $(TOOLS)/benchstat ## Compare our handler with a plain one, in one run, as ratios
+	@go test -c -o bin/admission.test ./internal/admission
+	@rm -f bin/bench.txt
+	@for i in $$(seq $(or $(COUNT),6)); do \
+	  echo "run $$i of $(or $(COUNT),6)"; bin/admission.test -test.run '^$$' -test.bench . >> bin/bench.txt; done
+	@$(TOOLS)/benchstat -filter '.unit:(sec/op OR allocs/op)' -col '/impl@(plain stowage)' -row '/pod /size' bin/bench.txt
+
+.PHONY: bench-model
+bench-model: ## Play bursts of pods in a model of a machine with two cores, to compare designs of the ledger
+	@go test ./internal/spread/ledger -run '^$$' -bench 'Burst$$' -benchtime 1x
+
+.PHONY: bench-cluster
+bench-cluster: controlplane ## Measure bursts of pods on a real control plane (PODS=500, COUNT=5, STOWAGE_REPLICAS=1, CASES=spread, SERVICE=by-request, AGAINST=commit)
+	@go run ./hack/bench -pods $(or $(PODS),500) -runs $(or $(COUNT),5) -replicas $(or $(STOWAGE_REPLICAS),1) -cases "$(CASES)" -service "$(SERVICE)" -against "$(AGAINST)"
+
+.PHONY: bench-tracked
+bench-tracked: controlplane ## Measure requests and memory for one workload of many pods (PODS=10000, STOWAGE_REPLICAS=1)
+	@go run ./hack/bench -tracked $(or $(PODS),10000) -replicas $(or $(STOWAGE_REPLICAS),1)
+
+.PHONY: bench-daemons
+bench-daemons: controlplane ## Measure a DaemonSet onto many nodes, and nodes that only heartbeat (NODES=1000, COUNT=3, CASES=OnCreate, PPROF=localhost:6060)
+	@go run ./hack/bench -daemons $(or $(NODES),1000) -runs $(or $(COUNT),3) -replicas $(or $(STOWAGE_REPLICAS),1) -cases "$(CASES)" -pprof "$(PPROF)"
+
+.PHONY: bench-scale
+bench-scale: controlplane ## Measure a large cluster: memory, CPU, starts, latency (PODS=20000, NODES=2000, RATE=100, STOWAGE_REPLICAS=3)
+	@go run ./hack/bench -scale $(or $(PODS),20000) -scale-nodes $(or $(NODES),2000) -scale-rate $(or $(RATE),100) -replicas $(or $(STOWAGE_REPLICAS),3)
+
+.PHONY: bench-order
+bench-order: controlplane ## Measure what the order of pods over pools means to the scheduler (PODS=500, COUNT=5, NODES=300, SIZE=cpu=4,memory=16Gi)
+	@go run ./hack/bench -order -pods $(or $(PODS),500) -runs $(or $(COUNT),5) -order-nodes $(or $(NODES),300) $(if $(SIZE),-order-size "$(SIZE)")

@@ -1,0 +1,36 @@
+##@ In a cluster, further
+
+.PHONY: deploy-manifests
+deploy-manifests: ## Install all of Stowage, with the image IMG, without waiting
+	@$(call cluster)
+	@$(KUBECTL) kustomize config/default | sed 's|^\( *image: \)stowage:.*|\1$(IMG)|' | $(KUBECTL) apply --server-side -f -
+
+.PHONY: undeploy-samples
+undeploy-samples: ## Remove the samples
+	@$(call cluster)
+	@$(KUBECTL) delete --ignore-not-found -k config/samples
+
+.PHONY: logs
+logs: ## Follow the logs of the replicas
+	@$(call cluster)
+	@$(KUBECTL) -n stowage-system logs -l app.kubernetes.io/name=stowage --prefix --tail=100 -f
+
+.PHONY: quickstart
+quickstart: build ## Run the commands of docs/quickstart.md in the cluster, where Stowage is installed
+	@$(call cluster)
+	@hack/quickstart.sh
+
+.PHONY: kind-cluster
+kind-cluster: ## Make a kind cluster with the nodes of the samples (needs Docker)
+	@$(call need,$(KIND),see https://kind.sigs.k8s.io)
+	@$(call daemon,'make up' starts a cluster without it)
+	@$(KIND) create cluster --name $(KIND_CLUSTER) --config hack/kind.yaml
+
+.PHONY: kind-deploy
+kind-deploy: ## Build the image, load it into the kind cluster and install all of Stowage there
+	@$(call need,$(KIND),see https://kind.sigs.k8s.io)
+	@$(call daemon,'make up' starts a cluster without it)
+	@$(MAKE) --no-print-directory image
+	@$(KIND) load image-archive $(ARCHIVE) --name $(KIND_CLUSTER)
+	@$(KIND) export kubeconfig --name $(KIND_CLUSTER)
+	@$(MAKE) --no-print-directory deploy

@@ -1,0 +1,87 @@
+##@ Single tests
+
+# The simulations have nothing for the race detector to find, and take six times as long under it: one
+# goroutine uses a book, or a workload, at a time.
+SIMULATION := 'TestSimulation'
+TESTED     := {{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}
+UNIT        = $$(go list -f '$(TESTED)' ./... | grep -v /test/)
+CLUSTER     = $$(go list -f '$(TESTED)' ./test/... | grep -v -e /test/karpenter -e /test/node -e /test/shortages)
+
+# Tests that build and run our programs never use the test cache, because it does not see the programs'
+# sources; nor do tests that read files outside of their own module. `make lint` vets the packages, so -vet=off.
+# What a test builds while it runs is compiled before, with its modules: a test may have no network, and its deadlines are
+# not for compilers.
+.PHONY: prebuild
+prebuild: build
+	@cd hack/release && go build -o ../../bin/stowage-release .
+
+.PHONY: test-unit
+test-unit: build ## Run the tests that need no control plane, with the race detector
+	@$(RACE) -vet=off -skip $(SIMULATION) $(TESTFLAGS) $(UNIT)
+	@go test -vet=off -run $(SIMULATION) $(TESTFLAGS) ./internal/spread/ledger ./internal/spread/shortage/spill
+	@(cd hack/monitoring && go test -count=1 $(TESTFLAGS) ./...)
+	@(cd hack/release && go test -count=1 $(TESTFLAGS) ./...)
+	@(cd hack/prose && go test $(TESTFLAGS) ./...)
+	@(cd hack/docs && go test $(TESTFLAGS) ./links)
+
+.PHONY: test-cluster
+test-cluster: controlplane prebuild $(TOOLS)/helm ## Run the tests on a real control plane
+	@go test -count=1 -vet=off -timeout 30m $(TESTFLAGS) $(CLUSTER)
+
+.PHONY: karpenter
+karpenter: controlplane ## Build Karpenter with its kwok provider, once
+	@$(MAKE) --no-print-directory bin/karpenter
+
+bin/karpenter: $(wildcard hack/karpenter/*)
+	@echo "Building Karpenter (once per version; some minutes)"
+	@cd hack/karpenter && go build -o ../../$@ .
+
+.PHONY: test-karpenter
+test-karpenter: karpenter build ## Run the tests with Karpenter (CYCLES=2 scale-ups and scale-downs, ORDERS=2 of pods)
+	@go test -count=1 -v -timeout 60m $(TESTFLAGS) ./test/karpenter -cycles $(or $(CYCLES),2) -orders $(or $(ORDERS),2)
+
+.PHONY: nodes
+nodes: controlplane $(TOOLS)/helm ## Build kubelet and kube-proxy for real nodes, once
+	@$(LOCAL) build --nodes
+
+.PHONY: test-node
+test-node: nodes prebuild ## Run the tests on two real nodes (as root, with Debian's containerd, runc and CNI plugins)
+	@go test -count=1 -v -timeout 15m $(TESTFLAGS) ./test/node
+
+.PHONY: node-packages
+node-packages: ## Install what real nodes need from Debian (as root)
+	@apt-get update
+	@DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
+	  containerd runc containernetworking-plugins iptables nftables conntrack iproute2 kmod
+
+.PHONY: test-short
+test-short: karpenter nodes prebuild ## Run the shortest cases of test-karpenter and test-node; say so where they cannot run
+	@if [ "$$(id -u)" = 0 ] && ! command -v containerd > /dev/null && command -v apt-get > /dev/null; then \
+	  echo "Installing what real nodes need"; $(MAKE) --no-print-directory node-packages > bin/apt.txt 2>&1 || true; fi
+	@go test -count=1 -vet=off -v -short -timeout 15m $(TESTFLAGS) ./test/karpenter ./test/node > bin/test-short.txt 2>&1 \
+	  || { cat bin/test-short.txt; exit 1; }; grep -E '^(ok|--- |NOT RUN)' bin/test-short.txt
+
+.PHONY: test-versions
+test-versions: prebuild $(TOOLS)/helm ## Run the tests on each supported Kubernetes, and write its row in docs/support.md (VERSIONS=v1.30.14,...)
+	@go run ./hack/versions -only "$(VERSIONS)"
+
+.PHONY: test-long
+test-long: controlplane build ## Run the long forms: tens of thousands of histories of each simulation, bursts of all sizes
+	@go test -count=1 -v -timeout 60m -run 'TestSimulation$$' ./internal/spread/ledger -histories 17000
+	@go test -count=1 -v -timeout 60m -run 'TestSimulation$$' ./internal/spread/shortage/spill -histories 17000
+	@go test -count=1 -timeout 60m -run TestSpreadConcurrent ./test/bursts -long
+	@$(MAKE) --no-print-directory test-shortages
+
+.PHONY: test-shortages
+test-shortages: controlplane build ## Run the long tests of pools without room (10 minutes)
+	@go test -count=1 -v -timeout 60m $(TESTFLAGS) ./test/shortages
+
+.PHONY: deflake
+deflake: controlplane build ## Run the concurrency tests 20 times under the race detector (the long one 5 times)
+	@$(RACE) -count=20 -timeout 60m -run 'Concurrent|Shutdown|Rotation|Term|Election|Panic' ./internal/... ./test/e2e
+	@$(RACE) -count=5 -timeout 60m -run TestSpreadConcurrent ./test/bursts
+	@go test -count=20 -timeout 60m -run 'TestUp' ./test/local
+
+.PHONY: fuzz
+fuzz: ## Fuzz each target for FUZZTIME (30s)
+	@go run ./hack/fuzz -time $(or $(FUZZTIME),30s)
