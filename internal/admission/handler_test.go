@@ -119,7 +119,7 @@ func TestHandlerRefusesWhatIsNoReview(t *testing.T) {
 		"no review":                {contentType: "application/json", body: []byte(`{"apiVersion":"v1","kind":"Pod"}`), status: http.StatusBadRequest, text: `kind "Pod"`},
 		"a review of the future":   {contentType: "application/json", body: []byte(`{"apiVersion":"admission.k8s.io/v9","kind":"AdmissionReview"}`), status: http.StatusBadRequest, text: "admission.k8s.io/v1"},
 		"a review with no request": {contentType: "application/json", body: []byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`), status: http.StatusBadRequest, text: "no request"},
-		"a body over the limit":    {contentType: "application/json", body: bytes.Repeat([]byte(" "), MaxBodyBytes+1), status: http.StatusRequestEntityTooLarge, text: "7340032"},
+		"a body over the limit":    {contentType: "application/json", body: bytes.Repeat([]byte(" "), maxBodyBytes+1), status: http.StatusRequestEntityTooLarge, text: "7340032"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

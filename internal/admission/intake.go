@@ -23,9 +23,9 @@ const (
 	largeReviews = 20 << 20
 )
 
-// MaxBodyBytes is the largest request body that is read. The API server takes objects of up to 3 MiB and sends at
+// maxBodyBytes is the largest request body that is read. The API server takes objects of up to 3 MiB and sends at
 // most two of them in a review. The rest of a review is smaller than 1 MiB.
-const MaxBodyBytes = 7 << 20
+const maxBodyBytes = 7 << 20
 
 // largeBodyTimeout is how long the rest of a large body may take once room is held for it. An API server sends it at once.
 const largeBodyTimeout = time.Second
@@ -71,7 +71,7 @@ func (in *Intake) read(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	// would wait for the rest of the body otherwise.
 	_ = deadlines.SetReadDeadline(end)
 
-	from := http.MaxBytesReader(w, r.Body, MaxBodyBytes)
+	from := http.MaxBytesReader(w, r.Body, maxBodyBytes)
 	if _, err := body.ReadFrom(io.LimitReader(from, smallReview+1)); err != nil {
 		return held{}, unreadable(err)
 	}
@@ -80,8 +80,8 @@ func (in *Intake) read(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		return in.take(ctx, end, in.small, r, int64(body.Len()))
 	}
 	n := r.ContentLength
-	if n < 0 || n > MaxBodyBytes {
-		n = MaxBodyBytes
+	if n < 0 || n > maxBodyBytes {
+		n = maxBodyBytes
 	}
 	room, err := in.take(ctx, end, in.large, r, n)
 	if err != nil {

@@ -102,7 +102,7 @@ func dial(t *testing.T, server *httptest.Server, from string, sent int) net.Conn
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	if _, err := fmt.Fprintf(conn, "POST /mutate?timeout=5s HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", MaxBodyBytes, strings.Repeat(" ", sent)); err != nil {
+	if _, err := fmt.Fprintf(conn, "POST /mutate?timeout=5s HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", maxBodyBytes, strings.Repeat(" ", sent)); err != nil {
 		t.Fatal(err)
 	}
 	return conn
@@ -180,7 +180,7 @@ func TestIntakeOfUnknownLength(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
-		if in.large.TryAcquire("another", largeReviews-2*MaxBodyBytes+1) {
+		if in.large.TryAcquire("another", largeReviews-2*maxBodyBytes+1) {
 			t.Error("two reviews of unknown length take less room than the largest would")
 		}
 		for range 3 { // the third gets its room from the first

@@ -24,7 +24,7 @@ func PodsOn(ctx context.Context, uncached client.Reader, node string, cached boo
 		options = append(options, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}})
 	}
 	var list corev1.PodList
-	if err := uncached.List(ctx, &list, options...); !errors.Is(err, ErrTooLarge) {
+	if err := uncached.List(ctx, &list, options...); !errors.Is(err, errTooLarge) {
 		return list.Items, err
 	}
 	var out []corev1.Pod

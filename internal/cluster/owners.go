@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// MaxDepth is how many owners are looked at from a pod upwards.
-const MaxDepth = 4
+// maxDepth is how many owners are looked at from a pod upwards.
+const maxDepth = 4
 
 // Chain is an object that makes pods, its controller, and so on upwards.
 type Chain struct {
@@ -21,7 +21,7 @@ type Chain struct {
 // Owners walks up from the object that makes some pods.
 func Owners(ctx context.Context, r Reader, namespace string, bottom Ref) (Chain, error) {
 	c := Chain{Refs: []Ref{bottom}}
-	for i := 0; i < len(c.Refs) && i < MaxDepth; i++ {
+	for i := 0; i < len(c.Refs) && i < maxDepth; i++ {
 		w, err := r.Workload(ctx, namespace, c.Refs[i])
 		if err != nil {
 			return c, err

@@ -12,17 +12,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// MaxAnswer is how many bytes an answer to an uncached request has at most. Tenants decide how large their objects
+// maxAnswer is how many bytes an answer to an uncached request has at most. Tenants decide how large their objects
 // are, and a decoded object takes a multiple of its bytes.
-const MaxAnswer = 4 << 20
+const maxAnswer = 4 << 20
 
 // pageSize is how many objects a page has, if they are not large.
 const pageSize = 200
 
-// ErrTooLarge means that an answer has more than [MaxAnswer] bytes.
-var ErrTooLarge = errors.New("the answer of the API server is too large")
+// errTooLarge means that an answer has more than [maxAnswer] bytes.
+var errTooLarge = errors.New("the answer of the API server is too large")
 
-// LimitAnswers returns a transport whose answers end with [ErrTooLarge] beyond [MaxAnswer] bytes. It is not for
+// LimitAnswers returns a transport whose answers end with [errTooLarge] beyond [maxAnswer] bytes. It is not for
 // watches, whose answers have no end.
 func LimitAnswers(next http.RoundTripper) http.RoundTripper {
 	if next == nil {
@@ -37,7 +37,7 @@ type limitedTransport struct{ next http.RoundTripper }
 func (t *limitedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := t.next.RoundTrip(req)
 	if err == nil {
-		resp.Body = &limitedBody{resp.Body, MaxAnswer}
+		resp.Body = &limitedBody{resp.Body, maxAnswer}
 	}
 	return resp, err
 }
@@ -53,11 +53,11 @@ type limitedBody struct {
 // Read implements io.Reader.
 func (b *limitedBody) Read(p []byte) (int, error) {
 	if b.left < 0 {
-		return 0, ErrTooLarge
+		return 0, errTooLarge
 	}
 	n, err := b.ReadCloser.Read(p)
 	if b.left -= int64(n); b.left < 0 {
-		return n, ErrTooLarge
+		return n, errTooLarge
 	}
 	return n, err
 }
@@ -69,7 +69,7 @@ func Each[T client.Object](ctx context.Context, uncached client.Reader, empty cl
 	for size := int64(pageSize); ; {
 		page := empty.DeepCopyObject().(client.ObjectList) // decoding leaves what an answer lacks as it was
 		err := uncached.List(ctx, page, append(slices.Clone(opts), client.Limit(size), client.Continue(next))...)
-		if errors.Is(err, ErrTooLarge) && size > 1 {
+		if errors.Is(err, errTooLarge) && size > 1 {
 			size = max(1, size/8)
 			continue
 		}

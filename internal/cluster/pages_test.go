@@ -23,7 +23,7 @@ func TestEach(t *testing.T) {
 		"one page":                    {pods: pageSize, answers: 1},
 		"three pages":                 {pods: 2*pageSize + 1, answers: 3},
 		"large pods":                  {pods: 100, bytes: 100 << 10, answers: 5}, // one too large, and four of 25
-		"a pod that nobody may write": {pods: 1, bytes: 2 * MaxAnswer, answers: 4, fails: true},
+		"a pod that nobody may write": {pods: 1, bytes: 2 * maxAnswer, answers: 4, fails: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pods := make([]corev1.Pod, tc.pods)
@@ -43,7 +43,7 @@ func TestEach(t *testing.T) {
 				seen, first = seen+1, first+len(pod.Labels)
 				return nil
 			})
-			if tc.fails != errors.Is(err, ErrTooLarge) || !tc.fails && (err != nil || seen != tc.pods || first != min(1, tc.pods)) {
+			if tc.fails != errors.Is(err, errTooLarge) || !tc.fails && (err != nil || seen != tc.pods || first != min(1, tc.pods)) {
 				t.Errorf("%d of %d pods, of which %d are the first, %v", seen, tc.pods, first, err)
 			}
 			if got := answers.Load(); got != tc.answers {

@@ -18,9 +18,9 @@ import (
 	"github.com/stowage-dev/stowage/internal/podpatch"
 )
 
-// SystemNamespaces are never touched: a fault there can keep a cluster from
+// systemNamespaces are never touched: a fault there can keep a cluster from
 // repairing itself.
-var SystemNamespaces = []string{metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease}
+var systemNamespaces = []string{metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease}
 
 // Namespaces reads namespaces. A cluster.Reader is one.
 type Namespaces interface {
@@ -37,7 +37,7 @@ type Scope struct {
 
 // New returns a scope that excludes the system namespaces and the one that Stowage runs in.
 func New(namespaces Namespaces, own string) *Scope {
-	return &Scope{namespaces: namespaces, excluded: append(slices.Clone(SystemNamespaces), own)}
+	return &Scope{namespaces: namespaces, excluded: append(slices.Clone(systemNamespaces), own)}
 }
 
 // Answer is how far Stowage may go with one pod.

@@ -85,8 +85,8 @@ func checkPods(d *versprei.PodDistributor) error {
 	return errors.Join(errs...)
 }
 
-// PoolName is how a PodDistributor's pool is called: by its name, or by its place.
-func PoolName(d *versprei.PodDistributor, i int) string {
+// poolName is how a PodDistributor's pool is called: by its name, or by its place.
+func poolName(d *versprei.PodDistributor, i int) string {
 	return cmp.Or(d.Spec.Distribution[i].Name, strconv.Itoa(i))
 }
 
@@ -105,7 +105,7 @@ func Compile(d *versprei.PodDistributor) *Policy {
 		for k, v := range pool.NodeLabel {
 			labels[k] = string(v)
 		}
-		pools[i] = sequence.Pool{Name: PoolName(d, i), Labels: labels, Base: int64(pool.Base), Weight: int64(pool.Weight), Overflow: int64(pool.Overflow)}
+		pools[i] = sequence.Pool{Name: poolName(d, i), Labels: labels, Base: int64(pool.Base), Weight: int64(pool.Weight), Overflow: int64(pool.Overflow)}
 		if pool.MaxReplicas != nil {
 			pools[i].Max = int64(*pool.MaxReplicas)
 		}

@@ -626,7 +626,7 @@ func (w *world) transitions(l *workload, next []Pool, v View) {
 			if seenWaiting == 0 {
 				w.fail("pool %d is exhausted although only pods wait that fit nowhere", i)
 			}
-			if ripe < min(Enough, seenWaiting) {
+			if ripe < min(enough, seenWaiting) {
 				w.fail("pool %d is exhausted though only %d of %d pods have waited for %s", i, ripe, seenWaiting, l.rules[i].After)
 			}
 		case is.Phase != was.Phase || is.Max != was.Max:

@@ -45,9 +45,9 @@ func DefaultTiming() Timing {
 	return Timing{FirstProbe: time.Minute, LastProbe: 30 * time.Minute, Forget: 30 * time.Minute}
 }
 
-// Enough is how many pods must have waited for a pool to be exhausted, if so many wait at all. One pod alone may have
+// enough is how many pods must have waited for a pool to be exhausted, if so many wait at all. One pod alone may have
 // a reason of its own that nobody knows.
-const Enough = 3
+const enough = 3
 
 // Pool is the state of one pool of a workload.
 type Pool struct {
@@ -186,7 +186,7 @@ func step(pools []Pool, pool int, t tally, v View, timing Timing) {
 	if t.waiting > 0 || v.Hard[pool] {
 		p.Waited = v.Now
 	}
-	enough := t.ripe > 0 && t.ripe >= min(Enough, t.waiting)
+	enough := t.ripe > 0 && t.ripe >= min(enough, t.waiting)
 	switch p.Phase {
 	case Available:
 		if enough {
