@@ -41,7 +41,7 @@ func list(t *testing.T, patterns ...string) map[string]goPackage {
 // able to reach a cluster.
 func TestDecisionsImportNoClient(t *testing.T) {
 	pure := []string{
-		"podpatch", "nodefit", "autoscaler/karpenter", "autoscaler/clusterautoscaler",
+		"world", "world/manifests", "podpatch", "nodefit", "autoscaler/karpenter", "autoscaler/clusterautoscaler",
 		"spread/sequence", "spread/ledger", "spread/placement", "spread/repair/planner", "spread/shortage/spill",
 		"size/sizing",
 		"vm/peerpod",
@@ -68,7 +68,7 @@ func within(name, folder string) bool { return name == folder || strings.HasPref
 
 // A capability knows none of the others, and what all stand on knows no capability.
 func TestCapabilitiesAreApart(t *testing.T) {
-	ground := []string{"internal/platform", "internal/admission", "internal/cluster", "internal/autoscaler", "internal/nodefit", "internal/podpatch", "internal/podstatus", "internal/config", "internal/capability"}
+	ground := []string{"internal/platform", "internal/admission", "internal/world", "internal/autoscaler", "internal/nodefit", "internal/podpatch", "internal/podstatus", "internal/config", "internal/capability"}
 	found := map[string]int{}
 	for name, p := range list(t, "../internal/...") {
 		for _, imported := range p.Imports {

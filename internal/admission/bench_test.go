@@ -27,12 +27,13 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	stowageevents "github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	vmadmit "github.com/stowage-dev/stowage/internal/vm/admit"
 	"github.com/stowage-dev/stowage/internal/vm/peerpod"
+	"github.com/stowage-dev/stowage/internal/world"
+	"github.com/stowage-dev/stowage/internal/world/manifests"
 )
 
 // BenchmarkHandler compares our handler, from HTTP body to HTTP body, with a
@@ -47,7 +48,7 @@ func BenchmarkHandler(b *testing.B) {
 				name    string
 				handler http.Handler
 			}{
-				{"stowage", newTestHandler(b, cluster.NewStatic(cluster.Objects{}))},
+				{"stowage", newTestHandler(b, manifests.New(world.Objects{}))},
 				{"plain", plainHandler()},
 			} {
 				b.Run(fmt.Sprintf("pod=%s/size=%s/impl=%s", kind, size, impl.name), func(b *testing.B) {
@@ -109,10 +110,10 @@ func (d *discard) WriteHeader(status int)        { d.status = status }
 func (d *discard) Write(p []byte) (int, error)   { return len(p), nil }
 func (*discard) SetReadDeadline(time.Time) error { return nil } // as the server's has
 
-func newTestHandler(tb testing.TB, c cluster.Reader, features ...feature.Feature) *Handler {
+func newTestHandler(tb testing.TB, c world.Snapshot, features ...feature.Feature) *Handler {
 	tb.Helper()
 	if features == nil {
-		features = []feature.Feature{&vmadmit.Feature{Config: peerpod.DefaultConfig(), Cluster: c}}
+		features = []feature.Feature{&vmadmit.Feature{Config: peerpod.DefaultConfig(), World: c}}
 	}
 	return &Handler{
 		Pipeline:   &Pipeline{features: features, scope: scope.New(c, "stowage-system")},

@@ -33,7 +33,6 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	stowageevents "github.com/stowage-dev/stowage/internal/platform/events"
 	sizeadmit "github.com/stowage-dev/stowage/internal/size/admit"
 	spreadadmit "github.com/stowage-dev/stowage/internal/spread/admit"
@@ -41,6 +40,8 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	vmadmit "github.com/stowage-dev/stowage/internal/vm/admit"
 	"github.com/stowage-dev/stowage/internal/vm/peerpod"
+	"github.com/stowage-dev/stowage/internal/world"
+	"github.com/stowage-dev/stowage/internal/world/manifests"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
 
@@ -131,7 +132,7 @@ func TestHandlerRefusesWhatIsNoReview(t *testing.T) {
 				r.Header.Set("Content-Type", tc.contentType)
 			}
 			w := httptest.NewRecorder()
-			newTestHandler(t, cluster.NewStatic(cluster.Objects{})).ServeHTTP(w, r)
+			newTestHandler(t, manifests.New(world.Objects{})).ServeHTTP(w, r)
 			if w.Code != tc.status || !strings.Contains(w.Body.String(), tc.text) {
 				t.Errorf("got %d %q, want %d with %q", w.Code, w.Body, tc.status, tc.text)
 			}
@@ -141,7 +142,7 @@ func TestHandlerRefusesWhatIsNoReview(t *testing.T) {
 
 // A client that does not send what it has announced does not occupy us for long.
 func TestBodyThatDoesNotCome(t *testing.T) {
-	h := newTestHandler(t, cluster.NewStatic(cluster.Objects{}))
+	h := newTestHandler(t, manifests.New(world.Objects{}))
 	// The time to send it is nearly over.
 	h.Intake = NewIntake(clocktesting.NewFakePassiveClock(clock.RealClock{}.Now().Add(100*time.Millisecond - 4800*time.Millisecond/2)))
 	server := httptest.NewServer(h)
@@ -217,7 +218,7 @@ func TestHandlerAllows(t *testing.T) {
 						tc.edit(r)
 					}
 				})
-				got := decodeAnswer(t, post(newTestHandler(t, cluster.NewStatic(cluster.Objects{})), body))
+				got := decodeAnswer(t, post(newTestHandler(t, manifests.New(world.Objects{})), body))
 				if got.APIVersion != version || got.Kind != "AdmissionReview" || got.Response.UID != "u-1" {
 					t.Errorf("answered with %s %s %s", got.APIVersion, got.Kind, got.Response.UID)
 				}
@@ -237,32 +238,32 @@ func TestContentTypeWithParameters(t *testing.T) {
 	r := httptest.NewRequest(http.MethodPost, "/mutate", bytes.NewReader(reviewOf(t, peerPod(), nil)))
 	r.Header.Set("Content-Type", "application/json; charset=utf-8")
 	w := httptest.NewRecorder()
-	newTestHandler(t, cluster.NewStatic(cluster.Objects{})).ServeHTTP(w, r)
+	newTestHandler(t, manifests.New(world.Objects{})).ServeHTTP(w, r)
 	if got := decodeAnswer(t, w); len(got.Response.Patch) == 0 {
 		t.Error("the pod was not patched")
 	}
 }
 
 func TestModes(t *testing.T) {
-	namespace := func(value string) *cluster.Static {
-		return cluster.NewStatic(cluster.Objects{Namespaces: []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{stowage.ModeKey: value}}}}})
+	namespace := func(value string) *manifests.Snapshot {
+		return manifests.New(world.Objects{Namespaces: []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{stowage.ModeKey: value}}}}})
 	}
 	const audit, wrong = "stowage (audit): peer-pods would make this pod a peer pod (1 vCPU, 2048 MiB)", "must be Enforce, Audit or Off"
 	cases := map[string]struct {
-		cluster *cluster.Static
+		cluster *manifests.Snapshot
 		pod     func(*corev1.Pod)
 		outcome Outcome // "" is not asked
 		warning string
 	}{
-		"nothing said":                    {cluster: cluster.NewStatic(cluster.Objects{}), outcome: OutcomeApplied},
+		"nothing said":                    {cluster: manifests.New(world.Objects{}), outcome: OutcomeApplied},
 		"audit, on the namespace":         {cluster: namespace("Audit"), outcome: OutcomeAudited, warning: audit},
 		"off, on the namespace":           {cluster: namespace("Off")},
 		"off, in another case":            {cluster: namespace("off")},
 		"no mode, on the namespace":       {cluster: namespace("Maybe"), outcome: OutcomeApplied, warning: wrong},
-		"off, by the pod's annotation":    {cluster: cluster.NewStatic(cluster.Objects{}), pod: func(p *corev1.Pod) { p.Annotations = map[string]string{stowage.ModeKey: "Off"} }},
+		"off, by the pod's annotation":    {cluster: manifests.New(world.Objects{}), pod: func(p *corev1.Pod) { p.Annotations = map[string]string{stowage.ModeKey: "Off"} }},
 		"audit, by the pod's label":       {cluster: namespace("Off"), pod: func(p *corev1.Pod) { p.Labels = map[string]string{stowage.ModeKey: "Audit"} }, outcome: OutcomeAudited, warning: audit},
 		"the pod overrules its namespace": {cluster: namespace("Off"), pod: func(p *corev1.Pod) { p.Annotations = map[string]string{stowage.ModeKey: "Enforce"} }, outcome: OutcomeApplied},
-		"annotation before label": {cluster: cluster.NewStatic(cluster.Objects{}), pod: func(p *corev1.Pod) {
+		"annotation before label": {cluster: manifests.New(world.Objects{}), pod: func(p *corev1.Pod) {
 			p.Annotations = map[string]string{stowage.ModeKey: "Off"}
 			p.Labels = map[string]string{stowage.ModeKey: "Audit"}
 		}},
@@ -302,7 +303,7 @@ func (f featureFunc) Decide(ctx context.Context, r feature.Request) (feature.Dec
 }
 
 // brokenCluster cannot be read.
-type brokenCluster struct{ cluster.Static }
+type brokenCluster struct{ manifests.Snapshot }
 
 func (*brokenCluster) Namespace(context.Context, string) (*corev1.Namespace, error) {
 	return nil, errors.New("read namespace: timed out")
@@ -314,7 +315,7 @@ func TestFailOpen(t *testing.T) {
 	}
 	cases := map[string]struct {
 		faulty  featureFunc
-		cluster cluster.Reader
+		cluster world.Snapshot
 		outcome [2]string
 		warning string
 		patched bool // by the feature that works
@@ -350,7 +351,7 @@ func TestFailOpen(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/dryRun=%t", name, dryRun), func(t *testing.T) {
 				static := tc.cluster
 				if static == nil {
-					static = cluster.NewStatic(cluster.Objects{})
+					static = manifests.New(world.Objects{})
 				}
 				h := newTestHandler(t, static)
 				if tc.faulty != nil {
@@ -388,7 +389,7 @@ func TestLongWarningIsCut(t *testing.T) {
 	f := featureFunc(func(context.Context, feature.Request) (feature.Decision, error) {
 		return feature.Decision{}, errors.New(strings.Repeat("ä", 300))
 	})
-	got := decodeAnswer(t, post(newTestHandler(t, cluster.NewStatic(cluster.Objects{}), f), reviewOf(t, peerPod(), nil)))
+	got := decodeAnswer(t, post(newTestHandler(t, manifests.New(world.Objects{}), f), reviewOf(t, peerPod(), nil)))
 	if w := got.Response.Warnings[0]; len(w) > maxWarning || !strings.HasSuffix(w, "ä...") {
 		t.Errorf("a warning of %d bytes: %s", len(w), w)
 	}
@@ -405,24 +406,24 @@ func TestPeerPodRefusals(t *testing.T) {
 		return []corev1.LimitRange{{ObjectMeta: metav1.ObjectMeta{Name: "l", Namespace: "default"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{item}}}}
 	}
 	cases := map[string]struct {
-		cluster cluster.Objects
+		cluster world.Objects
 		warning string
 		events  int
 	}{
-		"defaults only":              {cluster: cluster.Objects{LimitRanges: limit(corev1.LimitRangeItem{Type: "Container", Default: testkit.ResourceList("cpu=1")})}},
-		"a container minimum":        {cluster: cluster.Objects{LimitRanges: limit(corev1.LimitRangeItem{Type: "Container", Min: testkit.ResourceList("memory=1,cpu=1")})}, warning: `remove these bounds of LimitRange "l" or use another namespace: min.cpu (Container), min.memory (Container)`, events: 1},
-		"a pod maximum":              {cluster: cluster.Objects{LimitRanges: limit(corev1.LimitRangeItem{Type: "Pod", Max: testkit.ResourceList("cpu=1")})}, warning: "max.cpu (Pod)", events: 1},
-		"a ratio":                    {cluster: cluster.Objects{LimitRanges: limit(corev1.LimitRangeItem{Type: "Container", MaxLimitRequestRatio: testkit.ResourceList("cpu=2")})}, warning: "maxLimitRequestRatio.cpu", events: 1},
-		"a bound on volumes":         {cluster: cluster.Objects{LimitRanges: limit(corev1.LimitRangeItem{Type: "PersistentVolumeClaim", Max: testkit.ResourceList("storage=1")})}},
-		"a bound on VMs":             {cluster: cluster.Objects{LimitRanges: limit(corev1.LimitRangeItem{Type: "Container", Max: testkit.ResourceList(stowage.DefaultVMResource + "=1")})}},
-		"a quota on cpu and memory":  {cluster: cluster.Objects{ResourceQuotas: hard("requests.cpu=1,limits.memory=1")}, warning: `ResourceQuota "q" may refuse this pod, because a peer pod has no requests or limits; use requests.kata.peerpods.io/vm there in place of requests.cpu, limits.memory`},
-		"a quota on VMs":             {cluster: cluster.Objects{ResourceQuotas: hard("requests.kata.peerpods.io/vm=1,pods=3")}},
-		"a quota on best effort":     {cluster: cluster.Objects{ResourceQuotas: hard("pods=1", corev1.ResourceQuotaScopeBestEffort)}},
-		"a quota on the others only": {cluster: cluster.Objects{ResourceQuotas: hard("cpu=1", corev1.ResourceQuotaScopeNotBestEffort)}},
+		"defaults only":              {cluster: world.Objects{LimitRanges: limit(corev1.LimitRangeItem{Type: "Container", Default: testkit.ResourceList("cpu=1")})}},
+		"a container minimum":        {cluster: world.Objects{LimitRanges: limit(corev1.LimitRangeItem{Type: "Container", Min: testkit.ResourceList("memory=1,cpu=1")})}, warning: `remove these bounds of LimitRange "l" or use another namespace: min.cpu (Container), min.memory (Container)`, events: 1},
+		"a pod maximum":              {cluster: world.Objects{LimitRanges: limit(corev1.LimitRangeItem{Type: "Pod", Max: testkit.ResourceList("cpu=1")})}, warning: "max.cpu (Pod)", events: 1},
+		"a ratio":                    {cluster: world.Objects{LimitRanges: limit(corev1.LimitRangeItem{Type: "Container", MaxLimitRequestRatio: testkit.ResourceList("cpu=2")})}, warning: "maxLimitRequestRatio.cpu", events: 1},
+		"a bound on volumes":         {cluster: world.Objects{LimitRanges: limit(corev1.LimitRangeItem{Type: "PersistentVolumeClaim", Max: testkit.ResourceList("storage=1")})}},
+		"a bound on VMs":             {cluster: world.Objects{LimitRanges: limit(corev1.LimitRangeItem{Type: "Container", Max: testkit.ResourceList(stowage.DefaultVMResource + "=1")})}},
+		"a quota on cpu and memory":  {cluster: world.Objects{ResourceQuotas: hard("requests.cpu=1,limits.memory=1")}, warning: `ResourceQuota "q" may refuse this pod, because a peer pod has no requests or limits; use requests.kata.peerpods.io/vm there in place of requests.cpu, limits.memory`},
+		"a quota on VMs":             {cluster: world.Objects{ResourceQuotas: hard("requests.kata.peerpods.io/vm=1,pods=3")}},
+		"a quota on best effort":     {cluster: world.Objects{ResourceQuotas: hard("pods=1", corev1.ResourceQuotaScopeBestEffort)}},
+		"a quota on the others only": {cluster: world.Objects{ResourceQuotas: hard("cpu=1", corev1.ResourceQuotaScopeNotBestEffort)}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			h := newTestHandler(t, cluster.NewStatic(tc.cluster))
+			h := newTestHandler(t, manifests.New(tc.cluster))
 			recorder := events.NewFakeRecorder(10)
 			h.Events = stowageevents.Recorder{EventRecorder: recorder}
 			got := decodeAnswer(t, post(h, reviewOf(t, peerPod(), nil)))
@@ -437,14 +438,14 @@ func TestPeerPodRefusals(t *testing.T) {
 }
 
 // everything is a cluster in which each feature has something to do.
-func everything() *cluster.Static {
+func everything() *manifests.Snapshot {
 	node := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n4"}}
 	node.Status.Allocatable = testkit.ResourceList("cpu=4,memory=16Gi,ephemeral-storage=100Gi")
-	agent := cluster.Workload{Ref: cluster.Ref{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "agent", UID: "ds"}, Namespace: "default"}
+	agent := world.Workload{Ref: world.Ref{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "agent", UID: "ds"}, Namespace: "default"}
 	agent.Annotations = map[string]string{flexdaemonsets.TemplateAnnotation: "tenth"}
-	web := cluster.Workload{Ref: cluster.Ref{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "rs"}, Namespace: "default"}
-	return cluster.NewStatic(cluster.Objects{
-		Nodes: []corev1.Node{node}, Workloads: []cluster.Workload{agent, web},
+	web := world.Workload{Ref: world.Ref{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "rs"}, Namespace: "default"}
+	return manifests.New(world.Objects{
+		Nodes: []corev1.Node{node}, Workloads: []*world.Workload{&agent, &web},
 		Templates: []flexdaemonsets.FlexDaemonsetTemplate{{ObjectMeta: metav1.ObjectMeta{Name: "tenth"}, Spec: flexdaemonsets.FlexDaemonsetTemplateSpec{
 			CPUPercentage: new(int32(10)), MemoryPercentage: new(int32(15)), MinStorage: "1Gi",
 		}}},
@@ -481,8 +482,8 @@ func TestPipelineIsIdempotent(t *testing.T) {
 	static := everything()
 	h := newTestHandler(t, static,
 		&spreadadmit.Feature{Policies: policy.NewFinder(static, policy.Settings{}), Seats: ledger.NewMemory(), Key: make(ledger.Key, ledger.KeySize)},
-		&sizeadmit.Feature{Cluster: static},
-		&vmadmit.Feature{Config: peerpod.DefaultConfig(), Cluster: static})
+		&sizeadmit.Feature{World: static},
+		&vmadmit.Feature{Config: peerpod.DefaultConfig(), World: static})
 	changed := map[string]int{}
 	rapid.Check(t, func(rt *rapid.T) {
 		b := testkit.Pod("p").RuntimeClass(rapid.SampledFrom([]string{stowage.DefaultRuntimeClass, "runc"}).Draw(rt, "class"))
@@ -543,7 +544,7 @@ func TestAnswerIsDeterministic(t *testing.T) {
 	pod := testkit.Pod("p").RuntimeClass(stowage.DefaultRuntimeClass).
 		Container("a", "cpu=1,memory=1Gi,vendor.example/x=1,vendor.example/y=1", "cpu=1,memory=2Gi,vendor.example/x=1,vendor.example/y=1").
 		Container("b", "cpu=1,memory=1Gi", "").InitContainer("i", "", "cpu=1,memory=1Gi").Obj()
-	h := newTestHandler(t, cluster.NewStatic(cluster.Objects{}))
+	h := newTestHandler(t, manifests.New(world.Objects{}))
 	want := post(h, reviewOf(t, pod, nil)).Body.String()
 	for range 20 {
 		if diff := cmp.Diff(want, post(h, reviewOf(t, pod, nil)).Body.String()); diff != "" {
@@ -554,7 +555,7 @@ func TestAnswerIsDeterministic(t *testing.T) {
 
 // A patch touches nothing that it does not have to.
 func TestPatchIsSmall(t *testing.T) {
-	got := decodeAnswer(t, post(newTestHandler(t, cluster.NewStatic(cluster.Objects{})), reviewOf(t, peerPod(), nil)))
+	got := decodeAnswer(t, post(newTestHandler(t, manifests.New(world.Objects{})), reviewOf(t, peerPod(), nil)))
 	var ops []struct{ Op, Path string }
 	if err := json.Unmarshal(got.Response.Patch, &ops); err != nil {
 		t.Fatal(err)
@@ -600,7 +601,7 @@ func FuzzHandler(f *testing.F) {
 	f.Add(benchReview(f, false, true))
 	f.Add([]byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"","kind":{"version":"v1","kind":"Pod"},"operation":"CREATE","object":{"spec":{"runtimeClassName":"kata-remote","containers":[{}]}}}}`))
 	f.Add([]byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"object":[]}}`))
-	h := newTestHandler(f, cluster.NewStatic(cluster.Objects{}))
+	h := newTestHandler(f, manifests.New(world.Objects{}))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		w := post(h, body)
 		if w.Code != http.StatusOK {
@@ -631,7 +632,7 @@ func TestLogLinesAreLimited(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h, lines := newTestHandler(t, cluster.NewStatic(cluster.Objects{}), f), 0
+			h, lines := newTestHandler(t, manifests.New(world.Objects{}), f), 0
 			h.Log = funcr.New(func(string, string) { lines++ }, funcr.Options{})
 			h.FailureLimit, h.ChangeLimit = flowcontrol.NewTokenBucketPassiveRateLimiter(0.001, 3), flowcontrol.NewTokenBucketPassiveRateLimiter(0.001, 3)
 			for range 20 {

@@ -16,8 +16,9 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/stowage-dev/stowage/internal/admission/feature"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/world"
+	"github.com/stowage-dev/stowage/internal/world/manifests"
 )
 
 // intakeHandler reads a body as the handlers do, and holds it until it may answer.
@@ -110,7 +111,7 @@ func dial(t *testing.T, server *httptest.Server, from string, sent int) net.Conn
 
 // Whoever announces large reviews and does not send them keeps no room from others.
 func TestSilentConnections(t *testing.T) {
-	h := newTestHandler(t, cluster.NewStatic(cluster.Objects{}))
+	h := newTestHandler(t, manifests.New(world.Objects{}))
 	server := httptest.NewServer(h)
 	defer server.Close()
 	for range 20 {
@@ -133,7 +134,7 @@ func TestSilentConnections(t *testing.T) {
 
 // A client that stalls amid a large review is answered, and gives its room back.
 func TestStalledConnection(t *testing.T) {
-	h := newTestHandler(t, cluster.NewStatic(cluster.Objects{}))
+	h := newTestHandler(t, manifests.New(world.Objects{}))
 	server := httptest.NewServer(h)
 	defer server.Close()
 	conn := dial(t, server, "127.0.0.1", 2*smallReview)

@@ -21,9 +21,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/flowcontrol"
 
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/podpatch"
+	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 )
 
 // longestTimeout is how long an API server waits for a webhook at most.
@@ -114,7 +114,7 @@ func putBuffer(b *bytes.Buffer) {
 // arrive returns the context of a request, which ends when its answer would be too late. The server ends the context of
 // every request when it begins to shut down; a request under way must still come to its end.
 func arrive(r *http.Request) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(cluster.AskedBy(context.WithoutCancel(r.Context()), clientOf(r)), budget(r))
+	return context.WithTimeout(worldcache.AskedBy(context.WithoutCancel(r.Context()), clientOf(r)), budget(r))
 }
 
 // clientOf is the address that a request comes from.

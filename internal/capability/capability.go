@@ -16,11 +16,11 @@ import (
 
 	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/platform/evict"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
+	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 )
 
 // Host is what a process gives to a capability.
@@ -37,7 +37,7 @@ type Host struct {
 	// Informers is what Cached reads, which is shared by all.
 	Informers crcache.Cache
 
-	Cluster *cluster.Cache
+	World   *worldcache.Cache
 	Scope   *scope.Scope
 	Evictor *evict.Evictor
 	Clock   clock.WithTickerAndDelayedExecution

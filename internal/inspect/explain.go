@@ -15,9 +15,10 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
+	"github.com/stowage-dev/stowage/internal/world"
+	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
 
 // Explanation says why a pod looks the way it does.
@@ -64,12 +65,12 @@ const leftAlone = "left alone"
 // subject is a pod that is explained.
 type subject struct {
 	*Inspector
-	reader apiReader
+	reader worldapi.Live
 	pod    *corev1.Pod
 	view   *podpatch.Pod
 	owner  *podpatch.Owner // nil if it has none
-	chain  []cluster.Ref   // the owner, what made it, and so on
-	roots  []*cluster.Workload
+	chain  []world.Ref     // the owner, what made it, and so on
+	roots  []*world.Workload
 	// unseen is why the webhook would not see the pod now, if it would not.
 	unseen string
 }
@@ -77,14 +78,14 @@ type subject struct {
 // Explain explains a pod. It returns the API server's error if there is no such pod.
 func (i *Inspector) Explain(ctx context.Context, namespace, name string) (*Explanation, error) {
 	// 1. The pod, and what made it.
-	s := &subject{Inspector: i, reader: i.apiReader(), pod: &corev1.Pod{}}
+	s := &subject{Inspector: i, reader: i.live(), pod: &corev1.Pod{}}
 	if err := i.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, s.pod); err != nil {
 		return nil, forbidden(fmt.Sprintf("pod %s in namespace %s", name, namespace), err)
 	}
 	s.view = podpatch.FromPod(s.pod)
 	e := &Explanation{Namespace: namespace, Pod: name, Node: s.pod.Spec.NodeName}
 	if s.owner = s.view.Controller(); s.owner != nil {
-		chain, err := cluster.Owners(ctx, s.reader, namespace, cluster.Ref{APIVersion: s.owner.APIVersion, Kind: s.owner.Kind, Name: s.owner.Name, UID: types.UID(s.owner.UID)})
+		chain, err := world.Owners(ctx, s.reader, namespace, world.Ref{APIVersion: s.owner.APIVersion, Kind: s.owner.Kind, Name: s.owner.Name, UID: types.UID(s.owner.UID)})
 		if err != nil {
 			return nil, forbidden("what made the pod", err)
 		}

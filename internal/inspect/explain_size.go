@@ -19,7 +19,7 @@ import (
 
 // sizing says how big the pod is, and why.
 func (s *subject) sizing(ctx context.Context, a *Aspect) error {
-	f := &sizeadmit.Feature{Cluster: s.reader}
+	f := &sizeadmit.Feature{World: s.reader}
 	d, err := f.Decide(ctx, feature.Request{Namespace: s.pod.Namespace, Pod: s.view})
 	if err != nil {
 		return err

@@ -15,13 +15,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
 
 // spread says where the pod goes, and why.
@@ -193,7 +193,7 @@ func (s *subject) countPods(ctx context.Context, a *Aspect, p *policy.Policy) (r
 		return 0, err
 	}
 	replicas = seated
-	scale, err := cluster.ReadScale(ctx, s.Client, owner.Namespace, seats.Ref(owner))
+	scale, err := worldapi.ReadScale(ctx, s.Client, owner.Namespace, seats.Ref(owner))
 	switch {
 	case err == nil && scale != nil:
 		replicas = scale.Replicas

@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/podstatus"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // WorkloadExplanation says why the pods of a workload look the way they do: pods that look alike are explained
@@ -45,8 +45,8 @@ func (i *Inspector) ExplainWorkload(ctx context.Context, namespace, kind, name s
 	members := map[string]bool{} // what is between the pods and the workload, and that itself, as kind/name
 	counts, samples := map[look]int{}, map[look]string{}
 	var order []look
-	reader := i.apiReader()
-	owners := map[string]cluster.Chain{}
+	reader := i.live()
+	owners := map[string]world.Chain{}
 	var failed error
 	err := each(ctx, i, &corev1.PodList{}, func(pod *corev1.Pod) {
 		owner := metav1.GetControllerOfNoCopy(pod)
@@ -55,7 +55,7 @@ func (i *Inspector) ExplainWorkload(ctx context.Context, namespace, kind, name s
 		}
 		chain, known := owners[string(owner.UID)]
 		if !known {
-			if chain, failed = cluster.Owners(ctx, reader, namespace, cluster.RefOf(owner)); failed != nil {
+			if chain, failed = world.Owners(ctx, reader, namespace, world.RefOf(owner)); failed != nil {
 				return
 			}
 			owners[string(owner.UID)] = chain

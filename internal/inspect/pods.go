@@ -16,17 +16,17 @@ import (
 
 // listPods lists the active pods of all namespaces, because nodes have VMs for all of them. Where the user may not, it
 // lists those of the report's namespace.
-func (i *Inspector) listPods(ctx context.Context, s *snapshot, r *Report) error {
+func (i *Inspector) listPods(ctx context.Context, s *snapshot, namespace string, r *Report) error {
 	keep := func(pod *corev1.Pod) {
 		if !podstatus.Ended(pod) {
 			s.pods = append(s.pods, slim(pod))
 		}
 	}
 	err := each(ctx, i, &corev1.PodList{}, keep)
-	if apierrors.IsForbidden(err) && s.namespace != "" {
+	if apierrors.IsForbidden(err) && namespace != "" {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("the VMs of nodes, and the nodes that templates cover, are left out: %v", err))
 		s.podsOfNamespace, s.pods = true, nil
-		return each(ctx, i, &corev1.PodList{}, keep, client.InNamespace(s.namespace))
+		return each(ctx, i, &corev1.PodList{}, keep, client.InNamespace(namespace))
 	}
 	return err
 }

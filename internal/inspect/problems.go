@@ -15,11 +15,11 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/size/sizing"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // Problem is something that is not as it should be.
@@ -50,7 +50,7 @@ func (i *Inspector) podProblems(ctx context.Context, s *snapshot, r *Report) {
 	counts, samples := map[podProblem]int{}, map[podProblem]string{}
 	var order []podProblem
 	for _, pod := range s.pods {
-		if !s.reports(pod.Namespace) {
+		if !s.Covers(pod.Namespace) {
 			continue
 		}
 		for _, p := range i.problemsOf(ctx, s, sc, pod) {
@@ -85,7 +85,7 @@ func (i *Inspector) problemsOf(ctx context.Context, s *snapshot, sc *scope.Scope
 	var unsized *appsv1.DaemonSet
 	var template string
 	if d := s.daemonSetOf(pod); d != nil && i.Sizing && pod.Labels[stowage.SizedByLabel] == "" && i.vmsOf(pod) == 0 {
-		if template = sizing.TemplateName(pod.Annotations[flexdaemonsets.TemplateAnnotation], d.Annotations); s.templates[template] != nil {
+		if template = sizing.TemplateName(pod.Annotations[flexdaemonsets.TemplateAnnotation], d.Annotations); s.hasTemplate(template) {
 			unsized = d
 		}
 	}
@@ -141,7 +141,7 @@ func (s *snapshot) passes(ctx context.Context, sc *scope.Scope, pod *corev1.Pod)
 }
 
 // exists reports whether there is an object of a name. One whose kind may not be read is taken to be there.
-func (s *snapshot) exists(ctx context.Context, namespace string, ref cluster.Ref) (bool, error) {
+func (s *snapshot) exists(ctx context.Context, namespace string, ref world.Ref) (bool, error) {
 	w, err := s.Workload(ctx, namespace, ref)
 	return w != nil || !s.MayRead(ref), err
 }
@@ -149,22 +149,20 @@ func (s *snapshot) exists(ctx context.Context, namespace string, ref cluster.Ref
 // policyProblems adds policies that concern nothing, and DaemonSets whose template is not there.
 func (i *Inspector) policyProblems(ctx context.Context, s *snapshot, r *Report) error {
 	if i.Spread {
-		for _, list := range s.podDistributors {
-			for n := range list {
-				if err := s.distributorProblems(ctx, &list[n], r); err != nil {
-					return err
-				}
+		for n := range s.objects.PodDistributors {
+			if err := s.distributorProblems(ctx, &s.objects.PodDistributors[n], r); err != nil {
+				return err
 			}
 		}
 	}
-	if s.templates == nil {
+	if s.hiddenTemplates || !i.Sizing {
 		return nil
 	}
 	sc := scope.New(s, i.Namespace)
 	for _, d := range s.daemonSets {
 		name := sizing.TemplateName(d.Spec.Template.Annotations[flexdaemonsets.TemplateAnnotation], d.Annotations)
 		made := podpatch.FromPod(&corev1.Pod{ObjectMeta: d.Spec.Template.ObjectMeta})
-		if s.reports(d.Namespace) && name != "" && s.templates[name] == nil && sc.Enforces(ctx, d.Namespace, made) {
+		if s.Covers(d.Namespace) && name != "" && !s.hasTemplate(name) && sc.Enforces(ctx, d.Namespace, made) {
 			r.problem(d.Namespace, "DaemonSet/"+d.Name, "create the template, or mend the annotation "+flexdaemonsets.TemplateAnnotation, "names FlexDaemonsetTemplate %s, which does not exist: its pods keep the size that they declare", name)
 		}
 	}
@@ -177,7 +175,7 @@ func (s *snapshot) distributorProblems(ctx context.Context, d *versprei.PodDistr
 		r.problem(d.Namespace, "PodDistributor/"+d.Name, "correct spec.distribution", "is invalid, so that it divides no pods: %v", err)
 	}
 	target := policy.TargetOf(d)
-	exists, err := s.exists(ctx, d.Namespace, target)
+	exists, err := s.exists(ctx, d.Namespace, target.Ref)
 	switch {
 	case apierrors.IsForbidden(err):
 	case err != nil:

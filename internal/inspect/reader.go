@@ -8,25 +8,20 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
-	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/tools/pager"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
-	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/vm/peerpod"
+	"github.com/stowage-dev/stowage/internal/world"
+	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
 
 // Inspector looks at a cluster. Its settings should be those of the Stowage that runs
@@ -61,7 +56,7 @@ type Inspector struct {
 func (i *Inspector) Read() int64 { return i.read.Load() }
 
 // finder returns a finder of policies that reads from r.
-func (i *Inspector) finder(r cluster.Reader) *policy.Finder {
+func (i *Inspector) finder(r world.Snapshot) *policy.Finder {
 	return policy.NewFinder(r, policy.Settings{NamespaceLabel: i.NamespaceLabel, ExcludedNamespaces: i.ExcludedNamespaces})
 }
 
@@ -84,56 +79,11 @@ func each[T client.Object](ctx context.Context, i *Inspector, list client.Object
 	return err
 }
 
+// live returns the world as the API server has it at each question.
+func (i *Inspector) live() worldapi.Live { return worldapi.NewLive(i.Client) }
+
 // absent reports whether an error says that the cluster does not have a kind.
 func absent(err error) bool { return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) }
-
-// apiReader reads from the API server each time. The cluster may lack our kinds.
-type apiReader struct{ *cluster.Cache }
-
-var _ cluster.Reader = apiReader{}
-
-func (i *Inspector) apiReader() apiReader {
-	return apiReader{cluster.NewCache(i.Client, i.Client, clock.RealClock{}, cluster.Limits{Timeout: readTimeout})}
-}
-
-// readTimeout bounds one read. Nothing waits for it but a person.
-const readTimeout = 30 * time.Second
-
-// Namespace implements [cluster.Reader]. One that may not be read says nothing.
-func (r apiReader) Namespace(ctx context.Context, name string) (*corev1.Namespace, error) {
-	ns, err := r.Cache.Namespace(ctx, name)
-	if apierrors.IsForbidden(err) {
-		return nil, nil
-	}
-	return ns, err
-}
-
-// PodDistributors implements [cluster.Reader].
-func (r apiReader) PodDistributors(ctx context.Context, namespace string) ([]versprei.PodDistributor, error) {
-	list, err := r.Cache.PodDistributors(ctx, namespace)
-	if meta.IsNoMatchError(err) {
-		return nil, nil
-	}
-	return list, err
-}
-
-// PoolState implements [cluster.Reader].
-func (r apiReader) PoolState(ctx context.Context, namespace string, workload types.UID) (*stowage.PoolState, error) {
-	state, err := r.Cache.PoolState(ctx, namespace, workload)
-	if meta.IsNoMatchError(err) {
-		return nil, nil
-	}
-	return state, err
-}
-
-// Template implements [cluster.Reader].
-func (r apiReader) Template(ctx context.Context, name string) (*flexdaemonsets.FlexDaemonsetTemplate, error) {
-	t, err := r.Cache.Template(ctx, name)
-	if meta.IsNoMatchError(err) {
-		return nil, nil
-	}
-	return t, err
-}
 
 // forbidden explains an error about permissions to whoever may not know the role.
 func forbidden(what string, err error) error {
@@ -141,9 +91,4 @@ func forbidden(what string, err error) error {
 		return fmt.Errorf("%s: %w\nask for the ClusterRoles view in the namespace, and stowage-inspect for what is not of a namespace", what, err)
 	}
 	return fmt.Errorf("%s: %w", what, err)
-}
-
-// Siblings implements [cluster.Reader]. The API server has no index of them, and no report needs them.
-func (r apiReader) Siblings(context.Context, *cluster.Workload) ([]*cluster.Workload, error) {
-	return nil, nil
 }

@@ -179,7 +179,7 @@ func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, erro
 		return nil, err
 	}
 	i.podProblems(ctx, s, r)
-	if registration == nil && !s.hiddenRegistration && (len(r.Workloads)+len(r.Templates) > 0 || len(s.podDistributors) > 0) {
+	if registration == nil && !s.hiddenRegistration && (len(r.Workloads)+len(r.Templates) > 0 || len(s.objects.PodDistributors) > 0) {
 		r.problem("", "MutatingWebhookConfiguration/"+i.Registration, "install Stowage, or remove its policies", "does not exist, so that pods are created as they are written")
 	}
 	r.sortProblems(own)

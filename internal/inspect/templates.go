@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,11 +19,8 @@ import (
 
 // templateReports adds the FlexDaemonsetTemplates.
 func (s *snapshot) templateReports(r *Report) {
-	if len(s.templates) == 0 {
-		return
-	}
-	for _, name := range slices.Sorted(maps.Keys(s.templates)) {
-		r.Templates = append(r.Templates, templateStatus(s.templates[name]))
+	for n := range s.objects.Templates {
+		r.Templates = append(r.Templates, templateStatus(&s.objects.Templates[n]))
 	}
 	if s.podsOfNamespace {
 		return // the nodes that templates cover cannot be counted
@@ -51,7 +46,7 @@ func (s *snapshot) templateReports(r *Report) {
 func (i *Inspector) plans(ctx context.Context, s *snapshot, r *Report) error {
 	var sized []*corev1.Pod
 	for _, pod := range s.pods {
-		if _, ok := pod.Labels[stowage.SizedByLabel]; ok && podstatus.Active(pod) && s.reports(pod.Namespace) {
+		if _, ok := pod.Labels[stowage.SizedByLabel]; ok && podstatus.Active(pod) && s.Covers(pod.Namespace) {
 			sized = append(sized, pod)
 		}
 	}

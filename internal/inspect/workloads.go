@@ -16,7 +16,6 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
@@ -24,6 +23,8 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
+	"github.com/stowage-dev/stowage/internal/world"
+	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
 
 // workloads adds the workloads that have a strategy.
@@ -32,9 +33,9 @@ func (i *Inspector) workloads(ctx context.Context, s *snapshot, r *Report) error
 	scope := scope.New(s, i.Namespace)
 	groups := map[types.UID]*group{}
 	var order []types.UID
-	roots, busy := make([]cluster.Ref, len(s.owners)), map[types.UID]bool{}
+	roots, busy := make([]world.Ref, len(s.owners)), map[types.UID]bool{}
 	for n, m := range s.owners {
-		chain, err := cluster.Owners(ctx, s, m.Namespace, m.Ref)
+		chain, err := world.Owners(ctx, s, m.Namespace, m.Ref)
 		if err != nil {
 			return err
 		}
@@ -167,7 +168,7 @@ func (g *group) add(ctx context.Context, i *Inspector, m *podOwner, p *policy.Po
 	replicas := m.Replicas
 	if replicas < 0 {
 		replicas = seated
-		scale, err := cluster.ReadScale(ctx, i.Client, m.Namespace, m.Ref)
+		scale, err := worldapi.ReadScale(ctx, i.Client, m.Namespace, m.Ref)
 		switch {
 		case apierrors.IsForbidden(err):
 			g.Note = fmt.Sprintf("its replica count may not be read, so that of its pods is taken: %v", err)

@@ -10,9 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // Exhaust makes all decisions that follow as if pools had no room. The numbers, by the names of the pools, are for
@@ -25,7 +25,7 @@ func (p *Preview) Exhaust(ctx context.Context, pools map[string]int64, replicas 
 	for i := range p.in.Workloads {
 		w := &p.in.Workloads[i]
 		owner, _ := w.owner()
-		found, err := p.policies.Find(ctx, policy.Pod{Namespace: w.Namespace, Owner: cluster.RefOf(&owner), Annotations: w.template.Annotations})
+		found, err := p.policies.Find(ctx, policy.Pod{Namespace: w.Namespace, Owner: world.RefOf(&owner), Annotations: w.template.Annotations})
 		if err != nil {
 			return nil, err
 		}

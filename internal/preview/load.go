@@ -23,16 +23,17 @@ import (
 	"github.com/stowage-dev/stowage/api"
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/size/sizing"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/world"
+	"github.com/stowage-dev/stowage/internal/world/manifests"
 )
 
 // Inputs are the objects that matter to a preview, in the order they were given.
 type Inputs struct {
 	Workloads      []Workload
 	RuntimeClasses []nodev1.RuntimeClass
-	Objects        cluster.Objects
+	Objects        world.Objects
 	// Warnings are about single inputs.
 	Warnings []string
 	// Ignored counts the objects of kinds that do not matter, by kind, and Unknown
@@ -293,11 +294,11 @@ func (l *loader) workload(at source, w Workload, obj client.Object) {
 
 // findTargets warns of PodDistributors whose target is not in the input.
 func (l *loader) findTargets() {
-	objects := cluster.NewStatic(l.in.Objects)
+	objects := manifests.New(l.in.Objects)
 	for i := range l.in.Objects.PodDistributors {
 		d := &l.in.Objects.PodDistributors[i]
 		target := policy.TargetOf(d)
-		if w, err := objects.Workload(l.ctx, d.Namespace, target); err == nil && w == nil {
+		if w, err := objects.Workload(l.ctx, d.Namespace, target.Ref); err == nil && w == nil {
 			l.warn("PodDistributor %s/%s: its target %s %s %s is not in the input", d.Namespace, d.Name, target.APIVersion, target.Kind, target.Name)
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // Plan is where the pods of one workload go.
@@ -38,7 +38,7 @@ func (v *Preview) Plans(ctx context.Context, pods []Admitted) ([]Plan, error) {
 			if owner == nil {
 				continue
 			}
-			p, err := v.policies.Find(ctx, policy.Pod{Namespace: pod.Namespace, Owner: cluster.RefOf(owner), Annotations: pod.Annotations})
+			p, err := v.policies.Find(ctx, policy.Pod{Namespace: pod.Namespace, Owner: world.RefOf(owner), Annotations: pod.Annotations})
 			if err != nil {
 				return nil, err
 			}

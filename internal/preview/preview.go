@@ -4,13 +4,13 @@ import (
 	"github.com/stowage-dev/stowage/internal/admission"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	sizeadmit "github.com/stowage-dev/stowage/internal/size/admit"
 	spreadadmit "github.com/stowage-dev/stowage/internal/spread/admit"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	vmadmit "github.com/stowage-dev/stowage/internal/vm/admit"
 	"github.com/stowage-dev/stowage/internal/vm/peerpod"
+	"github.com/stowage-dev/stowage/internal/world/manifests"
 )
 
 // Settings are those of the Stowage whose decisions are previewed.
@@ -35,17 +35,17 @@ type Preview struct {
 
 // New returns a preview of inputs. Every seat is free at first.
 func New(in *Inputs, s Settings) *Preview {
-	objects := cluster.NewStatic(in.Objects)
+	objects := manifests.New(in.Objects)
 	p := &Preview{in: in, settings: s, policies: policy.NewFinder(objects, policy.Settings{NamespaceLabel: s.NamespaceLabel, ExcludedNamespaces: s.ExcludedNamespaces})}
 	var features []feature.Feature // in the order that package server has
 	if s.Spread {
 		features = append(features, &spreadadmit.Feature{Policies: p.policies, Seats: ledger.NewMemory(), Key: make(ledger.Key, ledger.KeySize)})
 	}
 	if s.Sizing {
-		features = append(features, &sizeadmit.Feature{Cluster: objects})
+		features = append(features, &sizeadmit.Feature{World: objects})
 	}
 	if s.PeerPods {
-		features = append(features, &vmadmit.Feature{Config: s.PeerPodConfig, Cluster: objects})
+		features = append(features, &vmadmit.Feature{Config: s.PeerPodConfig, World: objects})
 	}
 	p.pipeline = admission.NewPipeline(scope.New(objects, s.Namespace), features...)
 	return p

@@ -16,7 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // Workload is a pod, or what makes pods from a template.
@@ -176,15 +176,15 @@ func validateResources(path *field.Path, r *corev1.ResourceRequirements) field.E
 
 // objects returns the objects that decisions look up for the workload's pods: itself,
 // and what stands between it and them.
-func (w *Workload) objects(obj client.Object) []cluster.Workload {
+func (w *Workload) objects(obj client.Object) []*world.Workload {
 	if w.Kind == "Pod" {
 		return nil
 	}
-	top := cluster.NewWorkload(w.GroupVersionKind, obj)
+	top := world.New(w.GroupVersionKind, obj)
 	top.Namespace, top.UID = w.Namespace, uid(w.Kind+"/"+w.Namespace+"/"+w.Name)
-	out := []cluster.Workload{top}
+	out := []*world.Workload{top}
 	if owner, name := w.owner(); name != w.Name {
-		out = append(out, cluster.Workload{Ref: cluster.RefOf(&owner), Namespace: w.Namespace, Controller: &top.Ref, TemplateAnnotations: w.template.Annotations})
+		out = append(out, &world.Workload{Ref: world.RefOf(&owner), Namespace: w.Namespace, Controller: &top.Ref, TemplateAnnotations: w.template.Annotations})
 	}
 	return out
 }

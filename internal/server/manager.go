@@ -27,12 +27,13 @@ import (
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 
 	"github.com/stowage-dev/stowage/api"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/platform/apitime"
 	"github.com/stowage-dev/stowage/internal/platform/certs"
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
 	"github.com/stowage-dev/stowage/internal/platform/version"
+	worldapi "github.com/stowage-dev/stowage/internal/world/api"
+	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 )
 
 // certificate is the serving certificate: one that Stowage keeps, or one in files.
@@ -100,7 +101,7 @@ func newManager(o *Options, log logr.Logger, set *metrics.Set, c *certificate, w
 	for _, w := range wrap {
 		cfg.Wrap(w)
 	}
-	cacheOptions := cluster.CacheOptions()
+	cacheOptions := worldcache.Options()
 	cacheOptions.DefaultTransform = cache.TransformStripManagedFields()
 	if c.files == nil {
 		maps.Copy(cacheOptions.ByObject, c.kept.CacheByObject())
@@ -161,7 +162,7 @@ func newClients(mgr ctrl.Manager) (*clients, error) {
 		h.Transport = wrap(h.Transport)
 		return client.New(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: &h})
 	}
-	uncached, err := through(cluster.LimitAnswers)
+	uncached, err := through(worldapi.LimitAnswers)
 	if err != nil {
 		return nil, err
 	}

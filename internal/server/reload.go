@@ -18,10 +18,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
+	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
 
 // ConfigMapName is the ConfigMap that may hold the settings of ReloadableFlags, by the names of their
@@ -108,7 +108,7 @@ func (r *Reloader) Start(ctx context.Context, clients kubernetes.Interface) (Opt
 
 // Follow follows the ConfigMap until ctx ends, and has the settings applied whenever they may have changed.
 func (r *Reloader) Follow(ctx context.Context, clients kubernetes.Interface, recorder events.Recorder, invalid prometheus.Gauge, apply func(*Options)) error {
-	f, err := cluster.NewConfigMapFollower(clients, types.NamespacedName{Namespace: r.Options.Namespace, Name: ConfigMapName}, func(cm *corev1.ConfigMap) {
+	f, err := worldapi.NewConfigMapFollower(clients, types.NamespacedName{Namespace: r.Options.Namespace, Name: ConfigMapName}, func(cm *corev1.ConfigMap) {
 		if o, ok := r.configured(cm, recorder); ok {
 			invalid.Set(0)
 			r.setLevel(&o)

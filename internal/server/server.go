@@ -25,7 +25,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/capability"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/platform/apitime"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/platform/evict"
@@ -36,6 +35,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/vm"
+	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 )
 
 // The names of Stowage's own objects in config/ and the chart.
@@ -105,12 +105,12 @@ func Run(ctx context.Context, reloader *Reloader, env Environment) error {
 
 	// 2. What decisions read of the cluster.
 	if o.Spread.Feature.Enabled {
-		if err := cluster.AddIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
+		if err := worldcache.AddIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
 			return err
 		}
 	}
-	reader := cluster.NewCache(mgr.GetCache(), clients.uncached, env.Clock, cluster.ForAdmission())
-	if err := cluster.StartInformers(ctx, mgr.GetCache(), cluster.Features{
+	reader := worldcache.New(mgr.GetCache(), clients.uncached, env.Clock, worldcache.ForAdmission())
+	if err := worldcache.StartInformers(ctx, mgr.GetCache(), worldcache.Features{
 		Spread: o.Spread.Feature.Enabled, Sizing: o.Size.Feature.Enabled, PeerPods: o.VM.Feature.Enabled, Capacity: o.VM.Advertises(),
 	}); err != nil {
 		return err
@@ -118,7 +118,7 @@ func Run(ctx context.Context, reloader *Reloader, env Environment) error {
 	host := &capability.Host{
 		Namespace: o.Namespace, Registration: Registration, Replica: leader.Identity(env.Lookup),
 		Cached: mgr.GetClient(), Uncached: clients.uncached, Once: clients.once, Clientset: clients.set, Informers: mgr.GetCache(),
-		Cluster: reader, Scope: scope.New(reader, o.Namespace), Evictor: evict.New(clients.uncached, env.Clock, o.EvictionRate, set),
+		World: reader, Scope: scope.New(reader, o.Namespace), Evictor: evict.New(clients.uncached, env.Clock, o.EvictionRate, set),
 		Clock: env.Clock, Log: log, Events: recorder, Metrics: set,
 	}
 

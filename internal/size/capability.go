@@ -17,7 +17,7 @@ func New(o *Options, h *capability.Host) *capability.Capability {
 			h.Log.Info("this Kubernetes lacks what Stowage can use", "missing", text)
 		}
 	}
-	feature := &admit.Feature{Cluster: h.Cluster}
+	feature := &admit.Feature{World: h.World}
 	return &capability.Capability{
 		Feature: feature,
 		Controllers: []leader.Controller{&resize.Controller{

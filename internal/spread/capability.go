@@ -59,7 +59,7 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 		return nil, fmt.Errorf("the key that signs seats: %w", err)
 	}
 	service := seats.New(seats.Options{
-		API: &seats.Store{Client: h.Once}, Key: key, Writer: h.Replica, Clock: h.Clock, Asker: h.Cluster.Asker,
+		API: &seats.Store{Client: h.Once}, Key: key, Writer: h.Replica, Clock: h.Clock, Asker: h.World.Asker,
 		Log: h.Log.WithName("seats"), Metrics: seats.NewMetrics(h.Metrics),
 	})
 	seats.AddLag(h.Metrics, service.Lag)
@@ -68,7 +68,7 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 	}
 
 	// 2. Who has which strategy.
-	policies := policy.NewFinder(h.Cluster, policy.Settings{
+	policies := policy.NewFinder(h.World, policy.Settings{
 		Held: service.Held, NamespaceLabel: o.Feature.NamespaceLabel, ExcludedNamespaces: o.Feature.ExcludedNamespaces,
 	})
 	owners := policy.NewOwners(policies, service.Pods().NameOf, h.Uncached, h.Clock)
@@ -83,12 +83,12 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 	}
 	rooms := &poolroom.Reader{Cached: h.Cached, Uncached: h.Uncached}
 	shortages := &shortage.Controller{
-		Cached: h.Cached, Uncached: h.Uncached, Informers: h.Informers, Cluster: h.Cluster, Policies: owners, Seats: service, Scope: h.Scope,
+		Cached: h.Cached, Uncached: h.Uncached, Informers: h.Informers, World: h.World, Policies: owners, Seats: service, Scope: h.Scope,
 		Room: rooms, Evictor: h.Evictor, Clock: h.Clock, Timing: o.Shortage, NodeGroups: nodeGroups,
 		Log: h.Log.WithName("shortage"), Events: h.Events, Metrics: shortage.NewMetrics(h.Metrics),
 	}
 	repairs := &repair.Controller{
-		Cached: h.Cached, Uncached: h.Uncached, Informers: h.Informers, Cluster: h.Cluster, Policies: owners, Seats: service, Scope: h.Scope,
+		Cached: h.Cached, Uncached: h.Uncached, Informers: h.Informers, World: h.World, Policies: owners, Seats: service, Scope: h.Scope,
 		Room: rooms, Evictor: h.Evictor, Clock: h.Clock, Timing: o.Repair, Writes: fair.NewLimiter[string](patchRate, patchBurst), Yielding: &shortages.Yielding,
 		Registration: h.Registration, Backoffs: types.NamespacedName{Namespace: h.Namespace, Name: repairConfigMap},
 		Log: h.Log.WithName("repair"), Events: h.Events, Metrics: repair.NewMetrics(h.Metrics),

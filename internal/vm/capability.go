@@ -18,7 +18,7 @@ import (
 
 // New makes the peer pods of a process.
 func New(o *Options, h *capability.Host) (*capability.Capability, error) {
-	c := &capability.Capability{Feature: &admit.Feature{Config: o.Feature.Config, Cluster: h.Cluster}}
+	c := &capability.Capability{Feature: &admit.Feature{Config: o.Feature.Config, World: h.World}}
 	if !o.Advertises() {
 		return c, nil
 	}

@@ -19,10 +19,10 @@ import (
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/size/sizing"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // Name is the name of the feature.
@@ -30,7 +30,7 @@ const Name = "sizing"
 
 // Feature is the feature.
 type Feature struct {
-	Cluster cluster.Reader
+	World world.Snapshot
 }
 
 var _ feature.Feature = &Feature{}
@@ -57,11 +57,11 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 	}
 
 	// 3. How big is it?
-	limitRanges, err := f.Cluster.LimitRanges(ctx, req.Namespace)
+	limitRanges, err := f.World.LimitRanges(ctx, req.Namespace)
 	if err != nil {
 		return feature.Decision{}, err
 	}
-	quotas, err := f.Cluster.ResourceQuotas(ctx, req.Namespace)
+	quotas, err := f.World.ResourceQuotas(ctx, req.Namespace)
 	if err != nil {
 		return feature.Decision{}, err
 	}
@@ -124,7 +124,7 @@ func (f *Feature) templateName(ctx context.Context, req feature.Request) (pod *p
 	if !owner.Plausible() {
 		return nil, "", nil, nil
 	}
-	daemonSet, err := f.Cluster.Workload(ctx, req.Namespace, cluster.Ref{
+	daemonSet, err := f.World.Workload(ctx, req.Namespace, world.Ref{
 		APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name, UID: types.UID(owner.UID),
 	})
 	switch {
@@ -152,7 +152,7 @@ func (f *Feature) template(ctx context.Context, req feature.Request, name string
 		return nil, nil, unsized(req.Pod, stowage.EventTemplateMissing, nil,
 			fmt.Sprintf("annotation %s is %q, which is no name of a FlexDaemonsetTemplate; the pod keeps its size", flexdaemonsets.TemplateAnnotation, events.Cut(name, 64))), nil
 	}
-	object, err := f.Cluster.Template(ctx, name)
+	object, err := f.World.Template(ctx, name)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -183,7 +183,7 @@ func (f *Feature) node(ctx context.Context, pod *podpatch.Pod) (place, error) {
 		p.unknown = "the pod does not say which node it is for"
 		return p, nil
 	}
-	node, err := f.Cluster.Node(ctx, p.name)
+	node, err := f.World.Node(ctx, p.name)
 	switch {
 	case err != nil:
 		return p, err

@@ -12,16 +12,17 @@ import (
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/world"
+	"github.com/stowage-dev/stowage/internal/world/manifests"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 // broken cannot read one kind of object.
 type broken struct {
-	*cluster.Static // of objects; see ready
-	objects         cluster.Objects
-	kind            string
+	*manifests.Snapshot // of objects; see ready
+	objects             world.Objects
+	kind                string
 }
 
 var errNoAnswer = errors.New("no answer")
@@ -33,39 +34,39 @@ func (b *broken) fails(kind string) error {
 	return nil
 }
 
-func (b *broken) Workload(ctx context.Context, ns string, ref cluster.Ref) (*cluster.Workload, error) {
+func (b *broken) Workload(ctx context.Context, ns string, ref world.Ref) (*world.Workload, error) {
 	if err := b.fails("DaemonSet"); err != nil {
 		return nil, err
 	}
-	return b.Static.Workload(ctx, ns, ref)
+	return b.Snapshot.Workload(ctx, ns, ref)
 }
 
 func (b *broken) Template(ctx context.Context, name string) (*flexdaemonsets.FlexDaemonsetTemplate, error) {
 	if err := b.fails("template"); err != nil {
 		return nil, err
 	}
-	return b.Static.Template(ctx, name)
+	return b.Snapshot.Template(ctx, name)
 }
 
 func (b *broken) Node(ctx context.Context, name string) (*corev1.Node, error) {
 	if err := b.fails("node"); err != nil {
 		return nil, err
 	}
-	return b.Static.Node(ctx, name)
+	return b.Snapshot.Node(ctx, name)
 }
 
 func (b *broken) LimitRanges(ctx context.Context, ns string) ([]corev1.LimitRange, error) {
 	if err := b.fails("LimitRange"); err != nil {
 		return nil, err
 	}
-	return b.Static.LimitRanges(ctx, ns)
+	return b.Snapshot.LimitRanges(ctx, ns)
 }
 
 func (b *broken) ResourceQuotas(ctx context.Context, ns string) ([]corev1.ResourceQuota, error) {
 	if err := b.fails("ResourceQuota"); err != nil {
 		return nil, err
 	}
-	return b.Static.ResourceQuotas(ctx, ns)
+	return b.Snapshot.ResourceQuotas(ctx, ns)
 }
 
 func template(edit func(*flexdaemonsets.FlexDaemonsetTemplateSpec)) flexdaemonsets.FlexDaemonsetTemplate {
@@ -77,18 +78,18 @@ func template(edit func(*flexdaemonsets.FlexDaemonsetTemplateSpec)) flexdaemonse
 }
 
 func static() *broken {
-	ds := cluster.Workload{Ref: cluster.Ref{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "agent", UID: "uid"}, Namespace: "default"}
+	ds := world.Workload{Ref: world.Ref{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "agent", UID: "uid"}, Namespace: "default"}
 	ds.Annotations = map[string]string{flexdaemonsets.TemplateAnnotation: "tenth"}
 	node := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n4"}}
 	node.Status.Allocatable = testkit.ResourceList("cpu=4,memory=16Gi")
-	return &broken{objects: cluster.Objects{
-		Workloads: []cluster.Workload{ds}, Nodes: []corev1.Node{node}, Templates: []flexdaemonsets.FlexDaemonsetTemplate{template(nil)},
+	return &broken{objects: world.Objects{
+		Workloads: []*world.Workload{&ds}, Nodes: []corev1.Node{node}, Templates: []flexdaemonsets.FlexDaemonsetTemplate{template(nil)},
 	}}
 }
 
 // ready returns it with the objects as they are now.
 func (b *broken) ready() *broken {
-	b.Static = cluster.NewStatic(b.objects)
+	b.Snapshot = manifests.New(b.objects)
 	return b
 }
 
@@ -151,7 +152,7 @@ func TestDecide(t *testing.T) {
 			if tc.cluster != nil {
 				tc.cluster(c)
 			}
-			f := &Feature{Cluster: c.ready()}
+			f := &Feature{World: c.ready()}
 			pod := agent(t, tc.pod)
 			d, err := f.Decide(t.Context(), feature.Request{Namespace: "default", Pod: pod})
 			if (err != nil) != tc.fails {
@@ -191,7 +192,7 @@ func TestCopiedRecord(t *testing.T) {
 	const record = `{"containers":{"c":{"requests":{"cpu":"64"}}}}`
 	c.objects.Workloads[0].TemplateAnnotations = map[string]string{stowage.DeclaredResourcesAnnotation: record}
 	pod := agent(t, func(p *corev1.Pod) { p.Annotations = map[string]string{stowage.DeclaredResourcesAnnotation: record} })
-	d, err := (&Feature{Cluster: c.ready()}).Decide(t.Context(), feature.Request{Namespace: "default", Pod: pod})
+	d, err := (&Feature{World: c.ready()}).Decide(t.Context(), feature.Request{Namespace: "default", Pod: pod})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,10 +16,10 @@ import (
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/size/sizing"
+	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
 
 // podWatch is a watch of the pods that have a size. Most of its cost is the decoding of their events, so it runs only
@@ -175,7 +175,7 @@ func (r *run) sizedPods(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTemp
 // list returns pods as the watch keeps them.
 func (r *run) list(ctx context.Context, opts ...client.ListOption) ([]*corev1.Pod, error) {
 	var out []*corev1.Pod
-	err := cluster.Each(ctx, r.Uncached, &corev1.PodList{}, func(pod *corev1.Pod) error {
+	err := worldapi.Each(ctx, r.Uncached, &corev1.PodList{}, func(pod *corev1.Pod) error {
 		kept, err := keepSizedPod(pod)
 		if err == nil {
 			out = append(out, kept.(*corev1.Pod))

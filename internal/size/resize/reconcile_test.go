@@ -36,13 +36,13 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/autoscaler/karpenter"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/platform/evict"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
 	sizeadmit "github.com/stowage-dev/stowage/internal/size/admit"
 	"github.com/stowage-dev/stowage/internal/size/sizing"
+	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
 
@@ -85,14 +85,14 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 				return nil
 			},
 		}).Build()
-	reader := cluster.NewCache(c, c, b.clock, cluster.ForAdmission())
+	reader := worldcache.New(c, c, b.clock, worldcache.ForAdmission())
 	b.discovery = &fakediscovery.FakeDiscovery{
 		Fake:               &clienttesting.Fake{Resources: []*metav1.APIResourceList{{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "pods"}, {Name: "pods/resize"}}}}},
 		FakedServerVersion: &version.Info{GitVersion: "v1.32.0"},
 	}
 	b.run = &run{
 		Controller: &Controller{
-			Uncached: c, Discovery: b.discovery, Informers: testkit.Cache{Reader: c}, Scope: scope.New(reader, "stowage-system"), Feature: &sizeadmit.Feature{Cluster: reader},
+			Uncached: c, Discovery: b.discovery, Informers: testkit.Cache{Reader: c}, Scope: scope.New(reader, "stowage-system"), Feature: &sizeadmit.Feature{World: reader},
 			Clock: b.clock, Timing: DefaultTiming(), Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder},
 			Evictor: evict.New(c, b.clock, 1, metrics.NewSet(prometheus.NewRegistry())),
 			Metrics: NewMetrics(metrics.NewSet(prometheus.NewRegistry())),

@@ -18,12 +18,12 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // Name is the name of the feature.
@@ -56,7 +56,7 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 	if owner == nil || placement.NeverSeated(owner) || !owner.Plausible() {
 		return feature.Decision{}, nil
 	}
-	ref := cluster.Ref{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name, UID: types.UID(owner.UID)}
+	ref := world.Ref{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name, UID: types.UID(owner.UID)}
 	p, err := f.Policies.Find(ctx, policy.Pod{Namespace: req.Namespace, Owner: ref, Annotations: req.Pod.Metadata.Annotations})
 	if p == nil || err != nil {
 		return feature.Decision{}, err

@@ -13,12 +13,13 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/internal/world"
+	"github.com/stowage-dev/stowage/internal/world/manifests"
 )
 
 // counting is a memory of seats that counts how it is used.
@@ -46,7 +47,7 @@ func (c *counting) Peek(owner ledger.Owner, s *sequence.Strategy) (ledger.Seat, 
 
 var key = make(ledger.Key, ledger.KeySize)
 
-func newFeature(reader cluster.Reader) (*Feature, *counting) {
+func newFeature(reader world.Snapshot) (*Feature, *counting) {
 	seats := &counting{Memory: ledger.NewMemory()}
 	return &Feature{Policies: policy.NewFinder(reader, policy.Settings{}), Seats: seats, Key: key}, seats
 }
@@ -109,7 +110,7 @@ func TestDecide(t *testing.T) {
 		"pools that are full":     {pod: pod("ReplicaSet", halves), seats: func(c *counting) { c.err = sequence.ErrFull }, claims: 1, changed: true, warning: "without a pool", event: stowage.EventPoolsFull},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f, seats := newFeature(cluster.NewStatic(cluster.Objects{}))
+			f, seats := newFeature(manifests.New(world.Objects{}))
 			if tc.edit != nil {
 				tc.edit(tc.pod)
 			}
@@ -142,7 +143,7 @@ func TestDecide(t *testing.T) {
 }
 
 func TestErrorsAreReturned(t *testing.T) {
-	f, seats := newFeature(cluster.NewStatic(cluster.Objects{}))
+	f, seats := newFeature(manifests.New(world.Objects{}))
 	seats.err = errors.New("no answer")
 	if _, err := f.Decide(t.Context(), feature.Request{Namespace: "ns", Pod: pod("ReplicaSet", halves)}); err == nil {
 		t.Error("an error is lost")
@@ -150,7 +151,7 @@ func TestErrorsAreReturned(t *testing.T) {
 }
 
 func TestPodDistributor(t *testing.T) {
-	static := cluster.NewStatic(cluster.Objects{PodDistributors: []versprei.PodDistributor{{
+	static := manifests.New(world.Objects{PodDistributors: []versprei.PodDistributor{{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "d"},
 		Spec: versprei.PodDistributorSpec{
 			Target: versprei.Target{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web"},
@@ -184,7 +185,7 @@ func TestSecondPass(t *testing.T) {
 		"another webhook chose other nodes": {func(p *podpatch.Pod) { p.SetNodeSelector("p", "elsewhere") }, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f, seats := newFeature(cluster.NewStatic(cluster.Objects{}))
+			f, seats := newFeature(manifests.New(world.Objects{}))
 			first := decide(t, f, pod("ReplicaSet", halves), false).Pod
 			claim := first.Metadata.Annotations[stowage.ClaimAnnotation]
 			second := first.Clone()
@@ -209,7 +210,7 @@ func TestSecondPass(t *testing.T) {
 }
 
 func TestSecondPassOfOtherKinds(t *testing.T) {
-	f, _ := newFeature(cluster.NewStatic(cluster.Objects{}))
+	f, _ := newFeature(manifests.New(world.Objects{}))
 	// A StatefulSet's pod that was restarted from a copy of another's.
 	own := decide(t, f, pod("StatefulSet", halves), false).Pod
 	copied := own.Clone()
@@ -239,9 +240,9 @@ func TestNoPoolHasRoom(t *testing.T) {
 	room := func(value string) stowage.PoolRoom {
 		return stowage.PoolRoom{NodeLabel: map[string]string{"p": value}, Phase: stowage.PoolExhausted, Epoch: 1, Max: 1}
 	}
-	f, _ := newFeature(cluster.NewStatic(cluster.Objects{
-		Workloads: []cluster.Workload{{
-			Ref: cluster.Ref{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "uid"}, Namespace: "ns",
+	f, _ := newFeature(manifests.New(world.Objects{
+		Workloads: []*world.Workload{{
+			Ref: world.Ref{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "uid"}, Namespace: "ns",
 			Annotations: map[string]string{stowage.SpillAnnotation: "1m"},
 		}},
 		PoolStates: []stowage.PoolState{{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "uid"}, Pools: []stowage.PoolRoom{room("a"), room("b")}}},
@@ -262,7 +263,7 @@ func TestNoPoolHasRoom(t *testing.T) {
 
 // A pod that came when every pool had its maximum stays so in a second pass, and its claim is worth something for its owner alone.
 func TestEveryPoolIsFull(t *testing.T) {
-	f, seats := newFeature(cluster.NewStatic(cluster.Objects{}))
+	f, seats := newFeature(manifests.New(world.Objects{}))
 	seats.err = sequence.ErrFull
 	first := decide(t, f, pod("ReplicaSet", halves), false).Pod
 	if !strings.HasPrefix(first.Metadata.Annotations[stowage.ClaimAnnotation], "f") {

@@ -14,20 +14,20 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // winner returns the PodDistributor that divides the pods of one of some objects.
-func (f *Finder) winner(list []versprei.PodDistributor, chain cluster.Chain) *versprei.PodDistributor {
+func (f *Finder) winner(list []versprei.PodDistributor, chain world.Chain) *versprei.PodDistributor {
 	var best *versprei.PodDistributor
 	for i := range list {
 		d := &list[i]
 		if !chain.IncludesName(d.Spec.Target.Name) { // nearly all of a long list, cheaply
 			continue
 		}
-		if chain.Includes(TargetOf(d)) && (best == nil || Older(d, best)) {
+		if chain.Includes(TargetOf(d).Ref) && (best == nil || Older(d, best)) {
 			best = d
 		}
 	}
@@ -35,8 +35,9 @@ func (f *Finder) winner(list []versprei.PodDistributor, chain cluster.Chain) *ve
 }
 
 // TargetOf returns a PodDistributor's target.
-func TargetOf(d *versprei.PodDistributor) cluster.Ref {
-	return cluster.Ref{APIVersion: d.Spec.Target.APIVersion, Kind: d.Spec.Target.Kind, Name: d.Spec.Target.Name}
+func TargetOf(d *versprei.PodDistributor) world.Object {
+	t := &d.Spec.Target
+	return world.Object{Namespace: d.Namespace, Ref: world.Ref{APIVersion: t.APIVersion, Kind: t.Kind, Name: t.Name}}
 }
 
 // Older reports whether one PodDistributor wins over another of the same target. The older one does, or the first by

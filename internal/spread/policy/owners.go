@@ -11,12 +11,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/platform/bounded"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // Owners finds the policies of owners of pods. The cache has the pod templates of some kinds only, see
-// [cluster.HasTemplate]. For an owner of another kind, the annotations of its template are those of one of its pods.
+// [world.Ref.HasTemplate]. For an owner of another kind, the annotations of its template are those of one of its pods.
 type Owners struct {
 	*Finder
 	podOf    func(namespace string, owner types.UID) string
@@ -38,10 +38,10 @@ func NewOwners(f *Finder, podOf func(namespace string, owner types.UID) string, 
 
 // FindFor returns the policy for the pods of an owner, or nil if they have none. The workload w is what is known of the owner;
 // it may be nil.
-func (o *Owners) FindFor(ctx context.Context, namespace string, owner cluster.Ref, w *cluster.Workload) (*Policy, error) {
+func (o *Owners) FindFor(ctx context.Context, namespace string, owner world.Ref, w *world.Workload) (*Policy, error) {
 	pod := Pod{Namespace: namespace, Owner: owner}
 	switch {
-	case w != nil && cluster.HasTemplate(owner):
+	case w != nil && owner.HasTemplate():
 		pod.Annotations = w.TemplateAnnotations
 	case !owner.IsJob(): // Jobs have policies by PodDistributors alone, and there may be many
 		var err error
@@ -73,7 +73,7 @@ func (o *Owners) template(ctx context.Context, namespace string, owner types.UID
 	if err := o.uncached.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, m); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
-	kept, bytes := cluster.Pick(m.Annotations, templateKeys...), int64(0)
+	kept, bytes := world.Pick(m.Annotations, templateKeys...), int64(0)
 	for k, v := range kept {
 		bytes += int64(len(k) + len(v))
 	}

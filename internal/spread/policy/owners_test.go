@@ -14,30 +14,31 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/world"
+	"github.com/stowage-dev/stowage/internal/world/manifests"
 )
 
 // The annotations of a template are those of the owner where the cache has them, and else those of one of its pods.
 func TestOwners(t *testing.T) {
 	on := map[string]string{stowage.SpreadStrategyAliasAnnotation: "p=a,weight=1", stowage.SpillAnnotation: "1m"}
-	named := func(apiVersion, kind string) cluster.Ref {
-		return cluster.Ref{APIVersion: apiVersion, Kind: kind, Name: "web", UID: "u"}
+	named := func(apiVersion, kind string) world.Ref {
+		return world.Ref{APIVersion: apiVersion, Kind: kind, Name: "web", UID: "u"}
 	}
 	for name, tc := range map[string]struct {
-		workload *cluster.Workload
-		owner    cluster.Ref
+		workload *world.Workload
+		owner    world.Ref
 		noPod    bool
 		want     bool
 		reads    int
 	}{
 		"the cache has the template": {
-			owner: named("apps/v1", "ReplicaSet"), workload: &cluster.Workload{Ref: named("apps/v1", "ReplicaSet"), Namespace: "ns", TemplateAnnotations: on}, want: true,
+			owner: named("apps/v1", "ReplicaSet"), workload: &world.Workload{Ref: named("apps/v1", "ReplicaSet"), Namespace: "ns", TemplateAnnotations: on}, want: true,
 		},
 		"the cache has a template without annotations": {
-			owner: named("apps/v1", "ReplicaSet"), workload: &cluster.Workload{Ref: named("apps/v1", "ReplicaSet"), Namespace: "ns"},
+			owner: named("apps/v1", "ReplicaSet"), workload: &world.Workload{Ref: named("apps/v1", "ReplicaSet"), Namespace: "ns"},
 		},
 		"the kind is not watched": {
-			owner: named("apps.kruise.io/v1alpha1", "CloneSet"), workload: &cluster.Workload{Ref: named("apps.kruise.io/v1alpha1", "CloneSet"), Namespace: "ns"}, want: true, reads: 1,
+			owner: named("apps.kruise.io/v1alpha1", "CloneSet"), workload: &world.Workload{Ref: named("apps.kruise.io/v1alpha1", "CloneSet"), Namespace: "ns"}, want: true, reads: 1,
 		},
 		"a kind without pods":    {owner: named("apps.kruise.io/v1alpha1", "CloneSet"), noPod: true},
 		"a Job's are not looked": {owner: named("batch/v1", "Job")},
@@ -51,7 +52,7 @@ func TestOwners(t *testing.T) {
 					return c.Get(ctx, key, obj, o...)
 				},
 			}).Build()
-			static := cluster.NewStatic(cluster.Objects{Workloads: []cluster.Workload{{Ref: tc.owner, Namespace: "ns"}}})
+			static := manifests.New(world.Objects{Workloads: []*world.Workload{{Ref: tc.owner, Namespace: "ns"}}})
 			podOf := func(string, types.UID) string { return map[bool]string{false: "web-1"}[tc.noPod] }
 			owners := NewOwners(NewFinder(static, Settings{}), podOf, c, clock)
 			for range 3 {
@@ -74,12 +75,12 @@ func TestOwners(t *testing.T) {
 
 // An owner of another namespace with the same UID is another owner.
 func TestOwnersOfTwoNamespaces(t *testing.T) {
-	owner := cluster.Ref{APIVersion: "example.com/v1", Kind: "Gang", Name: "web", UID: "u"}
+	owner := world.Ref{APIVersion: "example.com/v1", Kind: "Gang", Name: "web", UID: "u"}
 	pod := func(namespace string, annotations map[string]string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web-1", Annotations: annotations}}
 	}
 	c := fake.NewClientBuilder().WithObjects(pod("tenant", map[string]string{stowage.SpreadStrategyAliasAnnotation: "p=a,weight=1"}), pod("victim", nil)).Build()
-	static := cluster.NewStatic(cluster.Objects{Workloads: []cluster.Workload{{Ref: owner, Namespace: "tenant"}, {Ref: owner, Namespace: "victim"}}})
+	static := manifests.New(world.Objects{Workloads: []*world.Workload{{Ref: owner, Namespace: "tenant"}, {Ref: owner, Namespace: "victim"}}})
 	owners := NewOwners(NewFinder(static, Settings{}), func(string, types.UID) string { return "web-1" }, c, clocktesting.NewFakePassiveClock(time.Unix(0, 0)))
 	for _, namespace := range []string{"tenant", "victim"} {
 		p, err := owners.FindFor(t.Context(), namespace, owner, nil)

@@ -21,10 +21,10 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/platform/bounded"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // Policy is a workload's strategy with what its front end says beside it.
@@ -40,7 +40,7 @@ type Policy struct {
 	// State is what is known of pools without room, or nil if nothing is.
 	State *stowage.PoolState
 	// Root is the uppermost workload, or nil if that is not known.
-	Root *cluster.Workload
+	Root *world.Workload
 	// Distributor is the PodDistributor that the policy comes from, or nil.
 	Distributor *versprei.PodDistributor
 	// Source names where the policy comes from, for people.
@@ -96,7 +96,7 @@ func (p *Policy) SeatAt(rank int64) (sequence.Seat, error) {
 
 // Finder finds policies.
 type Finder struct {
-	Cluster  cluster.Reader
+	World    world.Snapshot
 	settings Settings
 	excluded atomic.Pointer[[]string]
 
@@ -114,13 +114,13 @@ type Settings struct {
 	// Held returns how many pods of an owner have a seat in a pool, with those to come. Those that its controller is about to
 	// remove do not count. While a pool has no room, the revisions of a workload share what the pool may have. Without
 	// Held, each revision may have all of it.
-	Held func(owner *cluster.Workload, pool string) int64
+	Held func(owner *world.Workload, pool string) int64
 }
 
 // NewFinder returns a finder.
-func NewFinder(reader cluster.Reader, settings Settings) *Finder {
+func NewFinder(reader world.Snapshot, settings Settings) *Finder {
 	f := &Finder{
-		Cluster: reader, settings: settings,
+		World: reader, settings: settings,
 		parsed: bounded.New[string, parsed](parsedBytes, clock.RealClock{}), distributors: bounded.New[types.UID, compiled](compiledBytes, clock.RealClock{}),
 		shorts: bounded.New[shortKey, *sequence.Strategy](parsedBytes, clock.RealClock{}),
 	}
@@ -144,13 +144,13 @@ type compiled struct {
 // Pod is what the answer depends on.
 type Pod struct {
 	Namespace   string
-	Owner       cluster.Ref
+	Owner       world.Ref
 	Annotations map[string]string // of the pod, which has those of its template
 }
 
 // Find returns the policy for a pod, or nil if it has none.
 func (f *Finder) Find(ctx context.Context, pod Pod) (*Policy, error) {
-	distributors, err := f.Cluster.PodDistributors(ctx, pod.Namespace)
+	distributors, err := f.World.PodDistributors(ctx, pod.Namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -161,10 +161,10 @@ func (f *Finder) Find(ctx context.Context, pod Pod) (*Policy, error) {
 	}
 
 	// 1. The owner, its controller, and so on.
-	chain := cluster.Chain{Refs: []cluster.Ref{pod.Owner}}
+	chain := world.Chain{Refs: []world.Ref{pod.Owner}}
 	var firstOrdinal int64
 	if !isJob {
-		if chain, err = cluster.Owners(ctx, f.Cluster, pod.Namespace, pod.Owner); err != nil {
+		if chain, err = world.Owners(ctx, f.World, pod.Namespace, pod.Owner); err != nil {
 			return nil, err
 		}
 		if w := chain.Bottom(); w != nil {
@@ -177,7 +177,7 @@ func (f *Finder) Find(ctx context.Context, pod Pod) (*Policy, error) {
 	if d := f.winner(distributors, chain); d != nil {
 		if isJob {
 			// Jobs are looked up only where it matters: there may be many.
-			if chain, err = cluster.Owners(ctx, f.Cluster, pod.Namespace, pod.Owner); err != nil {
+			if chain, err = world.Owners(ctx, f.World, pod.Namespace, pod.Owner); err != nil {
 				return nil, err
 			}
 		}
@@ -214,7 +214,7 @@ func (f *Finder) Find(ctx context.Context, pod Pod) (*Policy, error) {
 	return p, f.shorten(ctx, p, pod.Namespace, chain)
 }
 
-func createdOf(w *cluster.Workload) time.Time {
+func createdOf(w *world.Workload) time.Time {
 	if w == nil {
 		return time.Time{}
 	}
@@ -223,7 +223,7 @@ func createdOf(w *cluster.Workload) time.Time {
 
 // invented reports whether the pod's owner does not exist, in the version that its reference has. Whoever creates a pod can
 // write any owner reference into it, and the API server checks none of them before admission.
-func invented(chain cluster.Chain) bool {
+func invented(chain world.Chain) bool {
 	if b := chain.Bottom(); b != nil {
 		return b.APIVersion != chain.Refs[0].APIVersion
 	}
@@ -238,7 +238,7 @@ func (f *Finder) serves(ctx context.Context, namespace string) (bool, error) {
 	if f.settings.NamespaceLabel == "" {
 		return true, nil
 	}
-	ns, err := f.Cluster.Namespace(ctx, namespace)
+	ns, err := f.World.Namespace(ctx, namespace)
 	if err != nil || ns == nil {
 		return false, err
 	}
@@ -248,7 +248,7 @@ func (f *Finder) serves(ctx context.Context, namespace string) (bool, error) {
 }
 
 // annotated reads the settings that stand in annotations beside a strategy.
-func (f *Finder) annotated(p *Policy, root *cluster.Workload, template map[string]string) {
+func (f *Finder) annotated(p *Policy, root *world.Workload, template map[string]string) {
 	setting := func(key string) (string, bool) {
 		if v, ok := template[key]; ok {
 			return v, true

@@ -14,8 +14,9 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/internal/world"
+	"github.com/stowage-dev/stowage/internal/world/manifests"
 )
 
 func distributor(name, kind, target string, age time.Duration) versprei.PodDistributor {
@@ -28,24 +29,24 @@ func distributor(name, kind, target string, age time.Duration) versprei.PodDistr
 	}
 }
 
-func ref(kind, name string) cluster.Ref {
-	return cluster.Ref{APIVersion: "apps/v1", Kind: kind, Name: name}
+func ref(kind, name string) world.Ref {
+	return world.Ref{APIVersion: "apps/v1", Kind: kind, Name: name}
 }
 
 func TestFind(t *testing.T) {
 	const one = "p=a,weight=1"
 	on := map[string]string{stowage.SpreadSwitchAnnotation: "true", stowage.SpreadStrategyAnnotation: one}
-	deployment := func(annotations map[string]string) []cluster.Workload {
+	deployment := func(annotations map[string]string) []*world.Workload {
 		up := ref("Deployment", "web")
-		return []cluster.Workload{
+		return []*world.Workload{
 			{Ref: up, Namespace: "ns", Annotations: annotations},
 			{Ref: ref("ReplicaSet", "web-1"), Namespace: "ns", Controller: &up},
 		}
 	}
 	cases := map[string]struct {
-		cluster  cluster.Objects
+		cluster  world.Objects
 		settings func(*Finder)
-		owner    cluster.Ref
+		owner    world.Ref
 		template map[string]string
 		source   string // empty: no policy
 		evict    bool
@@ -53,74 +54,74 @@ func TestFind(t *testing.T) {
 		warnings int
 		invalid  bool
 	}{
-		"nothing": {cluster: cluster.Objects{Workloads: deployment(nil)}},
+		"nothing": {cluster: world.Objects{Workloads: deployment(nil)}},
 		"an annotation on the Deployment": {
-			cluster: cluster.Objects{Workloads: deployment(on)}, source: "annotation of Deployment web",
+			cluster: world.Objects{Workloads: deployment(on)}, source: "annotation of Deployment web",
 		},
 		"an annotation of the template wins over it": {
-			cluster: cluster.Objects{Workloads: deployment(on)}, template: map[string]string{stowage.SpreadStrategyAliasAnnotation: one}, source: "annotation of the pod template",
+			cluster: world.Objects{Workloads: deployment(on)}, template: map[string]string{stowage.SpreadStrategyAliasAnnotation: one}, source: "annotation of the pod template",
 		},
 		"a ReplicaSet's copy of an annotation that the Deployment lost is nothing": {
-			cluster: cluster.Objects{Workloads: func() []cluster.Workload {
+			cluster: world.Objects{Workloads: func() []*world.Workload {
 				w := deployment(nil)
 				w[1].Annotations = on
 				return w
 			}()},
 		},
 		"a strategy without the switch is nothing": {
-			cluster: cluster.Objects{Workloads: deployment(map[string]string{stowage.SpreadStrategyAnnotation: one})},
+			cluster: world.Objects{Workloads: deployment(map[string]string{stowage.SpreadStrategyAnnotation: one})},
 		},
 		"the switch turned off": {
-			cluster: cluster.Objects{Workloads: deployment(map[string]string{stowage.SpreadStrategyAnnotation: one, stowage.SpreadSwitchAnnotation: "false"})},
+			cluster: world.Objects{Workloads: deployment(map[string]string{stowage.SpreadStrategyAnnotation: one, stowage.SpreadSwitchAnnotation: "false"})},
 		},
 		"an invalid strategy": {
-			cluster: cluster.Objects{Workloads: deployment(map[string]string{stowage.SpreadStrategyAliasAnnotation: "p"})}, source: "annotation of Deployment web", invalid: true,
+			cluster: world.Objects{Workloads: deployment(map[string]string{stowage.SpreadStrategyAliasAnnotation: "p"})}, source: "annotation of Deployment web", invalid: true,
 		},
 		"a PodDistributor beats an annotation": {
-			cluster: cluster.Objects{Workloads: deployment(on), PodDistributors: []versprei.PodDistributor{distributor("d", "Deployment", "web", 0)}}, source: "PodDistributor d",
+			cluster: world.Objects{Workloads: deployment(on), PodDistributors: []versprei.PodDistributor{distributor("d", "Deployment", "web", 0)}}, source: "PodDistributor d",
 		},
 		"the older PodDistributor wins": {
-			cluster: cluster.Objects{Workloads: deployment(nil), PodDistributors: []versprei.PodDistributor{
+			cluster: world.Objects{Workloads: deployment(nil), PodDistributors: []versprei.PodDistributor{
 				distributor("a", "Deployment", "web", 0), distributor("b", "Deployment", "web", time.Hour), distributor("c", "Deployment", "other", 2*time.Hour),
 			}}, source: "PodDistributor b",
 		},
 		"within a second the name decides": {
-			cluster: cluster.Objects{Workloads: deployment(nil), PodDistributors: []versprei.PodDistributor{
+			cluster: world.Objects{Workloads: deployment(nil), PodDistributors: []versprei.PodDistributor{
 				distributor("b", "Deployment", "web", 0), distributor("a", "Deployment", "web", 0),
 			}}, source: "PodDistributor a",
 		},
 		"a PodDistributor of a Job": {
-			cluster: cluster.Objects{PodDistributors: []versprei.PodDistributor{func() versprei.PodDistributor {
+			cluster: world.Objects{PodDistributors: []versprei.PodDistributor{func() versprei.PodDistributor {
 				d := distributor("j", "Job", "job", 0)
 				d.Spec.Target.APIVersion = "batch/v1"
 				return d
-			}()}}, owner: cluster.Ref{APIVersion: "batch/v1", Kind: "Job", Name: "job"}, source: "PodDistributor j",
+			}()}}, owner: world.Ref{APIVersion: "batch/v1", Kind: "Job", Name: "job"}, source: "PodDistributor j",
 		},
-		"a Job's annotation is nothing": {owner: cluster.Ref{APIVersion: "batch/v1", Kind: "Job", Name: "job"}, template: on},
+		"a Job's annotation is nothing": {owner: world.Ref{APIVersion: "batch/v1", Kind: "Job", Name: "job"}, template: on},
 		"a blocklisted namespace": {
-			cluster: cluster.Objects{Workloads: deployment(on)}, settings: func(f *Finder) { f.Exclude([]string{"ns"}) },
+			cluster: world.Objects{Workloads: deployment(on)}, settings: func(f *Finder) { f.Exclude([]string{"ns"}) },
 		},
 		"a namespace without the label that is asked for": {
-			cluster: cluster.Objects{Workloads: deployment(on), Namespaces: []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}}}, settings: func(f *Finder) { f.settings.NamespaceLabel = "k=v" },
+			cluster: world.Objects{Workloads: deployment(on), Namespaces: []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}}}, settings: func(f *Finder) { f.settings.NamespaceLabel = "k=v" },
 		},
 		"a namespace with it": {
-			cluster:  cluster.Objects{Workloads: deployment(on), Namespaces: []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "ns", Labels: map[string]string{"k": "v"}}}}},
+			cluster:  world.Objects{Workloads: deployment(on), Namespaces: []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "ns", Labels: map[string]string{"k": "v"}}}}},
 			settings: func(f *Finder) { f.settings.NamespaceLabel = "k=v" }, source: "annotation of Deployment web",
 		},
 		"settings beside a strategy": {
-			cluster: cluster.Objects{Workloads: deployment(map[string]string{
+			cluster: world.Objects{Workloads: deployment(map[string]string{
 				stowage.SpreadStrategyAliasAnnotation: one, stowage.RebalanceAnnotation: "Evict", stowage.RepairAnnotation: "Adopt",
 			})}, source: "annotation of Deployment web", evict: true, repair: stowage.RepairAdopt,
 		},
 		"settings that are wrong": {
-			cluster: cluster.Objects{Workloads: deployment(map[string]string{
+			cluster: world.Objects{Workloads: deployment(map[string]string{
 				stowage.SpreadStrategyAliasAnnotation: one, stowage.RebalanceAnnotation: "now", stowage.RepairAnnotation: "adopt",
 			})}, source: "annotation of Deployment web", warnings: 2,
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			finder := NewFinder(cluster.NewStatic(tc.cluster), Settings{})
+			finder := NewFinder(manifests.New(tc.cluster), Settings{})
 			if tc.settings != nil {
 				tc.settings(finder)
 			}
@@ -148,39 +149,39 @@ func TestFind(t *testing.T) {
 }
 
 // complete is a cluster in which what is not listed does not exist.
-type complete struct{ *cluster.Static }
+type complete struct{ *manifests.Snapshot }
 
-func (complete) MayRead(cluster.Ref) bool { return true }
+func (complete) MayRead(world.Ref) bool { return true }
 
 // Whoever may create pods can write any owner into them: one that does not exist has no policy.
 func TestFindInventedOwner(t *testing.T) {
 	const text = "p=a,weight=1"
 	annotations := map[string]string{stowage.SpreadStrategyAliasAnnotation: text}
-	there := cluster.Workload{Ref: ref("ReplicaSet", "web"), Namespace: "ns"}
+	there := world.Workload{Ref: ref("ReplicaSet", "web"), Namespace: "ns"}
 	there.UID = "uid"
-	job := cluster.Ref{APIVersion: "batch/v1", Kind: "Job", Name: "job", UID: "job-uid"}
-	static := cluster.NewStatic(cluster.Objects{Workloads: []cluster.Workload{there}, PodDistributors: []versprei.PodDistributor{{
+	job := world.Ref{APIVersion: "batch/v1", Kind: "Job", Name: "job", UID: "job-uid"}
+	static := manifests.New(world.Objects{Workloads: []*world.Workload{&there}, PodDistributors: []versprei.PodDistributor{{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "d"},
 		Spec: versprei.PodDistributorSpec{
 			Target:       versprei.Target{APIVersion: "batch/v1", Kind: "Job", Name: "job"},
 			Distribution: []versprei.Pool{{NodeLabel: map[string]versprei.LabelValue{"p": "a"}, Weight: 1}},
 		},
 	}}})
-	named := func(kind, name, uid string) cluster.Ref {
+	named := func(kind, name, uid string) world.Ref {
 		r := ref(kind, name)
 		r.UID = types.UID(uid)
 		return r
 	}
 	for name, tc := range map[string]struct {
-		reader            cluster.Reader
-		owner             cluster.Ref
+		reader            world.Snapshot
+		owner             world.Ref
 		found, unverified bool
 	}{
 		"an owner that exists":             {&complete{static}, named("ReplicaSet", "web", "uid"), true, false},
 		"another UID":                      {&complete{static}, named("ReplicaSet", "web", "other"), false, false},
 		"another name":                     {&complete{static}, named("ReplicaSet", "other", "uid"), false, false},
 		"another kind":                     {&complete{static}, named("StatefulSet", "web", "uid"), false, false},
-		"another version":                  {&complete{static}, func() cluster.Ref { r := named("ReplicaSet", "web", "uid"); r.APIVersion = "apps/v9"; return r }(), false, false},
+		"another version":                  {&complete{static}, func() world.Ref { r := named("ReplicaSet", "web", "uid"); r.APIVersion = "apps/v9"; return r }(), false, false},
 		"a Job that does not exist":        {&complete{static}, job, false, false},
 		"a kind that Stowage may not read": {static, named("Custom", "web", "x"), true, true},
 		"a Job where Jobs may not be read": {static, job, true, true},
@@ -238,7 +239,7 @@ func TestLargeStrategiesAreNotRemembered(t *testing.T) {
 		"p=a,weight=333:p=b,weight=667": true,
 		strings.Join(large, ":"):        false,
 	} {
-		f := NewFinder(cluster.NewStatic(cluster.Objects{}), Settings{})
+		f := NewFinder(manifests.New(world.Objects{}), Settings{})
 		first, err := f.parse(text)
 		if err != nil {
 			t.Fatal(err)
@@ -259,10 +260,10 @@ func TestLargeStrategiesOfShortages(t *testing.T) {
 	for text, want := range map[string]int{"p=0,weight=80:p=1,weight=20": 1, strings.Join(large, ":"): 0} {
 		owner := ref("Deployment", "web")
 		owner.UID = "web"
-		w := cluster.Workload{Ref: owner, Namespace: "ns"}
+		w := world.Workload{Ref: owner, Namespace: "ns"}
 		state := stowage.PoolState{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web"}}
 		state.Pools = []stowage.PoolRoom{{NodeLabel: map[string]string{"p": "0"}, Phase: stowage.PoolExhausted, Max: 1}}
-		f := NewFinder(cluster.NewStatic(cluster.Objects{Workloads: []cluster.Workload{w}, PoolStates: []stowage.PoolState{state}}), Settings{})
+		f := NewFinder(manifests.New(world.Objects{Workloads: []*world.Workload{&w}, PoolStates: []stowage.PoolState{state}}), Settings{})
 		for range 5 {
 			p, err := f.Find(t.Context(), Pod{Namespace: "ns", Owner: owner, Annotations: map[string]string{stowage.SpreadStrategyAliasAnnotation: text, stowage.SpillAnnotation: "1m"}})
 			if err != nil || p == nil || p.State == nil {
@@ -313,7 +314,7 @@ func TestCompileChecksPods(t *testing.T) {
 func TestCompiledIsNoPartOfAList(t *testing.T) {
 	list := []versprei.PodDistributor{distributor("d", "Deployment", "web", 0)}
 	list[0].UID = "d"
-	f := NewFinder(cluster.NewStatic(cluster.Objects{}), Settings{})
+	f := NewFinder(manifests.New(world.Objects{}), Settings{})
 	if p := f.compile(&list[0]); p.Distributor == &list[0] || p.Distributor.Name != "d" {
 		t.Error("the policy holds the element of the list")
 	}

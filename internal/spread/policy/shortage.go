@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // The bounds of how long a pod waits until other pools take it, and what holds where a PodDistributor says nothing.
@@ -51,12 +51,12 @@ type shortKey struct {
 
 // shorten leaves out the seats of pools without room. Pods with an ordinal of their own keep the whole strategy: only
 // those that waited have another seat, see [Policy.SeatAt].
-func (f *Finder) shorten(ctx context.Context, p *Policy, namespace string, chain cluster.Chain) error {
+func (f *Finder) shorten(ctx context.Context, p *Policy, namespace string, chain world.Chain) error {
 	p.Root = chain.Top()
 	if p.Strategy == nil || p.Spill == nil || p.Root == nil {
 		return nil
 	}
-	state, err := f.Cluster.PoolState(ctx, namespace, p.Root.UID)
+	state, err := f.World.PoolState(ctx, namespace, p.Root.UID)
 	if err != nil || state == nil {
 		return err
 	}
@@ -87,11 +87,11 @@ func (f *Finder) shorten(ctx context.Context, p *Policy, namespace string, chain
 }
 
 // share takes from the maxima of pools without room what other revisions of the workload hold there.
-func (f *Finder) share(ctx context.Context, p *Policy, bottom *cluster.Workload, gaps []sequence.Gap) error {
+func (f *Finder) share(ctx context.Context, p *Policy, bottom *world.Workload, gaps []sequence.Gap) error {
 	if f.settings.Held == nil || bottom.Controller == nil {
 		return nil
 	}
-	others, err := f.Cluster.Siblings(ctx, bottom)
+	owners, err := f.World.PodOwners(ctx, bottom.Namespace, p.Root.Ref)
 	if err != nil {
 		return err
 	}
@@ -99,8 +99,10 @@ func (f *Finder) share(ctx context.Context, p *Policy, bottom *cluster.Workload,
 		if gaps[i].Count == 0 {
 			continue
 		}
-		for _, owner := range others {
-			gaps[i].From -= f.settings.Held(owner, p.Whole.Pool(i).Name)
+		for _, owner := range owners {
+			if owner.UID != bottom.UID {
+				gaps[i].From -= f.settings.Held(owner, p.Whole.Pool(i).Name)
+			}
 		}
 		gaps[i].From = max(0, gaps[i].From)
 	}

@@ -9,17 +9,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
+	"github.com/stowage-dev/stowage/internal/world"
+	"github.com/stowage-dev/stowage/internal/world/manifests"
 )
 
 // revisions is a cluster in which a workload has another revision.
 type revisions struct {
-	*cluster.Static
-	others []*cluster.Workload
+	*manifests.Snapshot
+	others []*world.Workload
 }
 
-func (r revisions) Siblings(context.Context, *cluster.Workload) ([]*cluster.Workload, error) {
+func (r revisions) PodOwners(context.Context, string, world.Ref) ([]*world.Workload, error) {
 	return r.others, nil
 }
 
@@ -51,13 +52,13 @@ func TestFindDuringAShortage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			up := ref(tc.kind, "web")
 			up.UID = "root"
-			workloads := []cluster.Workload{{Ref: up, Namespace: "ns", Annotations: annotations(tc.spill)}}
+			workloads := []*world.Workload{{Ref: up, Namespace: "ns", Annotations: annotations(tc.spill)}}
 			owner := up
 			if tc.kind == "Deployment" {
 				owner = ref("ReplicaSet", "web-1")
-				workloads = append(workloads, cluster.Workload{Ref: owner, Namespace: "ns", Controller: &up})
+				workloads = append(workloads, &world.Workload{Ref: owner, Namespace: "ns", Controller: &up})
 			}
-			f := NewFinder(revisions{cluster.NewStatic(cluster.Objects{Workloads: workloads, PoolStates: []stowage.PoolState{state}}), []*cluster.Workload{{Ref: cluster.Ref{UID: "other"}, Replicas: 4}}}, Settings{Held: func(owner *cluster.Workload, pool string) int64 {
+			f := NewFinder(revisions{manifests.New(world.Objects{Workloads: workloads, PoolStates: []stowage.PoolState{state}}), []*world.Workload{{Ref: world.Ref{UID: "other"}, Replicas: 4}}}, Settings{Held: func(owner *world.Workload, pool string) int64 {
 				if owner.UID == "other" && owner.Replicas == 4 && pool == "0" {
 					return tc.held
 				}

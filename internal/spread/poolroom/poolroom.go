@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/stowage-dev/stowage/internal/autoscaler/karpenter"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/nodefit"
+	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
 
 // nodesTried is on how many nodes of a pool room is looked for at a time. The pods of each cost one request.
@@ -47,7 +47,7 @@ func (r *Reader) Count(ctx context.Context, nodes []corev1.Node, pod *corev1.Pod
 			if count == 0 {
 				break
 			}
-			running, err := cluster.PodsOn(ctx, r.Uncached, node.Name, cached)
+			running, err := worldapi.PodsOn(ctx, r.Uncached, node.Name, cached)
 			if err != nil {
 				return 0, err
 			}

@@ -25,6 +25,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // carryOut does what a plan says, and returns when to look again if that is not when
@@ -253,7 +254,7 @@ func seatPatch(key ledger.Key, owner ledger.Owner, p *policy.Policy, pod *corev1
 }
 
 func aboutOwner(owner ledger.Owner) *corev1.ObjectReference {
-	return seats.Ref(owner).Object(owner.Namespace)
+	return (world.Object{Namespace: owner.Namespace, Ref: seats.Ref(owner)}).Reference()
 }
 
 func (r *run) event(owner ledger.Owner, reason stowage.EventReason, format string, args ...any) {

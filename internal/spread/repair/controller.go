@@ -23,7 +23,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/stowage-dev/stowage/internal/admission/scope"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/platform/contest"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/platform/evict"
@@ -34,6 +33,8 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
+	"github.com/stowage-dev/stowage/internal/world"
+	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 )
 
 // Timing is the waits of a [Controller].
@@ -64,7 +65,7 @@ type Controller struct {
 	// Cached reads from the cache where that has what is asked, and Uncached does not.
 	Cached, Uncached client.Client
 	Informers        crcache.Informers
-	Cluster          *cluster.Cache
+	World            *worldcache.Cache
 	Policies         *policy.Owners
 	Seats            *seats.Service
 	Scope            *scope.Scope
@@ -106,8 +107,8 @@ type run struct {
 
 	mu         sync.Mutex
 	movements  *movements
-	podChanges map[string]time.Time // namespaces in which pods changed, and when last
-	policies   map[target]time.Time // policies that changed lately, by their target, and when
+	podChanges map[string]time.Time       // namespaces in which pods changed, and when last
+	policies   map[world.Object]time.Time // policies that changed lately, by their target, and when
 	reported   map[ledger.OwnerKey]ledger.Owner
 	// allStatuses is when every PodDistributor was looked at last.
 	allStatuses time.Time
@@ -127,7 +128,7 @@ func (c *Controller) Register(t *leader.Term) error {
 	r := &run{
 		Controller: c, since: c.Clock.Now(),
 		history: map[ledger.OwnerKey]*history{}, movements: newMovements(), reported: map[ledger.OwnerKey]ledger.Owner{},
-		podChanges: map[string]time.Time{}, policies: map[target]time.Time{},
+		podChanges: map[string]time.Time{}, policies: map[world.Object]time.Time{},
 	}
 	var err error
 	if r.work, err = leader.Reconcile(t, "workload", 2, r.reconcile, ownerKeys); err != nil {
@@ -180,7 +181,7 @@ func (r *run) resync(ctx context.Context) {
 		there[o.Key()] = true
 		r.work.AddUnlessFailing(o)
 	}
-	owners, err := r.Cluster.PodOwners(ctx, "")
+	owners, err := r.World.PodOwnersIn(ctx, "")
 	if err != nil {
 		r.Log.Error(err, "workloads were not listed")
 		return

@@ -17,7 +17,6 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
@@ -26,6 +25,8 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/internal/world"
+	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
 
 // shownOf sums up what the cache shows of a workload: its policy and its pods.
@@ -85,15 +86,15 @@ var errLeave = errors.New("the workload is to be left alone")
 func kept(pod *corev1.Pod) corev1.Pod {
 	return corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
-		Labels:      cluster.Pick(pod.Labels, stowage.PoolLabel, stowage.SeatLabel),
-		Annotations: cluster.Pick(pod.Annotations, stowage.ClaimAnnotation, corev1.PodDeletionCost),
+		Labels:      world.Pick(pod.Labels, stowage.PoolLabel, stowage.SeatLabel),
+		Annotations: world.Pick(pod.Annotations, stowage.ClaimAnnotation, corev1.PodDeletionCost),
 	}}
 }
 
 // look reads the pods of a workload, with those that have no seat. It returns nil if the
 // workload moves or is not ours to repair.
 func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, templateNode string) (*planner.State, []corev1.Pod, error) {
-	scale, err := cluster.ReadScale(ctx, r.Uncached, owner.Namespace, seats.Ref(owner))
+	scale, err := worldapi.ReadScale(ctx, r.Uncached, owner.Namespace, seats.Ref(owner))
 	if err != nil || scale == nil || scale.Selector == "" {
 		return nil, nil, err
 	}
@@ -115,7 +116,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 	var pods []corev1.Pod
 	var example *corev1.Pod // whole
 	foreign, large := false, ""
-	err = cluster.Each(ctx, r.Uncached, &corev1.PodList{}, func(pod *corev1.Pod) error {
+	err = worldapi.Each(ctx, r.Uncached, &corev1.PodList{}, func(pod *corev1.Pod) error {
 		c := metav1.GetControllerOfNoCopy(pod)
 		if c == nil || c.UID != owner.UID || !podstatus.Active(pod) {
 			return nil
@@ -223,11 +224,11 @@ func (r *run) selected(ctx context.Context, owner ledger.Owner) (func(*corev1.Po
 		return nil, err
 	}
 	registration := r.compiled(&config)
-	w, err := r.Cluster.Workload(ctx, owner.Namespace, seats.Ref(owner))
+	w, err := r.World.Workload(ctx, owner.Namespace, seats.Ref(owner))
 	if err != nil {
 		return nil, err
 	}
-	ns, err := r.Cluster.Namespace(ctx, owner.Namespace)
+	ns, err := r.World.Namespace(ctx, owner.Namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -301,19 +302,17 @@ func (r *run) nodePool(ctx context.Context, p *policy.Policy, pod *corev1.Pod, n
 }
 
 // revisions returns an owner as the cache knows it, and the other revisions of what made it.
-func (r *run) revisions(ctx context.Context, owner ledger.Owner) (w *cluster.Workload, others []*cluster.Workload, err error) {
-	w, err = r.Cluster.Workload(ctx, owner.Namespace, seats.Ref(owner))
+func (r *run) revisions(ctx context.Context, owner ledger.Owner) (w *world.Workload, others []*world.Workload, err error) {
+	w, err = r.World.Workload(ctx, owner.Namespace, seats.Ref(owner))
 	if err != nil || w == nil || w.Controller == nil {
 		return w, nil, err
 	}
-	owners, err := r.Cluster.PodOwners(ctx, owner.Namespace)
-	return w, slices.DeleteFunc(owners, func(m *cluster.Workload) bool {
-		return m.UID == owner.UID || m.Controller == nil || m.Controller.UID != w.Controller.UID
-	}), err
+	others, err = r.World.PodOwners(ctx, owner.Namespace, *w.Controller)
+	return w, slices.DeleteFunc(others, func(m *world.Workload) bool { return m.UID == owner.UID }), err
 }
 
 // rollingOut reports whether another revision of what made the owner has pods.
 func (r *run) rollingOut(ctx context.Context, owner ledger.Owner) (bool, error) {
 	_, others, err := r.revisions(ctx, owner)
-	return slices.ContainsFunc(others, func(m *cluster.Workload) bool { return m.Replicas > 0 || m.Current > 0 }), err
+	return slices.ContainsFunc(others, func(m *world.Workload) bool { return m.Replicas > 0 || m.Current > 0 }), err
 }

@@ -15,7 +15,7 @@ import (
 // reconcile looks at one workload and does what its plan says.
 func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Result, error) {
 	// 1. Has it a strategy, and is it quiet?
-	w, err := r.Cluster.Workload(ctx, owner.Namespace, seats.Ref(owner))
+	w, err := r.World.Workload(ctx, owner.Namespace, seats.Ref(owner))
 	if err != nil {
 		return reconcile.Result{}, err
 	}

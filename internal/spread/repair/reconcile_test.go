@@ -33,7 +33,6 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/platform/evict"
 	"github.com/stowage-dev/stowage/internal/platform/fair"
@@ -44,6 +43,8 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
+	"github.com/stowage-dev/stowage/internal/world"
+	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
 
@@ -76,7 +77,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 		t.Fatal(err)
 	}
 	b := &bench{clock: clocktesting.NewFakeClock(start), recorder: clientevents.NewFakeRecorder(1000), objects: objects}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&versprei.PodDistributor{}).
+	c := testkit.Indexed(fake.NewClientBuilder().WithScheme(scheme)).WithObjects(objects...).WithStatusSubresource(&versprei.PodDistributor{}).
 		WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string { return []string{string(o.(*corev1.Event).InvolvedObject.UID)} }).
 		WithIndex(&corev1.Event{}, "reason", func(o client.Object) []string { return []string{o.(*corev1.Event).Reason} }).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
@@ -97,18 +98,18 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 			SubResourceGet: testkit.ReplicaSetScale,
 		}).Build()
 	set := metrics.NewSet(prometheus.NewRegistry())
-	reader := cluster.NewCache(c, c, b.clock, cluster.ForAdmission())
+	reader := worldcache.New(c, c, b.clock, worldcache.ForAdmission())
 	service := seats.New(seats.Options{API: noLedgers{}, Key: key, Writer: "w", Clock: b.clock, Log: logr.Discard(), Metrics: seats.NewMetrics(set)})
 	timing := DefaultTiming()
 	b.run = &run{
 		Controller: &Controller{
-			Cached: c, Uncached: c, Informers: &informertest.FakeInformers{Scheme: scheme}, Cluster: reader, Policies: policy.NewOwners(policy.NewFinder(reader, policy.Settings{}), service.Pods().NameOf, c, b.clock), Seats: service, Scope: scope.New(reader, "stowage-system"),
+			Cached: c, Uncached: c, Informers: &informertest.FakeInformers{Scheme: scheme}, World: reader, Policies: policy.NewOwners(policy.NewFinder(reader, policy.Settings{}), service.Pods().NameOf, c, b.clock), Seats: service, Scope: scope.New(reader, "stowage-system"),
 			Registration: "stowage", Backoffs: types.NamespacedName{Namespace: "stowage-system", Name: "stowage-repair"}, Clock: b.clock, Timing: timing, Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder},
 			Metrics: NewMetrics(set), Writes: fair.NewLimiter[string](1e6, 1e6), Evictor: evict.New(c, b.clock, 1, set), Room: &poolroom.Reader{Cached: c, Uncached: c}, Yielding: &listeners.Listeners[ledger.Owner]{},
 		},
 		work:     testkit.Queue[ledger.Owner](),
 		statuses: testkit.Queue[types.NamespacedName](),
-		since:    start, history: map[ledger.OwnerKey]*history{}, movements: newMovements(), reported: map[ledger.OwnerKey]ledger.Owner{}, podChanges: map[string]time.Time{}, policies: map[target]time.Time{},
+		since:    start, history: map[ledger.OwnerKey]*history{}, movements: newMovements(), reported: map[ledger.OwnerKey]ledger.Owner{}, podChanges: map[string]time.Time{}, policies: map[world.Object]time.Time{},
 	}
 	b.see(t)
 	return b
@@ -673,7 +674,7 @@ func TestLookKeepsLittle(t *testing.T) {
 		objects = append(objects, p)
 	}
 	b := newBench(t, objects...)
-	w, err := b.Cluster.Workload(t.Context(), "ns", seats.Ref(owner))
+	w, err := b.World.Workload(t.Context(), "ns", seats.Ref(owner))
 	if err != nil {
 		t.Fatal(err)
 	}

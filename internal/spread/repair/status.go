@@ -17,17 +17,18 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
+	"github.com/stowage-dev/stowage/internal/world"
+	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
 
 // resyncStatuses looks at the PodDistributors that were edited, and at those in whose namespace pods have changed,
 // until some time after that. Once in a resync it looks at all.
 func (r *run) resyncStatuses(ctx context.Context) {
-	list, err := r.Cluster.PodDistributors(ctx, metav1.NamespaceAll)
+	list, err := r.World.PodDistributors(ctx, metav1.NamespaceAll)
 	if err != nil {
 		r.Log.Error(err, "PodDistributors were not listed")
 		return
@@ -55,7 +56,7 @@ func (r *run) resyncStatuses(ctx context.Context) {
 
 // reconcileStatus brings the status of one PodDistributor up to date.
 func (r *run) reconcileStatus(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
-	list, err := r.Cluster.PodDistributors(ctx, key.Namespace)
+	list, err := r.World.PodDistributors(ctx, key.Namespace)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -97,16 +98,20 @@ func (r *run) describe(ctx context.Context, d *versprei.PodDistributor, siblings
 	}
 	target := policy.TargetOf(d)
 	for i := range siblings {
-		if o := &siblings[i]; o.Name != d.Name && policy.TargetOf(o).SameObject(target) && policy.Older(o, d) {
+		if o := &siblings[i]; o.Name != d.Name && policy.TargetOf(o).SameObject(target.Ref) && policy.Older(o, d) {
 			return none(stowage.ReasonSuperseded, "PodDistributor %q is older and divides the pods of %s %q", o.Name, target.Kind, target.Name)
 		}
 	}
-	owners, found, err := r.ownersOf(ctx, d.Namespace, target)
+	owners, err := r.Seats.Pods().OwnersUnder(ctx, r.World, target)
 	if err != nil {
 		return err
 	}
-	if !found {
-		return none(stowage.ReasonNotFound, "there is no %s %q in namespace %q that Stowage can see", target.Kind, target.Name, d.Namespace)
+	if len(owners) == 0 {
+		if w, err := r.World.Workload(ctx, d.Namespace, target.Ref); err != nil {
+			return err
+		} else if w == nil {
+			return none(stowage.ReasonNotFound, "there is no %s %q in namespace %q that Stowage can see", target.Kind, target.Name, d.Namespace)
+		}
 	}
 	set(versprei.ConditionTargetFound, metav1.ConditionTrue, stowage.ReasonFound, "the pods of %s %q are divided", target.Kind, target.Name)
 
@@ -177,15 +182,15 @@ func (r *run) describe(ctx context.Context, d *versprei.PodDistributor, siblings
 }
 
 // shortages says which pools have no room for the pods of a policy, since when, and how many pods they keep.
-func (r *run) shortages(ctx context.Context, namespace string, p *policy.Policy, owners []*cluster.Workload) ([]string, error) {
+func (r *run) shortages(ctx context.Context, namespace string, p *policy.Policy, owners []*world.Workload) ([]string, error) {
 	if p.Spill == nil || len(owners) == 0 {
 		return nil, nil
 	}
-	chain, err := cluster.Owners(ctx, r.Cluster, namespace, owners[0].Ref)
+	chain, err := world.Owners(ctx, r.World, namespace, owners[0].Ref)
 	if err != nil || chain.Top() == nil {
 		return nil, err
 	}
-	if p.State, err = r.Cluster.PoolState(ctx, namespace, chain.Top().UID); err != nil {
+	if p.State, err = r.World.PoolState(ctx, namespace, chain.Top().UID); err != nil {
 		return nil, err
 	}
 	var out []string
@@ -211,7 +216,7 @@ type tally struct {
 }
 
 // count fills in the pools of a status, over all owners of pods, and sums up what is not as it should be.
-func (r *run) count(ctx context.Context, st *versprei.PodDistributorStatus, p *policy.Policy, owners []*cluster.Workload) (tally, error) {
+func (r *run) count(ctx context.Context, st *versprei.PodDistributorStatus, p *policy.Policy, owners []*world.Workload) (tally, error) {
 	sum := tally{pending: map[int]int64{}}
 	st.Pools = make([]versprei.PoolStatus, p.Strategy.Len())
 	for i := range st.Pools {
@@ -248,7 +253,7 @@ func (r *run) count(ctx context.Context, st *versprei.PodDistributorStatus, p *p
 		replicas, current := o.Replicas, o.Current
 		if replicas < 0 {
 			replicas, current = seated, seated
-			if scale, err := cluster.ReadScale(ctx, r.Uncached, owner.Namespace, seats.Ref(owner)); err != nil {
+			if scale, err := worldapi.ReadScale(ctx, r.Uncached, owner.Namespace, seats.Ref(owner)); err != nil {
 				return tally{}, err
 			} else if scale != nil {
 				replicas, current = scale.Replicas, scale.Current

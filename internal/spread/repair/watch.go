@@ -10,19 +10,13 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
+	"github.com/stowage-dev/stowage/internal/world"
 )
-
-// target is the workload that a policy is for.
-type target struct {
-	namespace string
-	cluster.Ref
-}
 
 // watchPolicies notes the policies that are created or edited. The pods that they concern do not change by
 // that, and resyncs are too rare for pods that were created a moment before their policy.
@@ -31,12 +25,12 @@ func (r *run) watchPolicies(t *leader.Term) error {
 		AddFunc: func(obj any, first bool) {
 			d := obj.(*versprei.PodDistributor)
 			if !first || r.Clock.Since(d.CreationTimestamp.Time) < podstatus.PolicyGrace { // a resync begins the term
-				r.policyChanged(target{d.Namespace, policy.TargetOf(d)})
+				r.policyChanged(policy.TargetOf(d))
 			}
 		},
 		UpdateFunc: func(was, is any) {
 			if old, now := was.(*versprei.PodDistributor), is.(*versprei.PodDistributor); old.Generation != now.Generation {
-				r.policyChanged(target{now.Namespace, policy.TargetOf(now)})
+				r.policyChanged(policy.TargetOf(now))
 			}
 		},
 	}); err != nil {
@@ -59,7 +53,7 @@ func (r *run) watchPolicies(t *leader.Term) error {
 	return t.Watch(r.Informers, &appsv1.ReplicaSet{}, toolscache.ResourceEventHandlerFuncs{
 		UpdateFunc: func(was, is any) {
 			if old, now := was.(*appsv1.ReplicaSet), is.(*appsv1.ReplicaSet); !maps.Equal(old.Annotations, now.Annotations) {
-				r.policyChanged(target{now.Namespace, cluster.Ref{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "ReplicaSet", Name: now.Name}})
+				r.policyChanged(world.Object{Namespace: now.Namespace, Ref: world.Ref{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "ReplicaSet", Name: now.Name}})
 			}
 		},
 	})
@@ -76,10 +70,10 @@ func (r *run) policySince(owner ledger.Owner, p *policy.Policy) time.Time {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.policies[target{owner.Namespace, cluster.Ref{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name}}]
+	return r.policies[world.Object{Namespace: owner.Namespace, Ref: world.Ref{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name}}]
 }
 
-func (r *run) policyChanged(t target) {
+func (r *run) policyChanged(t world.Object) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.policies[t] = r.Clock.Now()
@@ -88,7 +82,7 @@ func (r *run) policyChanged(t target) {
 // lookAtPolicies has the workloads reconciled whose policies changed within the grace period. Their pods may still be
 // starting, and a pod without a seat is not watched.
 func (r *run) lookAtPolicies(ctx context.Context) {
-	var due []target
+	var due []world.Object
 	r.mu.Lock()
 	for t, changed := range r.policies {
 		age := r.Clock.Since(changed)
@@ -101,9 +95,9 @@ func (r *run) lookAtPolicies(ctx context.Context) {
 	}
 	r.mu.Unlock()
 	for _, t := range due {
-		owners, _, err := r.ownersOf(ctx, t.namespace, t.Ref)
+		owners, err := r.Seats.Pods().OwnersUnder(ctx, r.World, t)
 		if err != nil {
-			r.Log.Error(err, "the workloads of a policy are not known; the next resync finds them", "namespace", t.namespace, "kind", t.Kind, "name", t.Name)
+			r.Log.Error(err, "the workloads of a policy are not known; the next resync finds them", "namespace", t.Namespace, "kind", t.Kind, "name", t.Name)
 			continue
 		}
 		for _, w := range owners {

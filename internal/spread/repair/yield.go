@@ -6,12 +6,12 @@ import (
 	"time"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // yieldingPools reports for each pool whether it has no room and a newer revision needs the places of this owner's pods; nil
@@ -35,12 +35,12 @@ func (r *run) yieldingPools(ctx context.Context, owner ledger.Owner, p *policy.P
 // hasNewerRevision reports whether a newer revision of an owner's workload asks for pods.
 func (r *run) hasNewerRevision(ctx context.Context, owner ledger.Owner) (bool, error) {
 	w, others, err := r.revisions(ctx, owner)
-	return slices.ContainsFunc(others, func(m *cluster.Workload) bool { return m.Replicas > 0 && cluster.Newer(m, w) }), err
+	return slices.ContainsFunc(others, func(m *world.Workload) bool { return m.Replicas > 0 && world.Newer(m, w) }), err
 }
 
 // yield gives the lowest deletion cost to the pods of an older revision in pools without room. So a rollout removes
 // them first and the new pods can take their places. It returns after what time to go on, or 0.
-func (r *run) yield(ctx context.Context, owner ledger.Owner, w *cluster.Workload) (again time.Duration, err error) {
+func (r *run) yield(ctx context.Context, owner ledger.Owner, w *world.Workload) (again time.Duration, err error) {
 	if w == nil || w.Controller == nil {
 		return 0, nil
 	}

@@ -21,9 +21,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch,roleName=stowage-spread
@@ -48,7 +48,7 @@ type Record struct {
 
 func newRecord(key ledger.Key, pod *corev1.Pod) (Record, bool) {
 	owner := metav1.GetControllerOfNoCopy(pod)
-	if owner == nil || !cluster.Plausible(owner) {
+	if owner == nil || !world.Plausible(owner) {
 		return Record{}, false
 	}
 	_, unschedulable := podstatus.Unschedulable(pod)
@@ -261,8 +261,8 @@ func (p *Pods) Transformer() cache.TransformFunc {
 		slim := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 			CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
-			Labels:      cluster.Pick(pod.Labels, stowage.PoolLabel, stowage.SeatLabel),
-			Annotations: cluster.Pick(pod.Annotations, stowage.ClaimAnnotation, corev1.PodDeletionCost),
+			Labels:      world.Pick(pod.Labels, stowage.PoolLabel, stowage.SeatLabel),
+			Annotations: world.Pick(pod.Annotations, stowage.ClaimAnnotation, corev1.PodDeletionCost),
 		}}
 		if c := metav1.GetControllerOfNoCopy(pod); c != nil {
 			slim.OwnerReferences = []metav1.OwnerReference{*c}

@@ -22,10 +22,11 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/platform/listeners"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/internal/world"
+	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 )
 
 // API is what a [Service] asks of the cluster. Its methods may be called at once.
@@ -70,7 +71,7 @@ type Service struct {
 	log        logr.Logger
 	metrics    *Metrics
 	unverified unverified
-	asker      func(ctx context.Context, namespace string) cluster.Asker
+	asker      func(ctx context.Context, namespace string) worldcache.Asker
 	logs       flowcontrol.PassiveRateLimiter
 
 	mu     sync.Mutex
@@ -107,7 +108,7 @@ type Options struct {
 	Log     logr.Logger
 	Metrics *Metrics
 	// Asker, if set, returns whose part of the limits a claim takes. Without it, each namespace has one.
-	Asker func(ctx context.Context, namespace string) cluster.Asker
+	Asker func(ctx context.Context, namespace string) worldcache.Asker
 }
 
 // New returns a service whose pods are still to be watched; see [Service.Pods].
@@ -306,7 +307,7 @@ func (l *Service) Claimed(ctx context.Context, owner ledger.Owner, id string) (b
 // Held returns how many pods of an owner have a seat in a pool. It counts those that were given a seat and are not
 // seen yet. It leaves out those that are sure to be removed now: see [Pods.Leaving]. It leaves nothing behind where
 // nothing is known of the owner.
-func (l *Service) Held(owner *cluster.Workload, pool string) (n int64) {
+func (l *Service) Held(owner *world.Workload, pool string) (n int64) {
 	key := OwnerOf(owner).Key()
 	if l.knows(key) {
 		l.with(key, func(now time.Duration, e *entry) { n = e.book.Held(now, pool) })
@@ -342,14 +343,4 @@ func (l *Service) podSeen(was, is *Record) {
 // moved reports whether a pod came or went, or got another seat or node. Either may be nil.
 func moved(was, is *Record) bool {
 	return was == nil || is == nil || was.Seat != is.Seat || was.ID != is.ID || was.Origin != is.Origin || was.Active != is.Active || was.Node != is.Node || was.Cost != is.Cost
-}
-
-// Ref returns the reference to an owner.
-func Ref(o ledger.Owner) cluster.Ref {
-	return cluster.Ref{APIVersion: o.APIVersion, Kind: o.Kind, Name: o.Name, UID: o.UID}
-}
-
-// OwnerOf returns the owner of a workload's pods.
-func OwnerOf(w *cluster.Workload) ledger.Owner {
-	return ledger.Owner{APIVersion: w.APIVersion, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name, UID: w.UID}
 }

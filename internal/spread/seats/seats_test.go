@@ -23,10 +23,10 @@ import (
 	"k8s.io/utils/clock"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // sharedAPI holds one ledger for several replicas, with optimistic concurrency. What the
@@ -562,7 +562,7 @@ func TestHeld(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				owner := &cluster.Workload{Ref: cluster.Ref{UID: testOwner.UID}, Namespace: testOwner.Namespace, Replicas: tc.replicas}
+				owner := &world.Workload{Ref: world.Ref{UID: testOwner.UID}, Namespace: testOwner.Namespace, Replicas: tc.replicas}
 				if got := l.Held(owner, "1"); got != tc.want {
 					t.Errorf("%d seats are held, want %d", got, tc.want)
 				}
@@ -594,7 +594,7 @@ func testPodChangesOwner(t *testing.T) {
 		owner ledger.Owner
 		want  int
 	}{{testOwner, 0}, {other, 1}} {
-		held := l.Held(&cluster.Workload{Ref: Ref(tc.owner), Namespace: tc.owner.Namespace, Replicas: -1}, "0")
+		held := l.Held(&world.Workload{Ref: Ref(tc.owner), Namespace: tc.owner.Namespace, Replicas: -1}, "0")
 		if pods := len(l.Pods().Of(tc.owner.Key())); pods != tc.want || held != int64(tc.want) {
 			t.Errorf("owner %s has %d pods and %d seats, want %d", tc.owner.Name, pods, held, tc.want)
 		}

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
 
 // +kubebuilder:rbac:groups=stowage.dev,resources=seatledgers,verbs=get;list;watch;create;update;delete,roleName=stowage-spread
@@ -89,7 +89,7 @@ func (k *Store) DeleteLedger(ctx context.Context, owner ledger.Owner, version ui
 
 // ReadReplicas implements [API].
 func (k *Store) ReadReplicas(ctx context.Context, owner ledger.Owner) (int64, error) {
-	scale, err := cluster.ReadScale(ctx, k.Client, owner.Namespace, Ref(owner))
+	scale, err := worldapi.ReadScale(ctx, k.Client, owner.Namespace, Ref(owner))
 	if scale == nil || err != nil {
 		return -1, err
 	}

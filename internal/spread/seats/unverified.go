@@ -3,9 +3,9 @@ package seats
 import (
 	"context"
 
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 )
 
 // Anybody who may create pods can invent owners that Stowage cannot verify, and so can anybody who reaches the webhook. Such
@@ -18,21 +18,21 @@ const (
 
 // unverified limits what owners cost that may not exist.
 type unverified struct {
-	books         *fair.Limiter[cluster.Asker]
+	books         *fair.Limiter[worldcache.Asker]
 	reads, writes *fair.Limiter[string] // by namespace
 }
 
 func newUnverified() unverified {
 	return unverified{
-		books:  fair.NewLimiter[cluster.Asker](unverifiedBooks, unverifiedBooksAtOnce),
+		books:  fair.NewLimiter[worldcache.Asker](unverifiedBooks, unverifiedBooksAtOnce),
 		reads:  fair.NewLimiter[string](unverifiedReads, unverifiedReadsAtOnce),
 		writes: fair.NewLimiter[string](unverifiedWrites, unverifiedWritesAtOnce),
 	}
 }
 
 // byNamespace gives each namespace a part of the limits.
-func byNamespace(_ context.Context, namespace string) cluster.Asker {
-	return cluster.Asker{Namespace: namespace}
+func byNamespace(_ context.Context, namespace string) worldcache.Asker {
+	return worldcache.Asker{Namespace: namespace}
 }
 
 // mayHaveBook reports whether an owner has a book or may get one.

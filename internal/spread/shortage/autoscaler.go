@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/stowage-dev/stowage/internal/autoscaler/karpenter"
-	"github.com/stowage-dev/stowage/internal/cluster"
+	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
 
 const (
@@ -87,7 +87,7 @@ func (r *run) askKarpenter(ctx context.Context) *autoscaler {
 func (r *run) eachOf(ctx context.Context, kind schema.GroupVersionKind, use func(*unstructured.Unstructured) error) error {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-	return cluster.Each(ctx, r.Uncached, list, use)
+	return worldapi.Each(ctx, r.Uncached, list, use)
 }
 
 // onWay reports whether a node with some labels is being made.

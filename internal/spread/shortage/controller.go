@@ -28,7 +28,6 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/platform/evict"
 	"github.com/stowage-dev/stowage/internal/platform/fair"
@@ -39,6 +38,8 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
+	"github.com/stowage-dev/stowage/internal/world"
+	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 )
 
 // Timing is the waits of a [Controller].
@@ -69,7 +70,7 @@ type Controller struct {
 	// Cached reads from the cache where that has what is asked, and Uncached does not.
 	Cached, Uncached client.Client
 	Informers        crcache.Informers
-	Cluster          *cluster.Cache
+	World            *worldcache.Cache
 	Policies         *policy.Owners
 	Seats            *seats.Service
 	Scope            *scope.Scope
@@ -92,22 +93,12 @@ var _ leader.Controller = &Controller{}
 // Name implements [leader.Controller].
 func (*Controller) Name() string { return "shortage" }
 
-// workload is the uppermost workload of some pods.
-type workload struct {
-	Namespace string
-	cluster.Ref
-}
-
-func workloadKeys(w workload) []any {
-	return []any{"namespace", w.Namespace, "kind", w.Kind, "name", w.Name}
-}
-
 // run is what the controller knows in one term.
 type run struct {
 	*Controller
-	work  leader.Queue[workload]
-	limit *fair.Limiter[string] // of evictions, by namespace
-	looks *fair.Limiter[string] // of looks for room, by namespace: a look costs requests
+	work  leader.Queue[world.Object] // the uppermost workloads of pods
+	limit *fair.Limiter[string]      // of evictions, by namespace
+	looks *fair.Limiter[string]      // of looks for room, by namespace: a look costs requests
 
 	mu     sync.Mutex
 	known  map[types.UID]*memory
@@ -128,7 +119,7 @@ func (c *Controller) Register(t *leader.Term) error {
 	r := &run{Controller: c, limit: fair.NewLimiter[string](totalRate, 2*totalRate), looks: fair.NewLimiter[string](looksRate, 2*looksRate), known: map[types.UID]*memory{}, nodes: map[string]nodeChange{}, shapes: map[string]*corev1.Node{}, scaleUps: map[string]scaleUps{}}
 	var err error
 	// One worker: the rate of evictions in all is not more than one can do.
-	if r.work, err = leader.Reconcile(t, "shortage", 1, r.reconcile, workloadKeys); err != nil {
+	if r.work, err = leader.Reconcile(t, "shortage", 1, r.reconcile, world.Object.LogKeys); err != nil {
 		return err
 	}
 	t.AtEnd(c.Metrics.reset)
@@ -182,7 +173,7 @@ func (r *run) revisionChanged(ctx context.Context, was, is *appsv1.ReplicaSet) {
 	if owner == nil || ptr.Deref(is.Spec.Replicas, 1) == 0 || was != nil && ptr.Deref(was.Spec.Replicas, 1) > 0 {
 		return
 	}
-	if state, err := r.Cluster.PoolState(ctx, is.Namespace, owner.UID); err == nil && state != nil {
+	if state, err := r.World.PoolState(ctx, is.Namespace, owner.UID); err == nil && state != nil {
 		r.stateChanged(state)
 	}
 }
@@ -194,20 +185,20 @@ func (r *run) stateChanged(obj any) {
 }
 
 // workloadOf returns the workload that a PoolState is about.
-func workloadOf(state *stowage.PoolState) (workload, bool) {
+func workloadOf(state *stowage.PoolState) (world.Object, bool) {
 	for _, o := range state.OwnerReferences {
 		if string(o.UID) == state.Name {
-			return workload{state.Namespace, cluster.RefOf(&o)}, true
+			return world.Object{Namespace: state.Namespace, Ref: world.RefOf(&o)}, true
 		}
 	}
-	return workload{}, false
+	return world.Object{}, false
 }
 
 // look looks at the workloads of which pods wait, and at those with a PoolState.
 func (r *run) look(ctx context.Context) {
 	there := map[types.UID]bool{}
 	for _, owner := range r.Seats.Pods().Waiting() {
-		chain, err := cluster.Owners(ctx, r.Cluster, owner.Namespace, seats.Ref(owner))
+		chain, err := world.Owners(ctx, r.World, owner.Namespace, seats.Ref(owner))
 		if err != nil {
 			r.Log.Error(err, "the workload of pods that wait is not known", "namespace", owner.Namespace, "kind", owner.Kind, "name", owner.Name)
 			continue
@@ -223,7 +214,7 @@ func (r *run) look(ctx context.Context) {
 		}
 		if p != nil && p.Spill != nil {
 			there[top.UID] = true
-			r.work.AddUnlessFailing(workload{owner.Namespace, top.Ref})
+			r.work.AddUnlessFailing(world.Object{Namespace: owner.Namespace, Ref: top.Ref})
 		}
 	}
 	var states stowage.PoolStateList

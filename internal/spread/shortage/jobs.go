@@ -9,11 +9,11 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/stowage-dev/stowage/internal/cluster"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // jobMoves reports whether pods of a Job may be moved.
-func (r *run) jobMoves(ctx context.Context, namespace string, ref cluster.Ref, m *memory) (bool, error) {
+func (r *run) jobMoves(ctx context.Context, namespace string, ref world.Ref, m *memory) (bool, error) {
 	moves, known := m.jobs[ref.UID]
 	if known {
 		return moves, nil

@@ -8,12 +8,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // memory is what a leader has seen of a workload. A new leader begins anew, so that clocks start again. Only the reconciler
 // uses it, but for the pools, which the lock of the run guards.
 type memory struct {
-	workload workload
+	workload world.Object
 	waits    map[types.UID]*wait
 	examples map[exampleKey]*example
 	misfits  map[exampleKey]bool // those about which there was an event
@@ -101,7 +102,7 @@ const exampleAfter = 5 * time.Second
 // exampleFor is for how long an example stands for its siblings.
 const exampleFor = 30 * time.Second
 
-func (r *run) memoryOf(w workload) *memory {
+func (r *run) memoryOf(w world.Object) *memory {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m := r.known[w.UID]

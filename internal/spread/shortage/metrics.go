@@ -5,6 +5,7 @@ import (
 
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // Metrics shows pools without room.
@@ -23,7 +24,7 @@ func NewMetrics(set *metrics.Set) *Metrics {
 	}
 }
 
-func (m *Metrics) set(w workload, pool string, phase spill.Phase, waiting int64) {
+func (m *Metrics) set(w world.Object, pool string, phase spill.Phase, waiting int64) {
 	exhausted := 0.0
 	if phase != spill.Available {
 		exhausted = 1
@@ -32,7 +33,7 @@ func (m *Metrics) set(w workload, pool string, phase spill.Phase, waiting int64)
 	m.waiting.WithLabelValues(w.Namespace, w.Kind, w.Name, pool).Set(float64(waiting))
 }
 
-func (m *Metrics) gone(w workload, pool string) {
+func (m *Metrics) gone(w world.Object, pool string) {
 	m.exhausted.DeleteLabelValues(w.Namespace, w.Kind, w.Name, pool)
 	m.waiting.DeleteLabelValues(w.Namespace, w.Kind, w.Name, pool)
 }

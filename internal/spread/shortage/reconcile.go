@@ -15,17 +15,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/platform/evict"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // reconcile looks at one workload, stores what becomes of its pools, and evicts pods that other pools take.
-func (r *run) reconcile(ctx context.Context, w workload) (reconcile.Result, error) {
+func (r *run) reconcile(ctx context.Context, w world.Object) (reconcile.Result, error) {
 	m := r.memoryOf(w)
 	v, err := r.see(ctx, w, m)
 	if err != nil {
@@ -64,7 +64,7 @@ func (r *run) reconcile(ctx context.Context, w workload) (reconcile.Result, erro
 func (r *run) askToYield(v *picture, next []spill.Pool) {
 	lowest := sequence.DeletionCost(sequence.NoRank)
 	for _, one := range v.members {
-		newer := slices.ContainsFunc(v.members, func(m *member) bool { return m.replicas > 0 && cluster.Newer(m.Workload, one.Workload) })
+		newer := slices.ContainsFunc(v.members, func(m *member) bool { return m.replicas > 0 && world.Newer(m.Workload, one.Workload) })
 		if newer && slices.ContainsFunc(one.records, func(rec seats.Record) bool {
 			pool, ok := v.policy.Pool(rec.Pool)
 			return ok && next[pool].Phase != spill.Available && v.Rules[pool].After > 0 && rec.Cost != "" && rec.Cost != lowest
@@ -112,7 +112,7 @@ const (
 )
 
 // store writes the state of a workload's pools, if it differs from the one that was seen.
-func (r *run) store(ctx context.Context, w workload, v *picture, rooms []stowage.PoolRoom, ordinals map[string]string) (storeResult, error) {
+func (r *run) store(ctx context.Context, w world.Object, v *picture, rooms []stowage.PoolRoom, ordinals map[string]string) (storeResult, error) {
 	if v.state == nil && rooms == nil && len(ordinals) == 0 {
 		return unchanged, nil
 	}
@@ -144,8 +144,8 @@ func (r *run) store(ctx context.Context, w workload, v *picture, rooms []stowage
 }
 
 // remove removes the state of a workload whose policy has no spill.
-func (r *run) remove(ctx context.Context, w workload) error {
-	state, err := r.Cluster.PoolState(ctx, w.Namespace, w.UID)
+func (r *run) remove(ctx context.Context, w world.Object) error {
+	state, err := r.World.PoolState(ctx, w.Namespace, w.UID)
 	if err != nil || state == nil {
 		return err
 	}
@@ -161,8 +161,8 @@ func (r *run) delete(ctx context.Context, state *stowage.PoolState) error {
 }
 
 // transitions says what has become of pools.
-func (r *run) transitions(w workload, v *picture, next []spill.Pool) {
-	about := w.Object(w.Namespace)
+func (r *run) transitions(w world.Object, v *picture, next []spill.Pool) {
+	about := w.Reference()
 	for i := range next {
 		name, was, is := v.policy.Whole.Pool(i).Name, &v.pools[i], &next[i]
 		switch {
@@ -182,7 +182,7 @@ func (r *run) transitions(w workload, v *picture, next []spill.Pool) {
 }
 
 // move evicts pods that wait and whose successors other pools take, as fast as the rates allow.
-func (r *run) move(ctx context.Context, w workload, v *picture, m *memory, next []spill.Pool) error {
+func (r *run) move(ctx context.Context, w world.Object, v *picture, m *memory, next []spill.Pool) error {
 	for _, one := range v.members {
 		for _, i := range r.movesOf(v, one, next) {
 			if now := r.Clock.Now(); m.limit.TokensAt(now) < 1 || !r.limit.Allow(w.Namespace, now) || !m.limit.AllowN(now, 1) {

@@ -33,7 +33,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/autoscaler/clusterautoscaler"
 	"github.com/stowage-dev/stowage/internal/autoscaler/karpenter"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/platform/evict"
 	"github.com/stowage-dev/stowage/internal/platform/fair"
@@ -42,6 +41,8 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
+	"github.com/stowage-dev/stowage/internal/world"
+	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
 
@@ -51,7 +52,7 @@ import (
 var (
 	start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	key   = make(ledger.Key, ledger.KeySize)
-	web   = workload{"ns", cluster.Ref{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "rs"}}
+	web   = world.Object{Namespace: "ns", Ref: world.Ref{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "rs"}}
 )
 
 // bench is a controller in a term, with the objects that it sees.
@@ -73,7 +74,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 		t.Fatal(err)
 	}
 	b := &bench{clock: clocktesting.NewFakeClock(start), recorder: clientevents.NewFakeRecorder(1000), hasNo: true}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+	c := testkit.Indexed(fake.NewClientBuilder().WithScheme(scheme)).WithObjects(objects...).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
 		WithIndex(&corev1.Event{}, "reason", func(o client.Object) []string { return []string{o.(*corev1.Event).Reason} }).
 		WithIndex(&corev1.Event{}, "involvedObject.kind", func(o client.Object) []string { return []string{o.(*corev1.Event).InvolvedObject.Kind} }).
@@ -107,15 +108,15 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 			},
 		}).Build()
 	set := metrics.NewSet(prometheus.NewRegistry())
-	reader := cluster.NewCache(c, c, b.clock, cluster.ForAdmission())
+	reader := worldcache.New(c, c, b.clock, worldcache.ForAdmission())
 	service := seats.New(seats.Options{API: noLedgers{}, Key: key, Writer: "w", Clock: b.clock, Log: logr.Discard(), Metrics: seats.NewMetrics(set)})
 	b.run = &run{
 		Controller: &Controller{
-			Cached: c, Uncached: c, Informers: &informertest.FakeInformers{Scheme: scheme}, Cluster: reader, Policies: policy.NewOwners(policy.NewFinder(reader, policy.Settings{}), service.Pods().NameOf, c, b.clock),
+			Cached: c, Uncached: c, Informers: &informertest.FakeInformers{Scheme: scheme}, World: reader, Policies: policy.NewOwners(policy.NewFinder(reader, policy.Settings{}), service.Pods().NameOf, c, b.clock),
 			Seats: service, Scope: scope.New(reader, "stowage-system"), Room: &poolroom.Reader{Cached: c, Uncached: c}, Evictor: evict.New(c, b.clock, 1, set),
 			Clock: b.clock, Timing: DefaultTiming(), Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder}, Metrics: NewMetrics(set),
 		},
-		work: testkit.Queue[workload](), limit: fair.NewLimiter[string](totalRate, 2*totalRate), looks: fair.NewLimiter[string](looksRate, 2*looksRate), known: map[types.UID]*memory{}, nodes: map[string]nodeChange{}, shapes: map[string]*corev1.Node{}, scaleUps: map[string]scaleUps{},
+		work: testkit.Queue[world.Object](), limit: fair.NewLimiter[string](totalRate, 2*totalRate), looks: fair.NewLimiter[string](looksRate, 2*looksRate), known: map[types.UID]*memory{}, nodes: map[string]nodeChange{}, shapes: map[string]*corev1.Node{}, scaleUps: map[string]scaleUps{},
 	}
 	b.see(t)
 	return b

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/stowage-dev/stowage/internal/cluster"
+	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
 
 // +kubebuilder:rbac:groups="",resources=events,verbs=list,roleName=stowage-spread
@@ -67,7 +67,7 @@ func (r *run) readScaleUps(ctx context.Context, namespace string, now time.Time,
 	defer cancel()
 	latest, read := map[types.UID]time.Time{}, 0
 	for _, reason := range []string{scaleUpTriggered, scaleUpNotTriggered} {
-		err := cluster.Each(ctx, r.Uncached, &corev1.EventList{}, func(e *corev1.Event) error {
+		err := worldapi.Each(ctx, r.Uncached, &corev1.EventList{}, func(e *corev1.Event) error {
 			if read++; read > maxScaleUps {
 				return errManyEvents
 			}

@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/podpatch"
@@ -23,11 +22,12 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // member is an owner of pods of a workload, such as one ReplicaSet of a Deployment.
 type member struct {
-	*cluster.Workload
+	*world.Workload
 	policy   *policy.Policy // with the seats that this owner's pods may have
 	records  []seats.Record
 	pods     []spill.Pod // in the order of the records
@@ -46,30 +46,13 @@ type picture struct {
 }
 
 // members returns the owners of a workload's pods, the one that creates pods now first.
-func (r *run) members(ctx context.Context, w workload, m *memory) ([]*member, error) {
-	owners, err := r.Cluster.PodOwners(ctx, w.Namespace)
+func (r *run) members(ctx context.Context, w world.Object, m *memory) ([]*member, error) {
+	owners, err := r.Seats.Pods().OwnersUnder(ctx, r.World, w)
 	if err != nil {
 		return nil, err
 	}
-	// Kinds that are not watched are known by their pods.
-	for _, o := range r.Seats.Pods().Owners() {
-		if o.Namespace == w.Namespace && !slices.ContainsFunc(owners, func(m *cluster.Workload) bool { return m.UID == o.UID }) {
-			owners = append(owners, &cluster.Workload{Ref: seats.Ref(o), Namespace: o.Namespace, Replicas: -1, Current: -1})
-		}
-	}
 	var out []*member
-	var unread error
 	for _, owner := range owners {
-		if owner.UID != w.UID && (owner.Controller == nil || owner.Controller.UID != w.UID) {
-			chain, err := cluster.Owners(ctx, r.Cluster, w.Namespace, owner.Ref)
-			if err != nil {
-				unread = err // it may be of another workload
-				continue
-			}
-			if top := chain.Top(); top == nil || top.UID != w.UID {
-				continue
-			}
-		}
 		if owner.IsJob() {
 			moves, err := r.jobMoves(ctx, w.Namespace, owner.Ref, m)
 			if err != nil {
@@ -82,9 +65,6 @@ func (r *run) members(ctx context.Context, w workload, m *memory) ([]*member, er
 		one := &member{Workload: owner, replicas: owner.Replicas, ordinals: owner.IsStatefulSet()}
 		one.records = r.Seats.Pods().Of(seats.OwnerOf(owner).Key())
 		out = append(out, one)
-	}
-	if len(out) == 0 {
-		return nil, unread // else the workload would look as if it had no pods, and its state would go
 	}
 	slices.SortStableFunc(out, func(a, b *member) int {
 		if active := func(m *member) bool { return m.replicas != 0 }; active(a) != active(b) {
@@ -99,7 +79,7 @@ func (r *run) members(ctx context.Context, w workload, m *memory) ([]*member, er
 }
 
 // see looks at a workload. It returns nil if its policy does not have pods move from pools without room.
-func (r *run) see(ctx context.Context, w workload, m *memory) (*picture, error) {
+func (r *run) see(ctx context.Context, w world.Object, m *memory) (*picture, error) {
 	members, err := r.members(ctx, w, m)
 	if err != nil || len(members) == 0 {
 		return nil, err
@@ -115,7 +95,7 @@ func (r *run) see(ctx context.Context, w workload, m *memory) (*picture, error) 
 	}
 	now, n := r.Clock.Now(), p.Whole.Len()
 	v := &picture{policy: p, View: spill.View{Now: now, Strategy: p.Whole, Rules: p.Spill, Hard: make([]bool, n), Room: make([]int64, n)}}
-	if v.state, err = r.Cluster.PoolState(ctx, w.Namespace, w.UID); err != nil {
+	if v.state, err = r.World.PoolState(ctx, w.Namespace, w.UID); err != nil {
 		return nil, err
 	}
 	v.pools = spill.FromPoolState(v.state, p.Whole)
@@ -223,7 +203,7 @@ func (r *run) seePods(ctx context.Context, v *picture, one *member, m *memory, w
 				pod.Misfit = e.misfit
 				if key := keyOf(one, rec); pod.Misfit && !m.misfits[key] {
 					m.misfits[key] = true
-					r.Events.Warn(m.workload.Object(m.workload.Namespace), stowage.EventPodFitsNoNode, events.Spill,
+					r.Events.Warn(m.workload.Reference(), stowage.EventPodFitsNoNode, events.Spill,
 						"pod %s waits for pool %s, and no other pool takes it. It fits on no empty node there (size, selectors, taints, affinity), uses a volume, or belongs to a scheduling group", rec.Name, rec.Pool)
 				}
 				v.stays = v.stays || e.stays

@@ -15,9 +15,9 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/vm/peerpod"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // Name is the name of the feature.
@@ -25,8 +25,8 @@ const Name = "peer-pods"
 
 // Feature is the feature.
 type Feature struct {
-	Config  peerpod.Config
-	Cluster cluster.Reader
+	Config peerpod.Config
+	World  world.Snapshot
 }
 
 var _ feature.Feature = &Feature{}
@@ -55,7 +55,7 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 	// Both of these refuse pods after us, for lacking what we had to remove.
 	// Nothing can be done here but to explain it, so not being able to look
 	// costs the explanation only.
-	limitRanges, err := f.Cluster.LimitRanges(ctx, req.Namespace)
+	limitRanges, err := f.World.LimitRanges(ctx, req.Namespace)
 	if err != nil {
 		warnings = append(warnings, fmt.Sprintf("cannot tell whether a LimitRange refuses this pod: %v", err))
 	}
@@ -69,7 +69,7 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 			}})
 		}
 	}
-	quotas, err := f.Cluster.ResourceQuotas(ctx, req.Namespace)
+	quotas, err := f.World.ResourceQuotas(ctx, req.Namespace)
 	if err != nil {
 		warnings = append(warnings, fmt.Sprintf("cannot tell whether a ResourceQuota refuses this pod: %v", err))
 	}
@@ -90,11 +90,11 @@ func (f *Feature) templateRecord(ctx context.Context, req feature.Request) strin
 	if _, recorded := req.Pod.Metadata.Annotations[stowage.OriginalResourcesAnnotation]; !recorded || owner == nil || !owner.Plausible() {
 		return ""
 	}
-	ref := cluster.Ref{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name, UID: types.UID(owner.UID)}
-	if !cluster.HasTemplate(ref) {
+	ref := world.Ref{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name, UID: types.UID(owner.UID)}
+	if !ref.HasTemplate() {
 		return ""
 	}
-	w, err := f.Cluster.Workload(ctx, req.Namespace, ref)
+	w, err := f.World.Workload(ctx, req.Namespace, ref)
 	if err != nil || w == nil {
 		return ""
 	}

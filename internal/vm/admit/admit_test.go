@@ -11,13 +11,14 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/vm/peerpod"
+	"github.com/stowage-dev/stowage/internal/world"
+	"github.com/stowage-dev/stowage/internal/world/manifests"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
 
-type unreadable struct{ *cluster.Static }
+type unreadable struct{ *manifests.Snapshot }
 
 func (unreadable) LimitRanges(context.Context, string) ([]corev1.LimitRange, error) {
 	return nil, errors.New("no answer")
@@ -28,16 +29,16 @@ func (unreadable) ResourceQuotas(context.Context, string) ([]corev1.ResourceQuot
 }
 
 func TestDecide(t *testing.T) {
-	limit := func(item corev1.LimitRangeItem) *cluster.Static {
-		return cluster.NewStatic(cluster.Objects{LimitRanges: []corev1.LimitRange{{ObjectMeta: metav1.ObjectMeta{Name: "l", Namespace: "default"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{item}}}}})
+	limit := func(item corev1.LimitRangeItem) *manifests.Snapshot {
+		return manifests.New(world.Objects{LimitRanges: []corev1.LimitRange{{ObjectMeta: metav1.ObjectMeta{Name: "l", Namespace: "default"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{item}}}}})
 	}
-	quota := func(hard string, scopes ...corev1.ResourceQuotaScope) *cluster.Static {
-		return cluster.NewStatic(cluster.Objects{ResourceQuotas: []corev1.ResourceQuota{{ObjectMeta: metav1.ObjectMeta{Name: "q", Namespace: "default"}, Spec: corev1.ResourceQuotaSpec{Hard: testkit.ResourceList(hard), Scopes: scopes}}}})
+	quota := func(hard string, scopes ...corev1.ResourceQuotaScope) *manifests.Snapshot {
+		return manifests.New(world.Objects{ResourceQuotas: []corev1.ResourceQuota{{ObjectMeta: metav1.ObjectMeta{Name: "q", Namespace: "default"}, Spec: corev1.ResourceQuotaSpec{Hard: testkit.ResourceList(hard), Scopes: scopes}}}})
 	}
 	kata := func() *testkit.PodBuilder { return testkit.Pod("p").RuntimeClass(stowage.DefaultRuntimeClass) }
 	for name, tc := range map[string]struct {
 		pod      *testkit.PodBuilder
-		cluster  cluster.Reader
+		cluster  world.Snapshot
 		vcpus    string
 		warnings []string
 		events   int
@@ -56,9 +57,9 @@ func TestDecide(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tc.cluster == nil {
-				tc.cluster = cluster.NewStatic(cluster.Objects{})
+				tc.cluster = manifests.New(world.Objects{})
 			}
-			f := &Feature{Config: peerpod.DefaultConfig(), Cluster: tc.cluster}
+			f := &Feature{Config: peerpod.DefaultConfig(), World: tc.cluster}
 			pod := tc.pod.View(t)
 			d, err := f.Decide(t.Context(), feature.Request{Namespace: "default", Pod: pod})
 			if err != nil {
@@ -90,7 +91,7 @@ func TestDecide(t *testing.T) {
 // Whoever copies a running pod into a template copies its record; it says nothing of the new pods.
 func TestRecordInTemplate(t *testing.T) {
 	record := `{"containers":{"c":{"limits":{"cpu":"64"}}}}`
-	owner := cluster.Workload{Ref: cluster.Ref{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "uid"}, Namespace: "default"}
+	owner := world.Workload{Ref: world.Ref{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "uid"}, Namespace: "default"}
 	for name, tc := range map[string]struct {
 		template map[string]string
 		vcpus    string
@@ -101,7 +102,7 @@ func TestRecordInTemplate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			owner.TemplateAnnotations = tc.template
-			f := &Feature{Config: peerpod.DefaultConfig(), Cluster: cluster.NewStatic(cluster.Objects{Workloads: []cluster.Workload{owner}})}
+			f := &Feature{Config: peerpod.DefaultConfig(), World: manifests.New(world.Objects{Workloads: []*world.Workload{&owner}})}
 			p := testkit.Pod("p").RuntimeClass(stowage.DefaultRuntimeClass).Container("c", "", "cpu=2").Annotation(stowage.OriginalResourcesAnnotation, record).Obj()
 			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "uid", Controller: new(true)}}
 			d, err := f.Decide(t.Context(), feature.Request{Namespace: "default", Pod: podpatch.FromPod(p)})
@@ -118,7 +119,7 @@ func TestRecordInTemplate(t *testing.T) {
 func TestBadRecord(t *testing.T) {
 	pod := testkit.Pod("p").RuntimeClass(stowage.DefaultRuntimeClass).Container("c", "cpu=1", "").View(t)
 	pod.Spec.Containers[0].Resources.Requests["cpu"] = "1e99"
-	if _, err := (&Feature{Config: peerpod.DefaultConfig(), Cluster: cluster.NewStatic(cluster.Objects{})}).Decide(t.Context(), feature.Request{Namespace: "default", Pod: pod}); err == nil {
+	if _, err := (&Feature{Config: peerpod.DefaultConfig(), World: manifests.New(world.Objects{})}).Decide(t.Context(), feature.Request{Namespace: "default", Pod: pod}); err == nil {
 		t.Error("a quantity that can't be parsed is no error")
 	}
 }

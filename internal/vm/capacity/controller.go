@@ -22,11 +22,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/platform/contest"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/vm/peerpod"
+	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
 
 // Controller is the controller of VM capacity.
@@ -106,7 +106,7 @@ func (c *Controller) Register(t *leader.Term) error {
 
 	// 2. The limit, which is known before the first node is looked at. Where it cannot be read,
 	// the limits of the nodes themselves still count.
-	limit, err := cluster.NewConfigMapFollower(c.Clientset, c.ConfigMap, r.configured)
+	limit, err := worldapi.NewConfigMapFollower(c.Clientset, c.ConfigMap, r.configured)
 	if err != nil {
 		return fmt.Errorf("watch ConfigMap %s: %w", c.ConfigMap, err)
 	}

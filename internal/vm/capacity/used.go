@@ -7,9 +7,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/cluster"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/vm/peerpod"
+	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
 
 // lookAgain is how often the pods of a node are listed while some of them take VMs and lack the label.
@@ -40,7 +40,7 @@ func (r *run) usedOf(ctx context.Context, node *corev1.Node, advertises bool) (u
 	}
 	now := r.Clock.Now()
 	if !known || others.vms > 0 && now.Sub(others.at) >= lookAgain {
-		pods, err := cluster.PodsOn(ctx, r.Uncached, node.Name, true)
+		pods, err := worldapi.PodsOn(ctx, r.Uncached, node.Name, true)
 		if err != nil {
 			r.Log.Error(err, "the pods of a node were not listed", "kind", "Node", "name", node.Name)
 			return used + others.vms, lookAgain

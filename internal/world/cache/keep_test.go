@@ -1,4 +1,4 @@
-package cluster
+package cache
 
 import (
 	"encoding/json"
@@ -17,15 +17,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // keepOf returns the function that the cache calls with objects such as this one.
 func keepOf(t *testing.T, object client.Object) func(any) (any, error) {
 	t.Helper()
-	for o, by := range CacheOptions().ByObject {
+	for o, by := range Options().ByObject {
 		if reflect.TypeOf(o) == reflect.TypeOf(object) && by.Transform != nil {
 			return by.Transform
 		}
@@ -42,7 +44,11 @@ func TestCachesKeepLittle(t *testing.T) {
 		Namespace: "ns", Name: "web", UID: "u", Annotations: map[string]string{"other": large},
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: large, UID: "d", Controller: new(true)}},
 	}
-	for i, key := range slices.Concat(workloadKeys, recordKeys, []string{stowage.ModeKey}) {
+	for i, key := range []string{
+		stowage.SpreadSwitchAnnotation, stowage.SpreadStrategyAnnotation, stowage.SpreadStrategyAliasAnnotation, stowage.RebalanceAnnotation,
+		stowage.RepairAnnotation, stowage.SpillAnnotation, flexdaemonsets.TemplateAnnotation, "deployment.kubernetes.io/revision",
+		stowage.DeclaredResourcesAnnotation, stowage.OriginalResourcesAnnotation, stowage.ModeKey,
+	} {
 		m.Annotations[key] = fmt.Sprint(i, large)
 	}
 	template := corev1.PodTemplateSpec{ObjectMeta: m}
@@ -71,7 +77,7 @@ func TestCachesKeepLittle(t *testing.T) {
 // A strategy that is too long stays invalid when its end, here spaces, is cut off.
 func TestPickLeavesLongStrategiesInvalid(t *testing.T) {
 	text := "p=a,weight=1" + strings.Repeat(" ", 2*sequence.MaxText)
-	kept := Pick(map[string]string{stowage.SpreadStrategyAnnotation: text}, workloadKeys...)[stowage.SpreadStrategyAnnotation]
+	kept := world.Pick(map[string]string{stowage.SpreadStrategyAnnotation: text}, stowage.SpreadStrategyAnnotation)[stowage.SpreadStrategyAnnotation]
 	if len(kept) != sequence.MaxText+1 {
 		t.Errorf("%d bytes are kept", len(kept))
 	}
@@ -90,7 +96,7 @@ func TestEqualTextsAreKeptOnce(t *testing.T) {
 	}
 	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{stowage.SpreadStrategyAnnotation: text()}}}
 	rs.Spec.Template.Annotations = map[string]string{stowage.SpreadStrategyAnnotation: text()}
-	set, err := k.replicaSet(rs)
+	set, err := k.workload(rs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +119,7 @@ func TestEveryKindIsOfAFeature(t *testing.T) {
 		slices.Sort(out)
 		return out
 	}
-	kinds := names(maps.Keys(CacheOptions().ByObject))
+	kinds := names(maps.Keys(Options().ByObject))
 	if diff := cmp.Diff(kinds, names(maps.Keys(Features{}.watched()))); diff != "" {
 		t.Errorf("kinds of the cache (-) and of features (+):\n%s", diff)
 	}

@@ -1,4 +1,4 @@
-package cluster
+package api
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // PodsOn lists the pods of a node. With cached, the API server answers from its watch cache, which has an index of pods by
@@ -40,7 +41,7 @@ func inShort(pod *corev1.Pod) corev1.Pod {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: true})
 	// No node offers what a pod may name with an amount of zero.
 	maps.DeleteFunc(requests, func(_ corev1.ResourceName, q resource.Quantity) bool { return q.Sign() <= 0 })
-	out := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Labels: Pick(pod.Labels, stowage.PeerPodLabel)}}
+	out := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Labels: world.Pick(pod.Labels, stowage.PeerPodLabel)}}
 	out.Spec.NodeName, out.Status.Phase = pod.Spec.NodeName, pod.Status.Phase
 	out.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: requests}}}
 	return out

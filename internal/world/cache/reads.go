@@ -1,4 +1,4 @@
-package cluster
+package cache
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/stowage-dev/stowage/internal/platform/fair"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // Limits bound the reads of what the cache does not have. Anybody who may create pods can name owners, nodes and templates that
@@ -70,7 +71,7 @@ var errTooMany = errors.New("too many objects that the cache does not have are a
 type readKey struct {
 	what      string // "workload", "kind", or the kind of an object without a namespace
 	namespace string
-	ref       Ref
+	ref       world.Ref
 }
 
 // possible reports whether an object can have a name. A longer one would only make a long request.

@@ -1,12 +1,12 @@
-package cluster
+package world
 
 import (
 	"context"
 	"slices"
 )
 
-// maxDepth is how many owners are looked at from a pod upwards.
-const maxDepth = 4
+// MaxDepth is how many objects are looked at from a pod upwards.
+const MaxDepth = 4
 
 // Chain is an object that makes pods, its controller, and so on upwards.
 type Chain struct {
@@ -19,15 +19,15 @@ type Chain struct {
 }
 
 // Owners walks up from the object that makes some pods.
-func Owners(ctx context.Context, r Reader, namespace string, bottom Ref) (Chain, error) {
+func Owners(ctx context.Context, s Snapshot, namespace string, bottom Ref) (Chain, error) {
 	c := Chain{Refs: []Ref{bottom}}
-	for i := 0; i < len(c.Refs) && i < maxDepth; i++ {
-		w, err := r.Workload(ctx, namespace, c.Refs[i])
+	for i := 0; i < len(c.Refs) && i < MaxDepth; i++ {
+		w, err := s.Workload(ctx, namespace, c.Refs[i])
 		if err != nil {
 			return c, err
 		}
 		if w == nil {
-			c.Unverified = i == 0 && !r.MayRead(bottom)
+			c.Unverified = i == 0 && !s.MayRead(bottom)
 			break
 		}
 		c.Workloads = append(c.Workloads, w)
@@ -68,4 +68,23 @@ func (c Chain) IncludesName(name string) bool {
 		}
 	}
 	return false
+}
+
+// Under returns those of some workloads that stand below another one, or are it.
+func Under(ctx context.Context, s Snapshot, top Object, among []*Workload) ([]*Workload, error) {
+	var out []*Workload
+	var unread error
+	for _, w := range among {
+		chain, err := Owners(ctx, s, top.Namespace, w.Ref)
+		switch {
+		case chain.Includes(top.Ref):
+			out = append(out, w)
+		case err != nil:
+			unread = err // it may be of another workload
+		}
+	}
+	if len(out) == 0 {
+		return nil, unread // else a workload would look as if it had no pods
+	}
+	return out, nil
 }

@@ -1,25 +1,17 @@
-package cluster
+package cache
 
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-)
 
-// kind returns the kind of a reference, or false if no kind can have such a name. Its parts go into the paths of requests.
-func (r Ref) kind() (schema.GroupVersionKind, bool) {
-	gv, err := schema.ParseGroupVersion(r.APIVersion)
-	named := err == nil && (gv.Group == "" || len(validation.IsDNS1123Subdomain(gv.Group)) == 0) &&
-		len(validation.IsDNS1035Label(gv.Version)) == 0 && len(validation.IsDNS1035Label(strings.ToLower(r.Kind))) == 0
-	return gv.WithKind(r.Kind), named
-}
+	"github.com/stowage-dev/stowage/internal/world"
+)
 
 // How long is remembered: a workload of another kind, a kind that Stowage may not read, one that is served, and one that is not.
 const (
@@ -38,8 +30,8 @@ const unwatchedBytes = 16 << 20
 // +kubebuilder:rbac:groups=apps.kruise.io,resources=daemonsets,verbs=get,roleName=stowage-sizing
 
 // unwatchedWorkload reads a workload of a kind that is not watched.
-func (c *Cache) unwatchedWorkload(ctx context.Context, namespace string, ref Ref) (*Workload, error) {
-	gvk, named := ref.kind()
+func (c *Cache) unwatchedWorkload(ctx context.Context, namespace string, ref world.Ref) (*world.Workload, error) {
+	gvk, named := ref.GroupVersionKind()
 	if !named || !c.MayRead(ref) {
 		return nil, nil
 	}
@@ -53,13 +45,12 @@ func (c *Cache) unwatchedWorkload(ctx context.Context, namespace string, ref Ref
 	} else if !served {
 		return nil, nil
 	}
-	w, err := readUncached(ctx, c, c.objects, who, k, func(ctx context.Context) (*Workload, error) {
+	w, err := readUncached(ctx, c, c.objects, who, k, func(ctx context.Context) (*world.Workload, error) {
 		m := metadataOf(gvk)
 		if err := c.uncached.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, m); err != nil {
 			return nil, err
 		}
-		m.ObjectMeta = workloadIdentity(m.ObjectMeta)
-		return newWorkload(ref, &m.ObjectMeta), nil
+		return world.FromKept(ref, world.Keep(m)), nil
 	})
 	switch {
 	case apierrors.IsForbidden(err):
@@ -70,13 +61,13 @@ func (c *Cache) unwatchedWorkload(ctx context.Context, namespace string, ref Ref
 	case err != nil:
 		return nil, fmt.Errorf("read %s %q: %w", ref.Kind, ref.Name, err)
 	}
-	c.unwatched.Add(k, w, w.bytes(), unwatchedTTL)
+	c.unwatched.Add(k, w, w.Bytes(), unwatchedTTL)
 	return w, nil
 }
 
 // serves reports whether the API server has a kind. To look up a kind that nobody has asked for may take a discovery. All such
 // kinds wait for it, and no context ends it. So an object of the kind is read for it once, in a lane of its own.
-func (c *Cache) serves(ctx context.Context, who Asker, namespace string, ref Ref, gvk schema.GroupVersionKind) (bool, error) {
+func (c *Cache) serves(ctx context.Context, who Asker, namespace string, ref world.Ref, gvk schema.GroupVersionKind) (bool, error) {
 	if c.kinds.limit == nil {
 		return true, nil
 	}
@@ -105,10 +96,10 @@ func (c *Cache) serves(ctx context.Context, who Asker, namespace string, ref Ref
 }
 
 // kindOnly is the kind of a reference, without an object.
-func kindOnly(ref Ref) Ref { return Ref{APIVersion: ref.APIVersion, Kind: ref.Kind} }
+func kindOnly(ref world.Ref) world.Ref { return world.Ref{APIVersion: ref.APIVersion, Kind: ref.Kind} }
 
-// MayRead implements [Reader].
-func (c *Cache) MayRead(ref Ref) bool {
+// MayRead implements [world.Snapshot].
+func (c *Cache) MayRead(ref world.Ref) bool {
 	_, unreadable := c.unreadable.Get(kindOnly(ref))
 	return !unreadable
 }

@@ -1,4 +1,4 @@
-package cluster
+package api
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // +kubebuilder:rbac:groups=*,resources=*/scale,verbs=get,roleName=stowage-spread
@@ -26,7 +28,7 @@ type Scale struct {
 // has none; it asks for its parallelism, or for what is left to do.
 //
 // The client must read from the API server and not from a cache.
-func ReadScale(ctx context.Context, c client.Client, namespace string, owner Ref) (*Scale, error) {
+func ReadScale(ctx context.Context, c client.Client, namespace string, owner world.Ref) (*Scale, error) {
 	key := client.ObjectKey{Namespace: namespace, Name: owner.Name}
 	if owner.Kind == "Job" && owner.Group() == batchv1.GroupName {
 		var job batchv1.Job

@@ -1,9 +1,7 @@
-// Package cluster is what admission decisions read of the cluster.
-//
-// [Cache] answers from informers that keep only the fields in use, so a decision
-// lists nothing and, in the common case, sends no request. [Static] answers from
-// a set of manifests, for decisions made offline. Neither ever writes.
-package cluster
+// Package cache is the world as informers show it. They keep only the fields in use. So a decision lists nothing and, in the
+// common case, sends no request. What the informers do not have yet, or do not watch, is read from the API server, once for
+// all who ask, within limits that clients and namespaces share.
+package cache
 
 import (
 	"context"
@@ -15,47 +13,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utilcache "k8s.io/apimachinery/pkg/util/cache"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
+	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/platform/bounded"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
-// Reader is the read side of a decision. The objects it returns are shared and
-// must not be changed; they hold only the fields that their method names.
-type Reader interface {
-	// Namespace returns a namespace with its labels and the annotation of its mode, or nil if
-	// there is none of that name.
-	Namespace(ctx context.Context, name string) (*corev1.Namespace, error)
-	// LimitRanges returns the namespace's LimitRanges with their limits.
-	LimitRanges(ctx context.Context, namespace string) ([]corev1.LimitRange, error)
-	// ResourceQuotas returns the namespace's ResourceQuotas with their specs.
-	ResourceQuotas(ctx context.Context, namespace string) ([]corev1.ResourceQuota, error)
-	// Workload returns what makes pods, or what makes that, or nil if there is none
-	// of that name or if we may not read it.
-	Workload(ctx context.Context, namespace string, ref Ref) (*Workload, error)
-	// MayRead reports whether Stowage can tell that an object of a kind does not exist. Where it
-	// may not read the kind, [Reader.Workload] returning nil says nothing.
-	MayRead(ref Ref) bool
-	// PodDistributors returns the namespace's PodDistributors with their specs.
-	PodDistributors(ctx context.Context, namespace string) ([]versprei.PodDistributor, error)
-	// PoolState returns what is known of pools without room for the pods of a workload, or nil if nothing is.
-	PoolState(ctx context.Context, namespace string, workload types.UID) (*stowage.PoolState, error)
-	// Siblings returns the other ReplicaSets of a ReplicaSet's controller, which are revisions of one workload.
-	Siblings(ctx context.Context, w *Workload) ([]*Workload, error)
-	// Node returns a node with its labels, annotations, taints, conditions and allocatable
-	// resources, or nil if there is none of that name.
-	Node(ctx context.Context, name string) (*corev1.Node, error)
-	// Template returns a FlexDaemonsetTemplate, or nil if there is none of that name.
-	Template(ctx context.Context, name string) (*flexdaemonsets.FlexDaemonsetTemplate, error)
-}
-
-// Cache reads from a controller-runtime cache that was made with [CacheOptions].
+// Cache reads from a controller-runtime cache that was made with [Options].
 type Cache struct {
 	cached   client.Reader
 	uncached client.Reader // asked for what cached does not know
@@ -68,40 +39,40 @@ type Cache struct {
 
 	// unwatched remembers workloads of kinds that are not watched, and missing what does not exist. unreadable remembers the
 	// kinds that Stowage may not read, and served which kinds there are.
-	unwatched                   *bounded.Cache[readKey, *Workload]
+	unwatched                   *bounded.Cache[readKey, *world.Workload]
 	unreadable, served, missing *utilcache.LRUExpireCache
 }
 
 // Clock tells the time.
 type Clock interface{ Now() time.Time }
 
-// NewCache returns a cache that reads from uncached, within limits, what cached does not know.
-func NewCache(cached, uncached client.Reader, clock Clock, limits Limits) *Cache {
+// New returns a cache that reads from uncached, within limits, what cached does not know.
+func New(cached, uncached client.Reader, clock Clock, limits Limits) *Cache {
 	const most = 4096 // entries of each kind
 	remembered := func() *utilcache.LRUExpireCache { return utilcache.NewLRUExpireCacheWithClock(most, clock) }
 	return &Cache{
 		cached: cached, uncached: uncached, clock: clock, limits: limits,
 		objects: newLane(limits.Rate, limits.Burst, limits.AtOnce), kinds: newLane(limits.KindRate, limits.KindBurst, kindsAtOnce),
 		flights:   map[readKey]*flight{},
-		unwatched: bounded.New[readKey, *Workload](unwatchedBytes, clock), unreadable: remembered(), served: remembered(), missing: remembered(),
+		unwatched: bounded.New[readKey, *world.Workload](unwatchedBytes, clock), unreadable: remembered(), served: remembered(), missing: remembered(),
 	}
 }
 
-var _ Reader = &Cache{}
+var _ world.Snapshot = &Cache{}
 
-// CacheOptions keeps only the fields that [Reader] promises.
-func CacheOptions() cache.Options {
+// Options keeps only the fields that [world.Snapshot] promises.
+func Options() crcache.Options {
 	keep := newKeeper()
 	shared := true // callers promise not to change what they are given
-	return cache.Options{
-		ByObject: map[client.Object]cache.ByObject{
+	return crcache.Options{
+		ByObject: map[client.Object]crcache.ByObject{
 			metadataOf(appsv1.SchemeGroupVersion.WithKind("Deployment")): {UnsafeDisableDeepCopy: &shared, Transform: keep.workload},
-			&appsv1.ReplicaSet{}:  {UnsafeDisableDeepCopy: &shared, Transform: keep.replicaSet},
-			&appsv1.StatefulSet{}: {UnsafeDisableDeepCopy: &shared, Transform: keep.statefulSet},
-			&appsv1.DaemonSet{}:   {UnsafeDisableDeepCopy: &shared, Transform: keep.daemonSet},
+			&appsv1.ReplicaSet{}:  {UnsafeDisableDeepCopy: &shared, Transform: keep.workload},
+			&appsv1.StatefulSet{}: {UnsafeDisableDeepCopy: &shared, Transform: keep.workload},
+			&appsv1.DaemonSet{}:   {UnsafeDisableDeepCopy: &shared, Transform: keep.workload},
 			&corev1.Node{}: {UnsafeDisableDeepCopy: &shared, Transform: func(obj any) (any, error) {
 				n := obj.(*corev1.Node)
-				kept := &corev1.Node{ObjectMeta: identity(n.ObjectMeta, true)}
+				kept := &corev1.Node{ObjectMeta: labelled(n.ObjectMeta)}
 				kept.Spec.Unschedulable, kept.Spec.Taints = n.Spec.Unschedulable, n.Spec.Taints
 				kept.Status.Conditions = n.Status.Conditions
 				kept.Status.Allocatable, kept.Status.Capacity = n.Status.Allocatable, n.Status.Capacity
@@ -111,28 +82,33 @@ func CacheOptions() cache.Options {
 			&versprei.PodDistributor{}:              {UnsafeDisableDeepCopy: &shared, Transform: keepPodDistributor},
 			&corev1.Namespace{}: {UnsafeDisableDeepCopy: &shared, Transform: func(obj any) (any, error) {
 				ns := obj.(*corev1.Namespace)
-				kept := &corev1.Namespace{ObjectMeta: identity(ns.ObjectMeta, true)}
-				kept.Annotations = Pick(ns.Annotations, stowage.ModeKey)
+				kept := &corev1.Namespace{ObjectMeta: labelled(ns.ObjectMeta)}
+				kept.Annotations = world.Pick(ns.Annotations, stowage.ModeKey)
 				return kept, nil
 			}},
 			&corev1.LimitRange{}: {UnsafeDisableDeepCopy: &shared, Transform: func(obj any) (any, error) {
 				lr := obj.(*corev1.LimitRange)
-				return &corev1.LimitRange{ObjectMeta: identity(lr.ObjectMeta, false), Spec: lr.Spec}, nil
+				return &corev1.LimitRange{ObjectMeta: world.Identity(lr.ObjectMeta), Spec: lr.Spec}, nil
 			}},
 			&corev1.ResourceQuota{}: {UnsafeDisableDeepCopy: &shared, Transform: func(obj any) (any, error) {
 				q := obj.(*corev1.ResourceQuota)
-				return &corev1.ResourceQuota{ObjectMeta: identity(q.ObjectMeta, false), Spec: q.Spec}, nil
+				return &corev1.ResourceQuota{ObjectMeta: world.Identity(q.ObjectMeta), Spec: q.Spec}, nil
 			}},
 		},
 	}
 }
 
-func identity(m metav1.ObjectMeta, withLabels bool) metav1.ObjectMeta {
-	kept := metav1.ObjectMeta{Name: m.Name, Namespace: m.Namespace, UID: m.UID, ResourceVersion: m.ResourceVersion}
-	if withLabels {
-		kept.Labels, kept.Annotations = m.Labels, m.Annotations
-	}
+// labelled keeps the labels and annotations, too.
+func labelled(m metav1.ObjectMeta) metav1.ObjectMeta {
+	kept := world.Identity(m)
+	kept.Labels, kept.Annotations = m.Labels, m.Annotations
 	return kept
+}
+
+func metadataOf(gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {
+	m := &metav1.PartialObjectMetadata{}
+	m.SetGroupVersionKind(gvk)
+	return m
 }
 
 // Features says which features are on. Each has a role that lets it read what it needs.
@@ -152,7 +128,7 @@ type Features struct {
 // +kubebuilder:rbac:groups="",resources=limitranges;resourcequotas,verbs=list;watch,roleName=stowage-peerpods
 // +kubebuilder:rbac:groups=apps,resources=daemonsets;replicasets;statefulsets,verbs=get;list;watch,roleName=stowage-peerpods
 
-// watched returns the kinds of [CacheOptions], and whether a feature that is on needs them.
+// watched returns the kinds of [Options], and whether a feature that is on needs them.
 func (f Features) watched() map[client.Object]bool {
 	return map[client.Object]bool{
 		&corev1.Namespace{}:     true,
@@ -169,24 +145,24 @@ func (f Features) watched() map[client.Object]bool {
 }
 
 // StartInformers asks the cache for every informer that the features use, so that they have synced before the first request.
-func StartInformers(ctx context.Context, c cache.Cache, on Features) error {
+func StartInformers(ctx context.Context, c crcache.Cache, on Features) error {
 	for obj, used := range on.watched() {
 		if !used {
 			continue
 		}
-		if _, err := c.GetInformer(ctx, obj, cache.BlockUntilSynced(false)); err != nil {
+		if _, err := c.GetInformer(ctx, obj, crcache.BlockUntilSynced(false)); err != nil {
 			return fmt.Errorf("watch %T: %w", obj, err)
 		}
 	}
 	return nil
 }
 
-// Namespace implements [Reader].
+// Namespace implements [world.Snapshot].
 func (c *Cache) Namespace(ctx context.Context, name string) (*corev1.Namespace, error) {
 	return get(ctx, c, "namespace", name, &corev1.Namespace{})
 }
 
-// Node implements [Reader].
+// Node implements [world.Snapshot].
 func (c *Cache) Node(ctx context.Context, name string) (*corev1.Node, error) {
 	return get(ctx, c, "node", name, &corev1.Node{})
 }
@@ -200,7 +176,7 @@ func get[T client.Object](ctx context.Context, c *Cache, kind, name string, obj 
 	if apierrors.IsNotFound(err) && possible(name) {
 		fresh := obj.DeepCopyObject().(T) // its own: the shared read may outlive this call
 		// No namespace has a slash in its name, so a kind has a part of its own.
-		obj, err = readUncached(ctx, c, c.objects, Asker{askedBy(ctx), "/" + kind}, readKey{what: kind, ref: Ref{Name: name}}, func(ctx context.Context) (T, error) {
+		obj, err = readUncached(ctx, c, c.objects, Asker{askedBy(ctx), "/" + kind}, readKey{what: kind, ref: world.Ref{Name: name}}, func(ctx context.Context) (T, error) {
 			return fresh, c.uncached.Get(ctx, key, fresh)
 		})
 	}
@@ -219,10 +195,10 @@ const (
 	absentTTL  = time.Minute
 )
 
-// Template implements [Reader]. That there is none of a name is remembered for a moment:
+// Template implements [world.Snapshot]. That there is none of a name is remembered for a moment:
 // every pod of a DaemonSet may ask for it.
 func (c *Cache) Template(ctx context.Context, name string) (*flexdaemonsets.FlexDaemonsetTemplate, error) {
-	k := readKey{what: "FlexDaemonsetTemplate", ref: Ref{Name: name}}
+	k := readKey{what: "FlexDaemonsetTemplate", ref: world.Ref{Name: name}}
 	if _, ok := c.missing.Get(k); ok {
 		// It may have been made since, and be in the cache.
 		t := &flexdaemonsets.FlexDaemonsetTemplate{}
@@ -238,7 +214,7 @@ func (c *Cache) Template(ctx context.Context, name string) (*flexdaemonsets.Flex
 	return t, err
 }
 
-// LimitRanges implements [Reader].
+// LimitRanges implements [world.Snapshot].
 func (c *Cache) LimitRanges(ctx context.Context, namespace string) ([]corev1.LimitRange, error) {
 	var list corev1.LimitRangeList
 	if err := c.cached.List(ctx, &list, client.InNamespace(namespace)); err != nil {
@@ -247,7 +223,7 @@ func (c *Cache) LimitRanges(ctx context.Context, namespace string) ([]corev1.Lim
 	return list.Items, nil
 }
 
-// ResourceQuotas implements [Reader].
+// ResourceQuotas implements [world.Snapshot].
 func (c *Cache) ResourceQuotas(ctx context.Context, namespace string) ([]corev1.ResourceQuota, error) {
 	var list corev1.ResourceQuotaList
 	if err := c.cached.List(ctx, &list, client.InNamespace(namespace)); err != nil {
@@ -256,7 +232,7 @@ func (c *Cache) ResourceQuotas(ctx context.Context, namespace string) ([]corev1.
 	return list.Items, nil
 }
 
-// PodDistributors implements [Reader].
+// PodDistributors implements [world.Snapshot].
 func (c *Cache) PodDistributors(ctx context.Context, namespace string) ([]versprei.PodDistributor, error) {
 	var list versprei.PodDistributorList
 	if err := c.cached.List(ctx, &list, client.InNamespace(namespace)); err != nil {
@@ -265,7 +241,7 @@ func (c *Cache) PodDistributors(ctx context.Context, namespace string) ([]verspr
 	return list.Items, nil
 }
 
-// PoolState implements [Reader]. A replica that has not seen one yet seats a pod where it may have to wait.
+// PoolState implements [world.Snapshot]. A replica that has not seen one yet seats a pod where it may have to wait.
 func (c *Cache) PoolState(ctx context.Context, namespace string, workload types.UID) (*stowage.PoolState, error) {
 	state := &stowage.PoolState{}
 	err := c.cached.Get(ctx, client.ObjectKey{Namespace: namespace, Name: string(workload)}, state)

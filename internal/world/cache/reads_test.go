@@ -1,4 +1,4 @@
-package cluster
+package cache
 
 import (
 	"context"
@@ -20,6 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 type readFunc func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error
@@ -32,10 +34,10 @@ func newTestCache(read readFunc) *Cache {
 		watched.WithObjects(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 		server.WithObjects(&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "web", UID: "web"}})
 	}
-	return NewCache(watched.Build(), server.WithInterceptorFuncs(interceptor.Funcs{Get: read}).Build(), clock.RealClock{}, ForAdmission())
+	return New(watched.Build(), server.WithInterceptorFuncs(interceptor.Funcs{Get: read}).Build(), clock.RealClock{}, ForAdmission())
 }
 
-var web = Ref{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "web"}
+var web = world.Ref{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "web"}
 
 // found fails the test if the ReplicaSet of a namespace is not found.
 func found(t *testing.T, c *Cache, by, namespace string) {
@@ -68,7 +70,7 @@ func testInventedKinds(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 600 {
 		all.Go(func() {
-			ref := Ref{APIVersion: fmt.Sprintf("invented-%d.example/v1", i), Kind: "Invented", Name: "x", UID: "x"}
+			ref := world.Ref{APIVersion: fmt.Sprintf("invented-%d.example/v1", i), Kind: "Invented", Name: "x", UID: "x"}
 			if w, err := c.Workload(ctx, "noisy", ref); w != nil || err == nil {
 				t.Errorf("%v, %v", w, err)
 			}
@@ -110,7 +112,7 @@ func TestInventedOwners(t *testing.T) {
 				})
 				for i := range 5000 {
 					by, namespace := tc.flood(i)
-					if w, _ := c.Workload(AskedBy(t.Context(), by), namespace, Ref{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "x", UID: types.UID(fmt.Sprint(i))}); w != nil {
+					if w, _ := c.Workload(AskedBy(t.Context(), by), namespace, world.Ref{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "x", UID: types.UID(fmt.Sprint(i))}); w != nil {
 						t.Fatal("an invented owner was found")
 					}
 				}
@@ -125,13 +127,13 @@ func TestInventedOwners(t *testing.T) {
 
 // No reference keeps another one's object from being found, however its parts are cut.
 func TestForgedReference(t *testing.T) {
-	rollout := Ref{APIVersion: "argoproj.io/v1alpha1", Kind: "Rollout", Name: "web", UID: "u"}
+	rollout := world.Ref{APIVersion: "argoproj.io/v1alpha1", Kind: "Rollout", Name: "web", UID: "u"}
 	for name, tc := range map[string]struct {
 		namespace string
-		ref       Ref
+		ref       world.Ref
 	}{
-		"the version in the kind":        {"shop", Ref{APIVersion: "argoproj.io", Kind: "v1alpha1/Rollout", Name: "web", UID: "u"}},
-		"each part one place further on": {"Rollout", Ref{APIVersion: "argoproj.io", Kind: "v1alpha1", Name: "shop/web", UID: "u"}},
+		"the version in the kind":        {"shop", world.Ref{APIVersion: "argoproj.io", Kind: "v1alpha1/Rollout", Name: "web", UID: "u"}},
+		"each part one place further on": {"Rollout", world.Ref{APIVersion: "argoproj.io", Kind: "v1alpha1", Name: "shop/web", UID: "u"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newTestCache(func(_ context.Context, _ client.WithWatch, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
@@ -170,7 +172,7 @@ func TestImpossibleNames(t *testing.T) {
 			return w == nil, err
 		},
 		"the version of an owner": func() (bool, error) {
-			w, err := c.Workload(t.Context(), "quiet", Ref{APIVersion: "../..", Kind: "Secret", Name: "x", UID: "u"})
+			w, err := c.Workload(t.Context(), "quiet", world.Ref{APIVersion: "../..", Kind: "Secret", Name: "x", UID: "u"})
 			return w == nil, err
 		},
 	} {

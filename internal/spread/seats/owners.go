@@ -1,0 +1,44 @@
+package seats
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/world"
+)
+
+// Ref returns the reference to an owner.
+func Ref(o ledger.Owner) world.Ref {
+	return world.Ref{APIVersion: o.APIVersion, Kind: o.Kind, Name: o.Name, UID: o.UID}
+}
+
+// OwnerOf returns the owner of a workload's pods.
+func OwnerOf(w *world.Workload) ledger.Owner {
+	return ledger.Owner{APIVersion: w.APIVersion, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name, UID: w.UID}
+}
+
+// OwnersUnder returns the owners of a workload's pods. Those of kinds that are not watched are known by their pods; how many
+// pods they ask for is not known.
+func (p *Pods) OwnersUnder(ctx context.Context, snapshot world.Snapshot, top world.Object) ([]*world.Workload, error) {
+	owners, err := snapshot.PodOwners(ctx, top.Namespace, top.Ref)
+	if err != nil {
+		return nil, err
+	}
+	found := map[types.UID]bool{}
+	for _, w := range owners {
+		found[w.UID] = true
+	}
+	var others []*world.Workload
+	for _, o := range p.Owners() {
+		if o.Namespace == top.Namespace && !found[o.UID] {
+			others = append(others, &world.Workload{Ref: Ref(o), Namespace: o.Namespace, Replicas: -1, Current: -1})
+		}
+	}
+	below, err := world.Under(ctx, snapshot, top, others)
+	if err != nil && len(owners) == 0 {
+		return nil, err
+	}
+	return append(owners, below...), nil
+}

@@ -1,0 +1,66 @@
+package cache
+
+import (
+	"math"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/platform/bounded"
+	"github.com/stowage-dev/stowage/internal/world"
+)
+
+// keeper keeps of objects what decisions read, and once the texts that several objects have.
+type keeper struct {
+	texts *bounded.Cache[string, string]
+}
+
+const (
+	sharedTexts   = 8 << 20 // bytes
+	worthSharing  = 128     // bytes
+	sharedForever = time.Duration(math.MaxInt64)
+)
+
+func newKeeper() *keeper {
+	return &keeper{texts: bounded.New[string, string](sharedTexts, clock.RealClock{})}
+}
+
+// workload keeps what a [world.Workload] has.
+func (k *keeper) workload(obj any) (any, error) {
+	kept := world.Keep(obj.(metav1.Object))
+	k.share(kept.GetAnnotations())
+	switch o := kept.(type) {
+	case *appsv1.ReplicaSet:
+		k.share(o.Spec.Template.Annotations)
+	case *appsv1.StatefulSet:
+		k.share(o.Spec.Template.Annotations)
+	case *appsv1.DaemonSet:
+		k.share(o.Spec.Template.Annotations)
+	}
+	return kept, nil
+}
+
+// share replaces texts by the copy that another object has, as a ReplicaSet has the annotations of its Deployment.
+func (k *keeper) share(annotations map[string]string) {
+	for key, text := range annotations {
+		if len(text) < worthSharing {
+			continue
+		}
+		if known, ok := k.texts.Get(text); ok {
+			annotations[key] = known
+		} else {
+			k.texts.Add(text, text, int64(len(text)), sharedForever)
+		}
+	}
+}
+
+// keepPodDistributor keeps the spec and the status, whose texts the kind's schema bounds.
+func keepPodDistributor(obj any) (any, error) {
+	d := obj.(*versprei.PodDistributor)
+	kept := &versprei.PodDistributor{ObjectMeta: world.Identity(d.ObjectMeta), Spec: d.Spec, Status: d.Status}
+	kept.CreationTimestamp, kept.Generation = d.CreationTimestamp, d.Generation
+	return kept, nil
+}

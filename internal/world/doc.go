@@ -1,0 +1,7 @@
+// Package world is the one model of what Stowage decides about: workloads and what makes their pods, the policies and
+// states beside them, namespaces and nodes.
+//
+// The types need no client. A [Snapshot] answers what decisions ask. It has three sources: package cache answers from
+// informers, package api from one reading of the API server, and package manifests from files. A pod is a [corev1.Pod]
+// and a node a [corev1.Node] everywhere; what makes pods, and what made that, is a [Workload].
+package world

@@ -1,0 +1,73 @@
+package world
+
+import (
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Ref names an object of a known namespace.
+type Ref struct {
+	APIVersion, Kind, Name string
+	UID                    types.UID // empty where only the name is known
+}
+
+// RefOf returns the reference that an owner reference is.
+func RefOf(o *metav1.OwnerReference) Ref {
+	return Ref{APIVersion: o.APIVersion, Kind: o.Kind, Name: o.Name, UID: o.UID}
+}
+
+// Group is the reference's API group.
+func (r Ref) Group() string {
+	group, _, found := strings.Cut(r.APIVersion, "/")
+	if !found {
+		return ""
+	}
+	return group
+}
+
+// IsStatefulSet reports whether it names a StatefulSet of Kubernetes itself.
+func (r Ref) IsStatefulSet() bool { return r.Kind == "StatefulSet" && r.Group() == appsv1.GroupName }
+
+// IsJob reports whether it names a Job.
+func (r Ref) IsJob() bool { return r.Kind == "Job" && r.Group() == batchv1.GroupName }
+
+// SameObject reports whether two references name one object, in whatever version.
+func (r Ref) SameObject(other Ref) bool {
+	return r.Name == other.Name && r.Kind == other.Kind && r.Group() == other.Group()
+}
+
+// GroupVersionKind returns the kind of a reference, or false if no kind can have such a name. Its parts go into the paths of requests.
+func (r Ref) GroupVersionKind() (schema.GroupVersionKind, bool) {
+	gv, err := schema.ParseGroupVersion(r.APIVersion)
+	named := err == nil && (gv.Group == "" || len(validation.IsDNS1123Subdomain(gv.Group)) == 0) &&
+		len(validation.IsDNS1035Label(gv.Version)) == 0 && len(validation.IsDNS1035Label(strings.ToLower(r.Kind))) == 0
+	return gv.WithKind(r.Kind), named
+}
+
+// Plausible reports whether an owner reference can be of an object. The API server does not check its length.
+func Plausible(o *metav1.OwnerReference) bool {
+	return max(len(o.APIVersion), len(o.Kind), len(o.Name), len(o.UID)) <= validation.DNS1123SubdomainMaxLength
+}
+
+// Object names an object.
+type Object struct {
+	Namespace string
+	Ref
+}
+
+// Reference returns the reference that events take.
+func (o Object) Reference() *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: o.APIVersion, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, UID: o.UID}
+}
+
+// LogKeys are the pairs by which a log line names the object.
+func (o Object) LogKeys() []any {
+	return []any{"namespace", o.Namespace, "kind", o.Kind, "name", o.Name}
+}
