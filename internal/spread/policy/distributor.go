@@ -2,7 +2,6 @@ package policy
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,49 +15,7 @@ import (
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
-	"github.com/stowage-dev/stowage/internal/world"
 )
-
-// winner returns the PodDistributor that divides the pods of one of some objects.
-func (f *Finder) winner(list []versprei.PodDistributor, chain world.Chain) *versprei.PodDistributor {
-	var best *versprei.PodDistributor
-	for i := range list {
-		d := &list[i]
-		if !chain.IncludesName(d.Spec.Target.Name) { // nearly all of a long list, cheaply
-			continue
-		}
-		if chain.Includes(TargetOf(d).Ref) && (best == nil || Older(d, best)) {
-			best = d
-		}
-	}
-	return best
-}
-
-// TargetOf returns a PodDistributor's target.
-func TargetOf(d *versprei.PodDistributor) world.Object {
-	t := &d.Spec.Target
-	return world.Object{Namespace: d.Namespace, Ref: world.Ref{APIVersion: t.APIVersion, Kind: t.Kind, Name: t.Name}}
-}
-
-// Older reports whether one PodDistributor wins over another of the same target. The older one does, or the first by
-// name if both are of the same second.
-func Older(a, b *versprei.PodDistributor) bool {
-	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name)) < 0
-}
-
-// compile returns a PodDistributor's policy, computed once for each generation.
-func (f *Finder) compile(d *versprei.PodDistributor) *Policy {
-	if known, ok := f.distributors.Get(d.UID); ok && d.UID != "" && known.generation == d.Generation {
-		return known.policy
-	}
-	d = d.DeepCopy() // it is a part of a list, which would be kept with it
-	p := Compile(d)
-	if p.Strategy.Size() <= maxSize {
-		data, _ := json.Marshal(d) // about as long as the object is large
-		f.distributors.Add(d.UID, compiled{d.Generation, p}, 2*int64(len(data))+bytesOf(p.Strategy), rememberFor)
-	}
-	return p
-}
 
 // checkPods reports what the API server would refuse in a pod, of what a PodDistributor adds to pods. Its schema does not check
 // the form of keys and values.
@@ -91,9 +48,9 @@ func poolName(d *versprei.PodDistributor, i int) string {
 	return cmp.Or(d.Spec.Distribution[i].Name, strconv.Itoa(i))
 }
 
-// Compile returns the policy that a PodDistributor is. The earlier pool wins a tie.
-func Compile(d *versprei.PodDistributor) *Policy {
-	p := &Policy{
+// Compile returns what a PodDistributor says. The earlier pool wins a tie.
+func Compile(d *versprei.PodDistributor) Compiled {
+	p := Compiled{
 		Distributor: d,
 		Source:      "PodDistributor " + d.Name,
 		Preferred:   d.Spec.Enforcement == versprei.EnforcementPreferred,
@@ -119,9 +76,8 @@ func Compile(d *versprei.PodDistributor) *Policy {
 		p.Tolerations = append(p.Tolerations, tolerations)
 	}
 	if p.Err = checkPods(d); p.Err == nil {
-		p.Strategy, p.Err = sequence.New(pools, sequence.EarlierWins)
+		p.Whole, p.Err = sequence.New(pools, sequence.EarlierWins)
 	}
-	p.Whole = p.Strategy
 	for i, pool := range d.Spec.Distribution {
 		if pool.Spill == nil || p.Preferred {
 			continue

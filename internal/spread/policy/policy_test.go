@@ -299,12 +299,12 @@ func TestCompileChecksPods(t *testing.T) {
 		tc.edit(&d.Spec.Distribution[0])
 		p := Compile(&d)
 		if tc.want == "" {
-			if p.Err != nil || p.Strategy == nil {
+			if p.Err != nil || p.Whole == nil {
 				t.Errorf("%s: %v", name, p.Err)
 			}
 			continue
 		}
-		if p.Strategy != nil || p.Err == nil || !strings.Contains(p.Err.Error(), tc.want) {
+		if p.Whole != nil || p.Err == nil || !strings.Contains(p.Err.Error(), tc.want) {
 			t.Errorf("%s: %v, want an error about %s", name, p.Err, tc.want)
 		}
 	}
@@ -317,5 +317,53 @@ func TestCompiledIsNoPartOfAList(t *testing.T) {
 	f := NewFinder(manifests.New(world.Objects{}), Settings{})
 	if p := f.compile(&list[0]); p.Distributor == &list[0] || p.Distributor.Name != "d" {
 		t.Error("the policy holds the element of the list")
+	}
+}
+
+// One source wins, and nothing is merged.
+func TestMatchOf(t *testing.T) {
+	const one, two = "p=a,weight=1", "p=b,weight=1"
+	text := func(s string) map[string]string {
+		return map[string]string{stowage.SpreadStrategyAliasAnnotation: s}
+	}
+	up, down, job := ref("Deployment", "web"), ref("ReplicaSet", "web-1"), world.Ref{APIVersion: "batch/v1", Kind: "Job", Name: "job"}
+	chain := func(annotations map[string]string) world.Chain {
+		return world.Chain{Refs: []world.Ref{down, up}, Workloads: []*world.Workload{{Ref: down, Controller: &up}, {Ref: up, Annotations: annotations}}}
+	}
+	deployment, set := distributor("of-the-deployment", "Deployment", "web", 1), distributor("of-the-set", "ReplicaSet", "web-1", 2)
+	other, ofJob := distributor("other", "Deployment", "other", 0), distributor("of-the-job", "Job", "job", 0)
+	ofJob.Spec.Target.APIVersion = "batch/v1"
+	invalid := distributor("invalid", "Deployment", "web", 0)
+	invalid.Spec.Distribution = nil
+	for name, tc := range map[string]struct {
+		chain        world.Chain
+		template     map[string]string
+		distributors []versprei.PodDistributor
+		want         string // the PodDistributor, or the strategy; empty is none
+	}{
+		"nothing":                                {chain: chain(nil)},
+		"of the workload":                        {chain: chain(text(one)), want: one},
+		"of the template":                        {chain: chain(nil), template: text(one), want: one},
+		"the template over the workload":         {chain: chain(text(one)), template: text(two), want: two},
+		"a PodDistributor over annotations":      {chain: chain(text(one)), template: text(two), distributors: []versprei.PodDistributor{deployment}, want: "of-the-deployment"},
+		"one of the owner":                       {chain: chain(nil), distributors: []versprei.PodDistributor{set}, want: "of-the-set"},
+		"the older one":                          {chain: chain(nil), distributors: []versprei.PodDistributor{deployment, set}, want: "of-the-set"},
+		"one of another workload":                {chain: chain(nil), distributors: []versprei.PodDistributor{other}},
+		"... beside annotations":                 {chain: chain(text(one)), distributors: []versprei.PodDistributor{other}, want: one},
+		"an invalid one shadows annotations":     {chain: chain(text(one)), distributors: []versprei.PodDistributor{invalid}, want: "invalid"},
+		"an invalid strategy shadows another":    {chain: chain(text(one)), template: text("p"), want: "p"},
+		"annotations of a Job's pods do nothing": {chain: world.Chain{Refs: []world.Ref{job}}, template: text(one)},
+		"a PodDistributor of a Job":              {chain: world.Chain{Refs: []world.Ref{job}}, distributors: []versprei.PodDistributor{ofJob}, want: "of-the-job"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := MatchOf(tc.chain, tc.template, tc.distributors)
+			got := m.Text
+			if m.Distributor != nil {
+				got = m.Distributor.Name
+			}
+			if got != tc.want || m.None() != (tc.want == "") {
+				t.Errorf("%+v, want %q", m, tc.want)
+			}
+		})
 	}
 }

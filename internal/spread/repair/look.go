@@ -104,7 +104,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 	}
 	state := &planner.State{
 		Strategy: p.Strategy, Replicas: scale.Replicas, Mode: p.Repair, Evict: p.Evict, Settled: scale.Current == scale.Replicas,
-		Keep: owner.Kind == "Job", Young: r.Clock.Since(p.WorkloadCreated) < podstatus.PolicyGrace, Reached: r.Seats.Pods().Reached(),
+		Keep: owner.Kind == "Job", Young: r.Clock.Since(p.WorkloadCreated()) < podstatus.PolicyGrace, Reached: r.Seats.Pods().Reached(),
 		OwnSeat: p.SeatAt,
 	}
 	since := r.policySince(owner, p)

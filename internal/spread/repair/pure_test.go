@@ -198,7 +198,7 @@ func TestFormerRank(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, key, owner := &policy.Policy{Strategy: s}, ledger.NewKey(), ledger.Owner{Namespace: "ns", UID: "rs"}
+	p, key, owner := policy.Compiled{Whole: s}.Unbound(), ledger.NewKey(), ledger.Owner{Namespace: "ns", UID: "rs"}
 	const rank = 3
 	seat, err := s.SeatAt(rank)
 	if err != nil {
@@ -243,7 +243,7 @@ func TestCostOfForeignPods(t *testing.T) {
 		"a user's, as the largest that there is": {"id", "2147483647", 0},
 	} {
 		var pod planner.Pod
-		place(&pod, &policy.Policy{Strategy: s}, ledger.Seat{Pool: "gone", Ordinal: 1}, ledger.OriginClaimed, tc.id, tc.cost)
+		place(&pod, policy.Compiled{Whole: s}.Unbound(), ledger.Seat{Pool: "gone", Ordinal: 1}, ledger.OriginClaimed, tc.id, tc.cost)
 		if !pod.Foreign || pod.Rank != tc.want {
 			t.Errorf("%s: rank %d, foreign %t; want %d", name, pod.Rank, pod.Foreign, tc.want)
 		}

@@ -92,7 +92,7 @@ func (r *run) describe(ctx context.Context, d *versprei.PodDistributor, siblings
 	}
 
 	// 1. Does it divide the pods of something?
-	p := policy.Compile(d)
+	p := policy.Compile(d).Unbound()
 	if p.Err != nil {
 		return none(stowage.ReasonInvalid, "the distribution is invalid: %v", p.Err)
 	}

@@ -66,7 +66,7 @@ const rememberPolicies = 10 * time.Minute
 // this leader saw the annotations being written. It is zero where that is not known.
 func (r *run) policySince(owner ledger.Owner, p *policy.Policy) time.Time {
 	if p.Distributor != nil {
-		return p.Since
+		return p.Distributor.CreationTimestamp.Time
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -2,46 +2,12 @@ package policy
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"time"
 
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 	"github.com/stowage-dev/stowage/internal/world"
 )
-
-// The bounds of how long a pod waits until other pools take it, and what holds where a PodDistributor says nothing.
-const (
-	minSpill     = 10 * time.Second
-	maxSpill     = time.Hour
-	defaultSpill = "2m"
-)
-
-func parseSpill(text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
-	if err != nil || d < minSpill || d > maxSpill {
-		return 0, errors.New("it must be a duration from 10s to 1h, such as 2m")
-	}
-	return d, nil
-}
-
-// Shortages returns the pools without room of which other pools take the pods that wait.
-func (p *Policy) Shortages() []spill.Shortage {
-	if p.Spill == nil {
-		return nil
-	}
-	return spill.Shortages(spill.FromPoolState(p.State, p.Whole), p.Whole)
-}
-
-// Short reports for each pool whether it has no room, as far as pods move from it.
-func (p *Policy) Short() []bool {
-	short := make([]bool, p.Whole.Len())
-	for i, pool := range spill.FromPoolState(p.State, p.Whole) {
-		short[i] = p.Spill != nil && p.Spill[i].After > 0 && pool.Phase != spill.Available
-	}
-	return short
-}
 
 // shortKey identifies a strategy without some seats.
 type shortKey struct {
@@ -49,11 +15,14 @@ type shortKey struct {
 	gaps  string
 }
 
-// shorten leaves out the seats of pools without room. Pods with an ordinal of their own keep the whole strategy: only
-// those that waited have another seat, see [Policy.SeatAt].
-func (f *Finder) shorten(ctx context.Context, p *Policy, namespace string, chain world.Chain) error {
-	p.Root = chain.Top()
-	if p.Strategy == nil || p.Spill == nil || p.Root == nil {
+// bind says what holds for one workload now. The seats of pools without room are left out. Pods with an ordinal of their own
+// keep the whole strategy: only those that waited have another seat, see [Policy.SeatAt].
+func (f *Finder) bind(ctx context.Context, p *Policy, namespace string, chain world.Chain) error {
+	p.Root, p.Unverified = chain.Top(), chain.Unverified
+	if bottom := chain.Bottom(); bottom != nil {
+		p.FirstOrdinal = bottom.FirstOrdinal
+	}
+	if p.Whole == nil || p.Spill == nil || p.Root == nil {
 		return nil
 	}
 	state, err := f.World.PoolState(ctx, namespace, p.Root.UID)
