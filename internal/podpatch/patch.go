@@ -47,6 +47,35 @@ func Diff(before, after *Pod) Patch {
 	return d.patch
 }
 
+// Merge returns the merge patch (RFC 7396) of the labels and annotations that turns before into after. It is for a pod that
+// exists, and holds for one resource version of it. What neither of the two knows stays as it is.
+func Merge(before, after *Pod, resourceVersion string) ([]byte, error) {
+	metadata := map[string]any{"resourceVersion": resourceVersion}
+	for field, maps := range map[string][2]map[string]string{
+		"labels": {before.Metadata.Labels, after.Metadata.Labels}, "annotations": {before.Metadata.Annotations, after.Metadata.Annotations},
+	} {
+		changed := map[string]any{}
+		for k, v := range maps[1] {
+			if was, ok := maps[0][k]; !ok || was != v {
+				changed[k] = v
+			}
+		}
+		for k := range maps[0] {
+			if _, ok := maps[1][k]; !ok {
+				changed[k] = nil
+			}
+		}
+		if len(changed) > 0 {
+			metadata[field] = changed
+		}
+	}
+	data, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err != nil {
+		return nil, fmt.Errorf("encode the patch: %w", err)
+	}
+	return data, nil
+}
+
 type differ struct {
 	patch Patch
 }

@@ -273,3 +273,25 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// A merge patch names what changed in labels and annotations, and nothing else.
+func TestMerge(t *testing.T) {
+	pod := func(labels, annotations map[string]string) *podpatch.Pod {
+		return &podpatch.Pod{Metadata: podpatch.Metadata{Labels: labels, Annotations: annotations}}
+	}
+	for name, tc := range map[string]struct {
+		before, after *podpatch.Pod
+		want          string
+	}{
+		"nothing":   {pod(nil, nil), pod(nil, nil), `{"metadata":{"resourceVersion":"7"}}`},
+		"added":     {pod(nil, nil), pod(map[string]string{"a": "1"}, map[string]string{"b": "2"}), `{"metadata":{"annotations":{"b":"2"},"labels":{"a":"1"},"resourceVersion":"7"}}`},
+		"as it was": {pod(map[string]string{"a": "1", "c": "3"}, nil), pod(map[string]string{"a": "1", "c": "4"}, nil), `{"metadata":{"labels":{"c":"4"},"resourceVersion":"7"}}`},
+		"removed":   {pod(nil, map[string]string{"b": "2"}), pod(nil, nil), `{"metadata":{"annotations":{"b":null},"resourceVersion":"7"}}`},
+		"emptied":   {pod(map[string]string{"a": "1"}, nil), pod(map[string]string{"a": ""}, nil), `{"metadata":{"labels":{"a":""},"resourceVersion":"7"}}`},
+	} {
+		got, err := podpatch.Merge(tc.before, tc.after, "7")
+		if err != nil || string(got) != tc.want {
+			t.Errorf("%s: %s, %v, want %s", name, got, err, tc.want)
+		}
+	}
+}

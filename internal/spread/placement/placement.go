@@ -128,6 +128,11 @@ type Seat struct {
 	Claim string
 	// CostRank is the rank for which an earlier pass wrote the pod's deletion cost, or 0.
 	CostRank int64
+	// Rewrite is the rank whose deletion cost replaces the one that the pod has, or 0: only a pod without a cost gets one then,
+	// that of the seat.
+	Rewrite int64
+	// Exists says that the pod was created before. Its spec stays as it is.
+	Exists bool
 	// Preferred lets the pod run outside the pool.
 	Preferred bool
 	// OwnOrdinal says that the pod has an ordinal of its own, by which it is removed.
@@ -141,22 +146,28 @@ type Seat struct {
 // preferenceWeight is how much a preferred pool weighs; it is the API's maximum.
 const preferenceWeight = 100
 
-// Apply writes the seat into a pod. To write it twice changes nothing.
+// Apply writes the seat into a pod. To write it twice changes nothing. [podpatch.Diff] makes of it the patch for a create, and
+// [podpatch.Merge] the one for a pod that exists.
 func (s *Seat) Apply(pod *podpatch.Pod) {
 	pool := s.Strategy.Pool(s.Pool)
 	pod.SetLabel(stowage.PoolLabel, pool.Name)
 	pod.SetLabel(stowage.SeatLabel, strconv.FormatInt(s.Ordinal, 10))
 	pod.SetAnnotation(stowage.ClaimAnnotation, s.Claim)
+	if s.Rewrite > 0 {
+		pod.SetAnnotation(corev1.PodDeletionCost, sequence.DeletionCost(s.Rewrite))
+	} else if _, set := pod.Metadata.Annotations[corev1.PodDeletionCost]; !set && !s.OwnOrdinal {
+		if rank, ok := s.Strategy.Rank(s.Seat); ok {
+			pod.SetAnnotation(corev1.PodDeletionCost, sequence.DeletionCost(rank))
+		}
+	}
+	if s.Exists {
+		return
+	}
 	if s.Distributed {
 		pod.SetLabel(stowage.MutatedByKey, stowage.MutatedByValue)
 		pod.SetAnnotation(stowage.MutatedByKey, stowage.MutatedByValue)
 		for _, t := range s.Tolerations {
 			pod.AddToleration(t)
-		}
-	}
-	if _, set := pod.Metadata.Annotations[corev1.PodDeletionCost]; !set && !s.OwnOrdinal {
-		if rank, ok := s.Strategy.Rank(s.Seat); ok {
-			pod.SetAnnotation(corev1.PodDeletionCost, sequence.DeletionCost(rank))
 		}
 	}
 	if !s.Preferred {

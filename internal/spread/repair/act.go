@@ -2,10 +2,8 @@ package repair
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -20,7 +18,9 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/platform/evict"
+	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
@@ -229,7 +229,7 @@ func (r *run) seat(ctx context.Context, owner ledger.Owner, p *policy.Policy, po
 	return true, nil
 }
 
-// seatPatch is the merge patch that gives a pod a seat. It holds the pod's resource version:
+// seatPatch is the patch that gives a pod a seat. It holds the pod's resource version:
 // nothing is known of a pod that has changed since.
 func seatPatch(key ledger.Key, owner ledger.Owner, p *policy.Policy, pod *corev1.Pod, m planner.Move, withCost bool) ([]byte, error) {
 	seat := ledger.Seat{Pool: p.Strategy.Pool(m.Seat.Pool).Name, Ordinal: m.Seat.Ordinal}
@@ -237,20 +237,18 @@ func seatPatch(key ledger.Key, owner ledger.Owner, p *policy.Policy, pod *corev1
 	if _, k, i, ok := ledger.SeatOf(key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations); ok {
 		origin, id = k, i // a ledger may still have the claim
 	}
-	annotations := map[string]string{}
+	given := placement.Seat{Seat: m.Seat, Strategy: p.Strategy, Exists: true, OwnOrdinal: !withCost}
 	if withCost {
-		annotations[corev1.PodDeletionCost] = sequence.DeletionCost(m.Rank)
 		if id == "" {
 			id = ledger.NewID()
 		}
-		id = ledger.WithCostRank(id, m.Rank)
+		id, given.Rewrite = ledger.WithCostRank(id, m.Rank), m.Rank
 	}
-	annotations[stowage.ClaimAnnotation] = key.Sign(origin, id, ledger.Holder{Namespace: pod.Namespace, Owner: string(owner.UID)}, seat)
-	return json.Marshal(map[string]any{"metadata": map[string]any{
-		"resourceVersion": pod.ResourceVersion,
-		"labels":          map[string]string{stowage.PoolLabel: seat.Pool, stowage.SeatLabel: strconv.FormatInt(seat.Ordinal, 10)},
-		"annotations":     annotations,
-	}})
+	given.Claim = key.Sign(origin, id, ledger.Holder{Namespace: pod.Namespace, Owner: string(owner.UID)}, seat)
+	before := podpatch.FromPod(pod)
+	after := before.Clone()
+	given.Apply(after)
+	return podpatch.Merge(before, after, pod.ResourceVersion)
 }
 
 func aboutOwner(owner ledger.Owner) *corev1.ObjectReference {
