@@ -42,7 +42,7 @@ func list(t *testing.T, patterns ...string) map[string]goPackage {
 func TestDecisionsImportNoClient(t *testing.T) {
 	pure := []string{
 		"world", "world/manifests", "podpatch", "nodefit", "autoscaler/karpenter", "autoscaler/clusterautoscaler",
-		"spread/sequence", "spread/ledger", "spread/placement", "spread/repair/planner", "spread/shortage/spill",
+		"spread/sequence", "spread/division", "spread/ledger", "spread/placement", "spread/repair/planner", "spread/shortage/spill",
 		"size/sizing",
 		"vm/peerpod",
 	}
@@ -126,6 +126,7 @@ func TestImportRules(t *testing.T) {
 		"internal/platform/leader": {"internal/server", "internal/capability", "internal/spread", "internal/spread/", "internal/size", "internal/size/", "internal/vm", "internal/vm/", "test/testkit"},
 		"internal/spread/repair":   {"internal/spread", "hack/gendocs"},
 		"internal/spread/shortage": {"internal/spread", "hack/gendocs"},
+		"internal/spread/status":   {"internal/spread"},
 		"internal/size/resize":     {"internal/size", "hack/gendocs"},
 		"internal/vm/capacity":     {"internal/vm", "hack/gendocs"},
 	}

@@ -18,11 +18,11 @@ import (
 	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
+	"github.com/stowage-dev/stowage/internal/spread/division"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
-	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 	"github.com/stowage-dev/stowage/internal/world"
 	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
@@ -85,7 +85,7 @@ func (i *Inspector) workloads(ctx context.Context, s *snapshot, r *Report) error
 	for _, uid := range order {
 		g := groups[uid]
 		r.Workloads = append(r.Workloads, g.done())
-		for _, short := range g.shortages {
+		for _, short := range g.Shortages {
 			r.problem(g.Namespace, g.Kind+"/"+g.Name, "add nodes to the pool; Stowage tries it again by itself", "%s; other pools take the pods that wait for it%s", short, short.NextTry())
 		}
 	}
@@ -122,13 +122,11 @@ func (s *snapshot) leftAlone(ctx context.Context, scope *scope.Scope, m *podOwne
 // group is a workload in the making.
 type group struct {
 	Workload
-	pools []*Pool
-	idle  string // why nobody wants us to touch it, or some of its revisions
-	err   error
+	division.Division
+	idle string // why nobody wants us to touch it, or some of its revisions
+	err  error
 	// unseen says that a Deployment's controller has not done what it last asked for.
-	unseen    bool
-	shortages []spill.Shortage
-	foreign   int64 // pods with a deletion cost that Stowage did not write
+	unseen bool
 }
 
 // add adds what one owner of pods has and should have. Idle says why nobody wants us to
@@ -142,29 +140,11 @@ func (g *group) add(ctx context.Context, i *Inspector, m *podOwner, p *policy.Po
 	if p.Strategy == nil {
 		return nil
 	}
-	seated := int64(0)
-	at := make([]*Pool, p.Strategy.Len())
-	for n := range at {
-		pool := p.Strategy.Pool(n)
-		at[n] = g.pool(pool.Name, labels.Set(pool.Labels).String())
-	}
+	var pods []division.Pod
 	for _, pod := range m.pods {
-		n, ok := p.Pool(pod.Labels[stowage.PoolLabel])
-		if !ok {
-			continue
-		}
-		seated++
-		if foreignCost(pod, p.Strategy, n) {
-			g.foreign++
-		}
-		at[n].Current++
-		if podstatus.Ready(pod) {
-			at[n].Ready++
-		}
-		if pod.Spec.NodeName == "" {
-			at[n].Pending++
-		}
+		pods = append(pods, division.Pod{Pool: pod.Labels[stowage.PoolLabel], Ready: podstatus.Ready(pod), OnNode: pod.Spec.NodeName != "", ForeignCost: foreignCost(pod, p)})
 	}
+	seated := g.AddPods(p.Whole, pods)
 	replicas := m.Replicas
 	if replicas < 0 {
 		replicas = seated
@@ -178,59 +158,48 @@ func (g *group) add(ctx context.Context, i *Inspector, m *podOwner, p *policy.Po
 			replicas = scale.Replicas
 		}
 	}
-	for n := range at {
-		at[n].Share += p.Whole.Share(n, replicas)
-		at[n].Target += p.Whole.Target(n, replicas)
-	}
-	g.shortages = p.Shortages()
-	g.Replicas += replicas
-	g.Unseated += min(m.unseated, max(0, p.Strategy.Seats()-seated))
+	g.AddTargets(p.Whole, replicas)
+	g.Shortages = p.Shortages()
+	g.Division.Unseated += min(m.unseated, max(0, p.Strategy.Seats()-seated))
 	return nil
 }
 
 // foreignCost reports whether a pod has a deletion cost that Stowage did not write, as far as its claim says without the key.
-func foreignCost(pod *corev1.Pod, s *sequence.Strategy, pool int) bool {
+func foreignCost(pod *corev1.Pod, p *policy.Policy) bool {
+	pool, ok := p.Pool(pod.Labels[stowage.PoolLabel])
 	claim := pod.Annotations[stowage.ClaimAnnotation]
 	cost, set := pod.Annotations[corev1.PodDeletionCost]
-	if !set || strings.HasPrefix(claim, string(ledger.OriginOrdinal)) {
+	if !ok || !set || strings.HasPrefix(claim, string(ledger.OriginOrdinal)) {
 		return false
 	}
 	ordinal, _ := strconv.ParseInt(pod.Labels[stowage.SeatLabel], 10, 64)
-	rank, _ := s.Rank(sequence.Seat{Pool: pool, Ordinal: ordinal})
+	rank, _ := p.Strategy.Rank(sequence.Seat{Pool: pool, Ordinal: ordinal})
 	return sequence.RankOfCost(cost, rank, ledger.CostRank(ledger.UnverifiedID(claim))) == 0
 }
 
-// pool returns the pool of a name, which is added if it is not there.
-func (g *group) pool(name, labels string) *Pool {
-	n := slices.IndexFunc(g.pools, func(p *Pool) bool { return p.Name == name })
-	if n < 0 {
-		n = len(g.pools)
-		g.pools = append(g.pools, &Pool{Name: name, Labels: labels})
-	}
-	return g.pools[n]
-}
-
 func (g *group) done() Workload {
-	g.OK = g.Unseated == 0
-	for _, p := range g.pools {
-		p.Share = math.Round(p.Share*100) / 100
-		p.Difference = p.Current - p.Target
-		g.OK = g.OK && p.Difference == 0 && p.Ready == p.Target
-		g.Pools = append(g.Pools, *p)
+	w := &g.Workload
+	w.Replicas, w.Unseated, w.OK = g.Division.Replicas, g.Division.Unseated, g.Division.Unseated == 0
+	for _, p := range g.Division.Pools {
+		w.Pools = append(w.Pools, Pool{
+			Name: p.Name, Labels: labels.Set(p.Labels).String(), Share: math.Round(p.Share*100) / 100, Target: p.Target,
+			Current: p.Current, Ready: p.Ready, Pending: p.Pending, Difference: p.Current - p.Target,
+		})
+		w.OK = w.OK && p.Current == p.Target && p.Ready == p.Target
 	}
 	switch {
 	case g.idle != "":
-		g.OK, g.Note = true, g.idle
+		w.OK, w.Note = true, g.idle
 	case g.err != nil:
-		g.OK, g.Pools, g.Note = false, nil, "invalid: "+strings.ReplaceAll(g.err.Error(), "\n", "; ")
+		w.OK, w.Pools, w.Note = false, nil, "invalid: "+strings.ReplaceAll(g.err.Error(), "\n", "; ")
 	case g.unseen:
-		g.OK, g.Note = false, "its controller has not acted on the last change"
-	case len(g.shortages) > 0 && g.Note == "":
-		g.OK, g.Note = false, g.shortages[0].String()
-	case g.Unseated > 0 && g.Note == "":
-		g.Note = fmt.Sprintf("%d without a seat", g.Unseated)
-	case g.foreign > 0 && g.Note == "":
-		g.Note = fmt.Sprintf("%d pod(s) have a deletion cost that Stowage did not write, and scale-downs follow it", g.foreign)
+		w.OK, w.Note = false, "its controller has not acted on the last change"
+	case len(g.Shortages) > 0 && w.Note == "":
+		w.OK, w.Note = false, g.Shortages[0].String()
+	case w.Unseated > 0 && w.Note == "":
+		w.Note = fmt.Sprintf("%d without a seat", w.Unseated)
+	case g.ForeignCosts > 0 && w.Note == "":
+		w.Note = fmt.Sprintf("%d pod(s) have a deletion cost that Stowage did not write, and scale-downs follow it", g.ForeignCosts)
 	}
-	return g.Workload
+	return *w
 }

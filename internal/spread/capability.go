@@ -25,6 +25,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/repair"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/spread/shortage"
+	"github.com/stowage-dev/stowage/internal/spread/status"
 )
 
 // The names of the spread's own objects in config/ and the chart.
@@ -93,12 +94,16 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 		Registration: h.Registration, Backoffs: types.NamespacedName{Namespace: h.Namespace, Name: repairConfigMap},
 		Log: h.Log.WithName("repair"), Events: h.Events, Metrics: repair.NewMetrics(h.Metrics),
 	}
+	statuses := &status.Controller{
+		Uncached: h.Uncached, Informers: h.Informers, World: h.World, Seats: service, Progress: repairs, Clock: h.Clock,
+		Timing: status.Timing{Every: time.Second, All: o.Repair.Resync, Quiet: o.Repair.Quiet}, Log: h.Log.WithName("status"),
+	}
 	collector := &seats.Collector{Seats: service, Uncached: h.Uncached, KeySecret: secret, Log: h.Log.WithName("seats")}
 	return &Capability{
 		seats: service, policies: policies,
 		Capability: capability.Capability{
 			Feature:     &admit.Feature{Policies: policies, Seats: service, Key: key},
-			Controllers: []leader.Controller{repairs, shortages, collector},
+			Controllers: []leader.Controller{repairs, shortages, statuses, collector},
 			Runs: []func(context.Context) error{
 				func(ctx context.Context) error {
 					service.Pods().Run(ctx, h.Clientset.CoreV1().RESTClient())

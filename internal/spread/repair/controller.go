@@ -13,6 +13,7 @@ package repair
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -48,15 +49,13 @@ type Timing struct {
 	Backoff, MaxBackoff time.Duration
 	// Cooldown is the wait between two evictions of a workload.
 	Cooldown time.Duration
-	// Status is the shortest time between two updates of one status.
-	Status time.Duration
 }
 
 // DefaultTiming returns the waits unless others are set.
 func DefaultTiming() Timing {
 	return Timing{
 		Quiet: 2 * time.Second, Resync: 30 * time.Second, Backoff: 10 * time.Second, MaxBackoff: 10 * time.Minute,
-		Cooldown: 30 * time.Second, Status: time.Second,
+		Cooldown: 30 * time.Second,
 	}
 }
 
@@ -84,10 +83,11 @@ type Controller struct {
 	Room    *poolroom.Reader
 	// Yielding tells of owners whose pods are to give way to a newer revision in a pool without room.
 	Yielding *listeners.Listeners[ledger.Owner]
+
+	term atomic.Pointer[run] // nil while another replica leads
 }
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch,roleName=stowage-spread
-// +kubebuilder:rbac:groups=versprei.versprei.io,resources=poddistributors/status,verbs=patch,roleName=stowage-spread
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=stowage,verbs=get,roleName=stowage-spread
 
 var _ leader.Controller = &Controller{}
@@ -98,21 +98,17 @@ func (*Controller) Name() string { return "workload" }
 // run is what the controller knows in one term.
 type run struct {
 	*Controller
-	since    time.Time // when the term began
-	work     leader.Queue[ledger.Owner]
-	statuses leader.Queue[types.NamespacedName]
+	since time.Time // when the term began
+	work  leader.Queue[ledger.Owner]
 
 	// seatWrites notices another writer of pods' labels.
 	seatWrites contest.Contest[seatWrite]
 
-	mu         sync.Mutex
-	movements  *movements
-	podChanges map[string]time.Time       // namespaces in which pods changed, and when last
-	policies   map[world.Object]time.Time // policies that changed lately, by their target, and when
-	reported   map[ledger.OwnerKey]ledger.Owner
-	// allStatuses is when every PodDistributor was looked at last.
-	allStatuses time.Time
-	history     map[ledger.OwnerKey]*history
+	mu        sync.Mutex
+	movements *movements
+	policies  map[world.Object]time.Time // policies that changed lately, by their target, and when
+	reported  map[ledger.OwnerKey]ledger.Owner
+	history   map[ledger.OwnerKey]*history
 	// registration is what the webhook's registration of a version selects.
 	registration        *scope.Registration
 	registrationVersion string
@@ -124,21 +120,20 @@ type run struct {
 
 // Register implements [leader.Controller].
 func (c *Controller) Register(t *leader.Term) error {
-	// 1. The reconcilers.
+	// 1. The reconciler.
 	r := &run{
 		Controller: c, since: c.Clock.Now(),
 		history: map[ledger.OwnerKey]*history{}, movements: newMovements(), reported: map[ledger.OwnerKey]ledger.Owner{},
-		podChanges: map[string]time.Time{}, policies: map[world.Object]time.Time{},
+		policies: map[world.Object]time.Time{},
 	}
 	var err error
 	if r.work, err = leader.Reconcile(t, "workload", 2, r.reconcile, ownerKeys); err != nil {
 		return err
 	}
-	if r.statuses, err = leader.Reconcile(t, "poddistributor-status", 1, r.reconcileStatus, leader.ObjectKeys); err != nil {
-		return err
-	}
 
 	// 2. What feeds them.
+	c.term.Store(r)
+	t.AtEnd(func() { c.term.Store(nil) })
 	t.AtEnd(c.Metrics.distance.Reset)
 	t.AtEnd(c.Seats.Changes.Add(r.changed))
 	t.AtEnd(c.Yielding.Add(r.work.AddUnlessFailing))
@@ -153,7 +148,6 @@ func (c *Controller) Register(t *leader.Term) error {
 		t.Every(c.Timing.Resync, r.resync)
 		t.Every(c.Timing.Quiet, r.lookAtChanges)
 		t.Every(c.Timing.Quiet, r.lookAtPolicies)
-		t.Every(c.Timing.Status, r.resyncStatuses)
 	})
 	return nil
 }
@@ -165,13 +159,13 @@ func ownerKeys(o ledger.Owner) []any {
 // changed notes that an owner's pods changed. A write of the status alone, such as that of a probe that flaps, must not
 // delay repair.
 func (r *run) changed(change seats.Change) {
+	if !change.Moved {
+		return
+	}
 	now := r.Clock.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.podChanges[change.Owner.Namespace] = now
-	if change.Moved {
-		r.movements.note(change.Owner, now)
-	}
+	r.movements.note(change.Owner, now)
 }
 
 // resync looks at every workload: those with seats, and those that might have some.
@@ -213,6 +207,12 @@ func (r *run) lookAtChanges(context.Context) {
 
 // starting reports whether the term is so young that what moved before it is not known.
 func (r *run) starting() bool { return r.Clock.Since(r.since) < r.Timing.Quiet }
+
+// Moving implements [status.Progress]. Outside of a term everything may move.
+func (c *Controller) Moving(owner ledger.OwnerKey) bool {
+	r := c.term.Load()
+	return r == nil || r.moving(owner)
+}
 
 // moving reports whether an owner's pods moved within the last moments.
 func (r *run) moving(owner ledger.OwnerKey) bool {

@@ -43,6 +43,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
+	"github.com/stowage-dev/stowage/internal/spread/status"
 	"github.com/stowage-dev/stowage/internal/world"
 	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 	"github.com/stowage-dev/stowage/test/testkit"
@@ -61,6 +62,7 @@ var (
 // bench is a controller in a term, with the objects that it sees.
 type bench struct {
 	*run
+	statuses *status.Run
 	clock    *clocktesting.FakeClock
 	recorder *clientevents.FakeRecorder
 	lists    atomic.Int64 // of pods
@@ -107,10 +109,16 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 			Registration: "stowage", Backoffs: types.NamespacedName{Namespace: "stowage-system", Name: "stowage-repair"}, Clock: b.clock, Timing: timing, Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder},
 			Metrics: NewMetrics(set), Writes: fair.NewLimiter[string](1e6, 1e6), Evictor: evict.New(c, b.clock, 1, set), Room: &poolroom.Reader{Cached: c, Uncached: c}, Yielding: &listeners.Listeners[ledger.Owner]{},
 		},
-		work:     testkit.Queue[ledger.Owner](),
-		statuses: testkit.Queue[types.NamespacedName](),
-		since:    start, history: map[ledger.OwnerKey]*history{}, movements: newMovements(), reported: map[ledger.OwnerKey]ledger.Owner{}, podChanges: map[string]time.Time{}, policies: map[world.Object]time.Time{},
+		work:  testkit.Queue[ledger.Owner](),
+		since: start, history: map[ledger.OwnerKey]*history{}, movements: newMovements(), reported: map[ledger.OwnerKey]ledger.Owner{}, policies: map[world.Object]time.Time{},
 	}
+	b.term.Store(b.run)
+	statuses := &status.Controller{
+		Uncached: c, World: reader, Seats: service, Progress: b.Controller, Clock: b.clock, Log: logr.Discard(),
+		Timing: status.Timing{Every: time.Second, All: timing.Resync, Quiet: timing.Quiet},
+	}
+	b.statuses = statuses.NewRun()
+	b.statuses.Queue = testkit.Queue[types.NamespacedName]()
 	b.see(t)
 	return b
 }
@@ -442,14 +450,14 @@ func TestDescribe(t *testing.T) {
 			}
 			b := newBench(t, objects...)
 			b.clock.Step(b.Timing.Quiet)
-			b.resyncStatuses(t.Context())
-			if n := b.statuses.Len(); n != 1+len(tc.objects) {
+			b.statuses.Look(t.Context())
+			if n := b.statuses.Queue.Len(); n != 1+len(tc.objects) {
 				t.Errorf("%d are to be looked at", n)
 			}
 			var got versprei.PodDistributor
 			versions := map[string]bool{}
 			for range 2 { // the second time nothing is written
-				if _, err := b.reconcileStatus(t.Context(), client.ObjectKeyFromObject(d)); err != nil {
+				if _, err := b.statuses.Reconcile(t.Context(), client.ObjectKeyFromObject(d)); err != nil {
 					t.Fatal(err)
 				}
 				if err := b.Uncached.Get(t.Context(), client.ObjectKeyFromObject(d), &got); err != nil {
@@ -482,7 +490,7 @@ func TestWhatIsLookedAt(t *testing.T) {
 	b := newBench(t, objects...)
 	b.changed(seats.Change{Owner: owner.Key()})
 	b.lookAtChanges(t.Context())
-	if b.work.Len() != 0 || len(b.podChanges) != 1 {
+	if b.work.Len() != 0 {
 		t.Error("a status alone is movement")
 	}
 	b.changed(seats.Change{Owner: owner.Key(), Moved: true})
@@ -620,7 +628,7 @@ func statusOf(t *testing.T, objects []client.Object, pods ...*corev1.Pod) metav1
 	b := newBench(t, objects...)
 	for _, step := range []time.Duration{b.Timing.Quiet, 5 * time.Minute} {
 		b.clock.Step(step)
-		if _, err := b.reconcileStatus(t.Context(), client.ObjectKeyFromObject(d)); err != nil {
+		if _, err := b.statuses.Reconcile(t.Context(), client.ObjectKeyFromObject(d)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 
-	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/podstatus"
@@ -33,19 +32,6 @@ func (r *run) watchPolicies(t *leader.Term) error {
 				r.policyChanged(policy.TargetOf(now))
 			}
 		},
-	}); err != nil {
-		return err
-	}
-	// A pool that has no room, or has room again, changes the status.
-	changed := func(obj any) {
-		if state, ok := obj.(*stowage.PoolState); ok {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.podChanges[state.Namespace] = r.Clock.Now()
-		}
-	}
-	if err := t.Watch(r.Informers, &stowage.PoolState{}, toolscache.ResourceEventHandlerFuncs{
-		AddFunc: changed, UpdateFunc: func(_, obj any) { changed(obj) }, DeleteFunc: func(obj any) { changed(leader.Deleted(obj)) },
 	}); err != nil {
 		return err
 	}

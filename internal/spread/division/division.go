@@ -1,0 +1,164 @@
+// Package division compares how the pods of a workload are divided over pools with how they should be.
+//
+// It has facts and no sentences: the conditions of a PodDistributor, `stowage status` and `stowage explain` print them, each
+// for its reader. The package is pure. Who calls it knows the pods, and which of them are to count.
+package division
+
+import (
+	"slices"
+	"time"
+
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
+)
+
+// Patience is how long a pod may be without a node before it counts as one that waits. A node autoscaler needs longer, but
+// until its node is there the pod waits all the same.
+const Patience = 30 * time.Second
+
+// Pod is a pod with a seat.
+type Pod struct {
+	Pool   string // of its seat
+	Ready  bool
+	OnNode bool
+	Age    time.Duration
+	// ForeignCost says that Stowage did not write its deletion cost.
+	ForeignCost bool
+}
+
+// Pool is what a pool has and should have, over all owners of a workload's pods.
+type Pool struct {
+	Name   string
+	Labels map[string]string // of its nodes
+	Share  float64           // of the pods that are asked for, exactly
+	Target int64             // the share, in whole pods
+	// Current are the pods with a seat in the pool, and Ready those of them that are ready. Pending have no node, and Waiting of
+	// these for longer than [Patience].
+	Current, Ready, Pending, Waiting int64
+}
+
+// Division is the pods of a workload.
+type Division struct {
+	Pools    []Pool
+	Replicas int64 // that the owners ask for
+	// Former are pods with a seat in a pool that the strategy does not have any more, and Unseated those without a seat that
+	// should have one. They include Former.
+	Former, Unseated int64
+	ForeignCosts     int64
+	// Shortages are the pools without room whose waiting pods other pools take.
+	Shortages []spill.Shortage
+	// Moving says that pods are being created or removed. Stuck says that an owner has the same pods for minutes, and not as many
+	// as it asks for.
+	Moving, Stuck bool
+}
+
+// AddPods adds the pods of an owner that have a seat. It returns how many of them have it in a pool of the strategy.
+func (d *Division) AddPods(s *sequence.Strategy, pods []Pod) (seated int64) {
+	at := make([]int, s.Len())
+	for i := range at {
+		at[i] = d.pool(s.Pool(i))
+	}
+	for _, pod := range pods {
+		i := slices.IndexFunc(at, func(n int) bool { return d.Pools[n].Name == pod.Pool })
+		if i < 0 {
+			d.Former++
+			continue
+		}
+		seated++
+		pool := &d.Pools[at[i]]
+		pool.Current++
+		if pod.Ready {
+			pool.Ready++
+		}
+		if !pod.OnNode {
+			pool.Pending++
+			if pod.Age >= Patience {
+				pool.Waiting++
+			}
+		}
+		if pod.ForeignCost {
+			d.ForeignCosts++
+		}
+	}
+	return seated
+}
+
+// AddTargets adds what an owner that asks for so many pods should have.
+func (d *Division) AddTargets(s *sequence.Strategy, replicas int64) {
+	for i := range s.Len() {
+		pool := &d.Pools[d.pool(s.Pool(i))]
+		pool.Share += s.Share(i, replicas)
+		pool.Target += s.Target(i, replicas)
+	}
+	d.Replicas += replicas
+}
+
+// pool returns the index of a pool, which is added if it is not there. Revisions of a workload may name different pools.
+func (d *Division) pool(p sequence.Pool) int {
+	i := slices.IndexFunc(d.Pools, func(have Pool) bool { return have.Name == p.Name })
+	if i < 0 {
+		i = len(d.Pools)
+		d.Pools = append(d.Pools, Pool{Name: p.Name, Labels: p.Labels})
+	}
+	return i
+}
+
+// sum returns a sum over all pools.
+func (d *Division) sum(of func(*Pool) int64) (n int64) {
+	for i := range d.Pools {
+		n += of(&d.Pools[i])
+	}
+	return n
+}
+
+// Even reports whether each pool has as many pods as it should have.
+func (d *Division) Even() bool {
+	return !slices.ContainsFunc(d.Pools, func(p Pool) bool { return p.Current != p.Target })
+}
+
+// Over returns the first pool that has too many pods, or nil.
+func (d *Division) Over() *Pool {
+	if i := slices.IndexFunc(d.Pools, func(p Pool) bool { return p.Current > p.Target }); i >= 0 {
+		return &d.Pools[i]
+	}
+	return nil
+}
+
+// Cause is why a division is not as it should be.
+type Cause int
+
+// The causes, the first of which counts.
+const (
+	Balanced    Cause = iota // it is as it should be
+	PodsWait                 // pods wait for a node
+	Spilled                  // other pools have taken pods of a pool without room
+	NotReached               // an owner does not reach its count
+	Progressing              // pods are being created or removed
+	OverTarget               // a pool has too many
+	FormerPools              // pods have their seat in a pool that was removed
+	WithoutSeat              // pods have no seat
+)
+
+// Cause returns the first cause that there is.
+func (d *Division) Cause() Cause {
+	waiting := d.sum(func(p *Pool) int64 { return p.Waiting })
+	starting := d.sum(func(p *Pool) int64 { return p.Pending }) > waiting
+	even, over := d.Even(), d.Over()
+	switch {
+	case even && !starting && waiting == 0:
+		return Balanced
+	case waiting > 0:
+		return PodsWait
+	case len(d.Shortages) > 0:
+		return Spilled
+	case d.Stuck:
+		return NotReached
+	case d.Moving || even || over == nil && d.Former == 0 && d.Unseated == 0:
+		return Progressing
+	case over != nil:
+		return OverTarget
+	case d.Former > 0:
+		return FormerPools
+	}
+	return WithoutSeat
+}

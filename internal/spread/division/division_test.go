@@ -1,0 +1,87 @@
+package division
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
+)
+
+func parse(t *testing.T, text string) *sequence.Strategy {
+	t.Helper()
+	s, err := sequence.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// in returns pods of a pool that run.
+func in(pool string, n int) []Pod {
+	pods := make([]Pod, n)
+	for i := range pods {
+		pods[i] = Pod{Pool: pool, Ready: true, OnNode: true, Age: time.Hour}
+	}
+	return pods
+}
+
+// The pods and targets of all owners add up, also where revisions name different pools.
+func TestAdd(t *testing.T) {
+	var d Division
+	old, now := parse(t, "p=a,weight=1:p=b,weight=1"), parse(t, "p=a,weight=1:p=b,weight=1:p=c,weight=2")
+	pods := append(in("0", 2), Pod{Pool: "1", Age: Patience}, Pod{Pool: "1", Age: time.Second}, Pod{Pool: "gone"}, Pod{Pool: "0", OnNode: true, ForeignCost: true})
+	if seated := d.AddPods(old, pods); seated != 5 {
+		t.Errorf("%d pods have a seat", seated)
+	}
+	d.AddTargets(old, 6)
+	if seated := d.AddPods(now, in("2", 1)); seated != 1 {
+		t.Errorf("%d pods have a seat", seated)
+	}
+	d.AddTargets(now, 4)
+	want := Division{Replicas: 10, Former: 1, ForeignCosts: 1, Pools: []Pool{
+		{Name: "0", Labels: map[string]string{"p": "a"}, Share: 4, Target: 4, Current: 3, Ready: 2},
+		{Name: "1", Labels: map[string]string{"p": "b"}, Share: 4, Target: 4, Current: 2, Pending: 2, Waiting: 1},
+		{Name: "2", Labels: map[string]string{"p": "c"}, Share: 2, Target: 2, Current: 1, Ready: 1},
+	}}
+	if diff := cmp.Diff(want, d); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestCause(t *testing.T) {
+	s := parse(t, "p=a,weight=1:p=b,weight=1")
+	for name, tc := range map[string]struct {
+		pods     []Pod
+		replicas int64
+		edit     func(*Division)
+		want     Cause
+	}{
+		"as it should be":                         {pods: append(in("0", 1), in("1", 1)...), replicas: 2, want: Balanced},
+		"a pod waits":                             {pods: append(in("0", 1), Pod{Pool: "1", Age: time.Hour}), replicas: 2, want: PodsWait},
+		"a pod has waited for a moment":           {pods: append(in("0", 1), Pod{Pool: "1"}), replicas: 2, want: Progressing},
+		"a pool has no room":                      {pods: in("0", 2), replicas: 2, edit: func(d *Division) { d.Shortages = make([]spill.Shortage, 1) }, want: Spilled},
+		"a pod waits and a pool has no room":      {pods: append(in("0", 2), Pod{Pool: "1", Age: time.Hour}), replicas: 3, edit: func(d *Division) { d.Shortages = make([]spill.Shortage, 1) }, want: PodsWait},
+		"a quota":                                 {pods: in("0", 1), replicas: 4, edit: func(d *Division) { d.Stuck, d.Moving = true, true }, want: NotReached},
+		"pods come":                               {pods: in("0", 1), replicas: 4, edit: func(d *Division) { d.Moving = true }, want: Progressing},
+		"too few in one and nobody knows why":     {pods: in("0", 1), replicas: 2, want: Progressing},
+		"too many in one":                         {pods: in("0", 2), replicas: 2, want: OverTarget},
+		"too many in one, and one without a seat": {pods: in("0", 2), replicas: 3, edit: func(d *Division) { d.Unseated = 1 }, want: OverTarget},
+		"a former pool":                           {pods: append(in("0", 1), Pod{Pool: "gone", OnNode: true}), replicas: 2, edit: func(d *Division) { d.Unseated = 1 }, want: FormerPools},
+		"one without a seat":                      {pods: in("0", 1), replicas: 2, edit: func(d *Division) { d.Unseated = 1 }, want: WithoutSeat},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var d Division
+			d.AddPods(s, tc.pods)
+			d.AddTargets(s, tc.replicas)
+			if tc.edit != nil {
+				tc.edit(&d)
+			}
+			if got := d.Cause(); got != tc.want {
+				t.Errorf("cause %d, want %d", got, tc.want)
+			}
+		})
+	}
+}

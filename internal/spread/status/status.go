@@ -1,0 +1,226 @@
+package status
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	divisions "github.com/stowage-dev/stowage/internal/spread/division"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/seats"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
+	"github.com/stowage-dev/stowage/internal/world"
+	worldapi "github.com/stowage-dev/stowage/internal/world/api"
+)
+
+// Reconcile brings the status of one PodDistributor up to date.
+func (r *Run) Reconcile(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
+	list, err := r.World.PodDistributors(ctx, key.Namespace)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	i := slices.IndexFunc(list, func(d versprei.PodDistributor) bool { return d.Name == key.Name })
+	if i < 0 {
+		return reconcile.Result{}, nil
+	}
+	d := list[i].DeepCopy()
+	before := d.DeepCopy()
+	if err := r.describe(ctx, d, list); err != nil {
+		return reconcile.Result{}, err
+	}
+	if reflect.DeepEqual(before.Status, d.Status) {
+		return reconcile.Result{}, nil
+	}
+	return reconcile.Result{}, client.IgnoreNotFound(r.Uncached.Status().Patch(ctx, d, client.MergeFrom(before)))
+}
+
+// describe fills in a PodDistributor's status.
+func (r *Run) describe(ctx context.Context, d *versprei.PodDistributor, siblings []versprei.PodDistributor) error {
+	st := &d.Status
+	st.ObservedGeneration = d.Generation
+	set := func(kind string, status metav1.ConditionStatus, reason stowage.ConditionReason, format string, args ...any) {
+		meta.SetStatusCondition(&st.Conditions, metav1.Condition{
+			Type: kind, Status: status, Reason: string(reason), Message: fmt.Sprintf(format, args...), ObservedGeneration: d.Generation,
+		})
+	}
+	none := func(reason stowage.ConditionReason, format string, args ...any) error {
+		st.Current, st.Desired, st.Ready, st.Pools = "", "", "", nil
+		set(versprei.ConditionTargetFound, metav1.ConditionFalse, reason, format, args...)
+		set(versprei.ConditionBalanced, metav1.ConditionUnknown, stowage.ReasonNoTarget, "this object divides no pods")
+		return nil
+	}
+
+	// 1. Does it divide the pods of something?
+	p := policy.Compile(d).Unbound()
+	if p.Err != nil {
+		return none(stowage.ReasonInvalid, "the distribution is invalid: %v", p.Err)
+	}
+	target := policy.TargetOf(d)
+	for i := range siblings {
+		if o := &siblings[i]; o.Name != d.Name && policy.TargetOf(o).SameObject(target.Ref) && policy.Older(o, d) {
+			return none(stowage.ReasonSuperseded, "PodDistributor %q is older and divides the pods of %s %q", o.Name, target.Kind, target.Name)
+		}
+	}
+	owners, err := r.Seats.Pods().OwnersUnder(ctx, r.World, target)
+	if err != nil {
+		return err
+	}
+	if len(owners) == 0 {
+		if w, err := r.World.Workload(ctx, d.Namespace, target.Ref); err != nil {
+			return err
+		} else if w == nil {
+			return none(stowage.ReasonNotFound, "there is no %s %q in namespace %q that Stowage can see", target.Kind, target.Name, d.Namespace)
+		}
+	}
+	set(versprei.ConditionTargetFound, metav1.ConditionTrue, stowage.ReasonFound, "the pods of %s %q are divided", target.Kind, target.Name)
+
+	// 2. What there is and what there should be, over all revisions.
+	division, stuck, err := r.divide(ctx, p, owners)
+	if err != nil {
+		return err
+	}
+	if division.Shortages, err = r.shortages(ctx, d.Namespace, p, owners); err != nil {
+		return err
+	}
+	show(st, &division)
+
+	// 3. In words.
+	short := make([]string, len(division.Shortages))
+	for i, s := range division.Shortages {
+		short[i] = s.String()
+	}
+	switch {
+	case p.Spill == nil:
+		meta.RemoveStatusCondition(&st.Conditions, versprei.ConditionCapacityAvailable)
+	case len(short) > 0:
+		set(versprei.ConditionCapacityAvailable, metav1.ConditionFalse, stowage.ReasonPoolExhausted, "%s", strings.Join(short, "; "))
+	default:
+		set(versprei.ConditionCapacityAvailable, metav1.ConditionTrue, stowage.ReasonAvailable, "no pool is known to lack room")
+	}
+	status, reason, text := metav1.ConditionFalse, stowage.ReasonBalanced, ""
+	switch division.Cause() {
+	case divisions.Balanced:
+		status, text = metav1.ConditionTrue, "each pool has the pods that it should have"
+	case divisions.PodsWait:
+		var parts []string
+		for _, pool := range division.Pools {
+			if pool.Waiting > 0 {
+				parts = append(parts, fmt.Sprintf("%d pod(s) of pool %s", pool.Waiting, pool.Name))
+			}
+		}
+		reason, text = stowage.ReasonPodsPending, strings.Join(parts, " and ")+" wait for a node"
+	case divisions.Spilled:
+		reason, text = stowage.ReasonSpilled, "other pools have taken pods of a pool without room: "+strings.Join(short, "; ")
+	case divisions.NotReached:
+		reason, text = stowage.ReasonNotReached, stuck
+	case divisions.Progressing:
+		reason, text = stowage.ReasonProgressing, "pods are being created or removed"
+	case divisions.OverTarget:
+		reason, text = stowage.ReasonOverTarget, "pool "+division.Over().Name+" has too many pods"
+		if p.Evict {
+			text += "; pods are evicted one at a time, into nodes that have room"
+		} else {
+			text += "; scale up, roll out, or set rebalance to Evict"
+		}
+	case divisions.FormerPools:
+		reason, text = stowage.ReasonWithoutSeat, fmt.Sprintf("%d pod(s) have their seat in a pool that was removed from the distribution", division.Former)
+		if others := division.Unseated - division.Former; others > 0 {
+			text += fmt.Sprintf("; %d more have no seat", others)
+		}
+	case divisions.WithoutSeat:
+		reason, text = stowage.ReasonWithoutSeat, fmt.Sprintf("%d pod(s) have no seat: they bypassed the webhook, choose their nodes themselves, or have no room for more annotations", division.Unseated)
+	}
+	if n := division.ForeignCosts; n > 0 {
+		text += fmt.Sprintf("; %d pod(s) have a deletion cost that Stowage did not write, and scale-downs follow it", n)
+	}
+	set(versprei.ConditionBalanced, status, reason, "%s", text)
+	return nil
+}
+
+// shortages returns the pools without room for the pods of a policy.
+func (r *Run) shortages(ctx context.Context, namespace string, p *policy.Policy, owners []*world.Workload) ([]spill.Shortage, error) {
+	if p.Spill == nil || len(owners) == 0 {
+		return nil, nil
+	}
+	chain, err := world.Owners(ctx, r.World, namespace, owners[0].Ref)
+	if err != nil || chain.Top() == nil {
+		return nil, err
+	}
+	if p.State, err = r.World.PoolState(ctx, namespace, chain.Top().UID); err != nil {
+		return nil, err
+	}
+	return p.Shortages(), nil
+}
+
+// divide returns how the pods of a policy are divided, over all owners, and why an owner does not reach its count.
+func (r *Run) divide(ctx context.Context, p *policy.Policy, owners []*world.Workload) (d divisions.Division, stuck string, err error) {
+	d.AddPods(p.Whole, nil) // the pools, also of a target without pods
+	for _, o := range owners {
+		owner := seats.OwnerOf(o)
+		var pods []divisions.Pod
+		for _, rec := range r.Seats.Pods().Of(owner.Key()) {
+			if !rec.Active {
+				continue
+			}
+			pods = append(pods, divisions.Pod{
+				Pool: rec.Pool, Ready: rec.Ready, OnNode: rec.Node != "", Age: r.Clock.Since(time.Unix(rec.Created, 0)), ForeignCost: foreignCost(p, &rec),
+			})
+		}
+		seated := d.AddPods(p.Whole, pods)
+		replicas, current := o.Replicas, o.Current
+		if replicas < 0 {
+			replicas, current = seated, seated
+			if scale, err := worldapi.ReadScale(ctx, r.Uncached, owner.Namespace, seats.Ref(owner)); err != nil {
+				return d, "", err
+			} else if scale != nil {
+				replicas, current = scale.Replicas, scale.Current
+			}
+		}
+		d.AddTargets(p.Whole, replicas)
+		if r.Progress.Stuck(owner.Key(), current, replicas) {
+			d.Stuck = true
+			stuck = fmt.Sprintf("%s %s asks for %d pods and has had %d for minutes; those are put in order, and none is evicted", o.Kind, o.Name, replicas, current)
+			if o.Failure != "" {
+				stuck += ": " + o.Failure
+			}
+		}
+		d.Moving = d.Moving || replicas != current || r.Progress.Moving(owner.Key())
+		d.Unseated += max(0, min(replicas, p.Whole.Capacity())-seated)
+	}
+	return d, stuck, nil
+}
+
+// foreignCost reports whether Stowage did not write a pod's deletion cost, and the pod's owner reads it.
+func foreignCost(p *policy.Policy, rec *seats.Record) bool {
+	pool, ok := p.Pool(rec.Pool)
+	if !ok || rec.Cost == "" || rec.Origin == ledger.OriginOrdinal {
+		return false
+	}
+	rank := p.Whole.RankOrNone(sequence.Seat{Pool: pool, Ordinal: rec.Ordinal})
+	return sequence.RankOfCost(rec.Cost, rank, ledger.CostRank(rec.ID)) == 0
+}
+
+// show writes the counts of all pools, also as they are shown in columns.
+func show(st *versprei.PodDistributorStatus, d *divisions.Division) {
+	st.Pools = make([]versprei.PoolStatus, len(d.Pools))
+	current, desired, ready := make([]string, len(d.Pools)), make([]string, len(d.Pools)), make([]string, len(d.Pools))
+	for i, pool := range d.Pools {
+		st.Pools[i] = versprei.PoolStatus{Name: pool.Name, Current: int32(pool.Current), Desired: int32(pool.Target), Ready: int32(pool.Ready)}
+		current[i], desired[i], ready[i] = strconv.FormatInt(pool.Current, 10), strconv.FormatInt(pool.Target, 10), strconv.FormatInt(pool.Ready, 10)
+	}
+	st.Current, st.Desired, st.Ready = strings.Join(current, "/"), strings.Join(desired, "/"), strings.Join(ready, "/")
+}
