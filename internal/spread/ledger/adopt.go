@@ -23,7 +23,7 @@ func (b *Book) adopt(now time.Duration, o *Object) {
 			b.byID[c.ID] = have
 			b.claims = append(b.claims, have)
 		}
-		have.written = true
+		have.place = written
 		have.Settled = max(have.Settled, c.Settled)
 		if !have.own {
 			have.Ahead, have.wasAhead = c.Ahead, have.wasAhead || c.Ahead
@@ -33,10 +33,10 @@ func (b *Book) adopt(now time.Duration, o *Object) {
 	shown := b.watch.shownUntil()
 	b.claims = slices.DeleteFunc(b.claims, func(c *claim) bool {
 		switch {
-		case in[c.ID] || !c.written:
+		case in[c.ID] || c.place != written:
 			return false
 		case b.keeps(now, shown, c, o):
-			c.written, c.local = false, true
+			c.place = apart
 			return false
 		}
 		b.drop(c)
@@ -59,7 +59,7 @@ func (b *Book) keeps(now, shown time.Duration, c *claim, o *Object) bool {
 func (b *Book) withdraw() {
 	b.noteUnwritten()
 	for _, r := range b.queue {
-		if r.claim != nil && !r.claim.written {
+		if r.claim != nil && r.claim.place != written {
 			b.drop(r.claim)
 			b.claims = slices.DeleteFunc(b.claims, func(c *claim) bool { return c == r.claim })
 			r.claim = nil
@@ -71,7 +71,10 @@ func (b *Book) withdraw() {
 // noteUnwritten notes whether the ledger lacks seats that were given away, or has some that were given back.
 func (b *Book) noteUnwritten() {
 	b.unwritten = slices.ContainsFunc(b.claims, func(c *claim) bool {
-		return c.void && c.written || !c.void && !c.written && !c.waiting && !c.local && c.ahead == nil
+		if c.end == void {
+			return c.place == written
+		}
+		return c.place == unwritten && !c.waiting && c.ahead == nil
 	})
 }
 

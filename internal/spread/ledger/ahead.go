@@ -29,7 +29,7 @@ type ahead struct {
 }
 
 // usable reports whether a request may get the seat of a claim ahead: it is in the ledger, and was not given back.
-func (c *claim) usable() bool { return c.ahead != nil && c.written }
+func (c *claim) usable() bool { return c.ahead != nil && c.place == written }
 
 // useAhead gives the seats that were claimed ahead to the requests that wait, and ends those that are not to be used.
 func (b *Book) useAhead(now time.Duration) {
@@ -113,7 +113,7 @@ func (b *Book) heldAhead(now, patience time.Duration) (n int64, until time.Durat
 
 // void ends a claim ahead: no pod ever had it, and none will. The next write leaves it out.
 func (b *Book) void(c *claim) {
-	c.ahead, c.void, b.unwritten = nil, true, true
+	c.ahead, c.end, b.unwritten = nil, void, true
 	if c.counted {
 		b.uncount(c)
 	}
@@ -214,7 +214,7 @@ func (b *Book) claimAhead(now time.Duration) bool {
 // write leaves them out.
 func (b *Book) voidUnwritten() {
 	for _, c := range b.spare {
-		if c.ahead != nil && !c.written {
+		if c.ahead != nil && c.place != written {
 			b.void(c)
 		}
 	}
@@ -223,7 +223,7 @@ func (b *Book) voidUnwritten() {
 // dropAhead takes back seats ahead that are not in the ledger.
 func (b *Book) dropAhead() {
 	b.claims = slices.DeleteFunc(b.claims, func(c *claim) bool {
-		if c.ahead == nil || c.written {
+		if c.ahead == nil || c.place == written {
 			return false
 		}
 		b.drop(c)

@@ -78,7 +78,7 @@ func (b *burst) do(replicas int64) (answers []*Request, writes int) {
 // marked returns how many seats the ledger has ahead.
 func (b *burst) marked() (n int) {
 	for _, c := range b.claims {
-		if c.Ahead && c.written {
+		if c.Ahead && c.place == written {
 			n++
 		}
 	}

@@ -232,14 +232,19 @@ func (b *Book) WriteDone(now time.Duration, res WriteResult, o *Object) {
 		// Nobody gains by waiting.
 		for _, r := range b.queue {
 			if r.claim != nil {
-				r.Deadline, r.claim.local = now, true
+				r.Deadline = now
+				if r.claim.place == unwritten {
+					r.claim.place = apart
+				}
 			}
 		}
 		b.dropAhead()
 		for _, c := range b.claims {
-			c.local = c.local || !c.written && !c.waiting
-			if c.void {
-				c.written = false // it stays in the ledger, as the claims of a replica that is gone do
+			switch {
+			case c.end == void:
+				c.place = apart // it stays in the ledger, as the claims of a replica that is gone do
+			case c.place == unwritten && !c.waiting:
+				c.place = apart
 			}
 		}
 		b.retry(now)
@@ -311,7 +316,7 @@ func (b *Book) Step(now time.Duration) []Action {
 func (b *Book) answer(now time.Duration, acts []Action) []Action {
 	b.queue = slices.DeleteFunc(b.queue, func(r *Request) bool {
 		switch {
-		case r.claim != nil && r.claim.written:
+		case r.claim != nil && r.claim.place == written:
 			r.claim.waiting = false
 			r.Result = Result{Claim: r.claim.Claim, Written: true, Unverified: r.unverified, Prepared: r.ahead}
 		case r.Deadline <= now:
@@ -325,7 +330,7 @@ func (b *Book) answer(now time.Duration, acts []Action) []Action {
 			}
 			// The claim stays: other replicas learn of it with the next write.
 			r.claim.waiting = false
-			b.unwritten = b.unwritten || !r.claim.local
+			b.unwritten = b.unwritten || r.claim.place == unwritten
 			r.Result = Result{Claim: r.claim.Claim}
 		default:
 			b.wakeAt(r.Deadline)

@@ -142,7 +142,7 @@ func (b *Book) mayExceed(now time.Duration, r *Request, acts *[]Action) bool {
 		case lags || c.Settled != 0:
 			open = true
 		default:
-			c.dead = true
+			c.end = dead
 			b.uncount(c)
 		}
 	}
@@ -197,7 +197,7 @@ const mostExpiries = 10
 func (b *Book) outstanding(now, shown time.Duration, c *claim) bool {
 	_, seen := b.ids[c.ID]
 	switch {
-	case seen || c.dead || c.void:
+	case seen || c.end != open:
 		return false
 	case c.Settled != 0:
 		return b.store < c.Settled
@@ -220,9 +220,9 @@ func (b *Book) refresh(now time.Duration) {
 	}
 	// Nobody gains by learning of a seat that was never written and is no claim any more.
 	b.claims = slices.DeleteFunc(b.claims, func(c *claim) bool {
-		expired := c.void && now-c.firstSeen >= b.timing.Expiry
-		unknown := c.void && (b.writing || !b.known) // a write that is under way may have it
-		if !expired && (c.written || c.waiting || c.counted || unknown) {
+		expired := c.end == void && now-c.firstSeen >= b.timing.Expiry
+		unknown := c.end == void && (b.writing || !b.known) // a write that is under way may have it
+		if !expired && (c.place == written || c.waiting || c.counted || unknown) {
 			return false
 		}
 		b.drop(c)
@@ -242,7 +242,7 @@ func (b *Book) compose(now time.Duration) *Object {
 	}
 	o := &Object{Version: b.version, Writer: b.writer, Claims: make([]Claim, 0, len(b.claims))}
 	for _, c := range b.claims {
-		if c.void || now-c.firstSeen >= b.timing.Expiry {
+		if c.end == void || now-c.firstSeen >= b.timing.Expiry {
 			continue
 		}
 		if !c.counted && counted[c.Seat] {

@@ -23,7 +23,7 @@ func (w *world) wrote(h *hook, o *Object) {
 		in[c.ID] = true
 		mine := h.book.byID[c.ID]
 		switch {
-		case mine == nil || !mine.own || mine.written || !c.Ahead:
+		case mine == nil || !mine.own || mine.place == written || !c.Ahead:
 		case w.ahead[c.ID] == nil:
 			more++
 			w.ahead[c.ID] = &aheadClaim{sent: w.now, replicas: h.book.replicas, strategy: w.strategy}
@@ -51,7 +51,7 @@ func (w *world) wrote(h *hook, o *Object) {
 // held checks that a webhook does not keep a seat ahead for longer than it may use it.
 func (w *world) held(h *hook) {
 	for _, c := range h.book.claims {
-		if a := w.ahead[c.ID]; a != nil && c.own && c.Ahead && c.written && !c.void && w.now > a.sent+h.book.timing.Ahead {
+		if a := w.ahead[c.ID]; a != nil && c.own && c.Ahead && c.place == written && c.end != void && w.now > a.sent+h.book.timing.Ahead {
 			w.fail("the seat %v is still held %s after it was claimed ahead", c.Seat, w.now-a.sent)
 		}
 	}
@@ -93,13 +93,13 @@ func (w *world) plant(h *hook) {
 	for _, c := range b.claims {
 		a := w.ahead[c.ID]
 		switch {
-		case w.bug == endsByAge && w.now-c.firstSeen >= b.timing.Expiry, w.bug == endsWithLedger && c.local:
-			c.dead = true
+		case w.bug == endsByAge && w.now-c.firstSeen >= b.timing.Expiry, w.bug == endsWithLedger && c.place == apart:
+			c.end = dead
 		case a == nil || !c.own:
-		case w.bug == usedVoid && c.void && a.givenBack:
+		case w.bug == usedVoid && c.end == void && a.givenBack:
 			for _, r := range b.queue {
 				if r.claim == nil {
-					c.void, c.Ahead, c.waiting, c.counted, r.claim = false, false, true, true, c
+					c.end, c.Ahead, c.waiting, c.counted, r.claim = open, false, true, true, c
 					b.take(c.Seat)
 					break
 				}
@@ -111,7 +111,7 @@ func (w *world) plant(h *hook) {
 		case w.bug == usedLate && w.now < a.sent+3*time.Second:
 			c.ahead.sent, b.requestAt = w.now, w.now
 			b.replicasSince = max(b.replicasSince, w.now-b.timing.Ahead+time.Millisecond)
-		case w.bug == keptAhead && c.written:
+		case w.bug == keptAhead && c.place == written:
 			c.ahead = nil
 		case w.bug == usedAfterEdit:
 			c.ahead.strategy = w.strategy

@@ -798,7 +798,7 @@ func (w *world) takeOver(h *hook) {
 			if c.counted && !c.waiting && w.now-c.firstSeen >= b.timing.patience(b.settle) {
 				b.drop(c)
 				c.ID = b.newID()
-				c.firstSeen, c.own, c.counted, c.waiting, c.written = w.now, true, true, true, false
+				c.firstSeen, c.own, c.counted, c.waiting, c.place = w.now, true, true, true, unwritten
 				b.byID[c.ID] = c
 				b.take(c.Seat)
 				r.claim = c

@@ -63,7 +63,7 @@ func (b *Book) Knows(id string) bool {
 func (b *Book) Unwritten() int {
 	n := 0
 	for _, c := range b.claims {
-		if !c.written && !c.local {
+		if c.place == unwritten {
 			n++
 		}
 	}
@@ -89,7 +89,7 @@ func (b *Book) Tally(states map[string]int) {
 			states[StateDeciding]++
 		case c.counted:
 			states[StatePending]++
-		case c.dead, c.void:
+		case c.end != open:
 			states[StateDead]++
 		default:
 			states[StateSettled]++

@@ -165,16 +165,32 @@ type claim struct {
 	Claim
 	firstSeen time.Duration
 	own       bool // made by this book
-	written   bool // in the ledger, as far as we know
-	local     bool // not to be written: the API refuses it, or it has left the ledger
+	place     place
+	end       end
 	counted   bool // takes a seat in the table now
-	dead      bool // presumed dead
 	waiting   bool // its request has not been answered
 
 	ahead    *ahead // set while a request to come may have it
 	wasAhead bool   // it was claimed ahead
-	void     bool   // it was claimed ahead, and no pod will have it
 }
+
+// place is where a claim is, as far as the book knows.
+type place int
+
+const (
+	unwritten place = iota // the next write adds it
+	written                // in the ledger
+	apart                  // not to be written: the API refuses it, or it has left the ledger
+)
+
+// end is what is known of a claim's pod, besides what pods say.
+type end int
+
+const (
+	open end = iota // it may come
+	dead            // it is presumed never to come
+	void            // the claim was ahead, and no pod will have it
+)
 
 // WriteResult is what became of a write.
 type WriteResult int
