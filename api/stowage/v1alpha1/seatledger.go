@@ -18,7 +18,7 @@ type SeatLedger struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Writer is the replica that wrote last. It ends in "+ahead" if that replica knows claims ahead.
+	// Writer is the replica that wrote last.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=253

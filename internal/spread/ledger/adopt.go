@@ -10,10 +10,7 @@ import (
 // adopt takes over a ledger from the API.
 func (b *Book) adopt(now time.Duration, o *Object) {
 	b.version, b.newest, b.known = o.Version, max(b.newest, o.Version), true
-	b.changedAt, b.lastWriter = now, o.Writer
-	if o.Writer != "" {
-		b.writers[o.Writer] = now
-	}
+	b.changedAt = now
 	in, noted := make(map[string]bool, len(o.Claims)), uint64(0)
 	for _, c := range o.Claims {
 		in[c.ID], noted = true, max(noted, c.Settled)

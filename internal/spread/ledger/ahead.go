@@ -17,7 +17,7 @@ import (
 // is not used is given back: the next write leaves it out. There is one as soon as requests pause and the seat may keep
 // others waiting.
 
-// active is how long a replica counts as one that writes.
+// active is how long a request or a change of the ledger counts as one of lately.
 const active = 500 * time.Millisecond
 
 // ahead is what makes a claim of this replica usable by a later request. A claim that is not ahead has none.
@@ -55,17 +55,7 @@ func (b *Book) giveBackAt() time.Duration {
 	if len(b.queue) > 0 || len(b.spare) == 0 || b.most(b.latest.Strategy)-b.total >= b.spares() {
 		return never
 	}
-	return b.pausedAt()
-}
-
-// pausedAt returns from when on requests pause. Controllers create a batch of pods after the batch before it. So a gap in
-// which that batch is created is no pause, unless another replica may have the requests now.
-func (b *Book) pausedAt() time.Duration {
-	pause := b.timing.Pause
-	if b.activeWriters(b.requestAt) == 1 {
-		pause = max(pause, min(2*time.Duration(b.settle.max.Load()), b.timing.Ahead))
-	}
-	return b.requestAt + pause
+	return b.requestAt + b.timing.Pause
 }
 
 // giveAhead gives seats ahead to the requests that wait.
@@ -147,35 +137,12 @@ func (b *Book) spares() (n int64) {
 	return n
 }
 
-// claimable returns how many seats may be claimed ahead now. It is what the next batch may need, see [growth]. Replicas that share
-// a burst have equal parts of what the owner still asks for. Nobody knows which of them the last pods come to, so they
-// leave a quarter of the owner's pods to claims that are not ahead.
+// claimable returns how many seats may be claimed ahead now. It is what the next batch may need, see [growth].
 func (b *Book) claimable(now time.Duration) int64 {
-	if len(b.queue) == 0 && now >= b.pausedAt() || b.replicas < 0 {
+	if len(b.queue) == 0 && now >= b.requestAt+b.timing.Pause || b.replicas < 0 {
 		return 0
 	}
-	writers, most := b.activeWriters(now), b.most(b.latest.Strategy)
-	held, left := b.spares(), most-b.total
-	if writers > 1 {
-		for _, c := range b.claims {
-			if c.counted && c.Ahead {
-				left++
-			}
-		}
-		left = min((left-most/4)/writers-held, most-b.total)
-	}
-	return max(0, min(growth*b.recent(now)-held, left))
-}
-
-// activeWriters returns how many replicas write, this one included.
-func (b *Book) activeWriters(now time.Duration) int64 {
-	n := int64(1)
-	for w, t := range b.writers {
-		if now-t <= b.timing.Ahead && w != b.writer {
-			n++
-		}
-	}
-	return n
+	return max(0, min(growth*b.recent(now)-b.spares(), b.most(b.latest.Strategy)-b.total))
 }
 
 // runsShort reports whether the seats ahead will not last until a further write, so that one is due before a request waits.

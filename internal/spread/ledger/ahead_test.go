@@ -246,7 +246,7 @@ func TestReplicaCountIsReadInTime(t *testing.T) {
 	}
 }
 
-// Of replicas that share a burst, none claims the last quarter of the seats ahead, nor more than its part.
+// Several replicas together claim no more seats ahead than the owner asks for.
 func TestSeatsAheadOfSeveral(t *testing.T) {
 	b := newBurst(t)
 	b.version++
@@ -254,16 +254,16 @@ func TestSeatsAheadOfSeveral(t *testing.T) {
 	for _, c := range b.claims {
 		o.Claims = append(o.Claims, c.Claim)
 	}
+	for i := range 150 { // another replica has claimed nearly all
+		o.Claims = append(o.Claims, Claim{Seat: Seat{Pool: "0", Ordinal: int64(1000 + i)}, ID: fmt.Sprint("other-", i), Ahead: true})
+	}
 	b.LedgerSeen(b.now, o, false)
-	for range 10 {
+	for range 5 {
 		b.request(10)
 		b.do(200)
-		if part := (200 - (b.total - int64(b.marked())) - 200/4) / 2; int64(b.marked()) > max(part, 0)+growth {
-			t.Fatalf("%d seats are ahead when %d pods have a seat", b.marked(), b.total-int64(b.marked()))
+		if b.total > 200 {
+			t.Fatalf("%d of 200 seats are claimed", b.total)
 		}
-	}
-	if b.total > 150+10 {
-		t.Errorf("%d of 200 seats are claimed for %d pods", b.total, b.total-int64(b.marked()))
 	}
 }
 

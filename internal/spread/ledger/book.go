@@ -38,8 +38,6 @@ type Book struct {
 	observed        *Object       // came while a write was under way
 	observedDeleted bool          // it is the version of a deletion
 	changedAt       time.Duration
-	lastWriter      string
-	writers         map[string]time.Duration // replicas that wrote, and when
 	unwritten       bool                     // seats were given away or given back, and no write says so yet
 	failures        int                      // requests for the ledger that failed in a row
 	heldUntil       time.Duration            // no request before: the API server has no room
@@ -68,7 +66,7 @@ func NewBook(timing *Timing, shared *Shared, writer string, newID func() string)
 	return &Book{
 		timing: timing, settle: &shared.settle, watch: &shared.Watch, load: &shared.Load, writer: writer, newID: newID,
 		table: map[string]*poolSeats{}, pods: map[string]Pod{}, ids: map[string]uint64{}, gone: map[string]time.Duration{},
-		byID: map[string]*claim{}, writers: map[string]time.Duration{},
+		byID: map[string]*claim{},
 		known: true, changedAt: -time.Hour, endedAt: -time.Hour, replicasSince: -time.Hour, replicasAt: -time.Hour, replicas: -1, wake: never,
 	}
 }
@@ -213,7 +211,7 @@ func (b *Book) WriteDone(now time.Duration, res WriteResult, o *Object) {
 		}
 		// The watch brings the winner's write any moment now, at no cost.
 		b.withdraw()
-		b.known, b.readAt = false, now+b.timing.Turn
+		b.known, b.readAt = false, now+b.timing.Conflict
 	case WriteUncertain:
 		// Seats stay decided until we know whether they are in the ledger. A newer
 		// version says so: ours was for the one before it.

@@ -7,50 +7,13 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
-// commitAt returns when to write. Each write that is not alone waits a moment for requests to join, and for those
-// replicas whose turn comes first. A write that meets another one is lost. Turns save conflicts; they are not needed
-// for being right.
+// commitAt returns when to write. A write that is not alone waits a moment for requests to join.
 func (b *Book) commitAt(now time.Duration) time.Duration {
-	since := now - b.changedAt
-	if since > active || len(b.queue) == 0 && b.unwritten {
+	if now-b.changedAt > active || len(b.queue) == 0 {
 		return now
 	}
-	at := now
-	if len(b.queue) > 0 {
-		first, last := b.queue[0].arrived, b.queue[len(b.queue)-1].arrived
-		at = min(last+b.timing.Quiet, first+b.timing.Window)
-	}
-
-	// The order of turns is that of the names, after the last writer. Who writes before a request waits is the last one.
-	ahead, others := 0, 0
-	for w, t := range b.writers {
-		if now-t > b.timing.Ahead {
-			delete(b.writers, w)
-			continue
-		}
-		if w == b.writer {
-			continue
-		}
-		others++
-		if between(b.lastWriter, w, b.writer) {
-			ahead++
-		}
-	}
-	if others > 0 {
-		if b.lastWriter == b.writer || len(b.queue) == 0 {
-			ahead = others
-		}
-		at = max(at, b.changedAt+time.Duration(ahead+1)*b.timing.Turn)
-	}
-	return at
-}
-
-// between reports whether w comes after one name and before another, going round.
-func between(after, w, before string) bool {
-	if after < before {
-		return after < w && w < before
-	}
-	return after < w || w < before
+	first, last := b.queue[0].arrived, b.queue[len(b.queue)-1].arrived
+	return min(last+b.timing.Quiet, first+b.timing.Window)
 }
 
 // decide gives a seat to everyone who may have one now. Fresh is whether the replica count holds.

@@ -49,8 +49,8 @@ type Timing struct {
 	// Quiet is how long no request must have come before a write in a burst. Window is the longest that the first of
 	// them waits for others.
 	Quiet, Window time.Duration
-	// Turn is how long a replica lets each of the others that write go first.
-	Turn time.Duration
+	// Conflict is how long after a conflict the watch may take to bring the other write, before the ledger is read.
+	Conflict time.Duration
 	// Ahead is how long after sending a write a replica may use the seats that it claimed ahead. Pause is how long
 	// after its last request it gives them back.
 	Ahead, Pause time.Duration
@@ -76,7 +76,7 @@ type Timing struct {
 func DefaultTiming() Timing {
 	return Timing{
 		Expiry: time.Minute,
-		Quiet:  4 * time.Millisecond, Window: 40 * time.Millisecond, Turn: 15 * time.Millisecond,
+		Quiet:  4 * time.Millisecond, Window: 40 * time.Millisecond, Conflict: 15 * time.Millisecond,
 		Ahead: 1500 * time.Millisecond, Pause: 90 * time.Millisecond,
 		ReplicasFresh: 50 * time.Millisecond,
 		MinPatience:   250 * time.Millisecond, MaxPatience: 1500 * time.Millisecond,
