@@ -101,7 +101,7 @@ func TestAlerts(t *testing.T) {
 		t.Error(err)
 	}
 	metrics := known(t)
-	page, err := os.ReadFile(root + "docs/operating.md")
+	page, err := os.ReadFile(root + "docs/monitoring.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestAlerts(t *testing.T) {
 		for _, r := range g.Rules {
 			check(t, metrics, r.Expr)
 			if !strings.Contains(string(page), "`"+r.Alert+"`") {
-				t.Errorf("docs/operating.md does not list the alert %s", r.Alert)
+				t.Errorf("docs/monitoring.md does not list the alert %s", r.Alert)
 			}
 			if r.Labels["severity"] == "" || r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
 				t.Errorf("%s lacks a severity, a summary or a description", r.Alert)

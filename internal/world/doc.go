@@ -1,5 +1,5 @@
-// Package world is the one model of what Stowage decides about: workloads and what makes their pods, the policies and
-// states beside them, namespaces and nodes.
+// Package world is the one model of what Stowage decides about. It has workloads and what makes their pods, and the policies,
+// states, namespaces and nodes beside them.
 //
 // The types need no client. A [Snapshot] answers what decisions ask. It has three sources: package cache answers from
 // informers, package api from one reading of the API server, and package manifests from files. A pod is a [corev1.Pod]

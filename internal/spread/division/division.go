@@ -41,8 +41,8 @@ type Pool struct {
 type Division struct {
 	Pools    []Pool
 	Replicas int64 // that the owners ask for
-	// Former are pods with a seat in a pool that the strategy does not have any more, and Unseated those without a seat that
-	// should have one. They include Former.
+	// Former are pods with a seat in a pool that the strategy does not have any more. Unseated are those without a seat that
+	// should have one, Former included.
 	Former, Unseated int64
 	ForeignCosts     int64
 	// Shortages are the pools without room whose waiting pods other pools take.

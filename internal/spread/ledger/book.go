@@ -38,10 +38,10 @@ type Book struct {
 	observed        *Object       // came while a write was under way
 	observedDeleted bool          // it is the version of a deletion
 	changedAt       time.Duration
-	unwritten       bool                     // seats were given away or given back, and no write says so yet
-	failures        int                      // requests for the ledger that failed in a row
-	heldUntil       time.Duration            // no request before: the API server has no room
-	heldFor         time.Duration            // the end of the replica's wait that heldUntil was made of
+	unwritten       bool          // seats were given away or given back, and no write says so yet
+	failures        int           // requests for the ledger that failed in a row
+	heldUntil       time.Duration // no request before: the API server has no room
+	heldFor         time.Duration // the end of the replica's wait that heldUntil was made of
 
 	// The owner's replica count.
 	replicas      int64         // -1 is unknown
@@ -66,7 +66,7 @@ func NewBook(timing *Timing, shared *Shared, writer string, newID func() string)
 	return &Book{
 		timing: timing, settle: &shared.settle, watch: &shared.Watch, load: &shared.Load, writer: writer, newID: newID,
 		table: map[string]*poolSeats{}, pods: map[string]Pod{}, ids: map[string]uint64{}, gone: map[string]time.Duration{},
-		byID: map[string]*claim{},
+		byID:  map[string]*claim{},
 		known: true, changedAt: -time.Hour, endedAt: -time.Hour, replicasSince: -time.Hour, replicasAt: -time.Hour, replicas: -1, wake: never,
 	}
 }

@@ -183,7 +183,7 @@ const (
 	apart                  // not to be written: the API refuses it, or it has left the ledger
 )
 
-// end is what is known of a claim's pod, besides what pods say.
+// end is whether the pod of a claim may still come.
 type end int
 
 const (

@@ -128,8 +128,8 @@ type Seat struct {
 	Claim string
 	// CostRank is the rank for which an earlier pass wrote the pod's deletion cost, or 0.
 	CostRank int64
-	// Rewrite is the rank whose deletion cost replaces the one that the pod has, or 0: only a pod without a cost gets one then,
-	// that of the seat.
+	// Rewrite is the rank whose deletion cost replaces the one that the pod has. If it is 0, only a pod without a cost gets
+	// one: that of the seat.
 	Rewrite int64
 	// Exists says that the pod was created before. Its spec stays as it is.
 	Exists bool

@@ -1,6 +1,6 @@
 // Package cache is the world as informers show it. They keep only the fields in use. So a decision lists nothing and, in the
-// common case, sends no request. What the informers do not have yet, or do not watch, is read from the API server, once for
-// all who ask, within limits that clients and namespaces share.
+// common case, sends no request. What the informers do not have is read from the API server, once for all who ask. Clients and
+// namespaces share the limits of these reads.
 package cache
 
 import (
