@@ -16,6 +16,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/podstatus"
+	"github.com/stowage-dev/stowage/internal/spread/division"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
@@ -178,21 +179,17 @@ func (s *subject) counts(ctx context.Context, a *Aspect, p *policy.Policy) error
 // countPods is counts. It returns how many pods the owner asks for.
 func (s *subject) countPods(ctx context.Context, a *Aspect, p *policy.Policy) (replicas int64, err error) {
 	owner := ledger.Owner{APIVersion: s.owner.APIVersion, Kind: s.owner.Kind, Namespace: s.pod.Namespace, Name: s.owner.Name, UID: types.UID(s.owner.UID)}
-	current := make([]int64, p.Strategy.Len())
-	seated := int64(0)
+	var pods []division.Pod
 	err = each(ctx, s.Inspector, &corev1.PodList{}, func(pod *corev1.Pod) {
-		if c := metav1.GetControllerOfNoCopy(pod); c == nil || c.UID != owner.UID || !podstatus.Active(pod) || !proven(pod) {
-			return
-		}
-		if n, ok := p.Pool(pod.Labels[stowage.PoolLabel]); ok {
-			current[n]++
-			seated++
+		if c := metav1.GetControllerOfNoCopy(pod); c != nil && c.UID == owner.UID && podstatus.Active(pod) && proven(pod) {
+			pods = append(pods, division.Pod{Pool: pod.Labels[stowage.PoolLabel]})
 		}
 	}, client.InNamespace(s.pod.Namespace), client.HasLabels{stowage.SeatLabel})
 	if err != nil {
 		return 0, err
 	}
-	replicas = seated
+	var d division.Division
+	replicas = d.AddPods(p.Strategy, pods)
 	scale, err := worldapi.ReadScale(ctx, s.Client, owner.Namespace, seats.Ref(owner))
 	switch {
 	case err == nil && scale != nil:
@@ -200,12 +197,13 @@ func (s *subject) countPods(ctx context.Context, a *Aspect, p *policy.Policy) (r
 	case err != nil && !apierrors.IsForbidden(err):
 		return 0, err
 	}
+	d.AddTargets(p.Strategy, replicas)
 	var names, shares, targets, counts []string
-	for n := range current {
-		names = append(names, p.Strategy.Pool(n).Name)
-		shares = append(shares, strconv.FormatFloat(p.Strategy.Share(n, replicas), 'f', 1, 64))
-		targets = append(targets, strconv.FormatInt(p.Strategy.Target(n, replicas), 10))
-		counts = append(counts, strconv.FormatInt(current[n], 10))
+	for _, pool := range d.Pools {
+		names = append(names, pool.Name)
+		shares = append(shares, strconv.FormatFloat(pool.Share, 'f', 1, 64))
+		targets = append(targets, strconv.FormatInt(pool.Target, 10))
+		counts = append(counts, strconv.FormatInt(pool.Current, 10))
 	}
 	a.say("%s %s asks for %d pods: share %s, target %s, current %s (%s).", owner.Kind, owner.Name, replicas,
 		strings.Join(shares, " / "), strings.Join(targets, " / "), strings.Join(counts, " / "), strings.Join(names, " / "))

@@ -12,9 +12,9 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 )
 
-// Patience is how long a pod may be without a node before it counts as one that waits. A node autoscaler needs longer, but
+// patience is how long a pod may be without a node before it counts as one that waits. A node autoscaler needs longer, but
 // until its node is there the pod waits all the same.
-const Patience = 30 * time.Second
+const patience = 30 * time.Second
 
 // Pod is a pod with a seat.
 type Pod struct {
@@ -33,7 +33,7 @@ type Pool struct {
 	Share  float64           // of the pods that are asked for, exactly
 	Target int64             // the share, in whole pods
 	// Current are the pods with a seat in the pool, and Ready those of them that are ready. Pending have no node, and Waiting of
-	// these for longer than [Patience].
+	// these for longer than [patience].
 	Current, Ready, Pending, Waiting int64
 }
 
@@ -72,7 +72,7 @@ func (d *Division) AddPods(s *sequence.Strategy, pods []Pod) (seated int64) {
 		}
 		if !pod.OnNode {
 			pool.Pending++
-			if pod.Age >= Patience {
+			if pod.Age >= patience {
 				pool.Waiting++
 			}
 		}
@@ -111,8 +111,8 @@ func (d *Division) sum(of func(*Pool) int64) (n int64) {
 	return n
 }
 
-// Even reports whether each pool has as many pods as it should have.
-func (d *Division) Even() bool {
+// even reports whether each pool has as many pods as it should have.
+func (d *Division) even() bool {
 	return !slices.ContainsFunc(d.Pools, func(p Pool) bool { return p.Current != p.Target })
 }
 
@@ -143,9 +143,9 @@ const (
 func (d *Division) Cause() Cause {
 	waiting := d.sum(func(p *Pool) int64 { return p.Waiting })
 	starting := d.sum(func(p *Pool) int64 { return p.Pending }) > waiting
-	even, over := d.Even(), d.Over()
+	balanced, over := d.even(), d.Over()
 	switch {
-	case even && !starting && waiting == 0:
+	case balanced && !starting && waiting == 0:
 		return Balanced
 	case waiting > 0:
 		return PodsWait
@@ -153,7 +153,7 @@ func (d *Division) Cause() Cause {
 		return Spilled
 	case d.Stuck:
 		return NotReached
-	case d.Moving || even || over == nil && d.Former == 0 && d.Unseated == 0:
+	case d.Moving || balanced || over == nil && d.Former == 0 && d.Unseated == 0:
 		return Progressing
 	case over != nil:
 		return OverTarget

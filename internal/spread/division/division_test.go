@@ -32,7 +32,7 @@ func in(pool string, n int) []Pod {
 func TestAdd(t *testing.T) {
 	var d Division
 	old, now := parse(t, "p=a,weight=1:p=b,weight=1"), parse(t, "p=a,weight=1:p=b,weight=1:p=c,weight=2")
-	pods := append(in("0", 2), Pod{Pool: "1", Age: Patience}, Pod{Pool: "1", Age: time.Second}, Pod{Pool: "gone"}, Pod{Pool: "0", OnNode: true, ForeignCost: true})
+	pods := append(in("0", 2), Pod{Pool: "1", Age: patience}, Pod{Pool: "1", Age: time.Second}, Pod{Pool: "gone"}, Pod{Pool: "0", OnNode: true, ForeignCost: true})
 	if seated := d.AddPods(old, pods); seated != 5 {
 		t.Errorf("%d pods have a seat", seated)
 	}

@@ -88,8 +88,8 @@ func (f *Finder) Find(ctx context.Context, pod Pod) (*Policy, error) {
 	}
 
 	// 2. Which source wins?
-	match := MatchOf(chain, pod.Annotations, distributors)
-	if match.None() {
+	winner := matchOf(chain, pod.Annotations, distributors)
+	if winner.None() {
 		return nil, nil
 	}
 	if isJob {
@@ -103,14 +103,14 @@ func (f *Finder) Find(ctx context.Context, pod Pod) (*Policy, error) {
 
 	// 3. What does it say?
 	var p *Policy
-	if match.Distributor != nil {
-		p = f.compile(match.Distributor).Unbound()
+	if winner.Distributor != nil {
+		p = f.compile(winner.Distributor).Unbound()
 	} else {
 		if ok, err := f.serves(ctx, pod.Namespace); err != nil || !ok {
 			return nil, err
 		}
-		c := Compiled{Source: "annotation of " + match.Source, Repair: stowage.RepairRecreate}
-		c.Whole, c.Err = f.parse(match.Text)
+		c := Compiled{Source: "annotation of " + winner.Source, Repair: stowage.RepairRecreate}
+		c.Whole, c.Err = f.parse(winner.Text)
 		p = c.Unbound()
 	}
 	p.annotate(pod.Annotations, chain.Top())

@@ -9,14 +9,14 @@ import (
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
-// Match is the source that divides the pods of a workload. The zero value is none.
-type Match struct {
+// match is the source that divides the pods of a workload. The zero value is none.
+type match struct {
 	Distributor *versprei.PodDistributor
 	// Text is a strategy in annotations, and Source names what carries them. It is empty without annotations.
 	Text, Source string
 }
 
-// MatchOf returns which source divides the pods of a workload. Template are the annotations of its pod template. The first of
+// matchOf returns which source divides the pods of a workload. Template are the annotations of its pod template. The first of
 // these wins, and nothing is merged:
 //
 //  1. A PodDistributor that targets the workload or what made it. Of several, the oldest wins, then the first by name.
@@ -24,26 +24,26 @@ type Match struct {
 //  3. Annotations of the uppermost workload.
 //
 // A Job's pods are divided by a PodDistributor alone. A source that does not compile still wins, so that an error is seen.
-func MatchOf(chain world.Chain, template map[string]string, distributors []versprei.PodDistributor) Match {
+func matchOf(chain world.Chain, template map[string]string, distributors []versprei.PodDistributor) match {
 	if d := winner(distributors, chain); d != nil {
-		return Match{Distributor: d}
+		return match{Distributor: d}
 	}
 	if chain.Refs[0].IsJob() {
-		return Match{}
+		return match{}
 	}
 	if text, ok := StrategyText(template); ok {
-		return Match{Text: text, Source: "the pod template"}
+		return match{Text: text, Source: "the pod template"}
 	}
 	if root := chain.Top(); root != nil {
 		if text, ok := StrategyText(root.Annotations); ok {
-			return Match{Text: text, Source: root.Kind + " " + root.Name}
+			return match{Text: text, Source: root.Kind + " " + root.Name}
 		}
 	}
-	return Match{}
+	return match{}
 }
 
 // None reports whether nothing divides the pods.
-func (m *Match) None() bool { return m.Distributor == nil && m.Source == "" }
+func (m *match) None() bool { return m.Distributor == nil && m.Source == "" }
 
 // winner returns the PodDistributor that divides the pods of one of some objects.
 func winner(list []versprei.PodDistributor, chain world.Chain) *versprei.PodDistributor {

@@ -1,7 +1,7 @@
 // Package policy answers which strategy a pod's workload has, and who says so. It has three parts:
 //
 //   - [Compiled] is what one source says: a PodDistributor, or annotations of a workload or of its pod template.
-//   - [Match] says which source divides the pods of a workload, where there are several.
+//   - The function matchOf says which source divides the pods of a workload, where there are several.
 //   - [Policy] is what holds for the pods of one workload now, with what is known of pools without room.
 //
 // A [Finder] reads what they need. Package sequence says what a strategy means, and package admit applies it to a pod.
