@@ -15,14 +15,14 @@ type unreached struct {
 	since             time.Time
 }
 
-// stuck reports whether a workload has had the same pods for some minutes, and another number than it asks for. A quota is the usual
-// reason. The pods that there are may then be all that there will be.
 // Stuck implements [status.Progress]. Nothing is known outside of a term.
 func (c *Controller) Stuck(owner ledger.OwnerKey, current, replicas int64) bool {
 	r := c.term.Load()
 	return r != nil && r.stuck(owner, current, replicas)
 }
 
+// stuck reports whether a workload has had the same pods for some minutes, and another number than it asks for. A quota is the usual
+// reason. The pods that there are may then be all that there will be.
 func (r *run) stuck(owner ledger.OwnerKey, current, replicas int64) bool {
 	newest := int64(0)
 	if current != replicas {

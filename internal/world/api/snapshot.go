@@ -1,3 +1,5 @@
+// Package api is the world as the API server has it: read at each question, or listed once. It also reads what no watch shows,
+// such as the size of a workload of any kind and the pods of a node. Its lists come in pages, whose bytes are bounded.
 package api
 
 import (
@@ -44,7 +46,7 @@ func (l Live) Namespace(ctx context.Context, name string) (*corev1.Namespace, er
 
 // PodOwners implements [world.Snapshot].
 func (l Live) PodOwners(ctx context.Context, namespace string, top world.Ref) ([]*world.Workload, error) {
-	all, err := l.Cache.PodOwnersIn(ctx, namespace)
+	all, err := l.PodOwnersIn(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}
