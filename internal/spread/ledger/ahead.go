@@ -55,7 +55,13 @@ func (b *Book) giveBackAt() time.Duration {
 	if len(b.queue) > 0 || len(b.spare) == 0 || b.most(b.latest.Strategy)-b.total >= b.spares() {
 		return never
 	}
-	return b.requestAt + b.timing.Pause
+	return b.pausedAt()
+}
+
+// pausedAt returns from when on requests pause. Controllers create a batch of pods after the batch before it, so a gap in which
+// that batch is created is no pause.
+func (b *Book) pausedAt() time.Duration {
+	return b.requestAt + max(b.timing.Pause, min(2*time.Duration(b.settle.max.Load()), b.timing.Ahead))
 }
 
 // giveAhead gives seats ahead to the requests that wait.
@@ -139,7 +145,7 @@ func (b *Book) spares() (n int64) {
 
 // claimable returns how many seats may be claimed ahead now. It is what the next batch may need, see [growth].
 func (b *Book) claimable(now time.Duration) int64 {
-	if len(b.queue) == 0 && now >= b.requestAt+b.timing.Pause || b.replicas < 0 {
+	if len(b.queue) == 0 && now >= b.pausedAt() || b.replicas < 0 {
 		return 0
 	}
 	return max(0, min(growth*b.recent(now)-b.spares(), b.most(b.latest.Strategy)-b.total))

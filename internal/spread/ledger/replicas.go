@@ -48,7 +48,7 @@ func (b *Book) replicasHold(now time.Duration) bool {
 
 // replicasExpireSoon reports whether the replica count is to be read again before requests have to wait for it.
 func (b *Book) replicasExpireSoon(now time.Duration) bool {
-	return now < b.requestAt+b.timing.Pause && now-b.replicasSince > 3*b.timing.Ahead/4 && b.spares() > 0
+	return now < b.pausedAt() && now-b.replicasSince > 3*b.timing.Ahead/4 && b.spares() > 0
 }
 
 // readReplicas has the replica count read, unless that is under way or has just failed.
