@@ -65,7 +65,7 @@ func New(gvk schema.GroupVersionKind, obj metav1.Object) *Workload {
 	return FromKept(ref, Keep(obj))
 }
 
-// FromKept returns the workload that an object is of which [Keep] kept what matters. Its version is that of the object, which may not
+// FromKept returns the workload of an object that [Keep] has cut. Its version is that of the object, which may not
 // be the one that the reference asks for.
 func FromKept(ref Ref, kept metav1.Object) *Workload {
 	switch kept.(type) {

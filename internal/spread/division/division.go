@@ -127,7 +127,7 @@ func (d *Division) Over() *Pool {
 // Cause is why a division is not as it should be.
 type Cause int
 
-// The causes, the first of which counts.
+// The causes. The first one counts.
 const (
 	Balanced    Cause = iota // it is as it should be
 	PodsWait                 // pods wait for a node

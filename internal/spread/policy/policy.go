@@ -76,7 +76,7 @@ type Policy struct {
 	Unverified bool
 }
 
-// Unbound is the policy that a source makes for a workload of which nothing is known.
+// Unbound is the policy of a source for a workload that nothing is known of.
 func (c Compiled) Unbound() *Policy { return &Policy{Compiled: c, Strategy: c.Whole} }
 
 // WorkloadCreated is when the uppermost workload was created, or zero if that is not known.
@@ -98,7 +98,7 @@ func (p *Policy) SeatAt(rank int64) (sequence.Seat, error) {
 	return p.Whole.SeatAt(rank)
 }
 
-// Shortages returns the pools without room of which other pools take the pods that wait.
+// Shortages returns the pools without room whose waiting pods other pools take.
 func (p *Policy) Shortages() []spill.Shortage {
 	if p.Spill == nil {
 		return nil
