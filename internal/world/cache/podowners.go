@@ -67,7 +67,9 @@ func (c *Cache) PodOwners(ctx context.Context, namespace string, top world.Ref) 
 			return err
 		}
 		for _, w := range made {
-			add(w)
+			if add(w); w.MakesPods() {
+				continue // it makes nothing but pods
+			}
 			if err := under(w.UID, depth+1); err != nil {
 				return err
 			}
