@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -48,19 +47,22 @@ type Aspect struct {
 	// Reason is the one of them for which this aspect of the pod was left alone though there is a policy for it, if
 	// so.
 	Reason string `json:"reason,omitempty"`
+	// Data is what the sentences say, for programs; nil where the feature is off.
+	Data facts `json:"data,omitempty"`
 }
 
-// because notes why the pod was left alone though there is a policy for it.
-func (a *Aspect) because(reason string) {
-	a.Reason = reason
-	a.say("%s", reason)
+// facts are what is known of one aspect of a pod. Any of them may be absent.
+type facts interface {
+	// describe writes the sentences that the facts make.
+	describe(*Aspect)
 }
 
-func (a *Aspect) say(format string, args ...any) {
-	a.Facts = append(a.Facts, fmt.Sprintf(format, args...))
+// bypass is why a pod that a policy concerns is as it was written. LeftAlone is what keeps the webhook from such a pod now. If
+// nothing does, the pod was created before its policy, or it bypassed the webhook.
+type bypass struct {
+	Bypassed  bool   `json:"bypassed,omitempty"`
+	LeftAlone string `json:"leftAlone,omitempty"`
 }
-
-const leftAlone = "left alone"
 
 // subject is a pod that is explained.
 type subject struct {
@@ -108,22 +110,31 @@ func (i *Inspector) Explain(ctx context.Context, namespace, name string) (*Expla
 	}
 
 	// 3. The three questions.
+	spread, size, vm := &spreadFacts{}, &sizeFacts{}, &vmFacts{}
 	for _, part := range []struct {
-		what    string
-		on      bool
-		aspect  *Aspect
-		explain func(context.Context, *Aspect) error
-	}{{"the spread", i.Spread, &e.Spread, s.spread}, {"the size", i.Sizing, &e.Sizing, s.sizing}, {"the VM", i.VMs, &e.PeerPods, s.peerPod}} {
+		what   string
+		on     bool
+		aspect *Aspect
+		facts  facts
+		err    func() error
+	}{
+		{"the spread", i.Spread, &e.Spread, spread, func() error { return s.spread(ctx, spread) }},
+		{"the size", i.Sizing, &e.Sizing, size, func() error { return s.sizing(ctx, size) }},
+		{"the VM", i.VMs, &e.PeerPods, vm, func() error { return s.peerPod(vm) }},
+	} {
 		part.aspect.Summary = leftAlone
 		if !part.on {
 			part.aspect.say("This feature is off.")
 			continue
 		}
-		switch err := part.explain(ctx, part.aspect); {
-		case apierrors.IsForbidden(err):
-			part.aspect.say("The rest cannot be told: %v.", err)
-		case err != nil:
+		err := part.err()
+		if err != nil && !apierrors.IsForbidden(err) {
 			return nil, fmt.Errorf("%s: %w", part.what, err)
+		}
+		part.aspect.Data = part.facts
+		part.facts.describe(part.aspect)
+		if err != nil {
+			part.aspect.say("The rest cannot be told: %v.", err)
 		}
 	}
 	if !e.Spread.Changed && !e.Sizing.Changed && !e.PeerPods.Changed {
@@ -140,8 +151,8 @@ func (i *Inspector) Explain(ctx context.Context, namespace, name string) (*Expla
 	}
 	if why, waits := podstatus.Unschedulable(s.pod); waits {
 		e.Pending, e.Action = why, "make room on a node that it may use, or change what it asks for"
-		if action, _ := i.waitsFor(s.pod); action != "" {
-			e.Action = action
+		if w := i.waitsFor(s.pod); w != nil {
+			e.Action = w.action
 		}
 	}
 	return e, nil
@@ -189,13 +200,8 @@ func (s *subject) templateNode() string {
 	return ""
 }
 
-// past says why a pod that should have been changed was not, as far as that can be known.
-func (s *subject) past(what string) string {
-	if s.unseen != "" {
-		return fmt.Sprintf("It would be %s, but: %s.", what, s.unseen)
-	}
-	return fmt.Sprintf("It would be %s if it were created now. It was created before its policy, or it bypassed the webhook (see the events of its owner).", what)
-}
+// bypass returns why the pod is as it was written though there is a policy for it, as far as that can be known.
+func (s *subject) bypass() bypass { return bypass{Bypassed: s.unseen == "", LeftAlone: s.unseen} }
 
 // ExplainFormats are the output formats of [Explanation.Print].
 var ExplainFormats = []string{"text", "json", "yaml"}
@@ -207,32 +213,4 @@ func (e *Explanation) Print(out io.Writer, format string) error {
 	}
 	_, err := io.WriteString(out, e.text())
 	return err
-}
-
-func (e *Explanation) text() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "Pod %s/%s", e.Namespace, e.Pod)
-	if len(e.Owners) > 0 {
-		fmt.Fprintf(&b, ", of %s", strings.Join(e.Owners, " of "))
-	}
-	if e.Node != "" {
-		fmt.Fprintf(&b, ", on node %s", e.Node)
-	}
-	b.WriteString("\n")
-	if e.LeftAlone != "" {
-		fmt.Fprintf(&b, "Stowage changed nothing in it: %s\n", e.LeftAlone)
-	}
-	for _, a := range []struct {
-		question string
-		Aspect
-	}{{"Where it goes", e.Spread}, {"How big it is", e.Sizing}, {"What it really consumes", e.PeerPods}} {
-		fmt.Fprintf(&b, "\n%s: %s\n", a.question, a.Summary)
-		for _, fact := range a.Facts {
-			fmt.Fprintf(&b, "  %s\n", fact)
-		}
-	}
-	if e.Pending != "" {
-		fmt.Fprintf(&b, "\nIt is Pending because %s.\nTo change that: %s.\n", e.Pending, e.Action)
-	}
-	return b.String()
 }

@@ -1,10 +1,10 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 
@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/size/sizing"
 	"github.com/stowage-dev/stowage/internal/vm/peerpod"
@@ -25,8 +24,64 @@ import (
 type NodeExplanation struct {
 	Node     string    `json:"node"`
 	Problems []Problem `json:"problems"`
-	// Facts are sentences: about the node's VMs, its sized pods and its pods of pools.
-	Facts []string `json:"facts"`
+	// Facts are sentences: about the node's VMs, its sized pods and its pods of pools. Data has the same for programs.
+	Facts []string  `json:"facts"`
+	Data  nodeFacts `json:"data"`
+}
+
+// nodeFacts are what is known of a node.
+type nodeFacts struct {
+	VMs   *nodeVMFacts `json:"vms,omitempty"`
+	Sized []sizedPod   `json:"sized,omitempty"`
+	Pools []pooledPods `json:"pools,omitempty"`
+}
+
+// nodeVMFacts are the VMs of a node.
+type nodeVMFacts struct {
+	Resource   string `json:"resource"`
+	Advertised int64  `json:"advertised"`
+	Used       int64  `json:"used"` // what the pods request
+	// Limit is why the node has so many, or nil where Stowage advertises none.
+	Limit *limitFacts `json:"limit,omitempty"`
+}
+
+// limitFacts are the limit of a node's VMs.
+type limitFacts struct {
+	// NotSelected says that the node may have none. Then the rest is not known.
+	NotSelected bool `json:"notSelected,omitempty"`
+	// Own is the node's own limit. OfAll is that of all nodes, from ConfigMap; without one of both the node keeps the last
+	// valid limit.
+	Own       string      `json:"own,omitempty"`
+	OfAll     *int64      `json:"ofAll,omitempty"`
+	ConfigMap string      `json:"configMap"`
+	Daemon    daemonState `json:"daemon,omitempty"` // empty where no daemon decides
+	Warnings  []string    `json:"warnings,omitempty"`
+}
+
+// daemonState is the state of the pod that makes a node's VMs.
+type daemonState string
+
+const (
+	daemonReady    daemonState = "Ready"
+	daemonNotReady daemonState = "NotReady"
+	daemonAbsent   daemonState = "Absent"
+)
+
+// sizedPod is a pod that a template sized.
+type sizedPod struct {
+	Namespace string       `json:"namespace"`
+	Pod       string       `json:"pod"`
+	SizedBy   string       `json:"sizedBy"`
+	Resources []shareFacts `json:"resources"`
+}
+
+// pooledPods are the pods of an owner that have a seat in a pool.
+type pooledPods struct {
+	Namespace string `json:"namespace"`
+	Kind      string `json:"kind"`
+	Owner     string `json:"owner"`
+	Pool      string `json:"pool"`
+	Pods      int    `json:"pods"`
 }
 
 // ExplainNode explains a node. It returns [ErrNotFound] if there is none.
@@ -37,7 +92,7 @@ func (i *Inspector) ExplainNode(ctx context.Context, name string) (*NodeExplanat
 	} else if err != nil {
 		return nil, forbidden("node "+name, err)
 	}
-	e := &NodeExplanation{Node: name, Problems: []Problem{}, Facts: []string{}}
+	e := &NodeExplanation{Node: name, Problems: []Problem{}}
 	var pods []*corev1.Pod
 	err := each(ctx, i, &corev1.PodList{}, func(pod *corev1.Pod) {
 		if !podstatus.Ended(pod) {
@@ -48,44 +103,45 @@ func (i *Inspector) ExplainNode(ctx context.Context, name string) (*NodeExplanat
 		return nil, forbidden("the pods of node "+name, err)
 	}
 	if i.VMs {
-		if err := i.explainVMs(ctx, e, &node, pods); err != nil {
+		if err := i.nodeVMs(ctx, e, &node, pods); err != nil {
 			return nil, err
 		}
 	}
-	i.explainSized(e, pods)
-	e.explainPools(pods)
-	if len(e.Facts) == 0 {
-		e.say("Stowage decided nothing about it: it has no VMs, no sized pod and no pod with a seat.")
-	}
+	e.Data.Sized, e.Data.Pools = sizedPods(pods), poolsOnNode(pods)
+	e.Facts = e.Data.sentences()
 	return e, nil
 }
 
-func (e *NodeExplanation) say(format string, args ...any) {
-	e.Facts = append(e.Facts, fmt.Sprintf(format, args...))
-}
-
-// explainVMs says how many VMs the node has, and why so many.
-func (i *Inspector) explainVMs(ctx context.Context, e *NodeExplanation, node *corev1.Node, pods []*corev1.Pod) error {
-	used := int64(0)
-	for _, pod := range pods {
-		used += i.vmsOf(pod)
-	}
+// nodeVMs looks how many VMs the node has, and why so many.
+func (i *Inspector) nodeVMs(ctx context.Context, e *NodeExplanation, node *corev1.Node, pods []*corev1.Pod) error {
 	q := node.Status.Allocatable[corev1.ResourceName(i.PeerPods.VMResource)]
-	if q.IsZero() && used == 0 && i.Capacity == nil {
+	f := &nodeVMFacts{Resource: i.PeerPods.VMResource, Advertised: q.Value()}
+	for _, pod := range pods {
+		f.Used += i.vmsOf(pod)
+	}
+	if f.Advertised == 0 && f.Used == 0 && i.Capacity == nil {
 		return nil
 	}
-	e.say("It advertises %d %s, of which its pods request %d.", q.Value(), i.PeerPods.VMResource, used)
+	e.Data.VMs = f
 	if i.Capacity == nil {
 		return nil
 	}
-	if !i.Capacity.Nodes.Matches(labels.Set(node.Labels)) {
-		e.say("It may have none: --peerpods-node-selector does not select it.")
+	f.Limit = &limitFacts{ConfigMap: i.limitConfigMap()}
+	if f.Limit.NotSelected = !i.Capacity.Nodes.Matches(labels.Set(node.Labels)); f.Limit.NotSelected {
 		return nil
 	}
 	r := &Report{}
 	limit, known, err := i.limit(ctx, r)
 	if err != nil {
 		return err
+	}
+	if known {
+		f.Limit.OfAll = &limit
+	}
+	if text, set := node.Annotations[stowage.PeerPodsLimitAnnotation]; set {
+		if _, err := peerpod.ParseLimit(text); err == nil {
+			f.Limit.Own = text
+		}
 	}
 	// The daemons of other nodes matter, too: whether there is one at all.
 	var all []*corev1.Pod
@@ -97,87 +153,57 @@ func (i *Inspector) explainVMs(ctx context.Context, e *NodeExplanation, node *co
 		}
 	}
 	daemons := i.Capacity.daemons(all)
-	text, own := node.Annotations[stowage.PeerPodsLimitAnnotation]
-	_, invalid := peerpod.ParseLimit(text)
-	switch {
-	case own && invalid == nil:
-		e.say("Its own limit is %s, by the annotation %s.", text, stowage.PeerPodsLimitAnnotation)
-	case known:
-		e.say("The limit of all nodes is %d (ConfigMap %s, or the flag --peerpods-limit-per-node).", limit, i.limitConfigMap())
-	default:
-		e.say("The limit of all nodes is invalid, so the node keeps the last valid one.")
-	}
-	if known || own && invalid == nil {
-		i.nodeProblems(node, limit, daemons, r)
-	}
 	if ready, there := daemons[node.Name]; daemons != nil {
+		f.Limit.Daemon = daemonNotReady
 		switch {
 		case ready:
-			e.say("Its daemon is Ready, so it advertises that many.")
+			f.Limit.Daemon = daemonReady
 		case !there:
-			e.say("It has no daemon that makes VMs, so it advertises none.")
+			f.Limit.Daemon = daemonAbsent
 		}
 	}
-	for _, w := range r.Warnings {
-		e.say("%s.", w)
+	if known || f.Limit.Own != "" {
+		i.nodeProblems(node, limit, daemons, r)
 	}
+	f.Limit.Warnings = r.Warnings
 	e.Problems = append(e.Problems, r.Problems...)
 	return nil
 }
 
-// explainSized says how big the sized pods of the node are.
-func (i *Inspector) explainSized(e *NodeExplanation, pods []*corev1.Pod) {
+// sizedPods returns how big the sized pods among some are.
+func sizedPods(pods []*corev1.Pod) (out []sizedPod) {
 	for _, pod := range pods {
 		template, sized := pod.Labels[stowage.SizedByLabel]
 		if !sized {
 			continue
 		}
-		var parts []string
+		p := sizedPod{Namespace: pod.Namespace, Pod: pod.Name, SizedBy: template, Resources: []shareFacts{}}
 		for _, r := range sizing.SizedResources(pod.Annotations) {
-			if requested := requestedText(pod, r); requested != "" {
-				parts = append(parts, fmt.Sprintf("%s %s", r, requested))
+			if spec, inForce := requested(pod, r); spec != "" {
+				p.Resources = append(p.Resources, shareFacts{Resource: r, Requested: spec, InForce: inForce})
 			}
 		}
-		e.say("Pod %s/%s is sized by FlexDaemonsetTemplate %s: %s.", pod.Namespace, pod.Name, template, strings.Join(parts, ", "))
+		out = append(out, p)
 	}
+	return out
 }
 
-// explainPools counts the pods with a seat.
-func (e *NodeExplanation) explainPools(pods []*corev1.Pod) {
-	counts := map[string]int{}
+// poolsOnNode counts the pods with a seat, by owner and pool.
+func poolsOnNode(pods []*corev1.Pod) (out []pooledPods) {
+	counts := map[pooledPods]int{}
 	for _, pod := range pods {
 		if owner := metav1.GetControllerOfNoCopy(pod); owner != nil && proven(pod) {
-			counts[fmt.Sprintf("%s %s/%s in pool %s", owner.Kind, pod.Namespace, owner.Name, pod.Labels[stowage.PoolLabel])]++
+			counts[pooledPods{Namespace: pod.Namespace, Kind: owner.Kind, Owner: owner.Name, Pool: pod.Labels[stowage.PoolLabel]}]++
 		}
 	}
-	for _, what := range slices.Sorted(maps.Keys(counts)) {
-		e.say("%d of the pods of %s.", counts[what], what)
+	for of, n := range counts {
+		of.Pods = n
+		out = append(out, of)
 	}
-}
-
-// requestedText is what a pod requests of a resource, with what is in force where the kubelet has another amount.
-func requestedText(pod *corev1.Pod, r corev1.ResourceName) string {
-	requested := sizing.Requested(podpatch.FromPod(pod), r)
-	if requested == nil {
-		return ""
-	}
-	actual := pod.DeepCopy()
-	for _, list := range []struct {
-		containers []corev1.Container
-		statuses   []corev1.ContainerStatus
-	}{{actual.Spec.Containers, pod.Status.ContainerStatuses}, {actual.Spec.InitContainers, pod.Status.InitContainerStatuses}} {
-		for c := range list.containers {
-			container := &list.containers[c]
-			n := slices.IndexFunc(list.statuses, func(s corev1.ContainerStatus) bool { return s.Name == container.Name })
-			if n >= 0 && list.statuses[n].Resources != nil { // else it is not known
-				container.Resources = *list.statuses[n].Resources
-			}
-		}
-	}
-	if inForce := sizing.Requested(podpatch.FromPod(actual), r); inForce != nil && inForce.Cmp(*requested) != 0 {
-		return fmt.Sprintf("%s (in force: %s)", requested, inForce)
-	}
-	return requested.String()
+	slices.SortFunc(out, func(a, b pooledPods) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.Pool, b.Pool))
+	})
+	return out
 }
 
 // Print writes the explanation.

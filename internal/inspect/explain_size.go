@@ -1,10 +1,8 @@
 package inspect
 
 import (
-	"cmp"
 	"context"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -13,40 +11,84 @@ import (
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
+	"github.com/stowage-dev/stowage/internal/podpatch"
 	sizeadmit "github.com/stowage-dev/stowage/internal/size/admit"
 	"github.com/stowage-dev/stowage/internal/size/sizing"
 )
 
-// sizing says how big the pod is, and why.
-func (s *subject) sizing(ctx context.Context, a *Aspect) error {
-	f := &sizeadmit.Feature{World: s.reader}
-	d, err := f.Decide(ctx, feature.Request{Namespace: s.pod.Namespace, Pod: s.view})
+// sizeFacts are what is known of how big a pod is.
+type sizeFacts struct {
+	Owner *objectName `json:"owner,omitempty"` // what controls the pod
+	// SizedBy is the FlexDaemonsetTemplate whose label the pod carries, and Template the one that is named for it now.
+	SizedBy  string `json:"sizedBy,omitempty"`
+	Template string `json:"template,omitempty"`
+	// NoTemplate says that no annotation names a template for the pod now. Then the rest is not known.
+	NoTemplate bool     `json:"noTemplate,omitempty"`
+	Warnings   []string `json:"warnings,omitempty"`
+	// Now is what the pod would become if it were created now.
+	Now string `json:"now,omitempty"`
+	// NotSized is why a pod with a template is not sized.
+	NotSized *bypass      `json:"notSized,omitempty"`
+	Shares   []shareFacts `json:"shares,omitempty"`
+	// Excluded are containers that keep what they declare. Ceiling says that the pod gets no more than its DaemonSet declares.
+	Excluded []string      `json:"excluded,omitempty"`
+	Ceiling  bool          `json:"ceiling,omitempty"`
+	Resizes  []resizeFacts `json:"resizes,omitempty"`
+	// OffSize says that the pod has another size than Now, InPlace that Stowage resizes it, and Refused why that failed.
+	OffSize bool   `json:"offSize,omitempty"`
+	InPlace bool   `json:"inPlace,omitempty"`
+	Refused string `json:"refused,omitempty"`
+}
+
+// shareFacts are a pod's share of a resource of its node.
+type shareFacts struct {
+	Resource corev1.ResourceName `json:"resource"`
+	// Because is how the share comes about, as [sizing.Share.Explain] has it.
+	Because string `json:"because,omitempty"`
+	// Requested is what the pod requests. InForce is another amount that the kubelet has.
+	Requested string `json:"requested,omitempty"`
+	InForce   string `json:"inForce,omitempty"`
+	// Moved says that the VM's size has it: the pod is a peer pod and requests nothing of its node.
+	Moved bool `json:"moved,omitempty"`
+}
+
+// resizeFacts are what a kubelet says about a resize.
+type resizeFacts struct {
+	State   resizeState `json:"state"`
+	Reason  string      `json:"reason,omitempty"`
+	Message string      `json:"message,omitempty"`
+}
+
+type resizeState string
+
+const (
+	resizing         resizeState = "InProgress"
+	resizeFailed     resizeState = "Failed" // the kubelet tries again
+	resizeWaits      resizeState = "Pending"
+	resizeImpossible resizeState = "Infeasible"
+)
+
+// sizing looks how big the pod is, and why.
+func (s *subject) sizing(ctx context.Context, f *sizeFacts) error {
+	if s.owner != nil {
+		f.Owner = &objectName{s.owner.Kind, s.owner.Name}
+	}
+	label, sized := s.pod.Labels[stowage.SizedByLabel]
+	f.SizedBy = label
+	d, err := (&sizeadmit.Feature{World: s.reader}).Decide(ctx, feature.Request{Namespace: s.pod.Namespace, Pod: s.view})
 	if err != nil {
 		return err
 	}
-	label, sized := s.pod.Labels[stowage.SizedByLabel]
-	if d.Pod == nil {
-		switch {
-		case sized:
-			a.Changed, a.Summary = true, "sized by FlexDaemonsetTemplate "+label
-			a.say("Its DaemonSet has no resource template any more; the next pods keep the size that they declare.")
-		case s.owner == nil || s.owner.Kind != "DaemonSet":
-			a.say("Only the pods of DaemonSets get a share of their node.")
-		default:
-			a.say("Neither DaemonSet %s nor its pod template has the annotation %s.", s.owner.Name, flexdaemonsets.TemplateAnnotation)
-		}
+	if f.NoTemplate = d.Pod == nil; f.NoTemplate {
 		return nil
 	}
-	for _, w := range d.Warnings {
-		a.say("%s.", w)
-	}
+	f.Warnings, f.Now = d.Warnings, d.Summary
 	if !sized {
 		if len(d.Sized) > 0 {
-			a.because(s.past(d.Summary))
+			f.NotSized = new(s.bypass())
 		}
 		return nil
 	}
-	a.Changed, a.Summary = true, "a share of its node, by FlexDaemonsetTemplate "+label
 
 	// The arithmetic, as far as the template and the node still say it.
 	name := s.pod.Annotations[flexdaemonsets.TemplateAnnotation]
@@ -57,6 +99,7 @@ func (s *subject) sizing(ctx context.Context, a *Aspect) error {
 	if err != nil || object == nil {
 		return err // a warning above says so
 	}
+	f.Template = object.Name
 	t, err := sizing.Compile(object)
 	if err != nil {
 		return nil //nolint:nilerr // a warning above says so
@@ -65,57 +108,69 @@ func (s *subject) sizing(ctx context.Context, a *Aspect) error {
 	if node, err := s.reader.Node(ctx, sizing.NodeOf(s.view)); err == nil && node != nil {
 		allocatable = node.Status.Allocatable
 	}
+	_, moved := s.pod.Labels[stowage.PeerPodLabel]
 	for n := range t.Shares {
 		share := &t.Shares[n]
-		if text := share.Explain(allocatable); text != "" {
-			has := cmp.Or(requestedText(s.pod, share.Resource), "nothing")
-			if _, isPeerPod := s.pod.Labels[stowage.PeerPodLabel]; isPeerPod {
-				a.say("%s: %s.", share.Resource, text)
-			} else {
-				a.say("%s: %s; the pod requests %s.", share.Resource, text, has)
-			}
+		if because := share.Explain(allocatable); because != "" {
+			facts := shareFacts{Resource: share.Resource, Because: because, Moved: moved}
+			facts.Requested, facts.InForce = requested(s.pod, share.Resource)
+			f.Shares = append(f.Shares, facts)
 		}
 	}
 	for c := range s.view.AllContainers() {
 		if slices.Contains(t.Excluded, c.Name) {
-			a.say("Container %s keeps what it declares: the template excludes it.", c.Name)
+			f.Excluded = append(f.Excluded, c.Name)
 		}
 	}
-	if t.Ceiling {
-		a.say("It gets no more than its DaemonSet declares (ceiling: Template).")
-	}
-	for _, c := range s.pod.Status.Conditions {
+	f.Ceiling = t.Ceiling
+	for n := range s.pod.Status.Conditions {
+		c := &s.pod.Status.Conditions[n]
 		if c.Status == corev1.ConditionTrue && (c.Type == corev1.PodResizePending || c.Type == corev1.PodResizeInProgress) {
-			a.say("%s", resizeText(&c))
+			f.Resizes = append(f.Resizes, resizeOf(c))
 		}
 	}
-	if !sizing.SameSize(s.view, d.Pod) {
-		if !t.InPlace {
-			a.say("Now it would be %s; new pods get that, and this one keeps its size (updatePolicy: OnCreate).", d.Summary)
-			return nil
-		}
-		a.say("Now it would be %s, and Stowage resizes it (updatePolicy: InPlace).", d.Summary)
-		// What the API server refused is in the template's status; a kubelet's conditions are above.
-		if c := meta.FindStatusCondition(object.Status.Conditions, flexdaemonsets.ConditionUpToDate); c != nil && c.Status == metav1.ConditionFalse {
-			a.say("The status of FlexDaemonsetTemplate %s: %s.", object.Name, strings.TrimSuffix(c.Message, "."))
-		}
+	f.OffSize, f.InPlace = !sizing.SameSize(s.view, d.Pod), t.InPlace
+	if c := meta.FindStatusCondition(object.Status.Conditions, flexdaemonsets.ConditionUpToDate); f.OffSize && f.InPlace && c != nil && c.Status == metav1.ConditionFalse {
+		f.Refused = c.Message // by the API server; a kubelet's conditions are above
 	}
 	return nil
 }
 
-// resizeText says what a kubelet's condition means for the size of its pod.
-func resizeText(c *corev1.PodCondition) string {
-	text := "The kubelet is resizing the pod"
+// resizeOf returns what a kubelet's condition means for the size of its pod.
+func resizeOf(c *corev1.PodCondition) resizeFacts {
+	f := resizeFacts{State: resizing, Reason: c.Reason, Message: c.Message}
 	switch {
 	case c.Type == corev1.PodResizePending && c.Reason == corev1.PodReasonInfeasible:
-		text = "The node cannot resize the pod (Infeasible)"
+		f.State = resizeImpossible
 	case c.Type == corev1.PodResizePending:
-		text = "The node has no room to resize the pod now (" + c.Reason + ")"
+		f.State = resizeWaits
 	case c.Reason == corev1.PodReasonError:
-		text = "The kubelet tried to resize the pod and failed; it tries again"
+		f.State = resizeFailed
 	}
-	if c.Message != "" {
-		text += ": " + c.Message
+	return f
+}
+
+// requested is what a pod requests of a resource, with what is in force where the kubelet has another amount.
+func requested(pod *corev1.Pod, r corev1.ResourceName) (spec, inForce string) {
+	q := sizing.Requested(podpatch.FromPod(pod), r)
+	if q == nil {
+		return "", ""
 	}
-	return text + "."
+	actual := pod.DeepCopy()
+	for _, list := range []struct {
+		containers []corev1.Container
+		statuses   []corev1.ContainerStatus
+	}{{actual.Spec.Containers, pod.Status.ContainerStatuses}, {actual.Spec.InitContainers, pod.Status.InitContainerStatuses}} {
+		for c := range list.containers {
+			container := &list.containers[c]
+			n := slices.IndexFunc(list.statuses, func(s corev1.ContainerStatus) bool { return s.Name == container.Name })
+			if n >= 0 && list.statuses[n].Resources != nil { // else it is not known
+				container.Resources = *list.statuses[n].Resources
+			}
+		}
+	}
+	if now := sizing.Requested(podpatch.FromPod(actual), r); now != nil && now.Cmp(*q) != 0 {
+		inForce = now.String()
+	}
+	return q.String(), inForce
 }

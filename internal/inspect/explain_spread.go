@@ -2,10 +2,10 @@ package inspect
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,127 +22,211 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
 
-// spread says where the pod goes, and why.
-func (s *subject) spread(ctx context.Context, a *Aspect) error {
+// spreadFacts are what is known of where a pod goes. Facts that were not needed, or may not be read, are absent.
+type spreadFacts struct {
+	Owner *objectName `json:"owner,omitempty"` // what controls the pod
+	// NeverSeated says that the pods of such an owner have their nodes already.
+	NeverSeated bool         `json:"neverSeated,omitempty"`
+	NoStrategy  *noStrategy  `json:"noStrategy,omitempty"`
+	Policy      *policyFacts `json:"policy,omitempty"`
+	Seat        *seatFacts   `json:"seat,omitempty"`
+	NoSeat      *noSeat      `json:"noSeat,omitempty"`
+	// Replicas is how many pods the owner asks for, and Pools how they are divided.
+	Replicas  int64           `json:"replicas,omitempty"`
+	Pools     []Pool          `json:"pools,omitempty"`
+	Shortages []shortageFacts `json:"shortages,omitempty"`
+}
+
+// objectName is an object of the pod's namespace.
+type objectName struct {
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+}
+
+func (o objectName) String() string { return o.Kind + " " + o.Name }
+
+// noStrategy is why no strategy divides the owner's pods.
+type noStrategy struct {
+	Namespace string `json:"namespace"` // of the pod
+	// Annotations is whose annotations do not count, or "the pod". It is empty where nobody has any.
+	Annotations string `json:"annotations,omitempty"`
+	// Wrong is what is wrong with them. If nothing is, annotations do not count in this namespace.
+	Wrong []string `json:"wrong,omitempty"`
+	// For is what a policy could be for: the owner, what made it, and so on.
+	For []string `json:"for,omitempty"`
+}
+
+// policyFacts are the policy of a pod.
+type policyFacts struct {
+	Source   string     `json:"source"`
+	Invalid  string     `json:"invalid,omitempty"` // why it is; then it has no pools
+	Pools    []poolRule `json:"pools,omitempty"`
+	Warnings []string   `json:"warnings,omitempty"`
+}
+
+// poolRule is what a policy says about a pool.
+type poolRule struct {
+	Name       string     `json:"name"`
+	NodeLabels labels.Set `json:"nodeLabels"`
+	Base       int64      `json:"base"`
+	Weight     int64      `json:"weight"`
+	Max        int64      `json:"max,omitempty"` // 0 is no limit
+}
+
+// seatFacts are the seat of a pod.
+type seatFacts struct {
+	Pool    string `json:"pool"`
+	Ordinal int64  `json:"ordinal"`
+	// Proven says that the pod carries a proof. Whether that is genuine only who has the key can tell.
+	Proven bool `json:"proven"`
+	// Origin is where the seat comes from, or empty if that is not known.
+	Origin string `json:"origin,omitempty"`
+	// PoolRemoved says that the policy does not have the pool any more. Then the rest is not known.
+	PoolRemoved bool `json:"poolRemoved,omitempty"`
+	// Number is the seat's number in the sequence of all seats, or 0 if it has none.
+	Number int64 `json:"number,omitempty"`
+	// DeletionCost is the pod's, and ForeignCost says that Stowage did not write it. Without one, the owner removes pods by
+	// their ordinals.
+	DeletionCost *string `json:"deletionCost,omitempty"`
+	ForeignCost  bool    `json:"foreignCost,omitempty"`
+	// HeldBy is what keeps the pod on the pool's nodes.
+	HeldBy     holder     `json:"heldBy,omitempty"`
+	NodeLabels labels.Set `json:"nodeLabels,omitempty"` // of the pool's nodes
+	// Node is the pod's node, or empty while the pod waits for one. InPool says whether it is one of the pool's; nil if that
+	// may not be read.
+	Node   string `json:"node,omitempty"`
+	InPool *bool  `json:"inPool,omitempty"`
+}
+
+// holder is what keeps a pod on the nodes of its pool.
+type holder string
+
+const (
+	bySelector holder = "NodeSelector"
+	byAffinity holder = "Affinity" // it prefers them
+	byNothing  holder = "Nothing"  // an adopted pod is as its template made it
+)
+
+// noSeat is why a pod has no seat though it has a strategy.
+type noSeat struct {
+	ChoosesNodesBy string `json:"choosesNodesBy,omitempty"`
+	PoolsFull      bool   `json:"poolsFull,omitempty"`
+	bypass
+}
+
+// shortageFacts are a pool without room.
+type shortageFacts struct {
+	spill.Shortage `json:"-"`
+	Pool           string     `json:"pool"`
+	Since          time.Time  `json:"since"`
+	NextTry        *time.Time `json:"nextTry,omitempty"` // nil while it is being tried
+	Max            int64      `json:"max"`
+	// PodWaits says that the pod waits in this pool, and PodMoved that it runs elsewhere because of it.
+	PodWaits bool `json:"podWaits,omitempty"`
+	PodMoved bool `json:"podMoved,omitempty"`
+}
+
+// spread looks where the pod goes, and why.
+func (s *subject) spread(ctx context.Context, f *spreadFacts) error {
 	// 1. Has it a strategy?
 	if s.owner == nil {
-		a.say("A strategy divides the pods of a workload, and nothing controls this pod.")
 		return nil
 	}
-	if placement.NeverSeated(s.owner) {
-		a.say("The pods of a %s have their nodes already.", s.owner.Kind)
+	f.Owner = &objectName{s.owner.Kind, s.owner.Name}
+	if f.NeverSeated = placement.NeverSeated(s.owner); f.NeverSeated {
 		return nil
 	}
-	find := policy.Pod{Namespace: s.pod.Namespace, Owner: s.chain[0], Annotations: s.pod.Annotations}
-	p, err := s.finder(s.reader).Find(ctx, find)
+	p, err := s.finder(s.reader).Find(ctx, policy.Pod{Namespace: s.pod.Namespace, Owner: s.chain[0], Annotations: s.pod.Annotations})
 	if err != nil {
 		return err
 	}
 	if p == nil {
-		return s.noPolicy(a)
-	}
-	if p.Strategy == nil {
-		a.say("The %s is invalid: %s.", p.Source, strings.ReplaceAll(p.Err.Error(), "\n", "; "))
+		f.NoStrategy = s.noStrategy()
 		return nil
 	}
-	pools := make([]string, p.Strategy.Len())
-	for n := range pools {
-		pools[n] = poolText(p.Strategy.Pool(n))
+	f.Policy = &policyFacts{Source: p.Source}
+	if p.Strategy == nil {
+		f.Policy.Invalid = oneLine(p.Err)
+		return nil
 	}
-	a.say("The policy is the %s: %s.", p.Source, strings.Join(pools, "; "))
-	for _, w := range p.Warnings {
-		a.say("%s.", w)
+	for n := range p.Strategy.Len() {
+		pool := p.Strategy.Pool(n)
+		f.Policy.Pools = append(f.Policy.Pools, poolRule{pool.Name, pool.Labels, pool.Base, pool.Weight, pool.Max})
 	}
+	f.Policy.Warnings = p.Warnings
 
 	// 2. Has it a seat?
+	claim := s.pod.Annotations[stowage.ClaimAnnotation]
 	name, pooled := s.pod.Labels[stowage.PoolLabel]
 	ordinal, err := strconv.ParseInt(s.pod.Labels[stowage.SeatLabel], 10, 64)
 	if !pooled || err != nil {
+		f.NoSeat = &noSeat{}
 		created := placement.AsCreated(s.view, p.Strategy, s.templateNode())
 		if key, pinned := placement.Pinned(created, p.Strategy, nil); pinned {
-			a.because(fmt.Sprintf("The pod chooses its nodes itself, by %s, so it has no seat.", key))
-		} else if strings.HasPrefix(s.pod.Annotations[stowage.ClaimAnnotation], string(ledger.OriginFull)) {
-			a.because("Every pool had as many pods as it may have when the pod was created, so it has no seat and runs anywhere.")
+			f.NoSeat.ChoosesNodesBy = key
+		} else if strings.HasPrefix(claim, string(ledger.OriginFull)) {
+			f.NoSeat.PoolsFull = true
 		} else {
-			a.because(s.past("given a seat"))
+			f.NoSeat.bypass = s.bypass()
 		}
-		return s.counts(ctx, a, p)
+		return s.divide(ctx, f, p)
 	}
-	if a.Changed = proven(s.pod); a.Changed {
-		a.Summary = fmt.Sprintf("seat %d of pool %s", ordinal, name)
-	}
-	pool, ok := p.Pool(name)
-	if !ok {
-		a.say("The policy has no pool %s any more: it was edited after this pod came. Its next pods go to the pools that there are.", name)
-		return s.counts(ctx, a, p)
-	}
-	a.say("%s", origin(s.pod.Annotations[stowage.ClaimAnnotation]))
-	replicas, err := s.countPods(ctx, a, p)
-	if err != nil {
+	f.Seat = &seatFacts{Pool: name, Ordinal: ordinal, Proven: claim != "", Origin: originOf(claim)}
+	if err := s.divide(ctx, f, p); err != nil {
 		return err
 	}
+	pool, ok := p.Pool(name)
+	if f.Seat.PoolRemoved = !ok; !ok {
+		return nil
+	}
 	if rank, ok := p.Strategy.Rank(sequence.Seat{Pool: pool, Ordinal: ordinal}); ok {
-		a.say("The seat is number %d of the sequence; %s.", rank, s.removal(rank))
+		f.Seat.Number = rank
 	}
+	if cost, ok := s.pod.Annotations[corev1.PodDeletionCost]; ok && f.Seat.Origin != originOrdinal {
+		f.Seat.DeletionCost, f.Seat.ForeignCost = &cost, foreignCost(s.pod, p)
+	}
+
+	// 3. Has every pool room, and is the pod where its seat is?
 	short := p.Shortages()
-	spilled := len(short) > 0 && ordinal > p.Whole.Target(pool, replicas)
-	for n := range short {
-		switch text := short[n].String() + short[n].NextTry(); {
-		case short[n].Pool == name && s.pod.Spec.NodeName == "":
-			a.say("P%s. The pod waits, because no other pool has room for it, either.", text[1:])
-		case spilled && short[n].Pool != name:
-			a.say("The pod was to run in another pool: %s.", text)
-		default:
-			a.say("P%s.", text[1:])
+	spilled := len(short) > 0 && ordinal > p.Whole.Target(pool, f.Replicas)
+	for _, in := range short {
+		facts := shortageFacts{Shortage: in, Pool: in.Pool, Since: in.State.Since, Max: in.State.Max, PodMoved: spilled && in.Pool != name}
+		facts.PodWaits = in.Pool == name && s.pod.Spec.NodeName == ""
+		if in.State.Phase == spill.Exhausted {
+			facts.NextTry = &in.State.Next
 		}
+		f.Shortages = append(f.Shortages, facts)
 	}
-	return s.placement(ctx, a, p, pool)
+	return s.node(ctx, f.Seat, p, p.Strategy.Pool(pool).Labels)
 }
 
-// noPolicy says why there is no strategy.
-func (s *subject) noPolicy(a *Aspect) error {
-	sources := []struct {
+// noStrategy looks why there is no strategy.
+func (s *subject) noStrategy() *noStrategy {
+	type source struct {
 		of          string
 		annotations map[string]string
-	}{{"the pod", s.pod.Annotations}}
+	}
+	sources := []source{{"the pod", s.pod.Annotations}}
 	for _, w := range s.roots {
-		sources = append(sources, struct {
-			of          string
-			annotations map[string]string
-		}{w.Kind + " " + w.Name, w.Annotations})
+		sources = append(sources, source{w.Kind + " " + w.Name, w.Annotations})
 	}
 	for _, src := range sources {
 		if _, ok := policy.StrategyText(src.annotations); ok {
-			a.say("The strategy in the annotations of %s does not count in namespace %s: the namespace is blocked, or lacks the label of --spread-namespace-label.", src.of, s.pod.Namespace)
-			return nil
+			return &noStrategy{Namespace: s.pod.Namespace, Annotations: src.of}
 		}
 		if wrong := slices.Concat(policy.Check(src.annotations)); len(wrong) > 0 {
-			a.say("The annotations of %s give no strategy: %s.", src.of, strings.Join(wrong, "; "))
-			return nil
+			return &noStrategy{Namespace: s.pod.Namespace, Annotations: src.of, Wrong: wrong}
 		}
 	}
-	var names []string
+	out := &noStrategy{Namespace: s.pod.Namespace}
 	for _, o := range s.chain {
-		names = append(names, o.Kind+" "+o.Name)
+		out.For = append(out.For, o.Kind+" "+o.Name)
 	}
-	a.say("It has no strategy: no PodDistributor is for %s, and there are no annotations %s and %s.",
-		strings.Join(names, " or "), stowage.SpreadSwitchAnnotation, stowage.SpreadStrategyAnnotation)
-	return nil
-}
-
-func poolText(p sequence.Pool) string {
-	var parts []string
-	if p.Base > 0 {
-		parts = append(parts, fmt.Sprintf("base %d", p.Base))
-	}
-	parts = append(parts, fmt.Sprintf("weight %d", p.Weight))
-	if p.Max > 0 {
-		parts = append(parts, fmt.Sprintf("at most %d", p.Max))
-	}
-	return fmt.Sprintf("%s (%s) has %s", p.Name, labels.Set(p.Labels), strings.Join(parts, ", "))
+	return out
 }
 
 // proven reports whether a pod carries a proof of its seat. Whether that is genuine only
@@ -152,100 +236,69 @@ func proven(pod *corev1.Pod) bool { return pod.Annotations[stowage.ClaimAnnotati
 // adoptedClaim is how the claim of an adopted pod begins.
 var adoptedClaim = string(ledger.OriginAdopted)
 
-// origin says where a seat comes from, by its claim.
-func origin(claim string) string {
+// originOf returns a word for where a claim says that its seat comes from, or nothing.
+func originOf(claim string) string {
 	if claim == "" {
-		return "The pod carries no proof of its seat, so Stowage does not count it: somebody wrote its labels."
+		return ""
 	}
-	switch ledger.Origin(claim[0]) {
-	case ledger.OriginClaimed:
-		return "The seat was claimed in the ledger as the pod was created."
-	case ledger.OriginUnshared:
-		return "The seat was given by one replica alone, because the API was too slow to share it."
-	case ledger.OriginOrdinal:
-		return "The seat follows from the pod's own ordinal."
-	case ledger.OriginAdopted:
-		return "The seat was given to the pod later, because it had come without one."
-	}
-	return "The claim that the pod carries is of no kind that this version knows."
+	return map[ledger.Origin]string{
+		ledger.OriginClaimed: originClaimed, ledger.OriginUnshared: originUnshared, ledger.OriginOrdinal: originOrdinal, ledger.OriginAdopted: originAdopted,
+	}[ledger.Origin(claim[0])]
 }
 
-// counts tells the arithmetic: how many pods there are, and how they are divided.
-func (s *subject) counts(ctx context.Context, a *Aspect, p *policy.Policy) error {
-	_, err := s.countPods(ctx, a, p)
-	return err
-}
+// The words for origins.
+const (
+	originClaimed  = "Claimed"
+	originUnshared = "Unshared"
+	originOrdinal  = "Ordinal"
+	originAdopted  = "Adopted"
+)
 
-// countPods is counts. It returns how many pods the owner asks for.
-func (s *subject) countPods(ctx context.Context, a *Aspect, p *policy.Policy) (replicas int64, err error) {
+// divide counts the pods of the owner, and how many each pool should have.
+func (s *subject) divide(ctx context.Context, f *spreadFacts, p *policy.Policy) error {
 	owner := ledger.Owner{APIVersion: s.owner.APIVersion, Kind: s.owner.Kind, Namespace: s.pod.Namespace, Name: s.owner.Name, UID: types.UID(s.owner.UID)}
 	var pods []division.Pod
-	err = each(ctx, s.Inspector, &corev1.PodList{}, func(pod *corev1.Pod) {
+	err := each(ctx, s.Inspector, &corev1.PodList{}, func(pod *corev1.Pod) {
 		if c := metav1.GetControllerOfNoCopy(pod); c != nil && c.UID == owner.UID && podstatus.Active(pod) && proven(pod) {
-			pods = append(pods, division.Pod{Pool: pod.Labels[stowage.PoolLabel]})
+			pods = append(pods, divided(pod, p))
 		}
 	}, client.InNamespace(s.pod.Namespace), client.HasLabels{stowage.SeatLabel})
 	if err != nil {
-		return 0, err
+		return err
 	}
 	var d division.Division
-	replicas = d.AddPods(p.Strategy, pods)
+	replicas := d.AddPods(p.Strategy, pods)
 	scale, err := worldapi.ReadScale(ctx, s.Client, owner.Namespace, seats.Ref(owner))
 	switch {
 	case err == nil && scale != nil:
 		replicas = scale.Replicas
 	case err != nil && !apierrors.IsForbidden(err):
-		return 0, err
+		return err
 	}
 	d.AddTargets(p.Strategy, replicas)
-	var names, shares, targets, counts []string
-	for _, pool := range d.Pools {
-		names = append(names, pool.Name)
-		shares = append(shares, strconv.FormatFloat(pool.Share, 'f', 1, 64))
-		targets = append(targets, strconv.FormatInt(pool.Target, 10))
-		counts = append(counts, strconv.FormatInt(pool.Current, 10))
-	}
-	a.say("%s %s asks for %d pods: share %s, target %s, current %s (%s).", owner.Kind, owner.Name, replicas,
-		strings.Join(shares, " / "), strings.Join(targets, " / "), strings.Join(counts, " / "), strings.Join(names, " / "))
-	return replicas, nil
+	f.Replicas, f.Pools = replicas, poolsOf(&d)
+	return nil
 }
 
-// removal says when a pod goes at a scale-down.
-func (s *subject) removal(rank int64) string {
-	cost, ok := s.pod.Annotations[corev1.PodDeletionCost]
-	switch {
-	case !ok:
-		return "its owner removes pods by their ordinals"
-	case sequence.RankOfCost(cost, rank, ledger.CostRank(ledger.UnverifiedID(s.pod.Annotations[stowage.ClaimAnnotation]))) != 0:
-		return fmt.Sprintf("a scale-down removes higher numbers first (deletion cost %s)", cost)
-	}
-	return fmt.Sprintf("its deletion cost, %s, is not ours, and decides when a scale-down removes it", cost)
-}
-
-// placement says how the pod is held to its pool.
-func (s *subject) placement(ctx context.Context, a *Aspect, p *policy.Policy, pool int) error {
-	want := p.Strategy.Pool(pool).Labels
-	how := "A node selector holds it there"
+// node looks how the pod is held to the nodes of its pool, which have some labels, and whether it is on one.
+func (s *subject) node(ctx context.Context, f *seatFacts, p *policy.Policy, want labels.Set) error {
+	f.NodeLabels, f.HeldBy, f.Node = want, bySelector, s.pod.Spec.NodeName
+	selector := labels.SelectorFromSet(want)
 	switch {
 	case p.Preferred:
-		how = "Its affinity prefers nodes of that pool"
-	case !labels.SelectorFromSet(want).Matches(labels.Set(s.pod.Spec.NodeSelector)):
-		how = "Nothing holds it there, because it was adopted" // its template's node selector is as it was
+		f.HeldBy = byAffinity
+	case !selector.Matches(labels.Set(s.pod.Spec.NodeSelector)):
+		f.HeldBy = byNothing // the node selector of its template is as it was
 	}
-	if s.pod.Spec.NodeName == "" {
-		a.say("%s; it waits for a node with %s.", how, labels.Set(want))
+	if f.Node == "" {
 		return nil
 	}
-	node, err := s.reader.Node(ctx, s.pod.Spec.NodeName)
-	switch {
-	case apierrors.IsForbidden(err) || err == nil && node == nil:
-		a.say("%s.", how)
-	case err != nil:
-		return err
-	case labels.SelectorFromSet(want).Matches(labels.Set(node.Labels)):
-		a.say("%s; node %s is one of them.", how, node.Name)
-	default:
-		a.say("%s; node %s is not one of them.", how, node.Name)
+	node, err := s.reader.Node(ctx, f.Node)
+	if apierrors.IsForbidden(err) || err == nil && node == nil {
+		return nil
 	}
-	return nil
+	if err == nil {
+		f.InPool = new(selector.Matches(labels.Set(node.Labels)))
+	}
+	return err
 }

@@ -1,81 +1,77 @@
 package inspect
 
 import (
-	"context"
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
-	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 )
 
-// peerPod says what the pod really consumes, and why.
-func (s *subject) peerPod(_ context.Context, a *Aspect) error {
-	class := s.view.Spec.RuntimeClassName
-	account, err := s.PeerPods.Account(s.view)
-	if err != nil {
-		a.say("The annotation %s is not readable: %v.", stowage.OriginalResourcesAnnotation, err)
-		return nil
-	}
-	switch {
-	case account != nil:
-	case s.PeerPods.Targets(class):
-		a.because(s.past("converted to a peer pod"))
-		return nil
-	case class == "":
-		a.say("It has no RuntimeClass; the pods of %s run in VMs.", strings.Join(s.PeerPods.RuntimeClasses, ", "))
-		return nil
-	default:
-		a.say("Its RuntimeClass is %s; the pods of %s run in VMs.", class, strings.Join(s.PeerPods.RuntimeClasses, ", "))
-		return nil
-	}
-	a.Changed, a.Summary = true, fmt.Sprintf("one %s, for a VM outside the node", s.PeerPods.VMResource)
-	for _, name := range slices.Sorted(maps.Keys(account.Entries)) {
-		r, who := account.Entries[name], "Container "+name
-		if name == "" {
-			who = "The pod as a whole"
-		}
-		if r == nil || len(r.Requests)+len(r.Limits) == 0 {
-			a.say("%s asked for nothing.", who)
-			continue
-		}
-		a.say("%s asked for %s.", who, entriesText(r))
-	}
-	var size []string
-	if account.Size.VCPUs > 0 {
-		size = append(size, fmt.Sprintf("%s cpu is %d vCPU", account.CPU, account.Size.VCPUs))
-	}
-	if account.Size.MemoryMiB > 0 {
-		size = append(size, fmt.Sprintf("%s of memory is %d MiB", account.Memory, account.Size.MemoryMiB))
-	}
-	if account.Size.GPUs > 0 {
-		size = append(size, fmt.Sprintf("%d GPU", account.Size.GPUs))
-	}
-	if len(size) > 0 {
-		a.say("Together, each with its limit or else its request, rounded up: %s.", strings.Join(size, ", "))
-	}
-	for _, key := range account.Kept {
-		a.say("The annotation %s was there already, and stays %s.", key, s.pod.Annotations[key])
-	}
-	a.say("The entries were taken out, so that the scheduler counts one %s and not the node's cpu and memory.", s.PeerPods.VMResource)
-	return nil
+// vmFacts are what is known of what a pod really consumes.
+type vmFacts struct {
+	RuntimeClass string `json:"runtimeClass,omitempty"`
+	// Classes are the RuntimeClasses whose pods run in VMs, and Resource is what the scheduler counts for each of them.
+	Classes  []string `json:"classes"`
+	Resource string   `json:"resource"`
+	// Unreadable is why the record of the pod's own entries cannot be read.
+	Unreadable string `json:"unreadable,omitempty"`
+	// NotConverted is why a pod of such a class is no peer pod.
+	NotConverted *bypass `json:"notConverted,omitempty"`
+	Size         *vmSize `json:"size,omitempty"` // of a peer pod
 }
 
-func entriesText(r *podpatch.Resources) string {
-	var parts []string
-	for _, list := range []struct {
-		name string
-		of   podpatch.ResourceList
-	}{{"requests", r.Requests}, {"limits", r.Limits}} {
-		var entries []string
-		for _, name := range slices.Sorted(maps.Keys(list.of)) {
-			entries = append(entries, fmt.Sprintf("%s %s", name, list.of[name]))
+// vmSize is the size of a VM, and how it came about.
+type vmSize struct {
+	Asked []askedFacts `json:"asked"`
+	// CPU and Memory are the totals, with each container's limit or else its request; the others are those rounded up.
+	CPU       string `json:"cpu"`
+	Memory    string `json:"memory"`
+	VCPUs     int64  `json:"vcpus"`
+	MemoryMiB int64  `json:"memoryMiB"`
+	GPUs      int64  `json:"gpus"`
+	// Kept are sizing annotations that the pod had already, with their values.
+	Kept []keptAnnotation `json:"kept,omitempty"`
+}
+
+// askedFacts are the entries that a container had.
+type askedFacts struct {
+	Container string                `json:"container,omitempty"` // empty for the pod as a whole
+	Requests  podpatch.ResourceList `json:"requests,omitempty"`
+	Limits    podpatch.ResourceList `json:"limits,omitempty"`
+}
+
+type keptAnnotation struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+// peerPod looks what the pod really consumes, and why.
+func (s *subject) peerPod(f *vmFacts) error {
+	f.RuntimeClass, f.Classes, f.Resource = s.view.Spec.RuntimeClassName, s.PeerPods.RuntimeClasses, s.PeerPods.VMResource
+	account, err := s.PeerPods.Account(s.view)
+	switch {
+	case err != nil:
+		f.Unreadable = err.Error()
+		return nil
+	case account == nil:
+		if s.PeerPods.Targets(f.RuntimeClass) {
+			f.NotConverted = new(s.bypass())
 		}
-		if len(entries) > 0 {
-			parts = append(parts, list.name+" "+strings.Join(entries, ", "))
-		}
+		return nil
 	}
-	return strings.Join(parts, "; ")
+	f.Size = &vmSize{
+		CPU: account.CPU.String(), Memory: account.Memory.String(),
+		VCPUs: account.Size.VCPUs, MemoryMiB: account.Size.MemoryMiB, GPUs: account.Size.GPUs,
+	}
+	for _, name := range slices.Sorted(maps.Keys(account.Entries)) {
+		asked := askedFacts{Container: name}
+		if r := account.Entries[name]; r != nil {
+			asked.Requests, asked.Limits = r.Requests, r.Limits
+		}
+		f.Size.Asked = append(f.Size.Asked, asked)
+	}
+	for _, key := range account.Kept {
+		f.Size.Kept = append(f.Size.Kept, keptAnnotation{key, s.pod.Annotations[key]})
+	}
+	return nil
 }

@@ -54,7 +54,7 @@ func (i *Inspector) health(ctx context.Context, registration *admissionregistrat
 		h.Ready, h.Replicas = &d.Status.ReadyReplicas, new(ptr.Deref(d.Spec.Replicas, 1))
 		h.Version = d.Labels["app.kubernetes.io/version"]
 		if *h.Ready < *h.Replicas {
-			r.problem(i.Namespace, "Deployment/"+i.Deployment, fmt.Sprintf("kubectl -n %s describe pods -l app.kubernetes.io/name=stowage", i.Namespace),
+			r.problem(replicasNotReady, i.Namespace, "Deployment/"+i.Deployment, fmt.Sprintf("kubectl -n %s describe pods -l app.kubernetes.io/name=stowage", i.Namespace),
 				"%d of %d replicas are ready%s", *h.Ready, *h.Replicas, map[bool]string{true: ": pods are created unchanged, or refused where failurePolicy is Fail"}[*h.Ready == 0])
 		}
 	}
@@ -77,7 +77,7 @@ func (i *Inspector) health(ctx context.Context, registration *admissionregistrat
 	}
 	missing := apierrors.IsNotFound(err)
 	if h.Leader == "" && (leased || missing && registration != nil && !deployed) {
-		r.problem(i.Namespace, "Lease/"+i.Lease, fmt.Sprintf("see whether Stowage runs: kubectl -n %s get pods", i.Namespace),
+		r.problem(noLeader, i.Namespace, "Lease/"+i.Lease, fmt.Sprintf("see whether Stowage runs: kubectl -n %s get pods", i.Namespace),
 			"no replica of Stowage leads: nothing is repaired, resized or advertised, and no status is written")
 	}
 
@@ -95,7 +95,7 @@ func (i *Inspector) health(ctx context.Context, registration *admissionregistrat
 		}
 		if u := h.AuthorityUntil; u != nil && u.Before(i.Clock.Now()) {
 			h.AuthorityUntil = nil
-			r.problem("", "MutatingWebhookConfiguration/"+i.Registration, fmt.Sprintf("see the log of Stowage: kubectl -n %s logs deployment/%s", i.Namespace, i.Deployment),
+			r.problem(noCertificate, "", "MutatingWebhookConfiguration/"+i.Registration, fmt.Sprintf("see the log of Stowage: kubectl -n %s logs deployment/%s", i.Namespace, i.Deployment),
 				"its caBundle has no valid certificate, so that the API server does not reach the webhook")
 		}
 	}

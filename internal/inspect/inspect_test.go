@@ -287,8 +287,8 @@ func TestProblems(t *testing.T) {
 			var got []string
 			for _, p := range r.Problems {
 				got = append(got, p.Object+": "+p.Problem)
-				if p.Action == "" {
-					t.Errorf("%s: nothing is said about what to do", p.Object)
+				if p.Action == "" || p.Reason == "" {
+					t.Errorf("%s: nothing is said about its reason or what to do", p.Object)
 				}
 			}
 			if len(got) != len(tc.want) {
@@ -332,62 +332,6 @@ func says(t *testing.T, e interface{ Print(io.Writer, string) error }, parts ...
 		if !strings.Contains(out.String(), part) {
 			t.Errorf("%q is missing in\n%s", part, &out)
 		}
-	}
-}
-
-func TestExplain(t *testing.T) {
-	nodeA := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", Labels: map[string]string{"p": "a"}}, Status: corev1.NodeStatus{Allocatable: testkit.ResourceList("cpu=4")}}
-	daemons := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "agent", UID: "ds", Annotations: map[string]string{flexdaemonsets.TemplateAnnotation: "tenth"}}}
-	tenth := &flexdaemonsets.FlexDaemonsetTemplate{ObjectMeta: metav1.ObjectMeta{Name: "tenth"}, Spec: flexdaemonsets.FlexDaemonsetTemplateSpec{CPUPercentage: new(int32(10)), UpdatePolicy: flexdaemonsets.UpdateInPlace}}
-	agent := func(conditions ...corev1.PodCondition) *corev1.Pod {
-		return pod("x", "", 0, func(p *corev1.Pod) {
-			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "agent", UID: "ds", Controller: new(true)}}
-			p.Labels = map[string]string{stowage.SizedByLabel: "tenth"}
-			p.Annotations = map[string]string{stowage.DeclaredResourcesAnnotation: `{"containers":{"c":{}},"sized":["cpu"]}`}
-			p.Spec.Containers[0].Resources.Requests = testkit.ResourceList("cpu=400m")
-			p.Status.Conditions = conditions
-		})
-	}
-	for name, tc := range map[string]struct {
-		objects []client.Object
-		text    []string
-	}{
-		"a seat":                    {[]client.Object{web(2, nil), nodeA, pod("x", "0", 1, nil)}, []string{"seat 1 of pool 0", "claimed in the ledger", "node node-a is one of them"}},
-		"no seat":                   {[]client.Object{web(2, nil), nodeA, pod("x", "", 0, nil)}, []string{"It would be given a seat if it were created now"}},
-		"a node of its own":         {[]client.Object{web(2, nil), nodeA, pod("x", "", 0, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"p": "a"} })}, []string{"chooses its nodes itself, by node label p"}},
-		"nobody's pod":              {[]client.Object{pod("x", "", 0, func(p *corev1.Pod) { p.OwnerReferences = nil })}, []string{"nothing controls this pod"}},
-		"no strategy":               {[]client.Object{web(1, func(rs *appsv1.ReplicaSet) { rs.Spec.Template.Annotations = nil }), pod("x", "", 0, func(p *corev1.Pod) { p.Annotations = nil })}, []string{"It has no strategy"}},
-		"an adopted pod":            {[]client.Object{web(1, nil), nodeA, pod("x", "0", 1, func(p *corev1.Pod) { p.Annotations[stowage.ClaimAnnotation] = "a.x" })}, []string{"given to the pod later"}},
-		"mode Off":                  {[]client.Object{web(1, nil), pod("x", "", 0, func(p *corev1.Pod) { p.Labels = map[string]string{stowage.ModeKey: "Off"} })}, []string{"stowage.dev/mode is Off on the pod"}},
-		"its template names a node": {[]client.Object{web(1, func(rs *appsv1.ReplicaSet) { rs.Spec.Template.Spec.NodeName = "node-a" }), nodeA, pod("x", "", 0, nil)}, []string{"matchCondition"}},
-		"a DaemonSet's":             {[]client.Object{daemons, tenth, nodeA, agent()}, []string{"a share of its node, by FlexDaemonsetTemplate tenth", "the pod requests 400m"}},
-		"a resize that failed":      {[]client.Object{daemons, tenth, nodeA, agent(corev1.PodCondition{Type: corev1.PodResizeInProgress, Status: corev1.ConditionTrue, Reason: corev1.PodReasonError, Message: "below current usage"})}, []string{"tried to resize the pod and failed", "below current usage"}},
-		"a resize that waits":       {[]client.Object{daemons, tenth, nodeA, agent(corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonDeferred, Message: "no room"})}, []string{"no room to resize the pod now (Deferred): no room"}},
-		"a resize that never is":    {[]client.Object{daemons, tenth, nodeA, agent(corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonInfeasible})}, []string{"cannot resize the pod (Infeasible)"}},
-		"a resize that was refused": {[]client.Object{daemons, func() client.Object {
-			bigger := tenth.DeepCopy()
-			bigger.Spec.CPUPercentage = new(int32(20))
-			bigger.Status.Conditions = []metav1.Condition{{Type: flexdaemonsets.ConditionUpToDate, Status: metav1.ConditionFalse, Message: "1 of 1 pods was refused: a quota"}}
-			return bigger
-		}(), nodeA, agent()}, []string{"and Stowage resizes it (updatePolicy: InPlace)", "The status of FlexDaemonsetTemplate tenth: 1 of 1 pods was refused: a quota."}},
-		"no seat, first":  {[]client.Object{web(2, nil), nodeA, pod("x", "", 0, nil)}, []string{"Stowage changed nothing in it: It would be given a seat"}},
-		"held by nothing": {[]client.Object{web(1, nil), nodeA, pod("x", "0", 1, func(p *corev1.Pod) { p.Annotations[stowage.ClaimAnnotation] = "a.x" })}, []string{"Nothing holds it there, because it was adopted; node node-a is one of them"}},
-		"a pod that waits": {[]client.Object{web(1, nil), nodeA, pod("x", "0", 1, func(p *corev1.Pod) {
-			p.Spec.NodeName, p.Spec.NodeSelector = "", map[string]string{"p": "a"}
-			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/1 nodes are available: 1 Insufficient cpu. preemption: none."}}
-		})}, []string{"It is Pending because 0/1 nodes are available: 1 Insufficient cpu.\nTo change that: make room in the pool, change the strategy, or let other pools take the pods (spill)."}},
-		"no peer pod": {[]client.Object{pod("x", "", 0, func(p *corev1.Pod) { p.OwnerReferences = nil })}, []string{"It has no RuntimeClass"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			e, err := newInspector(t, tc.objects...).Explain(t.Context(), "ns", "x")
-			if err != nil {
-				t.Fatal(err)
-			}
-			says(t, e, tc.text...)
-		})
-	}
-	if _, err := newInspector(t).Explain(t.Context(), "ns", "none"); err == nil {
-		t.Error("a pod that does not exist is explained")
 	}
 }
 

@@ -24,23 +24,48 @@ import (
 
 // Problem is something that is not as it should be.
 type Problem struct {
-	Namespace string `json:"namespace,omitempty"`
-	Object    string `json:"object"` // kind/name
-	Problem   string `json:"problem"`
-	Action    string `json:"action"` // what to do about it
+	Reason    problemReason `json:"reason"`
+	Namespace string        `json:"namespace,omitempty"`
+	Object    string        `json:"object"` // kind/name
+	Problem   string        `json:"problem"`
+	Action    string        `json:"action"` // what to do about it
 }
+
+// problemReason is the kind of a problem, for programs.
+type problemReason string
+
+const (
+	replicasNotReady problemReason = "ReplicasNotReady"
+	noLeader         problemReason = "NoLeader"
+	noCertificate    problemReason = "NoValidCertificate"
+	notRegistered    problemReason = "NotRegistered"
+	webhookBypassed  problemReason = "WebhookBypassed"
+	invalidPolicy    problemReason = "InvalidPolicy"
+	targetMissing    problemReason = "TargetMissing"
+	templateMissing  problemReason = "TemplateMissing"
+	poolExhausted    problemReason = "PoolExhausted"
+	noRoomInPool     problemReason = "NoRoomInPool"
+	noRoomForSize    problemReason = "NoRoomForSize"
+	notSized         problemReason = "NotSized"
+	planDiffers      problemReason = "PlanDiffers"
+	noFreeVM         problemReason = "NoFreeVM"
+	invalidLimit     problemReason = "InvalidLimit"
+	daemonUnready    problemReason = "DaemonNotReady"
+	foreignCapacity  problemReason = "ForeignCapacity"
+)
 
 // text is the problem in the text of an explanation.
 func (p *Problem) text() string {
 	return fmt.Sprintf("Problem: %s\nTo change that: %s\n", p.Problem, p.Action)
 }
 
-func (r *Report) problem(namespace, object, action, format string, args ...any) {
-	r.Problems = append(r.Problems, Problem{Namespace: namespace, Object: object, Problem: fmt.Sprintf(format, args...), Action: action})
+func (r *Report) problem(reason problemReason, namespace, object, action, format string, args ...any) {
+	r.Problems = append(r.Problems, Problem{Reason: reason, Namespace: namespace, Object: object, Problem: fmt.Sprintf(format, args...), Action: action})
 }
 
 // podProblem is a problem that several pods of one owner may have.
 type podProblem struct {
+	reason                             problemReason
 	namespace, object, problem, action string
 }
 
@@ -66,15 +91,15 @@ func (i *Inspector) podProblems(ctx context.Context, s *snapshot, r *Report) {
 		if n := counts[p]; n > 1 {
 			pods = fmt.Sprintf("%d pods, such as %s", n, samples[p])
 		}
-		r.problem(p.namespace, p.object, p.action, "%s (%s)", p.problem, pods)
+		r.problem(p.reason, p.namespace, p.object, p.action, "%s (%s)", p.problem, pods)
 	}
 }
 
 // problemsOf returns what is wrong with one pod.
 func (i *Inspector) problemsOf(ctx context.Context, s *snapshot, sc *scope.Scope, pod *corev1.Pod) (out []podProblem) {
 	owner := metav1.GetControllerOfNoCopy(pod)
-	add := func(action, format string, args ...any) {
-		p := podProblem{namespace: pod.Namespace, object: "Pod/" + pod.Name, problem: fmt.Sprintf(format, args...), action: action}
+	add := func(reason problemReason, action, format string, args ...any) {
+		p := podProblem{reason: reason, namespace: pod.Namespace, object: "Pod/" + pod.Name, problem: fmt.Sprintf(format, args...), action: action}
 		if owner != nil {
 			p.object = owner.Kind + "/" + owner.Name
 		}
@@ -95,34 +120,42 @@ func (i *Inspector) problemsOf(ctx context.Context, s *snapshot, sc *scope.Scope
 			if owner == nil {
 				action = "delete the pod and create it again"
 			}
-			add(action, "RuntimeClass %s without %s: the webhook was bypassed", runtimeClass(pod), i.PeerPods.VMResource)
+			add(webhookBypassed, action, "RuntimeClass %s without %s: the webhook was bypassed", runtimeClass(pod), i.PeerPods.VMResource)
 		}
 		if unsized != nil {
-			add(fmt.Sprintf("kubectl -n %s rollout restart daemonset/%s", pod.Namespace, unsized.Name),
+			add(notSized, fmt.Sprintf("kubectl -n %s rollout restart daemonset/%s", pod.Namespace, unsized.Name),
 				"no size: created before FlexDaemonsetTemplate %s, or the webhook was bypassed, or a LimitRange refuses the size", template)
 		}
 	}
 	// 2. Pods that wait for a node because of what Stowage made of them.
 	if why, waits := podstatus.Unschedulable(pod); waits {
-		if action, what := i.waitsFor(pod); action != "" {
-			add(action, "%s: %s", what, why)
+		if w := i.waitsFor(pod); w != nil {
+			add(w.reason, w.action, "%s: %s", w.problem, why)
 		}
 	}
 	return out
 }
 
-// waitsFor returns what a pod waits for because of what Stowage made of it, and what to do about that; or
-// nothing.
-func (i *Inspector) waitsFor(pod *corev1.Pod) (action, what string) {
+// waitsFor returns what a pod waits for because of what Stowage made of it, and what to do about that; or nil.
+func (i *Inspector) waitsFor(pod *corev1.Pod) *podProblem {
 	switch {
 	case i.vmsOf(pod) > 0:
-		return fmt.Sprintf("raise %s in ConfigMap %s, add nodes, or see why the daemons that make VMs are not Ready", stowage.PeerPodsLimitKey, i.limitConfigMap()), "no free VM"
+		return &podProblem{
+			reason: noFreeVM, problem: "no free VM",
+			action: fmt.Sprintf("raise %s in ConfigMap %s, add nodes, or see why the daemons that make VMs are not Ready", stowage.PeerPodsLimitKey, i.limitConfigMap()),
+		}
 	case pod.Labels[stowage.SizedByLabel] != "":
-		return "lower the percentages or minimums of FlexDaemonsetTemplate " + pod.Labels[stowage.SizedByLabel], "no room for the size"
+		return &podProblem{
+			reason: noRoomForSize, problem: "no room for the size",
+			action: "lower the percentages or minimums of FlexDaemonsetTemplate " + pod.Labels[stowage.SizedByLabel],
+		}
 	case pod.Labels[stowage.SeatLabel] != "":
-		return "make room in the pool, change the strategy, or let other pools take the pods (spill)", "no room in pool " + pod.Labels[stowage.PoolLabel]
+		return &podProblem{
+			reason: noRoomInPool, problem: "no room in pool " + pod.Labels[stowage.PoolLabel],
+			action: "make room in the pool, change the strategy, or let other pools take the pods (spill)",
+		}
 	}
-	return "", ""
+	return nil
 }
 
 // passes reports whether a pod should have come through the webhook.
@@ -163,7 +196,7 @@ func (i *Inspector) policyProblems(ctx context.Context, s *snapshot, r *Report) 
 		name := sizing.TemplateName(d.Spec.Template.Annotations[flexdaemonsets.TemplateAnnotation], d.Annotations)
 		made := podpatch.FromPod(&corev1.Pod{ObjectMeta: d.Spec.Template.ObjectMeta})
 		if s.Covers(d.Namespace) && name != "" && !s.hasTemplate(name) && sc.Enforces(ctx, d.Namespace, made) {
-			r.problem(d.Namespace, "DaemonSet/"+d.Name, "create the template, or mend the annotation "+flexdaemonsets.TemplateAnnotation, "names FlexDaemonsetTemplate %s, which does not exist: its pods keep the size that they declare", name)
+			r.problem(templateMissing, d.Namespace, "DaemonSet/"+d.Name, "create the template, or mend the annotation "+flexdaemonsets.TemplateAnnotation, "names FlexDaemonsetTemplate %s, which does not exist: its pods keep the size that they declare", name)
 		}
 	}
 	return nil
@@ -172,7 +205,7 @@ func (i *Inspector) policyProblems(ctx context.Context, s *snapshot, r *Report) 
 // distributorProblems adds what is wrong with a PodDistributor.
 func (s *snapshot) distributorProblems(ctx context.Context, d *versprei.PodDistributor, r *Report) error {
 	if err := policy.Compile(d).Err; err != nil {
-		r.problem(d.Namespace, "PodDistributor/"+d.Name, "correct spec.distribution", "is invalid, so that it divides no pods: %v", err)
+		r.problem(invalidPolicy, d.Namespace, "PodDistributor/"+d.Name, "correct spec.distribution", "is invalid, so that it divides no pods: %v", err)
 	}
 	target := policy.TargetOf(d)
 	exists, err := s.exists(ctx, d.Namespace, target.Ref)
@@ -181,7 +214,7 @@ func (s *snapshot) distributorProblems(ctx context.Context, d *versprei.PodDistr
 	case err != nil:
 		return fmt.Errorf("the target of PodDistributor %s: %w", d.Name, err)
 	case !exists:
-		r.problem(d.Namespace, "PodDistributor/"+d.Name, "create the target, or correct spec.target", "its target %s %s %s does not exist", target.APIVersion, target.Kind, target.Name)
+		r.problem(targetMissing, d.Namespace, "PodDistributor/"+d.Name, "create the target, or correct spec.target", "its target %s %s %s does not exist", target.APIVersion, target.Kind, target.Name)
 	}
 	return nil
 }

@@ -180,7 +180,7 @@ func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, erro
 	}
 	i.podProblems(ctx, s, r)
 	if registration == nil && !s.hiddenRegistration && (len(r.Workloads)+len(r.Templates) > 0 || len(s.objects.PodDistributors) > 0) {
-		r.problem("", "MutatingWebhookConfiguration/"+i.Registration, "install Stowage, or remove its policies", "does not exist, so that pods are created as they are written")
+		r.problem(notRegistered, "", "MutatingWebhookConfiguration/"+i.Registration, "install Stowage, or remove its policies", "does not exist, so that pods are created as they are written")
 	}
 	r.sortProblems(own)
 	return r, nil

@@ -73,7 +73,7 @@ func (i *Inspector) plans(ctx context.Context, s *snapshot, r *Report) error {
 			PlannedCPU: cpu(p.PlannedCPU), CPU: cpu(p.CPU), PlannedMemory: memory(p.PlannedMemory), Memory: memory(p.Memory), OK: !p.Differs(),
 		})
 		if p.Differs() {
-			r.problem(p.Namespace, "DaemonSet/"+p.DaemonSet, "run one DaemonSet for each class of nodes, as kubectl stowage split prints them: docs/karpenter.md",
+			r.problem(planDiffers, p.Namespace, "DaemonSet/"+p.DaemonSet, "run one DaemonSet for each class of nodes, as kubectl stowage split prints them: docs/karpenter.md",
 				"Karpenter plans %s CPU and %s for its pod on %s, where it takes %s and %s", cpu(p.PlannedCPU), memory(p.PlannedMemory), p.Class, cpu(p.CPU), memory(p.Memory))
 		}
 	}

@@ -112,7 +112,7 @@ func (i *Inspector) limit(ctx context.Context, r *Report) (limit int64, known bo
 	}
 	limit, err = peerpod.ParseLimit(text)
 	if err != nil {
-		r.problem(cm.Namespace, "ConfigMap/"+cm.Name, "correct "+stowage.PeerPodsLimitKey, "its limit is refused, and the last valid one holds: %v", err)
+		r.problem(invalidLimit, cm.Namespace, "ConfigMap/"+cm.Name, "correct "+stowage.PeerPodsLimitKey, "its limit is refused, and the last valid one holds: %v", err)
 		return 0, false, nil
 	}
 	return limit, true, nil
@@ -126,20 +126,20 @@ func (i *Inspector) nodeProblems(node *corev1.Node, want int64, daemons map[stri
 	if text, ok := node.Annotations[stowage.PeerPodsLimitAnnotation]; ok {
 		own, err := peerpod.ParseLimit(text)
 		if err != nil {
-			r.problem("", "Node/"+node.Name, "correct or remove the annotation", "its annotation %s is refused, and the limit of the other nodes holds: %v", stowage.PeerPodsLimitAnnotation, err)
+			r.problem(invalidLimit, "", "Node/"+node.Name, "correct or remove the annotation", "its annotation %s is refused, and the limit of the other nodes holds: %v", stowage.PeerPodsLimitAnnotation, err)
 		} else {
 			want = own
 		}
 	}
 	if daemons != nil {
 		if ready, there := daemons[node.Name]; there && !ready && want > 0 {
-			r.problem("", "Node/"+node.Name, "see the pod of the DaemonSet that makes VMs", "its daemon is not Ready, so it advertises no VMs")
+			r.problem(daemonUnready, "", "Node/"+node.Name, "see the pod of the DaemonSet that makes VMs", "its daemon is not Ready, so it advertises no VMs")
 		}
 		return
 	}
 	now := peerpod.AdvertisedBy(node, i.PeerPods.VMResource)
 	if _, conflict := peerpod.Advertise(now, want); conflict {
-		r.problem("", "Node/"+node.Name, fmt.Sprintf("kubectl annotate node %s %s=take-over, or remove the amount", node.Name, stowage.PeerPodsCapacityAnnotation),
+		r.problem(foreignCapacity, "", "Node/"+node.Name, fmt.Sprintf("kubectl annotate node %s %s=take-over, or remove the amount", node.Name, stowage.PeerPodsCapacityAnnotation),
 			"advertises %d %s, which another client set, and not %d", now.Capacity, i.PeerPods.VMResource, want)
 	}
 }

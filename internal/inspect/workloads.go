@@ -22,7 +22,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
-	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/world"
 	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
@@ -86,7 +85,7 @@ func (i *Inspector) workloads(ctx context.Context, s *snapshot, r *Report) error
 		g := groups[uid]
 		r.Workloads = append(r.Workloads, g.done())
 		for _, short := range g.Shortages {
-			r.problem(g.Namespace, g.Kind+"/"+g.Name, "add nodes to the pool; Stowage tries it again by itself", "%s; other pools take the pods that wait for it%s", short, short.NextTry())
+			r.problem(poolExhausted, g.Namespace, g.Kind+"/"+g.Name, "add nodes to the pool; Stowage tries it again by itself", "%s; other pools take the pods that wait for it%s", short, short.NextTry())
 		}
 	}
 	slices.SortFunc(r.Workloads, func(a, b Workload) int {
@@ -142,7 +141,7 @@ func (g *group) add(ctx context.Context, i *Inspector, m *podOwner, p *policy.Po
 	}
 	var pods []division.Pod
 	for _, pod := range m.pods {
-		pods = append(pods, division.Pod{Pool: pod.Labels[stowage.PoolLabel], Ready: podstatus.Ready(pod), OnNode: pod.Spec.NodeName != "", ForeignCost: foreignCost(pod, p)})
+		pods = append(pods, divided(pod, p))
 	}
 	seated := g.AddPods(p.Whole, pods)
 	replicas := m.Replicas
@@ -164,34 +163,42 @@ func (g *group) add(ctx context.Context, i *Inspector, m *podOwner, p *policy.Po
 	return nil
 }
 
+// divided is a pod with a seat, as it is counted.
+func divided(pod *corev1.Pod, p *policy.Policy) division.Pod {
+	return division.Pod{Pool: pod.Labels[stowage.PoolLabel], Ready: podstatus.Ready(pod), OnNode: pod.Spec.NodeName != "", ForeignCost: foreignCost(pod, p)}
+}
+
 // foreignCost reports whether a pod has a deletion cost that Stowage did not write, as far as its claim says without the key.
 func foreignCost(pod *corev1.Pod, p *policy.Policy) bool {
-	pool, ok := p.Pool(pod.Labels[stowage.PoolLabel])
 	claim := pod.Annotations[stowage.ClaimAnnotation]
-	cost, set := pod.Annotations[corev1.PodDeletionCost]
-	if !ok || !set || strings.HasPrefix(claim, string(ledger.OriginOrdinal)) {
-		return false
+	ordinal, err := strconv.ParseInt(pod.Labels[stowage.SeatLabel], 10, 64)
+	return err == nil && !strings.HasPrefix(claim, string(ledger.OriginOrdinal)) &&
+		p.ForeignCost(pod.Labels[stowage.PoolLabel], ordinal, pod.Annotations[corev1.PodDeletionCost], ledger.CostRank(ledger.UnverifiedID(claim)))
+}
+
+// poolsOf is what each pool of a division has and should have.
+func poolsOf(d *division.Division) (out []Pool) {
+	for _, p := range d.Pools {
+		out = append(out, Pool{
+			Name: p.Name, Labels: labels.Set(p.Labels).String(), Share: math.Round(p.Share*100) / 100, Target: p.Target,
+			Current: p.Current, Ready: p.Ready, Pending: p.Pending, Difference: p.Current - p.Target,
+		})
 	}
-	ordinal, _ := strconv.ParseInt(pod.Labels[stowage.SeatLabel], 10, 64)
-	rank, _ := p.Strategy.Rank(sequence.Seat{Pool: pool, Ordinal: ordinal})
-	return sequence.RankOfCost(cost, rank, ledger.CostRank(ledger.UnverifiedID(claim))) == 0
+	return out
 }
 
 func (g *group) done() Workload {
 	w := &g.Workload
 	w.Replicas, w.Unseated, w.OK = g.Division.Replicas, g.Division.Unseated, g.Division.Unseated == 0
-	for _, p := range g.Division.Pools {
-		w.Pools = append(w.Pools, Pool{
-			Name: p.Name, Labels: labels.Set(p.Labels).String(), Share: math.Round(p.Share*100) / 100, Target: p.Target,
-			Current: p.Current, Ready: p.Ready, Pending: p.Pending, Difference: p.Current - p.Target,
-		})
+	w.Pools = poolsOf(&g.Division)
+	for _, p := range w.Pools {
 		w.OK = w.OK && p.Current == p.Target && p.Ready == p.Target
 	}
 	switch {
 	case g.idle != "":
 		w.OK, w.Note = true, g.idle
 	case g.err != nil:
-		w.OK, w.Pools, w.Note = false, nil, "invalid: "+strings.ReplaceAll(g.err.Error(), "\n", "; ")
+		w.OK, w.Pools, w.Note = false, nil, "invalid: "+oneLine(g.err)
 	case g.unseen:
 		w.OK, w.Note = false, "its controller has not acted on the last change"
 	case len(g.Shortages) > 0 && w.Note == "":

@@ -21,7 +21,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
-	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 	"github.com/stowage-dev/stowage/internal/world"
 	worldapi "github.com/stowage-dev/stowage/internal/world/api"
@@ -177,7 +176,9 @@ func (r *Run) divide(ctx context.Context, p *policy.Policy, owners []*world.Work
 				continue
 			}
 			pods = append(pods, divisions.Pod{
-				Pool: rec.Pool, Ready: rec.Ready, OnNode: rec.Node != "", Age: r.Clock.Since(time.Unix(rec.Created, 0)), ForeignCost: foreignCost(p, &rec),
+				Pool: rec.Pool, Ready: rec.Ready, OnNode: rec.Node != "", Age: r.Clock.Since(time.Unix(rec.Created, 0)),
+				// Who reads no deletion cost is not misled by a foreign one.
+				ForeignCost: rec.Origin != ledger.OriginOrdinal && p.ForeignCost(rec.Pool, rec.Ordinal, rec.Cost, ledger.CostRank(rec.ID)),
 			})
 		}
 		seated := d.AddPods(p.Whole, pods)
@@ -202,16 +203,6 @@ func (r *Run) divide(ctx context.Context, p *policy.Policy, owners []*world.Work
 		d.Unseated += max(0, min(replicas, p.Whole.Capacity())-seated)
 	}
 	return d, stuck, nil
-}
-
-// foreignCost reports whether Stowage did not write a pod's deletion cost, and the pod's owner reads it.
-func foreignCost(p *policy.Policy, rec *seats.Record) bool {
-	pool, ok := p.Pool(rec.Pool)
-	if !ok || rec.Cost == "" || rec.Origin == ledger.OriginOrdinal {
-		return false
-	}
-	rank := p.Whole.RankOrNone(sequence.Seat{Pool: pool, Ordinal: rec.Ordinal})
-	return sequence.RankOfCost(rec.Cost, rank, ledger.CostRank(rec.ID)) == 0
 }
 
 // show writes the counts of all pools, also as they are shown in columns.

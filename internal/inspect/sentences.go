@@ -1,0 +1,409 @@
+package inspect
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/podpatch"
+)
+
+// The sentences that explanations print. Nothing in this file reads from a cluster.
+
+const leftAlone = "left alone"
+
+func (a *Aspect) say(format string, args ...any) {
+	a.Facts = append(a.Facts, fmt.Sprintf(format, args...))
+}
+
+// because notes why the pod was left alone though there is a policy for it.
+func (a *Aspect) because(format string, args ...any) {
+	a.Reason = fmt.Sprintf(format, args...)
+	a.say("%s", a.Reason)
+}
+
+// missed notes that the pod would become something if it were created now.
+func (a *Aspect) missed(b bypass, what string) {
+	if b.LeftAlone != "" {
+		a.because("It would be %s, but: %s.", what, b.LeftAlone)
+		return
+	}
+	a.because("It would be %s if it were created now. It was created before its policy, or it bypassed the webhook (see the events of its owner).", what)
+}
+
+// oneLine is an error without line breaks.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
+func (e *Explanation) text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Pod %s/%s", e.Namespace, e.Pod)
+	if len(e.Owners) > 0 {
+		fmt.Fprintf(&b, ", of %s", strings.Join(e.Owners, " of "))
+	}
+	if e.Node != "" {
+		fmt.Fprintf(&b, ", on node %s", e.Node)
+	}
+	b.WriteString("\n")
+	if e.LeftAlone != "" {
+		fmt.Fprintf(&b, "Stowage changed nothing in it: %s\n", e.LeftAlone)
+	}
+	for _, a := range []struct {
+		question string
+		Aspect
+	}{{"Where it goes", e.Spread}, {"How big it is", e.Sizing}, {"What it really consumes", e.PeerPods}} {
+		fmt.Fprintf(&b, "\n%s: %s\n", a.question, a.Summary)
+		for _, fact := range a.Facts {
+			fmt.Fprintf(&b, "  %s\n", fact)
+		}
+	}
+	if e.Pending != "" {
+		fmt.Fprintf(&b, "\nIt is Pending because %s.\nTo change that: %s.\n", e.Pending, e.Action)
+	}
+	return b.String()
+}
+
+func (f *spreadFacts) describe(a *Aspect) {
+	switch {
+	case f.Owner == nil:
+		a.say("A strategy divides the pods of a workload, and nothing controls this pod.")
+		return
+	case f.NeverSeated:
+		a.say("The pods of a %s have their nodes already.", f.Owner.Kind)
+		return
+	case f.NoStrategy != nil:
+		f.NoStrategy.describe(a)
+		return
+	case f.Policy == nil:
+		return
+	case f.Policy.Invalid != "":
+		a.say("The %s is invalid: %s.", f.Policy.Source, f.Policy.Invalid)
+		return
+	}
+	var pools []string
+	for _, p := range f.Policy.Pools {
+		pools = append(pools, p.String())
+	}
+	a.say("The policy is the %s: %s.", f.Policy.Source, strings.Join(pools, "; "))
+	for _, w := range f.Policy.Warnings {
+		a.say("%s.", w)
+	}
+	switch {
+	case f.NoSeat != nil:
+		f.NoSeat.describe(a)
+		f.describePools(a)
+	case f.Seat != nil:
+		if a.Changed = f.Seat.Proven; a.Changed {
+			a.Summary = fmt.Sprintf("seat %d of pool %s", f.Seat.Ordinal, f.Seat.Pool)
+		}
+		if f.Seat.PoolRemoved {
+			a.say("The policy has no pool %s any more: it was edited after this pod came. Its next pods go to the pools that there are.", f.Seat.Pool)
+			f.describePools(a)
+			return
+		}
+		a.say("%s", f.Seat.origin())
+		f.describePools(a)
+		if f.Seat.Number > 0 {
+			a.say("The seat is number %d of the sequence; %s.", f.Seat.Number, f.Seat.removal())
+		}
+		for n := range f.Shortages {
+			a.say("%s", f.Shortages[n].sentence())
+		}
+		if f.Seat.HeldBy != "" {
+			a.say("%s.", f.Seat.held())
+		}
+	}
+}
+
+func (f *noStrategy) describe(a *Aspect) {
+	switch {
+	case len(f.Wrong) > 0:
+		a.say("The annotations of %s give no strategy: %s.", f.Annotations, strings.Join(f.Wrong, "; "))
+	case f.Annotations != "":
+		a.say("The strategy in the annotations of %s does not count in namespace %s: the namespace is blocked, or lacks the label of --spread-namespace-label.", f.Annotations, f.Namespace)
+	default:
+		a.say("It has no strategy: no PodDistributor is for %s, and there are no annotations %s and %s.",
+			strings.Join(f.For, " or "), stowage.SpreadSwitchAnnotation, stowage.SpreadStrategyAnnotation)
+	}
+}
+
+func (p poolRule) String() string {
+	var parts []string
+	if p.Base > 0 {
+		parts = append(parts, fmt.Sprintf("base %d", p.Base))
+	}
+	parts = append(parts, fmt.Sprintf("weight %d", p.Weight))
+	if p.Max > 0 {
+		parts = append(parts, fmt.Sprintf("at most %d", p.Max))
+	}
+	return fmt.Sprintf("%s (%s) has %s", p.Name, p.NodeLabels, strings.Join(parts, ", "))
+}
+
+func (f *noSeat) describe(a *Aspect) {
+	switch {
+	case f.ChoosesNodesBy != "":
+		a.because("The pod chooses its nodes itself, by %s, so it has no seat.", f.ChoosesNodesBy)
+	case f.PoolsFull:
+		a.because("Every pool had as many pods as it may have when the pod was created, so it has no seat and runs anywhere.")
+	default:
+		a.missed(f.bypass, "given a seat")
+	}
+}
+
+// describePools tells how many pods there are, and how they are divided.
+func (f *spreadFacts) describePools(a *Aspect) {
+	if len(f.Pools) == 0 {
+		return
+	}
+	var names, shares, targets, counts []string
+	for _, pool := range f.Pools {
+		names = append(names, pool.Name)
+		shares = append(shares, strconv.FormatFloat(pool.Share, 'f', 1, 64))
+		targets = append(targets, strconv.FormatInt(pool.Target, 10))
+		counts = append(counts, strconv.FormatInt(pool.Current, 10))
+	}
+	a.say("%s asks for %d pods: share %s, target %s, current %s (%s).", f.Owner, f.Replicas,
+		strings.Join(shares, " / "), strings.Join(targets, " / "), strings.Join(counts, " / "), strings.Join(names, " / "))
+}
+
+// origin says where the seat comes from.
+func (f *seatFacts) origin() string {
+	if !f.Proven {
+		return "The pod carries no proof of its seat, so Stowage does not count it: somebody wrote its labels."
+	}
+	return cmp.Or(map[string]string{
+		originClaimed:  "The seat was claimed in the ledger as the pod was created.",
+		originUnshared: "The seat was given by one replica alone, because the API was too slow to share it.",
+		originOrdinal:  "The seat follows from the pod's own ordinal.",
+		originAdopted:  "The seat was given to the pod later, because it had come without one.",
+	}[f.Origin], "The claim that the pod carries is of no kind that this version knows.")
+}
+
+// removal says when the pod goes at a scale-down.
+func (f *seatFacts) removal() string {
+	switch {
+	case f.DeletionCost == nil:
+		return "its owner removes pods by their ordinals"
+	case f.ForeignCost:
+		return fmt.Sprintf("its deletion cost, %s, is not ours, and decides when a scale-down removes it", *f.DeletionCost)
+	}
+	return fmt.Sprintf("a scale-down removes higher numbers first (deletion cost %s)", *f.DeletionCost)
+}
+
+func (f *shortageFacts) sentence() string {
+	text := f.String() + f.Shortage.NextTry()
+	switch {
+	case f.PodWaits:
+		return "P" + text[1:] + ". The pod waits, because no other pool has room for it, either."
+	case f.PodMoved:
+		return "The pod was to run in another pool: " + text + "."
+	}
+	return "P" + text[1:] + "."
+}
+
+// held says how the pod is held to its pool, and whether it is there.
+func (f *seatFacts) held() string {
+	how := map[holder]string{
+		bySelector: "A node selector holds it there",
+		byAffinity: "Its affinity prefers nodes of that pool",
+		byNothing:  "Nothing holds it there, because it was adopted",
+	}[f.HeldBy]
+	switch {
+	case f.Node == "":
+		return fmt.Sprintf("%s; it waits for a node with %s", how, f.NodeLabels)
+	case f.InPool == nil:
+		return how
+	case *f.InPool:
+		return fmt.Sprintf("%s; node %s is one of them", how, f.Node)
+	}
+	return fmt.Sprintf("%s; node %s is not one of them", how, f.Node)
+}
+
+func (f *sizeFacts) describe(a *Aspect) {
+	if f.NoTemplate {
+		switch {
+		case f.SizedBy != "":
+			a.Changed, a.Summary = true, "sized by FlexDaemonsetTemplate "+f.SizedBy
+			a.say("Its DaemonSet has no resource template any more; the next pods keep the size that they declare.")
+		case f.Owner == nil || f.Owner.Kind != "DaemonSet":
+			a.say("Only the pods of DaemonSets get a share of their node.")
+		default:
+			a.say("Neither DaemonSet %s nor its pod template has the annotation %s.", f.Owner.Name, flexdaemonsets.TemplateAnnotation)
+		}
+		return
+	}
+	if f.Now == "" {
+		return
+	}
+	for _, w := range f.Warnings {
+		a.say("%s.", w)
+	}
+	if f.NotSized != nil {
+		a.missed(*f.NotSized, f.Now)
+	}
+	if f.SizedBy == "" {
+		return
+	}
+	a.Changed, a.Summary = true, "a share of its node, by FlexDaemonsetTemplate "+f.SizedBy
+	for _, share := range f.Shares {
+		if share.Moved {
+			a.say("%s: %s.", share.Resource, share.Because)
+		} else {
+			a.say("%s: %s; the pod requests %s.", share.Resource, share.Because, cmp.Or(share.amount(), "nothing"))
+		}
+	}
+	for _, name := range f.Excluded {
+		a.say("Container %s keeps what it declares: the template excludes it.", name)
+	}
+	if f.Ceiling {
+		a.say("It gets no more than its DaemonSet declares (ceiling: Template).")
+	}
+	for _, r := range f.Resizes {
+		a.say("%s.", r.text())
+	}
+	if !f.OffSize {
+		return
+	}
+	if !f.InPlace {
+		a.say("Now it would be %s; new pods get that, and this one keeps its size (updatePolicy: OnCreate).", f.Now)
+		return
+	}
+	a.say("Now it would be %s, and Stowage resizes it (updatePolicy: InPlace).", f.Now)
+	if f.Refused != "" {
+		a.say("The status of FlexDaemonsetTemplate %s: %s.", f.Template, strings.TrimSuffix(f.Refused, "."))
+	}
+}
+
+// amount is what a pod requests, with what is in force where that differs.
+func (f shareFacts) amount() string {
+	if f.InForce != "" {
+		return fmt.Sprintf("%s (in force: %s)", f.Requested, f.InForce)
+	}
+	return f.Requested
+}
+
+func (f resizeFacts) text() string {
+	text := map[resizeState]string{
+		resizing:         "The kubelet is resizing the pod",
+		resizeFailed:     "The kubelet tried to resize the pod and failed; it tries again",
+		resizeWaits:      "The node has no room to resize the pod now (" + f.Reason + ")",
+		resizeImpossible: "The node cannot resize the pod (Infeasible)",
+	}[f.State]
+	if f.Message != "" {
+		text += ": " + f.Message
+	}
+	return text
+}
+
+func (f *vmFacts) describe(a *Aspect) {
+	switch {
+	case f.Unreadable != "":
+		a.say("The annotation %s is not readable: %s.", stowage.OriginalResourcesAnnotation, f.Unreadable)
+	case f.NotConverted != nil:
+		a.missed(*f.NotConverted, "converted to a peer pod")
+	case f.Size != nil:
+		a.Changed, a.Summary = true, fmt.Sprintf("one %s, for a VM outside the node", f.Resource)
+		f.Size.describe(a)
+		a.say("The entries were taken out, so that the scheduler counts one %s and not the node's cpu and memory.", f.Resource)
+	case f.RuntimeClass == "":
+		a.say("It has no RuntimeClass; the pods of %s run in VMs.", strings.Join(f.Classes, ", "))
+	default:
+		a.say("Its RuntimeClass is %s; the pods of %s run in VMs.", f.RuntimeClass, strings.Join(f.Classes, ", "))
+	}
+}
+
+func (s *vmSize) describe(a *Aspect) {
+	for _, asked := range s.Asked {
+		who := "Container " + asked.Container
+		if asked.Container == "" {
+			who = "The pod as a whole"
+		}
+		a.say("%s asked for %s.", who, cmp.Or(asked.text(), "nothing"))
+	}
+	var size []string
+	if s.VCPUs > 0 {
+		size = append(size, fmt.Sprintf("%s cpu is %d vCPU", s.CPU, s.VCPUs))
+	}
+	if s.MemoryMiB > 0 {
+		size = append(size, fmt.Sprintf("%s of memory is %d MiB", s.Memory, s.MemoryMiB))
+	}
+	if s.GPUs > 0 {
+		size = append(size, fmt.Sprintf("%d GPU", s.GPUs))
+	}
+	if len(size) > 0 {
+		a.say("Together, each with its limit or else its request, rounded up: %s.", strings.Join(size, ", "))
+	}
+	for _, kept := range s.Kept {
+		a.say("The annotation %s was there already, and stays %s.", kept.Key, kept.Value)
+	}
+}
+
+func (f askedFacts) text() string {
+	var parts []string
+	for _, list := range []struct {
+		name string
+		of   podpatch.ResourceList
+	}{{"requests", f.Requests}, {"limits", f.Limits}} {
+		var entries []string
+		for _, name := range slices.Sorted(maps.Keys(list.of)) {
+			entries = append(entries, fmt.Sprintf("%s %s", name, list.of[name]))
+		}
+		if len(entries) > 0 {
+			parts = append(parts, list.name+" "+strings.Join(entries, ", "))
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+// sentences are the facts of a node in words.
+func (f *nodeFacts) sentences() (out []string) {
+	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	if f.VMs != nil {
+		say("It advertises %d %s, of which its pods request %d.", f.VMs.Advertised, f.VMs.Resource, f.VMs.Used)
+		if f.VMs.Limit != nil {
+			out = append(out, f.VMs.Limit.sentences()...)
+		}
+	}
+	for _, p := range f.Sized {
+		var parts []string
+		for _, r := range p.Resources {
+			parts = append(parts, fmt.Sprintf("%s %s", r.Resource, r.amount()))
+		}
+		say("Pod %s/%s is sized by FlexDaemonsetTemplate %s: %s.", p.Namespace, p.Pod, p.SizedBy, strings.Join(parts, ", "))
+	}
+	for _, p := range f.Pools {
+		say("%d of the pods of %s %s/%s in pool %s.", p.Pods, p.Kind, p.Namespace, p.Owner, p.Pool)
+	}
+	if len(out) == 0 {
+		say("Stowage decided nothing about it: it has no VMs, no sized pod and no pod with a seat.")
+	}
+	return out
+}
+
+func (f *limitFacts) sentences() (out []string) {
+	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	switch {
+	case f.NotSelected:
+		say("It may have none: --peerpods-node-selector does not select it.")
+	case f.Own != "":
+		say("Its own limit is %s, by the annotation %s.", f.Own, stowage.PeerPodsLimitAnnotation)
+	case f.OfAll != nil:
+		say("The limit of all nodes is %d (ConfigMap %s, or the flag --peerpods-limit-per-node).", *f.OfAll, f.ConfigMap)
+	default:
+		say("The limit of all nodes is invalid, so the node keeps the last valid one.")
+	}
+	switch f.Daemon {
+	case daemonReady:
+		say("Its daemon is Ready, so it advertises that many.")
+	case daemonAbsent:
+		say("It has no daemon that makes VMs, so it advertises none.")
+	}
+	for _, w := range f.Warnings {
+		say("%s.", w)
+	}
+	return out
+}
