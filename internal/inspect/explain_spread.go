@@ -68,7 +68,7 @@ type policyFacts struct {
 	Warnings []string   `json:"warnings,omitempty"`
 }
 
-// poolRule is what a policy says about a pool.
+// poolRule is a pool of a policy.
 type poolRule struct {
 	Name       string     `json:"name"`
 	NodeLabels labels.Set `json:"nodeLabels"`

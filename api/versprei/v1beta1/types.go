@@ -266,6 +266,15 @@ type PodDistributorStatus struct {
 	// +listMapKey=name
 	Pools []PoolStatus `json:"pools,omitempty"`
 	// Conditions are TargetFound, Balanced and, where a pool has spill, CapacityAvailable.
+	// Reasons of Balanced:
+	// Balanced. Each pool has the pods that it should have, and each pod has a node.
+	// Progressing. Pods are created or removed, or have waited less than 30 s for a node.
+	// PodsPending. Pods have waited longer for a node.
+	// ReplicasNotReached. For five minutes the workload has had another number of pods than it asks for.
+	// Spilled. A pool has no room, and other pools have taken its pods.
+	// OverTarget. A pool has too many pods.
+	// PodsWithoutSeat. Pods have no seat, or their seat is in a pool that was removed.
+	// NoTarget. The PodDistributor divides no pods, and TargetFound has the cause.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
