@@ -207,7 +207,7 @@ func (s *snapshot) distributorProblems(ctx context.Context, d *versprei.PodDistr
 	if err := policy.Compile(d).Err; err != nil {
 		r.problem(invalidPolicy, d.Namespace, "PodDistributor/"+d.Name, "correct spec.distribution", "is invalid, so that it divides no pods: %v", err)
 	}
-	target := policy.TargetOf(d)
+	target := world.TargetOf(d)
 	exists, err := s.exists(ctx, d.Namespace, target.Ref)
 	switch {
 	case apierrors.IsForbidden(err):

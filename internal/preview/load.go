@@ -297,7 +297,7 @@ func (l *loader) findTargets() {
 	objects := manifests.New(l.in.Objects)
 	for i := range l.in.Objects.PodDistributors {
 		d := &l.in.Objects.PodDistributors[i]
-		target := policy.TargetOf(d)
+		target := world.TargetOf(d)
 		if w, err := objects.Workload(l.ctx, d.Namespace, target.Ref); err == nil && w == nil {
 			l.warn("PodDistributor %s/%s: its target %s %s %s is not in the input", d.Namespace, d.Name, target.APIVersion, target.Kind, target.Name)
 		}

@@ -72,6 +72,10 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 	policies := policy.NewFinder(h.World, policy.Settings{
 		Held: service.Held, NamespaceLabel: o.Feature.NamespaceLabel, ExcludedNamespaces: o.Feature.ExcludedNamespaces,
 	})
+	known, err := h.World.FollowDistributors(ctx, h.Informers)
+	if err != nil {
+		return nil, err
+	}
 	owners := policy.NewOwners(policies, service.Pods().NameOf, h.Uncached, h.Clock)
 	if _, err := h.Informers.GetInformer(ctx, &stowage.PoolState{}); err != nil {
 		return nil, fmt.Errorf("watch PoolStates: %w", err)
@@ -95,7 +99,7 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 		Log: h.Log.WithName("repair"), Events: h.Events, Metrics: repair.NewMetrics(h.Metrics),
 	}
 	statuses := &status.Controller{
-		Uncached: h.Uncached, Informers: h.Informers, World: h.World, Seats: service, Progress: repairs, Clock: h.Clock,
+		Cached: h.Cached, Uncached: h.Uncached, Informers: h.Informers, World: h.World, Seats: service, Progress: repairs, Clock: h.Clock,
 		Timing: status.Timing{Every: time.Second, All: o.Repair.Resync, Quiet: o.Repair.Quiet}, Log: h.Log.WithName("status"),
 	}
 	collector := &seats.Collector{Seats: service, Uncached: h.Uncached, KeySecret: secret, Log: h.Log.WithName("seats")}
@@ -112,8 +116,11 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 				service.Run,
 			},
 			Checks: map[string]healthz.Checker{"seats": func(*http.Request) error {
-				if !service.Pods().HasSynced() {
+				switch {
+				case !service.Pods().HasSynced():
 					return errors.New("the pods that have a seat are not listed yet")
+				case !known():
+					return errors.New("the PodDistributors are not listed yet")
 				}
 				return nil
 			}},

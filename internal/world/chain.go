@@ -60,16 +60,6 @@ func (c Chain) Root() Ref { return c.Refs[len(c.Refs)-1] }
 // Includes reports whether an object is one of them.
 func (c Chain) Includes(ref Ref) bool { return slices.ContainsFunc(c.Refs, ref.SameObject) }
 
-// IncludesName reports whether one of the objects has a name.
-func (c Chain) IncludesName(name string) bool {
-	for i := range c.Refs {
-		if c.Refs[i].Name == name {
-			return true
-		}
-	}
-	return false
-}
-
 // Under returns those of some workloads that stand below another one, or are it.
 func Under(ctx context.Context, s Snapshot, top Object, among []*Workload) ([]*Workload, error) {
 	var out []*Workload

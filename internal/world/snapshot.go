@@ -29,8 +29,9 @@ type Snapshot interface {
 	// MayRead reports whether Stowage can tell that an object of a kind does not exist. Where it
 	// may not read the kind, [Snapshot.Workload] returning nil says nothing.
 	MayRead(ref Ref) bool
-	// PodDistributors returns the namespace's PodDistributors with their specs.
-	PodDistributors(ctx context.Context, namespace string) ([]versprei.PodDistributor, error)
+	// PodDistributor returns the PodDistributor that targets one of some objects of a namespace, with its spec, or nil if none
+	// does. Of several, [Wins] tells which.
+	PodDistributor(ctx context.Context, namespace string, targets []Ref) (*versprei.PodDistributor, error)
 	// PoolState returns what is known of pools without room for the pods of a workload, or nil if nothing is.
 	PoolState(ctx context.Context, namespace string, workload types.UID) (*stowage.PoolState, error)
 	// Node returns a node with its labels, annotations, taints, conditions and allocatable

@@ -74,21 +74,22 @@ type Pod struct {
 
 // Find returns the policy for a pod, or nil if it has none.
 func (f *Finder) Find(ctx context.Context, pod Pod) (*Policy, error) {
-	// 1. What there is: PodDistributors, and what made the pod. There may be many Jobs, so they are looked up only where it
+	// 1. What there is: what made the pod, and a PodDistributor. There may be many Jobs, so they are looked up only where it
 	// matters.
-	distributors, err := f.World.PodDistributors(ctx, pod.Namespace)
-	if err != nil {
-		return nil, err
-	}
 	chain, isJob := world.Chain{Refs: []world.Ref{pod.Owner}}, pod.Owner.IsJob()
 	if !isJob {
+		var err error
 		if chain, err = world.Owners(ctx, f.World, pod.Namespace, pod.Owner); err != nil {
 			return nil, err
 		}
 	}
+	distributor, err := f.World.PodDistributor(ctx, pod.Namespace, chain.Refs)
+	if err != nil {
+		return nil, err
+	}
 
 	// 2. Which source wins?
-	winner := matchOf(chain, pod.Annotations, distributors)
+	winner := matchOf(chain, pod.Annotations, distributor)
 	if winner.None() {
 		return nil, nil
 	}

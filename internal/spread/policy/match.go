@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"cmp"
 	"strconv"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -16,16 +15,16 @@ type match struct {
 	Text, Source string
 }
 
-// matchOf returns which source divides the pods of a workload. Template are the annotations of its pod template. The first of
-// these wins, and nothing is merged:
+// matchOf returns which source divides the pods of a workload. Template are the annotations of its pod template, and d is the
+// PodDistributor that targets the workload or what made it, or nil. The first of these wins, and nothing is merged:
 //
-//  1. A PodDistributor that targets the workload or what made it. Of several, the oldest wins, then the first by name.
+//  1. The PodDistributor.
 //  2. Annotations of the pod template.
 //  3. Annotations of the uppermost workload.
 //
 // A Job's pods are divided by a PodDistributor alone. A source that does not compile still wins, so that an error is seen.
-func matchOf(chain world.Chain, template map[string]string, distributors []versprei.PodDistributor) match {
-	if d := winner(distributors, chain); d != nil {
+func matchOf(chain world.Chain, template map[string]string, d *versprei.PodDistributor) match {
+	if d != nil {
 		return match{Distributor: d}
 	}
 	if chain.Refs[0].IsJob() {
@@ -44,33 +43,6 @@ func matchOf(chain world.Chain, template map[string]string, distributors []versp
 
 // None reports whether nothing divides the pods.
 func (m *match) None() bool { return m.Distributor == nil && m.Source == "" }
-
-// winner returns the PodDistributor that divides the pods of one of some objects.
-func winner(list []versprei.PodDistributor, chain world.Chain) *versprei.PodDistributor {
-	var best *versprei.PodDistributor
-	for i := range list {
-		d := &list[i]
-		if !chain.IncludesName(d.Spec.Target.Name) { // nearly all of a long list, cheaply
-			continue
-		}
-		if chain.Includes(TargetOf(d).Ref) && (best == nil || Older(d, best)) {
-			best = d
-		}
-	}
-	return best
-}
-
-// TargetOf returns a PodDistributor's target.
-func TargetOf(d *versprei.PodDistributor) world.Object {
-	t := &d.Spec.Target
-	return world.Object{Namespace: d.Namespace, Ref: world.Ref{APIVersion: t.APIVersion, Kind: t.Kind, Name: t.Name}}
-}
-
-// Older reports whether one PodDistributor wins over another of the same target. The older one does, or the first by
-// name if both are of the same second.
-func Older(a, b *versprei.PodDistributor) bool {
-	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name)) < 0
-}
 
 // StrategyText returns the strategy that annotations give, if they give one.
 func StrategyText(annotations map[string]string) (string, bool) {

@@ -356,7 +356,7 @@ func TestMatchOf(t *testing.T) {
 		"a PodDistributor of a Job":              {chain: world.Chain{Refs: []world.Ref{job}}, distributors: []versprei.PodDistributor{ofJob}, want: "of-the-job"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := matchOf(tc.chain, tc.template, tc.distributors)
+			m := matchOf(tc.chain, tc.template, world.Winner(tc.distributors, tc.chain.Refs))
 			got := m.Text
 			if m.Distributor != nil {
 				got = m.Distributor.Name

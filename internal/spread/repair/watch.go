@@ -24,12 +24,12 @@ func (r *run) watchPolicies(t *leader.Term) error {
 		AddFunc: func(obj any, first bool) {
 			d := obj.(*versprei.PodDistributor)
 			if !first || r.Clock.Since(d.CreationTimestamp.Time) < podstatus.PolicyGrace { // a resync begins the term
-				r.policyChanged(policy.TargetOf(d))
+				r.policyChanged(world.TargetOf(d))
 			}
 		},
 		UpdateFunc: func(was, is any) {
 			if old, now := was.(*versprei.PodDistributor), is.(*versprei.PodDistributor); old.Generation != now.Generation {
-				r.policyChanged(policy.TargetOf(now))
+				r.policyChanged(world.TargetOf(now))
 			}
 		},
 	}); err != nil {

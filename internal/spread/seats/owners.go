@@ -31,8 +31,8 @@ func (p *Pods) OwnersUnder(ctx context.Context, snapshot world.Snapshot, top wor
 		found[w.UID] = true
 	}
 	var others []*world.Workload
-	for _, o := range p.Owners() {
-		if o.Namespace == top.Namespace && !found[o.UID] {
+	for _, o := range p.Unwatched(top.Namespace) {
+		if !found[o.UID] {
 			others = append(others, &world.Workload{Ref: Ref(o), Namespace: o.Namespace, Replicas: -1, Current: -1})
 		}
 	}

@@ -92,6 +92,8 @@ type Pods struct {
 	mu      sync.RWMutex
 	byOwner map[ledger.OwnerKey]*ownerPods
 	owners  map[types.UID]*ownerPods // of each pod
+	// unwatched are the owners of kinds that the cache does not watch, by namespace.
+	unwatched map[string]map[types.UID]ledger.Owner
 }
 
 // ownerPods are the pods of one owner.
@@ -187,6 +189,13 @@ func (p *Pods) Owners() []ledger.Owner {
 		out = append(out, o.owner)
 	}
 	return out
+}
+
+// Unwatched returns the owners of pods in a namespace that are of kinds that the cache does not watch.
+func (p *Pods) Unwatched(namespace string) []ledger.Owner {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return slices.Collect(maps.Values(p.unwatched[namespace]))
 }
 
 // Waiting returns the owners of pods for which the scheduler found no node.
@@ -316,6 +325,12 @@ func (p *Pods) put(pod *corev1.Pod) {
 			pods:  map[types.UID]Record{},
 		}
 		p.byOwner[key] = o
+		if !Ref(o.owner).Watched() {
+			if p.unwatched[key.Namespace] == nil {
+				p.unwatched[key.Namespace] = map[types.UID]ledger.Owner{}
+			}
+			p.unwatched[key.Namespace][key.UID] = o.owner
+		}
 	}
 	var was *Record
 	if before, ok := o.pods[r.UID]; ok {
@@ -354,6 +369,11 @@ func (p *Pods) remove(uid types.UID) {
 		o.replace(&r, nil)
 		if len(o.pods) == 0 {
 			delete(p.byOwner, o.owner.Key())
+			if of := p.unwatched[o.owner.Namespace]; of != nil {
+				if delete(of, o.owner.UID); len(of) == 0 {
+					delete(p.unwatched, o.owner.Namespace)
+				}
+			}
 		}
 	}
 	p.mu.Unlock()

@@ -122,7 +122,7 @@ func New(o Options) *Service {
 	if l.asker == nil {
 		l.asker = byNamespace
 	}
-	l.pods = &Pods{Key: o.Key, Seen: l.podSeen, byOwner: map[ledger.OwnerKey]*ownerPods{}, owners: map[types.UID]*ownerPods{}}
+	l.pods = &Pods{Key: o.Key, Seen: l.podSeen, byOwner: map[ledger.OwnerKey]*ownerPods{}, owners: map[types.UID]*ownerPods{}, unwatched: map[string]map[types.UID]ledger.Owner{}}
 	return l
 }
 

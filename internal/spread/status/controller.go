@@ -16,9 +16,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
+	"github.com/stowage-dev/stowage/internal/world"
 	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 )
 
@@ -40,6 +42,7 @@ type Timing struct {
 
 // Controller is the controller of the status of PodDistributors.
 type Controller struct {
+	Cached    client.Reader
 	Uncached  client.Client
 	Informers crcache.Informers
 	World     *worldcache.Cache
@@ -63,13 +66,21 @@ type Run struct {
 	Queue leader.Queue[types.NamespacedName]
 
 	mu sync.Mutex
-	// changed is when pods of a namespace changed last, and all when every PodDistributor was looked at last.
-	changed map[string]time.Time
-	all     time.Time
+	// pods is when pods of an owner changed last, and objects when what concerns an object did: a PodDistributor that targets it,
+	// or the room that its pods have.
+	pods    map[ledger.OwnerKey]time.Time
+	objects map[world.Object]time.Time
+	all     time.Time // when every PodDistributor was looked at last
+
+	// divided is the PodDistributor of each owner that has pods. It is known for a while after the last pod is gone. Only Look
+	// uses it.
+	divided map[ledger.OwnerKey]types.NamespacedName
 }
 
 // NewRun returns a run that has no queue yet.
-func (c *Controller) NewRun() *Run { return &Run{Controller: c, changed: map[string]time.Time{}} }
+func (c *Controller) NewRun() *Run {
+	return &Run{Controller: c, pods: map[ledger.OwnerKey]time.Time{}, objects: map[world.Object]time.Time{}, divided: map[ledger.OwnerKey]types.NamespacedName{}}
+}
 
 // Register implements [leader.Controller].
 func (c *Controller) Register(t *leader.Term) error {
@@ -78,15 +89,44 @@ func (c *Controller) Register(t *leader.Term) error {
 	if r.Queue, err = leader.Reconcile(t, "poddistributor-status", 1, r.Reconcile, leader.ObjectKeys); err != nil {
 		return err
 	}
-	t.AtEnd(c.Seats.Changes.Add(func(change seats.Change) { r.note(change.Owner.Namespace) }))
+	t.AtEnd(c.Seats.Changes.Add(func(change seats.Change) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.pods[change.Owner] = r.Clock.Now()
+	}))
 	// A pool that has no room, or has room again, changes the status.
-	changed := func(obj any) {
+	room := func(obj any) {
 		if state, ok := obj.(*stowage.PoolState); ok {
-			r.note(state.Namespace)
+			for n := range state.OwnerReferences {
+				r.note(world.Object{Namespace: state.Namespace, Ref: world.RefOf(&state.OwnerReferences[n])})
+			}
 		}
 	}
 	if err := t.Watch(c.Informers, &stowage.PoolState{}, toolscache.ResourceEventHandlerFuncs{
-		AddFunc: changed, UpdateFunc: func(_, obj any) { changed(obj) }, DeleteFunc: func(obj any) { changed(leader.Deleted(obj)) },
+		AddFunc: room, UpdateFunc: func(_, obj any) { room(obj) }, DeleteFunc: func(obj any) { room(leader.Deleted(obj)) },
+	}); err != nil {
+		return err
+	}
+	// An edit concerns the PodDistributor, and others of the same target.
+	edited := func(obj any) {
+		if d, ok := obj.(*versprei.PodDistributor); ok {
+			r.Queue.AddUnlessFailing(client.ObjectKeyFromObject(d))
+			r.note(world.TargetOf(d))
+		}
+	}
+	if err := t.Watch(c.Informers, &versprei.PodDistributor{}, toolscache.ResourceEventHandlerDetailedFuncs{
+		AddFunc: func(obj any, first bool) {
+			if !first { // the term begins with a look at all
+				edited(obj)
+			}
+		},
+		UpdateFunc: func(was, is any) {
+			if old, now := was.(*versprei.PodDistributor), is.(*versprei.PodDistributor); old.Generation != now.Generation {
+				edited(old)
+				edited(now)
+			}
+		},
+		DeleteFunc: func(obj any) { edited(leader.Deleted(obj)) },
 	}); err != nil {
 		return err
 	}
@@ -99,37 +139,88 @@ func (c *Controller) Register(t *leader.Term) error {
 	return nil
 }
 
-func (r *Run) note(namespace string) {
+func (r *Run) note(object world.Object) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.changed[namespace] = r.Clock.Now()
+	r.objects[object] = r.Clock.Now()
 }
 
-// Look looks at the PodDistributors that were edited, and at those in whose namespace pods have changed,
-// until some time after that. Once in a resync it looks at all.
+// Look looks at the PodDistributors whose pods, room or rivals have changed, until some time after that. Once in a resync it
+// looks at all.
 func (r *Run) Look(ctx context.Context) {
-	list, err := r.World.PodDistributors(ctx, metav1.NamespaceAll)
-	if err != nil {
-		r.Log.Error(err, "PodDistributors were not listed")
-		return
-	}
 	now := r.Clock.Now()
+	settled := now.Add(-r.Timing.Quiet - 2*r.Timing.Every)
 	r.mu.Lock()
 	all := now.Sub(r.all) >= r.Timing.All
 	if all {
 		r.all = now
 	}
-	changed := map[string]bool{}
-	for namespace, t := range r.changed {
-		changed[namespace] = true
-		if now.Sub(t) > r.Timing.Quiet+2*r.Timing.Every {
-			delete(r.changed, namespace)
-		}
-	}
+	owners, objects := take(r.pods, settled), take(r.objects, settled)
 	r.mu.Unlock()
-	for i := range list {
-		if d := &list[i]; all || changed[d.Namespace] || d.Status.ObservedGeneration != d.Generation {
-			r.Queue.AddUnlessFailing(client.ObjectKeyFromObject(d))
+	if all {
+		list, err := r.World.PodDistributors(ctx, metav1.NamespaceAll)
+		if err != nil {
+			r.Log.Error(err, "PodDistributors were not listed")
+		}
+		for i := range list {
+			r.Queue.AddUnlessFailing(client.ObjectKeyFromObject(&list[i]))
 		}
 	}
+	for key, last := range owners {
+		r.lookAt(ctx, key, last)
+	}
+	for object := range objects {
+		under, err := r.Seats.Pods().OwnersUnder(ctx, r.World, object)
+		if err != nil {
+			r.Log.Error(err, "the pods of a workload were not found", object.LogKeys()...)
+		}
+		targets := []world.Object{object}
+		for _, w := range under {
+			targets = append(targets, world.Object{Namespace: w.Namespace, Ref: w.Ref})
+		}
+		for _, target := range targets {
+			if d := r.distributorOf(ctx, target); d != nil {
+				r.Queue.AddUnlessFailing(client.ObjectKeyFromObject(d))
+			}
+		}
+	}
+}
+
+// take returns what changed, with whether that was the last look at it, and forgets what has settled.
+func take[K comparable](changed map[K]time.Time, settled time.Time) map[K]bool {
+	out := make(map[K]bool, len(changed))
+	for key, t := range changed {
+		if out[key] = t.Before(settled); out[key] {
+			delete(changed, key)
+		}
+	}
+	return out
+}
+
+// lookAt looks at the PodDistributor that divides the pods of an owner, for the last time or not.
+func (r *Run) lookAt(ctx context.Context, key ledger.OwnerKey, last bool) {
+	if owner, ok := r.Seats.Pods().Owner(key); ok {
+		delete(r.divided, key)
+		if d := r.distributorOf(ctx, world.Object{Namespace: owner.Namespace, Ref: seats.Ref(owner)}); d != nil {
+			r.divided[key] = client.ObjectKeyFromObject(d)
+		}
+	} else if last {
+		defer delete(r.divided, key)
+	}
+	if d, ok := r.divided[key]; ok {
+		r.Queue.AddUnlessFailing(d)
+	}
+}
+
+// distributorOf returns the PodDistributor that divides the pods of an object, or nil if none does or that cannot be told now.
+func (r *Run) distributorOf(ctx context.Context, object world.Object) *versprei.PodDistributor {
+	chain, err := world.Owners(ctx, r.World, object.Namespace, object.Ref)
+	var d *versprei.PodDistributor
+	if err == nil {
+		d, err = r.World.PodDistributor(ctx, object.Namespace, chain.Refs)
+	}
+	if err != nil {
+		r.Log.Error(err, "the PodDistributor of a workload was not found", object.LogKeys()...)
+	}
+	return d
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,17 +27,12 @@ import (
 
 // Reconcile brings the status of one PodDistributor up to date.
 func (r *Run) Reconcile(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
-	list, err := r.World.PodDistributors(ctx, key.Namespace)
-	if err != nil {
-		return reconcile.Result{}, err
+	before := &versprei.PodDistributor{}
+	if err := r.Cached.Get(ctx, key, before); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	i := slices.IndexFunc(list, func(d versprei.PodDistributor) bool { return d.Name == key.Name })
-	if i < 0 {
-		return reconcile.Result{}, nil
-	}
-	d := list[i].DeepCopy()
-	before := d.DeepCopy()
-	if err := r.describe(ctx, d, list); err != nil {
+	d := before.DeepCopy()
+	if err := r.describe(ctx, d); err != nil {
 		return reconcile.Result{}, err
 	}
 	if reflect.DeepEqual(before.Status, d.Status) {
@@ -48,7 +42,7 @@ func (r *Run) Reconcile(ctx context.Context, key types.NamespacedName) (reconcil
 }
 
 // describe fills in a PodDistributor's status.
-func (r *Run) describe(ctx context.Context, d *versprei.PodDistributor, siblings []versprei.PodDistributor) error {
+func (r *Run) describe(ctx context.Context, d *versprei.PodDistributor) error {
 	st := &d.Status
 	st.ObservedGeneration = d.Generation
 	set := func(kind string, status metav1.ConditionStatus, reason stowage.ConditionReason, format string, args ...any) {
@@ -68,11 +62,12 @@ func (r *Run) describe(ctx context.Context, d *versprei.PodDistributor, siblings
 	if p.Err != nil {
 		return none(stowage.ReasonInvalid, "the distribution is invalid: %v", p.Err)
 	}
-	target := policy.TargetOf(d)
-	for i := range siblings {
-		if o := &siblings[i]; o.Name != d.Name && policy.TargetOf(o).SameObject(target.Ref) && policy.Older(o, d) {
-			return none(stowage.ReasonSuperseded, "PodDistributor %q is older and divides the pods of %s %q", o.Name, target.Kind, target.Name)
-		}
+	target := world.TargetOf(d)
+	switch winner, err := r.World.PodDistributor(ctx, d.Namespace, []world.Ref{target.Ref}); {
+	case err != nil:
+		return err
+	case winner != nil && winner.Name != d.Name && world.Wins(winner, d):
+		return none(stowage.ReasonSuperseded, "PodDistributor %q is older and divides the pods of %s %q", winner.Name, target.Kind, target.Name)
 	}
 	owners, err := r.Seats.Pods().OwnersUnder(ctx, r.World, target)
 	if err != nil {

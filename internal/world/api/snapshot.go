@@ -53,10 +53,10 @@ func (l Live) PodOwners(ctx context.Context, namespace string, top world.Ref) ([
 	return world.Under(ctx, l, world.Object{Namespace: namespace, Ref: top}, all)
 }
 
-// PodDistributors implements [world.Snapshot].
-func (l Live) PodDistributors(ctx context.Context, namespace string) ([]versprei.PodDistributor, error) {
-	list, err := l.Cache.PodDistributors(ctx, namespace)
-	return list, ifServed(err)
+// PodDistributor implements [world.Snapshot].
+func (l Live) PodDistributor(ctx context.Context, namespace string, targets []world.Ref) (*versprei.PodDistributor, error) {
+	d, err := l.Cache.PodDistributor(ctx, namespace, targets)
+	return d, ifServed(err)
 }
 
 // PoolState implements [world.Snapshot].
@@ -128,9 +128,9 @@ func (s *Snapshot) PodOwners(ctx context.Context, namespace string, top world.Re
 	return world.Under(ctx, s, world.Object{Namespace: namespace, Ref: top}, among)
 }
 
-// PodDistributors implements [world.Snapshot].
-func (s *Snapshot) PodDistributors(ctx context.Context, namespace string) ([]versprei.PodDistributor, error) {
-	return s.listed.PodDistributors(ctx, namespace)
+// PodDistributor implements [world.Snapshot].
+func (s *Snapshot) PodDistributor(ctx context.Context, namespace string, targets []world.Ref) (*versprei.PodDistributor, error) {
+	return s.listed.PodDistributor(ctx, namespace, targets)
 }
 
 // PoolState implements [world.Snapshot].

@@ -41,6 +41,8 @@ type Cache struct {
 	// kinds that Stowage may not read, and served which kinds there are.
 	unwatched                   *bounded.Cache[readKey, *world.Workload]
 	unreadable, served, missing *utilcache.LRUExpireCache
+
+	distributors *distributors // nil before [Cache.FollowDistributors]; then they are listed
 }
 
 // Clock tells the time.
@@ -228,15 +230,6 @@ func (c *Cache) ResourceQuotas(ctx context.Context, namespace string) ([]corev1.
 	var list corev1.ResourceQuotaList
 	if err := c.cached.List(ctx, &list, client.InNamespace(namespace)); err != nil {
 		return nil, fmt.Errorf("read the ResourceQuotas of namespace %q: %w", namespace, err)
-	}
-	return list.Items, nil
-}
-
-// PodDistributors implements [world.Snapshot].
-func (c *Cache) PodDistributors(ctx context.Context, namespace string) ([]versprei.PodDistributor, error) {
-	var list versprei.PodDistributorList
-	if err := c.cached.List(ctx, &list, client.InNamespace(namespace)); err != nil {
-		return nil, fmt.Errorf("read the PodDistributors of namespace %q: %w", namespace, err)
 	}
 	return list.Items, nil
 }

@@ -73,9 +73,9 @@ func (s *Snapshot) ResourceQuotas(_ context.Context, namespace string) ([]corev1
 	return s.resourceQuotas[namespace], nil
 }
 
-// PodDistributors implements [world.Snapshot].
-func (s *Snapshot) PodDistributors(_ context.Context, namespace string) ([]versprei.PodDistributor, error) {
-	return s.podDistributors[namespace], nil
+// PodDistributor implements [world.Snapshot].
+func (s *Snapshot) PodDistributor(_ context.Context, namespace string, targets []world.Ref) (*versprei.PodDistributor, error) {
+	return world.Winner(s.podDistributors[namespace], targets), nil
 }
 
 // Workload implements [world.Snapshot].

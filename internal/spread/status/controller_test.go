@@ -1,0 +1,136 @@
+package status
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/stowage-dev/stowage/api"
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/platform/metrics"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/seats"
+	"github.com/stowage-dev/stowage/internal/world"
+	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
+	"github.com/stowage-dev/stowage/test/testkit"
+)
+
+// calm is a repair that sees nothing move.
+type calm struct{}
+
+func (calm) Moving(ledger.OwnerKey) bool              { return false }
+func (calm) Stuck(ledger.OwnerKey, int64, int64) bool { return false }
+
+// A change of one workload has its PodDistributor looked at, and not those of a thousand other workloads of the namespace.
+func TestLookByWhatChanged(t *testing.T) {
+	scheme, err := api.NewScheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := make(ledger.Key, ledger.KeySize)
+	var objects []client.Object
+	var pods []any
+	const workloads = 1000
+	for n := range workloads {
+		name := fmt.Sprint("web", n)
+		objects = append(objects, &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}}, &versprei.PodDistributor{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("d" + name)},
+			Spec: versprei.PodDistributorSpec{
+				Target:       versprei.Target{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: name},
+				Distribution: []versprei.Pool{{NodeLabel: map[string]versprei.LabelValue{"p": "a"}, Weight: 1}},
+			},
+		})
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: name, UID: types.UID("p" + name), Labels: map[string]string{stowage.PoolLabel: "0", stowage.SeatLabel: "1"},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: name, UID: types.UID(name), Controller: new(true)}},
+		}}
+		pod.Annotations = map[string]string{stowage.ClaimAnnotation: key.Sign(ledger.OriginClaimed, name, ledger.Holder{Namespace: "ns", Owner: name}, ledger.Seat{Pool: "0", Ordinal: 1})}
+		pods = append(pods, pod)
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
+	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
+	set := metrics.NewSet(prometheus.NewRegistry())
+	service := seats.New(seats.Options{Key: key, Writer: "w", Clock: clock, Log: logr.Discard(), Metrics: seats.NewMetrics(set)})
+	if err := service.Pods().Replace(pods, "1"); err != nil {
+		t.Fatal(err)
+	}
+	r := (&Controller{
+		Cached: c, Uncached: c, World: worldcache.New(c, c, clock, worldcache.ForAdmission()), Seats: service, Progress: calm{}, Clock: clock,
+		Timing: Timing{Every: time.Second, All: 30 * time.Second, Quiet: 2 * time.Second}, Log: logr.Discard(),
+	}).NewRun()
+	r.Queue = testkit.Queue[types.NamespacedName]()
+	look := func(want ...string) {
+		t.Helper()
+		r.Look(t.Context())
+		var got []string
+		for r.Queue.Len() > 0 {
+			item, _ := r.Queue.Get()
+			r.Queue.Done(item)
+			r.Queue.Forget(item)
+			got = append(got, item.Name)
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("%d are looked at: %.80q; want %q", len(got), fmt.Sprint(got), want)
+		}
+	}
+	changed := func(owner string) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.pods[ledger.OwnerKey{Namespace: "ns", UID: types.UID(owner)}] = clock.Now()
+	}
+	all := make([]string, workloads)
+	for n := range all {
+		all[n] = fmt.Sprint("web", n)
+	}
+	slices.Sort(all)
+	look(all...) // at the beginning of the term
+	clock.Step(time.Second)
+	look()
+
+	// 1. A pod changes: its PodDistributor is looked at until repair has had its turn.
+	changed("web7")
+	look("web7")
+	clock.Step(4 * time.Second)
+	look("web7")
+	clock.Step(time.Second)
+	look("web7")
+	clock.Step(time.Second)
+	look()
+
+	// 2. The last pod of a workload goes. Its owner is not known any more, but whose it was is.
+	if err := service.Pods().Delete(pods[7]); err != nil {
+		t.Fatal(err)
+	}
+	changed("web7")
+	changed("nobody")
+	clock.Step(time.Second)
+	look("web7")
+	clock.Step(5 * time.Second)
+	look("web7")
+	clock.Step(time.Second)
+	look()
+	if len(r.divided) != 0 {
+		t.Errorf("%d owners are remembered", len(r.divided))
+	}
+
+	// 3. The room of a workload's pods changes, or a rival of its PodDistributor is deleted.
+	r.note(world.Object{Namespace: "ns", Ref: world.Ref{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web3"}})
+	look("web3")
+
+	// 4. After a while, all of them.
+	clock.Step(30 * time.Second)
+	look(all...)
+}

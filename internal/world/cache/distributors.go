@@ -1,0 +1,129 @@
+package cache
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	toolscache "k8s.io/client-go/tools/cache"
+	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/world"
+)
+
+// distributors is the index of PodDistributors by target. Every pod asks it, so an answer takes the same time however many
+// there are, of other targets or of the same one.
+type distributors struct {
+	mu       sync.RWMutex
+	byTarget map[target]*rivals
+}
+
+// target is an object, in whatever version.
+type target struct{ namespace, group, kind, name string }
+
+func targetOf(o world.Object) target { return target{o.Namespace, o.Group(), o.Kind, o.Name} }
+
+// rivals are the PodDistributors of one target.
+type rivals struct {
+	all    map[string]*versprei.PodDistributor // by name
+	winner *versprei.PodDistributor
+}
+
+// FollowDistributors makes the index, from when it returns on. The function that it returns reports whether the index has all
+// that there was. It has to be called before the cache answers.
+func (c *Cache) FollowDistributors(ctx context.Context, informers crcache.Informers) (hasSynced func() bool, err error) {
+	informer, err := informers.GetInformer(ctx, &versprei.PodDistributor{})
+	if err != nil {
+		return nil, fmt.Errorf("watch PodDistributors: %w", err)
+	}
+	index := &distributors{byTarget: map[target]*rivals{}}
+	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { index.replace(nil, obj) },
+		UpdateFunc: func(was, is any) { index.replace(was, is) },
+		DeleteFunc: func(obj any) {
+			if last, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+				obj = last.Obj
+			}
+			index.replace(obj, nil)
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watch PodDistributors: %w", err)
+	}
+	c.distributors = index
+	return registration.HasSynced, nil
+}
+
+// replace puts one version of a PodDistributor in the place of another. Either may be nil.
+func (x *distributors) replace(was, is any) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if d, ok := was.(*versprei.PodDistributor); ok {
+		x.remove(targetOf(world.TargetOf(d)), d.Name)
+	}
+	if d, ok := is.(*versprei.PodDistributor); ok {
+		key := targetOf(world.TargetOf(d))
+		r := x.byTarget[key]
+		if r == nil {
+			r = &rivals{all: map[string]*versprei.PodDistributor{}}
+			x.byTarget[key] = r
+		}
+		if r.all[d.Name] = d; world.Wins(d, r.winner) {
+			r.winner = d
+		}
+	}
+}
+
+func (x *distributors) remove(key target, name string) {
+	r := x.byTarget[key]
+	if r == nil {
+		return
+	}
+	delete(r.all, name)
+	if len(r.all) == 0 {
+		delete(x.byTarget, key)
+		return
+	}
+	if r.winner.Name != name {
+		return
+	}
+	r.winner = nil
+	for _, d := range r.all {
+		if world.Wins(d, r.winner) {
+			r.winner = d
+		}
+	}
+}
+
+// winner returns the PodDistributor that targets one of some objects.
+func (x *distributors) winner(namespace string, targets []world.Ref) *versprei.PodDistributor {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	var best *versprei.PodDistributor
+	for _, ref := range targets {
+		if r := x.byTarget[targetOf(world.Object{Namespace: namespace, Ref: ref})]; r != nil && world.Wins(r.winner, best) {
+			best = r.winner
+		}
+	}
+	return best
+}
+
+// PodDistributor implements [world.Snapshot].
+func (c *Cache) PodDistributor(ctx context.Context, namespace string, targets []world.Ref) (*versprei.PodDistributor, error) {
+	if c.distributors != nil {
+		return c.distributors.winner(namespace, targets), nil
+	}
+	list, err := c.PodDistributors(ctx, namespace)
+	return world.Winner(list, targets), err
+}
+
+// PodDistributors returns the PodDistributors of a namespace, or of all of them if it is empty, with their specs.
+func (c *Cache) PodDistributors(ctx context.Context, namespace string) ([]versprei.PodDistributor, error) {
+	var list versprei.PodDistributorList
+	if err := c.cached.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("read the PodDistributors of namespace %q: %w", namespace, err)
+	}
+	return list.Items, nil
+}
