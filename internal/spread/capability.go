@@ -86,7 +86,11 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 	if err != nil {
 		return nil, err
 	}
-	rooms := &poolroom.Reader{Cached: h.Cached, Uncached: h.Uncached}
+	rooms := poolroom.New(h.Cached, h.Uncached, h.Clock)
+	if err := rooms.Follow(ctx, h.Informers); err != nil {
+		return nil, err
+	}
+	service.Changes.Add(func(change seats.Change) { rooms.PodLeft(change.Left) })
 	shortages := &shortage.Controller{
 		Cached: h.Cached, Uncached: h.Uncached, Informers: h.Informers, World: h.World, Policies: owners, Seats: service, Scope: h.Scope,
 		Room: rooms, Evictor: h.Evictor, Clock: h.Clock, Timing: o.Shortage, NodeGroups: nodeGroups,

@@ -1,53 +1,237 @@
 // Package poolroom finds out how many more pods the nodes of a pool have room for. Package nodefit decides; this package reads
-// the nodes from the cache and the pods of a few nodes from the API server.
+// the nodes from the cache and the pods of a few nodes from the API server. Nothing watches the pods of other workloads, so a look
+// costs requests. All who look share what the last look has found, and one limit of requests.
 package poolroom
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
 	"math/rand/v2"
+	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	toolscache "k8s.io/client-go/tools/cache"
+	resourcehelper "k8s.io/component-helpers/resource"
+	"k8s.io/utils/clock"
+	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/stowage-dev/stowage/internal/autoscaler/karpenter"
 	"github.com/stowage-dev/stowage/internal/nodefit"
+	"github.com/stowage-dev/stowage/internal/platform/bounded"
+	"github.com/stowage-dev/stowage/internal/platform/fair"
 	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
 
-// nodesTried is on how many nodes of a pool room is looked for at a time. The pods of each cost one request.
+// nodesTried is on how many nodes of a pool room is looked for at a time. The pods of each cost one request, or two if there
+// seems to be room.
 const nodesTried = 10
+
+// How many looks there are in a second, and at once, by all who look. Namespaces share them. A look at a workload costs three
+// requests beside those for nodes: its pods, one of them whole, and the webhook's registration. So all of them cost at most five
+// requests a second for long.
+const (
+	lookRate  = 1. / 3
+	lookBurst = 40
+)
+
+// How long a pool that has no room for pods of a size is taken to have none, while nothing is seen to change there. Each look that
+// finds none doubles the wait.
+const (
+	FirstWait = 30 * time.Second
+	LongWait  = 10 * time.Minute
+)
+
+// fullBytes bounds what is remembered of pools without room. The sizes of pods are their authors' choice.
+const fullBytes = 4 << 20
 
 // Reader reads nodes and their pods.
 type Reader struct {
-	// Cached reads nodes from the cache, and Uncached reads pods from the API server.
-	Cached, Uncached client.Reader
+	cached, uncached client.Reader
+	clock            clock.PassiveClock
+	limit            *fair.Limiter[string]
+	full             *bounded.Cache[string, *full]
+
+	mu      sync.Mutex
+	nodes   map[string]*seen // by name
+	changed time.Time        // when a node did last
 }
+
+// seen is what was seen of a node.
+type seen struct {
+	labels labels.Set
+	// changed is when the node became able to take pods that it did not take before: it became ready, or changed what it has or
+	// lets run.
+	changed time.Time
+	left    int64 // pods with a seat that ended there or went
+}
+
+// full is that a pool has no room for pods of a size, as far as it was looked at.
+type full struct {
+	Mark
+	wait time.Duration
+	// looked are the nodes that had no room. It is nil if that were all of them.
+	looked map[string]bool
+}
+
+// New returns a reader that reads nodes from cached, and pods from uncached.
+func New(cached, uncached client.Reader, clock clock.PassiveClock) *Reader {
+	return &Reader{
+		cached: cached, uncached: uncached, clock: clock, limit: fair.NewLimiter[string](lookRate, lookBurst),
+		full: bounded.New[string, *full](fullBytes, clock), nodes: map[string]*seen{},
+	}
+}
+
+// Follow has the reader know of changes of nodes.
+func (r *Reader) Follow(ctx context.Context, informers crcache.Informers) error {
+	informer, err := informers.GetInformer(ctx, &corev1.Node{})
+	if err != nil {
+		return fmt.Errorf("watch nodes: %w", err)
+	}
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) { r.NodeChanged(nil, obj.(*corev1.Node)) },
+		UpdateFunc: func(was, is any) {
+			r.NodeChanged(was.(*corev1.Node), is.(*corev1.Node))
+		},
+		DeleteFunc: func(obj any) {
+			if lost, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+				obj = lost.Obj
+			}
+			if node, ok := obj.(*corev1.Node); ok {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				delete(r.nodes, node.Name)
+			}
+		},
+	})
+	return err
+}
+
+// NodeChanged notes a node that may take pods now that it did not take before. A new node was nil.
+func (r *Reader) NodeChanged(was, is *corev1.Node) {
+	if was != nil && !mayTakeMore(was, is) && maps.Equal(was.Labels, is.Labels) {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.changed = r.clock.Now()
+	n := r.nodes[is.Name]
+	if n == nil {
+		n = &seen{}
+		r.nodes[is.Name] = n
+	}
+	n.labels, n.changed = is.Labels, r.changed
+}
+
+// PodLeft notes that a pod ended on a node, or went. Its room may be free.
+func (r *Reader) PodLeft(on string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := r.nodes[on]; n != nil {
+		n.left++
+	}
+}
+
+// Mark is a moment of a pool.
+type Mark struct {
+	At     time.Time
+	labels map[string]string
+	left   int64 // pods that had left its nodes
+}
+
+// Mark returns what is known of a pool now.
+func (r *Reader) Mark(selected map[string]string) Mark {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := Mark{At: r.clock.Now(), labels: selected}
+	selector := labels.SelectorFromSet(selected)
+	for _, n := range r.nodes {
+		if selector.Matches(n.labels) {
+			m.left += n.left
+		}
+	}
+	return m
+}
+
+// NodesChanged reports whether a node of a pool may take more since a moment.
+func (r *Reader) NodesChanged(m Mark) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.changed.Before(m.At) {
+		return false
+	}
+	selector := labels.SelectorFromSet(m.labels)
+	for _, n := range r.nodes {
+		if !n.changed.Before(m.At) && selector.Matches(n.labels) {
+			return true
+		}
+	}
+	return false
+}
+
+// PodsLeft reports whether a pod has left a pool since a moment.
+func (r *Reader) PodsLeft(m Mark) bool { return r.Mark(m.labels).left != m.left }
+
+// Changed reports whether a pool may have room that it did not have at a moment.
+func (r *Reader) Changed(m Mark) bool { return r.NodesChanged(m) || r.PodsLeft(m) }
+
+// MayLook reports whether somebody may look for room for a workload of a namespace now, and counts the look if so.
+func (r *Reader) MayLook(namespace string) bool { return r.limit.Allow(namespace, r.clock.Now()) }
 
 // Nodes returns the nodes with some labels. They are the cache's own.
 func (r *Reader) Nodes(ctx context.Context, labels map[string]string) ([]corev1.Node, error) {
 	var nodes corev1.NodeList
-	err := r.Cached.List(ctx, &nodes, client.MatchingLabels(labels), client.UnsafeDisableDeepCopy)
+	err := r.cached.List(ctx, &nodes, client.MatchingLabels(labels), client.UnsafeDisableDeepCopy)
 	return nodes.Items, err
 }
 
-// Count returns for how many pods such as this one some nodes have room beside those that run there now, at most so many.
-func (r *Reader) Count(ctx context.Context, nodes []corev1.Node, pod *corev1.Pod, most int64) (int64, error) {
-	tried, sum := 0, int64(0)
+// Count returns for how many pods such as this one the nodes with some labels have room beside those that run there now, at
+// most so many.
+func (r *Reader) Count(ctx context.Context, selected map[string]string, pod *corev1.Pod, most int64) (int64, error) {
+	nodes, err := r.Nodes(ctx, selected)
+	if err != nil {
+		return 0, err
+	}
+	// 1. Has somebody looked already?
+	key, now := keyOf(selected, pod), r.Mark(selected)
+	last, _ := r.full.Get(key)
+	switch {
+	case last == nil || r.Changed(last.Mark):
+		last = &full{}
+	case last.looked == nil && now.At.Sub(last.At) < last.wait:
+		return 0, nil
+	}
+
+	// 2. Look at some nodes; at those first that the last looks left out.
+	tried, sum := map[string]bool{}, int64(0)
+	var candidates [2][]*corev1.Node
 	for _, i := range rand.Perm(len(nodes)) { // so that full nodes do not hide the others every time
 		node := &nodes[i]
 		if !nodefit.Allows(node, pod) || nodefit.Count(node, nil, pod) == 0 {
 			continue
 		}
-		if tried++; tried > nodesTried {
+		turn := 0
+		if last.looked[node.Name] {
+			turn = 1
+		}
+		candidates[turn] = append(candidates[turn], node)
+	}
+	for _, node := range append(candidates[0], candidates[1]...) {
+		if len(tried) == nodesTried {
 			break
 		}
+		tried[node.Name] = true
 		// The watch cache may be behind, so a node that seems to have room is looked at once more.
 		count := int64(1)
 		for _, cached := range []bool{true, false} {
 			if count == 0 {
 				break
 			}
-			running, err := worldapi.PodsOn(ctx, r.Uncached, node.Name, cached)
+			running, err := worldapi.PodsOn(ctx, r.uncached, node.Name, cached)
 			if err != nil {
 				return 0, err
 			}
@@ -57,7 +241,56 @@ func (r *Reader) Count(ctx context.Context, nodes []corev1.Node, pod *corev1.Pod
 			return most, nil
 		}
 	}
-	return sum, nil
+	if sum > 0 {
+		return sum, nil
+	}
+
+	// 3. There is none. It holds for longer each time that all nodes were looked at.
+	found := &full{Mark: now, wait: last.wait}
+	if len(candidates[0]) > len(tried) {
+		found.looked = tried
+		for name := range last.looked {
+			found.looked[name] = true
+		}
+	} else {
+		found.wait = min(LongWait, max(FirstWait, 2*last.wait))
+	}
+	bytes := int64(len(key)) + 256
+	for name := range found.looked {
+		bytes += int64(len(name)) + 64
+	}
+	r.full.Add(key, found, bytes, 2*LongWait)
+	return 0, nil
+}
+
+// keyOf names a pool, and all that [nodefit.Allows] and [nodefit.Count] ask of a pod.
+func keyOf(selected map[string]string, pod *corev1.Pod) string {
+	var affinity *corev1.NodeAffinity
+	if pod.Spec.Affinity != nil {
+		affinity = pod.Spec.Affinity.NodeAffinity
+	}
+	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	key, _ := json.Marshal([]any{selected, pod.Spec.NodeSelector, affinity, pod.Spec.Tolerations, requests}) // all of these encode
+	return string(key)
+}
+
+// mayTakeMore reports whether a node may take pods now that it did not take before.
+func mayTakeMore(was, is *corev1.Node) bool {
+	if is.Spec.Unschedulable || len(is.Spec.Taints) > len(was.Spec.Taints) {
+		return false
+	}
+	if !nodefit.Ready(is) {
+		return false
+	}
+	if !nodefit.Ready(was) || was.Spec.Unschedulable || len(is.Spec.Taints) < len(was.Spec.Taints) {
+		return true
+	}
+	for name, q := range is.Status.Allocatable {
+		if before, ok := was.Status.Allocatable[name]; !ok || q.Cmp(before) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // Autoscaled reports whether Karpenter makes some nodes.

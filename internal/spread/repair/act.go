@@ -165,6 +165,7 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, p *policy.Policy, 
 		if next := planner.Make(*state); next.Remove != nil {
 			return r.remove(ctx, owner, p, pods, state, &next)
 		}
+		r.foundNoRoom(owner.Key())
 		return reconcile.Result{}, nil
 	}
 	result, wait, err := r.Evictor.Evict(ctx, pod)

@@ -9,6 +9,8 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 )
 
@@ -19,6 +21,8 @@ type history struct {
 	// lookedAt when that was.
 	looked   string
 	lookedAt time.Time
+	// looking is what a close look begins with, and full is that of the last one if no pool had room for a pod that was to move.
+	looking, full *sight
 
 	budget budget
 	// replacing says that a pod was evicted because it came before its policy, and that there may
@@ -46,6 +50,58 @@ func (r *run) foundNothing(owner ledger.OwnerKey, shown string) {
 	defer r.mu.Unlock()
 	h := r.historyOf(owner)
 	h.looked, h.lookedAt = shown, r.Clock.Now()
+}
+
+// sight is what there was when a workload was looked at.
+type sight struct {
+	shown string // by the cache
+	pools []poolroom.Mark
+	wait  time.Duration // how long it holds
+}
+
+// begin notes what there is before a close look.
+func (r *run) begin(owner ledger.OwnerKey, p *policy.Policy, shown string) {
+	s := &sight{shown: shown}
+	for i := range p.Strategy.Len() {
+		s.pools = append(s.pools, r.Room.Mark(p.Strategy.Pool(i).Labels))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.historyOf(owner).looking = s
+}
+
+// foundNoRoom notes that a close look found a pod that was to move, and no room for it. It is looked for again when something
+// changes, or else less and less often.
+func (r *run) foundNoRoom(owner ledger.OwnerKey) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := r.historyOf(owner)
+	if h.looking == nil {
+		return
+	}
+	h.looking.wait = poolroom.FirstWait
+	if h.full != nil && h.full.shown == h.looking.shown {
+		h.looking.wait = min(poolroom.LongWait, 2*h.full.wait)
+	}
+	h.full = h.looking
+}
+
+// noRoom reports whether a close look would find what the last one found: a pod that is to move, and no room for it.
+func (r *run) noRoom(owner ledger.OwnerKey, shown string) bool {
+	r.mu.Lock()
+	h := r.history[owner]
+	if h == nil || h.full == nil {
+		r.mu.Unlock()
+		return false
+	}
+	last := *h.full
+	if last.shown != shown || slices.ContainsFunc(last.pools, r.Room.Changed) {
+		h.full = nil
+		r.mu.Unlock()
+		return false
+	}
+	r.mu.Unlock()
+	return r.Clock.Since(last.pools[0].At) < last.wait || !r.Room.MayLook(owner.Namespace)
 }
 
 func (r *run) historyOf(owner ledger.OwnerKey) *history {

@@ -107,7 +107,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 		Controller: &Controller{
 			Cached: c, Uncached: c, Informers: &informertest.FakeInformers{Scheme: scheme}, World: reader, Policies: policy.NewOwners(policy.NewFinder(reader, policy.Settings{}), service.Pods().NameOf, c, b.clock), Seats: service, Scope: scope.New(reader, "stowage-system"),
 			Registration: "stowage", Backoffs: types.NamespacedName{Namespace: "stowage-system", Name: "stowage-repair"}, Clock: b.clock, Timing: timing, Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder},
-			Metrics: NewMetrics(set), Writes: fair.NewLimiter[string](1e6, 1e6), Evictor: evict.New(c, b.clock, 1, set), Room: &poolroom.Reader{Cached: c, Uncached: c}, Yielding: &listeners.Listeners[ledger.Owner]{},
+			Metrics: NewMetrics(set), Writes: fair.NewLimiter[string](1e6, 1e6), Evictor: evict.New(c, b.clock, 1, set), Room: poolroom.New(c, c, b.clock), Yielding: &listeners.Listeners[ledger.Owner]{},
 		},
 		work:  testkit.Queue[ledger.Owner](),
 		since: start, history: map[ledger.OwnerKey]*history{}, movements: newMovements(), reported: map[ledger.OwnerKey]ledger.Owner{}, policies: map[world.Object]time.Time{},
@@ -119,6 +119,12 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	}
 	b.statuses = statuses.NewRun()
 	b.statuses.Queue = testkit.Queue[types.NamespacedName]()
+	b.Seats.Changes.Add(func(change seats.Change) { b.Room.PodLeft(change.Left) })
+	for _, o := range objects {
+		if node, ok := o.(*corev1.Node); ok {
+			b.Room.NodeChanged(nil, node)
+		}
+	}
 	b.see(t)
 	return b
 }
@@ -732,5 +738,48 @@ func TestBudgetsOutliveALeader(t *testing.T) {
 	b.clock.Step(res.RequeueAfter)
 	if _, err := b.reconcile(t.Context(), owner); err != nil || len(b.seatsNow(t)) != 1 {
 		t.Errorf("after that the pod is not evicted: %v", err)
+	}
+}
+
+// A workload whose pool has no room for the pod that is to move is looked at less and less often, and at once when a pod leaves
+// that pool.
+func TestNoRoom(t *testing.T) {
+	objects := workload(2, stowage.RebalanceAnnotation+"=Evict")
+	for _, o := range objects {
+		if o.GetName() == "node-a" {
+			o.(*corev1.Node).Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")}
+		}
+	}
+	stranger := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "stranger"}, Spec: corev1.PodSpec{NodeName: "node-a"}}
+	b := newBench(t, append(objects, seated("x", "1", 1), seated("y", "1", 2), stranger)...)
+	resyncs := func(n int) (looks int64) {
+		t.Helper()
+		before := b.lists.Load()
+		for range n {
+			b.clock.Step(b.Timing.Resync)
+			if _, err := b.reconcile(t.Context(), owner); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return b.lists.Load() - before
+	}
+	// Each look is two lists: of the workload's pods, and of the node's.
+	if n := resyncs(1); n != 2 {
+		t.Fatalf("the first look is %d lists", n)
+	}
+	if n := resyncs(2 * 60); n > 2*10 { // an hour
+		t.Errorf("%d lists in an hour without room", n)
+	}
+	b.Room.PodLeft("node-b")
+	if n := resyncs(1); n < 1 {
+		t.Error("it is not looked at after a pod has left")
+	}
+	if err := b.Uncached.Delete(t.Context(), stranger); err != nil {
+		t.Fatal(err)
+	}
+	b.Room.PodLeft("node-a")
+	resyncs(1)
+	if got := b.noticed(); got != "PodEvicted" {
+		t.Errorf("when there is room the events are %q", got)
 	}
 }

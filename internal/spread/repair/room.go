@@ -29,7 +29,7 @@ func (r *run) roomFor(ctx context.Context, p *policy.Policy, pod *corev1.Pod, st
 	if !counted && !removal.BeforePolicy {
 		return made && !state.Short[removal.To], false, nil // it is in use, and its size alone proves no room
 	}
-	count, err := r.Room.Count(ctx, nodes, next, 1)
+	count, err := r.Room.Count(ctx, p.Strategy.Pool(removal.To).Labels, next, 1)
 	found := count > 0
 	return found || made, found && counted && !former, err
 }

@@ -87,7 +87,6 @@ type Pods struct {
 
 	version atomic.Uint64
 	reached atomic.Int64 // seconds since 1970
-	left    atomic.Int64 // pods that had a node and ended
 	synced  atomic.Bool
 	mu      sync.RWMutex
 	byOwner map[ledger.OwnerKey]*ownerPods
@@ -137,9 +136,6 @@ func (p *Pods) Reached() time.Time {
 	}
 	return time.Time{}
 }
-
-// Left counts the pods that had a node and have ended or gone since this process began. Their room may be free.
-func (p *Pods) Left() int64 { return p.left.Load() }
 
 // HasSynced reports whether the first list is in.
 func (p *Pods) HasSynced() bool { return p.synced.Load() }
@@ -336,9 +332,6 @@ func (p *Pods) put(pod *corev1.Pod) {
 	if before, ok := o.pods[r.UID]; ok {
 		was = &before
 	}
-	if was != nil && was.Active && !r.Active && was.Node != "" {
-		p.left.Add(1)
-	}
 	o.replace(was, &r)
 	p.owners[r.UID] = o
 	p.mu.Unlock()
@@ -363,9 +356,6 @@ func (p *Pods) remove(uid types.UID) {
 	if o != nil {
 		r = o.pods[uid]
 		delete(p.owners, uid)
-		if r.Node != "" {
-			p.left.Add(1)
-		}
 		o.replace(&r, nil)
 		if len(o.pods) == 0 {
 			delete(p.byOwner, o.owner.Key())

@@ -55,6 +55,8 @@ type Change struct {
 	Owner ledger.OwnerKey
 	// Moved says that a pod came, went, or got another seat or node, which is what seats depend on.
 	Moved bool
+	// Left is the node on which the pod ended, or from which it went; empty if it did not.
+	Left string
 }
 
 // Service is the books of this process. Its methods may be called at once.
@@ -336,7 +338,11 @@ func (l *Service) podSeen(was, is *Record) {
 		e.book.PodSeen(now, string(r.UID), r.held())
 	})
 	if moved := moved(was, is); moved || was.Ready != is.Ready {
-		l.Changes.Tell(Change{key, moved})
+		change := Change{Owner: key, Moved: moved}
+		if was != nil && (is == nil || was.Active && !is.Active) {
+			change.Left = was.Node
+		}
+		l.Changes.Tell(change)
 	}
 }
 

@@ -62,9 +62,6 @@ const (
 	totalRate    = 20
 )
 
-// looksRate is how often room is looked for in a second. Namespaces share it.
-const looksRate = 2
-
 // Controller is the controller of PoolStates.
 type Controller struct {
 	// Cached reads from the cache where that has what is asked, and Uncached does not.
@@ -98,7 +95,6 @@ type run struct {
 	*Controller
 	work  leader.Queue[world.Object] // the uppermost workloads of pods
 	limit *fair.Limiter[string]      // of evictions, by namespace
-	looks *fair.Limiter[string]      // of looks for room, by namespace: a look costs requests
 
 	mu     sync.Mutex
 	known  map[types.UID]*memory
@@ -107,16 +103,12 @@ type run struct {
 	autoscaler autoscaler
 	groups     groups
 	scaleUps   map[string]scaleUps // by namespace
-	// nodes are those that became ready, or changed what they have or let run, by name. nodesChanged is when one of them changed
-	// last.
-	nodes        map[string]nodeChange
-	nodesChanged time.Time
 }
 
 // Register implements [leader.Controller].
 func (c *Controller) Register(t *leader.Term) error {
 	// One namespace gets half of a burst, which is all of a second's rate.
-	r := &run{Controller: c, limit: fair.NewLimiter[string](totalRate, 2*totalRate), looks: fair.NewLimiter[string](looksRate, 2*looksRate), known: map[types.UID]*memory{}, nodes: map[string]nodeChange{}, shapes: map[string]*corev1.Node{}, scaleUps: map[string]scaleUps{}}
+	r := &run{Controller: c, limit: fair.NewLimiter[string](totalRate, 2*totalRate), known: map[types.UID]*memory{}, shapes: map[string]*corev1.Node{}, scaleUps: map[string]scaleUps{}}
 	var err error
 	// One worker: the rate of evictions in all is not more than one can do.
 	if r.work, err = leader.Reconcile(t, "shortage", 1, r.reconcile, world.Object.LogKeys); err != nil {
@@ -129,21 +121,6 @@ func (c *Controller) Register(t *leader.Term) error {
 		DeleteFunc: func(obj any) {
 			if state, ok := leader.Deleted(obj).(*stowage.PoolState); ok {
 				r.forget(types.UID(state.Name)) // the clocks of the pods that wait start again
-			}
-		},
-	}); err != nil {
-		return err
-	}
-	if err := t.Watch(c.Informers, &corev1.Node{}, toolscache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) { r.nodeChanged(obj.(*corev1.Node)) },
-		UpdateFunc: func(was, is any) {
-			if mayTakeMore(was.(*corev1.Node), is.(*corev1.Node)) {
-				r.nodeChanged(is.(*corev1.Node))
-			}
-		},
-		DeleteFunc: func(obj any) {
-			if node, ok := leader.Deleted(obj).(*corev1.Node); ok {
-				r.nodeGone(node.Name)
 			}
 		},
 	}); err != nil {

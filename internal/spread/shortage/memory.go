@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
@@ -20,16 +21,10 @@ type memory struct {
 	misfits  map[exampleKey]bool // those about which there was an event
 	// waited is when a pod was last seen to wait for a pool, and looked when room was looked for, by pool name.
 	waited map[string]time.Time
-	looked map[string]look
+	looked map[string]poolroom.Mark
 	limit  *rate.Limiter
 	pools  map[string]bool    // pools with metrics
 	jobs   map[types.UID]bool // whether the pods of a Job may be moved, which never changes
-}
-
-// look is when room was looked for, and what [seats.Pods.Left] was then.
-type look struct {
-	at   time.Time
-	left int64
 }
 
 // wait is for how long a pod has waited.
@@ -108,7 +103,7 @@ func (r *run) memoryOf(w world.Object) *memory {
 	m := r.known[w.UID]
 	if m == nil {
 		m = &memory{
-			workload: w, waits: map[types.UID]*wait{}, examples: map[exampleKey]*example{}, misfits: map[exampleKey]bool{}, waited: map[string]time.Time{}, looked: map[string]look{},
+			workload: w, waits: map[types.UID]*wait{}, examples: map[exampleKey]*example{}, misfits: map[exampleKey]bool{}, waited: map[string]time.Time{}, looked: map[string]poolroom.Mark{},
 			limit: rate.NewLimiter(workloadRate, workloadRate), pools: map[string]bool{}, jobs: map[types.UID]bool{},
 		}
 		r.known[w.UID] = m

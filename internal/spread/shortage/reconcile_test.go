@@ -113,10 +113,16 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	b.run = &run{
 		Controller: &Controller{
 			Cached: c, Uncached: c, Informers: &informertest.FakeInformers{Scheme: scheme}, World: reader, Policies: policy.NewOwners(policy.NewFinder(reader, policy.Settings{}), service.Pods().NameOf, c, b.clock),
-			Seats: service, Scope: scope.New(reader, "stowage-system"), Room: &poolroom.Reader{Cached: c, Uncached: c}, Evictor: evict.New(c, b.clock, 1, set),
+			Seats: service, Scope: scope.New(reader, "stowage-system"), Room: poolroom.New(c, c, b.clock), Evictor: evict.New(c, b.clock, 1, set),
 			Clock: b.clock, Timing: DefaultTiming(), Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder}, Metrics: NewMetrics(set),
 		},
-		work: testkit.Queue[world.Object](), limit: fair.NewLimiter[string](totalRate, 2*totalRate), looks: fair.NewLimiter[string](looksRate, 2*looksRate), known: map[types.UID]*memory{}, nodes: map[string]nodeChange{}, shapes: map[string]*corev1.Node{}, scaleUps: map[string]scaleUps{},
+		work: testkit.Queue[world.Object](), limit: fair.NewLimiter[string](totalRate, 2*totalRate), known: map[types.UID]*memory{}, shapes: map[string]*corev1.Node{}, scaleUps: map[string]scaleUps{},
+	}
+	b.Seats.Changes.Add(func(change seats.Change) { b.Room.PodLeft(change.Left) })
+	for _, o := range objects {
+		if node, ok := o.(*corev1.Node); ok {
+			b.Room.NodeChanged(nil, node)
+		}
 	}
 	b.see(t)
 	return b
@@ -426,36 +432,6 @@ func TestTemplateOfAnyKind(t *testing.T) {
 	}
 }
 
-// What may take pods that was not there before is looked at: nodes that become ready, lose a taint, or grow.
-func TestMayTakeMore(t *testing.T) {
-	ready := node("a")
-	for name, tc := range map[string]struct {
-		was, is func(*corev1.Node)
-		want    bool
-	}{
-		"nothing":          {want: false},
-		"becomes ready":    {was: func(n *corev1.Node) { n.Status.Conditions = nil }, want: true},
-		"is uncordoned":    {was: func(n *corev1.Node) { n.Spec.Unschedulable = true }, want: true},
-		"is cordoned":      {is: func(n *corev1.Node) { n.Spec.Unschedulable = true }},
-		"loses a taint":    {was: func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "x"}} }, want: true},
-		"gets a taint":     {is: func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "x"}} }},
-		"is not ready now": {is: func(n *corev1.Node) { n.Status.Conditions = nil }},
-		"grows":            {is: func(n *corev1.Node) { n.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("8") }, want: true},
-		"shrinks":          {is: func(n *corev1.Node) { n.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("1") }},
-	} {
-		was, is := ready.DeepCopy(), ready.DeepCopy()
-		if tc.was != nil {
-			tc.was(was)
-		}
-		if tc.is != nil {
-			tc.is(is)
-		}
-		if got := mayTakeMore(was, is); got != tc.want {
-			t.Errorf("%s: %t", name, got)
-		}
-	}
-}
-
 // The pods of a Job wait, unless the Job does not count evicted pods as failed.
 func TestJobs(t *testing.T) {
 	rules := func(rules ...batchv1.PodFailurePolicyRule) func(*batchv1.JobSpec) {
@@ -568,10 +544,13 @@ func TestRoomThatIsNotCounted(t *testing.T) {
 			}
 			b := newBench(t, objects...)
 			b.pass(t, 100)
-			if err := b.Uncached.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web-4"}}); err != nil {
-				t.Fatal(err) // its place is free now
+			b.Room.PodLeft("node-a") // another pool's
+			b.pass(t, 10)
+			if got := b.state(t); got != "1 Exhausted 1" {
+				t.Errorf("after a pod of another pool the state is %q", got)
 			}
-			b.pass(t, 30)
+			b.Room.PodLeft("node-b")
+			b.pass(t, 20)
 			if got := b.state(t); got != tc.want {
 				t.Errorf("the state is %q, want %q", got, tc.want)
 			}
@@ -583,12 +562,12 @@ func TestRoomThatIsNotCounted(t *testing.T) {
 func TestNewNodes(t *testing.T) {
 	b := newBench(t, shortage(1)...)
 	b.pass(t, 65)
-	b.nodeChanged(node("a"))
+	b.Room.NodeChanged(nil, node("a"))
 	b.pass(t, 10)
 	if got := b.state(t); got != "1 Exhausted 1" {
 		t.Errorf("after a change of another pool's node the state is %q", got)
 	}
-	b.nodeChanged(node("b"))
+	b.Room.NodeChanged(nil, node("b"))
 	b.pass(t, 7)
 	if got := b.state(t); got != "1 Probing 4" {
 		t.Errorf("the state is %q", got)
