@@ -40,7 +40,8 @@ func main() {
 	flag.IntVar(&o.tracked, "tracked", 0, "instead of bursts, grow one workload to this many pods and measure memory")
 	flag.IntVar(&o.daemons, "daemons", 0, "instead of bursts, put a DaemonSet onto this many nodes")
 	flag.IntVar(&o.scalePods, "scale", 0, "instead of bursts, measure a cluster with this many pods in workloads of 50")
-	flag.IntVar(&o.scaleNodes, "scale-nodes", 2000, "nodes of the cluster that --scale measures")
+	flag.IntVar(&o.idle, "idle", 0, "instead of bursts, measure this many workloads of one pod while nothing happens")
+	flag.IntVar(&o.scaleNodes, "scale-nodes", 2000, "nodes of the cluster that --scale and --idle measure")
 	flag.IntVar(&o.scaleRate, "scale-rate", 100, "pods a second that --scale creates")
 	flag.BoolVar(&o.order, "order", false, "instead of bursts, measure what the order of pods over pools means to the scheduler")
 	flag.IntVar(&o.orderNodes, "order-nodes", 300, "nodes of three pools for --order")
@@ -71,7 +72,7 @@ func exit(err error) {
 
 type options struct {
 	pods, runs, replicas, tracked, daemons int
-	scalePods, scaleNodes, scaleRate       int
+	scalePods, scaleNodes, scaleRate, idle int
 	order                                  bool
 	orderNodes                             int
 	orderSize                              string
@@ -93,7 +94,7 @@ func (o options) validate() error {
 	if o.service != "" && o.service != byRequest && o.service != byConnection {
 		return fmt.Errorf("--service is %q; it must be %s or %s", o.service, byRequest, byConnection)
 	}
-	if o.against != "" && (o.tracked > 0 || o.daemons > 0 || o.scalePods > 0 || o.order) {
+	if o.against != "" && (o.tracked > 0 || o.daemons > 0 || o.scalePods > 0 || o.idle > 0 || o.order) {
 		return errors.New("--against compares bursts only")
 	}
 	return nil
@@ -139,6 +140,8 @@ func run(ctx context.Context, o options) error {
 		return b.daemons(ctx)
 	case o.scalePods > 0:
 		return b.scale(ctx)
+	case o.idle > 0:
+		return b.idle(ctx)
 	case o.order:
 		return b.order(ctx)
 	}

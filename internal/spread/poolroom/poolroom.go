@@ -64,8 +64,7 @@ type Reader struct {
 // seen is what was seen of a node.
 type seen struct {
 	labels labels.Set
-	// changed is when the node became able to take pods that it did not take before: it became ready, or changed what it has or
-	// lets run.
+	// changed is when the node became able to take more pods: it became ready, or changed what it has or lets run.
 	changed time.Time
 	left    int64 // pods with a seat that ended there or went
 }
@@ -189,8 +188,7 @@ func (r *Reader) Nodes(ctx context.Context, labels map[string]string) ([]corev1.
 	return nodes.Items, err
 }
 
-// Count returns for how many pods such as this one the nodes with some labels have room beside those that run there now, at
-// most so many.
+// Count returns how many more pods such as this one the nodes with some labels have room for, at most so many.
 func (r *Reader) Count(ctx context.Context, selected map[string]string, pod *corev1.Pod, most int64) (int64, error) {
 	nodes, err := r.Nodes(ctx, selected)
 	if err != nil {

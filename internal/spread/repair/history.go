@@ -21,7 +21,7 @@ type history struct {
 	// lookedAt when that was.
 	looked   string
 	lookedAt time.Time
-	// looking is what a close look begins with, and full is that of the last one if no pool had room for a pod that was to move.
+	// looking is what a close look begins with. It is full if that look found no room for a pod that was to move.
 	looking, full *sight
 
 	budget budget

@@ -66,8 +66,8 @@ type Run struct {
 	Queue leader.Queue[types.NamespacedName]
 
 	mu sync.Mutex
-	// pods is when pods of an owner changed last, and objects when what concerns an object did: a PodDistributor that targets it,
-	// or the room that its pods have.
+	// pods is when pods of an owner changed last. objects is when something else of a workload did: a PodDistributor that targets
+	// it, or the room for its pods.
 	pods    map[ledger.OwnerKey]time.Time
 	objects map[world.Object]time.Time
 	all     time.Time // when every PodDistributor was looked at last

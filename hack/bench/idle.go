@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+)
+
+// idle measures what workloads of one pod each cost the leader while nothing happens. A PodDistributor divides every second one,
+// and an annotation the others.
+func (b *bench) idle(ctx context.Context) error {
+	const (
+		perNamespace = 1000
+		atOnce       = 8
+	)
+	if err := b.scaleNodes(ctx, b.options.scaleNodes); err != nil {
+		return err
+	}
+	n := b.options.idle
+	for first := 0; first < n; first += perNamespace {
+		ns, err := b.namespace(ctx, fmt.Sprint("idle-", first/perNamespace), "stowage")
+		if err != nil {
+			return err
+		}
+		count := min(perNamespace, n-first)
+		errs := make([]error, count)
+		workqueue.ParallelizeUntil(ctx, atOnce, count, func(i int) {
+			d := deployment(ns.Name, benchCase{spread: i%2 == 0})
+			d.Name = fmt.Sprint("workload-", i)
+			label := map[string]string{"app": d.Name}
+			d.Spec.Replicas, d.Spec.Selector.MatchLabels, d.Spec.Template.Labels = new(int32(1)), label, label
+			if i%2 == 1 {
+				if errs[i] = b.Client.Create(ctx, distributorOf(d)); errs[i] != nil {
+					return
+				}
+			}
+			errs[i] = b.Client.Create(ctx, d)
+		})
+		for _, err := range errs {
+			if err != nil {
+				return err
+			}
+		}
+		if err := wait.PollUntilContextTimeout(ctx, time.Second, scaleWait, true, func(ctx context.Context) (bool, error) {
+			var list appsv1.DeploymentList
+			if err := b.Client.List(ctx, &list, client.InNamespace(ns.Name)); err != nil {
+				return false, err
+			}
+			ready := 0
+			for i := range list.Items {
+				ready += int(list.Items[i].Status.ReadyReplicas)
+			}
+			return ready == count, nil
+		}); err != nil {
+			return fmt.Errorf("pods of namespace %s: %w", ns.Name, err)
+		}
+		fmt.Printf("%d of %d workloads are ready\n", first+count, n)
+	}
+	fmt.Println("Waiting for the ledgers to be removed, then for two resyncs")
+	if err := b.ledgersGone(ctx); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(restFor):
+	}
+	before, err := b.apiRequests()
+	if err != nil {
+		return err
+	}
+	rest, err := b.atRest(ctx)
+	if err != nil {
+		return err
+	}
+	after, err := b.apiRequests()
+	if err != nil {
+		return err
+	}
+	fmt.Printf("\n%d idle workloads: %s of a core, %.2f API requests a second\n", n, rest, (after-before)/restFor.Seconds())
+	return nil
+}
+
+// distributorOf divides the pods of a Deployment over the pools of the strategy.
+func distributorOf(d *appsv1.Deployment) *versprei.PodDistributor {
+	out := &versprei.PodDistributor{ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: d.Name}}
+	out.Spec.Target = versprei.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: d.Name}
+	for _, pool := range []string{"od4vcpu16gb", "spot4vcpu16gb", "spot8vcpu32gb"} {
+		out.Spec.Distribution = append(out.Spec.Distribution, versprei.Pool{NodeLabel: map[string]versprei.LabelValue{"nodesize": versprei.LabelValue(pool)}, Weight: 1})
+	}
+	return out
+}
