@@ -76,6 +76,10 @@ test-long: controlplane build ## Run the long forms: tens of thousands of histor
 test-shortages: controlplane build ## Run the long tests of pools without room (10 minutes)
 	@go test -count=1 -v -timeout 60m $(TESTFLAGS) ./test/shortages
 
+.PHONY: test-mutants
+test-mutants: ## Change the packages that decide, one operator or statement at a time, and see whether their tests notice (PACKAGES=...)
+	@go run ./hack/mutants $(PACKAGES)
+
 .PHONY: deflake
 deflake: controlplane build ## Run the concurrency tests 20 times under the race detector (the long one 5 times)
 	@$(RACE) -count=20 -timeout 60m -run 'Concurrent|Shutdown|Rotation|Term|Election|Panic' ./internal/... ./test/e2e
