@@ -41,6 +41,9 @@ const (
 	patchBurst = 200
 )
 
+// statusRate is how many statuses of PodDistributors are written in a second.
+const statusRate = 50
+
 // Capability is the spread of a process.
 type Capability struct {
 	capability.Capability
@@ -104,7 +107,7 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 	}
 	statuses := &status.Controller{
 		Cached: h.Cached, Uncached: h.Uncached, Informers: h.Informers, World: h.World, Seats: service, Progress: repairs, Clock: h.Clock,
-		Timing: status.Timing{Every: time.Second, All: o.Repair.Resync, Quiet: o.Repair.Quiet}, Log: h.Log.WithName("status"),
+		Timing: status.Timing{Every: time.Second, All: o.Repair.Resync, Quiet: o.Repair.Quiet}, Writes: fair.NewLimiter[string](statusRate, 2*statusRate), Log: h.Log.WithName("status"),
 	}
 	collector := &seats.Collector{Seats: service, Uncached: h.Uncached, KeySecret: secret, Log: h.Log.WithName("seats")}
 	return &Capability{

@@ -17,6 +17,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
@@ -50,7 +51,9 @@ type Controller struct {
 	Progress  Progress
 	Clock     clock.WithTicker
 	Timing    Timing
-	Log       logr.Logger
+	// Writes limits how fast statuses are written, by namespace. So a namespace with many that change does not delay others.
+	Writes *fair.Limiter[string]
+	Log    logr.Logger
 }
 
 // +kubebuilder:rbac:groups=versprei.versprei.io,resources=poddistributors/status,verbs=patch,roleName=stowage-spread

@@ -19,6 +19,7 @@ import (
 	"github.com/stowage-dev/stowage/api"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
@@ -33,44 +34,78 @@ type calm struct{}
 func (calm) Moving(ledger.OwnerKey) bool              { return false }
 func (calm) Stuck(ledger.OwnerKey, int64, int64) bool { return false }
 
-// A change of one workload has its PodDistributor looked at, and not those of a thousand other workloads of the namespace.
-func TestLookByWhatChanged(t *testing.T) {
+// cluster returns a run of a cluster with a PodDistributor, a ReplicaSet and a pod for each workload, and the pods.
+func cluster(t *testing.T, namespaces map[string]int) (r *Run, clock *clocktesting.FakeClock, pods []any) {
+	t.Helper()
 	scheme, err := api.NewScheme()
 	if err != nil {
 		t.Fatal(err)
 	}
 	key := make(ledger.Key, ledger.KeySize)
 	var objects []client.Object
-	var pods []any
-	const workloads = 1000
-	for n := range workloads {
-		name := fmt.Sprint("web", n)
-		objects = append(objects, &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}}, &versprei.PodDistributor{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("d" + name)},
-			Spec: versprei.PodDistributorSpec{
-				Target:       versprei.Target{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: name},
-				Distribution: []versprei.Pool{{NodeLabel: map[string]versprei.LabelValue{"p": "a"}, Weight: 1}},
-			},
-		})
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-			Namespace: "ns", Name: name, UID: types.UID("p" + name), Labels: map[string]string{stowage.PoolLabel: "0", stowage.SeatLabel: "1"},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: name, UID: types.UID(name), Controller: new(true)}},
-		}}
-		pod.Annotations = map[string]string{stowage.ClaimAnnotation: key.Sign(ledger.OriginClaimed, name, ledger.Holder{Namespace: "ns", Owner: name}, ledger.Seat{Pool: "0", Ordinal: 1})}
-		pods = append(pods, pod)
+	for namespace, workloads := range namespaces {
+		for n := range workloads {
+			name := fmt.Sprint("web", n)
+			uid := types.UID(namespace + name)
+			objects = append(objects, &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: uid}}, &versprei.PodDistributor{
+				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "d" + uid},
+				Spec: versprei.PodDistributorSpec{
+					Target:       versprei.Target{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: name},
+					Distribution: []versprei.Pool{{NodeLabel: map[string]versprei.LabelValue{"p": "a"}, Weight: 1}},
+				},
+			})
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+				Namespace: namespace, Name: name, UID: "p" + uid, Labels: map[string]string{stowage.PoolLabel: "0", stowage.SeatLabel: "1"},
+				OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: name, UID: uid, Controller: new(true)}},
+			}}
+			pod.Annotations = map[string]string{stowage.ClaimAnnotation: key.Sign(ledger.OriginClaimed, name, ledger.Holder{Namespace: namespace, Owner: string(uid)}, ledger.Seat{Pool: "0", Ordinal: 1})}
+			pods = append(pods, pod)
+		}
 	}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
-	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
-	set := metrics.NewSet(prometheus.NewRegistry())
-	service := seats.New(seats.Options{Key: key, Writer: "w", Clock: clock, Log: logr.Discard(), Metrics: seats.NewMetrics(set)})
+	c := testkit.Indexed(fake.NewClientBuilder().WithScheme(scheme)).WithObjects(objects...).WithStatusSubresource(&versprei.PodDistributor{}).Build()
+	clock = clocktesting.NewFakeClock(time.Unix(1e9, 0))
+	service := seats.New(seats.Options{Key: key, Writer: "w", Clock: clock, Log: logr.Discard(), Metrics: seats.NewMetrics(metrics.NewSet(prometheus.NewRegistry()))})
 	if err := service.Pods().Replace(pods, "1"); err != nil {
 		t.Fatal(err)
 	}
-	r := (&Controller{
+	r = (&Controller{
 		Cached: c, Uncached: c, World: worldcache.New(c, c, clock, worldcache.ForAdmission()), Seats: service, Progress: calm{}, Clock: clock,
-		Timing: Timing{Every: time.Second, All: 30 * time.Second, Quiet: 2 * time.Second}, Log: logr.Discard(),
+		Timing: Timing{Every: time.Second, All: 30 * time.Second, Quiet: 2 * time.Second}, Writes: fair.NewLimiter[string](50, 100), Log: logr.Discard(),
 	}).NewRun()
 	r.Queue = testkit.Queue[types.NamespacedName]()
+	return r, clock, pods
+}
+
+// A namespace in which many statuses change does not delay those of others.
+func TestStatusesOfAnotherNamespace(t *testing.T) {
+	const many = 300
+	r, _, _ := cluster(t, map[string]int{"busy": many, "other": 1})
+	write := func(namespace, name string) (wait time.Duration) {
+		t.Helper()
+		result, err := r.Reconcile(t.Context(), types.NamespacedName{Namespace: namespace, Name: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return result.RequeueAfter
+	}
+	waiting := 0
+	for n := range many {
+		if write("busy", fmt.Sprint("web", n)) > 0 {
+			waiting++
+		}
+	}
+	if waiting < many/2 {
+		t.Errorf("%d of %d wait", waiting, many)
+	}
+	if wait := write("other", "web0"); wait > 0 {
+		t.Errorf("another namespace waits for %s", wait)
+	}
+}
+
+// A change of one workload has its PodDistributor looked at, and not those of a thousand other workloads of the namespace.
+func TestLookByWhatChanged(t *testing.T) {
+	const workloads = 1000
+	r, clock, pods := cluster(t, map[string]int{"ns": workloads})
 	look := func(want ...string) {
 		t.Helper()
 		r.Look(t.Context())
@@ -89,7 +124,7 @@ func TestLookByWhatChanged(t *testing.T) {
 	changed := func(owner string) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.pods[ledger.OwnerKey{Namespace: "ns", UID: types.UID(owner)}] = clock.Now()
+		r.pods[ledger.OwnerKey{Namespace: "ns", UID: types.UID("ns" + owner)}] = clock.Now()
 	}
 	all := make([]string, workloads)
 	for n := range all {
@@ -111,7 +146,7 @@ func TestLookByWhatChanged(t *testing.T) {
 	look()
 
 	// 2. The last pod of a workload goes. Its owner is not known any more, but whose it was is.
-	if err := service.Pods().Delete(pods[7]); err != nil {
+	if err := r.Seats.Pods().Delete(pods[7]); err != nil {
 		t.Fatal(err)
 	}
 	changed("web7")

@@ -38,6 +38,9 @@ func (r *Run) Reconcile(ctx context.Context, key types.NamespacedName) (reconcil
 	if reflect.DeepEqual(before.Status, d.Status) {
 		return reconcile.Result{}, nil
 	}
+	if wait := r.Writes.Take(key.Namespace, r.Clock.Now()); wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
 	return reconcile.Result{}, client.IgnoreNotFound(r.Uncached.Status().Patch(ctx, d, client.MergeFrom(before)))
 }
 
