@@ -176,12 +176,10 @@ func (s *subject) spread(ctx context.Context, f *spreadFacts) error {
 		return s.divide(ctx, f, p)
 	}
 	f.Seat = &seatFacts{Pool: name, Ordinal: ordinal, Proven: claim != "", Origin: originOf(claim)}
-	if err := s.divide(ctx, f, p); err != nil {
-		return err
-	}
 	pool, ok := p.Pool(name)
-	if f.Seat.PoolRemoved = !ok; !ok {
-		return nil
+	f.Seat.PoolRemoved = !ok
+	if err := s.divide(ctx, f, p); err != nil || !ok {
+		return err
 	}
 	if rank, ok := p.Strategy.Rank(sequence.Seat{Pool: pool, Ordinal: ordinal}); ok {
 		f.Seat.Number = rank

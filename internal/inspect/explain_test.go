@@ -183,14 +183,15 @@ func TestExplainTexts(t *testing.T) {
 		"spread: no registration":            {[]client.Object{web(2, nil), nodeA, pod("x", "", 0, nil)}, func(i *Inspector) { i.Registration = "other" }},
 		"spread: off":                        {[]client.Object{web(2, nil), nodeA, pod("x", "", 0, nil)}, func(i *Inspector) { i.Spread, i.Sizing, i.VMs = false, false, false }},
 
-		"size: not a DaemonSet's":       of1(web(2, nil), pod("x", "", 0, nil)),
-		"size: no annotation":           of1(daemons(nil), nodeA, agent(false, nil)),
-		"size: no annotation any more":  of1(daemons(nil), nodeA, agent(true, nil)),
-		"size: a template that is gone": of1(daemons(named), nodeA, agent(true, nil)),
-		"size: an invalid template":     of1(daemons(named), nodeA, template(func(t *flexdaemonsets.FlexDaemonsetTemplate) { t.Spec.CPUPercentage = new(int32(-1)) }), agent(true, nil)),
-		"size: it came without a size":  of1(daemons(named), nodeA, template(nil), agent(false, nil)),
-		"size: a share":                 of1(daemons(named), nodeA, template(nil), agent(true, nil)),
-		"size: an unknown node":         of1(daemons(named), template(nil), agent(true, nil)),
+		"size: not a DaemonSet's":             of1(web(2, nil), pod("x", "", 0, nil)),
+		"size: no annotation":                 of1(daemons(nil), nodeA, agent(false, nil)),
+		"size: an annotation on another kind": of1(web(2, nil), nodeA, pod("x", "", 0, func(p *corev1.Pod) { p.Annotations[flexdaemonsets.TemplateAnnotation] = "tenth" })),
+		"size: no annotation any more":        of1(daemons(nil), nodeA, agent(true, nil)),
+		"size: a template that is gone":       of1(daemons(named), nodeA, agent(true, nil)),
+		"size: an invalid template":           of1(daemons(named), nodeA, template(func(t *flexdaemonsets.FlexDaemonsetTemplate) { t.Spec.CPUPercentage = new(int32(-1)) }), agent(true, nil)),
+		"size: it came without a size":        of1(daemons(named), nodeA, template(nil), agent(false, nil)),
+		"size: a share":                       of1(daemons(named), nodeA, template(nil), agent(true, nil)),
+		"size: an unknown node":               of1(daemons(named), template(nil), agent(true, nil)),
 		"size: in force": of1(daemons(named), nodeA, template(nil), agent(true, func(p *corev1.Pod) {
 			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", Resources: &corev1.ResourceRequirements{Requests: testkit.ResourceList("cpu=200m")}}}
 		})),

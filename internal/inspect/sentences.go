@@ -236,9 +236,6 @@ func (f *sizeFacts) describe(a *Aspect) {
 		}
 		return
 	}
-	if f.Now == "" {
-		return
-	}
 	for _, w := range f.Warnings {
 		a.say("%s.", w)
 	}

@@ -75,8 +75,7 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 	policies := policy.NewFinder(h.World, policy.Settings{
 		Held: service.Held, NamespaceLabel: o.Feature.NamespaceLabel, ExcludedNamespaces: o.Feature.ExcludedNamespaces,
 	})
-	known, err := h.World.FollowDistributors(ctx, h.Informers)
-	if err != nil {
+	if err := h.World.FollowDistributors(ctx, h.Informers); err != nil {
 		return nil, err
 	}
 	owners := policy.NewOwners(policies, service.Pods().NameOf, h.Uncached, h.Clock)
@@ -123,11 +122,8 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 				service.Run,
 			},
 			Checks: map[string]healthz.Checker{"seats": func(*http.Request) error {
-				switch {
-				case !service.Pods().HasSynced():
+				if !service.Pods().HasSynced() {
 					return errors.New("the pods that have a seat are not listed yet")
-				case !known():
-					return errors.New("the PodDistributors are not listed yet")
 				}
 				return nil
 			}},

@@ -175,7 +175,7 @@ func (f *Finder) compile(d *versprei.PodDistributor) Compiled {
 	if known, ok := f.distributors.Get(d.UID); ok && d.UID != "" && known.generation == d.Generation {
 		return known.policy
 	}
-	d = d.DeepCopy() // it is a part of a list, which would be kept with it
+	d = d.DeepCopy() // it may be a part of a list, which would be kept with it
 	p := Compile(d)
 	if p.Whole.Size() <= maxSize {
 		data, _ := json.Marshal(d) // about as long as the object is large

@@ -1,6 +1,6 @@
 // Package poolroom finds out how many more pods the nodes of a pool have room for. Package nodefit decides; this package reads
 // the nodes from the cache and the pods of a few nodes from the API server. Nothing watches the pods of other workloads, so a look
-// costs requests. All who look share what the last look has found, and one limit of requests.
+// costs requests. All who look share what the last look has found, and one limit of looks.
 package poolroom
 
 import (
@@ -31,9 +31,9 @@ import (
 // seems to be room.
 const nodesTried = 10
 
-// How many looks there are in a second, and at once, by all who look. Namespaces share them. A look at a workload costs three
+// How many looks there are in a second, and at once, by all who look again. Namespaces share them. A look at a workload costs three
 // requests beside those for nodes: its pods, one of them whole, and the webhook's registration. So all of them cost at most five
-// requests a second for long.
+// requests a second for long. The first look at pods that are as they are now is free.
 const (
 	lookRate  = 1. / 3
 	lookBurst = 40
@@ -45,6 +45,9 @@ const (
 	FirstWait = 30 * time.Second
 	LongWait  = 10 * time.Minute
 )
+
+// slack is how much earlier than that somebody may look who waited as long, and began to wait a little earlier.
+const slack = 10 * time.Second
 
 // fullBytes bounds what is remembered of pools without room. The sizes of pods are their authors' choice.
 const fullBytes = 4 << 20
@@ -59,6 +62,7 @@ type Reader struct {
 	mu      sync.Mutex
 	nodes   map[string]*seen // by name
 	changed time.Time        // when a node did last
+	left    int64            // how many pods ended or went
 }
 
 // seen is what was seen of a node.
@@ -66,7 +70,7 @@ type seen struct {
 	labels labels.Set
 	// changed is when the node became able to take more pods: it became ready, or changed what it has or lets run.
 	changed time.Time
-	left    int64 // pods with a seat that ended there or went
+	left    int64 // the number of the last pod with a seat that ended there or went
 }
 
 // full is that a pool has no room for pods of a size, as far as it was looked at.
@@ -131,7 +135,8 @@ func (r *Reader) PodLeft(on string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if n := r.nodes[on]; n != nil {
-		n.left++
+		r.left++
+		n.left = r.left
 	}
 }
 
@@ -139,41 +144,40 @@ func (r *Reader) PodLeft(on string) {
 type Mark struct {
 	At     time.Time
 	labels map[string]string
-	left   int64 // pods that had left its nodes
+	left   int64
 }
 
 // Mark returns what is known of a pool now.
 func (r *Reader) Mark(selected map[string]string) Mark {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m := Mark{At: r.clock.Now(), labels: selected}
-	selector := labels.SelectorFromSet(selected)
-	for _, n := range r.nodes {
-		if selector.Matches(n.labels) {
-			m.left += n.left
-		}
-	}
-	return m
+	return Mark{At: r.clock.Now(), labels: selected, left: r.left}
 }
 
 // NodesChanged reports whether a node of a pool may take more since a moment.
 func (r *Reader) NodesChanged(m Mark) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.changed.Before(m.At) {
-		return false
-	}
+	return !r.changed.Before(m.At) && r.any(m, func(n *seen) bool { return !n.changed.Before(m.At) })
+}
+
+// PodsLeft reports whether a pod has left a pool since a moment.
+func (r *Reader) PodsLeft(m Mark) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.left != m.left && r.any(m, func(n *seen) bool { return n.left > m.left })
+}
+
+// any reports whether something holds for a node of a mark's pool.
+func (r *Reader) any(m Mark, holds func(*seen) bool) bool {
 	selector := labels.SelectorFromSet(m.labels)
 	for _, n := range r.nodes {
-		if !n.changed.Before(m.At) && selector.Matches(n.labels) {
+		if holds(n) && selector.Matches(n.labels) {
 			return true
 		}
 	}
 	return false
 }
-
-// PodsLeft reports whether a pod has left a pool since a moment.
-func (r *Reader) PodsLeft(m Mark) bool { return r.Mark(m.labels).left != m.left }
 
 // Changed reports whether a pool may have room that it did not have at a moment.
 func (r *Reader) Changed(m Mark) bool { return r.NodesChanged(m) || r.PodsLeft(m) }
@@ -190,18 +194,18 @@ func (r *Reader) Nodes(ctx context.Context, labels map[string]string) ([]corev1.
 
 // Count returns how many more pods such as this one the nodes with some labels have room for, at most so many.
 func (r *Reader) Count(ctx context.Context, selected map[string]string, pod *corev1.Pod, most int64) (int64, error) {
-	nodes, err := r.Nodes(ctx, selected)
-	if err != nil {
-		return 0, err
-	}
 	// 1. Has somebody looked already?
-	key, now := keyOf(selected, pod), r.Mark(selected)
+	key, now := keyOf(selected, pod), r.Mark(selected) // before the nodes are read
 	last, _ := r.full.Get(key)
 	switch {
 	case last == nil || r.Changed(last.Mark):
 		last = &full{}
-	case last.looked == nil && now.At.Sub(last.At) < last.wait:
+	case last.looked == nil && now.At.Sub(last.At) < last.wait-slack:
 		return 0, nil
+	}
+	nodes, err := r.Nodes(ctx, selected)
+	if err != nil {
+		return 0, err
 	}
 
 	// 2. Look at some nodes; at those first that the last looks left out.

@@ -96,7 +96,7 @@ func TestFull(t *testing.T) {
 	want("another size", pod("ns", "p", "", "2"), 0, 2)
 	want("a smaller size", pod("ns", "p", "", "500m"), 1, 2)
 
-	// 1. It is asked again after 30 s, a minute, and so on up to ten.
+	// 1. It is asked again after 30 s, a minute, and so on up to ten, less the slack.
 	b.clock.Step(time.Second)
 	last := b.clock.Now().Add(-time.Second)
 	var waits []time.Duration
@@ -107,7 +107,7 @@ func TestFull(t *testing.T) {
 		}
 		b.clock.Step(time.Second)
 	}
-	if got := fmt.Sprint(waits); got != "[30s 1m0s 2m0s 4m0s 8m0s 10m0s 10m0s 10m0s 10m0s]" {
+	if got := fmt.Sprint(waits); got != "[20s 50s 1m50s 3m50s 7m50s 9m50s 9m50s 9m50s 9m50s]" {
 		t.Errorf("it is asked after %s", got)
 	}
 

@@ -165,9 +165,12 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, p *policy.Policy, 
 		if next := planner.Make(*state); next.Remove != nil {
 			return r.remove(ctx, owner, p, pods, state, &next)
 		}
-		r.foundNoRoom(owner.Key())
+		if plan.Unseated == 0 { // what the cache shows has no pod without a seat
+			r.foundNoRoom(owner.Key())
+		}
 		return reconcile.Result{}, nil
 	}
+	r.foundRoom(owner.Key())
 	result, wait, err := r.Evictor.Evict(ctx, pod)
 	switch result {
 	case evict.Waits:

@@ -86,22 +86,33 @@ func (r *run) foundNoRoom(owner ledger.OwnerKey) {
 	h.full = h.looking
 }
 
-// noRoom reports whether a close look would find what the last one found: a pod that is to move, and no room for it.
+// foundRoom notes that there is room for a pod that is to move.
+func (r *run) foundRoom(owner ledger.OwnerKey) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.historyOf(owner).full = nil
+}
+
+// noRoom reports whether a close look would find what the last one found: a pod that is to move, and no room for it. While the
+// limit of looks allows no other one, the last one holds.
 func (r *run) noRoom(owner ledger.OwnerKey, shown string) bool {
 	r.mu.Lock()
-	h := r.history[owner]
-	if h == nil || h.full == nil {
-		r.mu.Unlock()
-		return false
-	}
-	last := *h.full
-	if last.shown != shown || slices.ContainsFunc(last.pools, r.Room.Changed) {
-		h.full = nil
-		r.mu.Unlock()
-		return false
+	var last *sight
+	if h := r.history[owner]; h != nil {
+		last = h.full
 	}
 	r.mu.Unlock()
-	return r.Clock.Since(last.pools[0].At) < last.wait || !r.Room.MayLook(owner.Namespace)
+	if last == nil || last.shown != shown {
+		return false
+	}
+	changed := slices.ContainsFunc(last.pools, r.Room.Changed)
+	if !changed && r.Clock.Since(last.pools[0].At) < last.wait || !r.Room.MayLook(owner.Namespace) {
+		return true
+	}
+	if changed {
+		r.foundRoom(owner) // the waits begin anew
+	}
+	return false
 }
 
 func (r *run) historyOf(owner ledger.OwnerKey) *history {

@@ -38,7 +38,11 @@ func shownOf(p *policy.Policy, records []seats.Record) string {
 		_, _ = fmt.Fprint(h, records[i].UID, records[i].Seat, records[i].Ready, records[i].Cost)
 		sum += h.Sum64() // in any order
 	}
-	return fmt.Sprintf("%s %t %s %d %x ", p.Strategy.Fingerprint(), p.Evict, p.Repair, len(records), sum)
+	generation := int64(0) // of what else a PodDistributor says, such as tolerations
+	if p.Distributor != nil {
+		generation = p.Distributor.Generation
+	}
+	return fmt.Sprintf("%s %d %v %t %s %d %x ", p.Strategy.Fingerprint(), generation, p.Short(), p.Evict, p.Repair, len(records), sum)
 }
 
 func liveRecords(records []seats.Record) []seats.Record {

@@ -73,16 +73,18 @@ type Run struct {
 	// it, or the room for its pods.
 	pods    map[ledger.OwnerKey]time.Time
 	objects map[world.Object]time.Time
-	all     time.Time // when every PodDistributor was looked at last
+	all     time.Time // when every PodDistributor was looked at last; only Look uses it
 
-	// divided is the PodDistributor of each owner that has pods. It is known for a while after the last pod is gone. Only Look
-	// uses it.
+	// divided is the PodDistributor of each owner that has pods. It is known for a while after the owner or its last pod is gone.
+	// Only Look uses it.
 	divided map[ledger.OwnerKey]types.NamespacedName
+	// waiting are the statuses that wait to be written, by namespace. Only the reconciler uses it, which has one worker.
+	waiting map[string]map[string]bool
 }
 
 // NewRun returns a run that has no queue yet.
 func (c *Controller) NewRun() *Run {
-	return &Run{Controller: c, pods: map[ledger.OwnerKey]time.Time{}, objects: map[world.Object]time.Time{}, divided: map[ledger.OwnerKey]types.NamespacedName{}}
+	return &Run{Controller: c, pods: map[ledger.OwnerKey]time.Time{}, objects: map[world.Object]time.Time{}, divided: map[ledger.OwnerKey]types.NamespacedName{}, waiting: map[string]map[string]bool{}}
 }
 
 // Register implements [leader.Controller].
@@ -155,15 +157,14 @@ func (r *Run) Look(ctx context.Context) {
 	settled := now.Add(-r.Timing.Quiet - 2*r.Timing.Every)
 	r.mu.Lock()
 	all := now.Sub(r.all) >= r.Timing.All
-	if all {
-		r.all = now
-	}
 	owners, objects := take(r.pods, settled), take(r.objects, settled)
 	r.mu.Unlock()
 	if all {
 		list, err := r.World.PodDistributors(ctx, metav1.NamespaceAll)
 		if err != nil {
 			r.Log.Error(err, "PodDistributors were not listed")
+		} else {
+			r.all = now
 		}
 		for i := range list {
 			r.Queue.AddUnlessFailing(client.ObjectKeyFromObject(&list[i]))
@@ -182,9 +183,16 @@ func (r *Run) Look(ctx context.Context) {
 			targets = append(targets, world.Object{Namespace: w.Namespace, Ref: w.Ref})
 		}
 		for _, target := range targets {
-			if d := r.distributorOf(ctx, target); d != nil {
+			if d, _ := r.distributorOf(ctx, target); d != nil {
 				r.Queue.AddUnlessFailing(client.ObjectKeyFromObject(d))
 			}
+		}
+		rivals, err := r.World.PodDistributorsOf(ctx, object, mostRivals)
+		if err != nil {
+			r.Log.Error(err, "the PodDistributors of a workload were not found", object.LogKeys()...)
+		}
+		for _, d := range rivals {
+			r.Queue.AddUnlessFailing(client.ObjectKeyFromObject(d))
 		}
 	}
 }
@@ -203,9 +211,12 @@ func take[K comparable](changed map[K]time.Time, settled time.Time) map[K]bool {
 // lookAt looks at the PodDistributor that divides the pods of an owner, for the last time or not.
 func (r *Run) lookAt(ctx context.Context, key ledger.OwnerKey, last bool) {
 	if owner, ok := r.Seats.Pods().Owner(key); ok {
-		delete(r.divided, key)
-		if d := r.distributorOf(ctx, world.Object{Namespace: owner.Namespace, Ref: seats.Ref(owner)}); d != nil {
+		// While a workload is deleted, its pods are there and it is not.
+		switch d, known := r.distributorOf(ctx, world.Object{Namespace: owner.Namespace, Ref: seats.Ref(owner)}); {
+		case d != nil:
 			r.divided[key] = client.ObjectKeyFromObject(d)
+		case known:
+			delete(r.divided, key)
 		}
 	} else if last {
 		defer delete(r.divided, key)
@@ -215,15 +226,37 @@ func (r *Run) lookAt(ctx context.Context, key ledger.OwnerKey, last bool) {
 	}
 }
 
-// distributorOf returns the PodDistributor that divides the pods of an object, or nil if none does or that cannot be told now.
-func (r *Run) distributorOf(ctx context.Context, object world.Object) *versprei.PodDistributor {
+// distributorOf returns the PodDistributor that divides the pods of an object, or nil if none does. It is not known while the object
+// cannot be read.
+func (r *Run) distributorOf(ctx context.Context, object world.Object) (d *versprei.PodDistributor, known bool) {
 	chain, err := world.Owners(ctx, r.World, object.Namespace, object.Ref)
-	var d *versprei.PodDistributor
 	if err == nil {
 		d, err = r.World.PodDistributor(ctx, object.Namespace, chain.Refs)
 	}
 	if err != nil {
 		r.Log.Error(err, "the PodDistributor of a workload was not found", object.LogKeys()...)
 	}
-	return d
+	return d, err == nil && chain.Bottom() != nil
+}
+
+// mostRivals is how many PodDistributors of one target are looked at when one of them changes. The resync looks at the others.
+const mostRivals = 20
+
+// arrive notes that a status does not wait any more.
+func (r *Run) arrive(key types.NamespacedName) {
+	of := r.waiting[key.Namespace]
+	if delete(of, key.Name); len(of) == 0 {
+		delete(r.waiting, key.Namespace)
+	}
+}
+
+// queueUp returns how long a status waits, if the first of its namespace waits for so long. They come one after the other: to
+// describe all of them each time would cost more with each one.
+func (r *Run) queueUp(key types.NamespacedName, first time.Duration) time.Duration {
+	if r.waiting[key.Namespace] == nil {
+		r.waiting[key.Namespace] = map[string]bool{}
+	}
+	of := r.waiting[key.Namespace]
+	of[key.Name] = true
+	return min(r.Timing.All, time.Duration(len(of))*first)
 }

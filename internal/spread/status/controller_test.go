@@ -161,11 +161,42 @@ func TestLookByWhatChanged(t *testing.T) {
 		t.Errorf("%d owners are remembered", len(r.divided))
 	}
 
-	// 3. The room of a workload's pods changes, or a rival of its PodDistributor is deleted.
+	// 3. A Deployment is deleted, then its ReplicaSet, while pods are still there.
+	ctx, c := t.Context(), r.Uncached
+	site := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "site", UID: "site"}}
+	set := &appsv1.ReplicaSet{}
+	d := &versprei.PodDistributor{}
+	web5 := client.ObjectKey{Namespace: "ns", Name: "web5"}
+	for _, err := range []error{c.Create(ctx, site), c.Get(ctx, web5, set), c.Get(ctx, web5, d)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	set.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: site.Name, UID: site.UID, Controller: new(true)}}
+	d.Spec.Target.Kind, d.Spec.Target.Name = "Deployment", site.Name
+	for _, err := range []error{c.Update(ctx, set), c.Update(ctx, d)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	changed("web5")
+	look("web5")
+	for _, err := range []error{c.Delete(ctx, site), c.Delete(ctx, set)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	clock.Step(time.Second)
+	changed("web5")
+	look("web5")
+	clock.Step(6 * time.Second)
+	look("web5")
+
+	// 4. The room of a workload's pods changes, or a rival of its PodDistributor is deleted.
 	r.note(world.Object{Namespace: "ns", Ref: world.Ref{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web3"}})
 	look("web3")
 
-	// 4. After a while, all of them.
+	// 5. After a while, all of them.
 	clock.Step(30 * time.Second)
 	look(all...)
 }

@@ -42,7 +42,7 @@ type Cache struct {
 	unwatched                   *bounded.Cache[readKey, *world.Workload]
 	unreadable, served, missing *utilcache.LRUExpireCache
 
-	distributors *distributors // nil before [Cache.FollowDistributors]; then they are listed
+	distributors *distributors // nil before [Cache.FollowDistributors]
 }
 
 // Clock tells the time.

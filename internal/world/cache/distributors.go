@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	toolscache "k8s.io/client-go/tools/cache"
 	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
@@ -16,6 +17,9 @@ import (
 // distributors is the index of PodDistributors by target. Every pod asks it, so an answer takes the same time however many
 // there are, of other targets or of the same one.
 type distributors struct {
+	hasSynced func() bool // asked until it is true
+	synced    atomic.Bool
+
 	mu       sync.RWMutex
 	byTarget map[target]*rivals
 }
@@ -31,12 +35,12 @@ type rivals struct {
 	winner *versprei.PodDistributor
 }
 
-// FollowDistributors makes the index, from when it returns on. The function that it returns reports whether the index has all
-// that there was. It has to be called before the cache answers.
-func (c *Cache) FollowDistributors(ctx context.Context, informers crcache.Informers) (hasSynced func() bool, err error) {
+// FollowDistributors makes the index. Until the index has all that there is, and without it, PodDistributors are listed. It has to
+// be called before the cache answers.
+func (c *Cache) FollowDistributors(ctx context.Context, informers crcache.Informers) error {
 	informer, err := informers.GetInformer(ctx, &versprei.PodDistributor{})
 	if err != nil {
-		return nil, fmt.Errorf("watch PodDistributors: %w", err)
+		return fmt.Errorf("watch PodDistributors: %w", err)
 	}
 	index := &distributors{byTarget: map[target]*rivals{}}
 	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
@@ -50,10 +54,22 @@ func (c *Cache) FollowDistributors(ctx context.Context, informers crcache.Inform
 		},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("watch PodDistributors: %w", err)
+		return fmt.Errorf("watch PodDistributors: %w", err)
 	}
+	index.hasSynced = registration.HasSynced
 	c.distributors = index
-	return registration.HasSynced, nil
+	return nil
+}
+
+// ready reports whether the index has all that there is. It may be nil.
+func (x *distributors) ready() bool {
+	if x == nil {
+		return false
+	}
+	if !x.synced.Load() && x.hasSynced() {
+		x.synced.Store(true)
+	}
+	return x.synced.Load()
 }
 
 // replace puts one version of a PodDistributor in the place of another. Either may be nil.
@@ -112,11 +128,34 @@ func (x *distributors) winner(namespace string, targets []world.Ref) *versprei.P
 
 // PodDistributor implements [world.Snapshot].
 func (c *Cache) PodDistributor(ctx context.Context, namespace string, targets []world.Ref) (*versprei.PodDistributor, error) {
-	if c.distributors != nil {
+	if c.distributors.ready() {
 		return c.distributors.winner(namespace, targets), nil
 	}
 	list, err := c.PodDistributors(ctx, namespace)
 	return world.Winner(list, targets), err
+}
+
+// PodDistributorsOf returns PodDistributors that target an object, at most so many.
+func (c *Cache) PodDistributorsOf(ctx context.Context, object world.Object, most int) (out []*versprei.PodDistributor, err error) {
+	if c.distributors.ready() {
+		c.distributors.mu.RLock()
+		defer c.distributors.mu.RUnlock()
+		if r := c.distributors.byTarget[targetOf(object)]; r != nil {
+			for _, d := range r.all {
+				if out = append(out, d); len(out) == most {
+					break
+				}
+			}
+		}
+		return out, nil
+	}
+	list, err := c.PodDistributors(ctx, object.Namespace)
+	for i := range list {
+		if len(out) < most && world.TargetOf(&list[i]).SameObject(object.Ref) {
+			out = append(out, &list[i])
+		}
+	}
+	return out, err
 }
 
 // PodDistributors returns the PodDistributors of a namespace, or of all of them if it is empty, with their specs.

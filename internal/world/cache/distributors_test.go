@@ -27,7 +27,7 @@ func following(t testing.TB) (*Cache, *controllertest.FakeInformer) {
 	informers := &informertest.FakeInformers{Scheme: scheme}
 	c := fake.NewClientBuilder().WithScheme(scheme).Build()
 	out := New(c, c, clock.RealClock{}, Limits{})
-	if _, err := out.FollowDistributors(t.Context(), informers); err != nil {
+	if err := out.FollowDistributors(t.Context(), informers); err != nil {
 		t.Fatal(err)
 	}
 	informer, err := informers.FakeInformerFor(t.Context(), &versprei.PodDistributor{})
