@@ -93,7 +93,7 @@ func TestExplainTexts(t *testing.T) {
 	short := func(phase stowage.PoolPhase, pools string) []client.Object {
 		rs := annotated(map[string]string{stowage.SpreadStrategyAliasAnnotation: halves, stowage.SpillAnnotation: "2m"})
 		state := &stowage.PoolState{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "rs"}}
-		for _, pool := range strings.Split(pools, "") {
+		for pool := range strings.SplitSeq(pools, "") {
 			next := metav1.NewTime(now.Add(time.Minute))
 			state.Pools = append(state.Pools, stowage.PoolRoom{Name: pool, NodeLabel: map[string]string{"p": pool}, Phase: phase, Epoch: 1, Since: metav1.NewTime(now), NextProbe: &next, Max: 0})
 		}

@@ -46,18 +46,18 @@ type keptAnnotation struct {
 }
 
 // peerPod looks what the pod really consumes, and why.
-func (s *subject) peerPod(f *vmFacts) error {
+func (s *subject) peerPod(f *vmFacts) {
 	f.RuntimeClass, f.Classes, f.Resource = s.view.Spec.RuntimeClassName, s.PeerPods.RuntimeClasses, s.PeerPods.VMResource
 	account, err := s.PeerPods.Account(s.view)
 	switch {
 	case err != nil:
 		f.Unreadable = err.Error()
-		return nil
+		return
 	case account == nil:
 		if s.PeerPods.Targets(f.RuntimeClass) {
 			f.NotConverted = new(s.bypass())
 		}
-		return nil
+		return
 	}
 	f.Size = &vmSize{
 		CPU: account.CPU.String(), Memory: account.Memory.String(),
@@ -73,5 +73,4 @@ func (s *subject) peerPod(f *vmFacts) error {
 	for _, key := range account.Kept {
 		f.Size.Kept = append(f.Size.Kept, keptAnnotation{key, s.pod.Annotations[key]})
 	}
-	return nil
 }
