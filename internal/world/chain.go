@@ -57,8 +57,8 @@ func (c Chain) Top() *Workload {
 // Root is the reference to the uppermost object.
 func (c Chain) Root() Ref { return c.Refs[len(c.Refs)-1] }
 
-// Includes reports whether an object is one of them.
-func (c Chain) Includes(ref Ref) bool { return slices.ContainsFunc(c.Refs, ref.SameObject) }
+// includes reports whether an object is one of them.
+func (c Chain) includes(ref Ref) bool { return slices.ContainsFunc(c.Refs, ref.SameObject) }
 
 // Under returns those of some workloads that stand below another one, or are it.
 func Under(ctx context.Context, s Snapshot, top Object, among []*Workload) ([]*Workload, error) {
@@ -67,7 +67,7 @@ func Under(ctx context.Context, s Snapshot, top Object, among []*Workload) ([]*W
 	for _, w := range among {
 		chain, err := Owners(ctx, s, top.Namespace, w.Ref)
 		switch {
-		case chain.Includes(top.Ref):
+		case chain.includes(top.Ref):
 			out = append(out, w)
 		case err != nil:
 			unread = err // it may be of another workload

@@ -31,7 +31,7 @@ func (p *Pods) OwnersUnder(ctx context.Context, snapshot world.Snapshot, top wor
 		found[w.UID] = true
 	}
 	var others []*world.Workload
-	for _, o := range p.Unwatched(top.Namespace) {
+	for _, o := range p.ownersUnwatched(top.Namespace) {
 		if !found[o.UID] {
 			others = append(others, &world.Workload{Ref: Ref(o), Namespace: o.Namespace, Replicas: -1, Current: -1})
 		}

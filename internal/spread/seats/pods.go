@@ -187,8 +187,8 @@ func (p *Pods) Owners() []ledger.Owner {
 	return out
 }
 
-// Unwatched returns the owners of pods in a namespace that are of kinds that the cache does not watch.
-func (p *Pods) Unwatched(namespace string) []ledger.Owner {
+// ownersUnwatched returns the owners of pods in a namespace that are of kinds that the cache does not watch.
+func (p *Pods) ownersUnwatched(namespace string) []ledger.Owner {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return slices.Collect(maps.Values(p.unwatched[namespace]))
