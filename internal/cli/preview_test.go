@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,10 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 // run runs a command line and renders all that a user sees of it.
 func run(t *testing.T, stdin string, env map[string]string, args ...string) (code int, shown string) {
@@ -50,18 +47,7 @@ func TestPreviewGolden(t *testing.T) {
 				_, shown := run(t, "", nil, "preview", "-f", input, "-o", format)
 				got.WriteString(shown)
 			}
-			if *update {
-				if err := os.WriteFile(file, []byte(got.String()), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatalf("%v; run the test with -update", err)
-			}
-			if diff := cmp.Diff(string(want), got.String()); diff != "" {
-				t.Errorf("output (-want +got); -update writes it:\n%s", diff)
-			}
+			testkit.Golden(t, file, got.String())
 		})
 	}
 	stale, err := filepath.Glob("testdata/preview/*.golden")
@@ -162,19 +148,7 @@ func TestPreviewPictures(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, got := run(t, "", nil, append([]string{"preview"}, args...)...)
-			file := filepath.Join("testdata/pictures", name+".golden")
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatalf("%v; run the test with -update", err)
-			}
-			if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Errorf("output (-want +got); -update writes it:\n%s", diff)
-			}
+			testkit.Golden(t, filepath.Join("testdata/pictures", name+".golden"), got)
 		})
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 // Each class of nodes gets a DaemonSet whose template has the size of the pods there, and all other nodes keep theirs.
@@ -16,15 +16,7 @@ func TestSplit(t *testing.T) {
 	_, shown := run(t, "", nil, "split", input)
 	_, wrong := run(t, "", nil, "split", "--by", "", "testdata/split.yaml")
 	_, none := run(t, "", nil, "split", "testdata/preview/spread.yaml")
-	got := shown + wrong + none
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if diff := cmp.Diff(read(t, file), got); diff != "" {
-		t.Errorf("run the test with -update if this is right (-want +got):\n%s", diff)
-	}
+	testkit.Golden(t, file, shown+wrong+none)
 }
 
 // What split prints has one pod for each node, each of the size that its own template has. A second split leaves the

@@ -1,17 +1,14 @@
 package inspect
 
 import (
-	"flag"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,8 +22,6 @@ import (
 	"github.com/stowage-dev/stowage/test/testkit"
 )
 
-var update = flag.Bool("update", false, "write the golden files")
-
 // golden compares texts, by name, with a file of testdata.
 func golden(t *testing.T, file string, texts map[string]string) {
 	t.Helper()
@@ -34,19 +29,7 @@ func golden(t *testing.T, file string, texts map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
 		fmt.Fprintf(&got, "=== %s\n%s\n", name, texts[name])
 	}
-	file = filepath.Join("testdata", file)
-	if *update {
-		if err := os.WriteFile(file, []byte(got.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatalf("%v; run the test with -update", err)
-	}
-	if diff := cmp.Diff(string(want), got.String()); diff != "" {
-		t.Errorf("texts (-want +got); -update writes them:\n%s", diff)
-	}
+	testkit.Golden(t, filepath.Join("testdata", file), got.String())
 }
 
 // Every sentence that an explanation of a pod can have stands in the golden file.
@@ -243,15 +226,6 @@ func TestExplainNodeTexts(t *testing.T) {
 			n.Annotations = map[string]string{stowage.PeerPodsLimitAnnotation: limit}
 		}
 		return n
-	}
-	daemon := func(node string, ready bool) *corev1.Pod {
-		return pod("caa", "", 0, func(p *corev1.Pod) {
-			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "caa", UID: "caa", Controller: new(true)}}
-			p.Labels, p.Annotations, p.Spec.NodeName, p.Spec.HostNetwork = map[string]string{"app": "cloud-api-adaptor"}, nil, node, true
-			if !ready {
-				p.Status.Conditions = nil
-			}
-		})
 	}
 	limits := func(text string) *corev1.ConfigMap {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "stowage-system", Name: "peer-pods-cm"}, Data: map[string]string{stowage.PeerPodsLimitKey: text}}

@@ -113,6 +113,17 @@ func pod(name, pool string, ordinal int, edit func(*corev1.Pod)) *corev1.Pod {
 	return p
 }
 
+// daemon is a pod that makes the VMs of a node.
+func daemon(node string, ready bool) *corev1.Pod {
+	return pod("caa", "", 0, func(p *corev1.Pod) {
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "caa", UID: "caa", Controller: new(true)}}
+		p.Labels, p.Annotations, p.Spec.NodeName, p.Spec.HostNetwork = map[string]string{"app": "cloud-api-adaptor"}, nil, node, true
+		if !ready {
+			p.Status.Conditions = nil
+		}
+	})
+}
+
 func TestStatus(t *testing.T) {
 	template := func(status flexdaemonsets.FlexDaemonsetTemplateStatus) *flexdaemonsets.FlexDaemonsetTemplate {
 		return &flexdaemonsets.FlexDaemonsetTemplate{ObjectMeta: metav1.ObjectMeta{Name: "tenth"}, Status: status}
@@ -213,15 +224,6 @@ func TestProblems(t *testing.T) {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: annotations}, Status: corev1.NodeStatus{
 			Capacity: testkit.ResourceList("kata.peerpods.io/vm=" + capacity), Allocatable: testkit.ResourceList("kata.peerpods.io/vm=" + capacity),
 		}}
-	}
-	daemon := func(node string, ready bool) *corev1.Pod {
-		return pod("caa", "", 0, func(p *corev1.Pod) {
-			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "caa", UID: "caa", Controller: new(true)}}
-			p.Labels, p.Annotations, p.Spec.NodeName, p.Spec.HostNetwork = map[string]string{"app": "cloud-api-adaptor"}, nil, node, true
-			if !ready {
-				p.Status.Conditions = nil
-			}
-		})
 	}
 	noAuthority := func(i *Inspector) {
 		registration := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "stowage"}}
@@ -384,7 +386,7 @@ func TestExplainNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	says(t, e,
-		"It advertises 3 kata.peerpods.io/vm, of which its pods request 1.", "The limit of all nodes is 10",
+		"It advertises 3 kata.peerpods.io/vm, and its pods request 1.", "The limit of all nodes is 10",
 		"Problem: advertises 3 kata.peerpods.io/vm, which another client set, and not 10",
 		"Pod ns/agent is sized by FlexDaemonsetTemplate tenth: cpu 400m (in force: 200m).",
 		"1 of the pods of ReplicaSet ns/web in pool 0.")

@@ -26,6 +26,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/spread/shortage"
 	"github.com/stowage-dev/stowage/internal/spread/status"
+	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 )
 
 // The names of the spread's own objects in config/ and the chart.
@@ -153,7 +154,7 @@ func watchLedgers(ctx context.Context, informers crcache.Informers, service *sea
 	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { see(obj, false) },
 		UpdateFunc: func(_, obj any) { see(obj, false) },
-		DeleteFunc: func(obj any) { see(leader.Deleted(obj), true) },
+		DeleteFunc: func(obj any) { see(worldcache.Deleted(obj), true) },
 	})
 	return err
 }

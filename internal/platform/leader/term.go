@@ -116,15 +116,6 @@ func (t *Term) Inform(informer toolscache.SharedIndexInformer) {
 	t.Go(func(ctx context.Context) { informer.RunWithContext(ctx) })
 }
 
-// Deleted returns the object of a deletion event, the last known state if the deletion itself
-// was missed.
-func Deleted(obj any) any {
-	if lost, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
-		return lost.Obj
-	}
-	return obj
-}
-
 // Queue is the queue of one reconciler.
 type Queue[T comparable] struct {
 	workqueue.TypedRateLimitingInterface[T]

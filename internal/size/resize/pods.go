@@ -16,10 +16,10 @@ import (
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/size/sizing"
 	worldapi "github.com/stowage-dev/stowage/internal/world/api"
+	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 )
 
 // podWatch is a watch of the pods that have a size. Most of its cost is the decoding of their events, so it runs only
@@ -93,7 +93,7 @@ func (r *run) newWatch() (*podWatch, error) {
 		AddFunc:    func(obj any) { r.podSeen(nil, obj.(*corev1.Pod)) },
 		UpdateFunc: func(was, obj any) { r.podSeen(was.(*corev1.Pod), obj.(*corev1.Pod)) },
 		DeleteFunc: func(obj any) {
-			if pod, ok := leader.Deleted(obj).(*corev1.Pod); ok {
+			if pod, ok := worldcache.Deleted(obj).(*corev1.Pod); ok {
 				r.podGone(pod)
 			}
 		},

@@ -19,6 +19,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/size/sizing"
+	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 )
 
 // The indexes of pods.
@@ -88,7 +89,7 @@ func (r *run) watch(t *leader.Term) error {
 		err := t.Watch(r.Informers, w.object, toolscache.ResourceEventHandlerDetailedFuncs{
 			AddFunc:    func(obj any, first bool) { w.seen(nil, obj, first) },
 			UpdateFunc: func(was, obj any) { w.seen(was, obj, false) },
-			DeleteFunc: func(obj any) { w.seen(leader.Deleted(obj), nil, false) },
+			DeleteFunc: func(obj any) { w.seen(worldcache.Deleted(obj), nil, false) },
 		})
 		if err != nil {
 			return err

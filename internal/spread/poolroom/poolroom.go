@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,6 +26,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/bounded"
 	"github.com/stowage-dev/stowage/internal/platform/fair"
 	worldapi "github.com/stowage-dev/stowage/internal/world/api"
+	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 )
 
 // nodesTried is on how many nodes of a pool room is looked for at a time. The pods of each cost one request, or two if there
@@ -42,8 +44,8 @@ const (
 // How long a pool that has no room for pods of a size is taken to have none, while nothing is seen to change there. Each look that
 // finds none doubles the wait.
 const (
-	FirstWait = 30 * time.Second
-	LongWait  = 10 * time.Minute
+	MinWait = 30 * time.Second
+	MaxWait = 10 * time.Minute
 )
 
 // slack is how much earlier than that somebody may look who waited as long, and began to wait a little earlier.
@@ -57,25 +59,25 @@ type Reader struct {
 	cached, uncached client.Reader
 	clock            clock.PassiveClock
 	limit            *fair.Limiter[string]
-	full             *bounded.Cache[string, *full]
+	full             *bounded.Cache[string, *noRoom]
 
 	mu      sync.Mutex
-	nodes   map[string]*seen // by name
-	changed time.Time        // when a node did last
-	left    int64            // how many pods ended or went
+	nodes   map[string]*nodeState // by name
+	changed time.Time             // when a node did last
+	left    int64                 // how many pods ended or went
 }
 
-// seen is what was seen of a node.
-type seen struct {
+// nodeState is what was seen of a node.
+type nodeState struct {
 	labels labels.Set
 	// changed is when the node became able to take more pods: it became ready, or changed what it has or lets run.
 	changed time.Time
 	left    int64 // the number of the last pod with a seat that ended there or went
 }
 
-// full is that a pool has no room for pods of a size, as far as it was looked at.
-type full struct {
-	Mark
+// noRoom is that a pool has no room for pods of a size, as far as it was looked at.
+type noRoom struct {
+	Checkpoint
 	wait time.Duration
 	// looked are the nodes that had no room. It is nil if that were all of them.
 	looked map[string]bool
@@ -85,7 +87,7 @@ type full struct {
 func New(cached, uncached client.Reader, clock clock.PassiveClock) *Reader {
 	return &Reader{
 		cached: cached, uncached: uncached, clock: clock, limit: fair.NewLimiter[string](lookRate, lookBurst),
-		full: bounded.New[string, *full](fullBytes, clock), nodes: map[string]*seen{},
+		full: bounded.New[string, *noRoom](fullBytes, clock), nodes: map[string]*nodeState{},
 	}
 }
 
@@ -96,15 +98,10 @@ func (r *Reader) Follow(ctx context.Context, informers crcache.Informers) error 
 		return fmt.Errorf("watch nodes: %w", err)
 	}
 	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) { r.NodeChanged(nil, obj.(*corev1.Node)) },
-		UpdateFunc: func(was, is any) {
-			r.NodeChanged(was.(*corev1.Node), is.(*corev1.Node))
-		},
+		AddFunc:    func(obj any) { r.NodeChanged(nil, obj.(*corev1.Node)) },
+		UpdateFunc: func(was, is any) { r.NodeChanged(was.(*corev1.Node), is.(*corev1.Node)) },
 		DeleteFunc: func(obj any) {
-			if lost, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
-				obj = lost.Obj
-			}
-			if node, ok := obj.(*corev1.Node); ok {
+			if node, ok := worldcache.Deleted(obj).(*corev1.Node); ok {
 				r.mu.Lock()
 				defer r.mu.Unlock()
 				delete(r.nodes, node.Name)
@@ -114,7 +111,7 @@ func (r *Reader) Follow(ctx context.Context, informers crcache.Informers) error 
 	return err
 }
 
-// NodeChanged notes a node that may take pods now that it did not take before. A new node was nil.
+// NodeChanged notes a node that may take more pods than before. Of a new node, was is nil.
 func (r *Reader) NodeChanged(was, is *corev1.Node) {
 	if was != nil && !mayTakeMore(was, is) && maps.Equal(was.Labels, is.Labels) {
 		return
@@ -124,7 +121,7 @@ func (r *Reader) NodeChanged(was, is *corev1.Node) {
 	r.changed = r.clock.Now()
 	n := r.nodes[is.Name]
 	if n == nil {
-		n = &seen{}
+		n = &nodeState{}
 		r.nodes[is.Name] = n
 	}
 	n.labels, n.changed = is.Labels, r.changed
@@ -140,36 +137,36 @@ func (r *Reader) PodLeft(on string) {
 	}
 }
 
-// Mark is a moment of a pool.
-type Mark struct {
+// Checkpoint is a moment of a pool, to tell what changed since.
+type Checkpoint struct {
 	At     time.Time
 	labels map[string]string
 	left   int64
 }
 
-// Mark returns what is known of a pool now.
-func (r *Reader) Mark(selected map[string]string) Mark {
+// Checkpoint returns the present moment of a pool.
+func (r *Reader) Checkpoint(selected map[string]string) Checkpoint {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return Mark{At: r.clock.Now(), labels: selected, left: r.left}
+	return Checkpoint{At: r.clock.Now(), labels: selected, left: r.left}
 }
 
 // NodesChanged reports whether a node of a pool may take more since a moment.
-func (r *Reader) NodesChanged(m Mark) bool {
+func (r *Reader) NodesChanged(m Checkpoint) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return !r.changed.Before(m.At) && r.any(m, func(n *seen) bool { return !n.changed.Before(m.At) })
+	return !r.changed.Before(m.At) && r.any(m, func(n *nodeState) bool { return !n.changed.Before(m.At) })
 }
 
 // PodsLeft reports whether a pod has left a pool since a moment.
-func (r *Reader) PodsLeft(m Mark) bool {
+func (r *Reader) PodsLeft(m Checkpoint) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.left != m.left && r.any(m, func(n *seen) bool { return n.left > m.left })
+	return r.left != m.left && r.any(m, func(n *nodeState) bool { return n.left > m.left })
 }
 
 // any reports whether something holds for a node of a mark's pool.
-func (r *Reader) any(m Mark, holds func(*seen) bool) bool {
+func (r *Reader) any(m Checkpoint, holds func(*nodeState) bool) bool {
 	selector := labels.SelectorFromSet(m.labels)
 	for _, n := range r.nodes {
 		if holds(n) && selector.Matches(n.labels) {
@@ -180,7 +177,7 @@ func (r *Reader) any(m Mark, holds func(*seen) bool) bool {
 }
 
 // Changed reports whether a pool may have room that it did not have at a moment.
-func (r *Reader) Changed(m Mark) bool { return r.NodesChanged(m) || r.PodsLeft(m) }
+func (r *Reader) Changed(m Checkpoint) bool { return r.NodesChanged(m) || r.PodsLeft(m) }
 
 // MayLook reports whether somebody may look for room for a workload of a namespace now, and counts the look if so.
 func (r *Reader) MayLook(namespace string) bool { return r.limit.Allow(namespace, r.clock.Now()) }
@@ -195,11 +192,11 @@ func (r *Reader) Nodes(ctx context.Context, labels map[string]string) ([]corev1.
 // Count returns how many more pods such as this one the nodes with some labels have room for, at most so many.
 func (r *Reader) Count(ctx context.Context, selected map[string]string, pod *corev1.Pod, most int64) (int64, error) {
 	// 1. Has somebody looked already?
-	key, now := keyOf(selected, pod), r.Mark(selected) // before the nodes are read
+	key, now := keyOf(selected, pod), r.Checkpoint(selected) // before the nodes are read
 	last, _ := r.full.Get(key)
 	switch {
-	case last == nil || r.Changed(last.Mark):
-		last = &full{}
+	case last == nil || r.Changed(last.Checkpoint):
+		last = &noRoom{}
 	case last.looked == nil && now.At.Sub(last.At) < last.wait-slack:
 		return 0, nil
 	}
@@ -210,19 +207,19 @@ func (r *Reader) Count(ctx context.Context, selected map[string]string, pod *cor
 
 	// 2. Look at some nodes; at those first that the last looks left out.
 	tried, sum := map[string]bool{}, int64(0)
-	var candidates [2][]*corev1.Node
+	var unseen, seen []*corev1.Node
 	for _, i := range rand.Perm(len(nodes)) { // so that full nodes do not hide the others every time
 		node := &nodes[i]
 		if !nodefit.Allows(node, pod) || nodefit.Count(node, nil, pod) == 0 {
 			continue
 		}
-		turn := 0
 		if last.looked[node.Name] {
-			turn = 1
+			seen = append(seen, node)
+		} else {
+			unseen = append(unseen, node)
 		}
-		candidates[turn] = append(candidates[turn], node)
 	}
-	for _, node := range append(candidates[0], candidates[1]...) {
+	for _, node := range slices.Concat(unseen, seen) {
 		if len(tried) == nodesTried {
 			break
 		}
@@ -248,20 +245,18 @@ func (r *Reader) Count(ctx context.Context, selected map[string]string, pod *cor
 	}
 
 	// 3. There is none. It holds for longer each time that all nodes were looked at.
-	found := &full{Mark: now, wait: last.wait}
-	if len(candidates[0]) > len(tried) {
+	found := &noRoom{Checkpoint: now, wait: last.wait}
+	if len(unseen) > len(tried) {
 		found.looked = tried
-		for name := range last.looked {
-			found.looked[name] = true
-		}
+		maps.Copy(found.looked, last.looked)
 	} else {
-		found.wait = min(LongWait, max(FirstWait, 2*last.wait))
+		found.wait = min(MaxWait, max(MinWait, 2*last.wait))
 	}
 	bytes := int64(len(key)) + 256
 	for name := range found.looked {
 		bytes += int64(len(name)) + 64
 	}
-	r.full.Add(key, found, bytes, 2*LongWait)
+	r.full.Add(key, found, bytes, 2*MaxWait)
 	return 0, nil
 }
 

@@ -21,8 +21,9 @@ type history struct {
 	// lookedAt when that was.
 	looked   string
 	lookedAt time.Time
-	// looking is what a close look begins with. It is full if that look found no room for a pod that was to move.
-	looking, full *sight
+	// checked is what the present close look began with. noRoom is what the last one began with that found no room for a pod
+	// that was to move.
+	checked, noRoom *roomCheck
 
 	budget budget
 	// replacing says that a pod was evicted because it came before its policy, and that there may
@@ -52,22 +53,22 @@ func (r *run) foundNothing(owner ledger.OwnerKey, shown string) {
 	h.looked, h.lookedAt = shown, r.Clock.Now()
 }
 
-// sight is what there was when a workload was looked at.
-type sight struct {
+// roomCheck is what there was as a close look began.
+type roomCheck struct {
 	shown string // by the cache
-	pools []poolroom.Mark
+	pools []poolroom.Checkpoint
 	wait  time.Duration // how long it holds
 }
 
-// begin notes what there is before a close look.
-func (r *run) begin(owner ledger.OwnerKey, p *policy.Policy, shown string) {
-	s := &sight{shown: shown}
+// beginCheck notes what there is before a close look.
+func (r *run) beginCheck(owner ledger.OwnerKey, p *policy.Policy, shown string) {
+	c := &roomCheck{shown: shown}
 	for i := range p.Strategy.Len() {
-		s.pools = append(s.pools, r.Room.Mark(p.Strategy.Pool(i).Labels))
+		c.pools = append(c.pools, r.Room.Checkpoint(p.Strategy.Pool(i).Labels))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.historyOf(owner).looking = s
+	r.historyOf(owner).checked = c
 }
 
 // foundNoRoom notes that a close look found a pod that was to move, and no room for it. It is looked for again when something
@@ -76,30 +77,30 @@ func (r *run) foundNoRoom(owner ledger.OwnerKey) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := r.historyOf(owner)
-	if h.looking == nil {
+	if h.checked == nil {
 		return
 	}
-	h.looking.wait = poolroom.FirstWait
-	if h.full != nil && h.full.shown == h.looking.shown {
-		h.looking.wait = min(poolroom.LongWait, 2*h.full.wait)
+	h.checked.wait = poolroom.MinWait
+	if h.noRoom != nil && h.noRoom.shown == h.checked.shown {
+		h.checked.wait = min(poolroom.MaxWait, 2*h.noRoom.wait)
 	}
-	h.full = h.looking
+	h.noRoom = h.checked
 }
 
 // foundRoom notes that there is room for a pod that is to move.
 func (r *run) foundRoom(owner ledger.OwnerKey) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.historyOf(owner).full = nil
+	r.historyOf(owner).noRoom = nil
 }
 
-// noRoom reports whether a close look would find what the last one found: a pod that is to move, and no room for it. While the
+// lacksRoom reports whether a close look would find what the last one found: a pod that is to move, and no room for it. While the
 // limit of looks allows no other one, the last one holds.
-func (r *run) noRoom(owner ledger.OwnerKey, shown string) bool {
+func (r *run) lacksRoom(owner ledger.OwnerKey, shown string) bool {
 	r.mu.Lock()
-	var last *sight
+	var last *roomCheck
 	if h := r.history[owner]; h != nil {
-		last = h.full
+		last = h.noRoom
 	}
 	r.mu.Unlock()
 	if last == nil || last.shown != shown {

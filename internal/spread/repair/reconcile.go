@@ -70,10 +70,10 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 		}
 		return reconcile.Result{}, nil
 	}
-	if r.skip(owner.Key(), shown) || r.noRoom(owner.Key(), shown) {
+	if r.skip(owner.Key(), shown) || r.lacksRoom(owner.Key(), shown) {
 		return reconcile.Result{}, nil
 	}
-	r.begin(owner.Key(), p, shown)
+	r.beginCheck(owner.Key(), p, shown)
 
 	// 3. Otherwise look closely.
 	templateNode := ""

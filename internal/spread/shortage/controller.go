@@ -119,7 +119,7 @@ func (c *Controller) Register(t *leader.Term) error {
 		AddFunc:    func(obj any) { r.stateChanged(obj) },
 		UpdateFunc: func(_, obj any) { r.stateChanged(obj) },
 		DeleteFunc: func(obj any) {
-			if state, ok := leader.Deleted(obj).(*stowage.PoolState); ok {
+			if state, ok := worldcache.Deleted(obj).(*stowage.PoolState); ok {
 				r.forget(types.UID(state.Name)) // the clocks of the pods that wait start again
 			}
 		},

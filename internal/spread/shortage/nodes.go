@@ -27,7 +27,7 @@ func (r *run) lookForRoom(ctx context.Context, v *picture, m *memory) error {
 			continue
 		case !looked:
 			// Pods have just waited in vain for what room there seems to be. Only what changes from now on is evidence.
-			m.looked[name] = r.Room.Mark(selected)
+			m.looked[name] = r.Room.Checkpoint(selected)
 			continue
 		case v.Now.Sub(last.At) >= min(newNodesAfter, r.Timing.Probes.FirstProbe) && r.Room.NodesChanged(last):
 			// A rollout may follow new nodes, and is divided by what is known then.
@@ -37,7 +37,7 @@ func (r *run) lookForRoom(ctx context.Context, v *picture, m *memory) error {
 		if !r.Room.MayLook(m.workload.Namespace) {
 			continue // the next look may
 		}
-		now := r.Room.Mark(selected)
+		now := r.Room.Checkpoint(selected)
 		pod, err := r.anyPod(ctx, v)
 		if err != nil {
 			return err

@@ -75,16 +75,16 @@ type Run struct {
 	objects map[world.Object]time.Time
 	all     time.Time // when every PodDistributor was looked at last; only Look uses it
 
-	// divided is the PodDistributor of each owner that has pods. It is known for a while after the owner or its last pod is gone.
+	// dividedBy is the PodDistributor of each owner that has pods. It is known for a while after the owner or its last pod is gone.
 	// Only Look uses it.
-	divided map[ledger.OwnerKey]types.NamespacedName
-	// waiting are the statuses that wait to be written, by namespace. Only the reconciler uses it, which has one worker.
-	waiting map[string]map[string]bool
+	dividedBy map[ledger.OwnerKey]types.NamespacedName
+	// postponed are the statuses that wait to be written, by namespace. Only the reconciler uses it, which has one worker.
+	postponed map[string]map[string]bool
 }
 
 // NewRun returns a run that has no queue yet.
 func (c *Controller) NewRun() *Run {
-	return &Run{Controller: c, pods: map[ledger.OwnerKey]time.Time{}, objects: map[world.Object]time.Time{}, divided: map[ledger.OwnerKey]types.NamespacedName{}, waiting: map[string]map[string]bool{}}
+	return &Run{Controller: c, pods: map[ledger.OwnerKey]time.Time{}, objects: map[world.Object]time.Time{}, dividedBy: map[ledger.OwnerKey]types.NamespacedName{}, postponed: map[string]map[string]bool{}}
 }
 
 // Register implements [leader.Controller].
@@ -108,7 +108,7 @@ func (c *Controller) Register(t *leader.Term) error {
 		}
 	}
 	if err := t.Watch(c.Informers, &stowage.PoolState{}, toolscache.ResourceEventHandlerFuncs{
-		AddFunc: room, UpdateFunc: func(_, obj any) { room(obj) }, DeleteFunc: func(obj any) { room(leader.Deleted(obj)) },
+		AddFunc: room, UpdateFunc: func(_, obj any) { room(obj) }, DeleteFunc: func(obj any) { room(worldcache.Deleted(obj)) },
 	}); err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (c *Controller) Register(t *leader.Term) error {
 				edited(now)
 			}
 		},
-		DeleteFunc: func(obj any) { edited(leader.Deleted(obj)) },
+		DeleteFunc: func(obj any) { edited(worldcache.Deleted(obj)) },
 	}); err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (r *Run) note(object world.Object) {
 	r.objects[object] = r.Clock.Now()
 }
 
-// Look looks at the PodDistributors whose pods, room or rivals have changed, until some time after that. Once in a resync it
+// Look looks at the PodDistributors whose pods, room or siblings have changed, until some time after that. Once in a resync it
 // looks at all.
 func (r *Run) Look(ctx context.Context) {
 	now := r.Clock.Now()
@@ -187,11 +187,11 @@ func (r *Run) Look(ctx context.Context) {
 				r.Queue.AddUnlessFailing(client.ObjectKeyFromObject(d))
 			}
 		}
-		rivals, err := r.World.PodDistributorsOf(ctx, object, mostRivals)
+		siblings, err := r.World.PodDistributorsOf(ctx, object, mostSiblings)
 		if err != nil {
 			r.Log.Error(err, "the PodDistributors of a workload were not found", object.LogKeys()...)
 		}
-		for _, d := range rivals {
+		for _, d := range siblings {
 			r.Queue.AddUnlessFailing(client.ObjectKeyFromObject(d))
 		}
 	}
@@ -214,14 +214,14 @@ func (r *Run) lookAt(ctx context.Context, key ledger.OwnerKey, last bool) {
 		// While a workload is deleted, its pods are there and it is not.
 		switch d, known := r.distributorOf(ctx, world.Object{Namespace: owner.Namespace, Ref: seats.Ref(owner)}); {
 		case d != nil:
-			r.divided[key] = client.ObjectKeyFromObject(d)
+			r.dividedBy[key] = client.ObjectKeyFromObject(d)
 		case known:
-			delete(r.divided, key)
+			delete(r.dividedBy, key)
 		}
 	} else if last {
-		defer delete(r.divided, key)
+		defer delete(r.dividedBy, key)
 	}
-	if d, ok := r.divided[key]; ok {
+	if d, ok := r.dividedBy[key]; ok {
 		r.Queue.AddUnlessFailing(d)
 	}
 }
@@ -239,24 +239,24 @@ func (r *Run) distributorOf(ctx context.Context, object world.Object) (d *verspr
 	return d, err == nil && chain.Bottom() != nil
 }
 
-// mostRivals is how many PodDistributors of one target are looked at when one of them changes. The resync looks at the others.
-const mostRivals = 20
+// mostSiblings is how many PodDistributors of one target are looked at when one of them changes. The resync looks at the others.
+const mostSiblings = 20
 
-// arrive notes that a status does not wait any more.
-func (r *Run) arrive(key types.NamespacedName) {
-	of := r.waiting[key.Namespace]
+// resume notes that a status does not wait any more.
+func (r *Run) resume(key types.NamespacedName) {
+	of := r.postponed[key.Namespace]
 	if delete(of, key.Name); len(of) == 0 {
-		delete(r.waiting, key.Namespace)
+		delete(r.postponed, key.Namespace)
 	}
 }
 
-// queueUp returns how long a status waits, if the first of its namespace waits for so long. They come one after the other: to
+// postpone returns how long a status waits, if the first of its namespace waits for so long. They come one after the other: to
 // describe all of them each time would cost more with each one.
-func (r *Run) queueUp(key types.NamespacedName, first time.Duration) time.Duration {
-	if r.waiting[key.Namespace] == nil {
-		r.waiting[key.Namespace] = map[string]bool{}
+func (r *Run) postpone(key types.NamespacedName, first time.Duration) time.Duration {
+	if r.postponed[key.Namespace] == nil {
+		r.postponed[key.Namespace] = map[string]bool{}
 	}
-	of := r.waiting[key.Namespace]
+	of := r.postponed[key.Namespace]
 	of[key.Name] = true
 	return min(r.Timing.All, time.Duration(len(of))*first)
 }

@@ -102,9 +102,9 @@ func TestStatusesOfAnotherNamespace(t *testing.T) {
 	}
 }
 
-// A change of one workload has its PodDistributor looked at, and not those of a thousand other workloads of the namespace.
+// A change of one workload has its PodDistributor looked at, and not those of the other workloads of the namespace.
 func TestLookByWhatChanged(t *testing.T) {
-	const workloads = 1000
+	const workloads = 200
 	r, clock, pods := cluster(t, map[string]int{"ns": workloads})
 	look := func(want ...string) {
 		t.Helper()
@@ -157,8 +157,8 @@ func TestLookByWhatChanged(t *testing.T) {
 	look("web7")
 	clock.Step(time.Second)
 	look()
-	if len(r.divided) != 0 {
-		t.Errorf("%d owners are remembered", len(r.divided))
+	if len(r.dividedBy) != 0 {
+		t.Errorf("%d owners are remembered", len(r.dividedBy))
 	}
 
 	// 3. A Deployment is deleted, then its ReplicaSet, while pods are still there.
@@ -192,7 +192,7 @@ func TestLookByWhatChanged(t *testing.T) {
 	clock.Step(6 * time.Second)
 	look("web5")
 
-	// 4. The room of a workload's pods changes, or a rival of its PodDistributor is deleted.
+	// 4. The room of a workload's pods changes, or a sibling of its PodDistributor is deleted.
 	r.note(world.Object{Namespace: "ns", Ref: world.Ref{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web3"}})
 	look("web3")
 

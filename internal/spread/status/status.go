@@ -27,7 +27,7 @@ import (
 
 // Reconcile brings the status of one PodDistributor up to date.
 func (r *Run) Reconcile(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
-	r.arrive(key)
+	r.resume(key)
 	before := &versprei.PodDistributor{}
 	if err := r.Cached.Get(ctx, key, before); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
@@ -40,7 +40,7 @@ func (r *Run) Reconcile(ctx context.Context, key types.NamespacedName) (reconcil
 		return reconcile.Result{}, nil
 	}
 	if wait := r.Writes.Take(key.Namespace, r.Clock.Now()); wait > 0 {
-		return reconcile.Result{RequeueAfter: r.queueUp(key, wait)}, nil
+		return reconcile.Result{RequeueAfter: r.postpone(key, wait)}, nil
 	}
 	return reconcile.Result{}, client.IgnoreNotFound(r.Uncached.Status().Patch(ctx, d, client.MergeFrom(before)))
 }

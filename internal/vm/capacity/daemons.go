@@ -14,6 +14,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/vm/peerpod"
+	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 )
 
 // isDaemonSet reports whether a DaemonSet makes VMs. It is in the namespace that an administrator named. It has the labels of
@@ -86,7 +87,7 @@ func (r *run) watchDaemons(t *leader.Term) error {
 			}
 		},
 		DeleteFunc: func(obj any) {
-			if pod, ok := leader.Deleted(obj).(*corev1.Pod); ok {
+			if pod, ok := worldcache.Deleted(obj).(*corev1.Pod); ok {
 				r.daemonSeen(pod)
 			}
 		},
@@ -112,7 +113,7 @@ func (r *run) watchDaemons(t *leader.Term) error {
 		AddFunc:    func(obj any) { r.daemonSetSeen(obj.(*appsv1.DaemonSet), true) },
 		UpdateFunc: func(_, obj any) { r.daemonSetSeen(obj.(*appsv1.DaemonSet), true) },
 		DeleteFunc: func(obj any) {
-			if d, ok := leader.Deleted(obj).(*appsv1.DaemonSet); ok {
+			if d, ok := worldcache.Deleted(obj).(*appsv1.DaemonSet); ok {
 				r.daemonSetSeen(d, false)
 			}
 		},

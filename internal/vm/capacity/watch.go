@@ -11,6 +11,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/vm/peerpod"
+	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 )
 
 // byNode is the index of pods by their node.
@@ -28,7 +29,7 @@ func (r *run) watchNodes(t *leader.Term) error {
 			}
 		},
 		DeleteFunc: func(obj any) {
-			if node, ok := leader.Deleted(obj).(*corev1.Node); ok {
+			if node, ok := worldcache.Deleted(obj).(*corev1.Node); ok {
 				r.restored.Forget(node.Name)
 				r.forget(node.Name)
 				r.nodes.Add(node.Name)
@@ -77,7 +78,7 @@ func (r *run) watchPods(t *leader.Term) error {
 			}
 		},
 		DeleteFunc: func(obj any) {
-			if pod, ok := leader.Deleted(obj).(*corev1.Pod); ok {
+			if pod, ok := worldcache.Deleted(obj).(*corev1.Pod); ok {
 				seen(pod)
 			}
 		},

@@ -21,7 +21,7 @@ type distributors struct {
 	synced    atomic.Bool
 
 	mu       sync.RWMutex
-	byTarget map[target]*rivals
+	byTarget map[target]*siblings
 }
 
 // target is an object, in whatever version.
@@ -29,8 +29,8 @@ type target struct{ namespace, group, kind, name string }
 
 func targetOf(o world.Object) target { return target{o.Namespace, o.Group(), o.Kind, o.Name} }
 
-// rivals are the PodDistributors of one target.
-type rivals struct {
+// siblings are the PodDistributors of one target.
+type siblings struct {
 	all    map[string]*versprei.PodDistributor // by name
 	winner *versprei.PodDistributor
 }
@@ -42,16 +42,11 @@ func (c *Cache) FollowDistributors(ctx context.Context, informers crcache.Inform
 	if err != nil {
 		return fmt.Errorf("watch PodDistributors: %w", err)
 	}
-	index := &distributors{byTarget: map[target]*rivals{}}
+	index := &distributors{byTarget: map[target]*siblings{}}
 	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { index.replace(nil, obj) },
 		UpdateFunc: func(was, is any) { index.replace(was, is) },
-		DeleteFunc: func(obj any) {
-			if last, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
-				obj = last.Obj
-			}
-			index.replace(obj, nil)
-		},
+		DeleteFunc: func(obj any) { index.replace(Deleted(obj), nil) },
 	})
 	if err != nil {
 		return fmt.Errorf("watch PodDistributors: %w", err)
@@ -83,7 +78,7 @@ func (x *distributors) replace(was, is any) {
 		key := targetOf(world.TargetOf(d))
 		r := x.byTarget[key]
 		if r == nil {
-			r = &rivals{all: map[string]*versprei.PodDistributor{}}
+			r = &siblings{all: map[string]*versprei.PodDistributor{}}
 			x.byTarget[key] = r
 		}
 		if r.all[d.Name] = d; world.Wins(d, r.winner) {

@@ -6,6 +6,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
@@ -63,4 +64,13 @@ func keepPodDistributor(obj any) (any, error) {
 	kept := &versprei.PodDistributor{ObjectMeta: world.Identity(d.ObjectMeta), Spec: d.Spec, Status: d.Status}
 	kept.CreationTimestamp, kept.Generation = d.CreationTimestamp, d.Generation
 	return kept, nil
+}
+
+// Deleted returns the object of a deletion event, the last known state if the deletion itself
+// was missed.
+func Deleted(obj any) any {
+	if lost, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+		return lost.Obj
+	}
+	return obj
 }

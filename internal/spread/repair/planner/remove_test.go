@@ -70,12 +70,18 @@ func crowded(s *State, p *Plan) int {
 	return slices.MaxFunc(pools, func(a, b int) int { return int(p.Counts[a] - p.Targets[a] - p.Counts[b] + p.Targets[b]) })
 }
 
-// leaves is the pool of the successor of a pod that leaves a pool for another one.
-func leaves(s *State, p *Plan, pool int) (to int, ok bool) {
+// leaves is the removal of a pod from a crowded pool, or nil if it is -1 or no other pool takes its successor.
+func leaves(s *State, p *Plan, pool, pod int) *Removal {
+	if pod < 0 {
+		return nil
+	}
 	counts := slices.Clone(p.Counts)
 	counts[pool]--
 	to, _, taken := next(s, counts)
-	return to, taken && to != pool
+	if !taken || to == pool {
+		return nil
+	}
+	return &Removal{Pod: pod, Reason: Misplaced, NeedsRoom: s.Pods[pod].Running, To: to}
 }
 
 // best returns the first of the pods that a function keeps, in an order.
@@ -115,14 +121,7 @@ func earlyOf(s *State, p *Plan) *Removal {
 		}
 		return int(b.Seat.Ordinal - a.Seat.Ordinal)
 	})
-	if i < 0 {
-		return nil
-	}
-	to, ok := leaves(s, p, over)
-	if !ok {
-		return nil
-	}
-	return &Removal{Pod: i, Reason: Misplaced, NeedsRoom: s.Pods[i].Running, To: to}
+	return leaves(s, p, over, i)
 }
 
 func recreateOf(s *State, p *Plan) *Removal {
@@ -195,14 +194,7 @@ func evictOf(s *State, p *Plan) *Removal {
 	// 2. The highest ordinal of the pool with most too many.
 	over := crowded(s, p)
 	i := best(s, func(pod *Pod) bool { return over >= 0 && pod.OwnRank == 0 && pod.Seat.Pool == over }, func(a, b *Pod) int { return int(b.Seat.Ordinal - a.Seat.Ordinal) })
-	if i < 0 {
-		return nil
-	}
-	to, ok := leaves(s, p, over)
-	if !ok {
-		return nil
-	}
-	return &Removal{Pod: i, Reason: Misplaced, NeedsRoom: s.Pods[i].Running, To: to}
+	return leaves(s, p, over, i)
 }
 
 func TestRemovals(t *testing.T) {
