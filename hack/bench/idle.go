@@ -15,7 +15,7 @@ import (
 )
 
 // idle measures what workloads of one pod each cost the leader while nothing happens. A PodDistributor divides every second one,
-// and an annotation the others.
+// and an annotation the others. All pods go to one of three pools, so a third of the nodes must have room for them.
 func (b *bench) idle(ctx context.Context) error {
 	const (
 		perNamespace = 1000
