@@ -47,7 +47,7 @@ func main() {
 	flag.IntVar(&o.orderNodes, "order-nodes", 300, "nodes of three pools for --order")
 	flag.StringVar(&o.orderSize, "order-size", "cpu=63770m,memory=250Gi", "allocatable resources of each of these nodes; each pod requests 1 CPU")
 	flag.StringVar(&o.pprof, "pprof", "", "serve the profiles of Stowage at this address, such as localhost:6060 (one replica)")
-	flag.StringVar(&o.service, "service", "", "have the API server call Stowage's replicas as the endpoints of a Service: by-request (the default of Kubernetes 1.37), or by-connection (as before)")
+	flag.StringVar(&o.service, "service", "", "have the API server call Stowage's replicas as the endpoints of a Service: by-request (the default of Kubernetes 1.37), by-connection (as before), or affinity (one replica gets all)")
 	flag.StringVar(&o.against, "against", "", "run the same bursts with Stowage of this commit, in turns with this tree, and compare")
 	only := flag.String("cases", "", "measure only the cases whose names match this expression, beside the floor and no webhook")
 	flag.Parse()
@@ -76,7 +76,7 @@ type options struct {
 	order                                  bool
 	orderNodes                             int
 	orderSize                              string
-	service                                string // "", by-request or by-connection
+	service                                string // "", by-request, by-connection or affinity
 	against                                string // a commit
 	pprof                                  string // an address
 }
@@ -91,8 +91,8 @@ func (o options) validate() error {
 	if o.order && o.orderNodes < orderPools {
 		return fmt.Errorf("--order-nodes must be at least %d", orderPools)
 	}
-	if o.service != "" && o.service != byRequest && o.service != byConnection {
-		return fmt.Errorf("--service is %q; it must be %s or %s", o.service, byRequest, byConnection)
+	if !slices.Contains([]string{"", byRequest, byConnection, affinity}, o.service) {
+		return fmt.Errorf("--service is %q; it must be %s, %s or %s", o.service, byRequest, byConnection, affinity)
 	}
 	if o.against != "" && (o.tracked > 0 || o.daemons > 0 || o.scalePods > 0 || o.idle > 0 || o.order) {
 		return errors.New("--against compares bursts only")

@@ -18,10 +18,11 @@ import (
 )
 
 // How the API server chooses an endpoint of the webhook's Service: for each request (the feature gate
-// WebhookRoundTripLoadBalancing), or for each connection.
+// WebhookRoundTripLoadBalancing), or for each connection. With sessionAffinity ClientIP it always has the same one.
 const (
 	byRequest    = "by-request"
 	byConnection = "by-connection"
+	affinity     = "affinity"
 )
 
 // apiServerArgs let the API server call endpoints itself, as it does in managed clusters, instead of the Service's address.
@@ -44,7 +45,7 @@ func (o *options) stowageArgs() []string {
 	return args
 }
 
-// callService makes each replica an endpoint of the webhook's Service, and has the registration name that Service.
+// callService makes each replica that is to be called an endpoint of the webhook's Service, and has the registration name that Service.
 func (b *bench) callService(ctx context.Context) error {
 	address, err := ownAddress()
 	if err != nil {
@@ -58,7 +59,11 @@ func (b *bench) callService(ctx context.Context) error {
 	if err := b.Client.Create(ctx, service); err != nil {
 		return err
 	}
-	for i, r := range b.Replicas() {
+	replicas := b.Replicas()
+	if b.options.service == affinity {
+		replicas = replicas[:1]
+	}
+	for i, r := range replicas {
 		_, text, err := net.SplitHostPort(r.WebhookAddr)
 		if err != nil {
 			return err

@@ -13,7 +13,7 @@ bench-model: ## Play bursts of pods in a model of a machine with two cores, to c
 	@go test ./internal/spread/ledger -run '^$$' -bench 'Burst$$' -benchtime 1x
 
 .PHONY: bench-cluster
-bench-cluster: controlplane ## Measure bursts of pods on a real control plane (PODS=500, COUNT=5, STOWAGE_REPLICAS=1, CASES=spread, SERVICE=by-request, AGAINST=commit)
+bench-cluster: controlplane ## Measure bursts of pods on a real control plane (PODS=500, COUNT=5, STOWAGE_REPLICAS=1, CASES=spread, SERVICE=by-request|by-connection|affinity, AGAINST=commit)
 	@go run ./hack/bench -pods $(or $(PODS),500) -runs $(or $(COUNT),5) -replicas $(or $(STOWAGE_REPLICAS),1) -cases "$(CASES)" -service "$(SERVICE)" -against "$(AGAINST)"
 
 .PHONY: bench-tracked
