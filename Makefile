@@ -117,13 +117,13 @@ install: ## Install the kinds (CRDs) alone into the cluster of the current kubec
 
 .PHONY: deploy
 deploy: deploy-manifests ## Install all of Stowage, with the image IMG, and wait until it runs
-	@$(KUBECTL) -n stowage-system rollout status deployment/stowage --timeout=2m
+	@$(KUBECTL) -n stowage-system rollout status deployment/stowage-controllers deployment/stowage --timeout=2m
 
 .PHONY: undeploy
 undeploy: ## Remove Stowage, its registration first; kinds, policies, the namespace and its Secrets stay
 	@$(call cluster)
 	@$(KUBECTL) delete --ignore-not-found -k config/webhook
-	@$(KUBECTL) delete --ignore-not-found $(addprefix -f config/manager/,deployment.yaml config.yaml metrics_service.yaml pdb.yaml resource_quota.yaml flowcontrol.yaml)
+	@$(KUBECTL) delete --ignore-not-found $(addprefix -f config/manager/,deployment.yaml controllers.yaml config.yaml metrics_service.yaml pdb.yaml resource_quota.yaml flowcontrol.yaml)
 	@$(KUBECTL) delete --ignore-not-found -k config/rbac
 	@if $(KUBECTL) get crd certificates.cert-manager.io >/dev/null 2>&1; then $(KUBECTL) delete --ignore-not-found -f config/certmanager/certificate.yaml; fi
 

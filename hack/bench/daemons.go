@@ -308,7 +308,7 @@ const requestsMetric = "rest_client_requests_total"
 // sum adds up a metric over all replicas of Stowage, of the samples whose labels match an expression.
 func (b *bench) sum(name, labels string) (float64, error) {
 	sum := 0.0
-	for _, r := range b.Replicas() {
+	for _, r := range b.Processes() {
 		v, err := r.Metric(name, labels)
 		if err != nil {
 			return 0, err

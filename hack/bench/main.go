@@ -37,6 +37,7 @@ func main() {
 	flag.IntVar(&o.pods, "pods", 500, "pods of each burst")
 	flag.IntVar(&o.runs, "runs", 5, "bursts of each case")
 	flag.IntVar(&o.replicas, "replicas", 1, "replicas of Stowage, and of the floor")
+	flag.IntVar(&o.controllers, "controllers", 0, "processes that run the controllers, beside the replicas; with 0 the replicas run them")
 	flag.IntVar(&o.tracked, "tracked", 0, "instead of bursts, grow one workload to this many pods and measure memory")
 	flag.IntVar(&o.daemons, "daemons", 0, "instead of bursts, put a DaemonSet onto this many nodes")
 	flag.IntVar(&o.scalePods, "scale", 0, "instead of bursts, measure a cluster with this many pods in workloads of 50")
@@ -72,6 +73,7 @@ func exit(err error) {
 
 type options struct {
 	pods, runs, replicas, tracked, daemons int
+	controllers                            int
 	scalePods, scaleNodes, scaleRate, idle int
 	order                                  bool
 	orderNodes                             int
@@ -194,7 +196,7 @@ func (b *bench) prepare(ctx context.Context, repo, dir string) error {
 		return err
 	}
 	if err := b.StartStowage(ctx, controlplane.StowageOptions{
-		Binary: b.binary, Replicas: b.options.replicas, Args: b.options.stowageArgs(), Env: []string{"LOG_LEVEL="},
+		Binary: b.binary, Replicas: b.options.replicas, Controllers: b.options.controllers, Args: b.options.stowageArgs(), Env: []string{"LOG_LEVEL="},
 		HealthInterval: healthInterval,
 	}); err != nil {
 		return err

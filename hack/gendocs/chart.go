@@ -29,8 +29,8 @@ var chartFiles = map[string]string{
 
 // ownFlags are settings that have a value of the chart to themselves.
 var ownFlags = []string{
-	"blocklisted-namespaces", "cert-dir", "health-probe-bind-address", "host", "kubeconfig", "log-format", "log-level",
-	"metrics-auth", "metrics-bind-address", "namespace", "peer-pods", "port", "sizing", "spread",
+	"blocklisted-namespaces", "cert-dir", "controllers", "health-probe-bind-address", "host", "kubeconfig", "log-format", "log-level",
+	"metrics-auth", "metrics-bind-address", "namespace", "peer-pods", "port", "sizing", "spread", "webhook",
 }
 
 // value is one value of the chart.

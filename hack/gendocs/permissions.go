@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -20,30 +21,31 @@ var purposes = map[string]string{
 	"stowage pods":                                     "whether the pod of the leader is gone",
 	"events":                                           "scale-ups by the cluster autoscaler, while pods wait for a pool with `spill`",
 	"stowage-sizing limitranges":                       "the defaults and limits of a namespace",
-	"stowage-peerpods limitranges":                     "warnings about peer pods that a LimitRange may refuse",
+	"stowage-peerpods-webhook limitranges":             "warnings about peer pods that a LimitRange may refuse",
 	"stowage-sizing resourcequotas":                    "limits that a quota demands of sized pods",
-	"stowage-peerpods resourcequotas":                  "warnings about peer pods that a quota may refuse",
+	"stowage-peerpods-webhook resourcequotas":          "warnings about peer pods that a quota may refuse",
 	"namespaces":                                       "mode and labels of namespaces",
-	"stowage-spread nodes":                             "which nodes a pool has, and what room they have",
+	"stowage-spread-controllers nodes":                 "which nodes a pool has, and what room they have",
 	"stowage-sizing nodes":                             "sizes of nodes",
-	"stowage-capacity nodes":                           "nodes that may have VMs; `patch` notes which VMs Stowage advertised",
+	"stowage-capacity-controllers nodes":               "nodes that may have VMs; `patch` notes which VMs Stowage advertised",
 	"nodes/status":                                     "the VMs that a node advertises",
-	"stowage-spread pods":                              "seats of pods; `patch` gives a seat to a pod that bypassed the webhook, and corrects deletion costs",
-	"stowage-sizing pods":                              "pods with a size; `patch` notes the size that a pod had before",
-	"stowage-capacity pods":                            "pods that use VMs or make them",
+	"stowage-spread pods":                              "pods with a seat",
+	"stowage-spread-controllers pods":                  "seats for pods that bypassed the webhook, and deletion costs",
+	"stowage-sizing-controllers pods":                  "pods with a size; `patch` notes the size that a pod had before",
+	"stowage-capacity-controllers pods":                "pods that use VMs or make them",
 	"pods/resize":                                      "`updatePolicy: InPlace`",
-	"stowage-spread pods/eviction":                     "repair, `rebalance: Evict` and `spill`",
-	"stowage-sizing pods/eviction":                     "DaemonSet pods created just before their template, if they cannot be resized",
+	"stowage-spread-controllers pods/eviction":         "repair, `rebalance: Evict` and `spill`",
+	"stowage-sizing-controllers pods/eviction":         "DaemonSet pods created just before their template, if they cannot be resized",
 	"replicationcontrollers":                           "strategies of ReplicationControllers",
 	"*/scale.*":                                        "how many pods an owner asks for",
 	"stowage-spread daemonsets.apps":                   "whether the target of a PodDistributor exists",
 	"stowage-sizing daemonsets.apps":                   "DaemonSets that a FlexDaemonsetTemplate sizes",
-	"stowage-peerpods daemonsets.apps":                 "annotations that a pod template has copied from a pod; DaemonSets that make VMs",
+	"stowage-peerpods-webhook daemonsets.apps":         "annotations that a pod template has copied from a pod; DaemonSets that make VMs",
 	"deployments.apps":                                 "strategies of Deployments",
 	"stowage-spread replicasets.apps":                  "strategies of ReplicaSets, and how many pods they ask for",
-	"stowage-peerpods replicasets.apps":                "annotations that a pod template has copied from a pod",
+	"stowage-peerpods-webhook replicasets.apps":        "annotations that a pod template has copied from a pod",
 	"stowage-spread statefulsets.apps":                 "strategies of StatefulSets, and how many pods they ask for",
-	"stowage-peerpods statefulsets.apps":               "annotations that a pod template has copied from a pod",
+	"stowage-peerpods-webhook statefulsets.apps":       "annotations that a pod template has copied from a pod",
 	"clonesets.apps.kruise.io":                         "strategies of OpenKruise CloneSets",
 	"daemonsets.apps.kruise.io":                        "OpenKruise DaemonSets that a FlexDaemonsetTemplate sizes",
 	"statefulsets.apps.kruise.io":                      "strategies of OpenKruise StatefulSets",
@@ -56,37 +58,39 @@ var purposes = map[string]string{
 	"seatledgers.stowage.dev":                          "seats of pods that were admitted and are not created yet",
 	"poddistributors.versprei.versprei.io":             "PodDistributors",
 	"poddistributors/status.versprei.versprei.io":      "the status of PodDistributors",
-	"stowage-spread mutatingwebhookconfigurations.admissionregistration.k8s.io stowage":      "which pods the webhook is asked about",
-	"stowage-certificate mutatingwebhookconfigurations.admissionregistration.k8s.io stowage": "the CA bundle of Stowage's own webhook",
-	"validatingwebhookconfigurations.admissionregistration.k8s.io stowage":                   "the CA bundle of the webhook that checks strategies in annotations",
-	"tokenreviews.authentication.k8s.io":                                                     "who reads the metrics",
-	"subjectaccessreviews.authorization.k8s.io":                                              "whether the reader may",
-	"nodeclaims.karpenter.sh":                                                                "nodes that Karpenter is making",
-	"nodepools.karpenter.sh":                                                                 "NodePools at their limit",
-	"configmaps cluster-autoscaler-status":                                                   "node groups in back-off or at their maximum",
-	"configmaps peer-pods-cm":                                                                "how many VMs a node may have",
-	"configmaps stowage-repair":                                                              "how long repair waits after evictions that won nothing, for the next leader",
-	"configmaps stowage-config":                                                              "settings that change without a restart",
-	"stowage-spread secrets":                                                                 "creation of the Secret below",
-	"stowage-certificate secrets":                                                            "creation of the Secret below",
-	"secrets stowage-seats":                                                                  "the key that signs seats",
-	"secrets stowage-webhook-cert":                                                           "the serving certificate",
-	"leases.coordination.k8s.io":                                                             "creation of the Lease below",
-	"leases.coordination.k8s.io stowage-leader":                                              "election of the leader, and how far its watch of pods is behind",
-	"endpointslices.discovery.k8s.io":                                                        "whether another replica is ready, before one leaves the Service",
+	"stowage-spread-controllers mutatingwebhookconfigurations.admissionregistration.k8s.io stowage": "which pods the webhook is asked about",
+	"mutatingwebhookconfigurations.admissionregistration.k8s.io stowage":                            "the CA bundle of Stowage's own webhook",
+	"validatingwebhookconfigurations.admissionregistration.k8s.io stowage":                          "the CA bundle of the webhook that checks strategies in annotations",
+	"tokenreviews.authentication.k8s.io":                                                            "who reads the metrics",
+	"subjectaccessreviews.authorization.k8s.io":                                                     "whether the reader may",
+	"nodeclaims.karpenter.sh":                                                                       "nodes that Karpenter is making",
+	"nodepools.karpenter.sh":                                                                        "NodePools at their limit",
+	"configmaps cluster-autoscaler-status":                                                          "node groups in back-off or at their maximum",
+	"configmaps peer-pods-cm":                                                                       "how many VMs a node may have",
+	"configmaps stowage-repair":                                                                     "how long repair waits after evictions that won nothing, for the next leader",
+	"configmaps stowage-config":                                                                     "settings that change without a restart",
+	"stowage-spread-controllers secrets":                                                            "creation of the Secret below",
+	"stowage-certificate-controllers secrets":                                                       "creation of the Secret below",
+	"secrets stowage-seats":                                                                         "the key that signs seats",
+	"secrets stowage-webhook-cert":                                                                  "the serving certificate",
+	"leases.coordination.k8s.io":                                                                    "creation of the Leases of the two parts",
+	"leases.coordination.k8s.io stowage-webhook":                                                    "election of the replica that stays in the Service, whatever its watch of pods shows",
+	"leases.coordination.k8s.io stowage-leader":                                                     "election of the leader, and how far its watch of pods is behind",
+	"endpointslices.discovery.k8s.io":                                                               "whether another replica is ready, before one leaves the Service",
 }
 
-// roles are Stowage's roles, each with its file and the heading of its part of the page.
-var roles = []struct{ name, heading, intro, file string }{
-	{"stowage", "Always", "", ownRoles},
-	{"stowage-spread", "Weighted spread", "Not needed with `features.spread=false` of the chart, which is `--spread=false`.", ownRoles},
-	{"stowage-sizing", "DaemonSet sizing", "Not needed with `features.sizing=false` of the chart, which is `--sizing=false`.", ownRoles},
-	{"stowage-peerpods", "Peer pods", "Not needed with `features.peerPods=false` of the chart, which is `--peer-pods=false`.", ownRoles},
-	{"stowage-capacity", "Peer pods: VMs of nodes", "Not needed with `--peerpods-capacity=Off`, or without peer pods.", ownRoles},
-	{"stowage-certificate", "A certificate of its own", "Not needed with `certs.certManager` or `certs.existingSecret` of the chart, which set `--cert-dir`.", ownRoles},
-	{"stowage-karpenter", "With Karpenter", "Optional: `rbac.karpenter` of the chart, or `kubectl apply -k config/karpenter`.", "karpenter/role.yaml"},
-	{"stowage-metrics-auth", "With authenticated metrics", "Optional: `metrics.auth` of the chart, or `--metrics-auth` and `kubectl apply -k config/metricsauth`.", "metricsauth/role.yaml"},
-	{"stowage-cluster-autoscaler", "With the cluster autoscaler", "Optional: `rbac.clusterAutoscaler` of the chart, or `kubectl apply -k config/clusterautoscaler`.", "clusterautoscaler/role.yaml"},
+// roles are Stowage's roles, each with its file and the heading of its part of the page. What only one of the two Deployments needs
+// is in a role of the same name with a suffix.
+var roles = []struct{ name, heading, intro, file, who string }{
+	{"stowage", "Always", "", ownRoles, ""},
+	{"stowage-spread", "Weighted spread", "Not needed with `features.spread=false` of the chart, which is `--spread=false`.", ownRoles, ""},
+	{"stowage-sizing", "DaemonSet sizing", "Not needed with `features.sizing=false` of the chart, which is `--sizing=false`.", ownRoles, ""},
+	{"stowage-peerpods", "Peer pods", "Not needed with `features.peerPods=false` of the chart, which is `--peer-pods=false`.", ownRoles, ""},
+	{"stowage-capacity", "Peer pods: VMs of nodes", "Not needed with `--peerpods-capacity=Off`, or without peer pods.", ownRoles, ""},
+	{"stowage-certificate", "A certificate of its own", "Not needed with `certs.certManager` or `certs.existingSecret` of the chart, which set `--cert-dir`.", ownRoles, ""},
+	{"stowage-karpenter", "With Karpenter", "Optional: `rbac.karpenter` of the chart, or `kubectl apply -k config/karpenter`.", "karpenter/role.yaml", "controllers"},
+	{"stowage-metrics-auth", "With authenticated metrics", "Optional: `metrics.auth` of the chart, or `--metrics-auth` and `kubectl apply -k config/metricsauth`.", "metricsauth/role.yaml", ""},
+	{"stowage-cluster-autoscaler", "With the cluster autoscaler", "Optional: `rbac.clusterAutoscaler` of the chart, or `kubectl apply -k config/clusterautoscaler`.", "clusterautoscaler/role.yaml", "controllers"},
 }
 
 // ownRoles is the file that controller-gen writes.
@@ -106,8 +110,8 @@ func writePermissions(w io.Writer, config string) error {
 
 Generated by ` + "`make generate`" + ` from the roles in ` + "`config`" + `; do not edit.
 
-These are all permissions of Stowage's ServiceAccount. A verb in bold letters writes. A test fails if a permission is never
-used, whichever role gives it. [Security](../../SECURITY.md) says what follows from them. The roles for people, ` + "`stowage-view`" + ` and ` + "`stowage-inspect`" + `,
+These are all permissions of Stowage's two ServiceAccounts: ` + "`stowage`" + ` of the webhook, and
+` + "`stowage-controllers`" + `. A verb in bold letters writes. A test fails if one of the accounts never uses a permission of its own. [Security](../../SECURITY.md) says what follows from them. The roles for people, ` + "`stowage-view`" + ` and ` + "`stowage-inspect`" + `,
 only read ([operating](../operating.md#why-a-pod-looks-the-way-it-does-stowage-explain)).
 `)
 	used, known := map[string]bool{}, map[string]bool{}
@@ -120,18 +124,21 @@ only read ([operating](../operating.md#why-a-pod-looks-the-way-it-does-stowage-e
 		if part.intro != "" {
 			fmt.Fprintf(&b, "%s\n\n", part.intro)
 		}
-		b.WriteString("| resource | verbs | where | purpose |\n| --- | --- | --- | --- |\n")
-		for document := range bytes.SplitSeq(data, []byte("\n---\n")) {
-			var r role
-			if err := yaml.Unmarshal(document, &r); err != nil {
-				return fmt.Errorf("%s: %w", part.file, err)
-			}
-			known[r.Metadata.Name] = known[r.Metadata.Name] || part.file != ownRoles || r.Metadata.Name == part.name
-			if r.Metadata.Name != part.name {
-				continue
-			}
-			if err := writeRules(&b, &r, used); err != nil {
-				return fmt.Errorf("%s: %w", part.file, err)
+		b.WriteString("| resource | verbs | where | of | purpose |\n| --- | --- | --- | --- | --- |\n")
+		for _, of := range []struct{ suffix, who string }{{"", part.who}, {"-webhook", "webhook"}, {"-controllers", "controllers"}} {
+			for document := range bytes.SplitSeq(data, []byte("\n---\n")) {
+				var r role
+				if err := yaml.Unmarshal(document, &r); err != nil {
+					return fmt.Errorf("%s: %w", part.file, err)
+				}
+				is := r.Metadata.Name == part.name+of.suffix
+				known[r.Metadata.Name] = known[r.Metadata.Name] || part.file != ownRoles || is
+				if !is {
+					continue
+				}
+				if err := writeRules(&b, &r, cmp.Or(of.who, "both"), used); err != nil {
+					return fmt.Errorf("%s: %w", part.file, err)
+				}
 			}
 		}
 	}
@@ -154,7 +161,7 @@ only read ([operating](../operating.md#why-a-pod-looks-the-way-it-does-stowage-e
 }
 
 // writeRules writes one row for each resource of a role, and notes whose purposes it has used.
-func writeRules(b *strings.Builder, r *role, used map[string]bool) error {
+func writeRules(b *strings.Builder, r *role, who string, used map[string]bool) error {
 	where := "cluster"
 	if r.Metadata.Namespace != "" {
 		where = "namespace `" + r.Metadata.Namespace + "`"
@@ -177,7 +184,7 @@ func writeRules(b *strings.Builder, r *role, used map[string]bool) error {
 				return fmt.Errorf("the permission for %s has no purpose in hack/gendocs/permissions.go", key)
 			}
 			used[key] = true
-			fmt.Fprintf(b, "| %s | %s | %s | %s |\n", shown, verbs(rule.Verbs), where, purpose)
+			fmt.Fprintf(b, "| %s | %s | %s | %s | %s |\n", shown, verbs(rule.Verbs), where, who, purpose)
 		}
 	}
 	return nil

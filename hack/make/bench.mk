@@ -13,8 +13,8 @@ bench-model: ## Play bursts of pods in a model of a machine with two cores, to c
 	@go test ./internal/spread/ledger -run '^$$' -bench 'Burst$$' -benchtime 1x
 
 .PHONY: bench-cluster
-bench-cluster: controlplane ## Measure bursts of pods on a real control plane (PODS=500, COUNT=5, STOWAGE_REPLICAS=1, CASES=spread, SERVICE=by-request|by-connection|affinity, AGAINST=commit)
-	@go run ./hack/bench -pods $(or $(PODS),500) -runs $(or $(COUNT),5) -replicas $(or $(STOWAGE_REPLICAS),1) -cases "$(CASES)" -service "$(SERVICE)" -against "$(AGAINST)"
+bench-cluster: controlplane ## Measure bursts of pods on a real control plane (PODS=500, COUNT=5, STOWAGE_REPLICAS=1, CONTROLLERS=0, CASES=spread, SERVICE=by-request|by-connection|affinity, AGAINST=commit)
+	@go run ./hack/bench -pods $(or $(PODS),500) -runs $(or $(COUNT),5) -replicas $(or $(STOWAGE_REPLICAS),1) -controllers $(or $(CONTROLLERS),0) -cases "$(CASES)" -service "$(SERVICE)" -against "$(AGAINST)"
 
 .PHONY: bench-tracked
 bench-tracked: controlplane ## Measure requests and memory for one workload of many pods (PODS=10000, STOWAGE_REPLICAS=1)

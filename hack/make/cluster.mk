@@ -13,7 +13,7 @@ undeploy-samples: ## Remove the samples
 .PHONY: logs
 logs: ## Follow the logs of the replicas
 	@$(call cluster)
-	@$(KUBECTL) -n stowage-system logs -l app.kubernetes.io/name=stowage --prefix --tail=100 -f
+	@$(KUBECTL) -n stowage-system logs -l app.kubernetes.io/part-of=stowage --prefix --tail=100 -f
 
 .PHONY: quickstart
 quickstart: build ## Run the commands of docs/quickstart.md in the cluster, where Stowage is installed

@@ -20,6 +20,7 @@ const root = "../../"
 // others are the metrics of libraries that are used, with their labels.
 var others = map[string][]string{
 	"controller_runtime_webhook_latency_seconds": {"webhook"},
+	"leader_election_master_status":              {"name"},
 	"process_resident_memory_bytes":              nil,
 }
 

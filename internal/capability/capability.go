@@ -28,6 +28,7 @@ type Host struct {
 	Namespace    string // that Stowage runs in
 	Registration string // name of the webhook's registration
 	Replica      string // name of this replica, which no other has
+	Controls     bool   // the process may run controllers
 
 	// Cached reads from the cache where that has what is asked, and Uncached does not. Once does not either, and sends a
 	// request once, whatever becomes of it.
@@ -50,7 +51,7 @@ type Host struct {
 type Capability struct {
 	// Feature decides about pods that are created.
 	Feature feature.Feature
-	// Controllers run on the leader, and Runs on every replica until the context ends.
+	// Controllers run on the leader, where the process may run any, and Runs on every replica until the context ends.
 	Controllers []leader.Controller
 	Runs        []func(ctx context.Context) error
 	// Checks are of readiness, by name.

@@ -87,7 +87,7 @@ func (o *inspectOptions) inspector(cmd *cobra.Command, s Streams) (*inspect.Insp
 	}
 	return &inspect.Inspector{
 		Client: c, Discovery: discover, Clock: clock.RealClock{}, Capacity: capacity, Namespace: o.namespace,
-		Registration: server.Registration, Deployment: server.Deployment, Lease: server.LeaderLease, CertDir: settings.CertDir,
+		Registration: server.Registration, Deployment: server.Deployment, Controllers: server.ControllersDeployment, Lease: server.LeaderLease, CertDir: settings.CertDir,
 		ExcludedNamespaces: o.spread.ExcludedNamespaces, NamespaceLabel: o.spread.NamespaceLabel, PeerPods: o.peerPods.Config,
 		Spread: o.spread.Enabled, Sizing: o.sizing.Enabled, VMs: o.peerPods.Enabled,
 	}, namespace, nil

@@ -22,10 +22,18 @@ func newServeCommand(s Streams) *cobra.Command {
 runs the controllers, too: status of PodDistributors and FlexDaemonsetTemplates,
 repair, rebalancing, in-place resizing, VM capacity of nodes.
 
+With --webhook or --controllers a process runs that part alone, as the two Deployments
+of an installation do. Then the processes that answer the API server have few rights.
+The controllers make the certificate and the key that the webhook waits for.
+
 Every flag can be given as an environment variable, named in brackets. A flag
 wins over its variable.`,
 		Example: `  # In the cluster, with a certificate of its own
   stowage serve
+
+  # The two parts, each in a process of its own
+  stowage serve --webhook
+  stowage serve --controllers
 
   # On this machine, against the current kubeconfig, with a certificate from files
   stowage serve --cert-dir ./certs --log-level DEBUG --log-format text`,

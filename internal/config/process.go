@@ -18,6 +18,10 @@ type Process struct {
 	Kubeconfig string
 	Namespace  string
 
+	// Webhook and Controllers are the parts that were asked for by name; see Admits and Controls.
+	Webhook     bool
+	Controllers bool
+
 	Host            string
 	Port            int
 	CertDir         string
@@ -59,11 +63,20 @@ func DefaultProcess() Process {
 	}
 }
 
+// Admits reports whether the process answers reviews of pods.
+func (p *Process) Admits() bool { return p.Webhook || !p.Controllers }
+
+// Controls reports whether the process may run the controllers.
+func (p *Process) Controls() bool { return p.Controllers || !p.Webhook }
+
 // AddFlags adds a flag for every setting.
 func (p *Process) AddFlags(fs *pflag.FlagSet) {
 	f := Flags{fs}
 	f.Text(&p.Kubeconfig, "kubeconfig", "KUBECONFIG", "Path of a kubeconfig; empty uses the pod's service account, or else the usual kubeconfig")
 	f.Text(&p.Namespace, "namespace", "POD_NAMESPACE", "Namespace that Stowage runs in; its pods are never touched")
+
+	f.Toggle(&p.Webhook, "webhook", "STOWAGE_WEBHOOK", "Run the webhook, and the controllers only if they are asked for, too; without both flags, both run")
+	f.Toggle(&p.Controllers, "controllers", "STOWAGE_CONTROLLERS", "Run the controllers, and the webhook only if it is asked for, too")
 
 	f.Text(&p.Host, "host", "STOWAGE_LISTEN_HOST", "Address that the webhook listens on; empty is every address")
 	f.Number(&p.Port, "port", "STOWAGE_LISTEN_PORT", "Port that the webhook listens on")

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/pem"
@@ -23,6 +24,9 @@ type Health struct {
 	// Ready and Replicas are those of the Deployment; nil if there is none, as on a local cluster.
 	Ready    *int32 `json:"ready,omitempty"`
 	Replicas *int32 `json:"replicas,omitempty"`
+	// ControllersReady and Controllers are those of the Deployment of the controllers; nil if the replicas run them.
+	ControllersReady *int32 `json:"controllersReady,omitempty"`
+	Controllers      *int32 `json:"controllers,omitempty"`
 	// Leader is the replica that runs the controllers.
 	Leader string `json:"leader,omitempty"`
 	// AuthorityUntil is when the last of the authorities ends that the API server trusts.
@@ -42,26 +46,38 @@ func (i *Inspector) health(ctx context.Context, registration *admissionregistrat
 	}
 
 	// 1. The replicas.
-	var d appsv1.Deployment
-	err := i.Client.Get(ctx, client.ObjectKey{Namespace: i.Namespace, Name: i.Deployment}, &d)
-	deployed := err == nil
-	switch {
-	case apierrors.IsForbidden(err):
-		hidden("the Deployment of Stowage", err)
-	case client.IgnoreNotFound(err) != nil:
-		return fmt.Errorf("the Deployment of Stowage: %w", err)
-	case deployed:
-		h.Ready, h.Replicas = &d.Status.ReadyReplicas, new(ptr.Deref(d.Spec.Replicas, 1))
-		h.Version = d.Labels["app.kubernetes.io/version"]
-		if *h.Ready < *h.Replicas {
-			r.problem(replicasNotReady, i.Namespace, "Deployment/"+i.Deployment, fmt.Sprintf("kubectl -n %s describe pods -l app.kubernetes.io/name=stowage", i.Namespace),
-				"%d of %d replicas are ready%s", *h.Ready, *h.Replicas, map[bool]string{true: ": pods are created unchanged, or refused where failurePolicy is Fail"}[*h.Ready == 0])
+	deployed := false
+	for _, part := range []struct {
+		deployment      string
+		ready, replicas **int32
+		outage          string
+	}{
+		{i.Deployment, &h.Ready, &h.Replicas, "pods are created unchanged, or refused where failurePolicy is Fail"},
+		{i.Controllers, &h.ControllersReady, &h.Controllers, "nothing is repaired, resized or advertised, and no status is written"},
+	} {
+		var d appsv1.Deployment
+		switch err := i.Client.Get(ctx, client.ObjectKey{Namespace: i.Namespace, Name: part.deployment}, &d); {
+		case apierrors.IsNotFound(err):
+			continue
+		case apierrors.IsForbidden(err):
+			hidden("the Deployment "+part.deployment, err)
+			continue
+		case err != nil:
+			return fmt.Errorf("the Deployment %s: %w", part.deployment, err)
+		}
+		deployed = true
+		ready, replicas := d.Status.ReadyReplicas, ptr.Deref(d.Spec.Replicas, 1)
+		*part.ready, *part.replicas = &ready, &replicas
+		h.Version = cmp.Or(h.Version, d.Labels["app.kubernetes.io/version"])
+		if ready < replicas {
+			r.problem(replicasNotReady, i.Namespace, "Deployment/"+part.deployment, fmt.Sprintf("kubectl -n %s describe pods -l app.kubernetes.io/name=%s", i.Namespace, part.deployment),
+				"%d of %d replicas are ready%s", ready, replicas, map[bool]string{true: ": " + part.outage}[ready == 0])
 		}
 	}
 
 	// 2. The leader.
 	var lease coordinationv1.Lease
-	err = i.Client.Get(ctx, client.ObjectKey{Namespace: i.Namespace, Name: i.Lease}, &lease)
+	err := i.Client.Get(ctx, client.ObjectKey{Namespace: i.Namespace, Name: i.Lease}, &lease)
 	leased := err == nil
 	switch {
 	case apierrors.IsForbidden(err):
@@ -120,6 +136,9 @@ func (h *Health) text() string {
 	parts := []string{"replicas not known"}
 	if h.Replicas != nil {
 		parts[0] = fmt.Sprintf("%d of %d replicas ready", *h.Ready, *h.Replicas)
+	}
+	if h.Controllers != nil {
+		parts = append(parts, fmt.Sprintf("%d of %d controllers ready", *h.ControllersReady, *h.Controllers))
 	}
 	if h.Leader != "" {
 		parts = append(parts, "leader "+h.Leader)

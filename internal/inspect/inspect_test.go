@@ -77,7 +77,7 @@ func newInspector(t *testing.T, objects ...client.Object) *Inspector {
 		Client: fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).WithIndex(&corev1.Pod{}, "spec.nodeName", onNode).
 			WithInterceptorFuncs(interceptor.Funcs{SubResourceGet: testkit.ReplicaSetScale}).Build(),
 		Namespace: "stowage-system", Registration: "stowage",
-		Clock: clocktesting.NewFakePassiveClock(now), Deployment: "stowage", Lease: "stowage-leader",
+		Clock: clocktesting.NewFakePassiveClock(now), Deployment: "stowage", Controllers: "stowage-controllers", Lease: "stowage-leader",
 		Capacity: &Capacity{ConfigMap: types.NamespacedName{Namespace: "stowage-system", Name: "peer-pods-cm"}, Default: 10, Nodes: labels.Everything(), Mode: peerpod.CapacityAuto, Daemons: labels.SelectorFromSet(labels.Set{"app": "cloud-api-adaptor"}), DaemonNamespace: "ns"}, PeerPods: peerpod.DefaultConfig(), Spread: true, Sizing: true, VMs: true,
 	}
 }
@@ -247,7 +247,9 @@ func TestProblems(t *testing.T) {
 			i.CertDir = "/etc/stowage/certs"
 		}},
 		"no replica is ready": {objects: []client.Object{&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "stowage-system", Name: "stowage"}, Spec: appsv1.DeploymentSpec{Replicas: new(int32(2))}}},
-			want: []string{"Deployment/stowage: 0 of 2 replicas are ready"}},
+			want: []string{"Deployment/stowage: 0 of 2 replicas are ready: pods are created unchanged"}},
+		"no replica of the controllers is ready": {objects: []client.Object{&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "stowage-system", Name: "stowage-controllers"}, Spec: appsv1.DeploymentSpec{Replicas: new(int32(2))}}},
+			want: []string{"Deployment/stowage-controllers: 0 of 2 replicas are ready: nothing is repaired"}},
 		"a peer pod that bypassed the webhook": {objects: []client.Object{pod("vm", "", 0, kata)}, want: []string{"Pod/vm: RuntimeClass kata-remote without kata.peerpods.io/vm: the webhook was bypassed (pod vm)"}},
 		"but not where Stowage is off": {objects: []client.Object{pod("vm", "", 0, func(p *corev1.Pod) {
 			kata(p)

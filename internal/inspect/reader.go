@@ -31,9 +31,9 @@ type Inspector struct {
 	Client client.Client
 	// Namespace is the one that Stowage runs in.
 	Namespace string
-	// Registration, Deployment and Lease are the names of its webhook registration, of its
-	// Deployment, and of the lease of its leader.
-	Registration, Deployment, Lease string
+	// Registration, Deployment, Controllers and Lease are the names of its webhook registration, of its
+	// Deployments, and of the lease of its leader.
+	Registration, Deployment, Controllers, Lease string
 	// CertDir is where Stowage reads its certificate, or empty where it makes its own.
 	CertDir string
 	// ExcludedNamespaces are what [policy.Finder.Exclude] takes, NamespaceLabel is the

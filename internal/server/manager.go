@@ -48,6 +48,7 @@ func newCertificate(o *Options, apiTime *apitime.Clock) (*certificate, error) {
 		return &certificate{serving: &certs.Serving{}, kept: certs.Options{
 			Secret:       types.NamespacedName{Namespace: o.Namespace, Name: certSecret},
 			Registration: Registration,
+			ReadOnly:     !o.Controls(),
 			DNSNames:     append([]string{fmt.Sprintf("%s.%s.svc", service, o.Namespace)}, o.CertDNSNames...),
 			Clock:        clock.RealClock{},
 			Time:         apiTime,
@@ -88,11 +89,23 @@ func serveTLS(o *config.Process, c *certificate) func(*tls.Config) {
 	}
 }
 
-// newManager makes the manager, with a cache that keeps only what is used, and the webhook's port.
-func newManager(o *Options, log logr.Logger, set *metrics.Set, c *certificate, wrap ...transport.WrapperFunc) (ctrl.Manager, *port, error) {
+// newWebhookPort makes the webhook's port.
+func newWebhookPort(o *Options, c *certificate, set *metrics.Set) (*port, error) {
+	var callers *clientAuthorities
+	if o.ClientCAFile != "" {
+		var err error
+		if callers, err = newClientAuthorities(o.ClientCAFile); err != nil {
+			return nil, err
+		}
+	}
+	return newPort(o.Host, o.Port, serveTLS(&o.Process, c), callers, set), nil
+}
+
+// newManager makes the manager, with a cache that keeps only what is used.
+func newManager(o *Options, log logr.Logger, c *certificate, wrap ...transport.WrapperFunc) (ctrl.Manager, error) {
 	cfg, err := loadConfig(o.Kubeconfig)
 	if err != nil {
-		return nil, nil, fmt.Errorf("find the API server: %w", err)
+		return nil, fmt.Errorf("find the API server: %w", err)
 	}
 	// API priority and fairness protects the server; a limit here would only make
 	// pods wait.
@@ -108,15 +121,8 @@ func newManager(o *Options, log logr.Logger, set *metrics.Set, c *certificate, w
 	}
 	scheme, err := api.NewScheme()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	var callers *clientAuthorities
-	if o.ClientCAFile != "" {
-		if callers, err = newClientAuthorities(o.ClientCAFile); err != nil {
-			return nil, nil, err
-		}
-	}
-	port := newPort(o.Host, o.Port, serveTLS(&o.Process, c), callers, set)
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme:                  scheme,
 		MapperProvider:          restMapper,
@@ -129,9 +135,9 @@ func newManager(o *Options, log logr.Logger, set *metrics.Set, c *certificate, w
 		Controller:              ctrlconfig.Controller{SkipNameValidation: new(true)}, // tests run several servers, one after the other
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("set up: %w", err)
+		return nil, fmt.Errorf("set up: %w", err)
 	}
-	return mgr, port, mgr.Add(port)
+	return mgr, nil
 }
 
 // loadConfig returns the configuration of a named kubeconfig, or of the pod's

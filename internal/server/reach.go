@@ -91,7 +91,7 @@ func (t *contactTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 // WrappedRoundTripper is how client-go finds the connection below.
 func (t *contactTransport) WrappedRoundTripper() http.RoundTripper { return t.next }
 
-// +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=list;watch,namespace=stowage-system
+// +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=list;watch,namespace=stowage-system,roleName=stowage-webhook
 
 // newEndpoints returns an informer of the endpoints of the webhook's Service. It is not the cache's: nothing waits for it.
 func newEndpoints(clients kubernetes.Interface, namespace string) toolscache.SharedIndexInformer {

@@ -45,10 +45,15 @@ const (
 
 	// Registration is the name of the webhook's registrations.
 	Registration = "stowage"
-	// Deployment is the name of the Deployment whose pods are the replicas.
+	// Deployment is the name of the Deployment whose pods run the webhook.
 	Deployment = "stowage"
-	// LeaderLease is the name of the lease that the leader holds.
+	// ControllersDeployment is the name of the Deployment whose pods run the controllers, unless those of the webhook do.
+	ControllersDeployment = "stowage-controllers"
+	// LeaderLease is the name of the lease of the replica that runs the controllers.
 	LeaderLease = "stowage-leader"
+	// webhookLease is the name of the lease of the webhook replica that never leaves the Service, where none of them runs the
+	// controllers.
+	webhookLease = "stowage-webhook"
 )
 
 // Environment is what a process has of its surroundings.
@@ -67,14 +72,15 @@ func NewEnvironment(lookup func(string) (string, bool)) Environment {
 }
 
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=create,namespace=stowage-system
-// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,resourceNames=stowage-leader,verbs=get;update,namespace=stowage-system
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,resourceNames=stowage-leader,verbs=get;update,namespace=stowage-system,roleName=stowage-controllers
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,resourceNames=stowage-webhook,verbs=get;update,namespace=stowage-system,roleName=stowage-webhook
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// Run runs the webhook and the controllers until ctx ends, and then lets the requests in flight
-// end.
+// Run runs the webhook, the controllers or both until ctx ends, and then lets the requests in flight end.
 func Run(ctx context.Context, reloader *Reloader, env Environment) error {
 	log := reloader.Log
-	log.Info("starting", "version", version.String(), "namespace", reloader.Options.Namespace)
+	admits, controls := reloader.Options.Admits(), reloader.Options.Controls()
+	log.Info("starting", "version", version.String(), "namespace", reloader.Options.Namespace, "webhook", admits, "controllers", controls)
 
 	// 1. The process: its connection to the API server, its ports, and the settings that the cluster has.
 	set := metrics.NewSet(env.Metrics)
@@ -86,7 +92,7 @@ func Run(ctx context.Context, reloader *Reloader, env Environment) error {
 	if err != nil {
 		return err
 	}
-	mgr, port, err := newManager(&reloader.Options, log, set, certificate, apiTime.Wrap, contact.wrap)
+	mgr, err := newManager(&reloader.Options, log, certificate, apiTime.Wrap, contact.wrap)
 	if err != nil {
 		return err
 	}
@@ -112,11 +118,12 @@ func Run(ctx context.Context, reloader *Reloader, env Environment) error {
 	reader := worldcache.New(mgr.GetCache(), clients.uncached, env.Clock, worldcache.ForAdmission())
 	if err := worldcache.StartInformers(ctx, mgr.GetCache(), worldcache.Features{
 		Spread: o.Spread.Feature.Enabled, Sizing: o.Size.Feature.Enabled, PeerPods: o.VM.Feature.Enabled, Capacity: o.VM.Advertises(),
+		Webhook: admits, Controllers: controls,
 	}); err != nil {
 		return err
 	}
 	host := &capability.Host{
-		Namespace: o.Namespace, Registration: Registration, Replica: leader.Identity(env.Lookup),
+		Namespace: o.Namespace, Registration: Registration, Replica: leader.Identity(env.Lookup), Controls: controls,
 		Cached: mgr.GetClient(), Uncached: clients.uncached, Once: clients.once, Clientset: clients.set, Informers: mgr.GetCache(),
 		World: reader, Scope: scope.New(reader, o.Namespace), Evictor: evict.New(clients.uncached, env.Clock, o.EvictionRate, set),
 		Clock: env.Clock, Log: log, Events: recorder, Metrics: set,
@@ -136,7 +143,9 @@ func Run(ctx context.Context, reloader *Reloader, env Environment) error {
 		board = &leader.Board{Clock: clock.RealClock{}, Own: func() leader.Standing {
 			return leader.Standing{Ready: ready.ready(watchCheck), Lag: c.Lag()}
 		}}
-		ready.add(watchCheck, notBehind(c.Lag, board))
+		if admits {
+			ready.add(watchCheck, notBehind(c.Lag, board))
+		}
 	}
 	if o.Size.Feature.Enabled {
 		all = append(all, size.New(&o.Size, host))
@@ -174,17 +183,26 @@ func Run(ctx context.Context, reloader *Reloader, env Environment) error {
 	if err := addLeader(ctx, mgr, &o, controllers, board, env, log.WithName("leader")); err != nil {
 		return err
 	}
-	if err := addHandlers(port, &o, admission.NewPipeline(host.Scope, features...), contact, ready, recorder, set, log); err != nil {
-		return err
-	}
 	if err := addDebug(mgr, &o, debug); err != nil {
 		return err
 	}
-	pod, _ := env.Lookup("POD_NAME")
-	if err := addReach(mgr, clients.set, contact, o.Namespace, pod, ready); err != nil {
-		return err
+	if admits {
+		port, err := newWebhookPort(&o, certificate, set)
+		if err != nil {
+			return err
+		}
+		if err := addHandlers(port, &o, admission.NewPipeline(host.Scope, features...), contact, ready, recorder, set, log); err != nil {
+			return err
+		}
+		pod, _ := env.Lookup("POD_NAME")
+		if err := addReach(mgr, clients.set, contact, o.Namespace, pod, ready); err != nil {
+			return err
+		}
+		if err := mgr.Add(port); err != nil {
+			return err
+		}
+		ready.add("webhook", port.StartedChecker())
 	}
-	ready.add("webhook", port.StartedChecker())
 	ready.add("caches", cachesSynced(mgr.GetCache()))
 	if err := ready.serve(mgr); err != nil {
 		return err
@@ -215,14 +233,19 @@ func notBehind(lag func() time.Duration, board *leader.Board) healthz.Checker {
 	}
 }
 
-// addLeader has the manager run the controllers on the leader.
+// addLeader has the manager elect a replica and run the controllers on it. Where this process has none, what is elected is the
+// replica that stays in the Service.
 func addLeader(leaving context.Context, mgr ctrl.Manager, o *Options, controllers []leader.Controller, board *leader.Board, env Environment, log logr.Logger) error {
-	if len(controllers) == 0 {
+	if len(controllers) == 0 && board == nil {
 		return nil
 	}
-	runner := &leader.Runner{Controllers: controllers, Leaving: leaving, Clock: env.Clock, Log: log}
+	lease := LeaderLease
+	if !o.Controls() {
+		lease = webhookLease
+	}
+	runner := &leader.Runner{Controllers: controllers, Leaving: leaving, Clock: env.Clock, Log: log.WithValues("lease", lease)}
 	if o.LeaderElection {
-		lock, err := leader.NewLock(mgr.GetConfig(), o.Namespace, LeaderLease, leader.Identity(env.Lookup), board)
+		lock, err := leader.NewLock(mgr.GetConfig(), o.Namespace, lease, leader.Identity(env.Lookup), board)
 		if err != nil {
 			return err
 		}

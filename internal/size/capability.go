@@ -12,18 +12,20 @@ import (
 
 // New makes the sizing of a process.
 func New(o *Options, h *capability.Host) *capability.Capability {
+	feature := &admit.Feature{World: h.World}
+	c := &capability.Capability{Feature: feature}
+	if !h.Controls {
+		return c
+	}
 	if server, err := apisupport.Discover(h.Clientset.Discovery()); err == nil { // else the controller asks again
 		for _, text := range server.Missing() {
 			h.Log.Info("this Kubernetes lacks what Stowage can use", "missing", text)
 		}
 	}
-	feature := &admit.Feature{World: h.World}
-	return &capability.Capability{
-		Feature: feature,
-		Controllers: []leader.Controller{&resize.Controller{
-			Uncached: h.Uncached, Clientset: h.Clientset, Discovery: h.Clientset.Discovery(), Informers: h.Informers, Scope: h.Scope,
-			Feature: feature, Clock: h.Clock, Timing: o.Resize, Evictor: h.Evictor,
-			Log: h.Log.WithName("sizing"), Events: h.Events, Metrics: resize.NewMetrics(h.Metrics),
-		}},
-	}
+	c.Controllers = []leader.Controller{&resize.Controller{
+		Uncached: h.Uncached, Clientset: h.Clientset, Discovery: h.Clientset.Discovery(), Informers: h.Informers, Scope: h.Scope,
+		Feature: feature, Clock: h.Clock, Timing: o.Resize, Evictor: h.Evictor,
+		Log: h.Log.WithName("sizing"), Events: h.Events, Metrics: resize.NewMetrics(h.Metrics),
+	}}
+	return c
 }

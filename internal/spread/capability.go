@@ -52,14 +52,14 @@ type Capability struct {
 	policies *policy.Finder
 }
 
-// +kubebuilder:rbac:groups="",resources=secrets,verbs=create,namespace=stowage-system,roleName=stowage-spread
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=create,namespace=stowage-system,roleName=stowage-spread-controllers
 // +kubebuilder:rbac:groups="",resources=secrets,resourceNames=stowage-seats,verbs=get,namespace=stowage-system,roleName=stowage-spread
 
 // New makes the spread of a process.
 func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, error) {
 	// 1. Seats.
 	secret := types.NamespacedName{Namespace: h.Namespace, Name: seatSecret}
-	key, err := seats.SharedKey(ctx, h.Uncached, secret)
+	key, err := signingKey(ctx, h, secret)
 	if err != nil {
 		return nil, fmt.Errorf("the key that signs seats: %w", err)
 	}
@@ -79,12 +79,51 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 	if err := h.World.FollowDistributors(ctx, h.Informers); err != nil {
 		return nil, err
 	}
-	owners := policy.NewOwners(policies, service.Pods().NameOf, h.Uncached, h.Clock)
 	if _, err := h.Informers.GetInformer(ctx, &stowage.PoolState{}); err != nil {
 		return nil, fmt.Errorf("watch PoolStates: %w", err)
 	}
 
-	// 3. What the leader does.
+	c := &Capability{
+		seats: service, policies: policies,
+		Capability: capability.Capability{
+			Feature: &admit.Feature{Policies: policies, Seats: service, Key: key},
+			Runs: []func(context.Context) error{
+				func(ctx context.Context) error {
+					service.Pods().Run(ctx, h.Clientset.CoreV1().RESTClient())
+					return nil
+				},
+				service.Run,
+			},
+			Checks: map[string]healthz.Checker{"seats": func(*http.Request) error {
+				if !service.Pods().HasSynced() {
+					return errors.New("the pods that have a seat are not listed yet")
+				}
+				return nil
+			}},
+			Debug: map[string]http.Handler{"/debug/seats": service},
+		},
+	}
+	if !h.Controls {
+		c.Runs = append(c.Runs, func(ctx context.Context) error {
+			return seats.WatchKey(ctx, h.Uncached, secret, key, h.Clock, h.Log.WithName("seats"))
+		})
+		return c, nil
+	}
+	c.Controllers, err = newControllers(ctx, o, h, service, policies, secret)
+	return c, err
+}
+
+// signingKey returns the key in a Secret, which the processes that run controllers make.
+func signingKey(ctx context.Context, h *capability.Host, secret types.NamespacedName) (ledger.Key, error) {
+	if h.Controls {
+		return seats.SharedKey(ctx, h.Uncached, secret)
+	}
+	return seats.AwaitKey(ctx, h.Uncached, secret, h.Log.WithName("seats"))
+}
+
+// newControllers makes what the leader does.
+func newControllers(ctx context.Context, o *Options, h *capability.Host, service *seats.Service, policies *policy.Finder, keySecret types.NamespacedName) ([]leader.Controller, error) {
+	owners := policy.NewOwners(policies, service.Pods().NameOf, h.Uncached, h.Clock)
 	nodeGroups, err := o.ClusterAutoscaler.Parse()
 	if err != nil {
 		return nil, err
@@ -109,28 +148,8 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 		Cached: h.Cached, Uncached: h.Uncached, Informers: h.Informers, World: h.World, Seats: service, Progress: repairs, Clock: h.Clock,
 		Timing: status.Timing{Every: time.Second, All: o.Repair.Resync, Quiet: o.Repair.Quiet}, Writes: fair.NewLimiter[string](statusRate, 2*statusRate), Log: h.Log.WithName("status"),
 	}
-	collector := &seats.Collector{Seats: service, Uncached: h.Uncached, KeySecret: secret, Log: h.Log.WithName("seats")}
-	return &Capability{
-		seats: service, policies: policies,
-		Capability: capability.Capability{
-			Feature:     &admit.Feature{Policies: policies, Seats: service, Key: key},
-			Controllers: []leader.Controller{repairs, shortages, statuses, collector},
-			Runs: []func(context.Context) error{
-				func(ctx context.Context) error {
-					service.Pods().Run(ctx, h.Clientset.CoreV1().RESTClient())
-					return nil
-				},
-				service.Run,
-			},
-			Checks: map[string]healthz.Checker{"seats": func(*http.Request) error {
-				if !service.Pods().HasSynced() {
-					return errors.New("the pods that have a seat are not listed yet")
-				}
-				return nil
-			}},
-			Debug: map[string]http.Handler{"/debug/seats": service},
-		},
-	}, nil
+	collector := &seats.Collector{Seats: service, Uncached: h.Uncached, KeySecret: keySecret, Log: h.Log.WithName("seats")}
+	return []leader.Controller{repairs, shortages, statuses, collector}, nil
 }
 
 // Lag is how far the watch of pods with a seat is behind.

@@ -19,7 +19,7 @@ import (
 // New makes the peer pods of a process.
 func New(o *Options, h *capability.Host) (*capability.Capability, error) {
 	c := &capability.Capability{Feature: &admit.Feature{Config: o.Feature.Config, World: h.World}}
-	if !o.Advertises() {
+	if !o.Advertises() || !h.Controls {
 		return c, nil
 	}
 	daemons, err := labels.Parse(o.Capacity.DaemonSelector)

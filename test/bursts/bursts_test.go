@@ -301,7 +301,7 @@ func testKilledOpen(t *testing.T) {
 					seated++
 				}
 			}
-			return seated == 300 && suite.Metric(t, suite.Cluster.Replicas()[0], "stowage_spread_distance", "") > 0, err
+			return seated == 300 && suite.Metric(t, suite.Cluster.Controllers()[0], "stowage_spread_distance", "") > 0, err
 		})
 		n.Revise(t, d, "2")
 		n.RolledOut(t, d)

@@ -9,11 +9,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -87,7 +85,7 @@ func run(m *testing.M) (int, error) {
 		return 0, err
 	}
 	account = filepath.Join(dir, "stowage.kubeconfig")
-	if err := cluster.WriteKubeconfig(account, "system:serviceaccount:"+controlplane.StowageNamespace+":stowage",
+	if err := cluster.WriteKubeconfig(account, "system:serviceaccount:"+controlplane.StowageNamespace+":stowage-controllers",
 		"system:serviceaccounts", "system:serviceaccounts:"+controlplane.StowageNamespace); err != nil {
 		return 0, err
 	}
@@ -98,19 +96,13 @@ func run(m *testing.M) (int, error) {
 	return m.Run(), nil
 }
 
-// serve runs Stowage until the test ends. Its controllers' time begins now.
+// serve runs the controllers of Stowage until the test ends. Its controllers' time begins now.
 func serve(t *testing.T, daemons string) {
 	t.Helper()
 	clock = clocktesting.NewFakeClock(time.Now())
-	address, err := controlplane.FreeAddress()
-	must(t, err)
-	_, port, err := net.SplitHostPort(address)
-	must(t, err)
 	o := server.DefaultOptions()
-	o.Kubeconfig, o.Host, o.LeaderElection, o.ShutdownDelay = account, "127.0.0.1", false, 0
+	o.Kubeconfig, o.Controllers, o.LeaderElection, o.ShutdownDelay = account, true, false, 0
 	o.MetricsAddress, o.HealthAddress = "0", "0"
-	o.Port, err = strconv.Atoi(port)
-	must(t, err)
 	o.EvictionRate, o.VM.Capacity.DaemonNamespace = 100, daemons
 	var level slog.LevelVar
 	reloader := server.NewReloader(o, pflag.NewFlagSet("", pflag.ContinueOnError), &level, logr.Discard())

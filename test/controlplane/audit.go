@@ -6,22 +6,28 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
-// auditPolicy notes the requests of Stowage's service account, and nobody else's.
+// auditPolicy notes the requests of Stowage's service accounts, and nobody else's.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived, ResponseStarted]
 rules:
 - level: Metadata
-  users: ["system:serviceaccount:` + StowageNamespace + `:` + stowageServiceAccount + `"]
+  users: ["` + accountPrefix + stowageServiceAccount + `", "` + accountPrefix + controllersServiceAccount + `"]
 - level: None
 `
+
+const accountPrefix = "system:serviceaccount:" + StowageNamespace + ":"
 
 // AuditEvent is what is kept of a request (audit.k8s.io/v1, Event).
 type AuditEvent struct {
 	Verb      string `json:"verb"`
 	UserAgent string `json:"userAgent"`
+	User      struct {
+		Username string `json:"username"`
+	} `json:"user"`
 	ObjectRef struct {
 		Group       string `json:"apiGroup"`
 		Resource    string `json:"resource"`
@@ -35,6 +41,9 @@ type AuditEvent struct {
 	} `json:"responseStatus"`
 	Annotations map[string]string `json:"annotations"` // such as authorization.k8s.io/decision
 }
+
+// Account returns the name of the ServiceAccount that asked.
+func (e AuditEvent) Account() string { return strings.TrimPrefix(e.User.Username, accountPrefix) }
 
 // Audit returns the requests of Stowage so far, if [Config.Audit] asked for them. Watches
 // are among them only once they have ended.

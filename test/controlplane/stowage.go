@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -29,16 +30,22 @@ import (
 
 // Stowage's own objects, as config/ names them.
 const (
-	StowageNamespace      = "stowage-system"
-	stowageServiceAccount = "stowage"
+	StowageNamespace          = "stowage-system"
+	stowageServiceAccount     = "stowage"
+	controllersServiceAccount = "stowage-controllers"
 )
+
+// Accounts are the ServiceAccounts of the webhook and of the controllers.
+var Accounts = []string{stowageServiceAccount, controllersServiceAccount}
 
 // StowageOptions say how to run Stowage.
 type StowageOptions struct {
 	// Binary is the path of the stowage program.
 	Binary string
-	// Replicas is how many processes to run; it is at least 1.
+	// Replicas is how many processes answer the API server; it is at least 1.
 	Replicas int
+	// Controllers is how many further processes run the controllers. If it is 0, the replicas run them, too, with all rights.
+	Controllers int
 	// Others are paths of other releases of the program, of each of which one more process runs.
 	Others []string
 	// Installed says that the objects of config/ are there already, from a chart say;
@@ -52,13 +59,13 @@ type StowageOptions struct {
 	HealthInterval time.Duration
 }
 
-// Replica is one Stowage process.
+// Replica is one process of Stowage.
 type Replica struct {
 	// MetricsURL is where the replica serves its metrics.
 	MetricsURL string
 	// HealthURL is where it serves /healthz and /readyz.
 	HealthURL string
-	// WebhookAddr is the host and port of its own webhook server.
+	// WebhookAddr is the host and port of its own webhook server, if it is a webhook.
 	WebhookAddr string
 	// Log is its log file.
 	Log string
@@ -72,10 +79,11 @@ type Replica struct {
 
 // stowageFleet is the replicas and the balancer before them.
 type stowageFleet struct {
-	balancer *balancer
-	replicas []*Replica
-	cancel   context.CancelFunc
-	serial   int // numbers replicas, so that a restarted fleet has its own logs
+	balancer    *balancer
+	replicas    []*Replica
+	controllers []*Replica // of their own
+	cancel      context.CancelFunc
+	serial      int // numbers replicas, so that a restarted fleet has its own logs
 }
 
 // StartStowage installs Stowage from config/ and runs its replicas, or, where it
@@ -104,9 +112,10 @@ func (c *Cluster) StartStowage(ctx context.Context, o StowageOptions) error {
 	if err := c.AwaitKinds(ctx); err != nil {
 		return err
 	}
-	kubeconfig, err := c.stowageKubeconfig(ctx)
-	if err != nil {
-		return fmt.Errorf("credentials for Stowage: %w", err)
+	if !o.Installed && o.Controllers == 0 {
+		if err := c.giveAllRights(ctx); err != nil {
+			return fmt.Errorf("all rights for one process: %w", err)
+		}
 	}
 
 	// 2. The replicas, and one address for all of them.
@@ -122,13 +131,13 @@ func (c *Cluster) StartStowage(ctx context.Context, o StowageOptions) error {
 		fleet = &stowageFleet{balancer: b, cancel: cancel}
 		c.stowage = fleet
 	}
-	replicas, err := c.startReplicas(ctx, fleet, kubeconfig, o)
+	started, err := c.startReplicas(ctx, fleet, o)
 	if err != nil {
-		stopAll(replicas)
+		stopAll(started)
 		return err
 	}
-	old := fleet.replicas
-	fleet.replicas = replicas
+	old := slices.Concat(fleet.replicas, fleet.controllers)
+	fleet.controllers, fleet.replicas = started[:o.Controllers], started[o.Controllers:]
 	fleet.balancer.setBackends(ctx, fleet.backends())
 	stopAll(old)
 
@@ -188,13 +197,15 @@ func (c *Cluster) AwaitKinds(ctx context.Context) error {
 	})
 }
 
-// startReplicas starts new replicas and returns them when all are ready. With an
+// startReplicas starts new processes, first those that run controllers alone, and returns them when all are ready. With an
 // error, it returns those that it has started.
-func (c *Cluster) startReplicas(ctx context.Context, fleet *stowageFleet, kubeconfig string, o StowageOptions) ([]*Replica, error) {
+func (c *Cluster) startReplicas(ctx context.Context, fleet *stowageFleet, o StowageOptions) ([]*Replica, error) {
 	var replicas []*Replica
-	binaries := append(slices.Repeat([]string{o.Binary}, o.Replicas), o.Others...)
-	for _, o.Binary = range binaries {
-		r, err := c.newReplica(fleet.serial, kubeconfig, o)
+	parts := append(slices.Repeat([]part{controllers}, o.Controllers), slices.Repeat([]part{o.replica()}, o.Replicas+len(o.Others))...)
+	binaries := append(slices.Repeat([]string{o.Binary}, o.Controllers+o.Replicas), o.Others...)
+	for i, binary := range binaries {
+		o.Binary = binary
+		r, err := c.newReplica(ctx, fleet.serial, parts[i], o)
 		if err != nil {
 			return replicas, err
 		}
@@ -245,23 +256,67 @@ func (c *Cluster) configFiles(names ...string) []string {
 	return out
 }
 
-// stowageKubeconfig writes a kubeconfig with a token of Stowage's service account.
-func (c *Cluster) stowageKubeconfig(ctx context.Context) (string, error) {
-	token, err := c.Clientset.CoreV1().ServiceAccounts(StowageNamespace).CreateToken(ctx, stowageServiceAccount,
+// part is what a process runs: a flag, or "" for all.
+type part string
+
+const (
+	webhook     part = "webhook"
+	controllers part = "controllers"
+)
+
+// replica is what each replica runs.
+func (o *StowageOptions) replica() part {
+	if o.Controllers == 0 {
+		return ""
+	}
+	return webhook
+}
+
+// giveAllRights gives the webhook's ServiceAccount the roles of the controllers, too.
+func (c *Cluster) giveAllRights(ctx context.Context) error {
+	bindings, err := ReadObjects(filepath.Join(c.cfg.Source, "config", "rbac", "role_binding.yaml"))
+	if err != nil {
+		return err
+	}
+	for _, b := range bindings {
+		b.SetName(b.GetName() + "-all")
+		subject := map[string]any{"kind": "ServiceAccount", "name": stowageServiceAccount, "namespace": StowageNamespace}
+		if err := unstructured.SetNestedSlice(b.Object, []any{subject}, "subjects"); err != nil {
+			return err
+		}
+	}
+	return c.Apply(ctx, bindings...)
+}
+
+// StowageKubeconfig writes a kubeconfig with a token of one of Stowage's [Accounts], and returns its path.
+func (c *Cluster) StowageKubeconfig(ctx context.Context, account string) (string, error) {
+	token, err := c.Clientset.CoreV1().ServiceAccounts(StowageNamespace).CreateToken(ctx, account,
 		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(30 * 24 * 3600))}}, metav1.CreateOptions{})
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(c.cfg.Dir, "stowage.kubeconfig")
+	path := filepath.Join(c.cfg.Dir, account+".kubeconfig")
 	return path, c.layout.pki.writeKubeconfig(path, c.layout.apiURL(), &clientcmdapi.AuthInfo{Token: token.Status.Token})
 }
 
-func (c *Cluster) newReplica(serial int, kubeconfig string, o StowageOptions) (*Replica, error) {
+func (c *Cluster) newReplica(ctx context.Context, serial int, runs part, o StowageOptions) (*Replica, error) {
 	ports, err := freePorts(3)
 	if err != nil {
 		return nil, err
 	}
+	account := stowageServiceAccount
+	if runs == controllers {
+		account = controllersServiceAccount
+	}
+	kubeconfig, err := c.StowageKubeconfig(ctx, account)
+	if err != nil {
+		return nil, fmt.Errorf("credentials for Stowage: %w", err)
+	}
 	name := fmt.Sprintf("stowage-%d", serial)
+	args := []string{"serve"}
+	if runs != "" {
+		args = append(args, "--"+string(runs))
+	}
 	return &Replica{
 		WebhookAddr: loopback(ports[0]),
 		MetricsURL:  "http://" + loopback(ports[1]) + "/metrics",
@@ -270,8 +325,7 @@ func (c *Cluster) newReplica(serial int, kubeconfig string, o StowageOptions) (*
 		binary:      o.Binary,
 		name:        name,
 		env:         o.Env,
-		args: append([]string{
-			"serve",
+		args: slices.Concat(args, []string{
 			"--kubeconfig=" + kubeconfig,
 			"--namespace=" + StowageNamespace,
 			"--host=127.0.0.1",
@@ -280,7 +334,7 @@ func (c *Cluster) newReplica(serial int, kubeconfig string, o StowageOptions) (*
 			"--health-probe-bind-address=" + loopback(ports[2]),
 			"--shutdown-delay=1s",              // our balancer notices sooner than a cluster does
 			"--cert-extra-dns-names=localhost", // the registration has a URL here, not a Service
-		}, o.Args...),
+		}, o.Args),
 	}, nil
 }
 
@@ -306,7 +360,7 @@ func (c *Cluster) awaitReplica(ctx context.Context, r *Replica) error {
 	})
 }
 
-// pointAt makes a webhook registration call a loopback port instead of a Service.
+// pointAt makes a webhook registration call a loopback port instead of a Service, or of another port.
 func pointAt(registration *unstructured.Unstructured, port int) error {
 	hooks, _, err := unstructured.NestedSlice(registration.Object, "webhooks")
 	if err != nil {
@@ -314,12 +368,26 @@ func pointAt(registration *unstructured.Unstructured, port int) error {
 	}
 	for i := range hooks {
 		hook := hooks[i].(map[string]any)
-		path, found, err := unstructured.NestedString(hook, "clientConfig", "service", "path")
-		if err != nil || !found {
-			return fmt.Errorf("webhook %v has no clientConfig.service.path", hook["name"])
+		path, _, err := unstructured.NestedString(hook, "clientConfig", "service", "path")
+		if err != nil {
+			return err
+		}
+		if former, found, _ := unstructured.NestedString(hook, "clientConfig", "url"); found {
+			at, err := url.Parse(former)
+			if err != nil {
+				return err
+			}
+			path = at.Path
+		}
+		if path == "" {
+			return fmt.Errorf("webhook %v has no path", hook["name"])
 		}
 		// By name, because the certificate has no IP address in it.
-		hook["clientConfig"] = map[string]any{"url": fmt.Sprintf("https://localhost:%d%s", port, path)}
+		config := map[string]any{"url": fmt.Sprintf("https://localhost:%d%s", port, path)}
+		if bundle, found, _ := unstructured.NestedString(hook, "clientConfig", "caBundle"); found {
+			config["caBundle"] = bundle
+		}
+		hook["clientConfig"] = config
 	}
 	return unstructured.SetNestedSlice(registration.Object, hooks, "webhooks")
 }
@@ -354,7 +422,7 @@ func (c *Cluster) WebhookAnswers(ctx context.Context) (bool, error) {
 	return strings.Contains(strings.Join(warned.Take(), "\n"), stowage.ModeKey), nil
 }
 
-// Replicas returns the running fleet.
+// Replicas returns the processes that answer the API server.
 func (c *Cluster) Replicas() []*Replica {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -364,16 +432,36 @@ func (c *Cluster) Replicas() []*Replica {
 	return c.stowage.replicas
 }
 
-// StartReplica runs one more Stowage process, beside the fleet and unknown to the
+// Controllers returns the processes of which one runs the controllers.
+func (c *Cluster) Controllers() []*Replica {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.stowage == nil:
+		return nil
+	case len(c.stowage.controllers) == 0:
+		return c.stowage.replicas
+	}
+	return c.stowage.controllers
+}
+
+// Processes returns all processes of Stowage.
+func (c *Cluster) Processes() []*Replica {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stowage == nil {
+		return nil
+	}
+	return slices.Concat(c.stowage.replicas, c.stowage.controllers)
+}
+
+// StartReplica runs one more replica, beside the fleet and unknown to the
 // API server, and returns when it is ready. The caller must end it.
 func (c *Cluster) StartReplica(ctx context.Context, o StowageOptions) (*Replica, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	kubeconfig, err := c.stowageKubeconfig(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("credentials for Stowage: %w", err)
-	}
-	r, err := c.newReplica(c.stowage.serial, kubeconfig, o)
+	o.Controllers = len(c.stowage.controllers)
+	r, err := c.newReplica(ctx, c.stowage.serial, o.replica(), o)
 	if err != nil {
 		return nil, err
 	}
@@ -393,14 +481,9 @@ func (r *Replica) Terminate(grace time.Duration) error {
 	return r.process.err
 }
 
-// EndedReplicas returns the replicas of Stowage that have ended by themselves.
+// EndedReplicas returns the processes of Stowage that have ended by themselves.
 func (c *Cluster) EndedReplicas() (ended []*Replica) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.stowage == nil {
-		return nil
-	}
-	for _, r := range c.stowage.replicas {
+	for _, r := range c.Processes() {
 		if !r.process.running() {
 			ended = append(ended, r)
 		}
@@ -430,7 +513,7 @@ func (c *Cluster) StopStowage() {
 	if c.stowage == nil {
 		return
 	}
-	stopAll(c.stowage.replicas)
+	stopAll(slices.Concat(c.stowage.replicas, c.stowage.controllers))
 	c.stowage.balancer.close()
 	c.stowage.cancel()
 	c.stowage = nil

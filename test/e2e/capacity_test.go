@@ -69,7 +69,7 @@ func uses(t *testing.T, node *corev1.Node, capacity, used float64) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("the metrics say that %v VMs of %v are used", used, capacity), func() (bool, error) {
 		var has, may float64
-		for _, r := range cluster.Replicas() {
+		for _, r := range cluster.Controllers() {
 			label := fmt.Sprintf("node=%q", node.Name)
 			has += metric(t, r, "stowage_peerpods_vm_used", label)
 			may += metric(t, r, "stowage_peerpods_vm_capacity", label)
@@ -101,7 +101,7 @@ func TestPeerPodCapacity(t *testing.T) {
 			eventAbout(t, controlplane.StowageNamespace, "peer-pods-cm", stowage.EventInvalidLimit)
 			eventually(t, "a metric says so", func() (bool, error) {
 				sum := 0.0
-				for _, r := range cluster.Replicas() {
+				for _, r := range cluster.Controllers() {
 					sum += metric(t, r, "stowage_peerpods_limit_invalid", "")
 				}
 				return sum == 1, nil
@@ -182,12 +182,12 @@ func TestPeerPodCapacity(t *testing.T) {
 		n.vms(t, foreign, "10")
 	})
 	t.Run("the leader dies", func(t *testing.T) {
-		restoreFleet(t)
-		cluster.Replicas()[0].Kill()
+		twoControllers(t)
+		cluster.Controllers()[0].Kill()
 		n.peerPodsConfig(t, limit("6"))
 		n.vms(t, node, "6")
 		n.peerPodsConfig(t, limit("six"))
-		for _, r := range cluster.Replicas() {
+		for _, r := range cluster.Processes() {
 			r.Kill()
 		}
 		must(t, cluster.StartStowage(t.Context(), fleet))

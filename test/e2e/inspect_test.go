@@ -373,12 +373,15 @@ func TestMetricsAuth(t *testing.T) {
 func TestMetricsAreDocumented(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(repo, "docs/reference/metrics.md"))
 	must(t, err)
-	resp, err := http.Get(cluster.Replicas()[0].MetricsURL)
-	must(t, err)
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(resp.Body)
-	must(t, err)
-	found := regexp.MustCompile(`(?m)^# TYPE (stowage_\w+) (\w+)$`).FindAllStringSubmatch(string(body), -1)
+	var found [][]string
+	for _, r := range cluster.Processes() {
+		resp, err := http.Get(r.MetricsURL)
+		must(t, err)
+		body, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		must(t, err)
+		found = append(found, regexp.MustCompile(`(?m)^# TYPE (stowage_\w+) (\w+)$`).FindAllStringSubmatch(string(body), -1)...)
+	}
 	if len(found) < 5 {
 		t.Errorf("only %d metrics are served", len(found))
 	}

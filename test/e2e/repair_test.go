@@ -228,7 +228,7 @@ func TestRebalance(t *testing.T) {
 	}
 	refused := func() float64 {
 		sum := 0.0
-		for _, r := range cluster.Replicas() {
+		for _, r := range cluster.Controllers() {
 			sum += metric(t, r, "stowage_evictions_total", `result="refused"`)
 		}
 		return sum

@@ -23,13 +23,13 @@ import (
 	"github.com/stowage-dev/stowage/test/testkit"
 )
 
-// asStowage returns a client with the rights of Stowage's ServiceAccount. It impersonates that account, because the audit
+// asStowage returns a client with the rights of one of Stowage's ServiceAccounts. It impersonates that account, because the audit
 // log, which shows what Stowage itself asks, notes impersonated requests under the other name.
-func asStowage(t *testing.T) client.Client {
+func asStowage(t *testing.T, account string) client.Client {
 	t.Helper()
 	cfg := rest.CopyConfig(cluster.Config)
 	cfg.Impersonate = rest.ImpersonationConfig{
-		UserName: "system:serviceaccount:" + controlplane.StowageNamespace + ":stowage",
+		UserName: "system:serviceaccount:" + controlplane.StowageNamespace + ":" + account,
 		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:" + controlplane.StowageNamespace, "system:authenticated"},
 	}
 	c, err := client.New(cfg, client.Options{Scheme: controlplane.Scheme})
@@ -49,7 +49,7 @@ func judged(t *testing.T, err error, allowed bool) {
 // Stowage's roles allow each of these requests. The policies beside them leave what Stowage itself does.
 func TestRights(t *testing.T) {
 	t.Parallel()
-	n, own := newTenant(t), asStowage(t)
+	n, own, webhook := newTenant(t), asStowage(t, "stowage-controllers"), asStowage(t, "stowage")
 	pod := n.create(t, testkit.Pod("plain").Label("app", "web").Annotation("of", "another").Container("c", "cpu=10m", ""))
 	crowded := testkit.Pod("crowded").Container("c", "", "")
 	for i := range 1001 {
@@ -124,13 +124,15 @@ func TestRights(t *testing.T) {
 	})
 	for _, namespace := range []string{metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease, controlplane.StowageNamespace} {
 		t.Run("in "+namespace, func(t *testing.T) {
-			judged(t, own.Create(t.Context(), &stowage.SeatLedger{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "rights"}}, client.DryRunAll), false)
+			judged(t, webhook.Create(t.Context(), &stowage.SeatLedger{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "rights"}}, client.DryRunAll), false)
 			event := &eventsv1.Event{
 				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "rights"}, EventTime: metav1.NowMicro(),
 				ReportingController: "stowage.dev/test", ReportingInstance: "test", Action: "Test", Reason: "Test", Type: corev1.EventTypeNormal,
 				Regarding: corev1.ObjectReference{Kind: "ConfigMap", Namespace: namespace, Name: "rights"},
 			}
-			judged(t, own.Create(t.Context(), event, client.DryRunAll), namespace == controlplane.StowageNamespace)
+			for _, c := range []client.Client{own, webhook} {
+				judged(t, c.Create(t.Context(), event.DeepCopy(), client.DryRunAll), namespace == controlplane.StowageNamespace)
+			}
 		})
 	}
 

@@ -18,7 +18,9 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -269,9 +271,27 @@ func TestCertificateRotation(t *testing.T) {
 	})
 }
 
-// A replica has the permissions of config/rbac, and they suffice.
+// The processes have the permissions of config/rbac, and they suffice.
 func TestPermissions(t *testing.T) {
-	cfg, err := clientcmd.BuildConfigFromFlags("", filepath.Join(filepath.Dir(cluster.Kubeconfig), "stowage.kubeconfig"))
+	for _, account := range controlplane.Accounts {
+		t.Run(account, func(t *testing.T) { testPermissions(t, account) })
+	}
+	for _, r := range cluster.Processes() {
+		log, err := os.ReadFile(r.Log)
+		must(t, err)
+		for line := range strings.Lines(string(log)) {
+			// An API server without the feature gate WatchList forbids that form of a watch.
+			if strings.Contains(line, "forbidden") && !strings.Contains(line, "sendInitialEvents") {
+				t.Errorf("a permission is missing: %s", line)
+			}
+		}
+	}
+}
+
+func testPermissions(t *testing.T, account string) {
+	kubeconfig, err := cluster.StowageKubeconfig(t.Context(), account)
+	must(t, err)
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	must(t, err)
 	c, err := client.New(cfg, client.Options{})
 	must(t, err)
@@ -294,13 +314,18 @@ func TestPermissions(t *testing.T) {
 	if err := c.Delete(t.Context(), own, client.DryRunAll); !apierrors.IsForbidden(err) {
 		t.Errorf("Stowage may delete pods past their budgets, which nothing needs: %v", err)
 	}
-	for _, r := range cluster.Replicas() {
-		log, err := os.ReadFile(r.Log)
-		must(t, err)
-		for line := range strings.Lines(string(log)) {
-			// An API server without the feature gate WatchList forbids that form of a watch.
-			if strings.Contains(line, "forbidden") && !strings.Contains(line, "sendInitialEvents") {
-				t.Errorf("a permission is missing: %s", line)
+	if account == "stowage" {
+		// The network reaches its processes.
+		for what, err := range map[string]error{
+			"patch pods":                 c.Patch(t.Context(), own, client.RawPatch(types.MergePatchType, []byte(`{}`)), client.DryRunAll),
+			"evict pods":                 c.SubResource("eviction").Create(t.Context(), own, &policyv1.Eviction{}, client.DryRunAll),
+			"change the certificate":     c.Patch(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: controlplane.StowageNamespace, Name: "stowage-webhook-cert"}}, client.RawPatch(types.MergePatchType, []byte(`{}`)), client.DryRunAll),
+			"change its registration":    c.Patch(t.Context(), &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "stowage"}}, client.RawPatch(types.MergePatchType, []byte(`{}`)), client.DryRunAll),
+			"change nodes":               c.Patch(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "od4-1"}}, client.RawPatch(types.MergePatchType, []byte(`{}`)), client.DryRunAll),
+			"take the controllers' lead": c.Get(t.Context(), client.ObjectKey{Namespace: controlplane.StowageNamespace, Name: "stowage-leader"}, &coordinationv1.Lease{}),
+		} {
+			if !apierrors.IsForbidden(err) {
+				t.Errorf("the webhook may %s: %v", what, err)
 			}
 		}
 	}

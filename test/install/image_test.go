@@ -41,7 +41,7 @@ func TestImageRuns(t *testing.T) {
 	// What a kubelet mounts: the account's token and the authority.
 	mount := filepath.Join(root, "var/run/secrets/kubernetes.io/serviceaccount")
 	must(t, os.MkdirAll(mount, 0o755))
-	token := do(t, kubectl, "-n", namespace, "create", "token", "stowage")
+	token := do(t, kubectl, "-n", namespace, "create", "token", "stowage-controllers")
 	must(t, os.WriteFile(filepath.Join(mount, "token"), []byte(strings.TrimSpace(token)), 0o644))
 	must(t, os.WriteFile(filepath.Join(mount, "ca.crt"), cluster.Config.CAData, 0o644))
 	must(t, os.WriteFile(filepath.Join(mount, "namespace"), []byte(namespace), 0o644))
@@ -49,11 +49,8 @@ func TestImageRuns(t *testing.T) {
 
 	health, err := controlplane.FreeAddress()
 	must(t, err)
-	listen, err := controlplane.FreeAddress()
-	must(t, err)
-	_, webhookPort, _ := strings.Cut(listen, ":")
 	args := append(append([]string{}, config.Entrypoint[1:]...), config.Cmd...)
-	cmd := exec.CommandContext(t.Context(), config.Entrypoint[0], append(args, "--health-probe-bind-address="+health, "--metrics-bind-address=0", "--port="+webhookPort, "--shutdown-delay=0s")...)
+	cmd := exec.CommandContext(t.Context(), config.Entrypoint[0], append(args, "--controllers", "--health-probe-bind-address="+health, "--metrics-bind-address=0", "--shutdown-delay=0s")...)
 	cmd.Env = []string{"POD_NAMESPACE=" + namespace, "KUBERNETES_SERVICE_HOST=" + host, "KUBERNETES_SERVICE_PORT=" + port}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: 65532, Gid: 65532}}
 	cmd.Dir = "/"

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -52,7 +54,7 @@ func runInstalled(t *testing.T, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	must(t, cluster.StartStowage(ctx, controlplane.StowageOptions{Binary: binary, Replicas: 2, Installed: true, Args: args}))
+	must(t, cluster.StartStowage(ctx, controlplane.StowageOptions{Binary: binary, Replicas: 2, Controllers: 1, Installed: true, Args: args}))
 	t.Cleanup(cluster.StopStowage)
 }
 
@@ -157,7 +159,7 @@ func TestManifest(t *testing.T) {
 func installs(t *testing.T, dir, image string) {
 	t.Helper()
 	do(t, kubectl, "apply", "--server-side", "-f", filepath.Join(dir, "install.yaml"))
-	eventually(t, "two replicas under Pod Security restricted", func() error {
+	eventually(t, "two replicas of each Deployment under Pod Security restricted", func() error {
 		var pods corev1.PodList
 		must(t, cluster.Client.List(t.Context(), &pods, client.InNamespace(namespace)))
 		n := 0
@@ -166,7 +168,7 @@ func installs(t *testing.T, dir, image string) {
 				n++
 			}
 		}
-		if n != 2 {
+		if n != 4 {
 			return fmt.Errorf("%d pods with the image %s", n, image)
 		}
 		return nil
@@ -311,6 +313,110 @@ func uninstall(t *testing.T, end func()) {
 	}
 }
 
+// An upgrade from one Deployment to two and back lets no pod pass unchanged, and each process has the permissions that it needs.
+// What the chart renders is applied but for the registrations: they name the address of our processes here.
+func TestPartsUnderLoad(t *testing.T) {
+	restricted(t)
+	defer clean(t)
+	rendered := func(separate bool) string {
+		manifest := do(t, helm, "template", "stowage", "charts/stowage", "--namespace", namespace, "--set", fmt.Sprintf("controllers.separate=%t", separate))
+		var documents []string
+		for document := range strings.SplitSeq(manifest, "\n---\n") {
+			if !strings.Contains(document, "WebhookConfiguration\nmetadata:\n  name: stowage\n") {
+				documents = append(documents, document)
+			}
+		}
+		file := filepath.Join(t.TempDir(), "rendered.yaml")
+		must(t, os.WriteFile(file, []byte(strings.Join(documents, "\n---\n")), 0o600))
+		return file
+	}
+	change := func(separate bool) {
+		t.Helper()
+		do(t, kubectl, "apply", "--server-side", "--force-conflicts", "-f", rendered(separate))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		o := controlplane.StowageOptions{Binary: binary, Replicas: 2, Installed: true, Args: []string{"--target-runtimeclass=kata-remote,kata-load"}}
+		if separate {
+			o.Controllers = 1
+		}
+		must(t, cluster.StartStowage(ctx, o)) // starts new processes, then ends the old ones
+	}
+	do(t, helm, "install", "stowage", "charts/stowage", "--namespace", namespace, "--set", "controllers.separate=false")
+	class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "kata-load"}, Handler: "kata"}
+	must(t, cluster.Client.Create(t.Context(), class))
+	defer func() { must(t, cluster.Client.Delete(t.Context(), class)) }()
+	t.Cleanup(cluster.StopStowage)
+	change(false)
+	works(t)
+
+	for _, separate := range []bool{true, false} {
+		ctx, cancel := context.WithCancel(t.Context())
+		var load sync.WaitGroup
+		var created, missed atomic.Int64
+		for range 4 {
+			load.Go(func() {
+				for ctx.Err() == nil {
+					pod := testkit.Pod("probe").Namespace("default").RuntimeClass(class.Name).Container("c", "cpu=1", "").Obj()
+					err := cluster.Client.Create(ctx, pod, client.DryRunAll)
+					if ctx.Err() != nil {
+						return
+					}
+					created.Add(1)
+					if err != nil || pod.Spec.Containers[0].Resources.Requests[stowage.DefaultVMResource] != resource.MustParse("1") {
+						missed.Add(1)
+					}
+				}
+			})
+		}
+		rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("load-%t", separate)}}
+		rs.Spec.Replicas = new(int32(150))
+		rs.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": rs.Name}}
+		rs.Spec.Template.Labels = rs.Spec.Selector.MatchLabels
+		rs.Spec.Template.Annotations = map[string]string{stowage.SpreadStrategyAnnotation: "type=default,weight=1:type=spot,weight=1", stowage.SpreadSwitchAnnotation: "true"}
+		rs.Spec.Template.Spec = testkit.Pod("").Container("c", "", "").Obj().Spec
+		must(t, cluster.Client.Create(t.Context(), rs))
+		change(separate)
+		before, err := cluster.Audit() // processes of before lose permissions a moment before they end
+		must(t, err)
+		enough := created.Load() + 50
+		eventually(t, "some more pods are created", func() error {
+			if created.Load() < enough {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		eventually(t, "every pod of a workload has a seat", func() error {
+			var pods, seated corev1.PodList
+			if err := errors.Join(
+				cluster.Client.List(t.Context(), &pods, client.MatchingLabels(rs.Spec.Template.Labels)),
+				cluster.Client.List(t.Context(), &seated, client.MatchingLabels(rs.Spec.Template.Labels), client.HasLabels{stowage.SeatLabel}),
+			); err != nil {
+				return err
+			}
+			if len(pods.Items) < int(*rs.Spec.Replicas) || len(seated.Items) < len(pods.Items) {
+				return fmt.Errorf("%d of %d pods have a seat", len(seated.Items), len(pods.Items))
+			}
+			return nil
+		})
+		must(t, cluster.Client.Delete(t.Context(), rs, client.PropagationPolicy(metav1.DeletePropagationForeground)))
+		cancel()
+		load.Wait()
+		if missed.Load() > 0 {
+			t.Errorf("with controllers.separate=%t, %d of %d pods passed unchanged", separate, missed.Load(), created.Load())
+		}
+		works(t)
+		after, err := cluster.Audit()
+		must(t, err)
+		for _, e := range after[len(before):] {
+			if e.Annotations["authorization.k8s.io/decision"] == "forbid" && strings.HasPrefix(e.UserAgent, "stowage/") {
+				t.Errorf("with controllers.separate=%t, a permission is missing: %+v", separate, e)
+			}
+		}
+	}
+	cluster.StopStowage()
+	do(t, helm, "uninstall", "stowage", "--namespace", namespace)
+}
+
 // A feature that is off needs none of what the chart leaves out for it, its role above all.
 func TestHelmWithoutAFeature(t *testing.T) {
 	restricted(t)
@@ -425,8 +531,8 @@ func TestMake(t *testing.T) {
 	succeeds("deploy", "IMG=registry.example:5000/team/stowage:v9")
 	var pods corev1.PodList
 	must(t, cluster.Client.List(t.Context(), &pods, client.InNamespace(namespace)))
-	if len(pods.Items) != 2 {
-		t.Errorf("%d pods under Pod Security restricted, want 2", len(pods.Items))
+	if len(pods.Items) != 4 {
+		t.Errorf("%d pods under Pod Security restricted, want 4", len(pods.Items))
 	}
 	for i := range pods.Items {
 		if image := pods.Items[i].Spec.Containers[0].Image; image != "registry.example:5000/team/stowage:v9" {

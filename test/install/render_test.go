@@ -103,6 +103,7 @@ func TestChartAndKustomizeRenderTheSame(t *testing.T) {
 // Each value does what its description says.
 func TestChartValues(t *testing.T) {
 	const deployment, mutating = "Deployment/" + namespace + "/stowage", "MutatingWebhookConfiguration//stowage"
+	const controllers = deployment + "-controllers"
 	container := []any{"spec", "template", "spec", "containers", 0}
 	in := func(path ...any) []any { return append(slices.Clone(container), path...) }
 	for _, tc := range []struct {
@@ -116,6 +117,18 @@ func TestChartValues(t *testing.T) {
 		{`image.pullPolicy="Always"`, deployment, in("imagePullPolicy"), `"Always"`},
 		{`image.pullSecrets=[{"name":"s"}]`, deployment, []any{"spec", "template", "spec", "imagePullSecrets"}, `[{"name":"s"}]`},
 		{`replicaCount=5`, deployment, []any{"spec", "replicas"}, `5`},
+		{`replicaCount=5`, controllers, []any{"spec", "replicas"}, `2`},
+		{`controllers.replicaCount=3`, controllers, []any{"spec", "replicas"}, `3`},
+		{`controllers.serviceAccountName="other"`, controllers, []any{"spec", "template", "spec", "serviceAccountName"}, `"other"`},
+		{`controllers.serviceAccountName="other"`, "FlowSchema//stowage", []any{"spec", "rules", 0, "subjects", 1, "serviceAccount", "name"}, `"other"`},
+		{`controllers.serviceAccountName="other"`, "ValidatingAdmissionPolicy//stowage-pods", []any{"spec", "matchConditions", 0, "expression"}, `stowage-system:other`},
+		{`controllers.resources={"limits":{"memory":"3Gi"}}`, controllers, in("resources"), `{"limits":{"memory":"3Gi"}}`},
+		{`resources={"limits":{"memory":"3Gi"}}`, controllers, in("resources", "limits", "memory"), `"3Gi"`},
+		{`controllers.affinity={"nodeAffinity":{}}`, controllers, []any{"spec", "template", "spec", "affinity"}, `{"nodeAffinity":{}}`},
+		{`affinity={"nodeAffinity":{}}`, controllers, []any{"spec", "template", "spec", "affinity", "podAntiAffinity", "preferredDuringSchedulingIgnoredDuringExecution", 0, "weight"}, `100`},
+		{`controllers.topologySpreadConstraints=[{"maxSkew":2}]`, controllers, []any{"spec", "template", "spec", "topologySpreadConstraints"}, `[{"maxSkew":2}]`},
+		{`startupProbe={"periodSeconds":7}`, deployment, in("startupProbe", "periodSeconds"), `7`},
+		{`webhook.hostNetwork=true`, controllers, in("args"), `"--controllers"`},
 		{`features.spread=false`, deployment, in("args"), `"--spread=false"`},
 		{`features.spread=false`, mutating, []any{"webhooks", 0, "matchConditions", 2, "name"}, `"of-a-daemonset-or-with-a-runtime-class"`},
 		{`webhook.spreadNamespaceLabel="spread=on"`, mutating, []any{"webhooks", 0, "namespaceSelector", "matchExpressions", 2}, `{"key":"spread","operator":"In","values":["on"]}`},
@@ -254,6 +267,41 @@ func allows(t *testing.T, objects map[string]*unstructured.Unstructured, resourc
 	return false
 }
 
+// The webhook has no right of the controllers, unless its replicas run them.
+func TestChartGrantsEachPart(t *testing.T) {
+	const names = `serviceAccount.name="web"`
+	ofControllers := []string{
+		"pods patch", "pods/eviction create", "pods/resize patch", "nodes patch", "nodes/status patch", "poolstates create", "poddistributors/status patch",
+		"flexdaemonsettemplates/status patch", "mutatingwebhookconfigurations update", "seatledgers delete",
+	}
+	ofWebhook := []string{"seatledgers create", "seatledgers update"}
+	of := func(objects map[string]*unstructured.Unstructured, account string) map[string]*unstructured.Unstructured {
+		out := maps.Clone(objects)
+		maps.DeleteFunc(out, func(key string, o *unstructured.Unstructured) bool {
+			return strings.HasPrefix(key, "ClusterRoleBinding//") && !strings.Contains(fmt.Sprint(o.Object["subjects"]), "name:"+account+" ")
+		})
+		return out
+	}
+	separate, single := chart(t, names), chart(t, names, `controllers.separate=false`)
+	for _, right := range slices.Concat(ofControllers, ofWebhook) {
+		resource, verb, _ := strings.Cut(right, " ")
+		if got, want := allows(t, of(separate, "web"), resource, verb), slices.Contains(ofWebhook, right); got != want {
+			t.Errorf("%s is allowed to the webhook: %v, want %v", right, got, want)
+		}
+		if got, want := allows(t, of(separate, "stowage-controllers"), resource, verb), slices.Contains(ofControllers, right); got != want {
+			t.Errorf("%s is allowed to the controllers: %v, want %v", right, got, want)
+		}
+		if !allows(t, of(single, "web"), resource, verb) {
+			t.Errorf("%s is not allowed to replicas that do all", right)
+		}
+	}
+	for key := range single {
+		if strings.HasSuffix(key, namespace+"/stowage-controllers") && !strings.HasPrefix(key, "Role") {
+			t.Errorf("%s is there, though the replicas run the controllers", key)
+		}
+	}
+}
+
 // Stowage may read and write nothing for features that are off, and keeps what the others need.
 func TestChartGrantsOnlyWhatIsOn(t *testing.T) {
 	spread := []string{"seatledgers create", "poolstates create", "poddistributors watch", "poddistributors/status patch", "deployments watch", "rollouts get", "*/scale get", "events list"}
@@ -319,13 +367,14 @@ func TestChartRefusesWrongValues(t *testing.T) {
 		`certs.certManager={"enabled":true,"issuerRef":{"kind":"ClusterIssuer"}}`:                    "/certs/certManager/issuerRef",
 		`podLabels={"app.kubernetes.io/name":"x"}`:                                                   "/podLabels",
 		`commonLabels={"app.kubernetes.io/name":"x"}`:                                                "/commonLabels",
-		`webhook.port=8080`:                                                                 "must differ",
-		`settings={"peerpods-capacity":"Of"}`:                                               "/settings/peerpods-capacity",
-		`terminationGracePeriodSeconds=24`:                                                  "settings.shutdown-delay and settings.drain-timeout take 25 s, which is longer than terminationGracePeriodSeconds (24)",
-		`settings={"drain-timeout":"1m30s"}`:                                                "take 95 s",
-		`prometheusRule={"enabled":true,"alerts":{"StowageSlw":{"for":"1h"}}}`:              "is no alert of this chart",
-		`prometheusRule={"enabled":true,"alerts":{"StowageConfigInvalid":{"threshold":1}}}`: "has no threshold",
-		`podDisruptionBudget.maxUnavailable="foo"`:                                          "/podDisruptionBudget/maxUnavailable",
+		`settings={"leader-elect":false}`:                                                            "set controllers.replicaCount to 1",
+		`webhook.port=8080`:                                                                          "must differ",
+		`settings={"peerpods-capacity":"Of"}`:                                                        "/settings/peerpods-capacity",
+		`terminationGracePeriodSeconds=24`:                                                           "settings.shutdown-delay and settings.drain-timeout take 25 s, which is longer than terminationGracePeriodSeconds (24)",
+		`settings={"drain-timeout":"1m30s"}`:                                                         "take 95 s",
+		`prometheusRule={"enabled":true,"alerts":{"StowageSlw":{"for":"1h"}}}`:                       "is no alert of this chart",
+		`prometheusRule={"enabled":true,"alerts":{"StowageConfigInvalid":{"threshold":1}}}`:          "has no threshold",
+		`podDisruptionBudget.maxUnavailable="foo"`:                                                   "/podDisruptionBudget/maxUnavailable",
 	} {
 		_, err := try(t, helm, "template", "stowage", "charts/stowage", "--set-json", set)
 		if !strings.Contains(fmt.Sprint(err), part) {

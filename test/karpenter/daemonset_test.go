@@ -67,7 +67,7 @@ func TestPlannedSizes(t *testing.T) {
 	}
 	suite.Eventually(t, "the leader reports the ratio", func() (bool, error) {
 		sum := 0.0
-		for _, r := range suite.Cluster.Replicas() {
+		for _, r := range suite.Cluster.Controllers() {
 			sum += suite.Metric(t, r, "stowage_daemonset_plan_ratio", `daemonset="agent",namespace="`+n.Namespace+`",node_class="c4",resource="cpu"`)
 		}
 		return 0.2 < sum && sum < 0.3, nil // 390m of 1590m

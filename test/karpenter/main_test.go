@@ -67,7 +67,7 @@ func run(m *testing.M) (int, error) {
 	}
 	defer c.Stop()
 	suite.Cluster, suite.Repo, suite.Binary = c, repo, binary
-	suite.Fleet = controlplane.StowageOptions{Binary: binary, Replicas: 2, Args: []string{"--repair-quiet=500ms", "--repair-resync=2s", "--probe-interval=5s", "--probe-max-interval=20s"}}
+	suite.Fleet = controlplane.StowageOptions{Binary: binary, Replicas: 2, Controllers: 1, Args: []string{"--repair-quiet=500ms", "--repair-resync=2s", "--probe-interval=5s", "--probe-max-interval=20s"}}
 	if err := c.Client.Create(ctx, &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "kata-remote"}, Handler: "kata-remote"}); err != nil {
 		return 0, err
 	}

@@ -114,7 +114,7 @@ func cycle(t *testing.T, policy string) (spread, pinned int) {
 	for _, p := range theirs {
 		pinned += p.consolidated(t)
 	}
-	for _, r := range suite.Cluster.Replicas() {
+	for _, r := range suite.Cluster.Controllers() {
 		if evictions := suite.Metric(t, r, "stowage_repairs_total", "action=\"evict\"") + suite.Metric(t, r, "stowage_repairs_total", "action=\"recreate\""); evictions != 0 {
 			t.Errorf("Stowage evicted %v pods", evictions)
 		}

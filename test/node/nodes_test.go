@@ -8,6 +8,7 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -42,6 +43,7 @@ func TestNodes(t *testing.T) {
 		{"VMs through restarts of a kubelet", false, advertises},
 		{"adoption and rebalancing", false, adopts},
 		{"upgrade under load", false, upgrade},
+		{"one Deployment and two under load", false, parts},
 		{"a replica is killed under load", false, kill},
 		{"one replica is called", false, affinity},
 		{"the network of the node", false, hostNetwork},
@@ -228,14 +230,16 @@ func advertises(t *testing.T, n *suite.Tenant) {
 	suite.Must(t, n.Delete(t.Context(), d))
 }
 
-// stowageScale sets the number of replicas and waits for them.
-func stowageScale(t *testing.T, replicas int32) {
+// stowageScale sets the number of replicas of the webhook and waits for them.
+func stowageScale(t *testing.T, replicas int32) { scaleDeployment(t, "stowage", replicas) }
+
+func scaleDeployment(t *testing.T, name string, replicas int32) {
 	t.Helper()
-	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: controlplane.StowageNamespace, Name: "stowage"}}
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: controlplane.StowageNamespace, Name: name}}
 	suite.Must(t, cluster.Client.Patch(t.Context(), d, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas))))
-	suite.Eventually(t, fmt.Sprintf("Stowage has %d replicas", replicas), func() (bool, error) {
+	suite.Eventually(t, fmt.Sprintf("%s has %d replicas", name, replicas), func() (bool, error) {
 		var pods corev1.PodList // those that end still answer
-		if err := cluster.Client.List(t.Context(), &pods, client.InNamespace(controlplane.StowageNamespace)); err != nil {
+		if err := cluster.Client.List(t.Context(), &pods, client.InNamespace(controlplane.StowageNamespace), client.MatchingLabels{"app.kubernetes.io/name": d.Name}); err != nil {
 			return false, err
 		}
 		err := cluster.Client.Get(t.Context(), client.ObjectKeyFromObject(d), d)
@@ -245,6 +249,7 @@ func stowageScale(t *testing.T, replicas int32) {
 
 func adopts(t *testing.T, n *suite.Tenant) {
 	// While Stowage is away, the scheduler divides the pods. All are on one node, so that there is something to do.
+	scaleDeployment(t, "stowage-controllers", 0)
 	stowageScale(t, 0)
 	d := n.Deployment("adopted", 6, suite.Annotated(strategy))
 	holding(&d.Spec.Template, 1<<20)
@@ -261,6 +266,7 @@ func adopts(t *testing.T, n *suite.Tenant) {
 	}
 	cordon(false)
 	stowageScale(t, 2)
+	scaleDeployment(t, "stowage-controllers", 2)
 	suite.Eventually(t, "every pod is adopted", func() (bool, error) {
 		pods, err := n.Pods(t.Context(), "adopted")
 		return !slices.ContainsFunc(pods, func(p corev1.Pod) bool { return p.Labels[stowage.SeatLabel] == "" }), err
@@ -300,6 +306,12 @@ func underLoad(t *testing.T, n *suite.Tenant, name string, most int, run func())
 
 func upgrade(t *testing.T, n *suite.Tenant) {
 	underLoad(t, n, "upgrade", 0, func() { helm(t, chart("upgrade", "logLevel=DEBUG")...) })
+}
+
+// parts has the replicas of the webhook run the controllers, and then those of a Deployment of their own again.
+func parts(t *testing.T, n *suite.Tenant) {
+	underLoad(t, n, "one-deployment", 0, func() { helm(t, chart("upgrade", "controllers.separate=false")...) })
+	underLoad(t, n, "two-deployments", 0, func() { helm(t, chart("upgrade")...) })
 }
 
 func kill(t *testing.T, n *suite.Tenant) {
@@ -343,7 +355,7 @@ func infeasible(t *testing.T, n *suite.Tenant) {
 	t.Run("below what is in use", func(t *testing.T) {
 		template := sized(t, n, "used", 3, 400<<20) // of some 700 MB
 		for _, p := range hasShare(t, n, "used", 3) {
-			suite.Eventually(t, p.Name+" uses its memory", func() (bool, error) {
+			suite.EventuallyWithin(t, 2*time.Minute, p.Name+" uses its memory", func() (bool, error) {
 				used, err := firstOf(&p).inUse()
 				return used > 400<<20, err
 			})

@@ -196,7 +196,7 @@ func TestKilledReplicas(t *testing.T) {
 			return n.Seen("web") > 105, err
 		})
 		suite.RestoreFleet(t)
-		victim := suite.Cluster.Replicas()[round%len(suite.Cluster.Replicas())]
+		victim := suite.Cluster.Processes()[round%len(suite.Cluster.Processes())]
 		victim.Kill()
 		suite.Must(t, suite.Cluster.Restart(t.Context(), victim))
 		n.InPools(t, "web", "od=80 spot=20")

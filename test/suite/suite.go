@@ -119,7 +119,7 @@ func run(audit bool, test func(ctx context.Context) (int, error)) (int, error) {
 		}
 	}
 	Fleet = controlplane.StowageOptions{
-		Binary: Binary, Replicas: 2,
+		Binary: Binary, Replicas: 2, Controllers: 1,
 		// Repairs come soon, so that tests do not wait for them.
 		Args: []string{
 			"--repair-quiet=500ms", "--repair-resync=2s", "--repair-backoff=1s", "--rebalance-cooldown=200ms", "--eviction-rate=20",

@@ -34,8 +34,27 @@ annotations:
 {{- $sum }}
 {{- end }}
 
+{{- /* The labels by which the pods of a Deployment are found. */}}
 {{- define "stowage.selector" -}}
-app.kubernetes.io/name: stowage
+app.kubernetes.io/name: {{ . }}
+{{- end }}
+
+{{- /* What each Deployment runs: webhook and controllers, or "" for both in one. */}}
+{{- define "stowage.parts" -}}
+{{ ternary (list "webhook" "controllers") (list "") .Values.controllers.separate | toJson }}
+{{- end }}
+
+{{- /* The ServiceAccounts that a role is for, which its name says: a dict of root and role. */}}
+{{- define "stowage.subjects" -}}
+{{- $webhook := .root.Values.serviceAccount.name }}
+{{- $controllers := ternary .root.Values.controllers.serviceAccountName $webhook .root.Values.controllers.separate }}
+{{- $names := list $webhook $controllers }}
+{{- if hasSuffix "-webhook" .role }}{{ $names = list $webhook }}{{ else if hasSuffix "-controllers" .role }}{{ $names = list $controllers }}{{ end }}
+{{- range uniq $names }}
+- kind: ServiceAccount
+  name: {{ . }}
+  namespace: {{ $.root.Release.Namespace }}
+{{- end }}
 {{- end }}
 
 {{- define "stowage.image" -}}

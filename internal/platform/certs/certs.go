@@ -85,13 +85,16 @@ type Options struct {
 	Registration string
 	// DNSNames are the names under which the API server calls us.
 	DNSNames []string
+	// ReadOnly leaves the Secret and the registrations to the Keepers of other processes. Then a certificate is served once the
+	// registration trusts it.
+	ReadOnly bool
 	// Clock tells how long the registration has trusted an authority. It never jumps.
 	Clock clock.PassiveClock
 	// Time is the API server's, which judges the certificate that is served.
 	Time clock.PassiveClock
 }
 
-// Keeper keeps the serving certificate. Every replica runs one.
+// Keeper keeps the serving certificate, or serves what others keep. Every replica runs one.
 type Keeper struct {
 	Options
 	client client.Client
@@ -117,9 +120,11 @@ type servingCert struct {
 	ca    []byte // PEM of the authority that signed it
 }
 
-// +kubebuilder:rbac:groups="",resources=secrets,verbs=create,namespace=stowage-system,roleName=stowage-certificate
-// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=stowage-webhook-cert,verbs=list;watch;update,namespace=stowage-system,roleName=stowage-certificate
-// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations;validatingwebhookconfigurations,resourceNames=stowage,verbs=list;watch;update,roleName=stowage-certificate
+// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=stowage-webhook-cert,verbs=list;watch,namespace=stowage-system,roleName=stowage-certificate
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations;validatingwebhookconfigurations,resourceNames=stowage,verbs=list;watch,roleName=stowage-certificate
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=create,namespace=stowage-system,roleName=stowage-certificate-controllers
+// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=stowage-webhook-cert,verbs=update,namespace=stowage-system,roleName=stowage-certificate-controllers
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations;validatingwebhookconfigurations,resourceNames=stowage,verbs=update,roleName=stowage-certificate-controllers
 
 // CacheByObject limits the manager's cache to the two objects that a Keeper
 // reads.
@@ -236,6 +241,10 @@ func (k *Keeper) use(ctx context.Context, data map[string][]byte) (reconcile.Res
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: retryConflict}, nil // another replica was first
 	}
+	if errors.Is(err, errUntrusted) {
+		log.FromContext(ctx).Info("waiting until the controllers have the registration trust the certificate", "secret", k.Secret.String())
+		return reconcile.Result{RequeueAfter: checkEvery}, nil // its change is an event
+	}
 	contested := errContested{}
 	if errors.As(err, &contested) {
 		// What is served does not depend on who wins.
@@ -259,6 +268,8 @@ func (k *Keeper) use(ctx context.Context, data map[string][]byte) (reconcile.Res
 	switch {
 	case wait > 0:
 		return reconcile.Result{RequeueAfter: wait}, nil
+	case errors.Is(later, errUntrusted):
+		return reconcile.Result{RequeueAfter: checkEvery}, nil // its change is an event
 	case apierrors.IsConflict(later):
 		return reconcile.Result{RequeueAfter: retryConflict}, nil
 	case errors.As(later, &contested):
@@ -279,6 +290,10 @@ const renewals = "Secret"
 // After some renewals in a row it returns how long to wait before the next one.
 func (k *Keeper) replace(ctx context.Context, secret *corev1.Secret, exists bool, why error) (time.Duration, error) {
 	logger := log.FromContext(ctx).WithValues("secret", k.Secret.String(), "reason", why.Error())
+	if k.ReadOnly {
+		logger.Info("waiting for the controllers to write a serving certificate")
+		return checkEvery, nil // the write is an event
+	}
 	if data := k.inUse(); !exists && data != nil && k.invalid(data, renewBefore) == nil {
 		logger.Info("writing the serving certificate back")
 		return 0, k.write(ctx, &corev1.Secret{Data: data}, exists)

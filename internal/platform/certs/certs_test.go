@@ -2,9 +2,11 @@ package certs
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -17,6 +19,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
@@ -268,6 +271,64 @@ func TestLostSecretIsReplacedByAStranger(t *testing.T) {
 	if bytes.Equal(first, expectTrusted(t, running, clock.Now())) {
 		t.Error("the new certificate is not served")
 	}
+}
+
+// A Keeper that only reads serves what another keeps, once the registration trusts it. It writes nothing.
+func TestReadOnly(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(start)
+	c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(registrationObject(), &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "stowage"}, Webhooks: []admissionregistrationv1.ValidatingWebhook{{Name: "a"}},
+	}).Build()
+	keeper, reader := newKeeper(c, clock), newKeeper(interceptor.NewClient(c, interceptor.Funcs{
+		Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+			return errors.New("a create")
+		},
+		Update: func(context.Context, client.WithWatch, client.Object, ...client.UpdateOption) error {
+			return errors.New("an update")
+		},
+	}), clock)
+	reader.ReadOnly = true
+	if again := settle(t, reader); again != checkEvery || reader.serving.Ready(nil) == nil {
+		t.Errorf("without a certificate it looks again in %s, and is ready: %v", again, reader.serving.Ready(nil) == nil)
+	}
+	settle(t, keeper)
+	settle(t, reader)
+	first := expectTrusted(t, reader, clock.Now())
+
+	// The keeper renews: first the Secret, then the registration, then both serve it.
+	clock.SetTime(start.Add(validity - renewBefore + time.Hour))
+	if _, err := keeper.Reconcile(t.Context(), reconcile.Request{}); err != nil {
+		t.Fatal(err)
+	}
+	clock.SetTime(clock.Now().Add(2 * propagation))
+	settle(t, reader)
+	if !bytes.Equal(first, expectTrusted(t, reader, clock.Now())) {
+		t.Error("it serves what the registration does not trust yet")
+	}
+	late := newKeeper(c, clock)
+	late.ReadOnly = true
+	if settle(t, late); late.serving.Ready(nil) == nil {
+		t.Error("one that starts serves what the registration does not trust yet")
+	}
+	settle(t, keeper)
+	if again := settle(t, reader); again != propagation || !bytes.Equal(first, expectTrusted(t, reader, clock.Now())) {
+		t.Errorf("the switch is due in %s, want %s", again, propagation)
+	}
+	clock.SetTime(clock.Now().Add(propagation))
+	settle(t, keeper)
+	settle(t, reader)
+	settle(t, late)
+	second := expectTrusted(t, keeper, clock.Now())
+	if bytes.Equal(first, second) || !bytes.Equal(second, expectTrusted(t, reader, clock.Now())) || !bytes.Equal(second, expectTrusted(t, late, clock.Now())) {
+		t.Error("the processes do not serve the new certificate")
+	}
+
+	// The Secret is lost: the reader goes on.
+	if err := c.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: options.Secret.Namespace, Name: options.Secret.Name}}); err != nil {
+		t.Fatal(err)
+	}
+	settle(t, reader)
+	expectTrusted(t, reader, clock.Now())
 }
 
 // A replica that starts in the middle of a renewal waits as long as the others do, but

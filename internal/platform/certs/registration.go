@@ -3,7 +3,9 @@ package certs
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -20,15 +22,27 @@ func (e errContested) Error() string {
 	return "another writer keeps changing the caBundle; it is put back in " + e.wait.String()
 }
 
+// errUntrusted means that a registration does not trust the authority of the Secret's certificate yet.
+var errUntrusted = errors.New("the registration does not trust the certificate yet")
+
 // publish makes a registration trust the authorities of the Secret, in addition to those
 // that it trusts already. It reports whether there is such a registration, and whether it
-// had to be changed.
+// had to be changed. A Keeper that only reads returns errUntrusted instead of changing it.
 func (k *Keeper) publish(ctx context.Context, reg client.Object, bundle []byte) (registered, changed bool, err error) {
 	if err := k.client.Get(ctx, client.ObjectKey{Name: k.Registration}, reg); err != nil {
 		if apierrors.IsNotFound(err) {
 			return false, false, nil // not installed yet: its creation is an event
 		}
 		return false, false, fmt.Errorf("read %T %q: %w", reg, k.Registration, err)
+	}
+	if k.ReadOnly {
+		current := parse(bundle)
+		for _, c := range clientConfigs(reg) {
+			if len(current) > 0 && !slices.ContainsFunc(parse(c.CABundle), current[0].Equal) {
+				return true, false, errUntrusted
+			}
+		}
+		return true, false, nil
 	}
 	reg = reg.DeepCopyObject().(client.Object)
 	for _, c := range clientConfigs(reg) {

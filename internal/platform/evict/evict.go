@@ -72,8 +72,8 @@ const (
 // PodDisruptionBudget yet. The client waits for that inside the call.
 const requestTimeout = 5 * time.Second
 
-// +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create,roleName=stowage-spread
-// +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create,roleName=stowage-sizing
+// +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create,roleName=stowage-spread-controllers
+// +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create,roleName=stowage-sizing-controllers
 
 // New returns an evictor that evicts so many pods a second. The client is not a cached one.
 func New(c client.Client, clock clock.PassiveClock, perSecond float64, set *metrics.Set) *Evictor {

@@ -1,4 +1,4 @@
-// Package leader runs the controllers on one replica at a time.
+// Package leader runs the controllers on one replica at a time, and elects one where there are none.
 //
 // Each time a replica becomes the leader, a [Term] begins for every [Controller]. The controller registers what it
 // does in that term, with state of its own. When the lease is lost, the term ends and with it everything that was
@@ -167,6 +167,7 @@ func (r *Runner) term(ctx context.Context) {
 	for _, c := range r.Controllers {
 		running.Go(func() { r.run(ctx, c) })
 	}
+	<-ctx.Done() // there may be no controllers
 }
 
 // run runs one controller until ctx ends. A controller that cannot be registered is tried again

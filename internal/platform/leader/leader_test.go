@@ -255,6 +255,40 @@ func TestElection(t *testing.T) {
 	}
 }
 
+// A replica without controllers holds its lease for as long as it runs.
+func TestElectionWithoutControllers(t *testing.T) {
+	client := fake.NewClientset()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- (&Runner{Lock: newLease(client, "a", nil), Clock: clock.RealClock{}, Log: logr.Discard()}).Start(ctx)
+	}()
+	lease := func() *coordinationv1.Lease {
+		l, err := client.CoordinationV1().Leases("ns").Get(t.Context(), "lease", metav1.GetOptions{})
+		if err != nil {
+			return &coordinationv1.Lease{}
+		}
+		return l
+	}
+	var renewed metav1.MicroTime
+	eventually(t, "it holds the lease", func() bool {
+		l := lease()
+		if l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity != "a" {
+			return false
+		}
+		renewed = *l.Spec.RenewTime
+		return true
+	})
+	eventually(t, "it renews it", func() bool { return lease().Spec.RenewTime.After(renewed.Time) })
+	if n := lease().Spec.LeaseTransitions; n != nil && *n > 1 {
+		t.Errorf("the lease has changed hands %d times", *n)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
 // The lease of a pod that is gone is free at once; that of one that is only slow is not.
 func TestHolderThatIsGone(t *testing.T) {
 	now := metav1.NowMicro()

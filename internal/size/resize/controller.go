@@ -76,9 +76,9 @@ type Controller struct {
 	Evictor *evict.Evictor
 }
 
-// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch,roleName=stowage-sizing
-// +kubebuilder:rbac:groups="",resources=pods/resize,verbs=patch,roleName=stowage-sizing
-// +kubebuilder:rbac:groups=flexdaemonsets.xai,resources=flexdaemonsettemplates/status,verbs=patch,roleName=stowage-sizing
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch,roleName=stowage-sizing-controllers
+// +kubebuilder:rbac:groups="",resources=pods/resize,verbs=patch,roleName=stowage-sizing-controllers
+// +kubebuilder:rbac:groups=flexdaemonsets.xai,resources=flexdaemonsettemplates/status,verbs=patch,roleName=stowage-sizing-controllers
 
 var _ leader.Controller = &Controller{}
 

@@ -16,7 +16,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 )
 
-// +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=stowage-repair,verbs=get;patch,namespace=stowage-system,roleName=stowage-spread
+// +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=stowage-repair,verbs=get;patch,namespace=stowage-system,roleName=stowage-spread-controllers
 
 // backoffKey is the entry of the ConfigMap that keeps the back-off for the next leader.
 const backoffKey = "backoff.json"

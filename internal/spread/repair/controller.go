@@ -87,8 +87,8 @@ type Controller struct {
 	term atomic.Pointer[run] // nil while another replica leads
 }
 
-// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch,roleName=stowage-spread
-// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=stowage,verbs=get,roleName=stowage-spread
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;patch,roleName=stowage-spread-controllers
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=stowage,verbs=get,roleName=stowage-spread-controllers
 
 var _ leader.Controller = &Controller{}
 

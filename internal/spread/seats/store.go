@@ -17,7 +17,9 @@ import (
 	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
 
-// +kubebuilder:rbac:groups=stowage.dev,resources=seatledgers,verbs=get;list;watch;create;update;delete,roleName=stowage-spread
+// +kubebuilder:rbac:groups=stowage.dev,resources=seatledgers,verbs=get;list;watch,roleName=stowage-spread
+// +kubebuilder:rbac:groups=stowage.dev,resources=seatledgers,verbs=create;update,roleName=stowage-spread-webhook
+// +kubebuilder:rbac:groups=stowage.dev,resources=seatledgers,verbs=delete,roleName=stowage-spread-controllers
 
 // Store is the [API] on a cluster. The client must read from the API server and not
 // from a cache.

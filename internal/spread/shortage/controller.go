@@ -83,7 +83,8 @@ type Controller struct {
 	Yielding listeners.Listeners[ledger.Owner]
 }
 
-// +kubebuilder:rbac:groups=stowage.dev,resources=poolstates,verbs=list;watch;create;update;delete,roleName=stowage-spread
+// +kubebuilder:rbac:groups=stowage.dev,resources=poolstates,verbs=list;watch,roleName=stowage-spread
+// +kubebuilder:rbac:groups=stowage.dev,resources=poolstates,verbs=create;update;delete,roleName=stowage-spread-controllers
 
 var _ leader.Controller = &Controller{}
 

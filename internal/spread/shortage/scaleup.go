@@ -12,7 +12,7 @@ import (
 	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
 
-// +kubebuilder:rbac:groups="",resources=events,verbs=list,roleName=stowage-spread
+// +kubebuilder:rbac:groups="",resources=events,verbs=list,roleName=stowage-spread-controllers
 
 // The reasons of the events that the cluster autoscaler publishes about pods that wait. The later one of a pod counts. Tenants
 // can write events, too, so an event may delay what becomes of a pod, and never brings it forward.

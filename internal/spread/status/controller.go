@@ -56,7 +56,7 @@ type Controller struct {
 	Log    logr.Logger
 }
 
-// +kubebuilder:rbac:groups=versprei.versprei.io,resources=poddistributors/status,verbs=patch,roleName=stowage-spread
+// +kubebuilder:rbac:groups=versprei.versprei.io,resources=poddistributors/status,verbs=patch,roleName=stowage-spread-controllers
 
 var _ leader.Controller = &Controller{}
 

@@ -54,10 +54,10 @@ type Controller struct {
 	Metrics         *Metrics
 }
 
-// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch,roleName=stowage-capacity
-// +kubebuilder:rbac:groups="",resources=nodes/status,verbs=patch,roleName=stowage-capacity
-// +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch,roleName=stowage-capacity
-// +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=peer-pods-cm,verbs=list;watch,namespace=stowage-system,roleName=stowage-capacity
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch,roleName=stowage-capacity-controllers
+// +kubebuilder:rbac:groups="",resources=nodes/status,verbs=patch,roleName=stowage-capacity-controllers
+// +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch,roleName=stowage-capacity-controllers
+// +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=peer-pods-cm,verbs=list;watch,namespace=stowage-system,roleName=stowage-capacity-controllers
 
 var _ leader.Controller = &Controller{}
 

@@ -113,34 +113,36 @@ func metadataOf(gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {
 	return m
 }
 
-// Features says which features are on. Each has a role that lets it read what it needs.
+// Features says which features are on, and what of them the process runs. Roles let it read just that.
 type Features struct {
 	Spread, Sizing, PeerPods bool
 	Capacity                 bool // nodes advertise VMs, which needs PeerPods
+	Webhook, Controllers     bool
 }
 
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
-// +kubebuilder:rbac:groups="",resources=nodes,verbs=list;watch,roleName=stowage-spread
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=list;watch,roleName=stowage-spread-controllers
 // +kubebuilder:rbac:groups=apps,resources=daemonsets;deployments;replicasets;statefulsets,verbs=get;list;watch,roleName=stowage-spread
 // +kubebuilder:rbac:groups=versprei.versprei.io,resources=poddistributors,verbs=list;watch,roleName=stowage-spread
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch,roleName=stowage-sizing
 // +kubebuilder:rbac:groups="",resources=limitranges;resourcequotas,verbs=list;watch,roleName=stowage-sizing
 // +kubebuilder:rbac:groups=apps,resources=daemonsets,verbs=get;list;watch,roleName=stowage-sizing
 // +kubebuilder:rbac:groups=flexdaemonsets.xai,resources=flexdaemonsettemplates,verbs=get;list;watch,roleName=stowage-sizing
-// +kubebuilder:rbac:groups="",resources=limitranges;resourcequotas,verbs=list;watch,roleName=stowage-peerpods
-// +kubebuilder:rbac:groups=apps,resources=daemonsets;replicasets;statefulsets,verbs=get;list;watch,roleName=stowage-peerpods
+// +kubebuilder:rbac:groups="",resources=limitranges;resourcequotas,verbs=list;watch,roleName=stowage-peerpods-webhook
+// +kubebuilder:rbac:groups=apps,resources=daemonsets;replicasets;statefulsets,verbs=get;list;watch,roleName=stowage-peerpods-webhook
 
 // watched returns the kinds of [Options], and whether a feature that is on needs them.
 func (f Features) watched() map[client.Object]bool {
+	peers := f.PeerPods && f.Webhook
 	return map[client.Object]bool{
 		&corev1.Namespace{}:     true,
-		&corev1.Node{}:          f.Spread || f.Sizing || f.Capacity,
-		&corev1.LimitRange{}:    f.Sizing || f.PeerPods,
-		&corev1.ResourceQuota{}: f.Sizing || f.PeerPods,
+		&corev1.Node{}:          f.Sizing || f.Controllers && (f.Spread || f.Capacity),
+		&corev1.LimitRange{}:    f.Sizing || peers,
+		&corev1.ResourceQuota{}: f.Sizing || peers,
 		metadataOf(appsv1.SchemeGroupVersion.WithKind("Deployment")): f.Spread,
-		&appsv1.ReplicaSet{}:                    f.Spread || f.PeerPods,
-		&appsv1.StatefulSet{}:                   f.Spread || f.PeerPods,
-		&appsv1.DaemonSet{}:                     f.Spread || f.Sizing || f.PeerPods,
+		&appsv1.ReplicaSet{}:                    f.Spread || peers,
+		&appsv1.StatefulSet{}:                   f.Spread || peers,
+		&appsv1.DaemonSet{}:                     f.Spread || f.Sizing || peers,
 		&flexdaemonsets.FlexDaemonsetTemplate{}: f.Sizing,
 		&versprei.PodDistributor{}:              f.Spread,
 	}

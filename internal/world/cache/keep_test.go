@@ -124,7 +124,7 @@ func TestEveryKindIsOfAFeature(t *testing.T) {
 		t.Errorf("kinds of the cache (-) and of features (+):\n%s", diff)
 	}
 	var unused []string
-	for o, is := range (Features{Spread: true, Sizing: true, PeerPods: true, Capacity: true}).watched() {
+	for o, is := range (Features{Spread: true, Sizing: true, PeerPods: true, Capacity: true, Webhook: true, Controllers: true}).watched() {
 		if !is {
 			unused = append(unused, fmt.Sprintf("%T", o))
 		}
