@@ -320,7 +320,8 @@ func kill(t *testing.T, n *suite.Tenant) {
 	underLoad(t, n, "kill", 10, func() {
 		var replicas corev1.PodList
 		suite.Must(t, cluster.Client.List(t.Context(), &replicas, client.InNamespace(controlplane.StowageNamespace), client.MatchingLabels{"app.kubernetes.io/name": "stowage"}))
-		victim := &replicas.Items[0]
+		// One that an upgrade ends has no container any more.
+		victim := &replicas.Items[slices.IndexFunc(replicas.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp == nil })]
 		node := nodeOf(victim)
 		id := victim.Status.ContainerStatuses[0].ContainerID[len("containerd://"):]
 		suite.Must(t, node.run(node.Command(t.Context(), "ctr", "--namespace", "k8s.io", "task", "kill", "--signal", "SIGKILL", id)))
