@@ -432,7 +432,7 @@ func (c *Cluster) Replicas() []*Replica {
 	return c.stowage.replicas
 }
 
-// Controllers returns the processes of which one runs the controllers.
+// Controllers returns the processes that may run the controllers. One of them does.
 func (c *Cluster) Controllers() []*Replica {
 	c.mu.Lock()
 	defer c.mu.Unlock()
