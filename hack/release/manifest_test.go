@@ -41,9 +41,10 @@ func TestManifests(t *testing.T) {
 	if !slices.Equal(removed, want) {
 		t.Errorf("these are deleted: %v, want %v", removed, want)
 	}
-	for _, text := range []string{"image: r.example/stowage:1.2.3\n", "/v1.2.3/install.yaml"} {
-		if strings.Count(string(install), text) != 1 {
-			t.Errorf("%q is not there once", text)
+	deployments := strings.Count(string(install), "kind: Deployment\n")
+	for text, want := range map[string]int{"image: r.example/stowage:1.2.3\n": deployments, "/v1.2.3/install.yaml": 1} {
+		if is := strings.Count(string(install), text); is != want {
+			t.Errorf("%q is there %d times, want %d", text, is, want)
 		}
 	}
 }
