@@ -28,6 +28,7 @@ type Host struct {
 	Namespace    string // that Stowage runs in
 	Registration string // name of the webhook's registration
 	Replica      string // name of this replica, which no other has
+	Admits       bool   // the process answers the API server
 	Controls     bool   // the process may run controllers
 
 	// Cached reads from the cache where that has what is asked, and Uncached does not. Once does not either, and sends a

@@ -123,7 +123,7 @@ func Run(ctx context.Context, reloader *Reloader, env Environment) error {
 		return err
 	}
 	host := &capability.Host{
-		Namespace: o.Namespace, Registration: Registration, Replica: leader.Identity(env.Lookup), Controls: controls,
+		Namespace: o.Namespace, Registration: Registration, Replica: leader.Identity(env.Lookup), Admits: admits, Controls: controls,
 		Cached: mgr.GetClient(), Uncached: clients.uncached, Once: clients.once, Clientset: clients.set, Informers: mgr.GetCache(),
 		World: reader, Scope: scope.New(reader, o.Namespace), Evictor: evict.New(clients.uncached, env.Clock, o.EvictionRate, set),
 		Clock: env.Clock, Log: log, Events: recorder, Metrics: set,

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	toolscache "k8s.io/client-go/tools/cache"
-	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -26,7 +24,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/spread/shortage"
 	"github.com/stowage-dev/stowage/internal/spread/status"
-	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 )
 
 // The names of the spread's own objects in config/ and the chart.
@@ -68,9 +65,6 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 		Log: h.Log.WithName("seats"), Metrics: seats.NewMetrics(h.Metrics),
 	})
 	seats.AddLag(h.Metrics, service.Lag)
-	if err := watchLedgers(ctx, h.Informers, service); err != nil {
-		return nil, err
-	}
 
 	// 2. Who has which strategy.
 	policies := policy.NewFinder(h.World, policy.Settings{
@@ -87,21 +81,20 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 		seats: service, policies: policies,
 		Capability: capability.Capability{
 			Feature: &admit.Feature{Policies: policies, Seats: service, Key: key},
-			Runs: []func(context.Context) error{
-				func(ctx context.Context) error {
-					service.Pods().Run(ctx, h.Clientset.CoreV1().RESTClient())
-					return nil
-				},
-				service.Run,
-			},
-			Checks: map[string]healthz.Checker{"seats": func(*http.Request) error {
-				if !service.Pods().HasSynced() {
-					return errors.New("the pods that have a seat are not listed yet")
-				}
-				return nil
-			}},
-			Debug: map[string]http.Handler{"/debug/seats": service},
+			Debug:   map[string]http.Handler{"/debug/seats": service},
 		},
+	}
+	follower := &seats.Follower{Seats: service, Pods: h.Clientset.CoreV1().RESTClient(), Informers: h.Informers}
+	if h.Admits {
+		if c.Runs, err = follower.Always(ctx); err != nil {
+			return nil, err
+		}
+		c.Checks = map[string]healthz.Checker{"seats": func(*http.Request) error {
+			if !service.Pods().HasSynced() {
+				return errors.New("the pods that have a seat are not listed yet")
+			}
+			return nil
+		}}
 	}
 	if !h.Controls {
 		c.Runs = append(c.Runs, func(ctx context.Context) error {
@@ -109,8 +102,13 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 		})
 		return c, nil
 	}
-	c.Controllers, err = newControllers(ctx, o, h, service, policies, secret)
-	return c, err
+	if c.Controllers, err = newControllers(ctx, o, h, service, policies, secret); err != nil {
+		return nil, err
+	}
+	if !h.Admits {
+		c.Controllers = append(c.Controllers, follower)
+	}
+	return c, nil
 }
 
 // signingKey returns the key in a Secret, which the processes that run controllers make.
@@ -157,23 +155,3 @@ func (c *Capability) Lag() time.Duration { return c.seats.Lag() }
 
 // Exclude says in which namespaces annotations are not looked at, from now on.
 func (c *Capability) Exclude(namespaces []string) { c.policies.Exclude(namespaces) }
-
-// watchLedgers tells the books of SeatLedgers.
-func watchLedgers(ctx context.Context, informers crcache.Informers, service *seats.Service) error {
-	informer, err := informers.GetInformer(ctx, &stowage.SeatLedger{})
-	if err != nil {
-		return fmt.Errorf("watch SeatLedgers: %w", err)
-	}
-	see := func(obj any, deleted bool) {
-		if sl, ok := obj.(*stowage.SeatLedger); ok {
-			owner, o := ledger.FromSeatLedger(sl)
-			service.LedgerSeen(owner, o, deleted)
-		}
-	}
-	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { see(obj, false) },
-		UpdateFunc: func(_, obj any) { see(obj, false) },
-		DeleteFunc: func(obj any) { see(worldcache.Deleted(obj), true) },
-	})
-	return err
-}

@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +20,7 @@ import (
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/test/controlplane"
 )
 
 // patchRegistration changes our registration for a while; the returned function changes
@@ -69,6 +72,60 @@ func (n *tenant) uids(t *testing.T, app string) (all []string, unseated int) {
 	}
 	slices.Sort(all)
 	return all, unseated
+}
+
+// Controllers that stand by read no pods. Once the leader is gone, another replica learns which pods there are, and repairs.
+func TestStandby(t *testing.T) {
+	n := newTenant(t)
+	const strategy = "nodesize=spot4vcpu16gb,weight=1:nodesize=spot8vcpu32gb,weight=1"
+	must(t, n.Create(t.Context(), n.Deployment("web", 6, annotated(strategy))))
+	n.Spreads(t, "web", 6, strategyOf(t, strategy))
+	twoControllers(t)
+	var leader *controlplane.Replica
+	leads := func(among []*controlplane.Replica) func() (bool, error) {
+		return func() (bool, error) {
+			follow := 0
+			for _, r := range among {
+				version, err := podVersion(r)
+				if err != nil {
+					return false, err
+				}
+				if version != 0 {
+					leader = r
+					follow++
+				}
+			}
+			if follow > 1 {
+				t.Errorf("%d replicas watch pods", follow)
+			}
+			return follow == 1, nil
+		}
+	}
+	eventually(t, "one of the controllers watches pods", leads(cluster.Controllers()))
+	first := leader
+	first.Kill()
+	others := slices.DeleteFunc(slices.Clone(cluster.Controllers()), func(r *controlplane.Replica) bool { return r == first })
+	eventually(t, "the other one does", leads(others))
+	pods, err := n.Pods(t.Context(), "web")
+	must(t, err)
+	must(t, n.Patch(t.Context(), &pods[0], client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"`+stowage.SeatLabel+`":null}}}`))))
+	eventually(t, "the pod has a seat again", func() (bool, error) {
+		all, unseated := n.uids(t, "web")
+		return len(all) == 6 && unseated == 0, nil
+	})
+}
+
+// podVersion returns how far a process's watch of pods is, or 0.
+func podVersion(r *controlplane.Replica) (uint64, error) {
+	resp, err := http.Get(strings.TrimSuffix(r.MetricsURL, "/metrics") + "/debug/seats")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var dump struct {
+		PodVersion uint64 `json:"podVersion"`
+	}
+	return dump.PodVersion, json.NewDecoder(resp.Body).Decode(&dump)
 }
 
 // Pods come while the API server cannot reach the webhook. Those that run in a pool are

@@ -56,6 +56,13 @@ func (w *Watch) Reached(version uint64) {
 	w.noted = slices.Delete(w.noted, 0, n)
 }
 
+// Reset forgets how far the watch was. It is for a watch that begins anew, with new books.
+func (w *Watch) Reset() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.reached, w.shown, w.next, w.last, w.noted = 0, 0, sighting{}, sighting{}, nil
+}
+
 // wrote notes the version that a write got, and when it was sent. All that was written before has a smaller version, if
 // SeatLedgers and pods are in one etcd. If they are not, claims end too late, or by their age alone.
 func (w *Watch) wrote(sent time.Duration, version uint64) {

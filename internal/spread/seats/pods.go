@@ -137,6 +137,17 @@ func (p *Pods) Reached() time.Time {
 // HasSynced reports whether the first list is in.
 func (p *Pods) HasSynced() bool { return p.synced.Load() }
 
+// reset forgets all pods.
+func (p *Pods) reset() {
+	p.synced.Store(false)
+	p.version.Store(0)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	clear(p.byOwner)
+	clear(p.owners)
+	clear(p.unwatched)
+}
+
 // Of returns the records of an owner's pods.
 func (p *Pods) Of(owner ledger.OwnerKey) []Record {
 	p.mu.RLock()

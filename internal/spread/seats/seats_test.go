@@ -626,6 +626,38 @@ func testLag(t *testing.T) {
 	}
 }
 
+// A process that leads again knows what there is then, and nothing of what there was: neither pods nor ledgers that are gone
+// meanwhile, nor how far its watch was.
+func TestReset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newTestLedger(t, &sharedAPI{}, "a")
+		key := l.Pods().Key
+		pod := func(name string, ordinal int64) any {
+			return testPod(name, key, ledger.Result{Claim: ledger.Claim{Seat: ledger.Seat{Pool: "0", Ordinal: ordinal}, ID: "id" + name}})
+		}
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		must(l.Pods().Replace([]any{pod("gone", 1), pod("stays", 2)}, "100"))
+		l.LedgerSeen(testOwner, ledger.Object{Version: 1000, Writer: "b", Claims: []ledger.Claim{{Seat: ledger.Seat{Pool: "0", Ordinal: 3}, ID: "b1", Settled: 999}}}, false)
+		if got := l.Held(&world.Workload{Ref: Ref(testOwner), Namespace: testOwner.Namespace, Replicas: -1}, "0"); got != 3 {
+			t.Fatalf("the book holds %d seats, want 3", got)
+		}
+		time.Sleep(time.Second)
+		l.reset()
+		if l.Pods().HasSynced() || l.Pods().Version() != 0 || len(l.Pods().Owners()) != 0 || len(l.Dump()) != 0 || l.Lag() != 0 {
+			t.Errorf("after the reset: synced %t, version %d, owners %v, books %v, lag %s", l.Pods().HasSynced(), l.Pods().Version(), l.Pods().Owners(), l.Dump(), l.Lag())
+		}
+		must(l.Pods().Replace([]any{pod("stays", 2)}, "2000"))
+		if got := l.Held(&world.Workload{Ref: Ref(testOwner), Namespace: testOwner.Namespace, Replicas: -1}, "0"); got != 1 {
+			t.Errorf("with one pod left, the book holds %d seats, want 1", got)
+		}
+	})
+}
+
 // Owners that may be invented make few books. Each pod gets a seat, and another namespace is served.
 func TestUnverifiedOwnersMakeFewBooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
