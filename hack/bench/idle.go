@@ -6,16 +6,20 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 )
 
 // idle measures what workloads of one pod each cost the leader while nothing happens. A PodDistributor divides every second one,
-// and an annotation the others. All pods go to one of three pools, so a third of the nodes must have room for them.
+// and an annotation the others. All pods go to one of three pools, so a third of the nodes must have room for them. With full,
+// a node has room for one pod, and the others wait, though other pools would take them.
 func (b *bench) idle(ctx context.Context) error {
 	const (
 		perNamespace = 1000
@@ -36,9 +40,21 @@ func (b *bench) idle(ctx context.Context) error {
 			d := deployment(ns.Name, benchCase{spread: i%2 == 0})
 			d.Name = fmt.Sprint("workload-", i)
 			label := map[string]string{"app": d.Name}
+			if b.options.full {
+				d.Spec.Template.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("40")
+				if d.Annotations != nil {
+					d.Annotations[stowage.SpillAnnotation] = fullAfter.String()
+				}
+			}
 			d.Spec.Replicas, d.Spec.Selector.MatchLabels, d.Spec.Template.Labels = new(int32(1)), label, label
 			if i%2 == 1 {
-				if errs[i] = b.Client.Create(ctx, distributorOf(d)); errs[i] != nil {
+				pd := distributorOf(d)
+				for p := range pd.Spec.Distribution {
+					if b.options.full {
+						pd.Spec.Distribution[p].Spill = &versprei.Spill{After: fullAfter.String()}
+					}
+				}
+				if errs[i] = b.Client.Create(ctx, pd); errs[i] != nil {
 					return
 				}
 			}
@@ -57,12 +73,21 @@ func (b *bench) idle(ctx context.Context) error {
 			ready := 0
 			for i := range list.Items {
 				ready += int(list.Items[i].Status.ReadyReplicas)
+				if b.options.full {
+					ready += int(list.Items[i].Status.UnavailableReplicas)
+				}
 			}
 			return ready == count, nil
 		}); err != nil {
 			return fmt.Errorf("pods of namespace %s: %w", ns.Name, err)
 		}
-		fmt.Printf("%d of %d workloads are ready\n", first+count, n)
+		fmt.Printf("%d of %d workloads have their pods\n", first+count, n)
+	}
+	if b.options.full {
+		fmt.Println("Waiting for every pool to be tried in vain, once for each workload")
+		if err := b.exhausted(ctx); err != nil {
+			return err
+		}
 	}
 	fmt.Println("Waiting for the ledgers to be removed, then for two resyncs")
 	if err := b.ledgersGone(ctx); err != nil {
@@ -87,6 +112,20 @@ func (b *bench) idle(ctx context.Context) error {
 	}
 	fmt.Printf("\n%d idle workloads: %s of a core, %.2f API requests a second\n", n, rest, (after-before)/restFor.Seconds())
 	return nil
+}
+
+// fullAfter is how long a pod waits for its pool.
+const fullAfter = 10 * time.Second
+
+// exhausted waits until half of the workloads with pods that wait have a pool without room: the others are being tried.
+func (b *bench) exhausted(ctx context.Context) error {
+	return wait.PollUntilContextTimeout(ctx, time.Second, 20*time.Minute, true, func(ctx context.Context) (bool, error) {
+		var states stowage.PoolStateList
+		if err := b.Client.List(ctx, &states); err != nil {
+			return false, err
+		}
+		return len(states.Items) >= (b.options.idle-b.options.scaleNodes)/2, nil
+	})
 }
 
 // distributorOf divides the pods of a Deployment over the pools of the strategy.

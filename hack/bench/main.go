@@ -42,7 +42,9 @@ func main() {
 	flag.IntVar(&o.daemons, "daemons", 0, "instead of bursts, put a DaemonSet onto this many nodes")
 	flag.IntVar(&o.scalePods, "scale", 0, "instead of bursts, measure a cluster with this many pods in workloads of 50")
 	flag.IntVar(&o.idle, "idle", 0, "instead of bursts, measure this many workloads of one pod while nothing happens")
-	flag.IntVar(&o.scaleNodes, "scale-nodes", 2000, "nodes of the cluster that --scale and --idle measure")
+	flag.BoolVar(&o.full, "full", false, "with --idle, a node has room for one pod, and all others wait")
+	flag.IntVar(&o.status, "status", 0, "instead of bursts, measure the delay of a status beside this many pods of another namespace that change")
+	flag.IntVar(&o.scaleNodes, "scale-nodes", 2000, "nodes of the cluster that --scale, --idle and --status measure")
 	flag.IntVar(&o.scaleRate, "scale-rate", 100, "pods a second that --scale creates")
 	flag.BoolVar(&o.order, "order", false, "instead of bursts, measure what the order of pods over pools means to the scheduler")
 	flag.IntVar(&o.orderNodes, "order-nodes", 300, "nodes of three pools for --order")
@@ -75,6 +77,8 @@ type options struct {
 	pods, runs, replicas, tracked, daemons int
 	controllers                            int
 	scalePods, scaleNodes, scaleRate, idle int
+	full                                   bool
+	status                                 int // pods
 	order                                  bool
 	orderNodes                             int
 	orderSize                              string
@@ -96,7 +100,7 @@ func (o options) validate() error {
 	if !slices.Contains([]string{"", byRequest, byConnection, affinity}, o.service) {
 		return fmt.Errorf("--service is %q; it must be %s, %s or %s", o.service, byRequest, byConnection, affinity)
 	}
-	if o.against != "" && (o.tracked > 0 || o.daemons > 0 || o.scalePods > 0 || o.idle > 0 || o.order) {
+	if o.against != "" && (o.tracked > 0 || o.daemons > 0 || o.scalePods > 0 || o.idle > 0 || o.status > 0 || o.order) {
 		return errors.New("--against compares bursts only")
 	}
 	return nil
@@ -144,6 +148,8 @@ func run(ctx context.Context, o options) error {
 		return b.scale(ctx)
 	case o.idle > 0:
 		return b.idle(ctx)
+	case o.status > 0:
+		return b.statusDelays(ctx)
 	case o.order:
 		return b.order(ctx)
 	}

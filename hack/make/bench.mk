@@ -29,8 +29,12 @@ bench-scale: controlplane ## Measure a large cluster: memory, CPU, starts, laten
 	@go run ./hack/bench -scale $(or $(PODS),20000) -scale-nodes $(or $(NODES),2000) -scale-rate $(or $(RATE),100) -replicas $(or $(STOWAGE_REPLICAS),3)
 
 .PHONY: bench-idle
-bench-idle: controlplane ## Measure what workloads cost while nothing happens (WORKLOADS=10000, NODES=300, STOWAGE_REPLICAS=1)
-	@go run ./hack/bench -idle $(or $(WORKLOADS),10000) -scale-nodes $(or $(NODES),300) -replicas $(or $(STOWAGE_REPLICAS),1)
+bench-idle: controlplane ## Measure what workloads cost while nothing happens (WORKLOADS=10000, NODES=300, FULL=1: nodes with room for one pod each, STOWAGE_REPLICAS=1)
+	@go run ./hack/bench -idle $(or $(WORKLOADS),10000) $(if $(FULL),-full) -scale-nodes $(or $(NODES),300) -replicas $(or $(STOWAGE_REPLICAS),1)
+
+.PHONY: bench-status
+bench-status: controlplane ## Measure how late a status is beside pods of another namespace that change (PODS=2000, NODES=90)
+	@go run ./hack/bench -status $(or $(PODS),2000) -scale-nodes $(or $(NODES),90)
 
 .PHONY: bench-order
 bench-order: controlplane ## Measure what the order of pods over pools means to the scheduler (PODS=500, COUNT=5, NODES=300, SIZE=cpu=4,memory=16Gi)
