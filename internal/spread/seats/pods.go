@@ -84,6 +84,7 @@ type Pods struct {
 
 	version atomic.Uint64
 	reached atomic.Int64 // seconds since 1970
+	given   atomic.Int64 // pods that came with a seat of the webhook's, after the first list
 	synced  atomic.Bool
 	mu      sync.RWMutex
 	byOwner map[ledger.OwnerKey]*ownerPods
@@ -133,6 +134,9 @@ func (p *Pods) Reached() time.Time {
 	}
 	return time.Time{}
 }
+
+// Given returns a number that grows whenever a pod comes to which the webhook gave a seat.
+func (p *Pods) Given() int64 { return p.given.Load() }
 
 // HasSynced reports whether the first list is in.
 func (p *Pods) HasSynced() bool { return p.synced.Load() }
@@ -308,6 +312,9 @@ func (p *Pods) put(pod *corev1.Pod) {
 	o.replace(was, &r)
 	p.owners[r.UID] = o
 	p.mu.Unlock()
+	if was == nil && r.Origin.Admitted() && p.synced.Load() {
+		p.given.Add(1)
+	}
 	p.Seen(was, &r)
 }
 

@@ -62,6 +62,13 @@ const (
 	totalRate    = 20
 )
 
+// While no pod gets a seat, the webhook may not be reached, and whoever is evicted may get a successor without a pool. So that many
+// pods are evicted at most, and then one after each wait.
+const (
+	mostUnproven = 10
+	tryUnproven  = time.Minute
+)
+
 // Controller is the controller of PoolStates.
 type Controller struct {
 	// Cached reads from the cache where that has what is asked, and Uncached does not.
@@ -100,10 +107,11 @@ type run struct {
 	mu     sync.Mutex
 	known  map[types.UID]*memory
 	shapes map[string]*corev1.Node // the largest node last seen of a pool, by its labels
-	// autoscaler, groups and scaleUps are used by the reconciler alone, which has one worker.
+	// autoscaler, groups, scaleUps and unproven are used by the reconciler alone, which has one worker.
 	autoscaler autoscaler
 	groups     groups
 	scaleUps   map[string]scaleUps // by namespace
+	unproven   unproven
 }
 
 // Register implements [leader.Controller].

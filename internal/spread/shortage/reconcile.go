@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -185,7 +186,11 @@ func (r *run) transitions(w world.Object, v *picture, next []spill.Pool) {
 func (r *run) move(ctx context.Context, w world.Object, v *picture, m *memory, next []spill.Pool) error {
 	for _, one := range v.members {
 		for _, i := range r.movesOf(v, one, next) {
-			if now := r.Clock.Now(); m.limit.TokensAt(now) < 1 || !r.limit.Allow(w.Namespace, now) || !m.limit.AllowN(now, 1) {
+			now := r.Clock.Now()
+			if !r.unproven.mayEvict(r.Seats.Pods().Given(), now) {
+				return nil
+			}
+			if m.limit.TokensAt(now) < 1 || !r.limit.Allow(w.Namespace, now) || !m.limit.AllowN(now, 1) {
 				return nil // the next look goes on
 			}
 			rec := &one.records[i]
@@ -197,6 +202,7 @@ func (r *run) move(ctx context.Context, w world.Object, v *picture, m *memory, n
 				return fmt.Errorf("evict pod %s: %w", rec.Name, err)
 			}
 			if result == evict.Evicted {
+				r.unproven.note(now)
 				r.Metrics.spilled.Inc()
 				r.Log.V(1).Info("pod evicted, so that another pool takes its successor", "namespace", rec.Namespace, "pod", rec.Name, "kind", w.Kind, "name", w.Name, "pool", rec.Pool)
 			}
@@ -204,6 +210,23 @@ func (r *run) move(ctx context.Context, w world.Object, v *picture, m *memory, n
 	}
 	return nil
 }
+
+// unproven is the evictions since the webhook last gave a seat to a pod.
+type unproven struct {
+	evictions int
+	last      time.Time
+	given     int64 // see [seats.Pods.Given]
+}
+
+// mayEvict reports whether one more pod may be evicted.
+func (u *unproven) mayEvict(given int64, now time.Time) bool {
+	if given != u.given {
+		*u = unproven{given: given}
+	}
+	return u.evictions < mostUnproven || now.Sub(u.last) >= tryUnproven
+}
+
+func (u *unproven) note(now time.Time) { u.evictions, u.last = u.evictions+1, now }
 
 // movesOf returns the pods of an owner to evict.
 func (r *run) movesOf(v *picture, one *member, next []spill.Pool) []int {

@@ -386,6 +386,38 @@ func TestPodThatGetsItsNode(t *testing.T) {
 	}
 }
 
+// While no pod gets a seat, few pods are evicted, of whatever workload: nobody may give their successors a pool. The first pod with
+// a seat, of any workload, shows that somebody does.
+func TestEvictionsWaitForASeat(t *testing.T) {
+	b := newBench(t, shortage(0)...)
+	b.Timing.Probes.FirstProbe = time.Hour // no pod may stay because the pool is tried again
+	for range mostUnproven - 1 {
+		b.unproven.note(start.Add(time.Minute))
+	}
+	evicted := func(want ...string) {
+		t.Helper()
+		if diff := cmp.Diff(want, b.evicted); diff != "" {
+			t.Errorf("%s after the start: evicted (-want +got):\n%s", b.clock.Since(start), diff)
+		}
+	}
+	b.pass(t, 62)
+	evicted("web-5")
+	b.pass(t, 59)
+	evicted("web-5")
+	b.pass(t, 1)
+	evicted("web-5", "web-3")
+	b.pass(t, 1)
+	evicted("web-5", "web-3")
+	other := shortage(0)[4].(*corev1.Pod)
+	other.Name, other.UID, other.OwnerReferences[0].UID = "other", "other", "other"
+	other.Annotations[stowage.ClaimAnnotation] = key.Sign(ledger.OriginClaimed, "id", ledger.Holder{Namespace: "ns", Owner: "other"}, ledger.Seat{Pool: "0", Ordinal: 1})
+	if err := b.Uncached.Create(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	b.pass(t, 1)
+	evicted("web-5", "web-3", "web-1")
+}
+
 // The state of a workload goes when nobody asks for spill any more.
 func TestSpillIsWithdrawn(t *testing.T) {
 	b := newBench(t, shortage(1)...)
