@@ -84,33 +84,37 @@ func (b *bench) idle(ctx context.Context) error {
 		fmt.Printf("%d of %d workloads have their pods\n", first+count, n)
 	}
 	if b.options.full {
-		fmt.Println("Waiting for every pool to be tried in vain, once for each workload")
+		fmt.Println("Waiting for pools without room, then for two resyncs")
 		if err := b.exhausted(ctx); err != nil {
 			return err
 		}
-	}
-	fmt.Println("Waiting for the ledgers to be removed, then for two resyncs")
-	if err := b.ledgersGone(ctx); err != nil {
-		return err
+	} else {
+		fmt.Println("Waiting for the ledgers to be removed, then for two resyncs")
+		if err := b.ledgersGone(ctx); err != nil {
+			return err
+		}
 	}
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-time.After(restFor):
 	}
-	before, err := b.apiRequests()
-	if err != nil {
-		return err
+	fmt.Printf("\n%d workloads, in each minute:\n", n)
+	for range b.options.minutes {
+		before, err := b.apiRequests()
+		if err != nil {
+			return err
+		}
+		rest, err := b.atRest(ctx)
+		if err != nil {
+			return err
+		}
+		after, err := b.apiRequests()
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%s of a core, %.2f API requests a second\n", rest, (after-before)/restFor.Seconds())
 	}
-	rest, err := b.atRest(ctx)
-	if err != nil {
-		return err
-	}
-	after, err := b.apiRequests()
-	if err != nil {
-		return err
-	}
-	fmt.Printf("\n%d idle workloads: %s of a core, %.2f API requests a second\n", n, rest, (after-before)/restFor.Seconds())
 	return nil
 }
 

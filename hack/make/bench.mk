@@ -30,7 +30,7 @@ bench-scale: controlplane ## Measure a large cluster: memory, CPU, starts, laten
 
 .PHONY: bench-idle
 bench-idle: controlplane ## Measure what workloads cost while nothing happens (WORKLOADS=10000, NODES=300, FULL=1: nodes with room for one pod each, STOWAGE_REPLICAS=1)
-	@go run ./hack/bench -idle $(or $(WORKLOADS),10000) $(if $(FULL),-full) -scale-nodes $(or $(NODES),300) -replicas $(or $(STOWAGE_REPLICAS),1)
+	@go run ./hack/bench -idle $(or $(WORKLOADS),10000) $(if $(FULL),-full -minutes 10) -scale-nodes $(or $(NODES),300) -replicas $(or $(STOWAGE_REPLICAS),1)
 
 .PHONY: bench-status
 bench-status: controlplane ## Measure how late a status is beside pods of another namespace that change (PODS=2000, NODES=90)
