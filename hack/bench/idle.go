@@ -6,8 +6,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/workqueue"
@@ -19,13 +17,17 @@ import (
 
 // idle measures what workloads of one pod each cost the leader while nothing happens. A PodDistributor divides every second one,
 // and an annotation the others. All pods go to one of three pools, so a third of the nodes must have room for them. With full,
-// a node has room for one pod, and the others wait, though other pools would take them.
+// each has two pods, and two of its three pools have no room: their pods have gone to the third one, and return when they can.
 func (b *bench) idle(ctx context.Context) error {
 	const (
 		perNamespace = 1000
 		atOnce       = 8
 	)
-	if err := b.scaleNodes(ctx, b.options.scaleNodes); err != nil {
+	nodes := b.scaleNodes
+	if b.options.full {
+		nodes = b.fullNodes
+	}
+	if err := nodes(ctx, b.options.scaleNodes); err != nil {
 		return err
 	}
 	n := b.options.idle
@@ -37,20 +39,20 @@ func (b *bench) idle(ctx context.Context) error {
 		count := min(perNamespace, n-first)
 		errs := make([]error, count)
 		workqueue.ParallelizeUntil(ctx, atOnce, count, func(i int) {
-			d := deployment(ns.Name, benchCase{spread: i%2 == 0})
+			replicas, annotated := int32(1), i%2 == 0
+			if b.options.full {
+				replicas, annotated = 2, false
+			}
+			d := deployment(ns.Name, benchCase{spread: annotated})
 			d.Name = fmt.Sprint("workload-", i)
 			label := map[string]string{"app": d.Name}
-			if b.options.full {
-				d.Spec.Template.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("40")
-				if d.Annotations != nil {
-					d.Annotations[stowage.SpillAnnotation] = fullAfter.String()
-				}
-			}
-			d.Spec.Replicas, d.Spec.Selector.MatchLabels, d.Spec.Template.Labels = new(int32(1)), label, label
-			if i%2 == 1 {
+			d.Spec.Replicas, d.Spec.Selector.MatchLabels, d.Spec.Template.Labels = &replicas, label, label
+			if !annotated {
 				pd := distributorOf(d)
-				for p := range pd.Spec.Distribution {
-					if b.options.full {
+				if b.options.full {
+					pd.Spec.Rebalance = versprei.RebalanceEvict
+					for p := range pd.Spec.Distribution {
+						pd.Spec.Distribution[p].NodeLabel["nodesize"] = versprei.LabelValue(fullPools[p])
 						pd.Spec.Distribution[p].Spill = &versprei.Spill{After: fullAfter.String()}
 					}
 				}
@@ -73,9 +75,9 @@ func (b *bench) idle(ctx context.Context) error {
 			ready := 0
 			for i := range list.Items {
 				ready += int(list.Items[i].Status.ReadyReplicas)
-				if b.options.full {
-					ready += int(list.Items[i].Status.UnavailableReplicas)
-				}
+			}
+			if b.options.full {
+				return ready == 2*count, nil
 			}
 			return ready == count, nil
 		}); err != nil {
@@ -121,14 +123,31 @@ func (b *bench) idle(ctx context.Context) error {
 // fullAfter is how long a pod waits for its pool.
 const fullAfter = 10 * time.Second
 
-// exhausted waits until half of the workloads with pods that wait have a pool without room: the others are being tried.
+// fullPools are pools of which the second and the third one have no room.
+var fullPools = []string{"with-room", "full-1", "full-2"}
+
+// fullNodes makes nodes of [fullPools]. A pod would fit on an empty one, but none is empty.
+func (b *bench) fullNodes(ctx context.Context, nodes int) error {
+	for i := range nodes {
+		pool, size := fullPools[i%len(fullPools)], "cpu=63770m,memory=250Gi"
+		if pool != fullPools[0] {
+			size = "cpu=1m,memory=1Gi"
+		}
+		if err := b.fakeNode(ctx, fmt.Sprint("full-", i), size, map[string]string{"nodesize": pool}); err != nil {
+			return err
+		}
+	}
+	return b.WaitForNodes(ctx, 9+nodes)
+}
+
+// exhausted waits until nearly all workloads have a pool without room.
 func (b *bench) exhausted(ctx context.Context) error {
 	return wait.PollUntilContextTimeout(ctx, time.Second, 20*time.Minute, true, func(ctx context.Context) (bool, error) {
 		var states stowage.PoolStateList
 		if err := b.Client.List(ctx, &states); err != nil {
 			return false, err
 		}
-		return len(states.Items) >= (b.options.idle-b.options.scaleNodes)/2, nil
+		return len(states.Items) >= b.options.idle-b.options.scaleNodes, nil
 	})
 }
 

@@ -42,7 +42,7 @@ func main() {
 	flag.IntVar(&o.daemons, "daemons", 0, "instead of bursts, put a DaemonSet onto this many nodes")
 	flag.IntVar(&o.scalePods, "scale", 0, "instead of bursts, measure a cluster with this many pods in workloads of 50")
 	flag.IntVar(&o.idle, "idle", 0, "instead of bursts, measure this many workloads of one pod while nothing happens")
-	flag.BoolVar(&o.full, "full", false, "with --idle, a node has room for one pod, and all others wait")
+	flag.BoolVar(&o.full, "full", false, "with --idle, two of three pools have no room")
 	flag.IntVar(&o.minutes, "minutes", 1, "how long --idle measures")
 	flag.IntVar(&o.status, "status", 0, "instead of bursts, measure the delay of a status beside this many pods of another namespace that change")
 	flag.IntVar(&o.scaleNodes, "scale-nodes", 2000, "nodes of the cluster that --scale, --idle and --status measure")
