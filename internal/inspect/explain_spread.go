@@ -256,9 +256,13 @@ const (
 func (s *subject) divide(ctx context.Context, f *spreadFacts, p *policy.Policy) error {
 	owner := ledger.Owner{APIVersion: s.owner.APIVersion, Kind: s.owner.Kind, Namespace: s.pod.Namespace, Name: s.owner.Name, UID: types.UID(s.owner.UID)}
 	var pods []division.Pod
-	err := each(ctx, s.Inspector, &corev1.PodList{}, func(pod *corev1.Pod) {
+	nodes, err := s.nodeLabels(ctx)
+	if err != nil && !apierrors.IsForbidden(err) {
+		return err
+	}
+	err = each(ctx, s.Inspector, &corev1.PodList{}, func(pod *corev1.Pod) {
 		if c := metav1.GetControllerOfNoCopy(pod); c != nil && c.UID == owner.UID && podstatus.Active(pod) && proven(pod) {
-			pods = append(pods, divided(pod, p))
+			pods = append(pods, divided(pod, p, nodes))
 		}
 	}, client.InNamespace(s.pod.Namespace), client.HasLabels{stowage.SeatLabel})
 	if err != nil {

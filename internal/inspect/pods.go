@@ -54,6 +54,21 @@ func slim(pod *corev1.Pod) *corev1.Pod {
 	return kept
 }
 
+// nodeLabels are the labels of nodes, by name. It is nil where nodes may not be listed.
+type nodeLabels map[string]map[string]string
+
+// nodeLabels lists the labels of all nodes.
+func (i *Inspector) nodeLabels(ctx context.Context) (nodeLabels, error) {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
+	out := nodeLabels{}
+	err := each(ctx, i, list, func(node *metav1.PartialObjectMetadata) { out[node.Name] = node.Labels })
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func runtimeClass(pod *corev1.Pod) string {
 	if pod.Spec.RuntimeClassName == nil {
 		return ""

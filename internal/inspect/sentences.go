@@ -168,6 +168,14 @@ func (f *spreadFacts) describePools(a *Aspect) {
 	}
 	a.say("%s asks for %d pods: share %s, target %s, current %s (%s).", f.Owner, f.Replicas,
 		strings.Join(shares, " / "), strings.Join(targets, " / "), strings.Join(counts, " / "), strings.Join(names, " / "))
+	for _, pool := range f.Pools {
+		switch {
+		case pool.Removed:
+			a.say("The policy has no pool %s any more; roll out to move its %d pod(s).", pool.Name, pool.Current)
+		case pool.Outside > 0:
+			a.say("%d pod(s) with a seat in pool %s are outside it; roll out to move them.", pool.Outside, pool.Name)
+		}
+	}
 }
 
 // origin says where the seat comes from.

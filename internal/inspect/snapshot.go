@@ -46,6 +46,7 @@ type snapshot struct {
 	// the report's: then podsOfNamespace is set.
 	pods            []*corev1.Pod
 	podsOfNamespace bool
+	nodes           nodeLabels
 }
 
 func (s *snapshot) hasTemplate(name string) bool {
@@ -84,6 +85,15 @@ func (i *Inspector) snapshot(ctx context.Context, namespace string, r *Report) (
 	}
 	if err := i.listPods(ctx, s, namespace, r); err != nil {
 		return nil, forbidden("pods", err)
+	}
+	if i.Spread {
+		var err error
+		if s.nodes, err = i.nodeLabels(ctx); err != nil {
+			if !apierrors.IsForbidden(err) {
+				return nil, fmt.Errorf("nodes: %w", err)
+			}
+			r.Warnings = append(r.Warnings, fmt.Sprintf("pods are counted in the pool of their seat, wherever they run: %v", err))
+		}
 	}
 	s.Snapshot = worldapi.NewSnapshot(i.live(), namespace, s.objects)
 	s.assignPods()

@@ -53,6 +53,11 @@ type Pool struct {
 	Current int64   `json:"current"`
 	Ready   int64   `json:"ready"`
 	Pending int64   `json:"pending"` // not on a node yet
+	// Outside are the pods with a seat in the pool whose node, or node selector while they wait, does not have the pool's
+	// labels. They are not in Current.
+	Outside int64 `json:"outside,omitempty"`
+	// Removed says that the policy does not have the pool any more.
+	Removed bool `json:"removed,omitempty"`
 	// Difference is Current without Target.
 	Difference int64 `json:"difference"`
 }

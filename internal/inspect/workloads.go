@@ -63,7 +63,7 @@ func (i *Inspector) workloads(ctx context.Context, s *snapshot, r *Report) error
 		if err != nil {
 			return err
 		}
-		if err := g.add(ctx, i, m, p, idle); err != nil {
+		if err := g.add(ctx, i, s.nodes, m, p, idle); err != nil {
 			return err
 		}
 	}
@@ -124,13 +124,15 @@ type group struct {
 	division.Division
 	idle string // why nobody wants us to touch it, or some of its revisions
 	err  error
+	// preferred says that pods may run outside of their pool.
+	preferred bool
 	// unseen says that a Deployment's controller has not done what it last asked for.
 	unseen bool
 }
 
 // add adds what one owner of pods has and should have. Idle says why nobody wants us to
 // touch its pods, if so.
-func (g *group) add(ctx context.Context, i *Inspector, m *podOwner, p *policy.Policy, idle string) error {
+func (g *group) add(ctx context.Context, i *Inspector, nodes nodeLabels, m *podOwner, p *policy.Policy, idle string) error {
 	if !m.busy() && g.Policy != "" {
 		return nil // none of its revisions has pods, and one is enough
 	}
@@ -141,7 +143,7 @@ func (g *group) add(ctx context.Context, i *Inspector, m *podOwner, p *policy.Po
 	}
 	var pods []division.Pod
 	for _, pod := range m.pods {
-		pods = append(pods, divided(pod, p))
+		pods = append(pods, divided(pod, p, nodes))
 	}
 	seated := g.AddPods(p.Whole, pods)
 	replicas := m.Replicas
@@ -158,14 +160,22 @@ func (g *group) add(ctx context.Context, i *Inspector, m *podOwner, p *policy.Po
 		}
 	}
 	g.AddTargets(p.Whole, replicas)
+	g.preferred = p.Preferred
 	g.Shortages = p.Shortages()
 	g.Division.Unseated += min(m.unseated, max(0, p.Strategy.Seats()-seated))
 	return nil
 }
 
 // divided is a pod with a seat, as it is counted.
-func divided(pod *corev1.Pod, p *policy.Policy) division.Pod {
-	return division.Pod{Pool: pod.Labels[stowage.PoolLabel], Ready: podstatus.Ready(pod), OnNode: pod.Spec.NodeName != "", ForeignCost: foreignCost(pod, p)}
+func divided(pod *corev1.Pod, p *policy.Policy, nodes nodeLabels) division.Pod {
+	out := division.Pod{Pool: pod.Labels[stowage.PoolLabel], Ready: podstatus.Ready(pod), OnNode: pod.Spec.NodeName != "", ForeignCost: foreignCost(pod, p)}
+	switch {
+	case out.OnNode:
+		out.Place = nodes[pod.Spec.NodeName]
+	case !p.Preferred:
+		out.Place = pod.Spec.NodeSelector
+	}
+	return out
 }
 
 // foreignCost reports whether a pod has a deletion cost that Stowage did not write, as far as its claim says without the key.
@@ -181,7 +191,7 @@ func poolsOf(d *division.Division) (out []Pool) {
 	for _, p := range d.Pools {
 		out = append(out, Pool{
 			Name: p.Name, Labels: labels.Set(p.Labels).String(), Share: math.Round(p.Share*100) / 100, Target: p.Target,
-			Current: p.Current, Ready: p.Ready, Pending: p.Pending, Difference: p.Current - p.Target,
+			Current: p.Current, Ready: p.Ready, Pending: p.Pending, Outside: p.Outside, Removed: p.Removed, Difference: p.Current - p.Target,
 		})
 	}
 	return out
@@ -192,7 +202,7 @@ func (g *group) done() Workload {
 	w.Replicas, w.Unseated, w.OK = g.Division.Replicas, g.Division.Unseated, g.Division.Unseated == 0
 	w.Pools = poolsOf(&g.Division)
 	for _, p := range w.Pools {
-		w.OK = w.OK && p.Current == p.Target && p.Ready == p.Target
+		w.OK = w.OK && p.Current == p.Target && p.Ready == p.Target && p.Outside == 0
 	}
 	switch {
 	case g.idle != "":
@@ -203,6 +213,17 @@ func (g *group) done() Workload {
 		w.OK, w.Note = false, "its controller has not acted on the last change"
 	case len(g.Shortages) > 0 && w.Note == "":
 		w.OK, w.Note = false, g.Shortages[0].String()
+	case g.Outside() > 0 && w.Note == "":
+		w.OK = false
+		w.Note = fmt.Sprintf("%d outside the pool of their seat: roll out", g.Outside())
+		if g.preferred {
+			w.Note = fmt.Sprintf("%d outside the pool of their seat, as enforcement Preferred allows", g.Outside())
+		}
+	case g.Former > 0 && w.Note == "":
+		w.Note = fmt.Sprintf("%d in a pool that was removed: roll out", g.Former)
+		if others := w.Unseated - g.Former; others > 0 {
+			w.Note += fmt.Sprintf("; %d without a seat", others)
+		}
 	case w.Unseated > 0 && w.Note == "":
 		w.Note = fmt.Sprintf("%d without a seat", w.Unseated)
 	case g.ForeignCosts > 0 && w.Note == "":

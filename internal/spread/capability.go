@@ -144,7 +144,7 @@ func newControllers(ctx context.Context, o *Options, h *capability.Host, service
 	}
 	statuses := &status.Controller{
 		Cached: h.Cached, Uncached: h.Uncached, Informers: h.Informers, World: h.World, Seats: service, Progress: repairs, Clock: h.Clock,
-		Timing: status.Timing{Every: time.Second, All: o.Repair.Resync, Quiet: o.Repair.Quiet}, Writes: fair.NewLimiter[string](statusRate, 2*statusRate), Log: h.Log.WithName("status"),
+		Timing: status.Timing{Every: time.Second, All: o.Repair.Resync, Rate: repair.ResyncRate, Quiet: o.Repair.Quiet}, Writes: fair.NewLimiter[string](statusRate, 2*statusRate), Log: h.Log.WithName("status"),
 	}
 	collector := &seats.Collector{Seats: service, Uncached: h.Uncached, KeySecret: keySecret, Log: h.Log.WithName("seats")}
 	return []leader.Controller{repairs, shortages, statuses, collector}, nil

@@ -96,6 +96,7 @@ const (
 	ReasonProgressing   ConditionReason = "Progressing"
 	ReasonOverTarget    ConditionReason = "OverTarget"
 	ReasonWithoutSeat   ConditionReason = "PodsWithoutSeat"
+	ReasonOutsidePool   ConditionReason = "PodsOutsidePool"
 	ReasonPodsPending   ConditionReason = "PodsPending"
 	ReasonNotReached    ConditionReason = "ReplicasNotReached"
 	ReasonSpilled       ConditionReason = "Spilled"

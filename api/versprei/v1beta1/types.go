@@ -273,6 +273,7 @@ type PodDistributorStatus struct {
 	// ReplicasNotReached. For five minutes the workload has had another number of pods than it asks for.
 	// Spilled. A pool has no room, and other pools have taken its pods.
 	// OverTarget. A pool has too many pods.
+	// PodsOutsidePool. Pods run outside the pool of their seat.
 	// PodsWithoutSeat. Pods have no seat, or their seat is in a pool that was removed.
 	// NoTarget. The PodDistributor divides no pods, and TargetFound has the cause.
 	// +optional

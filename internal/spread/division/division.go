@@ -22,6 +22,9 @@ type Pod struct {
 	Ready  bool
 	OnNode bool
 	Age    time.Duration
+	// Place is the labels of the pod's node or, while it waits for one, its node selector. It is nil where that is not known, and
+	// where the pod only prefers its pool and waits.
+	Place map[string]string
 	// ForeignCost says that Stowage did not write its deletion cost.
 	ForeignCost bool
 }
@@ -32,9 +35,13 @@ type Pool struct {
 	Labels map[string]string // of its nodes
 	Share  float64           // of the pods that are asked for, exactly
 	Target int64             // the share, in whole pods
-	// Current are the pods with a seat in the pool, and Ready those of them that are ready. Pending have no node, and Waiting of
-	// these for longer than [patience].
+	// Current are the pods with a seat in the pool that are there, and Ready those of them that are ready. Pending have no node,
+	// and Waiting of these for longer than [patience].
 	Current, Ready, Pending, Waiting int64
+	// Outside are the pods with a seat in the pool whose place does not have the labels.
+	Outside int64
+	// Removed says that the strategy does not have the pool any more. Its labels are not known.
+	Removed bool
 }
 
 // Division is the pods of a workload.
@@ -62,10 +69,19 @@ func (d *Division) AddPods(s *sequence.Strategy, pods []Pod) (seated int64) {
 		i := slices.IndexFunc(at, func(n int) bool { return d.Pools[n].Name == pod.Pool })
 		if i < 0 {
 			d.Former++
+			pool := &d.Pools[d.removed(pod.Pool)]
+			pool.Current++
+			if pod.Ready {
+				pool.Ready++
+			}
 			continue
 		}
 		seated++
 		pool := &d.Pools[at[i]]
+		if pod.Place != nil && !has(pod.Place, pool.Labels) {
+			pool.Outside++
+			continue
+		}
 		pool.Current++
 		if pod.Ready {
 			pool.Ready++
@@ -100,7 +116,30 @@ func (d *Division) pool(p sequence.Pool) int {
 		i = len(d.Pools)
 		d.Pools = append(d.Pools, Pool{Name: p.Name, Labels: p.Labels})
 	}
+	if pool := &d.Pools[i]; pool.Removed {
+		pool.Removed, pool.Labels = false, p.Labels // of another revision it is not
+	}
 	return i
+}
+
+// removed returns the index of a pool that no strategy has, which is added if it is not there.
+func (d *Division) removed(name string) int {
+	i := slices.IndexFunc(d.Pools, func(have Pool) bool { return have.Name == name })
+	if i < 0 {
+		i = len(d.Pools)
+		d.Pools = append(d.Pools, Pool{Name: name, Removed: true})
+	}
+	return i
+}
+
+// has reports whether a place has some labels.
+func has(place, labels map[string]string) bool {
+	for k, v := range labels {
+		if is, ok := place[k]; !ok || is != v {
+			return false
+		}
+	}
+	return true
 }
 
 // sum returns a sum over all pools.
@@ -111,6 +150,9 @@ func (d *Division) sum(of func(*Pool) int64) (n int64) {
 	return n
 }
 
+// Outside returns how many pods are not in the pool of their seat, which the strategy has.
+func (d *Division) Outside() int64 { return d.sum(func(p *Pool) int64 { return p.Outside }) }
+
 // even reports whether each pool has as many pods as it should have.
 func (d *Division) even() bool {
 	return !slices.ContainsFunc(d.Pools, func(p Pool) bool { return p.Current != p.Target })
@@ -118,7 +160,7 @@ func (d *Division) even() bool {
 
 // Over returns the first pool that has too many pods, or nil.
 func (d *Division) Over() *Pool {
-	if i := slices.IndexFunc(d.Pools, func(p Pool) bool { return p.Current > p.Target }); i >= 0 {
+	if i := slices.IndexFunc(d.Pools, func(p Pool) bool { return p.Current > p.Target && !p.Removed }); i >= 0 {
 		return &d.Pools[i]
 	}
 	return nil
@@ -134,6 +176,7 @@ const (
 	Spilled                  // other pools have taken pods of a pool without room
 	NotReached               // an owner does not reach its count
 	Progressing              // pods are being created or removed
+	OutsidePool              // pods are not in the pool of their seat
 	OverTarget               // a pool has too many
 	FormerPools              // pods have their seat in a pool that was removed
 	WithoutSeat              // pods have no seat
@@ -143,9 +186,9 @@ const (
 func (d *Division) Cause() Cause {
 	waiting := d.sum(func(p *Pool) int64 { return p.Waiting })
 	starting := d.sum(func(p *Pool) int64 { return p.Pending }) > waiting
-	balanced, over := d.even(), d.Over()
+	balanced, over, outside := d.even(), d.Over(), d.Outside()
 	switch {
-	case balanced && !starting && waiting == 0:
+	case balanced && !starting && waiting == 0 && outside == 0:
 		return Balanced
 	case waiting > 0:
 		return PodsWait
@@ -153,8 +196,10 @@ func (d *Division) Cause() Cause {
 		return Spilled
 	case d.Stuck:
 		return NotReached
-	case d.Moving || balanced || over == nil && d.Former == 0 && d.Unseated == 0:
+	case d.Moving || (balanced || over == nil && d.Former == 0 && d.Unseated == 0) && outside == 0:
 		return Progressing
+	case outside > 0:
+		return OutsidePool
 	case over != nil:
 		return OverTarget
 	case d.Former > 0:

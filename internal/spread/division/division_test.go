@@ -44,10 +44,39 @@ func TestAdd(t *testing.T) {
 	want := Division{Replicas: 10, Former: 1, ForeignCosts: 1, Pools: []Pool{
 		{Name: "0", Labels: map[string]string{"p": "a"}, Share: 4, Target: 4, Current: 3, Ready: 2},
 		{Name: "1", Labels: map[string]string{"p": "b"}, Share: 4, Target: 4, Current: 2, Pending: 2, Waiting: 1},
+		{Name: "gone", Current: 1, Removed: true},
 		{Name: "2", Labels: map[string]string{"p": "c"}, Share: 2, Target: 2, Current: 1, Ready: 1},
 	}}
 	if diff := cmp.Diff(want, d); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// A pod counts in the pool of its seat if it is there. Where that is not known, it does.
+func TestPlaces(t *testing.T) {
+	at := func(pool string, place map[string]string) Pod { return Pod{Pool: pool, Ready: true, Place: place} }
+	var d Division
+	s := parse(t, "p=a,q=1,weight=1:p=b,weight=1")
+	seated := d.AddPods(s, []Pod{
+		at("0", map[string]string{"p": "a", "q": "1", "other": "x"}), at("0", map[string]string{"p": "a"}), at("0", map[string]string{}), at("0", nil),
+		at("1", map[string]string{"p": "b"}), at("1", map[string]string{"p": "a"}),
+	})
+	if seated != 6 || d.Outside() != 3 || d.Pools[0].Current != 2 || d.Pools[0].Outside != 2 || d.Pools[1].Current != 1 || d.Pools[1].Outside != 1 {
+		t.Errorf("%d have a seat, %d are outside: %+v", seated, d.Outside(), d.Pools)
+	}
+}
+
+// A pool that one revision names is not removed, whichever revision is looked at first.
+func TestRemovedPool(t *testing.T) {
+	without, with := parse(t, "p=a,weight=1"), parse(t, "p=a,weight=1:p=b,weight=1")
+	var d Division
+	d.AddPods(without, in("1", 1))
+	if pool := d.Pools[1]; !pool.Removed || d.Over() != nil || d.even() {
+		t.Errorf("over %v, even %t: %+v", d.Over(), d.even(), pool)
+	}
+	d.AddPods(with, nil)
+	if pool := d.Pools[1]; pool.Removed || pool.Labels["p"] != "b" {
+		t.Errorf("%+v", pool)
 	}
 }
 
@@ -59,18 +88,21 @@ func TestCause(t *testing.T) {
 		edit     func(*Division)
 		want     Cause
 	}{
-		"as it should be":                         {pods: append(in("0", 1), in("1", 1)...), replicas: 2, want: Balanced},
-		"a pod waits":                             {pods: append(in("0", 1), Pod{Pool: "1", Age: time.Hour}), replicas: 2, want: PodsWait},
-		"a pod has waited for a moment":           {pods: append(in("0", 1), Pod{Pool: "1"}), replicas: 2, want: Progressing},
-		"a pool has no room":                      {pods: in("0", 2), replicas: 2, edit: func(d *Division) { d.Shortages = make([]spill.Shortage, 1) }, want: Spilled},
-		"a pod waits and a pool has no room":      {pods: append(in("0", 2), Pod{Pool: "1", Age: time.Hour}), replicas: 3, edit: func(d *Division) { d.Shortages = make([]spill.Shortage, 1) }, want: PodsWait},
-		"a quota":                                 {pods: in("0", 1), replicas: 4, edit: func(d *Division) { d.Stuck, d.Moving = true, true }, want: NotReached},
-		"pods come":                               {pods: in("0", 1), replicas: 4, edit: func(d *Division) { d.Moving = true }, want: Progressing},
-		"too few in one and nobody knows why":     {pods: in("0", 1), replicas: 2, want: Progressing},
-		"too many in one":                         {pods: in("0", 2), replicas: 2, want: OverTarget},
-		"too many in one, and one without a seat": {pods: in("0", 2), replicas: 3, edit: func(d *Division) { d.Unseated = 1 }, want: OverTarget},
-		"a former pool":                           {pods: append(in("0", 1), Pod{Pool: "gone", OnNode: true}), replicas: 2, edit: func(d *Division) { d.Unseated = 1 }, want: FormerPools},
-		"one without a seat":                      {pods: in("0", 1), replicas: 2, edit: func(d *Division) { d.Unseated = 1 }, want: WithoutSeat},
+		"as it should be":                          {pods: append(in("0", 1), in("1", 1)...), replicas: 2, want: Balanced},
+		"a pod waits":                              {pods: append(in("0", 1), Pod{Pool: "1", Age: time.Hour}), replicas: 2, want: PodsWait},
+		"a pod has waited for a moment":            {pods: append(in("0", 1), Pod{Pool: "1"}), replicas: 2, want: Progressing},
+		"a pool has no room":                       {pods: in("0", 2), replicas: 2, edit: func(d *Division) { d.Shortages = make([]spill.Shortage, 1) }, want: Spilled},
+		"a pod waits and a pool has no room":       {pods: append(in("0", 2), Pod{Pool: "1", Age: time.Hour}), replicas: 3, edit: func(d *Division) { d.Shortages = make([]spill.Shortage, 1) }, want: PodsWait},
+		"a quota":                                  {pods: in("0", 1), replicas: 4, edit: func(d *Division) { d.Stuck, d.Moving = true, true }, want: NotReached},
+		"pods come":                                {pods: in("0", 1), replicas: 4, edit: func(d *Division) { d.Moving = true }, want: Progressing},
+		"too few in one and nobody knows why":      {pods: in("0", 1), replicas: 2, want: Progressing},
+		"too many in one":                          {pods: in("0", 2), replicas: 2, want: OverTarget},
+		"too many in one, and one without a seat":  {pods: in("0", 2), replicas: 3, edit: func(d *Division) { d.Unseated = 1 }, want: OverTarget},
+		"a former pool":                            {pods: append(in("0", 1), Pod{Pool: "gone", OnNode: true}), replicas: 2, edit: func(d *Division) { d.Unseated = 1 }, want: FormerPools},
+		"one is outside its pool":                  {pods: append(in("0", 1), Pod{Pool: "1", OnNode: true, Place: map[string]string{"p": "a"}}), replicas: 2, want: OutsidePool},
+		"one is outside, and another one too many": {pods: append(in("0", 2), Pod{Pool: "1", OnNode: true, Place: map[string]string{"p": "a"}}), replicas: 3, want: OutsidePool},
+		"one is outside, and pods come":            {pods: []Pod{{Pool: "1", OnNode: true, Place: map[string]string{"p": "a"}}}, replicas: 2, edit: func(d *Division) { d.Moving = true }, want: Progressing},
+		"one without a seat":                       {pods: in("0", 1), replicas: 2, edit: func(d *Division) { d.Unseated = 1 }, want: WithoutSeat},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var d Division

@@ -42,7 +42,8 @@ import (
 type Timing struct {
 	// Quiet is how long a workload's pods must not have changed before it is repaired.
 	Quiet time.Duration
-	// Resync is how often every workload is looked at though nothing changed.
+	// Resync is how often every workload is looked at though nothing changed, unless there are more than [ResyncRate] for each
+	// second of it.
 	Resync time.Duration
 	// Backoff is the wait after a pod was removed and nothing was won, doubled each
 	// time up to MaxBackoff.
@@ -99,6 +100,7 @@ func (*Controller) Name() string { return "workload" }
 type run struct {
 	*Controller
 	since time.Time // when the term began
+	next  time.Time // when every workload is looked at again; only resync uses it
 	work  leader.Queue[ledger.Owner]
 
 	// seatWrites notices another writer of pods' labels.
@@ -117,6 +119,9 @@ type run struct {
 	storing  sync.Mutex         // guards backoffs, and orders their writes
 	backoffs map[string]backoff // nil until they are read
 }
+
+// ResyncRate is how many workloads are looked at in a second though nothing changed.
+const ResyncRate = 50
 
 // Register implements [leader.Controller].
 func (c *Controller) Register(t *leader.Term) error {
@@ -170,6 +175,10 @@ func (r *run) changed(change seats.Change) {
 
 // resync looks at every workload: those with seats, and those that might have some.
 func (r *run) resync(ctx context.Context) {
+	now := r.Clock.Now()
+	if now.Before(r.next) {
+		return
+	}
 	there := map[ledger.OwnerKey]bool{}
 	for _, o := range r.Seats.Pods().Owners() {
 		there[o.Key()] = true
@@ -187,6 +196,7 @@ func (r *run) resync(ctx context.Context) {
 		}
 	}
 	r.forget(there)
+	r.next = now.Add(max(r.Timing.Resync, time.Duration(len(there))*time.Second/ResyncRate) - r.Timing.Resync/2) // ticks are not exact
 }
 
 // lookAtChanges looks at the workloads whose pods moved lately, once they are quiet.

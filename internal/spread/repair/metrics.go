@@ -1,10 +1,15 @@
 package repair
 
 import (
+	"context"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
+	"github.com/stowage-dev/stowage/internal/spread/division"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/seats"
 )
 
 // Metrics counts repairs.
@@ -23,9 +28,24 @@ const (
 func NewMetrics(set *metrics.Set) *Metrics {
 	m := &Metrics{
 		repairs:  set.CounterVec("stowage_repairs_total", "Pods repaired, by what was done: adopt (given a seat), renumber (given another one), recreate or evict (removed, so that their owner recreates them).", "action"),
-		distance: set.GaugeVec("stowage_spread_distance", "Pods that are in a pool with too many, or in none, by workload. Workloads in which every pool has what it should have are not there.", "namespace", "kind", "name"),
+		distance: set.GaugeVec("stowage_spread_distance", "Pods that are in a pool with too many, in none, or not in the pool of their seat, by workload. Workloads in which every pool has what it should have are not there.", "namespace", "kind", "name"),
 	}
 	return m
+}
+
+// outside returns how many pods are not in the pool of their seat, which the strategy has. Where pods only prefer their pool, none
+// is.
+func (r *run) outside(ctx context.Context, p *policy.Policy, records []seats.Record) int64 {
+	if p.Preferred {
+		return 0
+	}
+	var d division.Division
+	pods := make([]division.Pod, len(records))
+	for i := range records {
+		pods[i] = division.Pod{Pool: records[i].Pool, Place: records[i].Place(p.Preferred, func(node string) map[string]string { return r.World.NodeLabels(ctx, node) })}
+	}
+	d.AddPods(p.Whole, pods)
+	return d.Outside()
 }
 
 // report publishes a workload's distance from its targets.

@@ -42,18 +42,19 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 	// 2. What the cache knows is enough where all is well, and where a close look has
 	// found nothing to do.
 	records := liveRecords(r.Seats.Pods().Of(owner.Key()))
+	outside := r.outside(ctx, p, records)
 	shown := shownOf(p, records)
 	stuck := false
 	if w != nil && w.Replicas >= 0 {
 		if stuck = r.stuck(owner.Key(), w.Current, w.Replicas); w.Current != w.Replicas && !stuck {
 			plan := planner.Make(fromRecords(p, records, w.Replicas))
-			r.report(owner, plan.Distance())
+			r.report(owner, plan.Distance()+outside)
 			return again, nil // it is not settled; a change of its pods or the next resync brings us back
 		}
 		if int64(len(records)) == w.Current {
 			plan := planner.Make(fromRecords(p, records, w.Current))
 			if len(plan.Renumber) == 0 && (stuck || plan.Balanced()) {
-				r.report(owner, plan.Distance())
+				r.report(owner, plan.Distance()+outside)
 				if !stuck {
 					r.balanced(owner.Key(), records)
 				}
@@ -66,7 +67,7 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 		if w != nil && w.Replicas >= 0 {
 			plan := planner.Make(fromRecords(p, records, w.Replicas))
 			missing := min(w.Replicas, p.Strategy.Seats()) - int64(len(records))
-			r.report(owner, plan.Distance()+max(0, missing))
+			r.report(owner, plan.Distance()+max(0, missing)+outside)
 		}
 		return reconcile.Result{}, nil
 	}
@@ -89,7 +90,7 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 		return reconcile.Result{}, nil
 	}
 	plan := planner.Make(*state)
-	r.report(owner, plan.Distance())
+	r.report(owner, plan.Distance()+outside)
 	if state.Settled && (plan.Remove == nil || !plan.Remove.BeforePolicy) {
 		r.setReplacing(owner.Key(), false)
 		again = reconcile.Result{}

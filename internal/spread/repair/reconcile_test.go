@@ -115,7 +115,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	b.term.Store(b.run)
 	statuses := &status.Controller{
 		Cached: c, Uncached: c, World: reader, Seats: service, Progress: b.Controller, Writes: fair.NewLimiter[string](1e6, 1e6), Clock: b.clock, Log: logr.Discard(),
-		Timing: status.Timing{Every: time.Second, All: timing.Resync, Quiet: timing.Quiet},
+		Timing: status.Timing{Every: time.Second, All: timing.Resync, Rate: ResyncRate, Quiet: timing.Quiet},
 	}
 	b.statuses = statuses.NewRun()
 	b.statuses.Queue = testkit.Queue[types.NamespacedName]()
@@ -440,7 +440,9 @@ func TestDescribe(t *testing.T) {
 			return []*corev1.Pod{seated("x", "0", 1), y}
 		}(), want: map[string]stowage.ConditionReason{versprei.ConditionBalanced: stowage.ReasonProgressing}, current: "1/1"},
 		"a pool was edited away": {pods: []*corev1.Pod{seated("x", "0", 1), pod("y", "node-none", "former", 1, ledger.OriginClaimed)},
-			want: map[string]stowage.ConditionReason{versprei.ConditionBalanced: stowage.ReasonWithoutSeat}, current: "1/0"},
+			want: map[string]stowage.ConditionReason{versprei.ConditionBalanced: stowage.ReasonWithoutSeat}, current: "1/0/1"},
+		"on a node of another pool": {pods: []*corev1.Pod{seated("x", "0", 1), pod("y", "node-a", "1", 1, ledger.OriginClaimed)},
+			want: map[string]stowage.ConditionReason{versprei.ConditionBalanced: stowage.ReasonOutsidePool}, current: "1/0"},
 		"a target that is not there": {edit: func(d *versprei.PodDistributor) { d.Spec.Target.Name = "none" }, want: map[string]stowage.ConditionReason{versprei.ConditionTargetFound: stowage.ReasonNotFound, versprei.ConditionBalanced: stowage.ReasonNoTarget}},
 		"an older one": {objects: []client.Object{distributor(func(d *versprei.PodDistributor) {
 			d.Name, d.UID, d.CreationTimestamp = "older", "older", metav1.NewTime(start.Add(-time.Hour))
@@ -512,6 +514,42 @@ func TestWhatIsLookedAt(t *testing.T) {
 	b.resync(t.Context())
 	if b.work.Len() != 1 {
 		t.Errorf("%d workloads wait", b.work.Len())
+	}
+}
+
+// Workloads that do not change are looked at every 30 s. More than 1,500 of them take longer, so that they cost no more.
+func TestResyncRate(t *testing.T) {
+	b := newBench(t)
+	looked := func(after time.Duration) int {
+		b.clock.Step(after)
+		b.resync(t.Context())
+		n := b.work.Len()
+		for range n {
+			o, _ := b.work.Get()
+			b.work.Done(o)
+		}
+		return n
+	}
+	show := func(workloads int) {
+		t.Helper()
+		var all []any
+		for i := range workloads {
+			p, uid := seated(fmt.Sprint("pod-", i), "0", 1), fmt.Sprint("rs-", i)
+			p.OwnerReferences[0].UID = types.UID(uid)
+			p.Annotations[stowage.ClaimAnnotation] = key.Sign(ledger.OriginClaimed, p.Name, ledger.Holder{Namespace: "ns", Owner: uid}, ledger.Seat{Pool: "0", Ordinal: 1})
+			all = append(all, p)
+		}
+		if err := b.Seats.Pods().Replace(all, "1000"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	show(1000)
+	if first, next := looked(0), looked(b.Timing.Resync); first != 1000 || next != 1000 {
+		t.Errorf("of 1,000 workloads, %d and %d were looked at", first, next)
+	}
+	show(3000)
+	if first, next, last := looked(b.Timing.Resync), looked(b.Timing.Resync), looked(b.Timing.Resync); first != 3000 || next != 0 || last != 3000 {
+		t.Errorf("of 3,000 workloads, %d, %d and %d were looked at", first, next, last)
 	}
 }
 

@@ -41,6 +41,7 @@ type Record struct {
 	// Unschedulable is whether the scheduler found no node for the pod. Nominated is whether a node will have room
 	// for the pod once others have ended there.
 	Unschedulable, Nominated bool
+	Selector                 map[string]string // its node selector, while it has no node
 }
 
 func newRecord(key ledger.Key, pod *corev1.Pod) (Record, bool) {
@@ -56,6 +57,9 @@ func newRecord(key ledger.Key, pod *corev1.Pod) (Record, bool) {
 		Active: podstatus.Active(pod), Ready: podstatus.Ready(pod), Ending: pod.DeletionTimestamp != nil && !podstatus.Ended(pod),
 		Unschedulable: unschedulable, Nominated: pod.Status.NominatedNodeName != "",
 	}
+	if r.Node == "" {
+		r.Selector = pod.Spec.NodeSelector
+	}
 	var ok bool
 	r.Seat, r.Origin, r.ID, ok = ledger.SeatOf(key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations)
 	r.Pool = shared(r.Pool)
@@ -64,6 +68,17 @@ func newRecord(key ledger.Key, pod *corev1.Pod) (Record, bool) {
 	}
 	r.ID = strings.Clone(r.ID) // not the whole annotation
 	return r, ok
+}
+
+// Place is that of [division.Pod], where labelsOf returns those of a node, or nil. Preferred says that the pod only prefers its pool.
+func (r *Record) Place(preferred bool, labelsOf func(node string) map[string]string) map[string]string {
+	switch {
+	case r.Node != "":
+		return labelsOf(r.Node)
+	case preferred:
+		return nil
+	}
+	return r.Selector
 }
 
 // held is the record as a book sees it.

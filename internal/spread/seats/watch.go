@@ -36,7 +36,9 @@ func (p *Pods) Transformer() cache.TransformFunc {
 		if c := metav1.GetControllerOfNoCopy(pod); c != nil {
 			slim.OwnerReferences = []metav1.OwnerReference{*c}
 		}
-		slim.Spec.NodeName = pod.Spec.NodeName
+		if slim.Spec.NodeName = pod.Spec.NodeName; slim.Spec.NodeName == "" {
+			slim.Spec.NodeSelector = pod.Spec.NodeSelector
+		}
 		slim.Status.NominatedNodeName, slim.Status.Phase = pod.Status.NominatedNodeName, pod.Status.Phase
 		for _, c := range pod.Status.Conditions {
 			if c.Type == corev1.PodReady || c.Type == corev1.PodScheduled {

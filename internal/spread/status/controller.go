@@ -35,8 +35,10 @@ type Progress interface {
 
 // Timing is the waits of a [Controller].
 type Timing struct {
-	// Every is the shortest time between two updates of one status, and All the time between two looks at every PodDistributor.
+	// Every is the shortest time between two updates of one status, and All the time between two looks at every PodDistributor. It
+	// is longer if there are more than Rate for each second of it.
 	Every, All time.Duration
+	Rate       int
 	// Quiet is how long repair waits for pods to come to rest. A status is looked at again until after that.
 	Quiet time.Duration
 }
@@ -73,7 +75,7 @@ type Run struct {
 	// it, or the room for its pods.
 	pods    map[ledger.OwnerKey]time.Time
 	objects map[world.Object]time.Time
-	all     time.Time // when every PodDistributor was looked at last; only Look uses it
+	all     time.Time // when every PodDistributor is looked at again; only Look uses it
 
 	// dividedBy is the PodDistributor of each owner that has pods. It is known for a while after the owner or its last pod is gone.
 	// Only Look uses it.
@@ -156,7 +158,7 @@ func (r *Run) Look(ctx context.Context) {
 	now := r.Clock.Now()
 	settled := now.Add(-r.Timing.Quiet - 2*r.Timing.Every)
 	r.mu.Lock()
-	all := now.Sub(r.all) >= r.Timing.All
+	all := !now.Before(r.all)
 	owners, objects := take(r.pods, settled), take(r.objects, settled)
 	r.mu.Unlock()
 	if all {
@@ -164,7 +166,7 @@ func (r *Run) Look(ctx context.Context) {
 		if err != nil {
 			r.Log.Error(err, "PodDistributors were not listed")
 		} else {
-			r.all = now
+			r.all = now.Add(max(r.Timing.All, time.Duration(len(list))*time.Second/time.Duration(r.Timing.Rate)))
 		}
 		for i := range list {
 			r.Queue.AddUnlessFailing(client.ObjectKeyFromObject(&list[i]))

@@ -70,7 +70,7 @@ func cluster(t *testing.T, namespaces map[string]int) (r *Run, clock *clocktesti
 	}
 	r = (&Controller{
 		Cached: c, Uncached: c, World: worldcache.New(c, c, clock, worldcache.ForAdmission()), Seats: service, Progress: calm{}, Clock: clock,
-		Timing: Timing{Every: time.Second, All: 30 * time.Second, Quiet: 2 * time.Second}, Writes: fair.NewLimiter[string](50, 100), Log: logr.Discard(),
+		Timing: Timing{Every: time.Second, All: 30 * time.Second, Rate: 50, Quiet: 2 * time.Second}, Writes: fair.NewLimiter[string](50, 100), Log: logr.Discard(),
 	}).NewRun()
 	r.Queue = testkit.Queue[types.NamespacedName]()
 	return r, clock, pods

@@ -127,6 +127,11 @@ func (r *Run) describe(ctx context.Context, d *versprei.PodDistributor) error {
 		reason, text = stowage.ReasonNotReached, stuck
 	case divisions.Progressing:
 		reason, text = stowage.ReasonProgressing, "pods are being created or removed"
+	case divisions.OutsidePool:
+		reason, text = stowage.ReasonOutsidePool, fmt.Sprintf("%d pod(s) are outside the pool of their seat: its node labels, the labels of nodes or the order of the pools have changed; roll out", division.Outside())
+		if p.Preferred {
+			text = fmt.Sprintf("%d pod(s) are outside the pool of their seat, as enforcement Preferred allows", division.Outside())
+		}
 	case divisions.OverTarget:
 		reason, text = stowage.ReasonOverTarget, "pool "+division.Over().Name+" has too many pods"
 		if p.Evict {
@@ -176,6 +181,7 @@ func (r *Run) divide(ctx context.Context, p *policy.Policy, owners []*world.Work
 			}
 			pods = append(pods, divisions.Pod{
 				Pool: rec.Pool, Ready: rec.Ready, OnNode: rec.Node != "", Age: r.Clock.Since(time.Unix(rec.Created, 0)),
+				Place: rec.Place(p.Preferred, func(node string) map[string]string { return r.World.NodeLabels(ctx, node) }),
 				// Who reads no deletion cost is not misled by a foreign one.
 				ForeignCost: rec.Origin != ledger.OriginOrdinal && p.ForeignCost(rec.Pool, rec.Ordinal, rec.Cost, ledger.CostRank(rec.ID)),
 			})

@@ -171,6 +171,15 @@ func (c *Cache) Node(ctx context.Context, name string) (*corev1.Node, error) {
 	return get(ctx, c, "node", name, &corev1.Node{})
 }
 
+// NodeLabels returns the labels of a node as the informer of nodes has them, or nil. Only processes that run controllers have it.
+func (c *Cache) NodeLabels(ctx context.Context, name string) map[string]string {
+	var node corev1.Node
+	if err := c.cached.Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {
+		return nil // it is gone, and its pods go with it
+	}
+	return node.Labels
+}
+
 // get reads a cluster-scoped object from the cache or, where that has none, from the API server. It returns nil
 // if there is none.
 func get[T client.Object](ctx context.Context, c *Cache, kind, name string, obj T) (T, error) {
