@@ -66,6 +66,8 @@ type policyFacts struct {
 	Invalid  string     `json:"invalid,omitempty"` // why it is; then it has no pools
 	Pools    []poolRule `json:"pools,omitempty"`
 	Warnings []string   `json:"warnings,omitempty"`
+	// Preferred says that pods may run outside of their pool.
+	Preferred bool `json:"preferred,omitempty"`
 }
 
 // poolRule is a pool of a policy.
@@ -108,7 +110,7 @@ type holder string
 const (
 	bySelector holder = "NodeSelector"
 	byAffinity holder = "Affinity" // it prefers them
-	byNothing  holder = "Nothing"  // an adopted pod is as its template made it
+	byNothing  holder = "Nothing"  // an adopted pod is as its template made it, and the pool may have other labels since
 )
 
 // noSeat is why a pod has no seat though it has a strategy.
@@ -157,7 +159,7 @@ func (s *subject) spread(ctx context.Context, f *spreadFacts) error {
 		pool := p.Strategy.Pool(n)
 		f.Policy.Pools = append(f.Policy.Pools, poolRule{pool.Name, pool.Labels, pool.Base, pool.Weight, pool.Max})
 	}
-	f.Policy.Warnings = p.Warnings
+	f.Policy.Warnings, f.Policy.Preferred = p.Warnings, p.Preferred
 
 	// 2. Has it a seat?
 	claim := s.pod.Annotations[stowage.ClaimAnnotation]

@@ -41,7 +41,12 @@ func TestExplainTexts(t *testing.T) {
 		return web(2, func(rs *appsv1.ReplicaSet) { rs.Spec.Template.Annotations, rs.Annotations = annotations, annotations })
 	}
 	withClaim := func(origin ledger.Origin) func(*corev1.Pod) {
-		return func(p *corev1.Pod) { p.Annotations[stowage.ClaimAnnotation] = string(origin) + "x.mac" }
+		return func(p *corev1.Pod) {
+			p.Annotations[stowage.ClaimAnnotation] = string(origin) + "x.mac"
+			if origin == ledger.OriginAdopted {
+				p.Spec.NodeSelector = nil
+			}
+		}
 	}
 	of := func(kind, name string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
@@ -148,7 +153,8 @@ func TestExplainTexts(t *testing.T) {
 		"spread: its template names a node":  of1(web(1, func(rs *appsv1.ReplicaSet) { rs.Spec.Template.Spec.NodeName = "node-a" }), nodeA, pod("x", "", 0, nil)),
 		"spread: a pool that was removed":    of1(web(2, nil), nodeA, pod("x", "gone", 1, nil)),
 		"spread: a claimed seat":             of1(web(2, nil), nodeA, pod("x", "0", 1, nil), pod("y", "1", 1, nil)),
-		"spread: held by a selector":         of1(web(2, nil), nodeA, pod("x", "0", 1, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"p": "a"} })),
+		"spread: its pool had other labels":  of1(web(2, nil), nodeA, pod("x", "0", 1, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"p": "former"} })),
+		"spread: prefers, and is elsewhere":  of1(web(2, nil), distributor(func(d *versprei.PodDistributor) { d.Spec.Enforcement = versprei.EnforcementPreferred }), nodeB, pod("x", "first", 1, nil)),
 		"spread: an unshared seat":           of1(web(2, nil), nodeA, pod("x", "0", 1, withClaim(ledger.OriginUnshared))),
 		"spread: a seat by ordinal":          of1(web(2, nil), nodeA, pod("x", "0", 1, withClaim(ledger.OriginOrdinal))),
 		"spread: an adopted pod":             of1(web(2, nil), nodeA, pod("x", "0", 1, withClaim(ledger.OriginAdopted))),
@@ -249,7 +255,7 @@ func TestExplainNodeTexts(t *testing.T) {
 		"no daemon":                   {objects: []client.Object{node("0", ""), daemon("node-b", true)}},
 		"not selected":                {objects: []client.Object{node("0", "")}, edit: func(i *Inspector) { i.Capacity.Nodes = labels.Nothing() }},
 		"nothing is advertised":       {objects: []client.Object{node("0", "")}, edit: func(i *Inspector) { i.Capacity = nil }},
-		"sized pods and pools": {objects: []client.Object{node("10", ""), web(3, nil), pod("x", "0", 1, nil), pod("y", "0", 2, nil), pod("z", "1", 1, nil), pod("agent", "", 0, func(p *corev1.Pod) {
+		"sized pods and pools": {objects: []client.Object{node("10", ""), web(3, nil), pod("x", "0", 1, nil), pod("y", "0", 2, nil), pod("z", "1", 1, func(p *corev1.Pod) { p.Spec.NodeName = "node-a" }), pod("agent", "", 0, func(p *corev1.Pod) {
 			p.Labels = map[string]string{stowage.SizedByLabel: "tenth"}
 			p.Annotations = map[string]string{stowage.DeclaredResourcesAnnotation: `{"containers":{"c":{}},"sized":["cpu"]}`}
 			p.Spec.Containers[0].Resources.Requests = testkit.ResourceList("cpu=400m")

@@ -102,6 +102,9 @@ func pod(name, pool string, ordinal int, edit func(*corev1.Pod)) *corev1.Pod {
 	p.Status.Phase = corev1.PodRunning
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 	if pool != "" {
+		if label := map[string]string{"0": "a", "1": "b", "first": "a", "second": "b"}[pool]; label != "" {
+			p.Spec.NodeSelector, p.Spec.NodeName = map[string]string{"p": label}, "node-"+label
+		}
 		key := make(ledger.Key, ledger.KeySize)
 		metav1.SetMetaDataLabel(&p.ObjectMeta, stowage.PoolLabel, pool)
 		metav1.SetMetaDataLabel(&p.ObjectMeta, stowage.SeatLabel, fmt.Sprint(ordinal))

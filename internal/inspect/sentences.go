@@ -172,6 +172,8 @@ func (f *spreadFacts) describePools(a *Aspect) {
 		switch {
 		case pool.Removed:
 			a.say("The policy has no pool %s any more; roll out to move its %d pod(s).", pool.Name, pool.Current)
+		case pool.Outside > 0 && f.Policy.Preferred:
+			a.say("%d pod(s) with a seat in pool %s are outside it, as enforcement Preferred allows.", pool.Outside, pool.Name)
 		case pool.Outside > 0:
 			a.say("%d pod(s) with a seat in pool %s are outside it; roll out to move them.", pool.Outside, pool.Name)
 		}
@@ -220,6 +222,9 @@ func (f *seatFacts) held() string {
 		byAffinity: "Its affinity prefers nodes of that pool",
 		byNothing:  "Nothing holds it there, because it was adopted",
 	}[f.HeldBy]
+	if f.HeldBy == byNothing && f.Origin != originAdopted {
+		how = "Its node selector is not that of the pool, which had other labels when the pod was created"
+	}
 	switch {
 	case f.Node == "":
 		return fmt.Sprintf("%s; it waits for a node with %s", how, f.NodeLabels)
