@@ -123,7 +123,7 @@ func (b *bench) idle(ctx context.Context) error {
 // fullAfter is how long a pod waits for its pool.
 const fullAfter = 10 * time.Second
 
-// fullPools are pools of which the second and the third one have no room.
+// fullPools are three pools. The second and the third one have no room.
 var fullPools = []string{"with-room", "full-1", "full-2"}
 
 // fullNodes makes nodes of [fullPools]. A pod would fit on an empty one, but none is empty.
@@ -147,7 +147,7 @@ func (b *bench) exhausted(ctx context.Context) error {
 		if err := b.Client.List(ctx, &states); err != nil {
 			return false, err
 		}
-		return len(states.Items) >= b.options.idle-b.options.scaleNodes, nil
+		return len(states.Items) >= b.options.idle*9/10, nil
 	})
 }
 

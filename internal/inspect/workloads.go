@@ -168,14 +168,11 @@ func (g *group) add(ctx context.Context, i *Inspector, nodes nodeLabels, m *podO
 
 // divided is a pod with a seat, as it is counted.
 func divided(pod *corev1.Pod, p *policy.Policy, nodes nodeLabels) division.Pod {
-	out := division.Pod{Pool: pod.Labels[stowage.PoolLabel], Ready: podstatus.Ready(pod), OnNode: pod.Spec.NodeName != "", ForeignCost: foreignCost(pod, p)}
-	switch {
-	case out.OnNode:
-		out.Place = nodes[pod.Spec.NodeName]
-	case !p.Preferred:
-		out.Place = pod.Spec.NodeSelector
+	node := pod.Spec.NodeName
+	return division.Pod{
+		Pool: pod.Labels[stowage.PoolLabel], Ready: podstatus.Ready(pod), OnNode: node != "", ForeignCost: foreignCost(pod, p),
+		Place: division.PlaceOf(node, nodes[node], pod.Spec.NodeSelector, p.Preferred),
 	}
-	return out
 }
 
 // foreignCost reports whether a pod has a deletion cost that Stowage did not write, as far as its claim says without the key.

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/labels"
+
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 )
@@ -27,6 +29,18 @@ type Pod struct {
 	Place map[string]string
 	// ForeignCost says that Stowage did not write its deletion cost.
 	ForeignCost bool
+}
+
+// PlaceOf returns the [Pod.Place] of a pod. Node is empty while the pod waits, and nodeLabels is nil if they are not known. Preferred
+// says that the pod only prefers its pool.
+func PlaceOf(node string, nodeLabels, selector map[string]string, preferred bool) map[string]string {
+	switch {
+	case node != "":
+		return nodeLabels
+	case preferred:
+		return nil
+	}
+	return selector
 }
 
 // Pool is what a pool has and should have, over all owners of a workload's pods.
@@ -61,9 +75,9 @@ type Division struct {
 
 // AddPods adds the pods of an owner that have a seat. It returns how many of them have it in a pool of the strategy.
 func (d *Division) AddPods(s *sequence.Strategy, pods []Pod) (seated int64) {
-	at := make([]int, s.Len())
+	at, selectors := make([]int, s.Len()), make([]labels.Selector, s.Len())
 	for i := range at {
-		at[i] = d.pool(s.Pool(i))
+		at[i], selectors[i] = d.pool(s.Pool(i)), labels.SelectorFromSet(s.Pool(i).Labels)
 	}
 	for _, pod := range pods {
 		i := slices.IndexFunc(at, func(n int) bool { return d.Pools[n].Name == pod.Pool })
@@ -78,7 +92,7 @@ func (d *Division) AddPods(s *sequence.Strategy, pods []Pod) (seated int64) {
 		}
 		seated++
 		pool := &d.Pools[at[i]]
-		if pod.Place != nil && !has(pod.Place, pool.Labels) {
+		if pod.Place != nil && !selectors[i].Matches(labels.Set(pod.Place)) {
 			pool.Outside++
 			continue
 		}
@@ -130,16 +144,6 @@ func (d *Division) removed(name string) int {
 		d.Pools = append(d.Pools, Pool{Name: name, Removed: true})
 	}
 	return i
-}
-
-// has reports whether a place has some labels.
-func has(place, labels map[string]string) bool {
-	for k, v := range labels {
-		if is, ok := place[k]; !ok || is != v {
-			return false
-		}
-	}
-	return true
 }
 
 // sum returns a sum over all pools.

@@ -42,7 +42,8 @@ func (r *run) outside(ctx context.Context, p *policy.Policy, records []seats.Rec
 	var d division.Division
 	pods := make([]division.Pod, len(records))
 	for i := range records {
-		pods[i] = division.Pod{Pool: records[i].Pool, Place: records[i].Place(p.Preferred, func(node string) map[string]string { return r.World.NodeLabels(ctx, node) })}
+		rec := &records[i]
+		pods[i] = division.Pod{Pool: rec.Pool, Place: division.PlaceOf(rec.Node, r.World.NodeLabels(ctx, rec.Node), rec.Selector, p.Preferred)}
 	}
 	d.AddPods(p.Whole, pods)
 	return d.Outside()

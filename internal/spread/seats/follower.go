@@ -91,3 +91,14 @@ func (l *Service) reset() {
 	}
 	clear(l.books)
 }
+
+// reset forgets all pods.
+func (p *Pods) reset() {
+	p.synced.Store(false)
+	p.version.Store(0)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	clear(p.byOwner)
+	clear(p.owners)
+	clear(p.unwatched)
+}

@@ -70,17 +70,6 @@ func newRecord(key ledger.Key, pod *corev1.Pod) (Record, bool) {
 	return r, ok
 }
 
-// Place is that of [division.Pod], where labelsOf returns those of a node, or nil. Preferred says that the pod only prefers its pool.
-func (r *Record) Place(preferred bool, labelsOf func(node string) map[string]string) map[string]string {
-	switch {
-	case r.Node != "":
-		return labelsOf(r.Node)
-	case preferred:
-		return nil
-	}
-	return r.Selector
-}
-
 // held is the record as a book sees it.
 func (r *Record) held() ledger.Pod {
 	return ledger.Pod{Seat: r.Seat, ID: r.ID, Active: r.Active, Version: r.Version}
@@ -155,17 +144,6 @@ func (p *Pods) Given() int64 { return p.given.Load() }
 
 // HasSynced reports whether the first list is in.
 func (p *Pods) HasSynced() bool { return p.synced.Load() }
-
-// reset forgets all pods.
-func (p *Pods) reset() {
-	p.synced.Store(false)
-	p.version.Store(0)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	clear(p.byOwner)
-	clear(p.owners)
-	clear(p.unwatched)
-}
 
 // Of returns the records of an owner's pods.
 func (p *Pods) Of(owner ledger.OwnerKey) []Record {

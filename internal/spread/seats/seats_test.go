@@ -646,7 +646,10 @@ func TestReset(t *testing.T) {
 		if got := l.Held(&world.Workload{Ref: Ref(testOwner), Namespace: testOwner.Namespace, Replicas: -1}, "0"); got != 3 {
 			t.Fatalf("the book holds %d seats, want 3", got)
 		}
-		time.Sleep(time.Second)
+		time.Sleep(time.Second) // of the bubble's fake time: the watch is behind
+		if l.Lag() != time.Second {
+			t.Fatalf("the lag is %s", l.Lag())
+		}
 		l.reset()
 		if l.Pods().HasSynced() || l.Pods().Version() != 0 || len(l.Pods().Owners()) != 0 || len(l.Dump()) != 0 || l.Lag() != 0 {
 			t.Errorf("after the reset: synced %t, version %d, owners %v, books %v, lag %s", l.Pods().HasSynced(), l.Pods().Version(), l.Pods().Owners(), l.Dump(), l.Lag())

@@ -78,18 +78,11 @@ var errKeyChanged = errors.New("the key in the Secret is not the one in use; res
 // WatchKey logs, until ctx ends, that the Secret holds another key than the one in use. It is for replicas without the leader's
 // [Collector].
 func WatchKey(ctx context.Context, c client.Client, secret client.ObjectKey, key ledger.Key, clock clock.WithTicker, log logr.Logger) error {
-	tick := clock.NewTicker(sweepEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C():
-		}
+	return eachSweep(ctx, clock, func() {
 		if now, err := readKey(ctx, c, secret); err == nil && subtle.ConstantTimeCompare(now, key) != 1 {
 			log.Error(errKeyChanged, "the key that signs seats is not safe", "namespace", secret.Namespace, "kind", "Secret", "name", secret.Name)
 		}
-	}
+	})
 }
 
 // keepKey puts the key back where its Secret was deleted. It is no error that the Secret's namespace is being deleted,

@@ -5,13 +5,19 @@ import (
 	"time"
 
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/utils/clock"
 
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 )
 
 // Run forgets old books until ctx ends.
 func (l *Service) Run(ctx context.Context) error {
-	tick := l.clock.NewTicker(sweepEvery)
+	return eachSweep(ctx, l.clock, func() { l.Sweep(ctx, false) })
+}
+
+// eachSweep calls a function after each [sweepEvery] until ctx ends. A panic in it is counted and logged.
+func eachSweep(ctx context.Context, clock clock.WithTicker, do func()) error {
+	tick := clock.NewTicker(sweepEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -20,7 +26,7 @@ func (l *Service) Run(ctx context.Context) error {
 		case <-tick.C():
 			func() {
 				defer utilruntime.HandleCrashWithContext(ctx)
-				l.Sweep(ctx, false)
+				do()
 			}()
 		}
 	}

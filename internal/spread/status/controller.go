@@ -38,7 +38,7 @@ type Timing struct {
 	// Every is the shortest time between two updates of one status, and All the time between two looks at every PodDistributor. It
 	// is longer if there are more than Rate for each second of it.
 	Every, All time.Duration
-	Rate       int
+	Rate       int // PodDistributors in a second
 	// Quiet is how long repair waits for pods to come to rest. A status is looked at again until after that.
 	Quiet time.Duration
 }

@@ -181,7 +181,7 @@ func (r *Run) divide(ctx context.Context, p *policy.Policy, owners []*world.Work
 			}
 			pods = append(pods, divisions.Pod{
 				Pool: rec.Pool, Ready: rec.Ready, OnNode: rec.Node != "", Age: r.Clock.Since(time.Unix(rec.Created, 0)),
-				Place: rec.Place(p.Preferred, func(node string) map[string]string { return r.World.NodeLabels(ctx, node) }),
+				Place: divisions.PlaceOf(rec.Node, r.World.NodeLabels(ctx, rec.Node), rec.Selector, p.Preferred),
 				// Who reads no deletion cost is not misled by a foreign one.
 				ForeignCost: rec.Origin != ledger.OriginOrdinal && p.ForeignCost(rec.Pool, rec.Ordinal, rec.Cost, ledger.CostRank(rec.ID)),
 			})

@@ -174,7 +174,7 @@ func (c *Cache) Node(ctx context.Context, name string) (*corev1.Node, error) {
 // NodeLabels returns the labels of a node as the informer of nodes has them, or nil. Only processes that run controllers have it.
 func (c *Cache) NodeLabels(ctx context.Context, name string) map[string]string {
 	var node corev1.Node
-	if err := c.cached.Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {
+	if name == "" || c.cached.Get(ctx, client.ObjectKey{Name: name}, &node) != nil {
 		return nil // it is gone, and its pods go with it
 	}
 	return node.Labels

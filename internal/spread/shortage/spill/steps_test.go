@@ -112,7 +112,7 @@ func TestLimits(t *testing.T) {
 	limit := intstr.FromString("10%")
 	gap := []Pool{{}, {Phase: Exhausted, Epoch: 1, Max: 0, LeftOut: Rule{MaxSpill: &limit}.LeftOut(two, 1, 0, 30)}}
 	if got := two.Without(Gaps(gap)).Target(1, 30); got != 13 {
-		t.Errorf("of 15 pods, of which a tenth may move, the pool keeps %d, want 13", got)
+		t.Errorf("a tenth of 15 pods may move, and the pool keeps %d, want 13", got)
 	}
 }
 
