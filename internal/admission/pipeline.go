@@ -87,7 +87,7 @@ func (p *Pipeline) Run(ctx context.Context, req feature.Request) Result {
 	// 2. Ask each feature. The next one sees the pod as this one wants it. An audit
 	// leaves no traces, like a dry run.
 	original := req.Pod
-	req.DryRun = req.DryRun || mode == stowage.ModeAudit
+	req.Audit = mode == stowage.ModeAudit
 	res.Features = make([]FeatureResult, 0, len(p.features))
 	for _, f := range p.features {
 		decision, fr := decide(ctx, f, req)

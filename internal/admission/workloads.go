@@ -2,36 +2,38 @@ package admission
 
 import (
 	"bytes"
+	"context"
 	"net/http"
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/stowage-dev/stowage/internal/admission/feature"
 )
 
-// WorkloadHandler answers AdmissionReviews about objects that make pods. It warns whoever
-// writes one of a strategy that is wrong. It denies nothing.
+// WorkloadHandler answers AdmissionReviews about objects that make pods, and about Namespaces. It warns whoever writes one of
+// settings that are wrong or have no effect. It denies nothing.
 type WorkloadHandler struct {
 	Log      logr.Logger
 	LogLimit flowcontrol.PassiveRateLimiter // see [Handler]
 	Intake   *Intake
-	// Check returns what is wrong with the annotations of an object or its template.
-	Check func(annotations map[string]string) []string
+	// Check returns what is wrong with the settings of an object.
+	Check func(ctx context.Context, w feature.Written) ([]string, error)
 }
 
 var _ http.Handler = &WorkloadHandler{}
 
 // workload is the part of an object that makes pods where a strategy may stand.
 type workload struct {
-	Metadata annotated `json:"metadata"`
-	Spec     struct {
-		Template struct {
-			Metadata annotated `json:"metadata"`
+	Metadata struct {
+		feature.Metadata
+		Name string `json:"name"`
+	} `json:"metadata"`
+	Spec struct {
+		Template *struct {
+			Metadata feature.Metadata `json:"metadata"`
 		} `json:"template"`
 	} `json:"spec"`
-}
-
-type annotated struct {
-	Annotations map[string]string `json:"annotations"`
 }
 
 // ServeHTTP reads a review and answers.
@@ -48,11 +50,16 @@ func (h *WorkloadHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var res Result
 	if o := rev.Request.Object; o != nil {
-		for _, text := range h.Check(o.Metadata.Annotations) {
-			res.warn("stowage: metadata.annotations: " + text)
+		written := feature.Written{Kind: rev.Request.Kind, Namespace: rev.Request.Namespace, Name: o.Metadata.Name, Own: o.Metadata.Metadata}
+		if o.Spec.Template != nil {
+			written.Template = &o.Spec.Template.Metadata
 		}
-		for _, text := range h.Check(o.Spec.Template.Metadata.Annotations) {
-			res.warn("stowage: spec.template.metadata.annotations: " + text)
+		texts, err := h.Check(ctx, written)
+		if err != nil {
+			strangerLog{h.Log, h.LogLimit}.error(err, "the settings of an object were not checked", "namespace", written.Namespace, "kind", written.Kind.Kind, "name", written.Name)
+		}
+		for _, text := range texts {
+			res.warn("stowage: " + text)
 		}
 	}
 	reply(strangerLog{h.Log, h.LogLimit}, w, r, response{TypeMeta: rev.TypeMeta, Response: answer{UID: rev.Request.UID, Allowed: true, Warnings: res.Warnings}})

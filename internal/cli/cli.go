@@ -15,6 +15,7 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/platform/version"
@@ -33,6 +34,22 @@ type Streams struct {
 // System returns the process's own streams and environment.
 func System() Streams {
 	return Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, LookupEnv: os.LookupEnv, Environ: os.Environ}
+}
+
+// terminal returns the width of the terminal that output goes to, and whether it may have colors. The width is 0 where output
+// goes elsewhere.
+func (s Streams) terminal() (width int, color bool) {
+	f, ok := s.Out.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return 0, false
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil || width < 40 {
+		width = 80
+	}
+	without, set := s.LookupEnv("NO_COLOR") // https://no-color.org
+	kind, _ := s.LookupEnv("TERM")
+	return width, (!set || without == "") && kind != "dumb"
 }
 
 // Main runs a command line and returns its exit status.

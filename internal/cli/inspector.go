@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
@@ -77,7 +79,7 @@ func (o *inspectOptions) inspector(cmd *cobra.Command, s Streams) (*inspect.Insp
 	if err != nil {
 		return nil, "", err
 	}
-	settings, err := o.fromCluster(cmd.Context(), c, cmd.Flags(), s.Err)
+	settings, invalid, err := o.fromCluster(cmd.Context(), c, cmd.Flags(), s.Err)
 	if err != nil {
 		return nil, "", err
 	}
@@ -87,7 +89,7 @@ func (o *inspectOptions) inspector(cmd *cobra.Command, s Streams) (*inspect.Insp
 	}
 	return &inspect.Inspector{
 		Client: c, Discovery: discover, Clock: clock.RealClock{}, Capacity: capacity, Namespace: o.namespace,
-		Registration: server.Registration, Deployment: server.Deployment, Controllers: server.ControllersDeployment, Lease: server.LeaderLease, CertDir: settings.CertDir,
+		Registration: server.Registration, Deployment: server.Deployment, Controllers: server.ControllersDeployment, Lease: server.LeaderLease, CertDir: settings.CertDir, ConfigMap: server.ConfigMapName, InvalidConfig: invalid,
 		ExcludedNamespaces: o.spread.ExcludedNamespaces, NamespaceLabel: o.spread.NamespaceLabel, PeerPods: o.peerPods.Config,
 		Spread: o.spread.Enabled, Sizing: o.sizing.Enabled, VMs: o.peerPods.Enabled,
 	}, namespace, nil
@@ -120,20 +122,29 @@ func (o *inspectOptions) client() (client.Client, discovery.DiscoveryInterface, 
 }
 
 // fromCluster takes the settings that the user has not given from the Deployment of Stowage and from its ConfigMap,
-// where the user may read them. It returns those of the Deployment.
-func (o *inspectOptions) fromCluster(ctx context.Context, c client.Client, fs *pflag.FlagSet, warnings io.Writer) (server.Options, error) {
+// where the user may read them. While the ConfigMap is invalid, the leader's lease has what holds. It returns the settings of the
+// Deployment, and why the ConfigMap is invalid, if it is.
+func (o *inspectOptions) fromCluster(ctx context.Context, c client.Client, fs *pflag.FlagSet, warnings io.Writer) (settings server.Options, invalid, err error) {
 	var d appsv1.Deployment
 	if err := c.Get(ctx, client.ObjectKey{Namespace: o.namespace, Name: server.Deployment}, &d); err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
-		return server.Options{}, fmt.Errorf("read the settings of Stowage: %w", err)
+		return server.Options{}, nil, fmt.Errorf("read the settings of Stowage: %w", err)
 	}
 	var cm corev1.ConfigMap
 	if err := c.Get(ctx, client.ObjectKey{Namespace: o.namespace, Name: server.ConfigMapName}, &cm); err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
-		return server.Options{}, fmt.Errorf("read the settings of Stowage: %w", err)
+		return server.Options{}, nil, fmt.Errorf("read the settings of Stowage: %w", err)
 	}
-	settings, err := server.Deployed(&d, cm.Data)
-	if err != nil {
+	if settings, invalid, err = server.Deployed(&d, cm.Data); err != nil {
 		fmt.Fprintf(warnings, "Warning: the settings of Deployment %s in namespace %s are not understood, and the defaults are used: %v\n", server.Deployment, o.namespace, err)
 		settings = server.DefaultOptions()
+	}
+	if invalid != nil {
+		var lease coordinationv1.Lease
+		if err := c.Get(ctx, client.ObjectKey{Namespace: o.namespace, Name: server.LeaderLease}, &lease); err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
+			return server.Options{}, nil, fmt.Errorf("read the settings of Stowage: %w", err)
+		}
+		if blocked := lease.Annotations[stowage.BlocklistAnnotation]; blocked != "" {
+			settings.Spread.Feature.ExcludedNamespaces = strings.Split(blocked, ",")
+		}
 	}
 	// The user's own settings win.
 	deployed := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -152,7 +163,7 @@ func (o *inspectOptions) fromCluster(ctx context.Context, c client.Client, fs *p
 			errs = append(errs, mine.Value.Set(f.Value.String()))
 		}
 	})
-	return settings, errors.Join(errs...)
+	return settings, invalid, errors.Join(errs...)
 }
 
 // capacity returns how Stowage advertises VMs, or nil where it does not.

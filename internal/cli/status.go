@@ -28,6 +28,7 @@ const lastLook = 30 * time.Second
 func newStatusCommand(s Streams) *cobra.Command {
 	var (
 		output        = inspect.Formats[0]
+		allNamespaces bool
 		all           bool
 		watch, wait   bool
 		timeout       = 5 * time.Minute
@@ -37,26 +38,27 @@ func newStatusCommand(s Streams) *cobra.Command {
 		Use:   "status [KIND/NAME...]",
 		Short: "Show how workloads are spread, DaemonSets sized and VMs used",
 		Long: `Compare what there is in a cluster with what should be. The report begins with Stowage
-itself: its replicas, its leader and its certificate. Then it lists problems, each
-with what to do about it. Problems are pods that bypassed the webhook or wait for
-room, policies that concern nothing, and nodes with another number of VMs. Then it
-shows each workload with a strategy and its pools, each FlexDaemonsetTemplate and its
-pods, and the VMs of nodes.
+itself: its replicas, its leader and its certificate. Then it lists each problem: the
+object, the cause, and after → what to do. Then it shows each workload with a strategy
+and its pools, each FlexDaemonsetTemplate and its pods, and the VMs of nodes. If there
+are many workloads, those that are as they should be are only counted; --all shows them.
 
 Templates and nodes are those of the whole cluster. A user who may not list them sees
 the rest. The settings of Stowage are read from its Deployment and from the ConfigMap
 stowage-config; flags override them. The command only reads.
 
-With names, such as deployment/web, it shows those workloads alone.
+With names, it shows those objects alone, with the problems of what belongs to them. A
+name is of a workload, a DaemonSet, a PodDistributor or a FlexDaemonsetTemplate, such as
+deployment/web or pd/web.
 
-In a bar, █ is a pod that should be there, ░ one that is missing and ▒ one too many.
+On a terminal, the report has colors, unless the variable NO_COLOR is set.
 
 The exit status is 0 if everything is as it should be, and 3 if not. It is 1 if that
 could not be found out, and 2 if the command was called in a wrong way.`,
 		Example: `  # The workloads of the current namespace
   kubectl stowage status
 
-  # One of them
+  # One of them, with its ReplicaSets, its pods and its policy
   kubectl stowage status deployment/web
 
   # Those of all namespaces, with policies and node labels
@@ -70,7 +72,7 @@ could not be found out, and 2 if the command was called in a wrong way.`,
 		Args: workloadNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var errs []error
-			if all && len(args) > 0 {
+			if allNamespaces && len(args) > 0 {
 				errs = append(errs, errors.New("names are of one namespace; -A looks at all of them"))
 			}
 			if !slices.Contains(inspect.Formats, output) {
@@ -89,16 +91,22 @@ could not be found out, and 2 if the command was called in a wrong way.`,
 			if err != nil {
 				return err
 			}
-			if all {
+			if timeout < 0 {
+				return config.NewUsageError(fmt.Errorf("--timeout is %v; it must not be negative", timeout))
+			}
+			if allNamespaces {
 				namespace = ""
 			}
-			return runStatus(cmd.Context(), s, i, statusRun{namespace: namespace, names: args, output: output, watch: watch, wait: wait, timeout: timeout})
+			layout := inspect.Layout{Format: output, AllNamespaces: allNamespaces, All: all}
+			layout.Width, layout.Color = s.terminal()
+			return runStatus(cmd.Context(), s, i, statusRun{namespace: namespace, names: args, layout: layout, watch: watch, wait: wait, timeout: timeout})
 		},
 	}
 	fs := cmd.Flags()
 	fs.StringVarP(&output, "output", "o", output, strings.Join(inspect.Formats, ", "))
-	fs.BoolVarP(&all, "all-namespaces", "A", all, "Look at the workloads of all namespaces")
-	fs.BoolVarP(&watch, "watch", "w", watch, "Look again every two seconds, and print what changed")
+	fs.BoolVarP(&allNamespaces, "all-namespaces", "A", allNamespaces, "Look at the workloads of all namespaces")
+	fs.BoolVar(&all, "all", all, "Show workloads that are as they should be, however many there are")
+	fs.BoolVarP(&watch, "watch", "w", watch, "Look again every two seconds. On a terminal, the new report replaces the old one; elsewhere, it follows if it differs")
 	fs.BoolVar(&wait, "wait", wait, "Wait until everything is as it should be")
 	fs.DurationVar(&timeout, "timeout", timeout, "How long --wait waits")
 	configuration = newInspectOptions(cmd)
@@ -109,10 +117,11 @@ could not be found out, and 2 if the command was called in a wrong way.`,
 
 // statusRun is how the status is to be shown.
 type statusRun struct {
-	namespace, output string
-	names             []string
-	watch, wait       bool
-	timeout           time.Duration
+	namespace   string
+	names       []string
+	layout      inspect.Layout
+	watch, wait bool
+	timeout     time.Duration
 }
 
 func runStatus(ctx context.Context, s Streams, i *inspect.Inspector, o statusRun) error {
@@ -149,7 +158,7 @@ func runStatus(ctx context.Context, s Streams, i *inspect.Inspector, o statusRun
 		}
 		if err == nil && len(o.names) > 0 {
 			if unknown := r.Only(o.names); len(unknown) > 0 {
-				return config.NewUsageError(fmt.Errorf("namespace %s has no workload with a strategy, a template or a problem named %s", o.namespace, strings.Join(unknown, ", ")))
+				return config.NewUsageError(fmt.Errorf("there is no %s with a policy or a problem in namespace %s", strings.Join(unknown, ", "), o.namespace))
 			}
 		}
 		if last == "" {
@@ -158,7 +167,7 @@ func runStatus(ctx context.Context, s Streams, i *inspect.Inspector, o statusRun
 			}
 		}
 		var text strings.Builder
-		if err := r.Print(&text, o.output, o.namespace == ""); err != nil {
+		if err := r.Print(&text, o.layout); err != nil {
 			return err
 		}
 		done := !o.wait || r.OK() || expired.Err() != nil
@@ -169,11 +178,8 @@ func runStatus(ctx context.Context, s Streams, i *inspect.Inspector, o statusRun
 				printed = now
 			}
 			last = text.String()
-		case text.String() != last || o.wait:
-			if o.watch && last != "" {
-				fmt.Fprintln(s.Out, separator(o.output))
-			}
-			if _, err := io.WriteString(s.Out, text.String()); err != nil {
+		case text.String() != last || o.wait || o.watch && o.layout.Width > 0:
+			if _, err := io.WriteString(s.Out, o.heading(last == "", i.Clock.Now())+text.String()); err != nil {
 				return err
 			}
 			last = text.String()
@@ -195,12 +201,19 @@ func runStatus(ctx context.Context, s Streams, i *inspect.Inspector, o statusRun
 	}
 }
 
-// separator is what comes between two reports of a watch.
-func separator(format string) string {
-	if format == "yaml" {
-		return "---"
+// heading is what comes before a report: in a watch, the time, and what sets the report off from the one before.
+func (o statusRun) heading(first bool, now time.Time) string {
+	switch {
+	case !o.watch || o.layout.Format == "json":
+		return ""
+	case o.layout.Format == "yaml":
+		return map[bool]string{false: "---\n"}[first]
+	case o.layout.Width > 0:
+		return "\x1b[H\x1b[2J" + now.Format(time.TimeOnly) + ", every 2 seconds\n\n" // to the top of an empty screen
+	case first:
+		return now.Format(time.TimeOnly) + "\n"
 	}
-	return ""
+	return "\n" + now.Format(time.TimeOnly) + "\n"
 }
 
 // progress says now and then how far a look at a large cluster has come, until stop is

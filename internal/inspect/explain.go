@@ -16,6 +16,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/world"
 	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
@@ -75,6 +76,8 @@ type subject struct {
 	roots  []*world.Workload
 	// unseen is why the webhook would not see the pod now, if it would not.
 	unseen string
+	policy *policy.Policy // nil if it has none
+	nodes  nodeLabels     // nil where they are not needed or may not be read
 }
 
 // Explain explains a pod. It returns the API server's error if there is no such pod.
@@ -151,8 +154,8 @@ func (i *Inspector) Explain(ctx context.Context, namespace, name string) (*Expla
 	}
 	if why, waits := podstatus.Unschedulable(s.pod); waits {
 		e.Pending, e.Action = why, "make room on a node that it may use, or change what it asks for"
-		if w := i.waitsFor(s.pod); w != nil {
-			e.Action = w.action
+		if w := i.waitsFor(s.pod, s.policy, s.nodes); w != nil {
+			e.Pending, e.Action = fmt.Sprintf("%s: %s", w.problem, why), w.action
 		}
 	}
 	return e, nil

@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"context"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -150,6 +149,7 @@ func (s *subject) spread(ctx context.Context, f *spreadFacts) error {
 		f.NoStrategy = s.noStrategy()
 		return nil
 	}
+	s.policy = p
 	f.Policy = &policyFacts{Source: p.Source}
 	if p.Strategy == nil {
 		f.Policy.Invalid = oneLine(p.Err)
@@ -207,18 +207,22 @@ func (s *subject) spread(ctx context.Context, f *spreadFacts) error {
 // noStrategy looks why there is no strategy.
 func (s *subject) noStrategy() *noStrategy {
 	type source struct {
-		of          string
+		of, kind    string
 		annotations map[string]string
 	}
-	sources := []source{{"the pod", s.pod.Annotations}}
+	sources := []source{{"the pod", "Pod", s.pod.Annotations}}
 	for _, w := range s.roots {
-		sources = append(sources, source{w.Kind + " " + w.Name, w.Annotations})
+		sources = append(sources, source{w.Kind + " " + w.Name, w.Kind, w.Annotations})
 	}
 	for _, src := range sources {
 		if _, ok := policy.StrategyText(src.annotations); ok {
 			return &noStrategy{Namespace: s.pod.Namespace, Annotations: src.of}
 		}
-		if wrong := slices.Concat(policy.Check(src.annotations)); len(wrong) > 0 {
+		var wrong []string
+		for _, f := range policy.Check(src.kind, policy.Metadata{Annotations: src.annotations}, nil) {
+			wrong = append(wrong, f.Text)
+		}
+		if len(wrong) > 0 {
 			return &noStrategy{Namespace: s.pod.Namespace, Annotations: src.of, Wrong: wrong}
 		}
 	}
@@ -258,20 +262,20 @@ const (
 func (s *subject) divide(ctx context.Context, f *spreadFacts, p *policy.Policy) error {
 	owner := ledger.Owner{APIVersion: s.owner.APIVersion, Kind: s.owner.Kind, Namespace: s.pod.Namespace, Name: s.owner.Name, UID: types.UID(s.owner.UID)}
 	var pods []division.Pod
-	nodes, err := s.nodeLabels(ctx)
-	if err != nil && !apierrors.IsForbidden(err) {
+	var err error
+	if s.nodes, err = s.nodeLabels(ctx); err != nil && !apierrors.IsForbidden(err) {
 		return err
 	}
 	err = each(ctx, s.Inspector, &corev1.PodList{}, func(pod *corev1.Pod) {
 		if c := metav1.GetControllerOfNoCopy(pod); c != nil && c.UID == owner.UID && podstatus.Active(pod) && proven(pod) {
-			pods = append(pods, divided(pod, p, nodes))
+			pods = append(pods, divided(pod, p, s.nodes))
 		}
 	}, client.InNamespace(s.pod.Namespace), client.HasLabels{stowage.SeatLabel})
 	if err != nil {
 		return err
 	}
 	var d division.Division
-	replicas := d.AddPods(p.Strategy, pods)
+	replicas := d.AddPods(p.Whole, pods) // as status does, whatever lacks room
 	scale, err := worldapi.ReadScale(ctx, s.Client, owner.Namespace, seats.Ref(owner))
 	switch {
 	case err == nil && scale != nil:
@@ -279,7 +283,7 @@ func (s *subject) divide(ctx context.Context, f *spreadFacts, p *policy.Policy) 
 	case err != nil && !apierrors.IsForbidden(err):
 		return err
 	}
-	d.AddTargets(p.Strategy, replicas)
+	d.AddTargets(p.Whole, replicas)
 	f.Replicas, f.Pools = replicas, poolsOf(&d)
 	return nil
 }

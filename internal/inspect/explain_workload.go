@@ -42,7 +42,6 @@ type look struct {
 // returns [ErrNotFound] if there is none, and no pod that belongs to one.
 func (i *Inspector) ExplainWorkload(ctx context.Context, namespace, kind, name string) (*WorkloadExplanation, error) {
 	e := &WorkloadExplanation{Namespace: namespace, Name: name, Problems: []Problem{}, Groups: []Group{}}
-	members := map[string]bool{} // what is between the pods and the workload, and that itself, as kind/name
 	counts, samples := map[look]int{}, map[look]string{}
 	var order []look
 	reader := i.live()
@@ -60,12 +59,9 @@ func (i *Inspector) ExplainWorkload(ctx context.Context, namespace, kind, name s
 			}
 			owners[string(owner.UID)] = chain
 		}
-		for n, ref := range chain.Refs {
+		for _, ref := range chain.Refs {
 			if ref.Name == name && SameKind(ref.Kind, kind) {
 				e.Kind = ref.Kind
-				for _, member := range chain.Refs[:n+1] {
-					members[member.Kind+"/"+member.Name] = true
-				}
 				l := i.lookOf(pod)
 				if counts[l] == 0 {
 					order = append(order, l)
@@ -86,20 +82,16 @@ func (i *Inspector) ExplainWorkload(ctx context.Context, namespace, kind, name s
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range report.Problems {
-		k, n, _ := strings.Cut(p.Object, "/")
-		itself := n == name && SameKind(k, kind)
-		if p.Namespace != namespace || !itself && !members[p.Object] {
-			continue
-		}
-		if itself {
-			e.Kind = k
-		}
-		e.Problems = append(e.Problems, p)
-	}
+	report.Only([]string{kind + "/" + name})
+	e.Problems = append(e.Problems, report.Problems...)
 	for _, w := range report.Workloads {
-		if w.Namespace == namespace && w.Name == name && SameKind(w.Kind, kind) {
+		if w.Name == name && SameKind(w.Kind, kind) {
 			e.Kind = w.Kind
+		}
+	}
+	for _, p := range report.Problems {
+		if k, n, _ := strings.Cut(p.Object, "/"); n == name && SameKind(k, kind) {
+			e.Kind = k
 		}
 	}
 	if e.Kind == "" {
@@ -126,7 +118,7 @@ func (i *Inspector) lookOf(pod *corev1.Pod) look {
 // shortKinds are kubectl's short names of kinds.
 var shortKinds = map[string]string{
 	"deploy": "Deployment", "rs": "ReplicaSet", "sts": "StatefulSet", "ds": "DaemonSet", "rc": "ReplicationController", "cj": "CronJob",
-	"po": "Pod", "no": "Node",
+	"po": "Pod", "no": "Node", "pd": "PodDistributor", "fdt": "FlexDaemonsetTemplate",
 }
 
 // SameKind reports whether text is a way to write a kind: in any case, in the plural, or in short.

@@ -41,10 +41,6 @@ const slack = 30 * time.Second
 // health looks at Stowage itself. Where nothing of it is installed, it is nil.
 func (i *Inspector) health(ctx context.Context, registration *admissionregistrationv1.MutatingWebhookConfiguration, r *Report) error {
 	h := &Health{ClientVersion: version.String()}
-	hidden := func(what string, err error) {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("%s is left out: %v", what, err))
-	}
-
 	// 1. The replicas.
 	deployed := false
 	for _, part := range []struct {
@@ -60,7 +56,7 @@ func (i *Inspector) health(ctx context.Context, registration *admissionregistrat
 		case apierrors.IsNotFound(err):
 			continue
 		case apierrors.IsForbidden(err):
-			hidden("the Deployment "+part.deployment, err)
+			r.hide("the replicas of Stowage")
 			continue
 		case err != nil:
 			return fmt.Errorf("the Deployment %s: %w", part.deployment, err)
@@ -75,13 +71,17 @@ func (i *Inspector) health(ctx context.Context, registration *admissionregistrat
 		}
 	}
 
+	if i.InvalidConfig != nil {
+		r.problem(invalidConfig, i.Namespace, "ConfigMap/"+i.ConfigMap, "correct it: a replica that starts now refuses it", "is invalid, and the last valid settings hold: %s", oneLine(i.InvalidConfig))
+	}
+
 	// 2. The leader.
 	var lease coordinationv1.Lease
 	err := i.Client.Get(ctx, client.ObjectKey{Namespace: i.Namespace, Name: i.Lease}, &lease)
 	leased := err == nil
 	switch {
 	case apierrors.IsForbidden(err):
-		hidden("the leader of Stowage", err)
+		r.hide("the leader of Stowage")
 	case client.IgnoreNotFound(err) != nil:
 		return fmt.Errorf("the lease of Stowage: %w", err)
 	case leased:
@@ -133,9 +133,9 @@ func lastExpiry(bundle []byte) (last time.Time) {
 
 // text is the health in a line.
 func (h *Health) text() string {
-	parts := []string{"replicas not known"}
+	var parts []string
 	if h.Replicas != nil {
-		parts[0] = fmt.Sprintf("%d of %d replicas ready", *h.Ready, *h.Replicas)
+		parts = append(parts, fmt.Sprintf("%d of %d replicas ready", *h.Ready, *h.Replicas))
 	}
 	if h.Controllers != nil {
 		parts = append(parts, fmt.Sprintf("%d of %d controllers ready", *h.ControllersReady, *h.Controllers))
@@ -151,6 +151,9 @@ func (h *Health) text() string {
 		if strings.TrimPrefix(h.Version, "v") != strings.TrimPrefix(h.ClientVersion, "v") {
 			parts = append(parts, "client version "+h.ClientVersion)
 		}
+	}
+	if len(parts) == 0 {
+		return "Stowage is installed.\n"
 	}
 	return "Stowage: " + strings.Join(parts, ", ") + "\n"
 }

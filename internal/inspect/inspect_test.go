@@ -146,15 +146,15 @@ func TestStatus(t *testing.T) {
 	}{
 		"an empty cluster":                  {nil, true, []string{"nothing"}},
 		"each pool has its own":             {[]client.Object{web(2, nil), pod("x", "0", 1, nil), pod("y", "1", 1, nil)}, true, []string{"ReplicaSet/web", "Everything is as it should be"}},
-		"too many in a pool":                {[]client.Object{web(2, nil), pod("x", "0", 1, nil), pod("y", "0", 2, nil)}, false, []string{"+1", "-1"}},
+		"too many in a pool":                {[]client.Object{web(2, nil), pod("x", "0", 1, nil), pod("y", "0", 2, nil)}, false, []string{"pool 0 has 2 pods, and 1 are due", "roll out"}},
 		"a deletion cost of another writer": {[]client.Object{web(2, nil), pod("y", "1", 1, nil), pod("x", "0", 1, func(p *corev1.Pod) { p.Annotations[corev1.PodDeletionCost] = "7" })}, true, []string{"1 pod(s) have a deletion cost that Stowage did not write"}},
-		"a pod without a seat":              {[]client.Object{web(2, nil), pod("x", "0", 1, nil), pod("y", "", 0, nil)}, false, []string{"1 without a seat"}},
-		"a pod that is missing":             {[]client.Object{web(2, nil), pod("x", "0", 1, nil)}, false, []string{"-1"}},
-		"a pod that is not ready":           {[]client.Object{web(2, nil), pod("x", "0", 1, nil), pod("y", "1", 1, func(p *corev1.Pod) { p.Status.Conditions = nil })}, false, nil},
+		"a pod without a seat":              {[]client.Object{web(2, nil), pod("x", "0", 1, nil), pod("y", "", 0, nil)}, false, []string{"1 pod(s) have no seat"}},
+		"a pod that is missing":             {[]client.Object{web(2, nil), pod("x", "0", 1, nil)}, false, []string{"1 pods exist, and 2 are asked for"}},
+		"a pod that is not ready":           {[]client.Object{web(2, nil), pod("x", "0", 1, nil), pod("y", "1", 1, func(p *corev1.Pod) { p.Status.Conditions = nil })}, false, []string{"1 of 2 pods are ready"}},
 		"an invalid strategy": {[]client.Object{web(1, func(rs *appsv1.ReplicaSet) {
 			rs.Spec.Template.Annotations[stowage.SpreadStrategyAliasAnnotation] = "p"
-		})}, false, []string{"invalid: "}},
-		"one that is left alone":       {[]client.Object{web(2, func(rs *appsv1.ReplicaSet) { rs.Spec.Template.Labels = map[string]string{stowage.ModeKey: "Off"} })}, true, []string{"leaves it alone"}},
+		})}, false, []string{"is invalid, so that it", "→ correct it"}},
+		"one that is left alone":       {[]client.Object{web(2, func(rs *appsv1.ReplicaSet) { rs.Spec.Template.Labels = map[string]string{stowage.ModeKey: "Off"} })}, true, []string{"left alone on purpose: stowage.dev/mode is Off"}},
 		"pods that choose their nodes": {[]client.Object{web(2, func(rs *appsv1.ReplicaSet) { rs.Spec.Template.Spec.NodeSelector = map[string]string{"p": "a"} })}, true, []string{"choose their nodes themselves"}},
 		"a match condition leaves it out": {[]client.Object{web(2, func(rs *appsv1.ReplicaSet) {
 			rs.Spec.Template.Spec.NodeName = "node-a"
@@ -173,7 +173,7 @@ func TestStatus(t *testing.T) {
 				t.Fatal(err)
 			}
 			var out strings.Builder
-			if err := r.Print(&out, "table", true); err != nil {
+			if err := r.Print(&out, Layout{Format: "table", AllNamespaces: true, Width: 80}); err != nil {
 				t.Fatal(err)
 			}
 			if r.OK() != tc.ok {
@@ -185,7 +185,7 @@ func TestStatus(t *testing.T) {
 				}
 			}
 			for _, format := range Formats {
-				if err := r.Print(&strings.Builder{}, format, true); err != nil {
+				if err := r.Print(&strings.Builder{}, Layout{Format: format, AllNamespaces: true, Color: true}); err != nil {
 					t.Errorf("%s: %v", format, err)
 				}
 			}
@@ -228,6 +228,23 @@ func TestProblems(t *testing.T) {
 			Capacity: testkit.ResourceList("kata.peerpods.io/vm=" + capacity), Allocatable: testkit.ResourceList("kata.peerpods.io/vm=" + capacity),
 		}}
 	}
+	poolNode := func(pool string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-" + pool, Labels: map[string]string{"p": pool}}}
+	}
+	adopted := func(name string, ordinal int) *corev1.Pod {
+		return pod(name, "0", ordinal, func(p *corev1.Pod) { p.Annotations[stowage.ClaimAnnotation] = adoptedClaim + "x" })
+	}
+	distributorOf := func(name, kind, target string) *versprei.PodDistributor {
+		d := distributor.DeepCopy()
+		d.Name, d.Spec.Target.Kind, d.Spec.Target.Name = name, kind, target
+		return d
+	}
+	selectNothing := func(i *Inspector) {
+		registration := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "stowage"}}
+		if err := i.Client.Patch(t.Context(), registration, client.RawPatch(types.JSONPatchType, []byte(`[{"op":"add","path":"/webhooks/0/namespaceSelector","value":{"matchLabels":{"no":"namespace"}}}]`))); err != nil {
+			t.Fatal(err)
+		}
+	}
 	noAuthority := func(i *Inspector) {
 		registration := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "stowage"}}
 		if err := i.Client.Patch(t.Context(), registration, client.RawPatch(types.JSONPatchType, []byte(`[{"op":"remove","path":"/webhooks/0/clientConfig/caBundle"}]`))); err != nil {
@@ -244,7 +261,11 @@ func TestProblems(t *testing.T) {
 		"Stowage is down": {edit: func(i *Inspector) { i.Clock = clocktesting.NewFakePassiveClock(now.Add(time.Minute)) },
 			want: []string{"Lease/stowage-leader: no replica of Stowage leads"}},
 		"its certificate has ended": {edit: later, want: []string{"Lease/stowage-leader", "MutatingWebhookConfiguration/stowage: its caBundle has no valid certificate"}},
-		"no authority":              {edit: noAuthority, want: []string{"MutatingWebhookConfiguration/stowage: its caBundle has no valid certificate"}},
+		"settings that are invalid": {edit: func(i *Inspector) {
+			i.ConfigMap, i.InvalidConfig = "stowage-config", errors.New("LOG_LEVEL: it is loud")
+		},
+			want: []string{"ConfigMap/stowage-config: is invalid, and the last valid settings hold: LOG_LEVEL: it is loud"}},
+		"no authority": {edit: noAuthority, want: []string{"MutatingWebhookConfiguration/stowage: its caBundle has no valid certificate"}},
 		"a certificate from files needs none": {edit: func(i *Inspector) {
 			noAuthority(i)
 			i.CertDir = "/etc/stowage/certs"
@@ -261,10 +282,10 @@ func TestProblems(t *testing.T) {
 		"a DaemonSet's pod without a size":        {objects: []client.Object{daemonSet("tenth", nil), tenth, agent(nil)}, want: []string{"DaemonSet/agent: no size: created before"}},
 		"a DaemonSet whose template is not there": {objects: []client.Object{daemonSet("none", nil), agent(nil)}, want: []string{"DaemonSet/agent: names FlexDaemonsetTemplate none, which does not exist"}},
 		"a PodDistributor without a target":       {objects: []client.Object{distributor}, want: []string{"PodDistributor/d: its target apps/v1 Deployment gone does not exist"}},
-		"a PodDistributor with a target": {objects: []client.Object{web(1, nil), pod("x", "1", 1, nil), &versprei.PodDistributor{
+		"a PodDistributor with a target": {objects: []client.Object{web(1, nil), pod("x", "0", 1, nil), &versprei.PodDistributor{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "d"}, Spec: versprei.PodDistributorSpec{
 				Target: versprei.Target{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web"}, Distribution: distributor.Spec.Distribution,
-			}}}},
+			}}}, want: []string{"ReplicaSet/web: the strategy is ignored, because PodDistributor d divides the pods of this workload"}},
 		"a peer pod that waits for a VM": {objects: []client.Object{pod("vm", "", 0, func(p *corev1.Pod) {
 			kata(p)
 			waits(p)
@@ -274,11 +295,31 @@ func TestProblems(t *testing.T) {
 			waits(p)
 			p.Labels = map[string]string{stowage.SizedByLabel: "tenth"}
 		})}, want: []string{"DaemonSet/agent: no room for the size: 0/1"}},
-		"a seated pod that waits":    {objects: []client.Object{web(1, nil), pod("x", "1", 1, waits)}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}},
-		"VMs of another client":      {objects: []client.Object{node("3", nil)}, want: []string{"Node/n: advertises 3 kata.peerpods.io/vm, which another client set, and not 10"}},
-		"a daemon that is not Ready": {objects: []client.Object{node("0", nil), daemon("n", false)}, want: []string{"Node/n: its daemon is not Ready, so it advertises no VMs"}},
-		"the amount of a daemon":     {objects: []client.Object{node("3", nil), daemon("n", true)}},
-		"a limit that is no number":  {objects: []client.Object{node("10", map[string]string{stowage.PeerPodsLimitAnnotation: "many"})}, want: []string{"Node/n: its annotation"}},
+		"a seated pod that waits": {objects: []client.Object{poolNode("b"), web(1, nil), pod("x", "1", 1, waits)}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}},
+		"no node has the labels":  {objects: []client.Object{poolNode("a"), web(1, nil), pod("x", "1", 1, waits)}, want: []string{"ReplicaSet/web: no node has the labels of pool 1 (p=b): 0/1"}},
+		"the template's own selector fits no node": {objects: []client.Object{poolNode("b"), web(1, nil), pod("x", "1", 1, func(p *corev1.Pod) {
+			waits(p)
+			p.Spec.NodeSelector["disk"] = "ssd"
+		})}, want: []string{"ReplicaSet/web: no node of pool 1 has what the node selector or affinity of the pod template asks for: 0/1"}},
+		"pods that choose nodes which are not there": {objects: []client.Object{poolNode("b"), web(1, func(rs *appsv1.ReplicaSet) { rs.Spec.Template.Spec.NodeSelector = map[string]string{"p": "c"} }), pod("x", "", 0, func(p *corev1.Pod) {
+			waits(p)
+			p.Spec.NodeSelector = map[string]string{"p": "c"}
+		})}, want: []string{"ReplicaSet/web: the pod template chooses nodes itself, and no node is as it asks: 0/1"}},
+		"a quota refuses pods": {objects: []client.Object{web(2, func(rs *appsv1.ReplicaSet) {
+			rs.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Message: "exceeded quota: none"}}
+		}), pod("x", "0", 1, nil)}, want: []string{"ReplicaSet/web: 1 of 2 pods exist, and the API server refuses the others: exceeded quota: none"}},
+		"pods that were adopted": {objects: []client.Object{web(2, nil), adopted("x", 1), adopted("y", 2)}, want: []string{"ReplicaSet/web: pool 0 has 2 pods, and 1 are due: 2 of them ran there before they got a seat"}},
+		"a setting that is ignored": {objects: []client.Object{web(1, func(rs *appsv1.ReplicaSet) {
+			rs.Spec.Template.Annotations[stowage.RepairAnnotation] = "Recreat"
+		}), pod("x", "1", 1, nil)}, want: []string{`ReplicaSet/web: stowage.dev/repair is "Recreat" and is ignored`}},
+		"the registration leaves all out":      {objects: []client.Object{web(1, nil), pod("x", "1", 1, nil)}, edit: selectNothing, want: []string{"ReplicaSet/web: has a strategy, and the webhook's registration leaves its pods out"}},
+		"a PodDistributor of a DaemonSet":      {objects: []client.Object{daemonSet("", nil), distributorOf("d", "DaemonSet", "agent")}, want: []string{"PodDistributor/d: is invalid, so that it divides no pods: spec.target.kind is DaemonSet"}},
+		"a PodDistributor of another spelling": {objects: []client.Object{web(1, nil), pod("x", "1", 1, nil), distributorOf("d", "replicaset", "web")}, want: []string{"PodDistributor/d: is invalid, so that it divides no pods: spec.target.kind is \"replicaset\""}},
+		"two PodDistributors of one target":    {objects: []client.Object{web(1, nil), pod("x", "0", 1, nil), distributorOf("c", "ReplicaSet", "web"), distributorOf("d", "ReplicaSet", "web")}, want: []string{"PodDistributor/d: divides no pods, because PodDistributor c is older and has the same target", "ReplicaSet/web: the strategy is ignored"}},
+		"VMs of another client":                {objects: []client.Object{node("3", nil)}, want: []string{"Node/n: advertises 3 kata.peerpods.io/vm, which another client set, and not 10"}},
+		"a daemon that is not Ready":           {objects: []client.Object{node("0", nil), daemon("n", false)}, want: []string{"Node/n: its daemon is not Ready, so it advertises no VMs"}},
+		"the amount of a daemon":               {objects: []client.Object{node("3", nil), daemon("n", true)}},
+		"a limit that is no number":            {objects: []client.Object{node("10", map[string]string{stowage.PeerPodsLimitAnnotation: "many"})}, want: []string{"Node/n: its annotation"}},
 		"a ConfigMap that is refused": {objects: []client.Object{&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "stowage-system", Name: "peer-pods-cm"}, Data: map[string]string{"PEERPODS_LIMIT_PER_NODE": "ten"}}},
 			want: []string{"ConfigMap/peer-pods-cm: its limit is refused"}},
 	} {
@@ -348,7 +389,8 @@ func TestExplainWorkload(t *testing.T) {
 		p.Spec.NodeName = ""
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/1 nodes are available."}}
 	}
-	i := newInspector(t, web(4, nil), pod("a", "0", 1, nil), pod("b", "0", 2, nil), pod("c", "1", 1, waits), pod("d", "", 0, nil),
+	bNode := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-b", Labels: map[string]string{"p": "b"}}}
+	i := newInspector(t, bNode, web(4, nil), pod("a", "0", 1, nil), pod("b", "0", 2, nil), pod("c", "1", 1, waits), pod("d", "", 0, nil),
 		pod("stranger", "0", 9, func(p *corev1.Pod) { p.OwnerReferences = nil }))
 	for _, kind := range []string{"rs", "replicaset", "ReplicaSets"} {
 		e, err := i.ExplainWorkload(t.Context(), "ns", kind, "web")
@@ -357,7 +399,7 @@ func TestExplainWorkload(t *testing.T) {
 		}
 		says(t, e,
 			"ReplicaSet ns/web", "Problem: no room in pool 1: 0/1 nodes are available (pod c)", "2 pods that look alike, one of them: Pod ns/a",
-			"1 pod: Pod ns/c", "It is Pending because 0/1", "1 pod: Pod ns/d", "It would be given a seat if it were created now")
+			"1 pod: Pod ns/c", "It is Pending: no room in pool 1: 0/1", "1 pod: Pod ns/d", "It would be given a seat if it were created now")
 	}
 	// A Deployment's problems are those of its ReplicaSets' pods.
 	owned := web(1, func(rs *appsv1.ReplicaSet) {

@@ -2,12 +2,13 @@ package inspect
 
 import (
 	"context"
-	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/stowage-dev/stowage/internal/podstatus"
@@ -24,7 +25,8 @@ func (i *Inspector) listPods(ctx context.Context, s *snapshot, namespace string,
 	}
 	err := each(ctx, i, &corev1.PodList{}, keep)
 	if apierrors.IsForbidden(err) && namespace != "" {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("the VMs of nodes, and the nodes that templates cover, are left out: %v", err))
+		r.hide("the VMs of nodes")
+		r.hide("the nodes that templates cover")
 		s.podsOfNamespace, s.pods = true, nil
 		return each(ctx, i, &corev1.PodList{}, keep, client.InNamespace(namespace))
 	}
@@ -67,6 +69,28 @@ func (i *Inspector) nodeLabels(ctx context.Context) (nodeLabels, error) {
 		return nil, err
 	}
 	return out, nil
+}
+
+// have reports whether a node has some labels.
+func (n nodeLabels) have(want labels.Set) bool {
+	selector := labels.SelectorFromSet(want)
+	for _, has := range n {
+		if selector.Matches(labels.Set(has)) {
+			return true
+		}
+	}
+	return false
+}
+
+// fit reports whether a node is as a pod's node selector and affinity ask.
+func (n nodeLabels) fit(pod *corev1.Pod) bool {
+	asks := nodeaffinity.GetRequiredNodeAffinity(pod)
+	for name, has := range n {
+		if ok, err := asks.Match(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: has}}); ok && err == nil {
+			return true
+		}
+	}
+	return false
 }
 
 func runtimeClass(pod *corev1.Pod) string {

@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"unicode/utf8"
 
 	"sigs.k8s.io/yaml"
 )
@@ -14,31 +16,80 @@ import (
 // Formats are the output formats of [Report.Print].
 var Formats = []string{"table", "wide", "json", "yaml"}
 
-// Print writes the report. Namespaces are told where it is about all of them.
-func (r *Report) Print(out io.Writer, format string, allNamespaces bool) error {
-	if format == "json" || format == "yaml" {
-		return printObject(out, format, struct {
+// Layout is how a report is printed.
+type Layout struct {
+	// Format is one of [Formats].
+	Format string
+	// AllNamespaces says that the report is about all of them, so that namespaces are told.
+	AllNamespaces bool
+	// All prints the rows of workloads that are as they should be, too, however many there are.
+	All bool
+	// Width is how many characters a line has; 0 is no limit.
+	Width int
+	// Color marks what is not as it should be with the colors of a terminal.
+	Color bool
+}
+
+// Print writes the report.
+func (r *Report) Print(out io.Writer, l Layout) error {
+	if l.Format == "json" || l.Format == "yaml" {
+		return printObject(out, l.Format, struct {
 			OK bool `json:"ok"`
 			*Report
 		}{r.OK(), r})
 	}
 	var sections []string
-	if r.Stowage != nil {
+	if r.Stowage != nil && !r.named {
 		sections = append(sections, r.Stowage.text())
 	}
 	head := len(sections)
-	for _, text := range []string{r.problemTable(), r.workloadTable(format == "wide", allNamespaces), r.templateTable(), r.planTable(), r.vmTable(format == "wide")} {
+	for _, text := range []string{r.problemText(l), r.workloadTable(l), r.templateTable(), r.planTable(), r.vmTable(l.Format == "wide")} {
 		if text != "" {
 			sections = append(sections, text)
 		}
 	}
-	if len(sections) == head {
+	if len(sections) == head && !r.named {
 		sections = append(sections, "There is no workload with a strategy, no FlexDaemonsetTemplate and no peer-pod VM.\n")
 	} else {
-		sections = append(sections, r.Verdict()+"\n")
+		sections = append(sections, l.mark(r.OK(), r.Verdict())+"\n")
 	}
 	_, err := io.WriteString(out, strings.Join(sections, "\n"))
 	return err
+}
+
+// mark gives a text the color of what is as it should be, or of what is not.
+func (l Layout) mark(ok bool, text string) string {
+	switch {
+	case !l.Color:
+		return text
+	case ok:
+		return "\x1b[32m" + text + "\x1b[0m"
+	}
+	return "\x1b[1;31m" + text + "\x1b[0m"
+}
+
+// wrap breaks a text into lines of the layout's width. Each line but the first begins with the indent.
+func (l Layout) wrap(text, indent string) string {
+	if l.Width == 0 {
+		return text
+	}
+	var b strings.Builder
+	column := 0
+	for word := range strings.FieldsSeq(text) {
+		length := utf8.RuneCountInString(word)
+		switch {
+		case column == 0:
+		case column+1+length > l.Width:
+			b.WriteString("\n" + indent)
+			column = len(indent)
+		default:
+			b.WriteByte(' ')
+			column++
+		}
+		b.WriteString(word)
+		column += length
+	}
+	return b.String()
 }
 
 func printObject(out io.Writer, format string, object any) error {
@@ -114,64 +165,103 @@ func table(head []string, rows [][]string) string {
 	return strings.Join(lines, "\n")
 }
 
-// problemTable has the problems, each with what to do about it.
-func (r *Report) problemTable() string {
-	var rows [][]string
+// problemText has the problems, each with what to do about it.
+func (r *Report) problemText(l Layout) string {
+	var b strings.Builder
 	for _, p := range r.Problems {
 		object := p.Object
 		if p.Namespace != "" {
 			object = p.Namespace + "/" + object
 		}
-		rows = append(rows, []string{object, p.Problem, p.Action})
+		text := l.wrap(object+": "+p.Problem, "  ")
+		b.WriteString(l.mark(false, text[:len(object)]) + text[len(object):] + "\n")
+		b.WriteString("  " + l.wrap("→ "+p.Action, "    ") + "\n")
 	}
-	return table([]string{"OBJECT", "PROBLEM", "WHAT TO DO"}, rows)
+	return b.String()
 }
 
-func (r *Report) workloadTable(wide, allNamespaces bool) string {
-	head := []string{"WORKLOAD", "POOL", "SHARE", "TARGET", "CURRENT", "READY", "PENDING", "DIFF"}
-	if allNamespaces {
+// fewRows are so many that the rows of all workloads are printed.
+const fewRows = 20
+
+// shown returns the workloads that have rows, and how many have none because they are as they should be.
+func (r *Report) shown(l Layout) (shown []Workload, sound int) {
+	rows := 0
+	for _, w := range r.Workloads {
+		rows += max(1, len(w.Pools))
+	}
+	if l.All || r.named || rows <= fewRows {
+		return r.Workloads, 0
+	}
+	for _, w := range r.Workloads {
+		if w.OK {
+			sound++
+		} else {
+			shown = append(shown, w)
+		}
+	}
+	return shown, sound
+}
+
+func (r *Report) workloadTable(l Layout) string {
+	wide := l.Format == "wide"
+	head := []string{"WORKLOAD", "POOL", "TARGET", "CURRENT", "READY", "PENDING"}
+	if wide {
+		head = []string{"WORKLOAD", "POOL", "SHARE", "TARGET", "CURRENT", "READY", "PENDING", "DIFF", "NODE LABELS", "POLICY"}
+	}
+	if l.AllNamespaces {
 		head = append([]string{"NAMESPACE"}, head...)
 	}
-	if wide {
-		head = append(head, "NODE LABELS", "POLICY")
-	}
-	head = append(head, "", "NOTE")
-	var rows [][]string
-	for _, w := range r.Workloads {
-		add := func(note string, cells ...string) {
-			row := append([]string{w.Kind + "/" + w.Name}, cells...)
-			if allNamespaces {
-				row = append([]string{w.Namespace}, row...)
-			}
-			rows = append(rows, append(row, note))
-		}
-		if len(w.Pools) == 0 {
-			cells := []string{"-", "-", "-", "-", "-", "-", "-"}
-			if wide {
-				cells = append(cells, "-", w.Policy)
-			}
-			add(w.Note, append(cells, "")...)
-		}
-		most := int64(0)
+	shown, sound := r.shown(l)
+	most, noted := int64(0), false
+	for _, w := range shown {
+		noted = noted || w.Note != ""
 		for _, p := range w.Pools {
 			most = max(most, p.Target, p.Current)
 		}
-		for i, p := range w.Pools {
-			cells := []string{
-				p.Name, strconv.FormatFloat(p.Share, 'f', 1, 64), fmt.Sprint(p.Target), fmt.Sprint(p.Current), fmt.Sprint(p.Ready), fmt.Sprint(p.Pending),
-				signed(p.Difference),
+	}
+	if head = append(head, "PODS"); noted {
+		head = append(head, "NOTE")
+	}
+	var rows [][]string
+	for _, w := range shown {
+		pools := w.Pools
+		if len(pools) == 0 {
+			pools = []Pool{{}}
+		}
+		for n, p := range pools {
+			row := []string{w.Kind + "/" + w.Name}
+			if l.AllNamespaces {
+				row = append([]string{w.Namespace}, row...)
 			}
-			if wide {
-				cells = append(cells, p.Labels, w.Policy)
+			cells := []string{p.Name, strconv.FormatFloat(p.Share, 'f', 1, 64), fmt.Sprint(p.Target), fmt.Sprint(p.Current), fmt.Sprint(p.Ready), fmt.Sprint(p.Pending), signed(p.Difference), p.Labels, w.Policy}
+			if len(w.Pools) == 0 {
+				cells = append(slices.Repeat([]string{"-"}, len(cells)-1), w.Policy)
 			}
-			note := ""
-			if i == 0 {
-				note = w.Note
+			if !wide {
+				cells = slices.Concat(cells[:1], cells[2:6])
 			}
-			add(note, append(cells, bar(p.Current, p.Target, most))...)
+			row = append(row, append(cells, bar(p.Current, p.Target, most))...)
+			if noted {
+				note := ""
+				if n == 0 {
+					note = w.Note
+				}
+				row = append(row, note)
+			}
+			rows = append(rows, row)
 		}
 	}
-	return table(head, rows)
+	text := table(head, rows)
+	if most > 0 {
+		text += fmt.Sprintf("PODS: █ is %s, ░ is missing, ▒ is too many\n", scale(most))
+	}
+	switch {
+	case sound == 1:
+		text += "1 workload is as it should be; --all shows its rows.\n"
+	case sound > 1:
+		text += fmt.Sprintf("%d workloads are as they should be; --all shows their rows.\n", sound)
+	}
+	return text
 }
 
 func signed(n int64) string {
@@ -182,16 +272,20 @@ func signed(n int64) string {
 }
 
 // barWidth is the most characters that a bar has. Up to it, each stands for a pod.
-const barWidth = 24
+const barWidth = 20
 
-// bar draws the pods that a pool has, those that it lacks and those that it has too many.
-func bar(current, target, most int64) string {
-	scaled := func(n int64) int {
-		if most <= barWidth {
-			return int(n)
-		}
-		return int((n*barWidth + most - 1) / most)
+// scale says for how many pods a character of a bar stands, where the longest stands for most.
+func scale(most int64) string {
+	if n := (most + barWidth - 1) / barWidth; n > 1 {
+		return fmt.Sprintf("up to %d pods", n)
 	}
+	return "a pod"
+}
+
+// bar draws the pods that a pool has, those that it lacks and those that it has too many. All bars have one scale.
+func bar(current, target, most int64) string {
+	each := max(1, (most+barWidth-1)/barWidth)
+	scaled := func(n int64) int { return int((n + each - 1) / each) }
 	have, want := scaled(current), scaled(target)
 	return strings.Repeat("█", min(have, want)) + strings.Repeat("▒", max(0, have-want)) + strings.Repeat("░", max(0, want-have))
 }
@@ -218,7 +312,7 @@ func (r *Report) planTable() string {
 
 // vmTable has the nodes that have VMs, or all that may have some.
 func (r *Report) vmTable(all bool) string {
-	if r.VMs == nil || len(r.VMs.Nodes) == 0 {
+	if r.VMs == nil || len(r.VMs.Nodes) == 0 || r.VMs.Used == 0 && !all {
 		return ""
 	}
 	var rows [][]string

@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -29,6 +31,8 @@ type Problem struct {
 	Object    string        `json:"object"` // kind/name
 	Problem   string        `json:"problem"`
 	Action    string        `json:"action"` // what to do about it
+	// about are the other objects that have this problem, as kind/name, such as the workload of a pod.
+	about []string
 }
 
 // problemReason is the kind of a problem, for programs.
@@ -36,17 +40,29 @@ type problemReason string
 
 const (
 	replicasNotReady problemReason = "ReplicasNotReady"
+	invalidConfig    problemReason = "InvalidConfiguration"
 	noLeader         problemReason = "NoLeader"
 	noCertificate    problemReason = "NoValidCertificate"
 	notRegistered    problemReason = "NotRegistered"
 	webhookBypassed  problemReason = "WebhookBypassed"
 	invalidPolicy    problemReason = "InvalidPolicy"
+	invalidTemplate  problemReason = "InvalidTemplate"
+	supersededPolicy problemReason = "SupersededPolicy"
+	ignoredSetting   problemReason = "IgnoredSetting"
+	leftOut          problemReason = "LeftOutOfRegistration"
+	podsRefused      problemReason = "PodsRefused"
+	outsidePool      problemReason = "PodsOutsidePool"
+	overTarget       problemReason = "OverTarget"
+	formerPool       problemReason = "PoolRemoved"
+	withoutSeat      problemReason = "PodsWithoutSeat"
 	targetMissing    problemReason = "TargetMissing"
 	templateMissing  problemReason = "TemplateMissing"
 	poolExhausted    problemReason = "PoolExhausted"
 	noRoomInPool     problemReason = "NoRoomInPool"
+	fitsNoNode       problemReason = "FitsNoNode"
 	noRoomForSize    problemReason = "NoRoomForSize"
 	notSized         problemReason = "NotSized"
+	offSize          problemReason = "OffSize"
 	planDiffers      problemReason = "PlanDiffers"
 	noFreeVM         problemReason = "NoFreeVM"
 	invalidLimit     problemReason = "InvalidLimit"
@@ -59,14 +75,18 @@ func (p *Problem) text() string {
 	return fmt.Sprintf("Problem: %s\nTo change that: %s\n", p.Problem, p.Action)
 }
 
-func (r *Report) problem(reason problemReason, namespace, object, action, format string, args ...any) {
+// problem adds a problem. What it returns holds until the next one is added.
+func (r *Report) problem(reason problemReason, namespace, object, action, format string, args ...any) *Problem {
 	r.Problems = append(r.Problems, Problem{Reason: reason, Namespace: namespace, Object: object, Problem: fmt.Sprintf(format, args...), Action: action})
+	return &r.Problems[len(r.Problems)-1]
 }
 
 // podProblem is a problem that several pods of one owner may have.
 type podProblem struct {
 	reason                             problemReason
 	namespace, object, problem, action string
+	owner                              types.UID
+	template                           string // a FlexDaemonsetTemplate that it is about
 }
 
 // podProblems adds what is wrong with the pods of the report's namespaces, one line for each owner.
@@ -91,17 +111,23 @@ func (i *Inspector) podProblems(ctx context.Context, s *snapshot, r *Report) {
 		if n := counts[p]; n > 1 {
 			pods = fmt.Sprintf("%d pods, such as %s", n, samples[p])
 		}
-		r.problem(p.reason, p.namespace, p.object, p.action, "%s (%s)", p.problem, pods)
+		added := r.problem(p.reason, p.namespace, p.object, p.action, "%s (%s)", p.problem, pods)
+		if m := s.ownersByUID[p.owner]; m != nil {
+			added.about = m.names
+		}
+		if p.template != "" {
+			added.about = append(slices.Clone(added.about), "FlexDaemonsetTemplate/"+p.template)
+		}
 	}
 }
 
 // problemsOf returns what is wrong with one pod.
 func (i *Inspector) problemsOf(ctx context.Context, s *snapshot, sc *scope.Scope, pod *corev1.Pod) (out []podProblem) {
 	owner := metav1.GetControllerOfNoCopy(pod)
-	add := func(reason problemReason, action, format string, args ...any) {
-		p := podProblem{reason: reason, namespace: pod.Namespace, object: "Pod/" + pod.Name, problem: fmt.Sprintf(format, args...), action: action}
+	add := func(p podProblem, format string, args ...any) {
+		p.namespace, p.object, p.problem = pod.Namespace, "Pod/"+pod.Name, fmt.Sprintf(format, args...)
 		if owner != nil {
-			p.object = owner.Kind + "/" + owner.Name
+			p.object, p.owner = owner.Kind+"/"+owner.Name, owner.UID
 		}
 		out = append(out, p)
 	}
@@ -120,24 +146,24 @@ func (i *Inspector) problemsOf(ctx context.Context, s *snapshot, sc *scope.Scope
 			if owner == nil {
 				action = "delete the pod and create it again"
 			}
-			add(webhookBypassed, action, "RuntimeClass %s without %s: the webhook was bypassed", runtimeClass(pod), i.PeerPods.VMResource)
+			add(podProblem{reason: webhookBypassed, action: action}, "RuntimeClass %s without %s: the webhook was bypassed", runtimeClass(pod), i.PeerPods.VMResource)
 		}
 		if unsized != nil {
-			add(notSized, fmt.Sprintf("kubectl -n %s rollout restart daemonset/%s", pod.Namespace, unsized.Name),
+			add(podProblem{reason: notSized, template: template, action: fmt.Sprintf("kubectl -n %s rollout restart daemonset/%s", pod.Namespace, unsized.Name)},
 				"no size: created before FlexDaemonsetTemplate %s, or the webhook was bypassed, or a LimitRange refuses the size", template)
 		}
 	}
 	// 2. Pods that wait for a node because of what Stowage made of them.
 	if why, waits := podstatus.Unschedulable(pod); waits {
-		if w := i.waitsFor(pod); w != nil {
-			add(w.reason, w.action, "%s: %s", w.problem, why)
+		if w := i.waitsFor(pod, s.policyOf(pod), s.nodes); w != nil {
+			add(*w, "%s: %s", w.problem, why)
 		}
 	}
 	return out
 }
 
-// waitsFor returns what a pod waits for because of what Stowage made of it, and what to do about that; or nil.
-func (i *Inspector) waitsFor(pod *corev1.Pod) *podProblem {
+// waitsFor returns what a pod waits for and what to do about that, if its policy or what Stowage made of it is the reason. The policy may be nil, and so may the nodes.
+func (i *Inspector) waitsFor(pod *corev1.Pod, p *policy.Policy, nodes nodeLabels) *podProblem {
 	switch {
 	case i.vmsOf(pod) > 0:
 		return &podProblem{
@@ -146,14 +172,40 @@ func (i *Inspector) waitsFor(pod *corev1.Pod) *podProblem {
 		}
 	case pod.Labels[stowage.SizedByLabel] != "":
 		return &podProblem{
-			reason: noRoomForSize, problem: "no room for the size",
+			reason: noRoomForSize, problem: "no room for the size", template: pod.Labels[stowage.SizedByLabel],
 			action: "lower the percentages or minimums of FlexDaemonsetTemplate " + pod.Labels[stowage.SizedByLabel],
+		}
+	case p != nil && p.Whole != nil && nodes != nil && !nodes.fit(pod):
+		if n, ok := p.Pool(pod.Labels[stowage.PoolLabel]); ok {
+			pool := p.Whole.Pool(n)
+			if !nodes.have(pool.Labels) {
+				return &podProblem{
+					reason: fitsNoNode, problem: fmt.Sprintf("no node has the labels of pool %s (%s)", pool.Name, labels.Set(pool.Labels)),
+					action: "correct the labels of the pool, or add nodes with these labels (a node autoscaler may be at its limit)",
+				}
+			}
+			return &podProblem{
+				reason: fitsNoNode, problem: fmt.Sprintf("no node of pool %s has what the node selector or affinity of the pod template asks for", pool.Name),
+				action: "correct the pod template, or label nodes of the pool",
+			}
+		}
+		return &podProblem{
+			reason: fitsNoNode, problem: "the pod template chooses nodes itself, and no node is as it asks",
+			action: "remove its node selector and affinity, so that the strategy divides its pods, or correct them",
 		}
 	case pod.Labels[stowage.SeatLabel] != "":
 		return &podProblem{
 			reason: noRoomInPool, problem: "no room in pool " + pod.Labels[stowage.PoolLabel],
 			action: "make room in the pool, change the strategy, or let other pools take the pods (spill)",
 		}
+	}
+	return nil
+}
+
+// policyOf returns the policy of a pod's workload, or nil if it has none.
+func (s *snapshot) policyOf(pod *corev1.Pod) *policy.Policy {
+	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil && s.ownersByUID[owner.UID] != nil {
+		return s.ownersByUID[owner.UID].policy
 	}
 	return nil
 }
@@ -183,20 +235,42 @@ func (s *snapshot) exists(ctx context.Context, namespace string, ref world.Ref) 
 func (i *Inspector) policyProblems(ctx context.Context, s *snapshot, r *Report) error {
 	if i.Spread {
 		for n := range s.objects.PodDistributors {
+			r.distributors = append(r.distributors, "PodDistributor/"+s.objects.PodDistributors[n].Name)
 			if err := s.distributorProblems(ctx, &s.objects.PodDistributors[n], r); err != nil {
 				return err
 			}
 		}
+	}
+	if err := s.settingProblems(ctx, i.finder(s), r); err != nil {
+		return err
 	}
 	if s.hiddenTemplates || !i.Sizing {
 		return nil
 	}
 	sc := scope.New(s, i.Namespace)
 	for _, d := range s.daemonSets {
-		name := sizing.TemplateName(d.Spec.Template.Annotations[flexdaemonsets.TemplateAnnotation], d.Annotations)
+		name := s.templateOf(d)
 		made := podpatch.FromPod(&corev1.Pod{ObjectMeta: d.Spec.Template.ObjectMeta})
 		if s.Covers(d.Namespace) && name != "" && !s.hasTemplate(name) && sc.Enforces(ctx, d.Namespace, made) {
-			r.problem(templateMissing, d.Namespace, "DaemonSet/"+d.Name, "create the template, or mend the annotation "+flexdaemonsets.TemplateAnnotation, "names FlexDaemonsetTemplate %s, which does not exist: its pods keep the size that they declare", name)
+			added := r.problem(templateMissing, d.Namespace, "DaemonSet/"+d.Name, "create the template, or correct the annotation "+flexdaemonsets.TemplateAnnotation, "names FlexDaemonsetTemplate %s, which does not exist: its pods keep the size that they declare", name)
+			added.about = []string{"FlexDaemonsetTemplate/" + name}
+		}
+	}
+	return nil
+}
+
+// settingProblems adds settings that have no effect. What is wrong with the strategy of a workload is told with the workload.
+func (s *snapshot) settingProblems(ctx context.Context, finder *policy.Finder, r *Report) error {
+	for _, w := range s.written {
+		found, err := finder.Check(ctx, w.Object, w.own, w.template)
+		if err != nil {
+			return err
+		}
+		for _, f := range found {
+			object := w.Kind + "/" + w.Name
+			if !f.Invalid && !slices.ContainsFunc(r.Problems, func(p Problem) bool { return p.Namespace == w.Namespace && p.Object == object && p.Problem == f.Text }) {
+				r.problem(ignoredSetting, w.Namespace, object, "correct or remove it in "+f.Field, "%s", f.Text)
+			}
 		}
 	}
 	return nil
@@ -204,17 +278,28 @@ func (i *Inspector) policyProblems(ctx context.Context, s *snapshot, r *Report) 
 
 // distributorProblems adds what is wrong with a PodDistributor.
 func (s *snapshot) distributorProblems(ctx context.Context, d *versprei.PodDistributor, r *Report) error {
-	if err := policy.Compile(d).Err; err != nil {
-		r.problem(invalidPolicy, d.Namespace, "PodDistributor/"+d.Name, "correct spec.distribution", "is invalid, so that it divides no pods: %v", err)
-	}
 	target := world.TargetOf(d)
+	add := func(reason problemReason, action, format string, args ...any) {
+		r.problem(reason, d.Namespace, "PodDistributor/"+d.Name, action, format, args...).about = []string{target.Kind + "/" + target.Name}
+	}
+	if err := policy.Compile(d).Err; err != nil {
+		add(invalidPolicy, "correct its spec", "is invalid, so that it divides no pods: %s", oneLine(err))
+		return nil
+	}
+	winner, err := s.PodDistributor(ctx, d.Namespace, []world.Ref{target.Ref})
+	if err != nil {
+		return err
+	}
+	if winner != nil && winner.Name != d.Name {
+		add(supersededPolicy, "delete one of the two", "divides no pods, because PodDistributor %s is older and has the same target", winner.Name)
+	}
 	exists, err := s.exists(ctx, d.Namespace, target.Ref)
 	switch {
 	case apierrors.IsForbidden(err):
 	case err != nil:
 		return fmt.Errorf("the target of PodDistributor %s: %w", d.Name, err)
 	case !exists:
-		r.problem(targetMissing, d.Namespace, "PodDistributor/"+d.Name, "create the target, or correct spec.target", "its target %s %s %s does not exist", target.APIVersion, target.Kind, target.Name)
+		add(targetMissing, "create the target, or correct spec.target", "its target %s %s %s does not exist", target.APIVersion, target.Kind, target.Name)
 	}
 	return nil
 }

@@ -34,6 +34,9 @@ type Inspector struct {
 	// Registration, Deployment, Controllers and Lease are the names of its webhook registration, of its
 	// Deployments, and of the lease of its leader.
 	Registration, Deployment, Controllers, Lease string
+	// ConfigMap is the name of the one with settings that change without a restart. InvalidConfig is why it is invalid, or nil.
+	ConfigMap     string
+	InvalidConfig error
 	// CertDir is where Stowage reads its certificate, or empty where it makes its own.
 	CertDir string
 	// ExcludedNamespaces are what [policy.Finder.Exclude] takes, NamespaceLabel is the

@@ -62,7 +62,7 @@ func (e *Explanation) text() string {
 		}
 	}
 	if e.Pending != "" {
-		fmt.Fprintf(&b, "\nIt is Pending because %s.\nTo change that: %s.\n", e.Pending, e.Action)
+		fmt.Fprintf(&b, "\nIt is Pending: %s.\nTo change that: %s.\n", e.Pending, e.Action)
 	}
 	return b.String()
 }

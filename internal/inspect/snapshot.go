@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -17,6 +18,8 @@ import (
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/podstatus"
+	"github.com/stowage-dev/stowage/internal/size/sizing"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/world"
 	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
@@ -33,6 +36,7 @@ type snapshot struct {
 	// and what in it chooses nodes.
 	created     map[types.UID]corev1.PodTemplateSpec
 	deployments []deployment
+	written     []written
 	daemonSets  map[types.UID]*appsv1.DaemonSet
 
 	// hiddenTemplates says that the FlexDaemonsetTemplates may not be listed.
@@ -53,6 +57,11 @@ func (s *snapshot) hasTemplate(name string) bool {
 	return slices.ContainsFunc(s.objects.Templates, func(t flexdaemonsets.FlexDaemonsetTemplate) bool { return t.Name == name })
 }
 
+// templateOf returns the name of the FlexDaemonsetTemplate that a DaemonSet names, or "".
+func (s *snapshot) templateOf(d *appsv1.DaemonSet) string {
+	return sizing.TemplateName(d.Spec.Template.Annotations[flexdaemonsets.TemplateAnnotation], d.Annotations)
+}
+
 // deployment is what is kept of a Deployment.
 type deployment struct {
 	*world.Workload
@@ -61,11 +70,36 @@ type deployment struct {
 	seen        bool              // by its controller, as it is now
 }
 
+// written is an object with settings that somebody wrote.
+type written struct {
+	world.Object
+	own      policy.Metadata
+	template *policy.Metadata
+}
+
+// note keeps the settings of an object, if it has some and nothing made it.
+func (s *snapshot) note(gvk schema.GroupVersionKind, obj client.Object, template *corev1.PodTemplateSpec) {
+	w := written{Object: world.Object{Namespace: obj.GetNamespace(), Ref: world.Ref{APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Name: obj.GetName()}}}
+	w.own = policy.Metadata{Annotations: obj.GetAnnotations(), Labels: obj.GetLabels()}
+	lists := []map[string]string{w.own.Annotations, w.own.Labels}
+	if template != nil {
+		w.template = &policy.Metadata{Annotations: template.Annotations, Labels: template.Labels}
+		lists = append(lists, template.Annotations, template.Labels)
+	}
+	if metav1.GetControllerOfNoCopy(obj) == nil && slices.ContainsFunc(lists, policy.Mentions) {
+		s.written = append(s.written, w)
+	}
+}
+
 // podOwner is what makes pods, with those that have a seat, and how many have none.
 type podOwner struct {
 	*world.Workload
 	pods     []*corev1.Pod
 	unseated int64
+	// root is the uppermost object above it, and names are those from it up to that, as kind/name.
+	root   world.Ref
+	names  []string
+	policy *policy.Policy // nil if its pods have none
 }
 
 // busy reports whether it has pods, or asks for some.
@@ -92,7 +126,7 @@ func (i *Inspector) snapshot(ctx context.Context, namespace string, r *Report) (
 			if !apierrors.IsForbidden(err) {
 				return nil, fmt.Errorf("nodes: %w", err)
 			}
-			r.Warnings = append(r.Warnings, fmt.Sprintf("pods are counted in the pool of their seat, wherever they run: %v", err))
+			r.hide("the labels of nodes (so each pod counts in the pool of its seat)")
 		}
 	}
 	s.Snapshot = worldapi.NewSnapshot(i.live(), namespace, s.objects)
@@ -104,6 +138,9 @@ func (i *Inspector) snapshot(ctx context.Context, namespace string, r *Report) (
 func (s *snapshot) add(kind string, obj client.Object, template *corev1.PodTemplateSpec) *world.Workload {
 	w := world.New(appsv1.SchemeGroupVersion.WithKind(kind), obj)
 	s.objects.Workloads = append(s.objects.Workloads, w)
+	if template != nil {
+		s.note(appsv1.SchemeGroupVersion.WithKind(kind), obj, template)
+	}
 	if template == nil {
 		return w
 	}
@@ -125,6 +162,7 @@ func (i *Inspector) listWorkloads(ctx context.Context, s *snapshot, namespace st
 	in := client.InNamespace(namespace)
 	for _, err := range []error{
 		each(ctx, i, &appsv1.DeploymentList{}, func(o *appsv1.Deployment) {
+			s.note(appsv1.SchemeGroupVersion.WithKind("Deployment"), o, &o.Spec.Template)
 			s.deployments = append(s.deployments, deployment{
 				Workload: s.add("Deployment", o, nil), annotations: o.Spec.Template.Annotations,
 				asks: o.Spec.Replicas == nil || *o.Spec.Replicas > 0, seen: o.Status.ObservedGeneration >= o.Generation,
@@ -164,9 +202,12 @@ func (i *Inspector) listNamespaces(ctx context.Context, s *snapshot, namespace s
 			s.objects.Namespaces = append(s.objects.Namespaces, *ns)
 		}
 	}
+	for n := range s.objects.Namespaces {
+		s.note(corev1.SchemeGroupVersion.WithKind("Namespace"), &s.objects.Namespaces[n], nil)
+	}
 	switch {
 	case apierrors.IsForbidden(err):
-		r.Warnings = append(r.Warnings, fmt.Sprintf("namespaces are taken as if they said nothing about Stowage: %v", err))
+		r.hide("what the labels of namespaces say")
 	case err != nil:
 		return fmt.Errorf("namespaces: %w", err)
 	}
@@ -184,7 +225,7 @@ func (i *Inspector) listTemplates(ctx context.Context, s *snapshot, r *Report) e
 	switch {
 	case apierrors.IsForbidden(err):
 		s.objects.Templates, s.hiddenTemplates = nil, true
-		r.Warnings = append(r.Warnings, fmt.Sprintf("FlexDaemonsetTemplates are left out: %v", err))
+		r.hide("FlexDaemonsetTemplates")
 	case err != nil:
 		return fmt.Errorf("FlexDaemonsetTemplates: %w", err)
 	}

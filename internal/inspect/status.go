@@ -27,6 +27,11 @@ type Report struct {
 	VMs   *VMs   `json:"vms,omitempty"` // nil if nodes may not be listed
 	// Warnings are about what could not be looked at.
 	Warnings []string `json:"warnings,omitempty"`
+
+	namespace    string   // that it is about, or "" for all
+	distributors []string // the PodDistributors, as kind/name
+	named        bool     // only what was named is shown
+	hidden       []string // what is left out because the user may not read it
 }
 
 // Workload is what has a strategy, with the pods of all its revisions.
@@ -42,6 +47,8 @@ type Workload struct {
 	// Note says why there is nothing to compare, or what else there is to know.
 	Note string `json:"note,omitempty"`
 	OK   bool   `json:"ok"`
+
+	about []string // what it consists of, as kind/name
 }
 
 // Pool is one of a workload's pools.
@@ -72,6 +79,10 @@ type Template struct {
 	OffSize      int32  `json:"offSize"`
 	Note         string `json:"note,omitempty"`
 	OK           bool   `json:"ok"`
+
+	invalid string   // why it is, if so
+	action  string   // what to do about the pods of another size
+	about   []string // its DaemonSets in the namespaces of the report, as kind/name
 }
 
 // Plan is the size that Karpenter plans for the pod of a DaemonSet, and the size on a class of nodes.
@@ -113,23 +124,30 @@ func (r *Report) OK() bool {
 		(r.VMs == nil || !slices.ContainsFunc(r.VMs.Nodes, func(n NodeVMs) bool { return !n.OK }))
 }
 
-// Only leaves the workloads and the problems of what is named, written as kind/name, the kind as kubectl takes it. It returns the
-// names that the report does not have.
+// Only leaves what is named, written as kind/name, the kind as kubectl takes it. A problem stays if the object that has it is named,
+// or one that it concerns. A Deployment, for example, has the problems of its pods. Only returns the names that
+// there are not.
 func (r *Report) Only(names []string) (unknown []string) {
 	found := map[string]bool{}
-	asked := func(object string) bool {
-		for _, name := range names {
+	named := func(objects ...string) (any bool) {
+		for _, object := range objects {
 			kind, of, _ := strings.Cut(object, "/")
-			if k, n, _ := strings.Cut(name, "/"); n == of && SameKind(kind, k) {
-				found[name] = true
-				return true
+			for _, name := range names {
+				if k, n, _ := strings.Cut(name, "/"); n == of && SameKind(kind, k) {
+					found[name], any = true, true
+				}
 			}
 		}
-		return false
+		return any
 	}
-	r.Workloads = slices.DeleteFunc(r.Workloads, func(w Workload) bool { return !asked(w.Kind + "/" + w.Name) })
-	r.Problems = slices.DeleteFunc(r.Problems, func(p Problem) bool { return !asked(p.Object) })
-	r.Templates, r.VMs, r.Plans = []Template{}, nil, nil
+	r.Workloads = slices.DeleteFunc(r.Workloads, func(w Workload) bool { return !named(append(w.about, w.Kind+"/"+w.Name)...) })
+	r.Problems = slices.DeleteFunc(r.Problems, func(p Problem) bool {
+		return p.Namespace != "" && p.Namespace != r.namespace || !named(append(p.about, p.Object)...)
+	})
+	r.Templates = slices.DeleteFunc(r.Templates, func(t Template) bool { return !named(append(t.about, "FlexDaemonsetTemplate/"+t.Name)...) })
+	r.Plans = slices.DeleteFunc(r.Plans, func(p Plan) bool { return !named("DaemonSet/" + p.DaemonSet) })
+	named(r.distributors...)
+	r.VMs, r.named = nil, true
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return found[name] })
 }
 
@@ -142,7 +160,7 @@ var ErrNoNamespace = errors.New("there is no such namespace")
 // Status looks at the workloads of a namespace, or of all of them if it is empty, and at
 // all templates and nodes.
 func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, error) {
-	r := &Report{Workloads: []Workload{}, Templates: []Template{}, Problems: []Problem{}}
+	r := &Report{Workloads: []Workload{}, Templates: []Template{}, Problems: []Problem{}, namespace: namespace}
 	s, err := i.snapshot(ctx, namespace, r)
 	if err != nil {
 		return nil, err
@@ -175,7 +193,7 @@ func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, erro
 		// Nodes may be hidden from who looks at one namespace.
 		switch err := i.vms(ctx, s, r); {
 		case apierrors.IsForbidden(err):
-			r.Warnings = append(r.Warnings, fmt.Sprintf("the VMs of nodes are left out: %v", err))
+			r.hide("the VMs of nodes")
 		case err != nil:
 			return nil, fmt.Errorf("the VMs of nodes: %w", err)
 		}
@@ -188,7 +206,17 @@ func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, erro
 		r.problem(notRegistered, "", "MutatingWebhookConfiguration/"+i.Registration, "install Stowage, or remove its policies", "does not exist, so that pods are created as they are written")
 	}
 	r.sortProblems(own)
+	if len(r.hidden) > 0 {
+		r.Warnings = append([]string{"what you may not read is left out: " + strings.Join(r.hidden, ", ") + "; ask for the ClusterRole stowage-inspect"}, r.Warnings...)
+	}
 	return r, nil
+}
+
+// hide notes that something is left out because the user may not read it.
+func (r *Report) hide(what string) {
+	if !slices.Contains(r.hidden, what) {
+		r.hidden = append(r.hidden, what)
+	}
 }
 
 // registration reads the webhook's registration; it is nil where there is none and where it may not be read.

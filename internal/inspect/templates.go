@@ -20,7 +20,19 @@ import (
 // templateReports adds the FlexDaemonsetTemplates.
 func (s *snapshot) templateReports(r *Report) {
 	for n := range s.objects.Templates {
-		r.Templates = append(r.Templates, templateStatus(&s.objects.Templates[n]))
+		t := templateStatus(&s.objects.Templates[n])
+		for _, d := range s.daemonSets {
+			if s.templateOf(d) == t.Name && s.Covers(d.Namespace) {
+				t.about = append(t.about, "DaemonSet/"+d.Name)
+			}
+		}
+		r.Templates = append(r.Templates, t)
+		if t.invalid != "" {
+			r.problem(invalidTemplate, "", "FlexDaemonsetTemplate/"+t.Name, "correct its spec", "is invalid, so that it sizes no pods: %s", t.invalid).about = t.about
+		}
+		if t.action != "" {
+			r.problem(offSize, "", "FlexDaemonsetTemplate/"+t.Name, t.action, "%s", t.Note).about = t.about
+		}
 	}
 	if s.podsOfNamespace {
 		return // the nodes that templates cover cannot be counted
@@ -80,6 +92,17 @@ func (i *Inspector) plans(ctx context.Context, s *snapshot, r *Report) error {
 	return nil
 }
 
+// offSizeActions are what to do about pods that do not get the size of their template. Where there is nothing, they are on their
+// way to it.
+var offSizeActions = map[stowage.ConditionReason]string{
+	stowage.ReasonAwaitsNewPods: "roll out its DaemonSets, or set updatePolicy: InPlace",
+	stowage.ReasonDeferred:      "make room on the nodes, or lower the percentages; the kubelet tries it again by itself",
+	stowage.ReasonInfeasible:    "lower the percentages, or set a maximum",
+	stowage.ReasonRefused:       "change what refuses the size, such as a ResourceQuota or a LimitRange",
+	stowage.ReasonUnsupported:   "roll out its DaemonSets, or run a Kubernetes that resizes pods in place",
+	stowage.ReasonFailed:        "see the events of the pods; the kubelet tries it again by itself",
+}
+
 // templateStatus returns what the status of a FlexDaemonsetTemplate says.
 func templateStatus(t *flexdaemonsets.FlexDaemonsetTemplate) Template {
 	out := Template{
@@ -91,11 +114,12 @@ func templateStatus(t *flexdaemonsets.FlexDaemonsetTemplate) Template {
 	case t.Status.ObservedGeneration != t.Generation:
 		out.Note = "no controller has looked at it since it was written"
 	case valid != nil && valid.Status == metav1.ConditionFalse:
-		out.Note = "invalid: " + valid.Message
+		out.invalid = valid.Message
 	case out.OffSize > 0:
 		out.Note = fmt.Sprintf("%d of another size", out.OffSize)
 		if c := meta.FindStatusCondition(t.Status.Conditions, flexdaemonsets.ConditionUpToDate); c != nil && c.Status == metav1.ConditionFalse {
 			out.Note += ": " + c.Message
+			out.action = offSizeActions[stowage.ConditionReason(c.Reason)]
 		}
 	default:
 		out.OK = true

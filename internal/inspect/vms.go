@@ -102,7 +102,7 @@ func (i *Inspector) limit(ctx context.Context, r *Report) (limit int64, known bo
 	err = i.Client.Get(ctx, i.Capacity.ConfigMap, &cm)
 	switch {
 	case apierrors.IsForbidden(err):
-		r.Warnings = append(r.Warnings, fmt.Sprintf("the limit of VMs is taken to be %d: %v", i.Capacity.Default, err))
+		r.hide(fmt.Sprintf("the limit of VMs (taken to be %d)", i.Capacity.Default))
 	case client.IgnoreNotFound(err) != nil:
 		return 0, false, fmt.Errorf("ConfigMap %s: %w", i.Capacity.ConfigMap, err)
 	}

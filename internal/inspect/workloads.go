@@ -32,17 +32,20 @@ func (i *Inspector) workloads(ctx context.Context, s *snapshot, r *Report) error
 	scope := scope.New(s, i.Namespace)
 	groups := map[types.UID]*group{}
 	var order []types.UID
-	roots, busy := make([]world.Ref, len(s.owners)), map[types.UID]bool{}
-	for n, m := range s.owners {
+	busy := map[types.UID]bool{}
+	for _, m := range s.owners {
 		chain, err := world.Owners(ctx, s, m.Namespace, m.Ref)
 		if err != nil {
 			return err
 		}
-		roots[n] = chain.Root()
-		busy[roots[n].UID] = busy[roots[n].UID] || m.busy()
+		m.root = chain.Root()
+		for _, ref := range chain.Refs {
+			m.names = append(m.names, ref.Kind+"/"+ref.Name)
+		}
+		busy[m.root.UID] = busy[m.root.UID] || m.busy()
 	}
-	for n, m := range s.owners {
-		root := roots[n]
+	for _, m := range s.owners {
+		root := m.root
 		if busy[root.UID] && !m.busy() {
 			continue // an old revision
 		}
@@ -53,17 +56,18 @@ func (i *Inspector) workloads(ctx context.Context, s *snapshot, r *Report) error
 		if p == nil || scope.Excludes(m.Namespace) {
 			continue
 		}
+		m.policy = p
 		g := groups[root.UID]
 		if g == nil {
-			g = &group{Workload: Workload{Namespace: m.Namespace, Kind: root.Kind, Name: root.Name}}
+			g = &group{Workload: Workload{Namespace: m.Namespace, Kind: root.Kind, Name: root.Name}, adopted: map[string]int64{}}
 			groups[root.UID] = g
 			order = append(order, root.UID)
 		}
-		idle, err := s.leftAlone(ctx, scope, m, p)
-		if err != nil {
+		g.about = append(g.about, m.names...)
+		if err := g.look(ctx, s, scope, m, p); err != nil {
 			return err
 		}
-		if err := g.add(ctx, i, s.nodes, m, p, idle); err != nil {
+		if err := g.add(ctx, i, s.nodes, m, p); err != nil {
 			return err
 		}
 	}
@@ -83,10 +87,7 @@ func (i *Inspector) workloads(ctx context.Context, s *snapshot, r *Report) error
 	}
 	for _, uid := range order {
 		g := groups[uid]
-		r.Workloads = append(r.Workloads, g.done())
-		for _, short := range g.Shortages {
-			r.problem(poolExhausted, g.Namespace, g.Kind+"/"+g.Name, "add nodes to the pool; Stowage tries it again by itself", "%s; other pools take the pods that wait for it%s", short, short.NextTry())
-		}
+		r.Workloads = append(r.Workloads, g.done(r))
 	}
 	slices.SortFunc(r.Workloads, func(a, b Workload) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
@@ -94,28 +95,32 @@ func (i *Inspector) workloads(ctx context.Context, s *snapshot, r *Report) error
 	return nil
 }
 
-// leftAlone returns why the pods of a workload get no seat, if they get none.
-func (s *snapshot) leftAlone(ctx context.Context, scope *scope.Scope, m *podOwner, p *policy.Policy) (string, error) {
+// look notes why the pods of a workload get no seat, if they get none.
+func (g *group) look(ctx context.Context, s *snapshot, scope *scope.Scope, m *podOwner, p *policy.Policy) error {
 	template := s.created[m.UID]
 	object := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
 	pod := podpatch.FromPod(object)
-	if !scope.Enforces(ctx, m.Namespace, pod) {
-		return stowage.ModeKey + " leaves it alone", nil
+	answer, err := scope.Of(ctx, m.Namespace, pod)
+	if err != nil {
+		return err
+	}
+	if answer.Mode != stowage.ModeEnforce {
+		g.idle = cmp.Or(g.idle, "left alone on purpose: "+answer.Text())
+		return nil
 	}
 	if p.Strategy != nil {
 		if key, pinned := placement.Pinned(pod, p.Strategy, nil); pinned {
-			return "its pods choose their nodes themselves, by " + key, nil
+			g.idle = cmp.Or(g.idle, "its pods choose their nodes themselves, by "+key)
+			return nil
 		}
 	}
 	ns, err := s.Namespace(ctx, m.Namespace)
 	if err != nil || ns == nil || s.registration == nil {
-		return "", err
+		return err
 	}
 	selected, err := s.registration.Selects(ns.Labels, object)
-	if err == nil && !selected {
-		return "the webhook's registration leaves it out", nil
-	}
-	return "", err
+	g.leftOut = g.leftOut || err == nil && !selected
+	return err
 }
 
 // group is a workload in the making.
@@ -123,28 +128,35 @@ type group struct {
 	Workload
 	division.Division
 	idle string // why nobody wants us to touch it, or some of its revisions
-	err  error
-	// preferred says that pods may run outside of their pool.
-	preferred bool
+	// leftOut says that the webhook's registration leaves its pods out.
+	leftOut bool
+	policy  *policy.Policy
+	failure string // why its controller creates no pods, if that is known
+	pods    int64  // that there are, with a seat or without
+	// adopted are the pods of each pool that ran before they got their seat.
+	adopted map[string]int64
 	// unseen says that a Deployment's controller has not done what it last asked for.
 	unseen bool
 }
 
-// add adds what one owner of pods has and should have. Idle says why nobody wants us to
-// touch its pods, if so.
-func (g *group) add(ctx context.Context, i *Inspector, nodes nodeLabels, m *podOwner, p *policy.Policy, idle string) error {
+// add adds what one owner of pods has and should have.
+func (g *group) add(ctx context.Context, i *Inspector, nodes nodeLabels, m *podOwner, p *policy.Policy) error {
 	if !m.busy() && g.Policy != "" {
 		return nil // none of its revisions has pods, and one is enough
 	}
-	g.idle = cmp.Or(g.idle, idle)
-	g.Policy, g.err = p.Source, cmp.Or(g.err, p.Err)
+	g.policy, g.failure = p, cmp.Or(g.failure, m.Failure)
+	g.Policy = p.Source
 	if p.Strategy == nil {
 		return nil
 	}
 	var pods []division.Pod
 	for _, pod := range m.pods {
 		pods = append(pods, divided(pod, p, nodes))
+		if strings.HasPrefix(pod.Annotations[stowage.ClaimAnnotation], adoptedClaim) {
+			g.adopted[pod.Labels[stowage.PoolLabel]]++
+		}
 	}
+	g.pods += int64(len(m.pods)) + m.unseated
 	seated := g.AddPods(p.Whole, pods)
 	replicas := m.Replicas
 	if replicas < 0 {
@@ -160,7 +172,6 @@ func (g *group) add(ctx context.Context, i *Inspector, nodes nodeLabels, m *podO
 		}
 	}
 	g.AddTargets(p.Whole, replicas)
-	g.preferred = p.Preferred
 	g.Shortages = p.Shortages()
 	g.Division.Unseated += min(m.unseated, max(0, p.Strategy.Seats()-seated))
 	return nil
@@ -192,39 +203,4 @@ func poolsOf(d *division.Division) (out []Pool) {
 		})
 	}
 	return out
-}
-
-func (g *group) done() Workload {
-	w := &g.Workload
-	w.Replicas, w.Unseated, w.OK = g.Division.Replicas, g.Division.Unseated, g.Division.Unseated == 0
-	w.Pools = poolsOf(&g.Division)
-	for _, p := range w.Pools {
-		w.OK = w.OK && p.Current == p.Target && p.Ready == p.Target && p.Outside == 0
-	}
-	switch {
-	case g.idle != "":
-		w.OK, w.Note = true, g.idle
-	case g.err != nil:
-		w.OK, w.Pools, w.Note = false, nil, "invalid: "+oneLine(g.err)
-	case g.unseen:
-		w.OK, w.Note = false, "its controller has not acted on the last change"
-	case len(g.Shortages) > 0 && w.Note == "":
-		w.OK, w.Note = false, g.Shortages[0].String()
-	case g.Outside() > 0 && w.Note == "":
-		w.OK = false
-		w.Note = fmt.Sprintf("%d outside the pool of their seat: roll out", g.Outside())
-		if g.preferred {
-			w.Note = fmt.Sprintf("%d outside the pool of their seat, as enforcement Preferred allows", g.Outside())
-		}
-	case g.Former > 0 && w.Note == "":
-		w.Note = fmt.Sprintf("%d in a pool that was removed: roll out", g.Former)
-		if others := w.Unseated - g.Former; others > 0 {
-			w.Note += fmt.Sprintf("; %d without a seat", others)
-		}
-	case w.Unseated > 0 && w.Note == "":
-		w.Note = fmt.Sprintf("%d without a seat", w.Unseated)
-	case g.ForeignCosts > 0 && w.Note == "":
-		w.Note = fmt.Sprintf("%d pod(s) have a deletion cost that Stowage did not write, and scale-downs follow it", g.ForeignCosts)
-	}
-	return *w
 }

@@ -15,6 +15,7 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -25,6 +26,7 @@ import (
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/size/sizing"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/world"
 	"github.com/stowage-dev/stowage/internal/world/manifests"
 )
@@ -75,7 +77,7 @@ func Load(ctx context.Context, names []string, in io.Reader, namespace string, r
 		l.path(name, in)
 	}
 	l.resolve()
-	l.findTargets()
+	l.connect()
 	if len(l.errs) == 0 && len(l.in.Workloads) == 0 {
 		l.errs = append(l.errs, l.nothing(names))
 	}
@@ -222,6 +224,9 @@ func quoted(s string) json.RawMessage {
 func (l *loader) object(at source, where string, obj runtime.Object, gvk schema.GroupVersionKind) {
 	switch o := obj.(type) {
 	case *corev1.Namespace:
+		for _, f := range policy.Check("Namespace", policy.Metadata{Annotations: o.Annotations, Labels: o.Labels}, nil) {
+			l.warn("%s: %s", where, f)
+		}
 		l.in.Objects.Namespaces = append(l.in.Objects.Namespaces, *o)
 	case *corev1.LimitRange:
 		l.home(&o.Namespace)
@@ -273,17 +278,11 @@ func (l *loader) workload(at source, w Workload, obj client.Object) {
 	for _, err := range w.validate() {
 		l.fail("%s (%s): %w", at, w, err)
 	}
-	annotations := map[string]map[string]string{"metadata.annotations": w.meta.Annotations}
-	if w.Kind != "Pod" {
-		annotations[w.templatePath.String()+".metadata.annotations"] = w.template.Annotations
-	}
-	for _, field := range slices.Sorted(maps.Keys(annotations)) {
-		warnings, errs := policy.Check(annotations[field])
-		for _, text := range warnings {
-			l.warn("%s (%s): %s: %s", at, w, field, text)
-		}
-		for _, text := range errs {
-			l.fail("%s (%s): %s: %s", at, w, field, text)
+	for _, f := range policy.Check(w.Kind, w.own(), w.ofTemplate()) {
+		if f.Invalid {
+			l.fail("%s (%s): %s", at, w, f)
+		} else {
+			l.warn("%s (%s): %s", at, w, f)
 		}
 	}
 	if len(l.errs) == before {
@@ -292,14 +291,53 @@ func (l *loader) workload(at source, w Workload, obj client.Object) {
 	}
 }
 
-// findTargets warns of PodDistributors whose target is not in the input.
-func (l *loader) findTargets() {
+// connect warns of PodDistributors whose target is not in the input, and of strategies beside a PodDistributor. If there are Nodes,
+// it warns of pools that none of them belongs to.
+func (l *loader) connect() {
 	objects := manifests.New(l.in.Objects)
 	for i := range l.in.Objects.PodDistributors {
 		d := &l.in.Objects.PodDistributors[i]
 		target := world.TargetOf(d)
 		if w, err := objects.Workload(l.ctx, d.Namespace, target.Ref); err == nil && w == nil {
 			l.warn("PodDistributor %s/%s: its target %s %s %s is not in the input", d.Namespace, d.Name, target.APIVersion, target.Kind, target.Name)
+		}
+		l.pools(fmt.Sprintf("PodDistributor %s/%s", d.Namespace, d.Name), policy.Compile(d).Whole)
+	}
+	for i := range l.in.Workloads {
+		w := &l.in.Workloads[i]
+		own, template := w.own(), w.ofTemplate()
+		text, ok := policy.StrategyText(own.Annotations)
+		if template != nil {
+			if t, of := policy.StrategyText(template.Annotations); of {
+				text, ok = t, true
+			}
+		}
+		if !ok {
+			continue
+		}
+		apiVersion, kind := w.ToAPIVersionAndKind()
+		d, err := objects.PodDistributor(l.ctx, w.Namespace, []world.Ref{{APIVersion: apiVersion, Kind: kind, Name: w.Name}})
+		switch {
+		case err != nil:
+		case d != nil:
+			l.warn("%s (%s): %s", w.source, w, policy.Beside(d))
+		default:
+			strategy, _ := sequence.Parse(text) // an error was told
+			l.pools(fmt.Sprintf("%s (%s)", w.source, w), strategy)
+		}
+	}
+}
+
+// pools warns of the pools of a strategy that no Node has.
+func (l *loader) pools(where string, s *sequence.Strategy) {
+	if len(l.in.Objects.Nodes) == 0 {
+		return
+	}
+	for i := range s.Len() {
+		pool := s.Pool(i)
+		selector := labels.SelectorFromSet(pool.Labels)
+		if !slices.ContainsFunc(l.in.Objects.Nodes, func(n corev1.Node) bool { return selector.Matches(labels.Set(n.Labels)) }) {
+			l.warn("%s: no Node of the input has the labels of pool %s (%s)", where, pool.Name, labels.Set(pool.Labels))
 		}
 	}
 }

@@ -9,11 +9,9 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/world"
 )
@@ -48,7 +46,7 @@ func (v *Preview) Plans(ctx context.Context, pods []Admitted) ([]Plan, error) {
 			out = append(out, Plan{Workload: last, Policy: p})
 		}
 		if n := len(out); n > 0 && out[n-1].Workload == last {
-			out[n-1].Pools = append(out[n-1].Pools, poolOf(pod, out[n-1].Policy))
+			out[n-1].Pools = append(out[n-1].Pools, poolOf(&pods[i], out[n-1].Policy))
 		}
 	}
 	if len(out) == 0 {
@@ -57,16 +55,14 @@ func (v *Preview) Plans(ctx context.Context, pods []Admitted) ([]Plan, error) {
 	return out, nil
 }
 
-func poolOf(pod *corev1.Pod, p *policy.Policy) int {
-	name, ok := pod.Labels[stowage.PoolLabel]
-	if !ok {
-		return -1
+// poolOf is the pool that a pod goes to, or would go to in mode Audit; -1 if it has none.
+func poolOf(a *Admitted, p *policy.Policy) int {
+	if chosen := a.Result.Pool(); chosen != nil {
+		if pool, ok := p.Pool(chosen.Name); ok {
+			return pool
+		}
 	}
-	pool, ok := p.Pool(name)
-	if !ok {
-		return -1
-	}
-	return pool
+	return -1
 }
 
 // What a plot is made of: at most so many lines, and so many characters in a bar.

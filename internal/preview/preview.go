@@ -1,6 +1,8 @@
 package preview
 
 import (
+	"k8s.io/utils/clock"
+
 	"github.com/stowage-dev/stowage/internal/admission"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
@@ -39,7 +41,7 @@ func New(in *Inputs, s Settings) *Preview {
 	p := &Preview{in: in, settings: s, policies: policy.NewFinder(objects, policy.Settings{NamespaceLabel: s.NamespaceLabel, ExcludedNamespaces: s.ExcludedNamespaces})}
 	var features []feature.Feature // in the order that package server has
 	if s.Spread {
-		features = append(features, &spreadadmit.Feature{Policies: p.policies, Seats: ledger.NewMemory(), Key: make(ledger.Key, ledger.KeySize)})
+		features = append(features, &spreadadmit.Feature{Policies: p.policies, Seats: ledger.NewMemory(), Key: make(ledger.Key, ledger.KeySize), Audits: spreadadmit.NewAudits(clock.RealClock{})})
 	}
 	if s.Sizing {
 		features = append(features, &sizeadmit.Feature{World: objects})

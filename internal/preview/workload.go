@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
@@ -46,6 +47,19 @@ type Workload struct {
 const MaxPods = 100_000
 
 func (w Workload) String() string { return fmt.Sprintf("%s %s/%s", w.Kind, w.Namespace, w.Name) }
+
+// own are the settings of the object itself.
+func (w *Workload) own() policy.Metadata {
+	return policy.Metadata{Annotations: w.meta.Annotations, Labels: w.meta.Labels}
+}
+
+// ofTemplate are the settings of its pod template; nil for a pod.
+func (w *Workload) ofTemplate() *policy.Metadata {
+	if w.Kind == "Pod" {
+		return nil
+	}
+	return &policy.Metadata{Annotations: w.template.Annotations, Labels: w.template.Labels}
+}
 
 // newWorkload returns the workload that an object is, if it is one.
 func newWorkload(obj runtime.Object) (Workload, bool) {

@@ -12,10 +12,10 @@ import (
 )
 
 // Deployed returns the settings of a Stowage that runs as a Deployment. They come from its arguments and variables,
-// and from the ConfigMap that may change some of them. Without a container, they are the defaults. An invalid
-// ConfigMap is ignored, as the server ignores it.
-func Deployed(d *appsv1.Deployment, configMap map[string]string) (Options, error) {
-	o := DefaultOptions()
+// and from the ConfigMap that may change some of them. Without a container, they are the defaults. An invalid ConfigMap is ignored,
+// and why it is invalid is returned: the replicas keep what held before it.
+func Deployed(d *appsv1.Deployment, configMap map[string]string) (o Options, invalid, err error) {
+	o = DefaultOptions()
 	o.Namespace = cmp.Or(d.Namespace, o.Namespace)
 	containers := d.Spec.Template.Spec.Containers
 	pinned := map[string]bool{}
@@ -30,18 +30,19 @@ func Deployed(d *appsv1.Deployment, configMap map[string]string) (Options, error
 			}
 		}
 		if err := fs.Parse(containers[n].Args); err != nil {
-			return o, err
+			return o, nil, err
 		}
 		if err := config.ApplyEnv(fs, func(name string) (string, bool) { v, ok := env[name]; return v, ok }); err != nil {
-			return o, err
+			return o, nil, err
 		}
 		fs.Visit(func(f *pflag.Flag) { pinned[f.Name] = true })
 		if err := o.Validate(); err != nil {
-			return o, err
+			return o, nil, err
 		}
 	}
-	if with, err := withConfigMap(o, pinned, configMap); err == nil {
+	with, invalid := withConfigMap(o, pinned, configMap)
+	if invalid == nil {
 		o = with
 	}
-	return o, nil
+	return o, invalid, nil
 }

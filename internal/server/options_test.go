@@ -122,15 +122,15 @@ func TestDeployed(t *testing.T) {
 		Name: "stowage", Args: []string{"serve", "--sizing=false", "--of-a-later-version=1"},
 		Env: []corev1.EnvVar{{Name: "TARGET_RUNTIMECLASS", Value: "kata-a,kata-b"}, {Name: "POD_NAMESPACE", ValueFrom: &corev1.EnvVarSource{}}},
 	}}
-	o, err := Deployed(d, map[string]string{"BLOCKLISTED_NAMESPACE_LIST": "a, b"})
+	o, _, err := Deployed(d, map[string]string{"BLOCKLISTED_NAMESPACE_LIST": "a, b"})
 	if err != nil || o.Size.Feature.Enabled || len(o.VM.Feature.Config.RuntimeClasses) != 2 || len(o.Spread.Feature.ExcludedNamespaces) != 2 {
 		t.Errorf("%+v, %v", o, err)
 	}
-	if o, err := Deployed(&appsv1.Deployment{}, map[string]string{"LOG_LEVEL": "loud"}); err != nil || !o.Size.Feature.Enabled {
+	if o, invalid, err := Deployed(&appsv1.Deployment{}, map[string]string{"LOG_LEVEL": "loud"}); err != nil || invalid == nil || !o.Size.Feature.Enabled {
 		t.Errorf("without a Deployment, and with a ConfigMap that is refused: %+v, %v", o, err)
 	}
 	d.Spec.Template.Spec.Containers[1].Args = []string{"serve", "--port=many"}
-	if _, err := Deployed(d, nil); err == nil {
+	if _, _, err := Deployed(d, nil); err == nil {
 		t.Error("an argument that does not parse is taken")
 	}
 }

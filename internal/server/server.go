@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -33,7 +32,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/version"
 	"github.com/stowage-dev/stowage/internal/size"
 	"github.com/stowage-dev/stowage/internal/spread"
-	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/vm"
 	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 )
@@ -134,13 +132,14 @@ func Run(ctx context.Context, reloader *Reloader, env Environment) error {
 	var all []*capability.Capability
 	var board *leader.Board
 	exclude := func([]string) {}
+	check := func(context.Context, feature.Written) ([]string, error) { return nil, nil }
 	if o.Spread.Feature.Enabled {
 		c, err := spread.New(ctx, &o.Spread, host)
 		if err != nil {
 			return err
 		}
-		all, exclude = append(all, &c.Capability), c.Exclude
-		board = &leader.Board{Clock: clock.RealClock{}, Own: func() leader.Standing {
+		all, exclude, check = append(all, &c.Capability), c.Exclude, c.Check
+		board = &leader.Board{Clock: clock.RealClock{}, Blocked: c.Excluded, Own: func() leader.Standing {
 			return leader.Standing{Ready: ready.ready(watchCheck), Lag: c.Lag()}
 		}}
 		if admits {
@@ -191,7 +190,7 @@ func Run(ctx context.Context, reloader *Reloader, env Environment) error {
 		if err != nil {
 			return err
 		}
-		if err := addHandlers(port, &o, admission.NewPipeline(host.Scope, features...), contact, ready, recorder, set, log); err != nil {
+		if err := addHandlers(port, &o, admission.NewPipeline(host.Scope, features...), check, contact, ready, recorder, set, log); err != nil {
 			return err
 		}
 		pod, _ := env.Lookup("POD_NAME")
@@ -255,7 +254,7 @@ func addLeader(leaving context.Context, mgr ctrl.Manager, o *Options, controller
 }
 
 // addHandlers registers the webhook's paths.
-func addHandlers(port *port, o *Options, pipeline *admission.Pipeline, contact *contact, ready *readiness, recorder events.Recorder, set *metrics.Set, log logr.Logger) error {
+func addHandlers(port *port, o *Options, pipeline *admission.Pipeline, check func(context.Context, feature.Written) ([]string, error), contact *contact, ready *readiness, recorder events.Recorder, set *metrics.Set, log logr.Logger) error {
 	handler := &admission.Handler{
 		Pipeline: pipeline,
 		Metrics:  admission.NewMetrics(set),
@@ -271,8 +270,7 @@ func addHandlers(port *port, o *Options, pipeline *admission.Pipeline, contact *
 		Clock:        clock.RealClock{},
 	}
 	workloads := &admission.WorkloadHandler{
-		Log: log.WithName("workloads"), LogLimit: handler.LogLimit, Intake: handler.Intake,
-		Check: func(annotations map[string]string) []string { return slices.Concat(policy.Check(annotations)) },
+		Log: log.WithName("workloads"), LogLimit: handler.LogLimit, Intake: handler.Intake, Check: check,
 	}
 	for path, h := range map[string]http.Handler{"/mutate-v1-pod": handler, "/mutate": handler, "/validate-workload": workloads} {
 		if port.callers != nil {

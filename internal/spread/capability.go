@@ -9,10 +9,12 @@ import (
 	"net/http"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/capability"
 	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
@@ -24,6 +26,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/spread/shortage"
 	"github.com/stowage-dev/stowage/internal/spread/status"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // The names of the spread's own objects in config/ and the chart.
@@ -80,7 +83,7 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 	c := &Capability{
 		seats: service, policies: policies,
 		Capability: capability.Capability{
-			Feature: &admit.Feature{Policies: policies, Seats: service, Key: key},
+			Feature: &admit.Feature{Policies: policies, Seats: service, Key: key, Audits: admit.NewAudits(h.Clock)},
 			Debug:   map[string]http.Handler{"/debug/seats": service},
 		},
 	}
@@ -143,7 +146,7 @@ func newControllers(ctx context.Context, o *Options, h *capability.Host, service
 		Log: h.Log.WithName("repair"), Events: h.Events, Metrics: repair.NewMetrics(h.Metrics),
 	}
 	statuses := &status.Controller{
-		Cached: h.Cached, Uncached: h.Uncached, Informers: h.Informers, World: h.World, Seats: service, Progress: repairs, Clock: h.Clock,
+		Cached: h.Cached, Uncached: h.Uncached, Informers: h.Informers, World: h.World, Seats: service, Scope: h.Scope, Progress: repairs, Clock: h.Clock,
 		Timing: status.Timing{Every: time.Second, All: o.Repair.Resync, Rate: repair.ResyncRate, Quiet: o.Repair.Quiet}, Writes: fair.NewLimiter[string](statusRate, 2*statusRate), Log: h.Log.WithName("status"),
 	}
 	collector := &seats.Collector{Seats: service, Uncached: h.Uncached, KeySecret: keySecret, Log: h.Log.WithName("seats")}
@@ -153,5 +156,18 @@ func newControllers(ctx context.Context, o *Options, h *capability.Host, service
 // Lag is how far the watch of pods with a seat is behind.
 func (c *Capability) Lag() time.Duration { return c.seats.Lag() }
 
+// Check returns what is wrong with the settings of an object that is written, for whoever writes it.
+func (c *Capability) Check(ctx context.Context, w feature.Written) (texts []string, err error) {
+	ref := world.Ref{APIVersion: schema.GroupVersion{Group: w.Kind.Group, Version: w.Kind.Version}.String(), Kind: w.Kind.Kind, Name: w.Name}
+	found, err := c.policies.Check(ctx, world.Object{Namespace: w.Namespace, Ref: ref}, policy.Metadata(w.Own), (*policy.Metadata)(w.Template))
+	for _, f := range found {
+		texts = append(texts, f.String())
+	}
+	return texts, err
+}
+
 // Exclude says in which namespaces annotations are not looked at, from now on.
 func (c *Capability) Exclude(namespaces []string) { c.policies.Exclude(namespaces) }
+
+// Excluded returns what Exclude was last told.
+func (c *Capability) Excluded() []string { return c.policies.Excluded() }

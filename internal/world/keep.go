@@ -38,7 +38,8 @@ func keepReplicaSet(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
 	if text := failureOf(rs); text != "" {
 		kept.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Message: text}}
 	}
-	kept.Spec.Template.Annotations = ofTemplate(rs.Spec.Template.Annotations)
+	kept.Spec.Template.Annotations = ofTemplate(rs.Spec.Template.Annotations, stowage.ModeKey)
+	kept.Spec.Template.Labels = Pick(rs.Spec.Template.Labels, stowage.ModeKey)
 	kept.Spec.Template.Spec.NodeName = rs.Spec.Template.Spec.NodeName
 	return kept
 }
@@ -59,7 +60,8 @@ func keepStatefulSet(s *appsv1.StatefulSet) *appsv1.StatefulSet {
 	kept := &appsv1.StatefulSet{ObjectMeta: workloadIdentity(s.ObjectMeta)}
 	kept.Spec.Replicas, kept.Status.Replicas = s.Spec.Replicas, s.Status.Replicas
 	kept.Spec.Ordinals = s.Spec.Ordinals
-	kept.Spec.Template.Annotations = ofTemplate(s.Spec.Template.Annotations)
+	kept.Spec.Template.Annotations = ofTemplate(s.Spec.Template.Annotations, stowage.ModeKey)
+	kept.Spec.Template.Labels = Pick(s.Spec.Template.Labels, stowage.ModeKey)
 	kept.Spec.Template.Spec.NodeName = s.Spec.Template.Spec.NodeName
 	return kept
 }

@@ -25,6 +25,8 @@ type Workload struct {
 	// TemplateAnnotations are those of its pod template that Stowage reads, of a
 	// ReplicaSet, a StatefulSet or a DaemonSet.
 	TemplateAnnotations map[string]string
+	// TemplateLabels are the labels of its pod template that Stowage reads: that of the mode.
+	TemplateLabels map[string]string
 	// TemplateNode is the node that its pod template names, of a ReplicaSet or a StatefulSet.
 	TemplateNode string
 	// FirstOrdinal is the ordinal of a StatefulSet's first pod.
@@ -75,13 +77,13 @@ func FromKept(ref Ref, kept metav1.Object) *Workload {
 	switch o := kept.(type) {
 	case *appsv1.ReplicaSet:
 		w := newWorkload(ref, &o.ObjectMeta)
-		w.TemplateAnnotations, w.TemplateNode = o.Spec.Template.Annotations, o.Spec.Template.Spec.NodeName
+		w.TemplateAnnotations, w.TemplateLabels, w.TemplateNode = o.Spec.Template.Annotations, o.Spec.Template.Labels, o.Spec.Template.Spec.NodeName
 		w.Replicas, w.Current = int64(ptr.Deref(o.Spec.Replicas, 1)), int64(o.Status.Replicas)
 		w.Failure = failureOf(o)
 		return w
 	case *appsv1.StatefulSet:
 		w := newWorkload(ref, &o.ObjectMeta)
-		w.TemplateAnnotations, w.TemplateNode = o.Spec.Template.Annotations, o.Spec.Template.Spec.NodeName
+		w.TemplateAnnotations, w.TemplateLabels, w.TemplateNode = o.Spec.Template.Annotations, o.Spec.Template.Labels, o.Spec.Template.Spec.NodeName
 		w.Replicas, w.Current = int64(ptr.Deref(o.Spec.Replicas, 1)), int64(o.Status.Replicas)
 		if o.Spec.Ordinals != nil {
 			w.FirstOrdinal = int64(o.Spec.Ordinals.Start)
@@ -89,7 +91,7 @@ func FromKept(ref Ref, kept metav1.Object) *Workload {
 		return w
 	case *appsv1.DaemonSet:
 		w := newWorkload(ref, &o.ObjectMeta)
-		w.TemplateAnnotations = o.Spec.Template.Annotations
+		w.TemplateAnnotations, w.TemplateLabels = o.Spec.Template.Annotations, o.Spec.Template.Labels
 		return w
 	case *metav1.PartialObjectMetadata:
 		return newWorkload(ref, &o.ObjectMeta)

@@ -46,7 +46,7 @@ func (n *tenant) golden(t *testing.T, name, got string) {
 	got = strings.ReplaceAll(got, n.Namespace, "NAMESPACE")
 	got = regexp.MustCompile(`\b(web|bad)-[a-z0-9]{6,10}(-[a-z0-9]{5})?\b`).ReplaceAllString(got, "$1-HASH")
 	got = regexp.MustCompile(`node (od|spot)[48]-[0-9]`).ReplaceAllString(got, "node NODE")
-	got = regexp.MustCompile(`(?m)^Stowage: replicas not known, leader \S+, certificate authority until \S+$`).ReplaceAllString(got, "Stowage: HEALTH")
+	got = regexp.MustCompile(`(?m)^Stowage: leader \S+, certificate authority until \S+$`).ReplaceAllString(got, "Stowage: HEALTH")
 	got = regexp.MustCompile(`("?leader"?: |"?authorityUntil"?: |"?clientVersion"?: )"?[^",\n]+"?`).ReplaceAllString(got, "${1}X")
 	testkit.Golden(t, filepath.Join("testdata", name+".golden"), got)
 }
@@ -134,7 +134,7 @@ func TestStatus(t *testing.T) {
 		silent.Spec.Template.Annotations = map[string]string{stowage.ModeKey: "Off"}
 		must(t, out.Create(t.Context(), silent))
 		stdout, errs, exit := command(t, cluster, append([]string{"status", "-n", out.Namespace, "--wait", "--timeout", "30s"}, only...)...)
-		for _, part := range []string{"its pods choose their nodes themselves, by node label nodesize", stowage.ModeKey + " leaves it alone"} {
+		for _, part := range []string{"its pods choose their nodes themselves, by node label nodesize", "left alone on purpose: " + stowage.ModeKey + " is Off"} {
 			if exit != 0 || !strings.Contains(stdout, part) {
 				t.Errorf("exit status %d; %q is missing in\n%s%s", exit, part, stdout, errs)
 			}
@@ -278,7 +278,7 @@ func TestInspectPermissions(t *testing.T) {
 	viewer := []string{"-n", n.Namespace, "--as", "viewer-" + n.Namespace}
 	eventually(t, "a viewer of the namespace sees its workloads", func() (bool, error) {
 		out, errs, exit := command(t, cluster, append([]string{"status"}, viewer...)...)
-		return exit == 0 && strings.Contains(out, "Deployment/web") && strings.Contains(errs, "Warning: the VMs of nodes, and the nodes that templates cover, are left out"), nil
+		return exit == 0 && strings.Contains(out, "Deployment/web") && strings.Contains(errs, "Warning: what you may not read is left out: "), nil
 	})
 	out, errs, exit := command(t, cluster, append([]string{"explain", "pod/" + pods[0].Name}, viewer...)...)
 	if exit != 0 || !strings.Contains(out, "The seat was claimed in the ledger") {

@@ -43,7 +43,7 @@ func TestPlaces(t *testing.T) {
 		must(t, n.Create(t.Context(), d))
 		n.Spreads(t, "web", 10, strategyOf(t, a+":"+b))
 		must(t, n.Patch(t.Context(), d, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, stowage.SpreadStrategyAnnotation, b+":"+a))))
-		says(t, n, "10 outside the pool of their seat")
+		says(t, n, "10 pod(s) are outside the pool of their seat")
 		n.Revise(t, d, "2")
 		n.RolledOut(t, d)
 		n.Spreads(t, "web", 10, strategyOf(t, b+":"+a))
@@ -76,7 +76,7 @@ func TestPlaces(t *testing.T) {
 		for label := range n.Pool("spot", 1).NodeLabel {
 			must(t, n.Patch(t.Context(), spot, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:"else"}}}`, label))))
 		}
-		says(t, n, "8 outside the pool of their seat")
+		says(t, n, "8 pod(s) are outside the pool of their seat")
 		condition(t, n, stowage.ReasonOutsidePool, "2/0")
 	})
 	t.Run("a pool gets labels that no node has", func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestPlaces(t *testing.T) {
 		n, pd, _ := distributed(t)
 		pd.Spec.Distribution[1].NodeLabel = map[string]versprei.LabelValue{"nowhere": "true"}
 		must(t, n.Update(t.Context(), pd))
-		says(t, n, "8 outside the pool of their seat")
+		says(t, n, "8 pod(s) are outside the pool of their seat")
 		condition(t, n, stowage.ReasonOutsidePool, "2/0")
 	})
 	t.Run("a pool is removed", func(t *testing.T) {
@@ -97,6 +97,6 @@ func TestPlaces(t *testing.T) {
 		must(t, n.Create(t.Context(), d))
 		n.Spreads(t, "web", 10, strategyOf(t, a+":"+b))
 		must(t, n.Patch(t.Context(), d, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, stowage.SpreadStrategyAnnotation, a))))
-		says(t, n, "5 in a pool that was removed")
+		says(t, n, "5 pod(s) are in a pool that was removed")
 	})
 }

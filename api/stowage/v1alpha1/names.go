@@ -4,6 +4,10 @@ package v1alpha1
 // how far Stowage may go with a pod. Its values are the Mode constants.
 const ModeKey = "stowage.dev/mode"
 
+// FailurePolicyLabel is, on a namespace, Fail where a pod is refused that Stowage could not look at. Without it, such a pod is
+// created as it was written.
+const FailurePolicyLabel = "stowage.dev/failure-policy"
+
 // Mode says how far Stowage may go with a pod.
 type Mode string
 
@@ -82,6 +86,10 @@ const (
 
 // StandingAnnotation is, on the Lease of the leader, whether the leader is ready and how far its watch of pods is behind.
 const StandingAnnotation = "stowage.dev/standing"
+
+// BlocklistAnnotation is, on the Lease of the leader, the namespaces that are blocked as it runs: while the ConfigMap stowage-config
+// is invalid, those of the last valid one.
+const BlocklistAnnotation = "stowage.dev/blocklisted-namespaces"
 
 const (
 	// RebalanceAnnotation says, on a workload with a strategy, whether pods are

@@ -92,6 +92,7 @@ const (
 	ReasonSuperseded    ConditionReason = "Superseded"
 	ReasonInvalid       ConditionReason = "Invalid" // of a FlexDaemonsetTemplate, too
 	ReasonNoTarget      ConditionReason = "NoTarget"
+	ReasonLeftAlone     ConditionReason = "LeftAlone"
 	ReasonBalanced      ConditionReason = "Balanced"
 	ReasonProgressing   ConditionReason = "Progressing"
 	ReasonOverTarget    ConditionReason = "OverTarget"

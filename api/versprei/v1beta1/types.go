@@ -195,6 +195,10 @@ type LabelValue string
 
 // Target is a workload of the same namespace: anything whose pods have a controlling
 // owner, directly or through a ReplicaSet.
+//
+// +kubebuilder:validation:XValidation:rule="self.kind.matches('^[A-Z][A-Za-z0-9]*$')",message="kind is the kind of a workload as kubectl explain writes it, such as Deployment"
+// +kubebuilder:validation:XValidation:rule="self.kind != 'DaemonSet'",message="the pods of a DaemonSet have their nodes already; a FlexDaemonsetTemplate sizes them"
+// +kubebuilder:validation:XValidation:rule="self.name.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="name is the name of one workload, such as web; a pattern such as * is not possible"
 type Target struct {
 	// APIVersion is the workload's group and version, such as apps/v1.
 	//
@@ -275,6 +279,7 @@ type PodDistributorStatus struct {
 	// OverTarget. A pool has too many pods.
 	// PodsOutsidePool. Pods run outside the pool of their seat.
 	// PodsWithoutSeat. Pods have no seat, or their seat is in a pool that was removed.
+	// LeftAlone. The mode of the namespace or of the pods is Audit or Off, so their division is not looked at.
 	// NoTarget. The PodDistributor divides no pods, and TargetFound has the cause.
 	// +optional
 	// +listType=map

@@ -13,6 +13,7 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/podpatch"
@@ -32,10 +33,15 @@ type Request struct {
 	Namespace string
 	Pod       *podpatch.Pod
 	DryRun    bool
+	// Audit says that the pod is not changed, whatever is decided.
+	Audit bool
 	// Sized is, by container, the resources whose entries an earlier feature has just
 	// decided; "" stands for spec.resources.
 	Sized map[string][]corev1.ResourceName
 }
+
+// Traceless reports whether a decision must leave nothing behind, because no pod comes of it.
+func (r *Request) Traceless() bool { return r.DryRun || r.Audit }
 
 // Decision is a feature's answer for one pod.
 type Decision struct {
@@ -66,4 +72,18 @@ type Event struct {
 	Note   string
 	// Related is the object that is the cause, if there is one.
 	Related *corev1.ObjectReference
+}
+
+// Written is what an object that is written says about Stowage.
+type Written struct {
+	Kind            metav1.GroupVersionKind
+	Namespace, Name string
+	Own             Metadata
+	Template        *Metadata // of its pods; nil if it has none
+}
+
+// Metadata is where settings stand.
+type Metadata struct {
+	Annotations map[string]string `json:"annotations"`
+	Labels      map[string]string `json:"labels"`
 }

@@ -43,16 +43,20 @@ func New(namespaces Namespaces, own string) *Scope {
 // Answer is how far Stowage may go with one pod.
 type Answer struct {
 	Mode stowage.Mode
+	// Where is what has the mode: "the pod", or a namespace. It is empty where nothing has one.
+	Where string
 	// LeftAlone says why the mode is Off, for people.
 	LeftAlone string
-	// Warnings are about values that are no mode and were ignored.
+	// Warnings are about values that are no mode.
 	Warnings []string
 }
 
 // Excludes reports whether a namespace is never touched.
 func (s *Scope) Excludes(namespace string) bool { return slices.Contains(s.excluded, namespace) }
 
-// Of returns how far Stowage may go with a pod: by the pod's mode, or else by its namespace's. If the namespace
+// Of returns how far Stowage may go with a pod: by the pod's mode, or else by its namespace's. A value that is no mode is taken as
+// Audit, because whoever wrote it did not ask for the default. On a
+// pod, such a value does not overrule a namespace that is Off. If the namespace
 // cannot be read, the mode is Off, because changing a pod that somebody may have excluded is worse than leaving one
 // alone.
 func (s *Scope) Of(ctx context.Context, namespace string, pod *podpatch.Pod) (Answer, error) {
@@ -60,7 +64,8 @@ func (s *Scope) Of(ctx context.Context, namespace string, pod *podpatch.Pod) (An
 	if s.Excludes(namespace) {
 		return Answer{Mode: stowage.ModeOff, LeftAlone: fmt.Sprintf("namespace %s is never touched", namespace)}, nil
 	}
-	if a.read(pod.Metadata.Annotations, pod.Metadata.Labels, "the pod") {
+	own := a.read(pod.Metadata.Annotations, pod.Metadata.Labels, "the pod")
+	if own && len(a.Warnings) == 0 {
 		return a, nil
 	}
 	ns, err := s.namespaces.Namespace(ctx, namespace)
@@ -68,12 +73,19 @@ func (s *Scope) Of(ctx context.Context, namespace string, pod *podpatch.Pod) (An
 		a.Mode, a.LeftAlone = stowage.ModeOff, err.Error()
 		return a, err
 	}
-	if ns != nil && a.read(ns.Annotations, ns.Labels, "namespace "+ns.Name) {
+	of := Answer{Mode: stowage.ModeEnforce}
+	if ns != nil {
+		of.read(ns.Annotations, ns.Labels, "namespace "+ns.Name)
+	}
+	if own && of.Mode != stowage.ModeOff {
 		return a, nil
 	}
-	a.Mode = stowage.ModeEnforce
-	return a, nil
+	of.Warnings = append(a.Warnings, of.Warnings...)
+	return of, nil
 }
+
+// Text says which mode holds and why, for people.
+func (a Answer) Text() string { return fmt.Sprintf("%s is %s on %s", stowage.ModeKey, a.Mode, a.Where) }
 
 // Enforces reports whether Stowage may change a pod.
 func (s *Scope) Enforces(ctx context.Context, namespace string, pod *podpatch.Pod) bool {
@@ -92,14 +104,15 @@ func (a *Answer) read(annotations, labels map[string]string, where string) bool 
 	}
 	for _, m := range []stowage.Mode{stowage.ModeEnforce, stowage.ModeAudit, stowage.ModeOff} {
 		if strings.EqualFold(value, string(m)) {
-			a.Mode = m
+			a.Mode, a.Where = m, where
 			if m == stowage.ModeOff {
-				a.LeftAlone = fmt.Sprintf("%s is %s on %s", stowage.ModeKey, m, where)
+				a.LeftAlone = a.Text()
 			}
 			return true
 		}
 	}
-	a.Warnings = append(a.Warnings, fmt.Sprintf("%s on %s is %q and was ignored; it must be %s, %s or %s",
-		stowage.ModeKey, where, value, stowage.ModeEnforce, stowage.ModeAudit, stowage.ModeOff))
-	return false
+	a.Mode, a.Where = stowage.ModeAudit, where
+	a.Warnings = append(a.Warnings, fmt.Sprintf("%s on %s is %q and is taken as %s; it must be %s, %s or %s",
+		stowage.ModeKey, where, value, stowage.ModeAudit, stowage.ModeEnforce, stowage.ModeAudit, stowage.ModeOff))
+	return true
 }

@@ -39,15 +39,16 @@ func TestMode(t *testing.T) {
 		warnings  int
 		fails     bool
 	}{
-		"nothing is said":                {namespace: "plain", want: stowage.ModeEnforce},
-		"a namespace that is not known":  {namespace: "new", want: stowage.ModeEnforce},
-		"the namespace says Off":         {namespace: "off", want: stowage.ModeOff, because: "namespace off"},
-		"the pod wins":                   {namespace: "off", pod: podpatch.Metadata{Annotations: map[string]string{stowage.ModeKey: "enforce"}}, want: stowage.ModeEnforce},
-		"the pod's label":                {namespace: "plain", pod: podpatch.Metadata{Labels: map[string]string{stowage.ModeKey: "OFF"}}, want: stowage.ModeOff, because: "the pod"},
-		"a value that is none":           {namespace: "audit", pod: podpatch.Metadata{Labels: map[string]string{stowage.ModeKey: "on"}}, want: stowage.ModeAudit, warnings: 1},
-		"a system namespace":             {namespace: "kube-system", want: stowage.ModeOff, because: "never touched"},
-		"our own namespace":              {namespace: "stowage-system", want: stowage.ModeOff, because: "never touched"},
-		"a namespace that can't be read": {namespace: "broken", want: stowage.ModeOff, because: "no answer", fails: true},
+		"nothing is said":                 {namespace: "plain", want: stowage.ModeEnforce},
+		"a namespace that is not known":   {namespace: "new", want: stowage.ModeEnforce},
+		"the namespace says Off":          {namespace: "off", want: stowage.ModeOff, because: "namespace off"},
+		"the pod wins":                    {namespace: "off", pod: podpatch.Metadata{Annotations: map[string]string{stowage.ModeKey: "enforce"}}, want: stowage.ModeEnforce},
+		"the pod's label":                 {namespace: "plain", pod: podpatch.Metadata{Labels: map[string]string{stowage.ModeKey: "OFF"}}, want: stowage.ModeOff, because: "the pod"},
+		"a value that is none":            {namespace: "audit", pod: podpatch.Metadata{Labels: map[string]string{stowage.ModeKey: "on"}}, want: stowage.ModeAudit, warnings: 1},
+		"a misspelt one does not enforce": {namespace: "plain", pod: podpatch.Metadata{Annotations: map[string]string{stowage.ModeKey: "Audti"}}, want: stowage.ModeAudit, warnings: 1},
+		"a system namespace":              {namespace: "kube-system", want: stowage.ModeOff, because: "never touched"},
+		"our own namespace":               {namespace: "stowage-system", want: stowage.ModeOff, because: "never touched"},
+		"a namespace that can't be read":  {namespace: "broken", want: stowage.ModeOff, because: "no answer", fails: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := New(all, "stowage-system")

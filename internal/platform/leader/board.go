@@ -54,6 +54,8 @@ type Board struct {
 	Clock clock.PassiveClock
 	// Own returns how this replica stands.
 	Own func() Standing
+	// Blocked returns the namespaces that are blocked, as this replica runs.
+	Blocked func() []string
 
 	mu      sync.Mutex
 	leads   bool      // this replica holds the lease, as far as it knows
@@ -127,6 +129,7 @@ func (l boardLease) Update(ctx context.Context, lease *coordinationv1.Lease, o m
 
 func (l boardLease) write(lease *coordinationv1.Lease) {
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, stowage.StandingAnnotation, l.identity+" "+l.board.Own().String())
+	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, stowage.BlocklistAnnotation, strings.Join(l.board.Blocked(), ","))
 }
 
 func (l boardLease) noted(lease *coordinationv1.Lease, err error) (*coordinationv1.Lease, error) {

@@ -117,7 +117,7 @@ func TestHandOver(t *testing.T) {
 	defer running.Wait()
 	defer cancel()
 	start := func(name string, own func() time.Duration) *Board {
-		board := &Board{Clock: clock.RealClock{}, Own: func() Standing { return Standing{Ready: true, Lag: own()} }}
+		board := &Board{Clock: clock.RealClock{}, Blocked: func() []string { return []string{"a", "b"} }, Own: func() Standing { return Standing{Ready: true, Lag: own()} }}
 		l := newLease(client, name, nil)
 		l.board, l.Client = board, leases{client.CoordinationV1(), board, name}
 		r := &Runner{
@@ -130,7 +130,7 @@ func TestHandOver(t *testing.T) {
 	holds := func(name string) func() bool {
 		return func() bool {
 			lease, err := client.CoordinationV1().Leases("ns").Get(t.Context(), "lease", metav1.GetOptions{})
-			return err == nil && lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity == name
+			return err == nil && lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity == name && lease.Annotations[stowage.BlocklistAnnotation] == "a,b"
 		}
 	}
 	first := start("a", func() time.Duration { return time.Duration(lag.Load()) })

@@ -42,6 +42,7 @@ type Feature struct {
 	Policies *policy.Finder
 	Seats    Seats
 	Key      ledger.Key
+	Audits   *Audits
 }
 
 var _ feature.Feature = &Feature{}
@@ -70,7 +71,7 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 	a := assignment{pod: req.Pod.Clone(), policy: p, seat: placement.Seat{Strategy: p.Strategy, Preferred: p.Preferred, Distributed: p.Distributor != nil}}
 	a.owner = ledger.Owner{APIVersion: ref.APIVersion, Kind: ref.Kind, Namespace: req.Namespace, Name: ref.Name, UID: ref.UID, Unverified: p.Unverified}
 	a.rank, a.seat.OwnOrdinal = placement.OwnRank(a.pod, p.FirstOrdinal)
-	kept, err := f.keep(ctx, &a, req.DryRun)
+	kept, err := f.keep(ctx, &a, req.Traceless())
 	if err != nil {
 		return feature.Decision{}, err
 	}
@@ -93,9 +94,9 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 	// 3. Give it one.
 	d := feature.Decision{Pod: a.pod, Warnings: slices.Clone(p.Warnings)}
 	if !kept && !a.full {
-		switch err := f.assign(ctx, &a, req.DryRun, &d); {
+		switch err := f.assign(ctx, &a, req, &d); {
 		case errors.Is(err, sequence.ErrFull):
-			f.admitFull(&a, req.DryRun, &d)
+			f.admitFull(&a, req.Traceless(), &d)
 		case err != nil:
 			return feature.Decision{}, err
 		}
@@ -181,7 +182,7 @@ func (f *Feature) keep(ctx context.Context, a *assignment, dryRun bool) (bool, e
 }
 
 // assign gives the pod a seat: the one of its own ordinal, or the next free one.
-func (f *Feature) assign(ctx context.Context, a *assignment, dryRun bool, d *feature.Decision) error {
+func (f *Feature) assign(ctx context.Context, a *assignment, req feature.Request, d *feature.Decision) error {
 	s := a.policy.Strategy
 	origin, id, seat := ledger.OriginClaimed, "", ledger.Seat{}
 	switch {
@@ -191,7 +192,14 @@ func (f *Feature) assign(ctx context.Context, a *assignment, dryRun bool, d *fea
 			return err
 		}
 		origin, seat = ledger.OriginOrdinal, ledger.Seat{Pool: s.Pool(own.Pool).Name, Ordinal: own.Ordinal}
-	case dryRun:
+	case req.Audit:
+		ref := world.Ref{APIVersion: a.owner.APIVersion, Kind: a.owner.Kind, Name: a.owner.Name, UID: a.owner.UID}
+		next, err := f.Audits.next(ctx, f.Policies.World, a.owner.Namespace, ref, s, !req.DryRun)
+		if err != nil {
+			return err
+		}
+		origin, seat = ledger.OriginDryRun, ledger.Seat{Pool: s.Pool(next.Pool).Name, Ordinal: next.Ordinal}
+	case req.DryRun:
 		next, err := f.Seats.Peek(a.owner, s)
 		if err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -21,6 +22,11 @@ import (
 // the form of keys and values.
 func checkPods(d *versprei.PodDistributor) error {
 	var errs []error
+	if kind := d.Spec.Target.Kind; kind == "DaemonSet" {
+		errs = append(errs, errors.New("spec.target.kind is DaemonSet, whose pods have their nodes already; a FlexDaemonsetTemplate sizes them"))
+	} else if kind == "" || !unicode.IsUpper(rune(kind[0])) {
+		errs = append(errs, fmt.Errorf("spec.target.kind is %q; it is a kind such as Deployment", kind))
+	}
 	check := func(field, text string, problems []string) {
 		if len(problems) > 0 {
 			errs = append(errs, fmt.Errorf("%s is %q: %s", field, text, problems[0]))

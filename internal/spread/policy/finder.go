@@ -55,6 +55,9 @@ func NewFinder(reader world.Snapshot, settings Settings) *Finder {
 // Exclude says in which namespaces annotations are not looked at, from now on.
 func (f *Finder) Exclude(namespaces []string) { f.excluded.Store(&namespaces) }
 
+// Excluded returns the namespaces in which annotations are not looked at.
+func (f *Finder) Excluded() []string { return *f.excluded.Load() }
+
 type parsed struct {
 	strategy *sequence.Strategy
 	err      error

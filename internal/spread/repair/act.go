@@ -54,24 +54,30 @@ func (r *run) carryOut(ctx context.Context, owner ledger.Owner, p *policy.Policy
 
 // whyUnseated says why some pods had no seat.
 func whyUnseated(moves []planner.Move, state *planner.State, p *policy.Policy, since time.Time) string {
-	var before, edited, full, bypassed int
+	var before, early, edited, full, bypassed int
 	for _, m := range moves {
 		switch pod := &state.Pods[m.Pod]; {
 		case pod.Foreign:
 			edited++
 		case pod.Full:
 			full++
-		case pod.BeforePolicy || !since.IsZero() && pod.Created.Before(since):
+		case !since.IsZero() && pod.Created.Before(since):
 			before++
+		case pod.BeforePolicy:
+			early++
 		default:
 			bypassed++
 		}
+	}
+	missed := "%d created while the webhook was not reached, or left them alone"
+	if since.IsZero() {
+		missed = "%d created before the " + p.Source + ", or while the webhook was not reached or left them alone"
 	}
 	var out []string
 	for _, cause := range []struct {
 		pods int
 		text string
-	}{{before, "%d created before the " + p.Source}, {edited, "%d with a seat in a pool that the strategy no longer has"}, {full, "%d created while every pool had its maximum"}, {bypassed, "%d created while the webhook was not reached"}} {
+	}{{before, "%d created before the " + p.Source}, {early, "%d created before every replica knew the " + p.Source}, {edited, "%d with a seat in a pool that the strategy no longer has"}, {full, "%d created while every pool had its maximum"}, {bypassed, missed}} {
 		if cause.pods > 0 {
 			out = append(out, fmt.Sprintf(cause.text, cause.pods))
 		}

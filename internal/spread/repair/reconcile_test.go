@@ -114,6 +114,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	}
 	b.term.Store(b.run)
 	statuses := &status.Controller{
+		Scope:  scope.New(reader, "stowage-system"),
 		Cached: c, Uncached: c, World: reader, Seats: service, Progress: b.Controller, Writes: fair.NewLimiter[string](1e6, 1e6), Clock: b.clock, Log: logr.Discard(),
 		Timing: status.Timing{Every: time.Second, All: timing.Resync, Rate: ResyncRate, Quiet: timing.Quiet},
 	}
@@ -424,6 +425,7 @@ func TestDescribe(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		edit    func(*versprei.PodDistributor)
+		mode    string // of the pods
 		objects []client.Object
 		pods    []*corev1.Pod
 		want    map[string]stowage.ConditionReason
@@ -443,6 +445,8 @@ func TestDescribe(t *testing.T) {
 			want: map[string]stowage.ConditionReason{versprei.ConditionBalanced: stowage.ReasonWithoutSeat}, current: "1/0/1"},
 		"on a node of another pool": {pods: []*corev1.Pod{seated("x", "0", 1), pod("y", "node-a", "1", 1, ledger.OriginClaimed)},
 			want: map[string]stowage.ConditionReason{versprei.ConditionBalanced: stowage.ReasonOutsidePool}, current: "1/0"},
+		"left alone": {mode: "Audit", pods: []*corev1.Pod{pod("x", "node-a", "", 0, 0), pod("y", "node-b", "", 0, 0)},
+			want: map[string]stowage.ConditionReason{versprei.ConditionBalanced: stowage.ReasonLeftAlone}, current: "0/0"},
 		"a target that is not there": {edit: func(d *versprei.PodDistributor) { d.Spec.Target.Name = "none" }, want: map[string]stowage.ConditionReason{versprei.ConditionTargetFound: stowage.ReasonNotFound, versprei.ConditionBalanced: stowage.ReasonNoTarget}},
 		"an older one": {objects: []client.Object{distributor(func(d *versprei.PodDistributor) {
 			d.Name, d.UID, d.CreationTimestamp = "older", "older", metav1.NewTime(start.Add(-time.Hour))
@@ -450,7 +454,11 @@ func TestDescribe(t *testing.T) {
 		"an invalid one": {edit: func(d *versprei.PodDistributor) { d.Spec.Distribution = nil }, want: map[string]stowage.ConditionReason{versprei.ConditionTargetFound: stowage.ReasonInvalid}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			objects := append(workload(2), tc.objects...)
+			mode := "Enforce"
+			if tc.mode != "" {
+				mode = tc.mode
+			}
+			objects := append(workload(2, stowage.ModeKey+"="+mode), tc.objects...)
 			d := distributor(tc.edit)
 			objects = append(objects, d)
 			for _, p := range tc.pods {

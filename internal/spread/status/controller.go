@@ -17,6 +17,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
@@ -50,6 +51,7 @@ type Controller struct {
 	Informers crcache.Informers
 	World     *worldcache.Cache
 	Seats     *seats.Service
+	Scope     *scope.Scope
 	Progress  Progress
 	Clock     clock.WithTicker
 	Timing    Timing

@@ -19,6 +19,7 @@ import (
 	"github.com/stowage-dev/stowage/api"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
@@ -69,7 +70,7 @@ func cluster(t *testing.T, namespaces map[string]int) (r *Run, clock *clocktesti
 		t.Fatal(err)
 	}
 	r = (&Controller{
-		Cached: c, Uncached: c, World: worldcache.New(c, c, clock, worldcache.ForAdmission()), Seats: service, Progress: calm{}, Clock: clock,
+		Cached: c, Uncached: c, World: worldcache.New(c, c, clock, worldcache.ForAdmission()), Seats: service, Scope: scope.New(worldcache.New(c, c, clock, worldcache.ForAdmission()), "stowage-system"), Progress: calm{}, Clock: clock,
 		Timing: Timing{Every: time.Second, All: 30 * time.Second, Rate: 50, Quiet: 2 * time.Second}, Writes: fair.NewLimiter[string](50, 100), Log: logr.Discard(),
 	}).NewRun()
 	r.Queue = testkit.Queue[types.NamespacedName]()

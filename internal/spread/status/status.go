@@ -16,6 +16,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/podpatch"
 	divisions "github.com/stowage-dev/stowage/internal/spread/division"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
@@ -109,6 +110,13 @@ func (r *Run) describe(ctx context.Context, d *versprei.PodDistributor) error {
 	default:
 		set(versprei.ConditionCapacityAvailable, metav1.ConditionTrue, stowage.ReasonAvailable, "no pool is known to lack room")
 	}
+	switch alone, err := r.leftAlone(ctx, d.Namespace, owners); {
+	case err != nil:
+		return err
+	case alone != "":
+		set(versprei.ConditionBalanced, metav1.ConditionUnknown, stowage.ReasonLeftAlone, "%s: its pods are left alone on purpose", alone)
+		return nil
+	}
 	status, reason, text := metav1.ConditionFalse, stowage.ReasonBalanced, ""
 	switch division.Cause() {
 	case divisions.Balanced:
@@ -137,7 +145,7 @@ func (r *Run) describe(ctx context.Context, d *versprei.PodDistributor) error {
 		if p.Evict {
 			text += "; pods are evicted one at a time, into nodes that have room"
 		} else {
-			text += "; scale up, roll out, or set rebalance to Evict"
+			text += "; roll out, or set rebalance to Evict"
 		}
 	case divisions.FormerPools:
 		reason, text = stowage.ReasonWithoutSeat, fmt.Sprintf("%d pod(s) have their seat in a pool that was removed from the distribution", division.Former)
@@ -152,6 +160,24 @@ func (r *Run) describe(ctx context.Context, d *versprei.PodDistributor) error {
 	}
 	set(versprei.ConditionBalanced, status, reason, "%s", text)
 	return nil
+}
+
+// leftAlone returns why Stowage changes none of the pods of some owners, if their modes or that of their namespace say so.
+func (r *Run) leftAlone(ctx context.Context, namespace string, owners []*world.Workload) (string, error) {
+	if len(owners) == 0 {
+		owners = []*world.Workload{{}} // the namespace alone says it
+	}
+	text := ""
+	for _, w := range owners {
+		pod := &podpatch.Pod{}
+		pod.Metadata.Annotations, pod.Metadata.Labels = w.TemplateAnnotations, w.TemplateLabels
+		answer, err := r.Scope.Of(ctx, namespace, pod)
+		if err != nil || answer.Mode == stowage.ModeEnforce {
+			return "", err
+		}
+		text = answer.Text()
+	}
+	return text, nil
 }
 
 // shortages returns the pools without room for the pods of a policy.

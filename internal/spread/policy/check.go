@@ -1,0 +1,262 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/internal/world"
+)
+
+// Metadata is where settings stand.
+type Metadata struct {
+	Annotations map[string]string `json:"annotations"`
+	Labels      map[string]string `json:"labels"`
+}
+
+// Finding is a setting that has no effect, or that is wrong.
+type Finding struct {
+	Field string // such as metadata.annotations
+	Text  string
+	// Invalid says that it is a strategy that divides no pods.
+	Invalid bool
+}
+
+func (f Finding) String() string { return f.Field + ": " + f.Text }
+
+// Check returns what is wrong with the settings of a Namespace or of a workload, for whoever writes them. The template is that
+// of the workload's pods; nil for an object without one.
+func Check(kind string, own Metadata, template *Metadata) []Finding {
+	f := findings{field: "metadata"}
+	switch {
+	case kind == "Namespace":
+		f.mode(own)
+		f.failurePolicy(own)
+		for _, key := range slices.Sorted(maps.Keys(own.Annotations)) {
+			if slices.Contains(strategyKeys, key) || settingOf(key) != nil {
+				f.add("annotations", "%s has no effect on a Namespace; write it on a workload or its pod template", key)
+			}
+		}
+		return f.found
+	case template == nil: // a pod
+		f.mode(own)
+	default:
+		for n, list := range []map[string]string{own.Annotations, own.Labels} {
+			if _, ok := list[stowage.ModeKey]; ok {
+				f.add([]string{"annotations", "labels"}[n], "%s has no effect on a %s; write it on its pod template or its namespace", stowage.ModeKey, kind)
+			}
+		}
+	}
+	f.strategy(own.Annotations)
+	if template != nil {
+		f.field = "spec.template.metadata"
+		f.mode(*template)
+		f.strategy(template.Annotations)
+	}
+	return f.found
+}
+
+// Check returns what [Check] does, and whether a PodDistributor divides the pods of a workload that has a strategy in annotations.
+func (f *Finder) Check(ctx context.Context, w world.Object, own Metadata, template *Metadata) ([]Finding, error) {
+	found := Check(w.Kind, own, template)
+	_, written := StrategyText(own.Annotations)
+	field := "metadata.annotations"
+	if template != nil {
+		if _, ok := StrategyText(template.Annotations); ok {
+			written, field = true, "spec.template.metadata.annotations"
+		}
+	}
+	if !written || w.Kind == "Namespace" {
+		return found, nil
+	}
+	d, err := f.World.PodDistributor(ctx, w.Namespace, []world.Ref{w.Ref})
+	if err != nil || d == nil {
+		return found, err
+	}
+	return append(found, Finding{Field: field, Text: Beside(d)}), nil
+}
+
+// Beside says that a strategy in annotations is ignored.
+func Beside(d *versprei.PodDistributor) string {
+	return fmt.Sprintf("the strategy is ignored, because PodDistributor %s divides the pods of this workload", d.Name)
+}
+
+// Mentions reports whether annotations or labels have something that [Check] looks at.
+func Mentions(m map[string]string) bool {
+	for key := range m {
+		if strings.HasPrefix(key, "stowage.dev/") || slices.Contains(strategyKeys, key) {
+			return true
+		}
+	}
+	return false
+}
+
+type findings struct {
+	field string
+	found []Finding
+}
+
+func (f *findings) add(part, format string, args ...any) {
+	f.found = append(f.found, Finding{Field: f.field + "." + part, Text: fmt.Sprintf(format, args...)})
+}
+
+// mode checks the mode, which is in annotations before labels.
+func (f *findings) mode(m Metadata) {
+	part, value, ok := "annotations", "", false
+	if value, ok = m.Annotations[stowage.ModeKey]; !ok {
+		part = "labels"
+		value, ok = m.Labels[stowage.ModeKey]
+	}
+	if ok && !slices.ContainsFunc([]stowage.Mode{stowage.ModeEnforce, stowage.ModeAudit, stowage.ModeOff}, func(mode stowage.Mode) bool { return strings.EqualFold(value, string(mode)) }) {
+		f.add(part, "%s is %q and is taken as %s; it must be %s, %s or %s", stowage.ModeKey, value, stowage.ModeAudit, stowage.ModeEnforce, stowage.ModeAudit, stowage.ModeOff)
+	}
+}
+
+// failurePolicy checks the label by which a namespace asks for exactness at the price of a dependency.
+func (f *findings) failurePolicy(m Metadata) {
+	if v, ok := m.Labels[stowage.FailurePolicyLabel]; ok && v != "Fail" && v != "Ignore" {
+		f.add("labels", "%s is %q and has no effect; it must be Fail, or Ignore", stowage.FailurePolicyLabel, v)
+	}
+	if _, ok := m.Annotations[stowage.FailurePolicyLabel]; ok {
+		f.add("annotations", "%s has no effect as an annotation; write it as a label", stowage.FailurePolicyLabel)
+	}
+}
+
+// strategyKeys are the annotations that give a strategy.
+var strategyKeys = []string{stowage.SpreadSwitchAnnotation, stowage.SpreadStrategyAnnotation, stowage.SpreadStrategyAliasAnnotation}
+
+// strategy checks a strategy in annotations, and the settings beside it.
+func (f *findings) strategy(annotations map[string]string) {
+	_, hasStrategy := annotations[stowage.SpreadStrategyAnnotation]
+	alias, hasAlias := annotations[stowage.SpreadStrategyAliasAnnotation]
+	value, hasSwitch := annotations[stowage.SpreadSwitchAnnotation]
+	on, err := strconv.ParseBool(value)
+	if hasSwitch && err != nil {
+		f.add("annotations", "%s is %q; expected 'true' or 'false'", stowage.SpreadSwitchAnnotation, value)
+	}
+	switch {
+	case hasStrategy && !hasSwitch && !hasAlias:
+		f.add("annotations", "%s has no effect without %s: 'true'", stowage.SpreadStrategyAnnotation, stowage.SpreadSwitchAnnotation)
+	case on && !hasStrategy && !hasAlias:
+		f.add("annotations", "%s has no effect without %s", stowage.SpreadSwitchAnnotation, stowage.SpreadStrategyAnnotation)
+	case on && hasStrategy && hasAlias && alias != annotations[stowage.SpreadStrategyAnnotation]:
+		f.add("annotations", "%s differs from %s and is ignored", stowage.SpreadStrategyAliasAnnotation, stowage.SpreadStrategyAnnotation)
+	}
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		if text := ignored(key, annotations[key]); text != "" {
+			f.add("annotations", "%s", text)
+		}
+	}
+	text, ok := StrategyText(annotations)
+	if !ok {
+		return
+	}
+	key := stowage.SpreadStrategyAnnotation
+	if !on || !hasStrategy {
+		key = stowage.SpreadStrategyAliasAnnotation
+	}
+	strategy, err := sequence.Parse(text)
+	if err != nil {
+		for line := range strings.SplitSeq(err.Error(), "\n") {
+			f.found = append(f.found, Finding{Field: f.field + ".annotations", Text: fmt.Sprintf("%s: %s", key, line), Invalid: true})
+		}
+		return
+	}
+	for i := range strategy.Len() {
+		pool := strategy.Pool(i)
+		if pool.Base == 0 && pool.Weight == 0 {
+			f.add("annotations", "%s: pool %d has no base and no weight, so it never gets a pod", key, i+1)
+		}
+		for _, label := range slices.Sorted(maps.Keys(pool.Labels)) {
+			if word := misspelt(label); word != "" {
+				f.add("annotations", "%s: pool %d: %s is taken as a node label; is %s meant?", key, i+1, label, word)
+			}
+		}
+	}
+}
+
+// repairs are the values of the annotation of repair.
+var repairs = []stowage.Repair{stowage.RepairOff, stowage.RepairAdopt, stowage.RepairRecreate}
+
+// settingOf returns what checks a setting that stands beside a strategy, or nil for another annotation. The check returns what a
+// value must be, or "" if it is that.
+func settingOf(key string) func(value string) string {
+	switch key {
+	case stowage.RebalanceAnnotation:
+		return func(v string) string {
+			if r := versprei.Rebalance(v); r == versprei.RebalanceNever || r == versprei.RebalanceEvict {
+				return ""
+			}
+			return fmt.Sprintf("%s or %s", versprei.RebalanceNever, versprei.RebalanceEvict)
+		}
+	case stowage.RepairAnnotation:
+		return func(v string) string {
+			if slices.Contains(repairs, stowage.Repair(v)) {
+				return ""
+			}
+			return fmt.Sprintf("%s, %s or %s", stowage.RepairOff, stowage.RepairAdopt, stowage.RepairRecreate)
+		}
+	case stowage.SpillAnnotation:
+		return func(v string) string {
+			if _, err := parseSpill(v); err != nil {
+				return "a duration from 10s to 1h, such as 2m"
+			}
+			return ""
+		}
+	}
+	return nil
+}
+
+// ignored says that the value of a setting is ignored, or "" if it is not.
+func ignored(key, value string) string {
+	check := settingOf(key)
+	if check == nil {
+		return ""
+	}
+	if must := check(value); must != "" {
+		return fmt.Sprintf("%s is %q and is ignored; it must be %s", key, value, must)
+	}
+	return ""
+}
+
+// misspelt returns the word of a strategy that a label key looks like, or "". A key with a domain or a dash is a label.
+func misspelt(key string) string {
+	for word, most := range map[string]int{"weight": 2, "base": 1} {
+		if distance(strings.ToLower(key), word) <= most {
+			return word
+		}
+	}
+	return ""
+}
+
+// distance is how many mistakes make one word of another. A mistake is a letter that is wrong, missing, or too much, or swapped with
+// its neighbour (optimal string alignment distance).
+func distance(a, b string) int {
+	d := make([][]int, len(a)+1)
+	for i := range d {
+		d[i] = make([]int, len(b)+1)
+		d[i][0] = i
+	}
+	for j := range d[0] {
+		d[0][j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			d[i][j] = min(d[i-1][j]+1, d[i][j-1]+1, d[i-1][j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				d[i][j] = min(d[i][j], d[i-2][j-2]+1)
+			}
+		}
+	}
+	return d[len(a)][len(b)]
+}
