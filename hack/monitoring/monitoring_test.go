@@ -19,6 +19,8 @@ const root = "../../"
 
 // others are the metrics of libraries that are used, with their labels.
 var others = map[string][]string{
+	"apiserver_admission_webhook_fail_open_count": {"name"},
+	"apiserver_admission_webhook_rejection_count": {"name", "error_type"},
 	"controller_runtime_webhook_latency_seconds": {"webhook"},
 	"leader_election_master_status":              {"name"},
 	"process_resident_memory_bytes":              nil,

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/podpatch"
@@ -34,8 +35,10 @@ type Handler struct {
 	// failed, and ChangeLimit those about pods that were changed. The metrics count all of them.
 	LogLimit, FailureLimit, ChangeLimit flowcontrol.PassiveRateLimiter
 
-	Intake *Intake
-	Clock  clock.PassiveClock
+	// Replica is the name of this process.
+	Replica string
+	Intake  *Intake
+	Clock   clock.PassiveClock
 }
 
 var _ http.Handler = &Handler{}
@@ -107,6 +110,10 @@ func (h *Handler) answer(ctx context.Context, req *request[*podpatch.Pod]) answe
 	h.Metrics.step("decide", h.Clock.Since(start))
 	h.Metrics.count(res.Features)
 
+	if nonce, ok := pod.Metadata.Annotations[stowage.CheckAnnotation]; ok && req.DryRun {
+		res.Warnings = nil // it is the answer that matters
+		res.warn(stowage.CheckAnswer + nonce + " replica " + h.Replica)
+	}
 	ans.Warnings = res.Warnings
 	var err error
 	if len(res.Patch) > 0 {

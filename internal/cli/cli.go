@@ -82,6 +82,7 @@ func NewCommand(s Streams) *cobra.Command {
   - how big it is. A DaemonSet's pod gets a share of the node that it lands on.
   - what it really consumes. Peer pods run in VMs outside their node; the stock
     scheduler counts those VMs.`,
+		Version:       version.String(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -96,7 +97,7 @@ func NewCommand(s Streams) *cobra.Command {
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return config.NewUsageError(err) })
-	root.AddCommand(newServeCommand(s), newPreviewCommand(s), newTestCommand(s), newSplitCommand(s), newStatusCommand(s), newExplainCommand(s), newVersionCommand())
+	root.AddCommand(newServeCommand(s), newPreviewCommand(s), newTestCommand(s), newSplitCommand(s), newStatusCommand(s), newExplainCommand(s), newCheckCommand(s), newVersionCommand())
 	return root
 }
 

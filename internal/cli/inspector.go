@@ -40,6 +40,7 @@ type inspectOptions struct {
 	rules     *clientcmd.ClientConfigLoadingRules
 	overrides clientcmd.ConfigOverrides
 	namespace string                // that Stowage runs in
+	heard     rest.WarningHandler   // of the API server's warnings; nil drops them
 	spread    spread.FeatureOptions // these three are the user's, and else the server's
 	sizing    size.FeatureOptions
 	peerPods  vm.FeatureOptions
@@ -109,6 +110,9 @@ func (o *inspectOptions) client() (client.Client, discovery.DiscoveryInterface, 
 	cfg.QPS = -1 // priority and fairness protects the server
 	cfg.UserAgent = "kubectl-stowage/" + version.String()
 	cfg.WarningHandler = rest.NoWarnings{}
+	if o.heard != nil {
+		cfg.WarningHandler = o.heard
+	}
 	scheme, err := api.NewScheme()
 	if err != nil {
 		return nil, nil, "", err

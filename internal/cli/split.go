@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/preview"
@@ -56,6 +57,8 @@ func newSplitCommand(s Streams) *cobra.Command {
 			errs := []error{checkFiles(o.files)}
 			if o.by == "" {
 				errs = append(errs, errors.New("--by is empty; it must be a label of the nodes"))
+			} else if wrong := validation.IsQualifiedName(o.by); len(wrong) > 0 {
+				errs = append(errs, fmt.Errorf("--by is %q; it must be the key of a label: %s", o.by, wrong[0]))
 			}
 			if err := errors.Join(errs...); err != nil {
 				return config.NewUsageError(err)

@@ -84,15 +84,15 @@ could not be found out, and 2 if the command was called in a wrong way.`,
 			if cmd.Flags().Changed("timeout") && !wait {
 				errs = append(errs, errors.New("--timeout is for --wait"))
 			}
+			if timeout < 0 {
+				errs = append(errs, fmt.Errorf("--timeout is %v; it must not be negative", timeout))
+			}
 			if err := errors.Join(errs...); err != nil {
 				return config.NewUsageError(err)
 			}
 			i, namespace, err := configuration.inspector(cmd, s)
 			if err != nil {
 				return err
-			}
-			if timeout < 0 {
-				return config.NewUsageError(fmt.Errorf("--timeout is %v; it must not be negative", timeout))
 			}
 			if allNamespaces {
 				namespace = ""

@@ -41,8 +41,17 @@ type nodeVMFacts struct {
 	Resource   string `json:"resource"`
 	Advertised int64  `json:"advertised"`
 	Used       int64  `json:"used"` // what the pods request
+	// Users are the pods that take VMs.
+	Users []vmUser `json:"users,omitempty"`
 	// Limit is why the node has so many, or nil where Stowage advertises none.
 	Limit *limitFacts `json:"limit,omitempty"`
+}
+
+// vmUser is a pod that takes VMs.
+type vmUser struct {
+	Namespace string `json:"namespace"`
+	Pod       string `json:"pod"`
+	VMs       int64  `json:"vms"`
 }
 
 // limitFacts are the limit of a node's VMs.
@@ -117,7 +126,10 @@ func (i *Inspector) nodeVMs(ctx context.Context, e *NodeExplanation, node *corev
 	q := node.Status.Allocatable[corev1.ResourceName(i.PeerPods.VMResource)]
 	f := &nodeVMFacts{Resource: i.PeerPods.VMResource, Advertised: q.Value()}
 	for _, pod := range pods {
-		f.Used += i.vmsOf(pod)
+		if n := i.vmsOf(pod); n > 0 {
+			f.Used += n
+			f.Users = append(f.Users, vmUser{pod.Namespace, pod.Name, n})
+		}
 	}
 	if f.Advertised == 0 && f.Used == 0 && i.Capacity == nil {
 		return nil

@@ -433,7 +433,7 @@ func TestExplainNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	says(t, e,
-		"It advertises 3 kata.peerpods.io/vm, and its pods request 1.", "The limit of all nodes is 10",
+		"It advertises 3 kata.peerpods.io/vm, and its pods request 1.", "Pod ns/vm takes 1.", "The limit of all nodes is 10",
 		"Problem: advertises 3 kata.peerpods.io/vm, which another client set, and not 10",
 		"Pod ns/agent is sized by FlexDaemonsetTemplate tenth: cpu 400m (in force: 200m).",
 		"1 of the pods of ReplicaSet ns/web in pool 0.")

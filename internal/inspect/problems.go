@@ -44,6 +44,7 @@ const (
 	noLeader         problemReason = "NoLeader"
 	noCertificate    problemReason = "NoValidCertificate"
 	notRegistered    problemReason = "NotRegistered"
+	noAnswer         problemReason = "NoAnswer"
 	webhookBypassed  problemReason = "WebhookBypassed"
 	invalidPolicy    problemReason = "InvalidPolicy"
 	invalidTemplate  problemReason = "InvalidTemplate"

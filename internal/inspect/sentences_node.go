@@ -12,6 +12,9 @@ func (f *nodeFacts) sentences() (out []string) {
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	if f.VMs != nil {
 		say("It advertises %d %s, and its pods request %d.", f.VMs.Advertised, f.VMs.Resource, f.VMs.Used)
+		for _, user := range f.VMs.Users {
+			say("Pod %s/%s takes %d.", user.Namespace, user.Pod, user.VMs)
+		}
 		if f.VMs.Limit != nil {
 			out = append(out, f.VMs.Limit.sentences()...)
 		}

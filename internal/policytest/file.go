@@ -7,6 +7,7 @@ package policytest
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -174,9 +175,30 @@ func parse(data []byte) (*File, error) {
 	}
 	f := &File{}
 	if err := yaml.UnmarshalStrict(data, f); err != nil {
-		return nil, err
+		return nil, ofCase(data, err)
 	}
 	return f, f.validate()
+}
+
+// ofCase returns an error of a file with the case that has it, if one has.
+func ofCase(data []byte, err error) error {
+	var loose struct {
+		Cases []json.RawMessage `json:"cases"`
+	}
+	if yaml.Unmarshal(data, &loose) != nil {
+		return err
+	}
+	for i, raw := range loose.Cases {
+		if wrong := yaml.UnmarshalStrict(raw, &Case{}); wrong != nil {
+			var named struct {
+				Name string `json:"name"`
+			}
+			_ = json.Unmarshal(raw, &named) // a case without a name has its number
+			text := strings.ReplaceAll(wrong.Error(), "error unmarshaling JSON: while decoding JSON: json: ", "")
+			return fmt.Errorf("cases[%d] (%s): %s", i, named.Name, text)
+		}
+	}
+	return err
 }
 
 func (f *File) validate() error {

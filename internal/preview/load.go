@@ -183,8 +183,8 @@ func (l *loader) document(at source, data []byte, depth int) {
 		l.in.Ignored[head.Kind]++
 		return
 	}
-	// The decoder does not say which quantity is wrong, and takes hours for some.
-	if bad := badQuantities(data); len(bad) > 0 {
+	// The decoder does not say which value is wrong, and takes hours for some quantities.
+	if bad := badValues(data); len(bad) > 0 {
 		for _, b := range bad {
 			l.fail("%s: %s", where, b)
 		}
@@ -196,7 +196,7 @@ func (l *loader) document(at source, data []byte, depth int) {
 	}
 	obj, _, err := decoder.Decode(data, nil, nil)
 	if err != nil {
-		l.fail("%s: %w", where, err)
+		l.fail("%s: %s", where, plain(err))
 		return
 	}
 	obj.GetObjectKind().SetGroupVersionKind(gvk)

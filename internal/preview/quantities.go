@@ -12,8 +12,11 @@ import (
 	"github.com/stowage-dev/stowage/internal/podpatch"
 )
 
-// badQuantities finds the fields whose quantity does not parse.
-func badQuantities(data []byte) []string {
+// textMaps are the fields of those kinds whose values are texts.
+var textMaps = []string{"labels", "annotations", "nodeSelector", "matchLabels", "nodeLabel"}
+
+// badValues finds quantities that do not parse, and values that must be texts: YAML takes Off, yes and 1 without quotes for others.
+func badValues(data []byte) []string {
 	var root any
 	numbers := json.NewDecoder(bytes.NewReader(data))
 	numbers.UseNumber()
@@ -27,6 +30,13 @@ func badQuantities(data []byte) []string {
 		case map[string]any:
 			for _, k := range slices.Sorted(maps.Keys(v)) {
 				child := path.Child(k)
+				if slices.Contains(textMaps, name) {
+					switch value := v[k].(type) {
+					case bool, json.Number:
+						out = append(out, fmt.Sprintf("%s is %v, and a text is expected; write it in quotes (YAML takes Off, yes and 1 for other values than texts)", path.Key(k), value))
+						continue
+					}
+				}
 				if isMap := slices.Contains(quantityMaps, name); isMap || slices.Contains(quantityFields, k) {
 					if isMap {
 						child = path.Key(k)

@@ -3,6 +3,7 @@ package preview
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -32,6 +34,10 @@ func (l *loader) nothing(names []string) error {
 func (l *loader) path(name string, in io.Reader) {
 	if name == "-" {
 		l.read("standard input", in)
+		return
+	}
+	if strings.Contains(name, "://") {
+		l.fail("%s is a URL, and only files are read; fetch it: curl -sL %s | stowage preview -", name, name)
 		return
 	}
 	info, err := os.Stat(name)
@@ -77,28 +83,74 @@ func (l *loader) file(name string) {
 
 // read takes a stream of YAML documents or of JSON objects.
 func (l *loader) read(file string, r io.Reader) {
-	data, err := io.ReadAll(r)
+	data, err := io.ReadAll(io.LimitReader(r, maxInput+1))
 	if err != nil {
 		l.fail("%s: %w", file, err)
+		return
+	}
+	if len(data) > maxInput {
+		l.fail("%s: it has more than %d MiB; give the manifests in several files", file, maxInput>>20)
 		return
 	}
 	documents, ok := splitJSON(data)
 	if !ok {
 		if documents, err = splitYAML(data); err != nil {
-			l.fail("%s: %w", file, err)
+			l.fail("%s: %s", file, plain(err))
 			return
 		}
 	}
 	for i, doc := range documents {
 		at := source{file: file, document: i + 1}
 		if !ok {
-			if doc, err = yaml.YAMLToJSONStrict(doc); err != nil {
-				l.fail("%s: %w", at, err)
+			text := doc
+			if doc, err = yaml.YAMLToJSONStrict(text); err != nil {
+				if bytes.Contains(text, []byte("{{")) {
+					l.fail("%s: it is a template and no manifest (%s); render it: helm template ... | stowage preview -", at, plain(err))
+				} else {
+					l.fail("%s: %s", at, plain(err))
+				}
 				continue
 			}
 		}
 		l.document(at, doc, 0)
 	}
+}
+
+// maxInput is how many bytes one file may have, or standard input, which may have no end.
+const maxInput = 256 << 20
+
+// wrongType is what encoding/json says of a value of another type than its field.
+var wrongType = regexp.MustCompile(`json: cannot unmarshal (\w+) into Go (?:struct field \w+\.(\S+)|value) of type (\S+)`)
+
+// plain is an error of a decoder in words that need no knowledge of Go.
+func plain(err error) string {
+	text := err.Error()
+	if m := wrongType.FindStringSubmatchIndex(text); m != nil {
+		part := func(n int) string {
+			if m[2*n] < 0 {
+				return ""
+			}
+			return text[m[2*n]:m[2*n+1]]
+		}
+		expected := "another structure"
+		switch kind := part(3); {
+		case kind == "string":
+			expected = "a text"
+		case kind == "bool":
+			expected = "true or false"
+		case strings.Contains(kind, "int"):
+			expected = "a whole number"
+		case strings.HasPrefix(kind, "[]"):
+			expected = "a list"
+		case strings.HasPrefix(kind, "map["):
+			expected = "a map"
+		}
+		text = text[:m[0]] + fmt.Sprintf("%s is a %s; expected %s", cmp.Or(part(2), "the value"), part(1), expected) + text[m[1]:]
+	}
+	for _, word := range []string{"NaN", "+Inf", "-Inf"} {
+		text = strings.ReplaceAll(text, "json: unsupported value: "+word, "a value is .nan or .inf; write a plain number")
+	}
+	return strings.TrimPrefix(strings.ReplaceAll(text, "error unmarshaling JSON: while decoding JSON: ", ""), "json: ")
 }
 
 // splitJSON splits a stream of JSON objects, and returns false if it is none.

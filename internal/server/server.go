@@ -190,7 +190,7 @@ func Run(ctx context.Context, reloader *Reloader, env Environment) error {
 		if err != nil {
 			return err
 		}
-		if err := addHandlers(port, &o, admission.NewPipeline(host.Scope, features...), check, contact, ready, recorder, set, log); err != nil {
+		if err := addHandlers(port, &o, admission.NewPipeline(host.Scope, features...), check, host.Replica, contact, ready, recorder, set, log); err != nil {
 			return err
 		}
 		pod, _ := env.Lookup("POD_NAME")
@@ -254,7 +254,7 @@ func addLeader(leaving context.Context, mgr ctrl.Manager, o *Options, controller
 }
 
 // addHandlers registers the webhook's paths.
-func addHandlers(port *port, o *Options, pipeline *admission.Pipeline, check func(context.Context, feature.Written) ([]string, error), contact *contact, ready *readiness, recorder events.Recorder, set *metrics.Set, log logr.Logger) error {
+func addHandlers(port *port, o *Options, pipeline *admission.Pipeline, check func(context.Context, feature.Written) ([]string, error), replica string, contact *contact, ready *readiness, recorder events.Recorder, set *metrics.Set, log logr.Logger) error {
 	handler := &admission.Handler{
 		Pipeline: pipeline,
 		Metrics:  admission.NewMetrics(set),
@@ -266,6 +266,7 @@ func addHandlers(port *port, o *Options, pipeline *admission.Pipeline, check fun
 		LogLimit:     flowcontrol.NewTokenBucketPassiveRateLimiter(1, 10),
 		FailureLimit: flowcontrol.NewTokenBucketPassiveRateLimiter(5, 50),
 		ChangeLimit:  flowcontrol.NewTokenBucketPassiveRateLimiter(200, 2000),
+		Replica:      replica,
 		Intake:       admission.NewIntake(clock.RealClock{}),
 		Clock:        clock.RealClock{},
 	}

@@ -64,7 +64,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	o.Feature.AddFlags(fs)
 	f := config.Flags{FlagSet: fs}
 	f.Duration(&o.Repair.Quiet, "repair-quiet", "STOWAGE_REPAIR_QUIET", "How long a workload's pods must not have changed before they are repaired")
-	f.Duration(&o.Repair.Resync, "repair-resync", "STOWAGE_REPAIR_RESYNC", "How often every workload with a strategy is looked at though nothing changed, at most 50 a second")
+	f.Duration(&o.Repair.Resync, "repair-resync", "STOWAGE_REPAIR_RESYNC", "How often every workload with a strategy is looked at though nothing changed, at most 25 a second")
 	f.Duration(&o.Repair.Backoff, "repair-backoff", "STOWAGE_REPAIR_BACKOFF", "Wait after an eviction that did not improve the counts, doubled each time up to ten minutes")
 	f.Duration(&o.Repair.Cooldown, "rebalance-cooldown", "STOWAGE_REBALANCE_COOLDOWN", "Wait between two evictions of one workload's pods")
 	f.Duration(&o.Shortage.Probes.FirstProbe, "probe-interval", "STOWAGE_PROBE_INTERVAL", "Wait before a pool without room is tried again, doubled after each try that finds none")

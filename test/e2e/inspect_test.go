@@ -62,7 +62,7 @@ func TestStatus(t *testing.T) {
 	}
 	eventually(t, "a replica leads", func() (bool, error) {
 		out, _, _ := status(t)
-		return strings.Contains(out, ", leader "), nil
+		return strings.Contains(out, "leader "), nil
 	})
 	t.Run("nothing", func(t *testing.T) {
 		out, errs, exit := status(t)

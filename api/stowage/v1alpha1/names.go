@@ -8,6 +8,13 @@ const ModeKey = "stowage.dev/mode"
 // created as it was written.
 const FailurePolicyLabel = "stowage.dev/failure-policy"
 
+// CheckAnnotation is on a pod that `stowage check` has the API server admit in a dry run. A replica that sees it answers with a
+// warning that begins with CheckAnswer, the value of the annotation, and who answers.
+const (
+	CheckAnnotation = "stowage.dev/check"
+	CheckAnswer     = "stowage: check "
+)
+
 // Mode says how far Stowage may go with a pod.
 type Mode string
 

@@ -109,7 +109,7 @@ type run struct {
 	mu        sync.Mutex
 	movements *movements
 	policies  map[world.Object]time.Time // policies that changed lately, by their target, and when
-	reported  map[ledger.OwnerKey]ledger.Owner
+	reported  map[ledger.OwnerKey]distance
 	history   map[ledger.OwnerKey]*history
 	// registration is what the webhook's registration of a version selects.
 	registration        *scope.Registration
@@ -121,14 +121,14 @@ type run struct {
 }
 
 // ResyncRate is how many workloads are looked at in a second though nothing changed.
-const ResyncRate = 50
+const ResyncRate = 25
 
 // Register implements [leader.Controller].
 func (c *Controller) Register(t *leader.Term) error {
 	// 1. The reconciler.
 	r := &run{
 		Controller: c, since: c.Clock.Now(),
-		history: map[ledger.OwnerKey]*history{}, movements: newMovements(), reported: map[ledger.OwnerKey]ledger.Owner{},
+		history: map[ledger.OwnerKey]*history{}, movements: newMovements(), reported: map[ledger.OwnerKey]distance{},
 		policies: map[world.Object]time.Time{},
 	}
 	var err error

@@ -136,10 +136,9 @@ func (r *run) forget(there map[ledger.OwnerKey]bool) {
 			r.movements.forget(owner)
 		}
 	}
-	for owner, o := range r.reported {
+	for owner, was := range r.reported {
 		if !there[owner] {
-			r.Metrics.gone(o)
-			delete(r.reported, owner)
+			r.setDistance(owner, distance{of: was.of})
 		}
 	}
 }

@@ -28,7 +28,7 @@ const (
 func NewMetrics(set *metrics.Set) *Metrics {
 	m := &Metrics{
 		repairs:  set.CounterVec("stowage_repairs_total", "Pods repaired, by what was done: adopt (given a seat), renumber (given another one), recreate or evict (removed, so that their owner recreates them).", "action"),
-		distance: set.GaugeVec("stowage_spread_distance", "Pods that are in a pool with too many, in none, or not in the pool of their seat, by workload. Workloads in which every pool has what it should have are not there.", "namespace", "kind", "name"),
+		distance: set.GaugeVec("stowage_spread_distance", "Pods that are in a pool with too many, in none, or not in the pool of their seat, by the uppermost workload. Workloads in which every pool has what it should have are not there.", "namespace", "kind", "name"),
 	}
 	return m
 }
@@ -49,19 +49,47 @@ func (r *run) outside(ctx context.Context, p *policy.Policy, records []seats.Rec
 	return d.Outside()
 }
 
-// report publishes a workload's distance from its targets.
-func (r *run) report(owner ledger.Owner, distance int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if distance > 0 {
-		r.reported[owner.Key()] = owner
-		r.Metrics.distance.WithLabelValues(owner.Namespace, owner.Kind, owner.Name).Set(float64(distance))
-		return
-	}
-	delete(r.reported, owner.Key())
-	r.Metrics.gone(owner)
+// workloadName is what the metric of a workload is called by.
+type workloadName struct{ namespace, kind, name string }
+
+// distance is how far the pods of one owner are from their targets.
+type distance struct {
+	of   workloadName // the uppermost workload, which has several owners during a rollout
+	pods int64
 }
 
-func (m *Metrics) gone(owner ledger.Owner) {
-	m.distance.DeleteLabelValues(owner.Namespace, owner.Kind, owner.Name)
+// report publishes the distance of an owner's pods from their targets, with those of the other owners of the same workload. The
+// policy may be nil if the distance is 0.
+func (r *run) report(owner ledger.Owner, p *policy.Policy, pods int64) {
+	of := workloadName{owner.Namespace, owner.Kind, owner.Name}
+	if p != nil && p.Root != nil {
+		of = workloadName{owner.Namespace, p.Root.Kind, p.Root.Name}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.setDistance(owner.Key(), distance{of, pods})
+}
+
+// setDistance replaces what is published of an owner. The caller holds the lock.
+func (r *run) setDistance(owner ledger.OwnerKey, now distance) {
+	was, known := r.reported[owner]
+	if !known && now.pods == 0 {
+		return
+	}
+	if delete(r.reported, owner); now.pods > 0 {
+		r.reported[owner] = now
+	}
+	for _, of := range []workloadName{was.of, now.of} { // the first may be nobody's
+		sum := int64(0)
+		for _, d := range r.reported { // those that are not as they should be are few
+			if d.of == of {
+				sum += d.pods
+			}
+		}
+		if sum > 0 {
+			r.Metrics.distance.WithLabelValues(of.namespace, of.kind, of.name).Set(float64(sum))
+		} else {
+			r.Metrics.distance.DeleteLabelValues(of.namespace, of.kind, of.name)
+		}
+	}
 }

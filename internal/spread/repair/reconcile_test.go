@@ -110,7 +110,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 			Metrics: NewMetrics(set), Writes: fair.NewLimiter[string](1e6, 1e6), Evictor: evict.New(c, b.clock, 1, set), Room: poolroom.New(c, c, b.clock), Yielding: &listeners.Listeners[ledger.Owner]{},
 		},
 		work:  testkit.Queue[ledger.Owner](),
-		since: start, history: map[ledger.OwnerKey]*history{}, movements: newMovements(), reported: map[ledger.OwnerKey]ledger.Owner{}, policies: map[world.Object]time.Time{},
+		since: start, history: map[ledger.OwnerKey]*history{}, movements: newMovements(), reported: map[ledger.OwnerKey]distance{}, policies: map[world.Object]time.Time{},
 	}
 	b.term.Store(b.run)
 	statuses := &status.Controller{
@@ -525,7 +525,7 @@ func TestWhatIsLookedAt(t *testing.T) {
 	}
 }
 
-// Workloads that do not change are looked at every 30 s. More than 1,500 of them take longer, so that they cost no more.
+// Workloads that do not change are looked at every 30 s. More than 750 of them take longer, so that they cost no more.
 func TestResyncRate(t *testing.T) {
 	b := newBench(t)
 	looked := func(after time.Duration) int {
@@ -551,13 +551,13 @@ func TestResyncRate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	show(1000)
-	if first, next := looked(0), looked(b.Timing.Resync); first != 1000 || next != 1000 {
-		t.Errorf("of 1,000 workloads, %d and %d were looked at", first, next)
+	show(700)
+	if first, next := looked(0), looked(b.Timing.Resync); first != 700 || next != 700 {
+		t.Errorf("of 700 workloads, %d and %d were looked at", first, next)
 	}
-	show(3000)
-	if first, next, last := looked(b.Timing.Resync), looked(b.Timing.Resync), looked(b.Timing.Resync); first != 3000 || next != 0 || last != 3000 {
-		t.Errorf("of 3,000 workloads, %d, %d and %d were looked at", first, next, last)
+	show(1500)
+	if first, next, last := looked(b.Timing.Resync), looked(b.Timing.Resync), looked(b.Timing.Resync); first != 1500 || next != 0 || last != 1500 {
+		t.Errorf("of 1,500 workloads, %d, %d and %d were looked at", first, next, last)
 	}
 }
 

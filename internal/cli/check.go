@@ -1,0 +1,121 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stowage-dev/stowage/internal/config"
+	"github.com/stowage-dev/stowage/internal/inspect"
+)
+
+func newCheckCommand(s Streams) *cobra.Command {
+	var (
+		output        = "text"
+		wait          bool
+		timeout       = 5 * time.Minute
+		configuration *inspectOptions
+	)
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Ask the API server for a pod in a dry run, to see whether the webhook answers",
+		Long: `Have the API server admit a pod of the namespace in a dry run, as it would admit one
+that a ReplicaSet creates. Nothing is created. An answer proves the whole way: the
+registration of the webhook, its certificate, its Service, the network and a replica.
+Without an answer, the command says what is wrong, as far as the user may see it.
+
+The user must be allowed to create pods in the namespace.
+
+The exit status is 0 if the webhook answered, and 3 if not.`,
+		Example: `  # Does the webhook answer for the current namespace?
+  kubectl stowage check
+
+  # In a script, after an installation
+  kubectl stowage check -n shop --wait --timeout 2m`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if output != "text" && output != "json" && output != "yaml" {
+				return config.NewUsageError(fmt.Errorf("-o is %q; it must be text, json, yaml", output))
+			}
+			if timeout < 0 {
+				return config.NewUsageError(fmt.Errorf("--timeout is %v; it must not be negative", timeout))
+			}
+			if cmd.Flags().Changed("timeout") && !wait {
+				return config.NewUsageError(errors.New("--timeout is for --wait"))
+			}
+			var heard warnings
+			configuration.heard = &heard
+			i, namespace, err := configuration.inspector(cmd, s)
+			if err != nil {
+				return err
+			}
+			return runCheck(cmd.Context(), s, i, namespace, output, wait, timeout, heard.take)
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVarP(&output, "output", "o", output, "text, json, yaml")
+	fs.BoolVar(&wait, "wait", wait, "Wait until the webhook answers")
+	fs.DurationVar(&timeout, "timeout", timeout, "How long --wait waits")
+	configuration = newInspectOptions(cmd)
+	completeFormats(cmd, []string{"text", "json", "yaml"})
+	return cmd
+}
+
+func runCheck(ctx context.Context, s Streams, i *inspect.Inspector, namespace, output string, wait bool, timeout time.Duration, heard func() []string) error {
+	end := i.Clock.Now().Add(timeout)
+	for first := true; ; first = false {
+		answer, err := i.Check(ctx, namespace, heard)
+		switch {
+		case errors.Is(err, inspect.ErrNoNamespace):
+			return config.NewUsageError(err)
+		case err != nil:
+			return err
+		case !answer.OK && wait && i.Clock.Now().Before(end):
+			if first {
+				fmt.Fprintln(s.Err, "The webhook does not answer yet; asking again every 2 seconds")
+			}
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(look):
+			}
+			continue
+		}
+		if output == "text" {
+			_, err = io.WriteString(s.Out, answer.Text())
+		} else {
+			err = answer.Print(s.Out, output)
+		}
+		if err == nil && !answer.OK {
+			err = errNotOK
+		}
+		return err
+	}
+}
+
+// warnings collects the warnings of an API server.
+type warnings struct {
+	mu    sync.Mutex
+	texts []string
+}
+
+// HandleWarningHeader implements rest.WarningHandler.
+func (w *warnings) HandleWarningHeader(_ int, _ string, text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.texts = append(w.texts, text)
+}
+
+// take returns the warnings since the last call.
+func (w *warnings) take() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := w.texts
+	w.texts = nil
+	return out
+}

@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// An error names the object, the field, the value, and what to write instead.
+func TestErrors(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const distributor = "apiVersion: versprei.versprei.io/v1beta1\nkind: PodDistributor\nmetadata: {name: web}\nspec:\n  target: {apiVersion: apps/v1, kind: %, name: web}\n  distribution: [{name: x, nodeLabel: {type: a}, weight: W}, {name: N, nodeLabel: {type: b}, weight: 1}]\n"
+	edited := func(kind, weight, name string) string {
+		return strings.NewReplacer("%", kind, "W", weight, "N", name).Replace(distributor)
+	}
+	for name, tc := range map[string]struct {
+		args []string
+		in   string
+		want string
+	}{
+		"a mode without quotes": {args: []string{"preview", "-"}, in: "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {stowage.dev/mode: Off}}\n",
+			want: "standard input: document 1 (Namespace shop): metadata.labels[stowage.dev/mode] is false, and a text is expected; write it in quotes"},
+		"a number that is none": {args: []string{"preview", "-"}, in: edited("Deployment", ".nan", "other"), want: "document 1: a value is .nan or .inf; write a plain number"},
+		"a count of letters": {args: []string{"preview", "-"}, in: "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: many}\n",
+			want: "(Deployment web): spec.replicas is a string; expected a whole number"},
+		"two pools of one name":   {args: []string{"preview", "-"}, in: edited("Deployment", "1", "x"), want: "two pools have the name x"},
+		"a target in small":       {args: []string{"preview", "-"}, in: edited("deployment", "1", "other"), want: "kind is the kind of a workload as kubectl explain writes it, such as Deployment"},
+		"a target with its nodes": {args: []string{"preview", "-"}, in: edited("DaemonSet", "1", "other"), want: "the pods of a DaemonSet have their nodes already; a FlexDaemonsetTemplate sizes them"},
+		"a Helm template": {args: []string{"preview", file("t.yaml", "{{- if .Values.x }}\nkind: Pod\n{{ end }}\n")},
+			want: "it is a template and no manifest"},
+		"a URL":                    {args: []string{"preview", "https://example.com/web.yaml"}, want: "fetch it: curl -sL https://example.com/web.yaml | stowage preview -"},
+		"an unknown key of a case": {args: []string{"test", file("a_test.yaml", "apiVersion: cli.stowage.dev/v1alpha1\nkind: Test\ncases:\n- name: first\n- name: second\n  polls: {x: 1}\n")}, want: `cases[1] (second): unknown field "polls"`},
+		"a label that is none":     {args: []string{"split", "-", "--by", "a b"}, want: `--by is "a b"; it must be the key of a label`},
+		"a negative timeout":       {args: []string{"status", "--wait", "--timeout", "-1s"}, want: "--timeout is -1s; it must not be negative"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var errs bytes.Buffer
+			exit := Main(t.Context(), tc.args, Streams{In: strings.NewReader(tc.in), Out: &bytes.Buffer{}, Err: &errs, LookupEnv: func(string) (string, bool) { return "", false }})
+			if exit == 0 || !strings.Contains(errs.String(), tc.want) {
+				t.Errorf("exit status %d, and %q is not in\n%s", exit, tc.want, &errs)
+			}
+			if strings.Contains(errs.String(), "Go struct") || strings.Contains(errs.String(), "json:") {
+				t.Errorf("it is for programmers of Go:\n%s", &errs)
+			}
+		})
+	}
+	var out bytes.Buffer
+	if exit := Main(t.Context(), []string{"--version"}, Streams{In: strings.NewReader(""), Out: &out, Err: &out, LookupEnv: os.LookupEnv}); exit != 0 || !strings.HasPrefix(out.String(), "stowage version ") {
+		t.Errorf("--version: exit status %d: %s", exit, &out)
+	}
+}

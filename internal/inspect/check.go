@@ -1,0 +1,182 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/admission/scope"
+	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/podstatus"
+)
+
+// Answer is what came of a [Inspector.Check].
+type Answer struct {
+	// OK says that the webhook answered.
+	OK bool `json:"ok"`
+	// Replica is the one that answered, and Took how long the API server took for the pod.
+	Replica string        `json:"replica,omitempty"`
+	Took    time.Duration `json:"tookNanoseconds,omitempty"`
+	// LeftAlone says why Stowage changes no pod of the namespace, if so.
+	LeftAlone string `json:"leftAlone,omitempty"`
+	// Causes are why it did not answer, as far as that can be seen, each with what to do.
+	Causes []Problem `json:"causes,omitempty"`
+}
+
+// Check has the API server admit a pod of a namespace in a dry run, as it would admit one that a ReplicaSet creates. The answer
+// proves the whole way: the registration, the certificate, the Service, the network and a replica. The function warnings returns
+// what the API server has warned of since it was called last.
+func (i *Inspector) Check(ctx context.Context, namespace string, warnings func() []string) (*Answer, error) {
+	nonce := rand.SafeEncodeString(string(uuid.NewUUID()))
+	pod := probe(namespace, nonce)
+	warnings()
+	begin := i.Clock.Now()
+	err := i.Client.Create(ctx, pod, client.DryRunAll)
+	a := &Answer{Took: i.Clock.Since(begin)}
+	for _, text := range warnings() {
+		if rest, ok := strings.CutPrefix(text, stowage.CheckAnswer+nonce+" "); ok {
+			a.OK, a.Replica = true, strings.TrimPrefix(rest, "replica ")
+		}
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("namespace %s: %w", namespace, ErrNoNamespace)
+	case apierrors.IsForbidden(err) && !strings.Contains(err.Error(), "failed calling webhook"):
+		return nil, fmt.Errorf("%w\nthe check creates a pod in a dry run: it needs the right to create pods in the namespace", err)
+	case err != nil && !strings.Contains(err.Error(), "failed calling webhook"):
+		return nil, err
+	case err != nil:
+		a.OK = false
+		a.Causes = append(a.Causes, Problem{Reason: noAnswer, Object: "MutatingWebhookConfiguration/" + i.Registration, Problem: oneLine(err), Action: "see whether Stowage runs, and whether the API server reaches the port of its pods"})
+	}
+	return a, i.diagnose(ctx, namespace, pod, a)
+}
+
+// probe is a pod that every namespace takes: it meets the restricted Pod Security Standard and states what it needs.
+func probe(namespace, nonce string) *corev1.Pod {
+	few := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1m"), corev1.ResourceMemory: resource.MustParse("1Mi")}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, GenerateName: "stowage-check-", Annotations: map[string]string{stowage.CheckAnnotation: nonce},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "ReplicaSet", Name: "stowage-check", UID: uuid.NewUUID(), Controller: new(true)}},
+		},
+		Spec: corev1.PodSpec{
+			SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: new(true), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
+			Containers: []corev1.Container{{
+				Name: "check", Image: "registry.k8s.io/pause", Resources: corev1.ResourceRequirements{Requests: few, Limits: few},
+				SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: new(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
+			}},
+		},
+	}
+}
+
+// diagnose adds why the webhook did not answer, or why an answer changes nothing in this namespace.
+func (i *Inspector) diagnose(ctx context.Context, namespace string, pod *corev1.Pod, a *Answer) error {
+	if a.OK {
+		answer, err := scope.New(i.live(), i.Namespace).Of(ctx, namespace, &podpatch.Pod{})
+		if err == nil && answer.Mode != stowage.ModeEnforce {
+			a.LeftAlone = answer.Text()
+		}
+		if answer.Where == "" {
+			a.LeftAlone = answer.LeftAlone
+		}
+		return nil
+	}
+	r := &Report{}
+	s := &snapshot{}
+	registration, err := i.registration(ctx, s, r)
+	if err != nil {
+		return err
+	}
+	if registration == nil && !s.hiddenRegistration {
+		r.problem(notRegistered, "", "MutatingWebhookConfiguration/"+i.Registration, "install Stowage", "does not exist, so that the API server asks nobody")
+	}
+	if err := i.health(ctx, registration, r); err != nil {
+		return err
+	}
+	if registration != nil {
+		i.reachProblems(ctx, registration, r)
+	}
+	if s.registration != nil {
+		ns, err := i.live().Namespace(ctx, namespace)
+		if err == nil && ns != nil {
+			created := pod.DeepCopy()
+			if selected, err := s.registration.Selects(ns.Labels, created); err == nil && !selected {
+				r.problem(leftOut, "", "MutatingWebhookConfiguration/"+i.Registration, "change its selectors, or check another namespace (-n)", "its selectors or match conditions leave out the pods of namespace %s", namespace)
+			}
+		}
+	}
+	a.Causes = append(a.Causes, r.Problems...)
+	if len(a.Causes) == 0 {
+		a.Causes = append(a.Causes, Problem{Reason: noAnswer, Namespace: i.Namespace, Object: "Deployment/" + i.Deployment, Problem: "nothing is wrong with what can be read, and no replica answered in time",
+			Action: fmt.Sprintf("see the API server's log and apiserver_admission_webhook_fail_open_count, the NetworkPolicies of namespace %s, and whether the replicas are of an older version", i.Namespace)})
+	}
+	return nil
+}
+
+// reachProblems adds that the Service of the webhook has no ready replica behind it.
+func (i *Inspector) reachProblems(ctx context.Context, registration *admissionregistrationv1.MutatingWebhookConfiguration, r *Report) {
+	service := (*admissionregistrationv1.ServiceReference)(nil)
+	for n := range registration.Webhooks {
+		if s := registration.Webhooks[n].ClientConfig.Service; s != nil {
+			service = s
+		}
+	}
+	if service == nil {
+		return // a URL, which nobody here can see
+	}
+	var svc corev1.Service
+	err := i.Client.Get(ctx, client.ObjectKey{Namespace: service.Namespace, Name: service.Name}, &svc)
+	if apierrors.IsNotFound(err) {
+		r.problem(noAnswer, service.Namespace, "Service/"+service.Name, "install it again, or correct the registration", "does not exist, and the registration names it")
+		return
+	}
+	if err != nil {
+		return // it may not be read
+	}
+	var pods corev1.PodList
+	if err := i.Client.List(ctx, &pods, client.InNamespace(service.Namespace), client.MatchingLabels(svc.Spec.Selector)); err != nil {
+		return
+	}
+	if !slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return podstatus.Ready(&p) }) {
+		r.problem(noAnswer, service.Namespace, "Service/"+service.Name, fmt.Sprintf("kubectl -n %s describe pods -l app.kubernetes.io/name=%s", service.Namespace, i.Deployment), "none of the %d pod(s) behind it is ready", len(pods.Items))
+	}
+}
+
+// Print writes the answer as json or yaml.
+func (a *Answer) Print(out io.Writer, format string) error { return printObject(out, format, a) }
+
+// Text is the answer for people.
+func (a *Answer) Text() string {
+	var b strings.Builder
+	if a.OK {
+		fmt.Fprintf(&b, "Stowage answered: replica %s, in %s.\n", a.Replica, a.Took.Round(time.Millisecond))
+		if a.LeftAlone != "" {
+			fmt.Fprintf(&b, "It changes no pod of this namespace: %s.\n", a.LeftAlone)
+		}
+		return b.String()
+	}
+	b.WriteString("Stowage did not answer, and the pod would be created as it was written, or be refused.\n")
+	for _, p := range a.Causes {
+		object := p.Object
+		if p.Namespace != "" {
+			object = p.Namespace + "/" + object
+		}
+		fmt.Fprintf(&b, "%s: %s\n  → %s\n", object, p.Problem, p.Action)
+	}
+	return b.String()
+}

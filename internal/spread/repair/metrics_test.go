@@ -1,0 +1,38 @@
+package repair
+
+import (
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/world"
+)
+
+// The revisions of a workload are one series, which is gone when all of them are as they should be.
+func TestDistanceOfAWorkload(t *testing.T) {
+	b := newBench(t)
+	p := &policy.Policy{Root: &world.Workload{Ref: world.Ref{Kind: "Deployment", Name: "web"}}}
+	old, next := ledger.Owner{Namespace: "ns", Kind: "ReplicaSet", Name: "web-1", UID: "1"}, ledger.Owner{Namespace: "ns", Kind: "ReplicaSet", Name: "web-2", UID: "2"}
+	value := func() float64 {
+		if testutil.CollectAndCount(b.Metrics.distance) == 0 {
+			return 0
+		}
+		return testutil.ToFloat64(b.Metrics.distance) // panics if there are several
+	}
+	for n, step := range []struct {
+		owner ledger.Owner
+		pods  int64
+		want  float64
+	}{{old, 3, 3}, {next, 2, 5}, {old, 1, 3}, {next, 0, 1}, {old, 0, 0}, {next, 4, 4}} {
+		b.report(step.owner, p, step.pods)
+		if got := value(); got != step.want {
+			t.Errorf("step %d: %v pods, want %v", n, got, step.want)
+		}
+	}
+	b.forget(map[ledger.OwnerKey]bool{old.Key(): true})
+	if got := value(); got != 0 {
+		t.Errorf("%v pods of a workload that is gone", got)
+	}
+}

@@ -1,0 +1,55 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+)
+
+// Whether the webhook answers, seen by a user, and why not.
+func TestCheck(t *testing.T) {
+	n, audited := newTenant(t), newTenant(t, stowage.ModeKey+"=Audit")
+	says := func(want int, text string, args ...string) {
+		t.Helper()
+		out, errs, exit := command(t, cluster, append([]string{"check"}, args...)...)
+		if exit != want || !strings.Contains(out+errs, text) {
+			t.Errorf("%v: exit status %d, and %q is not in\n%s%s", args, exit, text, out, errs)
+		}
+	}
+	says(0, "Stowage answered: replica ", "-n", n.Namespace)
+	says(0, `"ok": true`, "-n", n.Namespace, "-o", "json")
+	says(0, "It changes no pod of this namespace: stowage.dev/mode is Audit on namespace ", "-n", audited.Namespace)
+	says(3, "leave out the pods of namespace kube-system", "-n", "kube-system")
+	says(2, "there is no such namespace", "-n", "typo")
+	says(2, "--timeout is -1s; it must not be negative", "--wait", "--timeout", "-1s")
+	says(1, "it needs the right to create pods in the namespace", "-n", n.Namespace, "--as", "nobody")
+	pods, err := n.Pods(t.Context(), "")
+	must(t, err)
+	if len(pods) > 0 {
+		t.Errorf("the check created %d pods", len(pods))
+	}
+
+	t.Run("by a user of one namespace", func(t *testing.T) {
+		must(t, n.Create(t.Context(), &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "editor"},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "editor-" + n.Namespace}},
+		}))
+		eventually(t, "an editor may check", func() (bool, error) {
+			_, _, exit := command(t, cluster, "check", "-n", n.Namespace, "--as", "editor-"+n.Namespace)
+			return exit == 0, nil
+		})
+	})
+	t.Run("where the webhook is not reached", func(t *testing.T) {
+		nowhere := "https://127.0.0.1:1/mutate"
+		restore := patchRegistration(t, func(w *admissionregistrationv1.MutatingWebhook) { w.ClientConfig.URL = &nowhere })
+		says(3, "nothing is wrong with what can be read, and no replica answered in time", "-n", n.Namespace)
+		restore()
+		says(0, "Stowage answered", "-n", n.Namespace, "--wait", "--timeout", "30s")
+	})
+}

@@ -1,0 +1,208 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/podstatus"
+	"github.com/stowage-dev/stowage/test/testkit"
+)
+
+// What a user meets, and what status must say then: the cause, and what to do about it. Never is a situation as it should be where
+// kubectl shows otherwise. The names of the situations are those of docs/troubleshooting.md and docs/operating.md.
+func TestSituations(t *testing.T) {
+	t.Parallel()
+	deploy := func(t *testing.T, n *tenant, replicas int, change func(*appsv1.Deployment)) {
+		t.Helper()
+		d := n.Deployment("web", replicas, annotated(documented))
+		if change != nil {
+			change(d)
+		}
+		must(t, n.Create(t.Context(), d))
+	}
+	distribute := func(t *testing.T, n *tenant, name, kind, target string) *versprei.PodDistributor {
+		t.Helper()
+		d := &versprei.PodDistributor{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: name}, Spec: versprei.PodDistributorSpec{
+			Target:       versprei.Target{APIVersion: "apps/v1", Kind: kind, Name: target},
+			Distribution: []versprei.Pool{{NodeLabel: map[string]versprei.LabelValue{"type": "default"}, Weight: 80}, {NodeLabel: map[string]versprei.LabelValue{"type": "spot"}, Weight: 20}},
+		}}
+		must(t, n.Create(t.Context(), d))
+		return d
+	}
+	template := func(key, value string) func(*appsv1.Deployment) {
+		return func(d *appsv1.Deployment) { metav1.SetMetaDataAnnotation(&d.Spec.Template.ObjectMeta, key, value) }
+	}
+	own := func(key, value string) func(*appsv1.Deployment) {
+		return func(d *appsv1.Deployment) { metav1.SetMetaDataAnnotation(&d.ObjectMeta, key, value) }
+	}
+	const fine = "Everything is as it should be."
+	for name, tc := range map[string]struct {
+		labels []string // of the namespace
+		make   func(t *testing.T, n *tenant)
+		// want are parts of what status prints. Its exit status is 3, or 0 if the first part is fine.
+		want []string
+		args []string // further arguments of status
+	}{
+		"all is well":       {make: func(t *testing.T, n *tenant) { deploy(t, n, 10, nil) }, want: []string{fine, "Deployment/web"}},
+		"scaled to nothing": {make: func(t *testing.T, n *tenant) { deploy(t, n, 0, nil) }, want: []string{fine}},
+		"the namespace is in mode Audit": {labels: []string{stowage.ModeKey + "=Audit"}, make: func(t *testing.T, n *tenant) { deploy(t, n, 2, nil) },
+			want: []string{fine, "left alone on purpose: stowage.dev/mode is Audit on namespace "}},
+		"the pods are in mode Off": {make: func(t *testing.T, n *tenant) { deploy(t, n, 2, template(stowage.ModeKey, "Off")) },
+			want: []string{fine, "left alone on purpose: stowage.dev/mode is Off on the pod"}},
+		"a misspelt mode of a namespace": {labels: []string{stowage.ModeKey + "=Audti"}, make: func(t *testing.T, n *tenant) { deploy(t, n, 2, nil) },
+			want: []string{`stowage.dev/mode is "Audti" and is taken as Audit`, "→ correct or remove it in metadata.labels"}},
+		"a misspelt failure policy": {labels: []string{stowage.FailurePolicyLabel + "=fail"}, make: func(t *testing.T, n *tenant) { deploy(t, n, 2, nil) },
+			want: []string{`stowage.dev/failure-policy is "fail" and has no effect; it must be Fail, or Ignore`}},
+		"a misspelt mode of pods": {make: func(t *testing.T, n *tenant) { deploy(t, n, 2, template(stowage.ModeKey, "on")) },
+			want: []string{`Deployment/web: stowage.dev/mode is "on" and is taken as Audit`}},
+		"a mode of a Deployment": {make: func(t *testing.T, n *tenant) { deploy(t, n, 2, own(stowage.ModeKey, "Off")) },
+			want: []string{"Deployment/web: stowage.dev/mode has no effect on a Deployment; write it on its pod template or its namespace"}},
+		"a misspelt repair": {make: func(t *testing.T, n *tenant) { deploy(t, n, 2, own(stowage.RepairAnnotation, "Recreat")) },
+			want: []string{`stowage.dev/repair is "Recreat" and is ignored; it must be Off, Adopt or Recreate`}},
+		"a misspelt rebalance": {make: func(t *testing.T, n *tenant) { deploy(t, n, 2, own(stowage.RebalanceAnnotation, "evict")) },
+			want: []string{`stowage.dev/rebalance is "evict" and is ignored; it must be Never or Evict`}},
+		"a misspelt weight": {make: func(t *testing.T, n *tenant) {
+			must(t, n.Create(t.Context(), n.Deployment("web", 2, annotated("type=default,wieght=1:type=spot,weight=1"))))
+		}, want: []string{"pool 1: wieght is taken as a node label; is weight meant?", "pool 1 has no base and no weight, so it never gets a pod"}},
+		"an invalid strategy": {make: func(t *testing.T, n *tenant) {
+			must(t, n.Create(t.Context(), n.Deployment("web", 2, annotated("type=default,weight=many"))))
+		}, want: []string{"is invalid, so that it divides no pods: pool 1", "→ correct it"}},
+		"a strategy without its switch": {make: func(t *testing.T, n *tenant) {
+			must(t, n.Create(t.Context(), n.Deployment("web", 2, map[string]string{stowage.SpreadStrategyAnnotation: documented})))
+		}, want: []string{"CustomPodScheduleStrategy has no effect without UseCustomKubeScheduler: 'true'"}},
+		"annotations beside a PodDistributor": {make: func(t *testing.T, n *tenant) {
+			distribute(t, n, "web", "Deployment", "web")
+			deploy(t, n, 2, nil)
+		}, want: []string{"the strategy is ignored, because PodDistributor web divides the pods of this workload"}},
+		"two PodDistributors of one target": {make: func(t *testing.T, n *tenant) {
+			distribute(t, n, "a", "Deployment", "web")
+			distribute(t, n, "b", "Deployment", "web")
+			must(t, n.Create(t.Context(), n.Deployment("web", 2, nil)))
+		}, want: []string{"PodDistributor/b: divides no pods, because PodDistributor a is older and has the same target", "→ delete one of the two"}},
+		"a PodDistributor without a target": {make: func(t *testing.T, n *tenant) { distribute(t, n, "web", "Deployment", "wbe") },
+			want: []string{"PodDistributor/web: its target apps/v1 Deployment wbe does not exist", "→ create the target, or correct spec.target"}},
+		"a PodDistributor, by its name": {make: func(t *testing.T, n *tenant) {
+			distribute(t, n, "lost", "Deployment", "wbe")
+			deploy(t, n, 2, nil)
+		}, args: []string{"pd/lost"}, want: []string{"PodDistributor/lost: its target"}},
+		"a quota refuses pods": {make: func(t *testing.T, n *tenant) {
+			must(t, n.Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "few"}, Spec: corev1.ResourceQuotaSpec{Hard: testkit.ResourceList("pods=2")}}))
+			deploy(t, n, 5, nil)
+		}, want: []string{"2 of 5 pods exist, and the API server refuses the others: ", "exceeded quota: few", "→ change what refuses them, such as a quota"}},
+		"no node has the labels of a pool": {make: func(t *testing.T, n *tenant) {
+			must(t, n.Create(t.Context(), n.Deployment("web", 2, annotated("nowhere=yes,weight=1"))))
+		}, want: []string{"no node has the labels of pool 0 (nowhere=yes): ", "→ correct the labels of the pool, or add nodes with these labels"}},
+		"the template's own selector fits no node": {make: func(t *testing.T, n *tenant) {
+			deploy(t, n, 2, func(d *appsv1.Deployment) { d.Spec.Template.Spec.NodeSelector = map[string]string{"disk": "none"} })
+		}, want: []string{"has what the node selector or affinity of the pod template asks for: ", "→ correct the pod template, or label nodes of the pool"}},
+		"the template chooses nodes that are not there": {make: func(t *testing.T, n *tenant) {
+			deploy(t, n, 2, func(d *appsv1.Deployment) {
+				d.Spec.Template.Spec.NodeSelector = map[string]string{"nodesize": "none"}
+			})
+		}, want: []string{"the pod template chooses nodes itself, and no node is as it asks: ", "→ remove its node selector and affinity"}},
+		"a pool is full": {make: func(t *testing.T, n *tenant) {
+			n.PoolNode(t, "od", "1", 20)
+			n.PoolNode(t, "spot", "1", 1)
+			must(t, n.Create(t.Context(), n.Shortage(t, "web", 5, func(s *versprei.PodDistributorSpec) { s.Distribution[0].Spill, s.Distribution[1].Spill = nil, nil })))
+		}, want: []string{"no room in pool spot: ", "→ make room in the pool, change the strategy, or let other pools take the pods (spill)"}},
+		"other pools have taken pods": {make: func(t *testing.T, n *tenant) {
+			n.PoolNode(t, "od", "1", 20)
+			n.PoolNode(t, "spot", "1", 1)
+			must(t, n.Create(t.Context(), n.Shortage(t, "web", 5, nil)))
+		}, want: []string{"other pools take the pods that wait for it", "→ add nodes to the pool; Stowage tries it again by itself"}},
+		"pods that ran before their policy": {make: func(t *testing.T, n *tenant) {
+			n.PoolNode(t, "od", "1", 20)
+			d := n.Shortage(t, "web", 5, nil)
+			must(t, n.Delete(t.Context(), &versprei.PodDistributor{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "web"}}))
+			d.Spec.Template.Spec.NodeSelector = nil
+			d.Spec.Template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
+				Weight: 100, Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "shortage-test", Operator: corev1.NodeSelectorOpIn, Values: []string{n.Namespace + ".od"}}}},
+			}}}}
+			must(t, n.Create(t.Context(), d))
+			n.Ready(t, "web", 5)
+			laterThan(t, d)
+			n.Shortage(t, "web", 5, nil)
+			metav1.SetMetaDataAnnotation(&d.ObjectMeta, stowage.RepairAnnotation, string(stowage.RepairAdopt))
+		}, want: []string{"pool od has 5 pods, and 1 are due: 5 of them ran there before they got a seat", "→ roll out (kubectl -n ", "rollout restart deployment/web), or set rebalance: Evict in PodDistributor web"}},
+		"pods without a seat": {make: func(t *testing.T, n *tenant) {
+			d := n.Deployment("web", 3, map[string]string{stowage.RepairAnnotation: string(stowage.RepairOff)})
+			must(t, n.Create(t.Context(), d))
+			n.Ready(t, "web", 3)
+			must(t, n.Patch(t.Context(), d, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, stowage.SpreadStrategyAliasAnnotation, documented))))
+		}, want: []string{"3 pod(s) have no seat: they were created before the annotation of Deployment web, or bypassed the webhook", "→ roll out", "or set stowage.dev/repair to Recreate"}},
+		"a DaemonSet without its template": {make: func(t *testing.T, n *tenant) {
+			must(t, n.Create(t.Context(), n.DaemonSet("agent", n.Namespace+".none")))
+		}, args: []string{"ds/agent"}, want: []string{"DaemonSet/agent: names FlexDaemonsetTemplate ", "→ create the template, or correct the annotation"}},
+		"the problems of pods, by their Deployment": {make: func(t *testing.T, n *tenant) {
+			must(t, n.Create(t.Context(), n.Deployment("web", 2, annotated("nowhere=yes,weight=1"))))
+			must(t, n.Create(t.Context(), n.Deployment("other", 2, annotated("nowhere=no,weight=1"))))
+		}, args: []string{"deployment/web"}, want: []string{"ReplicaSet/web-", "no node has the labels of pool 0 (nowhere=yes)"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newTenant(t, tc.labels...)
+			tc.make(t, n)
+			args := append([]string{"status", "-n", n.Namespace}, only...)
+			if len(tc.args) > 0 && strings.HasPrefix(tc.args[0], "ds/") {
+				args = args[:3]
+			}
+			want := 3
+			if tc.want[0] == fine {
+				want = 0
+			}
+			last := ""
+			eventually(t, "status says so", func() (bool, error) {
+				out, errs, exit := command(t, cluster, append(args, tc.args...)...)
+				last = fmt.Sprintf("exit status %d\n%s%s", exit, out, errs)
+				for _, part := range tc.want {
+					if !strings.Contains(out, part) {
+						return false, nil
+					}
+				}
+				if len(tc.args) > 0 && strings.Contains(out, "other") {
+					return false, fmt.Errorf("another object is shown:\n%s", out)
+				}
+				return exit == want, nil
+			})
+			if t.Failed() {
+				t.Log(last)
+			}
+		})
+	}
+}
+
+// The conditions say that a workload is left alone on purpose.
+func TestConditionOfModes(t *testing.T) {
+	t.Parallel()
+	n := newTenant(t, stowage.ModeKey+"=Audit")
+	n.PoolNode(t, "od", "1", 20)
+	d := n.Shortage(t, "web", 2, nil)
+	must(t, n.Create(t.Context(), d))
+	n.Ready(t, "web", 2)
+	eventually(t, "the condition says that the pods are left alone", func() (bool, error) {
+		var pd versprei.PodDistributor
+		err := n.Get(t.Context(), n.Key("web"), &pd)
+		for _, c := range pd.Status.Conditions {
+			if c.Type == versprei.ConditionBalanced && c.Reason == string(stowage.ReasonLeftAlone) {
+				return c.Status == metav1.ConditionUnknown && strings.Contains(c.Message, "stowage.dev/mode is Audit on namespace "+n.Namespace), err
+			}
+		}
+		return false, err
+	})
+	pods, err := n.Pods(t.Context(), "web")
+	must(t, err)
+	for i := range pods {
+		if pods[i].Labels[stowage.SeatLabel] != "" || !podstatus.Active(&pods[i]) {
+			t.Errorf("pod %s was changed", pods[i].Name)
+		}
+	}
+}
