@@ -14,6 +14,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/podstatus"
+	"github.com/stowage-dev/stowage/test/suite"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
 
@@ -120,19 +121,15 @@ func TestSituations(t *testing.T) {
 			must(t, n.Create(t.Context(), n.Shortage(t, "web", 5, nil)))
 		}, want: []string{"other pools take the pods that wait for it", "→ add nodes to the pool; Stowage tries it again by itself"}},
 		"pods that ran before their policy": {make: func(t *testing.T, n *tenant) {
-			n.PoolNode(t, "od", "1", 20)
-			d := n.Shortage(t, "web", 5, nil)
-			must(t, n.Delete(t.Context(), &versprei.PodDistributor{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "web"}}))
-			d.Spec.Template.Spec.NodeSelector = nil
-			d.Spec.Template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
-				Weight: 100, Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "shortage-test", Operator: corev1.NodeSelectorOpIn, Values: []string{n.Namespace + ".od"}}}},
-			}}}}
+			node := n.PoolNode(t, "od", "1", 20)
+			d := n.Deployment("web", 5, map[string]string{stowage.RepairAnnotation: string(stowage.RepairAdopt)})
+			suite.OneCPU(&d.Spec.Template.Spec)
+			d.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node.Name}
 			must(t, n.Create(t.Context(), d))
 			n.Ready(t, "web", 5)
-			laterThan(t, d)
-			n.Shortage(t, "web", 5, nil)
-			metav1.SetMetaDataAnnotation(&d.ObjectMeta, stowage.RepairAnnotation, string(stowage.RepairAdopt))
-		}, want: []string{"pool od has 5 pods, and 1 are due: 5 of them ran there before they got a seat", "→ roll out (kubectl -n ", "rollout restart deployment/web), or set rebalance: Evict in PodDistributor web"}},
+			strategy := fmt.Sprintf("shortage-test=%[1]s.od,weight=20:shortage-test=%[1]s.spot,weight=80", n.Namespace)
+			must(t, n.Patch(t.Context(), d, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, stowage.SpreadStrategyAliasAnnotation, strategy))))
+		}, want: []string{"pool 0 has 5 pods, and 1 are due: 5 of them ran there before they got a seat", "→ roll out (kubectl -n ", "rollout restart deployment/web), or set the annotation stowage.dev/rebalance: Evict"}},
 		"pods without a seat": {make: func(t *testing.T, n *tenant) {
 			d := n.Deployment("web", 3, map[string]string{stowage.RepairAnnotation: string(stowage.RepairOff)})
 			must(t, n.Create(t.Context(), d))
@@ -160,6 +157,11 @@ func TestSituations(t *testing.T) {
 				want = 0
 			}
 			last := ""
+			t.Cleanup(func() {
+				if t.Failed() {
+					t.Log(last)
+				}
+			})
 			eventually(t, "status says so", func() (bool, error) {
 				out, errs, exit := command(t, cluster, append(args, tc.args...)...)
 				last = fmt.Sprintf("exit status %d\n%s%s", exit, out, errs)
@@ -173,9 +175,6 @@ func TestSituations(t *testing.T) {
 				}
 				return exit == want, nil
 			})
-			if t.Failed() {
-				t.Log(last)
-			}
 		})
 	}
 }

@@ -39,7 +39,7 @@ type PodDistributorSpec struct {
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:XValidation:rule="self.exists(p, p.weight > 0)",message="every weight is 0, so that most pods would have no pool; give at least one pool a weight from 1 to 100"
 	// +kubebuilder:validation:XValidation:rule="self.all(p, self.exists_one(q, q.nodeLabel == p.nodeLabel))",message="two pools have the same nodeLabel; join them into one and add up their weights"
-	// +kubebuilder:validation:XValidation:rule="self.all(p, !has(p.name) || self.exists_one(q, has(q.name) && q.name == p.name))",message="two pools have the same name",messageExpression="'two pools have the name ' + self.filter(p, has(p.name) && self.filter(q, has(q.name) && q.name == p.name).size() > 1)[0].name"
+	// +kubebuilder:validation:XValidation:rule="self.all(p, !has(p.name) || self.exists_one(q, has(q.name) && q.name == p.name))",message="two pools have the same name"
 	// +kubebuilder:validation:XValidation:rule="self.all(p, p.weight == 0 || !has(p.spill) || !has(p.spill.maxSpill)) || self.filter(p, p.weight > 0).size() >= 2",message="spill.maxSpill needs another pool with a weight; give one a weight from 1 to 100, or remove maxSpill"
 	Distribution []Pool `json:"distribution"`
 
