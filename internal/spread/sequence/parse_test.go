@@ -1,6 +1,7 @@
 package sequence_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -35,6 +36,22 @@ func TestParse(t *testing.T) {
 				t.Errorf("target(%d) (-want +got):\n%s", tc.n, diff)
 			}
 		})
+	}
+}
+
+// The longest text and the most pools are taken, and pools are called by their places.
+func TestParseAtItsLimits(t *testing.T) {
+	var parts []string
+	for i := range sequence.MaxPools {
+		parts = append(parts, fmt.Sprintf("p=%d,weight=1", i))
+	}
+	text := strings.Join(parts, ":")
+	s, err := sequence.Parse(text + strings.Repeat(" ", sequence.MaxText-len(text)))
+	if err != nil || s.Len() != sequence.MaxPools {
+		t.Fatalf("%d pools: %v", s.Len(), err)
+	}
+	if first, last := s.Pool(0).Name, s.Pool(sequence.MaxPools-1).Name; first != "0" || last != "31" {
+		t.Errorf("the pools are called %s to %s", first, last)
 	}
 }
 

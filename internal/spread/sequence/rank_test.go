@@ -13,10 +13,11 @@ func TestRankOfCost(t *testing.T) {
 		own, signed int64
 		want        int64
 	}{
-		"the seat's rank":                                      {"9999993", 7, 7, 7},
-		"a claim without a rank":                               {"9999993", 7, 0, 7},
-		"the rank before the strategy changed":                 {"9999991", 7, 9, 9},
-		"the same, and the claim has no rank":                  {"9999991", 7, 0, 0},
+		"the seat's rank":                            {"9999993", 7, 7, 7},
+		"a claim without a rank":                     {"9999993", 7, 0, 7},
+		"the rank before the strategy changed":       {"9999991", 7, 9, 9},
+		"the same, and the claim has no rank":        {"9999991", 7, 0, 0},
+		"the first rank before the strategy changed": {"9999999", 7, 1, 1},
 		"a user's":                                             {"100", 7, 7, 0},
 		"a user's, as the largest that there is":               {"2147483647", 7, 7, 0},
 		"a user's, after ours":                                 {"5", 7, 7, 0},

@@ -410,8 +410,14 @@ func TestEachSegmentIsASequence(t *testing.T) {
 func TestSeatsThatDoNotExist(t *testing.T) {
 	s := strategy(t, sequence.EarlierWins, pool("a", 1, 0, 0), pool("b", 0, 1, 0))
 	for _, seat := range []sequence.Seat{{Pool: -1, Ordinal: 1}, {Pool: 2, Ordinal: 1}, {Pool: 0, Ordinal: 0}, {Pool: 0, Ordinal: 2}} {
-		if rank, ok := s.Rank(seat); ok {
+		if rank, ok := s.Rank(seat); ok || rank != 0 {
 			t.Errorf("seat %v has rank %d", seat, rank)
+		}
+	}
+	alone := strategy(t, sequence.EarlierWins, pool("a", 0, 1, 0))
+	for ordinal, want := range map[int64]int64{math.MaxInt64 - 1: math.MaxInt64 - 1, math.MaxInt64: 0} { // the last one is no rank
+		if rank, ok := alone.Rank(sequence.Seat{Ordinal: ordinal}); rank != want || ok != (want > 0) {
+			t.Errorf("ordinal %d of the only pool has rank %d, %t", ordinal, rank, ok)
 		}
 	}
 	capped := strategy(t, sequence.EarlierWins, pool("a", 0, 1, 5), pool("b", 0, 100, 5))
