@@ -58,3 +58,29 @@ func TestErrors(t *testing.T) {
 		t.Errorf("--version: exit status %d: %s", exit, &out)
 	}
 }
+
+// In mode Audit, pods are numbered as if they had their seats, and stay as they are.
+func TestPreviewOfAudit(t *testing.T) {
+	const input = `{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": {"stowage.dev/mode": "Audit"}}}
+{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop"}, "spec": {"replicas": 10, "selector": {"matchLabels": {"app": "web"}},
+"template": {"metadata": {"labels": {"app": "web"}, "annotations": {"custom-pod-schedule-strategy": "t=od,base=2,weight=1:t=spot,weight=3"}}, "spec": {"containers": [{"name": "c", "image": "x"}]}}}}`
+	run := func(args ...string) (string, string) {
+		var out, errs bytes.Buffer
+		if exit := Main(t.Context(), append([]string{"preview", "-"}, args...), Streams{In: strings.NewReader(input), Out: &out, Err: &errs, LookupEnv: func(string) (string, bool) { return "", false }}); exit != 0 {
+			t.Fatalf("exit status %d: %s", exit, &errs)
+		}
+		return out.String(), errs.String()
+	}
+	out, errs := run()
+	for _, want := range []string{"Deployment shop/web  4     spread (audit only)  0 (t=od)", "Deployment shop/web  6     spread (audit only)  1 (t=spot)", "10 pods, 0 changed"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not in\n%s", want, out)
+		}
+	}
+	if !strings.Contains(errs, "stowage (audit): spread would make this pod seat 6 of pool 1 (t=spot)") {
+		t.Errorf("the seats are not numbered:\n%s", errs)
+	}
+	if picture, _ := run("-o", "svg"); !strings.Contains(picture, "pool 0: 4 pods") || !strings.Contains(picture, "pool 1: 6 pods") {
+		t.Errorf("the picture is\n%s", picture)
+	}
+}

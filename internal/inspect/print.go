@@ -240,7 +240,11 @@ func (r *Report) workloadTable(l Layout) string {
 			if !wide {
 				cells = slices.Concat(cells[:1], cells[2:6])
 			}
-			row = append(row, append(cells, bar(p.Current, p.Target, most))...)
+			target := p.Target
+			if w.OK { // also where nobody wants pods to be divided
+				target = p.Current
+			}
+			row = append(row, append(cells, bar(p.Current, target, most))...)
 			if noted {
 				note := ""
 				if n == 0 {

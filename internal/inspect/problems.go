@@ -163,7 +163,8 @@ func (i *Inspector) problemsOf(ctx context.Context, s *snapshot, sc *scope.Scope
 	return out
 }
 
-// waitsFor returns what a pod waits for and what to do about that, if its policy or what Stowage made of it is the reason. The policy may be nil, and so may the nodes.
+// waitsFor returns what a pod waits for and what to do about that, if its policy or what Stowage made of it is the reason. The policy
+// may be nil, and so may the nodes.
 func (i *Inspector) waitsFor(pod *corev1.Pod, p *policy.Policy, nodes nodeLabels) *podProblem {
 	switch {
 	case i.vmsOf(pod) > 0:

@@ -88,6 +88,9 @@ func SVG(out io.Writer, plans []Plan) error {
 	return err
 }
 
+// mostBoxes is how many boxes a plan has at most, so that a picture of many pods fits a page.
+const mostBoxes = 150
+
 // drawing is a picture in the making.
 type drawing struct {
 	body  strings.Builder
@@ -105,7 +108,12 @@ func (d *drawing) plan(plan *Plan, y int) int {
 	y += lineHeight
 	d.text("title", margin, y, "%s: %s", plan.Workload, podCount(len(plan.Pools)))
 	y += lineHeight
-	d.text("note", margin, y, "%s", plan.Policy.Source)
+	each := max(1, (len(plan.Pools)+mostBoxes-1)/mostBoxes) // pods of a box
+	if each == 1 {
+		d.text("note", margin, y, "%s", plan.Policy.Source)
+	} else {
+		d.text("note", margin, y, "%s; a box is %d pods of its pool, and has the number of the first", plan.Policy.Source, each)
+	}
 	y += lineHeight / 2
 
 	pods := make([][]int, plan.Policy.Strategy.Len()) // the numbers of each pool's pods
@@ -128,11 +136,11 @@ func (d *drawing) plan(plan *Plan, y int) int {
 			}
 			at = append(at, x)
 			x += wide + poolGap
-			most = max(most, (len(pods[end])+seatsInRow-1)/seatsInRow)
+			most = max(most, (len(pods[end])+seatsInRow*each-1)/(seatsInRow*each))
 		}
 		height := most*(seatHeight+seatGap) + seatGap
 		for i, x := range at {
-			d.pool(plan, pool+i, pods[pool+i], x, y, height)
+			d.pool(plan, pool+i, pods[pool+i], each, x, y, height)
 		}
 		pool = end
 		y += headHeight + height
@@ -147,15 +155,16 @@ func (d *drawing) plan(plan *Plan, y int) int {
 	return y
 }
 
-// pool draws a pool and its pods. Seats are taken from the bottom.
-func (d *drawing) pool(plan *Plan, pool int, pods []int, x, y, height int) {
+// pool draws a pool and its pods, each so many in one box. Seats are taken from the bottom.
+func (d *drawing) pool(plan *Plan, pool int, pods []int, each, x, y, height int) {
 	d.text("title", x, y+lineHeight, "pool %s: %s", plan.Policy.Strategy.Pool(pool).Name, podCount(len(pods)))
 	d.text("note", x, y+2*lineHeight, "%s", poolLabels(plan, pool))
 	y += headHeight
 	d.width = max(d.width, x+baySeats)
 	fmt.Fprintf(&d.body, "<rect class=\"bay\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"4\"/>\n", x, y, baySeats, height)
 	c := colorOf(pool)
-	for n, number := range pods {
+	for first := 0; first < len(pods); first += each {
+		n, number := first/each, pods[first]
 		px := x + seatGap + n%seatsInRow*(seatWidth+seatGap)
 		py := y + height - (n/seatsInRow+1)*(seatHeight+seatGap)
 		fmt.Fprintf(&d.body, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"3\" fill=%q/><text x=\"%d\" y=\"%d\" fill=%q text-anchor=\"middle\">%d</text>\n",

@@ -1,10 +1,40 @@
 package preview
 
 import (
+	"strings"
 	"testing"
 
+	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
+
+// A picture of many pods has as many boxes as a page takes, and each pod is in one.
+func TestPictureOfManyPods(t *testing.T) {
+	s, err := sequence.Parse("type=od,base=1,weight=1:type=spot,weight=3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pods, boxes := range map[int]int{150: 150, 151: 76, 2000: 144} {
+		plan := Plan{Workload: &Workload{Name: "web"}, Policy: policy.Compiled{Whole: s}.Unbound()}
+		for n := range pods {
+			seat, err := s.SeatAt(int64(n + 1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			plan.Pools = append(plan.Pools, seat.Pool)
+		}
+		var out strings.Builder
+		if err := SVG(&out, []Plan{plan}); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Count(out.String(), `rx="3"`); got != boxes {
+			t.Errorf("%d pods have %d boxes, want %d", pods, got, boxes)
+		}
+		if said := strings.Contains(out.String(), "a box is "); said != (boxes < pods) {
+			t.Errorf("%d pods: it says how many are in a box: %t", pods, said)
+		}
+	}
+}
 
 // Each of the most pools that a strategy may have has a colour of its own.
 func TestColorsDoNotRepeat(t *testing.T) {
