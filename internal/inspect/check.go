@@ -53,15 +53,15 @@ func (i *Inspector) Check(ctx context.Context, namespace string, warnings func()
 		}
 	}
 	switch {
+	case err == nil || a.OK: // who refuses the pod after an answer is another one
 	case apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("namespace %s: %w", namespace, ErrNoNamespace)
-	case apierrors.IsForbidden(err) && !strings.Contains(err.Error(), "failed calling webhook"):
-		return nil, fmt.Errorf("%w\nthe check creates a pod in a dry run: it needs the right to create pods in the namespace", err)
-	case err != nil && !strings.Contains(err.Error(), "failed calling webhook"):
-		return nil, err
-	case err != nil:
-		a.OK = false
+	case strings.Contains(err.Error(), `failed calling webhook "`) && strings.Contains(err.Error(), `stowage.dev"`):
 		a.Causes = append(a.Causes, Problem{Reason: noAnswer, Object: "MutatingWebhookConfiguration/" + i.Registration, Problem: oneLine(err), Action: "see whether Stowage runs, and whether the API server reaches the port of its pods"})
+	case apierrors.IsForbidden(err):
+		return nil, fmt.Errorf("%w\nthe check creates a pod in a dry run: it needs the right to create pods in the namespace", err)
+	default:
+		return nil, err
 	}
 	return a, i.diagnose(ctx, namespace, pod, a)
 }
