@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -18,16 +19,16 @@ func (g *group) done(r *Report) Workload {
 		w.Note = g.idle
 	case g.policy != nil && g.policy.Err != nil:
 		w.Pools = nil
-		g.problem(r, invalidPolicy, "correct it", "the %s is invalid, so that it divides no pods: %s", g.policy.Source, oneLine(g.policy.Err))
+		g.problem(r, invalidPolicy, "correct the strategy", "the %s is invalid, so that it divides no pods: %s", g.policy.Source, oneLine(g.policy.Err))
 	case g.leftOut:
 		g.problem(r, leftOut, "change the selectors of the registration, or set "+stowage.ModeKey+" to Off where that is intended",
 			"has a strategy, and the webhook's registration leaves its pods out")
 	case g.unseen:
-		w.Note, waits = "its controller has not acted on the last change", true
+		w.Note, waits = "the controller of Deployments has not acted on its last change yet", true
 	default:
 		waits = g.causes(r)
 	}
-	if g.policy != nil {
+	if g.policy != nil && !slices.Contains([]string{"Deployment", "ReplicaSet", "StatefulSet"}, g.Kind) { // of these, what is written is read
 		for _, text := range g.policy.Warnings {
 			g.problem(r, ignoredSetting, "correct or remove the setting", "%s", text)
 		}

@@ -153,7 +153,7 @@ func TestStatus(t *testing.T) {
 		"a pod that is not ready":           {[]client.Object{web(2, nil), pod("x", "0", 1, nil), pod("y", "1", 1, func(p *corev1.Pod) { p.Status.Conditions = nil })}, false, []string{"1 of 2 pods are ready"}},
 		"an invalid strategy": {[]client.Object{web(1, func(rs *appsv1.ReplicaSet) {
 			rs.Spec.Template.Annotations[stowage.SpreadStrategyAliasAnnotation] = "p"
-		})}, false, []string{"is invalid, so that it", "→ correct it"}},
+		})}, false, []string{"is invalid, so that it", "→ correct the"}},
 		"one that is left alone":       {[]client.Object{web(2, func(rs *appsv1.ReplicaSet) { rs.Spec.Template.Labels = map[string]string{stowage.ModeKey: "Off"} })}, true, []string{"left alone on purpose: stowage.dev/mode is Off"}},
 		"pods that choose their nodes": {[]client.Object{web(2, func(rs *appsv1.ReplicaSet) { rs.Spec.Template.Spec.NodeSelector = map[string]string{"p": "a"} })}, true, []string{"choose their nodes themselves"}},
 		"a match condition leaves it out": {[]client.Object{web(2, func(rs *appsv1.ReplicaSet) {

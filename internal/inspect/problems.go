@@ -271,7 +271,7 @@ func (s *snapshot) settingProblems(ctx context.Context, finder *policy.Finder, r
 		for _, f := range found {
 			object := w.Kind + "/" + w.Name
 			if !f.Invalid && !slices.ContainsFunc(r.Problems, func(p Problem) bool { return p.Namespace == w.Namespace && p.Object == object && p.Problem == f.Text }) {
-				r.problem(ignoredSetting, w.Namespace, object, "correct or remove it in "+f.Field, "%s", f.Text)
+				r.problem(ignoredSetting, w.Namespace, object, f.Fix, "%s", f.Text)
 			}
 		}
 	}
@@ -285,7 +285,7 @@ func (s *snapshot) distributorProblems(ctx context.Context, d *versprei.PodDistr
 		r.problem(reason, d.Namespace, "PodDistributor/"+d.Name, action, format, args...).about = []string{target.Kind + "/" + target.Name}
 	}
 	if err := policy.Compile(d).Err; err != nil {
-		add(invalidPolicy, "correct its spec", "is invalid, so that it divides no pods: %s", oneLine(err))
+		add(invalidPolicy, "kubectl -n "+d.Namespace+" edit poddistributor "+d.Name, "is invalid, so that it divides no pods: %s", oneLine(err))
 		return nil
 	}
 	winner, err := s.PodDistributor(ctx, d.Namespace, []world.Ref{target.Ref})
@@ -293,7 +293,7 @@ func (s *snapshot) distributorProblems(ctx context.Context, d *versprei.PodDistr
 		return err
 	}
 	if winner != nil && winner.Name != d.Name {
-		add(supersededPolicy, "delete one of the two", "divides no pods, because PodDistributor %s is older and has the same target", winner.Name)
+		add(supersededPolicy, fmt.Sprintf("delete it, or delete %s to use it", winner.Name), "divides no pods, because PodDistributor %s is older and has the same target", winner.Name)
 	}
 	exists, err := s.exists(ctx, d.Namespace, target.Ref)
 	switch {

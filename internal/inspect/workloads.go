@@ -105,7 +105,11 @@ func (g *group) look(ctx context.Context, s *snapshot, scope *scope.Scope, m *po
 		return err
 	}
 	if answer.Mode != stowage.ModeEnforce {
-		g.idle = cmp.Or(g.idle, "left alone on purpose: "+answer.Text())
+		why := "left alone on purpose: " + answer.Text()
+		if len(answer.Warnings) > 0 {
+			why = "left alone, because its mode is no mode"
+		}
+		g.idle = cmp.Or(g.idle, why)
 		return nil
 	}
 	if p.Strategy != nil {

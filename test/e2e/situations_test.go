@@ -66,9 +66,9 @@ func TestSituations(t *testing.T) {
 		"a misspelt mode of pods": {make: func(t *testing.T, n *tenant) { deploy(t, n, 2, template(stowage.ModeKey, "on")) },
 			want: []string{`Deployment/web: stowage.dev/mode is "on" and is taken as Audit`}},
 		"a mode of a Deployment": {make: func(t *testing.T, n *tenant) { deploy(t, n, 2, own(stowage.ModeKey, "Off")) },
-			want: []string{"Deployment/web: stowage.dev/mode has no effect on a Deployment; write it on its pod template or its namespace"}},
+			want: []string{"Deployment/web: stowage.dev/mode has no effect on a Deployment; write it on its pod template or its namespace", "→ move it to spec.template.metadata, or label the namespace"}},
 		"a misspelt repair": {make: func(t *testing.T, n *tenant) { deploy(t, n, 2, own(stowage.RepairAnnotation, "Recreat")) },
-			want: []string{`stowage.dev/repair is "Recreat" and is ignored; it must be Off, Adopt or Recreate`}},
+			want: []string{`stowage.dev/repair is "Recreat" and is ignored; it must be Off, Adopt or Recreate`, "→ correct or remove it in metadata.annotations"}},
 		"a misspelt rebalance": {make: func(t *testing.T, n *tenant) { deploy(t, n, 2, own(stowage.RebalanceAnnotation, "evict")) },
 			want: []string{`stowage.dev/rebalance is "evict" and is ignored; it must be Never or Evict`}},
 		"a misspelt weight": {make: func(t *testing.T, n *tenant) {
@@ -76,10 +76,10 @@ func TestSituations(t *testing.T) {
 		}, want: []string{"pool 1: wieght is taken as a node label; is weight meant?", "pool 1 has no base and no weight, so it never gets a pod"}},
 		"an invalid strategy": {make: func(t *testing.T, n *tenant) {
 			must(t, n.Create(t.Context(), n.Deployment("web", 2, annotated("type=default,weight=many"))))
-		}, want: []string{"is invalid, so that it divides no pods: pool 1", "→ correct it"}},
+		}, want: []string{"is invalid, so that it divides no pods: pool 1", "→ correct the strategy"}},
 		"a strategy without its switch": {make: func(t *testing.T, n *tenant) {
 			must(t, n.Create(t.Context(), n.Deployment("web", 2, map[string]string{stowage.SpreadStrategyAnnotation: documented})))
-		}, want: []string{"CustomPodScheduleStrategy has no effect without UseCustomKubeScheduler: 'true'"}},
+		}, want: []string{"CustomPodScheduleStrategy has no effect without UseCustomKubeScheduler: 'true'", "→ add the annotation UseCustomKubeScheduler: 'true' beside it, or remove it"}},
 		"annotations beside a PodDistributor": {make: func(t *testing.T, n *tenant) {
 			distribute(t, n, "web", "Deployment", "web")
 			deploy(t, n, 2, nil)
@@ -88,7 +88,7 @@ func TestSituations(t *testing.T) {
 			distribute(t, n, "a", "Deployment", "web")
 			distribute(t, n, "b", "Deployment", "web")
 			must(t, n.Create(t.Context(), n.Deployment("web", 2, nil)))
-		}, want: []string{"PodDistributor/b: divides no pods, because PodDistributor a is older and has the same target", "→ delete one of the two"}},
+		}, want: []string{"PodDistributor/b: divides no pods, because PodDistributor a is older and has the same target", "→ delete it, or delete a to use it"}},
 		"a PodDistributor without a target": {make: func(t *testing.T, n *tenant) { distribute(t, n, "web", "Deployment", "wbe") },
 			want: []string{"PodDistributor/web: its target apps/v1 Deployment wbe does not exist", "→ create the target, or correct spec.target"}},
 		"a PodDistributor, by its name": {make: func(t *testing.T, n *tenant) {

@@ -24,6 +24,7 @@ type Metadata struct {
 type Finding struct {
 	Field string // such as metadata.annotations
 	Text  string
+	Fix   string // what to do about it
 	// Invalid says that it is a strategy that divides no pods.
 	Invalid bool
 }
@@ -40,7 +41,7 @@ func Check(kind string, own Metadata, template *Metadata) []Finding {
 		f.failurePolicy(own)
 		for _, key := range slices.Sorted(maps.Keys(own.Annotations)) {
 			if slices.Contains(strategyKeys, key) || settingOf(key) != nil {
-				f.add("annotations", "%s has no effect on a Namespace; write it on a workload or its pod template", key)
+				f.add("annotations", "%s has no effect on a Namespace; write it on a workload or its pod template", key).Fix = "move it to the workloads of the namespace"
 			}
 		}
 		return f.found
@@ -49,7 +50,7 @@ func Check(kind string, own Metadata, template *Metadata) []Finding {
 	default:
 		for n, list := range []map[string]string{own.Annotations, own.Labels} {
 			if _, ok := list[stowage.ModeKey]; ok {
-				f.add([]string{"annotations", "labels"}[n], "%s has no effect on a %s; write it on its pod template or its namespace", stowage.ModeKey, kind)
+				f.add([]string{"annotations", "labels"}[n], "%s has no effect on a %s; write it on its pod template or its namespace", stowage.ModeKey, kind).Fix = "move it to spec.template.metadata, or label the namespace"
 			}
 		}
 	}
@@ -79,7 +80,7 @@ func (f *Finder) Check(ctx context.Context, w world.Object, own Metadata, templa
 	if err != nil || d == nil {
 		return found, err
 	}
-	return append(found, Finding{Field: field, Text: Beside(d)}), nil
+	return append(found, Finding{Field: field, Text: Beside(d), Fix: fmt.Sprintf("remove the strategy in %s, or delete PodDistributor %s", field, d.Name)}), nil
 }
 
 // Beside says that a strategy in annotations is ignored.
@@ -102,8 +103,10 @@ type findings struct {
 	found []Finding
 }
 
-func (f *findings) add(part, format string, args ...any) {
-	f.found = append(f.found, Finding{Field: f.field + "." + part, Text: fmt.Sprintf(format, args...)})
+func (f *findings) add(part, format string, args ...any) *Finding {
+	field := f.field + "." + part
+	f.found = append(f.found, Finding{Field: field, Text: fmt.Sprintf(format, args...), Fix: "correct or remove it in " + field})
+	return &f.found[len(f.found)-1]
 }
 
 // mode checks the mode, which is in annotations before labels.
@@ -124,7 +127,7 @@ func (f *findings) failurePolicy(m Metadata) {
 		f.add("labels", "%s is %q and has no effect; it must be Fail, or Ignore", stowage.FailurePolicyLabel, v)
 	}
 	if _, ok := m.Annotations[stowage.FailurePolicyLabel]; ok {
-		f.add("annotations", "%s has no effect as an annotation; write it as a label", stowage.FailurePolicyLabel)
+		f.add("annotations", "%s has no effect as an annotation; write it as a label", stowage.FailurePolicyLabel).Fix = "move it to metadata.labels"
 	}
 }
 
@@ -142,9 +145,11 @@ func (f *findings) strategy(annotations map[string]string) {
 	}
 	switch {
 	case hasStrategy && !hasSwitch && !hasAlias:
-		f.add("annotations", "%s has no effect without %s: 'true'", stowage.SpreadStrategyAnnotation, stowage.SpreadSwitchAnnotation)
+		f.add("annotations", "%s has no effect without %s: 'true'", stowage.SpreadStrategyAnnotation, stowage.SpreadSwitchAnnotation).Fix =
+			fmt.Sprintf("add the annotation %s: 'true' beside it, or remove it", stowage.SpreadSwitchAnnotation)
 	case on && !hasStrategy && !hasAlias:
-		f.add("annotations", "%s has no effect without %s", stowage.SpreadSwitchAnnotation, stowage.SpreadStrategyAnnotation)
+		f.add("annotations", "%s has no effect without %s", stowage.SpreadSwitchAnnotation, stowage.SpreadStrategyAnnotation).Fix =
+			fmt.Sprintf("add the annotation %s beside it, or remove it", stowage.SpreadStrategyAnnotation)
 	case on && hasStrategy && hasAlias && alias != annotations[stowage.SpreadStrategyAnnotation]:
 		f.add("annotations", "%s differs from %s and is ignored", stowage.SpreadStrategyAliasAnnotation, stowage.SpreadStrategyAnnotation)
 	}
