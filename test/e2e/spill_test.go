@@ -54,7 +54,7 @@ func TestSpillAndReturn(t *testing.T) {
 
 	// ... and every view says so. By now the pool may be tried again.
 	out, _, exit := command(t, cluster, "status", "-n", n.Namespace)
-	if exit != 3 || !regexp.MustCompile(`pool spot (has had no room|is tried again) since .* add nodes to the pool`).MatchString(out) {
+	if exit != 3 || !regexp.MustCompile(`pool spot (has had no room|is tried again) since .*\n  → add nodes to the pool`).MatchString(out) {
 		t.Errorf("status, exit %d:\n%s", exit, out)
 	}
 	pods, err := n.Pods(t.Context(), "web")
