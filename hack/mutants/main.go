@@ -67,7 +67,6 @@ const (
 type score struct {
 	counts     [invalid + 1]int
 	equivalent int
-	survivors  []string
 }
 
 func (s *score) percent() float64 {
@@ -99,9 +98,6 @@ func run(ctx context.Context, packages []string, only string, workers int) error
 			return fmt.Errorf("%s: %w", pkg, err)
 		}
 		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%.1f\n", pkg, s.counts[killed], s.counts[survived], s.equivalent, s.percent())
-		for _, name := range s.survivors {
-			fmt.Println("survived:", name)
-		}
 		if slices.Contains(deciding, pkg) && only == "" && s.percent() < required {
 			wrong = append(wrong, fmt.Sprintf("%s: %.1f%% of the mutants are killed; at least %d%% must be", pkg, s.percent(), required))
 		}
@@ -165,7 +161,7 @@ func test(ctx context.Context, dir, pkg string, all []mutant, equivalent map[str
 				if failed = errors.Join(failed, err); err == nil {
 					s.counts[o]++
 					if o == survived {
-						s.survivors = append(s.survivors, m.name)
+						fmt.Println("survived:", m.name)
 					}
 				}
 				if done++; done%50 == 0 {
@@ -187,7 +183,6 @@ func test(ctx context.Context, dir, pkg string, all []mutant, equivalent map[str
 	}
 	close(work)
 	running.Wait()
-	slices.Sort(s.survivors)
 	return s, errors.Join(failed, ctx.Err())
 }
 

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -119,6 +121,25 @@ func (i *Inspector) health(ctx context.Context, registration *admissionregistrat
 		r.Stowage = h
 	}
 	return nil
+}
+
+// answerProblem adds that no replica has answered lately, as far as pods show that. The youngest pods have nothing of the webhook, and
+// their policies and the registration were written before they were created.
+func (i *Inspector) answerProblem(s *snapshot, registration *admissionregistrationv1.MutatingWebhookConfiguration, r *Report) {
+	if registration == nil {
+		return
+	}
+	last := s.answered
+	if at := editedAt(registration); at.After(last) {
+		last = at
+	}
+	late := slices.DeleteFunc(s.unanswered, func(at time.Time) bool { return !at.After(last) })
+	if len(late) == 0 {
+		return
+	}
+	since := i.Clock.Since(slices.MinFunc(late, time.Time.Compare))
+	r.problem(noAnswer, "", "MutatingWebhookConfiguration/"+i.Registration, "find out why: kubectl stowage check",
+		"no replica answered in the last %s: %d pod(s) were created without an answer", duration.HumanDuration(since), len(late))
 }
 
 // lastExpiry returns when the last certificate of a bundle ends; zero if there is none.

@@ -74,7 +74,7 @@ func newInspector(t *testing.T, objects ...client.Object) *Inspector {
 	})
 	onNode := func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }
 	return &Inspector{
-		Client: fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).WithIndex(&corev1.Pod{}, "spec.nodeName", onNode).
+		Client: fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).WithReturnManagedFields().WithIndex(&corev1.Pod{}, "spec.nodeName", onNode).
 			WithInterceptorFuncs(interceptor.Funcs{SubResourceGet: testkit.ReplicaSetScale}).Build(),
 		Namespace: "stowage-system", Registration: "stowage",
 		Clock: clocktesting.NewFakePassiveClock(now), Deployment: "stowage", Controllers: "stowage-controllers", Lease: "stowage-leader",
@@ -251,6 +251,10 @@ func TestProblems(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	aged := func(p *corev1.Pod, age time.Duration) *corev1.Pod {
+		p.CreationTimestamp = metav1.NewTime(now.Add(-age))
+		return p
+	}
 	later := func(i *Inspector) { i.Clock = clocktesting.NewFakePassiveClock(now.AddDate(0, 2, 0)) }
 	for name, tc := range map[string]struct {
 		objects []client.Object
@@ -274,6 +278,14 @@ func TestProblems(t *testing.T) {
 			want: []string{"Deployment/stowage: 0 of 2 replicas are ready: pods are created unchanged"}},
 		"no replica of the controllers is ready": {objects: []client.Object{&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "stowage-system", Name: "stowage-controllers"}, Spec: appsv1.DeploymentSpec{Replicas: new(int32(2))}}},
 			want: []string{"Deployment/stowage-controllers: 0 of 2 replicas are ready: nothing is repaired"}},
+		"the youngest pods have no answer": {objects: []client.Object{web(2, nil), aged(pod("x", "0", 1, nil), 10*time.Minute), aged(pod("y", "", 0, nil), 3*time.Minute)},
+			want: []string{"MutatingWebhookConfiguration/stowage: no replica answered in the last 3m: 1 pod(s)", "ReplicaSet/web: 1 pod(s) have no seat"}},
+		"a younger pod has an answer": {objects: []client.Object{web(2, nil), aged(pod("x", "0", 1, nil), 2*time.Minute), aged(pod("y", "", 0, nil), 3*time.Minute)},
+			want: []string{"ReplicaSet/web: 1 pod(s) have no seat"}},
+		"an annotation that is younger than its pods": {objects: []client.Object{web(2, func(rs *appsv1.ReplicaSet) {
+			rs.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "apps/v1", FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1("{}"), Time: &metav1.Time{Time: now.Add(-time.Minute)}}}
+		}), pod("x", "0", 1, nil), aged(pod("y", "", 0, nil), 3*time.Minute)},
+			want: []string{"ReplicaSet/web: 1 pod(s) have no seat"}},
 		"a peer pod that bypassed the webhook": {objects: []client.Object{pod("vm", "", 0, kata)}, want: []string{"Pod/vm: RuntimeClass kata-remote without kata.peerpods.io/vm: the webhook was bypassed (pod vm)"}},
 		"but not where Stowage is off": {objects: []client.Object{pod("vm", "", 0, func(p *corev1.Pod) {
 			kata(p)

@@ -143,6 +143,7 @@ func (i *Inspector) problemsOf(ctx context.Context, s *snapshot, sc *scope.Scope
 	}
 	if (bypassed || unsized != nil) && s.passes(ctx, sc, pod) {
 		if bypassed {
+			s.unanswered = append(s.unanswered, pod.CreationTimestamp.Time)
 			action := "delete the pods, so that their owner recreates them"
 			if owner == nil {
 				action = "delete the pod and create it again"

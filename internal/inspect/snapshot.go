@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -38,6 +40,8 @@ type snapshot struct {
 	deployments []deployment
 	written     []written
 	daemonSets  map[types.UID]*appsv1.DaemonSet
+	// edited is when somebody but a controller last wrote the settings of an object.
+	edited map[types.UID]time.Time
 
 	// hiddenTemplates says that the FlexDaemonsetTemplates may not be listed.
 	hiddenTemplates bool
@@ -51,6 +55,10 @@ type snapshot struct {
 	pods            []*corev1.Pod
 	podsOfNamespace bool
 	nodes           nodeLabels
+	// answered is when the youngest pod was created that the webhook changed, and unanswered are when those were that it should
+	// have changed.
+	answered   time.Time
+	unanswered []time.Time
 }
 
 func (s *snapshot) hasTemplate(name string) bool {
@@ -79,6 +87,7 @@ type written struct {
 
 // note keeps the settings of an object, if it has some and nothing made it.
 func (s *snapshot) note(gvk schema.GroupVersionKind, obj client.Object, template *corev1.PodTemplateSpec) {
+	s.edited[obj.GetUID()] = editedAt(obj)
 	w := written{Object: world.Object{Namespace: obj.GetNamespace(), Ref: world.Ref{APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Name: obj.GetName()}}}
 	w.own = policy.Metadata{Annotations: obj.GetAnnotations(), Labels: obj.GetLabels()}
 	lists := []map[string]string{w.own.Annotations, w.own.Labels}
@@ -91,11 +100,21 @@ func (s *snapshot) note(gvk schema.GroupVersionKind, obj client.Object, template
 	}
 }
 
-// podOwner is what makes pods, with those that have a seat, and how many have none.
+// editedAt is when somebody but a controller last wrote the spec or the metadata of an object.
+func editedAt(obj client.Object) (last time.Time) {
+	for _, f := range obj.GetManagedFields() {
+		if f.Subresource == "" && f.Manager != "kube-controller-manager" && f.Time != nil && f.Time.After(last) {
+			last = f.Time.Time
+		}
+	}
+	return last
+}
+
+// podOwner is what makes pods, with those that have a seat, and when those without one were created.
 type podOwner struct {
 	*world.Workload
 	pods     []*corev1.Pod
-	unseated int64
+	unseated []time.Time
 	// root is the uppermost object above it, and names are those from it up to that, as kind/name.
 	root   world.Ref
 	names  []string
@@ -107,7 +126,7 @@ func (m *podOwner) busy() bool { return m.Replicas != 0 || len(m.pods) > 0 }
 
 // snapshot lists what the report on a namespace depends on.
 func (i *Inspector) snapshot(ctx context.Context, namespace string, r *Report) (*snapshot, error) {
-	s := &snapshot{ownersByUID: map[types.UID]*podOwner{}, created: map[types.UID]corev1.PodTemplateSpec{}, daemonSets: map[types.UID]*appsv1.DaemonSet{}}
+	s := &snapshot{ownersByUID: map[types.UID]*podOwner{}, created: map[types.UID]corev1.PodTemplateSpec{}, daemonSets: map[types.UID]*appsv1.DaemonSet{}, edited: map[types.UID]time.Time{}}
 	if err := i.listWorkloads(ctx, s, namespace); err != nil {
 		return nil, forbidden("workloads and PodDistributors", err)
 	}
@@ -242,9 +261,12 @@ func (s *snapshot) assignPods() {
 		m := s.ownersByUID[owner.UID]
 		if !proven(pod) || pod.Labels[stowage.SeatLabel] == "" { // a proof alone says that every pool was full
 			if m != nil {
-				m.unseated++
+				m.unseated = append(m.unseated, pod.CreationTimestamp.Time)
 			}
 			continue
+		}
+		if !strings.HasPrefix(pod.Annotations[stowage.ClaimAnnotation], adoptedClaim) && pod.CreationTimestamp.After(s.answered) {
+			s.answered = pod.CreationTimestamp.Time
 		}
 		if m == nil {
 			w := &world.Workload{Ref: world.RefOf(owner), Namespace: pod.Namespace, Replicas: -1, Current: -1}

@@ -202,6 +202,7 @@ func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, erro
 		return nil, err
 	}
 	i.podProblems(ctx, s, r)
+	i.answerProblem(s, registration, r)
 	if registration == nil && !s.hiddenRegistration && (len(r.Workloads)+len(r.Templates) > 0 || len(s.objects.PodDistributors) > 0) {
 		r.problem(notRegistered, "", "MutatingWebhookConfiguration/"+i.Registration, "install Stowage, or remove its policies", "does not exist, so that pods are created as they are written")
 	}

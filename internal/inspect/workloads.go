@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -88,6 +89,9 @@ func (i *Inspector) workloads(ctx context.Context, s *snapshot, r *Report) error
 	for _, uid := range order {
 		g := groups[uid]
 		r.Workloads = append(r.Workloads, g.done(r))
+		if g.idle == "" && !g.leftOut {
+			s.unanswered = append(s.unanswered, slices.DeleteFunc(g.missed, func(at time.Time) bool { return !at.After(g.since) })...)
+		}
 	}
 	slices.SortFunc(r.Workloads, func(a, b Workload) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
@@ -119,12 +123,29 @@ func (g *group) look(ctx context.Context, s *snapshot, scope *scope.Scope, m *po
 		}
 	}
 	ns, err := s.Namespace(ctx, m.Namespace)
-	if err != nil || ns == nil || s.registration == nil {
+	if err != nil || ns == nil {
+		return err
+	}
+	g.settled(s.edited[ns.UID])
+	if p.Distributor != nil {
+		g.settled(p.Distributor.CreationTimestamp.Time)
+	} else {
+		g.settled(s.edited[m.UID])
+		g.settled(s.edited[m.root.UID])
+	}
+	if s.registration == nil {
 		return err
 	}
 	selected, err := s.registration.Selects(ns.Labels, object)
 	g.leftOut = g.leftOut || err == nil && !selected
 	return err
+}
+
+// settled notes when something was written last by which the pods get seats.
+func (g *group) settled(at time.Time) {
+	if at.After(g.since) {
+		g.since = at
+	}
 }
 
 // group is a workload in the making.
@@ -139,6 +160,9 @@ type group struct {
 	pods    int64  // that there are, with a seat or without
 	// adopted are the pods of each pool that ran before they got their seat.
 	adopted map[string]int64
+	// missed are when the pods were created that the webhook gave no seat; after since, it should have.
+	missed []time.Time
+	since  time.Time
 	// unseen says that a Deployment's controller has not done what it last asked for.
 	unseen bool
 }
@@ -154,13 +178,15 @@ func (g *group) add(ctx context.Context, i *Inspector, nodes nodeLabels, m *podO
 		return nil
 	}
 	var pods []division.Pod
+	g.missed = append(g.missed, m.unseated...)
 	for _, pod := range m.pods {
 		pods = append(pods, divided(pod, p, nodes))
 		if strings.HasPrefix(pod.Annotations[stowage.ClaimAnnotation], adoptedClaim) {
 			g.adopted[pod.Labels[stowage.PoolLabel]]++
+			g.missed = append(g.missed, pod.CreationTimestamp.Time)
 		}
 	}
-	g.pods += int64(len(m.pods)) + m.unseated
+	g.pods += int64(len(m.pods) + len(m.unseated))
 	seated := g.AddPods(p.Whole, pods)
 	replicas := m.Replicas
 	if replicas < 0 {
@@ -177,7 +203,7 @@ func (g *group) add(ctx context.Context, i *Inspector, nodes nodeLabels, m *podO
 	}
 	g.AddTargets(p.Whole, replicas)
 	g.Shortages = p.Shortages()
-	g.Division.Unseated += min(m.unseated, max(0, p.Strategy.Seats()-seated))
+	g.Division.Unseated += min(int64(len(m.unseated)), max(0, p.Strategy.Seats()-seated))
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -194,7 +195,7 @@ func TestPoliciesThatComeAfterTheirPods(t *testing.T) {
 	t.Run("a PodDistributor", func(t *testing.T) {
 		d := n.Deployment("web", 10, nil)
 		must(t, n.Create(t.Context(), d))
-		laterThan(t, d)
+		n.earlier(t, "web", 10)
 		must(t, n.Create(t.Context(), &versprei.PodDistributor{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "web"}, Spec: versprei.PodDistributorSpec{
 			Target: versprei.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"},
 			Distribution: []versprei.Pool{
@@ -210,7 +211,7 @@ func TestPoliciesThatComeAfterTheirPods(t *testing.T) {
 	t.Run("an annotation", func(t *testing.T) {
 		d := n.Deployment("annotated", 10, nil)
 		must(t, n.Create(t.Context(), d))
-		laterThan(t, d)
+		n.earlier(t, "annotated", 10)
 		must(t, n.Patch(t.Context(), d, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"true",%q:%q}}}`,
 			stowage.SpreadSwitchAnnotation, stowage.SpreadStrategyAnnotation, eightyOf))))
 		n.Spreads(t, "annotated", 10, strategyOf(t, eightyOf))
@@ -220,7 +221,7 @@ func TestPoliciesThatComeAfterTheirPods(t *testing.T) {
 		n.node(t, "b", "cpu=8,memory=16Gi,ephemeral-storage=10Gi")
 		d := n.daemonSet("agent", "late-"+n.Namespace, agent())
 		must(t, n.Create(t.Context(), d))
-		laterThan(t, d)
+		n.earlier(t, "agent", 2)
 		must(t, n.Create(t.Context(), &flexdaemonsets.FlexDaemonsetTemplate{ObjectMeta: metav1.ObjectMeta{Name: "late-" + n.Namespace}, Spec: flexdaemonsets.FlexDaemonsetTemplateSpec{
 			CPUPercentage: new(int32(10)), StoragePercentage: new(int32(5)), // storage cannot be resized in place
 		}}))
@@ -237,10 +238,14 @@ func TestPoliciesThatComeAfterTheirPods(t *testing.T) {
 	})
 }
 
-// laterThan waits until a second has passed since an object was created.
-func laterThan(t *testing.T, obj client.Object) {
+// earlier waits until a workload has all its pods, and a second has passed since: what comes now is later than they are.
+func (n *tenant) earlier(t *testing.T, app string, pods int) {
 	t.Helper()
-	eventually(t, "a second has passed", func() (bool, error) { return time.Since(obj.GetCreationTimestamp().Time) > 1500*time.Millisecond, nil })
+	eventually(t, "the pods are older than a second", func() (bool, error) {
+		list, err := n.Pods(t.Context(), app)
+		old := slices.IndexFunc(list, func(p corev1.Pod) bool { return time.Since(p.CreationTimestamp.Time) < 1500*time.Millisecond }) < 0
+		return len(list) == pods && old, err
+	})
 }
 
 // A seat that somebody wrote over is given back.
