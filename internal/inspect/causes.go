@@ -86,6 +86,8 @@ func (g *group) causes(r *Report) (waits bool) {
 		w.Note, waits = fmt.Sprintf("%d pods exist, and %d are asked for", g.pods, w.Replicas), true
 	case ready < seated:
 		w.Note, waits = fmt.Sprintf("%d of %d pods are ready", ready, seated), true
+	case g.overflow > 0 && w.Note == "":
+		w.Note = fmt.Sprintf("%d pod(s) have no seat, because every pool has its maximum", g.overflow)
 	case g.ForeignCosts > 0 && w.Note == "":
 		w.Note = fmt.Sprintf("%d pod(s) have a deletion cost that Stowage did not write, and scale-downs follow it", g.ForeignCosts)
 	}

@@ -110,11 +110,13 @@ func editedAt(obj client.Object) (last time.Time) {
 	return last
 }
 
-// podOwner is what makes pods, with those that have a seat, and when those without one were created.
+// podOwner is what makes pods, with those that have a seat, and how many have none. Unseen are when those were created that the
+// webhook did not see.
 type podOwner struct {
 	*world.Workload
 	pods     []*corev1.Pod
-	unseated []time.Time
+	unseated int64
+	unseen   []time.Time
 	// root is the uppermost object above it, and names are those from it up to that, as kind/name.
 	root   world.Ref
 	names  []string
@@ -259,14 +261,17 @@ func (s *snapshot) assignPods() {
 			continue
 		}
 		m := s.ownersByUID[owner.UID]
+		if proven(pod) && !strings.HasPrefix(pod.Annotations[stowage.ClaimAnnotation], adoptedClaim) && pod.CreationTimestamp.After(s.answered) {
+			s.answered = pod.CreationTimestamp.Time
+		}
 		if !proven(pod) || pod.Labels[stowage.SeatLabel] == "" { // a proof alone says that every pool was full
 			if m != nil {
-				m.unseated = append(m.unseated, pod.CreationTimestamp.Time)
+				m.unseated++
+				if !proven(pod) {
+					m.unseen = append(m.unseen, pod.CreationTimestamp.Time)
+				}
 			}
 			continue
-		}
-		if !strings.HasPrefix(pod.Annotations[stowage.ClaimAnnotation], adoptedClaim) && pod.CreationTimestamp.After(s.answered) {
-			s.answered = pod.CreationTimestamp.Time
 		}
 		if m == nil {
 			w := &world.Workload{Ref: world.RefOf(owner), Namespace: pod.Namespace, Replicas: -1, Current: -1}

@@ -129,9 +129,9 @@ func (g *group) look(ctx context.Context, s *snapshot, scope *scope.Scope, m *po
 	g.settled(s.edited[ns.UID])
 	if p.Distributor != nil {
 		g.settled(p.Distributor.CreationTimestamp.Time)
-	} else {
-		g.settled(s.edited[m.UID])
-		g.settled(s.edited[m.root.UID])
+	} else { // a pod of the same second is one that the change made, such as a rollout
+		g.settled(s.edited[m.UID].Add(-time.Second))
+		g.settled(s.edited[m.root.UID].Add(-time.Second))
 	}
 	if s.registration == nil {
 		return err
@@ -158,6 +158,8 @@ type group struct {
 	policy  *policy.Policy
 	failure string // why its controller creates no pods, if that is known
 	pods    int64  // that there are, with a seat or without
+	// overflow are the pods without a seat because every pool has its maximum.
+	overflow int64
 	// adopted are the pods of each pool that ran before they got their seat.
 	adopted map[string]int64
 	// missed are when the pods were created that the webhook gave no seat; after since, it should have.
@@ -178,7 +180,7 @@ func (g *group) add(ctx context.Context, i *Inspector, nodes nodeLabels, m *podO
 		return nil
 	}
 	var pods []division.Pod
-	g.missed = append(g.missed, m.unseated...)
+	g.missed = append(g.missed, m.unseen...)
 	for _, pod := range m.pods {
 		pods = append(pods, divided(pod, p, nodes))
 		if strings.HasPrefix(pod.Annotations[stowage.ClaimAnnotation], adoptedClaim) {
@@ -186,7 +188,7 @@ func (g *group) add(ctx context.Context, i *Inspector, nodes nodeLabels, m *podO
 			g.missed = append(g.missed, pod.CreationTimestamp.Time)
 		}
 	}
-	g.pods += int64(len(m.pods) + len(m.unseated))
+	g.pods += int64(len(m.pods)) + m.unseated
 	seated := g.AddPods(p.Whole, pods)
 	replicas := m.Replicas
 	if replicas < 0 {
@@ -203,7 +205,9 @@ func (g *group) add(ctx context.Context, i *Inspector, nodes nodeLabels, m *podO
 	}
 	g.AddTargets(p.Whole, replicas)
 	g.Shortages = p.Shortages()
-	g.Division.Unseated += min(int64(len(m.unseated)), max(0, p.Strategy.Seats()-seated))
+	unseated := min(m.unseated, max(0, p.Strategy.Seats()-seated))
+	g.Division.Unseated += unseated
+	g.overflow += m.unseated - unseated
 	return nil
 }
 

@@ -49,7 +49,7 @@ func patchRegistration(t *testing.T, patch func(*admissionregistrationv1.Mutatin
 		}
 		restored = true
 		if err := update(context.Background(), func(h *admissionregistrationv1.MutatingWebhook) {
-			h.ClientConfig.URL, h.ObjectSelector = original.ClientConfig.URL, original.ObjectSelector
+			h.ClientConfig.URL, h.ObjectSelector, h.NamespaceSelector = original.ClientConfig.URL, original.ObjectSelector, original.NamespaceSelector
 		}); err != nil {
 			t.Error(err)
 		}

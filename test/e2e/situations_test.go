@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -139,6 +140,94 @@ func TestSituations(t *testing.T) {
 		"a DaemonSet without its template": {make: func(t *testing.T, n *tenant) {
 			must(t, n.Create(t.Context(), n.DaemonSet("agent", n.Namespace+".none")))
 		}, args: []string{"ds/agent"}, want: []string{"DaemonSet/agent: names FlexDaemonsetTemplate ", "→ create the template, or correct the annotation"}},
+		"Pod Security refuses pods": {labels: []string{"pod-security.kubernetes.io/enforce=restricted"}, make: func(t *testing.T, n *tenant) { deploy(t, n, 2, nil) },
+			want: []string{"0 of 2 pods exist, and the API server refuses the others: ", "violates PodSecurity"}},
+		"a LimitRange refuses pods": {make: func(t *testing.T, n *tenant) {
+			must(t, n.Create(t.Context(), &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "small"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{Type: corev1.LimitTypePod, Max: testkit.ResourceList("cpu=1m")}}}}))
+			deploy(t, n, 2, nil)
+		}, want: []string{"0 of 2 pods exist, and the API server refuses the others: ", "maximum cpu usage per Pod is 1m"}},
+		"a service account is missing": {make: func(t *testing.T, n *tenant) {
+			deploy(t, n, 2, func(d *appsv1.Deployment) { d.Spec.Template.Spec.ServiceAccountName = "nobody" })
+		}, want: []string{"0 of 2 pods exist, and the API server refuses the others: ", `serviceaccount "nobody" not found`}},
+		"a strategy of a namespace": {make: func(t *testing.T, n *tenant) {
+			deploy(t, n, 2, nil)
+			must(t, n.Patch(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.Namespace}}, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, stowage.SpreadStrategyAliasAnnotation, documented))))
+		}, want: []string{"custom-pod-schedule-strategy has no effect on a Namespace", "→ "}},
+		"a deletion cost of somebody else": {make: func(t *testing.T, n *tenant) {
+			deploy(t, n, 3, nil)
+			n.Ready(t, "web", 3)
+			pods, err := n.Pods(t.Context(), "web")
+			must(t, err)
+			must(t, n.Patch(t.Context(), &pods[0], client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"7"}}}`, corev1.PodDeletionCost))))
+		}, want: []string{fine, "1 pod(s) have a deletion cost that Stowage did not write, and scale-downs follow it"}},
+		"pods of a StatefulSet without a seat": {make: func(t *testing.T, n *tenant) {
+			like := n.Deployment("web", 2, map[string]string{stowage.RepairAnnotation: string(stowage.RepairOff)})
+			d := &appsv1.StatefulSet{ObjectMeta: like.ObjectMeta, Spec: appsv1.StatefulSetSpec{Replicas: like.Spec.Replicas, Selector: like.Spec.Selector, Template: like.Spec.Template}}
+			must(t, n.Create(t.Context(), d))
+			n.Ready(t, "web", 2)
+			must(t, n.Patch(t.Context(), d, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, stowage.SpreadStrategyAliasAnnotation, documented))))
+		}, want: []string{"2 pod(s) have no seat: they were created before the annotation of StatefulSet web, or bypassed the webhook", "rollout restart statefulset/web)"}},
+		"Preferred, and its pool is full": {make: func(t *testing.T, n *tenant) {
+			n.PoolNode(t, "od", "1", 20)
+			n.PoolNode(t, "spot", "1", 1)
+			must(t, n.Create(t.Context(), n.Shortage(t, "web", 5, func(s *versprei.PodDistributorSpec) {
+				s.Enforcement = versprei.EnforcementPreferred
+				s.Distribution[0].Spill, s.Distribution[1].Spill = nil, nil
+			})))
+			n.Ready(t, "web", 5)
+		}, want: []string{"pod(s) are outside the pool of their seat, as enforcement Preferred allows", "→ make room in the pool, and roll out"}},
+		"a node is relabelled": {make: func(t *testing.T, n *tenant) {
+			n.PoolNode(t, "od", "1", 20)
+			node := n.PoolNode(t, "spot", "1", 20)
+			must(t, n.Create(t.Context(), n.Shortage(t, "web", 5, nil)))
+			n.Ready(t, "web", 5)
+			must(t, n.Patch(t.Context(), node, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"shortage-test":"other"}}}`))))
+		}, want: []string{"4 pod(s) are outside the pool of their seat: the labels of pools or nodes, or the order of pools, have changed", "→ roll out"}},
+		"a pool is removed": {make: func(t *testing.T, n *tenant) {
+			n.PoolNode(t, "od", "1", 20)
+			n.PoolNode(t, "spot", "1", 20)
+			must(t, n.Create(t.Context(), n.Shortage(t, "web", 5, nil)))
+			n.Ready(t, "web", 5)
+			pd := &versprei.PodDistributor{}
+			must(t, n.Get(t.Context(), n.Key("web"), pd))
+			before := pd.DeepCopy()
+			pd.Spec.Distribution = pd.Spec.Distribution[:1]
+			must(t, n.Patch(t.Context(), pd, client.MergeFrom(before)))
+		}, want: []string{"4 pod(s) are in a pool that was removed from the strategy", "→ roll out"}},
+		"every pool has its maximum": {make: func(t *testing.T, n *tenant) {
+			n.PoolNode(t, "od", "1", 20)
+			n.PoolNode(t, "spot", "1", 20)
+			must(t, n.Create(t.Context(), n.Shortage(t, "web", 5, func(s *versprei.PodDistributorSpec) {
+				s.Distribution[0].MaxReplicas, s.Distribution[1].MaxReplicas = new(int32(1)), new(int32(1))
+				s.Distribution[0].Spill, s.Distribution[1].Spill = nil, nil
+			})))
+		}, want: []string{fine, "3 pod(s) have no seat, because every pool has its maximum"}},
+		"a peer pod waits for a VM": {make: func(t *testing.T, n *tenant) {
+			n.node(t, "ten", "cpu=4,memory=8Gi")
+			for i := range 11 { // one more than a node has VMs
+				pod := testkit.Pod(fmt.Sprint("vm-", i)).Namespace(n.Namespace).RuntimeClass("kata-remote").Container("a", "cpu=1", "").Obj()
+				pod.Spec.NodeSelector, pod.Spec.Tolerations = map[string]string{sizingLabel: n.Namespace}, []corev1.Toleration{{Key: sizingLabel, Operator: corev1.TolerationOpExists}}
+				must(t, n.Create(t.Context(), pod))
+			}
+		}, args: []string{"--peer-pods"}, want: []string{": no free VM: ", "→ raise PEERPODS_LIMIT_PER_NODE in ConfigMap "}},
+		"a peer pod that bypassed the webhook": {labels: []string{stowage.ModeKey + "=Off"}, make: func(t *testing.T, n *tenant) {
+			pod := testkit.Pod("vm").Namespace(n.Namespace).RuntimeClass("kata-remote").Container("a", "cpu=1", "").Obj()
+			must(t, n.Create(t.Context(), pod))
+			n.edit(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.Namespace}}, `{"metadata":{"labels":{"`+stowage.ModeKey+`":null}}}`)
+		}, args: []string{"--peer-pods"}, want: []string{"Pod/vm: RuntimeClass kata-remote without kata.peerpods.io/vm: the webhook was bypassed", "→ delete the pod and create it again"}},
+		"a size that finds no room": {make: func(t *testing.T, n *tenant) {
+			n.node(t, "small", "cpu=1,memory=1Gi")
+			name := n.template(t, "most", "{cpuPercentage: 60}").Name
+			must(t, n.Create(t.Context(), n.daemonSet("first", name, agent())))
+			n.Ready(t, "first", 1)
+			must(t, n.Create(t.Context(), n.daemonSet("agent", name, agent())))
+		}, args: []string{"ds/agent"}, want: []string{"DaemonSet/agent: no room for the size: ", "→ lower the percentages or minimums of FlexDaemonsetTemplate "}},
+		"a DaemonSet by its name": {make: func(t *testing.T, n *tenant) {
+			n.node(t, "a", "cpu=4,memory=8Gi")
+			name := n.template(t, "tenth", "{cpuPercentage: 10}").Name
+			must(t, n.Create(t.Context(), n.daemonSet("agent", name, agent())))
+			n.sized(t, "agent", 1)
+		}, args: []string{"ds/agent"}, want: []string{fine}},
 		"the problems of pods, by their Deployment": {make: func(t *testing.T, n *tenant) {
 			must(t, n.Create(t.Context(), n.Deployment("web", 2, annotated("nowhere=yes,weight=1"))))
 			must(t, n.Create(t.Context(), n.Deployment("other", 2, annotated("nowhere=no,weight=1"))))
@@ -170,13 +259,45 @@ func TestSituations(t *testing.T) {
 						return false, nil
 					}
 				}
-				if len(tc.args) > 0 && strings.Contains(out, "other") {
+				if len(tc.args) > 0 && strings.Contains(out, "Deployment/other") {
 					return false, fmt.Errorf("another object is shown:\n%s", out)
 				}
 				return exit == want, nil
 			})
 		})
 	}
+}
+
+// While no replica answers, status says since when, and the first pod with an answer ends that. A registration that leaves out a
+// namespace is told, too.
+func TestStatusWithoutAnswer(t *testing.T) {
+	n := newTenant(t)
+	says := func(what string, want bool, part string) {
+		t.Helper()
+		eventually(t, what, func() (bool, error) {
+			out, _, _ := command(t, cluster, append([]string{"status", "-n", n.Namespace}, only...)...)
+			return strings.Contains(out, part) == want, nil
+		})
+	}
+	policy := annotated(documented)
+	policy[stowage.RepairAnnotation] = string(stowage.RepairOff)
+	d := n.Deployment("web", 1, policy)
+	must(t, n.Create(t.Context(), d))
+	n.Ready(t, "web", 1)
+	restore := patchRegistration(t, func(h *admissionregistrationv1.MutatingWebhook) { h.ClientConfig.URL = new("https://localhost:1/") })
+	n.earlier(t, "web", 1)
+	n.Scale(t, d, 3)
+	says("no replica answers", true, "MutatingWebhookConfiguration/stowage: no replica answered in the last ")
+	restore()
+	n.earlier(t, "web", 3)
+	n.Scale(t, d, 4)
+	says("a replica answers again", false, "no replica answered")
+	restore = patchRegistration(t, func(h *admissionregistrationv1.MutatingWebhook) {
+		h.NamespaceSelector = metav1.AddLabelToSelector(h.NamespaceSelector.DeepCopy(), "no", "namespace")
+	})
+	says("the registration leaves the pods out", true, "has a strategy, and the webhook's registration leaves its pods out")
+	restore()
+	says("it does no longer", false, "leaves its pods out")
 }
 
 // The conditions say that a workload is left alone on purpose.
