@@ -240,6 +240,11 @@ func proven(pod *corev1.Pod) bool { return pod.Annotations[stowage.ClaimAnnotati
 // adoptedClaim is how the claim of an adopted pod begins.
 var adoptedClaim = string(ledger.OriginAdopted)
 
+// adopted reports whether a pod got its seat after it was created.
+func adopted(pod *corev1.Pod) bool {
+	return strings.HasPrefix(pod.Annotations[stowage.ClaimAnnotation], adoptedClaim)
+}
+
 // originOf returns a word for where a claim says that its seat comes from, or nothing.
 func originOf(claim string) string {
 	if claim == "" {

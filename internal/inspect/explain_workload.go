@@ -111,7 +111,7 @@ func (i *Inspector) lookOf(pod *corev1.Pod) look {
 	_, waits := podstatus.Unschedulable(pod)
 	return look{
 		pool: pod.Labels[stowage.PoolLabel], template: pod.Labels[stowage.SizedByLabel],
-		adopted: strings.HasPrefix(pod.Annotations[stowage.ClaimAnnotation], adoptedClaim), waits: waits, vm: i.vmsOf(pod) > 0,
+		adopted: adopted(pod), waits: waits, vm: i.vmsOf(pod) > 0,
 	}
 }
 

@@ -129,10 +129,7 @@ func (i *Inspector) answerProblem(s *snapshot, registration *admissionregistrati
 	if registration == nil {
 		return
 	}
-	last := s.answered
-	if at := editedAt(registration); at.After(last) {
-		last = at
-	}
+	last := later(s.answered, editedAt(registration))
 	late := slices.DeleteFunc(s.unanswered, func(at time.Time) bool { return !at.After(last) })
 	if len(late) == 0 {
 		return

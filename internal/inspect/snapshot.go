@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -55,8 +54,8 @@ type snapshot struct {
 	pods            []*corev1.Pod
 	podsOfNamespace bool
 	nodes           nodeLabels
-	// answered is when the youngest pod was created that the webhook changed, and unanswered are when those were that it should
-	// have changed.
+	// answered is when the youngest pod was created that the webhook changed. Unanswered are when those were created that it
+	// should have changed.
 	answered   time.Time
 	unanswered []time.Time
 }
@@ -100,23 +99,31 @@ func (s *snapshot) note(gvk schema.GroupVersionKind, obj client.Object, template
 	}
 }
 
-// editedAt is when somebody but a controller last wrote the spec or the metadata of an object.
-func editedAt(obj client.Object) (last time.Time) {
+// editedAt is when an object was created, or when somebody but a controller last wrote its spec or its metadata.
+func editedAt(obj client.Object) time.Time {
+	last := obj.GetCreationTimestamp().Time
 	for _, f := range obj.GetManagedFields() {
-		if f.Subresource == "" && f.Manager != "kube-controller-manager" && f.Time != nil && f.Time.After(last) {
-			last = f.Time.Time
+		if f.Subresource == "" && f.Manager != "kube-controller-manager" && f.Time != nil {
+			last = later(last, f.Time.Time)
 		}
 	}
 	return last
 }
 
-// podOwner is what makes pods, with those that have a seat, and how many have none. Unseen are when those were created that the
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// podOwner is what makes pods, with those that have a seat, and how many have none. Unanswered are when those were created that the
 // webhook did not see.
 type podOwner struct {
 	*world.Workload
-	pods     []*corev1.Pod
-	unseated int64
-	unseen   []time.Time
+	pods       []*corev1.Pod
+	unseated   int64
+	unanswered []time.Time
 	// root is the uppermost object above it, and names are those from it up to that, as kind/name.
 	root   world.Ref
 	names  []string
@@ -261,14 +268,14 @@ func (s *snapshot) assignPods() {
 			continue
 		}
 		m := s.ownersByUID[owner.UID]
-		if proven(pod) && !strings.HasPrefix(pod.Annotations[stowage.ClaimAnnotation], adoptedClaim) && pod.CreationTimestamp.After(s.answered) {
-			s.answered = pod.CreationTimestamp.Time
+		if proven(pod) && !adopted(pod) {
+			s.answered = later(s.answered, pod.CreationTimestamp.Time)
 		}
 		if !proven(pod) || pod.Labels[stowage.SeatLabel] == "" { // a proof alone says that every pool was full
 			if m != nil {
 				m.unseated++
 				if !proven(pod) {
-					m.unseen = append(m.unseen, pod.CreationTimestamp.Time)
+					m.unanswered = append(m.unanswered, pod.CreationTimestamp.Time)
 				}
 			}
 			continue

@@ -90,7 +90,7 @@ func (i *Inspector) workloads(ctx context.Context, s *snapshot, r *Report) error
 		g := groups[uid]
 		r.Workloads = append(r.Workloads, g.done(r))
 		if g.idle == "" && !g.leftOut {
-			s.unanswered = append(s.unanswered, slices.DeleteFunc(g.missed, func(at time.Time) bool { return !at.After(g.since) })...)
+			s.unanswered = append(s.unanswered, slices.DeleteFunc(g.unanswered, func(at time.Time) bool { return !at.After(g.edited) })...)
 		}
 	}
 	slices.SortFunc(r.Workloads, func(a, b Workload) int {
@@ -126,12 +126,11 @@ func (g *group) look(ctx context.Context, s *snapshot, scope *scope.Scope, m *po
 	if err != nil || ns == nil {
 		return err
 	}
-	g.settled(s.edited[ns.UID])
+	g.edited = later(g.edited, s.edited[ns.UID])
 	if p.Distributor != nil {
-		g.settled(p.Distributor.CreationTimestamp.Time)
+		g.edited = later(g.edited, editedAt(p.Distributor))
 	} else { // a pod of the same second is one that the change made, such as a rollout
-		g.settled(s.edited[m.UID].Add(-time.Second))
-		g.settled(s.edited[m.root.UID].Add(-time.Second))
+		g.edited = later(g.edited, later(s.edited[m.UID], s.edited[m.root.UID]).Add(-time.Second))
 	}
 	if s.registration == nil {
 		return err
@@ -139,13 +138,6 @@ func (g *group) look(ctx context.Context, s *snapshot, scope *scope.Scope, m *po
 	selected, err := s.registration.Selects(ns.Labels, object)
 	g.leftOut = g.leftOut || err == nil && !selected
 	return err
-}
-
-// settled notes when something was written last by which the pods get seats.
-func (g *group) settled(at time.Time) {
-	if at.After(g.since) {
-		g.since = at
-	}
 }
 
 // group is a workload in the making.
@@ -162,9 +154,10 @@ type group struct {
 	overflow int64
 	// adopted are the pods of each pool that ran before they got their seat.
 	adopted map[string]int64
-	// missed are when the pods were created that the webhook gave no seat; after since, it should have.
-	missed []time.Time
-	since  time.Time
+	// unanswered are when the pods were created that the webhook gave no seat. After edited, when its policy or its namespace was
+	// last written, the webhook should have.
+	unanswered []time.Time
+	edited     time.Time
 	// unseen says that a Deployment's controller has not done what it last asked for.
 	unseen bool
 }
@@ -180,12 +173,12 @@ func (g *group) add(ctx context.Context, i *Inspector, nodes nodeLabels, m *podO
 		return nil
 	}
 	var pods []division.Pod
-	g.missed = append(g.missed, m.unseen...)
+	g.unanswered = append(g.unanswered, m.unanswered...)
 	for _, pod := range m.pods {
 		pods = append(pods, divided(pod, p, nodes))
-		if strings.HasPrefix(pod.Annotations[stowage.ClaimAnnotation], adoptedClaim) {
+		if adopted(pod) {
 			g.adopted[pod.Labels[stowage.PoolLabel]]++
-			g.missed = append(g.missed, pod.CreationTimestamp.Time)
+			g.unanswered = append(g.unanswered, pod.CreationTimestamp.Time)
 		}
 	}
 	g.pods += int64(len(m.pods)) + m.unseated

@@ -17,14 +17,16 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"sigs.k8s.io/yaml"
 
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/config/crd"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
 )
 
 // customResource checks the objects of one kind by its CustomResourceDefinition, with the API server's own
@@ -87,11 +89,6 @@ func (r *customResource) complete(ctx context.Context, object map[string]any) fi
 	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, r.structural, object)...)
 	if len(errs) == 0 && r.rules != nil { // rules may count on the types
 		broken, _ := r.rules.Validate(ctx, nil, r.structural, object, nil, celconfig.RuntimeCELCostBudget)
-		for _, err := range broken {
-			if strings.HasSuffix(err.Detail, "the same name") {
-				err.Detail += sameNames(err.Field, object)
-			}
-		}
 		errs = append(errs, broken...)
 	}
 	slices.SortStableFunc(errs, func(a, b *field.Error) int { return cmp.Compare(a.Field, b.Field) }) // maps have no order
@@ -100,21 +97,6 @@ func (r *customResource) complete(ctx context.Context, object map[string]any) fi
 		err.Detail = strings.TrimPrefix(err.Detail, err.Field+" in body ")
 	}
 	return errs
-}
-
-// sameNames says which entries of a list share a name, or nothing. A rule that says so costs more than the API server allows.
-func sameNames(path string, object map[string]any) string {
-	list, _, _ := unstructured.NestedSlice(object, strings.Split(path, ".")...)
-	first := map[string]int{}
-	for n, item := range list {
-		entry, _ := item.(map[string]any)
-		name, _ := entry["name"].(string)
-		if at, ok := first[name]; ok && name != "" {
-			return fmt.Sprintf(": pools %d and %d are both %q; rename one", at+1, n+1, name)
-		}
-		first[name] = n
-	}
-	return ""
 }
 
 // completeCustomResource returns an object of one of Stowage's kinds with its defaults, and false if the API
@@ -139,6 +121,12 @@ func (l *loader) completeCustomResource(where string, gvk schema.GroupVersionKin
 	errs := r.complete(l.ctx, object)
 	for _, err := range errs {
 		l.fail("%s: %w", where, err)
+	}
+	var d versprei.PodDistributor
+	if len(errs) > 0 && gvk == versprei.GroupVersion.WithKind("PodDistributor") && runtime.DefaultUnstructuredConverter.FromUnstructured(object, &d) == nil {
+		if p := policy.Compile(&d); p.Err != nil { // it names what a rule cannot, such as the pools that share a name
+			l.fail("%s: %w", where, p.Err)
+		}
 	}
 	if len(errs) == 0 {
 		data, err = json.Marshal(object)

@@ -254,6 +254,9 @@ func TestSituations(t *testing.T) {
 			eventually(t, "status says so", func() (bool, error) {
 				out, errs, exit := command(t, cluster, append(args, tc.args...)...)
 				last = fmt.Sprintf("exit status %d\n%s%s", exit, out, errs)
+				if strings.Contains(out, "no replica answered") {
+					return false, fmt.Errorf("the replicas answered:\n%s", out)
+				}
 				for _, part := range tc.want {
 					if !strings.Contains(out, part) {
 						return false, nil
