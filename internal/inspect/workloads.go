@@ -129,8 +129,8 @@ func (g *group) look(ctx context.Context, s *snapshot, scope *scope.Scope, m *po
 	g.edited = later(g.edited, s.edited[ns.UID])
 	if p.Distributor != nil {
 		g.edited = later(g.edited, editedAt(p.Distributor))
-	} else { // a pod of the same second is one that the change made, such as a rollout
-		g.edited = later(g.edited, later(s.edited[m.UID], s.edited[m.root.UID]).Add(-time.Second))
+	} else {
+		g.edited = later(g.edited, later(s.edited[m.UID], s.edited[m.root.UID]))
 	}
 	if s.registration == nil {
 		return err
@@ -155,7 +155,7 @@ type group struct {
 	// adopted are the pods of each pool that ran before they got their seat.
 	adopted map[string]int64
 	// unanswered are when the pods were created that the webhook gave no seat. After edited, when its policy or its namespace was
-	// last written, the webhook should have.
+	// last written, the webhook should have. Times are whole seconds: a pod of the same second may be the earlier one.
 	unanswered []time.Time
 	edited     time.Time
 	// unseen says that a Deployment's controller has not done what it last asked for.

@@ -186,7 +186,7 @@ func (n *Tenant) Spreads(t *testing.T, app string, replicas int, s *sequence.Str
 		pods, _ := n.Pods(context.WithoutCancel(t.Context()), app)
 		for i := range pods {
 			p := &pods[i]
-			t.Logf("%s %s/%s on %s, cost %s, created %s", p.Name, p.Labels[stowage.PoolLabel], p.Labels[stowage.SeatLabel], p.Spec.NodeName,
+			t.Logf("%s %s/%s %.1s on %s, cost %s, created %s", p.Name, p.Labels[stowage.PoolLabel], p.Labels[stowage.SeatLabel], p.Annotations[stowage.ClaimAnnotation], p.Spec.NodeName,
 				p.Annotations[corev1.PodDeletionCost], p.CreationTimestamp.Format(time.TimeOnly))
 		}
 		t.Fatalf("%s at %d: %v", app, replicas, wrong)
