@@ -82,8 +82,9 @@ func TestPlaces(t *testing.T) {
 	t.Run("a pool gets labels that no node has", func(t *testing.T) {
 		t.Parallel()
 		n, pd, _ := distributed(t)
+		before := pd.DeepCopy()
 		pd.Spec.Distribution[1].NodeLabel = map[string]versprei.LabelValue{"nowhere": "true"}
-		must(t, n.Update(t.Context(), pd))
+		must(t, n.Patch(t.Context(), pd, client.MergeFrom(before))) // whatever the status has become
 		says(t, n, "8 pod(s) are outside the pool of their seat")
 		condition(t, n, stowage.ReasonOutsidePool, "2/0")
 	})
