@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -41,5 +42,39 @@ func TestLabelsAreDocumented(t *testing.T) {
 	}
 	if found < 15 {
 		t.Errorf("only %d labels and annotations were found", found)
+	}
+}
+
+// Every page is in the navigation of the site, and the navigation has no other. `make docs` says so too, after minutes.
+func TestPagesAreInTheNavigation(t *testing.T) {
+	config, err := os.ReadFile("../hack/docs/hugo.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := map[string]bool{}
+	for _, line := range strings.Split(string(config), "\n") {
+		if list, ok := strings.CutPrefix(line, "pages = ["); ok {
+			for _, page := range strings.Split(strings.TrimSuffix(list, "]"), ", ") {
+				named[strings.Trim(page, `"`)] = true
+			}
+		}
+	}
+	err = fs.WalkDir(os.DirFS("../docs"), ".", func(file string, _ fs.DirEntry, err error) error {
+		name, isPage := strings.CutSuffix(file, ".md")
+		name = strings.TrimSuffix(name, "/README")
+		if err != nil || !isPage || name == "README" {
+			return err
+		}
+		if !named[name] {
+			t.Errorf("params.navigation of hack/docs/hugo.toml does not name %q", name)
+		}
+		delete(named, name)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range named {
+		t.Errorf("params.navigation of hack/docs/hugo.toml names %q, which is no page of docs/", name)
 	}
 }

@@ -31,7 +31,7 @@ func build(out string) error {
 	if err := os.RemoveAll(out); err != nil {
 		return err
 	}
-	if err := commands.Execute([]string{"build", "--destination", out, "--panicOnWarning", "--noBuildLock", "--quiet"}); err != nil {
+	if err := commands.Execute([]string{"build", "--destination", out, "--panicOnWarning", "--noBuildLock"}); err != nil {
 		return err
 	}
 	problems, err := links.Check(out)
