@@ -298,11 +298,18 @@ func TestProblems(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "d"}, Spec: versprei.PodDistributorSpec{
 				Target: versprei.Target{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web"}, Distribution: distributor.Spec.Distribution,
 			}}}, want: []string{"ReplicaSet/web: the strategy is ignored, because PodDistributor d divides the pods of this workload"}},
-		"a peer pod that waits for a VM": {objects: []client.Object{pod("vm", "", 0, func(p *corev1.Pod) {
+		"a peer pod that waits for a VM": {objects: []client.Object{node("10", nil), pod("vm", "", 0, func(p *corev1.Pod) {
 			kata(p)
 			waits(p)
+			p.Spec.NodeSelector = nil
 			p.Spec.Containers[0].Resources.Requests = testkit.ResourceList("kata.peerpods.io/vm=1")
 		})}, want: []string{"Pod/vm: no free VM: 0/1 nodes are available: 1 Insufficient x (pod vm)"}},
+		"a peer pod that fits no node": {objects: []client.Object{node("10", nil), pod("vm", "", 0, func(p *corev1.Pod) {
+			kata(p)
+			waits(p)
+			p.Spec.NodeSelector = map[string]string{"disk": "ssd"}
+			p.Spec.Containers[0].Resources.Requests = testkit.ResourceList("kata.peerpods.io/vm=1")
+		})}, want: []string{"Pod/vm: no node is as the node selector or affinity of the pod asks: 0/1"}},
 		"a sized pod that waits": {objects: []client.Object{daemonSet("tenth", nil), tenth, agent(func(p *corev1.Pod) {
 			waits(p)
 			p.Labels = map[string]string{stowage.SizedByLabel: "tenth"}

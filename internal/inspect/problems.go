@@ -172,7 +172,15 @@ func (i *Inspector) problemsOf(ctx context.Context, s *snapshot, sc *scope.Scope
 // waitsFor returns what a pod waits for and what to do about that, if its policy or what Stowage made of it is the reason. The policy
 // may be nil, and so may the nodes.
 func (i *Inspector) waitsFor(pod *corev1.Pod, p *policy.Policy, nodes nodeLabels) *podProblem {
+	misfit := nodes != nil && !nodes.fit(pod)
 	switch {
+	case misfit && p != nil && p.Whole != nil:
+		return misfitOf(pod, p, nodes)
+	case misfit && i.vmsOf(pod) > 0:
+		return &podProblem{
+			reason: fitsNoNode, problem: "no node is as the node selector or affinity of the pod asks",
+			action: fmt.Sprintf("correct them in the pod template and in RuntimeClass %s (scheduling), or label nodes", runtimeClass(pod)),
+		}
 	case i.vmsOf(pod) > 0:
 		return &podProblem{
 			reason: noFreeVM, problem: "no free VM",
@@ -183,24 +191,6 @@ func (i *Inspector) waitsFor(pod *corev1.Pod, p *policy.Policy, nodes nodeLabels
 			reason: noRoomForSize, problem: "no room for the size", template: pod.Labels[stowage.SizedByLabel],
 			action: "lower the percentages or minimums of FlexDaemonsetTemplate " + pod.Labels[stowage.SizedByLabel],
 		}
-	case p != nil && p.Whole != nil && nodes != nil && !nodes.fit(pod):
-		if n, ok := p.Pool(pod.Labels[stowage.PoolLabel]); ok {
-			pool := p.Whole.Pool(n)
-			if !nodes.have(pool.Labels) {
-				return &podProblem{
-					reason: fitsNoNode, problem: fmt.Sprintf("no node has the labels of pool %s (%s)", pool.Name, labels.Set(pool.Labels)),
-					action: "correct the labels of the pool, or add nodes with these labels (a node autoscaler may be at its limit)",
-				}
-			}
-			return &podProblem{
-				reason: fitsNoNode, problem: fmt.Sprintf("no node of pool %s has what the node selector or affinity of the pod template asks for", pool.Name),
-				action: "correct the pod template, or label nodes of the pool",
-			}
-		}
-		return &podProblem{
-			reason: fitsNoNode, problem: "the pod template chooses nodes itself, and no node is as it asks",
-			action: "remove its node selector and affinity, so that the strategy divides its pods, or correct them",
-		}
 	case pod.Labels[stowage.SeatLabel] != "":
 		return &podProblem{
 			reason: noRoomInPool, problem: "no room in pool " + pod.Labels[stowage.PoolLabel],
@@ -208,6 +198,28 @@ func (i *Inspector) waitsFor(pod *corev1.Pod, p *policy.Policy, nodes nodeLabels
 		}
 	}
 	return nil
+}
+
+// misfitOf returns why no node is as a pod of a policy asks.
+func misfitOf(pod *corev1.Pod, p *policy.Policy, nodes nodeLabels) *podProblem {
+	n, seated := p.Pool(pod.Labels[stowage.PoolLabel])
+	switch pool := p.Whole.Pool(n); {
+	case !seated:
+		return &podProblem{
+			reason: fitsNoNode, problem: "the pod template chooses nodes itself, and no node is as it asks",
+			action: "remove its node selector and affinity, so that the strategy divides its pods, or correct them",
+		}
+	case !nodes.have(pool.Labels):
+		return &podProblem{
+			reason: fitsNoNode, problem: fmt.Sprintf("no node has the labels of pool %s (%s)", pool.Name, labels.Set(pool.Labels)),
+			action: "correct the labels of the pool, or add nodes with these labels (a node autoscaler may be at its limit)",
+		}
+	default:
+		return &podProblem{
+			reason: fitsNoNode, problem: fmt.Sprintf("no node of pool %s has what the node selector or affinity of the pod template asks for", pool.Name),
+			action: "correct the pod template, or label nodes of the pool",
+		}
+	}
 }
 
 // policyOf returns the policy of a pod's workload, or nil if it has none.

@@ -210,6 +210,11 @@ func TestSituations(t *testing.T) {
 				must(t, n.Create(t.Context(), pod))
 			}
 		}, args: []string{"--peer-pods"}, want: []string{": no free VM: ", "→ raise PEERPODS_LIMIT_PER_NODE in ConfigMap "}},
+		"a peer pod fits no node": {make: func(t *testing.T, n *tenant) {
+			pod := testkit.Pod("vm").Namespace(n.Namespace).RuntimeClass("kata-remote").Container("a", "cpu=1", "").Obj()
+			pod.Spec.NodeSelector = map[string]string{"disk": "none"}
+			must(t, n.Create(t.Context(), pod))
+		}, args: []string{"--peer-pods"}, want: []string{"Pod/vm: no node is as the node selector or affinity of the pod asks: ", "→ correct them in the pod template and in RuntimeClass kata-remote"}},
 		"a peer pod that bypassed the webhook": {labels: []string{stowage.ModeKey + "=Off"}, make: func(t *testing.T, n *tenant) {
 			pod := testkit.Pod("vm").Namespace(n.Namespace).RuntimeClass("kata-remote").Container("a", "cpu=1", "").Obj()
 			must(t, n.Create(t.Context(), pod))
