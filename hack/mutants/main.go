@@ -29,7 +29,7 @@ var deciding = []string{"internal/spread/sequence", "internal/spread/ledger", "i
 const required = 90 // percent
 
 // short are the flags with which the tests of some packages take seconds. What finds faults that tests plant is left out.
-// With -short rapid plays a fifth of the histories, and the ledger counts them.
+// Without -short rapid plays all histories: TestSimulation of ledger fails if it saw fewer.
 var short = map[string][]string{
 	"internal/spread/ledger":         {"-skip", "FindsPlantedBugs", "-short=false", "-histories", "200"},
 	"internal/spread/shortage/spill": {"-skip", "FindsFaults", "-histories", "200"},

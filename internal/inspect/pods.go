@@ -82,8 +82,11 @@ func (n nodeLabels) have(want labels.Set) bool {
 	return false
 }
 
-// fit reports whether a node is as a pod's node selector and affinity ask.
+// fit reports whether a node is as a pod's node selector and affinity ask, or the nodes are not known.
 func (n nodeLabels) fit(pod *corev1.Pod) bool {
+	if n == nil {
+		return true
+	}
 	asks := nodeaffinity.GetRequiredNodeAffinity(pod)
 	for name, has := range n {
 		if ok, err := asks.Match(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: has}}); ok && err == nil {

@@ -172,11 +172,10 @@ func (i *Inspector) problemsOf(ctx context.Context, s *snapshot, sc *scope.Scope
 // waitsFor returns what a pod waits for and what to do about that, if its policy or what Stowage made of it is the reason. The policy
 // may be nil, and so may the nodes.
 func (i *Inspector) waitsFor(pod *corev1.Pod, p *policy.Policy, nodes nodeLabels) *podProblem {
-	misfit := nodes != nil && !nodes.fit(pod)
 	switch {
-	case misfit && p != nil && p.Whole != nil:
+	case p != nil && p.Whole != nil && !nodes.fit(pod):
 		return misfitOf(pod, p, nodes)
-	case misfit && i.vmsOf(pod) > 0:
+	case i.vmsOf(pod) > 0 && !nodes.fit(pod):
 		return &podProblem{
 			reason: fitsNoNode, problem: "no node is as the node selector or affinity of the pod asks",
 			action: fmt.Sprintf("correct them in the pod template and in RuntimeClass %s (scheduling), or label nodes", runtimeClass(pod)),

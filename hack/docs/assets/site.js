@@ -5,9 +5,11 @@
 const script = document.currentScript;
 const root = new URL("./", script.src); // the script stands in the root of the site
 
+const wordsOf = (query) => query.toLowerCase().split(/\s+/).filter(Boolean);
+
 // search returns the sections that have all words, those with a word in their heading or title first.
 function search(sections, query) {
-  const words = query.toLowerCase().split(/\s+/).filter(Boolean);
+  const words = wordsOf(query);
   if (words.length === 0) return [];
   const found = [];
   for (const s of sections) {
@@ -18,15 +20,15 @@ function search(sections, query) {
       if (here === 0) { score = 0; break; }
       score += here;
     }
-    if (score > 0) found.push({ s, score, first: s.heading === "" });
+    if (score > 0) found.push({ s, score });
   }
-  return found.sort((a, b) => b.score - a.score || b.first - a.first).map((f) => f.s);
+  return found.sort((a, b) => b.score - a.score).map((f) => f.s);
 }
 
 // excerpt returns the text around the first word of the query that it has: before, the whole word, and after.
 function excerpt(text, query) {
   const lower = text.toLowerCase();
-  const at = query.toLowerCase().split(/\s+/).filter(Boolean).map((w) => lower.indexOf(w)).find((n) => n >= 0);
+  const at = wordsOf(query).map((w) => lower.indexOf(w)).find((n) => n >= 0);
   if (at === undefined) return [text.slice(0, 120), "", ""];
   const begin = at - text.slice(0, at).match(/[\w-]*$/)[0].length, end = at + text.slice(at).search(/[^\w-]|$/);
   const from = Math.max(0, begin - 50);
