@@ -123,13 +123,16 @@ func (i *Inspector) health(ctx context.Context, registration *admissionregistrat
 	return nil
 }
 
-// answerProblem adds that no replica has answered lately, as far as pods show that. The youngest pods have nothing of the webhook, and
-// their policies and the registration were written before they were created.
+// answerProblem adds that no replica has answered lately, as far as pods show that. The youngest pods have nothing of the webhook.
+// Before they were created, their policies and the registration were written, and the webhook changed a pod of their namespace.
 func (i *Inspector) answerProblem(s *snapshot, registration *admissionregistrationv1.MutatingWebhookConfiguration, r *Report) {
 	if registration == nil {
 		return
 	}
-	last := later(s.answered, editedAt(registration))
+	last := editedAt(registration)
+	for _, answered := range s.answered {
+		last = later(last, slices.MaxFunc(answered, time.Time.Compare))
+	}
 	late := slices.DeleteFunc(s.unanswered, func(at time.Time) bool { return !at.After(last) })
 	if len(late) == 0 {
 		return

@@ -280,6 +280,8 @@ func TestProblems(t *testing.T) {
 			want: []string{"Deployment/stowage-controllers: 0 of 2 replicas are ready: nothing is repaired"}},
 		"the youngest pods have no answer": {objects: []client.Object{web(2, nil), aged(pod("x", "0", 1, nil), 10*time.Minute), aged(pod("y", "", 0, nil), 3*time.Minute)},
 			want: []string{"MutatingWebhookConfiguration/stowage: no replica answered in the last 3m: 1 pod(s)", "ReplicaSet/web: 1 pod(s) have no seat"}},
+		"no pod shows that its namespace was on": {objects: []client.Object{web(1, nil), aged(pod("y", "", 0, nil), 3*time.Minute)},
+			want: []string{"ReplicaSet/web: 1 pod(s) have no seat"}},
 		"a younger pod has an answer": {objects: []client.Object{web(2, nil), aged(pod("x", "0", 1, nil), 2*time.Minute), aged(pod("y", "", 0, nil), 3*time.Minute)},
 			want: []string{"ReplicaSet/web: 1 pod(s) have no seat"}},
 		"an annotation that is younger than its pods": {objects: []client.Object{web(2, func(rs *appsv1.ReplicaSet) {

@@ -141,12 +141,9 @@ func (i *Inspector) problemsOf(ctx context.Context, s *snapshot, sc *scope.Scope
 			unsized = d
 		}
 	}
-	if i.PeerPods.Targets(runtimeClass(pod)) && i.vmsOf(pod) > 0 {
-		s.answered = later(s.answered, pod.CreationTimestamp.Time)
-	}
 	if (bypassed || unsized != nil) && s.passes(ctx, sc, pod) {
 		if bypassed {
-			if ns, err := s.Namespace(ctx, pod.Namespace); err == nil && ns != nil && pod.CreationTimestamp.After(s.edited[ns.UID]) {
+			if ns, err := s.Namespace(ctx, pod.Namespace); err == nil && ns != nil && pod.CreationTimestamp.After(s.onSince(ns)) {
 				s.unanswered = append(s.unanswered, pod.CreationTimestamp.Time)
 			}
 			action := "delete the pods, so that their owner recreates them"

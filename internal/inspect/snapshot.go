@@ -54,9 +54,9 @@ type snapshot struct {
 	pods            []*corev1.Pod
 	podsOfNamespace bool
 	nodes           nodeLabels
-	// answered is when the youngest pod was created that the webhook changed. Unanswered are when those were created that it
-	// should have changed.
-	answered   time.Time
+	// answered are when the pods were created that the webhook changed, by namespace. Unanswered are when those were created that
+	// it should have changed.
+	answered   map[string][]time.Time
 	unanswered []time.Time
 }
 
@@ -110,6 +110,22 @@ func editedAt(obj client.Object) time.Time {
 	return last
 }
 
+// never is later than every pod.
+var never = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// onSince returns since when a namespace is known to be on: since the webhook changed the first pod after the namespace was last
+// edited. It returns never if it changed none. That edit alone proves nothing: who only removes a label (a mode, say) leaves no time in
+// the managed fields, but who sets one does.
+func (s *snapshot) onSince(ns *corev1.Namespace) time.Time {
+	first := never
+	for _, at := range s.answered[ns.Name] {
+		if at.After(s.edited[ns.UID]) && at.Before(first) {
+			first = at
+		}
+	}
+	return first
+}
+
 func later(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b
@@ -135,7 +151,7 @@ func (m *podOwner) busy() bool { return m.Replicas != 0 || len(m.pods) > 0 }
 
 // snapshot lists what the report on a namespace depends on.
 func (i *Inspector) snapshot(ctx context.Context, namespace string, r *Report) (*snapshot, error) {
-	s := &snapshot{ownersByUID: map[types.UID]*podOwner{}, created: map[types.UID]corev1.PodTemplateSpec{}, daemonSets: map[types.UID]*appsv1.DaemonSet{}, edited: map[types.UID]time.Time{}}
+	s := &snapshot{ownersByUID: map[types.UID]*podOwner{}, created: map[types.UID]corev1.PodTemplateSpec{}, daemonSets: map[types.UID]*appsv1.DaemonSet{}, edited: map[types.UID]time.Time{}, answered: map[string][]time.Time{}}
 	if err := i.listWorkloads(ctx, s, namespace); err != nil {
 		return nil, forbidden("workloads and PodDistributors", err)
 	}
@@ -158,7 +174,7 @@ func (i *Inspector) snapshot(ctx context.Context, namespace string, r *Report) (
 		}
 	}
 	s.Snapshot = worldapi.NewSnapshot(i.live(), namespace, s.objects)
-	s.assignPods()
+	i.assignPods(s)
 	return s, nil
 }
 
@@ -261,16 +277,16 @@ func (i *Inspector) listTemplates(ctx context.Context, s *snapshot, r *Report) e
 }
 
 // assignPods gives the pods of the report to what made them, which may be of a kind that was not listed.
-func (s *snapshot) assignPods() {
+func (i *Inspector) assignPods(s *snapshot) {
 	for _, pod := range s.pods {
+		if proven(pod) && !adopted(pod) || i.PeerPods.Targets(runtimeClass(pod)) && i.vmsOf(pod) > 0 {
+			s.answered[pod.Namespace] = append(s.answered[pod.Namespace], pod.CreationTimestamp.Time)
+		}
 		owner := metav1.GetControllerOfNoCopy(pod)
 		if owner == nil || !s.Covers(pod.Namespace) || !podstatus.Active(pod) {
 			continue
 		}
 		m := s.ownersByUID[owner.UID]
-		if proven(pod) && !adopted(pod) {
-			s.answered = later(s.answered, pod.CreationTimestamp.Time)
-		}
 		if !proven(pod) || pod.Labels[stowage.SeatLabel] == "" { // a proof alone says that every pool was full
 			if m != nil {
 				m.unseated++

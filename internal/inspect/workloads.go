@@ -126,7 +126,7 @@ func (g *group) look(ctx context.Context, s *snapshot, scope *scope.Scope, m *po
 	if err != nil || ns == nil {
 		return err
 	}
-	g.edited = later(g.edited, s.edited[ns.UID])
+	g.edited = later(g.edited, s.onSince(ns))
 	if p.Distributor != nil {
 		g.edited = later(g.edited, editedAt(p.Distributor))
 	} else {
@@ -154,8 +154,8 @@ type group struct {
 	overflow int64
 	// adopted are the pods of each pool that ran before they got their seat.
 	adopted map[string]int64
-	// unanswered are when the pods were created that the webhook gave no seat. After edited, when its policy or its namespace was
-	// last written, the webhook should have. Times are whole seconds: a pod of the same second may be the earlier one.
+	// unanswered are when the pods were created that the webhook gave no seat. After edited, when its policy was last written and
+	// its namespace is known to be on, the webhook should have. Times are whole seconds: a pod of the same second may be the earlier one.
 	unanswered []time.Time
 	edited     time.Time
 	// unseen says that a Deployment's controller has not done what it last asked for.

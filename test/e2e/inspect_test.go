@@ -113,7 +113,7 @@ func TestStatus(t *testing.T) {
 		must(t, off.Create(t.Context(), past))
 		off.edit(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: off.Namespace}}, `{"metadata":{"labels":{"`+stowage.ModeKey+`":null}}}`)
 		for namespace, parts := range map[string][]string{
-			lost.Namespace: {"PodDistributor/lost", "its target apps/v1 Deployment nowhere does not exist", "DaemonSet/agent", "which does not exist", "Pod/waits", "no free VM: "},
+			lost.Namespace: {"PodDistributor/lost", "its target apps/v1 Deployment nowhere does not exist", "DaemonSet/agent", "which does not exist", "Pod/waits", "no node is as the node selector or affinity of the pod asks: "},
 			off.Namespace:  {"Pod/past", "RuntimeClass kata-remote without kata.peerpods.io/vm: the webhook was bypassed"},
 		} {
 			eventually(t, "each problem is named", func() (bool, error) {

@@ -2,8 +2,10 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -216,6 +218,11 @@ func TestSituations(t *testing.T) {
 			must(t, n.Create(t.Context(), pod))
 		}, args: []string{"--peer-pods"}, want: []string{"Pod/vm: no node is as the node selector or affinity of the pod asks: ", "→ correct them in the pod template and in RuntimeClass kata-remote"}},
 		"a peer pod that bypassed the webhook": {labels: []string{stowage.ModeKey + "=Off"}, make: func(t *testing.T, n *tenant) {
+			eventually(t, "the namespace is older than a second", func() (bool, error) { // its pod came after its last edit with a time
+				var ns corev1.Namespace
+				err := n.Get(t.Context(), client.ObjectKey{Name: n.Namespace}, &ns)
+				return time.Since(ns.CreationTimestamp.Time) > 1500*time.Millisecond, err
+			})
 			pod := testkit.Pod("vm").Namespace(n.Namespace).RuntimeClass("kata-remote").Container("a", "cpu=1", "").Obj()
 			must(t, n.Create(t.Context(), pod))
 			n.edit(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.Namespace}}, `{"metadata":{"labels":{"`+stowage.ModeKey+`":null}}}`)
@@ -291,15 +298,20 @@ func TestStatusWithoutAnswer(t *testing.T) {
 	policy[stowage.RepairAnnotation] = string(stowage.RepairOff)
 	d := n.Deployment("web", 1, policy)
 	must(t, n.Create(t.Context(), d))
-	n.Ready(t, "web", 1)
+	n.earlier(t, "web", 1)
+	n.Scale(t, d, 2) // this pod shows that the namespace is on
+	n.Ready(t, "web", 2)
 	restore := patchRegistration(t, func(h *admissionregistrationv1.MutatingWebhook) { h.ClientConfig.URL = new("https://localhost:1/") })
 	pods, err := n.Pods(t.Context(), "web")
 	must(t, err)
-	must(t, n.Delete(t.Context(), &pods[0])) // its successor is younger than each setting
+	oldest := slices.MinFunc(pods, func(a, b corev1.Pod) int {
+		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+	})
+	must(t, n.Delete(t.Context(), &oldest)) // its successor is younger than each setting
 	says("no replica answers", true, "MutatingWebhookConfiguration/stowage: no replica answered in the last ")
 	restore()
-	n.earlier(t, "web", 1)
-	n.Scale(t, d, 2)
+	n.earlier(t, "web", 2)
+	n.Scale(t, d, 3)
 	says("a replica answers again", false, "no replica answered")
 	restore = patchRegistration(t, func(h *admissionregistrationv1.MutatingWebhook) {
 		h.NamespaceSelector = metav1.AddLabelToSelector(h.NamespaceSelector.DeepCopy(), "no", "namespace")
