@@ -52,9 +52,9 @@ func TestPagesAreInTheNavigation(t *testing.T) {
 		t.Fatal(err)
 	}
 	named := map[string]bool{}
-	for _, line := range strings.Split(string(config), "\n") {
+	for line := range strings.SplitSeq(string(config), "\n") {
 		if list, ok := strings.CutPrefix(line, "pages = ["); ok {
-			for _, page := range strings.Split(strings.TrimSuffix(list, "]"), ", ") {
+			for page := range strings.SplitSeq(strings.TrimSuffix(list, "]"), ", ") {
 				named[strings.Trim(page, `"`)] = true
 			}
 		}
