@@ -54,16 +54,22 @@ func (n *tenant) golden(t *testing.T, name, got string) {
 // only leaves out what is of the whole cluster, where other tests are at work.
 var only = []string{"--sizing=false", "--peer-pods=false"}
 
+// led waits until a replica leads, as it does some seconds after the suite has begun.
+func (n *tenant) led(t *testing.T) {
+	t.Helper()
+	eventually(t, "a replica leads", func() (bool, error) {
+		out, _, _ := command(t, cluster, append([]string{"status", "-n", n.Namespace}, only...)...)
+		return strings.Contains(out, "leader "), nil
+	})
+}
+
 func TestStatus(t *testing.T) {
 	n := newTenant(t)
 	status := func(t *testing.T, args ...string) (string, string, int) {
 		t.Helper()
 		return command(t, cluster, append(append([]string{"status", "-n", n.Namespace}, only...), args...)...)
 	}
-	eventually(t, "a replica leads", func() (bool, error) {
-		out, _, _ := status(t)
-		return strings.Contains(out, "leader "), nil
-	})
+	n.led(t)
 	t.Run("nothing", func(t *testing.T) {
 		out, errs, exit := status(t)
 		n.golden(t, "status-nothing", out+errs)
