@@ -68,6 +68,23 @@ func TestFingerprint(t *testing.T) {
 	}
 }
 
+// Values that are the same bytes one after the other are different values.
+func TestFingerprintsDoNotRunTogether(t *testing.T) {
+	labels := func(pairs ...string) map[string]string {
+		out := map[string]string{}
+		for i := 0; i < len(pairs); i += 2 {
+			out[pairs[i]] = pairs[i+1]
+		}
+		return out
+	}
+	// The numbers of the first pool are 3 and the letters n, p and r, as the hash writes numbers.
+	two := strategy(t, sequence.EarlierWins, sequence.Pool{Name: "x", Labels: labels("a", "b"), Base: 3, Weight: 'n' / 2, Max: 'p' / 2, Overflow: 'r' / 2}, sequence.Pool{Name: "q", Labels: labels("s", "t"), Weight: 1})
+	one := strategy(t, sequence.EarlierWins, sequence.Pool{Name: "x", Labels: labels("a", "b", "npr", "q", "s", "t"), Weight: 1})
+	if one.Same(two) {
+		t.Error("a pool of three labels is two pools of one")
+	}
+}
+
 func mustParse(t *testing.T, text string) *sequence.Strategy {
 	t.Helper()
 	s, err := sequence.Parse(text)

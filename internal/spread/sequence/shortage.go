@@ -54,8 +54,7 @@ func (s *Strategy) Without(gaps []Gap) *Strategy {
 		for i := range pools {
 			pools[i].Weight = pools[i].Overflow
 			switch {
-			case gaps[i].Count > 0:
-				pools[i].Weight = 0
+			case gaps[i].Count > 0: // no room
 			case pools[i].Max > 0:
 				room[i] = pools[i].Max - x.kept[i]
 			default:

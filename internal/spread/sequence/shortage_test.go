@@ -19,30 +19,43 @@ func TestKnownShortages(t *testing.T) {
 	fallback[0].Overflow = 1
 	limited := []sequence.Pool{pool("a", 0, 1, 3), pool("b", 0, 1, 0), pool("c", 0, 0, 5)}
 	limited[0].Overflow, limited[2].Overflow = 1, 1
+	full := []sequence.Pool{pool("a", 0, 1, 4), pool("b", 0, 0, 2), pool("c", 0, 0, 5)}
+	full[1].Overflow, full[2].Overflow = 1, 1
 	none := sequence.Gap{}
+	const unlimited = math.MaxInt64
 	for name, tc := range map[string]struct {
-		pools []sequence.Pool
-		gaps  []sequence.Gap
-		n     int64
-		want  []int64
+		pools           []sequence.Pool
+		gaps            []sequence.Gap
+		n               int64
+		want            []int64
+		capacity, seats int64
 	}{
-		"spot holds 200 of 500":                                   {eighty, []sequence.Gap{none, {200, sequence.All}}, 500, []int64{300, 200}},
-		"spot holds none":                                         {eighty, []sequence.Gap{none, {0, sequence.All}}, 10, []int64{10, 0}},
-		"spot holds more than there are":                          {eighty, []sequence.Gap{none, {100, sequence.All}}, 10, []int64{2, 8}},
-		"the others keep their ratio":                             {three, []sequence.Gap{none, none, {0, sequence.All}}, 11, []int64{6, 5}},
-		"five seats of spot are left out, and later ones are not": {eighty, []sequence.Gap{none, {4, 5}}, 10, []int64{3, 7}},
-		"a base without room":                                     {three, []sequence.Gap{{0, sequence.All}, none, none}, 6, []int64{0, 2, 4}},
-		"nothing has room":                                        {eighty, []sequence.Gap{{1, sequence.All}, {2, sequence.All}}, 10, []int64{1, 2}},
-		"the fall-back of a pool":                                 {fallback, []sequence.Gap{none, {3, sequence.All}}, 10, []int64{7, 3}},
-		"no fall-back while there is room":                        {fallback, []sequence.Gap{none, {8, sequence.All}}, 10, []int64{2, 8}},
-		"overflow within the maxima":                              {limited, []sequence.Gap{none, {1, sequence.All}, none}, 20, []int64{3, 1, 5}},
-		"overflow does not go where no room is":                   {limited, []sequence.Gap{{1, sequence.All}, {1, sequence.All}, none}, 20, []int64{1, 1, 5}},
+		"spot holds 200 of 500":                                   {eighty, []sequence.Gap{none, {200, sequence.All}}, 500, []int64{300, 200}, unlimited, unlimited},
+		"spot holds none":                                         {eighty, []sequence.Gap{none, {0, sequence.All}}, 10, []int64{10, 0}, unlimited, unlimited},
+		"spot holds more than there are":                          {eighty, []sequence.Gap{none, {100, sequence.All}}, 10, []int64{2, 8}, unlimited, unlimited},
+		"the others keep their ratio":                             {three, []sequence.Gap{none, none, {0, sequence.All}}, 11, []int64{6, 5}, unlimited, unlimited},
+		"five seats of spot are left out, and later ones are not": {eighty, []sequence.Gap{none, {4, 5}}, 10, []int64{3, 7}, unlimited, unlimited},
+		"a base without room":                                     {three, []sequence.Gap{{0, sequence.All}, none, none}, 6, []int64{0, 2, 4}, unlimited, unlimited},
+		"nothing has room":                                        {eighty, []sequence.Gap{{1, sequence.All}, {2, sequence.All}}, 10, []int64{1, 2}, 3, unlimited},
+		"the fall-back of a pool":                                 {fallback, []sequence.Gap{none, {3, sequence.All}}, 10, []int64{7, 3}, unlimited, unlimited},
+		"no fall-back while there is room":                        {fallback, []sequence.Gap{none, {8, sequence.All}}, 10, []int64{2, 8}, unlimited, unlimited},
+		"overflow within the maxima":                              {limited, []sequence.Gap{none, {1, sequence.All}, none}, 20, []int64{3, 1, 5}, 9, unlimited},
+		"overflow does not go where no room is":                   {limited, []sequence.Gap{{1, sequence.All}, {1, sequence.All}, none}, 20, []int64{1, 1, 5}, 7, unlimited},
+		"overflow of a strategy with a limit":                     {full, []sequence.Gap{{1, sequence.All}, none, none}, 20, []int64{1, 2, 5}, 8, 11},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := strategy(t, sequence.EarlierWins, tc.pools...).Without(append(tc.gaps, make([]sequence.Gap, len(tc.pools)-len(tc.gaps))...))
 			want := append(tc.want, make([]int64, len(tc.pools)-len(tc.want))...)
 			if diff := cmp.Diff(want, targets(s, tc.n)); diff != "" {
 				t.Errorf("target(%d) (-want +got):\n%s", tc.n, diff)
+			}
+			if s.Capacity() != tc.capacity || s.Seats() != tc.seats {
+				t.Errorf("the capacity is %d, and the seats are %d", s.Capacity(), s.Seats())
+			}
+			for i := range want {
+				if got := s.Share(i, tc.n); got != float64(want[i]) {
+					t.Errorf("the share of pool %d is %v", i, got)
+				}
 			}
 		})
 	}
@@ -66,6 +79,26 @@ var shortageGen = rapid.Custom(func(t *rapid.T) (s struct {
 	s.Pools[0].Weight = max(1, s.Pools[0].Weight)
 	return s
 })
+
+// overflowOf returns the overflow as a strategy of its own: the pools without a gap, by their overflow weights, with what room they
+// have beside the pods that they have. It returns nil if no pool takes part.
+func overflowOf(pools []sequence.Pool, gaps []sequence.Gap, have []int64) *sequence.Strategy {
+	rest := slices.Clone(pools)
+	for i := range rest {
+		p := &rest[i]
+		p.Base, p.Weight = 0, p.Overflow
+		if gaps[i].Count > 0 || p.Max > 0 && p.Max <= have[i] {
+			p.Weight = 0
+		} else if p.Max > 0 {
+			p.Max -= have[i]
+		}
+	}
+	s, err := sequence.New(rest, sequence.EarlierWins)
+	if err != nil { // the pools are valid, so none has a weight
+		return nil
+	}
+	return s
+}
 
 // A strategy with gaps is the whole one, seat by seat, without the seats that are left out, and then the overflow. So
 // the pods of the highest ranks are those that a scale-down to any number removes.
@@ -93,19 +126,14 @@ func TestShortageProperties(t *testing.T) {
 			have[seat.Pool]++
 			model, ranks = append(model, sequence.Seat{Pool: seat.Pool, Ordinal: have[seat.Pool]}), append(ranks, rank)
 		}
-		if len(model) < seats && s.Capacity() > int64(len(model)) { // the overflow
-			for rank := int64(sequence.OverflowRank + 1); len(model) < seats; rank++ {
-				seat, err := s.SeatAt(rank)
+		if overflow := overflowOf(drawn.Pools, drawn.Gaps, have); len(model) < seats && overflow != nil {
+			for rank := int64(1); len(model) < seats; rank++ {
+				seat, err := overflow.SeatAt(rank)
 				if errors.Is(err, sequence.ErrFull) {
 					break
 				}
-				if p := drawn.Pools[seat.Pool]; p.Overflow == 0 || drawn.Gaps[seat.Pool].Count > 0 || p.Max > 0 && have[seat.Pool] >= p.Max {
-					t.Fatalf("the overflow has %v", seat)
-				}
-				if have[seat.Pool]++; seat.Ordinal != have[seat.Pool] {
-					t.Fatalf("the overflow's next seat of pool %d is %d, not %d", seat.Pool, seat.Ordinal, have[seat.Pool])
-				}
-				model, ranks = append(model, seat), append(ranks, rank)
+				have[seat.Pool]++
+				model, ranks = append(model, sequence.Seat{Pool: seat.Pool, Ordinal: have[seat.Pool]}), append(ranks, sequence.OverflowRank+rank)
 			}
 		}
 		if capacity := s.Capacity(); len(model) < seats && capacity != int64(len(model)) || len(model) == seats && capacity < seats {
@@ -180,7 +208,98 @@ func TestSeatsToLeaveOut(t *testing.T) {
 		if got := s.Without(gaps).Target(pool, n); got != keep {
 			t.Fatalf("pool %d keeps %d of %d, not %d", pool, got, n, keep)
 		}
+		gaps[pool].Count--
+		if got := s.Without(gaps).Target(pool, n); got != keep+1 {
+			t.Fatalf("with one seat less left out pool %d keeps %d of %d, not %d", pool, got, n, keep+1)
+		}
+		if got := s.SeatsToLeaveOut(pool, n, target); got != 0 {
+			t.Fatalf("%d seats are to be left out, so that pool %d keeps what it has", got, pool)
+		}
 	})
+}
+
+// Seats that a shortage has, and seats that it does not have.
+func TestRanksInAShortage(t *testing.T) {
+	// The bases of c and d, without the second of d, and then the first of a. Then b and c take turns until b is full.
+	pools := []sequence.Pool{pool("a", 0, 1, 4), pool("b", 0, 0, 2), pool("c", 1, 0, 6), pool("d", 3, 0, 0)}
+	pools[1].Overflow, pools[2].Overflow = 1, 1
+	s := strategy(t, sequence.EarlierWins, pools...).Without([]sequence.Gap{{1, sequence.All}, {}, {}, {1, 1}})
+	type rank struct {
+		seat sequence.Seat
+		rank int64 // 0 is none
+	}
+	const overflow = sequence.OverflowRank
+	for _, r := range []rank{
+		{sequence.Seat{Pool: 2, Ordinal: 1}, 1},
+		{sequence.Seat{Pool: 3, Ordinal: 1}, 2},
+		{sequence.Seat{Pool: 3, Ordinal: 2}, 4},
+		{sequence.Seat{Pool: 0, Ordinal: 1}, 5},
+		{sequence.Seat{Pool: 1, Ordinal: 1}, overflow + 1},
+		{sequence.Seat{Pool: 2, Ordinal: 2}, overflow + 2},
+		{sequence.Seat{Pool: 1, Ordinal: 2}, overflow + 3},
+		{sequence.Seat{Pool: 2, Ordinal: 3}, overflow + 4},
+		{sequence.Seat{Pool: 2, Ordinal: 6}, overflow + 7},
+		// No seats.
+		{sequence.Seat{Pool: 1, Ordinal: 3}, 0},
+		{sequence.Seat{Pool: 2, Ordinal: 7}, 0},
+		{sequence.Seat{Pool: -1, Ordinal: 1}, 0},
+		{sequence.Seat{Pool: 4, Ordinal: 1}, 0},
+		{sequence.Seat{Pool: 2, Ordinal: 0}, 0},
+	} {
+		if got, ok := s.Rank(r.seat); got != r.rank || ok != (r.rank > 0) {
+			t.Errorf("seat %v has the rank %d (%t), not %d", r.seat, got, ok, r.rank)
+		}
+		if r.rank == 0 {
+			continue
+		}
+		if at, err := s.SeatAt(r.rank); err != nil || at != r.seat {
+			t.Errorf("rank %d is %v (%v), not %v", r.rank, at, err, r.seat)
+		}
+	}
+	// Pods that wait in a pool without room have the ranks of the seats that are left out, and no more than those.
+	for _, r := range []rank{
+		{sequence.Seat{Pool: 0, Ordinal: 2}, 6}, {sequence.Seat{Pool: 0, Ordinal: 4}, 8}, {sequence.Seat{Pool: 0, Ordinal: 5}, 0}, {sequence.Seat{Pool: 0, Ordinal: math.MaxInt64}, 0},
+		{sequence.Seat{Pool: 3, Ordinal: 3}, 3}, {sequence.Seat{Pool: 3, Ordinal: 4}, 0},
+	} {
+		if got, ok := s.Rank(r.seat); got != r.rank || ok != (r.rank > 0) {
+			t.Errorf("a pod that waits at %v has the rank %d (%t), not %d", r.seat, got, ok, r.rank)
+		}
+	}
+	for _, none := range []int64{0, 3, 6, 8, 9, overflow, overflow + 8} {
+		if seat, err := s.SeatAt(none); !errors.Is(err, sequence.ErrFull) {
+			t.Errorf("rank %d is %v (%v)", none, seat, err)
+		}
+	}
+	var empty *sequence.Strategy
+	if got := s.Size(); got != 1+2+1 || empty.Size() != 0 { // a; b and c; c
+		t.Errorf("the strategy keeps %d seats, and none keeps %d", got, empty.Size())
+	}
+}
+
+// The last rank that there is.
+func TestLastRank(t *testing.T) {
+	last := sequence.Seat{Ordinal: math.MaxInt64}
+	if rank, ok := strategy(t, sequence.EarlierWins, pool("a", 2, 1, 0)).Rank(last); !ok || rank != math.MaxInt64 {
+		t.Errorf("the last seat has the rank %d (%t)", rank, ok)
+	}
+}
+
+// A pool with the least share that there may be has no end, either, if later seats of it are not left out.
+func TestShortageOfTheLeastPool(t *testing.T) {
+	var pools []sequence.Pool
+	for i := range sequence.MaxPools {
+		pools = append(pools, pool(string(rune('A'+i)), 0, sequence.MaxWeight, 0))
+	}
+	pools[0].Weight = 1
+	gaps := make([]sequence.Gap, len(pools))
+	for i := range gaps {
+		gaps[i].Count = sequence.All
+	}
+	gaps[0].Count = 3
+	s := strategy(t, sequence.EarlierWins, pools...).Without(gaps)
+	if got := s.Target(0, 10); s.Capacity() != math.MaxInt64 || got != 10 {
+		t.Errorf("the capacity is %d, and 10 pods have %d in the pool with room", s.Capacity(), got)
+	}
 }
 
 // Ranks and seats agree also where few of many seats are left.

@@ -80,12 +80,12 @@ func TestKnownTargets(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	_, err := sequence.New([]sequence.Pool{
-		{Name: "x", Base: -1, Weight: 1001, Max: -1},
+		{Name: "x", Base: -1, Weight: 1001, Max: -1, Overflow: 1001},
 		pool("x", 0, 0, 0),
 		pool("y", 1, 0, 0), {Name: "z", Labels: map[string]string{"pool": "y"}, Weight: 1},
 	}, sequence.EarlierWins)
 	for _, part := range []string{
-		"pool 1: has no node label", "pool 1: base is -1", "pool 1: weight is 1001", "pool 1: the maximum is -1",
+		"pool 1: has no node label", "pool 1: base is -1", "pool 1: weight is 1001", "pool 1: overflow is 1001", "pool 1: the maximum is -1",
 		`pool 2: has the same name as pool 1, "x"`, "pool 4: has the same node labels as pool 3",
 	} {
 		if err == nil || !strings.Contains(err.Error(), part) {
@@ -94,6 +94,14 @@ func TestNewRefuses(t *testing.T) {
 	}
 	if _, err := sequence.New([]sequence.Pool{pool("a", 0, 0, 0), pool("b", 0, 0, 0)}, sequence.EarlierWins); err == nil || !strings.Contains(err.Error(), "no pool ever gets a pod") {
 		t.Errorf("pools that never get a pod: %v", err)
+	}
+	negative, most := pool("a", 0, 1, 0), pool("a", math.MaxInt32, sequence.MaxWeight, math.MaxInt32)
+	negative.Overflow, most.Overflow = -1, sequence.MaxWeight
+	if _, err := sequence.New([]sequence.Pool{negative}, sequence.EarlierWins); err == nil || !strings.Contains(err.Error(), "overflow is -1") {
+		t.Errorf("a negative overflow: %v", err)
+	}
+	if _, err := sequence.New([]sequence.Pool{most}, sequence.EarlierWins); err != nil {
+		t.Errorf("the largest numbers there may be: %v", err)
 	}
 	if _, err := sequence.New(nil, sequence.EarlierWins); err == nil {
 		t.Error("a strategy without pools is accepted")
