@@ -56,6 +56,8 @@ var purposes = map[string]string{
 	"flexdaemonsettemplates/status.flexdaemonsets.xai": "the status of FlexDaemonsetTemplates",
 	"poolstates.stowage.dev":                           "pools without room",
 	"seatledgers.stowage.dev":                          "seats of pods that were admitted and are not created yet",
+	"clusterspreadpolicies.stowage.dev":                "ClusterSpreadPolicies",
+	"spreadpolicies.stowage.dev":                       "SpreadPolicies",
 	"poddistributors.versprei.versprei.io":             "PodDistributors",
 	"poddistributors/status.versprei.versprei.io":      "the status of PodDistributors",
 	"stowage-spread-controllers mutatingwebhookconfigurations.admissionregistration.k8s.io stowage": "which pods the webhook is asked about",

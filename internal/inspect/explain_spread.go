@@ -178,7 +178,7 @@ func (s *subject) spread(ctx context.Context, f *spreadFacts) error {
 		return s.divide(ctx, f, p)
 	}
 	f.Seat = &seatFacts{Pool: name, Ordinal: ordinal, Proven: claim != "", Origin: originOf(claim)}
-	pool, ok := p.Pool(name)
+	pool, ok := p.Pool(poolOf(s.pod))
 	f.Seat.PoolRemoved = !ok
 	if err := s.divide(ctx, f, p); err != nil || !ok {
 		return err

@@ -198,7 +198,7 @@ func (i *Inspector) waitsFor(pod *corev1.Pod, p *policy.Policy, nodes nodeLabels
 
 // misfitOf returns why no node is as a pod of a policy asks.
 func misfitOf(pod *corev1.Pod, p *policy.Policy, nodes nodeLabels) *podProblem {
-	n, seated := p.Pool(pod.Labels[stowage.PoolLabel])
+	n, seated := p.Pool(poolOf(pod))
 	switch pool := p.Whole.Pool(n); {
 	case !seated:
 		return &podProblem{

@@ -208,7 +208,7 @@ func (g *group) add(ctx context.Context, i *Inspector, nodes nodeLabels, m *podO
 func divided(pod *corev1.Pod, p *policy.Policy, nodes nodeLabels) division.Pod {
 	node := pod.Spec.NodeName
 	return division.Pod{
-		Pool: pod.Labels[stowage.PoolLabel], Ready: podstatus.Ready(pod), OnNode: node != "", ForeignCost: foreignCost(pod, p),
+		Pool: poolOf(pod), Ready: podstatus.Ready(pod), OnNode: node != "", ForeignCost: foreignCost(pod, p),
 		Place: division.PlaceOf(node, nodes[node], pod.Spec.NodeSelector, p.Preferred),
 	}
 }
@@ -218,7 +218,7 @@ func foreignCost(pod *corev1.Pod, p *policy.Policy) bool {
 	claim := pod.Annotations[stowage.ClaimAnnotation]
 	ordinal, err := strconv.ParseInt(pod.Labels[stowage.SeatLabel], 10, 64)
 	return err == nil && !strings.HasPrefix(claim, string(ledger.OriginOrdinal)) &&
-		p.ForeignCost(pod.Labels[stowage.PoolLabel], ordinal, pod.Annotations[corev1.PodDeletionCost], ledger.CostRank(ledger.UnverifiedID(claim)))
+		p.ForeignCost(poolOf(pod), ordinal, pod.Annotations[corev1.PodDeletionCost], ledger.CostRank(ledger.UnverifiedID(claim)))
 }
 
 // poolsOf is what each pool of a division has and should have.
@@ -230,4 +230,9 @@ func poolsOf(d *division.Division) (out []Pool) {
 		})
 	}
 	return out
+}
+
+// poolOf returns the pool of a pod's seat, as strategies know it.
+func poolOf(pod *corev1.Pod) string {
+	return ledger.PoolOf(pod.Labels[stowage.PoolLabel], pod.Annotations[stowage.ClaimAnnotation])
 }

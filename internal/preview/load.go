@@ -23,6 +23,7 @@ import (
 
 	"github.com/stowage-dev/stowage/api"
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/size/sizing"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
@@ -247,6 +248,17 @@ func (l *loader) object(at source, where string, obj runtime.Object, gvk schema.
 		}
 		o.UID = uid("PodDistributor/" + o.Namespace + "/" + o.Name)
 		l.in.Objects.PodDistributors = append(l.in.Objects.PodDistributors, *o)
+	case *stowage.SpreadPolicy:
+		l.home(&o.Namespace)
+		o.UID, o.Generation = uid("SpreadPolicy/"+o.Namespace+"/"+o.Name), 1
+		if s := policy.OfSpreadPolicy(o); l.policy(where, s) {
+			l.policies().Namespaced = append(l.policies().Namespaced, o)
+		}
+	case *stowage.ClusterSpreadPolicy:
+		o.UID, o.Generation = uid("ClusterSpreadPolicy/"+o.Name), 1
+		if s := policy.OfClusterSpreadPolicy(o); l.policy(where, s) {
+			l.policies().Cluster = append(l.policies().Cluster, o)
+		}
 	case *corev1.Node:
 		l.in.Objects.Nodes = append(l.in.Objects.Nodes, *o)
 	case *flexdaemonsets.FlexDaemonsetTemplate:
@@ -268,6 +280,26 @@ func (l *loader) object(at source, where string, obj runtime.Object, gvk schema.
 			l.workload(at, w, meta)
 		}
 	}
+}
+
+// policy reports whether a policy is one that the API server takes and that divides pods.
+func (l *loader) policy(where string, s *policy.Selecting) bool {
+	if !l.named(where, s.Name) {
+		return false
+	}
+	if p := policy.CompilePolicy(s); p.Err != nil {
+		l.fail("%s: %w", where, p.Err)
+		return false
+	}
+	return true
+}
+
+// policies are those of the input.
+func (l *loader) policies() *world.Policies {
+	if l.in.Objects.Policies == nil {
+		l.in.Objects.Policies = &world.Policies{}
+	}
+	return l.in.Objects.Policies
 }
 
 // workload takes a pod, or what makes pods.
@@ -366,4 +398,5 @@ func (l *loader) home(namespace *string) {
 var kindsOfInterest = []string{
 	"Pod", "Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job", "CronJob",
 	"Node", "RuntimeClass", "LimitRange", "ResourceQuota", "Namespace", "PodDistributor", "FlexDaemonsetTemplate",
+	"SpreadPolicy", "ClusterSpreadPolicy",
 }

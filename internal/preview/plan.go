@@ -58,7 +58,7 @@ func (v *Preview) Plans(ctx context.Context, pods []Admitted) ([]Plan, error) {
 // poolOf is the pool that a pod goes to, or would go to in mode Audit; -1 if it has none.
 func poolOf(a *Admitted, p *policy.Policy) int {
 	if chosen := a.Result.Pool(); chosen != nil {
-		if pool, ok := p.Pool(chosen.Name); ok {
+		if pool, ok := p.PoolNamed(chosen.Name); ok {
 			return pool
 		}
 	}

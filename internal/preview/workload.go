@@ -200,6 +200,8 @@ func (w *Workload) objects(obj client.Object) []*world.Workload {
 	if owner, name := w.owner(); name != w.Name {
 		out = append(out, &world.Workload{Ref: world.RefOf(&owner), Namespace: w.Namespace, Controller: &top.Ref, TemplateAnnotations: w.template.Annotations})
 	}
+	bottom := out[len(out)-1]
+	bottom.TemplateLabels, bottom.Labelled = world.TemplateLabels(w.template.Labels), true
 	return out
 }
 

@@ -79,25 +79,40 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 	if _, err := h.Informers.GetInformer(ctx, &stowage.PoolState{}); err != nil {
 		return nil, fmt.Errorf("watch PoolStates: %w", err)
 	}
+	follow, err := followPolicies(ctx, h)
+	if err != nil {
+		return nil, err
+	}
 
 	c := &Capability{
 		seats: service, policies: policies,
 		Capability: capability.Capability{
 			Feature: &admit.Feature{Policies: policies, Seats: service, Key: key, Audits: admit.NewAudits(h.Clock)},
 			Debug:   map[string]http.Handler{"/debug/seats": service},
+			Runs:    []func(context.Context) error{follow},
 		},
 	}
 	follower := &seats.Follower{Seats: service, Pods: h.Clientset.CoreV1().RESTClient(), Informers: h.Informers}
 	if h.Admits {
-		if c.Runs, err = follower.Always(ctx); err != nil {
+		runs, err := follower.Always(ctx)
+		if err != nil {
 			return nil, err
 		}
-		c.Checks = map[string]healthz.Checker{"seats": func(*http.Request) error {
-			if !service.Pods().HasSynced() {
-				return errors.New("the pods that have a seat are not listed yet")
-			}
-			return nil
-		}}
+		c.Runs = append(c.Runs, runs...)
+		c.Checks = map[string]healthz.Checker{
+			"seats": func(*http.Request) error {
+				if !service.Pods().HasSynced() {
+					return errors.New("the pods that have a seat are not listed yet")
+				}
+				return nil
+			},
+			"policies": func(*http.Request) error {
+				if synced, _ := h.World.PoliciesSynced(); !synced {
+					return errors.New("the SpreadPolicies and ClusterSpreadPolicies are not listed yet")
+				}
+				return nil
+			},
+		}
 	}
 	if !h.Controls {
 		c.Runs = append(c.Runs, func(ctx context.Context) error {
@@ -112,6 +127,45 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 		c.Controllers = append(c.Controllers, follower)
 	}
 	return c, nil
+}
+
+// discoverEvery is the time between two looks whether the API server has the kinds of policies.
+const discoverEvery = 10 * time.Second
+
+// followPolicies watches policies. Where the API server does not have their kinds, because an older version of Stowage installed its
+// kinds, there are none. What it returns watches them once it has.
+func followPolicies(ctx context.Context, h *capability.Host) (run func(context.Context) error, err error) {
+	h.Metrics.GaugeFunc("stowage_policy_kinds_served", "1 while the API server has the kinds SpreadPolicy and ClusterSpreadPolicy, 0 while it has not, so that no policy has an effect", func() float64 {
+		if _, served := h.World.PoliciesSynced(); served {
+			return 1
+		}
+		return 0
+	})
+	mapper := h.Uncached.RESTMapper()
+	served, err := h.World.FollowPolicies(ctx, mapper, h.Informers)
+	if err != nil || served {
+		return func(context.Context) error { return nil }, err
+	}
+	log := h.Log.WithName("policies")
+	log.Info("the API server does not have the kinds SpreadPolicy and ClusterSpreadPolicy, so there are no policies; install the CustomResourceDefinitions of this version")
+	return func(ctx context.Context) error {
+		ticker := h.Clock.NewTicker(discoverEvery)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-ticker.C():
+			}
+			switch served, err := h.World.FollowPolicies(ctx, mapper, h.Informers); {
+			case err != nil:
+				log.Error(err, "policies are not watched; this is tried again")
+			case served:
+				log.Info("the API server has the kinds SpreadPolicy and ClusterSpreadPolicy now")
+				return nil
+			}
+		}
+	}, nil
 }
 
 // signingKey returns the key in a Secret, which the processes that run controllers make.

@@ -1,6 +1,7 @@
 package world
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -39,8 +40,38 @@ func keepReplicaSet(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
 		kept.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Message: text}}
 	}
 	kept.Spec.Template.Annotations = ofTemplate(rs.Spec.Template.Annotations, stowage.ModeKey)
-	kept.Spec.Template.Labels = Pick(rs.Spec.Template.Labels, stowage.ModeKey)
+	kept.Spec.Template.Labels = TemplateLabels(rs.Spec.Template.Labels)
 	kept.Spec.Template.Spec.NodeName = rs.Spec.Template.Spec.NodeName
+	return kept
+}
+
+// How many labels of a pod template are kept, and how many bytes of them.
+const (
+	maxTemplateLabels = 64
+	maxTemplateBytes  = 4 << 10
+)
+
+// TemplateLabels returns the labels of a pod template, by which policies select: that of the mode, and the others in the order of
+// their keys, as many as are kept.
+func TemplateLabels(all map[string]string) map[string]string {
+	bytes := 0
+	for key, value := range all {
+		bytes += len(key) + len(value)
+	}
+	if len(all) <= maxTemplateLabels && bytes <= maxTemplateBytes {
+		return all
+	}
+	kept := Pick(all, stowage.ModeKey)
+	if kept == nil {
+		kept = map[string]string{}
+	}
+	bytes = 0
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		if bytes += len(key) + len(all[key]); len(kept) == maxTemplateLabels || bytes > maxTemplateBytes {
+			break
+		}
+		kept[key] = all[key]
+	}
 	return kept
 }
 
@@ -61,7 +92,7 @@ func keepStatefulSet(s *appsv1.StatefulSet) *appsv1.StatefulSet {
 	kept.Spec.Replicas, kept.Status.Replicas = s.Spec.Replicas, s.Status.Replicas
 	kept.Spec.Ordinals = s.Spec.Ordinals
 	kept.Spec.Template.Annotations = ofTemplate(s.Spec.Template.Annotations, stowage.ModeKey)
-	kept.Spec.Template.Labels = Pick(s.Spec.Template.Labels, stowage.ModeKey)
+	kept.Spec.Template.Labels = TemplateLabels(s.Spec.Template.Labels)
 	kept.Spec.Template.Spec.NodeName = s.Spec.Template.Spec.NodeName
 	return kept
 }

@@ -32,6 +32,9 @@ type Snapshot interface {
 	// PodDistributor returns the PodDistributor that targets one of some objects of a namespace, with its spec, or nil if none
 	// does. Of several, [Wins] tells which.
 	PodDistributor(ctx context.Context, namespace string, targets []Ref) (*versprei.PodDistributor, error)
+	// Policies returns every SpreadPolicy and ClusterSpreadPolicy, with its spec. It is the same value until one of them changes, and
+	// nil if there are none.
+	Policies(ctx context.Context) (*Policies, error)
 	// PoolState returns what is known of pools without room for the pods of a workload, or nil if nothing is.
 	PoolState(ctx context.Context, namespace string, workload types.UID) (*stowage.PoolState, error)
 	// Node returns a node with its labels, annotations, taints, conditions and allocatable
@@ -41,6 +44,12 @@ type Snapshot interface {
 	Template(ctx context.Context, name string) (*flexdaemonsets.FlexDaemonsetTemplate, error)
 }
 
+// Policies are the policies of a cluster at one moment.
+type Policies struct {
+	Namespaced []*stowage.SpreadPolicy
+	Cluster    []*stowage.ClusterSpreadPolicy
+}
+
 // Objects are a world that does not change, such as what files hold, or what was listed.
 type Objects struct {
 	Namespaces      []corev1.Namespace
@@ -48,6 +57,7 @@ type Objects struct {
 	ResourceQuotas  []corev1.ResourceQuota
 	Workloads       []*Workload
 	PodDistributors []versprei.PodDistributor
+	Policies        *Policies
 	Nodes           []corev1.Node
 	Templates       []flexdaemonsets.FlexDaemonsetTemplate
 	PoolStates      []stowage.PoolState

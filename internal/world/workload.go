@@ -25,8 +25,11 @@ type Workload struct {
 	// TemplateAnnotations are those of its pod template that Stowage reads, of a
 	// ReplicaSet, a StatefulSet or a DaemonSet.
 	TemplateAnnotations map[string]string
-	// TemplateLabels are the labels of its pod template that Stowage reads: that of the mode.
+	// TemplateLabels are the labels of its pod template, of a ReplicaSet or a StatefulSet: at most 64 labels of 4 KiB. Of a DaemonSet
+	// it is the one of the mode.
 	TemplateLabels map[string]string
+	// Labelled says that TemplateLabels are all that policies select by.
+	Labelled bool
 	// TemplateNode is the node that its pod template names, of a ReplicaSet or a StatefulSet.
 	TemplateNode string
 	// FirstOrdinal is the ordinal of a StatefulSet's first pod.
@@ -78,12 +81,14 @@ func FromKept(ref Ref, kept metav1.Object) *Workload {
 	case *appsv1.ReplicaSet:
 		w := newWorkload(ref, &o.ObjectMeta)
 		w.TemplateAnnotations, w.TemplateLabels, w.TemplateNode = o.Spec.Template.Annotations, o.Spec.Template.Labels, o.Spec.Template.Spec.NodeName
+		w.Labelled = true
 		w.Replicas, w.Current = int64(ptr.Deref(o.Spec.Replicas, 1)), int64(o.Status.Replicas)
 		w.Failure = failureOf(o)
 		return w
 	case *appsv1.StatefulSet:
 		w := newWorkload(ref, &o.ObjectMeta)
 		w.TemplateAnnotations, w.TemplateLabels, w.TemplateNode = o.Spec.Template.Annotations, o.Spec.Template.Labels, o.Spec.Template.Spec.NodeName
+		w.Labelled = true
 		w.Replicas, w.Current = int64(ptr.Deref(o.Spec.Replicas, 1)), int64(o.Status.Replicas)
 		if o.Spec.Ordinals != nil {
 			w.FirstOrdinal = int64(o.Spec.Ordinals.Start)

@@ -2,8 +2,8 @@
 // Kubernetes API (labels, annotations, resources and their allowed values), and the
 // kinds of its own group.
 //
-// Every name stands here once. The package decides nothing and imports nothing of
-// Stowage.
+// Every name stands here once. The package decides nothing. Of Stowage it imports the kinds of another group alone, whose parts a
+// policy has, too.
 //
 // +kubebuilder:object:generate=true
 // +groupName=stowage.dev
@@ -20,7 +20,8 @@ var GroupVersion = schema.GroupVersion{Group: "stowage.dev", Version: "v1alpha1"
 
 // AddToScheme makes these types known to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &SeatLedger{}, &SeatLedgerList{}, &PoolState{}, &PoolStateList{})
+	s.AddKnownTypes(GroupVersion, &SeatLedger{}, &SeatLedgerList{}, &PoolState{}, &PoolStateList{},
+		&SpreadPolicy{}, &SpreadPolicyList{}, &ClusterSpreadPolicy{}, &ClusterSpreadPolicyList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

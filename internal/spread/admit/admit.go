@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -152,18 +151,17 @@ func (f *Feature) keep(ctx context.Context, a *assignment, dryRun bool) (bool, e
 			return false, nil
 		}
 	}
-	name := m.Labels[stowage.PoolLabel]
-	ordinal, err := strconv.ParseInt(m.Labels[stowage.SeatLabel], 10, 64)
 	a.seat.Claim = m.Annotations[stowage.ClaimAnnotation]
-	origin, id, genuine := f.Key.Verify(a.seat.Claim, a.holder(), ledger.Seat{Pool: name, Ordinal: ordinal})
-	pool, known := a.policy.Pool(name)
-	if err == nil && genuine && known {
-		a.seat.Seat, a.seat.CostRank = sequence.Seat{Pool: pool, Ordinal: ordinal}, ledger.CostRank(id)
-		switch origin {
+	carried, genuine := ledger.Read(f.Key, a.owner.Namespace, a.owner.UID, m.Labels, m.Annotations)
+	pool, known := a.policy.Pool(carried.Pool)
+	if genuine && known {
+		a.seat.Seat, a.seat.CostRank = sequence.Seat{Pool: pool, Ordinal: carried.Ordinal}, ledger.CostRank(carried.ID)
+		var err error
+		switch carried.Origin {
 		case ledger.OriginDryRun:
 			genuine = dryRun
 		case ledger.OriginClaimed, ledger.OriginUnshared:
-			if genuine, err = f.Seats.Claimed(ctx, a.owner, id); err != nil {
+			if genuine, err = f.Seats.Claimed(ctx, a.owner, carried.ID); err != nil {
 				return false, err
 			}
 		case ledger.OriginOrdinal:
@@ -191,14 +189,14 @@ func (f *Feature) assign(ctx context.Context, a *assignment, req feature.Request
 		if err != nil {
 			return err
 		}
-		origin, seat = ledger.OriginOrdinal, ledger.Seat{Pool: s.Pool(own.Pool).Name, Ordinal: own.Ordinal}
+		origin, seat = ledger.OriginOrdinal, ledger.Seat{Pool: s.PoolKey(own.Pool), Ordinal: own.Ordinal}
 	case req.Audit:
 		ref := world.Ref{APIVersion: a.owner.APIVersion, Kind: a.owner.Kind, Name: a.owner.Name, UID: a.owner.UID}
 		next, err := f.Audits.next(ctx, f.Policies.World, a.owner.Namespace, ref, s, !req.DryRun)
 		if err != nil {
 			return err
 		}
-		origin, seat = ledger.OriginDryRun, ledger.Seat{Pool: s.Pool(next.Pool).Name, Ordinal: next.Ordinal}
+		origin, seat = ledger.OriginDryRun, ledger.Seat{Pool: s.PoolKey(next.Pool), Ordinal: next.Ordinal}
 	case req.DryRun:
 		next, err := f.Seats.Peek(a.owner, s)
 		if err != nil {
@@ -221,7 +219,7 @@ func (f *Feature) assign(ctx context.Context, a *assignment, req feature.Request
 	}
 	pool, _ := a.policy.Pool(seat.Pool)
 	a.seat.Seat = sequence.Seat{Pool: pool, Ordinal: seat.Ordinal}
-	a.seat.Claim = f.Key.Sign(origin, id, a.holder(), seat)
+	a.seat.Claim = f.Key.Sign(origin, ledger.WithSource(id, seat.Pool, a.policy.From), a.holder(), seat)
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 )
@@ -20,7 +21,7 @@ const patience = 30 * time.Second
 
 // Pod is a pod with a seat.
 type Pod struct {
-	Pool   string // of its seat
+	Pool   string // the [sequence.Pool.Key] of its seat
 	Ready  bool
 	OnNode bool
 	Age    time.Duration
@@ -46,6 +47,7 @@ func PlaceOf(node string, nodeLabels, selector map[string]string, preferred bool
 // Pool is what a pool has and should have, over all owners of a workload's pods.
 type Pool struct {
 	Name   string
+	Key    string            // see [sequence.Pool.Key]
 	Labels map[string]string // of its nodes
 	Share  float64           // of the pods that are asked for, exactly
 	Target int64             // the share, in whole pods
@@ -80,7 +82,7 @@ func (d *Division) AddPods(s *sequence.Strategy, pods []Pod) (seated int64) {
 		at[i], selectors[i] = d.pool(s.Pool(i)), labels.SelectorFromSet(s.Pool(i).Labels)
 	}
 	for _, pod := range pods {
-		i := slices.IndexFunc(at, func(n int) bool { return d.Pools[n].Name == pod.Pool })
+		i := slices.IndexFunc(at, func(n int) bool { return d.Pools[n].Key == pod.Pool })
 		if i < 0 {
 			d.Former++
 			pool := &d.Pools[d.removed(pod.Pool)]
@@ -125,10 +127,10 @@ func (d *Division) AddTargets(s *sequence.Strategy, replicas int64) {
 
 // pool returns the index of a pool, which is added if it is not there. Revisions of a workload may name different pools.
 func (d *Division) pool(p sequence.Pool) int {
-	i := slices.IndexFunc(d.Pools, func(have Pool) bool { return have.Name == p.Name })
+	i := slices.IndexFunc(d.Pools, func(have Pool) bool { return have.Key == p.Key() })
 	if i < 0 {
 		i = len(d.Pools)
-		d.Pools = append(d.Pools, Pool{Name: p.Name, Labels: p.Labels})
+		d.Pools = append(d.Pools, Pool{Name: p.Name, Key: p.Key(), Labels: p.Labels})
 	}
 	if pool := &d.Pools[i]; pool.Removed {
 		pool.Removed, pool.Labels = false, p.Labels // of another revision it is not
@@ -137,11 +139,11 @@ func (d *Division) pool(p sequence.Pool) int {
 }
 
 // removed returns the index of a pool that no strategy has, which is added if it is not there.
-func (d *Division) removed(name string) int {
-	i := slices.IndexFunc(d.Pools, func(have Pool) bool { return have.Name == name })
+func (d *Division) removed(key string) int {
+	i := slices.IndexFunc(d.Pools, func(have Pool) bool { return have.Key == key })
 	if i < 0 {
 		i = len(d.Pools)
-		d.Pools = append(d.Pools, Pool{Name: name, Removed: true})
+		d.Pools = append(d.Pools, Pool{Name: ledger.PoolName(key), Key: key, Removed: true})
 	}
 	return i
 }

@@ -47,6 +47,9 @@ func TestAdd(t *testing.T) {
 		{Name: "gone", Current: 1, Removed: true},
 		{Name: "2", Labels: map[string]string{"p": "c"}, Share: 2, Target: 2, Current: 1, Ready: 1},
 	}}
+	for i := range want.Pools {
+		want.Pools[i].Key = want.Pools[i].Name
+	}
 	if diff := cmp.Diff(want, d); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -143,7 +143,7 @@ func (b *Book) claim(now time.Duration, s *sequence.Strategy, writeCost bool) (*
 	if rank, ok := s.Rank(seat); ok && writeCost {
 		id = WithCostRank(id, rank)
 	}
-	c := &claim{Claim: Claim{Seat: Seat{Pool: s.Pool(seat.Pool).Name, Ordinal: seat.Ordinal}, ID: id}, firstSeen: now, own: true, counted: true}
+	c := &claim{Claim: Claim{Seat: Seat{Pool: s.PoolKey(seat.Pool), Ordinal: seat.Ordinal}, ID: id}, firstSeen: now, own: true, counted: true}
 	b.claims = append(b.claims, c)
 	b.byID[c.ID] = c
 	b.take(c.Seat)

@@ -6,8 +6,12 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Key signs seats, so that nobody can take one by writing a label. The replicas share
@@ -69,6 +73,59 @@ func CostRank(id string) int64 {
 	return rank
 }
 
+// Source is the policy that a seat comes from. It is empty for a seat by a PodDistributor or by annotations.
+type Source struct {
+	UID        types.UID
+	Generation int64
+}
+
+// sourceMark separates the id of a claim from its source in a pod's annotation. poolMark separates the name of a policy's pool from a
+// hash of its node selector.
+const (
+	sourceMark = "!"
+	poolMark   = "@"
+)
+
+// PolicyPool returns the [sequence.Pool.ID] of a policy's pool: its name with 48 bits of a hash of its node selector. So a pool of
+// one policy is never that of another policy, or that of before an edit, which selects other nodes.
+func PolicyPool(name string, selector map[string]string) string {
+	h := sha256.New()
+	buf := make([]byte, 0, 256)
+	for _, key := range slices.Sorted(maps.Keys(selector)) {
+		for _, part := range []string{key, selector[key]} {
+			buf = binary.AppendUvarint(buf, uint64(len(part)))
+			buf = append(buf, part...)
+		}
+	}
+	h.Write(buf)
+	return name + poolMark + base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:6])
+}
+
+// PoolName returns the name of a pool by its [sequence.Pool.Key].
+func PoolName(key string) string {
+	name, _, _ := strings.Cut(key, poolMark)
+	return name
+}
+
+// WithSource returns the id that a claim of a policy has in a pod's annotation: beside the claim's own id it has the hash of the pool's
+// node selector, the policy's UID and its generation. The proof covers all of it.
+func WithSource(id, pool string, source Source) string {
+	_, hash, ok := strings.Cut(pool, poolMark)
+	if !ok {
+		return id
+	}
+	return id + sourceMark + hash + ":" + string(source.UID) + ":" + strconv.FormatInt(source.Generation, 10)
+}
+
+// cutSource returns the parts of an id that [WithSource] made.
+func cutSource(text string) (id, hash string, source Source) {
+	id, rest, _ := strings.Cut(text, sourceMark)
+	hash, rest, _ = strings.Cut(rest, ":")
+	uid, generation, _ := strings.Cut(rest, ":")
+	n, _ := strconv.ParseInt(generation, 10, 64)
+	return id, hash, Source{types.UID(uid), n}
+}
+
 // Holder is who may hold a seat: the pods of one owner.
 type Holder struct{ Namespace, Owner string }
 
@@ -79,7 +136,7 @@ func (k Key) Sign(origin Origin, id string, h Holder, s Seat) string {
 }
 
 // Verify returns the origin and the id of a claim annotation, or false if the seat was
-// not given to this holder.
+// not given to this holder. The id has the source, if the claim has one.
 func (k Key) Verify(text string, h Holder, s Seat) (Origin, string, bool) {
 	head, mac, ok := strings.Cut(text, ".")
 	if !ok || head == "" {
@@ -91,8 +148,22 @@ func (k Key) Verify(text string, h Holder, s Seat) (Origin, string, bool) {
 
 // UnverifiedID returns the id in a claim annotation, for readers that do not have the key.
 func UnverifiedID(text string) string {
+	id, _, _ := cutSource(unverified(text))
+	return id
+}
+
+// unverified is the id in a claim annotation, with its source.
+func unverified(text string) string {
 	head, _, _ := strings.Cut(text, ".")
 	return head[min(1, len(head)):]
+}
+
+// PoolOf returns the [sequence.Pool.Key] of the pool that a pod's label and its claim annotation name. It proves nothing.
+func PoolOf(label, claim string) string {
+	if _, hash, _ := cutSource(unverified(claim)); hash != "" {
+		return label + poolMark + hash
+	}
+	return label
 }
 
 func (k Key) mac(origin Origin, id string, h Holder, s Seat) string {

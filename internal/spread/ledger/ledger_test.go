@@ -116,9 +116,48 @@ func TestSeatOf(t *testing.T) {
 	labels := map[string]string{stowage.PoolLabel: "spot", stowage.SeatLabel: "3"}
 	for origin, want := range map[Origin]bool{OriginClaimed: true, OriginUnshared: true, OriginOrdinal: true, OriginAdopted: true, OriginDryRun: false} {
 		claim := map[string]string{stowage.ClaimAnnotation: key.Sign(origin, "id", Holder{"ns", "uid"}, seat)}
-		got, _, id, ok := SeatOf(key, "ns", "uid", labels, claim)
-		if ok != want || ok && (got != seat || id != "id") {
-			t.Errorf("origin %c: seat %v, id %q, %t", origin, got, id, ok)
+		got, ok := SeatOf(key, "ns", "uid", labels, claim)
+		if ok != want || ok && got != (Carried{Seat: seat, Origin: origin, ID: "id"}) {
+			t.Errorf("origin %c: %+v, %t", origin, got, ok)
 		}
+	}
+}
+
+// A seat of a policy is in a pool only if the name and the node selector agree.
+func TestSeatOfAPolicy(t *testing.T) {
+	key, source := NewKey(), Source{UID: "3f0c", Generation: 7}
+	pool := PolicyPool("spot", map[string]string{"type": "spot", "zone": "a"})
+	for _, other := range []string{
+		PolicyPool("spot", map[string]string{"type": "spot"}), PolicyPool("spot", map[string]string{"type": "spot", "zone": "b"}),
+		PolicyPool("spot", map[string]string{"type": "spotzone", "": "a"}), "spot",
+	} {
+		if other == pool {
+			t.Errorf("%s is the pool of two node selectors", pool)
+		}
+	}
+	if again := PolicyPool("spot", map[string]string{"zone": "a", "type": "spot"}); again != pool || PoolName(pool) != "spot" {
+		t.Errorf("the pool is %s, and %s", pool, again)
+	}
+	holder := Holder{"ns", "uid"}
+	labels := map[string]string{stowage.PoolLabel: "spot", stowage.SeatLabel: "3"}
+	seat := Seat{Pool: pool, Ordinal: 3}
+	for _, id := range []string{"", "id", "id~12"} {
+		claim := key.Sign(OriginClaimed, WithSource(id, pool, source), holder, seat)
+		got, ok := SeatOf(key, "ns", "uid", labels, map[string]string{stowage.ClaimAnnotation: claim})
+		if want := (Carried{Seat: seat, Origin: OriginClaimed, ID: id, Source: source}); !ok || got != want || UnverifiedID(claim) != id {
+			t.Errorf("the claim %s is %+v (%t)", claim, got, ok)
+		}
+		for from, to := range map[string]string{":7.": ":8.", "3f0c": "3f0d", sourceMark + strings.TrimPrefix(pool, "spot@"): sourceMark + "AAAAAAAA", sourceMark: "~"} {
+			forged := strings.Replace(claim, from, to, 1)
+			if _, ok := SeatOf(key, "ns", "uid", labels, map[string]string{stowage.ClaimAnnotation: forged}); ok || forged == claim {
+				t.Errorf("the claim %s is genuine", forged)
+			}
+		}
+		if c, ok := parseClaim(formatClaim(Claim{Seat: seat, ID: "id"})); !ok || c.Seat != seat {
+			t.Errorf("a ledger keeps %+v", c)
+		}
+	}
+	if WithSource("id", "spot", source) != "id" {
+		t.Error("the claim of a pool that is no policy's has a source")
 	}
 }

@@ -8,20 +8,36 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 )
 
-// SeatOf reads the seat that a pod carries. It returns false if it carries none, or
-// one that was not given to it.
-func SeatOf(key Key, namespace string, owner types.UID, labels, annotations map[string]string) (s Seat, origin Origin, id string, ok bool) {
+// Carried is a seat as a pod carries it.
+type Carried struct {
+	Seat
+	Origin Origin
+	ID     string // of its claim
+	Source Source
+}
+
+// Read reads the seat that a pod carries, also one of a dry run. It returns false if the pod carries none, or one that was not given
+// to it.
+func Read(key Key, namespace string, owner types.UID, labels, annotations map[string]string) (c Carried, ok bool) {
 	text, labelled := labels[stowage.SeatLabel]
 	if !labelled {
-		return s, 0, "", false
+		return c, false
 	}
 	ordinal, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || ordinal < 1 {
-		return s, 0, "", false
+		return c, false
 	}
-	s = Seat{Pool: labels[stowage.PoolLabel], Ordinal: ordinal}
-	origin, id, ok = key.Verify(annotations[stowage.ClaimAnnotation], Holder{namespace, string(owner)}, s)
-	return s, origin, id, ok && origin != OriginDryRun
+	claim := annotations[stowage.ClaimAnnotation]
+	c.Seat = Seat{Pool: PoolOf(labels[stowage.PoolLabel], claim), Ordinal: ordinal}
+	c.Origin, c.ID, ok = key.Verify(claim, Holder{namespace, string(owner)}, c.Seat)
+	c.ID, _, c.Source = cutSource(c.ID)
+	return c, ok
+}
+
+// SeatOf is [Read] without the seats of dry runs, which no pod has.
+func SeatOf(key Key, namespace string, owner types.UID, labels, annotations map[string]string) (Carried, bool) {
+	c, ok := Read(key, namespace, owner, labels, annotations)
+	return c, ok && c.Origin != OriginDryRun
 }
 
 // FoundFull reports whether a pod carries the proof that the webhook gave it no seat because no pool may have one pod more.

@@ -32,7 +32,7 @@ func (b *Book) Peek(now time.Duration, s *sequence.Strategy) (Seat, error) {
 	if err != nil {
 		return Seat{}, err
 	}
-	return Seat{Pool: s.Pool(seat.Pool).Name, Ordinal: seat.Ordinal}, nil
+	return Seat{Pool: s.PoolKey(seat.Pool), Ordinal: seat.Ordinal}, nil
 }
 
 // Unshared returns the first seat of a strategy as a claim that is in no ledger and that no book remembers. See Request.WriteCost.

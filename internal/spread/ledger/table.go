@@ -13,14 +13,14 @@ type held struct {
 }
 
 func (h held) Count(pool int) int64 {
-	if p := h.b.table[h.s.Pool(pool).Name]; p != nil {
+	if p := h.b.table[h.s.PoolKey(pool)]; p != nil {
 		return p.count
 	}
 	return 0
 }
 
 func (h held) LowestFree(pool int) int64 {
-	if p := h.b.table[h.s.Pool(pool).Name]; p != nil {
+	if p := h.b.table[h.s.PoolKey(pool)]; p != nil {
 		return p.lowestFree()
 	}
 	return 1

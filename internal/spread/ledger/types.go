@@ -10,8 +10,8 @@ import (
 // Seat is a place of one pod in a workload. Pools have names here, because a strategy
 // may be edited while pods hold seats.
 type Seat struct {
-	Pool    string
-	Ordinal int64 // from 1
+	Pool    string // its [sequence.Pool.Key]
+	Ordinal int64  // from 1
 }
 
 // Claim is a seat given to a pod that was not seen yet.

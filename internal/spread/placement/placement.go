@@ -137,9 +137,9 @@ type Seat struct {
 	Preferred bool
 	// OwnOrdinal says that the pod has an ordinal of its own, by which it is removed.
 	OwnOrdinal bool
-	// Distributed says that the seat comes from a PodDistributor, and Tolerations are
-	// those that it gives the pool.
+	// Distributed says that the seat comes from a PodDistributor.
 	Distributed bool
+	// Tolerations are those that the pool gives to its pods.
 	Tolerations []corev1.Toleration
 }
 
@@ -166,9 +166,9 @@ func (s *Seat) Apply(pod *podpatch.Pod) {
 	if s.Distributed {
 		pod.SetLabel(stowage.MutatedByKey, stowage.MutatedByValue)
 		pod.SetAnnotation(stowage.MutatedByKey, stowage.MutatedByValue)
-		for _, t := range s.Tolerations {
-			pod.AddToleration(t)
-		}
+	}
+	for _, t := range s.Tolerations {
+		pod.AddToleration(t)
 	}
 	if !s.Preferred {
 		// A node selector holds beside each of the terms of an affinity, which are alternatives.

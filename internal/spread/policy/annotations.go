@@ -2,6 +2,7 @@ package policy
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -29,6 +30,10 @@ func (c *Compiled) annotate(template map[string]string, root *world.Workload) {
 			c.Warnings = append(c.Warnings, text)
 		}
 	}
+	if c.Policy != nil {
+		c.lower(setting)
+		return
+	}
 	if v, ok := setting(stowage.RebalanceAnnotation); ok && c.Distributor == nil {
 		c.Evict = versprei.Rebalance(v) == versprei.RebalanceEvict
 		note(stowage.RebalanceAnnotation, v)
@@ -43,6 +48,27 @@ func (c *Compiled) annotate(template map[string]string, root *world.Workload) {
 		if note(stowage.RepairAnnotation, v); slices.Contains(repairs, stowage.Repair(v)) {
 			c.Repair = stowage.Repair(v)
 		}
+	}
+}
+
+// lower reads the settings that stand in annotations of a workload with a policy. They may only lower what the policy asks for.
+func (c *Compiled) lower(setting func(key string) (string, bool)) {
+	for _, key := range []string{stowage.RebalanceAnnotation, stowage.SpillAnnotation} {
+		if _, ok := setting(key); ok {
+			c.Warnings = append(c.Warnings, fmt.Sprintf("%s has no effect, because %s divides the pods of this workload", key, c.Source))
+		}
+	}
+	v, ok := setting(stowage.RepairAnnotation)
+	if !ok {
+		return
+	}
+	switch level := slices.Index(repairs, stowage.Repair(v)); {
+	case level < 0:
+		c.Warnings = append(c.Warnings, ignored(stowage.RepairAnnotation, v))
+	case level > slices.Index(repairs, c.Repair):
+		c.Warnings = append(c.Warnings, fmt.Sprintf("%s is %s and is ignored: %s has repair %s, which a workload may only lower", stowage.RepairAnnotation, v, c.Source, c.Repair))
+	default:
+		c.Repair = repairs[level]
 	}
 }
 

@@ -70,7 +70,7 @@ func (f *Finder) share(ctx context.Context, p *Policy, bottom *world.Workload, g
 		}
 		for _, owner := range owners {
 			if owner.UID != bottom.UID {
-				gaps[i].From -= f.settings.Held(owner, p.Whole.Pool(i).Name)
+				gaps[i].From -= f.settings.Held(owner, p.Whole.PoolKey(i))
 			}
 		}
 		gaps[i].From = max(0, gaps[i].From)

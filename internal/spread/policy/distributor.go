@@ -14,29 +14,43 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 )
 
-// checkPods reports what the API server would refuse in a pod, of what a PodDistributor adds to pods. Its schema does not check
-// the form of keys and values.
-func checkPods(d *versprei.PodDistributor) error {
-	var errs []error
+// checkTarget reports what is wrong with the target of a PodDistributor that its schema does not check.
+func checkTarget(d *versprei.PodDistributor) error {
 	if kind := d.Spec.Target.Kind; kind == "DaemonSet" {
-		errs = append(errs, errors.New("spec.target.kind is DaemonSet, whose pods have their nodes already; a FlexDaemonsetTemplate sizes them"))
+		return errors.New("spec.target.kind is DaemonSet, whose pods have their nodes already; a FlexDaemonsetTemplate sizes them")
 	} else if kind == "" || !unicode.IsUpper(rune(kind[0])) {
-		errs = append(errs, fmt.Errorf("spec.target.kind is %q; it is a kind such as Deployment", kind))
+		return fmt.Errorf("spec.target.kind is %q; it is a kind such as Deployment", kind)
 	}
+	return nil
+}
+
+// fields are how a kind calls its pools, and the labels of a pool's nodes.
+type fields struct{ pools, labels string }
+
+var (
+	fieldsOfDistributor = fields{"distribution", "nodeLabel"}
+	fieldsOfPolicy      = fields{"pools", "nodeSelector"}
+)
+
+// checkPools reports what the API server would refuse in a pod, of what pools add to pods. Their schema does not check the form of keys
+// and values.
+func checkPools(pools []versprei.Pool, field fields) error {
+	var errs []error
 	check := func(field, text string, problems []string) {
 		if len(problems) > 0 {
 			errs = append(errs, fmt.Errorf("%s is %q: %s", field, text, problems[0]))
 		}
 	}
-	for i, pool := range d.Spec.Distribution {
-		at := fmt.Sprintf("spec.distribution[%d]", i)
+	for i, pool := range pools {
+		at := fmt.Sprintf("spec.%s[%d]", field.pools, i)
 		for _, k := range slices.Sorted(maps.Keys(pool.NodeLabel)) {
-			check("a key of "+at+".nodeLabel", k, validation.IsQualifiedName(k))
-			check(at+".nodeLabel["+k+"]", string(pool.NodeLabel[k]), validation.IsValidLabelValue(string(pool.NodeLabel[k])))
+			check("a key of "+at+"."+field.labels, k, validation.IsQualifiedName(k))
+			check(at+"."+field.labels+"["+k+"]", string(pool.NodeLabel[k]), validation.IsValidLabelValue(string(pool.NodeLabel[k])))
 		}
 		for j := range pool.Tolerations {
 			t := &pool.Tolerations[j]
@@ -49,11 +63,6 @@ func checkPods(d *versprei.PodDistributor) error {
 	return errors.Join(errs...)
 }
 
-// poolName is how a PodDistributor's pool is called: by its name, or by its place.
-func poolName(d *versprei.PodDistributor, i int) string {
-	return cmp.Or(d.Spec.Distribution[i].Name, strconv.Itoa(i))
-}
-
 // Compile returns what a PodDistributor says. The earlier pool wins a tie.
 func Compile(d *versprei.PodDistributor) Compiled {
 	p := Compiled{
@@ -63,13 +72,45 @@ func Compile(d *versprei.PodDistributor) Compiled {
 		Evict:       d.Spec.Rebalance == versprei.RebalanceEvict,
 		Repair:      stowage.RepairRecreate,
 	}
-	pools := make([]sequence.Pool, len(d.Spec.Distribution))
-	for i, pool := range d.Spec.Distribution {
+	p.Err = checkTarget(d)
+	p.compile(d.Spec.Distribution, fieldsOfDistributor)
+	return p
+}
+
+// CompilePolicy returns what a policy says. The earlier pool wins a tie.
+func CompilePolicy(s *Selecting) Compiled {
+	p := Compiled{
+		Policy:    s,
+		From:      ledger.Source{UID: s.UID, Generation: s.Generation},
+		Source:    s.String(),
+		Preferred: s.Spec.Enforcement == versprei.EnforcementPreferred || s.Spec.Enforcement == "" && s.clusterWide(),
+		Evict:     s.Spec.Rebalance == versprei.RebalanceEvict,
+		Repair:    cmp.Or(s.Spec.Repair, stowage.RepairAdopt),
+		Err:       s.err,
+	}
+	pools := make([]versprei.Pool, len(s.Spec.Pools))
+	for i, pool := range s.Spec.Pools {
+		pools[i] = versprei.Pool{
+			Name: pool.Name, NodeLabel: pool.NodeSelector, Base: pool.Base, Weight: pool.Weight, MaxReplicas: pool.MaxReplicas,
+			Spill: pool.Spill, Overflow: pool.Overflow, Tolerations: pool.Tolerations,
+		}
+	}
+	p.compile(pools, fieldsOfPolicy)
+	return p
+}
+
+// compile fills in what pools say.
+func (p *Compiled) compile(of []versprei.Pool, field fields) {
+	pools := make([]sequence.Pool, len(of))
+	for i, pool := range of {
 		labels := make(map[string]string, len(pool.NodeLabel))
 		for k, v := range pool.NodeLabel {
 			labels[k] = string(v)
 		}
-		pools[i] = sequence.Pool{Name: poolName(d, i), Labels: labels, Base: int64(pool.Base), Weight: int64(pool.Weight), Overflow: int64(pool.Overflow)}
+		pools[i] = sequence.Pool{Name: cmp.Or(pool.Name, strconv.Itoa(i)), Labels: labels, Base: int64(pool.Base), Weight: int64(pool.Weight), Overflow: int64(pool.Overflow)}
+		if p.Policy != nil {
+			pools[i].ID = ledger.PolicyPool(pools[i].Name, labels)
+		}
 		if pool.MaxReplicas != nil {
 			pools[i].Max = int64(*pool.MaxReplicas)
 		}
@@ -81,10 +122,10 @@ func Compile(d *versprei.PodDistributor) Compiled {
 		}
 		p.Tolerations = append(p.Tolerations, tolerations)
 	}
-	if p.Err = checkPods(d); p.Err == nil {
+	if p.Err = errors.Join(p.Err, checkPools(of, field)); p.Err == nil {
 		p.Whole, p.Err = sequence.New(pools, sequence.EarlierWins)
 	}
-	for i, pool := range d.Spec.Distribution {
+	for i, pool := range of {
 		if pool.Spill == nil || p.Preferred {
 			continue
 		}
@@ -94,5 +135,4 @@ func Compile(d *versprei.PodDistributor) Compiled {
 		p.Spill[i].After, _ = parseSpill(cmp.Or(pool.Spill.After, defaultSpill)) // the API server has checked it
 		p.Spill[i].MaxSpill = pool.Spill.MaxSpill
 	}
-	return p
 }

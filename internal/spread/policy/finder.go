@@ -3,11 +3,13 @@ package policy
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
@@ -25,7 +27,9 @@ type Finder struct {
 	excluded atomic.Pointer[[]string]
 
 	parsed       *bounded.Cache[string, parsed]               // parsed strategies by their text
-	distributors *bounded.Cache[types.UID, compiled]          // compiled PodDistributors by their UID
+	distributors *bounded.Cache[types.UID, compiled]          // compiled PodDistributors and policies by their UID
+	fleet        atomic.Pointer[fleet]                        // all policies, as they were last asked for
+	chosen       *bounded.Cache[ownerKey, choice]             // which policy divides the pods of an owner
 	shorts       *bounded.Cache[shortKey, *sequence.Strategy] // strategies without the seats of some gaps
 }
 
@@ -46,7 +50,7 @@ func NewFinder(reader world.Snapshot, settings Settings) *Finder {
 	f := &Finder{
 		World: reader, settings: settings,
 		parsed: bounded.New[string, parsed](parsedBytes, clock.RealClock{}), distributors: bounded.New[types.UID, compiled](compiledBytes, clock.RealClock{}),
-		shorts: bounded.New[shortKey, *sequence.Strategy](parsedBytes, clock.RealClock{}),
+		shorts: bounded.New[shortKey, *sequence.Strategy](parsedBytes, clock.RealClock{}), chosen: bounded.New[ownerKey, choice](chosenBytes, clock.RealClock{}),
 	}
 	f.Exclude(settings.ExcludedNamespaces)
 	return f
@@ -93,6 +97,11 @@ func (f *Finder) Find(ctx context.Context, pod Pod) (*Policy, error) {
 
 	// 2. Which source wins?
 	winner := matchOf(chain, pod.Annotations, distributor)
+	if winner.None() && !isJob {
+		if winner.Policy, err = f.policyFor(ctx, pod.Namespace, chain); err != nil {
+			return nil, err
+		}
+	}
 	if winner.None() {
 		return nil, nil
 	}
@@ -107,9 +116,12 @@ func (f *Finder) Find(ctx context.Context, pod Pod) (*Policy, error) {
 
 	// 3. What does it say?
 	var p *Policy
-	if winner.Distributor != nil {
+	switch {
+	case winner.Distributor != nil:
 		p = f.compile(winner.Distributor).Unbound()
-	} else {
+	case winner.Policy != nil:
+		p = f.compilePolicy(winner.Policy).Unbound()
+	default:
 		if ok, err := f.serves(ctx, pod.Namespace); err != nil || !ok {
 			return nil, err
 		}
@@ -121,6 +133,54 @@ func (f *Finder) Find(ctx context.Context, pod Pod) (*Policy, error) {
 
 	// 4. What holds for this workload now?
 	return p, f.bind(ctx, p, pod.Namespace, chain)
+}
+
+// choice is the policy that divides the pods of an owner, as long as nothing changes of what it depends on.
+type choice struct {
+	fleet            *fleet
+	labels, template map[string]string // of the namespace, and of the pod template
+	policy           *Selecting        // nil is none
+}
+
+// policyFor returns the policy that divides the pods of an owner where no other source does, or nil if none does. Everything is as
+// it is now: policies, the labels of the namespace and those of the template.
+func (f *Finder) policyFor(ctx context.Context, namespace string, chain world.Chain) (*Selecting, error) {
+	o, all, err := f.ownerOf(ctx, namespace, chain)
+	if o == nil || err != nil {
+		return nil, err
+	}
+	key := ownerKey{namespace, o.ref.UID}
+	if known, ok := f.chosen.Get(key); ok && known.fleet == all && maps.Equal(known.labels, o.labels) && maps.Equal(known.template, o.template) {
+		return known.policy, nil
+	}
+	policy := first(all.selecting(o))
+	if o.ref.UID != "" {
+		f.chosen.Add(key, choice{all, o.labels, o.template, policy}, choiceBytes, rememberFor)
+	}
+	return policy, nil
+}
+
+// ownerOf returns what policies select by, of the owner of some pods, and all policies. It returns nil if no policy can select it.
+func (f *Finder) ownerOf(ctx context.Context, namespace string, chain world.Chain) (*owner, *fleet, error) {
+	of, err := f.World.Policies(ctx)
+	bottom := chain.Bottom()
+	if of == nil || err != nil || bottom == nil || !bottom.Labelled || slices.Contains(f.Excluded(), namespace) {
+		return nil, nil, err
+	}
+	all := f.fleet.Load()
+	if all == nil || all.of != of {
+		all = newFleet(of)
+		f.fleet.Store(all)
+	}
+	ns, err := f.World.Namespace(ctx, namespace)
+	if err != nil {
+		return nil, nil, err
+	}
+	o := &owner{namespace: namespace, ref: bottom.Ref, template: bottom.TemplateLabels}
+	if ns != nil {
+		o.labels = ns.Labels
+	}
+	return o, all, nil
 }
 
 // serves reports whether a namespace's annotations are looked at.
@@ -145,6 +205,8 @@ func (f *Finder) serves(ctx context.Context, namespace string) (bool, error) {
 const (
 	parsedBytes   = 16 << 20
 	compiledBytes = 32 << 20
+	chosenBytes   = 8 << 20
+	choiceBytes   = 64 // beside labels, which the cache has
 	maxSize       = 4000
 	rememberFor   = time.Hour
 )
@@ -175,14 +237,26 @@ func (f *Finder) parse(text string) (*sequence.Strategy, error) {
 
 // compile returns what a PodDistributor says, computed once for each generation.
 func (f *Finder) compile(d *versprei.PodDistributor) Compiled {
-	if known, ok := f.distributors.Get(d.UID); ok && d.UID != "" && known.generation == d.Generation {
+	return f.compiled(&d.ObjectMeta, func() (Compiled, any) {
+		d = d.DeepCopy() // it may be a part of a list, which would be kept with it
+		return Compile(d), d
+	})
+}
+
+// compilePolicy returns what a policy says, computed once for each generation.
+func (f *Finder) compilePolicy(s *Selecting) Compiled {
+	return f.compiled(s.ObjectMeta, func() (Compiled, any) { return CompilePolicy(s), s.Spec })
+}
+
+// compiled returns what an object says. The function compile also returns what is kept with it.
+func (f *Finder) compiled(m *metav1.ObjectMeta, compile func() (Compiled, any)) Compiled {
+	if known, ok := f.distributors.Get(m.UID); ok && m.UID != "" && known.generation == m.Generation {
 		return known.policy
 	}
-	d = d.DeepCopy() // it may be a part of a list, which would be kept with it
-	p := Compile(d)
+	p, kept := compile()
 	if p.Whole.Size() <= maxSize {
-		data, _ := json.Marshal(d) // about as long as the object is large
-		f.distributors.Add(d.UID, compiled{d.Generation, p}, 2*int64(len(data))+bytesOf(p.Whole), rememberFor)
+		data, _ := json.Marshal(kept) // about as long as the object is large
+		f.distributors.Add(m.UID, compiled{m.Generation, p}, 2*int64(len(data))+bytesOf(p.Whole), rememberFor)
 	}
 	return p
 }

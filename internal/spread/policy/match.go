@@ -13,6 +13,7 @@ type match struct {
 	Distributor *versprei.PodDistributor
 	// Text is a strategy in annotations, and Source names what carries them. It is empty without annotations.
 	Text, Source string
+	Policy       *Selecting
 }
 
 // matchOf returns which source divides the pods of a workload. Template are the annotations of its pod template, and d is the
@@ -21,6 +22,7 @@ type match struct {
 //  1. The PodDistributor.
 //  2. Annotations of the pod template.
 //  3. Annotations of the uppermost workload.
+//  4. A SpreadPolicy, and then a ClusterSpreadPolicy. They are looked up only where the others are missing: see [Finder.policyFor].
 //
 // A Job's pods are divided by a PodDistributor alone. A source that does not compile still wins, so that an error is seen.
 func matchOf(chain world.Chain, template map[string]string, d *versprei.PodDistributor) match {
@@ -42,7 +44,7 @@ func matchOf(chain world.Chain, template map[string]string, d *versprei.PodDistr
 }
 
 // None reports whether nothing divides the pods.
-func (m *match) None() bool { return m.Distributor == nil && m.Source == "" }
+func (m *match) None() bool { return m.Distributor == nil && m.Source == "" && m.Policy == nil }
 
 // StrategyText returns the strategy that annotations give, if they give one.
 func StrategyText(annotations map[string]string) (string, bool) {

@@ -15,6 +15,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 	"github.com/stowage-dev/stowage/internal/world"
@@ -26,6 +27,9 @@ type Compiled struct {
 	Source string
 	// Distributor is the PodDistributor that it comes from, or nil.
 	Distributor *versprei.PodDistributor
+	// Policy is the policy that it comes from, or nil, and From names it in claims.
+	Policy *Selecting
+	From   ledger.Source
 	// Whole is the strategy with all its seats. It is nil if the source is invalid; then Err says why.
 	Whole *sequence.Strategy
 	Err   error
@@ -42,8 +46,18 @@ type Compiled struct {
 	Warnings []string
 }
 
-// Pool returns the index of a pool by its name.
-func (c *Compiled) Pool(name string) (int, bool) {
+// Pool returns the index of a pool by its [sequence.Pool.Key].
+func (c *Compiled) Pool(key string) (int, bool) {
+	for i := range c.Whole.Len() {
+		if c.Whole.PoolKey(i) == key {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// PoolNamed returns the index of a pool by its name.
+func (c *Compiled) PoolNamed(name string) (int, bool) {
 	for i := range c.Whole.Len() {
 		if c.Whole.Pool(i).Name == name {
 			return i, true

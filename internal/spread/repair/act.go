@@ -242,10 +242,10 @@ func (r *run) seat(ctx context.Context, owner ledger.Owner, p *policy.Policy, po
 // seatPatch is the patch that gives a pod a seat. It holds the pod's resource version:
 // nothing is known of a pod that has changed since.
 func seatPatch(key ledger.Key, owner ledger.Owner, p *policy.Policy, pod *corev1.Pod, m planner.Move, withCost bool) ([]byte, error) {
-	seat := ledger.Seat{Pool: p.Strategy.Pool(m.Seat.Pool).Name, Ordinal: m.Seat.Ordinal}
+	seat := ledger.Seat{Pool: p.Strategy.PoolKey(m.Seat.Pool), Ordinal: m.Seat.Ordinal}
 	origin, id := ledger.OriginAdopted, ""
-	if _, k, i, ok := ledger.SeatOf(key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations); ok {
-		origin, id = k, i // a ledger may still have the claim
+	if c, ok := ledger.SeatOf(key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations); ok {
+		origin, id = c.Origin, c.ID // a ledger may still have the claim
 	}
 	given := placement.Seat{Seat: m.Seat, Strategy: p.Strategy, Exists: true, OwnOrdinal: !withCost}
 	if withCost {
@@ -254,7 +254,7 @@ func seatPatch(key ledger.Key, owner ledger.Owner, p *policy.Policy, pod *corev1
 		}
 		id, given.Rewrite = ledger.WithCostRank(id, m.Rank), m.Rank
 	}
-	given.Claim = key.Sign(origin, id, ledger.Holder{Namespace: pod.Namespace, Owner: string(owner.UID)}, seat)
+	given.Claim = key.Sign(origin, ledger.WithSource(id, seat.Pool, p.From), ledger.Holder{Namespace: pod.Namespace, Owner: string(owner.UID)}, seat)
 	before := podpatch.FromPod(pod)
 	after := before.Clone()
 	given.Apply(after)

@@ -185,8 +185,8 @@ func viewOf(pod *corev1.Pod, created *podpatch.Pod, owner ledger.Owner, p *polic
 	if rank, ok := placement.OwnRank(created, p.FirstOrdinal); ok {
 		view.OwnRank = rank
 	}
-	if seat, origin, id, ok := ledger.SeatOf(key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations); ok {
-		place(&view, p, seat, origin, id, pod.Annotations[corev1.PodDeletionCost])
+	if c, ok := ledger.SeatOf(key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations); ok {
+		place(&view, p, c.Seat, c.Origin, c.ID, pod.Annotations[corev1.PodDeletionCost])
 	} else {
 		view.Rank = formerRank(pod, owner, p, key)
 	}
@@ -211,7 +211,7 @@ func formerRank(pod *corev1.Pod, owner ledger.Owner, p *policy.Policy, key ledge
 		return 0
 	}
 	holder := ledger.Holder{Namespace: pod.Namespace, Owner: string(owner.UID)}
-	if _, _, ok := key.Verify(claim, holder, ledger.Seat{Pool: p.Strategy.Pool(seat.Pool).Name, Ordinal: seat.Ordinal}); !ok {
+	if _, _, ok := key.Verify(claim, holder, ledger.Seat{Pool: p.Strategy.PoolKey(seat.Pool), Ordinal: seat.Ordinal}); !ok {
 		return 0
 	}
 	return sequence.RankOfCost(cost, rank, rank)

@@ -31,6 +31,7 @@ type Record struct {
 	UID, Owner            types.UID
 	ledger.Seat
 	ID      string // of its claim, or empty
+	Source  ledger.Source
 	Cost    string // its deletion cost
 	Created int64  // seconds since 1970
 	Version uint64 // resource version
@@ -60,8 +61,9 @@ func newRecord(key ledger.Key, pod *corev1.Pod) (Record, bool) {
 	if r.Node == "" {
 		r.Selector = pod.Spec.NodeSelector
 	}
-	var ok bool
-	r.Seat, r.Origin, r.ID, ok = ledger.SeatOf(key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations)
+	carried, ok := ledger.SeatOf(key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations)
+	r.Seat, r.Origin, r.ID = carried.Seat, carried.Origin, carried.ID
+	r.Source = ledger.Source{UID: types.UID(shared(string(carried.Source.UID))), Generation: carried.Source.Generation}
 	r.Pool = shared(r.Pool)
 	if r.Origin == ledger.OriginOrdinal {
 		r.ID = ""

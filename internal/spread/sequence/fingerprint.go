@@ -58,7 +58,7 @@ func fingerprintOf(pools []Pool, tie Tie) Fingerprint {
 	}
 	for i := range pools {
 		p := &pools[i]
-		d.text(p.Name)
+		d.text(p.Key())
 		d.number(int64(len(p.Labels)))
 		for _, key := range slices.Sorted(maps.Keys(p.Labels)) {
 			d.text(key)

@@ -1,6 +1,7 @@
 package sequence
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -19,6 +20,8 @@ const (
 type Pool struct {
 	// Name is how status, metrics and labels call the pool.
 	Name string
+	// ID tells the pool from others of the same name, where that is not the name itself: see [Pool.Key].
+	ID string
 	// Labels are those of the pool's nodes.
 	Labels map[string]string
 	// Base is how many pods go here before any weight counts.
@@ -32,6 +35,9 @@ type Pool struct {
 	// pools: see [Strategy.Without].
 	Overflow int64
 }
+
+// Key is what seats and books call the pool: the ID, or the name of a pool without one.
+func (p *Pool) Key() string { return cmp.Or(p.ID, p.Name) }
 
 // Tie says which of two pools takes a seat that both are due.
 type Tie bool
@@ -142,6 +148,9 @@ func (s *Strategy) Size() (n int64) {
 
 // Pool returns a pool by its index.
 func (s *Strategy) Pool(i int) Pool { return s.pools[i] }
+
+// PoolKey returns the [Pool.Key] of a pool by its index.
+func (s *Strategy) PoolKey(i int) string { return s.pools[i].Key() }
 
 // Capacity returns how many pods have a seat, or math.MaxInt64 without a limit.
 func (s *Strategy) Capacity() int64 {

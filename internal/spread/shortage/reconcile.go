@@ -273,7 +273,7 @@ func ordinalsOf(v *picture, next []spill.Pool) map[string]string {
 			if out == nil {
 				out = map[string]string{}
 			}
-			out[strconv.FormatInt(n+one.FirstOrdinal, 10)] = v.policy.Whole.Pool(pool).Name
+			out[strconv.FormatInt(n+one.FirstOrdinal, 10)] = v.policy.Whole.PoolKey(pool)
 		}
 	}
 	return out

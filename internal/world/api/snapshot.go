@@ -26,13 +26,18 @@ const readTimeout = 30 * time.Second
 
 // Live is the world as the API server has it at each question, for somebody who may not be allowed to read all of it. The
 // cluster may lack Stowage's kinds.
-type Live struct{ *worldcache.Cache }
+type Live struct {
+	*worldcache.Cache
+	uncached client.Reader
+}
 
 var _ world.Snapshot = Live{}
 
 // NewLive returns the world that a client reads.
 func NewLive(c client.Client) Live {
-	return Live{worldcache.New(c, c, clock.RealClock{}, worldcache.Limits{Timeout: readTimeout})}
+	cache := worldcache.New(c, c, clock.RealClock{}, worldcache.Limits{Timeout: readTimeout})
+	cache.ReadTemplates()
+	return Live{cache, c}
 }
 
 // Namespace implements [world.Snapshot]. One that may not be read says nothing.
@@ -57,6 +62,19 @@ func (l Live) PodOwners(ctx context.Context, namespace string, top world.Ref) ([
 func (l Live) PodDistributor(ctx context.Context, namespace string, targets []world.Ref) (*versprei.PodDistributor, error) {
 	d, err := l.Cache.PodDistributor(ctx, namespace, targets)
 	return d, ifServed(err)
+}
+
+// Policies implements [world.Snapshot].
+func (l Live) Policies(ctx context.Context) (*world.Policies, error) {
+	var namespaced stowage.SpreadPolicyList
+	if err := l.uncached.List(ctx, &namespaced); err != nil {
+		return nil, ifServed(err)
+	}
+	var cluster stowage.ClusterSpreadPolicyList
+	if err := l.uncached.List(ctx, &cluster); err != nil {
+		return nil, ifServed(err)
+	}
+	return worldcache.PoliciesOf(namespaced.Items, cluster.Items), nil
 }
 
 // PoolState implements [world.Snapshot].
@@ -131,6 +149,11 @@ func (s *Snapshot) PodOwners(ctx context.Context, namespace string, top world.Re
 // PodDistributor implements [world.Snapshot].
 func (s *Snapshot) PodDistributor(ctx context.Context, namespace string, targets []world.Ref) (*versprei.PodDistributor, error) {
 	return s.listed.PodDistributor(ctx, namespace, targets)
+}
+
+// Policies implements [world.Snapshot].
+func (s *Snapshot) Policies(ctx context.Context) (*world.Policies, error) {
+	return s.listed.Policies(ctx)
 }
 
 // PoolState implements [world.Snapshot].

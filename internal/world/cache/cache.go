@@ -43,6 +43,7 @@ type Cache struct {
 	unreadable, served, missing *utilcache.LRUExpireCache
 
 	distributors *distributors // nil before [Cache.FollowDistributors]
+	policies     policies
 }
 
 // Clock tells the time.
@@ -82,6 +83,8 @@ func Options() crcache.Options {
 			}},
 			&flexdaemonsets.FlexDaemonsetTemplate{}: {UnsafeDisableDeepCopy: &shared},
 			&versprei.PodDistributor{}:              {UnsafeDisableDeepCopy: &shared, Transform: keepPodDistributor},
+			&stowage.SpreadPolicy{}:                 {UnsafeDisableDeepCopy: &shared, Transform: keepSpreadPolicy},
+			&stowage.ClusterSpreadPolicy{}:          {UnsafeDisableDeepCopy: &shared, Transform: keepClusterSpreadPolicy},
 			&corev1.Namespace{}: {UnsafeDisableDeepCopy: &shared, Transform: func(obj any) (any, error) {
 				ns := obj.(*corev1.Namespace)
 				kept := &corev1.Namespace{ObjectMeta: labelled(ns.ObjectMeta)}

@@ -9,6 +9,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/platform/bounded"
 	"github.com/stowage-dev/stowage/internal/world"
@@ -61,9 +62,26 @@ func (k *keeper) share(annotations map[string]string) {
 // keepPodDistributor keeps the spec and the status, whose texts the kind's schema bounds.
 func keepPodDistributor(obj any) (any, error) {
 	d := obj.(*versprei.PodDistributor)
-	kept := &versprei.PodDistributor{ObjectMeta: world.Identity(d.ObjectMeta), Spec: d.Spec, Status: d.Status}
-	kept.CreationTimestamp, kept.Generation = d.CreationTimestamp, d.Generation
-	return kept, nil
+	return &versprei.PodDistributor{ObjectMeta: dated(d.ObjectMeta), Spec: d.Spec, Status: d.Status}, nil
+}
+
+// keepSpreadPolicy keeps the spec and the status, whose texts the kind's schema bounds.
+func keepSpreadPolicy(obj any) (any, error) {
+	p := obj.(*stowage.SpreadPolicy)
+	return &stowage.SpreadPolicy{ObjectMeta: dated(p.ObjectMeta), Spec: p.Spec, Status: p.Status}, nil
+}
+
+// keepClusterSpreadPolicy is keepSpreadPolicy for the other kind.
+func keepClusterSpreadPolicy(obj any) (any, error) {
+	p := obj.(*stowage.ClusterSpreadPolicy)
+	return &stowage.ClusterSpreadPolicy{ObjectMeta: dated(p.ObjectMeta), Spec: p.Spec, Status: p.Status}, nil
+}
+
+// dated keeps the generation and the age, too.
+func dated(m metav1.ObjectMeta) metav1.ObjectMeta {
+	kept := world.Identity(m)
+	kept.CreationTimestamp, kept.Generation = m.CreationTimestamp, m.Generation
+	return kept
 }
 
 // Deleted returns the object of a deletion event, the last known state if the deletion itself

@@ -7,6 +7,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -36,6 +37,10 @@ func (c *Cache) unwatchedWorkload(ctx context.Context, namespace string, ref wor
 		return nil, nil
 	}
 	k := readKey{what: "workload", namespace: namespace, ref: ref}
+	withTemplate := c.policies.names(ref)
+	if withTemplate {
+		k.what = "workload with its template"
+	}
 	if known, ok := c.unwatched.Get(k); ok {
 		return known, nil
 	}
@@ -46,6 +51,9 @@ func (c *Cache) unwatchedWorkload(ctx context.Context, namespace string, ref wor
 		return nil, nil
 	}
 	w, err := readUncached(ctx, c, c.objects, who, k, func(ctx context.Context) (*world.Workload, error) {
+		if withTemplate {
+			return readTemplate(ctx, c.uncached, namespace, ref, gvk)
+		}
 		m := metadataOf(gvk)
 		if err := c.uncached.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, m); err != nil {
 			return nil, err
@@ -62,6 +70,19 @@ func (c *Cache) unwatchedWorkload(ctx context.Context, namespace string, ref wor
 		return nil, fmt.Errorf("read %s %q: %w", ref.Kind, ref.Name, err)
 	}
 	c.unwatched.Add(k, w, w.Bytes(), unwatchedTTL)
+	return w, nil
+}
+
+// readTemplate reads a workload with the labels of its pod template, by which policies select.
+func readTemplate(ctx context.Context, from client.Reader, namespace string, ref world.Ref, gvk schema.GroupVersionKind) (*world.Workload, error) {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(gvk)
+	if err := from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, u); err != nil {
+		return nil, err
+	}
+	w := world.FromKept(ref, world.Keep(u))
+	labels, found, err := unstructured.NestedStringMap(u.Object, "spec", "template", "metadata", "labels")
+	w.TemplateLabels, w.Labelled = world.TemplateLabels(labels), found && err == nil
 	return w, nil
 }
 

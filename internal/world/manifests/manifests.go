@@ -23,6 +23,7 @@ type Snapshot struct {
 	limitRanges     map[string][]corev1.LimitRange // these three are by namespace
 	resourceQuotas  map[string][]corev1.ResourceQuota
 	podDistributors map[string][]versprei.PodDistributor
+	policies        *world.Policies
 }
 
 type namespacedName struct{ namespace, name string }
@@ -37,6 +38,7 @@ func New(o world.Objects) *Snapshot {
 		workloads:       map[namespacedName][]*world.Workload{},
 		limitRanges:     groupBy(o.LimitRanges, func(o *corev1.LimitRange) string { return o.Namespace }),
 		resourceQuotas:  groupBy(o.ResourceQuotas, func(o *corev1.ResourceQuota) string { return o.Namespace }),
+		policies:        o.Policies,
 		podDistributors: groupBy(o.PodDistributors, func(o *versprei.PodDistributor) string { return o.Namespace }),
 	}
 	for _, w := range o.Workloads {
@@ -77,6 +79,9 @@ func (s *Snapshot) ResourceQuotas(_ context.Context, namespace string) ([]corev1
 func (s *Snapshot) PodDistributor(_ context.Context, namespace string, targets []world.Ref) (*versprei.PodDistributor, error) {
 	return world.Winner(s.podDistributors[namespace], targets), nil
 }
+
+// Policies implements [world.Snapshot].
+func (s *Snapshot) Policies(context.Context) (*world.Policies, error) { return s.policies, nil }
 
 // Workload implements [world.Snapshot].
 func (s *Snapshot) Workload(_ context.Context, namespace string, ref world.Ref) (*world.Workload, error) {

@@ -1,0 +1,350 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+)
+
+// SpreadPolicy divides the pods of many workloads of its namespace over node pools. It selects the workloads by the labels of
+// their pods.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=sp
+// +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.mode`,description="Audit or Enforce"
+// +kubebuilder:printcolumn:name="Workloads",type=integer,JSONPath=`.status.workloads`,description="Workloads that the policy selects"
+// +kubebuilder:printcolumn:name="Pods",type=integer,JSONPath=`.status.pods`,description="Pods of these workloads"
+// +kubebuilder:printcolumn:name="Balanced",type=string,JSONPath=`.status.balanced`,description="How many of these workloads are divided as they should be"
+// +kubebuilder:printcolumn:name="Priority",type=integer,JSONPath=`.spec.priority`,description="The policy of the highest priority wins",priority=1
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the policy is valid and its workloads are counted"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type SpreadPolicy struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Spec says which workloads, and how their pods are divided.
+	Spec SpreadPolicySpec `json:"spec"`
+	// Status is what Stowage sees and has done.
+	// +optional
+	Status SpreadPolicyStatus `json:"status,omitempty"`
+}
+
+// ClusterSpreadPolicy divides the pods of many workloads of many namespaces over node pools. It selects the namespaces by their
+// labels, and the workloads by the labels of their pods.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,shortName=csp
+// +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.mode`,description="Audit or Enforce"
+// +kubebuilder:printcolumn:name="Workloads",type=integer,JSONPath=`.status.workloads`,description="Workloads that the policy selects"
+// +kubebuilder:printcolumn:name="Pods",type=integer,JSONPath=`.status.pods`,description="Pods of these workloads"
+// +kubebuilder:printcolumn:name="Balanced",type=string,JSONPath=`.status.balanced`,description="How many of these workloads are divided as they should be"
+// +kubebuilder:printcolumn:name="Priority",type=integer,JSONPath=`.spec.priority`,description="The policy of the highest priority wins",priority=1
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the policy is valid and its workloads are counted"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type ClusterSpreadPolicy struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Spec says which workloads, and how their pods are divided.
+	Spec ClusterSpreadPolicySpec `json:"spec"`
+	// Status is what Stowage sees and has done.
+	// +optional
+	Status SpreadPolicyStatus `json:"status,omitempty"`
+}
+
+// ClusterSpreadPolicySpec says which workloads of which namespaces, and how their pods are divided.
+type ClusterSpreadPolicySpec struct {
+	// NamespaceSelector selects namespaces by their labels. An empty one selects all.
+	NamespaceSelector Selector `json:"namespaceSelector"`
+
+	SpreadPolicySpec `json:",inline"`
+}
+
+// SpreadPolicySpec says which workloads, and how their pods are divided.
+type SpreadPolicySpec struct {
+	// Mode is Audit, which counts what Enforce would do and changes nothing, or Enforce. A policy in Audit never wins over another
+	// one.
+	Mode PolicyMode `json:"mode"`
+
+	// Priority decides between policies of one kind that select the same pods: the highest wins, then the oldest policy.
+	//
+	// +optional
+	// +kubebuilder:default=0
+	Priority int32 `json:"priority"`
+
+	// Selector selects workloads by the labels of their pod template. An empty one selects all.
+	//
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchLabels) || self.matchLabels.all(k, !k.startsWith('stowage.dev/') && k != 'pod-template-hash')",message="stowage.dev/... and pod-template-hash cannot be selected: they differ from pod to pod, or from revision to revision"
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, !e.key.startsWith('stowage.dev/') && e.key != 'pod-template-hash')",message="stowage.dev/... and pod-template-hash cannot be selected: they differ from pod to pod, or from revision to revision"
+	Selector Selector `json:"selector"`
+
+	// Kinds are the kinds of the pods' controllers. A Deployment's pods belong to a ReplicaSet, and so do those of an Argo Rollout.
+	// A kind has spec.template.metadata.labels and a scale subresource.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:default={{group: apps, kind: ReplicaSet}}
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=8
+	Kinds []OwnerKind `json:"kinds,omitempty"`
+
+	// Pools are the node pools. Bases are filled first, in this order; the other pods are divided by weight.
+	//
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:XValidation:rule="self.exists(p, p.weight > 0)",message="every weight is 0, so that most pods would have no pool; give at least one pool a weight from 1 to 100"
+	// +kubebuilder:validation:XValidation:rule="self.all(p, self.exists_one(q, q.nodeSelector == p.nodeSelector))",message="two pools have the same nodeSelector; join them into one and add up their weights"
+	// +kubebuilder:validation:XValidation:rule="self.all(p, self.exists_one(q, q.name == p.name))",message="two pools have the same name"
+	// +kubebuilder:validation:XValidation:rule="self.all(p, p.weight == 0 || !has(p.spill) || !has(p.spill.maxSpill)) || self.filter(p, p.weight > 0).size() >= 2",message="spill.maxSpill needs another pool with a weight; give one a weight from 1 to 100, or remove maxSpill"
+	Pools []PolicyPool `json:"pools"`
+
+	// Enforcement says whether a pod may run outside its pool: Required makes it wait for room there, Preferred lets it go
+	// elsewhere. Without it, a SpreadPolicy has Required and a ClusterSpreadPolicy has Preferred.
+	//
+	// +optional
+	Enforcement versprei.Enforcement `json:"enforcement,omitempty"`
+
+	// Repair says what becomes of pods without a seat. Adopt gives a seat to those that run in one of the pools. Recreate also evicts
+	// pods that bypassed the webhook and run in no pool or wait. Off leaves all alone. Pods that were there before the policy are never
+	// evicted.
+	//
+	// +optional
+	// +kubebuilder:default=Adopt
+	// +kubebuilder:validation:Enum=Off;Adopt;Recreate
+	Repair Repair `json:"repair,omitempty"`
+
+	// Rebalance is whether Stowage evicts running pods from pools that have too many while others have too few.
+	// Never: no. Evict: one at a time and within PodDisruptionBudgets.
+	//
+	// +optional
+	// +kubebuilder:default=Never
+	Rebalance versprei.Rebalance `json:"rebalance,omitempty"`
+}
+
+// PolicyMode says how far a policy goes.
+//
+// +kubebuilder:validation:Enum=Audit;Enforce
+type PolicyMode string
+
+// The modes of a policy.
+const (
+	PolicyAudit   PolicyMode = "Audit"
+	PolicyEnforce PolicyMode = "Enforce"
+)
+
+// Selector selects by labels, as a LabelSelector does. All of it must match.
+type Selector struct {
+	// MatchLabels are labels that must be there.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxProperties=16
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 317 && k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))",message="a key of matchLabels is no label key; it is like tier or app.kubernetes.io/name"
+	MatchLabels map[string]versprei.LabelValue `json:"matchLabels,omitempty"`
+	// MatchExpressions are requirements on labels.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	MatchExpressions []Requirement `json:"matchExpressions,omitempty"`
+}
+
+// Requirement is a requirement on one label.
+//
+// +kubebuilder:validation:XValidation:rule="self.operator in ['In', 'NotIn'] ? has(self.values) && size(self.values) > 0 : !has(self.values) || size(self.values) == 0",message="In and NotIn need values; Exists and DoesNotExist have none"
+type Requirement struct {
+	// Key is the key of the label.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=317
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
+	Key string `json:"key"`
+	// Operator is In, NotIn, Exists or DoesNotExist.
+	//
+	// +kubebuilder:validation:Enum=In;NotIn;Exists;DoesNotExist
+	Operator metav1.LabelSelectorOperator `json:"operator"`
+	// Values are the values of In and NotIn.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	Values []versprei.LabelValue `json:"values,omitempty"`
+}
+
+// OwnerKind is a kind of the controllers of pods.
+//
+// +kubebuilder:validation:XValidation:rule="self.kind != 'Deployment'",message="the pods of a Deployment belong to its ReplicaSets; write ReplicaSet"
+// +kubebuilder:validation:XValidation:rule="self.kind != 'Rollout'",message="the pods of a Rollout belong to its ReplicaSets; write group apps and kind ReplicaSet"
+// +kubebuilder:validation:XValidation:rule="!(self.kind in ['Job', 'CronJob', 'DaemonSet', 'RayCluster', 'Node', 'Pod'])",message="a policy does not divide pods of this kind; a PodDistributor or annotations may"
+type OwnerKind struct {
+	// Group is the API group, such as apps. It is empty for a ReplicationController.
+	//
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$`
+	Group string `json:"group"`
+	// Kind is the kind, such as ReplicaSet or StatefulSet.
+	//
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[A-Z][A-Za-z0-9]*$`
+	Kind string `json:"kind"`
+}
+
+// PolicyPool is a set of nodes and its part of the pods.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.maxReplicas) || self.base <= self.maxReplicas",message="base is above maxReplicas"
+// +kubebuilder:validation:XValidation:rule="self.nodeSelector.all(k, size(k) <= 317 && k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))",message="a key of nodeSelector is no label key; it is like nodesize or karpenter.sh/capacity-type"
+// +kubebuilder:validation:XValidation:rule="!has(self.tolerations) || self.tolerations.all(t, !has(t.operator) || size(t.operator) == 0 || t.operator in ['Equal', 'Exists'])",message="a toleration's operator is Equal or Exists"
+// +kubebuilder:validation:XValidation:rule="!has(self.tolerations) || self.tolerations.all(t, has(t.key) && size(t.key) > 0 || has(t.operator) && t.operator == 'Exists')",message="a toleration without a key has the operator Exists"
+// +kubebuilder:validation:XValidation:rule="!has(self.tolerations) || self.tolerations.all(t, !has(t.effect) || size(t.effect) == 0 || t.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute'])",message="a toleration's effect is NoSchedule, PreferNoSchedule or NoExecute"
+// +kubebuilder:validation:XValidation:rule="!has(self.tolerations) || self.tolerations.all(t, !has(t.tolerationSeconds) || has(t.effect) && t.effect == 'NoExecute')",message="a toleration with tolerationSeconds has the effect NoExecute"
+// +kubebuilder:validation:XValidation:rule="!has(self.tolerations) || self.tolerations.all(t, !(has(t.operator) && t.operator == 'Exists' && has(t.value) && size(t.value) > 0))",message="a toleration with the operator Exists has no value"
+type PolicyPool struct {
+	// Name is how status, metrics and labels call the pool.
+	//
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z]([-a-z0-9]*[a-z0-9])?$`
+	Name string `json:"name"`
+
+	// NodeSelector is the labels of the pool's nodes. A node belongs to the pool if it has all of them.
+	//
+	// +kubebuilder:validation:MinProperties=1
+	// +kubebuilder:validation:MaxProperties=16
+	NodeSelector map[string]versprei.LabelValue `json:"nodeSelector"`
+
+	// Base is how many pods of each workload go to this pool before any weight counts.
+	//
+	// +optional
+	// +kubebuilder:default=0
+	// +kubebuilder:validation:Minimum=0
+	Base int32 `json:"base"`
+
+	// Weight is the pool's share of the other pods, relative to the other pools. A
+	// pool of weight 0 has its base only, unless it has an overflow.
+	//
+	// +optional
+	// +kubebuilder:default=0
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100
+	Weight int32 `json:"weight"`
+
+	// MaxReplicas is how many pods of each workload the pool may have. Without it, there is no limit.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	MaxReplicas *int32 `json:"maxReplicas,omitempty"`
+
+	// Spill says when other pools take the pods that wait for a node of this pool. Without it, they wait for as long
+	// as the pool has no room.
+	//
+	// +optional
+	Spill *versprei.Spill `json:"spill,omitempty"`
+
+	// Overflow is the pool's share of the pods for which a shortage leaves no other seat, relative to the other
+	// pools. No seat is left when every pool with a weight has no room or has its maxReplicas.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100
+	Overflow int32 `json:"overflow,omitempty"`
+
+	// Tolerations are added to the pods of this pool.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Tolerations []versprei.Toleration `json:"tolerations,omitempty"`
+}
+
+// The condition types of a policy, as kstatus reads them.
+const (
+	// ConditionReady is true while the policy is valid and its workloads are counted.
+	ConditionReady = "Ready"
+	// ConditionStalled is true while the policy divides no pods until somebody corrects it.
+	ConditionStalled = "Stalled"
+)
+
+// SpreadPolicyStatus is what Stowage sees and has done.
+type SpreadPolicyStatus struct {
+	// ObservedGeneration is the generation that this status is about.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// ObservedFields are the fields of the spec that have a value. A field that was written and is not here was removed by the API
+	// server, because the installed CustomResourceDefinition does not know it.
+	// +optional
+	// +listType=atomic
+	ObservedFields []string `json:"observedFields,omitempty"`
+	// Workloads are those that the policy selects: ReplicaSets, or other controllers of pods, that have pods.
+	// +optional
+	Workloads int32 `json:"workloads"`
+	// Pods are the pods of these workloads.
+	// +optional
+	Pods int32 `json:"pods"`
+	// Balanced is how many of these workloads are divided as they should be, of all, for people.
+	// +optional
+	Balanced string `json:"balanced,omitempty"`
+	// Shadowed are workloads that the policy selects and that another source divides.
+	// +optional
+	Shadowed int32 `json:"shadowed,omitempty"`
+	// ShadowedBy names one of these sources, with one of these workloads.
+	// +optional
+	ShadowedBy string `json:"shadowedBy,omitempty"`
+	// NotReached are workloads that the policy selects and that the webhook is not asked about, or leaves alone.
+	// +optional
+	NotReached int32 `json:"notReached,omitempty"`
+	// WithoutSeat are pods of these workloads that have no seat. They run outside all pools, or wait for a node, or were not adopted
+	// yet.
+	// +optional
+	WithoutSeat int32 `json:"withoutSeat,omitempty"`
+	// Pools are the pools in the order of the spec.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Pools []PolicyPoolStatus `json:"pools,omitempty"`
+	// Conditions are Ready and Stalled.
+	// Reasons:
+	// Counted. The policy is valid, and its workloads are counted.
+	// Invalid. The policy divides no pods, because its spec is invalid. It still shadows policies below it.
+	// NoNodes. A pool has no node now. Its pods wait for one.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// PolicyPoolStatus counts the pods of one pool, over all workloads.
+type PolicyPoolStatus struct {
+	// Name is the pool's name.
+	Name string `json:"name"`
+	// Desired is how many pods the pool should have.
+	Desired int32 `json:"desired"`
+	// Current is how many pods with a seat in the pool are in it, without those that are ending.
+	Current int32 `json:"current"`
+	// Ready is how many of those are ready.
+	Ready int32 `json:"ready"`
+	// Nodes is how many nodes have the pool's labels.
+	Nodes int32 `json:"nodes"`
+}
+
+// SpreadPolicyList is a list of SpreadPolicies.
+//
+// +kubebuilder:object:root=true
+type SpreadPolicyList struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []SpreadPolicy `json:"items"`
+}
+
+// ClusterSpreadPolicyList is a list of ClusterSpreadPolicies.
+//
+// +kubebuilder:object:root=true
+type ClusterSpreadPolicyList struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []ClusterSpreadPolicy `json:"items"`
+}

@@ -1,0 +1,225 @@
+package policy
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/world"
+)
+
+// fleet is all policies, found by the labels of namespaces and pod templates. It does not change.
+type fleet struct {
+	of *world.Policies
+	// by are the policies that need one label of a namespace or of a pod template, by that label, and rest those that need none.
+	by   map[needed][]*Selecting
+	rest []*Selecting
+	// evaluations counts evaluations of selectors.
+	evaluations atomic.Int64
+}
+
+// needed is a label that a policy needs: of the namespace, or of the pod template.
+type needed struct {
+	ofNamespace bool
+	key, value  string
+}
+
+// Selecting is a policy with what it selects.
+type Selecting struct {
+	Kind string // SpreadPolicy or ClusterSpreadPolicy
+	*metav1.ObjectMeta
+	Spec *stowage.SpreadPolicySpec
+
+	namespaces, templates labels.Selector
+	needs                 []needed
+	err                   error // the selectors are invalid
+}
+
+// String names the policy.
+func (p *Selecting) String() string { return p.Kind + " " + p.Name }
+
+// clusterWide reports whether the policy selects namespaces.
+func (p *Selecting) clusterWide() bool { return p.namespaces != nil }
+
+// The kinds of policies.
+const (
+	kindPolicy        = "SpreadPolicy"
+	kindClusterPolicy = "ClusterSpreadPolicy"
+)
+
+// OfSpreadPolicy returns what a SpreadPolicy selects.
+func OfSpreadPolicy(p *stowage.SpreadPolicy) *Selecting {
+	s := &Selecting{Kind: kindPolicy, ObjectMeta: &p.ObjectMeta, Spec: &p.Spec}
+	s.templates = s.compile("selector", false, &p.Spec.Selector)
+	return s
+}
+
+// OfClusterSpreadPolicy returns what a ClusterSpreadPolicy selects.
+func OfClusterSpreadPolicy(p *stowage.ClusterSpreadPolicy) *Selecting {
+	s := &Selecting{Kind: kindClusterPolicy, ObjectMeta: &p.ObjectMeta, Spec: &p.Spec.SpreadPolicySpec}
+	s.templates = s.compile("selector", false, &p.Spec.Selector)
+	s.namespaces = s.compile("namespaceSelector", true, &p.Spec.NamespaceSelector)
+	return s
+}
+
+// compile returns a selector, and notes the labels that it needs. One that is invalid selects nothing.
+func (p *Selecting) compile(field string, ofNamespace bool, s *stowage.Selector) labels.Selector {
+	var all []labels.Requirement
+	add := func(key string, op selection.Operator, values []string) {
+		r, err := labels.NewRequirement(key, op, values)
+		if err != nil {
+			p.err = errors.Join(p.err, fmt.Errorf("spec.%s: %w", field, err))
+			return
+		}
+		if all = append(all, *r); op == selection.In && len(values) == 1 {
+			p.needs = append(p.needs, needed{ofNamespace, key, values[0]})
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.MatchLabels)) {
+		add(key, selection.In, []string{string(s.MatchLabels[key])})
+	}
+	for _, r := range s.MatchExpressions {
+		values := make([]string, len(r.Values))
+		for i, v := range r.Values {
+			values[i] = string(v)
+		}
+		op, ok := map[metav1.LabelSelectorOperator]selection.Operator{
+			metav1.LabelSelectorOpIn: selection.In, metav1.LabelSelectorOpNotIn: selection.NotIn,
+			metav1.LabelSelectorOpExists: selection.Exists, metav1.LabelSelectorOpDoesNotExist: selection.DoesNotExist,
+		}[r.Operator]
+		if !ok {
+			p.err = errors.Join(p.err, fmt.Errorf("spec.%s: the operator of %s is %q; it is In, NotIn, Exists or DoesNotExist", field, r.Key, r.Operator))
+			continue
+		}
+		add(r.Key, op, values)
+	}
+	if p.err != nil {
+		return labels.Nothing()
+	}
+	return labels.NewSelector().Add(all...)
+}
+
+// newFleet returns all policies, for lookups.
+func newFleet(of *world.Policies) *fleet {
+	f := &fleet{of: of, by: map[needed][]*Selecting{}}
+	var all []*Selecting
+	for _, p := range of.Namespaced {
+		s := OfSpreadPolicy(p)
+		s.needs = append(s.needs, needed{true, nameLabel, p.Namespace})
+		all = append(all, s)
+	}
+	for _, p := range of.Cluster {
+		all = append(all, OfClusterSpreadPolicy(p))
+	}
+	// Each policy stands where the fewest do, so that a lookup finds few that do not match.
+	count := map[needed]int{}
+	for _, p := range all {
+		for _, n := range p.needs {
+			count[n]++
+		}
+	}
+	for _, p := range all {
+		if len(p.needs) == 0 {
+			f.rest = append(f.rest, p)
+			continue
+		}
+		n := slices.MinFunc(p.needs, func(a, b needed) int { return cmp.Compare(count[a], count[b]) })
+		f.by[n] = append(f.by[n], p)
+	}
+	return f
+}
+
+// nameLabel is on each namespace, with its name. A SpreadPolicy needs that of its namespace.
+const nameLabel = corev1.LabelMetadataName
+
+// owner is what policies select by.
+type owner struct {
+	namespace string
+	labels    map[string]string // of the namespace
+	ref       world.Ref
+	template  map[string]string // labels of the pod template
+}
+
+// selecting returns the policies that select an owner, in the order in which they win. Those in Audit are among them.
+func (f *fleet) selecting(o *owner) []*Selecting {
+	var out []*Selecting
+	consider := func(list []*Selecting) {
+		for _, p := range list {
+			if f.evaluations.Add(1); p.selects(o) {
+				out = append(out, p)
+			}
+		}
+	}
+	consider(f.rest)
+	for key, value := range o.labels {
+		if key != nameLabel {
+			consider(f.by[needed{true, key, value}])
+		}
+	}
+	consider(f.by[needed{true, nameLabel, o.namespace}])
+	for key, value := range o.template {
+		consider(f.by[needed{false, key, value}])
+	}
+	slices.SortFunc(out, before)
+	return out
+}
+
+// selects reports whether a policy selects an owner.
+func (p *Selecting) selects(o *owner) bool {
+	if p.err != nil || !p.clusterWide() && p.Namespace != o.namespace || !p.divides(o.ref) {
+		return false
+	}
+	return (p.namespaces == nil || p.namespaces.Matches(labels.Set(o.labels))) && p.templates.Matches(labels.Set(o.template))
+}
+
+// divides reports whether a policy divides pods of owners of a kind.
+func (p *Selecting) divides(ref world.Ref) bool {
+	if len(p.Spec.Kinds) == 0 {
+		return ref.Kind == "ReplicaSet" && ref.Group() == "apps"
+	}
+	return slices.ContainsFunc(p.Spec.Kinds, func(k stowage.OwnerKind) bool { return k.Kind == ref.Kind && k.Group == ref.Group() })
+}
+
+// before orders policies: who comes first wins. A SpreadPolicy comes before a ClusterSpreadPolicy, then the highest priority, the
+// oldest, and the first name.
+func before(a, b *Selecting) int {
+	return cmp.Or(
+		strings.Compare(b.Kind, a.Kind), // SpreadPolicy comes later in the alphabet
+		cmp.Compare(b.Spec.Priority, a.Spec.Priority),
+		a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+		strings.Compare(a.Name, b.Name),
+	)
+}
+
+// whyBefore says by what one policy wins over another, for people.
+func whyBefore(winner, loser *Selecting) string {
+	switch {
+	case loser.Spec.Mode != stowage.PolicyEnforce:
+		return "it is in Audit"
+	case winner.Kind != loser.Kind:
+		return "a " + winner.Kind + " wins over a " + loser.Kind
+	case winner.Spec.Priority != loser.Spec.Priority:
+		return fmt.Sprintf("its priority is %d, below %d", loser.Spec.Priority, winner.Spec.Priority)
+	case !winner.CreationTimestamp.Equal(&loser.CreationTimestamp):
+		return "it is younger"
+	}
+	return "its name comes later"
+}
+
+// first returns the policy that wins: the first that is not in Audit. It returns nil if there is none.
+func first(selecting []*Selecting) *Selecting {
+	if i := slices.IndexFunc(selecting, func(p *Selecting) bool { return p.Spec.Mode == stowage.PolicyEnforce }); i >= 0 {
+		return selecting[i]
+	}
+	return nil
+}

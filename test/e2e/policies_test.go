@@ -1,0 +1,301 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
+)
+
+// What the API server accepts, fills in and refuses of a policy.
+func TestSpreadPolicyValidation(t *testing.T) {
+	t.Parallel()
+	n := newTenant(t)
+	must(t, cluster.ApplyFiles(t.Context(), filepath.Join(repo, "config", "crd", "bases", "stowage.dev_spreadpolicies.yaml"), filepath.Join(repo, "config", "crd", "bases", "stowage.dev_clusterspreadpolicies.yaml")))
+	try := func(kind, spec string) (*unstructured.Unstructured, error) {
+		u := &unstructured.Unstructured{}
+		must(t, yaml.Unmarshal([]byte("apiVersion: stowage.dev/v1alpha1\nkind: "+kind+"\nmetadata: {name: web}\nspec: "+spec), &u.Object))
+		if kind == "SpreadPolicy" {
+			u.SetNamespace(n.Namespace)
+		}
+		return u, n.Create(t.Context(), u, client.DryRunAll)
+	}
+	const pools = "pools: [{name: od, nodeSelector: {type: default}, base: 2, weight: 20}, {name: spot, nodeSelector: {type: spot}, weight: 80}]"
+	eventually(t, "the kinds are served", func() (bool, error) {
+		for _, kind := range []string{"SpreadPolicy", "ClusterSpreadPolicy"} {
+			_, err := try(kind, "{mode: Audit, namespaceSelector: {}, selector: {}, "+pools+"}")
+			if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+				return false, nil
+			}
+			if err != nil {
+				return false, err
+			}
+		}
+		return true, nil
+	})
+
+	got, err := try("ClusterSpreadPolicy", "{mode: Enforce, namespaceSelector: {}, selector: {}, "+pools+"}")
+	must(t, err)
+	text, err := yaml.Marshal(got.Object["spec"])
+	must(t, err)
+	for _, part := range []string{"kinds:\n- group: apps\n  kind: ReplicaSet\n", "priority: 0\n", "rebalance: Never\n", "repair: Adopt\n", "base: 0\n"} {
+		if !strings.Contains(string(text), part) {
+			t.Errorf("%q is missing in\n%s", part, text)
+		}
+	}
+
+	many := func(n int, format string) string {
+		out := make([]string, n)
+		for i := range out {
+			out[i] = fmt.Sprintf(format, i)
+		}
+		return strings.Join(out, ", ")
+	}
+	for name, tc := range map[string]struct {
+		kind, spec string // the kind is SpreadPolicy unless it is given
+		want       string // a part of the refusal; "" is accepted
+	}{
+		"everything": {spec: "{mode: Enforce, priority: -5, selector: {matchLabels: {app.kubernetes.io/name: web}, matchExpressions: [{key: tier, operator: In, values: ['2', '3']}, {key: batch, operator: DoesNotExist}]}, kinds: [{group: '', kind: ReplicationController}, {group: apps.kruise.io, kind: CloneSet}], " +
+			"pools: [{name: od, nodeSelector: {karpenter.sh/capacity-type: on-demand}, weight: 1, maxReplicas: 5, spill: {after: 2m, maxSpill: 50%}, tolerations: [{key: a, operator: Exists}]}, {name: spot, nodeSelector: {type: spot}, weight: 1, overflow: 3}], enforcement: Required, repair: Recreate, rebalance: Evict}"},
+		"no mode":                       {spec: "{selector: {}, " + pools + "}", want: "spec.mode: Required value"},
+		"another mode":                  {spec: "{mode: Off, selector: {}, " + pools + "}", want: "spec.mode"},
+		"no selector":                   {spec: "{mode: Audit, " + pools + "}", want: "spec.selector: Required value"},
+		"no namespaceSelector":          {kind: "ClusterSpreadPolicy", spec: "{mode: Audit, selector: {}, " + pools + "}", want: "spec.namespaceSelector: Required value"},
+		"no pools":                      {spec: "{mode: Audit, selector: {}}", want: "spec.pools: Required value"},
+		"all weights zero":              {spec: "{mode: Audit, selector: {}, pools: [{name: a, nodeSelector: {type: a}, base: 1}]}", want: "give at least one pool a weight"},
+		"a pool without a name":         {spec: "{mode: Audit, selector: {}, pools: [{nodeSelector: {type: a}, weight: 1}]}", want: "spec.pools[0].name: Required value"},
+		"equal names":                   {spec: "{mode: Audit, selector: {}, pools: [{name: a, nodeSelector: {type: a}, weight: 1}, {name: a, nodeSelector: {type: b}, weight: 1}]}", want: "two pools have the same name"},
+		"equal selectors":               {spec: "{mode: Audit, selector: {}, pools: [{name: a, nodeSelector: {type: a}, weight: 1}, {name: b, nodeSelector: {type: a}, weight: 1}]}", want: "two pools have the same nodeSelector"},
+		"a pool without a selector":     {spec: "{mode: Audit, selector: {}, pools: [{name: a, nodeSelector: {}, weight: 1}]}", want: "spec.pools[0].nodeSelector"},
+		"a base above the maximum":      {spec: "{mode: Audit, selector: {}, pools: [{name: a, nodeSelector: {type: a}, base: 3, maxReplicas: 2, weight: 1}]}", want: "base is above maxReplicas"},
+		"our label":                     {spec: "{mode: Audit, selector: {matchLabels: {stowage.dev/pool: a}}, " + pools + "}", want: "cannot be selected"},
+		"the hash of a revision":        {spec: "{mode: Audit, selector: {matchExpressions: [{key: pod-template-hash, operator: Exists}]}, " + pools + "}", want: "cannot be selected"},
+		"an unknown operator":           {spec: "{mode: Audit, selector: {matchExpressions: [{key: a, operator: Gt, values: ['1']}]}, " + pools + "}", want: "spec.selector.matchExpressions[0].operator"},
+		"In without values":             {spec: "{mode: Audit, selector: {matchExpressions: [{key: a, operator: In}]}, " + pools + "}", want: "In and NotIn need values"},
+		"Exists with values":            {spec: "{mode: Audit, selector: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}, " + pools + "}", want: "Exists and DoesNotExist have none"},
+		"a wrong key":                   {spec: "{mode: Audit, selector: {matchLabels: {'a b': c}}, " + pools + "}", want: "a key of matchLabels is no label key"},
+		"a wrong value":                 {spec: "{mode: Audit, selector: {matchLabels: {a: b c}}, " + pools + "}", want: "spec.selector.matchLabels.a"},
+		"too many values":               {spec: "{mode: Audit, selector: {matchExpressions: [{key: a, operator: In, values: [" + many(10_000, "v%d") + "]}]}, " + pools + "}", want: "must have at most 64 items"},
+		"too many labels":               {spec: "{mode: Audit, selector: {matchLabels: {" + many(17, "k%d: v") + "}}, " + pools + "}", want: "must have at most 16 items"},
+		"too many pools":                {spec: "{mode: Audit, selector: {}, pools: [" + many(33, "{name: p%[1]d, nodeSelector: {type: t%[1]d}, weight: 1}") + "]}", want: "must have at most 32 items"},
+		"Deployments":                   {spec: "{mode: Audit, selector: {}, kinds: [{group: apps, kind: Deployment}], " + pools + "}", want: "write ReplicaSet"},
+		"Rollouts":                      {spec: "{mode: Audit, selector: {}, kinds: [{group: argoproj.io, kind: Rollout}], " + pools + "}", want: "kind ReplicaSet"},
+		"Jobs":                          {spec: "{mode: Audit, selector: {}, kinds: [{group: batch, kind: Job}], " + pools + "}", want: "a policy does not divide pods of this kind"},
+		"a misspelt field":              {spec: "{mode: Audit, selector: {}, poools: [], " + pools + "}"}, // the API server prunes it, and kubectl refuses it
+		"another enforcement":           {spec: "{mode: Audit, selector: {}, enforcement: Hard, " + pools + "}", want: "spec.enforcement"},
+		"a spill that is too short":     {spec: "{mode: Audit, selector: {}, pools: [{name: a, nodeSelector: {type: a}, weight: 1, spill: {after: 1s}}]}", want: "after is 10s to 1h"},
+		"a toleration without a key":    {spec: "{mode: Audit, selector: {}, pools: [{name: a, nodeSelector: {type: a}, weight: 1, tolerations: [{operator: Equal}]}]}", want: "a toleration without a key has the operator Exists"},
+		"a name that is no label value": {spec: "{mode: Audit, selector: {}, pools: [{name: A_b, nodeSelector: {type: a}, weight: 1}]}", want: "spec.pools[0].name"},
+	} {
+		kind := tc.kind
+		if kind == "" {
+			kind = "SpreadPolicy"
+		}
+		_, err := try(kind, tc.spec)
+		if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v, want %q", name, err, tc.want)
+		}
+	}
+}
+
+// poolsOf are two pools of the nodes of the test cluster.
+func poolsOf(base, onDemand, spot int32) []stowage.PolicyPool {
+	return []stowage.PolicyPool{
+		{Name: "on-demand", NodeSelector: map[string]versprei.LabelValue{"type": "default"}, Base: base, Weight: onDemand},
+		{Name: "spot", NodeSelector: map[string]versprei.LabelValue{"type": "spot"}, Weight: spot},
+	}
+}
+
+// strategyOfPolicy is what a policy says, as tests count it.
+func strategyOfPolicy(t *testing.T, s *policy.Selecting) *sequence.Strategy {
+	t.Helper()
+	p := policy.CompilePolicy(s)
+	must(t, p.Err)
+	return p.Whole
+}
+
+// whole reports a pod of the namespace that has not all of one policy's seat: the pool's labels in its node selector, and the claim of
+// that policy.
+func (n *tenant) whole(t *testing.T, apps []string, policies ...*policy.Selecting) {
+	t.Helper()
+	for _, app := range apps {
+		pods, err := n.Pods(t.Context(), app)
+		must(t, err)
+		for i := range pods {
+			pod := &pods[i]
+			if pod.Labels[stowage.SeatLabel] == "" {
+				continue
+			}
+			key, claim := ledger.PoolOf(pod.Labels[stowage.PoolLabel], pod.Annotations[stowage.ClaimAnnotation]), pod.Annotations[stowage.ClaimAnnotation]
+			matches := 0
+			for _, s := range policies {
+				if !strings.Contains(claim, ":"+string(s.UID)+":") {
+					continue
+				}
+				c := policy.CompilePolicy(s)
+				if at, ok := c.Pool(key); ok {
+					matches++
+					for k, v := range c.Whole.Pool(at).Labels {
+						if pod.Spec.NodeSelector[k] != v {
+							t.Errorf("pod %s of %s has the claim %s and the node selector %v", pod.Name, s, claim, pod.Spec.NodeSelector)
+						}
+					}
+				}
+			}
+			if matches != 1 {
+				t.Errorf("pod %s of pool %s has the claim %s of none of the policies", pod.Name, key, claim)
+			}
+		}
+	}
+}
+
+// One policy divides many workloads of namespaces that it selects, each exactly: through bursts, scale-downs and rollouts. A policy of
+// the namespace comes before it, and one in Audit or gone leaves the workloads to the next.
+func TestSpreadPolicies(t *testing.T) {
+	t.Parallel()
+	n := newTenant(t)
+	team := "team-" + n.Namespace
+	label := func(value string) {
+		t.Helper()
+		text := "null"
+		if value != "" {
+			text = fmt.Sprintf("%q", value)
+		}
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.Namespace}}
+		must(t, n.Patch(t.Context(), ns, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{"team":%s}}}`, text))))
+	}
+	label(team)
+	fleet := &stowage.ClusterSpreadPolicy{ObjectMeta: metav1.ObjectMeta{Name: team}}
+	fleet.Spec = stowage.ClusterSpreadPolicySpec{
+		NamespaceSelector: stowage.Selector{MatchLabels: map[string]versprei.LabelValue{"team": versprei.LabelValue(team)}},
+		SpreadPolicySpec: stowage.SpreadPolicySpec{
+			Mode: stowage.PolicyEnforce, Selector: stowage.Selector{MatchLabels: map[string]versprei.LabelValue{"tier": "2"}},
+			Kinds: []stowage.OwnerKind{{Group: "apps", Kind: "ReplicaSet"}, {Group: "apps", Kind: "StatefulSet"}},
+			Pools: poolsOf(2, 20, 80), Enforcement: versprei.EnforcementRequired,
+		},
+	}
+	must(t, n.Create(t.Context(), fleet))
+	t.Cleanup(func() { _ = n.Delete(context.Background(), fleet) })
+	ofFleet := policy.OfClusterSpreadPolicy(fleet)
+	s := strategyOfPolicy(t, ofFleet)
+	settle := func() { t.Helper(); time.Sleep(time.Second) } // every replica's watch shows the change
+	settle()
+
+	// 1. A burst of many workloads of random sizes, and one that is not selected.
+	sizes, deployments := map[string]int{}, map[string]*appsv1.Deployment{}
+	var apps []string
+	for i := range 12 {
+		app := fmt.Sprint("web-", i)
+		apps, sizes[app] = append(apps, app), 1+rand.IntN(20)
+		d := n.Deployment(app, sizes[app], nil)
+		d.Spec.Template.Labels["tier"] = "2"
+		deployments[app] = d
+		must(t, n.Create(t.Context(), d))
+	}
+	other := n.Deployment("other", 3, nil)
+	must(t, n.Create(t.Context(), other))
+	set := &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "db"},
+		Spec: appsv1.StatefulSetSpec{
+			Replicas: new(int32(7)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, Template: podTemplate("db"),
+			PodManagementPolicy: appsv1.ParallelPodManagement,
+		},
+	}
+	set.Spec.Template.Labels["tier"] = "2"
+	must(t, n.Create(t.Context(), set))
+	exact := func(s *sequence.Strategy, apps ...string) {
+		t.Helper()
+		for _, app := range apps {
+			n.Spreads(t, app, sizes[app], s)
+		}
+	}
+	exact(s, apps...)
+	n.Spreads(t, "db", 7, s)
+	for _, pod := range n.Ready(t, "other", 3) {
+		if pod.Labels[stowage.SeatLabel] != "" || len(pod.Spec.NodeSelector) > 0 {
+			t.Errorf("pod %s is not selected and has labels %v", pod.Name, pod.Labels)
+		}
+	}
+	n.whole(t, append(apps, "db"), ofFleet)
+
+	// 2. Scale-downs and rollouts.
+	for _, app := range apps[:6] {
+		sizes[app] = rand.IntN(sizes[app]) + 1
+		n.Scale(t, deployments[app], sizes[app])
+	}
+	for _, app := range apps[6:] {
+		n.Revise(t, deployments[app], "2")
+	}
+	for _, app := range apps[6:] {
+		n.RolledOut(t, deployments[app])
+	}
+	exact(s, apps...)
+
+	// 3. A policy of the namespace for one of the workloads. The pods that are there keep their seats until they are rolled out.
+	mine := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "mine"}, Spec: *fleet.Spec.SpreadPolicySpec.DeepCopy()}
+	mine.Spec.Selector = stowage.Selector{MatchLabels: map[string]versprei.LabelValue{"app": "web-0"}}
+	mine.Spec.Pools = poolsOf(0, 60, 40)
+	must(t, n.Create(t.Context(), mine))
+	ofMine := policy.OfSpreadPolicy(mine)
+	settle()
+	sizes["web-0"] = 20
+	n.Scale(t, deployments["web-0"], 20)
+	n.Ready(t, "web-0", 20)
+	n.whole(t, apps, ofFleet, ofMine)
+	n.Revise(t, deployments["web-0"], "3")
+	n.RolledOut(t, deployments["web-0"])
+	exact(strategyOfPolicy(t, ofMine), "web-0")
+	exact(s, apps[1:]...)
+
+	// 4. In Audit it leaves the workload to the policy of the cluster.
+	must(t, n.Patch(t.Context(), mine, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"mode":"Audit"}}`))))
+	settle()
+	n.Revise(t, deployments["web-0"], "4")
+	n.RolledOut(t, deployments["web-0"])
+	exact(s, "web-0")
+
+	// 5. An edited node selector makes other pools of the same names: no pod of a pool of before counts in them.
+	must(t, n.Patch(t.Context(), fleet, client.RawPatch(types.JSONPatchType, []byte(`[{"op":"replace","path":"/spec/pools/0/nodeSelector","value":{"nodesize":"od4vcpu16gb"}}]`))))
+	settle()
+	edited := policy.OfClusterSpreadPolicy(fleet)
+	n.Revise(t, deployments["web-1"], "5")
+	n.RolledOut(t, deployments["web-1"])
+	exact(strategyOfPolicy(t, edited), "web-1")
+
+	// 6. A namespace without the label, and one without a policy, are left alone.
+	label("")
+	settle()
+	n.Revise(t, deployments["web-2"], "6")
+	n.RolledOut(t, deployments["web-2"])
+	label(team)
+	must(t, n.Delete(t.Context(), fleet))
+	settle()
+	n.Revise(t, deployments["web-3"], "6")
+	n.RolledOut(t, deployments["web-3"])
+	for _, app := range []string{"web-2", "web-3"} {
+		for _, pod := range n.Ready(t, app, sizes[app]) {
+			if pod.Labels[stowage.SeatLabel] != "" {
+				t.Errorf("pod %s has the seat of a policy that does not select it", pod.Name)
+			}
+		}
+	}
+}
