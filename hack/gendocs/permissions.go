@@ -58,6 +58,8 @@ var purposes = map[string]string{
 	"seatledgers.stowage.dev":                          "seats of pods that were admitted and are not created yet",
 	"clusterspreadpolicies.stowage.dev":                "ClusterSpreadPolicies",
 	"spreadpolicies.stowage.dev":                       "SpreadPolicies",
+	"clusterspreadpolicies/status.stowage.dev":         "the status of ClusterSpreadPolicies",
+	"spreadpolicies/status.stowage.dev":                "the status of SpreadPolicies",
 	"poddistributors.versprei.versprei.io":             "PodDistributors",
 	"poddistributors/status.versprei.versprei.io":      "the status of PodDistributors",
 	"stowage-spread-controllers mutatingwebhookconfigurations.admissionregistration.k8s.io stowage": "which pods the webhook is asked about",

@@ -91,6 +91,9 @@ func keepStatefulSet(s *appsv1.StatefulSet) *appsv1.StatefulSet {
 	kept := &appsv1.StatefulSet{ObjectMeta: workloadIdentity(s.ObjectMeta)}
 	kept.Spec.Replicas, kept.Status.Replicas = s.Spec.Replicas, s.Status.Replicas
 	kept.Spec.Ordinals = s.Spec.Ordinals
+	if len(s.Spec.VolumeClaimTemplates) > 0 {
+		kept.Spec.VolumeClaimTemplates = make([]corev1.PersistentVolumeClaim, 1) // that there are some
+	}
 	kept.Spec.Template.Annotations = ofTemplate(s.Spec.Template.Annotations, stowage.ModeKey)
 	kept.Spec.Template.Labels = TemplateLabels(s.Spec.Template.Labels)
 	kept.Spec.Template.Spec.NodeName = s.Spec.Template.Spec.NodeName

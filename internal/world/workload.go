@@ -32,6 +32,8 @@ type Workload struct {
 	Labelled bool
 	// TemplateNode is the node that its pod template names, of a ReplicaSet or a StatefulSet.
 	TemplateNode string
+	// Volumes says that each pod has volumes of its own, of a StatefulSet with volume claim templates.
+	Volumes bool
 	// FirstOrdinal is the ordinal of a StatefulSet's first pod.
 	FirstOrdinal int64
 	// Replicas is how many pods it asks for and Current how many its controller sees,
@@ -90,6 +92,7 @@ func FromKept(ref Ref, kept metav1.Object) *Workload {
 		w.TemplateAnnotations, w.TemplateLabels, w.TemplateNode = o.Spec.Template.Annotations, o.Spec.Template.Labels, o.Spec.Template.Spec.NodeName
 		w.Labelled = true
 		w.Replicas, w.Current = int64(ptr.Deref(o.Spec.Replicas, 1)), int64(o.Status.Replicas)
+		w.Volumes = len(o.Spec.VolumeClaimTemplates) > 0
 		if o.Spec.Ordinals != nil {
 			w.FirstOrdinal = int64(o.Spec.Ordinals.Start)
 		}

@@ -236,6 +236,33 @@ func TestSpreadPolicies(t *testing.T) {
 		}
 	}
 	n.whole(t, append(apps, "db"), ofFleet)
+	status := func(of client.Object, what string, holds func(stowage.SpreadPolicyStatus) bool) {
+		t.Helper()
+		var st stowage.SpreadPolicyStatus
+		t.Cleanup(func() {
+			if t.Failed() {
+				t.Logf("%s: %+v", what, st)
+			}
+		})
+		eventually(t, what, func() (bool, error) {
+			err := n.Get(t.Context(), client.ObjectKeyFromObject(of), of)
+			switch p := of.(type) {
+			case *stowage.SpreadPolicy:
+				st = p.Status
+			case *stowage.ClusterSpreadPolicy:
+				st = p.Status
+			}
+			return err == nil && holds(st), err
+		})
+	}
+	total := 7
+	for _, app := range apps {
+		total += sizes[app]
+	}
+	status(fleet, "the status counts all workloads", func(st stowage.SpreadPolicyStatus) bool {
+		return st.Workloads == 13 && st.Balanced == "13/13" && int(st.Pods) == total && st.Pools[0].Current+st.Pools[1].Current == st.Pods && st.Pools[0].Current == st.Pools[0].Desired &&
+			meta.IsStatusConditionTrue(st.Conditions, stowage.ConditionReady) && meta.IsStatusConditionTrue(st.Conditions, stowage.ConditionNodesFound) && st.ObservedGeneration == fleet.Generation
+	})
 
 	// 2. Scale-downs and rollouts.
 	for _, app := range apps[:6] {
@@ -265,6 +292,12 @@ func TestSpreadPolicies(t *testing.T) {
 	n.RolledOut(t, deployments["web-0"])
 	exact(strategyOfPolicy(t, ofMine), "web-0")
 	exact(s, apps[1:]...)
+	status(mine, "the status of the namespace's policy", func(st stowage.SpreadPolicyStatus) bool {
+		return st.Workloads == 1 && st.Balanced == "1/1" && st.Pods == 20
+	})
+	status(fleet, "the status of the cluster's policy says what shadows it", func(st stowage.SpreadPolicyStatus) bool {
+		return st.Workloads == 12 && st.Shadowed > 0 && st.ShadowedBy == fmt.Sprintf("SpreadPolicy mine (Deployment %s/web-0)", n.Namespace)
+	})
 
 	// 4. In Audit it leaves the workload to the policy of the cluster.
 	must(t, n.Patch(t.Context(), mine, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"mode":"Audit"}}`))))
@@ -272,6 +305,11 @@ func TestSpreadPolicies(t *testing.T) {
 	n.Revise(t, deployments["web-0"], "4")
 	n.RolledOut(t, deployments["web-0"])
 	exact(s, "web-0")
+	// It says what it would do: of 20 pods, 6 are on demand and 14 spot. It would have 12 and 8.
+	status(mine, "the status in Audit", func(st stowage.SpreadPolicyStatus) bool {
+		a := st.Audit
+		return a != nil && a.Workloads == 1 && a.Pods == 20 && a.InPlace == 14 && a.InOtherPool == 6 && a.Outside == 0 && st.Pools[0].Desired == 12 && st.Pools[0].Current == 6 && st.Balanced == ""
+	})
 
 	// 5. An edited node selector makes other pools of the same names: no pod of a pool of before counts in them.
 	must(t, n.Patch(t.Context(), fleet, client.RawPatch(types.JSONPatchType, []byte(`[{"op":"replace","path":"/spec/pools/0/nodeSelector","value":{"nodesize":"od4vcpu16gb"}}]`))))
@@ -297,5 +335,68 @@ func TestSpreadPolicies(t *testing.T) {
 				t.Errorf("pod %s has the seat of a policy that does not select it", pod.Name)
 			}
 		}
+	}
+}
+
+// A policy that comes to a cluster that runs evicts nothing. Pods that run in one of its pools get a seat, in turns; the others stay where
+// they are until their workload is rolled out.
+func TestPolicyComesToRunningWorkloads(t *testing.T) {
+	t.Parallel()
+	n := newTenant(t)
+	deployments := map[string]*appsv1.Deployment{}
+	before := map[types.UID]bool{}
+	inPool := 0
+	const workloads, replicas = 6, 15
+	for i := range workloads {
+		app := fmt.Sprint("web-", i)
+		deployments[app] = n.Deployment(app, replicas, nil)
+		must(t, n.Create(t.Context(), deployments[app]))
+	}
+	var nodes corev1.NodeList
+	must(t, n.List(t.Context(), &nodes))
+	pools := map[string]string{}
+	for _, node := range nodes.Items {
+		pools[node.Name] = map[string]string{"default": "on-demand", "spot": "spot"}[node.Labels["type"]]
+	}
+	for app := range deployments {
+		for _, pod := range n.Ready(t, app, replicas) {
+			before[pod.UID] = true
+			if pools[pod.Spec.NodeName] != "" {
+				inPool++
+			}
+		}
+	}
+	p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "late"}}
+	p.Spec = stowage.SpreadPolicySpec{Mode: stowage.PolicyEnforce, Pools: poolsOf(1, 50, 50), Repair: stowage.RepairRecreate}
+	must(t, n.Create(t.Context(), p))
+	adopted := func() (seats int) {
+		for app := range deployments {
+			pods, err := n.Pods(t.Context(), app)
+			must(t, err)
+			for _, pod := range pods {
+				if !before[pod.UID] {
+					t.Fatalf("pod %s was not there before the policy", pod.Name)
+				}
+				if pod.Labels[stowage.SeatLabel] == "" {
+					continue
+				}
+				if seats++; pod.Labels[stowage.PoolLabel] != pools[pod.Spec.NodeName] {
+					t.Errorf("pod %s on a node of pool %q has a seat in pool %s", pod.Name, pools[pod.Spec.NodeName], pod.Labels[stowage.PoolLabel])
+				}
+			}
+		}
+		return seats
+	}
+	eventually(t, fmt.Sprintf("the %d of %d pods that run in a pool have a seat", inPool, workloads*replicas), func() (bool, error) { return adopted() == inPool, nil })
+	eventually(t, "the status counts those without a seat", func() (bool, error) {
+		err := n.Get(t.Context(), client.ObjectKeyFromObject(p), p)
+		return p.Status.Workloads == workloads && int(p.Status.WithoutSeat) == workloads*replicas-inPool, err
+	})
+	adopted() // and nothing was evicted meanwhile
+	s := strategyOfPolicy(t, policy.OfSpreadPolicy(p))
+	for app, d := range deployments {
+		n.Revise(t, d, "2")
+		n.RolledOut(t, d)
+		n.Spreads(t, app, replicas, s)
 	}
 }

@@ -115,4 +115,7 @@ const (
 	ReasonUnsupported   ConditionReason = "Unsupported"
 	ReasonFailed        ConditionReason = "Failed"
 	ReasonUnclear       ConditionReason = "Unclear"
+	ReasonCounted       ConditionReason = "Counted" // from here on of a policy
+	ReasonCounting      ConditionReason = "Counting"
+	ReasonNoNodes       ConditionReason = "NoNodes"
 )

@@ -265,6 +265,8 @@ const (
 	ConditionReady = "Ready"
 	// ConditionStalled is true while the policy divides no pods until somebody corrects it.
 	ConditionStalled = "Stalled"
+	// ConditionNodesFound is false while a pool has no node. Its pods wait for one.
+	ConditionNodesFound = "NodesFound"
 )
 
 // SpreadPolicyStatus is what Stowage sees and has done.
@@ -295,6 +297,10 @@ type SpreadPolicyStatus struct {
 	// NotReached are workloads that the policy selects and that the webhook is not asked about, or leaves alone.
 	// +optional
 	NotReached int32 `json:"notReached,omitempty"`
+	// KeptByVolume are StatefulSets that the policy leaves alone: they are older than the policy, and their volumes may be where their
+	// pods run.
+	// +optional
+	KeptByVolume int32 `json:"keptByVolume,omitempty"`
 	// WithoutSeat are pods of these workloads that have no seat. They run outside all pools, or wait for a node, or were not adopted
 	// yet.
 	// +optional
@@ -304,15 +310,40 @@ type SpreadPolicyStatus struct {
 	// +listType=map
 	// +listMapKey=name
 	Pools []PolicyPoolStatus `json:"pools,omitempty"`
-	// Conditions are Ready and Stalled.
+	// Audit is what the policy would do, in mode Audit.
+	// +optional
+	Audit *PolicyAuditStatus `json:"audit,omitempty"`
+	// Conditions are Ready, Stalled and NodesFound.
 	// Reasons:
 	// Counted. The policy is valid, and its workloads are counted.
+	// Counting. Mode Audit has not looked at all of the workloads yet.
 	// Invalid. The policy divides no pods, because its spec is invalid. It still shadows policies below it.
+	// Found. Each pool has a node.
 	// NoNodes. A pool has no node now. Its pods wait for one.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// PolicyAuditStatus counts the pods of the workloads that the policy would divide. Each workload is looked at once in ten minutes, or
+// after a change.
+type PolicyAuditStatus struct {
+	// Workloads are those that were looked at.
+	Workloads int32 `json:"workloads"`
+	// Pods are their pods.
+	Pods int32 `json:"pods"`
+	// InPlace are those that run where the policy would have them.
+	InPlace int32 `json:"inPlace"`
+	// InOtherPool are those that run in a pool with more pods than the policy would give it. The next rollout would move so many.
+	InOtherPool int32 `json:"inOtherPool"`
+	// Outside are those that run on nodes of no pool.
+	Outside int32 `json:"outside"`
+	// Waiting are those without a node.
+	Waiting int32 `json:"waiting"`
+	// Oldest is when the workload was looked at that was looked at first.
+	// +optional
+	Oldest *metav1.Time `json:"oldest,omitempty"`
 }
 
 // PolicyPoolStatus counts the pods of one pool, over all workloads.
@@ -321,7 +352,8 @@ type PolicyPoolStatus struct {
 	Name string `json:"name"`
 	// Desired is how many pods the pool should have.
 	Desired int32 `json:"desired"`
-	// Current is how many pods with a seat in the pool are in it, without those that are ending.
+	// Current is how many pods with a seat in the pool are in it, without those that are ending. In mode Audit it is how many pods run
+	// on its nodes.
 	Current int32 `json:"current"`
 	// Ready is how many of those are ready.
 	Ready int32 `json:"ready"`

@@ -125,6 +125,33 @@ func (d *Division) AddTargets(s *sequence.Strategy, replicas int64) {
 	d.Replicas += replicas
 }
 
+// Merge adds the pods and targets of another division.
+func (d *Division) Merge(other *Division) {
+	for i := range other.Pools {
+		o := &other.Pools[i]
+		at := 0
+		if o.Removed {
+			at = d.removed(o.Key)
+		} else {
+			at = d.pool(sequence.Pool{Name: o.Name, ID: o.Key, Labels: o.Labels})
+		}
+		p := &d.Pools[at]
+		p.Share += o.Share
+		p.Target += o.Target
+		p.Current += o.Current
+		p.Ready += o.Ready
+		p.Pending += o.Pending
+		p.Waiting += o.Waiting
+		p.Outside += o.Outside
+	}
+	d.Replicas += other.Replicas
+	d.Former += other.Former
+	d.Unseated += other.Unseated
+	d.ForeignCosts += other.ForeignCosts
+	d.Shortages = append(d.Shortages, other.Shortages...)
+	d.Moving, d.Stuck = d.Moving || other.Moving, d.Stuck || other.Stuck
+}
+
 // pool returns the index of a pool, which is added if it is not there. Revisions of a workload may name different pools.
 func (d *Division) pool(p sequence.Pool) int {
 	i := slices.IndexFunc(d.Pools, func(have Pool) bool { return have.Key == p.Key() })

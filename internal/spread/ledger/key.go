@@ -152,6 +152,12 @@ func UnverifiedID(text string) string {
 	return id
 }
 
+// UnverifiedSource returns the policy that a claim annotation names, for readers that do not have the key.
+func UnverifiedSource(text string) Source {
+	_, _, source := cutSource(unverified(text))
+	return source
+}
+
 // unverified is the id in a claim annotation, with its source.
 func unverified(text string) string {
 	head, _, _ := strings.Cut(text, ".")

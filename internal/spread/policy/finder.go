@@ -120,7 +120,7 @@ func (f *Finder) Find(ctx context.Context, pod Pod) (*Policy, error) {
 	case winner.Distributor != nil:
 		p = f.compile(winner.Distributor).Unbound()
 	case winner.Policy != nil:
-		p = f.compilePolicy(winner.Policy).Unbound()
+		p = f.CompiledPolicy(winner.Policy).Unbound()
 	default:
 		if ok, err := f.serves(ctx, pod.Namespace); err != nil || !ok {
 			return nil, err
@@ -154,10 +154,22 @@ func (f *Finder) policyFor(ctx context.Context, namespace string, chain world.Ch
 		return known.policy, nil
 	}
 	policy := first(all.selecting(o))
+	if policy != nil && policy.KeepsVolumes(chain.Bottom()) {
+		policy = nil
+	}
 	if o.ref.UID != "" {
 		f.chosen.Add(key, choice{all, o.labels, o.template, policy}, choiceBytes, rememberFor)
 	}
 	return policy, nil
+}
+
+// Selecting returns the policies that select the owner of some pods, those in Audit too, in the order in which they win.
+func (f *Finder) Selecting(ctx context.Context, namespace string, chain world.Chain) ([]*Selecting, error) {
+	o, all, err := f.ownerOf(ctx, namespace, chain)
+	if o == nil || err != nil {
+		return nil, err
+	}
+	return all.selecting(o), nil
 }
 
 // ownerOf returns what policies select by, of the owner of some pods, and all policies. It returns nil if no policy can select it.
@@ -243,8 +255,8 @@ func (f *Finder) compile(d *versprei.PodDistributor) Compiled {
 	})
 }
 
-// compilePolicy returns what a policy says, computed once for each generation.
-func (f *Finder) compilePolicy(s *Selecting) Compiled {
+// CompiledPolicy returns what a policy says, computed once for each generation.
+func (f *Finder) CompiledPolicy(s *Selecting) Compiled {
 	return f.compiled(s.ObjectMeta, func() (Compiled, any) { return CompilePolicy(s), s.Spec })
 }
 

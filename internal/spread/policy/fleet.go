@@ -182,6 +182,15 @@ func (p *Selecting) selects(o *owner) bool {
 	return (p.namespaces == nil || p.namespaces.Matches(labels.Set(o.labels))) && p.templates.Matches(labels.Set(o.template))
 }
 
+// KeepsVolumes reports whether a policy leaves a StatefulSet alone because that is older than the policy and its pods have volumes of
+// their own. A volume may be where its pod runs, and then the pod can run nowhere else.
+func (p *Selecting) KeepsVolumes(w *world.Workload) bool {
+	return w != nil && w.Volumes && w.Created.Before(p.CreationTimestamp.Time)
+}
+
+// Before reports whether a policy wins over another one that selects the same pods, if neither is in Audit.
+func (p *Selecting) Before(other *Selecting) bool { return before(p, other) < 0 }
+
 // divides reports whether a policy divides pods of owners of a kind.
 func (p *Selecting) divides(ref world.Ref) bool {
 	if len(p.Spec.Kinds) == 0 {

@@ -33,6 +33,13 @@ import (
 func (r *run) carryOut(ctx context.Context, owner ledger.Owner, p *policy.Policy, pods []corev1.Pod, state *planner.State, plan *planner.Plan) (reconcile.Result, error) {
 	switch {
 	case len(plan.Adopt) > 0:
+		if p.Policy != nil {
+			n := r.adoptions.take(owner, len(plan.Adopt))
+			if n == 0 {
+				return reconcile.Result{}, nil // its turn brings us back
+			}
+			plan.Adopt = plan.Adopt[:n]
+		}
 		written, wait, err := r.seatAll(ctx, owner, p, pods, state, plan.Adopt, repairAdopt)
 		if n := len(written); n > 0 {
 			r.event(owner, stowage.EventPodsAdopted, "%d pod(s) had no seat: %s; each got a seat in the pool that it runs in", n, whyUnseated(written, state, p, r.policySince(owner, p)))

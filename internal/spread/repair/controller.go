@@ -103,6 +103,8 @@ type run struct {
 	next  time.Time // when every workload is looked at again; only resync uses it
 	work  leader.Queue[ledger.Owner]
 
+	// adoptions are the turns of workloads of policies.
+	adoptions *adoptions
 	// seatWrites notices another writer of pods' labels.
 	seatWrites contest.Contest[seatWrite]
 
@@ -129,7 +131,7 @@ func (c *Controller) Register(t *leader.Term) error {
 	r := &run{
 		Controller: c, since: c.Clock.Now(),
 		history: map[ledger.OwnerKey]*history{}, movements: newMovements(), reported: map[ledger.OwnerKey]distance{},
-		policies: map[world.Object]time.Time{},
+		policies: map[world.Object]time.Time{}, adoptions: newAdoptions(),
 	}
 	var err error
 	if r.work, err = leader.Reconcile(t, "workload", 2, r.reconcile, ownerKeys); err != nil {
@@ -153,6 +155,7 @@ func (c *Controller) Register(t *leader.Term) error {
 		t.Every(c.Timing.Resync, r.resync)
 		t.Every(c.Timing.Quiet, r.lookAtChanges)
 		t.Every(c.Timing.Quiet, r.lookAtPolicies)
+		t.Every(time.Second, r.adopt)
 	})
 	return nil
 }
@@ -212,6 +215,13 @@ func (r *run) lookAtChanges(context.Context) {
 		r.mu.Lock()
 		r.movements.forget(key) // all its pods are gone
 		r.mu.Unlock()
+	}
+}
+
+// adopt looks at the workloads of policies whose turn it is to have pods adopted.
+func (r *run) adopt(context.Context) {
+	for _, o := range r.adoptions.next(adoptionRate) {
+		r.work.AddUnlessFailing(o)
 	}
 }
 

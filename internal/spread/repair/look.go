@@ -41,6 +41,8 @@ func shownOf(p *policy.Policy, records []seats.Record) string {
 	generation := int64(0) // of what else a PodDistributor says, such as tolerations
 	if p.Distributor != nil {
 		generation = p.Distributor.Generation
+	} else if p.Policy != nil {
+		generation = p.Policy.Generation
 	}
 	return fmt.Sprintf("%s %d %v %t %s %d %x ", p.Strategy.Fingerprint(), generation, p.Short(), p.Evict, p.Repair, len(records), sum)
 }
@@ -120,6 +122,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 	var pods []corev1.Pod
 	var example *corev1.Pod // whole
 	foreign, large := false, ""
+	var first time.Time // when the first pod was created that has its seat by this policy
 	err = worldapi.Each(ctx, r.Uncached, &corev1.PodList{}, func(pod *corev1.Pod) error {
 		c := metav1.GetControllerOfNoCopy(pod)
 		if c == nil || c.UID != owner.UID || !podstatus.Active(pod) {
@@ -142,7 +145,11 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 				return err
 			}
 		}
-		view.BeforePolicy = !view.Claimed && !view.Full && podstatus.CreatedBefore(view.Created, since)
+		if p.Policy == nil {
+			view.BeforePolicy = !view.Claimed && !view.Full && podstatus.CreatedBefore(view.Created, since)
+		} else if view.Claimed && carries(pod, p) && (first.IsZero() || view.Created.Before(first)) {
+			first = view.Created
+		}
 		if example == nil || foreign && !view.Foreign {
 			whole := *pod // a copy, so that the page is not kept
 			example, foreign = &whole, view.Foreign
@@ -155,6 +162,9 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 	}
 	if err != nil {
 		return nil, nil, err
+	}
+	if p.Policy != nil {
+		leaveEarlier(state, first)
 	}
 	if large != "" {
 		r.noteLarge(owner, large)
@@ -174,6 +184,31 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 		return nil, nil, err
 	}
 	return state, pods, nil
+}
+
+// carries reports whether a pod's claim, which was verified, names the policy.
+func carries(pod *corev1.Pod, p *policy.Policy) bool {
+	return ledger.UnverifiedSource(pod.Annotations[stowage.ClaimAnnotation]).UID == p.From.UID
+}
+
+// leaveEarlier leaves alone the pods without a seat that were there when a policy began to select them, unless they run in one of its
+// pools: to create a policy, or to label a namespace, evicts nothing. First is when the first pod was created that got a seat by the
+// policy, or zero. Only where the policy asks for eviction do those go that run in no pool.
+func leaveEarlier(s *planner.State, first time.Time) {
+	recreates := s.Mode == stowage.RepairRecreate
+	if s.Evict && s.Mode == stowage.RepairAdopt {
+		s.Mode = stowage.RepairRecreate
+	}
+	for i := range s.Pods {
+		pod := &s.Pods[i]
+		if pod.Seat.Pool >= 0 || pod.NodePool >= 0 || pod.Foreign {
+			continue
+		}
+		earlier := first.IsZero() || !pod.Created.After(first)
+		if pod.NodePool == planner.NoNode && (earlier || !recreates) || pod.NodePool == planner.OtherNode && earlier && !s.Evict {
+			pod.Ours = false
+		}
+	}
 }
 
 // viewOf is a pod as a plan sees it. Whether the pod was sent to the webhook, and in which pool

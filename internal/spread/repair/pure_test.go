@@ -249,3 +249,41 @@ func TestCostOfForeignPods(t *testing.T) {
 		}
 	}
 }
+
+// To create a policy evicts nothing: pods that were there stay, unless they run in a pool or the policy asks for eviction.
+func TestLeaveEarlier(t *testing.T) {
+	first := time.Unix(100, 0)
+	pods := func() []planner.Pod {
+		var out []planner.Pod
+		for _, pool := range []int{planner.NoNode, planner.OtherNode, 0} {
+			for _, created := range []int64{99, 100, 101} { // before the first pod of the policy, at that time, and after it
+				out = append(out, planner.Pod{Seat: sequence.Seat{Pool: -1}, NodePool: pool, Ours: true, Created: time.Unix(created, 0)})
+			}
+		}
+		return out
+	}
+	for name, tc := range map[string]struct {
+		repair stowage.Repair
+		evict  bool
+		first  time.Time
+		want   [9]bool // which are ours: waiting, outside and in a pool
+		mode   stowage.Repair
+	}{
+		"Adopt":                    {stowage.RepairAdopt, false, first, [9]bool{false, false, false, false, false, true, true, true, true}, stowage.RepairAdopt},
+		"Recreate":                 {stowage.RepairRecreate, false, first, [9]bool{false, false, true, false, false, true, true, true, true}, stowage.RepairRecreate},
+		"Recreate, before any pod": {stowage.RepairRecreate, false, time.Time{}, [9]bool{false, false, false, false, false, false, true, true, true}, stowage.RepairRecreate},
+		"Adopt, with eviction":     {stowage.RepairAdopt, true, first, [9]bool{false, false, false, true, true, true, true, true, true}, stowage.RepairRecreate},
+		"Recreate, with eviction":  {stowage.RepairRecreate, true, first, [9]bool{false, false, true, true, true, true, true, true, true}, stowage.RepairRecreate},
+		"Off, which does nothing":  {stowage.RepairOff, true, first, [9]bool{false, false, false, true, true, true, true, true, true}, stowage.RepairOff},
+	} {
+		s := &planner.State{Pods: pods(), Mode: tc.repair, Evict: tc.evict}
+		leaveEarlier(s, tc.first)
+		var got [9]bool
+		for i := range s.Pods {
+			got[i] = s.Pods[i].Ours
+		}
+		if got != tc.want || s.Mode != tc.mode {
+			t.Errorf("%s: ours are %v in mode %s, want %v", name, got, s.Mode, tc.want)
+		}
+	}
+}

@@ -39,6 +39,10 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 		return reconcile.Result{}, nil
 	}
 
+	if p.Policy != nil && r.adoptions.waits(owner) {
+		return reconcile.Result{}, nil // its turn brings us back
+	}
+
 	// 2. What the cache knows is enough where all is well, and where a close look has
 	// found nothing to do.
 	records := liveRecords(r.Seats.Pods().Of(owner.Key()))

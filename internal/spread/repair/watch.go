@@ -48,11 +48,14 @@ func (r *run) watchPolicies(t *leader.Term) error {
 // rememberPolicies is how long it is remembered when a policy changed. A pod that waits longer is as any other.
 const rememberPolicies = 10 * time.Minute
 
-// policySince returns when the policy of a workload came to be: when its PodDistributor was created, or when
+// policySince returns when the policy of a workload came to be: when its PodDistributor or its policy was created, or when
 // this leader saw the annotations being written. It is zero where that is not known.
 func (r *run) policySince(owner ledger.Owner, p *policy.Policy) time.Time {
 	if p.Distributor != nil {
 		return p.Distributor.CreationTimestamp.Time
+	}
+	if p.Policy != nil {
+		return p.Policy.CreationTimestamp.Time
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

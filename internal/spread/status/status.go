@@ -163,7 +163,7 @@ func (r *Run) describe(ctx context.Context, d *versprei.PodDistributor) error {
 }
 
 // leftAlone returns why Stowage changes none of the pods of some owners, if their modes or that of their namespace say so.
-func (r *Run) leftAlone(ctx context.Context, namespace string, owners []*world.Workload) (string, error) {
+func (c *Controller) leftAlone(ctx context.Context, namespace string, owners []*world.Workload) (string, error) {
 	if len(owners) == 0 {
 		owners = []*world.Workload{{}} // the namespace alone says it
 	}
@@ -171,7 +171,7 @@ func (r *Run) leftAlone(ctx context.Context, namespace string, owners []*world.W
 	for _, w := range owners {
 		pod := &podpatch.Pod{}
 		pod.Metadata.Annotations, pod.Metadata.Labels = w.TemplateAnnotations, w.TemplateLabels
-		answer, err := r.Scope.Of(ctx, namespace, pod)
+		answer, err := c.Scope.Of(ctx, namespace, pod)
 		if err != nil || answer.Mode == stowage.ModeEnforce {
 			return "", err
 		}
@@ -196,18 +196,18 @@ func (r *Run) shortages(ctx context.Context, namespace string, p *policy.Policy,
 }
 
 // divide returns how the pods of a policy are divided, over all owners, and why an owner does not reach its count.
-func (r *Run) divide(ctx context.Context, p *policy.Policy, owners []*world.Workload) (d divisions.Division, stuck string, err error) {
+func (c *Controller) divide(ctx context.Context, p *policy.Policy, owners []*world.Workload) (d divisions.Division, stuck string, err error) {
 	d.AddPods(p.Whole, nil) // the pools, also of a target without pods
 	for _, o := range owners {
 		owner := seats.OwnerOf(o)
 		var pods []divisions.Pod
-		for _, rec := range r.Seats.Pods().Of(owner.Key()) {
+		for _, rec := range c.Seats.Pods().Of(owner.Key()) {
 			if !rec.Active {
 				continue
 			}
 			pods = append(pods, divisions.Pod{
-				Pool: rec.Pool, Ready: rec.Ready, OnNode: rec.Node != "", Age: r.Clock.Since(time.Unix(rec.Created, 0)),
-				Place: divisions.PlaceOf(rec.Node, r.World.NodeLabels(ctx, rec.Node), rec.Selector, p.Preferred),
+				Pool: rec.Pool, Ready: rec.Ready, OnNode: rec.Node != "", Age: c.Clock.Since(time.Unix(rec.Created, 0)),
+				Place: divisions.PlaceOf(rec.Node, c.World.NodeLabels(ctx, rec.Node), rec.Selector, p.Preferred),
 				// Who reads no deletion cost is not misled by a foreign one.
 				ForeignCost: rec.Origin != ledger.OriginOrdinal && p.ForeignCost(rec.Pool, rec.Ordinal, rec.Cost, ledger.CostRank(rec.ID)),
 			})
@@ -216,21 +216,21 @@ func (r *Run) divide(ctx context.Context, p *policy.Policy, owners []*world.Work
 		replicas, current := o.Replicas, o.Current
 		if replicas < 0 {
 			replicas, current = seated, seated
-			if scale, err := worldapi.ReadScale(ctx, r.Uncached, owner.Namespace, seats.Ref(owner)); err != nil {
+			if scale, err := worldapi.ReadScale(ctx, c.Uncached, owner.Namespace, seats.Ref(owner)); err != nil {
 				return d, "", err
 			} else if scale != nil {
 				replicas, current = scale.Replicas, scale.Current
 			}
 		}
 		d.AddTargets(p.Whole, replicas)
-		if r.Progress.Stuck(owner.Key(), current, replicas) {
+		if c.Progress.Stuck(owner.Key(), current, replicas) {
 			d.Stuck = true
 			stuck = fmt.Sprintf("%s %s asks for %d pods and has had %d for minutes; those are put in order, and none is evicted", o.Kind, o.Name, replicas, current)
 			if o.Failure != "" {
 				stuck += ": " + o.Failure
 			}
 		}
-		d.Moving = d.Moving || replicas != current || r.Progress.Moving(owner.Key())
+		d.Moving = d.Moving || replicas != current || c.Progress.Moving(owner.Key())
 		d.Unseated += max(0, min(replicas, p.Whole.Capacity())-seated)
 	}
 	return d, stuck, nil

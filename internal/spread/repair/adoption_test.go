@@ -1,0 +1,80 @@
+package repair
+
+import (
+	"fmt"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
+)
+
+// Turns go round over namespaces, then over workloads, and all together stay within the rate.
+func TestAdoptionsTakeTurns(t *testing.T) {
+	a := newAdoptions()
+	left := map[ledger.Owner]int{}
+	add := func(namespace string, workloads, pods int) {
+		for i := range workloads {
+			left[ledger.Owner{Namespace: namespace, UID: types.UID(fmt.Sprint(i)), Name: fmt.Sprint(i)}] = pods
+		}
+	}
+	add("large", 50, 30)
+	add("small", 2, 25)
+	for o, pods := range left {
+		if n := a.take(o, pods); n != 0 {
+			t.Fatalf("%v adopts %d pods before its turn", o, n)
+		}
+		if !a.waits(o) {
+			t.Fatalf("%v does not wait", o)
+		}
+		a.take(o, pods) // again: it waits once
+	}
+	smallDone, seconds := 0, 0
+	for ; len(left) > 0; seconds++ {
+		if seconds > 1000 {
+			t.Fatalf("%d workloads are left after %d s", len(left), seconds)
+		}
+		sum := 0
+		for _, o := range a.next(adoptionRate) {
+			if a.waits(o) {
+				t.Fatalf("%v waits in its turn", o)
+			}
+			n := a.take(o, left[o])
+			sum += n
+			if left[o] -= n; left[o] == 0 {
+				delete(left, o)
+				if o.Namespace == "small" {
+					smallDone = seconds
+				}
+			} else if a.take(o, left[o]) != 0 {
+				t.Fatalf("%v has two turns at once", o)
+			}
+		}
+		if sum > adoptionRate {
+			t.Fatalf("%d pods are adopted in one second", sum)
+		}
+	}
+	if smallDone > 8 {
+		t.Errorf("a namespace with 50 pods is done after %d s, beside one with 1500", smallDone)
+	}
+	if want := (50*30 + 2*25) / adoptionRate; seconds > want+want/2 {
+		t.Errorf("all are adopted after %d s, of at least %d", seconds, want)
+	}
+}
+
+// A turn that nobody uses, because the workload is gone, is lost and delays nobody for longer.
+func TestAdoptionOfAWorkloadThatIsGone(t *testing.T) {
+	a := newAdoptions()
+	gone, here := ledger.Owner{Namespace: "ns", UID: "gone"}, ledger.Owner{Namespace: "ns", UID: "here"}
+	a.take(gone, 100)
+	a.take(here, 5)
+	if due := a.next(adoptionRate); len(due) != 1 || due[0] != gone {
+		t.Fatalf("it is the turn of %v", due)
+	}
+	if due := a.next(adoptionRate); len(due) != 1 || due[0] != here || a.take(here, 5) != 5 {
+		t.Fatalf("then it is the turn of %v", due)
+	}
+	if due := a.next(adoptionRate); len(due) != 0 || a.take(gone, 100) != 0 {
+		t.Fatalf("then it is the turn of %v, and a turn of before is still there", due)
+	}
+}
