@@ -24,7 +24,7 @@ func (g *group) done(r *Report) Workload {
 		g.problem(r, leftOut, "change the selectors of the registration, or set "+stowage.ModeKey+" to Off where that is intended",
 			"has a strategy, and the webhook's registration leaves its pods out")
 	case g.unseen:
-		w.Note, waits = "the controller of Deployments has not acted on its last change yet", true
+		w.Note, waits = "kube-controller-manager has not acted on the last change of this Deployment yet: wait", true
 	default:
 		waits = g.causes(r)
 	}
@@ -50,7 +50,7 @@ func (g *group) causes(r *Report) (waits bool) {
 		g.problem(r, poolExhausted, "add nodes to the pool; Stowage tries it again by itself", "%s; other pools take the pods that wait for it%s", g.Shortages[i], g.Shortages[i].NextTry())
 	}
 	if g.failure != "" {
-		g.problem(r, podsRefused, "change what refuses them, such as a quota", "%d of %d pods exist, and the API server refuses the others: %s", g.pods, w.Replicas, g.failure)
+		g.problem(r, podsRefused, "correct what the message names: the pod template, or a quota, LimitRange or admission policy", "%d of %d pods exist, because the API server refuses to create more: %s", g.pods, w.Replicas, g.failure)
 	}
 	settled := g.pods == w.Replicas && len(g.Shortages) == 0
 	if n := g.Outside(); n > 0 {
@@ -78,6 +78,9 @@ func (g *group) causes(r *Report) (waits bool) {
 		action := "wait: Stowage gives them a seat or recreates them, unless its controllers are down"
 		if g.policy.Repair != stowage.RepairRecreate {
 			action = fmt.Sprintf("%s, or set %s to %s", g.rollOut(), stowage.RepairAnnotation, stowage.RepairRecreate)
+			if g.policy.Policy != nil {
+				action = g.rollOut()
+			}
 		}
 		g.problem(r, withoutSeat, action, "%d pod(s) have no seat: they were created before the %s, or bypassed the webhook", n, g.policy.Source)
 	}
@@ -89,7 +92,7 @@ func (g *group) causes(r *Report) (waits bool) {
 	case g.overflow > 0 && w.Note == "":
 		w.Note = fmt.Sprintf("%d pod(s) have no seat, because every pool has its maximum", g.overflow)
 	case g.ForeignCosts > 0 && w.Note == "":
-		w.Note = fmt.Sprintf("%d pod(s) have a deletion cost that Stowage did not write, and scale-downs follow it", g.ForeignCosts)
+		w.Note = fmt.Sprintf("%d pod(s) have a pod-deletion-cost that is not from Stowage: scale-downs remove the lowest first", g.ForeignCosts)
 	}
 	return waits
 }
@@ -102,8 +105,12 @@ func (g *group) problem(r *Report, reason problemReason, action, format string, 
 // objects are what the workload consists of, and its policy.
 func (g *group) objects() []string {
 	out := g.about
-	if g.policy != nil && g.policy.Distributor != nil {
+	switch {
+	case g.policy == nil:
+	case g.policy.Distributor != nil:
 		out = append(out, "PodDistributor/"+g.policy.Distributor.Name)
+	case g.policy.Policy != nil:
+		out = append(out, g.policy.Policy.Kind+"/"+g.policy.Policy.Name)
 	}
 	return out
 }
@@ -120,6 +127,9 @@ func (g *group) rollOut() string {
 func (g *group) evict() string {
 	if d := g.policy.Distributor; d != nil {
 		return "set rebalance: Evict in PodDistributor " + d.Name
+	}
+	if p := g.policy.Policy; p != nil {
+		return "set rebalance: Evict in " + p.String()
 	}
 	return fmt.Sprintf("set the annotation %s: Evict", stowage.RebalanceAnnotation)
 }

@@ -32,8 +32,10 @@ type spreadFacts struct {
 	NeverSeated bool         `json:"neverSeated,omitempty"`
 	NoStrategy  *noStrategy  `json:"noStrategy,omitempty"`
 	Policy      *policyFacts `json:"policy,omitempty"`
-	Seat        *seatFacts   `json:"seat,omitempty"`
-	NoSeat      *noSeat      `json:"noSeat,omitempty"`
+	// Others are sources that could divide the pods, and do not.
+	Others []policy.Other `json:"others,omitempty"`
+	Seat   *seatFacts     `json:"seat,omitempty"`
+	NoSeat *noSeat        `json:"noSeat,omitempty"`
 	// Replicas is how many pods the owner asks for, and Pools how they are divided.
 	Replicas  int64           `json:"replicas,omitempty"`
 	Pools     []Pool          `json:"pools,omitempty"`
@@ -143,6 +145,9 @@ func (s *subject) spread(ctx context.Context, f *spreadFacts) error {
 	}
 	p, err := s.finder(s.reader).Find(ctx, policy.Pod{Namespace: s.pod.Namespace, Owner: s.chain[0], Annotations: s.pod.Annotations})
 	if err != nil {
+		return err
+	}
+	if f.Others, err = s.finder(s.reader).Others(ctx, policy.Pod{Namespace: s.pod.Namespace, Owner: s.chain[0], Annotations: s.pod.Annotations}, p); err != nil {
 		return err
 	}
 	if p == nil {

@@ -43,13 +43,13 @@ func (r *Report) Print(out io.Writer, l Layout) error {
 		sections = append(sections, r.Stowage.text())
 	}
 	head := len(sections)
-	for _, text := range []string{r.problemText(l), r.workloadTable(l), r.templateTable(), r.planTable(), r.vmTable(l.Format == "wide")} {
+	for _, text := range []string{r.problemText(l), r.workloadTable(l), r.policyTable(l), r.templateTable(), r.planTable(), r.vmTable(l.Format == "wide")} {
 		if text != "" {
 			sections = append(sections, text)
 		}
 	}
 	if len(sections) == head && !r.named {
-		sections = append(sections, "There is no workload with a strategy, no FlexDaemonsetTemplate and no peer-pod VM.\n")
+		sections = append(sections, "There is no workload with a strategy, no SpreadPolicy, no FlexDaemonsetTemplate and no peer-pod VM.\n")
 	} else {
 		sections = append(sections, l.mark(r.OK(), r.Verdict())+"\n")
 	}

@@ -208,7 +208,7 @@ func misfitOf(pod *corev1.Pod, p *policy.Policy, nodes nodeLabels) *podProblem {
 	case !nodes.have(pool.Labels):
 		return &podProblem{
 			reason: fitsNoNode, problem: fmt.Sprintf("no node has the labels of pool %s (%s)", pool.Name, labels.Set(pool.Labels)),
-			action: "correct the labels of the pool, or add nodes with these labels (a node autoscaler may be at its limit)",
+			action: fmt.Sprintf("correct the labels of pool %s in the %s, or add nodes with these labels (a node autoscaler may be at its limit)", pool.Name, p.Source),
 		}
 	default:
 		return &podProblem{

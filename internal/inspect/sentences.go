@@ -77,6 +77,7 @@ func (f *spreadFacts) describe(a *Aspect) {
 		return
 	case f.NoStrategy != nil:
 		f.NoStrategy.describe(a)
+		f.describeOthers(a)
 		return
 	case f.Policy == nil:
 		return
@@ -89,6 +90,7 @@ func (f *spreadFacts) describe(a *Aspect) {
 		pools = append(pools, p.String())
 	}
 	a.say("The policy is the %s: %s.", f.Policy.Source, strings.Join(pools, "; "))
+	f.describeOthers(a)
 	for _, w := range f.Policy.Warnings {
 		a.say("%s.", w)
 	}
@@ -119,6 +121,13 @@ func (f *spreadFacts) describe(a *Aspect) {
 	}
 }
 
+// describeOthers says which sources do not divide the pods, and why.
+func (f *spreadFacts) describeOthers(a *Aspect) {
+	for _, o := range f.Others {
+		a.say("The %s does not divide its pods: %s.", o.Source, o.Why)
+	}
+}
+
 func (f *noStrategy) describe(a *Aspect) {
 	switch {
 	case len(f.Wrong) > 0:
@@ -126,7 +135,7 @@ func (f *noStrategy) describe(a *Aspect) {
 	case f.Annotations != "":
 		a.say("The strategy in the annotations of %s does not count in namespace %s: the namespace is blocked, or lacks the label of --spread-namespace-label.", f.Annotations, f.Namespace)
 	default:
-		a.say("It has no strategy: no PodDistributor is for %s, and there are no annotations %s and %s.",
+		a.say("It has no strategy: no PodDistributor is for %s, no policy selects it, and there are no annotations %s and %s.",
 			strings.Join(f.For, " or "), stowage.SpreadSwitchAnnotation, stowage.SpreadStrategyAnnotation)
 	}
 }

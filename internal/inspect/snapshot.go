@@ -158,6 +158,9 @@ func (i *Inspector) snapshot(ctx context.Context, namespace string, r *Report) (
 	if err := i.listNamespaces(ctx, s, namespace, r); err != nil {
 		return nil, err
 	}
+	if err := i.listClusterPolicies(ctx, s, r); err != nil {
+		return nil, err
+	}
 	if err := i.listTemplates(ctx, s, r); err != nil {
 		return nil, err
 	}
@@ -221,11 +224,36 @@ func (i *Inspector) listWorkloads(ctx context.Context, s *snapshot, namespace st
 		each(ctx, i, &versprei.PodDistributorList{}, func(d *versprei.PodDistributor) {
 			s.objects.PodDistributors = append(s.objects.PodDistributors, *d)
 		}, in),
+		each(ctx, i, &stowage.SpreadPolicyList{}, func(p *stowage.SpreadPolicy) {
+			s.policies().Namespaced = append(s.policies().Namespaced, p.DeepCopy())
+		}, in),
 		each(ctx, i, &stowage.PoolStateList{}, func(o *stowage.PoolState) { s.objects.PoolStates = append(s.objects.PoolStates, *o) }, in),
 	} {
 		if err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// policies are those that were listed.
+func (s *snapshot) policies() *world.Policies {
+	if s.objects.Policies == nil {
+		s.objects.Policies = &world.Policies{}
+	}
+	return s.objects.Policies
+}
+
+// listClusterPolicies lists the ClusterSpreadPolicies, which may be hidden from who looks at one namespace.
+func (i *Inspector) listClusterPolicies(ctx context.Context, s *snapshot, r *Report) error {
+	err := each(ctx, i, &stowage.ClusterSpreadPolicyList{}, func(p *stowage.ClusterSpreadPolicy) {
+		s.policies().Cluster = append(s.policies().Cluster, p.DeepCopy())
+	})
+	switch {
+	case apierrors.IsForbidden(err):
+		r.hide("ClusterSpreadPolicies")
+	case err != nil:
+		return fmt.Errorf("ClusterSpreadPolicies: %w", err)
 	}
 	return nil
 }

@@ -21,6 +21,7 @@ type Report struct {
 	Stowage   *Health    `json:"stowage,omitempty"`
 	Problems  []Problem  `json:"problems"`
 	Workloads []Workload `json:"workloads"`
+	Policies  []Policy   `json:"policies,omitempty"`
 	Templates []Template `json:"templates"`
 	// Plans compare what Karpenter plans for DaemonSets with their sizes, where it makes nodes.
 	Plans []Plan `json:"plans,omitempty"`
@@ -145,6 +146,7 @@ func (r *Report) Only(names []string) (unknown []string) {
 		return p.Namespace != "" && p.Namespace != r.namespace || !named(append(p.about, p.Object)...)
 	})
 	r.Templates = slices.DeleteFunc(r.Templates, func(t Template) bool { return !named(append(t.about, "FlexDaemonsetTemplate/"+t.Name)...) })
+	r.Policies = slices.DeleteFunc(r.Policies, func(p Policy) bool { return !named(p.Kind + "/" + p.Name) })
 	r.Plans = slices.DeleteFunc(r.Plans, func(p Plan) bool { return !named("DaemonSet/" + p.DaemonSet) })
 	named(r.distributors...)
 	r.VMs, r.named = nil, true
@@ -178,6 +180,7 @@ func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, erro
 			return nil, err
 		}
 	}
+	s.policyReports(r)
 	s.templateReports(r)
 	if err := i.plans(ctx, s, r); err != nil {
 		return nil, err
@@ -203,7 +206,7 @@ func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, erro
 	}
 	i.podProblems(ctx, s, r)
 	i.answerProblem(s, registration, r)
-	if registration == nil && !s.hiddenRegistration && (len(r.Workloads)+len(r.Templates) > 0 || len(s.objects.PodDistributors) > 0) {
+	if registration == nil && !s.hiddenRegistration && (len(r.Workloads)+len(r.Templates)+len(r.Policies) > 0 || len(s.objects.PodDistributors) > 0) {
 		r.problem(notRegistered, "", "MutatingWebhookConfiguration/"+i.Registration, "install Stowage, or remove its policies", "does not exist, so that pods are created as they are written")
 	}
 	r.sortProblems(own)

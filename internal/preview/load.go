@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/stowage-dev/stowage/api"
@@ -335,6 +336,7 @@ func (l *loader) connect() {
 		}
 		l.pools(fmt.Sprintf("PodDistributor %s/%s", d.Namespace, d.Name), policy.Compile(d).Whole)
 	}
+	l.connectPolicies(objects)
 	for i := range l.in.Workloads {
 		w := &l.in.Workloads[i]
 		own, template := w.own(), w.ofTemplate()
@@ -357,6 +359,47 @@ func (l *loader) connect() {
 			strategy, _ := sequence.Parse(text) // an error was told
 			l.pools(fmt.Sprintf("%s (%s)", w.source, w), strategy)
 		}
+	}
+}
+
+// connectPolicies warns of policies that select no workload of the input, and of those in Audit, which change nothing.
+func (l *loader) connectPolicies(objects *manifests.Snapshot) {
+	of := l.in.Objects.Policies
+	if of == nil {
+		return
+	}
+	selected := map[types.UID]bool{}
+	finder := policy.NewFinder(objects, policy.Settings{})
+	for _, w := range l.in.Objects.Workloads {
+		if !w.Labelled {
+			continue
+		}
+		selecting, err := finder.Selecting(l.ctx, w.Namespace, world.Chain{Refs: []world.Ref{w.Ref}, Workloads: []*world.Workload{w}})
+		if err != nil {
+			continue // its own policies are compiled above
+		}
+		for _, p := range selecting {
+			selected[p.UID] = true
+		}
+	}
+	check := func(p *policy.Selecting) {
+		where := p.Kind + " " + p.Name
+		if p.Namespace != "" {
+			where = p.Kind + " " + p.Namespace + "/" + p.Name
+		}
+		switch {
+		case !selected[p.UID]:
+			l.warn("%s: it selects no workload of the input", where)
+		case p.Spec.Mode == stowage.PolicyAudit:
+			l.warn("%s: it is in Audit, so it changes no pod", where)
+		}
+		l.pools(where, policy.CompilePolicy(p).Whole)
+	}
+	for _, p := range of.Namespaced {
+		check(policy.OfSpreadPolicy(p))
+	}
+	for _, p := range of.Cluster {
+		check(policy.OfClusterSpreadPolicy(p))
 	}
 }
 

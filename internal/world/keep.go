@@ -51,8 +51,8 @@ const (
 	maxTemplateBytes  = 4 << 10
 )
 
-// TemplateLabels returns the labels of a pod template, by which policies select: that of the mode, and the others in the order of
-// their keys, as many as are kept.
+// TemplateLabels returns the labels of a pod template, by which policies select. Of too many it keeps that of the mode, and the first
+// ones in the order of their keys.
 func TemplateLabels(all map[string]string) map[string]string {
 	bytes := 0
 	for key, value := range all {

@@ -264,6 +264,31 @@ func TestSpreadPolicies(t *testing.T) {
 			meta.IsStatusConditionTrue(st.Conditions, stowage.ConditionReady) && meta.IsStatusConditionTrue(st.Conditions, stowage.ConditionNodesFound) && st.ObservedGeneration == fleet.Generation
 	})
 
+	says := func(args []string, wants ...string) {
+		t.Helper()
+		last := ""
+		t.Cleanup(func() {
+			if t.Failed() {
+				t.Logf("%v: %s", args, last)
+			}
+		})
+		eventually(t, fmt.Sprintf("%v says so", args), func() (bool, error) {
+			out, errs, _ := command(t, cluster, args...)
+			last = out + errs
+			for _, want := range wants {
+				if !strings.Contains(out, want) {
+					return false, nil
+				}
+			}
+			return true, nil
+		})
+	}
+	says([]string{"status", "-n", n.Namespace}, "13 workloads are as they should be; --all shows their rows.", "POLICY ", "ClusterSpreadPolicy/"+team, "Enforce", "13/13", "Everything is as it should be.")
+	says([]string{"status", "-n", n.Namespace, "clusterspreadpolicy/" + team}, "ClusterSpreadPolicy/"+team, "Deployment/web-0", "StatefulSet/db")
+	pods, err := n.Pods(t.Context(), "web-0")
+	must(t, err)
+	says([]string{"explain", "pod/" + pods[0].Name, "-n", n.Namespace}, "The policy is the ClusterSpreadPolicy "+team+": on-demand (type=default) has base 2, weight 20; spot (type=spot) has weight 80.", "The seat was claimed")
+
 	// 2. Scale-downs and rollouts.
 	for _, app := range apps[:6] {
 		sizes[app] = rand.IntN(sizes[app]) + 1
@@ -299,6 +324,10 @@ func TestSpreadPolicies(t *testing.T) {
 		return st.Workloads == 12 && st.Shadowed > 0 && st.ShadowedBy == fmt.Sprintf("SpreadPolicy mine (Deployment %s/web-0)", n.Namespace)
 	})
 
+	pods, err = n.Pods(t.Context(), "web-0")
+	must(t, err)
+	says([]string{"explain", "pod/" + pods[0].Name, "-n", n.Namespace}, "The policy is the SpreadPolicy mine", "The ClusterSpreadPolicy "+team+" does not divide its pods: a SpreadPolicy wins over a ClusterSpreadPolicy.")
+
 	// 4. In Audit it leaves the workload to the policy of the cluster.
 	must(t, n.Patch(t.Context(), mine, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"mode":"Audit"}}`))))
 	settle()
@@ -310,6 +339,7 @@ func TestSpreadPolicies(t *testing.T) {
 		a := st.Audit
 		return a != nil && a.Workloads == 1 && a.Pods == 20 && a.InPlace == 14 && a.InOtherPool == 6 && a.Outside == 0 && st.Pools[0].Desired == 12 && st.Pools[0].Current == 6 && st.Balanced == ""
 	})
+	says([]string{"status", "-n", n.Namespace}, "SpreadPolicy/mine", "Audit", "on-demand 6/12, spot 14/8", "Enforce would move 6 of 20 pods at their next rollout")
 
 	// 5. An edited node selector makes other pools of the same names: no pod of a pool of before counts in them.
 	must(t, n.Patch(t.Context(), fleet, client.RawPatch(types.JSONPatchType, []byte(`[{"op":"replace","path":"/spec/pools/0/nodeSelector","value":{"nodesize":"od4vcpu16gb"}}]`))))

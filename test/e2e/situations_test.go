@@ -101,10 +101,10 @@ func TestSituations(t *testing.T) {
 		"a quota refuses pods": {make: func(t *testing.T, n *tenant) {
 			must(t, n.Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "few"}, Spec: corev1.ResourceQuotaSpec{Hard: testkit.ResourceList("pods=2")}}))
 			deploy(t, n, 5, nil)
-		}, want: []string{"2 of 5 pods exist, and the API server refuses the others: ", "exceeded quota: few", "→ change what refuses them, such as a quota"}},
+		}, want: []string{"2 of 5 pods exist, because the API server refuses to create more: ", "exceeded quota: few", "→ correct what the message names: the pod template, or a quota"}},
 		"no node has the labels of a pool": {make: func(t *testing.T, n *tenant) {
 			must(t, n.Create(t.Context(), n.Deployment("web", 2, annotated("nowhere=yes,weight=1"))))
-		}, want: []string{"no node has the labels of pool 0 (nowhere=yes): ", "→ correct the labels of the pool, or add nodes with these labels"}},
+		}, want: []string{"no node has the labels of pool 0 (nowhere=yes): ", "→ correct the labels of pool 0 in the annotation of Deployment web, or add nodes with these labels"}},
 		"the template's own selector fits no node": {make: func(t *testing.T, n *tenant) {
 			deploy(t, n, 2, func(d *appsv1.Deployment) { d.Spec.Template.Spec.NodeSelector = map[string]string{"disk": "none"} })
 		}, want: []string{"has what the node selector or affinity of the pod template asks for: ", "→ correct the pod template, or label nodes of the pool"}},
@@ -161,7 +161,7 @@ func TestSituations(t *testing.T) {
 			pods, err := n.Pods(t.Context(), "web")
 			must(t, err)
 			must(t, n.Patch(t.Context(), &pods[0], client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"7"}}}`, corev1.PodDeletionCost))))
-		}, want: []string{fine, "1 pod(s) have a deletion cost that Stowage did not write, and scale-downs follow it"}},
+		}, want: []string{fine, "1 pod(s) have a pod-deletion-cost that is not from Stowage: scale-downs remove the lowest first"}},
 		"pods of a StatefulSet without a seat": {make: func(t *testing.T, n *tenant) {
 			like := n.Deployment("web", 2, map[string]string{stowage.RepairAnnotation: string(stowage.RepairOff)})
 			d := &appsv1.StatefulSet{ObjectMeta: like.ObjectMeta, Spec: appsv1.StatefulSetSpec{Replicas: like.Spec.Replicas, Selector: like.Spec.Selector, Template: like.Spec.Template}}

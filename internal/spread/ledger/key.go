@@ -107,8 +107,8 @@ func PoolName(key string) string {
 	return name
 }
 
-// WithSource returns the id that a claim of a policy has in a pod's annotation: beside the claim's own id it has the hash of the pool's
-// node selector, the policy's UID and its generation. The proof covers all of it.
+// WithSource returns the id that a claim of a policy has in a pod's annotation. Beside the claim's own id it has the hash of the pool's
+// node selector, and the UID and generation of the policy. The proof covers all of it.
 func WithSource(id, pool string, source Source) string {
 	_, hash, ok := strings.Cut(pool, poolMark)
 	if !ok {

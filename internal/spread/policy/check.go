@@ -41,7 +41,7 @@ func Check(kind string, own Metadata, template *Metadata) []Finding {
 		f.failurePolicy(own)
 		for _, key := range slices.Sorted(maps.Keys(own.Annotations)) {
 			if slices.Contains(strategyKeys, key) || settingOf(key) != nil {
-				f.add("annotations", "%s has no effect on a Namespace; write it on a workload or its pod template", key).Fix = "move it to the workloads of the namespace"
+				f.add("annotations", "%s has no effect on a Namespace; write it on a workload or its pod template", key).Fix = "remove it, or move it to a workload of the namespace"
 			}
 		}
 		return f.found
@@ -146,10 +146,10 @@ func (f *findings) strategy(annotations map[string]string) {
 	switch {
 	case hasStrategy && !hasSwitch && !hasAlias:
 		f.add("annotations", "%s has no effect without %s: 'true'", stowage.SpreadStrategyAnnotation, stowage.SpreadSwitchAnnotation).Fix =
-			fmt.Sprintf("add the annotation %s: 'true' beside it, or remove it", stowage.SpreadSwitchAnnotation)
+			fmt.Sprintf("add %s: 'true' to %s.annotations, or remove %s there", stowage.SpreadSwitchAnnotation, f.field, stowage.SpreadStrategyAnnotation)
 	case on && !hasStrategy && !hasAlias:
 		f.add("annotations", "%s has no effect without %s", stowage.SpreadSwitchAnnotation, stowage.SpreadStrategyAnnotation).Fix =
-			fmt.Sprintf("add the annotation %s beside it, or remove it", stowage.SpreadStrategyAnnotation)
+			fmt.Sprintf("add %s to %s.annotations, or remove %s there", stowage.SpreadStrategyAnnotation, f.field, stowage.SpreadSwitchAnnotation)
 	case on && hasStrategy && hasAlias && alias != annotations[stowage.SpreadStrategyAnnotation]:
 		f.add("annotations", "%s differs from %s and is ignored", stowage.SpreadStrategyAliasAnnotation, stowage.SpreadStrategyAnnotation)
 	}

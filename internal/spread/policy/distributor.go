@@ -77,7 +77,7 @@ func Compile(d *versprei.PodDistributor) Compiled {
 	return p
 }
 
-// CompilePolicy returns what a policy says. The earlier pool wins a tie.
+// CompilePolicy returns a policy as a source of a division. The earlier pool wins a tie.
 func CompilePolicy(s *Selecting) Compiled {
 	p := Compiled{
 		Policy:    s,

@@ -172,6 +172,44 @@ func (f *Finder) Selecting(ctx context.Context, namespace string, chain world.Ch
 	return all.selecting(o), nil
 }
 
+// Other is a source that could divide the pods of an owner, and why it does not.
+type Other struct {
+	Source string `json:"source"`
+	Why    string `json:"why"`
+}
+
+// Others returns the sources that could divide a pod's workload beside the one that does, which may be nil.
+func (f *Finder) Others(ctx context.Context, pod Pod, winner *Policy) (out []Other, err error) {
+	chain, err := world.Owners(ctx, f.World, pod.Namespace, pod.Owner)
+	if err != nil {
+		return nil, err
+	}
+	if winner != nil && winner.Distributor != nil {
+		if a := matchOf(chain, pod.Annotations, nil); !a.None() {
+			out = append(out, Other{"annotation of " + a.Source, "a PodDistributor wins over annotations"})
+		}
+	}
+	selecting, err := f.Selecting(ctx, pod.Namespace, chain)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range selecting {
+		switch {
+		case winner != nil && winner.Policy != nil && winner.Policy.UID == s.UID && winner.Policy.Kind == s.Kind:
+		case s.Spec.Mode != stowage.PolicyEnforce:
+			out = append(out, Other{s.String(), "it is in Audit"})
+		case s.KeepsVolumes(chain.Bottom()):
+			out = append(out, Other{s.String(), "the StatefulSet is older than the policy, and its volumes may be where its pods run"})
+		case winner == nil:
+		case winner.Policy == nil:
+			out = append(out, Other{s.String(), "a PodDistributor or annotations win over policies"})
+		default:
+			out = append(out, Other{s.String(), whyBefore(winner.Policy, s)})
+		}
+	}
+	return out, nil
+}
+
 // ownerOf returns what policies select by, of the owner of some pods, and all policies. It returns nil if no policy can select it.
 func (f *Finder) ownerOf(ctx context.Context, namespace string, chain world.Chain) (*owner, *fleet, error) {
 	of, err := f.World.Policies(ctx)
@@ -255,12 +293,12 @@ func (f *Finder) compile(d *versprei.PodDistributor) Compiled {
 	})
 }
 
-// CompiledPolicy returns what a policy says, computed once for each generation.
+// CompiledPolicy is [CompilePolicy], computed once for each generation.
 func (f *Finder) CompiledPolicy(s *Selecting) Compiled {
 	return f.compiled(s.ObjectMeta, func() (Compiled, any) { return CompilePolicy(s), s.Spec })
 }
 
-// compiled returns what an object says. The function compile also returns what is kept with it.
+// compiled returns what is known of a generation of an object. The function compile computes it, and also returns what is kept with it.
 func (f *Finder) compiled(m *metav1.ObjectMeta, compile func() (Compiled, any)) Compiled {
 	if known, ok := f.distributors.Get(m.UID); ok && m.UID != "" && known.generation == m.Generation {
 		return known.policy

@@ -191,8 +191,8 @@ func carries(pod *corev1.Pod, p *policy.Policy) bool {
 	return ledger.UnverifiedSource(pod.Annotations[stowage.ClaimAnnotation]).UID == p.From.UID
 }
 
-// leaveEarlier leaves alone the pods without a seat that were there when a policy began to select them, unless they run in one of its
-// pools: to create a policy, or to label a namespace, evicts nothing. First is when the first pod was created that got a seat by the
+// leaveEarlier leaves alone the pods without a seat that were there before a policy selected them, unless they run in one of its
+// pools. So nothing is evicted because a policy is created or a namespace gets a label. First is when the first pod was created that got a seat by the
 // policy, or zero. Only where the policy asks for eviction do those go that run in no pool.
 func leaveEarlier(s *planner.State, first time.Time) {
 	recreates := s.Mode == stowage.RepairRecreate

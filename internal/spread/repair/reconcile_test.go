@@ -626,7 +626,7 @@ func TestBalancedSays(t *testing.T) {
 			rs.Spec.Replicas = new(int32(5))
 			rs.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Message: "exceeded quota: q"}}
 		}, y: seated("y", "1", 1), reason: stowage.ReasonNotReached, text: "asks for 5 pods and has had 2 for minutes; those are put in order, and none is evicted: exceeded quota: q"},
-		"another writer's deletion cost": {edit: func(*appsv1.ReplicaSet) {}, y: costly, reason: stowage.ReasonBalanced, text: "1 pod(s) have a deletion cost that Stowage did not write"},
+		"another writer's deletion cost": {edit: func(*appsv1.ReplicaSet) {}, y: costly, reason: stowage.ReasonBalanced, text: "1 pod(s) have a pod-deletion-cost that is not from Stowage"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			objects := workload(2)

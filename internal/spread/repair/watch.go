@@ -48,8 +48,8 @@ func (r *run) watchPolicies(t *leader.Term) error {
 // rememberPolicies is how long it is remembered when a policy changed. A pod that waits longer is as any other.
 const rememberPolicies = 10 * time.Minute
 
-// policySince returns when the policy of a workload came to be: when its PodDistributor or its policy was created, or when
-// this leader saw the annotations being written. It is zero where that is not known.
+// policySince returns when the policy of a workload came to be. That is when its PodDistributor, SpreadPolicy or ClusterSpreadPolicy was
+// created, or when this leader saw the annotations being written. It is zero where that is not known.
 func (r *run) policySince(owner ledger.Owner, p *policy.Policy) time.Time {
 	if p.Distributor != nil {
 		return p.Distributor.CreationTimestamp.Time

@@ -156,7 +156,7 @@ func (r *Run) describe(ctx context.Context, d *versprei.PodDistributor) error {
 		reason, text = stowage.ReasonWithoutSeat, fmt.Sprintf("%d pod(s) have no seat: they bypassed the webhook, choose their nodes themselves, or have no room for more annotations", division.Unseated)
 	}
 	if n := division.ForeignCosts; n > 0 {
-		text += fmt.Sprintf("; %d pod(s) have a deletion cost that Stowage did not write, and scale-downs follow it", n)
+		text += fmt.Sprintf("; %d pod(s) have a pod-deletion-cost that is not from Stowage: scale-downs remove the lowest first", n)
 	}
 	set(versprei.ConditionBalanced, status, reason, "%s", text)
 	return nil

@@ -1,0 +1,104 @@
+package inspect
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
+)
+
+// Policy is a SpreadPolicy or a ClusterSpreadPolicy. The counts are those of its status, over all namespaces that it selects.
+type Policy struct {
+	Kind       string `json:"kind"`
+	Namespace  string `json:"namespace,omitempty"`
+	Name       string `json:"name"`
+	Mode       string `json:"mode"`
+	Workloads  int32  `json:"workloads"`
+	Pods       int32  `json:"pods"`
+	Balanced   string `json:"balanced,omitempty"`
+	NotReached int32  `json:"notReached,omitempty"`
+	Shadowed   int32  `json:"shadowed,omitempty"`
+	// Audit is what the policy would do.
+	Audit *stowage.PolicyAuditStatus `json:"audit,omitempty"`
+	Pools []stowage.PolicyPoolStatus `json:"pools,omitempty"`
+	Note  string                     `json:"note,omitempty"`
+}
+
+// policyReports adds the policies, with what is wrong with them.
+func (s *snapshot) policyReports(r *Report) {
+	if s.objects.Policies == nil {
+		return
+	}
+	for _, p := range s.objects.Policies.Namespaced {
+		s.policyReport(policy.OfSpreadPolicy(p), &p.Status, r)
+	}
+	for _, p := range s.objects.Policies.Cluster {
+		s.policyReport(policy.OfClusterSpreadPolicy(p), &p.Status, r)
+	}
+	slices.SortFunc(r.Policies, func(a, b Policy) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+func (s *snapshot) policyReport(p *policy.Selecting, st *stowage.SpreadPolicyStatus, r *Report) {
+	out := Policy{
+		Kind: p.Kind, Namespace: p.Namespace, Name: p.Name, Mode: string(p.Spec.Mode), Workloads: st.Workloads, Pods: st.Pods, Balanced: st.Balanced,
+		NotReached: st.NotReached, Shadowed: st.Shadowed, Audit: st.Audit, Pools: st.Pools,
+	}
+	edit := "kubectl edit " + strings.ToLower(p.Kind) + " " + p.Name
+	if p.Namespace != "" {
+		edit = "kubectl -n " + p.Namespace + " edit " + strings.ToLower(p.Kind) + " " + p.Name
+	}
+	object := p.Kind + "/" + p.Name
+	if err := policy.CompilePolicy(p).Err; err != nil {
+		r.problem(invalidPolicy, p.Namespace, object, edit, "is invalid, so that it divides no pods: %s", oneLine(err))
+	}
+	for _, pool := range p.Spec.Pools {
+		selector := labels.Set{}
+		for k, v := range pool.NodeSelector {
+			selector[k] = string(v)
+		}
+		if s.nodes != nil && !s.nodes.have(selector) {
+			out.Note = fmt.Sprintf("no node has the labels of pool %s (%s)", pool.Name, selector)
+		}
+	}
+	var notes []string
+	note := func(ok bool, format string, args ...any) {
+		if ok {
+			notes = append(notes, fmt.Sprintf(format, args...))
+		}
+	}
+	note(out.Note != "", "%s", out.Note)
+	note(st.ObservedGeneration != p.Generation, "the leader has not counted its workloads since its last change")
+	if a := st.Audit; a != nil {
+		note(true, "Enforce would move %d of %d pods at their next rollout", a.InOtherPool+a.Outside, a.Pods)
+		note(a.Workloads < st.Workloads, "%d of %d workloads were looked at", a.Workloads, st.Workloads)
+	}
+	note(st.Shadowed > 0, "%d of its workloads are divided by other sources, such as %s", st.Shadowed, st.ShadowedBy)
+	note(st.NotReached > 0, "the webhook leaves %d of its workloads alone", st.NotReached)
+	note(st.KeptByVolume > 0, "%d StatefulSet(s) stay where their volumes are", st.KeptByVolume)
+	note(st.WithoutSeat > 0, "%d pod(s) have no seat until the next rollout", st.WithoutSeat)
+	out.Note = strings.Join(notes, "; ")
+	r.Policies = append(r.Policies, out)
+}
+
+func (r *Report) policyTable(l Layout) string {
+	var rows [][]string
+	for _, p := range r.Policies {
+		name := p.Kind + "/" + p.Name
+		if l.AllNamespaces && p.Namespace != "" {
+			name = p.Kind + "/" + p.Namespace + "/" + p.Name
+		}
+		pools := make([]string, len(p.Pools))
+		for i, pool := range p.Pools {
+			pools[i] = fmt.Sprintf("%s %d/%d", pool.Name, pool.Current, pool.Desired)
+		}
+		rows = append(rows, []string{name, p.Mode, fmt.Sprint(p.Workloads), fmt.Sprint(p.Pods), cmp.Or(p.Balanced, "-"), strings.Join(pools, ", "), p.Note})
+	}
+	return table([]string{"POLICY", "MODE", "WORKLOADS", "PODS", "BALANCED", "CURRENT/DESIRED", "NOTE"}, rows)
+}
