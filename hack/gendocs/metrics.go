@@ -19,6 +19,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/repair"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/spread/shortage"
+	"github.com/stowage-dev/stowage/internal/spread/status"
 	"github.com/stowage-dev/stowage/internal/vm/capacity"
 )
 
@@ -28,6 +29,8 @@ func writeMetrics(w io.Writer) error {
 	admission.NewMetrics(set)
 	seats.NewMetrics(set)
 	seats.AddLag(set, func() time.Duration { return 0 })
+	status.AddServed(set, func() bool { return true })
+	status.NewMetrics(set)
 	repair.NewMetrics(set)
 	shortage.NewMetrics(set)
 	resize.NewMetrics(set)

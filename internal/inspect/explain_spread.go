@@ -59,6 +59,9 @@ type noStrategy struct {
 	Wrong []string `json:"wrong,omitempty"`
 	// For is what a policy could be for: the owner, what made it, and so on.
 	For []string `json:"for,omitempty"`
+	// OfPolicy says that the pod has a seat of a policy all the same. That policy is gone, does not select the pod any more, or may not be
+	// read.
+	OfPolicy bool `json:"ofPolicy,omitempty"`
 }
 
 // policyFacts are the policy of a pod.
@@ -152,6 +155,7 @@ func (s *subject) spread(ctx context.Context, f *spreadFacts) error {
 	}
 	if p == nil {
 		f.NoStrategy = s.noStrategy()
+		f.NoStrategy.OfPolicy = ledger.UnverifiedSource(s.pod.Annotations[stowage.ClaimAnnotation]).UID != ""
 		return nil
 	}
 	s.policy = p

@@ -49,7 +49,7 @@ func (r *Report) Print(out io.Writer, l Layout) error {
 		}
 	}
 	if len(sections) == head && !r.named {
-		sections = append(sections, "There is no workload with a strategy, no SpreadPolicy, no FlexDaemonsetTemplate and no peer-pod VM.\n")
+		sections = append(sections, "There is no workload with a strategy, no FlexDaemonsetTemplate and no peer-pod VM.\n")
 	} else {
 		sections = append(sections, l.mark(r.OK(), r.Verdict())+"\n")
 	}

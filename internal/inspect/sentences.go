@@ -129,6 +129,9 @@ func (f *spreadFacts) describeOthers(a *Aspect) {
 }
 
 func (f *noStrategy) describe(a *Aspect) {
+	if f.OfPolicy {
+		a.say("Its seat is of a policy that is gone, that does not select the pod any more, or that you may not read.")
+	}
 	switch {
 	case len(f.Wrong) > 0:
 		a.say("The annotations of %s give no strategy: %s.", f.Annotations, strings.Join(f.Wrong, "; "))

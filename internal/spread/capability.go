@@ -135,11 +135,9 @@ const discoverEvery = 10 * time.Second
 // followPolicies watches policies. Where the API server does not have their kinds, because an older version of Stowage installed its
 // kinds, there are none. What it returns watches them once it has.
 func followPolicies(ctx context.Context, h *capability.Host) (run func(context.Context) error, err error) {
-	h.Metrics.GaugeFunc("stowage_policy_kinds_served", "1 while the API server has the kinds SpreadPolicy and ClusterSpreadPolicy, 0 while it has not, so that no policy has an effect", func() float64 {
-		if _, served := h.World.PoliciesSynced(); served {
-			return 1
-		}
-		return 0
+	status.AddServed(h.Metrics, func() bool {
+		_, served := h.World.PoliciesSynced()
+		return served
 	})
 	mapper := h.Uncached.RESTMapper()
 	served, err := h.World.FollowPolicies(ctx, mapper, h.Informers)
@@ -203,7 +201,7 @@ func newControllers(ctx context.Context, o *Options, h *capability.Host, service
 		Cached: h.Cached, Uncached: h.Uncached, Informers: h.Informers, World: h.World, Seats: service, Scope: h.Scope, Progress: repairs, Clock: h.Clock,
 		Timing: status.Timing{Every: time.Second, All: o.Repair.Resync, Rate: repair.ResyncRate, Quiet: o.Repair.Quiet}, Writes: fair.NewLimiter[string](statusRate, 2*statusRate), Log: h.Log.WithName("status"),
 	}
-	policyStatuses := &status.Policies{Controller: statuses, Find: owners, Registration: h.Registration}
+	policyStatuses := &status.Policies{Controller: statuses, Find: owners, Registration: h.Registration, Metrics: status.NewMetrics(h.Metrics)}
 	collector := &seats.Collector{Seats: service, Uncached: h.Uncached, KeySecret: keySecret, Log: h.Log.WithName("seats")}
 	return []leader.Controller{repairs, shortages, statuses, policyStatuses, collector}, nil
 }

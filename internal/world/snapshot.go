@@ -32,9 +32,9 @@ type Snapshot interface {
 	// PodDistributor returns the PodDistributor that targets one of some objects of a namespace, with its spec, or nil if none
 	// does. Of several, [Wins] tells which.
 	PodDistributor(ctx context.Context, namespace string, targets []Ref) (*versprei.PodDistributor, error)
-	// Policies returns every SpreadPolicy and ClusterSpreadPolicy, with its spec. It is the same value until one of them changes, and
-	// nil if there are none.
-	Policies(ctx context.Context) (*Policies, error)
+	// Policies returns the ClusterSpreadPolicies, and the SpreadPolicies of a namespace or more, with their specs. It is the same value
+	// until one of them changes, and nil if there are none.
+	Policies(ctx context.Context, namespace string) (*Policies, error)
 	// PoolState returns what is known of pools without room for the pods of a workload, or nil if nothing is.
 	PoolState(ctx context.Context, namespace string, workload types.UID) (*stowage.PoolState, error)
 	// Node returns a node with its labels, annotations, taints, conditions and allocatable

@@ -161,17 +161,28 @@ func (p *pki) kubeconfig(path, server, user string, groups ...string) error {
 	return p.writeKubeconfig(path, server, &clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: key})
 }
 
-// writeKubeconfig writes a kubeconfig with any kind of credentials.
+// writeKubeconfig writes a kubeconfig with any kind of credentials. A program that starts at the same time reads the file of before, or
+// this one.
 func (p *pki) writeKubeconfig(path, server string, auth *clientcmdapi.AuthInfo) error {
 	ca, err := os.ReadFile(p.file("ca.crt"))
 	if err != nil {
 		return err
 	}
 	const name = "stowage-local"
-	return clientcmd.WriteToFile(clientcmdapi.Config{
+	file, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	if err := file.Close(); err != nil {
+		return err
+	}
+	if err := clientcmd.WriteToFile(clientcmdapi.Config{
 		Clusters:       map[string]*clientcmdapi.Cluster{name: {Server: server, CertificateAuthorityData: ca}},
 		AuthInfos:      map[string]*clientcmdapi.AuthInfo{name: auth},
 		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: name}},
 		CurrentContext: name,
-	}, path)
+	}, file.Name()); err != nil {
+		return err
+	}
+	return os.Rename(file.Name(), path)
 }

@@ -82,7 +82,7 @@ func TestSituations(t *testing.T) {
 		}, want: []string{"is invalid, so that it divides no pods: pool 1", "→ correct the strategy"}},
 		"a strategy without its switch": {make: func(t *testing.T, n *tenant) {
 			must(t, n.Create(t.Context(), n.Deployment("web", 2, map[string]string{stowage.SpreadStrategyAnnotation: documented})))
-		}, want: []string{"CustomPodScheduleStrategy has no effect without UseCustomKubeScheduler: 'true'", "→ add the annotation UseCustomKubeScheduler: 'true' beside it, or remove it"}},
+		}, want: []string{"CustomPodScheduleStrategy has no effect without UseCustomKubeScheduler: 'true'", "→ add UseCustomKubeScheduler: 'true' to metadata.annotations, or remove CustomPodScheduleStrategy there"}},
 		"annotations beside a PodDistributor": {make: func(t *testing.T, n *tenant) {
 			distribute(t, n, "web", "Deployment", "web")
 			deploy(t, n, 2, nil)
@@ -143,14 +143,14 @@ func TestSituations(t *testing.T) {
 			must(t, n.Create(t.Context(), n.DaemonSet("agent", n.Namespace+".none")))
 		}, args: []string{"ds/agent"}, want: []string{"DaemonSet/agent: names FlexDaemonsetTemplate ", "→ create the template, or correct the annotation"}},
 		"Pod Security refuses pods": {labels: []string{"pod-security.kubernetes.io/enforce=restricted"}, make: func(t *testing.T, n *tenant) { deploy(t, n, 2, nil) },
-			want: []string{"0 of 2 pods exist, and the API server refuses the others: ", "violates PodSecurity"}},
+			want: []string{"0 of 2 pods exist, because the API server refuses to create more: ", "violates PodSecurity"}},
 		"a LimitRange refuses pods": {make: func(t *testing.T, n *tenant) {
 			must(t, n.Create(t.Context(), &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "small"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{Type: corev1.LimitTypePod, Max: testkit.ResourceList("cpu=1m")}}}}))
 			deploy(t, n, 2, nil)
-		}, want: []string{"0 of 2 pods exist, and the API server refuses the others: ", "maximum cpu usage per Pod is 1m"}},
+		}, want: []string{"0 of 2 pods exist, because the API server refuses to create more: ", "maximum cpu usage per Pod is 1m"}},
 		"a service account is missing": {make: func(t *testing.T, n *tenant) {
 			deploy(t, n, 2, func(d *appsv1.Deployment) { d.Spec.Template.Spec.ServiceAccountName = "nobody" })
-		}, want: []string{"0 of 2 pods exist, and the API server refuses the others: ", `serviceaccount "nobody" not found`}},
+		}, want: []string{"0 of 2 pods exist, because the API server refuses to create more: ", `serviceaccount "nobody" not found`}},
 		"a strategy of a namespace": {make: func(t *testing.T, n *tenant) {
 			deploy(t, n, 2, nil)
 			must(t, n.Patch(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.Namespace}}, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, stowage.SpreadStrategyAliasAnnotation, documented))))

@@ -212,7 +212,7 @@ func (f *Finder) Others(ctx context.Context, pod Pod, winner *Policy) (out []Oth
 
 // ownerOf returns what policies select by, of the owner of some pods, and all policies. It returns nil if no policy can select it.
 func (f *Finder) ownerOf(ctx context.Context, namespace string, chain world.Chain) (*owner, *fleet, error) {
-	of, err := f.World.Policies(ctx)
+	of, err := f.World.Policies(ctx, namespace)
 	bottom := chain.Bottom()
 	if of == nil || err != nil || bottom == nil || !bottom.Labelled || slices.Contains(f.Excluded(), namespace) {
 		return nil, nil, err

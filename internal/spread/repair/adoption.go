@@ -66,12 +66,12 @@ func (a *adoptions) waits(owner ledger.Owner) bool {
 	return false
 }
 
-// next returns the workloads whose turn it is, which may adopt so many pods together. Turns that were not used are lost.
-func (a *adoptions) next(pods int) (due []ledger.Owner) {
+// next returns the workloads whose turn it is, which may adopt [adoptionRate] pods together. Turns that were not used are lost.
+func (a *adoptions) next() (due []ledger.Owner) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	clear(a.granted)
-	for pods > 0 && len(a.namespaces) > 0 {
+	for pods := adoptionRate; pods > 0 && len(a.namespaces) > 0; {
 		namespace := a.namespaces[0]
 		a.namespaces = a.namespaces[1:]
 		of := a.waiting[namespace]

@@ -35,7 +35,7 @@ func TestAdoptionsTakeTurns(t *testing.T) {
 			t.Fatalf("%d workloads are left after %d s", len(left), seconds)
 		}
 		sum := 0
-		for _, o := range a.next(adoptionRate) {
+		for _, o := range a.next() {
 			if a.waits(o) {
 				t.Fatalf("%v waits in its turn", o)
 			}
@@ -68,13 +68,13 @@ func TestAdoptionOfAWorkloadThatIsGone(t *testing.T) {
 	gone, here := ledger.Owner{Namespace: "ns", UID: "gone"}, ledger.Owner{Namespace: "ns", UID: "here"}
 	a.take(gone, 100)
 	a.take(here, 5)
-	if due := a.next(adoptionRate); len(due) != 1 || due[0] != gone {
+	if due := a.next(); len(due) != 1 || due[0] != gone {
 		t.Fatalf("it is the turn of %v", due)
 	}
-	if due := a.next(adoptionRate); len(due) != 1 || due[0] != here || a.take(here, 5) != 5 {
+	if due := a.next(); len(due) != 1 || due[0] != here || a.take(here, 5) != 5 {
 		t.Fatalf("then it is the turn of %v", due)
 	}
-	if due := a.next(adoptionRate); len(due) != 0 || a.take(gone, 100) != 0 {
+	if due := a.next(); len(due) != 0 || a.take(gone, 100) != 0 {
 		t.Fatalf("then it is the turn of %v, and a turn of before is still there", due)
 	}
 }

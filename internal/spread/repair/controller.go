@@ -220,7 +220,7 @@ func (r *run) lookAtChanges(context.Context) {
 
 // adopt looks at the workloads of policies whose turn it is to have pods adopted.
 func (r *run) adopt(context.Context) {
-	for _, o := range r.adoptions.next(adoptionRate) {
+	for _, o := range r.adoptions.next() {
 		r.work.AddUnlessFailing(o)
 	}
 }

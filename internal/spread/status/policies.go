@@ -1,14 +1,17 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,6 +25,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
+	"github.com/stowage-dev/stowage/internal/platform/metrics"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/division"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
@@ -38,6 +42,60 @@ type Policies struct {
 	Find *policy.Owners
 	// Registration is the name of the webhook's registration.
 	Registration string
+	Metrics      *Metrics
+}
+
+// Metrics count what policies divide, and would divide.
+type Metrics struct {
+	workloads, pods *prometheus.GaugeVec
+}
+
+// NewMetrics registers the metrics.
+func NewMetrics(set *metrics.Set) *Metrics {
+	return &Metrics{
+		workloads: set.GaugeVec("stowage_policy_workloads", "Workloads that a SpreadPolicy or a ClusterSpreadPolicy selects: balanced, unbalanced, audited, shadowed by another source, not_reached by the webhook, or kept by a volume", "kind", "namespace", "name", "state"),
+		pods:      set.GaugeVec("stowage_policy_pods", "Pods of these workloads: seated or without_seat; in mode Audit in_place, in_other_pool, outside of all pools, or waiting for a node", "kind", "namespace", "name", "state"),
+	}
+}
+
+// AddServed registers a metric of whether the API server has the kinds of policies.
+func AddServed(set *metrics.Set, served func() bool) {
+	set.GaugeFunc("stowage_policy_kinds_served", "1 while the API server has the kinds SpreadPolicy and ClusterSpreadPolicy, 0 while it has not, so that no policy has an effect", func() float64 {
+		if served() {
+			return 1
+		}
+		return 0
+	})
+}
+
+// mostSeries is how many policies have metrics: those of the cluster first. Anybody who may write SpreadPolicies makes more.
+const mostSeries = 1000
+
+// set publishes what was counted.
+func (m *Metrics) set(tallies map[types.UID]*tally) {
+	m.workloads.Reset()
+	m.pods.Reset()
+	all := slices.SortedFunc(maps.Values(tallies), func(a, b *tally) int {
+		return cmp.Or(cmp.Compare(a.of.Kind, b.of.Kind), cmp.Compare(a.of.Namespace, b.of.Namespace), cmp.Compare(a.of.Name, b.of.Name))
+	})
+	for _, t := range all[:min(len(all), mostSeries)] {
+		st := t.status
+		workloads := map[string]int32{"shadowed": st.Shadowed, "not_reached": st.NotReached, "kept": st.KeptByVolume}
+		pods := map[string]int32{}
+		if a := st.Audit; a != nil {
+			workloads["audited"] = a.Workloads
+			pods["in_place"], pods["in_other_pool"], pods["outside"], pods["waiting"] = a.InPlace, a.InOtherPool, a.Outside, a.Waiting
+		} else {
+			workloads["balanced"], workloads["unbalanced"] = t.balanced, st.Workloads-t.balanced
+			pods["seated"], pods["without_seat"] = st.Pods-st.WithoutSeat, st.WithoutSeat
+		}
+		for state, n := range workloads {
+			m.workloads.WithLabelValues(t.of.Kind, t.of.Namespace, t.of.Name, state).Set(float64(n))
+		}
+		for state, n := range pods {
+			m.pods.WithLabelValues(t.of.Kind, t.of.Namespace, t.of.Name, state).Set(float64(n))
+		}
+	}
 }
 
 // +kubebuilder:rbac:groups=stowage.dev,resources=clusterspreadpolicies/status;spreadpolicies/status,verbs=patch,roleName=stowage-spread-controllers
@@ -87,6 +145,7 @@ func (c *Policies) NewRun() *PolicyRun {
 func (c *Policies) Register(t *leader.Term) error {
 	r := c.NewRun()
 	t.AtEnd(c.Seats.Changes.Add(func(seats.Change) { r.changed() }))
+	t.AtEnd(func() { c.Metrics.set(nil) })
 	t.Go(func(ctx context.Context) {
 		if !toolscache.WaitForNamedCacheSyncWithContext(ctx, c.Seats.Pods().HasSynced) {
 			return
@@ -118,13 +177,18 @@ type tally struct {
 	workloads map[world.Object]*division.Division // by the uppermost workload
 	pools     map[string]*stowage.PolicyPoolStatus
 	audited   stowage.PolicyAuditStatus
+	balanced  int32
 	unseen    int32 // workloads of a policy in Audit that nobody has looked at
 }
 
 // Count counts for all policies, and writes each status that is not as it should be. Without policies it does nothing.
 func (r *PolicyRun) Count(ctx context.Context) {
-	all, err := r.World.Policies(ctx)
+	all, err := r.World.Policies(ctx, metav1.NamespaceAll)
 	if all == nil || err != nil {
+		if err == nil && r.seen != nil {
+			r.seen = nil
+			r.Metrics.set(nil)
+		}
 		return
 	}
 	now := r.Clock.Now()
@@ -173,6 +237,7 @@ func (r *PolicyRun) count(ctx context.Context, all *world.Policies) error {
 	for _, t := range tallies {
 		t.describe(nodes, r.Clock.Now())
 	}
+	r.Metrics.set(tallies)
 	for _, p := range all.Namespaced {
 		was, t := &stowage.SpreadPolicy{}, tallies[p.UID]
 		if t != nil && r.Cached.Get(ctx, client.ObjectKeyFromObject(p), was) == nil && was.UID == p.UID && !reflect.DeepEqual(was.Status, *t.status) {
@@ -444,7 +509,6 @@ func (t *tally) describe(nodes []labels.Set, now time.Time) {
 	st := t.status
 	st.ObservedGeneration, st.ObservedFields = t.of.Generation, fieldsOf(t.of.Spec)
 	st.Workloads = int32(len(t.workloads))
-	balanced := 0
 	for _, d := range t.workloads {
 		for i := range d.Pools {
 			p := &d.Pools[i]
@@ -460,13 +524,13 @@ func (t *tally) describe(nodes []labels.Set, now time.Time) {
 		st.Pods += int32(d.Replicas)
 		st.WithoutSeat += int32(d.Unseated)
 		if d.Cause() == division.Balanced {
-			balanced++
+			t.balanced++
 		}
 	}
 	if t.of.Spec.Mode == stowage.PolicyAudit {
 		st.Pods, st.Audit = t.audited.Pods, &t.audited
 	} else if st.Workloads > 0 {
-		st.Balanced = fmt.Sprintf("%d/%d", balanced, st.Workloads)
+		st.Balanced = fmt.Sprintf("%d/%d", t.balanced, st.Workloads)
 	}
 	var empty []string
 	for _, p := range t.of.Spec.Pools {

@@ -64,15 +64,15 @@ func (l Live) PodDistributor(ctx context.Context, namespace string, targets []wo
 	return d, ifServed(err)
 }
 
-// Policies implements [world.Snapshot].
-func (l Live) Policies(ctx context.Context) (*world.Policies, error) {
+// Policies implements [world.Snapshot]. Those that may not be read are left out.
+func (l Live) Policies(ctx context.Context, namespace string) (*world.Policies, error) {
 	var namespaced stowage.SpreadPolicyList
-	if err := l.uncached.List(ctx, &namespaced); err != nil {
-		return nil, ifServed(err)
+	if err := l.uncached.List(ctx, &namespaced, client.InNamespace(namespace)); ifServed(err) != nil && !apierrors.IsForbidden(err) {
+		return nil, err
 	}
 	var cluster stowage.ClusterSpreadPolicyList
-	if err := l.uncached.List(ctx, &cluster); err != nil {
-		return nil, ifServed(err)
+	if err := l.uncached.List(ctx, &cluster); ifServed(err) != nil && !apierrors.IsForbidden(err) {
+		return nil, err
 	}
 	return worldcache.PoliciesOf(namespaced.Items, cluster.Items), nil
 }
@@ -152,8 +152,8 @@ func (s *Snapshot) PodDistributor(ctx context.Context, namespace string, targets
 }
 
 // Policies implements [world.Snapshot].
-func (s *Snapshot) Policies(ctx context.Context) (*world.Policies, error) {
-	return s.listed.Policies(ctx)
+func (s *Snapshot) Policies(ctx context.Context, namespace string) (*world.Policies, error) {
+	return s.listed.Policies(ctx, namespace)
 }
 
 // PoolState implements [world.Snapshot].

@@ -119,7 +119,7 @@ func (p *policies) replace(was, is any) {
 }
 
 // Policies implements [world.Snapshot].
-func (c *Cache) Policies(context.Context) (*world.Policies, error) {
+func (c *Cache) Policies(context.Context, string) (*world.Policies, error) {
 	p := &c.policies
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -81,7 +81,7 @@ func (s *Snapshot) PodDistributor(_ context.Context, namespace string, targets [
 }
 
 // Policies implements [world.Snapshot].
-func (s *Snapshot) Policies(context.Context) (*world.Policies, error) { return s.policies, nil }
+func (s *Snapshot) Policies(context.Context, string) (*world.Policies, error) { return s.policies, nil }
 
 // Workload implements [world.Snapshot].
 func (s *Snapshot) Workload(_ context.Context, namespace string, ref world.Ref) (*world.Workload, error) {
