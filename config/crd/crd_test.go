@@ -31,9 +31,15 @@ func TestRulesDoNotCompareTypes(t *testing.T) {
 	}
 }
 
-// Every text in a PodDistributor's spec has a greatest length: each replica keeps the object.
+// Every text in the spec of a kind that tenants write has a greatest length: each replica keeps the object.
 func TestTextsHaveALimit(t *testing.T) {
-	data, err := crd.Bases.ReadFile("bases/versprei.versprei.io_poddistributors.yaml")
+	for _, file := range []string{"versprei.versprei.io_poddistributors.yaml", "stowage.dev_spreadpolicies.yaml", "stowage.dev_clusterspreadpolicies.yaml"} {
+		t.Run(file, func(t *testing.T) { textsHaveALimit(t, file) })
+	}
+}
+
+func textsHaveALimit(t *testing.T, file string) {
+	data, err := crd.Bases.ReadFile("bases/" + file)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@
 SIMULATION := 'TestSimulation'
 TESTED     := {{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}
 UNIT        = $$(go list -f '$(TESTED)' ./... | grep -v /test/)
-CLUSTER     = $$(go list -f '$(TESTED)' ./test/... | grep -v -e /test/karpenter -e /test/node -e /test/shortages)
+CLUSTER     = $$(go list -f '$(TESTED)' ./test/... | grep -v -e /test/karpenter -e /test/node -e /test/shortages -e /test/fleet)
 
 # Tests that build and run our programs never use the test cache, because it does not see the programs'
 # sources; nor do tests that read files outside of their own module. `make lint` vets the packages, so -vet=off.
@@ -71,10 +71,15 @@ test-long: controlplane build ## Run the long forms: tens of thousands of histor
 	@go test -count=1 -v -timeout 60m -run 'TestSimulation$$' ./internal/spread/shortage/spill -histories 17000
 	@go test -count=1 -timeout 60m -run TestSpreadConcurrent ./test/bursts -long
 	@$(MAKE) --no-print-directory test-shortages
+	@$(MAKE) --no-print-directory test-fleet
 
 .PHONY: test-shortages
 test-shortages: controlplane build ## Run the long tests of pools without room (10 minutes)
 	@go test -count=1 -v -timeout 60m $(TESTFLAGS) ./test/shortages
+
+.PHONY: test-fleet
+test-fleet: controlplane build ## Run the long tests of policies that select hundreds of workloads (15 minutes)
+	@go test -count=1 -v -timeout 60m $(TESTFLAGS) ./test/fleet
 
 .PHONY: test-mutants
 test-mutants: ## Change the packages that decide, one operator or statement at a time, and see whether their tests notice (PACKAGES=...)

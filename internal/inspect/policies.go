@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -38,7 +39,11 @@ func (s *snapshot) policyReports(r *Report) {
 		s.policyReport(policy.OfSpreadPolicy(p), &p.Status, r)
 	}
 	for _, p := range s.objects.Policies.Cluster {
-		s.policyReport(policy.OfClusterSpreadPolicy(p), &p.Status, r)
+		selecting := policy.OfClusterSpreadPolicy(p)
+		if r.namespace != "" && !slices.ContainsFunc(s.objects.Namespaces, func(ns corev1.Namespace) bool { return selecting.SelectsNamespace(ns.Name, ns.Labels) }) {
+			continue // it concerns others
+		}
+		s.policyReport(selecting, &p.Status, r)
 	}
 	slices.SortFunc(r.Policies, func(a, b Policy) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))

@@ -32,8 +32,8 @@ type Snapshot interface {
 	// PodDistributor returns the PodDistributor that targets one of some objects of a namespace, with its spec, or nil if none
 	// does. Of several, [Wins] tells which.
 	PodDistributor(ctx context.Context, namespace string, targets []Ref) (*versprei.PodDistributor, error)
-	// Policies returns the ClusterSpreadPolicies, and the SpreadPolicies of a namespace or more, with their specs. It is the same value
-	// until one of them changes, and nil if there are none.
+	// Policies returns the SpreadPolicies of a namespace or, where that is empty, the ClusterSpreadPolicies, with their specs. It is the
+	// same value until one of them changes, and nil if there are none.
 	Policies(ctx context.Context, namespace string) (*Policies, error)
 	// PoolState returns what is known of pools without room for the pods of a workload, or nil if nothing is.
 	PoolState(ctx context.Context, namespace string, workload types.UID) (*stowage.PoolState, error)
@@ -44,7 +44,7 @@ type Snapshot interface {
 	Template(ctx context.Context, name string) (*flexdaemonsets.FlexDaemonsetTemplate, error)
 }
 
-// Policies are the policies of a cluster at one moment.
+// Policies are the policies of a namespace, or of the cluster, at one moment.
 type Policies struct {
 	Namespaced []*stowage.SpreadPolicy
 	Cluster    []*stowage.ClusterSpreadPolicy

@@ -28,7 +28,8 @@ type Finder struct {
 
 	parsed       *bounded.Cache[string, parsed]               // parsed strategies by their text
 	distributors *bounded.Cache[types.UID, compiled]          // compiled PodDistributors and policies by their UID
-	fleet        atomic.Pointer[fleet]                        // all policies, as they were last asked for
+	fleet        atomic.Pointer[fleet]                        // the policies of the cluster, as they were last asked for
+	fleets       *bounded.Cache[string, *fleet]               // those of namespaces
 	chosen       *bounded.Cache[ownerKey, choice]             // which policy divides the pods of an owner
 	shorts       *bounded.Cache[shortKey, *sequence.Strategy] // strategies without the seats of some gaps
 }
@@ -51,6 +52,7 @@ func NewFinder(reader world.Snapshot, settings Settings) *Finder {
 		World: reader, settings: settings,
 		parsed: bounded.New[string, parsed](parsedBytes, clock.RealClock{}), distributors: bounded.New[types.UID, compiled](compiledBytes, clock.RealClock{}),
 		shorts: bounded.New[shortKey, *sequence.Strategy](parsedBytes, clock.RealClock{}), chosen: bounded.New[ownerKey, choice](chosenBytes, clock.RealClock{}),
+		fleets: bounded.New[string, *fleet](fleetsBytes, clock.RealClock{}),
 	}
 	f.Exclude(settings.ExcludedNamespaces)
 	return f
@@ -137,7 +139,7 @@ func (f *Finder) Find(ctx context.Context, pod Pod) (*Policy, error) {
 
 // choice is the policy that divides the pods of an owner, as long as nothing changes of what it depends on.
 type choice struct {
-	fleet            *fleet
+	fleets           [2]*fleet
 	labels, template map[string]string // of the namespace, and of the pod template
 	policy           *Selecting        // nil is none
 }
@@ -145,31 +147,31 @@ type choice struct {
 // policyFor returns the policy that divides the pods of an owner where no other source does, or nil if none does. Everything is as
 // it is now: policies, the labels of the namespace and those of the template.
 func (f *Finder) policyFor(ctx context.Context, namespace string, chain world.Chain) (*Selecting, error) {
-	o, all, err := f.ownerOf(ctx, namespace, chain)
+	o, fleets, err := f.ownerOf(ctx, namespace, chain)
 	if o == nil || err != nil {
 		return nil, err
 	}
 	key := ownerKey{namespace, o.ref.UID}
-	if known, ok := f.chosen.Get(key); ok && known.fleet == all && maps.Equal(known.labels, o.labels) && maps.Equal(known.template, o.template) {
+	if known, ok := f.chosen.Get(key); ok && known.fleets == fleets && maps.Equal(known.labels, o.labels) && maps.Equal(known.template, o.template) {
 		return known.policy, nil
 	}
-	policy := first(all.selecting(o))
+	policy := first(selecting(fleets, o))
 	if policy != nil && policy.KeepsVolumes(chain.Bottom()) {
 		policy = nil
 	}
 	if o.ref.UID != "" {
-		f.chosen.Add(key, choice{all, o.labels, o.template, policy}, choiceBytes, rememberFor)
+		f.chosen.Add(key, choice{fleets, o.labels, o.template, policy}, choiceBytes, rememberFor)
 	}
 	return policy, nil
 }
 
 // Selecting returns the policies that select the owner of some pods, those in Audit too, in the order in which they win.
 func (f *Finder) Selecting(ctx context.Context, namespace string, chain world.Chain) ([]*Selecting, error) {
-	o, all, err := f.ownerOf(ctx, namespace, chain)
+	o, fleets, err := f.ownerOf(ctx, namespace, chain)
 	if o == nil || err != nil {
 		return nil, err
 	}
-	return all.selecting(o), nil
+	return selecting(fleets, o), nil
 }
 
 // Other is a source that could divide the pods of an owner, and why it does not.
@@ -210,27 +212,43 @@ func (f *Finder) Others(ctx context.Context, pod Pod, winner *Policy) (out []Oth
 	return out, nil
 }
 
-// ownerOf returns what policies select by, of the owner of some pods, and all policies. It returns nil if no policy can select it.
-func (f *Finder) ownerOf(ctx context.Context, namespace string, chain world.Chain) (*owner, *fleet, error) {
-	of, err := f.World.Policies(ctx, namespace)
-	bottom := chain.Bottom()
-	if of == nil || err != nil || bottom == nil || !bottom.Labelled || slices.Contains(f.Excluded(), namespace) {
-		return nil, nil, err
+// ownerOf returns what policies select by, of the owner of some pods, with the policies of its namespace and of the cluster. It returns
+// nil if no policy can select it.
+func (f *Finder) ownerOf(ctx context.Context, namespace string, chain world.Chain) (*owner, [2]*fleet, error) {
+	var none, fleets [2]*fleet
+	own, err := f.World.Policies(ctx, namespace)
+	if err != nil {
+		return nil, none, err
 	}
-	all := f.fleet.Load()
-	if all == nil || all.of != of {
-		all = newFleet(of)
-		f.fleet.Store(all)
+	cluster, err := f.World.Policies(ctx, "")
+	bottom := chain.Bottom()
+	if own == nil && cluster == nil || err != nil || bottom == nil || !bottom.Labelled || slices.Contains(f.Excluded(), namespace) {
+		return nil, none, err
+	}
+	// Each lasts until its own policies change, so that who writes those of one namespace costs others nothing.
+	if own != nil {
+		if known, ok := f.fleets.Get(namespace); ok && known.of == own {
+			fleets[0] = known
+		} else {
+			fleets[0] = newFleet(own)
+			f.fleets.Add(namespace, fleets[0], policyBytes*int64(min(len(own.Namespaced), MaxOfNamespace)), rememberFor)
+		}
+	}
+	if cluster != nil {
+		if fleets[1] = f.fleet.Load(); fleets[1] == nil || fleets[1].of != cluster {
+			fleets[1] = newFleet(cluster)
+			f.fleet.Store(fleets[1])
+		}
 	}
 	ns, err := f.World.Namespace(ctx, namespace)
 	if err != nil {
-		return nil, nil, err
+		return nil, none, err
 	}
 	o := &owner{namespace: namespace, ref: bottom.Ref, template: bottom.TemplateLabels}
 	if ns != nil {
 		o.labels = ns.Labels
 	}
-	return o, all, nil
+	return o, fleets, nil
 }
 
 // serves reports whether a namespace's annotations are looked at.
@@ -257,6 +275,8 @@ const (
 	compiledBytes = 32 << 20
 	chosenBytes   = 8 << 20
 	choiceBytes   = 64 // beside labels, which the cache has
+	fleetsBytes   = 16 << 20
+	policyBytes   = 1 << 10 // of the selectors of a policy
 	maxSize       = 4000
 	rememberFor   = time.Hour
 )

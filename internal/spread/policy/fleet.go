@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync/atomic"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
@@ -18,7 +17,11 @@ import (
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
-// fleet is all policies, found by the labels of namespaces and pod templates. It does not change.
+// MaxOfNamespace is how many SpreadPolicies of a namespace count: the first ones in the order in which they win. Each is looked at for
+// each workload of the namespace.
+const MaxOfNamespace = 100
+
+// fleet is the policies of a namespace, or of the cluster, found by the labels of namespaces and pod templates. It does not change.
 type fleet struct {
 	of *world.Policies
 	// by are the policies that need one label of a namespace or of a pod template, by that label, and rest those that need none.
@@ -114,9 +117,11 @@ func newFleet(of *world.Policies) *fleet {
 	f := &fleet{of: of, by: map[needed][]*Selecting{}}
 	var all []*Selecting
 	for _, p := range of.Namespaced {
-		s := OfSpreadPolicy(p)
-		s.needs = append(s.needs, needed{true, nameLabel, p.Namespace})
-		all = append(all, s)
+		all = append(all, OfSpreadPolicy(p))
+	}
+	if len(all) > MaxOfNamespace {
+		slices.SortFunc(all, before)
+		all = all[:MaxOfNamespace]
 	}
 	for _, p := range of.Cluster {
 		all = append(all, OfClusterSpreadPolicy(p))
@@ -139,9 +144,6 @@ func newFleet(of *world.Policies) *fleet {
 	return f
 }
 
-// nameLabel is on each namespace, with its name. A SpreadPolicy needs that of its namespace.
-const nameLabel = corev1.LabelMetadataName
-
 // owner is what policies select by.
 type owner struct {
 	namespace string
@@ -150,7 +152,18 @@ type owner struct {
 	template  map[string]string // labels of the pod template
 }
 
-// selecting returns the policies that select an owner, in the order in which they win. Those in Audit are among them.
+// selecting returns the policies of fleets that select an owner, in the order in which they win. Those in Audit are among them.
+func selecting(fleets [2]*fleet, o *owner) (out []*Selecting) {
+	for _, f := range fleets {
+		if f != nil {
+			out = append(out, f.selecting(o)...)
+		}
+	}
+	slices.SortFunc(out, before)
+	return out
+}
+
+// selecting returns the policies that select an owner, in any order.
 func (f *fleet) selecting(o *owner) []*Selecting {
 	var out []*Selecting
 	consider := func(list []*Selecting) {
@@ -162,15 +175,11 @@ func (f *fleet) selecting(o *owner) []*Selecting {
 	}
 	consider(f.rest)
 	for key, value := range o.labels {
-		if key != nameLabel {
-			consider(f.by[needed{true, key, value}])
-		}
+		consider(f.by[needed{true, key, value}])
 	}
-	consider(f.by[needed{true, nameLabel, o.namespace}])
 	for key, value := range o.template {
 		consider(f.by[needed{false, key, value}])
 	}
-	slices.SortFunc(out, before)
 	return out
 }
 
@@ -190,6 +199,11 @@ func (p *Selecting) KeepsVolumes(w *world.Workload) bool {
 
 // Before reports whether a policy wins over another one that selects the same pods, if neither is in Audit.
 func (p *Selecting) Before(other *Selecting) bool { return before(p, other) < 0 }
+
+// SelectsNamespace reports whether a policy selects a namespace with these labels.
+func (p *Selecting) SelectsNamespace(name string, of map[string]string) bool {
+	return p.err == nil && (!p.clusterWide() && p.Namespace == name || p.clusterWide() && p.namespaces.Matches(labels.Set(of)))
+}
 
 // divides reports whether a policy divides pods of owners of a kind.
 func (p *Selecting) divides(ref world.Ref) bool {

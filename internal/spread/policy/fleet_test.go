@@ -351,6 +351,35 @@ func TestCompilePolicy(t *testing.T) {
 	}
 }
 
+// Of many SpreadPolicies of a namespace, the first ones count. They cost other namespaces nothing.
+func TestManyPoliciesOfANamespace(t *testing.T) {
+	of := &world.Policies{}
+	for i := range 5000 {
+		of.Namespaced = append(of.Namespaced, spreadPolicy(fmt.Sprint("p", i), time.Duration(i)*time.Second))
+	}
+	o := world.Objects{Policies: of, Workloads: replicaSet(nil, nil)}
+	other := *o.Workloads[1]
+	other.Namespace = "other"
+	o.Workloads = append(o.Workloads, &other)
+	f := NewFinder(manifests.New(o), Settings{})
+	for range 3 {
+		p, err := f.Find(t.Context(), Pod{Namespace: "ns", Owner: o.Workloads[1].Ref})
+		if err != nil || p == nil || p.Source != "SpreadPolicy p4999" {
+			t.Fatalf("the policy is %v (%v)", p, err)
+		}
+	}
+	own, ok := f.fleets.Get("ns")
+	if n := own.evaluations.Load(); !ok || n > MaxOfNamespace {
+		t.Errorf("%d evaluations of selectors for one workload", n)
+	}
+	if p, err := f.Find(t.Context(), Pod{Namespace: "other", Owner: other.Ref}); p != nil || err != nil {
+		t.Errorf("the policy of another namespace is %v (%v)", p, err)
+	}
+	if n := own.evaluations.Load(); n > MaxOfNamespace {
+		t.Errorf("%d evaluations of selectors after a workload of another namespace", n)
+	}
+}
+
 // fleetOf returns many policies for tests of speed: one of each tier, of several teams.
 func fleetOf(n int) *world.Policies {
 	of := &world.Policies{}
@@ -407,12 +436,10 @@ func BenchmarkFindPolicy(b *testing.B) {
 // Everything that selects an owner is listed in the order of precedence, those in Audit too.
 func TestSelecting(t *testing.T) {
 	audit := func(s *stowage.SpreadPolicySpec) { s.Mode = stowage.PolicyAudit }
-	f := newFleet(&world.Policies{
-		Namespaced: []*stowage.SpreadPolicy{spreadPolicy("b", 0), spreadPolicy("audit", time.Hour, audit)},
-		Cluster:    []*stowage.ClusterSpreadPolicy{clusterPolicy("young", 0), clusterPolicy("old", time.Hour)},
-	})
+	own := newFleet(&world.Policies{Namespaced: []*stowage.SpreadPolicy{spreadPolicy("b", 0), spreadPolicy("audit", time.Hour, audit)}})
+	cluster := newFleet(&world.Policies{Cluster: []*stowage.ClusterSpreadPolicy{clusterPolicy("young", 0), clusterPolicy("old", time.Hour)}})
 	var got []string
-	all := f.selecting(&owner{namespace: "ns", ref: ref("ReplicaSet", "web-1")})
+	all := selecting([2]*fleet{own, cluster}, &owner{namespace: "ns", ref: ref("ReplicaSet", "web-1")})
 	for _, p := range all {
 		got = append(got, p.String())
 	}

@@ -116,9 +116,9 @@ func (*Policies) Name() string { return "policy-status" }
 // PolicyRun is the controller in one term. Only its two tickers use it, one after the other.
 type PolicyRun struct {
 	*Policies
-	changes chan struct{} // has an entry after a change
-	counted time.Time     // when all was counted last
-	seen    *world.Policies
+	changes chan struct{}       // has an entry after a change
+	counted time.Time           // when all was counted last
+	seen    map[types.UID]int64 // the generations of all policies
 	// registration is what the webhook is asked about, of a version of the registration.
 	registration *scope.Registration
 	version      string
@@ -183,10 +183,17 @@ type tally struct {
 
 // Count counts for all policies, and writes each status that is not as it should be. Without policies it does nothing.
 func (r *PolicyRun) Count(ctx context.Context) {
-	all, err := r.World.Policies(ctx, metav1.NamespaceAll)
-	if all == nil || err != nil {
-		if err == nil && r.seen != nil {
-			r.seen = nil
+	all := r.World.AllPolicies()
+	generations := map[types.UID]int64{}
+	for _, p := range all.Namespaced {
+		generations[p.UID] = p.Generation
+	}
+	for _, p := range all.Cluster {
+		generations[p.UID] = p.Generation
+	}
+	edited := !maps.Equal(generations, r.seen)
+	if r.seen = generations; len(generations) == 0 {
+		if edited {
 			r.Metrics.set(nil)
 		}
 		return
@@ -195,11 +202,11 @@ func (r *PolicyRun) Count(ctx context.Context) {
 	select {
 	case <-r.changes:
 	default:
-		if r.seen == all && now.Sub(r.counted) < r.Timing.All/4 { // labels and nodes change, too
+		if !edited && now.Sub(r.counted) < r.Timing.All/4 { // labels and nodes change, too
 			return
 		}
 	}
-	r.counted, r.seen = now, all
+	r.counted = now
 	if err := r.count(ctx, all); err != nil {
 		r.Log.Error(err, "the workloads of policies were not counted")
 	}

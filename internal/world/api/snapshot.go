@@ -67,11 +67,14 @@ func (l Live) PodDistributor(ctx context.Context, namespace string, targets []wo
 // Policies implements [world.Snapshot]. Those that may not be read are left out.
 func (l Live) Policies(ctx context.Context, namespace string) (*world.Policies, error) {
 	var namespaced stowage.SpreadPolicyList
-	if err := l.uncached.List(ctx, &namespaced, client.InNamespace(namespace)); ifServed(err) != nil && !apierrors.IsForbidden(err) {
-		return nil, err
-	}
 	var cluster stowage.ClusterSpreadPolicyList
-	if err := l.uncached.List(ctx, &cluster); ifServed(err) != nil && !apierrors.IsForbidden(err) {
+	var err error
+	if namespace == "" {
+		err = l.uncached.List(ctx, &cluster)
+	} else {
+		err = l.uncached.List(ctx, &namespaced, client.InNamespace(namespace))
+	}
+	if ifServed(err) != nil && !apierrors.IsForbidden(err) {
 		return nil, err
 	}
 	return worldcache.PoliciesOf(namespaced.Items, cluster.Items), nil

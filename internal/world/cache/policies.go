@@ -3,10 +3,10 @@ package cache
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,15 +19,14 @@ import (
 
 // policies are all policies, as their watches show them.
 type policies struct {
-	mu         sync.Mutex
-	namespaced map[types.NamespacedName]*stowage.SpreadPolicy
-	cluster    map[string]*stowage.ClusterSpreadPolicy
-	all        *world.Policies // nil after a change, until somebody asks
-	synced     []func() bool
-	served     bool
-	known      bool // it is known whether the kinds are served
-	// kinds are those that policies name. Everything is named where no policy is known.
-	kinds map[stowage.OwnerKind]bool
+	mu sync.Mutex
+	// of are those of each namespace, and of the cluster, which has no name. They do not change: others take their place.
+	of     map[string]*world.Policies
+	synced []func() bool
+	served bool
+	known  bool // it is known whether the kinds are served
+	// kinds are how many policies name each kind. Everything is named where no policy is known.
+	kinds map[stowage.OwnerKind]int
 	any   bool
 }
 
@@ -83,8 +82,7 @@ func (c *Cache) PoliciesSynced() (synced, served bool) {
 func (p *policies) names(ref world.Ref) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.list()
-	return p.any || p.kinds[stowage.OwnerKind{Group: ref.Group(), Kind: ref.Kind}]
+	return p.any || p.kinds[stowage.OwnerKind{Group: ref.Group(), Kind: ref.Kind}] > 0
 }
 
 // replace puts one version of a policy in the place of another. Either may be nil. A write of the status changes nothing.
@@ -97,60 +95,67 @@ func (p *policies) replace(was, is any) {
 			return
 		}
 	}
+	if p.of == nil {
+		p.of, p.kinds = map[string]*world.Policies{}, map[stowage.OwnerKind]int{}
+	}
 	switch o := was.(type) {
 	case *stowage.SpreadPolicy:
-		delete(p.namespaced, client.ObjectKeyFromObject(o))
+		p.change(o.Namespace, func(of *world.Policies) {
+			of.Namespaced = slices.DeleteFunc(of.Namespaced, func(p *stowage.SpreadPolicy) bool { return p.Name == o.Name })
+		})
+		p.count(o.Spec.Kinds, -1)
 	case *stowage.ClusterSpreadPolicy:
-		delete(p.cluster, o.Name)
+		p.change("", func(of *world.Policies) {
+			of.Cluster = slices.DeleteFunc(of.Cluster, func(p *stowage.ClusterSpreadPolicy) bool { return p.Name == o.Name })
+		})
+		p.count(o.Spec.Kinds, -1)
 	}
 	switch o := is.(type) {
 	case *stowage.SpreadPolicy:
-		if p.namespaced == nil {
-			p.namespaced = map[types.NamespacedName]*stowage.SpreadPolicy{}
-		}
-		p.namespaced[client.ObjectKeyFromObject(o)] = o
+		p.change(o.Namespace, func(of *world.Policies) { of.Namespaced = append(of.Namespaced, o) })
+		p.count(o.Spec.Kinds, 1)
 	case *stowage.ClusterSpreadPolicy:
-		if p.cluster == nil {
-			p.cluster = map[string]*stowage.ClusterSpreadPolicy{}
-		}
-		p.cluster[o.Name] = o
+		p.change("", func(of *world.Policies) { of.Cluster = append(of.Cluster, o) })
+		p.count(o.Spec.Kinds, 1)
 	}
-	p.all = nil
+}
+
+// change puts changed policies of a namespace in the place of those that there are.
+func (p *policies) change(namespace string, change func(*world.Policies)) {
+	of := &world.Policies{}
+	if was := p.of[namespace]; was != nil {
+		of.Namespaced, of.Cluster = slices.Clone(was.Namespaced), slices.Clone(was.Cluster)
+	}
+	change(of)
+	if p.of[namespace] = of; len(of.Namespaced)+len(of.Cluster) == 0 {
+		delete(p.of, namespace)
+	}
+}
+
+func (p *policies) count(kinds []stowage.OwnerKind, n int) {
+	for _, k := range kinds {
+		if p.kinds[k] += n; p.kinds[k] <= 0 {
+			delete(p.kinds, k)
+		}
+	}
 }
 
 // Policies implements [world.Snapshot].
-func (c *Cache) Policies(context.Context, string) (*world.Policies, error) {
-	p := &c.policies
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.list(), nil
+func (c *Cache) Policies(_ context.Context, namespace string) (*world.Policies, error) {
+	c.policies.mu.Lock()
+	defer c.policies.mu.Unlock()
+	return c.policies.of[namespace], nil
 }
 
-// list returns all policies. The mutex is held.
-func (p *policies) list() *world.Policies {
-	if p.all != nil {
-		return p.all
+// AllPolicies returns the policies of the cluster and of every namespace.
+func (c *Cache) AllPolicies() *world.Policies {
+	c.policies.mu.Lock()
+	defer c.policies.mu.Unlock()
+	all := &world.Policies{}
+	for _, of := range c.policies.of {
+		all.Namespaced, all.Cluster = append(all.Namespaced, of.Namespaced...), append(all.Cluster, of.Cluster...)
 	}
-	p.kinds = map[stowage.OwnerKind]bool{}
-	if len(p.namespaced)+len(p.cluster) == 0 {
-		return nil
-	}
-	p.all = &world.Policies{}
-	for _, o := range p.namespaced {
-		p.all.Namespaced = append(p.all.Namespaced, o)
-		p.name(o.Spec.Kinds)
-	}
-	for _, o := range p.cluster {
-		p.all.Cluster = append(p.all.Cluster, o)
-		p.name(o.Spec.Kinds)
-	}
-	return p.all
-}
-
-func (p *policies) name(kinds []stowage.OwnerKind) {
-	for _, k := range kinds {
-		p.kinds[k] = true
-	}
+	return all
 }
 
 // ReadTemplates has the pod templates read of all workloads that are not watched, for somebody who asks once.

@@ -23,7 +23,7 @@ type Snapshot struct {
 	limitRanges     map[string][]corev1.LimitRange // these three are by namespace
 	resourceQuotas  map[string][]corev1.ResourceQuota
 	podDistributors map[string][]versprei.PodDistributor
-	policies        *world.Policies
+	policies        map[string]*world.Policies // by namespace; those of the cluster have none
 }
 
 type namespacedName struct{ namespace, name string }
@@ -38,8 +38,19 @@ func New(o world.Objects) *Snapshot {
 		workloads:       map[namespacedName][]*world.Workload{},
 		limitRanges:     groupBy(o.LimitRanges, func(o *corev1.LimitRange) string { return o.Namespace }),
 		resourceQuotas:  groupBy(o.ResourceQuotas, func(o *corev1.ResourceQuota) string { return o.Namespace }),
-		policies:        o.Policies,
+		policies:        map[string]*world.Policies{},
 		podDistributors: groupBy(o.PodDistributors, func(o *versprei.PodDistributor) string { return o.Namespace }),
+	}
+	if o.Policies != nil {
+		for _, p := range o.Policies.Namespaced {
+			if s.policies[p.Namespace] == nil {
+				s.policies[p.Namespace] = &world.Policies{}
+			}
+			s.policies[p.Namespace].Namespaced = append(s.policies[p.Namespace].Namespaced, p)
+		}
+		if len(o.Policies.Cluster) > 0 {
+			s.policies[""] = &world.Policies{Cluster: o.Policies.Cluster}
+		}
 	}
 	for _, w := range o.Workloads {
 		key := namespacedName{w.Namespace, w.Name}
@@ -81,7 +92,9 @@ func (s *Snapshot) PodDistributor(_ context.Context, namespace string, targets [
 }
 
 // Policies implements [world.Snapshot].
-func (s *Snapshot) Policies(context.Context, string) (*world.Policies, error) { return s.policies, nil }
+func (s *Snapshot) Policies(_ context.Context, namespace string) (*world.Policies, error) {
+	return s.policies[namespace], nil
+}
 
 // Workload implements [world.Snapshot].
 func (s *Snapshot) Workload(_ context.Context, namespace string, ref world.Ref) (*world.Workload, error) {

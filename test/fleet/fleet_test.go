@@ -1,0 +1,301 @@
+// Package fleet tests policies that select hundreds of workloads, on a real control plane. It takes minutes; test/e2e has the short
+// forms.
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/podstatus"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/test/suite"
+	"github.com/stowage-dev/stowage/test/testkit"
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(suite.Run(false, func(context.Context) (int, error) { return m.Run(), nil }))
+}
+
+// spec divides all pods of tier 2 over the nodes of two pools.
+func spec(n *suite.Tenant, base, onDemand, spot int32) stowage.SpreadPolicySpec {
+	pool := func(name string) map[string]versprei.LabelValue {
+		return map[string]versprei.LabelValue{"pool": versprei.LabelValue(n.Namespace + "-" + name)}
+	}
+	return stowage.SpreadPolicySpec{
+		Mode: stowage.PolicyEnforce, Enforcement: versprei.EnforcementRequired,
+		Selector: stowage.Selector{MatchLabels: map[string]versprei.LabelValue{"tier": "2"}},
+		Kinds:    []stowage.OwnerKind{{Group: "apps", Kind: "ReplicaSet"}, {Group: "apps", Kind: "StatefulSet"}},
+		Pools: []stowage.PolicyPool{
+			{Name: "on-demand", NodeSelector: pool("on-demand"), Base: base, Weight: onDemand},
+			{Name: "spot", NodeSelector: pool("spot"), Weight: spot},
+		},
+	}
+}
+
+// nodes makes nodes for the pools.
+func nodes(t *testing.T, n *suite.Tenant, each int, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		for i := range each {
+			room := testkit.ResourceList("cpu=1000,memory=1Ti,pods=6000")
+			node := &corev1.Node{Status: corev1.NodeStatus{Allocatable: room, Capacity: room}, ObjectMeta: metav1.ObjectMeta{
+				Name: fmt.Sprintf("%s-%s-%d", n.Namespace, name, i), Labels: map[string]string{"pool": n.Namespace + "-" + name, "fleet": n.Namespace},
+				Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
+			}}
+			suite.Must(t, n.Create(t.Context(), node))
+			t.Cleanup(func() { _ = n.Delete(context.Background(), node) })
+		}
+	}
+}
+
+// counted is the active pods of each app in each pool, by the nodes that they run on, and whether all are ready with a seat there.
+type counted struct {
+	pools [2]int64
+	wrong string
+}
+
+func count(t *testing.T, n *suite.Tenant) map[string]*counted {
+	t.Helper()
+	var pods corev1.PodList
+	suite.Must(t, n.List(t.Context(), &pods, client.InNamespace(n.Namespace)))
+	out := map[string]*counted{}
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		if !podstatus.Active(p) {
+			continue
+		}
+		app := p.Labels["app"]
+		c := out[app]
+		if c == nil {
+			c = &counted{}
+			out[app] = c
+		}
+		at := map[string]int{"on-demand": 0, "spot": 1}
+		pool := strings.TrimPrefix(p.Spec.NodeName, n.Namespace+"-")
+		pool = pool[:max(0, strings.LastIndexByte(pool, '-'))]
+		switch i, known := at[pool]; {
+		case !podstatus.Ready(p):
+			c.wrong = "pod " + p.Name + " is not ready"
+		case !known:
+			c.wrong = "pod " + p.Name + " runs on node " + p.Spec.NodeName
+		case p.Labels[stowage.PoolLabel] != pool:
+			c.wrong = fmt.Sprintf("pod %s on node %s has a seat in pool %q", p.Name, p.Spec.NodeName, p.Labels[stowage.PoolLabel])
+		default:
+			c.pools[i]++
+		}
+	}
+	return out
+}
+
+// exact waits until each app has what the strategy gives it.
+func exact(t *testing.T, n *suite.Tenant, what string, sizes map[string]int, s *sequence.Strategy) {
+	t.Helper()
+	var wrong []string
+	defer func() {
+		if t.Failed() {
+			t.Logf("%s: %d apps are not exact, such as %v", what, len(wrong), wrong[:min(5, len(wrong))])
+		}
+	}()
+	begin := time.Now()
+	suite.EventuallyWithin(t, 8*time.Minute, what+": every workload is exact", func() (bool, error) {
+		have := count(t, n)
+		wrong = nil
+		for app, size := range sizes {
+			want := [2]int64{s.Target(0, int64(size)), s.Target(1, int64(size))}
+			c := have[app]
+			if c == nil {
+				c = &counted{}
+			}
+			if c.wrong != "" || c.pools != want {
+				wrong = append(wrong, fmt.Sprintf("%s of %d has %v, not %v: %s", app, size, c.pools, want, c.wrong))
+			}
+		}
+		time.Sleep(time.Second) // the list is large
+		return len(wrong) == 0, nil
+	})
+	t.Logf("%s: %d workloads are exact after %.0f s", what, len(sizes), time.Since(begin).Seconds())
+}
+
+// 200 Deployments, 20 StatefulSets and 5 ReplicaSets that another controller owns, of random sizes, are exact at each quiet point: after
+// bursts, scale-downs and rollouts, with three replicas of which one is killed.
+func TestFleet(t *testing.T) {
+	o := suite.Fleet
+	o.Replicas = 3
+	suite.Must(t, suite.Cluster.StartStowage(t.Context(), o))
+	suite.RestoreFleet(t)
+	n := suite.NewTenant(t)
+	nodes(t, n, 2, "on-demand", "spot")
+	p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "fleet"}, Spec: spec(n, 2, 20, 80)}
+	suite.Must(t, n.Create(t.Context(), p))
+	s := policy.CompilePolicy(policy.OfSpreadPolicy(p)).Whole
+	time.Sleep(time.Second) // each replica's watch shows it
+
+	sizes, deployments := map[string]int{}, map[string]*appsv1.Deployment{}
+	size := func(app string) int {
+		sizes[app] = 1 + rand.IntN(12)
+		return sizes[app]
+	}
+	template := func(app string) corev1.PodTemplateSpec {
+		t := suite.PodTemplate(app)
+		t.Labels["tier"] = "2"
+		return t
+	}
+	selector := func(app string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
+	}
+	for i := range 200 {
+		app := fmt.Sprint("web-", i)
+		d := n.Deployment(app, size(app), nil)
+		d.Spec.Template = template(app)
+		deployments[app] = d
+		suite.Must(t, n.Create(t.Context(), d))
+	}
+	for i := range 20 {
+		app := fmt.Sprint("db-", i)
+		suite.Must(t, n.Create(t.Context(), &appsv1.StatefulSet{
+			ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: app},
+			Spec: appsv1.StatefulSetSpec{
+				Replicas: new(int32(size(app))), Selector: selector(app), Template: template(app), PodManagementPolicy: appsv1.ParallelPodManagement,
+			},
+		}))
+	}
+	for i := range 5 {
+		app := fmt.Sprint("rollout-", i)
+		suite.Must(t, n.Create(t.Context(), &appsv1.ReplicaSet{
+			ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: app, OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "argoproj.io/v1alpha1", Kind: "Rollout", Name: app, UID: types.UID("rollout-" + strconv.Itoa(i)), Controller: new(true),
+			}}},
+			Spec: appsv1.ReplicaSetSpec{Replicas: new(int32(size(app))), Selector: selector(app), Template: template(app)},
+		}))
+	}
+	exact(t, n, "a burst", sizes, s)
+
+	// Scale-ups and scale-downs at once.
+	for app, d := range deployments {
+		n.Scale(t, d, size(app))
+	}
+	exact(t, n, "scale-ups and scale-downs", sizes, s)
+
+	// Rollouts, in which a replica is killed.
+	revised := 0
+	for _, d := range deployments {
+		n.Revise(t, d, "2")
+		if revised++; revised == 50 {
+			suite.Cluster.Replicas()[0].Kill()
+		}
+	}
+	suite.EventuallyWithin(t, 8*time.Minute, "the rollouts are complete", func() (bool, error) {
+		time.Sleep(time.Second)
+		var list appsv1.DeploymentList
+		err := n.List(t.Context(), &list, client.InNamespace(n.Namespace))
+		return !slices.ContainsFunc(list.Items, func(d appsv1.Deployment) bool {
+			st := d.Status
+			return st.ObservedGeneration != d.Generation || st.UpdatedReplicas != *d.Spec.Replicas || st.Replicas != *d.Spec.Replicas || st.ReadyReplicas != *d.Spec.Replicas
+		}), err
+	})
+	exact(t, n, "rollouts, with a replica that is killed", sizes, s)
+	suite.EventuallyWithin(t, time.Minute, "the status says so", func() (bool, error) {
+		err := n.Get(t.Context(), client.ObjectKeyFromObject(p), p)
+		return p.Status.Balanced == "225/225", err
+	})
+}
+
+// A policy comes to 300 workloads with 5,000 pods that run. Nothing is evicted, pods in the pools get a seat at 20 in a second, no
+// workload starves, and a rollout meanwhile is exact.
+func TestAdoption(t *testing.T) {
+	n := suite.NewTenant(t)
+	nodes(t, n, 1, "on-demand", "spot", "other")
+	const workloads = 300
+	sizes, deployments := map[string]int{}, map[string]*appsv1.Deployment{}
+	total := 0
+	for i := range workloads {
+		app := fmt.Sprint("web-", i)
+		sizes[app] = 10 + i%15
+		total += sizes[app]
+		d := n.Deployment(app, sizes[app], nil)
+		d.Spec.Template.Labels["tier"] = "2"
+		d.Spec.Template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "fleet", Operator: corev1.NodeSelectorOpIn, Values: []string{n.Namespace}}}}},
+		}}}
+		deployments[app] = d
+		suite.Must(t, n.Create(t.Context(), d))
+	}
+	list := func() []corev1.Pod {
+		var pods corev1.PodList
+		suite.Must(t, n.List(t.Context(), &pods, client.InNamespace(n.Namespace)))
+		return pods.Items
+	}
+	before := map[types.UID]bool{}
+	suite.EventuallyWithin(t, 8*time.Minute, "all pods run", func() (bool, error) {
+		time.Sleep(2 * time.Second)
+		clear(before)
+		for _, p := range list() {
+			if podstatus.Ready(&p) {
+				before[p.UID] = true
+			}
+		}
+		return len(before) == total, nil
+	})
+	inPool := 0
+	for _, p := range list() {
+		if !strings.HasPrefix(p.Spec.NodeName, n.Namespace+"-other") {
+			inPool++
+		}
+	}
+	p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "late"}, Spec: spec(n, 2, 20, 80)}
+	begin := time.Now()
+	suite.Must(t, n.Create(t.Context(), p))
+	s := policy.CompilePolicy(policy.OfSpreadPolicy(p)).Whole
+	time.Sleep(2 * time.Second)
+	n.Revise(t, deployments["web-7"], "2")
+	n.RolledOut(t, deployments["web-7"])
+	exact(t, n, "a rollout meanwhile", map[string]int{"web-7": sizes["web-7"]}, s)
+
+	last, lastAt, fastest := 0, begin, 0.0
+	suite.EventuallyWithin(t, 10*time.Minute, "the pods that run in a pool have a seat", func() (bool, error) {
+		time.Sleep(5 * time.Second)
+		seated, started, waiting := 0, map[string]bool{}, 0
+		for _, p := range list() {
+			app := p.Labels["app"]
+			if app == "web-7" {
+				continue
+			}
+			if !before[p.UID] {
+				t.Fatalf("pod %s was not there before the policy", p.Name)
+			}
+			if p.Labels[stowage.SeatLabel] != "" {
+				seated++
+				started[app] = true
+			} else if !strings.HasPrefix(p.Spec.NodeName, n.Namespace+"-other") {
+				waiting++
+			}
+		}
+		if now := time.Now(); last > 0 {
+			fastest = max(fastest, float64(seated-last)/now.Sub(lastAt).Seconds())
+			lastAt = now
+		}
+		last = seated
+		return waiting == 0, nil
+	})
+	t.Logf("%d of %d pods of %d workloads ran in a pool; they had a seat after %.0f s, at most %.1f in a second over 5 s, with no eviction",
+		inPool, total, workloads, time.Since(begin).Seconds(), fastest)
+	if fastest > 24 { // of 20, with one turn more at an edge of the 5 s
+		t.Errorf("%.1f pods were adopted in a second", fastest)
+	}
+}
