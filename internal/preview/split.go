@@ -194,16 +194,8 @@ func larger(a, b *corev1.Pod) bool {
 // PrintSets writes DaemonSets as the documents of a YAML file.
 func PrintSets(out io.Writer, sets []*appsv1.DaemonSet) error {
 	for i, s := range sets {
-		data, err := json.Marshal(s)
+		data, err := Manifest(s)
 		if err != nil {
-			return err
-		}
-		var object map[string]any
-		if err := json.Unmarshal(data, &object); err != nil {
-			return err
-		}
-		delete(object, "status")
-		if data, err = yaml.Marshal(object); err != nil {
 			return err
 		}
 		separator := ""
@@ -215,4 +207,18 @@ func PrintSets(out io.Writer, sets []*appsv1.DaemonSet) error {
 		}
 	}
 	return nil
+}
+
+// Manifest returns an object as YAML, for somebody who writes it to the API server: without a status.
+func Manifest(object any) ([]byte, error) {
+	data, err := json.Marshal(object)
+	if err != nil {
+		return nil, err
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return nil, err
+	}
+	delete(fields, "status")
+	return yaml.Marshal(fields)
 }

@@ -299,3 +299,50 @@ func TestAdoption(t *testing.T) {
 		t.Errorf("%.1f pods were adopted in a second", fastest)
 	}
 }
+
+// What Audit says that a policy would do is what is there after Enforce and a restart of all workloads, in ten random clusters.
+func TestForecast(t *testing.T) {
+	for round := range 10 {
+		n := suite.NewTenant(t)
+		nodes(t, n, 1, "on-demand", "spot", "other")
+		p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "forecast"}, Spec: spec(n, rand.Int32N(3), 1+rand.Int32N(99), 1+rand.Int32N(99))}
+		p.Spec.Mode = stowage.PolicyAudit
+		sizes, deployments, total := map[string]int{}, map[string]*appsv1.Deployment{}, 0
+		for i := range 4 + rand.IntN(8) {
+			app := fmt.Sprint("web-", i)
+			sizes[app] = 1 + rand.IntN(15)
+			total += sizes[app]
+			d := n.Deployment(app, sizes[app], nil)
+			d.Spec.Template.Labels["tier"] = "2"
+			deployments[app] = d
+			suite.Must(t, n.Create(t.Context(), d))
+		}
+		suite.Must(t, n.Create(t.Context(), p))
+		var said stowage.SpreadPolicyStatus
+		suite.EventuallyWithin(t, 2*time.Minute, "Audit has counted all", func() (bool, error) {
+			err := n.Get(t.Context(), client.ObjectKeyFromObject(p), p)
+			said = p.Status
+			return said.Audit != nil && int(said.Audit.Workloads) == len(sizes) && int(said.Audit.Pods) == total && said.Audit.Waiting == 0, err
+		})
+		sum := said.Audit.InPlace + said.Audit.InOtherPool + said.Audit.Outside
+		if int(sum) != total {
+			t.Errorf("round %d: %d pods in place, in another pool or outside, of %d", round, sum, total)
+		}
+		suite.Must(t, n.Patch(t.Context(), p, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"mode":"Enforce"}}`))))
+		time.Sleep(time.Second)
+		for _, d := range deployments {
+			n.Revise(t, d, "2")
+		}
+		s := policy.CompilePolicy(policy.OfSpreadPolicy(p)).Whole
+		exact(t, n, fmt.Sprintf("round %d", round), sizes, s)
+		var have [2]int64
+		for _, c := range count(t, n) {
+			have[0], have[1] = have[0]+c.pools[0], have[1]+c.pools[1]
+		}
+		for i, pool := range said.Pools {
+			if int64(pool.Desired) != have[i] {
+				t.Errorf("round %d: Audit said %d pods of pool %s, and there are %d", round, pool.Desired, pool.Name, have[i])
+			}
+		}
+	}
+}

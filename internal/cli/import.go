@@ -1,0 +1,145 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/stowage-dev/stowage/internal/config"
+	"github.com/stowage-dev/stowage/internal/migrate"
+	"github.com/stowage-dev/stowage/internal/preview"
+)
+
+const importHelp = `Print the policies that stand for the settings of another scheduler.
+
+datadog reads the settings of the spot scheduling of Datadog's Cluster Agent: a
+DatadogAgent with the default ones, and workloads with the label
+autoscaling.datadoghq.com/spot-enabled. It prints
+
+  - a ClusterSpreadPolicy in mode Audit for the default settings;
+  - a PodDistributor for each workload with settings of its own.
+
+A comment before each object names what has no counterpart, or another meaning.`
+
+// importOptions are the settings of the command import.
+type importOptions struct {
+	files                     []string
+	onDemand, spot, namespace string
+}
+
+func newImportCommand(s Streams) *cobra.Command {
+	o := &importOptions{onDemand: "karpenter.sh/capacity-type=on-demand", spot: "karpenter.sh/capacity-type=spot", namespace: "default"}
+	cmd := &cobra.Command{
+		Use:   "import datadog FILE...",
+		Short: "Print the policies for the settings of another scheduler",
+		Long:  importHelp,
+		Example: `  # The workloads and the agent of a cluster
+  kubectl get datadogagents,deployments,statefulsets -A -o yaml | stowage import datadog - > policies.yaml
+
+  # Nodes with other labels
+  stowage import datadog workloads.yaml --spot autoscaling.datadoghq.com/capacity-type=interruptible --on-demand pool=stable`,
+		ValidArgs: []string{"datadog"},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 || args[0] != "datadog" {
+				return config.NewUsageError(errors.New("name the scheduler whose settings are read: datadog"))
+			}
+			o.files = append(o.files, args[1:]...)
+			onDemand, err := nodeLabel("on-demand", o.onDemand)
+			spot, wrong := nodeLabel("spot", o.spot)
+			if err := errors.Join(checkFiles(o.files), err, wrong); err != nil {
+				return config.NewUsageError(err)
+			}
+			objects, err := readObjects(o.files, s.In)
+			if err != nil {
+				return err
+			}
+			policies, err := migrate.Datadog(objects, migrate.Options{OnDemand: onDemand, Spot: spot, Namespace: o.namespace})
+			if err != nil {
+				return err
+			}
+			return printPolicies(s.Out, policies)
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringSliceVarP(&o.files, "filename", "f", o.files, "File of manifests, or - for standard input; may be repeated, and -f may be left out")
+	fs.StringVar(&o.onDemand, "on-demand", o.onDemand, "Label of the nodes that are on demand, as key=value")
+	fs.StringVar(&o.spot, "spot", o.spot, "Label of the spot nodes, as key=value. Their taint has the same key and value")
+	fs.StringVarP(&o.namespace, "namespace", "n", o.namespace, "Namespace of objects that name none")
+	return cmd
+}
+
+// nodeLabel reads the value of a flag.
+func nodeLabel(flag, text string) (migrate.Label, error) {
+	key, value, ok := strings.Cut(text, "=")
+	if !ok || len(validation.IsQualifiedName(key)) > 0 || len(validation.IsValidLabelValue(value)) > 0 {
+		return migrate.Label{}, fmt.Errorf("--%s is %q; it must be a label, as key=value", flag, text)
+	}
+	return migrate.Label{Key: key, Value: value}, nil
+}
+
+// readObjects reads manifests of any kind, and the items of lists.
+func readObjects(files []string, in io.Reader) (out []*unstructured.Unstructured, err error) {
+	for _, name := range files {
+		r := in
+		if name != "-" {
+			file, err := os.Open(name)
+			if err != nil {
+				return nil, err
+			}
+			defer func() { _ = file.Close() }()
+			r = file
+		}
+		decoder := utilyaml.NewYAMLOrJSONDecoder(r, 4096)
+		for n := 1; ; n++ {
+			u := &unstructured.Unstructured{}
+			err := decoder.Decode(&u.Object)
+			switch {
+			case errors.Is(err, io.EOF):
+			case err != nil:
+				return nil, fmt.Errorf("%s: document %d: %w", name, n, err)
+			case u.IsList():
+				err := u.EachListItem(func(o runtime.Object) error {
+					out = append(out, o.(*unstructured.Unstructured))
+					return nil
+				})
+				if err != nil {
+					return nil, fmt.Errorf("%s: document %d: %w", name, n, err)
+				}
+			case len(u.Object) > 0:
+				out = append(out, u)
+			}
+			if err != nil {
+				break
+			}
+		}
+	}
+	return out, nil
+}
+
+// printPolicies prints objects, each with its notes as comments.
+func printPolicies(out io.Writer, policies []migrate.Policy) error {
+	for i, p := range policies {
+		if i > 0 {
+			fmt.Fprintln(out, "---")
+		}
+		for _, note := range p.Notes {
+			fmt.Fprintf(out, "# %s.\n", note)
+		}
+		data, err := preview.Manifest(p.Object)
+		if err != nil {
+			return err
+		}
+		if _, err := out.Write(data); err != nil {
+			return err
+		}
+	}
+	return nil
+}

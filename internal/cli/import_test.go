@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stowage-dev/stowage/test/testkit"
+)
+
+// Each configuration of Datadog's spot scheduling becomes policies, with a line for each field that has no counterpart.
+func TestImportDatadog(t *testing.T) {
+	for _, name := range []string{"defaults", "config", "annotations", "all-spot", "override", "wrong"} {
+		t.Run(name, func(t *testing.T) {
+			_, shown := run(t, "", nil, "import", "datadog", "testdata/import/"+name+".yaml")
+			testkit.Golden(t, "testdata/import/"+name+".golden", shown)
+		})
+	}
+	for _, args := range [][]string{{"import"}, {"import", "other", "x.yaml"}, {"import", "datadog"}, {"import", "datadog", "-", "--spot", "spot"}} {
+		if code, shown := run(t, "", nil, args...); code != 2 {
+			t.Errorf("%v: exit status %d: %s", args, code, shown)
+		}
+	}
+	if code, shown := run(t, "", nil, "import", "datadog", "testdata/preview/spread.yaml"); code != 1 || !strings.Contains(shown, "no object of the input has the label") {
+		t.Errorf("without anything to import: exit status %d: %s", code, shown)
+	}
+}
+
+// What import prints is taken by preview, which divides the workloads so. Of 10 pods with one at least on demand and then half and
+// half, 5 are on spot nodes.
+func TestImportIsPreviewed(t *testing.T) {
+	var policies bytes.Buffer
+	s := Streams{Out: &policies, Err: &bytes.Buffer{}, LookupEnv: func(string) (string, bool) { return "", false }, Environ: func() []string { return nil }}
+	if code := Main(t.Context(), []string{"import", "datadog", "testdata/import/defaults.yaml", "testdata/import/config.yaml"}, s); code != 0 {
+		t.Fatalf("exit status %d", code)
+	}
+	workload := `---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: nginx}
+spec:
+  replicas: 10
+  selector: {matchLabels: {app: nginx}}
+  template:
+    metadata: {labels: {app: nginx}}
+    spec: {containers: [{name: c, image: i}]}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: search, namespace: shop}
+spec:
+  replicas: 12
+  selector: {matchLabels: {app: search}}
+  template:
+    metadata: {labels: {app: search, autoscaling.datadoghq.com/spot-enabled: "true"}}
+    spec: {containers: [{name: c, image: i}]}
+`
+	file := filepath.Join(t.TempDir(), "all.yaml")
+	enforced := strings.Replace(policies.String(), "mode: Audit", "mode: Enforce", 1)
+	if err := os.WriteFile(file, []byte(enforced+workload), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	code, shown := run(t, "", nil, "preview", file)
+	for _, row := range []string{"Deployment default/nginx  6", "Deployment default/nginx  4", "Deployment shop/search    5", "Deployment shop/search    7"} {
+		if code != 0 || !strings.Contains(shown, row) {
+			t.Errorf("%q is missing (exit status %d) in\n%s", row, code, shown)
+		}
+	}
+}
