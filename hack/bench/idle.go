@@ -16,7 +16,7 @@ import (
 )
 
 // idle measures what workloads of one pod each cost the leader while nothing happens. A PodDistributor divides every second one,
-// and an annotation the others. All pods go to one of three pools, so a third of the nodes must have room for them. With full,
+// and an annotation the others; with policy, one ClusterSpreadPolicy divides all. All pods go to one of three pools, so a third of the nodes must have room for them. With full,
 // each has two pods, and two of its three pools have no room: their pods have gone to the third one, and return when they can.
 func (b *bench) idle(ctx context.Context) error {
 	const (
@@ -29,6 +29,11 @@ func (b *bench) idle(ctx context.Context) error {
 	}
 	if err := nodes(ctx, b.options.scaleNodes); err != nil {
 		return err
+	}
+	if b.options.policy {
+		if err := b.Client.Create(ctx, policyOfAll()); err != nil {
+			return err
+		}
 	}
 	n := b.options.idle
 	for first := 0; first < n; first += perNamespace {
@@ -43,11 +48,14 @@ func (b *bench) idle(ctx context.Context) error {
 			if b.options.full {
 				replicas, annotated = 2, false
 			}
+			if b.options.policy {
+				annotated = false
+			}
 			d := deployment(ns.Name, benchCase{spread: annotated})
 			d.Name = fmt.Sprint("workload-", i)
 			label := map[string]string{"app": d.Name}
 			d.Spec.Replicas, d.Spec.Selector.MatchLabels, d.Spec.Template.Labels = &replicas, label, label
-			if !annotated {
+			if !annotated && !b.options.policy {
 				pd := distributorOf(d)
 				if b.options.full {
 					pd.Spec.Rebalance = versprei.RebalanceEvict
@@ -151,11 +159,24 @@ func (b *bench) exhausted(ctx context.Context) error {
 	})
 }
 
+// policyOfAll divides the pods of all Deployments over the pools of the strategy.
+func policyOfAll() *stowage.ClusterSpreadPolicy {
+	p := &stowage.ClusterSpreadPolicy{ObjectMeta: metav1.ObjectMeta{Name: "all"}}
+	p.Spec.Mode, p.Spec.Enforcement = stowage.PolicyEnforce, versprei.EnforcementRequired
+	for _, pool := range idlePools {
+		p.Spec.Pools = append(p.Spec.Pools, stowage.PolicyPool{Name: "p-" + pool, NodeSelector: map[string]versprei.LabelValue{"nodesize": versprei.LabelValue(pool)}, Weight: 1})
+	}
+	return p
+}
+
+// idlePools are the values of the label of the strategy's pools.
+var idlePools = []string{"od4vcpu16gb", "spot4vcpu16gb", "spot8vcpu32gb"}
+
 // distributorOf divides the pods of a Deployment over the pools of the strategy.
 func distributorOf(d *appsv1.Deployment) *versprei.PodDistributor {
 	out := &versprei.PodDistributor{ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: d.Name}}
 	out.Spec.Target = versprei.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: d.Name}
-	for _, pool := range []string{"od4vcpu16gb", "spot4vcpu16gb", "spot8vcpu32gb"} {
+	for _, pool := range idlePools {
 		out.Spec.Distribution = append(out.Spec.Distribution, versprei.Pool{NodeLabel: map[string]versprei.LabelValue{"nodesize": versprei.LabelValue(pool)}, Weight: 1})
 	}
 	return out

@@ -43,6 +43,7 @@ func main() {
 	flag.IntVar(&o.scalePods, "scale", 0, "instead of bursts, measure a cluster with this many pods in workloads of 50")
 	flag.IntVar(&o.idle, "idle", 0, "instead of bursts, measure this many workloads of one pod while nothing happens")
 	flag.BoolVar(&o.full, "full", false, "with --idle, two of three pools have no room")
+	flag.BoolVar(&o.policy, "policy", false, "with --idle, one ClusterSpreadPolicy divides all workloads")
 	flag.IntVar(&o.minutes, "minutes", 1, "how long --idle measures")
 	flag.IntVar(&o.status, "status", 0, "instead of bursts, measure the delay of a status beside this many pods of another namespace that change")
 	flag.IntVar(&o.scaleNodes, "scale-nodes", 2000, "nodes of the cluster that --scale, --idle and --status measure")
@@ -78,7 +79,7 @@ type options struct {
 	pods, runs, replicas, tracked, daemons int
 	controllers                            int
 	scalePods, scaleNodes, scaleRate, idle int
-	full                                   bool
+	full, policy                           bool
 	minutes                                int
 	status                                 int // pods
 	order                                  bool

@@ -29,8 +29,8 @@ bench-scale: controlplane ## Measure a large cluster: memory, CPU, starts, laten
 	@go run ./hack/bench -scale $(or $(PODS),20000) -scale-nodes $(or $(NODES),2000) -scale-rate $(or $(RATE),100) -replicas $(or $(STOWAGE_REPLICAS),3)
 
 .PHONY: bench-idle
-bench-idle: controlplane ## Measure what workloads cost while nothing happens (WORKLOADS=10000, NODES=300, FULL=1: two of three pools have no room, STOWAGE_REPLICAS=1)
-	@go run ./hack/bench -idle $(or $(WORKLOADS),10000) $(if $(FULL),-full -minutes 10) -scale-nodes $(or $(NODES),300) -replicas $(or $(STOWAGE_REPLICAS),1)
+bench-idle: controlplane ## Measure what workloads cost while nothing happens (WORKLOADS=10000, NODES=300, FULL=1: two of three pools have no room, POLICY=1: one ClusterSpreadPolicy, STOWAGE_REPLICAS=1)
+	@go run ./hack/bench -idle $(or $(WORKLOADS),10000) $(if $(FULL),-full -minutes 10) $(if $(POLICY),-policy) -scale-nodes $(or $(NODES),300) -replicas $(or $(STOWAGE_REPLICAS),1)
 
 .PHONY: bench-status
 bench-status: controlplane ## Measure how late a status is beside pods of another namespace that change (PODS=2000, NODES=90)

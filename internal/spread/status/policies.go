@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -247,7 +247,7 @@ func (r *PolicyRun) count(ctx context.Context, all *world.Policies) error {
 	r.Metrics.set(tallies)
 	for _, p := range all.Namespaced {
 		was, t := &stowage.SpreadPolicy{}, tallies[p.UID]
-		if t != nil && r.Cached.Get(ctx, client.ObjectKeyFromObject(p), was) == nil && was.UID == p.UID && !reflect.DeepEqual(was.Status, *t.status) {
+		if t != nil && r.Cached.Get(ctx, client.ObjectKeyFromObject(p), was) == nil && was.UID == p.UID && !equality.Semantic.DeepEqual(was.Status, *t.status) {
 			is := was.DeepCopy()
 			is.Status = *t.status
 			r.write(ctx, was, is)
@@ -255,7 +255,7 @@ func (r *PolicyRun) count(ctx context.Context, all *world.Policies) error {
 	}
 	for _, p := range all.Cluster {
 		was, t := &stowage.ClusterSpreadPolicy{}, tallies[p.UID]
-		if t != nil && r.Cached.Get(ctx, client.ObjectKeyFromObject(p), was) == nil && was.UID == p.UID && !reflect.DeepEqual(was.Status, *t.status) {
+		if t != nil && r.Cached.Get(ctx, client.ObjectKeyFromObject(p), was) == nil && was.UID == p.UID && !equality.Semantic.DeepEqual(was.Status, *t.status) {
 			is := was.DeepCopy()
 			is.Status = *t.status
 			r.write(ctx, was, is)
@@ -297,8 +297,8 @@ func (r *PolicyRun) countWorkloads(ctx context.Context, tallies map[types.UID]*t
 			continue
 		}
 		there[seats.OwnerOf(w).Key()] = true
-		if err := r.countWorkload(ctx, w, registration, tallies); err != nil {
-			return fmt.Errorf("%s %s/%s: %w", w.Kind, w.Namespace, w.Name, err)
+		if err := r.countWorkload(ctx, w, registration, tallies); err != nil { // the others are counted
+			r.Log.Error(err, "a workload was not counted for the status of policies", (world.Object{Namespace: w.Namespace, Ref: w.Ref}).LogKeys()...)
 		}
 	}
 	for key := range r.audits {

@@ -85,39 +85,62 @@ func (p *policies) names(ref world.Ref) bool {
 	return p.any || p.kinds[stowage.OwnerKind{Group: ref.Group(), Kind: ref.Kind}] > 0
 }
 
-// replace puts one version of a policy in the place of another. Either may be nil. A write of the status changes nothing.
+// replace puts one version of a policy in the place of the one that is known. Either may be nil. A write of the status changes
+// nothing, and neither does an event that comes twice.
 func (p *policies) replace(was, is any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if old, ok := was.(client.Object); ok {
-		now, ok := is.(client.Object)
-		if ok && old.GetUID() == now.GetUID() && old.GetGeneration() == now.GetGeneration() {
-			return
-		}
-	}
 	if p.of == nil {
 		p.of, p.kinds = map[string]*world.Policies{}, map[stowage.OwnerKind]int{}
 	}
-	switch o := was.(type) {
-	case *stowage.SpreadPolicy:
-		p.change(o.Namespace, func(of *world.Policies) {
-			of.Namespaced = slices.DeleteFunc(of.Namespaced, func(p *stowage.SpreadPolicy) bool { return p.Name == o.Name })
+	object, there := is.(client.Object)
+	if !there {
+		var ok bool
+		if object, ok = was.(client.Object); !ok {
+			return
+		}
+	}
+	namespace, name := object.GetNamespace(), object.GetName()
+	if known, kinds := p.find(object, namespace, name); known != nil {
+		if there && known.GetUID() == object.GetUID() && known.GetGeneration() == object.GetGeneration() {
+			return
+		}
+		p.count(kinds, -1)
+		p.change(namespace, func(of *world.Policies) {
+			of.Namespaced = slices.DeleteFunc(of.Namespaced, func(p *stowage.SpreadPolicy) bool { return p.Name == name })
+			of.Cluster = slices.DeleteFunc(of.Cluster, func(p *stowage.ClusterSpreadPolicy) bool { return p.Name == name })
 		})
-		p.count(o.Spec.Kinds, -1)
-	case *stowage.ClusterSpreadPolicy:
-		p.change("", func(of *world.Policies) {
-			of.Cluster = slices.DeleteFunc(of.Cluster, func(p *stowage.ClusterSpreadPolicy) bool { return p.Name == o.Name })
-		})
-		p.count(o.Spec.Kinds, -1)
 	}
 	switch o := is.(type) {
 	case *stowage.SpreadPolicy:
-		p.change(o.Namespace, func(of *world.Policies) { of.Namespaced = append(of.Namespaced, o) })
+		p.change(namespace, func(of *world.Policies) { of.Namespaced = append(of.Namespaced, o) })
 		p.count(o.Spec.Kinds, 1)
 	case *stowage.ClusterSpreadPolicy:
 		p.change("", func(of *world.Policies) { of.Cluster = append(of.Cluster, o) })
 		p.count(o.Spec.Kinds, 1)
 	}
+}
+
+// find returns the policy of a name that is known, and the kinds that it names. It returns nil if none is.
+func (p *policies) find(like client.Object, namespace, name string) (client.Object, []stowage.OwnerKind) {
+	of := p.of[namespace]
+	if of == nil {
+		return nil, nil
+	}
+	if _, ok := like.(*stowage.SpreadPolicy); ok {
+		for _, o := range of.Namespaced {
+			if o.Name == name {
+				return o, o.Spec.Kinds
+			}
+		}
+		return nil, nil
+	}
+	for _, o := range of.Cluster {
+		if o.Name == name {
+			return o, o.Spec.Kinds
+		}
+	}
+	return nil, nil
 }
 
 // change puts changed policies of a namespace in the place of those that there are.

@@ -36,6 +36,7 @@ func TestPolicies(t *testing.T) {
 		t.Error("there are policies before there is one")
 	}
 	p.replace(nil, a)
+	p.replace(nil, a) // the event may come twice
 	p.replace(nil, all)
 	was, cluster := of("ns"), of("")
 	if len(was.Namespaced) != 1 || was.Namespaced[0] != a || len(cluster.Cluster) != 1 || !p.names(ref) {
