@@ -4,9 +4,11 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +24,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/podstatus"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/test/suite"
@@ -295,6 +298,12 @@ func TestAdoption(t *testing.T) {
 	})
 	t.Logf("%d of %d pods of %d workloads ran in a pool; they had a seat after %.0f s, at most %.1f in a second over 5 s, with no eviction",
 		inPool, total, workloads, time.Since(begin).Seconds(), fastest)
+	status := time.Now()
+	out, err := exec.CommandContext(t.Context(), suite.Binary, "status", "-n", n.Namespace, "--kubeconfig", suite.Cluster.Kubeconfig).CombinedOutput()
+	if exit := (&exec.ExitError{}); err != nil && !errors.As(err, &exit) {
+		t.Error(err)
+	}
+	t.Logf("status of %d workloads takes %.1f s and prints %d lines, of which the last are\n%s", workloads, time.Since(status).Seconds(), strings.Count(string(out), "\n"), out[max(0, len(out)-600):])
 	if fastest > 24 { // of 20, with one turn more at an edge of the 5 s
 		t.Errorf("%.1f pods were adopted in a second", fastest)
 	}
@@ -345,4 +354,108 @@ func TestForecast(t *testing.T) {
 			}
 		}
 	}
+}
+
+// In the middle of a burst a policy is edited, another one comes before it, the first one goes to Audit and back, and the second one is
+// deleted. No pod mixes two policies, or two versions of one. After the last change the next rollout is exact.
+func TestChangesInABurst(t *testing.T) {
+	n := suite.NewTenant(t)
+	nodes(t, n, 1, "on-demand", "spot", "third")
+	type version struct {
+		uid        types.UID
+		generation int64
+	}
+	versions := map[version]map[string]map[string]versprei.LabelValue{} // the node selector of each pool
+	note := func(p *stowage.SpreadPolicy) {
+		pools := map[string]map[string]versprei.LabelValue{}
+		for _, pool := range p.Spec.Pools {
+			pools[pool.Name] = pool.NodeSelector
+		}
+		versions[version{p.UID, p.Generation}] = pools
+	}
+	p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "first"}, Spec: spec(n, 2, 20, 80)}
+	suite.Must(t, n.Create(t.Context(), p))
+	note(p)
+	other := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "second"}, Spec: spec(n, 0, 50, 50)}
+	other.Spec.Priority = 5
+	other.Spec.Pools[1].NodeSelector = map[string]versprei.LabelValue{"pool": versprei.LabelValue(n.Namespace + "-third")}
+	time.Sleep(time.Second)
+
+	sizes, deployments := map[string]int{}, map[string]*appsv1.Deployment{}
+	for i := range 6 {
+		app := fmt.Sprint("web-", i)
+		sizes[app] = 80
+		d := n.Deployment(app, 80, nil)
+		d.Spec.Template.Labels["tier"] = "2"
+		deployments[app] = d
+		suite.Must(t, n.Create(t.Context(), d))
+	}
+	patch := func(text string) {
+		t.Helper()
+		suite.Must(t, n.Patch(t.Context(), p, client.RawPatch(types.MergePatchType, []byte(text))))
+		note(p)
+	}
+	wait := func() { time.Sleep(300 * time.Millisecond) }
+	for round := range 4 {
+		for app, d := range deployments { // each round is another burst
+			n.Revise(t, d, fmt.Sprint("burst-", round, "-", app))
+		}
+		wait()
+		pools := p.DeepCopy().Spec.Pools
+		pools[0].Base = int32(round) // and the pool spot goes to other nodes and back
+		pools[1].NodeSelector = map[string]versprei.LabelValue{"pool": versprei.LabelValue(n.Namespace + map[int]string{0: "-third", 1: "-spot"}[round%2])}
+		p.Spec.Pools = pools
+		suite.Must(t, n.Update(t.Context(), p))
+		note(p)
+		wait()
+		created := other.DeepCopy()
+		suite.Must(t, n.Create(t.Context(), created))
+		note(created)
+		wait()
+		patch(`{"spec":{"mode":"Audit"}}`)
+		wait()
+		suite.Must(t, n.Delete(t.Context(), created))
+		wait()
+		patch(`{"spec":{"mode":"Enforce"}}`)
+	}
+
+	// Each pod has its seat from one version of one policy.
+	check := func() (seated int) {
+		var pods corev1.PodList
+		suite.Must(t, n.List(t.Context(), &pods, client.InNamespace(n.Namespace)))
+		for i := range pods.Items {
+			pod := &pods.Items[i]
+			claim := pod.Annotations[stowage.ClaimAnnotation]
+			if pod.Labels[stowage.SeatLabel] == "" {
+				if _, chooses := pod.Spec.NodeSelector["pool"]; chooses {
+					t.Errorf("pod %s has no seat and selects %v", pod.Name, pod.Spec.NodeSelector)
+				}
+				continue
+			}
+			seated++
+			if strings.HasPrefix(claim, "a") {
+				continue // adopted where it runs; its selector is of before
+			}
+			source := ledger.UnverifiedSource(claim)
+			pools, known := versions[version{source.UID, source.Generation}]
+			pool, has := pools[pod.Labels[stowage.PoolLabel]]
+			if !known || !has || pod.Spec.NodeSelector["pool"] != string(pool["pool"]) {
+				t.Errorf("pod %s has the claim %s, a seat in pool %s and selects %v; that version has %v", pod.Name, claim, pod.Labels[stowage.PoolLabel], pod.Spec.NodeSelector, pools)
+			}
+		}
+		return seated
+	}
+	t.Logf("%d pods have a seat, of %d versions", check(), len(versions))
+	time.Sleep(2 * time.Second)
+	for _, d := range deployments {
+		n.Revise(t, d, "last")
+	}
+	s := policy.CompilePolicy(policy.OfSpreadPolicy(p)).Whole
+	for i, pool := range p.Spec.Pools { // the test counts by the names of nodes
+		if want := n.Namespace + "-" + pool.Name; string(pool.NodeSelector["pool"]) != want {
+			t.Fatalf("pool %d ends on nodes %s", i, pool.NodeSelector["pool"])
+		}
+	}
+	exact(t, n, "the first rollout after the changes", sizes, s)
+	check()
 }
