@@ -47,7 +47,7 @@ func newImportCommand(s Streams) *cobra.Command {
   # Nodes with other labels
   stowage import datadog workloads.yaml --spot autoscaling.datadoghq.com/capacity-type=interruptible --on-demand pool=stable`,
 		ValidArgs: []string{"datadog"},
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 || args[0] != "datadog" {
 				return config.NewUsageError(errors.New("name the scheduler whose settings are read: datadog"))
 			}

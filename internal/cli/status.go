@@ -105,7 +105,7 @@ could not be found out, and 2 if the command was called in a wrong way.`,
 	fs := cmd.Flags()
 	fs.StringVarP(&output, "output", "o", output, strings.Join(inspect.Formats, ", "))
 	fs.BoolVarP(&allNamespaces, "all-namespaces", "A", allNamespaces, "Look at the workloads of all namespaces")
-	fs.BoolVar(&all, "all", all, "Show workloads that are as they should be, however many there are")
+	fs.BoolVar(&all, "all", all, "Show every problem, and the rows of every workload, however many there are")
 	fs.BoolVarP(&watch, "watch", "w", watch, "Look again every two seconds. On a terminal, the new report replaces the old one; elsewhere, it follows if it differs")
 	fs.BoolVar(&wait, "wait", wait, "Wait until everything is as it should be")
 	fs.DurationVar(&timeout, "timeout", timeout, "How long --wait waits")

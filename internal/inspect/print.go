@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,7 +23,7 @@ type Layout struct {
 	Format string
 	// AllNamespaces says that the report is about all of them, so that namespaces are told.
 	AllNamespaces bool
-	// All prints the rows of workloads that are as they should be, too, however many there are.
+	// All prints every problem and the rows of every workload, however many there are.
 	All bool
 	// Width is how many characters a line has; 0 is no limit.
 	Width int
@@ -165,10 +166,18 @@ func table(head []string, rows [][]string) string {
 	return strings.Join(lines, "\n")
 }
 
+// fewProblems is how many problems of one reason are printed, where many workloads have the same. The others are counted.
+const fewProblems = 5
+
 // problemText has the problems, each with what to do about it.
 func (r *Report) problemText(l Layout) string {
 	var b strings.Builder
+	more, seen := map[problemReason]int{}, map[problemReason]int{}
 	for _, p := range r.Problems {
+		if seen[p.Reason]++; seen[p.Reason] > fewProblems && !l.All && !r.named {
+			more[p.Reason]++
+			continue
+		}
 		object := p.Object
 		if p.Namespace != "" {
 			object = p.Namespace + "/" + object
@@ -177,29 +186,41 @@ func (r *Report) problemText(l Layout) string {
 		b.WriteString(l.mark(false, text[:len(object)]) + text[len(object):] + "\n")
 		b.WriteString("  " + l.wrap("→ "+p.Action, "    ") + "\n")
 	}
+	for _, reason := range slices.Sorted(maps.Keys(more)) {
+		b.WriteString(l.mark(false, fmt.Sprintf("%d more like these (%s); --all shows them.", more[reason], reason)) + "\n")
+	}
 	return b.String()
 }
 
 // fewRows are so many that the rows of all workloads are printed.
 const fewRows = 20
 
-// shown returns the workloads that have rows, and how many have none because they are as they should be.
-func (r *Report) shown(l Layout) (shown []Workload, sound int) {
+// mostRows is how many rows workloads have that are not as they should be. The others are counted.
+const mostRows = 40
+
+// shown returns the workloads that have rows. It also returns how many have none because they are as they should be, and how many
+// because there are too many that are not.
+func (r *Report) shown(l Layout) (shown []Workload, sound, more int) {
 	rows := 0
 	for _, w := range r.Workloads {
 		rows += max(1, len(w.Pools))
 	}
 	if l.All || r.named || rows <= fewRows {
-		return r.Workloads, 0
+		return r.Workloads, 0, 0
 	}
+	rows = 0
 	for _, w := range r.Workloads {
 		if w.OK {
 			sound++
-		} else {
-			shown = append(shown, w)
+			continue
 		}
+		if rows += max(1, len(w.Pools)); rows > mostRows {
+			more++
+			continue
+		}
+		shown = append(shown, w)
 	}
-	return shown, sound
+	return shown, sound, more
 }
 
 func (r *Report) workloadTable(l Layout) string {
@@ -211,7 +232,7 @@ func (r *Report) workloadTable(l Layout) string {
 	if l.AllNamespaces {
 		head = append([]string{"NAMESPACE"}, head...)
 	}
-	shown, sound := r.shown(l)
+	shown, sound, more := r.shown(l)
 	most, noted := int64(0), false
 	for _, w := range shown {
 		noted = noted || w.Note != ""
@@ -258,6 +279,9 @@ func (r *Report) workloadTable(l Layout) string {
 	text := table(head, rows)
 	if most > 0 {
 		text += fmt.Sprintf("PODS: █ is %s, ░ is missing, ▒ is too many\n", scale(most))
+	}
+	if more > 0 {
+		text += fmt.Sprintf("%d more workloads are not as they should be; --all shows their rows.\n", more)
 	}
 	switch {
 	case sound == 1:

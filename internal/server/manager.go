@@ -20,7 +20,6 @@ import (
 	"k8s.io/client-go/transport"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
@@ -115,7 +114,6 @@ func newManager(o *Options, log logr.Logger, c *certificate, wrap ...transport.W
 		cfg.Wrap(w)
 	}
 	cacheOptions := worldcache.Options()
-	cacheOptions.DefaultTransform = cache.TransformStripManagedFields()
 	if c.files == nil {
 		maps.Copy(cacheOptions.ByObject, c.kept.CacheByObject())
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -429,4 +430,66 @@ func TestPolicyComesToRunningWorkloads(t *testing.T) {
 		n.RolledOut(t, d)
 		n.Spreads(t, app, replicas, s)
 	}
+}
+
+// A cluster that has the kinds of an older version has no policies. Everything else works, and says so. Once the kinds are there, policies
+// have an effect without a restart. A kind that lacks a field shows in the status which fields are left.
+func TestPoliciesOfAnOlderCluster(t *testing.T) {
+	n := newTenant(t)
+	files := []string{filepath.Join(repo, "config", "crd", "bases", "stowage.dev_spreadpolicies.yaml"), filepath.Join(repo, "config", "crd", "bases", "stowage.dev_clusterspreadpolicies.yaml")}
+	apply := func() {
+		eventually(t, "the kinds are applied", func() (bool, error) {
+			return cluster.ApplyFiles(context.Background(), files...) == nil, nil // those that end refuse it
+		})
+	}
+	t.Cleanup(apply)
+	restoreFleet(t) // before the kinds come back for those that come next
+	for _, name := range []string{"spreadpolicies.stowage.dev", "clusterspreadpolicies.stowage.dev"} {
+		crd := &unstructured.Unstructured{}
+		crd.SetAPIVersion("apiextensions.k8s.io/v1")
+		crd.SetKind("CustomResourceDefinition")
+		crd.SetName(name)
+		must(t, client.IgnoreNotFound(n.Delete(t.Context(), crd)))
+		eventually(t, name+" is gone", func() (bool, error) {
+			err := n.Get(t.Context(), client.ObjectKey{Name: name}, crd)
+			return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
+		})
+	}
+	o := fleet
+	o.Installed = true // the kinds do not come back with the replicas
+	must(t, cluster.StartStowage(t.Context(), o))
+	served := func(want float64) {
+		t.Helper()
+		eventuallyWithin(t, time.Minute, fmt.Sprintf("the metric of the kinds is %v", want), func() (bool, error) {
+			for _, r := range cluster.Processes() {
+				if metric(t, r, "stowage_policy_kinds_served", "") != want {
+					return false, nil
+				}
+			}
+			return true, nil
+		})
+	}
+	served(0)
+	must(t, n.Create(t.Context(), n.Deployment("annotated", 10, annotated(eightyOf))))
+	n.Spreads(t, "annotated", 10, strategyOf(t, eightyOf))
+	eventually(t, "status finds nothing wrong", func() (bool, error) {
+		_, _, exit := command(t, cluster, "status", "-n", n.Namespace)
+		return exit == 0, nil
+	})
+
+	apply()
+	served(1)
+	p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "new"}, Spec: stowage.SpreadPolicySpec{Mode: stowage.PolicyEnforce, Pools: poolsOf(1, 50, 50)}}
+	eventually(t, "a policy can be created", func() (bool, error) {
+		err := n.Create(t.Context(), p.DeepCopy())
+		return err == nil || apierrors.IsAlreadyExists(err), nil
+	})
+	must(t, n.Get(t.Context(), client.ObjectKeyFromObject(p), p))
+	time.Sleep(2 * time.Second) // every replica's watch shows it
+	must(t, n.Create(t.Context(), n.Deployment("selected", 7, nil)))
+	n.Spreads(t, "selected", 7, strategyOfPolicy(t, policy.OfSpreadPolicy(p)))
+	eventually(t, "the status names the fields that there are", func() (bool, error) {
+		err := n.Get(t.Context(), client.ObjectKeyFromObject(p), p)
+		return slices.Contains(p.Status.ObservedFields, "pools[].nodeSelector") && slices.Contains(p.Status.ObservedFields, "mode") && !slices.Contains(p.Status.ObservedFields, "enforcement"), err
+	})
 }

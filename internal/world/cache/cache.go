@@ -68,6 +68,8 @@ func Options() crcache.Options {
 	keep := newKeeper()
 	shared := true // callers promise not to change what they are given
 	return crcache.Options{
+		// Policies are not in ByObject: an API server that lacks one of its kinds would end the process.
+		DefaultTransform: keepPolicy,
 		ByObject: map[client.Object]crcache.ByObject{
 			metadataOf(appsv1.SchemeGroupVersion.WithKind("Deployment")): {UnsafeDisableDeepCopy: &shared, Transform: keep.workload},
 			&appsv1.ReplicaSet{}:  {UnsafeDisableDeepCopy: &shared, Transform: keep.workload},
@@ -83,8 +85,6 @@ func Options() crcache.Options {
 			}},
 			&flexdaemonsets.FlexDaemonsetTemplate{}: {UnsafeDisableDeepCopy: &shared},
 			&versprei.PodDistributor{}:              {UnsafeDisableDeepCopy: &shared, Transform: keepPodDistributor},
-			&stowage.SpreadPolicy{}:                 {UnsafeDisableDeepCopy: &shared, Transform: keepSpreadPolicy},
-			&stowage.ClusterSpreadPolicy{}:          {UnsafeDisableDeepCopy: &shared, Transform: keepClusterSpreadPolicy},
 			&corev1.Namespace{}: {UnsafeDisableDeepCopy: &shared, Transform: func(obj any) (any, error) {
 				ns := obj.(*corev1.Namespace)
 				kept := &corev1.Namespace{ObjectMeta: labelled(ns.ObjectMeta)}

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
+	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
@@ -65,16 +66,16 @@ func keepPodDistributor(obj any) (any, error) {
 	return &versprei.PodDistributor{ObjectMeta: dated(d.ObjectMeta), Spec: d.Spec, Status: d.Status}, nil
 }
 
-// keepSpreadPolicy keeps the spec and the status, whose texts the kind's schema bounds.
-func keepSpreadPolicy(obj any) (any, error) {
-	p := obj.(*stowage.SpreadPolicy)
-	return &stowage.SpreadPolicy{ObjectMeta: dated(p.ObjectMeta), Spec: p.Spec, Status: p.Status}, nil
-}
-
-// keepClusterSpreadPolicy is keepSpreadPolicy for the other kind.
-func keepClusterSpreadPolicy(obj any) (any, error) {
-	p := obj.(*stowage.ClusterSpreadPolicy)
-	return &stowage.ClusterSpreadPolicy{ObjectMeta: dated(p.ObjectMeta), Spec: p.Spec, Status: p.Status}, nil
+// keepPolicy keeps the spec and the status of a policy, whose texts the kind's schema bounds. Of other objects it leaves out the managed
+// fields.
+func keepPolicy(obj any) (any, error) {
+	switch p := obj.(type) {
+	case *stowage.SpreadPolicy:
+		return &stowage.SpreadPolicy{ObjectMeta: dated(p.ObjectMeta), Spec: p.Spec, Status: p.Status}, nil
+	case *stowage.ClusterSpreadPolicy:
+		return &stowage.ClusterSpreadPolicy{ObjectMeta: dated(p.ObjectMeta), Spec: p.Spec, Status: p.Status}, nil
+	}
+	return crcache.TransformStripManagedFields()(obj)
 }
 
 // dated keeps the generation and the age, too.

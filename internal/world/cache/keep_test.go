@@ -119,9 +119,7 @@ func TestEveryKindIsOfAFeature(t *testing.T) {
 		slices.Sort(out)
 		return out
 	}
-	kinds := slices.DeleteFunc(names(maps.Keys(Options().ByObject)), func(kind string) bool {
-		return strings.Contains(kind, "SpreadPolicy") // FollowPolicies watches them if there are such kinds
-	})
+	kinds := names(maps.Keys(Options().ByObject))
 	if diff := cmp.Diff(kinds, names(maps.Keys(Features{}.watched()))); diff != "" {
 		t.Errorf("kinds of the cache (-) and of features (+):\n%s", diff)
 	}

@@ -1,0 +1,39 @@
+package inspect
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// Where hundreds of workloads are not as they should be, some are shown and the others are counted, unless all are asked for.
+func TestManyProblemsAreCounted(t *testing.T) {
+	r := &Report{}
+	for i := range 300 {
+		name := fmt.Sprintf("Deployment/web-%03d", i)
+		r.problem(withoutSeat, "ns", name, "roll out", "%d pods have no seat", i)
+		if i%3 == 0 {
+			r.problem(overTarget, "ns", name, "roll out", "too many")
+		}
+		r.Workloads = append(r.Workloads, Workload{Namespace: "ns", Kind: "Deployment", Name: strings.TrimPrefix(name, "Deployment/"), Pools: make([]Pool, 2)})
+	}
+	shown := func(l Layout) string {
+		var out strings.Builder
+		if err := r.Print(&out, l); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	few := shown(Layout{Format: "table"})
+	for _, part := range []string{"ns/Deployment/web-000: 0 pods have no seat", "295 more like these (PodsWithoutSeat); --all shows them.", "95 more like these (OverTarget); --all shows them.", "280 more workloads are not as they should be; --all shows their rows.", "400 problems, 300 workloads"} {
+		if !strings.Contains(few, part) {
+			t.Errorf("%q is missing", part)
+		}
+	}
+	if lines := strings.Count(few, "\n"); lines > 80 {
+		t.Errorf("%d lines", lines)
+	}
+	if all := shown(Layout{Format: "table", All: true}); strings.Count(all, "\n") < 1400 || strings.Contains(all, "more like these") {
+		t.Errorf("--all leaves something out, of %d lines", strings.Count(all, "\n"))
+	}
+}
