@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -25,6 +26,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/test/controlplane"
 )
 
 // What the API server accepts, fills in and refuses of a policy.
@@ -492,4 +494,29 @@ func TestPoliciesOfAnOlderCluster(t *testing.T) {
 		err := n.Get(t.Context(), client.ObjectKeyFromObject(p), p)
 		return slices.Contains(p.Status.ObservedFields, "pools[].nodeSelector") && slices.Contains(p.Status.ObservedFields, "mode") && !slices.Contains(p.Status.ObservedFields, "enforcement"), err
 	})
+}
+
+// The sample of a ValidatingAdmissionPolicy keeps tenants from leaving a policy, and lets them do everything else.
+func TestKeepPolicySample(t *testing.T) {
+	t.Parallel()
+	must(t, cluster.ApplyFiles(t.Context(), filepath.Join(repo, "config", "samples", "policies", "keep-policy.yaml")))
+	n := newTenant(t, "keep-policy=true")
+	cfg := rest.CopyConfig(cluster.Config)
+	cfg.Impersonate = rest.ImpersonationConfig{UserName: "ops", Groups: []string{"platform", "system:masters"}}
+	platform, err := client.New(cfg, client.Options{Scheme: controlplane.Scheme})
+	must(t, err)
+	annotatedTemplate := n.Deployment("template", 0, nil)
+	annotatedTemplate.Spec.Template.Annotations = map[string]string{stowage.ModeKey: "Off"}
+	own := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "own"}, Spec: stowage.SpreadPolicySpec{Mode: stowage.PolicyEnforce, Pools: poolsOf(0, 1, 1)}}
+	for what, object := range map[string]client.Object{
+		"annotations": n.Deployment("annotated", 0, annotated(eightyOf)), "annotations of the template": annotatedTemplate, "a SpreadPolicy": own,
+	} {
+		eventually(t, what+" are refused", func() (bool, error) {
+			err := n.Create(t.Context(), object.DeepCopyObject().(client.Object), client.DryRunAll)
+			return err != nil && strings.Contains(err.Error(), "ask for an exception"), nil
+		})
+	}
+	must(t, platform.Create(t.Context(), own, client.DryRunAll))
+	must(t, n.Create(t.Context(), n.Deployment("plain", 1, nil)))
+	n.Ready(t, "plain", 1)
 }

@@ -113,8 +113,8 @@ var _ leader.Controller = &Policies{}
 // Name implements [leader.Controller].
 func (*Policies) Name() string { return "policy-status" }
 
-// PolicyRun is the controller in one term. Only its two tickers use it, one after the other.
-type PolicyRun struct {
+// policyRun is the controller in one term. Only its ticker uses it.
+type policyRun struct {
 	*Policies
 	changes chan struct{}       // has an entry after a change
 	counted time.Time           // when all was counted last
@@ -136,14 +136,9 @@ type audit struct {
 	waiting int32
 }
 
-// NewRun returns a run.
-func (c *Policies) NewRun() *PolicyRun {
-	return &PolicyRun{Policies: c, changes: make(chan struct{}, 1), audits: map[ledger.OwnerKey]*audit{}}
-}
-
 // Register implements [leader.Controller].
 func (c *Policies) Register(t *leader.Term) error {
-	r := c.NewRun()
+	r := &policyRun{Policies: c, changes: make(chan struct{}, 1), audits: map[ledger.OwnerKey]*audit{}}
 	t.AtEnd(c.Seats.Changes.Add(func(seats.Change) { r.changed() }))
 	t.AtEnd(func() { c.Metrics.set(nil) })
 	t.Go(func(ctx context.Context) {
@@ -152,17 +147,17 @@ func (c *Policies) Register(t *leader.Term) error {
 		}
 		last := time.Time{}
 		t.Every(auditEvery, func(ctx context.Context) {
-			r.Audit(ctx)
+			r.audit(ctx)
 			if now := r.Clock.Now(); now.Sub(last) >= countEvery {
 				last = now
-				r.Count(ctx)
+				r.count(ctx)
 			}
 		})
 	})
 	return nil
 }
 
-func (r *PolicyRun) changed() {
+func (r *policyRun) changed() {
 	select {
 	case r.changes <- struct{}{}:
 	default:
@@ -181,8 +176,8 @@ type tally struct {
 	unseen    int32 // workloads of a policy in Audit that nobody has looked at
 }
 
-// Count counts for all policies, and writes each status that is not as it should be. Without policies it does nothing.
-func (r *PolicyRun) Count(ctx context.Context) {
+// count counts for all policies, and writes each status that is not as it should be. Without policies it does nothing.
+func (r *policyRun) count(ctx context.Context) {
 	all := r.World.AllPolicies()
 	generations := map[types.UID]int64{}
 	for _, p := range all.Namespaced {
@@ -207,12 +202,12 @@ func (r *PolicyRun) Count(ctx context.Context) {
 		}
 	}
 	r.counted = now
-	if err := r.count(ctx, all); err != nil {
+	if err := r.countAll(ctx, all); err != nil {
 		r.Log.Error(err, "the workloads of policies were not counted")
 	}
 }
 
-func (r *PolicyRun) count(ctx context.Context, all *world.Policies) error {
+func (r *policyRun) countAll(ctx context.Context, all *world.Policies) error {
 	tallies := map[types.UID]*tally{}
 	add := func(s *policy.Selecting, before []metav1.Condition) {
 		t := &tally{of: s, compiled: r.Find.CompiledPolicy(s), status: &stowage.SpreadPolicyStatus{Conditions: slices.Clone(before)}, workloads: map[world.Object]*division.Division{}, pools: map[string]*stowage.PolicyPoolStatus{}}
@@ -265,7 +260,7 @@ func (r *PolicyRun) count(ctx context.Context, all *world.Policies) error {
 }
 
 // write writes a status. One that has to wait for its turn is written by a later pass.
-func (r *PolicyRun) write(ctx context.Context, was, is client.Object) {
+func (r *policyRun) write(ctx context.Context, was, is client.Object) {
 	if r.Writes.Take(is.GetNamespace(), r.Clock.Now()) > 0 {
 		r.changed()
 		return
@@ -276,7 +271,7 @@ func (r *PolicyRun) write(ctx context.Context, was, is client.Object) {
 }
 
 // countWorkloads counts the pods of all workloads for the policies that select them.
-func (r *PolicyRun) countWorkloads(ctx context.Context, tallies map[types.UID]*tally) error {
+func (r *policyRun) countWorkloads(ctx context.Context, tallies map[types.UID]*tally) error {
 	owners, err := r.World.PodOwnersIn(ctx, metav1.NamespaceAll)
 	if err != nil {
 		return err
@@ -310,7 +305,7 @@ func (r *PolicyRun) countWorkloads(ctx context.Context, tallies map[types.UID]*t
 }
 
 // countWorkload counts the pods of one owner.
-func (r *PolicyRun) countWorkload(ctx context.Context, w *world.Workload, registration *scope.Registration, tallies map[types.UID]*tally) error {
+func (r *policyRun) countWorkload(ctx context.Context, w *world.Workload, registration *scope.Registration, tallies map[types.UID]*tally) error {
 	chain, err := world.Owners(ctx, r.World, w.Namespace, w.Ref)
 	if err != nil {
 		return err
@@ -356,7 +351,7 @@ func (r *PolicyRun) countWorkload(ctx context.Context, w *world.Workload, regist
 }
 
 // reaches reports whether the webhook is asked about the pods of an owner, and may change them.
-func (r *PolicyRun) reaches(ctx context.Context, w, bottom *world.Workload, registration *scope.Registration) (bool, error) {
+func (r *policyRun) reaches(ctx context.Context, w, bottom *world.Workload, registration *scope.Registration) (bool, error) {
 	if alone, err := r.leftAlone(ctx, w.Namespace, []*world.Workload{bottom}); alone != "" || err != nil {
 		return false, err
 	}
@@ -368,7 +363,7 @@ func (r *PolicyRun) reaches(ctx context.Context, w, bottom *world.Workload, regi
 }
 
 // divideFor counts the pods of an owner that a policy divides.
-func (r *PolicyRun) divideFor(ctx context.Context, t *tally, p *policy.Policy, w *world.Workload, top world.Object) error {
+func (r *policyRun) divideFor(ctx context.Context, t *tally, p *policy.Policy, w *world.Workload, top world.Object) error {
 	d, _, err := r.divide(ctx, p, []*world.Workload{w})
 	if err != nil {
 		return err
@@ -383,7 +378,7 @@ func (r *PolicyRun) divideFor(ctx context.Context, t *tally, p *policy.Policy, w
 }
 
 // auditFor counts the pods of an owner that a policy in Audit would divide, as they were when somebody last looked.
-func (r *PolicyRun) auditFor(ctx context.Context, t *tally, w *world.Workload, top world.Object) {
+func (r *policyRun) auditFor(ctx context.Context, t *tally, w *world.Workload, top world.Object) {
 	if t.workloads[top] == nil {
 		t.workloads[top] = &division.Division{}
 	}
@@ -436,8 +431,8 @@ func poolOfNode(pools int, labelsOf func(int) map[string]string, node map[string
 	return -1
 }
 
-// Audit looks at one workload of a policy in Audit that is due. Its pods have no seat, so no watch shows them.
-func (r *PolicyRun) Audit(ctx context.Context) {
+// audit looks at one workload of a policy in Audit that is due. Its pods have no seat, so no watch shows them.
+func (r *policyRun) audit(ctx context.Context) {
 	if len(r.due) == 0 {
 		return
 	}
@@ -451,7 +446,7 @@ func (r *PolicyRun) Audit(ctx context.Context) {
 	}
 }
 
-func (r *PolicyRun) auditWorkload(ctx context.Context, w *world.Workload) error {
+func (r *policyRun) auditWorkload(ctx context.Context, w *world.Workload) error {
 	scale, err := worldapi.ReadScale(ctx, r.Uncached, w.Namespace, w.Ref)
 	if err != nil || scale == nil || scale.Selector == "" {
 		return err
@@ -480,7 +475,7 @@ func (r *PolicyRun) auditWorkload(ctx context.Context, w *world.Workload) error 
 }
 
 // registered returns what the webhook is asked about, or nil while there is no registration.
-func (r *PolicyRun) registered(ctx context.Context) (*scope.Registration, error) {
+func (r *policyRun) registered(ctx context.Context) (*scope.Registration, error) {
 	var config admissionregistrationv1.MutatingWebhookConfiguration
 	if err := r.Uncached.Get(ctx, client.ObjectKey{Name: r.Registration}, &config); err != nil {
 		return nil, client.IgnoreNotFound(err)
@@ -496,7 +491,7 @@ func (r *PolicyRun) registered(ctx context.Context) (*scope.Registration, error)
 }
 
 // nodes returns the labels of all nodes.
-func (r *PolicyRun) nodes(ctx context.Context) ([]labels.Set, error) {
+func (r *policyRun) nodes(ctx context.Context) ([]labels.Set, error) {
 	var list corev1.NodeList
 	if err := r.Cached.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		if apierrors.IsForbidden(err) {
