@@ -97,31 +97,37 @@ func readObjects(files []string, in io.Reader) (out []*unstructured.Unstructured
 			defer func() { _ = file.Close() }()
 			r = file
 		}
-		decoder := utilyaml.NewYAMLOrJSONDecoder(r, 4096)
-		for n := 1; ; n++ {
-			u := &unstructured.Unstructured{}
-			err := decoder.Decode(&u.Object)
-			switch {
-			case errors.Is(err, io.EOF):
-			case err != nil:
-				return nil, fmt.Errorf("%s: document %d: %w", name, n, err)
-			case u.IsList():
-				err := u.EachListItem(func(o runtime.Object) error {
-					out = append(out, o.(*unstructured.Unstructured))
-					return nil
-				})
-				if err != nil {
-					return nil, fmt.Errorf("%s: document %d: %w", name, n, err)
-				}
-			case len(u.Object) > 0:
-				out = append(out, u)
-			}
-			if err != nil {
-				break
-			}
+		objects, err := decodeObjects(r)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
 		}
+		out = append(out, objects...)
 	}
 	return out, nil
+}
+
+func decodeObjects(r io.Reader) (out []*unstructured.Unstructured, err error) {
+	decoder := utilyaml.NewYAMLOrJSONDecoder(r, 4096)
+	for n := 1; ; n++ {
+		u := &unstructured.Unstructured{}
+		switch err := decoder.Decode(&u.Object); {
+		case errors.Is(err, io.EOF):
+			return out, nil
+		case err != nil:
+			return nil, fmt.Errorf("document %d: %w", n, err)
+		case len(u.Object) == 0: // only comments
+			continue
+		case !u.IsList():
+			out = append(out, u)
+			continue
+		}
+		if err := u.EachListItem(func(o runtime.Object) error {
+			out = append(out, o.(*unstructured.Unstructured))
+			return nil
+		}); err != nil {
+			return nil, fmt.Errorf("document %d: %w", n, err)
+		}
+	}
 }
 
 // printPolicies prints objects, each with its notes as comments.

@@ -32,14 +32,11 @@ type Policy struct {
 
 // policyReports adds the policies, with what is wrong with them.
 func (s *snapshot) policyReports(r *Report) {
-	if s.objects.Policies == nil {
-		return
-	}
 	for _, p := range s.objects.Policies.Namespaced {
-		s.policyReport(policy.OfSpreadPolicy(p), &p.Status, r)
+		s.policyReport(policy.FromSpreadPolicy(p), &p.Status, r)
 	}
 	for _, p := range s.objects.Policies.Cluster {
-		selecting := policy.OfClusterSpreadPolicy(p)
+		selecting := policy.FromClusterSpreadPolicy(p)
 		if r.namespace != "" && !slices.ContainsFunc(s.objects.Namespaces, func(ns corev1.Namespace) bool { return selecting.SelectsNamespace(ns.Name, ns.Labels) }) {
 			continue // it concerns others
 		}
@@ -50,7 +47,7 @@ func (s *snapshot) policyReports(r *Report) {
 	})
 }
 
-func (s *snapshot) policyReport(p *policy.Selecting, st *stowage.SpreadPolicyStatus, r *Report) {
+func (s *snapshot) policyReport(p *policy.SpreadPolicy, st *stowage.SpreadPolicyStatus, r *Report) {
 	out := Policy{
 		Kind: p.Kind, Namespace: p.Namespace, Name: p.Name, Mode: string(p.Spec.Mode), Workloads: st.Workloads, Pods: st.Pods, Balanced: st.Balanced,
 		NotReached: st.NotReached, Shadowed: st.Shadowed, Audit: st.Audit, Pools: st.Pools,

@@ -225,7 +225,7 @@ func (i *Inspector) listWorkloads(ctx context.Context, s *snapshot, namespace st
 			s.objects.PodDistributors = append(s.objects.PodDistributors, *d)
 		}, in),
 		each(ctx, i, &stowage.SpreadPolicyList{}, func(p *stowage.SpreadPolicy) {
-			s.policies().Namespaced = append(s.policies().Namespaced, p.DeepCopy())
+			s.objects.Policies.Namespaced = append(s.objects.Policies.Namespaced, p.DeepCopy())
 		}, in),
 		each(ctx, i, &stowage.PoolStateList{}, func(o *stowage.PoolState) { s.objects.PoolStates = append(s.objects.PoolStates, *o) }, in),
 	} {
@@ -236,18 +236,10 @@ func (i *Inspector) listWorkloads(ctx context.Context, s *snapshot, namespace st
 	return nil
 }
 
-// policies are those that were listed.
-func (s *snapshot) policies() *world.Policies {
-	if s.objects.Policies == nil {
-		s.objects.Policies = &world.Policies{}
-	}
-	return s.objects.Policies
-}
-
 // listClusterPolicies lists the ClusterSpreadPolicies, which may be hidden from who looks at one namespace.
 func (i *Inspector) listClusterPolicies(ctx context.Context, s *snapshot, r *Report) error {
 	err := each(ctx, i, &stowage.ClusterSpreadPolicyList{}, func(p *stowage.ClusterSpreadPolicy) {
-		s.policies().Cluster = append(s.policies().Cluster, p.DeepCopy())
+		s.objects.Policies.Cluster = append(s.objects.Policies.Cluster, p.DeepCopy())
 	})
 	switch {
 	case apierrors.IsForbidden(err):

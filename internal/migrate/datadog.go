@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -172,16 +173,11 @@ func datadogWorkload(u *unstructured.Unstructured, defaults *datadogSpot) (*data
 	}
 	var notes []string
 	annotations := u.GetAnnotations()
-	for _, key := range slices.Sorted(func(yield func(string) bool) {
-		for key := range annotations {
-			if strings.HasPrefix(key, datadogPrefix+"spot-") && !yield(key) {
-				return
-			}
-		}
-	}) {
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		var err error
-		switch key {
-		case datadogConfig:
+		switch {
+		case !strings.HasPrefix(key, datadogPrefix+"spot-"):
+		case key == datadogConfig:
 			decoder := json.NewDecoder(strings.NewReader(annotations[key]))
 			decoder.DisallowUnknownFields()
 			d.Percentage, d.MinOnDemandReplicas = clone(d.Percentage), clone(d.MinOnDemandReplicas)
@@ -189,10 +185,10 @@ func datadogWorkload(u *unstructured.Unstructured, defaults *datadogSpot) (*data
 			if err == nil && (d.Percentage != nil && (*d.Percentage < 0 || *d.Percentage > 100) || d.MinOnDemandReplicas != nil && *d.MinOnDemandReplicas < 0) {
 				err = errors.New("percentage is 0 to 100, and minOnDemandReplicas is 0 or more")
 			}
-		case datadogPrefix + "spot-percentage":
+		case key == datadogPrefix+"spot-percentage":
 			found = true
 			d.Percentage, err = number(annotations[key], 100)
-		case datadogPrefix + "spot-min-on-demand-replicas":
+		case key == datadogPrefix+"spot-min-on-demand-replicas":
 			found = true
 			d.MinOnDemandReplicas, err = number(annotations[key], 1<<31-1)
 		default:

@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/stowage-dev/stowage/api"
@@ -252,13 +251,13 @@ func (l *loader) object(at source, where string, obj runtime.Object, gvk schema.
 	case *stowage.SpreadPolicy:
 		l.home(&o.Namespace)
 		o.UID, o.Generation = uid("SpreadPolicy/"+o.Namespace+"/"+o.Name), 1
-		if s := policy.OfSpreadPolicy(o); l.policy(where, s) {
-			l.policies().Namespaced = append(l.policies().Namespaced, o)
+		if s := policy.FromSpreadPolicy(o); l.policy(where, s) {
+			l.in.Objects.Policies.Namespaced = append(l.in.Objects.Policies.Namespaced, o)
 		}
 	case *stowage.ClusterSpreadPolicy:
 		o.UID, o.Generation = uid("ClusterSpreadPolicy/"+o.Name), 1
-		if s := policy.OfClusterSpreadPolicy(o); l.policy(where, s) {
-			l.policies().Cluster = append(l.policies().Cluster, o)
+		if s := policy.FromClusterSpreadPolicy(o); l.policy(where, s) {
+			l.in.Objects.Policies.Cluster = append(l.in.Objects.Policies.Cluster, o)
 		}
 	case *corev1.Node:
 		l.in.Objects.Nodes = append(l.in.Objects.Nodes, *o)
@@ -281,26 +280,6 @@ func (l *loader) object(at source, where string, obj runtime.Object, gvk schema.
 			l.workload(at, w, meta)
 		}
 	}
-}
-
-// policy reports whether a policy is one that the API server takes and that divides pods.
-func (l *loader) policy(where string, s *policy.Selecting) bool {
-	if !l.named(where, s.Name) {
-		return false
-	}
-	if p := policy.CompilePolicy(s); p.Err != nil {
-		l.fail("%s: %w", where, p.Err)
-		return false
-	}
-	return true
-}
-
-// policies are those of the input.
-func (l *loader) policies() *world.Policies {
-	if l.in.Objects.Policies == nil {
-		l.in.Objects.Policies = &world.Policies{}
-	}
-	return l.in.Objects.Policies
 }
 
 // workload takes a pod, or what makes pods.
@@ -362,47 +341,6 @@ func (l *loader) connect() {
 	}
 }
 
-// connectPolicies warns of policies that select no workload of the input, and of those in Audit, which change nothing.
-func (l *loader) connectPolicies(objects *manifests.Snapshot) {
-	of := l.in.Objects.Policies
-	if of == nil {
-		return
-	}
-	selected := map[types.UID]bool{}
-	finder := policy.NewFinder(objects, policy.Settings{})
-	for _, w := range l.in.Objects.Workloads {
-		if !w.Labelled {
-			continue
-		}
-		selecting, err := finder.Selecting(l.ctx, w.Namespace, world.Chain{Refs: []world.Ref{w.Ref}, Workloads: []*world.Workload{w}})
-		if err != nil {
-			continue // its own policies are compiled above
-		}
-		for _, p := range selecting {
-			selected[p.UID] = true
-		}
-	}
-	check := func(p *policy.Selecting) {
-		where := p.Kind + " " + p.Name
-		if p.Namespace != "" {
-			where = p.Kind + " " + p.Namespace + "/" + p.Name
-		}
-		switch {
-		case !selected[p.UID]:
-			l.warn("%s: it selects no workload of the input", where)
-		case p.Spec.Mode == stowage.PolicyAudit:
-			l.warn("%s: it is in Audit, so it changes no pod", where)
-		}
-		l.pools(where, policy.CompilePolicy(p).Whole)
-	}
-	for _, p := range of.Namespaced {
-		check(policy.OfSpreadPolicy(p))
-	}
-	for _, p := range of.Cluster {
-		check(policy.OfClusterSpreadPolicy(p))
-	}
-}
-
 // pools warns of the pools of a strategy that no Node has.
 func (l *loader) pools(where string, s *sequence.Strategy) {
 	if len(l.in.Objects.Nodes) == 0 {
@@ -410,8 +348,7 @@ func (l *loader) pools(where string, s *sequence.Strategy) {
 	}
 	for i := range s.Len() {
 		pool := s.Pool(i)
-		selector := labels.SelectorFromSet(pool.Labels)
-		if !slices.ContainsFunc(l.in.Objects.Nodes, func(n corev1.Node) bool { return selector.Matches(labels.Set(n.Labels)) }) {
+		if !slices.ContainsFunc(l.in.Objects.Nodes, func(n corev1.Node) bool { return s.HasNode(i, n.Labels) }) {
 			l.warn("%s: no Node of the input has the labels of pool %s (%s)", where, pool.Name, labels.Set(pool.Labels))
 		}
 	}

@@ -57,7 +57,7 @@ type Objects struct {
 	ResourceQuotas  []corev1.ResourceQuota
 	Workloads       []*Workload
 	PodDistributors []versprei.PodDistributor
-	Policies        *Policies
+	Policies        Policies
 	Nodes           []corev1.Node
 	Templates       []flexdaemonsets.FlexDaemonsetTemplate
 	PoolStates      []stowage.PoolState

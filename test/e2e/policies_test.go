@@ -129,7 +129,7 @@ func poolsOf(base, onDemand, spot int32) []stowage.PolicyPool {
 }
 
 // strategyOfPolicy is what a policy says, as tests count it.
-func strategyOfPolicy(t *testing.T, s *policy.Selecting) *sequence.Strategy {
+func strategyOfPolicy(t *testing.T, s *policy.SpreadPolicy) *sequence.Strategy {
 	t.Helper()
 	p := policy.CompilePolicy(s)
 	must(t, p.Err)
@@ -138,7 +138,7 @@ func strategyOfPolicy(t *testing.T, s *policy.Selecting) *sequence.Strategy {
 
 // whole reports a pod of the namespace that has not all of one policy's seat: the pool's labels in its node selector, and the claim of
 // that policy.
-func (n *tenant) whole(t *testing.T, apps []string, policies ...*policy.Selecting) {
+func (n *tenant) whole(t *testing.T, apps []string, policies ...*policy.SpreadPolicy) {
 	t.Helper()
 	for _, app := range apps {
 		pods, err := n.Pods(t.Context(), app)
@@ -198,10 +198,10 @@ func TestSpreadPolicies(t *testing.T) {
 	}
 	must(t, n.Create(t.Context(), fleet))
 	t.Cleanup(func() { _ = n.Delete(context.Background(), fleet) })
-	ofFleet := policy.OfClusterSpreadPolicy(fleet)
+	ofFleet := policy.FromClusterSpreadPolicy(fleet)
 	s := strategyOfPolicy(t, ofFleet)
-	settle := func() { t.Helper(); time.Sleep(time.Second) } // every replica's watch shows the change
-	settle()
+	tier, zero := map[string]string{"tier": "2"}, map[string]string{"tier": "2", "app": "web-0"} // labels of pods
+	n.Follows(t, tier, fleet.UID, fleet.Generation)
 
 	// 1. A burst of many workloads of random sizes, and one that is not selected.
 	sizes, deployments := map[string]int{}, map[string]*appsv1.Deployment{}
@@ -310,8 +310,8 @@ func TestSpreadPolicies(t *testing.T) {
 	mine.Spec.Selector = stowage.Selector{MatchLabels: map[string]versprei.LabelValue{"app": "web-0"}}
 	mine.Spec.Pools = poolsOf(0, 60, 40)
 	must(t, n.Create(t.Context(), mine))
-	ofMine := policy.OfSpreadPolicy(mine)
-	settle()
+	ofMine := policy.FromSpreadPolicy(mine)
+	n.Follows(t, zero, mine.UID, mine.Generation)
 	sizes["web-0"] = 20
 	n.Scale(t, deployments["web-0"], 20)
 	n.Ready(t, "web-0", 20)
@@ -333,7 +333,7 @@ func TestSpreadPolicies(t *testing.T) {
 
 	// 4. In Audit it leaves the workload to the policy of the cluster.
 	must(t, n.Patch(t.Context(), mine, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"mode":"Audit"}}`))))
-	settle()
+	n.Follows(t, zero, fleet.UID, fleet.Generation)
 	n.Revise(t, deployments["web-0"], "4")
 	n.RolledOut(t, deployments["web-0"])
 	exact(s, "web-0")
@@ -346,20 +346,21 @@ func TestSpreadPolicies(t *testing.T) {
 
 	// 5. An edited node selector makes other pools of the same names: no pod of a pool of before counts in them.
 	must(t, n.Patch(t.Context(), fleet, client.RawPatch(types.JSONPatchType, []byte(`[{"op":"replace","path":"/spec/pools/0/nodeSelector","value":{"nodesize":"od4vcpu16gb"}}]`))))
-	settle()
-	edited := policy.OfClusterSpreadPolicy(fleet)
+	n.Follows(t, tier, fleet.UID, fleet.Generation)
+	edited := policy.FromClusterSpreadPolicy(fleet)
 	n.Revise(t, deployments["web-1"], "5")
 	n.RolledOut(t, deployments["web-1"])
 	exact(strategyOfPolicy(t, edited), "web-1")
 
 	// 6. A namespace without the label, and one without a policy, are left alone.
 	label("")
-	settle()
+	n.Follows(t, tier, "", 0)
 	n.Revise(t, deployments["web-2"], "6")
 	n.RolledOut(t, deployments["web-2"])
 	label(team)
+	n.Follows(t, tier, fleet.UID, fleet.Generation)
 	must(t, n.Delete(t.Context(), fleet))
-	settle()
+	n.Follows(t, tier, "", 0)
 	n.Revise(t, deployments["web-3"], "6")
 	n.RolledOut(t, deployments["web-3"])
 	for _, app := range []string{"web-2", "web-3"} {
@@ -426,7 +427,7 @@ func TestPolicyComesToRunningWorkloads(t *testing.T) {
 		return p.Status.Workloads == workloads && int(p.Status.WithoutSeat) == workloads*replicas-inPool, err
 	})
 	adopted() // and nothing was evicted meanwhile
-	s := strategyOfPolicy(t, policy.OfSpreadPolicy(p))
+	s := strategyOfPolicy(t, policy.FromSpreadPolicy(p))
 	for app, d := range deployments {
 		n.Revise(t, d, "2")
 		n.RolledOut(t, d)
@@ -487,9 +488,9 @@ func TestPoliciesOfAnOlderCluster(t *testing.T) {
 		return err == nil || apierrors.IsAlreadyExists(err), nil
 	})
 	must(t, n.Get(t.Context(), client.ObjectKeyFromObject(p), p))
-	time.Sleep(2 * time.Second) // every replica's watch shows it
+	n.Follows(t, nil, p.UID, p.Generation)
 	must(t, n.Create(t.Context(), n.Deployment("selected", 7, nil)))
-	n.Spreads(t, "selected", 7, strategyOfPolicy(t, policy.OfSpreadPolicy(p)))
+	n.Spreads(t, "selected", 7, strategyOfPolicy(t, policy.FromSpreadPolicy(p)))
 	eventually(t, "the status names the fields that there are", func() (bool, error) {
 		err := n.Get(t.Context(), client.ObjectKeyFromObject(p), p)
 		return slices.Contains(p.Status.ObservedFields, "pools[].nodeSelector") && slices.Contains(p.Status.ObservedFields, "mode") && !slices.Contains(p.Status.ObservedFields, "enforcement"), err

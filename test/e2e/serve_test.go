@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,14 +15,12 @@ import (
 	"testing"
 	"time"
 
-	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -31,6 +28,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/test/controlplane"
+	"github.com/stowage-dev/stowage/test/suite"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
 
@@ -38,24 +36,9 @@ import (
 func directly(t *testing.T, namespace string, check func(allowed bool) error) error {
 	t.Helper()
 	p := pod().Namespace(namespace).Container("a", "cpu=1", "").Obj()
-	raw, err := json.Marshal(p)
+	answer, err := suite.Review(cluster.Replicas()[0], p)
 	must(t, err)
-	body, err := json.Marshal(admissionv1.AdmissionReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
-		Request: &admissionv1.AdmissionRequest{
-			UID: "u", Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, Namespace: namespace,
-			Operation: admissionv1.Create, Object: runtime.RawExtension{Raw: raw},
-		},
-	})
-	must(t, err)
-	// The certificate is for other names; who answers is not the question here.
-	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
-	resp, err := c.Post("https://"+cluster.Replicas()[0].WebhookAddr+"/mutate", "application/json", bytes.NewReader(body))
-	must(t, err)
-	defer func() { _ = resp.Body.Close() }()
-	var review admissionv1.AdmissionReview
-	must(t, json.NewDecoder(resp.Body).Decode(&review))
-	return check(review.Response.Allowed)
+	return check(answer.Allowed)
 }
 
 // preview runs `stowage preview` over objects and what the cluster has of that they

@@ -4,6 +4,7 @@ package fleet
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -50,6 +51,9 @@ func spec(n *suite.Tenant, base, onDemand, spot int32) stowage.SpreadPolicySpec 
 		},
 	}
 }
+
+// tier is the labels by which the policies select.
+var tier = map[string]string{"tier": "2"}
 
 // nodes makes nodes for the pools.
 func nodes(t *testing.T, n *suite.Tenant, each int, names ...string) {
@@ -116,7 +120,7 @@ func exact(t *testing.T, n *suite.Tenant, what string, sizes map[string]int, s *
 		}
 	}()
 	begin := time.Now()
-	suite.EventuallyWithin(t, 8*time.Minute, what+": every workload is exact", func() (bool, error) {
+	suite.EventuallyEvery(t, time.Second, 8*time.Minute, what+": every workload is exact", func() (bool, error) {
 		have := count(t, n)
 		wrong = nil
 		for app, size := range sizes {
@@ -129,14 +133,13 @@ func exact(t *testing.T, n *suite.Tenant, what string, sizes map[string]int, s *
 				wrong = append(wrong, fmt.Sprintf("%s of %d has %v, not %v: %s", app, size, c.pools, want, c.wrong))
 			}
 		}
-		time.Sleep(time.Second) // the list is large
 		return len(wrong) == 0, nil
 	})
 	t.Logf("%s: %d workloads are exact after %.0f s", what, len(sizes), time.Since(begin).Seconds())
 }
 
 // 200 Deployments, 20 StatefulSets and 5 ReplicaSets that another controller owns, of random sizes, are exact at each quiet point: after
-// bursts, scale-downs and rollouts, with three replicas of which one is killed.
+// bursts, scale-downs and rollouts. There are three replicas, and one of them is killed.
 func TestFleet(t *testing.T) {
 	o := suite.Fleet
 	o.Replicas = 3
@@ -146,8 +149,8 @@ func TestFleet(t *testing.T) {
 	nodes(t, n, 2, "on-demand", "spot")
 	p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "fleet"}, Spec: spec(n, 2, 20, 80)}
 	suite.Must(t, n.Create(t.Context(), p))
-	s := policy.CompilePolicy(policy.OfSpreadPolicy(p)).Whole
-	time.Sleep(time.Second) // each replica's watch shows it
+	s := policy.CompilePolicy(policy.FromSpreadPolicy(p)).Whole
+	n.Follows(t, tier, p.UID, p.Generation)
 
 	sizes, deployments := map[string]int{}, map[string]*appsv1.Deployment{}
 	size := func(app string) int {
@@ -203,8 +206,7 @@ func TestFleet(t *testing.T) {
 			suite.Cluster.Replicas()[0].Kill()
 		}
 	}
-	suite.EventuallyWithin(t, 8*time.Minute, "the rollouts are complete", func() (bool, error) {
-		time.Sleep(time.Second)
+	suite.EventuallyEvery(t, time.Second, 8*time.Minute, "the rollouts are complete", func() (bool, error) {
 		var list appsv1.DeploymentList
 		err := n.List(t.Context(), &list, client.InNamespace(n.Namespace))
 		return !slices.ContainsFunc(list.Items, func(d appsv1.Deployment) bool {
@@ -245,8 +247,7 @@ func TestAdoption(t *testing.T) {
 		return pods.Items
 	}
 	before := map[types.UID]bool{}
-	suite.EventuallyWithin(t, 8*time.Minute, "all pods run", func() (bool, error) {
-		time.Sleep(2 * time.Second)
+	suite.EventuallyEvery(t, 2*time.Second, 8*time.Minute, "all pods run", func() (bool, error) {
 		clear(before)
 		for _, p := range list() {
 			if podstatus.Ready(&p) {
@@ -264,15 +265,14 @@ func TestAdoption(t *testing.T) {
 	p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "late"}, Spec: spec(n, 2, 20, 80)}
 	begin := time.Now()
 	suite.Must(t, n.Create(t.Context(), p))
-	s := policy.CompilePolicy(policy.OfSpreadPolicy(p)).Whole
-	time.Sleep(2 * time.Second)
+	s := policy.CompilePolicy(policy.FromSpreadPolicy(p)).Whole
+	n.Follows(t, tier, p.UID, p.Generation)
 	n.Revise(t, deployments["web-7"], "2")
 	n.RolledOut(t, deployments["web-7"])
 	exact(t, n, "a rollout meanwhile", map[string]int{"web-7": sizes["web-7"]}, s)
 
 	last, lastAt, fastest := 0, begin, 0.0
-	suite.EventuallyWithin(t, 10*time.Minute, "the pods that run in a pool have a seat", func() (bool, error) {
-		time.Sleep(5 * time.Second)
+	suite.EventuallyEvery(t, 5*time.Second, 10*time.Minute, "the pods that run in a pool have a seat", func() (bool, error) {
 		seated, started, waiting := 0, map[string]bool{}, 0
 		for _, p := range list() {
 			app := p.Labels["app"]
@@ -303,7 +303,7 @@ func TestAdoption(t *testing.T) {
 	if exit := (&exec.ExitError{}); err != nil && !errors.As(err, &exit) {
 		t.Error(err)
 	}
-	t.Logf("status of %d workloads takes %.1f s and prints %d lines, of which the last are\n%s", workloads, time.Since(status).Seconds(), strings.Count(string(out), "\n"), out[max(0, len(out)-600):])
+	t.Logf("status of %d workloads takes %.1f s and prints %d lines. The last ones are\n%s", workloads, time.Since(status).Seconds(), strings.Count(string(out), "\n"), out[max(0, len(out)-600):])
 	if fastest > 24 { // of 20, with one turn more at an edge of the 5 s
 		t.Errorf("%.1f pods were adopted in a second", fastest)
 	}
@@ -338,11 +338,11 @@ func TestForecast(t *testing.T) {
 			t.Errorf("round %d: %d pods in place, in another pool or outside, of %d", round, sum, total)
 		}
 		suite.Must(t, n.Patch(t.Context(), p, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"mode":"Enforce"}}`))))
-		time.Sleep(time.Second)
+		n.Follows(t, tier, p.UID, p.Generation)
 		for _, d := range deployments {
 			n.Revise(t, d, "2")
 		}
-		s := policy.CompilePolicy(policy.OfSpreadPolicy(p)).Whole
+		s := policy.CompilePolicy(policy.FromSpreadPolicy(p)).Whole
 		exact(t, n, fmt.Sprintf("round %d", round), sizes, s)
 		var have [2]int64
 		for _, c := range count(t, n) {
@@ -379,7 +379,7 @@ func TestChangesInABurst(t *testing.T) {
 	other := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "second"}, Spec: spec(n, 0, 50, 50)}
 	other.Spec.Priority = 5
 	other.Spec.Pools[1].NodeSelector = map[string]versprei.LabelValue{"pool": versprei.LabelValue(n.Namespace + "-third")}
-	time.Sleep(time.Second)
+	n.Follows(t, tier, p.UID, p.Generation)
 
 	sizes, deployments := map[string]int{}, map[string]*appsv1.Deployment{}
 	for i := range 6 {
@@ -395,27 +395,39 @@ func TestChangesInABurst(t *testing.T) {
 		suite.Must(t, n.Patch(t.Context(), p, client.RawPatch(types.MergePatchType, []byte(text))))
 		note(p)
 	}
-	wait := func() { time.Sleep(300 * time.Millisecond) }
+	seen := map[types.UID]bool{}
+	more := func() { // a part of the burst, between two changes
+		t.Helper()
+		before := len(seen)
+		suite.Eventually(t, "more pods are created", func() (bool, error) {
+			var pods corev1.PodList
+			err := n.List(t.Context(), &pods, client.InNamespace(n.Namespace))
+			for i := range pods.Items {
+				seen[pods.Items[i].UID] = true
+			}
+			return len(seen) >= before+10, err
+		})
+	}
 	for round := range 4 {
 		for app, d := range deployments { // each round is another burst
 			n.Revise(t, d, fmt.Sprint("burst-", round, "-", app))
 		}
-		wait()
+		more()
 		pools := p.DeepCopy().Spec.Pools
 		pools[0].Base = int32(round) // and the pool spot goes to other nodes and back
 		pools[1].NodeSelector = map[string]versprei.LabelValue{"pool": versprei.LabelValue(n.Namespace + map[int]string{0: "-third", 1: "-spot"}[round%2])}
-		p.Spec.Pools = pools
-		suite.Must(t, n.Update(t.Context(), p))
-		note(p)
-		wait()
+		text, err := json.Marshal(pools)
+		suite.Must(t, err)
+		patch(fmt.Sprintf(`{"spec":{"pools":%s}}`, text)) // an update would meet those of the status
+		more()
 		created := other.DeepCopy()
 		suite.Must(t, n.Create(t.Context(), created))
 		note(created)
-		wait()
+		more()
 		patch(`{"spec":{"mode":"Audit"}}`)
-		wait()
+		more()
 		suite.Must(t, n.Delete(t.Context(), created))
-		wait()
+		more()
 		patch(`{"spec":{"mode":"Enforce"}}`)
 	}
 
@@ -446,11 +458,11 @@ func TestChangesInABurst(t *testing.T) {
 		return seated
 	}
 	t.Logf("%d pods have a seat, of %d versions", check(), len(versions))
-	time.Sleep(2 * time.Second)
+	n.Follows(t, tier, p.UID, p.Generation)
 	for _, d := range deployments {
 		n.Revise(t, d, "last")
 	}
-	s := policy.CompilePolicy(policy.OfSpreadPolicy(p)).Whole
+	s := policy.CompilePolicy(policy.FromSpreadPolicy(p)).Whole
 	for i, pool := range p.Spec.Pools { // the test counts by the names of nodes
 		if want := n.Namespace + "-" + pool.Name; string(pool.NodeSelector["pool"]) != want {
 			t.Fatalf("pool %d ends on nodes %s", i, pool.NodeSelector["pool"])

@@ -207,7 +207,13 @@ func Eventually(t *testing.T, what string, condition func() (bool, error)) {
 // EventuallyWithin is Eventually with a deadline of its own.
 func EventuallyWithin(t *testing.T, deadline time.Duration, what string, condition func() (bool, error)) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), WaitInterval, deadline, true, func(context.Context) (bool, error) {
+	EventuallyEvery(t, WaitInterval, deadline, what, condition)
+}
+
+// EventuallyEvery is EventuallyWithin for a condition that is expensive to ask.
+func EventuallyEvery(t *testing.T, interval, deadline time.Duration, what string, condition func() (bool, error)) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), interval, deadline, true, func(context.Context) (bool, error) {
 		ok, err := condition()
 		if apierrors.IsConflict(err) {
 			return false, nil

@@ -56,7 +56,7 @@ type ClusterSpreadPolicy struct {
 	Status SpreadPolicyStatus `json:"status,omitempty"`
 }
 
-// ClusterSpreadPolicySpec says which workloads of which namespaces, and how their pods are divided.
+// ClusterSpreadPolicySpec selects namespaces, and workloads in them, and divides the pods of these workloads over pools.
 type ClusterSpreadPolicySpec struct {
 	// NamespaceSelector selects namespaces by their labels. An empty one selects all.
 	NamespaceSelector Selector `json:"namespaceSelector"`
@@ -288,13 +288,13 @@ type SpreadPolicyStatus struct {
 	// Balanced is how many of these workloads are divided as they should be, of all, for people.
 	// +optional
 	Balanced string `json:"balanced,omitempty"`
-	// Shadowed are workloads that the policy selects and that another source divides.
+	// Shadowed is how many workloads the policy selects that another source divides.
 	// +optional
 	Shadowed int32 `json:"shadowed,omitempty"`
 	// ShadowedBy names one of these sources, with one of these workloads.
 	// +optional
 	ShadowedBy string `json:"shadowedBy,omitempty"`
-	// NotReached are workloads that the policy selects and that the webhook is not asked about, or leaves alone.
+	// NotReached is how many workloads the policy selects that the webhook is not asked about, or leaves alone.
 	// +optional
 	NotReached int32 `json:"notReached,omitempty"`
 	// KeptByVolume are StatefulSets that the policy leaves alone: they are older than the policy, and their volumes may be where their

@@ -147,3 +147,22 @@ func (w *webhook) matches(object map[string]any, namespace string) (bool, error)
 	}
 	return failed == nil, failed
 }
+
+// Compiler compiles a registration once for each version of it. The zero value is ready.
+type Compiler struct {
+	mu       sync.Mutex
+	version  string
+	compiled *Registration
+	err      error
+}
+
+// Compile is [Compile]. It also reports whether it sees this version for the first time.
+func (c *Compiler) Compile(config *admissionregistrationv1.MutatingWebhookConfiguration) (r *Registration, first bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if first = c.version == "" || c.version != config.ResourceVersion; first {
+		c.version = config.ResourceVersion
+		c.compiled, c.err = Compile(config)
+	}
+	return c.compiled, first, c.err
+}

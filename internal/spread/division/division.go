@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/labels"
-
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
@@ -77,9 +75,9 @@ type Division struct {
 
 // AddPods adds the pods of an owner that have a seat. It returns how many of them have it in a pool of the strategy.
 func (d *Division) AddPods(s *sequence.Strategy, pods []Pod) (seated int64) {
-	at, selectors := make([]int, s.Len()), make([]labels.Selector, s.Len())
+	at := make([]int, s.Len())
 	for i := range at {
-		at[i], selectors[i] = d.pool(s.Pool(i)), labels.SelectorFromSet(s.Pool(i).Labels)
+		at[i] = d.pool(s.Pool(i))
 	}
 	for _, pod := range pods {
 		i := slices.IndexFunc(at, func(n int) bool { return d.Pools[n].Key == pod.Pool })
@@ -94,7 +92,7 @@ func (d *Division) AddPods(s *sequence.Strategy, pods []Pod) (seated int64) {
 		}
 		seated++
 		pool := &d.Pools[at[i]]
-		if pod.Place != nil && !selectors[i].Matches(labels.Set(pod.Place)) {
+		if pod.Place != nil && !s.HasNode(i, pod.Place) {
 			pool.Outside++
 			continue
 		}

@@ -78,7 +78,7 @@ func Compile(d *versprei.PodDistributor) Compiled {
 }
 
 // CompilePolicy returns a policy as a source of a division. The earlier pool wins a tie.
-func CompilePolicy(s *Selecting) Compiled {
+func CompilePolicy(s *SpreadPolicy) Compiled {
 	p := Compiled{
 		Policy:    s,
 		From:      ledger.Source{UID: s.UID, Generation: s.Generation},

@@ -26,12 +26,12 @@ type Finder struct {
 	settings Settings
 	excluded atomic.Pointer[[]string]
 
-	parsed       *bounded.Cache[string, parsed]               // parsed strategies by their text
-	distributors *bounded.Cache[types.UID, compiled]          // compiled PodDistributors and policies by their UID
-	fleet        atomic.Pointer[fleet]                        // the policies of the cluster, as they were last asked for
-	fleets       *bounded.Cache[string, *fleet]               // those of namespaces
-	chosen       *bounded.Cache[ownerKey, choice]             // which policy divides the pods of an owner
-	shorts       *bounded.Cache[shortKey, *sequence.Strategy] // strategies without the seats of some gaps
+	parsed          *bounded.Cache[string, parsed]               // parsed strategies by their text
+	compiledSources *bounded.Cache[types.UID, compiled]          // compiled PodDistributors and policies by their UID
+	ofCluster       atomic.Pointer[policyIndex]                  // the policies of the cluster, as they were last asked for
+	ofNamespaces    *bounded.Cache[string, *policyIndex]         // those of namespaces
+	chosen          *bounded.Cache[ownerKey, choice]             // which policy divides the pods of an owner
+	shorts          *bounded.Cache[shortKey, *sequence.Strategy] // strategies without the seats of some gaps
 }
 
 // Settings are what a Finder looks at beside the cluster. Each may be empty.
@@ -50,9 +50,9 @@ type Settings struct {
 func NewFinder(reader world.Snapshot, settings Settings) *Finder {
 	f := &Finder{
 		World: reader, settings: settings,
-		parsed: bounded.New[string, parsed](parsedBytes, clock.RealClock{}), distributors: bounded.New[types.UID, compiled](compiledBytes, clock.RealClock{}),
+		parsed: bounded.New[string, parsed](parsedBytes, clock.RealClock{}), compiledSources: bounded.New[types.UID, compiled](compiledBytes, clock.RealClock{}),
 		shorts: bounded.New[shortKey, *sequence.Strategy](parsedBytes, clock.RealClock{}), chosen: bounded.New[ownerKey, choice](chosenBytes, clock.RealClock{}),
-		fleets: bounded.New[string, *fleet](fleetsBytes, clock.RealClock{}),
+		ofNamespaces: bounded.New[string, *policyIndex](indexBytes, clock.RealClock{}),
 	}
 	f.Exclude(settings.ExcludedNamespaces)
 	return f
@@ -139,39 +139,39 @@ func (f *Finder) Find(ctx context.Context, pod Pod) (*Policy, error) {
 
 // choice is the policy that divides the pods of an owner, as long as nothing changes of what it depends on.
 type choice struct {
-	fleets           [2]*fleet
+	indexes          [2]*policyIndex
 	labels, template map[string]string // of the namespace, and of the pod template
-	policy           *Selecting        // nil is none
+	policy           *SpreadPolicy     // nil is none
 }
 
 // policyFor returns the policy that divides the pods of an owner where no other source does, or nil if none does. Everything is as
 // it is now: policies, the labels of the namespace and those of the template.
-func (f *Finder) policyFor(ctx context.Context, namespace string, chain world.Chain) (*Selecting, error) {
-	o, fleets, err := f.ownerOf(ctx, namespace, chain)
+func (f *Finder) policyFor(ctx context.Context, namespace string, chain world.Chain) (*SpreadPolicy, error) {
+	o, indexes, err := f.ownerOf(ctx, namespace, chain)
 	if o == nil || err != nil {
 		return nil, err
 	}
 	key := ownerKey{namespace, o.ref.UID}
-	if known, ok := f.chosen.Get(key); ok && known.fleets == fleets && maps.Equal(known.labels, o.labels) && maps.Equal(known.template, o.template) {
+	if known, ok := f.chosen.Get(key); ok && known.indexes == indexes && maps.Equal(known.labels, o.labels) && maps.Equal(known.template, o.template) {
 		return known.policy, nil
 	}
-	policy := first(selecting(fleets, o))
+	policy := first(selecting(indexes, o))
 	if policy != nil && policy.KeepsVolumes(chain.Bottom()) {
 		policy = nil
 	}
 	if o.ref.UID != "" {
-		f.chosen.Add(key, choice{fleets, o.labels, o.template, policy}, choiceBytes, rememberFor)
+		f.chosen.Add(key, choice{indexes, o.labels, o.template, policy}, choiceBytes, rememberFor)
 	}
 	return policy, nil
 }
 
 // Selecting returns the policies that select the owner of some pods, those in Audit too, in the order in which they win.
-func (f *Finder) Selecting(ctx context.Context, namespace string, chain world.Chain) ([]*Selecting, error) {
-	o, fleets, err := f.ownerOf(ctx, namespace, chain)
+func (f *Finder) Selecting(ctx context.Context, namespace string, chain world.Chain) ([]*SpreadPolicy, error) {
+	o, indexes, err := f.ownerOf(ctx, namespace, chain)
 	if o == nil || err != nil {
 		return nil, err
 	}
-	return selecting(fleets, o), nil
+	return selecting(indexes, o), nil
 }
 
 // Other is a source that could divide the pods of an owner, and why it does not.
@@ -214,8 +214,8 @@ func (f *Finder) Others(ctx context.Context, pod Pod, winner *Policy) (out []Oth
 
 // ownerOf returns what policies select by, of the owner of some pods, with the policies of its namespace and of the cluster. It returns
 // nil if no policy can select it.
-func (f *Finder) ownerOf(ctx context.Context, namespace string, chain world.Chain) (*owner, [2]*fleet, error) {
-	var none, fleets [2]*fleet
+func (f *Finder) ownerOf(ctx context.Context, namespace string, chain world.Chain) (*owner, [2]*policyIndex, error) {
+	var none, indexes [2]*policyIndex
 	own, err := f.World.Policies(ctx, namespace)
 	if err != nil {
 		return nil, none, err
@@ -227,17 +227,17 @@ func (f *Finder) ownerOf(ctx context.Context, namespace string, chain world.Chai
 	}
 	// Each lasts until its own policies change, so that who writes those of one namespace costs others nothing.
 	if own != nil {
-		if known, ok := f.fleets.Get(namespace); ok && known.of == own {
-			fleets[0] = known
+		if known, ok := f.ofNamespaces.Get(namespace); ok && known.of == own {
+			indexes[0] = known
 		} else {
-			fleets[0] = newFleet(own)
-			f.fleets.Add(namespace, fleets[0], policyBytes*int64(min(len(own.Namespaced), MaxOfNamespace)), rememberFor)
+			indexes[0] = newIndex(own)
+			f.ofNamespaces.Add(namespace, indexes[0], policyBytes*int64(min(len(own.Namespaced), MaxOfNamespace)), rememberFor)
 		}
 	}
 	if cluster != nil {
-		if fleets[1] = f.fleet.Load(); fleets[1] == nil || fleets[1].of != cluster {
-			fleets[1] = newFleet(cluster)
-			f.fleet.Store(fleets[1])
+		if indexes[1] = f.ofCluster.Load(); indexes[1] == nil || indexes[1].of != cluster {
+			indexes[1] = newIndex(cluster)
+			f.ofCluster.Store(indexes[1])
 		}
 	}
 	ns, err := f.World.Namespace(ctx, namespace)
@@ -248,7 +248,7 @@ func (f *Finder) ownerOf(ctx context.Context, namespace string, chain world.Chai
 	if ns != nil {
 		o.labels = ns.Labels
 	}
-	return o, fleets, nil
+	return o, indexes, nil
 }
 
 // serves reports whether a namespace's annotations are looked at.
@@ -275,7 +275,7 @@ const (
 	compiledBytes = 32 << 20
 	chosenBytes   = 8 << 20
 	choiceBytes   = 64 // beside labels, which the cache has
-	fleetsBytes   = 16 << 20
+	indexBytes    = 16 << 20
 	policyBytes   = 1 << 10 // of the selectors of a policy
 	maxSize       = 4000
 	rememberFor   = time.Hour
@@ -314,19 +314,19 @@ func (f *Finder) compile(d *versprei.PodDistributor) Compiled {
 }
 
 // CompiledPolicy is [CompilePolicy], computed once for each generation.
-func (f *Finder) CompiledPolicy(s *Selecting) Compiled {
+func (f *Finder) CompiledPolicy(s *SpreadPolicy) Compiled {
 	return f.compiled(s.ObjectMeta, func() (Compiled, any) { return CompilePolicy(s), s.Spec })
 }
 
 // compiled returns what is known of a generation of an object. The function compile computes it, and also returns what is kept with it.
 func (f *Finder) compiled(m *metav1.ObjectMeta, compile func() (Compiled, any)) Compiled {
-	if known, ok := f.distributors.Get(m.UID); ok && m.UID != "" && known.generation == m.Generation {
+	if known, ok := f.compiledSources.Get(m.UID); ok && m.UID != "" && known.generation == m.Generation {
 		return known.policy
 	}
 	p, kept := compile()
 	if p.Whole.Size() <= maxSize {
 		data, _ := json.Marshal(kept) // about as long as the object is large
-		f.distributors.Add(m.UID, compiled{m.Generation, p}, 2*int64(len(data))+bytesOf(p.Whole), rememberFor)
+		f.compiledSources.Add(m.UID, compiled{m.Generation, p}, 2*int64(len(data))+bytesOf(p.Whole), rememberFor)
 	}
 	return p
 }

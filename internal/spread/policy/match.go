@@ -13,7 +13,7 @@ type match struct {
 	Distributor *versprei.PodDistributor
 	// Text is a strategy in annotations, and Source names what carries them. It is empty without annotations.
 	Text, Source string
-	Policy       *Selecting
+	Policy       *SpreadPolicy
 }
 
 // matchOf returns which source divides the pods of a workload. Template are the annotations of its pod template, and d is the

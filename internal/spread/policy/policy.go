@@ -28,7 +28,7 @@ type Compiled struct {
 	// Distributor is the PodDistributor that it comes from, or nil.
 	Distributor *versprei.PodDistributor
 	// Policy is the policy that it comes from, or nil, and From names it in claims.
-	Policy *Selecting
+	Policy *SpreadPolicy
 	From   ledger.Source
 	// Whole is the strategy with all its seats. It is nil if the source is invalid; then Err says why.
 	Whole *sequence.Strategy

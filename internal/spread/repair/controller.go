@@ -108,15 +108,14 @@ type run struct {
 	// seatWrites notices another writer of pods' labels.
 	seatWrites contest.Contest[seatWrite]
 
-	mu        sync.Mutex
-	movements *movements
-	policies  map[world.Object]time.Time // policies that changed lately, by their target, and when
-	reported  map[ledger.OwnerKey]distance
-	history   map[ledger.OwnerKey]*history
-	// registration is what the webhook's registration of a version selects.
-	registration        *scope.Registration
-	registrationVersion string
-	unevaluated         bool // it was said that a condition cannot be evaluated
+	mu          sync.Mutex
+	movements   *movements
+	policies    map[world.Object]time.Time // policies that changed lately, by their target, and when
+	reported    map[ledger.OwnerKey]distance
+	history     map[ledger.OwnerKey]*history
+	unevaluated bool // it was said that a condition of the registration cannot be evaluated
+
+	registrations scope.Compiler
 
 	storing  sync.Mutex         // guards backoffs, and orders their writes
 	backoffs map[string]backoff // nil until they are read

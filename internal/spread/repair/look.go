@@ -288,20 +288,21 @@ func (r *run) selected(ctx context.Context, owner ledger.Owner) (func(*corev1.Po
 	}, nil
 }
 
-// compiled returns what a registration selects, compiled once for each version of it. One that does
-// not compile selects nothing.
+// compiled returns what a registration selects. One that does not compile selects nothing.
 func (r *run) compiled(config *admissionregistrationv1.MutatingWebhookConfiguration) *scope.Registration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.registration == nil || r.registrationVersion != config.ResourceVersion {
-		registration, err := scope.Compile(config)
+	registration, first, err := r.registrations.Compile(config)
+	if first {
+		r.mu.Lock()
+		r.unevaluated = false
+		r.mu.Unlock()
 		if err != nil {
 			r.Log.Error(err, "nothing is repaired: what the registration selects is not known", "kind", "MutatingWebhookConfiguration", "name", config.Name)
-			registration = &scope.Registration{}
 		}
-		r.registration, r.registrationVersion, r.unevaluated = registration, config.ResourceVersion, false
 	}
-	return r.registration
+	if err != nil {
+		return &scope.Registration{}
+	}
+	return registration
 }
 
 // warnUnevaluated says once for each version of the registration that a match condition cannot be
@@ -332,10 +333,8 @@ func (r *run) nodePool(ctx context.Context, p *policy.Policy, pod *corev1.Pod, n
 		}
 		nodes[name] = node
 	}
-	for i := range p.Strategy.Len() {
-		if labels.SelectorFromSet(p.Strategy.Pool(i).Labels).Matches(labels.Set(node.Labels)) {
-			return i, nil
-		}
+	if i := p.Strategy.PoolOfNode(node.Labels); i >= 0 {
+		return i, nil
 	}
 	return planner.OtherNode, nil
 }

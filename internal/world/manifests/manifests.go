@@ -41,16 +41,14 @@ func New(o world.Objects) *Snapshot {
 		policies:        map[string]*world.Policies{},
 		podDistributors: groupBy(o.PodDistributors, func(o *versprei.PodDistributor) string { return o.Namespace }),
 	}
-	if o.Policies != nil {
-		for _, p := range o.Policies.Namespaced {
-			if s.policies[p.Namespace] == nil {
-				s.policies[p.Namespace] = &world.Policies{}
-			}
-			s.policies[p.Namespace].Namespaced = append(s.policies[p.Namespace].Namespaced, p)
+	for _, p := range o.Policies.Namespaced {
+		if s.policies[p.Namespace] == nil {
+			s.policies[p.Namespace] = &world.Policies{}
 		}
-		if len(o.Policies.Cluster) > 0 {
-			s.policies[""] = &world.Policies{Cluster: o.Policies.Cluster}
-		}
+		s.policies[p.Namespace].Namespaced = append(s.policies[p.Namespace].Namespaced, p)
+	}
+	if len(o.Policies.Cluster) > 0 {
+		s.policies[""] = &world.Policies{Cluster: o.Policies.Cluster}
 	}
 	for _, w := range o.Workloads {
 		key := namespacedName{w.Namespace, w.Name}

@@ -108,7 +108,7 @@ func TestPrecedence(t *testing.T) {
 	}
 	for i := range sources {
 		for j := range sources {
-			in := input{objects: world.Objects{Policies: &world.Policies{}}}
+			in := input{}
 			sources[i].add(&in)
 			if j != i {
 				sources[j].add(&in)
@@ -167,7 +167,7 @@ func TestSelects(t *testing.T) {
 			p.Spec.NamespaceSelector = tc.namespace
 			_, got := find(t, world.Objects{
 				Namespaces: []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "ns", Labels: tc.labels}}},
-				Workloads:  replicaSet(tc.template, nil), Policies: &world.Policies{Cluster: []*stowage.ClusterSpreadPolicy{p}},
+				Workloads:  replicaSet(tc.template, nil), Policies: world.Policies{Cluster: []*stowage.ClusterSpreadPolicy{p}},
 			}, nil)
 			if want := map[bool]string{true: "ClusterSpreadPolicy p"}[tc.want]; got != want {
 				t.Errorf("the policy is %q, want %q", got, want)
@@ -178,7 +178,7 @@ func TestSelects(t *testing.T) {
 
 // Who is never selected by a policy.
 func TestNeverSelected(t *testing.T) {
-	all := &world.Policies{Cluster: []*stowage.ClusterSpreadPolicy{clusterPolicy("all", 0, func(s *stowage.SpreadPolicySpec) {
+	all := world.Policies{Cluster: []*stowage.ClusterSpreadPolicy{clusterPolicy("all", 0, func(s *stowage.SpreadPolicySpec) {
 		s.Kinds = []stowage.OwnerKind{{Group: "apps", Kind: "ReplicaSet"}, {Group: "apps.kruise.io", Kind: "CloneSet"}, {Group: "batch", Kind: "Job"}}
 	})}}
 	unlabelled := replicaSet(nil, nil)
@@ -201,7 +201,7 @@ func TestNeverSelected(t *testing.T) {
 	// Of another namespace.
 	other := spreadPolicy("p", 0)
 	other.Namespace = "other"
-	if _, got := find(t, world.Objects{Workloads: replicaSet(nil, nil), Policies: &world.Policies{Namespaced: []*stowage.SpreadPolicy{other}}}, nil); got != "" {
+	if _, got := find(t, world.Objects{Workloads: replicaSet(nil, nil), Policies: world.Policies{Namespaced: []*stowage.SpreadPolicy{other}}}, nil); got != "" {
 		t.Errorf("a SpreadPolicy of another namespace selects: %s", got)
 	}
 }
@@ -228,7 +228,7 @@ func TestTheNextPodFollowsEachChange(t *testing.T) {
 	c.set(func(o *world.Objects) {
 		o.Namespaces = []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "ns", Labels: map[string]string{"team": "web"}}}}
 		o.Workloads = replicaSet(map[string]string{"tier": "2"}, nil)
-		o.Policies = &world.Policies{Cluster: []*stowage.ClusterSpreadPolicy{team("web", "web"), team("db", "db")}}
+		o.Policies = world.Policies{Cluster: []*stowage.ClusterSpreadPolicy{team("web", "web"), team("db", "db")}}
 	})
 	f := NewFinder(c, Settings{})
 	owner := ref("ReplicaSet", "web-1")
@@ -258,7 +258,7 @@ func TestTheNextPodFollowsEachChange(t *testing.T) {
 	})
 	expect("another label of the namespace", "ClusterSpreadPolicy db")
 	c.set(func(o *world.Objects) {
-		o.Policies = &world.Policies{Cluster: o.Policies.Cluster, Namespaced: []*stowage.SpreadPolicy{spreadPolicy("tier", 0, func(s *stowage.SpreadPolicySpec) {
+		o.Policies = world.Policies{Cluster: o.Policies.Cluster, Namespaced: []*stowage.SpreadPolicy{spreadPolicy("tier", 0, func(s *stowage.SpreadPolicySpec) {
 			s.Selector.MatchLabels = map[string]versprei.LabelValue{"tier": "2"}
 		})}}
 	})
@@ -266,7 +266,7 @@ func TestTheNextPodFollowsEachChange(t *testing.T) {
 	c.set(func(o *world.Objects) {
 		edited := o.Policies.Namespaced[0].DeepCopy()
 		edited.Generation, edited.Spec.Pools[0].Base = 2, 5
-		o.Policies = &world.Policies{Cluster: o.Policies.Cluster, Namespaced: []*stowage.SpreadPolicy{edited}}
+		o.Policies = world.Policies{Cluster: o.Policies.Cluster, Namespaced: []*stowage.SpreadPolicy{edited}}
 	})
 	is := expect("an edit", "SpreadPolicy tier")
 	if was.Whole.Target(0, 4) == 4 || is.Whole.Target(0, 4) != 4 || is.From.Generation != 2 || is.From.UID != "tier" {
@@ -274,7 +274,7 @@ func TestTheNextPodFollowsEachChange(t *testing.T) {
 	}
 	c.set(func(o *world.Objects) { o.Workloads = replicaSet(map[string]string{"tier": "1"}, nil) })
 	expect("another label of the template", "ClusterSpreadPolicy db")
-	c.set(func(o *world.Objects) { o.Policies = nil })
+	c.set(func(o *world.Objects) { o.Policies = world.Policies{} })
 	expect("without policies", "")
 }
 
@@ -296,7 +296,7 @@ func TestAnnotationsBesideAPolicy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p, _ := find(t, world.Objects{
 				Workloads: replicaSet(nil, tc.annotations),
-				Policies:  &world.Policies{Namespaced: []*stowage.SpreadPolicy{spreadPolicy("p", 0, func(s *stowage.SpreadPolicySpec) { s.Repair = tc.policy })}},
+				Policies:  world.Policies{Namespaced: []*stowage.SpreadPolicy{spreadPolicy("p", 0, func(s *stowage.SpreadPolicySpec) { s.Repair = tc.policy })}},
 			}, nil)
 			if p.Repair != tc.want || p.Evict || p.Spill != nil {
 				t.Errorf("repair is %s, rebalance %t, spill %v", p.Repair, p.Evict, p.Spill)
@@ -315,7 +315,7 @@ func TestCompilePolicy(t *testing.T) {
 		s.Rebalance = versprei.RebalanceEvict
 		s.Pools[1].Tolerations = []versprei.Toleration{{Key: "spot", Operator: "Exists", Effect: "NoExecute", TolerationSeconds: &seconds}}
 	}
-	p := CompilePolicy(OfSpreadPolicy(spreadPolicy("p", 0, change)))
+	p := CompilePolicy(FromSpreadPolicy(spreadPolicy("p", 0, change)))
 	if p.Err != nil || p.Preferred || !p.Evict || p.Repair != stowage.RepairAdopt || len(p.TolerationsOf(1)) != 1 || len(p.TolerationsOf(0)) != 0 {
 		t.Errorf("the policy is %+v", p)
 	}
@@ -328,11 +328,11 @@ func TestCompilePolicy(t *testing.T) {
 	if _, ok := p.Pool("spot"); ok {
 		t.Error("the pool of a policy is that of an annotation of the same name")
 	}
-	cluster := CompilePolicy(OfClusterSpreadPolicy(clusterPolicy("p", 0)))
+	cluster := CompilePolicy(FromClusterSpreadPolicy(clusterPolicy("p", 0)))
 	if !cluster.Preferred || cluster.Whole.PoolKey(0) != p.Whole.PoolKey(0) {
 		t.Errorf("the cluster's policy is %+v", cluster)
 	}
-	required := CompilePolicy(OfClusterSpreadPolicy(clusterPolicy("p", 0, func(s *stowage.SpreadPolicySpec) { s.Enforcement = versprei.EnforcementRequired })))
+	required := CompilePolicy(FromClusterSpreadPolicy(clusterPolicy("p", 0, func(s *stowage.SpreadPolicySpec) { s.Enforcement = versprei.EnforcementRequired })))
 	if required.Preferred {
 		t.Error("Required is taken as Preferred")
 	}
@@ -345,7 +345,7 @@ func TestCompilePolicy(t *testing.T) {
 			s.Selector.MatchExpressions = []stowage.Requirement{{Key: "a", Operator: "Near"}}
 		},
 	} {
-		if p := CompilePolicy(OfSpreadPolicy(spreadPolicy("p", 0, change))); p.Err == nil || p.Whole != nil || !strings.Contains(p.Err.Error(), field) {
+		if p := CompilePolicy(FromSpreadPolicy(spreadPolicy("p", 0, change))); p.Err == nil || p.Whole != nil || !strings.Contains(p.Err.Error(), field) {
 			t.Errorf("%s: the error is %v", field, p.Err)
 		}
 	}
@@ -353,7 +353,7 @@ func TestCompilePolicy(t *testing.T) {
 
 // Of many SpreadPolicies of a namespace, the first ones count. They cost other namespaces nothing.
 func TestManyPoliciesOfANamespace(t *testing.T) {
-	of := &world.Policies{}
+	of := world.Policies{}
 	for i := range 5000 {
 		of.Namespaced = append(of.Namespaced, spreadPolicy(fmt.Sprint("p", i), time.Duration(i)*time.Second))
 	}
@@ -368,7 +368,7 @@ func TestManyPoliciesOfANamespace(t *testing.T) {
 			t.Fatalf("the policy is %v (%v)", p, err)
 		}
 	}
-	own, ok := f.fleets.Get("ns")
+	own, ok := f.ofNamespaces.Get("ns")
 	if n := own.evaluations.Load(); !ok || n > MaxOfNamespace {
 		t.Errorf("%d evaluations of selectors for one workload", n)
 	}
@@ -380,8 +380,8 @@ func TestManyPoliciesOfANamespace(t *testing.T) {
 	}
 }
 
-// fleetOf returns many policies for tests of speed: one of each tier, of several teams.
-func fleetOf(n int) *world.Policies {
+// manyPolicies returns many policies for tests of speed: one of each tier, of several teams.
+func manyPolicies(n int) *world.Policies {
 	of := &world.Policies{}
 	for i := range n {
 		p := clusterPolicy(fmt.Sprint("p", i), 0, func(s *stowage.SpreadPolicySpec) {
@@ -396,7 +396,7 @@ func fleetOf(n int) *world.Policies {
 // In a burst, selectors are evaluated at most once for ten pods, however many policies there are.
 func TestFewSelectorsAreEvaluated(t *testing.T) {
 	const workloads, pods = 20, 50
-	o := world.Objects{Policies: fleetOf(1000), Namespaces: []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "ns", Labels: map[string]string{"team": "web"}}}}}
+	o := world.Objects{Policies: *manyPolicies(1000), Namespaces: []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "ns", Labels: map[string]string{"team": "web"}}}}}
 	for i := range workloads {
 		w := &world.Workload{Ref: ref("ReplicaSet", fmt.Sprint("rs-", i)), Namespace: "ns", TemplateLabels: map[string]string{"tier": fmt.Sprint(i), "app": "web"}, Labelled: true}
 		w.UID = types.UID(w.Name)
@@ -409,7 +409,7 @@ func TestFewSelectorsAreEvaluated(t *testing.T) {
 			t.Fatalf("pod %d has the policy %v (%v), want %s", n, p, err, want)
 		}
 	}
-	if got := f.fleet.Load().evaluations.Load(); got > workloads*pods/10 {
+	if got := f.ofCluster.Load().evaluations.Load(); got > workloads*pods/10 {
 		t.Errorf("%d evaluations of selectors for %d pods", got, workloads*pods)
 	}
 }
@@ -420,7 +420,7 @@ func BenchmarkFindPolicy(b *testing.B) {
 		b.Run(fmt.Sprintf("policies=%d", n), func(b *testing.B) {
 			rs := replicaSet(map[string]string{"tier": "0", "app": "web"}, nil)
 			f := NewFinder(manifests.New(world.Objects{
-				Policies: fleetOf(n), Workloads: rs,
+				Policies: *manyPolicies(n), Workloads: rs,
 				Namespaces: []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "ns", Labels: map[string]string{"team": "web"}}}},
 			}), Settings{})
 			b.ReportAllocs()
@@ -436,10 +436,10 @@ func BenchmarkFindPolicy(b *testing.B) {
 // Everything that selects an owner is listed in the order of precedence, those in Audit too.
 func TestSelecting(t *testing.T) {
 	audit := func(s *stowage.SpreadPolicySpec) { s.Mode = stowage.PolicyAudit }
-	own := newFleet(&world.Policies{Namespaced: []*stowage.SpreadPolicy{spreadPolicy("b", 0), spreadPolicy("audit", time.Hour, audit)}})
-	cluster := newFleet(&world.Policies{Cluster: []*stowage.ClusterSpreadPolicy{clusterPolicy("young", 0), clusterPolicy("old", time.Hour)}})
+	own := newIndex(&world.Policies{Namespaced: []*stowage.SpreadPolicy{spreadPolicy("b", 0), spreadPolicy("audit", time.Hour, audit)}})
+	cluster := newIndex(&world.Policies{Cluster: []*stowage.ClusterSpreadPolicy{clusterPolicy("young", 0), clusterPolicy("old", time.Hour)}})
 	var got []string
-	all := selecting([2]*fleet{own, cluster}, &owner{namespace: "ns", ref: ref("ReplicaSet", "web-1")})
+	all := selecting([2]*policyIndex{own, cluster}, &owner{namespace: "ns", ref: ref("ReplicaSet", "web-1")})
 	for _, p := range all {
 		got = append(got, p.String())
 	}
@@ -463,11 +463,11 @@ func TestSelecting(t *testing.T) {
 }
 
 // What policies cost to be looked up, after one of them changes: B/op of a thousand.
-func BenchmarkFleet(b *testing.B) {
-	of := fleetOf(1000)
+func BenchmarkIndex(b *testing.B) {
+	of := manyPolicies(1000)
 	b.ReportAllocs()
 	for b.Loop() {
-		if f := newFleet(of); len(f.by) == 0 {
+		if f := newIndex(of); len(f.by) == 0 {
 			b.Fatal("the policies are not found by their labels")
 		}
 	}

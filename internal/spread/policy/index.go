@@ -21,12 +21,12 @@ import (
 // each workload of the namespace.
 const MaxOfNamespace = 100
 
-// fleet is the policies of a namespace, or of the cluster, found by the labels of namespaces and pod templates. It does not change.
-type fleet struct {
+// policyIndex is the policies of a namespace, or of the cluster, found by the labels of namespaces and pod templates. It does not change.
+type policyIndex struct {
 	of *world.Policies
 	// by are the policies that need one label of a namespace or of a pod template, by that label, and rest those that need none.
-	by   map[needed][]*Selecting
-	rest []*Selecting
+	by   map[needed][]*SpreadPolicy
+	rest []*SpreadPolicy
 	// evaluations counts evaluations of selectors.
 	evaluations atomic.Int64
 }
@@ -37,8 +37,8 @@ type needed struct {
 	key, value  string
 }
 
-// Selecting is a policy with what it selects.
-type Selecting struct {
+// SpreadPolicy is a SpreadPolicy or a ClusterSpreadPolicy, with its selectors compiled.
+type SpreadPolicy struct {
 	Kind string // SpreadPolicy or ClusterSpreadPolicy
 	*metav1.ObjectMeta
 	Spec *stowage.SpreadPolicySpec
@@ -49,10 +49,10 @@ type Selecting struct {
 }
 
 // String names the policy.
-func (p *Selecting) String() string { return p.Kind + " " + p.Name }
+func (p *SpreadPolicy) String() string { return p.Kind + " " + p.Name }
 
 // clusterWide reports whether the policy selects namespaces.
-func (p *Selecting) clusterWide() bool { return p.namespaces != nil }
+func (p *SpreadPolicy) clusterWide() bool { return p.namespaces != nil }
 
 // The kinds of policies.
 const (
@@ -60,23 +60,23 @@ const (
 	kindClusterPolicy = "ClusterSpreadPolicy"
 )
 
-// OfSpreadPolicy returns what a SpreadPolicy selects.
-func OfSpreadPolicy(p *stowage.SpreadPolicy) *Selecting {
-	s := &Selecting{Kind: kindPolicy, ObjectMeta: &p.ObjectMeta, Spec: &p.Spec}
+// FromSpreadPolicy returns what a SpreadPolicy selects.
+func FromSpreadPolicy(p *stowage.SpreadPolicy) *SpreadPolicy {
+	s := &SpreadPolicy{Kind: kindPolicy, ObjectMeta: &p.ObjectMeta, Spec: &p.Spec}
 	s.templates = s.compile("selector", false, &p.Spec.Selector)
 	return s
 }
 
-// OfClusterSpreadPolicy returns what a ClusterSpreadPolicy selects.
-func OfClusterSpreadPolicy(p *stowage.ClusterSpreadPolicy) *Selecting {
-	s := &Selecting{Kind: kindClusterPolicy, ObjectMeta: &p.ObjectMeta, Spec: &p.Spec.SpreadPolicySpec}
+// FromClusterSpreadPolicy returns what a ClusterSpreadPolicy selects.
+func FromClusterSpreadPolicy(p *stowage.ClusterSpreadPolicy) *SpreadPolicy {
+	s := &SpreadPolicy{Kind: kindClusterPolicy, ObjectMeta: &p.ObjectMeta, Spec: &p.Spec.SpreadPolicySpec}
 	s.templates = s.compile("selector", false, &p.Spec.Selector)
 	s.namespaces = s.compile("namespaceSelector", true, &p.Spec.NamespaceSelector)
 	return s
 }
 
 // compile returns a selector, and notes the labels that it needs. One that is invalid selects nothing.
-func (p *Selecting) compile(field string, ofNamespace bool, s *stowage.Selector) labels.Selector {
+func (p *SpreadPolicy) compile(field string, ofNamespace bool, s *stowage.Selector) labels.Selector {
 	var all []labels.Requirement
 	add := func(key string, op selection.Operator, values []string) {
 		r, err := labels.NewRequirement(key, op, values)
@@ -112,19 +112,19 @@ func (p *Selecting) compile(field string, ofNamespace bool, s *stowage.Selector)
 	return labels.NewSelector().Add(all...)
 }
 
-// newFleet returns all policies, for lookups.
-func newFleet(of *world.Policies) *fleet {
-	f := &fleet{of: of, by: map[needed][]*Selecting{}}
-	var all []*Selecting
+// newIndex returns all policies, for lookups.
+func newIndex(of *world.Policies) *policyIndex {
+	f := &policyIndex{of: of, by: map[needed][]*SpreadPolicy{}}
+	var all []*SpreadPolicy
 	for _, p := range of.Namespaced {
-		all = append(all, OfSpreadPolicy(p))
+		all = append(all, FromSpreadPolicy(p))
 	}
 	if len(all) > MaxOfNamespace {
 		slices.SortFunc(all, before)
 		all = all[:MaxOfNamespace]
 	}
 	for _, p := range of.Cluster {
-		all = append(all, OfClusterSpreadPolicy(p))
+		all = append(all, FromClusterSpreadPolicy(p))
 	}
 	// Each policy stands where the fewest do, so that a lookup finds few that do not match.
 	count := map[needed]int{}
@@ -152,9 +152,9 @@ type owner struct {
 	template  map[string]string // labels of the pod template
 }
 
-// selecting returns the policies of fleets that select an owner, in the order in which they win. Those in Audit are among them.
-func selecting(fleets [2]*fleet, o *owner) (out []*Selecting) {
-	for _, f := range fleets {
+// selecting returns the policies of indexes that select an owner, in the order in which they win. Those in Audit are among them.
+func selecting(indexes [2]*policyIndex, o *owner) (out []*SpreadPolicy) {
+	for _, f := range indexes {
 		if f != nil {
 			out = append(out, f.selecting(o)...)
 		}
@@ -164,9 +164,9 @@ func selecting(fleets [2]*fleet, o *owner) (out []*Selecting) {
 }
 
 // selecting returns the policies that select an owner, in any order.
-func (f *fleet) selecting(o *owner) []*Selecting {
-	var out []*Selecting
-	consider := func(list []*Selecting) {
+func (f *policyIndex) selecting(o *owner) []*SpreadPolicy {
+	var out []*SpreadPolicy
+	consider := func(list []*SpreadPolicy) {
 		for _, p := range list {
 			if f.evaluations.Add(1); p.selects(o) {
 				out = append(out, p)
@@ -184,7 +184,7 @@ func (f *fleet) selecting(o *owner) []*Selecting {
 }
 
 // selects reports whether a policy selects an owner.
-func (p *Selecting) selects(o *owner) bool {
+func (p *SpreadPolicy) selects(o *owner) bool {
 	if p.err != nil || !p.clusterWide() && p.Namespace != o.namespace || !p.divides(o.ref) {
 		return false
 	}
@@ -193,20 +193,20 @@ func (p *Selecting) selects(o *owner) bool {
 
 // KeepsVolumes reports whether a policy leaves a StatefulSet alone because that is older than the policy and its pods have volumes of
 // their own. A volume may be where its pod runs, and then the pod can run nowhere else.
-func (p *Selecting) KeepsVolumes(w *world.Workload) bool {
+func (p *SpreadPolicy) KeepsVolumes(w *world.Workload) bool {
 	return w != nil && w.Volumes && w.Created.Before(p.CreationTimestamp.Time)
 }
 
 // Before reports whether a policy wins over another one that selects the same pods, if neither is in Audit.
-func (p *Selecting) Before(other *Selecting) bool { return before(p, other) < 0 }
+func (p *SpreadPolicy) Before(other *SpreadPolicy) bool { return before(p, other) < 0 }
 
 // SelectsNamespace reports whether a policy selects a namespace with these labels.
-func (p *Selecting) SelectsNamespace(name string, of map[string]string) bool {
+func (p *SpreadPolicy) SelectsNamespace(name string, of map[string]string) bool {
 	return p.err == nil && (!p.clusterWide() && p.Namespace == name || p.clusterWide() && p.namespaces.Matches(labels.Set(of)))
 }
 
 // divides reports whether a policy divides pods of owners of a kind.
-func (p *Selecting) divides(ref world.Ref) bool {
+func (p *SpreadPolicy) divides(ref world.Ref) bool {
 	if len(p.Spec.Kinds) == 0 {
 		return ref.Kind == "ReplicaSet" && ref.Group() == "apps"
 	}
@@ -215,7 +215,7 @@ func (p *Selecting) divides(ref world.Ref) bool {
 
 // before orders policies: who comes first wins. A SpreadPolicy comes before a ClusterSpreadPolicy, then the highest priority, the
 // oldest, and the first name.
-func before(a, b *Selecting) int {
+func before(a, b *SpreadPolicy) int {
 	return cmp.Or(
 		strings.Compare(b.Kind, a.Kind), // SpreadPolicy comes later in the alphabet
 		cmp.Compare(b.Spec.Priority, a.Spec.Priority),
@@ -225,7 +225,7 @@ func before(a, b *Selecting) int {
 }
 
 // whyBefore says by what one policy wins over another, for people.
-func whyBefore(winner, loser *Selecting) string {
+func whyBefore(winner, loser *SpreadPolicy) string {
 	switch {
 	case loser.Spec.Mode != stowage.PolicyEnforce:
 		return "it is in Audit"
@@ -240,8 +240,8 @@ func whyBefore(winner, loser *Selecting) string {
 }
 
 // first returns the policy that wins: the first that is not in Audit. It returns nil if there is none.
-func first(selecting []*Selecting) *Selecting {
-	if i := slices.IndexFunc(selecting, func(p *Selecting) bool { return p.Spec.Mode == stowage.PolicyEnforce }); i >= 0 {
+func first(selecting []*SpreadPolicy) *SpreadPolicy {
+	if i := slices.IndexFunc(selecting, func(p *SpreadPolicy) bool { return p.Spec.Mode == stowage.PolicyEnforce }); i >= 0 {
 		return selecting[i]
 	}
 	return nil

@@ -1,0 +1,65 @@
+package status
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/stowage-dev/stowage/internal/platform/metrics"
+)
+
+// Metrics count what policies divide, and would divide.
+type Metrics struct {
+	workloads, pods *prometheus.GaugeVec
+}
+
+// NewMetrics registers the metrics.
+func NewMetrics(set *metrics.Set) *Metrics {
+	return &Metrics{
+		workloads: set.GaugeVec("stowage_policy_workloads", "Workloads that a SpreadPolicy or a ClusterSpreadPolicy selects: balanced, unbalanced, audited, shadowed by another source, not_reached by the webhook, or kept by a volume", "kind", "namespace", "name", "state"),
+		pods:      set.GaugeVec("stowage_policy_pods", "Pods of these workloads: seated or without_seat; in mode Audit in_place, in_other_pool, outside of all pools, or waiting for a node", "kind", "namespace", "name", "state"),
+	}
+}
+
+// AddServed registers a metric of whether the API server has the kinds of policies.
+func AddServed(set *metrics.Set, served func() bool) {
+	set.GaugeFunc("stowage_policy_kinds_served", "1 while the API server has the kinds SpreadPolicy and ClusterSpreadPolicy, 0 while it has not, so that no policy has an effect", func() float64 {
+		if served() {
+			return 1
+		}
+		return 0
+	})
+}
+
+// mostSeries is how many policies have metrics: those of the cluster first. Anybody who may write SpreadPolicies makes more.
+const mostSeries = 1000
+
+// set publishes what was counted.
+func (m *Metrics) set(tallies map[types.UID]*tally) {
+	m.workloads.Reset()
+	m.pods.Reset()
+	all := slices.SortedFunc(maps.Values(tallies), func(a, b *tally) int {
+		return cmp.Or(cmp.Compare(a.of.Kind, b.of.Kind), cmp.Compare(a.of.Namespace, b.of.Namespace), cmp.Compare(a.of.Name, b.of.Name))
+	})
+	for _, t := range all[:min(len(all), mostSeries)] {
+		st := t.status
+		workloads := map[string]int32{"shadowed": st.Shadowed, "not_reached": st.NotReached, "kept": st.KeptByVolume}
+		pods := map[string]int32{}
+		if a := st.Audit; a != nil {
+			workloads["audited"] = a.Workloads
+			pods["in_place"], pods["in_other_pool"], pods["outside"], pods["waiting"] = a.InPlace, a.InOtherPool, a.Outside, a.Waiting
+		} else {
+			workloads["balanced"], workloads["unbalanced"] = t.balanced, st.Workloads-t.balanced
+			pods["seated"], pods["without_seat"] = st.Pods-st.WithoutSeat, st.WithoutSeat
+		}
+		for state, n := range workloads {
+			m.workloads.WithLabelValues(t.of.Kind, t.of.Namespace, t.of.Name, state).Set(float64(n))
+		}
+		for state, n := range pods {
+			m.pods.WithLabelValues(t.of.Kind, t.of.Namespace, t.of.Name, state).Set(float64(n))
+		}
+	}
+}

@@ -1,0 +1,159 @@
+package status
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/spread/division"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/world"
+)
+
+// tally is what is counted of one policy. Workloads are told apart by their uppermost object.
+type tally struct {
+	of       *policy.SpreadPolicy
+	compiled policy.Compiled
+	was, is  client.Object // the policy before, and with the status that is filled in
+	status   *stowage.SpreadPolicyStatus
+	fields   []string
+
+	divided                           map[world.Object]*division.Division // by this policy
+	audited                           map[world.Object]bool               // with the pods in [tally.audit]
+	unseen                            map[world.Object]bool               // of a policy in Audit, and not looked at yet
+	shadowed, notReached, keptInPlace map[world.Object]bool
+	audit                             stowage.PolicyAuditStatus
+	pools                             map[string]*stowage.PolicyPoolStatus
+	balanced                          int32
+}
+
+// newTally returns a tally of a policy, whose status is that of an object to be written.
+func newTally(of *policy.SpreadPolicy, compiled policy.Compiled, was, is client.Object, status *stowage.SpreadPolicyStatus, spec any) *tally {
+	t := &tally{
+		of: of, compiled: compiled, was: was, is: is, status: status, fields: fieldsOf(spec),
+		divided: map[world.Object]*division.Division{}, audited: map[world.Object]bool{}, unseen: map[world.Object]bool{},
+		shadowed: map[world.Object]bool{}, notReached: map[world.Object]bool{}, keptInPlace: map[world.Object]bool{},
+		pools: map[string]*stowage.PolicyPoolStatus{},
+	}
+	*status = stowage.SpreadPolicyStatus{Conditions: status.Conditions}
+	for _, p := range of.Spec.Pools {
+		t.pools[p.Name] = &stowage.PolicyPoolStatus{Name: p.Name}
+	}
+	return t
+}
+
+// describe fills in the status.
+func (t *tally) describe(nodes []corev1.Node) {
+	st := t.status
+	st.ObservedGeneration, st.ObservedFields = t.of.Generation, t.fields
+	st.Shadowed, st.NotReached, st.KeptByVolume = int32(len(t.shadowed)), int32(len(t.notReached)), int32(len(t.keptInPlace))
+	st.Workloads = int32(len(t.divided))
+	for _, d := range t.divided {
+		for i := range d.Pools {
+			p := &d.Pools[i]
+			if p.Removed {
+				continue
+			}
+			if pool := t.pools[p.Name]; pool != nil {
+				pool.Desired += int32(p.Target)
+				pool.Current += int32(p.Current)
+				pool.Ready += int32(p.Ready)
+			}
+		}
+		st.Pods += int32(d.Replicas)
+		st.WithoutSeat += int32(d.Unseated)
+		if d.Cause() == division.Balanced {
+			t.balanced++
+		}
+	}
+	if t.of.Spec.Mode == stowage.PolicyAudit {
+		t.audit.Workloads = int32(len(t.audited))
+		for top := range t.unseen {
+			t.audited[top] = true
+		}
+		st.Workloads, st.Pods, st.Audit = int32(len(t.audited)), t.audit.Pods, &t.audit
+	} else if st.Workloads > 0 {
+		st.Balanced = fmt.Sprintf("%d/%d", t.balanced, st.Workloads)
+	}
+	var empty []string
+	for _, p := range t.of.Spec.Pools {
+		pool, selector := t.pools[p.Name], labels.Set{}
+		for k, v := range p.NodeSelector {
+			selector[k] = string(v)
+		}
+		has := selector.AsSelectorPreValidated()
+		for i := range nodes {
+			if has.Matches(labels.Set(nodes[i].Labels)) {
+				pool.Nodes++
+			}
+		}
+		if pool.Nodes == 0 {
+			empty = append(empty, fmt.Sprintf("%s (%s)", p.Name, selector))
+		}
+		st.Pools = append(st.Pools, *pool)
+	}
+	set := func(kind string, status metav1.ConditionStatus, reason stowage.ConditionReason, format string, args ...any) {
+		meta.SetStatusCondition(&st.Conditions, metav1.Condition{
+			Type: kind, Status: status, Reason: string(reason), Message: fmt.Sprintf(format, args...), ObservedGeneration: t.of.Generation,
+		})
+	}
+	switch {
+	case t.compiled.Err != nil:
+		set(stowage.ConditionReady, metav1.ConditionFalse, stowage.ReasonInvalid, "the policy is invalid and divides no pods: %v", t.compiled.Err)
+		set(stowage.ConditionStalled, metav1.ConditionTrue, stowage.ReasonInvalid, "correct the policy: %v", t.compiled.Err)
+	case len(t.unseen) > 0:
+		set(stowage.ConditionReady, metav1.ConditionFalse, stowage.ReasonCounting, "some workloads were not looked at yet")
+		set(stowage.ConditionStalled, metav1.ConditionFalse, stowage.ReasonCounting, "the policy is valid")
+	default:
+		set(stowage.ConditionReady, metav1.ConditionTrue, stowage.ReasonCounted, "the workloads that the policy selects are counted")
+		set(stowage.ConditionStalled, metav1.ConditionFalse, stowage.ReasonCounted, "the policy is valid")
+	}
+	if len(empty) > 0 {
+		set(stowage.ConditionNodesFound, metav1.ConditionFalse, stowage.ReasonNoNodes, "no node has the labels of pool %s; its pods wait for one", strings.Join(empty, ", nor of pool "))
+	} else {
+		set(stowage.ConditionNodesFound, metav1.ConditionTrue, stowage.ReasonFound, "each pool has a node")
+	}
+}
+
+// fieldsOf returns the paths of the fields that a spec has.
+func fieldsOf(spec any) []string {
+	data, err := json.Marshal(spec)
+	if err != nil {
+		return nil
+	}
+	var value any
+	if json.Unmarshal(data, &value) != nil {
+		return nil
+	}
+	found := map[string]bool{}
+	var walk func(path string, v any)
+	walk = func(path string, v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			if strings.HasSuffix(path, "matchLabels") || strings.HasSuffix(path, "nodeSelector") || len(v) == 0 {
+				found[path] = true
+				return
+			}
+			for key, item := range v {
+				walk(strings.TrimPrefix(path+"."+key, "."), item)
+			}
+		case []any:
+			for _, item := range v {
+				walk(path+"[]", item)
+			}
+		default:
+			found[path] = true
+		}
+	}
+	walk("", value)
+	return slices.Sorted(maps.Keys(found))
+}
