@@ -46,5 +46,5 @@ func (a *Audits) next(ctx context.Context, w world.Snapshot, namespace string, o
 	if keep {
 		a.counts.Add(owner.UID, number, auditEntry, auditTTL)
 	}
-	return s.SeatAt(number)
+	return s.Nth(number)
 }

@@ -140,12 +140,30 @@ func TestShortageProperties(t *testing.T) {
 			t.Fatalf("the capacity is %d, with %d seats", capacity, len(model))
 		}
 
+		// With other pools left out afterwards it is the same as all at once.
+		others, both := make([]sequence.Gap, len(drawn.Gaps)), slices.Clone(drawn.Gaps)
+		for i := range others {
+			if drawn.Gaps[i].Count == 0 {
+				others[i] = sequence.Gap{From: int64(i), Count: 2}
+				both[i] = others[i]
+			}
+		}
+		if !s.Without(others).Same(whole.Without(both)) {
+			t.Fatal("what is left out in two steps is not what is left out in one")
+		}
+
 		// 2. Targets, ranks and seats agree with them.
 		clear(have)
 		for i, seat := range model {
 			have[seat.Pool]++
 			if got := targets(s, int64(i+1)); !slices.Equal(got, have) {
 				t.Fatalf("at %d the targets are %v, not %v", i+1, got, have)
+			}
+			if nth, err := s.Nth(int64(i + 1)); err != nil || nth != seat {
+				t.Fatalf("seat number %d is %v (%v), not %v", i+1, nth, err, seat)
+			}
+			if n, ok := s.Number(seat); !ok || n != int64(i+1) {
+				t.Fatalf("seat %v is number %d (%t), not %d", seat, n, ok, i+1)
 			}
 			if rank, ok := s.Rank(seat); !ok || rank != ranks[i] {
 				t.Fatalf("seat %v has the rank %d (%t), not %d", seat, rank, ok, ranks[i])

@@ -238,6 +238,23 @@ func (s *Strategy) Share(pool int, n int64) float64 {
 	return share
 }
 
+// Nth returns the n-th seat, which is the one of rank n unless seats are left out. It returns ErrFull beyond the capacity.
+func (s *Strategy) Nth(n int64) (Seat, error) {
+	if s.short != nil && n >= 1 {
+		return s.short.nth(n)
+	}
+	return s.SeatAt(n)
+}
+
+// Number is the inverse of [Strategy.Nth]. It reports whether the strategy has the seat.
+func (s *Strategy) Number(seat Seat) (int64, bool) {
+	rank, ok := s.Rank(seat)
+	if s.short != nil && ok {
+		return s.short.number(seat, rank)
+	}
+	return rank, ok
+}
+
 // SeatAt returns the seat of a rank, which counts from 1. It returns ErrFull beyond
 // the capacity, and for a seat that is left out.
 func (s *Strategy) SeatAt(rank int64) (Seat, error) {
