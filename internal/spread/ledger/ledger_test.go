@@ -1,13 +1,17 @@
 package ledger
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
 var testOwner = Owner{APIVersion: "apps/v1", Kind: "ReplicaSet", Namespace: "ns", Name: "web", UID: "uid"}
@@ -159,5 +163,171 @@ func TestSeatOfAPolicy(t *testing.T) {
 	}
 	if WithSource("id", "spot", source) != "id" {
 		t.Error("the claim of a pool that is no policy's has a source")
+	}
+}
+
+func TestOrigins(t *testing.T) {
+	key, h, seat := NewKey(), Holder{"ns", "uid"}, Seat{Pool: "spot", Ordinal: 3}
+	admitted := map[Origin]bool{OriginClaimed: true, OriginUnshared: true, OriginOrdinal: true}
+	for _, origin := range []Origin{OriginClaimed, OriginUnshared, OriginOrdinal, OriginAdopted, OriginDryRun, OriginFull} {
+		if got := origin.Admitted(); got != admitted[origin] {
+			t.Errorf("admitted with origin %c: %t", origin, got)
+		}
+		// Only this origin says that there was no seat, and only if the claim is genuine.
+		at := Seat{}
+		if origin != OriginFull {
+			at = seat
+		}
+		full := map[string]string{stowage.ClaimAnnotation: key.Sign(origin, "", h, at)}
+		if got := FoundFull(key, h.Namespace, types.UID(h.Owner), full); got != (origin == OriginFull) {
+			t.Errorf("full with origin %c: %t", origin, got)
+		}
+		if FoundFull(NewKey(), h.Namespace, types.UID(h.Owner), full) {
+			t.Errorf("full with origin %c of another key", origin)
+		}
+	}
+	if FoundFull(key, h.Namespace, types.UID(h.Owner), nil) {
+		t.Error("full without a claim")
+	}
+}
+
+// What a pod's labels and claim say of its seat.
+func TestReadCarried(t *testing.T) {
+	key, h := NewKey(), Holder{"ns", "uid"}
+	for name, tc := range map[string]struct {
+		pool, ordinal string
+		signed        Seat
+		ok            bool
+	}{
+		"the first seat":      {"spot", "1", Seat{"spot", 1}, true},
+		"a later one":         {"spot", "10", Seat{"spot", 10}, true},
+		"ordinal 0":           {"spot", "0", Seat{"spot", 0}, false},
+		"a negative ordinal":  {"spot", "-1", Seat{"spot", -1}, false},
+		"no number":           {"spot", "x", Seat{"spot", 0}, false},
+		"no ordinal":          {"spot", "", Seat{"spot", 0}, false},
+		"another ordinal":     {"spot", "2", Seat{"spot", 1}, false},
+		"a hexadecimal digit": {"spot", "a", Seat{"spot", 10}, false},
+	} {
+		labels := map[string]string{stowage.PoolLabel: tc.pool, stowage.SeatLabel: tc.ordinal}
+		claim := map[string]string{stowage.ClaimAnnotation: key.Sign(OriginClaimed, "id", h, tc.signed)}
+		if got, ok := Read(key, h.Namespace, types.UID(h.Owner), labels, claim); ok != tc.ok || ok && got.Seat != tc.signed {
+			t.Errorf("%s: %+v, %t", name, got, ok)
+		}
+	}
+}
+
+// Decisions made offline: one after the other for each owner.
+func TestMemory(t *testing.T) {
+	m, other := NewMemory(), testOwner
+	other.UID = "other"
+	ids := map[string]bool{}
+	for _, owner := range []Owner{testOwner, other} {
+		for n := int64(1); n <= 2; n++ {
+			want := Seat{"0", n}
+			peeked, err := m.Peek(owner, limited())
+			if err != nil || peeked != want {
+				t.Fatalf("peek: %v, %v, want %v", peeked, err, want)
+			}
+			got, err := m.Claim(t.Context(), owner, limited(), false)
+			if err != nil || got.Seat != want || !got.Written || ids[got.ID] {
+				t.Fatalf("claim: %+v, %v, want %v", got, err, want)
+			}
+			ids[got.ID] = true
+			if claimed, err := m.Claimed(t.Context(), owner, got.ID); err != nil || !claimed {
+				t.Errorf("the claim %s is not known: %v", got.ID, err)
+			}
+		}
+		if _, err := m.Peek(owner, limited()); !errors.Is(err, sequence.ErrFull) {
+			t.Errorf("peek beyond the pools: %v", err)
+		}
+		if got, err := m.Claim(t.Context(), owner, limited(), false); !errors.Is(err, sequence.ErrFull) || got.Written {
+			t.Errorf("claim beyond the pools: %+v, %v", got, err)
+		}
+	}
+	if claimed, _ := m.Claimed(t.Context(), testOwner, "never"); claimed {
+		t.Error("a claim that was never made is known")
+	}
+}
+
+func TestUnshared(t *testing.T) {
+	got, err := Unshared(limited(), true)
+	if err != nil || got.Seat != (Seat{"0", 1}) || got.Written || CostRank(got.ID) != 1 {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// Each wait for room in the API server is twice as long as the one before it, up to eight times the first one.
+func TestLoad(t *testing.T) {
+	var l Load
+	now := time.Hour
+	for i, wait := range []time.Duration{1, 2, 4, 8, 8, 8} {
+		if got, want := l.full(), i >= 2; got != want {
+			t.Errorf("full after %d waits: %t", i, got)
+		}
+		l.Refused(now, time.Second)
+		if l.until != now+wait*time.Second {
+			t.Fatalf("wait %d is %s, want %d s", i+1, l.until-now, wait)
+		}
+		l.Refused(l.until-1, time.Second) // was sent before
+		now = l.until
+	}
+	l.Served()
+	if l.full() || l.until != 0 {
+		t.Error("there was room, and the wait goes on")
+	}
+	if l.Refused(now, time.Second); l.until != now+time.Second {
+		t.Errorf("the first wait after that is %s", l.until-now)
+	}
+}
+
+// A watch that begins anew knows nothing.
+func TestWatchReset(t *testing.T) {
+	var w Watch
+	w.Reached(5)
+	w.wrote(time.Second, 4)
+	w.wrote(2*time.Second, 7)
+	w.wrote(3*time.Second, 8)
+	w.note(time.Second, 9)
+	w.Reset()
+	if w.reached != 0 || w.shown != 0 || w.next != (sighting{}) || w.last != (sighting{}) || w.noted != nil {
+		t.Errorf("it has %d, %s, %v, %v, %v", w.reached, w.shown, w.next, w.last, w.noted)
+	}
+	for i := range uint64(2 * mostNotes) {
+		w.note(time.Duration(i)*time.Second, i+1)
+	}
+	if len(w.noted) != mostNotes || w.noted[mostNotes-1] != (sighting{(mostNotes - 1) * time.Second, 2 * mostNotes}) {
+		t.Errorf("it keeps %d notes, the last of %v", len(w.noted), w.noted[len(w.noted)-1])
+	}
+}
+
+// What pods and ledgers carry stays what it was, so that versions of Stowage side by side read each other's claims.
+func TestStoredForms(t *testing.T) {
+	key := make(Key, KeySize)
+	pool := PolicyPool("spot", map[string]string{"type": "spot", "zone": "a"})
+	for name, tc := range map[string]struct{ got, want string }{
+		"a claim":         {key.Sign(OriginClaimed, "id", Holder{"ns", "uid"}, Seat{"spot", 7}), "cid.2oRvHsZUR64ymSFQDQWhEw"},
+		"a policy's pool": {pool, "spot@NKCxkoIh"},
+		"an id with both": {WithSource(WithCostRank("id", 12), pool, Source{"uid", 12}), "id~12!NKCxkoIh:uid:12"},
+		"a ledger's line": {formatClaim(Claim{Seat: Seat{"spot", 12}, ID: "id", Settled: 34}), "spot/12 id 34"},
+	} {
+		if tc.got != tc.want {
+			t.Errorf("%s is %q, want %q", name, tc.got, tc.want)
+		}
+	}
+	a, b := NewID(), NewID()
+	if len(a) != 14 || a == b {
+		t.Errorf("ids are %q and %q, want two of 80 bits", a, b)
+	}
+	if id, hash, source := cutSource(WithSource("id", pool, Source{"uid", 12})); id != "id" || "spot@"+hash != pool || source != (Source{"uid", 12}) {
+		t.Errorf("the parts are %q, %q and %v", id, hash, source)
+	}
+	if ParseVersion("12") != 12 || ParseVersion("x") != 0 || ParseVersion("-1") != 0 {
+		t.Error("a resource version is read otherwise")
+	}
+	if sl := ToSeatLedger(Owner{Namespace: "ns", UID: "uid", Name: "web", Unverified: true}, &Object{Version: 12}); sl.OwnerReferences != nil || sl.ResourceVersion != "12" {
+		t.Errorf("the SeatLedger of an owner that nobody knows is %+v", sl)
+	}
+	if sl := ToSeatLedger(Owner{Namespace: "ns", UID: "uid"}, &Object{}); sl.OwnerReferences != nil || sl.ResourceVersion != "" {
+		t.Errorf("the SeatLedger of an owner without a name is %+v", sl)
 	}
 }
