@@ -40,6 +40,8 @@ type spreadFacts struct {
 	Replicas  int64           `json:"replicas,omitempty"`
 	Pools     []Pool          `json:"pools,omitempty"`
 	Shortages []shortageFacts `json:"shortages,omitempty"`
+	// Unsuitable are the pools of the policy in which no pod of the workload can run.
+	Unsuitable []stowage.UnsuitablePool `json:"unsuitable,omitempty"`
 }
 
 // objectName is an object of the pod's namespace.
@@ -200,6 +202,9 @@ func (s *subject) spread(ctx context.Context, f *spreadFacts) error {
 	}
 
 	// 3. Has every pool room, and is the pod where its seat is?
+	if p.Unsuitable != nil {
+		f.Unsuitable = p.State.Unsuitable
+	}
 	short := p.Shortages()
 	spilled := len(short) > 0 && ordinal > p.Whole.Target(pool, f.Replicas)
 	for _, in := range short {

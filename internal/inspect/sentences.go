@@ -115,6 +115,9 @@ func (f *spreadFacts) describe(a *Aspect) {
 		for n := range f.Shortages {
 			a.say("%s", f.Shortages[n].sentence())
 		}
+		for _, u := range f.Unsuitable {
+			a.say("Pool %s gets no pods of this workload, because no node of it could take one: %s.", u.Name, u.Why)
+		}
 		if f.Seat.HeldBy != "" {
 			a.say("%s.", f.Seat.held())
 		}

@@ -28,24 +28,53 @@ func Allows(node *corev1.Node, pod *corev1.Pod) bool {
 
 // Empty reports whether a pod would fit on a node without other pods, if the node were ready and nobody were about to
 // remove it. A pod that must run beside other pods than its own siblings would not.
-func Empty(node *corev1.Node, pod *corev1.Pod) bool {
+func Empty(node *corev1.Node, pod *corev1.Pod) bool { return Misfit(node, pod) == "" }
+
+// Misfit says why a pod would not fit on a node for which [Empty] is false, for people. The text begins with the pods. It returns ""
+// where the pod would fit.
+func Misfit(node *corev1.Node, pod *corev1.Pod) string {
 	lasting := &corev1.Node{ObjectMeta: node.ObjectMeta, Status: node.Status}
 	for _, t := range node.Spec.Taints {
 		if !passing(t.Key) {
 			lasting.Spec.Taints = append(lasting.Spec.Taints, t)
 		}
 	}
-	return Selects(&pod.Spec, lasting) && Count(node, nil, pod) > 0 && beside(pod)
+	if selected, _ := nodeaffinity.NewRequiredNodeAffinity(pod.Spec.NodeSelector, pod.Spec.Affinity).Match(lasting); !selected {
+		return "the pods select other nodes"
+	}
+	if taint, untolerated := untolerated(&pod.Spec, lasting); untolerated {
+		return "the pods do not tolerate the taint " + taint.ToString()
+	}
+	if Count(node, nil, pod) == 0 {
+		return "the pods are too large"
+	}
+	if !beside(pod) {
+		return "the pods must run beside other pods"
+	}
+	return ""
+}
+
+// Shape returns what [Misfit] reads of a pod: its size is that of one container.
+func Shape(pod *corev1.Pod) *corev1.Pod {
+	out := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Labels: pod.Labels}}
+	out.Spec.NodeSelector, out.Spec.Affinity, out.Spec.Tolerations = pod.Spec.NodeSelector, pod.Spec.Affinity, pod.Spec.Tolerations
+	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	out.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: requests}}}
+	return out
 }
 
 // passing reports whether a taint says what a node is going through: a cordon, pressure, its start or its removal.
 func passing(key string) bool {
-	for _, prefix := range []string{"node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/", "ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler"} {
+	for _, prefix := range []string{
+		"node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/", "ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler",
+		// See https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md, "startup taints".
+		"startup-taint.cluster-autoscaler.kubernetes.io/", "status-taint.cluster-autoscaler.kubernetes.io/", "ignore-taint.cluster-autoscaler.kubernetes.io/",
+	} {
 		if strings.HasPrefix(key, prefix) {
 			return true
 		}
 	}
-	return false
+	return strings.HasSuffix(key, "/agent-not-ready") // of Cilium, and of CSI drivers
 }
 
 // beside reports whether a pod may be the first of the pods that it must run beside. As for the scheduler, the pod
@@ -70,10 +99,15 @@ func Selects(spec *corev1.PodSpec, node *corev1.Node) bool {
 	if selected, _ := nodeaffinity.NewRequiredNodeAffinity(spec.NodeSelector, spec.Affinity).Match(node); !selected {
 		return false
 	}
-	_, untolerated := corev1helpers.FindMatchingUntoleratedTaint(logr.Discard(), node.Spec.Taints, spec.Tolerations, func(t *corev1.Taint) bool {
+	_, untolerated := untolerated(spec, node)
+	return !untolerated
+}
+
+// untolerated returns a taint that keeps a pod from a node.
+func untolerated(spec *corev1.PodSpec, node *corev1.Node) (corev1.Taint, bool) {
+	return corev1helpers.FindMatchingUntoleratedTaint(logr.Discard(), node.Spec.Taints, spec.Tolerations, func(t *corev1.Taint) bool {
 		return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
 	}, false)
-	return !untolerated
 }
 
 // Ready reports whether a node has the condition Ready.

@@ -147,20 +147,21 @@ func TestEmpty(t *testing.T) {
 	for name, tc := range map[string]struct {
 		node *corev1.Node
 		pod  *corev1.Pod
-		want bool
+		want string
 	}{
-		"it fits":                       {node(), inPool(), true},
-		"a cordon passes":               {taint(corev1.TaintNodeUnschedulable), inPool(), true},
-		"a disruption passes":           {taint("karpenter.sh/disrupted"), inPool(), true},
-		"another taint does not":        {taint("gpu"), inPool(), false},
-		"it is too large":               {node(), inPool(func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = list("5", "1Gi") }), false},
-		"it selects another node":       {node(), inPool(func(p *corev1.Pod) { p.Spec.NodeSelector["zone"] = "2" }), false},
-		"it runs beside its own kind":   {node(), inPool(beside("web")), true},
-		"it runs beside something else": {node(), inPool(beside("db")), false},
+		"it fits":                       {node(), inPool(), ""},
+		"a cordon passes":               {taint(corev1.TaintNodeUnschedulable), inPool(), ""},
+		"a disruption passes":           {taint("karpenter.sh/disrupted"), inPool(), ""},
+		"a start passes":                {taint("node.cilium.io/agent-not-ready"), inPool(), ""},
+		"another taint does not":        {taint("gpu"), inPool(), "the pods do not tolerate the taint gpu:NoSchedule"},
+		"it is too large":               {node(), inPool(func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = list("5", "1Gi") }), "the pods are too large"},
+		"it selects another node":       {node(), inPool(func(p *corev1.Pod) { p.Spec.NodeSelector["zone"] = "2" }), "the pods select other nodes"},
+		"it runs beside its own kind":   {node(), inPool(beside("web")), ""},
+		"it runs beside something else": {node(), inPool(beside("db")), "the pods must run beside other pods"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := Empty(tc.node, tc.pod); got != tc.want {
-				t.Errorf("got %t", got)
+			if got := Misfit(tc.node, tc.pod); got != tc.want || Empty(tc.node, tc.pod) != (tc.want == "") || Misfit(tc.node, Shape(tc.pod)) != tc.want {
+				t.Errorf("got %q, and %q for its shape", got, Misfit(tc.node, Shape(tc.pod)))
 			}
 		})
 	}

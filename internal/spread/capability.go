@@ -201,7 +201,7 @@ func newControllers(ctx context.Context, o *Options, h *capability.Host, service
 		Cached: h.Cached, Uncached: h.Uncached, Informers: h.Informers, World: h.World, Seats: service, Scope: h.Scope, Progress: repairs, Clock: h.Clock,
 		Timing: status.Timing{Every: time.Second, All: o.Repair.Resync, Rate: repair.ResyncRate, Quiet: o.Repair.Quiet}, Writes: fair.NewLimiter[string](statusRate, 2*statusRate), Log: h.Log.WithName("status"),
 	}
-	policyStatuses := &status.Policies{Controller: statuses, Find: owners, Registration: h.Registration, Metrics: status.NewMetrics(h.Metrics)}
+	policyStatuses := &status.Policies{Controller: statuses, Find: owners, Registration: h.Registration, Room: rooms, Metrics: status.NewMetrics(h.Metrics)}
 	collector := &seats.Collector{Seats: service, Uncached: h.Uncached, KeySecret: keySecret, Log: h.Log.WithName("seats")}
 	return []leader.Controller{repairs, shortages, statuses, policyStatuses, collector}, nil
 }

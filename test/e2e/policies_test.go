@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,6 +28,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/test/controlplane"
+	"github.com/stowage-dev/stowage/test/suite"
 )
 
 // What the API server accepts, fills in and refuses of a policy.
@@ -433,6 +435,100 @@ func TestPolicyComesToRunningWorkloads(t *testing.T) {
 		n.RolledOut(t, d)
 		n.Spreads(t, app, replicas, s)
 	}
+}
+
+// A pool whose nodes could take no pod of a workload gets none, though the policy gives it most of them: in the forecast of Audit, in
+// rollouts, and for StatefulSets. Once its nodes take such pods, the pool gets its share. A workload that could run in no pool is left alone.
+func TestUnsuitablePools(t *testing.T) {
+	t.Parallel()
+	n := newTenant(t)
+	n.PoolNode(t, "od", "1", 50)
+	spot := n.PoolNode(t, "spot", "1", 50)
+	n.PoolNode(t, "large", "1", 1000)
+	taint := func(taints ...corev1.Taint) {
+		t.Helper()
+		was := spot.DeepCopy()
+		spot.Spec.Taints = append(spot.Spec.Taints[:1:1], taints...)
+		must(t, n.Patch(t.Context(), spot, client.StrategicMergeFrom(was)))
+	}
+	taint(corev1.Taint{Key: "gpu", Effect: corev1.TaintEffectNoSchedule})
+	var pools []stowage.PolicyPool
+	for _, of := range []versprei.Pool{n.Pool("od", 20), n.Pool("spot", 80)} {
+		pools = append(pools, stowage.PolicyPool{Name: of.Name, NodeSelector: of.NodeLabel, Weight: of.Weight})
+	}
+	web := n.Deployment("web", 10, nil)
+	suite.OneCPU(&web.Spec.Template.Spec)
+	web.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: n.Namespace + "-od-1"}
+	must(t, n.Create(t.Context(), web))
+	n.Ready(t, "web", 10)
+
+	p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "all"}, Spec: stowage.SpreadPolicySpec{
+		Mode: stowage.PolicyAudit, Pools: pools, Kinds: []stowage.OwnerKind{{Group: "apps", Kind: "ReplicaSet"}, {Group: "apps", Kind: "StatefulSet"}},
+	}}
+	must(t, n.Create(t.Context(), p))
+	status := func(what string, workloads int32, example string, more func(*stowage.SpreadPolicyStatus) bool) {
+		t.Helper()
+		eventuallyWithin(t, time.Minute, "the status says "+what, func() (bool, error) {
+			err := n.Get(t.Context(), client.ObjectKeyFromObject(p), p)
+			st := &p.Status
+			return st.Unsuitable == workloads && strings.Contains(st.UnsuitableExample, example) && more(st), err
+		})
+	}
+	of := func(od, spot int32) func(*stowage.SpreadPolicyStatus) bool {
+		return func(st *stowage.SpreadPolicyStatus) bool {
+			return len(st.Pools) == 2 && st.Pools[0].Desired == od && st.Pools[1].Desired == spot
+		}
+	}
+	status("in Audit that the pool is unsuitable", 1, "pool spot for Deployment "+n.Namespace+"/web: the pods select other nodes", of(10, 0))
+
+	edit := func(mode stowage.PolicyMode) {
+		t.Helper()
+		was := p.DeepCopy()
+		p.Spec.Mode = mode
+		must(t, n.Patch(t.Context(), p, client.MergeFrom(was)))
+	}
+	edit(stowage.PolicyEnforce)
+	n.Follows(t, nil, p.UID, p.Generation)
+	was := web.DeepCopy()
+	web.Spec.Template.Spec.NodeSelector = nil
+	must(t, n.Patch(t.Context(), web, client.MergeFrom(was)))
+	n.RolledOut(t, web)
+	n.InPools(t, "web", "od=10")
+	status("that the pool is unsuitable", 1, "pool spot for Deployment "+n.Namespace+"/web: the pods do not tolerate the taint gpu:NoSchedule", of(10, 0))
+	eventually(t, "an event says so", func() (bool, error) {
+		return n.hasEvent(t, string(stowage.EventPoolUnsuitable), "no pod can run in pool spot: the pods do not tolerate the taint gpu:NoSchedule"), nil
+	})
+	if out, _, _ := command(t, cluster, "explain", "-n", n.Namespace, "pod/"+n.Ready(t, "web", 10)[0].Name); !strings.Contains(out, "Pool spot gets no pods of this workload") {
+		t.Errorf("explain says:\n%s", out)
+	}
+	before := n.Seen("web")
+	n.Scale(t, web, 15)
+	n.InPools(t, "web", "od=15")
+	if seen := n.Seen("web"); seen != before+5 {
+		t.Errorf("%d pods came for 5 of a scale-up", seen-before)
+	}
+
+	db := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "db"}}
+	db.Spec.Replicas, db.Spec.Selector, db.Spec.Template = new(int32(5)), &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, *web.Spec.Template.DeepCopy()
+	db.Spec.Template.Labels = map[string]string{"app": "db"}
+	must(t, n.Create(t.Context(), db))
+	n.InPools(t, "db", "od=5")
+
+	large := n.Deployment("large", 3, nil)
+	suite.OneCPU(&large.Spec.Template.Spec)
+	large.Spec.Template.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("200")
+	must(t, n.Create(t.Context(), large))
+	n.InPools(t, "large", "=3")
+	status("that a workload can run in no pool", 3, "for Deployment "+n.Namespace+"/large: ", of(20, 0))
+	if out, _, _ := command(t, cluster, "explain", "-n", n.Namespace, "pod/"+n.Ready(t, "large", 3)[0].Name); !strings.Contains(out, "the pods can run in none of its pools") {
+		t.Errorf("explain says:\n%s", out)
+	}
+
+	taint()
+	status("that the pool is suitable but for one workload", 1, "/large: ", of(4, 16))
+	n.Revise(t, web, "2")
+	n.RolledOut(t, web)
+	n.InPools(t, "web", "od=3 spot=12")
 }
 
 // A cluster that has the kinds of an older version has no policies. Everything else works, and says so. Once the kinds are there, policies

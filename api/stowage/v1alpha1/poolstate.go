@@ -4,8 +4,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// PoolState records which node pools have no room for the pods of one workload. The leader of Stowage writes it,
-// and every replica reads it to seat new pods in other pools. No PoolState exists while all pools have room. Its
+// PoolState records which node pools have no room for the pods of one workload, and which are unsuitable for them. The leader of
+// Stowage writes it, and every replica reads it to seat new pods in other pools. No PoolState exists while all pools have room. Its
 // name is the UID of its owner, the uppermost controller of the pods, such as a Deployment.
 //
 // +kubebuilder:object:root=true
@@ -14,6 +14,7 @@ import (
 // +kubebuilder:printcolumn:name="Pools",type=string,JSONPath=`.pools[*].name`,description="Pools without room"
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.pools[*].phase`,description="Phase of each of these pools"
 // +kubebuilder:printcolumn:name="Max",type=string,JSONPath=`.pools[*].max`,description="Most pods that each of these pools may have"
+// +kubebuilder:printcolumn:name="Unsuitable",type=string,JSONPath=`.unsuitable[*].name`,description="Pools of a policy in which no pod of the workload can run"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type PoolState struct {
 	metav1.TypeMeta `json:",inline"`
@@ -26,6 +27,13 @@ type PoolState struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	Pools []PoolRoom `json:"pools,omitempty"`
+
+	// Unsuitable are the pools of a policy in which no pod of the workload can run. No pod gets a seat there.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	Unsuitable []UnsuitablePool `json:"unsuitable,omitempty"`
 
 	// Ordinals are the pods of a StatefulSet that have a seat in another pool than the strategy's, by ordinal. The
 	// values are the names of those pools.
@@ -90,6 +98,18 @@ type PoolRoom struct {
 	//
 	// +optional
 	Early bool `json:"early,omitempty"`
+}
+
+// UnsuitablePool is a pool in which no pod of the workload can run: no node of it could take one, were the node empty.
+type UnsuitablePool struct {
+	// Name is the pool's name when the entry was written.
+	Name string `json:"name"`
+	// NodeLabel is the labels of the pool's nodes. They identify the pool.
+	NodeLabel map[string]string `json:"nodeLabel"`
+	// Since is when that was found.
+	Since metav1.Time `json:"since"`
+	// Why says what of the nodes does not fit the pods.
+	Why string `json:"why"`
 }
 
 // PoolStateList is a list of PoolStates.

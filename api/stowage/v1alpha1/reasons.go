@@ -50,6 +50,10 @@ const (
 	EventPoolProbed EventReason = "PoolProbed"
 	// EventPoolAvailable: a pool has room again.
 	EventPoolAvailable EventReason = "PoolAvailable"
+	// EventPoolUnsuitable: no node of a policy's pool could take a pod of the workload, so other pools get them all.
+	EventPoolUnsuitable EventReason = "PoolUnsuitable"
+	// EventPoolSuitable: nodes of a pool that was unsuitable could take pods of the workload.
+	EventPoolSuitable EventReason = "PoolSuitable"
 	// EventPodFitsNoNode: pods that wait would not fit on an empty node of their pool, so no other pool takes them.
 	EventPodFitsNoNode EventReason = "PodFitsNoNode"
 )

@@ -104,7 +104,7 @@ type SpreadPolicySpec struct {
 	Pools []PolicyPool `json:"pools"`
 
 	// Enforcement says whether a pod may run outside its pool: Required makes it wait for room there, Preferred lets it go
-	// elsewhere. Without it, a SpreadPolicy has Required and a ClusterSpreadPolicy has Preferred.
+	// elsewhere. Without it, a policy has Required.
 	//
 	// +optional
 	Enforcement versprei.Enforcement `json:"enforcement,omitempty"`
@@ -301,6 +301,13 @@ type SpreadPolicyStatus struct {
 	// pods run.
 	// +optional
 	KeptByVolume int32 `json:"keptByVolume,omitempty"`
+	// Unsuitable is how many workloads the policy selects whose pods cannot run in some pool. No node of it could take one, were the node
+	// empty. The pool gets no pods of the workload. If that holds for all pools, the policy does not divide the workload.
+	// +optional
+	Unsuitable int32 `json:"unsuitable,omitempty"`
+	// UnsuitableExample names one of these workloads, with a pool and the reason.
+	// +optional
+	UnsuitableExample string `json:"unsuitableExample,omitempty"`
 	// WithoutSeat are pods of these workloads that have no seat. They run outside all pools, or wait for a node, or were not adopted
 	// yet.
 	// +optional

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/stowage-dev/stowage/internal/nodefit"
 )
 
 // The kinds that are read.
@@ -45,7 +47,8 @@ type nodePoolSpec struct {
 			Labels map[string]string `json:"labels"`
 		} `json:"metadata"`
 		Spec struct {
-			Requirements []requirement `json:"requirements"`
+			Requirements []requirement  `json:"requirements"`
+			Taints       []corev1.Taint `json:"taints"`
 		} `json:"spec"`
 	} `json:"template"`
 }
@@ -75,6 +78,13 @@ func (p *NodePool) Makes(labels map[string]string) bool {
 		}
 	}
 	return true
+}
+
+// Takes reports whether a pod may run on nodes that the NodePool makes with these labels, whatever its size. It tolerates their
+// taints, and selects no others. A required node affinity is taken to allow them.
+func (p *NodePool) Takes(labels map[string]string, spec *corev1.PodSpec) bool {
+	node := &corev1.Node{Spec: corev1.NodeSpec{Taints: p.spec.Template.Spec.Taints}}
+	return p.Makes(labels) && p.Makes(spec.NodeSelector) && nodefit.Selects(&corev1.PodSpec{Tolerations: spec.Tolerations}, node)
 }
 
 // AtLimit reports whether the NodePool's limits leave no room for one more pod that requests so much.

@@ -30,6 +30,8 @@ spec:
       - {key: karpenter.sh/capacity-type, operator: In, values: [spot]}
       - {key: size, operator: Exists}
       - {key: zone, operator: NotIn, values: [c]}
+      taints: [{key: gpu, effect: NoSchedule}]
+      startupTaints: [{key: agent, effect: NoSchedule}]
 status: {resources: {cpu: "8", memory: 8Gi}}`))
 	if err != nil {
 		t.Fatal(err)
@@ -56,6 +58,24 @@ status: {resources: {cpu: "8", memory: 8Gi}}`))
 	for cpu, want := range map[string]bool{"1": false, "2": false, "3": true} {
 		if got := p.AtLimit(corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}); got != want {
 			t.Errorf("at its limit for a pod of %s CPUs: %t", cpu, got)
+		}
+	}
+	tolerates := []corev1.Toleration{{Key: "gpu", Operator: corev1.TolerationOpExists}}
+	for name, tc := range map[string]struct {
+		spec corev1.PodSpec
+		want bool
+	}{
+		"it tolerates the taint":     {corev1.PodSpec{Tolerations: tolerates}, true},
+		"it does not":                {corev1.PodSpec{}, false},
+		"it selects what may be":     {corev1.PodSpec{Tolerations: tolerates, NodeSelector: map[string]string{"team": "web", "topology.kubernetes.io/zone": "a"}}, true},
+		"it selects what cannot be":  {corev1.PodSpec{Tolerations: tolerates, NodeSelector: map[string]string{"team": "db"}}, false},
+		"it selects what nobody has": {corev1.PodSpec{Tolerations: tolerates, NodeSelector: map[string]string{"disk": "ssd"}}, false},
+	} {
+		if got := p.Takes(map[string]string{"karpenter.sh/capacity-type": "spot"}, &tc.spec); got != tc.want {
+			t.Errorf("a pod that may run there, %s: %t", name, got)
+		}
+		if p.Takes(map[string]string{"karpenter.sh/capacity-type": "on-demand"}, &tc.spec) {
+			t.Errorf("it takes pods for nodes that it does not make, %s", name)
 		}
 	}
 	if _, err := ParseNodePool(object(t, "spec: {limits: [1]}")); err == nil {

@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
@@ -22,7 +23,7 @@ func (f *Finder) bind(ctx context.Context, p *Policy, namespace string, chain wo
 	if bottom := chain.Bottom(); bottom != nil {
 		p.FirstOrdinal = bottom.FirstOrdinal
 	}
-	if p.Whole == nil || p.Spill == nil || p.Root == nil {
+	if p.Whole == nil || p.Spill == nil && p.Policy == nil || p.Root == nil {
 		return nil
 	}
 	state, err := f.World.PoolState(ctx, namespace, p.Root.UID)
@@ -30,6 +31,12 @@ func (f *Finder) bind(ctx context.Context, p *Policy, namespace string, chain wo
 		return err
 	}
 	p.State = state
+	if p.Policy != nil {
+		f.leaveOutUnsuitable(p)
+	}
+	if p.Spill == nil || p.Nowhere() {
+		return nil
+	}
 	bottom := chain.Bottom()
 	if bottom.IsStatefulSet() {
 		return nil
@@ -43,16 +50,40 @@ func (f *Finder) bind(ctx context.Context, p *Policy, namespace string, chain wo
 	if err := f.share(ctx, p, bottom, gaps); err != nil {
 		return err
 	}
-	key := shortKey{p.Whole.Fingerprint(), fmt.Sprint(gaps)}
-	if known, ok := f.shorts.Get(key); ok {
-		p.Strategy = known
-		return nil
-	}
-	p.Strategy = p.Whole.Without(gaps)
-	if p.Whole.Size() <= maxSize && p.Strategy.Size() <= maxSize {
-		f.shorts.Add(key, p.Strategy, int64(len(key.gaps))+bytesOf(p.Whole)+bytesOf(p.Strategy), rememberFor)
-	}
+	p.Strategy = f.without(p.Whole, gaps)
 	return nil
+}
+
+// without returns a strategy without the seats of some gaps, computed once.
+func (f *Finder) without(whole *sequence.Strategy, gaps []sequence.Gap) *sequence.Strategy {
+	key := shortKey{whole.Fingerprint(), fmt.Sprint(gaps)}
+	if known, ok := f.shorts.Get(key); ok {
+		return known
+	}
+	short := whole.Without(gaps)
+	if whole.Size() <= maxSize && short.Size() <= maxSize {
+		f.shorts.Add(key, short, int64(len(key.gaps))+bytesOf(whole)+bytesOf(short), rememberFor)
+	}
+	return short
+}
+
+// leaveOutUnsuitable leaves out the pools in which no pod of the workload can run.
+func (f *Finder) leaveOutUnsuitable(p *Policy) {
+	gaps := make([]sequence.Gap, p.Whole.Len())
+	for i := range gaps {
+		for _, u := range p.State.Unsuitable {
+			if maps.Equal(u.NodeLabel, p.Whole.Pool(i).Labels) {
+				if p.Unsuitable == nil {
+					p.Unsuitable = make([]string, len(gaps))
+				}
+				p.Unsuitable[i], gaps[i] = u.Why, sequence.Gap{Count: sequence.All}
+			}
+		}
+	}
+	if p.Unsuitable != nil && !p.Nowhere() {
+		p.Whole = f.without(p.Whole, gaps)
+		p.Strategy = p.Whole
+	}
 }
 
 // share takes from the maxima of pools without room what other revisions of the workload hold there.

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 	"github.com/stowage-dev/stowage/internal/world"
 	"github.com/stowage-dev/stowage/internal/world/manifests"
@@ -89,6 +90,52 @@ func TestFindDuringAShortage(t *testing.T) {
 				other, err := p.SeatAt(5)
 				if own, _ := p.Whole.SeatAt(5); err != nil || other != own {
 					t.Errorf("ordinal 4 has %+v, %v; its own is %+v", other, err, own)
+				}
+			}
+		})
+	}
+}
+
+// Pools in which no pod of a workload can run have no seat for it, beside those without room. Without a pool that suits it, no policy
+// divides the workload. Other sources name their workload, and are what they are.
+func TestFindWithUnsuitablePools(t *testing.T) {
+	stored := func(pools ...string) (out []stowage.UnsuitablePool) {
+		for _, pool := range pools {
+			out = append(out, stowage.UnsuitablePool{Name: pool, NodeLabel: map[string]string{"type": pool}, Why: "no " + pool})
+		}
+		return out
+	}
+	exhausted := []stowage.PoolRoom{{Name: "on-demand", NodeLabel: map[string]string{"type": "on-demand"}, Phase: stowage.PoolExhausted, Epoch: 1, Max: 3}}
+	spilling := func(s *stowage.SpreadPolicySpec) { s.Pools[0].Spill = &versprei.Spill{After: "1m"} }
+	for name, tc := range map[string]struct {
+		state      stowage.PoolState
+		template   map[string]string
+		change     []func(*stowage.SpreadPolicySpec)
+		whole, now []int64 // of 12 pods; nil is no policy
+	}{
+		"all suit":                    {whole: []int64{4, 8}, now: []int64{4, 8}},
+		"one does not":                {state: stowage.PoolState{Unsuitable: stored("spot")}, whole: []int64{12, 0}, now: []int64{12, 0}},
+		"a pool that is gone":         {state: stowage.PoolState{Unsuitable: stored("arm")}, whole: []int64{4, 8}, now: []int64{4, 8}},
+		"none does":                   {state: stowage.PoolState{Unsuitable: stored("spot", "on-demand")}},
+		"the other one has no room":   {state: stowage.PoolState{Unsuitable: stored("spot"), Pools: exhausted}, change: []func(*stowage.SpreadPolicySpec){spilling}, whole: []int64{12, 0}, now: []int64{3, 0}},
+		"annotations name their pods": {state: stowage.PoolState{Unsuitable: stored("spot")}, template: map[string]string{stowage.SpreadStrategyAliasAnnotation: "type=on-demand,weight=1:type=spot,weight=2"}, whole: []int64{4, 8}, now: []int64{4, 8}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			workloads := replicaSet(nil, nil)
+			workloads[0].UID, workloads[1].Controller.UID = "root", "root"
+			tc.state.Namespace, tc.state.Name = "ns", "root"
+			o := world.Objects{Workloads: workloads, PoolStates: []stowage.PoolState{tc.state}}
+			o.Policies.Cluster = append(o.Policies.Cluster, clusterPolicy("p", 0, tc.change...))
+			p, _ := find(t, o, tc.template)
+			if p == nil || tc.whole == nil {
+				if p != nil || tc.whole != nil {
+					t.Fatalf("the policy is %+v", p)
+				}
+				return
+			}
+			for i := range tc.whole {
+				if whole, now := p.Whole.Target(i, 12), p.Strategy.Target(i, 12); whole != tc.whole[i] || now != tc.now[i] {
+					t.Errorf("pool %d has %d pods, and %d now", i, whole, now)
 				}
 			}
 		})

@@ -83,7 +83,7 @@ func CompilePolicy(s *SpreadPolicy) Compiled {
 		Policy:    s,
 		From:      ledger.Source{UID: s.UID, Generation: s.Generation},
 		Source:    s.String(),
-		Preferred: s.Spec.Enforcement == versprei.EnforcementPreferred || s.Spec.Enforcement == "" && s.clusterWide(),
+		Preferred: s.Spec.Enforcement == versprei.EnforcementPreferred,
 		Evict:     s.Spec.Rebalance == versprei.RebalanceEvict,
 		Repair:    cmp.Or(s.Spec.Repair, stowage.RepairAdopt),
 		Err:       s.err,

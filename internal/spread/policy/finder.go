@@ -83,6 +83,15 @@ type Pod struct {
 
 // Find returns the policy for a pod, or nil if it has none.
 func (f *Finder) Find(ctx context.Context, pod Pod) (*Policy, error) {
+	p, err := f.FindThoughUnsuitable(ctx, pod)
+	if p != nil && p.Nowhere() {
+		return nil, err
+	}
+	return p, err
+}
+
+// FindThoughUnsuitable is [Finder.Find]. It also returns a policy of which no pool suits the pod's workload: see [Policy.Nowhere].
+func (f *Finder) FindThoughUnsuitable(ctx context.Context, pod Pod) (*Policy, error) {
 	// 1. What there is: what made the pod, and a PodDistributor. There may be many Jobs, so they are looked up only where it
 	// matters.
 	chain, isJob := world.Chain{Refs: []world.Ref{pod.Owner}}, pod.Owner.IsJob()
@@ -195,6 +204,14 @@ func (f *Finder) Others(ctx context.Context, pod Pod, winner *Policy) (out []Oth
 	if err != nil {
 		return nil, err
 	}
+	nowhere := false
+	if winner == nil && len(selecting) > 0 {
+		p, err := f.FindThoughUnsuitable(ctx, pod)
+		if err != nil {
+			return nil, err
+		}
+		nowhere = p != nil
+	}
 	for _, s := range selecting {
 		switch {
 		case winner != nil && winner.Policy != nil && winner.Policy.UID == s.UID && winner.Policy.Kind == s.Kind:
@@ -202,6 +219,8 @@ func (f *Finder) Others(ctx context.Context, pod Pod, winner *Policy) (out []Oth
 			out = append(out, Other{s.String(), "it is in Audit"})
 		case s.KeepsVolumes(chain.Bottom()):
 			out = append(out, Other{s.String(), "the StatefulSet is older than the policy, and its volumes may be where its pods run"})
+		case winner == nil && nowhere:
+			out, nowhere = append(out, Other{s.String(), "the pods can run in none of its pools"}), false
 		case winner == nil:
 		case winner.Policy == nil:
 			out = append(out, Other{s.String(), "a PodDistributor or annotations win over policies"})

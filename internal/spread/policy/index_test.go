@@ -329,12 +329,12 @@ func TestCompilePolicy(t *testing.T) {
 		t.Error("the pool of a policy is that of an annotation of the same name")
 	}
 	cluster := CompilePolicy(FromClusterSpreadPolicy(clusterPolicy("p", 0)))
-	if !cluster.Preferred || cluster.Whole.PoolKey(0) != p.Whole.PoolKey(0) {
+	if cluster.Preferred || cluster.Whole.PoolKey(0) != p.Whole.PoolKey(0) {
 		t.Errorf("the cluster's policy is %+v", cluster)
 	}
-	required := CompilePolicy(FromClusterSpreadPolicy(clusterPolicy("p", 0, func(s *stowage.SpreadPolicySpec) { s.Enforcement = versprei.EnforcementRequired })))
-	if required.Preferred {
-		t.Error("Required is taken as Preferred")
+	preferred := CompilePolicy(FromClusterSpreadPolicy(clusterPolicy("p", 0, func(s *stowage.SpreadPolicySpec) { s.Enforcement = versprei.EnforcementPreferred })))
+	if !preferred.Preferred {
+		t.Error("Preferred is taken as Required")
 	}
 	for field, change := range map[string]func(*stowage.SpreadPolicySpec){
 		"spec.pools[0].nodeSelector": func(s *stowage.SpreadPolicySpec) {

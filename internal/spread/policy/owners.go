@@ -39,6 +39,15 @@ func NewOwners(f *Finder, podOf func(namespace string, owner types.UID) string, 
 // FindFor returns the policy for the pods of an owner, or nil if they have none. The workload w is what is known of the owner;
 // it may be nil.
 func (o *Owners) FindFor(ctx context.Context, namespace string, owner world.Ref, w *world.Workload) (*Policy, error) {
+	p, err := o.FindForThoughUnsuitable(ctx, namespace, owner, w)
+	if p != nil && p.Nowhere() {
+		return nil, err
+	}
+	return p, err
+}
+
+// FindForThoughUnsuitable is to [Owners.FindFor] what [Finder.FindThoughUnsuitable] is to [Finder.Find].
+func (o *Owners) FindForThoughUnsuitable(ctx context.Context, namespace string, owner world.Ref, w *world.Workload) (*Policy, error) {
 	pod := Pod{Namespace: namespace, Owner: owner}
 	switch {
 	case w != nil && owner.HasTemplate():
@@ -49,7 +58,7 @@ func (o *Owners) FindFor(ctx context.Context, namespace string, owner world.Ref,
 			return nil, err
 		}
 	}
-	return o.Find(ctx, pod)
+	return o.FindThoughUnsuitable(ctx, pod)
 }
 
 // ownerKey tells owners apart. A UID alone does not: nobody checks the one in a pod's reference, and it may be of another namespace.

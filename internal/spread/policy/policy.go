@@ -8,6 +8,7 @@
 package policy
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -81,6 +82,9 @@ type Policy struct {
 	Strategy *sequence.Strategy
 	// State is what is known of pools without room, or nil if nothing is.
 	State *stowage.PoolState
+	// Unsuitable says for each pool why no pod of the workload can run there, or "". It is nil if all pools are suitable. Whole has
+	// no seats in pools that are not.
+	Unsuitable []string
 	// Root is the uppermost workload, or nil if that is not known.
 	Root *world.Workload
 	// FirstOrdinal is the ordinal of the first pod, for the owner of a StatefulSet.
@@ -92,6 +96,9 @@ type Policy struct {
 
 // Unbound is the policy of a source for a workload that nothing is known of.
 func (c Compiled) Unbound() *Policy { return &Policy{Compiled: c, Strategy: c.Whole} }
+
+// Nowhere reports whether the pods of the workload can run in no pool. Then the policy does not select the workload.
+func (p *Policy) Nowhere() bool { return p.Unsuitable != nil && !slices.Contains(p.Unsuitable, "") }
 
 // WorkloadCreated is when the uppermost workload was created, or zero if that is not known.
 func (p *Policy) WorkloadCreated() time.Time {
@@ -109,7 +116,7 @@ func (p *Policy) SeatAt(rank int64) (sequence.Seat, error) {
 			return sequence.Seat{Pool: pool, Ordinal: sequence.MovedOrdinals + rank}, nil
 		}
 	}
-	return p.Whole.SeatAt(rank)
+	return p.Whole.Nth(rank)
 }
 
 // Shortages returns the pools without room whose waiting pods other pools take.

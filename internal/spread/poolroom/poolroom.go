@@ -14,6 +14,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	toolscache "k8s.io/client-go/tools/cache"
 	resourcehelper "k8s.io/component-helpers/resource"
@@ -65,6 +68,9 @@ type Reader struct {
 	nodes   map[string]*nodeState // by name
 	changed time.Time             // when a node did last
 	left    int64                 // how many pods ended or went
+
+	nodePools    []karpenter.NodePool
+	nodePoolsDue time.Time // when they are read again
 }
 
 // nodeState is what was seen of a node.
@@ -187,6 +193,65 @@ func (r *Reader) Nodes(ctx context.Context, labels map[string]string) ([]corev1.
 	var nodes corev1.NodeList
 	err := r.cached.List(ctx, &nodes, client.MatchingLabels(labels), client.UnsafeDisableDeepCopy)
 	return nodes.Items, err
+}
+
+// nodePoolsFor is how long the NodePools that were read last hold, and nodePoolsAbsent how long the cluster is taken to have none.
+const (
+	nodePoolsFor    = 10 * time.Second
+	nodePoolsAbsent = 5 * time.Minute
+)
+
+// Unsuitable says why pods such as this one could run on no node of a pool, were the nodes empty, for people. It returns "" if
+// they could. So it does if Karpenter may make a node for them, and if the pool has no node: somebody will make one. The pod is one with a
+// seat in the pool.
+func (r *Reader) Unsuitable(ctx context.Context, selected map[string]string, pod *corev1.Pod) (string, error) {
+	nodes, err := r.Nodes(ctx, selected)
+	if len(nodes) == 0 || err != nil {
+		return "", err
+	}
+	reasons := map[string]int{}
+	for i := range nodes {
+		why := nodefit.Misfit(&nodes[i], pod)
+		if why == "" {
+			return "", nil
+		}
+		reasons[why]++
+	}
+	makers, err := r.readNodePools(ctx)
+	if err != nil || slices.ContainsFunc(makers, func(p karpenter.NodePool) bool { return p.Takes(selected, &pod.Spec) }) {
+		return "", err
+	}
+	most := ""
+	for _, why := range slices.Sorted(maps.Keys(reasons)) {
+		if reasons[why] > reasons[most] {
+			most = why
+		}
+	}
+	return most, nil
+}
+
+// readNodePools returns Karpenter's NodePools. A cluster without Karpenter has none, and so has one in which Stowage may not read
+// them: see docs/karpenter.md.
+func (r *Reader) readNodePools(ctx context.Context) ([]karpenter.NodePool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.clock.Now()
+	if now.Before(r.nodePoolsDue) {
+		return r.nodePools, nil
+	}
+	var pools []karpenter.NodePool
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(karpenter.NodePools.GroupVersion().WithKind(karpenter.NodePools.Kind + "List"))
+	err := worldapi.Each(ctx, r.uncached, list, func(u *unstructured.Unstructured) error {
+		p, err := karpenter.ParseNodePool(u)
+		pools = append(pools, p)
+		return err
+	})
+	r.nodePools, r.nodePoolsDue = pools, now.Add(nodePoolsFor)
+	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		r.nodePools, r.nodePoolsDue, err = nil, now.Add(nodePoolsAbsent), nil
+	}
+	return r.nodePools, err
 }
 
 // Count returns how many more pods such as this one the nodes with some labels have room for, at most so many.

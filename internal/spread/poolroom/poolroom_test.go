@@ -7,8 +7,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -43,6 +45,8 @@ type bench struct {
 	clock    *clocktesting.FakeClock
 	client   client.Client
 	requests int
+	makers   []unstructured.Unstructured // Karpenter's NodePools; nil is no Karpenter
+	asked    int                         // for them
 }
 
 func newBench(t *testing.T, objects ...client.Object) *bench {
@@ -57,6 +61,13 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 		WithInterceptorFuncs(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			if _, ok := list.(*corev1.PodList); ok {
 				b.requests++
+			}
+			if u, ok := list.(*unstructured.UnstructuredList); ok {
+				if b.asked++; b.makers == nil {
+					return &meta.NoKindMatchError{}
+				}
+				u.Items = b.makers
+				return nil
 			}
 			return c.List(ctx, list, opts...)
 		}}).Build()
@@ -222,5 +233,51 @@ func TestMayTakeMore(t *testing.T) {
 		if got := mayTakeMore(was, is); got != tc.want {
 			t.Errorf("%s: %t", name, got)
 		}
+	}
+}
+
+// A pool is unsuitable if none of its nodes could take a pod, were the node empty, and Karpenter would make none.
+func TestUnsuitable(t *testing.T) {
+	tainted := func(name string) *corev1.Node {
+		n := node(name, "a")
+		n.Spec.Taints = []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}
+		return n
+	}
+	maker := func(taint string) []unstructured.Unstructured {
+		return []unstructured.Unstructured{{Object: map[string]any{"metadata": map[string]any{"name": "a"}, "spec": map[string]any{"template": map[string]any{
+			"metadata": map[string]any{"labels": map[string]any{"p": "a"}}, "spec": map[string]any{"taints": []any{map[string]any{"key": taint, "effect": "NoSchedule"}}},
+		}}}}}
+	}
+	small := pod("ns", "web", "", "1")
+	small.Spec.NodeSelector, small.Spec.Tolerations = map[string]string{"p": "a"}, []corev1.Toleration{{Key: "team", Operator: corev1.TolerationOpExists}}
+	large := small.DeepCopy()
+	large.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("5")
+	for name, tc := range map[string]struct {
+		nodes  []client.Object
+		pod    *corev1.Pod
+		makers []unstructured.Unstructured
+		want   string
+		asked  int
+	}{
+		"a pool without nodes":            {nodes: []client.Object{node("1", "b")}, pod: small},
+		"one node of several takes it":    {nodes: []client.Object{tainted("1"), tainted("2"), node("3", "a")}, pod: small},
+		"none does":                       {nodes: []client.Object{tainted("1"), tainted("2")}, pod: small, want: "the pods do not tolerate the taint gpu:NoSchedule", asked: 1},
+		"for several reasons":             {nodes: []client.Object{tainted("1"), node("2", "a"), node("3", "a")}, pod: large, want: "the pods are too large", asked: 1},
+		"Karpenter can make one":          {nodes: []client.Object{tainted("1")}, pod: small, makers: maker("team"), asked: 1},
+		"Karpenter makes another one":     {nodes: []client.Object{tainted("1")}, pod: small, makers: maker("gpu"), want: "the pods do not tolerate the taint gpu:NoSchedule", asked: 1},
+		"Karpenter can make a larger one": {nodes: []client.Object{node("1", "a")}, pod: large, makers: maker("team"), asked: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, tc.nodes...)
+			b.makers = tc.makers
+			for range 2 {
+				if got, err := b.Unsuitable(t.Context(), map[string]string{"p": "a"}, tc.pod); err != nil || got != tc.want {
+					t.Errorf("got %q, %v, want %q", got, err, tc.want)
+				}
+			}
+			if b.asked != tc.asked {
+				t.Errorf("Karpenter's NodePools were read %d times", b.asked)
+			}
+		})
 	}
 }

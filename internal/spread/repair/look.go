@@ -59,7 +59,7 @@ func fromRecords(p *policy.Policy, records []seats.Record, replicas int64) plann
 		pod := planner.Pod{Name: r.Name, Created: time.Unix(r.Created, 0), Ready: r.Ready, Running: r.Node != "", Ours: true, NodePool: planner.NoNode}
 		place(&pod, p, r.Seat, r.Origin, r.ID, r.Cost)
 		if r.Origin == ledger.OriginOrdinal {
-			pod.OwnRank, _ = p.Strategy.Rank(pod.Seat) // that it is right is looked at closely
+			pod.OwnRank, _ = p.Strategy.Number(pod.Seat) // that it is right is looked at closely
 		}
 		state.Pods = append(state.Pods, pod)
 	}

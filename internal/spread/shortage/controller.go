@@ -1,5 +1,5 @@
 // Package shortage is the controller of PoolStates. It finds out which node pools have no room for the pods of a
-// workload and records that for all replicas. It evicts the pods that wait there, so that other pools take their
+// workload. It also finds out in which pools of a policy they could not run at all. It records that for all replicas. It evicts the pods that wait there, so that other pools take their
 // successors.
 //
 // What follows from what is seen is decided by package spill. This package looks, writes and evicts. It promises that
@@ -103,6 +103,7 @@ type run struct {
 	*Controller
 	work  leader.Queue[world.Object] // the uppermost workloads of pods
 	limit *fair.Limiter[string]      // of evictions, by namespace
+	looks *fair.Limiter[string]      // of requests for pods that wait in pools which may be unsuitable, by namespace
 
 	mu     sync.Mutex
 	known  map[types.UID]*memory
@@ -117,7 +118,7 @@ type run struct {
 // Register implements [leader.Controller].
 func (c *Controller) Register(t *leader.Term) error {
 	// One namespace gets half of a burst, which is all of a second's rate.
-	r := &run{Controller: c, limit: fair.NewLimiter[string](totalRate, 2*totalRate), known: map[types.UID]*memory{}, shapes: map[string]*corev1.Node{}, scaleUps: map[string]scaleUps{}}
+	r := &run{Controller: c, limit: fair.NewLimiter[string](totalRate, 2*totalRate), looks: fair.NewLimiter[string](judgeRate, judgeBurst), known: map[types.UID]*memory{}, shapes: map[string]*corev1.Node{}, scaleUps: map[string]scaleUps{}}
 	var err error
 	// One worker: the rate of evictions in all is not more than one can do.
 	if r.work, err = leader.Reconcile(t, "shortage", 1, r.reconcile, world.Object.LogKeys); err != nil {
@@ -193,12 +194,12 @@ func (r *run) look(ctx context.Context) {
 		if top == nil {
 			continue
 		}
-		p, err := r.Policies.FindFor(ctx, owner.Namespace, seats.Ref(owner), bottom)
+		p, err := r.Policies.FindForThoughUnsuitable(ctx, owner.Namespace, seats.Ref(owner), bottom)
 		if err != nil {
 			r.Log.Error(err, "the policy of pods that wait is not known", "namespace", owner.Namespace, "kind", owner.Kind, "name", owner.Name)
 			continue
 		}
-		if p != nil && p.Spill != nil {
+		if p != nil && (p.Spill != nil || judges(p)) {
 			there[top.UID] = true
 			r.work.AddUnlessFailing(world.Object{Namespace: owner.Namespace, Ref: top.Ref})
 		}

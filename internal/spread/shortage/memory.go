@@ -22,6 +22,7 @@ type memory struct {
 	// waited is when a pod was last seen to wait for a pool, and looked when room was looked for, by pool name.
 	waited map[string]time.Time
 	looked map[string]poolroom.Checkpoint
+	judged map[string]judged // by pool name
 	limit  *rate.Limiter
 	pools  map[string]bool    // pools with metrics
 	jobs   map[types.UID]bool // whether the pods of a Job may be moved, which never changes
@@ -103,7 +104,7 @@ func (r *run) memoryOf(w world.Object) *memory {
 	m := r.known[w.UID]
 	if m == nil {
 		m = &memory{
-			workload: w, waits: map[types.UID]*wait{}, examples: map[exampleKey]*example{}, misfits: map[exampleKey]bool{}, waited: map[string]time.Time{}, looked: map[string]poolroom.Checkpoint{},
+			workload: w, waits: map[types.UID]*wait{}, examples: map[exampleKey]*example{}, misfits: map[exampleKey]bool{}, waited: map[string]time.Time{}, looked: map[string]poolroom.Checkpoint{}, judged: map[string]judged{},
 			limit: rate.NewLimiter(workloadRate, workloadRate), pools: map[string]bool{}, jobs: map[types.UID]bool{},
 		}
 		r.known[w.UID] = m

@@ -42,18 +42,23 @@ func (r *run) reconcile(ctx context.Context, w world.Object) (reconcile.Result, 
 	if err := r.lookForRoom(ctx, v, m); err != nil {
 		return reconcile.Result{}, err
 	}
+	unsuitable, err := r.judge(ctx, v, m)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
 	next := spill.Next(v.View, v.pools, r.Timing.Probes)
 	for i := range next {
 		m.waited[v.policy.Whole.Pool(i).Name] = next[i].Waited
 	}
 	r.publish(v, m, next)
 	r.askToYield(v, next)
-	rooms, ordinals := spill.ToPoolRooms(next, v.policy.Whole), ordinalsOf(v, next)
-	switch result, err := r.store(ctx, w, v, rooms, ordinals); {
+	is := stowage.PoolState{Pools: spill.ToPoolRooms(next, v.policy.Whole), Unsuitable: unsuitable, Ordinals: ordinalsOf(v, next)}
+	switch result, err := r.store(ctx, w, v, is); {
 	case err != nil:
 		return reconcile.Result{}, err
 	case result == stored: // its change brings us back, when the replicas of the webhook have most likely seen it, too
 		r.transitions(w, v, next)
+		r.tellUnsuitable(w, v, unsuitable)
 		return reconcile.Result{}, nil
 	case result == behind: // what the cache will show brings us back
 		return reconcile.Result{}, nil
@@ -113,27 +118,25 @@ const (
 )
 
 // store writes the state of a workload's pools, if it differs from the one that was seen.
-func (r *run) store(ctx context.Context, w world.Object, v *picture, rooms []stowage.PoolRoom, ordinals map[string]string) (storeResult, error) {
-	if v.state == nil && rooms == nil && len(ordinals) == 0 {
+func (r *run) store(ctx context.Context, w world.Object, v *picture, is stowage.PoolState) (storeResult, error) {
+	empty := is.Pools == nil && is.Unsuitable == nil && len(is.Ordinals) == 0
+	if v.state == nil && empty {
 		return unchanged, nil
 	}
 	var err error
-	state := &stowage.PoolState{ObjectMeta: metav1.ObjectMeta{
-		Namespace: w.Namespace, Name: string(w.UID),
-		OwnerReferences: []metav1.OwnerReference{{APIVersion: w.APIVersion, Kind: w.Kind, Name: w.Name, UID: w.UID}},
-	}, Pools: rooms, Ordinals: ordinals}
+	owners := []metav1.OwnerReference{{APIVersion: w.APIVersion, Kind: w.Kind, Name: w.Name, UID: w.UID}}
 	switch {
 	case v.state == nil:
-		err = r.Uncached.Create(ctx, state)
-	case rooms == nil && len(ordinals) == 0:
+		is.ObjectMeta = metav1.ObjectMeta{Namespace: w.Namespace, Name: string(w.UID), OwnerReferences: owners}
+		err = r.Uncached.Create(ctx, &is)
+	case empty:
 		err = r.delete(ctx, v.state)
-	case equality.Semantic.DeepEqual(v.state.Pools, rooms) && maps.Equal(v.state.Ordinals, ordinals):
+	case equality.Semantic.DeepEqual(v.state.Pools, is.Pools) && equality.Semantic.DeepEqual(v.state.Unsuitable, is.Unsuitable) && maps.Equal(v.state.Ordinals, is.Ordinals):
 		return unchanged, nil
 	default:
-		owners := state.OwnerReferences
-		state.ObjectMeta = *v.state.ObjectMeta.DeepCopy()
-		state.OwnerReferences = owners
-		err = r.Uncached.Update(ctx, state)
+		is.ObjectMeta = *v.state.ObjectMeta.DeepCopy()
+		is.OwnerReferences = owners
+		err = r.Uncached.Update(ctx, &is)
 	}
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
 		return behind, nil
@@ -144,7 +147,7 @@ func (r *run) store(ctx context.Context, w world.Object, v *picture, rooms []sto
 	return stored, nil
 }
 
-// remove removes the state of a workload whose policy has no spill.
+// remove removes the state of a workload that has no policy, or one for which nothing is recorded.
 func (r *run) remove(ctx context.Context, w world.Object) error {
 	state, err := r.World.PoolState(ctx, w.Namespace, w.UID)
 	if err != nil || state == nil {
@@ -230,8 +233,13 @@ func (u *unproven) note(now time.Time) { u.evictions, u.last = u.evictions+1, no
 
 // movesOf returns the pods of an owner to evict.
 func (r *run) movesOf(v *picture, one *member, next []spill.Pool) []int {
+	if one.ordinals || v.policy.Nowhere() {
+		if out := unsuitableMoves(v, one); out != nil {
+			return out
+		}
+	}
 	if !one.ordinals {
-		return spill.Moves(one.policy.Strategy, next, one.pods, one.replicas)
+		return spill.Moves(one.policy.Strategy, closed(v, next), one.pods, one.replicas)
 	}
 	if v.state == nil {
 		return nil

@@ -9,10 +9,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/podstatus"
+	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/world"
 	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
@@ -24,10 +28,44 @@ type audit struct {
 	// nodes are how many pods run on each node, and waiting have none.
 	nodes   map[string]int32
 	waiting int32
+	// example is what decides in which pools one of the pods can run. Unsuitable is why such pods cannot, by a generation of a policy.
+	example    *corev1.Pod
+	unsuitable map[generation][]string
+}
+
+// generation is one version of a policy.
+type generation struct {
+	uid    types.UID
+	number int64
+}
+
+// unsuitableFor returns for each pool of a policy why the pods of an owner cannot run there, or "".
+func (r *policyRun) unsuitableFor(ctx context.Context, t *tally, a *audit) ([]string, error) {
+	if a.example == nil || t.compiled.Preferred {
+		return nil, nil
+	}
+	key := generation{t.of.UID, t.of.Generation}
+	if known, ok := a.unsuitable[key]; ok {
+		return known, nil
+	}
+	why, some := make([]string, t.compiled.Whole.Len()), false
+	for i := range why {
+		pod := placement.Successor(a.example, t.compiled.Whole, i, t.compiled.TolerationsOf(i), false)
+		var err error
+		if why[i], err = r.Room.Unsuitable(ctx, t.compiled.Whole.Pool(i).Labels, pod); err != nil {
+			return nil, err
+		}
+		some = some || why[i] != ""
+	}
+	if !some {
+		why = nil
+	}
+	a.unsuitable[key] = why
+	return why, nil
 }
 
 // auditFor counts the pods of an owner that a policy in Audit would divide, as they were when somebody last looked.
-func (r *policyRun) auditFor(ctx context.Context, t *tally, w *world.Workload, top world.Object) {
+func (r *policyRun) auditFor(ctx context.Context, t *tally, w *world.Workload, top world.Object) error {
 	a := r.audits[seats.OwnerOf(w).Key()]
 	if a == nil || a.shown != [2]int64{w.Replicas, w.Current} || r.Clock.Since(a.at) > auditAgain {
 		if !slices.ContainsFunc(r.due, func(d *world.Workload) bool { return d.UID == w.UID }) {
@@ -37,9 +75,24 @@ func (r *policyRun) auditFor(ctx context.Context, t *tally, w *world.Workload, t
 	s := t.compiled.Whole
 	if a == nil || s == nil {
 		t.unseen[top] = true
-		return
+		return nil
 	}
 	t.audited[top] = true
+	why, err := r.unsuitableFor(ctx, t, a)
+	if err != nil {
+		return err
+	}
+	t.noteUnsuitable(top, why)
+	if why != nil && !slices.Contains(why, "") {
+		return nil // the policy would not divide it
+	}
+	gaps := make([]sequence.Gap, s.Len())
+	for i := range why {
+		if why[i] != "" {
+			gaps[i].Count = sequence.All
+		}
+	}
+	s = s.Without(gaps)
 	have := make([]int32, s.Len())
 	sum := &t.audit
 	sum.Waiting += a.waiting
@@ -65,6 +118,7 @@ func (r *policyRun) auditFor(ctx context.Context, t *tally, w *world.Workload, t
 	if at := metav1.NewTime(a.at.Truncate(time.Minute)); sum.Oldest == nil || at.Before(sum.Oldest) {
 		sum.Oldest = &at
 	}
+	return nil
 }
 
 // audit looks at one workload of a policy in Audit that is due. Its pods have no seat, so no watch shows them.
@@ -91,10 +145,13 @@ func (r *policyRun) auditWorkload(ctx context.Context, w *world.Workload) error 
 	if err != nil {
 		return err
 	}
-	a := &audit{at: r.Clock.Now(), shown: [2]int64{w.Replicas, w.Current}, nodes: map[string]int32{}}
+	a := &audit{at: r.Clock.Now(), shown: [2]int64{w.Replicas, w.Current}, nodes: map[string]int32{}, unsuitable: map[generation][]string{}}
 	err = worldapi.Each(ctx, r.Uncached, &corev1.PodList{}, func(pod *corev1.Pod) error {
 		if c := metav1.GetControllerOfNoCopy(pod); c == nil || c.UID != w.UID || !podstatus.Active(pod) {
 			return nil
+		}
+		if a.example == nil {
+			a.example = nodefit.Shape(pod)
 		}
 		if pod.Spec.NodeName == "" {
 			a.waiting++

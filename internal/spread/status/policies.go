@@ -19,6 +19,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/world"
 )
@@ -30,6 +31,7 @@ type Policies struct {
 	Find *policy.Owners
 	// Registration is the name of the webhook's registration.
 	Registration string
+	Room         *poolroom.Reader
 	Metrics      *Metrics
 }
 
@@ -215,7 +217,7 @@ func (r *policyRun) countWorkload(ctx context.Context, w *world.Workload, regist
 	if len(selecting) == 0 || err != nil {
 		return err
 	}
-	p, err := r.Find.FindFor(ctx, w.Namespace, w.Ref, w)
+	p, err := r.Find.FindForThoughUnsuitable(ctx, w.Namespace, w.Ref, w)
 	if err != nil {
 		return err
 	}
@@ -236,11 +238,17 @@ func (r *policyRun) countWorkload(ctx context.Context, w *world.Workload, regist
 		case !reached:
 			t.notReached[top] = true
 		case p != nil && p.Policy != nil && p.Policy.UID == s.UID:
+			t.noteUnsuitable(top, p.Unsuitable)
+			if p.Nowhere() {
+				continue
+			}
 			if err := r.divideFor(ctx, t, p, w, top); err != nil {
 				return err
 			}
 		case s.Spec.Mode == stowage.PolicyAudit && wins:
-			r.auditFor(ctx, t, w, top)
+			if err := r.auditFor(ctx, t, w, top); err != nil {
+				return err
+			}
 		case p != nil:
 			t.shadowed[top] = true
 			if by := fmt.Sprintf("%s (%s %s/%s)", p.Source, top.Kind, top.Namespace, top.Name); t.status.ShadowedBy == "" || by < t.status.ShadowedBy {

@@ -19,7 +19,7 @@ type Metrics struct {
 // NewMetrics registers the metrics.
 func NewMetrics(set *metrics.Set) *Metrics {
 	return &Metrics{
-		workloads: set.GaugeVec("stowage_policy_workloads", "Workloads that a SpreadPolicy or a ClusterSpreadPolicy selects: balanced, unbalanced, audited, shadowed by another source, not_reached by the webhook, or kept by a volume", "kind", "namespace", "name", "state"),
+		workloads: set.GaugeVec("stowage_policy_workloads", "Workloads that a policy selects: balanced, unbalanced, audited, shadowed by another source, not_reached by the webhook, kept by a volume, or with an unsuitable pool", "kind", "namespace", "name", "state"),
 		pods:      set.GaugeVec("stowage_policy_pods", "Pods of these workloads: seated or without_seat; in mode Audit in_place, in_other_pool, outside of all pools, or waiting for a node", "kind", "namespace", "name", "state"),
 	}
 }
@@ -46,7 +46,7 @@ func (m *Metrics) set(tallies map[types.UID]*tally) {
 	})
 	for _, t := range all[:min(len(all), mostSeries)] {
 		st := t.status
-		workloads := map[string]int32{"shadowed": st.Shadowed, "not_reached": st.NotReached, "kept": st.KeptByVolume}
+		workloads := map[string]int32{"shadowed": st.Shadowed, "not_reached": st.NotReached, "kept": st.KeptByVolume, "unsuitable": st.Unsuitable}
 		pods := map[string]int32{}
 		if a := st.Audit; a != nil {
 			workloads["audited"] = a.Workloads

@@ -31,6 +31,7 @@ type tally struct {
 	audited                           map[world.Object]bool               // with the pods in [tally.audit]
 	unseen                            map[world.Object]bool               // of a policy in Audit, and not looked at yet
 	shadowed, notReached, keptInPlace map[world.Object]bool
+	unsuitable                        map[world.Object]bool // a pool of this policy is not for its pods
 	audit                             stowage.PolicyAuditStatus
 	pools                             map[string]*stowage.PolicyPoolStatus
 	balanced                          int32
@@ -41,7 +42,7 @@ func newTally(of *policy.SpreadPolicy, compiled policy.Compiled, was, is client.
 	t := &tally{
 		of: of, compiled: compiled, was: was, is: is, status: status, fields: fieldsOf(spec),
 		divided: map[world.Object]*division.Division{}, audited: map[world.Object]bool{}, unseen: map[world.Object]bool{},
-		shadowed: map[world.Object]bool{}, notReached: map[world.Object]bool{}, keptInPlace: map[world.Object]bool{},
+		shadowed: map[world.Object]bool{}, notReached: map[world.Object]bool{}, keptInPlace: map[world.Object]bool{}, unsuitable: map[world.Object]bool{},
 		pools: map[string]*stowage.PolicyPoolStatus{},
 	}
 	*status = stowage.SpreadPolicyStatus{Conditions: status.Conditions}
@@ -51,12 +52,26 @@ func newTally(of *policy.SpreadPolicy, compiled policy.Compiled, was, is client.
 	return t
 }
 
+// noteUnsuitable notes for each pool why the pods of a workload cannot run there, or "".
+func (t *tally) noteUnsuitable(top world.Object, why []string) {
+	for i := range why {
+		if why[i] == "" {
+			continue
+		}
+		t.unsuitable[top] = true
+		text := fmt.Sprintf("pool %s for %s %s/%s: %s", t.compiled.Whole.Pool(i).Name, top.Kind, top.Namespace, top.Name, why[i])
+		if t.status.UnsuitableExample == "" || text < t.status.UnsuitableExample {
+			t.status.UnsuitableExample = text
+		}
+	}
+}
+
 // describe fills in the status.
 func (t *tally) describe(nodes []corev1.Node) {
 	st := t.status
 	st.ObservedGeneration, st.ObservedFields = t.of.Generation, t.fields
 	st.Shadowed, st.NotReached, st.KeptByVolume = int32(len(t.shadowed)), int32(len(t.notReached)), int32(len(t.keptInPlace))
-	st.Workloads = int32(len(t.divided))
+	st.Workloads, st.Unsuitable = int32(len(t.divided)), int32(len(t.unsuitable))
 	for _, d := range t.divided {
 		for i := range d.Pools {
 			p := &d.Pools[i]

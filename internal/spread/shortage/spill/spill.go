@@ -311,7 +311,7 @@ func Ordinals(v View, next []Pool, pods []Pod, ordinals []int64, replicas int64,
 	out, home := map[int64]int{}, map[int64]bool{}
 	away := make([][]int64, len(next)) // by their own pool
 	note := func(n int64, pool int) {
-		own, err := v.Strategy.SeatAt(n + 1)
+		own, err := v.Strategy.Nth(n + 1)
 		if _, known := out[n]; known || err != nil || n >= replicas || own.Pool == pool || next[own.Pool].Phase == Available {
 			return
 		}
@@ -323,7 +323,7 @@ func Ordinals(v View, next []Pool, pods []Pod, ordinals []int64, replicas int64,
 	}
 	for i := range pods {
 		note(ordinals[i], pods[i].Seat.Pool)
-		own, err := v.Strategy.SeatAt(ordinals[i] + 1)
+		own, err := v.Strategy.Nth(ordinals[i] + 1)
 		home[ordinals[i]] = err == nil && own.Pool == pods[i].Seat.Pool && pods[i].Node
 	}
 	// 2. Those for whom their own pool has seats are to return: first who runs there, then the lowest.
