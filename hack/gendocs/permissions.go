@@ -54,6 +54,7 @@ var purposes = map[string]string{
 	"events.events.k8s.io":                             "events about what Stowage does",
 	"flexdaemonsettemplates.flexdaemonsets.xai":        "FlexDaemonsetTemplates",
 	"flexdaemonsettemplates/status.flexdaemonsets.xai": "the status of FlexDaemonsetTemplates",
+	"persistentvolumeclaims":                           "which pods of a StatefulSet have volumes from before a policy came",
 	"poolstates.stowage.dev":                           "pools without room",
 	"seatledgers.stowage.dev":                          "seats of pods that were admitted and are not created yet",
 	"clusterspreadpolicies.stowage.dev":                "ClusterSpreadPolicies",

@@ -302,7 +302,8 @@ func (s *subject) divide(ctx context.Context, f *spreadFacts, p *policy.Policy) 
 	case err != nil && !apierrors.IsForbidden(err):
 		return err
 	}
-	d.AddTargets(p.Whole, replicas)
+	kept, _ := p.KeptTargets(replicas)
+	d.AddTargets(p.Whole, replicas, kept)
 	f.Replicas, f.Pools = replicas, poolsOf(&d)
 	return nil
 }

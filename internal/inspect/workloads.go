@@ -200,11 +200,13 @@ func (g *group) add(ctx context.Context, i *Inspector, nodes nodeLabels, m *podO
 			replicas = scale.Replicas
 		}
 	}
-	g.AddTargets(p.Whole, replicas)
+	kept, outside := p.KeptTargets(replicas)
+	g.AddTargets(p.Whole, replicas, kept)
 	g.Shortages = p.Shortages()
-	unseated := min(m.unseated, max(0, p.Strategy.Seats()-seated))
+	without := max(0, m.unseated-outside)
+	unseated := min(without, max(0, p.Strategy.Seats()-seated))
 	g.Division.Unseated += unseated
-	g.overflow += m.unseated - unseated
+	g.overflow += without - unseated
 	return nil
 }
 

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -529,6 +530,109 @@ func TestUnsuitablePools(t *testing.T) {
 	n.Revise(t, web, "2")
 	n.RolledOut(t, web)
 	n.InPools(t, "web", "od=3 spot=12")
+}
+
+// A policy that comes after a StatefulSet with volumes keeps each of its pods in the pool in which it runs, for as long as it has its
+// claim. A pod that runs in no pool gets no seat. New ordinals follow the policy, and so does one whose claim is gone.
+func TestPolicyKeepsVolumes(t *testing.T) {
+	t.Parallel()
+	n := newTenant(t)
+	for _, pool := range []string{"od", "spot", "other"} {
+		n.PoolNode(t, pool, "1", 50)
+	}
+	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "db"}}
+	set.Spec.Replicas, set.Spec.Selector, set.Spec.Template = new(int32(0)), &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, suite.PodTemplate("db")
+	set.Spec.PodManagementPolicy, set.Spec.UpdateStrategy.Type = appsv1.ParallelPodManagement, appsv1.OnDeleteStatefulSetStrategyType
+	suite.OneCPU(&set.Spec.Template.Spec)
+	set.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: corev1.PersistentVolumeClaimSpec{
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: new(""),
+		Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+	}}}
+	must(t, n.Create(t.Context(), set))
+
+	// 1. Each pod runs where its node selector of then said. Claims are bound to volumes as a provisioner would.
+	on := func(pool string, replicas int) {
+		t.Helper()
+		was := set.DeepCopy()
+		set.Spec.Replicas = new(int32(replicas))
+		if pool == "" {
+			set.Spec.Template.Spec.NodeSelector = nil
+		} else {
+			set.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: n.Namespace + "-" + pool + "-1"}
+		}
+		must(t, n.Patch(t.Context(), set, client.MergeFrom(was)))
+		for i := range replicas {
+			n.provide(t, fmt.Sprintf("data-db-%d", i))
+		}
+		n.Ready(t, "db", replicas)
+	}
+	on("od", 3)
+	on("other", 4)
+	on("", 4)
+	time.Sleep(time.Until(set.CreationTimestamp.Add(2 * time.Second))) // times of creation are in whole seconds
+	p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "all"}, Spec: stowage.SpreadPolicySpec{
+		Mode: stowage.PolicyEnforce, Kinds: []stowage.OwnerKind{{Group: "apps", Kind: "StatefulSet"}},
+	}}
+	for _, of := range []versprei.Pool{n.Pool("od", 20), n.Pool("spot", 80)} {
+		p.Spec.Pools = append(p.Spec.Pools, stowage.PolicyPool{Name: of.Name, NodeSelector: of.NodeLabel, Weight: of.Weight})
+	}
+	must(t, n.Create(t.Context(), p))
+	kept := func(want string) {
+		t.Helper()
+		eventuallyWithin(t, time.Minute, "the record is "+want, func() (bool, error) {
+			state, err := n.PoolState(t.Context(), set.UID)
+			if state == nil || state.Kept == nil || err != nil {
+				return false, err
+			}
+			var out []string
+			for _, ordinal := range slices.Sorted(maps.Keys(state.Kept.Ordinals)) {
+				out = append(out, ordinal+"="+ledger.PoolName(state.Kept.Ordinals[ordinal]))
+			}
+			return strings.Join(out, " ") == want, nil
+		})
+	}
+	kept("0=od 1=od 2=od 3=")
+	n.InPools(t, "db", "=1 od=3") // adopted, but for the one outside
+
+	// 2. Pods that come again keep their pools, and new ordinals follow the policy, which has the third of five in od.
+	for _, i := range []int{1, 3} {
+		must(t, n.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: fmt.Sprintf("db-%d", i)}}))
+	}
+	n.Ready(t, "db", 4)
+	n.InPools(t, "db", "=1 od=3")
+	on("", 10)
+	n.InPools(t, "db", "=1 od=4 spot=5")
+	eventuallyWithin(t, time.Minute, "the status counts the set, and finds it balanced", func() (bool, error) {
+		err := n.Get(t.Context(), client.ObjectKeyFromObject(p), p)
+		return p.Status.KeptByVolume == 1 && p.Status.Balanced == "1/1" && p.Status.WithoutSeat == 0, err
+	})
+	if out, _, exit := command(t, cluster, "status", "-n", n.Namespace); exit != 0 || !strings.Contains(out, "1 StatefulSet(s) have pods that stay where their volumes are") {
+		t.Errorf("status is %d:\n%s", exit, out)
+	}
+}
+
+// provide binds a claim to a volume of its own, as a provisioner would.
+func (n *tenant) provide(t *testing.T, claim string) {
+	t.Helper()
+	eventually(t, claim+" is there", func() (bool, error) {
+		c := &corev1.PersistentVolumeClaim{}
+		if err := n.Get(t.Context(), n.Key(claim), c); err != nil {
+			return false, client.IgnoreNotFound(err)
+		}
+		if c.Spec.VolumeName != "" {
+			return true, nil
+		}
+		name := n.Namespace + "-" + claim
+		volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{
+			Capacity: c.Spec.Resources.Requests, AccessModes: c.Spec.AccessModes, ClaimRef: &corev1.ObjectReference{Namespace: c.Namespace, Name: c.Name, UID: c.UID},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/none"}},
+		}}
+		if err := n.Create(t.Context(), volume); err != nil {
+			return false, client.IgnoreAlreadyExists(err)
+		}
+		t.Cleanup(func() { _ = cluster.Client.Delete(context.Background(), volume) })
+		return false, nil
+	})
 }
 
 // A cluster that has the kinds of an older version has no policies. Everything else works, and says so. Once the kinds are there, policies

@@ -2,6 +2,7 @@ package v1alpha1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // PoolState records which node pools have no room for the pods of one workload, and which are unsuitable for them. The leader of
@@ -34,6 +35,11 @@ type PoolState struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	Unsuitable []UnsuitablePool `json:"unsuitable,omitempty"`
+
+	// Kept are the pods of a StatefulSet that is older than its policy. Their volumes may be where they run.
+	//
+	// +optional
+	Kept *KeptOrdinals `json:"kept,omitempty"`
 
 	// Ordinals are the pods of a StatefulSet that have a seat in another pool than the strategy's, by ordinal. The
 	// values are the names of those pools.
@@ -110,6 +116,16 @@ type UnsuitablePool struct {
 	Since metav1.Time `json:"since"`
 	// Why says what of the nodes does not fit the pods.
 	Why string `json:"why"`
+}
+
+// KeptOrdinals records where the volumes of a StatefulSet's pods may be. A pod is in it for as long as its claims exist.
+type KeptOrdinals struct {
+	// Policy is the UID of the policy for which the record was made.
+	Policy types.UID `json:"policy"`
+	// Ordinals are the names of the pools in which the pods ran, by ordinal. Empty stands for none of the pools: such a pod has no seat.
+	//
+	// +optional
+	Ordinals map[string]string `json:"ordinals,omitempty"`
 }
 
 // PoolStateList is a list of PoolStates.

@@ -297,8 +297,8 @@ type SpreadPolicyStatus struct {
 	// NotReached is how many workloads the policy selects that the webhook is not asked about, or leaves alone.
 	// +optional
 	NotReached int32 `json:"notReached,omitempty"`
-	// KeptByVolume are StatefulSets that the policy leaves alone: they are older than the policy, and their volumes may be where their
-	// pods run.
+	// KeptByVolume are StatefulSets that are older than the policy. Each of their pods stays in the pool in which it ran, for as long as
+	// it has the volumes of then.
 	// +optional
 	KeptByVolume int32 `json:"keptByVolume,omitempty"`
 	// Unsuitable is how many workloads the policy selects whose pods cannot run in some pool. No node of it could take one, were the node

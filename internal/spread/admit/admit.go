@@ -96,6 +96,9 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 		switch err := f.assign(ctx, &a, req, &d); {
 		case errors.Is(err, sequence.ErrFull):
 			f.admitFull(&a, req.Traceless(), &d)
+		case errors.Is(err, policy.ErrKept):
+			d.Summary = "one without a seat, because " + err.Error()
+			return d, nil
 		case err != nil:
 			return feature.Decision{}, err
 		}

@@ -23,6 +23,7 @@ func (f *Finder) bind(ctx context.Context, p *Policy, namespace string, chain wo
 	if bottom := chain.Bottom(); bottom != nil {
 		p.FirstOrdinal = bottom.FirstOrdinal
 	}
+	p.KeepsVolumes = p.Policy != nil && p.Policy.KeepsVolumes(chain.Bottom())
 	if p.Whole == nil || p.Spill == nil && p.Policy == nil || p.Root == nil {
 		return nil
 	}

@@ -2,11 +2,14 @@ package policy
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
@@ -137,6 +140,62 @@ func TestFindWithUnsuitablePools(t *testing.T) {
 				if whole, now := p.Whole.Target(i, 12), p.Strategy.Target(i, 12); whole != tc.whole[i] || now != tc.now[i] {
 					t.Errorf("pool %d has %d pods, and %d now", i, whole, now)
 				}
+			}
+		})
+	}
+}
+
+// The pods of a StatefulSet that is older than its policy keep the pools of their volumes. Nothing is divided before that is recorded.
+func TestFindKeepsVolumes(t *testing.T) {
+	of := ref("StatefulSet", "db")
+	of.UID = "root"
+	p := clusterPolicy("p", 0, func(s *stowage.SpreadPolicySpec) { s.Kinds = []stowage.OwnerKind{{Group: "apps", Kind: "StatefulSet"}} })
+	older := p.CreationTimestamp.Add(-time.Hour)
+	keys := CompilePolicy(FromClusterSpreadPolicy(p)).Whole
+	kept := func(policy types.UID) *stowage.KeptOrdinals {
+		return &stowage.KeptOrdinals{Policy: policy, Ordinals: map[string]string{"5": keys.PoolKey(0), "6": keys.PoolKey(1), "7": "", "8": "arm@x"}}
+	}
+	for name, tc := range map[string]struct {
+		volumes bool
+		created time.Time
+		kept    *stowage.KeptOrdinals
+		seats   []int // the pools of the pods with the ordinals 5 to 9; -1 is none
+		targets []int64
+		outside int64
+	}{
+		"no volumes":                {created: older, seats: []int{0, 0, 1, 1, 0}},
+		"it is newer":               {volumes: true, created: older.Add(2 * time.Hour), kept: kept("p"), seats: []int{0, 0, 1, 1, 0}},
+		"nothing is recorded":       {volumes: true, created: older},
+		"a record of anothers":      {volumes: true, created: older, kept: kept("q")},
+		"where volumes may be":      {volumes: true, created: older, kept: kept("p"), seats: []int{0, 1, -1, -1, 0}, targets: []int64{2, 1}, outside: 2},
+		"a record without ordinals": {volumes: true, created: older, kept: &stowage.KeptOrdinals{Policy: "p"}, seats: []int{0, 0, 1, 1, 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := world.Objects{Workloads: []*world.Workload{{Ref: of, Namespace: "ns", Created: tc.created, Volumes: tc.volumes, FirstOrdinal: 5, Labelled: true}}}
+			o.Policies.Cluster = append(o.Policies.Cluster, p)
+			o.PoolStates = []stowage.PoolState{{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "root"}, Kept: tc.kept}}
+			f := NewFinder(manifests.New(o), Settings{})
+			found, err := f.Find(t.Context(), Pod{Namespace: "ns", Owner: of})
+			if err != nil || (found == nil) != (tc.seats == nil) {
+				t.Fatalf("the policy is %+v, %v", found, err)
+			}
+			if selected, err := f.FindSelected(t.Context(), Pod{Namespace: "ns", Owner: of}); err != nil || selected == nil {
+				t.Fatalf("it is not selected: %v", err)
+			}
+			for i, want := range tc.seats {
+				seat, err := found.SeatAt(int64(i + 1))
+				if got := seat.Pool; want < 0 && !errors.Is(err, ErrKept) || want >= 0 && (err != nil || got != want) {
+					t.Errorf("ordinal %d has the pool %d (%v), want %d", 5+i, got, err, want)
+				}
+				if own, _ := found.Whole.Nth(int64(i + 1)); err == nil && (own.Pool == seat.Pool) != (own == seat) {
+					t.Errorf("ordinal %d has the seat %v, and by the strategy %v", 5+i, seat, own)
+				}
+			}
+			if found == nil {
+				return
+			}
+			if targets, outside := found.KeptTargets(5); !slices.Equal(targets, tc.targets) || outside != tc.outside {
+				t.Errorf("the targets are %v, with %d outside", targets, outside)
 			}
 		})
 	}

@@ -83,15 +83,13 @@ type Pod struct {
 
 // Find returns the policy for a pod, or nil if it has none.
 func (f *Finder) Find(ctx context.Context, pod Pod) (*Policy, error) {
-	p, err := f.FindThoughUnsuitable(ctx, pod)
-	if p != nil && p.Nowhere() {
-		return nil, err
-	}
-	return p, err
+	p, err := f.FindSelected(ctx, pod)
+	return p.dividing(), err
 }
 
-// FindThoughUnsuitable is [Finder.Find]. It also returns a policy of which no pool suits the pod's workload: see [Policy.Nowhere].
-func (f *Finder) FindThoughUnsuitable(ctx context.Context, pod Pod) (*Policy, error) {
+// FindSelected is [Finder.Find]. It also returns a policy that selects the pod's workload and does not divide it now: see
+// [Policy.Nowhere] and [Policy.Unrecorded].
+func (f *Finder) FindSelected(ctx context.Context, pod Pod) (*Policy, error) {
 	// 1. What there is: what made the pod, and a PodDistributor. There may be many Jobs, so they are looked up only where it
 	// matters.
 	chain, isJob := world.Chain{Refs: []world.Ref{pod.Owner}}, pod.Owner.IsJob()
@@ -165,9 +163,6 @@ func (f *Finder) policyFor(ctx context.Context, namespace string, chain world.Ch
 		return known.policy, nil
 	}
 	policy := first(selecting(indexes, o))
-	if policy != nil && policy.KeepsVolumes(chain.Bottom()) {
-		policy = nil
-	}
 	if o.ref.UID != "" {
 		f.chosen.Add(key, choice{indexes, o.labels, o.template, policy}, choiceBytes, rememberFor)
 	}
@@ -204,23 +199,23 @@ func (f *Finder) Others(ctx context.Context, pod Pod, winner *Policy) (out []Oth
 	if err != nil {
 		return nil, err
 	}
-	nowhere := false
+	var selected *Policy // by a policy that does not divide it now
 	if winner == nil && len(selecting) > 0 {
-		p, err := f.FindThoughUnsuitable(ctx, pod)
-		if err != nil {
+		if selected, err = f.FindSelected(ctx, pod); err != nil {
 			return nil, err
 		}
-		nowhere = p != nil
 	}
 	for _, s := range selecting {
 		switch {
 		case winner != nil && winner.Policy != nil && winner.Policy.UID == s.UID && winner.Policy.Kind == s.Kind:
 		case s.Spec.Mode != stowage.PolicyEnforce:
 			out = append(out, Other{s.String(), "it is in Audit"})
-		case s.KeepsVolumes(chain.Bottom()):
-			out = append(out, Other{s.String(), "the StatefulSet is older than the policy, and its volumes may be where its pods run"})
-		case winner == nil && nowhere:
-			out, nowhere = append(out, Other{s.String(), "the pods can run in none of its pools"}), false
+		case winner == nil && selected != nil:
+			why := "the pods can run in none of its pools"
+			if selected.Unrecorded() {
+				why = "the StatefulSet is older than the policy, and the leader has not recorded yet where its volumes may be"
+			}
+			out, selected = append(out, Other{s.String(), why}), nil
 		case winner == nil:
 		case winner.Policy == nil:
 			out = append(out, Other{s.String(), "a PodDistributor or annotations win over policies"})

@@ -39,15 +39,12 @@ func NewOwners(f *Finder, podOf func(namespace string, owner types.UID) string, 
 // FindFor returns the policy for the pods of an owner, or nil if they have none. The workload w is what is known of the owner;
 // it may be nil.
 func (o *Owners) FindFor(ctx context.Context, namespace string, owner world.Ref, w *world.Workload) (*Policy, error) {
-	p, err := o.FindForThoughUnsuitable(ctx, namespace, owner, w)
-	if p != nil && p.Nowhere() {
-		return nil, err
-	}
-	return p, err
+	p, err := o.FindForSelected(ctx, namespace, owner, w)
+	return p.dividing(), err
 }
 
-// FindForThoughUnsuitable is to [Owners.FindFor] what [Finder.FindThoughUnsuitable] is to [Finder.Find].
-func (o *Owners) FindForThoughUnsuitable(ctx context.Context, namespace string, owner world.Ref, w *world.Workload) (*Policy, error) {
+// FindForSelected is to [Owners.FindFor] what [Finder.FindSelected] is to [Finder.Find].
+func (o *Owners) FindForSelected(ctx context.Context, namespace string, owner world.Ref, w *world.Workload) (*Policy, error) {
 	pod := Pod{Namespace: namespace, Owner: owner}
 	switch {
 	case w != nil && owner.HasTemplate():
@@ -58,7 +55,7 @@ func (o *Owners) FindForThoughUnsuitable(ctx context.Context, namespace string, 
 			return nil, err
 		}
 	}
-	return o.FindThoughUnsuitable(ctx, pod)
+	return o.FindSelected(ctx, pod)
 }
 
 // ownerKey tells owners apart. A UID alone does not: nobody checks the one in a pod's reference, and it may be of another namespace.

@@ -8,6 +8,7 @@
 package policy
 
 import (
+	"errors"
 	"slices"
 	"strconv"
 	"time"
@@ -75,6 +76,9 @@ func (c *Compiled) TolerationsOf(pool int) []corev1.Toleration {
 	return nil
 }
 
+// ErrKept means that a pod gets no seat, because its volume may be where no pool is.
+var ErrKept = errors.New("its volume may be outside all pools")
+
 // Policy is what holds for the pods of one workload now.
 type Policy struct {
 	Compiled
@@ -85,6 +89,9 @@ type Policy struct {
 	// Unsuitable says for each pool why no pod of the workload can run there, or "". It is nil if all pools are suitable. Whole has
 	// no seats in pools that are not.
 	Unsuitable []string
+	// KeepsVolumes says that the workload is a StatefulSet with volumes that is older than the policy. A volume may be where its pod runs,
+	// and then the pod can run nowhere else.
+	KeepsVolumes bool
 	// Root is the uppermost workload, or nil if that is not known.
 	Root *world.Workload
 	// FirstOrdinal is the ordinal of the first pod, for the owner of a StatefulSet.
@@ -100,6 +107,54 @@ func (c Compiled) Unbound() *Policy { return &Policy{Compiled: c, Strategy: c.Wh
 // Nowhere reports whether the pods of the workload can run in no pool. Then the policy does not select the workload.
 func (p *Policy) Nowhere() bool { return p.Unsuitable != nil && !slices.Contains(p.Unsuitable, "") }
 
+// Unrecorded reports whether the workload is a StatefulSet that is older than its policy, and nobody has recorded yet where its volumes
+// may be. Until then the policy does not divide it.
+func (p *Policy) Unrecorded() bool { return p.KeepsVolumes && p.kept() == nil }
+
+// kept returns where the volumes may be of a StatefulSet that is older than its policy, or nil.
+func (p *Policy) kept() *stowage.KeptOrdinals {
+	if !p.KeepsVolumes || p.State == nil || p.State.Kept == nil || p.State.Kept.Policy != p.From.UID {
+		return nil
+	}
+	return p.State.Kept
+}
+
+// dividing returns the policy if it divides the workload now, or nil.
+func (p *Policy) dividing() *Policy {
+	if p != nil && (p.Nowhere() || p.Unrecorded()) {
+		return nil
+	}
+	return p
+}
+
+// KeptTargets returns how many of n pods each pool should have, where volumes keep some of them. It is nil where none are kept.
+// Outside is how many of the n pods get no seat for that reason.
+func (p *Policy) KeptTargets(n int64) (targets []int64, outside int64) {
+	kept := p.kept()
+	if kept == nil || len(kept.Ordinals) == 0 {
+		return nil, 0
+	}
+	targets = make([]int64, p.Whole.Len())
+	for i := range targets {
+		targets[i] = p.Whole.Target(i, n)
+	}
+	for text, key := range kept.Ordinals {
+		ordinal, err := strconv.ParseInt(text, 10, 64)
+		rank := ordinal - p.FirstOrdinal + 1
+		own, errOwn := p.Whole.Nth(rank)
+		if err != nil || errOwn != nil || rank > n {
+			continue
+		}
+		targets[own.Pool]--
+		if pool, known := p.Pool(key); known {
+			targets[pool]++
+		} else {
+			outside++
+		}
+	}
+	return targets, outside
+}
+
 // WorkloadCreated is when the uppermost workload was created, or zero if that is not known.
 func (p *Policy) WorkloadCreated() time.Time {
 	if p.Root == nil {
@@ -109,8 +164,21 @@ func (p *Policy) WorkloadCreated() time.Time {
 }
 
 // SeatAt returns the seat of a pod with an ordinal of its own, by its rank. While the pod's pool has no room, the pod
-// may have a seat in another one.
+// may have a seat in another one. A pod whose volume may be where it ran before the policy came keeps that pool. It returns ErrKept if
+// that was none of the pools.
 func (p *Policy) SeatAt(rank int64) (sequence.Seat, error) {
+	if kept := p.kept(); kept != nil {
+		if key, ok := kept.Ordinals[strconv.FormatInt(rank+p.FirstOrdinal-1, 10)]; ok {
+			pool, known := p.Pool(key)
+			if !known {
+				return sequence.Seat{}, ErrKept
+			}
+			if own, err := p.Whole.Nth(rank); err == nil && own.Pool == pool {
+				return own, nil
+			}
+			return sequence.Seat{Pool: pool, Ordinal: sequence.MovedOrdinals + rank}, nil
+		}
+	}
 	if p.State != nil && p.Spill != nil {
 		if pool, ok := p.Pool(p.State.Ordinals[strconv.FormatInt(rank+p.FirstOrdinal-1, 10)]); ok {
 			return sequence.Seat{Pool: pool, Ordinal: sequence.MovedOrdinals + rank}, nil

@@ -44,7 +44,11 @@ func shownOf(p *policy.Policy, records []seats.Record) string {
 	} else if p.Policy != nil {
 		generation = p.Policy.Generation
 	}
-	return fmt.Sprintf("%s %d %v %t %s %d %x ", p.Strategy.Fingerprint(), generation, p.Short(), p.Evict, p.Repair, len(records), sum)
+	kept := 0
+	if p.KeepsVolumes {
+		kept = len(p.State.Kept.Ordinals)
+	}
+	return fmt.Sprintf("%s %d %d %v %t %s %d %x ", p.Strategy.Fingerprint(), generation, kept, p.Short(), p.Evict, p.Repair, len(records), sum)
 }
 
 func liveRecords(records []seats.Record) []seats.Record {

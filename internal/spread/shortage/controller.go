@@ -105,6 +105,8 @@ type run struct {
 	limit *fair.Limiter[string]      // of evictions, by namespace
 	looks *fair.Limiter[string]      // of requests for pods that wait in pools which may be unsuitable, by namespace
 
+	looked int // how often; only its ticker uses it
+
 	mu     sync.Mutex
 	known  map[types.UID]*memory
 	shapes map[string]*corev1.Node // the largest node last seen of a pool, by its labels
@@ -181,6 +183,9 @@ func workloadOf(state *stowage.PoolState) (world.Object, bool) {
 	return world.Object{}, false
 }
 
+// lookRarely is how many looks there are for one at the workloads whose pods do not wait, and that have no pool without room.
+const lookRarely = 10
+
 // look looks at the workloads of which pods wait, and at those with a PoolState.
 func (r *run) look(ctx context.Context) {
 	there := map[types.UID]bool{}
@@ -194,7 +199,7 @@ func (r *run) look(ctx context.Context) {
 		if top == nil {
 			continue
 		}
-		p, err := r.Policies.FindForThoughUnsuitable(ctx, owner.Namespace, seats.Ref(owner), bottom)
+		p, err := r.Policies.FindForSelected(ctx, owner.Namespace, seats.Ref(owner), bottom)
 		if err != nil {
 			r.Log.Error(err, "the policy of pods that wait is not known", "namespace", owner.Namespace, "kind", owner.Kind, "name", owner.Name)
 			continue
@@ -203,6 +208,11 @@ func (r *run) look(ctx context.Context) {
 			there[top.UID] = true
 			r.work.AddUnlessFailing(world.Object{Namespace: owner.Namespace, Ref: top.Ref})
 		}
+	}
+	r.looked++
+	rarely := r.looked%lookRarely == 1
+	if rarely {
+		r.lookForVolumes(ctx, there)
 	}
 	var states stowage.PoolStateList
 	if err := r.Cached.List(ctx, &states, client.InNamespace(metav1.NamespaceAll), client.UnsafeDisableDeepCopy); err != nil {
@@ -219,7 +229,9 @@ func (r *run) look(ctx context.Context) {
 			continue
 		}
 		there[w.UID] = true
-		r.work.AddUnlessFailing(w)
+		if rarely || len(state.Pools) > 0 || len(state.Ordinals) > 0 {
+			r.work.AddUnlessFailing(w)
+		}
 	}
 	r.mu.Lock()
 	gone := slices.Collect(maps.Keys(r.known))

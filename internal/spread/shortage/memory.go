@@ -23,6 +23,7 @@ type memory struct {
 	waited map[string]time.Time
 	looked map[string]poolroom.Checkpoint
 	judged map[string]judged // by pool name
+	kept   time.Time         // when the volumes of a StatefulSet were looked for
 	limit  *rate.Limiter
 	pools  map[string]bool    // pools with metrics
 	jobs   map[types.UID]bool // whether the pods of a Job may be moved, which never changes

@@ -46,13 +46,17 @@ func (r *run) reconcile(ctx context.Context, w world.Object) (reconcile.Result, 
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	kept, err := r.keepVolumes(ctx, v, m)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
 	next := spill.Next(v.View, v.pools, r.Timing.Probes)
 	for i := range next {
 		m.waited[v.policy.Whole.Pool(i).Name] = next[i].Waited
 	}
 	r.publish(v, m, next)
 	r.askToYield(v, next)
-	is := stowage.PoolState{Pools: spill.ToPoolRooms(next, v.policy.Whole), Unsuitable: unsuitable, Ordinals: ordinalsOf(v, next)}
+	is := stowage.PoolState{Pools: spill.ToPoolRooms(next, v.policy.Whole), Unsuitable: unsuitable, Kept: kept, Ordinals: ordinalsOf(v, next)}
 	switch result, err := r.store(ctx, w, v, is); {
 	case err != nil:
 		return reconcile.Result{}, err
@@ -119,7 +123,7 @@ const (
 
 // store writes the state of a workload's pools, if it differs from the one that was seen.
 func (r *run) store(ctx context.Context, w world.Object, v *picture, is stowage.PoolState) (storeResult, error) {
-	empty := is.Pools == nil && is.Unsuitable == nil && len(is.Ordinals) == 0
+	empty := is.Pools == nil && is.Unsuitable == nil && is.Kept == nil && len(is.Ordinals) == 0
 	if v.state == nil && empty {
 		return unchanged, nil
 	}
@@ -131,7 +135,8 @@ func (r *run) store(ctx context.Context, w world.Object, v *picture, is stowage.
 		err = r.Uncached.Create(ctx, &is)
 	case empty:
 		err = r.delete(ctx, v.state)
-	case equality.Semantic.DeepEqual(v.state.Pools, is.Pools) && equality.Semantic.DeepEqual(v.state.Unsuitable, is.Unsuitable) && maps.Equal(v.state.Ordinals, is.Ordinals):
+	case equality.Semantic.DeepEqual(v.state.Pools, is.Pools) && equality.Semantic.DeepEqual(v.state.Unsuitable, is.Unsuitable) &&
+		equality.Semantic.DeepEqual(v.state.Kept, is.Kept) && maps.Equal(v.state.Ordinals, is.Ordinals):
 		return unchanged, nil
 	default:
 		is.ObjectMeta = *v.state.ObjectMeta.DeepCopy()
@@ -271,11 +276,7 @@ func ordinalsOf(v *picture, next []spill.Pool) map[string]string {
 		}
 		ordinals := make([]int64, len(one.pods))
 		for i := range one.records {
-			n, err := strconv.ParseInt(placement.OrdinalInName(one.records[i].Name), 10, 64)
-			if err != nil {
-				n = -1
-			}
-			ordinals[i] = n - one.FirstOrdinal
+			ordinals[i] = rankInName(one, i) - 1
 		}
 		for n, pool := range spill.Ordinals(v.View, next, one.pods, ordinals, one.replicas, now) {
 			if out == nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -186,9 +187,25 @@ func closed(v *picture, next []spill.Pool) []spill.Pool {
 // own, and for workloads that no pool suits. Their successors need no place in another pool.
 func unsuitableMoves(v *picture, one *member) (out []int) {
 	for i := range one.pods {
-		if p := &one.pods[i]; v.unsuitable[p.Seat.Pool] && p.Waits > 0 {
-			out = append(out, i)
+		p := &one.pods[i]
+		if !v.unsuitable[p.Seat.Pool] || p.Waits == 0 {
+			continue
 		}
+		if one.ordinals && !v.policy.Nowhere() { // its volume may keep it there
+			if own, err := v.policy.SeatAt(rankInName(one, i)); err != nil || own.Pool == p.Seat.Pool {
+				continue
+			}
+		}
+		out = append(out, i)
 	}
 	return out
+}
+
+// rankInName returns the rank of a StatefulSet's pod, from 1, or 0 if its name does not say it.
+func rankInName(one *member, i int) int64 {
+	n, err := strconv.ParseInt(placement.OrdinalInName(one.records[i].Name), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n - one.FirstOrdinal + 1
 }

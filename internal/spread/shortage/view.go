@@ -80,19 +80,19 @@ func (r *run) members(ctx context.Context, w world.Object, m *memory) ([]*member
 	return out, nil
 }
 
-// see looks at a workload. It returns nil if no policy has its pods move from pools without room, or from unsuitable ones.
+// see looks at a workload. It returns nil if there is nothing to record of its policy.
 func (r *run) see(ctx context.Context, w world.Object, m *memory) (*picture, error) {
 	members, err := r.members(ctx, w, m)
 	if err != nil || len(members) == 0 {
 		return nil, err
 	}
 	for _, one := range members {
-		if one.policy, err = r.Policies.FindForThoughUnsuitable(ctx, w.Namespace, one.Ref, one.Workload); err != nil {
+		if one.policy, err = r.Policies.FindForSelected(ctx, w.Namespace, one.Ref, one.Workload); err != nil {
 			return nil, err
 		}
 	}
 	p := members[0].policy
-	if p == nil || p.Strategy == nil || p.Spill == nil && !judges(p) {
+	if p == nil || p.Strategy == nil || p.Spill == nil && !judges(p) && !p.KeepsVolumes {
 		return nil, nil
 	}
 	now, n := r.Clock.Now(), p.Whole.Len()

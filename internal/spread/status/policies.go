@@ -217,7 +217,7 @@ func (r *policyRun) countWorkload(ctx context.Context, w *world.Workload, regist
 	if len(selecting) == 0 || err != nil {
 		return err
 	}
-	p, err := r.Find.FindForThoughUnsuitable(ctx, w.Namespace, w.Ref, w)
+	p, err := r.Find.FindForSelected(ctx, w.Namespace, w.Ref, w)
 	if err != nil {
 		return err
 	}
@@ -233,13 +233,16 @@ func (r *policyRun) countWorkload(ctx context.Context, w *world.Workload, regist
 		}
 		wins := p == nil || p.Policy != nil && s.Before(p.Policy)
 		switch {
-		case s.KeepsVolumes(chain.Bottom()):
+		case s.Spec.Mode == stowage.PolicyAudit && s.KeepsVolumes(chain.Bottom()):
 			t.keptInPlace[top] = true
 		case !reached:
 			t.notReached[top] = true
 		case p != nil && p.Policy != nil && p.Policy.UID == s.UID:
 			t.noteUnsuitable(top, p.Unsuitable)
-			if p.Nowhere() {
+			if targets, _ := p.KeptTargets(0); targets != nil || p.Unrecorded() {
+				t.keptInPlace[top] = true
+			}
+			if p.Nowhere() || p.Unrecorded() {
 				continue
 			}
 			if err := r.divideFor(ctx, t, p, w, top); err != nil {

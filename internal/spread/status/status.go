@@ -222,7 +222,8 @@ func (c *Controller) divide(ctx context.Context, p *policy.Policy, owners []*wor
 				replicas, current = scale.Replicas, scale.Current
 			}
 		}
-		d.AddTargets(p.Whole, replicas)
+		kept, outside := p.KeptTargets(replicas)
+		d.AddTargets(p.Whole, replicas, kept)
 		if c.Progress.Stuck(owner.Key(), current, replicas) {
 			d.Stuck = true
 			stuck = fmt.Sprintf("%s %s asks for %d pods and has had %d for minutes; those are put in order, and none is evicted", o.Kind, o.Name, replicas, current)
@@ -231,7 +232,7 @@ func (c *Controller) divide(ctx context.Context, p *policy.Policy, owners []*wor
 			}
 		}
 		d.Moving = d.Moving || replicas != current || c.Progress.Moving(owner.Key())
-		d.Unseated += max(0, min(replicas, p.Whole.Capacity())-seated)
+		d.Unseated += max(0, min(replicas, p.Whole.Capacity())-outside-seated)
 	}
 	return d, stuck, nil
 }

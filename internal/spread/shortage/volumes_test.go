@@ -1,0 +1,49 @@
+package shortage
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
+)
+
+// What is recorded of the volumes of a StatefulSet, first and afterwards.
+func TestKeptOrdinals(t *testing.T) {
+	whole, err := sequence.New([]sequence.Pool{{Name: "od", Labels: map[string]string{"p": "od"}, Weight: 1}, {Name: "spot", Labels: map[string]string{"p": "spot"}, Weight: 1}}, sequence.EarlierWins)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := policy.Compiled{Whole: whole}.Unbound()
+	has := func(ordinals ...string) map[string]bool {
+		out := map[string]bool{}
+		for _, o := range ordinals {
+			out[o] = true
+		}
+		return out
+	}
+	was := func(ordinals map[string]string) *stowage.KeptOrdinals {
+		return &stowage.KeptOrdinals{Ordinals: ordinals}
+	}
+	for name, tc := range map[string]struct {
+		known   *stowage.KeptOrdinals
+		claimed map[string]bool
+		runs    map[string]string
+		want    map[string]string
+	}{
+		"the first record":              {claimed: has("0", "1", "7"), runs: map[string]string{"0": "od", "1": "spot", "2": "spot"}, want: map[string]string{"0": "od", "1": "spot", "7": ""}},
+		"a pod that runs elsewhere now": {known: was(map[string]string{"0": "od"}), claimed: has("0"), runs: map[string]string{"0": "spot"}, want: map[string]string{"0": "od"}},
+		"a claim that is gone":          {known: was(map[string]string{"0": "od", "1": "spot"}), claimed: has("1"), want: map[string]string{"1": "spot"}},
+		"all claims are gone":           {known: was(map[string]string{"0": "od"})},
+		"a claim that came later":       {known: was(map[string]string{"0": "od"}), claimed: has("0", "1"), runs: map[string]string{"1": "spot"}, want: map[string]string{"0": "od"}},
+		"a pod without a node then":     {known: was(map[string]string{"0": ""}), claimed: has("0"), runs: map[string]string{"0": "spot"}, want: map[string]string{"0": "spot"}},
+		"a pool that is no more":        {known: was(map[string]string{"0": "arm", "1": "arm"}), claimed: has("0", "1"), runs: map[string]string{"0": "od"}, want: map[string]string{"0": "od", "1": ""}},
+		"no claims at all":              {},
+	} {
+		if diff := cmp.Diff(tc.want, keptOrdinals(p, tc.known, tc.claimed, tc.runs)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
