@@ -23,6 +23,7 @@ test-unit: build ## Run the tests that need no control plane, with the race dete
 	@(cd hack/release && go test -count=1 $(TESTFLAGS) ./...)
 	@(cd hack/prose && go test $(TESTFLAGS) ./...)
 	@(cd hack/docs && go test $(TESTFLAGS) ./links)
+	@(cd hack/controlplane/versions/v1.30.14 && go test -count=1 $(TESTFLAGS) ./...)
 
 .PHONY: test-cluster
 test-cluster: controlplane prebuild $(TOOLS)/helm ## Run the tests on a real control plane

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -85,6 +86,11 @@ func (s *snapshot) policyReport(p *policy.SpreadPolicy, st *stowage.SpreadPolicy
 	note(st.NotReached > 0, "the webhook leaves %d of its workloads alone", st.NotReached)
 	note(st.KeptByVolume > 0, "%d StatefulSet(s) have pods that stay where their volumes are", st.KeptByVolume)
 	note(st.Unsuitable > 0, "%d of its workloads cannot use each pool, such as %s", st.Unsuitable, st.UnsuitableExample)
+	for _, pool := range st.Pools {
+		share, err := strconv.ParseFloat(pool.Share, 64)
+		more := float64(pool.Desired) - share
+		note(err == nil && more >= 1, "rounding gives pool %s %.1f pods more than its share", pool.Name, more)
+	}
 	note(st.WithoutSeat > 0, "%d pod(s) have no seat until the next rollout", st.WithoutSeat)
 	out.Note = strings.Join(notes, "; ")
 	r.Policies = append(r.Policies, out)

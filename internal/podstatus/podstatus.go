@@ -49,6 +49,16 @@ const PolicyGrace = 30 * time.Second
 // yet. The watch lags, and times of creation are whole seconds.
 const watchLag = 2 * time.Second
 
+// UnschedulableSince returns since when the scheduler has found no node for a pod, or zero if that is not so.
+func UnschedulableSince(pod *corev1.Pod) time.Time {
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
+}
+
 // CreatedBefore reports whether a pod was created at most [PolicyGrace] before the policy that concerns it. It is false
 // where the time of the policy is not known.
 func CreatedBefore(created, policy time.Time) bool {

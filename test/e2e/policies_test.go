@@ -30,6 +30,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/test/controlplane"
 	"github.com/stowage-dev/stowage/test/suite"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 // What the API server accepts, fills in and refuses of a policy.
@@ -633,6 +634,38 @@ func (n *tenant) provide(t *testing.T, claim string) {
 		t.Cleanup(func() { _ = cluster.Client.Delete(context.Background(), volume) })
 		return false, nil
 	})
+}
+
+// Pods that waited for a node before their policy came stay as they are. With spill they move after as long as others: here the tolerations
+// of the pools let them run.
+func TestPolicyComesToWaitingPods(t *testing.T) {
+	t.Parallel()
+	n := newTenant(t)
+	for _, pool := range []string{"od", "spot"} {
+		n.PoolNode(t, pool, "1", 4000)
+	}
+	for _, app := range []string{"moves", "stays"} {
+		d := n.Deployment(app, 5, nil)
+		d.Spec.Template.Spec.Containers[0].Resources.Requests = testkit.ResourceList("cpu=300")
+		must(t, n.Create(t.Context(), d))
+		eventually(t, "the pods of "+app+" wait", func() (bool, error) { return n.Waiting(t, app, "") == 5, nil })
+		p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: app}, Spec: stowage.SpreadPolicySpec{
+			Mode: stowage.PolicyEnforce, Selector: stowage.Selector{MatchLabels: map[string]versprei.LabelValue{"app": versprei.LabelValue(app)}},
+		}}
+		for _, of := range []versprei.Pool{n.Pool("od", 20), n.Pool("spot", 80)} {
+			pool := stowage.PolicyPool{Name: of.Name, NodeSelector: of.NodeLabel, Weight: of.Weight}
+			pool.Tolerations = []versprei.Toleration{{Key: "shortage-test", Operator: "Exists"}}
+			if app == "moves" {
+				pool.Spill = of.Spill
+			}
+			p.Spec.Pools = append(p.Spec.Pools, pool)
+		}
+		must(t, n.Create(t.Context(), p))
+	}
+	n.InPools(t, "moves", "od=1 spot=4")
+	if n.Waiting(t, "stays", "") != 5 || n.Seen("stays") != 5 {
+		t.Errorf("%d of 5 pods wait still, and %d were seen in all", n.Waiting(t, "stays", ""), n.Seen("stays"))
+	}
 }
 
 // A cluster that has the kinds of an older version has no policies. Everything else works, and says so. Once the kinds are there, policies

@@ -364,6 +364,10 @@ type PolicyPoolStatus struct {
 	Current int32 `json:"current"`
 	// Ready is how many of those are ready.
 	Ready int32 `json:"ready"`
+	// Share is how many pods the pool would have if each workload could be divided exactly, as a decimal number. What differs from Desired
+	// is rounding, and limits.
+	// +optional
+	Share string `json:"share,omitempty"`
 	// Nodes is how many nodes have the pool's labels.
 	Nodes int32 `json:"nodes"`
 }

@@ -102,15 +102,15 @@ func kept(pod *corev1.Pod) corev1.Pod {
 }
 
 // look reads the pods of a workload, with those that have no seat. It returns nil if the
-// workload moves or is not ours to repair.
-func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, templateNode string) (*planner.State, []corev1.Pod, error) {
+// workload moves or is not ours to repair. Soon is after how long a pod may move that waits for a node now, or 0.
+func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, templateNode string) (_ *planner.State, _ []corev1.Pod, soon time.Duration, _ error) {
 	scale, err := worldapi.ReadScale(ctx, r.Uncached, owner.Namespace, seats.Ref(owner))
 	if err != nil || scale == nil || scale.Selector == "" {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
 	selector, err := labels.Parse(scale.Selector)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
 	state := &planner.State{
 		Strategy: p.Strategy, Replicas: scale.Replicas, Mode: p.Repair, Evict: p.Evict, Settled: scale.Current == scale.Replicas,
@@ -120,7 +120,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 	since := r.policySince(owner, p)
 	selected, err := r.selected(ctx, owner)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
 	nodes := map[string]*corev1.Node{}
 	var pods []corev1.Pod
@@ -148,6 +148,9 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 			if view.NodePool, err = r.nodePool(ctx, p, pod, nodes); err != nil {
 				return err
 			}
+			if since := podstatus.UnschedulableSince(pod); !since.IsZero() {
+				view.Waits = r.Clock.Since(since)
+			}
 		}
 		if p.Policy == nil {
 			view.BeforePolicy = !view.Claimed && !view.Full && podstatus.CreatedBefore(view.Created, since)
@@ -162,13 +165,13 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 		return nil
 	}, client.InNamespace(owner.Namespace), client.MatchingLabelsSelector{Selector: selector})
 	if errors.Is(err, errLeave) {
-		return nil, nil, nil // nobody wants us to touch this workload
+		return nil, nil, 0, nil // nobody wants us to touch this workload
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
 	if p.Policy != nil {
-		leaveEarlier(state, first)
+		soon = leaveEarlier(state, first, leastWait(p))
 	}
 	if large != "" {
 		r.noteLarge(owner, large)
@@ -179,15 +182,25 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 	}
 	state.Short = p.Short()
 	if state.RollingOut, err = r.rollingOut(ctx, owner); err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
 	if state.Yields, err = r.yieldingPools(ctx, owner, p); err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
 	if state.Available, err = r.available(ctx, p, example, foreign); err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
-	return state, pods, nil
+	return state, pods, soon, nil
+}
+
+// leastWait returns how long pods wait, at least, before a policy has other pools take them; 0 is for ever.
+func leastWait(p *policy.Policy) (least time.Duration) {
+	for _, rule := range p.Spill {
+		if rule.After > 0 && (least == 0 || rule.After < least) {
+			least = rule.After
+		}
+	}
+	return least
 }
 
 // carries reports whether a pod's claim, which was verified, names the policy.
@@ -197,22 +210,37 @@ func carries(pod *corev1.Pod, p *policy.Policy) bool {
 
 // leaveEarlier leaves alone the pods without a seat that were there before a policy selected them, unless they run in one of its
 // pools. So nothing is evicted because a policy is created or a namespace gets a label. First is when the first pod was created that got a seat by the
-// policy, or zero. Only where the policy asks for eviction do those go that run in no pool.
-func leaveEarlier(s *planner.State, first time.Time) {
-	recreates := s.Mode == stowage.RepairRecreate
-	if s.Evict && s.Mode == stowage.RepairAdopt {
-		s.Mode = stowage.RepairRecreate
-	}
+// policy, or zero. Only where the policy asks for eviction do those go that run in no pool. Those that have waited for a node for so
+// long as other pods wait before they move go, too; 0 is for ever. Soon is after how long the first of the others may go, or 0.
+func leaveEarlier(s *planner.State, first time.Time, after time.Duration) (soon time.Duration) {
+	recreates, moves := s.Mode == stowage.RepairRecreate, false
 	for i := range s.Pods {
 		pod := &s.Pods[i]
 		if pod.Seat.Pool >= 0 || pod.NodePool >= 0 || pod.Foreign {
 			continue
 		}
 		earlier := first.IsZero() || !pod.Created.After(first)
-		if pod.NodePool == planner.NoNode && (earlier || !recreates) || pod.NodePool == planner.OtherNode && earlier && !s.Evict {
-			pod.Ours = false
+		switch left := after - pod.Waits; {
+		case pod.NodePool == planner.OtherNode:
+			pod.Ours = pod.Ours && (s.Evict || !earlier)
+		case after > 0 && pod.Waits > 0 && !pod.Volume && left <= 0:
+			moves = moves || pod.Ours
+		default:
+			pod.Ours = pod.Ours && recreates && !earlier
+			if after > 0 && pod.Waits > 0 && !pod.Volume && (soon == 0 || left < soon) {
+				soon = left
+			}
 		}
 	}
+	for i := range s.Pods {
+		if pod := &s.Pods[i]; moves && !recreates && !s.Evict && pod.NodePool == planner.OtherNode && pod.Seat.Pool < 0 && !pod.Foreign {
+			pod.Ours = false // it does not go with those that wait
+		}
+	}
+	if (s.Evict || moves) && s.Mode == stowage.RepairAdopt {
+		s.Mode = stowage.RepairRecreate
+	}
+	return soon
 }
 
 // viewOf is a pod as a plan sees it. Whether the pod was sent to the webhook, and in which pool

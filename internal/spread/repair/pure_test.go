@@ -2,6 +2,7 @@ package repair
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -250,6 +251,43 @@ func TestCostOfForeignPods(t *testing.T) {
 	}
 }
 
+// Pods that waited before the policy came go once they have waited as long as others that move, and no others go with them.
+func TestWaitedBeforeThePolicy(t *testing.T) {
+	const after = time.Minute
+	pod := func(pool int, waits time.Duration) planner.Pod {
+		return planner.Pod{Seat: sequence.Seat{Pool: -1}, NodePool: pool, Ours: true, Created: time.Unix(99, 0), Waits: waits}
+	}
+	volume := pod(planner.NoNode, 2*after)
+	volume.Volume = true
+	pinned := pod(planner.NoNode, 2*after)
+	pinned.Ours = false
+	for name, tc := range map[string]struct {
+		pods  []planner.Pod
+		after time.Duration
+		want  []bool // which are ours
+		soon  time.Duration
+		mode  stowage.Repair
+	}{
+		"they go":              {[]planner.Pod{pod(planner.NoNode, after), pod(planner.OtherNode, 0), pod(0, 0)}, after, []bool{true, false, true}, 0, stowage.RepairRecreate},
+		"not yet":              {[]planner.Pod{pod(planner.NoNode, after-3*time.Second), pod(planner.NoNode, after-2*time.Second)}, after, []bool{false, false}, 2 * time.Second, stowage.RepairAdopt},
+		"some of them":         {[]planner.Pod{pod(planner.NoNode, after-time.Second), pod(planner.NoNode, after)}, after, []bool{false, true}, time.Second, stowage.RepairRecreate},
+		"no pool has spill":    {[]planner.Pod{pod(planner.NoNode, after)}, 0, []bool{false}, 0, stowage.RepairAdopt},
+		"not looked at yet":    {[]planner.Pod{pod(planner.NoNode, 0)}, after, []bool{false}, 0, stowage.RepairAdopt},
+		"with a volume":        {[]planner.Pod{volume}, after, []bool{false}, 0, stowage.RepairAdopt},
+		"they choose one node": {[]planner.Pod{pinned}, after, []bool{false}, 0, stowage.RepairAdopt},
+	} {
+		s := &planner.State{Pods: tc.pods, Mode: stowage.RepairAdopt}
+		soon := leaveEarlier(s, time.Time{}, tc.after)
+		var got []bool
+		for i := range s.Pods {
+			got = append(got, s.Pods[i].Ours)
+		}
+		if !slices.Equal(got, tc.want) || soon != tc.soon || s.Mode != tc.mode {
+			t.Errorf("%s: ours are %v in mode %s, again after %s", name, got, s.Mode, soon)
+		}
+	}
+}
+
 // To create a policy evicts nothing: pods that were there stay, unless they run in a pool or the policy asks for eviction.
 func TestLeaveEarlier(t *testing.T) {
 	first := time.Unix(100, 0)
@@ -277,7 +315,7 @@ func TestLeaveEarlier(t *testing.T) {
 		"Off, which does nothing":  {stowage.RepairOff, true, first, [9]bool{false, false, false, true, true, true, true, true, true}, stowage.RepairOff},
 	} {
 		s := &planner.State{Pods: pods(), Mode: tc.repair, Evict: tc.evict}
-		leaveEarlier(s, tc.first)
+		leaveEarlier(s, tc.first, 0)
 		var got [9]bool
 		for i := range s.Pods {
 			got[i] = s.Pods[i].Ours

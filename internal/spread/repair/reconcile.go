@@ -85,7 +85,7 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 	if w != nil {
 		templateNode = w.TemplateNode
 	}
-	state, pods, err := r.look(ctx, owner, p, templateNode)
+	state, pods, soon, err := r.look(ctx, owner, p, templateNode)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -101,6 +101,9 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 	}
 	if len(plan.Adopt) == 0 && len(plan.Renumber) == 0 && plan.Remove == nil {
 		// Pods without a seat, and evictions, depend on more than the cache shows.
+		if soon > 0 {
+			return reconcile.Result{RequeueAfter: soon}, nil
+		}
 		if state.Settled && (stuck || plan.Unseated == 0 && !p.Evict) {
 			r.foundNothing(owner.Key(), shown)
 		}

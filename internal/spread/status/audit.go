@@ -114,6 +114,7 @@ func (r *policyRun) auditFor(ctx context.Context, t *tally, w *world.Workload, t
 		pool := t.pools[s.Pool(i).Name]
 		pool.Current += have[i]
 		pool.Desired += should
+		t.shares[pool.Name] += s.Share(i, int64(pods))
 	}
 	if at := metav1.NewTime(a.at.Truncate(time.Minute)); sum.Oldest == nil || at.Before(sum.Oldest) {
 		sum.Oldest = &at

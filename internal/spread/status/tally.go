@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,6 +35,7 @@ type tally struct {
 	unsuitable                        map[world.Object]bool // a pool of this policy is not for its pods
 	audit                             stowage.PolicyAuditStatus
 	pools                             map[string]*stowage.PolicyPoolStatus
+	shares                            map[string]float64 // of pods, by pool
 	balanced                          int32
 }
 
@@ -43,7 +45,7 @@ func newTally(of *policy.SpreadPolicy, compiled policy.Compiled, was, is client.
 		of: of, compiled: compiled, was: was, is: is, status: status, fields: fieldsOf(spec),
 		divided: map[world.Object]*division.Division{}, audited: map[world.Object]bool{}, unseen: map[world.Object]bool{},
 		shadowed: map[world.Object]bool{}, notReached: map[world.Object]bool{}, keptInPlace: map[world.Object]bool{}, unsuitable: map[world.Object]bool{},
-		pools: map[string]*stowage.PolicyPoolStatus{},
+		pools: map[string]*stowage.PolicyPoolStatus{}, shares: map[string]float64{},
 	}
 	*status = stowage.SpreadPolicyStatus{Conditions: status.Conditions}
 	for _, p := range of.Spec.Pools {
@@ -82,6 +84,7 @@ func (t *tally) describe(nodes []corev1.Node) {
 				pool.Desired += int32(p.Target)
 				pool.Current += int32(p.Current)
 				pool.Ready += int32(p.Ready)
+				t.shares[p.Name] += p.Share
 			}
 		}
 		st.Pods += int32(d.Replicas)
@@ -110,6 +113,9 @@ func (t *tally) describe(nodes []corev1.Node) {
 			if has.Matches(labels.Set(nodes[i].Labels)) {
 				pool.Nodes++
 			}
+		}
+		if st.Workloads > 0 {
+			pool.Share = strconv.FormatFloat(t.shares[p.Name], 'f', 1, 64)
 		}
 		if pool.Nodes == 0 {
 			empty = append(empty, fmt.Sprintf("%s (%s)", p.Name, selector))

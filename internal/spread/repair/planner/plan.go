@@ -37,6 +37,8 @@ type Pod struct {
 	Full bool
 	// NodePool is the pool that the pod's node is in, or one of the constants below.
 	NodePool int
+	// Waits is for how long no node was found for a pod without a seat.
+	Waits time.Duration
 	// Ours says, of a pod without a seat, that it should have come through us.
 	Ours bool
 	// BeforePolicy says that the pod was created a little before the policy that concerns it.
