@@ -4,6 +4,11 @@ import (
 	"flag"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/test/controlplane"
 	"github.com/stowage-dev/stowage/test/suite"
 )
@@ -44,6 +49,30 @@ func TestSkew(t *testing.T) {
 			n.Scale(t, d, replicas)
 			n.Spreads(t, "web", replicas, s)
 		}
+	})
+	t.Run("a policy", func(t *testing.T) {
+		// A release without policies gives no seat by one, and a pod of it is as any that bypassed the webhook.
+		p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "all"}, Spec: stowage.SpreadPolicySpec{
+			Mode: stowage.PolicyEnforce, Selector: stowage.Selector{MatchLabels: map[string]versprei.LabelValue{"app": "selected"}},
+			Pools: []stowage.PolicyPool{
+				{Name: "on-demand", NodeSelector: map[string]versprei.LabelValue{"type": "default"}, Base: 1, Weight: 50},
+				{Name: "spot", NodeSelector: map[string]versprei.LabelValue{"type": "spot"}, Weight: 50},
+			},
+		}}
+		suite.Must(t, n.Create(t.Context(), p))
+		selected := n.Deployment("selected", 60, nil)
+		suite.Must(t, n.Create(t.Context(), selected))
+		n.Ready(t, "selected", 60)
+		n.Scale(t, d, 250)
+		n.Spreads(t, "web", 250, s)
+		start(fleet(2, 0))
+		n.Follows(t, map[string]string{"app": "selected"}, p.UID, p.Generation)
+		n.Revise(t, selected, "2")
+		n.RolledOut(t, selected)
+		compiled := policy.CompilePolicy(policy.FromSpreadPolicy(p))
+		suite.Must(t, compiled.Err)
+		n.Spreads(t, "selected", 60, compiled.Whole)
+		suite.Must(t, n.Delete(t.Context(), p))
 	})
 	t.Run("downgrade", func(t *testing.T) {
 		n.Scale(t, d, 400)
