@@ -161,7 +161,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return string(text) + fmt.Sprintf("\n%d unwritten\n", s.Unwritten())
+		return string(text) + fmt.Sprintf("\n%d unwritten, %d held in pool 0, %d in pool x\n", s.Unwritten(), s.Held(s.now, "0"), s.Held(s.now, "x"))
 	case "about": // ids: what is known of claims
 		out := ""
 		for _, arg := range d.CmdArgs {

@@ -216,3 +216,46 @@ func TestFullPools(t *testing.T) {
 		t.Errorf("after %s the answers are %+v, want no seat", b.now-begin, answers)
 	}
 }
+
+// Ordinals far beyond the holders take no memory for those between, and are found all the same.
+func TestFarOrdinals(t *testing.T) {
+	p := &poolSeats{}
+	p.take(1)
+	p.take(72) // as far as is near
+	if len(p.held) != 72 || len(p.far) != 0 {
+		t.Errorf("%d are near and %d far, want 72 and none", len(p.held), len(p.far))
+	}
+	p.take(77) // 4 for each of 3, and 64
+	p.take(90)
+	p.take(90)
+	if len(p.held) != 72 || p.far[77] != 1 || p.far[90] != 2 || p.count != 5 {
+		t.Errorf("%d are near, and %v far", len(p.held), p.far)
+	}
+	p.take(72) // there is a place for it
+	if p.held[71] != 2 || p.lowestFree() != 2 {
+		t.Errorf("%d hold the ordinal 72, and %d is free", p.held[71], p.lowestFree())
+	}
+	for _, ordinal := range []int64{90, 72, 72, 77, 90} {
+		p.release(ordinal)
+	}
+	if p.holds(72) || p.holds(77) || p.holds(90) || !p.holds(1) || len(p.far) != 0 || p.count != 1 {
+		t.Errorf("after they are gone, it is %+v", p)
+	}
+}
+
+// Each wait for a count that cannot be read is twice as long, up to 32 times the first one.
+func TestWaitsForTheCount(t *testing.T) {
+	b := beforeBurst()
+	for i, want := range []time.Duration{50, 100, 200, 400, 800, 1600, 1600} {
+		if b.ReplicasFailed(b.now); b.countAt != b.now+want*time.Millisecond {
+			t.Errorf("wait %d is %s, want %d ms", i+1, b.countAt-b.now, want)
+		}
+	}
+	b.request(1)
+	if acts := b.readReplicas(b.countAt-1, nil); len(acts) != 0 {
+		t.Error("it is read before that")
+	}
+	if acts := b.readReplicas(b.countAt, nil); len(acts) != 1 {
+		t.Error("it is not read then")
+	}
+}
