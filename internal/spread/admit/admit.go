@@ -74,6 +74,9 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 	if err != nil {
 		return feature.Decision{}, err
 	}
+	if a.former { // the decision stands as a whole, so that no pod has a part of each
+		return feature.Decision{Pod: req.Pod, Summary: "one with the seat that an earlier call gave it, by the policy as it was"}, nil
+	}
 	if key, pinned := placement.Pinned(a.pod, p.Strategy, a.ownLabels(kept)); pinned {
 		if kept { // another webhook chose nodes since
 			a.seat.Withdraw(a.pod, a.seat.OtherPool(a.pod))
@@ -123,6 +126,7 @@ type assignment struct {
 	seat   placement.Seat
 	rank   int64 // of a pod with an ordinal of its own
 	full   bool  // every pool has its maximum
+	former bool  // an earlier pass decided by another policy, or another generation of it
 }
 
 // ownLabels are the labels that an earlier pass wrote into the pod's node selector.
@@ -157,7 +161,8 @@ func (f *Feature) keep(ctx context.Context, a *assignment, dryRun bool) (bool, e
 	a.seat.Claim = m.Annotations[stowage.ClaimAnnotation]
 	carried, genuine := ledger.Read(f.Key, a.owner.Namespace, a.owner.UID, m.Labels, m.Annotations)
 	pool, known := a.policy.Pool(carried.Pool)
-	if genuine && known {
+	other := carried.Source != a.policy.From // the policy has changed since
+	if genuine && (known || other) {
 		a.seat.Seat, a.seat.CostRank = sequence.Seat{Pool: pool, Ordinal: carried.Ordinal}, ledger.CostRank(carried.ID)
 		var err error
 		switch carried.Origin {
@@ -169,14 +174,19 @@ func (f *Feature) keep(ctx context.Context, a *assignment, dryRun bool) (bool, e
 			}
 		case ledger.OriginOrdinal:
 			seat, err := a.policy.SeatAt(a.rank)
-			genuine = a.seat.OwnOrdinal && err == nil && seat == a.seat.Seat
+			genuine = a.seat.OwnOrdinal && (other || err == nil && seat == a.seat.Seat)
 		default:
 			genuine = false // an adopted pod is not created again
+		}
+		if a.former = genuine && other; a.former {
+			return false, nil
 		}
 		if genuine {
 			return true, nil
 		}
-		a.seat.Withdraw(a.pod, nil)
+		if known {
+			a.seat.Withdraw(a.pod, nil)
+		}
 	}
 	placement.Strip(a.pod)
 	return false, nil

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
@@ -282,5 +283,45 @@ func TestEveryPoolIsFull(t *testing.T) {
 	dry.SetAnnotation(stowage.ClaimAnnotation, key.Sign(ledger.OriginDryRun, "", ledger.Holder{Namespace: "ns", Owner: "uid"}, ledger.Seat{}))
 	if d := decide(t, f, dry, false); d.Pool == nil {
 		t.Error("the claim of a dry run is worth something")
+	}
+}
+
+// A policy that changes between two calls for one pod leaves the pod as the first call decided. The next pod follows the change.
+func TestPolicyChangesBetweenTwoPasses(t *testing.T) {
+	of := func(uid types.UID, generation int64, spot string) world.Snapshot {
+		p := &stowage.ClusterSpreadPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: uid, Generation: generation}}
+		p.Spec.Mode = stowage.PolicyEnforce
+		p.Spec.Kinds = []stowage.OwnerKind{{Group: "apps", Kind: "ReplicaSet"}, {Group: "apps", Kind: "StatefulSet"}}
+		p.Spec.Pools = []stowage.PolicyPool{{
+			Name: "spot", NodeSelector: map[string]versprei.LabelValue{"type": versprei.LabelValue(spot)}, Weight: 1,
+			Tolerations: []versprei.Toleration{{Key: spot, Operator: "Exists"}},
+		}}
+		var o world.Objects
+		for _, kind := range []string{"ReplicaSet", "StatefulSet"} {
+			o.Workloads = append(o.Workloads, &world.Workload{Ref: world.Ref{APIVersion: "apps/v1", Kind: kind, Name: "web", UID: "uid"}, Namespace: "ns", Labelled: true})
+		}
+		o.Policies.Cluster = append(o.Policies.Cluster, p)
+		return manifests.New(o)
+	}
+	for _, kind := range []string{"ReplicaSet", "StatefulSet"} {
+		f, seats := newFeature(of("p", 1, "a"))
+		first := decide(t, f, pod(kind, ""), false)
+		if first.Pod == nil || first.Pod.Spec.NodeSelector["type"] != "a" {
+			t.Fatalf("%s: the first pass gives %+v", kind, first)
+		}
+		for name, now := range map[string]world.Snapshot{"an edit": of("p", 2, "a"), "another pool": of("p", 2, "b"), "another policy": of("q", 1, "a"), "no policy": manifests.New(world.Objects{})} {
+			changed := &Feature{Policies: policy.NewFinder(now, policy.Settings{}), Seats: seats, Key: key}
+			again := decide(t, changed, first.Pod, false)
+			if again.Pod != nil && len(podpatch.Diff(first.Pod, again.Pod)) > 0 {
+				t.Errorf("%s, %s: the second pass changes %+v", kind, name, podpatch.Diff(first.Pod, again.Pod))
+			}
+		}
+		if stale := first.Pod.Clone(); kind == "ReplicaSet" { // a claim that nobody waits for, as in a copy of the pod
+			stale.Metadata.Annotations[stowage.ClaimAnnotation] = key.Sign(ledger.OriginClaimed, "used", ledger.Holder{Namespace: "ns", Owner: "uid"}, ledger.Seat{Pool: "spot", Ordinal: 1})
+			next := &Feature{Policies: policy.NewFinder(of("p", 2, "b"), policy.Settings{}), Seats: seats, Key: key}
+			if d := decide(t, next, stale, false); d.Pod == nil || d.Pod.Metadata.Annotations[stowage.ClaimAnnotation] == stale.Metadata.Annotations[stowage.ClaimAnnotation] {
+				t.Errorf("a stale claim stays: %+v", d)
+			}
+		}
 	}
 }

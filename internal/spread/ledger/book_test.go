@@ -321,6 +321,15 @@ func (s *script) state() string {
 	if b.countFailures > 0 {
 		fmt.Fprintf(&out, ", %d failures of the count", b.countFailures)
 	}
+	if b.endedAt > 0 {
+		fmt.Fprintf(&out, ", a pod ended at %s", at(b.endedAt))
+	}
+	if b.changedAt > 0 {
+		fmt.Fprintf(&out, ", changed at %s", at(b.changedAt))
+	}
+	if b.latest != nil {
+		fmt.Fprintf(&out, ", requests pause at %s", at(b.pausedAt()))
+	}
 	fmt.Fprintf(&out, "; wake %s\n", at(wake))
 	var pools []string
 	for _, pool := range slices.Sorted(maps.Keys(b.table)) {

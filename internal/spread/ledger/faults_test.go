@@ -259,3 +259,17 @@ func TestWaitsForTheCount(t *testing.T) {
 		t.Error("it is not read then")
 	}
 }
+
+// Of requests only those of lately are remembered.
+func TestMemoryOfRequests(t *testing.T) {
+	b := beforeBurst()
+	b.request(3)
+	b.now += active + 1
+	if b.request(1); len(b.arrivals) != 1 {
+		t.Errorf("%d are remembered, want the last one", len(b.arrivals))
+	}
+	b.now += active + 1
+	if b.Forget(b.now); len(b.arrivals) != 0 {
+		t.Errorf("%d are remembered, want none", len(b.arrivals))
+	}
+}

@@ -23,6 +23,9 @@ func TestKey(t *testing.T) {
 	if origin, id, ok := key.Verify(text, h, s); origin != OriginClaimed || id != "id" || !ok {
 		t.Errorf("%q is %c, %s, %t", text, origin, id, ok)
 	}
+	if origin, id, ok := key.Verify("no proof", h, s); origin != 0 || id != "" || ok {
+		t.Errorf("a text without a proof is %c, %s, %t", origin, id, ok)
+	}
 	for name, ok := range map[string]bool{
 		"another key":       func() bool { _, _, ok := other.Verify(text, h, s); return ok }(),
 		"another namespace": func() bool { _, _, ok := key.Verify(text, Holder{"ns2", "owner"}, s); return ok }(),
@@ -57,7 +60,7 @@ func TestSeatLedgerText(t *testing.T) {
 	if diff := cmp.Diff(o, back); diff != "" || owner != testOwner {
 		t.Errorf("owner %v, object (-want +got):\n%s", owner, diff)
 	}
-	sl.Claims = []string{"", "a", "a/b c", "/", "0/0 x", "0/1 ", "0/-1 x", "1/2 ok more"}
+	sl.Claims = []string{"", "a", "a b", "a/b c", "/", "0/0 x", "0/1 ", "0/-1 x", "1/2 ok more"}
 	if _, o := FromSeatLedger(sl); len(o.Claims) != 1 || o.Claims[0].ID != "ok" {
 		t.Errorf("claims that do not parse: %v", o.Claims)
 	}
@@ -207,8 +210,12 @@ func TestReadCarried(t *testing.T) {
 		"no ordinal":          {"spot", "", Seat{"spot", 0}, false},
 		"another ordinal":     {"spot", "2", Seat{"spot", 1}, false},
 		"a hexadecimal digit": {"spot", "a", Seat{"spot", 10}, false},
+		"no label":            {"spot", "-", Seat{"spot", 1}, false},
 	} {
 		labels := map[string]string{stowage.PoolLabel: tc.pool, stowage.SeatLabel: tc.ordinal}
+		if tc.ordinal == "-" {
+			delete(labels, stowage.SeatLabel)
+		}
 		claim := map[string]string{stowage.ClaimAnnotation: key.Sign(OriginClaimed, "id", h, tc.signed)}
 		if got, ok := Read(key, h.Namespace, types.UID(h.Owner), labels, claim); ok != tc.ok || ok && got.Seat != tc.signed {
 			t.Errorf("%s: %+v, %t", name, got, ok)
