@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -713,12 +714,38 @@ func TestPoliciesOfAnOlderCluster(t *testing.T) {
 		return exit == 0, nil
 	})
 
-	apply()
+	// The kinds of a version without the field rebalance: the API server removes it, and the status says which fields are left.
+	older := &unstructured.Unstructured{}
+	data, err := os.ReadFile(files[0])
+	must(t, err)
+	must(t, yaml.Unmarshal(data, &older.Object))
+	versions, _, err := unstructured.NestedSlice(older.Object, "spec", "versions")
+	must(t, err)
+	unstructured.RemoveNestedField(versions[0].(map[string]any), "schema", "openAPIV3Schema", "properties", "spec", "properties", "rebalance")
+	must(t, unstructured.SetNestedSlice(older.Object, versions, "spec", "versions"))
+	eventually(t, "the kinds are applied", func() (bool, error) {
+		return cluster.Apply(t.Context(), older.DeepCopy()) == nil && cluster.ApplyFiles(t.Context(), files[1]) == nil, nil // those that end refuse it
+	})
 	served(1)
-	p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "new"}, Spec: stowage.SpreadPolicySpec{Mode: stowage.PolicyEnforce, Pools: poolsOf(1, 50, 50)}}
+	p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "new"}, Spec: stowage.SpreadPolicySpec{Mode: stowage.PolicyEnforce, Pools: poolsOf(1, 50, 50), Rebalance: versprei.RebalanceEvict}}
 	eventually(t, "a policy can be created", func() (bool, error) {
 		err := n.Create(t.Context(), p.DeepCopy())
 		return err == nil || apierrors.IsAlreadyExists(err), nil
+	})
+	eventually(t, "the status shows that the field is not there", func() (bool, error) {
+		err := n.Get(t.Context(), client.ObjectKeyFromObject(p), p)
+		return slices.Contains(p.Status.ObservedFields, "mode") && !slices.Contains(p.Status.ObservedFields, "rebalance"), err
+	})
+
+	// Whoever writes it again with the kinds of this version finds it there.
+	apply()
+	priority := 0 // a watch of before the kinds were applied may show one more edit without the field
+	eventuallyWithin(t, 3*time.Minute, "the status shows that the field is there", func() (bool, error) {
+		priority++
+		if err := n.Patch(t.Context(), p, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"rebalance":"Evict","priority":%d}}`, priority))); err != nil {
+			return false, err
+		}
+		return slices.Contains(p.Status.ObservedFields, "rebalance"), nil
 	})
 	must(t, n.Get(t.Context(), client.ObjectKeyFromObject(p), p))
 	n.Follows(t, nil, p.UID, p.Generation)
