@@ -287,8 +287,8 @@ func (f *Finder) serves(ctx context.Context, namespace string) (bool, error) {
 const (
 	parsedBytes   = 16 << 20
 	compiledBytes = 32 << 20
-	chosenBytes   = 8 << 20
-	choiceBytes   = 64 // beside labels, which the cache has
+	chosenBytes   = 16 << 20
+	choiceBytes   = 256 // beside labels, which the cache has
 	indexBytes    = 16 << 20
 	policyBytes   = 1 << 10 // of the selectors of a policy
 	maxSize       = 4000
