@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -123,6 +124,8 @@ const (
 type noSeat struct {
 	ChoosesNodesBy string `json:"choosesNodesBy,omitempty"`
 	PoolsFull      bool   `json:"poolsFull,omitempty"`
+	// KeptByVolume says that the pod's volume is older than the policy, and may be outside all pools.
+	KeptByVolume bool `json:"keptByVolume,omitempty"`
 	bypass
 }
 
@@ -137,6 +140,8 @@ type shortageFacts struct {
 	PodWaits bool `json:"podWaits,omitempty"`
 	PodMoved bool `json:"podMoved,omitempty"`
 }
+
+func errorOf(_ sequence.Seat, err error) error { return err }
 
 // spread looks where the pod goes, and why.
 func (s *subject) spread(ctx context.Context, f *spreadFacts) error {
@@ -183,6 +188,8 @@ func (s *subject) spread(ctx context.Context, f *spreadFacts) error {
 			f.NoSeat.ChoosesNodesBy = key
 		} else if strings.HasPrefix(claim, string(ledger.OriginFull)) {
 			f.NoSeat.PoolsFull = true
+		} else if rank, own := placement.OwnRank(created, p.FirstOrdinal); own && p.KeepsVolumes && errors.Is(errorOf(p.SeatAt(rank)), policy.ErrKept) {
+			f.NoSeat.KeptByVolume = true
 		} else {
 			f.NoSeat.bypass = s.bypass()
 		}

@@ -611,6 +611,12 @@ func TestPolicyKeepsVolumes(t *testing.T) {
 	if out, _, exit := command(t, cluster, "status", "-n", n.Namespace); exit != 0 || !strings.Contains(out, "1 StatefulSet(s) have pods that stay where their volumes are") {
 		t.Errorf("status is %d:\n%s", exit, out)
 	}
+	if out, _, _ := command(t, cluster, "explain", "-n", n.Namespace, "pod/db-3"); !strings.Contains(out, "ran in none of its pools then") {
+		t.Errorf("explain says:\n%s", out)
+	}
+	if out, _, _ := command(t, cluster, "explain", "-n", n.Namespace, "pod/db-1"); !strings.Contains(out, "target 4 / 5, current 4 / 5") {
+		t.Errorf("explain says:\n%s", out)
+	}
 }
 
 // provide binds a claim to a volume of its own, as a provisioner would.

@@ -36,7 +36,7 @@ const (
 
 // So many pods are read for that in a second, and at once. Namespaces share them.
 const (
-	judgeRate  = 2
+	judgeRate  = 1
 	judgeBurst = 20
 )
 

@@ -115,7 +115,7 @@ func (r *run) see(ctx context.Context, w world.Object, m *memory) (*picture, err
 	}
 	maps.DeleteFunc(m.examples, func(_ exampleKey, e *example) bool { return now.Sub(e.at) >= exampleFor })
 	way := onWay{pools: endingIn(members, p)}
-	if slices.ContainsFunc(members, func(m *member) bool {
+	if slices.ContainsFunc(v.Rules, func(rule spill.Rule) bool { return rule.After > 0 }) && slices.ContainsFunc(members, func(m *member) bool {
 		return slices.ContainsFunc(m.records, func(rec seats.Record) bool { return rec.Waiting() })
 	}) {
 		karpenter, groups := r.askKarpenter(ctx), r.askClusterAutoscaler(ctx)
