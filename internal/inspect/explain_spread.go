@@ -309,7 +309,7 @@ func (s *subject) divide(ctx context.Context, f *spreadFacts, p *policy.Policy) 
 	case err != nil && !apierrors.IsForbidden(err):
 		return err
 	}
-	kept, _ := p.KeptTargets(replicas)
+	kept, _ := p.OwnTargets(replicas)
 	d.AddTargets(p.Whole, replicas, kept)
 	f.Replicas, f.Pools = replicas, poolsOf(&d)
 	return nil

@@ -200,7 +200,7 @@ func (g *group) add(ctx context.Context, i *Inspector, nodes nodeLabels, m *podO
 			replicas = scale.Replicas
 		}
 	}
-	kept, outside := p.KeptTargets(replicas)
+	kept, outside := p.OwnTargets(replicas)
 	g.AddTargets(p.Whole, replicas, kept)
 	g.Shortages = p.Shortages()
 	without := max(0, m.unseated-outside)

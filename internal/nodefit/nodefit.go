@@ -54,6 +54,16 @@ func Misfit(node *corev1.Node, pod *corev1.Pod) string {
 	return ""
 }
 
+// Lacks reports whether a node has nothing at all of a resource that a pod asks for, as before its device plugins have started.
+func Lacks(node *corev1.Node, pod *corev1.Pod) bool {
+	for name, q := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) {
+		if has := node.Status.Allocatable[name]; q.Sign() > 0 && has.Sign() <= 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // Shape returns what [Misfit] reads of a pod: its size is that of one container.
 func Shape(pod *corev1.Pod) *corev1.Pod {
 	out := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Labels: pod.Labels}}

@@ -6,7 +6,7 @@ import (
 )
 
 // PoolState records which node pools have no room for the pods of one workload, and which are unsuitable for them. The leader of
-// Stowage writes it, and every replica reads it to seat new pods in other pools. No PoolState exists while all pools have room. Its
+// Stowage writes it, and every replica reads it to seat new pods in other pools. No PoolState exists while there is nothing to record. Its
 // name is the UID of its owner, the uppermost controller of the pods, such as a Deployment.
 //
 // +kubebuilder:object:root=true
@@ -122,6 +122,8 @@ type UnsuitablePool struct {
 type KeptOrdinals struct {
 	// Policy is the UID of the policy for which the record was made.
 	Policy types.UID `json:"policy"`
+	// Owner is the UID of the StatefulSet.
+	Owner types.UID `json:"owner"`
 	// Ordinals are the names of the pools in which the pods ran, by ordinal. Empty stands for none of the pools: such a pod has no seat.
 	//
 	// +optional

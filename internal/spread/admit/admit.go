@@ -174,7 +174,11 @@ func (f *Feature) keep(ctx context.Context, a *assignment, dryRun bool) (bool, e
 			}
 		case ledger.OriginOrdinal:
 			seat, err := a.policy.SeatAt(a.rank)
-			genuine = a.seat.OwnOrdinal && (other || err == nil && seat == a.seat.Seat)
+			if genuine = a.seat.OwnOrdinal; other {
+				genuine = genuine && len(a.pod.Spec.NodeSelector) > 0 // a call wrote it, and not only the template
+			} else {
+				genuine = genuine && err == nil && seat == a.seat.Seat
+			}
 		default:
 			genuine = false // an adopted pod is not created again
 		}

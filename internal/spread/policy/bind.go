@@ -23,7 +23,9 @@ func (f *Finder) bind(ctx context.Context, p *Policy, namespace string, chain wo
 	if bottom := chain.Bottom(); bottom != nil {
 		p.FirstOrdinal = bottom.FirstOrdinal
 	}
-	p.KeepsVolumes = p.Policy != nil && p.Policy.KeepsVolumes(chain.Bottom())
+	if bottom := chain.Bottom(); bottom != nil && p.Policy != nil {
+		p.owner, p.ordinals, p.KeepsVolumes = bottom.UID, bottom.IsStatefulSet(), p.Policy.KeepsVolumes(bottom)
+	}
 	if p.Whole == nil || p.Spill == nil && p.Policy == nil || p.Root == nil {
 		return nil
 	}
@@ -51,40 +53,44 @@ func (f *Finder) bind(ctx context.Context, p *Policy, namespace string, chain wo
 	if err := f.share(ctx, p, bottom, gaps); err != nil {
 		return err
 	}
-	p.Strategy = f.without(p.Whole, gaps)
-	return nil
-}
-
-// without returns a strategy without the seats of some gaps, computed once.
-func (f *Finder) without(whole *sequence.Strategy, gaps []sequence.Gap) *sequence.Strategy {
-	key := shortKey{whole.Fingerprint(), fmt.Sprint(gaps)}
+	key := shortKey{p.Whole.Fingerprint(), fmt.Sprint(gaps)}
 	if known, ok := f.shorts.Get(key); ok {
-		return known
+		p.Strategy = known
+		return nil
 	}
-	short := whole.Without(gaps)
-	if whole.Size() <= maxSize && short.Size() <= maxSize {
-		f.shorts.Add(key, short, int64(len(key.gaps))+bytesOf(whole)+bytesOf(short), rememberFor)
+	p.Strategy = p.Whole.Without(gaps)
+	if p.Whole.Size() <= maxSize && p.Strategy.Size() <= maxSize {
+		f.shorts.Add(key, p.Strategy, int64(len(key.gaps))+bytesOf(p.Whole)+bytesOf(p.Strategy), rememberFor)
 	}
-	return short
+	return nil
 }
 
 // leaveOutUnsuitable leaves out the pools in which no pod of the workload can run.
 func (f *Finder) leaveOutUnsuitable(p *Policy) {
-	gaps := make([]sequence.Gap, p.Whole.Len())
-	for i := range gaps {
+	left := make([]bool, p.Whole.Len())
+	for i := range left {
 		for _, u := range p.State.Unsuitable {
 			if maps.Equal(u.NodeLabel, p.Whole.Pool(i).Labels) {
 				if p.Unsuitable == nil {
-					p.Unsuitable = make([]string, len(gaps))
+					p.Unsuitable = make([]string, len(left))
 				}
-				p.Unsuitable[i], gaps[i] = u.Why, sequence.Gap{Count: sequence.All}
+				p.Unsuitable[i], left[i] = u.Why, true
 			}
 		}
 	}
-	if p.Unsuitable != nil && !p.Nowhere() {
-		p.Whole = f.without(p.Whole, gaps)
-		p.Strategy = p.Whole
+	if p.Unsuitable == nil || p.Nowhere() {
+		return
 	}
+	p.asWritten = p.Whole
+	key := shortKey{p.Whole.Fingerprint(), fmt.Sprint(left)}
+	known, ok := f.shorts.Get(key)
+	if !ok {
+		known = p.Whole.WithoutPools(left)
+		if p.Whole.Size() <= maxSize && known.Size() <= maxSize {
+			f.shorts.Add(key, known, int64(len(key.gaps))+bytesOf(known), rememberFor)
+		}
+	}
+	p.Whole, p.Strategy = known, known
 }
 
 // share takes from the maxima of pools without room what other revisions of the workload hold there.

@@ -13,6 +13,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 	"github.com/stowage-dev/stowage/internal/world"
 	"github.com/stowage-dev/stowage/internal/world/manifests"
@@ -153,7 +154,7 @@ func TestFindKeepsVolumes(t *testing.T) {
 	older := p.CreationTimestamp.Add(-time.Hour)
 	keys := CompilePolicy(FromClusterSpreadPolicy(p)).Whole
 	kept := func(policy types.UID) *stowage.KeptOrdinals {
-		return &stowage.KeptOrdinals{Policy: policy, Ordinals: map[string]string{"5": keys.PoolKey(0), "6": keys.PoolKey(1), "7": "", "8": "arm@x"}}
+		return &stowage.KeptOrdinals{Policy: policy, Owner: "root", Ordinals: map[string]string{"5": keys.PoolKey(0), "6": keys.PoolKey(1), "7": "", "8": "arm@x"}}
 	}
 	for name, tc := range map[string]struct {
 		volumes bool
@@ -167,8 +168,9 @@ func TestFindKeepsVolumes(t *testing.T) {
 		"it is newer":               {volumes: true, created: older.Add(2 * time.Hour), kept: kept("p"), seats: []int{0, 0, 1, 1, 0}},
 		"nothing is recorded":       {volumes: true, created: older},
 		"a record of anothers":      {volumes: true, created: older, kept: kept("q")},
+		"a record of another set":   {volumes: true, created: older, kept: &stowage.KeptOrdinals{Policy: "p", Owner: "other"}},
 		"where volumes may be":      {volumes: true, created: older, kept: kept("p"), seats: []int{0, 1, -1, -1, 0}, targets: []int64{2, 1}, outside: 2},
-		"a record without ordinals": {volumes: true, created: older, kept: &stowage.KeptOrdinals{Policy: "p"}, seats: []int{0, 0, 1, 1, 0}},
+		"a record without ordinals": {volumes: true, created: older, kept: &stowage.KeptOrdinals{Policy: "p", Owner: "root"}, seats: []int{0, 0, 1, 1, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := world.Objects{Workloads: []*world.Workload{{Ref: of, Namespace: "ns", Created: tc.created, Volumes: tc.volumes, FirstOrdinal: 5, Labelled: true}}}
@@ -194,9 +196,54 @@ func TestFindKeepsVolumes(t *testing.T) {
 			if found == nil {
 				return
 			}
-			if targets, outside := found.KeptTargets(5); !slices.Equal(targets, tc.targets) || outside != tc.outside {
+			if targets, outside := found.OwnTargets(5); !slices.Equal(targets, tc.targets) || outside != tc.outside {
 				t.Errorf("the targets are %v, with %d outside", targets, outside)
 			}
 		})
+	}
+}
+
+// A StatefulSet's pods with a seat in an unsuitable pool get one in another pool. All others keep theirs, whichever pools are suitable.
+func TestOwnSeatsWithUnsuitablePools(t *testing.T) {
+	of := ref("StatefulSet", "db")
+	of.UID = "root"
+	p := clusterPolicy("p", 0, func(s *stowage.SpreadPolicySpec) {
+		s.Kinds = []stowage.OwnerKind{{Group: "apps", Kind: "StatefulSet"}}
+		s.Pools = append(s.Pools, stowage.PolicyPool{Name: "arm", NodeSelector: map[string]versprei.LabelValue{"type": "arm"}, Weight: 50})
+	})
+	whole := CompilePolicy(FromClusterSpreadPolicy(p)).Whole
+	for _, unsuitable := range [][]string{{"spot"}, {"on-demand"}, {"arm", "spot"}} {
+		state := stowage.PoolState{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "root"}}
+		for _, pool := range unsuitable {
+			state.Unsuitable = append(state.Unsuitable, stowage.UnsuitablePool{Name: pool, NodeLabel: map[string]string{"type": pool}, Why: "no"})
+		}
+		o := world.Objects{Workloads: []*world.Workload{{Ref: of, Namespace: "ns", Labelled: true}}, PoolStates: []stowage.PoolState{state}}
+		o.Policies.Cluster = append(o.Policies.Cluster, p)
+		found, err := NewFinder(manifests.New(o), Settings{}).Find(t.Context(), Pod{Namespace: "ns", Owner: of})
+		if err != nil || found == nil {
+			t.Fatalf("the policy is %+v, %v", found, err)
+		}
+		have, seen := make([]int64, 3), map[sequence.Seat]bool{}
+		for n := int64(1); n <= 60; n++ {
+			own, _ := whole.SeatAt(n)
+			seat, err := found.SeatAt(n)
+			if err != nil || seen[seat] || slices.Contains(unsuitable, whole.Pool(seat.Pool).Name) {
+				t.Fatalf("without %v, pod %d has the seat %v, %v", unsuitable, n, seat, err)
+			}
+			if !slices.Contains(unsuitable, whole.Pool(own.Pool).Name) && seat != own {
+				t.Fatalf("without %v, pod %d has the seat %v and not its own, %v", unsuitable, n, seat, own)
+			}
+			seen[seat] = true
+			have[seat.Pool]++
+			targets, outside := found.OwnTargets(n)
+			if !slices.Equal(targets, have) || outside != 0 {
+				t.Fatalf("without %v, the targets of %d are %v, and the pods have %v", unsuitable, n, targets, have)
+			}
+			for i := range have { // as near to the shares as two sequences, one after the other, can be
+				if off := float64(have[i]) - found.Whole.Share(i, n); off < -2 || off > 2 {
+					t.Fatalf("without %v, pool %d has %d of %d, where its share is %.1f", unsuitable, i, have[i], n, found.Whole.Share(i, n))
+				}
+			}
+		}
 	}
 }

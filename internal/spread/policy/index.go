@@ -191,8 +191,8 @@ func (p *SpreadPolicy) selects(o *owner) bool {
 	return (p.namespaces == nil || p.namespaces.Matches(labels.Set(o.labels))) && p.templates.Matches(labels.Set(o.template))
 }
 
-// KeepsVolumes reports whether a policy leaves a StatefulSet alone because that is older than the policy and its pods have volumes of
-// their own. A volume may be where its pod runs, and then the pod can run nowhere else.
+// KeepsVolumes reports whether a StatefulSet is older than the policy and its pods have volumes of their own. A volume may be where its pod
+// runs, and then the pod can run nowhere else. See [Policy.Unrecorded].
 func (p *SpreadPolicy) KeepsVolumes(w *world.Workload) bool {
 	return w != nil && w.Volumes && w.Created.Before(p.CreationTimestamp.Time)
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
@@ -86,12 +87,16 @@ type Policy struct {
 	Strategy *sequence.Strategy
 	// State is what is known of pools without room, or nil if nothing is.
 	State *stowage.PoolState
-	// Unsuitable says for each pool why no pod of the workload can run there, or "". It is nil if all pools are suitable. Whole has
-	// no seats in pools that are not.
+	// Unsuitable says for each pool why no pod of the workload can run there, or "". It is nil if all pools are suitable. In Whole,
+	// pools that are not are for nobody.
 	Unsuitable []string
 	// KeepsVolumes says that the workload is a StatefulSet with volumes that is older than the policy. A volume may be where its pod runs,
 	// and then the pod can run nowhere else.
 	KeepsVolumes bool
+	owner        types.UID // of the pods
+	ordinals     bool      // the owner is a StatefulSet
+	// asWritten is the strategy with the unsuitable pools, or nil without those.
+	asWritten *sequence.Strategy
 	// Root is the uppermost workload, or nil if that is not known.
 	Root *world.Workload
 	// FirstOrdinal is the ordinal of the first pod, for the owner of a StatefulSet.
@@ -113,10 +118,16 @@ func (p *Policy) Unrecorded() bool { return p.KeepsVolumes && p.kept() == nil }
 
 // kept returns where the volumes may be of a StatefulSet that is older than its policy, or nil.
 func (p *Policy) kept() *stowage.KeptOrdinals {
-	if !p.KeepsVolumes || p.State == nil || p.State.Kept == nil || p.State.Kept.Policy != p.From.UID {
+	if !p.KeepsVolumes || p.State == nil || p.State.Kept == nil || p.State.Kept.Policy != p.From.UID || p.State.Kept.Owner != p.owner {
 		return nil
 	}
 	return p.State.Kept
+}
+
+// Keeping reports whether volumes that are older than the policy keep some pods.
+func (p *Policy) Keeping() bool {
+	kept := p.kept()
+	return kept != nil && len(kept.Ordinals) > 0
 }
 
 // dividing returns the policy if it divides the workload now, or nil.
@@ -127,25 +138,37 @@ func (p *Policy) dividing() *Policy {
 	return p
 }
 
-// KeptTargets returns how many of n pods each pool should have, where volumes keep some of them. It is nil where none are kept.
-// Outside is how many of the n pods get no seat for that reason.
-func (p *Policy) KeptTargets(n int64) (targets []int64, outside int64) {
+// OwnTargets returns how many of n pods with ordinals of their own each pool should have. It is nil where that follows from the strategy
+// alone, because no volume keeps a pod and all pools are suitable. Outside is how many of the n pods their volumes leave
+// without a seat.
+func (p *Policy) OwnTargets(n int64) (targets []int64, outside int64) {
 	kept := p.kept()
-	if kept == nil || len(kept.Ordinals) == 0 {
+	if p.asWritten == nil && !p.Keeping() || !p.ordinals {
 		return nil, 0
 	}
 	targets = make([]int64, p.Whole.Len())
 	for i := range targets {
-		targets[i] = p.Whole.Target(i, n)
+		if p.asWritten == nil {
+			targets[i] = p.Whole.Target(i, n)
+			continue
+		}
+		targets[i] = p.Whole.Target(i, p.displaced(n))
+		if p.Unsuitable[i] == "" {
+			targets[i] += p.asWritten.Target(i, n)
+		}
+	}
+	if kept == nil {
+		return targets, 0
 	}
 	for text, key := range kept.Ordinals {
 		ordinal, err := strconv.ParseInt(text, 10, 64)
 		rank := ordinal - p.FirstOrdinal + 1
-		own, errOwn := p.Whole.Nth(rank)
-		if err != nil || errOwn != nil || rank > n {
+		if err != nil || rank < 1 || rank > n {
 			continue
 		}
-		targets[own.Pool]--
+		if own, err := p.Own(rank); err == nil {
+			targets[own.Pool]--
+		}
 		if pool, known := p.Pool(key); known {
 			targets[pool]++
 		} else {
@@ -153,6 +176,31 @@ func (p *Policy) KeptTargets(n int64) (targets []int64, outside int64) {
 		}
 	}
 	return targets, outside
+}
+
+// displaced returns how many of the first n seats are in unsuitable pools, as the strategy is written.
+func (p *Policy) displaced(n int64) (count int64) {
+	for i, why := range p.Unsuitable {
+		if why != "" {
+			count += p.asWritten.Target(i, n)
+		}
+	}
+	return count
+}
+
+// Own returns the seat of a pod with an ordinal of its own, by its rank, wherever its volume is and whatever has no room. It is the one
+// of the strategy, unless that is in an unsuitable pool. Then the other pools take the pod, and all other pods keep their seats: their
+// volumes may be there.
+func (p *Policy) Own(rank int64) (sequence.Seat, error) {
+	if p.asWritten == nil {
+		return p.Whole.Nth(rank)
+	}
+	own, err := p.asWritten.Nth(rank)
+	if err != nil || p.Unsuitable[own.Pool] == "" {
+		return own, err
+	}
+	instead, err := p.Whole.Nth(p.displaced(rank))
+	return sequence.Seat{Pool: instead.Pool, Ordinal: sequence.MovedOrdinals + rank}, err
 }
 
 // WorkloadCreated is when the uppermost workload was created, or zero if that is not known.
@@ -173,7 +221,7 @@ func (p *Policy) SeatAt(rank int64) (sequence.Seat, error) {
 			if !known {
 				return sequence.Seat{}, ErrKept
 			}
-			if own, err := p.Whole.Nth(rank); err == nil && own.Pool == pool {
+			if own, err := p.Own(rank); err == nil && own.Pool == pool {
 				return own, nil
 			}
 			return sequence.Seat{Pool: pool, Ordinal: sequence.MovedOrdinals + rank}, nil
@@ -184,7 +232,7 @@ func (p *Policy) SeatAt(rank int64) (sequence.Seat, error) {
 			return sequence.Seat{Pool: pool, Ordinal: sequence.MovedOrdinals + rank}, nil
 		}
 	}
-	return p.Whole.Nth(rank)
+	return p.Own(rank)
 }
 
 // Shortages returns the pools without room whose waiting pods other pools take.

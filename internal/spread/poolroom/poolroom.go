@@ -69,6 +69,7 @@ type Reader struct {
 	changed time.Time             // when a node did last
 	left    int64                 // how many pods ended or went
 
+	makers       sync.Mutex // of what follows
 	nodePools    []karpenter.NodePool
 	nodePoolsDue time.Time // when they are read again
 }
@@ -201,6 +202,9 @@ const (
 	nodePoolsAbsent = 5 * time.Minute
 )
 
+// startsFor is for how long a node may lack the devices that it will have.
+const startsFor = 3 * time.Minute
+
 // Unsuitable says why pods such as this one could run on no node of a pool, were the nodes empty, for people. It returns "" if
 // they could. So it does if Karpenter may make a node for them, and if the pool has no node: somebody will make one. The pod is one with a
 // seat in the pool.
@@ -212,7 +216,7 @@ func (r *Reader) Unsuitable(ctx context.Context, selected map[string]string, pod
 	reasons := map[string]int{}
 	for i := range nodes {
 		why := nodefit.Misfit(&nodes[i], pod)
-		if why == "" {
+		if why == "" || r.clock.Since(nodes[i].CreationTimestamp.Time) < startsFor && nodefit.Lacks(&nodes[i], pod) {
 			return "", nil
 		}
 		reasons[why]++
@@ -233,8 +237,8 @@ func (r *Reader) Unsuitable(ctx context.Context, selected map[string]string, pod
 // readNodePools returns Karpenter's NodePools. A cluster without Karpenter has none, and so has one in which Stowage may not read
 // them: see docs/karpenter.md.
 func (r *Reader) readNodePools(ctx context.Context) ([]karpenter.NodePool, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.makers.Lock()
+	defer r.makers.Unlock()
 	now := r.clock.Now()
 	if now.Before(r.nodePoolsDue) {
 		return r.nodePools, nil
@@ -247,11 +251,13 @@ func (r *Reader) readNodePools(ctx context.Context) ([]karpenter.NodePool, error
 		pools = append(pools, p)
 		return err
 	})
-	r.nodePools, r.nodePoolsDue = pools, now.Add(nodePoolsFor)
-	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+	switch {
+	case err == nil:
+		r.nodePools, r.nodePoolsDue = pools, now.Add(nodePoolsFor)
+	case meta.IsNoMatchError(err), apierrors.IsNotFound(err), apierrors.IsForbidden(err):
 		r.nodePools, r.nodePoolsDue, err = nil, now.Add(nodePoolsAbsent), nil
 	}
-	return r.nodePools, err
+	return r.nodePools, err // a part of them would look as if the others could make no node
 }
 
 // Count returns how many more pods such as this one the nodes with some labels have room for, at most so many.

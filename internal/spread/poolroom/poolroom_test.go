@@ -2,6 +2,7 @@ package poolroom
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -46,7 +47,8 @@ type bench struct {
 	client   client.Client
 	requests int
 	makers   []unstructured.Unstructured // Karpenter's NodePools; nil is no Karpenter
-	asked    int                         // for them
+	failing  error
+	asked    int // for them
 }
 
 func newBench(t *testing.T, objects ...client.Object) *bench {
@@ -63,7 +65,10 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 				b.requests++
 			}
 			if u, ok := list.(*unstructured.UnstructuredList); ok {
-				if b.asked++; b.makers == nil {
+				if b.asked++; b.failing != nil {
+					return b.failing
+				}
+				if b.makers == nil {
 					return &meta.NoKindMatchError{}
 				}
 				u.Items = b.makers
@@ -279,5 +284,38 @@ func TestUnsuitable(t *testing.T) {
 				t.Errorf("Karpenter's NodePools were read %d times", b.asked)
 			}
 		})
+	}
+}
+
+// A read of NodePools that fails is no answer, also for who asks a moment later.
+func TestNodePoolsThatAreNotRead(t *testing.T) {
+	n := node("1", "a")
+	n.Spec.Taints = []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}
+	b := newBench(t, n)
+	b.failing = errors.New("too slow")
+	for range 2 {
+		if why, err := b.Unsuitable(t.Context(), map[string]string{"p": "a"}, pod("ns", "web", "", "1")); err == nil || why != "" {
+			t.Errorf("the answer is %q, %v", why, err)
+		}
+	}
+	b.failing, b.makers = nil, []unstructured.Unstructured{}
+	if why, err := b.Unsuitable(t.Context(), map[string]string{"p": "a"}, pod("ns", "web", "", "1")); err != nil || why == "" {
+		t.Errorf("once it is read, the answer is %q, %v", why, err)
+	}
+}
+
+// A node that has just come may lack its devices, and is not judged by that.
+func TestNodeThatStarts(t *testing.T) {
+	wants := pod("ns", "web", "", "1")
+	wants.Spec.Containers[0].Resources.Requests["nvidia.com/gpu"] = resource.MustParse("1")
+	n := node("1", "a")
+	b := newBench(t)
+	n.CreationTimestamp = metav1.NewTime(b.clock.Now())
+	b = newBench(t, n)
+	for _, want := range []string{"", "the pods are too large"} {
+		if why, err := b.Unsuitable(t.Context(), map[string]string{"p": "a"}, wants); err != nil || why != want {
+			t.Errorf("the answer is %q, %v, want %q", why, err, want)
+		}
+		b.clock.Step(startsFor)
 	}
 }

@@ -44,11 +44,13 @@ func shownOf(p *policy.Policy, records []seats.Record) string {
 	} else if p.Policy != nil {
 		generation = p.Policy.Generation
 	}
-	kept := 0
-	if p.KeepsVolumes {
-		kept = len(p.State.Kept.Ordinals)
+	kept := uint64(0)
+	if p.Keeping() {
+		h.Reset()
+		_, _ = fmt.Fprint(h, p.State.Kept.Ordinals) // in the order of the keys
+		kept = h.Sum64()
 	}
-	return fmt.Sprintf("%s %d %d %v %t %s %d %x ", p.Strategy.Fingerprint(), generation, kept, p.Short(), p.Evict, p.Repair, len(records), sum)
+	return fmt.Sprintf("%s %d %x %v %t %s %d %x ", p.Strategy.Fingerprint(), generation, kept, p.Short(), p.Evict, p.Repair, len(records), sum)
 }
 
 func liveRecords(records []seats.Record) []seats.Record {
@@ -58,13 +60,13 @@ func liveRecords(records []seats.Record) []seats.Record {
 // fromRecords is a workload whose pods all have a seat.
 func fromRecords(p *policy.Policy, records []seats.Record, replicas int64) planner.State {
 	state := planner.State{Strategy: p.Strategy, Replicas: replicas, Settled: true, Mode: p.Repair, OwnSeat: p.SeatAt}
-	state.Kept, _ = p.KeptTargets(replicas)
+	state.Kept, _ = p.OwnTargets(replicas)
 	for i := range records {
 		r := &records[i]
 		pod := planner.Pod{Name: r.Name, Created: time.Unix(r.Created, 0), Ready: r.Ready, Running: r.Node != "", Ours: true, NodePool: planner.NoNode}
 		place(&pod, p, r.Seat, r.Origin, r.ID, r.Cost)
 		if r.Origin == ledger.OriginOrdinal {
-			pod.OwnRank, _ = p.Strategy.Number(pod.Seat) // that it is right is looked at closely
+			pod.OwnRank, _ = p.Strategy.Rank(pod.Seat) // that it is right is looked at closely
 		}
 		state.Pods = append(state.Pods, pod)
 	}
@@ -118,7 +120,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 		Keep: owner.Kind == "Job", Young: r.Clock.Since(p.WorkloadCreated()) < podstatus.PolicyGrace, Reached: r.Seats.Pods().Reached(),
 		OwnSeat: p.SeatAt,
 	}
-	state.Kept, _ = p.KeptTargets(scale.Replicas)
+	state.Kept, _ = p.OwnTargets(scale.Replicas)
 	since := r.policySince(owner, p)
 	selected, err := r.selected(ctx, owner)
 	if err != nil {

@@ -30,22 +30,12 @@ type shortage struct {
 
 // Without returns the strategy with seats left out: gaps[i] are those of pool i. Ranks are those of the whole strategy,
 // so they have gaps, too. The ordinals of a pool have none: after a gap of Count seats, the next seat of the whole
-// strategy is the next ordinal. A pool with a gap gets no overflow. A strategy that leaves out seats already leaves out those, too;
-// of two gaps of a pool, the one that begins first counts.
+// strategy is the next ordinal. A pool with a gap gets no overflow.
 //
 // This is how a workload uses other pools while one has no room: see package spill.
 func (s *Strategy) Without(gaps []Gap) *Strategy {
 	if !slices.ContainsFunc(gaps, func(g Gap) bool { return g.Count > 0 }) {
 		return s
-	}
-	if s.short != nil {
-		gaps = slices.Clone(gaps)
-		for i, former := range s.short.gaps {
-			if former.Count > 0 && (gaps[i].Count <= 0 || former.From <= gaps[i].From) {
-				gaps[i] = former
-			}
-		}
-		return s.short.full.Without(gaps)
 	}
 	const everything = 1 << 50 // more than a workload has pods, and small enough to count with
 	x := &shortage{full: s, gaps: gaps, kept: make([]int64, s.Len())}
@@ -182,16 +172,6 @@ func (x *shortage) nth(n int64) (Seat, error) {
 		return Seat{}, ErrFull
 	}
 	return x.seatAt(x.base + n - x.sum)
-}
-
-func (x *shortage) number(seat Seat, rank int64) (int64, bool) {
-	if at, err := x.seatAt(rank); err != nil || at != seat {
-		return 0, false // a pod waits there
-	}
-	if seat.Ordinal <= x.kept[seat.Pool] {
-		return x.count(rank), true
-	}
-	return x.sum + rank - x.base, true
 }
 
 // seats returns how many pods have a seat, with those that wait in seats that are left out.

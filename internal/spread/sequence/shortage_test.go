@@ -140,18 +140,6 @@ func TestShortageProperties(t *testing.T) {
 			t.Fatalf("the capacity is %d, with %d seats", capacity, len(model))
 		}
 
-		// With other pools left out afterwards it is the same as all at once.
-		others, both := make([]sequence.Gap, len(drawn.Gaps)), slices.Clone(drawn.Gaps)
-		for i := range others {
-			if drawn.Gaps[i].Count == 0 {
-				others[i] = sequence.Gap{From: int64(i), Count: 2}
-				both[i] = others[i]
-			}
-		}
-		if !s.Without(others).Same(whole.Without(both)) {
-			t.Fatal("what is left out in two steps is not what is left out in one")
-		}
-
 		// 2. Targets, ranks and seats agree with them.
 		clear(have)
 		for i, seat := range model {
@@ -161,9 +149,6 @@ func TestShortageProperties(t *testing.T) {
 			}
 			if nth, err := s.Nth(int64(i + 1)); err != nil || nth != seat {
 				t.Fatalf("seat number %d is %v (%v), not %v", i+1, nth, err, seat)
-			}
-			if n, ok := s.Number(seat); !ok || n != int64(i+1) {
-				t.Fatalf("seat %v is number %d (%t), not %d", seat, n, ok, i+1)
 			}
 			if rank, ok := s.Rank(seat); !ok || rank != ranks[i] {
 				t.Fatalf("seat %v has the rank %d (%t), not %d", seat, rank, ok, ranks[i])
@@ -375,6 +360,51 @@ func TestPodsThatWait(t *testing.T) {
 			}
 			ranks[rank] = true
 			held[seat.Pool]++
+		}
+	})
+}
+
+// Pools that are for nobody get nothing, and the others are divided as if there were no others.
+func TestWithoutPools(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		drawn := shortageGen.Draw(t, "strategy")
+		whole := strategy(t, sequence.EarlierWins, drawn.Pools...)
+		left := make([]bool, whole.Len())
+		var others []sequence.Pool
+		weights := int64(0)
+		for i, p := range drawn.Pools {
+			if left[i] = rapid.Bool().Draw(t, "left"); !left[i] {
+				others = append(others, p)
+				weights += p.Weight
+			}
+		}
+		for i := range others {
+			if weights == 0 {
+				others[i].Weight = others[i].Overflow
+			}
+		}
+		s := whole.WithoutPools(left)
+		if alone, err := sequence.New(others, sequence.EarlierWins); err != nil {
+			if n := s.Capacity(); n != 0 {
+				t.Fatalf("%d pods have a seat, though nobody is to have any: %v", n, err)
+			}
+		} else {
+			for n := range int64(60) {
+				var got []int64
+				for i := range left {
+					if target := s.Target(i, n); !left[i] {
+						got = append(got, target)
+					} else if target != 0 {
+						t.Fatalf("pool %d gets %d of %d", i, target, n)
+					}
+				}
+				if want := targets(alone, n); !slices.Equal(got, want) {
+					t.Fatalf("of %d the others get %v, not %v", n, got, want)
+				}
+			}
+		}
+		if s.Same(whole) != !slices.Contains(left, true) {
+			t.Fatal("the identities are wrong")
 		}
 	})
 }

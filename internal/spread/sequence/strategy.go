@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 	"sort"
 )
 
@@ -71,6 +72,10 @@ func New(pools []Pool, tie Tie) (*Strategy, error) {
 	if err := validate(pools); err != nil {
 		return nil, err
 	}
+	return newStrategy(pools, tie), nil
+}
+
+func newStrategy(pools []Pool, tie Tie) *Strategy {
 	s := &Strategy{pools: pools, tie: tie, fingerprint: fingerprintOf(pools, tie), base: make([]int64, len(pools))}
 	room := make([]int64, len(pools)) // what each pool may still take
 	for i, p := range pools {
@@ -83,7 +88,25 @@ func New(pools []Pool, tie Tie) (*Strategy, error) {
 		s.baseLen += s.base[i]
 	}
 	s.segments = newSegments(pools, room, s.baseLen, tie)
-	return s, nil
+	return s
+}
+
+// WithoutPools returns the strategy as if some of its pools were for nobody: they have no base and no weight. The other pools
+// share the pods by their weights or, if they have none, by their overflow weights. Pools keep their indexes.
+func (s *Strategy) WithoutPools(left []bool) *Strategy {
+	pools, weights := slices.Clone(s.pools), int64(0)
+	for i := range pools {
+		if left[i] {
+			pools[i].Base, pools[i].Weight, pools[i].Overflow = 0, 0, 0
+		}
+		weights += pools[i].Weight
+	}
+	if weights == 0 {
+		for i := range pools {
+			pools[i].Weight = pools[i].Overflow
+		}
+	}
+	return newStrategy(pools, s.tie)
 }
 
 func validate(pools []Pool) error {
@@ -244,15 +267,6 @@ func (s *Strategy) Nth(n int64) (Seat, error) {
 		return s.short.nth(n)
 	}
 	return s.SeatAt(n)
-}
-
-// Number is the inverse of [Strategy.Nth]. It reports whether the strategy has the seat.
-func (s *Strategy) Number(seat Seat) (int64, bool) {
-	rank, ok := s.Rank(seat)
-	if s.short != nil && ok {
-		return s.short.number(seat, rank)
-	}
-	return rank, ok
 }
 
 // SeatAt returns the seat of a rank, which counts from 1. It returns ErrFull beyond

@@ -32,8 +32,11 @@ func (r *run) reconcile(ctx context.Context, w world.Object) (reconcile.Result, 
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if v == nil { // nobody asks for it any more
-		r.forget(w.UID)
+	if v == nil {
+		if stays, err := r.staysUnsuitable(ctx, w); stays || err != nil {
+			return reconcile.Result{}, err
+		}
+		r.forget(w.UID) // nobody asks for it any more
 		return reconcile.Result{}, r.remove(ctx, w)
 	}
 	if v.stays {
@@ -42,10 +45,7 @@ func (r *run) reconcile(ctx context.Context, w world.Object) (reconcile.Result, 
 	if err := r.lookForRoom(ctx, v, m); err != nil {
 		return reconcile.Result{}, err
 	}
-	unsuitable, err := r.judge(ctx, v, m)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
+	unsuitable := r.judge(ctx, v, m)
 	kept, err := r.keepVolumes(ctx, v, m)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -128,6 +128,7 @@ func (r *run) store(ctx context.Context, w world.Object, v *picture, is stowage.
 		return unchanged, nil
 	}
 	var err error
+	unsuitable, kept := len(is.Unsuitable), is.Kept != nil
 	owners := []metav1.OwnerReference{{APIVersion: w.APIVersion, Kind: w.Kind, Name: w.Name, UID: w.UID}}
 	switch {
 	case v.state == nil:
@@ -148,6 +149,11 @@ func (r *run) store(ctx context.Context, w world.Object, v *picture, is stowage.
 	}
 	if err != nil {
 		return unchanged, fmt.Errorf("write the PoolState of %s %s: %w", w.Kind, w.Name, err)
+	}
+	if !empty && (len(is.Unsuitable) != unsuitable || (is.Kept != nil) != kept) {
+		r.pruned = v.Now
+		r.Log.Info("the API server does not store which pools are unsuitable, and what volumes keep. Apply the CustomResourceDefinition of PoolStates of this version")
+		return unchanged, nil
 	}
 	return stored, nil
 }
@@ -238,13 +244,11 @@ func (u *unproven) note(now time.Time) { u.evictions, u.last = u.evictions+1, no
 
 // movesOf returns the pods of an owner to evict.
 func (r *run) movesOf(v *picture, one *member, next []spill.Pool) []int {
-	if one.ordinals || v.policy.Nowhere() {
-		if out := unsuitableMoves(v, one); out != nil {
-			return out
-		}
+	if out := unsuitableMoves(v, one); out != nil || v.policy.Nowhere() {
+		return out
 	}
 	if !one.ordinals {
-		return spill.Moves(one.policy.Strategy, closed(v, next), one.pods, one.replicas)
+		return spill.Moves(one.policy.Strategy, next, one.pods, one.replicas)
 	}
 	if v.state == nil {
 		return nil

@@ -17,21 +17,30 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/platform/events"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
-	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // A policy is for workloads whose authors may not know of it. So a pool is unsuitable for a workload if no node of it could take one of
-// its pods. That is found out where a pod waits, and costs a request for one pod.
+// its pods. That is found out where a pod has waited for a while, by reading one pod.
+//
+// The pods of a StatefulSet with volumes move only while their claims are not bound. Such a pool stays unsuitable, because volumes
+// would not come back with it.
 
-// Who waits in a pool is looked at again after judgeAgain, and so is an unsuitable pool after rejudge. Both are looked at earlier, if
-// nodes of the pool change.
 const (
+	// judgeAfter is how long a pod must have waited. Nodes that start have taints, and lack devices, for some seconds.
+	judgeAfter = 15 * time.Second
+	// Who waits in a pool is looked at again after judgeAgain, and so is an unsuitable pool after rejudge. Both are looked at earlier, if
+	// nodes of the pool change.
 	judgeAgain = time.Minute
 	rejudge    = 10 * time.Minute
+	// longestBlind is for how long an answer stays that cannot be looked at again.
+	longestBlind = time.Hour
+	// prunedFor is for how long nothing is asked whose answer the API server does not store.
+	prunedFor = 5 * time.Minute
 )
 
 // So many pods are read for that in a second, and at once. Namespaces share them.
@@ -40,51 +49,79 @@ const (
 	judgeBurst = 20
 )
 
-// judged is when it was found out whether a pool is suitable, and for which owner of pods.
+// judged is when it was found out whether a pool is suitable, and for which owner of pods and which policy.
 type judged struct {
 	poolroom.Checkpoint
-	owner types.UID
+	owner  types.UID
+	policy ledger.Source
 }
 
 // judges reports whether pools may be unsuitable by a policy. Pods run outside a pool in which they cannot run, if they may.
 func judges(p *policy.Policy) bool { return p.Policy != nil && !p.Preferred }
 
 // judge returns the unsuitable pools of a workload, as they are to be stored.
-func (r *run) judge(ctx context.Context, v *picture, m *memory) ([]stowage.UnsuitablePool, error) {
+func (r *run) judge(ctx context.Context, v *picture, m *memory) []stowage.UnsuitablePool {
 	if !judges(v.policy) || len(v.members) == 0 {
-		return nil, nil
+		return nil
 	}
 	var out []stowage.UnsuitablePool
-	newest := v.members[0].UID
 	for i := range v.policy.Whole.Len() {
 		pool := v.policy.Whole.Pool(i)
 		entry := storedUnsuitable(v.state, pool.Labels)
-		if r.judgeNow(v, m, i, newest) && r.looks.Allow(m.workload.Namespace, v.Now) {
+		if r.judgeNow(v, m, i) && r.looks.Allow(m.workload.Namespace, v.Now) {
 			now := r.Room.Checkpoint(pool.Labels)
-			pod, err := r.exampleIn(ctx, v, i)
-			if err != nil {
-				return nil, err
+			why, known, err := r.unsuitable(ctx, v, i)
+			switch {
+			case err != nil:
+				r.Log.Error(err, "whether pods can run in a pool is not known", append(m.workload.LogKeys(), "pool", pool.Name)...)
+			case !known:
+			case why == "":
+				entry = nil
+			case entry == nil:
+				entry = &stowage.UnsuitablePool{Name: pool.Name, NodeLabel: pool.Labels, Since: metav1.NewTime(v.Now.Truncate(time.Second)), Why: why}
+			default:
+				entry.Why = why
 			}
-			if pod != nil {
-				why, err := r.Room.Unsuitable(ctx, pool.Labels, placement.Successor(pod, v.policy.Whole, i, v.policy.TolerationsOf(i), false))
-				switch {
-				case err != nil:
-					return nil, err
-				case why == "":
-					entry = nil
-				case entry == nil:
-					entry = &stowage.UnsuitablePool{Name: pool.Name, NodeLabel: pool.Labels, Since: metav1.NewTime(v.Now.Truncate(time.Second)), Why: why}
-				default:
-					entry.Why = why
-				}
-				m.judged[pool.Name] = judged{now, newest}
-			}
+			m.judged[pool.Name] = judged{now, v.members[0].UID, v.policy.From}
 		}
 		if entry != nil {
 			out = append(out, *entry)
 		}
 	}
-	return out, nil
+	return out
+}
+
+// unsuitable says why no pod of the newest owner can run in a pool, or "". It reports whether that is known.
+func (r *run) unsuitable(ctx context.Context, v *picture, pool int) (why string, known bool, err error) {
+	pod, err := r.exampleIn(ctx, v, pool)
+	if pod == nil || err != nil {
+		return "", false, err
+	}
+	if bound, err := r.bound(ctx, pod); bound || err != nil {
+		return "", false, err
+	}
+	tolerations := v.policy.TolerationsOf(pool)
+	if seat, ok := v.policy.Pool(ledger.PoolOf(pod.Labels[stowage.PoolLabel], pod.Annotations[stowage.ClaimAnnotation])); ok {
+		own := v.policy.TolerationsOf(seat) // which it has because of that pool
+		pod.Spec.Tolerations = slices.DeleteFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool { return slices.Contains(own, t) })
+	}
+	why, err = r.Room.Unsuitable(ctx, v.policy.Whole.Pool(pool).Labels, placement.Successor(pod, v.policy.Whole, pool, tolerations, false))
+	return why, err == nil, err
+}
+
+// bound reports whether a pod uses a PersistentVolumeClaim that has its volume. Then the volume decides where the pod runs.
+func (r *run) bound(ctx context.Context, pod *corev1.Pod) (bool, error) {
+	for _, volume := range pod.Spec.Volumes {
+		if volume.PersistentVolumeClaim == nil {
+			continue
+		}
+		var claims corev1.PersistentVolumeClaimList // to list them is all that Stowage may
+		err := r.Uncached.List(ctx, &claims, client.InNamespace(pod.Namespace), client.MatchingFields{metav1.ObjectNameField: volume.PersistentVolumeClaim.ClaimName})
+		if err != nil || slices.ContainsFunc(claims.Items, func(c corev1.PersistentVolumeClaim) bool { return c.Spec.VolumeName != "" }) {
+			return true, err
+		}
+	}
+	return false, nil
 }
 
 // storedUnsuitable returns a copy of what is stored of an unsuitable pool, or nil.
@@ -99,43 +136,45 @@ func storedUnsuitable(state *stowage.PoolState, labels map[string]string) *stowa
 }
 
 // judgeNow reports whether to find out now whether a pool is suitable.
-func (r *run) judgeNow(v *picture, m *memory, pool int, newest types.UID) bool {
+func (r *run) judgeNow(v *picture, m *memory, pool int) bool {
 	last, known := m.judged[v.policy.Whole.Pool(pool).Name]
 	age := v.Now.Sub(last.At)
-	changed := !known || age >= newNodesAfter && r.Room.NodesChanged(last.Checkpoint)
-	if v.unsuitable[pool] {
-		return changed || age >= rejudge || last.owner != newest
+	changed := !known || last.owner != v.members[0].UID || last.policy != v.policy.From || age >= newNodesAfter && r.Room.NodesChanged(last.Checkpoint)
+	switch {
+	case v.Now.Sub(r.pruned) < prunedFor:
+		return false
+	case v.unsuitable[pool]:
+		return !v.members[0].Volumes && (changed || age >= rejudge)
 	}
 	return waitsIn(v, pool) != nil && (changed || age >= judgeAgain)
 }
 
-// waitsIn returns the name of a pod that waits in a pool, or nil.
+// waitsIn returns the name of a pod of the newest owner that has waited in a pool for a while, or nil.
 func waitsIn(v *picture, pool int) *types.NamespacedName {
-	for _, one := range v.members {
-		for i := range one.pods {
-			if p := &one.pods[i]; p.Seat.Pool == pool && p.Waits > 0 {
-				return &types.NamespacedName{Namespace: one.records[i].Namespace, Name: one.records[i].Name}
-			}
+	one := v.members[0]
+	for i := range one.pods {
+		if p := &one.pods[i]; p.Seat.Pool == pool && p.Waits >= judgeAfter {
+			return &types.NamespacedName{Namespace: one.records[i].Namespace, Name: one.records[i].Name}
 		}
 	}
 	return nil
 }
 
-// exampleIn returns a pod of the workload: one that waits in a pool, or any other one, or the pod of the newest template. It is nil if
+// exampleIn returns a pod of the newest owner: one that waits in a pool, or any other one, or the pod of the template. It is nil if
 // nothing can be read.
 func (r *run) exampleIn(ctx context.Context, v *picture, pool int) (*corev1.Pod, error) {
-	if key := waitsIn(v, pool); key != nil {
-		pod := &corev1.Pod{}
-		if err := r.Uncached.Get(ctx, *key, pod); err != nil {
-			return nil, client.IgnoreNotFound(err)
-		}
-		return pod, nil
+	key := waitsIn(v, pool)
+	if newest := v.members[0]; key == nil && len(newest.records) > 0 {
+		key = &types.NamespacedName{Namespace: newest.records[0].Namespace, Name: newest.records[0].Name}
 	}
-	pod, err := r.anyPod(ctx, v)
-	if pod != nil || err != nil {
-		return pod, err
+	if key == nil {
+		return r.ofTemplate(ctx, v.members[0].Workload)
 	}
-	return r.ofTemplate(ctx, v.members[0].Workload)
+	pod := &corev1.Pod{}
+	if err := r.Uncached.Get(ctx, *key, pod); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	return pod, nil
 }
 
 // ofTemplate returns the pod of a workload's template.
@@ -157,6 +196,20 @@ func (r *run) ofTemplate(ctx context.Context, w *world.Workload) (*corev1.Pod, e
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Labels: pod.Labels}, Spec: pod.Spec}, nil
 }
 
+// staysUnsuitable reports whether the record of a workload stays though no owner of pods is known. Where no pool suits, no pod has a seat,
+// and the owners of some kinds are known by such pods alone.
+func (r *run) staysUnsuitable(ctx context.Context, w world.Object) (bool, error) {
+	state, err := r.World.PoolState(ctx, w.Namespace, w.UID)
+	if state == nil || len(state.Unsuitable) == 0 || err != nil || w.Watched() {
+		return false, err
+	}
+	if r.Clock.Since(state.Unsuitable[0].Since.Time) >= longestBlind {
+		return false, nil
+	}
+	there, err := r.World.Workload(ctx, w.Namespace, w.Ref)
+	return there != nil && there.UID == w.UID, err
+}
+
 // tellUnsuitable says what was found out about pools.
 func (r *run) tellUnsuitable(w world.Object, v *picture, is []stowage.UnsuitablePool) {
 	about := w.Reference()
@@ -172,19 +225,8 @@ func (r *run) tellUnsuitable(w world.Object, v *picture, is []stowage.Unsuitable
 	}
 }
 
-// closed returns the states of pools for moves: an unsuitable pool is one without any room.
-func closed(v *picture, next []spill.Pool) []spill.Pool {
-	out := slices.Clone(next)
-	for i := range out {
-		if v.unsuitable[i] {
-			out[i].Phase, out[i].Max = spill.Exhausted, 0
-		}
-	}
-	return out
-}
-
-// unsuitableMoves returns the pods of an owner that wait in unsuitable pools, by their index. It is for pods with an ordinal of their
-// own, and for workloads that no pool suits. Their successors need no place in another pool.
+// unsuitableMoves returns the pods of an owner that wait in unsuitable pools, by their index. Their successors get a seat elsewhere or, if no
+// other pool may have one more, none.
 func unsuitableMoves(v *picture, one *member) (out []int) {
 	for i := range one.pods {
 		p := &one.pods[i]
@@ -192,7 +234,7 @@ func unsuitableMoves(v *picture, one *member) (out []int) {
 			continue
 		}
 		if one.ordinals && !v.policy.Nowhere() { // its volume may keep it there
-			if own, err := v.policy.SeatAt(rankInName(one, i)); err != nil || own.Pool == p.Seat.Pool {
+			if own, err := v.policy.SeatAt(rankInName(one, i)); err == nil && own.Pool == p.Seat.Pool {
 				continue
 			}
 		}

@@ -98,7 +98,7 @@ func (r *run) see(ctx context.Context, w world.Object, m *memory) (*picture, err
 	now, n := r.Clock.Now(), p.Whole.Len()
 	v := &picture{
 		policy: p, unsuitable: make([]bool, n),
-		View: spill.View{Now: now, Strategy: p.Whole, Rules: make([]spill.Rule, n), Hard: make([]bool, n), Room: make([]int64, n)},
+		View: spill.View{Now: now, Strategy: p.Whole, Own: p.Own, Rules: make([]spill.Rule, n), Hard: make([]bool, n), Room: make([]int64, n)},
 	}
 	copy(v.Rules, p.Spill)
 	for i, why := range p.Unsuitable {

@@ -27,6 +27,12 @@ import (
 // keepAgain is after how long the claims of such a StatefulSet are looked at again.
 const keepAgain = 5 * time.Minute
 
+// So many StatefulSets are looked at in a second, and at once. Namespaces share them. Each costs three requests, of which two are lists.
+const (
+	keepRate  = 1
+	keepBurst = 20
+)
+
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list,roleName=stowage-spread-controllers
 
 // lookForVolumes looks at the StatefulSets with volumes that are older than their policy.
@@ -68,10 +74,10 @@ func (r *run) keepVolumes(ctx context.Context, v *picture, m *memory) (*stowage.
 			return known, nil
 		}
 	}
-	if !r.looks.Allow(m.workload.Namespace, v.Now) {
+	set := v.members[0].Workload
+	if v.Now.Sub(r.pruned) < prunedFor || !r.keeps.Allow(m.workload.Namespace, v.Now) {
 		return known, nil
 	}
-	set := v.members[0].Workload
 	scale, err := worldapi.ReadScale(ctx, r.Uncached, set.Namespace, set.Ref)
 	if err != nil || scale == nil {
 		return known, err
@@ -80,7 +86,6 @@ func (r *run) keepVolumes(ctx context.Context, v *picture, m *memory) (*stowage.
 	if err != nil {
 		return known, err
 	}
-	in := []client.ListOption{client.InNamespace(set.Namespace), client.MatchingLabelsSelector{Selector: selector}}
 
 	// 1. Where does each pod run?
 	runs := map[string]string{}
@@ -91,27 +96,28 @@ func (r *run) keepVolumes(ctx context.Context, v *picture, m *memory) (*stowage.
 			}
 		}
 		return nil
-	}, in...)
+	}, client.InNamespace(set.Namespace), client.MatchingLabelsSelector{Selector: selector})
 	if err != nil {
 		return known, err
 	}
 
-	// 2. Which of them have claims? Their names are in the API's documentation of volumeClaimTemplates: template-set-ordinal.
+	// 2. Which of them have claims? Their names are in the API's documentation of volumeClaimTemplates: template-set-ordinal. Their labels
+	// may be anybody's. One that is being deleted does not come back with its pod.
 	claims := &metav1.PartialObjectMetadataList{}
 	claims.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaimList"))
 	claimed := map[string]bool{}
 	err = worldapi.Each(ctx, r.Uncached, claims, func(claim *metav1.PartialObjectMetadata) error {
 		ordinal := placement.OrdinalInName(claim.Name)
-		if n, err := strconv.ParseInt(ordinal, 10, 64); err == nil && n >= 0 && strings.HasSuffix(strings.TrimSuffix(claim.Name, ordinal), "-"+set.Name+"-") {
+		if n, err := strconv.ParseInt(ordinal, 10, 64); err == nil && n >= 0 && claim.DeletionTimestamp == nil && strings.HasSuffix(strings.TrimSuffix(claim.Name, ordinal), "-"+set.Name+"-") {
 			claimed[strings.Clone(ordinal)] = true
 		}
 		return nil
-	}, in...)
+	}, client.InNamespace(set.Namespace))
 	if err != nil {
 		return known, err
 	}
 	m.kept = v.Now
-	return &stowage.KeptOrdinals{Policy: v.policy.From.UID, Ordinals: keptOrdinals(v.policy, known, claimed, runs)}, nil
+	return &stowage.KeptOrdinals{Policy: v.policy.From.UID, Owner: set.UID, Ordinals: keptOrdinals(v.policy, known, claimed, runs)}, nil
 }
 
 // keptOrdinals returns the pool that each pod with a claim keeps, by ordinal. Known is what was recorded before, or nil. A claim that

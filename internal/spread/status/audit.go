@@ -16,7 +16,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
-	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/world"
 	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
@@ -86,13 +85,13 @@ func (r *policyRun) auditFor(ctx context.Context, t *tally, w *world.Workload, t
 	if why != nil && !slices.Contains(why, "") {
 		return nil // the policy would not divide it
 	}
-	gaps := make([]sequence.Gap, s.Len())
-	for i := range why {
-		if why[i] != "" {
-			gaps[i].Count = sequence.All
+	if why != nil {
+		left := make([]bool, s.Len())
+		for i := range why {
+			left[i] = why[i] != ""
 		}
+		s = s.WithoutPools(left)
 	}
-	s = s.Without(gaps)
 	have := make([]int32, s.Len())
 	sum := &t.audit
 	sum.Waiting += a.waiting

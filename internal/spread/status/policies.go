@@ -239,7 +239,7 @@ func (r *policyRun) countWorkload(ctx context.Context, w *world.Workload, regist
 			t.notReached[top] = true
 		case p != nil && p.Policy != nil && p.Policy.UID == s.UID:
 			t.noteUnsuitable(top, p.Unsuitable)
-			if targets, _ := p.KeptTargets(0); targets != nil || p.Unrecorded() {
+			if p.Keeping() || p.Unrecorded() {
 				t.keptInPlace[top] = true
 			}
 			if p.Nowhere() || p.Unrecorded() {

@@ -222,7 +222,7 @@ func (c *Controller) divide(ctx context.Context, p *policy.Policy, owners []*wor
 				replicas, current = scale.Replicas, scale.Current
 			}
 		}
-		kept, outside := p.KeptTargets(replicas)
+		kept, outside := p.OwnTargets(replicas)
 		d.AddTargets(p.Whole, replicas, kept)
 		if c.Progress.Stuck(owner.Key(), current, replicas) {
 			d.Stuck = true

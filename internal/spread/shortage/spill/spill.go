@@ -119,7 +119,9 @@ func (r Rule) LeftOut(s *sequence.Strategy, pool int, maximum, n int64) int64 {
 type View struct {
 	Now      time.Time
 	Strategy *sequence.Strategy // as the policy has it, without gaps
-	Rules    []Rule             // of each pool
+	// Own returns the seat of a pod with an ordinal of its own, by its rank; nil is as the strategy has it.
+	Own      func(rank int64) (sequence.Seat, error)
+	Rules    []Rule // of each pool
 	Pods     []Pod
 	Replicas int64
 	// Hard reports, for each pool, that who makes its nodes has said that it cannot make any now.
@@ -307,11 +309,15 @@ func Moves(s *sequence.Strategy, pools []Pool, pods []Pod, replicas int64) []int
 // pool is tried, the lowest ordinals are to return, as many as its maximum allows: they are the try. Ordinals count
 // from 0. The ordinals are those of the pods, in their order.
 func Ordinals(v View, next []Pool, pods []Pod, ordinals []int64, replicas int64, now map[int64]int) map[int64]int {
+	ownOf := v.Strategy.SeatAt
+	if v.Own != nil {
+		ownOf = v.Own
+	}
 	// 1. Who is elsewhere, or is to be.
 	out, home := map[int64]int{}, map[int64]bool{}
 	away := make([][]int64, len(next)) // by their own pool
 	note := func(n int64, pool int) {
-		own, err := v.Strategy.Nth(n + 1)
+		own, err := ownOf(n + 1)
 		if _, known := out[n]; known || err != nil || n >= replicas || own.Pool == pool || next[own.Pool].Phase == Available {
 			return
 		}
@@ -323,7 +329,7 @@ func Ordinals(v View, next []Pool, pods []Pod, ordinals []int64, replicas int64,
 	}
 	for i := range pods {
 		note(ordinals[i], pods[i].Seat.Pool)
-		own, err := v.Strategy.Nth(ordinals[i] + 1)
+		own, err := ownOf(ordinals[i] + 1)
 		home[ordinals[i]] = err == nil && own.Pool == pods[i].Seat.Pool && pods[i].Node
 	}
 	// 2. Those for whom their own pool has seats are to return: first who runs there, then the lowest.
