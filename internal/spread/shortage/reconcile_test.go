@@ -65,6 +65,8 @@ type bench struct {
 	claims   []unstructured.Unstructured // Karpenter's NodeClaims
 	hasNo    bool                        // Karpenter
 	limits   []int64                     // of the lists of events
+	prunes   bool                        // the API server's PoolStates know nothing of unsuitable pools
+	created  int                         // PoolStates
 }
 
 func newBench(t *testing.T, objects ...client.Object) *bench {
@@ -79,6 +81,14 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 		WithIndex(&corev1.Event{}, "reason", func(o client.Object) []string { return []string{o.(*corev1.Event).Reason} }).
 		WithIndex(&corev1.Event{}, "involvedObject.kind", func(o client.Object) []string { return []string{o.(*corev1.Event).InvolvedObject.Kind} }).
 		WithInterceptorFuncs(interceptor.Funcs{
+			Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+				if state, ok := obj.(*stowage.PoolState); ok {
+					if b.created++; b.prunes {
+						state.Unsuitable = nil
+					}
+				}
+				return c.Create(ctx, obj, opts...)
+			},
 			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 				if _, ok := list.(*corev1.EventList); ok {
 					b.limits = append(b.limits, (&client.ListOptions{}).ApplyOptions(opts).Limit)
@@ -116,7 +126,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 			Seats: service, Scope: scope.New(reader, "stowage-system"), Room: poolroom.New(c, c, b.clock), Evictor: evict.New(c, b.clock, 1, set),
 			Clock: b.clock, Timing: DefaultTiming(), Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder}, Metrics: NewMetrics(set),
 		},
-		work: testkit.Queue[world.Object](), limit: fair.NewLimiter[string](totalRate, 2*totalRate), known: map[types.UID]*memory{}, shapes: map[string]*corev1.Node{}, scaleUps: map[string]scaleUps{},
+		work: testkit.Queue[world.Object](), limit: fair.NewLimiter[string](totalRate, 2*totalRate), looks: fair.NewLimiter[string](judgeRate, judgeBurst), keeps: fair.NewLimiter[string](keepRate, keepBurst), known: map[types.UID]*memory{}, shapes: map[string]*corev1.Node{}, scaleUps: map[string]scaleUps{},
 	}
 	b.Seats.Changes.Add(func(change seats.Change) { b.Room.PodLeft(change.Left) })
 	for _, o := range objects {
