@@ -2,7 +2,7 @@ package shortage
 
 import (
 	"context"
-	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -185,13 +186,9 @@ func (r *run) ofTemplate(ctx context.Context, w *world.Workload) (*corev1.Pod, e
 		return nil, client.IgnoreNotFound(err)
 	}
 	template, _, _ := unstructured.NestedMap(u.Object, "spec", "template")
-	data, err := json.Marshal(template)
-	if err != nil {
-		return nil, err
-	}
 	var pod corev1.PodTemplateSpec
-	if json.Unmarshal(data, &pod) != nil {
-		return nil, nil // not a template of pods
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(template, &pod); err != nil {
+		return nil, fmt.Errorf("the pod template of %s %s: %w", w.Kind, w.Name, err)
 	}
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Labels: pod.Labels}, Spec: pod.Spec}, nil
 }

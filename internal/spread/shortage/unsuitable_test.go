@@ -63,7 +63,7 @@ func ofPolicy(t *testing.T, change ...func(*corev1.Node)) (*bench, *stowage.Clus
 	}
 	b := newBench(t, objects...)
 	snapshot := withPolicies{Snapshot: b.World, cluster: &world.Policies{Cluster: []*stowage.ClusterSpreadPolicy{p}}}
-	b.Controller.Policies = policy.NewOwners(policy.NewFinder(snapshot, policy.Settings{}), b.Seats.Pods().NameOf, b.Uncached, b.clock)
+	b.Policies = policy.NewOwners(policy.NewFinder(snapshot, policy.Settings{}), b.Seats.Pods().NameOf, b.Uncached, b.clock)
 	return b, p
 }
 
@@ -144,7 +144,7 @@ func TestEditOfAPolicyWithAnUnsuitablePool(t *testing.T) {
 	edited.Generation = 2
 	edited.Spec.Pools[1].Tolerations = []versprei.Toleration{{Key: "gpu", Operator: "Exists"}}
 	snapshot := withPolicies{Snapshot: b.World, cluster: &world.Policies{Cluster: []*stowage.ClusterSpreadPolicy{edited}}}
-	b.Controller.Policies = policy.NewOwners(policy.NewFinder(snapshot, policy.Settings{}), b.Seats.Pods().NameOf, b.Uncached, b.clock)
+	b.Policies = policy.NewOwners(policy.NewFinder(snapshot, policy.Settings{}), b.Seats.Pods().NameOf, b.Uncached, b.clock)
 	b.pass(t, 2)
 	if got := b.unsuitablePools(t); got != "" {
 		t.Errorf("after the edit: %q", got)
