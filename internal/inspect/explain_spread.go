@@ -188,7 +188,7 @@ func (s *subject) spread(ctx context.Context, f *spreadFacts) error {
 			f.NoSeat.ChoosesNodesBy = key
 		} else if strings.HasPrefix(claim, string(ledger.OriginFull)) {
 			f.NoSeat.PoolsFull = true
-		} else if rank, own := placement.OwnRank(created, p.FirstOrdinal); own && p.KeepsVolumes && errors.Is(errorOf(p.SeatAt(rank)), policy.ErrKept) {
+		} else if rank, own := placement.OwnRank(created, p.FirstOrdinal); own && errors.Is(errorOf(p.SeatAt(rank)), policy.ErrKept) {
 			f.NoSeat.KeptByVolume = true
 		} else {
 			f.NoSeat.bypass = s.bypass()

@@ -113,13 +113,13 @@ func (d *Division) AddPods(s *sequence.Strategy, pods []Pod) (seated int64) {
 	return seated
 }
 
-// AddTargets adds what an owner that asks for so many pods should have. Kept is how many pods each pool should have where some of them
-// stay where their volumes are, or nil.
-func (d *Division) AddTargets(s *sequence.Strategy, replicas int64, kept []int64) {
+// AddTargets adds what an owner that asks for so many pods should have. Own is how many pods each pool should have where that does
+// not follow from the strategy alone, or nil.
+func (d *Division) AddTargets(s *sequence.Strategy, replicas int64, own []int64) {
 	for i := range s.Len() {
 		pool, target := &d.Pools[d.pool(s.Pool(i))], s.Target(i, replicas)
-		if kept != nil {
-			target = kept[i]
+		if own != nil {
+			target = own[i]
 		}
 		pool.Share += s.Share(i, replicas)
 		pool.Target += target

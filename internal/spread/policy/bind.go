@@ -53,16 +53,20 @@ func (f *Finder) bind(ctx context.Context, p *Policy, namespace string, chain wo
 	if err := f.share(ctx, p, bottom, gaps); err != nil {
 		return err
 	}
-	key := shortKey{p.Whole.Fingerprint(), fmt.Sprint(gaps)}
-	if known, ok := f.shorts.Get(key); ok {
-		p.Strategy = known
-		return nil
-	}
-	p.Strategy = p.Whole.Without(gaps)
-	if p.Whole.Size() <= maxSize && p.Strategy.Size() <= maxSize {
-		f.shorts.Add(key, p.Strategy, int64(len(key.gaps))+bytesOf(p.Whole)+bytesOf(p.Strategy), rememberFor)
-	}
+	p.Strategy = f.computed(shortKey{p.Whole.Fingerprint(), fmt.Sprint(gaps)}, func() *sequence.Strategy { return p.Whole.Without(gaps) })
 	return nil
+}
+
+// computed returns a strategy that follows from another one, computed once.
+func (f *Finder) computed(key shortKey, compute func() *sequence.Strategy) *sequence.Strategy {
+	if known, ok := f.shorts.Get(key); ok {
+		return known
+	}
+	s := compute()
+	if s.Size() <= maxSize {
+		f.shorts.Add(key, s, int64(len(key.gaps))+2*bytesOf(s), rememberFor)
+	}
+	return s
 }
 
 // leaveOutUnsuitable leaves out the pools in which no pod of the workload can run.
@@ -82,15 +86,11 @@ func (f *Finder) leaveOutUnsuitable(p *Policy) {
 		return
 	}
 	p.asWritten = p.Whole
-	key := shortKey{p.Whole.Fingerprint(), fmt.Sprint(left)}
-	known, ok := f.shorts.Get(key)
-	if !ok {
-		known = p.Whole.WithoutPools(left)
-		if p.Whole.Size() <= maxSize && known.Size() <= maxSize {
-			f.shorts.Add(key, known, int64(len(key.gaps))+bytesOf(known), rememberFor)
-		}
+	p.Whole = f.computed(shortKey{p.asWritten.Fingerprint(), fmt.Sprint(left)}, func() *sequence.Strategy { return p.asWritten.WithoutPools(left) })
+	p.Strategy = p.Whole
+	if p.ordinals {
+		p.instead = f.computed(shortKey{p.asWritten.Fingerprint(), fmt.Sprint("displaced", left)}, func() *sequence.Strategy { return p.asWritten.Displaced(left) })
 	}
-	p.Whole, p.Strategy = known, known
 }
 
 // share takes from the maxima of pools without room what other revisions of the workload hold there.

@@ -165,7 +165,8 @@ func TestFindKeepsVolumes(t *testing.T) {
 		outside int64
 	}{
 		"no volumes":                {created: older, seats: []int{0, 0, 1, 1, 0}},
-		"it is newer":               {volumes: true, created: older.Add(2 * time.Hour), kept: kept("p"), seats: []int{0, 0, 1, 1, 0}},
+		"it is newer":               {volumes: true, created: older.Add(2 * time.Hour), seats: []int{0, 0, 1, 1, 0}},
+		"newer, and a pool was bad": {volumes: true, created: older.Add(2 * time.Hour), kept: kept("p"), seats: []int{0, 1, -1, -1, 0}, targets: []int64{2, 1}, outside: 2},
 		"nothing is recorded":       {volumes: true, created: older},
 		"a record of anothers":      {volumes: true, created: older, kept: kept("q")},
 		"a record of another set":   {volumes: true, created: older, kept: &stowage.KeptOrdinals{Policy: "p", Owner: "other"}},
@@ -245,5 +246,33 @@ func TestOwnSeatsWithUnsuitablePools(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// No pool gets more pods of a StatefulSet than it may have, and no base twice, whichever pools are unsuitable.
+func TestDisplacedPodsKeepMaxima(t *testing.T) {
+	whole, err := sequence.New([]sequence.Pool{
+		{Name: "a", Labels: map[string]string{"p": "a"}, Base: 2, Weight: 1, Max: 5}, {Name: "b", Labels: map[string]string{"p": "b"}, Base: 1, Weight: 2},
+		{Name: "c", Labels: map[string]string{"p": "c"}, Weight: 1},
+	}, sequence.EarlierWins)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := []bool{false, true, false}
+	p := Compiled{Whole: whole.WithoutPools(left), Policy: &SpreadPolicy{}}.Unbound()
+	p.ordinals, p.asWritten, p.instead, p.Unsuitable = true, whole, whole.Displaced(left), []string{"", "no", ""}
+	have := make([]int64, 3)
+	for rank := int64(1); rank <= 100; rank++ {
+		seat, err := p.SeatAt(rank)
+		if err != nil {
+			t.Fatalf("pod %d has no seat: %v", rank, err)
+		}
+		have[seat.Pool]++
+	}
+	if have[0] != 5 || have[1] != 0 || have[2] != 95 {
+		t.Errorf("the pools have %v of 100 pods", have)
+	}
+	if got := whole.Displaced([]bool{false, true, true}); got.Capacity() != 0 {
+		t.Errorf("%d more pods get a seat beside the five of a", got.Capacity())
 	}
 }

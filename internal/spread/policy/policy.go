@@ -95,8 +95,9 @@ type Policy struct {
 	KeepsVolumes bool
 	owner        types.UID // of the pods
 	ordinals     bool      // the owner is a StatefulSet
-	// asWritten is the strategy with the unsuitable pools, or nil without those.
-	asWritten *sequence.Strategy
+	// asWritten is the strategy with the unsuitable pools, or nil without those. Instead is the one of the pods with ordinals of their own
+	// whose seats are there.
+	asWritten, instead *sequence.Strategy
 	// Root is the uppermost workload, or nil if that is not known.
 	Root *world.Workload
 	// FirstOrdinal is the ordinal of the first pod, for the owner of a StatefulSet.
@@ -114,19 +115,19 @@ func (p *Policy) Nowhere() bool { return p.Unsuitable != nil && !slices.Contains
 
 // Unrecorded reports whether the workload is a StatefulSet that is older than its policy, and nobody has recorded yet where its volumes
 // may be. Until then the policy does not divide it.
-func (p *Policy) Unrecorded() bool { return p.KeepsVolumes && p.kept() == nil }
+func (p *Policy) Unrecorded() bool { return p.KeepsVolumes && p.Kept() == nil }
 
-// kept returns where the volumes may be of a StatefulSet that is older than its policy, or nil.
-func (p *Policy) kept() *stowage.KeptOrdinals {
-	if !p.KeepsVolumes || p.State == nil || p.State.Kept == nil || p.State.Kept.Policy != p.From.UID || p.State.Kept.Owner != p.owner {
+// Kept returns where the volumes may be of a StatefulSet, as far as that is recorded, or nil.
+func (p *Policy) Kept() *stowage.KeptOrdinals {
+	if p.Policy == nil || p.State == nil || p.State.Kept == nil || p.State.Kept.Policy != p.From.UID || p.State.Kept.Owner != p.owner {
 		return nil
 	}
 	return p.State.Kept
 }
 
-// Keeping reports whether volumes that are older than the policy keep some pods.
+// Keeping reports whether volumes keep some pods.
 func (p *Policy) Keeping() bool {
-	kept := p.kept()
+	kept := p.Kept()
 	return kept != nil && len(kept.Ordinals) > 0
 }
 
@@ -142,17 +143,17 @@ func (p *Policy) dividing() *Policy {
 // alone, because no volume keeps a pod and all pools are suitable. Outside is how many of the n pods their volumes leave
 // without a seat.
 func (p *Policy) OwnTargets(n int64) (targets []int64, outside int64) {
-	kept := p.kept()
-	if p.asWritten == nil && !p.Keeping() || !p.ordinals {
+	kept := p.Kept()
+	if p.instead == nil && !p.Keeping() || !p.ordinals {
 		return nil, 0
 	}
 	targets = make([]int64, p.Whole.Len())
 	for i := range targets {
-		if p.asWritten == nil {
+		if p.instead == nil {
 			targets[i] = p.Whole.Target(i, n)
 			continue
 		}
-		targets[i] = p.Whole.Target(i, p.displaced(n))
+		targets[i] = p.instead.Target(i, p.displaced(n))
 		if p.Unsuitable[i] == "" {
 			targets[i] += p.asWritten.Target(i, n)
 		}
@@ -192,15 +193,15 @@ func (p *Policy) displaced(n int64) (count int64) {
 // of the strategy, unless that is in an unsuitable pool. Then the other pools take the pod, and all other pods keep their seats: their
 // volumes may be there.
 func (p *Policy) Own(rank int64) (sequence.Seat, error) {
-	if p.asWritten == nil {
+	if p.instead == nil {
 		return p.Whole.Nth(rank)
 	}
 	own, err := p.asWritten.Nth(rank)
 	if err != nil || p.Unsuitable[own.Pool] == "" {
 		return own, err
 	}
-	instead, err := p.Whole.Nth(p.displaced(rank))
-	return sequence.Seat{Pool: instead.Pool, Ordinal: sequence.MovedOrdinals + rank}, err
+	other, err := p.instead.Nth(p.displaced(rank))
+	return sequence.Seat{Pool: other.Pool, Ordinal: sequence.MovedOrdinals + rank}, err
 }
 
 // WorkloadCreated is when the uppermost workload was created, or zero if that is not known.
@@ -215,7 +216,7 @@ func (p *Policy) WorkloadCreated() time.Time {
 // may have a seat in another one. A pod whose volume may be where it ran before the policy came keeps that pool. It returns ErrKept if
 // that was none of the pools.
 func (p *Policy) SeatAt(rank int64) (sequence.Seat, error) {
-	if kept := p.kept(); kept != nil {
+	if kept := p.Kept(); kept != nil {
 		if key, ok := kept.Ordinals[strconv.FormatInt(rank+p.FirstOrdinal-1, 10)]; ok {
 			pool, known := p.Pool(key)
 			if !known {

@@ -71,6 +71,7 @@ type Reader struct {
 
 	makers       sync.Mutex // of what follows
 	nodePools    []karpenter.NodePool
+	nodePoolsErr error     // of the last read
 	nodePoolsDue time.Time // when they are read again
 }
 
@@ -241,7 +242,7 @@ func (r *Reader) readNodePools(ctx context.Context) ([]karpenter.NodePool, error
 	defer r.makers.Unlock()
 	now := r.clock.Now()
 	if now.Before(r.nodePoolsDue) {
-		return r.nodePools, nil
+		return r.nodePools, r.nodePoolsErr
 	}
 	var pools []karpenter.NodePool
 	list := &unstructured.UnstructuredList{}
@@ -251,13 +252,11 @@ func (r *Reader) readNodePools(ctx context.Context) ([]karpenter.NodePool, error
 		pools = append(pools, p)
 		return err
 	})
-	switch {
-	case err == nil:
-		r.nodePools, r.nodePoolsDue = pools, now.Add(nodePoolsFor)
-	case meta.IsNoMatchError(err), apierrors.IsNotFound(err), apierrors.IsForbidden(err):
-		r.nodePools, r.nodePoolsDue, err = nil, now.Add(nodePoolsAbsent), nil
+	r.nodePools, r.nodePoolsErr, r.nodePoolsDue = pools, err, now.Add(nodePoolsFor)
+	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		r.nodePools, r.nodePoolsErr, r.nodePoolsDue = nil, nil, now.Add(nodePoolsAbsent)
 	}
-	return r.nodePools, err // a part of them would look as if the others could make no node
+	return r.nodePools, r.nodePoolsErr // with an error, a part of them would look as if the others could make no node
 }
 
 // Count returns how many more pods such as this one the nodes with some labels have room for, at most so many.

@@ -298,7 +298,11 @@ func TestNodePoolsThatAreNotRead(t *testing.T) {
 			t.Errorf("the answer is %q, %v", why, err)
 		}
 	}
+	if b.asked != 1 {
+		t.Errorf("it is read %d times within a moment", b.asked)
+	}
 	b.failing, b.makers = nil, []unstructured.Unstructured{}
+	b.clock.Step(nodePoolsFor)
 	if why, err := b.Unsuitable(t.Context(), map[string]string{"p": "a"}, pod("ns", "web", "", "1")); err != nil || why == "" {
 		t.Errorf("once it is read, the answer is %q, %v", why, err)
 	}

@@ -150,6 +150,31 @@ func validate(pools []Pool) error {
 	return errors.Join(errs...)
 }
 
+// Displaced returns the strategy of the pods whose seats are in pools that are for nobody. Each other pool has what it may have beyond its
+// own seats, and no base.
+func (s *Strategy) Displaced(left []bool) *Strategy {
+	pools, weights := slices.Clone(s.pools), int64(0)
+	for i := range pools {
+		p := &pools[i]
+		full := false
+		if p.Base = 0; p.Max > 0 {
+			own := s.Target(i, 1<<50) // more than a workload has pods
+			full = own >= p.Max
+			p.Max -= own
+		}
+		if left[i] || full {
+			p.Weight, p.Overflow, p.Max = 0, 0, 0
+		}
+		weights += p.Weight
+	}
+	if weights == 0 {
+		for i := range pools {
+			pools[i].Weight = pools[i].Overflow
+		}
+	}
+	return newStrategy(pools, s.tie)
+}
+
 // Len returns the number of pools.
 func (s *Strategy) Len() int { return len(s.pools) }
 

@@ -46,9 +46,12 @@ func (r *run) reconcile(ctx context.Context, w world.Object) (reconcile.Result, 
 		return reconcile.Result{}, err
 	}
 	unsuitable := r.judge(ctx, v, m)
-	kept, err := r.keepVolumes(ctx, v, m)
+	kept, err := r.keepVolumes(ctx, v, m, len(unsuitable) > 0)
 	if err != nil {
 		return reconcile.Result{}, err
+	}
+	if kept == nil && r.keeping(v) != nil { // without a record, pods would be taken from their volumes
+		unsuitable = nil
 	}
 	next := spill.Next(v.View, v.pools, r.Timing.Probes)
 	for i := range next {

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,6 +24,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 	"github.com/stowage-dev/stowage/internal/world"
+	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
 
 // A policy is for workloads whose authors may not know of it. So a pool is unsuitable for a workload if no node of it could take one of
@@ -71,11 +73,14 @@ func (r *run) judge(ctx context.Context, v *picture, m *memory) []stowage.Unsuit
 		entry := storedUnsuitable(v.state, pool.Labels)
 		if r.judgeNow(v, m, i) && r.looks.Allow(m.workload.Namespace, v.Now) {
 			now := r.Room.Checkpoint(pool.Labels)
-			why, known, err := r.unsuitable(ctx, v, i)
+			why, known, template, err := r.unsuitable(ctx, v, i)
+			last := m.judged[pool.Name]
 			switch {
 			case err != nil:
 				r.Log.Error(err, "whether pods can run in a pool is not known", append(m.workload.LogKeys(), "pool", pool.Name)...)
 			case !known:
+			case why == "" && template && last.owner == v.members[0].UID && last.policy == v.policy.From:
+				// A pod was the reason. What other webhooks write into it is not in the template.
 			case why == "":
 				entry = nil
 			case entry == nil:
@@ -92,14 +97,15 @@ func (r *run) judge(ctx context.Context, v *picture, m *memory) []stowage.Unsuit
 	return out
 }
 
-// unsuitable says why no pod of the newest owner can run in a pool, or "". It reports whether that is known.
-func (r *run) unsuitable(ctx context.Context, v *picture, pool int) (why string, known bool, err error) {
+// unsuitable says why no pod of the newest owner can run in a pool, or "". It reports whether that is known, and whether only by the
+// template.
+func (r *run) unsuitable(ctx context.Context, v *picture, pool int) (why string, known, template bool, err error) {
 	pod, err := r.exampleIn(ctx, v, pool)
 	if pod == nil || err != nil {
-		return "", false, err
+		return "", false, false, err
 	}
 	if bound, err := r.bound(ctx, pod); bound || err != nil {
-		return "", false, err
+		return "", false, false, err
 	}
 	tolerations := v.policy.TolerationsOf(pool)
 	if seat, ok := v.policy.Pool(ledger.PoolOf(pod.Labels[stowage.PoolLabel], pod.Annotations[stowage.ClaimAnnotation])); ok {
@@ -107,18 +113,26 @@ func (r *run) unsuitable(ctx context.Context, v *picture, pool int) (why string,
 		pod.Spec.Tolerations = slices.DeleteFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool { return slices.Contains(own, t) })
 	}
 	why, err = r.Room.Unsuitable(ctx, v.policy.Whole.Pool(pool).Labels, placement.Successor(pod, v.policy.Whole, pool, tolerations, false))
-	return why, err == nil, err
+	return why, err == nil, pod.UID == "", err
 }
 
-// bound reports whether a pod uses a PersistentVolumeClaim that has its volume. Then the volume decides where the pod runs.
+// mostClaims is how many claims of a pod are looked at. Who has more decides where the pod runs.
+const mostClaims = 16
+
+// bound reports whether a pod uses a PersistentVolumeClaim that has its volume, or one that is not there. The volume decides where
+// the pod runs.
 func (r *run) bound(ctx context.Context, pod *corev1.Pod) (bool, error) {
+	claims := 0
 	for _, volume := range pod.Spec.Volumes {
 		if volume.PersistentVolumeClaim == nil {
 			continue
 		}
-		var claims corev1.PersistentVolumeClaimList // to list them is all that Stowage may
-		err := r.Uncached.List(ctx, &claims, client.InNamespace(pod.Namespace), client.MatchingFields{metav1.ObjectNameField: volume.PersistentVolumeClaim.ClaimName})
-		if err != nil || slices.ContainsFunc(claims.Items, func(c corev1.PersistentVolumeClaim) bool { return c.Spec.VolumeName != "" }) {
+		if claims++; claims > mostClaims {
+			return true, nil
+		}
+		var found corev1.PersistentVolumeClaimList // to list them is all that Stowage may
+		err := r.Uncached.List(ctx, &found, client.InNamespace(pod.Namespace), client.MatchingFields{metav1.ObjectNameField: volume.PersistentVolumeClaim.ClaimName})
+		if err != nil || len(found.Items) == 0 || found.Items[0].Spec.VolumeName != "" {
 			return true, err
 		}
 	}
@@ -169,6 +183,9 @@ func (r *run) exampleIn(ctx context.Context, v *picture, pool int) (*corev1.Pod,
 		key = &types.NamespacedName{Namespace: newest.records[0].Namespace, Name: newest.records[0].Name}
 	}
 	if key == nil {
+		if pod, err := r.unseated(ctx, v.members[0].Workload); pod != nil || err != nil {
+			return pod, err
+		}
 		return r.ofTemplate(ctx, v.members[0].Workload)
 	}
 	pod := &corev1.Pod{}
@@ -176,6 +193,28 @@ func (r *run) exampleIn(ctx context.Context, v *picture, pool int) (*corev1.Pod,
 		return nil, client.IgnoreNotFound(err)
 	}
 	return pod, nil
+}
+
+// unseated returns a pod of an owner of which none has a seat, or nil.
+func (r *run) unseated(ctx context.Context, w *world.Workload) (*corev1.Pod, error) {
+	scale, err := worldapi.ReadScale(ctx, r.Uncached, w.Namespace, w.Ref)
+	if err != nil || scale == nil {
+		return nil, err
+	}
+	selector, err := labels.Parse(scale.Selector)
+	if err != nil || selector.Empty() {
+		return nil, err
+	}
+	var pods corev1.PodList
+	if err := r.Uncached.List(ctx, &pods, client.InNamespace(w.Namespace), client.MatchingLabelsSelector{Selector: selector}, client.Limit(20)); err != nil {
+		return nil, err
+	}
+	for i := range pods.Items {
+		if c := metav1.GetControllerOfNoCopy(&pods.Items[i]); c != nil && c.UID == w.UID {
+			return &pods.Items[i], nil
+		}
+	}
+	return nil, nil
 }
 
 // ofTemplate returns the pod of a workload's template.

@@ -106,8 +106,10 @@ func (r *run) see(ctx context.Context, w world.Object, m *memory) (*picture, err
 			v.Rules[i] = spill.Rule{} // whoever waits there does not wait for room
 		}
 	}
-	if v.state, err = r.World.PoolState(ctx, w.Namespace, w.UID); err != nil {
-		return nil, err
+	if v.state = p.State; p.Policy == nil { // what was decided by and what is stored are to be the same
+		if v.state, err = r.World.PoolState(ctx, w.Namespace, w.UID); err != nil {
+			return nil, err
+		}
 	}
 	v.pools = spill.FromPoolState(v.state, p.Whole)
 	for i := range v.pools {

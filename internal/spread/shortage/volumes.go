@@ -9,12 +9,12 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/podstatus"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/world"
@@ -62,38 +62,46 @@ func (r *run) lookForVolumes(ctx context.Context, there map[types.UID]bool) {
 	}
 }
 
-// keepVolumes returns where the volumes may be of a StatefulSet that is older than its policy, as it is to be stored, or nil.
-func (r *run) keepVolumes(ctx context.Context, v *picture, m *memory) (*stowage.KeptOrdinals, error) {
-	if !v.policy.KeepsVolumes || len(v.members) == 0 {
+// keepVolumes returns where the volumes may be of a StatefulSet, as it is to be stored, or nil. They are recorded of one
+// that is older than its policy, and of one for which a pool becomes unsuitable. Each of its pods keeps the pool of its volume.
+func (r *run) keepVolumes(ctx context.Context, v *picture, m *memory, unsuitable bool) (*stowage.KeptOrdinals, error) {
+	one := r.keeping(v)
+	if one == nil {
 		return nil, nil
 	}
-	var known *stowage.KeptOrdinals
-	if !v.policy.Unrecorded() {
-		known = v.state.Kept
-		if v.Now.Sub(m.kept) < keepAgain {
-			return known, nil
-		}
+	known := v.policy.Kept()
+	if known == nil && !v.policy.KeepsVolumes && !unsuitable {
+		return nil, nil
 	}
-	set := v.members[0].Workload
+	if known != nil && v.Now.Sub(m.kept) < keepAgain {
+		return known, nil
+	}
 	if v.Now.Sub(r.pruned) < prunedFor || !r.keeps.Allow(m.workload.Namespace, v.Now) {
 		return known, nil
 	}
-	scale, err := worldapi.ReadScale(ctx, r.Uncached, set.Namespace, set.Ref)
-	if err != nil || scale == nil {
-		return known, err
+	set := &appsv1.StatefulSet{}
+	if err := r.Uncached.Get(ctx, client.ObjectKey{Namespace: one.Namespace, Name: one.Name}, set); err != nil {
+		return known, client.IgnoreNotFound(err)
 	}
-	selector, err := labels.Parse(scale.Selector)
-	if err != nil {
+	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
+	if err != nil || set.UID != one.UID {
 		return known, err
 	}
 
-	// 1. Where does each pod run?
+	// 1. Where does each pod run? One that waits is where its seat is.
 	runs := map[string]string{}
 	err = worldapi.Each(ctx, r.Uncached, &corev1.PodList{}, func(pod *corev1.Pod) error {
-		if c := metav1.GetControllerOfNoCopy(pod); c != nil && c.UID == set.UID && podstatus.Active(pod) && pod.Spec.NodeName != "" {
-			if i := v.policy.Whole.PoolOfNode(r.World.NodeLabels(ctx, pod.Spec.NodeName)); i >= 0 {
-				runs[strings.Clone(placement.OrdinalInName(pod.Name))] = v.policy.Whole.PoolKey(i)
+		if c := metav1.GetControllerOfNoCopy(pod); c == nil || c.UID != set.UID || !podstatus.Active(pod) {
+			return nil
+		}
+		key := ledger.PoolOf(pod.Labels[stowage.PoolLabel], pod.Annotations[stowage.ClaimAnnotation])
+		if pod.Spec.NodeName != "" {
+			if key = ""; v.policy.Whole.PoolOfNode(r.World.NodeLabels(ctx, pod.Spec.NodeName)) >= 0 {
+				key = v.policy.Whole.PoolKey(v.policy.Whole.PoolOfNode(r.World.NodeLabels(ctx, pod.Spec.NodeName)))
 			}
+		}
+		if _, there := v.policy.Pool(key); there {
+			runs[strings.Clone(placement.OrdinalInName(pod.Name))] = strings.Clone(key)
 		}
 		return nil
 	}, client.InNamespace(set.Namespace), client.MatchingLabelsSelector{Selector: selector})
@@ -101,15 +109,12 @@ func (r *run) keepVolumes(ctx context.Context, v *picture, m *memory) (*stowage.
 		return known, err
 	}
 
-	// 2. Which of them have claims? Their names are in the API's documentation of volumeClaimTemplates: template-set-ordinal. Their labels
-	// may be anybody's. One that is being deleted does not come back with its pod.
-	claims := &metav1.PartialObjectMetadataList{}
-	claims.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaimList"))
-	claimed := map[string]bool{}
-	err = worldapi.Each(ctx, r.Uncached, claims, func(claim *metav1.PartialObjectMetadata) error {
-		ordinal := placement.OrdinalInName(claim.Name)
-		if n, err := strconv.ParseInt(ordinal, 10, 64); err == nil && n >= 0 && claim.DeletionTimestamp == nil && strings.HasSuffix(strings.TrimSuffix(claim.Name, ordinal), "-"+set.Name+"-") {
-			claimed[strings.Clone(ordinal)] = true
+	// 2. Which of them have a claim with a volume? Its name is template-set-ordinal, and its labels may be anybody's. One that is being
+	// deleted does not come back with its pod.
+	bound := map[string]bool{}
+	err = worldapi.Each(ctx, r.Uncached, &corev1.PersistentVolumeClaimList{}, func(claim *corev1.PersistentVolumeClaim) error {
+		if ordinal, ok := ordinalOfClaim(set, claim.Name); ok && claim.Spec.VolumeName != "" && claim.DeletionTimestamp == nil {
+			bound[ordinal] = true
 		}
 		return nil
 	}, client.InNamespace(set.Namespace))
@@ -117,14 +122,35 @@ func (r *run) keepVolumes(ctx context.Context, v *picture, m *memory) (*stowage.
 		return known, err
 	}
 	m.kept = v.Now
-	return &stowage.KeptOrdinals{Policy: v.policy.From.UID, Owner: set.UID, Ordinals: keptOrdinals(v.policy, known, claimed, runs)}, nil
+	return &stowage.KeptOrdinals{Policy: v.policy.From.UID, Owner: set.UID, Ordinals: keptOrdinals(v.policy, known, bound, runs)}, nil
 }
 
-// keptOrdinals returns the pool that each pod with a claim keeps, by ordinal. Known is what was recorded before, or nil. A claim that
+// keeping returns the StatefulSet whose volumes are recorded, or nil. There is one record for a workload.
+func (r *run) keeping(v *picture) *member {
+	for _, one := range v.members {
+		if one.ordinals && one.Volumes && (v.state == nil || v.state.Kept == nil || v.state.Kept.Owner == one.UID) {
+			return one
+		}
+	}
+	return nil
+}
+
+// ordinalOfClaim returns the ordinal of the pod of a StatefulSet that a claim is for.
+func ordinalOfClaim(set *appsv1.StatefulSet, claim string) (ordinal string, ok bool) {
+	for i := range set.Spec.VolumeClaimTemplates {
+		if ordinal, ok = strings.CutPrefix(claim, set.Spec.VolumeClaimTemplates[i].Name+"-"+set.Name+"-"); ok {
+			n, err := strconv.ParseUint(ordinal, 10, 31)
+			return strings.Clone(ordinal), err == nil && strconv.FormatUint(n, 10) == ordinal
+		}
+	}
+	return "", false
+}
+
+// keptOrdinals returns the pool that each pod with a volume keeps, by ordinal. Known is what was recorded before, or nil. A claim that
 // is not in it came afterwards, and is where the policy has it. Runs are the pools in which pods run.
-func keptOrdinals(p *policy.Policy, known *stowage.KeptOrdinals, claimed map[string]bool, runs map[string]string) map[string]string {
+func keptOrdinals(p *policy.Policy, known *stowage.KeptOrdinals, bound map[string]bool, runs map[string]string) map[string]string {
 	var out map[string]string
-	for ordinal := range claimed {
+	for ordinal := range bound {
 		pool, was := "", known == nil
 		if known != nil {
 			pool, was = known.Ordinals[ordinal]

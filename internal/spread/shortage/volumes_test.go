@@ -4,6 +4,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
@@ -44,6 +47,21 @@ func TestKeptOrdinals(t *testing.T) {
 	} {
 		if diff := cmp.Diff(tc.want, keptOrdinals(p, tc.known, tc.claimed, tc.runs)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// Claims of other sets, and names that no claim of the set has, are no claims of it.
+func TestOrdinalOfClaim(t *testing.T) {
+	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
+	for _, name := range []string{"data", "logs"} {
+		set.Spec.VolumeClaimTemplates = append(set.Spec.VolumeClaimTemplates, corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	for claim, want := range map[string]string{
+		"data-web-0": "0", "logs-web-12": "12", "data-my-web-5": "", "data-web-00": "", "data-web--1": "", "data-web-": "", "other-web-1": "", "data-web-1x": "", "data-web-9999999999": "",
+	} {
+		if got, ok := ordinalOfClaim(set, claim); ok != (want != "") || ok && got != want {
+			t.Errorf("%s is of pod %q, %t", claim, got, ok)
 		}
 	}
 }

@@ -76,11 +76,12 @@ func (r *policyRun) auditFor(ctx context.Context, t *tally, w *world.Workload, t
 		t.unseen[top] = true
 		return nil
 	}
-	t.audited[top] = true
 	why, err := r.unsuitableFor(ctx, t, a)
 	if err != nil {
+		t.unseen[top] = true
 		return err
 	}
+	t.audited[top] = true
 	t.noteUnsuitable(top, why)
 	if why != nil && !slices.Contains(why, "") {
 		return nil // the policy would not divide it
