@@ -67,6 +67,8 @@ func (r *run) judge(ctx context.Context, v *picture, m *memory) []stowage.Unsuit
 	if !judges(v.policy) || len(v.members) == 0 {
 		return nil
 	}
+	// What was found for another policy, or another version of it, says nothing.
+	maps.DeleteFunc(m.judged, func(_ string, j judged) bool { return j.policy != v.policy.From })
 	var out []stowage.UnsuitablePool
 	for i := range v.policy.Whole.Len() {
 		pool := v.policy.Whole.Pool(i)
@@ -79,7 +81,7 @@ func (r *run) judge(ctx context.Context, v *picture, m *memory) []stowage.Unsuit
 			case err != nil:
 				r.Log.Error(err, "whether pods can run in a pool is not known", append(m.workload.LogKeys(), "pool", pool.Name)...)
 			case !known:
-			case why == "" && template && last.owner == v.members[0].UID && last.policy == v.policy.From:
+			case why == "" && template && last.owner == v.members[0].UID:
 				// A pod was the reason. What other webhooks write into it is not in the template.
 			case why == "":
 				entry = nil
@@ -154,7 +156,7 @@ func storedUnsuitable(state *stowage.PoolState, labels map[string]string) *stowa
 func (r *run) judgeNow(v *picture, m *memory, pool int) bool {
 	last, known := m.judged[v.policy.Whole.Pool(pool).Name]
 	age := v.Now.Sub(last.At)
-	changed := !known || last.owner != v.members[0].UID || last.policy != v.policy.From || age >= newNodesAfter && r.Room.NodesChanged(last.Checkpoint)
+	changed := !known || last.owner != v.members[0].UID || age >= newNodesAfter && r.Room.NodesChanged(last.Checkpoint)
 	switch {
 	case v.Now.Sub(r.pruned) < prunedFor:
 		return false
