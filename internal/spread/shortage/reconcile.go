@@ -204,7 +204,8 @@ func (r *run) move(ctx context.Context, w world.Object, v *picture, m *memory, n
 	for _, one := range v.members {
 		for _, i := range r.movesOf(v, one, next) {
 			now := r.Clock.Now()
-			if !r.unproven.mayEvict(r.Seats.Pods().Given(), now) {
+			seatless := v.policy.Nowhere() // the successor gets no seat, so that it proves nothing
+			if !seatless && !r.unproven.mayEvict(r.Seats.Pods().Given(), now) {
 				return nil
 			}
 			if m.limit.TokensAt(now) < 1 || !r.limit.Allow(w.Namespace, now) || !m.limit.AllowN(now, 1) {
@@ -219,7 +220,9 @@ func (r *run) move(ctx context.Context, w world.Object, v *picture, m *memory, n
 				return fmt.Errorf("evict pod %s: %w", rec.Name, err)
 			}
 			if result == evict.Evicted {
-				r.unproven.note(now)
+				if !seatless {
+					r.unproven.note(now)
+				}
 				r.Metrics.spilled.Inc()
 				r.Log.V(1).Info("pod evicted, so that another pool takes its successor", "namespace", rec.Namespace, "pod", rec.Name, "kind", w.Kind, "name", w.Name, "pool", rec.Pool)
 			}
