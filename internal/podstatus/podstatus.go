@@ -29,16 +29,32 @@ func Ready(pod *corev1.Pod) bool {
 // Unschedulable returns what the scheduler says of a pod for which it found no node, without the part about
 // preemption.
 func Unschedulable(pod *corev1.Pod) (message string, is bool) {
-	if pod.Spec.NodeName != "" {
+	c := unschedulable(pod)
+	if c == nil {
 		return "", false
+	}
+	message, _, _ = strings.Cut(c.Message, " preemption:")
+	return strings.TrimSuffix(message, "."), true
+}
+
+// UnschedulableSince returns since when the scheduler has found no node for a pod, or zero if that is not so.
+func UnschedulableSince(pod *corev1.Pod) time.Time {
+	if c := unschedulable(pod); c != nil {
+		return c.LastTransitionTime.Time
+	}
+	return time.Time{}
+}
+
+func unschedulable(pod *corev1.Pod) *corev1.PodCondition {
+	if pod.Spec.NodeName != "" {
+		return nil
 	}
 	for i := range pod.Status.Conditions {
 		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
-			message, _, _ = strings.Cut(c.Message, " preemption:")
-			return strings.TrimSuffix(message, "."), true
+			return c
 		}
 	}
-	return "", false
+	return nil
 }
 
 // PolicyGrace is how long before its policy a pod may be created so that nobody can have meant to leave it out. Deployment
@@ -48,16 +64,6 @@ const PolicyGrace = 30 * time.Second
 // watchLag is how long after its policy a pod may be created by a request of a replica that did not know the policy
 // yet. The watch lags, and times of creation are whole seconds.
 const watchLag = 2 * time.Second
-
-// UnschedulableSince returns since when the scheduler has found no node for a pod, or zero if that is not so.
-func UnschedulableSince(pod *corev1.Pod) time.Time {
-	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
-			return c.LastTransitionTime.Time
-		}
-	}
-	return time.Time{}
-}
 
 // CreatedBefore reports whether a pod was created at most [PolicyGrace] before the policy that concerns it. It is false
 // where the time of the policy is not known.

@@ -571,13 +571,17 @@ func TestPolicyKeepsVolumes(t *testing.T) {
 	on("od", 3)
 	on("other", 4)
 	on("", 4)
-	time.Sleep(time.Until(set.CreationTimestamp.Add(2 * time.Second))) // times of creation are in whole seconds
 	p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "all"}, Spec: stowage.SpreadPolicySpec{
 		Mode: stowage.PolicyEnforce, Kinds: []stowage.OwnerKind{{Group: "apps", Kind: "StatefulSet"}},
 	}}
 	for _, of := range []versprei.Pool{n.Pool("od", 20), n.Pool("spot", 80)} {
 		p.Spec.Pools = append(p.Spec.Pools, stowage.PolicyPool{Name: of.Name, NodeSelector: of.NodeLabel, Weight: of.Weight})
 	}
+	eventually(t, "a policy is of a later second than the set", func() (bool, error) {
+		probe := p.DeepCopy()
+		err := n.Create(t.Context(), probe, client.DryRunAll)
+		return probe.CreationTimestamp.After(set.CreationTimestamp.Time), err
+	})
 	must(t, n.Create(t.Context(), p))
 	kept := func(want string) {
 		t.Helper()

@@ -114,8 +114,8 @@ func (d *Division) AddPods(s *sequence.Strategy, pods []Pod) (seated int64) {
 }
 
 // AddTargets adds what an owner that asks for so many pods should have. Own is how many pods each pool should have where that does
-// not follow from the strategy alone, or nil.
-func (d *Division) AddTargets(s *sequence.Strategy, replicas int64, own []int64) {
+// not follow from the strategy alone, or nil. It returns how many of them have a seat.
+func (d *Division) AddTargets(s *sequence.Strategy, replicas int64, own []int64) (seats int64) {
 	for i := range s.Len() {
 		pool, target := &d.Pools[d.pool(s.Pool(i))], s.Target(i, replicas)
 		if own != nil {
@@ -123,8 +123,10 @@ func (d *Division) AddTargets(s *sequence.Strategy, replicas int64, own []int64)
 		}
 		pool.Share += s.Share(i, replicas)
 		pool.Target += target
+		seats += target
 	}
 	d.Replicas += replicas
+	return seats
 }
 
 // Merge adds the pods and targets of another division.

@@ -63,7 +63,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	case "new": // another book
 		*s = *newScript()
 		return ""
-	case "burst": // replicas=N: three requests, of which two shared the write under way
+	case "burst": // replicas=N: three requests; the last two share the write under way
 		var n int64
 		d.ScanArgs(t, "replicas", &n)
 		request := func() {

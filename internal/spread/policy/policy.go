@@ -110,6 +110,9 @@ type Policy struct {
 // Unbound is the policy of a source for a workload that nothing is known of.
 func (c Compiled) Unbound() *Policy { return &Policy{Compiled: c, Strategy: c.Whole} }
 
+// Suits reports whether pods of the workload can run in a pool, as far as is known.
+func (p *Policy) Suits(pool int) bool { return p.Unsuitable == nil || p.Unsuitable[pool] == "" }
+
 // Nowhere reports whether the pods of the workload can run in no pool. Then the policy does not select the workload.
 func (p *Policy) Nowhere() bool { return p.Unsuitable != nil && !slices.Contains(p.Unsuitable, "") }
 
@@ -154,7 +157,7 @@ func (p *Policy) OwnTargets(n int64) (targets []int64, outside int64) {
 			continue
 		}
 		targets[i] = p.instead.Target(i, p.displaced(n))
-		if p.Unsuitable[i] == "" {
+		if p.Suits(i) {
 			targets[i] += p.asWritten.Target(i, n)
 		}
 	}
@@ -181,8 +184,8 @@ func (p *Policy) OwnTargets(n int64) (targets []int64, outside int64) {
 
 // displaced returns how many of the first n seats are in unsuitable pools, as the strategy is written.
 func (p *Policy) displaced(n int64) (count int64) {
-	for i, why := range p.Unsuitable {
-		if why != "" {
+	for i := range p.Unsuitable {
+		if !p.Suits(i) {
 			count += p.asWritten.Target(i, n)
 		}
 	}
@@ -197,7 +200,7 @@ func (p *Policy) Own(rank int64) (sequence.Seat, error) {
 		return p.Whole.Nth(rank)
 	}
 	own, err := p.asWritten.Nth(rank)
-	if err != nil || p.Unsuitable[own.Pool] == "" {
+	if err != nil || p.Suits(own.Pool) {
 		return own, err
 	}
 	other, err := p.instead.Nth(p.displaced(rank))

@@ -60,7 +60,7 @@ func liveRecords(records []seats.Record) []seats.Record {
 // fromRecords is a workload whose pods all have a seat.
 func fromRecords(p *policy.Policy, records []seats.Record, replicas int64) planner.State {
 	state := planner.State{Strategy: p.Strategy, Replicas: replicas, Settled: true, Mode: p.Repair, OwnSeat: p.SeatAt}
-	state.Kept, _ = p.OwnTargets(replicas)
+	state.Targets, _ = p.OwnTargets(replicas)
 	for i := range records {
 		r := &records[i]
 		pod := planner.Pod{Name: r.Name, Created: time.Unix(r.Created, 0), Ready: r.Ready, Running: r.Node != "", Ours: true, NodePool: planner.NoNode}
@@ -120,7 +120,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 		Keep: owner.Kind == "Job", Young: r.Clock.Since(p.WorkloadCreated()) < podstatus.PolicyGrace, Reached: r.Seats.Pods().Reached(),
 		OwnSeat: p.SeatAt,
 	}
-	state.Kept, _ = p.OwnTargets(scale.Replicas)
+	state.Targets, _ = p.OwnTargets(scale.Replicas)
 	since := r.policySince(owner, p)
 	selected, err := r.selected(ctx, owner)
 	if err != nil {

@@ -94,11 +94,33 @@ func newStrategy(pools []Pool, tie Tie) *Strategy {
 // WithoutPools returns the strategy as if some of its pools were for nobody: they have no base and no weight. The other pools
 // share the pods by their weights or, if they have none, by their overflow weights. Pools keep their indexes.
 func (s *Strategy) WithoutPools(left []bool) *Strategy {
+	return s.shared(func(i int, p *Pool) {
+		if left[i] {
+			p.Base, p.Weight, p.Overflow = 0, 0, 0
+		}
+	})
+}
+
+// Displaced returns the strategy of the pods whose seats are in pools that are for nobody. Each other pool has what it may have beyond its
+// own seats, and no base.
+func (s *Strategy) Displaced(left []bool) *Strategy {
+	return s.shared(func(i int, p *Pool) {
+		own := s.Target(i, 1<<50) // more than a workload has pods
+		full := p.Max > 0 && own >= p.Max
+		switch p.Base = 0; {
+		case left[i] || full:
+			p.Weight, p.Overflow, p.Max = 0, 0, 0
+		case p.Max > 0:
+			p.Max -= own
+		}
+	})
+}
+
+// shared returns the strategy of changed pools. Without a weight, they share the pods by their overflow weights.
+func (s *Strategy) shared(change func(i int, p *Pool)) *Strategy {
 	pools, weights := slices.Clone(s.pools), int64(0)
 	for i := range pools {
-		if left[i] {
-			pools[i].Base, pools[i].Weight, pools[i].Overflow = 0, 0, 0
-		}
+		change(i, &pools[i])
 		weights += pools[i].Weight
 	}
 	if weights == 0 {
@@ -148,31 +170,6 @@ func validate(pools []Pool) error {
 		errs = append(errs, errors.New("no pool ever gets a pod; give at least one a weight"))
 	}
 	return errors.Join(errs...)
-}
-
-// Displaced returns the strategy of the pods whose seats are in pools that are for nobody. Each other pool has what it may have beyond its
-// own seats, and no base.
-func (s *Strategy) Displaced(left []bool) *Strategy {
-	pools, weights := slices.Clone(s.pools), int64(0)
-	for i := range pools {
-		p := &pools[i]
-		full := false
-		if p.Base = 0; p.Max > 0 {
-			own := s.Target(i, 1<<50) // more than a workload has pods
-			full = own >= p.Max
-			p.Max -= own
-		}
-		if left[i] || full {
-			p.Weight, p.Overflow, p.Max = 0, 0, 0
-		}
-		weights += p.Weight
-	}
-	if weights == 0 {
-		for i := range pools {
-			pools[i].Weight = pools[i].Overflow
-		}
-	}
-	return newStrategy(pools, s.tie)
 }
 
 // Len returns the number of pools.

@@ -50,7 +50,7 @@ func (r *run) reconcile(ctx context.Context, w world.Object) (reconcile.Result, 
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if kept == nil && r.keeping(v) != nil { // without a record, pods would be taken from their volumes
+	if kept == nil && v.keeping() != nil { // without a record, pods would be taken from their volumes
 		unsuitable = nil
 	}
 	next := spill.Next(v.View, v.pools, r.Timing.Probes)

@@ -160,7 +160,7 @@ func (r *run) judgeNow(v *picture, m *memory, pool int) bool {
 	switch {
 	case v.Now.Sub(r.pruned) < prunedFor:
 		return false
-	case v.unsuitable[pool]:
+	case !v.policy.Suits(pool):
 		return !v.members[0].Volumes && (changed || age >= rejudge)
 	}
 	return waitsIn(v, pool) != nil && (changed || age >= judgeAgain)
@@ -197,7 +197,7 @@ func (r *run) exampleIn(ctx context.Context, v *picture, pool int) (*corev1.Pod,
 	return pod, nil
 }
 
-// unseated returns a pod of an owner of which none has a seat, or nil.
+// unseated returns one of an owner's pods, where none of them has a seat. It returns nil if the owner has no pod.
 func (r *run) unseated(ctx context.Context, w *world.Workload) (*corev1.Pod, error) {
 	scale, err := worldapi.ReadScale(ctx, r.Uncached, w.Namespace, w.Ref)
 	if err != nil || scale == nil {
@@ -251,13 +251,13 @@ func (r *run) staysUnsuitable(ctx context.Context, w world.Object) (bool, error)
 // tellUnsuitable says what was found out about pools.
 func (r *run) tellUnsuitable(w world.Object, v *picture, is []stowage.UnsuitablePool) {
 	about := w.Reference()
-	for i := range v.unsuitable {
+	for i := range v.policy.Whole.Len() {
 		pool := v.policy.Whole.Pool(i)
 		now := slices.IndexFunc(is, func(u stowage.UnsuitablePool) bool { return maps.Equal(u.NodeLabel, pool.Labels) })
 		switch {
-		case now >= 0 && !v.unsuitable[i]:
+		case now >= 0 && v.policy.Suits(i):
 			r.Events.Warn(about, stowage.EventPoolUnsuitable, events.Spill, "no pod can run in pool %s: %s. The pool gets no pods of this workload", pool.Name, is[now].Why)
-		case now < 0 && v.unsuitable[i]:
+		case now < 0 && !v.policy.Suits(i):
 			r.Events.Normal(about, stowage.EventPoolSuitable, events.Spill, "pods can run in pool %s now, so it gets its share of the next ones", pool.Name)
 		}
 	}
@@ -268,7 +268,7 @@ func (r *run) tellUnsuitable(w world.Object, v *picture, is []stowage.Unsuitable
 func unsuitableMoves(v *picture, one *member) (out []int) {
 	for i := range one.pods {
 		p := &one.pods[i]
-		if !v.unsuitable[p.Seat.Pool] || p.Waits == 0 {
+		if v.policy.Suits(p.Seat.Pool) || p.Waits == 0 {
 			continue
 		}
 		if one.ordinals && !v.policy.Nowhere() { // its volume may keep it there

@@ -38,13 +38,11 @@ type member struct {
 // picture is what [spill.Next] and the moves want to know of a workload.
 type picture struct {
 	spill.View
-	policy *policy.Policy // of the member that creates pods now
-	state  *stowage.PoolState
-	pools  []spill.Pool // as stored
-	// unsuitable says for each pool whether it is stored that no pod of the workload can run there.
-	unsuitable []bool
-	members    []*member
-	stays      bool // Stowage may not move pods of the workload now
+	policy  *policy.Policy // of the member that creates pods now
+	state   *stowage.PoolState
+	pools   []spill.Pool // as stored
+	members []*member
+	stays   bool // Stowage may not move pods of the workload now
 }
 
 // members returns the owners of a workload's pods, the one that creates pods now first.
@@ -97,12 +95,12 @@ func (r *run) see(ctx context.Context, w world.Object, m *memory) (*picture, err
 	}
 	now, n := r.Clock.Now(), p.Whole.Len()
 	v := &picture{
-		policy: p, unsuitable: make([]bool, n),
-		View: spill.View{Now: now, Strategy: p.Whole, Own: p.Own, Rules: make([]spill.Rule, n), Hard: make([]bool, n), Room: make([]int64, n)},
+		policy: p,
+		View:   spill.View{Now: now, Strategy: p.Whole, Own: p.Own, Rules: make([]spill.Rule, n), Hard: make([]bool, n), Room: make([]int64, n)},
 	}
 	copy(v.Rules, p.Spill)
-	for i, why := range p.Unsuitable {
-		if v.unsuitable[i] = why != ""; v.unsuitable[i] {
+	for i := range p.Unsuitable {
+		if !p.Suits(i) {
 			v.Rules[i] = spill.Rule{} // whoever waits there does not wait for room
 		}
 	}
@@ -204,7 +202,7 @@ func (r *run) seePods(ctx context.Context, v *picture, one *member, m *memory, w
 			pod.Waits = m.pass(rec.UID, v.Now, rec.Nominated || way.pools[pool] || way.pods[rec.UID])
 			// The example is read early, because what Karpenter can make depends on the size of the pods.
 			likely := pod.Waits >= min(v.Rules[pool].After, exampleAfter) || pod.Waits > 0 && v.pools[pool].Phase != spill.Available
-			if v.Rules[pool].After > 0 && likely || v.unsuitable[pool] {
+			if v.Rules[pool].After > 0 && likely || !v.policy.Suits(pool) {
 				e, err := r.exampleOf(ctx, m, one, rec)
 				if err != nil {
 					return err
@@ -213,7 +211,7 @@ func (r *run) seePods(ctx context.Context, v *picture, one *member, m *memory, w
 					v.stays = true
 					continue
 				}
-				pod.Misfit = e.misfit && !v.unsuitable[pool]
+				pod.Misfit = e.misfit && v.policy.Suits(pool)
 				if key := keyOf(one, rec); pod.Misfit && !m.misfits[key] {
 					m.misfits[key] = true
 					r.Events.Warn(m.workload.Reference(), stowage.EventPodFitsNoNode, events.Spill,

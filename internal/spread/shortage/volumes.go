@@ -27,7 +27,7 @@ import (
 // keepAgain is after how long the claims of such a StatefulSet are looked at again.
 const keepAgain = 5 * time.Minute
 
-// So many StatefulSets are looked at in a second, and at once. Namespaces share them. Each costs three requests, of which two are lists.
+// So many StatefulSets are looked at in a second, and at once. Namespaces share them. Each look costs three requests: one get and two lists.
 const (
 	keepRate  = 1
 	keepBurst = 20
@@ -65,7 +65,7 @@ func (r *run) lookForVolumes(ctx context.Context, there map[types.UID]bool) {
 // keepVolumes returns where the volumes may be of a StatefulSet, as it is to be stored, or nil. They are recorded of one
 // that is older than its policy, and of one for which a pool becomes unsuitable. Each of its pods keeps the pool of its volume.
 func (r *run) keepVolumes(ctx context.Context, v *picture, m *memory, unsuitable bool) (*stowage.KeptOrdinals, error) {
-	one := r.keeping(v)
+	one := v.keeping()
 	if one == nil {
 		return nil, nil
 	}
@@ -96,8 +96,9 @@ func (r *run) keepVolumes(ctx context.Context, v *picture, m *memory, unsuitable
 		}
 		key := ledger.PoolOf(pod.Labels[stowage.PoolLabel], pod.Annotations[stowage.ClaimAnnotation])
 		if pod.Spec.NodeName != "" {
-			if key = ""; v.policy.Whole.PoolOfNode(r.World.NodeLabels(ctx, pod.Spec.NodeName)) >= 0 {
-				key = v.policy.Whole.PoolKey(v.policy.Whole.PoolOfNode(r.World.NodeLabels(ctx, pod.Spec.NodeName)))
+			key = ""
+			if pool := v.policy.Whole.PoolOfNode(r.World.NodeLabels(ctx, pod.Spec.NodeName)); pool >= 0 {
+				key = v.policy.Whole.PoolKey(pool)
 			}
 		}
 		if _, there := v.policy.Pool(key); there {
@@ -126,7 +127,7 @@ func (r *run) keepVolumes(ctx context.Context, v *picture, m *memory, unsuitable
 }
 
 // keeping returns the StatefulSet whose volumes are recorded, or nil. There is one record for a workload.
-func (r *run) keeping(v *picture) *member {
+func (v *picture) keeping() *member {
 	for _, one := range v.members {
 		if one.ordinals && one.Volumes && (v.state == nil || v.state.Kept == nil || v.state.Kept.Owner == one.UID) {
 			return one

@@ -222,12 +222,8 @@ func (c *Controller) divide(ctx context.Context, p *policy.Policy, owners []*wor
 				replicas, current = scale.Replicas, scale.Current
 			}
 		}
-		own, outside := p.OwnTargets(replicas)
-		d.AddTargets(p.Whole, replicas, own)
-		seats := min(replicas, p.Whole.Capacity()) - outside
-		if own != nil {
-			seats = sum(own)
-		}
+		own, _ := p.OwnTargets(replicas)
+		seats := d.AddTargets(p.Whole, replicas, own)
 		if c.Progress.Stuck(owner.Key(), current, replicas) {
 			d.Stuck = true
 			stuck = fmt.Sprintf("%s %s asks for %d pods and has had %d for minutes; those are put in order, and none is evicted", o.Kind, o.Name, replicas, current)
@@ -239,13 +235,6 @@ func (c *Controller) divide(ctx context.Context, p *policy.Policy, owners []*wor
 		d.Unseated += max(0, seats-seated)
 	}
 	return d, stuck, nil
-}
-
-func sum(counts []int64) (n int64) {
-	for _, count := range counts {
-		n += count
-	}
-	return n
 }
 
 // show writes the counts of all pools, also as they are shown in columns.

@@ -82,8 +82,8 @@ type State struct {
 	// Yields reports for each pool whether its pods are to be removed first. Then the pool has no room, and a newer
 	// revision of the workload needs their places.
 	Yields []bool
-	// Kept is how many pods each pool should have where volumes keep some of them, or nil.
-	Kept []int64
+	// Targets are how many pods each pool should have; nil is as the strategy has it.
+	Targets []int64
 	// OwnSeat returns the seat of a pod with an ordinal of its own, by its rank; nil is as the strategy has it.
 	OwnSeat func(rank int64) (sequence.Seat, error)
 }
@@ -176,8 +176,8 @@ func Make(s State) Plan {
 	for i := range p.Targets {
 		p.Targets[i] = s.Strategy.Target(i, s.Replicas)
 	}
-	if s.Kept != nil {
-		p.Targets = s.Kept
+	if s.Targets != nil {
+		p.Targets = s.Targets
 	}
 	ordinals := false
 	for i := range s.Pods {
