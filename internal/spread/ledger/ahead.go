@@ -78,7 +78,10 @@ func (b *Book) giveAhead(now time.Duration) {
 				b.void(c)
 				continue
 			}
-			c.ahead, c.Ahead, c.waiting, c.firstSeen = nil, false, true, now
+			if r.Held {
+				c.until = c.ahead.sent + b.timing.Ahead
+			}
+			c.ahead, c.Ahead, c.waiting, c.firstSeen = nil, r.Held, true, now
 			r.claim, r.ahead = c, true
 			break
 		}
@@ -107,7 +110,7 @@ func (b *Book) heldAhead(now, patience time.Duration) (n int64, until time.Durat
 	return n, until
 }
 
-// void ends a claim ahead: no pod ever had it, and none will. The next write leaves it out.
+// void ends a claim that no pod ever had, and none will. The next write leaves it out.
 func (b *Book) void(c *claim) {
 	c.ahead, c.end, b.unwritten = nil, void, true
 	if c.counted {
@@ -204,9 +207,10 @@ func (b *Book) dropAhead() {
 	})
 }
 
-// deadAfter is how old a claim must be to be presumed dead. One that was ahead may have been used late.
+// deadAfter is how old a claim must be to be presumed dead. One that was ahead may have been used late, and one that is held may be
+// used yet.
 func (b *Book) deadAfter(c *claim, patience time.Duration) time.Duration {
-	if c.wasAhead && !c.own {
+	if c.wasAhead && !c.own || c.until != 0 {
 		return patience + b.timing.Ahead
 	}
 	return patience

@@ -135,6 +135,16 @@ func (b *Book) Applied(version uint64) {
 	b.watch.Reached(version)
 }
 
+// GiveBack ends a claim of this book, because no pod will have it. The next write leaves it out of the ledger. A claim whose pod was
+// seen stays.
+func (b *Book) GiveBack(id string) {
+	c := b.byID[id]
+	if _, seen := b.ids[id]; seen || c == nil || !c.own || c.waiting || c.Settled != 0 || c.end != open {
+		return
+	}
+	b.void(c)
+}
+
 // LedgerSeen notes the ledger as a watch shows it. An absent ledger has claims of
 // none, and as its version the one of its deletion.
 func (b *Book) LedgerSeen(now time.Duration, o Object, deleted bool) {
@@ -316,13 +326,13 @@ func (b *Book) answer(now time.Duration, acts []Action) []Action {
 		switch {
 		case r.claim != nil && r.claim.place == written:
 			r.claim.waiting = false
-			r.Result = Result{Claim: r.claim.Claim, Written: true, Unverified: r.unverified, Prepared: r.ahead}
+			r.Result = Result{Claim: r.claim.Claim, Written: true, Unverified: r.unverified, Prepared: r.ahead, Until: r.claim.until}
 		case r.Deadline <= now:
 			if r.claim == nil {
 				b.voidUnwritten() // nobody knows when they can be used
 				b.refresh(now)
 				if err := b.seat(now, r); err != nil {
-					r.Result = Result{Err: err}
+					r.Result = Result{Err: err, Unverified: true}
 					break
 				}
 			}

@@ -80,18 +80,20 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		request()
 		request()
 		s.now += s.timing.Quiet
-	case "request": // name [deadline=D] [strategy=S] [cost]
+	case "request": // name [deadline=D] [strategy=S] [cost] [held]
 		deadline, strategy := 3*time.Second, "80:20"
 		d.MaybeScanArgs(t, "deadline", &deadline)
 		d.MaybeScanArgs(t, "strategy", &strategy)
 		for _, arg := range d.CmdArgs {
-			if len(arg.Vals) > 0 || arg.Key == "cost" {
+			if len(arg.Vals) > 0 || arg.Key == "cost" || arg.Key == "held" {
 				continue
 			}
-			r := &Request{Strategy: scriptStrategies[strategy], Deadline: s.now + deadline, WriteCost: d.HasArg("cost")}
+			r := &Request{Strategy: scriptStrategies[strategy], Deadline: s.now + deadline, WriteCost: d.HasArg("cost"), Held: d.HasArg("held")}
 			s.requests[r] = arg.Key
 			s.Enqueue(s.now, r)
 		}
+	case "give-back": // id
+		s.GiveBack(d.CmdArgs[0].Key)
 	case "replicas": // N or failed
 		if d.CmdArgs[0].Key == "failed" {
 			s.ReplicasFailed(s.now)
@@ -233,7 +235,11 @@ func (s *script) step() string {
 			if r.Err != nil {
 				fmt.Fprintf(&out, " %v\n", r.Err)
 			} else {
-				fmt.Fprintf(&out, " %s\n", formatClaim(r.Claim))
+				fmt.Fprintf(&out, " %s", formatClaim(r.Claim))
+				if r.Until != 0 {
+					fmt.Fprintf(&out, " until %s", at(r.Until))
+				}
+				out.WriteString("\n")
 			}
 		}
 	}
@@ -290,7 +296,7 @@ func claimTexts(claims []Claim) string {
 // describe is what a book knows of a claim, beside the claim itself.
 func describe(c *claim) string {
 	return []string{"unwritten", "written", "apart"}[c.place] + " since " + at(c.firstSeen) + words(map[string]bool{
-		"own": c.own, "counted": c.counted, "waiting": c.waiting, "dead": c.end == dead, "void": c.end == void, "kept": c.ahead != nil, "was-ahead": c.wasAhead,
+		"own": c.own, "counted": c.counted, "waiting": c.waiting, "dead": c.end == dead, "void": c.end == void, "kept": c.ahead != nil, "held": c.until != 0, "was-ahead": c.wasAhead,
 	})
 }
 

@@ -35,7 +35,7 @@ func (b *Book) decide(now time.Duration, fresh bool, acts []Action) ([]Action, b
 			return false
 		}
 		if err := b.seat(now, r); err != nil {
-			r.Result = Result{Err: err}
+			r.Result = Result{Err: err, Unverified: r.unverified}
 			acts = append(acts, Action{Answer: r})
 			return true
 		}
@@ -129,6 +129,9 @@ func (b *Book) seat(now time.Duration, r *Request) error {
 		return err
 	}
 	c.waiting = true
+	if r.Held {
+		c.Ahead, c.until = true, now+b.timing.Ahead
+	}
 	r.claim = c
 	return nil
 }
@@ -205,6 +208,9 @@ func (b *Book) compose(now time.Duration) *Object {
 	}
 	o := &Object{Version: b.version, Writer: b.writer, Claims: make([]Claim, 0, len(b.claims))}
 	for _, c := range b.claims {
+		if now-c.firstSeen >= b.timing.Expiry && c.place == unwritten {
+			c.place = apart // it came too late for this write, and for any other
+		}
 		if c.end == void || now-c.firstSeen >= b.timing.Expiry {
 			continue
 		}

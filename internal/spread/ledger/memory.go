@@ -47,6 +47,9 @@ func (m *Memory) Peek(owner Owner, s *sequence.Strategy) (Seat, error) {
 	return m.book(owner.UID).Peek(0, s)
 }
 
+// GiveBack ends a claim that no pod will have.
+func (m *Memory) GiveBack(owner Owner, id string) { m.book(owner.UID).GiveBack(id) }
+
 // Claimed reports whether an id was given out.
 func (m *Memory) Claimed(_ context.Context, owner Owner, id string) (bool, error) {
 	return m.book(owner.UID).Claimed(0, id), nil

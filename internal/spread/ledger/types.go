@@ -117,6 +117,9 @@ type Request struct {
 	Strategy *sequence.Strategy
 	// WriteCost says that Stowage writes the pod's deletion cost. The claim's id then has the seat's rank.
 	WriteCost bool
+	// Held says that the pod exists and waits for its seat, which a patch writes into it. Its claim is marked as ahead, so
+	// that other replicas presume it dead that much later. If it leaves the ledger, they know that it was given back.
+	Held bool
 	// Deadline is when an answer is due, whatever the API does.
 	Deadline time.Duration
 	// Result is the answer; it is set when the request comes back in an action.
@@ -137,8 +140,11 @@ type Result struct {
 	// slow; then the seat comes from this replica's knowledge alone.
 	Written bool
 	// Unverified is whether the deadline cut the replica check short, as it does where the API fails and nobody is to
-	// wait for it. The seat may be next to one of a pod that was never created.
+	// wait for it. The seat may be next to one of a pod that was never created, and with Err a seat may be free.
 	Unverified bool
+	// Until is the last moment at which a held claim may be used. Other replicas may presume it dead some time later, see
+	// [Timing.MinPatience]. It is 0 of other claims.
+	Until time.Duration
 	// Prepared says that the seat was claimed before the request came.
 	Prepared bool
 	// Err is sequence.ErrFull if no pool may take the pod.
@@ -170,8 +176,9 @@ type claim struct {
 	counted   bool // takes a seat in the table now
 	waiting   bool // its request has not been answered
 
-	ahead    *ahead // set while a request to come may have it
-	wasAhead bool   // it was claimed ahead
+	ahead    *ahead        // set while a request to come may have it
+	wasAhead bool          // it was claimed ahead
+	until    time.Duration // of a held one of this book: see [Result]; 0 of others
 }
 
 // place is where a claim is, as far as the book knows.
@@ -189,7 +196,7 @@ type end int
 const (
 	open end = iota // it may come
 	dead            // it is presumed never to come
-	void            // the claim was ahead, and no pod will have it
+	void            // no pod had the claim, and none will
 )
 
 // WriteResult is what became of a write.

@@ -228,8 +228,26 @@ func (l *Service) perform(e *entry, acts []ledger.Action) {
 // in the ledger if need be (see Result.Written). It returns sequence.ErrFull if the strategy has no seat. See
 // [ledger.Request] for writeCost.
 func (l *Service) Claim(ctx context.Context, owner ledger.Owner, s *sequence.Strategy, writeCost bool) (ledger.Result, error) {
+	return l.claim(ctx, owner, &ledger.Request{Strategy: s, WriteCost: writeCost})
+}
+
+// Hold is Claim for a pod that exists and waits for its seat. The claim may be used until the time that is returned, and is given back
+// by [Service.GiveBack] if it is not used.
+func (l *Service) Hold(ctx context.Context, owner ledger.Owner, s *sequence.Strategy, writeCost bool) (ledger.Result, time.Time, error) {
+	res, err := l.claim(ctx, owner, &ledger.Request{Strategy: s, WriteCost: writeCost, Held: true})
+	return res, l.start.Add(res.Until), err
+}
+
+// GiveBack ends a claim that no pod will have.
+func (l *Service) GiveBack(owner ledger.Owner, id string) {
+	if l.knows(owner.Key()) {
+		l.with(owner.Key(), func(_ time.Duration, e *entry) { e.book.GiveBack(id) })
+	}
+}
+
+func (l *Service) claim(ctx context.Context, owner ledger.Owner, r *ledger.Request) (ledger.Result, error) {
 	if !l.mayHaveBook(ctx, owner) {
-		res, err := ledger.Unshared(s, writeCost)
+		res, err := ledger.Unshared(r.Strategy, r.WriteCost)
 		l.metrics.claim(res)
 		return res, err
 	}
@@ -241,7 +259,7 @@ func (l *Service) Claim(ctx context.Context, owner ledger.Owner, s *sequence.Str
 	answer := make(chan ledger.Result, 1)
 	l.with(owner.Key(), func(now time.Duration, e *entry) {
 		e.identify(owner)
-		r := &ledger.Request{Strategy: s, WriteCost: writeCost, Deadline: now + budget}
+		r.Deadline = now + budget
 		e.waiting[r] = answer
 		e.book.Enqueue(now, r)
 	})
