@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
 
 	"github.com/stowage-dev/stowage/internal/admission"
 	"github.com/stowage-dev/stowage/internal/platform/certs"
@@ -16,6 +17,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
 	"github.com/stowage-dev/stowage/internal/server"
 	"github.com/stowage-dev/stowage/internal/size/resize"
+	"github.com/stowage-dev/stowage/internal/spread/gate"
 	"github.com/stowage-dev/stowage/internal/spread/repair"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/spread/shortage"
@@ -32,6 +34,7 @@ func writeMetrics(w io.Writer) error {
 	status.AddServed(set, func() bool { return true })
 	status.NewMetrics(set)
 	repair.NewMetrics(set)
+	gate.NewMetrics(set, clock.RealClock{})
 	shortage.NewMetrics(set)
 	resize.NewMetrics(set)
 	evict.New(nil, nil, 1, set)

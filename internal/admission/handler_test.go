@@ -33,6 +33,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
+	"github.com/stowage-dev/stowage/internal/admission/scope"
 	stowageevents "github.com/stowage-dev/stowage/internal/platform/events"
 	sizeadmit "github.com/stowage-dev/stowage/internal/size/admit"
 	spreadadmit "github.com/stowage-dev/stowage/internal/spread/admit"
@@ -383,6 +384,102 @@ func TestFailOpen(t *testing.T) {
 					if !dryRun {
 						t.Error("no event")
 					}
+				}
+			})
+		}
+	}
+}
+
+// seatGiver is a featureFunc that gives seats.
+type seatGiver struct{ featureFunc }
+
+func (seatGiver) GivesSeats() {}
+
+// The gate goes in the same create, unless nobody has decided about the pod's seat. Then nothing of the pod is said to be lost.
+func TestGate(t *testing.T) {
+	seat := func(_ context.Context, r feature.Request) (feature.Decision, error) {
+		pod := r.Pod.Clone()
+		pod.SetLabel(stowage.SeatLabel, "1")
+		return feature.Decision{Pod: pod, Summary: "one with a seat", Pool: &feature.Pool{}}, nil
+	}
+	fails := func(context.Context, feature.Request) (feature.Decision, error) {
+		return feature.Decision{}, errors.New("no luck")
+	}
+	waits := func(_ context.Context, r feature.Request) (feature.Decision, error) {
+		return feature.Decision{Pod: r.Pod, Wait: errors.New("too slow")}, nil
+	}
+	panics := func(context.Context, feature.Request) (feature.Decision, error) { panic("oh") }
+	dropped := func(_ context.Context, r feature.Request) (feature.Decision, error) {
+		pod := r.Pod.Clone()
+		pod.SetAnnotation("large", strings.Repeat("x", 256<<10))
+		return feature.Decision{Pod: pod}, nil
+	}
+	skipped := func(context.Context, feature.Request) (feature.Decision, error) { return feature.Decision{}, nil }
+	mode := func(m stowage.Mode) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Labels = map[string]string{stowage.ModeKey: string(m)} }
+	}
+	owner := func(apiVersion, kind string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.OwnerReferences[0].APIVersion, p.OwnerReferences[0].Kind = apiVersion, kind }
+	}
+	for name, tc := range map[string]struct {
+		decide  featureFunc
+		other   featureFunc // that gives no seats
+		cluster world.Snapshot
+		edit    func(*corev1.Pod)
+		stays   bool
+		warning string
+		event   bool
+	}{
+		"a seat":                            {decide: seat},
+		"nothing to do":                     {decide: skipped},
+		"it fails":                          {decide: fails, stays: true, warning: "no luck"},
+		"it panics":                         {decide: panics, stays: true, warning: "panic"},
+		"it would be too large":             {decide: dropped, stays: true, warning: "too large"},
+		"nobody can decide now":             {decide: waits, stays: true, warning: "too slow"},
+		"a seat, and something else fails":  {decide: seat, other: fails, warning: "no luck", event: true},
+		"the namespace cannot be read":      {decide: seat, cluster: &brokenCluster{}, stays: true, warning: "timed out"},
+		"mode Off":                          {decide: fails, edit: mode(stowage.ModeOff)},
+		"mode Audit":                        {decide: seat, edit: mode(stowage.ModeAudit), warning: "would make this pod one with a seat"},
+		"mode Audit, and it fails":          {decide: fails, edit: mode(stowage.ModeAudit), warning: "no luck", event: true},
+		"a DaemonSet's, and it fails":       {decide: fails, edit: owner("apps/v1", "DaemonSet"), warning: "no luck", event: true},
+		"a peer pod, and it fails":          {decide: fails, edit: func(p *corev1.Pod) { p.Spec.RuntimeClassName = new("kata-remote") }, warning: "no luck", event: true},
+		"a pod of nobody, and it fails":     {decide: fails, edit: func(p *corev1.Pod) { p.OwnerReferences = nil }, warning: "no luck", event: true},
+		"more than it looks at":             {decide: seat, edit: func(p *corev1.Pod) { p.Spec.Tolerations = make([]corev1.Toleration, 3000) }, stays: true, warning: "over 2000"},
+		"a namespace that is never touched": {decide: seat, edit: func(p *corev1.Pod) { p.Namespace = metav1.NamespaceSystem }},
+	} {
+		for _, dryRun := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/dryRun=%t", name, dryRun), func(t *testing.T) {
+				static := tc.cluster
+				if static == nil {
+					static = manifests.New(world.Objects{})
+				}
+				h := newTestHandler(t, static)
+				scopes := scope.New(static, "stowage-system")
+				scopes.PeerPods = []string{"kata-remote"}
+				h.Pipeline = NewPipeline(scopes, seatGiver{tc.decide})
+				if tc.other != nil {
+					h.Pipeline.features = append(h.Pipeline.features, tc.other)
+				}
+				recorder := events.NewFakeRecorder(10)
+				h.Events = stowageevents.Recorder{EventRecorder: recorder}
+				pod := testkit.Pod("web-1").Owner("web").Container("c", "cpu=1", "").Obj()
+				pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "a"}, {Name: stowage.SeatGate}}
+				if tc.edit != nil {
+					tc.edit(pod)
+				}
+				got := decodeAnswer(t, post(h, reviewOf(t, pod, func(r *admissionv1.AdmissionReview) { r.Request.DryRun = &dryRun })))
+				patch := string(got.Response.Patch)
+				if removed := strings.Contains(patch, `{"op":"remove","path":"/spec/schedulingGates/1"}`); removed == tc.stays {
+					t.Errorf("the patch is %s", patch)
+				}
+				if tc.stays && patch != "" {
+					t.Errorf("the patch is %s", patch)
+				}
+				if w := got.Response.Warnings; (len(w) == 1) != (tc.warning != "") || len(w) == 1 && !strings.Contains(w[0], tc.warning) {
+					t.Errorf("the warnings are %q", w)
+				}
+				if got := len(recorder.Events) > 0; got != (tc.event && !dryRun) {
+					t.Errorf("there is an event: %t", got)
 				}
 			})
 		}

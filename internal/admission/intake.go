@@ -12,7 +12,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/stowage-dev/stowage/internal/platform/fair"
-	"github.com/stowage-dev/stowage/internal/podpatch"
 )
 
 // Reviews of up to smallReview bytes share smallReviews bytes, and larger ones largeReviews. A decoded pod may take some twenty
@@ -115,29 +114,4 @@ func unreadable(err error) error {
 		return &httpError{http.StatusRequestEntityTooLarge, fmt.Errorf("the body is larger than the limit of %d bytes", tooLarge.Limit)}
 	}
 	return badRequest("read the body: %w", err)
-}
-
-// mostItems is how many owners, containers, tolerations and terms of affinity a pod has at most if Stowage looks at it. The API
-// server checks a pod after admission, so that anybody can send any number of them.
-const mostItems = 2000
-
-// checkItems reports a pod that would take too long to look at.
-func checkItems(p *podpatch.Pod) error {
-	n := len(p.Metadata.OwnerReferences) + len(p.Spec.Containers) + len(p.Spec.InitContainers) + len(p.Spec.Tolerations)
-	if a := p.Spec.Affinity; a != nil && a.NodeAffinity != nil {
-		if required := a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
-			for i := range required.NodeSelectorTerms {
-				t := &required.NodeSelectorTerms[i]
-				n += 1 + len(t.MatchExpressions) + len(t.MatchFields)
-			}
-		}
-		for i := range a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
-			t := &a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution[i].Preference
-			n += 1 + len(t.MatchExpressions) + len(t.MatchFields)
-		}
-	}
-	if n > mostItems {
-		return fmt.Errorf("it has over %d owners, containers, tolerations and terms of affinity", mostItems)
-	}
-	return nil
 }

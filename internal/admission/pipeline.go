@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime/debug"
@@ -26,6 +27,7 @@ const (
 	OutcomeError     Outcome = "error"     // the feature failed; the pod passed without it
 	OutcomePanic     Outcome = "panic"     // the feature panicked; the pod passed without it
 	OutcomeDropped   Outcome = "dropped"   // the API server would refuse the pod; the pod passed without the feature
+	OutcomeWaiting   Outcome = "waiting"   // the pod keeps its scheduling gate until the leader has a seat for it
 )
 
 // FeatureResult is what one feature did with one pod.
@@ -74,58 +76,98 @@ func (p *Pipeline) Run(ctx context.Context, req feature.Request) Result {
 	var res Result
 
 	// 1. See whether Stowage may look at the pod.
-	if err := checkItems(req.Pod); err != nil {
+	if err := req.Pod.CheckItems(); err != nil {
 		res.LeftAlone = err.Error()
 		res.warn("stowage: the pod was left as it is: " + err.Error())
-		return res
+		return res // with its gate: the API server has not checked the pod yet
 	}
-	mode := p.mode(ctx, req, &res)
-	if mode == stowage.ModeOff {
-		return res
-	}
+	original, wanted := req.Pod, req.Pod
+	gated := original.Gated(stowage.SeatGate)
+	waits := gated && p.scope.Waits(original) // rather than being created without a decision
+	mode, why := p.mode(ctx, req, waits, &res)
 
 	// 2. Ask each feature. The next one sees the pod as this one wants it. An audit
 	// leaves no traces, like a dry run.
-	original := req.Pod
+	if mode != stowage.ModeOff {
+		waits = waits && mode == stowage.ModeEnforce
+		why = p.ask(ctx, mode, waits, &req, &res)
+	}
+	if mode == stowage.ModeEnforce {
+		wanted = req.Pod
+	}
+
+	// 3. The gate goes, whatever the mode is, unless the pod is to wait for the leader.
+	switch {
+	case gated && waits && why != nil:
+		res.warn(fmt.Sprintf("stowage: the pod waits at the gate %s: %v", stowage.SeatGate, why))
+		res.Features = append(res.Features, FeatureResult{Feature: "gate", Outcome: OutcomeWaiting})
+	case gated:
+		res.Features = append(res.Features, FeatureResult{Feature: "gate", Outcome: OutcomeApplied, Summary: "one without the gate " + stowage.SeatGate})
+		wanted = wanted.Clone()
+		wanted.Ungate(stowage.SeatGate)
+	}
+
+	// 4. Say what changed.
+	if wanted != original {
+		res.Patch = podpatch.Diff(original, wanted)
+	}
+	return res
+}
+
+// ask asks each feature in turn. It returns why a pod that may wait at the gate is to wait, or nil.
+func (p *Pipeline) ask(ctx context.Context, mode stowage.Mode, waits bool, req *feature.Request, res *Result) (why error) {
 	req.Audit = mode == stowage.ModeAudit
-	res.Features = make([]FeatureResult, 0, len(p.features))
+	res.Features = make([]FeatureResult, 0, len(p.features)+1)
 	for _, f := range p.features {
-		decision, fr := decide(ctx, f, req)
-		if fr.Err != nil {
+		decision, fr := decide(ctx, f, *req)
+		_, givesSeats := f.(feature.SeatGiver)
+		if givesSeats {
+			why = whyWaits(&fr, &decision)
+		}
+		switch {
+		case givesSeats && waits && why != nil: // the pod is not created without a seat
+		case fr.Err != nil:
 			res.warn(fmt.Sprintf("stowage: %s failed and was left out: %v", f.Name(), fr.Err))
 			res.Events = append(res.Events, feature.Event{Reason: stowage.EventFailedOpen, Note: fmt.Sprintf("%s failed, so a pod was admitted without it: %v", f.Name(), fr.Err)})
-		}
-		if fr.Outcome == OutcomeDropped {
+		case fr.Outcome == OutcomeDropped:
 			text := fmt.Sprintf("%s was left out: with its annotations, the pod would have more than the 256 KiB of annotations that the API server accepts", f.Name())
 			res.warn("stowage: " + text)
 			res.Events = append(res.Events, feature.Event{Reason: stowage.EventFailedOpen, Note: text})
 		}
 		if fr.Outcome == OutcomeApplied {
-			res.take(mode, &req, &fr, decision)
+			res.take(mode, req, &fr, decision)
 		}
 		res.Features = append(res.Features, fr)
 	}
-
-	// 3. Say what changed.
-	if mode != stowage.ModeAudit && req.Pod != original {
-		res.Patch = podpatch.Diff(original, req.Pod)
-	}
-	return res
+	return why
 }
 
-// mode returns how far Stowage may go with the pod.
-func (p *Pipeline) mode(ctx context.Context, req feature.Request, res *Result) stowage.Mode {
+// errTooLarge is why a pod waits whose annotations would be too large with a seat.
+var errTooLarge = fmt.Errorf("%w: with a seat, its annotations would be too large", feature.ErrUndecidable)
+
+// whyWaits returns why a pod at the gate gets no seat now, or nil if that is decided.
+func whyWaits(fr *FeatureResult, d *feature.Decision) error {
+	if fr.Outcome == OutcomeDropped {
+		return errTooLarge
+	}
+	return cmp.Or(fr.Err, d.Wait)
+}
+
+// mode returns how far Stowage may go with the pod, and why that is not known.
+func (p *Pipeline) mode(ctx context.Context, req feature.Request, waits bool, res *Result) (stowage.Mode, error) {
 	a, err := p.scope.Of(ctx, req.Namespace, req.Pod)
 	for _, text := range a.Warnings {
 		res.warn("stowage: " + text)
 	}
 	res.LeftAlone = a.LeftAlone
 	if err != nil {
-		res.warn("stowage: the pod was left as it is: " + a.LeftAlone)
 		res.Features = append(res.Features, FeatureResult{Feature: "mode", Outcome: OutcomeError, Err: err})
+	}
+	if err != nil && !waits {
+		res.warn("stowage: the pod was left as it is: " + a.LeftAlone)
 		res.Events = append(res.Events, feature.Event{Reason: stowage.EventFailedOpen, Note: fmt.Sprintf("a pod was admitted as it was written: %v", err)})
 	}
-	return a.Mode
+	return a.Mode, err
 }
 
 // take adds a decision to the result, and passes the decided pod on to the next feature.

@@ -34,7 +34,7 @@ var completable = []struct {
 
 // names lists the objects of a kind, in the namespace that the flags name. Errors give no names: a shell has no
 // place for them.
-func (o *inspectOptions) names(ctx context.Context, list client.ObjectList, namespaced bool) (names []string) {
+func (o *connection) names(ctx context.Context, list client.ObjectList, namespaced bool) (names []string) {
 	c, _, namespace, err := o.client()
 	if err != nil {
 		return nil
@@ -91,9 +91,13 @@ func (o *inspectOptions) completeObjects(twoWords bool, without ...string) cobra
 	}
 }
 
-// completeNamespaces completes the values of flags that are a namespace.
-func (o *inspectOptions) completeNamespaces(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return o.names(cmd.Context(), &corev1.NamespaceList{}, false), cobra.ShellCompDirectiveNoFileComp
+// completeNamespaces completes the values of a flag that is a namespace.
+func (o *connection) completeNamespaces(cmd *cobra.Command, flag string) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return o.names(cmd.Context(), &corev1.NamespaceList{}, false), cobra.ShellCompDirectiveNoFileComp
+	}); err != nil {
+		panic(err) // the flag was added just before
+	}
 }
 
 // completeFormats completes the values of -o.

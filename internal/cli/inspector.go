@@ -34,13 +34,32 @@ import (
 	"github.com/stowage-dev/stowage/internal/vm"
 )
 
+// connection is kubectl's own settings: which cluster, which namespace.
+type connection struct {
+	rules     *clientcmd.ClientConfigLoadingRules
+	overrides clientcmd.ConfigOverrides
+	heard     rest.WarningHandler // of the API server's warnings; nil drops them
+}
+
+func newConnection() connection {
+	return connection{rules: clientcmd.NewDefaultClientConfigLoadingRules()}
+}
+
+// addFlags adds kubectl's flags.
+func (o *connection) addFlags(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVar(&o.rules.ExplicitPath, "kubeconfig", "", "Path of a kubeconfig; empty is the usual one")
+	flags := clientcmd.RecommendedConfigOverrideFlags("")
+	flags.ContextOverrideFlags.Namespace.ShortName = "n"
+	clientcmd.BindOverrideFlags(&o.overrides, fs, flags)
+	o.completeNamespaces(cmd, "namespace")
+}
+
 // inspectOptions are the settings of the commands that look at a cluster: kubectl's own,
 // and those of the Stowage that runs there.
 type inspectOptions struct {
-	rules     *clientcmd.ClientConfigLoadingRules
-	overrides clientcmd.ConfigOverrides
+	connection
 	namespace string                // that Stowage runs in
-	heard     rest.WarningHandler   // of the API server's warnings; nil drops them
 	spread    spread.FeatureOptions // these three are the user's, and else the server's
 	sizing    size.FeatureOptions
 	peerPods  vm.FeatureOptions
@@ -48,21 +67,14 @@ type inspectOptions struct {
 
 func newInspectOptions(cmd *cobra.Command) *inspectOptions {
 	d := server.DefaultOptions()
-	o := &inspectOptions{rules: clientcmd.NewDefaultClientConfigLoadingRules(), namespace: d.Namespace, spread: d.Spread.Feature, sizing: d.Size.Feature, peerPods: d.VM.Feature}
+	o := &inspectOptions{connection: newConnection(), namespace: d.Namespace, spread: d.Spread.Feature, sizing: d.Size.Feature, peerPods: d.VM.Feature}
 	fs := cmd.Flags()
 	fs.StringVar(&o.namespace, "stowage-namespace", o.namespace, "Namespace that Stowage runs in")
 	o.spread.AddFlags(fs)
 	o.sizing.AddFlags(fs)
 	o.peerPods.AddFlags(fs)
-	fs.StringVar(&o.rules.ExplicitPath, "kubeconfig", "", "Path of a kubeconfig; empty is the usual one")
-	flags := clientcmd.RecommendedConfigOverrideFlags("")
-	flags.ContextOverrideFlags.Namespace.ShortName = "n"
-	clientcmd.BindOverrideFlags(&o.overrides, fs, flags)
-	for _, flag := range []string{"namespace", "stowage-namespace"} {
-		if err := cmd.RegisterFlagCompletionFunc(flag, o.completeNamespaces); err != nil {
-			panic(err) // the flag was added just before
-		}
-	}
+	o.addFlags(cmd)
+	o.completeNamespaces(cmd, "stowage-namespace")
 	return o
 }
 
@@ -97,7 +109,7 @@ func (o *inspectOptions) inspector(cmd *cobra.Command, s Streams) (*inspect.Insp
 }
 
 // client returns clients for the cluster that the flags name, and the namespace that they name.
-func (o *inspectOptions) client() (client.Client, discovery.DiscoveryInterface, string, error) {
+func (o *connection) client() (client.Client, discovery.DiscoveryInterface, string, error) {
 	kube := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(o.rules, &o.overrides)
 	namespace, _, err := kube.Namespace()
 	if err != nil {

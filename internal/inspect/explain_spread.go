@@ -124,6 +124,8 @@ const (
 type noSeat struct {
 	ChoosesNodesBy string `json:"choosesNodesBy,omitempty"`
 	PoolsFull      bool   `json:"poolsFull,omitempty"`
+	// Waits says that the pod waits at the gate until the leader has a seat for it.
+	Waits bool `json:"waits,omitempty"`
 	// KeptByVolume says that the pod's volume is older than the policy, and may be outside all pools.
 	KeptByVolume bool `json:"keptByVolume,omitempty"`
 	bypass
@@ -150,7 +152,7 @@ func (s *subject) spread(ctx context.Context, f *spreadFacts) error {
 		return nil
 	}
 	f.Owner = &objectName{s.owner.Kind, s.owner.Name}
-	if f.NeverSeated = placement.NeverSeated(s.owner); f.NeverSeated {
+	if f.NeverSeated = s.owner.ChoosesNodes(); f.NeverSeated {
 		return nil
 	}
 	p, err := s.finder(s.reader).Find(ctx, policy.Pod{Namespace: s.pod.Namespace, Owner: s.chain[0], Annotations: s.pod.Annotations})
@@ -190,7 +192,7 @@ func (s *subject) spread(ctx context.Context, f *spreadFacts) error {
 			f.NoSeat.PoolsFull = true
 		} else if rank, own := placement.OwnRank(created, p.FirstOrdinal); own && errors.Is(errorOf(p.SeatAt(rank)), policy.ErrKept) {
 			f.NoSeat.KeptByVolume = true
-		} else {
+		} else if f.NoSeat.Waits = s.view.Gated(stowage.SeatGate); !f.NoSeat.Waits {
 			f.NoSeat.bypass = s.bypass()
 		}
 		return s.divide(ctx, f, p)

@@ -33,8 +33,10 @@ type Health struct {
 	Leader string `json:"leader,omitempty"`
 	// AuthorityUntil is when the last of the authorities ends that the API server trusts.
 	AuthorityUntil *time.Time `json:"authorityUntil,omitempty"`
-	Version        string     `json:"version,omitempty"`
-	ClientVersion  string     `json:"clientVersion"`
+	// Level is what becomes of a pod that no replica sees; empty if that may not be read. Namespaces may have another one.
+	Level         Level  `json:"level,omitempty"`
+	Version       string `json:"version,omitempty"`
+	ClientVersion string `json:"clientVersion"`
 }
 
 // slack is how much longer than its duration a lease may be unrenewed: clocks differ.
@@ -163,6 +165,9 @@ func (h *Health) text() string {
 	}
 	if h.Leader != "" {
 		parts = append(parts, "leader "+h.Leader)
+	}
+	if h.Level != "" {
+		parts = append(parts, "level "+string(h.Level))
 	}
 	if h.AuthorityUntil != nil {
 		parts = append(parts, "certificate authority until "+h.AuthorityUntil.UTC().Format(time.DateOnly))

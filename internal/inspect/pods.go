@@ -45,6 +45,7 @@ func slim(pod *corev1.Pod) *corev1.Pod {
 		}
 	}
 	kept.Spec.NodeName, kept.Spec.RuntimeClassName, kept.Spec.HostNetwork = pod.Spec.NodeName, pod.Spec.RuntimeClassName, pod.Spec.HostNetwork
+	kept.Spec.SchedulingGates = pod.Spec.SchedulingGates
 	kept.Spec.NodeSelector, kept.Spec.Affinity = pod.Spec.NodeSelector, pod.Spec.Affinity
 	for _, c := range pod.Spec.Containers {
 		kept.Spec.Containers = append(kept.Spec.Containers, corev1.Container{Name: c.Name, Resources: c.Resources})

@@ -43,6 +43,9 @@ func (r *Report) Print(out io.Writer, l Layout) error {
 	if r.Stowage != nil && !r.named {
 		sections = append(sections, r.Stowage.text())
 	}
+	if r.Gate != nil && !r.named {
+		sections = append(sections, r.Gate.text(l, r.at))
+	}
 	head := len(sections)
 	for _, text := range []string{r.problemText(l), r.workloadTable(l), r.policyTable(l), r.templateTable(), r.planTable(), r.vmTable(l.Format == "wide")} {
 		if text != "" {

@@ -46,6 +46,7 @@ const (
 	notRegistered    problemReason = "NotRegistered"
 	noAnswer         problemReason = "NoAnswer"
 	webhookBypassed  problemReason = "WebhookBypassed"
+	podsGated        problemReason = "PodsGated"
 	invalidPolicy    problemReason = "InvalidPolicy"
 	invalidTemplate  problemReason = "InvalidTemplate"
 	supersededPolicy problemReason = "SupersededPolicy"

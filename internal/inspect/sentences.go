@@ -164,6 +164,8 @@ func (f *noSeat) describe(a *Aspect) {
 		a.because("The pod chooses its nodes itself, by %s, so it has no seat.", f.ChoosesNodesBy)
 	case f.PoolsFull:
 		a.because("Every pool had as many pods as it may have when the pod was created, so it has no seat and runs anywhere.")
+	case f.Waits:
+		a.because("No replica of the webhook had a seat for the pod when it was created. So it waits at the gate %s until the leader has one; kubectl stowage ungate lets it through without.", stowage.SeatGate)
 	case f.KeptByVolume:
 		a.because("The pod has a volume from before the policy came, and ran in none of its pools then. So it has no seat for as long as it has its claims.")
 	default:

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
@@ -41,6 +42,9 @@ type snapshot struct {
 	daemonSets  map[types.UID]*appsv1.DaemonSet
 	// edited is when somebody but a controller last wrote the settings of an object.
 	edited map[types.UID]time.Time
+
+	// gateTemplates are the objects whose pod template has the gate, as namespace/kind/name. One may be there several times.
+	gateTemplates []string
 
 	// hiddenTemplates says that the FlexDaemonsetTemplates may not be listed.
 	hiddenTemplates bool
@@ -214,13 +218,24 @@ func (i *Inspector) listWorkloads(ctx context.Context, s *snapshot, namespace st
 				Workload: s.add("Deployment", o, nil), annotations: o.Spec.Template.Annotations,
 				asks: o.Spec.Replicas == nil || *o.Spec.Replicas > 0, seen: o.Status.ObservedGeneration >= o.Generation,
 			})
+			s.noteGate("Deployment", o, &o.Spec.Template.Spec)
 		}, in),
-		each(ctx, i, &appsv1.ReplicaSetList{}, func(o *appsv1.ReplicaSet) { s.add("ReplicaSet", o, &o.Spec.Template) }, in),
-		each(ctx, i, &appsv1.StatefulSetList{}, func(o *appsv1.StatefulSet) { s.add("StatefulSet", o, &o.Spec.Template) }, in),
+		each(ctx, i, &appsv1.ReplicaSetList{}, func(o *appsv1.ReplicaSet) {
+			s.add("ReplicaSet", o, &o.Spec.Template)
+			if ptr.Deref(o.Spec.Replicas, 1) > 0 { // an old revision makes no pods
+				s.noteGate("ReplicaSet", o, &o.Spec.Template.Spec)
+			}
+		}, in),
+		each(ctx, i, &appsv1.StatefulSetList{}, func(o *appsv1.StatefulSet) {
+			s.add("StatefulSet", o, &o.Spec.Template)
+			s.noteGate("StatefulSet", o, &o.Spec.Template.Spec)
+		}, in),
 		each(ctx, i, &appsv1.DaemonSetList{}, func(o *appsv1.DaemonSet) {
 			s.add("DaemonSet", o, nil)
 			s.daemonSets[o.UID] = o
+			s.noteGate("DaemonSet", o, &o.Spec.Template.Spec)
 		}, in),
+		i.listJobs(ctx, s, namespace),
 		each(ctx, i, &versprei.PodDistributorList{}, func(d *versprei.PodDistributor) {
 			s.objects.PodDistributors = append(s.objects.PodDistributors, *d)
 		}, in),
@@ -310,7 +325,7 @@ func (i *Inspector) assignPods(s *snapshot) {
 		if !proven(pod) || pod.Labels[stowage.SeatLabel] == "" { // a proof alone says that every pool was full
 			if m != nil {
 				m.unseated++
-				if !proven(pod) {
+				if !proven(pod) && !hasGate(&pod.Spec) {
 					m.unanswered = append(m.unanswered, pod.CreationTimestamp.Time)
 				}
 			}

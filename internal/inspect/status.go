@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,7 +19,9 @@ import (
 // Report is the state of a cluster, or of one namespace's workloads in it.
 type Report struct {
 	// Stowage is the state of Stowage itself; nil where nothing of it is installed.
-	Stowage   *Health    `json:"stowage,omitempty"`
+	Stowage *Health `json:"stowage,omitempty"`
+	// Gate is nil where no pod waits at the gate, and no template has it.
+	Gate      *Gate      `json:"gate,omitempty"`
 	Problems  []Problem  `json:"problems"`
 	Workloads []Workload `json:"workloads"`
 	Policies  []Policy   `json:"policies,omitempty"`
@@ -29,6 +32,7 @@ type Report struct {
 	// Warnings are about what could not be looked at.
 	Warnings []string `json:"warnings,omitempty"`
 
+	at           time.Time
 	namespace    string   // that it is about, or "" for all
 	distributors []string // the PodDistributors, as kind/name
 	named        bool     // only what was named is shown
@@ -162,7 +166,7 @@ var ErrNoNamespace = errors.New("there is no such namespace")
 // Status looks at the workloads of a namespace, or of all of them if it is empty, and at
 // all templates and nodes.
 func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, error) {
-	r := &Report{Workloads: []Workload{}, Templates: []Template{}, Problems: []Problem{}, namespace: namespace}
+	r := &Report{Workloads: []Workload{}, Templates: []Template{}, Problems: []Problem{}, at: i.Clock.Now(), namespace: namespace}
 	s, err := i.snapshot(ctx, namespace, r)
 	if err != nil {
 		return nil, err
@@ -175,6 +179,9 @@ func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, erro
 		return nil, err
 	}
 	own := len(r.Problems)
+	if err := i.gate(ctx, s, registration, r); err != nil {
+		return nil, err
+	}
 	if i.Spread {
 		if err := i.workloads(ctx, s, r); err != nil {
 			return nil, err

@@ -12,7 +12,7 @@ func FromPod(pod *corev1.Pod) *Pod {
 			Name: pod.Name, GenerateName: pod.GenerateName, Namespace: pod.Namespace, Labels: pod.Labels, Annotations: pod.Annotations,
 		},
 		Spec: Spec{
-			NodeName: pod.Spec.NodeName, NodeSelector: pod.Spec.NodeSelector, Tolerations: pod.Spec.Tolerations,
+			NodeName: pod.Spec.NodeName, NodeSelector: pod.Spec.NodeSelector, Tolerations: pod.Spec.Tolerations, SchedulingGates: pod.Spec.SchedulingGates,
 			Resources: fromResources(pod.Spec.Resources), InitContainers: fromContainers(pod.Spec.InitContainers), Containers: fromContainers(pod.Spec.Containers),
 		},
 	}

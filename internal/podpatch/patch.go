@@ -4,9 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Operation is one operation of a JSON patch (RFC 6902).
@@ -21,11 +25,7 @@ type Patch []Operation
 
 // JSON returns the patch as the API server takes it.
 func (p Patch) JSON() ([]byte, error) {
-	data, err := json.Marshal(p)
-	if err != nil {
-		return nil, fmt.Errorf("encode the patch: %w", err)
-	}
-	return data, nil
+	return encode(p)
 }
 
 // Diff returns the smallest patch that turns before into after. The two must
@@ -37,6 +37,7 @@ func Diff(before, after *Pod) Patch {
 	diffMap(&d, "/spec/nodeSelector", before.Spec.NodeSelector, after.Spec.NodeSelector)
 	d.affinity(before.Spec.Affinity, after.Spec.Affinity)
 	diffList(&d, "/spec/tolerations", before.Spec.Tolerations, after.Spec.Tolerations)
+	d.gates(before.Spec.SchedulingGates, after)
 	if b, a := before.Spec.Resources, after.Spec.Resources; b != nil && a == nil {
 		d.add("remove", "/spec/resources", nil)
 	} else {
@@ -50,26 +51,65 @@ func Diff(before, after *Pod) Patch {
 // Merge returns the merge patch (RFC 7396) of the labels and annotations that turns before into after. It is for a pod that
 // exists, and holds for one resource version of it. What neither of the two knows stays as it is.
 func Merge(before, after *Pod, resourceVersion string) ([]byte, error) {
-	metadata := map[string]any{"resourceVersion": resourceVersion}
-	for field, maps := range map[string][2]map[string]string{
-		"labels": {before.Metadata.Labels, after.Metadata.Labels}, "annotations": {before.Metadata.Annotations, after.Metadata.Annotations},
-	} {
-		changed := map[string]any{}
-		for k, v := range maps[1] {
-			if was, ok := maps[0][k]; !ok || was != v {
-				changed[k] = v
-			}
-		}
-		for k := range maps[0] {
-			if _, ok := maps[1][k]; !ok {
-				changed[k] = nil
-			}
-		}
-		if len(changed) > 0 {
-			metadata[field] = changed
+	return encode(map[string]any{"metadata": mergeMetadata(before, after, resourceVersion)})
+}
+
+// Strategic returns the strategic merge patch that turns before into after. It is for a pod that waits at a scheduling gate.
+// Of such a pod, the API server lets these change in one write: metadata, node selector, affinity, tolerations and gates. The patch holds for one resource version of the pod with this UID, and leaves other gates alone.
+func Strategic(before, after *Pod, uid types.UID, resourceVersion string) ([]byte, error) {
+	metadata := mergeMetadata(before, after, resourceVersion)
+	metadata["uid"] = uid
+	spec := map[string]any{}
+	if changed := mergeMap(before.Spec.NodeSelector, after.Spec.NodeSelector); len(changed) > 0 {
+		spec["nodeSelector"] = changed
+	}
+	if b, a := before.Spec.Affinity, after.Spec.Affinity; a != nil && a.NodeAffinity != nil && !reflect.DeepEqual(b, a) {
+		spec["affinity"] = a // terms of pods are not in it, and stay
+	}
+	if len(after.Spec.Tolerations) > len(before.Spec.Tolerations) {
+		spec["tolerations"] = after.Spec.Tolerations // the list is replaced as a whole
+	}
+	var gates []map[string]string
+	for _, g := range before.Spec.SchedulingGates {
+		if !after.Gated(g.Name) {
+			gates = append(gates, map[string]string{"$patch": "delete", "name": g.Name})
 		}
 	}
-	data, err := json.Marshal(map[string]any{"metadata": metadata})
+	if len(gates) > 0 {
+		spec["schedulingGates"] = gates
+	}
+	return encode(map[string]any{"metadata": metadata, "spec": spec})
+}
+
+func mergeMetadata(before, after *Pod, resourceVersion string) map[string]any {
+	metadata := map[string]any{"resourceVersion": resourceVersion}
+	if changed := mergeMap(before.Metadata.Labels, after.Metadata.Labels); len(changed) > 0 {
+		metadata["labels"] = changed
+	}
+	if changed := mergeMap(before.Metadata.Annotations, after.Metadata.Annotations); len(changed) > 0 {
+		metadata["annotations"] = changed
+	}
+	return metadata
+}
+
+// mergeMap returns the merge patch of one map.
+func mergeMap(before, after map[string]string) map[string]any {
+	changed := map[string]any{}
+	for k, v := range after {
+		if was, ok := before[k]; !ok || was != v {
+			changed[k] = v
+		}
+	}
+	for k := range before {
+		if _, ok := after[k]; !ok {
+			changed[k] = nil
+		}
+	}
+	return changed
+}
+
+func encode(patch any) ([]byte, error) {
+	data, err := json.Marshal(patch)
 	if err != nil {
 		return nil, fmt.Errorf("encode the patch: %w", err)
 	}
@@ -95,6 +135,20 @@ func (d *differ) affinity(before, after *Affinity) {
 	default:
 		diffList(d, path+"/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution",
 			before.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution, after.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+	}
+}
+
+// gates patches a list from which gates were removed, from its end so that the other indexes hold.
+func (d *differ) gates(before []corev1.PodSchedulingGate, after *Pod) {
+	const path = "/spec/schedulingGates"
+	if len(before) > 0 && len(after.Spec.SchedulingGates) == 0 {
+		d.add("remove", path, nil)
+		return
+	}
+	for i, g := range slices.Backward(before) {
+		if !after.Gated(g.Name) {
+			d.add("remove", path+"/"+strconv.Itoa(i), nil)
+		}
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"pgregory.net/rapid"
 
 	"github.com/stowage-dev/stowage/internal/podpatch"
@@ -23,6 +25,21 @@ func TestDiff(t *testing.T) {
 		"no change is an empty patch": {
 			pod:    `{"metadata":{"annotations":{"a":"1"}},"spec":{"containers":[{"name":"c","resources":{}}]}}`,
 			change: func(*podpatch.Pod) {},
+			want:   `null`,
+		},
+		"the only gate is removed with its list": {
+			pod:    `{"metadata":{},"spec":{"schedulingGates":[{"name":"g"}]}}`,
+			change: func(p *podpatch.Pod) { p.Ungate("g") },
+			want:   `[{"op":"remove","path":"/spec/schedulingGates"}]`,
+		},
+		"a gate is removed, and the others stay": {
+			pod:    `{"metadata":{},"spec":{"schedulingGates":[{"name":"a"},{"name":"g"},{"name":"b"}]}}`,
+			change: func(p *podpatch.Pod) { p.Ungate("g") },
+			want:   `[{"op":"remove","path":"/spec/schedulingGates/1"}]`,
+		},
+		"a gate that a pod does not have": {
+			pod:    `{"metadata":{},"spec":{"schedulingGates":[{"name":"a"}]}}`,
+			change: func(p *podpatch.Pod) { p.Ungate("g") },
 			want:   `null`,
 		},
 		"an annotation is added to a map that exists": {
@@ -124,6 +141,66 @@ func TestDiff(t *testing.T) {
 			}
 			if diff := cmp.Diff(tc.want, string(got)); diff != "" {
 				t.Errorf("patch (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A pod at a gate gets all that Stowage writes in one patch, which touches nothing else and holds for one version of one pod.
+func TestStrategic(t *testing.T) {
+	own := corev1.PodSchedulingGate{Name: "stowage.dev/seat"}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Name: "p", Namespace: "ns", UID: "uid", ResourceVersion: "7", Labels: map[string]string{"app": "web", "copied": "x"}, Annotations: map[string]string{"theirs": "1"},
+	}, Spec: corev1.PodSpec{
+		Containers:      []corev1.Container{{Name: "c", Image: "i"}},
+		SchedulingGates: []corev1.PodSchedulingGate{{Name: "a"}, own, {Name: "b"}},
+		NodeSelector:    map[string]string{"disk": "ssd"},
+		Tolerations:     []corev1.Toleration{{Key: "theirs"}},
+		Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: "zone"}}},
+			NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "disk", Operator: "Exists"}}}}}}},
+	}}
+	for name, change := range map[string]struct {
+		ours   func(*podpatch.Pod)
+		theirs func(*corev1.Pod)
+	}{
+		"the gate alone": {func(*podpatch.Pod) {}, func(*corev1.Pod) {}},
+		"a seat": {func(p *podpatch.Pod) {
+			p.SetLabel("seat", "1")
+			delete(p.Metadata.Labels, "copied")
+			p.SetAnnotation("claim", "x")
+			p.SetNodeSelector("pool", "a")
+			p.AddToleration(corev1.Toleration{Key: "spot"})
+			p.AddPreference(preference("pool"))
+		}, func(p *corev1.Pod) {
+			p.Labels = map[string]string{"app": "web", "seat": "1"}
+			p.Annotations["claim"], p.Spec.NodeSelector["pool"] = "x", "a"
+			p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{Key: "spot"})
+			p.Spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution = []corev1.PreferredSchedulingTerm{preference("pool")}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := podpatch.FromPod(pod)
+			after := before.Clone()
+			change.ours(after)
+			after.Ungate(own.Name)
+			patch, err := podpatch.Strategic(before, after, pod.UID, pod.ResourceVersion)
+			if err != nil || !strings.Contains(string(patch), `"uid":"uid"`) || !strings.Contains(string(patch), `"resourceVersion":"7"`) {
+				t.Fatalf("%s, %v", patch, err)
+			}
+			was, _ := json.Marshal(pod)
+			is, err := strategicpatch.StrategicMergePatch(was, patch, corev1.Pod{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got corev1.Pod
+			if err := json.Unmarshal(is, &got); err != nil {
+				t.Fatal(err)
+			}
+			want := pod.DeepCopy()
+			change.theirs(want)
+			want.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "a"}, {Name: "b"}}
+			if diff := cmp.Diff(want, &got); diff != "" {
+				t.Errorf("patched (-want +got):\n%s\n%s", diff, patch)
 			}
 		})
 	}

@@ -6,9 +6,11 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/api/validation"
@@ -52,16 +54,23 @@ func (o *Owner) Plausible() bool {
 	return len(content.IsPathSegmentName(o.Name)) == 0 && len(content.IsDNS1123Subdomain(o.UID)) == 0
 }
 
+// ChoosesNodes reports whether an owner creates its pods for nodes that it has chosen: a DaemonSet, or a Node, whose static pods run
+// already.
+func (o *Owner) ChoosesNodes() bool {
+	return o.Kind == "DaemonSet" && strings.HasPrefix(o.APIVersion, appsv1.GroupName+"/") || o.Kind == "Node" && o.APIVersion == "v1"
+}
+
 // Spec is the part of a pod's spec that Stowage reads.
 type Spec struct {
-	NodeName         string              `json:"nodeName"`
-	NodeSelector     map[string]string   `json:"nodeSelector"`
-	Affinity         *Affinity           `json:"affinity"`
-	Tolerations      []corev1.Toleration `json:"tolerations"`
-	RuntimeClassName string              `json:"runtimeClassName"`
-	Resources        *Resources          `json:"resources"`
-	InitContainers   []Container         `json:"initContainers"`
-	Containers       []Container         `json:"containers"`
+	NodeName         string                     `json:"nodeName"`
+	NodeSelector     map[string]string          `json:"nodeSelector"`
+	Affinity         *Affinity                  `json:"affinity"`
+	Tolerations      []corev1.Toleration        `json:"tolerations"`
+	SchedulingGates  []corev1.PodSchedulingGate `json:"schedulingGates"`
+	RuntimeClassName string                     `json:"runtimeClassName"`
+	Resources        *Resources                 `json:"resources"`
+	InitContainers   []Container                `json:"initContainers"`
+	Containers       []Container                `json:"containers"`
 }
 
 // Affinity is the part of an affinity that Stowage reads.
@@ -155,6 +164,7 @@ func (p *Pod) Clone() *Pod {
 			c.Spec.Affinity.NodeAffinity = &n
 		}
 	}
+	c.Spec.SchedulingGates = slices.Clone(p.Spec.SchedulingGates)
 	c.Spec.InitContainers = cloneContainers(p.Spec.InitContainers)
 	c.Spec.Containers = cloneContainers(p.Spec.Containers)
 	c.Spec.Resources = p.Spec.Resources.clone()
@@ -177,6 +187,16 @@ func (r *Resources) clone() *Resources {
 	c.Requests = maps.Clone(r.Requests)
 	c.Limits = maps.Clone(r.Limits)
 	return &c
+}
+
+// Gated reports whether a pod waits at a scheduling gate of this name.
+func (p *Pod) Gated(name string) bool {
+	return slices.ContainsFunc(p.Spec.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return g.Name == name })
+}
+
+// Ungate removes the scheduling gate of this name, and no other.
+func (p *Pod) Ungate(name string) {
+	p.Spec.SchedulingGates = slices.DeleteFunc(p.Spec.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return g.Name == name })
 }
 
 // SetLabel sets one label, making the map where there is none.
@@ -240,4 +260,29 @@ func FreeAnnotations(annotations map[string]string) int {
 		free -= len(k) + len(v)
 	}
 	return free
+}
+
+// mostItems is how many owners, containers, tolerations and terms of affinity a pod has at most if Stowage looks at it. The API
+// server checks a pod after admission, so that anybody can send any number of them.
+const mostItems = 2000
+
+// CheckItems reports a pod that would take too long to look at.
+func (p *Pod) CheckItems() error {
+	n := len(p.Metadata.OwnerReferences) + len(p.Spec.Containers) + len(p.Spec.InitContainers) + len(p.Spec.Tolerations)
+	if a := p.Spec.Affinity; a != nil && a.NodeAffinity != nil {
+		if required := a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
+			for i := range required.NodeSelectorTerms {
+				t := &required.NodeSelectorTerms[i]
+				n += 1 + len(t.MatchExpressions) + len(t.MatchFields)
+			}
+		}
+		for i := range a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
+			t := &a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution[i].Preference
+			n += 1 + len(t.MatchExpressions) + len(t.MatchFields)
+		}
+	}
+	if n > mostItems {
+		return fmt.Errorf("it has over %d owners, containers, tolerations and terms of affinity", mostItems)
+	}
+	return nil
 }

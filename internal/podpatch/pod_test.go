@@ -27,3 +27,19 @@ func TestPlausible(t *testing.T) {
 		}
 	}
 }
+
+func TestChoosesNodes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		apiVersion, kind string
+		want             bool
+	}{
+		"a DaemonSet":                 {"apps/v1", "DaemonSet", true},
+		"a DaemonSet of another kind": {"apps.kruise.io/v1alpha1", "DaemonSet", false},
+		"a static pod":                {"v1", "Node", true},
+		"a ReplicaSet":                {"apps/v1", "ReplicaSet", false},
+	} {
+		if got := (&podpatch.Owner{APIVersion: tc.apiVersion, Kind: tc.kind}).ChoosesNodes(); got != tc.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}

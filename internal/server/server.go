@@ -120,10 +120,14 @@ func Run(ctx context.Context, reloader *Reloader, env Environment) error {
 	}); err != nil {
 		return err
 	}
+	scopes := scope.New(reader, o.Namespace)
+	if o.VM.Feature.Enabled {
+		scopes.PeerPods = o.VM.Feature.Config.RuntimeClasses
+	}
 	host := &capability.Host{
 		Namespace: o.Namespace, Registration: Registration, Replica: leader.Identity(env.Lookup), Admits: admits, Controls: controls,
 		Cached: mgr.GetClient(), Uncached: clients.uncached, Once: clients.once, Clientset: clients.set, Informers: mgr.GetCache(),
-		World: reader, Scope: scope.New(reader, o.Namespace), Evictor: evict.New(clients.uncached, env.Clock, o.EvictionRate, set),
+		World: reader, Scope: scopes, Evictor: evict.New(clients.uncached, env.Clock, o.EvictionRate, set),
 		Clock: env.Clock, Log: log, Events: recorder, Metrics: set,
 	}
 

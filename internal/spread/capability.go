@@ -19,6 +19,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/spread/admit"
+	"github.com/stowage-dev/stowage/internal/spread/gate"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
@@ -84,10 +85,11 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 		return nil, err
 	}
 
+	decides := &admit.Feature{Policies: policies, Seats: service, Key: key, Audits: admit.NewAudits(h.Clock)}
 	c := &Capability{
 		seats: service, policies: policies,
 		Capability: capability.Capability{
-			Feature: &admit.Feature{Policies: policies, Seats: service, Key: key, Audits: admit.NewAudits(h.Clock)},
+			Feature: decides,
 			Debug:   map[string]http.Handler{"/debug/seats": service},
 			Runs:    []func(context.Context) error{follow},
 		},
@@ -120,7 +122,7 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 		})
 		return c, nil
 	}
-	if c.Controllers, err = newControllers(ctx, o, h, service, policies, secret); err != nil {
+	if c.Controllers, err = newControllers(ctx, o, h, service, decides, secret); err != nil {
 		return nil, err
 	}
 	if !h.Admits {
@@ -175,8 +177,8 @@ func signingKey(ctx context.Context, h *capability.Host, secret types.Namespaced
 }
 
 // newControllers makes what the leader does.
-func newControllers(ctx context.Context, o *Options, h *capability.Host, service *seats.Service, policies *policy.Finder, keySecret types.NamespacedName) ([]leader.Controller, error) {
-	owners := policy.NewOwners(policies, service.Pods().NameOf, h.Uncached, h.Clock)
+func newControllers(ctx context.Context, o *Options, h *capability.Host, service *seats.Service, decides *admit.Feature, keySecret types.NamespacedName) ([]leader.Controller, error) {
+	owners := policy.NewOwners(decides.Policies, service.Pods().NameOf, h.Uncached, h.Clock)
 	nodeGroups, err := o.ClusterAutoscaler.Parse()
 	if err != nil {
 		return nil, err
@@ -202,8 +204,13 @@ func newControllers(ctx context.Context, o *Options, h *capability.Host, service
 		Timing: status.Timing{Every: time.Second, All: o.Repair.Resync, Rate: repair.ResyncRate, Quiet: o.Repair.Quiet}, Writes: fair.NewLimiter[string](statusRate, 2*statusRate), Log: h.Log.WithName("status"),
 	}
 	policyStatuses := &status.Policies{Controller: statuses, Find: owners, Registration: h.Registration, Room: rooms, Metrics: status.NewMetrics(h.Metrics)}
+	gates := &gate.Controller{
+		API: &gate.Cluster{Pods: h.Clientset, Once: h.Once, Webhooks: h.Uncached, Name: h.Registration}, Feature: decides, Seats: service, Scope: h.Scope,
+		Synced: func() bool { synced, _ := h.World.PoliciesSynced(); return synced },
+		Clock:  h.Clock, Log: h.Log.WithName("gate"), Events: h.Events, Metrics: gate.NewMetrics(h.Metrics, h.Clock),
+	}
 	collector := &seats.Collector{Seats: service, Uncached: h.Uncached, KeySecret: keySecret, Log: h.Log.WithName("seats")}
-	return []leader.Controller{repairs, shortages, statuses, policyStatuses, collector}, nil
+	return []leader.Controller{gates, repairs, shortages, statuses, policyStatuses, collector}, nil
 }
 
 // Lag is how far the watch of pods with a seat is behind.

@@ -56,6 +56,9 @@ func TestRights(t *testing.T) {
 		crowded.Annotation(fmt.Sprint("n", i), "")
 	}
 	many := n.create(t, crowded)
+	held := testkit.Pod("held").Label("app", "web").Container("c", "cpu=10m", "").Obj()
+	held.Namespace, held.Spec.SchedulingGates = n.Namespace, []corev1.PodSchedulingGate{{Name: "example.com/other"}} // the leader leaves it
+	must(t, n.Create(t.Context(), held))
 	system := testkit.Pod("").Namespace(metav1.NamespaceSystem).Container("c", "", "").Obj()
 	system.GenerateName = "rights-"
 	must(t, n.Create(t.Context(), system))
@@ -69,16 +72,18 @@ func TestRights(t *testing.T) {
 	}{
 		"a pod's seat": {pod, "", `{"metadata":{"labels":{"stowage.dev/pool":"a","stowage.dev/seat":"1"},
 			"annotations":{"stowage.dev/claim":"x","controller.kubernetes.io/pod-deletion-cost":"9"}}}`, true},
-		"the record of a pod's size": {pod, "", `{"metadata":{"labels":{"stowage.dev/sized-by":"t"},"annotations":{"stowage.dev/declared-resources":"{}"}}}`, true},
-		"a pod's image":              {pod, "", `{"spec":{"containers":[{"name":"c","image":"other"}]}}`, false},
-		"a pod's deadline":           {pod, "", `{"spec":{"activeDeadlineSeconds":1}}`, false},
-		"another label of a pod":     {pod, "", `{"metadata":{"labels":{"app":"other"}}}`, false},
-		"a new label of a pod":       {pod, "", `{"metadata":{"labels":{"stowage.dev/mode":"Off"}}}`, false},
-		"no labels of a pod":         {pod, "", `{"metadata":{"labels":null}}`, false},
-		"another annotation":         {pod, "", `{"metadata":{"annotations":{"of":"us"}}}`, false},
-		"no annotations":             {pod, "", `{"metadata":{"annotations":null}}`, false},
-		"a pod's finalizer":          {pod, "", `{"metadata":{"finalizers":["example.com/x"]}}`, false},
-		"a pod's owner":              {pod, "", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"x","uid":"x"}]}}`, false},
+		"the record of a pod's size":               {pod, "", `{"metadata":{"labels":{"stowage.dev/sized-by":"t"},"annotations":{"stowage.dev/declared-resources":"{}"}}}`, true},
+		"a node selector of a pod at another gate": {held, "", `{"spec":{"nodeSelector":{"type":"spot"}}}`, false},
+		"the gate of somebody else":                {held, "", `{"spec":{"schedulingGates":[{"$patch":"delete","name":"example.com/other"}]}}`, false},
+		"a pod's image":                            {pod, "", `{"spec":{"containers":[{"name":"c","image":"other"}]}}`, false},
+		"a pod's deadline":                         {pod, "", `{"spec":{"activeDeadlineSeconds":1}}`, false},
+		"another label of a pod":                   {pod, "", `{"metadata":{"labels":{"app":"other"}}}`, false},
+		"a new label of a pod":                     {pod, "", `{"metadata":{"labels":{"stowage.dev/mode":"Off"}}}`, false},
+		"no labels of a pod":                       {pod, "", `{"metadata":{"labels":null}}`, false},
+		"another annotation":                       {pod, "", `{"metadata":{"annotations":{"of":"us"}}}`, false},
+		"no annotations":                           {pod, "", `{"metadata":{"annotations":null}}`, false},
+		"a pod's finalizer":                        {pod, "", `{"metadata":{"finalizers":["example.com/x"]}}`, false},
+		"a pod's owner":                            {pod, "", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"x","uid":"x"}]}}`, false},
 		"a seat among annotations that take the API server long": {many, "", `{"metadata":{"labels":{"stowage.dev/seat":"1"}}}`, false},
 		"a seat in kube-system":                                  {system, "", `{"metadata":{"labels":{"stowage.dev/seat":"1"}}}`, false},
 		"the mark of a node":                                     {node, "", `{"metadata":{"annotations":{"stowage.dev/peerpods-capacity":"5"}}}`, true},

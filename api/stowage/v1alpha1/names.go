@@ -8,6 +8,16 @@ const ModeKey = "stowage.dev/mode"
 // created as it was written.
 const FailurePolicyLabel = "stowage.dev/failure-policy"
 
+// SeatGate is the scheduling gate of pods that wait for a seat (KEP-3521). The webhook removes it from a pod that it decides about, and
+// the leader from one that no replica saw.
+const SeatGate = "stowage.dev/seat"
+
+// GateLabel is, on a pod or on its namespace, GateOn where the MutatingAdmissionPolicy gives pods the SeatGate. The pod's wins.
+const (
+	GateLabel = "stowage.dev/gate"
+	GateOn    = "true"
+)
+
 // CheckAnnotation is on a pod that `stowage check` has the API server admit in a dry run. A replica that sees it answers with a
 // warning that begins with CheckAnswer, the value of the annotation, and who answers.
 const (

@@ -11,6 +11,8 @@ const (
 	EventInvalidStrategy EventReason = "InvalidStrategy"
 	// EventPoolsFull: every pool has reached its maxReplicas.
 	EventPoolsFull EventReason = "PoolsFull"
+	// EventPodUngatedWithoutSeat: nobody could decide about a pod at the gate, so it was let through after a minute.
+	EventPodUngatedWithoutSeat EventReason = "PodUngatedWithoutSeat"
 	// EventSeatNotShared: a seat was given without the SeatLedger.
 	EventSeatNotShared EventReason = "SeatNotShared"
 	// EventTemplateMissing: the FlexDaemonsetTemplate does not exist.

@@ -11,6 +11,7 @@ package feature
 
 import (
 	"context"
+	"errors"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,6 +27,12 @@ type Feature interface {
 	// Decide returns what the pod should become. It must not modify the pod. Its
 	// answer for its own output must be that output again.
 	Decide(ctx context.Context, req Request) (Decision, error)
+}
+
+// SeatGiver is the feature that gives seats. Where it fails, a pod waits at the gate [stowage.SeatGate].
+type SeatGiver interface {
+	Feature
+	GivesSeats()
 }
 
 // Request is one pod that is about to be created.
@@ -58,7 +65,13 @@ type Decision struct {
 	Warnings []string
 	// Events are for the pod's owner, who may have nobody to warn.
 	Events []Event
+	// Wait says why a pod with the gate [stowage.SeatGate] keeps the gate. It is nil if the feature has decided. It is an
+	// [ErrUndecidable] if the feature can decide only after somebody has changed something.
+	Wait error
 }
+
+// ErrUndecidable means that nobody can decide about a pod as things are.
+var ErrUndecidable = errors.New("no seat can be decided")
 
 // Pool is a pool with the labels of its nodes.
 type Pool struct {

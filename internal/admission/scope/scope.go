@@ -33,6 +33,8 @@ type Namespaces interface {
 type Scope struct {
 	namespaces Namespaces
 	excluded   []string
+	// PeerPods are the RuntimeClasses of peer pods, if Stowage makes any.
+	PeerPods []string
 }
 
 // New returns a scope that excludes the system namespaces and the one that Stowage runs in.
@@ -53,6 +55,13 @@ type Answer struct {
 
 // Excludes reports whether a namespace is never touched.
 func (s *Scope) Excludes(namespace string) bool { return slices.Contains(s.excluded, namespace) }
+
+// Waits reports whether a pod may wait at the gate [stowage.SeatGate]. A new node may need the pod of a DaemonSet to become ready. A
+// static pod runs already. A peer pod that came without Stowage must be created again anyway.
+func (s *Scope) Waits(pod *podpatch.Pod) bool {
+	owner := pod.Controller()
+	return owner != nil && !owner.ChoosesNodes() && !slices.Contains(s.PeerPods, pod.Spec.RuntimeClassName)
+}
 
 // Of returns how far Stowage may go with a pod: by the pod's mode, or else by its namespace's. A value that is no mode is taken as
 // Audit, because whoever wrote it did not ask for the default. On a

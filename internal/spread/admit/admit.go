@@ -34,6 +34,8 @@ type Seats interface {
 	Claim(ctx context.Context, owner ledger.Owner, s *sequence.Strategy, writeCost bool) (ledger.Result, error)
 	Peek(owner ledger.Owner, s *sequence.Strategy) (ledger.Seat, error)
 	Claimed(ctx context.Context, owner ledger.Owner, id string) (bool, error)
+	// GiveBack ends a claim that no pod will have.
+	GiveBack(owner ledger.Owner, id string)
 }
 
 // Feature is the feature.
@@ -44,7 +46,10 @@ type Feature struct {
 	Audits   *Audits
 }
 
-var _ feature.Feature = &Feature{}
+var _ feature.SeatGiver = &Feature{}
+
+// GivesSeats implements [feature.SeatGiver].
+func (*Feature) GivesSeats() {}
 
 // Name implements [feature.Feature].
 func (f *Feature) Name() string { return Name }
@@ -52,18 +57,28 @@ func (f *Feature) Name() string { return Name }
 // Decide implements [feature.Feature].
 func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Decision, error) {
 	// 1. Has the pod a strategy?
-	owner := req.Pod.Controller()
-	if owner == nil || placement.NeverSeated(owner) || !owner.Plausible() {
+	owner, gated := req.Pod.Controller(), req.Pod.Gated(stowage.SeatGate)
+	if owner == nil || owner.ChoosesNodes() || !owner.Plausible() {
 		return feature.Decision{}, nil
 	}
 	ref := world.Ref{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name, UID: types.UID(owner.UID)}
-	p, err := f.Policies.Find(ctx, policy.Pod{Namespace: req.Namespace, Owner: ref, Annotations: req.Pod.Metadata.Annotations})
+	p, err := f.Policies.FindForAdmission(ctx, policy.Pod{Namespace: req.Namespace, Owner: ref, Annotations: req.Pod.Metadata.Annotations})
+	if errors.Is(err, policy.ErrOwnerGone) {
+		if gated {
+			return feature.Decision{Pod: req.Pod, Wait: fmt.Errorf("%w: %w", feature.ErrUndecidable, err)}, nil
+		}
+		return feature.Decision{}, nil
+	}
 	if p == nil || err != nil {
 		return feature.Decision{}, err
 	}
 	if p.Strategy == nil {
 		text := fmt.Sprintf("%s is invalid, so its pods are admitted as they are: %s", p.Source, strings.ReplaceAll(p.Err.Error(), "\n", "; "))
-		return feature.Decision{Pod: req.Pod, Warnings: []string{text}, Events: []feature.Event{{Reason: stowage.EventInvalidStrategy, Note: text}}}, nil
+		d := feature.Decision{Pod: req.Pod, Warnings: []string{text}, Events: []feature.Event{{Reason: stowage.EventInvalidStrategy, Note: text}}}
+		if gated {
+			d.Wait = fmt.Errorf("%w: %s is invalid", feature.ErrUndecidable, p.Source)
+		}
+		return d, nil
 	}
 
 	// 2. Has it a seat from an earlier pass? One that is not genuine goes.
@@ -97,6 +112,9 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 	d := feature.Decision{Pod: a.pod, Warnings: slices.Clone(p.Warnings)}
 	if !kept && !a.full {
 		switch err := f.assign(ctx, &a, req, &d); {
+		case gated && errors.Is(err, errUnsure):
+			d.Wait = err
+			return d, nil
 		case errors.Is(err, sequence.ErrFull):
 			f.admitFull(&a, req.Traceless(), &d)
 		case errors.Is(err, policy.ErrKept):
@@ -196,7 +214,11 @@ func (f *Feature) keep(ctx context.Context, a *assignment, dryRun bool) (bool, e
 	return false, nil
 }
 
-// assign gives the pod a seat: the one of its own ordinal, or the next free one.
+// errUnsure means that a seat is no more than a guess, because the API was too slow.
+var errUnsure = errors.New("the API was too slow to claim a seat")
+
+// assign gives the pod a seat: the one of its own ordinal, or the next free one. A pod that can wait at the gate gets no seat that is
+// a guess: see [errUnsure].
 func (f *Feature) assign(ctx context.Context, a *assignment, req feature.Request, d *feature.Decision) error {
 	s := a.policy.Strategy
 	origin, id, seat := ledger.OriginClaimed, "", ledger.Seat{}
@@ -223,6 +245,10 @@ func (f *Feature) assign(ctx context.Context, a *assignment, req feature.Request
 	default:
 		_, hasCost := a.pod.Metadata.Annotations[corev1.PodDeletionCost]
 		res, err := f.Seats.Claim(ctx, a.owner, s, !hasCost)
+		if req.Pod.Gated(stowage.SeatGate) && (res.Unverified || err == nil && !res.Written) {
+			f.Seats.GiveBack(a.owner, res.ID)
+			return errUnsure
+		}
 		if err != nil {
 			return err
 		}

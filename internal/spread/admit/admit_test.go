@@ -29,15 +29,22 @@ type counting struct {
 	claims, peeks int
 	err           error
 	unshared      bool
+	unverified    bool
+	givenBack     []string
+}
+
+func (c *counting) GiveBack(owner ledger.Owner, id string) {
+	c.givenBack = append(c.givenBack, id)
+	c.Memory.GiveBack(owner, id)
 }
 
 func (c *counting) Claim(ctx context.Context, owner ledger.Owner, s *sequence.Strategy, writeCost bool) (ledger.Result, error) {
 	c.claims++
 	if c.err != nil {
-		return ledger.Result{}, c.err
+		return ledger.Result{Unverified: c.unverified}, c.err
 	}
 	res, err := c.Memory.Claim(ctx, owner, s, writeCost)
-	res.Written = !c.unshared
+	res.Written, res.Unverified = !c.unshared, c.unverified
 	return res, err
 }
 
@@ -140,6 +147,73 @@ func TestDecide(t *testing.T) {
 				t.Errorf("a second pass changes %+v", podpatch.Diff(d.Pod, again.Pod))
 			}
 		})
+	}
+}
+
+// A pod that can wait at the gate gets no seat that is a guess, and its claim is given back. Of one that cannot, nothing changes.
+func TestWait(t *testing.T) {
+	for name, tc := range map[string]struct {
+		pod       *podpatch.Pod
+		seats     func(*counting)
+		dryRun    bool
+		wait      bool
+		hopeless  bool
+		seat      bool
+		givenBack int
+		ungated   bool // it gets a seat without the gate
+	}{
+		"a written claim":          {pod: pod("ReplicaSet", halves), seat: true, ungated: true},
+		"one that is not shared":   {pod: pod("ReplicaSet", halves), seats: func(c *counting) { c.unshared = true }, wait: true, givenBack: 1, ungated: true},
+		"one that is not verified": {pod: pod("ReplicaSet", halves), seats: func(c *counting) { c.unverified = true }, wait: true, givenBack: 1, ungated: true},
+		"full pools, not verified": {pod: pod("ReplicaSet", halves), seats: func(c *counting) { c.err, c.unverified = sequence.ErrFull, true }, wait: true, givenBack: 1},
+		"full pools":               {pod: pod("ReplicaSet", halves), seats: func(c *counting) { c.err = sequence.ErrFull }},
+		"an invalid strategy":      {pod: pod("ReplicaSet", "p"), wait: true, hopeless: true},
+		"no strategy":              {pod: pod("ReplicaSet", "")},
+		"a pod with an ordinal":    {pod: pod("StatefulSet", halves), seats: func(c *counting) { c.unshared = true }, seat: true, ungated: true},
+		"a dry run of a slow API":  {pod: pod("ReplicaSet", halves), seats: func(c *counting) { c.unshared = true }, dryRun: true, seat: true, ungated: true},
+	} {
+		for _, gated := range []bool{true, false} {
+			f, seats := newFeature(manifests.New(world.Objects{}))
+			if tc.seats != nil {
+				tc.seats(seats)
+			}
+			p := tc.pod.Clone()
+			if gated {
+				p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: stowage.SeatGate}}
+			}
+			d := decide(t, f, p, tc.dryRun)
+			wait, seat, back := tc.wait, tc.seat, tc.givenBack
+			if !gated {
+				wait, seat, back = false, tc.ungated, 0
+			}
+			if (d.Wait != nil) != wait || wait && errors.Is(d.Wait, feature.ErrUndecidable) != tc.hopeless {
+				t.Errorf("%s, gated %t: it waits for %v", name, gated, d.Wait)
+			}
+			if has := d.Pod != nil && d.Pod.Metadata.Labels[stowage.SeatLabel] != ""; has != seat || (d.Pool != nil) != seat {
+				t.Errorf("%s, gated %t: the labels are %v", name, gated, d.Pod)
+			}
+			if len(seats.givenBack) != back {
+				t.Errorf("%s, gated %t: given back %q", name, gated, seats.givenBack)
+			}
+		}
+	}
+}
+
+// gone is a world in which an owner may be read, and is not there.
+type gone struct{ *manifests.Snapshot }
+
+func (gone) MayRead(world.Ref) bool { return true }
+
+// A pod whose owner is gone waits a minute; without the gate it is not Stowage's.
+func TestOwnerGone(t *testing.T) {
+	f, _ := newFeature(gone{manifests.New(world.Objects{})})
+	p := pod("ReplicaSet", halves)
+	if d := decide(t, f, p, false); d.Pod != nil || d.Wait != nil {
+		t.Errorf("without the gate: %+v", d)
+	}
+	p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: stowage.SeatGate}}
+	if d := decide(t, f, p, false); !errors.Is(d.Wait, feature.ErrUndecidable) || !errors.Is(d.Wait, policy.ErrOwnerGone) {
+		t.Errorf("with the gate: %+v", d)
 	}
 }
 

@@ -20,13 +20,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
-// NeverSeated reports whether the pods of an owner never have a seat. A DaemonSet's pods have their nodes, and a
-// static pod's mirror is there already.
-func NeverSeated(owner *podpatch.Owner) bool {
-	return owner.Kind == "DaemonSet" && strings.HasPrefix(owner.APIVersion, appsv1.GroupName+"/") ||
-		owner.Kind == "Node" && owner.APIVersion == "v1"
-}
-
 // Pinned returns what in a pod chooses nodes by a pool's labels, or chooses a node. Such a
 // pod gets no seat. Labels that an earlier pass wrote into the pod, own, do not count.
 func Pinned(pod *podpatch.Pod, s *sequence.Strategy, own map[string]string) (key string, pinned bool) {

@@ -30,22 +30,6 @@ func required(terms ...corev1.NodeSelectorTerm) *podpatch.Affinity {
 	return &podpatch.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: terms}}}
 }
 
-func TestNeverSeated(t *testing.T) {
-	for name, tc := range map[string]struct {
-		apiVersion, kind string
-		want             bool
-	}{
-		"a DaemonSet":                 {"apps/v1", "DaemonSet", true},
-		"a DaemonSet of another kind": {"apps.kruise.io/v1alpha1", "DaemonSet", false},
-		"a static pod":                {"v1", "Node", true},
-		"a ReplicaSet":                {"apps/v1", "ReplicaSet", false},
-	} {
-		if got := NeverSeated(owned(tc.apiVersion, tc.kind).Controller()); got != tc.want {
-			t.Errorf("%s: %t", name, got)
-		}
-	}
-}
-
 func TestPinned(t *testing.T) {
 	s := strategy(t, "p=a,zone=1,weight=1:p=b,weight=1")
 	for name, tc := range map[string]struct {

@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -87,9 +88,26 @@ func (f *Finder) Find(ctx context.Context, pod Pod) (*Policy, error) {
 	return p.dividing(), err
 }
 
+// ErrOwnerGone means that the owner of a pod that has a strategy does not exist.
+var ErrOwnerGone = errors.New("the owner does not exist")
+
+// FindForAdmission is [Finder.Find]. It returns ErrOwnerGone where the pod has none only because its owner does not exist.
+func (f *Finder) FindForAdmission(ctx context.Context, pod Pod) (*Policy, error) {
+	p, err := f.find(ctx, pod)
+	return p.dividing(), err
+}
+
 // FindSelected is [Finder.Find]. It also returns a policy that selects the pod's workload and does not divide it now: see
 // [Policy.Nowhere] and [Policy.Unrecorded].
 func (f *Finder) FindSelected(ctx context.Context, pod Pod) (*Policy, error) {
+	p, err := f.find(ctx, pod)
+	if errors.Is(err, ErrOwnerGone) {
+		return nil, nil
+	}
+	return p, err
+}
+
+func (f *Finder) find(ctx context.Context, pod Pod) (*Policy, error) {
 	// 1. What there is: what made the pod, and a PodDistributor. There may be many Jobs, so they are looked up only where it
 	// matters.
 	chain, isJob := world.Chain{Refs: []world.Ref{pod.Owner}}, pod.Owner.IsJob()
@@ -120,7 +138,7 @@ func (f *Finder) FindSelected(ctx context.Context, pod Pod) (*Policy, error) {
 		}
 	}
 	if invented(chain) {
-		return nil, nil
+		return nil, ErrOwnerGone
 	}
 
 	// 3. What does it say?

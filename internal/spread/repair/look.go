@@ -129,7 +129,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 	nodes := map[string]*corev1.Node{}
 	var pods []corev1.Pod
 	var example *corev1.Pod // whole
-	foreign, large := false, ""
+	foreign, large, gated := false, "", false
 	var first time.Time // when the first pod was created that has its seat by this policy
 	err = worldapi.Each(ctx, r.Uncached, &corev1.PodList{}, func(pod *corev1.Pod) error {
 		c := metav1.GetControllerOfNoCopy(pod)
@@ -144,6 +144,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 		view := viewOf(pod, created, owner, p, r.Seats.Pods().Key)
 		state.Keep = state.Keep || pod.Spec.SchedulingGroup != nil
 		if view.Seat.Pool < 0 {
+			gated = gated || created.Gated(stowage.SeatGate)
 			view.Ours = view.Ours && sent
 			if view.Ours && podpatch.FreeAnnotations(pod.Annotations) < largestSeat {
 				view.Ours, large = false, pod.Name // a recreated pod would get none, either
@@ -184,6 +185,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 	if r.stuck(owner.Key(), scale.Current, scale.Replicas) && int64(len(pods)) == scale.Current {
 		state.Settled, state.Keep, state.Replicas = true, true, scale.Current // nothing is evicted whose successor may not come
 	}
+	state.Settled = state.Settled && !gated // such a pod gets its seat from package gate
 	state.Short = p.Short()
 	if state.RollingOut, err = r.rollingOut(ctx, owner); err != nil {
 		return nil, nil, 0, err

@@ -1,0 +1,77 @@
+package gate
+
+import (
+	"context"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/stowage-dev/stowage/internal/spread/admit"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/seats"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
+)
+
+// API is what the controller asks of the API server.
+type API interface {
+	// Registration returns the registration of the webhook, or an error that [apierrors.IsNotFound].
+	Registration(ctx context.Context) (*admissionregistrationv1.MutatingWebhookConfiguration, error)
+	// Get returns a pod.
+	Get(ctx context.Context, namespace, name string) (*corev1.Pod, error)
+	// Patch sends a strategic merge patch of a pod, once.
+	Patch(ctx context.Context, namespace, name string, patch []byte) error
+	// Watch tells a store of all pods without a node until ctx ends.
+	Watch(ctx context.Context, store cache.ReflectorStore)
+}
+
+// Seats gives seats. seats.Service is the one on a cluster.
+type Seats interface {
+	admit.Seats
+	// Hold is Claim for a pod that exists. The claim may be used until the time that is returned.
+	Hold(ctx context.Context, owner ledger.Owner, s *sequence.Strategy, writeCost bool) (ledger.Result, time.Time, error)
+	// Pods are the pods that have a seat.
+	Pods() *seats.Pods
+}
+
+var _ Seats = &seats.Service{}
+
+// Cluster is the [API] of a cluster.
+type Cluster struct {
+	Pods     kubernetes.Interface
+	Once     client.Client // sends each request once
+	Webhooks client.Reader
+	// Name is that of the webhook's registration.
+	Name string
+}
+
+var _ API = &Cluster{}
+
+// Registration implements [API].
+func (c *Cluster) Registration(ctx context.Context) (*admissionregistrationv1.MutatingWebhookConfiguration, error) {
+	config := &admissionregistrationv1.MutatingWebhookConfiguration{}
+	return config, c.Webhooks.Get(ctx, client.ObjectKey{Name: c.Name}, config)
+}
+
+// Get implements [API].
+func (c *Cluster) Get(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+	return c.Pods.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+// Patch implements [API].
+func (c *Cluster) Patch(ctx context.Context, namespace, name string, patch []byte) error {
+	return c.Once.Patch(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}, client.RawPatch(types.StrategicMergePatchType, patch))
+}
+
+// Watch implements [API]. A cluster in which no pod waits for a node costs nothing.
+func (c *Cluster) Watch(ctx context.Context, store cache.ReflectorStore) {
+	pods := c.Pods.CoreV1().RESTClient()
+	lw := cache.ToListWatcherWithWatchListSemantics(cache.NewListWatchFromClient(pods, "pods", metav1.NamespaceAll, fields.OneTermEqualSelector("spec.nodeName", "")), pods)
+	cache.NewReflectorWithOptions(lw, &corev1.Pod{}, store, cache.ReflectorOptions{Name: "pods without a node"}).RunWithContext(ctx)
+}

@@ -1,0 +1,150 @@
+// Package gate is the controller of pods that wait at the scheduling gate stowage.dev/seat (KEP-3521). A pod with the gate in its
+// template, or from the MutatingAdmissionPolicy, waits there if no replica of the webhook saw it. The leader seats it as the webhook
+// would have done.
+//
+// The package promises that
+//   - the gate is removed with a seat whose claim is written, or where there is nothing to decide, and no other gate is touched;
+//   - a pod about which nobody can decide as things are waits for a minute, and any other without a limit;
+//   - a pod gets seat and freedom in one patch, which the API server refuses if the pod has changed since it was read;
+//   - no patch is sent after other replicas may presume its claim dead, and a claim whose patch was not applied is given back;
+//   - namespaces take turns, within one its owners, and within an owner the pods by the time of their creation;
+//   - of a pod that waits, no more is kept than its name and its owner.
+package gate
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/stowage-dev/stowage/internal/admission/scope"
+	"github.com/stowage-dev/stowage/internal/platform/events"
+	"github.com/stowage-dev/stowage/internal/platform/leader"
+	"github.com/stowage-dev/stowage/internal/spread/admit"
+)
+
+// Controller seats the pods that wait at the gate.
+type Controller struct {
+	API API
+	// Feature decides as in an admission. Its seats are those of Seats.
+	Feature *admit.Feature
+	Seats   Seats
+	Scope   *scope.Scope
+	// Synced reports whether this process knows all policies.
+	Synced  func() bool
+	Clock   clock.WithTicker
+	Log     logr.Logger
+	Events  events.Recorder
+	Metrics *Metrics
+}
+
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch,roleName=stowage-spread-controllers
+// +kubebuilder:rbac:groups=stowage.dev,resources=seatledgers,verbs=create;update,roleName=stowage-spread-controllers
+
+var _ leader.Controller = &Controller{}
+
+// Name implements [leader.Controller].
+func (*Controller) Name() string { return "gate" }
+
+// run is what the controller knows in one term.
+type run struct {
+	*Controller
+	waiting *queue
+	work    leader.Queue[string] // namespaces
+	logs    flowcontrol.PassiveRateLimiter
+	events  flowcontrol.PassiveRateLimiter
+
+	registration registration
+}
+
+// How many namespaces have a turn at once, and how many pods of one are read or patched at the same time.
+const (
+	workers = 4
+	atOnce  = 8
+)
+
+// Register implements [leader.Controller].
+func (c *Controller) Register(t *leader.Term) error {
+	r := &run{
+		Controller: c, waiting: newQueue(),
+		// Whoever creates pods can cause such lines and events.
+		logs: flowcontrol.NewTokenBucketPassiveRateLimiter(1, 20), events: flowcontrol.NewTokenBucketPassiveRateLimiter(5, 50),
+	}
+	var err error
+	if r.work, err = leader.Reconcile(t, "gate", workers, r.reconcile, func(namespace string) []any { return []any{"namespace", namespace} }); err != nil {
+		return err
+	}
+	c.Metrics.queue.Store(r.waiting)
+	t.AtEnd(func() { c.Metrics.queue.Store(nil) })
+	w := &watcher{queue: r.waiting, found: func(namespace string) { r.work.Add(namespace) }}
+	t.Go(func(ctx context.Context) { r.API.Watch(ctx, w) })
+	return nil
+}
+
+// syncEvery is how often it is asked whether this process knows what it needs to decide.
+const syncEvery = 50 * time.Millisecond
+
+// reconcile gives a turn to the owner of a namespace whose turn it is.
+func (r *run) reconcile(ctx context.Context, namespace string) (reconcile.Result, error) {
+	if !r.Seats.Pods().HasSynced() || !r.Synced() {
+		return reconcile.Result{RequeueAfter: syncEvery}, nil
+	}
+	now := r.Clock.Now()
+	batch, next := r.waiting.take(namespace, now)
+	if len(batch) == 0 {
+		if next.IsZero() {
+			return reconcile.Result{}, nil
+		}
+		return reconcile.Result{RequeueAfter: max(next.Sub(now), time.Millisecond)}, nil
+	}
+	r.turn(ctx, batch)
+	r.work.Add(namespace)
+	return reconcile.Result{}, nil
+}
+
+// turn decides about some pods of one owner, in their order, and then writes what was decided.
+func (r *run) turn(ctx context.Context, batch []*waiting) {
+	// 1. As they are now.
+	pods, errs := make([]*corev1.Pod, len(batch)), make([]error, len(batch))
+	workqueue.ParallelizeUntil(ctx, atOnce, len(batch), func(i int) { pods[i], errs[i] = r.read(ctx, batch[i]) })
+	if ctx.Err() != nil {
+		return // the queue ends with the term
+	}
+
+	// 2. One after the other, so that the oldest gets the first seat. The first claim does not wait for all others.
+	var due []*decision
+	var sendBy time.Time
+	next := 0
+	for ; next < len(batch) && (sendBy.IsZero() || r.Clock.Now().Before(sendBy)); next++ {
+		d := &decision{waiting: batch[next], pod: pods[next]}
+		switch {
+		case errs[next] != nil:
+			d.verdict, d.why = undecided, errs[next]
+		case d.pod == nil:
+			r.waiting.drop(d.uid) // it is gone, or waits no more
+			continue
+		default:
+			r.decide(ctx, d)
+		}
+		if due = append(due, d); d.verdict == undecided {
+			next++
+			break
+		}
+		if !d.until.IsZero() && sendBy.IsZero() {
+			now := r.Clock.Now()
+			sendBy = now.Add(d.until.Sub(now) / 2)
+		}
+	}
+
+	// 3. Several at once.
+	workqueue.ParallelizeUntil(ctx, atOnce, len(due), func(i int) { r.carryOut(ctx, due[i]) })
+	for _, d := range due {
+		r.finish(d)
+	}
+	r.waiting.back(batch[next:])
+}

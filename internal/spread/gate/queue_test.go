@@ -1,0 +1,142 @@
+package gate
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+var start = time.Unix(1000, 0)
+
+func put(q *queue, owner string, names ...string) {
+	for i, name := range names {
+		q.put(waiting{namespace: "ns", name: name, uid: types.UID(name), owner: types.UID(owner), created: int64(100 + i)})
+	}
+}
+
+func taken(q *queue, now time.Time) (string, []*waiting) {
+	batch, next := q.take("ns", now)
+	var names []string
+	for _, w := range batch {
+		names = append(names, w.name)
+	}
+	if len(batch) == 0 && !next.IsZero() {
+		return "in " + next.Sub(now).String(), nil
+	}
+	return strings.Join(names, " "), batch
+}
+
+func TestTurns(t *testing.T) {
+	q := newQueue()
+	now := start
+	expect := func(what, want string) []*waiting {
+		t.Helper()
+		got, batch := taken(q, now)
+		if got != want {
+			t.Fatalf("%s: took %q, want %q", what, got, want)
+		}
+		return batch
+	}
+	expect("nobody waits", "")
+
+	// Owners take turns, and their pods go by creation.
+	put(q, "a", "a1", "a2")
+	q.put(waiting{namespace: "ns", name: "a0", uid: "a0", owner: "a", created: 1})
+	put(q, "b", "b1")
+	for i := range perTurn + 1 {
+		put(q, "c", fmt.Sprintf("c%02d", i))
+	}
+	a := expect("the oldest first", "a0 a1 a2")
+	q.drop("b1")
+	first, _ := taken(q, now)
+	if n := len(strings.Fields(first)); n != perTurn {
+		t.Fatalf("a turn has %d pods", n)
+	}
+	if q.put(waiting{namespace: "ns", name: "a1", uid: "a1", owner: "a"}) {
+		t.Error("a pod that was taken was put a second time")
+	}
+
+	// What was not tried comes in the next turn, what nobody can decide about after a while, and what is hopeless after a longer one.
+	q.back(a[2:])
+	q.again(now, a[0])
+	q.drop("a1")
+	a2 := expect("what was not tried", "a2")
+	expect("the next owner", fmt.Sprintf("c%02d", perTurn))
+	q.later(now, a2[0])
+	expect("nobody's turn", "in 250ms")
+	now = now.Add(250 * time.Millisecond)
+	q.later(now, expect("tried soon", "a2")[0])
+	expect("later the second time", "in 500ms")
+	now = now.Add(500 * time.Millisecond)
+	q.went(expect("again", "a2")[0])
+	q.drop("a2")
+	expect("the hopeless one", "in 4.25s")
+	now = now.Add(4250 * time.Millisecond)
+	expect("the hopeless one", "a0")
+	q.drop("a0")
+	for n := range strings.FieldsSeq(first) {
+		q.drop(types.UID(n))
+	}
+	q.drop(types.UID(fmt.Sprintf("c%02d", perTurn)))
+	expect("all are gone", "")
+	if n, oldest := q.state(); n != 0 || !oldest.IsZero() || len(q.namespaces) != 0 {
+		t.Errorf("%d pods, the oldest of %s, and %d namespaces are left", n, oldest, len(q.namespaces))
+	}
+}
+
+// Pods of which a new list does not tell are gone, and those that wait longest are known.
+func TestKeep(t *testing.T) {
+	q := newQueue()
+	put(q, "a", "a1", "a2", "a3")
+	q.keep(map[types.UID]bool{"a2": true})
+	if got, _ := taken(q, start); got != "a2" {
+		t.Errorf("took %q", got)
+	}
+	if n, oldest := q.state(); n != 1 || !oldest.Equal(time.Unix(101, 0)) {
+		t.Errorf("%d pods, the oldest of %s", n, oldest)
+	}
+}
+
+// The waits after tries in vain end somewhere.
+func TestLastRetry(t *testing.T) {
+	q := newQueue()
+	put(q, "a", "a1")
+	now := start
+	for range 40 {
+		_, batch := taken(q, now)
+		q.later(now, batch[0])
+		_, next := q.take("ns", now)
+		if next.Sub(now) > lastRetry {
+			t.Fatalf("the wait is %s", next.Sub(now))
+		}
+		now = next
+	}
+}
+
+// Memory and time of many pods that wait, which whoever creates pods chooses.
+func BenchmarkQueue(b *testing.B) {
+	for _, n := range []int{1000, 10000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				q := newQueue()
+				for i := range n {
+					q.put(waiting{namespace: "ns", name: "pod", uid: types.UID(fmt.Sprint(i)), owner: types.UID(fmt.Sprint(i % 10)), created: int64(i)})
+				}
+				for {
+					batch, _ := q.take("ns", start)
+					if len(batch) == 0 {
+						break
+					}
+					for _, w := range batch {
+						q.drop(w.uid)
+					}
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/pod")
+		})
+	}
+}
