@@ -20,6 +20,7 @@ var chartFiles = map[string]string{
 	"rbac/role.yaml":               "role.yaml",
 	"rbac/user_roles.yaml":         "user_roles.yaml",
 	"rbac/admission_policies.yaml": "admission_policies.yaml",
+	"gate/policy.yaml":             "gate.yaml",
 	"webhook/manifests.yaml":       "webhook.yaml",
 	"manager/flowcontrol.yaml":     "flowcontrol.yaml",
 	"monitoring/rules.yaml":        "rules.yaml",

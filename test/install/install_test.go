@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -97,8 +98,21 @@ func TestHelm(t *testing.T) {
 	// Deployment without replicas, and --wait would notice.
 	install := []string{"--namespace", namespace, "--wait", "--timeout", "1m", "--set", "replicaCount=2"}
 	do(t, helm, append([]string{"install", "stowage", "charts/stowage", "--dry-run=server"}, install...)...)
+	gate := servesGate(t)
+	if gate {
+		install = append(install, "--set", "gate.enabled=true")
+	} else if _, err := try(t, helm, append([]string{"install", "stowage", "charts/stowage", "--set", "gate.enabled=true", "--dry-run=server"}, install...)...); err == nil || !strings.Contains(err.Error(), "needs an API server that serves MutatingAdmissionPolicy") {
+		t.Errorf("the gate is installed where there is none: %v", err)
+	}
 	do(t, helm, append([]string{"install", "stowage", "charts/stowage"}, install...)...)
+	var waits func()
+	if gate {
+		waits = gatedBefore(t)
+	}
 	runInstalled(t)
+	if gate {
+		waits()
+	}
 	works(t)
 
 	t.Run("a second installation is refused", func(t *testing.T) {
@@ -110,7 +124,7 @@ func TestHelm(t *testing.T) {
 	t.Run("an upgrade keeps the certificate's authority", func(t *testing.T) {
 		pointBack(t)
 		before := registration(t)
-		do(t, helm, append([]string{"upgrade", "stowage", "charts/stowage", "--set", "logLevel=DEBUG", "--set", "webhook.timeoutSeconds=7"}, install[:5]...)...)
+		do(t, helm, append([]string{"upgrade", "stowage", "charts/stowage", "--reuse-values", "--set", "logLevel=DEBUG", "--set", "webhook.timeoutSeconds=7"}, install[:5]...)...)
 		after := registration(t)
 		if *after.Webhooks[0].TimeoutSeconds != 7 {
 			t.Error("the upgrade changed nothing")
@@ -124,7 +138,64 @@ func TestHelm(t *testing.T) {
 	runInstalled(t)
 	t.Run("the end", func(t *testing.T) {
 		uninstall(t, func() { do(t, helm, "uninstall", "stowage", "--namespace", namespace, "--wait") })
+		for _, kind := range []string{"mutatingadmissionpolicies", "mutatingadmissionpolicybindings"} {
+			if gate {
+				if out := do(t, kubectl, "get", kind, "-o", "name"); out != "" {
+					t.Errorf("left behind: %s", out)
+				}
+			}
+		}
 	})
+}
+
+// servesGate reports whether the API server can give pods the gate by a policy.
+func servesGate(t *testing.T) bool {
+	t.Helper()
+	kinds, err := cluster.Clientset.Discovery().ServerResourcesForGroupVersion(admissionregistrationv1.SchemeGroupVersion.String())
+	must(t, err)
+	return slices.ContainsFunc(kinds.APIResources, func(r metav1.APIResource) bool { return r.Name == "mutatingadmissionpolicies" })
+}
+
+// gatedBefore creates pods before any replica answers. They wait at the gate. What it returns checks that they got their seats.
+func gatedBefore(t *testing.T) func() {
+	t.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "early", Labels: map[string]string{stowage.GateLabel: stowage.GateOn}}}
+	must(t, cluster.Client.Create(t.Context(), ns))
+	eventually(t, "the policy is in force", func() error { // a moment after it is written
+		probe := testkit.Pod("probe").Namespace(ns.Name).Owner("web").Container("c", "", "").Obj()
+		if err := cluster.Client.Create(t.Context(), probe, client.DryRunAll); err != nil || len(probe.Spec.SchedulingGates) == 0 {
+			return fmt.Errorf("a pod has the gates %v, %w", probe.Spec.SchedulingGates, err)
+		}
+		return nil
+	})
+	replicaSet := &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "web"},
+		Spec:       appsv1.ReplicaSetSpec{Replicas: new(int32(5)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
+	}
+	replicaSet.Spec.Template = corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{
+		Labels: map[string]string{"app": "web"}, Annotations: map[string]string{stowage.SpreadStrategyAliasAnnotation: "type=default,weight=80:type=spot,weight=20"},
+	}, Spec: testkit.Pod("").Container("c", "", "").Obj().Spec}
+	must(t, cluster.Client.Create(t.Context(), replicaSet))
+	look := func(gated bool) error {
+		var pods corev1.PodList
+		if err := cluster.Client.List(t.Context(), &pods, client.InNamespace(ns.Name)); err != nil {
+			return err
+		}
+		for _, p := range pods.Items {
+			if (len(p.Spec.SchedulingGates) == 1) != gated || (p.Labels[stowage.SeatLabel] == "") != gated {
+				return fmt.Errorf("pod %s has gates %v and labels %v", p.Name, p.Spec.SchedulingGates, p.Labels)
+			}
+		}
+		if len(pods.Items) != 5 {
+			return fmt.Errorf("there are %d of 5 pods", len(pods.Items))
+		}
+		return nil
+	}
+	eventually(t, "the pods wait at the gate", func() error { return look(true) })
+	return func() {
+		eventually(t, "the pods have seats", func() error { return look(false) })
+		must(t, cluster.Client.Delete(t.Context(), ns))
+	}
 }
 
 // The same without Helm: install.yaml, that of another image over it, and uninstall.yaml.

@@ -246,6 +246,67 @@ func TestChartValues(t *testing.T) {
 	}
 }
 
+// The policy that gives the gate is that of config/gate. It selects what the webhook selects, whatever the values are: a pod that is not
+// sent to the webhook must not wait for it.
+func TestGateSelectsWhatTheWebhookSelects(t *testing.T) {
+	const policy, mutating = "MutatingAdmissionPolicy//stowage-gate", "MutatingWebhookConfiguration//stowage"
+	on := `gate.enabled=true`
+	for name, want := range render(t, do(t, kubectl, "kustomize", "config/gate")) {
+		got := orEmpty(chart(t, on)[name])
+		if diff := cmp.Diff(want.Object, got.Object); diff != "" {
+			t.Errorf("%s differs in config/gate (-) and the chart (+):\n%s", name, diff)
+		}
+		if chart(t)[name] != nil {
+			t.Errorf("%s is there without %s", name, on)
+		}
+	}
+	for _, set := range []string{
+		`{}`,
+		`webhook.namespaceSelector={"matchLabels":{"a":"b"},"matchExpressions":[{"key":"x","operator":"Exists"}]}`,
+		`webhook.objectSelector={"matchLabels":{"a":"b"}}`,
+		`webhook.spreadNamespaceLabel="spread=on"`,
+		`webhook.matchConditions=[{"name":"n","expression":"true"}]`,
+		`webhook.skipJobs=true`,
+	} {
+		all := chart(t, on, set)
+		hook := get(t, all[mutating], "webhooks", 0).(map[string]any)
+		match := get(t, all[policy], "spec", "matchConstraints").(map[string]any)
+		namespaces := maps.Clone(hook["namespaceSelector"].(map[string]any))
+		namespaces["matchExpressions"] = slices.DeleteFunc(slices.Clone(namespaces["matchExpressions"].([]any)), func(e any) bool {
+			return e.(map[string]any)["key"] == "stowage.dev/failure-policy" // of both webhooks together
+		})
+		byKey := func(list any) map[string]any {
+			out := map[string]any{}
+			for _, e := range list.([]any) {
+				out[e.(map[string]any)["key"].(string)] = e
+			}
+			return out
+		}
+		if diff := cmp.Diff(byKey(namespaces["matchExpressions"]), byKey(get(t, all[policy], "spec", "matchConstraints", "namespaceSelector", "matchExpressions"))); diff != "" {
+			t.Errorf("%s: the namespaces of the webhook (-) and of the policy (+):\n%s", set, diff)
+		}
+		if diff := cmp.Diff(namespaces["matchLabels"], get(t, all[policy], "spec", "matchConstraints", "namespaceSelector", "matchLabels")); diff != "" {
+			t.Errorf("%s: the labels of the namespaces of the webhook (-) and of the policy (+):\n%s", set, diff)
+		}
+		if diff := cmp.Diff(hook["objectSelector"], match["objectSelector"]); diff != "" {
+			t.Errorf("%s: the pods of the webhook (-) and of the policy (+):\n%s", set, diff)
+		}
+		conditions := map[string]bool{}
+		for _, c := range get(t, all[policy], "spec", "matchConditions").([]any) {
+			conditions[c.(map[string]any)["name"].(string)] = true
+		}
+		for _, c := range hook["matchConditions"].([]any) {
+			if name := c.(map[string]any)["name"].(string); !conditions[name] && name != "no-mirror-pod" { // which has a node
+				t.Errorf("%s: the policy lacks the condition %s of the webhook", set, name)
+			}
+		}
+	}
+	classes, _ := json.Marshal(get(t, chart(t, on, `settings={"target-runtimeclass":["a","b"]}`)[policy], "spec", "matchConditions"))
+	if !strings.Contains(string(classes), `in [\"a\",\"b\"])`) {
+		t.Errorf("the RuntimeClasses are not in %s", classes)
+	}
+}
+
 // allows reports whether the roles of a chart have a verb for a resource in the whole cluster.
 func allows(t *testing.T, objects map[string]*unstructured.Unstructured, resource, verb string) bool {
 	t.Helper()
@@ -347,7 +408,8 @@ func orEmpty(o *unstructured.Unstructured) *unstructured.Unstructured {
 // What is misspelt, or excludes something else, is refused, and the message names it.
 func TestChartRefusesWrongValues(t *testing.T) {
 	for set, part := range map[string]string{
-		`features.spred=true`:               "'spred' not allowed",
+		`features.spred=true`: "'spred' not allowed",
+		`{"gate":{"enabled":true},"features":{"spread":false}}`: "gate.enabled needs features.spread",
 		`replicas=3`:                        "'replicas' not allowed",
 		`settings={"targt":"x"}`:            "'targt' not allowed",
 		`settings={"repair-quiet":"soon"}`:  "/settings/repair-quiet",
