@@ -5,7 +5,7 @@
 SIMULATION := 'TestSimulation'
 TESTED     := {{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}
 UNIT        = $$(go list -f '$(TESTED)' ./... | grep -v /test/)
-CLUSTER     = $$(go list -f '$(TESTED)' ./test/... | grep -v -e /test/karpenter -e /test/node -e /test/shortages -e /test/fleet)
+CLUSTER     = $$(go list -f '$(TESTED)' ./test/... | grep -v -e /test/karpenter -e /test/node -e /test/shortages -e /test/fleet -e /test/outage)
 
 # Tests that build and run our programs never use the test cache, because it does not see the programs'
 # sources; nor do tests that read files outside of their own module. `make lint` vets the packages, so -vet=off.
@@ -18,7 +18,7 @@ prebuild: build
 .PHONY: test-unit
 test-unit: build ## Run the tests that need no control plane, with the race detector
 	@$(RACE) -vet=off -skip $(SIMULATION) $(TESTFLAGS) $(UNIT)
-	@go test -vet=off -run $(SIMULATION) $(TESTFLAGS) ./internal/spread/ledger ./internal/spread/shortage/spill
+	@go test -vet=off -run $(SIMULATION) $(TESTFLAGS) ./internal/spread/ledger ./internal/spread/shortage/spill ./internal/spread/gate
 	@(cd hack/monitoring && go test -count=1 $(TESTFLAGS) ./...)
 	@(cd hack/release && go test -count=1 $(TESTFLAGS) ./...)
 	@(cd hack/prose && go test $(TESTFLAGS) ./...)
@@ -70,9 +70,11 @@ test-versions: prebuild $(TOOLS)/helm ## Run the tests on each supported Kuberne
 test-long: controlplane build ## Run the long forms: tens of thousands of histories of each simulation, bursts of all sizes
 	@go test -count=1 -v -timeout 60m -run 'TestSimulation$$' ./internal/spread/ledger -histories 17000
 	@go test -count=1 -v -timeout 60m -run 'TestSimulation$$' ./internal/spread/shortage/spill -histories 17000
+	@go test -count=1 -v -timeout 60m -run 'TestSimulation$$' ./internal/spread/gate -histories 17000
 	@go test -count=1 -timeout 60m -run TestSpreadConcurrent ./test/bursts -long
 	@$(MAKE) --no-print-directory test-shortages
 	@$(MAKE) --no-print-directory test-fleet
+	@$(MAKE) --no-print-directory test-outage
 
 .PHONY: test-shortages
 test-shortages: controlplane build ## Run the long tests of pools without room (10 minutes)
@@ -81,6 +83,10 @@ test-shortages: controlplane build ## Run the long tests of pools without room (
 .PHONY: test-fleet
 test-fleet: controlplane build ## Run the long tests of policies that select hundreds of workloads (15 minutes)
 	@go test -count=1 -v -timeout 60m $(TESTFLAGS) ./test/fleet
+
+.PHONY: test-outage
+test-outage: controlplane build ## Run the long tests of pods that are created while no replica answers (6 minutes)
+	@go test -count=1 -v -timeout 60m $(TESTFLAGS) ./test/outage
 
 .PHONY: test-mutants
 test-mutants: ## Change the packages that decide, one operator or statement at a time, and see whether their tests notice (PACKAGES=...)

@@ -193,9 +193,14 @@ func newControllers(ctx context.Context, o *Options, h *capability.Host, service
 		Room: rooms, Evictor: h.Evictor, Clock: h.Clock, Timing: o.Shortage, NodeGroups: nodeGroups,
 		Log: h.Log.WithName("shortage"), Events: h.Events, Metrics: shortage.NewMetrics(h.Metrics),
 	}
+	gates := &gate.Controller{
+		API: &gate.Cluster{Pods: h.Clientset, Once: h.Once, Webhooks: h.Uncached, Name: h.Registration}, Feature: decides, Seats: service, Scope: h.Scope,
+		Synced: func() bool { synced, _ := h.World.PoliciesSynced(); return synced },
+		Clock:  h.Clock, Log: h.Log.WithName("gate"), Events: h.Events, Metrics: gate.NewMetrics(h.Metrics, h.Clock),
+	}
 	repairs := &repair.Controller{
 		Cached: h.Cached, Uncached: h.Uncached, Informers: h.Informers, World: h.World, Policies: owners, Seats: service, Scope: h.Scope,
-		Room: rooms, Evictor: h.Evictor, Clock: h.Clock, Timing: o.Repair, Writes: fair.NewLimiter[string](patchRate, patchBurst), Yielding: &shortages.Yielding,
+		Room: rooms, Evictor: h.Evictor, Clock: h.Clock, Timing: o.Repair, Writes: fair.NewLimiter[string](patchRate, patchBurst), Yielding: &shortages.Yielding, Gated: gates.Waits,
 		Registration: h.Registration, Backoffs: types.NamespacedName{Namespace: h.Namespace, Name: repairConfigMap},
 		Log: h.Log.WithName("repair"), Events: h.Events, Metrics: repair.NewMetrics(h.Metrics),
 	}
@@ -204,11 +209,6 @@ func newControllers(ctx context.Context, o *Options, h *capability.Host, service
 		Timing: status.Timing{Every: time.Second, All: o.Repair.Resync, Rate: repair.ResyncRate, Quiet: o.Repair.Quiet}, Writes: fair.NewLimiter[string](statusRate, 2*statusRate), Log: h.Log.WithName("status"),
 	}
 	policyStatuses := &status.Policies{Controller: statuses, Find: owners, Registration: h.Registration, Room: rooms, Metrics: status.NewMetrics(h.Metrics)}
-	gates := &gate.Controller{
-		API: &gate.Cluster{Pods: h.Clientset, Once: h.Once, Webhooks: h.Uncached, Name: h.Registration}, Feature: decides, Seats: service, Scope: h.Scope,
-		Synced: func() bool { synced, _ := h.World.PoliciesSynced(); return synced },
-		Clock:  h.Clock, Log: h.Log.WithName("gate"), Events: h.Events, Metrics: gate.NewMetrics(h.Metrics, h.Clock),
-	}
 	collector := &seats.Collector{Seats: service, Uncached: h.Uncached, KeySecret: keySecret, Log: h.Log.WithName("seats")}
 	return []leader.Controller{gates, repairs, shortages, statuses, policyStatuses, collector}, nil
 }

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -279,6 +280,56 @@ func (c *Cluster) Signal(program string, s os.Signal) error {
 		}
 	}
 	return fmt.Errorf("the control plane has no %s", program)
+}
+
+// ProcessorTime returns how much processor time a program of the control plane has used, in hundredths of a second. It reads /proc, and
+// so fails on other systems than Linux.
+func (c *Cluster) ProcessorTime(name string) (time.Duration, error) {
+	for _, p := range c.processes {
+		if p.name != name {
+			continue
+		}
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+		if err != nil {
+			return 0, err
+		}
+		_, after, _ := strings.Cut(string(data), ") ") // the name of the program may have spaces
+		fields := strings.Fields(after)
+		if len(fields) < 13 {
+			return 0, fmt.Errorf("/proc has no times of %s: %q", name, data)
+		}
+		sum := 0
+		for _, field := range fields[11:13] { // utime and stime, proc_pid_stat(5)
+			ticks, err := strconv.Atoi(field)
+			if err != nil {
+				return 0, err
+			}
+			sum += ticks
+		}
+		return time.Duration(sum) * 10 * time.Millisecond, nil
+	}
+	return 0, fmt.Errorf("the control plane has no %s", name)
+}
+
+// RestartProgram kills a program of the control plane, such as kube-apiserver, and starts it again. It returns when the API server
+// answers.
+func (c *Cluster) RestartProgram(ctx context.Context, name string) error {
+	for i, p := range c.processes {
+		if p.name != name {
+			continue
+		}
+		p.kill()
+		again, err := start(name, c.Logs, p.path, p.args)
+		if err != nil {
+			return err
+		}
+		c.processes[i] = again
+		return c.await(ctx, name, again, func(ctx context.Context) (bool, error) {
+			_, err := c.Clientset.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+			return err == nil, nil
+		})
+	}
+	return fmt.Errorf("the control plane has no %s", name)
 }
 
 // Stop ends everything that Start and StartStowage began, in reverse order.

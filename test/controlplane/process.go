@@ -20,6 +20,8 @@ type process struct {
 	name string
 	cmd  *exec.Cmd
 	log  string
+	path string
+	args []string
 
 	exited chan struct{} // closed when the program has ended
 	err    error         // why; read it after exited is closed
@@ -27,7 +29,7 @@ type process struct {
 
 // start runs a program. Its output goes to logs/name.log.
 func start(name, logs, path string, args []string, env ...string) (*process, error) {
-	p := &process{name: name, log: filepath.Join(logs, name+".log"), exited: make(chan struct{})}
+	p := &process{name: name, log: filepath.Join(logs, name+".log"), path: path, args: args, exited: make(chan struct{})}
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, err

@@ -475,6 +475,9 @@ func (c *Cluster) StartReplica(ctx context.Context, o StowageOptions) (*Replica,
 // Kill ends a replica as a power failure would. It returns when it is gone.
 func (r *Replica) Kill() { r.process.kill() }
 
+// Signal sends a signal to a replica, such as one that stops it for a while.
+func (r *Replica) Signal(s os.Signal) error { return r.process.cmd.Process.Signal(s) }
+
 // Terminate ends a replica as a kubelet would, and returns its exit error.
 func (r *Replica) Terminate(grace time.Duration) error {
 	r.process.stop(grace)

@@ -214,8 +214,8 @@ func (f *Feature) keep(ctx context.Context, a *assignment, dryRun bool) (bool, e
 	return false, nil
 }
 
-// errUnsure means that a seat is no more than a guess, because the API was too slow.
-var errUnsure = errors.New("the API was too slow to claim a seat")
+// errUnsure means that a seat would be no more than a guess.
+var errUnsure = errors.New("no seat could be claimed for sure")
 
 // assign gives the pod a seat: the one of its own ordinal, or the next free one. A pod that can wait at the gate gets no seat that is
 // a guess: see [errUnsure].
@@ -247,7 +247,10 @@ func (f *Feature) assign(ctx context.Context, a *assignment, req feature.Request
 		res, err := f.Seats.Claim(ctx, a.owner, s, !hasCost)
 		if req.Pod.Gated(stowage.SeatGate) && (res.Unverified || err == nil && !res.Written) {
 			f.Seats.GiveBack(a.owner, res.ID)
-			return errUnsure
+			if err != nil {
+				return fmt.Errorf("%w: %w", errUnsure, err)
+			}
+			return fmt.Errorf("%w: the API was too slow", errUnsure)
 		}
 		if err != nil {
 			return err

@@ -34,8 +34,9 @@ type API interface {
 // Seats gives seats. seats.Service is the one on a cluster.
 type Seats interface {
 	admit.Seats
-	// Hold is Claim for a pod that exists. The claim may be used until the time that is returned.
-	Hold(ctx context.Context, owner ledger.Owner, s *sequence.Strategy, writeCost bool) (ledger.Result, time.Time, error)
+	// Hold is Claim for a pod that exists. It returns once the pod is in the queue. The function that it returns waits for the seat. The
+	// claim may be used until the time that this function returns. See [ledger.Request] for within.
+	Hold(ctx context.Context, owner ledger.Owner, s *sequence.Strategy, writeCost, within bool) func() (ledger.Result, time.Time, error)
 	// Pods are the pods that have a seat.
 	Pods() *seats.Pods
 }

@@ -114,6 +114,7 @@ func (r *run) patch(ctx context.Context, d *decision, after *podpatch.Pod) bool 
 		r.left(d, leftConflict, gone)
 	case apierrors.IsConflict(err):
 		r.giveBack(d)
+		r.waiting.forget(d.waiting)
 		r.left(d, leftConflict, waitsLater)
 	case apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err): // it was not applied
 		r.giveBack(d)
@@ -128,6 +129,7 @@ func (r *run) patch(ctx context.Context, d *decision, after *podpatch.Pod) bool 
 		}
 		r.left(d, leftRefused, waitsAgain)
 	default: // the claim counts until it is presumed dead, as that of a replica that is gone
+		r.waiting.forget(d.waiting)
 		d.why, d.id = err, ""
 		r.left(d, leftFailed, waitsLater)
 	}
@@ -150,19 +152,5 @@ func (r *run) left(d *decision, reason string, o outcome) {
 	r.Metrics.left.WithLabelValues(reason).Inc()
 	if d.why != nil && r.logs.TryAccept() {
 		r.Log.Error(d.why, "pod left at the gate", "namespace", d.namespace, "pod", d.name, "reason", reason)
-	}
-}
-
-// finish says what becomes of a pod in the queue.
-func (r *run) finish(d *decision) {
-	switch d.outcome {
-	case notTried:
-		r.giveBack(d)
-	case gone:
-		r.waiting.drop(d.uid)
-	case waitsLater:
-		r.waiting.later(r.Clock.Now(), d.waiting)
-	case waitsAgain:
-		r.waiting.again(r.Clock.Now(), d.waiting)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -34,7 +35,7 @@ const (
 	seated                   // it gets a seat
 )
 
-// decision is what was decided about a pod. Only one goroutine uses it at a time.
+// decision is what was decided about a pod.
 type decision struct {
 	*waiting
 	pod     *corev1.Pod // as it was read
@@ -48,6 +49,8 @@ type decision struct {
 	id      string
 	until   time.Time
 
+	once    sync.Once     // closes asked
+	asked   chan struct{} // closed once it has its place in the queue of seats, or needs none
 	outcome outcome
 }
 
@@ -57,8 +60,11 @@ const (
 	decideTimeout = 5 * time.Second
 )
 
-// read returns a pod as it is now, or nil if it waits no more.
+// read returns a pod as the watch has shown it, or else as it is now. It returns nil if the pod waits no more.
 func (r *run) read(ctx context.Context, w *waiting) (*corev1.Pod, error) {
+	if pod := r.waiting.known(w); pod != nil {
+		return pod, nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	pod, err := r.API.Get(ctx, w.namespace, w.name)
@@ -75,6 +81,7 @@ func (r *run) read(ctx context.Context, w *waiting) (*corev1.Pod, error) {
 func (r *run) decide(ctx context.Context, d *decision) {
 	ctx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
+	defer d.isAsked()
 	defer utilruntime.HandleCrashWithContext(ctx, func(_ context.Context, cause any) {
 		d.verdict, d.why = undecided, fmt.Errorf("internal error (panic): %v", cause)
 	})
@@ -104,7 +111,7 @@ func (r *run) decide(ctx context.Context, d *decision) {
 		return
 	}
 	f := *r.Feature
-	f.Seats = &holding{Seats: r.Seats, decision: d}
+	f.Seats = &holding{r.Seats, d, r.Clock}
 	decided, err := f.Decide(ctx, feature.Request{Namespace: d.namespace, Pod: view})
 	d.events = decided.Events
 	switch {
@@ -129,16 +136,29 @@ func (r *run) decide(ctx context.Context, d *decision) {
 type holding struct {
 	Seats
 	*decision
+	clock clock.PassiveClock
 }
+
+// beyondFor is how long a pod waits whose owner asks for no more pods than have seats. Another replica may have given it one, and the
+// watch be behind. Later it is taken to be one more pod, as a surge or a scale-down makes it.
+const beyondFor = 15 * time.Second
 
 // Claim implements [admit.Seats].
 func (h *holding) Claim(ctx context.Context, owner ledger.Owner, s *sequence.Strategy, writeCost bool) (ledger.Result, error) {
-	res, until, err := h.Hold(ctx, owner, s, writeCost)
+	answer := h.Hold(ctx, owner, s, writeCost, h.beyond.IsZero() || h.clock.Since(h.beyond) < beyondFor)
+	h.isAsked()
+	res, until, err := answer()
+	if errors.Is(err, ledger.ErrBeyond) && h.beyond.IsZero() {
+		h.beyond = h.clock.Now()
+	}
 	if err == nil {
 		h.claimed, h.id, h.until = owner, res.ID, until
 	}
 	return res, err
 }
+
+// isAsked lets the next pod ask for its seat.
+func (d *decision) isAsked() { d.once.Do(func() { close(d.asked) }) }
 
 // giveBack gives the claim back, because no pod has it.
 func (r *run) giveBack(d *decision) {

@@ -8,11 +8,12 @@
 //   - a pod gets seat and freedom in one patch, which the API server refuses if the pod has changed since it was read;
 //   - no patch is sent after other replicas may presume its claim dead, and a claim whose patch was not applied is given back;
 //   - namespaces take turns, within one its owners, and within an owner the pods by the time of their creation;
-//   - of a pod that waits, no more is kept than its name and its owner.
+//   - what is kept of pods that wait is bounded; of those beyond it, there are the name and the owner.
 package gate
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -26,6 +27,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/spread/admit"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
 )
 
 // Controller seats the pods that wait at the gate.
@@ -55,17 +57,26 @@ func (*Controller) Name() string { return "gate" }
 type run struct {
 	*Controller
 	waiting *queue
-	work    leader.Queue[string] // namespaces
+	work    leader.Queue[lane]
 	logs    flowcontrol.PassiveRateLimiter
 	events  flowcontrol.PassiveRateLimiter
 
 	registration registration
 }
 
-// How many namespaces have a turn at once, and how many pods of one are read or patched at the same time.
+// lane is one of the turns that the owners of a namespace have at the same time. While seats are decided in one, those of another owner
+// are written.
+type lane struct {
+	namespace string
+	number    int
+}
+
+// How many turns there are at once, in all and in one namespace. In one turn, so many pods are read or patched at the same time. After
+// an outage all pods run the sooner, the sooner they have seats: the scheduler and the kubelets then do the rest.
 const (
 	workers = 4
-	atOnce  = 8
+	lanes   = 2
+	atOnce  = 50
 )
 
 // Register implements [leader.Controller].
@@ -76,26 +87,39 @@ func (c *Controller) Register(t *leader.Term) error {
 		logs: flowcontrol.NewTokenBucketPassiveRateLimiter(1, 20), events: flowcontrol.NewTokenBucketPassiveRateLimiter(5, 50),
 	}
 	var err error
-	if r.work, err = leader.Reconcile(t, "gate", workers, r.reconcile, func(namespace string) []any { return []any{"namespace", namespace} }); err != nil {
+	if r.work, err = leader.Reconcile(t, "gate", workers, r.reconcile, func(l lane) []any { return []any{"namespace", l.namespace} }); err != nil {
 		return err
 	}
 	c.Metrics.queue.Store(r.waiting)
 	t.AtEnd(func() { c.Metrics.queue.Store(nil) })
-	w := &watcher{queue: r.waiting, found: func(namespace string) { r.work.Add(namespace) }}
+	w := &watcher{queue: r.waiting, found: r.look}
 	t.Go(func(ctx context.Context) { r.API.Watch(ctx, w) })
 	return nil
+}
+
+// Waits reports whether a pod of an owner waits at the gate.
+func (c *Controller) Waits(owner ledger.OwnerKey) bool {
+	q := c.Metrics.queue.Load()
+	return q != nil && q.waits(owner)
 }
 
 // syncEvery is how often it is asked whether this process knows what it needs to decide.
 const syncEvery = 50 * time.Millisecond
 
+// look has the owners of a namespace looked at whose turn it is.
+func (r *run) look(namespace string) {
+	for i := range lanes {
+		r.work.Add(lane{namespace, i})
+	}
+}
+
 // reconcile gives a turn to the owner of a namespace whose turn it is.
-func (r *run) reconcile(ctx context.Context, namespace string) (reconcile.Result, error) {
+func (r *run) reconcile(ctx context.Context, l lane) (reconcile.Result, error) {
 	if !r.Seats.Pods().HasSynced() || !r.Synced() {
 		return reconcile.Result{RequeueAfter: syncEvery}, nil
 	}
 	now := r.Clock.Now()
-	batch, next := r.waiting.take(namespace, now)
+	batch, next := r.waiting.take(l.namespace, now)
 	if len(batch) == 0 {
 		if next.IsZero() {
 			return reconcile.Result{}, nil
@@ -103,48 +127,54 @@ func (r *run) reconcile(ctx context.Context, namespace string) (reconcile.Result
 		return reconcile.Result{RequeueAfter: max(next.Sub(now), time.Millisecond)}, nil
 	}
 	r.turn(ctx, batch)
-	r.work.Add(namespace)
+	r.waiting.done(batch[0])
+	r.look(l.namespace)
 	return reconcile.Result{}, nil
 }
 
 // turn decides about some pods of one owner, in their order, and then writes what was decided.
 func (r *run) turn(ctx context.Context, batch []*waiting) {
-	// 1. As they are now.
+	// 1. As they are.
 	pods, errs := make([]*corev1.Pod, len(batch)), make([]error, len(batch))
 	workqueue.ParallelizeUntil(ctx, atOnce, len(batch), func(i int) { pods[i], errs[i] = r.read(ctx, batch[i]) })
 	if ctx.Err() != nil {
 		return // the queue ends with the term
 	}
 
-	// 2. One after the other, so that the oldest gets the first seat. The first claim does not wait for all others.
+	// 2. They ask for seats one after the other, so that the oldest gets the first one. They wait together: one write has all claims.
 	var due []*decision
-	var sendBy time.Time
-	next := 0
-	for ; next < len(batch) && (sendBy.IsZero() || r.Clock.Now().Before(sendBy)); next++ {
-		d := &decision{waiting: batch[next], pod: pods[next]}
-		switch {
-		case errs[next] != nil:
-			d.verdict, d.why = undecided, errs[next]
-		case d.pod == nil:
-			r.waiting.drop(d.uid) // it is gone, or waits no more
+	var deciding sync.WaitGroup
+	for i, w := range batch {
+		if errs[i] == nil && pods[i] == nil {
+			r.waiting.drop(w.uid) // it is gone, or waits no more
 			continue
-		default:
-			r.decide(ctx, d)
 		}
-		if due = append(due, d); d.verdict == undecided {
-			next++
-			break
+		d := &decision{waiting: w, pod: pods[i], why: errs[i], asked: make(chan struct{})}
+		if due = append(due, d); d.why != nil {
+			continue
 		}
-		if !d.until.IsZero() && sendBy.IsZero() {
-			now := r.Clock.Now()
-			sendBy = now.Add(d.until.Sub(now) / 2)
-		}
+		deciding.Go(func() { r.decide(ctx, d) })
+		<-d.asked
 	}
+	deciding.Wait()
 
 	// 3. Several at once.
 	workqueue.ParallelizeUntil(ctx, atOnce, len(due), func(i int) { r.carryOut(ctx, due[i]) })
+
+	// 4. Who waits still?
+	now := r.Clock.Now()
+	var soon []*waiting
 	for _, d := range due {
-		r.finish(d)
+		switch d.outcome {
+		case notTried:
+			r.giveBack(d)
+		case gone:
+			r.waiting.drop(d.uid)
+		case waitsLater:
+			soon = append(soon, d.waiting)
+		case waitsAgain:
+			r.waiting.again(now, d.waiting)
+		}
 	}
-	r.waiting.back(batch[next:])
+	r.waiting.later(now, soon)
 }

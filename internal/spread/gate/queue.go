@@ -7,7 +7,10 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
 )
 
 // The waits before a pod is looked at again. A pod about which nobody can decide now is tried soon, and its owner's other pods with it.
@@ -19,9 +22,13 @@ const (
 )
 
 // perTurn is how many pods of one owner are seated in a turn.
-const perTurn = 20
+const perTurn = 50
 
-// waiting is a pod that waits at the gate. Of a pod, no more is kept than this: whoever creates pods chooses how many there are.
+// keptBytes is how much of pods is kept, as they are encoded. Decoded, they may take ten times as much. Whoever creates pods chooses how
+// many there are, and how large. Others are read when it is their turn.
+const keptBytes = 8 << 20
+
+// waiting is a pod that waits at the gate.
 type waiting struct {
 	namespace, name string
 	uid, owner      types.UID // the owner is "" of a pod without a controller
@@ -30,7 +37,17 @@ type waiting struct {
 	// hopeless is since when nobody could decide about the pod as things were, or the API server refused its seat. It is zero
 	// otherwise. Only who has taken the pod from the queue uses it.
 	hopeless time.Time
-	gone     bool // guarded by the queue
+	// beyond is since when its owner asks for no more pods than have seats, or zero.
+	beyond time.Time
+
+	// These are guarded by the queue.
+	gone bool
+	pod  *corev1.Pod // as it was seen last, or nil if it is not kept
+	size int         // of what is kept
+}
+
+func (w *waiting) ownerKey() ledger.OwnerKey {
+	return ledger.OwnerKey{Namespace: w.namespace, UID: w.owner}
 }
 
 func (w *waiting) compare(o *waiting) int {
@@ -43,6 +60,8 @@ type queue struct {
 	mu         sync.Mutex
 	pods       map[types.UID]*waiting
 	namespaces map[string]*owners
+	counts     map[ledger.OwnerKey]int // of the pods of each owner, also those that were taken
+	kept       int                     // bytes
 }
 
 // owners are those of one namespace. The first one is next.
@@ -59,23 +78,54 @@ type owner struct {
 	retry  time.Time
 	after  time.Time // no turn before
 	tries  int       // turns in a row after which nobody could decide
+	busy   bool      // it has its turn now
 }
 
 func newQueue() *queue {
-	return &queue{pods: map[types.UID]*waiting{}, namespaces: map[string]*owners{}}
+	return &queue{pods: map[types.UID]*waiting{}, namespaces: map[string]*owners{}, counts: map[ledger.OwnerKey]int{}}
 }
 
-// put adds a pod, unless it is there already. It reports whether it did.
-func (q *queue) put(w waiting) bool {
+// put adds a pod as it is now, unless it is there already. It reports whether it did.
+func (q *queue) put(w waiting, pod *corev1.Pod) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.pods[w.uid] != nil {
+	if have := q.pods[w.uid]; have != nil {
+		q.keepPod(have, pod)
 		return false
 	}
 	q.pods[w.uid] = &w
+	q.counts[w.ownerKey()]++
+	q.keepPod(&w, pod)
 	o := q.ownerOf(&w)
 	o.ready, o.sorted = append(o.ready, &w), false
 	return true
+}
+
+// keepPod keeps a pod, if there is room. Nil forgets it.
+func (q *queue) keepPod(w *waiting, pod *corev1.Pod) {
+	q.kept -= w.size
+	w.pod, w.size = nil, 0
+	if pod == nil {
+		return
+	}
+	if size := pod.Size(); q.kept+size <= keptBytes {
+		w.pod, w.size = pod, size
+		q.kept += size
+	}
+}
+
+// known returns a pod as it was seen last, or nil if it is not kept.
+func (q *queue) known(w *waiting) *corev1.Pod {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return w.pod
+}
+
+// forget has a pod read anew when it is its turn.
+func (q *queue) forget(w *waiting) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.keepPod(w, nil)
 }
 
 func (q *queue) ownerOf(w *waiting) *owner {
@@ -98,9 +148,24 @@ func (q *queue) drop(uid types.UID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if w := q.pods[uid]; w != nil {
-		w.gone = true
-		delete(q.pods, uid)
+		q.remove(w)
 	}
+}
+
+func (q *queue) remove(w *waiting) {
+	w.gone = true
+	q.keepPod(w, nil)
+	delete(q.pods, w.uid)
+	if q.counts[w.ownerKey()]--; q.counts[w.ownerKey()] == 0 {
+		delete(q.counts, w.ownerKey())
+	}
+}
+
+// waits reports whether a pod of an owner waits.
+func (q *queue) waits(owner ledger.OwnerKey) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.counts[owner] > 0
 }
 
 // keep drops all pods but these.
@@ -109,14 +174,14 @@ func (q *queue) keep(there map[types.UID]bool) {
 	defer q.mu.Unlock()
 	for uid, w := range q.pods {
 		if !there[uid] {
-			w.gone = true
-			delete(q.pods, uid)
+			q.remove(w)
 		}
 	}
 }
 
-// take returns the pods of the owner in a namespace whose turn it is. If it is nobody's, it returns when it is, or zero if no pod
-// waits. Whoever takes pods drops those that wait no more, and gives back the others: see [queue.back], [queue.later] and [queue.again].
+// take returns the pods of the owner in a namespace whose turn it is. If it is nobody's, it returns when it is, or zero if that is not
+// known. Whoever takes pods drops those that wait no more, gives back the others (see [queue.later] and [queue.again]), and calls
+// [queue.done].
 func (q *queue) take(namespace string, now time.Time) (batch []*waiting, next time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -127,11 +192,14 @@ func (q *queue) take(namespace string, now time.Time) (batch []*waiting, next ti
 	for range len(ns.turns) {
 		o := ns.turns[0]
 		ns.turns = ns.turns[1:]
-		if !o.tidy(now) {
+		if !o.tidy(now) && !o.busy {
 			delete(ns.byUID, o.uid)
 			continue
 		}
 		ns.turns = append(ns.turns, o)
+		if o.busy {
+			continue
+		}
 		if due := o.due(); now.Before(due) {
 			if next.IsZero() || due.Before(next) {
 				next = due
@@ -140,13 +208,20 @@ func (q *queue) take(namespace string, now time.Time) (batch []*waiting, next ti
 		}
 		n := min(perTurn, len(o.ready))
 		batch = slices.Clone(o.ready[:n])
-		o.ready = o.ready[n:]
+		o.ready, o.busy = o.ready[n:], true
 		return batch, time.Time{}
 	}
 	if len(ns.turns) == 0 {
 		delete(q.namespaces, namespace)
 	}
 	return nil, next
+}
+
+// done ends the turn of an owner.
+func (q *queue) done(w *waiting) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.ownerOf(w).busy = false
 }
 
 // tidy forgets the pods that are gone, and puts the ready ones in order. It reports whether there are pods.
@@ -173,26 +248,17 @@ func (o *owner) due() time.Time {
 	return o.after
 }
 
-// back gives back pods that were not tried.
-func (q *queue) back(pods []*waiting) {
+// later gives back pods of one turn that are to be tried again soon. Their owner has its next turn after a while.
+func (q *queue) later(now time.Time, pods []*waiting) {
+	if len(pods) == 0 {
+		return
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, w := range pods {
-		o := q.ownerOf(w)
-		o.ready, o.sorted = append(o.ready, w), false
-	}
-}
-
-// later gives back a pod that is to be tried again soon. Its owner has its next turn after a while.
-func (q *queue) later(now time.Time, w *waiting) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	o := q.ownerOf(w)
-	o.ready, o.sorted = append(o.ready, w), false
-	if after := now.Add(min(firstRetry<<min(o.tries, 10), lastRetry)); after.After(o.after) {
-		o.after = after
-		o.tries++
-	}
+	o := q.ownerOf(pods[0])
+	o.ready, o.sorted = append(o.ready, pods...), false
+	o.after = now.Add(min(firstRetry<<min(o.tries, 10), lastRetry))
+	o.tries++
 }
 
 // again gives back a pod that is to be tried again after [retryEvery].

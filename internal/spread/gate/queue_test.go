@@ -13,7 +13,7 @@ var start = time.Unix(1000, 0)
 
 func put(q *queue, owner string, names ...string) {
 	for i, name := range names {
-		q.put(waiting{namespace: "ns", name: name, uid: types.UID(name), owner: types.UID(owner), created: int64(100 + i)})
+		q.put(waiting{namespace: "ns", name: name, uid: types.UID(name), owner: types.UID(owner), created: int64(100 + i)}, nil)
 	}
 }
 
@@ -22,6 +22,9 @@ func taken(q *queue, now time.Time) (string, []*waiting) {
 	var names []string
 	for _, w := range batch {
 		names = append(names, w.name)
+	}
+	if len(batch) > 0 {
+		defer q.done(batch[0])
 	}
 	if len(batch) == 0 && !next.IsZero() {
 		return "in " + next.Sub(now).String(), nil
@@ -44,10 +47,10 @@ func TestTurns(t *testing.T) {
 
 	// Owners take turns, and their pods go by creation.
 	put(q, "a", "a1", "a2")
-	q.put(waiting{namespace: "ns", name: "a0", uid: "a0", owner: "a", created: 1})
+	q.put(waiting{namespace: "ns", name: "a0", uid: "a0", owner: "a", created: 1}, nil)
 	put(q, "b", "b1")
 	for i := range perTurn + 1 {
-		put(q, "c", fmt.Sprintf("c%02d", i))
+		put(q, "c", fmt.Sprintf("c%03d", i))
 	}
 	a := expect("the oldest first", "a0 a1 a2")
 	q.drop("b1")
@@ -55,20 +58,18 @@ func TestTurns(t *testing.T) {
 	if n := len(strings.Fields(first)); n != perTurn {
 		t.Fatalf("a turn has %d pods", n)
 	}
-	if q.put(waiting{namespace: "ns", name: "a1", uid: "a1", owner: "a"}) {
+	if q.put(waiting{namespace: "ns", name: "a1", uid: "a1", owner: "a"}, nil) {
 		t.Error("a pod that was taken was put a second time")
 	}
 
-	// What was not tried comes in the next turn, what nobody can decide about after a while, and what is hopeless after a longer one.
-	q.back(a[2:])
+	// What nobody can decide about comes after a while, and what is hopeless after a longer one.
 	q.again(now, a[0])
 	q.drop("a1")
-	a2 := expect("what was not tried", "a2")
-	expect("the next owner", fmt.Sprintf("c%02d", perTurn))
-	q.later(now, a2[0])
+	q.later(now, a[2:])
+	expect("the next owner", fmt.Sprintf("c%03d", perTurn))
 	expect("nobody's turn", "in 250ms")
 	now = now.Add(250 * time.Millisecond)
-	q.later(now, expect("tried soon", "a2")[0])
+	q.later(now, expect("tried soon", "a2"))
 	expect("later the second time", "in 500ms")
 	now = now.Add(500 * time.Millisecond)
 	q.went(expect("again", "a2")[0])
@@ -80,9 +81,9 @@ func TestTurns(t *testing.T) {
 	for n := range strings.FieldsSeq(first) {
 		q.drop(types.UID(n))
 	}
-	q.drop(types.UID(fmt.Sprintf("c%02d", perTurn)))
+	q.drop(types.UID(fmt.Sprintf("c%03d", perTurn)))
 	expect("all are gone", "")
-	if n, oldest := q.state(); n != 0 || !oldest.IsZero() || len(q.namespaces) != 0 {
+	if n, oldest := q.state(); n != 0 || !oldest.IsZero() || len(q.namespaces)+len(q.counts)+q.kept != 0 {
 		t.Errorf("%d pods, the oldest of %s, and %d namespaces are left", n, oldest, len(q.namespaces))
 	}
 }
@@ -107,7 +108,7 @@ func TestLastRetry(t *testing.T) {
 	now := start
 	for range 40 {
 		_, batch := taken(q, now)
-		q.later(now, batch[0])
+		q.later(now, batch)
 		_, next := q.take("ns", now)
 		if next.Sub(now) > lastRetry {
 			t.Fatalf("the wait is %s", next.Sub(now))
@@ -124,7 +125,7 @@ func BenchmarkQueue(b *testing.B) {
 			for b.Loop() {
 				q := newQueue()
 				for i := range n {
-					q.put(waiting{namespace: "ns", name: "pod", uid: types.UID(fmt.Sprint(i)), owner: types.UID(fmt.Sprint(i % 10)), created: int64(i)})
+					q.put(waiting{namespace: "ns", name: "pod", uid: types.UID(fmt.Sprint(i)), owner: types.UID(fmt.Sprint(i % 10)), created: int64(i)}, nil)
 				}
 				for {
 					batch, _ := q.take("ns", start)

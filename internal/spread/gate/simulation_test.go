@@ -265,20 +265,23 @@ type simulatedSeats struct {
 func (s *simulatedSeats) Pods() *seats.Pods { return s.Service.Pods() }
 
 // Hold implements [Seats].
-func (s *simulatedSeats) Hold(ctx context.Context, owner ledger.Owner, strategy *sequence.Strategy, cost bool) (ledger.Result, time.Time, error) {
-	if s.bug == unwrittenClaim {
-		res, err := ledger.Unshared(strategy, cost)
-		res.Written = true
-		return res, time.Now().Add(time.Second), err
+func (s *simulatedSeats) Hold(ctx context.Context, owner ledger.Owner, strategy *sequence.Strategy, cost, within bool) func() (ledger.Result, time.Time, error) {
+	answer := s.Service.Hold(ctx, owner, strategy, cost, within)
+	return func() (ledger.Result, time.Time, error) {
+		if s.bug == unwrittenClaim {
+			res, err := ledger.Unshared(strategy, cost)
+			res.Written = true
+			return res, time.Now().Add(time.Second), err
+		}
+		res, until, err := answer()
+		if s.paused && s.chance(3) {
+			time.Sleep(s.draw(6 * time.Second))
+		}
+		if s.bug == sentLate {
+			until = until.Add(time.Hour)
+		}
+		return res, until, err
 	}
-	res, until, err := s.Service.Hold(ctx, owner, strategy, cost)
-	if s.paused && s.chance(3) {
-		time.Sleep(s.draw(6 * time.Second))
-	}
-	if s.bug == sentLate {
-		until = until.Add(time.Hour)
-	}
-	return res, until, err
 }
 
 var errNoAnswer = errors.New("no answer")
@@ -345,6 +348,14 @@ func (p *process) Patch(ctx context.Context, _, name string, patch []byte) error
 		patch = bytes.Replace(patch, []byte(`"schedulingGates":[{"$patch":"delete","name":"`+stowage.SeatGate+`"}]`), []byte(`"schedulingGates":null`), 1)
 	}
 	p.sent(patch)
+	if p.chance(3) { // somebody writes a label meanwhile
+		p.mu.Lock()
+		if pod := p.pods[name]; pod != nil {
+			pod.Labels["edited"] = fmt.Sprint(p.version)
+			p.publish(pod, false)
+		}
+		p.mu.Unlock()
+	}
 	arrives, answered := p.request(ctx)
 	if !arrives {
 		return errNoAnswer

@@ -23,25 +23,18 @@ type watcher struct {
 
 var _ cache.TransformingStore = &watcher{}
 
-// Transformer drops what the queue does not have, also in the reflector's own first list.
+// Transformer drops the pods that do not wait at the gate, also from the reflector's own first list.
 func (w *watcher) Transformer() cache.TransformFunc {
 	return func(obj any) (any, error) {
 		pod, ok := obj.(*corev1.Pod)
 		if !ok {
 			return obj, nil
 		}
-		slim := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
-			CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
-		}}
-		slim.Status.Phase = pod.Status.Phase
 		if gated(pod) {
-			slim.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: stowage.SeatGate}}
-			if c := metav1.GetControllerOfNoCopy(pod); c != nil && world.Plausible(c) {
-				slim.OwnerReferences = []metav1.OwnerReference{*c}
-			}
+			pod.ManagedFields = nil // about half of a pod
+			return pod, nil
 		}
-		return slim, nil
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion}}, nil
 	}
 }
 
@@ -60,10 +53,10 @@ func (w *watcher) see(obj any) (types.UID, error) {
 		return pod.UID, nil
 	}
 	one := waiting{namespace: pod.Namespace, name: pod.Name, uid: pod.UID, created: pod.CreationTimestamp.Unix()}
-	if c := metav1.GetControllerOfNoCopy(pod); c != nil {
+	if c := metav1.GetControllerOfNoCopy(pod); c != nil && world.Plausible(c) {
 		one.owner = c.UID
 	}
-	if w.queue.put(one) {
+	if w.queue.put(one, pod) {
 		w.found(pod.Namespace)
 	}
 	return pod.UID, nil

@@ -34,6 +34,11 @@ func (b *Book) decide(now time.Duration, fresh bool, acts []Action) ([]Action, b
 		case b.total+1 > b.most(r.Strategy) && !b.mayExceed(now, r, &acts):
 			return false
 		}
+		if r.Within && b.total+1 > b.most(r.Strategy) {
+			r.Result = Result{Err: ErrBeyond, Unverified: true}
+			acts = append(acts, Action{Answer: r})
+			return true
+		}
 		if err := b.seat(now, r); err != nil {
 			r.Result = Result{Err: err, Unverified: r.unverified}
 			acts = append(acts, Action{Answer: r})
@@ -82,7 +87,9 @@ func (b *Book) mayExceed(now time.Duration, r *Request, acts *[]Action) bool {
 		return false
 	}
 	// Seats that others hold ahead are used or given back soon. They are no reason to presume anything dead.
-	if held, until := b.heldAhead(now, patience); b.total+1-held <= most && held > 0 && now < latest {
+	held, until := b.heldAhead(now, patience)
+	byHeld := held > 0 && b.total+1-held <= most
+	if byHeld && now < latest {
 		b.wakeAt(min(until, latest))
 		return false
 	}
@@ -116,7 +123,7 @@ func (b *Book) mayExceed(now time.Duration, r *Request, acts *[]Action) bool {
 		b.wakeAt(t)
 		return false
 	}
-	r.unverified = open && (lags || now < r.blockedAt+longest)
+	r.unverified = open && (lags || byHeld || now < r.blockedAt+longest)
 	// 3. The controller is behind a scale-down, and the seat is the first to go; or no pool may take the pod.
 	r.beyond = true
 	return true

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -120,6 +121,9 @@ type Request struct {
 	// Held says that the pod exists and waits for its seat, which a patch writes into it. Its claim is marked as ahead, so
 	// that other replicas presume it dead that much later. If it leaves the ledger, they know that it was given back.
 	Held bool
+	// Within says that the pod gets no seat beyond the pods that its owner asks for, but [ErrBeyond]. Two replicas that lead for a moment
+	// ask for the same pods.
+	Within bool
 	// Deadline is when an answer is due, whatever the API does.
 	Deadline time.Duration
 	// Result is the answer; it is set when the request comes back in an action.
@@ -147,9 +151,12 @@ type Result struct {
 	Until time.Duration
 	// Prepared says that the seat was claimed before the request came.
 	Prepared bool
-	// Err is sequence.ErrFull if no pool may take the pod.
+	// Err is sequence.ErrFull if no pool may take the pod, or ErrBeyond.
 	Err error
 }
+
+// ErrBeyond means that the owner of a pod asks for no more pods than have seats, as far as is known.
+var ErrBeyond = errors.New("its owner asks for no more pods than have seats")
 
 // brokenAfter is how many requests for a ledger must have failed in a row before pods
 // do not wait for it any more.

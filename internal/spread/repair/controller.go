@@ -82,6 +82,8 @@ type Controller struct {
 	Writes  *fair.Limiter[string]
 	Evictor *evict.Evictor
 	Room    *poolroom.Reader
+	// Gated reports whether a pod of an owner waits at the gate. Then the workload is left alone: its pods are not all seated yet.
+	Gated func(ledger.OwnerKey) bool
 	// Yielding tells of owners whose pods are to give way to a newer revision in a pool without room.
 	Yielding *listeners.Listeners[ledger.Owner]
 

@@ -15,6 +15,9 @@ import (
 // reconcile looks at one workload and does what its plan says.
 func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Result, error) {
 	// 1. Has it a strategy, and is it quiet?
+	if r.Gated != nil && r.Gated(owner.Key()) {
+		return reconcile.Result{RequeueAfter: r.Timing.Quiet}, nil
+	}
 	w, err := r.World.Workload(ctx, owner.Namespace, seats.Ref(owner))
 	if err != nil {
 		return reconcile.Result{}, err

@@ -228,14 +228,18 @@ func (l *Service) perform(e *entry, acts []ledger.Action) {
 // in the ledger if need be (see Result.Written). It returns sequence.ErrFull if the strategy has no seat. See
 // [ledger.Request] for writeCost.
 func (l *Service) Claim(ctx context.Context, owner ledger.Owner, s *sequence.Strategy, writeCost bool) (ledger.Result, error) {
-	return l.claim(ctx, owner, &ledger.Request{Strategy: s, WriteCost: writeCost})
+	return l.ask(ctx, owner, &ledger.Request{Strategy: s, WriteCost: writeCost})()
 }
 
-// Hold is Claim for a pod that exists and waits for its seat. The claim may be used until the time that is returned, and is given back
-// by [Service.GiveBack] if it is not used.
-func (l *Service) Hold(ctx context.Context, owner ledger.Owner, s *sequence.Strategy, writeCost bool) (ledger.Result, time.Time, error) {
-	res, err := l.claim(ctx, owner, &ledger.Request{Strategy: s, WriteCost: writeCost, Held: true})
-	return res, l.start.Add(res.Until), err
+// Hold is Claim for a pod that exists and waits for its seat. It returns once the pod is in the queue. The function that it returns
+// waits for the seat. The claim may be used until the time that this function returns, and is given back by [Service.GiveBack] if it is
+// not used. See [ledger.Request] for within.
+func (l *Service) Hold(ctx context.Context, owner ledger.Owner, s *sequence.Strategy, writeCost, within bool) func() (ledger.Result, time.Time, error) {
+	answer := l.ask(ctx, owner, &ledger.Request{Strategy: s, WriteCost: writeCost, Held: true, Within: within})
+	return func() (ledger.Result, time.Time, error) {
+		res, err := answer()
+		return res, l.start.Add(res.Until), err
+	}
 }
 
 // GiveBack ends a claim that no pod will have.
@@ -245,11 +249,12 @@ func (l *Service) GiveBack(owner ledger.Owner, id string) {
 	}
 }
 
-func (l *Service) claim(ctx context.Context, owner ledger.Owner, r *ledger.Request) (ledger.Result, error) {
+// ask puts a request into the queue of an owner, and returns what waits for its answer.
+func (l *Service) ask(ctx context.Context, owner ledger.Owner, r *ledger.Request) func() (ledger.Result, error) {
 	if !l.mayHaveBook(ctx, owner) {
 		res, err := ledger.Unshared(r.Strategy, r.WriteCost)
 		l.metrics.claim(res)
-		return res, err
+		return func() (ledger.Result, error) { return res, err }
 	}
 	budget := maxBudget
 	if deadline, ok := ctx.Deadline(); ok {
@@ -263,13 +268,15 @@ func (l *Service) claim(ctx context.Context, owner ledger.Owner, r *ledger.Reque
 		e.waiting[r] = answer
 		e.book.Enqueue(now, r)
 	})
-	select {
-	case res := <-answer:
-		l.metrics.claim(res)
-		return res, res.Err
-	case <-ctx.Done():
-		// Only if this process does not get to run.
-		return ledger.Result{}, fmt.Errorf("claim a seat: %w", ctx.Err())
+	return func() (ledger.Result, error) {
+		select {
+		case res := <-answer:
+			l.metrics.claim(res)
+			return res, res.Err
+		case <-ctx.Done():
+			// Only if this process does not get to run.
+			return ledger.Result{}, fmt.Errorf("claim a seat: %w", ctx.Err())
+		}
 	}
 }
 
