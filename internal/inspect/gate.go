@@ -88,7 +88,7 @@ func (i *Inspector) gate(ctx context.Context, s *snapshot, registration *admissi
 		g.Oldest = &first.CreationTimestamp.Time
 		if age := i.Clock.Since(*g.Oldest); age > patience {
 			r.problem(podsGated, first.Namespace, "Pod/"+first.Name, "see why the leader does not seat it: kubectl stowage status; kubectl stowage ungate lets pods through without a seat",
-				"waits at the gate %s for %s, with %d other pods", stowage.SeatGate, duration.HumanDuration(age), g.Pods-1)
+				"has waited at the gate %s for %s, with %d other pod(s)", stowage.SeatGate, duration.HumanDuration(age), g.Pods-1)
 		}
 	}
 	if g.Pods > 0 || len(g.Templates) > 0 {
@@ -114,14 +114,14 @@ func (i *Inspector) gate(ctx context.Context, s *snapshot, registration *admissi
 func (g *Gate) text(l Layout, now time.Time) string {
 	var b strings.Builder
 	if g.Pods > 0 {
-		fmt.Fprintf(&b, "%d pods wait at the gate %s, the oldest for %s.\n", g.Pods, stowage.SeatGate, duration.HumanDuration(now.Sub(*g.Oldest)))
+		fmt.Fprintf(&b, "%d pod(s) wait at the gate %s, the oldest for %s.\n", g.Pods, stowage.SeatGate, duration.HumanDuration(now.Sub(*g.Oldest)))
 	}
 	if n := len(g.Templates); n > 0 {
 		shown, more := g.Templates, ""
 		if n > mostGateTemplates && !l.All {
 			shown, more = shown[:mostGateTemplates], fmt.Sprintf(" and %d more (--all)", n-mostGateTemplates)
 		}
-		b.WriteString(l.wrap(fmt.Sprintf("The gate is in %d pod templates, whose pods wait for ever without Stowage: %s%s.", n, strings.Join(shown, ", "), more), "  ") + "\n")
+		b.WriteString(l.wrap(fmt.Sprintf("The gate is in %d pod template(s), whose pods would wait for ever without Stowage: %s%s.", n, strings.Join(shown, ", "), more), "  ") + "\n")
 	}
 	return b.String()
 }

@@ -411,8 +411,10 @@ func TestUngate(t *testing.T) {
 
 	// 1. What status says of them.
 	out, _, _ := command(t, cluster, append([]string{"status", "-n", n.Namespace}, only...)...)
-	if !strings.Contains(out, "3 pods wait at the gate stowage.dev/seat") {
-		t.Errorf("status says nothing of the pods that wait:\n%s", out)
+	for _, text := range []string{"3 pod(s) wait at the gate stowage.dev/seat", "The gate is in 1 pod template(s)", n.Namespace + "/deployment/web."} {
+		if !strings.Contains(out, text) {
+			t.Errorf("status does not say %q:\n%s", text, out)
+		}
 	}
 
 	// 2. A dry run changes nothing.

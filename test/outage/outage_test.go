@@ -549,6 +549,21 @@ func TestPolicyDeleted(t *testing.T) {
 	}
 }
 
+// Where the API server refuses pods, the gate changes nothing: none waits, and all are exact once a replica is back.
+func TestGateAndFail(t *testing.T) {
+	n := suite.NewTenant(t, stowage.FailurePolicyLabel+"=Fail")
+	o, stop := observe(t, n)
+	defer stop()
+	down()
+	gated(t, n, "web", 50)
+	suite.Eventually(t, "pods are refused", func() (bool, error) { return refused(t, n) > 0, nil })
+	if all, _, _ := o.count("", "web"); all > 0 {
+		t.Errorf("%d pods were created", all)
+	}
+	up(t)
+	exact(t, n, o, stop, "web", 50)
+}
+
 // Pods that go over to a pool with room, because another one has none, wait at the gate as others do.
 func TestGateAndSpill(t *testing.T) {
 	n := suite.NewTenant(t)
