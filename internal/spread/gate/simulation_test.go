@@ -91,6 +91,12 @@ func (c *cluster) draw(most time.Duration) time.Duration {
 	return time.Duration(c.rng.Int64N(int64(most) + 1))
 }
 
+func (c *cluster) number(n int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.rng.IntN(n)
+}
+
 func (c *cluster) chance(of int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -171,7 +177,7 @@ func (c *cluster) template(owner *world.Workload) *corev1.Pod {
 	pod.Spec.Containers = []corev1.Container{{Name: "c", Image: "i"}}
 	pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: stowage.SeatGate}}
 	if c.chance(10) {
-		pod.Spec.SchedulingGates = slices.Insert(pod.Spec.SchedulingGates, c.serial%2, corev1.PodSchedulingGate{Name: foreign})
+		pod.Spec.SchedulingGates = slices.Insert(pod.Spec.SchedulingGates, c.number(2), corev1.PodSchedulingGate{Name: foreign})
 	}
 	return pod
 }
@@ -290,12 +296,12 @@ var errNoAnswer = errors.New("no answer")
 func (p *process) request(ctx context.Context) (arrives, answered bool) {
 	time.Sleep(p.draw(8 * time.Millisecond))
 	p.mu.Lock()
-	over := p.over
+	over, of := p.over, p.failing
 	p.mu.Unlock()
 	if over {
 		return true, true
 	}
-	failing := p.chance(p.failing)
+	failing := p.chance(of)
 	return ctx.Err() == nil && p.ctx.Err() == nil && (!failing || p.chance(50)), !failing
 }
 
@@ -348,7 +354,11 @@ func (p *process) Patch(ctx context.Context, _, name string, patch []byte) error
 		patch = bytes.Replace(patch, []byte(`"schedulingGates":[{"$patch":"delete","name":"`+stowage.SeatGate+`"}]`), []byte(`"schedulingGates":null`), 1)
 	}
 	p.sent(patch)
-	if p.chance(3) { // somebody writes a label meanwhile
+	conflicts := 3
+	if p.bug == leftBehind || p.bug == seatedTwice { // which only conflicts show
+		conflicts = 40
+	}
+	if p.chance(conflicts) { // somebody writes a label meanwhile
 		p.mu.Lock()
 		if pod := p.pods[name]; pod != nil {
 			pod.Labels["edited"] = fmt.Sprint(p.version)
@@ -536,7 +546,7 @@ func play(t *testing.T, seed uint64, b bug) (wrong []string) {
 		// 1. Some pods were there before, and some come while nobody answers.
 		before := c.start("before")
 		for _, o := range c.owners {
-			n, more := c.rng.Int64N(10), 1+c.rng.Int64N(25)
+			n, more := int64(c.number(10)), 1+int64(c.number(25))
 			for range n {
 				c.resize(o, 1)
 				before.admit(o)
@@ -550,13 +560,16 @@ func play(t *testing.T, seed uint64, b bug) (wrong []string) {
 		time.Sleep(time.Second)
 
 		// 2. The processes are back. One leads, and more pods come.
-		c.failing = []int{0, 0, 5, 20}[c.rng.IntN(4)]
+		failing := []int{0, 0, 5, 20}[c.number(4)]
+		c.mu.Lock()
+		c.failing = failing
+		c.mu.Unlock()
 		first, second := c.start("first"), c.start("second")
-		first.paused = c.rng.IntN(4) == 0
+		first.paused = c.number(4) == 0
 		first.lead()
 		var coming sync.WaitGroup
 		for _, o := range c.owners {
-			more := c.draw(8)
+			more := c.number(9)
 			c.resize(o, int64(more))
 			for i := range int(more) {
 				p := []*process{first, second}[i%2]
@@ -564,7 +577,7 @@ func play(t *testing.T, seed uint64, b bug) (wrong []string) {
 				coming.Go(func() { p.admit(o) })
 			}
 		}
-		for range c.draw(12) { // others write, and remove pods that wait
+		for range c.number(13) { // others write, and remove pods that wait
 			time.Sleep(c.draw(60 * time.Millisecond))
 			c.mu.Lock()
 			if pod := c.pick(); pod != nil {
