@@ -67,7 +67,13 @@ func (i *Inspector) listJobs(ctx context.Context, s *snapshot, namespace string)
 	in := client.InNamespace(namespace)
 	return cmp.Or(
 		each(ctx, i, &batchv1.CronJobList{}, func(o *batchv1.CronJob) { s.noteGate("CronJob", o, &o.Spec.JobTemplate.Spec.Template.Spec) }, in),
-		each(ctx, i, &batchv1.JobList{}, func(o *batchv1.Job) { s.noteGate("Job", o, &o.Spec.Template.Spec) }, in),
+		each(ctx, i, &batchv1.JobList{}, func(o *batchv1.Job) {
+			if o.Status.CompletionTime == nil && !slices.ContainsFunc(o.Status.Conditions, func(c batchv1.JobCondition) bool {
+				return c.Type == batchv1.JobFailed && c.Status == corev1.ConditionTrue
+			}) {
+				s.noteGate("Job", o, &o.Spec.Template.Spec)
+			}
+		}, in),
 	)
 }
 

@@ -115,6 +115,9 @@ func TestGateInSystemNamespace(t *testing.T) {
 	pod := testkit.Pod("").Namespace(metav1.NamespaceSystem).Container("c", "", "").Label("stowage.dev/seat", "7").Obj()
 	pod.GenerateName = "gate-"
 	gated(&pod.Spec)
+	for i := range 1001 { // more than Stowage may change
+		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, fmt.Sprint("n", i), "")
+	}
 	must(t, cluster.Client.Create(t.Context(), pod))
 	t.Cleanup(func() { _ = cluster.Client.Delete(context.Background(), pod) })
 	if gates(pod) != stowage.SeatGate {

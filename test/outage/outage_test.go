@@ -19,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -65,13 +64,15 @@ func byPolicy(t *testing.T) {
 // inForce waits until pods of a tenant get the gate.
 func inForce(t *testing.T, n *suite.Tenant) {
 	t.Helper()
+	removed := func() float64 { return sum("stowage_admissions_total", `feature="gate"`, `outcome="applied"`) } // the webhook does so at once
+	before := removed()
 	suite.Eventually(t, "the policy is in force", func() (bool, error) {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, GenerateName: "probe-", Labels: map[string]string{stowage.ModeKey: "Off"}}, Spec: suite.PodTemplate("probe").Spec}
 		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "none", UID: "none", Controller: new(true)}}
 		if err := n.Create(t.Context(), pod, client.DryRunAll); err != nil {
 			return false, err
 		}
-		return sum("stowage_admissions_total", `feature="gate"`, `outcome="applied"`) > 0, nil // the webhook removes it at once
+		return removed() > before, nil
 	})
 }
 
@@ -518,7 +519,10 @@ func TestPausedLeader(t *testing.T) {
 	_, _, had := o.count("", "web")
 	t.Logf("%d of 400 pods had seats when the leader was stopped", had)
 	// It goes on as soon as another one seats pods: the two lead at once.
-	_ = wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
+	if had == 400 {
+		t.Fatal("all pods had seats before the leader was stopped")
+	}
+	suite.EventuallyEvery(t, 5*time.Millisecond, 30*time.Second, "another one leads", func() (bool, error) {
 		_, _, seated := o.count("", "web")
 		return seated > had+20 || seated == 400, nil
 	})
@@ -530,6 +534,7 @@ func TestPausedLeader(t *testing.T) {
 func TestPolicyDeleted(t *testing.T) {
 	byPolicy(t)
 	n := suite.NewTenant(t, stowage.GateLabel+"="+stowage.GateOn)
+	inForce(t, n)
 	o, stop := observe(t, n)
 	defer stop()
 	d := n.Deployment("web", 400, suite.Annotated(strategy))

@@ -74,6 +74,9 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 	}
 	if p.Strategy == nil {
 		text := fmt.Sprintf("%s is invalid, so its pods are admitted as they are: %s", p.Source, strings.ReplaceAll(p.Err.Error(), "\n", "; "))
+		if gated {
+			text = strings.Replace(text, "are admitted as they are", "wait for a minute, and then run as they are", 1)
+		}
 		d := feature.Decision{Pod: req.Pod, Warnings: []string{text}, Events: []feature.Event{{Reason: stowage.EventInvalidStrategy, Note: text}}}
 		if gated {
 			d.Wait = fmt.Errorf("%w: %s is invalid", feature.ErrUndecidable, p.Source)

@@ -15,10 +15,9 @@ import (
 type outcome int
 
 const (
-	notTried   outcome = iota // the term has ended
-	gone                      // it waits no more
-	waitsLater                // it is tried again soon
+	waitsLater outcome = iota // it is tried again soon
 	waitsAgain                // it is tried again after a longer while
+	gone                      // it waits no more
 )
 
 // hopelessFor is how long a pod waits about which nobody can decide as things are, or whose seat the API server refuses.
@@ -44,7 +43,7 @@ const (
 // carryOut writes what was decided about a pod.
 func (r *run) carryOut(ctx context.Context, d *decision) {
 	for _, e := range d.events {
-		if r.events.TryAccept() {
+		if d.hopeless.IsZero() && r.events.Allow(d.namespace, r.Clock.Now()) { // it was not said yet
 			r.Events.WarnRelated(d.about(), e.Related, e.Reason, events.Admit, e.Note)
 		}
 	}
@@ -52,6 +51,7 @@ func (r *run) carryOut(ctx context.Context, d *decision) {
 	case undecided:
 		r.left(d, leftUndecided, waitsLater)
 	case hopeless:
+		r.giveBack(d)
 		if !r.endsHope(d) {
 			r.left(d, leftHopeless, waitsAgain)
 			return
@@ -85,7 +85,7 @@ func (r *run) letThrough(ctx context.Context, d *decision) {
 		return
 	}
 	r.opened(d, openedUnseated)
-	if r.events.TryAccept() {
+	if r.events.Allow(d.namespace, r.Clock.Now()) {
 		r.Events.Warn(d.about(), stowage.EventPodUngatedWithoutSeat, events.Admit, "pod %s waited for a minute at the gate %s and was let through without a seat: %v", d.name, stowage.SeatGate, why)
 	}
 }
@@ -148,9 +148,11 @@ func (r *run) opened(d *decision, result string) {
 
 // left notes that a pod still waits.
 func (r *run) left(d *decision, reason string, o outcome) {
-	d.outcome = o
+	if d.outcome = o; o == waitsLater {
+		d.hopeless = time.Time{}
+	}
 	r.Metrics.left.WithLabelValues(reason).Inc()
-	if d.why != nil && r.logs.TryAccept() {
+	if d.why != nil && r.logs.Allow(d.namespace, r.Clock.Now()) {
 		r.Log.Error(d.why, "pod left at the gate", "namespace", d.namespace, "pod", d.name, "reason", reason)
 	}
 }

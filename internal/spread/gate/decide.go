@@ -148,7 +148,10 @@ func (h *holding) Claim(ctx context.Context, owner ledger.Owner, s *sequence.Str
 	answer := h.Hold(ctx, owner, s, writeCost, h.beyond.IsZero() || h.clock.Since(h.beyond) < beyondFor)
 	h.isAsked()
 	res, until, err := answer()
-	if errors.Is(err, ledger.ErrBeyond) && h.beyond.IsZero() {
+	switch beyond := errors.Is(err, ledger.ErrBeyond); {
+	case !beyond:
+		h.beyond = time.Time{}
+	case h.beyond.IsZero():
 		h.beyond = h.clock.Now()
 	}
 	if err == nil {

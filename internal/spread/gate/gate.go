@@ -13,18 +13,21 @@ package gate
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/util/flowcontrol"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/platform/events"
+	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/spread/admit"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
@@ -58,8 +61,8 @@ type run struct {
 	*Controller
 	waiting *queue
 	work    leader.Queue[lane]
-	logs    flowcontrol.PassiveRateLimiter
-	events  flowcontrol.PassiveRateLimiter
+	logs    *fair.Limiter[string] // of lines and of events, by namespace: whoever creates pods can cause them
+	events  *fair.Limiter[string]
 
 	registration registration
 }
@@ -71,10 +74,10 @@ type lane struct {
 	number    int
 }
 
-// How many turns there are at once, in all and in one namespace. In one turn, so many pods are read or patched at the same time. After
+// How many turns there are at once, in all and in one namespace. Most of them wait for seats. In one turn, so many pods are read or patched at the same time. After
 // an outage all pods run the sooner, the sooner they have seats: the scheduler and the kubelets then do the rest.
 const (
-	workers = 4
+	workers = 16
 	lanes   = 2
 	atOnce  = 50
 )
@@ -82,9 +85,7 @@ const (
 // Register implements [leader.Controller].
 func (c *Controller) Register(t *leader.Term) error {
 	r := &run{
-		Controller: c, waiting: newQueue(),
-		// Whoever creates pods can cause such lines and events.
-		logs: flowcontrol.NewTokenBucketPassiveRateLimiter(1, 20), events: flowcontrol.NewTokenBucketPassiveRateLimiter(5, 50),
+		Controller: c, waiting: newQueue(), logs: fair.NewLimiter[string](1, 20), events: fair.NewLimiter[string](5, 50),
 	}
 	var err error
 	if r.work, err = leader.Reconcile(t, "gate", workers, r.reconcile, func(l lane) []any { return []any{"namespace", l.namespace} }); err != nil {
@@ -126,48 +127,54 @@ func (r *run) reconcile(ctx context.Context, l lane) (reconcile.Result, error) {
 		}
 		return reconcile.Result{RequeueAfter: max(next.Sub(now), time.Millisecond)}, nil
 	}
+	defer r.look(l.namespace)
 	r.turn(ctx, batch)
-	r.waiting.done(batch[0])
-	r.look(l.namespace)
 	return reconcile.Result{}, nil
 }
 
-// turn decides about some pods of one owner, in their order, and then writes what was decided.
+// errNotRead is why nothing is decided about a pod whose read did not come to its end.
+var errNotRead = errors.New("the pod was not read")
+
+// turn decides about some pods of one owner, in their order, and writes what was decided.
 func (r *run) turn(ctx context.Context, batch []*waiting) {
+	defer r.waiting.done(batch[0])
+
 	// 1. As they are.
-	pods, errs := make([]*corev1.Pod, len(batch)), make([]error, len(batch))
+	pods, errs := make([]*corev1.Pod, len(batch)), slices.Repeat([]error{errNotRead}, len(batch))
 	workqueue.ParallelizeUntil(ctx, atOnce, len(batch), func(i int) { pods[i], errs[i] = r.read(ctx, batch[i]) })
 	if ctx.Err() != nil {
 		return // the queue ends with the term
 	}
 
-	// 2. They ask for seats one after the other, so that the oldest gets the first one. They wait together: one write has all claims.
+	// 2. They ask for seats one after the other, so that the oldest gets the first one. One write has the claims of all who wait. None
+	// waits for another one with what was decided.
 	var due []*decision
-	var deciding sync.WaitGroup
+	var running sync.WaitGroup
 	for i, w := range batch {
 		if errs[i] == nil && pods[i] == nil {
 			r.waiting.drop(w.uid) // it is gone, or waits no more
 			continue
 		}
-		d := &decision{waiting: w, pod: pods[i], why: errs[i], asked: make(chan struct{})}
-		if due = append(due, d); d.why != nil {
-			continue
-		}
-		deciding.Go(func() { r.decide(ctx, d) })
+		d := &decision{waiting: w, pod: pods[i], why: errs[i], outcome: waitsLater, asked: make(chan struct{})}
+		due = append(due, d)
+		running.Go(func() {
+			defer utilruntime.HandleCrashWithContext(ctx) // it is tried again
+			defer r.giveBack(d)                           // unless a pod has it
+			defer d.isAsked()
+			if d.why == nil {
+				r.decide(ctx, d)
+			}
+			r.carryOut(ctx, d)
+		})
 		<-d.asked
 	}
-	deciding.Wait()
+	running.Wait()
 
-	// 3. Several at once.
-	workqueue.ParallelizeUntil(ctx, atOnce, len(due), func(i int) { r.carryOut(ctx, due[i]) })
-
-	// 4. Who waits still?
+	// 3. Who waits still?
 	now := r.Clock.Now()
 	var soon []*waiting
 	for _, d := range due {
 		switch d.outcome {
-		case notTried:
-			r.giveBack(d)
 		case gone:
 			r.waiting.drop(d.uid)
 		case waitsLater:

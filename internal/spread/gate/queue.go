@@ -14,11 +14,12 @@ import (
 )
 
 // The waits before a pod is looked at again. A pod about which nobody can decide now is tried soon, and its owner's other pods with it.
-// One that was refused, or about which nobody can decide as things are, is tried every [retryEvery].
+// One that was refused, or about which nobody can decide as things are, is tried every [retryEvery], and later every [rareRetry].
 const (
 	firstRetry = 250 * time.Millisecond
 	lastRetry  = 10 * time.Second
 	retryEvery = 5 * time.Second
+	rareRetry  = time.Minute
 )
 
 // perTurn is how many pods of one owner are seated in a turn.
@@ -112,6 +113,13 @@ func (q *queue) keepPod(w *waiting, pod *corev1.Pod) {
 		w.pod, w.size = pod, size
 		q.kept += size
 	}
+}
+
+// bytes returns how much of pods is kept.
+func (q *queue) bytes() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.kept
 }
 
 // known returns a pod as it was seen last, or nil if it is not kept.
@@ -261,13 +269,17 @@ func (q *queue) later(now time.Time, pods []*waiting) {
 	o.tries++
 }
 
-// again gives back a pod that is to be tried again after [retryEvery].
+// again gives back a pod that is to be tried again after [retryEvery]. One that has been hopeless for long, because the API server refuses
+// to let it through, is tried after [rareRetry].
 func (q *queue) again(now time.Time, w *waiting) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	o := q.ownerOf(w)
 	if len(o.tried) == 0 {
 		o.retry = now.Add(retryEvery)
+		if !w.hopeless.IsZero() && now.Sub(w.hopeless) > 2*hopelessFor {
+			o.retry = now.Add(rareRetry)
+		}
 	}
 	o.tried = append(o.tried, w)
 }

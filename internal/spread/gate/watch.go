@@ -19,6 +19,8 @@ import (
 type watcher struct {
 	queue *queue
 	found func(namespace string) // is called for each pod that is new in the queue
+
+	passing int // bytes of pods that were let through whole, and that the queue does not have yet; the reflector's goroutine uses it
 }
 
 var _ cache.TransformingStore = &watcher{}
@@ -30,11 +32,22 @@ func (w *watcher) Transformer() cache.TransformFunc {
 		if !ok {
 			return obj, nil
 		}
-		if gated(pod) {
-			pod.ManagedFields = nil // about half of a pod
+		slim := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion}}
+		if !gated(pod) {
+			return slim, nil
+		}
+		pod.ManagedFields = nil // about half of a pod
+		if size := pod.Size(); w.queue.bytes()+w.passing+size <= keptBytes {
+			w.passing += size
 			return pod, nil
 		}
-		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion}}, nil
+		// A first list is kept as a whole until it is complete.
+		slim.CreationTimestamp, slim.DeletionTimestamp, slim.Status.Phase = pod.CreationTimestamp, pod.DeletionTimestamp, pod.Status.Phase
+		slim.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: stowage.SeatGate}}
+		if c := metav1.GetControllerOfNoCopy(pod); c != nil && world.Plausible(c) {
+			slim.OwnerReferences = []metav1.OwnerReference{*c}
+		}
+		return slim, nil
 	}
 }
 
@@ -56,7 +69,11 @@ func (w *watcher) see(obj any) (types.UID, error) {
 	if c := metav1.GetControllerOfNoCopy(pod); c != nil && world.Plausible(c) {
 		one.owner = c.UID
 	}
-	if w.queue.put(one, pod) {
+	whole := pod
+	if len(pod.Spec.Containers) == 0 {
+		whole = nil // see Transformer
+	}
+	if w.queue.put(one, whole) {
 		w.found(pod.Namespace)
 	}
 	return pod.UID, nil
@@ -68,6 +85,7 @@ func (w *watcher) Add(obj any) error { return w.Update(obj) }
 // Update implements cache.ReflectorStore.
 func (w *watcher) Update(obj any) error {
 	_, err := w.see(obj)
+	w.passing = 0
 	return err
 }
 
@@ -92,6 +110,7 @@ func (w *watcher) Replace(list []any, _ string) error {
 		there[uid] = true
 	}
 	w.queue.keep(there)
+	w.passing = 0
 	return nil
 }
 

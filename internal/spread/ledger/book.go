@@ -329,7 +329,7 @@ func (b *Book) answer(now time.Duration, acts []Action) []Action {
 			r.Result = Result{Claim: r.claim.Claim, Written: true, Unverified: r.unverified, Prepared: r.ahead, Until: r.claim.until}
 		case r.Deadline <= now:
 			if r.claim == nil && r.Held {
-				r.Result = Result{Err: ErrBeyond, Unverified: true} // it may ask again
+				r.Result = Result{Err: ErrLate, Unverified: true} // it may ask again
 				break
 			}
 			if r.claim == nil {

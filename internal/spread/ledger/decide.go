@@ -34,7 +34,7 @@ func (b *Book) decide(now time.Duration, fresh bool, acts []Action) ([]Action, b
 		case b.total+1 > b.most(r.Strategy) && !b.mayExceed(now, r, &acts):
 			return false
 		}
-		if r.Within && b.total+1 > b.most(r.Strategy) {
+		if r.Within && b.replicas >= 0 && b.total+1 > b.replicas {
 			r.Result = Result{Err: ErrBeyond, Unverified: true}
 			acts = append(acts, Action{Answer: r})
 			return true

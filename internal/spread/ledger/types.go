@@ -151,12 +151,15 @@ type Result struct {
 	Until time.Duration
 	// Prepared says that the seat was claimed before the request came.
 	Prepared bool
-	// Err is sequence.ErrFull if no pool may take the pod, or ErrBeyond.
+	// Err is sequence.ErrFull if no pool may take the pod, ErrBeyond or ErrLate.
 	Err error
 }
 
 // ErrBeyond means that the owner of a pod asks for no more pods than have seats, as far as is known.
 var ErrBeyond = errors.New("its owner asks for no more pods than have seats")
+
+// ErrLate means that no seat was decided in time.
+var ErrLate = errors.New("the API was too slow")
 
 // brokenAfter is how many requests for a ledger must have failed in a row before pods
 // do not wait for it any more.

@@ -1,7 +1,6 @@
 package seats
 
 import (
-	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -45,8 +44,6 @@ func (l *Service) Lag() time.Duration {
 func (m *Metrics) claim(r ledger.Result) {
 	result := "claimed"
 	switch {
-	case errors.Is(r.Err, ledger.ErrBeyond):
-		return // it may ask again
 	case r.Err != nil:
 		result = "full"
 	case !r.Written:

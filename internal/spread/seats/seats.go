@@ -271,7 +271,9 @@ func (l *Service) ask(ctx context.Context, owner ledger.Owner, r *ledger.Request
 	return func() (ledger.Result, error) {
 		select {
 		case res := <-answer:
-			l.metrics.claim(res)
+			if !r.Held || res.Written && !res.Unverified { // others are given back
+				l.metrics.claim(res)
+			}
 			return res, res.Err
 		case <-ctx.Done():
 			// Only if this process does not get to run.
