@@ -560,13 +560,14 @@ func TestGateAndFail(t *testing.T) {
 	o, stop := observe(t, n)
 	defer stop()
 	down()
-	gated(t, n, "web", 50)
+	d := gated(t, n, "web", 50)
 	suite.Eventually(t, "pods are refused", func() (bool, error) { return refused(t, n) > 0, nil })
 	if all, _, _ := o.count("", "web"); all > 0 {
 		t.Errorf("%d pods were created", all)
 	}
 	up(t)
-	exact(t, n, o, stop, "web", 50)
+	n.Scale(t, d, 60) // a ReplicaSet whose pods were refused may wait for minutes otherwise
+	exact(t, n, o, stop, "web", 60)
 }
 
 // Pods that go over to a pool with room, because another one has none, wait at the gate as others do.

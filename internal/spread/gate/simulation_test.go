@@ -571,7 +571,7 @@ func play(t *testing.T, seed uint64, b bug) (wrong []string) {
 		for _, o := range c.owners {
 			more := c.number(9)
 			c.resize(o, int64(more))
-			for i := range int(more) {
+			for i := range more {
 				p := []*process{first, second}[i%2]
 				time.Sleep(c.draw(20 * time.Millisecond))
 				coming.Go(func() { p.admit(o) })
