@@ -242,6 +242,28 @@ func TestGateOpens(t *testing.T) {
 	n.Spreads(t, "web", 25, strategyOf(t, eightyOf))
 }
 
+// While nobody runs at all, explain says why a pod waits.
+func TestExplainGated(t *testing.T) {
+	n := newTenant(t)
+	unreached(t)
+	restoreFleet(t)
+	for _, r := range cluster.Controllers() {
+		r.Kill()
+	}
+	d := n.Deployment("web", 1, annotated(eightyOf))
+	gated(&d.Spec.Template.Spec)
+	must(t, n.Create(t.Context(), d))
+	var pods []corev1.Pod
+	eventually(t, "the pod waits", func() (_ bool, err error) {
+		pods, err = n.Pods(t.Context(), "web")
+		return len(pods) == 1 && gates(&pods[0]) == stowage.SeatGate, err
+	})
+	out, _, _ := command(t, cluster, append([]string{"explain", "pod", pods[0].Name, "-n", n.Namespace}, only...)...)
+	if !strings.Contains(out, "waits at the gate stowage.dev/seat until the leader has one") {
+		t.Errorf("explain says:\n%s", out)
+	}
+}
+
 // hopeless makes pods about which nobody can decide, so that the leader leaves them at the gate for a minute.
 func (n *tenant) hopeless(t *testing.T, count int, change func(*corev1.PodSpec)) (pods []corev1.Pod) {
 	t.Helper()

@@ -92,7 +92,7 @@ func (r *run) letThrough(ctx context.Context, d *decision) {
 
 // patch turns a pod into another one without the gate, in one request. It reports whether that was done.
 func (r *run) patch(ctx context.Context, d *decision, after *podpatch.Pod) bool {
-	if !d.until.IsZero() && d.id != "" && !r.Clock.Now().Before(d.until) {
+	if d.id != "" && !r.Clock.Now().Before(d.until) {
 		r.giveBack(d)
 		r.left(d, leftLate, waitsLater)
 		return false

@@ -74,8 +74,8 @@ type lane struct {
 	number    int
 }
 
-// How many turns there are at once, in all and in one namespace. Most of them wait for seats. In one turn, so many pods are read or patched at the same time. After
-// an outage all pods run the sooner, the sooner they have seats: the scheduler and the kubelets then do the rest.
+// How many turns there are at once, in all and in one namespace. Most of them wait for seats. In one turn, so many pods are read at the
+// same time.
 const (
 	workers = 16
 	lanes   = 2
@@ -84,9 +84,7 @@ const (
 
 // Register implements [leader.Controller].
 func (c *Controller) Register(t *leader.Term) error {
-	r := &run{
-		Controller: c, waiting: newQueue(), logs: fair.NewLimiter[string](1, 20), events: fair.NewLimiter[string](5, 50),
-	}
+	r := &run{Controller: c, waiting: newQueue(), logs: fair.NewLimiter[string](1, 20), events: fair.NewLimiter[string](5, 50)}
 	var err error
 	if r.work, err = leader.Reconcile(t, "gate", workers, r.reconcile, func(l lane) []any { return []any{"namespace", l.namespace} }); err != nil {
 		return err
