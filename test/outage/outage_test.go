@@ -225,6 +225,56 @@ func up(t *testing.T) time.Time {
 	return led
 }
 
+// What the gate costs while all is well: time of a create, and processor time of the API server, beside the same pods without it. Each
+// pod gets a seat. It prints a table; docs/benchmarks.md has it.
+func TestCost(t *testing.T) {
+	byPolicy(t)
+	const rounds, each = 5, 200
+	template := []corev1.PodSchedulingGate{{Name: stowage.SeatGate}}
+	kinds := []string{"without", "template", "policy"}
+	asks := suite.NewTenant(t, stowage.GateLabel+"="+stowage.GateOn)
+	inForce(t, asks)
+	tenants := map[string]*suite.Tenant{"without": suite.NewTenant(t), "template": suite.NewTenant(t), "policy": asks}
+	took, processor := map[string]time.Duration{}, map[string]time.Duration{}
+	for round := range rounds + 1 {
+		for i := range kinds {
+			kind := kinds[(i+round)%len(kinds)] // in turn, because the machine is shared
+			n := tenants[kind]
+			rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: fmt.Sprint("rs-", round)}, Spec: appsv1.ReplicaSetSpec{
+				Replicas: new(int32(0)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "none"}}, Template: suite.PodTemplate("none"),
+			}}
+			suite.Must(t, n.Create(t.Context(), rs))
+			before, err := suite.Cluster.ProcessorTime("kube-apiserver")
+			suite.Must(t, err)
+			begin := time.Now()
+			for range each {
+				pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, GenerateName: "cost-", Labels: map[string]string{"app": "cost"}, Annotations: suite.Annotated(strategy)}, Spec: suite.PodTemplate("cost").Spec}
+				pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: rs.Name, UID: rs.UID, Controller: new(true)}}
+				if kind == "template" {
+					pod.Spec.SchedulingGates = template
+				}
+				// A dry run passes all of admission, and no scheduler or kubelet has to do with it.
+				suite.Must(t, n.Create(t.Context(), pod, client.DryRunAll))
+				if len(pod.Spec.SchedulingGates) > 0 || pod.Labels[stowage.SeatLabel] == "" {
+					t.Fatalf("%s: a pod has the gates %v and the labels %v", kind, pod.Spec.SchedulingGates, pod.Labels)
+				}
+			}
+			spent := time.Since(begin)
+			after, err := suite.Cluster.ProcessorTime("kube-apiserver")
+			suite.Must(t, err)
+			if round > 0 { // the first one is to warm up
+				took[kind] += spent
+				processor[kind] += after - before
+			}
+		}
+	}
+	t.Log("| the gate | time of a create | processor time of the API server |")
+	for _, kind := range kinds {
+		per := func(d time.Duration) string { return fmt.Sprintf("%.2f ms", d.Seconds()*1000/rounds/each) }
+		t.Logf("| %s | %s (%.2f) | %s (%.2f) |", kind, per(took[kind]), float64(took[kind])/float64(took["without"]), per(processor[kind]), float64(processor[kind])/float64(processor["without"]))
+	}
+}
+
 // outageFor is how long nobody answers.
 const outageFor = 30 * time.Second
 
@@ -232,9 +282,10 @@ const outageFor = 30 * time.Second
 func TestOutage(t *testing.T) {
 	byPolicy(t)
 	results := map[string]*result{}
-	for level, label := range map[string]string{"Gate": stowage.GateLabel + "=" + stowage.GateOn, "Fail": stowage.FailurePolicyLabel + "=Fail", "Ignore": "level=Ignore"} {
+	levels := map[string]string{"Gate": stowage.GateLabel + "=" + stowage.GateOn, "Fail": stowage.FailurePolicyLabel + "=Fail", "Ignore": "level=Ignore"}
+	for _, level := range []string{"Gate", "Fail", "Ignore"} { // the pods of one are removed while the next one begins
 		t.Run(level, func(t *testing.T) {
-			n := suite.NewTenant(t, label)
+			n := suite.NewTenant(t, levels[level])
 			if level == "Gate" {
 				inForce(t, n)
 			}
@@ -373,56 +424,6 @@ func sum(name string, labels ...string) (total float64) {
 
 // evictions is how many pods the replicas have evicted.
 func evictions() float64 { return sum("stowage_evictions_total", `result="evicted"`) }
-
-// What the gate costs while all is well: time of a create, and processor time of the API server, beside the same pods without it. Each
-// pod gets a seat. It prints a table; docs/benchmarks.md has it.
-func TestCost(t *testing.T) {
-	byPolicy(t)
-	const rounds, each = 5, 200
-	template := []corev1.PodSchedulingGate{{Name: stowage.SeatGate}}
-	kinds := []string{"without", "template", "policy"}
-	asks := suite.NewTenant(t, stowage.GateLabel+"="+stowage.GateOn)
-	inForce(t, asks)
-	tenants := map[string]*suite.Tenant{"without": suite.NewTenant(t), "template": suite.NewTenant(t), "policy": asks}
-	took, processor := map[string]time.Duration{}, map[string]time.Duration{}
-	for round := range rounds + 1 {
-		for i := range kinds {
-			kind := kinds[(i+round)%len(kinds)] // in turn, because the machine is shared
-			n := tenants[kind]
-			rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: fmt.Sprint("rs-", round)}, Spec: appsv1.ReplicaSetSpec{
-				Replicas: new(int32(0)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "none"}}, Template: suite.PodTemplate("none"),
-			}}
-			suite.Must(t, n.Create(t.Context(), rs))
-			before, err := suite.Cluster.ProcessorTime("kube-apiserver")
-			suite.Must(t, err)
-			begin := time.Now()
-			for range each {
-				pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, GenerateName: "cost-", Labels: map[string]string{"app": "cost"}, Annotations: suite.Annotated(strategy)}, Spec: suite.PodTemplate("cost").Spec}
-				pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: rs.Name, UID: rs.UID, Controller: new(true)}}
-				if kind == "template" {
-					pod.Spec.SchedulingGates = template
-				}
-				// A dry run passes all of admission, and no scheduler or kubelet has to do with it.
-				suite.Must(t, n.Create(t.Context(), pod, client.DryRunAll))
-				if len(pod.Spec.SchedulingGates) > 0 || pod.Labels[stowage.SeatLabel] == "" {
-					t.Fatalf("%s: a pod has the gates %v and the labels %v", kind, pod.Spec.SchedulingGates, pod.Labels)
-				}
-			}
-			spent := time.Since(begin)
-			after, err := suite.Cluster.ProcessorTime("kube-apiserver")
-			suite.Must(t, err)
-			if round > 0 { // the first one is to warm up
-				took[kind] += spent
-				processor[kind] += after - before
-			}
-		}
-	}
-	t.Log("| the gate | time of a create | processor time of the API server |")
-	for _, kind := range kinds {
-		per := func(d time.Duration) string { return fmt.Sprintf("%.2f ms", d.Seconds()*1000/rounds/each) }
-		t.Logf("| %s | %s (%.2f) | %s (%.2f) |", kind, per(took[kind]), float64(took[kind])/float64(took["without"]), per(processor[kind]), float64(processor[kind])/float64(processor["without"]))
-	}
-}
 
 // gated makes a Deployment whose template has the gate.
 func gated(t *testing.T, n *suite.Tenant, app string, replicas int) *appsv1.Deployment {
