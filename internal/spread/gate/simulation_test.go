@@ -319,10 +319,17 @@ func (p *process) Watch(ctx context.Context, store cache.ReflectorStore) {
 		}
 		_ = store.Update(pod)
 	}
-	list, _ := p.follow(ctx, &watch{pods: see})
+	var listing sync.Mutex // events come after the list, and all from one goroutine at a time, as those of a reflector
+	listing.Lock()
+	list, _ := p.follow(ctx, &watch{pods: func(pod *corev1.Pod, gone bool) {
+		listing.Lock()
+		defer listing.Unlock()
+		see(pod, gone)
+	}})
 	for _, pod := range list {
 		see(pod, false)
 	}
+	listing.Unlock()
 	<-ctx.Done()
 }
 
