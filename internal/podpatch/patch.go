@@ -55,7 +55,8 @@ func Merge(before, after *Pod, resourceVersion string) ([]byte, error) {
 }
 
 // Strategic returns the strategic merge patch that turns before into after. It is for a pod that waits at a scheduling gate.
-// Of such a pod, the API server lets these change in one write: metadata, node selector, affinity, tolerations and gates. The patch holds for one resource version of the pod with this UID, and leaves other gates alone.
+// Of such a pod, the API server lets these change in one write: metadata, node selector, affinity, tolerations and gates. The patch holds
+// for one resource version of the pod with this UID, and leaves other gates alone.
 func Strategic(before, after *Pod, uid types.UID, resourceVersion string) ([]byte, error) {
 	metadata := mergeMetadata(before, after, resourceVersion)
 	metadata["uid"] = uid

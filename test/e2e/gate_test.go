@@ -264,8 +264,8 @@ func TestExplainGated(t *testing.T) {
 	}
 }
 
-// hopeless makes pods about which nobody can decide, so that the leader leaves them at the gate for a minute.
-func (n *tenant) hopeless(t *testing.T, count int, change func(*corev1.PodSpec)) (pods []corev1.Pod) {
+// undecidable makes pods about which nobody can decide, so that the leader leaves them at the gate for a minute.
+func (n *tenant) undecidable(t *testing.T, count int, change func(*corev1.PodSpec)) (pods []corev1.Pod) {
 	t.Helper()
 	d := n.Deployment("web", count, annotated("no strategy at all"))
 	change(&d.Spec.Template.Spec)
@@ -281,7 +281,7 @@ func (n *tenant) hopeless(t *testing.T, count int, change func(*corev1.PodSpec))
 func TestGateLetsThrough(t *testing.T) {
 	t.Parallel()
 	n := newTenant(t)
-	pods := n.hopeless(t, 1, gated)
+	pods := n.undecidable(t, 1, gated)
 	suite.EventuallyWithin(t, 3*time.Minute, "the pod is let through", func() (bool, error) {
 		var err error
 		pods, err = n.Pods(t.Context(), "web")
@@ -371,7 +371,7 @@ func gatePolicy() []client.Object {
 func TestGateRights(t *testing.T) {
 	t.Parallel()
 	n, own := newTenant(t), asStowage(t, "stowage-controllers")
-	pod := &n.hopeless(t, 1, func(spec *corev1.PodSpec) {
+	pod := &n.undecidable(t, 1, func(spec *corev1.PodSpec) {
 		spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/first"}, {Name: stowage.SeatGate}, {Name: "example.com/last"}}
 		spec.NodeSelector = map[string]string{"disk": "ssd"}
 		spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
@@ -411,7 +411,7 @@ func TestGateRights(t *testing.T) {
 func TestUngate(t *testing.T) {
 	t.Parallel()
 	n := newTenant(t)
-	n.hopeless(t, 3, func(spec *corev1.PodSpec) {
+	n.undecidable(t, 3, func(spec *corev1.PodSpec) {
 		gated(spec)
 		spec.SchedulingGates = append(spec.SchedulingGates, corev1.PodSchedulingGate{Name: "example.com/other"})
 	})

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -40,7 +39,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// fleet is three replicas, each of which may lead.
+// fleet is three replicas. Each may lead.
 var fleet controlplane.StowageOptions
 
 // strategy puts a fifth of the pods on demand.
@@ -352,7 +351,7 @@ func run(t *testing.T, n *suite.Tenant, level string) *result {
 			return seated == size*len(apps), nil
 		})
 		r.seatedAfter = time.Since(led)
-		for _, reason := range []string{"undecided", "hopeless", "late", "conflict", "refused", "failed"} {
+		for _, reason := range []string{"undecided", "undecidable", "late", "conflict", "refused", "failed"} {
 			if v := sum("stowage_gates_left_total", fmt.Sprintf("reason=%q", reason)); v > 0 {
 				t.Logf("%v tries left a pod at the gate: %s", v, reason)
 			}
@@ -447,9 +446,11 @@ func exact(t *testing.T, n *suite.Tenant, o *observer, stop func(), app string, 
 	}
 }
 
-// waiting waits until so many pods exist and none has a seat.
-func waiting(t *testing.T, o *observer, app string, replicas int) {
+// outage ends all replicas, and creates pods, which wait at the gate.
+func outage(t *testing.T, n *suite.Tenant, o *observer, app string, replicas int) {
 	t.Helper()
+	down()
+	gated(t, n, app, replicas)
 	suite.Eventually(t, "all pods wait", func() (bool, error) {
 		all, _, seated := o.count("", app)
 		return all == replicas && seated == 0, nil
@@ -461,9 +462,7 @@ func TestAPIServerRestarts(t *testing.T) {
 	n := suite.NewTenant(t)
 	o, stop := observe(t, n)
 	defer stop()
-	down()
-	gated(t, n, "web", 200)
-	waiting(t, o, "web", 200)
+	outage(t, n, o, "web", 200)
 	suite.Must(t, suite.Cluster.RestartProgram(t.Context(), "kube-apiserver"))
 	up(t)
 	exact(t, n, o, stop, "web", 200)
@@ -474,9 +473,7 @@ func TestLeadersDie(t *testing.T) {
 	n := suite.NewTenant(t)
 	o, stop := observe(t, n)
 	defer stop()
-	down()
-	gated(t, n, "web", 400)
-	waiting(t, o, "web", 400)
+	outage(t, n, o, "web", 400)
 	up(t)
 	for range 2 {
 		_, _, before := o.count("", "web")
@@ -499,9 +496,7 @@ func TestPausedLeader(t *testing.T) {
 	n := suite.NewTenant(t)
 	o, stop := observe(t, n)
 	defer stop()
-	down()
-	gated(t, n, "web", 400)
-	waiting(t, o, "web", 400)
+	outage(t, n, o, "web", 400)
 	up(t)
 	suite.EventuallyEvery(t, 5*time.Millisecond, time.Minute, "the leader seats some pods", func() (bool, error) {
 		_, _, seated := o.count("", "web")
@@ -519,10 +514,10 @@ func TestPausedLeader(t *testing.T) {
 	suite.Must(t, paused.Signal(syscall.SIGSTOP))
 	_, _, had := o.count("", "web")
 	t.Logf("%d of 400 pods had seats when the leader was stopped", had)
-	// It goes on as soon as another one seats pods: the two lead at once.
 	if had == 400 {
 		t.Fatal("all pods had seats before the leader was stopped")
 	}
+	// It goes on as soon as another one seats pods: the two lead at once.
 	suite.EventuallyEvery(t, 5*time.Millisecond, 30*time.Second, "another one leads", func() (bool, error) {
 		_, _, seated := o.count("", "web")
 		return seated > had+20 || seated == 400, nil
@@ -584,7 +579,7 @@ func TestGateAndSpill(t *testing.T) {
 	n.Scale(t, d, 40)
 	suite.Eventually(t, "20 pods wait at the gate", func() (bool, error) {
 		pods, err := n.Pods(t.Context(), "web")
-		return strconv.Itoa(len(slices.DeleteFunc(pods, func(p corev1.Pod) bool { return len(p.Spec.SchedulingGates) == 0 }))) == "20", err
+		return len(slices.DeleteFunc(pods, func(p corev1.Pod) bool { return len(p.Spec.SchedulingGates) == 0 })) == 20, err
 	})
 	up(t)
 	n.InPools(t, "web", "od=30 spot=10")

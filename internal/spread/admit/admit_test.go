@@ -153,21 +153,21 @@ func TestDecide(t *testing.T) {
 // A pod that can wait at the gate gets no seat that is a guess, and its claim is given back. Of one that cannot, nothing changes.
 func TestWait(t *testing.T) {
 	for name, tc := range map[string]struct {
-		pod       *podpatch.Pod
-		seats     func(*counting)
-		dryRun    bool
-		wait      bool
-		hopeless  bool
-		seat      bool
-		givenBack int
-		ungated   bool // it gets a seat without the gate
+		pod         *podpatch.Pod
+		seats       func(*counting)
+		dryRun      bool
+		wait        bool
+		undecidable bool
+		seat        bool
+		givenBack   int
+		ungated     bool // it gets a seat without the gate
 	}{
 		"a written claim":          {pod: pod("ReplicaSet", halves), seat: true, ungated: true},
 		"one that is not shared":   {pod: pod("ReplicaSet", halves), seats: func(c *counting) { c.unshared = true }, wait: true, givenBack: 1, ungated: true},
 		"one that is not verified": {pod: pod("ReplicaSet", halves), seats: func(c *counting) { c.unverified = true }, wait: true, givenBack: 1, ungated: true},
 		"full pools, not verified": {pod: pod("ReplicaSet", halves), seats: func(c *counting) { c.err, c.unverified = sequence.ErrFull, true }, wait: true, givenBack: 1},
 		"full pools":               {pod: pod("ReplicaSet", halves), seats: func(c *counting) { c.err = sequence.ErrFull }},
-		"an invalid strategy":      {pod: pod("ReplicaSet", "p"), wait: true, hopeless: true},
+		"an invalid strategy":      {pod: pod("ReplicaSet", "p"), wait: true, undecidable: true},
 		"no strategy":              {pod: pod("ReplicaSet", "")},
 		"a pod with an ordinal":    {pod: pod("StatefulSet", halves), seats: func(c *counting) { c.unshared = true }, seat: true, ungated: true},
 		"a dry run of a slow API":  {pod: pod("ReplicaSet", halves), seats: func(c *counting) { c.unshared = true }, dryRun: true, seat: true, ungated: true},
@@ -186,7 +186,7 @@ func TestWait(t *testing.T) {
 			if !gated {
 				wait, seat, back = false, tc.ungated, 0
 			}
-			if (d.Wait != nil) != wait || wait && errors.Is(d.Wait, feature.ErrUndecidable) != tc.hopeless {
+			if (d.Wait != nil) != wait || wait && errors.Is(d.Wait, feature.ErrUndecidable) != tc.undecidable {
 				t.Errorf("%s, gated %t: it waits for %v", name, gated, d.Wait)
 			}
 			if has := d.Pod != nil && d.Pod.Metadata.Labels[stowage.SeatLabel] != ""; has != seat || (d.Pool != nil) != seat {

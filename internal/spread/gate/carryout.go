@@ -20,20 +20,20 @@ const (
 	gone                      // it waits no more
 )
 
-// hopelessFor is how long a pod waits about which nobody can decide as things are, or whose seat the API server refuses.
-const hopelessFor = time.Minute
+// undecidableFor is how long a pod waits about which nobody can decide as things are, or whose seat the API server refuses.
+const undecidableFor = time.Minute
 
 // patchTimeout bounds one patch.
 const patchTimeout = 5 * time.Second
 
 // Why a try left a pod at the gate, and what became of one that left it. They are metric labels.
 const (
-	leftUndecided = "undecided" // nobody could decide now
-	leftHopeless  = "hopeless"  // nobody can decide as things are
-	leftLate      = "late"      // the claim was too old to be used
-	leftConflict  = "conflict"  // the pod had changed or was gone
-	leftRefused   = "refused"   // the API server refused the patch
-	leftFailed    = "failed"    // the patch may have been applied or not
+	leftUndecided   = "undecided"   // nobody could decide now
+	leftUndecidable = "undecidable" // nobody can decide as things are
+	leftLate        = "late"        // the claim was too old to be used
+	leftConflict    = "conflict"    // the pod had changed or was gone
+	leftRefused     = "refused"     // the API server refused the patch
+	leftFailed      = "failed"      // the patch may have been applied or not
 
 	openedSeated   = "seated"
 	openedNothing  = "nothing"
@@ -43,17 +43,17 @@ const (
 // carryOut writes what was decided about a pod.
 func (r *run) carryOut(ctx context.Context, d *decision) {
 	for _, e := range d.events {
-		if d.hopeless.IsZero() && r.events.Allow(d.namespace, r.Clock.Now()) { // it was not said yet
+		if d.undecidable.IsZero() && r.events.Allow(d.namespace, r.Clock.Now()) { // it was not said yet
 			r.Events.WarnRelated(d.about(), e.Related, e.Reason, events.Admit, e.Note)
 		}
 	}
 	switch d.verdict {
 	case undecided:
 		r.left(d, leftUndecided, waitsLater)
-	case hopeless:
+	case undecidable:
 		r.giveBack(d)
-		if !r.endsHope(d) {
-			r.left(d, leftHopeless, waitsAgain)
+		if !r.waitsTooLong(d) {
+			r.left(d, leftUndecidable, waitsAgain)
 			return
 		}
 		r.letThrough(ctx, d)
@@ -68,13 +68,13 @@ func (r *run) carryOut(ctx context.Context, d *decision) {
 	}
 }
 
-// endsHope reports whether a pod has been hopeless for so long that it waits no more.
-func (r *run) endsHope(d *decision) bool {
+// waitsTooLong reports whether a pod has been undecidable for so long that it waits no more.
+func (r *run) waitsTooLong(d *decision) bool {
 	now := r.Clock.Now()
-	if d.hopeless.IsZero() {
-		d.hopeless = now
+	if d.undecidable.IsZero() {
+		d.undecidable = now
 	}
-	return now.Sub(d.hopeless) >= hopelessFor
+	return now.Sub(d.undecidable) >= undecidableFor
 }
 
 // letThrough removes the gate from a pod that nobody could seat.
@@ -123,7 +123,7 @@ func (r *run) patch(ctx context.Context, d *decision, after *podpatch.Pod) bool 
 	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
 		r.giveBack(d)
 		d.why = err
-		if r.endsHope(d) && d.verdict == seated {
+		if r.waitsTooLong(d) && d.verdict == seated {
 			r.letThrough(ctx, d)
 			return false
 		}
@@ -140,7 +140,7 @@ func (r *run) patch(ctx context.Context, d *decision, after *podpatch.Pod) bool 
 func (r *run) opened(d *decision, result string) {
 	d.outcome = gone
 	r.Metrics.opened.WithLabelValues(result).Inc()
-	r.waiting.went(d.waiting)
+	r.waiting.written(d.waiting)
 	if log := r.Log.V(1); log.Enabled() {
 		log.Info("gate removed", "namespace", d.namespace, "pod", d.name, "result", result)
 	}
@@ -149,7 +149,7 @@ func (r *run) opened(d *decision, result string) {
 // left notes that a pod still waits.
 func (r *run) left(d *decision, reason string, o outcome) {
 	if d.outcome = o; o == waitsLater {
-		d.hopeless = time.Time{}
+		d.undecidable = time.Time{}
 	}
 	r.Metrics.left.WithLabelValues(reason).Inc()
 	if d.why != nil && r.logs.Allow(d.namespace, r.Clock.Now()) {

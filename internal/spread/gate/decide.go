@@ -29,10 +29,10 @@ import (
 type verdict int
 
 const (
-	undecided verdict = iota // nobody can decide now
-	hopeless                 // nobody can decide as things are
-	free                     // there is nothing to decide
-	seated                   // it gets a seat
+	undecided   verdict = iota // nobody can decide now
+	undecidable                // nobody can decide as things are
+	free                       // there is nothing to decide
+	seated                     // it gets a seat
 )
 
 // decision is what was decided about a pod.
@@ -40,7 +40,7 @@ type decision struct {
 	*waiting
 	pod     *corev1.Pod // as it was read
 	verdict verdict
-	why     error         // of undecided and hopeless
+	why     error         // of undecided and undecidable
 	after   *podpatch.Pod // of free and seated: what the pod becomes
 	events  []feature.Event
 
@@ -91,7 +91,7 @@ func (r *run) decide(ctx context.Context, d *decision) {
 		return
 	}
 	if err := view.CheckItems(); err != nil {
-		d.verdict, d.why = hopeless, err
+		d.verdict, d.why = undecidable, err
 		return
 	}
 	scope, err := r.Scope.Of(ctx, d.namespace, view)
@@ -118,12 +118,12 @@ func (r *run) decide(ctx context.Context, d *decision) {
 	case err != nil:
 		d.verdict, d.why = undecided, err
 	case errors.Is(decided.Wait, feature.ErrUndecidable):
-		d.verdict, d.why = hopeless, decided.Wait
+		d.verdict, d.why = undecidable, decided.Wait
 	case decided.Wait != nil:
 		d.verdict, d.why = undecided, decided.Wait
 	case decided.Pod == nil:
 	case podpatch.FreeAnnotations(decided.Pod.Metadata.Annotations) < 0:
-		d.verdict, d.why = hopeless, errors.New("with a seat, its annotations would be too large")
+		d.verdict, d.why = undecidable, errors.New("with a seat, its annotations would be too large")
 	default:
 		d.after = decided.Pod
 		if decided.Pool != nil {

@@ -21,7 +21,7 @@ type Metrics struct {
 func NewMetrics(set *metrics.Set, clock clock.PassiveClock) *Metrics {
 	m := &Metrics{
 		opened: set.CounterVec("stowage_gates_removed_total", "Pods from which the leader removed the scheduling gate, by result: seated, nothing, or unseated. With nothing, there was nothing to decide. An unseated pod has no seat, because nobody could decide for a minute.", "result"),
-		left:   set.CounterVec("stowage_gates_left_total", "Tries that left a pod at the scheduling gate, by reason: undecided, hopeless, late, conflict, refused or failed. Undecided means that the API, a SeatLedger or a cache was not there. Hopeless means an invalid strategy, or an owner that is gone. Late means that the claim was too old, conflict that the pod had changed. The API server refused a patch, or did not answer.", "reason"),
+		left:   set.CounterVec("stowage_gates_left_total", "Tries that left a pod at the scheduling gate, by reason: undecided, undecidable, late, conflict, refused or failed. Undecided means that the API, a SeatLedger or a cache was not there. Undecidable means an invalid strategy, or an owner that is gone. Late means that the claim was too old, conflict that the pod had changed. The API server refused a patch, or did not answer.", "reason"),
 	}
 	set.GaugeFunc("stowage_gated_pods", "Pods that wait at the scheduling gate stowage.dev/seat. Only the leader counts them.", func() float64 {
 		n, _ := m.state()

@@ -35,9 +35,9 @@ type waiting struct {
 	uid, owner      types.UID // the owner is "" of a pod without a controller
 	created         int64     // seconds since 1970
 
-	// hopeless is since when nobody could decide about the pod as things were, or the API server refused its seat. It is zero
+	// undecidable is since when nobody could decide about the pod as things were, or the API server refused its seat. It is zero
 	// otherwise. Only who has taken the pod from the queue uses it.
-	hopeless time.Time
+	undecidable time.Time
 	// beyond is since when its owner asks for no more pods than have seats, or zero.
 	beyond time.Time
 
@@ -269,7 +269,7 @@ func (q *queue) later(now time.Time, pods []*waiting) {
 	o.tries++
 }
 
-// again gives back a pod that is to be tried again after [retryEvery]. One that has been hopeless for long, because the API server refuses
+// again gives back a pod that is to be tried again after [retryEvery]. One that has been undecidable for long, because the API server refuses
 // to let it through, is tried after [rareRetry].
 func (q *queue) again(now time.Time, w *waiting) {
 	q.mu.Lock()
@@ -277,15 +277,15 @@ func (q *queue) again(now time.Time, w *waiting) {
 	o := q.ownerOf(w)
 	if len(o.tried) == 0 {
 		o.retry = now.Add(retryEvery)
-		if !w.hopeless.IsZero() && now.Sub(w.hopeless) > 2*hopelessFor {
+		if !w.undecidable.IsZero() && now.Sub(w.undecidable) > 2*undecidableFor {
 			o.retry = now.Add(rareRetry)
 		}
 	}
 	o.tried = append(o.tried, w)
 }
 
-// went notes that a pod of an owner was decided about and written.
-func (q *queue) went(w *waiting) {
+// written notes that a pod of an owner was decided about and written.
+func (q *queue) written(w *waiting) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.ownerOf(w).tries = 0

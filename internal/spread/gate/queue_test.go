@@ -62,7 +62,7 @@ func TestTurns(t *testing.T) {
 		t.Error("a pod that was taken was put a second time")
 	}
 
-	// What nobody can decide about comes after a while, and what is hopeless after a longer one.
+	// What nobody can decide about comes after a while, and what is undecidable after a longer one.
 	q.again(now, a[0])
 	q.drop("a1")
 	q.later(now, a[2:])
@@ -72,11 +72,11 @@ func TestTurns(t *testing.T) {
 	q.later(now, expect("tried soon", "a2"))
 	expect("later the second time", "in 500ms")
 	now = now.Add(500 * time.Millisecond)
-	q.went(expect("again", "a2")[0])
+	q.written(expect("again", "a2")[0])
 	q.drop("a2")
-	expect("the hopeless one", "in 4.25s")
+	expect("the undecidable one", "in 4.25s")
 	now = now.Add(4250 * time.Millisecond)
-	expect("the hopeless one", "a0")
+	expect("the undecidable one", "a0")
 	q.drop("a0")
 	for n := range strings.FieldsSeq(first) {
 		q.drop(types.UID(n))
@@ -88,7 +88,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// Pods of which a new list does not tell are gone, and those that wait longest are known.
+// Pods that are missing in a new list are gone. The queue knows the oldest of the others.
 func TestKeep(t *testing.T) {
 	q := newQueue()
 	put(q, "a", "a1", "a2", "a3")
