@@ -62,6 +62,7 @@ type Strategy struct {
 	baseLen  int64
 	segments []segment
 	short    *shortage // seats that are left out, or nil
+	domains  *Across   // over which each pool is divided, or nil
 
 	fingerprint Fingerprint
 }
@@ -128,7 +129,7 @@ func (s *Strategy) shared(change func(i int, p *Pool)) *Strategy {
 			pools[i].Weight = pools[i].Overflow
 		}
 	}
-	return newStrategy(pools, s.tie)
+	return newStrategy(pools, s.tie).across(s.domains)
 }
 
 func validate(pools []Pool) error {
@@ -197,14 +198,15 @@ func (s *Strategy) Pool(i int) Pool { return s.pools[i] }
 // PoolKey returns the [Pool.Key] of a pool by its index.
 func (s *Strategy) PoolKey(i int) string { return s.pools[i].Key() }
 
-// HasNode reports whether a node with these labels belongs to a pool: it has all of the pool's labels.
+// HasNode reports whether a node with these labels belongs to a pool. It has all of the pool's labels, and is in one of the
+// domains.
 func (s *Strategy) HasNode(pool int, node map[string]string) bool {
 	for key, value := range s.pools[pool].Labels {
 		if has, ok := node[key]; !ok || has != value {
 			return false
 		}
 	}
-	return true
+	return s.domains == nil || s.DomainOfNode(node) >= 0
 }
 
 // PoolOfNode returns the first pool that a node with these labels belongs to, or -1.
@@ -377,4 +379,13 @@ func (s *Strategy) Admit(held Held) (Seat, error) {
 		return s.short.full.Next(held)
 	}
 	return seat, err
+}
+
+// Repeats returns from which rank on the sequence repeats itself, counted from 0, and after how many seats. The period is 0 if it
+// ends there. It is meant for a strategy without seats that are left out.
+func (s *Strategy) Repeats() (start, period int64) {
+	if n := len(s.segments); n > 0 && s.segments[n-1].end == math.MaxInt64 {
+		return s.segments[n-1].start, s.segments[n-1].period()
+	}
+	return s.Capacity(), 0
 }

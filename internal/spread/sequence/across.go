@@ -1,0 +1,123 @@
+package sequence
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Across is the domains, such as zones, over which the pods of each pool are divided. Package domain divides them. It does not
+// change.
+type Across struct {
+	Key     string // of the node label whose value names a node's domain
+	Domains []Domain
+}
+
+// Domain is one of the domains.
+type Domain struct {
+	Value  string
+	Weight int64 // its share of each pool, relative to the other domains
+}
+
+// MaxDomains is how many domains there are at most.
+const MaxDomains = 16
+
+// Index returns the index of a domain, or -1.
+func (a *Across) Index(value string) int {
+	return slices.IndexFunc(a.Domains, func(d Domain) bool { return d.Value == value })
+}
+
+// Weights returns the weights of the domains.
+func (a *Across) Weights() []int64 {
+	out := make([]int64, len(a.Domains))
+	for i, d := range a.Domains {
+		out[i] = d.Weight
+	}
+	return out
+}
+
+// WithDomains returns the strategy whose pools are divided over domains. The sequence is the same. The error names what is wrong.
+func (s *Strategy) WithDomains(a Across) (*Strategy, error) {
+	var errs []error
+	if msgs := validation.IsQualifiedName(a.Key); len(msgs) > 0 {
+		errs = append(errs, fmt.Errorf("the topology key is %q: %s", a.Key, msgs[0]))
+	}
+	if len(a.Domains) == 0 || len(a.Domains) > MaxDomains {
+		errs = append(errs, fmt.Errorf("there are %d domains; there must be 1 to %d", len(a.Domains), MaxDomains))
+	}
+	for i, d := range a.Domains {
+		if msgs := validation.IsValidLabelValue(d.Value); len(msgs) > 0 || d.Value == "" {
+			errs = append(errs, fmt.Errorf("domain %d is %q, which is no value of label %s", i+1, d.Value, a.Key))
+		}
+		if a.Index(d.Value) < i {
+			errs = append(errs, fmt.Errorf("domain %d is %q, as an earlier one is", i+1, d.Value))
+		}
+		if d.Weight < 1 || d.Weight > MaxDomainWeight {
+			errs = append(errs, fmt.Errorf("domain %d: weight is %d; it must be 1 to %d", i+1, d.Weight, MaxDomainWeight))
+		}
+	}
+	for i := range s.pools {
+		if _, ok := s.pools[i].Labels[a.Key]; ok {
+			errs = append(errs, fmt.Errorf("pool %d has the label %s, by which each pool is to be divided", i+1, a.Key))
+		}
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return s.across(&a), nil
+}
+
+// MaxDomainWeight is the largest weight of a domain.
+const MaxDomainWeight = 100
+
+// across returns the strategy with domains, or with none.
+func (s *Strategy) across(a *Across) *Strategy {
+	if a == nil {
+		return s
+	}
+	out := *s
+	out.domains = a
+	d := newDigest()
+	d.Write(s.fingerprint[:])
+	d.text(a.Key)
+	for _, domain := range a.Domains {
+		d.text(domain.Value)
+		d.number(domain.Weight)
+	}
+	out.fingerprint = d.fingerprint()
+	return &out
+}
+
+// Across returns the domains of the pools, or nil if the pools are not divided.
+func (s *Strategy) Across() *Across { return s.domains }
+
+// NodeSelector returns what selects the nodes of a pool, or of one of its domains. The domain is -1 for all of them.
+func (s *Strategy) NodeSelector(pool, domain int) map[string]string {
+	if s.domains == nil || domain < 0 {
+		return s.pools[pool].Labels
+	}
+	out := maps.Clone(s.pools[pool].Labels)
+	out[s.domains.Key] = s.domains.Domains[domain].Value
+	return out
+}
+
+// DomainOfNode returns the domain that a node with these labels is in, or -1.
+func (s *Strategy) DomainOfNode(node map[string]string) int {
+	if s.domains == nil {
+		return -1
+	}
+	return s.domains.Index(node[s.domains.Key])
+}
+
+// Keys returns the keys of the labels by which a pool's nodes are selected, in order.
+func (s *Strategy) Keys(pool int) []string {
+	keys := slices.Collect(maps.Keys(s.pools[pool].Labels))
+	if s.domains != nil {
+		keys = append(keys, s.domains.Key)
+	}
+	slices.Sort(keys)
+	return keys
+}
