@@ -114,7 +114,7 @@ func TestAllows(t *testing.T) {
 				p.Spec.NodeSelector["zone"] = tc.zone
 			}
 			before := maps.Clone(p.Spec.NodeSelector)
-			if got := Allows(tc.node, placement.Successor(&p, s, tc.pool, tc.tolerations, false)); got != tc.want {
+			if got := Allows(tc.node, placement.Successor(&p, s, tc.pool, -1, tc.tolerations, false)); got != tc.want {
 				t.Errorf("allowed: %v", got)
 			}
 			if !maps.Equal(before, p.Spec.NodeSelector) {

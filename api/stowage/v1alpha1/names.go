@@ -93,6 +93,8 @@ const (
 	PoolLabel = "stowage.dev/pool"
 	// SeatLabel is the pod's ordinal in the pool, from 1.
 	SeatLabel = "stowage.dev/seat"
+	// DomainLabel is the domain of the pod's seat, such as a zone, where the strategy divides pools over domains.
+	DomainLabel = "stowage.dev/domain"
 	// ClaimAnnotation proves that Stowage gave the pod its seat.
 	ClaimAnnotation = "stowage.dev/claim"
 	// MutatedByKey is an annotation and a label that mark the pods of a PodDistributor's target.

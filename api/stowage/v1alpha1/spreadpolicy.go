@@ -65,6 +65,8 @@ type ClusterSpreadPolicySpec struct {
 }
 
 // SpreadPolicySpec says which workloads, and how their pods are divided.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.across) || self.pools.all(p, !(self.across.topologyKey in p.nodeSelector))",message="across.topologyKey is a key of a pool's nodeSelector; a pool is divided over domains by a label that its nodeSelector does not have"
 type SpreadPolicySpec struct {
 	// Mode is Audit, which counts what Enforce would do and changes nothing, or Enforce. A policy in Audit never wins over another
 	// one.
@@ -102,6 +104,12 @@ type SpreadPolicySpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(p, self.exists_one(q, q.name == p.name))",message="two pools have the same name"
 	// +kubebuilder:validation:XValidation:rule="self.all(p, p.weight == 0 || !has(p.spill) || !has(p.spill.maxSpill)) || self.filter(p, p.weight > 0).size() >= 2",message="spill.maxSpill needs another pool with a weight; give one a weight from 1 to 100, or remove maxSpill"
 	Pools []PolicyPool `json:"pools"`
+
+	// Across divides the pods of each pool evenly, or by weight, over domains such as zones. The division over the pools stays as it
+	// is without it.
+	//
+	// +optional
+	Across *versprei.Across `json:"across,omitempty"`
 
 	// Enforcement says whether a pod may run outside its pool: Required makes it wait for room there, Preferred lets it go
 	// elsewhere. Without it, a policy has Required.

@@ -30,6 +30,8 @@ type PodDistributor struct {
 }
 
 // PodDistributorSpec says which workload, and how its pods are divided.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.across) || self.distribution.all(p, !(self.across.topologyKey in p.nodeLabel))",message="across.topologyKey is a key of a pool's nodeLabel; a pool is divided over domains by a label that its nodeLabel does not have"
 type PodDistributorSpec struct {
 	// Distribution is the node pools. Bases are filled first, in this order; the
 	// other pods are divided by weight.
@@ -42,6 +44,12 @@ type PodDistributorSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(p, !has(p.name) || self.exists_one(q, has(q.name) && q.name == p.name))",message="two pools have the same name"
 	// +kubebuilder:validation:XValidation:rule="self.all(p, p.weight == 0 || !has(p.spill) || !has(p.spill.maxSpill)) || self.filter(p, p.weight > 0).size() >= 2",message="spill.maxSpill needs another pool with a weight; give one a weight from 1 to 100, or remove maxSpill"
 	Distribution []Pool `json:"distribution"`
+
+	// Across divides the pods of each pool evenly, or by weight, over domains such as zones. The division over the pools stays as it
+	// is without it.
+	//
+	// +optional
+	Across *Across `json:"across,omitempty"`
 
 	// Target is the workload whose pods are divided.
 	Target Target `json:"target"`
@@ -129,6 +137,41 @@ type Pool struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Tolerations []Toleration `json:"tolerations,omitempty"`
+}
+
+// Across divides the pods of each pool over domains, such as zones.
+//
+// +kubebuilder:validation:XValidation:rule="self.domains.all(d, self.domains.exists_one(e, e.value == d.value))",message="two domains have the same value"
+type Across struct {
+	// TopologyKey is the key of the node label whose value names the domain of a node.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=317
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
+	TopologyKey string `json:"topologyKey"`
+
+	// Domains are the domains. A node without one of these values is in no pool.
+	//
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	Domains []Domain `json:"domains"`
+}
+
+// Domain is a domain and its part of a pool's pods.
+type Domain struct {
+	// Value is the value of the node label, such as eu-west-1a.
+	//
+	// +kubebuilder:validation:MinLength=1
+	Value LabelValue `json:"value"`
+
+	// Weight is the domain's share of the pods of each pool, relative to the other domains.
+	//
+	// +optional
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100
+	Weight int32 `json:"weight,omitempty"`
 }
 
 // Toleration is what pods of a pool tolerate, as in a pod's spec.

@@ -134,8 +134,8 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 	a.seat.Tolerations = p.TolerationsOf(a.seat.Pool)
 	a.seat.Apply(a.pod)
 	pool := p.Strategy.Pool(a.seat.Pool)
-	d.Pool = &feature.Pool{Name: pool.Name, Labels: pool.Labels}
-	d.Summary = fmt.Sprintf("seat %d of pool %s (%s)", a.seat.Ordinal, pool.Name, labels.Set(pool.Labels))
+	d.Pool = &feature.Pool{Name: pool.Name, Labels: a.seat.NodeLabels()}
+	d.Summary = fmt.Sprintf("seat %d of pool %s (%s)", a.seat.Ordinal, pool.Name, labels.Set(d.Pool.Labels))
 	return d, nil
 }
 
@@ -155,7 +155,7 @@ func (a *assignment) ownLabels(kept bool) map[string]string {
 	if !kept {
 		return nil
 	}
-	return a.policy.Strategy.Pool(a.seat.Pool).Labels
+	return a.seat.NodeLabels()
 }
 
 func (a *assignment) holder() ledger.Holder {
@@ -170,6 +170,7 @@ func (f *Feature) keep(ctx context.Context, a *assignment, dryRun bool) (bool, e
 	_, hasSeat := m.Labels[stowage.SeatLabel]
 	_, hasClaim := m.Annotations[stowage.ClaimAnnotation]
 	if !hasPool && !hasSeat && !hasClaim {
+		delete(m.Labels, stowage.DomainLabel)
 		return false, nil
 	}
 	if !hasPool && !hasSeat {
@@ -183,8 +184,10 @@ func (f *Feature) keep(ctx context.Context, a *assignment, dryRun bool) (bool, e
 	carried, genuine := ledger.Read(f.Key, a.owner.Namespace, a.owner.UID, m.Labels, m.Annotations)
 	pool, known := a.policy.Pool(carried.Pool)
 	other := carried.Source != a.policy.From // the policy has changed since
+	domain, knownDomain := a.policy.DomainIndex(carried.Domain)
+	known = known && knownDomain
 	if genuine && (known || other) {
-		a.seat.Seat, a.seat.CostRank = sequence.Seat{Pool: pool, Ordinal: carried.Ordinal}, ledger.CostRank(carried.ID)
+		a.seat.Seat, a.seat.Domain, a.seat.CostRank = sequence.Seat{Pool: pool, Ordinal: carried.Ordinal}, domain, ledger.CostRank(carried.ID)
 		var err error
 		switch carried.Origin {
 		case ledger.OriginDryRun:
@@ -267,7 +270,9 @@ func (f *Feature) assign(ctx context.Context, a *assignment, req feature.Request
 		}
 	}
 	pool, _ := a.policy.Pool(seat.Pool)
-	a.seat.Seat = sequence.Seat{Pool: pool, Ordinal: seat.Ordinal}
+	a.seat.Seat, a.seat.CostRank = sequence.Seat{Pool: pool, Ordinal: seat.Ordinal}, ledger.CostRank(id)
+	a.seat.Domain = a.policy.DomainOf(a.seat.Seat)
+	seat.Domain = a.policy.DomainName(a.seat.Domain)
 	a.seat.Claim = f.Key.Sign(origin, ledger.WithSource(id, seat.Pool, a.policy.From), a.holder(), seat)
 	return nil
 }

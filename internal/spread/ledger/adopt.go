@@ -86,5 +86,5 @@ func (b *Book) drop(c *claim) {
 
 func (b *Book) uncount(c *claim) {
 	c.counted = false
-	b.release(c.Seat)
+	b.release(c.Seat, c.ID)
 }

@@ -80,7 +80,7 @@ func (b *Book) wakeAt(t time.Duration) { b.wake = min(b.wake, t) }
 func (b *Book) PodSeen(now time.Duration, uid string, p Pod) {
 	old, had := b.pods[uid]
 	if had && old.Active {
-		b.release(old.Seat)
+		b.release(old.Seat, old.ID)
 	}
 	if had && old.ID != p.ID {
 		b.forget(now, old.ID)
@@ -90,7 +90,7 @@ func (b *Book) PodSeen(now time.Duration, uid string, p Pod) {
 		b.endedAt = now
 	}
 	if p.Active {
-		b.take(p.Seat)
+		b.take(p.Seat, p.ID)
 	}
 	if p.ID == "" {
 		return
@@ -114,7 +114,7 @@ func (b *Book) PodGone(now time.Duration, uid string) {
 		return
 	}
 	if old.Active {
-		b.release(old.Seat)
+		b.release(old.Seat, old.ID)
 		b.endedAt = now
 	}
 	delete(b.pods, uid)

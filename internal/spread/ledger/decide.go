@@ -149,14 +149,18 @@ func (b *Book) claim(now time.Duration, s *sequence.Strategy, writeCost bool) (*
 	if err != nil {
 		return nil, err
 	}
-	id := b.newID()
-	if rank, ok := s.Rank(seat); ok && writeCost {
+	id, stands := b.newID(), seat
+	stands.Ordinal = held{b, s}.freePosition(seat.Pool, seat.Ordinal)
+	if rank, ok := s.Rank(stands); ok && writeCost {
 		id = WithCostRank(id, rank)
+	}
+	if stands != seat {
+		id = WithPosition(id, stands.Ordinal)
 	}
 	c := &claim{Claim: Claim{Seat: Seat{Pool: s.PoolKey(seat.Pool), Ordinal: seat.Ordinal}, ID: id}, firstSeen: now, own: true, counted: true}
 	b.claims = append(b.claims, c)
 	b.byID[c.ID] = c
-	b.take(c.Seat)
+	b.take(c.Seat, c.ID)
 	return c, nil
 }
 
@@ -186,7 +190,7 @@ func (b *Book) refresh(now time.Duration) {
 		switch {
 		case counts && !c.counted:
 			c.counted = true
-			b.take(c.Seat)
+			b.take(c.Seat, c.ID)
 		case !counts && c.counted:
 			b.uncount(c)
 		}

@@ -185,7 +185,7 @@ func TestFullPools(t *testing.T) {
 	}
 	b := beforeBurst()
 	b.strategy = s
-	for _, seat := range []Seat{{"0", 1}, {"0", 2}, {"1", 1}, {"1", 2}} {
+	for _, seat := range []Seat{{Pool: "0", Ordinal: 1}, {Pool: "0", Ordinal: 2}, {Pool: "1", Ordinal: 1}, {Pool: "1", Ordinal: 2}} {
 		b.PodSeen(b.now, seat.Pool+string(rune('0'+seat.Ordinal)), Pod{Seat: seat, Active: true, Version: 1})
 	}
 
@@ -196,14 +196,14 @@ func TestFullPools(t *testing.T) {
 	}
 	b.PodGone(b.now, "12")
 	answers := b.run(&six, time.Second)
-	if len(answers) != 1 || answers[0].Result.Seat != (Seat{"1", 2}) || !answers[0].Result.Written {
+	if len(answers) != 1 || answers[0].Result.Seat != (Seat{Pool: "1", Ordinal: 2}) || !answers[0].Result.Written {
 		t.Fatalf("the answers are %+v, want the seat of the pod that is gone", answers)
 	}
 
 	// 2. That pod was never created, and its owner creates another.
 	b.request(1)
 	answers = b.run(&six, 4*time.Second)
-	if len(answers) != 1 || answers[0].Result.Seat != (Seat{"1", 2}) {
+	if len(answers) != 1 || answers[0].Result.Seat != (Seat{Pool: "1", Ordinal: 2}) {
 		t.Fatalf("the answers are %+v, want the seat of the pod that was never created", answers)
 	}
 	b.PodSeen(b.now, "new", Pod{Seat: answers[0].Result.Seat, ID: answers[0].Result.ID, Active: true, Version: 2})

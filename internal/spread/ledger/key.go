@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -53,8 +54,8 @@ func NewID() string {
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// rankMark separates the two parts of a claim's id: what makes it unique, and the rank for which Stowage
-// wrote the pod's deletion cost.
+// rankMark separates the parts of a claim's id. They are what makes it unique, the rank for which Stowage wrote the pod's deletion cost,
+// and the pod's position.
 const rankMark = "~"
 
 // WithCostRank returns a claim's id that also says for which rank Stowage writes the pod's deletion cost.
@@ -64,13 +65,39 @@ func WithCostRank(id string, rank int64) string {
 }
 
 // CostRank returns the rank for which Stowage wrote the deletion cost of a claim's pod, or 0 if the id names none.
-func CostRank(id string) int64 {
-	_, text, _ := strings.Cut(id, rankMark)
-	rank, err := strconv.ParseInt(text, 10, 64)
+func CostRank(id string) int64 { return numberIn(id, 1) }
+
+// WithPosition returns a claim's id that also says which position the pod has. The position is the pod's place, from 1, among the
+// pods of its pool in the order of their ordinals. It differs from the ordinal where the pods of a pool leave out some ordinals, so that
+// each is in its own domain. Then the deletion cost follows the position.
+//
+// With the position 0, the id names none.
+func WithPosition(id string, position int64) string {
+	id, rest, marked := strings.Cut(id, rankMark)
+	rank, _, _ := strings.Cut(rest, rankMark)
+	switch {
+	case position == 0 && !marked:
+		return id
+	case position == 0:
+		return id + rankMark + rank
+	}
+	return id + rankMark + cmp.Or(rank, "0") + rankMark + strconv.FormatInt(position, 10)
+}
+
+// Position returns the position of a claim's pod: see [WithPosition]. It is 0 if the id names none; then it is the ordinal.
+func Position(id string) int64 { return numberIn(id, 2) }
+
+// numberIn returns a number of an id, or 0 if it has none.
+func numberIn(id string, part int) int64 {
+	for range part {
+		_, id, _ = strings.Cut(id, rankMark)
+	}
+	text, _, _ := strings.Cut(id, rankMark)
+	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
 		return 0
 	}
-	return rank
+	return n
 }
 
 // Source is the policy that a seat comes from. It is empty for a seat by a PodDistributor or by annotations.
@@ -181,6 +208,7 @@ func (k Key) mac(origin Origin, id string, h Holder, s Seat) string {
 		buf = append(buf, part...)
 	}
 	buf = binary.AppendVarint(buf, s.Ordinal)
+	buf = append(buf, s.Domain...) // the rest, so that a seat without a domain has the proof that it always had
 	m.Write(buf)
 	return base64.RawURLEncoding.EncodeToString(m.Sum(nil)[:16])
 }

@@ -18,7 +18,7 @@ var testOwner = Owner{APIVersion: "apps/v1", Kind: "ReplicaSet", Namespace: "ns"
 
 func TestKey(t *testing.T) {
 	key, other := NewKey(), NewKey()
-	h, s := Holder{"ns", "owner"}, Seat{"spot", 7}
+	h, s := Holder{"ns", "owner"}, Seat{Pool: "spot", Ordinal: 7}
 	text := key.Sign(OriginClaimed, "id", h, s)
 	if origin, id, ok := key.Verify(text, h, s); origin != OriginClaimed || id != "id" || !ok {
 		t.Errorf("%q is %c, %s, %t", text, origin, id, ok)
@@ -30,8 +30,9 @@ func TestKey(t *testing.T) {
 		"another key":       func() bool { _, _, ok := other.Verify(text, h, s); return ok }(),
 		"another namespace": func() bool { _, _, ok := key.Verify(text, Holder{"ns2", "owner"}, s); return ok }(),
 		"another owner":     func() bool { _, _, ok := key.Verify(text, Holder{"ns", "owner2"}, s); return ok }(),
-		"another ordinal":   func() bool { _, _, ok := key.Verify(text, h, Seat{"spot", 8}); return ok }(),
-		"another pool":      func() bool { _, _, ok := key.Verify(text, h, Seat{"spo", 7}); return ok }(),
+		"another ordinal":   func() bool { _, _, ok := key.Verify(text, h, Seat{Pool: "spot", Ordinal: 8}); return ok }(),
+		"another domain":    func() bool { _, _, ok := key.Verify(text, h, Seat{Pool: "spot", Ordinal: 7, Domain: "a"}); return ok }(),
+		"another pool":      func() bool { _, _, ok := key.Verify(text, h, Seat{Pool: "spo", Ordinal: 7}); return ok }(),
 		"another origin":    func() bool { _, _, ok := key.Verify("o"+text[1:], h, s); return ok }(),
 		"another id":        func() bool { _, _, ok := key.Verify(strings.Replace(text, "id", "di", 1), h, s); return ok }(),
 		"parts that run into each other": func() bool {
@@ -48,12 +49,12 @@ func TestKey(t *testing.T) {
 }
 
 func TestSeatLedgerText(t *testing.T) {
-	o := Object{Writer: "w", Version: 7, Claims: []Claim{{Seat: Seat{"0", 1}, ID: "abc"}, {Seat: Seat{"on-demand", 12}, ID: "x", Settled: 99}, {Seat: Seat{"0", 2}, ID: "y", Ahead: true}}}
+	o := Object{Writer: "w", Version: 7, Claims: []Claim{{Seat: Seat{Pool: "0", Ordinal: 1}, ID: "abc"}, {Seat: Seat{Pool: "on-demand", Ordinal: 12}, ID: "x", Settled: 99}, {Seat: Seat{Pool: "0", Ordinal: 2}, ID: "y", Ahead: true}}}
 	sl := ToSeatLedger(testOwner, &o)
 	if diff := cmp.Diff([]string{"0/1 abc", "on-demand/12 x 99", "0/2 y ahead"}, sl.Claims); diff != "" {
 		t.Errorf("claims (-want +got):\n%s", diff)
 	}
-	if text := formatClaim(Claim{Seat: Seat{"0", 1}, ID: "a", Settled: 5, Ahead: true}); text != "0/1 a 5" {
+	if text := formatClaim(Claim{Seat: Seat{Pool: "0", Ordinal: 1}, ID: "a", Settled: 5, Ahead: true}); text != "0/1 a 5" {
 		t.Errorf("a settled claim is %q", text)
 	}
 	owner, back := FromSeatLedger(sl)
@@ -202,15 +203,15 @@ func TestReadCarried(t *testing.T) {
 		signed        Seat
 		ok            bool
 	}{
-		"the first seat":      {"spot", "1", Seat{"spot", 1}, true},
-		"a later one":         {"spot", "10", Seat{"spot", 10}, true},
-		"ordinal 0":           {"spot", "0", Seat{"spot", 0}, false},
-		"a negative ordinal":  {"spot", "-1", Seat{"spot", -1}, false},
-		"no number":           {"spot", "x", Seat{"spot", 0}, false},
-		"no ordinal":          {"spot", "", Seat{"spot", 0}, false},
-		"another ordinal":     {"spot", "2", Seat{"spot", 1}, false},
-		"a hexadecimal digit": {"spot", "a", Seat{"spot", 10}, false},
-		"no label":            {"spot", "-", Seat{"spot", 1}, false},
+		"the first seat":      {"spot", "1", Seat{Pool: "spot", Ordinal: 1}, true},
+		"a later one":         {"spot", "10", Seat{Pool: "spot", Ordinal: 10}, true},
+		"ordinal 0":           {"spot", "0", Seat{Pool: "spot", Ordinal: 0}, false},
+		"a negative ordinal":  {"spot", "-1", Seat{Pool: "spot", Ordinal: -1}, false},
+		"no number":           {"spot", "x", Seat{Pool: "spot", Ordinal: 0}, false},
+		"no ordinal":          {"spot", "", Seat{Pool: "spot", Ordinal: 0}, false},
+		"another ordinal":     {"spot", "2", Seat{Pool: "spot", Ordinal: 1}, false},
+		"a hexadecimal digit": {"spot", "a", Seat{Pool: "spot", Ordinal: 10}, false},
+		"no label":            {"spot", "-", Seat{Pool: "spot", Ordinal: 1}, false},
 	} {
 		labels := map[string]string{stowage.PoolLabel: tc.pool, stowage.SeatLabel: tc.ordinal}
 		if tc.ordinal == "-" {
@@ -230,7 +231,7 @@ func TestMemory(t *testing.T) {
 	ids := map[string]bool{}
 	for _, owner := range []Owner{testOwner, other} {
 		for n := int64(1); n <= 2; n++ {
-			want := Seat{"0", n}
+			want := Seat{Pool: "0", Ordinal: n}
 			peeked, err := m.Peek(owner, limited())
 			if err != nil || peeked != want {
 				t.Fatalf("peek: %v, %v, want %v", peeked, err, want)
@@ -258,7 +259,7 @@ func TestMemory(t *testing.T) {
 
 func TestUnshared(t *testing.T) {
 	got, err := Unshared(limited(), true)
-	if err != nil || got.Seat != (Seat{"0", 1}) || got.Written || CostRank(got.ID) != 1 {
+	if err != nil || got.Seat != (Seat{Pool: "0", Ordinal: 1}) || got.Written || CostRank(got.ID) != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -312,10 +313,10 @@ func TestStoredForms(t *testing.T) {
 	key := make(Key, KeySize)
 	pool := PolicyPool("spot", map[string]string{"type": "spot", "zone": "a"})
 	for name, tc := range map[string]struct{ got, want string }{
-		"a claim":         {key.Sign(OriginClaimed, "id", Holder{"ns", "uid"}, Seat{"spot", 7}), "cid.2oRvHsZUR64ymSFQDQWhEw"},
+		"a claim":         {key.Sign(OriginClaimed, "id", Holder{"ns", "uid"}, Seat{Pool: "spot", Ordinal: 7}), "cid.2oRvHsZUR64ymSFQDQWhEw"},
 		"a policy's pool": {pool, "spot@NKCxkoIh"},
 		"an id with both": {WithSource(WithCostRank("id", 12), pool, Source{"uid", 12}), "id~12!NKCxkoIh:uid:12"},
-		"a ledger's line": {formatClaim(Claim{Seat: Seat{"spot", 12}, ID: "id", Settled: 34}), "spot/12 id 34"},
+		"a ledger's line": {formatClaim(Claim{Seat: Seat{Pool: "spot", Ordinal: 12}, ID: "id", Settled: 34}), "spot/12 id 34"},
 	} {
 		if tc.got != tc.want {
 			t.Errorf("%s is %q, want %q", name, tc.got, tc.want)

@@ -28,7 +28,7 @@ func Read(key Key, namespace string, owner types.UID, labels, annotations map[st
 		return c, false
 	}
 	claim := annotations[stowage.ClaimAnnotation]
-	c.Seat = Seat{Pool: PoolOf(labels[stowage.PoolLabel], claim), Ordinal: ordinal}
+	c.Seat = Seat{Pool: PoolOf(labels[stowage.PoolLabel], claim), Ordinal: ordinal, Domain: labels[stowage.DomainLabel]}
 	c.Origin, c.ID, ok = key.Verify(claim, Holder{namespace, string(owner)}, c.Seat)
 	c.ID, _, c.Source = cutSource(c.ID)
 	return c, ok

@@ -100,13 +100,13 @@ func (w *world) plant(h *hook) {
 			for _, r := range b.queue {
 				if r.claim == nil {
 					c.end, c.Ahead, c.waiting, c.counted, r.claim = open, false, true, true, c
-					b.take(c.Seat)
+					b.take(c.Seat, c.ID)
 					break
 				}
 			}
 		case w.bug == countedTwice && a.used && !a.givenBack:
 			a.givenBack = true
-			b.take(c.Seat)
+			b.take(c.Seat, c.ID)
 		case c.ahead == nil:
 		case w.bug == usedLate && w.now < a.sent+3*time.Second:
 			c.ahead.sent, b.requestAt = w.now, w.now

@@ -800,7 +800,7 @@ func (w *world) takeOver(h *hook) {
 				c.ID = b.newID()
 				c.firstSeen, c.own, c.counted, c.waiting, c.place = w.now, true, true, true, unwritten
 				b.byID[c.ID] = c
-				b.take(c.Seat)
+				b.take(c.Seat, c.ID)
 				r.claim = c
 				b.unwritten = true
 				break

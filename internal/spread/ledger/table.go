@@ -1,6 +1,9 @@
 package ledger
 
 import (
+	"cmp"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
@@ -35,19 +38,38 @@ func (b *Book) Held(now time.Duration, pool string) int64 {
 	return 0
 }
 
-func (b *Book) take(s Seat) {
+// freePosition returns the lowest position of a pool that no pod has: see [WithPosition]. Ordinal is the one that a pod is about to get.
+func (h held) freePosition(pool int, ordinal int64) int64 {
+	if p := h.b.table[h.s.PoolKey(pool)]; p != nil && p.positions != nil {
+		return p.positions.lowestFree()
+	}
+	return ordinal
+}
+
+// take notes that a seat is held. The id is that of its claim.
+func (b *Book) take(s Seat, id string) {
 	p := b.table[s.Pool]
 	if p == nil {
 		p = &poolSeats{}
 		b.table[s.Pool] = p
 	}
+	position := cmp.Or(Position(id), s.Ordinal)
+	if p.positions == nil && position != s.Ordinal {
+		p.positions = p.clone()
+	}
+	if p.positions != nil {
+		p.positions.take(position)
+	}
 	p.take(s.Ordinal)
 	b.total++
 }
 
-func (b *Book) release(s Seat) {
+func (b *Book) release(s Seat, id string) {
 	p := b.table[s.Pool]
 	p.release(s.Ordinal)
+	if p.positions != nil {
+		p.positions.release(cmp.Or(Position(id), s.Ordinal))
+	}
 	b.total--
 	if p.count == 0 {
 		delete(b.table, s.Pool)
@@ -61,6 +83,12 @@ type poolSeats struct {
 	held  []uint32         // how many hold ordinal i+1
 	far   map[int64]uint32 // the same of ordinals far beyond the holders
 	low   int64            // no ordinal up to it is free
+	// positions is the same for positions. It is nil while they are the ordinals.
+	positions *poolSeats
+}
+
+func (p *poolSeats) clone() *poolSeats {
+	return &poolSeats{count: p.count, held: slices.Clone(p.held), far: maps.Clone(p.far), low: p.low}
 }
 
 func (p *poolSeats) take(ordinal int64) {

@@ -13,6 +13,8 @@ import (
 type Seat struct {
 	Pool    string // its [sequence.Pool.Key]
 	Ordinal int64  // from 1
+	// Domain is the domain of the pool, such as a zone, or empty. A book knows none: the domain follows from pool and ordinal.
+	Domain string
 }
 
 // Claim is a seat given to a pod that was not seen yet.

@@ -6,6 +6,7 @@
 package placement
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -29,7 +30,7 @@ func Pinned(pod *podpatch.Pod, s *sequence.Strategy, own map[string]string) (key
 	}
 	terms := pod.RequiredTerms()
 	for i := range s.Len() {
-		for _, key := range slices.Sorted(maps.Keys(s.Pool(i).Labels)) {
+		for _, key := range s.Keys(i) {
 			if v, ok := spec.NodeSelector[key]; ok {
 				if want, mine := own[key]; !mine || v != want {
 					return "node label " + key, true
@@ -86,7 +87,7 @@ func AsCreated(pod *podpatch.Pod, s *sequence.Strategy, templateNode string) *po
 	_, pooled := pod.Metadata.Labels[stowage.PoolLabel]
 	if claimed || pooled {
 		for i := range s.Len() {
-			for key := range s.Pool(i).Labels {
+			for _, key := range s.Keys(i) {
 				delete(created.Spec.NodeSelector, key)
 			}
 		}
@@ -94,9 +95,9 @@ func AsCreated(pod *podpatch.Pod, s *sequence.Strategy, templateNode string) *po
 	return created
 }
 
-// Successor returns the pod that the owner of a pod creates in its place, with a seat in one of the pools. A pod with
-// a seat in a former pool selects nodes by labels that the strategy does not have any more. Its selector is left out.
-func Successor(pod *corev1.Pod, s *sequence.Strategy, pool int, tolerations []corev1.Toleration, former bool) *corev1.Pod {
+// Successor returns the pod that the owner of a pod creates in its place, with a seat in one of the pools and domains. The domain is
+// -1 where it does not matter. A pod with a seat in a former pool selects nodes by labels that the strategy does not have any more. Its selector is left out.
+func Successor(pod *corev1.Pod, s *sequence.Strategy, pool, domain int, tolerations []corev1.Toleration, former bool) *corev1.Pod {
 	out := &corev1.Pod{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec}
 	out.Spec.NodeName = ""
 	out.Spec.NodeSelector = maps.Clone(pod.Spec.NodeSelector)
@@ -104,11 +105,11 @@ func Successor(pod *corev1.Pod, s *sequence.Strategy, pool int, tolerations []co
 		out.Spec.NodeSelector = map[string]string{}
 	}
 	for i := range s.Len() {
-		for key := range s.Pool(i).Labels {
+		for _, key := range s.Keys(i) {
 			delete(out.Spec.NodeSelector, key)
 		}
 	}
-	maps.Copy(out.Spec.NodeSelector, s.Pool(pool).Labels)
+	maps.Copy(out.Spec.NodeSelector, s.NodeSelector(pool, domain))
 	out.Spec.Tolerations = append(slices.Clone(pod.Spec.Tolerations), tolerations...)
 	return out
 }
@@ -117,9 +118,11 @@ func Successor(pod *corev1.Pod, s *sequence.Strategy, pool int, tolerations []co
 type Seat struct {
 	sequence.Seat
 	Strategy *sequence.Strategy
+	// Domain is the index of the seat's domain, where the strategy has domains.
+	Domain int
 	// Claim proves that the seat was given to this pod's owner.
 	Claim string
-	// CostRank is the rank for which an earlier pass wrote the pod's deletion cost, or 0.
+	// CostRank is the rank for which the claim says that the pod's deletion cost is written, or 0.
 	CostRank int64
 	// Rewrite is the rank whose deletion cost replaces the one that the pod has. If it is 0, only a pod without a cost gets
 	// one: that of the seat.
@@ -145,12 +148,17 @@ func (s *Seat) Apply(pod *podpatch.Pod) {
 	pool := s.Strategy.Pool(s.Pool)
 	pod.SetLabel(stowage.PoolLabel, pool.Name)
 	pod.SetLabel(stowage.SeatLabel, strconv.FormatInt(s.Ordinal, 10))
+	if across := s.Strategy.Across(); across != nil {
+		pod.SetLabel(stowage.DomainLabel, across.Domains[s.Domain].Value)
+	} else {
+		delete(pod.Metadata.Labels, stowage.DomainLabel)
+	}
 	pod.SetAnnotation(stowage.ClaimAnnotation, s.Claim)
 	if s.Rewrite > 0 {
 		pod.SetAnnotation(corev1.PodDeletionCost, sequence.DeletionCost(s.Rewrite))
 	} else if _, set := pod.Metadata.Annotations[corev1.PodDeletionCost]; !set && !s.OwnOrdinal {
-		if rank, ok := s.Strategy.Rank(s.Seat); ok {
-			pod.SetAnnotation(corev1.PodDeletionCost, sequence.DeletionCost(rank))
+		if rank, ok := s.Strategy.Rank(s.Seat); s.CostRank > 0 || ok {
+			pod.SetAnnotation(corev1.PodDeletionCost, sequence.DeletionCost(cmp.Or(s.CostRank, rank)))
 		}
 	}
 	if s.Exists {
@@ -165,25 +173,28 @@ func (s *Seat) Apply(pod *podpatch.Pod) {
 	}
 	if !s.Preferred {
 		// A node selector holds beside each of the terms of an affinity, which are alternatives.
-		for k, v := range pool.Labels {
+		for k, v := range s.NodeLabels() {
 			pod.SetNodeSelector(k, v)
 		}
 		return
 	}
-	term := corev1.PreferredSchedulingTerm{Weight: preferenceWeight}
-	for _, k := range slices.Sorted(maps.Keys(pool.Labels)) {
+	term, labels := corev1.PreferredSchedulingTerm{Weight: preferenceWeight}, s.NodeLabels()
+	for _, k := range slices.Sorted(maps.Keys(labels)) {
 		term.Preference.MatchExpressions = append(term.Preference.MatchExpressions,
-			corev1.NodeSelectorRequirement{Key: k, Operator: corev1.NodeSelectorOpIn, Values: []string{pool.Labels[k]}})
+			corev1.NodeSelectorRequirement{Key: k, Operator: corev1.NodeSelectorOpIn, Values: []string{labels[k]}})
 	}
 	pod.AddPreference(term)
 }
+
+// NodeLabels are the labels of the seat's nodes.
+func (s *Seat) NodeLabels() map[string]string { return s.Strategy.NodeSelector(s.Pool, s.Domain) }
 
 // Withdraw removes what holds a pod to a seat that Stowage gave and that is not the pod's any more. Somebody copied
 // it from another pod, or has chosen other nodes since, by the labels in keep. Tolerations and preferences hold it
 // nowhere, and stay.
 func (s *Seat) Withdraw(pod *podpatch.Pod, keep map[string]string) {
 	if !s.Preferred {
-		for k, v := range s.Strategy.Pool(s.Pool).Labels {
+		for k, v := range s.NodeLabels() {
 			if _, kept := keep[k]; !kept && pod.Spec.NodeSelector[k] == v {
 				delete(pod.Spec.NodeSelector, k)
 			}
@@ -220,5 +231,6 @@ func Strip(pod *podpatch.Pod) {
 	}
 	delete(pod.Metadata.Labels, stowage.PoolLabel)
 	delete(pod.Metadata.Labels, stowage.SeatLabel)
+	delete(pod.Metadata.Labels, stowage.DomainLabel)
 	delete(pod.Metadata.Annotations, stowage.ClaimAnnotation)
 }

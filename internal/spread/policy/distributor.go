@@ -73,7 +73,7 @@ func Compile(d *versprei.PodDistributor) Compiled {
 		Repair:      stowage.RepairRecreate,
 	}
 	p.Err = checkTarget(d)
-	p.compile(d.Spec.Distribution, fieldsOfDistributor)
+	p.compile(d.Spec.Distribution, fieldsOfDistributor, d.Spec.Across)
 	return p
 }
 
@@ -95,12 +95,23 @@ func CompilePolicy(s *SpreadPolicy) Compiled {
 			Spill: pool.Spill, Overflow: pool.Overflow, Tolerations: pool.Tolerations,
 		}
 	}
-	p.compile(pools, fieldsOfPolicy)
+	p.compile(pools, fieldsOfPolicy, s.Spec.Across)
 	return p
 }
 
-// compile fills in what pools say.
-func (p *Compiled) compile(of []versprei.Pool, field fields) {
+// divide divides the pools of the strategy over domains. The field is where they are written, for errors.
+func (p *Compiled) divide(a sequence.Across, field string) {
+	whole, err := p.Whole.WithDomains(a)
+	if err == nil {
+		p.homes, err = newHomes(whole)
+	}
+	if p.Whole = whole; err != nil {
+		p.Whole, p.Err = nil, fmt.Errorf("%s: %w", field, err)
+	}
+}
+
+// compile fills in what pools say, and over which domains they are divided.
+func (p *Compiled) compile(of []versprei.Pool, field fields, across *versprei.Across) {
 	pools := make([]sequence.Pool, len(of))
 	for i, pool := range of {
 		labels := make(map[string]string, len(pool.NodeLabel))
@@ -124,6 +135,13 @@ func (p *Compiled) compile(of []versprei.Pool, field fields) {
 	}
 	if p.Err = errors.Join(p.Err, checkPools(of, field)); p.Err == nil {
 		p.Whole, p.Err = sequence.New(pools, sequence.EarlierWins)
+	}
+	if p.Err == nil && across != nil {
+		a := sequence.Across{Key: across.TopologyKey}
+		for _, d := range across.Domains {
+			a.Domains = append(a.Domains, sequence.Domain{Value: string(d.Value), Weight: int64(cmp.Or(d.Weight, 1))})
+		}
+		p.divide(a, "spec.across")
 	}
 	for i, pool := range of {
 		if pool.Spill == nil || p.Preferred {

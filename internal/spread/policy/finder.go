@@ -358,7 +358,7 @@ func (f *Finder) compiled(m *metav1.ObjectMeta, compile func() (Compiled, any)) 
 	p, kept := compile()
 	if p.Whole.Size() <= maxSize {
 		data, _ := json.Marshal(kept) // about as long as the object is large
-		f.compiledSources.Add(m.UID, compiled{m.Generation, p}, 2*int64(len(data))+bytesOf(p.Whole), rememberFor)
+		f.compiledSources.Add(m.UID, compiled{m.Generation, p}, 2*int64(len(data))+bytesOf(p.Whole)+p.homes.bytes(), rememberFor)
 	}
 	return p
 }

@@ -18,6 +18,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/spread/domain"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
@@ -36,6 +37,8 @@ type Compiled struct {
 	// Whole is the strategy with all its seats. It is nil if the source is invalid; then Err says why.
 	Whole *sequence.Strategy
 	Err   error
+	// homes are the homes of Whole's seats, or nil if it has no domains.
+	homes *homes
 	// Spill is, for each pool, when other pools take the pods that wait, and how many. It is nil if no pool
 	// has a limit.
 	Spill []spill.Rule
@@ -85,6 +88,8 @@ type Policy struct {
 	Compiled
 	// Strategy is Whole without the seats of pools without room.
 	Strategy *sequence.Strategy
+	// Domains says in which domain each seat is, or nil if the strategy has no domains.
+	Domains *domain.Map
 	// State is what is known of pools without room, or nil if nothing is.
 	State *stowage.PoolState
 	// Unsuitable says for each pool why no pod of the workload can run there, or "". It is nil if all pools are suitable. In Whole,
@@ -108,7 +113,11 @@ type Policy struct {
 }
 
 // Unbound is the policy of a source for a workload that nothing is known of.
-func (c Compiled) Unbound() *Policy { return &Policy{Compiled: c, Strategy: c.Whole} }
+func (c Compiled) Unbound() *Policy {
+	p := &Policy{Compiled: c, Strategy: c.Whole}
+	p.bindDomains("")
+	return p
+}
 
 // Suits reports whether pods of the workload can run in a pool, as far as is known.
 func (p *Policy) Suits(pool int) bool { return p.Unsuitable == nil || p.Unsuitable[pool] == "" }

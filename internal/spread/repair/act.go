@@ -84,7 +84,7 @@ func whyUnseated(moves []planner.Move, state *planner.State, p *policy.Policy, s
 	for _, cause := range []struct {
 		pods int
 		text string
-	}{{before, "%d created before the " + p.Source}, {early, "%d created before every replica knew the " + p.Source}, {edited, "%d with a seat in a pool that the strategy no longer has"}, {full, "%d created while every pool had its maximum"}, {bypassed, missed}} {
+	}{{before, "%d created before the " + p.Source}, {early, "%d created before every replica knew the " + p.Source}, {edited, "%d with a seat in a pool that the strategy no longer has, or in none of its domains"}, {full, "%d created while every pool had its maximum"}, {bypassed, missed}} {
 		if cause.pods > 0 {
 			out = append(out, fmt.Sprintf(cause.text, cause.pods))
 		}
@@ -155,7 +155,7 @@ func (r *run) seatAll(ctx context.Context, owner ledger.Owner, p *policy.Policy,
 func (r *run) remove(ctx context.Context, owner ledger.Owner, p *policy.Policy, pods []corev1.Pod, state *planner.State, plan *planner.Plan) (reconcile.Result, error) {
 	removal := plan.Remove
 	pod := &pods[removal.Pod]
-	now, cooldown := observation{distance: plan.Distance(), claimed: claimedOf(pods, state), reached: state.Reached}, r.Timing.Cooldown
+	now, cooldown := observation{distance: plan.Distance() + plan.Elsewhere, claimed: claimedOf(pods, state), reached: state.Reached}, r.Timing.Cooldown
 	if removal.BeforePolicy {
 		cooldown = 0 // the evictor's rate is enough
 	}
@@ -205,6 +205,10 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, p *policy.Policy, 
 
 // removalEvent says why a pod was evicted.
 func (r *run) removalEvent(owner ledger.Owner, removal *planner.Removal, name string, pod *planner.Pod) {
+	where := "pool"
+	if removal.To == pod.Seat.Pool {
+		where = "domain"
+	}
 	switch {
 	case removal.BeforePolicy:
 		r.event(owner, stowage.EventPodRecreated, "pod %s was created before its policy; it was evicted, so that its owner recreates it", name)
@@ -215,9 +219,9 @@ func (r *run) removalEvent(owner ledger.Owner, removal *planner.Removal, name st
 	case pod.Foreign:
 		r.event(owner, stowage.EventPodEvicted, "pod %s had its seat in a pool that the strategy no longer has; it was evicted, so that another pool gets one", name)
 	case pod.OwnRank > 0:
-		r.event(owner, stowage.EventPodEvicted, "pod %s was in another pool than its ordinal's; it was evicted, so that its own pool gets it", name)
+		r.event(owner, stowage.EventPodEvicted, "pod %s was in another pool or domain than its ordinal's; it was evicted, so that it comes back there", name)
 	default:
-		r.event(owner, stowage.EventPodEvicted, "its pool has too many pods, so %s was evicted and another pool gets one", name)
+		r.event(owner, stowage.EventPodEvicted, "its %s has too many pods, so %s was evicted and another %s gets one", where, name, where)
 	}
 }
 
@@ -255,12 +259,16 @@ func seatPatch(key ledger.Key, owner ledger.Owner, p *policy.Policy, pod *corev1
 		origin, id = c.Origin, c.ID // a ledger may still have the claim
 	}
 	given := placement.Seat{Seat: m.Seat, Strategy: p.Strategy, Exists: true, OwnOrdinal: !withCost}
+	if p.Domains != nil {
+		given.Domain, seat.Domain = m.Domain, p.DomainName(m.Domain)
+	}
 	if withCost {
 		if id == "" {
 			id = ledger.NewID()
 		}
 		id, given.Rewrite = ledger.WithCostRank(id, m.Rank), m.Rank
 	}
+	id = ledger.WithPosition(id, m.Position)
 	given.Claim = key.Sign(origin, ledger.WithSource(id, seat.Pool, p.From), ledger.Holder{Namespace: pod.Namespace, Owner: string(owner.UID)}, seat)
 	before := podpatch.FromPod(pod)
 	after := before.Clone()

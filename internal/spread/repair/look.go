@@ -59,7 +59,7 @@ func liveRecords(records []seats.Record) []seats.Record {
 
 // fromRecords is a workload whose pods all have a seat.
 func fromRecords(p *policy.Policy, records []seats.Record, replicas int64) planner.State {
-	state := planner.State{Strategy: p.Strategy, Replicas: replicas, Settled: true, Mode: p.Repair, OwnSeat: p.SeatAt}
+	state := planner.State{Strategy: p.Strategy, Domains: p.Domains, Replicas: replicas, Settled: true, Mode: p.Repair, OwnSeat: p.SeatAt}
 	state.Targets, _ = p.OwnTargets(replicas)
 	for i := range records {
 		r := &records[i]
@@ -77,6 +77,9 @@ func fromRecords(p *policy.Policy, records []seats.Record, replicas int64) plann
 // is none.
 func place(pod *planner.Pod, p *policy.Policy, seat ledger.Seat, origin ledger.Origin, id, cost string) {
 	pool, ok := p.Pool(seat.Pool)
+	if p.Domains != nil && ok {
+		pod.Domain, ok = p.DomainIndex(seat.Domain)
+	}
 	if !ok {
 		pod.Seat.Pool, pod.Foreign = -1, true
 		if signed := ledger.CostRank(id); signed > 0 {
@@ -84,7 +87,7 @@ func place(pod *planner.Pod, p *policy.Policy, seat ledger.Seat, origin ledger.O
 		}
 		return
 	}
-	pod.Seat = sequence.Seat{Pool: pool, Ordinal: seat.Ordinal}
+	pod.Seat, pod.Position = sequence.Seat{Pool: pool, Ordinal: seat.Ordinal}, ledger.Position(id)
 	pod.Claimed = origin.Admitted()
 	pod.Rank = sequence.RankOfCost(cost, p.Strategy.RankOrNone(pod.Seat), ledger.CostRank(id))
 }
@@ -99,7 +102,7 @@ var errLeave = errors.New("the workload is to be left alone")
 func kept(pod *corev1.Pod) corev1.Pod {
 	return corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
-		Labels:      world.Pick(pod.Labels, stowage.PoolLabel, stowage.SeatLabel),
+		Labels:      world.Pick(pod.Labels, stowage.PoolLabel, stowage.SeatLabel, stowage.DomainLabel),
 		Annotations: world.Pick(pod.Annotations, stowage.ClaimAnnotation, corev1.PodDeletionCost),
 	}}
 }
@@ -116,7 +119,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 		return nil, nil, 0, err
 	}
 	state := &planner.State{
-		Strategy: p.Strategy, Replicas: scale.Replicas, Mode: p.Repair, Evict: p.Evict, Settled: scale.Current == scale.Replicas,
+		Strategy: p.Strategy, Domains: p.Domains, Replicas: scale.Replicas, Mode: p.Repair, Evict: p.Evict, Settled: scale.Current == scale.Replicas,
 		Keep: owner.Kind == "Job", Young: r.Clock.Since(p.WorkloadCreated()) < podstatus.PolicyGrace, Reached: r.Seats.Pods().Reached(),
 		OwnSeat: p.SeatAt,
 	}
@@ -150,7 +153,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 				view.Ours, large = false, pod.Name // a recreated pod would get none, either
 			}
 			var err error
-			if view.NodePool, err = r.nodePool(ctx, p, pod, nodes); err != nil {
+			if view.NodePool, view.NodeDomain, err = r.nodePool(ctx, p, pod, nodes); err != nil {
 				return err
 			}
 			if since := podstatus.UnschedulableSince(pod); !since.IsZero() {
@@ -283,11 +286,19 @@ func formerRank(pod *corev1.Pod, owner ledger.Owner, p *policy.Policy, key ledge
 	if err != nil {
 		return 0
 	}
-	holder := ledger.Holder{Namespace: pod.Namespace, Owner: string(owner.UID)}
-	if _, _, ok := key.Verify(claim, holder, ledger.Seat{Pool: p.Strategy.PoolKey(seat.Pool), Ordinal: seat.Ordinal}); !ok {
-		return 0
+	domains := []string{""}
+	if a := p.Strategy.Across(); a != nil {
+		for _, d := range a.Domains {
+			domains = append(domains, d.Value)
+		}
 	}
-	return sequence.RankOfCost(cost, rank, rank)
+	holder := ledger.Holder{Namespace: pod.Namespace, Owner: string(owner.UID)}
+	for _, domain := range domains {
+		if _, _, ok := key.Verify(claim, holder, ledger.Seat{Pool: p.Strategy.PoolKey(seat.Pool), Ordinal: seat.Ordinal, Domain: domain}); ok {
+			return sequence.RankOfCost(cost, rank, rank)
+		}
+	}
+	return 0
 }
 
 // selected returns a function that reports what the live registration selects. It reports whether the API server
@@ -354,27 +365,27 @@ func (r *run) warnUnevaluated(err error) {
 	}
 }
 
-// nodePool returns the pool that a pod's node is in.
-func (r *run) nodePool(ctx context.Context, p *policy.Policy, pod *corev1.Pod, nodes map[string]*corev1.Node) (int, error) {
+// nodePool returns the pool that a pod's node is in, and the domain.
+func (r *run) nodePool(ctx context.Context, p *policy.Policy, pod *corev1.Pod, nodes map[string]*corev1.Node) (pool, domain int, err error) {
 	name := pod.Spec.NodeName
 	if name == "" {
-		return planner.NoNode, nil
+		return planner.NoNode, 0, nil
 	}
 	node, ok := nodes[name]
 	if !ok {
 		node = &corev1.Node{}
 		if err := r.Cached.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
 			if !apierrors.IsNotFound(err) {
-				return 0, err
+				return 0, 0, err
 			}
 			node = &corev1.Node{}
 		}
 		nodes[name] = node
 	}
 	if i := p.Strategy.PoolOfNode(node.Labels); i >= 0 {
-		return i, nil
+		return i, max(0, p.Strategy.DomainOfNode(node.Labels)), nil
 	}
-	return planner.OtherNode, nil
+	return planner.OtherNode, 0, nil
 }
 
 // revisions returns an owner as the cache knows it, and the other revisions of what made it.

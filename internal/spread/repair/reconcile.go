@@ -60,7 +60,7 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 		}
 		if int64(len(records)) == w.Current {
 			plan := planner.Make(fromRecords(p, records, w.Current))
-			if len(plan.Renumber) == 0 && (stuck || plan.Balanced()) {
+			if len(plan.Renumber) == 0 && (stuck || plan.Balanced() && (plan.Elsewhere == 0 || !p.Evict)) {
 				r.report(owner, p, plan.Distance()+outside)
 				if !stuck {
 					r.balanced(owner.Key(), records)

@@ -19,24 +19,25 @@ func (r *run) roomFor(ctx context.Context, p *policy.Policy, pod *corev1.Pod, st
 	if !removal.NeedsRoom {
 		return true, true, nil // the pod has no node to lose
 	}
-	nodes, err := r.Room.Nodes(ctx, p.Strategy.Pool(removal.To).Labels)
+	selected := p.Strategy.NodeSelector(removal.To, removal.Domain)
+	nodes, err := r.Room.Nodes(ctx, selected)
 	if err != nil {
 		return false, false, err
 	}
 	former := state.Pods[removal.Pod].Foreign
-	next := successor(pod, p, removal.To, former)
+	next := successor(pod, p, removal.To, removal.Domain, former)
 	counted, made := nodefit.Counted(next), poolroom.Autoscaled(nodes) && state.Replicas > 1
 	if !counted && !removal.BeforePolicy {
 		return made && !state.Short[removal.To], false, nil // it is in use, and its size alone proves no room
 	}
-	count, err := r.Room.Count(ctx, p.Strategy.Pool(removal.To).Labels, next, 1)
+	count, err := r.Room.Count(ctx, selected, next, 1)
 	found := count > 0
 	return found || made, found && counted && !former, err
 }
 
-// successor returns the pod that the owner of a pod creates in its place, with a seat in a pool.
-func successor(pod *corev1.Pod, p *policy.Policy, pool int, former bool) *corev1.Pod {
-	return placement.Successor(pod, p.Strategy, pool, p.TolerationsOf(pool), former)
+// successor returns the pod that the owner of a pod creates in its place, with a seat in a pool and domain.
+func successor(pod *corev1.Pod, p *policy.Policy, pool, domain int, former bool) *corev1.Pod {
+	return placement.Successor(pod, p.Strategy, pool, domain, p.TolerationsOf(pool), former)
 }
 
 // available reports for each pool whether it has a node that takes pods such as an example, if the node is empty.
@@ -50,7 +51,7 @@ func (r *run) available(ctx context.Context, p *policy.Policy, example *corev1.P
 		if err != nil {
 			return nil, err
 		}
-		pod := successor(example, p, i, foreign)
+		pod := successor(example, p, i, -1, foreign)
 		for j := range nodes {
 			if nodefit.Allows(&nodes[j], pod) && nodefit.Count(&nodes[j], nil, pod) > 0 {
 				out[i] = true

@@ -30,7 +30,7 @@ func (p *Pods) Transformer() cache.TransformFunc {
 		slim := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 			CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
-			Labels:      world.Pick(pod.Labels, stowage.PoolLabel, stowage.SeatLabel),
+			Labels:      world.Pick(pod.Labels, stowage.PoolLabel, stowage.SeatLabel, stowage.DomainLabel),
 			Annotations: world.Pick(pod.Annotations, stowage.ClaimAnnotation, corev1.PodDeletionCost),
 		}}
 		if c := metav1.GetControllerOfNoCopy(pod); c != nil {

@@ -43,7 +43,7 @@ func (r *run) lookForRoom(ctx context.Context, v *picture, m *memory) error {
 			return err
 		}
 		if pod != nil && nodefit.Counted(pod) { // otherwise no look proves room: a try is one pod
-			if v.Room[i], err = r.Room.Count(ctx, selected, placement.Successor(pod, v.policy.Whole, i, v.policy.TolerationsOf(i), false), v.Replicas); err != nil {
+			if v.Room[i], err = r.Room.Count(ctx, selected, placement.Successor(pod, v.policy.Whole, i, -1, v.policy.TolerationsOf(i), false), v.Replicas); err != nil {
 				return err
 			}
 		}

@@ -114,7 +114,7 @@ func (r *run) unsuitable(ctx context.Context, v *picture, pool int) (why string,
 		own := v.policy.TolerationsOf(seat) // which it has because of that pool
 		pod.Spec.Tolerations = slices.DeleteFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool { return slices.Contains(own, t) })
 	}
-	why, err = r.Room.Unsuitable(ctx, v.policy.Whole.Pool(pool).Labels, placement.Successor(pod, v.policy.Whole, pool, tolerations, false))
+	why, err = r.Room.Unsuitable(ctx, v.policy.Whole.Pool(pool).Labels, placement.Successor(pod, v.policy.Whole, pool, -1, tolerations, false))
 	return why, err == nil, pod.UID == "", err
 }
 

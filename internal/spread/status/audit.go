@@ -49,7 +49,7 @@ func (r *policyRun) unsuitableFor(ctx context.Context, t *tally, a *audit) ([]st
 	}
 	why, some := make([]string, t.compiled.Whole.Len()), false
 	for i := range why {
-		pod := placement.Successor(a.example, t.compiled.Whole, i, t.compiled.TolerationsOf(i), false)
+		pod := placement.Successor(a.example, t.compiled.Whole, i, -1, t.compiled.TolerationsOf(i), false)
 		var err error
 		if why[i], err = r.Room.Unsuitable(ctx, t.compiled.Whole.Pool(i).Labels, pod); err != nil {
 			return nil, err

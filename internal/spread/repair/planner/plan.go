@@ -14,6 +14,7 @@ import (
 	"time"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/spread/domain"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
@@ -26,6 +27,10 @@ type Pod struct {
 	Volume  bool // it uses a PersistentVolumeClaim, whose volume may be where the pod runs
 	// Seat is what the pod holds; Pool is -1 if it holds none.
 	Seat sequence.Seat
+	// Domain is the domain of the seat. Position is the pod's place among its pool's pods for which its deletion cost was written, or 0 if
+	// that is its ordinal.
+	Domain   int
+	Position int64
 	// Claimed says that the pod got its seat as it was created.
 	Claimed bool
 	// OwnRank is the rank of a pod that has an ordinal of its own, or 0.
@@ -37,6 +42,8 @@ type Pod struct {
 	Full bool
 	// NodePool is the pool that the pod's node is in, or one of the constants below.
 	NodePool int
+	// NodeDomain is the domain that the pod's node is in.
+	NodeDomain int
 	// Waits is for how long no node was found for a pod without a seat.
 	Waits time.Duration
 	// Ours says, of a pod without a seat, that it should have come through us.
@@ -56,7 +63,9 @@ const (
 // State is a workload as it is.
 type State struct {
 	Strategy *sequence.Strategy
-	Pods     []Pod
+	// Domains says in which domain each seat is, or nil if the strategy has no domains. Those of pods mean nothing then.
+	Domains *domain.Map
+	Pods    []Pod
 	// Replicas is how many pods the workload asks for.
 	Replicas int64
 	// Settled says that the workload asks for nothing and that nothing ends.
@@ -115,11 +124,23 @@ func (s *State) takes(pool int) bool {
 	return pool < len(s.Available) && s.Available[pool]
 }
 
+// domainOf returns the domain of a seat.
+func (s *State) domainOf(seat sequence.Seat) int {
+	if s.Domains == nil {
+		return 0
+	}
+	return s.Domains.Domain(seat.Pool, seat.Ordinal)
+}
+
 // Move gives a seat to a pod, with the rank that its deletion cost is to stand for.
 type Move struct {
 	Pod  int // index in State.Pods
 	Seat sequence.Seat
 	Rank int64
+	// Domain is the domain of the seat: the one in which the pod runs. Position is the pod's place among the pods of its pool in the order
+	// of their ordinals, or 0 if that is its ordinal. The rank is that of the seat with this ordinal.
+	Domain   int
+	Position int64
 }
 
 // Reason is why a pod is removed.
@@ -138,6 +159,8 @@ type Removal struct {
 	// NeedsRoom says that the pod has a node. So room for its successor in the pool To is to be found first.
 	NeedsRoom bool
 	To        int
+	// Domain is the domain of the successor's seat.
+	Domain int
 	// BeforePolicy says that the pod was created before its policy and is not in use yet.
 	// The repair mode Recreate allows this without a request to rebalance.
 	BeforePolicy bool
@@ -145,7 +168,23 @@ type Removal struct {
 
 // removal is the removal of a pod whose successor goes to a pool.
 func (s *State) removal(pod int, why Reason, to int) *Removal {
-	return &Removal{Pod: pod, Reason: why, NeedsRoom: s.Pods[pod].Running, To: to}
+	return &Removal{Pod: pod, Reason: why, NeedsRoom: s.Pods[pod].Running, To: to, Domain: s.successorDomain(pod, to)}
+}
+
+// successorDomain returns the domain of the seat that the successor of a pod gets in a pool.
+func (s *State) successorDomain(pod, to int) int {
+	switch rank := s.Pods[pod].OwnRank; {
+	case s.Domains == nil:
+		return 0
+	case rank > 0:
+		own, _ := s.own(&s.Pods[pod])
+		return s.domainOf(own)
+	}
+	t := newTable(s)
+	if seat := s.Pods[pod].Seat; seat.Pool == to {
+		delete(t[to].held, seat.Ordinal)
+	}
+	return s.Domains.Domain(to, t.takeLowest(to))
 }
 
 // Plan is what to do, and what is to be said.
@@ -156,9 +195,11 @@ type Plan struct {
 	Counts   []int64 // pods with a seat in each pool, after the moves
 	Targets  []int64
 	Unseated int // pods without a seat, after the moves, that should have one
+	// Elsewhere is how many pods are in a domain that has too many of their pool's pods.
+	Elsewhere int64
 }
 
-// Balanced reports whether each pool has what it should have.
+// Balanced reports whether each pool has what it should have. Domains are not looked at.
 func (p *Plan) Balanced() bool { return p.Unseated == 0 && slices.Equal(p.Counts, p.Targets) }
 
 // Distance is how many pods are in a pool that has too many, or in none.
@@ -188,6 +229,11 @@ func Make(s State) Plan {
 			p.Counts[pod.Seat.Pool]++
 		case s.lacksSeat(pod):
 			p.Unseated++
+		}
+	}
+	for i := range s.Pods {
+		if pod := &s.Pods[i]; s.Domains != nil && pod.Seat.Pool >= 0 && pod.OwnRank == 0 && pod.Seat.Ordinal > p.Counts[pod.Seat.Pool] {
+			p.Elsewhere++
 		}
 	}
 	// Beyond the pools' maxima pods have no seat, and need none. Which ones follows from their own ordinals, if

@@ -118,7 +118,7 @@ func (s *State) evict(p *Plan) *Removal {
 		case pod.OwnRank > 0:
 			// It comes back with the same ordinal, and goes where that belongs.
 			own, ok := s.own(pod)
-			elsewhere := pod.Foreign || pod.Seat.Pool >= 0 && own.Pool != pod.Seat.Pool || s.lacksSeat(pod) && pod.NodePool >= 0 && own.Pool != pod.NodePool && !pod.Volume
+			elsewhere := pod.Foreign || pod.Seat.Pool >= 0 && (own.Pool != pod.Seat.Pool || s.domainOf(own) != pod.Domain && !pod.Volume) || s.lacksSeat(pod) && pod.NodePool >= 0 && own.Pool != pod.NodePool && !pod.Volume
 			if ok && elsewhere && s.takes(own.Pool) {
 				return s.removal(i, Misplaced, own.Pool)
 			}
@@ -131,13 +131,37 @@ func (s *State) evict(p *Plan) *Removal {
 		}
 	}
 	if best < 0 {
-		return nil
+		return s.evictFromCell(p)
 	}
 	to, ok := s.another(p.Counts, over)
 	if !ok {
 		return nil
 	}
 	return s.removal(best, Misplaced, to)
+}
+
+// evictFromCell returns a pod of a domain that has too many of its pool's pods, while no pool has too many or too few. Its successor
+// gets the lowest ordinal that is left out, which is in another domain.
+func (s *State) evictFromCell(p *Plan) *Removal {
+	if p.Elsewhere == 0 || !p.Balanced() {
+		return nil
+	}
+	for pool, count := range p.Counts {
+		last := -1
+		for i := range s.Pods {
+			pod := &s.Pods[i]
+			if pod.Seat.Pool == pool && pod.OwnRank == 0 && pod.Seat.Ordinal > count && (last < 0 || pod.Seat.Ordinal > s.Pods[last].Seat.Ordinal) {
+				last = i
+			}
+		}
+		if last < 0 || !s.takes(pool) {
+			continue
+		}
+		if r := s.removal(last, Misplaced, pool); r.Domain != s.Pods[last].Domain {
+			return r
+		}
+	}
+	return nil
 }
 
 // mostOver returns the pool that has most too many pods, of those with room, and false if none has too many.

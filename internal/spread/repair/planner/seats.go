@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/stowage-dev/stowage/internal/spread/domain"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
@@ -23,7 +24,7 @@ func (s *State) adopt(p *Plan) {
 			running[pod.NodePool] = append(running[pod.NodePool], i)
 		default:
 			if own, _ := s.own(pod); own.Pool == pod.NodePool {
-				p.Adopt = append(p.Adopt, Move{Pod: i, Seat: own, Rank: s.Strategy.RankOrNone(own)})
+				p.Adopt = append(p.Adopt, Move{Pod: i, Seat: own, Rank: s.Strategy.RankOrNone(own), Domain: pod.NodeDomain})
 				p.Counts[own.Pool]++
 				p.Unseated--
 			}
@@ -42,16 +43,25 @@ func (s *State) adopt(p *Plan) {
 		if limit := s.Strategy.Pool(best).Max; limit > 0 && p.Counts[best] >= limit && p.Unseated <= outside {
 			return
 		}
-		seat := sequence.Seat{Pool: best, Ordinal: seats.takeLowest(best)}
-		p.Adopt = append(p.Adopt, Move{Pod: running[best][0], Seat: seat, Rank: s.Strategy.RankOrNone(seat)})
+		pod := running[best][0]
+		seat := sequence.Seat{Pool: best}
+		if in := s.Pods[pod].NodeDomain; s.Domains == nil {
+			seat.Ordinal = seats.takeLowest(best)
+			p.Adopt = append(p.Adopt, Move{Pod: pod, Seat: seat, Rank: s.Strategy.RankOrNone(seat)})
+		} else {
+			seat.Ordinal = seats.takeLowestIn(s.Domains, best, in)
+			position := p.Counts[best] + 1 // the last one, until all are numbered
+			p.Adopt = append(p.Adopt, Move{Pod: pod, Seat: seat, Rank: s.rankAt(best, position), Domain: in, Position: unless(seat.Ordinal, position)})
+		}
 		running[best] = running[best][1:]
 		p.Counts[best]++
 		p.Unseated--
 	}
 }
 
-// renumber returns the moves after which each pool's ordinals are 1 to their number and
-// each pod's deletion cost is that of its rank.
+// renumber returns the moves after which each pool's ordinals are 1 to their number and each pod's deletion cost is that of its rank. With
+// domains, the pods of a cell have the lowest ordinals of that domain, so that some ordinals may be left out. The deletion cost follows
+// the pod's place among its pool's pods, so that the pools are exact all the same.
 func (s *State) renumber() []Move {
 	var out []Move
 	for pool := range s.Strategy.Len() {
@@ -64,42 +74,105 @@ func (s *State) renumber() []Move {
 		slices.SortStableFunc(pods, func(a, b int) int {
 			return cmp.Or(cmp.Compare(s.Pods[a].Seat.Ordinal, s.Pods[b].Seat.Ordinal), s.Pods[a].Created.Compare(s.Pods[b].Created), cmp.Compare(s.Pods[a].Name, s.Pods[b].Name))
 		})
-		// Those that fit keep their ordinals; the others, the highest ones and the
-		// younger of two that share one, fill the gaps.
-		taken := make([]bool, len(pods)+1)
-		var misplaced []int
-		seat := make(map[int]int64, len(pods))
-		for _, i := range pods {
-			if o := s.Pods[i].Seat.Ordinal; o <= int64(len(pods)) && !taken[o] {
-				taken[o], seat[i] = true, o
-			} else {
-				misplaced = append(misplaced, i)
-			}
+		ordinals := map[int]int64{}
+		if s.Domains == nil {
+			fill(s, pods, func(k int64) int64 { return k }, nil, ordinals)
+		} else {
+			s.fillCells(pool, pods, ordinals)
 		}
-		free := 1
-		for _, i := range misplaced {
-			for taken[free] {
-				free++
-			}
-			taken[free], seat[i] = true, int64(free)
-		}
-		for _, i := range pods {
-			to := sequence.Seat{Pool: pool, Ordinal: seat[i]}
-			rank := s.rankOf(to)
-			if to != s.Pods[i].Seat || s.Pods[i].Rank != 0 && s.Pods[i].Rank != rank {
-				out = append(out, Move{Pod: i, Seat: to, Rank: rank})
+		slices.SortStableFunc(pods, func(a, b int) int { return cmp.Compare(ordinals[a], ordinals[b]) })
+		for k, i := range pods {
+			pod, to := &s.Pods[i], sequence.Seat{Pool: pool, Ordinal: ordinals[i]}
+			position := unless(to.Ordinal, int64(k+1))
+			if rank := s.rankAt(pool, int64(k+1)); to != pod.Seat || position != pod.Position || pod.Rank != 0 && pod.Rank != rank {
+				out = append(out, Move{Pod: i, Seat: to, Rank: rank, Domain: pod.Domain, Position: position})
 			}
 		}
 	}
 	return out
 }
 
-// rankOf returns the rank that the deletion cost of a seat's pod is to stand for.
-func (s *State) rankOf(seat sequence.Seat) int64 {
-	if seat.Pool < len(s.Yields) && s.Yields[seat.Pool] {
+// unless returns a position, or 0 if it is the ordinal.
+func unless(ordinal, position int64) int64 {
+	if position == ordinal {
+		return 0
+	}
+	return position
+}
+
+// fill gives ordinals to pods, which are in order: the first ones of a sequence that no other pod has. Those that fit keep their ordinals. The
+// others, the highest ones and the younger of two that share one, fill the gaps.
+func fill(s *State, pods []int, nth func(k int64) int64, taken map[int64]bool, out map[int]int64) {
+	fits, free := make(map[int64]bool, len(pods)), make([]int64, 0, len(pods))
+	for k := int64(1); len(free) < len(pods); k++ {
+		if o := nth(k); !taken[o] {
+			fits[o] = true
+			free = append(free, o)
+		}
+	}
+	for _, i := range pods {
+		if o := s.Pods[i].Seat.Ordinal; fits[o] {
+			out[i] = o
+			delete(fits, o)
+		}
+	}
+	next := 0
+	for _, i := range pods {
+		if _, ok := out[i]; ok {
+			continue
+		}
+		for !fits[free[next]] {
+			next++
+		}
+		out[i] = free[next]
+		delete(fits, free[next])
+	}
+}
+
+// fillCells gives ordinals to the pods of a pool, each in its own domain. In a cell without room, those that have a node come first. The
+// others get ordinals whose home it is, as if it had room.
+func (s *State) fillCells(pool int, pods []int, out map[int]int64) {
+	taken := map[int64]bool{}
+	var beyond [][]int
+	for in := range s.Domains.Len() {
+		var here []int
+		for _, i := range pods {
+			if s.Pods[i].Domain == in {
+				here = append(here, i)
+			}
+		}
+		if limit := s.Domains.Limit(pool, in); limit != domain.Open && int64(len(here)) > limit {
+			slices.SortStableFunc(here, func(a, b int) int {
+				switch {
+				case s.Pods[a].Running == s.Pods[b].Running:
+					return 0
+				case s.Pods[a].Running:
+					return -1
+				}
+				return 1
+			})
+			beyond, here = append(beyond, here[limit:]), here[:limit]
+		}
+		fill(s, here, func(k int64) int64 { o, _ := s.Domains.Seat(pool, in, k); return o }, taken, out)
+		for _, i := range here {
+			taken[out[i]] = true
+		}
+	}
+	for _, rest := range beyond {
+		in := s.Pods[rest[0]].Domain
+		fill(s, rest, func(k int64) int64 { return s.Domains.Nth(pool, in, k) }, taken, out)
+		for _, i := range rest {
+			taken[out[i]] = true
+		}
+	}
+}
+
+// rankAt returns the rank that the deletion cost of a pod is to stand for, by its position in a pool.
+func (s *State) rankAt(pool int, position int64) int64 {
+	if pool < len(s.Yields) && s.Yields[pool] {
 		return sequence.NoRank
 	}
-	return s.Strategy.RankOrNone(seat)
+	return s.Strategy.RankOrNone(sequence.Seat{Pool: pool, Ordinal: position})
 }
 
 // Yield returns the moves after which the pods of yielding pools are removed first. They keep their seats. Other than a plan,
@@ -107,8 +180,8 @@ func (s *State) rankOf(seat sequence.Seat) int64 {
 func (s *State) Yield() (moves []Move) {
 	for i := range s.Pods {
 		pod := &s.Pods[i]
-		if pod.Seat.Pool >= 0 && pod.OwnRank == 0 && pod.Rank != 0 && pod.Rank != sequence.NoRank && s.rankOf(pod.Seat) == sequence.NoRank {
-			moves = append(moves, Move{Pod: i, Seat: pod.Seat, Rank: sequence.NoRank})
+		if pod.Seat.Pool >= 0 && pod.OwnRank == 0 && pod.Rank != 0 && pod.Rank != sequence.NoRank && s.rankAt(pod.Seat.Pool, cmp.Or(pod.Position, pod.Seat.Ordinal)) == sequence.NoRank {
+			moves = append(moves, Move{Pod: i, Seat: pod.Seat, Rank: sequence.NoRank, Domain: pod.Domain, Position: pod.Position})
 		}
 	}
 	return moves
@@ -133,6 +206,20 @@ func newTable(s *State) table {
 		}
 	}
 	return t
+}
+
+// takeLowestIn takes the lowest ordinal of a pool's domain that is free. Beyond what a domain without room has, it takes one whose home that is.
+func (t table) takeLowestIn(m *domain.Map, pool, in int) int64 {
+	for k := int64(1); ; k++ {
+		o, err := m.Seat(pool, in, k)
+		if err != nil {
+			o = m.Nth(pool, in, k)
+		}
+		if !t[pool].held[o] {
+			t[pool].held[o] = true
+			return o
+		}
+	}
 }
 
 func (t table) takeLowest(pool int) int64 {

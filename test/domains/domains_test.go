@@ -1,0 +1,212 @@
+// Package domains tests that the pods of each pool are divided over zones, on a real control plane with three replicas of the webhook.
+package domains
+
+import (
+	"context"
+	"os"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/test/suite"
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(suite.Run(true, func(ctx context.Context) (int, error) {
+		o := suite.Fleet
+		o.Replicas = 3
+		if err := suite.Cluster.StartStowage(ctx, o); err != nil {
+			return 0, err
+		}
+		return m.Run(), nil
+	}))
+}
+
+// The bounds of two pools and three equal zones: see docs/design/domains.md.
+const (
+	cellBound = 0.67
+	zoneBound = 0.67
+	anyBound  = 1.34 // of zones at counts of the pools that the sequence does not have
+)
+
+// twoByThree makes two pools over three zones, with room for all.
+func twoByThree(t *testing.T) *suite.Tenant {
+	t.Helper()
+	n := suite.NewTenant(t)
+	for _, zone := range suite.Zones {
+		n.ZoneNode(t, "od", zone, 1000)
+		n.ZoneNode(t, "spot", zone, 1000)
+	}
+	return n
+}
+
+// Bursts of 500, scale-downs, rollouts, and a replica that is killed: pools are exact at each rest, and so are zones.
+func TestBursts(t *testing.T) {
+	n := twoByThree(t)
+	d := n.OverZones(t, "web", 500, nil)
+	s := n.Distribution(t, "web")
+	suite.Must(t, n.Create(t.Context(), d))
+	for _, replicas := range []int{500, 333, 500, 100, 47, 8, 3, 1, 500} {
+		n.Scale(t, d, replicas)
+		n.InCells(t, "web", replicas, s, cellBound, zoneBound)
+	}
+	n.Scale(t, d, 60)
+	n.InCells(t, "web", 60, s, cellBound, zoneBound)
+	n.Revise(t, d, "2")
+	n.RolledOut(t, d)
+	n.InCells(t, "web", 60, s, cellBound, zoneBound)
+}
+
+// A replica dies in a burst. The pods that bypassed the webhook are adopted where they run, and evicted from where there are too many.
+func TestReplicaDies(t *testing.T) {
+	n := twoByThree(t)
+	d := n.OverZones(t, "web", 300, func(spec *versprei.PodDistributorSpec) { spec.Rebalance = versprei.RebalanceEvict })
+	s := n.Distribution(t, "web")
+	suite.Must(t, n.Create(t.Context(), d))
+	suite.Eventually(t, "the burst is under way", func() (bool, error) {
+		pods, err := n.Pods(t.Context(), "web")
+		return len(pods) > 40, err
+	})
+	victim := suite.Cluster.Replicas()[0]
+	victim.Kill()
+	suite.Must(t, suite.Cluster.Restart(t.Context(), victim))
+	n.InCells(t, "web", 300, s, cellBound, zoneBound)
+	n.PositionsAgree(t, "web", s)
+	n.Scale(t, d, 50)
+	n.InCells(t, "web", 50, s, cellBound, zoneBound)
+}
+
+// cordon has the scheduler leave out nodes, or not.
+func cordon(t *testing.T, n *suite.Tenant, nodes []*corev1.Node, on bool) {
+	t.Helper()
+	for _, node := range nodes {
+		text := `{"spec":{"unschedulable":false}}`
+		if on {
+			text = `{"spec":{"unschedulable":true}}`
+		}
+		suite.Must(t, n.Patch(t.Context(), node, client.RawPatch(types.MergePatchType, []byte(text))))
+	}
+}
+
+// A zone is drained, and comes back: its pods wait, and nothing else moves.
+func TestZoneIsDrained(t *testing.T) {
+	n := suite.NewTenant(t)
+	var zone []*corev1.Node
+	for _, z := range suite.Zones {
+		for _, pool := range []string{"od", "spot"} {
+			if node := n.ZoneNode(t, pool, z, 1000); z == "c" {
+				zone = append(zone, node)
+			}
+		}
+	}
+	d := n.OverZones(t, "web", 90, nil)
+	s := n.Distribution(t, "web")
+	suite.Must(t, n.Create(t.Context(), d))
+	n.InCells(t, "web", 90, s, cellBound, zoneBound)
+	before := n.WithNode(t, "web")
+
+	cordon(t, n, zone, true)
+	pods, err := n.Pods(t.Context(), "web")
+	suite.Must(t, err)
+	evicted := 0
+	for i := range pods {
+		if pods[i].Spec.NodeName == zone[0].Name || pods[i].Spec.NodeName == zone[1].Name {
+			suite.Must(t, n.SubResource("eviction").Create(t.Context(), &pods[i], &policyv1.Eviction{}))
+			delete(before, pods[i].UID)
+			evicted++
+		}
+	}
+	suite.Eventually(t, "the pods of the zone wait for it", func() (bool, error) {
+		pods, err := n.Pods(t.Context(), "web")
+		waiting := 0
+		for i := range pods {
+			if pods[i].Spec.NodeName == "" && pods[i].Spec.NodeSelector[corev1.LabelTopologyZone] == "c" {
+				waiting++
+			}
+		}
+		return len(pods) == 90 && waiting == evicted, err
+	})
+	cordon(t, n, zone, false)
+	n.InCells(t, "web", 90, s, cellBound, zoneBound)
+	after := n.WithNode(t, "web")
+	for uid := range before {
+		if !after[uid] {
+			t.Error("a pod of another zone was moved")
+		}
+	}
+}
+
+// Pods that were there before the PodDistributor run in any cells. They are adopted where they run. From then on the pools are exact,
+// whatever the cells are, and the cells are once more pods come, or with a rollout.
+func TestAdoption(t *testing.T) {
+	n := suite.NewTenant(t)
+	nodes := map[string]*corev1.Node{}
+	for _, z := range suite.Zones {
+		for _, pool := range []string{"od", "spot"} {
+			nodes[pool+z] = n.ZoneNode(t, pool, z, 1000)
+		}
+	}
+	others := []*corev1.Node{nodes["oda"], nodes["odb"], nodes["spotc"]}
+	cordon(t, n, others, true)
+	d := n.Deployment("web", 24, nil)
+	suite.OneCPU(&d.Spec.Template.Spec)
+	suite.Must(t, n.Create(t.Context(), d))
+	n.Ready(t, "web", 24)
+	cordon(t, n, others, false)
+
+	n.OverZones(t, "web", 24, nil) // the PodDistributor alone
+	s := n.Distribution(t, "web")
+	suite.Eventually(t, "all pods are adopted", func() (bool, error) {
+		_, err := n.CellsOf(t.Context(), "web", 24)
+		return err == nil, nil
+	})
+	n.PositionsAgree(t, "web", s)
+	n.Scale(t, d, 150) // no pool is over its target any more
+	n.InCells(t, "web", 150, s, 3, 6)
+	for _, replicas := range []int{90, 31, 17, 5, 40} {
+		n.PositionsAgree(t, "web", s)
+		n.Scale(t, d, replicas)
+		n.InCells(t, "web", replicas, s, 20, 20) // the pools are exact, wherever the pods are
+	}
+	n.Revise(t, d, "2")
+	n.RolledOut(t, d)
+	n.InCells(t, "web", 40, s, cellBound, zoneBound)
+}
+
+// Pods are moved from a domain that has too many, one at a time, where that was asked for.
+func TestRebalance(t *testing.T) {
+	n := suite.NewTenant(t)
+	nodes := map[string]*corev1.Node{}
+	for _, z := range suite.Zones {
+		for _, pool := range []string{"od", "spot"} {
+			nodes[pool+z] = n.ZoneNode(t, pool, z, 1000)
+		}
+	}
+	others := []*corev1.Node{nodes["odb"], nodes["odc"], nodes["spotc"]}
+	cordon(t, n, others, true)
+	d := n.Deployment("web", 10, nil)
+	suite.OneCPU(&d.Spec.Template.Spec)
+	suite.Must(t, n.Create(t.Context(), d))
+	n.Ready(t, "web", 10)
+	cordon(t, n, others, false)
+	n.OverZones(t, "web", 10, func(spec *versprei.PodDistributorSpec) { spec.Rebalance = versprei.RebalanceEvict })
+	n.InCells(t, "web", 10, n.Distribution(t, "web"), cellBound, anyBound)
+}
+
+// The domain is under the proof of the seat: who edits the label gets no other domain, and is adopted where the pod runs.
+func TestLabelIsProven(t *testing.T) {
+	n := twoByThree(t)
+	d := n.OverZones(t, "web", 9, nil)
+	s := n.Distribution(t, "web")
+	suite.Must(t, n.Create(t.Context(), d))
+	n.InCells(t, "web", 9, s, cellBound, zoneBound)
+	pod, _ := n.Highest(t, "web", "spot")
+	other := suite.Zones[(slices.Index(suite.Zones, pod.Labels["stowage.dev/domain"])+1)%3]
+	suite.Must(t, n.Patch(t.Context(), pod, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"stowage.dev/domain":"`+other+`"}}}`))))
+	n.InCells(t, "web", 9, s, cellBound, zoneBound)
+}
