@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
@@ -89,6 +90,7 @@ type poolRule struct {
 // seatFacts are the seat of a pod.
 type seatFacts struct {
 	Pool    string `json:"pool"`
+	Domain  string `json:"domain,omitempty"`
 	Ordinal int64  `json:"ordinal"`
 	// Proven says that the pod carries a proof. Whether that is genuine only who has the key can tell.
 	Proven bool `json:"proven"`
@@ -197,13 +199,14 @@ func (s *subject) spread(ctx context.Context, f *spreadFacts) error {
 		}
 		return s.divide(ctx, f, p)
 	}
-	f.Seat = &seatFacts{Pool: name, Ordinal: ordinal, Proven: claim != "", Origin: originOf(claim)}
+	f.Seat = &seatFacts{Pool: name, Domain: s.pod.Labels[stowage.DomainLabel], Ordinal: ordinal, Proven: claim != "", Origin: originOf(claim)}
 	pool, ok := p.Pool(poolOf(s.pod))
 	f.Seat.PoolRemoved = !ok
 	if err := s.divide(ctx, f, p); err != nil || !ok {
 		return err
 	}
-	if rank, ok := p.Strategy.Rank(sequence.Seat{Pool: pool, Ordinal: ordinal}); ok {
+	position := cmp.Or(ledger.Position(ledger.UnverifiedID(claim)), ordinal)
+	if rank, ok := p.Strategy.Rank(sequence.Seat{Pool: pool, Ordinal: position}); ok {
 		f.Seat.Number = rank
 	}
 	if cost, ok := s.pod.Annotations[corev1.PodDeletionCost]; ok && f.Seat.Origin != originOrdinal {
@@ -224,7 +227,11 @@ func (s *subject) spread(ctx context.Context, f *spreadFacts) error {
 		}
 		f.Shortages = append(f.Shortages, facts)
 	}
-	return s.node(ctx, f.Seat, p, p.Strategy.Pool(pool).Labels)
+	domain, known := p.DomainIndex(f.Seat.Domain)
+	if !known {
+		domain = -1
+	}
+	return s.node(ctx, f.Seat, p, p.Strategy.NodeSelector(pool, domain))
 }
 
 // noStrategy looks why there is no strategy.
@@ -312,7 +319,7 @@ func (s *subject) divide(ctx context.Context, f *spreadFacts, p *policy.Policy) 
 		return err
 	}
 	kept, _ := p.OwnTargets(replicas)
-	d.AddTargets(p.Whole, replicas, kept)
+	d.AddTargets(p.Whole, p.Domains, replicas, kept)
 	f.Replicas, f.Pools = replicas, poolsOf(&d)
 	return nil
 }

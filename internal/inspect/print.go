@@ -236,12 +236,16 @@ func (r *Report) workloadTable(l Layout) string {
 		head = append([]string{"NAMESPACE"}, head...)
 	}
 	shown, sound, more := r.shown(l)
-	most, noted := int64(0), false
+	most, noted, divided := int64(0), false, false
 	for _, w := range shown {
 		noted = noted || w.Note != ""
 		for _, p := range w.Pools {
 			most = max(most, p.Target, p.Current)
+			divided = divided || len(p.Domains) > 0
 		}
+	}
+	if divided {
+		head = append(head, "DOMAINS")
 	}
 	if head = append(head, "PODS"); noted {
 		head = append(head, "NOTE")
@@ -263,6 +267,9 @@ func (r *Report) workloadTable(l Layout) string {
 			}
 			if !wide {
 				cells = slices.Concat(cells[:1], cells[2:6])
+			}
+			if divided {
+				cells = append(cells, p.domains())
 			}
 			target := p.Target
 			if w.OK { // also where nobody wants pods to be divided

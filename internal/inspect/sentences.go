@@ -101,6 +101,9 @@ func (f *spreadFacts) describe(a *Aspect) {
 	case f.Seat != nil:
 		if a.Changed = f.Seat.Proven; a.Changed {
 			a.Summary = fmt.Sprintf("seat %d of pool %s", f.Seat.Ordinal, f.Seat.Pool)
+			if f.Seat.Domain != "" {
+				a.Summary += ", in domain " + f.Seat.Domain
+			}
 		}
 		if f.Seat.PoolRemoved {
 			a.say("The policy has no pool %s any more: it was edited after this pod came. Its next pods go to the pools that there are.", f.Seat.Pool)
@@ -188,6 +191,9 @@ func (f *spreadFacts) describePools(a *Aspect) {
 	a.say("%s asks for %d pods: share %s, target %s, current %s (%s).", f.Owner, f.Replicas,
 		strings.Join(shares, " / "), strings.Join(targets, " / "), strings.Join(counts, " / "), strings.Join(names, " / "))
 	for _, pool := range f.Pools {
+		if len(pool.Domains) > 0 {
+			a.say("Domains of pool %s: %s.", pool.Name, pool.domains())
+		}
 		switch {
 		case pool.Removed:
 			a.say("The policy has no pool %s any more; roll out to move its %d pod(s).", pool.Name, pool.Current)

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,6 +73,26 @@ type Pool struct {
 	Removed bool `json:"removed,omitempty"`
 	// Difference is Current without Target.
 	Difference int64 `json:"difference"`
+	// Domains are those of the pool, if its policy divides it over some.
+	Domains []Domain `json:"domains,omitempty"`
+}
+
+// Domain is a domain of a pool, such as a zone.
+type Domain struct {
+	Name    string `json:"name"`
+	Current int64  `json:"current"`
+	Target  int64  `json:"target"`
+}
+
+// domains are the counts of a pool's domains as one text. A target stands beside the count if it differs.
+func (p *Pool) domains() string {
+	out := make([]string, len(p.Domains))
+	for i, in := range p.Domains {
+		if out[i] = fmt.Sprintf("%s %d", in.Name, in.Current); in.Current != in.Target {
+			out[i] += fmt.Sprintf(" of %d", in.Target)
+		}
+	}
+	return cmp.Or(strings.Join(out, ", "), "-")
 }
 
 // Template is a FlexDaemonsetTemplate. The counts are those of its status.

@@ -201,7 +201,7 @@ func (g *group) add(ctx context.Context, i *Inspector, nodes nodeLabels, m *podO
 		}
 	}
 	kept, outside := p.OwnTargets(replicas)
-	g.AddTargets(p.Whole, replicas, kept)
+	g.AddTargets(p.Whole, p.Domains, replicas, kept)
 	g.Shortages = p.Shortages()
 	without := max(0, m.unseated-outside)
 	unseated := min(without, max(0, p.Strategy.Seats()-seated))
@@ -214,7 +214,7 @@ func (g *group) add(ctx context.Context, i *Inspector, nodes nodeLabels, m *podO
 func divided(pod *corev1.Pod, p *policy.Policy, nodes nodeLabels) division.Pod {
 	node := pod.Spec.NodeName
 	return division.Pod{
-		Pool: poolOf(pod), Ready: podstatus.Ready(pod), OnNode: node != "", ForeignCost: foreignCost(pod, p),
+		Pool: poolOf(pod), Domain: pod.Labels[stowage.DomainLabel], Ready: podstatus.Ready(pod), OnNode: node != "", ForeignCost: foreignCost(pod, p),
 		Place: division.PlaceOf(node, nodes[node], pod.Spec.NodeSelector, p.Preferred),
 	}
 }
@@ -234,6 +234,10 @@ func poolsOf(d *division.Division) (out []Pool) {
 			Name: p.Name, Labels: labels.Set(p.Labels).String(), Share: math.Round(p.Share*100) / 100, Target: p.Target,
 			Current: p.Current, Ready: p.Ready, Pending: p.Pending, Outside: p.Outside, Removed: p.Removed, Difference: p.Current - p.Target,
 		})
+		for _, in := range p.Domains {
+			of := &out[len(out)-1]
+			of.Domains = append(of.Domains, Domain(in))
+		}
 	}
 	return out
 }

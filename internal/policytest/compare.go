@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/preview"
 )
 
@@ -50,6 +51,12 @@ func (w *Workload) add(a *preview.Admitted, vmResource string) {
 	w.Decisions[a.Decision()]++
 	if pool := a.Result.Pool(); pool != nil {
 		w.Pools[pool.Name]++
+		if domain := a.Pod.Labels[stowage.DomainLabel]; domain != "" {
+			if w.Domains == nil {
+				w.Domains = map[string]int{}
+			}
+			w.Domains[pool.Name+"/"+domain]++
+		}
 	}
 	if node, requests, ok := a.Size(); ok {
 		w.Sizes[node] = map[corev1.ResourceName]Quantity{}
@@ -170,6 +177,9 @@ func project(decided, like Expect) Expect {
 		if l.Pools != nil {
 			w.Pools = d.Pools
 		}
+		if l.Domains != nil {
+			w.Domains = d.Domains
+		}
 		if l.Sizes != nil {
 			w.Sizes = d.Sizes
 		}
@@ -193,7 +203,7 @@ func (e Expect) lines() []string {
 		for _, counts := range []struct {
 			what string
 			of   map[string]int
-		}{{"decision", w.Decisions}, {"pool", w.Pools}} {
+		}{{"decision", w.Decisions}, {"pool", w.Pools}, {"domain", w.Domains}} {
 			for _, name := range slices.Sorted(maps.Keys(counts.of)) {
 				if n := counts.of[name]; n != 0 {
 					add(fmt.Sprintf("%s: pods of %s %s", w.Workload, counts.what, name), n)

@@ -85,6 +85,8 @@ type Workload struct {
 	Decisions map[string]int `json:"decisions,omitzero"`
 	// Pools are the numbers of pods by pool. A pool that is left out has none.
 	Pools map[string]int `json:"pools,omitzero"`
+	// Domains are the numbers of pods by pool and domain, as spot/zone-a. One that is left out has none.
+	Domains map[string]int `json:"domains,omitzero"`
 	// Sizes are the requests that Stowage gives a DaemonSet's pod, by node. A node that is left out has no sized pod.
 	Sizes map[string]map[corev1.ResourceName]Quantity `json:"sizes,omitzero"`
 	// VMs are the virtual machines of peer pods, one entry for each size.

@@ -20,8 +20,35 @@ import (
 type Plan struct {
 	Workload *Workload
 	Policy   *policy.Policy
-	// Pools are the pool of each pod, in the order in which the pods come; -1 is none.
-	Pools []int
+	// Pools are the pool of each pod, in the order in which the pods come; -1 is none. Domains are the domains of the pods, if the
+	// strategy has some.
+	Pools, Domains []int
+}
+
+// bay is a place in a picture of a plan: a pool, or a domain of one. The domain is -1 for a pool that is not divided.
+type bay struct{ pool, domain int }
+
+// bays returns all of them.
+func (p *Plan) bays() (out []bay) {
+	s := p.Policy.Strategy
+	for pool := range s.Len() {
+		if s.Across() == nil {
+			out = append(out, bay{pool, -1})
+			continue
+		}
+		for domain := range s.Across().Domains {
+			out = append(out, bay{pool, domain})
+		}
+	}
+	return out
+}
+
+// bayOf returns where a pod of the plan is. It must have a pool.
+func (p *Plan) bayOf(pod int) bay {
+	if p.Policy.Strategy.Across() == nil {
+		return bay{p.Pools[pod], -1}
+	}
+	return bay{p.Pools[pod], p.Domains[pod]}
 }
 
 // Plans returns the plans of those workloads that have a strategy. There must be one.
@@ -46,7 +73,8 @@ func (v *Preview) Plans(ctx context.Context, pods []Admitted) ([]Plan, error) {
 			out = append(out, Plan{Workload: last, Policy: p})
 		}
 		if n := len(out); n > 0 && out[n-1].Workload == last {
-			out[n-1].Pools = append(out[n-1].Pools, poolOf(&pods[i], out[n-1].Policy))
+			pool, domain := poolOf(&pods[i], out[n-1].Policy)
+			out[n-1].Pools, out[n-1].Domains = append(out[n-1].Pools, pool), append(out[n-1].Domains, domain)
 		}
 	}
 	if len(out) == 0 {
@@ -55,14 +83,14 @@ func (v *Preview) Plans(ctx context.Context, pods []Admitted) ([]Plan, error) {
 	return out, nil
 }
 
-// poolOf is the pool that a pod goes to, or would go to in mode Audit; -1 if it has none.
-func poolOf(a *Admitted, p *policy.Policy) int {
+// poolOf is the pool that a pod goes to, or would go to in mode Audit, with its domain; -1 if it has none.
+func poolOf(a *Admitted, p *policy.Policy) (pool, domain int) {
 	if chosen := a.Result.Pool(); chosen != nil {
 		if pool, ok := p.PoolNamed(chosen.Name); ok {
-			return pool
+			return pool, p.Strategy.DomainOfNode(chosen.Labels)
 		}
 	}
-	return -1
+	return -1, -1
 }
 
 // What a plot is made of: at most so many lines, and so many characters in a bar.
@@ -89,6 +117,15 @@ func Plot(out io.Writer, plans []Plan) error {
 			fmt.Fprintf(&b, "  %s  %s\n", letter(i), poolText(pool.Name, pool.Labels, pool.Base, pool.Weight, pool.Max))
 			head = append(head, letter(i))
 		}
+		if across := s.Across(); across != nil {
+			values := make([]string, len(across.Domains))
+			for i, d := range across.Domains {
+				if values[i] = d.Value; d.Weight > 1 {
+					values[i] += fmt.Sprintf(" (weight %d)", d.Weight)
+				}
+			}
+			fmt.Fprintf(&b, "  each over %s: %s\n", across.Key, strings.Join(values, " / "))
+		}
 		b.WriteString("\n")
 		most := max(1, len(plan.Pools))
 		step := (most + plotLines - 1) / plotLines
@@ -102,7 +139,7 @@ func Plot(out io.Writer, plans []Plan) error {
 			row, bar := []string{strconv.Itoa(c)}, ""
 			for i := range s.Len() {
 				target := int(s.Target(i, int64(c)))
-				row = append(row, strconv.Itoa(target))
+				row = append(row, strconv.Itoa(target)+domainsOf(plan.Policy, i, int64(target)))
 				wide := target
 				if most > plotWidth {
 					wide = (target*plotWidth + most/2) / most
@@ -117,6 +154,18 @@ func Plot(out io.Writer, plans []Plan) error {
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
+}
+
+// domainsOf are how many of a pool's first seats each domain has, or nothing where there are no domains.
+func domainsOf(p *policy.Policy, pool int, seats int64) string {
+	if p.Domains == nil {
+		return ""
+	}
+	counts := make([]string, p.Domains.Len())
+	for i := range counts {
+		counts[i] = strconv.FormatInt(p.Domains.Given(pool, i, seats), 10)
+	}
+	return " = " + strings.Join(counts, "/")
 }
 
 func poolText(name string, set map[string]string, base, weight, most int64) string {

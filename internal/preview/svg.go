@@ -116,35 +116,37 @@ func (d *drawing) plan(plan *Plan, y int) int {
 	}
 	y += lineHeight / 2
 
-	pods := make([][]int, plan.Policy.Strategy.Len()) // the numbers of each pool's pods
+	bays, pods := plan.bays(), map[bay][]int{} // with the numbers of the pods
 	unseated := 0
 	for number, pool := range plan.Pools {
 		if pool < 0 {
 			unseated++
 			continue
 		}
-		pods[pool] = append(pods[pool], number+1)
+		in := plan.bayOf(number)
+		pods[in] = append(pods[in], number+1)
 	}
-	for pool := 0; pool < len(pods); {
-		// Pools that fit side by side are one row.
-		x, most, end := margin, 1, pool
+	for next := 0; next < len(bays); {
+		// Those that fit side by side are one row. The domains of the next pool begin a new one.
+		x, most, end := margin, 1, next
 		var at []int
-		for ; end < len(pods); end++ {
-			wide := max(baySeats, letterWidth*len(poolLabels(plan, end)))
-			if end > pool && x+wide > rowWidth {
+		for ; end < len(bays); end++ {
+			wide := max(baySeats, letterWidth*len(bayLabels(plan, bays[end])))
+			if end > next && (x+wide > rowWidth || bays[end].domain == 0) {
 				break
 			}
 			at = append(at, x)
 			x += wide + poolGap
-			most = max(most, (len(pods[end])+seatsInRow*each-1)/(seatsInRow*each))
+			most = max(most, (len(pods[bays[end]])+seatsInRow*each-1)/(seatsInRow*each))
 		}
 		height := most*(seatHeight+seatGap) + seatGap
 		for i, x := range at {
-			d.pool(plan, pool+i, pods[pool+i], each, x, y, height)
+			in := bays[next+i]
+			d.bay(plan, in, pods[in], each, x, y, height)
 		}
-		pool = end
+		next = end
 		y += headHeight + height
-		if pool < len(pods) {
+		if next < len(bays) {
 			y += lineHeight / 2
 		}
 	}
@@ -155,14 +157,18 @@ func (d *drawing) plan(plan *Plan, y int) int {
 	return y
 }
 
-// pool draws a pool and its pods, each so many in one box. Seats are taken from the bottom.
-func (d *drawing) pool(plan *Plan, pool int, pods []int, each, x, y, height int) {
-	d.text("title", x, y+lineHeight, "pool %s: %s", plan.Policy.Strategy.Pool(pool).Name, podCount(len(pods)))
-	d.text("note", x, y+2*lineHeight, "%s", poolLabels(plan, pool))
+// bay draws a bay and its pods, each so many in one box. Seats are taken from the bottom.
+func (d *drawing) bay(plan *Plan, in bay, pods []int, each, x, y, height int) {
+	name := "pool " + plan.Policy.Strategy.Pool(in.pool).Name
+	if in.domain >= 0 {
+		name += ", " + plan.Policy.DomainName(in.domain)
+	}
+	d.text("title", x, y+lineHeight, "%s: %s", name, podCount(len(pods)))
+	d.text("note", x, y+2*lineHeight, "%s", bayLabels(plan, in))
 	y += headHeight
 	d.width = max(d.width, x+baySeats)
 	fmt.Fprintf(&d.body, "<rect class=\"bay\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"4\"/>\n", x, y, baySeats, height)
-	c := colorOf(pool)
+	c := colorOf(in.pool)
 	for first := 0; first < len(pods); first += each {
 		n, number := first/each, pods[first]
 		px := x + seatGap + n%seatsInRow*(seatWidth+seatGap)
@@ -172,7 +178,7 @@ func (d *drawing) pool(plan *Plan, pool int, pods []int, each, x, y, height int)
 	}
 }
 
-// poolLabels are the node labels of a pool.
-func poolLabels(plan *Plan, pool int) string {
-	return labels.Set(plan.Policy.Strategy.Pool(pool).Labels).String()
+// bayLabels are the node labels of a bay.
+func bayLabels(plan *Plan, in bay) string {
+	return labels.Set(plan.Policy.Strategy.NodeSelector(in.pool, in.domain)).String()
 }

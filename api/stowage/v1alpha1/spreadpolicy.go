@@ -378,6 +378,11 @@ type PolicyPoolStatus struct {
 	Share string `json:"share,omitempty"`
 	// Nodes is how many nodes have the pool's labels.
 	Nodes int32 `json:"nodes"`
+	// Domains are the domains of the pool, in the order of the spec.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Domains []versprei.DomainStatus `json:"domains,omitempty"`
 }
 
 // SpreadPolicyList is a list of SpreadPolicies.

@@ -340,6 +340,21 @@ type PoolStatus struct {
 	Current int32 `json:"current"`
 	// Ready is how many of those are ready.
 	Ready int32 `json:"ready"`
+	// Domains are the domains of the pool, in the order of the spec.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Domains []DomainStatus `json:"domains,omitempty"`
+}
+
+// DomainStatus counts the pods of one domain of a pool.
+type DomainStatus struct {
+	// Name is the domain's value.
+	Name string `json:"name"`
+	// Desired is how many of the pool's pods the domain should have.
+	Desired int32 `json:"desired"`
+	// Current is how many it has, without those that are ending.
+	Current int32 `json:"current"`
 }
 
 // PodDistributorList is a list of PodDistributors.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/stowage-dev/stowage/internal/spread/domain"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
@@ -20,6 +21,7 @@ const patience = 30 * time.Second
 // Pod is a pod with a seat.
 type Pod struct {
 	Pool   string // the [sequence.Pool.Key] of its seat
+	Domain string // of its seat, or empty
 	Ready  bool
 	OnNode bool
 	Age    time.Duration
@@ -56,6 +58,24 @@ type Pool struct {
 	Outside int64
 	// Removed says that the strategy does not have the pool any more. Its labels are not known.
 	Removed bool
+	// Domains are those of the pool, if the strategy has some. Their pods are among those of the pool.
+	Domains []Domain
+}
+
+// Domain is what a domain of a pool has and should have.
+type Domain struct {
+	Name            string
+	Current, Target int64
+}
+
+// domain returns a domain of the pool, which is added if it is not there.
+func (p *Pool) domain(name string) *Domain {
+	i := slices.IndexFunc(p.Domains, func(d Domain) bool { return d.Name == name })
+	if i < 0 {
+		i = len(p.Domains)
+		p.Domains = append(p.Domains, Domain{Name: name})
+	}
+	return &p.Domains[i]
 }
 
 // Division is the pods of a workload.
@@ -97,6 +117,9 @@ func (d *Division) AddPods(s *sequence.Strategy, pods []Pod) (seated int64) {
 			continue
 		}
 		pool.Current++
+		if s.Across() != nil && pod.Domain != "" {
+			pool.domain(pod.Domain).Current++
+		}
 		if pod.Ready {
 			pool.Ready++
 		}
@@ -114,8 +137,8 @@ func (d *Division) AddPods(s *sequence.Strategy, pods []Pod) (seated int64) {
 }
 
 // AddTargets adds what an owner that asks for so many pods should have. Own is how many pods each pool should have where that does
-// not follow from the strategy alone, or nil. It returns how many of them have a seat.
-func (d *Division) AddTargets(s *sequence.Strategy, replicas int64, own []int64) (seats int64) {
+// not follow from the strategy alone, or nil. The domains say where seats are; they may be nil. It returns how many of the pods have a seat.
+func (d *Division) AddTargets(s *sequence.Strategy, domains *domain.Map, replicas int64, own []int64) (seats int64) {
 	for i := range s.Len() {
 		pool, target := &d.Pools[d.pool(s.Pool(i))], s.Target(i, replicas)
 		if own != nil {
@@ -124,6 +147,11 @@ func (d *Division) AddTargets(s *sequence.Strategy, replicas int64, own []int64)
 		pool.Share += s.Share(i, replicas)
 		pool.Target += target
 		seats += target
+		if domains != nil {
+			for k, in := range s.Across().Domains {
+				pool.domain(in.Value).Target += domains.Given(i, k, target)
+			}
+		}
 	}
 	d.Replicas += replicas
 	return seats
@@ -147,6 +175,10 @@ func (d *Division) Merge(other *Division) {
 		p.Pending += o.Pending
 		p.Waiting += o.Waiting
 		p.Outside += o.Outside
+		for _, in := range o.Domains {
+			have := p.domain(in.Name)
+			have.Current, have.Target = have.Current+in.Current, have.Target+in.Target
+		}
 	}
 	d.Replicas += other.Replicas
 	d.Former += other.Former
@@ -189,6 +221,16 @@ func (d *Division) sum(of func(*Pool) int64) (n int64) {
 
 // Outside returns how many pods are not in the pool of their seat, which the strategy has.
 func (d *Division) Outside() int64 { return d.sum(func(p *Pool) int64 { return p.Outside }) }
+
+// Elsewhere returns how many pods are in a domain that has too many of their pool's pods.
+func (d *Division) Elsewhere() int64 {
+	return d.sum(func(p *Pool) (n int64) {
+		for _, in := range p.Domains {
+			n += max(0, in.Current-in.Target)
+		}
+		return n
+	})
+}
 
 // even reports whether each pool has as many pods as it should have.
 func (d *Division) even() bool {

@@ -36,11 +36,11 @@ func TestAdd(t *testing.T) {
 	if seated := d.AddPods(old, pods); seated != 5 {
 		t.Errorf("%d pods have a seat", seated)
 	}
-	d.AddTargets(old, 6, nil)
+	d.AddTargets(old, nil, 6, nil)
 	if seated := d.AddPods(now, in("2", 1)); seated != 1 {
 		t.Errorf("%d pods have a seat", seated)
 	}
-	d.AddTargets(now, 4, nil)
+	d.AddTargets(now, nil, 4, nil)
 	want := Division{Replicas: 10, Former: 1, ForeignCosts: 1, Pools: []Pool{
 		{Name: "0", Labels: map[string]string{"p": "a"}, Share: 4, Target: 4, Current: 3, Ready: 2},
 		{Name: "1", Labels: map[string]string{"p": "b"}, Share: 4, Target: 4, Current: 2, Pending: 2, Waiting: 1},
@@ -110,7 +110,7 @@ func TestCause(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var d Division
 			d.AddPods(s, tc.pods)
-			d.AddTargets(s, tc.replicas, nil)
+			d.AddTargets(s, nil, tc.replicas, nil)
 			if tc.edit != nil {
 				tc.edit(&d)
 			}

@@ -26,12 +26,7 @@ func (f *Finder) bind(ctx context.Context, p *Policy, namespace string, chain wo
 	if bottom := chain.Bottom(); bottom != nil && p.Policy != nil {
 		p.owner, p.ordinals, p.KeepsVolumes = bottom.UID, bottom.IsStatefulSet(), p.Policy.KeepsVolumes(bottom)
 	}
-	if top := chain.Top(); top != nil {
-		p.bindDomains(workloadName(string(top.UID), namespace, top.Kind, top.Name))
-	} else if len(chain.Refs) > 0 {
-		ref := chain.Refs[len(chain.Refs)-1]
-		p.bindDomains(workloadName(string(ref.UID), namespace, ref.Kind, ref.Name))
-	}
+	p.BindDomains(namespace, chain)
 	if p.Whole == nil || p.Spill == nil && p.Policy == nil || p.Root == nil {
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stowage-dev/stowage/internal/spread/domain"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // homes are the homes of a strategy's seats, for each order of its domains. Each is computed when it is needed first.
@@ -46,6 +47,16 @@ func (h *homes) bytes() int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return 5 * h.by[0].Size() * int64(domain.Orders(len(h.strategy.Across().Domains)))
+}
+
+// BindDomains fills in where the seats of a workload are, whose owners are known. The order of the domains follows from the uppermost one.
+func (p *Policy) BindDomains(namespace string, chain world.Chain) {
+	if top := chain.Top(); top != nil {
+		p.bindDomains(workloadName(string(top.UID), namespace, top.Kind, top.Name))
+	} else if len(chain.Refs) > 0 {
+		ref := chain.Refs[len(chain.Refs)-1]
+		p.bindDomains(workloadName(string(ref.UID), namespace, ref.Kind, ref.Name))
+	}
 }
 
 // bindDomains fills in where the seats of a workload are. The workload is named by its UID, or by something else that no other has.

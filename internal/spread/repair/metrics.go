@@ -14,8 +14,9 @@ import (
 
 // Metrics counts repairs.
 type Metrics struct {
-	repairs  *prometheus.CounterVec
-	distance *prometheus.GaugeVec
+	repairs   *prometheus.CounterVec
+	distance  *prometheus.GaugeVec
+	elsewhere *prometheus.GaugeVec
 }
 
 // The repairs of pods that stay. With those of package planner that remove pods, they are a metric label.
@@ -27,8 +28,9 @@ const (
 // NewMetrics registers the metrics.
 func NewMetrics(set *metrics.Set) *Metrics {
 	m := &Metrics{
-		repairs:  set.CounterVec("stowage_repairs_total", "Pods repaired, by what was done: adopt (given a seat), renumber (given another one), recreate or evict (removed, so that their owner recreates them).", "action"),
-		distance: set.GaugeVec("stowage_spread_distance", "Pods that are in a pool with too many, in none, or not in the pool of their seat, by the uppermost workload. Workloads in which every pool has what it should have are not there.", "namespace", "kind", "name"),
+		repairs:   set.CounterVec("stowage_repairs_total", "Pods repaired, by what was done: adopt (given a seat), renumber (given another one), recreate or evict (removed, so that their owner recreates them).", "action"),
+		distance:  set.GaugeVec("stowage_spread_distance", "Pods that are in a pool with too many, in none, or not in the pool of their seat, by the uppermost workload. Workloads in which every pool has what it should have are not there.", "namespace", "kind", "name"),
+		elsewhere: set.GaugeVec("stowage_spread_domain_distance", "Pods that are in a domain, such as a zone, that has too many of their pool's pods, by the uppermost workload. Workloads without such pods are not there.", "namespace", "kind", "name"),
 	}
 	return m
 }
@@ -54,42 +56,49 @@ type workloadName struct{ namespace, kind, name string }
 
 // distance is how far the pods of one owner are from their targets.
 type distance struct {
-	of   workloadName // the uppermost workload, which has several owners during a rollout
-	pods int64
+	of        workloadName // the uppermost workload, which has several owners during a rollout
+	pods      int64
+	elsewhere int64 // in a domain with too many
 }
 
 // report publishes the distance of an owner's pods from their targets, with those of the other owners of the same workload. The
 // policy may be nil if the distance is 0.
-func (r *run) report(owner ledger.Owner, p *policy.Policy, pods int64) {
+func (r *run) report(owner ledger.Owner, p *policy.Policy, pods, elsewhere int64) {
 	of := workloadName{owner.Namespace, owner.Kind, owner.Name}
 	if p != nil && p.Root != nil {
 		of = workloadName{owner.Namespace, p.Root.Kind, p.Root.Name}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.setDistance(owner.Key(), distance{of, pods})
+	r.setDistance(owner.Key(), distance{of, pods, elsewhere})
 }
 
 // setDistance replaces what is published of an owner. The caller holds the lock.
 func (r *run) setDistance(owner ledger.OwnerKey, now distance) {
 	was, known := r.reported[owner]
-	if !known && now.pods == 0 {
+	if !known && now.pods+now.elsewhere == 0 {
 		return
 	}
-	if delete(r.reported, owner); now.pods > 0 {
+	if delete(r.reported, owner); now.pods+now.elsewhere > 0 {
 		r.reported[owner] = now
 	}
 	for _, of := range []workloadName{was.of, now.of} { // the first may be nobody's
-		sum := int64(0)
+		sum := distance{}
 		for _, d := range r.reported { // those that are not as they should be are few
 			if d.of == of {
-				sum += d.pods
+				sum.pods, sum.elsewhere = sum.pods+d.pods, sum.elsewhere+d.elsewhere
 			}
 		}
-		if sum > 0 {
-			r.Metrics.distance.WithLabelValues(of.namespace, of.kind, of.name).Set(float64(sum))
-		} else {
-			r.Metrics.distance.DeleteLabelValues(of.namespace, of.kind, of.name)
-		}
+		set(r.Metrics.distance, of, sum.pods)
+		set(r.Metrics.elsewhere, of, sum.elsewhere)
+	}
+}
+
+// set sets the metric of a workload, or removes it if it is 0.
+func set(metric *prometheus.GaugeVec, of workloadName, pods int64) {
+	if pods > 0 {
+		metric.WithLabelValues(of.namespace, of.kind, of.name).Set(float64(pods))
+	} else {
+		metric.DeleteLabelValues(of.namespace, of.kind, of.name)
 	}
 }

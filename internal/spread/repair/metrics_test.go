@@ -26,7 +26,7 @@ func TestDistanceOfAWorkload(t *testing.T) {
 		pods  int64
 		want  float64
 	}{{old, 3, 3}, {next, 2, 5}, {old, 1, 3}, {next, 0, 1}, {old, 0, 0}, {next, 4, 4}} {
-		b.report(step.owner, p, step.pods)
+		b.report(step.owner, p, step.pods, 0)
 		if got := value(); got != step.want {
 			t.Errorf("step %d: %v pods, want %v", n, got, step.want)
 		}

@@ -38,7 +38,7 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 		return reconcile.Result{}, err
 	}
 	if p == nil || p.Strategy == nil {
-		r.report(owner, p, 0)
+		r.report(owner, p, 0, 0)
 		return reconcile.Result{}, nil
 	}
 
@@ -55,13 +55,13 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 	if w != nil && w.Replicas >= 0 {
 		if stuck = r.stuck(owner.Key(), w.Current, w.Replicas); w.Current != w.Replicas && !stuck {
 			plan := planner.Make(fromRecords(p, records, w.Replicas))
-			r.report(owner, p, plan.Distance()+outside)
+			r.report(owner, p, plan.Distance()+outside, plan.Elsewhere)
 			return again, nil // it is not settled; a change of its pods or the next resync brings us back
 		}
 		if int64(len(records)) == w.Current {
 			plan := planner.Make(fromRecords(p, records, w.Current))
 			if len(plan.Renumber) == 0 && (stuck || plan.Balanced() && (plan.Elsewhere == 0 || !p.Evict)) {
-				r.report(owner, p, plan.Distance()+outside)
+				r.report(owner, p, plan.Distance()+outside, plan.Elsewhere)
 				if !stuck {
 					r.balanced(owner.Key(), records)
 				}
@@ -74,7 +74,7 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 		if w != nil && w.Replicas >= 0 {
 			plan := planner.Make(fromRecords(p, records, w.Replicas))
 			missing := min(w.Replicas, p.Strategy.Seats()) - int64(len(records))
-			r.report(owner, p, plan.Distance()+max(0, missing)+outside)
+			r.report(owner, p, plan.Distance()+max(0, missing)+outside, plan.Elsewhere)
 		}
 		return reconcile.Result{}, nil
 	}
@@ -93,11 +93,11 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 		return reconcile.Result{}, err
 	}
 	if state == nil { // what says so is not in what the cache shows
-		r.report(owner, p, 0)
+		r.report(owner, p, 0, 0)
 		return reconcile.Result{}, nil
 	}
 	plan := planner.Make(*state)
-	r.report(owner, p, plan.Distance()+outside)
+	r.report(owner, p, plan.Distance()+outside, plan.Elsewhere)
 	if state.Settled && (plan.Remove == nil || !plan.Remove.BeforePolicy) {
 		r.setReplacing(owner.Key(), false)
 		again = reconcile.Result{}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -87,6 +88,14 @@ func (r *Run) describe(ctx context.Context, d *versprei.PodDistributor) error {
 	}
 	set(versprei.ConditionTargetFound, metav1.ConditionTrue, stowage.ReasonFound, "the pods of %s %q are divided", target.Kind, target.Name)
 
+	if len(owners) > 0 {
+		chain, err := world.Owners(ctx, r.World, d.Namespace, owners[0].Ref)
+		if err != nil {
+			return err
+		}
+		p.BindDomains(d.Namespace, chain)
+	}
+
 	// 2. What there is and what there should be, over all revisions.
 	division, stuck, err := r.divide(ctx, p, owners)
 	if err != nil {
@@ -121,6 +130,12 @@ func (r *Run) describe(ctx context.Context, d *versprei.PodDistributor) error {
 	switch division.Cause() {
 	case divisions.Balanced:
 		status, text = metav1.ConditionTrue, "each pool has the pods that it should have"
+		if n := division.Elsewhere(); n > 0 {
+			text += fmt.Sprintf("; %d pod(s) are in a domain that has too many of their pool: roll out", n)
+			if !p.Evict {
+				text += ", or set rebalance to Evict"
+			}
+		}
 	case divisions.PodsWait:
 		var parts []string
 		for _, pool := range division.Pools {
@@ -206,7 +221,7 @@ func (c *Controller) divide(ctx context.Context, p *policy.Policy, owners []*wor
 				continue
 			}
 			pods = append(pods, divisions.Pod{
-				Pool: rec.Pool, Ready: rec.Ready, OnNode: rec.Node != "", Age: c.Clock.Since(time.Unix(rec.Created, 0)),
+				Pool: rec.Pool, Domain: rec.Domain, Ready: rec.Ready, OnNode: rec.Node != "", Age: c.Clock.Since(time.Unix(rec.Created, 0)),
 				Place: divisions.PlaceOf(rec.Node, c.World.NodeLabels(ctx, rec.Node), rec.Selector, p.Preferred),
 				// Who reads no deletion cost is not misled by a foreign one.
 				ForeignCost: rec.Origin != ledger.OriginOrdinal && p.ForeignCost(rec.Pool, rec.Ordinal, rec.Cost, ledger.CostRank(rec.ID)),
@@ -223,7 +238,7 @@ func (c *Controller) divide(ctx context.Context, p *policy.Policy, owners []*wor
 			}
 		}
 		own, _ := p.OwnTargets(replicas)
-		seats := d.AddTargets(p.Whole, replicas, own)
+		seats := d.AddTargets(p.Whole, p.Domains, replicas, own)
 		if c.Progress.Stuck(owner.Key(), current, replicas) {
 			d.Stuck = true
 			stuck = fmt.Sprintf("%s %s asks for %d pods and has had %d for minutes; those are put in order, and none is evicted", o.Kind, o.Name, replicas, current)
@@ -237,12 +252,25 @@ func (c *Controller) divide(ctx context.Context, p *policy.Policy, owners []*wor
 	return d, stuck, nil
 }
 
+// domainsOf adds the domains of a pool to what is known of them.
+func domainsOf(known []versprei.DomainStatus, pool *divisions.Pool) []versprei.DomainStatus {
+	for _, in := range pool.Domains {
+		i := slices.IndexFunc(known, func(d versprei.DomainStatus) bool { return d.Name == in.Name })
+		if i < 0 {
+			i = len(known)
+			known = append(known, versprei.DomainStatus{Name: in.Name})
+		}
+		known[i].Current, known[i].Desired = known[i].Current+int32(in.Current), known[i].Desired+int32(in.Target)
+	}
+	return known
+}
+
 // show writes the counts of all pools, also as they are shown in columns.
 func show(st *versprei.PodDistributorStatus, d *divisions.Division) {
 	st.Pools = make([]versprei.PoolStatus, len(d.Pools))
 	current, desired, ready := make([]string, len(d.Pools)), make([]string, len(d.Pools)), make([]string, len(d.Pools))
 	for i, pool := range d.Pools {
-		st.Pools[i] = versprei.PoolStatus{Name: pool.Name, Current: int32(pool.Current), Desired: int32(pool.Target), Ready: int32(pool.Ready)}
+		st.Pools[i] = versprei.PoolStatus{Name: pool.Name, Current: int32(pool.Current), Desired: int32(pool.Target), Ready: int32(pool.Ready), Domains: domainsOf(nil, &d.Pools[i])}
 		current[i], desired[i], ready[i] = strconv.FormatInt(pool.Current, 10), strconv.FormatInt(pool.Target, 10), strconv.FormatInt(pool.Ready, 10)
 	}
 	st.Current, st.Desired, st.Ready = strings.Join(current, "/"), strings.Join(desired, "/"), strings.Join(ready, "/")
