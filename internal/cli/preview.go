@@ -107,7 +107,7 @@ func newPreviewCommand(s Streams) *cobra.Command {
 // addDecisionFlags adds the flags that change decisions.
 func (o *previewOptions) addDecisionFlags(fs *pflag.FlagSet) {
 	fs.Int32Var(&o.replicas, "replicas", o.replicas, "Replicas to assume for every workload that has a replica count; its own unless set")
-	fs.StringSliceVar(&o.exhausted, "exhausted", o.exhausted, "Pool without room, as NAME or NAME=PODS that it has room for; a pool without a name is named by its place, from 0")
+	fs.StringSliceVar(&o.exhausted, "exhausted", o.exhausted, "Pool without room, or a domain of one, as NAME, NAME=PODS that it has room for, or NAME/DOMAIN; a pool without a name is named by its place, from 0")
 	fs.StringVarP(&o.namespace, "namespace", "n", o.namespace, "Namespace of objects that name none")
 	fs.StringVar(&o.stowageNamespace, "stowage-namespace", o.stowageNamespace, "Namespace that Stowage runs in")
 	o.spread.AddFlags(fs)

@@ -16,7 +16,7 @@ import (
 )
 
 // Exhaust makes all decisions that follow as if pools had no room. The numbers, by the names of the pools, are for
-// how many pods of each workload they still have room. Replicas is how many pods the workloads are to have, or -1 for
+// how many pods of each workload they still have room. A name with a slash is that of a pool and of one of its domains. Replicas is how many pods the workloads are to have, or -1 for
 // what the manifests say. The warnings are about workloads whose pods would wait; it is an error if no workload has a
 // pool of a name.
 func (p *Preview) Exhaust(ctx context.Context, pools map[string]int64, replicas int32) (warnings []string, err error) {
@@ -33,19 +33,38 @@ func (p *Preview) Exhaust(ctx context.Context, pools map[string]int64, replicas 
 			continue
 		}
 		state := stowage.PoolState{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: string(found.Root.UID)}}
-		states := make([]spill.Pool, found.Whole.Len())
-		for n := range states {
+		each := spill.Cells(found.Whole)
+		states := make([]spill.Pool, found.Whole.Len()*each)
+		for n := range found.Whole.Len() {
 			name := found.Whole.Pool(n).Name
-			limit, ok := pools[name]
-			if !ok {
-				continue
-			}
+			whole, ok := pools[name]
 			delete(unknown, name)
-			if found.Spill == nil || found.Spill[n].After == 0 {
-				warnings = append(warnings, fmt.Sprintf("%s: pool %s has no spill, so the pods for which it has no room wait", w, name))
-				continue
+			closed := 0
+			for k := range each {
+				limit, some := whole, ok
+				if found.Homes() != nil {
+					limit = found.Homes().Count(n, k, whole)
+					cell := name + "/" + found.DomainName(k)
+					if most, named := pools[cell]; named {
+						limit, some = most, true
+						delete(unknown, cell)
+					}
+				}
+				if some {
+					states[n*each+k] = spill.Pool{Phase: spill.Exhausted, Epoch: 1, Since: since, Max: limit}
+					closed++
+				}
 			}
-			states[n] = spill.Pool{Phase: spill.Exhausted, Epoch: 1, Since: since, Max: limit, LeftOut: found.Spill[n].LeftOut(found.Whole, n, limit, int64(w.replicasOr(replicas)))}
+			switch {
+			case closed > 0 && (found.Spill == nil || found.Spill[n].After == 0):
+				warnings = append(warnings, fmt.Sprintf("%s: pool %s has no spill, so the pods for which it has no room wait", w, name))
+				clear(states[n*each : (n+1)*each])
+			case closed == each:
+				maximum := spill.Whole(states, each)[n].Max
+				for k := range each {
+					states[n*each+k].LeftOut = found.Spill[n].LeftOut(found.Whole, n, maximum, int64(w.replicasOr(replicas)))
+				}
+			}
 		}
 		if state.Pools = spill.ToPoolRooms(states, found.Whole); state.Pools == nil {
 			continue

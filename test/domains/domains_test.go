@@ -3,9 +3,11 @@ package domains
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -13,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/test/suite"
 )
 
@@ -209,4 +212,88 @@ func TestLabelIsProven(t *testing.T) {
 	other := suite.Zones[(slices.Index(suite.Zones, pod.Labels["stowage.dev/domain"])+1)%3]
 	suite.Must(t, n.Patch(t.Context(), pod, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"stowage.dev/domain":"`+other+`"}}}`))))
 	n.InCells(t, "web", 9, s, cellBound, zoneBound)
+}
+
+// withSpill has other cells, and other pools, take pods that have waited for 10 s.
+func withSpill(spec *versprei.PodDistributorSpec) {
+	for i := range spec.Distribution {
+		spec.Distribution[i].Spill = &versprei.Spill{After: "10s"}
+	}
+}
+
+// settlesIn waits until the pods of an app run, exactly divided over the pools, with so many of spot in each zone.
+func settlesIn(t *testing.T, n *suite.Tenant, app string, replicas int, s *sequence.Strategy, spot func(a, b, c int64) bool) {
+	t.Helper()
+	last := ""
+	defer func() {
+		if t.Failed() {
+			t.Logf("last: %s", last)
+		}
+	}()
+	suite.EventuallyWithin(t, 3*time.Minute, "the pods run where there is room", func() (bool, error) {
+		cells, err := n.CellsOf(t.Context(), app, replicas)
+		last = fmt.Sprint(cells, err)
+		return err == nil && cells.Exact(s, replicas) && spot(cells["spot"][0], cells["spot"][1], cells["spot"][2]), nil
+	})
+}
+
+// A zone has no room for spot. Its pods go to the other zones' spot, and the division over the pools stays exact. Once the zone has room again,
+// its cell opens, and the next pods are divided as before.
+func TestZoneWithoutSpot(t *testing.T) {
+	n := suite.NewTenant(t)
+	for _, zone := range suite.Zones {
+		n.ZoneNode(t, "od", zone, 1000)
+		if zone != "c" {
+			n.ZoneNode(t, "spot", zone, 1000)
+		}
+	}
+	n.ZoneNode(t, "spot", "c", 3)
+	d := n.OverZones(t, "web", 60, withSpill)
+	s := n.Distribution(t, "web")
+	suite.Must(t, n.Create(t.Context(), d))
+	even := func(a, b, c int64) bool { return c == 3 && max(a, b)-min(a, b) <= 3 }
+	settlesIn(t, n, "web", 60, s, even)
+	state, err := n.PoolState(t.Context(), d.UID)
+	suite.Must(t, err)
+	if len(state.Pools) != 1 || state.Pools[0].Domain != "c" || state.Pools[0].Max != 3 {
+		t.Errorf("the state is %+v", state.Pools)
+	}
+	for _, replicas := range []int{90, 60} {
+		n.Scale(t, d, replicas)
+		settlesIn(t, n, "web", replicas, s, even)
+	}
+
+	big := n.PoolNode(t, "spot", "more", 1000)
+	suite.Must(t, n.Patch(t.Context(), big, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:"c"}}}`, corev1.LabelTopologyZone))))
+	suite.EventuallyWithin(t, 3*time.Minute, "the cell is tried with all the room that is seen", func() (bool, error) {
+		state, err := n.PoolState(t.Context(), d.UID)
+		return state == nil || state.Pools[0].Phase == "Probing" && state.Pools[0].Max > 30, err
+	})
+	n.Revise(t, d, "2")
+	n.RolledOut(t, d)
+	n.InCells(t, "web", 60, s, cellBound, zoneBound)
+	suite.EventuallyWithin(t, 3*time.Minute, "the cell has room again", func() (bool, error) {
+		state, err := n.PoolState(t.Context(), d.UID)
+		return state == nil, err
+	})
+	n.Scale(t, d, 150)
+	n.InCells(t, "web", 150, s, cellBound, zoneBound)
+}
+
+// No zone has room for spot. Then the other pool takes its pods, as without domains, divided over the zones.
+func TestNoZoneHasSpot(t *testing.T) {
+	n := suite.NewTenant(t)
+	for _, zone := range suite.Zones {
+		n.ZoneNode(t, "od", zone, 1000)
+		n.ZoneNode(t, "spot", zone, 4)
+	}
+	d := n.OverZones(t, "web", 40, withSpill)
+	suite.Must(t, n.Create(t.Context(), d))
+	last := ""
+	defer func() { t.Log(last) }()
+	suite.EventuallyWithin(t, 3*time.Minute, "on demand takes the pods", func() (bool, error) {
+		cells, err := n.CellsOf(t.Context(), "web", 40)
+		last = fmt.Sprint(cells, err)
+		return err == nil && slices.Equal(cells["spot"], []int64{4, 4, 4}) && slices.Max(cells["od"])-slices.Min(cells["od"]) <= 2, nil
+	})
 }

@@ -112,6 +112,12 @@ func (c Cells) off(s *sequence.Strategy, replicas int) (pools int64, cells, zone
 	return pools, cells, zones
 }
 
+// Exact reports whether each pool has its target.
+func (c Cells) Exact(s *sequence.Strategy, replicas int) bool {
+	pools, _, _ := c.off(s, replicas)
+	return pools == 0
+}
+
 // InCells waits until the pods of an app are divided exactly over the pools. Cells may be so far from their shares, and zones.
 func (n *Tenant) InCells(t *testing.T, app string, replicas int, s *sequence.Strategy, cell, zone float64) {
 	t.Helper()

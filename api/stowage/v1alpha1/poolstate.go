@@ -41,8 +41,8 @@ type PoolState struct {
 	// +optional
 	Kept *KeptOrdinals `json:"kept,omitempty"`
 
-	// Ordinals are the pods of a StatefulSet that have a seat in another pool than the strategy's, by ordinal. The
-	// values are the names of those pools.
+	// Ordinals are the pods of a StatefulSet that have a seat in another pool or domain than the strategy's, by ordinal. The
+	// values are the names of those pools, each with a slash and the domain if there are domains.
 	//
 	// +optional
 	Ordinals map[string]string `json:"ordinals,omitempty"`
@@ -63,10 +63,14 @@ const (
 	PoolProbing PoolPhase = "Probing"
 )
 
-// PoolRoom is what is known about the room of one pool.
+// PoolRoom is what is known about the room of one pool, or of one domain of it.
 type PoolRoom struct {
 	// Name is the pool's name when the entry was written.
 	Name string `json:"name"`
+	// Domain is the domain, such as a zone, that the entry is about. It is empty where the policy divides pools over no domains.
+	//
+	// +optional
+	Domain string `json:"domain,omitempty"`
 	// NodeLabel is the labels of the pool's nodes. They identify the pool.
 	NodeLabel map[string]string `json:"nodeLabel"`
 	// Phase says what is known about the room.
@@ -120,11 +124,12 @@ type UnsuitablePool struct {
 
 // KeptOrdinals records where the volumes of a StatefulSet's pods may be. A pod is in it for as long as its claims exist.
 type KeptOrdinals struct {
-	// Policy is the UID of the policy for which the record was made.
+	// Policy is the UID of the policy or PodDistributor for which the record was made.
 	Policy types.UID `json:"policy"`
 	// Owner is the UID of the StatefulSet.
 	Owner types.UID `json:"owner"`
-	// Ordinals are the names of the pools in which the pods ran, by ordinal. Empty stands for none of the pools: such a pod has no seat.
+	// Ordinals are the names of the pools in which the pods ran, by ordinal, each with a slash and the domain if there are domains. Empty
+	// stands for none of the pools: such a pod has no seat.
 	//
 	// +optional
 	Ordinals map[string]string `json:"ordinals,omitempty"`

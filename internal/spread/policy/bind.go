@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 
+	"github.com/stowage-dev/stowage/internal/spread/domain"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 	"github.com/stowage-dev/stowage/internal/world"
@@ -23,11 +24,12 @@ func (f *Finder) bind(ctx context.Context, p *Policy, namespace string, chain wo
 	if bottom := chain.Bottom(); bottom != nil {
 		p.FirstOrdinal = bottom.FirstOrdinal
 	}
-	if bottom := chain.Bottom(); bottom != nil && p.Policy != nil {
-		p.owner, p.ordinals, p.KeepsVolumes = bottom.UID, bottom.IsStatefulSet(), p.Policy.KeepsVolumes(bottom)
+	if bottom := chain.Bottom(); bottom != nil {
+		p.owner, p.ordinals = bottom.UID, bottom.IsStatefulSet()
+		p.KeepsVolumes = p.Policy != nil && p.Policy.KeepsVolumes(bottom)
 	}
 	p.BindDomains(namespace, chain)
-	if p.Whole == nil || p.Spill == nil && p.Policy == nil || p.Root == nil {
+	if p.Whole == nil || p.Spill == nil && p.Policy == nil && (p.Domains == nil || !p.ordinals) || p.Root == nil {
 		return nil
 	}
 	state, err := f.World.PoolState(ctx, namespace, p.Root.UID)
@@ -45,14 +47,20 @@ func (f *Finder) bind(ctx context.Context, p *Policy, namespace string, chain wo
 	if bottom.IsStatefulSet() {
 		return nil
 	}
-	gaps := spill.Gaps(spill.FromPoolState(state, p.Whole))
-	for i := range gaps {
-		if p.Spill[i].After == 0 {
-			gaps[i] = sequence.Gap{}
+	each := spill.Cells(p.Whole)
+	cells := spill.FromPoolState(state, p.Whole)
+	for i := range cells {
+		if p.Spill[i/each].After == 0 {
+			cells[i] = spill.Pool{Phase: spill.Available}
 		}
 	}
-	if err := f.share(ctx, p, bottom, gaps); err != nil {
+	gaps := spill.Gaps(spill.Whole(cells, each))
+	limits := spill.Limits(cells, each)
+	if err := f.share(ctx, p, bottom, gaps, limits); err != nil {
 		return err
+	}
+	if p.Domains != nil {
+		p.Domains = p.Domains.Map(limits)
 	}
 	p.Strategy = f.computed(shortKey{p.Whole.Fingerprint(), fmt.Sprint(gaps)}, func() *sequence.Strategy { return p.Whole.Without(gaps) })
 	return nil
@@ -94,8 +102,8 @@ func (f *Finder) leaveOutUnsuitable(p *Policy) {
 	}
 }
 
-// share takes from the maxima of pools without room what other revisions of the workload hold there.
-func (f *Finder) share(ctx context.Context, p *Policy, bottom *world.Workload, gaps []sequence.Gap) error {
+// share takes from the maxima of pools and cells without room what other revisions of the workload hold there.
+func (f *Finder) share(ctx context.Context, p *Policy, bottom *world.Workload, gaps []sequence.Gap, limits [][]int64) error {
 	if f.settings.Held == nil || bottom.Controller == nil {
 		return nil
 	}
@@ -103,16 +111,22 @@ func (f *Finder) share(ctx context.Context, p *Policy, bottom *world.Workload, g
 	if err != nil {
 		return err
 	}
-	for i := range gaps {
-		if gaps[i].Count == 0 {
+	for _, owner := range owners {
+		if owner.UID == bottom.UID {
 			continue
 		}
-		for _, owner := range owners {
-			if owner.UID != bottom.UID {
-				gaps[i].From -= f.settings.Held(owner, p.Whole.PoolKey(i))
+		for i := range gaps {
+			if gaps[i].Count > 0 {
+				gaps[i].From = max(0, gaps[i].From-f.settings.Held(owner, p.Whole.PoolKey(i), ""))
 			}
 		}
-		gaps[i].From = max(0, gaps[i].From)
+		for i := range limits {
+			for k, limit := range limits[i] {
+				if limit != domain.Open {
+					limits[i][k] = max(0, limit-f.settings.Held(owner, p.Whole.PoolKey(i), p.DomainName(k)))
+				}
+			}
+		}
 	}
 	return nil
 }

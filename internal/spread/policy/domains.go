@@ -2,6 +2,8 @@ package policy
 
 import (
 	"cmp"
+	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/stowage-dev/stowage/internal/spread/domain"
@@ -70,20 +72,68 @@ func (p *Policy) bindDomains(workload string) {
 	}
 }
 
-// DomainOf returns the index of a seat's domain, or -1 where the strategy has no domains.
+// DomainOf returns the index of a seat's domain, or 0 where the strategy has no domains. A pod with an ordinal of its own that has moved, or
+// whose volume keeps it, is where that is recorded.
 func (p *Policy) DomainOf(seat sequence.Seat) int {
 	if p.Domains == nil {
-		return -1
+		return 0
+	}
+	if rank := seat.Ordinal - sequence.MovedOrdinals; p.ordinals && rank > 0 && p.State != nil {
+		text := strconv.FormatInt(rank+p.FirstOrdinal-1, 10)
+		recorded := p.State.Ordinals[text]
+		if kept := p.Kept(); kept != nil && kept.Ordinals[text] != "" {
+			recorded = kept.Ordinals[text]
+		}
+		if _, domain, ok := p.CellOf(recorded); ok {
+			return domain
+		}
 	}
 	return p.Domains.Domain(seat.Pool, seat.Ordinal)
 }
 
-// DomainName returns the name of a domain by its index, or "" for -1.
-func (c *Compiled) DomainName(index int) string {
-	if index < 0 {
-		return ""
+// homeOf returns the home of a seat, or 0 where the strategy has no domains.
+func (p *Policy) homeOf(seat sequence.Seat) int {
+	if p.Domains == nil {
+		return 0
 	}
-	return c.Whole.Across().Domains[index].Value
+	return p.Domains.Of(seat.Pool, seat.Ordinal)
+}
+
+// Homes returns the homes of the strategy's seats, or nil without domains.
+func (p *Policy) Homes() *domain.Homes {
+	if p.Domains == nil {
+		return nil
+	}
+	return p.Domains.Homes
+}
+
+// cellMark separates the pool from the domain where a cell is named. No pool's key has one.
+const cellMark = "/"
+
+// CellName names a pool, or a domain of it, in the records of the API: see [Compiled.CellOf].
+func (c *Compiled) CellName(pool, domain int) string {
+	if c.Whole.Across() == nil {
+		return c.Whole.PoolKey(pool)
+	}
+	return c.Whole.PoolKey(pool) + cellMark + c.DomainName(domain)
+}
+
+// CellOf returns the pool, and the domain, that a record of the API names.
+func (c *Compiled) CellOf(name string) (pool, domain int, known bool) {
+	key, in, _ := strings.Cut(name, cellMark)
+	if pool, known = c.Pool(key); !known {
+		return 0, 0, false
+	}
+	domain, known = c.DomainIndex(in)
+	return pool, max(0, domain), known
+}
+
+// DomainName returns the name of a domain by its index, or "" where the strategy has no domains.
+func (c *Compiled) DomainName(index int) string {
+	if a := c.Whole.Across(); a != nil {
+		return a.Domains[index].Value
+	}
+	return ""
 }
 
 // DomainIndex returns the index of a domain by its name. It is -1 for "" where the strategy has no domains. Other names that

@@ -41,10 +41,10 @@ type Settings struct {
 	ExcludedNamespaces []string
 	// NamespaceLabel, as key=value, must be on a namespace for its workloads' annotations to be looked at.
 	NamespaceLabel string
-	// Held returns how many pods of an owner have a seat in a pool, with those to come. Those that its controller is about to
-	// remove do not count. While a pool has no room, the revisions of a workload share what the pool may have. Without
+	// Held returns how many pods of an owner have a seat in a pool, with those to come, or in a domain of it. Those that its controller
+	// is about to remove do not count. While a pool has no room, the revisions of a workload share what the pool may have. Without
 	// Held, each revision may have all of it.
-	Held func(owner *world.Workload, pool string) int64
+	Held func(owner *world.Workload, pool, domain string) int64
 }
 
 // NewFinder returns a finder.

@@ -9,6 +9,7 @@ package policy
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -129,9 +130,17 @@ func (p *Policy) Nowhere() bool { return p.Unsuitable != nil && !slices.Contains
 // may be. Until then the policy does not divide it.
 func (p *Policy) Unrecorded() bool { return p.KeepsVolumes && p.Kept() == nil }
 
+// SourceUID returns the UID of the policy or PodDistributor, or "" for annotations.
+func (c *Compiled) SourceUID() types.UID {
+	if c.Distributor != nil {
+		return c.Distributor.UID
+	}
+	return c.From.UID
+}
+
 // Kept returns where the volumes may be of a StatefulSet, as far as that is recorded, or nil.
 func (p *Policy) Kept() *stowage.KeptOrdinals {
-	if p.Policy == nil || p.State == nil || p.State.Kept == nil || p.State.Kept.Policy != p.From.UID || p.State.Kept.Owner != p.owner {
+	if p.State == nil || p.State.Kept == nil || p.State.Kept.Policy == "" || p.State.Kept.Policy != p.SourceUID() || p.State.Kept.Owner != p.owner {
 		return nil
 	}
 	return p.State.Kept
@@ -182,7 +191,7 @@ func (p *Policy) OwnTargets(n int64) (targets []int64, outside int64) {
 		if own, err := p.Own(rank); err == nil {
 			targets[own.Pool]--
 		}
-		if pool, known := p.Pool(key); known {
+		if pool, _, known := p.CellOf(key); known {
 			targets[pool]++
 		} else {
 			outside++
@@ -230,25 +239,25 @@ func (p *Policy) WorkloadCreated() time.Time {
 func (p *Policy) SeatAt(rank int64) (sequence.Seat, error) {
 	if kept := p.Kept(); kept != nil {
 		if key, ok := kept.Ordinals[strconv.FormatInt(rank+p.FirstOrdinal-1, 10)]; ok {
-			pool, known := p.Pool(key)
+			pool, domain, known := p.CellOf(key)
 			if !known {
 				return sequence.Seat{}, ErrKept
 			}
-			if own, err := p.Own(rank); err == nil && own.Pool == pool {
+			if own, err := p.Own(rank); err == nil && own.Pool == pool && p.homeOf(own) == domain {
 				return own, nil
 			}
 			return sequence.Seat{Pool: pool, Ordinal: sequence.MovedOrdinals + rank}, nil
 		}
 	}
 	if p.State != nil && p.Spill != nil {
-		if pool, ok := p.Pool(p.State.Ordinals[strconv.FormatInt(rank+p.FirstOrdinal-1, 10)]); ok {
+		if pool, _, ok := p.CellOf(p.State.Ordinals[strconv.FormatInt(rank+p.FirstOrdinal-1, 10)]); ok {
 			return sequence.Seat{Pool: pool, Ordinal: sequence.MovedOrdinals + rank}, nil
 		}
 	}
 	return p.Own(rank)
 }
 
-// Shortages returns the pools without room whose waiting pods other pools take.
+// Shortages returns the pools and cells without room whose waiting pods others take.
 func (p *Policy) Shortages() []spill.Shortage {
 	if p.Spill == nil {
 		return nil
@@ -264,10 +273,16 @@ func (p *Policy) ForeignCost(pool string, ordinal int64, cost string, signed int
 	return ok && cost != "" && sequence.RankOfCost(cost, p.Whole.RankOrNone(sequence.Seat{Pool: n, Ordinal: ordinal}), signed) == 0
 }
 
+// Limits are the pools and cells without room, with how many pods each may have, for comparisons.
+func (p *Policy) Limits() string {
+	cells := spill.FromPoolState(p.State, p.Whole)
+	return fmt.Sprint(p.Short(), spill.Limits(cells, spill.Cells(p.Whole)))
+}
+
 // Short reports for each pool whether it has no room, as far as pods move from it.
 func (p *Policy) Short() []bool {
 	short := make([]bool, p.Whole.Len())
-	for i, pool := range spill.FromPoolState(p.State, p.Whole) {
+	for i, pool := range spill.Whole(spill.FromPoolState(p.State, p.Whole), spill.Cells(p.Whole)) {
 		short[i] = p.Spill != nil && p.Spill[i].After > 0 && pool.Phase != spill.Available
 	}
 	return short

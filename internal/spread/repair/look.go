@@ -50,7 +50,7 @@ func shownOf(p *policy.Policy, records []seats.Record) string {
 		_, _ = fmt.Fprint(h, p.State.Kept.Ordinals) // in the order of the keys
 		kept = h.Sum64()
 	}
-	return fmt.Sprintf("%s %d %x %v %t %s %d %x ", p.Strategy.Fingerprint(), generation, kept, p.Short(), p.Evict, p.Repair, len(records), sum)
+	return fmt.Sprintf("%s %d %x %v %t %s %d %x ", p.Strategy.Fingerprint(), generation, kept, p.Limits(), p.Evict, p.Repair, len(records), sum)
 }
 
 func liveRecords(records []seats.Record) []seats.Record {
@@ -59,7 +59,7 @@ func liveRecords(records []seats.Record) []seats.Record {
 
 // fromRecords is a workload whose pods all have a seat.
 func fromRecords(p *policy.Policy, records []seats.Record, replicas int64) planner.State {
-	state := planner.State{Strategy: p.Strategy, Domains: p.Domains, Replicas: replicas, Settled: true, Mode: p.Repair, OwnSeat: p.SeatAt}
+	state := planner.State{Strategy: p.Strategy, Domains: p.Domains, Replicas: replicas, Settled: true, Mode: p.Repair, OwnSeat: p.SeatAt, OwnDomain: p.DomainOf}
 	state.Targets, _ = p.OwnTargets(replicas)
 	for i := range records {
 		r := &records[i]
@@ -121,7 +121,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 	state := &planner.State{
 		Strategy: p.Strategy, Domains: p.Domains, Replicas: scale.Replicas, Mode: p.Repair, Evict: p.Evict, Settled: scale.Current == scale.Replicas,
 		Keep: owner.Kind == "Job", Young: r.Clock.Since(p.WorkloadCreated()) < podstatus.PolicyGrace, Reached: r.Seats.Pods().Reached(),
-		OwnSeat: p.SeatAt,
+		OwnSeat: p.SeatAt, OwnDomain: p.DomainOf,
 	}
 	state.Targets, _ = p.OwnTargets(scale.Replicas)
 	since := r.policySince(owner, p)

@@ -214,10 +214,24 @@ func (p *Pods) Waiting() []ledger.Owner {
 	return out
 }
 
-// Leaving returns how many pods of a pool a ReplicaSet is sure to remove now, because it asks for so few. It removes pods
-// without a node first, then those that are not ready, then those of the lowest cost. Of these, the pods of other pools
+// inDomain returns how many pods of an owner have a seat in a domain of a pool.
+func (p *Pods) inDomain(owner ledger.OwnerKey, pool, domain string) (n int64) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if o := p.byOwner[owner]; o != nil {
+		for _, r := range o.pods {
+			if r.Active && r.Pool == pool && r.Domain == domain {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// Leaving returns how many pods of a pool a ReplicaSet is sure to remove now, because it asks for so few. With a domain, it counts those there. It
+// removes pods without a node first, then those that are not ready, then those of the lowest cost. Of these, the other pods
 // count as removed before.
-func (p *Pods) Leaving(owner ledger.OwnerKey, pool string, replicas int64) int64 {
+func (p *Pods) Leaving(owner ledger.OwnerKey, pool, domain string, replicas int64) int64 {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	o := p.byOwner[owner]
@@ -237,7 +251,7 @@ func (p *Pods) Leaving(owner ledger.OwnerKey, pool string, replicas int64) int64
 	for _, r := range o.pods {
 		switch {
 		case !r.Active || r.Node != "" && r.Ready && r.cost() > lowest:
-		case r.Pool == pool:
+		case r.Pool == pool && (domain == "" || r.Domain == domain):
 			here++
 		default:
 			others++

@@ -334,13 +334,18 @@ func (l *Service) Claimed(ctx context.Context, owner ledger.Owner, id string) (b
 }
 
 // Held returns how many pods of an owner have a seat in a pool. It counts those that were given a seat and are not
-// seen yet. It leaves out those that are sure to be removed now: see [Pods.Leaving]. It leaves nothing behind where
-// nothing is known of the owner.
-func (l *Service) Held(owner *world.Workload, pool string) (n int64) {
+// seen yet. With a domain, it counts only those of the domain that were seen. It leaves out those that are sure to be removed now: see
+// [Pods.Leaving]. It leaves nothing behind where nothing is known of the owner.
+func (l *Service) Held(owner *world.Workload, pool, domain string) (n int64) {
 	key := OwnerOf(owner).Key()
-	if l.knows(key) {
+	switch {
+	case domain != "":
+		n = l.pods.inDomain(key, pool, domain)
+	case l.knows(key):
 		l.with(key, func(now time.Duration, e *entry) { n = e.book.Held(now, pool) })
-		n = max(0, n-l.pods.Leaving(key, pool, owner.Replicas))
+	}
+	if n > 0 {
+		n = max(0, n-l.pods.Leaving(key, pool, domain, owner.Replicas))
 	}
 	return n
 }

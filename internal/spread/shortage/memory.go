@@ -19,13 +19,13 @@ type memory struct {
 	waits    map[types.UID]*wait
 	examples map[exampleKey]*example
 	misfits  map[exampleKey]bool // those about which there was an event
-	// waited is when a pod was last seen to wait for a pool, and looked when room was looked for, by pool name.
+	// waited is when a pod was last seen to wait for a pool or cell, and looked when room was looked for, by its name.
 	waited map[string]time.Time
 	looked map[string]poolroom.Checkpoint
 	judged map[string]judged // by pool name
 	kept   time.Time         // when the volumes of a StatefulSet were looked for
 	limit  *rate.Limiter
-	pools  map[string]bool    // pools with metrics
+	pools  map[place]bool     // with metrics
 	jobs   map[types.UID]bool // whether the pods of a Job may be moved, which never changes
 }
 
@@ -77,10 +77,10 @@ func (r *run) forget(uid types.UID) {
 	}
 }
 
-// exampleKey names the pods of one owner in one pool. They have one template, so one of them stands for all.
+// exampleKey names the pods of one owner in one pool or cell. They have one template, so one of them stands for all.
 type exampleKey struct {
-	owner ledger.OwnerKey
-	pool  string
+	owner        ledger.OwnerKey
+	pool, domain string
 }
 
 // example is what is known of a pod that waits, read from the API server.
@@ -106,7 +106,7 @@ func (r *run) memoryOf(w world.Object) *memory {
 	if m == nil {
 		m = &memory{
 			workload: w, waits: map[types.UID]*wait{}, examples: map[exampleKey]*example{}, misfits: map[exampleKey]bool{}, waited: map[string]time.Time{}, looked: map[string]poolroom.Checkpoint{}, judged: map[string]judged{},
-			limit: rate.NewLimiter(workloadRate, workloadRate), pools: map[string]bool{}, jobs: map[types.UID]bool{},
+			limit: rate.NewLimiter(workloadRate, workloadRate), pools: map[place]bool{}, jobs: map[types.UID]bool{},
 		}
 		r.known[w.UID] = m
 	}

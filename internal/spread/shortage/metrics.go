@@ -16,26 +16,29 @@ type Metrics struct {
 
 // NewMetrics registers the metrics.
 func NewMetrics(set *metrics.Set) *Metrics {
-	labels := []string{"namespace", "kind", "name", "pool"}
+	labels := []string{"namespace", "kind", "name", "pool", "domain"}
 	return &Metrics{
-		exhausted: set.GaugeVec("stowage_pool_exhausted", "1 for each pool that has no room for the pods of a workload and whose policy has spill.", labels...),
-		waiting:   set.GaugeVec("stowage_pool_pods_waiting", "Pods that wait for a node of a pool, for each workload whose policy has spill.", labels...),
+		exhausted: set.GaugeVec("stowage_pool_exhausted", "1 for each pool, or domain of one, that has no room for the pods of a workload and whose policy has spill. The domain is empty where pools are not divided over domains.", labels...),
+		waiting:   set.GaugeVec("stowage_pool_pods_waiting", "Pods that wait for a node of a pool, or of a domain of one, for each workload whose policy has spill.", labels...),
 		spilled:   set.Counter("stowage_pods_spilled_total", "Pods that waited for a pool without room and were evicted, so that another pool takes their successors."),
 	}
 }
 
-func (m *Metrics) set(w world.Object, pool string, phase spill.Phase, waiting int64) {
+// place is a pool, or a domain of one, by name.
+type place struct{ pool, domain string }
+
+func (m *Metrics) set(w world.Object, at place, phase spill.Phase, waiting int64) {
 	exhausted := 0.0
 	if phase != spill.Available {
 		exhausted = 1
 	}
-	m.exhausted.WithLabelValues(w.Namespace, w.Kind, w.Name, pool).Set(exhausted)
-	m.waiting.WithLabelValues(w.Namespace, w.Kind, w.Name, pool).Set(float64(waiting))
+	m.exhausted.WithLabelValues(w.Namespace, w.Kind, w.Name, at.pool, at.domain).Set(exhausted)
+	m.waiting.WithLabelValues(w.Namespace, w.Kind, w.Name, at.pool, at.domain).Set(float64(waiting))
 }
 
-func (m *Metrics) gone(w world.Object, pool string) {
-	m.exhausted.DeleteLabelValues(w.Namespace, w.Kind, w.Name, pool)
-	m.waiting.DeleteLabelValues(w.Namespace, w.Kind, w.Name, pool)
+func (m *Metrics) gone(w world.Object, at place) {
+	m.exhausted.DeleteLabelValues(w.Namespace, w.Kind, w.Name, at.pool, at.domain)
+	m.waiting.DeleteLabelValues(w.Namespace, w.Kind, w.Name, at.pool, at.domain)
 }
 
 func (m *Metrics) reset() {

@@ -15,11 +15,12 @@ import (
 // newNodesAfter is how long after the last look new nodes of a pool are looked at. They often come in groups.
 const newNodesAfter = 5 * time.Second
 
-// lookForRoom counts for how many more pods the nodes of pools without room have room, where something has changed since the
+// lookForRoom counts for how many more pods the nodes of pools or cells without room have room, where something has changed since the
 // last look.
 func (r *run) lookForRoom(ctx context.Context, v *picture, m *memory) error {
+	each := spill.Cells(v.policy.Whole)
 	for i := range v.pools {
-		name, selected := v.policy.Whole.Pool(i).Name, v.policy.Whole.Pool(i).Labels
+		name, selected := spill.PlaceOf(v.policy.Whole, i), v.policy.Whole.NodeSelector(i/each, i%each)
 		last, looked := m.looked[name]
 		switch {
 		case v.pools[i].Phase == spill.Available:
@@ -43,7 +44,7 @@ func (r *run) lookForRoom(ctx context.Context, v *picture, m *memory) error {
 			return err
 		}
 		if pod != nil && nodefit.Counted(pod) { // otherwise no look proves room: a try is one pod
-			if v.Room[i], err = r.Room.Count(ctx, selected, placement.Successor(pod, v.policy.Whole, i, -1, v.policy.TolerationsOf(i), false), v.Replicas); err != nil {
+			if v.Room[i], err = r.Room.Count(ctx, selected, placement.Successor(pod, v.policy.Whole, i/each, i%each, v.policy.TolerationsOf(i/each), false), v.Replicas); err != nil {
 				return err
 			}
 		}

@@ -55,7 +55,7 @@ func (r *run) reconcile(ctx context.Context, w world.Object) (reconcile.Result, 
 	}
 	next := spill.Next(v.View, v.pools, r.Timing.Probes)
 	for i := range next {
-		m.waited[v.policy.Whole.Pool(i).Name] = next[i].Waited
+		m.waited[spill.PlaceOf(v.policy.Whole, i)] = next[i].Waited
 	}
 	r.publish(v, m, next)
 	r.askToYield(v, next)
@@ -76,11 +76,12 @@ func (r *run) reconcile(ctx context.Context, w world.Object) (reconcile.Result, 
 // askToYield has the pods of older revisions in pools without room looked at, while they have an ordinary deletion cost.
 func (r *run) askToYield(v *picture, next []spill.Pool) {
 	lowest := sequence.DeletionCost(sequence.NoRank)
+	pools := spill.Whole(next, spill.Cells(v.policy.Whole))
 	for _, one := range v.members {
 		newer := slices.ContainsFunc(v.members, func(m *member) bool { return m.replicas > 0 && world.Newer(m.Workload, one.Workload) })
 		if newer && slices.ContainsFunc(one.records, func(rec seats.Record) bool {
 			pool, ok := v.policy.Pool(rec.Pool)
-			return ok && next[pool].Phase != spill.Available && v.Rules[pool].After > 0 && rec.Cost != "" && rec.Cost != lowest
+			return ok && pools[pool].Phase != spill.Available && v.Rules[pool].After > 0 && rec.Cost != "" && rec.Cost != lowest
 		}) {
 			r.Yielding.Tell(seats.OwnerOf(one.Workload))
 		}
@@ -89,10 +90,10 @@ func (r *run) askToYield(v *picture, next []spill.Pool) {
 
 // publish sets the metrics of a workload's pools.
 func (r *run) publish(v *picture, m *memory, next []spill.Pool) {
-	waiting := make([]int64, len(next))
+	waiting, each := make([]int64, len(next)), spill.Cells(v.policy.Whole)
 	for i := range v.Pods {
-		if v.Pods[i].Waits > 0 {
-			waiting[v.Pods[i].Seat.Pool]++
+		if pod := &v.Pods[i]; pod.Waits > 0 {
+			waiting[pod.Seat.Pool*each+pod.Domain]++
 		}
 	}
 	r.mu.Lock()
@@ -101,17 +102,17 @@ func (r *run) publish(v *picture, m *memory, next []spill.Pool) {
 		return // it was forgotten meanwhile
 	}
 	former := m.pools
-	m.pools = map[string]bool{}
+	m.pools = map[place]bool{}
 	for i := range next {
-		if v.Rules[i].After > 0 {
-			name := v.policy.Whole.Pool(i).Name
-			m.pools[name] = true
-			delete(former, name)
-			r.Metrics.set(m.workload, name, next[i].Phase, waiting[i])
+		if v.Rules[i/each].After > 0 {
+			at := place{v.policy.Whole.Pool(i / each).Name, v.policy.DomainName(i % each)}
+			m.pools[at] = true
+			delete(former, at)
+			r.Metrics.set(m.workload, at, next[i].Phase, waiting[i])
 		}
 	}
-	for pool := range former {
-		r.Metrics.gone(m.workload, pool)
+	for at := range former {
+		r.Metrics.gone(m.workload, at)
 	}
 }
 
@@ -180,12 +181,15 @@ func (r *run) delete(ctx context.Context, state *stowage.PoolState) error {
 
 // transitions says what has become of pools.
 func (r *run) transitions(w world.Object, v *picture, next []spill.Pool) {
-	about := w.Reference()
+	about, takers := w.Reference(), "other pools take the others"
+	if v.Homes != nil {
+		takers = "other domains of the pool take the others, or other pools if none has room"
+	}
 	for i := range next {
-		name, was, is := v.policy.Whole.Pool(i).Name, &v.pools[i], &next[i]
+		name, was, is := spill.PlaceOf(v.policy.Whole, i), &v.pools[i], &next[i]
 		switch {
 		case is.Epoch > was.Epoch && was.Phase != spill.Probing:
-			r.Events.Warn(about, stowage.EventPoolExhausted, events.Spill, "pool %s has no room for the pods that wait: it keeps %d pod(s), and other pools take the others", name, is.Max)
+			r.Events.Warn(about, stowage.EventPoolExhausted, events.Spill, "pool %s has no room for the pods that wait: it keeps %d pod(s), and %s", name, is.Max, takers)
 		case is.Phase == spill.Probing && was.Phase == spill.Exhausted:
 			r.Events.Normal(about, stowage.EventPoolProbed, events.Spill, "pool %s is tried again with %d pod(s)", name, is.Step)
 		case is.Phase == spill.Available && was.Phase != spill.Available && v.Now.Sub(was.Waited) >= r.Timing.Probes.Forget:
@@ -254,14 +258,15 @@ func (r *run) movesOf(v *picture, one *member, next []spill.Pool) []int {
 		return out
 	}
 	if !one.ordinals {
-		return spill.Moves(one.policy.Strategy, next, one.pods, one.replicas)
+		return spill.Moves(one.policy.Strategy, one.policy.Domains, next, one.pods, one.replicas)
 	}
 	if v.state == nil {
 		return nil
 	}
 	var out []int
 	for i := range one.pods {
-		if to, ok := v.policy.Pool(v.state.Ordinals[placement.OrdinalInName(one.records[i].Name)]); ok && to != one.pods[i].Seat.Pool && one.pods[i].Waits > 0 {
+		pod := &one.pods[i]
+		if to, in, ok := v.policy.CellOf(v.state.Ordinals[placement.OrdinalInName(one.records[i].Name)]); ok && (to != pod.Seat.Pool || in != pod.Domain) && pod.Waits > 0 {
 			out = append(out, i)
 		}
 	}
@@ -271,6 +276,7 @@ func (r *run) movesOf(v *picture, one *member, next []spill.Pool) []int {
 // ordinalsOf returns the pods of a StatefulSet that have a seat in another pool than the strategy's, as the API has them.
 func ordinalsOf(v *picture, next []spill.Pool) map[string]string {
 	var out map[string]string
+	each := spill.Cells(v.policy.Whole)
 	for _, one := range v.members {
 		if !one.ordinals {
 			continue
@@ -279,8 +285,8 @@ func ordinalsOf(v *picture, next []spill.Pool) map[string]string {
 		if v.state != nil {
 			for text, name := range v.state.Ordinals {
 				n, err := strconv.ParseInt(text, 10, 64)
-				if pool, known := v.policy.Pool(name); err == nil && known {
-					now[n-one.FirstOrdinal] = pool
+				if pool, domain, known := v.policy.CellOf(name); err == nil && known {
+					now[n-one.FirstOrdinal] = pool*each + domain
 				}
 			}
 		}
@@ -288,11 +294,11 @@ func ordinalsOf(v *picture, next []spill.Pool) map[string]string {
 		for i := range one.records {
 			ordinals[i] = rankInName(one, i) - 1
 		}
-		for n, pool := range spill.Ordinals(v.View, next, one.pods, ordinals, one.replicas, now) {
+		for n, at := range spill.Ordinals(v.View, next, one.pods, ordinals, one.replicas, now) {
 			if out == nil {
 				out = map[string]string{}
 			}
-			out[strconv.FormatInt(n+one.FirstOrdinal, 10)] = v.policy.Whole.PoolKey(pool)
+			out[strconv.FormatInt(n+one.FirstOrdinal, 10)] = v.policy.CellName(at/each, at%each)
 		}
 	}
 	return out

@@ -90,13 +90,15 @@ func (r *run) see(ctx context.Context, w world.Object, m *memory) (*picture, err
 		}
 	}
 	p := members[0].policy
-	if p == nil || p.Strategy == nil || p.Spill == nil && !judges(p) && !p.KeepsVolumes {
+	volumes := p != nil && p.Homes() != nil && members[0].ordinals && members[0].Volumes
+	if p == nil || p.Strategy == nil || p.Spill == nil && !judges(p) && !p.KeepsVolumes && !volumes {
 		return nil, nil
 	}
-	now, n := r.Clock.Now(), p.Whole.Len()
+	now, each := r.Clock.Now(), spill.Cells(p.Whole)
+	n := p.Whole.Len() * each
 	v := &picture{
 		policy: p,
-		View:   spill.View{Now: now, Strategy: p.Whole, Own: p.Own, Rules: make([]spill.Rule, n), Hard: make([]bool, n), Room: make([]int64, n)},
+		View:   spill.View{Now: now, Strategy: p.Whole, Homes: p.Homes(), Own: p.Own, Rules: make([]spill.Rule, p.Whole.Len()), Hard: make([]bool, n), Room: make([]int64, n)},
 	}
 	copy(v.Rules, p.Spill)
 	for i := range p.Unsuitable {
@@ -111,23 +113,25 @@ func (r *run) see(ctx context.Context, w world.Object, m *memory) (*picture, err
 	}
 	v.pools = spill.FromPoolState(v.state, p.Whole)
 	for i := range v.pools {
-		v.pools[i].Waited = m.waitedFor(p.Whole.Pool(i).Name, now)
+		v.pools[i].Waited = m.waitedFor(spill.PlaceOf(p.Whole, i), now)
 	}
 	maps.DeleteFunc(m.examples, func(_ exampleKey, e *example) bool { return now.Sub(e.at) >= exampleFor })
-	way := onWay{pools: endingIn(members, p)}
+	way := onWay{pools: r.endingIn(ctx, members, p)}
 	if slices.ContainsFunc(v.Rules, func(rule spill.Rule) bool { return rule.After > 0 }) && slices.ContainsFunc(members, func(m *member) bool {
 		return slices.ContainsFunc(m.records, func(rec seats.Record) bool { return rec.Waiting() })
 	}) {
 		karpenter, groups := r.askKarpenter(ctx), r.askClusterAutoscaler(ctx)
 		way.pods = r.askForScaleUps(ctx, w.Namespace)
 		for i := range way.pools {
-			selected := p.Whole.Pool(i).Labels
+			selected := p.Whole.NodeSelector(i/each, i%each)
 			way.pools[i] = way.pools[i] || karpenter.onWay(selected) || groups.OnWay(r.NodeGroups.Groups, selected, now)
 		}
 		for key, e := range m.examples {
-			if pool, ok := p.Pool(key.pool); ok && !way.pools[pool] {
-				selected := p.Whole.Pool(pool).Labels
-				v.Hard[pool] = v.Hard[pool] || karpenter.cannotMake(selected, e.requests) || groups.CannotMake(r.NodeGroups.Groups, selected, now)
+			pool, ok := p.Pool(key.pool)
+			domain, known := p.DomainIndex(key.domain)
+			if at := pool*each + max(0, domain); ok && known && !way.pools[at] {
+				selected := p.Whole.NodeSelector(pool, max(0, domain))
+				v.Hard[at] = v.Hard[at] || karpenter.cannotMake(selected, e.requests) || groups.CannotMake(r.NodeGroups.Groups, selected, now)
 			}
 		}
 	}
@@ -146,9 +150,10 @@ func (r *run) see(ctx context.Context, w world.Object, m *memory) (*picture, err
 	return v, nil
 }
 
-// samePools reports whether two strategies have the same pools in the same order.
+// samePools reports whether two strategies have the same pools in the same order, over the same domains.
 func samePools(a, b *sequence.Strategy) bool {
-	if a.Len() != b.Len() {
+	if over, other := a.Across(), b.Across(); a.Len() != b.Len() || (over == nil) != (other == nil) ||
+		over != nil && (over.Key != other.Key || !slices.Equal(over.Domains, other.Domains)) {
 		return false
 	}
 	for i := range a.Len() {
@@ -168,20 +173,33 @@ func (m *memory) waitedFor(pool string, now time.Time) time.Time {
 	return now
 }
 
-// endingIn reports for each pool whether a pod of the workload is ending on one of its nodes. Its room is on its way.
-func endingIn(members []*member, p *policy.Policy) []bool {
-	out := make([]bool, p.Whole.Len())
+// cellOf returns the pool and the domain of a pod. One that has a seat from before the pools were divided is where its node is.
+func (r *run) cellOf(ctx context.Context, p *policy.Policy, rec *seats.Record) (pool, domain int, ok bool) {
+	if pool, ok = p.Pool(rec.Pool); !ok {
+		return 0, 0, false
+	}
+	if domain, ok = p.DomainIndex(rec.Domain); !ok && rec.Node != "" {
+		domain = p.Whole.DomainOfNode(r.World.NodeLabels(ctx, rec.Node))
+		ok = domain >= 0
+	}
+	return pool, max(0, domain), ok
+}
+
+// endingIn reports for each pool or cell whether a pod of the workload is ending on one of its nodes. Its room is on its way.
+func (r *run) endingIn(ctx context.Context, members []*member, p *policy.Policy) []bool {
+	each := spill.Cells(p.Whole)
+	out := make([]bool, p.Whole.Len()*each)
 	for _, m := range members {
 		for i := range m.records {
-			if pool, ok := p.Pool(m.records[i].Pool); ok && m.records[i].Ending && m.records[i].Node != "" {
-				out[pool] = true
+			if pool, domain, ok := r.cellOf(ctx, p, &m.records[i]); ok && m.records[i].Ending && m.records[i].Node != "" {
+				out[pool*each+domain] = true
 			}
 		}
 	}
 	return out
 }
 
-// onWay is what room is on its way: to pools, and for single pods.
+// onWay is what room is on its way: to pools or cells, and for single pods.
 type onWay struct {
 	pools []bool
 	pods  map[types.UID]bool
@@ -190,18 +208,20 @@ type onWay struct {
 // seePods fills in the pods of one owner.
 func (r *run) seePods(ctx context.Context, v *picture, one *member, m *memory, way onWay) error {
 	records := make([]seats.Record, 0, len(one.records))
+	each := spill.Cells(v.policy.Whole)
 	for i := range one.records {
 		rec := &one.records[i]
-		pool, ok := v.policy.Pool(rec.Pool)
+		pool, domain, ok := r.cellOf(ctx, v.policy, rec)
 		if !rec.Active || !ok {
 			continue
 		}
-		pod := spill.Pod{Seat: sequence.Seat{Pool: pool, Ordinal: rec.Ordinal}, Node: rec.Node != ""}
+		at := pool*each + domain
+		pod := spill.Pod{Seat: sequence.Seat{Pool: pool, Ordinal: rec.Ordinal}, Domain: domain, Node: rec.Node != ""}
 		pod.Rank = v.policy.Whole.RankOrNone(pod.Seat)
 		if rec.Waiting() {
-			pod.Waits = m.pass(rec.UID, v.Now, rec.Nominated || way.pools[pool] || way.pods[rec.UID])
+			pod.Waits = m.pass(rec.UID, v.Now, rec.Nominated || way.pools[at] || way.pods[rec.UID])
 			// The example is read early, because what Karpenter can make depends on the size of the pods.
-			likely := pod.Waits >= min(v.Rules[pool].After, exampleAfter) || pod.Waits > 0 && v.pools[pool].Phase != spill.Available
+			likely := pod.Waits >= min(v.Rules[pool].After, exampleAfter) || pod.Waits > 0 && v.pools[at].Phase != spill.Available
 			if v.Rules[pool].After > 0 && likely || !v.policy.Suits(pool) {
 				e, err := r.exampleOf(ctx, m, one, rec)
 				if err != nil {
@@ -230,7 +250,7 @@ func (r *run) seePods(ctx context.Context, v *picture, one *member, m *memory, w
 }
 
 func keyOf(one *member, rec *seats.Record) exampleKey {
-	return exampleKey{seats.OwnerOf(one.Workload).Key(), rec.Pool}
+	return exampleKey{seats.OwnerOf(one.Workload).Key(), rec.Pool, rec.Domain}
 }
 
 // exampleOf returns a pod of an owner that waits for a pool, as the API server has it, or nil if it has gone meanwhile.
@@ -248,7 +268,7 @@ func (r *run) exampleOf(ctx context.Context, m *memory, one *member, rec *seats.
 	}
 	e := &example{at: r.Clock.Now(), requests: resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})}
 	var err error
-	if e.misfit, err = r.misfit(ctx, one.policy, pod, rec.Pool); err != nil {
+	if e.misfit, err = r.misfit(ctx, one.policy, pod, rec.Pool, rec.Domain); err != nil {
 		return nil, err
 	}
 	e.stays = !r.Scope.Enforces(ctx, pod.Namespace, placement.AsCreated(podpatch.FromPod(pod), one.policy.Strategy, ""))
@@ -260,15 +280,16 @@ func (r *run) exampleOf(ctx context.Context, m *memory, one *member, rec *seats.
 // PersistentVolumeClaim, or belong to a scheduling group.
 // A volume that is made for a pod in another pool could bind the pod to that pool for ever. An ephemeral volume goes with
 // its pod. Where the pool has no node, its largest former node decides.
-func (r *run) misfit(ctx context.Context, p *policy.Policy, pod *corev1.Pod, pool string) (bool, error) {
+func (r *run) misfit(ctx context.Context, p *policy.Policy, pod *corev1.Pod, pool, domain string) (bool, error) {
 	if pod.Spec.SchedulingGroup != nil || slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil }) {
 		return true, nil
 	}
 	index, ok := p.Pool(pool)
-	if !ok {
+	in, known := p.DomainIndex(domain)
+	if !ok || !known {
 		return false, nil
 	}
-	selected := p.Whole.Pool(index).Labels
+	selected := p.Whole.NodeSelector(index, in)
 	nodes, err := r.Room.Nodes(ctx, selected)
 	if err != nil {
 		return false, err

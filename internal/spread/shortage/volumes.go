@@ -22,7 +22,9 @@ import (
 )
 
 // A policy may come after a StatefulSet whose pods have volumes, and nothing tells where those are. So the pool in which each pod
-// runs is recorded before the policy divides the StatefulSet. The pod keeps that pool for as long as its claims exist.
+// runs is recorded before the policy divides the StatefulSet. The pod keeps that pool for as long as its claims exist. The same
+// is recorded, with the domain, once a pod is seen to run in another domain than its ordinal's. Then the pools were divided over domains
+// after the volumes came.
 
 // keepAgain is after how long the claims of such a StatefulSet are looked at again.
 const keepAgain = 5 * time.Minute
@@ -35,11 +37,8 @@ const (
 
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list,roleName=stowage-spread-controllers
 
-// lookForVolumes looks at the StatefulSets with volumes that are older than their policy.
+// lookForVolumes looks at the StatefulSets with volumes that are older than their policy, or whose pools are divided over domains.
 func (r *run) lookForVolumes(ctx context.Context, there map[types.UID]bool) {
-	if all := r.World.AllPolicies(); len(all.Namespaced) == 0 && len(all.Cluster) == 0 {
-		return
-	}
 	var sets appsv1.StatefulSetList
 	if err := r.Cached.List(ctx, &sets, client.UnsafeDisableDeepCopy); err != nil {
 		r.Log.Error(err, "StatefulSets were not listed")
@@ -55,7 +54,7 @@ func (r *run) lookForVolumes(ctx context.Context, there map[types.UID]bool) {
 			r.Log.Error(err, "the policy of a StatefulSet is not known", "namespace", w.Namespace, "name", w.Name)
 			continue
 		}
-		if p != nil && p.KeepsVolumes && p.Root != nil {
+		if p != nil && (p.KeepsVolumes || p.Homes() != nil) && p.Root != nil {
 			there[p.Root.UID] = true
 			r.work.AddUnlessFailing(world.Object{Namespace: w.Namespace, Ref: p.Root.Ref})
 		}
@@ -70,7 +69,7 @@ func (r *run) keepVolumes(ctx context.Context, v *picture, m *memory, unsuitable
 		return nil, nil
 	}
 	known := v.policy.Kept()
-	if known == nil && !v.policy.KeepsVolumes && !unsuitable {
+	if known == nil && !v.policy.KeepsVolumes && !unsuitable && !v.inOtherDomain(one) {
 		return nil, nil
 	}
 	if known != nil && v.Now.Sub(m.kept) < keepAgain {
@@ -94,15 +93,16 @@ func (r *run) keepVolumes(ctx context.Context, v *picture, m *memory, unsuitable
 		if c := metav1.GetControllerOfNoCopy(pod); c == nil || c.UID != set.UID || !podstatus.Active(pod) {
 			return nil
 		}
-		key := ledger.PoolOf(pod.Labels[stowage.PoolLabel], pod.Annotations[stowage.ClaimAnnotation])
+		pool, known := v.policy.Pool(ledger.PoolOf(pod.Labels[stowage.PoolLabel], pod.Annotations[stowage.ClaimAnnotation]))
+		domain, knownDomain := v.policy.DomainIndex(pod.Labels[stowage.DomainLabel])
+		known = known && knownDomain
 		if pod.Spec.NodeName != "" {
-			key = ""
-			if pool := v.policy.Whole.PoolOfNode(r.World.NodeLabels(ctx, pod.Spec.NodeName)); pool >= 0 {
-				key = v.policy.Whole.PoolKey(pool)
-			}
+			node := r.World.NodeLabels(ctx, pod.Spec.NodeName)
+			pool, domain = v.policy.Whole.PoolOfNode(node), v.policy.Whole.DomainOfNode(node)
+			known = pool >= 0
 		}
-		if _, there := v.policy.Pool(key); there {
-			runs[strings.Clone(placement.OrdinalInName(pod.Name))] = strings.Clone(key)
+		if known {
+			runs[strings.Clone(placement.OrdinalInName(pod.Name))] = v.policy.CellName(pool, max(0, domain))
 		}
 		return nil
 	}, client.InNamespace(set.Namespace), client.MatchingLabelsSelector{Selector: selector})
@@ -123,7 +123,22 @@ func (r *run) keepVolumes(ctx context.Context, v *picture, m *memory, unsuitable
 		return known, err
 	}
 	m.kept = v.Now
-	return &stowage.KeptOrdinals{Policy: v.policy.From.UID, Owner: set.UID, Ordinals: keptOrdinals(v.policy, known, bound, runs)}, nil
+	return &stowage.KeptOrdinals{Policy: v.policy.SourceUID(), Owner: set.UID, Ordinals: keptOrdinals(v.policy, known, bound, runs)}, nil
+}
+
+// inOtherDomain reports whether a pod with a node runs in another domain than its ordinal's. The pools were divided over domains, or in another way,
+// after the volumes came.
+func (v *picture) inOtherDomain(one *member) bool {
+	if v.Homes == nil || v.policy.SourceUID() == "" {
+		return false
+	}
+	for i := range one.pods {
+		own, err := v.policy.Own(rankInName(one, i))
+		if pod := &one.pods[i]; err == nil && pod.Node && own.Pool == pod.Seat.Pool && v.Homes.Of(own.Pool, own.Ordinal) != pod.Domain {
+			return true
+		}
+	}
+	return false
 }
 
 // keeping returns the StatefulSet whose volumes are recorded, or nil. There is one record for a workload.
@@ -159,7 +174,7 @@ func keptOrdinals(p *policy.Policy, known *stowage.KeptOrdinals, bound map[strin
 		if !was {
 			continue
 		}
-		if _, there := p.Pool(pool); !there {
+		if _, _, there := p.CellOf(pool); !there {
 			pool = runs[ordinal]
 		}
 		if out == nil {

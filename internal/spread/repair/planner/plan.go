@@ -93,6 +93,8 @@ type State struct {
 	Yields []bool
 	// Targets are how many pods each pool should have; nil is as the strategy has it.
 	Targets []int64
+	// OwnDomain returns the domain of such a seat; nil is as the domains have it.
+	OwnDomain func(seat sequence.Seat) int
 	// OwnSeat returns the seat of a pod with an ordinal of its own, by its rank; nil is as the strategy has it.
 	OwnSeat func(rank int64) (sequence.Seat, error)
 }
@@ -124,10 +126,13 @@ func (s *State) takes(pool int) bool {
 	return pool < len(s.Available) && s.Available[pool]
 }
 
-// domainOf returns the domain of a seat.
-func (s *State) domainOf(seat sequence.Seat) int {
-	if s.Domains == nil {
+// ownDomain returns the domain of the seat of a pod that has an ordinal of its own.
+func (s *State) ownDomain(seat sequence.Seat) int {
+	switch {
+	case s.Domains == nil:
 		return 0
+	case s.OwnDomain != nil:
+		return s.OwnDomain(seat)
 	}
 	return s.Domains.Domain(seat.Pool, seat.Ordinal)
 }
@@ -178,7 +183,7 @@ func (s *State) successorDomain(pod, to int) int {
 		return 0
 	case rank > 0:
 		own, _ := s.own(&s.Pods[pod])
-		return s.domainOf(own)
+		return s.ownDomain(own)
 	}
 	t := newTable(s)
 	if seat := s.Pods[pod].Seat; seat.Pool == to {

@@ -118,7 +118,7 @@ func (s *State) evict(p *Plan) *Removal {
 		case pod.OwnRank > 0:
 			// It comes back with the same ordinal, and goes where that belongs.
 			own, ok := s.own(pod)
-			elsewhere := pod.Foreign || pod.Seat.Pool >= 0 && (own.Pool != pod.Seat.Pool || s.domainOf(own) != pod.Domain && !pod.Volume) || s.lacksSeat(pod) && pod.NodePool >= 0 && own.Pool != pod.NodePool && !pod.Volume
+			elsewhere := pod.Foreign || pod.Seat.Pool >= 0 && (own.Pool != pod.Seat.Pool || s.ownDomain(own) != pod.Domain && !pod.Volume) || s.lacksSeat(pod) && pod.NodePool >= 0 && own.Pool != pod.NodePool && !pod.Volume
 			if ok && elsewhere && s.takes(own.Pool) {
 				return s.removal(i, Misplaced, own.Pool)
 			}

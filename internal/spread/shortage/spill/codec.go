@@ -11,10 +11,11 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
-// FromPoolState returns the state of a strategy's pools as the API has it. Pools are identified by their node labels,
+// FromPoolState returns the state of a strategy's pools or cells as the API has it. Pools are identified by their node labels,
 // because a name may be a place in a list. State may be nil.
 func FromPoolState(state *stowage.PoolState, s *sequence.Strategy) []Pool {
-	pools := make([]Pool, s.Len())
+	each := Cells(s)
+	pools := make([]Pool, s.Len()*each)
 	for i := range pools {
 		pools[i].Phase = Available
 	}
@@ -24,7 +25,7 @@ func FromPoolState(state *stowage.PoolState, s *sequence.Strategy) []Pool {
 	for j := range state.Pools {
 		r := &state.Pools[j]
 		for i := range pools {
-			if !maps.Equal(r.NodeLabel, s.Pool(i).Labels) {
+			if !maps.Equal(r.NodeLabel, s.Pool(i/each).Labels) || r.Domain != nameOf(s, i) {
 				continue
 			}
 			pools[i] = Pool{Phase: Phase(r.Phase), Epoch: r.Epoch, Since: r.Since.Time, Max: r.Max, LeftOut: r.LeftOut, Tries: int(r.Tries), Step: r.Step, Early: r.Early}
@@ -36,10 +37,18 @@ func FromPoolState(state *stowage.PoolState, s *sequence.Strategy) []Pool {
 	return pools
 }
 
-// ToPoolRooms returns the state of a strategy's pools as the API has it, or nil if all pools are available.
+// nameOf returns the name of a cell's domain by the index of its state, or "" without domains.
+func nameOf(s *sequence.Strategy, at int) string {
+	if a := s.Across(); a != nil {
+		return a.Domains[at%len(a.Domains)].Value
+	}
+	return ""
+}
+
+// ToPoolRooms returns the state of a strategy's pools or cells as the API has it, or nil if all are available.
 func ToPoolRooms(pools []Pool, s *sequence.Strategy) []stowage.PoolRoom {
 	var out []stowage.PoolRoom
-	short := false
+	short, each := false, Cells(s)
 	for i := range pools {
 		p := &pools[i]
 		if p.Epoch == 0 || p.Since.IsZero() {
@@ -47,7 +56,7 @@ func ToPoolRooms(pools []Pool, s *sequence.Strategy) []stowage.PoolRoom {
 		}
 		short = short || p.Phase != Available
 		r := stowage.PoolRoom{
-			Name: s.Pool(i).Name, NodeLabel: maps.Clone(s.Pool(i).Labels), Phase: stowage.PoolPhase(p.Phase), Epoch: p.Epoch,
+			Name: s.Pool(i / each).Name, Domain: nameOf(s, i), NodeLabel: maps.Clone(s.Pool(i / each).Labels), Phase: stowage.PoolPhase(p.Phase), Epoch: p.Epoch,
 			Since: seconds(p.Since), Max: p.Max, LeftOut: p.LeftOut, Tries: int32(p.Tries), Step: p.Step, Early: p.Early,
 		}
 		if !p.Next.IsZero() {
@@ -65,27 +74,41 @@ func ToPoolRooms(pools []Pool, s *sequence.Strategy) []stowage.PoolRoom {
 // seconds is a time as the API keeps it.
 func seconds(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
 
-// Shortage is a pool without room, for people.
+// Shortage is a pool or cell without room, for people.
 type Shortage struct {
-	Pool  string
-	State Pool
+	Pool   string
+	Domain string // empty for a pool
+	State  Pool
 }
 
-// Shortages returns the pools without room.
+// Shortages returns the pools and cells without room.
 func Shortages(pools []Pool, s *sequence.Strategy) (out []Shortage) {
 	for i := range pools {
-		if pools[i].Phase == Exhausted || pools[i].Phase == Probing {
-			out = append(out, Shortage{s.Pool(i).Name, pools[i]})
+		if pools[i].closed() {
+			out = append(out, Shortage{s.Pool(i / Cells(s)).Name, nameOf(s, i), pools[i]})
 		}
 	}
 	return out
 }
 
+// Place names the pool, with the domain.
+func (s Shortage) Place() string {
+	if s.Domain == "" {
+		return s.Pool
+	}
+	return s.Pool + " in " + s.Domain
+}
+
+// PlaceOf names a pool or cell by the index of its state.
+func PlaceOf(s *sequence.Strategy, at int) string {
+	return Shortage{Pool: s.Pool(at / Cells(s)).Name, Domain: nameOf(s, at)}.Place()
+}
+
 func (s Shortage) String() string {
 	if s.State.Phase == Probing {
-		return fmt.Sprintf("pool %s is tried again since %s, with at most %d pod(s)", s.Pool, s.State.Since.UTC().Format(time.RFC3339), s.State.Max)
+		return fmt.Sprintf("pool %s is tried again since %s, with at most %d pod(s)", s.Place(), s.State.Since.UTC().Format(time.RFC3339), s.State.Max)
 	}
-	return fmt.Sprintf("pool %s has had no room since %s, and keeps at most %d pod(s)", s.Pool, s.State.Since.UTC().Format(time.RFC3339), s.State.Max)
+	return fmt.Sprintf("pool %s has had no room since %s, and keeps at most %d pod(s)", s.Place(), s.State.Since.UTC().Format(time.RFC3339), s.State.Max)
 }
 
 // NextTry says when the pool is tried again, after a comma, or nothing while it is being tried.

@@ -536,7 +536,7 @@ func (w *world) lead(l *workload) {
 			}
 		}
 	} else if l.older == 0 && l.countOf(l.revision) == int64(len(l.pods)) {
-		evict = Moves(w.without(l, next, l.revision), next, v.Pods, l.newer)
+		evict = Moves(w.without(l, next, l.revision), nil, next, v.Pods, l.newer)
 	} else {
 		for revision := l.revision; revision >= l.revision-1 && revision >= 0; revision-- {
 			want := l.newer
@@ -550,7 +550,7 @@ func (w *world) lead(l *workload) {
 					mine, which = append(mine, v.Pods[i]), append(which, i)
 				}
 			}
-			for _, i := range Moves(w.without(l, next, revision), next, mine, want) {
+			for _, i := range Moves(w.without(l, next, revision), nil, next, mine, want) {
 				evict = append(evict, which[i])
 			}
 		}

@@ -9,6 +9,10 @@
 //   - a pool that is tried is available only once a pod of the try has a node, or after [Timing.Forget].
 //
 // What a pool without room means for seats is [sequence.Strategy.Without].
+//
+// Where a strategy divides its pools over domains, each pair of a pool and a domain, a cell, has a state of its own. The cells of a pool
+// stand side by side, in the order of the pools. A pool has no room once none of its cells has: see [Whole]. Until then its other
+// cells take the pods of one without room: see [domain.Map].
 package spill
 
 import (
@@ -18,6 +22,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/stowage-dev/stowage/internal/spread/domain"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
@@ -49,7 +54,7 @@ func DefaultTiming() Timing {
 // a reason of its own that nobody knows.
 const enough = 3
 
-// Pool is the state of one pool of a workload.
+// Pool is the state of one pool of a workload, or of one cell.
 type Pool struct {
 	Phase Phase
 	// Epoch counts the times that Max was set anew because pods waited too long. It never goes back.
@@ -73,9 +78,10 @@ type Pool struct {
 
 // Pod is an active pod with a seat.
 type Pod struct {
-	Seat sequence.Seat
-	Rank int64
-	Node bool // it has one, in the pool of its seat
+	Seat   sequence.Seat
+	Domain int // of the seat; 0 without domains
+	Rank   int64
+	Node   bool // it has one, in the pool of its seat
 	// Waits is for how long no node was found for the pod. The time in which room was on its way does not count.
 	Waits time.Duration
 	// Misfit says that the pod would not fit on an empty node of its pool either.
@@ -119,18 +125,90 @@ func (r Rule) LeftOut(s *sequence.Strategy, pool int, maximum, n int64) int64 {
 type View struct {
 	Now      time.Time
 	Strategy *sequence.Strategy // as the policy has it, without gaps
+	// Homes are those of the strategy's seats, or nil without domains.
+	Homes *domain.Homes
 	// Own returns the seat of a pod with an ordinal of its own, by its rank; nil is as the strategy has it.
 	Own      func(rank int64) (sequence.Seat, error)
 	Rules    []Rule // of each pool
 	Pods     []Pod
 	Replicas int64
-	// Hard reports, for each pool, that who makes its nodes has said that it cannot make any now.
+	// Hard reports, for each pool or cell, that who makes its nodes has said that it cannot make any now.
 	Hard []bool
-	// Room is, for each pool, how many more pods its nodes are proven to have room for.
+	// Room is, for each pool or cell, how many more pods its nodes are proven to have room for.
 	Room []int64
 }
 
-// Gaps returns the seats that a state leaves out.
+// cells returns how many states each pool has.
+func (v *View) cells() int { return cellsOf(v.Homes) }
+
+func cellsOf(homes *domain.Homes) int {
+	if homes == nil {
+		return 1
+	}
+	return homes.Len()
+}
+
+// Cells returns how many states each pool of a strategy has: one, or one for each domain.
+func Cells(s *sequence.Strategy) int {
+	if a := s.Across(); a != nil {
+		return len(a.Domains)
+	}
+	return 1
+}
+
+// closed reports whether the pool or cell has no room.
+func (p *Pool) closed() bool { return p.Phase == Exhausted || p.Phase == Probing }
+
+// Whole returns the states of pools, of which each has so many cells. A pool has no room if none of its cells has. Then it has as many
+// seats as they have together, and it is tried as soon as one of them is.
+func Whole(cells []Pool, each int) []Pool {
+	if each == 1 {
+		return cells
+	}
+	out := make([]Pool, len(cells)/each)
+	for i := range out {
+		sum, open, of := Pool{Phase: Exhausted}, false, cells[i*each:(i+1)*each]
+		for j := range of {
+			c := &of[j]
+			open = open || !c.closed()
+			sum.Max, sum.Epoch, sum.Tries, sum.Step = sum.Max+c.Max, sum.Epoch+c.Epoch, max(sum.Tries, c.Tries), sum.Step+c.Step
+			sum.LeftOut = max(sum.LeftOut, c.LeftOut)
+			if c.Phase == Probing {
+				sum.Phase = Probing
+			}
+			if c.Since.After(sum.Since) {
+				sum.Since = c.Since
+			}
+			if sum.Next.IsZero() || !c.Next.IsZero() && c.Next.Before(sum.Next) {
+				sum.Next = c.Next
+			}
+		}
+		if out[i] = sum; open {
+			out[i] = Pool{Phase: Available}
+		}
+	}
+	return out
+}
+
+// Limits returns how many seats each cell has, for [domain.Homes.Map], or nil if all have room.
+func Limits(cells []Pool, each int) (limits [][]int64) {
+	if !slices.ContainsFunc(cells, func(p Pool) bool { return p.closed() }) {
+		return nil
+	}
+	for i := range cells {
+		if i%each == 0 {
+			limits = append(limits, nil)
+		}
+		limit := domain.Open
+		if cells[i].closed() {
+			limit = cells[i].Max
+		}
+		limits[i/each] = append(limits[i/each], limit)
+	}
+	return limits
+}
+
+// Gaps returns the seats that the states of whole pools leave out: see [Whole].
 func Gaps(pools []Pool) []sequence.Gap {
 	gaps := make([]sequence.Gap, len(pools))
 	for i, p := range pools {
@@ -141,37 +219,60 @@ func Gaps(pools []Pool) []sequence.Gap {
 	return gaps
 }
 
-// tally counts the pods of one pool.
+// tally counts the pods of one pool or cell.
 type tally struct {
 	placed  int64 // pods with a node
 	waiting int64 // pods without one that are no misfits
 	ripe    int64 // of these, pods that have waited long enough
 }
 
-// Next returns the next state of each pool. It is to be stored before a pod is evicted for it, see [Moves].
+// Next returns the next state of each pool or cell. It is to be stored before a pod is evicted for it, see [Moves].
 func Next(v View, pools []Pool, timing Timing) []Pool {
-	next := slices.Clone(pools)
+	next, each := slices.Clone(pools), v.cells()
 	for i := range next {
-		if v.Rules[i].After > 0 {
+		if v.Rules[i/each].After > 0 {
 			step(next, i, count(v, i), v, timing)
 		} else if next[i].Phase != Available {
 			next[i].open(v.Now)
 		}
 	}
+	if each > 1 {
+		leaveOut(v, pools, next)
+	}
 	return next
 }
 
-// count counts the pods of a pool.
-func count(v View, pool int) (t tally) {
+// leaveOut notes how many seats of pools are left out whose last cell has just lost its room.
+func leaveOut(v View, was, is []Pool) {
+	each := v.cells()
+	before, after := Whole(was, each), Whole(is, each)
+	for i := range after {
+		if after[i].closed() && before[i].closed() {
+			continue
+		}
+		left := int64(0)
+		if after[i].closed() {
+			left = v.Rules[i].LeftOut(v.Strategy, i, after[i].Max, v.Replicas)
+		}
+		for j := i * each; j < (i+1)*each; j++ {
+			is[j].LeftOut = left
+		}
+	}
+}
+
+// count counts the pods of a pool or cell.
+func count(v View, at int) (t tally) {
+	each := v.cells()
+	rule := &v.Rules[at/each]
 	for i := range v.Pods {
 		p := &v.Pods[i]
 		switch {
-		case p.Seat.Pool != pool:
+		case p.at(each) != at:
 		case p.Node:
 			t.placed++
 		case !p.Misfit:
 			t.waiting++
-			if p.Waits >= v.Rules[pool].After || v.Hard[pool] && p.Waits > 0 {
+			if p.Waits >= rule.After || v.Hard[at] && p.Waits > 0 {
 				t.ripe++
 			}
 		}
@@ -179,9 +280,12 @@ func count(v View, pool int) (t tally) {
 	return t
 }
 
-// step takes one pool from state to state.
+// at returns the index of the state of the pod's pool or cell.
+func (p *Pod) at(each int) int { return p.Seat.Pool*each + p.Domain }
+
+// step takes one pool or cell from state to state.
 func step(pools []Pool, pool int, t tally, v View, timing Timing) {
-	p := &pools[pool]
+	p, each := &pools[pool], v.cells()
 	if p.Phase == "" {
 		p.Phase = Available
 	}
@@ -192,8 +296,9 @@ func step(pools []Pool, pool int, t tally, v View, timing Timing) {
 	switch p.Phase {
 	case Available:
 		if enough {
-			p.close(t, v.Now)
-			p.LeftOut = v.Rules[pool].LeftOut(v.Strategy, pool, p.Max, v.Replicas)
+			if p.close(t, v.Now); each == 1 {
+				p.LeftOut = v.Rules[pool].LeftOut(v.Strategy, pool, p.Max, v.Replicas)
+			}
 			p.Tries, p.Next = 0, v.Now.Add(timing.FirstProbe)
 		}
 		return
@@ -238,11 +343,21 @@ func step(pools []Pool, pool int, t tally, v View, timing Timing) {
 	}
 }
 
-// due returns how many pods a pool should have if it had room for all, while others leave out their seats.
-func due(v View, pools []Pool, pool int) int64 {
-	gaps := Gaps(pools)
+// due returns how many pods a pool or cell should have if it had room for all, while others leave out their seats.
+func due(v View, pools []Pool, at int) int64 {
+	each := v.cells()
+	pool := at / each
+	gaps := Gaps(Whole(pools, each))
 	gaps[pool] = sequence.Gap{}
-	return v.Strategy.Without(gaps).Target(pool, v.Replicas)
+	target := v.Strategy.Without(gaps).Target(pool, v.Replicas)
+	if v.Homes == nil {
+		return target
+	}
+	limits := Limits(pools, each)
+	if limits != nil {
+		limits[pool][at%each] = domain.Open
+	}
+	return v.Homes.Map(limits).Given(pool, at%each, target)
 }
 
 // close leaves out the seats above those whose pods have a node.
@@ -271,10 +386,15 @@ func backoff(tries int, timing Timing) time.Duration {
 	return wait
 }
 
-// Moves returns the pods to evict of one owner, by their index, the highest ranks first. They wait in an exhausted
-// pool, and other pools take their successors. The strategy leaves out what the pools lack room for.
-func Moves(s *sequence.Strategy, pools []Pool, pods []Pod, replicas int64) []int {
-	counts := make([]int64, len(pools))
+// Moves returns the pods to evict of one owner, by their index, the highest ranks first. They wait where there is no room, and their
+// successors go elsewhere. The strategy leaves out what pools lack room for, and the domains, nil without any, what cells lack
+// room for.
+func Moves(s *sequence.Strategy, domains *domain.Map, cells []Pool, pods []Pod, replicas int64) []int {
+	each := 1
+	if domains != nil {
+		each = domains.Len()
+	}
+	pools, counts := Whole(cells, each), make([]int64, s.Len())
 	for i := range pods {
 		counts[pods[i].Seat.Pool]++
 	}
@@ -286,56 +406,63 @@ func Moves(s *sequence.Strategy, pools []Pool, pods []Pod, replicas int64) []int
 	// 2. Who goes: pods above the maximum that have waited.
 	var out []int
 	for i, p := range pools {
-		if p.Phase != Exhausted && p.Phase != Probing {
+		if !p.closed() {
 			continue
 		}
 		surplus := counts[i] - s.Target(i, replicas)
-		var waiting []int
-		for j := range pods {
-			if pod := &pods[j]; pod.Seat.Pool == i && !pod.Node && !pod.Misfit && pod.Waits > 0 {
-				waiting = append(waiting, j)
-			}
-		}
-		slices.SortFunc(waiting, func(a, b int) int { return cmp.Compare(pods[b].Rank, pods[a].Rank) })
+		waiting := waitingIn(pods, func(pod *Pod) bool { return pod.Seat.Pool == i })
 		n := max(0, min(surplus, int64(len(waiting)), take))
 		out = append(out, waiting[:n]...)
 		take -= n
 	}
+	// 3. Other cells of a pool take the pods of one without room whose seats are there now. Repair gives such seats to pods that wait.
+	if domains == nil {
+		return out
+	}
+	return append(out, waitingIn(pods, func(pod *Pod) bool {
+		return !pools[pod.Seat.Pool].closed() && cells[pod.at(each)].closed() && domains.Domain(pod.Seat.Pool, pod.Seat.Ordinal) != pod.Domain
+	})...)
+}
+
+// waitingIn returns the pods that have waited, of some, by their index, the highest ranks first.
+func waitingIn(pods []Pod, in func(*Pod) bool) (out []int) {
+	for i := range pods {
+		if pod := &pods[i]; !pod.Node && !pod.Misfit && pod.Waits > 0 && in(pod) {
+			out = append(out, i)
+		}
+	}
+	slices.SortFunc(out, func(a, b int) int { return cmp.Compare(pods[b].Rank, pods[a].Rank) })
 	return out
 }
 
-// Ordinals returns the pods with an ordinal of their own, as those of a StatefulSet, that are to be in another pool
-// than the strategy's. Pods that wait in vain move, and stay there while their own pool has no seat for them. When that
-// pool is tried, the lowest ordinals are to return, as many as its maximum allows: they are the try. Ordinals count
-// from 0. The ordinals are those of the pods, in their order.
+// Ordinals returns which pods with an ordinal of their own, as those of a StatefulSet, are to be elsewhere than the strategy has them. Pods that wait in vain move, and stay there while their own has no seat for them. When that one
+// is tried, the lowest ordinals are to return, as many as its maximum allows: they are the try. Ordinals count
+// from 0. The ordinals are those of the pods, in their order. Pools and cells are named by the index of their state.
 func Ordinals(v View, next []Pool, pods []Pod, ordinals []int64, replicas int64, now map[int64]int) map[int64]int {
-	ownOf := v.Strategy.SeatAt
-	if v.Own != nil {
-		ownOf = v.Own
-	}
+	own, each := v.ownCells(), v.cells()
 	// 1. Who is elsewhere, or is to be.
 	out, home := map[int64]int{}, map[int64]bool{}
-	away := make([][]int64, len(next)) // by their own pool
-	note := func(n int64, pool int) {
-		own, err := ownOf(n + 1)
-		if _, known := out[n]; known || err != nil || n >= replicas || own.Pool == pool || next[own.Pool].Phase == Available {
+	away := make([][]int64, len(next)) // by their own pool or cell
+	note := func(n int64, at int) {
+		mine, err := own(n)
+		if _, known := out[n]; known || err != nil || n >= replicas || mine == at || next[mine].Phase == Available {
 			return
 		}
-		out[n] = pool
-		away[own.Pool] = append(away[own.Pool], n)
+		out[n] = at
+		away[mine] = append(away[mine], n)
 	}
-	for n, pool := range now {
-		note(n, pool)
+	for n, at := range now {
+		note(n, at)
 	}
 	for i := range pods {
-		note(ordinals[i], pods[i].Seat.Pool)
-		own, err := ownOf(ordinals[i] + 1)
-		home[ordinals[i]] = err == nil && own.Pool == pods[i].Seat.Pool && pods[i].Node
+		note(ordinals[i], pods[i].at(each))
+		mine, err := own(ordinals[i])
+		home[ordinals[i]] = err == nil && mine == pods[i].at(each) && pods[i].Node
 	}
 	// 2. Those for whom their own pool has seats are to return: first who runs there, then the lowest.
-	for pool := range away {
-		stay := min(max(0, v.Strategy.Target(pool, replicas)-next[pool].Max), cmp.Or(next[pool].LeftOut, sequence.All))
-		slices.SortFunc(away[pool], func(a, b int64) int {
+	for at := range away {
+		stay := min(max(0, v.given(at, replicas)-next[at].Max), cmp.Or(next[at].LeftOut, sequence.All))
+		slices.SortFunc(away[at], func(a, b int64) int {
 			if home[a] != home[b] {
 				if home[a] {
 					return -1
@@ -344,33 +471,112 @@ func Ordinals(v View, next []Pool, pods []Pod, ordinals []int64, replicas int64,
 			}
 			return cmp.Compare(a, b)
 		})
-		for _, n := range away[pool][:max(0, int64(len(away[pool]))-stay)] {
+		for _, n := range away[at][:max(0, int64(len(away[at]))-stay)] {
 			delete(out, n)
 		}
 	}
-	// 3. Who has waited in vain moves to the pool that lacks most.
+	// 3. Who has waited in vain moves to where most is lacking.
 	counts := make([]int64, len(next))
 	seen := slices.Clone(pods)
 	for i := range seen {
-		if to, ok := out[ordinals[i]]; ok && to != seen[i].Seat.Pool {
-			seen[i].Seat.Pool, seen[i].Waits = to, 0 // where it is to be
+		if to, ok := out[ordinals[i]]; ok && to != seen[i].at(each) {
+			seen[i].Seat.Pool, seen[i].Domain, seen[i].Waits = to/each, to%each, 0 // where it is to be
 		}
-		counts[seen[i].Seat.Pool]++
+		counts[seen[i].at(each)]++
 	}
-	s := v.Strategy.Without(Gaps(next))
-	for _, i := range Moves(s, next, seen, replicas) {
-		best, most := -1, int64(0)
-		for pool := range counts {
-			if lacks := s.Target(pool, replicas) - counts[pool]; lacks > most {
-				best, most = pool, lacks
-			}
-		}
-		if best < 0 || ordinals[i] < 0 {
+	d := divide(v, next, replicas)
+	for _, i := range d.moves(seen, counts) {
+		if ordinals[i] < 0 {
 			break
 		}
-		counts[seen[i].Seat.Pool]--
+		best := d.lacksMost(seen[i].Seat.Pool, counts)
+		if best < 0 {
+			continue
+		}
+		counts[seen[i].at(each)]--
 		counts[best]++
 		out[ordinals[i]] = best
 	}
 	return out
+}
+
+// ownCells returns the function that returns where a pod with an ordinal of its own is while all have room.
+func (v *View) ownCells() func(n int64) (int, error) {
+	seatOf := v.Strategy.SeatAt
+	if v.Own != nil {
+		seatOf = v.Own
+	}
+	return func(n int64) (int, error) {
+		seat, err := seatOf(n + 1)
+		if err != nil || v.Homes == nil {
+			return seat.Pool, err
+		}
+		return seat.Pool*v.cells() + v.Homes.Of(seat.Pool, seat.Ordinal), nil
+	}
+}
+
+// given returns how many of the first n seats are in a pool or cell while all have room.
+func (v *View) given(at int, n int64) int64 {
+	pool := at / v.cells()
+	target := v.Strategy.Target(pool, n)
+	if v.Homes == nil {
+		return target
+	}
+	return v.Homes.Count(pool, at%v.cells(), target)
+}
+
+// divided is how so many pods are divided while some pools and cells have no room.
+type divided struct {
+	strategy *sequence.Strategy
+	domains  *domain.Map
+	cells    []Pool
+	targets  []int64 // of each pool or cell
+	replicas int64
+}
+
+func divide(v View, cells []Pool, replicas int64) divided {
+	each := v.cells()
+	d := divided{strategy: v.Strategy.Without(Gaps(Whole(cells, each))), cells: cells, targets: make([]int64, len(cells)), replicas: replicas}
+	if v.Homes != nil {
+		d.domains = v.Homes.Map(Limits(cells, each))
+	}
+	for at := range d.targets {
+		if d.targets[at] = d.strategy.Target(at/each, replicas); d.domains != nil {
+			d.targets[at] = d.domains.Given(at/each, at%each, d.targets[at])
+		}
+	}
+	return d
+}
+
+// moves returns the pods with ordinals of their own that are to move, by their index.
+func (d *divided) moves(pods []Pod, counts []int64) []int {
+	if d.domains == nil {
+		return Moves(d.strategy, nil, d.cells, pods, d.replicas)
+	}
+	var out []int
+	for at := range d.cells {
+		if !d.cells[at].closed() {
+			continue
+		}
+		waiting := waitingIn(pods, func(pod *Pod) bool { return pod.at(d.domains.Len()) == at })
+		out = append(out, waiting[:max(0, min(int64(len(waiting)), counts[at]-d.targets[at]))]...)
+	}
+	return out
+}
+
+// lacksMost returns the pool or cell with room that lacks most, or -1 if none lacks any. While a pool has a cell with room, its pods stay in
+// the pool.
+func (d *divided) lacksMost(pool int, counts []int64) int {
+	each := len(d.cells) / d.strategy.Len()
+	within := d.domains != nil && slices.ContainsFunc(d.cells[pool*each:(pool+1)*each], func(p Pool) bool { return !p.closed() })
+	best, most := -1, int64(0)
+	for at := range counts {
+		if within && at/each != pool {
+			continue
+		}
+		if lacks := d.targets[at] - counts[at]; lacks > most {
+			best, most = at, lacks
+		}
+	}
+	return best
 }

@@ -231,7 +231,7 @@ func TestMoves(t *testing.T) {
 					pods = append(pods, p)
 				}
 			}
-			if diff := cmp.Diff(tc.want, Moves(s.Without(Gaps(tc.states)), tc.states, pods, tc.replicas)); diff != "" {
+			if diff := cmp.Diff(tc.want, Moves(s.Without(Gaps(tc.states)), nil, tc.states, pods, tc.replicas)); diff != "" {
 				t.Errorf("the pods that move (-want +got):\n%s", diff)
 			}
 		})
