@@ -30,7 +30,10 @@ func (c *checked) add(o checked) {
 
 // state is the workload as repair sees it.
 func (w *world) state() (planner.State, []*simPod) {
-	s := planner.State{Strategy: w.strategy, Replicas: w.replicas, Settled: true, Mode: stowage.RepairRecreate, Evict: true}
+	s := planner.State{Strategy: w.strategy, Domains: w.domains, Replicas: w.replicas, Settled: true, Mode: stowage.RepairRecreate, Evict: true}
+	if w.bug == renumberedAnyhow {
+		s.Domains = nil
+	}
 	for range w.strategy.Len() {
 		s.Available = append(s.Available, true)
 	}
@@ -40,7 +43,7 @@ func (w *world) state() (planner.State, []*simPod) {
 	}
 	slices.SortFunc(pods, func(a, b *simPod) int { return a.uid - b.uid })
 	for _, p := range pods {
-		view := planner.Pod{Name: strconv.Itoa(p.uid), Created: time.Unix(int64(p.uid), 0), Ready: true, Ours: true, Claimed: p.Pool != "", NodePool: planner.OtherNode, Rank: p.rank}
+		view := planner.Pod{Name: strconv.Itoa(p.uid), Created: time.Unix(int64(p.uid), 0), Ready: true, Ours: true, Claimed: p.Pool != "", NodePool: planner.OtherNode, Rank: p.rank, Domain: p.domain, Position: Position(p.ID), Running: true}
 		view.Seat.Pool = -1
 		if p.Pool != "" {
 			pool, _ := strconv.Atoi(p.Pool)
@@ -73,7 +76,10 @@ func (w *world) repair() error {
 		case len(plan.Renumber) > 0:
 			for _, m := range plan.Renumber {
 				p := pods[m.Pod]
-				p.Ordinal, p.rank = m.Seat.Ordinal, m.Rank
+				p.Ordinal, p.rank, p.ID = m.Seat.Ordinal, m.Rank, WithPosition(p.ID, m.Position)
+				if w.bug == costByOrdinal {
+					p.rank = w.strategy.RankOrNone(m.Seat)
+				}
 				w.note("repair gives pod %d the ordinal %d", p.uid, p.Ordinal)
 				w.publish(p, false)
 				w.checked.moves++

@@ -14,6 +14,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/stowage-dev/stowage/internal/spread/domain"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
@@ -31,6 +32,7 @@ type scenario struct {
 	Failing    int           // requests to the API that fail, of 100; half of the writes are applied
 	Flapping   bool          // scale-downs do not wait for pods to be ready
 	Restarts   int           // webhook restarts, of 1000 events
+	Foreign    int           // pods that were there before, in any pools and domains; 0 is a strategy without domains
 	Operations []operation
 }
 
@@ -42,8 +44,8 @@ type operation struct {
 
 func (s scenario) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d webhook(s), strategy %s, lag %s, latency %s, %d%% denied, %d%% of ledger requests fail, %d/1000 restarts\n",
-		s.Seed, s.Webhooks, s.Strategy, s.Lag, s.Latency, s.Denied, s.Failing, s.Restarts)
+	fmt.Fprintf(&b, "seed %d: %d webhook(s), %d pods before, strategy %s, lag %s, latency %s, %d%% denied, %d%% of ledger requests fail, %d/1000 restarts\n",
+		s.Seed, s.Webhooks, s.Foreign, s.Strategy, s.Lag, s.Latency, s.Denied, s.Failing, s.Restarts)
 	for _, o := range s.Operations {
 		fmt.Fprintf(&b, "  after %-6s %s %d\n", o.After, o.Kind, o.Count)
 	}
@@ -121,12 +123,16 @@ type world struct {
 	ahead      map[string]*aheadClaim
 	failed     error // what was wrong at a step
 	restarted  bool  // a webhook's claims ahead may stay in the ledger until they are presumed dead
+
+	domains *domain.Map
+	least   int64 // the first count at which no pool has too many of the pods that were there before
 }
 
 type simPod struct {
 	Pod
 	uid     int
 	rank    int64
+	domain  int
 	ready   bool
 	removed bool
 }
@@ -203,6 +209,9 @@ const commitLatency = 40 * time.Millisecond
 func newWorld(s scenario, b bug) *world {
 	w := &world{scenario: s, bug: b, rng: rand.New(rand.NewPCG(s.Seed, 1)), pods: map[int]*simPod{}, ahead: map[string]*aheadClaim{}, strategy: simulated[s.Strategy], version: 1}
 	w.controller = controller{w: w, view: map[int]simPod{}, created: map[int]bool{}, deleted: map[int]bool{}}
+	if s.Foreign > 0 {
+		w.adopt()
+	}
 	for i := range s.Webhooks {
 		h := &hook{id: i}
 		w.hooks = append(w.hooks, h)
@@ -436,8 +445,7 @@ func (w *world) create(answered func(ok bool, uid int)) {
 				p := &simPod{uid: w.serial}
 				if r.Result.Err == nil {
 					p.Pod = Pod{Seat: r.Result.Seat, ID: r.Result.ID}
-					pool, _ := strconv.Atoi(r.Result.Pool)
-					p.rank, _ = w.strategy.Rank(sequence.Seat{Pool: pool, Ordinal: r.Result.Ordinal})
+					p.domain, p.rank = w.seated(p)
 				}
 				p.Active = true
 				w.pods[p.uid] = p
@@ -626,7 +634,7 @@ func (w *world) check() error {
 		}
 		pool, _ := strconv.Atoi(p.Pool)
 		counts[pool]++
-		ordinals[p.Seat]++
+		ordinals[Seat{Pool: p.Pool, Ordinal: p.position()}]++
 	}
 	if live != w.replicas {
 		return fmt.Errorf("%d pods of %d", live, w.replicas)
@@ -634,7 +642,7 @@ func (w *world) check() error {
 	switch {
 	case w.repairing:
 		w.checked.repaired++
-	case w.Flapping || w.guessed > 0:
+	case w.Flapping || w.guessed > 0 || w.Foreign > 0 && w.chance(1, 2):
 		return w.checkRepaired()
 	default:
 		w.checked.exact++
@@ -655,6 +663,9 @@ func (w *world) check() error {
 	}
 	if n := slices.IndexFunc(w.ledger.Claims, func(c Claim) bool { return c.Ahead && !w.ahead[c.ID].used }); n >= 0 && !w.restarted && w.Failing == 0 {
 		return fmt.Errorf("the seat %v is still claimed ahead", w.ledger.Claims[n].Seat)
+	}
+	if err := w.checkDomains(); err != nil {
+		return err
 	}
 	// The books agree with the API once nothing moves.
 	for _, h := range w.hooks {
@@ -693,6 +704,9 @@ func (w *world) checkRepaired() error {
 func (s scenario) run(b bug) (*world, error) {
 	w := newWorld(s, b)
 	for i, o := range s.Operations {
+		if i == 0 {
+			o.Count = max(o.Count, int(w.least))
+		}
 		// A scale-down takes pods that are not ready first, whatever their rank: what
 		// is exact is a scale-down of pods that are.
 		down := o.Kind == "scale" && int64(o.Count) < w.replicas && !w.Flapping
@@ -859,6 +873,12 @@ var kinds = map[string]func(*rapid.T, *scenario){
 				operation{Kind: rapid.SampledFrom([]string{"collect", "wait"}).Draw(t, "collect")})
 		}
 	},
+	// Some pods were there before, in any pools and domains.
+	"adopted pods": func(t *rapid.T, s *scenario) {
+		s.Foreign = rapid.IntRange(1, 30).Draw(t, "foreign")
+		s.Restarts = rapid.SampledFrom([]int{0, 0, 2}).Draw(t, "restarts")
+		s.Operations = operations(t, "scale", "scale", "scale", "evict", "restart")
+	},
 	"edits": func(t *rapid.T, s *scenario) {
 		s.Strategy = "80:20"
 		s.Operations = append(operations(t, "scale", "evict"), operation{Kind: "edit"})
@@ -942,6 +962,7 @@ func TestSimulationFindsPlantedBugs(t *testing.T) {
 		usedLate: "bursts of many pods", keptAhead: "bursts of many pods", usedVoid: "bursts of many pods", beyondReplicas: "bursts of many pods",
 		usedAfterEdit: "edits", countedTwice: "bursts of many pods",
 		endsByAge: "a watch that lags", endsWithLedger: "a watch that lags",
+		costByOrdinal: "adopted pods", renumberedAnyhow: "adopted pods", domainsByCounting: "adopted pods",
 	} {
 		t.Run(string(b), func(t *testing.T) {
 			wrong := 0
