@@ -68,6 +68,12 @@ func fingerprintOf(pools []Pool, tie Tie) Fingerprint {
 			d.number(n)
 		}
 	}
+	for i := range pools {
+		if pools[i].MaxShare > 0 {
+			d.number(int64(i))
+			d.number(pools[i].MaxShare)
+		}
+	}
 	return d.fingerprint()
 }
 

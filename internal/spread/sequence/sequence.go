@@ -2,6 +2,7 @@ package sequence
 
 import (
 	"math"
+	"slices"
 	"sort"
 )
 
@@ -18,9 +19,10 @@ type segment struct {
 }
 
 // newSegments returns the weighted part of a sequence. room is what each pool may
-// still take, and is changed.
-func newSegments(pools []Pool, room []int64, start int64, tie Tie) []segment {
+// still take, and is changed. Gaps are those of pools without room, if a percentage limits pools; otherwise nil.
+func newSegments(pools []Pool, room []int64, start int64, tie Tie, gaps []Gap) []segment {
 	var out []segment
+	var next *segment // the part that repeats, of a sequence of which some seats come once
 	for {
 		weights := make([]int64, len(pools))
 		found := false
@@ -30,15 +32,29 @@ func newSegments(pools []Pool, room []int64, start int64, tie Tie) []segment {
 				found = found || p.Weight > 0
 			}
 		}
-		if !found {
+		var seg segment
+		rest := takers(pools, weights, room, gaps)
+		switch {
+		case next != nil:
+			seg, next = *next, nil
+		case !found && !slices.ContainsFunc(rest, func(w int64) bool { return w > 0 }):
 			return out
+		case gaps != nil || isLimited(pools, weights):
+			once, again := newLimited(pools, weights, rest, tie).segments()
+			if seg = again; once != nil {
+				seg, next = *once, &again
+			}
+		default:
+			seg = newSegment(weights, tie)
 		}
-		seg := newSegment(weights, tie)
 		seg.start, seg.end = start, math.MaxInt64
+		if next != nil {
+			seg.end = start + seg.period()
+		}
 		for i := range pools {
 			if len(seg.places[i]) > 0 && room[i] < math.MaxInt64 {
 				if full, ok := seg.rank(i, room[i]); ok { // or another pool is full before
-					seg.end = start + full
+					seg.end, next = start+full, nil
 				}
 			}
 		}
@@ -53,6 +69,34 @@ func newSegments(pools []Pool, room []int64, start int64, tie Tie) []segment {
 		}
 		start = seg.end
 	}
+}
+
+// takers returns the weights of the pools that take the seats which pools may not take because of their percentages, or nil if a pool
+// without one is there. They are pools with an overflow or, without those, the pools without room: their pods wait.
+func takers(pools []Pool, weights, room []int64, gaps []Gap) []int64 {
+	for i, w := range weights {
+		if w > 0 && pools[i].MaxShare == 0 {
+			return nil
+		}
+	}
+	if gaps == nil {
+		return nil
+	}
+	overflow, closed, found := make([]int64, len(pools)), make([]int64, len(pools)), false
+	for i, p := range pools {
+		switch {
+		case gaps[i].Count > 0:
+			if closed[i] = p.Weight; p.Weight == 0 && p.Base > 0 {
+				closed[i] = 1
+			}
+		case p.Overflow > 0 && room[i] > 0:
+			overflow[i], found = p.Overflow, true
+		}
+	}
+	if found {
+		return overflow
+	}
+	return closed
 }
 
 // newSegment computes one period of the chairman assignment over the pools with a

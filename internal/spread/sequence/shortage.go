@@ -32,10 +32,18 @@ type shortage struct {
 // so they have gaps, too. The ordinals of a pool have none: after a gap of Count seats, the next seat of the whole
 // strategy is the next ordinal. A pool with a gap gets no overflow.
 //
+// Where percentages limit pools, the sequence is built anew over the pools with room, so that they keep to their percentages. Then a seat
+// that none of them may take is one of a pool without room, and its pod waits. Ranks are those of the new sequence.
+//
 // This is how a workload uses other pools while one has no room: see package spill.
 func (s *Strategy) Without(gaps []Gap) *Strategy {
 	if !slices.ContainsFunc(gaps, func(g Gap) bool { return g.Count > 0 }) {
 		return s
+	}
+	if slices.ContainsFunc(s.pools, func(p Pool) bool { return p.MaxShare > 0 }) {
+		out := newClosed(s.pools, s.tie, gaps).across(s.domains)
+		out.fingerprint = s.fingerprint.without(gaps)
+		return out
 	}
 	const everything = 1 << 50 // more than a workload has pods, and small enough to count with
 	x := &shortage{full: s, gaps: gaps, kept: make([]int64, s.Len())}
@@ -61,7 +69,7 @@ func (s *Strategy) Without(gaps []Gap) *Strategy {
 				room[i] = math.MaxInt64
 			}
 		}
-		x.overflow = newSegments(pools, room, 0, s.tie)
+		x.overflow = newSegments(pools, room, 0, s.tie, nil)
 		x.base = max(OverflowRank, x.prefix(x.sum))
 	}
 	out := *s

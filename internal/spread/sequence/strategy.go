@@ -30,8 +30,9 @@ type Pool struct {
 	// Weight is the pool's share of the rest, relative to the other pools. A pool
 	// of weight zero has its base only, and one without a base no pod at all.
 	Weight int64
-	// Max is how many pods the pool may have; zero is no limit.
-	Max int64
+	// Max is how many pods the pool may have; zero is no limit. MaxShare is how many of the pods beyond all bases it may have
+	// beside its base, in percent, rounded down; zero is no limit.
+	Max, MaxShare int64
 	// Overflow is the pool's share of the pods for which a shortage leaves no other seat, relative to the other
 	// pools: see [Strategy.Without].
 	Overflow int64
@@ -76,19 +77,27 @@ func New(pools []Pool, tie Tie) (*Strategy, error) {
 	return newStrategy(pools, tie), nil
 }
 
-func newStrategy(pools []Pool, tie Tie) *Strategy {
+func newStrategy(pools []Pool, tie Tie) *Strategy { return newClosed(pools, tie, nil) }
+
+// newClosed is newStrategy while some pools have no room. Those get no more seats than a gap leaves them, unless no other pool may take a
+// seat: then it is one of theirs.
+func newClosed(pools []Pool, tie Tie, gaps []Gap) *Strategy {
 	s := &Strategy{pools: pools, tie: tie, fingerprint: fingerprintOf(pools, tie), base: make([]int64, len(pools))}
 	room := make([]int64, len(pools)) // what each pool may still take
 	for i, p := range pools {
 		room[i] = math.MaxInt64
 		s.base[i] = p.Base
-		if p.Max > 0 {
-			s.base[i] = min(p.Base, p.Max)
-			room[i] = p.Max - s.base[i]
+		most, limited := p.Max, p.Max > 0
+		if gaps != nil && gaps[i].Count > 0 && (!limited || gaps[i].From < most) {
+			most, limited = gaps[i].From, true
+		}
+		if limited {
+			s.base[i] = min(p.Base, most)
+			room[i] = most - s.base[i]
 		}
 		s.baseLen += s.base[i]
 	}
-	s.segments = newSegments(pools, room, s.baseLen, tie)
+	s.segments = newSegments(pools, room, s.baseLen, tie, gaps)
 	return s
 }
 
@@ -169,6 +178,9 @@ func validate(pools []Pool) error {
 	}
 	if idle {
 		errs = append(errs, errors.New("no pool ever gets a pod; give at least one a weight"))
+	}
+	if len(errs) == 0 {
+		errs = append(errs, checkLimited(pools))
 	}
 	return errors.Join(errs...)
 }

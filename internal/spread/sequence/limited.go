@@ -1,0 +1,201 @@
+package sequence
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+)
+
+// maxLimited is how many seats of a sequence with percentages are computed until it repeats. That many are kept, so that a strategy of
+// a tenant costs little.
+const maxLimited = 4000
+
+// limited is the weighted part of a sequence in which pools may have no more than a percentage of the seats. Of its first m seats,
+// such a pool has at most floor(percentage * m).
+//
+// First the shares are reduced to the percentages, and those of the other pools are scaled up. Then the chairman assignment goes on as
+// without percentages, but that a pool at its limit is passed over. So it grows by one seat at a time.
+type limited struct {
+	weights []int64 // after the shares are reduced; 0 takes no part
+	percent []int64 // 0 is no limit
+	rest    []bool  // pools that take the seats that no other pool may take
+	tie     Tie
+
+	counts  []int64
+	order   []uint8
+	sum     int64
+	divisor int64
+	active  int64 // how many have a weight
+}
+
+// isLimited reports whether a pool with a weight has a percentage.
+func isLimited(pools []Pool, weights []int64) bool {
+	for i := range pools {
+		if weights[i] > 0 && pools[i].MaxShare > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// newLimited returns a sequence over pools of some weights. Rest are the pools that take what no other may; nil is none.
+func newLimited(pools []Pool, weights []int64, rest []int64, tie Tie) *limited {
+	l := &limited{weights: make([]int64, len(pools)), percent: make([]int64, len(pools)), rest: make([]bool, len(pools)), counts: make([]int64, len(pools)), tie: tie}
+	atLimit := make([]bool, len(pools))
+	left, sum := int64(100), int64(0)
+	for i, w := range weights {
+		sum += w
+		if w > 0 {
+			l.percent[i] = pools[i].MaxShare
+		}
+	}
+	for changed := true; changed; {
+		changed = false
+		for i, w := range weights {
+			if w > 0 && !atLimit[i] && l.percent[i] > 0 && w*left > l.percent[i]*sum {
+				atLimit[i], changed = true, true
+				left, sum = left-l.percent[i], sum-w
+				break
+			}
+		}
+	}
+	weights = slices.Clone(weights)
+	for i := range rest {
+		l.rest[i] = rest[i] > 0
+	}
+	if sum == 0 && slices.Contains(l.rest, true) { // all are at their limits, and the rest goes to those that take it
+		for i, w := range rest {
+			weights[i], sum = max(weights[i], w), sum+w
+		}
+	}
+	sum = max(sum, 1)
+	for i, w := range weights {
+		switch {
+		case atLimit[i]:
+			l.weights[i] = l.percent[i] * sum
+		case w > 0:
+			l.weights[i] = w * max(left, 0)
+		}
+	}
+	for _, w := range l.weights {
+		l.divisor = gcd(l.divisor, w)
+	}
+	for i, w := range l.weights {
+		if l.weights[i] = w / max(l.divisor, 1); l.weights[i] > 0 {
+			l.active++
+		}
+		l.sum += l.weights[i]
+	}
+	return l
+}
+
+// deal computes seats until the sequence repeats. It returns after how many the part begins that repeats, or false if that takes
+// too many.
+func (l *limited) deal() (once int, ok bool) {
+	began := map[string]int{}
+	for n := int64(0); n < maxLimited; n++ {
+		if l.whole(n) {
+			key := l.key(n)
+			if at, known := began[key]; known {
+				return at, true
+			}
+			began[key] = int(n)
+		}
+		pool := l.next(n + 1)
+		l.counts[pool]++
+		l.order = append(l.order, uint8(pool))
+	}
+	return 0, false
+}
+
+// whole reports whether each pool's percentage of n seats is a whole number, so that the limits repeat from there.
+func (l *limited) whole(n int64) bool {
+	return !slices.ContainsFunc(l.percent, func(p int64) bool { return p*n%100 != 0 })
+}
+
+// key is how far each pool is from its share after n seats. What follows is determined by it.
+func (l *limited) key(n int64) string {
+	var out []byte
+	for i, c := range l.counts {
+		out = binary.AppendVarint(out, c*l.sum-n*l.weights[i])
+	}
+	return string(out)
+}
+
+// next returns the pool of the n-th seat: see [chair]. A pool that is at its limit is passed over. Where no pool is due, the one with the
+// earliest deadline comes before its turn.
+func (l *limited) next(n int64) int {
+	k2 := max(2*l.active-2, 1)
+	best, bestSlack, bestWeight, bestDue := -1, int64(0), int64(1), false
+	for i, w := range l.weights {
+		if w == 0 || l.percent[i] > 0 && 100*(l.counts[i]+1) > l.percent[i]*n {
+			continue
+		}
+		due := k2 * (n*w - l.counts[i]*l.sum)
+		slack := k2*l.sum - l.sum - due
+		isDue := due >= l.sum || l.active == 1
+		earlier := best < 0 || isDue && !bestDue || isDue == bestDue && slack*bestWeight < bestSlack*w
+		if earlier || l.tie == LaterWins && isDue == bestDue && slack*bestWeight == bestSlack*w {
+			best, bestSlack, bestWeight, bestDue = i, slack, w, isDue
+		}
+	}
+	if best >= 0 {
+		return best
+	}
+	if i := slices.Index(l.rest, true); i >= 0 {
+		return i
+	}
+	// Nobody else takes the seat, so a pool goes beyond its percentage.
+	for i, w := range l.weights {
+		if w > 0 && (best < 0 || l.counts[i]*bestWeight < l.counts[best]*w) {
+			best, bestWeight = i, w
+		}
+	}
+	return best
+}
+
+// segments returns the sequence as one part that comes once, which may be empty, and one that repeats.
+func (l *limited) segments() (once *segment, again segment) {
+	at, ok := l.deal()
+	if !ok {
+		at = 0
+	}
+	if at > 0 {
+		once = segmentOf(l.order[:at], len(l.weights))
+	}
+	return once, *segmentOf(l.order[at:], len(l.weights))
+}
+
+func segmentOf(order []uint8, pools int) *segment {
+	seg := &segment{order: slices.Clip(order), places: make([][]int32, pools)}
+	for n, pool := range order {
+		seg.places[pool] = append(seg.places[pool], int32(n+1))
+	}
+	return seg
+}
+
+// checkLimited reports what is wrong with the percentages of pools.
+func checkLimited(pools []Pool) error {
+	weights, any, all := make([]int64, len(pools)), false, true
+	for i, p := range pools {
+		if p.MaxShare < 0 || p.MaxShare > 99 {
+			return fmt.Errorf("pool %d: the maximum is %d%%; it must be 1%% to 99%%", i+1, p.MaxShare)
+		}
+		if p.MaxShare > 0 && p.Max > 0 {
+			return fmt.Errorf("pool %d: has a maximum as a number and as a percentage", i+1)
+		}
+		if weights[i] = p.Weight; p.Weight > 0 {
+			any, all = any || p.MaxShare > 0, all && p.MaxShare > 0
+		}
+	}
+	switch {
+	case !any:
+		return nil
+	case all:
+		return fmt.Errorf("the maximum of each pool with a weight is a percentage; at least one must have none, or a number")
+	}
+	if _, ok := newLimited(pools, weights, nil, EarlierWins).deal(); !ok {
+		return fmt.Errorf("with these weights and percentages the division repeats only after more than %d pods; use rounder ones, such as 20 and 80, and 50%%", maxLimited)
+	}
+	return nil
+}
