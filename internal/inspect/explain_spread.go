@@ -84,7 +84,8 @@ type poolRule struct {
 	NodeLabels labels.Set `json:"nodeLabels"`
 	Base       int64      `json:"base"`
 	Weight     int64      `json:"weight"`
-	Max        int64      `json:"max,omitempty"` // 0 is no limit
+	Max        int64      `json:"max,omitempty"`        // 0 is no limit
+	MaxPercent int64      `json:"maxPercent,omitempty"` // of the pods beyond all bases; 0 is no limit
 }
 
 // seatFacts are the seat of a pod.
@@ -177,7 +178,7 @@ func (s *subject) spread(ctx context.Context, f *spreadFacts) error {
 	}
 	for n := range p.Strategy.Len() {
 		pool := p.Strategy.Pool(n)
-		f.Policy.Pools = append(f.Policy.Pools, poolRule{pool.Name, pool.Labels, pool.Base, pool.Weight, pool.Max})
+		f.Policy.Pools = append(f.Policy.Pools, poolRule{pool.Name, pool.Labels, pool.Base, pool.Weight, pool.Max, pool.MaxShare})
 	}
 	f.Policy.Warnings, f.Policy.Preferred = p.Warnings, p.Preferred
 

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
@@ -69,7 +70,7 @@ func TestExplainTexts(t *testing.T) {
 		d := &versprei.PodDistributor{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "d"}, Spec: versprei.PodDistributorSpec{
 			Target: versprei.Target{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web"},
 			Distribution: []versprei.Pool{
-				{Name: "first", NodeLabel: map[string]versprei.LabelValue{"p": "a"}, Weight: 1, Base: 1, MaxReplicas: new(int32(3))},
+				{Name: "first", NodeLabel: map[string]versprei.LabelValue{"p": "a"}, Weight: 1, Base: 1, MaxReplicas: new(intstr.FromInt32(3))},
 				{Name: "second", NodeLabel: map[string]versprei.LabelValue{"p": "b"}, Weight: 4},
 			},
 		}}

@@ -158,6 +158,9 @@ func (p poolRule) String() string {
 	if p.Max > 0 {
 		parts = append(parts, fmt.Sprintf("at most %d", p.Max))
 	}
+	if p.MaxPercent > 0 {
+		parts = append(parts, fmt.Sprintf("at most %d%% of the pods beyond the bases", p.MaxPercent))
+	}
 	return fmt.Sprintf("%s (%s) has %s", p.Name, p.NodeLabels, strings.Join(parts, ", "))
 }
 

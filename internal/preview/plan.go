@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
@@ -114,7 +115,7 @@ func Plot(out io.Writer, plans []Plan) error {
 		head := []string{"PODS"}
 		for i := range s.Len() {
 			pool := s.Pool(i)
-			fmt.Fprintf(&b, "  %s  %s\n", letter(i), poolText(pool.Name, pool.Labels, pool.Base, pool.Weight, pool.Max))
+			fmt.Fprintf(&b, "  %s  %s\n", letter(i), poolText(&pool))
 			head = append(head, letter(i))
 		}
 		if across := s.Across(); across != nil {
@@ -168,10 +169,13 @@ func domainsOf(p *policy.Policy, pool int, seats int64) string {
 	return " = " + strings.Join(counts, "/")
 }
 
-func poolText(name string, set map[string]string, base, weight, most int64) string {
-	text := fmt.Sprintf("%s (%s): base %d, weight %d", name, labels.Set(set), base, weight)
-	if most > 0 {
-		text += fmt.Sprintf(", at most %d", most)
+func poolText(p *sequence.Pool) string {
+	text := fmt.Sprintf("%s (%s): base %d, weight %d", p.Name, labels.Set(p.Labels), p.Base, p.Weight)
+	if p.Max > 0 {
+		text += fmt.Sprintf(", at most %d", p.Max)
+	}
+	if p.MaxShare > 0 {
+		text += fmt.Sprintf(", at most %d%% of the pods beyond the bases", p.MaxShare)
 	}
 	return text
 }

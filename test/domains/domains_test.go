@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
@@ -296,4 +297,21 @@ func TestNoZoneHasSpot(t *testing.T) {
 		last = fmt.Sprint(cells, err)
 		return err == nil && slices.Equal(cells["spot"], []int64{4, 4, 4}) && slices.Max(cells["od"])-slices.Min(cells["od"]) <= 2, nil
 	})
+}
+
+// A maximum as a percentage, without domains: a pool keeps to it at each count, also while the other pool has no room.
+func TestPercentage(t *testing.T) {
+	n := suite.NewTenant(t)
+	n.PoolNode(t, "od", "1", 20)
+	n.PoolNode(t, "spot", "1", 1000)
+	half := func(spec *versprei.PodDistributorSpec) {
+		spec.Distribution[1].MaxReplicas = new(intstr.FromString("50%"))
+	}
+	d := n.Shortage(t, "web", 40, half)
+	suite.Must(t, n.Create(t.Context(), d))
+	n.InPools(t, "web", "od=20 spot=20")
+	n.Scale(t, d, 11)
+	n.InPools(t, "web", "od=6 spot=5")
+	n.Scale(t, d, 60) // od has room for 20: the others wait there, because spot may not have them
+	n.InPools(t, "web", "od=20 od(waits)=10 spot=30")
 }

@@ -95,6 +95,10 @@ func TestSpreadPolicyValidation(t *testing.T) {
 		"equal selectors":               {spec: "{mode: Audit, selector: {}, pools: [{name: a, nodeSelector: {type: a}, weight: 1}, {name: b, nodeSelector: {type: a}, weight: 1}]}", want: "two pools have the same nodeSelector"},
 		"a pool without a selector":     {spec: "{mode: Audit, selector: {}, pools: [{name: a, nodeSelector: {}, weight: 1}]}", want: "spec.pools[0].nodeSelector"},
 		"a base above the maximum":      {spec: "{mode: Audit, selector: {}, pools: [{name: a, nodeSelector: {type: a}, base: 3, maxReplicas: 2, weight: 1}]}", want: "base is above maxReplicas"},
+		"a percentage":                  {spec: "{mode: Audit, selector: {}, pools: [{name: a, nodeSelector: {type: a}, maxReplicas: 50%, weight: 1}, {name: b, nodeSelector: {type: b}, weight: 1}]}"},
+		"percentages alone":             {spec: "{mode: Audit, selector: {}, pools: [{name: a, nodeSelector: {type: a}, maxReplicas: 50%, weight: 1}]}", want: "the maxReplicas of each pool with a weight is a percentage"},
+		"domains":                       {spec: "{mode: Audit, selector: {}, across: {topologyKey: zone, domains: [{value: a}]}, " + pools + "}"},
+		"a pool of one domain":          {spec: "{mode: Audit, selector: {}, across: {topologyKey: type, domains: [{value: a}]}, " + pools + "}", want: "across.topologyKey is a key of a pool's nodeSelector"},
 		"our label":                     {spec: "{mode: Audit, selector: {matchLabels: {stowage.dev/pool: a}}, " + pools + "}", want: "cannot be selected"},
 		"the hash of a revision":        {spec: "{mode: Audit, selector: {matchExpressions: [{key: pod-template-hash, operator: Exists}]}, " + pools + "}", want: "cannot be selected"},
 		"an unknown operator":           {spec: "{mode: Audit, selector: {matchExpressions: [{key: a, operator: Gt, values: ['1']}]}, " + pools + "}", want: "spec.selector.matchExpressions[0].operator"},
@@ -542,14 +546,7 @@ func TestPolicyKeepsVolumes(t *testing.T) {
 	for _, pool := range []string{"od", "spot", "other"} {
 		n.PoolNode(t, pool, "1", 50)
 	}
-	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "db"}}
-	set.Spec.Replicas, set.Spec.Selector, set.Spec.Template = new(int32(0)), &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, suite.PodTemplate("db")
-	set.Spec.PodManagementPolicy, set.Spec.UpdateStrategy.Type = appsv1.ParallelPodManagement, appsv1.OnDeleteStatefulSetStrategyType
-	suite.OneCPU(&set.Spec.Template.Spec)
-	set.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: corev1.PersistentVolumeClaimSpec{
-		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: new(""),
-		Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
-	}}}
+	set := statefulSet(n, "db", 0)
 	must(t, n.Create(t.Context(), set))
 
 	// 1. Each pod runs where its node selector of then said. Claims are bound to volumes as a provisioner would.
@@ -621,6 +618,93 @@ func TestPolicyKeepsVolumes(t *testing.T) {
 	if out, _, _ := command(t, cluster, "explain", "-n", n.Namespace, "pod/db-1"); !strings.Contains(out, "target 4 / 5, current 4 / 5") {
 		t.Errorf("explain says:\n%s", out)
 	}
+}
+
+// A StatefulSet's pods have volumes, and then the policy divides its pools over zones. Each pod stays in the zone in which it runs, for as
+// long as it has its claim. New ordinals are where the policy has them.
+func TestVolumesKeepTheirZone(t *testing.T) {
+	t.Parallel()
+	n := newTenant(t)
+	var others []*corev1.Node
+	for _, zone := range suite.Zones {
+		for _, pool := range []string{"od", "spot"} {
+			if node := n.ZoneNode(t, pool, zone, 50); zone != "a" {
+				others = append(others, node)
+			}
+		}
+	}
+	cordon := func(on bool) {
+		for _, node := range others {
+			must(t, n.Patch(t.Context(), node, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, on))))
+		}
+	}
+	cordon(true)
+	p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "all"}, Spec: stowage.SpreadPolicySpec{
+		Mode: stowage.PolicyEnforce, Kinds: []stowage.OwnerKind{{Group: "apps", Kind: "StatefulSet"}, {Group: "apps", Kind: "ReplicaSet"}},
+	}}
+	for _, of := range []versprei.Pool{n.Pool("od", 20), n.Pool("spot", 80)} {
+		p.Spec.Pools = append(p.Spec.Pools, stowage.PolicyPool{Name: of.Name, NodeSelector: of.NodeLabel, Weight: of.Weight})
+	}
+	must(t, n.Create(t.Context(), p))
+	n.Follows(t, map[string]string{"app": "db"}, p.UID, p.Generation)
+	set := statefulSet(n, "db", 5)
+	must(t, n.Create(t.Context(), set))
+	for i := range 5 {
+		n.provide(t, fmt.Sprintf("data-db-%d", i))
+	}
+	n.Ready(t, "db", 5)
+	cordon(false)
+
+	was := p.DeepCopy()
+	p.Spec.Across = suite.Across()
+	must(t, n.Patch(t.Context(), p, client.MergeFrom(was)))
+	eventuallyWithin(t, time.Minute, "the zones are recorded", func() (bool, error) {
+		state, err := n.PoolState(t.Context(), set.UID)
+		if state == nil || state.Kept == nil || err != nil {
+			return false, err
+		}
+		zones := 0
+		for _, cell := range state.Kept.Ordinals {
+			if strings.HasSuffix(cell, "/a") {
+				zones++
+			}
+		}
+		return zones == 5, nil
+	})
+	for _, i := range []int{1, 3} {
+		must(t, n.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: fmt.Sprintf("db-%d", i)}}))
+	}
+	n.Ready(t, "db", 5)
+	eventually(t, "all pods are in zone a, and say so", func() (bool, error) {
+		cells, err := n.CellsOf(t.Context(), "db", 5)
+		return err == nil && cells["od"][0]+cells["spot"][0] == 5, nil
+	})
+	n.Scale(t, set, 11)
+	for i := range 11 {
+		n.provide(t, fmt.Sprintf("data-db-%d", i))
+	}
+	n.Ready(t, "db", 11)
+	eventually(t, "the new pods are where the policy has them", func() (bool, error) {
+		cells, err := n.CellsOf(t.Context(), "db", 11)
+		return err == nil && cells["od"][0]+cells["spot"][0] < 11 && cells["spot"][1] > 0 && cells["spot"][2] > 0, nil
+	})
+	eventuallyWithin(t, time.Minute, "the status counts the set", func() (bool, error) {
+		err := n.Get(t.Context(), client.ObjectKeyFromObject(p), p)
+		return p.Status.KeptByVolume == 1, err
+	})
+}
+
+// statefulSet makes one whose pods have a volume each and come at once, without creating it.
+func statefulSet(n *tenant, name string, replicas int) *appsv1.StatefulSet {
+	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: name}}
+	set.Spec.Replicas, set.Spec.Selector, set.Spec.Template = new(int32(replicas)), &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}, suite.PodTemplate(name)
+	set.Spec.PodManagementPolicy, set.Spec.UpdateStrategy.Type = appsv1.ParallelPodManagement, appsv1.OnDeleteStatefulSetStrategyType
+	suite.OneCPU(&set.Spec.Template.Spec)
+	set.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: corev1.PersistentVolumeClaimSpec{
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: new(""),
+		Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+	}}}
+	return set
 }
 
 // provide binds a claim to a volume of its own, as a provisioner would.

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -200,7 +201,7 @@ func TestSituations(t *testing.T) {
 			n.PoolNode(t, "od", "1", 20)
 			n.PoolNode(t, "spot", "1", 20)
 			must(t, n.Create(t.Context(), n.Shortage(t, "web", 5, func(s *versprei.PodDistributorSpec) {
-				s.Distribution[0].MaxReplicas, s.Distribution[1].MaxReplicas = new(int32(1)), new(int32(1))
+				s.Distribution[0].MaxReplicas, s.Distribution[1].MaxReplicas = new(intstr.FromInt32(1)), new(intstr.FromInt32(1))
 				s.Distribution[0].Spill, s.Distribution[1].Spill = nil, nil
 			})))
 		}, want: []string{fine, "3 pod(s) have no seat, because every pool has its maximum"}},

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
@@ -596,8 +597,8 @@ func TestPodDistributor(t *testing.T) {
 		n.distributor(t, "soft", "soft", func(s *versprei.PodDistributorSpec) {
 			s.Enforcement = versprei.EnforcementPreferred
 			s.Distribution[0].Name, s.Distribution[1].Name = "od", "spot"
-			s.Distribution[0].MaxReplicas = new(int32(1))
-			s.Distribution[1].MaxReplicas = new(int32(2))
+			s.Distribution[0].MaxReplicas = new(intstr.FromInt32(1))
+			s.Distribution[1].MaxReplicas = new(intstr.FromInt32(2))
 			s.Distribution[1].Tolerations = []versprei.Toleration{{Key: "spot", Operator: "Exists", Effect: "NoSchedule"}}
 		})
 		await("soft", versprei.ConditionTargetFound, "False NotFound")
@@ -689,7 +690,7 @@ func TestFullPools(t *testing.T) {
 	t.Parallel()
 	n := newTenant(t)
 	n.distributor(t, "web", "web", func(s *versprei.PodDistributorSpec) {
-		s.Distribution[0].MaxReplicas, s.Distribution[1].MaxReplicas = new(int32(2)), new(int32(2))
+		s.Distribution[0].MaxReplicas, s.Distribution[1].MaxReplicas = new(intstr.FromInt32(2)), new(intstr.FromInt32(2))
 	})
 	must(t, n.Create(t.Context(), n.Deployment("web", 6, nil)))
 	for range 5 {

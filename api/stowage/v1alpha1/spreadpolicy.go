@@ -2,6 +2,7 @@ package v1alpha1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 )
@@ -103,6 +104,8 @@ type SpreadPolicySpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(p, self.exists_one(q, q.nodeSelector == p.nodeSelector))",message="two pools have the same nodeSelector; join them into one and add up their weights"
 	// +kubebuilder:validation:XValidation:rule="self.all(p, self.exists_one(q, q.name == p.name))",message="two pools have the same name"
 	// +kubebuilder:validation:XValidation:rule="self.all(p, p.weight == 0 || !has(p.spill) || !has(p.spill.maxSpill)) || self.filter(p, p.weight > 0).size() >= 2",message="spill.maxSpill needs another pool with a weight; give one a weight from 1 to 100, or remove maxSpill"
+	// +kubebuilder:validation:XValidation:rule="!self.exists(p, has(p.maxReplicas) && type(p.maxReplicas) in [string]) || self.exists(p, p.weight > 0 && !(has(p.maxReplicas) && type(p.maxReplicas) in [string]))",message="the maxReplicas of each pool with a weight is a percentage; at least one pool with a weight has none, or a number"
+	// +kubebuilder:validation:XValidation:rule="!self.exists(p, has(p.maxReplicas) && type(p.maxReplicas) in [string]) || !self.exists(p, has(p.spill) && has(p.spill.maxSpill))",message="maxReplicas as a percentage and spill.maxSpill cannot be in one object; remove one of them"
 	Pools []PolicyPool `json:"pools"`
 
 	// Across divides the pods of each pool evenly, or by weight, over domains such as zones. The division over the pools stays as it
@@ -203,7 +206,7 @@ type OwnerKind struct {
 
 // PolicyPool is a set of nodes and its part of the pods.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.maxReplicas) || self.base <= self.maxReplicas",message="base is above maxReplicas"
+// +kubebuilder:validation:XValidation:rule="!has(self.maxReplicas) || type(self.maxReplicas) in [string] || self.base <= self.maxReplicas",message="base is above maxReplicas"
 // +kubebuilder:validation:XValidation:rule="self.nodeSelector.all(k, size(k) <= 317 && k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))",message="a key of nodeSelector is no label key; it is like nodesize or karpenter.sh/capacity-type"
 // +kubebuilder:validation:XValidation:rule="!has(self.tolerations) || self.tolerations.all(t, !has(t.operator) || size(t.operator) == 0 || t.operator in ['Equal', 'Exists'])",message="a toleration's operator is Equal or Exists"
 // +kubebuilder:validation:XValidation:rule="!has(self.tolerations) || self.tolerations.all(t, has(t.key) && size(t.key) > 0 || has(t.operator) && t.operator == 'Exists')",message="a toleration without a key has the operator Exists"
@@ -239,11 +242,15 @@ type PolicyPool struct {
 	// +kubebuilder:validation:Maximum=100
 	Weight int32 `json:"weight"`
 
-	// MaxReplicas is how many pods of each workload the pool may have. Without it, there is no limit.
+	// MaxReplicas is how many pods of each workload the pool may have. It is a number, or a percentage of the pods beyond all bases. A pool may have its base
+	// and that percentage, rounded down. Without it, there is no limit.
 	//
 	// +optional
-	// +kubebuilder:validation:Minimum=1
-	MaxReplicas *int32 `json:"maxReplicas,omitempty"`
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:Pattern=`^[1-9][0-9]?%$`
+	// +kubebuilder:validation:MaxLength=3
+	// +kubebuilder:validation:XValidation:rule="type(self) in [string] || self >= 1",message="maxReplicas is a number from 1, or a percentage from 1% to 99%"
+	MaxReplicas *intstr.IntOrString `json:"maxReplicas,omitempty"`
 
 	// Spill says when other pools take the pods that wait for a node of this pool. Without it, they wait for as long
 	// as the pool has no room.

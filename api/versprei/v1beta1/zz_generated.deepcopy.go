@@ -188,7 +188,7 @@ func (in *Pool) DeepCopyInto(out *Pool) {
 	}
 	if in.MaxReplicas != nil {
 		in, out := &in.MaxReplicas, &out.MaxReplicas
-		*out = new(int32)
+		*out = new(intstr.IntOrString)
 		**out = **in
 	}
 	if in.Spill != nil {

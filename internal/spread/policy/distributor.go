@@ -7,9 +7,11 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -122,8 +124,14 @@ func (p *Compiled) compile(of []versprei.Pool, field fields, across *versprei.Ac
 		if p.Policy != nil {
 			pools[i].ID = ledger.PolicyPool(pools[i].Name, labels)
 		}
-		if pool.MaxReplicas != nil {
-			pools[i].Max = int64(*pool.MaxReplicas)
+		if most := pool.MaxReplicas; most != nil && most.Type == intstr.String {
+			percent, err := strconv.ParseInt(strings.TrimSuffix(most.StrVal, "%"), 10, 64)
+			if err != nil || !strings.HasSuffix(most.StrVal, "%") {
+				p.Err = errors.Join(p.Err, fmt.Errorf("spec.%s[%d].maxReplicas is %q; it is a number, or a percentage such as 50%%", field.pools, i, most.StrVal))
+			}
+			pools[i].MaxShare = percent
+		} else if most != nil {
+			pools[i].Max = int64(most.IntVal)
 		}
 		var tolerations []corev1.Toleration
 		for _, t := range pool.Tolerations {
@@ -152,5 +160,8 @@ func (p *Compiled) compile(of []versprei.Pool, field fields, across *versprei.Ac
 		}
 		p.Spill[i].After, _ = parseSpill(cmp.Or(pool.Spill.After, defaultSpill)) // the API server has checked it
 		p.Spill[i].MaxSpill = pool.Spill.MaxSpill
+		if pool.Spill.MaxSpill != nil && slices.ContainsFunc(pools, func(p sequence.Pool) bool { return p.MaxShare > 0 }) {
+			p.Whole, p.Err = nil, errors.Join(p.Err, fmt.Errorf("spec.%s[%d].spill.maxSpill and maxReplicas as a percentage cannot be in one object", field.pools, i))
+		}
 	}
 }

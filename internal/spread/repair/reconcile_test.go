@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/wait"
 	clientevents "k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -703,7 +704,7 @@ func TestFullPodStays(t *testing.T) {
 			d.Spec.Target = versprei.Target{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-1"}
 			d.Spec.Rebalance = rebalance
 			for _, pool := range []string{"a", "b"} {
-				d.Spec.Distribution = append(d.Spec.Distribution, versprei.Pool{NodeLabel: map[string]versprei.LabelValue{"p": versprei.LabelValue(pool)}, Weight: 1, MaxReplicas: new(int32(1))})
+				d.Spec.Distribution = append(d.Spec.Distribution, versprei.Pool{NodeLabel: map[string]versprei.LabelValue{"p": versprei.LabelValue(pool)}, Weight: 1, MaxReplicas: new(intstr.FromInt32(1))})
 			}
 			full := pod("y", "node-none", "", 0, 0)
 			full.Annotations[stowage.ClaimAnnotation] = key.Sign(ledger.OriginFull, "", ledger.Holder{Namespace: "ns", Owner: "rs"}, ledger.Seat{})
