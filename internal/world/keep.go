@@ -120,7 +120,7 @@ var (
 	// settingKeys are the annotations, of a workload or of its pod template, that say what Stowage does with its pods.
 	settingKeys = []string{
 		stowage.SpreadSwitchAnnotation, stowage.SpreadStrategyAnnotation, stowage.SpreadStrategyAliasAnnotation,
-		stowage.RebalanceAnnotation, stowage.RepairAnnotation, stowage.SpillAnnotation, flexdaemonsets.TemplateAnnotation,
+		stowage.RebalanceAnnotation, stowage.RepairAnnotation, stowage.SpillAnnotation, stowage.AcrossAnnotation, flexdaemonsets.TemplateAnnotation,
 	}
 	// workloadKeys are the annotations of a workload that Stowage reads.
 	workloadKeys = slices.Concat(settingKeys, []string{deploymentRevision, rolloutRevision})

@@ -120,6 +120,9 @@ const (
 	// SpillAnnotation is, on a workload with a strategy, how long a pod waits for a node of its pool until other
 	// pools take it: a duration from 10s to 1h, such as 2m.
 	SpillAnnotation = "stowage.dev/spill"
+	// AcrossAnnotation divides, on a workload with a strategy, each pool over domains. It names a node label and its values, as in
+	// "topology.kubernetes.io/zone: zone-a, zone-b, zone-c=2". A number is a weight.
+	AcrossAnnotation = "stowage.dev/across"
 )
 
 // Repair says what becomes of pods of a workload with a strategy that have no seat.

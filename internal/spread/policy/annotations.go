@@ -15,16 +15,7 @@ import (
 // annotate reads the settings that stand in annotations beside a strategy: of the pod template first, then of the uppermost
 // workload, which may be nil.
 func (c *Compiled) annotate(template map[string]string, root *world.Workload) {
-	setting := func(key string) (string, bool) {
-		if v, ok := template[key]; ok {
-			return v, true
-		}
-		if root == nil {
-			return "", false
-		}
-		v, ok := root.Annotations[key]
-		return v, ok
-	}
+	setting := func(key string) (string, bool) { return setting(template, root, key) }
 	note := func(key, value string) {
 		if text := ignored(key, value); text != "" {
 			c.Warnings = append(c.Warnings, text)
@@ -37,6 +28,9 @@ func (c *Compiled) annotate(template map[string]string, root *world.Workload) {
 	if v, ok := setting(stowage.RebalanceAnnotation); ok && c.Distributor == nil {
 		c.Evict = versprei.Rebalance(v) == versprei.RebalanceEvict
 		note(stowage.RebalanceAnnotation, v)
+	}
+	if v, ok := setting(stowage.AcrossAnnotation); ok && c.Distributor == nil {
+		note(stowage.AcrossAnnotation, v)
 	}
 	if v, ok := setting(stowage.SpillAnnotation); ok && c.Distributor == nil && c.Whole != nil {
 		if after, err := parseSpill(v); err == nil {
@@ -51,9 +45,21 @@ func (c *Compiled) annotate(template map[string]string, root *world.Workload) {
 	}
 }
 
+// setting returns a setting in annotations: of the pod template or, if it has none, of the uppermost workload, which may be nil.
+func setting(template map[string]string, root *world.Workload, key string) (string, bool) {
+	if v, ok := template[key]; ok {
+		return v, true
+	}
+	if root == nil {
+		return "", false
+	}
+	v, ok := root.Annotations[key]
+	return v, ok
+}
+
 // lower reads the settings that stand in annotations of a workload with a policy. They may only lower what the policy asks for.
 func (c *Compiled) lower(setting func(key string) (string, bool)) {
-	for _, key := range []string{stowage.RebalanceAnnotation, stowage.SpillAnnotation} {
+	for _, key := range []string{stowage.RebalanceAnnotation, stowage.SpillAnnotation, stowage.AcrossAnnotation} {
 		if _, ok := setting(key); ok {
 			c.Warnings = append(c.Warnings, fmt.Sprintf("%s has no effect, because %s divides the pods of this workload", key, c.Source))
 		}

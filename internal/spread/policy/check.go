@@ -167,6 +167,16 @@ func (f *findings) strategy(annotations map[string]string) {
 		key = stowage.SpreadStrategyAliasAnnotation
 	}
 	strategy, err := sequence.Parse(text)
+	if over, set := annotations[stowage.AcrossAnnotation]; set && err == nil {
+		if across, invalid := sequence.ParseAcross(over); invalid == nil {
+			c := Compiled{Whole: strategy}
+			if c.divide(across, stowage.AcrossAnnotation); c.Err != nil {
+				for line := range strings.SplitSeq(c.Err.Error(), "\n") {
+					f.found = append(f.found, Finding{Field: f.field + ".annotations", Text: line, Invalid: true})
+				}
+			}
+		}
+	}
 	if err != nil {
 		for line := range strings.SplitSeq(err.Error(), "\n") {
 			f.found = append(f.found, Finding{Field: f.field + ".annotations", Text: fmt.Sprintf("%s: %s", key, line), Invalid: true})
@@ -206,6 +216,13 @@ func settingOf(key string) func(value string) string {
 				return ""
 			}
 			return fmt.Sprintf("%s, %s or %s", stowage.RepairOff, stowage.RepairAdopt, stowage.RepairRecreate)
+		}
+	case stowage.AcrossAnnotation:
+		return func(v string) string {
+			if _, err := sequence.ParseAcross(v); err != nil {
+				return "a label key and its values, such as topology.kubernetes.io/zone: zone-a, zone-b"
+			}
+			return ""
 		}
 	case stowage.SpillAnnotation:
 		return func(v string) string {

@@ -67,6 +67,7 @@ func (f *Finder) Excluded() []string { return *f.excluded.Load() }
 
 type parsed struct {
 	strategy *sequence.Strategy
+	homes    *homes
 	err      error
 }
 
@@ -153,7 +154,8 @@ func (f *Finder) find(ctx context.Context, pod Pod) (*Policy, error) {
 			return nil, err
 		}
 		c := Compiled{Source: "annotation of " + winner.Source, Repair: stowage.RepairRecreate}
-		c.Whole, c.Err = f.parse(winner.Text)
+		over, _ := setting(pod.Annotations, chain.Top(), stowage.AcrossAnnotation)
+		c.Whole, c.homes, c.Err = f.parse(winner.Text, over)
 		p = c.Unbound()
 	}
 	p.annotate(pod.Annotations, chain.Top())
@@ -321,20 +323,26 @@ func bytesOf(s *sequence.Strategy) int64 {
 	return 5*s.Size() + 512*int64(s.Len())
 }
 
-// parse reads a strategy, once for each text.
-func (f *Finder) parse(text string) (*sequence.Strategy, error) {
-	if known, ok := f.parsed.Get(text); ok {
-		return known.strategy, known.err
+// parse reads a strategy, once for each text, and divides it over the domains of another text, if that is not empty. What is no list
+// of domains is ignored.
+func (f *Finder) parse(text, over string) (*sequence.Strategy, *homes, error) {
+	key := text + "\x00" + over
+	if known, ok := f.parsed.Get(key); ok {
+		return known.strategy, known.homes, known.err
 	}
-	strategy, err := sequence.Parse(text)
-	if len(text) <= sequence.MaxText && strategy.Size() <= maxSize {
-		bytes := 2*int64(len(text)) + bytesOf(strategy)
-		if err != nil {
-			bytes += int64(len(err.Error()))
+	var c Compiled
+	c.Whole, c.Err = sequence.Parse(text)
+	if across, err := sequence.ParseAcross(over); over != "" && err == nil && c.Err == nil {
+		c.divide(across, stowage.AcrossAnnotation)
+	}
+	if len(text) <= sequence.MaxText && len(over) <= sequence.MaxAcross && c.Whole.Size() <= maxSize {
+		bytes := 2*int64(len(key)) + bytesOf(c.Whole) + c.homes.bytes()
+		if c.Err != nil {
+			bytes += int64(len(c.Err.Error()))
 		}
-		f.parsed.Add(text, parsed{strategy, err}, bytes, rememberFor)
+		f.parsed.Add(key, parsed{c.Whole, c.homes, c.Err}, bytes, rememberFor)
 	}
-	return strategy, err
+	return c.Whole, c.homes, c.Err
 }
 
 // compile returns what a PodDistributor says, computed once for each generation.

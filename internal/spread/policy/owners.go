@@ -90,5 +90,5 @@ func (o *Owners) template(ctx context.Context, namespace string, owner types.UID
 // templateKeys are the annotations of a pod template that make a policy. Others may be large.
 var templateKeys = []string{
 	stowage.SpreadSwitchAnnotation, stowage.SpreadStrategyAnnotation, stowage.SpreadStrategyAliasAnnotation,
-	stowage.RebalanceAnnotation, stowage.RepairAnnotation, stowage.SpillAnnotation,
+	stowage.RebalanceAnnotation, stowage.RepairAnnotation, stowage.SpillAnnotation, stowage.AcrossAnnotation,
 }

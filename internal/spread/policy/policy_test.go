@@ -278,11 +278,11 @@ func TestLargeStrategiesAreNotRemembered(t *testing.T) {
 		strings.Join(large, ":"):        false,
 	} {
 		f := NewFinder(manifests.New(world.Objects{}), Settings{})
-		first, err := f.parse(text)
+		first, _, err := f.parse(text, "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, _ := f.parse(text)
+		again, _, _ := f.parse(text, "")
 		if got := first == again; got != want {
 			t.Errorf("a strategy of %d seats is remembered: %t, want %t", first.Size(), got, want)
 		}

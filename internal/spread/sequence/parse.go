@@ -41,6 +41,36 @@ func Parse(text string) (*Strategy, error) {
 	return New(pools, LaterWins)
 }
 
+// ParseAcross reads the domains as their annotation has them:
+//
+//	topology.kubernetes.io/zone: zone-a, zone-b, zone-c=2
+//
+// That is a label key, a colon, and the label's values with commas between them. A value may have a weight after an equals sign; without it, it
+// has the weight 1. What [Strategy.WithDomains] checks is not checked here.
+func ParseAcross(text string) (Across, error) {
+	key, list, ok := strings.Cut(text, ":")
+	a := Across{Key: strings.TrimSpace(key)}
+	if !ok || len(text) > MaxAcross {
+		return a, errors.New("it must be a label key, a colon and values, such as topology.kubernetes.io/zone: zone-a, zone-b")
+	}
+	for part := range strings.SplitSeq(list, ",") {
+		value, weight, weighted := strings.Cut(part, "=")
+		d := Domain{Value: strings.TrimSpace(value), Weight: 1}
+		if weighted {
+			n, err := strconv.ParseInt(strings.TrimSpace(weight), 10, 64)
+			if err != nil {
+				return a, fmt.Errorf("the weight of %s is %q; it must be a whole number from 1 to %d", d.Value, strings.TrimSpace(weight), MaxDomainWeight)
+			}
+			d.Weight = n
+		}
+		a.Domains = append(a.Domains, d)
+	}
+	return a, nil
+}
+
+// MaxAcross is how many bytes the domains in an annotation have at most.
+const MaxAcross = 1 << 10
+
 // MaxText is how many bytes a strategy has at most: 256 for each pool. Each replica keeps it for each workload.
 const MaxText = 8 << 10
 

@@ -71,8 +71,8 @@ func newSegments(pools []Pool, room []int64, start int64, tie Tie, gaps []Gap) [
 	}
 }
 
-// takers returns the weights of the pools that take the seats which pools may not take because of their percentages, or nil if a pool
-// without one is there. They are pools with an overflow or, without those, the pools without room: their pods wait.
+// takers returns the weights of the pools that take the seats which others may not take because of their percentages. It returns nil
+// if a pool without a percentage is there. They are pools with an overflow or, without those, the pools without room: their pods wait.
 func takers(pools []Pool, weights, room []int64, gaps []Gap) []int64 {
 	for i, w := range weights {
 		if w > 0 && pools[i].MaxShare == 0 {

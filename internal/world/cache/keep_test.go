@@ -46,7 +46,7 @@ func TestCachesKeepLittle(t *testing.T) {
 	}
 	for i, key := range []string{
 		stowage.SpreadSwitchAnnotation, stowage.SpreadStrategyAnnotation, stowage.SpreadStrategyAliasAnnotation, stowage.RebalanceAnnotation,
-		stowage.RepairAnnotation, stowage.SpillAnnotation, flexdaemonsets.TemplateAnnotation, "deployment.kubernetes.io/revision",
+		stowage.RepairAnnotation, stowage.SpillAnnotation, stowage.AcrossAnnotation, flexdaemonsets.TemplateAnnotation, "deployment.kubernetes.io/revision",
 		stowage.DeclaredResourcesAnnotation, stowage.OriginalResourcesAnnotation, stowage.ModeKey,
 	} {
 		m.Annotations[key] = fmt.Sprint(i, large)

@@ -1,0 +1,73 @@
+package sequence
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func TestParseAcross(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"topology.kubernetes.io/zone: zone-a, zone-b, zone-c=2": "topology.kubernetes.io/zone [{zone-a 1} {zone-b 1} {zone-c 2}]",
+		"zone:a":             "zone [{a 1}]",
+		" zone : a = 3 , b ": "zone [{a 3} {b 1}]",
+		"zone a":             "it must be a label key, a colon and values",
+		"":                   "it must be a label key, a colon and values",
+		"zone: a=x":          `the weight of a is "x"`,
+		"zone: a=":           `the weight of a is ""`,
+		"zone: a" + strings.Repeat(" ", MaxAcross): "it must be a label key, a colon and values",
+	} {
+		a, err := ParseAcross(text)
+		got := fmt.Sprint(a.Key, " ", a.Domains)
+		if err != nil {
+			got = err.Error()
+		}
+		if !strings.HasPrefix(got, want) {
+			t.Errorf("%q is %s, want %s", text, got, want)
+		}
+	}
+}
+
+func TestWithDomains(t *testing.T) {
+	t.Parallel()
+	s, err := Parse("type=default,weight=1:type=spot,weight=4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		across Across
+		want   string
+	}{
+		"a bad key":     {Across{Key: "a b", Domains: []Domain{{"a", 1}}}, `the topology key is "a b"`},
+		"no domain":     {Across{Key: "zone"}, "there are 0 domains"},
+		"an empty name": {Across{Key: "zone", Domains: []Domain{{"", 1}}}, `domain 1 is ""`},
+		"a name twice":  {Across{Key: "zone", Domains: []Domain{{"a", 1}, {"a", 1}}}, `domain 2 is "a", as an earlier one is`},
+		"a weight of 0": {Across{Key: "zone", Domains: []Domain{{"a", 0}}}, "weight is 0; it must be 1 to 100"},
+		"a pool's key":  {Across{Key: "type", Domains: []Domain{{"a", 1}}}, "pool 1 has the label type"},
+	} {
+		if _, err := s.WithDomains(tc.across); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v, want %s", name, err, tc.want)
+		}
+	}
+	over, err := s.WithDomains(Across{Key: "zone", Domains: []Domain{{"a", 1}, {"b", 1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if over.Same(s) || over.Without([]Gap{{}, {Count: All}}).Across() == nil || over.WithoutPools([]bool{true, false}).Across() == nil {
+		t.Error("the domains are no part of the strategy, or of one that follows from it")
+	}
+	for node, want := range map[string]int{"type=spot,zone=a": 1, "type=spot,zone=c": -1, "type=spot": -1, "type=other,zone=a": -1} {
+		labels := map[string]string{}
+		for label := range strings.SplitSeq(node, ",") {
+			k, v, _ := strings.Cut(label, "=")
+			labels[k] = v
+		}
+		if got := over.PoolOfNode(labels); got != want {
+			t.Errorf("a node with %s is in pool %d, want %d", node, got, want)
+		}
+	}
+	if got := fmt.Sprint(over.NodeSelector(1, 1), over.NodeSelector(1, -1), over.Keys(0)); got != "map[type:spot zone:b] map[type:spot] [type zone]" {
+		t.Errorf("the selectors are %s", got)
+	}
+}
