@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math"
+	"slices"
 	"sort"
 
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
@@ -300,22 +301,39 @@ const Open = int64(-1)
 // Map is where seats are while some cells have no room. Without such cells, each seat is at home.
 type Map struct {
 	*Homes
-	// most is, for each cell, how many of its seats are given there, or [Open]. It is nil if all are open.
-	most [][]int64
-	// instead is, for each pool, one period of the open domains that take the seats of cells without room.
-	instead []run
+	// short are the pools of which some cell has no room. It is nil if there is none.
+	short []shortPool
 }
 
-// Map returns where seats are: see [Map]. Most may be nil.
-func (h *Homes) Map(most [][]int64) *Map {
+// shortPool is a pool of which some cell may have no room.
+type shortPool struct {
+	// most is, for each cell, how many of its seats are given there, or [Open].
+	most []int64
+	// instead is one period of the open domains, which take the seats of cells without room. It is empty if no domain is open.
+	instead run
+	// Without an open domain, the first seats are divided over all domains by their limits, and all is how many these are. Each domain
+	// takes some that are not at home there: spare.
+	all   int64
+	spare []int64
+}
+
+// Map returns where seats are: see [Map]. The limits are how many seats of each cell are given there, or [Open]; nil is all open.
+func (h *Homes) Map(limits [][]int64) *Map {
 	m := &Map{Homes: h}
-	for _, cells := range most {
+	for pool, cells := range limits {
+		p := shortPool{most: cells}
 		for _, limit := range cells {
-			if limit != Open {
-				m.most = most
+			p.all += max(0, limit)
+		}
+		if slices.Contains(cells, Open) {
+			p.instead = h.rest(cells)
+		} else {
+			p.spare = make([]int64, len(cells))
+			for i, limit := range cells {
+				p.spare[i] = max(0, limit-h.Count(pool, i, p.all))
 			}
 		}
-		m.instead = append(m.instead, h.rest(cells))
+		m.short = append(m.short, p)
 	}
 	return m
 }
@@ -347,34 +365,48 @@ func (h *Homes) rest(most []int64) (r run) {
 	return r
 }
 
-// Limit returns how many seats of a pool are given in a domain, or [Open].
+// Limit returns how many seats of a cell there is room for, or [Open].
 func (m *Map) Limit(pool, domain int) int64 {
-	if m.most == nil || len(m.instead[pool].order) == 0 {
+	if m.short == nil {
 		return Open
 	}
-	return m.most[pool][domain]
+	return m.short[pool].most[domain]
 }
 
 // Domain returns the domain of a seat. It is the home, unless that cell has no room and the seat is beyond those that are given there.
-// Then it is one of the pool's open domains. If none is open, it is the home.
+// Then it is one of the pool's open domains. If none is open, it is one that has fewer seats at home than room. Beyond the
+// room of all domains, it is the home.
 func (m *Map) Domain(pool int, ordinal int64) int {
 	home := m.Of(pool, ordinal)
-	if m.most == nil || !m.displaced(pool, home, ordinal) {
+	limit := m.Limit(pool, home)
+	if limit == Open || m.Count(pool, home, ordinal) <= limit {
 		return home
 	}
-	in := &m.instead[pool]
-	return int(in.order[(m.moved(pool, ordinal)-1)%int64(len(in.order))])
+	p := &m.short[pool]
+	if n := int64(len(p.instead.order)); n > 0 {
+		return int(p.instead.order[(m.moved(pool, ordinal)-1)%n])
+	}
+	if ordinal > p.all {
+		return home
+	}
+	n := m.moved(pool, ordinal)
+	for i, spare := range p.spare {
+		if n <= spare {
+			return i
+		}
+		n -= spare
+	}
+	return home // never: as many seats are spare as are not at home
 }
 
-// displaced reports whether a seat is not given at home.
-func (m *Map) displaced(pool, home int, ordinal int64) bool {
-	limit := m.most[pool][home]
-	return limit != Open && len(m.instead[pool].order) > 0 && m.Count(pool, home, ordinal) > limit
+// HasRoom reports whether there is room for a seat in its domain.
+func (m *Map) HasRoom(pool int, ordinal int64) bool {
+	return m.short == nil || len(m.short[pool].instead.order) > 0 || ordinal <= m.short[pool].all
 }
 
 // moved returns how many of a pool's first n seats are not given at home.
 func (m *Map) moved(pool int, n int64) (count int64) {
-	for i, limit := range m.most[pool] {
+	for i, limit := range m.short[pool].most {
 		if limit != Open {
 			count += max(0, m.Count(pool, i, n)-limit)
 		}
@@ -382,30 +414,44 @@ func (m *Map) moved(pool int, n int64) (count int64) {
 	return count
 }
 
-// Given returns how many of a pool's first n seats are given in a domain.
+// Given returns how many of a pool's first n seats are in a domain.
 func (m *Map) Given(pool, domain int, n int64) int64 {
-	count := m.Count(pool, domain, n)
-	if m.most == nil || len(m.instead[pool].order) == 0 {
-		return count
+	if m.short == nil {
+		return m.Count(pool, domain, n)
 	}
-	if limit := m.most[pool][domain]; limit != Open {
+	p := &m.short[pool]
+	limit, count := p.most[domain], m.Count(pool, domain, n)
+	switch {
+	case limit == Open:
+		return count + (&Homes{pools: []run{p.instead}}).Count(0, domain, m.moved(pool, n))
+	case len(p.instead.order) > 0:
 		return min(count, limit)
+	case n > p.all:
+		return limit + count - m.Count(pool, domain, p.all)
 	}
-	in := &m.instead[pool]
-	return count + (&Homes{pools: []run{*in}}).Count(0, domain, m.moved(pool, n))
+	before := int64(0)
+	for i := range domain {
+		before += p.spare[i]
+	}
+	return min(count, limit) + min(max(0, m.moved(pool, n)-before), p.spare[domain])
 }
 
-// Seat returns the ordinal of the k-th seat of a pool that is given in a domain. It returns ErrNone if fewer are.
+// Seat returns the ordinal of the k-th seat of a pool that is in a domain. It returns ErrNone if there are fewer.
 func (m *Map) Seat(pool, domain int, k int64) (int64, error) {
-	if m.most == nil || len(m.instead[pool].order) == 0 {
+	if m.short == nil {
 		return m.Nth(pool, domain, k), nil
 	}
-	if limit := m.most[pool][domain]; limit != Open {
-		if k > limit {
-			return 0, ErrNone
-		}
+	p := &m.short[pool]
+	limit, most := p.most[domain], p.all
+	switch {
+	case limit == Open:
+		most = m.Nth(pool, domain, k) // at home alone it would be that one
+	case len(p.instead.order) > 0 && k > limit:
+		return 0, ErrNone
+	case len(p.instead.order) > 0:
 		return m.Nth(pool, domain, k), nil
+	case k > limit:
+		return m.Nth(pool, domain, k-limit+m.Count(pool, domain, p.all)), nil
 	}
-	most := int(m.Nth(pool, domain, k)) // at home alone it would be that one
-	return int64(1 + sort.Search(most-1, func(i int) bool { return m.Given(pool, domain, int64(i+1)) >= k })), nil
+	return int64(1 + sort.Search(int(most)-1, func(i int) bool { return m.Given(pool, domain, int64(i+1)) >= k })), nil
 }

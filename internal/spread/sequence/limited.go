@@ -93,7 +93,7 @@ func newLimited(pools []Pool, weights []int64, rest []int64, tie Tie) *limited {
 // too many.
 func (l *limited) deal() (once int, ok bool) {
 	began := map[string]int{}
-	for n := int64(0); n < maxLimited; n++ {
+	for n := range int64(maxLimited) {
 		if l.whole(n) {
 			key := l.key(n)
 			if at, known := began[key]; known {

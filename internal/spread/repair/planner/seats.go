@@ -141,7 +141,8 @@ func (s *State) fillCells(pool int, pods []int, out map[int]int64) {
 				here = append(here, i)
 			}
 		}
-		if limit := s.Domains.Limit(pool, in); limit != domain.Open && int64(len(here)) > limit {
+		limit := s.Domains.Limit(pool, in)
+		if limit != domain.Open && int64(len(here)) > limit {
 			slices.SortStableFunc(here, func(a, b int) int {
 				switch {
 				case s.Pods[a].Running == s.Pods[b].Running:
@@ -151,7 +152,9 @@ func (s *State) fillCells(pool int, pods []int, out map[int]int64) {
 				}
 				return 1
 			})
-			beyond, here = append(beyond, here[limit:]), here[:limit]
+			if _, err := s.Domains.Seat(pool, in, limit+1); err != nil {
+				beyond, here = append(beyond, here[limit:]), here[:limit]
+			}
 		}
 		fill(s, here, func(k int64) int64 { o, _ := s.Domains.Seat(pool, in, k); return o }, taken, out)
 		for _, i := range here {

@@ -415,13 +415,56 @@ func Moves(s *sequence.Strategy, domains *domain.Map, cells []Pool, pods []Pod, 
 		out = append(out, waiting[:n]...)
 		take -= n
 	}
-	// 3. Other cells of a pool take the pods of one without room whose seats are there now. Repair gives such seats to pods that wait.
+	// 3. Other cells of the same pool take the pods of one without room, if the lowest seats of the pool that are free are there. Repair
+	// gives the lowest seats of a cell to pods that have a node.
 	if domains == nil {
 		return out
 	}
-	return append(out, waitingIn(pods, func(pod *Pod) bool {
-		return !pools[pod.Seat.Pool].closed() && cells[pod.at(each)].closed() && domains.Domain(pod.Seat.Pool, pod.Seat.Ordinal) != pod.Domain
-	})...)
+	gone := make(map[int]bool, len(out))
+	for _, i := range out {
+		gone[i] = true
+	}
+	for pool := range pools {
+		out = append(out, movesWithin(domains, cells, pods, pool, gone)...)
+	}
+	return out
+}
+
+// movesWithin returns the pods to evict of one pool whose successors go to other cells of it. Some pods are gone already.
+func movesWithin(domains *domain.Map, cells []Pool, pods []Pod, pool int, gone map[int]bool) (out []int) {
+	each := domains.Len()
+	waiting := waitingIn(pods, func(pod *Pod) bool { return pod.Seat.Pool == pool && cells[pod.at(each)].closed() })
+	if len(waiting) == 0 {
+		return nil
+	}
+	held, surplus := map[int64]int{}, make([]int64, each)
+	for i := range pods {
+		if pods[i].Seat.Pool == pool && !gone[i] {
+			held[pods[i].Seat.Ordinal]++
+			surplus[pods[i].Domain]++
+		}
+	}
+	for i := range surplus { // those within the maximum are the try of a cell
+		surplus[i] -= max(0, domains.Limit(pool, i))
+	}
+	free := int64(1)
+	for _, i := range waiting {
+		if gone[i] || surplus[pods[i].Domain] <= 0 {
+			continue
+		}
+		own := pods[i].Seat.Ordinal
+		for held[free] > 0 && (free != own || held[free] > 1) {
+			free++
+		}
+		if domains.HasRoom(pool, free) && domains.Domain(pool, free) != pods[i].Domain {
+			surplus[pods[i].Domain]--
+			held[own]--
+			held[free]++ // its successor's
+			free = 1
+			out = append(out, i)
+		}
+	}
+	return out
 }
 
 // waitingIn returns the pods that have waited, of some, by their index, the highest ranks first.
