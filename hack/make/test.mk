@@ -5,7 +5,7 @@
 SIMULATION := 'TestSimulation'
 TESTED     := {{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}
 UNIT        = $$(go list -f '$(TESTED)' ./... | grep -v /test/)
-CLUSTER     = $$(go list -f '$(TESTED)' ./test/... | grep -v -e /test/karpenter -e /test/node -e /test/shortages -e /test/fleet -e /test/outage)
+CLUSTER     = $$(go list -f '$(TESTED)' ./test/... | grep -v -e /test/karpenter -e /test/node -e /test/shortages -e /test/fleet -e /test/outage -e /test/domains)
 
 # Tests that build and run our programs never use the test cache, because it does not see the programs'
 # sources; nor do tests that read files outside of their own module. `make lint` vets the packages, so -vet=off.
@@ -75,6 +75,9 @@ test-long: controlplane build ## Run the long forms: tens of thousands of histor
 	@$(MAKE) --no-print-directory test-shortages
 	@$(MAKE) --no-print-directory test-fleet
 	@$(MAKE) --no-print-directory test-outage
+	@$(MAKE) --no-print-directory test-domains
+	@go test -count=1 -v -timeout 60m -run TestBounds ./internal/spread/domain -weights 5 -seats 600
+	@go test -count=1 -v -timeout 60m -run 'TestLimited$$' ./internal/spread/sequence -limited-weights 5
 
 .PHONY: test-shortages
 test-shortages: controlplane build ## Run the long tests of pools without room (10 minutes)
@@ -83,6 +86,10 @@ test-shortages: controlplane build ## Run the long tests of pools without room (
 .PHONY: test-fleet
 test-fleet: controlplane build ## Run the long tests of policies that select hundreds of workloads (15 minutes)
 	@go test -count=1 -v -timeout 60m $(TESTFLAGS) ./test/fleet
+
+.PHONY: test-domains
+test-domains: controlplane build ## Run the long tests of pools over zones (3 minutes)
+	@go test -count=1 -v -timeout 60m $(TESTFLAGS) ./test/domains
 
 .PHONY: test-outage
 test-outage: controlplane build ## Run the long tests of pods that are created while no replica answers (6 minutes)

@@ -202,19 +202,6 @@ func TestRebalance(t *testing.T) {
 	n.InCells(t, "web", 10, n.Distribution(t, "web"), cellBound, anyBound)
 }
 
-// The domain is under the proof of the seat: who edits the label gets no other domain, and is adopted where the pod runs.
-func TestLabelIsProven(t *testing.T) {
-	n := twoByThree(t)
-	d := n.OverZones(t, "web", 9, nil)
-	s := n.Distribution(t, "web")
-	suite.Must(t, n.Create(t.Context(), d))
-	n.InCells(t, "web", 9, s, cellBound, zoneBound)
-	pod, _ := n.Highest(t, "web", "spot")
-	other := suite.Zones[(slices.Index(suite.Zones, pod.Labels["stowage.dev/domain"])+1)%3]
-	suite.Must(t, n.Patch(t.Context(), pod, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"stowage.dev/domain":"`+other+`"}}}`))))
-	n.InCells(t, "web", 9, s, cellBound, zoneBound)
-}
-
 // withSpill has other cells, and other pools, take pods that have waited for 10 s.
 func withSpill(spec *versprei.PodDistributorSpec) {
 	for i := range spec.Distribution {

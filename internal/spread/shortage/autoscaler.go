@@ -2,6 +2,7 @@ package shortage
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -20,7 +21,7 @@ const (
 	// Stowage assumes that there is no Karpenter, or that it may not read its objects.
 	karpenterFor    = 3 * time.Second
 	karpenterAbsent = 5 * time.Minute
-	// failedFor is for how long a launch that failed says that a NodePool can make no node.
+	// failedFor is for how long a launch that failed says that a NodePool can make no such node.
 	failedFor = 2 * time.Minute
 )
 
@@ -29,7 +30,13 @@ type autoscaler struct {
 	at, next time.Time
 	pools    []karpenter.NodePool
 	coming   map[string]karpenter.NodeClaim
-	failed   map[string]time.Time // when a node of a NodePool went that had never been ready
+	failed   map[string]failure // of nodes that went and had never been ready, by the name of the NodeClaim
+}
+
+// failure is a node that a NodePool could not make.
+type failure struct {
+	claim karpenter.NodeClaim
+	at    time.Time
 }
 
 // askKarpenter reads the NodePools, and the nodes that are on their way. A cluster without Karpenter has none, and so has one
@@ -60,8 +67,9 @@ func (r *run) askKarpenter(ctx context.Context) *autoscaler {
 		})
 	}
 	if a.failed == nil {
-		a.failed = map[string]time.Time{}
+		a.failed = map[string]failure{}
 	}
+	maps.DeleteFunc(a.failed, func(_ string, f failure) bool { return now.Sub(f.at) >= failedFor })
 	a.next = now.Add(karpenterFor)
 	if err != nil { // a part of the NodePools would look as if the others could make no node
 		pools, coming = nil, map[string]karpenter.NodeClaim{}
@@ -77,7 +85,7 @@ func (r *run) askKarpenter(ctx context.Context) *autoscaler {
 	}
 	for name, c := range a.coming {
 		if _, still := coming[name]; !still && !ready[name] && err == nil {
-			a.failed[c.NodePool] = now
+			a.failed[name] = failure{c, now}
 		}
 	}
 	a.at, a.pools, a.coming = now, pools, coming
@@ -105,7 +113,10 @@ func (a *autoscaler) onWay(labels map[string]string) bool {
 func (a *autoscaler) cannotMake(labels map[string]string, requests corev1.ResourceList) bool {
 	suitable := slices.DeleteFunc(slices.Clone(a.pools), func(p karpenter.NodePool) bool { return !p.Makes(labels) })
 	for i := range suitable {
-		failed := !a.failed[suitable[i].Name].IsZero() && a.at.Sub(a.failed[suitable[i].Name]) < failedFor
+		failed := false
+		for _, f := range a.failed {
+			failed = failed || f.claim.NodePool == suitable[i].Name && f.claim.Of(labels) && a.at.Sub(f.at) < failedFor
+		}
 		if !failed && !suitable[i].AtLimit(requests) {
 			return false
 		}
