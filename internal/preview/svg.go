@@ -131,7 +131,7 @@ func (d *drawing) plan(plan *Plan, y int) int {
 		x, most, end := margin, 1, next
 		var at []int
 		for ; end < len(bays); end++ {
-			wide := max(baySeats, letterWidth*len(bayLabels(plan, bays[end])))
+			wide := bayWidth(plan, bays[end])
 			if end > next && (x+wide > rowWidth || bays[end].domain == 0) {
 				break
 			}
@@ -159,11 +159,7 @@ func (d *drawing) plan(plan *Plan, y int) int {
 
 // bay draws a bay and its pods, each so many in one box. Seats are taken from the bottom.
 func (d *drawing) bay(plan *Plan, in bay, pods []int, each, x, y, height int) {
-	name := "pool " + plan.Policy.Strategy.Pool(in.pool).Name
-	if in.domain >= 0 {
-		name += ", " + plan.Policy.DomainName(in.domain)
-	}
-	d.text("title", x, y+lineHeight, "%s: %s", name, podCount(len(pods)))
+	d.text("title", x, y+lineHeight, "%s: %s", bayName(plan, in), podCount(len(pods)))
 	d.text("note", x, y+2*lineHeight, "%s", bayLabels(plan, in))
 	y += headHeight
 	d.width = max(d.width, x+baySeats)
@@ -178,7 +174,31 @@ func (d *drawing) bay(plan *Plan, in bay, pods []int, each, x, y, height int) {
 	}
 }
 
-// bayLabels are the node labels of a bay.
+// bayLabels are the node labels of a bay. Those of a pool that is divided stand at its first domain.
 func bayLabels(plan *Plan, in bay) string {
-	return labels.Set(plan.Policy.Strategy.NodeSelector(in.pool, in.domain)).String()
+	set := labels.Set(plan.Policy.Strategy.Pool(in.pool).Labels).String()
+	switch {
+	case in.domain < 0:
+		return set
+	case in.domain > 0:
+		return ""
+	}
+	return set + ", over " + plan.Policy.Strategy.Across().Key
+}
+
+// bayWidth is how wide a bay is, in pixels. The labels of a divided pool may reach over its other domains.
+func bayWidth(plan *Plan, in bay) int {
+	if in.domain >= 0 {
+		return max(baySeats, letterWidth*len(bayName(plan, in)+": 1000 pods"))
+	}
+	return max(baySeats, letterWidth*len(bayLabels(plan, in)))
+}
+
+// bayName names a bay.
+func bayName(plan *Plan, in bay) string {
+	name := "pool " + plan.Policy.Strategy.Pool(in.pool).Name
+	if in.domain >= 0 {
+		name += ", " + plan.Policy.DomainName(in.domain)
+	}
+	return name
 }

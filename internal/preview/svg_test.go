@@ -1,6 +1,7 @@
 package preview
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -45,5 +46,32 @@ func TestColorsDoNotRepeat(t *testing.T) {
 			t.Errorf("pools %d and %d are both %s", other, pool, c)
 		}
 		seen[c] = pool
+	}
+}
+
+// The domains of a pool stand side by side, and each has its pods.
+func TestPictureOfDomains(t *testing.T) {
+	s, err := sequence.Parse("type=default,weight=1:type=spot,weight=4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err = s.WithDomains(sequence.Across{Key: "topology.kubernetes.io/zone", Domains: []sequence.Domain{{Value: "zone-a", Weight: 1}, {Value: "zone-b", Weight: 1}}}); err != nil {
+		t.Fatal(err)
+	}
+	plan := Plan{Workload: &Workload{Name: "web"}, Policy: policy.Compiled{Whole: s}.Unbound(), Pools: []int{0, 1, 1, -1}, Domains: []int{1, 0, 1, -1}}
+	var out strings.Builder
+	if err := SVG(&out, []Plan{plan}); err != nil {
+		t.Fatal(err)
+	}
+	at := map[string]string{}
+	for _, m := range regexp.MustCompile(`<text class="title" x="(\d+)" y="(\d+)">(pool [^<]*)<`).FindAllStringSubmatch(out.String(), -1) {
+		at[m[3]] = m[1] + " " + m[2]
+	}
+	row := func(bay string) string { _, y, _ := strings.Cut(at[bay], " "); return y }
+	if len(at) != 4 || row("pool 0, zone-a: 0 pods") == "" || row("pool 0, zone-a: 0 pods") != row("pool 0, zone-b: 1 pod") || row("pool 1, zone-a: 1 pod") == row("pool 0, zone-b: 1 pod") {
+		t.Errorf("the bays are %v", at)
+	}
+	if !strings.Contains(out.String(), "type=spot, over topology.kubernetes.io/zone") || !strings.Contains(out.String(), "1 pod without a seat") {
+		t.Errorf("the picture is\n%s", out.String())
 	}
 }

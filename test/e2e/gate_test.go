@@ -176,6 +176,13 @@ func TestGateOpens(t *testing.T) {
 	soft := n.Deployment("soft", 4, nil)
 	gated(&soft.Spec.Template.Spec)
 	must(t, n.Create(t.Context(), soft))
+	for _, zone := range suite.Zones {
+		n.ZoneNode(t, "od", zone, 20)
+		n.ZoneNode(t, "spot", zone, 20)
+	}
+	zones := n.OverZones(t, "zones", 15, nil)
+	gated(&zones.Spec.Template.Spec)
+	must(t, n.Create(t.Context(), zones))
 
 	// 2. Pods about which there is nothing to decide.
 	off := labelled.Deployment("off", 2, annotated(eightyOf))
@@ -191,6 +198,7 @@ func TestGateOpens(t *testing.T) {
 	// 3. All are seated though nobody reaches the webhook.
 	n.Spreads(t, "web", 20, strategyOf(t, eightyOf))
 	n.Spreads(t, "db", 5, strategyOf(t, eightyOf))
+	n.InCells(t, "zones", 15, n.Distribution(t, "zones"), 0.67, 0.67)
 	eventually(t, "the pods with another gate have seats and wait there", func() (bool, error) {
 		pods, err := n.Pods(t.Context(), "queued")
 		for i := range pods {

@@ -138,38 +138,43 @@ func TestBounds(t *testing.T) {
 // TestProperties looks at strategies and domains of any kind.
 func TestProperties(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		s, weights := anyStrategy(t), rapid.SliceOfN(rapid.Int64Range(1, 9), 1, 5).Draw(t, "domains")
-		h, err := New(s, weights, Order(rapid.IntRange(0, Orders(len(weights))-1).Draw(t, "order")))
-		if err != nil {
-			t.Skip(err)
-		}
-		if h.Size() > 2*maxSeats {
-			t.Fatalf("%d seats are kept", h.Size())
-		}
-		for pool := range s.Len() {
-			counts := make([]int64, h.Len())
-			for o := int64(1); o <= 3*h.sum+400; o++ {
-				home := h.Of(pool, o)
-				counts[home]++
-				for d, c := range counts {
-					share := h.Share(d, o)
-					if got := h.Count(pool, d, o); got != c {
-						t.Fatalf("pool %d: %d of the first %d are in domain %d, counted %d", pool, c, o, d, got)
-					}
-					if float64(c) >= share+1 || float64(c) <= share-float64(h.Len()) {
-						t.Fatalf("pool %d: %d of the first %d are in domain %d, whose share is %.2f", pool, c, o, d, share)
-					}
-					if o%h.sum == 0 && float64(c) != share {
-						t.Fatalf("pool %d: after %d seats domain %d has %d, and not its share %.2f", pool, o, d, c, share)
-					}
+	rapid.Check(t, properties)
+}
+
+// FuzzHomes looks for strategies and domains that break what is promised.
+func FuzzHomes(f *testing.F) { f.Fuzz(rapid.MakeFuzz(properties)) }
+
+func properties(t *rapid.T) {
+	s, weights := anyStrategy(t), rapid.SliceOfN(rapid.Int64Range(1, 9), 1, 5).Draw(t, "domains")
+	h, err := New(s, weights, Order(rapid.IntRange(0, Orders(len(weights))-1).Draw(t, "order")))
+	if err != nil {
+		t.Skip(err)
+	}
+	if h.Size() > 2*maxSeats {
+		t.Fatalf("%d seats are kept", h.Size())
+	}
+	for pool := range s.Len() {
+		counts := make([]int64, h.Len())
+		for o := int64(1); o <= 3*h.sum+400; o++ {
+			home := h.Of(pool, o)
+			counts[home]++
+			for d, c := range counts {
+				share := h.Share(d, o)
+				if got := h.Count(pool, d, o); got != c {
+					t.Fatalf("pool %d: %d of the first %d are in domain %d, counted %d", pool, c, o, d, got)
 				}
-				if got := h.Nth(pool, home, counts[home]); got != o {
-					t.Fatalf("pool %d, domain %d: seat %d is %d, found %d", pool, home, counts[home], o, got)
+				if float64(c) >= share+1 || float64(c) <= share-float64(h.Len()) {
+					t.Fatalf("pool %d: %d of the first %d are in domain %d, whose share is %.2f", pool, c, o, d, share)
+				}
+				if o%h.sum == 0 && float64(c) != share {
+					t.Fatalf("pool %d: after %d seats domain %d has %d, and not its share %.2f", pool, o, d, c, share)
 				}
 			}
+			if got := h.Nth(pool, home, counts[home]); got != o {
+				t.Fatalf("pool %d, domain %d: seat %d is %d, found %d", pool, home, counts[home], o, got)
+			}
 		}
-	})
+	}
 }
 
 // TestMapProperties looks at seats while some cells have no room. No cell gets more than it has room for, while the pool has room.
