@@ -201,7 +201,11 @@ func (g *group) add(ctx context.Context, i *Inspector, nodes nodeLabels, m *podO
 		}
 	}
 	kept, outside := p.OwnTargets(replicas)
-	g.AddTargets(p.Whole, p.Domains, replicas, kept)
+	domains := p.Domains
+	if m.IsStatefulSet() {
+		domains = nil // volumes may keep pods
+	}
+	g.AddTargets(p.Whole, domains, replicas, kept)
 	g.Shortages = p.Shortages()
 	without := max(0, m.unseated-outside)
 	unseated := min(without, max(0, p.Strategy.Seats()-seated))

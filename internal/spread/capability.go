@@ -72,7 +72,7 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 
 	// 2. Who has which strategy.
 	policies := policy.NewFinder(h.World, policy.Settings{
-		Held: service.Held, NamespaceLabel: o.Feature.NamespaceLabel, ExcludedNamespaces: o.Feature.ExcludedNamespaces,
+		Held: service.Held, HeldIn: service.HeldIn, NamespaceLabel: o.Feature.NamespaceLabel, ExcludedNamespaces: o.Feature.ExcludedNamespaces,
 	})
 	if err := h.World.FollowDistributors(ctx, h.Informers); err != nil {
 		return nil, err

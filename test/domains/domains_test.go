@@ -278,7 +278,17 @@ func TestNoZoneHasSpot(t *testing.T) {
 	d := n.OverZones(t, "web", 40, withSpill)
 	suite.Must(t, n.Create(t.Context(), d))
 	last := ""
-	defer func() { t.Log(last) }()
+	defer func() {
+		if t.Failed() {
+			state, err := n.PoolState(context.Background(), d.UID)
+			t.Log(last, state, err)
+			pods, _ := n.Pods(context.Background(), "web")
+			for i := range pods {
+				p := &pods[i]
+				t.Logf("%s %s/%s in %s, on %s, cost %s, created %s", p.Name, p.Labels["stowage.dev/pool"], p.Labels["stowage.dev/seat"], p.Labels["stowage.dev/domain"], p.Spec.NodeName, p.Annotations[corev1.PodDeletionCost], p.CreationTimestamp.Format(time.TimeOnly))
+			}
+		}
+	}()
 	suite.EventuallyWithin(t, 3*time.Minute, "on demand takes the pods", func() (bool, error) {
 		cells, err := n.CellsOf(t.Context(), "web", 40)
 		last = fmt.Sprint(cells, err)

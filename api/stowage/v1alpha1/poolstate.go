@@ -22,11 +22,11 @@ type PoolState struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Pools has one entry for each pool that is not simply Available: its phase says whether it has room now.
+	// Pools has one entry for each pool, or domain of one, that is not simply Available: its phase says whether it has room now.
 	//
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:MaxItems=128
 	Pools []PoolRoom `json:"pools,omitempty"`
 
 	// Unsuitable are the pools of a policy in which no pod of the workload can run. No pod gets a seat there.

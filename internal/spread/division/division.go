@@ -225,8 +225,13 @@ func (d *Division) Outside() int64 { return d.sum(func(p *Pool) int64 { return p
 // Elsewhere returns how many pods are in a domain that has too many of their pool's pods.
 func (d *Division) Elsewhere() int64 {
 	return d.sum(func(p *Pool) (n int64) {
+		targets := int64(0)
 		for _, in := range p.Domains {
+			targets += in.Target
 			n += max(0, in.Current-in.Target)
+		}
+		if targets == 0 {
+			return 0 // it is not known how many each should have
 		}
 		return n
 	})

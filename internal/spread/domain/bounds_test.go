@@ -159,7 +159,7 @@ func properties(t *rapid.T) {
 			home := h.Of(pool, o)
 			counts[home]++
 			for d, c := range counts {
-				share := h.Share(d, o)
+				share := float64(o) * float64(h.weights[d]) / float64(h.sum)
 				if got := h.Count(pool, d, o); got != c {
 					t.Fatalf("pool %d: %d of the first %d are in domain %d, counted %d", pool, c, o, d, got)
 				}

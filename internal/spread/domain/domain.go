@@ -143,6 +143,9 @@ func New(s *sequence.Strategy, weights []int64, order Order) (*Homes, error) {
 			p.places[domain] = append(p.places[domain], int32(o+1))
 		}
 	}
+	if h.Size() > 2*maxSeats {
+		return nil, errTooLong(h.Size())
+	}
 	return h, nil
 }
 
@@ -285,11 +288,6 @@ func (h *Homes) Nth(pool, domain int, k int64) int64 {
 	}
 	each := int64(len(places)) - once
 	return (k-once-1)/each*p.period() + int64(places[once+(k-once-1)%each])
-}
-
-// Share returns a domain's exact share of n seats.
-func (h *Homes) Share(domain int, n int64) float64 {
-	return float64(n) * float64(h.weights[domain]) / float64(h.sum)
 }
 
 // ErrNone means that a cell has no such seat.

@@ -17,6 +17,9 @@ type Seat struct {
 	Domain string
 }
 
+// Cell is a domain of a pool.
+type Cell struct{ Pool, Domain string }
+
 // Claim is a seat given to a pod that was not seen yet.
 type Claim struct {
 	Seat

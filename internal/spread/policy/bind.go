@@ -6,6 +6,7 @@ import (
 	"maps"
 
 	"github.com/stowage-dev/stowage/internal/spread/domain"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 	"github.com/stowage-dev/stowage/internal/world"
@@ -47,13 +48,7 @@ func (f *Finder) bind(ctx context.Context, p *Policy, namespace string, chain wo
 	if bottom.IsStatefulSet() {
 		return nil
 	}
-	each := spill.Cells(p.Whole)
-	cells := spill.FromPoolState(state, p.Whole)
-	for i := range cells {
-		if p.Spill[i/each].After == 0 {
-			cells[i] = spill.Pool{Phase: spill.Available}
-		}
-	}
+	each, cells := spill.Cells(p.Whole), p.cells(state)
 	gaps := spill.Gaps(spill.Whole(cells, each))
 	limits := spill.Limits(cells, each)
 	if err := f.share(ctx, p, bottom, gaps, limits); err != nil {
@@ -117,13 +112,17 @@ func (f *Finder) share(ctx context.Context, p *Policy, bottom *world.Workload, g
 		}
 		for i := range gaps {
 			if gaps[i].Count > 0 {
-				gaps[i].From = max(0, gaps[i].From-f.settings.Held(owner, p.Whole.PoolKey(i), ""))
+				gaps[i].From = max(0, gaps[i].From-f.settings.Held(owner, p.Whole.PoolKey(i)))
 			}
 		}
+		if limits == nil || f.settings.HeldIn == nil {
+			continue
+		}
+		held := f.settings.HeldIn(owner)
 		for i := range limits {
 			for k, limit := range limits[i] {
 				if limit != domain.Open {
-					limits[i][k] = max(0, limit-f.settings.Held(owner, p.Whole.PoolKey(i), p.DomainName(k)))
+					limits[i][k] = max(0, limit-held[ledger.Cell{Pool: p.Whole.PoolKey(i), Domain: p.DomainName(k)}])
 				}
 			}
 		}

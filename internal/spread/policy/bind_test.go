@@ -63,7 +63,7 @@ func TestFindDuringAShortage(t *testing.T) {
 				owner = ref("ReplicaSet", "web-1")
 				workloads = append(workloads, &world.Workload{Ref: owner, Namespace: "ns", Controller: &up})
 			}
-			f := NewFinder(revisions{manifests.New(world.Objects{Workloads: workloads, PoolStates: []stowage.PoolState{state}}), []*world.Workload{{Ref: world.Ref{UID: "other"}, Replicas: 4}}}, Settings{Held: func(owner *world.Workload, pool, _ string) int64 {
+			f := NewFinder(revisions{manifests.New(world.Objects{Workloads: workloads, PoolStates: []stowage.PoolState{state}}), []*world.Workload{{Ref: world.Ref{UID: "other"}, Replicas: 4}}}, Settings{Held: func(owner *world.Workload, pool string) int64 {
 				if owner.UID == "other" && owner.Replicas == 4 && pool == "0" {
 					return tc.held
 				}

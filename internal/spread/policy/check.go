@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -167,19 +168,13 @@ func (f *findings) strategy(annotations map[string]string) {
 		key = stowage.SpreadStrategyAliasAnnotation
 	}
 	strategy, err := sequence.Parse(text)
-	if over, set := annotations[stowage.AcrossAnnotation]; set && err == nil {
-		if across, invalid := sequence.ParseAcross(over); invalid == nil {
-			c := Compiled{Whole: strategy}
-			if c.divide(across, stowage.AcrossAnnotation); c.Err != nil {
-				for line := range strings.SplitSeq(c.Err.Error(), "\n") {
-					f.found = append(f.found, Finding{Field: f.field + ".annotations", Text: line, Invalid: true})
-				}
-			}
-		}
+	wrong := key
+	if err == nil {
+		wrong, err = stowage.AcrossAnnotation, errors.Unwrap(compileText(text, annotations[stowage.AcrossAnnotation]).Err)
 	}
 	if err != nil {
 		for line := range strings.SplitSeq(err.Error(), "\n") {
-			f.found = append(f.found, Finding{Field: f.field + ".annotations", Text: fmt.Sprintf("%s: %s", key, line), Invalid: true})
+			f.found = append(f.found, Finding{Field: f.field + ".annotations", Text: fmt.Sprintf("%s: %s", wrong, line), Invalid: true})
 		}
 		return
 	}

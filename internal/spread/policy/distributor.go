@@ -126,7 +126,7 @@ func (p *Compiled) compile(of []versprei.Pool, field fields, across *versprei.Ac
 		}
 		if most := pool.MaxReplicas; most != nil && most.Type == intstr.String {
 			percent, err := strconv.ParseInt(strings.TrimSuffix(most.StrVal, "%"), 10, 64)
-			if err != nil || !strings.HasSuffix(most.StrVal, "%") {
+			if err != nil || percent < 1 || !strings.HasSuffix(most.StrVal, "%") {
 				p.Err = errors.Join(p.Err, fmt.Errorf("spec.%s[%d].maxReplicas is %q; it is a number, or a percentage such as 50%%", field.pools, i, most.StrVal))
 			}
 			pools[i].MaxShare = percent
@@ -161,7 +161,7 @@ func (p *Compiled) compile(of []versprei.Pool, field fields, across *versprei.Ac
 		p.Spill[i].After, _ = parseSpill(cmp.Or(pool.Spill.After, defaultSpill)) // the API server has checked it
 		p.Spill[i].MaxSpill = pool.Spill.MaxSpill
 		if pool.Spill.MaxSpill != nil && slices.ContainsFunc(pools, func(p sequence.Pool) bool { return p.MaxShare > 0 }) {
-			p.Whole, p.Err = nil, errors.Join(p.Err, fmt.Errorf("spec.%s[%d].spill.maxSpill and maxReplicas as a percentage cannot be in one object", field.pools, i))
+			p.Whole, p.homes, p.Err = nil, nil, errors.Join(p.Err, fmt.Errorf("spec.%s[%d].spill.maxSpill and maxReplicas as a percentage cannot be in one object", field.pools, i))
 		}
 	}
 }

@@ -2,12 +2,15 @@ package policy
 
 import (
 	"cmp"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
 
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/spread/domain"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
@@ -23,10 +26,18 @@ func newHomes(s *sequence.Strategy) (*homes, error) {
 	if s == nil || s.Across() == nil {
 		return nil, nil
 	}
+	if cells := s.Len() * len(s.Across().Domains); cells > maxCells {
+		return nil, fmt.Errorf("there are %d pools over %d domains; the most is %d pairs", s.Len(), len(s.Across().Domains), maxCells)
+	}
 	h := &homes{strategy: s, by: map[domain.Order]*domain.Homes{}}
-	_, err := h.of(0)
-	return h, err
+	if _, err := h.of(0); err != nil {
+		return nil, err
+	}
+	return h, nil
 }
+
+// maxCells is how many pairs of a pool and a domain a strategy has at most. The leader looks at each that has no room.
+const maxCells = 128
 
 func (h *homes) of(order domain.Order) (*domain.Homes, error) {
 	h.mu.Lock()
@@ -48,28 +59,42 @@ func (h *homes) bytes() int64 {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return 5 * h.by[0].Size() * int64(domain.Orders(len(h.strategy.Across().Domains)))
+	domains := len(h.strategy.Across().Domains)
+	return (5*h.by[0].Size() + int64(64*h.strategy.Len()*domains)) * int64(domain.Orders(domains))
 }
 
 // BindDomains fills in where the seats of a workload are, whose owners are known. The order of the domains follows from the uppermost one.
 func (p *Policy) BindDomains(namespace string, chain world.Chain) {
-	if top := chain.Top(); top != nil {
-		p.bindDomains(workloadName(string(top.UID), namespace, top.Kind, top.Name))
-	} else if len(chain.Refs) > 0 {
-		ref := chain.Refs[len(chain.Refs)-1]
-		p.bindDomains(workloadName(string(ref.UID), namespace, ref.Kind, ref.Name))
+	if p.homes == nil || len(chain.Refs) == 0 {
+		return
+	}
+	root := chain.Root()                                                    // also where it is not known yet, as a Deployment may be that was created just now
+	name := cmp.Or(string(root.UID), namespace+"/"+root.Kind+"/"+root.Name) // manifests have no UID
+	h, err := p.homes.of(domain.OrderOf(p.Whole.Across().Weights(), name))
+	if err != nil { // ties may make the walk of one order longer than that of another
+		h, err = p.homes.of(0)
+	}
+	if err == nil {
+		p.Domains = h.Map(nil)
 	}
 }
 
-// bindDomains fills in where the seats of a workload are. The workload is named by its UID, or by something else that no other has.
-func (p *Policy) bindDomains(workload string) {
-	if p.homes == nil {
-		return
+// BindLimits has the domains leave out the seats for which cells have no room.
+func (p *Policy) BindLimits(state *stowage.PoolState) {
+	if p.Domains != nil && p.Spill != nil && !p.ordinals {
+		p.Domains = p.Domains.Map(spill.Limits(p.cells(state), spill.Cells(p.Whole)))
 	}
-	// That it fits was found out when the source was compiled.
-	if h, err := p.homes.of(domain.OrderOf(p.Whole.Across().Weights(), workload)); err == nil {
-		p.Domains = h.Map(nil)
+}
+
+// cells are the states of pools or cells from which pods move.
+func (p *Policy) cells(state *stowage.PoolState) []spill.Pool {
+	each, cells := spill.Cells(p.Whole), spill.FromPoolState(state, p.Whole)
+	for i := range cells {
+		if p.Spill[i/each].After == 0 {
+			cells[i] = spill.Pool{Phase: spill.Available}
+		}
 	}
+	return cells
 }
 
 // DomainOf returns the index of a seat's domain, or 0 where the strategy has no domains. A pod with an ordinal of its own that has moved, or
@@ -145,9 +170,4 @@ func (c *Compiled) DomainIndex(name string) (index int, known bool) {
 	}
 	index = a.Index(name)
 	return index, index >= 0
-}
-
-// workloadName is what tells a workload from others: its UID, or a name where manifests have none.
-func workloadName(uid, namespace, kind, name string) string {
-	return cmp.Or(uid, namespace+"/"+kind+"/"+name)
 }

@@ -17,6 +17,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/platform/bounded"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/world"
 )
@@ -41,10 +42,11 @@ type Settings struct {
 	ExcludedNamespaces []string
 	// NamespaceLabel, as key=value, must be on a namespace for its workloads' annotations to be looked at.
 	NamespaceLabel string
-	// Held returns how many pods of an owner have a seat in a pool, with those to come, or in a domain of it. Those that its controller
-	// is about to remove do not count. While a pool has no room, the revisions of a workload share what the pool may have. Without
-	// Held, each revision may have all of it.
-	Held func(owner *world.Workload, pool, domain string) int64
+	// Held returns how many pods of an owner have a seat in a pool, with those to come. Those that its controller is about to
+	// remove do not count. While a pool has no room, the revisions of a workload share what the pool may have. Without
+	// Held, each revision may have all of it. HeldIn is the same for the domains of pools, of the pods that were seen.
+	Held   func(owner *world.Workload, pool string) int64
+	HeldIn func(owner *world.Workload) map[ledger.Cell]int64
 }
 
 // NewFinder returns a finder.
@@ -323,18 +325,23 @@ func bytesOf(s *sequence.Strategy) int64 {
 	return 5*s.Size() + 512*int64(s.Len())
 }
 
-// parse reads a strategy, once for each text, and divides it over the domains of another text, if that is not empty. What is no list
-// of domains is ignored.
+// compileText returns the strategy of an annotation, divided over the domains of another one, if that is not empty. What is no
+// list of domains is ignored.
+func compileText(text, over string) (c Compiled) {
+	c.Whole, c.Err = sequence.Parse(text)
+	if across, err := sequence.ParseAcross(over); over != "" && err == nil && c.Err == nil {
+		c.divide(across, stowage.AcrossAnnotation)
+	}
+	return c
+}
+
+// parse is [compileText], once for each text.
 func (f *Finder) parse(text, over string) (*sequence.Strategy, *homes, error) {
 	key := text + "\x00" + over
 	if known, ok := f.parsed.Get(key); ok {
 		return known.strategy, known.homes, known.err
 	}
-	var c Compiled
-	c.Whole, c.Err = sequence.Parse(text)
-	if across, err := sequence.ParseAcross(over); over != "" && err == nil && c.Err == nil {
-		c.divide(across, stowage.AcrossAnnotation)
-	}
+	c := compileText(text, over)
 	if len(text) <= sequence.MaxText && len(over) <= sequence.MaxAcross && c.Whole.Size() <= maxSize {
 		bytes := 2*int64(len(key)) + bytesOf(c.Whole) + c.homes.bytes()
 		if c.Err != nil {

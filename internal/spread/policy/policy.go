@@ -114,11 +114,7 @@ type Policy struct {
 }
 
 // Unbound is the policy of a source for a workload that nothing is known of.
-func (c Compiled) Unbound() *Policy {
-	p := &Policy{Compiled: c, Strategy: c.Whole}
-	p.bindDomains("")
-	return p
-}
+func (c Compiled) Unbound() *Policy { return &Policy{Compiled: c, Strategy: c.Whole} }
 
 // Suits reports whether pods of the workload can run in a pool, as far as is known.
 func (p *Policy) Suits(pool int) bool { return p.Unsuitable == nil || p.Unsuitable[pool] == "" }

@@ -103,10 +103,15 @@ func claimedOf(pods []corev1.Pod, state *planner.State) map[types.UID]bool {
 	return claimed
 }
 
-// seatWrite is a seat that is written into a pod. To write another one is no contest.
+// seatWrite is a seat that is written into a pod, with what its deletion cost stands for. To write another one is no contest.
 type seatWrite struct {
-	pod  types.UID
-	seat sequence.Seat
+	pod            types.UID
+	seat           sequence.Seat
+	rank, position int64
+}
+
+func seatWriteOf(pod types.UID, m planner.Move) seatWrite {
+	return seatWrite{pod, m.Seat, m.Rank, m.Position}
 }
 
 // seatsAtOnce is how many pods of one list are patched at the same time.
@@ -118,7 +123,7 @@ func (r *run) seatAll(ctx context.Context, owner ledger.Owner, p *policy.Policy,
 	// 1. Which of them now?
 	var due []planner.Move
 	for _, m := range moves {
-		if wait := r.seatWrites.Wait(seatWrite{pods[m.Pod].UID, m.Seat}, r.Clock.Now()); wait > 0 {
+		if wait := r.seatWrites.Wait(seatWriteOf(pods[m.Pod].UID, m), r.Clock.Now()); wait > 0 {
 			longest = max(longest, wait)
 			continue
 		}
@@ -143,7 +148,7 @@ func (r *run) seatAll(ctx context.Context, owner ledger.Owner, p *policy.Policy,
 			continue
 		}
 		done = append(done, m)
-		if pod := &pods[m.Pod]; r.seatWrites.Written(seatWrite{pod.UID, m.Seat}, r.Clock.Now()) {
+		if pod := &pods[m.Pod]; r.seatWrites.Written(seatWriteOf(pod.UID, m), r.Clock.Now()) {
 			r.warn(owner, stowage.EventLabelsContested, "another writer keeps changing the labels %s and %s of pod %s; Stowage writes them less and less often", stowage.PoolLabel, stowage.SeatLabel, pod.Name)
 		}
 	}
@@ -174,7 +179,11 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, p *policy.Policy, 
 		return reconcile.Result{}, err
 	}
 	if !ok { // another pod may go to another pool
-		state.Available[removal.To] = false
+		if state.Pods[removal.Pod].OwnRank > 0 {
+			state.Full = append(state.Full, planner.Cell{Pool: removal.To, Domain: removal.Domain})
+		} else {
+			state.Available[removal.To] = false
+		}
 		if next := planner.Make(*state); next.Remove != nil {
 			return r.remove(ctx, owner, p, pods, state, &next)
 		}
@@ -262,10 +271,10 @@ func seatPatch(key ledger.Key, owner ledger.Owner, p *policy.Policy, pod *corev1
 	if p.Domains != nil {
 		given.Domain, seat.Domain = m.Domain, p.DomainName(m.Domain)
 	}
+	if id == "" && (withCost || m.Position != 0) {
+		id = ledger.NewID()
+	}
 	if withCost {
-		if id == "" {
-			id = ledger.NewID()
-		}
 		id, given.Rewrite = ledger.WithCostRank(id, m.Rank), m.Rank
 	}
 	id = ledger.WithPosition(id, m.Position)

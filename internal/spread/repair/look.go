@@ -79,6 +79,7 @@ func place(pod *planner.Pod, p *policy.Policy, seat ledger.Seat, origin ledger.O
 	pool, ok := p.Pool(seat.Pool)
 	if p.Domains != nil && ok {
 		pod.Domain, ok = p.DomainIndex(seat.Domain)
+		pod.OfDomain = !ok
 	}
 	if !ok {
 		pod.Seat.Pool, pod.Foreign = -1, true

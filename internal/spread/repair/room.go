@@ -53,7 +53,7 @@ func (r *run) available(ctx context.Context, p *policy.Policy, example *corev1.P
 		}
 		pod := successor(example, p, i, -1, foreign)
 		for j := range nodes {
-			if nodefit.Allows(&nodes[j], pod) && nodefit.Count(&nodes[j], nil, pod) > 0 {
+			if p.Strategy.HasNode(i, nodes[j].Labels) && nodefit.Allows(&nodes[j], pod) && nodefit.Count(&nodes[j], nil, pod) > 0 {
 				out[i] = true
 				break
 			}

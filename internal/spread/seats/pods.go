@@ -214,24 +214,25 @@ func (p *Pods) Waiting() []ledger.Owner {
 	return out
 }
 
-// inDomain returns how many pods of an owner have a seat in a domain of a pool.
-func (p *Pods) inDomain(owner ledger.OwnerKey, pool, domain string) (n int64) {
+// byCell returns how many pods of an owner have a seat in each domain of each pool.
+func (p *Pods) byCell(owner ledger.OwnerKey) map[ledger.Cell]int64 {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
+	out := map[ledger.Cell]int64{}
 	if o := p.byOwner[owner]; o != nil {
 		for _, r := range o.pods {
-			if r.Active && r.Pool == pool && r.Domain == domain {
-				n++
+			if r.Active {
+				out[ledger.Cell{Pool: r.Pool, Domain: r.Domain}]++
 			}
 		}
 	}
-	return n
+	return out
 }
 
-// Leaving returns how many pods of a pool a ReplicaSet is sure to remove now, because it asks for so few. With a domain, it counts those there. It
-// removes pods without a node first, then those that are not ready, then those of the lowest cost. Of these, the other pods
+// Leaving returns how many pods of a pool a ReplicaSet is sure to remove now, because it asks for so few. It removes pods
+// without a node first, then those that are not ready, then those of the lowest cost. Of these, the pods of other pools
 // count as removed before.
-func (p *Pods) Leaving(owner ledger.OwnerKey, pool, domain string, replicas int64) int64 {
+func (p *Pods) Leaving(owner ledger.OwnerKey, pool string, replicas int64) int64 {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	o := p.byOwner[owner]
@@ -251,7 +252,7 @@ func (p *Pods) Leaving(owner ledger.OwnerKey, pool, domain string, replicas int6
 	for _, r := range o.pods {
 		switch {
 		case !r.Active || r.Node != "" && r.Ready && r.cost() > lowest:
-		case r.Pool == pool && (domain == "" || r.Domain == domain):
+		case r.Pool == pool:
 			here++
 		default:
 			others++

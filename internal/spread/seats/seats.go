@@ -334,20 +334,20 @@ func (l *Service) Claimed(ctx context.Context, owner ledger.Owner, id string) (b
 }
 
 // Held returns how many pods of an owner have a seat in a pool. It counts those that were given a seat and are not
-// seen yet. With a domain, it counts only those of the domain that were seen. It leaves out those that are sure to be removed now: see
-// [Pods.Leaving]. It leaves nothing behind where nothing is known of the owner.
-func (l *Service) Held(owner *world.Workload, pool, domain string) (n int64) {
+// seen yet. It leaves out those that are sure to be removed now: see [Pods.Leaving]. It leaves nothing behind where
+// nothing is known of the owner.
+func (l *Service) Held(owner *world.Workload, pool string) (n int64) {
 	key := OwnerOf(owner).Key()
-	switch {
-	case domain != "":
-		n = l.pods.inDomain(key, pool, domain)
-	case l.knows(key):
+	if l.knows(key) {
 		l.with(key, func(now time.Duration, e *entry) { n = e.book.Held(now, pool) })
-	}
-	if n > 0 {
-		n = max(0, n-l.pods.Leaving(key, pool, domain, owner.Replicas))
+		n = max(0, n-l.pods.Leaving(key, pool, owner.Replicas))
 	}
 	return n
+}
+
+// HeldIn returns how many pods of an owner that were seen have a seat in each domain of each pool.
+func (l *Service) HeldIn(owner *world.Workload) map[ledger.Cell]int64 {
+	return l.pods.byCell(OwnerOf(owner).Key())
 }
 
 // LedgerSeen tells of a ledger that a watch shows.

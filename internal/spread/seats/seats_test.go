@@ -563,7 +563,7 @@ func TestHeld(t *testing.T) {
 					}
 				}
 				owner := &world.Workload{Ref: world.Ref{UID: testOwner.UID}, Namespace: testOwner.Namespace, Replicas: tc.replicas}
-				if got := l.Held(owner, "1", ""); got != tc.want {
+				if got := l.Held(owner, "1"); got != tc.want {
 					t.Errorf("%d seats are held, want %d", got, tc.want)
 				}
 			})
@@ -594,7 +594,7 @@ func testPodChangesOwner(t *testing.T) {
 		owner ledger.Owner
 		want  int
 	}{{testOwner, 0}, {other, 1}} {
-		held := l.Held(&world.Workload{Ref: Ref(tc.owner), Namespace: tc.owner.Namespace, Replicas: -1}, "0", "")
+		held := l.Held(&world.Workload{Ref: Ref(tc.owner), Namespace: tc.owner.Namespace, Replicas: -1}, "0")
 		if pods := len(l.Pods().Of(tc.owner.Key())); pods != tc.want || held != int64(tc.want) {
 			t.Errorf("owner %s has %d pods and %d seats, want %d", tc.owner.Name, pods, held, tc.want)
 		}
@@ -643,7 +643,7 @@ func TestReset(t *testing.T) {
 		}
 		must(l.Pods().Replace([]any{pod("gone", 1), pod("stays", 2)}, "100"))
 		l.LedgerSeen(testOwner, ledger.Object{Version: 1000, Writer: "b", Claims: []ledger.Claim{{Seat: ledger.Seat{Pool: "0", Ordinal: 3}, ID: "b1", Settled: 999}}}, false)
-		if got := l.Held(&world.Workload{Ref: Ref(testOwner), Namespace: testOwner.Namespace, Replicas: -1}, "0", ""); got != 3 {
+		if got := l.Held(&world.Workload{Ref: Ref(testOwner), Namespace: testOwner.Namespace, Replicas: -1}, "0"); got != 3 {
 			t.Fatalf("the book holds %d seats, want 3", got)
 		}
 		time.Sleep(time.Second) // of the bubble's fake time: the watch is behind
@@ -655,7 +655,7 @@ func TestReset(t *testing.T) {
 			t.Errorf("after the reset: synced %t, version %d, owners %v, books %v, lag %s", l.Pods().HasSynced(), l.Pods().Version(), l.Pods().Owners(), l.Dump(), l.Lag())
 		}
 		must(l.Pods().Replace([]any{pod("stays", 2)}, "2000"))
-		if got := l.Held(&world.Workload{Ref: Ref(testOwner), Namespace: testOwner.Namespace, Replicas: -1}, "0", ""); got != 1 {
+		if got := l.Held(&world.Workload{Ref: Ref(testOwner), Namespace: testOwner.Namespace, Replicas: -1}, "0"); got != 1 {
 			t.Errorf("with one pod left, the book holds %d seats, want 1", got)
 		}
 	})

@@ -180,3 +180,22 @@ func TestLimitedInvalid(t *testing.T) {
 		}
 	}
 }
+
+// A pool without room that has a number as its maximum gets no more seats than that, whatever percentages leave over.
+func TestLimitedByNumberAndPercentage(t *testing.T) {
+	t.Parallel()
+	s, err := New([]Pool{
+		{Name: "od", Labels: map[string]string{"p": "a"}, Weight: 20, Max: 10},
+		{Name: "spot", Labels: map[string]string{"p": "b"}, Weight: 80, MaxShare: 50},
+	}, EarlierWins)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(s.Target(0, 100), s.Target(1, 100)); got != "10 90" {
+		t.Errorf("100 pods are %s", got) // nobody else may have them
+	}
+	short := s.Without([]Gap{{From: 4, Count: All}, {}})
+	if got := fmt.Sprint(short.Target(0, 100), short.Target(1, 100)); got != "4 96" {
+		t.Errorf("without room in od, 100 pods are %s", got)
+	}
+}

@@ -85,6 +85,7 @@ func takers(pools []Pool, weights, room []int64, gaps []Gap) []int64 {
 	overflow, closed, found := make([]int64, len(pools)), make([]int64, len(pools)), false
 	for i, p := range pools {
 		switch {
+		case gaps[i].Count > 0 && p.Max > 0: // it may not have them, either
 		case gaps[i].Count > 0:
 			if closed[i] = p.Weight; p.Weight == 0 && p.Base > 0 {
 				closed[i] = 1

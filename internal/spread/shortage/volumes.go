@@ -72,7 +72,7 @@ func (r *run) keepVolumes(ctx context.Context, v *picture, m *memory, unsuitable
 	if known == nil && !v.policy.KeepsVolumes && !unsuitable && !v.inOtherDomain(one) {
 		return nil, nil
 	}
-	if known != nil && v.Now.Sub(m.kept) < keepAgain {
+	if known != nil && v.Now.Sub(m.kept) < keepAgain && v.understands(known) {
 		return known, nil
 	}
 	if v.Now.Sub(r.pruned) < prunedFor || !r.keeps.Allow(m.workload.Namespace, v.Now) {
@@ -95,7 +95,7 @@ func (r *run) keepVolumes(ctx context.Context, v *picture, m *memory, unsuitable
 		}
 		pool, known := v.policy.Pool(ledger.PoolOf(pod.Labels[stowage.PoolLabel], pod.Annotations[stowage.ClaimAnnotation]))
 		domain, knownDomain := v.policy.DomainIndex(pod.Labels[stowage.DomainLabel])
-		known = known && knownDomain
+		known = known && knownDomain && v.Homes == nil // its volume may be in another domain than the one of its seat
 		if pod.Spec.NodeName != "" {
 			node := r.World.NodeLabels(ctx, pod.Spec.NodeName)
 			pool, domain = v.policy.Whole.PoolOfNode(node), v.policy.Whole.DomainOfNode(node)
@@ -126,19 +126,30 @@ func (r *run) keepVolumes(ctx context.Context, v *picture, m *memory, unsuitable
 	return &stowage.KeptOrdinals{Policy: v.policy.SourceUID(), Owner: set.UID, Ordinals: keptOrdinals(v.policy, known, bound, runs)}, nil
 }
 
-// inOtherDomain reports whether a pod with a node runs in another domain than its ordinal's. The pools were divided over domains, or in another way,
-// after the volumes came.
+// inOtherDomain reports whether a pod runs in another domain than its ordinal's, or waits, perhaps for its volume. The pools were divided over
+// domains, or in another way, after the volumes came.
 func (v *picture) inOtherDomain(one *member) bool {
 	if v.Homes == nil || v.policy.SourceUID() == "" {
 		return false
 	}
 	for i := range one.pods {
 		own, err := v.policy.Own(rankInName(one, i))
-		if pod := &one.pods[i]; err == nil && pod.Node && own.Pool == pod.Seat.Pool && v.Homes.Of(own.Pool, own.Ordinal) != pod.Domain {
+		pod := &one.pods[i]
+		if elsewhere := pod.Node && own.Pool == pod.Seat.Pool && v.Homes.Of(own.Pool, own.Ordinal) != pod.Domain; err == nil && (elsewhere || pod.Waits > exampleAfter) {
 			return true
 		}
 	}
 	return false
+}
+
+// understands reports whether a record is of the pools and domains that there are. One in no pool is understood.
+func (v *picture) understands(kept *stowage.KeptOrdinals) bool {
+	for _, cell := range kept.Ordinals {
+		if _, _, known := v.policy.CellOf(cell); cell != "" && !known {
+			return false
+		}
+	}
+	return true
 }
 
 // keeping returns the StatefulSet whose volumes are recorded, or nil. There is one record for a workload.

@@ -22,7 +22,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
-	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 	"github.com/stowage-dev/stowage/internal/world"
 	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
@@ -94,6 +93,12 @@ func (r *Run) describe(ctx context.Context, d *versprei.PodDistributor) error {
 			return err
 		}
 		p.BindDomains(d.Namespace, chain)
+		if top := chain.Top(); top != nil && p.Spill != nil {
+			if p.State, err = r.World.PoolState(ctx, d.Namespace, top.UID); err != nil {
+				return err
+			}
+			p.BindLimits(p.State)
+		}
 	}
 
 	// 2. What there is and what there should be, over all revisions.
@@ -101,9 +106,7 @@ func (r *Run) describe(ctx context.Context, d *versprei.PodDistributor) error {
 	if err != nil {
 		return err
 	}
-	if division.Shortages, err = r.shortages(ctx, d.Namespace, p, owners); err != nil {
-		return err
-	}
+	division.Shortages = p.Shortages()
 	show(st, &division)
 
 	// 3. In words.
@@ -195,21 +198,6 @@ func (c *Controller) leftAlone(ctx context.Context, namespace string, owners []*
 	return text, nil
 }
 
-// shortages returns the pools without room for the pods of a policy.
-func (r *Run) shortages(ctx context.Context, namespace string, p *policy.Policy, owners []*world.Workload) ([]spill.Shortage, error) {
-	if p.Spill == nil || len(owners) == 0 {
-		return nil, nil
-	}
-	chain, err := world.Owners(ctx, r.World, namespace, owners[0].Ref)
-	if err != nil || chain.Top() == nil {
-		return nil, err
-	}
-	if p.State, err = r.World.PoolState(ctx, namespace, chain.Top().UID); err != nil {
-		return nil, err
-	}
-	return p.Shortages(), nil
-}
-
 // divide returns how the pods of a policy are divided, over all owners, and why an owner does not reach its count.
 func (c *Controller) divide(ctx context.Context, p *policy.Policy, owners []*world.Workload) (d divisions.Division, stuck string, err error) {
 	d.AddPods(p.Whole, nil) // the pools, also of a target without pods
@@ -238,7 +226,11 @@ func (c *Controller) divide(ctx context.Context, p *policy.Policy, owners []*wor
 			}
 		}
 		own, _ := p.OwnTargets(replicas)
-		seats := d.AddTargets(p.Whole, p.Domains, replicas, own)
+		domains := p.Domains
+		if o.IsStatefulSet() {
+			domains = nil // volumes may keep pods
+		}
+		seats := d.AddTargets(p.Whole, domains, replicas, own)
 		if c.Progress.Stuck(owner.Key(), current, replicas) {
 			d.Stuck = true
 			stuck = fmt.Sprintf("%s %s asks for %d pods and has had %d for minutes; those are put in order, and none is evicted", o.Kind, o.Name, replicas, current)

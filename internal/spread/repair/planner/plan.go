@@ -36,8 +36,8 @@ type Pod struct {
 	// OwnRank is the rank of a pod that has an ordinal of its own, or 0.
 	OwnRank int64
 	// Foreign says, of a pod without a seat, that it had one in a pool which the
-	// strategy does not have any more.
-	Foreign bool
+	// strategy does not have any more. OfDomain says that it is the domain which the strategy does not have.
+	Foreign, OfDomain bool
 	// Full says, of a pod without a seat, that the webhook gave it none because every pool had its maximum.
 	Full bool
 	// NodePool is the pool that the pod's node is in, or one of the constants below.
@@ -82,6 +82,8 @@ type State struct {
 	// Available reports for each pool whether one of its nodes takes such a pod, as far as is known. Room on a node
 	// is proven only for the pool that a plan names.
 	Available []bool
+	// Full are pools, or domains of them, in which no room was found for a pod with an ordinal of its own.
+	Full []Cell
 	// Short reports for each pool whether it has no room. Its pods that have a node are not evicted to lower their number.
 	Short []bool
 	// Reached is when the webhook last gave a seat to a pod that the same registration selects, of this or of
@@ -108,6 +110,9 @@ func (s *State) own(pod *Pod) (sequence.Seat, bool) {
 	seat, err := at(pod.OwnRank)
 	return seat, err == nil
 }
+
+// Cell is a pool, or a domain of it.
+type Cell struct{ Pool, Domain int }
 
 // lacksSeat reports whether a pod has no seat and should have one.
 func (s *State) lacksSeat(pod *Pod) bool {

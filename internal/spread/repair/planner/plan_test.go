@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/spread/domain"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
@@ -562,5 +563,42 @@ func TestYield(t *testing.T) {
 	s.Yields = nil
 	if p := Make(s); len(p.Renumber) != 2 {
 		t.Errorf("after a rollback, repair restores the costs by %v", p.Renumber)
+	}
+}
+
+// In a zone without room, pods that have a node get its first ordinals, whether other zones of the pool have room or not. So those that wait are
+// beyond its limit, and may move.
+func TestRenumberWithoutRoom(t *testing.T) {
+	whole, err := sequence.New([]sequence.Pool{{Name: "a", Labels: map[string]string{"p": "a"}, Weight: 1}}, sequence.EarlierWins)
+	if err != nil {
+		t.Fatal(err)
+	}
+	homes, err := domain.New(whole, []int64{1, 1, 1}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, limits := range map[string][]int64{"one zone": {2, domain.Open, domain.Open}, "all zones": {2, 2, 3}} {
+		s := State{Strategy: whole, Domains: homes.Map([][]int64{limits}), Settled: true, Mode: stowage.RepairAdopt}
+		for i := range 9 { // two of the pods of the first zone run, and the one with the first ordinal waits
+			in := homes.Of(0, int64(i+1))
+			s.Pods = append(s.Pods, Pod{Name: fmt.Sprint(i), Seat: sequence.Seat{Ordinal: int64(i + 1)}, Domain: in, Running: i != 0, Claimed: true, Ours: true})
+		}
+		s.Replicas = 9
+		for _, m := range Make(s).Renumber {
+			s.Pods[m.Pod].Seat = m.Seat
+		}
+		var running []int64
+		for _, p := range s.Pods {
+			if p.Domain == 0 && p.Running {
+				running = append(running, p.Seat.Ordinal)
+			}
+		}
+		slices.Sort(running)
+		if want := []int64{homes.Nth(0, 0, 1), homes.Nth(0, 0, 2)}; !slices.Equal(running, want) {
+			t.Errorf("%s: the pods with a node have the ordinals %v, want %v", name, running, want)
+		}
+		if own := s.Pods[0].Seat.Ordinal; s.Domains.HasRoom(0, own) && s.Domains.Domain(0, own) == 0 {
+			t.Errorf("%s: the pod that waits has ordinal %d, for which its zone has room", name, own)
+		}
 	}
 }

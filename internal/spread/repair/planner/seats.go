@@ -130,7 +130,7 @@ func fill(s *State, pods []int, nth func(k int64) int64, taken map[int64]bool, o
 }
 
 // fillCells gives ordinals to the pods of a pool, each in its own domain. In a cell without room, those that have a node come first. The
-// others get ordinals whose home it is, as if it had room.
+// others get later ordinals, whose home it is, as if it had room.
 func (s *State) fillCells(pool int, pods []int, out map[int]int64) {
 	taken := map[int64]bool{}
 	var beyond [][]int
@@ -152,9 +152,7 @@ func (s *State) fillCells(pool int, pods []int, out map[int]int64) {
 				}
 				return 1
 			})
-			if _, err := s.Domains.Seat(pool, in, limit+1); err != nil {
-				beyond, here = append(beyond, here[limit:]), here[:limit]
-			}
+			beyond, here = append(beyond, here[limit:]), here[:limit]
 		}
 		fill(s, here, func(k int64) int64 { o, _ := s.Domains.Seat(pool, in, k); return o }, taken, out)
 		for _, i := range here {
@@ -163,7 +161,12 @@ func (s *State) fillCells(pool int, pods []int, out map[int]int64) {
 	}
 	for _, rest := range beyond {
 		in := s.Pods[rest[0]].Domain
-		fill(s, rest, func(k int64) int64 { return s.Domains.Nth(pool, in, k) }, taken, out)
+		fill(s, rest, func(k int64) int64 {
+			if o, err := s.Domains.Seat(pool, in, s.Domains.Limit(pool, in)+k); err == nil {
+				return o
+			}
+			return s.Domains.Nth(pool, in, k)
+		}, taken, out)
 		for _, i := range rest {
 			taken[out[i]] = true
 		}
@@ -195,13 +198,14 @@ type table []ordinals
 
 type ordinals struct {
 	held map[int64]bool
-	low  int64 // no ordinal up to it is free
+	low  int64         // no ordinal up to it is free
+	next map[int]int64 // how many seats of each domain are not free
 }
 
 func newTable(s *State) table {
 	t := make(table, s.Strategy.Len())
 	for i := range t {
-		t[i].held = map[int64]bool{}
+		t[i].held, t[i].next = map[int64]bool{}, map[int]int64{}
 	}
 	for _, pod := range s.Pods {
 		if pod.Seat.Pool >= 0 {
@@ -213,13 +217,13 @@ func newTable(s *State) table {
 
 // takeLowestIn takes the lowest ordinal of a pool's domain that is free. Beyond what a domain without room has, it takes one whose home that is.
 func (t table) takeLowestIn(m *domain.Map, pool, in int) int64 {
-	for k := int64(1); ; k++ {
+	for k := t[pool].next[in] + 1; ; k++ { // those before are held
 		o, err := m.Seat(pool, in, k)
 		if err != nil {
 			o = m.Nth(pool, in, k)
 		}
 		if !t[pool].held[o] {
-			t[pool].held[o] = true
+			t[pool].held[o], t[pool].next[in] = true, k
 			return o
 		}
 	}

@@ -139,13 +139,11 @@ type View struct {
 }
 
 // cells returns how many states each pool has.
-func (v *View) cells() int { return cellsOf(v.Homes) }
-
-func cellsOf(homes *domain.Homes) int {
-	if homes == nil {
+func (v *View) cells() int {
+	if v.Homes == nil {
 		return 1
 	}
-	return homes.Len()
+	return v.Homes.Len()
 }
 
 // Cells returns how many states each pool of a strategy has: one, or one for each domain.
@@ -237,9 +235,34 @@ func Next(v View, pools []Pool, timing Timing) []Pool {
 		}
 	}
 	if each > 1 {
+		endTries(v, pools, next)
 		leaveOut(v, pools, next)
 	}
 	return next
+}
+
+// endTries ends the tries of the other cells of a pool without any room once one of them was in vain. Otherwise a pod would try one cell
+// after the other and never go to another pool. A cell that has a pod of its try, or in which there is proven room, goes on.
+func endTries(v View, was, is []Pool) {
+	each := v.cells()
+	whole := Whole(is, each)
+	for i := range is {
+		if failed := is[i].Phase == Exhausted && was[i].Phase == Probing; !failed || !whole[i/each].closed() {
+			continue
+		}
+		for j := i / each * each; j < (i/each+1)*each; j++ {
+			p, t := &is[j], count(v, j)
+			if j == i || v.Room[j] > 0 || p.Phase == Probing && (t.waiting > 0 || t.placed > p.Max-p.Step) {
+				continue
+			}
+			if p.Phase == Probing {
+				p.Phase, p.Since, p.Max, p.Step, p.Tries = Exhausted, v.Now, p.Max-p.Step, 0, max(p.Tries, is[i].Tries)
+			}
+			if p.Next.Before(is[i].Next) {
+				p.Next = is[i].Next
+			}
+		}
+	}
 }
 
 // leaveOut notes how many seats of pools are left out whose last cell has just lost its room.
@@ -460,7 +483,7 @@ func movesWithin(domains *domain.Map, cells []Pool, pods []Pod, pool int, gone m
 			surplus[pods[i].Domain]--
 			held[own]--
 			held[free]++ // its successor's
-			free = 1
+			free = min(free, own)
 			out = append(out, i)
 		}
 	}
