@@ -50,7 +50,10 @@ func (f *Finder) bind(ctx context.Context, p *Policy, namespace string, chain wo
 	}
 	each, cells := spill.Cells(p.Whole), p.cells(state)
 	gaps := spill.Gaps(spill.Whole(cells, each))
-	limits := spill.Limits(cells, each)
+	var limits [][]int64
+	if p.Domains != nil {
+		limits = spill.Limits(cells, each)
+	}
 	if err := f.share(ctx, p, bottom, gaps, limits); err != nil {
 		return err
 	}
