@@ -88,7 +88,7 @@ test-fleet: controlplane build ## Run the long tests of policies that select hun
 	@go test -count=1 -v -timeout 60m $(TESTFLAGS) ./test/fleet
 
 .PHONY: test-domains
-test-domains: controlplane build ## Run the long tests of pools over zones (3 minutes)
+test-domains: controlplane build ## Run the long tests of pools over zones (2 minutes)
 	@go test -count=1 -v -timeout 60m $(TESTFLAGS) ./test/domains
 
 .PHONY: test-outage

@@ -91,8 +91,8 @@ func (g *group) causes(r *Report) (waits bool) {
 		w.Note, waits = fmt.Sprintf("%d of %d pods are ready", ready, seated), true
 	case g.overflow > 0 && w.Note == "":
 		w.Note = fmt.Sprintf("%d pod(s) have no seat, because every pool has its maximum", g.overflow)
-	case settled && g.Elsewhere() > 0 && w.Note == "":
-		w.Note = fmt.Sprintf("%d pod(s) are in a domain that has too many of their pool; %s", g.Elsewhere(), g.rollOut())
+	case settled && g.DomainSurplus() > 0 && w.Note == "":
+		w.Note = fmt.Sprintf("%d pod(s) are in a domain that has too many of their pool; %s", g.DomainSurplus(), g.rollOut())
 		if !g.policy.Evict {
 			w.Note += ", or " + g.evict()
 		}

@@ -228,7 +228,7 @@ func (s *subject) spread(ctx context.Context, f *spreadFacts) error {
 		}
 		f.Shortages = append(f.Shortages, facts)
 	}
-	domain, known := p.DomainIndex(f.Seat.Domain)
+	domain, known := p.Whole.DomainNamed(f.Seat.Domain)
 	if !known {
 		domain = -1
 	}

@@ -33,7 +33,7 @@ func (p *Preview) Exhaust(ctx context.Context, pools map[string]int64, replicas 
 			continue
 		}
 		state := stowage.PoolState{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: string(found.Root.UID)}}
-		each := spill.Cells(found.Whole)
+		each := spill.CellsOfPool(found.Whole)
 		states := make([]spill.Pool, found.Whole.Len()*each)
 		for n := range found.Whole.Len() {
 			name := found.Whole.Pool(n).Name
@@ -44,7 +44,7 @@ func (p *Preview) Exhaust(ctx context.Context, pools map[string]int64, replicas 
 				limit, some := whole, ok
 				if found.Homes() != nil {
 					limit = found.Homes().Count(n, k, whole)
-					cell := name + "/" + found.DomainName(k)
+					cell := name + "/" + found.Whole.DomainName(k)
 					if most, named := pools[cell]; named {
 						limit, some = most, true
 						delete(unknown, cell)
@@ -60,7 +60,7 @@ func (p *Preview) Exhaust(ctx context.Context, pools map[string]int64, replicas 
 				warnings = append(warnings, fmt.Sprintf("%s: pool %s has no spill, so the pods for which it has no room wait", w, name))
 				clear(states[n*each : (n+1)*each])
 			case closed == each:
-				maximum := spill.Whole(states, each)[n].Max
+				maximum := spill.MergeCells(states, each)[n].Max
 				for k := range each {
 					states[n*each+k].LeftOut = found.Spill[n].LeftOut(found.Whole, n, maximum, int64(w.replicasOr(replicas)))
 				}

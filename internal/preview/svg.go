@@ -198,7 +198,7 @@ func bayWidth(plan *Plan, in bay) int {
 func bayName(plan *Plan, in bay) string {
 	name := "pool " + plan.Policy.Strategy.Pool(in.pool).Name
 	if in.domain >= 0 {
-		name += ", " + plan.Policy.DomainName(in.domain)
+		name += ", " + plan.Policy.Whole.DomainName(in.domain)
 	}
 	return name
 }

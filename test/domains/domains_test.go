@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -38,20 +39,38 @@ const (
 	anyBound  = 1.34 // of zones at counts of the pools that the sequence does not have
 )
 
-// twoByThree makes two pools over three zones, with room for all.
-func twoByThree(t *testing.T) *suite.Tenant {
+// twoByThree makes two pools over three zones, with room for all. It returns the nodes by pool and zone, such as "spotc".
+func twoByThree(t *testing.T) (*suite.Tenant, map[string]*corev1.Node) {
 	t.Helper()
-	n := suite.NewTenant(t)
+	n, nodes := suite.NewTenant(t), map[string]*corev1.Node{}
 	for _, zone := range suite.Zones {
-		n.ZoneNode(t, "od", zone, 1000)
-		n.ZoneNode(t, "spot", zone, 1000)
+		for _, pool := range []string{"od", "spot"} {
+			nodes[pool+zone] = n.ZoneNode(t, pool, zone, 1000)
+		}
 	}
-	return n
+	return n, nodes
+}
+
+// beforePolicy makes two pools over three zones, and pods without a PodDistributor. None of those pods is on the nodes to avoid.
+func beforePolicy(t *testing.T, replicas int, avoid ...string) (*suite.Tenant, *appsv1.Deployment) {
+	t.Helper()
+	n, nodes := twoByThree(t)
+	var avoided []*corev1.Node
+	for _, name := range avoid {
+		avoided = append(avoided, nodes[name])
+	}
+	cordon(t, n, avoided, true)
+	d := n.Deployment("web", replicas, nil)
+	suite.OneCPU(&d.Spec.Template.Spec)
+	suite.Must(t, n.Create(t.Context(), d))
+	n.Ready(t, "web", replicas)
+	cordon(t, n, avoided, false)
+	return n, d
 }
 
 // Bursts of 500, scale-downs, rollouts, and a replica that is killed: pools are exact at each rest, and so are zones.
 func TestBursts(t *testing.T) {
-	n := twoByThree(t)
+	n, _ := twoByThree(t)
 	d := n.OverZones(t, "web", 500, nil)
 	s := n.Distribution(t, "web")
 	suite.Must(t, n.Create(t.Context(), d))
@@ -68,7 +87,7 @@ func TestBursts(t *testing.T) {
 
 // A replica dies in a burst. The pods that bypassed the webhook are adopted where they run, and evicted from where there are too many.
 func TestReplicaDies(t *testing.T) {
-	n := twoByThree(t)
+	n, _ := twoByThree(t)
 	d := n.OverZones(t, "web", 300, func(spec *versprei.PodDistributorSpec) { spec.Rebalance = versprei.RebalanceEvict })
 	s := n.Distribution(t, "web")
 	suite.Must(t, n.Create(t.Context(), d))
@@ -99,15 +118,8 @@ func cordon(t *testing.T, n *suite.Tenant, nodes []*corev1.Node, on bool) {
 
 // A zone is drained, and comes back: its pods wait, and nothing else moves.
 func TestZoneIsDrained(t *testing.T) {
-	n := suite.NewTenant(t)
-	var zone []*corev1.Node
-	for _, z := range suite.Zones {
-		for _, pool := range []string{"od", "spot"} {
-			if node := n.ZoneNode(t, pool, z, 1000); z == "c" {
-				zone = append(zone, node)
-			}
-		}
-	}
+	n, nodes := twoByThree(t)
+	zone := []*corev1.Node{nodes["odc"], nodes["spotc"]}
 	d := n.OverZones(t, "web", 90, nil)
 	s := n.Distribution(t, "web")
 	suite.Must(t, n.Create(t.Context(), d))
@@ -148,21 +160,7 @@ func TestZoneIsDrained(t *testing.T) {
 // Pods that were there before the PodDistributor run in any cells. They are adopted where they run. From then on the pools are exact,
 // whatever the cells are, and the cells are once more pods come, or with a rollout.
 func TestAdoption(t *testing.T) {
-	n := suite.NewTenant(t)
-	nodes := map[string]*corev1.Node{}
-	for _, z := range suite.Zones {
-		for _, pool := range []string{"od", "spot"} {
-			nodes[pool+z] = n.ZoneNode(t, pool, z, 1000)
-		}
-	}
-	others := []*corev1.Node{nodes["oda"], nodes["odb"], nodes["spotc"]}
-	cordon(t, n, others, true)
-	d := n.Deployment("web", 24, nil)
-	suite.OneCPU(&d.Spec.Template.Spec)
-	suite.Must(t, n.Create(t.Context(), d))
-	n.Ready(t, "web", 24)
-	cordon(t, n, others, false)
-
+	n, d := beforePolicy(t, 24, "oda", "odb", "spotc")
 	n.OverZones(t, "web", 24, nil) // the PodDistributor alone
 	s := n.Distribution(t, "web")
 	suite.Eventually(t, "all pods are adopted", func() (bool, error) {
@@ -184,20 +182,7 @@ func TestAdoption(t *testing.T) {
 
 // Pods are moved from a domain that has too many, one at a time, where that was asked for.
 func TestRebalance(t *testing.T) {
-	n := suite.NewTenant(t)
-	nodes := map[string]*corev1.Node{}
-	for _, z := range suite.Zones {
-		for _, pool := range []string{"od", "spot"} {
-			nodes[pool+z] = n.ZoneNode(t, pool, z, 1000)
-		}
-	}
-	others := []*corev1.Node{nodes["odb"], nodes["odc"], nodes["spotc"]}
-	cordon(t, n, others, true)
-	d := n.Deployment("web", 10, nil)
-	suite.OneCPU(&d.Spec.Template.Spec)
-	suite.Must(t, n.Create(t.Context(), d))
-	n.Ready(t, "web", 10)
-	cordon(t, n, others, false)
+	n, _ := beforePolicy(t, 10, "odb", "odc", "spotc")
 	n.OverZones(t, "web", 10, func(spec *versprei.PodDistributorSpec) { spec.Rebalance = versprei.RebalanceEvict })
 	n.InCells(t, "web", 10, n.Distribution(t, "web"), cellBound, anyBound)
 }
@@ -282,11 +267,7 @@ func TestNoZoneHasSpot(t *testing.T) {
 		if t.Failed() {
 			state, err := n.PoolState(context.Background(), d.UID)
 			t.Log(last, state, err)
-			pods, _ := n.Pods(context.Background(), "web")
-			for i := range pods {
-				p := &pods[i]
-				t.Logf("%s %s/%s in %s, on %s, cost %s, created %s", p.Name, p.Labels["stowage.dev/pool"], p.Labels["stowage.dev/seat"], p.Labels["stowage.dev/domain"], p.Spec.NodeName, p.Annotations[corev1.PodDeletionCost], p.CreationTimestamp.Format(time.TimeOnly))
-			}
+			n.LogPods(t, "web")
 		}
 	}()
 	suite.EventuallyWithin(t, 3*time.Minute, "on demand takes the pods", func() (bool, error) {

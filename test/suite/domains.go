@@ -7,12 +7,10 @@ import (
 	"slices"
 	"strconv"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -121,28 +119,16 @@ func (c Cells) Exact(s *sequence.Strategy, replicas int) bool {
 // InCells waits until the pods of an app are divided exactly over the pools. Cells may be so far from their shares, and zones.
 func (n *Tenant) InCells(t *testing.T, app string, replicas int, s *sequence.Strategy, cell, zone float64) {
 	t.Helper()
-	var wrong error
-	err := wait.PollUntilContextTimeout(t.Context(), 2*WaitInterval, 3*WaitTimeout, true, func(ctx context.Context) (bool, error) {
+	n.settles(t, app, replicas, func(ctx context.Context) error {
 		cells, err := n.CellsOf(ctx, app, replicas)
-		if err == nil {
-			if p, c, z := cells.off(s, replicas); p > 0 || c > cell || z > zone {
-				err = fmt.Errorf("%v: pools are %d from their targets, cells %.2f from their shares, zones %.2f", cells, p, c, z)
-			}
+		if err != nil {
+			return err
 		}
-		if ctx.Err() == nil {
-			wrong = err
+		if p, c, z := cells.off(s, replicas); p > 0 || c > cell || z > zone {
+			return fmt.Errorf("%v: pools are %d from their targets, cells %.2f from their shares, zones %.2f", cells, p, c, z)
 		}
-		return err == nil, nil
+		return nil
 	})
-	if err != nil {
-		pods, _ := n.Pods(context.WithoutCancel(t.Context()), app)
-		for i := range pods {
-			p := &pods[i]
-			t.Logf("%s %s/%s in %s, claim %s, on %s, cost %s, created %s", p.Name, p.Labels[stowage.PoolLabel], p.Labels[stowage.SeatLabel], p.Labels[stowage.DomainLabel],
-				p.Annotations[stowage.ClaimAnnotation], p.Spec.NodeName, p.Annotations[corev1.PodDeletionCost], p.CreationTimestamp.Format(time.TimeOnly))
-		}
-		t.Fatalf("%s at %d: %v", app, replicas, wrong)
-	}
 }
 
 // PositionsAgree waits until the deletion costs of each pool's pods are those of its first ranks.

@@ -174,22 +174,34 @@ func hasLabels(have, want map[string]string) bool {
 // Spreads waits until an app's pods are divided as the strategy demands.
 func (n *Tenant) Spreads(t *testing.T, app string, replicas int, s *sequence.Strategy) {
 	t.Helper()
+	n.settles(t, app, replicas, func(ctx context.Context) error { return n.distribution(ctx, app, replicas, s) })
+}
+
+// settles waits until nothing is wrong with the pods of an app. It logs them if the time is over.
+func (n *Tenant) settles(t *testing.T, app string, replicas int, check func(context.Context) error) {
+	t.Helper()
 	var wrong error
 	err := wait.PollUntilContextTimeout(t.Context(), 2*WaitInterval, 3*WaitTimeout, true, func(ctx context.Context) (bool, error) {
-		err := n.distribution(ctx, app, replicas, s)
+		err := check(ctx)
 		if ctx.Err() == nil {
 			wrong = err
 		}
 		return err == nil, nil
 	})
 	if err != nil {
-		pods, _ := n.Pods(context.WithoutCancel(t.Context()), app)
-		for i := range pods {
-			p := &pods[i]
-			t.Logf("%s %s/%s %.1s on %s, cost %s, created %s", p.Name, p.Labels[stowage.PoolLabel], p.Labels[stowage.SeatLabel], p.Annotations[stowage.ClaimAnnotation], p.Spec.NodeName,
-				p.Annotations[corev1.PodDeletionCost], p.CreationTimestamp.Format(time.TimeOnly))
-		}
+		n.LogPods(t, app)
 		t.Fatalf("%s at %d: %v", app, replicas, wrong)
+	}
+}
+
+// LogPods logs where the pods of an app are, and why.
+func (n *Tenant) LogPods(t *testing.T, app string) {
+	t.Helper()
+	pods, _ := n.Pods(context.WithoutCancel(t.Context()), app)
+	for i := range pods {
+		p := &pods[i]
+		t.Logf("%s %s/%s in %q, claim %s, on %q, cost %s, created %s", p.Name, p.Labels[stowage.PoolLabel], p.Labels[stowage.SeatLabel], p.Labels[stowage.DomainLabel],
+			p.Annotations[stowage.ClaimAnnotation], p.Spec.NodeName, p.Annotations[corev1.PodDeletionCost], p.CreationTimestamp.Format(time.TimeOnly))
 	}
 }
 

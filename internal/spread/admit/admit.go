@@ -184,7 +184,7 @@ func (f *Feature) keep(ctx context.Context, a *assignment, dryRun bool) (bool, e
 	carried, genuine := ledger.Read(f.Key, a.owner.Namespace, a.owner.UID, m.Labels, m.Annotations)
 	pool, known := a.policy.Pool(carried.Pool)
 	other := carried.Source != a.policy.From // the policy has changed since
-	domain, knownDomain := a.policy.DomainIndex(carried.Domain)
+	domain, knownDomain := a.policy.Whole.DomainNamed(carried.Domain)
 	known = known && knownDomain
 	if genuine && (known || other) {
 		a.seat.Seat, a.seat.Domain, a.seat.CostRank = sequence.Seat{Pool: pool, Ordinal: carried.Ordinal}, domain, ledger.CostRank(carried.ID)
@@ -272,7 +272,7 @@ func (f *Feature) assign(ctx context.Context, a *assignment, req feature.Request
 	pool, _ := a.policy.Pool(seat.Pool)
 	a.seat.Seat, a.seat.CostRank = sequence.Seat{Pool: pool, Ordinal: seat.Ordinal}, ledger.CostRank(id)
 	a.seat.Domain = a.policy.DomainOf(a.seat.Seat)
-	seat.Domain = a.policy.DomainName(a.seat.Domain)
+	seat.Domain = a.policy.Whole.DomainName(a.seat.Domain)
 	a.seat.Claim = f.Key.Sign(origin, ledger.WithSource(id, seat.Pool, a.policy.From), a.holder(), seat)
 	return nil
 }

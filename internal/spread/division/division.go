@@ -138,7 +138,7 @@ func (d *Division) AddPods(s *sequence.Strategy, pods []Pod) (seated int64) {
 
 // AddTargets adds what an owner that asks for so many pods should have. Own is how many pods each pool should have where that does
 // not follow from the strategy alone, or nil. The domains say where seats are; they may be nil. It returns how many of the pods have a seat.
-func (d *Division) AddTargets(s *sequence.Strategy, domains *domain.Map, replicas int64, own []int64) (seats int64) {
+func (d *Division) AddTargets(s *sequence.Strategy, domains *domain.Assignment, replicas int64, own []int64) (seats int64) {
 	for i := range s.Len() {
 		pool, target := &d.Pools[d.pool(s.Pool(i))], s.Target(i, replicas)
 		if own != nil {
@@ -222,8 +222,8 @@ func (d *Division) sum(of func(*Pool) int64) (n int64) {
 // Outside returns how many pods are not in the pool of their seat, which the strategy has.
 func (d *Division) Outside() int64 { return d.sum(func(p *Pool) int64 { return p.Outside }) }
 
-// Elsewhere returns how many pods are in a domain that has too many of their pool's pods.
-func (d *Division) Elsewhere() int64 {
+// DomainSurplus returns how many pods are in a domain that has too many of their pool's pods.
+func (d *Division) DomainSurplus() int64 {
 	return d.sum(func(p *Pool) (n int64) {
 		targets := int64(0)
 		for _, in := range p.Domains {

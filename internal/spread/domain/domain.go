@@ -5,19 +5,17 @@
 //
 // The rule of [New] goes through the strategy's sequence. The seat of a pool goes to one of the domains that have less than their
 // share of that pool. Of these it takes the one that lacks most, over all pools and in this pool together. So in each pool no cell
-// has more than its share, rounded up. After as many seats of a pool as the sum of the weights, each cell has exactly its share. docs/design/domains.md
-// has the bounds, and the tests that find them.
+// has more than its share, rounded up. After as many seats of a pool as the sum of the weights, each cell has exactly its share.
+// docs/design/domains.md has the bounds, and the tests that find them.
 //
 // The package is pure. It knows domains by their index; a policy knows their names.
 package domain
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"math"
-	"slices"
 	"sort"
 
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
@@ -36,9 +34,17 @@ type Homes struct {
 
 // run is the homes of one pool's ordinals: a part that comes once, and one that repeats.
 type run struct {
-	once   int64   // how many ordinals come before the part that repeats
-	order  []uint8 // the domain of each ordinal, from 1, of both parts
-	places [][]int32
+	once   int64     // how many ordinals come before the part that repeats
+	order  []uint8   // the domain of each ordinal, from 1, of both parts
+	places [][]int32 // the ordinals of each domain
+}
+
+// place fills in the places.
+func (p *run) place(domains int) {
+	p.places = make([][]int32, domains)
+	for o, domain := range p.order {
+		p.places[domain] = append(p.places[domain], int32(o+1))
+	}
 }
 
 // Order is the domain in which a workload's first pod has its home, and who comes next in a tie. There are two orders for each domain:
@@ -84,18 +90,11 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// New returns the homes of a strategy's seats in domains of some weights, which are positive. It returns an error if they would take too much memory.
+// New returns the homes of a strategy's seats in domains of some weights, which are positive. It returns an error if they would take too
+// much memory.
 func New(s *sequence.Strategy, weights []int64, order Order) (*Homes, error) {
 	h := &Homes{order: order, pools: make([]run, s.Len())}
-	var divisor int64
-	for _, w := range weights {
-		divisor = gcd(divisor, w)
-	}
-	h.weights = make([]int64, len(weights))
-	for i, w := range weights {
-		h.weights[i] = w / divisor
-		h.sum += w / divisor
-	}
+	h.weights, h.sum = sequence.Reduced(weights)
 	start, period := s.Repeats()
 	if start > maxSeats || period > maxSeats {
 		return nil, errTooLong(max(start, period))
@@ -138,10 +137,7 @@ func New(s *sequence.Strategy, weights []int64, order Order) (*Homes, error) {
 				d.dealAlone(i)
 			}
 		}
-		p.places = make([][]int32, len(weights))
-		for o, domain := range p.order {
-			p.places[domain] = append(p.places[domain], int32(o+1))
-		}
+		p.place(len(weights))
 	}
 	if h.Size() > 2*maxSeats {
 		return nil, errTooLong(h.Size())
@@ -229,13 +225,6 @@ func (d *dealer) seats() []int64 {
 	return out
 }
 
-func gcd(a, b int64) int64 {
-	for b != 0 {
-		a, b = b, a%b
-	}
-	return a
-}
-
 // Len returns the number of domains.
 func (h *Homes) Len() int { return len(h.weights) }
 
@@ -288,168 +277,4 @@ func (h *Homes) Nth(pool, domain int, k int64) int64 {
 	}
 	each := int64(len(places)) - once
 	return (k-once-1)/each*p.period() + int64(places[once+(k-once-1)%each])
-}
-
-// ErrNone means that a cell has no such seat.
-var ErrNone = errors.New("the cell has no such seat")
-
-// Open is the limit of a cell that has none.
-const Open = int64(-1)
-
-// Map is where seats are while some cells have no room. Without such cells, each seat is at home.
-type Map struct {
-	*Homes
-	// short are the pools of which some cell has no room. It is nil if there is none.
-	short []shortPool
-}
-
-// shortPool is a pool of which some cell may have no room.
-type shortPool struct {
-	// most is, for each cell, how many of its seats are given there, or [Open].
-	most []int64
-	// instead is one period of the open domains, which take the seats of cells without room. It is empty if no domain is open.
-	instead run
-	// Without an open domain, the first seats are divided over all domains by their limits, and all is how many these are. Each domain
-	// takes some that are not at home there: spare.
-	all   int64
-	spare []int64
-}
-
-// Map returns where seats are: see [Map]. The limits are how many seats of each cell are given there, or [Open]; nil is all open.
-func (h *Homes) Map(limits [][]int64) *Map {
-	m := &Map{Homes: h}
-	for pool, cells := range limits {
-		p := shortPool{most: cells}
-		for _, limit := range cells {
-			p.all += max(0, limit)
-		}
-		if slices.Contains(cells, Open) {
-			p.instead = h.rest(cells)
-		} else {
-			p.spare = make([]int64, len(cells))
-			for i, limit := range cells {
-				p.spare[i] = max(0, limit-h.Count(pool, i, p.all))
-			}
-		}
-		m.short = append(m.short, p)
-	}
-	return m
-}
-
-// rest deals one period of seats to the open domains of a pool.
-func (h *Homes) rest(most []int64) (r run) {
-	sum := int64(0)
-	for i, limit := range most {
-		if limit == Open {
-			sum += h.weights[i]
-		}
-	}
-	given := make([]int64, len(most))
-	for n := int64(1); n <= sum; n++ {
-		best, lack := -1, int64(math.MinInt64)
-		for k := range most {
-			i := h.order.at(k, len(most))
-			if l := n*h.weights[i] - sum*given[i]; most[i] == Open && l > lack {
-				best, lack = i, l
-			}
-		}
-		given[best]++
-		r.order = append(r.order, uint8(best))
-	}
-	r.places = make([][]int32, len(most))
-	for o, domain := range r.order {
-		r.places[domain] = append(r.places[domain], int32(o+1))
-	}
-	return r
-}
-
-// Limit returns how many seats of a cell there is room for, or [Open].
-func (m *Map) Limit(pool, domain int) int64 {
-	if m.short == nil {
-		return Open
-	}
-	return m.short[pool].most[domain]
-}
-
-// Domain returns the domain of a seat. It is the home, unless that cell has no room and the seat is beyond those that are given there.
-// Then it is one of the pool's open domains. If none is open, it is one that has fewer seats at home than room. Beyond the
-// room of all domains, it is the home.
-func (m *Map) Domain(pool int, ordinal int64) int {
-	home := m.Of(pool, ordinal)
-	limit := m.Limit(pool, home)
-	if limit == Open || m.Count(pool, home, ordinal) <= limit {
-		return home
-	}
-	p := &m.short[pool]
-	if n := int64(len(p.instead.order)); n > 0 {
-		return int(p.instead.order[(m.moved(pool, ordinal)-1)%n])
-	}
-	if ordinal > p.all {
-		return home
-	}
-	n := m.moved(pool, ordinal)
-	for i, spare := range p.spare {
-		if n <= spare {
-			return i
-		}
-		n -= spare
-	}
-	return home // never: as many seats are spare as are not at home
-}
-
-// HasRoom reports whether there is room for a seat in its domain.
-func (m *Map) HasRoom(pool int, ordinal int64) bool {
-	return m.short == nil || len(m.short[pool].instead.order) > 0 || ordinal <= m.short[pool].all
-}
-
-// moved returns how many of a pool's first n seats are not given at home.
-func (m *Map) moved(pool int, n int64) (count int64) {
-	for i, limit := range m.short[pool].most {
-		if limit != Open {
-			count += max(0, m.Count(pool, i, n)-limit)
-		}
-	}
-	return count
-}
-
-// Given returns how many of a pool's first n seats are in a domain.
-func (m *Map) Given(pool, domain int, n int64) int64 {
-	if m.short == nil {
-		return m.Count(pool, domain, n)
-	}
-	p := &m.short[pool]
-	limit, count := p.most[domain], m.Count(pool, domain, n)
-	switch {
-	case limit == Open:
-		return count + (&Homes{pools: []run{p.instead}}).Count(0, domain, m.moved(pool, n))
-	case len(p.instead.order) > 0:
-		return min(count, limit)
-	case n > p.all:
-		return limit + count - m.Count(pool, domain, p.all)
-	}
-	before := int64(0)
-	for i := range domain {
-		before += p.spare[i]
-	}
-	return min(count, limit) + min(max(0, m.moved(pool, n)-before), p.spare[domain])
-}
-
-// Seat returns the ordinal of the k-th seat of a pool that is in a domain. It returns ErrNone if there are fewer.
-func (m *Map) Seat(pool, domain int, k int64) (int64, error) {
-	if m.short == nil {
-		return m.Nth(pool, domain, k), nil
-	}
-	p := &m.short[pool]
-	limit, most := p.most[domain], p.all
-	switch {
-	case limit == Open:
-		most = m.Nth(pool, domain, k) // at home alone it would be that one
-	case len(p.instead.order) > 0 && k > limit:
-		return 0, ErrNone
-	case len(p.instead.order) > 0:
-		return m.Nth(pool, domain, k), nil
-	case k > limit:
-		return m.Nth(pool, domain, k-limit+m.Count(pool, domain, p.all)), nil
-	}
-	return int64(1 + sort.Search(int(most)-1, func(i int) bool { return m.Given(pool, domain, int64(i+1)) >= k })), nil
 }

@@ -26,7 +26,7 @@ const (
 
 // adopt makes the pods that were there before.
 func (w *world) adopt() {
-	w.domains = domainsOf(w.strategy, int(w.Seed%6)).Map(nil)
+	w.domains = domainsOf(w.strategy, int(w.Seed%6)).Assign(nil)
 	s := planner.State{Strategy: w.strategy, Domains: w.domains, Settled: true, Mode: stowage.RepairAdopt}
 	var pools []int // those that get more pods as the workload grows
 	for i := range w.strategy.Len() {

@@ -124,7 +124,7 @@ type world struct {
 	failed     error // what was wrong at a step
 	restarted  bool  // a webhook's claims ahead may stay in the ledger until they are presumed dead
 
-	domains *domain.Map
+	domains *domain.Assignment
 	least   int64 // the first count at which no pool has too many of the pods that were there before
 }
 

@@ -48,8 +48,8 @@ func (f *Finder) bind(ctx context.Context, p *Policy, namespace string, chain wo
 	if bottom.IsStatefulSet() {
 		return nil
 	}
-	each, cells := spill.Cells(p.Whole), p.cells(state)
-	gaps := spill.Gaps(spill.Whole(cells, each))
+	each, cells := spill.CellsOfPool(p.Whole), p.cells(state)
+	gaps := spill.Gaps(spill.MergeCells(cells, each))
 	var limits [][]int64
 	if p.Domains != nil {
 		limits = spill.Limits(cells, each)
@@ -58,7 +58,7 @@ func (f *Finder) bind(ctx context.Context, p *Policy, namespace string, chain wo
 		return err
 	}
 	if p.Domains != nil {
-		p.Domains = p.Domains.Map(limits)
+		p.Domains = p.Domains.Assign(limits)
 	}
 	p.Strategy = f.computed(shortKey{p.Whole.Fingerprint(), fmt.Sprint(gaps)}, func() *sequence.Strategy { return p.Whole.Without(gaps) })
 	return nil
@@ -125,7 +125,7 @@ func (f *Finder) share(ctx context.Context, p *Policy, bottom *world.Workload, g
 		for i := range limits {
 			for k, limit := range limits[i] {
 				if limit != domain.Open {
-					limits[i][k] = max(0, limit-held[ledger.Cell{Pool: p.Whole.PoolKey(i), Domain: p.DomainName(k)}])
+					limits[i][k] = max(0, limit-held[ledger.Cell{Pool: p.Whole.PoolKey(i), Domain: p.Whole.DomainName(k)}])
 				}
 			}
 		}

@@ -169,7 +169,7 @@ func (f *findings) strategy(annotations map[string]string) {
 	}
 	strategy, err := sequence.Parse(text)
 	wrong := key
-	if err == nil {
+	if err == nil { // the cause alone, because each finding names the annotation
 		wrong, err = stowage.AcrossAnnotation, errors.Unwrap(compileText(text, annotations[stowage.AcrossAnnotation]).Err)
 	}
 	if err != nil {

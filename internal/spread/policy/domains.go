@@ -68,27 +68,28 @@ func (p *Policy) BindDomains(namespace string, chain world.Chain) {
 	if p.homes == nil || len(chain.Refs) == 0 {
 		return
 	}
-	root := chain.Root()                                                    // also where it is not known yet, as a Deployment may be that was created just now
-	name := cmp.Or(string(root.UID), namespace+"/"+root.Kind+"/"+root.Name) // manifests have no UID
+	// The root may not be known yet, as a Deployment that was created just now. Its UID is in the reference. Manifests have no UID.
+	root := chain.Root()
+	name := cmp.Or(string(root.UID), namespace+"/"+root.Kind+"/"+root.Name)
 	h, err := p.homes.of(domain.OrderOf(p.Whole.Across().Weights(), name))
 	if err != nil { // ties may make the walk of one order longer than that of another
 		h, err = p.homes.of(0)
 	}
 	if err == nil {
-		p.Domains = h.Map(nil)
+		p.Domains = h.Assign(nil)
 	}
 }
 
 // BindLimits has the domains leave out the seats for which cells have no room.
 func (p *Policy) BindLimits(state *stowage.PoolState) {
 	if p.Domains != nil && p.Spill != nil && !p.ordinals {
-		p.Domains = p.Domains.Map(spill.Limits(p.cells(state), spill.Cells(p.Whole)))
+		p.Domains = p.Domains.Assign(spill.Limits(p.cells(state), spill.CellsOfPool(p.Whole)))
 	}
 }
 
 // cells are the states of pools or cells from which pods move.
 func (p *Policy) cells(state *stowage.PoolState) []spill.Pool {
-	each, cells := spill.Cells(p.Whole), spill.FromPoolState(state, p.Whole)
+	each, cells := spill.CellsOfPool(p.Whole), spill.FromPoolState(state, p.Whole)
 	for i := range cells {
 		if p.Spill[i/each].After == 0 {
 			cells[i] = spill.Pool{Phase: spill.Available}
@@ -140,34 +141,14 @@ func (c *Compiled) CellName(pool, domain int) string {
 	if c.Whole.Across() == nil {
 		return c.Whole.PoolKey(pool)
 	}
-	return c.Whole.PoolKey(pool) + cellMark + c.DomainName(domain)
+	return c.Whole.PoolKey(pool) + cellMark + c.Whole.DomainName(domain)
 }
 
 // CellOf returns the pool, and the domain, that a record of the API names.
 func (c *Compiled) CellOf(name string) (pool, domain int, known bool) {
 	key, in, _ := strings.Cut(name, cellMark)
-	if pool, known = c.Pool(key); !known {
-		return 0, 0, false
+	if pool, known = c.Pool(key); known {
+		domain, known = c.Whole.DomainNamed(in)
 	}
-	domain, known = c.DomainIndex(in)
-	return pool, max(0, domain), known
-}
-
-// DomainName returns the name of a domain by its index, or "" where the strategy has no domains.
-func (c *Compiled) DomainName(index int) string {
-	if a := c.Whole.Across(); a != nil {
-		return a.Domains[index].Value
-	}
-	return ""
-}
-
-// DomainIndex returns the index of a domain by its name. It is -1 for "" where the strategy has no domains. Other names that
-// the strategy does not have are unknown, and so is "" where it has domains.
-func (c *Compiled) DomainIndex(name string) (index int, known bool) {
-	a := c.Whole.Across()
-	if a == nil {
-		return -1, name == ""
-	}
-	index = a.Index(name)
-	return index, index >= 0
+	return pool, domain, known
 }

@@ -90,7 +90,7 @@ type Policy struct {
 	// Strategy is Whole without the seats of pools without room.
 	Strategy *sequence.Strategy
 	// Domains says in which domain each seat is, or nil if the strategy has no domains.
-	Domains *domain.Map
+	Domains *domain.Assignment
 	// State is what is known of pools without room, or nil if nothing is.
 	State *stowage.PoolState
 	// Unsuitable says for each pool why no pod of the workload can run there, or "". It is nil if all pools are suitable. In Whole,
@@ -272,13 +272,13 @@ func (p *Policy) ForeignCost(pool string, ordinal int64, cost string, signed int
 // Limits are the pools and cells without room, with how many pods each may have, for comparisons.
 func (p *Policy) Limits() string {
 	cells := spill.FromPoolState(p.State, p.Whole)
-	return fmt.Sprint(p.Short(), spill.Limits(cells, spill.Cells(p.Whole)))
+	return fmt.Sprint(p.Short(), spill.Limits(cells, spill.CellsOfPool(p.Whole)))
 }
 
 // Short reports for each pool whether it has no room, as far as pods move from it.
 func (p *Policy) Short() []bool {
 	short := make([]bool, p.Whole.Len())
-	for i, pool := range spill.Whole(spill.FromPoolState(p.State, p.Whole), spill.Cells(p.Whole)) {
+	for i, pool := range spill.MergeCells(spill.FromPoolState(p.State, p.Whole), spill.CellsOfPool(p.Whole)) {
 		short[i] = p.Spill != nil && p.Spill[i].After > 0 && pool.Phase != spill.Available
 	}
 	return short

@@ -160,7 +160,7 @@ func (r *run) seatAll(ctx context.Context, owner ledger.Owner, p *policy.Policy,
 func (r *run) remove(ctx context.Context, owner ledger.Owner, p *policy.Policy, pods []corev1.Pod, state *planner.State, plan *planner.Plan) (reconcile.Result, error) {
 	removal := plan.Remove
 	pod := &pods[removal.Pod]
-	now, cooldown := observation{distance: plan.Distance() + plan.Elsewhere, claimed: claimedOf(pods, state), reached: state.Reached}, r.Timing.Cooldown
+	now, cooldown := observation{distance: plan.Distance() + plan.DomainSurplus, claimed: claimedOf(pods, state), reached: state.Reached}, r.Timing.Cooldown
 	if removal.BeforePolicy {
 		cooldown = 0 // the evictor's rate is enough
 	}
@@ -180,7 +180,7 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, p *policy.Policy, 
 	}
 	if !ok { // another pod may go to another pool
 		if state.Pods[removal.Pod].OwnRank > 0 {
-			state.Full = append(state.Full, planner.Cell{Pool: removal.To, Domain: removal.Domain})
+			state.NoRoom = append(state.NoRoom, planner.Cell{Pool: removal.To, Domain: removal.Domain})
 		} else {
 			state.Available[removal.To] = false
 		}
@@ -269,7 +269,7 @@ func seatPatch(key ledger.Key, owner ledger.Owner, p *policy.Policy, pod *corev1
 	}
 	given := placement.Seat{Seat: m.Seat, Strategy: p.Strategy, Exists: true, OwnOrdinal: !withCost}
 	if p.Domains != nil {
-		given.Domain, seat.Domain = m.Domain, p.DomainName(m.Domain)
+		given.Domain, seat.Domain = m.Domain, p.Whole.DomainName(m.Domain)
 	}
 	if id == "" && (withCost || m.Position != 0) {
 		id = ledger.NewID()

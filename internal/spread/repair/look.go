@@ -78,8 +78,8 @@ func fromRecords(p *policy.Policy, records []seats.Record, replicas int64) plann
 func place(pod *planner.Pod, p *policy.Policy, seat ledger.Seat, origin ledger.Origin, id, cost string) {
 	pool, ok := p.Pool(seat.Pool)
 	if p.Domains != nil && ok {
-		pod.Domain, ok = p.DomainIndex(seat.Domain)
-		pod.OfDomain = !ok
+		pod.Domain, ok = p.Whole.DomainNamed(seat.Domain)
+		pod.DomainRemoved = !ok
 	}
 	if !ok {
 		pod.Seat.Pool, pod.Foreign = -1, true
@@ -364,29 +364,6 @@ func (r *run) warnUnevaluated(err error) {
 		r.unevaluated = true
 		r.Log.Error(err, "pods are not repaired for which a match condition of the registration cannot be evaluated", "kind", "MutatingWebhookConfiguration", "name", r.Registration)
 	}
-}
-
-// nodePool returns the pool that a pod's node is in, and the domain.
-func (r *run) nodePool(ctx context.Context, p *policy.Policy, pod *corev1.Pod, nodes map[string]*corev1.Node) (pool, domain int, err error) {
-	name := pod.Spec.NodeName
-	if name == "" {
-		return planner.NoNode, 0, nil
-	}
-	node, ok := nodes[name]
-	if !ok {
-		node = &corev1.Node{}
-		if err := r.Cached.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
-			if !apierrors.IsNotFound(err) {
-				return 0, 0, err
-			}
-			node = &corev1.Node{}
-		}
-		nodes[name] = node
-	}
-	if i := p.Strategy.PoolOfNode(node.Labels); i >= 0 {
-		return i, max(0, p.Strategy.DomainOfNode(node.Labels)), nil
-	}
-	return planner.OtherNode, 0, nil
 }
 
 // revisions returns an owner as the cache knows it, and the other revisions of what made it.

@@ -14,9 +14,9 @@ import (
 
 // Metrics counts repairs.
 type Metrics struct {
-	repairs   *prometheus.CounterVec
-	distance  *prometheus.GaugeVec
-	elsewhere *prometheus.GaugeVec
+	repairs        *prometheus.CounterVec
+	distance       *prometheus.GaugeVec
+	domainDistance *prometheus.GaugeVec
 }
 
 // The repairs of pods that stay. With those of package planner that remove pods, they are a metric label.
@@ -28,9 +28,9 @@ const (
 // NewMetrics registers the metrics.
 func NewMetrics(set *metrics.Set) *Metrics {
 	m := &Metrics{
-		repairs:   set.CounterVec("stowage_repairs_total", "Pods repaired, by what was done: adopt (given a seat), renumber (given another one), recreate or evict (removed, so that their owner recreates them).", "action"),
-		distance:  set.GaugeVec("stowage_spread_distance", "Pods that are in a pool with too many, in none, or not in the pool of their seat, by the uppermost workload. Workloads in which every pool has what it should have are not there.", "namespace", "kind", "name"),
-		elsewhere: set.GaugeVec("stowage_spread_domain_distance", "Pods that are in a domain, such as a zone, that has too many of their pool's pods, by the uppermost workload. Workloads without such pods are not there.", "namespace", "kind", "name"),
+		repairs:        set.CounterVec("stowage_repairs_total", "Pods repaired, by what was done: adopt (given a seat), renumber (given another one), recreate or evict (removed, so that their owner recreates them).", "action"),
+		distance:       set.GaugeVec("stowage_spread_distance", "Pods that are in a pool with too many, in none, or not in the pool of their seat, by the uppermost workload. Workloads in which every pool has what it should have are not there.", "namespace", "kind", "name"),
+		domainDistance: set.GaugeVec("stowage_spread_domain_distance", "Pods that are in a domain, such as a zone, that has too many of their pool's pods, by the uppermost workload. Workloads without such pods are not there.", "namespace", "kind", "name"),
 	}
 	return m
 }
@@ -90,7 +90,7 @@ func (r *run) setDistance(owner ledger.OwnerKey, now distance) {
 			}
 		}
 		set(r.Metrics.distance, of, sum.pods)
-		set(r.Metrics.elsewhere, of, sum.elsewhere)
+		set(r.Metrics.domainDistance, of, sum.elsewhere)
 	}
 }
 

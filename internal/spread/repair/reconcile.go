@@ -55,13 +55,13 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 	if w != nil && w.Replicas >= 0 {
 		if stuck = r.stuck(owner.Key(), w.Current, w.Replicas); w.Current != w.Replicas && !stuck {
 			plan := planner.Make(fromRecords(p, records, w.Replicas))
-			r.report(owner, p, plan.Distance()+outside, plan.Elsewhere)
+			r.report(owner, p, plan.Distance()+outside, plan.DomainSurplus)
 			return again, nil // it is not settled; a change of its pods or the next resync brings us back
 		}
 		if int64(len(records)) == w.Current {
 			plan := planner.Make(fromRecords(p, records, w.Current))
-			if len(plan.Renumber) == 0 && (stuck || plan.Balanced() && (plan.Elsewhere == 0 || !p.Evict)) {
-				r.report(owner, p, plan.Distance()+outside, plan.Elsewhere)
+			if len(plan.Renumber) == 0 && (stuck || plan.Balanced() && (plan.DomainSurplus == 0 || !p.Evict)) {
+				r.report(owner, p, plan.Distance()+outside, plan.DomainSurplus)
 				if !stuck {
 					r.balanced(owner.Key(), records)
 				}
@@ -74,7 +74,7 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 		if w != nil && w.Replicas >= 0 {
 			plan := planner.Make(fromRecords(p, records, w.Replicas))
 			missing := min(w.Replicas, p.Strategy.Seats()) - int64(len(records))
-			r.report(owner, p, plan.Distance()+max(0, missing)+outside, plan.Elsewhere)
+			r.report(owner, p, plan.Distance()+max(0, missing)+outside, plan.DomainSurplus)
 		}
 		return reconcile.Result{}, nil
 	}
@@ -97,7 +97,7 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 		return reconcile.Result{}, nil
 	}
 	plan := planner.Make(*state)
-	r.report(owner, p, plan.Distance()+outside, plan.Elsewhere)
+	r.report(owner, p, plan.Distance()+outside, plan.DomainSurplus)
 	if state.Settled && (plan.Remove == nil || !plan.Remove.BeforePolicy) {
 		r.setReplacing(owner.Key(), false)
 		again = reconcile.Result{}

@@ -4,6 +4,8 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
@@ -60,4 +62,27 @@ func (r *run) available(ctx context.Context, p *policy.Policy, example *corev1.P
 		}
 	}
 	return out, nil
+}
+
+// nodePool returns the pool that a pod's node is in, and the domain.
+func (r *run) nodePool(ctx context.Context, p *policy.Policy, pod *corev1.Pod, nodes map[string]*corev1.Node) (pool, domain int, err error) {
+	name := pod.Spec.NodeName
+	if name == "" {
+		return planner.NoNode, 0, nil
+	}
+	node, ok := nodes[name]
+	if !ok {
+		node = &corev1.Node{}
+		if err := r.Cached.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+			if !apierrors.IsNotFound(err) {
+				return 0, 0, err
+			}
+			node = &corev1.Node{}
+		}
+		nodes[name] = node
+	}
+	if i := p.Strategy.PoolOfNode(node.Labels); i >= 0 {
+		return i, p.Strategy.DomainOfNode(node.Labels), nil
+	}
+	return planner.OtherNode, 0, nil
 }

@@ -3,9 +3,7 @@ package seats
 import (
 	"fmt"
 	"maps"
-	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -212,62 +210,6 @@ func (p *Pods) Waiting() []ledger.Owner {
 		}
 	}
 	return out
-}
-
-// byCell returns how many pods of an owner have a seat in each domain of each pool.
-func (p *Pods) byCell(owner ledger.OwnerKey) map[ledger.Cell]int64 {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	out := map[ledger.Cell]int64{}
-	if o := p.byOwner[owner]; o != nil {
-		for _, r := range o.pods {
-			if r.Active {
-				out[ledger.Cell{Pool: r.Pool, Domain: r.Domain}]++
-			}
-		}
-	}
-	return out
-}
-
-// Leaving returns how many pods of a pool a ReplicaSet is sure to remove now, because it asks for so few. It removes pods
-// without a node first, then those that are not ready, then those of the lowest cost. Of these, the pods of other pools
-// count as removed before.
-func (p *Pods) Leaving(owner ledger.OwnerKey, pool string, replicas int64) int64 {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	o := p.byOwner[owner]
-	if o == nil || replicas < 0 || int64(len(o.pods)) <= replicas {
-		return 0
-	}
-	excess, lowest := -replicas, int64(math.MaxInt64)
-	for _, r := range o.pods {
-		if r.Active {
-			excess++
-		}
-		if r.Active && r.Node != "" && r.Ready {
-			lowest = min(lowest, r.cost())
-		}
-	}
-	var here, others int64
-	for _, r := range o.pods {
-		switch {
-		case !r.Active || r.Node != "" && r.Ready && r.cost() > lowest:
-		case r.Pool == pool:
-			here++
-		default:
-			others++
-		}
-	}
-	return max(0, min(here, excess-others))
-}
-
-// cost is the pod's deletion cost as a ReplicaSet reads it.
-func (r *Record) cost() int64 {
-	n, err := strconv.ParseInt(r.Cost, 10, 32)
-	if err != nil {
-		return 0
-	}
-	return n
 }
 
 // Add implements cache.ReflectorStore.

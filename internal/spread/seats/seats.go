@@ -25,7 +25,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/listeners"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
-	"github.com/stowage-dev/stowage/internal/world"
 	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 )
 
@@ -331,23 +330,6 @@ func (l *Service) Claimed(ctx context.Context, owner ledger.Owner, id string) (b
 		l.LedgerSeen(owner, *o, false)
 	}
 	return slices.ContainsFunc(o.Claims, func(c ledger.Claim) bool { return c.ID == id && c.Settled == 0 }), nil
-}
-
-// Held returns how many pods of an owner have a seat in a pool. It counts those that were given a seat and are not
-// seen yet. It leaves out those that are sure to be removed now: see [Pods.Leaving]. It leaves nothing behind where
-// nothing is known of the owner.
-func (l *Service) Held(owner *world.Workload, pool string) (n int64) {
-	key := OwnerOf(owner).Key()
-	if l.knows(key) {
-		l.with(key, func(now time.Duration, e *entry) { n = e.book.Held(now, pool) })
-		n = max(0, n-l.pods.Leaving(key, pool, owner.Replicas))
-	}
-	return n
-}
-
-// HeldIn returns how many pods of an owner that were seen have a seat in each domain of each pool.
-func (l *Service) HeldIn(owner *world.Workload) map[ledger.Cell]int64 {
-	return l.pods.byCell(OwnerOf(owner).Key())
 }
 
 // LedgerSeen tells of a ledger that a watch shows.

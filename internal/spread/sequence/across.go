@@ -104,12 +104,29 @@ func (s *Strategy) NodeSelector(pool, domain int) map[string]string {
 	return out
 }
 
-// DomainOfNode returns the domain that a node with these labels is in, or -1.
+// DomainOfNode returns the domain that a node with these labels is in, or -1 if it is in none. Without domains, all nodes are in domain 0.
 func (s *Strategy) DomainOfNode(node map[string]string) int {
 	if s.domains == nil {
-		return -1
+		return 0
 	}
 	return s.domains.Index(node[s.domains.Key])
+}
+
+// DomainName returns the name of a domain, or "" without domains.
+func (s *Strategy) DomainName(domain int) string {
+	if s.domains == nil {
+		return ""
+	}
+	return s.domains.Domains[domain].Value
+}
+
+// DomainNamed returns the index of a domain by its name, and false if there is no such domain. Without domains, it is 0 for "".
+func (s *Strategy) DomainNamed(name string) (domain int, known bool) {
+	if s.domains == nil {
+		return 0, name == ""
+	}
+	domain = s.domains.Index(name)
+	return max(0, domain), domain >= 0
 }
 
 // Keys returns the keys of the labels by which a pool's nodes are selected, in order.

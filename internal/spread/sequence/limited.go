@@ -21,11 +21,10 @@ type limited struct {
 	rest    []bool  // pools that take the seats that no other pool may take
 	tie     Tie
 
-	counts  []int64
-	order   []uint8
-	sum     int64
-	divisor int64
-	active  int64 // how many have a weight
+	counts []int64
+	order  []uint8
+	sum    int64 // of the weights
+	active int64 // how many have a weight
 }
 
 // isLimited reports whether a pool with a weight has a percentage.
@@ -38,53 +37,45 @@ func isLimited(pools []Pool, weights []int64) bool {
 	return false
 }
 
-// newLimited returns a sequence over pools of some weights. Rest are the pools that take what no other may; nil is none.
-func newLimited(pools []Pool, weights []int64, rest []int64, tie Tie) *limited {
-	l := &limited{weights: make([]int64, len(pools)), percent: make([]int64, len(pools)), rest: make([]bool, len(pools)), counts: make([]int64, len(pools)), tie: tie}
-	atLimit := make([]bool, len(pools))
-	left, sum := int64(100), int64(0)
+// newLimited returns a sequence over pools of some weights. Pools without a percentage, and pools with a weight in rest, take the seats
+// that the others may not have. Rest may be nil.
+func newLimited(pools []Pool, weights, rest []int64, tie Tie) *limited {
+	l := &limited{percent: make([]int64, len(pools)), rest: make([]bool, len(pools)), counts: make([]int64, len(pools)), tie: tie}
+	left, sum := int64(100), int64(0) // the percentage, and the weights, of the pools below their limits
 	for i, w := range weights {
-		sum += w
-		if w > 0 {
+		if sum += w; w > 0 {
 			l.percent[i] = pools[i].MaxShare
 		}
+		l.rest[i] = w > 0 && l.percent[i] == 0 || rest != nil && rest[i] > 0
 	}
-	for changed := true; changed; {
-		changed = false
-		for i, w := range weights {
-			if w > 0 && !atLimit[i] && l.percent[i] > 0 && w*left > l.percent[i]*sum {
-				atLimit[i], changed = true, true
-				left, sum = left-l.percent[i], sum-w
-				break
-			}
+
+	// 1. Which pools are at their limits? Each that is leaves more to the others.
+	atLimit := make([]bool, len(pools))
+	for i := 0; i < len(pools); i++ {
+		if percent := l.percent[i]; percent > 0 && !atLimit[i] && weights[i]*left > percent*sum {
+			atLimit[i], left, sum = true, left-percent, sum-weights[i]
+			i = -1 // from the first one again
 		}
 	}
-	weights = slices.Clone(weights)
-	for i := range rest {
-		l.rest[i] = rest[i] > 0
-	}
-	if sum == 0 && slices.Contains(l.rest, true) { // all are at their limits, and the rest goes to those that take it
-		for i, w := range rest {
-			weights[i], sum = max(weights[i], w), sum+w
+
+	// 2. The others share what is left.
+	if sum == 0 && rest != nil {
+		weights = rest
+		for _, w := range rest {
+			sum += w
 		}
 	}
-	sum = max(sum, 1)
+	shares := make([]int64, len(pools))
 	for i, w := range weights {
-		switch {
-		case atLimit[i]:
-			l.weights[i] = l.percent[i] * sum
-		case w > 0:
-			l.weights[i] = w * max(left, 0)
+		if shares[i] = w * left; atLimit[i] {
+			shares[i] = l.percent[i] * max(sum, 1)
 		}
 	}
+	l.weights, l.sum = Reduced(shares)
 	for _, w := range l.weights {
-		l.divisor = gcd(l.divisor, w)
-	}
-	for i, w := range l.weights {
-		if l.weights[i] = w / max(l.divisor, 1); l.weights[i] > 0 {
+		if w > 0 {
 			l.active++
 		}
-		l.sum += l.weights[i]
 	}
 	return l
 }
@@ -139,11 +130,11 @@ func (l *limited) next(n int64) int {
 			best, bestSlack, bestWeight, bestDue = i, slack, w, isDue
 		}
 	}
+	if best < 0 {
+		best = slices.Index(l.rest, true)
+	}
 	if best >= 0 {
 		return best
-	}
-	if i := slices.Index(l.rest, true); i >= 0 {
-		return i
 	}
 	// Nobody else takes the seat, so a pool goes beyond its percentage.
 	for i, w := range l.weights {

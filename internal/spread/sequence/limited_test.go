@@ -10,7 +10,7 @@ import (
 
 var limitedWeights = flag.Int64("limited-weights", 3, "the largest weight that the tests of percentages try")
 
-// limitedPools calls use with pools of all weights, bases and percentages, of which at least one has no percentage.
+// limitedPools calls use with pools of all weights, bases and percentages. At least one of them has no percentage.
 func limitedPools(t *testing.T, count int, use func(pools []Pool)) {
 	t.Helper()
 	pools := make([]Pool, count)
@@ -164,6 +164,21 @@ func TestLimitedShares(t *testing.T) {
 	if got := fmt.Sprint(short.Target(0, 100), short.Target(1, 100), short.Target(2, 100)); got != "21 49 30" {
 		t.Errorf("without room in od, 100 pods are %s", got)
 	}
+}
+
+// A pool whose share is nothing, because the percentages of the others are all, has the seats that those may not have.
+func TestLimitedByAHundred(t *testing.T) {
+	t.Parallel()
+	pools := []Pool{
+		{Name: "rest", Labels: map[string]string{"p": "a"}, Weight: 1},
+		{Name: "b", Labels: map[string]string{"p": "b"}, Weight: 100, MaxShare: 50},
+		{Name: "c", Labels: map[string]string{"p": "c"}, Weight: 100, MaxShare: 50},
+	}
+	s, err := New(pools, EarlierWins)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keepsLimits(t, s, pools, 200, -1, 0)
 }
 
 func TestLimitedInvalid(t *testing.T) {

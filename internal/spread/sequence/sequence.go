@@ -22,7 +22,7 @@ type segment struct {
 // still take, and is changed. Gaps are those of pools without room, if a percentage limits pools; otherwise nil.
 func newSegments(pools []Pool, room []int64, start int64, tie Tie, gaps []Gap) []segment {
 	var out []segment
-	var next *segment // the part that repeats, of a sequence of which some seats come once
+	var next *segment // the part that repeats, if the last one comes only once
 	for {
 		weights := make([]int64, len(pools))
 		found := false
@@ -155,6 +155,20 @@ func chair(weights []int64, divisor, sum, k, n int64, seg *segment, tie Tie) int
 	return best
 }
 
+// Reduced returns weights over their greatest common divisor, and their sum. The weights are not all 0.
+func Reduced(weights []int64) (reduced []int64, sum int64) {
+	var divisor int64
+	for _, w := range weights {
+		divisor = gcd(divisor, w)
+	}
+	reduced = make([]int64, len(weights))
+	for i, w := range weights {
+		reduced[i] = w / divisor
+		sum += reduced[i]
+	}
+	return reduced, sum
+}
+
 func gcd(a, b int64) int64 {
 	for b != 0 {
 		a, b = b, a%b
@@ -187,4 +201,13 @@ func (s *segment) rank(pool int, n int64) (int64, bool) {
 		return 0, false
 	}
 	return r, true
+}
+
+// Repeats returns from which rank on the sequence repeats itself, counted from 0, and after how many seats. The period is 0 if it
+// ends there. It is meant for a strategy without seats that are left out.
+func (s *Strategy) Repeats() (start, period int64) {
+	if n := len(s.segments); n > 0 && s.segments[n-1].end == math.MaxInt64 {
+		return s.segments[n-1].start, s.segments[n-1].period()
+	}
+	return s.Capacity(), 0
 }

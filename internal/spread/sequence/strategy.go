@@ -218,7 +218,7 @@ func (s *Strategy) HasNode(pool int, node map[string]string) bool {
 			return false
 		}
 	}
-	return s.domains == nil || s.DomainOfNode(node) >= 0
+	return s.DomainOfNode(node) >= 0
 }
 
 // PoolOfNode returns the first pool that a node with these labels belongs to, or -1.
@@ -391,13 +391,4 @@ func (s *Strategy) Admit(held Held) (Seat, error) {
 		return s.short.full.Next(held)
 	}
 	return seat, err
-}
-
-// Repeats returns from which rank on the sequence repeats itself, counted from 0, and after how many seats. The period is 0 if it
-// ends there. It is meant for a strategy without seats that are left out.
-func (s *Strategy) Repeats() (start, period int64) {
-	if n := len(s.segments); n > 0 && s.segments[n-1].end == math.MaxInt64 {
-		return s.segments[n-1].start, s.segments[n-1].period()
-	}
-	return s.Capacity(), 0
 }

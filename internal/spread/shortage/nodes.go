@@ -18,7 +18,7 @@ const newNodesAfter = 5 * time.Second
 // lookForRoom counts for how many more pods the nodes of pools or cells without room have room, where something has changed since the
 // last look.
 func (r *run) lookForRoom(ctx context.Context, v *picture, m *memory) error {
-	each := spill.Cells(v.policy.Whole)
+	each := spill.CellsOfPool(v.policy.Whole)
 	for i := range v.pools {
 		name, selected := spill.PlaceOf(v.policy.Whole, i), v.policy.Whole.NodeSelector(i/each, i%each)
 		last, looked := m.looked[name]

@@ -76,7 +76,7 @@ func (r *run) reconcile(ctx context.Context, w world.Object) (reconcile.Result, 
 // askToYield has the pods of older revisions in pools without room looked at, while they have an ordinary deletion cost.
 func (r *run) askToYield(v *picture, next []spill.Pool) {
 	lowest := sequence.DeletionCost(sequence.NoRank)
-	pools := spill.Whole(next, spill.Cells(v.policy.Whole))
+	pools := spill.MergeCells(next, spill.CellsOfPool(v.policy.Whole))
 	for _, one := range v.members {
 		newer := slices.ContainsFunc(v.members, func(m *member) bool { return m.replicas > 0 && world.Newer(m.Workload, one.Workload) })
 		if newer && slices.ContainsFunc(one.records, func(rec seats.Record) bool {
@@ -90,7 +90,7 @@ func (r *run) askToYield(v *picture, next []spill.Pool) {
 
 // publish sets the metrics of a workload's pools.
 func (r *run) publish(v *picture, m *memory, next []spill.Pool) {
-	waiting, each := make([]int64, len(next)), spill.Cells(v.policy.Whole)
+	waiting, each := make([]int64, len(next)), spill.CellsOfPool(v.policy.Whole)
 	for i := range v.Pods {
 		if pod := &v.Pods[i]; pod.Waits > 0 {
 			waiting[pod.Seat.Pool*each+pod.Domain]++
@@ -105,7 +105,7 @@ func (r *run) publish(v *picture, m *memory, next []spill.Pool) {
 	m.pools = map[place]bool{}
 	for i := range next {
 		if v.Rules[i/each].After > 0 {
-			at := place{v.policy.Whole.Pool(i / each).Name, v.policy.DomainName(i % each)}
+			at := place{v.policy.Whole.Pool(i / each).Name, v.policy.Whole.DomainName(i % each)}
 			m.pools[at] = true
 			delete(former, at)
 			r.Metrics.set(m.workload, at, next[i].Phase, waiting[i])
@@ -276,7 +276,7 @@ func (r *run) movesOf(v *picture, one *member, next []spill.Pool) []int {
 // ordinalsOf returns the pods of a StatefulSet that have a seat in another pool than the strategy's, as the API has them.
 func ordinalsOf(v *picture, next []spill.Pool) map[string]string {
 	var out map[string]string
-	each := spill.Cells(v.policy.Whole)
+	each := spill.CellsOfPool(v.policy.Whole)
 	for _, one := range v.members {
 		if !one.ordinals {
 			continue

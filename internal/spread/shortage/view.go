@@ -94,7 +94,7 @@ func (r *run) see(ctx context.Context, w world.Object, m *memory) (*picture, err
 	if p == nil || p.Strategy == nil || p.Spill == nil && !judges(p) && !p.KeepsVolumes && !volumes {
 		return nil, nil
 	}
-	now, each := r.Clock.Now(), spill.Cells(p.Whole)
+	now, each := r.Clock.Now(), spill.CellsOfPool(p.Whole)
 	n := p.Whole.Len() * each
 	v := &picture{
 		policy: p,
@@ -128,9 +128,9 @@ func (r *run) see(ctx context.Context, w world.Object, m *memory) (*picture, err
 		}
 		for key, e := range m.examples {
 			pool, ok := p.Pool(key.pool)
-			domain, known := p.DomainIndex(key.domain)
-			if at := pool*each + max(0, domain); ok && known && !way.pools[at] {
-				selected := p.Whole.NodeSelector(pool, max(0, domain))
+			domain, known := p.Whole.DomainNamed(key.domain)
+			if at := pool*each + domain; ok && known && !way.pools[at] {
+				selected := p.Whole.NodeSelector(pool, domain)
 				v.Hard[at] = v.Hard[at] || karpenter.cannotMake(selected, e.requests) || groups.CannotMake(r.NodeGroups.Groups, selected, now)
 			}
 		}
@@ -178,16 +178,16 @@ func (r *run) cellOf(ctx context.Context, p *policy.Policy, rec *seats.Record) (
 	if pool, ok = p.Pool(rec.Pool); !ok {
 		return 0, 0, false
 	}
-	if domain, ok = p.DomainIndex(rec.Domain); !ok && rec.Node != "" {
+	if domain, ok = p.Whole.DomainNamed(rec.Domain); !ok && rec.Node != "" {
 		domain = p.Whole.DomainOfNode(r.World.NodeLabels(ctx, rec.Node))
 		ok = domain >= 0
 	}
-	return pool, max(0, domain), ok
+	return pool, domain, ok
 }
 
 // endingIn reports for each pool or cell whether a pod of the workload is ending on one of its nodes. Its room is on its way.
 func (r *run) endingIn(ctx context.Context, members []*member, p *policy.Policy) []bool {
-	each := spill.Cells(p.Whole)
+	each := spill.CellsOfPool(p.Whole)
 	out := make([]bool, p.Whole.Len()*each)
 	for _, m := range members {
 		for i := range m.records {
@@ -208,7 +208,7 @@ type onWay struct {
 // seePods fills in the pods of one owner.
 func (r *run) seePods(ctx context.Context, v *picture, one *member, m *memory, way onWay) error {
 	records := make([]seats.Record, 0, len(one.records))
-	each := spill.Cells(v.policy.Whole)
+	each := spill.CellsOfPool(v.policy.Whole)
 	for i := range one.records {
 		rec := &one.records[i]
 		pool, domain, ok := r.cellOf(ctx, v.policy, rec)
@@ -285,7 +285,7 @@ func (r *run) misfit(ctx context.Context, p *policy.Policy, pod *corev1.Pod, poo
 		return true, nil
 	}
 	index, ok := p.Pool(pool)
-	in, known := p.DomainIndex(domain)
+	in, known := p.Whole.DomainNamed(domain)
 	if !ok || !known {
 		return false, nil
 	}

@@ -94,7 +94,7 @@ func (r *run) keepVolumes(ctx context.Context, v *picture, m *memory, unsuitable
 			return nil
 		}
 		pool, known := v.policy.Pool(ledger.PoolOf(pod.Labels[stowage.PoolLabel], pod.Annotations[stowage.ClaimAnnotation]))
-		domain, knownDomain := v.policy.DomainIndex(pod.Labels[stowage.DomainLabel])
+		domain, knownDomain := v.policy.Whole.DomainNamed(pod.Labels[stowage.DomainLabel])
 		known = known && knownDomain && v.Homes == nil // its volume may be in another domain than the one of its seat
 		if pod.Spec.NodeName != "" {
 			node := r.World.NodeLabels(ctx, pod.Spec.NodeName)
@@ -102,7 +102,7 @@ func (r *run) keepVolumes(ctx context.Context, v *picture, m *memory, unsuitable
 			known = pool >= 0
 		}
 		if known {
-			runs[strings.Clone(placement.OrdinalInName(pod.Name))] = v.policy.CellName(pool, max(0, domain))
+			runs[strings.Clone(placement.OrdinalInName(pod.Name))] = v.policy.CellName(pool, domain)
 		}
 		return nil
 	}, client.InNamespace(set.Namespace), client.MatchingLabelsSelector{Selector: selector})

@@ -133,7 +133,7 @@ func (r *Run) describe(ctx context.Context, d *versprei.PodDistributor) error {
 	switch division.Cause() {
 	case divisions.Balanced:
 		status, text = metav1.ConditionTrue, "each pool has the pods that it should have"
-		if n := division.Elsewhere(); n > 0 {
+		if n := division.DomainSurplus(); n > 0 {
 			text += fmt.Sprintf("; %d pod(s) are in a domain that has too many of their pool: roll out", n)
 			if !p.Evict {
 				text += ", or set rebalance to Evict"

@@ -36,8 +36,9 @@ type Pod struct {
 	// OwnRank is the rank of a pod that has an ordinal of its own, or 0.
 	OwnRank int64
 	// Foreign says, of a pod without a seat, that it had one in a pool which the
-	// strategy does not have any more. OfDomain says that it is the domain which the strategy does not have.
-	Foreign, OfDomain bool
+	// strategy does not have any more. DomainRemoved says that it has the pool, and not the
+	// domain.
+	Foreign, DomainRemoved bool
 	// Full says, of a pod without a seat, that the webhook gave it none because every pool had its maximum.
 	Full bool
 	// NodePool is the pool that the pod's node is in, or one of the constants below.
@@ -64,7 +65,7 @@ const (
 type State struct {
 	Strategy *sequence.Strategy
 	// Domains says in which domain each seat is, or nil if the strategy has no domains. Those of pods mean nothing then.
-	Domains *domain.Map
+	Domains *domain.Assignment
 	Pods    []Pod
 	// Replicas is how many pods the workload asks for.
 	Replicas int64
@@ -82,8 +83,8 @@ type State struct {
 	// Available reports for each pool whether one of its nodes takes such a pod, as far as is known. Room on a node
 	// is proven only for the pool that a plan names.
 	Available []bool
-	// Full are pools, or domains of them, in which no room was found for a pod with an ordinal of its own.
-	Full []Cell
+	// NoRoom are pools, or domains of them, in which no room was found for a pod with an ordinal of its own.
+	NoRoom []Cell
 	// Short reports for each pool whether it has no room. Its pods that have a node are not evicted to lower their number.
 	Short []bool
 	// Reached is when the webhook last gave a seat to a pod that the same registration selects, of this or of
@@ -205,8 +206,8 @@ type Plan struct {
 	Counts   []int64 // pods with a seat in each pool, after the moves
 	Targets  []int64
 	Unseated int // pods without a seat, after the moves, that should have one
-	// Elsewhere is how many pods are in a domain that has too many of their pool's pods.
-	Elsewhere int64
+	// DomainSurplus is how many pods are in a domain that has too many of their pool's pods.
+	DomainSurplus int64
 }
 
 // Balanced reports whether each pool has what it should have. Domains are not looked at.
@@ -243,7 +244,7 @@ func Make(s State) Plan {
 	}
 	for i := range s.Pods {
 		if pod := &s.Pods[i]; s.Domains != nil && pod.Seat.Pool >= 0 && pod.OwnRank == 0 && pod.Seat.Ordinal > p.Counts[pod.Seat.Pool] {
-			p.Elsewhere++
+			p.DomainSurplus++
 		}
 	}
 	// Beyond the pools' maxima pods have no seat, and need none. Which ones follows from their own ordinals, if

@@ -578,7 +578,7 @@ func TestRenumberWithoutRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, limits := range map[string][]int64{"one zone": {2, domain.Open, domain.Open}, "all zones": {2, 2, 3}} {
-		s := State{Strategy: whole, Domains: homes.Map([][]int64{limits}), Settled: true, Mode: stowage.RepairAdopt}
+		s := State{Strategy: whole, Domains: homes.Assign([][]int64{limits}), Settled: true, Mode: stowage.RepairAdopt}
 		for i := range 9 { // two of the pods of the first zone run, and the one with the first ordinal waits
 			in := homes.Of(0, int64(i+1))
 			s.Pods = append(s.Pods, Pod{Name: fmt.Sprint(i), Seat: sequence.Seat{Ordinal: int64(i + 1)}, Domain: in, Running: i != 0, Claimed: true, Ours: true})

@@ -70,7 +70,7 @@ func (s *State) recreate(p *Plan) *Removal {
 		if pod.Created.After(last) {
 			return nil // the webhook is not reached, again
 		}
-		if pod.NodePool >= 0 || pod.Foreign && (!pod.OfDomain || pod.NodePool != NoNode) || pod.Full && pod.Running && !s.Evict {
+		if pod.NodePool >= 0 || pod.Foreign && (!pod.DomainRemoved || pod.NodePool != NoNode) || pod.Full && pod.Running && !s.Evict {
 			continue
 		}
 		bound := pod.OwnRank > 0 && pod.Volume // its volume may be where it runs
@@ -119,7 +119,7 @@ func (s *State) evict(p *Plan) *Removal {
 			// It comes back with the same ordinal, and goes where that belongs.
 			own, ok := s.own(pod)
 			elsewhere := pod.Foreign || pod.Seat.Pool >= 0 && (own.Pool != pod.Seat.Pool || s.ownDomain(own) != pod.Domain && !pod.Volume) || s.lacksSeat(pod) && pod.NodePool >= 0 && own.Pool != pod.NodePool && !pod.Volume
-			if ok && elsewhere && s.takes(own.Pool) && !slices.Contains(s.Full, Cell{own.Pool, s.ownDomain(own)}) {
+			if ok && elsewhere && s.takes(own.Pool) && !slices.Contains(s.NoRoom, Cell{own.Pool, s.ownDomain(own)}) {
 				return s.removal(i, Misplaced, own.Pool)
 			}
 		case pod.Foreign && pod.Seat.Pool < 0:
@@ -143,7 +143,7 @@ func (s *State) evict(p *Plan) *Removal {
 // evictFromCell returns a pod of a domain that has too many of its pool's pods, while no pool has too many or too few. Its successor
 // gets the lowest ordinal that is left out, which is in another domain.
 func (s *State) evictFromCell(p *Plan) *Removal {
-	if p.Elsewhere == 0 || !p.Balanced() {
+	if p.DomainSurplus == 0 || !p.Balanced() {
 		return nil
 	}
 	for pool, count := range p.Counts {

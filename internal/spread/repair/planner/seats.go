@@ -51,7 +51,7 @@ func (s *State) adopt(p *Plan) {
 		} else {
 			seat.Ordinal = seats.takeLowestIn(s.Domains, best, in)
 			position := p.Counts[best] + 1 // the last one, until all are numbered
-			p.Adopt = append(p.Adopt, Move{Pod: pod, Seat: seat, Rank: s.rankAt(best, position), Domain: in, Position: unless(seat.Ordinal, position)})
+			p.Adopt = append(p.Adopt, Move{Pod: pod, Seat: seat, Rank: s.rankAt(best, position), Domain: in, Position: positionOf(seat.Ordinal, position)})
 		}
 		running[best] = running[best][1:]
 		p.Counts[best]++
@@ -76,14 +76,14 @@ func (s *State) renumber() []Move {
 		})
 		ordinals := map[int]int64{}
 		if s.Domains == nil {
-			fill(s, pods, func(k int64) int64 { return k }, nil, ordinals)
+			s.assignLowest(pods, func(k int64) int64 { return k }, nil, ordinals)
 		} else {
-			s.fillCells(pool, pods, ordinals)
+			s.assignInCells(pool, pods, ordinals)
 		}
 		slices.SortStableFunc(pods, func(a, b int) int { return cmp.Compare(ordinals[a], ordinals[b]) })
 		for k, i := range pods {
 			pod, to := &s.Pods[i], sequence.Seat{Pool: pool, Ordinal: ordinals[i]}
-			position := unless(to.Ordinal, int64(k+1))
+			position := positionOf(to.Ordinal, int64(k+1))
 			if rank := s.rankAt(pool, int64(k+1)); to != pod.Seat || position != pod.Position || pod.Rank != 0 && pod.Rank != rank {
 				out = append(out, Move{Pod: i, Seat: to, Rank: rank, Domain: pod.Domain, Position: position})
 			}
@@ -92,17 +92,17 @@ func (s *State) renumber() []Move {
 	return out
 }
 
-// unless returns a position, or 0 if it is the ordinal.
-func unless(ordinal, position int64) int64 {
-	if position == ordinal {
+// positionOf returns the [Pod.Position] of a pod that is the n-th one of its pool.
+func positionOf(ordinal, n int64) int64 {
+	if n == ordinal {
 		return 0
 	}
-	return position
+	return n
 }
 
-// fill gives ordinals to pods, which are in order: the first ones of a sequence that no other pod has. Those that fit keep their ordinals. The
+// assignLowest gives ordinals to pods, which are in order: the first ones of a sequence that no other pod has. Those that fit keep their ordinals. The
 // others, the highest ones and the younger of two that share one, fill the gaps.
-func fill(s *State, pods []int, nth func(k int64) int64, taken map[int64]bool, out map[int]int64) {
+func (s *State) assignLowest(pods []int, nth func(k int64) int64, taken map[int64]bool, out map[int]int64) {
 	fits, free := make(map[int64]bool, len(pods)), make([]int64, 0, len(pods))
 	for k := int64(1); len(free) < len(pods); k++ {
 		if o := nth(k); !taken[o] {
@@ -129,9 +129,9 @@ func fill(s *State, pods []int, nth func(k int64) int64, taken map[int64]bool, o
 	}
 }
 
-// fillCells gives ordinals to the pods of a pool, each in its own domain. In a cell without room, those that have a node come first. The
+// assignInCells gives ordinals to the pods of a pool, each in its own domain. In a cell without room, those that have a node come first. The
 // others get later ordinals, whose home it is, as if it had room.
-func (s *State) fillCells(pool int, pods []int, out map[int]int64) {
+func (s *State) assignInCells(pool int, pods []int, out map[int]int64) {
 	taken := map[int64]bool{}
 	var beyond [][]int
 	for in := range s.Domains.Len() {
@@ -154,14 +154,14 @@ func (s *State) fillCells(pool int, pods []int, out map[int]int64) {
 			})
 			beyond, here = append(beyond, here[limit:]), here[:limit]
 		}
-		fill(s, here, func(k int64) int64 { o, _ := s.Domains.Seat(pool, in, k); return o }, taken, out)
+		s.assignLowest(here, func(k int64) int64 { o, _ := s.Domains.Seat(pool, in, k); return o }, taken, out)
 		for _, i := range here {
 			taken[out[i]] = true
 		}
 	}
 	for _, rest := range beyond {
 		in := s.Pods[rest[0]].Domain
-		fill(s, rest, func(k int64) int64 {
+		s.assignLowest(rest, func(k int64) int64 {
 			if o, err := s.Domains.Seat(pool, in, s.Domains.Limit(pool, in)+k); err == nil {
 				return o
 			}
@@ -216,7 +216,7 @@ func newTable(s *State) table {
 }
 
 // takeLowestIn takes the lowest ordinal of a pool's domain that is free. Beyond what a domain without room has, it takes one whose home that is.
-func (t table) takeLowestIn(m *domain.Map, pool, in int) int64 {
+func (t table) takeLowestIn(m *domain.Assignment, pool, in int) int64 {
 	for k := t[pool].next[in] + 1; ; k++ { // those before are held
 		o, err := m.Seat(pool, in, k)
 		if err != nil {

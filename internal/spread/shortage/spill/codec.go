@@ -14,7 +14,7 @@ import (
 // FromPoolState returns the state of a strategy's pools or cells as the API has it. Pools are identified by their node labels,
 // because a name may be a place in a list. State may be nil.
 func FromPoolState(state *stowage.PoolState, s *sequence.Strategy) []Pool {
-	each := Cells(s)
+	each := CellsOfPool(s)
 	pools := make([]Pool, s.Len()*each)
 	for i := range pools {
 		pools[i].Phase = Available
@@ -25,7 +25,7 @@ func FromPoolState(state *stowage.PoolState, s *sequence.Strategy) []Pool {
 	for j := range state.Pools {
 		r := &state.Pools[j]
 		for i := range pools {
-			if !maps.Equal(r.NodeLabel, s.Pool(i/each).Labels) || r.Domain != nameOf(s, i) {
+			if !maps.Equal(r.NodeLabel, s.Pool(i/each).Labels) || r.Domain != s.DomainName(i%each) {
 				continue
 			}
 			pools[i] = Pool{Phase: Phase(r.Phase), Epoch: r.Epoch, Since: r.Since.Time, Max: r.Max, LeftOut: r.LeftOut, Tries: int(r.Tries), Step: r.Step, Early: r.Early}
@@ -37,18 +37,10 @@ func FromPoolState(state *stowage.PoolState, s *sequence.Strategy) []Pool {
 	return pools
 }
 
-// nameOf returns the name of a cell's domain by the index of its state, or "" without domains.
-func nameOf(s *sequence.Strategy, at int) string {
-	if a := s.Across(); a != nil {
-		return a.Domains[at%len(a.Domains)].Value
-	}
-	return ""
-}
-
 // ToPoolRooms returns the state of a strategy's pools or cells as the API has it, or nil if all are available.
 func ToPoolRooms(pools []Pool, s *sequence.Strategy) []stowage.PoolRoom {
 	var out []stowage.PoolRoom
-	short, each := false, Cells(s)
+	short, each := false, CellsOfPool(s)
 	for i := range pools {
 		p := &pools[i]
 		if p.Epoch == 0 || p.Since.IsZero() {
@@ -56,7 +48,7 @@ func ToPoolRooms(pools []Pool, s *sequence.Strategy) []stowage.PoolRoom {
 		}
 		short = short || p.Phase != Available
 		r := stowage.PoolRoom{
-			Name: s.Pool(i / each).Name, Domain: nameOf(s, i), NodeLabel: maps.Clone(s.Pool(i / each).Labels), Phase: stowage.PoolPhase(p.Phase), Epoch: p.Epoch,
+			Name: s.Pool(i / each).Name, Domain: s.DomainName(i % each), NodeLabel: maps.Clone(s.Pool(i / each).Labels), Phase: stowage.PoolPhase(p.Phase), Epoch: p.Epoch,
 			Since: seconds(p.Since), Max: p.Max, LeftOut: p.LeftOut, Tries: int32(p.Tries), Step: p.Step, Early: p.Early,
 		}
 		if !p.Next.IsZero() {
@@ -85,7 +77,7 @@ type Shortage struct {
 func Shortages(pools []Pool, s *sequence.Strategy) (out []Shortage) {
 	for i := range pools {
 		if pools[i].closed() {
-			out = append(out, Shortage{s.Pool(i / Cells(s)).Name, nameOf(s, i), pools[i]})
+			out = append(out, shortageOf(s, i, pools[i]))
 		}
 	}
 	return out
@@ -99,10 +91,14 @@ func (s Shortage) Place() string {
 	return s.Pool + " in " + s.Domain
 }
 
-// PlaceOf names a pool or cell by the index of its state.
-func PlaceOf(s *sequence.Strategy, at int) string {
-	return Shortage{Pool: s.Pool(at / Cells(s)).Name, Domain: nameOf(s, at)}.Place()
+// shortageOf is a pool or cell by the index of its state.
+func shortageOf(s *sequence.Strategy, at int, state Pool) Shortage {
+	each := CellsOfPool(s)
+	return Shortage{s.Pool(at / each).Name, s.DomainName(at % each), state}
 }
+
+// PlaceOf names a pool or cell by the index of its state.
+func PlaceOf(s *sequence.Strategy, at int) string { return shortageOf(s, at, Pool{}).Place() }
 
 func (s Shortage) String() string {
 	if s.State.Phase == Probing {

@@ -15,8 +15,8 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
-// Histories of a workload whose two pools are divided over three zones, of which some lose their room and get it back. The leader, the
-// scheduler and repair come at any time. It is demanded that
+// Random histories of a workload with two pools over three zones. Zones lose their room, and get it back. The leader, the scheduler
+// and repair act at any time. The test demands that
 //   - no pod that has a node is ever evicted;
 //   - once nothing changes, the pools are as the state has them, and no pod waits, but for tries;
 //   - the pools are exact while each has a zone with room;
@@ -93,8 +93,8 @@ func newCellWorld(seed uint64, bug cellBug) *cellWorld {
 }
 
 // divided returns how new pods are divided by a state.
-func (w *cellWorld) divided() (*sequence.Strategy, *domain.Map) {
-	gaps := Gaps(Whole(w.state, cellZones))
+func (w *cellWorld) divided() (*sequence.Strategy, *domain.Assignment) {
+	gaps := Gaps(MergeCells(w.state, cellZones))
 	if w.bug == poolGoesFirst {
 		for i := range gaps {
 			for _, c := range w.state[i*cellZones : (i+1)*cellZones] {
@@ -111,7 +111,7 @@ func (w *cellWorld) divided() (*sequence.Strategy, *domain.Map) {
 	if w.bug == staysHome {
 		limits = nil
 	}
-	return w.strategy.Without(gaps), w.homes.Map(limits)
+	return w.strategy.Without(gaps), w.homes.Assign(limits)
 }
 
 // cellHeld shows the pods to a strategy.
@@ -242,7 +242,7 @@ func (w *cellWorld) run(ticks int) (settled bool, err error) {
 		if w.random.IntN(2) > 0 {
 			w.repair()
 		}
-		w.pooled = w.pooled || slices.ContainsFunc(Whole(w.state, cellZones), func(p Pool) bool { return p.closed() })
+		w.pooled = w.pooled || slices.ContainsFunc(MergeCells(w.state, cellZones), func(p Pool) bool { return p.closed() })
 		s, _ := w.divided()
 		placed := int64(len(w.pods)) == w.replicas && !slices.ContainsFunc(w.pods, func(p *cellPod) bool { return !p.node })
 		exact := placed

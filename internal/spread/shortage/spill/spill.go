@@ -11,8 +11,8 @@
 // What a pool without room means for seats is [sequence.Strategy.Without].
 //
 // Where a strategy divides its pools over domains, each pair of a pool and a domain, a cell, has a state of its own. The cells of a pool
-// stand side by side, in the order of the pools. A pool has no room once none of its cells has: see [Whole]. Until then its other
-// cells take the pods of one without room: see [domain.Map].
+// stand side by side, in the order of the pools. A pool has no room once none of its cells has: see [MergeCells]. Until then its other
+// cells take the pods of one without room: see [domain.Assignment].
 package spill
 
 import (
@@ -138,79 +138,14 @@ type View struct {
 	Room []int64
 }
 
-// cells returns how many states each pool has.
-func (v *View) cells() int {
-	if v.Homes == nil {
-		return 1
-	}
-	return v.Homes.Len()
-}
-
-// Cells returns how many states each pool of a strategy has: one, or one for each domain.
-func Cells(s *sequence.Strategy) int {
-	if a := s.Across(); a != nil {
-		return len(a.Domains)
-	}
-	return 1
-}
-
 // closed reports whether the pool or cell has no room.
 func (p *Pool) closed() bool { return p.Phase == Exhausted || p.Phase == Probing }
 
-// Whole returns the states of pools, of which each has so many cells. A pool has no room if none of its cells has. Then it has as many
-// seats as they have together, and it is tried as soon as one of them is.
-func Whole(cells []Pool, each int) []Pool {
-	if each == 1 {
-		return cells
-	}
-	out := make([]Pool, len(cells)/each)
-	for i := range out {
-		sum, open, of := Pool{Phase: Exhausted}, false, cells[i*each:(i+1)*each]
-		for j := range of {
-			c := &of[j]
-			open = open || !c.closed()
-			sum.Max, sum.Epoch, sum.Tries, sum.Step = sum.Max+c.Max, sum.Epoch+c.Epoch, max(sum.Tries, c.Tries), sum.Step+c.Step
-			sum.LeftOut = max(sum.LeftOut, c.LeftOut)
-			if c.Phase == Probing {
-				sum.Phase = Probing
-			}
-			if c.Since.After(sum.Since) {
-				sum.Since = c.Since
-			}
-			if sum.Next.IsZero() || !c.Next.IsZero() && c.Next.Before(sum.Next) {
-				sum.Next = c.Next
-			}
-		}
-		if out[i] = sum; open {
-			out[i] = Pool{Phase: Available}
-		}
-	}
-	return out
-}
-
-// Limits returns how many seats each cell has, for [domain.Homes.Map], or nil if all have room.
-func Limits(cells []Pool, each int) (limits [][]int64) {
-	if !slices.ContainsFunc(cells, func(p Pool) bool { return p.closed() }) {
-		return nil
-	}
-	for i := range cells {
-		if i%each == 0 {
-			limits = append(limits, nil)
-		}
-		limit := domain.Open
-		if cells[i].closed() {
-			limit = cells[i].Max
-		}
-		limits[i/each] = append(limits[i/each], limit)
-	}
-	return limits
-}
-
-// Gaps returns the seats that the states of whole pools leave out: see [Whole].
+// Gaps returns the seats that the states of pools leave out: see [MergeCells].
 func Gaps(pools []Pool) []sequence.Gap {
 	gaps := make([]sequence.Gap, len(pools))
-	for i, p := range pools {
-		if p.Phase == Exhausted || p.Phase == Probing {
+	for i := range pools {
+		if p := &pools[i]; p.closed() {
 			gaps[i] = sequence.Gap{From: p.Max, Count: cmp.Or(p.LeftOut, sequence.All)}
 		}
 	}
@@ -226,7 +161,7 @@ type tally struct {
 
 // Next returns the next state of each pool or cell. It is to be stored before a pod is evicted for it, see [Moves].
 func Next(v View, pools []Pool, timing Timing) []Pool {
-	next, each := slices.Clone(pools), v.cells()
+	next, each := slices.Clone(pools), CellsOfPool(v.Strategy)
 	for i := range next {
 		if v.Rules[i/each].After > 0 {
 			step(next, i, count(v, i), v, timing)
@@ -241,51 +176,9 @@ func Next(v View, pools []Pool, timing Timing) []Pool {
 	return next
 }
 
-// endTries ends the tries of the other cells of a pool without any room once one of them was in vain. Otherwise a pod would try one cell
-// after the other and never go to another pool. A cell that has a pod of its try, or in which there is proven room, goes on.
-func endTries(v View, was, is []Pool) {
-	each := v.cells()
-	whole := Whole(is, each)
-	for i := range is {
-		if failed := is[i].Phase == Exhausted && was[i].Phase == Probing; !failed || !whole[i/each].closed() {
-			continue
-		}
-		for j := i / each * each; j < (i/each+1)*each; j++ {
-			p, t := &is[j], count(v, j)
-			if j == i || v.Room[j] > 0 || p.Phase == Probing && (t.waiting > 0 || t.placed > p.Max-p.Step) {
-				continue
-			}
-			if p.Phase == Probing {
-				p.Phase, p.Since, p.Max, p.Step, p.Tries = Exhausted, v.Now, p.Max-p.Step, 0, max(p.Tries, is[i].Tries)
-			}
-			if p.Next.Before(is[i].Next) {
-				p.Next = is[i].Next
-			}
-		}
-	}
-}
-
-// leaveOut notes how many seats of pools are left out whose last cell has just lost its room.
-func leaveOut(v View, was, is []Pool) {
-	each := v.cells()
-	before, after := Whole(was, each), Whole(is, each)
-	for i := range after {
-		if after[i].closed() && before[i].closed() {
-			continue
-		}
-		left := int64(0)
-		if after[i].closed() {
-			left = v.Rules[i].LeftOut(v.Strategy, i, after[i].Max, v.Replicas)
-		}
-		for j := i * each; j < (i+1)*each; j++ {
-			is[j].LeftOut = left
-		}
-	}
-}
-
 // count counts the pods of a pool or cell.
 func count(v View, at int) (t tally) {
-	each := v.cells()
+	each := CellsOfPool(v.Strategy)
 	rule := &v.Rules[at/each]
 	for i := range v.Pods {
 		p := &v.Pods[i]
@@ -308,7 +201,7 @@ func (p *Pod) at(each int) int { return p.Seat.Pool*each + p.Domain }
 
 // step takes one pool or cell from state to state.
 func step(pools []Pool, pool int, t tally, v View, timing Timing) {
-	p, each := &pools[pool], v.cells()
+	p, each := &pools[pool], CellsOfPool(v.Strategy)
 	if p.Phase == "" {
 		p.Phase = Available
 	}
@@ -368,9 +261,9 @@ func step(pools []Pool, pool int, t tally, v View, timing Timing) {
 
 // due returns how many pods a pool or cell should have if it had room for all, while others leave out their seats.
 func due(v View, pools []Pool, at int) int64 {
-	each := v.cells()
+	each := CellsOfPool(v.Strategy)
 	pool := at / each
-	gaps := Gaps(Whole(pools, each))
+	gaps := Gaps(MergeCells(pools, each))
 	gaps[pool] = sequence.Gap{}
 	target := v.Strategy.Without(gaps).Target(pool, v.Replicas)
 	if v.Homes == nil {
@@ -380,7 +273,7 @@ func due(v View, pools []Pool, at int) int64 {
 	if limits != nil {
 		limits[pool][at%each] = domain.Open
 	}
-	return v.Homes.Map(limits).Given(pool, at%each, target)
+	return v.Homes.Assign(limits).Given(pool, at%each, target)
 }
 
 // close leaves out the seats above those whose pods have a node.
@@ -412,12 +305,12 @@ func backoff(tries int, timing Timing) time.Duration {
 // Moves returns the pods to evict of one owner, by their index, the highest ranks first. They wait where there is no room, and their
 // successors go elsewhere. The strategy leaves out what pools lack room for, and the domains, nil without any, what cells lack
 // room for.
-func Moves(s *sequence.Strategy, domains *domain.Map, cells []Pool, pods []Pod, replicas int64) []int {
+func Moves(s *sequence.Strategy, domains *domain.Assignment, cells []Pool, pods []Pod, replicas int64) []int {
 	each := 1
 	if domains != nil {
 		each = domains.Len()
 	}
-	pools, counts := Whole(cells, each), make([]int64, s.Len())
+	pools, counts := MergeCells(cells, each), make([]int64, s.Len())
 	for i := range pods {
 		counts[pods[i].Seat.Pool]++
 	}
@@ -453,43 +346,6 @@ func Moves(s *sequence.Strategy, domains *domain.Map, cells []Pool, pods []Pod, 
 	return out
 }
 
-// movesWithin returns the pods to evict of one pool whose successors go to other cells of it. Some pods are gone already.
-func movesWithin(domains *domain.Map, cells []Pool, pods []Pod, pool int, gone map[int]bool) (out []int) {
-	each := domains.Len()
-	waiting := waitingIn(pods, func(pod *Pod) bool { return pod.Seat.Pool == pool && cells[pod.at(each)].closed() })
-	if len(waiting) == 0 {
-		return nil
-	}
-	held, surplus := map[int64]int{}, make([]int64, each)
-	for i := range pods {
-		if pods[i].Seat.Pool == pool && !gone[i] {
-			held[pods[i].Seat.Ordinal]++
-			surplus[pods[i].Domain]++
-		}
-	}
-	for i := range surplus { // those within the maximum are the try of a cell
-		surplus[i] -= max(0, domains.Limit(pool, i))
-	}
-	free := int64(1)
-	for _, i := range waiting {
-		if gone[i] || surplus[pods[i].Domain] <= 0 {
-			continue
-		}
-		own := pods[i].Seat.Ordinal
-		for held[free] > 0 && (free != own || held[free] > 1) {
-			free++
-		}
-		if domains.HasRoom(pool, free) && domains.Domain(pool, free) != pods[i].Domain {
-			surplus[pods[i].Domain]--
-			held[own]--
-			held[free]++ // its successor's
-			free = min(free, own)
-			out = append(out, i)
-		}
-	}
-	return out
-}
-
 // waitingIn returns the pods that have waited, of some, by their index, the highest ranks first.
 func waitingIn(pods []Pod, in func(*Pod) bool) (out []int) {
 	for i := range pods {
@@ -499,150 +355,4 @@ func waitingIn(pods []Pod, in func(*Pod) bool) (out []int) {
 	}
 	slices.SortFunc(out, func(a, b int) int { return cmp.Compare(pods[b].Rank, pods[a].Rank) })
 	return out
-}
-
-// Ordinals returns which pods with an ordinal of their own, as those of a StatefulSet, are to be elsewhere than the strategy has them. Pods that wait in vain move, and stay there while their own has no seat for them. When that one
-// is tried, the lowest ordinals are to return, as many as its maximum allows: they are the try. Ordinals count
-// from 0. The ordinals are those of the pods, in their order. Pools and cells are named by the index of their state.
-func Ordinals(v View, next []Pool, pods []Pod, ordinals []int64, replicas int64, now map[int64]int) map[int64]int {
-	own, each := v.ownCells(), v.cells()
-	// 1. Who is elsewhere, or is to be.
-	out, home := map[int64]int{}, map[int64]bool{}
-	away := make([][]int64, len(next)) // by their own pool or cell
-	note := func(n int64, at int) {
-		mine, err := own(n)
-		if _, known := out[n]; known || err != nil || n >= replicas || mine == at || next[mine].Phase == Available {
-			return
-		}
-		out[n] = at
-		away[mine] = append(away[mine], n)
-	}
-	for n, at := range now {
-		note(n, at)
-	}
-	for i := range pods {
-		note(ordinals[i], pods[i].at(each))
-		mine, err := own(ordinals[i])
-		home[ordinals[i]] = err == nil && mine == pods[i].at(each) && pods[i].Node
-	}
-	// 2. Those for whom their own pool has seats are to return: first who runs there, then the lowest.
-	for at := range away {
-		stay := min(max(0, v.given(at, replicas)-next[at].Max), cmp.Or(next[at].LeftOut, sequence.All))
-		slices.SortFunc(away[at], func(a, b int64) int {
-			if home[a] != home[b] {
-				if home[a] {
-					return -1
-				}
-				return 1
-			}
-			return cmp.Compare(a, b)
-		})
-		for _, n := range away[at][:max(0, int64(len(away[at]))-stay)] {
-			delete(out, n)
-		}
-	}
-	// 3. Who has waited in vain moves to where most is lacking.
-	counts := make([]int64, len(next))
-	seen := slices.Clone(pods)
-	for i := range seen {
-		if to, ok := out[ordinals[i]]; ok && to != seen[i].at(each) {
-			seen[i].Seat.Pool, seen[i].Domain, seen[i].Waits = to/each, to%each, 0 // where it is to be
-		}
-		counts[seen[i].at(each)]++
-	}
-	d := divide(v, next, replicas)
-	for _, i := range d.moves(seen, counts) {
-		if ordinals[i] < 0 {
-			break
-		}
-		best := d.lacksMost(seen[i].Seat.Pool, counts)
-		if best < 0 {
-			continue
-		}
-		counts[seen[i].at(each)]--
-		counts[best]++
-		out[ordinals[i]] = best
-	}
-	return out
-}
-
-// ownCells returns the function that returns where a pod with an ordinal of its own is while all have room.
-func (v *View) ownCells() func(n int64) (int, error) {
-	seatOf := v.Strategy.SeatAt
-	if v.Own != nil {
-		seatOf = v.Own
-	}
-	return func(n int64) (int, error) {
-		seat, err := seatOf(n + 1)
-		if err != nil || v.Homes == nil {
-			return seat.Pool, err
-		}
-		return seat.Pool*v.cells() + v.Homes.Of(seat.Pool, seat.Ordinal), nil
-	}
-}
-
-// given returns how many of the first n seats are in a pool or cell while all have room.
-func (v *View) given(at int, n int64) int64 {
-	pool := at / v.cells()
-	target := v.Strategy.Target(pool, n)
-	if v.Homes == nil {
-		return target
-	}
-	return v.Homes.Count(pool, at%v.cells(), target)
-}
-
-// divided is how so many pods are divided while some pools and cells have no room.
-type divided struct {
-	strategy *sequence.Strategy
-	domains  *domain.Map
-	cells    []Pool
-	targets  []int64 // of each pool or cell
-	replicas int64
-}
-
-func divide(v View, cells []Pool, replicas int64) divided {
-	each := v.cells()
-	d := divided{strategy: v.Strategy.Without(Gaps(Whole(cells, each))), cells: cells, targets: make([]int64, len(cells)), replicas: replicas}
-	if v.Homes != nil {
-		d.domains = v.Homes.Map(Limits(cells, each))
-	}
-	for at := range d.targets {
-		if d.targets[at] = d.strategy.Target(at/each, replicas); d.domains != nil {
-			d.targets[at] = d.domains.Given(at/each, at%each, d.targets[at])
-		}
-	}
-	return d
-}
-
-// moves returns the pods with ordinals of their own that are to move, by their index.
-func (d *divided) moves(pods []Pod, counts []int64) []int {
-	if d.domains == nil {
-		return Moves(d.strategy, nil, d.cells, pods, d.replicas)
-	}
-	var out []int
-	for at := range d.cells {
-		if !d.cells[at].closed() {
-			continue
-		}
-		waiting := waitingIn(pods, func(pod *Pod) bool { return pod.at(d.domains.Len()) == at })
-		out = append(out, waiting[:max(0, min(int64(len(waiting)), counts[at]-d.targets[at]))]...)
-	}
-	return out
-}
-
-// lacksMost returns the pool or cell with room that lacks most, or -1 if none lacks any. While a pool has a cell with room, its pods stay in
-// the pool.
-func (d *divided) lacksMost(pool int, counts []int64) int {
-	each := len(d.cells) / d.strategy.Len()
-	within := d.domains != nil && slices.ContainsFunc(d.cells[pool*each:(pool+1)*each], func(p Pool) bool { return !p.closed() })
-	best, most := -1, int64(0)
-	for at := range counts {
-		if within && at/each != pool {
-			continue
-		}
-		if lacks := d.targets[at] - counts[at]; lacks > most {
-			best, most = at, lacks
-		}
-	}
-	return best
 }

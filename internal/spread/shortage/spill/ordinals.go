@@ -1,0 +1,158 @@
+package spill
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/stowage-dev/stowage/internal/spread/domain"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
+)
+
+// Where pods are that have an ordinal of their own.
+
+// Ordinals returns which pods with an ordinal of their own, as those of a StatefulSet, are to be elsewhere than the strategy has them.
+// Pods that wait in vain move, and stay there while their own pool or cell has no seat for them. When that one is tried, the lowest
+// ordinals are to return, as many as its maximum allows: they are the try. Ordinals count from 0. The ordinals are those of the pods,
+// in their order. Pools and cells are named by the index of their state.
+func Ordinals(v View, next []Pool, pods []Pod, ordinals []int64, replicas int64, now map[int64]int) map[int64]int {
+	own, each := v.ownCells(), CellsOfPool(v.Strategy)
+	// 1. Who is elsewhere, or is to be.
+	out, home := map[int64]int{}, map[int64]bool{}
+	away := make([][]int64, len(next)) // by their own pool or cell
+	note := func(n int64, at int) {
+		mine, err := own(n)
+		if _, known := out[n]; known || err != nil || n >= replicas || mine == at || next[mine].Phase == Available {
+			return
+		}
+		out[n] = at
+		away[mine] = append(away[mine], n)
+	}
+	for n, at := range now {
+		note(n, at)
+	}
+	for i := range pods {
+		note(ordinals[i], pods[i].at(each))
+		mine, err := own(ordinals[i])
+		home[ordinals[i]] = err == nil && mine == pods[i].at(each) && pods[i].Node
+	}
+	// 2. Those for whom their own pool has seats are to return: first who runs there, then the lowest.
+	for at := range away {
+		stay := min(max(0, v.given(at, replicas)-next[at].Max), cmp.Or(next[at].LeftOut, sequence.All))
+		slices.SortFunc(away[at], func(a, b int64) int {
+			if home[a] != home[b] {
+				if home[a] {
+					return -1
+				}
+				return 1
+			}
+			return cmp.Compare(a, b)
+		})
+		for _, n := range away[at][:max(0, int64(len(away[at]))-stay)] {
+			delete(out, n)
+		}
+	}
+	// 3. Who has waited in vain moves to where most is lacking.
+	counts := make([]int64, len(next))
+	seen := slices.Clone(pods)
+	for i := range seen {
+		if to, ok := out[ordinals[i]]; ok && to != seen[i].at(each) {
+			seen[i].Seat.Pool, seen[i].Domain, seen[i].Waits = to/each, to%each, 0 // where it is to be
+		}
+		counts[seen[i].at(each)]++
+	}
+	d := divide(v, next, replicas)
+	for _, i := range d.moves(seen, counts) {
+		if ordinals[i] < 0 {
+			break
+		}
+		best := d.lacksMost(seen[i].Seat.Pool, counts)
+		if best < 0 {
+			continue
+		}
+		counts[seen[i].at(each)]--
+		counts[best]++
+		out[ordinals[i]] = best
+	}
+	return out
+}
+
+// ownCells returns the function that returns where a pod with an ordinal of its own is while all have room.
+func (v *View) ownCells() func(n int64) (int, error) {
+	seatOf := v.Strategy.SeatAt
+	if v.Own != nil {
+		seatOf = v.Own
+	}
+	return func(n int64) (int, error) {
+		seat, err := seatOf(n + 1)
+		if err != nil || v.Homes == nil {
+			return seat.Pool, err
+		}
+		return seat.Pool*CellsOfPool(v.Strategy) + v.Homes.Of(seat.Pool, seat.Ordinal), nil
+	}
+}
+
+// given returns how many of the first n seats are in a pool or cell while all have room.
+func (v *View) given(at int, n int64) int64 {
+	pool := at / CellsOfPool(v.Strategy)
+	target := v.Strategy.Target(pool, n)
+	if v.Homes == nil {
+		return target
+	}
+	return v.Homes.Count(pool, at%CellsOfPool(v.Strategy), target)
+}
+
+// divided is how so many pods are divided while some pools and cells have no room.
+type divided struct {
+	strategy *sequence.Strategy
+	domains  *domain.Assignment
+	cells    []Pool
+	targets  []int64 // of each pool or cell
+	replicas int64
+}
+
+func divide(v View, cells []Pool, replicas int64) divided {
+	each := CellsOfPool(v.Strategy)
+	d := divided{strategy: v.Strategy.Without(Gaps(MergeCells(cells, each))), cells: cells, targets: make([]int64, len(cells)), replicas: replicas}
+	if v.Homes != nil {
+		d.domains = v.Homes.Assign(Limits(cells, each))
+	}
+	for at := range d.targets {
+		if d.targets[at] = d.strategy.Target(at/each, replicas); d.domains != nil {
+			d.targets[at] = d.domains.Given(at/each, at%each, d.targets[at])
+		}
+	}
+	return d
+}
+
+// moves returns the pods with ordinals of their own that are to move, by their index.
+func (d *divided) moves(pods []Pod, counts []int64) []int {
+	if d.domains == nil {
+		return Moves(d.strategy, nil, d.cells, pods, d.replicas)
+	}
+	var out []int
+	for at := range d.cells {
+		if !d.cells[at].closed() {
+			continue
+		}
+		waiting := waitingIn(pods, func(pod *Pod) bool { return pod.at(d.domains.Len()) == at })
+		out = append(out, waiting[:max(0, min(int64(len(waiting)), counts[at]-d.targets[at]))]...)
+	}
+	return out
+}
+
+// lacksMost returns the pool or cell with room that lacks most, or -1 if none lacks any. While a pool has a cell with room, its pods stay in
+// the pool.
+func (d *divided) lacksMost(pool int, counts []int64) int {
+	each := len(d.cells) / d.strategy.Len()
+	within := d.domains != nil && slices.ContainsFunc(d.cells[pool*each:(pool+1)*each], func(p Pool) bool { return !p.closed() })
+	best, most := -1, int64(0)
+	for at := range counts {
+		if within && at/each != pool {
+			continue
+		}
+		if lacks := d.targets[at] - counts[at]; lacks > most {
+			best, most = at, lacks
+		}
+	}
+	return best
+}
