@@ -9,6 +9,7 @@ import (
 
 	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
+	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 )
 
@@ -16,9 +17,9 @@ import (
 const newNodesAfter = 5 * time.Second
 
 // lookForRoom counts for how many more pods the nodes of pools or cells without room have room, where something has changed since the
-// last look.
-func (r *run) lookForRoom(ctx context.Context, v *picture, m *memory) error {
-	each := spill.CellsOfPool(v.policy.Whole)
+// last look. It returns the looks of now, by the names of pools or cells. They count once what follows from them is stored.
+func (r *run) lookForRoom(ctx context.Context, v *picture, m *memory) (map[string]poolroom.Checkpoint, error) {
+	each, looks := spill.CellsOfPool(v.policy.Whole), map[string]poolroom.Checkpoint{}
 	for i := range v.pools {
 		name, selected := spill.PlaceOf(v.policy.Whole, i), v.policy.Whole.NodeSelector(i/each, i%each)
 		last, looked := m.looked[name]
@@ -30,6 +31,8 @@ func (r *run) lookForRoom(ctx context.Context, v *picture, m *memory) error {
 			// Pods have just waited in vain for what room there seems to be. Only what changes from now on is evidence.
 			m.looked[name] = r.Room.Checkpoint(selected)
 			continue
+		case !v.pools[i].TakesRoom():
+			continue // what has changed is looked at later
 		case v.Now.Sub(last.At) >= min(newNodesAfter, r.Timing.Probes.FirstProbe) && r.Room.NodesChanged(last):
 			// A rollout may follow new nodes, and is divided by what is known then.
 		case v.Now.Sub(last.At) < r.Timing.Probes.FirstProbe || !r.Room.PodsLeft(last):
@@ -41,16 +44,19 @@ func (r *run) lookForRoom(ctx context.Context, v *picture, m *memory) error {
 		now := r.Room.Checkpoint(selected)
 		pod, err := r.anyPod(ctx, v)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if pod != nil && nodefit.Counted(pod) { // otherwise no look proves room: a try is one pod
+		if pod == nil {
+			continue // it has gone just now
+		}
+		if nodefit.Counted(pod) { // otherwise no look proves room: a try is one pod
 			if v.Room[i], err = r.Room.Count(ctx, selected, placement.Successor(pod, v.policy.Whole, i/each, i%each, v.policy.TolerationsOf(i/each), false), v.Replicas); err != nil {
-				return err
+				return nil, err
 			}
 		}
-		m.looked[name] = now
+		looks[name] = now
 	}
-	return nil
+	return looks, nil
 }
 
 // anyPod reads a pod of the workload's newest owner that has some, or returns nil.

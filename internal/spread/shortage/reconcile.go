@@ -42,7 +42,8 @@ func (r *run) reconcile(ctx context.Context, w world.Object) (reconcile.Result, 
 	if v.stays {
 		return reconcile.Result{}, nil
 	}
-	if err := r.lookForRoom(ctx, v, m); err != nil {
+	looks, err := r.lookForRoom(ctx, v, m)
+	if err != nil {
 		return reconcile.Result{}, err
 	}
 	unsuitable := r.judge(ctx, v, m)
@@ -60,14 +61,19 @@ func (r *run) reconcile(ctx context.Context, w world.Object) (reconcile.Result, 
 	r.publish(v, m, next)
 	r.askToYield(v, next)
 	is := stowage.PoolState{Pools: spill.ToPoolRooms(next, v.policy.Whole), Unsuitable: unsuitable, Kept: kept, Ordinals: ordinalsOf(v, next)}
-	switch result, err := r.store(ctx, w, v, is); {
-	case err != nil:
+	result, err := r.store(ctx, w, v, is)
+	if err != nil {
 		return reconcile.Result{}, err
-	case result == stored: // its change brings us back, when the replicas of the webhook have most likely seen it, too
+	}
+	if result != behind {
+		maps.Copy(m.looked, looks)
+	}
+	switch result {
+	case stored: // its change brings us back, when the replicas of the webhook have most likely seen it, too
 		r.transitions(w, v, next)
 		r.tellUnsuitable(w, v, unsuitable)
 		return reconcile.Result{}, nil
-	case result == behind: // what the cache will show brings us back
+	case behind: // what the cache will show brings us back
 		return reconcile.Result{}, nil
 	}
 	return reconcile.Result{}, r.move(ctx, w, v, m, next)

@@ -66,6 +66,7 @@ type bench struct {
 	hasNo    bool                        // Karpenter
 	limits   []int64                     // of the lists of events
 	prunes   bool                        // the API server's PoolStates know nothing of unsuitable pools
+	conflict int                         // how many updates of PoolStates meet one
 	created  int                         // PoolStates
 }
 
@@ -88,6 +89,13 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 					}
 				}
 				return c.Create(ctx, obj, opts...)
+			},
+			Update: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.UpdateOption) error {
+				if b.conflict > 0 {
+					b.conflict--
+					return apierrors.NewConflict(stowage.GroupVersion.WithResource("poolstates").GroupResource(), obj.GetName(), nil)
+				}
+				return c.Update(ctx, obj, opts...)
 			},
 			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 				if _, ok := list.(*corev1.EventList); ok {
@@ -611,6 +619,41 @@ func TestNewNodes(t *testing.T) {
 	}
 	b.Room.NodeChanged(nil, node("b"))
 	b.pass(t, 7)
+	if got := b.state(t); got != "1 Probing 4" {
+		t.Errorf("the state is %q", got)
+	}
+}
+
+// Room that was counted is not forgotten when the state that follows from it cannot be stored.
+func TestRoomOutlivesConflicts(t *testing.T) {
+	b := newBench(t, shortage(1)...)
+	b.pass(t, 65)
+	b.conflict = 2
+	b.Room.NodeChanged(nil, node("b"))
+	b.pass(t, 10)
+	if got := b.state(t); got != "1 Probing 4" || b.conflict != 0 {
+		t.Errorf("the state is %q, %d conflicts are left", got, b.conflict)
+	}
+}
+
+// Room that comes after room has brought a try forward counts at the next try that is due.
+func TestRoomWaitsForItsTurn(t *testing.T) {
+	b := newBench(t, shortage(1)...)
+	b.pass(t, 65)
+	state := &stowage.PoolState{}
+	if err := b.Uncached.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "rs"}, state); err != nil {
+		t.Fatal(err)
+	}
+	state.Pools[0].Early = true
+	if err := b.Uncached.Update(t.Context(), state); err != nil {
+		t.Fatal(err)
+	}
+	b.Room.NodeChanged(nil, node("b"))
+	b.pass(t, 10)
+	if got := b.state(t); got != "1 Exhausted 1" {
+		t.Errorf("room has brought a try forward twice: the state is %q", got)
+	}
+	b.pass(t, 60)
 	if got := b.state(t); got != "1 Probing 4" {
 		t.Errorf("the state is %q", got)
 	}

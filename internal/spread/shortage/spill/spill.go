@@ -138,6 +138,9 @@ type View struct {
 	Room []int64
 }
 
+// TakesRoom reports whether [View.Room] may raise the maximum now.
+func (p *Pool) TakesRoom() bool { return p.Phase == Probing || p.Phase == Exhausted && !p.Early }
+
 // closed reports whether the pool or cell has no room.
 func (p *Pool) closed() bool { return p.Phase == Exhausted || p.Phase == Probing }
 
@@ -222,7 +225,7 @@ func step(pools []Pool, pool int, t tally, v View, timing Timing) {
 		p.Max = max(p.Max, t.placed)
 		switch {
 		case !v.Now.Before(p.Next):
-			p.probe(1, v.Now)
+			p.probe(max(1, t.placed+v.Room[pool]-p.Max), v.Now)
 			p.Early = false
 		case v.Room[pool] > 0 && !p.Early:
 			// Room that was seen brings the next probe forward, but only once: the pods may need more than what room is
