@@ -126,6 +126,24 @@ func (p *Policy) Nowhere() bool { return p.Unsuitable != nil && !slices.Contains
 // may be. Until then the policy does not divide it.
 func (p *Policy) Unrecorded() bool { return p.KeepsVolumes && p.Kept() == nil }
 
+// ChoosesBy reports whether pools have a node label.
+func (c *Compiled) ChoosesBy(label string) bool {
+	for i := range c.Whole.Len() {
+		if slices.Contains(c.Whole.Keys(i), label) {
+			return true
+		}
+	}
+	return false
+}
+
+// AsWritten returns the strategy with the pools that are unsuitable for the workload, too.
+func (p *Policy) AsWritten() *sequence.Strategy {
+	if p.asWritten != nil {
+		return p.asWritten
+	}
+	return p.Whole
+}
+
 // SourceUID returns the UID of the policy or PodDistributor, or "" for annotations.
 func (c *Compiled) SourceUID() types.UID {
 	if c.Distributor != nil {

@@ -206,25 +206,33 @@ const (
 // startsFor is for how long a node may lack the devices that it will have.
 const startsFor = 3 * time.Minute
 
-// Unsuitable says why pods such as this one could run on no node of a pool, were the nodes empty, for people. It returns "" if
-// they could. So it does if Karpenter may make a node for them, and if the pool has no node: somebody will make one. The pod is one with a
-// seat in the pool.
+// Unsuitable is the function of that name, for the nodes with some labels and Karpenter's NodePools.
 func (r *Reader) Unsuitable(ctx context.Context, selected map[string]string, pod *corev1.Pod) (string, error) {
 	nodes, err := r.Nodes(ctx, selected)
-	if len(nodes) == 0 || err != nil {
+	if err != nil || Unsuitable(nodes, nil, selected, pod, r.clock.Now()) == "" {
 		return "", err
 	}
+	makers, err := r.readNodePools(ctx)
+	if err != nil {
+		return "", err
+	}
+	return Unsuitable(nodes, makers, selected, pod, r.clock.Now()), nil
+}
+
+// Unsuitable says why pods such as this one could run on no node of a pool, were the nodes empty, for people. It returns "" if
+// they could. So it does if one of Karpenter's NodePools may make a node for them, and if the pool has no node: somebody will make one.
+// The pod is one with a seat in the pool, and the nodes have the labels that it selects.
+func Unsuitable(nodes []corev1.Node, makers []karpenter.NodePool, selected map[string]string, pod *corev1.Pod, now time.Time) string {
 	reasons := map[string]int{}
 	for i := range nodes {
 		why := nodefit.Misfit(&nodes[i], pod)
-		if why == "" || r.clock.Since(nodes[i].CreationTimestamp.Time) < startsFor && nodefit.Lacks(&nodes[i], pod) {
-			return "", nil
+		if why == "" || now.Sub(nodes[i].CreationTimestamp.Time) < startsFor && nodefit.Lacks(&nodes[i], pod) {
+			return ""
 		}
 		reasons[why]++
 	}
-	makers, err := r.readNodePools(ctx)
-	if err != nil || slices.ContainsFunc(makers, func(p karpenter.NodePool) bool { return p.Takes(selected, &pod.Spec) }) {
-		return "", err
+	if slices.ContainsFunc(makers, func(p karpenter.NodePool) bool { return p.Takes(selected, &pod.Spec) }) {
+		return ""
 	}
 	most := ""
 	for _, why := range slices.Sorted(maps.Keys(reasons)) {
@@ -232,7 +240,7 @@ func (r *Reader) Unsuitable(ctx context.Context, selected map[string]string, pod
 			most = why
 		}
 	}
-	return most, nil
+	return most
 }
 
 // readNodePools returns Karpenter's NodePools. A cluster without Karpenter has none, and so has one in which Stowage may not read
