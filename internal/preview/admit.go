@@ -30,7 +30,13 @@ type Admitted struct {
 // replicas at least 0, that many pods are made of each workload that has a replica
 // count. The warnings are about the inputs and about single workloads.
 func (p *Preview) Admit(ctx context.Context, replicas int32) (pods []Admitted, warnings []string, err error) {
-	in := p.in
+	warnings, err = p.AdmitEach(ctx, replicas, func(a *Admitted) { pods = append(pods, *a) })
+	return pods, warnings, err
+}
+
+// AdmitEach is [Preview.Admit] for many pods: it hands each one to a function and keeps none.
+func (p *Preview) AdmitEach(ctx context.Context, replicas int32, use func(*Admitted)) (warnings []string, err error) {
+	in, pods := p.in, 0
 	warnings = slices.Clone(in.Warnings)
 	if len(in.Unknown) > 0 {
 		warnings = append(warnings, fmt.Sprintf("ignored, because Kubernetes itself has no such kind: %s", in.Unknown))
@@ -53,12 +59,12 @@ func (p *Preview) Admit(ctx context.Context, replicas int32) (pods []Admitted, w
 		if !found {
 			warn(w, fmt.Sprintf("RuntimeClass %q is not in the input; its overhead and scheduling are left out", *w.template.Spec.RuntimeClassName))
 		}
-		if len(pods)+len(made) > MaxPods {
-			return nil, nil, fmt.Errorf("%s (%s): there are more than %d pods in all", w.source, w, MaxPods)
+		if pods += len(made); pods > MaxPods {
+			return nil, fmt.Errorf("%s (%s): there are more than %d pods in all", w.source, w, MaxPods)
 		}
 		for _, pod := range made {
 			if err := ctx.Err(); err != nil {
-				return nil, nil, err
+				return nil, err
 			}
 			a := Admitted{Workload: w}
 			if err := applyRuntimeClass(pod, class); err != nil {
@@ -66,21 +72,25 @@ func (p *Preview) Admit(ctx context.Context, replicas int32) (pods []Admitted, w
 				break
 			}
 			if a.Pod, a.Result, err = p.admit(ctx, pod); err != nil {
-				return nil, nil, fmt.Errorf("%s (%s): %w", w.source, w, err)
+				return nil, fmt.Errorf("%s (%s): %w", w.source, w, err)
 			}
 			for _, text := range a.Result.Warnings {
 				warn(w, text)
 			}
-			pods = append(pods, a)
+			use(&a)
 		}
 	}
-	return pods, warnings, errors.Join(errs...)
+	return warnings, errors.Join(errs...)
 }
 
 // admit passes a pod through defaulting, LimitRanges and the pipeline. Where the pipeline changed it, it does so once
 // more, as the API server does with reinvocationPolicy IfNeeded.
 func (p *Preview) admit(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, admission.Result, error) {
 	var first admission.Result
+	if p.settings.Reaches != nil && !p.settings.Reaches(pod) {
+		p.in.applyLimitRanges(pod)
+		return pod, admission.Result{LeftAlone: "the webhook's registration leaves the pod out"}, nil
+	}
 	for pass := range 2 {
 		p.in.applyLimitRanges(pod)
 		data, err := json.Marshal(pod)

@@ -7,9 +7,6 @@ import (
 	"slices"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 	"github.com/stowage-dev/stowage/internal/world"
@@ -32,7 +29,6 @@ func (p *Preview) Exhaust(ctx context.Context, pools map[string]int64, replicas 
 		if found == nil || found.Strategy == nil || found.Root == nil {
 			continue
 		}
-		state := stowage.PoolState{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: string(found.Root.UID)}}
 		each := spill.CellsOfPool(found.Whole)
 		states := make([]spill.Pool, found.Whole.Len()*each)
 		for n := range found.Whole.Len() {
@@ -66,13 +62,14 @@ func (p *Preview) Exhaust(ctx context.Context, pools map[string]int64, replicas 
 				}
 			}
 		}
-		if state.Pools = spill.ToPoolRooms(states, found.Whole); state.Pools == nil {
+		rooms := spill.ToPoolRooms(states, found.Whole)
+		if rooms == nil {
 			continue
 		}
 		if w.Kind == "StatefulSet" || w.Kind == "Job" {
 			warnings = append(warnings, fmt.Sprintf("%s: its pods are shown in their own pools; those of a StatefulSet move once they have waited, and those of a Job wait", w))
 		}
-		p.in.Objects.PoolStates = append(p.in.Objects.PoolStates, state)
+		p.in.PoolState(w.Namespace, found.Root.UID).Pools = rooms
 	}
 	if len(unknown) > 0 {
 		return nil, fmt.Errorf("no workload of the input has a pool %s", slices.Sorted(maps.Keys(unknown))[0])

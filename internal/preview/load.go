@@ -1,6 +1,7 @@
 package preview
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -73,15 +74,37 @@ func (s source) String() string {
 // Load reads manifests: files, directories (their *.yaml, *.yml and *.json, and if recursive those of their
 // directories), and "-" for in. It reports every input error it finds, joined.
 func Load(ctx context.Context, names []string, in io.Reader, namespace string, recursive bool) (*Inputs, error) {
-	l := &loader{ctx: ctx, namespace: namespace, recursive: recursive, in: &Inputs{Ignored: kindCounts{}, Unknown: kindCounts{}}}
-	for _, name := range names {
-		l.path(name, in)
-	}
-	l.resolve()
+	l := newLoader(ctx, namespace)
+	l.read(names, in, recursive)
 	l.connect()
 	if len(l.errs) == 0 && len(l.in.Workloads) == 0 {
 		l.errs = append(l.errs, l.nothing(names))
 	}
+	return l.done()
+}
+
+// LoadChange is [Load] for manifests that change a cluster. What they name may be there already, so nothing is said of what the input
+// lacks.
+func LoadChange(ctx context.Context, names []string, in io.Reader, namespace string, recursive bool) (*Inputs, error) {
+	l := newLoader(ctx, namespace)
+	l.read(names, in, recursive)
+	return l.done()
+}
+
+func newLoader(ctx context.Context, namespace string) *loader {
+	return &loader{ctx: ctx, namespace: namespace, in: &Inputs{Ignored: kindCounts{}, Unknown: kindCounts{}}}
+}
+
+// read reads all inputs.
+func (l *loader) read(names []string, in io.Reader, recursive bool) {
+	l.recursive = recursive
+	for _, name := range names {
+		l.path(name, in)
+	}
+	l.resolve()
+}
+
+func (l *loader) done() (*Inputs, error) {
 	if err := errors.Join(l.errs...); err != nil {
 		return nil, err
 	}
@@ -246,16 +269,16 @@ func (l *loader) object(at source, where string, obj runtime.Object, gvk schema.
 			l.fail("%s: %w", where, p.Err)
 			return
 		}
-		o.UID = uid("PodDistributor/" + o.Namespace + "/" + o.Name)
+		o.UID = cmp.Or(o.UID, uid("PodDistributor/"+o.Namespace+"/"+o.Name))
 		l.in.Objects.PodDistributors = append(l.in.Objects.PodDistributors, *o)
 	case *stowage.SpreadPolicy:
 		l.home(&o.Namespace)
-		o.UID, o.Generation = uid("SpreadPolicy/"+o.Namespace+"/"+o.Name), 1
+		o.UID, o.Generation = cmp.Or(o.UID, uid("SpreadPolicy/"+o.Namespace+"/"+o.Name)), max(o.Generation, 1)
 		if s := policy.FromSpreadPolicy(o); l.policy(where, s) {
 			l.in.Objects.Policies.Namespaced = append(l.in.Objects.Policies.Namespaced, o)
 		}
 	case *stowage.ClusterSpreadPolicy:
-		o.UID, o.Generation = uid("ClusterSpreadPolicy/"+o.Name), 1
+		o.UID, o.Generation = cmp.Or(o.UID, uid("ClusterSpreadPolicy/"+o.Name)), max(o.Generation, 1)
 		if s := policy.FromClusterSpreadPolicy(o); l.policy(where, s) {
 			l.in.Objects.Policies.Cluster = append(l.in.Objects.Policies.Cluster, o)
 		}
@@ -298,8 +321,7 @@ func (l *loader) workload(at source, w Workload, obj client.Object) {
 		}
 	}
 	if len(l.errs) == before {
-		l.in.Workloads = append(l.in.Workloads, w)
-		l.in.Objects.Workloads = append(l.in.Objects.Workloads, w.objects(obj)...)
+		l.in.add(w, obj)
 	}
 }
 

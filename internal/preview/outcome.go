@@ -38,6 +38,25 @@ func (a *Admitted) Decision() string {
 	return strings.Join(parts, ", ")
 }
 
+// WhyNoSeat says why a pod of a workload with a strategy gets no seat, for people. It returns "" if nothing says so.
+func (a *Admitted) WhyNoSeat() string {
+	if a.Result.LeftAlone != "" {
+		return a.Result.LeftAlone
+	}
+	for _, f := range a.Result.Features {
+		_, why, _ := strings.Cut(f.Summary, "because ")
+		switch {
+		case f.Outcome == admission.OutcomeAudited && f.Pool != nil:
+			return "it is in mode Audit"
+		case f.Err != nil:
+			return f.Err.Error()
+		case f.Pool == nil && why != "":
+			return why
+		}
+	}
+	return ""
+}
+
 // Size returns the node of a pod with a size of its node, and the requests that Stowage decided. Ok is false for
 // other pods.
 func (a *Admitted) Size() (node string, requests corev1.ResourceList, ok bool) {

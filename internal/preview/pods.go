@@ -120,8 +120,12 @@ func (w *Workload) owner() (metav1.OwnerReference, string) {
 		gvk, name = batchv1.SchemeGroupVersion.WithKind("Job"), fmt.Sprintf("%s-%d", w.Name, 20_000_000+hash32(w.String())%10_000_000)
 	}
 	apiVersion, kind := gvk.ToAPIVersionAndKind()
+	id := uid(kind + "/" + w.Namespace + "/" + name)
+	if name == w.Name {
+		id = w.uid()
+	}
 	return metav1.OwnerReference{
-		APIVersion: apiVersion, Kind: kind, Name: name, UID: uid(kind + "/" + w.Namespace + "/" + name),
+		APIVersion: apiVersion, Kind: kind, Name: name, UID: id,
 		Controller: new(true), BlockOwnerDeletion: new(true),
 	}, name
 }

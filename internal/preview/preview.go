@@ -1,6 +1,7 @@
 package preview
 
 import (
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 
 	"github.com/stowage-dev/stowage/internal/admission"
@@ -25,6 +26,8 @@ type Settings struct {
 	ExcludedNamespaces []string
 	NamespaceLabel     string
 	PeerPodConfig      peerpod.Config
+	// Reaches reports whether the API server asks the webhook about a pod. Nil is for every pod.
+	Reaches func(*corev1.Pod) bool
 }
 
 // Preview makes the webhook's decisions over inputs.

@@ -33,7 +33,7 @@ func (l *loader) nothing(names []string) error {
 
 func (l *loader) path(name string, in io.Reader) {
 	if name == "-" {
-		l.read("standard input", in)
+		l.stream("standard input", in)
 		return
 	}
 	if strings.Contains(name, "://") {
@@ -78,11 +78,11 @@ func (l *loader) file(name string) {
 		return
 	}
 	defer func() { _ = f.Close() }()
-	l.read(name, f)
+	l.stream(name, f)
 }
 
-// read takes a stream of YAML documents or of JSON objects.
-func (l *loader) read(file string, r io.Reader) {
+// stream takes a stream of YAML documents or of JSON objects.
+func (l *loader) stream(file string, r io.Reader) {
 	data, err := io.ReadAll(io.LimitReader(r, maxInput+1))
 	if err != nil {
 		l.fail("%s: %w", file, err)

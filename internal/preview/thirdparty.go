@@ -8,7 +8,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/utils/ptr"
 )
 
 // thirdPartyKinds are kinds of other projects whose pods a preview makes: Argo Rollouts and OpenKruise. Of
@@ -50,9 +49,10 @@ func (l *loader) thirdParty(at source, where string, gvk schema.GroupVersionKind
 	spec := &object.Spec
 	w := Workload{
 		GroupVersionKind: gvk, Namespace: object.Namespace, Name: object.Name, meta: object.ObjectMeta, template: spec.Template,
-		replicas: ptr.Deref(spec.Replicas, 1), replicasPath: field.NewPath("spec", "replicas"),
+		replicasPath: field.NewPath("spec", "replicas"),
 		templatePath: field.NewPath("spec", "template"), specPath: field.NewPath("spec", "template", "spec"), serviceName: spec.ServiceName,
 	}
+	w.asks(spec.Replicas)
 	if spec.WorkloadRef != nil {
 		l.references = append(l.references, reference{at, w, &object.PartialObjectMetadata, spec.WorkloadRef.Kind, spec.WorkloadRef.Name})
 		return

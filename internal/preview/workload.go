@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -33,6 +34,7 @@ type Workload struct {
 	templatePath, specPath *field.Path
 
 	replicas     int32 // as the manifest says; of no meaning for a DaemonSet
+	unsized      bool  // the manifest does not say it
 	replicasPath *field.Path
 	indexed      bool              // pods of a Job carry their completion index
 	daemonSet    *appsv1.DaemonSet // the object itself, of a DaemonSet of Kubernetes
@@ -40,6 +42,8 @@ type Workload struct {
 	firstOrdinal int64
 	serviceName  string
 	volumeClaims []string // names of the claim templates
+
+	made []*world.Workload // itself, and what stands between it and its pods
 }
 
 // MaxPods bounds the pods of one workload: a preview is for people, and a typed
@@ -68,16 +72,20 @@ func newWorkload(obj runtime.Object) (Workload, bool) {
 	case *corev1.Pod:
 		w.meta, w.template, w.specPath = o.ObjectMeta, corev1.PodTemplateSpec{Spec: o.Spec}, field.NewPath("spec")
 	case *appsv1.Deployment:
-		w.meta, w.template, w.replicas = o.ObjectMeta, o.Spec.Template, ptr.Deref(o.Spec.Replicas, 1)
+		w.meta, w.template = o.ObjectMeta, o.Spec.Template
+		w.asks(o.Spec.Replicas)
 	case *appsv1.ReplicaSet:
-		w.meta, w.template, w.replicas = o.ObjectMeta, o.Spec.Template, ptr.Deref(o.Spec.Replicas, 1)
+		w.meta, w.template = o.ObjectMeta, o.Spec.Template
+		w.asks(o.Spec.Replicas)
 	case *corev1.ReplicationController:
-		w.meta, w.replicas = o.ObjectMeta, ptr.Deref(o.Spec.Replicas, 1)
+		w.meta = o.ObjectMeta
+		w.asks(o.Spec.Replicas)
 		if o.Spec.Template != nil {
 			w.template = *o.Spec.Template
 		}
 	case *appsv1.StatefulSet:
-		w.meta, w.template, w.replicas = o.ObjectMeta, o.Spec.Template, ptr.Deref(o.Spec.Replicas, 1)
+		w.meta, w.template = o.ObjectMeta, o.Spec.Template
+		w.asks(o.Spec.Replicas)
 		w.serviceName = o.Spec.ServiceName
 		if o.Spec.Ordinals != nil {
 			w.firstOrdinal = int64(o.Spec.Ordinals.Start)
@@ -104,6 +112,11 @@ func newWorkload(obj runtime.Object) (Workload, bool) {
 	w.GroupVersionKind = obj.GetObjectKind().GroupVersionKind()
 	w.Namespace, w.Name = w.meta.Namespace, cmp.Or(w.meta.Name, w.meta.GenerateName)
 	return w, true
+}
+
+// asks notes how many pods a manifest asks for.
+func (w *Workload) asks(replicas *int32) {
+	w.replicas, w.unsized = ptr.Deref(replicas, 1), replicas == nil
 }
 
 // workloadVersion returns the version in which a preview reads a kind of workload, or
@@ -188,6 +201,11 @@ func validateResources(path *field.Path, r *corev1.ResourceRequirements) field.E
 	return errs
 }
 
+// uid is that of the object. A manifest of a cluster has one; the others get one that follows from the name.
+func (w *Workload) uid() types.UID {
+	return cmp.Or(w.meta.UID, uid(w.Kind+"/"+w.Namespace+"/"+w.Name))
+}
+
 // objects returns the objects that decisions look up for the workload's pods: itself,
 // and what stands between it and them.
 func (w *Workload) objects(obj client.Object) []*world.Workload {
@@ -195,7 +213,7 @@ func (w *Workload) objects(obj client.Object) []*world.Workload {
 		return nil
 	}
 	top := world.New(w.GroupVersionKind, obj)
-	top.Namespace, top.UID = w.Namespace, uid(w.Kind+"/"+w.Namespace+"/"+w.Name)
+	top.Namespace, top.UID = w.Namespace, w.uid()
 	out := []*world.Workload{top}
 	if owner, name := w.owner(); name != w.Name {
 		out = append(out, &world.Workload{Ref: world.RefOf(&owner), Namespace: w.Namespace, Controller: &top.Ref, TemplateAnnotations: w.template.Annotations})
