@@ -38,7 +38,7 @@ func write(root string) error {
 	}
 	api := func(w io.Writer) error { return writeAPI(w, filepath.Join(root, "config", "crd", "bases")) }
 	permissions := func(w io.Writer) error { return writePermissions(w, filepath.Join(root, "config")) }
-	pages := map[string]func(io.Writer) error{"configuration.md": configuration, "metrics.md": writeMetrics, "api.md": api, "permissions.md": permissions, "commands.md": writeCommands}
+	pages := map[string]func(io.Writer) error{"configuration.md": configuration, "metrics.md": writeMetrics, "api.md": api, "permissions.md": permissions, "commands.md": writeCommands, "impact.schema.json": writeImpactSchema}
 	if err := writeFiles(filepath.Join(root, "docs", "reference"), pages); err != nil {
 		return err
 	}

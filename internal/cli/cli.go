@@ -97,7 +97,7 @@ func NewCommand(s Streams) *cobra.Command {
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return config.NewUsageError(err) })
-	root.AddCommand(newServeCommand(s), newPreviewCommand(s), newTestCommand(s), newSplitCommand(s), newImportCommand(s), newStatusCommand(s), newExplainCommand(s), newCheckCommand(s), newUngateCommand(s), newVersionCommand())
+	root.AddCommand(newServeCommand(s), newPreviewCommand(s), newTestCommand(s), newSplitCommand(s), newImportCommand(s), newStatusCommand(s), newImpactCommand(s), newExplainCommand(s), newCheckCommand(s), newUngateCommand(s), newVersionCommand())
 	return root
 }
 

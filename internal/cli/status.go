@@ -218,7 +218,7 @@ func (o statusRun) heading(first bool, now time.Time) string {
 
 // progress says now and then how far a look at a large cluster has come, until stop is
 // called.
-func progress(out io.Writer, i *inspect.Inspector) (stop func()) {
+func progress(out io.Writer, i interface{ Read() int64 }) (stop func()) {
 	before, ended, all := i.Read(), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(all)

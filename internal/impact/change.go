@@ -1,0 +1,95 @@
+package impact
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/stowage-dev/stowage/internal/preview"
+)
+
+// Change is what would be done to a cluster. The zero value is nothing: then the report is about the next rollout of each workload.
+type Change struct {
+	// Manifests are laid over the cluster, as kubectl apply does; nil is none.
+	Manifests *preview.Inputs
+	// Remove are objects that would be deleted.
+	Remove []Name
+	// Replicas are new replica counts.
+	Replicas map[Name]int32
+	// Exhausted are pools without room, with the pods of each workload for which they still have room.
+	Exhausted map[string]int64
+	// Enforce has all policies in Audit enforce.
+	Enforce bool
+}
+
+// Name names an object.
+type Name struct{ Kind, Namespace, Name string }
+
+func (n Name) String() string {
+	if n.Namespace == "" {
+		return n.Kind + " " + n.Name
+	}
+	return n.Kind + " " + n.Namespace + "/" + n.Name
+}
+
+// none reports whether nothing would be done.
+func (c *Change) none() bool {
+	return c.Manifests == nil && len(c.Remove)+len(c.Replicas)+len(c.Exhausted) == 0 && !c.Enforce
+}
+
+// applied returns what there would be after the change. Pools without room are not in it.
+func (c *Change) applied(in *preview.Inputs, now time.Time) (*preview.Inputs, error) {
+	out := in.Clone()
+	if c.Manifests != nil {
+		out.Overlay(c.Manifests, now)
+	}
+	for _, n := range c.Remove {
+		if !out.Remove(n.Kind, n.Namespace, n.Name) {
+			return nil, fmt.Errorf("--remove: there is no %s", n)
+		}
+	}
+	for n, replicas := range c.Replicas {
+		if !out.Scale(n.Kind, n.Namespace, n.Name, replicas) {
+			return nil, fmt.Errorf("--replicas: there is no %s with a replica count", n)
+		}
+	}
+	if c.Enforce && !out.Enforce() {
+		return nil, fmt.Errorf("--enforce: no policy is in Audit")
+	}
+	return out, nil
+}
+
+// kinds are what a change may name, as kubectl takes them. Others are workloads of other projects.
+var kinds = map[string]string{
+	"node": "Node", "no": "Node", "poddistributor": "PodDistributor", "pd": "PodDistributor", "flexdaemonsettemplate": "FlexDaemonsetTemplate",
+	"spreadpolicy": "SpreadPolicy", "clusterspreadpolicy": "ClusterSpreadPolicy", "deployment": "Deployment", "deploy": "Deployment",
+	"statefulset": "StatefulSet", "sts": "StatefulSet", "daemonset": "DaemonSet", "ds": "DaemonSet", "job": "Job",
+	"rollout": "Rollout", "cloneset": "CloneSet",
+}
+
+// ParseName reads KIND/NAME, or KIND/NAMESPACE/NAME, where the kind is written as kubectl takes it. The namespace is that of names that have none.
+func ParseName(text, namespace string) (Name, error) {
+	parts := strings.Split(text, "/")
+	kind := strings.ToLower(parts[0])
+	full, ok := kinds[kind]
+	if !ok {
+		full, ok = kinds[strings.TrimSuffix(strings.TrimSuffix(kind, "s"), "ie")]
+	}
+	if kind == "spreadpolicies" || kind == "clusterspreadpolicies" {
+		full, ok = map[string]string{"spreadpolicies": "SpreadPolicy", "clusterspreadpolicies": "ClusterSpreadPolicy"}[kind], true
+	}
+	n := Name{Kind: full, Name: parts[len(parts)-1]}
+	clusterWide := full == "Node" || full == "FlexDaemonsetTemplate" || full == "ClusterSpreadPolicy"
+	switch {
+	case !ok:
+		return n, fmt.Errorf("%q has no kind that is known here; write KIND/NAME, such as deployment/web or clusterspreadpolicy/web", text)
+	case n.Name == "" || len(parts) < 2 || len(parts) > 3 || len(parts) == 3 && (clusterWide || parts[1] == ""):
+		return n, fmt.Errorf("%q is no name; write KIND/NAME or KIND/NAMESPACE/NAME, such as deployment/web", text)
+	case clusterWide:
+	case len(parts) == 3:
+		n.Namespace = parts[1]
+	default:
+		n.Namespace = namespace
+	}
+	return n, nil
+}

@@ -1,0 +1,233 @@
+package impact
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"sigs.k8s.io/yaml"
+)
+
+// Formats are the output formats of [Report.Print].
+var Formats = []string{"text", "json", "yaml"}
+
+// shown is how many workloads a text shows unless it is to show all.
+const shown = 20
+
+// Print writes the report. A text shows the workloads first for which the change changes most. With all, every workload with a policy
+// is listed.
+func (r *Report) Print(out io.Writer, format string, all bool) error {
+	if all {
+		r.ListAll()
+	}
+	if format == "text" {
+		_, err := io.WriteString(out, r.text(all))
+		return err
+	}
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	if format == "yaml" {
+		if data, err = yaml.JSONToYAML(data); err != nil {
+			return err
+		}
+		_, err = out.Write(data)
+		return err
+	}
+	_, err = fmt.Fprintln(out, string(data))
+	return err
+}
+
+func (r *Report) text(all bool) string {
+	var b strings.Builder
+	b.WriteString(r.summary())
+	if len(r.Policies) > 0 {
+		rows := [][]string{{"POLICY", "CHANGE", "WORKLOADS", "PODS", "IN PLACE", "MOVED", "EVICTED", "ADOPTED", "KEPT", "WAITING", "UNSURE"}}
+		for i := range r.Policies {
+			p := &r.Policies[i]
+			rows = append(rows, []string{p.Source, cmp.Or(p.Change, "-"), fmt.Sprint(p.Workloads), fmt.Sprint(p.Pods), fmt.Sprint(p.InPlace), fmt.Sprint(p.Moved), fmt.Sprint(p.Evicted), fmt.Sprint(p.Adopted), fmt.Sprint(p.KeptByVolume), fmt.Sprint(p.Waiting), fmt.Sprint(p.Unsure)})
+		}
+		table(&b, rows)
+	}
+	if len(r.Pools) > 0 {
+		rows := [][]string{{"POOL", "LABELS", "NODES", "PODS NOW", "THEN", "ESTIMATE"}}
+		for i := range r.Pools {
+			p := &r.Pools[i]
+			then := fmt.Sprint(p.Then)
+			if r.Cluster.WithoutSeat == r.Cluster.Replicas {
+				then = "-" // the scheduler decides
+			}
+			rows = append(rows, []string{p.Name, p.Labels, fmt.Sprint(p.Nodes), fmt.Sprint(p.Now), then, p.text()})
+		}
+		table(&b, rows)
+	}
+	if len(r.Workloads) > 0 {
+		rows := [][]string{{"WORKLOAD", "PODS", "MOVED", "EVICTED", "NOW → THEN", "NOTE"}}
+		for i := range r.Workloads {
+			if w := &r.Workloads[i]; i < shown || all {
+				rows = append(rows, w.row())
+			}
+		}
+		table(&b, rows)
+		if rest := len(r.Workloads) - shown; rest > 0 && !all {
+			fmt.Fprintf(&b, "and %d more; --all shows them\n", rest)
+		}
+	}
+	if len(r.DaemonSets) > 0 {
+		rows := [][]string{{"DAEMONSET", "PODS", "CHANGED", "CPU NOW", "THEN", "MEMORY NOW", "THEN"}}
+		for i, d := range r.DaemonSets {
+			if i < shown || all {
+				rows = append(rows, []string{d.Namespace + "/" + d.Name, fmt.Sprint(d.Pods), fmt.Sprint(d.Changed), d.CPUNow, d.CPUThen, d.MemoryNow, d.MemoryThen})
+			}
+		}
+		table(&b, rows)
+	}
+	return b.String()
+}
+
+// summary is what a reader wants to know first.
+func (r *Report) summary() string {
+	var b strings.Builder
+	c := &r.Cluster
+	switch {
+	case !r.Changes() && r.Change:
+		b.WriteString("Nothing changes.")
+	case !r.Changes():
+		b.WriteString("The next rollout of each workload changes nothing.")
+	case c.Workloads == 0:
+		fmt.Fprintf(&b, "The change concerns the sizes of the pods of %s.", plural(len(r.DaemonSets), "DaemonSet"))
+	case r.Change:
+		fmt.Fprintf(&b, "The change concerns %s with %s.", plural(c.Workloads, "workload"), plural(int(c.Pods), "pod"))
+	default:
+		fmt.Fprintf(&b, "The next rollout changes %s with %s.", plural(c.Workloads, "workload"), plural(int(c.Pods), "pod"))
+	}
+	if c.Workloads > 0 {
+		fmt.Fprintf(&b, "\nBefore their next rollout, %s evicted, and %s a seat where they run.\n", are(c.Evicted, "is", "are"), are(c.Adopted, "gets", "get"))
+		fmt.Fprintf(&b, "Of the %s after it, %s in the pool where they are now, %s in another pool or domain, %s without a seat.", plural(int(c.Replicas), "pod"),
+			are(max(0, min(c.Replicas, c.Pods)-c.Moved-c.WithoutSeat), "is", "are"), are(c.Moved, "is", "are"), are(c.WithoutSeat, "is", "are"))
+		if c.Unsure > 0 {
+			fmt.Fprintf(&b, "\nThe counts of %s may come out otherwise: see NOTE.", plural(c.Unsure, "workload"))
+		}
+	}
+	if c.Waiting+c.NodesLacking+c.NodesFreed > 0 {
+		fmt.Fprintf(&b, "\nEstimate: %s no room on the present nodes, %s would be needed, %s would be without pods.", are(c.Waiting, "pod finds", "pods find"), plural(int(c.NodesLacking), "node"), plural(int(c.NodesFreed), "node"))
+	}
+	if r.Cost != nil && r.Changes() {
+		fmt.Fprintf(&b, "\nEstimate: %+.2f %s an hour, %+.0f %s a month of 730 hours", r.Cost.Hourly, r.Cost.Currency, r.Cost.Monthly, r.Cost.Currency)
+		if r.Cost.Unpriced > 0 {
+			fmt.Fprintf(&b, ", without %s that no price is for", plural(r.Cost.Unpriced, "node"))
+		}
+		b.WriteString(".")
+	}
+	if v := r.VMs; v != nil {
+		fmt.Fprintf(&b, "\nPeer pods take %s instead of %d; the nodes may have %d.", plural(int(v.Then), "VM"), v.Now, v.Capacity)
+	}
+	if c.Drift > 0 {
+		fmt.Fprintf(&b, "\nThe next rollout of %s changes pods, too, without the change: see kubectl stowage impact without arguments.", plural(c.Drift, "other workload"))
+	}
+	b.WriteString("\n")
+	return b.String()
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func are(n int64, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+func (e *Estimate) text() string {
+	var parts []string
+	if e.PodsWithoutRoom > 0 {
+		parts = append(parts, are(e.PodsWithoutRoom, "pod finds", "pods find")+" no room")
+	}
+	switch {
+	case e.NodesLacking > 0:
+		parts = append(parts, fmt.Sprintf("%s of %s needed", plural(int(e.NodesLacking), "node"), e.Shape))
+	case e.PodsWithoutRoom > 0:
+		parts = append(parts, "how many nodes are needed is not known")
+	}
+	if e.Autoscaled && e.PodsWithoutRoom > 0 {
+		parts = append(parts, "Karpenter may make them")
+	}
+	if e.NodesFreed > 0 {
+		parts = append(parts, plural(int(e.NodesFreed), "node")+" without pods")
+	}
+	return cmp.Or(strings.Join(parts, ", "), "-")
+}
+
+// row is a workload as a row of the table.
+func (w *Workload) row() []string {
+	var pools, notes []string
+	free := w.WithoutSeat == w.Replicas // the scheduler decides where they go
+	for _, p := range w.Pools {
+		if free {
+			pools = append(pools, fmt.Sprintf("%s %d", p.Name, p.Now))
+			continue
+		}
+		text := fmt.Sprintf("%s %d→%d", p.Name, p.Now, p.Then)
+		var domains []string
+		for _, d := range p.Domains {
+			domains = append(domains, fmt.Sprintf("%s %d→%d", d.Name, d.Now, d.Then))
+		}
+		if len(domains) > 0 {
+			text += " (" + strings.Join(domains, ", ") + ")"
+		}
+		pools = append(pools, text)
+	}
+	if w.Outside > 0 {
+		pools = append(pools, fmt.Sprintf("outside %d→0", w.Outside))
+	}
+	note := func(ok bool, format string, args ...any) {
+		if ok {
+			notes = append(notes, fmt.Sprintf(format, args...))
+		}
+	}
+	note(w.Policy != "" && w.Former != "", "by %s instead of %s", w.Policy, w.Former)
+	note(w.Policy == "" && w.Former != "", "no longer by %s", w.Former)
+	note(w.Replicas != w.Pods, "%s instead of %d", plural(int(w.Replicas), "pod"), w.Pods)
+	note(w.LeftAlone != "", "left alone: %s", w.LeftAlone)
+	for _, why := range w.Unsuitable {
+		note(true, "unsuitable: pool %s", why)
+	}
+	note(w.Adopted > 0, "%s a seat where they run", are(w.Adopted, "gets", "get"))
+	note(w.KeptByVolume > 0, "%d kept by volumes", w.KeptByVolume)
+	note(w.WithoutSeat > 0 && w.LeftAlone == "" && len(w.Pools) > 0 && !free, "%d without a seat", w.WithoutSeat)
+	note(w.VMs != nil, "%s", w.VMs.text())
+	for _, why := range w.Unsure {
+		note(true, "unsure: %s", why)
+	}
+	return []string{w.Kind + " " + w.Namespace + "/" + w.Name, fmt.Sprint(w.Pods), fmt.Sprint(w.Moved), fmt.Sprint(w.Evicted), cmp.Or(strings.Join(pools, ", "), "-"), cmp.Or(strings.Join(notes, "; "), "-")}
+}
+
+func (v *VMChange) text() string {
+	if v == nil {
+		return ""
+	}
+	text := fmt.Sprintf("VMs %d→%d", v.Now, v.Then)
+	if v.Size != "" {
+		text += " of " + v.Size
+	}
+	return text
+}
+
+// table writes rows with aligned columns after an empty line.
+func table(b *strings.Builder, rows [][]string) {
+	b.WriteString("\n")
+	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintln(w, strings.Join(row, "\t"))
+	}
+	_ = w.Flush() // a builder takes all
+}

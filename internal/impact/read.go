@@ -1,0 +1,397 @@
+package impact
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	resourcehelper "k8s.io/component-helpers/resource"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/admission/scope"
+	"github.com/stowage-dev/stowage/internal/autoscaler/karpenter"
+	"github.com/stowage-dev/stowage/internal/podstatus"
+	"github.com/stowage-dev/stowage/internal/preview"
+	"github.com/stowage-dev/stowage/internal/vm/peerpod"
+	"github.com/stowage-dev/stowage/internal/world"
+	worldapi "github.com/stowage-dev/stowage/internal/world/api"
+)
+
+// Options say where to look, and how Stowage is set up there.
+type Options struct {
+	Client client.Reader
+	// Namespace is the one whose workloads the report is about; empty is all of them.
+	Namespace string
+	// Registration is the name of the webhook's registration.
+	Registration string
+	Settings     preview.Settings
+	Clock        clock.PassiveClock
+
+	read atomic.Int64
+}
+
+// Read returns how many objects were read so far.
+func (o *Options) Read() int64 { return o.read.Load() }
+
+// key names a workload: what a user writes, and not what stands between it and its pods.
+type key struct {
+	schema.GroupKind
+	namespace, name string
+}
+
+func keyOf(w *preview.Workload) key { return key{w.GroupKind(), w.Namespace, w.Name} }
+
+func (k key) String() string { return fmt.Sprintf("%s %s/%s", k.Kind, k.namespace, k.name) }
+
+// live is a cluster as it is.
+type live struct {
+	in *preview.Inputs
+	// pods are the active pods of each workload, and others those of nothing that makes pods by a template.
+	pods   map[key][]*pod
+	others []*pod
+	// unsure says for workloads why a restart may not do what it usually does.
+	unsure map[key][]string
+	// registration is nil where there is none. Absent says so, and otherwise it may not be read.
+	registration *scope.Registration
+	absent       bool
+	makers       []karpenter.NodePool
+	hidden       []string
+}
+
+// pod is what is kept of a pod: there may be many.
+type pod struct {
+	namespace, node string
+	pool, domain    string // of its seat
+	seated, ready   bool
+	volume          bool // it uses a PersistentVolumeClaim
+	daemon          bool
+	vms             int64
+	requests        corev1.ResourceList
+	chooses         []string // the keys of labels by which it chooses nodes
+}
+
+// each calls a function with every object of a list. A kind that the cluster does not have has no objects.
+func each[T client.Object](ctx context.Context, o *Options, empty client.ObjectList, use func(T), opts ...client.ListOption) error {
+	err := worldapi.Each(ctx, o.Client, empty, func(obj T) error {
+		o.read.Add(1)
+		use(obj)
+		return nil
+	}, opts...)
+	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// reader reads a cluster.
+type reader struct {
+	*Options
+	*live
+	ctx context.Context
+	// roots are what a pod's controller belongs to, by its UID.
+	roots map[types.UID]metav1.OwnerReference
+	known map[types.UID]key // workloads
+}
+
+// readCluster reads what a report depends on. What the user may not read of the whole cluster is left out, and named.
+func (o *Options) readCluster(ctx context.Context) (*live, error) {
+	r := &reader{Options: o, ctx: ctx, roots: map[types.UID]metav1.OwnerReference{}, known: map[types.UID]key{}, live: &live{
+		in: &preview.Inputs{}, pods: map[key][]*pod{}, unsure: map[key][]string{},
+	}}
+	if err := r.readWorkloads(); err != nil {
+		return nil, needs("workloads and policies", err)
+	}
+	if err := r.readPods(); err != nil {
+		return nil, needs("pods", err)
+	}
+	return r.live, r.readRest()
+}
+
+// needs explains an error about permissions.
+func needs(what string, err error) error {
+	if apierrors.IsForbidden(err) {
+		return fmt.Errorf("%s: %w\nask for the ClusterRoles view and stowage-inspect, or look at one namespace with -n", what, err)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// add adds a workload, if nothing else made it of which a workload is known.
+func (r *reader) add(obj client.Object, gvk schema.GroupVersionKind) {
+	obj.SetManagedFields(nil)
+	if ok, err := r.in.Add(r.ctx, obj, gvk); ok && err == nil {
+		r.known[obj.GetUID()] = key{gvk.GroupKind(), obj.GetNamespace(), obj.GetName()}
+	}
+}
+
+// note notes why a restart of a workload may not do what it usually does.
+func (r *reader) note(obj client.Object, kind string, format string, args ...any) {
+	k := key{schema.GroupKind{Group: appsv1.GroupName, Kind: kind}, obj.GetNamespace(), obj.GetName()}
+	r.unsure[k] = append(r.unsure[k], fmt.Sprintf(format, args...))
+}
+
+func (r *reader) readWorkloads() error {
+	ctx, in := r.ctx, client.InNamespace(r.Namespace)
+	o := &r.in.Objects
+	owned := &metav1.PartialObjectMetadataList{}
+	owned.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("ReplicaSetList"))
+	for _, err := range []error{
+		each(ctx, r.Options, &appsv1.DeploymentList{}, func(d *appsv1.Deployment) {
+			r.add(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))
+			r.judgeDeployment(d)
+		}, in),
+		each(ctx, r.Options, owned, func(rs *metav1.PartialObjectMetadata) {
+			if c := metav1.GetControllerOfNoCopy(rs); c != nil {
+				r.roots[rs.UID] = *c
+			}
+		}, in),
+		each(ctx, r.Options, &appsv1.StatefulSetList{}, func(s *appsv1.StatefulSet) {
+			r.add(s, appsv1.SchemeGroupVersion.WithKind("StatefulSet"))
+			r.judgeStatefulSet(s)
+		}, in),
+		each(ctx, r.Options, &appsv1.DaemonSetList{}, func(d *appsv1.DaemonSet) {
+			r.add(d, appsv1.SchemeGroupVersion.WithKind("DaemonSet"))
+		}, in),
+		each(ctx, r.Options, &batchv1.JobList{}, func(j *batchv1.Job) {
+			switch c := metav1.GetControllerOfNoCopy(j); {
+			case c != nil:
+				r.roots[j.UID] = *c
+			case j.Status.CompletionTime == nil:
+				r.add(j, batchv1.SchemeGroupVersion.WithKind("Job"))
+			}
+		}, in),
+		each(ctx, r.Options, &versprei.PodDistributorList{}, func(d *versprei.PodDistributor) {
+			o.PodDistributors = append(o.PodDistributors, *d)
+		}, in),
+		each(ctx, r.Options, &stowage.SpreadPolicyList{}, func(p *stowage.SpreadPolicy) {
+			o.Policies.Namespaced = append(o.Policies.Namespaced, p.DeepCopy())
+		}, in),
+		each(ctx, r.Options, &stowage.PoolStateList{}, func(s *stowage.PoolState) { o.PoolStates = append(o.PoolStates, *s) }, in),
+		each(ctx, r.Options, &corev1.LimitRangeList{}, func(l *corev1.LimitRange) { o.LimitRanges = append(o.LimitRanges, *l) }, in),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// judgeDeployment notes why the next rollout of a Deployment may not end.
+func (r *reader) judgeDeployment(d *appsv1.Deployment) {
+	replicas := ptr.Deref(d.Spec.Replicas, 1)
+	switch {
+	case d.Spec.Paused:
+		r.note(d, "Deployment", "it is paused, so that nothing replaces its pods")
+	case d.Spec.Strategy.RollingUpdate != nil && d.Status.ReadyReplicas < replicas:
+		r.note(d, "Deployment", "%d of its %d pods are ready, so that a rollout may not end", d.Status.ReadyReplicas, replicas)
+	case d.Status.UpdatedReplicas < replicas || d.Status.ObservedGeneration < d.Generation:
+		r.note(d, "Deployment", "a rollout is under way")
+	}
+}
+
+// judgeStatefulSet notes why a restart of a StatefulSet may not replace all pods.
+func (r *reader) judgeStatefulSet(s *appsv1.StatefulSet) {
+	rolling := s.Spec.UpdateStrategy.RollingUpdate
+	switch replicas := ptr.Deref(s.Spec.Replicas, 1); {
+	case s.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType:
+		r.note(s, "StatefulSet", "its updateStrategy is OnDelete, so that nothing replaces its pods")
+	case rolling != nil && ptr.Deref(rolling.Partition, 0) > 0:
+		r.note(s, "StatefulSet", "its partition is %d, so that a restart replaces some pods only", *rolling.Partition)
+	case s.Status.ReadyReplicas < replicas:
+		r.note(s, "StatefulSet", "%d of its %d pods are ready, so that a rollout may not end", s.Status.ReadyReplicas, replicas)
+	}
+}
+
+// readPods reads the pods of all namespaces, because they take room of the same nodes. Where the user may not, it reads those of the
+// report's namespace.
+func (r *reader) readPods() error {
+	unknown := map[types.UID][]*pod{}
+	owners := map[types.UID]world.Object{}
+	use := func(p *corev1.Pod) {
+		if podstatus.Ended(p) {
+			return
+		}
+		kept := r.slim(p)
+		c := metav1.GetControllerOfNoCopy(p)
+		if c == nil || r.Namespace != "" && p.Namespace != r.Namespace || !podstatus.Active(p) {
+			r.others = append(r.others, kept)
+			return
+		}
+		ref := *c
+		for range world.MaxDepth {
+			above, ok := r.roots[ref.UID]
+			if _, here := r.known[ref.UID]; here || !ok {
+				break
+			}
+			ref = above
+		}
+		if k, ok := r.known[ref.UID]; ok {
+			r.pods[k] = append(r.pods[k], kept)
+			return
+		}
+		unknown[ref.UID] = append(unknown[ref.UID], kept)
+		owners[ref.UID] = world.Object{Namespace: p.Namespace, Ref: world.RefOf(&ref)}
+	}
+	err := each(r.ctx, r.Options, &corev1.PodList{}, use)
+	if apierrors.IsForbidden(err) && r.Namespace != "" {
+		r.hidden = append(r.hidden, "the pods of other namespaces (so the room on nodes is not known)")
+		r.others = nil
+		err = each(r.ctx, r.Options, &corev1.PodList{}, use, client.InNamespace(r.Namespace))
+	}
+	if err != nil {
+		return err
+	}
+	reads := 0
+	for uid, pods := range unknown {
+		if reads++; reads > mostOwners {
+			r.others = append(r.others, pods...)
+			continue
+		}
+		r.readOwner(owners[uid], pods)
+	}
+	if reads > mostOwners {
+		r.hidden = append(r.hidden, fmt.Sprintf("%d of %d objects of other kinds that made pods (only %d are read)", reads-mostOwners, reads, mostOwners))
+	}
+	return nil
+}
+
+// mostOwners is how many objects of kinds that are not listed are read, each by a request. A tenant may create pods with any owners.
+const mostOwners = 200
+
+// readOwner reads what made some pods: an object of a kind that was not listed.
+func (r *reader) readOwner(owner world.Object, pods []*pod) {
+	gvk, ok := owner.GroupVersionKind()
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(gvk)
+	k := key{gvk.GroupKind(), owner.Namespace, owner.Name}
+	if ok && owner.Kind != "Node" {
+		err := r.Client.Get(r.ctx, client.ObjectKey{Namespace: owner.Namespace, Name: owner.Name}, u)
+		if _, template, _ := unstructured.NestedMap(u.Object, "spec", "template", "spec"); err == nil && template && u.GetUID() == owner.UID {
+			if r.add(u, gvk); r.known[owner.UID] == k {
+				r.pods[k] = pods
+				return
+			}
+		}
+		if apierrors.IsForbidden(err) {
+			r.unsure[k] = append(r.unsure[k], "you may not read it")
+		}
+	}
+	r.others = append(r.others, pods...)
+}
+
+// slim keeps of a pod what a report needs.
+func (r *reader) slim(p *corev1.Pod) *pod {
+	out := &pod{
+		namespace: p.Namespace, node: p.Spec.NodeName, pool: p.Labels[stowage.PoolLabel], domain: p.Labels[stowage.DomainLabel], seated: p.Labels[stowage.SeatLabel] != "",
+		ready: podstatus.Ready(p), vms: peerpod.VMsOf(p, r.Settings.PeerPodConfig.VMResource),
+		requests: resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{UseStatusResources: true}),
+	}
+	out.volume = slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil })
+	if c := metav1.GetControllerOfNoCopy(p); c != nil {
+		out.daemon = c.Kind == "DaemonSet" || c.Kind == "Node"
+	}
+	if !out.seated {
+		for k := range p.Spec.NodeSelector {
+			out.chooses = append(out.chooses, k)
+		}
+	}
+	return out
+}
+
+// readRest reads what is not of a namespace.
+func (r *reader) readRest() error {
+	o := &r.in.Objects
+	hide := func(what string, err error) error {
+		if apierrors.IsForbidden(err) {
+			r.hidden = append(r.hidden, what)
+			return nil
+		}
+		return err
+	}
+	nodePools := &unstructured.UnstructuredList{}
+	nodePools.SetGroupVersionKind(karpenter.NodePools.GroupVersion().WithKind(karpenter.NodePools.Kind + "List"))
+	for _, err := range []error{
+		hide("Nodes (so it is not known where pods are)", each(r.ctx, r.Options, &corev1.NodeList{}, func(n *corev1.Node) {
+			o.Nodes = append(o.Nodes, corev1.Node{
+				ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, Labels: n.Labels, Annotations: n.Annotations, CreationTimestamp: n.CreationTimestamp},
+				Spec:       corev1.NodeSpec{Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable},
+				Status:     corev1.NodeStatus{Capacity: n.Status.Capacity, Allocatable: n.Status.Allocatable, Conditions: n.Status.Conditions},
+			})
+		})),
+		hide("what the labels of Namespaces say", each(r.ctx, r.Options, &corev1.NamespaceList{}, func(ns *corev1.Namespace) { o.Namespaces = append(o.Namespaces, *ns) })),
+		hide("ClusterSpreadPolicies", each(r.ctx, r.Options, &stowage.ClusterSpreadPolicyList{}, func(p *stowage.ClusterSpreadPolicy) {
+			o.Policies.Cluster = append(o.Policies.Cluster, p.DeepCopy())
+		})),
+		hide("FlexDaemonsetTemplates", each(r.ctx, r.Options, &flexdaemonsets.FlexDaemonsetTemplateList{}, func(t *flexdaemonsets.FlexDaemonsetTemplate) {
+			o.Templates = append(o.Templates, *t)
+		})),
+		hide("RuntimeClasses", each(r.ctx, r.Options, &nodev1.RuntimeClassList{}, func(c *nodev1.RuntimeClass) { r.in.RuntimeClasses = append(r.in.RuntimeClasses, *c) })),
+		hide("Karpenter's NodePools (so it is not known which nodes it makes)", each(r.ctx, r.Options, nodePools, func(u *unstructured.Unstructured) {
+			if p, err := karpenter.ParseNodePool(u); err == nil {
+				r.makers = append(r.makers, p)
+			}
+		})),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	if r.Namespace != "" && len(o.Namespaces) == 0 {
+		ns := &corev1.Namespace{}
+		if err := r.Client.Get(r.ctx, client.ObjectKey{Name: r.Namespace}, ns); err == nil {
+			o.Namespaces = append(o.Namespaces, *ns)
+		}
+	}
+	return r.readRegistration()
+}
+
+// readRegistration reads what the webhook is asked about.
+func (r *reader) readRegistration() error {
+	var registration admissionregistrationv1.MutatingWebhookConfiguration
+	err := r.Client.Get(r.ctx, client.ObjectKey{Name: r.Registration}, &registration)
+	switch {
+	case apierrors.IsNotFound(err):
+		r.absent = true
+		return nil
+	case apierrors.IsForbidden(err):
+		r.hidden = append(r.hidden, "the registration of the webhook")
+		return nil
+	case err != nil:
+		return err
+	}
+	if r.registration, err = scope.Compile(&registration); err != nil {
+		r.hidden = append(r.hidden, fmt.Sprintf("what the registration of the webhook selects (%v)", err))
+	}
+	return nil
+}
+
+// reaches returns a function that reports whether the API server asks the webhook about a pod, or nil if that is taken for granted.
+func (l *live) reaches(in *preview.Inputs) func(*corev1.Pod) bool {
+	if l.registration == nil {
+		return nil
+	}
+	labels := map[string]map[string]string{}
+	for i := range in.Objects.Namespaces {
+		labels[in.Objects.Namespaces[i].Name] = in.Objects.Namespaces[i].Labels
+	}
+	return func(p *corev1.Pod) bool {
+		sent, err := l.registration.Selects(labels[p.Namespace], p)
+		return sent || err != nil
+	}
+}
