@@ -76,12 +76,17 @@ test-long: controlplane build ## Run the long forms: tens of thousands of histor
 	@$(MAKE) --no-print-directory test-fleet
 	@$(MAKE) --no-print-directory test-outage
 	@$(MAKE) --no-print-directory test-domains
+	@$(MAKE) --no-print-directory test-impact
 	@go test -count=1 -v -timeout 60m -run TestBounds ./internal/spread/domain -weights 5 -seats 600
 	@go test -count=1 -v -timeout 60m -run 'TestLimited$$' ./internal/spread/sequence -limited-weights 5
 
 .PHONY: test-shortages
 test-shortages: controlplane build ## Run the long tests of pools without room (10 minutes)
 	@go test -count=1 -v -timeout 60m $(TESTFLAGS) ./test/shortages
+
+.PHONY: test-impact
+test-impact: controlplane build ## Compare what `stowage impact` says of ten random clusters with what becomes of them, and measure it (8 minutes)
+	@go test -count=1 -v -timeout 60m $(TESTFLAGS) ./test/impact -clusters $(or $(CLUSTERS),10) -large
 
 .PHONY: test-fleet
 test-fleet: controlplane build ## Run the long tests of policies that select hundreds of workloads (15 minutes)

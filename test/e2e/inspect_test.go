@@ -270,7 +270,7 @@ func TestInspectPermissions(t *testing.T) {
 	n.Spreads(t, "web", 3, strategyOf(t, documented))
 	pods, err := n.Pods(t.Context(), "web")
 	must(t, err)
-	for _, args := range [][]string{{"status", "-A"}, {"status", "-n", n.Namespace}, {"explain", "pod", pods[0].Name, "-n", n.Namespace}} {
+	for _, args := range [][]string{{"status", "-A"}, {"status", "-n", n.Namespace}, {"explain", "pod", pods[0].Name, "-n", n.Namespace}, {"impact"}, {"impact", "-n", n.Namespace}} {
 		out, errs, exit := command(t, cluster, append(args, "--as", "nobody")...)
 		if exit != 1 || out != "" || !strings.Contains(errs, "is forbidden") || !strings.Contains(errs, "ask for the ClusterRoles") {
 			t.Errorf("%v: exit status %d: %s%s", args, exit, out, errs)
@@ -290,6 +290,20 @@ func TestInspectPermissions(t *testing.T) {
 	if exit != 0 || !strings.Contains(out, "The seat was claimed in the ledger") {
 		t.Errorf("exit status %d: %s%s", exit, out, errs)
 	}
+	out, errs, exit = command(t, cluster, append([]string{"impact", "--replicas", "deployment/web=4", "-o", "json"}, viewer...)...)
+	if exit != 3 || !strings.Contains(out, `"replicas": 4`) || !strings.Contains(out, "what is not read is left out: the pods of other namespaces") {
+		t.Errorf("exit status %d: %s%s", exit, out, errs)
+	}
+	inspects := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "inspects-" + n.Namespace},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "stowage-inspect"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "viewer-" + n.Namespace}},
+	}
+	must(t, n.Create(t.Context(), inspects))
+	t.Cleanup(func() { _ = cluster.Client.Delete(context.Background(), inspects) })
+	eventually(t, "the roles view and stowage-inspect are enough", func() (bool, error) {
+		_, errs, exit := command(t, cluster, append([]string{"impact", "--replicas", "deployment/web=4"}, viewer...)...)
+		return exit == 3 && errs == "", nil
+	})
 }
 
 // A cluster that has never heard of us.
@@ -300,6 +314,10 @@ func TestInspectEmptyCluster(t *testing.T) {
 	out, errs, exit := command(t, empty, "status", "-A")
 	if want := "There is no workload with a strategy, no FlexDaemonsetTemplate and no peer-pod VM.\n"; exit != 0 || out != want || errs != "" {
 		t.Errorf("exit status %d: %q %q", exit, out, errs)
+	}
+	out, errs, exit = command(t, empty, "impact", "-f", filepath.Join(repo, "config", "samples"))
+	if exit != 3 || !strings.Contains(out, "Deployment default/") || !strings.Contains(errs, "Stowage is not installed here") {
+		t.Errorf("impact before the installation: exit status %d: %s%s", exit, out, errs)
 	}
 	pod := testkit.Pod("plain").Namespace("default").Container("a", "", "").Obj()
 	must(t, client.IgnoreAlreadyExists(empty.Client.Create(t.Context(), pod)))
