@@ -26,6 +26,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
+	"github.com/stowage-dev/stowage/internal/admission/pipeline"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
 	stowageevents "github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
@@ -113,10 +114,10 @@ func (*discard) SetReadDeadline(time.Time) error { return nil } // as the server
 func newTestHandler(tb testing.TB, c world.Snapshot, features ...feature.Feature) *Handler {
 	tb.Helper()
 	if features == nil {
-		features = []feature.Feature{&vmadmit.Feature{Config: peerpod.DefaultConfig(), World: c}}
+		features = []feature.Feature{defaultFeature(c)}
 	}
 	return &Handler{
-		Pipeline:   &Pipeline{features: features, scope: scope.New(c, "stowage-system")},
+		Pipeline:   pipeline.New(scope.New(c, "stowage-system"), features...),
 		Metrics:    NewMetrics(metrics.NewSet(prometheus.NewRegistry())),
 		Log:        logr.Discard(),
 		Events:     stowageevents.Recorder{EventRecorder: &events.FakeRecorder{}},
@@ -124,6 +125,11 @@ func newTestHandler(tb testing.TB, c world.Snapshot, features ...feature.Feature
 		Intake:     NewIntake(clock.RealClock{}),
 		Clock:      clock.RealClock{},
 	}
+}
+
+// defaultFeature is that of a handler for which a test asks for none.
+func defaultFeature(c world.Snapshot) feature.Feature {
+	return &vmadmit.Feature{Config: peerpod.DefaultConfig(), World: c}
 }
 
 // plainHandler is the usual mutating webhook.

@@ -15,6 +15,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
+	"github.com/stowage-dev/stowage/internal/admission/pipeline"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 )
@@ -24,7 +25,7 @@ import (
 // A request that is not an AdmissionReview gets an HTTP error, which the API
 // server treats as a failed webhook. Everything else is allowed.
 type Handler struct {
-	Pipeline *Pipeline
+	Pipeline *pipeline.Pipeline
 	Metrics  *Metrics
 	Log      logr.Logger
 	Events   events.Recorder
@@ -76,9 +77,9 @@ func (h *Handler) failures() strangerLog { return strangerLog{h.Log, h.FailureLi
 func (h *Handler) answerSafely(ctx context.Context, req *request[*podpatch.Pod]) (ans answer) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			err := &panicError{cause: cause, stack: debug.Stack()}
-			h.Metrics.count([]FeatureResult{{Feature: "pipeline", Outcome: OutcomePanic}})
-			h.failures().error(err, "pod admitted as it was", "namespace", req.Namespace, "uid", req.UID, "stack", string(err.stack))
+			err := &pipeline.PanicError{Cause: cause, Stack: debug.Stack()}
+			h.Metrics.count([]pipeline.FeatureResult{{Feature: "pipeline", Outcome: pipeline.OutcomePanic}})
+			h.failures().error(err, "pod admitted as it was", "namespace", req.Namespace, "uid", req.UID, "stack", string(err.Stack))
 			ans = answer{UID: req.UID, Allowed: true, Warnings: []string{"stowage: the pod was left as it is: " + err.Error()}}
 		}
 	}()
@@ -112,13 +113,13 @@ func (h *Handler) answer(ctx context.Context, req *request[*podpatch.Pod]) answe
 
 	if nonce, ok := pod.Metadata.Annotations[stowage.CheckAnnotation]; ok && req.DryRun {
 		res.Warnings = nil // it is the answer that matters
-		res.warn(stowage.CheckAnswer + nonce + " replica " + h.Replica)
+		res.Warn(stowage.CheckAnswer + nonce + " replica " + h.Replica)
 	}
 	ans.Warnings = res.Warnings
 	var err error
 	if len(res.Patch) > 0 {
 		if ans.Patch, err = res.Patch.JSON(); err != nil {
-			res.warn(fmt.Sprintf("stowage: the pod was left as it is: %v", err))
+			res.Warn(fmt.Sprintf("stowage: the pod was left as it is: %v", err))
 			ans.Warnings = res.Warnings
 		} else {
 			ans.PatchType = &jsonPatch

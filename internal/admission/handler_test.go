@@ -33,6 +33,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
+	"github.com/stowage-dev/stowage/internal/admission/pipeline"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
 	stowageevents "github.com/stowage-dev/stowage/internal/platform/events"
 	sizeadmit "github.com/stowage-dev/stowage/internal/size/admit"
@@ -253,17 +254,17 @@ func TestModes(t *testing.T) {
 	cases := map[string]struct {
 		cluster *manifests.Snapshot
 		pod     func(*corev1.Pod)
-		outcome Outcome // "" is not asked
+		outcome pipeline.Outcome // "" is not asked
 		warning string
 	}{
-		"nothing said":                    {cluster: manifests.New(world.Objects{}), outcome: OutcomeApplied},
-		"audit, on the namespace":         {cluster: namespace("Audit"), outcome: OutcomeAudited, warning: audit},
+		"nothing said":                    {cluster: manifests.New(world.Objects{}), outcome: pipeline.OutcomeApplied},
+		"audit, on the namespace":         {cluster: namespace("Audit"), outcome: pipeline.OutcomeAudited, warning: audit},
 		"off, on the namespace":           {cluster: namespace("Off")},
 		"off, in another case":            {cluster: namespace("off")},
-		"no mode, on the namespace":       {cluster: namespace("Maybe"), outcome: OutcomeAudited, warning: wrong},
+		"no mode, on the namespace":       {cluster: namespace("Maybe"), outcome: pipeline.OutcomeAudited, warning: wrong},
 		"off, by the pod's annotation":    {cluster: manifests.New(world.Objects{}), pod: func(p *corev1.Pod) { p.Annotations = map[string]string{stowage.ModeKey: "Off"} }},
-		"audit, by the pod's label":       {cluster: namespace("Off"), pod: func(p *corev1.Pod) { p.Labels = map[string]string{stowage.ModeKey: "Audit"} }, outcome: OutcomeAudited, warning: audit},
-		"the pod overrules its namespace": {cluster: namespace("Off"), pod: func(p *corev1.Pod) { p.Annotations = map[string]string{stowage.ModeKey: "Enforce"} }, outcome: OutcomeApplied},
+		"audit, by the pod's label":       {cluster: namespace("Off"), pod: func(p *corev1.Pod) { p.Labels = map[string]string{stowage.ModeKey: "Audit"} }, outcome: pipeline.OutcomeAudited, warning: audit},
+		"the pod overrules its namespace": {cluster: namespace("Off"), pod: func(p *corev1.Pod) { p.Annotations = map[string]string{stowage.ModeKey: "Enforce"} }, outcome: pipeline.OutcomeApplied},
 		"annotation before label": {cluster: manifests.New(world.Objects{}), pod: func(p *corev1.Pod) {
 			p.Annotations = map[string]string{stowage.ModeKey: "Off"}
 			p.Labels = map[string]string{stowage.ModeKey: "Audit"}
@@ -278,7 +279,7 @@ func TestModes(t *testing.T) {
 			}
 			h := newTestHandler(t, tc.cluster)
 			got := decodeAnswer(t, post(h, reviewOf(t, pod, nil)))
-			if patched := len(got.Response.Patch) > 0; patched != (tc.outcome == OutcomeApplied) {
+			if patched := len(got.Response.Patch) > 0; patched != (tc.outcome == pipeline.OutcomeApplied) {
 				t.Errorf("patched is %t", patched)
 			}
 			if tc.outcome != "" {
@@ -289,7 +290,7 @@ func TestModes(t *testing.T) {
 				t.Errorf("%d outcomes were counted of a pod that is off", n)
 			}
 			w := got.Response.Warnings
-			if tc.warning == wrong && tc.outcome == OutcomeAudited && len(w) == 2 {
+			if tc.warning == wrong && tc.outcome == pipeline.OutcomeAudited && len(w) == 2 {
 				w = w[:1] // the second one is of the audit
 			}
 			if len(w) > 1 || (len(w) == 1) != (tc.warning != "") || len(w) == 1 && !strings.Contains(w[0], tc.warning) {
@@ -360,7 +361,7 @@ func TestFailOpen(t *testing.T) {
 				}
 				h := newTestHandler(t, static)
 				if tc.faulty != nil {
-					h.Pipeline.features = append([]feature.Feature{tc.faulty}, h.Pipeline.features...)
+					h = newTestHandler(t, static, tc.faulty, defaultFeature(static))
 				}
 				recorder := events.NewFakeRecorder(10)
 				h.Events = stowageevents.Recorder{EventRecorder: recorder}
@@ -456,10 +457,11 @@ func TestGate(t *testing.T) {
 				h := newTestHandler(t, static)
 				scopes := scope.New(static, "stowage-system")
 				scopes.PeerPods = []string{"kata-remote"}
-				h.Pipeline = NewPipeline(scopes, seatGiver{tc.decide})
+				features := []feature.Feature{seatGiver{tc.decide}}
 				if tc.other != nil {
-					h.Pipeline.features = append(h.Pipeline.features, tc.other)
+					features = append(features, tc.other)
 				}
+				h.Pipeline = pipeline.New(scopes, features...)
 				recorder := events.NewFakeRecorder(10)
 				h.Events = stowageevents.Recorder{EventRecorder: recorder}
 				pod := testkit.Pod("web-1").Owner("web").Container("c", "cpu=1", "").Obj()
@@ -491,7 +493,7 @@ func TestLongWarningIsCut(t *testing.T) {
 		return feature.Decision{}, errors.New(strings.Repeat("ä", 300))
 	})
 	got := decodeAnswer(t, post(newTestHandler(t, manifests.New(world.Objects{}), f), reviewOf(t, peerPod(), nil)))
-	if w := got.Response.Warnings[0]; len(w) > maxWarning || !strings.HasSuffix(w, "ä...") {
+	if w := got.Response.Warnings[0]; len(w) > pipeline.MaxWarning || !strings.HasSuffix(w, "ä...") {
 		t.Errorf("a warning of %d bytes: %s", len(w), w)
 	}
 }

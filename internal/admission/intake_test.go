@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/stowage-dev/stowage/internal/admission/feature"
+	"github.com/stowage-dev/stowage/internal/admission/pipeline"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/world"
 	"github.com/stowage-dev/stowage/internal/world/manifests"
@@ -157,7 +158,7 @@ func TestManyItems(t *testing.T) {
 	}
 	for name, pod := range cases {
 		t.Run(name, func(t *testing.T) {
-			res := (&Pipeline{}).Run(t.Context(), feature.Request{Namespace: "ns", Pod: pod})
+			res := pipeline.New(nil).Run(t.Context(), feature.Request{Namespace: "ns", Pod: pod})
 			if len(res.Patch) > 0 || len(res.Warnings) != 1 || !strings.Contains(res.Warnings[0], "over 2000") {
 				t.Errorf("the result is %+v", res)
 			}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/stowage-dev/stowage/internal/admission/pipeline"
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
 )
 
@@ -28,7 +29,7 @@ func NewMetrics(set *metrics.Set) *Metrics {
 	return m
 }
 
-func (m *Metrics) count(results []FeatureResult) {
+func (m *Metrics) count(results []pipeline.FeatureResult) {
 	for _, r := range results {
 		m.admissions.WithLabelValues(r.Feature, string(r.Outcome)).Inc()
 	}
@@ -36,7 +37,7 @@ func (m *Metrics) count(results []FeatureResult) {
 
 // undecodable counts a pod that could not be read at all.
 func (m *Metrics) undecodable() {
-	m.admissions.WithLabelValues("decode", string(OutcomeError)).Inc()
+	m.admissions.WithLabelValues("decode", string(pipeline.OutcomeError)).Inc()
 }
 
 func (m *Metrics) step(name string, d time.Duration) {

@@ -6,19 +6,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/stowage-dev/stowage/internal/admission/pipeline"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 )
 
 // report writes the log line and the events of one decision.
-func (h *Handler) report(req *request[*podpatch.Pod], pod *podpatch.Pod, res *Result, err error) {
+func (h *Handler) report(req *request[*podpatch.Pod], pod *podpatch.Pod, res *pipeline.Result, err error) {
 	for _, f := range res.Features {
 		if f.Err == nil {
 			continue
 		}
 		keys := []any{"feature", f.Feature, "namespace", req.Namespace, "pod", pod.DisplayName(), "uid", req.UID}
-		if p := (*panicError)(nil); errors.As(f.Err, &p) {
-			keys = append(keys, "stack", string(p.stack))
+		if p := (*pipeline.PanicError)(nil); errors.As(f.Err, &p) {
+			keys = append(keys, "stack", string(p.Stack))
 		}
 		h.failures().error(f.Err, "feature failed; pod admitted without it", keys...)
 	}
@@ -36,7 +37,7 @@ func (h *Handler) report(req *request[*podpatch.Pod], pod *podpatch.Pod, res *Re
 			keys = append(keys, "owner", owner.Kind+"/"+owner.Name)
 		}
 		for _, f := range res.Features {
-			if f.Outcome == OutcomeApplied {
+			if f.Outcome == pipeline.OutcomeApplied {
 				keys = append(keys, f.Feature, f.Summary)
 			}
 		}

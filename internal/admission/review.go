@@ -21,7 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/flowcontrol"
 
-	"github.com/stowage-dev/stowage/internal/platform/events"
+	"github.com/stowage-dev/stowage/internal/platform/bounded"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 )
@@ -192,7 +192,7 @@ func refuse(log strangerLog, w http.ResponseWriter, r *http.Request, err error) 
 		status = he.status
 	}
 	log.error(err, "request refused", "path", r.URL.Path, "status", status, "client", r.RemoteAddr)
-	http.Error(w, "stowage: "+events.Cut(err.Error(), 1024), status)
+	http.Error(w, "stowage: "+bounded.Text(err.Error(), 1024), status)
 }
 
 // strangerLog is a log for lines that whoever reaches the port can cause: it drops those beyond a

@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/stowage-dev/stowage/internal/admission/feature"
+	"github.com/stowage-dev/stowage/internal/admission/pipeline"
 )
 
 // WorkloadHandler answers AdmissionReviews about objects that make pods, and about Namespaces. It warns whoever writes one of
@@ -48,7 +49,7 @@ func (h *WorkloadHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(strangerLog{h.Log, h.LogLimit}, w, r, err)
 		return
 	}
-	var res Result
+	var res pipeline.Result
 	if o := rev.Request.Object; o != nil {
 		written := feature.Written{Kind: rev.Request.Kind, Namespace: rev.Request.Namespace, Name: o.Metadata.Name, Own: o.Metadata.Metadata}
 		if o.Spec.Template != nil {
@@ -59,7 +60,7 @@ func (h *WorkloadHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			strangerLog{h.Log, h.LogLimit}.error(err, "the settings of an object were not checked", "namespace", written.Namespace, "kind", written.Kind.Kind, "name", written.Name)
 		}
 		for _, text := range texts {
-			res.warn("stowage: " + text)
+			res.Warn("stowage: " + text)
 		}
 	}
 	reply(strangerLog{h.Log, h.LogLimit}, w, r, response{TypeMeta: rev.TypeMeta, Response: answer{UID: rev.Request.UID, Allowed: true, Warnings: res.Warnings}})

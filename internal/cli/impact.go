@@ -14,6 +14,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/impact"
 	"github.com/stowage-dev/stowage/internal/inspect"
 	"github.com/stowage-dev/stowage/internal/preview"
+	"github.com/stowage-dev/stowage/internal/preview/crds"
 )
 
 const impactHelp = `Read a live cluster, lay a change over it, and show what would become of the pods.
@@ -120,7 +121,7 @@ func (o *impactOptions) run(cmd *cobra.Command, s Streams) error {
 		return config.NewUsageError(err)
 	}
 	if len(o.files) > 0 {
-		if change.Manifests, err = preview.LoadChange(cmd.Context(), o.files, s.In, namespace, o.recursive); err != nil {
+		if change.Manifests, err = preview.LoadChange(cmd.Context(), preview.Source{Names: o.files, In: s.In, Namespace: namespace, Recursive: o.recursive, Schemas: crds.Schemas{}}); err != nil {
 			return err
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/preview"
+	"github.com/stowage-dev/stowage/internal/preview/crds"
 	"github.com/stowage-dev/stowage/internal/server"
 	"github.com/stowage-dev/stowage/internal/size"
 	"github.com/stowage-dev/stowage/internal/spread"
@@ -181,7 +182,7 @@ func (o *previewOptions) run(ctx context.Context, s Streams) error {
 
 // decide reads the inputs and makes the decisions.
 func (o *previewOptions) decide(ctx context.Context, stdin io.Reader) (p *preview.Preview, pods []preview.Admitted, warnings []string, err error) {
-	in, err := preview.Load(ctx, o.files, stdin, o.namespace, o.recursive)
+	in, err := preview.Load(ctx, preview.Source{Names: o.files, In: stdin, Namespace: o.namespace, Recursive: o.recursive, Schemas: crds.Schemas{}})
 	if err != nil {
 		return nil, nil, nil, err
 	}

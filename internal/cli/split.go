@@ -10,6 +10,7 @@ import (
 
 	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/preview"
+	"github.com/stowage-dev/stowage/internal/preview/crds"
 	"github.com/stowage-dev/stowage/internal/server"
 )
 
@@ -63,7 +64,7 @@ func newSplitCommand(s Streams) *cobra.Command {
 			if err := errors.Join(errs...); err != nil {
 				return config.NewUsageError(err)
 			}
-			in, err := preview.Load(cmd.Context(), o.files, s.In, o.namespace, o.recursive)
+			in, err := preview.Load(cmd.Context(), preview.Source{Names: o.files, In: s.In, Namespace: o.namespace, Recursive: o.recursive, Schemas: crds.Schemas{}})
 			if err != nil {
 				return err
 			}

@@ -18,8 +18,8 @@ import (
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/stowage-dev/stowage/internal/platform/bounded"
 	"github.com/stowage-dev/stowage/internal/platform/certs"
-	"github.com/stowage-dev/stowage/internal/platform/events"
 )
 
 // ParseLogLevel reads a level as LOG_LEVEL has it. Verbosity n of logr is level
@@ -96,10 +96,10 @@ func short(r slog.Record) slog.Record {
 	if !long {
 		return r
 	}
-	cut := slog.NewRecord(r.Time, r.Level, events.Cut(r.Message, maxValue), r.PC)
+	cut := slog.NewRecord(r.Time, r.Level, bounded.Text(r.Message, maxValue), r.PC)
 	r.Attrs(func(a slog.Attr) bool {
 		if text, ok := textOf(a.Value); ok && len(text) > maxValue {
-			a.Value = slog.StringValue(events.Cut(text, maxValue))
+			a.Value = slog.StringValue(bounded.Text(text, maxValue))
 		}
 		cut.AddAttrs(a)
 		return true

@@ -27,6 +27,7 @@ import (
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/preview"
+	"github.com/stowage-dev/stowage/internal/preview/crds"
 	"github.com/stowage-dev/stowage/internal/vm/peerpod"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
@@ -142,7 +143,7 @@ func (s *shop) of(t *testing.T, change Change, manifests string, prices *Prices)
 		t.Fatal(err)
 	}
 	if manifests != "" {
-		if change.Manifests, err = preview.LoadChange(t.Context(), []string{"-"}, strings.NewReader(manifests), "shop", false); err != nil {
+		if change.Manifests, err = preview.LoadChange(t.Context(), preview.Source{Names: []string{"-"}, In: strings.NewReader(manifests), Namespace: "shop", Schemas: crds.Schemas{}}); err != nil {
 			t.Fatal(err)
 		}
 	}

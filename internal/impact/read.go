@@ -25,7 +25,7 @@ import (
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
-	"github.com/stowage-dev/stowage/internal/admission/scope"
+	"github.com/stowage-dev/stowage/internal/admission/selection"
 	"github.com/stowage-dev/stowage/internal/autoscaler/karpenter"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/preview"
@@ -69,7 +69,7 @@ type live struct {
 	// unsure says for workloads why a restart may not do what it usually does.
 	unsure map[key][]string
 	// registration is nil where there is none. Absent says so, and otherwise it may not be read.
-	registration *scope.Registration
+	registration *selection.Webhooks
 	absent       bool
 	makers       []karpenter.NodePool
 	hidden       []string
@@ -375,7 +375,7 @@ func (r *reader) readRegistration() error {
 	case err != nil:
 		return err
 	}
-	if r.registration, err = scope.Compile(&registration); err != nil {
+	if r.registration, err = selection.Compile(&registration); err != nil {
 		r.hidden = append(r.hidden, fmt.Sprintf("what the registration of the webhook selects (%v)", err))
 	}
 	return nil

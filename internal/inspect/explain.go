@@ -14,6 +14,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
+	"github.com/stowage-dev/stowage/internal/admission/selection"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
@@ -180,7 +181,7 @@ func (s *subject) notCalled(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	registration, err := scope.Compile(&reg)
+	registration, err := selection.Compile(&reg)
 	if err != nil {
 		return fmt.Sprintf("what MutatingWebhookConfiguration %q selects is not known: %v", s.Registration, err), nil
 	}

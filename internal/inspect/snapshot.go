@@ -18,7 +18,7 @@ import (
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
-	"github.com/stowage-dev/stowage/internal/admission/scope"
+	"github.com/stowage-dev/stowage/internal/admission/selection"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/size/sizing"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
@@ -50,7 +50,7 @@ type snapshot struct {
 	hiddenTemplates bool
 	// registration is nil where there is none, and where it may not be read: then hiddenRegistration
 	// is set.
-	registration       *scope.Registration
+	registration       *selection.Webhooks
 	hiddenRegistration bool
 
 	// pods are the pods that have not ended, of all namespaces or, where those may not be listed, of

@@ -13,7 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/stowage-dev/stowage/internal/admission/scope"
+	"github.com/stowage-dev/stowage/internal/admission/selection"
 	"github.com/stowage-dev/stowage/internal/platform/apisupport"
 )
 
@@ -264,7 +264,7 @@ func (i *Inspector) registration(ctx context.Context, s *snapshot, r *Report) (*
 	case err != nil:
 		return nil, fmt.Errorf("the webhook's registration: %w", err)
 	}
-	if s.registration, err = scope.Compile(&registration); err != nil {
+	if s.registration, err = selection.Compile(&registration); err != nil {
 		s.hiddenRegistration = true
 		r.Warnings = append(r.Warnings, fmt.Sprintf("what the webhook's registration leaves out is not known: %v", err))
 	}

@@ -13,8 +13,8 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
-	"github.com/stowage-dev/stowage/internal/admission"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
+	"github.com/stowage-dev/stowage/internal/admission/pipeline"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 )
 
@@ -23,7 +23,7 @@ type Admitted struct {
 	Workload *Workload
 	Pod      *corev1.Pod
 	// Result is what the pipeline decided about the pod when it first saw it.
-	Result admission.Result
+	Result pipeline.Result
 }
 
 // Admit makes the pods of every workload and takes each through admission. With
@@ -85,11 +85,11 @@ func (p *Preview) AdmitEach(ctx context.Context, replicas int32, use func(*Admit
 
 // admit passes a pod through defaulting, LimitRanges and the pipeline. Where the pipeline changed it, it does so once
 // more, as the API server does with reinvocationPolicy IfNeeded.
-func (p *Preview) admit(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, admission.Result, error) {
-	var first admission.Result
+func (p *Preview) admit(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, pipeline.Result, error) {
+	var first pipeline.Result
 	if p.settings.Reaches != nil && !p.settings.Reaches(pod) {
 		p.in.applyLimitRanges(pod)
-		return pod, admission.Result{LeftAlone: "the webhook's registration leaves the pod out"}, nil
+		return pod, pipeline.Result{LeftAlone: "the webhook's registration leaves the pod out"}, nil
 	}
 	for pass := range 2 {
 		p.in.applyLimitRanges(pod)

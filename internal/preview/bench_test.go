@@ -19,7 +19,7 @@ func BenchmarkPreview(b *testing.B) {
 		}
 		b.Run(fmt.Sprintf("documents=%d", documents), func(b *testing.B) {
 			for b.Loop() {
-				in, err := Load(b.Context(), []string{"-"}, bytes.NewReader(input.Bytes()), "default", false)
+				in, err := Load(b.Context(), Source{Names: []string{"-"}, In: bytes.NewReader(input.Bytes()), Namespace: "default"})
 				if err != nil {
 					b.Fatal(err)
 				}

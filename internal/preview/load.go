@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/stowage-dev/stowage/api"
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
@@ -71,33 +70,43 @@ func (s source) String() string {
 	return at
 }
 
-// Load reads manifests: files, directories (their *.yaml, *.yml and *.json, and if recursive those of their
-// directories), and "-" for in. It reports every input error it finds, joined.
-func Load(ctx context.Context, names []string, in io.Reader, namespace string, recursive bool) (*Inputs, error) {
-	l := newLoader(ctx, namespace)
-	l.read(names, in, recursive)
+// Source is where manifests are read from.
+type Source struct {
+	// Names are files, directories (their *.yaml, *.yml and *.json, and if Recursive those of their directories), and "-" for In.
+	Names     []string
+	In        io.Reader
+	Recursive bool
+	// Namespace is that of objects that name none.
+	Namespace string
+	// Schemas check objects of Stowage's own kinds; nil checks none.
+	Schemas Schemas
+}
+
+// Load reads manifests. It reports every input error it finds, joined.
+func Load(ctx context.Context, from Source) (*Inputs, error) {
+	l := newLoader(ctx, from)
+	l.read(from.Names, from.In)
 	l.connect()
 	if len(l.errs) == 0 && len(l.in.Workloads) == 0 {
-		l.errs = append(l.errs, l.nothing(names))
+		l.errs = append(l.errs, l.nothing(from.Names))
 	}
 	return l.done()
 }
 
 // LoadChange is [Load] for manifests that change a cluster. What they name may be there already, so nothing is said of what the input
 // lacks.
-func LoadChange(ctx context.Context, names []string, in io.Reader, namespace string, recursive bool) (*Inputs, error) {
-	l := newLoader(ctx, namespace)
-	l.read(names, in, recursive)
+func LoadChange(ctx context.Context, from Source) (*Inputs, error) {
+	l := newLoader(ctx, from)
+	l.read(from.Names, from.In)
 	return l.done()
 }
 
-func newLoader(ctx context.Context, namespace string) *loader {
-	return &loader{ctx: ctx, namespace: namespace, in: &Inputs{Ignored: kindCounts{}, Unknown: kindCounts{}}}
+func newLoader(ctx context.Context, from Source) *loader {
+	return &loader{ctx: ctx, namespace: from.Namespace, recursive: from.Recursive, schemas: from.Schemas, in: &Inputs{Ignored: kindCounts{}, Unknown: kindCounts{}}}
 }
 
 // read reads all inputs.
-func (l *loader) read(names []string, in io.Reader, recursive bool) {
-	l.recursive = recursive
+func (l *loader) read(names []string, in io.Reader) {
 	for _, name := range names {
 		l.path(name, in)
 	}
@@ -115,6 +124,7 @@ type loader struct {
 	ctx       context.Context
 	namespace string
 	recursive bool
+	schemas   Schemas
 	in        *Inputs
 	errs      []error
 	// references are looked up when everything is read.
@@ -299,14 +309,14 @@ func (l *loader) object(at source, where string, obj runtime.Object, gvk schema.
 			l.fail("%s: %s is not served any more; write it as %s", where, gvk.GroupVersion(), workloadVersion(gvk.Kind))
 			return
 		}
-		if meta, ok := obj.(client.Object); ok {
+		if meta, ok := obj.(object); ok {
 			l.workload(at, w, meta)
 		}
 	}
 }
 
 // workload takes a pod, or what makes pods.
-func (l *loader) workload(at source, w Workload, obj client.Object) {
+func (l *loader) workload(at source, w Workload, obj object) {
 	w.source = at
 	l.home(&w.Namespace)
 	before := len(l.errs)

@@ -9,7 +9,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/admission"
+	"github.com/stowage-dev/stowage/internal/admission/pipeline"
 	"github.com/stowage-dev/stowage/internal/size/sizing"
 )
 
@@ -21,13 +21,13 @@ func (a *Admitted) Decision() string {
 	var parts []string
 	for _, f := range a.Result.Features {
 		switch f.Outcome {
-		case admission.OutcomeApplied:
+		case pipeline.OutcomeApplied:
 			parts = append(parts, f.Feature)
-		case admission.OutcomeAudited:
+		case pipeline.OutcomeAudited:
 			parts = append(parts, f.Feature+" (audit only)")
-		case admission.OutcomeError, admission.OutcomePanic:
+		case pipeline.OutcomeError, pipeline.OutcomePanic:
 			parts = append(parts, f.Feature+" failed")
-		case admission.OutcomeDropped:
+		case pipeline.OutcomeDropped:
 			parts = append(parts, f.Feature+" dropped")
 		}
 	}
@@ -46,7 +46,7 @@ func (a *Admitted) WhyNoSeat() string {
 	for _, f := range a.Result.Features {
 		_, why, _ := strings.Cut(f.Summary, "because ")
 		switch {
-		case f.Outcome == admission.OutcomeAudited && f.Pool != nil:
+		case f.Outcome == pipeline.OutcomeAudited && f.Pool != nil:
 			return "it is in mode Audit"
 		case f.Err != nil:
 			return f.Err.Error()

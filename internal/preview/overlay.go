@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
@@ -22,14 +21,14 @@ import (
 
 // Add adds a live object that makes pods, if it is of a kind that a preview knows. An object of another project is an
 // unstructured one.
-func (in *Inputs) Add(ctx context.Context, obj client.Object, gvk schema.GroupVersionKind) (bool, error) {
+func (in *Inputs) Add(ctx context.Context, obj object, gvk schema.GroupVersionKind) (bool, error) {
 	obj.GetObjectKind().SetGroupVersionKind(gvk)
 	if isThirdParty(gvk) {
 		data, err := json.Marshal(obj)
 		if err != nil {
 			return false, err
 		}
-		l := newLoader(ctx, obj.GetNamespace())
+		l := newLoader(ctx, Source{Namespace: obj.GetNamespace()})
 		l.in = in
 		l.thirdParty(source{}, gvk.Kind+" "+obj.GetName(), gvk, data)
 		l.resolve()
@@ -44,7 +43,7 @@ func (in *Inputs) Add(ctx context.Context, obj client.Object, gvk schema.GroupVe
 }
 
 // add adds a workload with the objects between it and its pods.
-func (in *Inputs) add(w Workload, obj client.Object) {
+func (in *Inputs) add(w Workload, obj object) {
 	w.made = w.objects(obj)
 	in.Workloads = append(in.Workloads, w)
 	in.Objects.Workloads = append(in.Objects.Workloads, w.made...)

@@ -4,8 +4,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 
-	"github.com/stowage-dev/stowage/internal/admission"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
+	"github.com/stowage-dev/stowage/internal/admission/pipeline"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
 	sizeadmit "github.com/stowage-dev/stowage/internal/size/admit"
 	spreadadmit "github.com/stowage-dev/stowage/internal/spread/admit"
@@ -34,7 +34,7 @@ type Settings struct {
 type Preview struct {
 	in       *Inputs
 	settings Settings
-	pipeline *admission.Pipeline
+	pipeline *pipeline.Pipeline
 	policies *policy.Finder
 }
 
@@ -52,7 +52,7 @@ func New(in *Inputs, s Settings) *Preview {
 	if s.PeerPods {
 		features = append(features, &vmadmit.Feature{Config: s.PeerPodConfig, World: objects})
 	}
-	p.pipeline = admission.NewPipeline(scope.New(objects, s.Namespace), features...)
+	p.pipeline = pipeline.New(scope.New(objects, s.Namespace), features...)
 	return p
 }
 

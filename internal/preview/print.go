@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
 
-	"github.com/stowage-dev/stowage/internal/admission"
+	"github.com/stowage-dev/stowage/internal/admission/pipeline"
 )
 
 // Formats are the output formats of [Print], and "svg", which is that of [SVG].
@@ -137,7 +137,7 @@ func bytesText(q resource.Quantity) string {
 }
 
 // pool is the pool that a pod goes to, with its labels, or a dash.
-func pool(res *admission.Result) string {
+func pool(res *pipeline.Result) string {
 	p := res.Pool()
 	if p == nil {
 		return "-"

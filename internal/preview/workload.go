@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/world"
@@ -44,6 +43,12 @@ type Workload struct {
 	volumeClaims []string // names of the claim templates
 
 	made []*world.Workload // itself, and what stands between it and its pods
+}
+
+// object is an object of the API with its metadata.
+type object interface {
+	runtime.Object
+	metav1.Object
 }
 
 // MaxPods bounds the pods of one workload: a preview is for people, and a typed
@@ -208,7 +213,7 @@ func (w *Workload) uid() types.UID {
 
 // objects returns the objects that decisions look up for the workload's pods: itself,
 // and what stands between it and them.
-func (w *Workload) objects(obj client.Object) []*world.Workload {
+func (w *Workload) objects(obj object) []*world.Workload {
 	if w.Kind == "Pod" {
 		return nil
 	}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/stowage-dev/stowage/internal/admission"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
+	"github.com/stowage-dev/stowage/internal/admission/pipeline"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/capability"
 	"github.com/stowage-dev/stowage/internal/platform/apitime"
@@ -194,7 +195,7 @@ func Run(ctx context.Context, reloader *Reloader, env Environment) error {
 		if err != nil {
 			return err
 		}
-		if err := addHandlers(port, &o, admission.NewPipeline(host.Scope, features...), check, host.Replica, contact, ready, recorder, set, log); err != nil {
+		if err := addHandlers(port, &o, pipeline.New(host.Scope, features...), check, host.Replica, contact, ready, recorder, set, log); err != nil {
 			return err
 		}
 		pod, _ := env.Lookup("POD_NAME")
@@ -258,7 +259,7 @@ func addLeader(leaving context.Context, mgr ctrl.Manager, o *Options, controller
 }
 
 // addHandlers registers the webhook's paths.
-func addHandlers(port *port, o *Options, pipeline *admission.Pipeline, check func(context.Context, feature.Written) ([]string, error), replica string, contact *contact, ready *readiness, recorder events.Recorder, set *metrics.Set, log logr.Logger) error {
+func addHandlers(port *port, o *Options, pipeline *pipeline.Pipeline, check func(context.Context, feature.Written) ([]string, error), replica string, contact *contact, ready *readiness, recorder events.Recorder, set *metrics.Set, log logr.Logger) error {
 	handler := &admission.Handler{
 		Pipeline: pipeline,
 		Metrics:  admission.NewMetrics(set),

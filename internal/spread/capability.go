@@ -21,6 +21,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/admit"
 	"github.com/stowage-dev/stowage/internal/spread/gate"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/owners"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 	"github.com/stowage-dev/stowage/internal/spread/repair"
@@ -178,7 +179,7 @@ func signingKey(ctx context.Context, h *capability.Host, secret types.Namespaced
 
 // newControllers makes what the leader does.
 func newControllers(ctx context.Context, o *Options, h *capability.Host, service *seats.Service, decides *admit.Feature, keySecret types.NamespacedName) ([]leader.Controller, error) {
-	owners := policy.NewOwners(decides.Policies, service.Pods().NameOf, h.Uncached, h.Clock)
+	byOwner := owners.New(decides.Policies, service.Pods().NameOf, h.Uncached, h.Clock)
 	nodeGroups, err := o.ClusterAutoscaler.Parse()
 	if err != nil {
 		return nil, err
@@ -189,7 +190,7 @@ func newControllers(ctx context.Context, o *Options, h *capability.Host, service
 	}
 	service.Changes.Add(func(change seats.Change) { rooms.PodLeft(change.Left) })
 	shortages := &shortage.Controller{
-		Cached: h.Cached, Uncached: h.Uncached, Informers: h.Informers, World: h.World, Policies: owners, Seats: service, Scope: h.Scope,
+		Cached: h.Cached, Uncached: h.Uncached, Informers: h.Informers, World: h.World, Policies: byOwner, Seats: service, Scope: h.Scope,
 		Room: rooms, Evictor: h.Evictor, Clock: h.Clock, Timing: o.Shortage, NodeGroups: nodeGroups,
 		Log: h.Log.WithName("shortage"), Events: h.Events, Metrics: shortage.NewMetrics(h.Metrics),
 	}
@@ -199,7 +200,7 @@ func newControllers(ctx context.Context, o *Options, h *capability.Host, service
 		Clock:  h.Clock, Log: h.Log.WithName("gate"), Events: h.Events, Metrics: gate.NewMetrics(h.Metrics, h.Clock),
 	}
 	repairs := &repair.Controller{
-		Cached: h.Cached, Uncached: h.Uncached, Informers: h.Informers, World: h.World, Policies: owners, Seats: service, Scope: h.Scope,
+		Cached: h.Cached, Uncached: h.Uncached, Informers: h.Informers, World: h.World, Policies: byOwner, Seats: service, Scope: h.Scope,
 		Room: rooms, Evictor: h.Evictor, Clock: h.Clock, Timing: o.Repair, Writes: fair.NewLimiter[string](patchRate, patchBurst), Yielding: &shortages.Yielding, Gated: gates.Waits,
 		Registration: h.Registration, Backoffs: types.NamespacedName{Namespace: h.Namespace, Name: repairConfigMap},
 		Log: h.Log.WithName("repair"), Events: h.Events, Metrics: repair.NewMetrics(h.Metrics),
@@ -208,7 +209,7 @@ func newControllers(ctx context.Context, o *Options, h *capability.Host, service
 		Cached: h.Cached, Uncached: h.Uncached, Informers: h.Informers, World: h.World, Seats: service, Scope: h.Scope, Progress: repairs, Clock: h.Clock,
 		Timing: status.Timing{Every: time.Second, All: o.Repair.Resync, Rate: repair.ResyncRate, Quiet: o.Repair.Quiet}, Writes: fair.NewLimiter[string](statusRate, 2*statusRate), Log: h.Log.WithName("status"),
 	}
-	policyStatuses := &status.Policies{Controller: statuses, Find: owners, Registration: h.Registration, Room: rooms, Metrics: status.NewMetrics(h.Metrics)}
+	policyStatuses := &status.Policies{Controller: statuses, Find: byOwner, Registration: h.Registration, Room: rooms, Metrics: status.NewMetrics(h.Metrics)}
 	collector := &seats.Collector{Seats: service, Uncached: h.Uncached, KeySecret: keySecret, Log: h.Log.WithName("seats")}
 	return []leader.Controller{gates, repairs, shortages, statuses, policyStatuses, collector}, nil
 }

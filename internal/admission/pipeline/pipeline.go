@@ -1,4 +1,6 @@
-package admission
+// Package pipeline asks the features about one pod, in a fixed order, and says what becomes of the pod. The webhook, the preview and the
+// playground run the same one. It does no I/O but what the features do.
+package pipeline
 
 import (
 	"cmp"
@@ -11,7 +13,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
-	"github.com/stowage-dev/stowage/internal/platform/events"
+	"github.com/stowage-dev/stowage/internal/platform/bounded"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 )
 
@@ -65,8 +67,8 @@ type Pipeline struct {
 	scope    *scope.Scope
 }
 
-// NewPipeline returns a pipeline that asks the features in this order.
-func NewPipeline(s *scope.Scope, features ...feature.Feature) *Pipeline {
+// New returns a pipeline that asks the features in this order.
+func New(s *scope.Scope, features ...feature.Feature) *Pipeline {
 	return &Pipeline{features: features, scope: s}
 }
 
@@ -78,7 +80,7 @@ func (p *Pipeline) Run(ctx context.Context, req feature.Request) Result {
 	// 1. See whether Stowage may look at the pod.
 	if err := req.Pod.CheckItems(); err != nil {
 		res.LeftAlone = err.Error()
-		res.warn("stowage: the pod was left as it is: " + err.Error())
+		res.Warn("stowage: the pod was left as it is: " + err.Error())
 		return res // with its gate: the API server has not checked the pod yet
 	}
 	original, wanted := req.Pod, req.Pod
@@ -99,7 +101,7 @@ func (p *Pipeline) Run(ctx context.Context, req feature.Request) Result {
 	// 3. The gate goes, whatever the mode is, unless the pod is to wait for the leader.
 	switch {
 	case gated && waits && why != nil:
-		res.warn(fmt.Sprintf("stowage: the pod waits at the gate %s: %v", stowage.SeatGate, why))
+		res.Warn(fmt.Sprintf("stowage: the pod waits at the gate %s: %v", stowage.SeatGate, why))
 		res.Features = append(res.Features, FeatureResult{Feature: "gate", Outcome: OutcomeWaiting})
 	case gated:
 		res.Features = append(res.Features, FeatureResult{Feature: "gate", Outcome: OutcomeApplied, Summary: "one without the gate " + stowage.SeatGate})
@@ -127,11 +129,11 @@ func (p *Pipeline) ask(ctx context.Context, mode stowage.Mode, waits bool, req *
 		switch {
 		case givesSeats && waits && why != nil: // the pod is not created without a seat
 		case fr.Err != nil:
-			res.warn(fmt.Sprintf("stowage: %s failed and was left out: %v", f.Name(), fr.Err))
+			res.Warn(fmt.Sprintf("stowage: %s failed and was left out: %v", f.Name(), fr.Err))
 			res.Events = append(res.Events, feature.Event{Reason: stowage.EventFailedOpen, Note: fmt.Sprintf("%s failed, so a pod was admitted without it: %v", f.Name(), fr.Err)})
 		case fr.Outcome == OutcomeDropped:
 			text := fmt.Sprintf("%s was left out: with its annotations, the pod would have more than the 256 KiB of annotations that the API server accepts", f.Name())
-			res.warn("stowage: " + text)
+			res.Warn("stowage: " + text)
 			res.Events = append(res.Events, feature.Event{Reason: stowage.EventFailedOpen, Note: text})
 		}
 		if fr.Outcome == OutcomeApplied {
@@ -157,14 +159,14 @@ func whyWaits(fr *FeatureResult, d *feature.Decision) error {
 func (p *Pipeline) mode(ctx context.Context, req feature.Request, waits bool, res *Result) (stowage.Mode, error) {
 	a, err := p.scope.Of(ctx, req.Namespace, req.Pod)
 	for _, text := range a.Warnings {
-		res.warn("stowage: " + text)
+		res.Warn("stowage: " + text)
 	}
 	res.LeftAlone = a.LeftAlone
 	if err != nil {
 		res.Features = append(res.Features, FeatureResult{Feature: "mode", Outcome: OutcomeError, Err: err})
 	}
 	if err != nil && !waits {
-		res.warn("stowage: the pod was left as it is: " + a.LeftAlone)
+		res.Warn("stowage: the pod was left as it is: " + a.LeftAlone)
 		res.Events = append(res.Events, feature.Event{Reason: stowage.EventFailedOpen, Note: fmt.Sprintf("a pod was admitted as it was written: %v", err)})
 	}
 	return a.Mode, err
@@ -176,7 +178,7 @@ func (r *Result) take(mode stowage.Mode, req *feature.Request, fr *FeatureResult
 		fr.Outcome = OutcomeUnchanged
 	} else if mode == stowage.ModeAudit {
 		fr.Outcome = OutcomeAudited
-		r.warn(fmt.Sprintf("stowage (audit): %s would make this pod %s", fr.Feature, d.Summary))
+		r.Warn(fmt.Sprintf("stowage (audit): %s would make this pod %s", fr.Feature, d.Summary))
 	}
 	req.Pod = d.Pod
 	if d.Sized != nil {
@@ -189,7 +191,7 @@ func (r *Result) take(mode stowage.Mode, req *feature.Request, fr *FeatureResult
 		r.Events = append(r.Events, d.Events...)
 	}
 	for _, w := range d.Warnings {
-		r.warn(prefix + w)
+		r.Warn(prefix + w)
 	}
 }
 
@@ -199,7 +201,7 @@ func decide(ctx context.Context, f feature.Feature, req feature.Request) (d feat
 	defer func() {
 		if cause := recover(); cause != nil {
 			d = feature.Decision{}
-			fr.Outcome, fr.Err = OutcomePanic, &panicError{cause: cause, stack: debug.Stack()}
+			fr.Outcome, fr.Err = OutcomePanic, &PanicError{Cause: cause, Stack: debug.Stack()}
 		}
 	}()
 	d, err := f.Decide(ctx, req)
@@ -214,23 +216,24 @@ func decide(ctx context.Context, f feature.Feature, req feature.Request) (d feat
 	return d, fr
 }
 
-// panicError carries a panic's stack to the log; its text stays short, because it
+// PanicError carries a panic's stack to the log; its text stays short, because it
 // is shown to users.
-type panicError struct {
-	cause any
-	stack []byte
+type PanicError struct {
+	Cause any
+	Stack []byte
 }
 
-func (e *panicError) Error() string { return fmt.Sprintf("internal error (panic): %v", e.cause) }
+func (e *PanicError) Error() string { return fmt.Sprintf("internal error (panic): %v", e.Cause) }
 
-// maxWarning is the length, in bytes, beyond which the API server may cut a
+// MaxWarning is the length, in bytes, beyond which the API server may cut a
 // warning (API documentation of AdmissionResponse.warnings).
-const maxWarning = 256
+const MaxWarning = 256
 
 // maxWarnings is how many warnings a pod gets. The API server passes on 4096 bytes.
 const maxWarnings = 16
 
-func (r *Result) warn(text string) {
+// Warn adds a warning for whoever creates the pod, as far as the API server passes it on.
+func (r *Result) Warn(text string) {
 	if len(r.Warnings) >= maxWarnings {
 		return
 	}
@@ -241,5 +244,5 @@ func (r *Result) warn(text string) {
 		}
 		return c
 	}, text)
-	r.Warnings = append(r.Warnings, events.Cut(text, maxWarning))
+	r.Warnings = append(r.Warnings, bounded.Text(text, MaxWarning))
 }

@@ -1,7 +1,7 @@
 // Package scope answers which pods Stowage may look at, and how far it may go with them.
 //
-// Three things limit it: namespaces that are always excluded, the mode of a pod or its namespace ([Scope.Of]), and
-// what the webhook's registration selects ([Registration.Selects]). The webhook, the controllers, status and explain
+// Two things limit it: namespaces that are always excluded, and the mode of a pod or its namespace ([Scope.Of]). What the webhook's
+// registration selects is a third (package selection). The webhook, the controllers, status and explain
 // ask here, so that a pod which is left alone is left alone by all of them.
 package scope
 

@@ -1,4 +1,6 @@
-package scope
+// Package selection answers what the registration of the webhook selects: about which pods the API server asks the webhook. The
+// controllers and the views ask it, so that they expect nothing of a pod that the webhook never saw.
+package selection
 
 import (
 	"fmt"
@@ -15,8 +17,8 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 )
 
-// Registration is what the webhook's registration selects.
-type Registration struct {
+// Webhooks are those of a registration, with what they select.
+type Webhooks struct {
 	webhooks []webhook
 }
 
@@ -47,8 +49,8 @@ var environmentForConditions = sync.OnceValues(func() (*cel.Env, error) {
 
 // Compile reads a registration. It returns an error for a selector or match condition that
 // it can't evaluate; the registration then is of no use.
-func Compile(config *admissionregistrationv1.MutatingWebhookConfiguration) (*Registration, error) {
-	r := &Registration{}
+func Compile(config *admissionregistrationv1.MutatingWebhookConfiguration) (*Webhooks, error) {
+	r := &Webhooks{}
 	for i := range config.Webhooks {
 		w := &config.Webhooks[i]
 		namespaces, err := selector(w.NamespaceSelector)
@@ -94,7 +96,7 @@ func compile(expression string) (cel.Program, error) {
 // Selects reports whether the API server calls the webhook when this pod is created in a
 // namespace with these labels. The pod must be as its owner made it: without the node that
 // the scheduler chose since.
-func (r *Registration) Selects(namespaceLabels map[string]string, pod *corev1.Pod) (bool, error) {
+func (r *Webhooks) Selects(namespaceLabels map[string]string, pod *corev1.Pod) (bool, error) {
 	var object map[string]any // made once, and only where a condition asks for it
 	for i := range r.webhooks {
 		w := &r.webhooks[i]
@@ -120,7 +122,7 @@ func (r *Registration) Selects(namespaceLabels map[string]string, pod *corev1.Po
 
 // SelectsLabels reports whether the selectors let a pod with these labels through, in a namespace with these,
 // whatever the match conditions.
-func (r *Registration) SelectsLabels(namespaceLabels, podLabels map[string]string) bool {
+func (r *Webhooks) SelectsLabels(namespaceLabels, podLabels map[string]string) bool {
 	return slices.ContainsFunc(r.webhooks, func(w webhook) bool {
 		return w.namespaces.Matches(labels.Set(namespaceLabels)) && w.objects.Matches(labels.Set(podLabels))
 	})
@@ -152,12 +154,12 @@ func (w *webhook) matches(object map[string]any, namespace string) (bool, error)
 type Compiler struct {
 	mu       sync.Mutex
 	version  string
-	compiled *Registration
+	compiled *Webhooks
 	err      error
 }
 
 // Compile is [Compile]. It also reports whether it sees this version for the first time.
-func (c *Compiler) Compile(config *admissionregistrationv1.MutatingWebhookConfiguration) (r *Registration, first bool, err error) {
+func (c *Compiler) Compile(config *admissionregistrationv1.MutatingWebhookConfiguration) (r *Webhooks, first bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if first = c.version == "" || c.version != config.ResourceVersion; first {

@@ -6,7 +6,6 @@ package events
 
 import (
 	"fmt"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/platform/bounded"
 )
 
 // maxNote is the length, in bytes, beyond which the API server refuses an event's note.
@@ -60,13 +60,5 @@ func (r Recorder) publish(about runtime.Object, related *corev1.ObjectReference,
 	if related != nil {
 		cause = related
 	}
-	r.Eventf(about, cause, kind, string(reason), string(action), "%s", Cut(note, maxNote))
-}
-
-// Cut shortens a text to a number of bytes, at the end of a character.
-func Cut(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	return strings.ToValidUTF8(text[:limit-len("...")], "") + "..."
+	r.Eventf(about, cause, kind, string(reason), string(action), "%s", bounded.Text(note, maxNote))
 }

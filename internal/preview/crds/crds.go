@@ -1,9 +1,9 @@
-package preview
+// Package crds checks objects of Stowage's own kinds by their CustomResourceDefinitions, with the API server's own libraries, CEL included.
+package crds
 
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io/fs"
 	"slices"
@@ -17,16 +17,12 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"sigs.k8s.io/yaml"
 
-	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/config/crd"
-	"github.com/stowage-dev/stowage/internal/spread/policy"
 )
 
 // customResource checks the objects of one kind by its CustomResourceDefinition, with the API server's own
@@ -99,40 +95,18 @@ func (r *customResource) complete(ctx context.Context, object map[string]any) fi
 	return errs
 }
 
-// completeCustomResource returns an object of one of Stowage's kinds with its defaults, and false if the API
-// server would refuse it. Objects of other kinds are returned as they are.
-func (l *loader) completeCustomResource(where string, gvk schema.GroupVersionKind, data []byte) ([]byte, bool) {
+// Schemas are those of Stowage's kinds, with their rules. They implement [preview.Schemas].
+type Schemas struct{}
+
+// Complete implements [preview.Schemas].
+func (Schemas) Complete(ctx context.Context, gvk schema.GroupVersionKind, object map[string]any) (field.ErrorList, bool, error) {
 	resources, err := customResources()
 	if err != nil {
-		l.fail("%s: %w", where, err)
-		return nil, false
+		return nil, false, err
 	}
 	r := resources[gvk]
 	if r == nil {
-		return data, true
+		return nil, false, nil
 	}
-	var object map[string]any
-	if err := utiljson.Unmarshal(data, &object); err != nil {
-		l.fail("%s: %w", where, err)
-		return nil, false
-	}
-	// A status is what a controller writes, perhaps a predecessor's, with fields of its own.
-	delete(object, "status")
-	errs := r.complete(l.ctx, object)
-	for _, err := range errs {
-		l.fail("%s: %w", where, err)
-	}
-	var d versprei.PodDistributor
-	if len(errs) > 0 && gvk == versprei.GroupVersion.WithKind("PodDistributor") && runtime.DefaultUnstructuredConverter.FromUnstructured(object, &d) == nil {
-		if p := policy.Compile(&d); p.Err != nil { // it names what a rule cannot, such as the pools that share a name
-			l.fail("%s: %w", where, p.Err)
-		}
-	}
-	if len(errs) == 0 {
-		data, err = json.Marshal(object)
-		if err != nil {
-			l.fail("%s: %w", where, err)
-		}
-	}
-	return data, len(errs) == 0 && err == nil
+	return r.complete(ctx, object), true, nil
 }

@@ -19,7 +19,7 @@ import (
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
-	"github.com/stowage-dev/stowage/internal/platform/events"
+	"github.com/stowage-dev/stowage/internal/platform/bounded"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/size/sizing"
 	"github.com/stowage-dev/stowage/internal/world"
@@ -150,7 +150,7 @@ func (f *Feature) templateName(ctx context.Context, req feature.Request) (pod *p
 func (f *Feature) template(ctx context.Context, req feature.Request, name string) (*sizing.Template, *corev1.ObjectReference, *feature.Decision, error) {
 	if len(validation.IsDNS1123Subdomain(name)) > 0 {
 		return nil, nil, unsized(req.Pod, stowage.EventTemplateMissing, nil,
-			fmt.Sprintf("annotation %s is %q, which is no name of a FlexDaemonsetTemplate; the pod keeps its size", flexdaemonsets.TemplateAnnotation, events.Cut(name, 64))), nil
+			fmt.Sprintf("annotation %s is %q, which is no name of a FlexDaemonsetTemplate; the pod keeps its size", flexdaemonsets.TemplateAnnotation, bounded.Text(name, 64))), nil
 	}
 	object, err := f.World.Template(ctx, name)
 	if err != nil {

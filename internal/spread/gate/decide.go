@@ -17,7 +17,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
-	"github.com/stowage-dev/stowage/internal/admission/scope"
+	"github.com/stowage-dev/stowage/internal/admission/selection"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
@@ -189,9 +189,9 @@ const readRegistration = 2 * time.Second
 // registration is what the webhook's registration selects.
 type registration struct {
 	mu       sync.Mutex
-	compiler scope.Compiler
+	compiler selection.Compiler
 	read     time.Time
-	selects  *scope.Registration // nil if it does not compile
+	selects  *selection.Webhooks // nil if it does not compile
 }
 
 // sent reports whether the API server sends such a pod to the webhook. Of a registration that cannot be evaluated here, it is taken to
@@ -209,7 +209,7 @@ func (r *run) sent(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	return sent || err != nil, nil
 }
 
-func (r *run) registered(ctx context.Context) (*scope.Registration, error) {
+func (r *run) registered(ctx context.Context) (*selection.Webhooks, error) {
 	g := &r.registration
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -217,7 +217,7 @@ func (r *run) registered(ctx context.Context) (*scope.Registration, error) {
 		config, err := r.API.Registration(ctx)
 		switch {
 		case apierrors.IsNotFound(err): // nothing is sent
-			g.selects = &scope.Registration{}
+			g.selects = &selection.Webhooks{}
 		case err != nil:
 			return nil, fmt.Errorf("read the webhook's registration: %w", err)
 		default:

@@ -1,4 +1,6 @@
-package policy
+// Package owners finds the policies of owners of pods, for controllers. Their caches have the pod templates of some kinds only. For an owner of
+// another kind, one of its pods is read.
+package owners
 
 import (
 	"context"
@@ -12,13 +14,14 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/platform/bounded"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // Owners finds the policies of owners of pods. The cache has the pod templates of some kinds only, see
 // [world.Ref.HasTemplate]. For an owner of another kind, the annotations of its template are those of one of its pods.
 type Owners struct {
-	*Finder
+	*policy.Finder
 	podOf    func(namespace string, owner types.UID) string
 	uncached client.Reader
 	known    *bounded.Cache[ownerKey, map[string]string] // annotations of a pod, by its [ownerKey]
@@ -30,22 +33,22 @@ const (
 	templateTTL   = time.Minute
 )
 
-// NewOwners returns Owners. The function podOf returns the name of a live pod of an owner, or "". Pods are read
+// New returns Owners. The function podOf returns the name of a live pod of an owner, or "". Pods are read
 // from uncached, at most once a minute for an owner.
-func NewOwners(f *Finder, podOf func(namespace string, owner types.UID) string, uncached client.Reader, c clock.PassiveClock) *Owners {
+func New(f *policy.Finder, podOf func(namespace string, owner types.UID) string, uncached client.Reader, c clock.PassiveClock) *Owners {
 	return &Owners{Finder: f, podOf: podOf, uncached: uncached, known: bounded.New[ownerKey, map[string]string](templateBytes, c)}
 }
 
 // FindFor returns the policy for the pods of an owner, or nil if they have none. The workload w is what is known of the owner;
 // it may be nil.
-func (o *Owners) FindFor(ctx context.Context, namespace string, owner world.Ref, w *world.Workload) (*Policy, error) {
+func (o *Owners) FindFor(ctx context.Context, namespace string, owner world.Ref, w *world.Workload) (*policy.Policy, error) {
 	p, err := o.FindForSelected(ctx, namespace, owner, w)
-	return p.dividing(), err
+	return p.Dividing(), err
 }
 
-// FindForSelected is to [Owners.FindFor] what [Finder.FindSelected] is to [Finder.Find].
-func (o *Owners) FindForSelected(ctx context.Context, namespace string, owner world.Ref, w *world.Workload) (*Policy, error) {
-	pod := Pod{Namespace: namespace, Owner: owner}
+// FindForSelected is to [Owners.FindFor] what [policy.Finder.FindSelected] is to [policy.Finder.Find].
+func (o *Owners) FindForSelected(ctx context.Context, namespace string, owner world.Ref, w *world.Workload) (*policy.Policy, error) {
+	pod := policy.Pod{Namespace: namespace, Owner: owner}
 	switch {
 	case w != nil && owner.HasTemplate():
 		pod.Annotations = w.TemplateAnnotations

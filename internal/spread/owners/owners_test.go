@@ -1,4 +1,4 @@
-package policy
+package owners
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/world"
 	"github.com/stowage-dev/stowage/internal/world/manifests"
 )
@@ -54,7 +55,7 @@ func TestOwners(t *testing.T) {
 			}).Build()
 			static := manifests.New(world.Objects{Workloads: []*world.Workload{{Ref: tc.owner, Namespace: "ns"}}})
 			podOf := func(string, types.UID) string { return map[bool]string{false: "web-1"}[tc.noPod] }
-			owners := NewOwners(NewFinder(static, Settings{}), podOf, c, clock)
+			owners := New(policy.NewFinder(static, policy.Settings{}), podOf, c, clock)
 			for range 3 {
 				p, err := owners.FindFor(t.Context(), "ns", tc.owner, tc.workload)
 				if err != nil || (p != nil) != tc.want || p != nil && p.Spill == nil {
@@ -81,7 +82,7 @@ func TestOwnersOfTwoNamespaces(t *testing.T) {
 	}
 	c := fake.NewClientBuilder().WithObjects(pod("tenant", map[string]string{stowage.SpreadStrategyAliasAnnotation: "p=a,weight=1"}), pod("victim", nil)).Build()
 	static := manifests.New(world.Objects{Workloads: []*world.Workload{{Ref: owner, Namespace: "tenant"}, {Ref: owner, Namespace: "victim"}}})
-	owners := NewOwners(NewFinder(static, Settings{}), func(string, types.UID) string { return "web-1" }, c, clocktesting.NewFakePassiveClock(time.Unix(0, 0)))
+	owners := New(policy.NewFinder(static, policy.Settings{}), func(string, types.UID) string { return "web-1" }, c, clocktesting.NewFakePassiveClock(time.Unix(0, 0)))
 	for _, namespace := range []string{"tenant", "victim"} {
 		p, err := owners.FindFor(t.Context(), namespace, owner, nil)
 		if err != nil || (p != nil) != (namespace == "tenant") {

@@ -88,7 +88,7 @@ type Pod struct {
 // Find returns the policy for a pod, or nil if it has none.
 func (f *Finder) Find(ctx context.Context, pod Pod) (*Policy, error) {
 	p, err := f.FindSelected(ctx, pod)
-	return p.dividing(), err
+	return p.Dividing(), err
 }
 
 // ErrOwnerGone means that the owner of a pod that has a strategy does not exist.
@@ -97,7 +97,7 @@ var ErrOwnerGone = errors.New("the owner does not exist")
 // FindForAdmission is [Finder.Find]. It returns ErrOwnerGone where the pod has none only because its owner does not exist.
 func (f *Finder) FindForAdmission(ctx context.Context, pod Pod) (*Policy, error) {
 	p, err := f.find(ctx, pod)
-	return p.dividing(), err
+	return p.Dividing(), err
 }
 
 // FindSelected is [Finder.Find]. It also returns a policy that selects the pod's workload and does not divide it now: see
@@ -164,6 +164,12 @@ func (f *Finder) find(ctx context.Context, pod Pod) (*Policy, error) {
 
 	// 4. What holds for this workload now?
 	return p, f.bind(ctx, p, pod.Namespace, chain)
+}
+
+// ownerKey tells owners apart. A UID alone does not: nobody checks the one in a pod's reference, and it may be of another namespace.
+type ownerKey struct {
+	namespace string
+	uid       types.UID
 }
 
 // choice is the policy that divides the pods of an owner, as long as nothing changes of what it depends on.

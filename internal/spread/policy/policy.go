@@ -166,8 +166,8 @@ func (p *Policy) Keeping() bool {
 	return kept != nil && len(kept.Ordinals) > 0
 }
 
-// dividing returns the policy if it divides the workload now, or nil.
-func (p *Policy) dividing() *Policy {
+// Dividing returns the policy if it divides the workload now, or nil.
+func (p *Policy) Dividing() *Policy {
 	if p != nil && (p.Nowhere() || p.Unrecorded()) {
 		return nil
 	}

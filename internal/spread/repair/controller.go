@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/stowage-dev/stowage/internal/admission/scope"
+	"github.com/stowage-dev/stowage/internal/admission/selection"
 	"github.com/stowage-dev/stowage/internal/platform/contest"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/platform/evict"
@@ -31,7 +32,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/platform/listeners"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
-	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/owners"
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/world"
@@ -66,7 +67,7 @@ type Controller struct {
 	Cached, Uncached client.Client
 	Informers        crcache.Informers
 	World            *worldcache.Cache
-	Policies         *policy.Owners
+	Policies         *owners.Owners
 	Seats            *seats.Service
 	Scope            *scope.Scope
 	// Registration is the name of the webhook's registration.
@@ -117,7 +118,7 @@ type run struct {
 	history     map[ledger.OwnerKey]*history
 	unevaluated bool // it was said that a condition of the registration cannot be evaluated
 
-	registrations scope.Compiler
+	registrations selection.Compiler
 
 	storing  sync.Mutex         // guards backoffs, and orders their writes
 	backoffs map[string]backoff // nil until they are read

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/admission/scope"
+	"github.com/stowage-dev/stowage/internal/admission/selection"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
@@ -339,7 +339,7 @@ func (r *run) selected(ctx context.Context, owner ledger.Owner) (func(*corev1.Po
 }
 
 // compiled returns what a registration selects. One that does not compile selects nothing.
-func (r *run) compiled(config *admissionregistrationv1.MutatingWebhookConfiguration) *scope.Registration {
+func (r *run) compiled(config *admissionregistrationv1.MutatingWebhookConfiguration) *selection.Webhooks {
 	registration, first, err := r.registrations.Compile(config)
 	if first {
 		r.mu.Lock()
@@ -350,7 +350,7 @@ func (r *run) compiled(config *admissionregistrationv1.MutatingWebhookConfigurat
 		}
 	}
 	if err != nil {
-		return &scope.Registration{}
+		return &selection.Webhooks{}
 	}
 	return registration
 }

@@ -41,6 +41,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/listeners"
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/owners"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
@@ -106,7 +107,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	timing := DefaultTiming()
 	b.run = &run{
 		Controller: &Controller{
-			Cached: c, Uncached: c, Informers: &informertest.FakeInformers{Scheme: scheme}, World: reader, Policies: policy.NewOwners(policy.NewFinder(reader, policy.Settings{}), service.Pods().NameOf, c, b.clock), Seats: service, Scope: scope.New(reader, "stowage-system"),
+			Cached: c, Uncached: c, Informers: &informertest.FakeInformers{Scheme: scheme}, World: reader, Policies: owners.New(policy.NewFinder(reader, policy.Settings{}), service.Pods().NameOf, c, b.clock), Seats: service, Scope: scope.New(reader, "stowage-system"),
 			Registration: "stowage", Backoffs: types.NamespacedName{Namespace: "stowage-system", Name: "stowage-repair"}, Clock: b.clock, Timing: timing, Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder},
 			Metrics: NewMetrics(set), Writes: fair.NewLimiter[string](1e6, 1e6), Evictor: evict.New(c, b.clock, 1, set), Room: poolroom.New(c, c, b.clock), Yielding: &listeners.Listeners[ledger.Owner]{},
 		},

@@ -35,7 +35,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/platform/listeners"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
-	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/owners"
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
@@ -76,7 +76,7 @@ type Controller struct {
 	Cached, Uncached client.Client
 	Informers        crcache.Informers
 	World            *worldcache.Cache
-	Policies         *policy.Owners
+	Policies         *owners.Owners
 	Seats            *seats.Service
 	Scope            *scope.Scope
 	Room             *poolroom.Reader

@@ -38,6 +38,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/owners"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
@@ -130,7 +131,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	service := seats.New(seats.Options{API: noLedgers{}, Key: key, Writer: "w", Clock: b.clock, Log: logr.Discard(), Metrics: seats.NewMetrics(set)})
 	b.run = &run{
 		Controller: &Controller{
-			Cached: c, Uncached: c, Informers: &informertest.FakeInformers{Scheme: scheme}, World: reader, Policies: policy.NewOwners(policy.NewFinder(reader, policy.Settings{}), service.Pods().NameOf, c, b.clock),
+			Cached: c, Uncached: c, Informers: &informertest.FakeInformers{Scheme: scheme}, World: reader, Policies: owners.New(policy.NewFinder(reader, policy.Settings{}), service.Pods().NameOf, c, b.clock),
 			Seats: service, Scope: scope.New(reader, "stowage-system"), Room: poolroom.New(c, c, b.clock), Evictor: evict.New(c, b.clock, 1, set),
 			Clock: b.clock, Timing: DefaultTiming(), Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder}, Metrics: NewMetrics(set),
 		},

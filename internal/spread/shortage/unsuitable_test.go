@@ -13,6 +13,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/owners"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/world"
 )
@@ -63,7 +64,7 @@ func ofPolicy(t *testing.T, change ...func(*corev1.Node)) (*bench, *stowage.Clus
 	}
 	b := newBench(t, objects...)
 	snapshot := withPolicies{Snapshot: b.World, cluster: &world.Policies{Cluster: []*stowage.ClusterSpreadPolicy{p}}}
-	b.Policies = policy.NewOwners(policy.NewFinder(snapshot, policy.Settings{}), b.Seats.Pods().NameOf, b.Uncached, b.clock)
+	b.Policies = owners.New(policy.NewFinder(snapshot, policy.Settings{}), b.Seats.Pods().NameOf, b.Uncached, b.clock)
 	return b, p
 }
 
@@ -144,7 +145,7 @@ func TestEditOfAPolicyWithAnUnsuitablePool(t *testing.T) {
 	edited.Generation = 2
 	edited.Spec.Pools[1].Tolerations = []versprei.Toleration{{Key: "gpu", Operator: "Exists"}}
 	snapshot := withPolicies{Snapshot: b.World, cluster: &world.Policies{Cluster: []*stowage.ClusterSpreadPolicy{edited}}}
-	b.Policies = policy.NewOwners(policy.NewFinder(snapshot, policy.Settings{}), b.Seats.Pods().NameOf, b.Uncached, b.clock)
+	b.Policies = owners.New(policy.NewFinder(snapshot, policy.Settings{}), b.Seats.Pods().NameOf, b.Uncached, b.clock)
 	b.pass(t, 2)
 	if got := b.unsuitablePools(t); got != "" {
 		t.Errorf("after the edit: %q", got)

@@ -15,9 +15,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/admission/scope"
+	"github.com/stowage-dev/stowage/internal/admission/selection"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/owners"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
@@ -28,7 +29,7 @@ import (
 // policies, because each workload may concern several of them.
 type Policies struct {
 	*Controller
-	Find *policy.Owners
+	Find *owners.Owners
 	// Registration is the name of the webhook's registration.
 	Registration string
 	Room         *poolroom.Reader
@@ -56,7 +57,7 @@ type policyRun struct {
 	changes       chan struct{}       // has an entry after a change
 	counted       time.Time           // when all was counted last
 	seen          map[types.UID]int64 // the generations of all policies
-	registrations scope.Compiler
+	registrations selection.Compiler
 	// audits are what was seen of workloads of policies in Audit, and due are those to look at.
 	audits map[ledger.OwnerKey]*audit
 	due    []*world.Workload
@@ -208,7 +209,7 @@ func (r *policyRun) countWorkloads(ctx context.Context, tallies map[types.UID]*t
 }
 
 // countWorkload counts the pods of one owner.
-func (r *policyRun) countWorkload(ctx context.Context, w *world.Workload, registration *scope.Registration, tallies map[types.UID]*tally) error {
+func (r *policyRun) countWorkload(ctx context.Context, w *world.Workload, registration *selection.Webhooks, tallies map[types.UID]*tally) error {
 	chain, err := world.Owners(ctx, r.World, w.Namespace, w.Ref)
 	if err != nil {
 		return err
@@ -263,7 +264,7 @@ func (r *policyRun) countWorkload(ctx context.Context, w *world.Workload, regist
 }
 
 // reaches reports whether the webhook is asked about the pods of an owner, and may change them.
-func (r *policyRun) reaches(ctx context.Context, w, bottom *world.Workload, registration *scope.Registration) (bool, error) {
+func (r *policyRun) reaches(ctx context.Context, w, bottom *world.Workload, registration *selection.Webhooks) (bool, error) {
 	if alone, err := r.leftAlone(ctx, w.Namespace, []*world.Workload{bottom}); alone != "" || err != nil {
 		return false, err
 	}
@@ -289,7 +290,7 @@ func (r *policyRun) divideFor(ctx context.Context, t *tally, p *policy.Policy, w
 }
 
 // registered returns what the webhook is asked about, or nil while there is no registration.
-func (r *policyRun) registered(ctx context.Context) (*scope.Registration, error) {
+func (r *policyRun) registered(ctx context.Context) (*selection.Webhooks, error) {
 	var config admissionregistrationv1.MutatingWebhookConfiguration
 	if err := r.Uncached.Get(ctx, client.ObjectKey{Name: r.Registration}, &config); err != nil {
 		return nil, client.IgnoreNotFound(err)
