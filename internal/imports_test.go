@@ -53,9 +53,6 @@ func TestDecisionsImportNoClient(t *testing.T) {
 			t.Errorf("there is no package %s", name)
 		}
 		for _, dep := range p.Deps {
-			if dep == "k8s.io/client-go/kubernetes/scheme" {
-				continue // it names types
-			}
 			if strings.HasPrefix(dep, "k8s.io/client-go") || strings.HasPrefix(dep, "sigs.k8s.io/controller-runtime") {
 				t.Errorf("the pure package %s depends on %s", name, dep)
 			}

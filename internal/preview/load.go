@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
@@ -21,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 
-	"github.com/stowage-dev/stowage/api"
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
@@ -147,10 +148,13 @@ var (
 // decoder refuses fields that do not exist, as kubectl does by default.
 var decoder = serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
 
-// scheme has the kinds of Kubernetes and those that Stowage acts on.
+// scheme has the types of the kinds that matter.
 var scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
-	if err := api.AddToScheme(s); err != nil {
+	if err := errors.Join(
+		corev1.AddToScheme(s), appsv1.AddToScheme(s), batchv1.AddToScheme(s), nodev1.AddToScheme(s),
+		stowage.AddToScheme(s), versprei.AddToScheme(s), flexdaemonsets.AddToScheme(s),
+	); err != nil {
 		panic(err) // only a program that is wrong in itself gets here
 	}
 	return s
@@ -205,8 +209,8 @@ func (l *loader) document(at source, data []byte, depth int) {
 		l.thirdParty(at, where, gvk, data)
 		return
 	}
-	if !scheme.Recognizes(gvk) {
-		if scheme.IsGroupRegistered(gvk.Group) {
+	if !kubernetes().all[gvk] {
+		if kubernetes().groups[gvk.Group] {
 			l.fail("%s: %s has no kind %q", where, head.APIVersion, head.Kind)
 		} else {
 			l.in.Unknown[head.Kind]++
@@ -215,6 +219,10 @@ func (l *loader) document(at source, data []byte, depth int) {
 	}
 	if !slices.Contains(kindsOfInterest, head.Kind) {
 		l.in.Ignored[head.Kind]++
+		return
+	}
+	if !scheme.Recognizes(gvk) {
+		l.fail("%s: %s is not served any more; write it as %s", where, gvk.GroupVersion(), workloadVersion(gvk.Kind))
 		return
 	}
 	// The decoder does not say which value is wrong, and takes hours for some quantities.
@@ -304,12 +312,8 @@ func (l *loader) object(at source, where string, obj runtime.Object, gvk schema.
 		}
 		l.in.Objects.Templates = append(l.in.Objects.Templates, *o)
 	default:
-		w, ok := newWorkload(obj)
-		if !ok {
-			l.fail("%s: %s is not served any more; write it as %s", where, gvk.GroupVersion(), workloadVersion(gvk.Kind))
-			return
-		}
-		if meta, ok := obj.(object); ok {
+		w, known := newWorkload(obj)
+		if meta, ok := obj.(object); ok && known {
 			l.workload(at, w, meta)
 		}
 	}
