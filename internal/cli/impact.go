@@ -26,7 +26,7 @@ enforce. Without a change, the report is about the next rollout of each workload
 
 The report has the pods of each policy, pool and workload, now and then.
 
-  IN PLACE: they run in a pool that is to have them.
+  IN PLACE: they run in the pool that is to have them.
   MOVED: they are in another pool or domain after the next rollout.
   EVICTED: they go before it, by rebalance or because they run in no pool.
   ADOPTED: they get a seat where they run, without a restart.

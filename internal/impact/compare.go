@@ -17,17 +17,16 @@ func (o *Options) Of(ctx context.Context, change Change, prices *Prices) (*Repor
 	if err != nil {
 		return nil, err
 	}
-	now := o.Clock.Now()
-	changed, err := change.applied(l.in, now)
+	changed, err := change.applied(l.in, o.Clock.Now())
 	if err != nil {
 		return nil, err
 	}
-	l.restrict(o.Namespace, changed)
+	restrict(o.Namespace, changed)
 	before, known, err := o.look(ctx, l, l.in, nil)
 	if err != nil {
 		return nil, err
 	}
-	after, warnings, err := before, known, error(nil)
+	after, warnings := before, known
 	if !change.none() {
 		if after, warnings, err = o.look(ctx, l, changed, change.Exhausted); err != nil {
 			return nil, err
@@ -36,9 +35,14 @@ func (o *Options) Of(ctx context.Context, change Change, prices *Prices) (*Repor
 
 	// 2. Compare it with where the pods are.
 	r := &Report{APIVersion: Version, Kind: "Impact", Change: !change.none(), Policies: []Policy{}, Pools: []Pool{}, Workloads: []Workload{}, DaemonSets: []DaemonSet{}}
-	c := &comparison{report: r, live: l, before: before, after: after, closed: change.Exhausted, nodes: map[string]map[string]string{}, policies: map[string]*Policy{}}
-	for i := range changed.Objects.Nodes {
-		c.nodes[changed.Objects.Nodes[i].Name] = changed.Objects.Nodes[i].Labels
+	c := &comparison{report: r, live: l, before: before, after: after, nodes: map[string]map[string]string{}, stays: map[string]bool{}, policies: map[source]*Policy{}}
+	for _, in := range []*preview.Inputs{before.in, after.in} {
+		for i := range in.Objects.Nodes {
+			c.nodes[in.Objects.Nodes[i].Name] = in.Objects.Nodes[i].Labels
+		}
+	}
+	for i := range after.in.Objects.Nodes {
+		c.stays[after.in.Objects.Nodes[i].Name] = true
 	}
 	keys := maps.Clone(after.of)
 	for k, d := range before.of {
@@ -47,15 +51,17 @@ func (o *Options) Of(ctx context.Context, change Change, prices *Prices) (*Repor
 		}
 	}
 	var plans []*plan
-	for _, k := range slices.SortedFunc(maps.Keys(keys), func(a, b key) int { return cmp.Compare(a.String(), b.String()) }) {
+	for _, k := range slices.SortedFunc(maps.Keys(keys), func(a, b key) int {
+		return cmp.Or(cmp.Compare(a.String(), b.String()), cmp.Compare(a.Group, b.Group))
+	}) {
 		if p := c.compare(k); p != nil {
 			plans = append(plans, p)
 		}
 	}
 
 	// 3. Estimate what it takes.
-	e := newEstimator(changed, l, o.Settings.PeerPodConfig.VMResource, prices)
-	e.place(plans, c.fixed())
+	e := newEstimator(before.in, after.in, l, o.Settings.PeerPodConfig.VMResource, prices)
+	e.place(plans, append(slices.Clone(l.others), c.stay...))
 	c.sum(plans, e)
 	r.Cost, r.others = e.cost(), c.others
 	r.Warnings = c.warnings(change, known, warnings)
@@ -64,18 +70,14 @@ func (o *Options) Of(ctx context.Context, change Change, prices *Prices) (*Repor
 }
 
 // restrict leaves out the workloads of other namespaces, which a change may have.
-func (l *live) restrict(namespace string, changed *preview.Inputs) {
+func restrict(namespace string, changed *preview.Inputs) {
 	if namespace == "" {
 		return
 	}
-	var others []preview.Workload
-	for _, w := range changed.Workloads {
+	for _, w := range slices.Clone(changed.Workloads) {
 		if w.Namespace != namespace {
-			others = append(others, w)
+			changed.Remove(w.Kind, w.Namespace, w.Name)
 		}
-	}
-	for i := range others {
-		changed.Remove(others[i].Kind, others[i].Namespace, others[i].Name)
 	}
 }
 
@@ -84,9 +86,9 @@ type comparison struct {
 	report        *Report
 	live          *live
 	before, after *outlook
-	closed        map[string]int64
-	nodes         map[string]map[string]string // labels by name
-	policies      map[string]*Policy
+	nodes         map[string]map[string]string // labels by name, also of nodes that go
+	stays         map[string]bool              // nodes that are there after the change
+	policies      map[source]*Policy
 	stay          []*pod     // of workloads that the change does not concern
 	others        []Workload // those of them with a policy
 }
@@ -95,9 +97,11 @@ type comparison struct {
 type plan struct {
 	Workload
 	pods     []*pod
-	is       *decided
+	is       *decided // nil if the workload goes
 	strategy *sequence.Strategy
-	place    []int // of the pods: a pool, or one of the constants below
+	place    []cell // of the pods; its pool may be one of the constants below
+	source   source
+	former   source
 }
 
 // Where a pod is, if it is in no pool.
@@ -110,70 +114,41 @@ const (
 func (c *comparison) compare(k key) *plan {
 	is, was := c.after.of[k], c.before.of[k]
 	pods := c.live.pods[k]
-	if is != nil && is.sizes != nil || was != nil && was.sizes != nil {
-		c.compareSizes(k, is, was, pods)
+	if k.Kind == "DaemonSet" || k.Kind == "Pod" {
+		if c.report.Change {
+			c.compareSizes(k, is, was, pods)
+		}
+		c.stay = append(c.stay, pods...)
+		return nil
 	}
-	p := &plan{pods: pods, is: is, Workload: Workload{Kind: k.Kind, Namespace: k.namespace, Name: k.name, Unsure: slices.Clone(c.live.unsure[k])}}
-	governing := is // whose pools the pods are counted in
-	if is == nil || is.policy == nil || is.policy.Whole == nil {
-		governing = was
+	p := &plan{pods: pods, is: is, Workload: Workload{Kind: k.Kind, Namespace: k.namespace, Name: k.name}}
+	for _, d := range []*decided{was, is} { // the pods are counted in the pools of what divides them then, or does now
+		if d != nil && d.policy != nil && d.policy.Whole != nil {
+			p.strategy = d.policy.AsWritten()
+		}
 	}
-	if governing != nil && governing.policy != nil && governing.policy.Whole != nil && k.Kind != "DaemonSet" {
-		p.strategy = governing.policy.AsWritten()
-	}
-	p.Policy, p.Former = sourceOf(is), sourceOf(was)
-	if p.Former == p.Policy {
+	p.source, p.former = sourceOf(is), sourceOf(was)
+	if p.Policy, p.Former = p.source.text, p.former.text; p.former == p.source {
 		p.Former = ""
 	}
 	c.count(p)
 	c.doubt(p, was)
-	concerned := p.Policy+p.Former != "" || p.VMs != nil || is == nil || was == nil || is.replicas != was.replicas
-	if c.report.Change {
-		same := is != nil && was != nil && alike(is, was)
-		if same && p.strategy != nil && p.changes() {
-			c.report.Cluster.Drift++
-		}
-		concerned = concerned && !same
-	} else {
-		concerned = concerned && p.changes()
+
+	same := is != nil && was != nil && alike(is, was) && p.Drained == 0
+	concerned := !same
+	if !c.report.Change {
+		concerned = (p.Policy != "" || p.VMs != nil) && p.changes()
+	} else if same && p.strategy != nil && p.changes() {
+		c.report.Cluster.Drift++
 	}
-	if k.Kind == "DaemonSet" || k.Kind == "Pod" || !concerned && p.strategy == nil {
-		c.stay = append(c.stay, pods...)
-		return nil
+	if concerned {
+		return p
 	}
-	if !concerned {
+	c.stay = append(c.stay, pods...)
+	if p.strategy != nil {
 		c.report.Cluster.OtherWorkloads++
-		c.stay = append(c.stay, pods...)
 		p.Other = true
 		c.others = append(c.others, p.Workload)
-		return nil
 	}
-	return p
-}
-
-// sourceOf names what divides the pods of a workload, or would if its mode let it.
-func sourceOf(d *decided) string {
-	if d == nil || d.policy == nil {
-		return ""
-	}
-	return d.policy.Source
-}
-
-// alike reports whether a workload has the same next pods before and after the change, and is treated alike until then.
-func alike(a, b *decided) bool {
-	if a.replicas != b.replicas || a.without != b.without || a.vms != b.vms || a.vm != b.vm || len(a.seats) != len(b.seats) {
-		return false
-	}
-	if a.seats == nil {
-		return a.unrecorded() == b.unrecorded()
-	}
-	if !slices.Equal(a.seats, b.seats) || a.policy.Evict != b.policy.Evict || a.policy.Preferred != b.policy.Preferred || a.policy.Repair != b.policy.Repair || !slices.EqualFunc(a.domains, b.domains, slices.Equal) {
-		return false
-	}
-	for i := range a.seats {
-		if !maps.Equal(a.policy.Whole.Pool(i).Labels, b.policy.Whole.Pool(i).Labels) {
-			return false
-		}
-	}
-	return true
+	return nil
 }

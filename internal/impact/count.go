@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	resourcehelper "k8s.io/component-helpers/resource"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/podpatch"
@@ -14,28 +13,29 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 )
 
-// unrecorded is [policy.Policy.Unrecorded], of a workload that Stowage may change.
-func (d *decided) unrecorded() bool {
-	return d.policy != nil && d.policy.Unrecorded() && d.leftAlone == ""
-}
-
 // count counts the pods of a workload: where they are, and where they will be.
 func (c *comparison) count(p *plan) {
 	p.Pods = int64(len(p.pods))
 	vms := VMChange{}
-	p.place = make([]int, len(p.pods))
+	p.place = make([]cell, len(p.pods))
 	for i, pod := range p.pods {
 		vms.Now += pod.vms
-		p.place[i] = outside
-		if pod.node == "" {
-			p.place[i] = nowhere
+		p.place[i] = c.placeOf(p, pod)
+		switch {
+		case pod.node == "":
 			p.Unscheduled++
-		} else if at := c.poolOf(p, pod); at >= 0 {
-			p.place[i] = at
+		case !c.there(pod):
+			p.Drained++
+		}
+		if pod.volume && p.is != nil && p.is.policy != nil && p.is.policy.KeepsVolumes && pod.node != "" {
+			p.KeptByVolume++
 		}
 	}
 	if p.is != nil {
-		p.Replicas, p.WithoutSeat, vms.Then = p.is.replicas, p.is.replicas, p.is.vms
+		p.Replicas, p.WithoutSeat, vms.Then = p.is.replicas, p.is.without.count, p.is.vms
+		if p.is.failed != nil || p.is.unrecorded() {
+			p.WithoutSeat = 0 // it is not known
+		}
 		if p.is.vms > 0 {
 			vms.Size = sizeOf(p.is.vm)
 		}
@@ -43,97 +43,141 @@ func (c *comparison) count(p *plan) {
 	if vms.Now+vms.Then > 0 {
 		p.VMs = &vms
 	}
-	if p.strategy == nil {
+	if p.strategy != nil {
+		c.countPools(p)
+	}
+	if p.is.divides() {
+		c.countMoves(p)
 		return
 	}
-	divides := p.is != nil && p.is.seats != nil
-	if p.is != nil {
-		p.WithoutSeat = p.is.without
-		for i, pod := range p.pods {
-			if pod.volume && p.is.policy != nil && p.is.policy.KeepsVolumes && p.place[i] != nowhere {
-				p.KeptByVolume++
+	p.Stay = min(p.Pods-p.Unscheduled-p.Drained, p.Replicas) // nobody asks them to be elsewhere
+	p.InPlace = p.Stay
+	if p.is != nil && p.strategy != nil {
+		p.LeftAlone = whyAlone(p.is)
+	}
+}
+
+// there reports whether the node of a pod stays.
+func (c *comparison) there(pod *pod) bool { return len(c.nodes) == 0 || c.stays[pod.node] }
+
+// placeOf returns where a pod is. Where nodes may not be read, it is the cell of its seat.
+func (c *comparison) placeOf(p *plan, pod *pod) cell {
+	at := cell{pool: outside}
+	if pod.node == "" {
+		at.pool = nowhere
+	}
+	if p.strategy == nil || pod.node == "" {
+		return at
+	}
+	if has, known := c.nodes[pod.node]; known {
+		if pool := p.strategy.PoolOfNode(has); pool >= 0 {
+			return cell{pool, max(0, p.strategy.DomainOfNode(has))}
+		}
+		return at
+	}
+	for i := range p.strategy.Len() {
+		if domain, known := p.strategy.DomainNamed(pod.domain); pod.pool != "" && known && len(c.nodes) == 0 && p.strategy.Pool(i).Name == pod.pool {
+			return cell{i, domain}
+		}
+	}
+	return at
+}
+
+// countPools counts the pods of each pool and domain.
+func (c *comparison) countPools(p *plan) {
+	now := map[cell]int64{}
+	for _, at := range p.place {
+		now[at]++
+	}
+	domains := 1
+	if across := p.strategy.Across(); across != nil {
+		domains = len(across.Domains)
+	}
+	for i := range p.strategy.Len() {
+		pool := WorkloadPool{Name: p.strategy.Pool(i).Name}
+		for n := range domains {
+			at := cell{i, n}
+			in := WorkloadDomain{Name: p.strategy.DomainName(n), Now: now[at]}
+			if p.is != nil && p.is.cells[at] != nil {
+				in.Then = p.is.cells[at].count
+			}
+			pool.Now, pool.Then = pool.Now+in.Now, pool.Then+in.Then
+			if p.strategy.Across() != nil {
+				pool.Domains = append(pool.Domains, in)
 			}
 		}
-		if !divides {
-			p.LeftAlone = c.whyAlone(p)
-		}
-		for i, why := range p.is.policyUnsuitable() {
+		pool.Soon = pool.Now
+		p.Pools = append(p.Pools, pool)
+	}
+	if p.is != nil && p.is.policy != nil {
+		for i, why := range p.is.policy.Unsuitable {
 			if why != "" {
 				p.Unsuitable = append(p.Unsuitable, p.strategy.Pool(i).Name+": "+why)
 			}
 		}
 	}
-	now := make([]int64, p.strategy.Len())
-	cells := map[[2]int]int64{}
-	for i, at := range p.place {
-		switch {
-		case at >= 0:
-			now[at]++
-			cells[[2]int{at, p.strategy.DomainOfNode(c.nodes[p.pods[i].node])}]++
-		case at == outside && divides:
-			p.Outside++
-		}
-	}
-	for i := range now {
-		pool := WorkloadPool{Name: p.strategy.Pool(i).Name, Now: now[i], Soon: now[i], Then: 0}
-		if divides {
-			pool.Then = p.is.seats[i]
-			p.InPlace += min(pool.Now, pool.Then)
-			p.InOtherPool += max(0, pool.Now-pool.Then)
-		}
-		if across := p.strategy.Across(); across != nil {
-			surplus := int64(0)
-			for n, in := range across.Domains {
-				domain := WorkloadDomain{Name: in.Value, Now: cells[[2]int{i, n}]}
-				if divides && p.is.domains != nil {
-					domain.Then = p.is.domains[i][n]
-					surplus += max(0, domain.Now-domain.Then)
-				}
-				pool.Domains = append(pool.Domains, domain)
-			}
-			if divides {
-				p.InOtherDomain += max(0, surplus-max(0, pool.Now-pool.Then))
-			}
-		}
-		p.Pools = append(p.Pools, pool)
-	}
-	if divides {
-		p.countMoves()
-	} else {
-		p.InPlace = p.Pods - p.Unscheduled // nobody asks them to be elsewhere
-	}
 }
 
-// sizeOf is the size of a VM, as far as its pod asks for one.
-func sizeOf(vm preview.VM) string {
-	var parts []string
-	for _, part := range []struct{ amount, unit string }{{vm.VCPUs, " CPU"}, {vm.Memory, " MiB"}, {vm.GPUs, " GPU"}} {
-		if part.amount != "" {
-			parts = append(parts, part.amount+part.unit)
-		}
-	}
-	return strings.Join(parts, ", ")
-}
-
-// countMoves counts the pods that are adopted or evicted before the next rollout, and those that it moves.
-func (p *plan) countMoves() {
+// countMoves counts the pods that stay, that are adopted or evicted before the next rollout, and those that it moves.
+func (c *comparison) countMoves(p *plan) {
 	of := p.is.policy
-	// More pods may be in a pool than there are to be, because there are to be fewer in all.
-	gone := max(0, p.Pods-p.Replicas)
-	p.Moved = max(0, p.InOtherPool+p.InOtherDomain+p.Outside-gone)
+	lack, lackInPool := map[cell]int64{}, map[int]int64{} // how many more pods may be where they are
+	for at, g := range p.is.cells {
+		lack[at] += g.count
+		lackInPool[at.pool] += g.count
+	}
+	placed := int64(0) // on nodes that stay
 	for i, pod := range p.pods {
-		if at := p.place[i]; at >= 0 && (!pod.seated || pod.pool != p.strategy.Pool(at).Name) && of.Repair != stowage.RepairOff {
+		at := p.place[i]
+		if pod.node == "" || !c.there(pod) {
+			continue
+		}
+		placed++
+		if at.pool >= 0 && of.Repair != stowage.RepairOff && (pod.pool == "" || pod.pool != p.strategy.Pool(at.pool).Name) {
 			p.Adopted++
 		}
+		here, inPool := lack[at] > 0, at.pool >= 0 && lackInPool[at.pool] > 0
+		if p.is.ordinals != nil { // each pod has a place of its own
+			own := p.is.ordinalsCell(pod.ordinal)
+			here, inPool = own == at, at.pool >= 0 && own.pool == at.pool
+		}
+		switch {
+		case at.pool < 0:
+			p.Outside++
+		case inPool:
+			p.InPlace++
+			lackInPool[at.pool]--
+		default:
+			p.InOtherPool++
+		}
+		if here {
+			p.Stay++
+			lack[at]--
+		} else if inPool {
+			p.InOtherDomain++
+		}
 	}
+	gone := max(0, p.Pods-p.Replicas-p.Unscheduled-p.Drained) // because there are to be fewer in all
+	if p.is.ordinals == nil {
+		gone += p.WithoutSeat
+	}
+	p.Moved = max(0, placed-p.Stay-gone)
 	switch {
-	case p.is.job(): // it may lose work
+	case p.is.job() || of.Repair == stowage.RepairOff: // a Job may lose work
 	case of.Evict:
 		p.Evicted = p.Moved
 	case of.Repair == stowage.RepairRecreate && of.Policy == nil:
 		p.Evicted = min(p.Outside, p.Moved)
 	}
-	p.countSoon(max(0, p.Replicas-p.Pods)+p.Evicted, gone)
+	p.countSoon(max(0, p.Replicas-p.Pods)+p.Evicted+p.Drained, gone)
+}
+
+// ordinalsCell returns the cell of the pod of a StatefulSet with an ordinal.
+func (d *decided) ordinalsCell(ordinal int64) cell {
+	if n := ordinal - d.workload.FirstOrdinal(); n >= 0 && n < int64(len(d.ordinals)) {
+		return d.ordinals[n]
+	}
+	return cell{pool: nowhere}
 }
 
 // countSoon counts the pods of each pool before the next rollout. New ones come where most are lacking, and some go from where most are
@@ -170,89 +214,15 @@ func most(pools []WorkloadPool, of func(*WorkloadPool) int64) (best int) {
 	return best
 }
 
-// job reports whether the workload is a Job, whose pods Stowage leaves alone.
-func (d *decided) job() bool { return d.workload.Kind == "Job" || d.workload.Kind == "CronJob" }
-
-// policyUnsuitable returns [policy.Policy.Unsuitable].
-func (d *decided) policyUnsuitable() []string {
-	if d.policy == nil {
-		return nil
-	}
-	return d.policy.Unsuitable
-}
-
-// poolOf returns the pool that a pod's node is in, or a negative number. Where nodes may not be read, it is the pool of the seat.
-func (c *comparison) poolOf(p *plan, pod *pod) int {
-	if p.strategy == nil {
-		return outside
-	}
-	if labels, known := c.nodes[pod.node]; known {
-		return p.strategy.PoolOfNode(labels)
-	}
-	if len(c.nodes) > 0 {
-		return outside // the node goes
-	}
-	for i := range p.strategy.Len() {
-		if pod.seated && p.strategy.Pool(i).Name == pod.pool {
-			return i
-		}
-	}
-	return outside
-}
-
-// compareSizes compares the sizes of a DaemonSet's pods.
-func (c *comparison) compareSizes(k key, is, was *decided, pods []*pod) {
-	d := DaemonSet{Namespace: k.namespace, Name: k.name, Pods: len(pods)}
-	var sums [4]resource.Quantity // CPU and memory, now and then
-	for _, pod := range pods {
-		then, ok := pod.requests, true
-		if is == nil {
-			then = nil
-		} else if size, sized := is.sizes[pod.node]; sized {
-			then = size
-		} else if was != nil && was.sizes[pod.node] != nil {
-			then, ok = c.unsized(is), true // it goes back to its template
-		}
-		changed := false
-		for i, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-			a, b := pod.requests[name], then[name]
-			sums[i].Add(a)
-			sums[2+i].Add(b)
-			changed = changed || a.Cmp(b) != 0
-		}
-		if changed && ok {
-			d.Changed++
-		}
-	}
-	if d.Changed == 0 {
-		return
-	}
-	d.CPUNow, d.MemoryNow, d.CPUThen, d.MemoryThen = sums[0].String(), bytesText(sums[1]), sums[2].String(), bytesText(sums[3])
-	c.report.DaemonSets = append(c.report.DaemonSets, d)
-}
-
-// unsized returns what the template of a workload requests.
-func (c *comparison) unsized(d *decided) corev1.ResourceList {
-	return resourcehelper.PodRequests(&corev1.Pod{Spec: d.workload.Template().Spec}, resourcehelper.PodResourcesOptions{})
-}
-
-// bytesText is a number of bytes in GiB.
-func bytesText(q resource.Quantity) string {
-	return fmt.Sprintf("%.1f GiB", float64(q.Value())/(1<<30))
-}
-
 // whyAlone says why no pod of a workload with a policy gets a seat.
-func (c *comparison) whyAlone(p *plan) string {
-	d := p.is
+func whyAlone(d *decided) string {
 	switch {
-	case d.policy == nil:
-		return ""
+	case d.policy == nil || d.unrecorded() || d.failed != nil:
+		return "" // there is nothing to say, or a better reason
 	case d.policy.Err != nil:
 		return "the policy is invalid: " + d.policy.Err.Error()
 	case d.policy.Nowhere():
 		return "its pods can run in no pool"
-	case d.unrecorded():
-		return "" // there is a better reason
 	case d.replicas == 0:
 		return "it asks for no pod"
 	case d.leftAlone != "":
@@ -263,4 +233,58 @@ func (c *comparison) whyAlone(p *plan) string {
 		return "its pods choose their nodes themselves, by " + key
 	}
 	return ""
+}
+
+// compareSizes compares the sizes of a DaemonSet's pods before and after the change. The sums are over all of its pods.
+func (c *comparison) compareSizes(k key, is, was *decided, pods []*pod) {
+	if is == nil || was == nil || is.sizes == nil && was.sizes == nil {
+		return
+	}
+	d := DaemonSet{Namespace: k.namespace, Name: k.name, Pods: len(pods)}
+	sums := map[corev1.ResourceName]*[2]resource.Quantity{corev1.ResourceCPU: {}, corev1.ResourceMemory: {}}
+	for _, pod := range pods {
+		if !c.there(pod) {
+			continue
+		}
+		changed := false
+		for name, sum := range sums {
+			now, then := sizeOn(was, pod.node, name), sizeOn(is, pod.node, name)
+			sum[0].Add(now)
+			sum[1].Add(then)
+			changed = changed || now.Cmp(then) != 0
+		}
+		if changed {
+			d.Changed++
+		}
+	}
+	if d.Changed == 0 {
+		return
+	}
+	cpu, memory := sums[corev1.ResourceCPU], sums[corev1.ResourceMemory]
+	d.CPUNow, d.CPUThen, d.MemoryNow, d.MemoryThen = cpu[0].String(), cpu[1].String(), bytesText(memory[0]), bytesText(memory[1])
+	c.report.DaemonSets = append(c.report.DaemonSets, d)
+}
+
+// sizeOn returns what the pod of a DaemonSet on a node requests of a resource. Without a share of the node, it is what the DaemonSet asks for.
+func sizeOn(d *decided, node string, name corev1.ResourceName) resource.Quantity {
+	if q, ok := d.sizes[node][name]; ok {
+		return q
+	}
+	return requestsOf(&corev1.Pod{Spec: d.workload.Template().Spec})[name]
+}
+
+// sizeOf is the size of a VM, as far as its pod asks for one.
+func sizeOf(vm preview.VM) string {
+	var parts []string
+	for _, part := range []struct{ amount, unit string }{{vm.VCPUs, " CPU"}, {vm.Memory, " MiB"}, {vm.GPUs, " GPU"}} {
+		if part.amount != "" {
+			parts = append(parts, part.amount+part.unit)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// bytesText is a number of bytes in GiB.
+func bytesText(q resource.Quantity) string {
+	return fmt.Sprintf("%.1f GiB", float64(q.Value())/(1<<30))
 }

@@ -10,51 +10,52 @@ import (
 
 // doubt notes why the counts of a workload may come out otherwise.
 func (c *comparison) doubt(p *plan, was *decided) {
+	if p.is == nil || p.strategy == nil {
+		return
+	}
+	if !p.is.divides() && !p.is.unrecorded() && p.is.failed == nil && !slices.ContainsFunc(p.pods, func(pod *pod) bool { return pod.pool != "" }) {
+		return // no pod has a seat or gets one, whatever becomes of it
+	}
 	add := func(ok bool, format string, args ...any) {
 		if text := fmt.Sprintf(format, args...); ok && !slices.Contains(p.Unsure, text) {
 			p.Unsure = append(p.Unsure, text)
 		}
 	}
-	if p.is == nil || p.is.seats == nil && !p.is.unrecorded() {
-		if !slices.ContainsFunc(p.pods, func(pod *pod) bool { return pod.seated }) {
-			p.Unsure = nil // no pod has a seat or gets one, whatever becomes of it
-		}
-		return
+	// 1. What holds for any workload.
+	add(p.is.failed != nil, "its pods cannot be previewed: %v", p.is.failed)
+	add(p.is.workload.Holds() != "", "%s", p.is.workload.Holds())
+	for _, why := range c.live.status[keyOf(p.is.workload)] {
+		add(true, "%s", why)
+	}
+	for _, what := range c.live.blind {
+		add(true, "you may not read %s", what)
 	}
 	of := p.is.policy
-	switch p.Kind {
-	case "Deployment", "StatefulSet", "Rollout":
-	case "ReplicaSet", "Job", "CronJob":
-		add(true, "nothing replaces the pods of a %s, so that only new ones follow", p.Kind)
-	default:
-		add(true, "how a %s replaces its pods is not known", p.Kind)
+	if of == nil || of.Whole == nil {
+		return
 	}
-	add(of.Unrecorded() || of.KeepsVolumes, "it is older than the policy, and each pod keeps the pool of its volume")
-	add(!of.Unrecorded() && !of.KeepsVolumes && p.is.workload.Volumes() && p.InOtherPool+p.Outside > 0, "the volumes of its pods may be bound to where they are")
+	// 2. What holds for its volumes and pools.
+	inUse := slices.ContainsFunc(p.pods, func(pod *pod) bool { return pod.volume })
+	add(of.KeepsVolumes, "it is older than the policy, and each pod keeps the pool of its volume")
+	add(!of.KeepsVolumes && (p.is.workload.Volumes() || inUse) && (p.Moved > 0 || of.Keeping()), "the volumes of its pods may be bound to where they are")
 	add(of.Preferred, "its pools are only preferred, so that pods may run elsewhere")
 	add(len(p.is.noSpill) > 0, "its pods for pool %s would wait", strings.Join(p.is.noSpill, ", "))
+	add(len(p.is.closed) > 0 && p.Kind != "Deployment" && p.Kind != "Rollout", "which of its pods wait for a pool without room is not known")
 	if of.State != nil {
 		for i, room := range spill.MergeCells(spill.FromPoolState(of.State, of.Whole), spill.CellsOfPool(of.Whole)) {
-			name := of.Whole.Pool(i).Name
-			if _, asked := c.closed[name]; room.Phase != spill.Available && room.Phase != "" && !asked {
-				add(true, "pool %s has no room now, and may have some by then", name)
+			if _, asked := p.is.closed[i]; room.Phase != spill.Available && room.Phase != "" && !asked {
+				add(true, "pool %s has no room now, and may have some by then", of.Whole.Pool(i).Name)
 			}
 		}
 	}
-	for name := range c.closed {
-		if _, ok := of.PoolNamed(strings.SplitN(name, "/", 2)[0]); ok && (p.Kind != "Deployment" && p.Kind != "Rollout") {
-			add(true, "which of its pods wait for pool %s first is not known", name)
-		}
-	}
+	add(was == nil && of.Whole.Across() != nil, "the order of its domains follows from its UID, which it does not have yet")
+	// 3. Who else chooses nodes.
+	own := p.is.workload.Template().Spec.NodeSelector
 	for _, pod := range p.pods {
 		for _, k := range pod.chooses {
-			if _, own := p.is.workload.Template().Spec.NodeSelector[k]; !own && of.ChoosesBy(k) && !was.choosesBy(k) {
-				add(true, "another webhook writes the node label %s into its pods", k)
-			}
+			_, written := own[k]
+			add(!written && of.ChoosesBy(k) && !was.choosesBy(k), "another webhook writes the node label %s into its pods", k)
 		}
-	}
-	if !p.is.job() && p.is.workload.Kind == "StatefulSet" && of.Keeping() {
-		add(true, "volumes keep some of its pods")
 	}
 }
 

@@ -2,12 +2,16 @@ package impact
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -18,10 +22,28 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 )
 
+// mostPods is how many pods of one workload are looked at. Whoever may write a workload chooses its replica count.
+const mostPods = 5000
+
 // outlook is what the webhook would decide about the next pods of each workload.
 type outlook struct {
 	in *preview.Inputs
 	of map[key]*decided
+}
+
+// cell is a pool of a strategy, and one of its domains. The domain is 0 without domains.
+type cell struct{ pool, domain int }
+
+// group is some pods that are alike: how many, and one of them as it would be created.
+type group struct {
+	count int64
+	shape *corev1.Pod
+}
+
+func (g *group) add(pod *corev1.Pod) {
+	if g.count++; g.shape == nil {
+		g.shape = pod
+	}
 }
 
 // decided is what the webhook would decide about all pods of a workload, were they created anew.
@@ -29,18 +51,23 @@ type decided struct {
 	workload *preview.Workload
 	policy   *policy.Policy // nil is none; otherwise it selects the workload, and divides it if there are seats
 	replicas int64          // pods that there would be
-	seats    []int64        // by pool; nil if no pod gets a seat
-	domains  [][]int64      // by pool and domain; nil without domains
-	without  int64          // pods without a seat
-	// shapes are one pod of each pool as it would be created, and at the end one without a seat. They are nil where there is none.
-	shapes    []*corev1.Pod
+	cells    map[cell]*group
+	without  group // pods without a seat
+	// ordinals are the cells of the pods of a StatefulSet, in the order of their ordinals.
+	ordinals  []cell
 	leftAlone string // why no pod gets a seat though there is a policy
 	vms       int64
 	vm        preview.VM
 	sizes     map[string]corev1.ResourceList // of a DaemonSet's pods, by node
-	// noSpill are pools without room by the change whose pods would wait.
+	failed    error                          // why its pods cannot be made
+	// closed are the pools without room by the change, with how many of the workload's pods they may have. NoSpill are those whose
+	// other pods wait.
+	closed  map[int]int64
 	noSpill []string
 }
+
+// divides reports whether some pods get a seat.
+func (d *decided) divides() bool { return d != nil && len(d.cells) > 0 }
 
 // look makes the webhook's decisions over inputs, which it completes with what the leader would record.
 func (o *Options) look(ctx context.Context, l *live, in *preview.Inputs, exhausted map[string]int64) (*outlook, []string, error) {
@@ -56,13 +83,18 @@ func (o *Options) look(ctx context.Context, l *live, in *preview.Inputs, exhaust
 		if err != nil {
 			return nil, nil, err
 		}
-		if found != nil && found.Policy != nil && !found.Preferred && found.Whole != nil && found.Root != nil && !w.Volumes() {
-			recordUnsuitable(in, l, w, found, o.Clock.Now())
+		if found == nil || found.Policy == nil || found.Preferred || found.Whole == nil || found.Root == nil || w.Volumes() {
+			continue
+		}
+		if example, err := p.Example(ctx, w); err == nil && example != nil { // an error is told below
+			recordUnsuitable(in, l, w, found, example, o.Clock.Now())
 		}
 	}
 	p = preview.New(in, settings)
+	var warnings []string
 	if len(exhausted) > 0 {
-		if _, err := p.Exhaust(ctx, exhausted, -1); err != nil {
+		var err error
+		if warnings, err = p.Exhaust(ctx, exhausted, -1); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -74,30 +106,51 @@ func (o *Options) look(ctx context.Context, l *live, in *preview.Inputs, exhaust
 		if err != nil {
 			return nil, nil, err
 		}
-		d := &decided{workload: w, policy: found}
+		d := &decided{workload: w, policy: found, cells: map[cell]*group{}, closed: map[int]int64{}}
 		if found != nil && found.Whole != nil {
-			d.seats, d.shapes = make([]int64, found.Whole.Len()), make([]*corev1.Pod, found.Whole.Len())
-			if across := found.Whole.Across(); across != nil {
-				for range d.seats {
-					d.domains = append(d.domains, make([]int64, len(across.Domains)))
-				}
-			}
-			for n := range found.Whole.Len() {
-				if _, closed := exhausted[found.Whole.Pool(n).Name]; closed && (found.Spill == nil || found.Spill[n].After == 0) {
-					d.noSpill = append(d.noSpill, found.Whole.Pool(n).Name)
-				}
-			}
+			d.close(exhausted)
 		}
-		d.shapes = append(d.shapes, nil)
 		out.of[keyOf(w)] = d
 	}
-	warnings, err := p.AdmitEach(ctx, -1, func(a *preview.Admitted) { out.of[keyOf(a.Workload)].count(a, settings.PeerPodConfig.VMResource) })
-	for _, d := range out.of {
-		if len(d.seats) > 0 && d.without == d.replicas {
-			d.seats, d.domains = nil, nil
+	told, err := p.AdmitEach(ctx, preview.Visit{
+		Replicas: -1,
+		Most: func(w *preview.Workload) int {
+			if w.Kind == "DaemonSet" {
+				return len(in.Objects.Nodes)
+			}
+			return mostPods
+		},
+		Use: func(a *preview.Admitted) { out.of[keyOf(a.Workload)].count(a, settings.PeerPodConfig.VMResource) },
+		Failed: func(w *preview.Workload, err error) {
+			d := out.of[keyOf(w)]
+			d.failed, d.replicas = err, w.Replicas()
+			if d.replicas > mostPods {
+				d.failed = fmt.Errorf("it asks for more than %d pods", mostPods)
+			}
+		},
+	})
+	return out, append(warnings, told...), err
+}
+
+// close notes which pools have no room by the change.
+func (d *decided) close(exhausted map[string]int64) {
+	whole := d.policy.Whole
+	for i := range whole.Len() {
+		limit, closed := exhausted[whole.Pool(i).Name]
+		some := closed
+		if across := whole.Across(); across != nil {
+			for _, in := range across.Domains {
+				_, one := exhausted[whole.Pool(i).Name+"/"+in.Value]
+				some = some || one
+			}
+		}
+		if closed {
+			d.closed[i] = limit
+		}
+		if some && (d.policy.Spill == nil || d.policy.Spill[i].After == 0) {
+			d.noSpill = append(d.noSpill, whole.Pool(i).Name)
 		}
 	}
-	return out, warnings, err
 }
 
 // count counts one pod.
@@ -107,50 +160,121 @@ func (d *decided) count(a *preview.Admitted, vmResource string) {
 	if d.vms += vms; vms > 0 {
 		d.vm = vm
 	}
-	if node, _, ok := a.Size(); ok {
+	if node, requests, ok := a.Size(); ok {
 		if d.sizes == nil {
 			d.sizes = map[string]corev1.ResourceList{}
 		}
-		d.sizes[node] = resourcehelper.PodRequests(a.Pod, resourcehelper.PodResourcesOptions{})
+		d.sizes[node] = requests
 	}
-	at := len(d.shapes) - 1
-	if name, ok := a.Pod.Labels[stowage.PoolLabel]; ok && d.seats != nil && a.Pod.Labels[stowage.SeatLabel] != "" {
-		if pool, known := d.policy.PoolNamed(name); known {
-			at = pool
-			d.seats[pool]++
-			if domain, known := d.policy.Whole.DomainNamed(a.Pod.Labels[stowage.DomainLabel]); d.domains != nil && known {
-				d.domains[pool][domain]++
-			}
-		}
-	}
-	if at == len(d.shapes)-1 {
-		d.without++
+	at, seated := d.cellOf(a.Pod)
+	if !seated {
+		d.without.add(a.Pod)
 		if d.leftAlone == "" {
 			d.leftAlone = a.WhyNoSeat()
 		}
+	} else {
+		if d.cells[at] == nil {
+			d.cells[at] = &group{}
+		}
+		d.cells[at].add(a.Pod)
 	}
-	if d.shapes[at] == nil {
-		d.shapes[at] = a.Pod
+	if d.workload.Kind == "StatefulSet" {
+		if !seated {
+			at.pool = nowhere
+		}
+		d.ordinals = append(d.ordinals, at)
 	}
 }
 
-// recordUnsuitable records for a workload the pools in which no pod of it can run, as the leader does.
-func recordUnsuitable(in *preview.Inputs, l *live, w *preview.Workload, p *policy.Policy, now time.Time) {
-	template := w.Template()
-	example := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Labels: template.Labels}, Spec: template.Spec}
-	var unsuitable []stowage.UnsuitablePool
-	compiled := p.Compiled
+// cellOf returns where the seat of a pod is, if it has one.
+func (d *decided) cellOf(pod *corev1.Pod) (at cell, seated bool) {
+	name, ok := pod.Labels[stowage.PoolLabel]
+	if !ok || pod.Labels[stowage.SeatLabel] == "" || d.policy == nil || d.policy.Whole == nil {
+		return cell{}, false
+	}
+	pool, known := d.policy.PoolNamed(name)
+	domain, named := d.policy.Whole.DomainNamed(pod.Labels[stowage.DomainLabel])
+	return cell{pool, domain}, known && named
+}
+
+// cellName names a cell by its nodes.
+func (d *decided) cellName(at cell) string {
+	if at.pool < 0 {
+		return ""
+	}
+	return labels.Set(d.policy.Whole.NodeSelector(at.pool, at.domain)).String()
+}
+
+// alike reports whether a workload has the same next pods before and after the change, and is treated alike until then.
+func alike(a, b *decided) bool {
+	if a.failed != nil || b.failed != nil {
+		return a.replicas == b.replicas && sourceOf(a) == sourceOf(b)
+	}
+	if a.replicas != b.replicas || a.without.count != b.without.count || a.vms != b.vms || a.vm != b.vm || len(a.cells) != len(b.cells) ||
+		a.unrecorded() != b.unrecorded() || !sameShape(a.without.shape, b.without.shape) {
+		return false
+	}
+	if !a.divides() {
+		return true
+	}
+	if !slices.Equal(a.noSpill, b.noSpill) || !maps.Equal(a.closed, b.closed) || a.policy.Evict != b.policy.Evict || a.policy.Repair != b.policy.Repair || a.policy.Preferred != b.policy.Preferred ||
+		!slices.EqualFunc(a.ordinals, b.ordinals, func(x, y cell) bool { return a.cellName(x) == b.cellName(y) }) {
+		return false
+	}
+	there := map[string]*group{}
+	for at, g := range b.cells {
+		there[b.cellName(at)] = g
+	}
+	for at, g := range a.cells {
+		other := there[a.cellName(at)]
+		if other == nil || other.count != g.count || !sameShape(g.shape, other.shape) {
+			return false
+		}
+	}
+	return true
+}
+
+// sameShape reports whether two pods take the same room on the same nodes.
+func sameShape(a, b *corev1.Pod) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return equality.Semantic.DeepEqual(nodefit.Shape(a).Spec, nodefit.Shape(b).Spec)
+}
+
+// unrecorded is [policy.Policy.Unrecorded], of a workload that Stowage may change.
+func (d *decided) unrecorded() bool {
+	return d.policy != nil && d.policy.Unrecorded() && d.leftAlone == ""
+}
+
+// job reports whether the workload is a Job, whose pods Stowage leaves alone.
+func (d *decided) job() bool { return d.workload.Kind == "Job" || d.workload.Kind == "CronJob" }
+
+// recordUnsuitable records for a workload the pools in which no pod of it can run, as the leader does. A pool in which one of its pods is
+// ready is suitable.
+func recordUnsuitable(in *preview.Inputs, l *live, w *preview.Workload, p *policy.Policy, example *corev1.Pod, now time.Time) {
 	whole := p.AsWritten()
+	if pool, ok := p.PoolNamed(example.Labels[stowage.PoolLabel]); ok {
+		own := p.TolerationsOf(pool) // which it has because of that pool
+		example.Spec.Tolerations = slices.DeleteFunc(example.Spec.Tolerations, func(t corev1.Toleration) bool { return slices.Contains(own, t) })
+	}
+	runs := map[string]bool{}
+	for _, pod := range l.pods[keyOf(w)] {
+		runs[pod.node] = runs[pod.node] || pod.ready
+	}
+	var unsuitable []stowage.UnsuitablePool
 	for i := range whole.Len() {
-		pool := whole.Pool(i)
 		var nodes []corev1.Node
+		suits := false
 		for n := range in.Objects.Nodes {
-			if whole.HasNode(i, in.Objects.Nodes[n].Labels) {
-				nodes = append(nodes, in.Objects.Nodes[n])
+			if node := &in.Objects.Nodes[n]; whole.HasNode(i, node.Labels) {
+				nodes = append(nodes, *node)
+				suits = suits || runs[node.Name]
 			}
 		}
-		pod := placement.Successor(example, whole, i, -1, compiled.TolerationsOf(i), false)
-		if why := poolroom.Unsuitable(nodes, l.makers, pool.Labels, pod, now); why != "" {
+		pool := whole.Pool(i)
+		pod := placement.Successor(example, whole, i, -1, p.TolerationsOf(i), false)
+		if why := poolroom.Unsuitable(nodes, l.makers, pool.Labels, pod, now); why != "" && !suits {
 			unsuitable = append(unsuitable, stowage.UnsuitablePool{Name: pool.Name, NodeLabel: pool.Labels, Since: metav1.NewTime(now), Why: why})
 		}
 	}
@@ -167,4 +291,18 @@ func roomFor(node *corev1.Node, free corev1.ResourceList, shape *corev1.Pod) int
 		return 0
 	}
 	return nodefit.Count(&corev1.Node{Status: corev1.NodeStatus{Allocatable: free}}, nil, shape)
+}
+
+// requestsOf is what a pod requests.
+func requestsOf(pod *corev1.Pod) corev1.ResourceList {
+	return resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+}
+
+// ordinalOf returns the ordinal in the name of a StatefulSet's pod, or -1.
+func ordinalOf(name string) int64 {
+	n, err := strconv.ParseInt(placement.OrdinalInName(name), 10, 64)
+	if err != nil {
+		return -1
+	}
+	return n
 }

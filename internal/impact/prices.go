@@ -92,11 +92,13 @@ func (p *Prices) of(n *corev1.Node) (float64, bool) {
 // Cost is an estimate of what nodes would cost more, or less if it is negative.
 type Cost struct {
 	Currency string `json:"currency"`
-	// Hourly and Monthly are the difference that nodes to come and nodes without pods make. A month has 730 hours.
+	// Hourly and Monthly are the difference that nodes to come and nodes without pods make, and nodes that the change adds or removes. A month
+	// has 730 hours.
 	Hourly  float64 `json:"hourly"`
 	Monthly float64 `json:"monthly"`
-	// Unpriced are nodes of these that no price is for.
-	Unpriced int `json:"unpriced"`
+	// Unpriced are nodes of these that no price is for. Partial says that how many more nodes are needed is not known.
+	Unpriced int  `json:"unpriced"`
+	Partial  bool `json:"partial"`
 }
 
 const hoursOfMonth = 730
@@ -106,7 +108,7 @@ func (e *estimator) cost() *Cost {
 	if e.prices == nil {
 		return nil
 	}
-	c := &Cost{Currency: e.prices.Currency}
+	c := &Cost{Currency: e.prices.Currency, Partial: e.unknown}
 	add := func(n *corev1.Node, sign float64) {
 		if price, ok := e.prices.of(n); ok {
 			c.Hourly += sign * price
@@ -117,10 +119,16 @@ func (e *estimator) cost() *Cost {
 	for _, n := range e.lacking {
 		add(n.Node, 1)
 	}
+	for _, n := range e.added {
+		add(n, 1)
+	}
 	for _, n := range e.nodes {
 		if n.freed() {
 			add(n.Node, -1)
 		}
+	}
+	for _, n := range e.removed {
+		add(n, -1)
 	}
 	c.Hourly = math.Round(c.Hourly*1e4) / 1e4
 	c.Monthly = math.Round(c.Hourly*hoursOfMonth*100) / 100

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -58,7 +59,7 @@ func (r *Report) text(all bool) string {
 		for i := range r.Pools {
 			p := &r.Pools[i]
 			then := fmt.Sprint(p.Then)
-			if r.Cluster.WithoutSeat == r.Cluster.Replicas {
+			if r.Cluster.Replicas > 0 && r.Cluster.WithoutSeat == r.Cluster.Replicas {
 				then = "-" // the scheduler decides
 			}
 			rows = append(rows, []string{p.Name, p.Labels, fmt.Sprint(p.Nodes), fmt.Sprint(p.Now), then, p.text()})
@@ -107,19 +108,27 @@ func (r *Report) summary() string {
 	}
 	if c.Workloads > 0 {
 		fmt.Fprintf(&b, "\nBefore their next rollout, %s evicted, and %s a seat where they run.\n", are(c.Evicted, "is", "are"), are(c.Adopted, "gets", "get"))
-		fmt.Fprintf(&b, "Of the %s after it, %s in the pool where they are now, %s in another pool or domain, %s without a seat.", plural(int(c.Replicas), "pod"),
-			are(max(0, min(c.Replicas, c.Pods)-c.Moved-c.WithoutSeat), "is", "are"), are(c.Moved, "is", "are"), are(c.WithoutSeat, "is", "are"))
+		fmt.Fprintf(&b, "Of %s after it, %s in place, and %s in another pool or domain.", plural(int(c.Replicas), "pod"), are(c.Stay, "is", "are"), are(c.Moved, "is", "are"))
+		if c.WithoutSeat > 0 {
+			fmt.Fprintf(&b, " The scheduler places %d of them as it likes.", c.WithoutSeat)
+		}
+		if c.Drained > 0 {
+			fmt.Fprintf(&b, "\n%s now on nodes that go.", are(c.Drained, "pod is", "pods are"))
+		}
 		if c.Unsure > 0 {
 			fmt.Fprintf(&b, "\nThe counts of %s may come out otherwise: see NOTE.", plural(c.Unsure, "workload"))
 		}
 	}
-	if c.Waiting+c.NodesLacking+c.NodesFreed > 0 {
-		fmt.Fprintf(&b, "\nEstimate: %s no room on the present nodes, %s would be needed, %s would be without pods.", are(c.Waiting, "pod finds", "pods find"), plural(int(c.NodesLacking), "node"), plural(int(c.NodesFreed), "node"))
+	if c.PodsWithoutRoom+c.NodesLacking+c.NodesFreed > 0 {
+		fmt.Fprintf(&b, "\nEstimate: %s no room on the present nodes, %s would be needed, %s would be without pods.", are(c.PodsWithoutRoom, "pod finds", "pods find"), plural(int(c.NodesLacking), "node"), plural(int(c.NodesFreed), "node"))
 	}
 	if r.Cost != nil && r.Changes() {
 		fmt.Fprintf(&b, "\nEstimate: %+.2f %s an hour, %+.0f %s a month of 730 hours", r.Cost.Hourly, r.Cost.Currency, r.Cost.Monthly, r.Cost.Currency)
 		if r.Cost.Unpriced > 0 {
 			fmt.Fprintf(&b, ", without %s that no price is for", plural(r.Cost.Unpriced, "node"))
+		}
+		if r.Cost.Partial {
+			b.WriteString(", without nodes of which it is not known how many are needed")
 		}
 		b.WriteString(".")
 	}
@@ -170,7 +179,8 @@ func (e *Estimate) text() string {
 // row is a workload as a row of the table.
 func (w *Workload) row() []string {
 	var pools, notes []string
-	free := w.WithoutSeat == w.Replicas // the scheduler decides where they go
+	// Without seats, the scheduler or volumes decide where they go.
+	free := w.Replicas > 0 && !slices.ContainsFunc(w.Pools, func(p WorkloadPool) bool { return p.Then > 0 })
 	for _, p := range w.Pools {
 		if free {
 			pools = append(pools, fmt.Sprintf("%s %d", p.Name, p.Now))
@@ -201,6 +211,7 @@ func (w *Workload) row() []string {
 	for _, why := range w.Unsuitable {
 		note(true, "unsuitable: pool %s", why)
 	}
+	note(w.Drained > 0, "%s on nodes that go", are(w.Drained, "is", "are"))
 	note(w.Adopted > 0, "%s a seat where they run", are(w.Adopted, "gets", "get"))
 	note(w.KeptByVolume > 0, "%d kept by volumes", w.KeptByVolume)
 	note(w.WithoutSeat > 0 && w.LeftAlone == "" && len(w.Pools) > 0 && !free, "%d without a seat", w.WithoutSeat)

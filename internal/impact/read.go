@@ -1,8 +1,10 @@
 package impact
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 
@@ -66,25 +68,27 @@ type live struct {
 	// pods are the active pods of each workload, and others those of nothing that makes pods by a template.
 	pods   map[key][]*pod
 	others []*pod
-	// unsure says for workloads why a restart may not do what it usually does.
-	unsure map[key][]string
+	// status says for workloads why a restart may not end now.
+	status map[key][]string
 	// registration is nil where there is none. Absent says so, and otherwise it may not be read.
 	registration *selection.Webhooks
 	absent       bool
 	makers       []karpenter.NodePool
-	hidden       []string
+	// hidden is what may not be read, and blind what decisions depend on of that.
+	hidden, blind []string
 }
 
 // pod is what is kept of a pod: there may be many.
 type pod struct {
-	namespace, node string
-	pool, domain    string // of its seat
-	seated, ready   bool
-	volume          bool // it uses a PersistentVolumeClaim
-	daemon          bool
-	vms             int64
-	requests        corev1.ResourceList
-	chooses         []string // the keys of labels by which it chooses nodes
+	node         string
+	pool, domain string // of its seat
+	ordinal      int64  // of a StatefulSet's pod, or -1
+	ready        bool
+	volume       bool // it uses a PersistentVolumeClaim
+	daemon       bool
+	vms          int64
+	requests     corev1.ResourceList
+	chooses      []string // the keys of labels by which it chooses nodes, without those of its seat
 }
 
 // each calls a function with every object of a list. A kind that the cluster does not have has no objects.
@@ -113,7 +117,7 @@ type reader struct {
 // readCluster reads what a report depends on. What the user may not read of the whole cluster is left out, and named.
 func (o *Options) readCluster(ctx context.Context) (*live, error) {
 	r := &reader{Options: o, ctx: ctx, roots: map[types.UID]metav1.OwnerReference{}, known: map[types.UID]key{}, live: &live{
-		in: &preview.Inputs{}, pods: map[key][]*pod{}, unsure: map[key][]string{},
+		in: &preview.Inputs{}, pods: map[key][]*pod{}, status: map[key][]string{},
 	}}
 	if err := r.readWorkloads(); err != nil {
 		return nil, needs("workloads and policies", err)
@@ -140,10 +144,10 @@ func (r *reader) add(obj client.Object, gvk schema.GroupVersionKind) {
 	}
 }
 
-// note notes why a restart of a workload may not do what it usually does.
+// note notes why a restart of a workload may not end now.
 func (r *reader) note(obj client.Object, kind string, format string, args ...any) {
 	k := key{schema.GroupKind{Group: appsv1.GroupName, Kind: kind}, obj.GetNamespace(), obj.GetName()}
-	r.unsure[k] = append(r.unsure[k], fmt.Sprintf(format, args...))
+	r.status[k] = append(r.status[k], fmt.Sprintf(format, args...))
 }
 
 func (r *reader) readWorkloads() error {
@@ -159,7 +163,7 @@ func (r *reader) readWorkloads() error {
 		each(ctx, r.Options, owned, func(rs *metav1.PartialObjectMetadata) {
 			if c := metav1.GetControllerOfNoCopy(rs); c != nil {
 				r.roots[rs.UID] = *c
-			}
+			} // one without a controller is read if it has pods
 		}, in),
 		each(ctx, r.Options, &appsv1.StatefulSetList{}, func(s *appsv1.StatefulSet) {
 			r.add(s, appsv1.SchemeGroupVersion.WithKind("StatefulSet"))
@@ -172,7 +176,7 @@ func (r *reader) readWorkloads() error {
 			switch c := metav1.GetControllerOfNoCopy(j); {
 			case c != nil:
 				r.roots[j.UID] = *c
-			case j.Status.CompletionTime == nil:
+			case !ended(j):
 				r.add(j, batchv1.SchemeGroupVersion.WithKind("Job"))
 			}
 		}, in),
@@ -196,8 +200,6 @@ func (r *reader) readWorkloads() error {
 func (r *reader) judgeDeployment(d *appsv1.Deployment) {
 	replicas := ptr.Deref(d.Spec.Replicas, 1)
 	switch {
-	case d.Spec.Paused:
-		r.note(d, "Deployment", "it is paused, so that nothing replaces its pods")
 	case d.Spec.Strategy.RollingUpdate != nil && d.Status.ReadyReplicas < replicas:
 		r.note(d, "Deployment", "%d of its %d pods are ready, so that a rollout may not end", d.Status.ReadyReplicas, replicas)
 	case d.Status.UpdatedReplicas < replicas || d.Status.ObservedGeneration < d.Generation:
@@ -205,15 +207,16 @@ func (r *reader) judgeDeployment(d *appsv1.Deployment) {
 	}
 }
 
-// judgeStatefulSet notes why a restart of a StatefulSet may not replace all pods.
+// ended reports whether a Job makes no more pods.
+func ended(j *batchv1.Job) bool {
+	return slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
+		return (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue
+	})
+}
+
+// judgeStatefulSet notes why the next rollout of a StatefulSet may not end.
 func (r *reader) judgeStatefulSet(s *appsv1.StatefulSet) {
-	rolling := s.Spec.UpdateStrategy.RollingUpdate
-	switch replicas := ptr.Deref(s.Spec.Replicas, 1); {
-	case s.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType:
-		r.note(s, "StatefulSet", "its updateStrategy is OnDelete, so that nothing replaces its pods")
-	case rolling != nil && ptr.Deref(rolling.Partition, 0) > 0:
-		r.note(s, "StatefulSet", "its partition is %d, so that a restart replaces some pods only", *rolling.Partition)
-	case s.Status.ReadyReplicas < replicas:
+	if replicas := ptr.Deref(s.Spec.Replicas, 1); s.Status.ReadyReplicas < replicas {
 		r.note(s, "StatefulSet", "%d of its %d pods are ready, so that a rollout may not end", s.Status.ReadyReplicas, replicas)
 	}
 }
@@ -221,8 +224,7 @@ func (r *reader) judgeStatefulSet(s *appsv1.StatefulSet) {
 // readPods reads the pods of all namespaces, because they take room of the same nodes. Where the user may not, it reads those of the
 // report's namespace.
 func (r *reader) readPods() error {
-	unknown := map[types.UID][]*pod{}
-	owners := map[types.UID]world.Object{}
+	unknown := map[world.Object][]*pod{}
 	use := func(p *corev1.Pod) {
 		if podstatus.Ended(p) {
 			return
@@ -241,12 +243,12 @@ func (r *reader) readPods() error {
 			}
 			ref = above
 		}
-		if k, ok := r.known[ref.UID]; ok {
+		if k, ok := r.known[ref.UID]; ok && k.namespace == p.Namespace { // a tenant chooses the owners of his pods
 			r.pods[k] = append(r.pods[k], kept)
 			return
 		}
-		unknown[ref.UID] = append(unknown[ref.UID], kept)
-		owners[ref.UID] = world.Object{Namespace: p.Namespace, Ref: world.RefOf(&ref)}
+		owner := world.Object{Namespace: p.Namespace, Ref: world.RefOf(&ref)}
+		unknown[owner] = append(unknown[owner], kept)
 	}
 	err := each(r.ctx, r.Options, &corev1.PodList{}, use)
 	if apierrors.IsForbidden(err) && r.Namespace != "" {
@@ -257,16 +259,27 @@ func (r *reader) readPods() error {
 	if err != nil {
 		return err
 	}
-	reads := 0
-	for uid, pods := range unknown {
-		if reads++; reads > mostOwners {
+	reads, left := 0, map[string]int{}
+	for _, owner := range slices.SortedFunc(maps.Keys(unknown), func(a, b world.Object) int { return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)) }) {
+		pods := unknown[owner]
+		gvk, ok := owner.GroupVersionKind()
+		if known := ok && preview.Knows(gvk); !known || reads == mostOwners {
+			if !known && gvk.Kind != "Node" {
+				left[owner.Kind] += len(pods)
+			}
 			r.others = append(r.others, pods...)
 			continue
 		}
-		r.readOwner(owners[uid], pods)
+		reads++
+		if err := r.readOwner(owner, gvk, pods); err != nil {
+			return err
+		}
 	}
-	if reads > mostOwners {
-		r.hidden = append(r.hidden, fmt.Sprintf("%d of %d objects of other kinds that made pods (only %d are read)", reads-mostOwners, reads, mostOwners))
+	for _, kind := range slices.Sorted(maps.Keys(left)) {
+		r.hidden = append(r.hidden, fmt.Sprintf("what becomes of the pods of a %s (%d)", kind, left[kind]))
+	}
+	if reads == mostOwners {
+		r.hidden = append(r.hidden, fmt.Sprintf("all but %d of the objects of other kinds that made pods", mostOwners))
 	}
 	return nil
 }
@@ -275,41 +288,42 @@ func (r *reader) readPods() error {
 const mostOwners = 200
 
 // readOwner reads what made some pods: an object of a kind that was not listed.
-func (r *reader) readOwner(owner world.Object, pods []*pod) {
-	gvk, ok := owner.GroupVersionKind()
+func (r *reader) readOwner(owner world.Object, gvk schema.GroupVersionKind, pods []*pod) error {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(gvk)
-	k := key{gvk.GroupKind(), owner.Namespace, owner.Name}
-	if ok && owner.Kind != "Node" {
-		err := r.Client.Get(r.ctx, client.ObjectKey{Namespace: owner.Namespace, Name: owner.Name}, u)
-		if _, template, _ := unstructured.NestedMap(u.Object, "spec", "template", "spec"); err == nil && template && u.GetUID() == owner.UID {
-			if r.add(u, gvk); r.known[owner.UID] == k {
-				r.pods[k] = pods
-				return
-			}
-		}
-		if apierrors.IsForbidden(err) {
-			r.unsure[k] = append(r.unsure[k], "you may not read it")
-		}
+	err := r.Client.Get(r.ctx, client.ObjectKey{Namespace: owner.Namespace, Name: owner.Name}, u)
+	switch {
+	case apierrors.IsForbidden(err):
+		r.hidden = append(r.hidden, fmt.Sprintf("%s %s/%s", owner.Kind, owner.Namespace, owner.Name))
+	case apierrors.IsNotFound(err) || meta.IsNoMatchError(err):
+	case err != nil:
+		return fmt.Errorf("read %s %s/%s: %w", owner.Kind, owner.Namespace, owner.Name, err)
+	case u.GetUID() == owner.UID:
+		r.add(u, gvk)
 	}
-	r.others = append(r.others, pods...)
+	if k, ok := r.known[owner.UID]; ok && k.namespace == owner.Namespace {
+		r.pods[k] = append(r.pods[k], pods...)
+	} else {
+		r.others = append(r.others, pods...)
+	}
+	return nil
 }
 
 // slim keeps of a pod what a report needs.
 func (r *reader) slim(p *corev1.Pod) *pod {
 	out := &pod{
-		namespace: p.Namespace, node: p.Spec.NodeName, pool: p.Labels[stowage.PoolLabel], domain: p.Labels[stowage.DomainLabel], seated: p.Labels[stowage.SeatLabel] != "",
-		ready: podstatus.Ready(p), vms: peerpod.VMsOf(p, r.Settings.PeerPodConfig.VMResource),
+		node: p.Spec.NodeName, ordinal: ordinalOf(p.Name), ready: podstatus.Ready(p), vms: peerpod.VMsOf(p, r.Settings.PeerPodConfig.VMResource),
 		requests: resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{UseStatusResources: true}),
+	}
+	if p.Labels[stowage.SeatLabel] != "" {
+		out.pool, out.domain = p.Labels[stowage.PoolLabel], p.Labels[stowage.DomainLabel]
 	}
 	out.volume = slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil })
 	if c := metav1.GetControllerOfNoCopy(p); c != nil {
 		out.daemon = c.Kind == "DaemonSet" || c.Kind == "Node"
 	}
-	if !out.seated {
-		for k := range p.Spec.NodeSelector {
-			out.chooses = append(out.chooses, k)
-		}
+	if out.pool == "" {
+		out.chooses = slices.Sorted(maps.Keys(p.Spec.NodeSelector))
 	}
 	return out
 }
@@ -317,9 +331,9 @@ func (r *reader) slim(p *corev1.Pod) *pod {
 // readRest reads what is not of a namespace.
 func (r *reader) readRest() error {
 	o := &r.in.Objects
-	hide := func(what string, err error) error {
+	hide := func(list *[]string, what string, err error) error {
 		if apierrors.IsForbidden(err) {
-			r.hidden = append(r.hidden, what)
+			*list = append(*list, what)
 			return nil
 		}
 		return err
@@ -327,22 +341,22 @@ func (r *reader) readRest() error {
 	nodePools := &unstructured.UnstructuredList{}
 	nodePools.SetGroupVersionKind(karpenter.NodePools.GroupVersion().WithKind(karpenter.NodePools.Kind + "List"))
 	for _, err := range []error{
-		hide("Nodes (so it is not known where pods are)", each(r.ctx, r.Options, &corev1.NodeList{}, func(n *corev1.Node) {
+		hide(&r.blind, "nodes", each(r.ctx, r.Options, &corev1.NodeList{}, func(n *corev1.Node) {
 			o.Nodes = append(o.Nodes, corev1.Node{
 				ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, Labels: n.Labels, Annotations: n.Annotations, CreationTimestamp: n.CreationTimestamp},
 				Spec:       corev1.NodeSpec{Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable},
 				Status:     corev1.NodeStatus{Capacity: n.Status.Capacity, Allocatable: n.Status.Allocatable, Conditions: n.Status.Conditions},
 			})
 		})),
-		hide("what the labels of Namespaces say", each(r.ctx, r.Options, &corev1.NamespaceList{}, func(ns *corev1.Namespace) { o.Namespaces = append(o.Namespaces, *ns) })),
-		hide("ClusterSpreadPolicies", each(r.ctx, r.Options, &stowage.ClusterSpreadPolicyList{}, func(p *stowage.ClusterSpreadPolicy) {
+		hide(&r.blind, "the labels of namespaces", each(r.ctx, r.Options, &corev1.NamespaceList{}, func(ns *corev1.Namespace) { o.Namespaces = append(o.Namespaces, *ns) })),
+		hide(&r.blind, "ClusterSpreadPolicies", each(r.ctx, r.Options, &stowage.ClusterSpreadPolicyList{}, func(p *stowage.ClusterSpreadPolicy) {
 			o.Policies.Cluster = append(o.Policies.Cluster, p.DeepCopy())
 		})),
-		hide("FlexDaemonsetTemplates", each(r.ctx, r.Options, &flexdaemonsets.FlexDaemonsetTemplateList{}, func(t *flexdaemonsets.FlexDaemonsetTemplate) {
+		hide(&r.hidden, "FlexDaemonsetTemplates", each(r.ctx, r.Options, &flexdaemonsets.FlexDaemonsetTemplateList{}, func(t *flexdaemonsets.FlexDaemonsetTemplate) {
 			o.Templates = append(o.Templates, *t)
 		})),
-		hide("RuntimeClasses", each(r.ctx, r.Options, &nodev1.RuntimeClassList{}, func(c *nodev1.RuntimeClass) { r.in.RuntimeClasses = append(r.in.RuntimeClasses, *c) })),
-		hide("Karpenter's NodePools (so it is not known which nodes it makes)", each(r.ctx, r.Options, nodePools, func(u *unstructured.Unstructured) {
+		hide(&r.hidden, "RuntimeClasses", each(r.ctx, r.Options, &nodev1.RuntimeClassList{}, func(c *nodev1.RuntimeClass) { r.in.RuntimeClasses = append(r.in.RuntimeClasses, *c) })),
+		hide(&r.hidden, "Karpenter's NodePools (so it is not known which nodes it makes)", each(r.ctx, r.Options, nodePools, func(u *unstructured.Unstructured) {
 			if p, err := karpenter.ParseNodePool(u); err == nil {
 				r.makers = append(r.makers, p)
 			}
@@ -356,6 +370,7 @@ func (r *reader) readRest() error {
 		ns := &corev1.Namespace{}
 		if err := r.Client.Get(r.ctx, client.ObjectKey{Name: r.Namespace}, ns); err == nil {
 			o.Namespaces = append(o.Namespaces, *ns)
+			r.blind = slices.DeleteFunc(r.blind, func(what string) bool { return what == "the labels of namespaces" })
 		}
 	}
 	return r.readRegistration()
@@ -370,13 +385,13 @@ func (r *reader) readRegistration() error {
 		r.absent = true
 		return nil
 	case apierrors.IsForbidden(err):
-		r.hidden = append(r.hidden, "the registration of the webhook")
+		r.blind = append(r.blind, "the registration of the webhook")
 		return nil
 	case err != nil:
 		return err
 	}
 	if r.registration, err = selection.Compile(&registration); err != nil {
-		r.hidden = append(r.hidden, fmt.Sprintf("what the registration of the webhook selects (%v)", err))
+		r.blind = append(r.blind, fmt.Sprintf("what the registration of the webhook selects (%v)", err))
 	}
 	return nil
 }

@@ -39,14 +39,18 @@ type Counts struct {
 	InOtherDomain int64 `json:"inOtherDomain"`
 	Outside       int64 `json:"outside"`
 	Unscheduled   int64 `json:"unscheduled"`
+	// Drained are pods on nodes that the change removes.
+	Drained int64 `json:"drained"`
 	// Adopted get a seat where they run, without a restart.
 	Adopted int64 `json:"adopted"`
 	// KeptByVolume are pods whose volumes may be where they run, so that they stay.
 	KeptByVolume int64 `json:"keptByVolume"`
 	// Evicted are pods that Stowage makes go before the next rollout, at most.
 	Evicted int64 `json:"evicted"`
-	// Replicas are how many pods there are after the next rollout, and Moved how many of them are in another pool or domain than now.
+	// Replicas are how many pods there are after the next rollout. Stay is how many places they have where pods are now, and Moved how many
+	// pods are in another pool or domain than now.
 	Replicas int64 `json:"replicas"`
+	Stay     int64 `json:"stay"`
 	Moved    int64 `json:"moved"`
 	// WithoutSeat are pods after the next rollout that the scheduler places as it likes.
 	WithoutSeat int64 `json:"withoutSeat"`
@@ -62,10 +66,12 @@ func (c *Counts) add(o *Counts) {
 	c.InOtherDomain += o.InOtherDomain
 	c.Outside += o.Outside
 	c.Unscheduled += o.Unscheduled
+	c.Drained += o.Drained
 	c.Adopted += o.Adopted
 	c.KeptByVolume += o.KeptByVolume
 	c.Evicted += o.Evicted
 	c.Replicas += o.Replicas
+	c.Stay += o.Stay
 	c.Moved += o.Moved
 	c.WithoutSeat += o.WithoutSeat
 	c.Waiting += o.Waiting
@@ -80,9 +86,10 @@ type Totals struct {
 	// OtherWorkloads are those with a policy that the change does not concern, and Drift those of them whose next rollout moves pods anyway.
 	OtherWorkloads int `json:"otherWorkloads"`
 	Drift          int `json:"drift"`
-	// NodesLacking and NodesFreed are those of all pools, and nodes of none: see [Estimate].
-	NodesLacking int64 `json:"nodesLacking"`
-	NodesFreed   int64 `json:"nodesFreed"`
+	// PodsWithoutRoom, NodesLacking and NodesFreed are those of all pools, and nodes of none: see [Estimate].
+	PodsWithoutRoom int64 `json:"podsWithoutRoom"`
+	NodesLacking    int64 `json:"nodesLacking"`
+	NodesFreed      int64 `json:"nodesFreed"`
 }
 
 // Policy is a source that divides pods, over all of its workloads.
@@ -192,7 +199,7 @@ func (r *Report) Changes() bool {
 
 // changes reports whether the next rollout, or Stowage before it, changes something about a workload.
 func (w *Workload) changes() bool {
-	return w.Moved+w.Evicted+w.Adopted+w.Waiting > 0 || w.Replicas != w.Pods || w.VMs != nil && w.VMs.Now != w.VMs.Then
+	return w.Moved+w.Evicted+w.Adopted > 0 || w.Replicas != w.Pods && w.Kind != "Job" || w.VMs != nil && w.VMs.Now != w.VMs.Then
 }
 
 // ListAll lists the workloads with a policy that the change does not concern, too.

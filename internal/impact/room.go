@@ -3,12 +3,12 @@ package impact
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/labels"
-	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/stowage-dev/stowage/internal/autoscaler/karpenter"
 	"github.com/stowage-dev/stowage/internal/preview"
@@ -25,8 +25,10 @@ type estimator struct {
 	needs   map[*plan]int64      // pods for which no present node has room
 	pools   map[string]*Estimate // by labels
 	lacking []*nodeRoom          // nodes to come
+	unknown bool                 // how many more nodes are needed is not known
 
-	vmCapacity int64
+	added, removed []*corev1.Node // by the change itself
+	vmCapacity     int64
 }
 
 // nodeRoom is a node, and what is free of it.
@@ -37,10 +39,14 @@ type nodeRoom struct {
 	was, now int    // pods of others
 }
 
-func newEstimator(in *preview.Inputs, l *live, vmResource string, prices *Prices) *estimator {
+func newEstimator(before, after *preview.Inputs, l *live, vmResource string, prices *Prices) *estimator {
 	e := &estimator{byName: map[string]*nodeRoom{}, makers: l.makers, prices: prices, waiting: map[*plan]int64{}, needs: map[*plan]int64{}, pools: map[string]*Estimate{}}
-	for i := range in.Objects.Nodes {
-		n := &nodeRoom{Node: &in.Objects.Nodes[i], free: in.Objects.Nodes[i].Status.Allocatable.DeepCopy()}
+	there := map[string]bool{}
+	for i := range before.Objects.Nodes {
+		there[before.Objects.Nodes[i].Name] = true
+	}
+	for i := range after.Objects.Nodes {
+		n := &nodeRoom{Node: &after.Objects.Nodes[i], free: after.Objects.Nodes[i].Status.Allocatable.DeepCopy()}
 		if n.free == nil {
 			n.free = corev1.ResourceList{}
 		}
@@ -48,6 +54,14 @@ func newEstimator(in *preview.Inputs, l *live, vmResource string, prices *Prices
 		e.vmCapacity += vms.Value()
 		e.nodes = append(e.nodes, n)
 		e.byName[n.Name] = n
+		if !there[n.Name] {
+			e.added = append(e.added, n.Node)
+		}
+	}
+	for i := range before.Objects.Nodes {
+		if n := &before.Objects.Nodes[i]; e.byName[n.Name] == nil {
+			e.removed = append(e.removed, n)
+		}
 	}
 	return e
 }
@@ -94,74 +108,89 @@ func (e *estimator) place(plans []*plan, stay []*pod) {
 			}
 		}
 	}
-	for _, p := range plans {
-		e.keep(p)
+	kept := make([]map[cell]int64, len(plans))
+	for i, p := range plans {
+		kept[i] = e.keep(p)
 	}
 	// 2. Who goes elsewhere, the largest first.
-	slices.SortStableFunc(plans, func(a, b *plan) int { return cmp.Compare(b.size(), a.size()) })
-	for _, p := range plans {
-		if p.is == nil || p.strategy == nil || p.is.seats == nil {
-			continue
-		}
-		for i, then := range p.is.seats {
-			if more := then - p.kept(i); more > 0 {
-				e.placeIn(p, p.strategy.Pool(i).Labels, p.is.shapes[i], more)
-			}
-		}
+	order := make([]int, len(plans))
+	for i := range order {
+		order[i] = i
 	}
-	for _, n := range e.lacking {
-		n.now = 1
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(plans[b].size(), plans[a].size()) })
+	for _, i := range order {
+		e.placeOthers(plans[i], kept[i])
 	}
 }
 
-// size is the CPU that a pod of the workload requests.
-func (p *plan) size() int64 {
+// size is the CPU that a pod of the workload requests, in thousandths.
+func (p *plan) size() (most int64) {
 	if p.is == nil {
 		return 0
 	}
-	for _, shape := range p.is.shapes {
-		if shape != nil {
-			requests := resourcehelper.PodRequests(shape, resourcehelper.PodResourcesOptions{})
-			return requests.Cpu().MilliValue()
+	for _, g := range p.is.groups() {
+		if g.shape != nil {
+			requests := requestsOf(g.shape)
+			most = max(most, requests.Cpu().MilliValue())
 		}
 	}
-	return 0
+	return most
 }
 
-// kept returns how many pods stay in a pool.
-func (p *plan) kept(pool int) int64 { return min(p.Pools[pool].Now, p.Pools[pool].Then) }
+// groups are the pods of each cell, and those without a seat, which count as outside.
+func (d *decided) groups() map[cell]*group {
+	out := maps.Clone(d.cells)
+	out[cell{pool: outside}] = &d.without
+	return out
+}
 
-// keep takes the room of the pods that may stay where they are.
-func (e *estimator) keep(p *plan) {
+// keep takes the room of the pods that may stay where they are, and returns how many those are.
+func (e *estimator) keep(p *plan) map[cell]int64 {
+	kept := map[cell]int64{}
 	if p.is == nil {
-		return
+		return kept
 	}
-	stays := func(pod *pod, requests corev1.ResourceList) {
-		if n := e.byName[pod.node]; n != nil {
-			take(n.free, requests, 1)
-			n.now++
+	order := make([]int, len(p.pods))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(e.pods(p.pods[b].node), e.pods(p.pods[a].node)) })
+	groups := p.is.groups()
+	for _, i := range order {
+		pod, at := p.pods[i], p.place[i]
+		n := e.byName[pod.node]
+		if n == nil || p.is.ordinals != nil && at.pool >= 0 && p.is.divides() && p.is.ordinalsCell(pod.ordinal) != at {
+			continue
+		}
+		if groups[at] == nil || kept[at] >= groups[at].count || !p.is.divides() {
+			at = cell{pool: outside} // one without a seat may run anywhere
+		}
+		g := groups[at]
+		if kept[at] >= g.count {
+			continue
+		}
+		requests := pod.requests
+		if g.shape != nil {
+			requests = requestsOf(g.shape)
+		}
+		if larger(requests, pod.requests) && roomFor(ready(n.Node), n.free, g.shape) == 0 {
+			continue
+		}
+		kept[at]++
+		take(n.free, requests, 1)
+		n.now++
+	}
+	return kept
+}
+
+// larger reports whether some pods request more of anything than others.
+func larger(requests, than corev1.ResourceList) bool {
+	for name, q := range requests {
+		if q.Cmp(than[name]) > 0 {
+			return true
 		}
 	}
-	if p.strategy == nil || p.is.seats == nil {
-		for i, pod := range p.pods {
-			if int64(i) < p.Replicas {
-				stays(pod, pod.requests)
-			}
-		}
-		return
-	}
-	for i := range p.is.seats {
-		var here []*pod
-		for n, at := range p.place {
-			if at == i {
-				here = append(here, p.pods[n])
-			}
-		}
-		slices.SortStableFunc(here, func(a, b *pod) int { return cmp.Compare(e.pods(b.node), e.pods(a.node)) })
-		for _, pod := range here[:p.kept(i)] {
-			stays(pod, resourcehelper.PodRequests(p.is.shapes[i], resourcehelper.PodResourcesOptions{}))
-		}
-	}
+	return false
 }
 
 // pods is how many pods run on a node now.
@@ -172,14 +201,43 @@ func (e *estimator) pods(node string) int {
 	return 0
 }
 
-// placeIn finds nodes of a pool for some pods.
-func (e *estimator) placeIn(p *plan, pool map[string]string, shape *corev1.Pod, pods int64) {
-	selector, requests := labels.SelectorFromSet(pool), resourcehelper.PodRequests(shape, resourcehelper.PodResourcesOptions{})
+// placeOthers finds nodes for the pods of a workload that do not stay where they are.
+func (e *estimator) placeOthers(p *plan, kept map[cell]int64) {
+	if p.is == nil {
+		return
+	}
+	groups := p.is.groups()
+	for _, at := range slices.SortedFunc(maps.Keys(groups), func(a, b cell) int { return cmp.Or(cmp.Compare(a.pool, b.pool), cmp.Compare(a.domain, b.domain)) }) {
+		g := groups[at]
+		more := g.count - kept[at]
+		if more <= 0 || g.shape == nil {
+			continue
+		}
+		if at.pool < 0 {
+			e.placeIn(p, nil, nil, g.shape, more, more)
+			continue
+		}
+		room := more
+		if limit, closed := p.is.closed[at.pool]; closed && slices.Contains(p.is.noSpill, p.strategy.Pool(at.pool).Name) {
+			room = max(0, min(more, limit-kept[at]))
+		}
+		where := p.is.policy.Whole.NodeSelector(at.pool, at.domain)
+		if p.is.policy.Preferred {
+			where = nil
+		}
+		e.placeIn(p, p.strategy.Pool(at.pool).Labels, where, g.shape, more, room)
+	}
+}
+
+// placeIn finds nodes with some labels for some pods of a pool, but for no more than there is said to be room for.
+func (e *estimator) placeIn(p *plan, pool, where map[string]string, shape *corev1.Pod, pods, room int64) {
+	selector, requests := labels.SelectorFromSet(where), requestsOf(shape)
+	closed := pods - room
 	fill := func(n *nodeRoom) {
-		if room := min(pods, roomFor(n.Node, n.free, shape)); room > 0 {
-			take(n.free, requests, room)
-			n.now += int(room)
-			pods -= room
+		if fits := min(room, roomFor(n.Node, n.free, shape)); fits > 0 {
+			take(n.free, requests, fits)
+			n.now += int(fits)
+			room -= fits
 		}
 	}
 	var nodes []*nodeRoom
@@ -191,21 +249,22 @@ func (e *estimator) placeIn(p *plan, pool map[string]string, shape *corev1.Pod, 
 	fullest := slices.Clone(nodes)
 	slices.SortStableFunc(fullest, func(a, b *nodeRoom) int { return cmp.Compare(b.now, a.now) })
 	for _, n := range fullest {
-		if pods == 0 {
-			return
+		if room == 0 {
+			break
 		}
 		fill(n)
 	}
-	if pods == 0 {
+	needs := room + closed
+	if needs == 0 {
 		return
 	}
-	made := slices.ContainsFunc(e.makers, func(m karpenter.NodePool) bool { return m.Takes(pool, &shape.Spec) })
+	made := closed == 0 && slices.ContainsFunc(e.makers, func(m karpenter.NodePool) bool { return m.Takes(where, &shape.Spec) })
 	of := e.estimate(pool)
-	of.PodsWithoutRoom += pods
+	of.PodsWithoutRoom += needs
 	of.Autoscaled = of.Autoscaled || made
-	e.needs[p] += pods
+	e.needs[p] += needs
 	if !made {
-		e.waiting[p] += pods
+		e.waiting[p] += needs
 	}
 	// Nodes to come are like most of those that there are.
 	for _, n := range e.lacking {
@@ -214,13 +273,14 @@ func (e *estimator) placeIn(p *plan, pool map[string]string, shape *corev1.Pod, 
 		}
 	}
 	like := mostCommon(nodes, func(n *nodeRoom) bool { return roomFor(ready(n.Node), n.empty(), shape) > 0 })
-	for like != nil && pods > 0 {
+	for like != nil && room > 0 {
 		n := &nodeRoom{Node: ready(like.Node), free: like.empty()}
 		fill(n)
 		e.lacking = append(e.lacking, n)
 		of.NodesLacking++
 		of.Shape = shapeOf(like.Node)
 	}
+	e.unknown = e.unknown || room > 0
 }
 
 // empty returns what would be free of a node on which only the pods of DaemonSets run.

@@ -30,18 +30,38 @@ type Admitted struct {
 // replicas at least 0, that many pods are made of each workload that has a replica
 // count. The warnings are about the inputs and about single workloads.
 func (p *Preview) Admit(ctx context.Context, replicas int32) (pods []Admitted, warnings []string, err error) {
-	warnings, err = p.AdmitEach(ctx, replicas, func(a *Admitted) { pods = append(pods, *a) })
+	var errs []error
+	all := 0
+	warnings, err = p.AdmitEach(ctx, Visit{
+		Replicas: replicas,
+		Most:     func(*Workload) int { return MaxPods - all },
+		Use:      func(a *Admitted) { pods, all = append(pods, *a), all+1 },
+		Failed:   func(w *Workload, err error) { errs = append(errs, fmt.Errorf("%s (%s): %w", w.source, w, err)) },
+	})
+	if len(errs) > 0 {
+		return nil, nil, errors.Join(errs...)
+	}
 	return pods, warnings, err
 }
 
-// AdmitEach is [Preview.Admit] for many pods: it hands each one to a function and keeps none.
-func (p *Preview) AdmitEach(ctx context.Context, replicas int32, use func(*Admitted)) (warnings []string, err error) {
-	in, pods := p.in, 0
+// Visit says what becomes of the pods of a preview.
+type Visit struct {
+	// Replicas is how many pods each workload has that has a replica count; its own if that is negative.
+	Replicas int32
+	// Most returns how many pods a workload may have.
+	Most func(*Workload) int
+	// Use gets each pod, and Failed each workload whose pods cannot be made. The pods before have been used.
+	Use    func(*Admitted)
+	Failed func(*Workload, error)
+}
+
+// AdmitEach is [Preview.Admit] for many pods: it keeps none.
+func (p *Preview) AdmitEach(ctx context.Context, v Visit) (warnings []string, err error) {
+	in := p.in
 	warnings = slices.Clone(in.Warnings)
 	if len(in.Unknown) > 0 {
 		warnings = append(warnings, fmt.Sprintf("ignored, because Kubernetes itself has no such kind: %s", in.Unknown))
 	}
-	var errs []error
 	warned := map[string]bool{}
 	warn := func(w *Workload, text string) {
 		if text = w.String() + ": " + text; !warned[text] {
@@ -51,7 +71,15 @@ func (p *Preview) AdmitEach(ctx context.Context, replicas int32, use func(*Admit
 	}
 	for i := range in.Workloads {
 		w := &in.Workloads[i]
-		made := w.pods(w.replicasOr(replicas), in.Objects.Nodes)
+		most, replicas := v.Most(w), w.replicasOr(v.Replicas)
+		if w.Kind == "DaemonSet" {
+			replicas = 0 // it has a pod for each node
+		}
+		if int(replicas) > most || w.Kind == "DaemonSet" && len(in.Objects.Nodes) > most {
+			v.Failed(w, errTooMany)
+			continue
+		}
+		made := w.pods(replicas, in.Objects.Nodes)
 		if w.Kind == "DaemonSet" && len(made) == 0 {
 			warn(w, "the input has no node that it may run on, so it has no pods")
 		}
@@ -59,28 +87,50 @@ func (p *Preview) AdmitEach(ctx context.Context, replicas int32, use func(*Admit
 		if !found {
 			warn(w, fmt.Sprintf("RuntimeClass %q is not in the input; its overhead and scheduling are left out", *w.template.Spec.RuntimeClassName))
 		}
-		if pods += len(made); pods > MaxPods {
-			return nil, fmt.Errorf("%s (%s): there are more than %d pods in all", w.source, w, MaxPods)
-		}
 		for _, pod := range made {
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
-			a := Admitted{Workload: w}
-			if err := applyRuntimeClass(pod, class); err != nil {
-				errs = append(errs, fmt.Errorf("%s (%s): %w", w.source, w, err))
+			a, err := p.admitOne(ctx, w, pod, class)
+			if err != nil {
+				v.Failed(w, err)
 				break
-			}
-			if a.Pod, a.Result, err = p.admit(ctx, pod); err != nil {
-				return nil, fmt.Errorf("%s (%s): %w", w.source, w, err)
 			}
 			for _, text := range a.Result.Warnings {
 				warn(w, text)
 			}
-			use(&a)
+			v.Use(a)
 		}
 	}
-	return warnings, errors.Join(errs...)
+	return warnings, nil
+}
+
+// errTooMany means that a workload has more pods than a preview makes.
+var errTooMany = fmt.Errorf("there are more than %d pods in all", MaxPods)
+
+// Example returns the first pod of a workload as it would be created, or nil if it has none. The workload may be one of no pods.
+func (p *Preview) Example(ctx context.Context, w *Workload) (*corev1.Pod, error) {
+	made := w.pods(1, nil)
+	if len(made) == 0 {
+		return nil, nil
+	}
+	class, _ := p.in.runtimeClass(w.template.Spec.RuntimeClassName)
+	a, err := p.admitOne(ctx, w, made[0], class)
+	if err != nil {
+		return nil, err
+	}
+	return a.Pod, nil
+}
+
+// admitOne takes one pod of a workload through admission.
+func (p *Preview) admitOne(ctx context.Context, w *Workload, pod *corev1.Pod, class *nodev1.RuntimeClass) (*Admitted, error) {
+	if err := applyRuntimeClass(pod, class); err != nil {
+		return nil, err
+	}
+	a := &Admitted{Workload: w}
+	var err error
+	a.Pod, a.Result, err = p.admit(ctx, pod)
+	return a, err
 }
 
 // admit passes a pod through defaulting, LimitRanges and the pipeline. Where the pipeline changed it, it does so once

@@ -20,7 +20,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
@@ -242,7 +241,7 @@ func (l *loader) document(at source, data []byte, depth int) {
 		return
 	}
 	obj.GetObjectKind().SetGroupVersionKind(gvk)
-	l.object(at, where, obj, gvk)
+	l.object(at, where, obj)
 }
 
 // withKind gives an item of a typed list its kind, which the API server leaves out.
@@ -263,7 +262,7 @@ func quoted(s string) json.RawMessage {
 	return data
 }
 
-func (l *loader) object(at source, where string, obj runtime.Object, gvk schema.GroupVersionKind) {
+func (l *loader) object(at source, where string, obj runtime.Object) {
 	switch o := obj.(type) {
 	case *corev1.Namespace:
 		for _, f := range policy.Check("Namespace", policy.Metadata{Annotations: o.Annotations, Labels: o.Labels}, nil) {

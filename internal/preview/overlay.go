@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -35,11 +37,37 @@ func (in *Inputs) Add(ctx context.Context, obj object, gvk schema.GroupVersionKi
 		_, err = l.done()
 		return err == nil, err
 	}
+	if u, ok := obj.(*unstructured.Unstructured); ok && scheme.Recognizes(gvk) {
+		typed, err := scheme.New(gvk)
+		if err != nil {
+			return false, err
+		}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, typed); err != nil {
+			return false, err
+		}
+		if obj, ok = typed.(object); !ok {
+			return false, nil
+		}
+		obj.GetObjectKind().SetGroupVersionKind(gvk)
+	}
 	w, ok := newWorkload(obj)
 	if ok {
 		in.add(w, obj)
 	}
 	return ok, nil
+}
+
+// Knows reports whether objects of a kind make pods by a template that a preview reads.
+func Knows(gvk schema.GroupVersionKind) bool {
+	if isThirdParty(gvk) {
+		return true
+	}
+	obj, err := scheme.New(gvk)
+	if err != nil {
+		return false
+	}
+	_, ok := newWorkload(obj)
+	return ok
 }
 
 // add adds a workload with the objects between it and its pods.
@@ -65,19 +93,24 @@ func (in *Inputs) Clone() *Inputs {
 // manifest says nothing of it. Now is when the others are created.
 func (in *Inputs) Overlay(change *Inputs, now time.Time) {
 	for i := range change.Workloads {
-		in.overlayWorkload(change.Workloads[i])
+		in.overlayWorkload(change.Workloads[i], now)
 	}
 	o, c, created := &in.Objects, &change.Objects, metav1.NewTime(now)
 	for i := range c.Namespaces {
 		ns := c.Namespaces[i]
 		if at := indexOf(o.Namespaces, keyOf(&ns), keyOf); at >= 0 {
-			was := &o.Namespaces[at]
-			ns.Labels, ns.Annotations = merged(was.Labels, ns.Labels), merged(was.Annotations, ns.Annotations)
+			last := lastApplied(o.Namespaces[at].Annotations)
+			ns.Labels, ns.Annotations = last.labels(o.Namespaces[at].Labels, ns.Labels), last.annotations(o.Namespaces[at].Annotations, ns.Annotations)
 		}
+		ns.Labels = merged(ns.Labels, map[string]string{corev1.LabelMetadataName: ns.Name})
 		o.Namespaces = put(o.Namespaces, ns, keyOf)
 	}
 	for i := range c.Nodes {
-		o.Nodes = put(o.Nodes, complete(c.Nodes[i]), keyOf)
+		n := c.Nodes[i]
+		if at := indexOf(o.Nodes, keyOf(&n), keyOf); at >= 0 {
+			n = mergedNode(o.Nodes[at], n)
+		}
+		o.Nodes = put(o.Nodes, complete(n), keyOf)
 	}
 	for i := range c.LimitRanges {
 		o.LimitRanges = put(o.LimitRanges, c.LimitRanges[i], keyOf)
@@ -126,7 +159,7 @@ func (in *Inputs) Overlay(change *Inputs, now time.Time) {
 }
 
 // overlayWorkload lays the manifest of a workload over the inputs.
-func (in *Inputs) overlayWorkload(w Workload) {
+func (in *Inputs) overlayWorkload(w Workload, now time.Time) {
 	made := make([]*world.Workload, len(w.made)) // the change may be laid over others, too
 	for i := range w.made {
 		copied := *w.made[i]
@@ -140,11 +173,21 @@ func (in *Inputs) overlayWorkload(w Workload) {
 		if w.unsized {
 			w.replicas = was.replicas
 		}
+		last := lastApplied(was.meta.Annotations)
 		w.meta.UID, w.meta.CreationTimestamp = was.meta.UID, was.meta.CreationTimestamp
-		w.meta.Annotations, w.meta.Labels = merged(was.meta.Annotations, w.meta.Annotations), merged(was.meta.Labels, w.meta.Labels)
+		w.meta.Annotations, w.meta.Labels = last.annotations(was.meta.Annotations, w.meta.Annotations), last.labels(was.meta.Labels, w.meta.Labels)
+		w.template.Annotations = applied(was.template.Annotations, w.template.Annotations, last.Spec.Template.Metadata.Annotations)
 		top := made[0]
 		top.UID, top.Created, top.Controller = was.made[0].UID, was.made[0].Created, was.made[0].Controller
-		top.Annotations = merged(was.made[0].Annotations, top.Annotations)
+		top.Annotations = last.annotations(was.made[0].Annotations, top.Annotations)
+	} else if len(made) > 0 {
+		made[0].Created = now
+	}
+	if len(made) > 0 {
+		bottom := made[len(made)-1]
+		if bottom.TemplateAnnotations != nil || bottom.HasTemplate() {
+			bottom.TemplateAnnotations = w.template.Annotations
+		}
 	}
 	if len(made) > 1 {
 		made[1].Controller = &made[0].Ref
@@ -239,8 +282,16 @@ func (w *Workload) Template() *corev1.PodTemplateSpec { return &w.template }
 // UID is that of the object, or one that follows from its name.
 func (w *Workload) UID() types.UID { return w.uid() }
 
-// Volumes reports whether each of its pods has volumes of its own.
-func (w *Workload) Volumes() bool { return len(w.volumeClaims) > 0 }
+// Volumes reports whether its pods have claims of volumes: their own, or those of the template.
+func (w *Workload) Volumes() bool {
+	return len(w.volumeClaims) > 0 || slices.ContainsFunc(w.template.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil })
+}
+
+// Holds says why a restart would not replace all pods of the workload, for people. It returns "" if it would.
+func (w *Workload) Holds() string { return w.holds }
+
+// FirstOrdinal is the ordinal of the first pod of a StatefulSet.
+func (w *Workload) FirstOrdinal() int64 { return w.firstOrdinal }
 
 // Policy returns the policy of the workload's next pods, or nil. It may be one that does not divide them: see
 // [policy.Finder.FindSelected].
@@ -265,6 +316,61 @@ func complete(n corev1.Node) corev1.Node {
 
 func keepIdentity(is, was *metav1.ObjectMeta) {
 	is.UID, is.CreationTimestamp, is.Generation = was.UID, was.CreationTimestamp, was.Generation+1
+}
+
+// last is what kubectl applied last.
+type last struct {
+	Metadata struct {
+		Annotations map[string]string `json:"annotations"`
+		Labels      map[string]string `json:"labels"`
+	} `json:"metadata"`
+	Spec struct {
+		Template struct {
+			Metadata struct {
+				Annotations map[string]string `json:"annotations"`
+			} `json:"metadata"`
+		} `json:"template"`
+	} `json:"spec"`
+}
+
+// lastApplied reads what kubectl applied last from the annotation in which it keeps that.
+func lastApplied(annotations map[string]string) (l last) {
+	_ = json.Unmarshal([]byte(annotations[corev1.LastAppliedConfigAnnotation]), &l) // without it, nothing is pruned
+	return l
+}
+
+func (l last) annotations(live, manifest map[string]string) map[string]string {
+	return applied(live, manifest, l.Metadata.Annotations)
+}
+
+func (l last) labels(live, manifest map[string]string) map[string]string {
+	return applied(live, manifest, l.Metadata.Labels)
+}
+
+// applied returns what kubectl apply makes of a map: what the manifest has, and what others wrote. What was applied last and is not in the
+// manifest goes.
+func applied(live, manifest, last map[string]string) map[string]string {
+	out := merged(live, manifest)
+	for k := range last {
+		if _, kept := manifest[k]; !kept {
+			out = maps.Clone(out)
+			delete(out, k)
+		}
+	}
+	return out
+}
+
+// mergedNode returns a live node with what a manifest says of it.
+func mergedNode(live, manifest corev1.Node) corev1.Node {
+	live.Labels, live.Annotations = merged(live.Labels, manifest.Labels), merged(live.Annotations, manifest.Annotations)
+	if manifest.Spec.Taints != nil {
+		live.Spec.Taints = manifest.Spec.Taints
+	}
+	live.Spec.Unschedulable = live.Spec.Unschedulable || manifest.Spec.Unschedulable
+	if manifest.Status.Allocatable != nil || manifest.Status.Capacity != nil {
+		live.Status.Allocatable, live.Status.Capacity = manifest.Status.Allocatable, manifest.Status.Capacity
+	}
+	return live
 }
 
 // merged returns the entries of both, those of b where both have one.

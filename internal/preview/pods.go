@@ -153,6 +153,9 @@ const (
 	maxGenerated = 63 - suffixLength
 )
 
+// enoughTries is after how many names that are taken one is longer than those of the API server.
+const enoughTries = 20
+
 // nameSet is the generated names of a workload's pods.
 type nameSet map[string]bool
 
@@ -162,7 +165,11 @@ func (n nameSet) generate(prefix, seed string, i int32) string {
 	prefix = prefix[:min(len(prefix), maxGenerated)]
 	for try := 0; ; try++ {
 		digits := fmt.Sprintf("%010d", hash32(fmt.Sprintf("%s#%d#%d", seed, i, try)))
-		name := prefix + rand.SafeEncodeString(digits[len(digits)-suffixLength:])
+		suffix := digits[len(digits)-suffixLength:]
+		if try >= enoughTries { // of so many pods, most names are taken
+			suffix = digits
+		}
+		name := prefix + rand.SafeEncodeString(suffix)
 		if !n[name] {
 			n[name] = true
 			return name

@@ -36,6 +36,15 @@ func (l *loader) thirdParty(at source, where string, gvk schema.GroupVersionKind
 			Replicas    *int32                 `json:"replicas"`
 			Template    corev1.PodTemplateSpec `json:"template"`
 			ServiceName string                 `json:"serviceName"`
+			Paused      bool                   `json:"paused"`
+			Strategy    struct {
+				Canary *struct {
+					Steps []json.RawMessage `json:"steps"`
+				} `json:"canary"`
+				BlueGreen *struct {
+					AutoPromotionEnabled *bool `json:"autoPromotionEnabled"`
+				} `json:"blueGreen"`
+			} `json:"strategy"`
 			WorkloadRef *struct {
 				Kind string `json:"kind"`
 				Name string `json:"name"`
@@ -53,6 +62,16 @@ func (l *loader) thirdParty(at source, where string, gvk schema.GroupVersionKind
 		templatePath: field.NewPath("spec", "template"), specPath: field.NewPath("spec", "template", "spec"), serviceName: spec.ServiceName,
 	}
 	w.asks(spec.Replicas)
+	switch canary, blueGreen := spec.Strategy.Canary, spec.Strategy.BlueGreen; {
+	case gvk.Kind != "Rollout":
+		w.holds = "how a " + gvk.Kind + " of OpenKruise replaces its pods is not known"
+	case spec.Paused:
+		w.holds = "it is paused, so that nothing replaces its pods"
+	case canary != nil && len(canary.Steps) > 0:
+		w.holds = "its rollout has steps, at which it may wait"
+	case blueGreen != nil && blueGreen.AutoPromotionEnabled != nil && !*blueGreen.AutoPromotionEnabled:
+		w.holds = "its rollout waits to be promoted"
+	}
 	if spec.WorkloadRef != nil {
 		l.references = append(l.references, reference{at, w, &object.PartialObjectMetadata, spec.WorkloadRef.Kind, spec.WorkloadRef.Name})
 		return

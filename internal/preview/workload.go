@@ -42,6 +42,9 @@ type Workload struct {
 	serviceName  string
 	volumeClaims []string // names of the claim templates
 
+	// holds is why a restart would not replace all pods, for people.
+	holds string
+
 	made []*world.Workload // itself, and what stands between it and its pods
 }
 
@@ -79,11 +82,14 @@ func newWorkload(obj runtime.Object) (Workload, bool) {
 	case *appsv1.Deployment:
 		w.meta, w.template = o.ObjectMeta, o.Spec.Template
 		w.asks(o.Spec.Replicas)
+		if o.Spec.Paused {
+			w.holds = "it is paused, so that nothing replaces its pods"
+		}
 	case *appsv1.ReplicaSet:
-		w.meta, w.template = o.ObjectMeta, o.Spec.Template
+		w.meta, w.template, w.holds = o.ObjectMeta, o.Spec.Template, onlyNewPods
 		w.asks(o.Spec.Replicas)
 	case *corev1.ReplicationController:
-		w.meta = o.ObjectMeta
+		w.meta, w.holds = o.ObjectMeta, onlyNewPods
 		w.asks(o.Spec.Replicas)
 		if o.Spec.Template != nil {
 			w.template = *o.Spec.Template
@@ -92,6 +98,12 @@ func newWorkload(obj runtime.Object) (Workload, bool) {
 		w.meta, w.template = o.ObjectMeta, o.Spec.Template
 		w.asks(o.Spec.Replicas)
 		w.serviceName = o.Spec.ServiceName
+		switch rolling := o.Spec.UpdateStrategy.RollingUpdate; {
+		case o.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType:
+			w.holds = "its updateStrategy is OnDelete, so that nothing replaces its pods"
+		case rolling != nil && ptr.Deref(rolling.Partition, 0) > 0:
+			w.holds = fmt.Sprintf("its partition is %d, so that a restart replaces some pods only", *rolling.Partition)
+		}
 		if o.Spec.Ordinals != nil {
 			w.firstOrdinal = int64(o.Spec.Ordinals.Start)
 		}
@@ -119,6 +131,9 @@ func newWorkload(obj runtime.Object) (Workload, bool) {
 	return w, true
 }
 
+// onlyNewPods is why a restart replaces no pods of some kinds.
+const onlyNewPods = "nothing replaces its pods, so that only new ones follow"
+
 // asks notes how many pods a manifest asks for.
 func (w *Workload) asks(replicas *int32) {
 	w.replicas, w.unsized = ptr.Deref(replicas, 1), replicas == nil
@@ -137,7 +152,7 @@ func workloadVersion(kind string) string {
 }
 
 func (w *Workload) fromJob(m metav1.ObjectMeta, spec *batchv1.JobSpec, path *field.Path) {
-	w.meta, w.template = m, spec.Template
+	w.meta, w.template, w.holds = m, spec.Template, onlyNewPods
 	w.replicas, w.replicasPath = ptr.Deref(spec.Parallelism, 1), path.Child("parallelism")
 	if spec.Completions != nil && *spec.Completions < w.replicas {
 		w.replicas, w.replicasPath = *spec.Completions, path.Child("completions")
