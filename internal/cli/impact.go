@@ -108,7 +108,7 @@ func (o *impactOptions) run(cmd *cobra.Command, s Streams) error {
 	}
 	limits, err := parseLimits(o.failOn)
 	errs = append(errs, err)
-	exhausted, err := parseExhausted(o.exhausted)
+	exhausted, err := preview.ParseExhausted(o.exhausted)
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return config.NewUsageError(err)
 	}

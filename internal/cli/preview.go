@@ -1,13 +1,11 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -131,24 +129,10 @@ func (o *previewOptions) validate(fs *pflag.FlagSet) error {
 	if (o.plot || o.output == "svg") && !o.spread.Enabled {
 		errs = append(errs, errors.New("--plot and -o svg draw the spread, which --spread=false leaves out"))
 	}
-	if _, err := parseExhausted(o.exhausted); err != nil {
+	if _, err := preview.ParseExhausted(o.exhausted); err != nil {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
-}
-
-// parseExhausted returns how many pods pools without room have room for, by name.
-func parseExhausted(texts []string) (map[string]int64, error) {
-	out := map[string]int64{}
-	for _, text := range texts {
-		name, pods, given := strings.Cut(text, "=")
-		n, err := strconv.ParseInt(cmp.Or(pods, "0"), 10, 32)
-		if name == "" || err != nil || n < 0 || given && pods == "" {
-			return nil, fmt.Errorf("--exhausted is %q; it must be a pool, as NAME or NAME=PODS", text)
-		}
-		out[name] = n
-	}
-	return out, nil
 }
 
 // checkFiles returns what is wrong with the names of inputs.
@@ -192,7 +176,7 @@ func (o *previewOptions) decide(ctx context.Context, stdin io.Reader) (p *previe
 	})
 	var waiting []string
 	if len(o.exhausted) > 0 {
-		exhausted, err := parseExhausted(o.exhausted)
+		exhausted, err := preview.ParseExhausted(o.exhausted)
 		if err != nil {
 			return nil, nil, nil, err
 		}

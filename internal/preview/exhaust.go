@@ -1,10 +1,13 @@
 package preview
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/stowage-dev/stowage/internal/spread/policy"
@@ -76,4 +79,18 @@ func (p *Preview) Exhaust(ctx context.Context, pools map[string]int64, replicas 
 	}
 	*p = *New(p.in, p.settings)
 	return warnings, nil
+}
+
+// ParseExhausted returns how many pods pools without room have room for, by name.
+func ParseExhausted(texts []string) (map[string]int64, error) {
+	out := map[string]int64{}
+	for _, text := range texts {
+		name, pods, given := strings.Cut(text, "=")
+		n, err := strconv.ParseInt(cmp.Or(pods, "0"), 10, 32)
+		if name == "" || err != nil || n < 0 || given && pods == "" {
+			return nil, fmt.Errorf("--exhausted is %q; it must be a pool, as NAME or NAME=PODS", text)
+		}
+		out[name] = n
+	}
+	return out, nil
 }

@@ -1,0 +1,147 @@
+package playground
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/stowage-dev/stowage/internal/cli"
+	"github.com/stowage-dev/stowage/internal/preview"
+	"github.com/stowage-dev/stowage/internal/server"
+)
+
+// The page has the settings of a new installation.
+func TestSettings(t *testing.T) {
+	d := server.DefaultOptions()
+	want := preview.Settings{
+		Namespace: d.Namespace, Spread: d.Spread.Feature.Enabled, Sizing: d.Size.Feature.Enabled, PeerPods: d.VM.Feature.Enabled,
+		ExcludedNamespaces: d.Spread.Feature.ExcludedNamespaces, NamespaceLabel: d.Spread.Feature.NamespaceLabel, PeerPodConfig: d.VM.Feature.Config,
+	}
+	if diff := cmp.Diff(want, Settings()); diff != "" {
+		t.Errorf("the settings (-want +got):\n%s", diff)
+	}
+}
+
+// corpus are all manifests of examples, samples and golden files.
+func corpus(t *testing.T) (out []string) {
+	t.Helper()
+	for _, pattern := range []string{"../../docs/examples/*.yaml", "../../docs/playground/examples/*.yaml", "../../config/samples/*.yaml", "../../config/samples/*/*.yaml", "../cli/testdata/preview/*.yaml", "../cli/testdata/preview/*.json"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatal(pattern, err)
+		}
+		out = append(out, files...)
+	}
+	return out
+}
+
+// The page says what the command says. Only what rules in CEL refuse is missing.
+func TestSameAsTheCommand(t *testing.T) {
+	refused := 0
+	for _, file := range corpus(t) {
+		t.Run(strings.TrimPrefix(file, "../"), func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var stdout, stderr bytes.Buffer
+			cli.Main(t.Context(), []string{"preview", "-"}, cli.Streams{In: bytes.NewReader(data), Out: &stdout, Err: &stderr, LookupEnv: func(string) (string, bool) { return "", false }})
+			out := Run(t.Context(), Settings(), Input{Manifests: string(data)})
+			if out.Table != stdout.String() {
+				t.Errorf("the table is\n%s, and that of the command\n%s", out.Table, &stdout)
+			}
+			var warnings, errs []string
+			excepted := map[string]bool{} // documents that rules in CEL refuse
+			for _, line := range messages(strings.TrimSuffix(stderr.String(), "\n")) {
+				line = strings.TrimPrefix(line, "Error: ")
+				if warning, ok := strings.CutPrefix(line, "Warning: "); ok {
+					warnings = append(warnings, warning)
+				} else if line != "" {
+					errs = append(errs, line)
+				}
+				if rule(line) {
+					refused++
+					excepted[documentOf(line)] = true
+				}
+			}
+			if !slices.Equal(out.Warnings, warnings) && len(errs) == 0 {
+				t.Errorf("the warnings are %q, and those of the command %q", out.Warnings, warnings)
+			}
+			var got []string
+			for _, e := range out.Errors {
+				got = append(got, e.Text)
+				if e.Line == 0 && !strings.Contains(e.Text, "no pod and no workload") {
+					t.Errorf("no line: %s", e.Text)
+				}
+			}
+			for _, lists := range []*[]string{&got, &errs} {
+				*lists = slices.DeleteFunc(*lists, func(e string) bool { return excepted[documentOf(e)] })
+			}
+			if !slices.Equal(got, errs) {
+				t.Errorf("the page says %s\nand the command %s", strings.Join(got, "\n"), strings.Join(errs, "\n"))
+			}
+		})
+	}
+	t.Logf("rules in CEL refuse %d fields that the page does not", refused)
+}
+
+// documentOf names the document that an error is about.
+func documentOf(text string) string {
+	if m := inDocument.FindStringSubmatch(text); m != nil {
+		return m[1]
+	}
+	return text
+}
+
+// rule reports whether an error is of a rule in CEL: of those, the message is Stowage's own, and not that of a schema.
+func rule(text string) bool {
+	_, after, found := strings.Cut(text, "Invalid value: ")
+	return found && !strings.Contains(after, "should ") && !strings.Contains(after, "must be of type")
+}
+
+func TestLineOf(t *testing.T) {
+	const manifests = "# a comment\n---\napiVersion: v1\nkind: Pod\n---\n\n---\napiVersion: apps/v1\nkind: Deployment\nspec:\n  template:\n    metadata:\n      labels:\n        a.b/c: 1\n    spec:\n      containers:\n      - name: a\n      - name: b\n"
+	for text, want := range map[string]int{
+		"standard input: document 1 (Pod p): spec.containers: Required value":                               3,
+		"standard input: document 2 (Deployment d): spec.template.spec.containers[1].name: Duplicate value": 18,
+		"standard input: document 2 (Deployment d): spec.template.metadata.labels[a.b/c] is 1":              14,
+		"standard input: document 2: yaml: line 4: did not find expected key":                               11,
+		"standard input: document 3 (Pod p): spec: wrong":                                                   0,
+		"something else": 0,
+	} {
+		if got := lineOf(manifests, text); got != want {
+			t.Errorf("%s: line %d, want %d", text, got, want)
+		}
+	}
+}
+
+func TestDiff(t *testing.T) {
+	var got strings.Builder
+	for _, l := range diff([]string{"a", "b", "c"}, []string{"a", "x", "c", "d"}) {
+		fmt.Fprint(&got, l.Op, l.Text, " ")
+	}
+	if want := " a -b +x  c +d "; got.String() != want {
+		t.Errorf("%q, want %q", got.String(), want)
+	}
+}
+
+// An outage, another replica count, and a pool that the manifests do not have any more.
+func TestInput(t *testing.T) {
+	data, err := os.ReadFile("../../docs/playground/examples/2-outage.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := Run(t.Context(), Settings(), Input{Manifests: string(data), Replicas: new(int32(30)), Exhausted: []string{"spot=10", "gone"}})
+	if len(out.Errors) > 0 || !strings.Contains(out.Table, "20") || !strings.Contains(out.Picture, "<svg") || !slices.Equal(out.Pools, []string{"on-demand", "spot"}) {
+		t.Errorf("%+v", out)
+	}
+	if len(out.Diffs) != 1 || !slices.ContainsFunc(out.Diffs[0].Lines, func(l Line) bool { return l.Op == "+" && strings.Contains(l.Text, "stowage.dev/pool") }) {
+		t.Errorf("the diffs are %v", out.Diffs)
+	}
+}
