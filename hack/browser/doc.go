@@ -1,2 +1,2 @@
-// Package browser tests the page of docs/playground in headless Chromium. It is a module of its own, because it drives a browser.
+// Package browser tests the playground and the site of the documents in headless Chromium. It is a module of its own, because it drives a browser.
 package browser

@@ -44,6 +44,16 @@ type tab struct {
 // open opens the page with a width and a color scheme, and returns how long it took until the first result.
 func open(t *testing.T, address string, width int64, scheme string) (*tab, time.Duration) {
 	t.Helper()
+	b := start(t, width, scheme)
+	began := time.Now()
+	run(b, chromedp.Navigate(address))
+	b.until("document.body.dataset.ready === 'true'")
+	return b, time.Since(began)
+}
+
+// start starts a browser with a width and a color scheme. At the end, its console must have got nothing.
+func start(t *testing.T, width int64, scheme string) *tab {
+	t.Helper()
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.NoSandbox, chromedp.Flag("disable-component-update", true), chromedp.UserDataDir(t.TempDir()))
 	allocator, cancel := chromedp.NewExecAllocator(t.Context(), options...)
 	t.Cleanup(cancel)
@@ -80,10 +90,7 @@ func open(t *testing.T, address string, width int64, scheme string) (*tab, time.
 			t.Errorf("the console has %s", strings.Join(b.wrong, "\n"))
 		}
 	})
-	began := time.Now()
-	run(b, chromedp.Navigate(address))
-	b.until("document.body.dataset.ready === 'true'")
-	return b, time.Since(began)
+	return b
 }
 
 // hear notes each event of a kind.
@@ -126,8 +133,14 @@ func (b *tab) do(script string) {
 // until waits until an expression is true.
 func (b *tab) until(expression string) {
 	b.t.Helper()
-	if _, err := chromedp.Run(b, chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(ready))); err != nil {
-		b.t.Fatalf("%s: %v", expression, err)
+	for end := time.Now().Add(ready); ; time.Sleep(20 * time.Millisecond) {
+		is, err := chromedp.Run(b, chromedp.Evaluate[bool]("Boolean("+expression+")")) // there is an error while one page follows another
+		if err == nil && is {
+			return
+		}
+		if time.Now().After(end) {
+			b.t.Fatalf("%s is not so after %s: %v", expression, ready, err)
+		}
 	}
 }
 

@@ -1,4 +1,5 @@
-// Command docs builds the site of the documents with Hugo, and checks its links. It runs in its own directory.
+// Command docs builds the site of the documents: their pages, the search, and the playground. It checks the links of the site. It runs in its
+// own directory.
 package main
 
 import (
@@ -9,29 +10,35 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/gohugoio/hugo/commands"
-
 	"github.com/stowage-dev/stowage/hack/docs/links"
+	"github.com/stowage-dev/stowage/hack/docs/site"
 )
 
 func main() {
 	out := flag.String("o", "../../bin/docs", "the directory of the site, which is emptied first")
+	playground := flag.String("playground", "../../bin/playground/index.html", "the page of the playground")
 	flag.Parse()
-	if err := build(*out); err != nil {
+	if err := build(*out, *playground); err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		os.Exit(1)
 	}
 }
 
-func build(out string) error {
-	out, err := filepath.Abs(out)
-	if err != nil {
-		return err
-	}
+func build(out, playground string) error {
 	if err := os.RemoveAll(out); err != nil {
 		return err
 	}
-	if err := commands.Execute([]string{"build", "--destination", out, "--panicOnWarning", "--noBuildLock"}); err != nil {
+	if err := site.Build(site.Source{Docs: "../../docs", Assets: "assets", Template: "page.html", Navigation: "navigation.txt"}, out); err != nil {
+		return err
+	}
+	page, err := os.ReadFile(playground)
+	if err != nil {
+		return fmt.Errorf("%w; run make playground", err)
+	}
+	if err := os.MkdirAll(filepath.Join(out, "playground"), 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(out, "playground", "index.html"), page, 0o644); err != nil {
 		return err
 	}
 	problems, err := links.Check(out)

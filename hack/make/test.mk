@@ -22,7 +22,7 @@ test-unit: build ## Run the tests that need no control plane, with the race dete
 	@(cd hack/monitoring && go test -count=1 $(TESTFLAGS) ./...)
 	@(cd hack/release && go test -count=1 $(TESTFLAGS) ./...)
 	@(cd hack/prose && go test $(TESTFLAGS) ./...)
-	@(cd hack/docs && go test $(TESTFLAGS) ./links)
+	@(cd hack/docs && go test $(TESTFLAGS) ./...)
 	@(cd hack/controlplane/versions/v1.30.14 && go test -count=1 $(TESTFLAGS) ./...)
 
 .PHONY: test-cluster

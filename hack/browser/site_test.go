@@ -1,0 +1,77 @@
+package browser
+
+import (
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+)
+
+var siteDir = flag.String("site", "../../bin/docs", "the site of the documents")
+
+// Each page of the site fits a desk and a phone, in light and dark, and the console gets nothing.
+func TestSite(t *testing.T) {
+	dir, err := filepath.Abs(*siteDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pages []string
+	err = fs.WalkDir(os.DirFS(dir), ".", func(name string, _ fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(name, ".html") && !strings.HasPrefix(name, "playground/") {
+			pages = append(pages, name)
+		}
+		return err
+	})
+	if err != nil || len(pages) < 30 {
+		t.Fatalf("the site has %d pages, %v; run make docs", len(pages), err)
+	}
+	for _, width := range []int64{1280, 390} {
+		for _, scheme := range []string{"light", "dark"} {
+			t.Run(fmt.Sprint(width, scheme), func(t *testing.T) {
+				b := start(t, width, scheme)
+				for _, name := range pages {
+					run(b, chromedp.Navigate("file://"+filepath.Join(dir, name)))
+					if wide := value[int64](b, "document.documentElement.scrollWidth"); wide > width {
+						t.Errorf("%s is %d pixels wide", name, wide)
+					}
+					if title := value[string](b, "document.querySelector('main h1').textContent"); title == "" {
+						t.Errorf("%s has no title", name)
+					}
+				}
+			})
+		}
+	}
+}
+
+// A reader finds a section by its words, follows it, and goes on to the next page.
+func TestSiteSearch(t *testing.T) {
+	dir, err := filepath.Abs(*siteDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := start(t, 1280, "light")
+	run(b, chromedp.Navigate("file://"+filepath.Join(dir, "how-to", "impact.html")))
+	run(b, chromedp.Focus(chromedp.CSS("[role=search] input")))
+	for _, key := range "maxSpill" {
+		run(b, chromedp.KeyEvent(string(key)))
+	}
+	b.until("document.querySelectorAll('[role=search] li').length > 0")
+	if first := value[string](b, "document.querySelector('[role=search] li').textContent"); !strings.Contains(first, "maxSpill") {
+		t.Errorf("the first section found is %q", first)
+	}
+	run(b, chromedp.KeyEvent("\r"))
+	b.until("document.querySelector('h1') !== null && !location.pathname.endsWith('impact.html') && document.readyState === 'complete'")
+	if next := value[string](b, "document.querySelector('a[rel=next]')?.textContent ?? ''"); next == "" {
+		t.Error("the page has no next one")
+	}
+	if copies := value[int64](b, "document.querySelectorAll('button.copy').length"); copies == 0 {
+		t.Error("no block of the page can be copied")
+	}
+	run(b, chromedp.Click(chromedp.CSS("a[href$='playground/index.html']")))
+	b.until("document.body?.dataset.ready === 'true'")
+}

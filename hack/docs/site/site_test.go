@@ -1,0 +1,85 @@
+package site
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func writeAll(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	for name, text := range files {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func source(dir string) Source {
+	return Source{Docs: filepath.Join(dir, "docs"), Assets: "../assets", Template: "../page.html", Navigation: filepath.Join(dir, "navigation.txt")}
+}
+
+var pages = map[string]string{
+	"docs/README.md":         "# Documents\n\n[one](one.md)\n",
+	"docs/one.md":            "# One & only\n\n<!-- a comment -->\n\n[two](two/README.md#a-b-c) [code](../cmd/main.go) [other](https://example.com)\n\n## A `b`, (c)!\n\nText of it.\n\n## A `b`, (c)!\n\n| a | b |\n| - | - |\n| 1 | 2 |\n",
+	"docs/two/README.md":     "# Two\n\n## A b c\n\n[back](../one.md)\n",
+	"docs/icon.svg":          "<svg/>",
+	"docs/pictures/none.svg": "<svg/>",
+	"navigation.txt":         "Start\n  one\n  two\n",
+}
+
+func TestBuild(t *testing.T) {
+	dir, out := t.TempDir(), t.TempDir()
+	writeAll(t, dir, pages)
+	if err := Build(source(dir), out); err != nil {
+		t.Fatal(err)
+	}
+	one, err := os.ReadFile(filepath.Join(out, "one.html"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{
+		"<title>One &amp; only · Stowage</title>", `<h2 id="a-b-c">`, `<h2 id="a-b-c-1">`, `href="two/index.html#a-b-c"`, `href="https://github.com/stowage-dev/stowage/blob/main/cmd/main.go"`,
+		`href="https://example.com"`, "<td>1</td>", `<a href="#a-b-c-1">A b, (c)!</a>`, `aria-current="page">One &amp; only`, `rel="next" href="two/index.html">Two`,
+	} {
+		if !strings.Contains(string(one), part) {
+			t.Errorf("the page has no %s:\n%s", part, one)
+		}
+	}
+	two, err := os.ReadFile(filepath.Join(out, "two", "index.html"))
+	if err != nil || !strings.Contains(string(two), `href="../one.html">back`) || !strings.Contains(string(two), `src="../site.`) {
+		t.Errorf("%v\n%s", err, two)
+	}
+	found, err := filepath.Glob(filepath.Join(out, "search.*.js"))
+	if err != nil || len(found) != 1 {
+		t.Fatal(found, err)
+	}
+	if index, err := os.ReadFile(found[0]); err != nil || !strings.Contains(string(index), `{"at":"one.html#a-b-c","page":"One \u0026 only","heading":"A b, (c)!","text":"Text of it."}`) {
+		t.Errorf("%v\n%s", err, index)
+	}
+}
+
+func TestBuildRefuses(t *testing.T) {
+	for name, tc := range map[string]struct{ file, text, want string }{
+		"a page that is not named": {"docs/three.md", "# Three\n", `does not name "three"`},
+		"a name without a page":    {"navigation.txt", "Start\n  one\n  two\n  none\n", `names "none"`},
+		"a link to no page":        {"docs/one.md", "# One\n\n[x](none.md)\n", `no page "none.md"`},
+		"HTML":                     {"docs/one.md", "# One\n\n<b>bold</b>\n", "it has HTML"},
+		"no heading":               {"docs/one.md", "text\n", "no heading of the first level"},
+		"a name without a heading": {"navigation.txt", "  one\n", "stands below no title"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			writeAll(t, dir, pages)
+			writeAll(t, dir, map[string]string{tc.file: tc.text})
+			if err := Build(source(dir), t.TempDir()); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("the error is %v, want %q", err, tc.want)
+			}
+		})
+	}
+}
