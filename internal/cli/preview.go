@@ -95,7 +95,7 @@ func newPreviewCommand(s Streams) *cobra.Command {
 	fs := cmd.Flags()
 	fs.StringSliceVarP(&o.files, "filename", "f", o.files, "File or directory of manifests, or - for standard input; may be repeated, and -f may be left out")
 	fs.BoolVarP(&o.recursive, "recursive", "R", o.recursive, "Read the directories in a directory, too")
-	fs.StringVarP(&o.output, "output", "o", o.output, "table, yaml, json or svg; yaml and json are a List of the pods, svg is a picture of where they go")
+	fs.StringVarP(&o.output, "output", "o", o.output, "table, yaml, json, svg or html; yaml and json are a List of the pods, svg is a picture of where they go, html is a page with both")
 	fs.BoolVar(&o.plot, "plot", o.plot, "Draw how the spread grows with the replica count")
 	fs.BoolVar(&o.strict, "strict", o.strict, "Exit with status 1 if there is a warning")
 	o.addDecisionFlags(fs)
@@ -155,7 +155,7 @@ func (o *previewOptions) run(ctx context.Context, s Streams) error {
 	for _, w := range warnings {
 		fmt.Fprintf(s.Err, "Warning: %s\n", w)
 	}
-	if err := o.print(ctx, s.Out, p, pods); err != nil {
+	if err := o.print(ctx, s.Out, p, pods, warnings); err != nil {
 		return err
 	}
 	if o.strict && len(warnings) > 0 {
@@ -191,7 +191,14 @@ func (o *previewOptions) decide(ctx context.Context, stdin io.Reader) (p *previe
 // errStrict means that there are warnings, which --strict does not allow.
 var errStrict = errors.New("there are warnings, which --strict does not allow")
 
-func (o *previewOptions) print(ctx context.Context, out io.Writer, p *preview.Preview, pods []preview.Admitted) error {
+func (o *previewOptions) print(ctx context.Context, out io.Writer, p *preview.Preview, pods []preview.Admitted, warnings []string) error {
+	if !o.plot && o.output == "html" {
+		plans, err := p.Plans(ctx, pods)
+		if err != nil && !errors.Is(err, preview.ErrNoPlan) {
+			return err
+		}
+		return preview.HTML(out, pods, plans, warnings, o.peerPods.Config.VMResource)
+	}
 	if !o.plot && o.output != "svg" {
 		return preview.Print(out, o.output, pods, o.peerPods.Config.VMResource)
 	}

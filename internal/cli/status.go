@@ -78,6 +78,9 @@ could not be found out, and 2 if the command was called in a wrong way.`,
 			if !slices.Contains(inspect.Formats, output) {
 				errs = append(errs, fmt.Errorf("-o is %q; it must be %s", output, strings.Join(inspect.Formats, ", ")))
 			}
+			if watch && output == "html" {
+				errs = append(errs, errors.New("-o html is a page, and -w shows one report after the other"))
+			}
 			if watch && wait {
 				errs = append(errs, errors.New("-w and --wait exclude each other"))
 			}

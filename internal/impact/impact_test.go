@@ -303,6 +303,23 @@ func TestReadPricesRefuses(t *testing.T) {
 	}
 }
 
+// A page has all that a text has.
+func TestPage(t *testing.T) {
+	r, err := newShop().of(t, Change{}, policyText, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := r.Print(&out, "html", false); err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"<h2>Policies</h2>", "<td>od 5→2, spot 3→8, outside 2→0</td>", "<p>The change concerns 4 workloads with 15 pods.</p>", "<li>Stowage is not installed here"} {
+		if !strings.Contains(out.String(), part) {
+			t.Errorf("%s is missing in\n%s", part, &out)
+		}
+	}
+}
+
 // unmarshal reads YAML.
 func unmarshal(t *testing.T, text string, into any) {
 	t.Helper()

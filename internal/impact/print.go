@@ -7,13 +7,14 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/stowage-dev/stowage/internal/report"
 )
 
 // Formats are the output formats of [Report.Print].
-var Formats = []string{"text", "json", "yaml"}
+var Formats = []string{"text", "json", "yaml", "html"}
 
 // shown is how many workloads a text shows unless it is to show all.
 const shown = 20
@@ -24,9 +25,12 @@ func (r *Report) Print(out io.Writer, format string, all bool) error {
 	if all {
 		r.ListAll()
 	}
-	if format == "text" {
+	switch format {
+	case "text":
 		_, err := io.WriteString(out, r.text(all))
 		return err
+	case "html":
+		return r.page().HTML(out)
 	}
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -44,50 +48,68 @@ func (r *Report) Print(out io.Writer, format string, all bool) error {
 }
 
 func (r *Report) text(all bool) string {
+	most := shown
+	if all {
+		most = len(r.Workloads) + len(r.DaemonSets)
+	}
 	var b strings.Builder
 	b.WriteString(r.summary())
-	if len(r.Policies) > 0 {
-		rows := [][]string{{"POLICY", "CHANGE", "WORKLOADS", "PODS", "IN PLACE", "MOVED", "EVICTED", "ADOPTED", "KEPT", "WAITING", "UNSURE"}}
-		for i := range r.Policies {
-			p := &r.Policies[i]
-			rows = append(rows, []string{p.Source, cmp.Or(p.Change, "-"), fmt.Sprint(p.Workloads), fmt.Sprint(p.Pods), fmt.Sprint(p.InPlace), fmt.Sprint(p.Moved), fmt.Sprint(p.Evicted), fmt.Sprint(p.Adopted), fmt.Sprint(p.KeptByVolume), fmt.Sprint(p.Waiting), fmt.Sprint(p.Unsure)})
+	for _, t := range r.tables(most) {
+		if len(t.Rows) > 0 {
+			b.WriteString("\n" + t.Text())
 		}
-		table(&b, rows)
-	}
-	if len(r.Pools) > 0 {
-		rows := [][]string{{"POOL", "LABELS", "NODES", "PODS NOW", "THEN", "ESTIMATE"}}
-		for i := range r.Pools {
-			p := &r.Pools[i]
-			then := fmt.Sprint(p.Then)
-			if r.Cluster.Replicas > 0 && r.Cluster.WithoutSeat == r.Cluster.Replicas {
-				then = "-" // the scheduler decides
-			}
-			rows = append(rows, []string{p.Name, p.Labels, fmt.Sprint(p.Nodes), fmt.Sprint(p.Now), then, p.text()})
-		}
-		table(&b, rows)
-	}
-	if len(r.Workloads) > 0 {
-		rows := [][]string{{"WORKLOAD", "PODS", "MOVED", "EVICTED", "NOW → THEN", "NOTE"}}
-		for i := range r.Workloads {
-			if w := &r.Workloads[i]; i < shown || all {
-				rows = append(rows, w.row())
-			}
-		}
-		table(&b, rows)
-		if rest := len(r.Workloads) - shown; rest > 0 && !all {
-			fmt.Fprintf(&b, "and %d more; --all shows them\n", rest)
-		}
-	}
-	if len(r.DaemonSets) > 0 {
-		rows := [][]string{{"DAEMONSET", "PODS", "CHANGED", "CPU NOW", "THEN", "MEMORY NOW", "THEN"}}
-		for i, d := range r.DaemonSets {
-			if i < shown || all {
-				rows = append(rows, []string{d.Namespace + "/" + d.Name, fmt.Sprint(d.Pods), fmt.Sprint(d.Changed), d.CPUNow, d.CPUThen, d.MemoryNow, d.MemoryThen})
-			}
-		}
-		table(&b, rows)
 	}
 	return b.String()
+}
+
+// page is the report as a page. It shows all rows, because a reader sorts them.
+func (r *Report) page() *report.Page {
+	p := &report.Page{Title: "Stowage: impact", Summary: strings.Split(strings.TrimSpace(r.summary()), "\n"), Warnings: r.Warnings}
+	titles := []string{"Policies", "Pools", "Workloads", "DaemonSet sizes"}
+	for i, t := range r.tables(len(r.Workloads) + len(r.DaemonSets)) {
+		if len(t.Rows) > 0 {
+			p.Parts = append(p.Parts, report.Part{Title: titles[i], Table: &t})
+		}
+	}
+	return p
+}
+
+// tables are those of the report, with so many workloads and DaemonSets at most.
+func (r *Report) tables(most int) []report.Table {
+	policies := report.Table{Head: []string{"POLICY", "CHANGE", "WORKLOADS", "PODS", "IN PLACE", "MOVED", "EVICTED", "ADOPTED", "KEPT", "WAITING", "UNSURE"}}
+	for i := range r.Policies {
+		p := &r.Policies[i]
+		row := []string{p.Source, cmp.Or(p.Change, "-")}
+		for _, n := range []int64{int64(p.Workloads), p.Pods, p.InPlace, p.Moved, p.Evicted, p.Adopted, p.KeptByVolume, p.Waiting, int64(p.Unsure)} {
+			row = append(row, fmt.Sprint(n))
+		}
+		policies.Rows = append(policies.Rows, row)
+	}
+	pools := report.Table{Head: []string{"POOL", "LABELS", "NODES", "PODS NOW", "THEN", "ESTIMATE"}}
+	for i := range r.Pools {
+		p := &r.Pools[i]
+		then := fmt.Sprint(p.Then)
+		if r.Cluster.Replicas > 0 && r.Cluster.WithoutSeat == r.Cluster.Replicas {
+			then = "-" // the scheduler decides
+		}
+		pools.Rows = append(pools.Rows, []string{p.Name, p.Labels, fmt.Sprint(p.Nodes), fmt.Sprint(p.Now), then, p.text()})
+	}
+	workloads := report.Table{Head: []string{"WORKLOAD", "PODS", "MOVED", "EVICTED", "NOW → THEN", "NOTE"}}
+	for i := range r.Workloads {
+		if i < most {
+			workloads.Rows = append(workloads.Rows, r.Workloads[i].row())
+		}
+	}
+	if rest := len(r.Workloads) - most; rest > 0 {
+		workloads.Note = fmt.Sprintf("and %d more; --all shows them\n", rest)
+	}
+	sizes := report.Table{Head: []string{"DAEMONSET", "PODS", "CHANGED", "CPU NOW", "THEN", "MEMORY NOW", "THEN"}}
+	for i, d := range r.DaemonSets {
+		if i < most {
+			sizes.Rows = append(sizes.Rows, []string{d.Namespace + "/" + d.Name, fmt.Sprint(d.Pods), fmt.Sprint(d.Changed), d.CPUNow, d.CPUThen, d.MemoryNow, d.MemoryThen})
+		}
+	}
+	return []report.Table{policies, pools, workloads, sizes}
 }
 
 // summary is what a reader wants to know first.
@@ -231,14 +253,4 @@ func (v *VMChange) text() string {
 		text += " of " + v.Size
 	}
 	return text
-}
-
-// table writes rows with aligned columns after an empty line.
-func table(b *strings.Builder, rows [][]string) {
-	b.WriteString("\n")
-	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	for _, row := range rows {
-		fmt.Fprintln(w, strings.Join(row, "\t"))
-	}
-	_ = w.Flush() // a builder takes all
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/report"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 )
 
@@ -96,7 +97,7 @@ func (s *snapshot) policyReport(p *policy.SpreadPolicy, st *stowage.SpreadPolicy
 	r.Policies = append(r.Policies, out)
 }
 
-func (r *Report) policyTable(l Layout) string {
+func (r *Report) policyTable(l Layout) report.Table {
 	var rows [][]string
 	for _, p := range r.Policies {
 		name := p.Kind + "/" + p.Name
@@ -109,5 +110,5 @@ func (r *Report) policyTable(l Layout) string {
 		}
 		rows = append(rows, []string{name, p.Mode, fmt.Sprint(p.Workloads), fmt.Sprint(p.Pods), cmp.Or(p.Balanced, "-"), strings.Join(pools, ", "), p.Note})
 	}
-	return table([]string{"POLICY", "MODE", "WORKLOADS", "PODS", "BALANCED", "CURRENT/DESIRED", "NOTE"}, rows)
+	return report.Table{Head: []string{"POLICY", "MODE", "WORKLOADS", "PODS", "BALANCED", "CURRENT/DESIRED", "NOTE"}, Rows: rows}
 }

@@ -8,14 +8,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"unicode/utf8"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/stowage-dev/stowage/internal/report"
 )
 
 // Formats are the output formats of [Report.Print].
-var Formats = []string{"table", "wide", "json", "yaml"}
+var Formats = []string{"table", "wide", "json", "yaml", "html"}
 
 // Layout is how a report is printed.
 type Layout struct {
@@ -39,26 +40,67 @@ func (r *Report) Print(out io.Writer, l Layout) error {
 			*Report
 		}{r.OK(), r})
 	}
-	var sections []string
+	if l.Format == "html" {
+		return r.page(l).HTML(out)
+	}
+	sections := r.head(l)
+	head := len(sections)
+	parts := []string{r.problemText(l)}
+	for _, t := range r.tables(l) {
+		parts = append(parts, t.Text())
+	}
+	for _, text := range parts {
+		if text != "" {
+			sections = append(sections, text)
+		}
+	}
+	if len(sections) == head && !r.named {
+		sections = append(sections, nothing+"\n")
+	} else {
+		sections = append(sections, l.mark(r.OK(), r.Verdict())+"\n")
+	}
+	_, err := io.WriteString(out, strings.Join(sections, "\n"))
+	return err
+}
+
+// nothing is what a report is that has nothing to show.
+const nothing = "There is no workload with a strategy, no FlexDaemonsetTemplate and no peer-pod VM."
+
+// head is what a report begins with, in sections.
+func (r *Report) head(l Layout) (sections []string) {
 	if r.Stowage != nil && !r.named {
 		sections = append(sections, r.Stowage.text())
 	}
 	if r.Gate != nil && !r.named {
 		sections = append(sections, r.Gate.text(l, r.at))
 	}
-	head := len(sections)
-	for _, text := range []string{r.problemText(l), r.workloadTable(l), r.policyTable(l), r.templateTable(), r.planTable(), r.vmTable(l.Format == "wide")} {
-		if text != "" {
-			sections = append(sections, text)
+	return sections
+}
+
+// tables are those of a report.
+func (r *Report) tables(l Layout) []report.Table {
+	return []report.Table{r.workloadTable(l), r.policyTable(l), r.templateTable(), r.planTable(), r.vmTable(l.Format != "table")}
+}
+
+// page is the report as a page. It shows all rows, because a reader sorts them.
+func (r *Report) page(l Layout) *report.Page {
+	l.All, l.Width, l.Color = true, 0, false
+	p := &report.Page{Title: "Stowage: status", Warnings: r.Warnings}
+	for _, section := range r.head(l) {
+		p.Summary = append(p.Summary, strings.TrimSpace(section))
+	}
+	p.Summary = append(p.Summary, r.Verdict())
+	problems := report.Table{Head: []string{"NAMESPACE", "OBJECT", "PROBLEM", "WHAT TO DO"}}
+	for _, of := range r.Problems {
+		problems.Rows = append(problems.Rows, []string{of.Namespace, of.Object, of.Problem, of.Action})
+	}
+	titles := []string{"Problems", "Workloads", "Policies", "DaemonSet sizes", "Sizes that Karpenter plans", "Peer pods"}
+	for i, t := range append([]report.Table{problems}, r.tables(l)...) {
+		if len(t.Rows) > 0 {
+			p.Parts = append(p.Parts, report.Part{Title: titles[i], Table: &t})
 		}
 	}
-	if len(sections) == head && !r.named {
-		sections = append(sections, "There is no workload with a strategy, no FlexDaemonsetTemplate and no peer-pod VM.\n")
-	} else {
-		sections = append(sections, l.mark(r.OK(), r.Verdict())+"\n")
-	}
-	_, err := io.WriteString(out, strings.Join(sections, "\n"))
-	return err
+	return p
 }
 
 // mark gives a text the color of what is as it should be, or of what is not.
@@ -150,25 +192,6 @@ func (r *Report) Verdict() string {
 	return "Not as it should be: " + strings.Join(parts, ", ") + "."
 }
 
-// table lines its cells up. Rows have as many cells as the head; spaces at the end of a
-// line are cut.
-func table(head []string, rows [][]string) string {
-	if len(rows) == 0 {
-		return ""
-	}
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	for _, row := range append([][]string{head}, rows...) {
-		fmt.Fprintln(w, strings.Join(row, "\t"))
-	}
-	_ = w.Flush() // a Builder takes everything
-	lines := strings.Split(b.String(), "\n")
-	for i := range lines {
-		lines[i] = strings.TrimRight(lines[i], " ")
-	}
-	return strings.Join(lines, "\n")
-}
-
 // fewProblems is how many problems of one reason are printed, where many workloads have the same. The others are counted.
 const fewProblems = 5
 
@@ -226,8 +249,8 @@ func (r *Report) shown(l Layout) (shown []Workload, sound, more int) {
 	return shown, sound, more
 }
 
-func (r *Report) workloadTable(l Layout) string {
-	wide := l.Format == "wide"
+func (r *Report) workloadTable(l Layout) report.Table {
+	wide := l.Format != "table"
 	head := []string{"WORKLOAD", "POOL", "TARGET", "CURRENT", "READY", "PENDING"}
 	if wide {
 		head = []string{"WORKLOAD", "POOL", "SHARE", "TARGET", "CURRENT", "READY", "PENDING", "DIFF", "NODE LABELS", "POLICY"}
@@ -286,20 +309,20 @@ func (r *Report) workloadTable(l Layout) string {
 			rows = append(rows, row)
 		}
 	}
-	text := table(head, rows)
+	t := report.Table{Head: head, Rows: rows}
 	if most > 0 {
-		text += fmt.Sprintf("PODS: █ is %s, ░ is missing, ▒ is too many\n", scale(most))
+		t.Note += fmt.Sprintf("PODS: █ is %s, ░ is missing, ▒ is too many\n", scale(most))
 	}
 	if more > 0 {
-		text += fmt.Sprintf("%d more workloads are not as they should be; --all shows their rows.\n", more)
+		t.Note += fmt.Sprintf("%d more workloads are not as they should be; --all shows their rows.\n", more)
 	}
 	switch {
 	case sound == 1:
-		text += "1 workload is as it should be; --all shows its rows.\n"
+		t.Note += "1 workload is as it should be; --all shows its rows.\n"
 	case sound > 1:
-		text += fmt.Sprintf("%d workloads are as they should be; --all shows their rows.\n", sound)
+		t.Note += fmt.Sprintf("%d workloads are as they should be; --all shows their rows.\n", sound)
 	}
-	return text
+	return t
 }
 
 func signed(n int64) string {
@@ -328,7 +351,7 @@ func bar(current, target, most int64) string {
 	return strings.Repeat("█", min(have, want)) + strings.Repeat("▒", max(0, have-want)) + strings.Repeat("░", max(0, want-have))
 }
 
-func (r *Report) templateTable() string {
+func (r *Report) templateTable() report.Table {
 	var rows [][]string
 	for _, t := range r.Templates {
 		nodes := "-"
@@ -337,21 +360,21 @@ func (r *Report) templateTable() string {
 		}
 		rows = append(rows, []string{t.Name, t.UpdatePolicy, fmt.Sprint(t.DaemonSets), nodes, fmt.Sprint(t.Pods), fmt.Sprint(t.OffSize), t.Note})
 	}
-	return table([]string{"TEMPLATE", "UPDATE", "DAEMONSETS", "NODES", "PODS", "OFF SIZE", "NOTE"}, rows)
+	return report.Table{Head: []string{"TEMPLATE", "UPDATE", "DAEMONSETS", "NODES", "PODS", "OFF SIZE", "NOTE"}, Rows: rows}
 }
 
-func (r *Report) planTable() string {
+func (r *Report) planTable() report.Table {
 	var rows [][]string
 	for _, p := range r.Plans {
 		rows = append(rows, []string{p.Namespace + "/" + p.DaemonSet, p.NodeClass, fmt.Sprint(p.Nodes), p.PlannedCPU, p.CPU, p.PlannedMemory, p.Memory})
 	}
-	return table([]string{"DAEMONSET", "NODE CLASS", "NODES", "PLANNED CPU", "CPU", "PLANNED MEMORY", "MEMORY"}, rows)
+	return report.Table{Head: []string{"DAEMONSET", "NODE CLASS", "NODES", "PLANNED CPU", "CPU", "PLANNED MEMORY", "MEMORY"}, Rows: rows}
 }
 
 // vmTable has the nodes that have VMs, or all that may have some.
-func (r *Report) vmTable(all bool) string {
+func (r *Report) vmTable(all bool) report.Table {
 	if r.VMs == nil || len(r.VMs.Nodes) == 0 || r.VMs.Used == 0 && !all {
-		return ""
+		return report.Table{}
 	}
 	var rows [][]string
 	idle := 0
@@ -371,5 +394,5 @@ func (r *Report) vmTable(all bool) string {
 		note = fmt.Sprintf("with %d node(s) without one", idle)
 	}
 	rows = append(rows, []string{"all", fmt.Sprint(r.VMs.Capacity), fmt.Sprint(r.VMs.Used), fmt.Sprint(r.VMs.Free), note})
-	return table([]string{"NODE", strings.ToUpper(r.VMs.Resource), "USED", "FREE", ""}, rows)
+	return report.Table{Head: []string{"NODE", strings.ToUpper(r.VMs.Resource), "USED", "FREE", ""}, Rows: rows}
 }

@@ -33,6 +33,9 @@ func TestManyProblemsAreCounted(t *testing.T) {
 	if lines := strings.Count(few, "\n"); lines > 80 {
 		t.Errorf("%d lines", lines)
 	}
+	if page := shown(Layout{Format: "html"}); strings.Count(page, "<tr>") != 400+1+600+1 || !strings.Contains(page, "<td>295 pods have no seat</td>") {
+		t.Errorf("the page has %d rows", strings.Count(page, "<tr>"))
+	}
 	if all := shown(Layout{Format: "table", All: true}); strings.Count(all, "\n") < 1400 || strings.Contains(all, "more like these") {
 		t.Errorf("--all leaves something out, of %d lines", strings.Count(all, "\n"))
 	}

@@ -52,6 +52,9 @@ func (p *Plan) bayOf(pod int) bay {
 	return bay{p.Pools[pod], p.Domains[pod]}
 }
 
+// ErrNoPlan means that there is nothing to draw.
+var ErrNoPlan = errors.New("no workload of the input that has a pod has a strategy; there is nothing to draw")
+
 // Plans returns the plans of those workloads that have a strategy. There must be one.
 func (v *Preview) Plans(ctx context.Context, pods []Admitted) ([]Plan, error) {
 	var out []Plan
@@ -79,7 +82,7 @@ func (v *Preview) Plans(ctx context.Context, pods []Admitted) ([]Plan, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, errors.New("no workload of the input that has a pod has a strategy; there is nothing to draw")
+		return nil, ErrNoPlan
 	}
 	return out, nil
 }

@@ -3,11 +3,12 @@ package preview
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
-	"text/tabwriter"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -15,16 +16,19 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/stowage-dev/stowage/internal/admission/pipeline"
+	"github.com/stowage-dev/stowage/internal/report"
 )
 
-// Formats are the output formats of [Print], and "svg", which is that of [SVG].
-var Formats = []string{"table", "yaml", "json", "svg"}
+// Formats are the output formats of [Print], "svg", which is that of [SVG], and "html", which is that of [HTML].
+var Formats = []string{"table", "yaml", "json", "svg", "html"}
 
 // Print writes the pods as a table or as one v1 List of Pods. The table has a row for each workload, or, where its
 // pods differ, for each kind of pod.
 func Print(out io.Writer, format string, pods []Admitted, vmResource string) error {
 	if format == "table" {
-		return printTable(out, pods, vmResource)
+		t, summary := tableOf(pods, vmResource)
+		_, err := io.WriteString(out, t.Text()+"\n"+summary+"\n")
+		return err
 	}
 	list := struct {
 		APIVersion string        `json:"apiVersion"`
@@ -61,7 +65,23 @@ type row struct {
 	pods               int
 }
 
-func printTable(out io.Writer, pods []Admitted, vmResource string) error {
+// HTML writes the decisions about pods as a page: pictures of the plans, which may be none, and the table.
+func HTML(out io.Writer, pods []Admitted, plans []Plan, warnings []string, vmResource string) error {
+	t, summary := tableOf(pods, vmResource)
+	p := report.Page{Title: "Stowage: preview", Summary: []string{summary}, Warnings: warnings}
+	if len(plans) > 0 {
+		var picture, plot strings.Builder
+		if err := errors.Join(SVG(&picture, plans), Plot(&plot, plans)); err != nil {
+			return err
+		}
+		p.Parts = append(p.Parts, report.Part{Title: "Where the pods go", Picture: picture.String()}, report.Part{Title: "How the division grows", Text: plot.String()})
+	}
+	p.Parts = append(p.Parts, report.Part{Title: "Decisions", Table: &t})
+	return p.HTML(out)
+}
+
+// tableOf returns the table of decisions, and what they are in all.
+func tableOf(pods []Admitted, vmResource string) (t report.Table, summary string) {
 	var rows []row
 	known := map[row]int{} // the places of rows, by what makes pods alike
 	changed, vms, order := 0, int64(0), 0
@@ -85,16 +105,11 @@ func printTable(out io.Writer, pods []Admitted, vmResource string) error {
 	}
 	// Workloads stay in order, and the pools of one are sorted.
 	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.pool, b.pool)) })
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "WORKLOAD\tPODS\tDECISION\tPOOL\tNODE\tCPU\tMEMORY\tSTORAGE\tGPUS\tVMS")
+	t.Head = []string{"WORKLOAD", "PODS", "DECISION", "POOL", "NODE", "CPU", "MEMORY", "STORAGE", "GPUS", "VMS"}
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.workload, r.pods, r.decision, r.pool, r.node, r.cpu, r.memory, r.storage, r.gpus, dashIfZero(r.vms))
+		t.Rows = append(t.Rows, []string{r.workload, strconv.Itoa(r.pods), r.decision, r.pool, r.node, r.cpu, r.memory, r.storage, r.gpus, dashIfZero(r.vms)})
 	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(out, "\n%s, %d changed; they take %d %s. CPU to VMS are of each pod: its share of the node, or its VM.\n", podCount(len(pods)), changed, vms, vmResource)
-	return err
+	return t, fmt.Sprintf("%s, %d changed; they take %d %s. CPU to VMS are of each pod: its share of the node, or its VM.", podCount(len(pods)), changed, vms, vmResource)
 }
 
 func rowOf(a *Admitted, vmResource string) row {

@@ -1,0 +1,36 @@
+// Package report prints what commands show: tables for a terminal, and one page of HTML with the same parts.
+//
+// It knows nothing of what it prints. Who calls it has the facts, and decides which rows there are.
+package report
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+)
+
+// Table is rows below a head, all with as many cells.
+type Table struct {
+	Head []string
+	Rows [][]string
+	// Note stands below the rows, in lines.
+	Note string
+}
+
+// Text lines the cells up. A table without rows is its note alone; spaces at the end of a line are cut.
+func (t *Table) Text() string {
+	if len(t.Rows) == 0 {
+		return t.Note
+	}
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, row := range append([][]string{t.Head}, t.Rows...) {
+		fmt.Fprintln(w, strings.Join(row, "\t"))
+	}
+	_ = w.Flush() // a Builder takes everything
+	lines := strings.Split(b.String(), "\n")
+	for i := range lines {
+		lines[i] = strings.TrimRight(lines[i], " ")
+	}
+	return strings.Join(lines, "\n") + t.Note
+}
