@@ -61,7 +61,9 @@ func (o *Options) Of(ctx context.Context, change Change, prices *Prices) (*Repor
 
 	// 3. Estimate what it takes.
 	e := newEstimator(before.in, after.in, l, o.Settings.PeerPodConfig.VMResource, prices)
-	e.place(plans, append(slices.Clone(l.others), c.stay...))
+	if !l.noRoom {
+		e.place(plans, append(slices.Clone(l.others), c.stay...))
+	}
 	c.sum(plans, e)
 	r.Cost, r.others = e.cost(), c.others
 	r.Warnings = c.warnings(change, known, warnings)

@@ -76,6 +76,8 @@ type live struct {
 	makers       []karpenter.NodePool
 	// hidden is what may not be read, and blind what decisions depend on of that.
 	hidden, blind []string
+	// noRoom says that the room on nodes is not known.
+	noRoom bool
 }
 
 // pod is what is kept of a pod: there may be many.
@@ -253,7 +255,7 @@ func (r *reader) readPods() error {
 	err := each(r.ctx, r.Options, &corev1.PodList{}, use)
 	if apierrors.IsForbidden(err) && r.Namespace != "" {
 		r.hidden = append(r.hidden, "the pods of other namespaces (so the room on nodes is not known)")
-		r.others = nil
+		r.others, r.noRoom = nil, true
 		err = each(r.ctx, r.Options, &corev1.PodList{}, use, client.InNamespace(r.Namespace))
 	}
 	if err != nil {
@@ -366,6 +368,7 @@ func (r *reader) readRest() error {
 			return err
 		}
 	}
+	r.noRoom = r.noRoom || slices.Contains(r.blind, "nodes")
 	if r.Namespace != "" && len(o.Namespaces) == 0 {
 		ns := &corev1.Namespace{}
 		if err := r.Client.Get(r.ctx, client.ObjectKey{Name: r.Namespace}, ns); err == nil {

@@ -291,7 +291,8 @@ func TestInspectPermissions(t *testing.T) {
 		t.Errorf("exit status %d: %s%s", exit, out, errs)
 	}
 	out, errs, exit = command(t, cluster, append([]string{"impact", "--replicas", "deployment/web=4", "-o", "json"}, viewer...)...)
-	if exit != 3 || !strings.Contains(out, `"replicas": 4`) || !strings.Contains(out, "what is not read is left out: the pods of other namespaces") {
+	if exit != 3 || !strings.Contains(out, `"replicas": 4`) || !strings.Contains(out, "the pods of other namespaces (so the room on nodes is not known)") ||
+		!strings.Contains(out, "you may not read nodes") || !strings.Contains(out, `"waiting": 0`) {
 		t.Errorf("exit status %d: %s%s", exit, out, errs)
 	}
 	inspects := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "inspects-" + n.Namespace},
