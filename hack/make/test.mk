@@ -5,7 +5,7 @@
 SIMULATION := 'TestSimulation'
 TESTED     := {{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}
 UNIT        = $$(go list -f '$(TESTED)' ./... | grep -v /test/)
-CLUSTER     = $$(go list -f '$(TESTED)' ./test/... | grep -v -e /test/karpenter -e /test/node -e /test/shortages -e /test/fleet -e /test/outage -e /test/domains)
+CLUSTER     = $$(go list -f '$(TESTED)' ./test/... | grep -v -e /test/karpenter -e /test/node -e /test/shortages -e /test/fleet -e /test/outage -e /test/domains -e /test/compare)
 
 # Tests that build and run our programs never use the test cache, because it does not see the programs'
 # sources; nor do tests that read files outside of their own module. `make lint` vets the packages, so -vet=off.
@@ -87,6 +87,15 @@ test-shortages: controlplane build ## Run the long tests of pools without room (
 .PHONY: test-impact
 test-impact: controlplane build ## Compare what `stowage impact` says of ten random clusters with what becomes of them, and measure it (8 minutes)
 	@go test -count=1 -v -timeout 60m $(TESTFLAGS) ./test/impact -clusters $(or $(CLUSTERS),10) -large
+
+.PHONY: compare
+compare: controlplane build ## Compare Stowage with topology spread constraints and the descheduler, and print the table of docs/design/comparison.md (5 minutes)
+	@$(MAKE) --no-print-directory bin/descheduler
+	@go test -count=1 -v -timeout 30m $(TESTFLAGS) ./test/compare
+
+bin/descheduler: $(wildcard hack/peers/*)
+	@echo "Building the descheduler (once per version; some minutes)"
+	@cd hack/peers && go build -o ../../$@ sigs.k8s.io/descheduler/cmd/descheduler
 
 .PHONY: test-fleet
 test-fleet: controlplane build ## Run the long tests of policies that select hundreds of workloads (15 minutes)
