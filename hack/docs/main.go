@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"flag"
 	"fmt"
@@ -35,6 +36,7 @@ func build(out, playground string) error {
 	if err != nil {
 		return fmt.Errorf("%w; run make playground", err)
 	}
+	page = bytes.Replace(page, []byte("<!-- documents -->"), []byte(`<a href="../index.html">Documentation</a>`), 1)
 	if err := os.MkdirAll(filepath.Join(out, "playground"), 0o755); err != nil {
 		return err
 	}

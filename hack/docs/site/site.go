@@ -275,6 +275,9 @@ func (p *page) link(to string, pages map[string]*page) (string, error) {
 		return to, err
 	}
 	file := path.Join(path.Dir(p.file), u.Path)
+	if file == "playground/page.html" { // in the repository, it is the page without its program
+		return relative(p.out, "playground/index.html"), nil
+	}
 	for _, other := range pages {
 		if other.file == file {
 			u.Path = relative(p.out, other.out)
