@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync/atomic"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -377,39 +376,4 @@ func (r *reader) readRest() error {
 		}
 	}
 	return r.readRegistration()
-}
-
-// readRegistration reads what the webhook is asked about.
-func (r *reader) readRegistration() error {
-	var registration admissionregistrationv1.MutatingWebhookConfiguration
-	err := r.Client.Get(r.ctx, client.ObjectKey{Name: r.Registration}, &registration)
-	switch {
-	case apierrors.IsNotFound(err):
-		r.absent = true
-		return nil
-	case apierrors.IsForbidden(err):
-		r.blind = append(r.blind, "the registration of the webhook")
-		return nil
-	case err != nil:
-		return err
-	}
-	if r.registration, err = selection.Compile(&registration); err != nil {
-		r.blind = append(r.blind, fmt.Sprintf("what the registration of the webhook selects (%v)", err))
-	}
-	return nil
-}
-
-// reaches returns a function that reports whether the API server asks the webhook about a pod, or nil if that is taken for granted.
-func (l *live) reaches(in *preview.Inputs) func(*corev1.Pod) bool {
-	if l.registration == nil {
-		return nil
-	}
-	labels := map[string]map[string]string{}
-	for i := range in.Objects.Namespaces {
-		labels[in.Objects.Namespaces[i].Name] = in.Objects.Namespaces[i].Labels
-	}
-	return func(p *corev1.Pod) bool {
-		sent, err := l.registration.Selects(labels[p.Namespace], p)
-		return sent || err != nil
-	}
 }
