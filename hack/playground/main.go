@@ -97,7 +97,7 @@ func build(out string) error {
 	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
 		return err
 	}
-	fmt.Printf("%s: %.1f MiB, %.1f MiB compressed by gzip, of which the program is %.1f MiB\n", out, mib(len(page)), mib(len(packed)), mib(len(program)))
+	fmt.Printf("%s: %.1f MiB; compressed by gzip %.1f MiB, with %.1f MiB of the program\n", out, mib(len(page)), mib(len(packed)), mib(len(program)))
 	return os.WriteFile(out, page, 0o644)
 }
 

@@ -95,7 +95,7 @@ func newShop() *shop {
 	s.node("od", 2, "8")
 	s.node("spot", 1, "4")
 	s.node("other", 1, "8")
-	// 10 pods, of which 2 are to run on demand and 8 on spot, by the policy below.
+	// 10 pods; 2 are to run on demand and 8 on spot, by the policy below.
 	s.deployment("web", "500m", nil, "od-1", "od-1", "od-1", "od-1", "od-1", "spot-1", "spot-1", "spot-1", "other-1", "other-1")
 	s.deployment("pinned", "100m", func(d *appsv1.Deployment) { d.Spec.Template.Spec.NodeSelector = map[string]string{"pool": "od"} }, "od-1", "od-1")
 	s.deployment("off", "100m", func(d *appsv1.Deployment) { d.Spec.Template.Annotations = map[string]string{stowage.ModeKey: "Off"} }, "od-2")

@@ -285,7 +285,7 @@ func recordUnsuitable(in *preview.Inputs, l *live, w *preview.Workload, p *polic
 	in.PoolState(w.Namespace, p.Root.UID).Unsuitable = unsuitable
 }
 
-// roomFor returns how many pods such as one a node has room for, of which so much is free.
+// roomFor returns how many pods of a shape fit into what is free of a node, if the node takes such pods at all.
 func roomFor(node *corev1.Node, free corev1.ResourceList, shape *corev1.Pod) int64 {
 	if !nodefit.Allows(node, shape) {
 		return 0

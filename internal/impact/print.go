@@ -2,13 +2,10 @@ package impact
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
-
-	"sigs.k8s.io/yaml"
 
 	"github.com/stowage-dev/stowage/internal/report"
 )
@@ -32,19 +29,7 @@ func (r *Report) Print(out io.Writer, format string, all bool) error {
 	case "html":
 		return r.page().HTML(out)
 	}
-	data, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	if format == "yaml" {
-		if data, err = yaml.JSONToYAML(data); err != nil {
-			return err
-		}
-		_, err = out.Write(data)
-		return err
-	}
-	_, err = fmt.Fprintln(out, string(data))
-	return err
+	return report.Object(out, format, r)
 }
 
 func (r *Report) text(all bool) string {
@@ -150,7 +135,7 @@ func (r *Report) summary() string {
 			fmt.Fprintf(&b, ", without %s that no price is for", plural(r.Cost.Unpriced, "node"))
 		}
 		if r.Cost.Partial {
-			b.WriteString(", without nodes of which it is not known how many are needed")
+			b.WriteString(", without the nodes whose number is not known")
 		}
 		b.WriteString(".")
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
+	"github.com/stowage-dev/stowage/internal/report"
 )
 
 // Answer is what came of a [Inspector.Check].
@@ -158,7 +159,7 @@ func (i *Inspector) reachProblems(ctx context.Context, registration *admissionre
 }
 
 // Print writes the answer as json or yaml.
-func (a *Answer) Print(out io.Writer, format string) error { return printObject(out, format, a) }
+func (a *Answer) Print(out io.Writer, format string) error { return report.Object(out, format, a) }
 
 // Text is the answer for people.
 func (a *Answer) Text() string {

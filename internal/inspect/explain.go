@@ -17,6 +17,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/admission/selection"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
+	"github.com/stowage-dev/stowage/internal/report"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/world"
 	worldapi "github.com/stowage-dev/stowage/internal/world/api"
@@ -213,7 +214,7 @@ var ExplainFormats = []string{"text", "json", "yaml"}
 // Print writes the explanation.
 func (e *Explanation) Print(out io.Writer, format string) error {
 	if format != "text" {
-		return printObject(out, format, e)
+		return report.Object(out, format, e)
 	}
 	_, err := io.WriteString(out, e.text())
 	return err

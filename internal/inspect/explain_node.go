@@ -16,6 +16,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/podstatus"
+	"github.com/stowage-dev/stowage/internal/report"
 	"github.com/stowage-dev/stowage/internal/size/sizing"
 	"github.com/stowage-dev/stowage/internal/vm/peerpod"
 )
@@ -221,7 +222,7 @@ func poolsOnNode(pods []*corev1.Pod) (out []pooledPods) {
 // Print writes the explanation.
 func (e *NodeExplanation) Print(out io.Writer, format string) error {
 	if format != "text" {
-		return printObject(out, format, e)
+		return report.Object(out, format, e)
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "Node %s\n", e.Node)

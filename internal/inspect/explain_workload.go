@@ -12,6 +12,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/podstatus"
+	"github.com/stowage-dev/stowage/internal/report"
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
@@ -132,7 +133,7 @@ func SameKind(kind, text string) bool {
 // Print writes the explanation.
 func (e *WorkloadExplanation) Print(out io.Writer, format string) error {
 	if format != "text" {
-		return printObject(out, format, e)
+		return report.Object(out, format, e)
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s/%s\n", e.Kind, e.Namespace, e.Name)

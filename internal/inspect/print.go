@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -9,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
-
-	"sigs.k8s.io/yaml"
 
 	"github.com/stowage-dev/stowage/internal/report"
 )
@@ -35,7 +32,7 @@ type Layout struct {
 // Print writes the report.
 func (r *Report) Print(out io.Writer, l Layout) error {
 	if l.Format == "json" || l.Format == "yaml" {
-		return printObject(out, l.Format, struct {
+		return report.Object(out, l.Format, struct {
 			OK bool `json:"ok"`
 			*Report
 		}{r.OK(), r})
@@ -136,22 +133,6 @@ func (l Layout) wrap(text, indent string) string {
 		column += length
 	}
 	return b.String()
-}
-
-func printObject(out io.Writer, format string, object any) error {
-	data, err := json.MarshalIndent(object, "", "  ")
-	if err != nil {
-		return err
-	}
-	if format == "yaml" {
-		if data, err = yaml.JSONToYAML(data); err != nil {
-			return err
-		}
-	} else {
-		data = append(data, '\n')
-	}
-	_, err = out.Write(data)
-	return err
 }
 
 // Verdict says what is not as it should be.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io/fs"
 	"slices"
 	"strings"
 	"sync"
@@ -28,15 +27,7 @@ type schemas struct{}
 // customResources are the schemas of Stowage's kinds.
 var customResources = sync.OnceValues(func() (map[schema.GroupVersionKind]*spec.Schema, error) {
 	out := map[schema.GroupVersionKind]*spec.Schema{}
-	files, err := fs.Glob(crd.Bases, "bases/*.yaml")
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range files {
-		data, err := fs.ReadFile(crd.Bases, name)
-		if err != nil {
-			return nil, err
-		}
+	err := crd.Each(func(data []byte) error {
 		var definition struct {
 			Spec struct {
 				Group string `json:"group"`
@@ -52,7 +43,7 @@ var customResources = sync.OnceValues(func() (map[schema.GroupVersionKind]*spec.
 			} `json:"spec"`
 		}
 		if err := yaml.Unmarshal(data, &definition); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+			return err
 		}
 		for i := range definition.Spec.Versions {
 			version := &definition.Spec.Versions[i]
@@ -60,8 +51,9 @@ var customResources = sync.OnceValues(func() (map[schema.GroupVersionKind]*spec.
 			prepare(of)
 			out[schema.GroupVersionKind{Group: definition.Spec.Group, Version: version.Name, Kind: definition.Spec.Names.Kind}] = of
 		}
-	}
-	return out, nil
+		return nil
+	})
+	return out, err
 })
 
 // each calls a function with a schema and those of its parts.

@@ -18,7 +18,6 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 
@@ -27,9 +26,7 @@ import (
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/size/sizing"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
-	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/world"
-	"github.com/stowage-dev/stowage/internal/world/manifests"
 )
 
 // Inputs are the objects that matter to a preview, in the order they were given.
@@ -335,57 +332,6 @@ func (l *loader) workload(at source, w Workload, obj object) {
 	}
 	if len(l.errs) == before {
 		l.in.add(w, obj)
-	}
-}
-
-// connect warns of PodDistributors whose target is not in the input, and of strategies beside a PodDistributor. If there are Nodes,
-// it warns of pools that none of them belongs to.
-func (l *loader) connect() {
-	objects := manifests.New(l.in.Objects)
-	for i := range l.in.Objects.PodDistributors {
-		d := &l.in.Objects.PodDistributors[i]
-		target := world.TargetOf(d)
-		if w, err := objects.Workload(l.ctx, d.Namespace, target.Ref); err == nil && w == nil {
-			l.warn("PodDistributor %s/%s: its target %s %s %s is not in the input", d.Namespace, d.Name, target.APIVersion, target.Kind, target.Name)
-		}
-		l.pools(fmt.Sprintf("PodDistributor %s/%s", d.Namespace, d.Name), policy.Compile(d).Whole)
-	}
-	l.connectPolicies(objects)
-	for i := range l.in.Workloads {
-		w := &l.in.Workloads[i]
-		own, template := w.own(), w.ofTemplate()
-		text, ok := policy.StrategyText(own.Annotations)
-		if template != nil {
-			if t, of := policy.StrategyText(template.Annotations); of {
-				text, ok = t, true
-			}
-		}
-		if !ok {
-			continue
-		}
-		apiVersion, kind := w.ToAPIVersionAndKind()
-		d, err := objects.PodDistributor(l.ctx, w.Namespace, []world.Ref{{APIVersion: apiVersion, Kind: kind, Name: w.Name}})
-		switch {
-		case err != nil:
-		case d != nil:
-			l.warn("%s (%s): %s", w.source, w, policy.Beside(d))
-		default:
-			strategy, _ := sequence.Parse(text) // an error was told
-			l.pools(fmt.Sprintf("%s (%s)", w.source, w), strategy)
-		}
-	}
-}
-
-// pools warns of the pools of a strategy that no Node has.
-func (l *loader) pools(where string, s *sequence.Strategy) {
-	if len(l.in.Objects.Nodes) == 0 {
-		return
-	}
-	for i := range s.Len() {
-		pool := s.Pool(i)
-		if !slices.ContainsFunc(l.in.Objects.Nodes, func(n corev1.Node) bool { return s.HasNode(i, n.Labels) }) {
-			l.warn("%s: no Node of the input has the labels of pool %s (%s)", where, pool.Name, labels.Set(pool.Labels))
-		}
 	}
 }
 

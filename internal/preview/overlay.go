@@ -3,7 +3,6 @@ package preview
 import (
 	"context"
 	"encoding/json"
-	"maps"
 	"slices"
 	"time"
 
@@ -329,71 +328,6 @@ func complete(n corev1.Node) corev1.Node {
 
 func keepIdentity(is, was *metav1.ObjectMeta) {
 	is.UID, is.CreationTimestamp, is.Generation = was.UID, was.CreationTimestamp, was.Generation+1
-}
-
-// last is what kubectl applied last.
-type last struct {
-	Metadata struct {
-		Annotations map[string]string `json:"annotations"`
-		Labels      map[string]string `json:"labels"`
-	} `json:"metadata"`
-	Spec struct {
-		Template struct {
-			Metadata struct {
-				Annotations map[string]string `json:"annotations"`
-			} `json:"metadata"`
-		} `json:"template"`
-	} `json:"spec"`
-}
-
-// lastApplied reads what kubectl applied last from the annotation in which it keeps that.
-func lastApplied(annotations map[string]string) (l last) {
-	_ = json.Unmarshal([]byte(annotations[corev1.LastAppliedConfigAnnotation]), &l) // without it, nothing is pruned
-	return l
-}
-
-func (l last) annotations(live, manifest map[string]string) map[string]string {
-	return applied(live, manifest, l.Metadata.Annotations)
-}
-
-func (l last) labels(live, manifest map[string]string) map[string]string {
-	return applied(live, manifest, l.Metadata.Labels)
-}
-
-// applied returns what kubectl apply makes of a map: what the manifest has, and what others wrote. What was applied last and is not in the
-// manifest goes.
-func applied(live, manifest, last map[string]string) map[string]string {
-	out := merged(live, manifest)
-	for k := range last {
-		if _, kept := manifest[k]; !kept {
-			out = maps.Clone(out)
-			delete(out, k)
-		}
-	}
-	return out
-}
-
-// mergedNode returns a live node with what a manifest says of it.
-func mergedNode(live, manifest corev1.Node) corev1.Node {
-	live.Labels, live.Annotations = merged(live.Labels, manifest.Labels), merged(live.Annotations, manifest.Annotations)
-	if manifest.Spec.Taints != nil {
-		live.Spec.Taints = manifest.Spec.Taints
-	}
-	live.Spec.Unschedulable = live.Spec.Unschedulable || manifest.Spec.Unschedulable
-	if manifest.Status.Allocatable != nil || manifest.Status.Capacity != nil {
-		live.Status.Allocatable, live.Status.Capacity = manifest.Status.Allocatable, manifest.Status.Capacity
-	}
-	return live
-}
-
-// merged returns the entries of both, those of b where both have one.
-func merged(a, b map[string]string) map[string]string {
-	out := maps.Clone(a)
-	if out == nil {
-		return b
-	}
-	maps.Copy(out, b)
-	return out
 }
 
 // pointerTo is a pointer to an object with metadata.

@@ -2,7 +2,6 @@ package preview
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/labels"
-	"sigs.k8s.io/yaml"
 
 	"github.com/stowage-dev/stowage/internal/admission/pipeline"
 	"github.com/stowage-dev/stowage/internal/report"
@@ -38,19 +36,7 @@ func Print(out io.Writer, format string, pods []Admitted, vmResource string) err
 	for i := range pods {
 		list.Items[i] = pods[i].Pod
 	}
-	data, err := json.MarshalIndent(list, "", "  ")
-	if err != nil {
-		return err
-	}
-	if format == "yaml" {
-		if data, err = yaml.JSONToYAML(data); err != nil {
-			return err
-		}
-		_, err = out.Write(data)
-		return err
-	}
-	_, err = fmt.Fprintln(out, string(data))
-	return err
+	return report.Object(out, format, list)
 }
 
 // row is a line of the table: pods of one workload that were decided alike.

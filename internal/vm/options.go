@@ -68,7 +68,7 @@ func (o *FeatureOptions) AddFlags(fs *pflag.FlagSet) {
 	f := config.Flags{FlagSet: fs}
 	f.Toggle(&o.Enabled, "peer-pods", "STOWAGE_PEER_PODS", "Convert pods of the target RuntimeClasses to peer pods")
 	f.List(&o.Config.RuntimeClasses, "target-runtimeclass", "TARGET_RUNTIMECLASS", "RuntimeClasses whose pods run in a VM outside the node, comma-separated")
-	f.Text(&o.Config.VMResource, "pod-vm-extended-resource", "POD_VM_EXTENDED_RESOURCE", "Extended resource of which each peer pod takes one")
+	f.Text(&o.Config.VMResource, "pod-vm-extended-resource", "POD_VM_EXTENDED_RESOURCE", "Extended resource; each peer pod requests one")
 	f.List(&o.Config.GPUResources, "peerpods-gpu-resources", "PEERPODS_GPU_RESOURCES", "Resources that count as GPUs, comma-separated; an asterisk at the end stands for any rest")
 	f.Text((*string)(&o.Config.Sizing), "peerpods-sizing", "PEERPODS_SIZING", "How a pod's containers add up: Sum, or Effective (as the scheduler counts them)")
 }

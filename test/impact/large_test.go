@@ -26,7 +26,7 @@ var large = flag.Bool("large", false, "run TestLarge")
 // nodes.
 func TestLarge(t *testing.T) {
 	if !*large {
-		t.Skip("it takes some minutes: -large runs it")
+		t.Skip("it takes some minutes; make test-impact runs it")
 	}
 	const nodes, apps, replicas = 500, 100, 50
 	n := suite.NewTenant(t, "team=large")

@@ -4,8 +4,6 @@ package crds
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"io/fs"
 	"slices"
 	"strings"
 	"sync"
@@ -36,29 +34,22 @@ type customResource struct {
 // customResources are Stowage's kinds, without those that only Stowage writes.
 var customResources = sync.OnceValues(func() (map[schema.GroupVersionKind]*customResource, error) {
 	out := map[schema.GroupVersionKind]*customResource{}
-	files, err := fs.Glob(crd.Bases, "bases/*.yaml")
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range files {
-		data, err := fs.ReadFile(crd.Bases, name)
-		if err != nil {
-			return nil, err
-		}
+	err := crd.Each(func(data []byte) error {
 		var definition apiextensionsv1.CustomResourceDefinition
 		if err := yaml.UnmarshalStrict(data, &definition); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+			return err
 		}
 		for i := range definition.Spec.Versions {
 			version := &definition.Spec.Versions[i]
 			r, err := newCustomResource(version.Schema.OpenAPIV3Schema)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", name, err)
+				return err
 			}
 			out[schema.GroupVersionKind{Group: definition.Spec.Group, Version: version.Name, Kind: definition.Spec.Names.Kind}] = r
 		}
-	}
-	return out, nil
+		return nil
+	})
+	return out, err
 })
 
 func newCustomResource(props *apiextensionsv1.JSONSchemaProps) (*customResource, error) {

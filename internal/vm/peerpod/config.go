@@ -28,7 +28,7 @@ type Config struct {
 	// RuntimeClasses are the names of the RuntimeClasses whose pods run in a VM
 	// outside the node.
 	RuntimeClasses []string
-	// VMResource is the extended resource of which each peer pod takes one.
+	// VMResource is the extended resource; each peer pod requests one.
 	VMResource string
 	// GPUResources are the resources that count as GPUs: a name, or a prefix
 	// that ends in an asterisk.

@@ -35,9 +35,8 @@ type Pod struct {
 	Claimed bool
 	// OwnRank is the rank of a pod that has an ordinal of its own, or 0.
 	OwnRank int64
-	// Foreign says, of a pod without a seat, that it had one in a pool which the
-	// strategy does not have any more. DomainRemoved says that it has the pool, and not the
-	// domain.
+	// Foreign says, of a pod without a seat, that it had one in a pool or a domain that is no longer in the strategy. DomainRemoved says
+	// that the strategy has the pool still.
 	Foreign, DomainRemoved bool
 	// Full says, of a pod without a seat, that the webhook gave it none because every pool had its maximum.
 	Full bool
