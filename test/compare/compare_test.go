@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -43,8 +44,8 @@ type contender struct {
 	name string
 	// divide prepares a Deployment, and what belongs to it.
 	divide func(*testing.T, *suite.Tenant, *appsv1.Deployment)
-	// corrects is whether it may move pods that run already, so that a count is final once it stays for a while.
-	corrects bool
+	// settle waits until it moves no pod that runs already; nil if it moves none.
+	settle func(*testing.T)
 }
 
 // Labels of nodes: the pool, and one of five values of which the first is on demand.
@@ -57,7 +58,7 @@ var contenders = []contender{
 	{name: "nothing", divide: func(*testing.T, *suite.Tenant, *appsv1.Deployment) {}},
 	{name: "topology spread, ScheduleAnyway", divide: func(_ *testing.T, _ *suite.Tenant, d *appsv1.Deployment) { constrain(d, corev1.ScheduleAnyway) }},
 	{name: "topology spread, DoNotSchedule", divide: func(_ *testing.T, _ *suite.Tenant, d *appsv1.Deployment) { constrain(d, corev1.DoNotSchedule) }},
-	{name: "topology spread, DoNotSchedule, and descheduler", corrects: true, divide: func(t *testing.T, n *suite.Tenant, d *appsv1.Deployment) {
+	{name: "topology spread, DoNotSchedule, and descheduler", settle: descheduled, divide: func(t *testing.T, n *suite.Tenant, d *appsv1.Deployment) {
 		constrain(d, corev1.DoNotSchedule)
 		deschedule(t, n.Namespace)
 	}},
@@ -96,8 +97,8 @@ profiles:
 `, namespace), 0o600))
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, filepath.Join("..", "..", "bin", "descheduler"), "--kubeconfig", suite.Cluster.Kubeconfig,
-		"--policy-config-file", policy, "--descheduling-interval", "5s", "--secure-port", "0")
-	log, err := os.Create(filepath.Join(suite.Cluster.Logs, "descheduler.log"))
+		"--policy-config-file", policy, "--descheduling-interval", "5s", "--secure-port", "0", "-v", "1")
+	log, err := os.Create(deschedulerLog())
 	suite.Must(t, err)
 	cmd.Stdout, cmd.Stderr = log, log
 	suite.Must(t, cmd.Start())
@@ -105,6 +106,25 @@ profiles:
 		cancel()
 		_ = cmd.Wait() // it was killed
 		_ = log.Close()
+	})
+}
+
+func deschedulerLog() string { return filepath.Join(suite.Cluster.Logs, "descheduler.log") }
+
+// descheduled waits until the descheduler has twice looked at the pods as they are now, and evicted none.
+func descheduled(t *testing.T) {
+	t.Helper()
+	looks := func() []string {
+		log, err := os.ReadFile(deschedulerLog())
+		suite.Must(t, err)
+		return regexp.MustCompile(`totalEvicted=\d+`).FindAllString(string(log), -1)
+	}
+	const none = "totalEvicted=0"
+	first := len(looks()) + 1 // one may be under way
+	suite.EventuallyWithin(t, 3*time.Minute, "the descheduler evicts no pod in two looks", func() (bool, error) {
+		all := looks()
+		n := len(all)
+		return n >= first+2 && all[n-1] == none && all[n-2] == none, nil
 	})
 }
 
@@ -154,14 +174,11 @@ func measure(t *testing.T, c contender) (cells []string, burst time.Duration) {
 	settled := func(replicas int) string {
 		t.Helper()
 		n.Ready(t, "web", replicas)
-		od, _ := count(t, n)
-		for quiet := time.Duration(0); c.corrects && quiet < 20*time.Second; quiet += time.Second { // four looks of the descheduler
-			time.Sleep(time.Second)
-			if now, _ := count(t, n); now != od {
-				od, quiet = now, 0
-			}
+		if c.settle != nil {
+			c.settle(t)
+			n.Ready(t, "web", replicas)
 		}
-		n.Ready(t, "web", replicas)
+		od, _ := count(t, n)
 		off := od - float64(replicas)*0.2
 		return fmt.Sprintf("%.0f (%+.1f)", od, off)
 	}
