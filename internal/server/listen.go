@@ -24,11 +24,13 @@ import (
 // under way; an idle one takes some 30 KiB.
 const mostConnections = 2048
 
-// The times that a client gets. The API server waits 30 s for a webhook at most, and keeps an idle connection for 90 s.
+// The times that a client gets. The API server waits 30 s for a webhook at most, and keeps an idle connection for 90 s, as
+// Go's default transport does. An idle connection must live longer here. With equal times, a request can arrive at the moment at
+// which the connection is closed. It then fails, the API server does not send a POST again, and a pod bypasses the webhook.
 const (
 	headerTimeout = 5 * time.Second // for the TLS handshake, and for the header of a request
 	writeTimeout  = 35 * time.Second
-	idleTimeout   = 90 * time.Second
+	idleTimeout   = 3 * time.Minute
 )
 
 // port is controller-runtime's webhook server with limits, which that one does not offer.

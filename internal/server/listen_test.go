@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/clock"
 
@@ -88,5 +89,14 @@ func TestConnectionsAreBounded(t *testing.T) {
 	})
 	if err != nil {
 		t.Errorf("%d connections of %d clients are remembered", open.open, len(open.clients))
+	}
+}
+
+// An idle connection outlives the API server's, so that no request meets a connection that is being closed. The API server takes the
+// default of Go's transport (k8s.io/apimachinery/pkg/util/net, SetTransportDefaults).
+func TestIdleConnectionsOutliveTheClients(t *testing.T) {
+	client := utilnet.SetTransportDefaults(&http.Transport{}).IdleConnTimeout
+	if client <= 0 || idleTimeout < client+time.Minute {
+		t.Errorf("idle connections are closed after %v, and the API server's after %v; ours should live a minute longer", idleTimeout, client)
 	}
 }
