@@ -16,12 +16,16 @@ type aheadClaim struct {
 	used      bool
 }
 
-// wrote checks what a write claims ahead, and notes what it gives back. Its sender must not use that any more.
+// wrote checks what a write claims ahead, and notes what it gives back. Its sender must not use that any more. It also notes claims
+// that follow a replica count from before a scale-down.
 func (w *world) wrote(h *hook, o *Object) {
 	in, more := map[string]bool{}, 0
 	for _, c := range o.Claims {
 		in[c.ID] = true
 		mine := h.book.byID[c.ID]
+		if mine != nil && mine.own && mine.place != written && h.book.replicas > w.replicas {
+			w.late[c.ID] = true
+		}
 		switch {
 		case mine == nil || !mine.own || mine.place == written || !c.Ahead:
 		case w.ahead[c.ID] == nil:

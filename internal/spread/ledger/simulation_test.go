@@ -116,13 +116,14 @@ type world struct {
 	guessed    int  // seats given without the ledger or the replica check, because the API failed for too long
 	inFlight   int  // creates that were asked for and not answered
 	edited     bool // the strategy was edited while creates were in flight
-	unsettled  int  // pods that were on their way, or not ready as the controller sees them, when the workload was scaled down
+	unsettled  int  // pods that were on their way, or not ready as the controller sees them, when the workload was scaled down; or got a seat by the count before it
 	gone       int  // pods that were evicted or drained: a scale-down before they are replaced leaves their seats empty
 	checked    checked
 	repairing  bool
 	ahead      map[string]*aheadClaim
-	failed     error // what was wrong at a step
-	restarted  bool  // a webhook's claims ahead may stay in the ledger until they are presumed dead
+	late       map[string]bool // claims by a replica count from before a scale-down
+	failed     error           // what was wrong at a step
+	restarted  bool            // a webhook's claims ahead may stay in the ledger until they are presumed dead
 
 	domains *domain.Assignment
 	least   int64 // the first count at which no pool has too many of the pods that were there before
@@ -207,7 +208,7 @@ func (w *world) note(format string, args ...any) {
 const commitLatency = 40 * time.Millisecond
 
 func newWorld(s scenario, b bug) *world {
-	w := &world{scenario: s, bug: b, rng: rand.New(rand.NewPCG(s.Seed, 1)), pods: map[int]*simPod{}, ahead: map[string]*aheadClaim{}, strategy: simulated[s.Strategy], version: 1}
+	w := &world{scenario: s, bug: b, rng: rand.New(rand.NewPCG(s.Seed, 1)), pods: map[int]*simPod{}, ahead: map[string]*aheadClaim{}, late: map[string]bool{}, strategy: simulated[s.Strategy], version: 1}
 	w.controller = controller{w: w, view: map[int]simPod{}, created: map[int]bool{}, deleted: map[int]bool{}}
 	if s.Foreign > 0 {
 		w.adopt()
@@ -278,6 +279,9 @@ func (w *world) step(h *hook) {
 		switch {
 		case a.Answer != nil:
 			w.answered(h, a.Answer)
+			if w.late[a.Answer.Result.ID] || h.book.replicas > w.replicas {
+				w.unsettled++
+			}
 			if a.Answer.Result.Prepared {
 				w.checked.ahead++
 			}
