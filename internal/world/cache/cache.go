@@ -4,6 +4,7 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -31,7 +32,6 @@ type Cache struct {
 	cached   client.Reader
 	uncached client.Reader // asked for what cached does not know
 	clock    Clock
-	limits   Limits
 
 	objects, kinds lane // of uncached reads
 	mu             sync.Mutex
@@ -54,8 +54,9 @@ func New(cached, uncached client.Reader, clock Clock, limits Limits) *Cache {
 	const most = 4096 // entries of each kind
 	remembered := func() *utilcache.LRUExpireCache { return utilcache.NewLRUExpireCacheWithClock(most, clock) }
 	return &Cache{
-		cached: cached, uncached: uncached, clock: clock, limits: limits,
-		objects: newLane(limits.Rate, limits.Burst, limits.AtOnce), kinds: newLane(limits.KindRate, limits.KindBurst, kindsAtOnce),
+		cached: cached, uncached: uncached, clock: clock,
+		objects:   newLane(limits.Rate, limits.Burst, limits.AtOnce, limits.Timeout),
+		kinds:     newLane(limits.KindRate, limits.KindBurst, kindsAtOnce, cmp.Or(limits.KindTimeout, limits.Timeout)),
 		flights:   map[readKey]*flight{},
 		unwatched: bounded.New[readKey, *world.Workload](unwatchedBytes, clock), unreadable: remembered(), served: remembered(), missing: remembered(),
 	}

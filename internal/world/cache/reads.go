@@ -19,8 +19,8 @@ import (
 // Limits bound the reads of what the cache does not have. Anybody who may create pods can name owners, nodes and templates that
 // do not exist, and so can anybody who reaches the webhook. A rate of zero is no limit.
 type Limits struct {
-	// Timeout bounds one read, with the wait for its turn.
-	Timeout time.Duration
+	// Timeout bounds one read, with the wait for its turn. KindTimeout is that of the kinds below; zero is the same.
+	Timeout, KindTimeout time.Duration
 	// Rate and Burst are how many reads begin in a second, and at once. AtOnce is how many are under way.
 	Rate, Burst float64
 	AtOnce      int64
@@ -32,9 +32,10 @@ type Limits struct {
 const kindsAtOnce = 2
 
 // ForAdmission returns the limits of a process that answers the webhook. An object can be younger than our watch of it, and a
-// pod waits meanwhile.
+// pod waits meanwhile. It gets no seat if its owner is not read in time, so a read may take as long as a request for a seat. All of them
+// end with the review. Kinds that somebody invents get less.
 func ForAdmission() Limits {
-	return Limits{Timeout: 500 * time.Millisecond, Rate: 200, Burst: 2000, AtOnce: 64, KindRate: 1, KindBurst: 20}
+	return Limits{Timeout: 2 * time.Second, KindTimeout: 500 * time.Millisecond, Rate: 200, Burst: 2000, AtOnce: 64, KindRate: 1, KindBurst: 20}
 }
 
 // Asker is who has a part of the limits: a client of the webhook, or Stowage itself, for a namespace.
@@ -79,15 +80,16 @@ func possible(name string) bool { return len(name) <= validation.DNS1123Subdomai
 
 // lane is reads that share limits.
 type lane struct {
-	limit *fair.Limiter[Asker] // nil is none
-	turns *fair.Pool[Asker]
+	limit   *fair.Limiter[Asker] // nil is none
+	turns   *fair.Pool[Asker]
+	timeout time.Duration
 }
 
-func newLane(rate, burst float64, atOnce int64) lane {
+func newLane(rate, burst float64, atOnce int64, timeout time.Duration) lane {
 	if rate == 0 {
-		return lane{turns: fair.NewPool[Asker](math.MaxInt64)}
+		return lane{turns: fair.NewPool[Asker](math.MaxInt64), timeout: timeout}
 	}
-	return lane{limit: fair.NewLimiter[Asker](rate, burst), turns: fair.NewPool[Asker](atOnce)}
+	return lane{limit: fair.NewLimiter[Asker](rate, burst), turns: fair.NewPool[Asker](atOnce), timeout: timeout}
 }
 
 // flight is a read under way. It serves all who ask for the object at that moment.
@@ -100,7 +102,7 @@ type flight struct {
 // readUncached reads something from the API server, once for all who ask for it at that moment.
 func readUncached[T any](ctx context.Context, c *Cache, l lane, who Asker, k readKey, read func(context.Context) (T, error)) (T, error) {
 	var none T
-	ctx, cancel := context.WithTimeout(ctx, c.limits.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
 	f, mine, err := c.join(l, who, k)
 	if err != nil {
@@ -136,7 +138,7 @@ func (c *Cache) join(l lane, who Asker, k readKey) (f *flight, mine bool, err er
 // fly runs a read when its turn comes. It waits for the turn in the goroutine of the request, so that only reads under way have
 // one of their own. A read outlives the request that began it, for those that joined.
 func (c *Cache) fly(ctx context.Context, l lane, who Asker, k readKey, f *flight, read func(context.Context) (any, error)) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.limits.Timeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.timeout)
 	land := func() {
 		cancel()
 		c.mu.Lock()

@@ -92,6 +92,21 @@ func testInventedKinds(t *testing.T) {
 	}
 }
 
+// A pod gets its seat although the API server takes most of the time that an admission has.
+func TestSlowRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCache(func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+			select {
+			case <-clock.RealClock{}.After(1500 * time.Millisecond):
+				return c.Get(ctx, key, obj, opts...)
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+		found(t, c, "api-server", "quiet")
+	})
+}
+
 // Whoever asks for owners that do not exist causes few reads, and takes nothing from anybody else.
 func TestInventedOwners(t *testing.T) {
 	for name, tc := range map[string]struct {
