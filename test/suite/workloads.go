@@ -3,8 +3,11 @@ package suite
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +21,7 @@ import (
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/podstatus"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
@@ -194,14 +198,39 @@ func (n *Tenant) settles(t *testing.T, app string, replicas int, check func(cont
 	}
 }
 
-// LogPods logs where the pods of an app are, and why.
+// LogPods logs where the pods of an app are, and why. If one has no seat of the webhook, it logs why admissions failed.
 func (n *Tenant) LogPods(t *testing.T, app string) {
 	t.Helper()
 	pods, _ := n.Pods(context.WithoutCancel(t.Context()), app)
+	bypassed := false
 	for i := range pods {
 		p := &pods[i]
 		t.Logf("%s %s/%s in %q, claim %s, on %q, cost %s, created %s", p.Name, p.Labels[stowage.PoolLabel], p.Labels[stowage.SeatLabel], p.Labels[stowage.DomainLabel],
 			p.Annotations[stowage.ClaimAnnotation], p.Spec.NodeName, p.Annotations[corev1.PodDeletionCost], p.CreationTimestamp.Format(time.TimeOnly))
+		claim := p.Annotations[stowage.ClaimAnnotation]
+		bypassed = bypassed || claim == "" || claim[0] == byte(ledger.OriginAdopted)
+	}
+	if bypassed {
+		logFailures(t, n.Namespace)
+	}
+}
+
+// logFailures logs what the API server says of webhooks that failed, and what the webhooks say of features that failed in a namespace.
+// Each log gives its last lines.
+func logFailures(t *testing.T, namespace string) {
+	t.Helper()
+	files, _ := filepath.Glob(filepath.Join(Cluster.Logs, "*.log"))
+	for _, file := range files {
+		text, _ := os.ReadFile(file)
+		var of []string
+		for line := range strings.Lines(string(text)) {
+			if strings.Contains(line, "failing open") || strings.Contains(line, "pod admitted") && strings.Contains(line, namespace) {
+				of = append(of, line)
+			}
+		}
+		for _, line := range of[max(0, len(of)-5):] {
+			t.Logf("%s: %s", filepath.Base(file), line)
+		}
 	}
 }
 
