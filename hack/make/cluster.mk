@@ -5,6 +5,16 @@ deploy-manifests: ## Install all of Stowage, with the image IMG, without waiting
 	@$(call cluster)
 	@$(KUBECTL) kustomize config/default | sed 's|^\( *image: \)stowage:.*|\1$(IMG)|' | $(KUBECTL) apply --server-side -f -
 
+# The image is named by its digest, so that nobody can replace it in a registry that others may write to.
+.PHONY: push-deploy
+push-deploy: ## Build the image for the platforms of the nodes, push it to the registry of IMG, and install all of Stowage with it
+	@[[ "$(IMG)" == */* ]] || { echo "name the image with its registry: make push-deploy IMG=REGISTRY/stowage:0.1.0" >&2; exit 1; }
+	@$(call cluster)
+	@platforms=$$($(KUBECTL) get nodes -l kubernetes.io/os=linux -o jsonpath='{range .items[*]}linux/{.metadata.labels.kubernetes\.io/arch}{"\n"}{end}' | sort -u | paste -sd, -); \
+	  echo "Building the image for $$platforms (some minutes the first time)"; \
+	  digest=$$($(MAKE) --no-print-directory image-push PLATFORMS="$$platforms" | tail -1); \
+	  $(MAKE) --no-print-directory manifests deploy IMG="$$(echo "$(IMG)" | sed 's|:[^/:]*$$||')@$$digest" | grep -v "^kubectl apply"
+
 .PHONY: undeploy-samples
 undeploy-samples: ## Remove the samples
 	@$(call cluster)
@@ -30,7 +40,8 @@ kind-cluster: ## Make a kind cluster with the nodes of the samples (needs Docker
 kind-deploy: ## Build the image, load it into the kind cluster and install all of Stowage there
 	@$(call need,$(KIND),see https://kind.sigs.k8s.io)
 	@$(call daemon,'make up' starts a cluster without it)
-	@$(MAKE) --no-print-directory image
+	@echo "Building the image (some minutes the first time)"
+	@$(MAKE) --no-print-directory image PLATFORMS="linux/$$(go env GOHOSTARCH)"
 	@$(KIND) load image-archive $(ARCHIVE) --name $(KIND_CLUSTER)
 	@$(KIND) export kubeconfig --name $(KIND_CLUSTER)
 	@$(MAKE) --no-print-directory deploy

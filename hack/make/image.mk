@@ -1,14 +1,17 @@
 ##@ The image
 
+# Each platform compiles all of Stowage.
+PLATFORMS ?= linux/amd64,linux/arm64
+
 .PHONY: image
-image: ## Build the image for amd64 and arm64 into bin/stowage-image.tar, without Docker, and list what is in it
+image: ## Build the image into bin/stowage-image.tar, without Docker, and list what is in it (PLATFORMS=linux/amd64,linux/arm64)
 	@cd hack/release && go run . -root ../.. -version "$(VERSION)" -revision "$(REVISION)" -created "$(CREATED)" \
-	  -tag "$(IMG)" -o ../../$(ARCHIVE) -sbom ../../bin/stowage-image.cdx.json
+	  -platforms "$(PLATFORMS)" -tag "$(IMG)" -o ../../$(ARCHIVE) -sbom ../../bin/stowage-image.cdx.json
 	@echo "$(ARCHIVE) has $(IMG); bin/stowage-image.cdx.json lists its modules"
 
 .PHONY: image-push
-image-push: ## Build the image and push it to IMG's registry, without Docker
-	@cd hack/release && go run . -root ../.. -version "$(VERSION)" -revision "$(REVISION)" -created "$(CREATED)" -push "$(IMG)"
+image-push: ## Build the image and push it to IMG's registry, without Docker (PLATFORMS=linux/amd64,linux/arm64)
+	@cd hack/release && go run . -root ../.. -version "$(VERSION)" -revision "$(REVISION)" -created "$(CREATED)" -platforms "$(PLATFORMS)" -push "$(IMG)"
 
 .PHONY: docker-build
 docker-build: ## Build the image IMG with Docker

@@ -642,9 +642,9 @@ func TestMakeSaysWhatIsMissing(t *testing.T) {
 		"install": "needs a cluster", "deploy": "needs a cluster", "deploy-manifests": "needs a cluster", "undeploy": "needs a cluster",
 		"deploy-samples": "needs a cluster", "undeploy-samples": "needs a cluster", "logs": "needs a cluster", "uninstall": "needs a cluster",
 		"docker-build": "needs docker-that-is-not", "docker-push": "needs docker-that-is-not",
-		"kind-cluster": "needs kind-that-is-not", "kind-deploy": "needs kind-that-is-not",
+		"kind-cluster": "needs kind-that-is-not", "kind-deploy": "needs kind-that-is-not", "push-deploy": "needs a cluster",
 	} {
-		_, err := try(t, "make", target, "KUBECTL="+kubectl, "KUBECONFIG="+none, "DOCKER=docker-that-is-not", "KIND=kind-that-is-not")
+		_, err := try(t, "make", target, "IMG=registry.example/stowage:1", "KUBECTL="+kubectl, "KUBECONFIG="+none, "DOCKER=docker-that-is-not", "KIND=kind-that-is-not")
 		if err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("make %s does not say that it %s: %v", target, part, err)
 		}
