@@ -13,6 +13,9 @@ func (g *group) done(r *Report) Workload {
 	w := &g.Workload
 	w.Replicas, w.Unseated = g.Division.Replicas, g.Division.Unseated
 	w.Pools = poolsOf(&g.Division)
+	if g.policy != nil {
+		w.places = ordered(g.policy.Strategy, w.Replicas, w.Pools)
+	}
 	found, waits := len(r.Problems), false
 	switch {
 	case g.idle != "":

@@ -38,7 +38,11 @@ func (r *Report) Print(out io.Writer, l Layout) error {
 		}{r.OK(), r})
 	}
 	if l.Format == "html" {
-		return r.page(l).HTML(out)
+		p, err := r.page(l)
+		if err != nil {
+			return err
+		}
+		return p.HTML(out)
 	}
 	sections := r.head(l)
 	head := len(sections)
@@ -80,7 +84,7 @@ func (r *Report) tables(l Layout) []report.Table {
 }
 
 // page is the report as a page. It shows all rows, because a reader sorts them.
-func (r *Report) page(l Layout) *report.Page {
+func (r *Report) page(l Layout) (*report.Page, error) {
 	l.All, l.Width, l.Color = true, 0, false
 	p := &report.Page{Title: "Stowage: status", Warnings: r.Warnings}
 	for _, section := range r.head(l) {
@@ -91,13 +95,28 @@ func (r *Report) page(l Layout) *report.Page {
 	for _, of := range r.Problems {
 		problems.Rows = append(problems.Rows, []string{of.Namespace, of.Object, of.Problem, of.Action})
 	}
-	titles := []string{"Problems", "Workloads", "Policies", "DaemonSet sizes", "Sizes that Karpenter plans", "Peer pods"}
-	for i, t := range append([]report.Table{problems}, r.tables(l)...) {
+	add := func(title string, t report.Table) {
 		if len(t.Rows) > 0 {
-			p.Parts = append(p.Parts, report.Part{Title: titles[i], Table: &t})
+			p.Parts = append(p.Parts, report.Part{Title: title, Table: &t})
 		}
 	}
-	return p
+	add("Problems", problems)
+	if drawn, more := r.drawn(); len(drawn) > 0 {
+		var picture strings.Builder
+		if err := report.SVG(&picture, pictures(drawn)); err != nil {
+			return nil, err
+		}
+		text := legend
+		if more > 0 {
+			text += fmt.Sprintf("%d workloads more have no picture here: name them to see theirs.\n", more)
+		}
+		p.Parts = append(p.Parts, report.Part{Title: "Where the pods are", Picture: picture.String(), Text: text})
+	}
+	titles := []string{"Workloads", "Policies", "DaemonSet sizes", "Sizes that Karpenter plans", "Peer pods"}
+	for i, t := range r.tables(l) {
+		add(titles[i], t)
+	}
+	return p, nil
 }
 
 // mark gives a text the color of what is as it should be, or of what is not.

@@ -54,7 +54,8 @@ type Workload struct {
 	Note string `json:"note,omitempty"`
 	OK   bool   `json:"ok"`
 
-	about []string // what it consists of, as kind/name
+	about  []string         // what it consists of, as kind/name
+	places map[string][]int // see [ordered]
 }
 
 // Pool is one of a workload's pools.

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/stowage-dev/stowage/internal/report"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/world"
@@ -50,6 +51,56 @@ func (p *Plan) bayOf(pod int) bay {
 		return bay{p.Pools[pod], -1}
 	}
 	return bay{p.Pools[pod], p.Domains[pod]}
+}
+
+// SVG draws the plans: each seat has the number of the pod that took it.
+func SVG(out io.Writer, plans []Plan) error {
+	pictures := make([]report.Seats, len(plans))
+	for i := range plans {
+		pictures[i] = plans[i].seats()
+	}
+	return report.SVG(out, pictures)
+}
+
+// seats is the picture of a plan.
+func (p *Plan) seats() report.Seats {
+	out := report.Seats{Title: fmt.Sprintf("%s: %s", p.Workload, report.Pods(len(p.Pools))), Note: p.Policy.Source}
+	boxes := map[bay][]report.Box{}
+	for pod, pool := range p.Pools {
+		if pool < 0 {
+			out.Unseated++
+			continue
+		}
+		in := p.bayOf(pod)
+		boxes[in] = append(boxes[in], report.Box{Number: pod + 1})
+	}
+	for _, in := range p.bays() {
+		out.Columns = append(out.Columns, report.Column{
+			Name: p.nameOf(in), Count: report.Pods(len(boxes[in])), Labels: p.labelsOf(in), Pool: in.pool, Domain: in.domain, Boxes: boxes[in],
+		})
+	}
+	return out
+}
+
+// labelsOf are the node labels of a bay. Those of a pool that is divided stand at its first domain.
+func (p *Plan) labelsOf(in bay) string {
+	set := labels.Set(p.Policy.Strategy.Pool(in.pool).Labels).String()
+	switch {
+	case in.domain < 0:
+		return set
+	case in.domain > 0:
+		return ""
+	}
+	return set + ", over " + p.Policy.Strategy.Across().Key
+}
+
+// nameOf names a bay.
+func (p *Plan) nameOf(in bay) string {
+	name := "pool " + p.Policy.Strategy.Pool(in.pool).Name
+	if in.domain >= 0 {
+		name += ", " + p.Policy.Whole.DomainName(in.domain)
+	}
+	return name
 }
 
 // ErrNoPlan means that there is nothing to draw.

@@ -95,7 +95,7 @@ func tableOf(pods []Admitted, vmResource string) (t report.Table, summary string
 	for _, r := range rows {
 		t.Rows = append(t.Rows, []string{r.workload, strconv.Itoa(r.pods), r.decision, r.pool, r.node, r.cpu, r.memory, r.storage, r.gpus, dashIfZero(r.vms)})
 	}
-	return t, fmt.Sprintf("%s, %d changed; they take %d %s. CPU to VMS are of each pod: its share of the node, or its VM.", podCount(len(pods)), changed, vms, vmResource)
+	return t, fmt.Sprintf("%s, %d changed; they take %d %s. CPU to VMS are of each pod: its share of the node, or its VM.", report.Pods(len(pods)), changed, vms, vmResource)
 }
 
 func rowOf(a *Admitted, vmResource string) row {
@@ -151,11 +151,4 @@ func dashIfZero(n int64) string {
 		return "-"
 	}
 	return strconv.FormatInt(n, 10)
-}
-
-func podCount(n int) string {
-	if n == 1 {
-		return "1 pod"
-	}
-	return fmt.Sprintf("%d pods", n)
 }

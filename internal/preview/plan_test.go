@@ -37,18 +37,6 @@ func TestPictureOfManyPods(t *testing.T) {
 	}
 }
 
-// Each of the most pools that a strategy may have has a colour of its own.
-func TestColorsDoNotRepeat(t *testing.T) {
-	seen := map[color]int{}
-	for pool := range sequence.MaxPools {
-		c := colorOf(pool)
-		if other, ok := seen[c]; ok {
-			t.Errorf("pools %d and %d are both %s", other, pool, c)
-		}
-		seen[c] = pool
-	}
-}
-
 // The domains of a pool stand side by side, and each has its pods.
 func TestPictureOfDomains(t *testing.T) {
 	s, err := sequence.Parse("type=default,weight=1:type=spot,weight=4")

@@ -1,0 +1,55 @@
+package inspect
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/stowage-dev/stowage/internal/report"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
+)
+
+// Seats are numbered by the sequence, and show what is in them.
+func TestSeatsOfWorkload(t *testing.T) {
+	s, err := sequence.Parse("type=default,base=1,weight=1:type=spot,weight=3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pools := []Pool{{Name: "0", Target: 2, Current: 3}, {Name: "1", Target: 3, Current: 2, Pending: 1}}
+	w := Workload{Kind: "Deployment", Name: "web", Namespace: "ns", Replicas: 5, Pools: pools, places: ordered(s, 5, pools)}
+	got := w.seats()
+	want := [][]report.Box{
+		{{Number: 1}, {Number: 4}, {State: report.Extra}},
+		{{Number: 2}, {Number: 3, State: report.Waiting}, {Number: 5, State: report.Missing}},
+	}
+	for i, c := range got.Columns {
+		if diff := cmp.Diff(want[i], c.Boxes); diff != "" {
+			t.Errorf("pool %d (-want +got)\n%s", i, diff)
+		}
+	}
+	if places := ordered(s, 6, pools); places != nil {
+		t.Errorf("targets of 5 pods have the places %v of 6", places)
+	}
+}
+
+// A page shows first what is not as it should be, and counts what has no picture.
+func TestPictureOfManyWorkloads(t *testing.T) {
+	r := &Report{}
+	for i := range 30 {
+		r.Workloads = append(r.Workloads, Workload{Kind: "Deployment", Name: fmt.Sprint("web-", i), OK: i != 27, Pools: []Pool{{Name: "0", Target: 1, Current: 1}}})
+	}
+	r.Workloads = append(r.Workloads, Workload{Kind: "Deployment", Name: "invalid"})
+	drawn, more := r.drawn()
+	if len(drawn) != mostPictures || more != 10 || drawn[0].Name != "web-27" || drawn[1].Name != "web-0" {
+		t.Errorf("%d are drawn, first %s, then %s, and %d not", len(drawn), drawn[0].Name, drawn[1].Name, more)
+	}
+	var page strings.Builder
+	if err := r.Print(&page, Layout{Format: "html"}); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(page.String(), "10 workloads more have no picture here") || strings.Count(page.String(), "<svg") != 1 {
+		t.Error("the page does not have one picture and the count of those without")
+	}
+}

@@ -1,0 +1,233 @@
+package report
+
+import (
+	"fmt"
+	"html"
+	"io"
+	"math"
+	"strings"
+)
+
+// hues are eight colours that people with any colour vision tell apart (M. Okabe and K. Ito, "Color
+// Universal Design", 2008); the last one, black, is a grey here.
+var hues = []color{
+	{0x00, 0x72, 0xb2}, {0xe6, 0x9f, 0x00}, {0x00, 0x9e, 0x73}, {0xcc, 0x79, 0xa7},
+	{0x56, 0xb4, 0xe9}, {0xd5, 0x5e, 0x00}, {0xf0, 0xe4, 0x42}, {0x55, 0x55, 0x55},
+}
+
+// shades are how the hues are mixed with white (above 0) or black (below) when the pools are more than the
+// hues. A strategy has at most 32 pools, so no colour is used twice.
+var shades = []float64{0, 0.55, -0.4, 0.78}
+
+// color is red, green and blue.
+type color [3]uint8
+
+func colorOf(pool int) color {
+	c, shade := hues[pool%len(hues)], shades[pool/len(hues)%len(shades)]
+	for i, v := range c {
+		to := 0.0
+		if shade > 0 {
+			to = 255
+		}
+		c[i] = uint8(math.Round(float64(v) + (to-float64(v))*math.Abs(shade)))
+	}
+	return c
+}
+
+func (c color) String() string { return fmt.Sprintf("#%02x%02x%02x", c[0], c[1], c[2]) }
+
+// text is the colour of text on this one, black or white, by its luminance (WCAG 2.2, "relative luminance").
+func (c color) text() string {
+	linear := func(v uint8) float64 {
+		x := float64(v) / 255
+		if x <= 0.04045 {
+			return x / 12.92
+		}
+		return math.Pow((x+0.055)/1.055, 2.4)
+	}
+	if 0.2126*linear(c[0])+0.7152*linear(c[1])+0.0722*linear(c[2]) > 0.179 { // where both contrasts are equal
+		return "#000"
+	}
+	return "#fff"
+}
+
+// Seats is a picture of where the pods of a workload are. Its pools are columns, and a pod is a box in its pool.
+type Seats struct {
+	Title, Note string
+	Columns     []Column
+	Unseated    int // pods without a seat
+}
+
+// Column is a pool of a picture, or a domain of one.
+type Column struct {
+	Name   string
+	Count  string // of its pods, with the noun
+	Labels string // of its nodes
+	Pool   int    // decides the colour
+	// Domain counts the domains of the pool from 0, whose columns stand side by side. It is -1 for a pool without domains.
+	Domain int
+	Boxes  []Box
+}
+
+// Box is a seat of a picture.
+type Box struct {
+	Number int // its place in the sequence, from 1; 0 is none
+	State  BoxState
+}
+
+// BoxState is what is in a seat.
+type BoxState int
+
+// A seat has a pod, a pod that waits for a node, no pod yet, or one that is too many in its pool.
+const (
+	Held BoxState = iota
+	Waiting
+	Missing
+	Extra
+)
+
+// The measures of a picture, in pixels.
+const (
+	seatWidth, seatHeight = 34, 26
+	seatGap               = 4
+	seatsInRow            = 5
+	columnSeats           = seatsInRow*(seatWidth+seatGap) + seatGap // the width of a column's seats
+	columnGap             = 28
+	rowWidth              = 1000 // columns beyond it begin a new row
+	margin                = 20
+	lineHeight            = 18
+	headHeight            = 2*lineHeight + 10 // above a column's seats
+	letterWidth           = 7
+	titleWidth            = 8 // of a letter
+)
+
+// SVG draws workloads, one below the other. The picture has a background of its own, so that it is readable on any page.
+func SVG(out io.Writer, workloads []Seats) error {
+	d := &drawing{}
+	y := margin
+	for i := range workloads {
+		y = d.workload(&workloads[i], y) + margin
+	}
+	_, err := fmt.Fprintf(out, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" role="img" font-family="system-ui, sans-serif" font-size="12">
+<title>Where the pods go</title>
+<style>
+.title { font-weight: 600; font-size: 14px; fill: #1f2328; }
+.note { fill: #59636e; }
+.bay { fill: #f6f8fa; stroke: #8b949e; }
+</style>
+<rect width="100%%" height="100%%" rx="6" fill="#ffffff"/>
+%s</svg>
+`, d.width+margin, y, d.body.String())
+	return err
+}
+
+// mostBoxes is how many boxes a workload has at most, so that a picture of many pods fits a page.
+const mostBoxes = 150
+
+// drawing is a picture in the making.
+type drawing struct {
+	body  strings.Builder
+	width int // how far to the right it reaches
+}
+
+func (d *drawing) text(class string, x, y int, format string, args ...any) {
+	line := fmt.Sprintf(format, args...)
+	d.width = max(d.width, x+letterWidth*len(line))
+	fmt.Fprintf(&d.body, "<text class=%q x=\"%d\" y=\"%d\">%s</text>\n", class, x, y, html.EscapeString(line))
+}
+
+// workload draws one workload from y on, and returns where it ends.
+func (d *drawing) workload(s *Seats, y int) int {
+	pods := s.Unseated
+	for _, c := range s.Columns {
+		pods += len(c.Boxes)
+	}
+	y += lineHeight
+	d.text("title", margin, y, "%s", s.Title)
+	y += lineHeight
+	each := max(1, (pods+mostBoxes-1)/mostBoxes) // pods of a box
+	if each == 1 {
+		d.text("note", margin, y, "%s", s.Note)
+	} else {
+		d.text("note", margin, y, "%s; a box is %d pods of its pool, and has the number of the first", s.Note, each)
+	}
+	y += lineHeight / 2
+
+	for next := 0; next < len(s.Columns); {
+		// Those that fit side by side are one row. The domains of the next pool begin a new one.
+		x, most, end := margin, 1, next
+		var at []int
+		for ; end < len(s.Columns); end++ {
+			wide := s.Columns[end].width()
+			if end > next && (x+wide > rowWidth || s.Columns[end].Domain == 0) {
+				break
+			}
+			at = append(at, x)
+			x += wide + columnGap
+			most = max(most, (len(s.Columns[end].Boxes)+seatsInRow*each-1)/(seatsInRow*each))
+		}
+		height := most*(seatHeight+seatGap) + seatGap
+		for i, x := range at {
+			d.column(&s.Columns[next+i], each, x, y, height)
+		}
+		next = end
+		y += headHeight + height
+		if next < len(s.Columns) {
+			y += lineHeight / 2
+		}
+	}
+	if s.Unseated > 0 {
+		y += lineHeight
+		d.text("note", margin, y, "%s without a seat", Pods(s.Unseated))
+	}
+	return y
+}
+
+// width is how wide a column is, in pixels. The labels of a divided pool may reach over its other domains.
+func (c *Column) width() int {
+	if c.Domain >= 0 {
+		return max(columnSeats, letterWidth*len(c.Name+": 1000 pods"))
+	}
+	return max(columnSeats, letterWidth*len(c.Labels), titleWidth*len(c.Name+": "+c.Count))
+}
+
+// column draws a column and its boxes, each of so many pods. Seats are taken from the bottom.
+func (d *drawing) column(c *Column, each, x, y, height int) {
+	d.text("title", x, y+lineHeight, "%s: %s", c.Name, c.Count)
+	d.text("note", x, y+2*lineHeight, "%s", c.Labels)
+	y += headHeight
+	d.width = max(d.width, x+columnSeats)
+	fmt.Fprintf(&d.body, "<rect class=\"bay\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"4\"/>\n", x, y, columnSeats, height)
+	for first := 0; first < len(c.Boxes); first += each {
+		n := first / each
+		px := x + seatGap + n%seatsInRow*(seatWidth+seatGap)
+		py := y + height - (n/seatsInRow+1)*(seatHeight+seatGap)
+		d.box(c.Boxes[first], colorOf(c.Pool), px, py)
+	}
+}
+
+// box draws one seat.
+func (d *drawing) box(b Box, c color, x, y int) {
+	look, text := fmt.Sprintf("fill=%q", c), c.text()
+	switch b.State {
+	case Waiting:
+		look, text = fmt.Sprintf("fill=\"#fff\" stroke=%q stroke-width=\"2\"", c), "#000"
+	case Missing:
+		look, text = "fill=\"none\" stroke=\"#8b949e\" stroke-dasharray=\"4 3\"", "#59636e"
+	case Extra:
+		look += " stroke=\"#cf222e\" stroke-width=\"3\""
+	}
+	fmt.Fprintf(&d.body, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"3\" %s/>", x, y, seatWidth, seatHeight, look)
+	if b.Number > 0 {
+		fmt.Fprintf(&d.body, "<text x=\"%d\" y=\"%d\" fill=%q text-anchor=\"middle\">%d</text>", x+seatWidth/2, y+seatHeight/2+4, text, b.Number)
+	}
+	d.body.WriteString("\n")
+}
+
+// Pods is a count of pods with its noun.
+func Pods(n int) string {
+	if n == 1 {
+		return "1 pod"
+	}
+	return fmt.Sprintf("%d pods", n)
+}
