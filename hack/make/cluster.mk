@@ -5,13 +5,15 @@ deploy-manifests: ## Install all of Stowage, with the image IMG, without waiting
 	@$(call cluster)
 	@$(KUBECTL) kustomize config/default | sed 's|^\( *image: \)stowage:.*|\1$(IMG)|' | $(KUBECTL) apply --server-side -f -
 
-# The image is named by its digest, so that nobody can replace it in a registry that others may write to.
+# The image is named by its digest, so that nobody can replace it in a registry that others may write to. It shares what `make build`
+# compiles, if the nodes are of this machine's kind.
 .PHONY: push-deploy
-push-deploy: ## Build the image for the platforms of the nodes, push it to the registry of IMG, and install all of Stowage with it
+push-deploy: ## Build the image for the nodes, push it to the registry of IMG, install all of Stowage, and build its commands
 	@[[ "$(IMG)" == */* ]] || { echo "name the image with its registry: make push-deploy IMG=REGISTRY/stowage:0.1.0" >&2; exit 1; }
 	@$(call cluster)
 	@platforms=$$($(KUBECTL) get nodes -l kubernetes.io/os=linux -o jsonpath='{range .items[*]}linux/{.metadata.labels.kubernetes\.io/arch}{"\n"}{end}' | sort -u | paste -sd, -); \
-	  echo "Building the image for $$platforms (some minutes the first time)"; \
+	  echo "Building the commands, and the image for $$platforms (some minutes the first time)"; \
+	  $(MAKE) --no-print-directory build; \
 	  digest=$$($(MAKE) --no-print-directory image-push PLATFORMS="$$platforms" | tail -1); \
 	  $(MAKE) --no-print-directory manifests deploy IMG="$$(echo "$(IMG)" | sed 's|:[^/:]*$$||')@$$digest" | grep -v "^kubectl apply"
 

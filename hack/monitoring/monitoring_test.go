@@ -21,9 +21,9 @@ const root = "../../"
 var others = map[string][]string{
 	"apiserver_admission_webhook_fail_open_count": {"name"},
 	"apiserver_admission_webhook_rejection_count": {"name", "error_type"},
-	"controller_runtime_webhook_latency_seconds": {"webhook"},
-	"leader_election_master_status":              {"name"},
-	"process_resident_memory_bytes":              nil,
+	"controller_runtime_webhook_latency_seconds":  {"webhook"},
+	"leader_election_master_status":               {"name"},
+	"process_resident_memory_bytes":               nil,
 }
 
 // attached are the labels that a scrape adds, and that of a histogram's buckets.

@@ -177,7 +177,7 @@ func runStatus(ctx context.Context, s Streams, i *inspect.Inspector, o statusRun
 		switch {
 		case o.wait && !done:
 			if now := r.Verdict(); now != printed {
-				fmt.Fprintln(s.Err, now)
+				fmt.Fprintln(s.Err, "Waiting. "+now)
 				printed = now
 			}
 			last = text.String()
