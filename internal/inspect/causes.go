@@ -14,7 +14,7 @@ func (g *group) done(r *Report) Workload {
 	w.Replicas, w.Unseated = g.Division.Replicas, g.Division.Unseated
 	w.Pools = poolsOf(&g.Division)
 	if g.policy != nil {
-		w.places = ordered(g.policy.Strategy, w.Replicas, w.Pools)
+		w.strategy = g.policy.Strategy
 	}
 	found, waits := len(r.Problems), false
 	switch {

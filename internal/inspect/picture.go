@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/stowage-dev/stowage/internal/report"
-	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
 // mostPictures is how many workloads a picture has, and mostNumbered how many seats of one have their number.
@@ -20,22 +19,22 @@ const legend = `A number is the place of a seat in the sequence.
 A seat with a border alone has a pod that waits for a node. A dashed one has no pod, and a red one is too many.
 `
 
-// ordered returns the places of each pool's seats in the sequence, by the pool's name. It returns nil where the targets are of more than
+// places returns the places of each pool's seats in the sequence, by the pool's name. It returns nil where the targets are of more than
 // one sequence: during a rollout, and while a pool has no room.
-func ordered(s *sequence.Strategy, replicas int64, pools []Pool) map[string][]int {
-	if s == nil || replicas > mostNumbered {
+func (w *Workload) places() map[string][]int {
+	if w.strategy == nil || w.Replicas > mostNumbered {
 		return nil
 	}
 	places := map[string][]int{}
-	for n := int64(1); n <= replicas; n++ {
-		seat, err := s.SeatAt(n)
+	for n := int64(1); n <= w.Replicas; n++ {
+		seat, err := w.strategy.SeatAt(n)
 		if err != nil {
 			break
 		}
-		name := s.Pool(seat.Pool).Name
+		name := w.strategy.Pool(seat.Pool).Name
 		places[name] = append(places[name], int(n))
 	}
-	if slices.ContainsFunc(pools, func(p Pool) bool { return int64(len(places[p.Name])) != p.Target }) {
+	if slices.ContainsFunc(w.Pools, func(p Pool) bool { return int64(len(places[p.Name])) != p.Target }) {
 		return nil
 	}
 	return places
@@ -67,10 +66,11 @@ func (r *Report) drawn() (drawn []Workload, more int) {
 // seats is the picture of a workload.
 func (w *Workload) seats() report.Seats {
 	s := report.Seats{Title: fmt.Sprintf("%s/%s in %s: %s", w.Kind, w.Name, w.Namespace, report.Pods(int(w.Replicas))), Note: w.Policy, Unseated: int(w.Unseated)}
+	places := w.places()
 	for i, p := range w.Pools {
 		c := report.Column{
 			Name: "pool " + p.Name, Count: fmt.Sprintf("%d of %s", p.Current, report.Pods(int(p.Target))), Labels: p.Labels, Pool: i, Domain: -1,
-			Boxes: boxes(p.Current, p.Current-p.Pending, p.Target, w.places[p.Name]),
+			Boxes: boxes(p.Current, p.Current-p.Pending, p.Target, places[p.Name]),
 		}
 		if len(p.Domains) == 0 {
 			s.Columns = append(s.Columns, c)

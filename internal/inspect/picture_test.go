@@ -18,7 +18,7 @@ func TestSeatsOfWorkload(t *testing.T) {
 		t.Fatal(err)
 	}
 	pools := []Pool{{Name: "0", Target: 2, Current: 3}, {Name: "1", Target: 3, Current: 2, Pending: 1}}
-	w := Workload{Kind: "Deployment", Name: "web", Namespace: "ns", Replicas: 5, Pools: pools, places: ordered(s, 5, pools)}
+	w := Workload{Kind: "Deployment", Name: "web", Namespace: "ns", Replicas: 5, Pools: pools, strategy: s}
 	got := w.seats()
 	want := [][]report.Box{
 		{{Number: 1}, {Number: 4}, {State: report.Extra}},
@@ -29,7 +29,8 @@ func TestSeatsOfWorkload(t *testing.T) {
 			t.Errorf("pool %d (-want +got)\n%s", i, diff)
 		}
 	}
-	if places := ordered(s, 6, pools); places != nil {
+	w.Replicas = 6
+	if places := w.places(); places != nil {
 		t.Errorf("targets of 5 pods have the places %v of 6", places)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stowage-dev/stowage/internal/admission/selection"
 	"github.com/stowage-dev/stowage/internal/platform/apisupport"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
 // Report is the state of a cluster, or of one namespace's workloads in it.
@@ -54,8 +55,8 @@ type Workload struct {
 	Note string `json:"note,omitempty"`
 	OK   bool   `json:"ok"`
 
-	about  []string         // what it consists of, as kind/name
-	places map[string][]int // see [ordered]
+	about    []string           // what it consists of, as kind/name
+	strategy *sequence.Strategy // by which its pods are divided now, or nil
 }
 
 // Pool is one of a workload's pools.
