@@ -29,6 +29,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/preview"
 	"github.com/stowage-dev/stowage/internal/preview/crds"
+	"github.com/stowage-dev/stowage/internal/report"
 	"github.com/stowage-dev/stowage/internal/vm/peerpod"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
@@ -303,7 +304,7 @@ func TestReadPricesRefuses(t *testing.T) {
 	}
 }
 
-// A page has all that a text has.
+// A page has all that a text has, and shows which seats get a pod and which lose theirs.
 func TestPage(t *testing.T) {
 	r, err := newShop().of(t, Change{}, policyText, nil)
 	if err != nil {
@@ -313,10 +314,21 @@ func TestPage(t *testing.T) {
 	if err := r.Print(&out, "html", false); err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []string{"<h2>Policies</h2>", "<td>od 5→2, spot 3→8, outside 2→0</td>", "<p>The change concerns 4 workloads with 15 pods.</p>", "<li>Stowage is not installed here"} {
+	for _, part := range []string{"<h2>Policies</h2>", "<td>od 5→2, spot 3→8, outside 2→0</td>", "<p>The change concerns 4 workloads with 15 pods.</p>", "<li>Stowage is not installed here", "pool od: 5 → 2 pods", "pool spot: 3 → 8 pods"} {
 		if !strings.Contains(out.String(), part) {
 			t.Errorf("%s is missing in\n%s", part, &out)
 		}
+	}
+	want := map[report.BoxState]int{}
+	for _, s := range r.pictures() {
+		for _, c := range s.Columns {
+			for _, b := range c.Boxes {
+				want[b.State]++
+			}
+		}
+	}
+	if gone := want[report.Extra]; gone == 0 || gone != strings.Count(out.String(), `stroke="#cf222e"`) || want[report.Missing] != strings.Count(out.String(), "stroke-dasharray") {
+		t.Errorf("the seats are %v", want)
 	}
 }
 

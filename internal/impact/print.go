@@ -27,7 +27,11 @@ func (r *Report) Print(out io.Writer, format string, all bool) error {
 		_, err := io.WriteString(out, r.text(all))
 		return err
 	case "html":
-		return r.page().HTML(out)
+		p, err := r.page()
+		if err != nil {
+			return err
+		}
+		return p.HTML(out)
 	}
 	return report.Object(out, format, r)
 }
@@ -48,7 +52,7 @@ func (r *Report) text(all bool) string {
 }
 
 // page is the report as a page. It shows all rows, because a reader sorts them.
-func (r *Report) page() *report.Page {
+func (r *Report) page() (*report.Page, error) {
 	p := &report.Page{Title: "Stowage: impact", Summary: strings.Split(strings.TrimSpace(r.summary()), "\n"), Warnings: r.Warnings}
 	titles := []string{"Policies", "Pools", "Workloads", "DaemonSet sizes"}
 	for i, t := range r.tables(len(r.Workloads) + len(r.DaemonSets)) {
@@ -56,7 +60,16 @@ func (r *Report) page() *report.Page {
 			p.Parts = append(p.Parts, report.Part{Title: titles[i], Table: &t})
 		}
 	}
-	return p
+	pictures := r.pictures()
+	if len(pictures) == 0 {
+		return p, nil
+	}
+	var picture strings.Builder
+	if err := report.SVG(&picture, pictures); err != nil {
+		return nil, err
+	}
+	p.Parts = append([]report.Part{{Title: "Where the pods go", Picture: picture.String(), Text: legend}}, p.Parts...)
+	return p, nil
 }
 
 // tables are those of the report, with so many workloads and DaemonSets at most.
@@ -183,11 +196,15 @@ func (e *Estimate) text() string {
 	return cmp.Or(strings.Join(parts, ", "), "-")
 }
 
+// free reports whether the scheduler, or volumes, decide where the pods go, because none has a seat.
+func (w *Workload) free() bool {
+	return w.Replicas > 0 && !slices.ContainsFunc(w.Pools, func(p WorkloadPool) bool { return p.Then > 0 })
+}
+
 // row is a workload as a row of the table.
 func (w *Workload) row() []string {
 	var pools, notes []string
-	// Without seats, the scheduler or volumes decide where they go.
-	free := w.Replicas > 0 && !slices.ContainsFunc(w.Pools, func(p WorkloadPool) bool { return p.Then > 0 })
+	free := w.free()
 	for _, p := range w.Pools {
 		if free {
 			pools = append(pools, fmt.Sprintf("%s %d", p.Name, p.Now))

@@ -70,7 +70,7 @@ func (w *Workload) seats() report.Seats {
 	for i, p := range w.Pools {
 		c := report.Column{
 			Name: "pool " + p.Name, Count: fmt.Sprintf("%d of %s", p.Current, report.Pods(int(p.Target))), Labels: p.Labels, Pool: i, Domain: -1,
-			Boxes: boxes(p.Current, p.Current-p.Pending, p.Target, places[p.Name]),
+			Boxes: report.Boxes(p.Current, p.Current-p.Pending, p.Target, places[p.Name]),
 		}
 		if len(p.Domains) == 0 {
 			s.Columns = append(s.Columns, c)
@@ -79,7 +79,7 @@ func (w *Workload) seats() report.Seats {
 		for n, d := range p.Domains {
 			in := c
 			in.Name, in.Count, in.Domain = c.Name+", "+d.Name, fmt.Sprintf("%d of %s", d.Current, report.Pods(int(d.Target))), n
-			in.Boxes = boxes(d.Current, d.Current, d.Target, nil)
+			in.Boxes = report.Boxes(d.Current, d.Current, d.Target, nil)
 			if n > 0 {
 				in.Labels = ""
 			}
@@ -87,24 +87,4 @@ func (w *Workload) seats() report.Seats {
 		}
 	}
 	return s
-}
-
-// boxes are the seats of a pool, or of a domain of one. Of its pods, those beyond onNodes wait for a node.
-func boxes(current, onNodes, target int64, places []int) []report.Box {
-	out := make([]report.Box, max(current, target))
-	for i := range out {
-		n := int64(i) + 1
-		switch {
-		case n > current:
-			out[i].State = report.Missing
-		case n > target:
-			out[i].State = report.Extra
-		case n > onNodes:
-			out[i].State = report.Waiting
-		}
-		if i < len(places) {
-			out[i].Number = places[i]
-		}
-	}
-	return out
 }

@@ -86,6 +86,27 @@ const (
 	Extra
 )
 
+// Boxes are the seats of a pool, or of a domain of one. It has so many pods, and should have as many as the target. The pods beyond
+// onNodes wait for a node. The numbers are those of the first seats.
+func Boxes(pods, onNodes, target int64, numbers []int) []Box {
+	out := make([]Box, max(pods, target))
+	for i := range out {
+		n := int64(i) + 1
+		switch {
+		case n > pods:
+			out[i].State = Missing
+		case n > target:
+			out[i].State = Extra
+		case n > onNodes:
+			out[i].State = Waiting
+		}
+		if i < len(numbers) {
+			out[i].Number = numbers[i]
+		}
+	}
+	return out
+}
+
 // The measures of a picture, in pixels.
 const (
 	seatWidth, seatHeight = 34, 26
