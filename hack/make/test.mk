@@ -5,7 +5,9 @@
 SIMULATION := 'TestSimulation'
 TESTED     := {{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}
 UNIT        = $$(go list -f '$(TESTED)' ./... | grep -v /test/)
-CLUSTER     = $$(go list -f '$(TESTED)' ./test/... | grep -v -e /test/karpenter -e /test/node -e /test/shortages -e /test/fleet -e /test/outage -e /test/domains -e /test/compare)
+# Two packages run at a time, so the longest come first.
+LONGEST     = ./test/e2e ./test/install
+CLUSTER     = $(LONGEST) $$(go list -f '$(TESTED)' ./test/... | grep -v -e /test/e2e -e /test/install -e /test/karpenter -e /test/node -e /test/shortages -e /test/fleet -e /test/outage -e /test/domains -e /test/compare)
 
 # Tests that build and run our programs never use the test cache, because it does not see the programs'
 # sources; nor do tests that read files outside of their own module. `make lint` vets the packages, so -vet=off.
@@ -27,7 +29,7 @@ test-unit: build ## Run the tests that need no control plane, with the race dete
 
 .PHONY: test-cluster
 test-cluster: controlplane prebuild $(TOOLS)/helm ## Run the tests on a real control plane
-	@go test -count=1 -vet=off -timeout 30m $(TESTFLAGS) $(CLUSTER)
+	@go test -count=1 -vet=off -timeout 30m -parallel 4 $(TESTFLAGS) $(CLUSTER)
 
 .PHONY: karpenter
 karpenter: controlplane ## Build Karpenter with its kwok provider, once

@@ -47,7 +47,7 @@ func TestAcross(t *testing.T) {
 			return in.Current != in.Desired || in.Current == 0
 		}), err
 	})
-	if out, _, exit := command(t, cluster, "status", "-n", n.Namespace, "--all"); exit != 0 || !strings.Contains(out, "DOMAINS") {
+	if out, _, exit := command(t, cluster, append([]string{"status", "-n", n.Namespace, "--all"}, only...)...); exit != 0 || !strings.Contains(out, "DOMAINS") {
 		t.Errorf("status is %d:\n%s", exit, out)
 	}
 	if out, _, _ := command(t, cluster, "explain", "-n", n.Namespace, "pod/"+pod.Name); !strings.Contains(out, ", in domain ") || !strings.Contains(out, "Domains of pool spot: ") {
