@@ -2,6 +2,7 @@ package impact
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/stowage-dev/stowage/internal/report"
 )
@@ -10,14 +11,20 @@ import (
 const legend = `A dashed seat gets a pod, and the pod of a red one goes.
 `
 
-// pictures are those of the workloads that a text would show, without those whose pods the scheduler places as it likes.
-func (r *Report) pictures() (out []report.Seats) {
-	for i := range r.Workloads[:min(len(r.Workloads), shown)] {
+// picture is the part of a page that shows where pods go. It leaves out workloads whose pods the scheduler places as it likes.
+func (r *Report) picture() (part report.Part, any bool) {
+	var pictures []report.Seats
+	for i := range r.Workloads {
 		if w := &r.Workloads[i]; len(w.Pools) > 0 && !w.free() {
-			out = append(out, w.seats())
+			pictures = append(pictures, w.seats())
 		}
 	}
-	return out
+	text := legend
+	if more := len(pictures) - shown; more > 0 {
+		text += fmt.Sprintf("%d workloads more have no picture here.\n", more)
+		pictures = slices.Clip(pictures[:shown])
+	}
+	return report.Picture("Where the pods go", pictures, text), len(pictures) > 0
 }
 
 // seats is the picture of a workload: each pool as it is now, and after the next rollout.
@@ -25,7 +32,7 @@ func (w *Workload) seats() report.Seats {
 	s := report.Seats{Title: fmt.Sprintf("%s %s/%s: %s", w.Kind, w.Namespace, w.Name, report.Pods(int(w.Replicas))), Note: w.Policy}
 	column := func(pool, domain int, name string, now, then int64) {
 		s.Columns = append(s.Columns, report.Column{
-			Name: name, Count: fmt.Sprintf("%d → %s", now, report.Pods(int(then))), Pool: pool, Domain: domain, Boxes: report.Boxes(now, now, then, nil),
+			Name: name, Count: fmt.Sprintf("%d → %s", now, report.Pods(int(then))), Pool: pool, Domain: domain, Runs: report.Runs(now, now, then, nil),
 		})
 	}
 	for i, p := range w.Pools {

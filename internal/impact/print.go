@@ -27,11 +27,7 @@ func (r *Report) Print(out io.Writer, format string, all bool) error {
 		_, err := io.WriteString(out, r.text(all))
 		return err
 	case "html":
-		p, err := r.page()
-		if err != nil {
-			return err
-		}
-		return p.HTML(out)
+		return r.page().HTML(out)
 	}
 	return report.Object(out, format, r)
 }
@@ -52,7 +48,7 @@ func (r *Report) text(all bool) string {
 }
 
 // page is the report as a page. It shows all rows, because a reader sorts them.
-func (r *Report) page() (*report.Page, error) {
+func (r *Report) page() *report.Page {
 	p := &report.Page{Title: "Stowage: impact", Summary: strings.Split(strings.TrimSpace(r.summary()), "\n"), Warnings: r.Warnings}
 	titles := []string{"Policies", "Pools", "Workloads", "DaemonSet sizes"}
 	for i, t := range r.tables(len(r.Workloads) + len(r.DaemonSets)) {
@@ -60,16 +56,10 @@ func (r *Report) page() (*report.Page, error) {
 			p.Parts = append(p.Parts, report.Part{Title: titles[i], Table: &t})
 		}
 	}
-	pictures := r.pictures()
-	if len(pictures) == 0 {
-		return p, nil
+	if picture, any := r.picture(); any {
+		p.Parts = append([]report.Part{picture}, p.Parts...)
 	}
-	var picture strings.Builder
-	if err := report.SVG(&picture, pictures); err != nil {
-		return nil, err
-	}
-	p.Parts = append([]report.Part{{Title: "Where the pods go", Picture: picture.String(), Text: legend}}, p.Parts...)
-	return p, nil
+	return p
 }
 
 // tables are those of the report, with so many workloads and DaemonSets at most.

@@ -15,12 +15,12 @@ const (
 )
 
 // legend says what the seats of a picture mean.
-const legend = `A number is the place of a seat in the sequence.
-A seat with a border alone has a pod that waits for a node. A dashed one has no pod, and a red one is too many.
+const legend = `A number is the place of a seat in the sequence. The pods of a pool are shown in its first seats.
+A seat with a border alone has a pod that waits for a node. A dashed one has no pod in its pool, and a red one is too many.
 `
 
-// places returns the places of each pool's seats in the sequence, by the pool's name. It returns nil where the targets are of more than
-// one sequence: during a rollout, and while a pool has no room.
+// places returns the places of each pool's seats in the sequence, by the pool's name. It returns nil where the targets are not
+// those of one sequence, as during most rollouts and while a pool has no room.
 func (w *Workload) places() map[string][]int {
 	if w.strategy == nil || w.Replicas > mostNumbered {
 		return nil
@@ -34,19 +34,10 @@ func (w *Workload) places() map[string][]int {
 		name := w.strategy.Pool(seat.Pool).Name
 		places[name] = append(places[name], int(n))
 	}
-	if slices.ContainsFunc(w.Pools, func(p Pool) bool { return int64(len(places[p.Name])) != p.Target }) {
+	if slices.ContainsFunc(w.Pools, func(p Pool) bool { return int64(len(places[p.Name])) != w.wanted(&p) }) {
 		return nil
 	}
 	return places
-}
-
-// pictures are those of workloads.
-func pictures(of []Workload) []report.Seats {
-	out := make([]report.Seats, len(of))
-	for i := range of {
-		out[i] = of[i].seats()
-	}
-	return out
 }
 
 // drawn are the workloads that a picture has, those first that are not as they should be. More are those that it leaves out.
@@ -63,28 +54,39 @@ func (r *Report) drawn() (drawn []Workload, more int) {
 	return all[:n], len(all) - n
 }
 
+// picture is the part of a page that shows where the pods are.
+func (r *Report) picture() (part report.Part, any bool) {
+	drawn, more := r.drawn()
+	text := legend
+	if more > 0 {
+		text += fmt.Sprintf("%d workloads more have no picture here: name them to see theirs.\n", more)
+	}
+	pictures := make([]report.Seats, len(drawn))
+	for i := range drawn {
+		pictures[i] = drawn[i].seats()
+	}
+	return report.Picture("Where the pods are", pictures, text), len(drawn) > 0
+}
+
+// wanted is how many pods a pool should have: as many as it has where nobody wants the pods to be divided.
+func (w *Workload) wanted(p *Pool) int64 {
+	if w.OK {
+		return p.Current
+	}
+	return p.Target
+}
+
 // seats is the picture of a workload.
 func (w *Workload) seats() report.Seats {
 	s := report.Seats{Title: fmt.Sprintf("%s/%s in %s: %s", w.Kind, w.Name, w.Namespace, report.Pods(int(w.Replicas))), Note: w.Policy, Unseated: int(w.Unseated)}
 	places := w.places()
-	for i, p := range w.Pools {
-		c := report.Column{
-			Name: "pool " + p.Name, Count: fmt.Sprintf("%d of %s", p.Current, report.Pods(int(p.Target))), Labels: p.Labels, Pool: i, Domain: -1,
-			Boxes: report.Boxes(p.Current, p.Current-p.Pending, p.Target, places[p.Name]),
-		}
-		if len(p.Domains) == 0 {
-			s.Columns = append(s.Columns, c)
-			continue
-		}
-		for n, d := range p.Domains {
-			in := c
-			in.Name, in.Count, in.Domain = c.Name+", "+d.Name, fmt.Sprintf("%d of %s", d.Current, report.Pods(int(d.Target))), n
-			in.Boxes = report.Boxes(d.Current, d.Current, d.Target, nil)
-			if n > 0 {
-				in.Labels = ""
-			}
-			s.Columns = append(s.Columns, in)
-		}
+	for i := range w.Pools {
+		p := &w.Pools[i]
+		wanted := w.wanted(p)
+		s.Columns = append(s.Columns, report.Column{
+			Name: "pool " + p.Name, Count: fmt.Sprintf("%d of %s", p.Current, report.Pods(int(wanted))), Labels: p.Labels, Pool: i, Domain: -1,
+			Runs: report.Runs(p.Current, p.Current-p.Pending, wanted, places[p.Name]),
+		})
 	}
 	return s
 }

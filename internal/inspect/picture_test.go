@@ -20,18 +20,25 @@ func TestSeatsOfWorkload(t *testing.T) {
 	pools := []Pool{{Name: "0", Target: 2, Current: 3}, {Name: "1", Target: 3, Current: 2, Pending: 1}}
 	w := Workload{Kind: "Deployment", Name: "web", Namespace: "ns", Replicas: 5, Pools: pools, strategy: s}
 	got := w.seats()
-	want := [][]report.Box{
-		{{Number: 1}, {Number: 4}, {State: report.Extra}},
-		{{Number: 2}, {Number: 3, State: report.Waiting}, {Number: 5, State: report.Missing}},
+	want := [][]report.Run{
+		{{Count: 2, Numbers: []int{1, 4}}, {State: report.Extra, Count: 1, Numbers: []int{}}},
+		{{Count: 1, Numbers: []int{2}}, {State: report.Waiting, Count: 1, Numbers: []int{3}}, {State: report.Missing, Count: 1, Numbers: []int{5}}},
 	}
 	for i, c := range got.Columns {
-		if diff := cmp.Diff(want[i], c.Boxes); diff != "" {
+		if diff := cmp.Diff(want[i], c.Runs); diff != "" {
 			t.Errorf("pool %d (-want +got)\n%s", i, diff)
 		}
 	}
 	w.Replicas = 6
 	if places := w.places(); places != nil {
 		t.Errorf("targets of 5 pods have the places %v of 6", places)
+	}
+	// Where nobody wants them to be divided, none is missing and none too many.
+	w.OK = true
+	for i, c := range w.seats().Columns {
+		if len(c.Runs) == 0 || c.Runs[len(c.Runs)-1].State > report.Waiting || c.Runs[0].Numbers != nil {
+			t.Errorf("pool %d of a workload that is left alone is %v", i, c.Runs)
+		}
 	}
 }
 

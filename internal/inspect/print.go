@@ -38,11 +38,7 @@ func (r *Report) Print(out io.Writer, l Layout) error {
 		}{r.OK(), r})
 	}
 	if l.Format == "html" {
-		p, err := r.page(l)
-		if err != nil {
-			return err
-		}
-		return p.HTML(out)
+		return r.page(l).HTML(out)
 	}
 	sections := r.head(l)
 	head := len(sections)
@@ -84,7 +80,7 @@ func (r *Report) tables(l Layout) []report.Table {
 }
 
 // page is the report as a page. It shows all rows, because a reader sorts them.
-func (r *Report) page(l Layout) (*report.Page, error) {
+func (r *Report) page(l Layout) *report.Page {
 	l.All, l.Width, l.Color = true, 0, false
 	p := &report.Page{Title: "Stowage: status", Warnings: r.Warnings}
 	for _, section := range r.head(l) {
@@ -101,22 +97,14 @@ func (r *Report) page(l Layout) (*report.Page, error) {
 		}
 	}
 	add("Problems", problems)
-	if drawn, more := r.drawn(); len(drawn) > 0 {
-		var picture strings.Builder
-		if err := report.SVG(&picture, pictures(drawn)); err != nil {
-			return nil, err
-		}
-		text := legend
-		if more > 0 {
-			text += fmt.Sprintf("%d workloads more have no picture here: name them to see theirs.\n", more)
-		}
-		p.Parts = append(p.Parts, report.Part{Title: "Where the pods are", Picture: picture.String(), Text: text})
+	if picture, any := r.picture(); any {
+		p.Parts = append(p.Parts, picture)
 	}
 	titles := []string{"Workloads", "Policies", "DaemonSet sizes", "Sizes that Karpenter plans", "Peer pods"}
 	for i, t := range r.tables(l) {
 		add(titles[i], t)
 	}
-	return p, nil
+	return p
 }
 
 // mark gives a text the color of what is as it should be, or of what is not.
@@ -294,11 +282,7 @@ func (r *Report) workloadTable(l Layout) report.Table {
 			if divided {
 				cells = append(cells, p.domains())
 			}
-			target := p.Target
-			if w.OK { // also where nobody wants pods to be divided
-				target = p.Current
-			}
-			row = append(row, append(cells, bar(p.Current, target, most))...)
+			row = append(row, append(cells, bar(p.Current, w.wanted(&p), most))...)
 			if noted {
 				note := ""
 				if n == 0 {

@@ -65,18 +65,19 @@ func SVG(out io.Writer, plans []Plan) error {
 // seats is the picture of a plan.
 func (p *Plan) seats() report.Seats {
 	out := report.Seats{Title: fmt.Sprintf("%s: %s", p.Workload, report.Pods(len(p.Pools))), Note: p.Policy.Source}
-	boxes := map[bay][]report.Box{}
+	numbers := map[bay][]int{}
 	for pod, pool := range p.Pools {
 		if pool < 0 {
 			out.Unseated++
 			continue
 		}
 		in := p.bayOf(pod)
-		boxes[in] = append(boxes[in], report.Box{Number: pod + 1})
+		numbers[in] = append(numbers[in], pod+1)
 	}
 	for _, in := range p.bays() {
 		out.Columns = append(out.Columns, report.Column{
-			Name: p.nameOf(in), Count: report.Pods(len(boxes[in])), Labels: p.labelsOf(in), Pool: in.pool, Domain: in.domain, Boxes: boxes[in],
+			Name: p.nameOf(in), Count: report.Pods(len(numbers[in])), Labels: p.labelsOf(in), Pool: in.pool, Domain: in.domain,
+			Runs: []report.Run{{State: report.Held, Count: int64(len(numbers[in])), Numbers: numbers[in]}},
 		})
 	}
 	return out

@@ -66,45 +66,51 @@ type Column struct {
 	Pool   int    // decides the colour
 	// Domain counts the domains of the pool from 0, whose columns stand side by side. It is -1 for a pool without domains.
 	Domain int
-	Boxes  []Box
+	Runs   []Run
 }
 
-// Box is a seat of a picture.
-type Box struct {
-	Number int // its place in the sequence, from 1; 0 is none
-	State  BoxState
+// Run is seats in the same state, one after the other.
+type Run struct {
+	State   SeatState
+	Count   int64
+	Numbers []int // the places of the first of them in the sequence, from 1; may be fewer than the seats
 }
 
-// BoxState is what is in a seat.
-type BoxState int
+// SeatState is what is in a seat.
+type SeatState int
 
-// A seat has a pod, a pod that waits for a node, no pod yet, or one that is too many in its pool.
+// A seat has a pod, a pod that waits for a node, no pod, or one that is too many in its pool.
 const (
-	Held BoxState = iota
+	Held SeatState = iota
 	Waiting
 	Missing
 	Extra
 )
 
-// Boxes are the seats of a pool, or of a domain of one. It has so many pods, and should have as many as the target. The pods beyond
-// onNodes wait for a node. The numbers are those of the first seats.
-func Boxes(pods, onNodes, target int64, numbers []int) []Box {
-	out := make([]Box, max(pods, target))
-	for i := range out {
-		n := int64(i) + 1
-		switch {
-		case n > pods:
-			out[i].State = Missing
-		case n > target:
-			out[i].State = Extra
-		case n > onNodes:
-			out[i].State = Waiting
+// Runs are the seats of a pool that has so many pods, and should have as many as the target. The pods beyond onNodes wait for a node.
+// The numbers are those of the first seats.
+func Runs(pods, onNodes, target int64, numbers []int) (out []Run) {
+	next := int64(0)
+	add := func(state SeatState, end int64) {
+		if end <= next {
+			return
 		}
-		if i < len(numbers) {
-			out[i].Number = numbers[i]
-		}
+		have := int64(len(numbers))
+		out = append(out, Run{State: state, Count: end - next, Numbers: numbers[min(next, have):min(end, have)]})
+		next = end
 	}
+	add(Held, min(pods, target, onNodes))
+	add(Waiting, min(pods, target))
+	add(Missing, target)
+	add(Extra, pods)
 	return out
+}
+
+// Picture is a part of a page with a picture of workloads, and a text below it.
+func Picture(title string, workloads []Seats, text string) Part {
+	var picture strings.Builder
+	_ = SVG(&picture, workloads) // which does not fail without its writer
+	return Part{Title: title, Picture: picture.String(), Text: text}
 }
 
 // The measures of a picture, in pixels.
@@ -159,19 +165,24 @@ func (d *drawing) text(class string, x, y int, format string, args ...any) {
 
 // workload draws one workload from y on, and returns where it ends.
 func (d *drawing) workload(s *Seats, y int) int {
-	pods := s.Unseated
-	for _, c := range s.Columns {
-		pods += len(c.Boxes)
+	seats, numbered := int64(s.Unseated), false
+	for i := range s.Columns {
+		for _, r := range s.Columns[i].Runs {
+			seats, numbered = seats+r.Count, numbered || len(r.Numbers) > 0
+		}
 	}
 	y += lineHeight
 	d.text("title", margin, y, "%s", s.Title)
 	y += lineHeight
-	each := max(1, (pods+mostBoxes-1)/mostBoxes) // pods of a box
-	if each == 1 {
-		d.text("note", margin, y, "%s", s.Note)
-	} else {
-		d.text("note", margin, y, "%s; a box is %d pods of its pool, and has the number of the first", s.Note, each)
+	each := max(1, (seats+mostBoxes-1)/mostBoxes) // seats of a box
+	note := s.Note
+	if each > 1 {
+		note += fmt.Sprintf("; a box is %d pods of its pool", each)
+		if numbered {
+			note += ", and has the number of the first"
+		}
 	}
+	d.text("note", margin, y, "%s", note)
 	y += lineHeight / 2
 
 	for next := 0; next < len(s.Columns); {
@@ -185,7 +196,7 @@ func (d *drawing) workload(s *Seats, y int) int {
 			}
 			at = append(at, x)
 			x += wide + columnGap
-			most = max(most, (len(s.Columns[end].Boxes)+seatsInRow*each-1)/(seatsInRow*each))
+			most = max(most, (s.Columns[end].boxes(each)+seatsInRow-1)/seatsInRow)
 		}
 		height := most*(seatHeight+seatGap) + seatGap
 		for i, x := range at {
@@ -204,33 +215,48 @@ func (d *drawing) workload(s *Seats, y int) int {
 	return y
 }
 
+// boxes is how many boxes a column has, each of so many seats in one state.
+func (c *Column) boxes(each int64) (n int) {
+	for _, r := range c.Runs {
+		n += int((r.Count + each - 1) / each)
+	}
+	return n
+}
+
 // width is how wide a column is, in pixels. The labels of a divided pool may reach over its other domains.
 func (c *Column) width() int {
 	if c.Domain >= 0 {
-		return max(columnSeats, letterWidth*len(c.Name+": 1000 pods"))
+		return max(columnSeats, letterWidth*len(c.Name+": 1000 pods"), letterWidth*len(c.Name+": "+c.Count))
 	}
 	return max(columnSeats, letterWidth*len(c.Labels), titleWidth*len(c.Name+": "+c.Count))
 }
 
-// column draws a column and its boxes, each of so many pods. Seats are taken from the bottom.
-func (d *drawing) column(c *Column, each, x, y, height int) {
+// column draws a column and its boxes, each of so many seats. Seats are taken from the bottom.
+func (d *drawing) column(c *Column, each int64, x, y, height int) {
 	d.text("title", x, y+lineHeight, "%s: %s", c.Name, c.Count)
 	d.text("note", x, y+2*lineHeight, "%s", c.Labels)
 	y += headHeight
 	d.width = max(d.width, x+columnSeats)
 	fmt.Fprintf(&d.body, "<rect class=\"bay\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"4\"/>\n", x, y, columnSeats, height)
-	for first := 0; first < len(c.Boxes); first += each {
-		n := first / each
-		px := x + seatGap + n%seatsInRow*(seatWidth+seatGap)
-		py := y + height - (n/seatsInRow+1)*(seatHeight+seatGap)
-		d.box(c.Boxes[first], colorOf(c.Pool), px, py)
+	n := 0
+	for _, r := range c.Runs {
+		for first := int64(0); first < r.Count; first += each {
+			px := x + seatGap + n%seatsInRow*(seatWidth+seatGap)
+			py := y + height - (n/seatsInRow+1)*(seatHeight+seatGap)
+			number := 0
+			if first < int64(len(r.Numbers)) {
+				number = r.Numbers[first]
+			}
+			d.box(r.State, number, colorOf(c.Pool), px, py)
+			n++
+		}
 	}
 }
 
-// box draws one seat.
-func (d *drawing) box(b Box, c color, x, y int) {
+// box draws one box. The number 0 is none.
+func (d *drawing) box(state SeatState, number int, c color, x, y int) {
 	look, text := fmt.Sprintf("fill=%q", c), c.text()
-	switch b.State {
+	switch state {
 	case Waiting:
 		look, text = fmt.Sprintf("fill=\"#fff\" stroke=%q stroke-width=\"2\"", c), "#000"
 	case Missing:
@@ -239,8 +265,8 @@ func (d *drawing) box(b Box, c color, x, y int) {
 		look += " stroke=\"#cf222e\" stroke-width=\"3\""
 	}
 	fmt.Fprintf(&d.body, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"3\" %s/>", x, y, seatWidth, seatHeight, look)
-	if b.Number > 0 {
-		fmt.Fprintf(&d.body, "<text x=\"%d\" y=\"%d\" fill=%q text-anchor=\"middle\">%d</text>", x+seatWidth/2, y+seatHeight/2+4, text, b.Number)
+	if number > 0 {
+		fmt.Fprintf(&d.body, "<text x=\"%d\" y=\"%d\" fill=%q text-anchor=\"middle\">%d</text>", x+seatWidth/2, y+seatHeight/2+4, text, number)
 	}
 	d.body.WriteString("\n")
 }

@@ -1,8 +1,11 @@
 package report
 
 import (
+	"math"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
@@ -23,7 +26,8 @@ func TestColorsDoNotRepeat(t *testing.T) {
 func TestSeatStates(t *testing.T) {
 	var out strings.Builder
 	err := SVG(&out, []Seats{{Title: "Deployment a/<b>", Columns: []Column{{
-		Name: "pool a", Count: "2 of 3 pods", Domain: -1, Boxes: []Box{{1, Held}, {2, Waiting}, {3, Missing}, {0, Extra}},
+		Name: "pool a", Count: "2 of 3 pods", Domain: -1,
+		Runs: []Run{{State: Held, Count: 1, Numbers: []int{1}}, {State: Waiting, Count: 1}, {State: Missing, Count: 1}, {State: Extra, Count: 1}},
 	}}}})
 	if err != nil {
 		t.Fatal(err)
@@ -39,5 +43,36 @@ func TestSeatStates(t *testing.T) {
 	}
 	if strings.Contains(out.String(), "<b>") {
 		t.Error("a name is not escaped")
+	}
+}
+
+// However many pods there are, a picture has about as many boxes as a page takes, and none of the states is lost.
+func TestSeatsOfManyPods(t *testing.T) {
+	var out strings.Builder
+	if err := SVG(&out, []Seats{{Columns: []Column{{Domain: -1, Runs: Runs(math.MaxInt32-1, math.MaxInt32-1, math.MaxInt32, []int{1})}}}}); err != nil {
+		t.Fatal(err)
+	}
+	if boxes, missing := strings.Count(out.String(), `rx="3"`), strings.Count(out.String(), "stroke-dasharray"); boxes > mostBoxes+1 || missing != 1 {
+		t.Errorf("%d boxes, %d of them are missing", boxes, missing)
+	}
+}
+
+// What a pool has and should have gives the states of its seats.
+func TestRuns(t *testing.T) {
+	for name, tc := range map[string]struct {
+		pods, onNodes, target int64
+		want                  []Run
+	}{
+		"as it should be":  {2, 2, 2, []Run{{Held, 2, []int{1, 4}}}},
+		"a pod waits":      {2, 1, 2, []Run{{Held, 1, []int{1}}, {Waiting, 1, []int{4}}}},
+		"one is missing":   {1, 1, 2, []Run{{Held, 1, []int{1}}, {Missing, 1, []int{4}}}},
+		"two are too many": {4, 4, 2, []Run{{Held, 2, []int{1, 4}}, {Extra, 2, []int{}}}},
+		"nothing":          {0, 0, 0, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, Runs(tc.pods, tc.onNodes, tc.target, []int{1, 4})); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
 	}
 }
