@@ -5,13 +5,17 @@ deploy-manifests: ## Install all of Stowage, with the image IMG, without waiting
 	@$(call cluster)
 	@$(KUBECTL) kustomize config/default | sed 's|^\( *image: \)stowage:.*|\1$(IMG)|' | $(KUBECTL) apply --server-side -f -
 
+# The platforms of the Linux nodes that there are, separated by commas.
+node-platforms = $(KUBECTL) get nodes -l kubernetes.io/os=linux -o jsonpath='{range .items[*]}linux/{.metadata.labels.kubernetes\.io/arch}{"\n"}{end}' | sort -u | paste -sd, -
+
 # The image is named by its digest, so that nobody can replace it in a registry that others may write to. It shares what `make build`
 # compiles, if the nodes are of this machine's kind.
 .PHONY: push-deploy
-push-deploy: ## Build the image for the nodes, push it to the registry of IMG, install all of Stowage, and build its commands
+push-deploy: ## Build the image for the nodes, push it to the registry of IMG, install all of Stowage, and build its commands (PLATFORMS=linux/amd64,linux/arm64)
 	@[[ "$(IMG)" == */* ]] || { echo "name the image with its registry: make push-deploy IMG=REGISTRY/stowage:0.1.0" >&2; exit 1; }
 	@$(call cluster)
-	@platforms=$$($(KUBECTL) get nodes -l kubernetes.io/os=linux -o jsonpath='{range .items[*]}linux/{.metadata.labels.kubernetes\.io/arch}{"\n"}{end}' | sort -u | paste -sd, -); \
+	@platforms="$(if $(filter file,$(origin PLATFORMS)),$$($(node-platforms)),$(PLATFORMS))"; \
+	  [ -n "$$platforms" ] || { echo "the cluster has no Linux node yet: make push-deploy IMG=$(IMG) PLATFORMS=linux/amd64" >&2; exit 1; }; \
 	  echo "Building the commands, and the image for $$platforms (some minutes the first time)"; \
 	  $(MAKE) --no-print-directory build; \
 	  digest=$$($(MAKE) --no-print-directory image-push PLATFORMS="$$platforms" | tail -1); \

@@ -5,7 +5,8 @@
 SIMULATION := 'TestSimulation'
 TESTED     := {{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}
 UNIT        = $$(go list -f '$(TESTED)' ./... | grep -v /test/)
-# Two packages run at a time, so the longest come first.
+# Two packages run at a time, so the longest come first. Their tests wait for conditions most of the time, so four of a package run at
+# once. With three packages, two cores are too slow for the deadlines.
 LONGEST     = ./test/e2e ./test/install
 CLUSTER     = $(LONGEST) $$(go list -f '$(TESTED)' ./test/... | grep -v -e /test/e2e -e /test/install -e /test/karpenter -e /test/node -e /test/shortages -e /test/fleet -e /test/outage -e /test/domains -e /test/compare)
 
@@ -29,7 +30,7 @@ test-unit: build ## Run the tests that need no control plane, with the race dete
 
 .PHONY: test-cluster
 test-cluster: controlplane prebuild $(TOOLS)/helm ## Run the tests on a real control plane
-	@go test -count=1 -vet=off -timeout 30m -parallel 4 $(TESTFLAGS) $(CLUSTER)
+	@go test -count=1 -vet=off -timeout 30m -p 2 -parallel 4 $(TESTFLAGS) $(CLUSTER)
 
 .PHONY: karpenter
 karpenter: controlplane ## Build Karpenter with its kwok provider, once

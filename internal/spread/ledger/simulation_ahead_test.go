@@ -23,7 +23,7 @@ func (w *world) wrote(h *hook, o *Object) {
 	for _, c := range o.Claims {
 		in[c.ID] = true
 		mine := h.book.byID[c.ID]
-		if mine != nil && mine.own && mine.place != written && h.book.replicas > w.replicas {
+		if mine != nil && mine.own && mine.place != written && w.behind(h) {
 			w.late[c.ID] = true
 		}
 		switch {

@@ -113,11 +113,13 @@ type world struct {
 
 	controller controller
 	hooks      []*hook
-	guessed    int  // seats given without the ledger or the replica check, because the API failed for too long
-	inFlight   int  // creates that were asked for and not answered
-	edited     bool // the strategy was edited while creates were in flight
-	unsettled  int  // pods that were on their way, or not ready as the controller sees them, when the workload was scaled down; or got a seat by the count before it
-	gone       int  // pods that were evicted or drained: a scale-down before they are replaced leaves their seats empty
+	guessed    int               // seats given without the ledger or the replica check, because the API failed for too long
+	inFlight   int               // creates that were asked for and not answered
+	edited     bool              // the strategy was edited while creates were in flight
+	unsettled  int               // pods that were on their way, or not ready as the controller sees them, when the workload was scaled down; or got a seat by the count before it
+	shrunk     time.Duration     // when the workload was scaled down last
+	known      map[*Request]bool // requests under way that unsettled counts
+	gone       int               // pods that were evicted or drained: a scale-down before they are replaced leaves their seats empty
 	checked    checked
 	repairing  bool
 	ahead      map[string]*aheadClaim
@@ -208,7 +210,7 @@ func (w *world) note(format string, args ...any) {
 const commitLatency = 40 * time.Millisecond
 
 func newWorld(s scenario, b bug) *world {
-	w := &world{scenario: s, bug: b, rng: rand.New(rand.NewPCG(s.Seed, 1)), pods: map[int]*simPod{}, ahead: map[string]*aheadClaim{}, late: map[string]bool{}, strategy: simulated[s.Strategy], version: 1}
+	w := &world{scenario: s, bug: b, rng: rand.New(rand.NewPCG(s.Seed, 1)), pods: map[int]*simPod{}, ahead: map[string]*aheadClaim{}, late: map[string]bool{}, known: map[*Request]bool{}, shrunk: -time.Hour, strategy: simulated[s.Strategy], version: 1}
 	w.controller = controller{w: w, view: map[int]simPod{}, created: map[int]bool{}, deleted: map[int]bool{}}
 	if s.Foreign > 0 {
 		w.adopt()
@@ -279,9 +281,10 @@ func (w *world) step(h *hook) {
 		switch {
 		case a.Answer != nil:
 			w.answered(h, a.Answer)
-			if w.late[a.Answer.Result.ID] || h.book.replicas > w.replicas {
+			if (w.late[a.Answer.Result.ID] || w.behind(h)) && !w.known[a.Answer] {
 				w.unsettled++
 			}
+			delete(w.known, a.Answer)
 			if a.Answer.Result.Prepared {
 				w.checked.ahead++
 			}
@@ -356,6 +359,11 @@ func (w *world) step(h *hook) {
 	}
 }
 
+// behind reports whether a webhook still gives seats by a replica count from before a scale-down, as it may for a time.
+func (w *world) behind(h *hook) bool {
+	return h.book.replicas > w.replicas && w.now <= w.shrunk+h.book.timing.Ahead+2*w.Latency
+}
+
 // write is the API server's conditional write of the ledger.
 func (w *world) write(o Object) (WriteResult, *Object) {
 	if o.Version != w.ledger.Version {
@@ -420,17 +428,21 @@ func (w *world) publish(p *simPod, gone bool) {
 // create is a pod's way from its controller through a webhook into the API.
 func (w *world) create(answered func(ok bool, uid int)) {
 	w.inFlight++
-	if w.controller.aim > w.replicas {
+	counted := w.controller.aim > w.replicas
+	if counted {
 		w.unsettled++ // the controller goes on with what it began before the scale-down
 	}
 	done := func(ok bool, uid int) {
 		w.inFlight--
 		answered(ok, uid)
 	}
-	h := w.hooks[w.rng.IntN(len(w.hooks))]
+	h, begun := w.hooks[w.rng.IntN(len(w.hooks))], w.now
 	refused := func() { w.after(w.Latency, func() { done(false, 0) }) }
 	w.after(w.Latency, func() {
 		r := &Request{Strategy: w.strategy, Deadline: w.now + 4*time.Second}
+		if counted || begun <= w.shrunk {
+			w.known[r] = true
+		}
 		h.waiting[r] = func(r *Request) {
 			if r == nil { // the webhook is gone, and the API server fails closed
 				refused()
@@ -726,6 +738,12 @@ func (s scenario) run(b bug) (*world, error) {
 		case "scale":
 			if int64(o.Count) < w.replicas {
 				w.unsettled += w.inFlight
+				w.shrunk = w.now
+				for _, h := range w.hooks {
+					for r := range h.waiting {
+						w.known[r] = true
+					}
+				}
 				for uid, p := range w.pods {
 					if p.Active && !w.controller.view[uid].ready {
 						w.unsettled++

@@ -94,9 +94,10 @@ func newLane(rate, burst float64, atOnce int64, timeout time.Duration) lane {
 
 // flight is a read under way. It serves all who ask for the object at that moment.
 type flight struct {
-	done  chan struct{} // closed when the rest is set
-	value any
-	err   error
+	done   chan struct{} // closed when the rest is set
+	value  any
+	err    error
+	gaveUp bool // whoever began it waited for a turn until its own time was over
 }
 
 // readUncached reads something from the API server, once for all who ask for it at that moment.
@@ -104,19 +105,24 @@ func readUncached[T any](ctx context.Context, c *Cache, l lane, who Asker, k rea
 	var none T
 	ctx, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
-	f, mine, err := c.join(l, who, k)
-	if err != nil {
-		return none, err
-	}
-	if mine {
-		c.fly(ctx, l, who, k, f, func(ctx context.Context) (any, error) { return read(ctx) })
-	}
-	select {
-	case <-f.done:
-		value, _ := f.value.(T)
-		return value, f.err
-	case <-ctx.Done():
-		return none, ctx.Err()
+	for {
+		f, mine, err := c.join(l, who, k)
+		if err != nil {
+			return none, err
+		}
+		if mine {
+			c.fly(ctx, l, who, k, f, func(ctx context.Context) (any, error) { return read(ctx) })
+		}
+		select {
+		case <-f.done:
+			if f.gaveUp && !mine && ctx.Err() == nil {
+				continue // whoever began it had less time
+			}
+			value, _ := f.value.(T)
+			return value, f.err
+		case <-ctx.Done():
+			return none, ctx.Err()
+		}
 	}
 }
 
@@ -135,22 +141,23 @@ func (c *Cache) join(l lane, who Asker, k readKey) (f *flight, mine bool, err er
 	return f, true, nil
 }
 
-// fly runs a read when its turn comes. It waits for the turn in the goroutine of the request, so that only reads under way have
-// one of their own. A read outlives the request that began it, for those that joined.
+// fly runs a read when its turn comes. It waits for the turn in the goroutine of the request, as long as that has time. So only reads
+// under way have a goroutine of their own. A read outlives the request that began it, for those that joined.
 func (c *Cache) fly(ctx context.Context, l lane, who Asker, k readKey, f *flight, read func(context.Context) (any, error)) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.timeout)
 	land := func() {
-		cancel()
 		c.mu.Lock()
 		delete(c.flights, k)
 		c.mu.Unlock()
 		close(f.done)
 	}
 	if f.err = l.turns.Acquire(ctx, who, 1); f.err != nil {
+		f.gaveUp = true
 		land()
 		return
 	}
 	go func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.timeout)
+		defer cancel()
 		defer land()
 		defer l.turns.Release(who, 1)
 		// A panic in a shared read would end the process.

@@ -107,6 +107,40 @@ func TestSlowRead(t *testing.T) {
 	})
 }
 
+// A review waits for its turn no longer than it has time. Another one that asked for the same object goes on.
+func TestTurnsEndWithTheReview(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		taken := make(chan struct{})
+		c := newTestCache(func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+			if key.Name != web.Name {
+				<-taken
+			}
+			return c.Get(ctx, key, obj, opts...)
+		})
+		var others, waiting sync.WaitGroup
+		for i := range 2 * ForAdmission().AtOnce {
+			others.Go(func() {
+				_, _ = c.Workload(AskedBy(t.Context(), fmt.Sprint("client-", i)), "noisy", world.Ref{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: fmt.Sprint("other-", i)})
+			})
+		}
+		synctest.Wait() // the others have all turns
+		begin := clock.RealClock{}.Now()
+		short, cancel := context.WithTimeout(AskedBy(t.Context(), "api-server"), 300*time.Millisecond)
+		defer cancel()
+		waiting.Go(func() {
+			if w, err := c.Workload(short, "quiet", web); w != nil || err == nil || (clock.RealClock{}).Since(begin) > 300*time.Millisecond {
+				t.Errorf("%v, %v after %s", w, err, clock.RealClock{}.Since(begin))
+			}
+		})
+		synctest.Wait()
+		waiting.Go(func() { found(t, c, "another", "quiet") })
+		<-clock.RealClock{}.After(time.Second)
+		close(taken)
+		waiting.Wait()
+		others.Wait()
+	})
+}
+
 // Whoever asks for owners that do not exist causes few reads, and takes nothing from anybody else.
 func TestInventedOwners(t *testing.T) {
 	for name, tc := range map[string]struct {
