@@ -5,10 +5,7 @@
 SIMULATION := 'TestSimulation'
 TESTED     := {{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}
 UNIT        = $$(go list -f '$(TESTED)' ./... | grep -v /test/)
-# Two packages run at a time, so the longest come first. Their tests wait for conditions most of the time, so four of a package run at
-# once. With three packages, two cores are too slow for the deadlines.
-LONGEST     = ./test/e2e ./test/install
-CLUSTER     = $(LONGEST) $$(go list -f '$(TESTED)' ./test/... | grep -v -e /test/e2e -e /test/install -e /test/karpenter -e /test/node -e /test/shortages -e /test/fleet -e /test/outage -e /test/domains -e /test/compare)
+CLUSTER     = $$(go list -f '$(TESTED)' ./test/... | grep -v -e /test/karpenter -e /test/node -e /test/shortages -e /test/fleet -e /test/outage -e /test/domains -e /test/compare)
 
 # Tests that build and run our programs never use the test cache, because it does not see the programs'
 # sources; nor do tests that read files outside of their own module. `make lint` vets the packages, so -vet=off.
@@ -30,7 +27,7 @@ test-unit: build ## Run the tests that need no control plane, with the race dete
 
 .PHONY: test-cluster
 test-cluster: controlplane prebuild $(TOOLS)/helm ## Run the tests on a real control plane
-	@go test -count=1 -vet=off -timeout 30m -p 2 -parallel 4 $(TESTFLAGS) $(CLUSTER)
+	@go test -count=1 -vet=off -timeout 30m $(TESTFLAGS) $(CLUSTER)
 
 .PHONY: karpenter
 karpenter: controlplane ## Build Karpenter with its kwok provider, once
