@@ -744,8 +744,17 @@ func (s scenario) run(b bug) (*world, error) {
 						w.known[r] = true
 					}
 				}
+				live := int64(0)
+				for _, p := range w.pods {
+					if p.Active {
+						live++
+					}
+				}
 				for uid, p := range w.pods {
-					if p.Active && !w.controller.view[uid].ready {
+					// In a burst, some pods have later seats than others that are still to come. If it ends here, they stay.
+					pool, _ := strconv.Atoi(p.Pool)
+					early := live < w.replicas && p.position() > w.strategy.Target(pool, int64(o.Count))
+					if p.Active && (!w.controller.view[uid].ready || early) {
 						w.unsettled++
 					}
 				}
