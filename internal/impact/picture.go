@@ -12,7 +12,7 @@ const legend = `A dashed seat gets a pod, and the pod of a red one goes.
 `
 
 // picture is the part of a page that shows where pods go. It leaves out workloads whose pods the scheduler places as it likes.
-func (r *Report) picture() (part report.Part, any bool) {
+func (r *Report) picture() (part report.Part, ok bool) {
 	var pictures []report.Seats
 	for i := range r.Workloads {
 		if w := &r.Workloads[i]; len(w.Pools) > 0 && !w.free() {

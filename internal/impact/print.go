@@ -56,7 +56,7 @@ func (r *Report) page() *report.Page {
 			p.Parts = append(p.Parts, report.Part{Title: titles[i], Table: &t})
 		}
 	}
-	if picture, any := r.picture(); any {
+	if picture, ok := r.picture(); ok {
 		p.Parts = append([]report.Part{picture}, p.Parts...)
 	}
 	return p

@@ -55,7 +55,7 @@ func (r *Report) drawn() (drawn []Workload, more int) {
 }
 
 // picture is the part of a page that shows where the pods are.
-func (r *Report) picture() (part report.Part, any bool) {
+func (r *Report) picture() (part report.Part, ok bool) {
 	drawn, more := r.drawn()
 	text := legend
 	if more > 0 {

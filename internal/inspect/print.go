@@ -97,7 +97,7 @@ func (r *Report) page(l Layout) *report.Page {
 		}
 	}
 	add("Problems", problems)
-	if picture, any := r.picture(); any {
+	if picture, ok := r.picture(); ok {
 		p.Parts = append(p.Parts, picture)
 	}
 	titles := []string{"Workloads", "Policies", "DaemonSet sizes", "Sizes that Karpenter plans", "Peer pods"}

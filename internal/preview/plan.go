@@ -27,54 +27,57 @@ type Plan struct {
 	Pools, Domains []int
 }
 
-// bay is a place in a picture of a plan: a pool, or a domain of one. The domain is -1 for a pool that is not divided.
-type bay struct{ pool, domain int }
+// cell is a place in a picture of a plan: a pool, or a domain of one. The domain is -1 for a pool that is not divided.
+type cell struct{ pool, domain int }
 
-// bays returns all of them.
-func (p *Plan) bays() (out []bay) {
+// cells returns all of them.
+func (p *Plan) cells() (out []cell) {
 	s := p.Policy.Strategy
 	for pool := range s.Len() {
 		if s.Across() == nil {
-			out = append(out, bay{pool, -1})
+			out = append(out, cell{pool, -1})
 			continue
 		}
 		for domain := range s.Across().Domains {
-			out = append(out, bay{pool, domain})
+			out = append(out, cell{pool, domain})
 		}
 	}
 	return out
 }
 
-// bayOf returns where a pod of the plan is. It must have a pool.
-func (p *Plan) bayOf(pod int) bay {
+// cellOf returns where a pod of the plan is. It must have a pool.
+func (p *Plan) cellOf(pod int) cell {
 	if p.Policy.Strategy.Across() == nil {
-		return bay{p.Pools[pod], -1}
+		return cell{p.Pools[pod], -1}
 	}
-	return bay{p.Pools[pod], p.Domains[pod]}
+	return cell{p.Pools[pod], p.Domains[pod]}
 }
 
 // SVG draws the plans: each seat has the number of the pod that took it.
-func SVG(out io.Writer, plans []Plan) error {
-	pictures := make([]report.Seats, len(plans))
+func SVG(out io.Writer, plans []Plan) error { return report.SVG(out, pictures(plans)) }
+
+// pictures are those of plans.
+func pictures(plans []Plan) []report.Seats {
+	out := make([]report.Seats, len(plans))
 	for i := range plans {
-		pictures[i] = plans[i].seats()
+		out[i] = plans[i].seats()
 	}
-	return report.SVG(out, pictures)
+	return out
 }
 
 // seats is the picture of a plan.
 func (p *Plan) seats() report.Seats {
 	out := report.Seats{Title: fmt.Sprintf("%s: %s", p.Workload, report.Pods(len(p.Pools))), Note: p.Policy.Source}
-	numbers := map[bay][]int{}
+	numbers := map[cell][]int{}
 	for pod, pool := range p.Pools {
 		if pool < 0 {
 			out.Unseated++
 			continue
 		}
-		in := p.bayOf(pod)
+		in := p.cellOf(pod)
 		numbers[in] = append(numbers[in], pod+1)
 	}
-	for _, in := range p.bays() {
+	for _, in := range p.cells() {
 		out.Columns = append(out.Columns, report.Column{
 			Name: p.nameOf(in), Count: report.Pods(len(numbers[in])), Labels: p.labelsOf(in), Pool: in.pool, Domain: in.domain,
 			Runs: []report.Run{{State: report.Held, Count: int64(len(numbers[in])), Numbers: numbers[in]}},
@@ -83,8 +86,8 @@ func (p *Plan) seats() report.Seats {
 	return out
 }
 
-// labelsOf are the node labels of a bay. Those of a pool that is divided stand at its first domain.
-func (p *Plan) labelsOf(in bay) string {
+// labelsOf are the node labels of a cell. Those of a pool that is divided stand at its first domain.
+func (p *Plan) labelsOf(in cell) string {
 	set := labels.Set(p.Policy.Strategy.Pool(in.pool).Labels).String()
 	switch {
 	case in.domain < 0:
@@ -95,8 +98,8 @@ func (p *Plan) labelsOf(in bay) string {
 	return set + ", over " + p.Policy.Strategy.Across().Key
 }
 
-// nameOf names a bay.
-func (p *Plan) nameOf(in bay) string {
+// nameOf names a cell.
+func (p *Plan) nameOf(in cell) string {
 	name := "pool " + p.Policy.Strategy.Pool(in.pool).Name
 	if in.domain >= 0 {
 		name += ", " + p.Policy.Whole.DomainName(in.domain)

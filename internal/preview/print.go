@@ -2,7 +2,6 @@ package preview
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -56,11 +55,11 @@ func HTML(out io.Writer, pods []Admitted, plans []Plan, warnings []string, vmRes
 	t, summary := tableOf(pods, vmResource)
 	p := report.Page{Title: "Stowage: preview", Summary: []string{summary}, Warnings: warnings}
 	if len(plans) > 0 {
-		var picture, plot strings.Builder
-		if err := errors.Join(SVG(&picture, plans), Plot(&plot, plans)); err != nil {
+		var plot strings.Builder
+		if err := Plot(&plot, plans); err != nil {
 			return err
 		}
-		p.Parts = append(p.Parts, report.Part{Title: "Where the pods go", Picture: picture.String()}, report.Part{Title: "How the division grows", Text: plot.String()})
+		p.Parts = append(p.Parts, report.Picture("Where the pods go", pictures(plans), ""), report.Part{Title: "How the division grows", Text: plot.String()})
 	}
 	p.Parts = append(p.Parts, report.Part{Title: "Decisions", Table: &t})
 	return p.HTML(out)

@@ -48,7 +48,7 @@ type contender struct {
 	settle func(*testing.T)
 }
 
-// Labels of nodes: the pool, and one of five values of which the first is on demand.
+// Labels of nodes: the pool, and one of five values. The first value is that of the nodes on demand.
 const (
 	poolLabel  = "compare.example.com/pool"
 	fifthLabel = "compare.example.com/fifth"

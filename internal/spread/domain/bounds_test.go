@@ -228,7 +228,7 @@ func TestAssignmentProperties(t *testing.T) {
 	})
 }
 
-// anyStrategy returns a strategy of pools of which the first has a weight, because one pool must.
+// anyStrategy returns a strategy of pools. The first has a weight, because one pool must.
 func anyStrategy(t *rapid.T) *sequence.Strategy {
 	var pools []sequence.Pool
 	for i := range rapid.IntRange(1, 4).Draw(t, "pools") {
