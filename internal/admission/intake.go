@@ -14,13 +14,23 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/fair"
 )
 
-// Reviews of up to smallReview bytes share smallReviews bytes, and larger ones largeReviews. A decoded pod may take some twenty
-// times as much memory as its JSON. Whoever creates pods, or reaches the port, chooses how many come at once.
+// Reviews of up to smallReview bytes share smallReviews bytes of room, and larger ones largeReviews. Whoever creates pods, or
+// reaches the port, chooses how many come at once.
 const (
 	smallReview  = 64 << 10
-	smallReviews = 12 << 20
+	smallReviews = 32 << 20
 	largeReviews = 20 << 20
 )
+
+// itemRoom is the room that a small review takes for each object and each entry in it, beside its length. An empty item has 3 bytes of
+// JSON, and up to 300 of memory while it is decoded, garbage included. Large reviews take their length alone: the bounds of package
+// podpatch end the decoding of many small items, and a decoded pod then takes at most some thirty times as much memory as its JSON.
+const itemRoom = 96
+
+// roomOf returns the room for a small review.
+func roomOf(body []byte) int64 {
+	return int64(len(body)) + itemRoom*int64(bytes.Count(body, []byte{'{'})+bytes.Count(body, []byte{':'}))
+}
 
 // maxBodyBytes is the largest request body that is read. The API server takes objects of up to 3 MiB and sends at
 // most two of them in a review. The rest of a review is smaller than 1 MiB.
@@ -36,7 +46,7 @@ const largeBodyTimeout = time.Second
 //   - reading a review and waiting for room take at most half the time that the API server waits.
 type Intake struct {
 	clock        clock.PassiveClock
-	small, large *fair.Pool[string] // bytes of bodies, by client address
+	small, large *fair.Pool[string] // room for reviews, by client address
 }
 
 // NewIntake returns an intake for all handlers of a process.
@@ -76,7 +86,7 @@ func (in *Intake) read(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	}
 	if body.Len() <= smallReview {
 		_ = deadlines.SetReadDeadline(time.Time{})
-		return in.take(ctx, end, in.small, r, int64(body.Len()))
+		return in.take(ctx, end, in.small, r, roomOf(body.Bytes()))
 	}
 	n := r.ContentLength
 	if n < 0 || n > maxBodyBytes {
@@ -87,6 +97,7 @@ func (in *Intake) read(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		return room, err
 	}
 	_ = deadlines.SetReadDeadline(in.clock.Now().Add(largeBodyTimeout))
+	body.Grow(int(n) + bytes.MinRead - body.Len()) // once: growing by steps takes three times as much
 	if _, err := body.ReadFrom(from); err != nil {
 		return room, unreadable(err)
 	}

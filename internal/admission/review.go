@@ -171,7 +171,7 @@ func decodeReview[Object any](body []byte) (*review[Object], error) {
 	if objectErr == nil {
 		return &rev, nil
 	}
-	var envelope review[jsontext.Value]
+	var envelope review[skipped]
 	if err := jsonv2.Unmarshal(body, &envelope, podpatch.DecodeOptions); err != nil {
 		return nil, err
 	}
@@ -184,6 +184,12 @@ func decodeReview[Object any](body []byte) (*review[Object], error) {
 	}
 	return &rev, nil
 }
+
+// skipped is an object that is not decoded.
+type skipped struct{}
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (*skipped) UnmarshalJSONFrom(dec *jsontext.Decoder) error { return dec.SkipValue() }
 
 // refuse answers a request that is no proper AdmissionReview.
 func refuse(log strangerLog, w http.ResponseWriter, r *http.Request, err error) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/admission/pipeline"
+	"github.com/stowage-dev/stowage/internal/podpatch"
 )
 
 // WorkloadHandler answers AdmissionReviews about objects that make pods, and about Namespaces. It warns whoever writes one of
@@ -26,15 +27,23 @@ var _ http.Handler = &WorkloadHandler{}
 
 // workload is the part of an object that makes pods where a strategy may stand.
 type workload struct {
-	Metadata struct {
-		feature.Metadata
-		Name string `json:"name"`
-	} `json:"metadata"`
-	Spec struct {
+	Metadata settings `json:"metadata"`
+	Spec     struct {
 		Template *struct {
-			Metadata feature.Metadata `json:"metadata"`
+			Metadata settings `json:"metadata"`
 		} `json:"template"`
 	} `json:"spec"`
+}
+
+// settings is the metadata where settings stand, with a bound for each map.
+type settings struct {
+	Name        string           `json:"name"`
+	Annotations podpatch.Strings `json:"annotations"`
+	Labels      podpatch.Strings `json:"labels"`
+}
+
+func (s *settings) metadata() feature.Metadata {
+	return feature.Metadata{Annotations: s.Annotations, Labels: s.Labels}
 }
 
 // ServeHTTP reads a review and answers.
@@ -51,9 +60,10 @@ func (h *WorkloadHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var res pipeline.Result
 	if o := rev.Request.Object; o != nil {
-		written := feature.Written{Kind: rev.Request.Kind, Namespace: rev.Request.Namespace, Name: o.Metadata.Name, Own: o.Metadata.Metadata}
-		if o.Spec.Template != nil {
-			written.Template = &o.Spec.Template.Metadata
+		written := feature.Written{Kind: rev.Request.Kind, Namespace: rev.Request.Namespace, Name: o.Metadata.Name, Own: o.Metadata.metadata()}
+		if t := o.Spec.Template; t != nil {
+			template := t.Metadata.metadata()
+			written.Template = &template
 		}
 		texts, err := h.Check(ctx, written)
 		if err != nil {

@@ -25,12 +25,12 @@ type Pod struct {
 
 // Metadata is the part of a pod's metadata that Stowage reads.
 type Metadata struct {
-	Name            string            `json:"name"`
-	GenerateName    string            `json:"generateName"`
-	Namespace       string            `json:"namespace"`
-	Labels          map[string]string `json:"labels"`
-	Annotations     map[string]string `json:"annotations"`
-	OwnerReferences []Owner           `json:"ownerReferences"`
+	Name            string      `json:"name"`
+	GenerateName    string      `json:"generateName"`
+	Namespace       string      `json:"namespace"`
+	Labels          Strings     `json:"labels"`
+	Annotations     Strings     `json:"annotations"`
+	OwnerReferences List[Owner] `json:"ownerReferences"`
 }
 
 // Owner is the part of an owner reference that Stowage reads.
@@ -62,15 +62,15 @@ func (o *Owner) ChoosesNodes() bool {
 
 // Spec is the part of a pod's spec that Stowage reads.
 type Spec struct {
-	NodeName         string                     `json:"nodeName"`
-	NodeSelector     map[string]string          `json:"nodeSelector"`
-	Affinity         *Affinity                  `json:"affinity"`
-	Tolerations      []corev1.Toleration        `json:"tolerations"`
-	SchedulingGates  []corev1.PodSchedulingGate `json:"schedulingGates"`
-	RuntimeClassName string                     `json:"runtimeClassName"`
-	Resources        *Resources                 `json:"resources"`
-	InitContainers   []Container                `json:"initContainers"`
-	Containers       []Container                `json:"containers"`
+	NodeName         string                         `json:"nodeName"`
+	NodeSelector     Strings                        `json:"nodeSelector"`
+	Affinity         *Affinity                      `json:"affinity"`
+	Tolerations      List[corev1.Toleration]        `json:"tolerations"`
+	SchedulingGates  List[corev1.PodSchedulingGate] `json:"schedulingGates"`
+	RuntimeClassName string                         `json:"runtimeClassName"`
+	Resources        *Resources                     `json:"resources"`
+	InitContainers   List[Container]                `json:"initContainers"`
+	Containers       List[Container]                `json:"containers"`
 }
 
 // Affinity is the part of an affinity that Stowage reads.
@@ -89,7 +89,7 @@ type Container struct {
 type Resources struct {
 	Requests ResourceList `json:"requests,omitempty"`
 	Limits   ResourceList `json:"limits,omitempty"`
-	Claims   []Claim      `json:"claims,omitempty"`
+	Claims   Claims       `json:"claims,omitempty"`
 }
 
 // Claim is a container's reference to a claim of dynamic resource allocation.
@@ -261,10 +261,6 @@ func FreeAnnotations(annotations map[string]string) int {
 	}
 	return free
 }
-
-// mostItems is how many owners, containers, tolerations and terms of affinity a pod has at most if Stowage looks at it. The API
-// server checks a pod after admission, so that anybody can send any number of them.
-const mostItems = 2000
 
 // CheckItems reports a pod that would take too long to look at.
 func (p *Pod) CheckItems() error {

@@ -1,0 +1,119 @@
+package podpatch
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// The most that is decoded of a pod. The API server checks a pod only after admission, so anybody can send any number of items.
+// An empty item takes 3 bytes of JSON and up to 80 of memory, so decoding ends at the first item beyond these, and not after the last.
+const (
+	// mostItems is how many items a list or a map of a pod has at most, and how many owners, containers, tolerations and terms of affinity
+	// together a pod has if Stowage looks at it.
+	mostItems = 2000
+	// mostResources is how many requests, limits and claims a container has at most, of each. There may be mostItems containers.
+	mostResources = 100
+	// mostAffinity is how many commas and brackets the node affinity has at most. Each term, requirement and value takes one.
+	mostAffinity = 4 * mostItems
+)
+
+// List is a list of at most mostItems items. Decoding one that is longer fails at once.
+type List[T any] []T
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (l *List[T]) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	return decodeList(dec, mostItems, l)
+}
+
+// Strings is a map of at most mostItems entries. Decoding one that is larger fails at once.
+type Strings map[string]string
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (m *Strings) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	return decodeMap(dec, mostItems, (*map[string]string)(m))
+}
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom. It fails at once beyond mostResources entries.
+func (m *ResourceList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	return decodeMap(dec, mostResources, m)
+}
+
+// Claims is a list of at most mostResources claims. Decoding one that is longer fails at once.
+type Claims []Claim
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (l *Claims) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	return decodeList(dec, mostResources, l)
+}
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom. It fails, before anything is decoded, beyond mostAffinity commas and brackets.
+func (a *Affinity) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	value, err := dec.ReadValue()
+	if err != nil {
+		return err
+	}
+	if bytes.Count(value, []byte{','})+bytes.Count(value, []byte{'{'})+bytes.Count(value, []byte{'['}) > mostAffinity {
+		return fmt.Errorf("%s has over %d terms, requirements and values", dec.StackPointer(), mostAffinity)
+	}
+	type plain Affinity
+	return json.Unmarshal(value, (*plain)(a), dec.Options())
+}
+
+// decodeList decodes a list of at most so many items.
+func decodeList[L ~[]T, T any](dec *jsontext.Decoder, most int, l *L) error {
+	*l = nil
+	return decodeItems(dec, most, '[', func() { *l = L{} }, func() error {
+		var item T
+		if err := json.UnmarshalDecode(dec, &item); err != nil {
+			return err
+		}
+		*l = append(*l, item)
+		return nil
+	})
+}
+
+// decodeMap decodes an object of at most so many entries.
+func decodeMap[M ~map[K]V, K ~string, V any](dec *jsontext.Decoder, most int, m *M) error {
+	*m = nil
+	return decodeItems(dec, most, '{', func() { *m = M{} }, func() error {
+		key, err := dec.ReadToken()
+		if err != nil {
+			return err
+		}
+		name := K(key.String())
+		var value V
+		if err := json.UnmarshalDecode(dec, &value); err != nil {
+			return err
+		}
+		(*m)[name] = value
+		return nil
+	})
+}
+
+// decodeItems decodes a list or an object, which begins with open, of at most so many items.
+func decodeItems(dec *jsontext.Decoder, most int, open jsontext.Kind, begin func(), item func() error) error {
+	switch first, err := dec.ReadToken(); {
+	case err != nil:
+		return err
+	case first.Kind() == 'n':
+		return nil
+	case first.Kind() != open:
+		return fmt.Errorf("%s is a %s", dec.StackPointer(), first.Kind())
+	}
+	begin()
+	for n := 0; ; n++ {
+		switch kind := dec.PeekKind(); {
+		case kind == ']' || kind == '}':
+			_, err := dec.ReadToken()
+			return err
+		case n == most:
+			return fmt.Errorf("%s has over %d items", dec.StackPointer().Parent(), most)
+		}
+		if err := item(); err != nil {
+			return err
+		}
+	}
+}

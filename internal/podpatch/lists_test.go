@@ -1,0 +1,156 @@
+package podpatch
+
+import (
+	"fmt"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+)
+
+// repeated is a pod with an item n times at a place, which is written as %s.
+func repeated(place, item string, n int) []byte {
+	return fmt.Appendf(nil, place, strings.TrimSuffix(strings.Repeat(item+",", n), ","))
+}
+
+// entries is a map's JSON with n different keys.
+func entries(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `,"%x":""`, i)
+	}
+	return "{" + strings.TrimPrefix(b.String(), ",") + "}"
+}
+
+// Each list and each map of a pod ends at its bound while it is decoded, so that memory follows the bytes that were sent. A pod has
+// 32 bytes of memory for each byte of JSON at most, garbage included, and some 100 for each empty item up to the bounds.
+func TestDecodeIsBounded(t *testing.T) {
+	const size = 7 << 20
+	const perByte = 32
+	nested := fmt.Sprintf(`{"resources":{"limits":%s,"requests":%[1]s,"claims":[%s]}}`, entries(mostResources), strings.TrimSuffix(strings.Repeat("{},", mostResources), ","))
+	required := `{"spec":{"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[%s]}}}}}`
+	cases := map[string]struct {
+		place, item string
+		n           int // as many as fill the body, if zero
+		decodes     bool
+	}{
+		"owners":                            {`{"metadata":{"ownerReferences":[%s]}}`, `{}`, 0, false},
+		"containers":                        {`{"spec":{"containers":[%s]}}`, `{}`, 0, false},
+		"init containers":                   {`{"spec":{"initContainers":[%s]}}`, `{}`, 0, false},
+		"tolerations":                       {`{"spec":{"tolerations":[%s]}}`, `{}`, 0, false},
+		"gates":                             {`{"spec":{"schedulingGates":[%s]}}`, `{}`, 0, false},
+		"terms":                             {required, `{}`, 0, false},
+		"requirements of a term":            {strings.Replace(required, "[%s]", `[{"matchExpressions":[%s]}]`, 1), `{}`, 0, false},
+		"fields of a term":                  {strings.Replace(required, "[%s]", `[{"matchFields":[%s]}]`, 1), `{}`, 0, false},
+		"values of a requirement":           {strings.Replace(required, "[%s]", `[{"matchExpressions":[{"values":[%s]}]}]`, 1), `""`, 0, false},
+		"preferences":                       {`{"spec":{"affinity":{"nodeAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[%s]}}}}`, `{}`, 0, false},
+		"claims of a container":             {`{"spec":{"containers":[{"resources":{"claims":[%s]}}]}}`, `{}`, 0, false},
+		"claims of the pod":                 {`{"spec":{"resources":{"claims":[%s]}}}`, `{}`, 0, false},
+		"containers with many resources":    {`{"spec":{"containers":[%s]}}`, nested, 0, false},
+		"the most containers and resources": {`{"spec":{"containers":[%s]}}`, nested, mostItems, true},
+		"the most terms":                    {required, `{"matchExpressions":[{}]}`, mostAffinity/4 - 2, true},
+		"the most tolerations":              {`{"spec":{"tolerations":[%s]}}`, `{"key":"a-key-as-people-write-it"}`, mostItems, true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if tc.n == 0 {
+				tc.n = size / (len(tc.item) + 1)
+			}
+			allocatesAtMost(t, repeated(tc.place, tc.item, tc.n), perByte, tc.decodes)
+		})
+	}
+	for _, place := range []string{
+		`{"metadata":{"labels":%s}}`, `{"metadata":{"annotations":%s}}`, `{"spec":{"nodeSelector":%s}}`, `{"spec":{"resources":{"limits":%s}}}`,
+		`{"spec":{"containers":[{"resources":{"requests":%s}}]}}`,
+	} {
+		t.Run(place, func(t *testing.T) {
+			allocatesAtMost(t, fmt.Appendf(nil, place, entries(size/10)), perByte, false)
+			allocatesAtMost(t, fmt.Appendf(nil, place, entries(mostResources)), 200, true)
+		})
+	}
+}
+
+// allocatesAtMost decodes a pod.
+func allocatesAtMost(t *testing.T, data []byte, perByte uint64, decodes bool) {
+	t.Helper()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := Decode(data)
+	runtime.ReadMemStats(&after)
+	if (err == nil) != decodes || err != nil && !strings.Contains(err.Error(), "has over ") {
+		t.Errorf("decoding %d bytes: %v", len(data), err)
+	}
+	const few = 64 << 10 // of the decoder itself
+	if got := after.TotalAlloc - before.TotalAlloc; got > few+perByte*uint64(len(data)) {
+		t.Errorf("decoding %d bytes allocated %d, %.1f of each", len(data), got, float64(got)/float64(len(data)))
+	}
+}
+
+// Each list and map that is decoded has a bound. What is below the affinity has one together.
+func TestEachListHasABound(t *testing.T) {
+	bounded := reflect.TypeFor[json.UnmarshalerFrom]()
+	var look func(path string, of reflect.Type)
+	look = func(path string, of reflect.Type) {
+		switch of.Kind() {
+		case reflect.Pointer:
+			look(path, of.Elem())
+		case reflect.Slice, reflect.Map:
+			if !reflect.PointerTo(of).Implements(bounded) {
+				t.Errorf("%s is a %s, whose length nothing bounds", path, of)
+			}
+			look(path+"[]", of.Elem())
+		case reflect.Struct:
+			if reflect.PointerTo(of).Implements(bounded) || path == "pod.Spec.Affinity" {
+				return
+			}
+			for i := range of.NumField() {
+				look(path+"."+of.Field(i).Name, of.Field(i).Type)
+			}
+		default:
+		}
+	}
+	look("pod", reflect.TypeFor[Pod]())
+	if !reflect.PointerTo(reflect.TypeFor[Affinity]()).Implements(bounded) {
+		t.Error("nothing bounds the affinity")
+	}
+}
+
+// Lists and maps are decoded as the API machinery does it: null is none, an empty one is empty, and the last of two entries wins.
+func TestListsAndMaps(t *testing.T) {
+	cases := map[string]struct {
+		pod     string
+		want    Pod
+		problem string
+	}{
+		"null": {pod: `{"metadata":{"labels":null,"ownerReferences":null},"spec":{"containers":null,"affinity":null}}`},
+		"an entry twice": {
+			pod: `{"metadata":{"labels":{"a":"1","b":"2","a":"3"}}}`, want: Pod{Metadata: Metadata{Labels: Strings{"a": "3", "b": "2"}}},
+		},
+		"a list twice": {
+			pod: `{"spec":{"containers":[{"name":"a"},{"name":"b"}],"containers":[{"name":"c"}]}}`, want: Pod{Spec: Spec{Containers: List[Container]{{Name: "c"}}}},
+		},
+		"a list for a map": {pod: `{"metadata":{"labels":[]}}`, problem: "/metadata/labels"},
+		"a map for a list": {pod: `{"spec":{"containers":{}}}`, problem: "/spec/containers"},
+		"a number for a text": {
+			pod: `{"metadata":{"labels":{"a":1}}}`, problem: "/metadata/labels/a",
+		},
+		"a text for an affinity": {pod: `{"spec":{"affinity":"none"}}`, problem: "/spec/affinity"},
+		"it ends within a list":  {pod: `{"spec":{"containers":[{}`, problem: "unexpected EOF"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := Decode([]byte(tc.pod))
+			if tc.problem != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.problem) {
+					t.Errorf("the error is %v, want one with %q", err, tc.problem)
+				}
+				return
+			}
+			if err != nil || !reflect.DeepEqual(*got, tc.want) {
+				t.Errorf("got %+v, %v", got, err)
+			}
+		})
+	}
+}
