@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/spf13/cobra"
 
 	"github.com/stowage-dev/stowage/internal/config"
@@ -45,10 +48,18 @@ wins over its variable.`,
 			level, _ := config.ParseLogLevel(o.LogLevel) // validated above
 			var current slog.LevelVar
 			current.Set(level)
+			limitMemory(cmd.Context())
 			reloader := server.NewReloader(o, cmd.Flags(), &current, config.NewLogger(s.Err, &current, o.LogFormat))
 			return server.Run(cmd.Context(), reloader, server.NewEnvironment(s.LookupEnv))
 		},
 	}
 	o.AddFlags(cmd.Flags())
 	return cmd
+}
+
+// limitMemory has the runtime collect garbage in time: its limit is 90% of the memory of the container, read from the cgroup, also after
+// the container was resized. The rest is for what the runtime does not count. GOMEMLIMIT and AUTOMEMLIMIT override that. Where no
+// limit can be read there is none, as without this.
+func limitMemory(ctx context.Context) {
+	_, _ = memlimit.Set(memlimit.WithRatio(0.9), memlimit.WithRefreshInterval(ctx, time.Minute))
 }
