@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,9 +19,15 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
 )
 
-// mostConnections is how many connections the webhook's port has at once. An API server opens one for each request that it has
-// under way; an idle one takes some 30 KiB.
-const mostConnections = 2048
+// How many connections a port has at once. An API server opens one for each request that it has under way; an idle one takes some
+// 30 KiB. Nobody needs many for health checks and metrics.
+const (
+	mostConnections      = 2048
+	mostPlainConnections = 256
+)
+
+// maxHeader is how many bytes the header of a request has at most.
+const maxHeader = 64 << 10
 
 // The times that a client gets. The API server waits 30 s for a webhook at most, and keeps an idle connection for 90 s, as
 // Go's default transport does. An idle connection must live longer here. With equal times, a request can arrive at the moment at
@@ -31,6 +36,8 @@ const (
 	headerTimeout = 5 * time.Second // for the TLS handshake, and for the header of a request
 	writeTimeout  = 35 * time.Second
 	idleTimeout   = 3 * time.Minute
+	// plainWriteTimeout is for health checks and metrics. Whoever reads an answer slowly keeps a place for that long.
+	plainWriteTimeout = 10 * time.Second
 )
 
 // port is controller-runtime's webhook server with limits, which that one does not offer.
@@ -39,15 +46,16 @@ type port struct {
 	address        string
 	serveTLS       func(*tls.Config)
 	callers        *clientAuthorities // whose certificates callers must show, or nil
+	names          []string           // of which such a certificate must have one, unless there are none
 	dropped        prometheus.Counter
 	serving        atomic.Bool
 }
 
 // newPort makes the server of the webhook's paths.
-func newPort(host string, number int, serveTLS func(*tls.Config), callers *clientAuthorities, set *metrics.Set) *port {
+func newPort(host string, number int, serveTLS func(*tls.Config), callers *clientAuthorities, names []string, dropped prometheus.Counter) *port {
 	return &port{
 		Server:  webhook.NewServer(webhook.Options{}),
-		address: net.JoinHostPort(host, strconv.Itoa(number)), serveTLS: serveTLS, callers: callers, dropped: NewDropped(set),
+		address: net.JoinHostPort(host, strconv.Itoa(number)), serveTLS: serveTLS, callers: callers, names: names, dropped: dropped,
 	}
 }
 
@@ -70,7 +78,7 @@ func (p *port) tlsConfig() *tls.Config {
 // NewDropped registers the metric that counts connections that were closed because there were too many.
 func NewDropped(set *metrics.Set) prometheus.Counter {
 	return set.Counter("stowage_connections_dropped_total",
-		"Connections to the webhook that were closed because there were too many. The client with the most of them loses one.")
+		"Connections to a port of the process that were closed because there were too many: first those that send nothing, then idle ones.")
 }
 
 // Start implements manager.Runnable.
@@ -79,17 +87,45 @@ func (p *port) Start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("open the webhook's port: %w", err)
 	}
-	open := &connections{most: mostConnections, dropped: p.dropped, clients: map[string]map[net.Conn]http.ConnState{}}
 	shutdown := time.Minute
+	s := &http.Server{
+		Handler: p.WebhookMux(), MaxHeaderBytes: maxHeader,
+		ReadHeaderTimeout: headerTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+	newConnections(mostConnections, p.dropped, p.knows).serve(s)
 	p.serving.Store(true)
-	return (&manager.Server{
-		Name: "webhook", Listener: listener, ShutdownTimeout: &shutdown,
-		Server: &http.Server{
-			Handler: p.WebhookMux(), ConnState: open.changed, MaxHeaderBytes: 64 << 10,
-			ReadHeaderTimeout: headerTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
-			BaseContext: func(net.Listener) context.Context { return ctx },
-		},
-	}).Start(ctx)
+	return (&manager.Server{Name: "webhook", Listener: listener, ShutdownTimeout: &shutdown, Server: s}).Start(ctx)
+}
+
+// knows reports whether a connection is of a client that may call the webhook, as its certificate proves.
+func (p *port) knows(conn net.Conn) bool {
+	t, ok := conn.(*tls.Conn)
+	if !ok || p.callers == nil {
+		return false
+	}
+	state := t.ConnectionState()
+	return len(state.VerifiedChains) > 0 && hasName(state.PeerCertificates[0], p.names)
+}
+
+// servePlain has the manager serve the health checks or the metrics, which the kubelet and Prometheus ask for. Their connections
+// have a bound, too, and nobody needs many.
+func servePlain(mgr manager.Manager, name, address string, secure func(*tls.Config), handler http.Handler, dropped prometheus.Counter) error {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return fmt.Errorf("open the port for %s: %w", name, err)
+	}
+	if secure != nil {
+		c := &tls.Config{}
+		secure(c)
+		listener = tls.NewListener(listener, c)
+	}
+	s := &http.Server{
+		Handler: handler, MaxHeaderBytes: maxHeader,
+		ReadHeaderTimeout: headerTimeout, WriteTimeout: plainWriteTimeout, IdleTimeout: idleTimeout,
+	}
+	newConnections(mostPlainConnections, dropped, nil).serve(s)
+	return mgr.Add(&manager.Server{Name: name, Listener: listener, Server: s})
 }
 
 // StartedChecker implements webhook.Server: the port answers a TLS handshake.
@@ -107,74 +143,4 @@ func (p *port) StartedChecker() healthz.Checker {
 		}
 		return conn.Close()
 	}
-}
-
-// connections are those that a server has open, by client address. Beyond the most that may be open, the client with the most
-// of them loses one, so that nobody can keep an API server out.
-type connections struct {
-	most    int
-	dropped prometheus.Counter
-
-	mu      sync.Mutex
-	open    int
-	clients map[string]map[net.Conn]http.ConnState
-}
-
-// changed is for http.Server.ConnState.
-func (c *connections) changed(conn net.Conn, state http.ConnState) {
-	client, _, err := net.SplitHostPort(conn.RemoteAddr().String())
-	if err != nil {
-		client = conn.RemoteAddr().String()
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	own := c.clients[client]
-	if _, known := own[conn]; !known {
-		if state != http.StateNew {
-			return // it was dropped
-		}
-		if own == nil {
-			own = map[net.Conn]http.ConnState{}
-			c.clients[client] = own
-		}
-		c.open++
-	}
-	own[conn] = state
-	if state == http.StateClosed || state == http.StateHijacked {
-		c.forget(client, conn)
-	}
-	if c.open > c.most {
-		c.drop()
-	}
-}
-
-func (c *connections) forget(client string, conn net.Conn) {
-	delete(c.clients[client], conn)
-	if len(c.clients[client]) == 0 {
-		delete(c.clients, client)
-	}
-	c.open--
-}
-
-// drop closes a connection of the client that has the most: one that has no request under way, if there is one.
-func (c *connections) drop() {
-	var client string
-	for one, conns := range c.clients {
-		if len(conns) > len(c.clients[client]) {
-			client = one
-		}
-	}
-	var victim net.Conn
-	for conn, state := range c.clients[client] {
-		if victim = conn; state != http.StateActive {
-			break
-		}
-	}
-	c.forget(client, victim)
-	c.dropped.Inc()
-	// Not the TLS connection's own Close, which may wait for the client.
-	if t, ok := victim.(*tls.Conn); ok {
-		victim = t.NetConn()
-	}
-	_ = victim.Close()
 }

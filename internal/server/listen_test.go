@@ -1,12 +1,17 @@
 package server
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,67 +20,90 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
 )
 
+// A server that reads requests, and what a test does with its connections.
+type bounded struct {
+	t      *testing.T
+	open   *connections
+	server *httptest.Server
+}
+
+func newBounded(t *testing.T, most int) *bounded {
+	b := &bounded{t: t, open: newConnections(most, NewDropped(metrics.NewSet(prometheus.NewRegistry())), nil)}
+	b.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		_, _ = io.WriteString(w, "ok")
+	}))
+	b.open.serve(b.server.Config)
+	b.server.Start()
+	t.Cleanup(b.server.Close)
+	return b
+}
+
+func (b *bounded) dial(from string) net.Conn {
+	b.t.Helper()
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	conn, err := dialer.DialContext(b.t.Context(), "tcp", b.server.Listener.Addr().String())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.SetDeadline(clock.RealClock{}.Now().Add(30 * time.Second)); err != nil {
+		b.t.Fatal(err)
+	}
+	return conn
+}
+
+// asks reports whether a request of a connection is answered.
+func asks(conn net.Conn) bool {
+	if _, err := fmt.Fprint(conn, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n{}"); err != nil {
+		return false
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		return false
+	}
+	_, err = io.Copy(io.Discard, answer.Body)
+	return err == nil && answer.StatusCode == http.StatusOK
+}
+
 // A client that opens all connections that it can loses its own, and never those of another one.
 func TestConnectionsAreBounded(t *testing.T) {
 	const most = 8
-	open := &connections{most: most, dropped: NewDropped(metrics.NewSet(prometheus.NewRegistry())), clients: map[string]map[net.Conn]http.ConnState{}}
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }))
-	server.Config.ConnState = open.changed
-	server.Start()
-	defer server.Close()
-	dial := func(from string) net.Conn {
-		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
-		conn, err := dialer.DialContext(t.Context(), "tcp", server.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = conn.Close() })
-		if err := conn.SetDeadline(clock.RealClock{}.Now().Add(30 * time.Second)); err != nil {
-			t.Fatal(err)
-		}
-		return conn
-	}
-	answered := func(conn net.Conn) error {
-		if _, err := fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
-			return err
-		}
-		_, err := io.ReadFull(conn, make([]byte, 12))
-		return err
-	}
-
-	mine := []net.Conn{dial("127.0.0.2"), dial("127.0.0.2")}
+	b := newBounded(t, most)
+	mine := []net.Conn{b.dial("127.0.0.2"), b.dial("127.0.0.2")}
 	for _, conn := range mine {
-		if err := answered(conn); err != nil {
-			t.Fatal(err)
+		if !asks(conn) {
+			t.Fatal("a request was not answered")
 		}
 	}
 	const strangers = 5 * most
 	var theirs []net.Conn
 	for range strangers {
-		theirs = append(theirs, dial("127.0.0.3"))
+		theirs = append(theirs, b.dial("127.0.0.3"))
 	}
-	// The server has taken the last connection once it answers a later one.
-	mine = append(mine, dial("127.0.0.2"))
+	mine = append(mine, b.dial("127.0.0.2"))
 	for i, conn := range mine {
-		if err := answered(conn); err != nil {
-			t.Errorf("connection %d of another client: %v", i, err)
+		// The first two are the only idle ones, and the client may have to open them again.
+		if !asks(conn) && i == len(mine)-1 {
+			t.Error("a new connection of another client was not answered")
 		}
 	}
-	if got, want := testutil.ToFloat64(open.dropped), float64(strangers+len(mine)-most); got != want {
+	if got, want := testutil.ToFloat64(b.open.dropped), float64(strangers+len(mine)-most); got != want {
 		t.Errorf("%v connections were dropped, want %v", got, want)
 	}
 	alive := 0
 	for _, conn := range theirs {
-		if answered(conn) == nil {
+		if asks(conn) {
 			alive++
 		}
 	}
-	if want := most - len(mine); alive != want {
-		t.Errorf("the client with the most connections has %d left, want %d", alive, want)
+	if alive >= most {
+		t.Errorf("the client with the most connections has %d left", alive)
 	}
 
 	// What was closed is forgotten.
@@ -83,12 +111,132 @@ func TestConnectionsAreBounded(t *testing.T) {
 		_ = conn.Close()
 	}
 	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
-		open.mu.Lock()
-		defer open.mu.Unlock()
-		return open.open == 0 && len(open.clients) == 0, nil
+		b.open.mu.Lock()
+		defer b.open.mu.Unlock()
+		return len(b.open.open) == 0, nil
 	})
 	if err != nil {
-		t.Errorf("%d connections of %d clients are remembered", open.open, len(open.clients))
+		t.Errorf("%d connections are remembered", len(b.open.open))
+	}
+}
+
+// 120 clients of 17 connections each, of which each has sent a review, keep no request of an API server from its answer: not those
+// of a burst, nor one on a connection that it kept. The API server has a transport as client-go makes it.
+func TestManyClientsKeepNobodyOut(t *testing.T) {
+	const most, strangers, each, calls = mostConnections, 120, 17, 300
+	b := newBounded(t, most)
+	var theirs []net.Conn
+	var silent []net.Conn
+	fill := func() {
+		for i := range most / 2 {
+			silent = append(silent, b.dial(fmt.Sprintf("127.2.0.%d", i%strangers+1)))
+		}
+		for i := range strangers {
+			for range each {
+				conn := b.dial(fmt.Sprintf("127.1.0.%d", i+1))
+				theirs = append(theirs, conn)
+				if !asks(conn) {
+					t.Fatal("a review of a stranger was not answered")
+				}
+			}
+		}
+	}
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP("127.0.0.2")}}
+	apiServer := &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 25}}
+	defer apiServer.CloseIdleConnections()
+	var failed atomic.Int64
+	burst := func(n int) {
+		var group sync.WaitGroup
+		for range n {
+			group.Go(func() {
+				// Without GetBody, the transport cannot send it again.
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.server.URL, io.NopCloser(strings.NewReader("{}")))
+				if err == nil {
+					var res *http.Response
+					if res, err = apiServer.Do(req); err == nil {
+						_, err = io.Copy(io.Discard, res.Body)
+						_ = res.Body.Close()
+					}
+				}
+				if err != nil {
+					t.Logf("in a burst of %d: %v", n, err)
+					failed.Add(1)
+				}
+			})
+		}
+		group.Wait()
+	}
+	burst(calls)
+	fill()
+	burst(calls)
+	for range 50 {
+		burst(1)
+	}
+	fill()
+	burst(calls)
+	if n := failed.Load(); n > 0 {
+		t.Errorf("%d of %d calls of the API server failed", n, 3*calls+50)
+	}
+	if testutil.ToFloat64(b.open.dropped) == 0 {
+		t.Error("no connection was dropped, so nothing was tried")
+	}
+}
+
+// Which connection is closed for a new one.
+func TestVictim(t *testing.T) {
+	type open struct {
+		client  string
+		phase   phase
+		age     time.Duration
+		trusted bool
+	}
+	cases := map[string]struct {
+		open []open
+		want int // its place, or -1
+	}{
+		"the one that has been sending for longest": {[]open{{"a", sending, 2 * time.Second, false}, {"b", sending, 3 * time.Second, false}, {"c", idle, time.Hour, false}}, 1},
+		"not one that began to send just now":       {[]open{{"a", sending, justNow, false}, {"b", idle, justNow, false}}, 1},
+		"the idle one that was used least recently": {[]open{{"a", idle, time.Minute, false}, {"b", idle, time.Hour, false}, {"b", idle, time.Second, false}}, 1},
+		"an idle one of who has many":               {append(slices.Repeat([]open{{"a", idle, time.Minute, false}}, keptIdle), append(slices.Repeat([]open{{"b", idle, 2 * time.Second, false}}, keptIdle), open{"b", idle, 3 * time.Second, false})...), 2 * keptIdle},
+		"one of another client than the newcomer's": {[]open{{"new", idle, time.Hour, false}, {"new", idle, time.Hour, false}, {"b", idle, 2 * time.Second, false}}, 2},
+		"the newcomer's, where nobody else has any": {[]open{{"b", sending, 0, false}, {"new", idle, time.Hour, false}}, 1},
+		"not one that the newcomer has just used":   {[]open{{"new", idle, justNow - 1, false}, {"b", sending, 0, false}}, 1},
+		"else the oldest of those that send":        {[]open{{"a", sending, 3, false}, {"b", sending, 4, false}, {"b", sending, 2, false}, {"new", idle, 5, false}}, 1},
+		"never one with a certificate":              {[]open{{"a", idle, time.Hour, true}, {"b", sending, 0, false}}, 1},
+		"never one whose request has arrived":       {[]open{{"a", answering, time.Hour, false}, {"b", sending, 0, false}}, 1},
+		"none, if all are being answered":           {[]open{{"a", answering, time.Hour, false}, {"b", idle, 0, true}}, -1},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			now := clocktesting.NewFakePassiveClock(time.Unix(1000000, 0))
+			c := &connections{clock: now, open: map[net.Conn]*connection{}}
+			conns := make([]net.Conn, len(tc.open))
+			for i, o := range tc.open {
+				conns[i], _ = net.Pipe()
+				c.open[conns[i]] = &connection{client: o.client, phase: o.phase, since: now.Now().Add(-o.age), trusted: o.trusted}
+			}
+			if got := slices.Index(conns, c.victim("new")); got != tc.want {
+				t.Errorf("connection %d is closed, want %d", got, tc.want)
+			}
+		})
+	}
+}
+
+// A connection of a client whose certificate is verified stays, whatever others do, once it has sent a request.
+func TestTrustedConnectionStays(t *testing.T) {
+	b := newBounded(t, 20)
+	b.open.trusted = func(conn net.Conn) bool { return addressOf(conn) == "127.0.0.2" }
+	mine := b.dial("127.0.0.2")
+	if !asks(mine) {
+		t.Fatal("a request was not answered")
+	}
+	for i := range 200 {
+		if conn := b.dial(fmt.Sprintf("127.1.0.%d", i%7+1)); !asks(conn) {
+			t.Error("a stranger's first request was not answered")
+		}
+	}
+	if !asks(mine) {
+		t.Error("the trusted connection was closed")
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -24,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/stowage-dev/stowage/api"
 	"github.com/stowage-dev/stowage/internal/config"
@@ -89,7 +91,7 @@ func serveTLS(o *config.Process, c *certificate) func(*tls.Config) {
 }
 
 // newWebhookPort makes the webhook's port.
-func newWebhookPort(o *Options, c *certificate, set *metrics.Set) (*port, error) {
+func newWebhookPort(o *Options, c *certificate, dropped prometheus.Counter) (*port, error) {
 	var callers *clientAuthorities
 	if o.ClientCAFile != "" {
 		var err error
@@ -97,7 +99,7 @@ func newWebhookPort(o *Options, c *certificate, set *metrics.Set) (*port, error)
 			return nil, err
 		}
 	}
-	return newPort(o.Host, o.Port, serveTLS(&o.Process, c), callers, set), nil
+	return newPort(o.Host, o.Port, serveTLS(&o.Process, c), callers, o.ClientNames, dropped), nil
 }
 
 // newManager makes the manager, with a cache that keeps only what is used.
@@ -126,8 +128,8 @@ func newManager(o *Options, log logr.Logger, c *certificate, wrap ...transport.W
 		MapperProvider:          restMapper,
 		Logger:                  log,
 		Cache:                   cacheOptions,
-		Metrics:                 metricsOptions(&o.Process, serveTLS(&o.Process, c)),
-		HealthProbeBindAddress:  o.HealthAddress,
+		Metrics:                 metricsserver.Options{BindAddress: "0"}, // see addMetrics; theirs has no bound for connections
+		HealthProbeBindAddress:  "0",                                     // see readiness.serve
 		PprofBindAddress:        o.PprofAddress,
 		GracefulShutdownTimeout: &o.DrainTimeout,
 		Controller:              ctrlconfig.Controller{SkipNameValidation: new(true)}, // tests run several servers, one after the other

@@ -2,19 +2,21 @@ package server
 
 import (
 	"crypto/tls"
+	"maps"
 	"net"
 	"net/http"
 
-	"github.com/go-logr/logr"
-	"k8s.io/client-go/rest"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/platform/fair"
 )
+
+const metricsPath = "/metrics"
 
 // Requests for metrics that are authenticated, by second and at once. Each may cost the API server two reviews.
 const (
@@ -22,45 +24,42 @@ const (
 	metricsBurst = 50
 )
 
-// metricsOptions returns how the metrics are served. Without --metrics-auth everybody is answered. With it they are served over
-// TLS, to clients that the API server knows and that may get the path.
-func metricsOptions(o *config.Process, serveTLS func(*tls.Config)) metricsserver.Options {
-	options := metricsserver.Options{BindAddress: o.MetricsAddress}
-	if o.MetricsAuth {
-		options.SecureServing = true
-		options.TLSOpts = []func(*tls.Config){serveTLS}
-		options.FilterProvider = authenticated
-	}
-	return options
-}
-
-// addDebug serves pages beside the metrics. Where the metrics are for everybody, the pages are for the pod itself alone.
-func addDebug(mgr ctrl.Manager, o *Options, pages map[string]http.Handler) error {
+// addMetrics serves the metrics, and pages for support beside them. Without --metrics-auth everybody may read the metrics, and the
+// pages are for the pod itself alone. With it all are served over TLS, to clients that the API server knows and that may get the path.
+func addMetrics(mgr ctrl.Manager, o *Options, c *certificate, pages map[string]http.Handler, dropped prometheus.Counter) error {
 	if o.MetricsAddress == "0" {
 		return nil
 	}
-	for path, page := range pages {
-		if !o.MetricsAuth {
-			page = onlyLoopback(page)
+	var secure func(*tls.Config)
+	allow := func(path string, h http.Handler) (http.Handler, error) {
+		if path != metricsPath {
+			h = onlyLoopback(h)
 		}
-		if err := mgr.AddMetricsServerExtraHandler(path, page); err != nil {
+		return h, nil
+	}
+	if o.MetricsAuth {
+		secure = serveTLS(&o.Process, c)
+		filter, err := filters.WithAuthenticationAndAuthorization(mgr.GetConfig(), mgr.GetHTTPClient())
+		if err != nil {
 			return err
 		}
+		limit := fair.NewLimiter[string](metricsRate, metricsBurst)
+		allow = func(path string, h http.Handler) (http.Handler, error) {
+			h, err := filter(mgr.GetLogger().WithName("metrics").WithValues("path", path), h)
+			return limited(limit, clock.RealClock{}, h), err
+		}
 	}
-	return nil
-}
-
-// authenticated returns controller-runtime's filter behind a limit that clients share fairly.
-func authenticated(cfg *rest.Config, c *http.Client) (metricsserver.Filter, error) {
-	filter, err := filters.WithAuthenticationAndAuthorization(cfg, c)
-	if err != nil {
-		return nil, err
+	all := map[string]http.Handler{metricsPath: promhttp.HandlerFor(ctrlmetrics.Registry, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError})}
+	maps.Copy(all, pages)
+	mux := http.NewServeMux()
+	for path, h := range all {
+		h, err := allow(path, h)
+		if err != nil {
+			return err
+		}
+		mux.Handle(path, h)
 	}
-	limit := fair.NewLimiter[string](metricsRate, metricsBurst)
-	return func(log logr.Logger, next http.Handler) (http.Handler, error) {
-		next, err := filter(log, next)
-		return limited(limit, clock.RealClock{}, next), err
-	}, nil
+	return servePlain(mgr, "metrics", o.MetricsAddress, secure, mux, dropped)
 }
 
 // limited answers 429 to a client that asks too often.

@@ -1,10 +1,15 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"net/http"
+	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
@@ -15,19 +20,33 @@ const (
 	reachCheck = "api-server" // of whether the API server answers
 )
 
+// A check runs at most once in checkEvery, and ends within checkTimeout, whoever asks and however many do: whoever reaches the port
+// may ask, and one of the checks connects to the webhook's port.
+const (
+	checkEvery   = 500 * time.Millisecond
+	checkTimeout = 5 * time.Second
+)
+
 // readiness is the checks of a replica. Ready means that a request would be answered well.
 type readiness struct {
 	leaving  atomic.Bool // the process is shutting down
 	checks   map[string]healthz.Checker
 	outcomes map[string]*outcome
+	clock    clock.PassiveClock
 }
 
 // outcome is what a check has found last. Until it has run, it has neither passed nor failed.
-type outcome struct{ passed, failed atomic.Bool }
+type outcome struct {
+	passed, failed atomic.Bool
+
+	mu  sync.Mutex // held while the check runs
+	ran time.Time
+	err error
+}
 
 // newReadiness returns readiness that ends when the process begins to shut down.
-func newReadiness() *readiness {
-	r := &readiness{checks: map[string]healthz.Checker{}, outcomes: map[string]*outcome{}}
+func newReadiness(clk clock.PassiveClock) *readiness {
+	r := &readiness{checks: map[string]healthz.Checker{}, outcomes: map[string]*outcome{}, clock: clk}
 	r.add("leaving", func(*http.Request) error {
 		if r.leaving.Load() {
 			return errors.New("shutting down")
@@ -43,21 +62,33 @@ func (r *readiness) add(name string, check healthz.Checker) {
 	o := &outcome{}
 	r.outcomes[name] = o
 	r.checks[name] = func(req *http.Request) error {
-		err := check(req)
-		o.passed.Store(err == nil)
-		o.failed.Store(err != nil)
-		return err
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if !o.ran.IsZero() && r.clock.Since(o.ran) < checkEvery && !r.leaving.Load() {
+			return o.err
+		}
+		// The outcome is for all who ask, so it does not depend on how long one of them waits.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(req.Context()), checkTimeout)
+		defer cancel()
+		o.err, o.ran = check(req.WithContext(ctx)), r.clock.Now()
+		o.passed.Store(o.err == nil)
+		o.failed.Store(o.err != nil)
+		return o.err
 	}
 }
 
-// serve has the manager serve the checks.
-func (r *readiness) serve(mgr manager.Manager) error {
-	for name, check := range r.checks {
-		if err := mgr.AddReadyzCheck(name, check); err != nil {
-			return err
-		}
+// serve has the manager serve the checks, at /readyz and one by one below, and /healthz.
+func (r *readiness) serve(mgr manager.Manager, address string, dropped prometheus.Counter) error {
+	if address == "" || address == "0" {
+		return nil
 	}
-	return mgr.AddHealthzCheck("ping", healthz.Ping)
+	mux := http.NewServeMux()
+	for path, checks := range map[string]map[string]healthz.Checker{"/readyz": r.checks, "/healthz": {"ping": healthz.Ping}} {
+		h := http.StripPrefix(path, &healthz.Handler{Checks: checks})
+		mux.Handle(path, h)
+		mux.Handle(path+"/", h)
+	}
+	return servePlain(mgr, "health", address, nil, mux, dropped)
 }
 
 // ready reports whether every check but one has passed.

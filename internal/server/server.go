@@ -84,7 +84,7 @@ func Run(ctx context.Context, reloader *Reloader, env Environment) error {
 	// 1. The process: its connection to the API server, its ports, and the settings that the cluster has.
 	set := metrics.NewSet(env.Metrics)
 	countPanics(set)
-	ready := newReadiness()
+	ready := newReadiness(clock.RealClock{})
 	apiTime := apitime.New(clock.RealClock{})
 	contact := &contact{clock: clock.RealClock{}}
 	certificate, err := newCertificate(&reloader.Options, apiTime)
@@ -187,11 +187,12 @@ func Run(ctx context.Context, reloader *Reloader, env Environment) error {
 	if err := addLeader(ctx, mgr, &o, controllers, board, env, log.WithName("leader")); err != nil {
 		return err
 	}
-	if err := addDebug(mgr, &o, debug); err != nil {
+	dropped := NewDropped(set)
+	if err := addMetrics(mgr, &o, certificate, debug, dropped); err != nil {
 		return err
 	}
 	if admits {
-		port, err := newWebhookPort(&o, certificate, set)
+		port, err := newWebhookPort(&o, certificate, dropped)
 		if err != nil {
 			return err
 		}
@@ -208,7 +209,7 @@ func Run(ctx context.Context, reloader *Reloader, env Environment) error {
 		ready.add("webhook", port.StartedChecker())
 	}
 	ready.add("caches", cachesSynced(mgr.GetCache()))
-	if err := ready.serve(mgr); err != nil {
+	if err := ready.serve(mgr, o.HealthAddress, dropped); err != nil {
 		return err
 	}
 	return run(ctx, mgr, ready, o.ShutdownDelay, log)
