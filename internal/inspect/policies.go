@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -78,9 +79,12 @@ func (s *snapshot) policyReport(p *policy.SpreadPolicy, st *stowage.SpreadPolicy
 		}
 	}
 	note(out.Note != "", "%s", out.Note)
+	if c := meta.FindStatusCondition(st.Conditions, stowage.ConditionStalled); c != nil && c.Reason == string(stowage.ReasonTooMany) {
+		note(c.ObservedGeneration == p.Generation, "%s", c.Message)
+	}
 	note(st.ObservedGeneration != p.Generation, "the leader has not counted its workloads since its last change")
 	if a := st.Audit; a != nil {
-		note(true, "Enforce would move %d of %d pods at their next rollout", a.InOtherPool+a.Outside, a.Pods)
+		note(true, "Enforce would move %d of %d pods at their next rollout", a.InOtherPool+a.InOtherDomain+a.Outside, a.Pods)
 		note(a.Workloads < st.Workloads, "%d of %d workloads were looked at", a.Workloads, st.Workloads)
 	}
 	note(st.Shadowed > 0, "%d of its workloads are divided by other sources, such as %s", st.Shadowed, st.ShadowedBy)

@@ -103,7 +103,7 @@ func newWebhookPort(o *Options, c *certificate, dropped prometheus.Counter) (*po
 }
 
 // newManager makes the manager, with a cache that keeps only what is used.
-func newManager(o *Options, log logr.Logger, c *certificate, wrap ...transport.WrapperFunc) (ctrl.Manager, error) {
+func newManager(o *Options, log logr.Logger, c *certificate, policies *worldcache.WatchedPolicies, wrap ...transport.WrapperFunc) (ctrl.Manager, error) {
 	cfg, err := loadConfig(o.Kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("find the API server: %w", err)
@@ -115,7 +115,7 @@ func newManager(o *Options, log logr.Logger, c *certificate, wrap ...transport.W
 	for _, w := range wrap {
 		cfg.Wrap(w)
 	}
-	cacheOptions := worldcache.Options()
+	cacheOptions := worldcache.Options(policies)
 	if c.files == nil {
 		maps.Copy(cacheOptions.ByObject, c.kept.CacheByObject())
 	}

@@ -91,7 +91,8 @@ func Run(ctx context.Context, reloader *Reloader, env Environment) error {
 	if err != nil {
 		return err
 	}
-	mgr, err := newManager(&reloader.Options, log, certificate, apiTime.Wrap, contact.wrap)
+	policies := worldcache.NewWatchedPolicies()
+	mgr, err := newManager(&reloader.Options, log, certificate, policies, apiTime.Wrap, contact.wrap)
 	if err != nil {
 		return err
 	}
@@ -115,6 +116,7 @@ func Run(ctx context.Context, reloader *Reloader, env Environment) error {
 		}
 	}
 	reader := worldcache.New(mgr.GetCache(), clients.uncached, env.Clock, worldcache.ForAdmission())
+	reader.Share(policies)
 	if err := worldcache.StartInformers(ctx, mgr.GetCache(), worldcache.Features{
 		Spread: o.Spread.Feature.Enabled, Sizing: o.Size.Feature.Enabled, PeerPods: o.VM.Feature.Enabled, Capacity: o.VM.Advertises(),
 		Webhook: admits, Controllers: controls,

@@ -92,7 +92,7 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 		Capability: capability.Capability{
 			Feature: decides,
 			Debug:   map[string]http.Handler{"/debug/seats": service},
-			Runs:    []func(context.Context) error{follow},
+			Runs:    []func(context.Context) error{follow, h.World.ReadSpecs},
 		},
 	}
 	follower := &seats.Follower{Seats: service, Pods: h.Clientset.CoreV1().RESTClient(), Informers: h.Informers}

@@ -124,4 +124,5 @@ const (
 	ReasonCounted       ConditionReason = "Counted" // from here on of a policy
 	ReasonCounting      ConditionReason = "Counting"
 	ReasonNoNodes       ConditionReason = "NoNodes"
+	ReasonTooMany       ConditionReason = "TooMany"
 )

@@ -149,6 +149,8 @@ const (
 )
 
 // Selector selects by labels, as a LabelSelector does. All of it must match.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.map(e, has(e.values) ? size(e.values) : 0).sum() <= 64",message="matchExpressions have more than 64 values together; select by fewer values, or by another label"
 type Selector struct {
 	// MatchLabels are labels that must be there.
 	//
@@ -359,6 +361,10 @@ type PolicyAuditStatus struct {
 	InPlace int32 `json:"inPlace"`
 	// InOtherPool are those that run in a pool with more pods than the policy would give it. The next rollout would move so many.
 	InOtherPool int32 `json:"inOtherPool"`
+	// InOtherDomain are those that run in a pool that is to have them, and in a domain with more of them than the policy would give it.
+	// The next rollout would move so many.
+	// +optional
+	InOtherDomain int32 `json:"inOtherDomain,omitempty"`
 	// Outside are those that run on nodes of no pool.
 	Outside int32 `json:"outside"`
 	// Waiting are those without a node.

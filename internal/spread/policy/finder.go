@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -32,6 +33,8 @@ type Finder struct {
 	compiledSources *bounded.Cache[types.UID, compiled]          // compiled PodDistributors and policies by their UID
 	ofCluster       atomic.Pointer[policyIndex]                  // the policies of the cluster, as they were last asked for
 	ofNamespaces    *bounded.Cache[string, *policyIndex]         // those of namespaces
+	selectors       *bounded.Cache[version, *SpreadPolicy]       // what indexes consist of
+	indexing        singleflight.Group                           // by namespace
 	chosen          *bounded.Cache[ownerKey, choice]             // which policy divides the pods of an owner
 	shorts          *bounded.Cache[shortKey, *sequence.Strategy] // strategies without the seats of some gaps
 }
@@ -55,7 +58,7 @@ func NewFinder(reader world.Snapshot, settings Settings) *Finder {
 		World: reader, settings: settings,
 		parsed: bounded.New[string, parsed](parsedBytes, clock.RealClock{}), compiledSources: bounded.New[types.UID, compiled](compiledBytes, clock.RealClock{}),
 		shorts: bounded.New[shortKey, *sequence.Strategy](parsedBytes, clock.RealClock{}), chosen: bounded.New[ownerKey, choice](chosenBytes, clock.RealClock{}),
-		ofNamespaces: bounded.New[string, *policyIndex](indexBytes, clock.RealClock{}),
+		ofNamespaces: bounded.New[string, *policyIndex](indexBytes, clock.RealClock{}), selectors: bounded.New[version, *SpreadPolicy](indexBytes, clock.RealClock{}),
 	}
 	f.Exclude(settings.ExcludedNamespaces)
 	return f
@@ -269,18 +272,16 @@ func (f *Finder) ownerOf(ctx context.Context, namespace string, chain world.Chai
 	}
 	// Each lasts until its own policies change, so that who writes those of one namespace costs others nothing.
 	if own != nil {
-		if known, ok := f.ofNamespaces.Get(namespace); ok && known.of == own {
-			indexes[0] = known
-		} else {
-			indexes[0] = newIndex(own)
-			f.ofNamespaces.Add(namespace, indexes[0], policyBytes*int64(min(len(own.Namespaced), MaxOfNamespace)), rememberFor)
-		}
+		indexes[0] = f.indexOf(namespace, own, func() *policyIndex { known, _ := f.ofNamespaces.Get(namespace); return known }, func(index *policyIndex) {
+			bytes := int64(0)
+			for _, p := range own.Namespaced[:min(len(own.Namespaced), world.MostPolicies)] {
+				bytes += selectorBytes(&p.Spec)
+			}
+			f.ofNamespaces.Add(namespace, index, bytes, rememberFor)
+		})
 	}
 	if cluster != nil {
-		if indexes[1] = f.ofCluster.Load(); indexes[1] == nil || indexes[1].of != cluster {
-			indexes[1] = newIndex(cluster)
-			f.ofCluster.Store(indexes[1])
-		}
+		indexes[1] = f.indexOf("", cluster, f.ofCluster.Load, f.ofCluster.Store)
 	}
 	ns, err := f.World.Namespace(ctx, namespace)
 	if err != nil {
@@ -291,6 +292,22 @@ func (f *Finder) ownerOf(ctx context.Context, namespace string, chain world.Chai
 		o.labels = ns.Labels
 	}
 	return o, indexes, nil
+}
+
+// indexOf returns the index of some policies, which is made once, by the first request that needs it.
+func (f *Finder) indexOf(namespace string, of *world.Policies, load func() *policyIndex, store func(*policyIndex)) *policyIndex {
+	if known := load(); known != nil && known.of == of {
+		return known
+	}
+	made, _, _ := f.indexing.Do(namespace, func() (any, error) {
+		if known := load(); known != nil && known.of == of {
+			return known, nil
+		}
+		index := f.newIndex(of)
+		store(index)
+		return index, nil
+	})
+	return made.(*policyIndex)
 }
 
 // serves reports whether a namespace's annotations are looked at.
@@ -317,7 +334,7 @@ const (
 	compiledBytes = 32 << 20
 	chosenBytes   = 16 << 20
 	choiceBytes   = 256 // beside labels, which the cache has
-	indexBytes    = 16 << 20
+	indexBytes    = 64 << 20
 	policyBytes   = 1 << 10 // of the selectors of a policy
 	maxSize       = 4000
 	rememberFor   = time.Hour

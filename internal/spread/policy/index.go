@@ -12,14 +12,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/types"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/world"
 )
-
-// MaxOfNamespace is how many SpreadPolicies of a namespace count: the first ones in the order in which they win. Each is looked at for
-// each workload of the namespace.
-const MaxOfNamespace = 100
 
 // policyIndex is the policies of a namespace, or of the cluster, found by the labels of namespaces and pod templates. It does not change.
 type policyIndex struct {
@@ -112,19 +109,15 @@ func (p *SpreadPolicy) compile(field string, ofNamespace bool, s *stowage.Select
 	return labels.NewSelector().Add(all...)
 }
 
-// newIndex returns all policies, for lookups.
-func newIndex(of *world.Policies) *policyIndex {
-	f := &policyIndex{of: of, by: map[needed][]*SpreadPolicy{}}
+// newIndex returns all policies that count, for lookups. What is compiled already is not compiled again.
+func (f *Finder) newIndex(of *world.Policies) *policyIndex {
+	index := &policyIndex{of: of, by: map[needed][]*SpreadPolicy{}}
 	var all []*SpreadPolicy
-	for _, p := range of.Namespaced {
-		all = append(all, FromSpreadPolicy(p))
-	}
-	if len(all) > MaxOfNamespace {
-		slices.SortFunc(all, before)
-		all = all[:MaxOfNamespace]
+	for _, p := range world.CountingOf(of.Namespaced) {
+		all = append(all, f.OfSpreadPolicy(p))
 	}
 	for _, p := range of.Cluster {
-		all = append(all, FromClusterSpreadPolicy(p))
+		all = append(all, f.OfClusterSpreadPolicy(p))
 	}
 	// Each policy stands where the fewest do, so that a lookup finds few that do not match.
 	count := map[needed]int{}
@@ -135,13 +128,46 @@ func newIndex(of *world.Policies) *policyIndex {
 	}
 	for _, p := range all {
 		if len(p.needs) == 0 {
-			f.rest = append(f.rest, p)
+			index.rest = append(index.rest, p)
 			continue
 		}
 		n := slices.MinFunc(p.needs, func(a, b needed) int { return cmp.Compare(count[a], count[b]) })
-		f.by[n] = append(f.by[n], p)
+		index.by[n] = append(index.by[n], p)
 	}
-	return f
+	return index
+}
+
+// OfSpreadPolicy is [FromSpreadPolicy], computed once for each generation.
+func (f *Finder) OfSpreadPolicy(p *stowage.SpreadPolicy) *SpreadPolicy {
+	return f.selectorsOf(kindPolicy, &p.ObjectMeta, &p.Spec, func() *SpreadPolicy { return FromSpreadPolicy(p) })
+}
+
+// OfClusterSpreadPolicy is [FromClusterSpreadPolicy], computed once for each generation.
+func (f *Finder) OfClusterSpreadPolicy(p *stowage.ClusterSpreadPolicy) *SpreadPolicy {
+	return f.selectorsOf(kindClusterPolicy, &p.ObjectMeta, &p.Spec.SpreadPolicySpec, func() *SpreadPolicy { return FromClusterSpreadPolicy(p) })
+}
+
+// version is one generation of a policy.
+type version struct {
+	kind       string
+	uid        types.UID
+	generation int64
+}
+
+// selectorsOf returns a policy with its selectors, compiled once for each generation.
+func (f *Finder) selectorsOf(kind string, m *metav1.ObjectMeta, s *stowage.SpreadPolicySpec, compile func() *SpreadPolicy) *SpreadPolicy {
+	key := version{kind, m.UID, m.Generation}
+	if known, ok := f.selectors.Get(key); ok && m.UID != "" {
+		return known
+	}
+	p := compile()
+	f.selectors.Add(key, p, selectorBytes(s), rememberFor)
+	return p
+}
+
+// selectorBytes is about what the compiled selectors of a policy take: a text is in the object, in a requirement and in a set.
+func selectorBytes(s *stowage.SpreadPolicySpec) int64 {
+	return policyBytes + 8*int64(world.SelectorBytes(&s.Selector))
 }
 
 // owner is what policies select by.
@@ -218,9 +244,7 @@ func (p *SpreadPolicy) divides(ref world.Ref) bool {
 func before(a, b *SpreadPolicy) int {
 	return cmp.Or(
 		strings.Compare(b.Kind, a.Kind), // SpreadPolicy comes later in the alphabet
-		cmp.Compare(b.Spec.Priority, a.Spec.Priority),
-		a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
-		strings.Compare(a.Name, b.Name),
+		world.RankOf(a.ObjectMeta, a.Spec).Compare(world.RankOf(b.ObjectMeta, b.Spec)),
 	)
 }
 

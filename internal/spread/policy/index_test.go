@@ -1,10 +1,13 @@
 package policy
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -370,15 +373,83 @@ func TestManyPoliciesOfANamespace(t *testing.T) {
 		}
 	}
 	own, ok := f.ofNamespaces.Get("ns")
-	if n := own.evaluations.Load(); !ok || n > MaxOfNamespace {
+	if n := own.evaluations.Load(); !ok || n > world.MostPolicies {
 		t.Errorf("%d evaluations of selectors for one workload", n)
 	}
 	if p, err := f.Find(t.Context(), Pod{Namespace: "other", Owner: other.Ref}); p != nil || err != nil {
 		t.Errorf("the policy of another namespace is %v (%v)", p, err)
 	}
-	if n := own.evaluations.Load(); n > MaxOfNamespace {
+	if n := own.evaluations.Load(); n > world.MostPolicies {
 		t.Errorf("%d evaluations of selectors after a workload of another namespace", n)
 	}
+}
+
+// A tenant's large policies cost what the hundred that count cost, once for each generation: neither twenty requests at once nor a policy that
+// is patched all the time compiles the others again.
+func TestPoliciesAreCompiledOnce(t *testing.T) {
+	const policies, requests = 1000, 20
+	values := make([]versprei.LabelValue, 64)
+	for i := range values {
+		values[i] = versprei.LabelValue(fmt.Sprintf("%063d", i))
+	}
+	generation := int64(1)
+	one := func(i int) *stowage.SpreadPolicy {
+		p := spreadPolicy(fmt.Sprintf("p%04d", i), 0, func(s *stowage.SpreadPolicySpec) {
+			s.Selector.MatchExpressions = []stowage.Requirement{{Key: "tier", Operator: metav1.LabelSelectorOpNotIn, Values: values}}
+		})
+		p.UID, p.Generation = types.UID(p.Name), 1
+		return p
+	}
+	o := world.Objects{Workloads: replicaSet(nil, nil)}
+	for i := range policies {
+		o.Policies.Namespaced = append(o.Policies.Namespaced, one(i))
+	}
+	snapshot := &patched{Snapshot: manifests.New(o)}
+	f := NewFinder(snapshot, Settings{})
+	indexes := func() map[*policyIndex]bool {
+		out, mu := map[*policyIndex]bool{}, sync.Mutex{}
+		var group sync.WaitGroup
+		for range requests {
+			group.Go(func() {
+				if p, err := f.Find(t.Context(), Pod{Namespace: "ns", Owner: o.Workloads[1].Ref}); err != nil || p == nil || p.Source != "SpreadPolicy p0000" {
+					t.Errorf("the policy is %v (%v)", p, err)
+				}
+				index, _ := f.ofNamespaces.Get("ns")
+				mu.Lock()
+				defer mu.Unlock()
+				out[index] = true
+			})
+		}
+		group.Wait()
+		return out
+	}
+	if n := len(indexes()); n != 1 || f.selectors.Len() != world.MostPolicies {
+		t.Errorf("%d indexes were made, and %d policies compiled", n, f.selectors.Len())
+	}
+	for i := range 3 {
+		generation++
+		edited := &world.Policies{Namespaced: slices.Clone(o.Policies.Namespaced)}
+		last := one(99)
+		last.Generation = generation
+		edited.Namespaced[99] = last
+		snapshot.policies.Store(edited)
+		if n := len(indexes()); n != 1 || f.selectors.Len() != world.MostPolicies+i+1 {
+			t.Errorf("after a patch, %d indexes were made, and %d policies are compiled in all", n, f.selectors.Len())
+		}
+	}
+}
+
+// patched is a world whose policies change.
+type patched struct {
+	world.Snapshot
+	policies atomic.Pointer[world.Policies]
+}
+
+func (p *patched) Policies(ctx context.Context, namespace string) (*world.Policies, error) {
+	if of := p.policies.Load(); of != nil && namespace != "" {
+		return of, nil
+	}
+	return p.Snapshot.Policies(ctx, namespace)
 }
 
 // manyPolicies returns many policies for tests of speed: one of each tier, of several teams.
@@ -437,8 +508,8 @@ func BenchmarkFindPolicy(b *testing.B) {
 // Everything that selects an owner is listed in the order of precedence, those in Audit too.
 func TestSelecting(t *testing.T) {
 	audit := func(s *stowage.SpreadPolicySpec) { s.Mode = stowage.PolicyAudit }
-	own := newIndex(&world.Policies{Namespaced: []*stowage.SpreadPolicy{spreadPolicy("b", 0), spreadPolicy("audit", time.Hour, audit)}})
-	cluster := newIndex(&world.Policies{Cluster: []*stowage.ClusterSpreadPolicy{clusterPolicy("young", 0), clusterPolicy("old", time.Hour)}})
+	own := NewFinder(nil, Settings{}).newIndex(&world.Policies{Namespaced: []*stowage.SpreadPolicy{spreadPolicy("b", 0), spreadPolicy("audit", time.Hour, audit)}})
+	cluster := NewFinder(nil, Settings{}).newIndex(&world.Policies{Cluster: []*stowage.ClusterSpreadPolicy{clusterPolicy("young", 0), clusterPolicy("old", time.Hour)}})
 	var got []string
 	all := selecting([2]*policyIndex{own, cluster}, &owner{namespace: "ns", ref: ref("ReplicaSet", "web-1")})
 	for _, p := range all {
@@ -468,7 +539,7 @@ func BenchmarkIndex(b *testing.B) {
 	of := manyPolicies(1000)
 	b.ReportAllocs()
 	for b.Loop() {
-		if f := newIndex(of); len(f.by) == 0 {
+		if f := NewFinder(nil, Settings{}).newIndex(of); len(f.by) == 0 {
 			b.Fatal("the policies are not found by their labels")
 		}
 	}

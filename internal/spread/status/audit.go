@@ -14,6 +14,7 @@ import (
 
 	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/podstatus"
+	"github.com/stowage-dev/stowage/internal/spread/domain"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/world"
@@ -64,12 +65,10 @@ func (r *policyRun) unsuitableFor(ctx context.Context, t *tally, a *audit) ([]st
 }
 
 // auditFor counts the pods of an owner that a policy in Audit would divide, as they were when somebody last looked.
-func (r *policyRun) auditFor(ctx context.Context, t *tally, w *world.Workload, top world.Object) error {
+func (r *policyRun) auditFor(ctx context.Context, t *tally, w *world.Workload, chain world.Chain, top world.Object) error {
 	a := r.audits[seats.OwnerOf(w).Key()]
 	if a == nil || a.shown != [2]int64{w.Replicas, w.Current} || r.Clock.Since(a.at) > auditAgain {
-		if !slices.ContainsFunc(r.due, func(d *world.Workload) bool { return d.UID == w.UID }) {
-			r.due = append(r.due, w)
-		}
+		r.due[seats.OwnerOf(w).Key()] = w
 	}
 	s := t.compiled.Whole
 	if a == nil || s == nil {
@@ -93,23 +92,37 @@ func (r *policyRun) auditFor(ctx context.Context, t *tally, w *world.Workload, t
 		}
 		s = s.WithoutPools(left)
 	}
-	have := make([]int32, s.Len())
+	domains := t.domainsFor(w.Namespace, chain)
+	have, in := make([]int32, s.Len()), make([][]int32, s.Len()) // by pool, and by pool and domain
 	sum := &t.audit
 	sum.Waiting += a.waiting
 	pods := a.waiting
 	for node, n := range a.nodes {
 		pods += n
-		i := s.PoolOfNode(r.World.NodeLabels(ctx, node))
+		labels := r.World.NodeLabels(ctx, node)
+		i := s.PoolOfNode(labels)
 		if i < 0 {
 			sum.Outside += n
 			continue
 		}
 		have[i] += n
+		if domains != nil {
+			if in[i] == nil {
+				in[i] = make([]int32, domains.Homes.Len())
+			}
+			in[i][s.DomainOfNode(labels)] += n
+		}
 	}
 	sum.Pods += pods
 	for i := range have {
 		should := int32(s.Target(i, int64(pods)))
-		sum.InPlace += min(have[i], should)
+		elsewhere := -max(0, have[i]-should) // those are counted for their pool
+		for k, n := range in[i] {
+			elsewhere += max(0, n-int32(domains.Given(i, k, int64(should))))
+		}
+		elsewhere = max(0, elsewhere) // it has no domains
+		sum.InPlace += min(have[i], should) - elsewhere
+		sum.InOtherDomain += elsewhere
 		sum.InOtherPool += max(0, have[i]-should)
 		pool := t.pools[s.Pool(i).Name]
 		pool.Current += have[i]
@@ -122,13 +135,38 @@ func (r *policyRun) auditFor(ctx context.Context, t *tally, w *world.Workload, t
 	return nil
 }
 
+// domainsFor returns in which domains a policy would have the pods of an owner, or nil if it has no domains.
+func (t *tally) domainsFor(namespace string, chain world.Chain) *domain.Assignment {
+	p := t.compiled.Unbound()
+	p.BindDomains(namespace, chain)
+	return p.Domains
+}
+
+// nextDue takes the workload to look at next: the one that was looked at longest ago, or never.
+func (r *policyRun) nextDue() *world.Workload {
+	var next *world.Workload
+	var at time.Time
+	for key, w := range r.due {
+		seen := time.Time{}
+		if a := r.audits[key]; a != nil {
+			seen = a.at
+		}
+		if next == nil || seen.Before(at) {
+			next, at = w, seen
+		}
+	}
+	if next != nil {
+		delete(r.due, seats.OwnerOf(next).Key())
+	}
+	return next
+}
+
 // audit looks at one workload of a policy in Audit that is due. Its pods have no seat, so no watch shows them.
 func (r *policyRun) audit(ctx context.Context) {
-	if len(r.due) == 0 {
+	w := r.nextDue()
+	if w == nil {
 		return
 	}
-	w := r.due[0]
-	r.due = r.due[1:]
 	if err := r.auditWorkload(ctx, w); err != nil {
 		r.Log.Error(err, "the pods of a workload were not listed for a policy in Audit", (world.Object{Namespace: w.Namespace, Ref: w.Ref}).LogKeys()...)
 	}

@@ -9,6 +9,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -60,12 +61,12 @@ type policyRun struct {
 	registrations selection.Compiler
 	// audits are what was seen of workloads of policies in Audit, and due are those to look at.
 	audits map[ledger.OwnerKey]*audit
-	due    []*world.Workload
+	due    map[ledger.OwnerKey]*world.Workload
 }
 
 // Register implements [leader.Controller].
 func (c *Policies) Register(t *leader.Term) error {
-	r := &policyRun{Policies: c, changes: make(chan struct{}, 1), audits: map[ledger.OwnerKey]*audit{}}
+	r := &policyRun{Policies: c, changes: make(chan struct{}, 1), audits: map[ledger.OwnerKey]*audit{}, due: map[ledger.OwnerKey]*world.Workload{}}
 	t.AtEnd(c.Seats.Changes.Add(func(seats.Change) { r.changed() }))
 	t.AtEnd(func() { c.Metrics.set(nil) })
 	t.Go(func(ctx context.Context) {
@@ -128,14 +129,14 @@ func (r *policyRun) countAll(ctx context.Context, all *world.Policies) error {
 	for _, p := range all.Namespaced {
 		was := &stowage.SpreadPolicy{}
 		if r.Cached.Get(ctx, client.ObjectKeyFromObject(p), was) == nil && was.UID == p.UID {
-			of, is := policy.FromSpreadPolicy(p), was.DeepCopy()
+			of, is := r.Find.OfSpreadPolicy(p), was.DeepCopy()
 			tallies[p.UID] = newTally(of, r.Find.CompiledPolicy(of), was, is, &is.Status, &p.Spec)
 		}
 	}
 	for _, p := range all.Cluster {
 		was := &stowage.ClusterSpreadPolicy{}
 		if r.Cached.Get(ctx, client.ObjectKeyFromObject(p), was) == nil && was.UID == p.UID {
-			of, is := policy.FromClusterSpreadPolicy(p), was.DeepCopy()
+			of, is := r.Find.OfClusterSpreadPolicy(p), was.DeepCopy()
 			tallies[p.UID] = newTally(of, r.Find.CompiledPolicy(of), was, is, &is.Status, &p.Spec)
 		}
 	}
@@ -157,7 +158,24 @@ func (r *policyRun) countAll(ctx context.Context, all *world.Policies) error {
 	for _, t := range tallies {
 		r.write(ctx, t.was, t.is)
 	}
+	r.World.PoliciesBeyond(func(name types.NamespacedName, counting int) { r.writeBeyond(ctx, name, counting) })
 	return nil
+}
+
+// writeBeyond writes the status of a SpreadPolicy that does not count.
+func (r *policyRun) writeBeyond(ctx context.Context, name types.NamespacedName, counting int) {
+	was := &stowage.SpreadPolicy{}
+	if r.Cached.Get(ctx, name, was) != nil {
+		return
+	}
+	is := was.DeepCopy()
+	is.Status = stowage.SpreadPolicyStatus{Conditions: is.Status.Conditions, ObservedGeneration: is.Generation}
+	text := fmt.Sprintf("the policy has no effect: %d SpreadPolicies of the namespace come before it, and at most %d of a namespace count, of %d KiB together; remove some, or give this one a higher priority",
+		counting, world.MostPolicies, world.MostPolicyBytes>>10)
+	for kind, status := range map[string]metav1.ConditionStatus{stowage.ConditionReady: metav1.ConditionFalse, stowage.ConditionStalled: metav1.ConditionTrue} {
+		meta.SetStatusCondition(&is.Status.Conditions, metav1.Condition{Type: kind, Status: status, Reason: string(stowage.ReasonTooMany), Message: text, ObservedGeneration: is.Generation})
+	}
+	r.write(ctx, was, is)
 }
 
 // write writes a status that has changed. One that has to wait for its turn is written by a later pass.
@@ -189,7 +207,7 @@ func (r *policyRun) countWorkloads(ctx context.Context, tallies map[types.UID]*t
 	if err != nil {
 		return err
 	}
-	r.due = r.due[:0]
+	clear(r.due)
 	there := map[ledger.OwnerKey]bool{}
 	for _, w := range owners {
 		if w.Replicas == 0 && w.Current == 0 {
@@ -250,7 +268,7 @@ func (r *policyRun) countWorkload(ctx context.Context, w *world.Workload, regist
 				return err
 			}
 		case s.Spec.Mode == stowage.PolicyAudit && wins:
-			if err := r.auditFor(ctx, t, w, top); err != nil {
+			if err := r.auditFor(ctx, t, w, chain, top); err != nil {
 				return err
 			}
 		case p != nil:

@@ -20,7 +20,7 @@ type Metrics struct {
 func NewMetrics(set *metrics.Set) *Metrics {
 	return &Metrics{
 		workloads: set.GaugeVec("stowage_policy_workloads", "Workloads that a policy selects: balanced, unbalanced, audited, shadowed by another source, not_reached by the webhook, kept by a volume, or with an unsuitable pool", "kind", "namespace", "name", "state"),
-		pods:      set.GaugeVec("stowage_policy_pods", "Pods of these workloads: seated or without_seat; in mode Audit in_place, in_other_pool, outside of all pools, or waiting for a node", "kind", "namespace", "name", "state"),
+		pods:      set.GaugeVec("stowage_policy_pods", "Pods of these workloads: seated or without_seat; in mode Audit in_place, in_other_pool, in_other_domain, outside of all pools, or waiting for a node", "kind", "namespace", "name", "state"),
 	}
 }
 
@@ -50,7 +50,8 @@ func (m *Metrics) set(tallies map[types.UID]*tally) {
 		pods := map[string]int32{}
 		if a := st.Audit; a != nil {
 			workloads["audited"] = a.Workloads
-			pods["in_place"], pods["in_other_pool"], pods["outside"], pods["waiting"] = a.InPlace, a.InOtherPool, a.Outside, a.Waiting
+			pods["in_place"], pods["in_other_pool"], pods["in_other_domain"] = a.InPlace, a.InOtherPool, a.InOtherDomain
+			pods["outside"], pods["waiting"] = a.Outside, a.Waiting
 		} else {
 			workloads["balanced"], workloads["unbalanced"] = t.balanced, st.Workloads-t.balanced
 			pods["seated"], pods["without_seat"] = st.Pods-st.WithoutSeat, st.WithoutSeat

@@ -43,7 +43,7 @@ type Cache struct {
 	unreadable, served, missing *utilcache.LRUExpireCache
 
 	distributors *distributors // nil before [Cache.FollowDistributors]
-	policies     policies
+	policies     *WatchedPolicies
 }
 
 // Clock tells the time.
@@ -55,22 +55,25 @@ func New(cached, uncached client.Reader, clock Clock, limits Limits) *Cache {
 	remembered := func() *utilcache.LRUExpireCache { return utilcache.NewLRUExpireCacheWithClock(most, clock) }
 	return &Cache{
 		cached: cached, uncached: uncached, clock: clock,
-		objects:   newLane(limits.Rate, limits.Burst, limits.AtOnce, limits.Timeout),
-		kinds:     newLane(limits.KindRate, limits.KindBurst, kindsAtOnce, cmp.Or(limits.KindTimeout, limits.Timeout)),
-		flights:   map[readKey]*flight{},
+		objects: newLane(limits.Rate, limits.Burst, limits.AtOnce, limits.Timeout),
+		kinds:   newLane(limits.KindRate, limits.KindBurst, kindsAtOnce, cmp.Or(limits.KindTimeout, limits.Timeout)),
+		flights: map[readKey]*flight{}, policies: NewWatchedPolicies(),
 		unwatched: bounded.New[readKey, *world.Workload](unwatchedBytes, clock), unreadable: remembered(), served: remembered(), missing: remembered(),
 	}
 }
 
 var _ world.Snapshot = &Cache{}
 
-// Options keeps only the fields that [world.Snapshot] promises.
-func Options() crcache.Options {
+// Share has the cache answer from policies that [Options] were made with.
+func (c *Cache) Share(policies *WatchedPolicies) { c.policies = policies }
+
+// Options keeps only the fields that [world.Snapshot] promises. What is to be known of policies goes into policies.
+func Options(policies *WatchedPolicies) crcache.Options {
 	keep := newKeeper()
 	shared := true // callers promise not to change what they are given
 	return crcache.Options{
 		// Policies are not in ByObject: an API server that lacks one of its kinds would end the process.
-		DefaultTransform: keepPolicy,
+		DefaultTransform: policies.transform,
 		ByObject: map[client.Object]crcache.ByObject{
 			metadataOf(appsv1.SchemeGroupVersion.WithKind("Deployment")): {UnsafeDisableDeepCopy: &shared, Transform: keep.workload},
 			&appsv1.ReplicaSet{}:  {UnsafeDisableDeepCopy: &shared, Transform: keep.workload},

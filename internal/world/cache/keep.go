@@ -66,14 +66,14 @@ func keepPodDistributor(obj any) (any, error) {
 	return &versprei.PodDistributor{ObjectMeta: dated(d.ObjectMeta), Spec: d.Spec, Status: d.Status}, nil
 }
 
-// keepPolicy keeps the spec and the status of a policy, whose texts the kind's schema bounds. Of other objects it leaves out the managed
-// fields.
-func keepPolicy(obj any) (any, error) {
-	switch p := obj.(type) {
+// transform keeps the status of a SpreadPolicy, whose spec goes into p, and of a ClusterSpreadPolicy the spec, too. The kinds' schemas bound
+// their texts. Of other objects it leaves out the managed fields.
+func (p *WatchedPolicies) transform(obj any) (any, error) {
+	switch o := obj.(type) {
 	case *stowage.SpreadPolicy:
-		return &stowage.SpreadPolicy{ObjectMeta: dated(p.ObjectMeta), Spec: p.Spec, Status: p.Status}, nil
+		return p.keep(o), nil
 	case *stowage.ClusterSpreadPolicy:
-		return &stowage.ClusterSpreadPolicy{ObjectMeta: dated(p.ObjectMeta), Spec: p.Spec, Status: p.Status}, nil
+		return &stowage.ClusterSpreadPolicy{ObjectMeta: dated(o.ObjectMeta), Spec: o.Spec, Status: o.Status}, nil
 	}
 	return crcache.TransformStripManagedFields()(obj)
 }

@@ -5,35 +5,73 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // +kubebuilder:rbac:groups=stowage.dev,resources=clusterspreadpolicies;spreadpolicies,verbs=list;watch,roleName=stowage-spread
 
-// policies are all policies, as their watches show them.
-type policies struct {
+// WatchedPolicies are the policies, as their watches show them. Of the SpreadPolicies of a namespace that do not count, only their ranks
+// are kept: anybody who may write one may write thousands.
+type WatchedPolicies struct {
 	mu sync.Mutex
 	// of are those of each namespace, and of the cluster, which has no name. They do not change: others take their place.
 	of     map[string]*world.Policies
+	ranked map[string]*namespacePolicies
 	synced []func() bool
 	served bool
 	known  bool // it is known whether the kinds are served
 	// kinds are how many policies name each kind. Everything is named where no policy is known.
 	kinds map[stowage.OwnerKind]int
 	any   bool
+	// missing has an entry after a policy has come to count whose spec is not kept.
+	missing chan struct{}
+}
+
+// NewWatchedPolicies returns what is known before the watches begin.
+func NewWatchedPolicies() *WatchedPolicies {
+	return &WatchedPolicies{
+		of: map[string]*world.Policies{}, ranked: map[string]*namespacePolicies{}, kinds: map[stowage.OwnerKind]int{}, missing: make(chan struct{}, 1),
+	}
+}
+
+// namespacePolicies are the SpreadPolicies of a namespace.
+type namespacePolicies struct {
+	ranks []rankedPolicy // sorted
+	whole map[string]*stowage.SpreadPolicy
+}
+
+// rankedPolicy is what is kept of each SpreadPolicy.
+type rankedPolicy struct {
+	world.PolicyRank
+	uid        types.UID
+	generation int64
+	bytes      int
+}
+
+func (n *namespacePolicies) find(name string) int {
+	return slices.IndexFunc(n.ranks, func(r rankedPolicy) bool { return r.Name == name })
+}
+
+// counting returns the ranks of those that count.
+func (n *namespacePolicies) counting() []rankedPolicy {
+	return n.ranks[:world.Counting(len(n.ranks), func(i int) int { return n.ranks[i].bytes })]
 }
 
 // FollowPolicies watches policies if the API server has their kinds. It returns false if it has not. Then there are none, until a
 // later call finds the kinds.
 func (c *Cache) FollowPolicies(ctx context.Context, mapper meta.RESTMapper, informers crcache.Informers) (served bool, err error) {
-	p := &c.policies
+	p := c.policies
 	gvk := stowage.GroupVersion.WithKind("ClusterSpreadPolicy")
 	if _, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version); err != nil {
 		if !meta.IsNoMatchError(err) {
@@ -45,16 +83,23 @@ func (c *Cache) FollowPolicies(ctx context.Context, mapper meta.RESTMapper, info
 		return false, nil
 	}
 	var synced []func() bool
-	for _, kind := range []client.Object{&stowage.SpreadPolicy{}, &stowage.ClusterSpreadPolicy{}} {
+	for kind, handler := range map[client.Object]toolscache.ResourceEventHandler{
+		&stowage.SpreadPolicy{}: toolscache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) { // keep has seen the others
+			if o, ok := Deleted(obj).(*stowage.SpreadPolicy); ok {
+				p.gone(o)
+			}
+		}},
+		&stowage.ClusterSpreadPolicy{}: toolscache.ResourceEventHandlerFuncs{
+			AddFunc:    func(obj any) { p.replace(nil, ofCluster(obj)) },
+			UpdateFunc: func(was, is any) { p.replace(ofCluster(was), ofCluster(is)) },
+			DeleteFunc: func(obj any) { p.replace(ofCluster(Deleted(obj)), nil) },
+		},
+	} {
 		informer, err := informers.GetInformer(ctx, kind, crcache.BlockUntilSynced(false))
 		if err != nil {
 			return false, fmt.Errorf("watch %T: %w", kind, err)
 		}
-		registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc:    func(obj any) { p.replace(nil, obj) },
-			UpdateFunc: func(was, is any) { p.replace(was, is) },
-			DeleteFunc: func(obj any) { p.replace(Deleted(obj), nil) },
-		})
+		registration, err := informer.AddEventHandler(handler)
 		if err != nil {
 			return false, fmt.Errorf("watch %T: %w", kind, err)
 		}
@@ -64,6 +109,11 @@ func (c *Cache) FollowPolicies(ctx context.Context, mapper meta.RESTMapper, info
 	defer p.mu.Unlock()
 	p.synced, p.served, p.known = synced, true, true
 	return true, nil
+}
+
+func ofCluster(obj any) *stowage.ClusterSpreadPolicy {
+	o, _ := obj.(*stowage.ClusterSpreadPolicy)
+	return o
 }
 
 // PoliciesSynced reports whether all policies are known, and whether the API server has their kinds.
@@ -79,83 +129,198 @@ func (c *Cache) PoliciesSynced() (synced, served bool) {
 }
 
 // names reports whether a policy divides the pods of owners of a kind.
-func (p *policies) names(ref world.Ref) bool {
+func (p *WatchedPolicies) names(ref world.Ref) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.any || p.kinds[stowage.OwnerKind{Group: ref.Group(), Kind: ref.Kind}] > 0
 }
 
-// replace puts one version of a policy in the place of the one that is known. Either may be nil. A write of the status changes
-// nothing, and neither does an event that comes twice.
-func (p *policies) replace(was, is any) {
+// keep is the transform of the informer of SpreadPolicies. It takes the spec out of a policy, so that the informer keeps none. A policy
+// may come twice, the second time without its spec.
+func (p *WatchedPolicies) keep(o *stowage.SpreadPolicy) *stowage.SpreadPolicy {
+	kept := &stowage.SpreadPolicy{ObjectMeta: dated(o.ObjectMeta), Status: o.Status}
+	if len(o.Spec.Pools) > 0 { // each policy has one
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.see(&stowage.SpreadPolicy{ObjectMeta: dated(o.ObjectMeta), Spec: o.Spec})
+	}
+	return kept
+}
+
+// see notes one version of a SpreadPolicy. A write of the status changes nothing, and neither does an event that comes twice.
+func (p *WatchedPolicies) see(o *stowage.SpreadPolicy) {
+	n := p.ranked[o.Namespace]
+	if n == nil {
+		n = &namespacePolicies{whole: map[string]*stowage.SpreadPolicy{}}
+		p.ranked[o.Namespace] = n
+	}
+	is := rankedPolicy{world.RankOf(&o.ObjectMeta, &o.Spec), o.UID, o.Generation, world.PolicyBytes(&o.Spec)}
+	known := n.find(o.Name)
+	switch {
+	case known >= 0 && n.ranks[known].uid == o.UID && n.ranks[known].generation > o.Generation: // it was read meanwhile
+		return
+	case known >= 0:
+		n.ranks = slices.Delete(n.ranks, known, known+1)
+	}
+	at, _ := slices.BinarySearchFunc(n.ranks, is, func(a, b rankedPolicy) int { return a.Compare(b.PolicyRank) })
+	n.ranks = slices.Insert(n.ranks, at, is)
+	p.count(o.Namespace, o)
+}
+
+// gone notes that a SpreadPolicy was deleted.
+func (p *WatchedPolicies) gone(o *stowage.SpreadPolicy) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.of == nil {
-		p.of, p.kinds = map[string]*world.Policies{}, map[stowage.OwnerKind]int{}
+	n := p.ranked[o.Namespace]
+	if n == nil {
+		return
 	}
-	object, there := is.(client.Object)
-	if !there {
-		var ok bool
-		if object, ok = was.(client.Object); !ok {
-			return
-		}
-	}
-	namespace, name := object.GetNamespace(), object.GetName()
-	if known, kinds := p.find(object, namespace, name); known != nil {
-		if there && known.GetUID() == object.GetUID() && known.GetGeneration() == object.GetGeneration() {
-			return
-		}
-		p.count(kinds, -1)
-		p.change(namespace, func(of *world.Policies) {
-			of.Namespaced = slices.DeleteFunc(of.Namespaced, func(p *stowage.SpreadPolicy) bool { return p.Name == name })
-			of.Cluster = slices.DeleteFunc(of.Cluster, func(p *stowage.ClusterSpreadPolicy) bool { return p.Name == name })
-		})
-	}
-	switch o := is.(type) {
-	case *stowage.SpreadPolicy:
-		p.change(namespace, func(of *world.Policies) { of.Namespaced = append(of.Namespaced, o) })
-		p.count(o.Spec.Kinds, 1)
-	case *stowage.ClusterSpreadPolicy:
-		p.change("", func(of *world.Policies) { of.Cluster = append(of.Cluster, o) })
-		p.count(o.Spec.Kinds, 1)
+	if at := n.find(o.Name); at >= 0 && n.ranks[at].uid == o.UID { // and not one that took its name
+		n.ranks = slices.Delete(n.ranks, at, at+1)
+		p.count(o.Namespace, nil)
 	}
 }
 
-// find returns the policy of a name that is known, and the kinds that it names. It returns nil if none is.
-func (p *policies) find(like client.Object, namespace, name string) (client.Object, []stowage.OwnerKind) {
-	of := p.of[namespace]
-	if of == nil {
-		return nil, nil
-	}
-	if _, ok := like.(*stowage.SpreadPolicy); ok {
-		for _, o := range of.Namespaced {
-			if o.Name == name {
-				return o, o.Spec.Kinds
-			}
+// count puts the SpreadPolicies of a namespace that count in the place of those that did, if they are others. Seen is the one that has
+// changed, or nil.
+func (p *WatchedPolicies) count(namespace string, seen *stowage.SpreadPolicy) {
+	n, counting := p.ranked[namespace], &world.Policies{}
+	whole := map[string]*stowage.SpreadPolicy{}
+	for _, r := range n.counting() {
+		o := n.whole[r.Name]
+		if seen != nil && r.Name == seen.Name && (o == nil || o.UID != seen.UID || o.Generation != seen.Generation) {
+			o = seen
 		}
-		return nil, nil
+		if o == nil || o.UID != r.uid {
+			p.lack()
+			continue
+		}
+		whole[r.Name] = o
+		counting.Namespaced = append(counting.Namespaced, o)
 	}
-	for _, o := range of.Cluster {
-		if o.Name == name {
-			return o, o.Spec.Kinds
+	n.whole = whole
+	if len(n.ranks) == 0 {
+		delete(p.ranked, namespace)
+	}
+	was := p.of[namespace]
+	if was != nil && slices.Equal(was.Namespaced, counting.Namespaced) {
+		return
+	}
+	if was != nil {
+		for _, o := range was.Namespaced {
+			p.name(o.Spec.Kinds, -1)
 		}
 	}
-	return nil, nil
-}
-
-// change puts changed policies of a namespace in the place of those that there are.
-func (p *policies) change(namespace string, change func(*world.Policies)) {
-	of := &world.Policies{}
-	if was := p.of[namespace]; was != nil {
-		of.Namespaced, of.Cluster = slices.Clone(was.Namespaced), slices.Clone(was.Cluster)
+	for _, o := range counting.Namespaced {
+		p.name(o.Spec.Kinds, 1)
 	}
-	change(of)
-	if p.of[namespace] = of; len(of.Namespaced)+len(of.Cluster) == 0 {
+	if p.of[namespace] = counting; len(counting.Namespaced) == 0 {
 		delete(p.of, namespace)
 	}
 }
 
-func (p *policies) count(kinds []stowage.OwnerKind, n int) {
+// lack notes that the spec of a policy that counts has to be read.
+func (p *WatchedPolicies) lack() {
+	select {
+	case p.missing <- struct{}{}:
+	default:
+	}
+}
+
+// lacking returns the policies that count and whose specs have to be read.
+func (p *WatchedPolicies) lacking() (out []types.NamespacedName) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for namespace, n := range p.ranked {
+		for _, r := range n.counting() {
+			if n.whole[r.Name] == nil {
+				out = append(out, types.NamespacedName{Namespace: namespace, Name: r.Name})
+			}
+		}
+	}
+	return out
+}
+
+// Policies whose specs have to be read, by second and at once. Namespaces have equal parts. One is read when another one that came before
+// it goes, and does not count until then.
+const (
+	specRate  = 20
+	specBurst = 100
+	specRetry = time.Second
+)
+
+// ReadSpecs reads the specs of policies that have come to count since their watch brought them, until ctx ends.
+func (c *Cache) ReadSpecs(ctx context.Context) error {
+	limit := fair.NewLimiter[string](specRate, specBurst)
+	p := c.policies
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.missing:
+		}
+		for _, name := range p.lacking() {
+			if !limit.Allow(name.Namespace, c.clock.Now()) || c.readSpec(ctx, name) != nil {
+				time.AfterFunc(specRetry, p.lack)
+			}
+		}
+	}
+}
+
+// readSpec reads one policy. It lists, as the watch may.
+func (c *Cache) readSpec(ctx context.Context, name types.NamespacedName) error {
+	ctx, cancel := context.WithTimeout(ctx, c.objects.timeout)
+	defer cancel()
+	var found stowage.SpreadPolicyList
+	if err := c.uncached.List(ctx, &found, client.InNamespace(name.Namespace), client.MatchingFields{metav1.ObjectNameField: name.Name}); err != nil {
+		return err
+	}
+	c.policies.mu.Lock()
+	defer c.policies.mu.Unlock()
+	for i := range found.Items {
+		o := &found.Items[i]
+		n := c.policies.ranked[name.Namespace]
+		if n == nil || n.find(o.Name) < 0 {
+			continue // it is gone, as the watch shows
+		}
+		c.policies.see(&stowage.SpreadPolicy{ObjectMeta: dated(o.ObjectMeta), Spec: o.Spec})
+	}
+	return nil
+}
+
+// replace puts one version of a ClusterSpreadPolicy in the place of the one that is known. Either may be nil. A write of the status
+// changes nothing, and neither does an event that comes twice.
+func (p *WatchedPolicies) replace(was, is *stowage.ClusterSpreadPolicy) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	of, name := &world.Policies{}, ""
+	if p.of[""] != nil {
+		of.Cluster = slices.Clone(p.of[""].Cluster)
+	}
+	if is != nil {
+		name = is.Name
+	} else if was != nil {
+		name = was.Name
+	}
+	if at := slices.IndexFunc(of.Cluster, func(o *stowage.ClusterSpreadPolicy) bool { return o.Name == name }); at >= 0 {
+		known := of.Cluster[at]
+		if is != nil && known.UID == is.UID && known.Generation == is.Generation {
+			return
+		}
+		p.name(known.Spec.Kinds, -1)
+		of.Cluster = slices.Delete(of.Cluster, at, at+1)
+	}
+	if is != nil {
+		of.Cluster = append(of.Cluster, is)
+		p.name(is.Spec.Kinds, 1)
+	}
+	if p.of[""] = of; len(of.Cluster) == 0 {
+		delete(p.of, "")
+	}
+}
+
+// name counts the kinds that policies name.
+func (p *WatchedPolicies) name(kinds []stowage.OwnerKind, n int) {
 	for _, k := range kinds {
 		if p.kinds[k] += n; p.kinds[k] <= 0 {
 			delete(p.kinds, k)
@@ -170,7 +335,19 @@ func (c *Cache) Policies(_ context.Context, namespace string) (*world.Policies, 
 	return c.policies.of[namespace], nil
 }
 
-// AllPolicies returns the policies of the cluster and of every namespace.
+// PoliciesBeyond calls each with the SpreadPolicies that do not count, and how many of its namespace do.
+func (c *Cache) PoliciesBeyond(each func(name types.NamespacedName, counting int)) {
+	c.policies.mu.Lock()
+	defer c.policies.mu.Unlock()
+	for namespace, n := range c.policies.ranked {
+		counting := len(n.counting())
+		for _, r := range n.ranks[counting:] {
+			each(types.NamespacedName{Namespace: namespace, Name: r.Name}, counting)
+		}
+	}
+}
+
+// AllPolicies returns the policies of the cluster and of every namespace that count.
 func (c *Cache) AllPolicies() *world.Policies {
 	c.policies.mu.Lock()
 	defer c.policies.mu.Unlock()

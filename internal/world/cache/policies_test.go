@@ -1,14 +1,25 @@
 package cache
 
 import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/stowage-dev/stowage/api"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
@@ -16,7 +27,14 @@ import (
 // status changes nothing.
 func TestPolicies(t *testing.T) {
 	c := New(nil, nil, clock.RealClock{}, Limits{})
-	p := &c.policies
+	p := c.policies
+	seen := func(o *stowage.SpreadPolicy) {
+		o = o.DeepCopy()
+		o.Spec.Pools = []stowage.PolicyPool{{Name: "a"}}
+		if kept, err := p.transform(o); err != nil || len(kept.(*stowage.SpreadPolicy).Spec.Pools) > 0 {
+			t.Errorf("the informer keeps %+v, %v", kept, err)
+		}
+	}
 	of := func(namespace string) *world.Policies {
 		got, err := c.Policies(t.Context(), namespace)
 		if err != nil {
@@ -35,30 +53,36 @@ func TestPolicies(t *testing.T) {
 	if of("ns") != nil || of("") != nil || p.names(ref) {
 		t.Error("there are policies before there is one")
 	}
-	p.replace(nil, a)
-	p.replace(nil, a) // the event may come twice
+	seen(a)
+	seen(a) // the event may come twice
 	p.replace(nil, all)
 	was, cluster := of("ns"), of("")
-	if len(was.Namespaced) != 1 || was.Namespaced[0] != a || len(cluster.Cluster) != 1 || !p.names(ref) {
+	if len(was.Namespaced) != 1 || was.Namespaced[0].UID != a.UID || len(cluster.Cluster) != 1 || !p.names(ref) {
 		t.Errorf("the policies are %+v and %+v", was, cluster)
 	}
-	p.replace(nil, b)
+	seen(b)
 	written := a.DeepCopy()
 	written.Status.Workloads = 3
-	p.replace(a, written)
+	seen(written)
 	if of("ns") != was || of("") != cluster {
 		t.Error("the policies change with those of another namespace, or with a status")
 	}
 	edited := a.DeepCopy()
 	edited.Generation, edited.Spec.Kinds = 2, nil
-	p.replace(written, edited)
-	if now := of("ns"); now == was || len(now.Namespaced) != 1 || now.Namespaced[0] != edited || was.Namespaced[0] != a || p.names(ref) {
-		t.Errorf("after an edit the policies are %+v, and those of before %+v", now, was)
+	seen(edited)
+	if now := of("ns"); now == was || len(now.Namespaced) != 1 || now.Namespaced[0].Generation != 2 || was.Namespaced[0].UID != a.UID || p.names(ref) {
+		t.Errorf("after an edit the policies are %+v, those of before %+v, and the kinds %v", now.Namespaced[0], was.Namespaced[0], p.kinds)
 	}
 	if got := c.AllPolicies(); len(got.Namespaced) != 2 || len(got.Cluster) != 1 {
 		t.Errorf("all policies are %+v", got)
 	}
-	p.replace(edited, nil)
+	again := edited.DeepCopy()
+	again.UID = "another"
+	p.gone(again) // of the same name, and deleted before
+	if of("ns") == nil {
+		t.Error("a policy is gone with one that had its name before")
+	}
+	p.gone(edited)
 	p.replace(all, nil)
 	if of("ns") != nil || of("") != nil || of("other") == nil {
 		t.Error("a policy that is gone is there")
@@ -77,5 +101,106 @@ func TestPoliciesOfAnOlderCluster(t *testing.T) {
 	}
 	if synced, served := c.PoliciesSynced(); !synced || served {
 		t.Errorf("synced %t, served %t", synced, served)
+	}
+}
+
+// Of a tenant's thousands of policies, the first hundred count, and nothing but the rank is kept of the others. When one goes, the next one
+// is read.
+func TestManyPoliciesKeepLittle(t *testing.T) {
+	const policies = 2000
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	one := func(i int) *stowage.SpreadPolicy {
+		o := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("p%04d", i), UID: types.UID(fmt.Sprint(i)), Generation: 1}}
+		o.Spec.Priority = int32(i) // each comes before all that were there
+		o.Spec.Pools = []stowage.PolicyPool{{Name: "a", NodeSelector: map[string]versprei.LabelValue{"p": "a"}}}
+		r := stowage.Requirement{Key: "k", Operator: metav1.LabelSelectorOpIn}
+		for j := range 64 {
+			r.Values = append(r.Values, versprei.LabelValue(fmt.Sprintf("%060d", j)))
+		}
+		o.Spec.Selector.MatchExpressions = []stowage.Requirement{r}
+		return o
+	}
+	scheme := apiruntime.NewScheme()
+	if err := api.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	stored := fake.NewClientBuilder().WithScheme(scheme).WithIndex(&stowage.SpreadPolicy{}, metav1.ObjectNameField, func(o client.Object) []string { return []string{o.GetName()} })
+	for i := range policies {
+		stored.WithObjects(one(i))
+	}
+	c := New(nil, stored.Build(), clock.RealClock{}, Limits{Timeout: time.Minute})
+	p := c.policies
+	before := heap()
+	for i := range policies {
+		p.keep(one(i))
+	}
+	whole := int64(world.PolicyBytes(&one(0).Spec))
+	if got, most := int64(heap())-int64(before), 4*min(world.MostPolicies*whole, world.MostPolicyBytes)+policies*600; got > most {
+		t.Errorf("%d policies of %d bytes take %d bytes, want at most %d", policies, whole, got, most)
+	}
+	counting := func() (out []string) {
+		of, err := c.Policies(t.Context(), "ns")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range of.Namespaced {
+			out = append(out, o.Name)
+		}
+		return out
+	}
+	names := counting()
+	if len(names) != world.MostPolicies || names[0] != "p1999" || names[99] != "p1900" {
+		t.Fatalf("%d policies count: %v", len(names), names)
+	}
+	if lacking := p.lacking(); len(lacking) > 0 {
+		t.Errorf("%v have to be read", lacking)
+	}
+	beyond := 0
+	c.PoliciesBeyond(func(name types.NamespacedName, counting int) {
+		beyond++
+		if name.Name >= "p1900" || counting != world.MostPolicies {
+			t.Errorf("%s does not count, beside %d that do", name, counting)
+		}
+	})
+	if beyond != policies-world.MostPolicies {
+		t.Errorf("%d policies do not count", beyond)
+	}
+
+	p.gone(one(1950))
+	if names := counting(); len(names) != world.MostPolicies-1 {
+		t.Errorf("%d policies count before the next one is read", len(names))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error)
+	go func() { ended <- c.ReadSpecs(ctx) }()
+	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
+		names := counting()
+		return len(names) == world.MostPolicies && names[99] == "p1899", nil
+	})
+	if err != nil {
+		t.Errorf("the next policy was not read: %v", counting())
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// Large policies have room for fewer.
+func TestPoliciesCountByBytes(t *testing.T) {
+	p := NewWatchedPolicies()
+	for i := range 10 {
+		o := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint(i), UID: types.UID(fmt.Sprint(i))}}
+		o.Spec.Pools = []stowage.PolicyPool{{Name: "a", NodeSelector: map[string]versprei.LabelValue{"p": versprei.LabelValue(strings.Repeat("x", world.MostPolicyBytes/4))}}}
+		p.keep(o)
+	}
+	if n := len(p.of["ns"].Namespaced); n != 3 {
+		t.Errorf("%d policies count, want 3", n)
 	}
 }
