@@ -101,9 +101,9 @@ type run struct {
 	tries map[types.UID]*tries
 	// beforeTemplate is when pods without a size were found that were created just before their template.
 	beforeTemplate map[types.UID]time.Time
-	// planned are the DaemonSets whose plans were reported, by the label of their template. Only the one worker
+	// planned are the series of plans that were reported, by the label of their template. Only the one worker
 	// of the statuses uses it.
-	planned map[string]map[types.NamespacedName]bool
+	planned map[string][][]string
 	// counted are the pods of a template at the last look at its status, by the template's label.
 	counted map[string]int
 	// resizable says that the API server resized pods at resizableAt.
@@ -121,7 +121,7 @@ func (c *Controller) Register(t *leader.Term) error {
 	// 1. The reconcilers.
 	burst := max(1, int(c.Timing.Rate))
 	r := &run{
-		Controller: c, term: t, planned: map[string]map[types.NamespacedName]bool{}, tries: map[types.UID]*tries{}, beforeTemplate: map[types.UID]time.Time{}, templateSet: map[types.UID]time.Time{}, counted: map[string]int{},
+		Controller: c, term: t, planned: map[string][][]string{}, tries: map[types.UID]*tries{}, beforeTemplate: map[types.UID]time.Time{}, templateSet: map[types.UID]time.Time{}, counted: map[string]int{},
 		writes: flowcontrol.NewTokenBucketRateLimiter(float32(c.Timing.Rate), burst),
 		labels: flowcontrol.NewTokenBucketRateLimiter(10*float32(c.Timing.Rate), 10*burst),
 	}

@@ -98,7 +98,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 			Metrics: NewMetrics(metrics.NewSet(prometheus.NewRegistry())),
 		},
 		work: testkit.Queue[types.NamespacedName](), daemonSets: testkit.Queue[types.NamespacedName](), statuses: testkit.Queue[string](),
-		writes: flowcontrol.NewFakeAlwaysRateLimiter(), labels: flowcontrol.NewFakeAlwaysRateLimiter(), planned: map[string]map[types.NamespacedName]bool{}, tries: map[types.UID]*tries{}, beforeTemplate: map[types.UID]time.Time{}, templateSet: map[types.UID]time.Time{}, counted: map[string]int{},
+		writes: flowcontrol.NewFakeAlwaysRateLimiter(), labels: flowcontrol.NewFakeAlwaysRateLimiter(), planned: map[string][][]string{}, tries: map[types.UID]*tries{}, beforeTemplate: map[types.UID]time.Time{}, templateSet: map[types.UID]time.Time{}, counted: map[string]int{},
 	}
 	b.pods.Store(&podWatch{
 		SharedIndexInformer: toolscache.NewSharedIndexInformerWithOptions(&toolscache.ListWatch{}, &corev1.Pod{}, toolscache.SharedIndexInformerOptions{Indexers: indexers()}),
@@ -267,7 +267,7 @@ func TestReportPlans(t *testing.T) {
 	b := newBench(t, small, large, node("n4", "c4"), node("n64", "c64"), daemonSet(), template(nil))
 	b.reportPlans(t.Context(), "tenth", b.indexed(byTemplate, "tenth"))
 	for class, want := range map[string]float64{"c4": 0.0625, "c64": 1} {
-		if got := testutil.ToFloat64(b.Metrics.planned.WithLabelValues("default", "agent", class, "cpu")); got != want {
+		if got := testkit.Sample(t, b.Metrics.planned, map[string]string{"daemonset": "agent", "node_class": class, "resource": "cpu"}); got != want {
 			t.Errorf("on %s the ratio is %v, want %v", class, got, want)
 		}
 	}

@@ -117,8 +117,8 @@ func (r *run) noteCount(label string, pods int) {
 
 // reportPlans compares the pods of a template's label with what Karpenter plans for them.
 func (r *run) reportPlans(ctx context.Context, label string, pods []*corev1.Pod) {
-	for name := range r.planned[label] {
-		r.Metrics.planned.DeletePartialMatch(map[string]string{"namespace": name.Namespace, "daemonset": name.Name})
+	for _, series := range r.planned[label] {
+		r.Metrics.planned.Set(0, series...)
 	}
 	delete(r.planned, label) // anybody can write a label
 	for _, p := range sizing.NodePlans(pods, func(name string) string {
@@ -128,16 +128,14 @@ func (r *run) reportPlans(ctx context.Context, label string, pods []*corev1.Pod)
 		}
 		return sizing.NodeClass(&node)
 	}) {
-		if r.planned[label] == nil {
-			r.planned[label] = map[types.NamespacedName]bool{}
-		}
-		r.planned[label][types.NamespacedName{Namespace: p.Namespace, Name: p.DaemonSet}] = true
 		for _, of := range []struct {
 			resource      corev1.ResourceName
 			size, planned int64
 		}{{corev1.ResourceCPU, p.CPU, p.PlannedCPU}, {corev1.ResourceMemory, p.Memory, p.PlannedMemory}} {
 			if of.planned > 0 {
-				r.Metrics.planned.WithLabelValues(p.Namespace, p.DaemonSet, p.Class, string(of.resource)).Set(float64(of.size) / float64(of.planned))
+				series := []string{p.Namespace, p.DaemonSet, p.Class, string(of.resource)}
+				r.planned[label] = append(r.planned[label], series)
+				r.Metrics.planned.Set(float64(of.size)/float64(of.planned), series...)
 			}
 		}
 	}

@@ -15,8 +15,8 @@ import (
 // Metrics counts repairs.
 type Metrics struct {
 	repairs        *prometheus.CounterVec
-	distance       *prometheus.GaugeVec
-	domainDistance *prometheus.GaugeVec
+	distance       *metrics.BoundedGauge
+	domainDistance *metrics.BoundedGauge
 }
 
 // The repairs of pods that stay. With those of package planner that remove pods, they are a metric label.
@@ -29,8 +29,8 @@ const (
 func NewMetrics(set *metrics.Set) *Metrics {
 	m := &Metrics{
 		repairs:        set.CounterVec("stowage_repairs_total", "Pods repaired, by what was done: adopt (given a seat), renumber (given another one), recreate or evict (removed, so that their owner recreates them).", "action"),
-		distance:       set.GaugeVec("stowage_spread_distance", "Pods that are in a pool with too many, in none, or not in the pool of their seat, by the uppermost workload. Workloads in which every pool has what it should have are not there.", "namespace", "kind", "name"),
-		domainDistance: set.GaugeVec("stowage_spread_domain_distance", "Pods that are in a domain, such as a zone, that has too many of their pool's pods, by the uppermost workload. Workloads without such pods are not there.", "namespace", "kind", "name"),
+		distance:       set.BoundedGauge("stowage_spread_distance", "Pods that are in a pool with too many, in none, or not in the pool of their seat, by the uppermost workload.", "namespace", "kind", "name"),
+		domainDistance: set.BoundedGauge("stowage_spread_domain_distance", "Pods that are in a domain, such as a zone, that has too many of their pool's pods, by the uppermost workload.", "namespace", "kind", "name"),
 	}
 	return m
 }
@@ -89,16 +89,7 @@ func (r *run) setDistance(owner ledger.OwnerKey, now distance) {
 				sum.pods, sum.elsewhere = sum.pods+d.pods, sum.elsewhere+d.elsewhere
 			}
 		}
-		set(r.Metrics.distance, of, sum.pods)
-		set(r.Metrics.domainDistance, of, sum.elsewhere)
-	}
-}
-
-// set sets the metric of a workload, or removes it if it is 0.
-func set(metric *prometheus.GaugeVec, of workloadName, pods int64) {
-	if pods > 0 {
-		metric.WithLabelValues(of.namespace, of.kind, of.name).Set(float64(pods))
-	} else {
-		metric.DeleteLabelValues(of.namespace, of.kind, of.name)
+		r.Metrics.distance.Set(float64(sum.pods), of.namespace, of.kind, of.name)
+		r.Metrics.domainDistance.Set(float64(sum.elsewhere), of.namespace, of.kind, of.name)
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -356,7 +355,7 @@ func TestReconcile(t *testing.T) {
 			if got := b.noticed(); got != tc.events {
 				t.Errorf("events %q, want %q", got, tc.events)
 			}
-			if got := testutil.ToFloat64(b.Metrics.distance.WithLabelValues("ns", "ReplicaSet", "web-1")); got != tc.distance {
+			if got := testkit.Sample(t, b.Metrics.distance, map[string]string{"namespace": "ns", "kind": "ReplicaSet", "name": "web-1"}); got != tc.distance {
 				t.Errorf("the distance is %v, want %v", got, tc.distance)
 			}
 		})

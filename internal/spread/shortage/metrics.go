@@ -10,7 +10,7 @@ import (
 
 // Metrics shows pools without room.
 type Metrics struct {
-	exhausted, waiting *prometheus.GaugeVec
+	exhausted, waiting *metrics.BoundedGauge
 	spilled            prometheus.Counter
 }
 
@@ -18,8 +18,8 @@ type Metrics struct {
 func NewMetrics(set *metrics.Set) *Metrics {
 	labels := []string{"namespace", "kind", "name", "pool", "domain"}
 	return &Metrics{
-		exhausted: set.GaugeVec("stowage_pool_exhausted", "1 for each pool, or domain of one, that has no room for the pods of a workload and whose policy has spill. The domain is empty where pools are not divided over domains.", labels...),
-		waiting:   set.GaugeVec("stowage_pool_pods_waiting", "Pods that wait for a node of a pool, or of a domain of one, for each workload whose policy has spill.", labels...),
+		exhausted: set.BoundedGauge("stowage_pool_exhausted", "1 for each pool, or domain of one, that has no room for the pods of a workload and whose policy has spill. The domain is empty where pools are not divided over domains.", labels...),
+		waiting:   set.BoundedGauge("stowage_pool_pods_waiting", "Pods that wait for a node of a pool, or of a domain of one, for each workload whose policy has spill.", labels...),
 		spilled:   set.Counter("stowage_pods_spilled_total", "Pods that waited for a pool without room and were evicted, so that another pool takes their successors."),
 	}
 }
@@ -32,13 +32,12 @@ func (m *Metrics) set(w world.Object, at place, phase spill.Phase, waiting int64
 	if phase != spill.Available {
 		exhausted = 1
 	}
-	m.exhausted.WithLabelValues(w.Namespace, w.Kind, w.Name, at.pool, at.domain).Set(exhausted)
-	m.waiting.WithLabelValues(w.Namespace, w.Kind, w.Name, at.pool, at.domain).Set(float64(waiting))
+	m.exhausted.Set(exhausted, w.Namespace, w.Kind, w.Name, at.pool, at.domain)
+	m.waiting.Set(float64(waiting), w.Namespace, w.Kind, w.Name, at.pool, at.domain)
 }
 
 func (m *Metrics) gone(w world.Object, at place) {
-	m.exhausted.DeleteLabelValues(w.Namespace, w.Kind, w.Name, at.pool, at.domain)
-	m.waiting.DeleteLabelValues(w.Namespace, w.Kind, w.Name, at.pool, at.domain)
+	m.set(w, at, spill.Available, 0)
 }
 
 func (m *Metrics) reset() {

@@ -116,6 +116,9 @@ func (r *run) see(ctx context.Context, w world.Object, m *memory) (*picture, err
 		v.pools[i].Waited = m.waitedFor(spill.PlaceOf(p.Whole, i), now)
 	}
 	maps.DeleteFunc(m.examples, func(_ exampleKey, e *example) bool { return now.Sub(e.at) >= exampleFor })
+	maps.DeleteFunc(m.misfits, func(key exampleKey, _ bool) bool {
+		return !slices.ContainsFunc(members, func(one *member) bool { return seats.OwnerOf(one.Workload).Key() == key.owner })
+	})
 	way := onWay{pools: r.endingIn(ctx, members, p)}
 	if slices.ContainsFunc(v.Rules, func(rule spill.Rule) bool { return rule.After > 0 }) && slices.ContainsFunc(members, func(m *member) bool {
 		return slices.ContainsFunc(m.records, func(rec seats.Record) bool { return rec.Waiting() })
@@ -306,15 +309,17 @@ func (r *run) misfit(ctx context.Context, p *policy.Policy, pod *corev1.Pod, poo
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	shape := r.shapes[key]
-	return shape != nil && !nodefit.Empty(shape, pod), nil
+	shape, known := r.shapes.Get(key)
+	return known && !nodefit.Empty(shape, pod), nil
 }
 
 // remember keeps a node as the shape of its pool's nodes, if it is the largest so far.
 func (r *run) remember(pool string, node *corev1.Node) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if last := r.shapes[pool]; last == nil || node.Status.Allocatable.Cpu().Cmp(*last.Status.Allocatable.Cpu()) > 0 {
-		r.shapes[pool] = &corev1.Node{ObjectMeta: node.ObjectMeta, Spec: node.Spec, Status: corev1.NodeStatus{Allocatable: node.Status.Allocatable.DeepCopy()}}
+	last, known := r.shapes.Get(pool)
+	if !known || node.Status.Allocatable.Cpu().Cmp(*last.Status.Allocatable.Cpu()) > 0 {
+		last = &corev1.Node{ObjectMeta: node.ObjectMeta, Spec: node.Spec, Status: corev1.NodeStatus{Allocatable: node.Status.Allocatable.DeepCopy()}}
 	}
+	r.shapes.Add(pool, last, int64(len(pool)+last.Size()), shapeFor)
 }

@@ -1,0 +1,57 @@
+package metrics
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+// However many workloads tenants have, a gauge has so many series; one namespace leaves room for others; nothing is lost from the sum; and a
+// value of zero takes nothing.
+func TestBoundedGauge(t *testing.T) {
+	g := NewSet(prometheus.NewRegistry()).BoundedGauge("g", "Help.", "namespace", "name")
+	sum := func() float64 { return testutil.ToFloat64(g.vec.WithLabelValues("", "other")) }
+	for i := range 150 {
+		g.Set(1, "greedy", fmt.Sprint(i))
+		g.Set(0, "quiet", fmt.Sprint(i))
+	}
+	if n := testutil.CollectAndCount(g.vec); n != mostSeriesOfNamespace+1 || sum() != 50 {
+		t.Errorf("a greedy namespace has %d series, and %v are in the rest", n, sum())
+	}
+	for ns := range 40 {
+		for i := range 60 {
+			g.Set(2, fmt.Sprint("ns-", ns), fmt.Sprint(i))
+		}
+	}
+	if n := testutil.CollectAndCount(g.vec); n != mostSeries+1 || sum() != 50+2*(40*60+100-mostSeries) {
+		t.Errorf("%d series, and %v in the rest", n, sum())
+	}
+	g.Set(3, "greedy", "149") // in the rest
+	if want := 52 + 2.*(40*60+100-mostSeries); sum() != want {
+		t.Errorf("%v in the rest, want %v", sum(), want)
+	}
+	for i := range 100 {
+		g.Set(0, "greedy", fmt.Sprint(i))
+	}
+	g.Set(3, "greedy", "149")
+	if got := testutil.ToFloat64(g.vec.WithLabelValues("greedy", "149")); got != 3 {
+		t.Errorf("a series for which there is room is %v", got)
+	}
+	for ns := range 40 {
+		for i := range 60 {
+			g.Set(0, fmt.Sprint("ns-", ns), fmt.Sprint(i))
+		}
+	}
+	for i := range 150 {
+		g.Set(0, "greedy", fmt.Sprint(i))
+	}
+	if n := testutil.CollectAndCount(g.vec); n != 0 || len(g.series)+len(g.named)+g.all != 0 || g.rest != 0 {
+		t.Errorf("%d series are left, and %+v", n, g)
+	}
+	g.Set(1, "ns", "a")
+	if g.Reset(); testutil.CollectAndCount(g.vec) != 0 {
+		t.Error("a series is left")
+	}
+}
