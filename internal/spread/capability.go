@@ -195,7 +195,7 @@ func newControllers(ctx context.Context, o *Options, h *capability.Host, service
 		Log: h.Log.WithName("shortage"), Events: h.Events, Metrics: shortage.NewMetrics(h.Metrics),
 	}
 	gates := &gate.Controller{
-		API: &gate.Cluster{Pods: h.Clientset, Once: h.Once, Webhooks: h.Uncached, Name: h.Registration}, Feature: decides, Seats: service, Scope: h.Scope,
+		API: &gate.Cluster{Pods: h.Clientset, Once: h.Once, Webhooks: h.Uncached, Name: h.Registration, Kept: types.NamespacedName{Namespace: h.Namespace, Name: repairConfigMap}}, Feature: decides, Seats: service, Scope: h.Scope,
 		Synced: func() bool { synced, _ := h.World.PoliciesSynced(); return synced },
 		Clock:  h.Clock, Log: h.Log.WithName("gate"), Events: h.Events, Metrics: gate.NewMetrics(h.Metrics, h.Clock),
 	}

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -27,6 +28,9 @@ type API interface {
 	Get(ctx context.Context, namespace, name string) (*corev1.Pod, error)
 	// Patch sends a strategic merge patch of a pod, once.
 	Patch(ctx context.Context, namespace, name string, patch []byte) error
+	// Verdicts returns what earlier leaders kept, and KeepVerdicts keeps it for the next one.
+	Verdicts(ctx context.Context) (Verdicts, error)
+	KeepVerdicts(ctx context.Context, v Verdicts) error
 	// Watch tells a store of all pods without a node until ctx ends.
 	Watch(ctx context.Context, store cache.ReflectorStore)
 }
@@ -50,6 +54,8 @@ type Cluster struct {
 	Webhooks client.Reader
 	// Name is that of the webhook's registration.
 	Name string
+	// Kept is the ConfigMap in which the leader keeps things for the next one.
+	Kept types.NamespacedName
 }
 
 var _ API = &Cluster{}
@@ -68,6 +74,35 @@ func (c *Cluster) Get(ctx context.Context, namespace, name string) (*corev1.Pod,
 // Patch implements [API].
 func (c *Cluster) Patch(ctx context.Context, namespace, name string, patch []byte) error {
 	return c.Once.Patch(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}, client.RawPatch(types.StrategicMergePatchType, patch))
+}
+
+// verdictsKey is the entry of the ConfigMap that has the verdicts.
+const verdictsKey = "gate.json"
+
+// Verdicts implements [API]. What nobody can read is nothing.
+func (c *Cluster) Verdicts(ctx context.Context) (Verdicts, error) {
+	var cm corev1.ConfigMap
+	if err := c.Webhooks.Get(ctx, c.Kept, &cm); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	var kept Verdicts
+	if json.Unmarshal([]byte(cm.Data[verdictsKey]), &kept) != nil {
+		return nil, nil
+	}
+	return kept, nil
+}
+
+// KeepVerdicts implements [API].
+func (c *Cluster) KeepVerdicts(ctx context.Context, v Verdicts) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	patch, err := json.Marshal(map[string]any{"data": map[string]string{verdictsKey: string(text)}})
+	if err != nil {
+		return err
+	}
+	return c.Once.Patch(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.Kept.Namespace, Name: c.Kept.Name}}, client.RawPatch(types.MergePatchType, patch))
 }
 
 // Watch implements [API]. A cluster in which no pod waits for a node costs nothing.

@@ -20,8 +20,13 @@ const (
 	gone                      // it waits no more
 )
 
-// undecidableFor is how long a pod waits about which nobody can decide as things are, or whose seat the API server refuses.
-const undecidableFor = time.Minute
+// undecidableFor is how long a pod waits about which nobody can decide as things are, or whose seat the API server refuses. It counts from
+// the first verdict, also of an earlier leader. No pod is let through within settleFor of the beginning of a term: what a new leader
+// sees may be behind.
+const (
+	undecidableFor = time.Minute
+	settleFor      = 15 * time.Second
+)
 
 // patchTimeout bounds one patch.
 const patchTimeout = 5 * time.Second
@@ -74,7 +79,18 @@ func (r *run) waitsTooLong(d *decision) bool {
 	if d.undecidable.IsZero() {
 		d.undecidable = now
 	}
-	return now.Sub(d.undecidable) >= undecidableFor
+	return now.Sub(r.verdicts.began(d.waiting, d.undecidable)) >= undecidableFor && now.Sub(r.began) >= settleFor
+}
+
+// noteVerdict notes what was decided about a pod, for its siblings.
+func (r *run) noteVerdict(d *decision) {
+	switch d.verdict {
+	case undecidable:
+		r.verdicts.note(d, r.Clock.Now())
+	case free, seated:
+		r.verdicts.clear(d.ownerKey())
+	case undecided:
+	}
 }
 
 // letThrough removes the gate from a pod that nobody could seat.

@@ -65,6 +65,9 @@ func (r *run) read(ctx context.Context, w *waiting) (*corev1.Pod, error) {
 	if pod := r.waiting.known(w); pod != nil {
 		return pod, nil
 	}
+	if !r.reads.Allow(w.namespace, r.Clock.Now()) {
+		return nil, errLater
+	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	pod, err := r.API.Get(ctx, w.namespace, w.name)

@@ -64,6 +64,11 @@ type run struct {
 	logs    *fair.Limiter[string] // of lines and of events, by namespace: whoever creates pods can cause them
 	events  *fair.Limiter[string]
 
+	// reads bounds the reads of pods, by namespace, and verdicts has a sibling's verdict in place of most of them.
+	reads    *fair.Limiter[string]
+	verdicts *verdicts
+	began    time.Time // the term
+
 	registration registration
 }
 
@@ -82,9 +87,15 @@ const (
 	atOnce  = 50
 )
 
+// Reads of pods that are not kept, by second and at once. Namespaces have equal parts.
+const (
+	readRate  = 200
+	readBurst = 1000
+)
+
 // Register implements [leader.Controller].
 func (c *Controller) Register(t *leader.Term) error {
-	r := &run{Controller: c, waiting: newQueue(), logs: fair.NewLimiter[string](1, 20), events: fair.NewLimiter[string](5, 50)}
+	r := &run{Controller: c, waiting: newQueue(), logs: fair.NewLimiter[string](1, 20), events: fair.NewLimiter[string](5, 50), reads: fair.NewLimiter[string](readRate, readBurst), verdicts: newVerdicts(), began: c.Clock.Now()}
 	var err error
 	if r.work, err = leader.Reconcile(t, "gate", workers, r.reconcile, func(l lane) []any { return []any{"namespace", l.namespace} }); err != nil {
 		return err
@@ -93,6 +104,7 @@ func (c *Controller) Register(t *leader.Term) error {
 	t.AtEnd(func() { c.Metrics.queue.Store(nil) })
 	w := &watcher{queue: r.waiting, found: r.look}
 	t.Go(func(ctx context.Context) { r.API.Watch(ctx, w) })
+	t.Every(verdictsEvery, r.keep)
 	return nil
 }
 
@@ -126,18 +138,35 @@ func (r *run) reconcile(ctx context.Context, l lane) (reconcile.Result, error) {
 		return reconcile.Result{RequeueAfter: max(next.Sub(now), time.Millisecond)}, nil
 	}
 	defer r.look(l.namespace)
+	r.inherit(ctx)
 	r.turn(ctx, batch)
 	return reconcile.Result{}, nil
+}
+
+// turn gives a turn to some pods of one owner. Where nobody could decide about such pods, one of them tells first whether that still holds.
+func (r *run) turn(ctx context.Context, batch []*waiting) {
+	defer r.waiting.done(batch[0])
+	if last, fresh := r.verdicts.of(batch[0].ownerKey(), r.Clock.Now()); last != nil && !fresh && len(batch) > 1 {
+		r.decideAll(ctx, batch[:1])
+		batch = batch[1:]
+	}
+	r.decideAll(ctx, batch)
 }
 
 // errNotRead is why nothing is decided about a pod whose read did not come to its end.
 var errNotRead = errors.New("the pod was not read")
 
-// turn decides about some pods of one owner, in their order, and writes what was decided.
-func (r *run) turn(ctx context.Context, batch []*waiting) {
-	defer r.waiting.done(batch[0])
+// errLater is why a pod is not read now: others are, and it has its turn later.
+var errLater = errors.New("too many pods are read")
 
-	// 1. As they are.
+// decideAll decides about some pods of one owner, in their order, and writes what was decided.
+func (r *run) decideAll(ctx context.Context, batch []*waiting) {
+	// 1. As they are, or as one of them was just now.
+	verdict, fresh := r.verdicts.of(batch[0].ownerKey(), r.Clock.Now())
+	if fresh && r.waiting.versions(batch) {
+		r.carryOutAll(ctx, verdict, batch)
+		return
+	}
 	pods, errs := make([]*corev1.Pod, len(batch)), slices.Repeat([]error{errNotRead}, len(batch))
 	workqueue.ParallelizeUntil(ctx, atOnce, len(batch), func(i int) { pods[i], errs[i] = r.read(ctx, batch[i]) })
 	if ctx.Err() != nil {
@@ -159,9 +188,13 @@ func (r *run) turn(ctx context.Context, batch []*waiting) {
 			defer utilruntime.HandleCrashWithContext(ctx) // it is tried again
 			defer r.giveBack(d)                           // unless a pod has it
 			defer d.isAsked()
+			if errors.Is(d.why, errLater) {
+				return
+			}
 			if d.why == nil {
 				r.decide(ctx, d)
 			}
+			r.noteVerdict(d)
 			r.carryOut(ctx, d)
 		})
 		<-d.asked
@@ -169,6 +202,23 @@ func (r *run) turn(ctx context.Context, batch []*waiting) {
 	running.Wait()
 
 	// 3. Who waits still?
+	r.settle(due)
+}
+
+// carryOutAll does for some pods of one owner what follows from the verdict on a sibling of theirs.
+func (r *run) carryOutAll(ctx context.Context, verdict *ownerVerdict, batch []*waiting) {
+	due := make([]*decision, len(batch))
+	for i, w := range batch {
+		due[i] = &decision{waiting: w, pod: verdict.standIn(w, r.waiting.versionOf(w)), verdict: undecidable, why: verdict.why, outcome: waitsLater}
+	}
+	workqueue.ParallelizeUntil(ctx, atOnce, len(due), func(i int) { r.carryOut(ctx, due[i]) })
+	if ctx.Err() == nil {
+		r.settle(due)
+	}
+}
+
+// settle gives back to the queue the pods that wait still.
+func (r *run) settle(due []*decision) {
 	now := r.Clock.Now()
 	var soon []*waiting
 	for _, d := range due {

@@ -42,9 +42,10 @@ type waiting struct {
 	beyond time.Time
 
 	// These are guarded by the queue.
-	gone bool
-	pod  *corev1.Pod // as it was seen last, or nil if it is not kept
-	size int         // of what is kept
+	gone    bool
+	version string      // the resourceVersion that was seen last
+	pod     *corev1.Pod // as it was seen last, or nil if it is not kept
+	size    int         // of what is kept
 }
 
 func (w *waiting) ownerKey() ledger.OwnerKey {
@@ -91,6 +92,7 @@ func (q *queue) put(w waiting, pod *corev1.Pod) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if have := q.pods[w.uid]; have != nil {
+		have.version = w.version
 		q.keepPod(have, pod)
 		return false
 	}
@@ -127,6 +129,20 @@ func (q *queue) known(w *waiting) *corev1.Pod {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return w.pod
+}
+
+// versionOf returns the resourceVersion of a pod as it was seen last.
+func (q *queue) versionOf(w *waiting) string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return w.version
+}
+
+// versions reports whether the resourceVersions of some pods are known.
+func (q *queue) versions(batch []*waiting) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return !slices.ContainsFunc(batch, func(w *waiting) bool { return w.version == "" })
 }
 
 // forget has a pod read anew when it is its turn.

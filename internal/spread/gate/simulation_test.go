@@ -76,6 +76,7 @@ type cluster struct {
 	failing int  // requests that fail, of 100; half of the writes are applied
 	over    bool // all that is left is to come to an end
 	wrong   []string
+	kept    Verdicts
 }
 
 // watch delivers events in their order, each after some time.
@@ -696,4 +697,65 @@ func TestSimulationFindsPlantedBugs(t *testing.T) {
 			t.Error("not found")
 		})
 	}
+}
+
+// Verdicts implements [API].
+func (p *process) Verdicts(ctx context.Context) (Verdicts, error) {
+	if _, answered := p.request(ctx); !answered {
+		return nil, errNoAnswer
+	}
+	p.cluster.mu.Lock()
+	defer p.cluster.mu.Unlock()
+	return maps.Clone(p.cluster.kept), nil
+}
+
+// KeepVerdicts implements [API].
+func (p *process) KeepVerdicts(ctx context.Context, v Verdicts) error {
+	arrives, answered := p.request(ctx)
+	if arrives {
+		p.cluster.mu.Lock()
+		p.cluster.kept = v
+		p.cluster.mu.Unlock()
+	}
+	if !answered {
+		return errNoAnswer
+	}
+	return nil
+}
+
+// A pod that exists gets no seat beyond those that its owner asks for while a watch may be behind. Later it is one more pod.
+func TestPodBeyondTheReplicas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		c := &cluster{rng: rand.New(rand.NewPCG(1, 37)), ctx: ctx, pods: map[string]*corev1.Pod{}, ledgers: map[ledger.OwnerKey]ledger.Object{}, written: map[string]time.Time{}}
+		owner := &world.Workload{Ref: world.Ref{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "a", UID: "owner-a"}, Namespace: "ns", Replicas: 1, Current: -1}
+		c.owners = []*world.Workload{owner}
+		p := c.start("first")
+		p.lead()
+		p.admit(owner)
+		time.Sleep(time.Second)
+		pod := c.template(owner)
+		pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: stowage.SeatGate}}
+		c.create(pod)
+		expect := func(after time.Duration, want bool) {
+			t.Helper()
+			time.Sleep(after)
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			is := c.pods[pod.Name]
+			if waits, has := gated(is), is.Labels[stowage.SeatLabel] != ""; waits != want || has == want {
+				t.Errorf("it waits: %t, want %t; its labels are %v", waits, want, is.Labels)
+			}
+		}
+		expect(14*time.Second, true)
+		expect(time.Minute, false)
+		c.mu.Lock()
+		if len(c.wrong) > 0 {
+			t.Error(strings.Join(c.wrong, "\n"))
+		}
+		c.over = true
+		c.mu.Unlock()
+		cancel()
+		time.Sleep(10 * time.Minute)
+	})
 }
