@@ -39,6 +39,11 @@ func (b *Book) decide(now time.Duration, fresh bool, acts []Action) ([]Action, b
 			acts = append(acts, Action{Answer: r})
 			return true
 		}
+		if b.replicas >= 0 && b.total >= b.replicas+mostBeyond {
+			r.Result = b.withoutClaim(r)
+			acts = append(acts, Action{Answer: r})
+			return true
+		}
 		if err := b.seat(now, r); err != nil {
 			r.Result = Result{Err: err, Unverified: r.unverified}
 			acts = append(acts, Action{Answer: r})
@@ -97,16 +102,18 @@ func (b *Book) mayExceed(now time.Duration, r *Request, acts *[]Action) bool {
 	// claim does not matter. In full pools a slow pod would lose its seat to one that needs none, so its claim gets more time.
 	// A pod that another replica has seen did come to be. A watch that lags shows no pod in time, so nothing is presumed by it.
 	lags := b.watch.Lag(now) > patience
-	open, longest := lags, 2*patience
+	open, contested, longest := lags, false, 2*patience
 	for _, c := range b.claims {
 		after := b.deadAfter(c, patience)
 		if full && !c.Ahead {
 			after = max(after, 2*b.timing.MaxPatience)
 		}
 		switch {
-		case !c.counted || c.waiting:
+		case !c.counted:
+		case c.waiting: // decided just now, for another request: its pod may not come, either
+			open, contested = true, true
 		case now-c.firstSeen < after:
-			open = true
+			open, contested = true, true
 			b.wakeAt(c.firstSeen + after)
 			longest = max(longest, patience+after)
 		case lags || c.Settled != 0:
@@ -119,14 +126,33 @@ func (b *Book) mayExceed(now time.Duration, r *Request, acts *[]Action) bool {
 	if b.total+1 <= most {
 		return true
 	}
-	if t := min(r.blockedAt+longest, latest); open && now < t {
+	// Seats beyond the count are for when all others are taken by pods. Whoever asks without a pause for pods that never come would
+	// push others there. So while claims are open, it is the deadline that decides.
+	end := r.blockedAt + longest
+	if contested && !full {
+		end = r.Deadline
+	}
+	if t := min(end, latest); open && now < t {
 		b.wakeAt(t)
 		return false
 	}
-	r.unverified = open && (lags || byHeld || now < r.blockedAt+longest)
+	r.unverified = open && (lags || byHeld || now < end)
 	// 3. The controller is behind a scale-down, and the seat is the first to go; or no pool may take the pod.
 	r.beyond = true
 	return true
+}
+
+// mostBeyond is how many seats beyond the replica count are claimed. A controller has some 500 creates under way at most (BurstReplicas of
+// the ReplicaSet controller), so more are asked for only by somebody else. Claims fill the SeatLedger, and cost each decision.
+const mostBeyond = 500
+
+// withoutClaim answers a request with the next seat, and claims nothing.
+func (b *Book) withoutClaim(r *Request) Result {
+	seat, err := r.Strategy.Admit(held{b, r.Strategy})
+	if err != nil {
+		return Result{Err: err, Unverified: true}
+	}
+	return Result{Claim: Claim{Seat: Seat{Pool: r.Strategy.PoolKey(seat.Pool), Ordinal: seat.Ordinal}, ID: b.newID()}, Unverified: true}
 }
 
 // seat gives a request the next seat.
