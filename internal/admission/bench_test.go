@@ -18,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	cradmission "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -29,6 +28,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/admission/pipeline"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
 	stowageevents "github.com/stowage-dev/stowage/internal/platform/events"
+	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	vmadmit "github.com/stowage-dev/stowage/internal/vm/admit"
@@ -121,9 +121,9 @@ func newTestHandler(tb testing.TB, c world.Snapshot, features ...feature.Feature
 		Metrics:    NewMetrics(metrics.NewSet(prometheus.NewRegistry())),
 		Log:        logr.Discard(),
 		Events:     stowageevents.Recorder{EventRecorder: &events.FakeRecorder{}},
-		EventLimit: flowcontrol.NewFakeAlwaysRateLimiter(),
-		Intake:     NewIntake(clock.RealClock{}),
-		Clock:      clock.RealClock{},
+		EventLimit: fair.NewLimiter[string](1e9, 1e9), Pulse: NewPulse(clock.RealClock{}),
+		Intake: NewIntake(clock.RealClock{}),
+		Clock:  clock.RealClock{},
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/admission/pipeline"
 	"github.com/stowage-dev/stowage/internal/platform/events"
+	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 )
 
@@ -29,9 +30,8 @@ type Handler struct {
 	Metrics  *Metrics
 	Log      logr.Logger
 	Events   events.Recorder
-	// EventLimit drops events beyond a rate: whoever reaches our port can ask
-	// for one.
-	EventLimit flowcontrol.PassiveRateLimiter
+	// EventLimit drops events beyond a rate, which namespaces share: whoever reaches our port can ask for one.
+	EventLimit *fair.Limiter[string]
 	// LogLimit drops log lines about requests that are refused, for the same reason. FailureLimit drops those about features that
 	// failed, and ChangeLimit those about pods that were changed. The metrics count all of them.
 	LogLimit, FailureLimit, ChangeLimit flowcontrol.PassiveRateLimiter
@@ -40,12 +40,14 @@ type Handler struct {
 	Replica string
 	Intake  *Intake
 	Clock   clock.PassiveClock
+	Pulse   *Pulse
 }
 
 var _ http.Handler = &Handler{}
 
 // ServeHTTP reads a review, decides and answers.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h.Pulse.refuseOld(r, h.Clock.Now())
 	ctx, cancel := arrive(r)
 	defer cancel()
 
@@ -64,7 +66,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// 2. Decide.
 	ans := h.answerSafely(ctx, rev.Request)
 
-	// 3. Answer in the version of the question.
+	// 3. Answer in the version of the question, unless nobody waits for an answer any more.
+	refuseLate(ctx, clock.RealClock{}.Now())
 	reply(h.strangers(), w, r, response{TypeMeta: rev.TypeMeta, Response: ans})
 }
 

@@ -49,7 +49,7 @@ func (h *Handler) report(req *request[*podpatch.Pod], pod *podpatch.Pod, res *pi
 	}
 	if about := subject(req, pod); about != nil {
 		for _, e := range res.Events {
-			if !h.EventLimit.TryAccept() {
+			if !h.EventLimit.Allow(req.Namespace, h.Clock.Now()) {
 				h.Metrics.droppedEvents.Inc()
 				continue
 			}

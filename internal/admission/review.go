@@ -26,6 +26,9 @@ import (
 	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 )
 
+// wayBack is what the way of an answer back to the API server takes at most.
+const wayBack = 200 * time.Millisecond
+
 // longestTimeout is how long an API server waits for a webhook at most.
 const longestTimeout = 30 * time.Second
 
@@ -92,12 +95,12 @@ func reply(log strangerLog, w http.ResponseWriter, r *http.Request, res response
 // budget is how long a request may take from its arrival to its answer. It is the time that the API server waits, less what
 // the way back takes. The API server sends the registration's timeoutSeconds as ?timeout=5s.
 func budget(r *http.Request) time.Duration {
-	const fallback, margin = 5 * time.Second, 200 * time.Millisecond
+	const fallback = 5 * time.Second
 	timeout, err := time.ParseDuration(r.URL.Query().Get("timeout"))
-	if err != nil || timeout <= margin || timeout > longestTimeout {
+	if err != nil || timeout <= wayBack || timeout > longestTimeout {
 		return fallback
 	}
-	return timeout - margin
+	return timeout - wayBack
 }
 
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}

@@ -28,6 +28,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/apitime"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/platform/evict"
+	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
 	"github.com/stowage-dev/stowage/internal/platform/version"
@@ -194,11 +195,15 @@ func Run(ctx context.Context, reloader *Reloader, env Environment) error {
 		return err
 	}
 	if admits {
+		pulse := admission.NewPulse(clock.RealClock{})
 		port, err := newWebhookPort(&o, certificate, dropped)
 		if err != nil {
 			return err
 		}
-		if err := addHandlers(port, &o, pipeline.New(host.Scope, features...), check, host.Replica, contact, ready, recorder, set, log); err != nil {
+		if err := addHandlers(port, &o, pipeline.New(host.Scope, features...), check, host.Replica, contact, ready, pulse, recorder, set, log); err != nil {
+			return err
+		}
+		if err := mgr.Add(withoutElection(pulse.Run)); err != nil {
 			return err
 		}
 		pod, _ := env.Lookup("POD_NAME")
@@ -262,7 +267,7 @@ func addLeader(leaving context.Context, mgr ctrl.Manager, o *Options, controller
 }
 
 // addHandlers registers the webhook's paths.
-func addHandlers(port *port, o *Options, pipeline *pipeline.Pipeline, check func(context.Context, feature.Written) ([]string, error), replica string, contact *contact, ready *readiness, recorder events.Recorder, set *metrics.Set, log logr.Logger) error {
+func addHandlers(port *port, o *Options, pipeline *pipeline.Pipeline, check func(context.Context, feature.Written) ([]string, error), replica string, contact *contact, ready *readiness, pulse *admission.Pulse, recorder events.Recorder, set *metrics.Set, log logr.Logger) error {
 	handler := &admission.Handler{
 		Pipeline: pipeline,
 		Metrics:  admission.NewMetrics(set),
@@ -270,13 +275,14 @@ func addHandlers(port *port, o *Options, pipeline *pipeline.Pipeline, check func
 		Events:   recorder,
 		// A burst for a cluster's start, and a rate that an API server does not
 		// notice.
-		EventLimit:   flowcontrol.NewTokenBucketPassiveRateLimiter(5, 100),
+		EventLimit:   fair.NewLimiter[string](5, 200), // half of the burst is for one namespace
 		LogLimit:     flowcontrol.NewTokenBucketPassiveRateLimiter(1, 10),
 		FailureLimit: flowcontrol.NewTokenBucketPassiveRateLimiter(5, 50),
 		ChangeLimit:  flowcontrol.NewTokenBucketPassiveRateLimiter(200, 2000),
 		Replica:      replica,
 		Intake:       admission.NewIntake(clock.RealClock{}),
 		Clock:        clock.RealClock{},
+		Pulse:        pulse,
 	}
 	workloads := &admission.WorkloadHandler{
 		Log: log.WithName("workloads"), LogLimit: handler.LogLimit, Intake: handler.Intake, Check: check,

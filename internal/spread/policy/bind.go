@@ -70,9 +70,7 @@ func (f *Finder) computed(key shortKey, compute func() *sequence.Strategy) *sequ
 		return known
 	}
 	s := compute()
-	if s.Size() <= maxSize {
-		f.shorts.Add(key, s, int64(len(key.gaps))+2*bytesOf(s), rememberFor)
-	}
+	f.shorts.Add(key, s, int64(len(key.gaps))+2*bytesOf(s), rememberFor)
 	return s
 }
 

@@ -327,16 +327,14 @@ func (f *Finder) serves(ctx context.Context, namespace string) (bool, error) {
 	return ok && have == value, nil
 }
 
-// What is remembered, in bytes, as long as it is in use. Anybody can write a strategy. Those of more seats than maxSize
-// are computed for each pod.
+// What is remembered, in bytes, as long as it is in use. Anybody can write a strategy; the longest take half a megabyte.
 const (
-	parsedBytes   = 16 << 20
-	compiledBytes = 32 << 20
+	parsedBytes   = 48 << 20
+	compiledBytes = 48 << 20
 	chosenBytes   = 16 << 20
 	choiceBytes   = 256 // beside labels, which the cache has
 	indexBytes    = 64 << 20
 	policyBytes   = 1 << 10 // of the selectors of a policy
-	maxSize       = 4000
 	rememberFor   = time.Hour
 )
 
@@ -365,7 +363,7 @@ func (f *Finder) parse(text, over string) (*sequence.Strategy, *homes, error) {
 		return known.strategy, known.homes, known.err
 	}
 	c := compileText(text, over)
-	if len(text) <= sequence.MaxText && len(over) <= sequence.MaxAcross && c.Whole.Size() <= maxSize {
+	if len(text) <= sequence.MaxText && len(over) <= sequence.MaxAcross {
 		bytes := 2*int64(len(key)) + bytesOf(c.Whole) + c.homes.bytes()
 		if c.Err != nil {
 			bytes += int64(len(c.Err.Error()))
@@ -394,9 +392,7 @@ func (f *Finder) compiled(m *metav1.ObjectMeta, compile func() (Compiled, any)) 
 		return known.policy
 	}
 	p, kept := compile()
-	if p.Whole.Size() <= maxSize {
-		data, _ := json.Marshal(kept) // about as long as the object is large
-		f.compiledSources.Add(m.UID, compiled{m.Generation, p}, 2*int64(len(data))+bytesOf(p.Whole)+p.homes.bytes(), rememberFor)
-	}
+	data, _ := json.Marshal(kept) // about as long as the object is large
+	f.compiledSources.Add(m.UID, compiled{m.Generation, p}, 2*int64(len(data))+bytesOf(p.Whole)+p.homes.bytes(), rememberFor)
 	return p
 }

@@ -32,6 +32,9 @@ func eachSweep(ctx context.Context, clock clock.WithTicker, do func()) error {
 	}
 }
 
+// sweepTimeout bounds each request of a sweep, so that one that hangs does not end all later ones.
+const sweepTimeout = 10 * time.Second
+
 // Sweep forgets the books that nobody would miss. With collect, it also removes the
 // ledgers whose claims have all ended; one replica does that.
 func (l *Service) Sweep(ctx context.Context, collect bool) {
@@ -48,16 +51,21 @@ func (l *Service) Sweep(ctx context.Context, collect bool) {
 		})
 		switch {
 		case spent && collect:
-			if err := l.api.DeleteLedger(ctx, owner, version); err != nil {
+			err := within(ctx, func(ctx context.Context) error { return l.api.DeleteLedger(ctx, owner, version) })
+			if err != nil {
 				l.logError(err, "ledger not removed", owner)
 			} else {
 				l.with(e.key, func(now time.Duration, e *entry) { e.book.LedgerGone(now, version) })
 			}
 		case spent && len(l.pods.Of(e.key)) == 0:
 			// A watch that broke may have missed the deletion.
-			if o, err := l.api.ReadLedger(ctx, owner); err == nil && o.Version == 0 {
-				l.with(e.key, func(now time.Duration, e *entry) { e.book.LedgerGone(now, version) })
-			}
+			_ = within(ctx, func(ctx context.Context) error { // or by a later sweep
+				o, err := l.api.ReadLedger(ctx, owner)
+				if err == nil && o.Version == 0 {
+					l.with(e.key, func(now time.Duration, e *entry) { e.book.LedgerGone(now, version) })
+				}
+				return err
+			})
 		}
 		l.mu.Lock()
 		e.mu.Lock()
@@ -72,4 +80,11 @@ func (l *Service) Sweep(ctx context.Context, collect bool) {
 		l.mu.Unlock()
 	}
 	l.metrics.keeps(states)
+}
+
+// within calls a function with a context that ends after sweepTimeout.
+func within(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
+	defer cancel()
+	return do(ctx)
 }

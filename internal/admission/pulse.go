@@ -1,0 +1,77 @@
+package admission
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// The times of a pulse. A process that did not run for frozenAfter was frozen: stopped, or moved with its machine. What it reads within
+// settleAfter then may have been sent before.
+const (
+	pulseEvery  = 250 * time.Millisecond
+	frozenAfter = 2 * time.Second
+	settleAfter = 500 * time.Millisecond
+)
+
+// Pulse notices that the process was frozen. Then there are requests in its sockets that nobody waits for any more. To decide about them
+// would claim seats for pods that were created long ago. Its methods may be called at once, also of nil.
+type Pulse struct {
+	clock clock.WithTicker
+
+	mu      sync.Mutex
+	last    time.Time     // when the process ran last, as far as is known
+	resumed time.Time     // when it ran again after it was frozen last
+	frozen  time.Duration // for how long it was
+}
+
+// NewPulse returns a pulse that begins now.
+func NewPulse(clock clock.WithTicker) *Pulse { return &Pulse{clock: clock, last: clock.Now()} }
+
+// Run beats until ctx ends.
+func (p *Pulse) Run(ctx context.Context) error {
+	tick := p.clock.NewTicker(pulseEvery)
+	defer tick.Stop()
+	for {
+		p.beat(p.clock.Now())
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C():
+		}
+	}
+}
+
+func (p *Pulse) beat(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if gap := now.Sub(p.last); gap >= frozenAfter {
+		p.resumed, p.frozen = now, gap
+	}
+	p.last = now
+}
+
+// old reports whether a request that is read now may have been sent before the process was frozen, for longer than the request may take.
+func (p *Pulse) old(now time.Time, budget time.Duration) bool {
+	p.beat(now)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.frozen >= budget && now.Sub(p.resumed) < settleAfter
+}
+
+// refuseOld ends a connection without an answer, if its request may be older than its deadline.
+func (p *Pulse) refuseOld(r *http.Request, now time.Time) {
+	if p != nil && p.old(now, budget(r)) {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// refuseLate ends a connection without an answer, if the answer comes after the API server has given up.
+func refuseLate(ctx context.Context, now time.Time) {
+	if deadline, ok := ctx.Deadline(); ok && now.Sub(deadline) >= wayBack {
+		panic(http.ErrAbortHandler)
+	}
+}
