@@ -38,9 +38,11 @@ type Handler struct {
 
 	// Replica is the name of this process.
 	Replica string
-	Intake  *Intake
-	Clock   clock.PassiveClock
-	Pulse   *Pulse
+	// Authenticates says that only callers with a certificate come this far.
+	Authenticates bool
+	Intake        *Intake
+	Clock         clock.PassiveClock
+	Pulse         *Pulse
 }
 
 var _ http.Handler = &Handler{}
@@ -116,7 +118,11 @@ func (h *Handler) answer(ctx context.Context, req *request[*podpatch.Pod]) answe
 
 	if nonce, ok := pod.Metadata.Annotations[stowage.CheckAnnotation]; ok && req.DryRun {
 		res.Warnings = nil // it is the answer that matters
-		res.Warn(stowage.CheckAnswer + nonce + " replica " + h.Replica)
+		text := stowage.CheckAnswer + nonce + " replica " + h.Replica
+		if h.Authenticates {
+			text += stowage.CheckAuthenticated
+		}
+		res.Warn(text)
 	}
 	ans.Warnings = res.Warnings
 	var err error

@@ -32,6 +32,8 @@ type Answer struct {
 	// Replica is the one that answered, and Took how long the API server took for the pod.
 	Replica string        `json:"replica,omitempty"`
 	Took    time.Duration `json:"tookNanoseconds,omitempty"`
+	// Authenticated says that the replica answers only the API server, which showed a certificate.
+	Authenticated bool `json:"authenticated"`
 	// LeftAlone says why Stowage changes no pod of the namespace, if so.
 	LeftAlone string `json:"leftAlone,omitempty"`
 	// Causes are why it did not answer, as far as that can be seen, each with what to do.
@@ -50,7 +52,8 @@ func (i *Inspector) Check(ctx context.Context, namespace string, warnings func()
 	a := &Answer{Took: i.Clock.Since(begin)}
 	for _, text := range warnings() {
 		if rest, ok := strings.CutPrefix(text, stowage.CheckAnswer+nonce+" "); ok {
-			a.OK, a.Replica = true, strings.TrimPrefix(rest, "replica ")
+			a.OK = true
+			a.Replica, a.Authenticated = strings.CutSuffix(strings.TrimPrefix(rest, "replica "), stowage.CheckAuthenticated)
 		}
 	}
 	switch {
@@ -166,6 +169,11 @@ func (a *Answer) Text() string {
 	var b strings.Builder
 	if a.OK {
 		fmt.Fprintf(&b, "Stowage answered: replica %s, in %s.\n", a.Replica, a.Took.Round(time.Millisecond))
+		if a.Authenticated {
+			b.WriteString("It answers only callers with a certificate, as the API server has one.\n")
+		} else {
+			b.WriteString("It answers whoever reaches its port. To have it answer only the API server: docs/how-to/authenticate.md.\n")
+		}
 		if a.LeftAlone != "" {
 			fmt.Fprintf(&b, "It changes no pod of this namespace: %s.\n", a.LeftAlone)
 		}

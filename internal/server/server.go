@@ -279,10 +279,10 @@ func addHandlers(port *port, o *Options, pipeline *pipeline.Pipeline, check func
 		LogLimit:     flowcontrol.NewTokenBucketPassiveRateLimiter(1, 10),
 		FailureLimit: flowcontrol.NewTokenBucketPassiveRateLimiter(5, 50),
 		ChangeLimit:  flowcontrol.NewTokenBucketPassiveRateLimiter(200, 2000),
-		Replica:      replica,
-		Intake:       admission.NewIntake(clock.RealClock{}),
-		Clock:        clock.RealClock{},
-		Pulse:        pulse,
+		Replica:      replica, Authenticates: port.callers != nil,
+		Intake: admission.NewIntake(clock.RealClock{}),
+		Clock:  clock.RealClock{},
+		Pulse:  pulse,
 	}
 	workloads := &admission.WorkloadHandler{
 		Log: log.WithName("workloads"), LogLimit: handler.LogLimit, Intake: handler.Intake, Check: check,

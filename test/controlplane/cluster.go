@@ -98,6 +98,12 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	return c, nil
 }
 
+// WebhookClient is the name in the certificate that the API server shows to webhooks.
+const WebhookClient = "kube-apiserver-webhook-client"
+
+// AuthorityFile is the certificate of the cluster's authority, which signs clients' certificates, too.
+func (c *Cluster) AuthorityFile() string { return c.layout.pki.file("ca.crt") }
+
 func (c *Cluster) start(ctx context.Context, bin Binaries) error {
 	if err := os.MkdirAll(c.Logs, 0o755); err != nil {
 		return err
@@ -108,6 +114,8 @@ func (c *Cluster) start(ctx context.Context, bin Binaries) error {
 		etcdData: filepath.Join(c.cfg.Dir, "etcd"), admin: c.Kubeconfig,
 		controllers: filepath.Join(c.cfg.Dir, "controller-manager.kubeconfig"),
 		scheduler:   filepath.Join(c.cfg.Dir, "scheduler.kubeconfig"),
+		webhooks:    filepath.Join(c.cfg.Dir, "webhooks.kubeconfig"),
+		admission:   filepath.Join(c.cfg.Dir, "admission.yaml"),
 		kwokConfig:  filepath.Join(c.cfg.Dir, "kwok.yaml"),
 	}
 	c.layout = l
@@ -132,6 +140,12 @@ func (c *Cluster) start(ctx context.Context, bin Binaries) error {
 		return err
 	}
 	if err := l.pki.kubeconfig(l.scheduler, l.apiURL(), "system:kube-scheduler"); err != nil {
+		return err
+	}
+	if err := l.pki.webhookKubeconfig(l.webhooks, WebhookClient); err != nil {
+		return err
+	}
+	if err := os.WriteFile(l.admission, l.admissionConfiguration(), 0o600); err != nil {
 		return err
 	}
 	stages, err := filepath.Glob(filepath.Join(bin.KwokStages, "*.yaml"))

@@ -17,6 +17,8 @@ type layout struct {
 	admin          string // kubeconfigs
 	controllers    string
 	scheduler      string
+	webhooks       string // the certificate that the API server shows to webhooks
+	admission      string // names webhooks
 	kwokConfig     string
 	kwokServerPort int
 }
@@ -70,12 +72,22 @@ func (l *layout) apiServerArgs() []string {
 		"--tls-cert-file="+l.pki.file("apiserver.crt"),
 		"--tls-private-key-file="+l.pki.file("apiserver.key"),
 		"--client-ca-file="+l.pki.file("ca.crt"),
+		"--admission-control-config-file="+l.admission,
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file="+l.pki.file("service-account.key"),
 		"--service-account-signing-key-file="+l.pki.file("service-account.key"),
 		"--service-cluster-ip-range=10.0.0.0/16",
 		"--profiling=false",
 	)
+}
+
+// admissionConfiguration has the API server show a certificate to webhooks that ask for one, as docs/how-to/authenticate.md says.
+func (l *layout) admissionConfiguration() []byte {
+	text := "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n"
+	for _, plugin := range []string{"MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"} {
+		text += fmt.Sprintf("- name: %s\n  configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: %q}\n", plugin, l.webhooks)
+	}
+	return []byte(text)
 }
 
 func (l *layout) controllerManagerArgs() []string {

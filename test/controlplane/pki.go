@@ -161,6 +161,18 @@ func (p *pki) kubeconfig(path, server, user string, groups ...string) error {
 	return p.writeKubeconfig(path, server, &clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: key})
 }
 
+// webhookKubeconfig writes a kubeconfig with a client certificate for all webhooks.
+func (p *pki) webhookKubeconfig(path, user string) error {
+	t := template(pkix.Name{CommonName: user})
+	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	if err := p.issue(user, t); err != nil {
+		return err
+	}
+	return clientcmd.WriteToFile(clientcmdapi.Config{AuthInfos: map[string]*clientcmdapi.AuthInfo{
+		"*": {ClientCertificate: p.file(user + ".crt"), ClientKey: p.file(user + ".key")},
+	}}, path)
+}
+
 // writeKubeconfig writes a kubeconfig with any kind of credentials. A program that starts at the same time reads the file of before, or
 // this one.
 func (p *pki) writeKubeconfig(path, server string, auth *clientcmdapi.AuthInfo) error {

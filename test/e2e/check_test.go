@@ -1,14 +1,18 @@
 package e2e
 
 import (
+	"crypto/tls"
+	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/test/controlplane"
 )
 
 // Whether the webhook answers, seen by a user, and why not.
@@ -23,6 +27,7 @@ func TestCheck(t *testing.T) {
 	}
 	says(0, "Stowage answered: replica ", "-n", n.Namespace)
 	says(0, `"ok": true`, "-n", n.Namespace, "-o", "json")
+	says(0, "It answers whoever reaches its port.", "-n", n.Namespace)
 	says(0, "It changes no pod of this namespace: stowage.dev/mode is Audit on namespace ", "-n", audited.Namespace)
 	says(3, "leave out the pods of namespace kube-system", "-n", "kube-system")
 	says(2, "there is no such namespace", "-n", "typo")
@@ -53,4 +58,29 @@ func TestCheck(t *testing.T) {
 		restore()
 		says(0, "Stowage answered", "-n", n.Namespace, "--wait", "--timeout", "30s")
 	})
+}
+
+// Where the replicas ask for the API server's certificate, as docs/how-to/authenticate.md says, they answer the API server and nobody else,
+// and check says so.
+func TestAuthenticatedAPIServer(t *testing.T) {
+	n := newTenant(t)
+	strict := fleet
+	strict.Args = append(append([]string{}, fleet.Args...), "--client-ca-file="+cluster.AuthorityFile(), "--client-names="+controlplane.WebhookClient)
+	restoreFleet(t)
+	must(t, cluster.StartStowage(t.Context(), strict))
+	for args, want := range map[string]string{"text": "It answers only callers with a certificate", "json": `"authenticated": true`} {
+		out, errs, exit := command(t, cluster, "check", "-n", n.Namespace, "--wait", "--timeout", "30s", "-o", args)
+		if exit != 0 || !strings.Contains(out, want) {
+			t.Errorf("check -o %s: exit status %d, and %q is not in\n%s%s", args, exit, want, out, errs)
+		}
+	}
+	for _, r := range cluster.Replicas() {
+		c := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // it is about the client
+		resp, err := c.Post("https://"+r.WebhookAddr+"/mutate-v1-pod", "application/json", strings.NewReader("{}"))
+		must(t, err)
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusUnauthorized {
+			t.Errorf("a caller without a certificate got %d", resp.StatusCode)
+		}
+	}
 }

@@ -19,10 +19,12 @@ const (
 )
 
 // CheckAnnotation is on a pod that `stowage check` has the API server admit in a dry run. A replica that sees it answers with a
-// warning that begins with CheckAnswer, the value of the annotation, and who answers.
+// warning that begins with CheckAnswer, the value of the annotation, and who answers. It ends with CheckAuthenticated if the replica
+// answers only callers with a certificate.
 const (
-	CheckAnnotation = "stowage.dev/check"
-	CheckAnswer     = "stowage: check "
+	CheckAnnotation    = "stowage.dev/check"
+	CheckAnswer        = "stowage: check "
+	CheckAuthenticated = ", authenticated"
 )
 
 // Mode says how far Stowage may go with a pod.
