@@ -1,0 +1,28 @@
+// Package soak tests what tenants and strangers can cost others: on a real control plane, by doing the worst that is known.
+package soak
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/stowage-dev/stowage/test/suite"
+)
+
+var (
+	minutes = flag.Int("minutes", 0, "how long TestSoak goes on in all; 0 leaves it out")
+	state   = flag.String("state", "", "file with the rounds of TestSoak that are done; it goes on from there")
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(suite.Run(false, func(context.Context) (int, error) { return m.Run(), nil }))
+}
+
+// notRun skips a test where the machine lacks something.
+func notRun(t *testing.T, format string, args ...any) {
+	t.Helper()
+	fmt.Printf("NOT RUN %s: %s\n", t.Name(), fmt.Sprintf(format, args...))
+	t.Skipf("NOT RUN: "+format, args...)
+}
