@@ -23,8 +23,8 @@ const (
 )
 
 // itemRoom is the room that a small review takes for each object and each entry in it, beside its length. An empty item has 3 bytes of
-// JSON, and up to 300 of memory while it is decoded, garbage included. Large reviews take their length alone: the bounds of package
-// podpatch end the decoding of many small items, and a decoded pod then takes at most some thirty times as much memory as its JSON.
+// JSON, and up to 300 of memory while it is decoded, garbage included. Large reviews take their length alone. The bounds of package
+// podpatch end the decoding of many small items there. A decoded pod takes at most some thirty times as much memory as its JSON.
 const itemRoom = 96
 
 // roomOf returns the room for a small review.

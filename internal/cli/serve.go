@@ -57,8 +57,8 @@ wins over its variable.`,
 	return cmd
 }
 
-// limitMemory has the runtime collect garbage in time: its limit is 90% of the memory of the container, read from the cgroup, also after
-// the container was resized. The rest is for what the runtime does not count. GOMEMLIMIT and AUTOMEMLIMIT override that. Where no
+// limitMemory has the runtime collect garbage in time. Its limit is 90% of the memory of the container, as the cgroup has it now; a
+// container may be resized. The rest is for what the runtime does not count. GOMEMLIMIT and AUTOMEMLIMIT override that. Where no
 // limit can be read there is none, as without this.
 func limitMemory(ctx context.Context) {
 	_, _ = memlimit.Set(memlimit.WithRatio(0.9), memlimit.WithRefreshInterval(ctx, time.Minute))

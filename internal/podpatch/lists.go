@@ -9,10 +9,10 @@ import (
 )
 
 // The most that is decoded of a pod. The API server checks a pod only after admission, so anybody can send any number of items.
-// An empty item takes 3 bytes of JSON and up to 80 of memory, so decoding ends at the first item beyond these, and not after the last.
+// An empty item takes 3 bytes of JSON and up to 80 of memory, so decoding ends at the first item beyond these.
 const (
-	// mostItems is how many items a list or a map of a pod has at most, and how many owners, containers, tolerations and terms of affinity
-	// together a pod has if Stowage looks at it.
+	// mostItems is how many items a list or a map of a pod has at most. Stowage looks at no pod with more owners, containers, tolerations
+	// and terms of affinity together.
 	mostItems = 2000
 	// mostResources is how many requests, limits and claims a container has at most, of each. There may be mostItems containers.
 	mostResources = 100

@@ -14,7 +14,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// justNow is how long a newcomer may take to send its request before its connection may be closed for another one, and how long a
+// justNow is how long a newcomer may take to send its request before its connection may be closed for another one. For as long, a
 // client's own idle connections stay while it opens others. An API server sends a request at once, and uses idle ones first.
 const justNow = time.Second
 

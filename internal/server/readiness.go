@@ -20,8 +20,8 @@ const (
 	reachCheck = "api-server" // of whether the API server answers
 )
 
-// A check runs at most once in checkEvery, and ends within checkTimeout, whoever asks and however many do: whoever reaches the port
-// may ask, and one of the checks connects to the webhook's port.
+// A check runs at most once in checkEvery, and ends within checkTimeout, however many ask. Whoever reaches the port may ask, and one of
+// the checks connects to the webhook's port.
 const (
 	checkEvery   = 500 * time.Millisecond
 	checkTimeout = 5 * time.Second

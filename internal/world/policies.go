@@ -17,8 +17,8 @@ const (
 	MostPolicyBytes = 512 << 10
 )
 
-// PolicyRank is the place of a policy among those of its namespace, or of the cluster: the highest priority comes first, then the oldest,
-// then the first name.
+// PolicyRank is the place of a policy among those of its namespace, or of the cluster. The highest priority comes first, then the oldest
+// policy, then the first name.
 type PolicyRank struct {
 	Priority int32
 	Created  metav1.Time

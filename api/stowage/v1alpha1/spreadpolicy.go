@@ -361,7 +361,7 @@ type PolicyAuditStatus struct {
 	InPlace int32 `json:"inPlace"`
 	// InOtherPool are those that run in a pool with more pods than the policy would give it. The next rollout would move so many.
 	InOtherPool int32 `json:"inOtherPool"`
-	// InOtherDomain are those that run in a pool that is to have them, and in a domain with more of them than the policy would give it.
+	// InOtherDomain are those that run in the right pool, and in a domain with more of them than the policy would give it.
 	// The next rollout would move so many.
 	// +optional
 	InOtherDomain int32 `json:"inOtherDomain,omitempty"`
