@@ -26,7 +26,7 @@ func TestCostsAreTheCodes(t *testing.T) {
 	values := regexp.MustCompile(`(\w+)( =|:) ([\w<* .]*\w)`)
 	names := regexp.MustCompile(`\b[a-z]+[A-Z]\w+\b`)
 	checked := 0
-	for _, row := range strings.Split(strings.ReplaceAll(string(page), "\n|", "\n\n|"), "\n\n") {
+	for row := range strings.SplitSeq(strings.ReplaceAll(string(page), "\n|", "\n\n|"), "\n\n") {
 		row = strings.ReplaceAll(row, "\n", " ")
 		where := files.FindAllStringSubmatchIndex(row, -1)
 		for i, at := range where {

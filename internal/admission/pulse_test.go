@@ -2,6 +2,7 @@ package admission
 
 import (
 	"bytes"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -83,7 +84,10 @@ func TestLateAnswer(t *testing.T) {
 		ctx, cancel := arrive(r)
 		defer cancel()
 		refused := func() (was bool) {
-			defer func() { was = recover() == http.ErrAbortHandler }()
+			defer func() {
+				err, _ := recover().(error)
+				was = errors.Is(err, http.ErrAbortHandler)
+			}()
 			refuseLate(ctx, clock.RealClock{}.Now())
 			return
 		}

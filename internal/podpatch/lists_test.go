@@ -105,8 +105,8 @@ func TestEachListHasABound(t *testing.T) {
 			if reflect.PointerTo(of).Implements(bounded) || path == "pod.Spec.Affinity" {
 				return
 			}
-			for i := range of.NumField() {
-				look(path+"."+of.Field(i).Name, of.Field(i).Type)
+			for field := range of.Fields() {
+				look(path+"."+field.Name, field.Type)
 			}
 		default:
 		}

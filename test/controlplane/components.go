@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 )
@@ -83,11 +84,12 @@ func (l *layout) apiServerArgs() []string {
 
 // admissionConfiguration has the API server show a certificate to webhooks that ask for one, as docs/how-to/authenticate.md says.
 func (l *layout) admissionConfiguration() []byte {
-	text := "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n"
+	var text bytes.Buffer
+	text.WriteString("apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n")
 	for _, plugin := range []string{"MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"} {
-		text += fmt.Sprintf("- name: %s\n  configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: %q}\n", plugin, l.webhooks)
+		fmt.Fprintf(&text, "- name: %s\n  configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: %q}\n", plugin, l.webhooks)
 	}
-	return []byte(text)
+	return text.Bytes()
 }
 
 func (l *layout) controllerManagerArgs() []string {

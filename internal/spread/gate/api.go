@@ -85,10 +85,8 @@ func (c *Cluster) Verdicts(ctx context.Context) (Verdicts, error) {
 	if err := c.Webhooks.Get(ctx, c.Kept, &cm); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
-	var kept Verdicts
-	if json.Unmarshal([]byte(cm.Data[verdictsKey]), &kept) != nil {
-		return nil, nil
-	}
+	kept := Verdicts{}
+	_ = json.Unmarshal([]byte(cm.Data[verdictsKey]), &kept)
 	return kept, nil
 }
 

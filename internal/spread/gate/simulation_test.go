@@ -704,18 +704,18 @@ func (p *process) Verdicts(ctx context.Context) (Verdicts, error) {
 	if _, answered := p.request(ctx); !answered {
 		return nil, errNoAnswer
 	}
-	p.cluster.mu.Lock()
-	defer p.cluster.mu.Unlock()
-	return maps.Clone(p.cluster.kept), nil
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.kept), nil
 }
 
 // KeepVerdicts implements [API].
 func (p *process) KeepVerdicts(ctx context.Context, v Verdicts) error {
 	arrives, answered := p.request(ctx)
 	if arrives {
-		p.cluster.mu.Lock()
-		p.cluster.kept = v
-		p.cluster.mu.Unlock()
+		p.mu.Lock()
+		p.kept = v
+		p.mu.Unlock()
 	}
 	if !answered {
 		return errNoAnswer

@@ -153,7 +153,7 @@ func (r *run) keep(ctx context.Context) {
 			all[owner.Namespace+"/"+string(owner.UID)] = metav1.NewTime(since)
 		}
 	}
-	maps.DeleteFunc(v.last, func(owner ledger.OwnerKey, last *ownerVerdict) bool { return now.Sub(last.at) > undecidableFor })
+	maps.DeleteFunc(v.last, func(_ ledger.OwnerKey, last *ownerVerdict) bool { return now.Sub(last.at) > undecidableFor })
 	v.mu.Unlock()
 	if !due {
 		return

@@ -108,7 +108,7 @@ func (r *policyRun) auditFor(ctx context.Context, t *tally, w *world.Workload, c
 		have[i] += n
 		if domains != nil {
 			if in[i] == nil {
-				in[i] = make([]int32, domains.Homes.Len())
+				in[i] = make([]int32, domains.Len())
 			}
 			in[i][s.DomainOfNode(labels)] += n
 		}
