@@ -72,7 +72,7 @@ var purposes = map[string]string{
 	"nodepools.karpenter.sh":                                                                        "NodePools at their limit",
 	"configmaps cluster-autoscaler-status":                                                          "node groups in back-off or at their maximum",
 	"configmaps peer-pods-cm":                                                                       "how many VMs a node may have",
-	"configmaps stowage-repair":                                                                     "how long repair waits after evictions that won nothing, for the next leader",
+	"configmaps stowage-repair":                                                                     "for the next leader: how long repair waits after evictions that won nothing, and since when pods at the gate cannot be decided about",
 	"configmaps stowage-config":                                                                     "settings that change without a restart",
 	"stowage-spread-controllers secrets":                                                            "creation of the Secret below",
 	"stowage-certificate-controllers secrets":                                                       "creation of the Secret below",

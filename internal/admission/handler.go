@@ -49,8 +49,7 @@ var _ http.Handler = &Handler{}
 
 // ServeHTTP reads a review, decides and answers.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	h.Pulse.refuseOld(r, h.Clock.Now())
-	ctx, cancel := arrive(r)
+	ctx, cancel := arrive(r, h.Pulse.age(h.Clock.Now()))
 	defer cancel()
 
 	// 1. Read the review. Nothing decoded refers to the buffer.

@@ -107,7 +107,7 @@ func (in *Intake) read(ctx context.Context, w http.ResponseWriter, r *http.Reque
 
 // take takes room for n bytes of a client, and waits for it until end.
 func (in *Intake) take(ctx context.Context, end time.Time, room *fair.Pool[string], r *http.Request, n int64) (held, error) {
-	client := clientOf(r)
+	client := ClientOf(r.RemoteAddr)
 	if room.TryAcquire(client, n) { // almost always, without a timer
 		return held{room, client, n}, nil
 	}

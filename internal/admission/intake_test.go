@@ -25,7 +25,7 @@ import (
 // intakeHandler reads a body as the handlers do, and holds it until it may answer.
 func intakeHandler(in *Intake, answer <-chan struct{}) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := arrive(r)
+		ctx, cancel := arrive(r, 0)
 		defer cancel()
 		var body bytes.Buffer
 		room, err := in.read(ctx, w, r, &body)

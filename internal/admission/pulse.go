@@ -23,13 +23,13 @@ type Pulse struct {
 	clock clock.WithTicker
 
 	mu      sync.Mutex
-	last    time.Time     // when the process ran last, as far as is known
+	last    time.Time     // when the process ran last, as far as is known; zero at the beginning
 	resumed time.Time     // when it ran again after it was frozen last
 	frozen  time.Duration // for how long it was
 }
 
-// NewPulse returns a pulse that begins now.
-func NewPulse(clock clock.WithTicker) *Pulse { return &Pulse{clock: clock, last: clock.Now()} }
+// NewPulse returns a pulse that begins when it is asked first, or runs.
+func NewPulse(clock clock.WithTicker) *Pulse { return &Pulse{clock: clock} }
 
 // Run beats until ctx ends.
 func (p *Pulse) Run(ctx context.Context) error {
@@ -48,25 +48,24 @@ func (p *Pulse) Run(ctx context.Context) error {
 func (p *Pulse) beat(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if gap := now.Sub(p.last); gap >= frozenAfter {
+	if gap := now.Sub(p.last); gap >= frozenAfter && !p.last.IsZero() {
 		p.resumed, p.frozen = now, gap
 	}
 	p.last = now
 }
 
-// old reports whether a request that is read now may have been sent before the process was frozen, for longer than the request may take.
-func (p *Pulse) old(now time.Time, budget time.Duration) bool {
+// age returns how old a request that is read now may be, because it was sent before the process was frozen.
+func (p *Pulse) age(now time.Time) time.Duration {
+	if p == nil {
+		return 0
+	}
 	p.beat(now)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.frozen >= budget && now.Sub(p.resumed) < settleAfter
-}
-
-// refuseOld ends a connection without an answer, if its request may be older than its deadline.
-func (p *Pulse) refuseOld(r *http.Request, now time.Time) {
-	if p != nil && p.old(now, budget(r)) {
-		panic(http.ErrAbortHandler)
+	if now.Sub(p.resumed) >= settleAfter {
+		return 0
 	}
+	return p.frozen
 }
 
 // refuseLate ends a connection without an answer, if the answer comes after the API server has given up.

@@ -115,16 +115,21 @@ func putBuffer(b *bytes.Buffer) {
 }
 
 // arrive returns the context of a request, which ends when its answer would be too late. The server ends the context of
-// every request when it begins to shut down; a request under way must still come to its end.
-func arrive(r *http.Request) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(worldcache.AskedBy(context.WithoutCancel(r.Context()), clientOf(r)), budget(r))
+// every request when it begins to shut down; a request under way must still come to its end. The connection of a request that may be
+// older than its deadline ends here, without an answer.
+func arrive(r *http.Request, age time.Duration) (context.Context, context.CancelFunc) {
+	left := budget(r) - age
+	if left <= 0 {
+		panic(http.ErrAbortHandler)
+	}
+	return context.WithTimeout(worldcache.AskedBy(context.WithoutCancel(r.Context()), ClientOf(r.RemoteAddr)), left)
 }
 
-// clientOf is the address that a request comes from.
-func clientOf(r *http.Request) string {
-	address, _, err := net.SplitHostPort(r.RemoteAddr)
+// ClientOf is the address of a client, without its port.
+func ClientOf(remote string) string {
+	address, _, err := net.SplitHostPort(remote)
 	if err != nil {
-		return r.RemoteAddr
+		return remote
 	}
 	return address
 }

@@ -48,7 +48,7 @@ func (s *settings) metadata() feature.Metadata {
 
 // ServeHTTP reads a review and answers.
 func (h *WorkloadHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := arrive(r)
+	ctx, cancel := arrive(r, 0)
 	defer cancel()
 	body := buffers.Get().(*bytes.Buffer)
 	defer putBuffer(body)

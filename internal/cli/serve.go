@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 
 	"github.com/stowage-dev/stowage/internal/config"
@@ -48,8 +50,8 @@ wins over its variable.`,
 			level, _ := config.ParseLogLevel(o.LogLevel) // validated above
 			var current slog.LevelVar
 			current.Set(level)
-			limitMemory(cmd.Context())
 			reloader := server.NewReloader(o, cmd.Flags(), &current, config.NewLogger(s.Err, &current, o.LogFormat))
+			limitMemory(cmd.Context(), reloader.Log)
 			return server.Run(cmd.Context(), reloader, server.NewEnvironment(s.LookupEnv))
 		},
 	}
@@ -60,6 +62,12 @@ wins over its variable.`,
 // limitMemory has the runtime collect garbage in time. Its limit is 90% of the memory of the container, as the cgroup has it now; a
 // container may be resized. The rest is for what the runtime does not count. GOMEMLIMIT and AUTOMEMLIMIT override that. Where no
 // limit can be read there is none, as without this.
-func limitMemory(ctx context.Context) {
-	_, _ = memlimit.Set(memlimit.WithRatio(0.9), memlimit.WithRefreshInterval(ctx, time.Minute))
+func limitMemory(ctx context.Context, log logr.Logger) {
+	limit, err := memlimit.Set(memlimit.WithRatio(0.9), memlimit.WithRefreshInterval(ctx, time.Minute))
+	switch {
+	case err != nil:
+		log.Info("the memory limit of the container is not known, so garbage is collected as without one", "reason", err.Error())
+	case limit < math.MaxInt64:
+		log.Info("memory limit of the Go runtime", "bytes", limit)
+	}
 }

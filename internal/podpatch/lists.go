@@ -16,7 +16,7 @@ const (
 	mostItems = 2000
 	// mostResources is how many requests, limits and claims a container has at most, of each. There may be mostItems containers.
 	mostResources = 100
-	// mostAffinity is how many commas and brackets the node affinity has at most. Each term, requirement and value takes one.
+	// mostAffinity is how many commas and brackets a node affinity has at most. Each term, requirement and value takes one.
 	mostAffinity = 4 * mostItems
 )
 
@@ -49,23 +49,34 @@ func (l *Claims) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return decodeList(dec, mostResources, l)
 }
 
-// UnmarshalJSONFrom implements json.UnmarshalerFrom. It fails, before anything is decoded, beyond mostAffinity commas and brackets.
+// UnmarshalJSONFrom implements json.UnmarshalerFrom. It fails, before any term is decoded, beyond mostAffinity commas and brackets.
 func (a *Affinity) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	value, err := dec.ReadValue()
-	if err != nil {
-		return err
+	if a.NodeAffinity != nil {
+		return fmt.Errorf("%s is there twice", dec.StackPointer())
 	}
-	if bytes.Count(value, []byte{','})+bytes.Count(value, []byte{'{'})+bytes.Count(value, []byte{'['}) > mostAffinity {
-		return fmt.Errorf("%s has over %d terms, requirements and values", dec.StackPointer(), mostAffinity)
-	}
-	type plain Affinity
-	return json.Unmarshal(value, (*plain)(a), dec.Options())
+	return decodeItems(dec, 8, '{', false, func() {}, func() error { // there are three kinds of affinity
+		name, err := dec.ReadToken()
+		if err != nil {
+			return err
+		}
+		if name.String() != "nodeAffinity" {
+			return dec.SkipValue()
+		}
+		value, err := dec.ReadValue()
+		if err != nil {
+			return err
+		}
+		if bytes.Count(value, []byte{','})+bytes.Count(value, []byte{'{'})+bytes.Count(value, []byte{'['}) > mostAffinity {
+			return fmt.Errorf("%s has over %d terms, requirements and values", dec.StackPointer(), mostAffinity)
+		}
+		a.NodeAffinity = nil
+		return json.Unmarshal(value, &a.NodeAffinity, dec.Options())
+	})
 }
 
 // decodeList decodes a list of at most so many items.
 func decodeList[L ~[]T, T any](dec *jsontext.Decoder, most int, l *L) error {
-	*l = nil
-	return decodeItems(dec, most, '[', func() { *l = L{} }, func() error {
+	return decodeItems(dec, most, '[', *l != nil, func() { *l = L{} }, func() error {
 		var item T
 		if err := json.UnmarshalDecode(dec, &item); err != nil {
 			return err
@@ -77,8 +88,7 @@ func decodeList[L ~[]T, T any](dec *jsontext.Decoder, most int, l *L) error {
 
 // decodeMap decodes an object of at most so many entries.
 func decodeMap[M ~map[K]V, K ~string, V any](dec *jsontext.Decoder, most int, m *M) error {
-	*m = nil
-	return decodeItems(dec, most, '{', func() { *m = M{} }, func() error {
+	return decodeItems(dec, most, '{', *m != nil, func() { *m = M{} }, func() error {
 		key, err := dec.ReadToken()
 		if err != nil {
 			return err
@@ -93,8 +103,12 @@ func decodeMap[M ~map[K]V, K ~string, V any](dec *jsontext.Decoder, most int, m 
 	})
 }
 
-// decodeItems decodes a list or an object, which begins with open, of at most so many items.
-func decodeItems(dec *jsontext.Decoder, most int, open jsontext.Kind, begin func(), item func() error) error {
+// decodeItems decodes a list or an object, which begins with open, of at most so many items. One that comes again fails, because it
+// would have as many items again; an API server writes none twice.
+func decodeItems(dec *jsontext.Decoder, most int, open jsontext.Kind, again bool, begin func(), item func() error) error {
+	if again {
+		return fmt.Errorf("%s is there twice", dec.StackPointer())
+	}
 	switch first, err := dec.ReadToken(); {
 	case err != nil:
 		return err

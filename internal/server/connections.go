@@ -1,17 +1,19 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"io"
 	"net"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
+
+	"github.com/stowage-dev/stowage/internal/admission"
 )
 
 // justNow is how long a newcomer may take to send its request before its connection may be closed for another one. For as long, a
@@ -24,13 +26,15 @@ const keptIdle = 25
 // connections are those that a server has open. When there are more than may be open, one is closed for the newcomer, so that nobody
 // can keep an API server out:
 //
-//  1. the one that has been sending a request for longest, and for over justNow: it may have sent none at all;
+//  1. the one that has made the server wait for longest, and for over justNow: it sends no request, or does not read its answer;
 //  2. of the client that has the most idle ones, the one that was used least recently. Go's transport, and so an API server, uses the
 //     most recently used one for its next request, so it does not meet the end of the one that is closed. Those of the newcomer's
 //     client come last: a client that opens connections may be using all others at this moment;
-//  3. the one that has been sending for longest. It takes thousands of newcomers a second until that is an honest one.
+//  3. of another client that has over half of all in the server's hands, the one that has been there for longest;
+//  4. the one that has been sending for longest. It takes thousands of newcomers a second until that is an honest one.
 //
-// A connection whose request has arrived is never closed, and neither is one of a trusted client after its first request. Before it
+// So no connection is closed while its request is decided about, unless its client has over half of all. A connection of a trusted client is
+// never closed after its first request. Before it
 // comes to that, from three quarters on, each answer asks its client not to use the connection again, so that few are idle.
 type connections struct {
 	most    int
@@ -53,10 +57,12 @@ type connection struct {
 // phase is what a connection does.
 type phase int
 
-// A connection begins to send, and is sending again when the first byte of a further request has arrived.
+// A connection begins to send. It is sending while the server waits for a part of its request, and reading while its answer is written.
+// In between, the server has it in its hands: it is answering.
 const (
 	sending phase = iota
 	answering
+	reading
 	idle
 )
 
@@ -75,28 +81,41 @@ func (c *connections) serve(s *http.Server) {
 		if c.crowded(conn) {
 			w.Header().Set("Connection", "close")
 		}
-		if r.ContentLength == 0 {
-			c.arrived(conn)
-		} else {
-			r.Body = &body{ReadCloser: r.Body, whole: sync.OnceFunc(func() { c.arrived(conn) })}
-		}
-		next.ServeHTTP(w, r)
+		c.enters(conn, answering)
+		r.Body = &body{r.Body, c, conn}
+		next.ServeHTTP(&writer{ResponseWriter: w, c: c, conn: conn}, r)
+		c.enters(conn, reading) // what is written last is flushed after this
 	})
 }
 
-// body tells when all of it has been read.
+// body tells when the server waits for a part of it.
 type body struct {
 	io.ReadCloser
-	whole func()
+	c    *connections
+	conn net.Conn
 }
 
 func (b *body) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err == io.EOF {
-		b.whole()
-	}
-	return n, err
+	b.c.enters(b.conn, sending)
+	defer b.c.enters(b.conn, answering)
+	return b.ReadCloser.Read(p)
 }
+
+// writer tells when an answer is written.
+type writer struct {
+	http.ResponseWriter
+	c    *connections
+	conn net.Conn
+}
+
+func (w *writer) Write(p []byte) (int, error) {
+	w.c.enters(w.conn, reading)
+	defer w.c.enters(w.conn, answering)
+	return w.ResponseWriter.Write(p)
+}
+
+// Unwrap is for [http.ResponseController].
+func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // crowded reports whether a connection is better closed after its next answer.
 func (c *connections) crowded(conn net.Conn) bool {
@@ -106,12 +125,12 @@ func (c *connections) crowded(conn net.Conn) bool {
 	return len(c.open) > c.most*3/4 && (known == nil || !known.trusted)
 }
 
-// arrived notes that a request is there.
-func (c *connections) arrived(conn net.Conn) {
+// enters notes that a connection begins a phase.
+func (c *connections) enters(conn net.Conn, phase phase) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if known := c.open[conn]; known != nil {
-		known.phase, known.since = answering, c.clock.Now()
+		known.phase, known.since = phase, c.clock.Now()
 	}
 }
 
@@ -123,7 +142,7 @@ func (c *connections) changed(conn net.Conn, state http.ConnState) {
 	known := c.open[conn]
 	switch {
 	case state == http.StateNew:
-		client := addressOf(conn)
+		client := admission.ClientOf(conn.RemoteAddr().String())
 		c.open[conn] = &connection{client: client, since: c.clock.Now()}
 		if len(c.open) > c.most {
 			c.drop(client)
@@ -136,15 +155,6 @@ func (c *connections) changed(conn net.Conn, state http.ConnState) {
 	default:
 		delete(c.open, conn)
 	}
-}
-
-// addressOf is the address of a client, without its port.
-func addressOf(conn net.Conn) string {
-	client, _, err := net.SplitHostPort(conn.RemoteAddr().String())
-	if err != nil {
-		return conn.RemoteAddr().String()
-	}
-	return client
 }
 
 // drop closes one connection for one of a client.
@@ -162,34 +172,59 @@ func (c *connections) drop(newcomer string) {
 	_ = victim.Close()
 }
 
+// rank says how soon a connection is closed: the highest first, then by count, then by age in nanoseconds.
+type rank struct {
+	class, count, age int64
+}
+
+// The classes of [rank].
+const (
+	classFresh int64 = iota + 1
+	classHeavy
+	classOwnIdle
+	classIdle
+	classStalled
+)
+
+func (r rank) compare(o rank) int {
+	return cmp.Or(cmp.Compare(r.class, o.class), cmp.Compare(r.count, o.count), cmp.Compare(r.age, o.age))
+}
+
 // victim is the connection to close for one of a client.
 func (c *connections) victim(newcomer string) (victim net.Conn) {
 	now := c.clock.Now()
-	idles := map[string]int64{}
+	idles, busy := map[string]int64{}, map[string]int64{}
 	for _, one := range c.open {
-		if one.phase == idle {
+		switch one.phase {
+		case idle:
 			idles[one.client]++
+		case answering:
+			busy[one.client]++
 		}
 	}
-	var highest [3]int64
+	var highest rank
 	for conn, one := range c.open {
-		age, own := now.Sub(one.since), one.client == newcomer
-		var rank [3]int64
-		switch {
-		case one.trusted, one.phase == answering, one.phase == idle && own && age < justNow:
+		if one.trusted {
 			continue
-		case one.phase == sending && age > justNow:
-			rank[0] = 4
-		case one.phase == sending:
-			rank[0] = 1
-		case own:
-			rank[0] = 2
-		default:
-			rank[0], rank[1] = 3, max(idles[one.client], keptIdle)
 		}
-		rank[2] = int64(age)
-		if victim == nil || slices.Compare(rank[:], highest[:]) > 0 {
-			victim, highest = conn, rank
+		age, own := now.Sub(one.since), one.client == newcomer
+		r := rank{age: int64(age)}
+		switch {
+		case one.phase == answering && !own && busy[one.client] > int64(c.most/2):
+			r.class = classHeavy
+		case one.phase == answering, one.phase == reading && age <= justNow, one.phase == idle && own && age < justNow:
+			continue
+		case one.phase == idle && own:
+			r.class = classOwnIdle
+		case one.phase == idle:
+			r.class, r.count = classIdle, max(idles[one.client], keptIdle)
+		case age > justNow:
+			r.class = classStalled
+		default:
+			r.class = classFresh
+		}
+		if victim == nil || r.compare(highest) > 0 {
+			victim, highest = conn, r
 		}
 	}
 	return victim

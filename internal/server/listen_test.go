@@ -22,6 +22,7 @@ import (
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/stowage-dev/stowage/internal/admission"
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
 )
 
@@ -93,7 +94,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 			t.Error("a new connection of another client was not answered")
 		}
 	}
-	if got, want := testutil.ToFloat64(b.open.dropped), float64(strangers+len(mine)-most); got != want {
+	// Mine may be closed after an answer before the last one comes.
+	if got, want := testutil.ToFloat64(b.open.dropped), float64(strangers+len(mine)-most); got > want || got < want-2 {
 		t.Errorf("%v connections were dropped, want %v", got, want)
 	}
 	alive := 0
@@ -194,22 +196,26 @@ func TestVictim(t *testing.T) {
 		open []open
 		want int // its place, or -1
 	}{
-		"the one that has been sending for longest": {[]open{{"a", sending, 2 * time.Second, false}, {"b", sending, 3 * time.Second, false}, {"c", idle, time.Hour, false}}, 1},
-		"not one that began to send just now":       {[]open{{"a", sending, justNow, false}, {"b", idle, justNow, false}}, 1},
-		"the idle one that was used least recently": {[]open{{"a", idle, time.Minute, false}, {"b", idle, time.Hour, false}, {"b", idle, time.Second, false}}, 1},
-		"an idle one of who has many":               {append(slices.Repeat([]open{{"a", idle, time.Minute, false}}, keptIdle), append(slices.Repeat([]open{{"b", idle, 2 * time.Second, false}}, keptIdle), open{"b", idle, 3 * time.Second, false})...), 2 * keptIdle},
-		"one of another client than the newcomer's": {[]open{{"new", idle, time.Hour, false}, {"new", idle, time.Hour, false}, {"b", idle, 2 * time.Second, false}}, 2},
-		"the newcomer's, where nobody else has any": {[]open{{"b", sending, 0, false}, {"new", idle, time.Hour, false}}, 1},
-		"not one that the newcomer has just used":   {[]open{{"new", idle, justNow - 1, false}, {"b", sending, 0, false}}, 1},
-		"else the oldest of those that send":        {[]open{{"a", sending, 3, false}, {"b", sending, 4, false}, {"b", sending, 2, false}, {"new", idle, 5, false}}, 1},
-		"never one with a certificate":              {[]open{{"a", idle, time.Hour, true}, {"b", sending, 0, false}}, 1},
-		"never one whose request has arrived":       {[]open{{"a", answering, time.Hour, false}, {"b", sending, 0, false}}, 1},
-		"none, if all are being answered":           {[]open{{"a", answering, time.Hour, false}, {"b", idle, 0, true}}, -1},
+		"the one that has been sending for longest":  {[]open{{"a", sending, 2 * time.Second, false}, {"b", sending, 3 * time.Second, false}, {"c", idle, time.Hour, false}}, 1},
+		"not one that began to send just now":        {[]open{{"a", sending, justNow, false}, {"b", idle, justNow, false}}, 1},
+		"the idle one that was used least recently":  {[]open{{"a", idle, time.Minute, false}, {"b", idle, time.Hour, false}, {"b", idle, time.Second, false}}, 1},
+		"an idle one of who has many":                {append(slices.Repeat([]open{{"a", idle, time.Minute, false}}, keptIdle), append(slices.Repeat([]open{{"b", idle, 2 * time.Second, false}}, keptIdle), open{"b", idle, 3 * time.Second, false})...), 2 * keptIdle},
+		"one of another client than the newcomer's":  {[]open{{"new", idle, time.Hour, false}, {"new", idle, time.Hour, false}, {"b", idle, 2 * time.Second, false}}, 2},
+		"the newcomer's, where nobody else has any":  {[]open{{"b", sending, 0, false}, {"new", idle, time.Hour, false}}, 1},
+		"not one that the newcomer has just used":    {[]open{{"new", idle, justNow - 1, false}, {"b", sending, 0, false}}, 1},
+		"else the oldest of those that send":         {[]open{{"a", sending, 3, false}, {"b", sending, 4, false}, {"b", sending, 2, false}, {"new", idle, 5, false}}, 1},
+		"never one with a certificate":               {[]open{{"a", idle, time.Hour, true}, {"b", sending, 0, false}}, 1},
+		"never one whose request has arrived":        {[]open{{"a", answering, time.Hour, false}, {"b", sending, 0, false}}, 1},
+		"one that does not read its answer":          {[]open{{"a", reading, 2 * time.Second, false}, {"b", sending, 0, false}, {"c", idle, time.Hour, false}}, 0},
+		"not one that begins to read":                {[]open{{"a", reading, justNow, false}, {"b", sending, 0, false}}, 1},
+		"one of a client that has over half in hand": {append(slices.Repeat([]open{{"a", answering, time.Second, false}}, 5), open{"a", answering, time.Minute, false}, open{"new", sending, 0, false}), 5},
+		"not the newcomer's, of that":                {append(slices.Repeat([]open{{"new", answering, time.Second, false}}, 6), open{"new", sending, 0, false}), 6},
+		"none, if all are being answered":            {[]open{{"a", answering, time.Hour, false}, {"b", idle, 0, true}}, -1},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			now := clocktesting.NewFakePassiveClock(time.Unix(1000000, 0))
-			c := &connections{clock: now, open: map[net.Conn]*connection{}}
+			c := &connections{clock: now, most: 10, open: map[net.Conn]*connection{}}
 			conns := make([]net.Conn, len(tc.open))
 			for i, o := range tc.open {
 				conns[i], _ = net.Pipe()
@@ -222,10 +228,49 @@ func TestVictim(t *testing.T) {
 	}
 }
 
+// A client that has all connections answered, and reads no answer, or has requests decided about on over half of them, keeps nobody out.
+func TestSlowReadersKeepNobodyOut(t *testing.T) {
+	const most = 64
+	hold := make(chan struct{})
+	b := &bounded{t: t, open: newConnections(most, NewDropped(metrics.NewSet(prometheus.NewRegistry())), nil)}
+	b.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/large":
+			_, _ = w.Write(make([]byte, 16<<20)) // more than the kernel takes
+		case "/slow":
+			<-hold
+		}
+		_, _ = io.WriteString(w, "ok")
+	}))
+	b.open.serve(b.server.Config)
+	b.server.Start()
+	t.Cleanup(b.server.Close)
+	t.Cleanup(func() { close(hold) })
+	answered := func() bool {
+		for range 5 {
+			if !asks(b.dial("127.0.0.2")) {
+				return false
+			}
+		}
+		return true
+	}
+	for _, path := range []string{"/large", "/slow"} {
+		for range 2 * most {
+			if _, err := fmt.Fprintf(b.dial("127.0.0.3"), "GET %s HTTP/1.1\r\nHost: h\r\n\r\n", path); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) { return answered(), nil })
+		if err != nil {
+			t.Errorf("a client that asks for %s keeps others out", path)
+		}
+	}
+}
+
 // A connection of a client whose certificate is verified stays, whatever others do, once it has sent a request.
 func TestTrustedConnectionStays(t *testing.T) {
 	b := newBounded(t, 20)
-	b.open.trusted = func(conn net.Conn) bool { return addressOf(conn) == "127.0.0.2" }
+	b.open.trusted = func(conn net.Conn) bool { return admission.ClientOf(conn.RemoteAddr().String()) == "127.0.0.2" }
 	mine := b.dial("127.0.0.2")
 	if !asks(mine) {
 		t.Fatal("a request was not answered")

@@ -3,7 +3,6 @@ package server
 import (
 	"crypto/tls"
 	"maps"
-	"net"
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,6 +12,7 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 
+	"github.com/stowage-dev/stowage/internal/admission"
 	"github.com/stowage-dev/stowage/internal/platform/fair"
 )
 
@@ -65,11 +65,7 @@ func addMetrics(mgr ctrl.Manager, o *Options, c *certificate, pages map[string]h
 // limited answers 429 to a client that asks too often.
 func limited(limit *fair.Limiter[string], clk clock.PassiveClock, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		client, _, err := net.SplitHostPort(r.RemoteAddr)
-		if err != nil {
-			client = r.RemoteAddr
-		}
-		if !limit.Allow(client, clk.Now()) {
+		if !limit.Allow(admission.ClientOf(r.RemoteAddr), clk.Now()) {
 			http.Error(w, "too many requests: ask again in a second", http.StatusTooManyRequests)
 			return
 		}

@@ -34,7 +34,7 @@ import (
 // The names of the spread's own objects in config/ and the chart.
 const (
 	seatSecret = "stowage-seats"
-	// repairConfigMap keeps the back-off of repair for the next leader.
+	// repairConfigMap keeps for the next leader the back-off of repair, and since when pods at the gate cannot be decided about.
 	repairConfigMap = "stowage-repair"
 )
 

@@ -66,7 +66,7 @@ func TestMemoryOfReviews(t *testing.T) {
 	if ended := suite.Cluster.EndedReplicas(); len(ended) > 0 {
 		t.Errorf("the replica ended: see %s", ended[0].Log)
 	}
-	if peak := group.mebibytes(group.peak); peak > limit>>21 {
+	if peak := group.mebibytes(group.peak); peak < 0 || peak > limit>>21 {
 		t.Errorf("the replica used %d MiB, over half of its limit", peak)
 	}
 	if refused > 0 || asked < 10 {

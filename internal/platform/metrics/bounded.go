@@ -26,7 +26,7 @@ type BoundedGauge struct {
 	named  map[string]int     // how many are published, by namespace
 	all    int
 	rest   float64
-	beyond []string // labels of the rest
+	beyond []string // labels of the rest; nil where there is none
 }
 
 type series struct {
@@ -42,6 +42,14 @@ func (s *Set) BoundedGauge(name, help string, labels ...string) *BoundedGauge {
 	for i := range labels[1:] {
 		g.beyond[i+1] = other
 	}
+	g.clear()
+	return g
+}
+
+// BoundedRatio is BoundedGauge for values that cannot be added up. Those beyond the bound are left out.
+func (s *Set) BoundedRatio(name, help string, labels ...string) *BoundedGauge {
+	help += " Series beyond 2,000, or 100 of one namespace, are left out."
+	g := &BoundedGauge{vec: s.GaugeVec(name, help, labels...)}
 	g.clear()
 	return g
 }
@@ -94,7 +102,7 @@ func (g *BoundedGauge) remove(key string, known *series) {
 }
 
 func (g *BoundedGauge) addRest(value float64) {
-	if value == 0 {
+	if value == 0 || g.beyond == nil {
 		return
 	}
 	if g.rest += value; g.rest == 0 {

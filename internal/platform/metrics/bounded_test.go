@@ -50,6 +50,13 @@ func TestBoundedGauge(t *testing.T) {
 	if n := testutil.CollectAndCount(g.vec); n != 0 || len(g.series)+len(g.named)+g.all != 0 || g.rest != 0 {
 		t.Errorf("%d series are left, and %+v", n, g)
 	}
+	ratio := NewSet(prometheus.NewRegistry()).BoundedRatio("r", "Help.", "namespace", "name")
+	for i := range 150 {
+		ratio.Set(0.1, "ns", fmt.Sprint(i))
+	}
+	if n := testutil.CollectAndCount(ratio); n != mostSeriesOfNamespace {
+		t.Errorf("ratios of a namespace have %d series", n)
+	}
 	g.Set(1, "ns", "a")
 	if g.Reset(); testutil.CollectAndCount(g.vec) != 0 {
 		t.Error("a series is left")

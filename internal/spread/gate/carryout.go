@@ -57,7 +57,7 @@ func (r *run) carryOut(ctx context.Context, d *decision) {
 		r.left(d, leftUndecided, waitsLater)
 	case undecidable:
 		r.giveBack(d)
-		if !r.waitsTooLong(d) {
+		if !r.waitsTooLong(d.waiting, r.Clock.Now()) {
 			r.left(d, leftUndecidable, waitsAgain)
 			return
 		}
@@ -74,22 +74,20 @@ func (r *run) carryOut(ctx context.Context, d *decision) {
 }
 
 // waitsTooLong reports whether a pod has been undecidable for so long that it waits no more.
-func (r *run) waitsTooLong(d *decision) bool {
-	now := r.Clock.Now()
-	if d.undecidable.IsZero() {
-		d.undecidable = now
+func (r *run) waitsTooLong(w *waiting, now time.Time) bool {
+	if w.undecidable.IsZero() {
+		w.undecidable = now
 	}
-	return now.Sub(r.verdicts.began(d.waiting, d.undecidable)) >= undecidableFor && now.Sub(r.began) >= settleFor
+	return now.Sub(r.verdicts.began(w)) >= undecidableFor && now.Sub(r.began) >= settleFor
 }
 
 // noteVerdict notes what was decided about a pod, for its siblings.
 func (r *run) noteVerdict(d *decision) {
 	switch d.verdict {
 	case undecidable:
-		r.verdicts.note(d, r.Clock.Now())
-	case free, seated:
+		r.verdicts.note(d.ownerKey(), r.Clock.Now())
+	case free, seated, undecided:
 		r.verdicts.clear(d.ownerKey())
-	case undecided:
 	}
 }
 
@@ -139,7 +137,7 @@ func (r *run) patch(ctx context.Context, d *decision, after *podpatch.Pod) bool 
 	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
 		r.giveBack(d)
 		d.why = err
-		if r.waitsTooLong(d) && d.verdict == seated {
+		if r.waitsTooLong(d.waiting, r.Clock.Now()) && d.verdict == seated {
 			r.letThrough(ctx, d)
 			return false
 		}

@@ -213,7 +213,7 @@ func seatedPod(name string, owner types.UID, origin ledger.Origin, seat ledger.S
 // comes has a pod wait at the gate.
 func (b *bench) comes(pod *corev1.Pod) *waiting {
 	b.api.pod = pod
-	b.waiting.put(waiting{namespace: pod.Namespace, name: pod.Name, uid: pod.UID, version: pod.ResourceVersion, owner: metav1.GetControllerOfNoCopy(pod).UID, created: pod.CreationTimestamp.Unix()}, pod)
+	b.waiting.put(waiting{namespace: pod.Namespace, name: pod.Name, uid: pod.UID, owner: metav1.GetControllerOfNoCopy(pod).UID, created: pod.CreationTimestamp.Unix()}, pod)
 	return b.waiting.pods[pod.UID]
 }
 
@@ -236,7 +236,6 @@ func (b *bench) pass(t *testing.T, seconds int) {
 		if i > 0 {
 			b.clock.Step(time.Second)
 		}
-		b.inherit(t.Context())
 		for {
 			batch, _ := b.waiting.take("ns", b.clock.Now())
 			if len(batch) == 0 {
@@ -244,6 +243,7 @@ func (b *bench) pass(t *testing.T, seconds int) {
 			}
 			b.turn(t.Context(), batch)
 		}
+		b.inherit(t.Context())
 		b.keep(t.Context())
 	}
 }

@@ -14,6 +14,7 @@ package gate
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -104,7 +105,10 @@ func (c *Controller) Register(t *leader.Term) error {
 	t.AtEnd(func() { c.Metrics.queue.Store(nil) })
 	w := &watcher{queue: r.waiting, found: r.look}
 	t.Go(func(ctx context.Context) { r.API.Watch(ctx, w) })
-	t.Every(verdictsEvery, r.keep)
+	t.Every(verdictsEvery, func(ctx context.Context) {
+		r.inherit(ctx)
+		r.keep(ctx)
+	})
 	return nil
 }
 
@@ -138,19 +142,34 @@ func (r *run) reconcile(ctx context.Context, l lane) (reconcile.Result, error) {
 		return reconcile.Result{RequeueAfter: max(next.Sub(now), time.Millisecond)}, nil
 	}
 	defer r.look(l.namespace)
-	r.inherit(ctx)
 	r.turn(ctx, batch)
 	return reconcile.Result{}, nil
 }
 
 // turn gives a turn to some pods of one owner. Where nobody could decide about such pods, one of them tells first whether that still holds.
+// By that the others wait on unread, and no more: before one is let through, it is read and decided about itself.
 func (r *run) turn(ctx context.Context, batch []*waiting) {
 	defer r.waiting.done(batch[0])
-	if last, fresh := r.verdicts.of(batch[0].ownerKey(), r.Clock.Now()); last != nil && !fresh && len(batch) > 1 {
-		r.decideAll(ctx, batch[:1])
-		batch = batch[1:]
+	owner := batch[0].ownerKey()
+	if known, fresh := r.verdicts.undecidable(owner, r.Clock.Now()); known && !fresh && len(batch) > 1 {
+		one := rand.IntN(len(batch)) // another one each time: pods of one owner may differ
+		r.decideAll(ctx, batch[one:one+1])
+		batch = slices.Delete(batch, one, one+1)
 	}
-	r.decideAll(ctx, batch)
+	if _, fresh := r.verdicts.undecidable(owner, r.Clock.Now()); fresh {
+		now := r.Clock.Now()
+		batch = slices.DeleteFunc(batch, func(w *waiting) bool {
+			stays := r.waiting.known(w) == nil && !r.waitsTooLong(w, now)
+			if stays {
+				r.Metrics.left.WithLabelValues(leftUndecidable).Inc()
+				r.waiting.wait(now.Add(retryEvery), w)
+			}
+			return stays
+		})
+	}
+	if len(batch) > 0 {
+		r.decideAll(ctx, batch)
+	}
 }
 
 // errNotRead is why nothing is decided about a pod whose read did not come to its end.
@@ -161,16 +180,18 @@ var errLater = errors.New("too many pods are read")
 
 // decideAll decides about some pods of one owner, in their order, and writes what was decided.
 func (r *run) decideAll(ctx context.Context, batch []*waiting) {
-	// 1. As they are, or as one of them was just now.
-	verdict, fresh := r.verdicts.of(batch[0].ownerKey(), r.Clock.Now())
-	if fresh && r.waiting.versions(batch) {
-		r.carryOutAll(ctx, verdict, batch)
-		return
-	}
+	// 1. As they are. Where one has to wait for its read, so have those after it.
 	pods, errs := make([]*corev1.Pod, len(batch)), slices.Repeat([]error{errNotRead}, len(batch))
 	workqueue.ParallelizeUntil(ctx, atOnce, len(batch), func(i int) { pods[i], errs[i] = r.read(ctx, batch[i]) })
 	if ctx.Err() != nil {
 		return // the queue ends with the term
+	}
+	if first := slices.IndexFunc(errs, func(err error) bool { return errors.Is(err, errLater) }); first >= 0 {
+		for _, w := range batch[first:] {
+			// Not all at the same time, or the same ones would have their reads each time.
+			r.waiting.wait(r.Clock.Now().Add(retryEvery/2+rand.N(retryEvery)), w)
+		}
+		batch = batch[:first]
 	}
 
 	// 2. They ask for seats one after the other, so that the oldest gets the first one. One write has the claims of all who wait. None
@@ -188,9 +209,6 @@ func (r *run) decideAll(ctx context.Context, batch []*waiting) {
 			defer utilruntime.HandleCrashWithContext(ctx) // it is tried again
 			defer r.giveBack(d)                           // unless a pod has it
 			defer d.isAsked()
-			if errors.Is(d.why, errLater) {
-				return
-			}
 			if d.why == nil {
 				r.decide(ctx, d)
 			}
@@ -202,23 +220,6 @@ func (r *run) decideAll(ctx context.Context, batch []*waiting) {
 	running.Wait()
 
 	// 3. Who waits still?
-	r.settle(due)
-}
-
-// carryOutAll does for some pods of one owner what follows from the verdict on a sibling of theirs.
-func (r *run) carryOutAll(ctx context.Context, verdict *ownerVerdict, batch []*waiting) {
-	due := make([]*decision, len(batch))
-	for i, w := range batch {
-		due[i] = &decision{waiting: w, pod: verdict.standIn(w, r.waiting.versionOf(w)), verdict: undecidable, why: verdict.why, outcome: waitsLater}
-	}
-	workqueue.ParallelizeUntil(ctx, atOnce, len(due), func(i int) { r.carryOut(ctx, due[i]) })
-	if ctx.Err() == nil {
-		r.settle(due)
-	}
-}
-
-// settle gives back to the queue the pods that wait still.
-func (r *run) settle(due []*decision) {
 	now := r.Clock.Now()
 	var soon []*waiting
 	for _, d := range due {

@@ -42,10 +42,9 @@ type waiting struct {
 	beyond time.Time
 
 	// These are guarded by the queue.
-	gone    bool
-	version string      // the resourceVersion that was seen last
-	pod     *corev1.Pod // as it was seen last, or nil if it is not kept
-	size    int         // of what is kept
+	gone bool
+	pod  *corev1.Pod // as it was seen last, or nil if it is not kept
+	size int         // of what is kept
 }
 
 func (w *waiting) ownerKey() ledger.OwnerKey {
@@ -92,7 +91,6 @@ func (q *queue) put(w waiting, pod *corev1.Pod) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if have := q.pods[w.uid]; have != nil {
-		have.version = w.version
 		q.keepPod(have, pod)
 		return false
 	}
@@ -129,20 +127,6 @@ func (q *queue) known(w *waiting) *corev1.Pod {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return w.pod
-}
-
-// versionOf returns the resourceVersion of a pod as it was seen last.
-func (q *queue) versionOf(w *waiting) string {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return w.version
-}
-
-// versions reports whether the resourceVersions of some pods are known.
-func (q *queue) versions(batch []*waiting) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return !slices.ContainsFunc(batch, func(w *waiting) bool { return w.version == "" })
 }
 
 // forget has a pod read anew when it is its turn.
@@ -285,17 +269,23 @@ func (q *queue) later(now time.Time, pods []*waiting) {
 	o.tries++
 }
 
-// again gives back a pod that is to be tried again after [retryEvery]. One that has been undecidable for long, because the API server refuses
-// to let it through, is tried after [rareRetry].
+// again gives back a pod that was tried, and is to be tried again after [retryEvery]. One that has been undecidable for long, because the API
+// server refuses to let it through, is tried after [rareRetry].
 func (q *queue) again(now time.Time, w *waiting) {
+	after := retryEvery
+	if !w.undecidable.IsZero() && now.Sub(w.undecidable) > 2*undecidableFor {
+		after = rareRetry
+	}
+	q.wait(now.Add(after), w)
+}
+
+// wait gives back a pod that is to be tried at a time, with the others of its owner that wait for one.
+func (q *queue) wait(at time.Time, w *waiting) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	o := q.ownerOf(w)
 	if len(o.tried) == 0 {
-		o.retry = now.Add(retryEvery)
-		if !w.undecidable.IsZero() && now.Sub(w.undecidable) > 2*undecidableFor {
-			o.retry = now.Add(rareRetry)
-		}
+		o.retry = at
 	}
 	o.tried = append(o.tried, w)
 }

@@ -7,71 +7,77 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 )
 
-// verdicts are the owners about whose pods nobody can decide as things are. Pods of one owner have one template, so one of them stands
-// for all: the others are not read until the verdict is [retryEvery] old. Since when it holds is kept for the next leader.
+// verdicts are the owners about some of whose pods nobody can decide as things are. Since when that holds is kept for the next leader.
 type verdicts struct {
 	mu    sync.Mutex
-	last  map[ledger.OwnerKey]*ownerVerdict
-	since map[ledger.OwnerKey]time.Time // when the first verdict of them was
-	// known says that since has what earlier leaders kept. Tried is when it was read last, and kept when it was written.
-	known        bool
-	dirty        bool
-	tried, saved time.Time
+	last  map[ledger.OwnerKey]time.Time // when it was found last
+	since map[ledger.OwnerKey]time.Time // and first
+	// known says that since has what earlier leaders kept, and dirty that it has changed since it was written. Nothing is read or written
+	// before retry.
+	known, dirty bool
+	retry        time.Time
 }
 
-// ownerVerdict is that nobody can decide about the pods of an owner.
-type ownerVerdict struct {
-	at    time.Time
-	why   error
-	owner *metav1.OwnerReference // as in the pod that was looked at
-}
-
-// How many owners are kept for the next leader, for how long without a pod that waits, and how often they are written at most. Whoever
-// creates pods can make owners about which nobody can decide.
+// How many owners are kept for the next leader, in all and of one namespace. Whoever creates pods can make owners about which nobody can
+// decide. What is older than verdictsFor is not taken over. A ConfigMap that cannot be read or written is tried again after keepRetry.
 const (
-	mostVerdicts  = 1000
-	verdictsFor   = time.Hour
-	verdictsEvery = 2 * time.Second
+	mostVerdicts            = 1000
+	mostVerdictsOfNamespace = 100
+	verdictsFor             = time.Hour
+	verdictsEvery           = 2 * time.Second
+	keepRetry               = 30 * time.Second
 )
 
-// Verdicts are since when nobody can decide about the pods of some owners.
+// Verdicts are since when nobody can decide about pods of some owners, by namespace and UID of the owner.
 type Verdicts map[string]metav1.Time
 
 func newVerdicts() *verdicts {
-	return &verdicts{last: map[ledger.OwnerKey]*ownerVerdict{}, since: map[ledger.OwnerKey]time.Time{}}
+	return &verdicts{last: map[ledger.OwnerKey]time.Time{}, since: map[ledger.OwnerKey]time.Time{}}
 }
 
-// of returns the verdict on the pods of an owner, and whether it is still to be gone by. It is nil if there is none.
-func (v *verdicts) of(owner ledger.OwnerKey, now time.Time) (last *ownerVerdict, fresh bool) {
+// undecidable reports whether nobody could decide about a pod of an owner, and whether that was found just now.
+func (v *verdicts) undecidable(owner ledger.OwnerKey, now time.Time) (known, fresh bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	last = v.last[owner]
-	return last, last != nil && now.Sub(last.at) < retryEvery
+	last, known := v.last[owner]
+	return known, known && now.Sub(last) < retryEvery
 }
 
-// note notes that nobody can decide about a pod.
-func (v *verdicts) note(d *decision, now time.Time) {
-	if d.owner == "" {
+// note notes that nobody can decide about a pod of an owner.
+func (v *verdicts) note(owner ledger.OwnerKey, now time.Time) {
+	if owner.UID == "" {
 		return
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	owner := d.ownerKey()
-	v.last[owner] = &ownerVerdict{now, d.why, metav1.GetControllerOfNoCopy(d.pod)}
-	if v.since[owner].IsZero() && len(v.since) < mostVerdicts {
-		v.since[owner], v.dirty = now, true
+	v.last[owner] = now
+	v.add(owner, now)
+}
+
+// add notes since when nobody can decide about a pod of an owner, if there is room.
+func (v *verdicts) add(owner ledger.OwnerKey, since time.Time) {
+	known, have := v.since[owner]
+	if have && !since.Before(known) || !have && len(v.since) >= mostVerdicts {
+		return
+	}
+	of := 0
+	for other := range v.since {
+		if other.Namespace == owner.Namespace {
+			of++
+		}
+	}
+	if have || of < mostVerdictsOfNamespace {
+		v.since[owner], v.dirty = since, true
 	}
 }
 
-// clear notes that somebody has decided about a pod of an owner.
+// clear notes that a pod of an owner was decided about, or that nobody could say: then the minute begins anew.
 func (v *verdicts) clear(owner ledger.OwnerKey) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -82,48 +88,32 @@ func (v *verdicts) clear(owner ledger.OwnerKey) {
 	}
 }
 
-// began returns since when nobody can decide about a pod: since the first verdict on its owner's pods, if that was after its creation.
-// The pod's own first verdict in this term is given.
-func (v *verdicts) began(w *waiting, own time.Time) time.Time {
+// began returns since when nobody can decide about a pod. That is the first verdict on it in this term, or an earlier one on its owner's
+// pods, but never before the pod was created.
+func (v *verdicts) began(w *waiting) time.Time {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	since := v.since[w.ownerKey()]
-	if since.IsZero() || since.After(own) {
-		return own
-	}
-	if created := time.Unix(w.created, 0); created.After(since) {
+	if created := time.Unix(w.created, 0); created.After(since) && !since.IsZero() {
 		since = created
 	}
-	if since.After(own) { // by a clock that is ahead of ours
-		return own
+	if since.IsZero() || since.After(w.undecidable) { // by a clock that is ahead of ours
+		return w.undecidable
 	}
 	return since
 }
 
-// standIn is a pod without what only a decision needs.
-func (v *ownerVerdict) standIn(w *waiting, version string) *corev1.Pod {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: w.name, UID: w.uid, ResourceVersion: version}}
-	pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: stowage.SeatGate}}
-	if v.owner != nil {
-		pod.OwnerReferences = []metav1.OwnerReference{*v.owner}
-	}
-	return pod
-}
-
-// inherit takes over what earlier leaders kept. Where that cannot be read, it is tried again later, and nobody waits for it.
+// inherit takes over what earlier leaders kept. Nobody waits for it.
 func (r *run) inherit(ctx context.Context) {
 	v, now := r.verdicts, r.Clock.Now()
-	v.mu.Lock()
-	due := !v.known && now.Sub(v.tried) >= retryEvery
-	if due {
-		v.tried = now
-	}
-	v.mu.Unlock()
-	if !due {
+	if v.known || now.Before(v.retry) { // only one goroutine uses these
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
 	kept, err := r.API.Verdicts(ctx)
 	if err != nil {
+		v.retry = now.Add(keepRetry)
 		r.Log.Error(err, "what earlier leaders kept of pods at the gate was not read")
 		return
 	}
@@ -131,9 +121,9 @@ func (r *run) inherit(ctx context.Context) {
 	defer v.mu.Unlock()
 	v.known = true
 	for key, since := range kept {
-		owner := ownerKeyOf(key)
-		if own := v.since[owner]; own.IsZero() && len(v.since) < mostVerdicts || since.Time.Before(own) {
-			v.since[owner] = since.Time
+		if now.Sub(since.Time) <= verdictsFor {
+			namespace, uid, _ := strings.Cut(key, "/")
+			v.add(ledger.OwnerKey{Namespace: namespace, UID: types.UID(uid)}, since.Time)
 		}
 	}
 }
@@ -142,32 +132,30 @@ func (r *run) inherit(ctx context.Context) {
 func (r *run) keep(ctx context.Context) {
 	v, now := r.verdicts, r.Clock.Now()
 	v.mu.Lock()
-	due := v.known && v.dirty && now.Sub(v.saved) >= verdictsEvery
-	var all Verdicts
+	maps.DeleteFunc(v.last, func(_ ledger.OwnerKey, last time.Time) bool { return now.Sub(last) > undecidableFor })
+	before := len(v.since)
+	maps.DeleteFunc(v.since, func(owner ledger.OwnerKey, _ time.Time) bool {
+		return now.Sub(r.began) >= undecidableFor && !r.waiting.waits(owner) // before, the watch may not have shown them yet
+	})
+	v.dirty = v.dirty || len(v.since) != before
+	due := v.known && v.dirty && !now.Before(v.retry)
+	all := Verdicts{}
 	if due {
-		v.dirty, v.saved, all = false, now, Verdicts{}
-		maps.DeleteFunc(v.since, func(owner ledger.OwnerKey, since time.Time) bool {
-			return now.Sub(since) > verdictsFor && !r.waiting.waits(owner)
-		})
+		v.dirty, v.retry = false, now.Add(verdictsEvery)
 		for owner, since := range v.since {
 			all[owner.Namespace+"/"+string(owner.UID)] = metav1.NewTime(since)
 		}
 	}
-	maps.DeleteFunc(v.last, func(_ ledger.OwnerKey, last *ownerVerdict) bool { return now.Sub(last.at) > undecidableFor })
 	v.mu.Unlock()
 	if !due {
 		return
 	}
-	if err := r.API.KeepVerdicts(ctx, all); err != nil && ctx.Err() == nil {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	if err := r.API.KeepVerdicts(ctx, all); err != nil {
 		r.Log.Error(err, "since when pods at the gate cannot be decided about was not kept for the next leader")
 		v.mu.Lock()
-		v.dirty = true
+		v.dirty, v.retry = true, now.Add(keepRetry)
 		v.mu.Unlock()
 	}
-}
-
-// ownerKeyOf is the owner that a key of [Verdicts] names, by namespace and UID.
-func ownerKeyOf(key string) ledger.OwnerKey {
-	namespace, uid, _ := strings.Cut(key, "/")
-	return ledger.OwnerKey{Namespace: namespace, UID: types.UID(uid)}
 }

@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
 )
 
 // many has pods wait that are not kept, each of its own owner if so.
@@ -21,12 +23,12 @@ func (b *bench) many(pods int, ownOwner bool, strategy string) {
 	}
 	for i := range pods {
 		pod := b.api.stored(fmt.Sprintf("web-%04d", i))
-		b.waiting.put(waiting{namespace: "ns", name: pod.Name, uid: pod.UID, version: pod.ResourceVersion, owner: metav1.GetControllerOfNoCopy(pod).UID, created: start.Unix()}, nil)
+		b.waiting.put(waiting{namespace: "ns", name: pod.Name, uid: pod.UID, owner: metav1.GetControllerOfNoCopy(pod).UID, created: start.Unix()}, nil)
 	}
 }
 
-// 4,000 pods of one owner about which nobody can decide cost the reads of one turn and of one pod each time, and are let through after a
-// minute. When somebody corrects the cause, all of them get their seats.
+// 4,000 pods of one owner about which nobody can decide cost the reads of one turn, of one pod each time, and of each before it is let through
+// after a minute. When somebody corrects the cause, all of them get their seats.
 func TestManyPodsOfOneOwner(t *testing.T) {
 	b := newBench()
 	b.many(4000, false, "p")
@@ -37,11 +39,11 @@ func TestManyPodsOfOneOwner(t *testing.T) {
 	if n, _ := b.waiting.state(); n != 4000 {
 		t.Errorf("%d pods wait after 59 s", n)
 	}
-	b.pass(t, 7)
+	b.pass(t, 60)
 	if n, _ := b.waiting.state(); n != 0 || len(b.api.patches) != 4000 {
-		t.Errorf("%d pods wait after a minute, and %d patches were sent", n, len(b.api.patches))
+		t.Errorf("%d pods wait after two minutes, and %d patches were sent", n, len(b.api.patches))
 	}
-	if most := 2*perTurn + 20; b.api.reads > most {
+	if most := 4000 + 2*perTurn + 40; b.api.reads > most {
 		t.Errorf("%d reads in all, want at most %d", b.api.reads, most)
 	}
 
@@ -55,16 +57,57 @@ func TestManyPodsOfOneOwner(t *testing.T) {
 	}
 }
 
+// Pods of one owner may differ. One about which nobody can decide keeps no other one from its seat for longer than some tries take.
+func TestOneBadPod(t *testing.T) {
+	b := newBench()
+	b.many(200, false, halves)
+	good := b.api.stored
+	b.api.stored = func(name string) *corev1.Pod {
+		pod := good(name)
+		if name == "web-0000" { // the oldest
+			pod.Annotations = gatedPod(name, "p").Annotations
+		}
+		return pod
+	}
+	b.pass(t, 40)
+	if n, _ := b.waiting.state(); n != 1 || b.seats.given != 199 {
+		t.Errorf("%d pods wait after 40 s, and %d have a seat", n, b.seats.given)
+	}
+	b.pass(t, 30)
+	if n, _ := b.waiting.state(); n != 0 || b.seats.given != 199 {
+		t.Errorf("%d pods wait after 70 s, and %d have a seat", n, b.seats.given)
+	}
+}
+
+// While nobody can say, no minute passes: an outage does not open gates.
+func TestAnOutageOpensNoGate(t *testing.T) {
+	b := newBench()
+	pod := gatedPod("web-0", "p")
+	b.comes(pod)
+	b.pass(t, 5)
+	b.waiting.forget(b.waiting.pods[pod.UID])
+	b.api.failing = errNoAnswer
+	b.pass(t, 300)
+	b.api.failing = nil
+	if b.pass(t, 50); b.became() != "waits" {
+		t.Errorf("50 s after an outage it became %s", b.became())
+	}
+	if b.pass(t, 30); b.became() != openedUnseated {
+		t.Errorf("80 s after an outage it became %s", b.became())
+	}
+}
+
 // 4,000 pods of as many owners are read at a rate, and let through nevertheless.
 func TestManyOwners(t *testing.T) {
 	b := newBench()
 	b.many(4000, true, "p")
-	for second := range 200 {
+	for second := range 330 {
 		b.pass(t, 0)
 		if most := readBurst/2 + readRate*second; b.api.reads > most {
 			t.Fatalf("%d reads in %d s, want at most %d", b.api.reads, second, most)
 		}
 		b.clock.Step(time.Second)
+		b.noticed() // or the recorder is full
 	}
 	if n, _ := b.waiting.state(); n != 0 {
 		t.Errorf("%d pods wait still", n)
@@ -114,7 +157,7 @@ func TestTheMinuteOutlivesLeaders(t *testing.T) {
 	b.comes(pod)
 	b.pass(t, 10)
 	b.api.pod = gatedPod("web-0", halves)
-	b.waiting.put(waiting{namespace: "ns", name: pod.Name, uid: pod.UID, version: "8", owner: "rs"}, b.api.pod)
+	b.waiting.put(waiting{namespace: "ns", name: pod.Name, uid: pod.UID, owner: "rs"}, b.api.pod)
 	b.pass(t, 10)
 	if b.became() != openedSeated || len(b.api.kept) != 0 {
 		t.Errorf("it became %s, and %v is kept", b.became(), b.api.kept)
@@ -126,8 +169,18 @@ func TestKeptVerdictsAreBounded(t *testing.T) {
 	b := newBench()
 	b.many(3000, true, "p")
 	b.pass(t, 20)
-	if n := len(b.api.kept); n != mostVerdicts {
+	if n := len(b.api.kept); n != mostVerdictsOfNamespace {
 		t.Errorf("%d owners are kept", n)
+	}
+	for i := range 3000 {
+		b.verdicts.note(ledger.OwnerKey{Namespace: fmt.Sprint("ns-", i%100), UID: types.UID(fmt.Sprint(i))}, b.clock.Now())
+	}
+	if n := len(b.verdicts.since); n != mostVerdicts {
+		t.Errorf("%d owners are remembered", n)
+	}
+	b.waiting.keep(nil) // all pods are gone
+	if b.pass(t, 65); len(b.api.kept)+len(b.verdicts.since)+len(b.verdicts.last) != 0 {
+		t.Errorf("%d owners without pods are kept", len(b.api.kept))
 	}
 	b.leads()
 	b.api.kept = Verdicts{"ns/rs": metav1.NewTime(start.Add(time.Hour)), "": {}, "what/ever/it/is": metav1.NewTime(start)}

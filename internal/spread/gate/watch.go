@@ -65,7 +65,7 @@ func (w *watcher) see(obj any) (types.UID, error) {
 		w.queue.drop(pod.UID)
 		return pod.UID, nil
 	}
-	one := waiting{namespace: pod.Namespace, name: pod.Name, uid: pod.UID, version: pod.ResourceVersion, created: pod.CreationTimestamp.Unix()}
+	one := waiting{namespace: pod.Namespace, name: pod.Name, uid: pod.UID, created: pod.CreationTimestamp.Unix()}
 	if c := metav1.GetControllerOfNoCopy(pod); c != nil && world.Plausible(c) {
 		one.owner = c.UID
 	}

@@ -39,7 +39,7 @@ func (b *Book) decide(now time.Duration, fresh bool, acts []Action) ([]Action, b
 			acts = append(acts, Action{Answer: r})
 			return true
 		}
-		if b.replicas >= 0 && b.total >= b.replicas+mostBeyond {
+		if fresh && b.replicas >= 0 && b.total >= b.replicas+mostBeyond {
 			r.Result = b.withoutClaim(r)
 			acts = append(acts, Action{Answer: r})
 			return true

@@ -426,6 +426,11 @@ func TestPoliciesAreCompiledOnce(t *testing.T) {
 	if n := len(indexes()); n != 1 || f.selectors.Len() != world.MostPolicies {
 		t.Errorf("%d indexes were made, and %d policies compiled", n, f.selectors.Len())
 	}
+	compiledFirst := func() *SpreadPolicy {
+		index, _ := f.ofNamespaces.Get("ns")
+		return index.rest[slices.IndexFunc(index.rest, func(p *SpreadPolicy) bool { return p.Name == "p0000" })]
+	}
+	first := compiledFirst()
 	for i := range 3 {
 		generation++
 		edited := &world.Policies{Namespaced: slices.Clone(o.Policies.Namespaced)}
@@ -435,6 +440,9 @@ func TestPoliciesAreCompiledOnce(t *testing.T) {
 		snapshot.policies.Store(edited)
 		if n := len(indexes()); n != 1 || f.selectors.Len() != world.MostPolicies+i+1 {
 			t.Errorf("after a patch, %d indexes were made, and %d policies are compiled in all", n, f.selectors.Len())
+		}
+		if compiledFirst() != first {
+			t.Error("a policy that did not change was compiled again")
 		}
 	}
 }

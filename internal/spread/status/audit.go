@@ -147,16 +147,15 @@ func (r *policyRun) nextDue() *world.Workload {
 	var next *world.Workload
 	var at time.Time
 	for key, w := range r.due {
-		seen := time.Time{}
-		if a := r.audits[key]; a != nil {
-			seen = a.at
-		}
+		seen := r.looked[key]
 		if next == nil || seen.Before(at) {
 			next, at = w, seen
 		}
 	}
 	if next != nil {
-		delete(r.due, seats.OwnerOf(next).Key())
+		key := seats.OwnerOf(next).Key()
+		delete(r.due, key)
+		r.looked[key] = r.Clock.Now() // also if that fails
 	}
 	return next
 }

@@ -62,11 +62,12 @@ type policyRun struct {
 	// audits are what was seen of workloads of policies in Audit, and due are those to look at.
 	audits map[ledger.OwnerKey]*audit
 	due    map[ledger.OwnerKey]*world.Workload
+	looked map[ledger.OwnerKey]time.Time // when somebody last tried
 }
 
 // Register implements [leader.Controller].
 func (c *Policies) Register(t *leader.Term) error {
-	r := &policyRun{Policies: c, changes: make(chan struct{}, 1), audits: map[ledger.OwnerKey]*audit{}, due: map[ledger.OwnerKey]*world.Workload{}}
+	r := &policyRun{Policies: c, changes: make(chan struct{}, 1), audits: map[ledger.OwnerKey]*audit{}, due: map[ledger.OwnerKey]*world.Workload{}, looked: map[ledger.OwnerKey]time.Time{}}
 	t.AtEnd(c.Seats.Changes.Add(func(seats.Change) { r.changed() }))
 	t.AtEnd(func() { c.Metrics.set(nil) })
 	t.Go(func(ctx context.Context) {
@@ -158,7 +159,9 @@ func (r *policyRun) countAll(ctx context.Context, all *world.Policies) error {
 	for _, t := range tallies {
 		r.write(ctx, t.was, t.is)
 	}
-	r.World.PoliciesBeyond(func(name types.NamespacedName, counting int) { r.writeBeyond(ctx, name, counting) })
+	for name, counting := range r.World.PoliciesBeyond() {
+		r.writeBeyond(ctx, name, counting)
+	}
 	return nil
 }
 
@@ -218,11 +221,8 @@ func (r *policyRun) countWorkloads(ctx context.Context, tallies map[types.UID]*t
 			r.Log.Error(err, "a workload was not counted for the status of policies", (world.Object{Namespace: w.Namespace, Ref: w.Ref}).LogKeys()...)
 		}
 	}
-	for key := range r.audits {
-		if !there[key] {
-			delete(r.audits, key)
-		}
-	}
+	maps.DeleteFunc(r.audits, func(key ledger.OwnerKey, _ *audit) bool { return !there[key] })
+	maps.DeleteFunc(r.looked, func(key ledger.OwnerKey, _ time.Time) bool { return !there[key] })
 	return nil
 }
 

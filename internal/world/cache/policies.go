@@ -36,6 +36,8 @@ type WatchedPolicies struct {
 	any   bool
 	// missing has an entry after a policy has come to count whose spec is not kept.
 	missing chan struct{}
+	// ghosts are those that the informer's store did not have as it was compared last.
+	ghosts map[types.UID]bool
 }
 
 // NewWatchedPolicies returns what is known before the watches begin.
@@ -249,14 +251,53 @@ const (
 	specRetry = time.Second
 )
 
+// compareEvery is how often what is known of policies is compared with the informer's store.
+const compareEvery = time.Minute
+
+// dropGhosts forgets the policies that the informer's store did not have twice. A first list that breaks off may have shown them to
+// the transform, and no event tells that they are gone. One that is missing for the first time may be on its way into the store.
+func (c *Cache) dropGhosts(ctx context.Context) {
+	var stored stowage.SpreadPolicyList
+	if synced, served := c.PoliciesSynced(); !synced || !served || c.cached.List(ctx, &stored, client.UnsafeDisableDeepCopy) != nil {
+		return
+	}
+	there := make(map[types.UID]bool, len(stored.Items))
+	for i := range stored.Items {
+		there[stored.Items[i].UID] = true
+	}
+	p := c.policies
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ghosts := map[types.UID]bool{}
+	for namespace, n := range p.ranked {
+		before := len(n.ranks)
+		n.ranks = slices.DeleteFunc(n.ranks, func(r rankedPolicy) bool {
+			if there[r.uid] {
+				return false
+			}
+			ghosts[r.uid] = true
+			return p.ghosts[r.uid]
+		})
+		if len(n.ranks) != before {
+			p.count(namespace, nil)
+		}
+	}
+	p.ghosts = ghosts
+}
+
 // ReadSpecs reads the specs of policies that have come to count since their watch brought them, until ctx ends.
 func (c *Cache) ReadSpecs(ctx context.Context) error {
 	limit := fair.NewLimiter[string](specRate, specBurst)
 	p := c.policies
+	compare := time.NewTicker(compareEvery)
+	defer compare.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-compare.C:
+			c.dropGhosts(ctx)
+			continue
 		case <-p.missing:
 		}
 		for _, name := range p.lacking() {
@@ -335,16 +376,18 @@ func (c *Cache) Policies(_ context.Context, namespace string) (*world.Policies, 
 	return c.policies.of[namespace], nil
 }
 
-// PoliciesBeyond calls each with the SpreadPolicies that do not count, and how many of its namespace do.
-func (c *Cache) PoliciesBeyond(each func(name types.NamespacedName, counting int)) {
+// PoliciesBeyond returns the SpreadPolicies that do not count, each with how many of its namespace do.
+func (c *Cache) PoliciesBeyond() map[types.NamespacedName]int {
 	c.policies.mu.Lock()
 	defer c.policies.mu.Unlock()
+	beyond := map[types.NamespacedName]int{}
 	for namespace, n := range c.policies.ranked {
 		counting := len(n.counting())
 		for _, r := range n.ranks[counting:] {
-			each(types.NamespacedName{Namespace: namespace, Name: r.Name}, counting)
+			beyond[types.NamespacedName{Namespace: namespace, Name: r.Name}] = counting
 		}
 	}
+	return beyond
 }
 
 // AllPolicies returns the policies of the cluster and of every namespace that count.

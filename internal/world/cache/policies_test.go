@@ -160,15 +160,14 @@ func TestManyPoliciesKeepLittle(t *testing.T) {
 	if lacking := p.lacking(); len(lacking) > 0 {
 		t.Errorf("%v have to be read", lacking)
 	}
-	beyond := 0
-	c.PoliciesBeyond(func(name types.NamespacedName, counting int) {
-		beyond++
+	beyond := c.PoliciesBeyond()
+	for name, counting := range beyond {
 		if name.Name >= "p1900" || counting != world.MostPolicies {
 			t.Errorf("%s does not count, beside %d that do", name, counting)
 		}
-	})
-	if beyond != policies-world.MostPolicies {
-		t.Errorf("%d policies do not count", beyond)
+	}
+	if len(beyond) != policies-world.MostPolicies {
+		t.Errorf("%d policies do not count", len(beyond))
 	}
 
 	p.gone(one(1950))
@@ -202,5 +201,29 @@ func TestPoliciesCountByBytes(t *testing.T) {
 	}
 	if n := len(p.of["ns"].Namespaced); n != 3 {
 		t.Errorf("%d policies count, want 3", n)
+	}
+}
+
+// A policy that only the transform has seen, in a list that broke off, is forgotten. One that is on its way into the store is not.
+func TestGhostsOfPolicies(t *testing.T) {
+	scheme := apiruntime.NewScheme()
+	if err := api.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	stored := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "there", UID: "there"}, Spec: stowage.SpreadPolicySpec{Pools: []stowage.PolicyPool{{Name: "a"}}}}
+	c := New(fake.NewClientBuilder().WithScheme(scheme).WithObjects(stored).Build(), nil, clock.RealClock{}, Limits{})
+	c.policies.known, c.policies.served = true, true
+	ghost := stored.DeepCopy()
+	ghost.Name, ghost.UID = "ghost", "ghost"
+	c.policies.keep(stored)
+	c.policies.keep(ghost)
+	for pass, want := range []int{2, 1, 1} {
+		c.dropGhosts(t.Context())
+		if n := len(c.policies.of["ns"].Namespaced); n != want {
+			t.Errorf("after pass %d, %d policies are known, want %d", pass+1, n, want)
+		}
+	}
+	if c.policies.of["ns"].Namespaced[0].Name != "there" {
+		t.Error("the wrong one is forgotten")
 	}
 }
