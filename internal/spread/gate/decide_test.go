@@ -120,6 +120,7 @@ func (p *played) Watch(context.Context, cache.ReflectorStore) {}
 type playedSeats struct {
 	*seats.Service
 	clock  clock.PassiveClock
+	mu     sync.Mutex
 	answer func() error // instead of a seat
 	within []bool       // what each claim asked for
 	given  int
@@ -130,8 +131,12 @@ var _ Seats = &playedSeats{}
 
 // Hold implements [Seats].
 func (s *playedSeats) Hold(_ context.Context, _ ledger.Owner, strategy *sequence.Strategy, cost, within bool) func() (ledger.Result, time.Time, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.within = append(s.within, within)
 	return func() (ledger.Result, time.Time, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		if s.answer != nil {
 			if err := s.answer(); err != nil {
 				return ledger.Result{}, time.Time{}, err
@@ -145,7 +150,11 @@ func (s *playedSeats) Hold(_ context.Context, _ ledger.Owner, strategy *sequence
 }
 
 // GiveBack implements [Seats].
-func (s *playedSeats) GiveBack(_ ledger.Owner, id string) { s.back[id] = true }
+func (s *playedSeats) GiveBack(_ ledger.Owner, id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.back[id] = true
+}
 
 type noLedgers struct{}
 
