@@ -133,11 +133,11 @@ func TestForgedRequestsTakeNoBase(t *testing.T) {
 // However many ask, the ledger has claims for the pods that are asked for, and for some that a controller could be creating at once.
 func TestForgedRequestsFillNoLedger(t *testing.T) {
 	f, s := newForging(3), base(t)
-	for range 700 {
-		f.stranger(s, begin+5*time.Second)
+	for range 600 {
+		f.stranger(s, begin+1500*time.Millisecond)
 	}
-	f.play(10 * time.Second)
-	if most := 3 + mostBeyond; f.longest > most || f.answered < 700 {
+	f.play(6 * time.Second)
+	if most := 3 + mostBeyond; f.longest > most || f.answered < 600 {
 		t.Errorf("a ledger had %d claims, want at most %d; %d were answered", f.longest, most, f.answered)
 	}
 }
