@@ -545,9 +545,14 @@ func TestSelecting(t *testing.T) {
 // What policies cost to be looked up, after one of them changes: B/op of a thousand.
 func BenchmarkIndex(b *testing.B) {
 	of := manyPolicies(1000)
+	f := NewFinder(nil, Settings{})
+	f.newIndex(of)
 	b.ReportAllocs()
 	for b.Loop() {
-		if f := NewFinder(nil, Settings{}).newIndex(of); len(f.by) == 0 {
+		edited := of.Cluster[0].DeepCopy()
+		edited.Generation++
+		of = &world.Policies{Cluster: append([]*stowage.ClusterSpreadPolicy{edited}, of.Cluster[1:]...)}
+		if index := f.newIndex(of); len(index.by) == 0 {
 			b.Fatal("the policies are not found by their labels")
 		}
 	}
