@@ -69,7 +69,6 @@ func (a *Affinity) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 		if bytes.Count(value, []byte{','})+bytes.Count(value, []byte{'{'})+bytes.Count(value, []byte{'['}) > mostAffinity {
 			return fmt.Errorf("%s has over %d terms, requirements and values", dec.StackPointer(), mostAffinity)
 		}
-		a.NodeAffinity = nil
 		return json.Unmarshal(value, &a.NodeAffinity, dec.Options())
 	})
 }

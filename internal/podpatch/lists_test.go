@@ -73,6 +73,43 @@ func TestDecodeIsBounded(t *testing.T) {
 	}
 }
 
+// An affinity has as many commas and brackets as its bound says, and not one more. An object that is no affinity has no bound here.
+func TestBoundOfAffinity(t *testing.T) {
+	affinity := func(n int) string { // n commas and brackets
+		const before = 6
+		return `{"spec":{"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"values":[` +
+			strings.TrimSuffix(strings.Repeat(`"",`, n-before), ",") + `]}]}]}},"podAffinity":null}}}`
+	}
+	for n, decodes := range map[int]bool{mostAffinity - 1: true, mostAffinity: true, mostAffinity + 1: false} {
+		text := affinity(n)
+		inner := text[strings.Index(text, `{"requiredDuring`):strings.Index(text, `,"podAffinity`)]
+		if have := strings.Count(inner, ",") + strings.Count(inner, "{") + strings.Count(inner, "["); have != n {
+			t.Fatalf("the affinity has %d commas and brackets, want %d", have, n)
+		}
+		pod, err := Decode([]byte(text))
+		if (err == nil) != decodes {
+			t.Errorf("with %d commas and brackets: %v", n, err)
+		}
+		if err == nil && len(pod.RequiredTerms()) != 1 {
+			t.Errorf("the terms are %+v", pod.RequiredTerms())
+		}
+	}
+	for kinds, decodes := range map[int]bool{8: true, 9: false} {
+		var b strings.Builder
+		for i := range kinds {
+			fmt.Fprintf(&b, `,"%d":1`, i)
+		}
+		if _, err := Decode([]byte(`{"spec":{"affinity":{` + b.String()[1:] + `}}}`)); (err == nil) != decodes {
+			t.Errorf("with %d kinds of affinity: %v", kinds, err)
+		}
+	}
+	for _, list := range []string{"[]", "[{},{}]"} {
+		if pod, err := Decode([]byte(`{"spec":{"tolerations":` + list + `}}`)); err != nil || pod.Spec.Tolerations == nil {
+			t.Errorf("%s is %v, %v", list, pod, err)
+		}
+	}
+}
+
 // allocatesAtMost decodes a pod.
 func allocatesAtMost(t *testing.T, data []byte, perByte uint64, decodes bool) {
 	t.Helper()
