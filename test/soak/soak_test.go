@@ -103,7 +103,7 @@ func round(t *testing.T, number int) figures {
 	attacks.Go(func() { keepConnections(ctx) })
 	attacks.Go(func() { inventOwners(ctx, []*stranger{meet(), meet(), meet()}) })
 	greedy := suite.NewTenant(t)
-	attacks.Go(func() { writePolicies(ctx, greedy) })
+	attacks.Go(func() { writePolicies(ctx, greedy, 400) })
 	attacks.Go(func() { waitAtTheGate(ctx, greedy) })
 	attacks.Go(func() { waitForNodes(ctx, greedy) })
 	forger := meet()
@@ -125,7 +125,7 @@ func round(t *testing.T, number int) figures {
 				continue
 			}
 			seen[pods[i].UID] = true
-			if claim := pods[i].Annotations[stowage.ClaimAnnotation]; claim == "" || !ledger.Origin(claim[0]).Admitted() {
+			if !seated(&pods[i]) {
 				f.WithoutSeat++
 			}
 		}
@@ -148,6 +148,12 @@ func round(t *testing.T, number int) figures {
 	}
 	suite.Must(t, victim.Delete(t.Context(), d))
 	return f
+}
+
+// seated reports whether the webhook gave a pod its seat.
+func seated(pod *corev1.Pod) bool {
+	claim := pod.Annotations[stowage.ClaimAnnotation]
+	return claim != "" && ledger.Origin(claim[0]).Admitted()
 }
 
 func requests(t *testing.T) (sum float64) {
@@ -199,8 +205,8 @@ func inventOwners(ctx context.Context, from []*stranger) {
 	}
 }
 
-// writePolicies makes 400 large policies, and writes one of them twice a second.
-func writePolicies(ctx context.Context, n *suite.Tenant) {
+// writePolicies makes large policies, of some 45 KiB each, and writes one of them twice a second.
+func writePolicies(ctx context.Context, n *suite.Tenant, policies int) {
 	large := func(i int) *stowage.SpreadPolicy {
 		p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: fmt.Sprint("p", i)}}
 		p.Spec = stowage.SpreadPolicySpec{Mode: stowage.PolicyEnforce, Priority: int32(i)}
@@ -213,14 +219,14 @@ func writePolicies(ctx context.Context, n *suite.Tenant) {
 		}
 		for k := range 32 {
 			selector := map[string]versprei.LabelValue{}
-			for l := range 8 {
+			for l := range 16 {
 				selector[fmt.Sprintf("pool-%d-%d", k, l)] = versprei.LabelValue(strings.Repeat("v", 63))
 			}
 			p.Spec.Pools = append(p.Spec.Pools, stowage.PolicyPool{Name: fmt.Sprint("p", k), NodeSelector: selector, Weight: int32(k + 1)})
 		}
 		return p
 	}
-	for i := range 400 {
+	for i := range policies {
 		if ctx.Err() != nil {
 			return
 		}

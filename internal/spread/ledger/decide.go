@@ -127,10 +127,10 @@ func (b *Book) mayExceed(now time.Duration, r *Request, acts *[]Action) bool {
 		return true
 	}
 	// Seats beyond the count are for when all others are taken by pods. Whoever asks without a pause for pods that never come would
-	// push others there. So while claims are open, it is the deadline that decides.
+	// push others there. So while claims are open, requests wait longer, and have time to be answered then.
 	end := r.blockedAt + longest
 	if contested && !full {
-		end = r.Deadline
+		end = max(end, r.blockedAt+2*b.timing.MaxPatience)
 	}
 	if t := min(end, latest); open && now < t {
 		b.wakeAt(t)
