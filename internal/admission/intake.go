@@ -27,9 +27,16 @@ const (
 // podpatch end the decoding of many small items there. A decoded pod takes at most some thirty times as much memory as its JSON.
 const itemRoom = 96
 
-// roomOf returns the room for a small review.
+// mostRoom is how much room a small review takes at most: the decoder's bounds allow no more.
+const mostRoom = 512 << 10
+
+// waitForRoom is how long a review waits for room at most. Whoever waits has a connection.
+const waitForRoom = 2 * time.Second
+
+// roomOf returns the room for a small review until it is decoded. Braces and colons within texts count, too.
 func roomOf(body []byte) int64 {
-	return int64(len(body)) + itemRoom*int64(bytes.Count(body, []byte{'{'})+bytes.Count(body, []byte{':'}))
+	items := int64(bytes.Count(body, []byte{'{'}) + bytes.Count(body, []byte{':'}))
+	return min(int64(len(body))+itemRoom*items, mostRoom)
 }
 
 // maxBodyBytes is the largest request body that is read. The API server takes objects of up to 3 MiB and sends at
@@ -64,6 +71,15 @@ type held struct {
 func (h held) release() {
 	if h.room != nil {
 		h.room.Release(h.client, h.n)
+	}
+}
+
+// decoded gives back the room that only decoding needs. A review may then wait for its seat for seconds, and all tenants' reviews come from
+// one client, the API server.
+func (h *held) decoded(body int) {
+	if spare := h.n - int64(body); h.room != nil && spare > 0 {
+		h.room.Release(h.client, spare)
+		h.n -= spare
 	}
 }
 
@@ -111,7 +127,7 @@ func (in *Intake) take(ctx context.Context, end time.Time, room *fair.Pool[strin
 	if room.TryAcquire(client, n) { // almost always, without a timer
 		return held{room, client, n}, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, end.Sub(in.clock.Now()))
+	ctx, cancel := context.WithTimeout(ctx, min(end.Sub(in.clock.Now()), waitForRoom))
 	defer cancel()
 	if room.Acquire(ctx, client, n) != nil {
 		return held{}, &httpError{http.StatusServiceUnavailable, fmt.Errorf("this review of %d bytes waited for room in vain, because others have taken it", n)}

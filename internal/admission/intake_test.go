@@ -196,3 +196,34 @@ func TestIntakeOfUnknownLength(t *testing.T) {
 		}
 	})
 }
+
+// Reviews that wait for their seats hold no room for what decoding needed, so that a tenant whose pods have many small entries, and wait, leaves
+// the API server room for the pods of others.
+func TestDecodedReviewsHoldLittle(t *testing.T) {
+	in := NewIntake(clock.RealClock{})
+	pod := peerPod()
+	pod.Annotations = map[string]string{"a": strings.Repeat(":", smallReview-8192)}
+	colons := reviewOf(t, pod, nil)
+	var all []held
+	for range 100 {
+		r := httptest.NewRequest(http.MethodPost, "/mutate?timeout=5s", bytes.NewReader(colons))
+		r.Header.Set("Content-Type", "application/json")
+		var body bytes.Buffer
+		ctx, cancel := arrive(r, 0)
+		defer cancel()
+		_, room, err := readReview[*podpatch.Pod](ctx, in, httptest.NewRecorder(), r, &body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, room)
+	}
+	if one := roomOf(bytes.Repeat([]byte("{:"), smallReview/2)); one > mostRoom {
+		t.Errorf("a review takes room of %d bytes", one)
+	}
+	for _, room := range all {
+		room.release()
+	}
+	if !in.small.TryAcquire("another", smallReviews/2) {
+		t.Error("room is held after all reviews")
+	}
+}

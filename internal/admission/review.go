@@ -148,6 +148,7 @@ func readReview[Object any](ctx context.Context, in *Intake, w http.ResponseWrit
 		return nil, room, err
 	}
 	rev, err := checkReview[Object](body)
+	room.decoded(body.Len())
 	return rev, room, err
 }
 

@@ -30,10 +30,10 @@ const keptIdle = 25
 //  2. of the client that has the most idle ones, the one that was used least recently. Go's transport, and so an API server, uses the
 //     most recently used one for its next request, so it does not meet the end of the one that is closed. Those of the newcomer's
 //     client come last: a client that opens connections may be using all others at this moment;
-//  3. of another client that has over half of all in the server's hands, the one that has been there for longest;
-//  4. the one that has been sending for longest. It takes thousands of newcomers a second until that is an honest one.
+//  3. of another client, with the most in the server's hands and over a quarter of all, the one that has been there for longest;
+//  4. the one that has been sending for longest. It takes a thousand newcomers a second until that is an honest one.
 //
-// So no connection is closed while its request is decided about, unless its client has over half of all. A connection of a trusted client is
+// So no connection is closed while its request is decided about, unless its client has over a quarter of all. A connection of a trusted client is
 // never closed after its first request. Before it
 // comes to that, from three quarters on, each answer asks its client not to use the connection again, so that few are idle.
 type connections struct {
@@ -210,8 +210,8 @@ func (c *connections) victim(newcomer string) (victim net.Conn) {
 		age, own := now.Sub(one.since), one.client == newcomer
 		r := rank{age: int64(age)}
 		switch {
-		case one.phase == answering && !own && busy[one.client] > int64(c.most/2):
-			r.class = classHeavy
+		case one.phase == answering && !own && busy[one.client] > int64(c.most/4):
+			r.class, r.count = classHeavy, busy[one.client]
 		case one.phase == answering, one.phase == reading && age <= justNow, one.phase == idle && own && age < justNow:
 			continue
 		case one.phase == idle && own:

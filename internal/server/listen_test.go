@@ -196,21 +196,22 @@ func TestVictim(t *testing.T) {
 		open []open
 		want int // its place, or -1
 	}{
-		"the one that has been sending for longest":  {[]open{{"a", sending, 2 * time.Second, false}, {"b", sending, 3 * time.Second, false}, {"c", idle, time.Hour, false}}, 1},
-		"not one that began to send just now":        {[]open{{"a", sending, justNow, false}, {"b", idle, justNow, false}}, 1},
-		"the idle one that was used least recently":  {[]open{{"a", idle, time.Minute, false}, {"b", idle, time.Hour, false}, {"b", idle, time.Second, false}}, 1},
-		"an idle one of who has many":                {append(slices.Repeat([]open{{"a", idle, time.Minute, false}}, keptIdle), append(slices.Repeat([]open{{"b", idle, 2 * time.Second, false}}, keptIdle), open{"b", idle, 3 * time.Second, false})...), 2 * keptIdle},
-		"one of another client than the newcomer's":  {[]open{{"new", idle, time.Hour, false}, {"new", idle, time.Hour, false}, {"b", idle, 2 * time.Second, false}}, 2},
-		"the newcomer's, where nobody else has any":  {[]open{{"b", sending, 0, false}, {"new", idle, time.Hour, false}}, 1},
-		"not one that the newcomer has just used":    {[]open{{"new", idle, justNow - 1, false}, {"b", sending, 0, false}}, 1},
-		"else the oldest of those that send":         {[]open{{"a", sending, 3, false}, {"b", sending, 4, false}, {"b", sending, 2, false}, {"new", idle, 5, false}}, 1},
-		"never one with a certificate":               {[]open{{"a", idle, time.Hour, true}, {"b", sending, 0, false}}, 1},
-		"never one whose request has arrived":        {[]open{{"a", answering, time.Hour, false}, {"b", sending, 0, false}}, 1},
-		"one that does not read its answer":          {[]open{{"a", reading, 2 * time.Second, false}, {"b", sending, 0, false}, {"c", idle, time.Hour, false}}, 0},
-		"not one that begins to read":                {[]open{{"a", reading, justNow, false}, {"b", sending, 0, false}}, 1},
-		"one of a client that has over half in hand": {append(slices.Repeat([]open{{"a", answering, time.Second, false}}, 5), open{"a", answering, time.Minute, false}, open{"new", sending, 0, false}), 5},
-		"not the newcomer's, of that":                {append(slices.Repeat([]open{{"new", answering, time.Second, false}}, 6), open{"new", sending, 0, false}), 6},
-		"none, if all are being answered":            {[]open{{"a", answering, time.Hour, false}, {"b", idle, 0, true}}, -1},
+		"the one that has been sending for longest": {[]open{{"a", sending, 2 * time.Second, false}, {"b", sending, 3 * time.Second, false}, {"c", idle, time.Hour, false}}, 1},
+		"not one that began to send just now":       {[]open{{"a", sending, justNow, false}, {"b", idle, justNow, false}}, 1},
+		"the idle one that was used least recently": {[]open{{"a", idle, time.Minute, false}, {"b", idle, time.Hour, false}, {"b", idle, time.Second, false}}, 1},
+		"an idle one of who has many":               {append(slices.Repeat([]open{{"a", idle, time.Minute, false}}, keptIdle), append(slices.Repeat([]open{{"b", idle, 2 * time.Second, false}}, keptIdle), open{"b", idle, 3 * time.Second, false})...), 2 * keptIdle},
+		"one of another client than the newcomer's": {[]open{{"new", idle, time.Hour, false}, {"new", idle, time.Hour, false}, {"b", idle, 2 * time.Second, false}}, 2},
+		"the newcomer's, where nobody else has any": {[]open{{"b", sending, 0, false}, {"new", idle, time.Hour, false}}, 1},
+		"not one that the newcomer has just used":   {[]open{{"new", idle, justNow - 1, false}, {"b", sending, 0, false}}, 1},
+		"else the oldest of those that send":        {[]open{{"a", sending, 3, false}, {"b", sending, 4, false}, {"b", sending, 2, false}, {"new", idle, 5, false}}, 1},
+		"never one with a certificate":              {[]open{{"a", idle, time.Hour, true}, {"b", sending, 0, false}}, 1},
+		"never one whose request has arrived":       {[]open{{"a", answering, time.Hour, false}, {"b", sending, 0, false}}, 1},
+		"one that does not read its answer":         {[]open{{"a", reading, 2 * time.Second, false}, {"b", sending, 0, false}, {"c", idle, time.Hour, false}}, 0},
+		"not one that begins to read":               {[]open{{"a", reading, justNow, false}, {"b", sending, 0, false}}, 1},
+		"one of a client that has most in hand":     {append(slices.Repeat([]open{{"a", answering, time.Second, false}, {"b", answering, time.Hour, false}}, 3), open{"a", answering, time.Minute, false}, open{"new", sending, 0, false}), 6},
+		"not one of who has few in hand":            {append(slices.Repeat([]open{{"a", answering, time.Hour, false}}, 2), open{"new", sending, 0, false}), 2},
+		"not the newcomer's, of that":               {append(slices.Repeat([]open{{"new", answering, time.Second, false}}, 6), open{"new", sending, 0, false}), 6},
+		"none, if all are being answered":           {[]open{{"a", answering, time.Hour, false}, {"b", idle, 0, true}}, -1},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

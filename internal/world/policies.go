@@ -55,16 +55,19 @@ func CountingOf(policies []*stowage.SpreadPolicy) []*stowage.SpreadPolicy {
 	return all[:Counting(len(all), func(i int) int { return PolicyBytes(&all[i].Spec) })]
 }
 
-// PolicyBytes is about how many bytes the texts of a policy's spec have.
+// itemBytes is about what a pool, a toleration or a requirement takes beside its texts.
+const itemBytes = 100
+
+// PolicyBytes is about how many bytes a policy's spec takes.
 func PolicyBytes(s *stowage.SpreadPolicySpec) int {
 	n := SelectorBytes(&s.Selector)
 	for _, k := range s.Kinds {
 		n += len(k.Group) + len(k.Kind)
 	}
 	for i := range s.Pools {
-		n += len(s.Pools[i].Name) + bytesOf(s.Pools[i].NodeSelector)
+		n += itemBytes + len(s.Pools[i].Name) + bytesOf(s.Pools[i].NodeSelector)
 		for _, t := range s.Pools[i].Tolerations {
-			n += len(t.Key) + len(t.Value)
+			n += itemBytes + len(t.Key) + len(t.Value)
 		}
 	}
 	if s.Across != nil {

@@ -159,22 +159,23 @@ func (r *policyRun) countAll(ctx context.Context, all *world.Policies) error {
 	for _, t := range tallies {
 		r.write(ctx, t.was, t.is)
 	}
-	for name, counting := range r.World.PoliciesBeyond() {
-		r.writeBeyond(ctx, name, counting)
+	for _, name := range r.World.PoliciesBeyond() {
+		r.writeBeyond(ctx, name)
 	}
 	return nil
 }
 
 // writeBeyond writes the status of a SpreadPolicy that does not count.
-func (r *policyRun) writeBeyond(ctx context.Context, name types.NamespacedName, counting int) {
+func (r *policyRun) writeBeyond(ctx context.Context, name types.NamespacedName) {
 	was := &stowage.SpreadPolicy{}
 	if r.Cached.Get(ctx, name, was) != nil {
 		return
 	}
 	is := was.DeepCopy()
 	is.Status = stowage.SpreadPolicyStatus{Conditions: is.Status.Conditions, ObservedGeneration: is.Generation}
-	text := fmt.Sprintf("the policy has no effect: %d SpreadPolicies of the namespace come before it, and at most %d of a namespace count, of %d KiB together; remove some, or give this one a higher priority",
-		counting, world.MostPolicies, world.MostPolicyBytes>>10)
+	// The text has no number that changes with other policies: it would be written again for all.
+	text := fmt.Sprintf("the policy has no effect: of a namespace, the first %d SpreadPolicies count, of %d KiB together, and others come before this one; remove some, or give this one a higher priority",
+		world.MostPolicies, world.MostPolicyBytes>>10)
 	for kind, status := range map[string]metav1.ConditionStatus{stowage.ConditionReady: metav1.ConditionFalse, stowage.ConditionStalled: metav1.ConditionTrue} {
 		meta.SetStatusCondition(&is.Status.Conditions, metav1.Condition{Type: kind, Status: status, Reason: string(stowage.ReasonTooMany), Message: text, ObservedGeneration: is.Generation})
 	}

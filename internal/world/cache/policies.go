@@ -287,15 +287,13 @@ func (c *Cache) Policies(_ context.Context, namespace string) (*world.Policies, 
 	return c.policies.of[namespace], nil
 }
 
-// PoliciesBeyond returns the SpreadPolicies that do not count, each with how many of its namespace do.
-func (c *Cache) PoliciesBeyond() map[types.NamespacedName]int {
+// PoliciesBeyond returns the SpreadPolicies that do not count.
+func (c *Cache) PoliciesBeyond() (beyond []types.NamespacedName) {
 	c.policies.mu.Lock()
 	defer c.policies.mu.Unlock()
-	beyond := map[types.NamespacedName]int{}
 	for namespace, n := range c.policies.ranked {
-		counting := len(n.counting())
-		for _, r := range n.ranks[counting:] {
-			beyond[types.NamespacedName{Namespace: namespace, Name: r.Name}] = counting
+		for _, r := range n.ranks[len(n.counting()):] {
+			beyond = append(beyond, types.NamespacedName{Namespace: namespace, Name: r.Name})
 		}
 	}
 	return beyond

@@ -161,9 +161,9 @@ func TestManyPoliciesKeepLittle(t *testing.T) {
 		t.Errorf("%v have to be read", lacking)
 	}
 	beyond := c.PoliciesBeyond()
-	for name, counting := range beyond {
-		if name.Name >= "p1900" || counting != world.MostPolicies {
-			t.Errorf("%s does not count, beside %d that do", name, counting)
+	for _, name := range beyond {
+		if name.Name >= "p1900" {
+			t.Errorf("%s does not count", name)
 		}
 	}
 	if len(beyond) != policies-world.MostPolicies {
