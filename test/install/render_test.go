@@ -139,7 +139,7 @@ func TestChartValues(t *testing.T) {
 		{`logFormat="text"`, deployment, in("args"), `"--log-format=text"`},
 		{`settings={"target-runtimeclass":["a","b"],"peerpods-limit-per-node":2000000}`, deployment, in("args"), `"--peerpods-limit-per-node=2000000","--target-runtimeclass=a,b"`},
 		{`extraArgs=["--repair-quiet=1s"]`, deployment, in("args"), `"--repair-quiet=1s"`},
-		{`extraEnv=[{"name":"HTTPS_PROXY","value":"p"}]`, deployment, in("env", 5), `{"name":"HTTPS_PROXY","value":"p"}`},
+		{`extraEnv=[{"name":"HTTPS_PROXY","value":"p"}]`, deployment, in("env", 4), `{"name":"HTTPS_PROXY","value":"p"}`},
 		{`extraVolumes=[{"name":"v","configMap":{"name":"c"}}]`, deployment, []any{"spec", "template", "spec", "volumes"}, `[{"configMap":{"name":"c"},"name":"v"}]`},
 		{`extraVolumeMounts=[{"name":"v","mountPath":"/m"}]`, deployment, in("volumeMounts"), `[{"mountPath":"/m","name":"v"}]`},
 		{`serviceAccount={"name":"other","annotations":{"a":"b"}}`, "ServiceAccount/" + namespace + "/other", []any{"metadata", "annotations"}, `{"a":"b"}`},
