@@ -65,7 +65,7 @@ test-short: karpenter nodes prebuild ## Run the shortest cases of test-karpenter
 .PHONY: soak
 soak: controlplane build ## Have tenants and strangers do the worst that is known beside a victim (MINUTES=30; goes on where it was ended, AGAIN=1 begins anew)
 	@$(if $(AGAIN),rm -f bin/soak.json)
-	@go test -count=1 -v -timeout $$(( $(or $(MINUTES),30) + 20 ))m $(TESTFLAGS) ./test/soak -run TestSoak -minutes $(or $(MINUTES),30) -state $(CURDIR)/bin/soak.json
+	@go test -count=1 -v -timeout $$(( $(or $(MINUTES),30) + 20 ))m $(TESTFLAGS) ./test/soak -run 'TestSoak|TestManyPolicies' -minutes $(or $(MINUTES),30) -state $(CURDIR)/bin/soak.json
 
 .PHONY: test-versions
 test-versions: prebuild $(TOOLS)/helm ## Run the tests on each supported Kubernetes, and write its row in docs/support.md (VERSIONS=v1.30.14,...)
