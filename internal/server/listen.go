@@ -46,7 +46,7 @@ type port struct {
 	address        string
 	serveTLS       func(*tls.Config)
 	callers        *clientAuthorities // whose certificates callers must show, or nil
-	names          []string           // of which such a certificate must have one, unless there are none
+	names          []string           // a caller's certificate must have one of them; empty accepts any name
 	dropped        prometheus.Counter
 	serving        atomic.Bool
 }

@@ -122,8 +122,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// 120 clients of 17 connections each, of which each has sent a review, keep no request of an API server from its answer: not those
-// of a burst, nor one on a connection that it kept. The API server has a transport as client-go makes it.
+// 120 clients hold 17 connections each, and have sent a review on every one. All requests of an API server are answered all the same: those
+// of a burst, and those on connections that it kept. The API server has a transport as client-go makes it.
 func TestManyClientsKeepNobodyOut(t *testing.T) {
 	const most, strangers, each, calls = mostConnections, 120, 17, 300
 	b := newBounded(t, most)

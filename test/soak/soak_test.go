@@ -179,7 +179,7 @@ func sendHostileReviews(ctx context.Context, from []*stranger) {
 	all.Wait()
 }
 
-// keepConnections opens many connections from many addresses, each of which has sent nothing but an end of line, and opens them again.
+// keepConnections opens many connections from many addresses, sends nothing on them, and opens them again.
 func keepConnections(ctx context.Context) {
 	for pause(ctx, time.Second) {
 		var conns []net.Conn
