@@ -16,6 +16,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/admission/pipeline"
+	"github.com/stowage-dev/stowage/internal/platform/bounded"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/podpatch"
@@ -83,7 +84,7 @@ func (h *Handler) answerSafely(ctx context.Context, req *request[*podpatch.Pod])
 		if cause := recover(); cause != nil {
 			err := &pipeline.PanicError{Cause: cause, Stack: debug.Stack()}
 			h.Metrics.count([]pipeline.FeatureResult{{Feature: "pipeline", Outcome: pipeline.OutcomePanic}})
-			h.failures().error(err, "pod admitted as it was", "namespace", req.Namespace, "uid", req.UID, "stack", string(err.Stack))
+			h.failures().error(err, "pod admitted as it was", "namespace", bounded.Text(req.Namespace, mostName), "uid", bounded.Text(string(req.UID), mostName), "stack", string(err.Stack))
 			ans = answer{UID: req.UID, Allowed: true, Warnings: []string{"stowage: the pod was left as it is: " + err.Error()}}
 		}
 	}()
@@ -95,14 +96,14 @@ func (h *Handler) answer(ctx context.Context, req *request[*podpatch.Pod]) answe
 	ans := answer{UID: req.UID, Allowed: true}
 	switch {
 	case req.Kind != podKind:
-		ans.Warnings = []string{fmt.Sprintf("stowage: called for a %q; it only decides about pods, check the webhook's rules", req.Kind.Kind)}
+		ans.Warnings = []string{fmt.Sprintf("stowage: called for a %q; it only decides about pods, check the webhook's rules", bounded.Text(req.Kind.Kind, mostName))}
 		return ans
 	case req.Operation != string(admissionv1.Create), req.SubResource != "":
 		return ans // a pod is decided once, when it is created
 	case req.undecodable != nil:
 		h.Metrics.undecodable()
-		h.strangers().error(req.undecodable, "pod not decoded", "namespace", req.Namespace, "uid", req.UID)
-		ans.Warnings = []string{fmt.Sprintf("stowage: the pod was left as it is: %v", req.undecodable)}
+		h.strangers().error(req.undecodable, "pod not decoded", "namespace", bounded.Text(req.Namespace, mostName), "uid", bounded.Text(string(req.UID), mostName))
+		ans.Warnings = []string{"stowage: the pod was left as it is: " + bounded.Text(req.undecodable.Error(), mostError)}
 		return ans
 	case req.Object == nil:
 		ans.Warnings = []string{"stowage: the request has no object; nothing was decided"}

@@ -735,14 +735,16 @@ func TestLogLinesAreLimited(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h, lines := newTestHandler(t, manifests.New(world.Objects{}), f), 0
-			h.Log = funcr.New(func(string, string) { lines++ }, funcr.Options{})
+			h, lines, longest := newTestHandler(t, manifests.New(world.Objects{}), f), 0, 0
+			h.Log = funcr.New(func(_, line string) { lines, longest = lines+1, max(longest, len(line)) }, funcr.Options{})
 			h.FailureLimit, h.ChangeLimit = flowcontrol.NewTokenBucketPassiveRateLimiter(0.001, 3), flowcontrol.NewTokenBucketPassiveRateLimiter(0.001, 3)
+			pod := peerPod()
+			pod.Name, pod.OwnerReferences = strings.Repeat("x", 10000), []metav1.OwnerReference{{Name: strings.Repeat("y", 10000), Controller: new(true)}}
 			for range 20 {
-				decodeAnswer(t, post(h, reviewOf(t, peerPod(), nil)))
+				decodeAnswer(t, post(h, reviewOf(t, pod, nil)))
 			}
-			if lines != 3 {
-				t.Errorf("20 decisions wrote %d lines, want 3", lines)
+			if lines != 3 || longest > 2000 {
+				t.Errorf("20 decisions wrote %d lines of up to %d bytes, want 3 of some hundreds", lines, longest)
 			}
 		})
 	}

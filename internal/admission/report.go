@@ -7,34 +7,39 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/stowage-dev/stowage/internal/admission/pipeline"
+	"github.com/stowage-dev/stowage/internal/platform/bounded"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 )
 
+// mostName is how many bytes of a name are logged. The API server allows no longer one; whoever reaches the port may send any.
+const mostName = 253
+
 // report writes the log line and the events of one decision.
 func (h *Handler) report(req *request[*podpatch.Pod], pod *podpatch.Pod, res *pipeline.Result, err error) {
+	namespace, name, uid := bounded.Text(req.Namespace, mostName), bounded.Text(pod.DisplayName(), mostName), bounded.Text(string(req.UID), mostName)
 	for _, f := range res.Features {
 		if f.Err == nil {
 			continue
 		}
-		keys := []any{"feature", f.Feature, "namespace", req.Namespace, "pod", pod.DisplayName(), "uid", req.UID}
+		keys := []any{"feature", f.Feature, "namespace", namespace, "pod", name, "uid", uid}
 		if p := (*pipeline.PanicError)(nil); errors.As(f.Err, &p) {
 			keys = append(keys, "stack", string(p.Stack))
 		}
 		h.failures().error(f.Err, "feature failed; pod admitted without it", keys...)
 	}
 	if err != nil {
-		h.failures().error(err, "pod admitted as it was", "namespace", req.Namespace, "pod", pod.DisplayName(), "uid", req.UID)
+		h.failures().error(err, "pod admitted as it was", "namespace", namespace, "pod", name, "uid", uid)
 	}
 
 	if len(res.Patch) == 0 {
 		if log := h.Log.V(1); log.Enabled() {
-			log.Info("pod not changed", "namespace", req.Namespace, "pod", pod.DisplayName(), "warnings", len(res.Warnings), "dryRun", req.DryRun, "uid", req.UID)
+			log.Info("pod not changed", "namespace", namespace, "pod", name, "warnings", len(res.Warnings), "dryRun", req.DryRun, "uid", uid)
 		}
 	} else if log := h.Log; log.Enabled() && (h.ChangeLimit == nil || h.ChangeLimit.TryAccept()) {
-		keys := []any{"namespace", req.Namespace, "pod", pod.DisplayName(), "operations", len(res.Patch), "dryRun", req.DryRun, "uid", req.UID}
+		keys := []any{"namespace", namespace, "pod", name, "operations", len(res.Patch), "dryRun", req.DryRun, "uid", uid}
 		if owner := pod.Controller(); owner != nil {
-			keys = append(keys, "owner", owner.Kind+"/"+owner.Name)
+			keys = append(keys, "owner", bounded.Text(owner.Kind+"/"+owner.Name, mostName))
 		}
 		for _, f := range res.Features {
 			if f.Outcome == pipeline.OutcomeApplied {

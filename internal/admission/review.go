@@ -207,8 +207,11 @@ func refuse(log strangerLog, w http.ResponseWriter, r *http.Request, err error) 
 		status = he.status
 	}
 	log.error(err, "request refused", "path", r.URL.Path, "status", status, "client", r.RemoteAddr)
-	http.Error(w, "stowage: "+bounded.Text(err.Error(), 1024), status)
+	http.Error(w, "stowage: "+bounded.Text(err.Error(), mostError), status)
 }
+
+// mostError is how many bytes of an error are logged or answered. It may quote the request.
+const mostError = 1024
 
 // strangerLog is a log for lines that whoever reaches the port can cause: it drops those beyond a
 // rate.
@@ -219,6 +222,6 @@ type strangerLog struct {
 
 func (l strangerLog) error(err error, message string, keys ...any) {
 	if l.limit == nil || l.limit.TryAccept() {
-		l.Error(err, message, keys...)
+		l.Error(errors.New(bounded.Text(err.Error(), mostError)), message, keys...)
 	}
 }

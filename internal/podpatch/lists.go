@@ -33,12 +33,29 @@ type Strings map[string]string
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.
 func (m *Strings) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	return decodeMap(dec, mostItems, (*map[string]string)(m))
+	return decodeMap(dec, mostItems, (*map[string]string)(m), readText)
+}
+
+// readText reads a string, or null, which is none.
+func readText(dec *jsontext.Decoder) (string, error) {
+	switch kind := dec.PeekKind(); kind {
+	case '"', 'n':
+		token, err := dec.ReadToken()
+		if kind == 'n' {
+			return "", err
+		}
+		return token.String(), err
+	case jsontext.KindInvalid:
+		_, err := dec.ReadToken()
+		return "", err
+	default:
+		return "", fmt.Errorf("%s is a %s and not a string", dec.StackPointer(), kind)
+	}
 }
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom. It fails at once beyond mostResources entries.
 func (m *ResourceList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	return decodeMap(dec, mostResources, m)
+	return decodeMap(dec, mostResources, m, readQuantity)
 }
 
 // Claims is a list of at most mostResources claims. Decoding one that is longer fails at once.
@@ -76,29 +93,21 @@ func (a *Affinity) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 // decodeList decodes a list of at most so many items.
 func decodeList[L ~[]T, T any](dec *jsontext.Decoder, most int, l *L) error {
 	return decodeItems(dec, most, '[', *l != nil, func() { *l = L{} }, func() error {
-		var item T
-		if err := json.UnmarshalDecode(dec, &item); err != nil {
-			return err
-		}
-		*l = append(*l, item)
-		return nil
+		*l = append(*l, *new(T))
+		return json.UnmarshalDecode(dec, &(*l)[len(*l)-1]) // where it is kept
 	})
 }
 
-// decodeMap decodes an object of at most so many entries.
-func decodeMap[M ~map[K]V, K ~string, V any](dec *jsontext.Decoder, most int, m *M) error {
+// decodeMap decodes an object of at most so many entries. Value reads one of them.
+func decodeMap[M ~map[K]V, K, V ~string](dec *jsontext.Decoder, most int, m *M, value func(*jsontext.Decoder) (V, error)) error {
 	return decodeItems(dec, most, '{', *m != nil, func() { *m = M{} }, func() error {
 		key, err := dec.ReadToken()
 		if err != nil {
 			return err
 		}
 		name := K(key.String())
-		var value V
-		if err := json.UnmarshalDecode(dec, &value); err != nil {
-			return err
-		}
-		(*m)[name] = value
-		return nil
+		(*m)[name], err = value(dec)
+		return err
 	})
 }
 

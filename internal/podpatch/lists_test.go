@@ -175,6 +175,11 @@ func TestListsAndMaps(t *testing.T) {
 		"a number for a text": {
 			pod: `{"metadata":{"labels":{"a":1}}}`, problem: "/metadata/labels/a",
 		},
+		"null and numbers in maps": {
+			pod:  `{"metadata":{"labels":{"a":null}},"spec":{"containers":[{"resources":{"limits":{"cpu":2,"memory":"1\u0047i","gpu":null}}}]}}`,
+			want: Pod{Metadata: Metadata{Labels: Strings{"a": ""}}, Spec: Spec{Containers: List[Container]{{Resources: &Resources{Limits: ResourceList{"cpu": "2", "memory": "1Gi", "gpu": ""}}}}}},
+		},
+		"a list for a quantity":  {pod: `{"spec":{"containers":[{"resources":{"limits":{"cpu":[]}}}]}}`, problem: "/limits/cpu"},
 		"a text for an affinity": {pod: `{"spec":{"affinity":"none"}}`, problem: "/spec/affinity"},
 		"it ends within a list":  {pod: `{"spec":{"containers":[{}`, problem: "unexpected EOF"},
 	}

@@ -1,12 +1,11 @@
 package podpatch
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 )
@@ -26,16 +25,14 @@ const (
 	maxExponent       = 30
 )
 
-// UnmarshalJSON takes a string, or a number as it stands.
-func (q *Quantity) UnmarshalJSON(data []byte) error {
-	if !bytes.HasPrefix(data, []byte{'"'}) {
-		if string(data) == "null" {
-			data = nil
-		}
-		*q = Quantity(data)
-		return nil
+// readQuantity takes a string, or a number as it stands.
+func readQuantity(dec *jsontext.Decoder) (Quantity, error) {
+	if dec.PeekKind() == '0' {
+		token, err := dec.ReadToken()
+		return Quantity(token.String()), err
 	}
-	return json.Unmarshal(data, (*string)(q))
+	text, err := readText(dec)
+	return Quantity(text), err
 }
 
 // Parse returns the quantity's value. It fails, in bounded time, for what is no

@@ -46,8 +46,9 @@ func NewWatchedPolicies() *WatchedPolicies {
 
 // namespacePolicies are the SpreadPolicies of a namespace.
 type namespacePolicies struct {
-	ranks []rankedPolicy // sorted
-	whole map[string]*stowage.SpreadPolicy
+	ranks  []rankedPolicy              // sorted
+	byName map[string]world.PolicyRank // of each of them
+	whole  map[string]*stowage.SpreadPolicy
 }
 
 // rankedPolicy is what is kept of each SpreadPolicy.
@@ -58,8 +59,35 @@ type rankedPolicy struct {
 	bytes      int
 }
 
-func (n *namespacePolicies) find(name string) int {
-	return slices.IndexFunc(n.ranks, func(r rankedPolicy) bool { return r.Name == name })
+// find returns where a policy stands, or where one of its rank would.
+func (n *namespacePolicies) find(rank world.PolicyRank) int {
+	at, _ := slices.BinarySearchFunc(n.ranks, rank, func(a rankedPolicy, b world.PolicyRank) int { return a.Compare(b) })
+	return at
+}
+
+// uid returns that of a policy, or "" if it is not known.
+func (n *namespacePolicies) uid(name string) types.UID {
+	rank, known := n.byName[name]
+	if !known {
+		return ""
+	}
+	at := n.find(rank)
+	return n.ranks[at].uid
+}
+
+// remove removes a policy, if it is known and drop says so of what is known.
+func (n *namespacePolicies) remove(name string, drop func(is rankedPolicy) bool) (removed bool) {
+	rank, known := n.byName[name]
+	if !known {
+		return false
+	}
+	at := n.find(rank)
+	if !drop(n.ranks[at]) {
+		return false
+	}
+	n.ranks = slices.Delete(n.ranks, at, at+1)
+	delete(n.byName, name)
+	return true
 }
 
 // counting returns the ranks of those that count.
@@ -150,19 +178,19 @@ func (p *WatchedPolicies) keep(o *stowage.SpreadPolicy) *stowage.SpreadPolicy {
 func (p *WatchedPolicies) see(o *stowage.SpreadPolicy) {
 	n := p.ranked[o.Namespace]
 	if n == nil {
-		n = &namespacePolicies{whole: map[string]*stowage.SpreadPolicy{}}
+		n = &namespacePolicies{byName: map[string]world.PolicyRank{}, whole: map[string]*stowage.SpreadPolicy{}}
 		p.ranked[o.Namespace] = n
 	}
 	is := rankedPolicy{world.RankOf(&o.ObjectMeta, &o.Spec), o.UID, o.Generation, world.PolicyBytes(&o.Spec)}
-	known := n.find(o.Name)
-	switch {
-	case known >= 0 && n.ranks[known].uid == o.UID && n.ranks[known].generation > o.Generation: // it was read meanwhile
-		return
-	case known >= 0:
-		n.ranks = slices.Delete(n.ranks, known, known+1)
+	older := func(known rankedPolicy) bool { // else it was read meanwhile
+		return known.uid != o.UID || known.generation <= o.Generation
 	}
-	at, _ := slices.BinarySearchFunc(n.ranks, is, func(a, b rankedPolicy) int { return a.Compare(b.PolicyRank) })
+	if _, known := n.byName[o.Name]; known && !n.remove(o.Name, older) {
+		return
+	}
+	at := n.find(is.PolicyRank)
 	n.ranks = slices.Insert(n.ranks, at, is)
+	n.byName[o.Name] = is.PolicyRank
 	p.count(o.Namespace, o)
 }
 
@@ -174,8 +202,7 @@ func (p *WatchedPolicies) gone(o *stowage.SpreadPolicy) {
 	if n == nil {
 		return
 	}
-	if at := n.find(o.Name); at >= 0 && n.ranks[at].uid == o.UID { // and not one that took its name
-		n.ranks = slices.Delete(n.ranks, at, at+1)
+	if n.remove(o.Name, func(known rankedPolicy) bool { return known.uid == o.UID }) { // and not one that took its name
 		p.count(o.Namespace, nil)
 	}
 }

@@ -191,6 +191,26 @@ func TestManyPoliciesKeepLittle(t *testing.T) {
 	}
 }
 
+// A policy that was deleted while its spec was read, and made anew, is not the one that was read.
+func TestPolicyThatIsReadLate(t *testing.T) {
+	scheme := apiruntime.NewScheme()
+	if err := api.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	was := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "was"}, Spec: stowage.SpreadPolicySpec{Pools: []stowage.PolicyPool{{Name: "a"}}}}
+	stored := fake.NewClientBuilder().WithScheme(scheme).WithObjects(was).WithIndex(&stowage.SpreadPolicy{}, metav1.ObjectNameField, func(o client.Object) []string { return []string{o.GetName()} })
+	c := New(nil, stored.Build(), clock.RealClock{}, Limits{Timeout: time.Minute})
+	is := was.DeepCopy()
+	is.UID = "is"
+	c.policies.keep(is)
+	if err := c.readSpec(t.Context(), client.ObjectKeyFromObject(was)); err != nil {
+		t.Fatal(err)
+	}
+	if of := c.policies.of["ns"].Namespaced; len(of) != 1 || of[0].UID != "is" {
+		t.Errorf("the policies are %v", of)
+	}
+}
+
 // Large policies have room for fewer.
 func TestPoliciesCountByBytes(t *testing.T) {
 	p := NewWatchedPolicies()

@@ -46,6 +46,9 @@ func (c *Cache) dropGhosts(ctx context.Context) {
 				return false
 			}
 			ghosts[r.uid] = true
+			if p.ghosts[r.uid] {
+				delete(n.byName, r.Name)
+			}
 			return p.ghosts[r.uid]
 		})
 		if len(n.ranks) != before {
@@ -91,8 +94,8 @@ func (c *Cache) readSpec(ctx context.Context, name types.NamespacedName) error {
 	for i := range found.Items {
 		o := &found.Items[i]
 		n := c.policies.ranked[name.Namespace]
-		if n == nil || n.find(o.Name) < 0 {
-			continue // it is gone, as the watch shows
+		if n == nil || n.uid(o.Name) != o.UID {
+			continue // it is gone, as the watch shows, or another one has its name
 		}
 		c.policies.see(&stowage.SpreadPolicy{ObjectMeta: dated(o.ObjectMeta), Spec: o.Spec})
 	}
