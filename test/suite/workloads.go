@@ -120,24 +120,24 @@ func nodeLabels(ctx context.Context) (map[string]map[string]string, error) {
 // distribution says what is wrong with the pods of an app: each must run, hold a seat of
 // its own without gaps below it, and be on a node of its pool; and the counts must be
 // those of the strategy.
-func (n *Tenant) distribution(ctx context.Context, app string, replicas int, s *sequence.Strategy) error {
+func (n *Tenant) distribution(ctx context.Context, app string, replicas int, s *sequence.Strategy, most int64) (elsewhere int64, err error) {
 	pods, err := n.Pods(ctx, app)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	nodes, err := nodeLabels(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if len(pods) != replicas {
-		return fmt.Errorf("%d pods of %d", len(pods), replicas)
+		return 0, fmt.Errorf("%d pods of %d", len(pods), replicas)
 	}
 	onNodes := make([]int64, s.Len())
 	seats := map[string][]int{}
 	for i := range pods {
 		p := &pods[i]
 		if !podstatus.Ready(p) {
-			return fmt.Errorf("pod %s is not ready", p.Name)
+			return 0, fmt.Errorf("pod %s is not ready", p.Name)
 		}
 		for pool := range s.Len() {
 			if hasLabels(nodes[p.Spec.NodeName], s.Pool(pool).Labels) {
@@ -146,24 +146,25 @@ func (n *Tenant) distribution(ctx context.Context, app string, replicas int, s *
 		}
 		ordinal, err := strconv.Atoi(p.Labels[stowage.SeatLabel])
 		if err != nil {
-			return fmt.Errorf("pod %s on node %s has no seat (labels %v)", p.Name, p.Spec.NodeName, p.Labels)
+			return 0, fmt.Errorf("pod %s on node %s has no seat (labels %v)", p.Name, p.Spec.NodeName, p.Labels)
 		}
 		seats[p.Labels[stowage.PoolLabel]] = append(seats[p.Labels[stowage.PoolLabel]], ordinal)
 	}
 	for pool := range s.Len() {
 		name := s.Pool(pool).Name
 		want := s.Target(pool, int64(replicas))
-		if onNodes[pool] != want || len(seats[name]) != int(want) {
-			return fmt.Errorf("pools have %v pods on their nodes, and pool %s %d seats; it should have %d", onNodes, name, len(seats[name]), want)
+		elsewhere += max(0, onNodes[pool]-want)
+		if most == 0 && onNodes[pool] != want || elsewhere > most || int64(len(seats[name])) != onNodes[pool] {
+			return 0, fmt.Errorf("pools have %v pods on their nodes, and pool %s %d seats; it should have %d", onNodes, name, len(seats[name]), want)
 		}
 		slices.Sort(seats[name])
 		for i, ordinal := range seats[name] {
 			if ordinal != i+1 {
-				return fmt.Errorf("the seats of pool %s are %v", name, seats[name])
+				return 0, fmt.Errorf("the seats of pool %s are %v", name, seats[name])
 			}
 		}
 	}
-	return nil
+	return elsewhere, nil
 }
 
 func hasLabels(have, want map[string]string) bool {
@@ -178,7 +179,17 @@ func hasLabels(have, want map[string]string) bool {
 // Spreads waits until an app's pods are divided as the strategy demands.
 func (n *Tenant) Spreads(t *testing.T, app string, replicas int, s *sequence.Strategy) {
 	t.Helper()
-	n.settles(t, app, replicas, func(ctx context.Context) error { return n.distribution(ctx, app, replicas, s) })
+	n.SpreadsBut(t, app, replicas, s, 0)
+}
+
+// SpreadsBut is [Tenant.Spreads], but for so many pods that may be in another pool than is due. It returns how many are.
+func (n *Tenant) SpreadsBut(t *testing.T, app string, replicas int, s *sequence.Strategy, most int64) (elsewhere int64) {
+	t.Helper()
+	n.settles(t, app, replicas, func(ctx context.Context) (err error) {
+		elsewhere, err = n.distribution(ctx, app, replicas, s, most)
+		return err
+	})
+	return elsewhere
 }
 
 // settles waits until nothing is wrong with the pods of an app. It logs them if the time is over.
