@@ -6,7 +6,8 @@
 //   - a pod that has a node is never among the pods to evict;
 //   - no more pods are evicted than the other pools take;
 //   - while a pool is tried, at most one step of pods waits there;
-//   - a pool that is tried is available only once a pod of the try has a node, or after [Timing.Forget].
+//   - a pool that is tried is available only once a pod of the try has a node, or after [Timing.Forget]. One that had taken others' pods
+//     is, too, once no other pool lacks room and no pod waits.
 //
 // What a pool without room means for seats is [sequence.Strategy.Without].
 //
@@ -238,7 +239,8 @@ func step(pools []Pool, pool int, t tally, v View, timing Timing) {
 		}
 	case Probing:
 		p.Max = max(p.Max, t.placed)
-		found := t.placed > p.Max-p.Step // a pod of the last step has a node
+		level := p.Max - p.Step
+		found := t.placed > level // a pod of the last step has a node
 		switch {
 		case t.placed >= p.Max:
 			p.Step *= 2
@@ -252,14 +254,27 @@ func step(pools []Pool, pool int, t tally, v View, timing Timing) {
 			p.Tries++
 			p.Next = v.Now.Add(backoff(p.Tries, timing))
 		}
-		if found && t.waiting == 0 && t.placed >= due(v, pools, pool) {
-			p.open(v.Now)
-			return
+		// A pool that has taken others' pods needs no room for as many again, once those have room of their own.
+		if t.waiting == 0 && (found || lastShort(v, pools, pool)) { // what is due takes long to compute
+			if share := due(v, pools, pool); t.placed >= share && (found || level > share) {
+				p.open(v.Now)
+				return
+			}
 		}
 	}
 	if p.Phase != Available && v.Now.Sub(p.Waited) >= timing.Forget {
 		p.open(v.Now)
 	}
+}
+
+// lastShort reports whether all other pools or cells are available, and no pod waits for a node.
+func lastShort(v View, pools []Pool, at int) bool {
+	for i := range pools {
+		if i != at && pools[i].closed() {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(v.Pods, func(p Pod) bool { return !p.Node && !p.Misfit })
 }
 
 // due returns how many pods a pool or cell should have if it had room for all, while others leave out their seats.

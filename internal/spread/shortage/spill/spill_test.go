@@ -71,12 +71,19 @@ func TestAvailableAgain(t *testing.T) {
 		replicas, placed, most, step int64 // of pool b, while c has no room at all
 		quiet                        time.Duration
 		want                         Phase
+		others                       Phase // of c, if it is another one
+		waits                        bool  // a pod of pool a does
 	}{
-		"it is full with pods of another pool":              {12, 5, 6, 1, 0, Probing},
-		"a pod of the try has a node, and none lacks":       {12, 6, 6, 1, 0, Available},
-		"a pod of the try has a node, and more are to come": {12, 5, 5, 1, 0, Probing},
-		"the workload was scaled down":                      {6, 3, 6, 1, 0, Probing},
-		"nothing has waited for half an hour":               {12, 5, 6, 1, 30 * time.Minute, Available},
+		"it is full with pods of another pool":              {12, 5, 6, 1, 0, Probing, "", false},
+		"a pod of the try has a node, and none lacks":       {12, 6, 6, 1, 0, Available, "", false},
+		"a pod of the try has a node, and more are to come": {12, 5, 5, 1, 0, Probing, "", false},
+		"the workload was scaled down":                      {6, 3, 6, 1, 0, Probing, "", false},
+		"nothing has waited for half an hour":               {12, 5, 6, 1, 30 * time.Minute, Available, "", false},
+		"the pods that it took have left":                   {12, 4, 9, 1, 0, Available, Available, false},
+		"but another pool is still tried":                   {12, 4, 9, 1, 0, Probing, Probing, false},
+		"but it lacks one of its own":                       {12, 3, 9, 1, 0, Probing, Available, false},
+		"but a pod of another pool waits":                   {12, 4, 9, 1, 0, Probing, Available, true},
+		"it had taken none, so nothing shows its room":      {12, 4, 5, 1, 0, Probing, Available, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := View{Now: now, Strategy: s, Rules: []Rule{{After: time.Minute}, {After: time.Minute}, {After: time.Minute}}, Replicas: tc.replicas, Hard: make([]bool, 3), Room: make([]int64, 3)}
@@ -87,10 +94,14 @@ func TestAvailableAgain(t *testing.T) {
 				}
 				v.Pods = append(v.Pods, pod)
 			}
+			v.Pods[tc.replicas-1].Node = !tc.waits
+			if tc.others == "" {
+				tc.others = Exhausted
+			}
 			pools := []Pool{
 				{Phase: Available},
 				{Phase: Probing, Epoch: 1, Max: tc.most, Step: tc.step, Waited: now.Add(-tc.quiet)},
-				{Phase: Exhausted, Epoch: 1, Next: now.Add(time.Hour), Waited: now},
+				{Phase: tc.others, Epoch: 1, Next: now.Add(time.Hour), Waited: now},
 			}
 			if got := Next(v, pools, DefaultTiming())[1].Phase; got != tc.want {
 				t.Errorf("pool b is %s, want %s", got, tc.want)
