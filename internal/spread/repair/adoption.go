@@ -10,6 +10,9 @@ import (
 // hundreds of workloads at once.
 const adoptionRate = 20
 
+// adoptionBurst is how many may be adopted at once after seconds in which nobody could: a workload is left alone for some after each part.
+const adoptionBurst = 5 * adoptionRate
+
 // adoptions gives turns to workloads of policies whose pods are to be adopted: namespace after namespace, and within one workload
 // after workload.
 type adoptions struct {
@@ -17,6 +20,7 @@ type adoptions struct {
 	namespaces []string // in the order of their turns
 	waiting    map[string][]adoption
 	granted    map[ledger.OwnerKey]int
+	left       int // how many may be adopted now
 }
 
 // adoption is a workload that waits for a turn, with its pods to adopt.
@@ -33,7 +37,9 @@ func newAdoptions() *adoptions {
 func (a *adoptions) take(owner ledger.Owner, pods int) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if n := min(pods, a.granted[owner.Key()]); n > 0 {
+	if granted := a.granted[owner.Key()]; granted > 0 && pods > 0 {
+		n := min(pods, granted)
+		a.left += granted - n
 		delete(a.granted, owner.Key())
 		return n
 	}
@@ -66,12 +72,17 @@ func (a *adoptions) waits(owner ledger.Owner) bool {
 	return false
 }
 
-// next returns the workloads whose turn it is, which may adopt [adoptionRate] pods together. Turns that were not used are lost.
+// next returns the workloads whose turn it is, once in a second. They may adopt [adoptionRate] pods together, and what was left of the
+// seconds before, up to [adoptionBurst].
 func (a *adoptions) next() (due []ledger.Owner) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	for _, n := range a.granted { // turns that were not used
+		a.left += n
+	}
 	clear(a.granted)
-	for pods := adoptionRate; pods > 0 && len(a.namespaces) > 0; {
+	a.left = min(a.left+adoptionRate, adoptionBurst)
+	for a.left > 0 && len(a.namespaces) > 0 {
 		namespace := a.namespaces[0]
 		a.namespaces = a.namespaces[1:]
 		of := a.waiting[namespace]
@@ -82,9 +93,9 @@ func (a *adoptions) next() (due []ledger.Owner) {
 		} else {
 			delete(a.waiting, namespace)
 		}
-		n := min(pods, first.pods)
+		n := min(a.left, first.pods)
 		a.granted[first.owner.Key()] = n
-		pods -= n
+		a.left -= n
 		due = append(due, first.owner)
 	}
 	return due

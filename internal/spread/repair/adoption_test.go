@@ -50,7 +50,7 @@ func TestAdoptionsTakeTurns(t *testing.T) {
 				t.Fatalf("%v has two turns at once", o)
 			}
 		}
-		if sum > adoptionRate {
+		if sum > adoptionRate { // nothing is left of the seconds before
 			t.Fatalf("%d pods are adopted in one second", sum)
 		}
 	}
@@ -76,5 +76,30 @@ func TestAdoptionOfAWorkloadThatIsGone(t *testing.T) {
 	}
 	if due := a.next(); len(due) != 0 || a.take(gone, 100) != 0 {
 		t.Fatalf("then it is the turn of %v, and a turn of before is still there", due)
+	}
+}
+
+// A workload is left alone for some seconds after each part of its pods. It gets as many in a second as others do, all the same.
+func TestAdoptionOfOneLargeWorkload(t *testing.T) {
+	a, owner, pods, most := newAdoptions(), ledger.Owner{Namespace: "ns", Name: "web", UID: "web"}, 600, 0
+	seconds := 0
+	for quiet := 0; pods > 0; seconds++ {
+		if seconds > 1000 {
+			t.Fatalf("%d pods are left", pods)
+		}
+		turn := len(a.next()) > 0
+		if quiet--; quiet > 0 && !turn {
+			continue
+		}
+		n := a.take(owner, pods)
+		if pods -= n; n > 0 {
+			most, quiet = max(most, n), 5
+		}
+	}
+	if want := 600 / adoptionRate; seconds > want+10 || seconds < want-adoptionBurst/adoptionRate {
+		t.Errorf("all are adopted after %d s, want about %d", seconds, want)
+	}
+	if most > adoptionBurst {
+		t.Errorf("%d pods are adopted at once", most)
 	}
 }
