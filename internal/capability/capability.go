@@ -43,6 +43,8 @@ type Host struct {
 	Scope   *scope.Scope
 	Evictor *evict.Evictor
 	Clock   clock.WithTickerAndDelayedExecution
+	// Time is the API server's clock. It judges dates that the API server wrote; Clock measures waits.
+	Time    clock.PassiveClock
 	Log     logr.Logger
 	Events  events.Recorder
 	Metrics *metrics.Set

@@ -68,12 +68,16 @@ func (g *group) causes(r *Report) (waits bool) {
 	}
 	if over := g.Over(); over != nil && settled {
 		why := ""
-		if n := g.adopted[over.Name]; n > 0 {
+		if n := g.adopted[over.Key]; n > 0 {
 			why = fmt.Sprintf(": %d of them ran there before they got a seat", n)
 		}
 		action := "wait: Stowage evicts one pod after the other"
-		if !g.policy.Evict {
+		switch stay := g.staying[over.Key]; {
+		case !g.policy.Evict:
 			action = g.rollOut() + ", or " + g.evict()
+		case stay > over.Target:
+			why += fmt.Sprintf(": %d of them have a claim or an annotation that may keep them where they run", stay)
+			action = "none is needed; the events of the workload say which pods stay (" + string(stowage.EventPodHeld) + "); to move them, " + g.rollOut()
 		}
 		g.problem(r, overTarget, action, "pool %s has %d pods, and %d are due%s", over.Name, over.Current, over.Target, why)
 	}
@@ -84,6 +88,9 @@ func (g *group) causes(r *Report) (waits bool) {
 			if g.policy.Policy != nil {
 				action = g.rollOut()
 			}
+		}
+		if stay := g.staying[""]; stay > 0 {
+			action += fmt.Sprintf("; %d of them have a claim or an annotation that may keep them where they run", stay)
 		}
 		g.problem(r, withoutSeat, action, "%d pod(s) have no seat: they were created before the %s, or bypassed the webhook", n, g.policy.Source)
 	}

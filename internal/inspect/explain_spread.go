@@ -298,6 +298,7 @@ const (
 func (s *subject) divide(ctx context.Context, f *spreadFacts, p *policy.Policy) error {
 	owner := ledger.Owner{APIVersion: s.owner.APIVersion, Kind: s.owner.Kind, Namespace: s.pod.Namespace, Name: s.owner.Name, UID: types.UID(s.owner.UID)}
 	var pods []division.Pod
+	var owned []*corev1.Pod
 	var err error
 	if s.nodes, err = s.nodeLabels(ctx); err != nil && !apierrors.IsForbidden(err) {
 		return err
@@ -305,6 +306,9 @@ func (s *subject) divide(ctx context.Context, f *spreadFacts, p *policy.Policy) 
 	err = each(ctx, s.Inspector, &corev1.PodList{}, func(pod *corev1.Pod) {
 		if c := metav1.GetControllerOfNoCopy(pod); c != nil && c.UID == owner.UID && podstatus.Active(pod) && proven(pod) {
 			pods = append(pods, divided(pod, p, s.nodes))
+			if p.Domains != nil {
+				owned = append(owned, slim(pod))
+			}
 		}
 	}, client.InNamespace(s.pod.Namespace), client.HasLabels{stowage.SeatLabel})
 	if err != nil {
@@ -320,7 +324,7 @@ func (s *subject) divide(ctx context.Context, f *spreadFacts, p *policy.Policy) 
 		return err
 	}
 	kept, _ := p.OwnTargets(replicas)
-	d.AddTargets(p.Whole, p.Domains, replicas, kept)
+	d.AddTargets(p.Whole, domainTargets(p, replicas, kept, owned), replicas, kept)
 	f.Replicas, f.Pools = replicas, poolsOf(&d)
 	return nil
 }

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"context"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -53,8 +54,19 @@ func slim(pod *corev1.Pod) *corev1.Pod {
 	for _, c := range pod.Spec.InitContainers {
 		kept.Spec.InitContainers = append(kept.Spec.InitContainers, corev1.Container{Name: c.Name, RestartPolicy: c.RestartPolicy, Resources: c.Resources})
 	}
+	for _, v := range pod.Spec.Volumes {
+		if v.PersistentVolumeClaim != nil {
+			kept.Spec.Volumes = append(kept.Spec.Volumes, v)
+		}
+	}
 	kept.Status.Phase, kept.Status.Conditions = pod.Status.Phase, pod.Status.Conditions
 	return kept
+}
+
+// stays reports whether a pod runs and has what may keep it where it runs: a claim, or an annotation. Where the claim's volume can be is not
+// known here: a report needs no right to read PersistentVolumes.
+func stays(pod *corev1.Pod) bool {
+	return pod.Spec.NodeName != "" && (podstatus.Protected(pod) != "" || slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil }))
 }
 
 // nodeLabels are the labels of nodes, by name. It is nil where nodes may not be listed.

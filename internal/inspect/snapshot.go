@@ -143,6 +143,7 @@ type podOwner struct {
 	*world.Workload
 	pods       []*corev1.Pod
 	unseated   int64
+	staying    int64 // of them, those for which [stays] is true
 	unanswered []time.Time
 	// root is the uppermost object above it, and names are those from it up to that, as kind/name.
 	root   world.Ref
@@ -325,6 +326,9 @@ func (i *Inspector) assignPods(s *snapshot) {
 		if !proven(pod) || pod.Labels[stowage.SeatLabel] == "" { // a proof alone says that every pool was full
 			if m != nil {
 				m.unseated++
+				if stays(pod) {
+					m.staying++
+				}
 				if !proven(pod) && !hasGate(&pod.Spec) {
 					m.unanswered = append(m.unanswered, pod.CreationTimestamp.Time)
 				}

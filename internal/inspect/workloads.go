@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -23,6 +24,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/world"
 	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
@@ -60,7 +62,7 @@ func (i *Inspector) workloads(ctx context.Context, s *snapshot, r *Report) error
 		m.policy = p
 		g := groups[root.UID]
 		if g == nil {
-			g = &group{Workload: Workload{Namespace: m.Namespace, Kind: root.Kind, Name: root.Name}, adopted: map[string]int64{}}
+			g = &group{Workload: Workload{Namespace: m.Namespace, Kind: root.Kind, Name: root.Name}, adopted: map[string]int64{}, staying: map[string]int64{}}
 			groups[root.UID] = g
 			order = append(order, root.UID)
 		}
@@ -156,8 +158,9 @@ type group struct {
 	pods    int64  // that there are, with a seat or without
 	// overflow are the pods without a seat because every pool has its maximum.
 	overflow int64
-	// adopted are the pods of each pool that ran before they got their seat.
-	adopted map[string]int64
+	// adopted are the pods that ran before they got their seat, by the key of their pool. Staying are those that may be kept where they run,
+	// and those without a seat by the empty key.
+	adopted, staying map[string]int64
 	// unanswered are when the pods were created that the webhook gave no seat. After edited, when its policy was last written and
 	// its namespace is known to be on, the webhook should have. Times are whole seconds: a pod of the same second may be the earlier one.
 	unanswered []time.Time
@@ -184,7 +187,11 @@ func (g *group) add(ctx context.Context, i *Inspector, nodes nodeLabels, m *podO
 			g.adopted[pod.Labels[stowage.PoolLabel]]++
 			g.unanswered = append(g.unanswered, pod.CreationTimestamp.Time)
 		}
+		if stays(pod) {
+			g.staying[pod.Labels[stowage.PoolLabel]]++
+		}
 	}
+	g.staying[""] += m.staying
 	g.pods += int64(len(m.pods)) + m.unseated
 	seated := g.AddPods(p.Whole, pods)
 	replicas := m.Replicas
@@ -201,11 +208,7 @@ func (g *group) add(ctx context.Context, i *Inspector, nodes nodeLabels, m *podO
 		}
 	}
 	kept, outside := p.OwnTargets(replicas)
-	domains := p.Domains
-	if m.IsStatefulSet() {
-		domains = nil // volumes may keep pods
-	}
-	g.AddTargets(p.Whole, domains, replicas, kept)
+	g.AddTargets(p.Whole, domainTargets(p, replicas, kept, m.pods), replicas, kept)
 	g.Shortages = p.Shortages()
 	without := max(0, m.unseated-outside)
 	unseated := min(without, max(0, p.Strategy.Seats()-seated))
@@ -221,6 +224,24 @@ func divided(pod *corev1.Pod, p *policy.Policy, nodes nodeLabels) division.Pod {
 		Pool: poolOf(pod), Domain: pod.Labels[stowage.DomainLabel], Ready: podstatus.Ready(pod), OnNode: node != "", ForeignCost: foreignCost(pod, p),
 		Place: division.PlaceOf(node, nodes[node], pod.Spec.NodeSelector, p.Preferred),
 	}
+}
+
+// domainTargets returns how many of an owner's pods each domain of each pool should have. Of an Indexed Job, those that have ended are not
+// there, so the indexes of the others decide.
+func domainTargets(p *policy.Policy, replicas int64, own []int64, pods []*corev1.Pod) [][]int64 {
+	var indexed []sequence.Seat
+	for _, pod := range pods {
+		pool, known := p.Pool(poolOf(pod))
+		ordinal, err := strconv.ParseInt(pod.Labels[stowage.SeatLabel], 10, 64)
+		owner := metav1.GetControllerOfNoCopy(pod)
+		if known && err == nil && owner != nil && owner.Kind != "StatefulSet" && strings.HasPrefix(pod.Annotations[stowage.ClaimAnnotation], string(ledger.OriginOrdinal)) {
+			indexed = append(indexed, sequence.Seat{Pool: pool, Ordinal: ordinal})
+		}
+	}
+	if indexed != nil {
+		return p.DomainsOf(indexed)
+	}
+	return p.DomainTargets(replicas, own)
 }
 
 // foreignCost reports whether a pod has a deletion cost that Stowage did not write, as far as its claim says without the key.

@@ -1,5 +1,5 @@
 // Package nodefit decides whether pods fit on nodes, by what the scheduler's filters for node affinity, taints and
-// resources read. It knows nothing of ports, volumes, topology spread and affinity to other pods.
+// resources read. Where a volume can be is asked as node affinity. It knows nothing of ports, topology spread and affinity to other pods.
 //
 // The package is pure: it takes pods and nodes and returns numbers.
 package nodefit

@@ -62,6 +62,8 @@ type Environment struct {
 	Lookup func(string) (string, bool)
 	// Clock is that of the controllers and of the seats; certificates follow the API server's, and leases the real time.
 	Clock clock.WithTickerAndDelayedExecution
+	// Time judges dates that the API server wrote. Nil is by the API server's answers.
+	Time clock.PassiveClock
 	// Metrics is where the metrics are registered.
 	Metrics prometheus.Registerer
 }
@@ -128,11 +130,15 @@ func Run(ctx context.Context, reloader *Reloader, env Environment) error {
 	if o.VM.Feature.Enabled {
 		scopes.PeerPods = o.VM.Feature.Config.RuntimeClasses
 	}
+	var judge clock.PassiveClock = apiTime
+	if env.Time != nil {
+		judge = env.Time
+	}
 	host := &capability.Host{
 		Namespace: o.Namespace, Registration: Registration, Replica: leader.Identity(env.Lookup), Admits: admits, Controls: controls,
 		Cached: mgr.GetClient(), Uncached: clients.uncached, Once: clients.once, Clientset: clients.set, Informers: mgr.GetCache(),
 		World: reader, Scope: scopes, Evictor: evict.New(clients.uncached, env.Clock, o.EvictionRate, set),
-		Clock: env.Clock, Log: log, Events: recorder, Metrics: set,
+		Clock: env.Clock, Time: judge, Log: log, Events: recorder, Metrics: set,
 	}
 
 	// 3. The capabilities, in the order in which a pod passes their features. Sizing comes before the peer pods, which keep a

@@ -24,7 +24,7 @@ func New(o *Options, h *capability.Host) *capability.Capability {
 	}
 	c.Controllers = []leader.Controller{&resize.Controller{
 		Uncached: h.Uncached, Clientset: h.Clientset, Discovery: h.Clientset.Discovery(), Informers: h.Informers, Scope: h.Scope,
-		Feature: feature, Clock: h.Clock, Timing: o.Resize, Evictor: h.Evictor,
+		Feature: feature, Clock: h.Clock, Time: h.Time, Timing: o.Resize, Evictor: h.Evictor,
 		Log: h.Log.WithName("sizing"), Events: h.Events, Metrics: resize.NewMetrics(h.Metrics),
 	}}
 	return c

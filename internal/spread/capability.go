@@ -184,7 +184,7 @@ func newControllers(ctx context.Context, o *Options, h *capability.Host, service
 	if err != nil {
 		return nil, err
 	}
-	rooms := poolroom.New(h.Cached, h.Uncached, h.Clock)
+	rooms := poolroom.New(h.Cached, h.Uncached, h.Clock, h.Time)
 	if err := rooms.Follow(ctx, h.Informers); err != nil {
 		return nil, err
 	}
@@ -201,12 +201,12 @@ func newControllers(ctx context.Context, o *Options, h *capability.Host, service
 	}
 	repairs := &repair.Controller{
 		Cached: h.Cached, Uncached: h.Uncached, Informers: h.Informers, World: h.World, Policies: byOwner, Seats: service, Scope: h.Scope,
-		Room: rooms, Evictor: h.Evictor, Clock: h.Clock, Timing: o.Repair, Writes: fair.NewLimiter[string](patchRate, patchBurst), Yielding: &shortages.Yielding, Gated: gates.Waits,
+		Room: rooms, Evictor: h.Evictor, Clock: h.Clock, Time: h.Time, Timing: o.Repair, Writes: fair.NewLimiter[string](patchRate, patchBurst), Yielding: &shortages.Yielding, Gated: gates.Waits,
 		Registration: h.Registration, Backoffs: types.NamespacedName{Namespace: h.Namespace, Name: repairConfigMap},
 		Log: h.Log.WithName("repair"), Events: h.Events, Metrics: repair.NewMetrics(h.Metrics),
 	}
 	statuses := &status.Controller{
-		Cached: h.Cached, Uncached: h.Uncached, Informers: h.Informers, World: h.World, Seats: service, Scope: h.Scope, Progress: repairs, Clock: h.Clock,
+		Cached: h.Cached, Uncached: h.Uncached, Informers: h.Informers, World: h.World, Seats: service, Scope: h.Scope, Progress: repairs, Clock: h.Clock, Time: h.Time,
 		Timing: status.Timing{Every: time.Second, All: o.Repair.Resync, Rate: repair.ResyncRate, Quiet: o.Repair.Quiet}, Writes: fair.NewLimiter[string](statusRate, 2*statusRate), Log: h.Log.WithName("status"),
 	}
 	policyStatuses := &status.Policies{Controller: statuses, Find: byOwner, Registration: h.Registration, Room: rooms, Metrics: status.NewMetrics(h.Metrics)}

@@ -109,7 +109,7 @@ func serve(t *testing.T, daemons string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- server.Run(ctx, reloader, server.Environment{Lookup: os.LookupEnv, Clock: clock, Metrics: prometheus.NewRegistry()})
+		ended <- server.Run(ctx, reloader, server.Environment{Lookup: os.LookupEnv, Clock: clock, Time: clock, Metrics: prometheus.NewRegistry()})
 	}()
 	t.Cleanup(func() {
 		cancel()

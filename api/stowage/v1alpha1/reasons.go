@@ -38,6 +38,8 @@ const (
 	EventPodRecreated EventReason = "PodRecreated"
 	// EventPodEvicted: a pod was evicted from a pool with too many pods, or from one that is not its own any more.
 	EventPodEvicted EventReason = "PodEvicted"
+	// EventPodHeld: a pod in the wrong place stays there, because a volume or an annotation holds it.
+	EventPodHeld EventReason = "PodHeld"
 	// EventRepairInVain: evicting a pod has won nothing, so the next eviction waits longer.
 	EventRepairInVain EventReason = "RepairHadNoEffect"
 	// EventLabelsContested: another writer keeps changing what Stowage writes into pods.

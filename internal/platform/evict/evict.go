@@ -100,6 +100,15 @@ func (e *Evictor) EvictUnchanged(ctx context.Context, pod *corev1.Pod) (Result, 
 	return e.request(ctx, pod, &metav1.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion})
 }
 
+// EvictInTurn is [Evictor.EvictUnchanged] once the pod's turn has come. Until then it returns Waits, and after what time to ask again.
+func (e *Evictor) EvictInTurn(ctx context.Context, pod *corev1.Pod) (Result, time.Duration, error) {
+	if wait := e.turn(pod); wait > 0 {
+		return Waits, wait, nil
+	}
+	result, err := e.EvictUnchanged(ctx, pod)
+	return result, 0, err
+}
+
 func (e *Evictor) request(ctx context.Context, pod *corev1.Pod, preconditions *metav1.Preconditions) (Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

@@ -57,7 +57,7 @@ func (r *run) findTemplate(ctx context.Context, pod *corev1.Pod) (comparison, er
 		return comparison{}, client.IgnoreNotFound(err)
 	}
 	return comparison{
-		template: &template, early: r.isEarly(pod.UID), young: r.Clock.Since(daemonSet.CreationTimestamp.Time) < podstatus.PolicyGrace,
+		template: &template, early: r.isEarly(pod.UID), young: r.Time.Since(daemonSet.CreationTimestamp.Time) < podstatus.PolicyGrace,
 	}, nil
 }
 

@@ -69,6 +69,7 @@ type Controller struct {
 	// Feature decides sizes.
 	Feature feature.Feature
 	Clock   clock.WithTicker
+	Time    clock.PassiveClock // the API server's, for dates that it wrote
 	Timing  Timing
 	Log     logr.Logger
 	Events  events.Recorder

@@ -31,7 +31,7 @@ func (r *run) noteEarly(pod *corev1.Pod, d *appsv1.DaemonSet, t *flexdaemonsets.
 	defer r.mu.Unlock()
 	since := r.templateSince(d, t)
 	created := pod.CreationTimestamp.Time
-	if !podstatus.CreatedBefore(created, since) || r.Clock.Since(created) >= earlyFor {
+	if !podstatus.CreatedBefore(created, since) || r.Time.Since(created) >= earlyFor {
 		return false
 	}
 	r.beforeTemplate[pod.UID] = r.Clock.Now()
@@ -51,7 +51,7 @@ func (r *run) templateSince(d *appsv1.DaemonSet, t *flexdaemonsets.FlexDaemonset
 func (r *run) mayBeEarly(d *appsv1.DaemonSet, t *flexdaemonsets.FlexDaemonsetTemplate) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.Clock.Since(r.templateSince(d, t)) < earlyFor
+	return r.Time.Since(r.templateSince(d, t)) < earlyFor
 }
 
 // forgetEarly forgets early pods that are gone: a watch that began later has not seen them go. A pod that was found a
@@ -74,7 +74,7 @@ func (r *run) forgetEarly() {
 func (r *run) noteTemplateSet(daemonSet types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := r.Clock.Now()
+	now := r.Time.Now() // it is compared with dates of pods
 	maps.DeleteFunc(r.templateSet, func(_ types.UID, at time.Time) bool { return now.Sub(at) > earlyFor })
 	r.templateSet[daemonSet] = now
 }
@@ -97,8 +97,8 @@ func (r *run) recreate(ctx context.Context, cached *corev1.Pod, v *comparison) (
 	if pod.UID != cached.UID || pod.DeletionTimestamp != nil {
 		return reconcile.Result{}, nil
 	}
-	if podstatus.Ready(&pod) && !v.young || pod.Spec.SchedulingGroup != nil {
-		r.forget(pod.UID) // it is in use, or goes only with others; its template's status reports it
+	if podstatus.Ready(&pod) && !v.young || pod.Spec.SchedulingGroup != nil || podstatus.Protected(&pod) != "" {
+		r.forget(pod.UID) // it is in use, goes only with others, or is protected; its template's status reports it
 		return reconcile.Result{}, nil
 	}
 	owner := metav1.GetControllerOfNoCopy(&pod)

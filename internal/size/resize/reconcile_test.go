@@ -93,7 +93,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	b.run = &run{
 		Controller: &Controller{
 			Uncached: c, Discovery: b.discovery, Informers: testkit.Cache{Reader: c}, Scope: scope.New(reader, "stowage-system"), Feature: &sizeadmit.Feature{World: reader},
-			Clock: b.clock, Timing: DefaultTiming(), Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder},
+			Clock: b.clock, Time: b.clock, Timing: DefaultTiming(), Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder},
 			Evictor: evict.New(c, b.clock, 1, metrics.NewSet(prometheus.NewRegistry())),
 			Metrics: NewMetrics(metrics.NewSet(prometheus.NewRegistry())),
 		},

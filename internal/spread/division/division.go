@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/stowage-dev/stowage/internal/spread/domain"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
@@ -98,6 +97,11 @@ func (d *Division) AddPods(s *sequence.Strategy, pods []Pod) (seated int64) {
 	at := make([]int, s.Len())
 	for i := range at {
 		at[i] = d.pool(s.Pool(i))
+		if a := s.Across(); a != nil {
+			for _, in := range a.Domains {
+				d.Pools[at[i]].domain(in.Value) // in the order of the strategy
+			}
+		}
 	}
 	for _, pod := range pods {
 		i := slices.IndexFunc(at, func(n int) bool { return d.Pools[n].Key == pod.Pool })
@@ -137,8 +141,9 @@ func (d *Division) AddPods(s *sequence.Strategy, pods []Pod) (seated int64) {
 }
 
 // AddTargets adds what an owner that asks for so many pods should have. Own is how many pods each pool should have where that does
-// not follow from the strategy alone, or nil. The domains say where seats are; they may be nil. It returns how many of the pods have a seat.
-func (d *Division) AddTargets(s *sequence.Strategy, domains *domain.Assignment, replicas int64, own []int64) (seats int64) {
+// not follow from the strategy alone, or nil. In is how many each domain of each pool should have, or nil if that is not known. It returns
+// how many of the pods have a seat.
+func (d *Division) AddTargets(s *sequence.Strategy, in [][]int64, replicas int64, own []int64) (seats int64) {
 	for i := range s.Len() {
 		pool, target := &d.Pools[d.pool(s.Pool(i))], s.Target(i, replicas)
 		if own != nil {
@@ -147,9 +152,9 @@ func (d *Division) AddTargets(s *sequence.Strategy, domains *domain.Assignment, 
 		pool.Share += s.Share(i, replicas)
 		pool.Target += target
 		seats += target
-		if domains != nil {
-			for k, in := range s.Across().Domains {
-				pool.domain(in.Value).Target += domains.Given(i, k, target)
+		if in != nil {
+			for k, at := range s.Across().Domains {
+				pool.domain(at.Value).Target += in[i][k]
 			}
 		}
 	}

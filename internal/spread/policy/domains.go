@@ -117,6 +117,62 @@ func (p *Policy) DomainOf(seat sequence.Seat) int {
 	return p.Domains.Domain(seat.Pool, seat.Ordinal)
 }
 
+// mostOrdinals is how many ordinals are looked at one by one. Their owner says how many it asks for, and may ask for billions.
+const mostOrdinals = 10000
+
+// DomainTargets returns how many of n pods of the owner each domain of each pool should have. Own is as in [Policy.OwnTargets]. It returns
+// nil without domains, and where there are too many ordinals to say.
+func (p *Policy) DomainTargets(n int64, own []int64) [][]int64 {
+	if p.Domains == nil || p.ordinals && n > mostOrdinals {
+		return nil
+	}
+	if p.ordinals {
+		var seats []sequence.Seat
+		for rank := int64(1); rank <= n; rank++ {
+			if seat, err := p.SeatAt(rank); err == nil { // else every pool has its maximum, or its volume is in none
+				seats = append(seats, seat)
+			}
+		}
+		return p.DomainsOf(seats)
+	}
+	out := make([][]int64, p.Whole.Len())
+	for i := range out {
+		target := p.Whole.Target(i, n)
+		if own != nil {
+			target = own[i]
+		}
+		for k := range p.Domains.Len() {
+			out[i] = append(out[i], p.Domains.Given(i, k, target))
+		}
+	}
+	return out
+}
+
+// DomainsOf returns how many of some seats are in each domain of each pool, or nil without domains.
+func (p *Policy) DomainsOf(seats []sequence.Seat) [][]int64 {
+	if p.Domains == nil {
+		return nil
+	}
+	out := make([][]int64, p.Whole.Len())
+	for i := range out {
+		out[i] = make([]int64, p.Domains.Len())
+	}
+	for _, seat := range seats {
+		out[seat.Pool][p.DomainOf(seat)]++
+	}
+	return out
+}
+
+// Of returns the policy as it is for one owner of the workload's pods. A policy that a [Finder] has found is that already.
+func (p *Policy) Of(w *world.Workload) *Policy {
+	of := *p
+	of.owner, of.FirstOrdinal, of.ordinals = w.UID, w.FirstOrdinal, w.IsStatefulSet()
+	if of.ordinals && of.Domains != nil {
+		of.Domains = of.Domains.Assign(nil) // limits are for pods without ordinals
+	}
+	return &of
+}
+
 // homeOf returns the home of a seat, or 0 where the strategy has no domains.
 func (p *Policy) homeOf(seat sequence.Seat) int {
 	if p.Domains == nil {

@@ -2,9 +2,12 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -12,6 +15,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 	"github.com/stowage-dev/stowage/internal/world"
 	"github.com/stowage-dev/stowage/internal/world/manifests"
 )
@@ -103,5 +107,59 @@ func TestDomainsOfWorkloads(t *testing.T) {
 	}
 	if len(first) != 3 {
 		t.Errorf("the first pods are in domains %v", first)
+	}
+}
+
+// How many pods each domain should have, for pods with ordinals of their own, too. What asks for billions costs nothing.
+func TestDomainTargets(t *testing.T) {
+	t.Parallel()
+	text := map[string]string{stowage.SpreadStrategyAliasAnnotation: "p=a,base=1,weight=20:p=b,weight=80", stowage.AcrossAnnotation: "zone: a, b, c"}
+	of := func(kind string) *Policy {
+		w := &world.Workload{Ref: world.Ref{APIVersion: "apps/v1", Kind: kind, Name: "db", UID: "db"}, Namespace: "ns"}
+		f := NewFinder(manifests.New(world.Objects{Workloads: []*world.Workload{w}}), Settings{})
+		p, err := f.Find(t.Context(), Pod{Namespace: "ns", Owner: w.Ref, Annotations: text})
+		if err != nil || p == nil || p.Domains == nil {
+			t.Fatalf("found %+v, %v", p, err)
+		}
+		return p
+	}
+	sum := func(in [][]int64) (pools []int64) {
+		for _, domains := range in {
+			n := int64(0)
+			for _, in := range domains {
+				n += in
+			}
+			pools = append(pools, n)
+		}
+		return pools
+	}
+	for _, kind := range []string{"ReplicaSet", "StatefulSet"} {
+		p := of(kind)
+		got := p.DomainTargets(9, nil)
+		if diff := cmp.Diff([]int64{3, 6}, sum(got)); diff != "" || slices.Max(got[0]) != 1 || slices.Max(got[1]) != 2 {
+			t.Errorf("%s of 9: %v", kind, got)
+		}
+		huge := p.DomainTargets(1<<40, nil)
+		if (huge == nil) != (kind == "StatefulSet") {
+			t.Errorf("%s of 2^40: %v", kind, huge)
+		}
+	}
+
+	// 1. Two ordinals have moved: the first one, and the second one to another zone.
+	p := of("StatefulSet")
+	p.Spill = []spill.Rule{{After: time.Minute}, {After: time.Minute}}
+	p.State = &stowage.PoolState{Ordinals: map[string]string{"0": p.CellName(1, 2), "1": p.CellName(1, 2)}}
+	before, after := of("StatefulSet").DomainTargets(9, nil), p.DomainTargets(9, nil)
+	if sum(after)[0] != sum(before)[0]-1 || after[1][2] <= before[1][2] {
+		t.Errorf("targets were %v, and are %v", before, after)
+	}
+
+	// 2. Of another owner of the same workload.
+	as := of("ReplicaSet").Of(&world.Workload{Ref: world.Ref{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", UID: "db"}})
+	if diff := cmp.Diff(before, as.DomainTargets(9, nil)); diff != "" {
+		t.Errorf("as a StatefulSet (-want +got):\n%s", diff)
+	}
+	if got := (&Policy{Compiled: p.Compiled}).DomainsOf(nil); got != nil {
+		t.Errorf("without domains: %v", got)
 	}
 }

@@ -60,7 +60,7 @@ const fullBytes = 4 << 20
 // Reader reads nodes and their pods.
 type Reader struct {
 	cached, uncached client.Reader
-	clock            clock.PassiveClock
+	clock, date      clock.PassiveClock
 	limit            *fair.Limiter[string]
 	full             *bounded.Cache[string, *noRoom]
 
@@ -91,10 +91,11 @@ type noRoom struct {
 	looked map[string]bool
 }
 
-// New returns a reader that reads nodes from cached, and pods from uncached.
-func New(cached, uncached client.Reader, clock clock.PassiveClock) *Reader {
+// New returns a reader that reads nodes from cached, and pods from uncached. Clock measures waits, and date judges dates that the API
+// server wrote.
+func New(cached, uncached client.Reader, clock, date clock.PassiveClock) *Reader {
 	return &Reader{
-		cached: cached, uncached: uncached, clock: clock, limit: fair.NewLimiter[string](lookRate, lookBurst),
+		cached: cached, uncached: uncached, clock: clock, date: date, limit: fair.NewLimiter[string](lookRate, lookBurst),
 		full: bounded.New[string, *noRoom](fullBytes, clock), nodes: map[string]*nodeState{},
 	}
 }
@@ -209,14 +210,14 @@ const startsFor = 3 * time.Minute
 // Unsuitable is the function of that name, for the nodes with some labels and Karpenter's NodePools.
 func (r *Reader) Unsuitable(ctx context.Context, selected map[string]string, pod *corev1.Pod) (string, error) {
 	nodes, err := r.Nodes(ctx, selected)
-	if err != nil || Unsuitable(nodes, nil, selected, pod, r.clock.Now()) == "" {
+	if err != nil || Unsuitable(nodes, nil, selected, pod, r.date.Now()) == "" {
 		return "", err
 	}
 	makers, err := r.readNodePools(ctx)
 	if err != nil {
 		return "", err
 	}
-	return Unsuitable(nodes, makers, selected, pod, r.clock.Now()), nil
+	return Unsuitable(nodes, makers, selected, pod, r.date.Now()), nil
 }
 
 // Unsuitable says why pods such as this one could run on no node of a pool, were the nodes empty, for people. It returns "" if

@@ -76,7 +76,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 			}
 			return c.List(ctx, list, opts...)
 		}}).Build()
-	b.Reader = New(b.client, b.client, b.clock)
+	b.Reader = New(b.client, b.client, b.clock, b.clock)
 	for _, o := range objects {
 		if n, ok := o.(*corev1.Node); ok {
 			b.NodeChanged(nil, n)

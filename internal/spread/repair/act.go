@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -56,7 +57,7 @@ func (r *run) carryOut(ctx context.Context, owner ledger.Owner, p *policy.Policy
 		_, wait, err := r.seatAll(ctx, owner, p, pods, state, plan.Renumber, repairRenumber)
 		return reconcile.Result{RequeueAfter: max(r.Timing.Quiet, wait)}, err
 	}
-	return r.remove(ctx, owner, p, pods, state, plan)
+	return r.remove(ctx, owner, p, pods, state, plan, mostTries)
 }
 
 // whyUnseated says why some pods had no seat.
@@ -156,8 +157,8 @@ func (r *run) seatAll(ctx context.Context, owner ledger.Owner, p *policy.Policy,
 }
 
 // remove evicts the pod that a plan removes, if the budget of the workload and the evictor allow it now.
-// Room for its successor is looked for only then, because that costs requests.
-func (r *run) remove(ctx context.Context, owner ledger.Owner, p *policy.Policy, pods []corev1.Pod, state *planner.State, plan *planner.Plan) (reconcile.Result, error) {
+// Room for its successor is looked for only then, because that costs requests. Where the pod must stay, others are tried.
+func (r *run) remove(ctx context.Context, owner ledger.Owner, p *policy.Policy, pods []corev1.Pod, state *planner.State, plan *planner.Plan, tries int) (reconcile.Result, error) {
 	removal := plan.Remove
 	pod := &pods[removal.Pod]
 	now, cooldown := observation{distance: plan.Distance() + plan.DomainSurplus, claimed: claimedOf(pods, state), reached: state.Reached}, r.Timing.Cooldown
@@ -168,24 +169,36 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, p *policy.Policy, 
 	if err != nil || !ok {
 		return reconcile.Result{RequeueAfter: wait}, err
 	}
-	whole := &corev1.Pod{}
-	if removal.NeedsRoom { // its successor is as large as it is
+	whole := pod
+	if removal.NeedsRoom { // its successor is as large as it is, and has its volumes
+		whole = &corev1.Pod{}
 		if err := r.Uncached.Get(ctx, client.ObjectKeyFromObject(pod), whole); err != nil || whole.UID != pod.UID {
 			return reconcile.Result{RequeueAfter: r.Timing.Quiet}, client.IgnoreNotFound(err)
 		}
+		if protection(whole) != "" { // since the look
+			return reconcile.Result{RequeueAfter: r.Timing.Quiet}, nil
+		}
 	}
-	ok, proven, err := r.roomFor(ctx, p, whole, state, removal)
+	ok, proven, held, err := r.roomFor(ctx, p, whole, slices.Concat(pods[:removal.Pod], pods[removal.Pod+1:]), state, removal)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if !ok { // another pod may go to another pool
-		if state.Pods[removal.Pod].OwnRank > 0 {
+	if !ok { // another pod may go, or this one to another pool
+		switch {
+		case held != "":
+			r.holdByVolume(owner.Key(), pod.UID, p, held)
+			state.Pods[removal.Pod].Held = held
+			r.noteHeld(owner, state, pods, plan)
+		case state.Pods[removal.Pod].OwnRank > 0:
 			state.NoRoom = append(state.NoRoom, planner.Cell{Pool: removal.To, Domain: removal.Domain})
-		} else {
+		default:
 			state.Available[removal.To] = false
 		}
 		if next := planner.Make(*state); next.Remove != nil {
-			return r.remove(ctx, owner, p, pods, state, &next)
+			if tries == 1 {
+				return reconcile.Result{RequeueAfter: r.Timing.Quiet}, nil // those that were tried are known to be held
+			}
+			return r.remove(ctx, owner, p, pods, state, &next, tries-1)
 		}
 		if plan.Unseated == 0 { // what the cache shows has no pod without a seat
 			r.foundNoRoom(owner.Key())
@@ -193,7 +206,7 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, p *policy.Policy, 
 		return reconcile.Result{}, nil
 	}
 	r.foundRoom(owner.Key())
-	result, wait, err := r.Evictor.Evict(ctx, pod)
+	result, wait, err := r.Evictor.EvictInTurn(ctx, whole)
 	switch result {
 	case evict.Waits:
 		return reconcile.Result{RequeueAfter: wait}, nil
@@ -204,6 +217,7 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, p *policy.Policy, 
 	case evict.Failed:
 		return reconcile.Result{}, fmt.Errorf("evict pod %s: %w", pod.Name, err)
 	}
+	now.date = r.Time.Now() // the eviction's answer has just told it
 	r.removed(owner.Key(), cooldown, proven, now)
 	r.setReplacing(owner.Key(), removal.BeforePolicy)
 	r.Metrics.repairs.WithLabelValues(string(removal.Reason)).Inc()

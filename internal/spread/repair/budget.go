@@ -12,6 +12,7 @@ type budget struct {
 	next     time.Time // before it, no pod is removed
 	backoff  time.Duration
 	removed  time.Time // when a pod was removed last
+	date     time.Time // the same by the API server's clock
 	settled  bool      // whether the removal's outcome was seen
 	distance int64     // the plan's distance before it
 	cooldown time.Duration
@@ -25,7 +26,8 @@ type budget struct {
 
 // observation is what is known of a workload when one more pod is to be removed.
 type observation struct {
-	distance int64 // of the plan
+	date     time.Time // by the API server's clock
+	distance int64     // of the plan
 	// claimed are the pods to which the webhook gave a seat, and whether they have a node.
 	claimed map[types.UID]bool
 	// reached is when the webhook last gave a seat to a pod of any workload.
@@ -62,7 +64,7 @@ func (b *budget) mayRemove(now time.Time, t Timing, s observation) (ok bool, wai
 // later reports whether the webhook has given a seat to a pod since the removal. It also reports whether such a pod
 // of the workload has a node.
 func (b *budget) later(s observation) (came, runs bool) {
-	came = s.reached.After(b.removed)
+	came = s.reached.After(b.date)
 	for uid, hasNode := range s.claimed {
 		if _, before := b.claimed[uid]; !before {
 			came, runs = true, runs || hasNode
@@ -93,7 +95,7 @@ func (b *budget) observe(t Timing, s observation) (inVain bool) {
 // spend notes a removal, how long to wait after it if it won something, and whether a node had room for the
 // successor.
 func (b *budget) spend(now time.Time, cooldown time.Duration, proven bool, s observation) {
-	b.removed, b.settled, b.distance, b.cooldown, b.proven, b.claimed, b.waits = now, false, s.distance, cooldown, proven, s.claimed, true
+	b.removed, b.date, b.settled, b.distance, b.cooldown, b.proven, b.claimed, b.waits = now, s.date, false, s.distance, cooldown, proven, s.claimed, true
 }
 
 // refuse notes that a removal was refused, and returns when to try again.

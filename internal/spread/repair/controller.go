@@ -75,6 +75,7 @@ type Controller struct {
 	// Backoffs is the ConfigMap that keeps the back-off for the next leader.
 	Backoffs types.NamespacedName
 	Clock    clock.WithTicker
+	Time     clock.PassiveClock // the API server's, for dates that it wrote
 	Timing   Timing
 	Log      logr.Logger
 	Events   events.Recorder
@@ -113,7 +114,7 @@ type run struct {
 
 	mu          sync.Mutex
 	movements   *movements
-	policies    map[world.Object]time.Time // policies that changed lately, by their target, and when
+	policies    map[world.Object]change // of policies that changed lately, by their target
 	reported    map[ledger.OwnerKey]distance
 	history     map[ledger.OwnerKey]*history
 	unevaluated bool // it was said that a condition of the registration cannot be evaluated
@@ -133,7 +134,7 @@ func (c *Controller) Register(t *leader.Term) error {
 	r := &run{
 		Controller: c, since: c.Clock.Now(),
 		history: map[ledger.OwnerKey]*history{}, movements: newMovements(), reported: map[ledger.OwnerKey]distance{},
-		policies: map[world.Object]time.Time{}, adoptions: newAdoptions(),
+		policies: map[world.Object]change{}, adoptions: newAdoptions(),
 	}
 	var err error
 	if r.work, err = leader.Reconcile(t, "workload", 2, r.reconcile, ownerKeys); err != nil {

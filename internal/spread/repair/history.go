@@ -31,6 +31,10 @@ type history struct {
 	replacing bool
 	unreached unreached
 	large     bool // it was said that a pod has no room for a seat
+	// held are the pods that stay where they are though they should not, as the last close look found. Volumes are what was found of
+	// pods' volumes lately.
+	held    map[types.UID]heldPod
+	volumes map[types.UID]volumeHold
 }
 
 // lookAgain is how many resyncs a close look that found nothing to do holds for, where
@@ -185,7 +189,7 @@ func (r *run) balanced(owner ledger.OwnerKey, records []seats.Record) {
 		if !slices.ContainsFunc(records, func(r seats.Record) bool { return r.Node == "" }) {
 			h.budget.observe(r.Timing, observation{claimed: claimedRecords(records)})
 		}
-		h.replacing = false
+		h.replacing, h.held = false, nil
 	}
 }
 

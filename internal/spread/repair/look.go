@@ -1,6 +1,7 @@
 package repair
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -101,11 +102,17 @@ var errLeave = errors.New("the workload is to be left alone")
 
 // kept is what is kept of a pod until a plan is carried out. A workload may have thousands of any size.
 func kept(pod *corev1.Pod) corev1.Pod {
-	return corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+	out := corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 		Labels:      world.Pick(pod.Labels, stowage.PoolLabel, stowage.SeatLabel, stowage.DomainLabel),
 		Annotations: world.Pick(pod.Annotations, stowage.ClaimAnnotation, corev1.PodDeletionCost),
 	}}
+	for i := range pod.Spec.Volumes {
+		if pod.Spec.Volumes[i].PersistentVolumeClaim != nil {
+			out.Spec.Volumes = append(out.Spec.Volumes, pod.Spec.Volumes[i])
+		}
+	}
+	return out
 }
 
 // look reads the pods of a workload, with those that have no seat. It returns nil if the
@@ -121,7 +128,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 	}
 	state := &planner.State{
 		Strategy: p.Strategy, Domains: p.Domains, Replicas: scale.Replicas, Mode: p.Repair, Evict: p.Evict, Settled: scale.Current == scale.Replicas,
-		Keep: owner.Kind == "Job", Young: r.Clock.Since(p.WorkloadCreated()) < podstatus.PolicyGrace, Reached: r.Seats.Pods().Reached(),
+		Keep: owner.Kind == "Job", Reached: r.Seats.Pods().Reached(),
 		OwnSeat: p.SeatAt, OwnDomain: p.DomainOf,
 	}
 	state.Targets, _ = p.OwnTargets(scale.Replicas)
@@ -146,6 +153,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 			return errLeave
 		}
 		view := viewOf(pod, created, owner, p, r.Seats.Pods().Key)
+		view.Held = cmp.Or(protection(pod), r.heldByVolume(owner.Key(), pod.UID, p))
 		state.Keep = state.Keep || pod.Spec.SchedulingGroup != nil
 		if view.Seat.Pool < 0 {
 			gated = gated || created.Gated(stowage.SeatGate)
@@ -158,7 +166,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 				return err
 			}
 			if since := podstatus.UnschedulableSince(pod); !since.IsZero() {
-				view.Waits = r.Clock.Since(since)
+				view.Waits = r.Time.Since(since)
 			}
 		}
 		if p.Policy == nil {
@@ -185,6 +193,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 	if large != "" {
 		r.noteLarge(owner, large)
 	}
+	state.Young = r.Time.Since(p.WorkloadCreated()) < podstatus.PolicyGrace // the list has just told the time
 	state.Settled = state.Settled && int64(len(pods)) == scale.Replicas
 	if r.stuck(owner.Key(), scale.Current, scale.Replicas) && int64(len(pods)) == scale.Current {
 		state.Settled, state.Keep, state.Replicas = true, true, scale.Current // nothing is evicted whose successor may not come

@@ -89,12 +89,12 @@ func TestBudgetWithoutProvenRoom(t *testing.T) {
 func TestBudgetAfterABypass(t *testing.T) {
 	timing := DefaultTiming()
 	var b budget
-	b.spend(start, timing.Cooldown, true, observation{distance: 2})
+	b.spend(start, timing.Cooldown, true, observation{distance: 2, date: start.Add(-time.Minute)}) // the leader's clock is ahead
 	later := start.Add(time.Hour)
-	if ok, _, _ := b.mayRemove(later, timing, observation{distance: 1, reached: start.Add(-time.Second)}); ok {
+	if ok, _, _ := b.mayRemove(later, timing, observation{distance: 1, reached: start.Add(-time.Minute - time.Second)}); ok {
 		t.Error("the next pod may go, though the webhook was not reached since")
 	}
-	if ok, _, _ := b.mayRemove(later, timing, observation{distance: 1, reached: start.Add(time.Minute)}); !ok {
+	if ok, _, _ := b.mayRemove(later, timing, observation{distance: 1, reached: start.Add(-time.Second)}); !ok {
 		t.Error("the next pod may not go, though the webhook was reached since")
 	}
 }

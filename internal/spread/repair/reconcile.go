@@ -97,6 +97,7 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 		return reconcile.Result{}, nil
 	}
 	plan := planner.Make(*state)
+	r.noteHeld(owner, state, pods, &plan)
 	r.report(owner, p, plan.Distance()+outside, plan.DomainSurplus)
 	if state.Settled && (plan.Remove == nil || !plan.Remove.BeforePolicy) {
 		r.setReplacing(owner.Key(), false)
@@ -107,8 +108,11 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 		if soon > 0 {
 			return reconcile.Result{RequeueAfter: soon}, nil
 		}
-		if state.Settled && (stuck || plan.Unseated == 0 && !p.Evict) {
+		switch {
+		case state.Settled && (stuck || plan.Unseated == 0 && !p.Evict):
 			r.foundNothing(owner.Key(), shown)
+		case r.Held(owner.Key()) != "" && plan.Unseated == 0:
+			r.foundNoRoom(owner.Key()) // it is looked at again less and less often
 		}
 		return again, nil
 	}

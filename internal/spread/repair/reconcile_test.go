@@ -3,6 +3,7 @@ package repair
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -71,6 +73,9 @@ type bench struct {
 	// unlimited counts the lists of a workload's pods without a limit.
 	unlimited atomic.Int64
 	objects   []client.Object
+	// volumes counts the lists of claims and PersistentVolumes. Lists of the kind that is forbidden fail.
+	volumes   atomic.Int64
+	forbidden string
 }
 
 func newBench(t *testing.T, objects ...client.Object) *bench {
@@ -84,8 +89,17 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 		WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string { return []string{string(o.(*corev1.Event).InvolvedObject.UID)} }).
 		WithIndex(&corev1.Event{}, "reason", func(o client.Object) []string { return []string{o.(*corev1.Event).Reason} }).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
+		WithIndex(&corev1.PersistentVolumeClaim{}, metav1.ObjectNameField, func(o client.Object) []string { return []string{o.GetName()} }).
+		WithIndex(&corev1.PersistentVolume{}, metav1.ObjectNameField, func(o client.Object) []string { return []string{o.GetName()} }).
 		WithInterceptorFuncs(interceptor.Funcs{
 			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+				switch list.(type) {
+				case *corev1.PersistentVolumeClaimList, *corev1.PersistentVolumeList:
+					b.volumes.Add(1)
+				}
+				if fmt.Sprintf("%T", list) == b.forbidden {
+					return apierrors.NewForbidden(corev1.Resource("volumes"), "", errors.New("no right"))
+				}
 				if _, ok := list.(*corev1.PodList); ok {
 					b.lists.Add(1)
 					if o := (&client.ListOptions{}).ApplyOptions(opts); o.LabelSelector != nil && o.Limit == 0 {
@@ -107,16 +121,16 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	b.run = &run{
 		Controller: &Controller{
 			Cached: c, Uncached: c, Informers: &informertest.FakeInformers{Scheme: scheme}, World: reader, Policies: owners.New(policy.NewFinder(reader, policy.Settings{}), service.Pods().NameOf, c, b.clock), Seats: service, Scope: scope.New(reader, "stowage-system"),
-			Registration: "stowage", Backoffs: types.NamespacedName{Namespace: "stowage-system", Name: "stowage-repair"}, Clock: b.clock, Timing: timing, Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder},
-			Metrics: NewMetrics(set), Writes: fair.NewLimiter[string](1e6, 1e6), Evictor: evict.New(c, b.clock, 1, set), Room: poolroom.New(c, c, b.clock), Yielding: &listeners.Listeners[ledger.Owner]{},
+			Registration: "stowage", Backoffs: types.NamespacedName{Namespace: "stowage-system", Name: "stowage-repair"}, Clock: b.clock, Time: b.clock, Timing: timing, Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder},
+			Metrics: NewMetrics(set), Writes: fair.NewLimiter[string](1e6, 1e6), Evictor: evict.New(c, b.clock, 1, set), Room: poolroom.New(c, c, b.clock, b.clock), Yielding: &listeners.Listeners[ledger.Owner]{},
 		},
 		work:  testkit.Queue[ledger.Owner](),
-		since: start, history: map[ledger.OwnerKey]*history{}, movements: newMovements(), reported: map[ledger.OwnerKey]distance{}, policies: map[world.Object]time.Time{},
+		since: start, history: map[ledger.OwnerKey]*history{}, movements: newMovements(), reported: map[ledger.OwnerKey]distance{}, policies: map[world.Object]change{},
 	}
 	b.term.Store(b.run)
 	statuses := &status.Controller{
 		Scope:  scope.New(reader, "stowage-system"),
-		Cached: c, Uncached: c, World: reader, Seats: service, Progress: b.Controller, Writes: fair.NewLimiter[string](1e6, 1e6), Clock: b.clock, Log: logr.Discard(),
+		Cached: c, Uncached: c, World: reader, Seats: service, Progress: b.Controller, Writes: fair.NewLimiter[string](1e6, 1e6), Clock: b.clock, Time: b.clock, Log: logr.Discard(),
 		Timing: status.Timing{Every: time.Second, All: timing.Resync, Rate: ResyncRate, Quiet: timing.Quiet},
 	}
 	b.statuses = statuses.NewRun()
@@ -444,6 +458,14 @@ func TestDescribe(t *testing.T) {
 		}(), want: map[string]stowage.ConditionReason{versprei.ConditionBalanced: stowage.ReasonProgressing}, current: "1/1"},
 		"a pool was edited away": {pods: []*corev1.Pod{seated("x", "0", 1), pod("y", "node-none", "former", 1, ledger.OriginClaimed)},
 			want: map[string]stowage.ConditionReason{versprei.ConditionBalanced: stowage.ReasonWithoutSeat}, current: "1/0/1"},
+		"a policy's pool had the name of one that there is": {pods: func() []*corev1.Pod {
+			former := pod("y", "node-b", "", 0, 0)
+			at, of := ledger.PolicyPool("0", map[string]string{"p": "b"}), ledger.Source{UID: "policy", Generation: 1}
+			claimed := ledger.WithSource("y", at, of)
+			former.Labels[stowage.PoolLabel], former.Labels[stowage.SeatLabel] = ledger.PoolName(at), "1"
+			former.Annotations[stowage.ClaimAnnotation] = key.Sign(ledger.OriginClaimed, claimed, ledger.Holder{Namespace: "ns", Owner: "rs"}, ledger.Seat{Pool: at, Ordinal: 1})
+			return []*corev1.Pod{seated("x", "0", 1), former}
+		}(), want: map[string]stowage.ConditionReason{versprei.ConditionBalanced: stowage.ReasonWithoutSeat}, current: "1/0/1"},
 		"on a node of another pool": {pods: []*corev1.Pod{seated("x", "0", 1), pod("y", "node-a", "1", 1, ledger.OriginClaimed)},
 			want: map[string]stowage.ConditionReason{versprei.ConditionBalanced: stowage.ReasonOutsidePool}, current: "1/0"},
 		"left alone": {mode: "Audit", pods: []*corev1.Pod{pod("x", "node-a", "", 0, 0), pod("y", "node-b", "", 0, 0)},
@@ -484,6 +506,13 @@ func TestDescribe(t *testing.T) {
 			}
 			if len(versions) != 1 {
 				t.Errorf("the status is written twice: versions %v", versions)
+			}
+			names := map[string]bool{}
+			for _, pool := range got.Status.Pools {
+				if names[pool.Name] {
+					t.Errorf("two pools have the name %s, which the API server refuses", pool.Name)
+				}
+				names[pool.Name] = true
 			}
 			have := map[string]string{}
 			for _, c := range got.Status.Conditions {

@@ -2,6 +2,7 @@ package repair
 
 import (
 	"context"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,25 +17,37 @@ import (
 
 // roomFor looks for room for the successor of the pod that a plan removes. It returns false if the pod is to stay.
 // Then no node of the pool has room, and no node autoscaler makes the nodes of that pool. The only pod of a workload
-// goes only into room that a node has. Proven says that a node has room.
-func (r *run) roomFor(ctx context.Context, p *policy.Policy, pod *corev1.Pod, state *planner.State, removal *planner.Removal) (ok, proven bool, err error) {
+// goes only into room that a node has. Proven says that a node has room. Held says that the pod stays because of its volume, and why.
+func (r *run) roomFor(ctx context.Context, p *policy.Policy, pod *corev1.Pod, others []corev1.Pod, state *planner.State, removal *planner.Removal) (ok, proven bool, held string, err error) {
 	if !removal.NeedsRoom {
-		return true, true, nil // the pod has no node to lose
+		return true, true, "", nil // the pod has no node to lose
 	}
 	selected := p.Strategy.NodeSelector(removal.To, removal.Domain)
 	nodes, err := r.Room.Nodes(ctx, selected)
 	if err != nil {
-		return false, false, err
+		return false, false, "", err
 	}
 	former := state.Pods[removal.Pod].Foreign
 	next := successor(pod, p, removal.To, removal.Domain, former)
-	counted, made := nodefit.Counted(next), poolroom.Autoscaled(nodes) && state.Replicas > 1
+	bound, held, err := r.bindVolumes(ctx, next, others)
+	if err != nil || held != "" {
+		return false, false, held, err
+	}
+	if bound && !slices.ContainsFunc(nodes, func(n corev1.Node) bool { return nodefit.Selects(&next.Spec, &n) }) {
+		where := "pool " + p.Strategy.Pool(removal.To).Name
+		if p.Domains != nil {
+			where += " in " + p.Whole.DomainName(removal.Domain)
+		}
+		return false, false, "no node of " + where + " reaches its volume", nil
+	}
+	// A node that somebody makes may be where the volume cannot be.
+	counted, made := nodefit.Counted(next), !bound && poolroom.Autoscaled(nodes) && state.Replicas > 1
 	if !counted && !removal.BeforePolicy {
-		return made && !state.Short[removal.To], false, nil // it is in use, and its size alone proves no room
+		return made && !state.Short[removal.To], false, "", nil // it is in use, and its size alone proves no room
 	}
 	count, err := r.Room.Count(ctx, selected, next, 1)
 	found := count > 0
-	return found || made, found && counted && !former, err
+	return found || made, found && counted && !former, "", err
 }
 
 // successor returns the pod that the owner of a pod creates in its place, with a seat in a pool and domain.

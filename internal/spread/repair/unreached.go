@@ -44,5 +44,5 @@ func (r *run) stuck(owner ledger.OwnerKey, current, replicas int64) bool {
 	if u.since.IsZero() || u.current != current || u.replicas != replicas {
 		*u = unreached{current, replicas, now}
 	}
-	return now.Sub(u.since) >= unreachedFor && now.Sub(time.Unix(newest, 0)) >= unreachedFor
+	return now.Sub(u.since) >= unreachedFor && r.Time.Since(time.Unix(newest, 0)) >= unreachedFor
 }

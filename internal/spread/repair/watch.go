@@ -23,7 +23,7 @@ func (r *run) watchPolicies(t *leader.Term) error {
 	if err := t.Watch(r.Informers, &versprei.PodDistributor{}, toolscache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(obj any, first bool) {
 			d := obj.(*versprei.PodDistributor)
-			if !first || r.Clock.Since(d.CreationTimestamp.Time) < podstatus.PolicyGrace { // a resync begins the term
+			if !first || r.Time.Since(d.CreationTimestamp.Time) < podstatus.PolicyGrace { // a resync begins the term
 				r.policyChanged(world.TargetOf(d))
 			}
 		},
@@ -59,13 +59,16 @@ func (r *run) policySince(owner ledger.Owner, p *policy.Policy) time.Time {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.policies[world.Object{Namespace: owner.Namespace, Ref: world.Ref{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name}}]
+	return r.policies[world.Object{Namespace: owner.Namespace, Ref: world.Ref{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name}}].date
 }
+
+// change is when a policy changed: at tells how long ago that is, and date is compared with the dates of pods.
+type change struct{ at, date time.Time }
 
 func (r *run) policyChanged(t world.Object) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.policies[t] = r.Clock.Now()
+	r.policies[t] = change{at: r.Clock.Now(), date: r.Time.Now()}
 }
 
 // lookAtPolicies has the workloads reconciled whose policies changed within the grace period. Their pods may still be
@@ -74,7 +77,7 @@ func (r *run) lookAtPolicies(ctx context.Context) {
 	var due []world.Object
 	r.mu.Lock()
 	for t, changed := range r.policies {
-		age := r.Clock.Since(changed)
+		age := r.Clock.Since(changed.at)
 		if age >= r.Timing.Quiet && age < r.Timing.Quiet+max(r.Timing.Quiet, podstatus.PolicyGrace) {
 			due = append(due, t)
 		}

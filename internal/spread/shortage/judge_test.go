@@ -221,7 +221,8 @@ func TestVolumesSayNothingOfAPool(t *testing.T) {
 					}
 					return c.List(ctx, list, opts...)
 				}}).Build()
-			r := &run{Controller: &Controller{Uncached: c, Room: poolroom.New(c, c, clocktesting.NewFakeClock(start))}}
+			clock := clocktesting.NewFakeClock(start)
+			r := &run{Controller: &Controller{Uncached: c, Room: poolroom.New(c, c, clock, clock)}}
 			why, known, template, err := r.unsuitable(t.Context(), waitsInB(t, judgeAfter), 1)
 			if why != tc.want || known != (tc.want != "") || template || err != nil {
 				t.Errorf("no pod can run there because %q, which is known: %t, by the template: %t (%v)", why, known, template, err)

@@ -32,6 +32,8 @@ type Progress interface {
 	Moving(owner ledger.OwnerKey) bool
 	// Stuck reports whether an owner has had the same pods for some minutes, and another number than it asks for.
 	Stuck(owner ledger.OwnerKey, current, replicas int64) bool
+	// Held says which pods of an owner stay in the wrong place, and why; it is empty if none does.
+	Held(owner ledger.OwnerKey) string
 }
 
 // Timing is the waits of a [Controller].
@@ -54,6 +56,7 @@ type Controller struct {
 	Scope     *scope.Scope
 	Progress  Progress
 	Clock     clock.WithTicker
+	Time      clock.PassiveClock // the API server's, for dates that it wrote
 	Timing    Timing
 	// Writes limits how fast statuses are written, by namespace. So a namespace with many that change does not delay others.
 	Writes *fair.Limiter[string]

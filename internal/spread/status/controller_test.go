@@ -34,6 +34,7 @@ type calm struct{}
 
 func (calm) Moving(ledger.OwnerKey) bool              { return false }
 func (calm) Stuck(ledger.OwnerKey, int64, int64) bool { return false }
+func (calm) Held(ledger.OwnerKey) string              { return "" }
 
 // cluster returns a run of a cluster with a PodDistributor, a ReplicaSet and a pod for each workload, and the pods.
 func cluster(t *testing.T, namespaces map[string]int) (r *Run, clock *clocktesting.FakeClock, pods []any) {
@@ -70,7 +71,7 @@ func cluster(t *testing.T, namespaces map[string]int) (r *Run, clock *clocktesti
 		t.Fatal(err)
 	}
 	r = (&Controller{
-		Cached: c, Uncached: c, World: worldcache.New(c, c, clock, worldcache.ForAdmission()), Seats: service, Scope: scope.New(worldcache.New(c, c, clock, worldcache.ForAdmission()), "stowage-system"), Progress: calm{}, Clock: clock,
+		Cached: c, Uncached: c, World: worldcache.New(c, c, clock, worldcache.ForAdmission()), Seats: service, Scope: scope.New(worldcache.New(c, c, clock, worldcache.ForAdmission()), "stowage-system"), Progress: calm{}, Clock: clock, Time: clock,
 		Timing: Timing{Every: time.Second, All: 30 * time.Second, Rate: 50, Quiet: 2 * time.Second}, Writes: fair.NewLimiter[string](50, 100), Log: logr.Discard(),
 	}).NewRun()
 	r.Queue = testkit.Queue[types.NamespacedName]()

@@ -9,6 +9,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -191,7 +192,13 @@ func (r *policyRun) write(ctx context.Context, was, is client.Object) {
 		r.changed()
 		return
 	}
-	if err := r.Uncached.Status().Patch(ctx, is, client.MergeFrom(was)); client.IgnoreNotFound(err) != nil {
+	// The patch has what differs from what the cache shows, so it is for that version alone.
+	err := r.Uncached.Status().Patch(ctx, is, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{}))
+	if apierrors.IsConflict(err) {
+		r.changed()
+		return
+	}
+	if client.IgnoreNotFound(err) != nil {
 		r.Log.Error(err, "the status of a policy was not written", "namespace", is.GetNamespace(), "name", is.GetName())
 	}
 }

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"reflect"
@@ -22,6 +23,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/world"
 	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
@@ -93,7 +95,7 @@ func (r *Run) describe(ctx context.Context, d *versprei.PodDistributor) error {
 			return err
 		}
 		p.BindDomains(d.Namespace, chain)
-		if top := chain.Top(); top != nil && p.Spill != nil {
+		if top := chain.Top(); top != nil && (p.Spill != nil || p.Domains != nil) {
 			if p.State, err = r.World.PoolState(ctx, d.Namespace, top.UID); err != nil {
 				return err
 			}
@@ -102,7 +104,7 @@ func (r *Run) describe(ctx context.Context, d *versprei.PodDistributor) error {
 	}
 
 	// 2. What there is and what there should be, over all revisions.
-	division, stuck, err := r.divide(ctx, p, owners)
+	division, said, err := r.divide(ctx, p, owners)
 	if err != nil {
 		return err
 	}
@@ -150,7 +152,7 @@ func (r *Run) describe(ctx context.Context, d *versprei.PodDistributor) error {
 	case divisions.Spilled:
 		reason, text = stowage.ReasonSpilled, "other pools have taken pods of a pool without room: "+strings.Join(short, "; ")
 	case divisions.NotReached:
-		reason, text = stowage.ReasonNotReached, stuck
+		reason, text = stowage.ReasonNotReached, said.stuck
 	case divisions.Progressing:
 		reason, text = stowage.ReasonProgressing, "pods are being created or removed"
 	case divisions.OutsidePool:
@@ -160,9 +162,11 @@ func (r *Run) describe(ctx context.Context, d *versprei.PodDistributor) error {
 		}
 	case divisions.OverTarget:
 		reason, text = stowage.ReasonOverTarget, "pool "+division.Over().Name+" has too many pods"
-		if p.Evict {
+		switch {
+		case said.held != "":
+		case p.Evict:
 			text += "; pods are evicted one at a time, into nodes that have room"
-		} else {
+		default:
 			text += "; roll out, or set rebalance to Evict"
 		}
 	case divisions.FormerPools:
@@ -172,6 +176,9 @@ func (r *Run) describe(ctx context.Context, d *versprei.PodDistributor) error {
 		}
 	case divisions.WithoutSeat:
 		reason, text = stowage.ReasonWithoutSeat, fmt.Sprintf("%d pod(s) have no seat: they bypassed the webhook, choose their nodes themselves, or have no room for more annotations", division.Unseated)
+	}
+	if said.held != "" {
+		text += "; " + said.held
 	}
 	if n := division.ForeignCosts; n > 0 {
 		text += fmt.Sprintf("; %d pod(s) have a pod-deletion-cost that is not from Stowage: scale-downs remove the lowest first", n)
@@ -198,18 +205,25 @@ func (c *Controller) leftAlone(ctx context.Context, namespace string, owners []*
 	return text, nil
 }
 
-// divide returns how the pods of a policy are divided, over all owners, and why an owner does not reach its count.
-func (c *Controller) divide(ctx context.Context, p *policy.Policy, owners []*world.Workload) (d divisions.Division, stuck string, err error) {
+// said is what repair says of the owners of a workload's pods. One may not reach its count, and some pods stay where they should not be.
+type said struct{ stuck, held string }
+
+// divide returns how the pods of a policy are divided, over all owners.
+func (c *Controller) divide(ctx context.Context, p *policy.Policy, owners []*world.Workload) (d divisions.Division, say said, err error) {
 	d.AddPods(p.Whole, nil) // the pools, also of a target without pods
 	for _, o := range owners {
 		owner := seats.OwnerOf(o)
 		var pods []divisions.Pod
+		var indexed []sequence.Seat // of the pods of an Indexed Job
 		for _, rec := range c.Seats.Pods().Of(owner.Key()) {
 			if !rec.Active {
 				continue
 			}
+			if pool, ok := p.Pool(rec.Pool); ok && rec.Origin == ledger.OriginOrdinal && !o.IsStatefulSet() {
+				indexed = append(indexed, sequence.Seat{Pool: pool, Ordinal: rec.Ordinal})
+			}
 			pods = append(pods, divisions.Pod{
-				Pool: rec.Pool, Domain: rec.Domain, Ready: rec.Ready, OnNode: rec.Node != "", Age: c.Clock.Since(time.Unix(rec.Created, 0)),
+				Pool: rec.Pool, Domain: rec.Domain, Ready: rec.Ready, OnNode: rec.Node != "", Age: c.Time.Since(time.Unix(rec.Created, 0)),
 				Place: divisions.PlaceOf(rec.Node, c.World.NodeLabels(ctx, rec.Node), rec.Selector, p.Preferred),
 				// Who reads no deletion cost is not misled by a foreign one.
 				ForeignCost: rec.Origin != ledger.OriginOrdinal && p.ForeignCost(rec.Pool, rec.Ordinal, rec.Cost, ledger.CostRank(rec.ID)),
@@ -220,28 +234,30 @@ func (c *Controller) divide(ctx context.Context, p *policy.Policy, owners []*wor
 		if replicas < 0 {
 			replicas, current = seated, seated
 			if scale, err := worldapi.ReadScale(ctx, c.Uncached, owner.Namespace, seats.Ref(owner)); err != nil {
-				return d, "", err
+				return d, say, err
 			} else if scale != nil {
 				replicas, current = scale.Replicas, scale.Current
 			}
 		}
-		own, _ := p.OwnTargets(replicas)
-		domains := p.Domains
-		if o.IsStatefulSet() {
-			domains = nil // volumes may keep pods
+		of := p.Of(o)
+		own, _ := of.OwnTargets(replicas)
+		in := of.DomainTargets(replicas, own)
+		if indexed != nil { // those that have ended are not there, so the indexes of the others decide
+			in = of.DomainsOf(indexed)
 		}
-		seats := d.AddTargets(p.Whole, domains, replicas, own)
+		seats := d.AddTargets(p.Whole, in, replicas, own)
 		if c.Progress.Stuck(owner.Key(), current, replicas) {
 			d.Stuck = true
-			stuck = fmt.Sprintf("%s %s asks for %d pods and has had %d for minutes; those are put in order, and none is evicted", o.Kind, o.Name, replicas, current)
+			say.stuck = fmt.Sprintf("%s %s asks for %d pods and has had %d for minutes; those are put in order, and none is evicted", o.Kind, o.Name, replicas, current)
 			if o.Failure != "" {
-				stuck += ": " + o.Failure
+				say.stuck += ": " + o.Failure
 			}
 		}
+		say.held = cmp.Or(say.held, c.Progress.Held(owner.Key()))
 		d.Moving = d.Moving || replicas != current || c.Progress.Moving(owner.Key())
 		d.Unseated += max(0, seats-seated)
 	}
-	return d, stuck, nil
+	return d, say, nil
 }
 
 // domainsOf adds the domains of a pool to what is known of them.
@@ -261,8 +277,14 @@ func domainsOf(known []versprei.DomainStatus, pool *divisions.Pool) []versprei.D
 func show(st *versprei.PodDistributorStatus, d *divisions.Division) {
 	st.Pools = make([]versprei.PoolStatus, len(d.Pools))
 	current, desired, ready := make([]string, len(d.Pools)), make([]string, len(d.Pools)), make([]string, len(d.Pools))
+	named := map[string]bool{}
 	for i, pool := range d.Pools {
-		st.Pools[i] = versprei.PoolStatus{Name: pool.Name, Current: int32(pool.Current), Desired: int32(pool.Target), Ready: int32(pool.Ready), Domains: domainsOf(nil, &d.Pools[i])}
+		name := pool.Name
+		if named[name] { // a pool of a former policy may have the name of one that there is
+			name = pool.Key
+		}
+		named[name] = true
+		st.Pools[i] = versprei.PoolStatus{Name: name, Current: int32(pool.Current), Desired: int32(pool.Target), Ready: int32(pool.Ready), Domains: domainsOf(nil, &d.Pools[i])}
 		current[i], desired[i], ready[i] = strconv.FormatInt(pool.Current, 10), strconv.FormatInt(pool.Target, 10), strconv.FormatInt(pool.Ready, 10)
 	}
 	st.Current, st.Desired, st.Ready = strings.Join(current, "/"), strings.Join(desired, "/"), strings.Join(ready, "/")

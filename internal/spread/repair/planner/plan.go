@@ -6,6 +6,7 @@
 //   - is empty while the workload moves;
 //   - never makes a pod that runs in one of the pools go, unless eviction was asked for or the pod
 //     came before its policy and is not in use yet;
+//   - never makes a pod go that is held where it runs;
 //   - makes at most one pod go at a time.
 package planner
 
@@ -25,6 +26,8 @@ type Pod struct {
 	Ready   bool
 	Running bool // it has a node
 	Volume  bool // it uses a PersistentVolumeClaim, whose volume may be where the pod runs
+	// Held says why a pod with a node must stay there: a volume or an annotation. It is empty if the pod may go.
+	Held string
 	// Seat is what the pod holds; Pool is -1 if it holds none.
 	Seat sequence.Seat
 	// Domain is the domain of the seat. Position is the pod's place among its pool's pods for which its deletion cost was written, or 0 if
@@ -124,6 +127,27 @@ func (s *State) lacksSeat(pod *Pod) bool {
 		return ok
 	}
 	return true
+}
+
+// Misplaced reports whether a pod would go, in time, if nothing held it.
+func (s *State) Misplaced(p *Plan, pod *Pod) bool {
+	switch {
+	case s.Keep:
+		return false
+	case pod.OwnRank > 0:
+		own, ok := s.own(pod)
+		switch {
+		case !ok:
+			return false
+		case pod.Seat.Pool >= 0:
+			return s.Evict && (own.Pool != pod.Seat.Pool || s.ownDomain(own) != pod.Domain)
+		}
+		return s.lacksSeat(pod) && (pod.NodePool >= 0 && own.Pool != pod.NodePool && s.Evict || pod.NodePool == OtherNode && s.Mode == stowage.RepairRecreate)
+	case pod.Seat.Pool < 0:
+		return pod.Foreign && s.Evict || s.lacksSeat(pod) && pod.NodePool == OtherNode && s.Mode == stowage.RepairRecreate
+	}
+	return (s.Evict || pod.BeforePolicy && s.Mode == stowage.RepairRecreate) &&
+		(p.Counts[pod.Seat.Pool] > p.Targets[pod.Seat.Pool] || s.Domains != nil && pod.Seat.Ordinal > p.Counts[pod.Seat.Pool])
 }
 
 // takes reports whether a pool takes one more pod: see [State.Available].

@@ -12,7 +12,7 @@ func (s *State) removeEarly(p *Plan) *Removal {
 	recreate, evict := -1, -1
 	over, tooMany := s.mostOver(p)
 	for i, pod := range s.Pods {
-		if !pod.BeforePolicy || pod.OwnRank > 0 || pod.Ready && !s.Young {
+		if !pod.BeforePolicy || pod.OwnRank > 0 || pod.Held != "" || pod.Ready && !s.Young {
 			continue
 		}
 		switch {
@@ -70,7 +70,7 @@ func (s *State) recreate(p *Plan) *Removal {
 		if pod.Created.After(last) {
 			return nil // the webhook is not reached, again
 		}
-		if pod.NodePool >= 0 || pod.Foreign && (!pod.DomainRemoved || pod.NodePool != NoNode) || pod.Full && pod.Running && !s.Evict {
+		if pod.Held != "" || pod.NodePool >= 0 || pod.Foreign && (!pod.DomainRemoved || pod.NodePool != NoNode) || pod.Full && pod.Running && !s.Evict {
 			continue
 		}
 		bound := pod.OwnRank > 0 && pod.Volume // its volume may be where it runs
@@ -115,6 +115,7 @@ func (s *State) evict(p *Plan) *Removal {
 	for i := range s.Pods {
 		pod := &s.Pods[i]
 		switch {
+		case pod.Held != "":
 		case pod.OwnRank > 0:
 			// It comes back with the same ordinal, and goes where that belongs.
 			own, ok := s.own(pod)
@@ -150,7 +151,7 @@ func (s *State) evictFromCell(p *Plan) *Removal {
 		last := -1
 		for i := range s.Pods {
 			pod := &s.Pods[i]
-			if pod.Seat.Pool == pool && pod.OwnRank == 0 && pod.Seat.Ordinal > count && (last < 0 || pod.Seat.Ordinal > s.Pods[last].Seat.Ordinal) {
+			if pod.Seat.Pool == pool && pod.OwnRank == 0 && pod.Held == "" && pod.Seat.Ordinal > count && (last < 0 || pod.Seat.Ordinal > s.Pods[last].Seat.Ordinal) {
 				last = i
 			}
 		}
@@ -164,10 +165,11 @@ func (s *State) evictFromCell(p *Plan) *Removal {
 	return nil
 }
 
-// mostOver returns the pool that has most too many pods, of those with room, and false if none has too many.
+// mostOver returns the pool that has most too many pods, and false if none has. Pools without room do not count, and neither do those whose
+// pods are all held.
 func (s *State) mostOver(p *Plan) (over int, tooMany bool) {
 	for i := range p.Counts {
-		if s.Short != nil && s.Short[i] {
+		if s.Short != nil && s.Short[i] || s.holds(i) {
 			continue
 		}
 		surplus := p.Counts[i] - p.Targets[i]
@@ -176,6 +178,19 @@ func (s *State) mostOver(p *Plan) (over int, tooMany bool) {
 		}
 	}
 	return over, tooMany
+}
+
+// holds reports whether a pool has pods, and each of them is held.
+func (s *State) holds(pool int) bool {
+	held := false
+	for i := range s.Pods {
+		if pod := &s.Pods[i]; pod.Seat.Pool == pool {
+			if held = pod.Held != ""; !held {
+				return false
+			}
+		}
+	}
+	return held
 }
 
 // another returns the pool that gets the successor of a pod that leaves a pool. It returns false if that is the same

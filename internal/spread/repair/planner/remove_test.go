@@ -34,6 +34,9 @@ func anyState(random *rand.Rand) (State, Plan) {
 			Ready: yes(ready), Running: yes(50), Volume: yes(20), Claimed: yes(40), Foreign: yes(10), Full: yes(10), Ours: yes(90), BeforePolicy: yes(60),
 			NodePool: random.IntN(5) - 2, Created: begin.Add(time.Duration(random.IntN(4)) * time.Second), Seat: sequence.Seat{Pool: random.IntN(4) - 1, Ordinal: int64(1 + random.IntN(3))},
 		}
+		if yes(15) {
+			pod.Held = "its volume"
+		}
 		if yes(10) {
 			pod.OwnRank = int64(1 + random.IntN(6))
 		}
@@ -63,7 +66,11 @@ func next(s *State, counts []int64) (pool int, exists, taken bool) {
 
 // crowded is the pool with most too many pods, of those with room, or -1.
 func crowded(s *State, p *Plan) int {
-	pools := slices.DeleteFunc([]int{0, 1, 2}, func(i int) bool { return p.Counts[i] <= p.Targets[i] || s.Short != nil && s.Short[i] })
+	pools := slices.DeleteFunc([]int{0, 1, 2}, func(i int) bool {
+		of := slices.DeleteFunc(slices.Clone(s.Pods), func(pod Pod) bool { return pod.Seat.Pool != i })
+		allHeld := len(of) > 0 && !slices.ContainsFunc(of, func(pod Pod) bool { return pod.Held == "" })
+		return p.Counts[i] <= p.Targets[i] || s.Short != nil && s.Short[i] || allHeld
+	})
 	if len(pools) == 0 {
 		return -1
 	}
@@ -107,7 +114,9 @@ func first(b bool) int {
 }
 
 func earlyOf(s *State, p *Plan) *Removal {
-	may := func(pod *Pod) bool { return pod.BeforePolicy && pod.OwnRank == 0 && (!pod.Ready || s.Young) }
+	may := func(pod *Pod) bool {
+		return pod.BeforePolicy && pod.OwnRank == 0 && pod.Held == "" && (!pod.Ready || s.Young)
+	}
 	homeless := func(pod *Pod) bool { return p.Unseated > 0 && pod.Seat.Pool < 0 && pod.Ours && pod.NodePool < 0 }
 	if i := best(s, func(pod *Pod) bool { return may(pod) && homeless(pod) }, func(a, b *Pod) int { return first(!a.Ready) - first(!b.Ready) }); i >= 0 {
 		if to, _, taken := next(s, p.Counts); taken {
@@ -153,7 +162,7 @@ func recreateOf(s *State, p *Plan) *Removal {
 	i := best(s, func(pod *Pod) bool {
 		_, _, taken := to(pod)
 		switch {
-		case !lacks(pod) || pod.NodePool >= 0 || pod.Foreign || pod.Full && pod.Running && !s.Evict:
+		case !lacks(pod) || pod.Held != "" || pod.NodePool >= 0 || pod.Foreign || pod.Full && pod.Running && !s.Evict:
 			return false
 		case pod.NodePool == NoNode:
 			return true
@@ -179,6 +188,9 @@ func evictOf(s *State, p *Plan) *Removal {
 	// 1. The first one that is elsewhere than its own ordinal's pool, or whose pool is no more.
 	for i := range s.Pods {
 		pod := &s.Pods[i]
+		if pod.Held != "" {
+			continue
+		}
 		if pod.OwnRank > 0 {
 			own, err := s.Strategy.SeatAt(pod.OwnRank)
 			elsewhere := pod.Foreign || pod.Seat.Pool >= 0 && pod.Seat.Pool != own.Pool || pod.Seat.Pool < 0 && pod.Ours && pod.NodePool >= 0 && pod.NodePool != own.Pool && !pod.Volume
@@ -193,7 +205,7 @@ func evictOf(s *State, p *Plan) *Removal {
 	}
 	// 2. The highest ordinal of the pool with most too many.
 	over := crowded(s, p)
-	i := best(s, func(pod *Pod) bool { return over >= 0 && pod.OwnRank == 0 && pod.Seat.Pool == over }, func(a, b *Pod) int { return int(b.Seat.Ordinal - a.Seat.Ordinal) })
+	i := best(s, func(pod *Pod) bool { return over >= 0 && pod.OwnRank == 0 && pod.Held == "" && pod.Seat.Pool == over }, func(a, b *Pod) int { return int(b.Seat.Ordinal - a.Seat.Ordinal) })
 	return leaves(s, p, over, i)
 }
 

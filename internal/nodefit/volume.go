@@ -1,0 +1,76 @@
+package nodefit
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// zoneLabels are the labels of a volume that the scheduler's filter VolumeZone compares, with the keys that nodes have.
+var zoneLabels = []struct{ volume, node string }{
+	{corev1.LabelTopologyZone, corev1.LabelTopologyZone},
+	{corev1.LabelTopologyRegion, corev1.LabelTopologyRegion},
+	{corev1.LabelFailureDomainBetaZone, corev1.LabelTopologyZone},
+	{corev1.LabelFailureDomainBetaRegion, corev1.LabelTopologyRegion},
+}
+
+// mostTerms is how many terms volumes may make of a pod's node affinity.
+const mostTerms = 64
+
+// VolumeTerms returns the terms of which a node must match one to reach a volume, as the scheduler's filters VolumeBinding and
+// VolumeZone read it. None means any node. It returns false if no node reaches the volume, or if that cannot be told.
+func VolumeTerms(v *corev1.PersistentVolume) ([]corev1.NodeSelectorTerm, bool) {
+	var zones []corev1.NodeSelectorRequirement
+	for _, label := range zoneLabels {
+		if value, ok := v.Labels[label.volume]; ok { // some volumes are in several zones
+			zones = append(zones, corev1.NodeSelectorRequirement{Key: label.node, Operator: corev1.NodeSelectorOpIn, Values: strings.Split(value, "__")})
+		}
+	}
+	if v.Spec.NodeAffinity == nil || v.Spec.NodeAffinity.Required == nil {
+		if len(zones) == 0 {
+			return nil, true
+		}
+		return []corev1.NodeSelectorTerm{{MatchExpressions: zones}}, true
+	}
+	var out []corev1.NodeSelectorTerm
+	for _, t := range v.Spec.NodeAffinity.Required.NodeSelectorTerms {
+		if len(t.MatchFields) > 0 {
+			return nil, false
+		}
+		if len(t.MatchExpressions) > 0 { // an empty term matches nothing
+			out = append(out, corev1.NodeSelectorTerm{MatchExpressions: slices.Concat(t.MatchExpressions, zones)})
+		}
+	}
+	return out, len(out) > 0
+}
+
+// WithVolume adds the terms of a volume to the node affinity that a pod requires. It returns false if there are too many. What the
+// pod shares with others stays as it is.
+func WithVolume(pod *corev1.Pod, of []corev1.NodeSelectorTerm) bool {
+	if len(of) == 0 {
+		return true
+	}
+	affinity := pod.Spec.Affinity.DeepCopy()
+	if affinity == nil {
+		affinity = &corev1.Affinity{}
+	}
+	if affinity.NodeAffinity == nil {
+		affinity.NodeAffinity = &corev1.NodeAffinity{}
+	}
+	terms := of
+	if own := affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution; own != nil {
+		terms = nil
+		for _, a := range own.NodeSelectorTerms {
+			if len(a.MatchExpressions)+len(a.MatchFields) == 0 {
+				continue
+			}
+			for _, b := range of {
+				terms = append(terms, corev1.NodeSelectorTerm{MatchExpressions: slices.Concat(a.MatchExpressions, b.MatchExpressions), MatchFields: a.MatchFields})
+			}
+		}
+	}
+	affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{NodeSelectorTerms: terms}
+	pod.Spec.Affinity = affinity
+	return len(terms) <= mostTerms
+}

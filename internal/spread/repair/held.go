@@ -1,0 +1,203 @@
+package repair
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/nodefit"
+	"github.com/stowage-dev/stowage/internal/podstatus"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
+)
+
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims;persistentvolumes,verbs=list,roleName=stowage-spread-controllers
+
+// mostClaims is how many claims of a pod are looked at: one with more stays where it runs. mostTries is how many pods of a workload
+// one look tries to evict: each costs a read of the pod, its claims and their volumes. heldFor is how long a pod counts as held by
+// its volume before its volume is read again.
+const (
+	mostClaims = 16
+	mostTries  = 5
+	heldFor    = 10 * time.Minute
+)
+
+// heldPod is a pod that is in the wrong place and stays there.
+type heldPod struct{ name, why string }
+
+// volumeHold is that a pod's volume holds it, for a strategy and for a time.
+type volumeHold struct {
+	why      string
+	strategy sequence.Fingerprint
+	until    time.Time
+}
+
+// protection says which annotation holds a pod, or "".
+func protection(pod *corev1.Pod) string {
+	if a := podstatus.Protected(pod); a != "" {
+		return "the annotation " + a + " protects it"
+	}
+	return ""
+}
+
+// heldByVolume returns why a look of the last minutes found that a pod's volume holds it, or "".
+func (r *run) heldByVolume(owner ledger.OwnerKey, pod types.UID, p *policy.Policy) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := r.history[owner]
+	if h == nil {
+		return ""
+	}
+	if hold := h.volumes[pod]; hold.strategy == p.Strategy.Fingerprint() && r.Clock.Now().Before(hold.until) {
+		return hold.why
+	}
+	return ""
+}
+
+// holdByVolume notes that a pod's volume holds it.
+func (r *run) holdByVolume(owner ledger.OwnerKey, pod types.UID, p *policy.Policy, why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h, now := r.historyOf(owner), r.Clock.Now()
+	maps.DeleteFunc(h.volumes, func(_ types.UID, hold volumeHold) bool { return !now.Before(hold.until) })
+	if h.volumes == nil {
+		h.volumes = map[types.UID]volumeHold{}
+	}
+	h.volumes[pod] = volumeHold{why, p.Strategy.Fingerprint(), now.Add(heldFor)}
+}
+
+// noteHeld notes which pods are in the wrong place and stay there, for the status. It says so once for each pod.
+func (r *run) noteHeld(owner ledger.Owner, state *planner.State, pods []corev1.Pod, plan *planner.Plan) {
+	now := map[types.UID]heldPod{}
+	for i := range state.Pods {
+		if pod := &state.Pods[i]; pod.Held != "" && state.Misplaced(plan, pod) {
+			now[pods[i].UID] = heldPod{pod.Name, pod.Held}
+		}
+	}
+	r.mu.Lock()
+	h := r.history[owner.Key()]
+	if h == nil && len(now) > 0 {
+		h = r.historyOf(owner.Key())
+	}
+	var unsaid []heldPod
+	if h != nil {
+		for uid, pod := range now {
+			if h.held[uid] != pod {
+				unsaid = append(unsaid, pod)
+			}
+		}
+		h.held = now
+	}
+	r.mu.Unlock()
+	if len(unsaid) > 0 {
+		r.warn(owner, stowage.EventPodHeld, "%s", sayHeld(unsaid))
+	}
+}
+
+// sayHeld says that pods stay where they run. There is at least one.
+func sayHeld(pods []heldPod) string {
+	first := slices.MinFunc(pods, func(a, b heldPod) int { return cmp.Compare(a.name, b.name) })
+	return fmt.Sprintf("%d pod(s) that should be elsewhere stay where they run, such as %s: %s", len(pods), first.name, first.why)
+}
+
+// Held implements [status.Progress]. Nothing is known outside of a term.
+func (c *Controller) Held(owner ledger.OwnerKey) string {
+	r := c.term.Load()
+	if r == nil {
+		return ""
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := r.history[owner]
+	if h == nil || len(h.held) == 0 {
+		return ""
+	}
+	return sayHeld(slices.Collect(maps.Values(h.held)))
+}
+
+// claimsOf returns the names of the claims that a pod uses. A generic ephemeral volume goes with its pod, and its claim is not among
+// them.
+func claimsOf(pod *corev1.Pod) (names []string) {
+	for _, v := range pod.Spec.Volumes {
+		if v.PersistentVolumeClaim != nil {
+			names = append(names, v.PersistentVolumeClaim.ClaimName)
+		}
+	}
+	return names
+}
+
+// bindVolumes has a successor ask for nodes that reach its bound volumes, as the API server has them now. The others are the pods that
+// stay. It returns whether a volume asks for any node, and why the pod must stay where it runs, or "".
+func (r *run) bindVolumes(ctx context.Context, next *corev1.Pod, others []corev1.Pod) (bound bool, held string, err error) {
+	claims := claimsOf(next)
+	if len(claims) > mostClaims {
+		return true, fmt.Sprintf("it has over %d claims", mostClaims), nil
+	}
+	for _, name := range claims {
+		terms, held, err := r.reach(ctx, next.Namespace, name, others)
+		if err != nil || held != "" {
+			return true, held, err
+		}
+		if !nodefit.WithVolume(next, terms) {
+			return true, fmt.Sprintf("where the volume of its claim %s can be is not known", name), nil
+		}
+		bound = bound || len(terms) > 0
+	}
+	return bound, "", nil
+}
+
+// reach returns the terms of which a node must match one to reach the volume of a claim: see [nodefit.VolumeTerms]. Held says why a pod
+// with the claim must stay where it runs. To list claims and volumes is all that Stowage may do with them.
+func (r *run) reach(ctx context.Context, namespace, name string, others []corev1.Pod) (terms []corev1.NodeSelectorTerm, held string, err error) {
+	var claims corev1.PersistentVolumeClaimList
+	err = r.Uncached.List(ctx, &claims, client.InNamespace(namespace), client.MatchingFields{metav1.ObjectNameField: name})
+	switch {
+	case apierrors.IsForbidden(err):
+		return nil, "Stowage may not list its claims", nil
+	case err != nil:
+		return nil, "", err
+	case len(claims.Items) == 0 || claims.Items[0].DeletionTimestamp != nil:
+		return nil, fmt.Sprintf("its claim %s is gone, or is being deleted", name), nil
+	}
+	claim := &claims.Items[0]
+	if claim.Spec.VolumeName == "" {
+		return nil, "", nil // its volume is made where the successor goes
+	}
+	if ofOneNode(claim) && slices.ContainsFunc(others, func(other corev1.Pod) bool { return slices.Contains(claimsOf(&other), name) }) {
+		return nil, fmt.Sprintf("other pods use the volume of its claim %s, which only one node can have", name), nil
+	}
+	var volumes corev1.PersistentVolumeList
+	err = r.Uncached.List(ctx, &volumes, client.MatchingFields{metav1.ObjectNameField: claim.Spec.VolumeName})
+	switch {
+	case apierrors.IsForbidden(err):
+		return nil, "Stowage may not list PersistentVolumes", nil
+	case err != nil:
+		return nil, "", err
+	case len(volumes.Items) == 0:
+		return nil, fmt.Sprintf("the volume of its claim %s is gone", name), nil
+	}
+	terms, known := nodefit.VolumeTerms(&volumes.Items[0])
+	if !known {
+		return nil, fmt.Sprintf("where the volume of its claim %s can be is not known", name), nil
+	}
+	return terms, "", nil
+}
+
+// ofOneNode reports whether only one node can have the volume of a claim at a time.
+func ofOneNode(claim *corev1.PersistentVolumeClaim) bool {
+	return !slices.ContainsFunc(claim.Spec.AccessModes, func(mode corev1.PersistentVolumeAccessMode) bool {
+		return mode == corev1.ReadWriteMany || mode == corev1.ReadOnlyMany
+	})
+}

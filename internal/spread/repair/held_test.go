@@ -1,0 +1,216 @@
+package repair
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
+)
+
+// withClaim has a pod use a claim.
+func withClaim(pod *corev1.Pod, claim string) *corev1.Pod {
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{
+		Name: claim, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}},
+	})
+	return pod
+}
+
+func protected(pod *corev1.Pod, annotation, value string) *corev1.Pod {
+	pod.Annotations[annotation] = value
+	return pod
+}
+
+// claim is a claim, with its volume unless that is "".
+func claim(name, volume string, mode corev1.PersistentVolumeAccessMode) *corev1.PersistentVolumeClaim {
+	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
+	c.Spec.VolumeName, c.Spec.AccessModes = volume, []corev1.PersistentVolumeAccessMode{mode}
+	return c
+}
+
+// volume is one that nodes of some pools reach, or all nodes if there are none.
+func volume(name string, pools ...string) *corev1.PersistentVolume {
+	v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if len(pools) > 0 {
+		v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "p", Operator: corev1.NodeSelectorOpIn, Values: pools}},
+		}}}}
+	}
+	return v
+}
+
+// A pod that its volume or an annotation holds stays where it runs, and another one goes in its place. Who holds a pod is said.
+func TestHeld(t *testing.T) {
+	const karpenter, autoscaler = "karpenter.sh/do-not-disrupt", "cluster-autoscaler.kubernetes.io/safe-to-evict"
+	const once, many = corev1.ReadWriteOnce, corev1.ReadWriteMany
+	x, y := func() *corev1.Pod { return seated("x", "1", 1) }, func() *corev1.Pod { return seated("y", "1", 2) }
+	for name, tc := range map[string]struct {
+		defaults  bool // nothing is asked for
+		pods      []*corev1.Pod
+		volumes   []client.Object
+		forbidden string
+		gone      string
+		why       string // what is said
+	}{
+		"nothing holds them":      {pods: []*corev1.Pod{x(), y()}, gone: "y"},
+		"both are protected":      {pods: []*corev1.Pod{protected(x(), karpenter, "true"), protected(y(), autoscaler, "false")}, why: "2 pod(s) that should be elsewhere stay where they run, such as x: the annotation " + karpenter + " protects it"},
+		"one is protected":        {pods: []*corev1.Pod{x(), protected(y(), karpenter, "true")}, gone: "x", why: "1 pod(s) that should be elsewhere stay where they run, such as y: "},
+		"others may evict them":   {pods: []*corev1.Pod{x(), protected(y(), autoscaler, "true")}, gone: "y"},
+		"its volume is elsewhere": {pods: []*corev1.Pod{x(), withClaim(y(), "c")}, volumes: []client.Object{claim("c", "v", once), volume("v", "b", "none")}, gone: "x", why: "y: no node of pool 0 reaches its volume"},
+		"both have such volumes": {
+			pods: []*corev1.Pod{withClaim(x(), "c"), withClaim(y(), "d")}, volumes: []client.Object{claim("c", "v", once), claim("d", "w", once), volume("v", "b"), volume("w", "b")},
+			why: "2 pod(s)",
+		},
+		"its volume can be there":     {pods: []*corev1.Pod{x(), withClaim(y(), "c")}, volumes: []client.Object{claim("c", "v", once), volume("v", "b", "a")}, gone: "y"},
+		"its volume can be anywhere":  {pods: []*corev1.Pod{x(), withClaim(y(), "c")}, volumes: []client.Object{claim("c", "v", once), volume("v")}, gone: "y"},
+		"one of its two volumes":      {pods: []*corev1.Pod{x(), withClaim(withClaim(y(), "c"), "d")}, volumes: []client.Object{claim("c", "v", once), volume("v", "a", "b"), claim("d", "w", once), volume("w", "b")}, gone: "x", why: "y: no node of pool 0 reaches its volume"},
+		"its claim is not bound":      {pods: []*corev1.Pod{x(), withClaim(y(), "c")}, volumes: []client.Object{claim("c", "", once)}, gone: "y"},
+		"its claim is gone":           {pods: []*corev1.Pod{x(), withClaim(y(), "c")}, gone: "x", why: "y: its claim c is gone"},
+		"the volume is gone":          {pods: []*corev1.Pod{x(), withClaim(y(), "c")}, volumes: []client.Object{claim("c", "v", once)}, gone: "x", why: "y: the volume of its claim c is gone"},
+		"one node has all their data": {pods: []*corev1.Pod{withClaim(x(), "c"), withClaim(y(), "c")}, volumes: []client.Object{claim("c", "v", once), volume("v")}, why: "2 pod(s) that should be elsewhere stay where they run, such as x: other pods use the volume of its claim c"},
+		"they share it":               {pods: []*corev1.Pod{withClaim(x(), "c"), withClaim(y(), "c")}, volumes: []client.Object{claim("c", "v", many), volume("v")}, gone: "y"},
+		"volumes may not be listed":   {pods: []*corev1.Pod{x(), withClaim(y(), "c")}, volumes: []client.Object{claim("c", "v", once)}, forbidden: "*v1.PersistentVolumeList", gone: "x", why: "y: Stowage may not list PersistentVolumes"},
+		"claims may not be listed":    {pods: []*corev1.Pod{x(), withClaim(y(), "c")}, forbidden: "*v1.PersistentVolumeClaimList", gone: "x", why: "y: Stowage may not list its claims"},
+		"it runs outside of the pools": {
+			defaults: true, pods: []*corev1.Pod{x(), withClaim(pod("y", "node-none", "", 0, 0), "c")}, volumes: []client.Object{claim("c", "v", once), volume("v", "none")},
+			why: "y: no node of pool 0 reaches its volume",
+		},
+		"it does so, and is protected":       {defaults: true, pods: []*corev1.Pod{x(), protected(pod("y", "node-none", "", 0, 0), karpenter, "true")}, why: "such as y"},
+		"it waits for a node":                {defaults: true, pods: []*corev1.Pod{x(), protected(pod("y", "", "", 0, 0), karpenter, "true")}, gone: "y"},
+		"nobody asked for an eviction":       {defaults: true, pods: []*corev1.Pod{protected(x(), karpenter, "true"), protected(y(), karpenter, "true")}},
+		"an ephemeral volume goes with it":   {pods: []*corev1.Pod{x(), func() *corev1.Pod { p := y(); p.Spec.Volumes = []corev1.Volume{{Name: "e"}}; return p }()}, gone: "y"},
+		"its claim is about to be deleted":   {pods: []*corev1.Pod{x(), withClaim(y(), "c")}, volumes: []client.Object{deleted(claim("c", "v", once)), volume("v")}, gone: "x", why: "y: its claim c is gone, or is being deleted"},
+		"a term for certain nodes by a name": {pods: []*corev1.Pod{x(), withClaim(y(), "c")}, volumes: []client.Object{claim("c", "v", once), ofNode(volume("v", "a"))}, gone: "x", why: "y: where the volume of its claim c can be is not known"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			settings := []string{stowage.RebalanceAnnotation + "=Evict"}
+			if tc.defaults {
+				settings = nil
+			}
+			objects := append(workload(2, settings...), tc.volumes...)
+			for _, p := range tc.pods {
+				objects = append(objects, p)
+			}
+			b := newBench(t, objects...)
+			b.forbidden = tc.forbidden
+			b.clock.Step(time.Minute)
+			if _, err := b.reconcile(t.Context(), owner); err != nil {
+				t.Fatal(err)
+			}
+			after := b.seatsNow(t)
+			for _, p := range tc.pods {
+				if _, there := after[p.Name]; there == (p.Name == tc.gone) {
+					t.Errorf("pod %s is there: %t", p.Name, there)
+				}
+			}
+			if got := b.Held(owner.Key()); (got == "") != (tc.why == "") || !strings.Contains(got, tc.why) {
+				t.Errorf("it says %q, want %q", got, tc.why)
+			}
+			if got := strings.Contains(b.noticed(), string(stowage.EventPodHeld)); got != (tc.why != "") {
+				t.Errorf("an event says so: %t", got)
+			}
+			if tc.gone != "" || len(tc.volumes) == 0 {
+				return
+			}
+			// What was found holds for a while, and it is said once.
+			lists := b.volumes.Load()
+			b.clock.Step(time.Minute)
+			if _, err := b.reconcile(t.Context(), owner); err != nil {
+				t.Fatal(err)
+			}
+			if got := b.volumes.Load(); got != lists {
+				t.Errorf("%d lists of claims and volumes, and then %d", lists, got)
+			}
+			if b.Held(owner.Key()) == "" || b.noticed() != "" {
+				t.Error("it is not said any more, or again in an event")
+			}
+			// An edit of the strategy may be what lets them go.
+			b.clock.Step(heldFor)
+			if _, err := b.reconcile(t.Context(), owner); err != nil {
+				t.Fatal(err)
+			}
+			if got := b.volumes.Load(); got == lists {
+				t.Error("volumes are never looked at again")
+			}
+		})
+	}
+}
+
+func deleted(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
+	c.DeletionTimestamp, c.Finalizers = &metav1.Time{Time: start}, []string{"kubernetes.io/pvc-protection"}
+	return c
+}
+
+func ofNode(v *corev1.PersistentVolume) *corev1.PersistentVolume {
+	term := &v.Spec.NodeAffinity.Required.NodeSelectorTerms[0]
+	term.MatchFields = []corev1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{"node-a"}}}
+	return v
+}
+
+// Pods of one workload that are held cost a few tries, and no more.
+func TestManyHeldPods(t *testing.T) {
+	const pods = 40
+	objects := append(workload(pods, stowage.RebalanceAnnotation+"=Evict"), volume("v", "b"), claim("c", "v", corev1.ReadWriteMany))
+	for i := range pods {
+		p := withClaim(seated(strings.Repeat("x", i+1), "1", int64(i+1)), "c")
+		objects = append(objects, p)
+	}
+	b := newBench(t, objects...)
+	b.clock.Step(time.Minute)
+	if res, err := b.reconcile(t.Context(), owner); err != nil || res.RequeueAfter == 0 {
+		t.Fatal(res, err)
+	}
+	if n := b.volumes.Load(); n != 2*mostTries {
+		t.Errorf("%d lists of claims and volumes, want two for each of %d tries", n, mostTries)
+	}
+}
+
+// The age of a workload, of its pods and of what divides it is told by the clock that wrote their dates, and not by the leader's own.
+func TestAgesByTheAPIServersClock(t *testing.T) {
+	for name, tc := range map[string]struct {
+		behind time.Duration // the leader's clock
+		age    time.Duration // of the workload
+		gone   bool
+	}{
+		"the leader's clock is right":                          {0, time.Minute, false},
+		"it is behind":                                         {2 * time.Minute, time.Minute, false},
+		"it is ahead, and the workload is young":               {-2 * time.Minute, 15 * time.Second, true},
+		"it is behind, and the workload is young all the same": {2 * time.Minute, 15 * time.Second, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := workload(2)
+			rs := objects[0].(*appsv1.ReplicaSet)
+			rs.Annotations, rs.Spec.Template.Annotations = nil, nil
+			rs.CreationTimestamp = metav1.NewTime(start.Add(-tc.age))
+			d := &versprei.PodDistributor{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "d", UID: "d", CreationTimestamp: metav1.NewTime(start.Add(-tc.age + 10*time.Second))}}
+			d.Spec.Target = versprei.Target{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-1"}
+			for _, pool := range []string{"a", "b"} {
+				d.Spec.Distribution = append(d.Spec.Distribution, versprei.Pool{Name: pool, NodeLabel: map[string]versprei.LabelValue{"p": versprei.LabelValue(pool)}, Weight: 1})
+			}
+			objects = append(objects, d)
+			for i, name := range []string{"x", "y"} {
+				p := pod(name, "node-b", "b", int64(i+1), ledger.OriginAdopted)
+				p.CreationTimestamp = rs.CreationTimestamp
+				objects = append(objects, p)
+			}
+			b := newBench(t, objects...)
+			b.Time = clocktesting.NewFakeClock(start)
+			b.since = start.Add(-time.Hour)
+			b.clock.SetTime(start.Add(-tc.behind))
+			if _, err := b.reconcile(t.Context(), owner); err != nil {
+				t.Fatal(err)
+			}
+			if gone := len(b.seatsNow(t)) < 2; gone != tc.gone {
+				t.Errorf("a pod was evicted: %t", gone)
+			}
+		})
+	}
+}

@@ -1,0 +1,187 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/test/suite"
+)
+
+// stays checks that no pod of an app goes for longer than several evictions take.
+func (n *tenant) stays(t *testing.T, app string) {
+	t.Helper()
+	was, _ := n.uids(t, app)
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
+		if is, _ := n.uids(t, app); !slices.Equal(was, is) {
+			t.Fatalf("the pods of %s were %v, and are %v", app, was, is)
+		}
+	}
+}
+
+// says waits until the condition Balanced of a PodDistributor has a text.
+func (n *tenant) says(t *testing.T, name, text string) {
+	t.Helper()
+	eventuallyWithin(t, time.Minute, fmt.Sprintf("the condition of %s says %q", name, text), func() (bool, error) {
+		d := &versprei.PodDistributor{}
+		err := n.Get(t.Context(), n.Key(name), d)
+		c := meta.FindStatusCondition(d.Status.Conditions, versprei.ConditionBalanced)
+		return c != nil && strings.Contains(c.Message, text), err
+	})
+}
+
+// swap gives the pools od and spot of a PodDistributor the weights 80 and 20.
+func (n *tenant) swap(t *testing.T, name string) {
+	t.Helper()
+	must(t, n.Patch(t.Context(), &versprei.PodDistributor{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: name}}, client.RawPatch(types.JSONPatchType,
+		[]byte(`[{"op":"replace","path":"/spec/distribution/0/weight","value":80},{"op":"replace","path":"/spec/distribution/1/weight","value":20}]`))))
+}
+
+func evicts(spec *versprei.PodDistributorSpec) { spec.Rebalance = versprei.RebalanceEvict }
+
+// inPoolsOf is a strategy in annotations over the pools od and spot of a test.
+func (n *tenant) inPoolsOf(rebalance bool) map[string]string {
+	strategy := ""
+	for _, pool := range []versprei.Pool{n.Pool("od", 20), n.Pool("spot", 80)} {
+		for k, v := range pool.NodeLabel {
+			strategy += fmt.Sprintf(":%s=%s,weight=%d", k, v, pool.Weight)
+		}
+	}
+	out := annotated(strings.TrimPrefix(strategy, ":"))
+	if rebalance {
+		out[stowage.RebalanceAnnotation] = string(versprei.RebalanceEvict)
+	}
+	return out
+}
+
+// A pod that uses a bound volume is never evicted into a pool where its volume cannot be. By default repair, by rebalance, for annotations, a
+// PodDistributor and a policy, for Deployments and StatefulSets. Where the volume can be in the other pool, the pod moves.
+func TestHeldByVolume(t *testing.T) {
+	t.Parallel()
+	n := newTenant(t)
+	for _, pool := range []string{"od", "spot", "other"} {
+		n.ZoneNode(t, pool, "a", 50)
+	}
+	ofNode, ofZone := n.Provisioner(t, corev1.LabelHostname), n.Provisioner(t, corev1.LabelTopologyZone)
+	deployment := func(name string, replicas int, claim corev1.PersistentVolumeClaimSpec, pool string) *appsv1.Deployment {
+		d := n.Deployment(name, replicas, nil)
+		suite.OneCPU(&d.Spec.Template.Spec)
+		d.Spec.Template.Spec.Affinity = prefer(n.Pool(pool, 1).NodeLabel)
+		n.WithClaim(t, &d.Spec.Template, name, claim)
+		must(t, n.Create(t.Context(), d))
+		n.Ready(t, name, replicas)
+		return d
+	}
+
+	// 1. Deployments outside of the pools get a strategy later, which asks for nothing: by annotations, and by a PodDistributor.
+	wiki := deployment("wiki", 1, suite.ClaimSpec(ofNode, corev1.ReadWriteOnce), "other")
+	moves := deployment("moves", 1, suite.ClaimSpec(ofZone, corev1.ReadWriteOnce), "other")
+	shared := deployment("shared", 3, suite.ClaimSpec(ofNode, corev1.ReadWriteMany), "other")
+	for _, name := range []string{"wiki", "moves"} {
+		n.earlier(t, name, 1)
+	}
+	n.Shortage(t, "shared", 0, evicts)
+	for _, d := range []*appsv1.Deployment{wiki, moves} {
+		was := d.DeepCopy()
+		d.Annotations = n.inPoolsOf(false)
+		must(t, n.Patch(t.Context(), d, client.MergeFrom(was)))
+	}
+	proof := n.Deployment("proof", 2, n.inPoolsOf(false)) // the webhook is reached
+	suite.OneCPU(&proof.Spec.Template.Spec)
+	must(t, n.Create(t.Context(), proof))
+	n.Ready(t, "proof", 2)
+
+	// 2. StatefulSets whose weights are edited.
+	for name, class := range map[string]string{"local": ofNode, "zonal": ofZone} {
+		set := statefulSet(n, name, 5)
+		set.Spec.VolumeClaimTemplates[0].Spec = suite.ClaimSpec(class, corev1.ReadWriteOnce)
+		n.Shortage(t, name, 0, func(spec *versprei.PodDistributorSpec) {
+			evicts(spec)
+			spec.Target.Kind = "StatefulSet"
+		})
+		must(t, n.Create(t.Context(), set))
+		n.InPools(t, name, "od=1 spot=4")
+		n.Ready(t, name, 5)
+		n.swap(t, name)
+	}
+
+	// 3. Who can move does, and who cannot stays.
+	n.InPools(t, "zonal", "od=4 spot=1")
+	n.InPools(t, "moves", "1=1")
+	eventuallyWithin(t, time.Minute, "an event says why the pod of wiki stays", func() (bool, error) {
+		return n.hasEvent(t, string(stowage.EventPodHeld), "reaches its volume"), nil
+	})
+	n.says(t, "local", "reaches its volume")
+	n.says(t, "shared", "reaches its volume")
+	n.stays(t, wiki.Name)
+	n.stays(t, shared.Name)
+	n.InPools(t, "local", "od=1 spot=4")
+
+	// 4. A policy that asks for evictions holds them, too.
+	late := deployment("late", 2, suite.ClaimSpec(ofNode, corev1.ReadWriteMany), "other")
+	p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "late"}, Spec: stowage.SpreadPolicySpec{
+		Mode: stowage.PolicyEnforce, Rebalance: versprei.RebalanceEvict, Selector: stowage.Selector{MatchLabels: map[string]versprei.LabelValue{"app": "late"}},
+	}}
+	for _, of := range []versprei.Pool{n.Pool("od", 20), n.Pool("spot", 80)} {
+		p.Spec.Pools = append(p.Spec.Pools, stowage.PolicyPool{Name: of.Name, NodeSelector: of.NodeLabel, Weight: of.Weight})
+	}
+	n.earlier(t, "late", 2)
+	must(t, n.Create(t.Context(), p))
+	pods, err := n.Pods(t.Context(), "proof")
+	must(t, err)
+	must(t, n.Delete(t.Context(), &pods[0])) // its successor shows that the webhook is reached
+	n.stays(t, late.Name)
+}
+
+// A pod that somebody protects is never evicted, and status says so. Pods beside it that nobody protects move.
+func TestHeldByAnnotation(t *testing.T) {
+	t.Parallel()
+	n := newTenant(t)
+	for _, pool := range []string{"od", "spot"} {
+		n.PoolNode(t, pool, "1", 50)
+	}
+	for app, annotation := range map[string][2]string{"guarded": {"karpenter.sh/do-not-disrupt", "true"}, "unsafe": {"cluster-autoscaler.kubernetes.io/safe-to-evict", "false"}} {
+		d := n.Shortage(t, app, 5, evicts)
+		d.Spec.Template.Annotations = map[string]string{annotation[0]: annotation[1]}
+		must(t, n.Create(t.Context(), d))
+		n.InPools(t, app, "od=1 spot=4")
+	}
+	d := n.Shortage(t, "partly", 5, evicts)
+	must(t, n.Create(t.Context(), d))
+	n.InPools(t, "partly", "od=1 spot=4")
+	guarded, _ := n.Highest(t, "partly", "spot")
+	must(t, n.Patch(t.Context(), guarded, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"karpenter.sh/do-not-disrupt":"true"}}}`))))
+	for _, app := range []string{"guarded", "unsafe", "partly"} {
+		n.swap(t, app)
+	}
+	n.says(t, "guarded", "pod(s) that should be elsewhere stay where they run, such as guarded-")
+	n.says(t, "guarded", "the annotation karpenter.sh/do-not-disrupt protects it")
+	n.says(t, "unsafe", "the annotation cluster-autoscaler.kubernetes.io/safe-to-evict protects it")
+	n.InPools(t, "partly", "od=4 spot=1")
+	must(t, n.Get(t.Context(), client.ObjectKeyFromObject(guarded), guarded))
+	n.InPools(t, "guarded", "od=1 spot=4")
+	n.InPools(t, "unsafe", "od=1 spot=4")
+	if out, _, exit := command(t, cluster, append([]string{"status", "-n", n.Namespace}, only...)...); exit == 0 || !strings.Contains(out, "4 of them have a claim or an annotation that may keep them where they run") {
+		t.Errorf("status is %d:\n%s", exit, out)
+	}
+}
+
+// prefer has pods prefer nodes, so that a template has no pin.
+func prefer(labels map[string]versprei.LabelValue) *corev1.Affinity {
+	term := corev1.PreferredSchedulingTerm{Weight: 100}
+	for k, v := range labels {
+		term.Preference.MatchExpressions = append(term.Preference.MatchExpressions, corev1.NodeSelectorRequirement{Key: k, Operator: corev1.NodeSelectorOpIn, Values: []string{string(v)}})
+	}
+	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{term}}}
+}
