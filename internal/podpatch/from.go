@@ -22,6 +22,14 @@ func FromPod(pod *corev1.Pod) *Pod {
 			APIVersion: o.APIVersion, Kind: o.Kind, Name: o.Name, UID: string(o.UID), Controller: o.Controller != nil && *o.Controller,
 		})
 	}
+	for i := range pod.Spec.TopologySpreadConstraints {
+		c := &pod.Spec.TopologySpreadConstraints[i]
+		read := SpreadConstraint{TopologyKey: c.TopologyKey, WhenUnsatisfiable: c.WhenUnsatisfiable, MinDomains: c.MinDomains}
+		if c.NodeAffinityPolicy != nil {
+			read.NodeAffinityPolicy = *c.NodeAffinityPolicy
+		}
+		out.Spec.TopologySpreadConstraints = append(out.Spec.TopologySpreadConstraints, read)
+	}
 	if pod.Spec.RuntimeClassName != nil {
 		out.Spec.RuntimeClassName = *pod.Spec.RuntimeClassName
 	}

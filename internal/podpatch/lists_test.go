@@ -40,6 +40,7 @@ func TestDecodeIsBounded(t *testing.T) {
 		"containers":                        {`{"spec":{"containers":[%s]}}`, `{}`, 0, false},
 		"init containers":                   {`{"spec":{"initContainers":[%s]}}`, `{}`, 0, false},
 		"tolerations":                       {`{"spec":{"tolerations":[%s]}}`, `{}`, 0, false},
+		"constraints":                       {`{"spec":{"topologySpreadConstraints":[%s]}}`, `{}`, 0, false},
 		"gates":                             {`{"spec":{"schedulingGates":[%s]}}`, `{}`, 0, false},
 		"terms":                             {required, `{}`, 0, false},
 		"requirements of a term":            {strings.Replace(required, "[%s]", `[{"matchExpressions":[%s]}]`, 1), `{}`, 0, false},

@@ -38,6 +38,7 @@ func Diff(before, after *Pod) Patch {
 	d.affinity(before.Spec.Affinity, after.Spec.Affinity)
 	diffList(&d, "/spec/tolerations", before.Spec.Tolerations, after.Spec.Tolerations)
 	d.gates(before.Spec.SchedulingGates, after)
+	d.constraints(before.Spec.TopologySpreadConstraints, after.Spec.TopologySpreadConstraints)
 	if b, a := before.Spec.Resources, after.Spec.Resources; b != nil && a == nil {
 		d.add("remove", "/spec/resources", nil)
 	} else {
@@ -136,6 +137,19 @@ func (d *differ) affinity(before, after *Affinity) {
 	default:
 		diffList(d, path+"/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution",
 			before.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution, after.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+	}
+}
+
+// constraints patches how many domains each constraint asks for at least.
+func (d *differ) constraints(before, after []SpreadConstraint) {
+	for i := range after {
+		path := fmt.Sprintf("/spec/topologySpreadConstraints/%d/minDomains", i)
+		switch was, is := before[i].MinDomains, after[i].MinDomains; {
+		case was != nil && is == nil:
+			d.add("remove", path, nil)
+		case is != nil && (was == nil || *was != *is):
+			d.add("add", path, *is)
+		}
 	}
 }
 

@@ -37,6 +37,13 @@ func TestDiff(t *testing.T) {
 			change: func(p *podpatch.Pod) { p.Ungate("g") },
 			want:   `[{"op":"remove","path":"/spec/schedulingGates/1"}]`,
 		},
+		"a constraint loses its number of domains, and another one gets one": {
+			pod: `{"metadata":{},"spec":{"topologySpreadConstraints":[{"topologyKey":"a","minDomains":3},{"topologyKey":"b"},{"topologyKey":"c","minDomains":2}]}}`,
+			change: func(p *podpatch.Pod) {
+				p.Spec.TopologySpreadConstraints[0].MinDomains, p.Spec.TopologySpreadConstraints[1].MinDomains = nil, new(int32(4))
+			},
+			want: `[{"op":"remove","path":"/spec/topologySpreadConstraints/0/minDomains"},{"op":"add","path":"/spec/topologySpreadConstraints/1/minDomains","value":4}]`,
+		},
 		"a gate that a pod does not have": {
 			pod:    `{"metadata":{},"spec":{"schedulingGates":[{"name":"a"}]}}`,
 			change: func(p *podpatch.Pod) { p.Ungate("g") },

@@ -71,6 +71,21 @@ type Spec struct {
 	Resources        *Resources                     `json:"resources"`
 	InitContainers   List[Container]                `json:"initContainers"`
 	Containers       List[Container]                `json:"containers"`
+
+	TopologySpreadConstraints List[SpreadConstraint] `json:"topologySpreadConstraints"`
+}
+
+// SpreadConstraint is the part of a topology spread constraint that Stowage reads.
+type SpreadConstraint struct {
+	TopologyKey        string                               `json:"topologyKey"`
+	WhenUnsatisfiable  corev1.UnsatisfiableConstraintAction `json:"whenUnsatisfiable"`
+	MinDomains         *int32                               `json:"minDomains"`
+	NodeAffinityPolicy corev1.NodeInclusionPolicy           `json:"nodeAffinityPolicy"`
+}
+
+// Honors reports whether the constraint counts only the nodes that a pod selects.
+func (c *SpreadConstraint) Honors() bool {
+	return c.NodeAffinityPolicy == "" || c.NodeAffinityPolicy == corev1.NodeInclusionPolicyHonor
 }
 
 // Affinity is the part of an affinity that Stowage reads.
@@ -165,6 +180,7 @@ func (p *Pod) Clone() *Pod {
 		}
 	}
 	c.Spec.SchedulingGates = slices.Clone(p.Spec.SchedulingGates)
+	c.Spec.TopologySpreadConstraints = slices.Clone(p.Spec.TopologySpreadConstraints)
 	c.Spec.InitContainers = cloneContainers(p.Spec.InitContainers)
 	c.Spec.Containers = cloneContainers(p.Spec.Containers)
 	c.Spec.Resources = p.Spec.Resources.clone()
@@ -264,7 +280,7 @@ func FreeAnnotations(annotations map[string]string) int {
 
 // CheckItems reports a pod that would take too long to look at.
 func (p *Pod) CheckItems() error {
-	n := len(p.Metadata.OwnerReferences) + len(p.Spec.Containers) + len(p.Spec.InitContainers) + len(p.Spec.Tolerations)
+	n := len(p.Metadata.OwnerReferences) + len(p.Spec.Containers) + len(p.Spec.InitContainers) + len(p.Spec.Tolerations) + len(p.Spec.TopologySpreadConstraints)
 	if a := p.Spec.Affinity; a != nil && a.NodeAffinity != nil {
 		if required := a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
 			for i := range required.NodeSelectorTerms {
@@ -278,7 +294,7 @@ func (p *Pod) CheckItems() error {
 		}
 	}
 	if n > mostItems {
-		return fmt.Errorf("it has over %d owners, containers, tolerations and terms of affinity", mostItems)
+		return fmt.Errorf("it has over %d owners, containers, tolerations, spread constraints and terms of affinity", mostItems)
 	}
 	return nil
 }

@@ -99,6 +99,8 @@ const (
 	DomainLabel = "stowage.dev/domain"
 	// ClaimAnnotation proves that Stowage gave the pod its seat.
 	ClaimAnnotation = "stowage.dev/claim"
+	// MinDomainsAnnotation keeps the minDomains that a seat took from the pod's topology spread constraints, as key=number, separated by commas.
+	MinDomainsAnnotation = "stowage.dev/min-domains"
 	// MutatedByKey is an annotation and a label that mark the pods of a PodDistributor's target.
 	MutatedByKey = "mutated-by"
 	// MutatedByValue is the value of MutatedByKey.

@@ -40,6 +40,8 @@ type Request struct {
 	Namespace string
 	Pod       *podpatch.Pod
 	DryRun    bool
+	// Exists says that the pod was created before and waits at the gate: its topology spread constraints cannot change any more.
+	Exists bool
 	// Audit says that the pod is not changed, whatever is decided.
 	Audit bool
 	// Sized is, by container, the resources whose entries an earlier feature has just

@@ -111,8 +111,15 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 		return d, nil
 	}
 
+	if req.Exists && !p.Preferred && placement.TakesMinDomains(a.pod, p.Strategy) {
+		return feature.Decision{}, nil // with a seat it might wait for ever; it gets the seat of where it runs
+	}
+
 	// 3. Give it one.
 	d := feature.Decision{Pod: a.pod, Warnings: slices.Clone(p.Warnings)}
+	if key := placement.IgnoringConstraint(a.pod, p.Strategy); key != "" && !p.Preferred {
+		d.Warnings = append(d.Warnings, fmt.Sprintf("the topology spread constraint over %s counts the nodes of all pools (nodeAffinityPolicy: Ignore), so pods may wait although their pool has room", key))
+	}
 	if !kept && !a.full {
 		switch err := f.assign(ctx, &a, req, &d); {
 		case gated && errors.Is(err, errUnsure):
@@ -170,7 +177,7 @@ func (f *Feature) keep(ctx context.Context, a *assignment, dryRun bool) (bool, e
 	_, hasSeat := m.Labels[stowage.SeatLabel]
 	_, hasClaim := m.Annotations[stowage.ClaimAnnotation]
 	if !hasPool && !hasSeat && !hasClaim {
-		delete(m.Labels, stowage.DomainLabel)
+		placement.Strip(a.pod) // of what a template that was copied from a pod may have
 		return false, nil
 	}
 	if !hasPool && !hasSeat {

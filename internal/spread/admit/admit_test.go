@@ -284,6 +284,41 @@ func TestSecondPass(t *testing.T) {
 	}
 }
 
+// A seat changes constraints of a pod that is being created. One that exists and waits at the gate gets no seat instead: its constraints
+// cannot change, and with a pin it might wait for ever.
+func TestConstraintsOfPods(t *testing.T) {
+	for name, tc := range map[string]struct {
+		policy   corev1.NodeInclusionPolicy
+		least    *int32
+		exists   bool
+		seat     bool
+		warnings int
+	}{
+		"it is created":                {least: new(int32(2)), seat: true},
+		"it exists":                    {least: new(int32(2)), exists: true},
+		"it exists, and asks for more": {least: new(int32(3)), exists: true, seat: true},
+		"it exists, and asks for none": {exists: true, seat: true},
+		"it counts the nodes of all":   {policy: corev1.NodeInclusionPolicyIgnore, least: new(int32(2)), seat: true, warnings: 1},
+		"and exists":                   {policy: corev1.NodeInclusionPolicyIgnore, least: new(int32(2)), exists: true, seat: true, warnings: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, _ := newFeature(manifests.New(world.Objects{}))
+			p := pod("ReplicaSet", halves)
+			p.Spec.TopologySpreadConstraints = []podpatch.SpreadConstraint{{TopologyKey: "p", WhenUnsatisfiable: corev1.DoNotSchedule, MinDomains: tc.least, NodeAffinityPolicy: tc.policy}}
+			d, err := f.Decide(t.Context(), feature.Request{Namespace: "ns", Pod: p, Exists: tc.exists})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if (d.Pool != nil) != tc.seat || len(d.Warnings) != tc.warnings {
+				t.Errorf("a pool: %v, warnings %q", d.Pool, d.Warnings)
+			}
+			if took := d.Pod != nil && tc.least != nil && d.Pod.Spec.TopologySpreadConstraints[0].MinDomains == nil; took != (name == "it is created") {
+				t.Errorf("it took minDomains: %t", took)
+			}
+		})
+	}
+}
+
 func TestSecondPassOfOtherKinds(t *testing.T) {
 	f, _ := newFeature(manifests.New(world.Objects{}))
 	// A StatefulSet's pod that was restarted from a copy of another's.

@@ -115,7 +115,7 @@ func (r *run) decide(ctx context.Context, d *decision) {
 	}
 	f := *r.Feature
 	f.Seats = &holding{r.Seats, d, r.Clock}
-	decided, err := f.Decide(ctx, feature.Request{Namespace: d.namespace, Pod: view})
+	decided, err := f.Decide(ctx, feature.Request{Namespace: d.namespace, Pod: view, Exists: true})
 	d.events = decided.Events
 	switch {
 	case err != nil:

@@ -172,6 +172,7 @@ func (s *Seat) Apply(pod *podpatch.Pod) {
 		pod.AddToleration(t)
 	}
 	if !s.Preferred {
+		s.takeMinDomains(pod)
 		// A node selector holds beside each of the terms of an affinity, which are alternatives.
 		for k, v := range s.NodeLabels() {
 			pod.SetNodeSelector(k, v)
@@ -233,4 +234,5 @@ func Strip(pod *podpatch.Pod) {
 	delete(pod.Metadata.Labels, stowage.SeatLabel)
 	delete(pod.Metadata.Labels, stowage.DomainLabel)
 	delete(pod.Metadata.Annotations, stowage.ClaimAnnotation)
+	giveBackMinDomains(pod)
 }

@@ -70,6 +70,24 @@ func (s *Strategy) WithDomains(a Across) (*Strategy, error) {
 	return s.across(&a), nil
 }
 
+// Values returns how many values of a node label the nodes of the pools have in all, as the pools and domains fix it. It returns 0 where
+// they leave a pool's nodes any value.
+func (s *Strategy) Values(key string, pool int) int {
+	if s.domains != nil && s.domains.Key == key {
+		return len(s.domains.Domains)
+	}
+	if _, fixed := s.pools[pool].Labels[key]; !fixed {
+		return 0
+	}
+	values := map[string]bool{}
+	for i := range s.pools {
+		if v, ok := s.pools[i].Labels[key]; ok {
+			values[v] = true
+		}
+	}
+	return len(values)
+}
+
 // MaxDomainWeight is the largest weight of a domain.
 const MaxDomainWeight = 100
 
