@@ -2,6 +2,7 @@ package admission
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -46,6 +47,42 @@ func TestFrozenProcess(t *testing.T) {
 			}
 		})
 	}
+}
+
+// After a long freeze, the watches may be dead for a while. The time in which a process starts is no freeze.
+func TestUnsettled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPulse(clock.RealClock{})
+		check := func(moment string, want bool) {
+			t.Helper()
+			if got := p.Unsettled(); got != want {
+				t.Errorf("%s, it is unsettled: %t", moment, got)
+			}
+		}
+		check("at first", false)
+		<-time.After(time.Minute) // the caches fill
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- p.Run(ctx) }()
+		synctest.Wait()
+		check("as it starts", false)
+		<-time.After(10 * time.Second)
+		check("while it runs", false)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		<-time.After(unsettledFrom - time.Millisecond)
+		check("after a short stall", false)
+		<-time.After(unsettledFrom)
+		check("after a freeze", true)
+		for range 44 {
+			<-time.After(time.Second)
+			check("while the watches may be dead", true)
+		}
+		<-time.After(time.Second)
+		check("once they are known to be alive", false)
+	})
 }
 
 // A request that was sent before the process was frozen gets no answer, and changes nothing; the next one is answered.

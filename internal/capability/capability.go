@@ -44,10 +44,12 @@ type Host struct {
 	Evictor *evict.Evictor
 	Clock   clock.WithTickerAndDelayedExecution
 	// Time is the API server's clock. It judges dates that the API server wrote; Clock measures waits.
-	Time    clock.PassiveClock
-	Log     logr.Logger
-	Events  events.Recorder
-	Metrics *metrics.Set
+	Time clock.PassiveClock
+	// Unsettled reports whether the watches may show what was before the process was frozen.
+	Unsettled func() bool
+	Log       logr.Logger
+	Events    events.Recorder
+	Metrics   *metrics.Set
 }
 
 // Capability is what a capability brings to a process.

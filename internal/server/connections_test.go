@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"io"
 	"net"
 	"net/http"
@@ -93,7 +92,7 @@ func TestCrowded(t *testing.T) {
 	c.serve(server)
 	closes := func(conn net.Conn) bool {
 		w := httptest.NewRecorder()
-		ctx := context.Background()
+		ctx := t.Context()
 		if conn != nil {
 			ctx = server.ConnContext(ctx, conn)
 		}

@@ -130,6 +130,10 @@ func Run(ctx context.Context, reloader *Reloader, env Environment) error {
 	if o.VM.Feature.Enabled {
 		scopes.PeerPods = o.VM.Feature.Config.RuntimeClasses
 	}
+	pulse := admission.NewPulse(clock.RealClock{})
+	if err := mgr.Add(withoutElection(pulse.Run)); err != nil {
+		return err
+	}
 	var judge clock.PassiveClock = apiTime
 	if env.Time != nil {
 		judge = env.Time
@@ -138,7 +142,7 @@ func Run(ctx context.Context, reloader *Reloader, env Environment) error {
 		Namespace: o.Namespace, Registration: Registration, Replica: leader.Identity(env.Lookup), Admits: admits, Controls: controls,
 		Cached: mgr.GetClient(), Uncached: clients.uncached, Once: clients.once, Clientset: clients.set, Informers: mgr.GetCache(),
 		World: reader, Scope: scopes, Evictor: evict.New(clients.uncached, env.Clock, o.EvictionRate, set),
-		Clock: env.Clock, Time: judge, Log: log, Events: recorder, Metrics: set,
+		Clock: env.Clock, Time: judge, Unsettled: pulse.Unsettled, Log: log, Events: recorder, Metrics: set,
 	}
 
 	// 3. The capabilities, in the order in which a pod passes their features. Sizing comes before the peer pods, which keep a
@@ -201,15 +205,11 @@ func Run(ctx context.Context, reloader *Reloader, env Environment) error {
 		return err
 	}
 	if admits {
-		pulse := admission.NewPulse(clock.RealClock{})
 		port, err := newWebhookPort(&o, certificate, dropped)
 		if err != nil {
 			return err
 		}
 		if err := addHandlers(port, &o, pipeline.New(host.Scope, features...), check, host.Replica, contact, ready, pulse, recorder, set, log); err != nil {
-			return err
-		}
-		if err := mgr.Add(withoutElection(pulse.Run)); err != nil {
 			return err
 		}
 		pod, _ := env.Lookup("POD_NAME")

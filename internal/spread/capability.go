@@ -86,7 +86,7 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 		return nil, err
 	}
 
-	decides := &admit.Feature{Policies: policies, Seats: service, Key: key, Audits: admit.NewAudits(h.Clock)}
+	decides := &admit.Feature{Policies: policies, Seats: service, Key: key, Audits: admit.NewAudits(h.Clock), Unsettled: h.Unsettled}
 	c := &Capability{
 		seats: service, policies: policies,
 		Capability: capability.Capability{

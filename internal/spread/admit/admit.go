@@ -44,6 +44,8 @@ type Feature struct {
 	Seats    Seats
 	Key      ledger.Key
 	Audits   *Audits
+	// Unsettled reports whether what is known of policies and owners may be old; nil is never.
+	Unsettled func() bool
 }
 
 var _ feature.SeatGiver = &Feature{}
@@ -63,6 +65,9 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 	}
 	ref := world.Ref{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name, UID: types.UID(owner.UID)}
 	p, err := f.Policies.FindForAdmission(ctx, policy.Pod{Namespace: req.Namespace, Owner: ref, Annotations: req.Pod.Metadata.Annotations})
+	if gated && f.Unsettled != nil && (p == nil && err == nil || errors.Is(err, policy.ErrOwnerGone)) && f.Unsettled() {
+		return feature.Decision{Pod: req.Pod, Wait: errUnsettled}, nil // the leader decides, or this process a moment later
+	}
 	if errors.Is(err, policy.ErrOwnerGone) {
 		if gated {
 			return feature.Decision{Pod: req.Pod, Wait: fmt.Errorf("%w: %w", feature.ErrUndecidable, err)}, nil
@@ -226,6 +231,9 @@ func (f *Feature) keep(ctx context.Context, a *assignment, dryRun bool) (bool, e
 	placement.Strip(a.pod)
 	return false, nil
 }
+
+// errUnsettled means that a process was frozen, and may not know of a policy that was made meanwhile.
+var errUnsettled = errors.New("the process was frozen, and may not know the policies of now")
 
 // errUnsure means that a seat would be no more than a guess.
 var errUnsure = errors.New("no seat could be claimed for sure")

@@ -161,6 +161,7 @@ func TestWait(t *testing.T) {
 		seat        bool
 		givenBack   int
 		ungated     bool // it gets a seat without the gate
+		frozen      bool // the process was
 	}{
 		"a written claim":          {pod: pod("ReplicaSet", halves), seat: true, ungated: true},
 		"one that is not shared":   {pod: pod("ReplicaSet", halves), seats: func(c *counting) { c.unshared = true }, wait: true, givenBack: 1, ungated: true},
@@ -169,11 +170,14 @@ func TestWait(t *testing.T) {
 		"full pools":               {pod: pod("ReplicaSet", halves), seats: func(c *counting) { c.err = sequence.ErrFull }},
 		"an invalid strategy":      {pod: pod("ReplicaSet", "p"), wait: true, undecidable: true},
 		"no strategy":              {pod: pod("ReplicaSet", "")},
+		"perhaps no strategy":      {pod: pod("ReplicaSet", ""), frozen: true, wait: true},
+		"a strategy, for all that": {pod: pod("ReplicaSet", halves), frozen: true, seat: true, ungated: true},
 		"a pod with an ordinal":    {pod: pod("StatefulSet", halves), seats: func(c *counting) { c.unshared = true }, seat: true, ungated: true},
 		"a dry run of a slow API":  {pod: pod("ReplicaSet", halves), seats: func(c *counting) { c.unshared = true }, dryRun: true, seat: true, ungated: true},
 	} {
 		for _, gated := range []bool{true, false} {
 			f, seats := newFeature(manifests.New(world.Objects{}))
+			f.Unsettled = func() bool { return tc.frozen }
 			if tc.seats != nil {
 				tc.seats(seats)
 			}
@@ -212,6 +216,11 @@ func TestOwnerGone(t *testing.T) {
 		t.Errorf("without the gate: %+v", d)
 	}
 	p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: stowage.SeatGate}}
+	f.Unsettled = func() bool { return true }
+	if d := decide(t, f, p, false); d.Wait == nil || errors.Is(d.Wait, feature.ErrUndecidable) {
+		t.Errorf("after a freeze, it waits for %v", d.Wait)
+	}
+	f.Unsettled = nil
 	if d := decide(t, f, p, false); !errors.Is(d.Wait, feature.ErrUndecidable) || !errors.Is(d.Wait, policy.ErrOwnerGone) {
 		t.Errorf("with the gate: %+v", d)
 	}
