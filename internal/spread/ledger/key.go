@@ -134,6 +134,12 @@ func PoolName(key string) string {
 	return name
 }
 
+// PoolHash returns the hash of a policy's pool in its [sequence.Pool.Key], or "" for the pool of another source.
+func PoolHash(key string) string {
+	_, hash, _ := strings.Cut(key, poolMark)
+	return hash
+}
+
 // WithSource returns the id that a claim of a policy has in a pod's annotation. Beside the claim's own id it has the hash of the pool's
 // node selector, and the UID and generation of the policy. The proof covers all of it.
 func WithSource(id, pool string, source Source) string {

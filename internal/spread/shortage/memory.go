@@ -25,8 +25,10 @@ type memory struct {
 	judged map[string]judged // by pool name
 	kept   time.Time         // when the volumes of a StatefulSet were looked for
 	limit  *rate.Limiter
-	pools  map[place]bool     // with metrics
-	jobs   map[types.UID]bool // whether the pods of a Job may be moved, which never changes
+	pools  map[place]bool // with metrics
+	// outdated are the pods that wait for nodes of no cell, and when each may be recreated.
+	outdated map[types.UID]time.Time
+	jobs     map[types.UID]bool // whether the pods of a Job may be moved, which never changes
 }
 
 // wait is for how long a pod has waited.
@@ -106,7 +108,7 @@ func (r *run) memoryOf(w world.Object) *memory {
 	if m == nil {
 		m = &memory{
 			workload: w, waits: map[types.UID]*wait{}, examples: map[exampleKey]*example{}, misfits: map[exampleKey]bool{}, waited: map[string]time.Time{}, looked: map[string]poolroom.Checkpoint{}, judged: map[string]judged{},
-			limit: rate.NewLimiter(workloadRate, workloadRate), pools: map[place]bool{}, jobs: map[types.UID]bool{},
+			limit: rate.NewLimiter(workloadRate, workloadRate), pools: map[place]bool{}, jobs: map[types.UID]bool{}, outdated: map[types.UID]time.Time{},
 		}
 		r.known[w.UID] = m
 	}

@@ -11,7 +11,7 @@ import (
 // Metrics shows pools without room.
 type Metrics struct {
 	exhausted, waiting *metrics.BoundedGauge
-	spilled            prometheus.Counter
+	spilled, corrected prometheus.Counter
 }
 
 // NewMetrics registers the metrics.
@@ -20,6 +20,7 @@ func NewMetrics(set *metrics.Set) *Metrics {
 	return &Metrics{
 		exhausted: set.BoundedGauge("stowage_pool_exhausted", "1 for each pool, or domain of one, that has no room for the pods of a workload and whose policy has spill. The domain is empty where pools are not divided over domains.", labels...),
 		waiting:   set.BoundedGauge("stowage_pool_pods_waiting", "Pods that wait for a node of a pool, or of a domain of one, for each workload whose policy has spill.", labels...),
+		corrected: set.Counter("stowage_pods_corrected_total", "Pods that waited for nodes of a pool as it was before a correction, and were evicted for that."),
 		spilled:   set.Counter("stowage_pods_spilled_total", "Pods that waited for a pool without room and were evicted, so that another pool takes their successors."),
 	}
 }

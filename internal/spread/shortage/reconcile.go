@@ -28,6 +28,9 @@ import (
 // reconcile looks at one workload, stores what becomes of its pools, and evicts pods that other pools take.
 func (r *run) reconcile(ctx context.Context, w world.Object) (reconcile.Result, error) {
 	m := r.memoryOf(w)
+	if err := r.correct(ctx, w, m); err != nil {
+		return reconcile.Result{}, err
+	}
 	v, err := r.see(ctx, w, m)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -36,7 +39,9 @@ func (r *run) reconcile(ctx context.Context, w world.Object) (reconcile.Result, 
 		if stays, err := r.staysUnsuitable(ctx, w); stays || err != nil {
 			return reconcile.Result{}, err
 		}
-		r.forget(w.UID) // nobody asks for it any more
+		if len(m.outdated) == 0 {
+			r.forget(w.UID) // nobody asks for it any more
+		}
 		return reconcile.Result{}, r.remove(ctx, w)
 	}
 	if v.stays {

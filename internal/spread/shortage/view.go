@@ -221,7 +221,10 @@ func (r *run) seePods(ctx context.Context, v *picture, one *member, m *memory, w
 		at := pool*each + domain
 		pod := spill.Pod{Seat: sequence.Seat{Pool: pool, Ordinal: rec.Ordinal}, Domain: domain, Node: rec.Node != ""}
 		pod.Rank = v.policy.Whole.RankOrNone(pod.Seat)
-		if rec.Waiting() {
+		switch _, old := m.outdated[rec.UID]; {
+		case old:
+			pod.Misfit = true // it does not wait for room
+		case rec.Waiting():
 			pod.Waits = m.pass(rec.UID, v.Now, rec.Nominated || way.pools[at] || way.pods[rec.UID])
 			// The example is read early, because what Karpenter can make depends on the size of the pods.
 			likely := pod.Waits >= min(v.Rules[pool].After, exampleAfter) || pod.Waits > 0 && v.pools[at].Phase != spill.Available

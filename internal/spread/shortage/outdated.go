@@ -1,0 +1,172 @@
+package shortage
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/platform/events"
+	"github.com/stowage-dev/stowage/internal/platform/evict"
+	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/seats"
+	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
+	"github.com/stowage-dev/stowage/internal/world"
+)
+
+// A pod that waits with the selector of a pool as it was, before somebody corrected the pool's labels, waits for good. It is recreated: its
+// successor gets a cell of the source that divides it now, or no pin if none does any more.
+
+const (
+	// outdatedAfter is for how long a pod must be outdated. A policy that is written anew is gone for a moment.
+	outdatedAfter = 10 * time.Second
+	// exemptFor is for how long a pod is not read again that is not to be touched, and triedFor one that was evicted.
+	exemptFor = 10 * time.Minute
+	triedFor  = 30 * time.Second
+)
+
+// cellSelectors are the labels that a source writes into the pods of each cell.
+type cellSelectors struct {
+	cells  []map[string]string
+	hashes map[string]bool // of the selectors of a policy's pools; nil of another source
+}
+
+// cellSelectorsOf returns those of a policy, or nil if it may not change its pods, or pins none.
+func cellSelectorsOf(p *policy.Policy) *cellSelectors {
+	if p.Whole == nil || p.Preferred || p.Repair == stowage.RepairOff {
+		return nil
+	}
+	whole := p.AsWritten()
+	each := spill.CellsOfPool(whole)
+	out := &cellSelectors{}
+	if p.Policy != nil {
+		out.hashes = map[string]bool{}
+	}
+	for at := range whole.Len() * each {
+		out.cells = append(out.cells, whole.NodeSelector(at/each, at%each))
+		if out.hashes != nil {
+			out.hashes[ledger.PoolHash(whole.PoolKey(at/each))] = true
+		}
+	}
+	return out
+}
+
+// have reports whether some cell has written a pod's selector.
+func (s *cellSelectors) have(rec *seats.Record) bool {
+	if hash := ledger.PoolHash(rec.Pool); hash != "" && s.hashes != nil && !s.hashes[hash] {
+		return false // a label may have been removed from the pool, which its selector alone does not show
+	}
+	for _, cell := range s.cells {
+		matches := true
+		for k, v := range cell {
+			matches = matches && rec.Selector[k] == v
+		}
+		if matches {
+			return true
+		}
+	}
+	return false
+}
+
+// outdated returns the pods of an owner that wait for nodes of no cell, by their index.
+func outdated(p *policy.Policy, records []seats.Record) (out []int) {
+	var selectors *cellSelectors
+	if p != nil {
+		if selectors = cellSelectorsOf(p); selectors == nil {
+			return nil
+		}
+	}
+	for i := range records {
+		rec := &records[i]
+		if rec.Waiting() && !rec.Nominated && rec.Origin.Admitted() && len(rec.Selector) > 0 && (selectors == nil || !selectors.have(rec)) {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// hasOutdated reports whether an owner of pods that wait has some that are outdated.
+func (r *run) hasOutdated(p *policy.Policy, owner ledger.Owner) bool {
+	synced, _ := r.World.PoliciesSynced()
+	return synced && len(outdated(p, r.Seats.Pods().Of(owner.Key()))) > 0
+}
+
+// correct recreates the pods of a workload that are outdated, and remembers which are.
+func (r *run) correct(ctx context.Context, w world.Object, m *memory) error {
+	if synced, _ := r.World.PoliciesSynced(); !synced {
+		return nil
+	}
+	members, err := r.members(ctx, w, m) // without Jobs whose pods may not move
+	if err != nil {
+		return err
+	}
+	found, now := map[types.UID]bool{}, r.Clock.Now()
+	for _, one := range members {
+		p, err := r.Policies.FindForSelected(ctx, w.Namespace, one.Ref, one.Workload)
+		if err != nil {
+			return err
+		}
+		for _, i := range outdated(p, one.records) {
+			rec := &one.records[i]
+			found[rec.UID] = true
+			due, known := m.outdated[rec.UID]
+			switch {
+			case !known:
+				m.outdated[rec.UID] = now.Add(outdatedAfter)
+			case now.Before(due):
+			case one.Annotations[stowage.RepairAnnotation] == string(stowage.RepairOff):
+				m.outdated[rec.UID] = now.Add(exemptFor)
+			default:
+				if err := r.recreate(ctx, w, m, p != nil, rec); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	maps.DeleteFunc(m.outdated, func(uid types.UID, _ time.Time) bool { return !found[uid] })
+	return nil
+}
+
+// recreate evicts a pod that is outdated, if the rates of spill allow it now. Divided says that its successor gets a seat.
+func (r *run) recreate(ctx context.Context, w world.Object, m *memory, divided bool, rec *seats.Record) error {
+	now := r.Clock.Now()
+	if divided && !r.unproven.mayEvict(r.Seats.Pods().Given(), now) {
+		return nil
+	}
+	if m.limit.TokensAt(now) < 1 || !r.limit.Allow(w.Namespace, now) || !m.limit.AllowN(now, 1) {
+		return nil // the next look goes on
+	}
+	m.outdated[rec.UID] = now.Add(exemptFor)
+	pod := &corev1.Pod{}
+	if err := r.Uncached.Get(ctx, client.ObjectKey{Namespace: rec.Namespace, Name: rec.Name}, pod); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	view := podpatch.FromPod(pod)
+	if pod.UID != rec.UID || pod.Spec.NodeName != "" || pod.Status.NominatedNodeName != "" || len(pod.Spec.SchedulingGates) > 0 ||
+		pod.Spec.SchedulingGroup != nil || strings.EqualFold(pod.Annotations[stowage.RepairAnnotation], string(stowage.RepairOff)) || !r.Scope.Enforces(ctx, pod.Namespace, view) {
+		return nil
+	}
+	result, err := r.Evictor.EvictUnchanged(ctx, pod)
+	if err != nil {
+		return fmt.Errorf("evict pod %s: %w", rec.Name, err)
+	}
+	m.outdated[rec.UID] = now.Add(triedFor)
+	if result != evict.Evicted {
+		return nil
+	}
+	if divided {
+		r.unproven.note(now)
+	}
+	r.Metrics.corrected.Inc()
+	r.Log.Info("pod evicted, because it waited for nodes of a pool as it was before a correction", "namespace", rec.Namespace, "pod", rec.Name, "kind", w.Kind, "name", w.Name, "pool", rec.Pool)
+	r.Events.Normal(w.Reference(), stowage.EventPodRecreated, events.Spill, "pod %s waited for nodes of a pool as it was before a correction; it was evicted, so that its owner recreates it", rec.Name)
+	return nil
+}

@@ -1,0 +1,160 @@
+package shortage
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/seats"
+)
+
+// A correction reaches pods that wait: those whose selector is that of no cell any more are recreated, whatever divides them now. Others, and
+// those that nobody wants to be touched, stay.
+func TestOutdatedPods(t *testing.T) {
+	typo := func(p *corev1.Pod) {
+		if p.Spec.NodeName == "" {
+			p.Spec.NodeSelector = map[string]string{"p": "typo"}
+		}
+	}
+	annotate := func(key, value string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Annotations[key] = value }
+	}
+	noSpill := func(o []client.Object) {
+		delete(o[0].(*appsv1.ReplicaSet).Annotations, stowage.SpillAnnotation)
+	}
+	for name, tc := range map[string]struct {
+		change []func(*corev1.Pod)
+		edit   func([]client.Object)
+		gone   int
+	}{
+		"a typo in a pool's labels": {change: []func(*corev1.Pod){typo}, gone: 3},
+		"without spill":             {change: []func(*corev1.Pod){typo}, edit: noSpill, gone: 3},
+		"the strategy is gone":      {edit: func(o []client.Object) { o[0].(*appsv1.ReplicaSet).Annotations = nil }, gone: 3},
+		"the strategy says to leave its pods alone": {change: []func(*corev1.Pod){typo}, edit: func(o []client.Object) {
+			noSpill(o)
+			o[0].(*appsv1.ReplicaSet).Annotations[stowage.RepairAnnotation] = "Off"
+		}},
+		"the strategy is gone, and the workload is to be left alone": {edit: func(o []client.Object) {
+			o[0].(*appsv1.ReplicaSet).Annotations = map[string]string{stowage.RepairAnnotation: "Off"}
+		}},
+		"a pod is to be left alone": {change: []func(*corev1.Pod){typo, annotate(stowage.RepairAnnotation, "off")}},
+		"the namespace is": {change: []func(*corev1.Pod){typo}, edit: func(o []client.Object) {
+			o[1].SetLabels(map[string]string{stowage.ModeKey: string(stowage.ModeOff)})
+		}},
+		"the weights are edited": {edit: func(o []client.Object) {
+			noSpill(o)
+			o[0].(*appsv1.ReplicaSet).Annotations[stowage.SpreadStrategyAliasAnnotation] = "p=a,weight=9:p=b,weight=1"
+		}},
+		"a pod selects more than its pool": {edit: noSpill, change: []func(*corev1.Pod){func(p *corev1.Pod) { p.Spec.NodeSelector["os"] = "linux" }}},
+		"a node is about to have room":     {change: []func(*corev1.Pod){typo, func(p *corev1.Pod) { p.Status.NominatedNodeName = "node-a" }}},
+		"it waits at a gate of somebody":   {change: []func(*corev1.Pod){typo, func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "g"}} }}},
+		"a gang":                           {change: []func(*corev1.Pod){typo, func(p *corev1.Pod) { p.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: new("gang")} }}},
+		"pods that were adopted have no selector of ours": {change: []func(*corev1.Pod){typo, func(p *corev1.Pod) {
+			p.Annotations[stowage.ClaimAnnotation] = key.Sign(ledger.OriginAdopted, p.Name, ledger.Holder{Namespace: "ns", Owner: "rs"}, ledger.Seat{Pool: p.Labels[stowage.PoolLabel], Ordinal: 1})
+			p.Labels[stowage.SeatLabel] = "1"
+		}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := shortage(0, tc.change...)
+			if tc.edit != nil {
+				tc.edit(objects)
+			}
+			b := newBench(t, objects...)
+			known(t, b)
+			b.pass(t, 9)
+			if len(b.evicted) > 0 {
+				t.Errorf("%v are evicted at once", b.evicted)
+			}
+			b.pass(t, 5)
+			if len(b.evicted) != tc.gone {
+				t.Errorf("%v are evicted, want %d", b.evicted, tc.gone)
+			}
+			if tc.gone == 0 {
+				reads := len(b.evicted)
+				b.pass(t, 30)
+				if len(b.evicted) != reads {
+					t.Errorf("%v are evicted later", b.evicted)
+				}
+			} else if state := b.state(t); state != "" {
+				t.Errorf("they count as ones that wait for room: %s", state)
+			}
+		})
+	}
+}
+
+// known has the bench know that there are no policies.
+func known(t *testing.T, b *bench) {
+	t.Helper()
+	if _, err := b.World.FollowPolicies(t.Context(), meta.NewDefaultRESTMapper(nil), nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Many of them go at the rates of spill, and pods that have a node by now stay.
+func TestManyOutdatedPods(t *testing.T) {
+	objects := shortage(3)
+	for i := range 60 {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: fmt.Sprint("more-", i), UID: types.UID(fmt.Sprint("more-", i)), CreationTimestamp: metav1.NewTime(start),
+			Labels: map[string]string{stowage.PoolLabel: "1", stowage.SeatLabel: fmt.Sprint(i + 10)},
+			Annotations: map[string]string{
+				stowage.ClaimAnnotation: key.Sign(ledger.OriginClaimed, fmt.Sprint("more-", i), ledger.Holder{Namespace: "ns", Owner: "rs"}, ledger.Seat{Pool: "1", Ordinal: int64(i + 10)}),
+			},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "rs", Controller: new(true)}},
+		}}
+		p.Spec.NodeSelector = map[string]string{"p": "typo"}
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
+		objects = append(objects, p)
+	}
+	objects[0].(*appsv1.ReplicaSet).Annotations = nil // their successors get no seat, so that nothing has to be proven
+	b := newBench(t, objects...)
+	known(t, b)
+	b.pass(t, 11)
+	bound := &corev1.Pod{}
+	if err := b.Uncached.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "more-59"}, bound); err != nil {
+		t.Fatal(err)
+	}
+	first := len(b.evicted)
+	b.pass(t, 3)
+	if n := len(b.evicted) - first; n > 4*workloadRate || len(b.evicted) == 0 {
+		t.Errorf("%d pods are evicted in 3 s, and %d before", n, first)
+	}
+	bound.Spec.NodeName = "node-b"
+	if err := b.Uncached.Update(t.Context(), bound); err != nil && !slices.Contains(b.evicted, "more-59") {
+		t.Fatal(err)
+	}
+	b.pass(t, 60)
+	if slices.Contains(b.evicted, "more-59") {
+		t.Error("a pod with a node was evicted")
+	}
+	if len(b.evicted) != 59 {
+		t.Errorf("%d pods are evicted in the end", len(b.evicted))
+	}
+}
+
+// The selector of a policy's pool is in the key of a seat, so that a label is missed that was removed from the pool.
+func TestOutdatedByKey(t *testing.T) {
+	of := func(labels map[string]string) seats.Record {
+		r := seats.Record{Active: true, Unschedulable: true, Origin: ledger.OriginClaimed, Selector: map[string]string{"p": "a", "zone": "1"}}
+		r.Pool = ledger.PolicyPool("od", labels)
+		return r
+	}
+	selectors := &cellSelectors{cells: []map[string]string{{"p": "a"}}, hashes: map[string]bool{ledger.PoolHash(ledger.PolicyPool("renamed", map[string]string{"p": "a"})): true}}
+	now, was := of(map[string]string{"p": "a"}), of(map[string]string{"p": "a", "zone": "1"})
+	if !selectors.have(&now) || selectors.have(&was) {
+		t.Errorf("the cell has the pod of now: %t, and that of before: %t", selectors.have(&now), selectors.have(&was))
+	}
+	selectors.hashes = nil
+	if !selectors.have(&was) {
+		t.Error("another source has the same labels, and its pod goes")
+	}
+}
