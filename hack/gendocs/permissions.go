@@ -55,7 +55,7 @@ var purposes = map[string]string{
 	"flexdaemonsettemplates.flexdaemonsets.xai":        "FlexDaemonsetTemplates",
 	"flexdaemonsettemplates/status.flexdaemonsets.xai": "the status of FlexDaemonsetTemplates",
 	"persistentvolumeclaims":                           "which pods of a StatefulSet have volumes from before a policy came, and whether a pod that is to move has volumes",
-	"persistentvolumes":                                "where the volumes of a pod can be that is to move",
+	"persistentvolumes":                                "where the volumes of a pod can be that is created or is to move",
 	"poolstates.stowage.dev":                           "pools without room",
 	"seatledgers.stowage.dev":                          "seats of pods that were admitted and are not created yet",
 	"clusterspreadpolicies.stowage.dev":                "ClusterSpreadPolicies",

@@ -30,6 +30,7 @@ type Host struct {
 	Replica      string // name of this replica, which no other has
 	Admits       bool   // the process answers the API server
 	Controls     bool   // the process may run controllers
+	Nodes        bool   // the process watches nodes
 
 	// Cached reads from the cache where that has what is asked, and Uncached does not. Once does not either, and sends a
 	// request once, whatever becomes of it.

@@ -15,6 +15,9 @@ var zoneLabels = []struct{ volume, node string }{
 	{corev1.LabelFailureDomainBetaRegion, corev1.LabelTopologyRegion},
 }
 
+// mostNodes is how many nodes of a volume that names its nodes are looked at.
+const mostNodes = 16
+
 // mostTerms is how many terms volumes may make of a pod's node affinity.
 const mostTerms = 64
 
@@ -43,6 +46,48 @@ func VolumeTerms(v *corev1.PersistentVolume) ([]corev1.NodeSelectorTerm, bool) {
 		}
 	}
 	return out, len(out) > 0
+}
+
+// zoneOfDriver reports whether a label is the zone of a node, as a CSI driver names it, such as topology.ebs.csi.aws.com/zone.
+func zoneOfDriver(key string) bool {
+	domain, name, _ := strings.Cut(key, "/")
+	return name == "zone" && strings.HasPrefix(domain, "topology.")
+}
+
+// Reaches reports whether nodes with some labels are known to reach a volume with some terms. Node returns all labels of a node by its name,
+// or nil if they are not known: a local volume names its node.
+func Reaches(terms []corev1.NodeSelectorTerm, cell map[string]string, node func(name string) map[string]string) bool {
+	return len(terms) == 0 || slices.ContainsFunc(terms, func(t corev1.NodeSelectorTerm) bool {
+		return !slices.ContainsFunc(t.MatchExpressions, func(r corev1.NodeSelectorRequirement) bool { return !holds(&r, cell, node) })
+	})
+}
+
+// holds reports whether one requirement holds for nodes with some labels: see [Reaches].
+func holds(r *corev1.NodeSelectorRequirement, cell map[string]string, node func(name string) map[string]string) bool {
+	value, has := cell[r.Key]
+	if !has && zoneOfDriver(r.Key) {
+		value, has = cell[corev1.LabelTopologyZone]
+	}
+	switch {
+	case r.Operator != corev1.NodeSelectorOpIn:
+		return has && (r.Operator == corev1.NodeSelectorOpExists || r.Operator == corev1.NodeSelectorOpNotIn && !slices.Contains(r.Values, value))
+	case has:
+		return slices.Contains(r.Values, value)
+	case r.Key != corev1.LabelHostname:
+		return false
+	}
+	return slices.ContainsFunc(r.Values[:min(mostNodes, len(r.Values))], func(name string) bool {
+		labels := node(name)
+		if labels == nil {
+			return false
+		}
+		for k, v := range cell {
+			if labels[k] != v {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // WithVolume adds the terms of a volume to the node affinity that a pod requires. It returns false if there are too many. What the

@@ -30,6 +30,11 @@ func FromPod(pod *corev1.Pod) *Pod {
 		}
 		out.Spec.TopologySpreadConstraints = append(out.Spec.TopologySpreadConstraints, read)
 	}
+	for i := range pod.Spec.Volumes {
+		if claim := pod.Spec.Volumes[i].PersistentVolumeClaim; claim != nil {
+			out.Spec.Volumes = append(out.Spec.Volumes, Volume{&ClaimVolume{claim.ClaimName}})
+		}
+	}
 	if pod.Spec.RuntimeClassName != nil {
 		out.Spec.RuntimeClassName = *pod.Spec.RuntimeClassName
 	}

@@ -41,6 +41,7 @@ func TestDecodeIsBounded(t *testing.T) {
 		"init containers":                   {`{"spec":{"initContainers":[%s]}}`, `{}`, 0, false},
 		"tolerations":                       {`{"spec":{"tolerations":[%s]}}`, `{}`, 0, false},
 		"constraints":                       {`{"spec":{"topologySpreadConstraints":[%s]}}`, `{}`, 0, false},
+		"volumes":                           {`{"spec":{"volumes":[%s]}}`, `{}`, 0, false},
 		"gates":                             {`{"spec":{"schedulingGates":[%s]}}`, `{}`, 0, false},
 		"terms":                             {required, `{}`, 0, false},
 		"requirements of a term":            {strings.Replace(required, "[%s]", `[{"matchExpressions":[%s]}]`, 1), `{}`, 0, false},

@@ -72,7 +72,18 @@ type Spec struct {
 	InitContainers   List[Container]                `json:"initContainers"`
 	Containers       List[Container]                `json:"containers"`
 
+	Volumes                   List[Volume]           `json:"volumes"`
 	TopologySpreadConstraints List[SpreadConstraint] `json:"topologySpreadConstraints"`
+}
+
+// Volume is the part of a pod's volume that Stowage reads.
+type Volume struct {
+	PersistentVolumeClaim *ClaimVolume `json:"persistentVolumeClaim"`
+}
+
+// ClaimVolume names a PersistentVolumeClaim.
+type ClaimVolume struct {
+	ClaimName string `json:"claimName"`
 }
 
 // SpreadConstraint is the part of a topology spread constraint that Stowage reads.
@@ -205,6 +216,16 @@ func (r *Resources) clone() *Resources {
 	return &c
 }
 
+// VolumeClaims returns the names of the PersistentVolumeClaims that the pod uses. That of a generic ephemeral volume is not among them.
+func (p *Pod) VolumeClaims() (names []string) {
+	for _, v := range p.Spec.Volumes {
+		if v.PersistentVolumeClaim != nil {
+			names = append(names, v.PersistentVolumeClaim.ClaimName)
+		}
+	}
+	return names
+}
+
 // Gated reports whether a pod waits at a scheduling gate of this name.
 func (p *Pod) Gated(name string) bool {
 	return slices.ContainsFunc(p.Spec.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return g.Name == name })
@@ -280,7 +301,7 @@ func FreeAnnotations(annotations map[string]string) int {
 
 // CheckItems reports a pod that would take too long to look at.
 func (p *Pod) CheckItems() error {
-	n := len(p.Metadata.OwnerReferences) + len(p.Spec.Containers) + len(p.Spec.InitContainers) + len(p.Spec.Tolerations) + len(p.Spec.TopologySpreadConstraints)
+	n := len(p.Metadata.OwnerReferences) + len(p.Spec.Containers) + len(p.Spec.InitContainers) + len(p.Spec.Tolerations) + len(p.Spec.TopologySpreadConstraints) + len(p.Spec.Volumes)
 	if a := p.Spec.Affinity; a != nil && a.NodeAffinity != nil {
 		if required := a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
 			for i := range required.NodeSelectorTerms {
@@ -294,7 +315,7 @@ func (p *Pod) CheckItems() error {
 		}
 	}
 	if n > mostItems {
-		return fmt.Errorf("it has over %d owners, containers, tolerations, spread constraints and terms of affinity", mostItems)
+		return fmt.Errorf("it has over %d owners, containers, tolerations, volumes, spread constraints and terms of affinity", mostItems)
 	}
 	return nil
 }

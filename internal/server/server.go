@@ -120,10 +120,11 @@ func Run(ctx context.Context, reloader *Reloader, env Environment) error {
 	}
 	reader := worldcache.New(mgr.GetCache(), clients.uncached, env.Clock, worldcache.ForAdmission())
 	reader.Share(policies)
-	if err := worldcache.StartInformers(ctx, mgr.GetCache(), worldcache.Features{
+	on := worldcache.Features{
 		Spread: o.Spread.Feature.Enabled, Sizing: o.Size.Feature.Enabled, PeerPods: o.VM.Feature.Enabled, Capacity: o.VM.Advertises(),
 		Webhook: admits, Controllers: controls,
-	}); err != nil {
+	}
+	if err := worldcache.StartInformers(ctx, mgr.GetCache(), on); err != nil {
 		return err
 	}
 	scopes := scope.New(reader, o.Namespace)
@@ -139,7 +140,7 @@ func Run(ctx context.Context, reloader *Reloader, env Environment) error {
 		judge = env.Time
 	}
 	host := &capability.Host{
-		Namespace: o.Namespace, Registration: Registration, Replica: leader.Identity(env.Lookup), Admits: admits, Controls: controls,
+		Namespace: o.Namespace, Registration: Registration, Replica: leader.Identity(env.Lookup), Admits: admits, Controls: controls, Nodes: on.Nodes(),
 		Cached: mgr.GetClient(), Uncached: clients.uncached, Once: clients.once, Clientset: clients.set, Informers: mgr.GetCache(),
 		World: reader, Scope: scopes, Evictor: evict.New(clients.uncached, env.Clock, o.EvictionRate, set),
 		Clock: env.Clock, Time: judge, Unsettled: pulse.Unsettled, Log: log, Events: recorder, Metrics: set,

@@ -75,6 +75,7 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 	policies := policy.NewFinder(h.World, policy.Settings{
 		Held: service.Held, HeldIn: service.HeldIn, NamespaceLabel: o.Feature.NamespaceLabel, ExcludedNamespaces: o.Feature.ExcludedNamespaces,
 	})
+	h.World.FollowVolumes(h.Informers)
 	if err := h.World.FollowDistributors(ctx, h.Informers); err != nil {
 		return nil, err
 	}
@@ -87,6 +88,9 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 	}
 
 	decides := &admit.Feature{Policies: policies, Seats: service, Key: key, Audits: admit.NewAudits(h.Clock), Unsettled: h.Unsettled}
+	if h.Nodes {
+		decides.Nodes = func(name string) map[string]string { return h.World.NodeLabels(context.WithoutCancel(ctx), name) }
+	}
 	c := &Capability{
 		seats: service, policies: policies,
 		Capability: capability.Capability{

@@ -40,6 +40,9 @@ type Snapshot interface {
 	// Node returns a node with its labels, annotations, taints, conditions and allocatable
 	// resources, or nil if there is none of that name.
 	Node(ctx context.Context, name string) (*corev1.Node, error)
+	// Volumes returns the PersistentVolumes that are bound to some claims of a namespace, with where they can be. It returns false if that
+	// is not known yet.
+	Volumes(ctx context.Context, namespace string, claims []string) (volumes []corev1.PersistentVolume, known bool, err error)
 	// Template returns a FlexDaemonsetTemplate, or nil if there is none of that name.
 	Template(ctx context.Context, name string) (*flexdaemonsets.FlexDaemonsetTemplate, error)
 }
@@ -61,4 +64,5 @@ type Objects struct {
 	Nodes           []corev1.Node
 	Templates       []flexdaemonsets.FlexDaemonsetTemplate
 	PoolStates      []stowage.PoolState
+	Volumes         []corev1.PersistentVolume
 }

@@ -185,3 +185,88 @@ func prefer(labels map[string]versprei.LabelValue) *corev1.Affinity {
 	}
 	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{term}}}
 }
+
+// A new pod whose claim is bound gets no pin where its volume cannot be. Twelve Deployments of one pod have their volumes in one zone of three, and
+// then a policy divides them over the zones: all of them run after a rollout. A StatefulSet that is younger than what divides it runs after an
+// edit of the weights and a rollout, too.
+func TestNewPodsWithVolumes(t *testing.T) {
+	t.Parallel()
+	n := newTenant(t)
+	var others []*corev1.Node
+	for _, pool := range []string{"od", "spot"} {
+		for _, zone := range suite.Zones {
+			if node := n.ZoneNode(t, pool, zone, 50); zone != "a" {
+				others = append(others, node)
+			}
+		}
+	}
+	cordon := func(on bool) {
+		for _, node := range others {
+			must(t, n.Patch(t.Context(), node, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, on))))
+		}
+	}
+	class := n.Provisioner(t, corev1.LabelTopologyZone)
+
+	// 1. Their volumes are in zone a, whatever pool they run in.
+	cordon(true)
+	const deployments = 12
+	var all []*appsv1.Deployment
+	for i := range deployments {
+		d := n.Deployment(fmt.Sprint("one-", i), 1, nil)
+		d.Spec.Template.Labels["fleet"], d.Spec.Strategy.Type = "volumes", appsv1.RecreateDeploymentStrategyType
+		suite.OneCPU(&d.Spec.Template.Spec)
+		n.WithClaim(t, &d.Spec.Template, d.Name, suite.ClaimSpec(class, corev1.ReadWriteOnce))
+		must(t, n.Create(t.Context(), d))
+		all = append(all, d)
+	}
+	for _, d := range all {
+		n.Ready(t, d.Name, 1)
+	}
+	cordon(false)
+	p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "fleet"}, Spec: stowage.SpreadPolicySpec{
+		Mode: stowage.PolicyEnforce, Selector: stowage.Selector{MatchLabels: map[string]versprei.LabelValue{"fleet": "volumes"}}, Across: suite.Across(),
+	}}
+	for _, of := range []versprei.Pool{n.Pool("od", 50), n.Pool("spot", 50)} {
+		p.Spec.Pools = append(p.Spec.Pools, stowage.PolicyPool{Name: of.Name, NodeSelector: of.NodeLabel, Weight: of.Weight})
+	}
+	must(t, n.Create(t.Context(), p))
+	n.Follows(t, map[string]string{"fleet": "volumes"}, p.UID, p.Generation)
+	for _, d := range all {
+		n.Revise(t, d, "2")
+	}
+	seated := 0
+	for _, d := range all {
+		n.RolledOut(t, d)
+		pods := n.Ready(t, d.Name, 1)
+		if pods[0].Labels[stowage.DomainLabel] == "a" && pods[0].Spec.NodeSelector[corev1.LabelTopologyZone] == "a" {
+			seated++
+		}
+	}
+	// The first pod of each may come before the watch of volumes has synced.
+	if seated < deployments-2 {
+		t.Errorf("%d of %d pods have a seat where their volume is", seated, deployments)
+	}
+
+	// 2. A StatefulSet with volumes of the nodes' zones, and one with volumes of the nodes themselves.
+	node := n.Provisioner(t, corev1.LabelHostname)
+	for name, class := range map[string]string{"zonal": class, "local": node} {
+		n.Shortage(t, name, 0, func(spec *versprei.PodDistributorSpec) {
+			spec.Target.Kind, spec.Across = "StatefulSet", suite.Across()
+			for i := range spec.Distribution {
+				spec.Distribution[i].Spill = nil
+			}
+		})
+		set := statefulSet(n, name, 6)
+		set.Spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType
+		set.Spec.VolumeClaimTemplates[0].Spec = suite.ClaimSpec(class, corev1.ReadWriteOnce)
+		must(t, n.Create(t.Context(), set))
+		n.Ready(t, name, 6)
+		n.swap(t, name)
+		must(t, n.Patch(t.Context(), set, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"template":{"metadata":{"annotations":{"revision":"2"}}}}}`))))
+		eventuallyWithin(t, 2*time.Minute, "the rollout of "+name+" is complete", func() (bool, error) {
+			err := n.Get(t.Context(), client.ObjectKeyFromObject(set), set)
+			return set.Status.ObservedGeneration == set.Generation && set.Status.UpdatedReplicas == 6 && set.Status.ReadyReplicas == 6 && set.Status.CurrentRevision == set.Status.UpdateRevision, err
+		})
+	}
+	n.says(t, "local", "its volume may keep it there")
+}

@@ -46,6 +46,8 @@ type Feature struct {
 	Audits   *Audits
 	// Unsettled reports whether what is known of policies and owners may be old; nil is never.
 	Unsettled func() bool
+	// Nodes returns the labels of a node, or nil if they are not known; it is nil where no node is.
+	Nodes func(name string) map[string]string
 }
 
 var _ feature.SeatGiver = &Feature{}
@@ -126,6 +128,14 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 		d.Warnings = append(d.Warnings, fmt.Sprintf("the topology spread constraint over %s counts the nodes of all pools (nodeAffinityPolicy: Ignore), so pods may wait although their pool has room", key))
 	}
 	if !kept && !a.full {
+		err := f.bindVolumes(ctx, &a)
+		if err != nil {
+			d.Summary = "one without a seat, because " + err.Error()
+			if gated && errors.Is(err, errVolumesUnknown) {
+				d.Wait = err
+			}
+			return d, nil
+		}
 		switch err := f.assign(ctx, &a, req, &d); {
 		case gated && errors.Is(err, errUnsure):
 			d.Wait = err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/stowage-dev/stowage/internal/spread/domain"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
@@ -62,6 +63,31 @@ func (f *Finder) bind(ctx context.Context, p *Policy, namespace string, chain wo
 	}
 	p.Strategy = f.computed(shortKey{p.Whole.Fingerprint(), fmt.Sprint(gaps)}, func() *sequence.Strategy { return p.Whole.Without(gaps) })
 	return nil
+}
+
+// Within returns a policy that gives seats only in some pools and domains: in those that are reached. It returns nil if none is.
+func (f *Finder) Within(p *Policy, reached [][]bool) *Policy {
+	of, left, limits := *p, make([]bool, len(reached)), make([][]int64, len(reached))
+	for i, cells := range reached {
+		left[i] = !slices.Contains(cells, true)
+		for _, is := range cells {
+			limit := int64(0)
+			if is {
+				limit = domain.Open
+			}
+			limits[i] = append(limits[i], limit)
+		}
+	}
+	if !slices.Contains(left, false) {
+		return nil
+	}
+	if slices.Contains(left, true) {
+		of.Strategy = f.computed(shortKey{p.Whole.Fingerprint(), fmt.Sprint("within", left)}, func() *sequence.Strategy { return p.Whole.WithoutPools(left) })
+	}
+	if p.Domains != nil {
+		of.Domains = p.Domains.Assign(limits)
+	}
+	return &of
 }
 
 // computed returns a strategy that follows from another one, computed once.

@@ -23,7 +23,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
-// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims;persistentvolumes,verbs=list,roleName=stowage-spread-controllers
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list,roleName=stowage-spread-controllers
 
 // mostClaims is how many claims of a pod are looked at: one with more stays where it runs. mostTries is how many pods of a workload
 // one look tries to evict: each costs a read of the pod, its claims and their volumes. heldFor is how long a pod counts as held by

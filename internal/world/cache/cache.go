@@ -44,6 +44,7 @@ type Cache struct {
 
 	distributors *distributors // nil before [Cache.FollowDistributors]
 	policies     *WatchedPolicies
+	volumes      volumes
 }
 
 // Clock tells the time.
@@ -138,12 +139,15 @@ type Features struct {
 // +kubebuilder:rbac:groups="",resources=limitranges;resourcequotas,verbs=list;watch,roleName=stowage-peerpods-webhook
 // +kubebuilder:rbac:groups=apps,resources=daemonsets;replicasets;statefulsets,verbs=get;list;watch,roleName=stowage-peerpods-webhook
 
+// Nodes reports whether nodes are watched.
+func (f Features) Nodes() bool { return f.Sizing || f.Controllers && (f.Spread || f.Capacity) }
+
 // watched returns the kinds of [Options], and whether a feature that is on needs them.
 func (f Features) watched() map[client.Object]bool {
 	peers := f.PeerPods && f.Webhook
 	return map[client.Object]bool{
 		&corev1.Namespace{}:     true,
-		&corev1.Node{}:          f.Sizing || f.Controllers && (f.Spread || f.Capacity),
+		&corev1.Node{}:          f.Nodes(),
 		&corev1.LimitRange{}:    f.Sizing || peers,
 		&corev1.ResourceQuota{}: f.Sizing || peers,
 		metadataOf(appsv1.SchemeGroupVersion.WithKind("Deployment")): f.Spread,

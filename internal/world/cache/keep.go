@@ -5,6 +5,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
@@ -67,13 +68,15 @@ func keepPodDistributor(obj any) (any, error) {
 }
 
 // transform keeps the status of a SpreadPolicy, whose spec goes into p, and of a ClusterSpreadPolicy the spec, too. The kinds' schemas bound
-// their texts. Of other objects it leaves out the managed fields.
+// their texts. Of a PersistentVolume it keeps where it can be. Of other objects it leaves out the managed fields.
 func (p *WatchedPolicies) transform(obj any) (any, error) {
 	switch o := obj.(type) {
 	case *stowage.SpreadPolicy:
 		return p.keep(o), nil
 	case *stowage.ClusterSpreadPolicy:
 		return &stowage.ClusterSpreadPolicy{ObjectMeta: dated(o.ObjectMeta), Spec: o.Spec, Status: o.Status}, nil
+	case *corev1.PersistentVolume:
+		return keepVolume(o), nil
 	}
 	return crcache.TransformStripManagedFields()(obj)
 }

@@ -3,6 +3,7 @@ package manifests
 
 import (
 	"context"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,6 +25,7 @@ type Snapshot struct {
 	resourceQuotas  map[string][]corev1.ResourceQuota
 	podDistributors map[string][]versprei.PodDistributor
 	policies        map[string]*world.Policies // by namespace; those of the cluster have none
+	volumes         []corev1.PersistentVolume
 }
 
 type namespacedName struct{ namespace, name string }
@@ -39,6 +41,7 @@ func New(o world.Objects) *Snapshot {
 		limitRanges:     groupBy(o.LimitRanges, func(o *corev1.LimitRange) string { return o.Namespace }),
 		resourceQuotas:  groupBy(o.ResourceQuotas, func(o *corev1.ResourceQuota) string { return o.Namespace }),
 		policies:        map[string]*world.Policies{},
+		volumes:         o.Volumes,
 		podDistributors: groupBy(o.PodDistributors, func(o *versprei.PodDistributor) string { return o.Namespace }),
 	}
 	for _, p := range o.Policies.Namespaced {
@@ -107,6 +110,16 @@ func (s *Snapshot) Workload(_ context.Context, namespace string, ref world.Ref) 
 // PoolState implements [world.Snapshot].
 func (s *Snapshot) PoolState(_ context.Context, namespace string, workload types.UID) (*stowage.PoolState, error) {
 	return s.poolStates[namespacedName{namespace, string(workload)}], nil
+}
+
+// Volumes implements [world.Snapshot].
+func (s *Snapshot) Volumes(_ context.Context, namespace string, claims []string) (out []corev1.PersistentVolume, known bool, err error) {
+	for i := range s.volumes {
+		if ref := s.volumes[i].Spec.ClaimRef; ref != nil && ref.Namespace == namespace && slices.Contains(claims, ref.Name) {
+			out = append(out, s.volumes[i])
+		}
+	}
+	return out, true, nil
 }
 
 // PodOwners implements [world.Snapshot].

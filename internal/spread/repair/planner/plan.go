@@ -142,7 +142,7 @@ func (s *State) Misplaced(p *Plan, pod *Pod) bool {
 		case pod.Seat.Pool >= 0:
 			return s.Evict && (own.Pool != pod.Seat.Pool || s.ownDomain(own) != pod.Domain)
 		}
-		return s.lacksSeat(pod) && (pod.NodePool >= 0 && own.Pool != pod.NodePool && s.Evict || pod.NodePool == OtherNode && s.Mode == stowage.RepairRecreate)
+		return s.lacksSeat(pod) && (pod.NodePool >= 0 && own.Pool != pod.NodePool || pod.NodePool == OtherNode && s.Mode == stowage.RepairRecreate)
 	case pod.Seat.Pool < 0:
 		return pod.Foreign && s.Evict || s.lacksSeat(pod) && pod.NodePool == OtherNode && s.Mode == stowage.RepairRecreate
 	}

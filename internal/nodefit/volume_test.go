@@ -1,0 +1,146 @@
+package nodefit
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// need parses a requirement: key=a,b for In, key for Exists, and !key=a for NotIn.
+func need(text string) corev1.NodeSelectorRequirement {
+	r := corev1.NodeSelectorRequirement{Operator: corev1.NodeSelectorOpIn}
+	if rest, not := strings.CutPrefix(text, "!"); not {
+		text, r.Operator = rest, corev1.NodeSelectorOpNotIn
+	}
+	key, values, some := strings.Cut(text, "=")
+	if r.Key = key; !some {
+		r.Operator = corev1.NodeSelectorOpExists
+	} else {
+		r.Values = strings.Split(values, ",")
+	}
+	return r
+}
+
+// terms parses alternatives of requirements, which are separated by spaces.
+func terms(texts ...string) (out []corev1.NodeSelectorTerm) {
+	for _, text := range texts {
+		t := corev1.NodeSelectorTerm{}
+		for part := range strings.FieldsSeq(text) {
+			t.MatchExpressions = append(t.MatchExpressions, need(part))
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+// Where a volume can be is what the scheduler's filters VolumeBinding and VolumeZone take for it.
+func TestVolumeTerms(t *testing.T) {
+	node := func(labels ...string) *corev1.Node {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{}}}
+		for _, l := range labels {
+			k, v, _ := strings.Cut(l, "=")
+			n.Labels[k] = v
+		}
+		return n
+	}
+	for name, tc := range map[string]struct {
+		labels   map[string]string
+		affinity []corev1.NodeSelectorTerm
+		own      []corev1.NodeSelectorTerm // of the pod
+		reaches  []*corev1.Node
+		not      []*corev1.Node
+		unknown  bool
+	}{
+		"anywhere":             {reaches: []*corev1.Node{node()}},
+		"a zone":               {affinity: terms("zone=a"), reaches: []*corev1.Node{node("zone=a")}, not: []*corev1.Node{node("zone=b"), node()}},
+		"one of two places":    {affinity: terms("zone=a", "host=x"), reaches: []*corev1.Node{node("zone=a"), node("host=x")}, not: []*corev1.Node{node("zone=b", "host=y")}},
+		"an empty term":        {affinity: terms("", "zone=a"), reaches: []*corev1.Node{node("zone=a")}, not: []*corev1.Node{node()}},
+		"only empty terms":     {affinity: terms(""), unknown: true},
+		"a node by its name":   {affinity: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{need("metadata.name=n")}}}, unknown: true},
+		"labels of zones":      {labels: map[string]string{corev1.LabelTopologyZone: "a__b"}, reaches: []*corev1.Node{node(corev1.LabelTopologyZone + "=b")}, not: []*corev1.Node{node(corev1.LabelTopologyZone + "=c"), node()}},
+		"the labels of before": {labels: map[string]string{corev1.LabelFailureDomainBetaZone: "a"}, reaches: []*corev1.Node{node(corev1.LabelTopologyZone + "=a")}, not: []*corev1.Node{node(corev1.LabelTopologyZone + "=b")}},
+		"labels and affinity": {
+			labels: map[string]string{corev1.LabelTopologyZone: "a"}, affinity: terms("disk=ssd"),
+			reaches: []*corev1.Node{node(corev1.LabelTopologyZone+"=a", "disk=ssd")}, not: []*corev1.Node{node("disk=ssd"), node(corev1.LabelTopologyZone + "=a")},
+		},
+		"beside what the pod asks for": {affinity: terms("zone=a", "zone=b"), own: terms("disk=ssd", "", "disk=hdd"), reaches: []*corev1.Node{node("zone=b", "disk=hdd")}, not: []*corev1.Node{node("zone=b"), node("disk=ssd")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Labels: tc.labels}}
+			if tc.affinity != nil {
+				v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: tc.affinity}}
+			}
+			of, known := VolumeTerms(v)
+			if known == tc.unknown {
+				t.Fatalf("it is known: %t", known)
+			}
+			if !known {
+				return
+			}
+			pod := &corev1.Pod{}
+			if tc.own != nil {
+				pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: tc.own}}}
+			}
+			shared := *pod // as a successor shares what its pod has
+			if !WithVolume(&shared, of) {
+				t.Fatal("there are too many terms")
+			}
+			for _, n := range tc.reaches {
+				if !Selects(&shared.Spec, n) {
+					t.Errorf("no node with %v", n.Labels)
+				}
+			}
+			for _, n := range tc.not {
+				if Selects(&shared.Spec, n) {
+					t.Errorf("a node with %v", n.Labels)
+				}
+			}
+			if tc.own != nil && len(pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms) != len(tc.own) {
+				t.Error("the pod itself was changed")
+			}
+		})
+	}
+	pod, many := &corev1.Pod{}, terms("a=1", "a=2", "a=3", "a=4", "a=5", "a=6", "a=7", "a=8", "a=9")
+	if !WithVolume(pod, many) || WithVolume(pod, many) {
+		t.Error("nine terms are too many, or 81 are not")
+	}
+}
+
+// Whether the nodes of a cell reach a volume is told by the cell's labels, by zones as drivers name them, and by the node of a local volume.
+func TestReaches(t *testing.T) {
+	nodes := func(name string) map[string]string {
+		return map[string]map[string]string{"n": {"pool": "a", "zone": "1"}}[name]
+	}
+	const zone, driver = corev1.LabelTopologyZone, "topology.ebs.csi.aws.com/zone"
+	for name, tc := range map[string]struct {
+		terms []corev1.NodeSelectorTerm
+		cell  string
+		want  bool
+	}{
+		"anywhere":                         {nil, "pool=a", true},
+		"its zone":                         {terms(zone + "=a,b"), zone + "=b", true},
+		"another zone":                     {terms(zone + "=a,b"), zone + "=c", false},
+		"one of the terms":                 {terms(zone+"=a", zone+"=c"), zone + "=c", true},
+		"all of a term":                    {terms(zone + "=c pool=b"), zone + "=c", false},
+		"a zone that the cell leaves open": {terms(zone + "=a"), "pool=a", false},
+		"a zone as a driver has it":        {terms(driver + "=a"), zone + "=a", true},
+		"another one":                      {terms(driver + "=b"), zone + "=a", false},
+		"a label that the cell has":        {terms("pool"), "pool=a", true},
+		"one that it has not":              {terms("disk"), "pool=a", false},
+		"not in another pool":              {terms("!pool=b"), "pool=a", true},
+		"not in this one":                  {terms("!pool=a"), "pool=a", false},
+		"not where nothing is known":       {terms("!disk=hdd"), "pool=a", false},
+		"the node of a local volume":       {terms(corev1.LabelHostname + "=n"), "pool=a", true},
+		"a node of another pool":           {terms(corev1.LabelHostname + "=n"), "pool=b", false},
+		"a node that is not known":         {terms(corev1.LabelHostname + "=m"), "pool=a", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k, v, _ := strings.Cut(tc.cell, "=")
+			if got := Reaches(tc.terms, map[string]string{k: v}, nodes); got != tc.want {
+				t.Errorf("it is reached: %t", got)
+			}
+		})
+	}
+}

@@ -1,0 +1,90 @@
+package admit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/stowage-dev/stowage/internal/nodefit"
+)
+
+// mostClaims is how many PersistentVolumeClaims of a pod are looked at. One with more gets no seat.
+const mostClaims = 16
+
+// errVolumesUnknown means that the watch of volumes has just begun.
+var errVolumesUnknown = errors.New("where its volumes can be is not known yet")
+
+// errVolumeElsewhere means that no cell has a node that reaches the pod's volumes, or that it is not the pod's own cell.
+var errVolumeElsewhere = errors.New("its volume is elsewhere")
+
+// bindVolumes has a pod whose claims are bound choose among the cells where its volumes can be. It returns an error if the pod is to have no
+// seat. A pod without one runs where its volumes are, and repair gives it the seat of where it runs.
+func (f *Feature) bindVolumes(ctx context.Context, a *assignment) error {
+	claims := a.pod.VolumeClaims()
+	switch {
+	case len(claims) == 0 || a.policy.Preferred:
+		return nil
+	case len(claims) > mostClaims:
+		return fmt.Errorf("it has over %d claims", mostClaims)
+	}
+	volumes, known, err := f.Policies.World.Volumes(ctx, a.owner.Namespace, claims)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", errVolumesUnknown, err)
+	case !known:
+		return errVolumesUnknown
+	case len(volumes) == 0:
+		return nil // they are made where the pod goes
+	}
+	reached, all := f.reached(a, volumes)
+	if all {
+		return nil
+	}
+	if a.seat.OwnOrdinal {
+		own, err := a.policy.SeatAt(a.rank)
+		if err != nil {
+			return err
+		}
+		if !reached[own.Pool][a.policy.DomainOf(own)] {
+			return errVolumeElsewhere
+		}
+		return nil
+	}
+	within := f.Policies.Within(a.policy, reached)
+	if within == nil {
+		return errVolumeElsewhere
+	}
+	a.policy, a.seat.Strategy = within, within.Strategy
+	return nil
+}
+
+// reached reports for each pool and domain whether its nodes reach all of some volumes, and whether all of them do.
+func (f *Feature) reached(a *assignment, volumes []corev1.PersistentVolume) (reached [][]bool, all bool) {
+	node := func(name string) map[string]string {
+		if f.Nodes == nil {
+			return nil
+		}
+		return f.Nodes(name)
+	}
+	domains := 1
+	if across := a.policy.Whole.Across(); across != nil {
+		domains = len(across.Domains)
+	}
+	all = true
+	for pool := range a.policy.Whole.Len() {
+		cells := make([]bool, domains)
+		for domain := range cells {
+			labels := a.policy.Whole.NodeSelector(pool, domain)
+			cells[domain] = !slices.ContainsFunc(volumes, func(v corev1.PersistentVolume) bool {
+				terms, ok := nodefit.VolumeTerms(&v)
+				return !ok || !nodefit.Reaches(terms, labels, node)
+			})
+			all = all && cells[domain]
+		}
+		reached = append(reached, cells)
+	}
+	return reached, all
+}

@@ -1,0 +1,132 @@
+package admit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/admission/feature"
+	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/world"
+	"github.com/stowage-dev/stowage/internal/world/manifests"
+)
+
+// unknown is a world in which nothing is known of volumes, or they cannot be read.
+type unknown struct {
+	*manifests.Snapshot
+	err error
+}
+
+func (u unknown) Volumes(context.Context, string, []string) ([]corev1.PersistentVolume, bool, error) {
+	return nil, false, u.err
+}
+
+// A pod whose claims are bound gets a seat where its volumes can be, and none where they cannot.
+func TestBoundClaims(t *testing.T) {
+	volume := func(claim, key string, values ...string) corev1.PersistentVolume {
+		v := corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: claim}}
+		v.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "ns", Name: claim}
+		if key != "" {
+			v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}},
+			}}}}
+		}
+		return v
+	}
+	ofNode := volume("node", corev1.LabelHostname, "n")
+	strange := volume("strange", "p", "a")
+	strange.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchFields = []corev1.NodeSelectorRequirement{{Key: "metadata.name"}}
+	volumes := []corev1.PersistentVolume{volume("a", "p", "a"), volume("b", "p", "b"), volume("any", ""), volume("zone-2", "zone", "2"), volume("far", "p", "c"), ofNode, strange}
+	const zones = "1, 2, 3"
+	for name, tc := range map[string]struct {
+		kind    string
+		claims  []string
+		across  bool
+		world   world.Snapshot
+		nodes   bool
+		gated   bool
+		want    []string // the selectors of four pods, without the repeated ones
+		wait    bool
+		because string
+	}{
+		"no claim":                      {want: []string{"p=a", "p=b"}},
+		"a claim that is not bound":     {claims: []string{"new"}, want: []string{"p=a", "p=b"}},
+		"a volume that can be anywhere": {claims: []string{"any"}, want: []string{"p=a", "p=b"}},
+		"one that is in pool a":         {claims: []string{"a"}, want: []string{"p=a"}},
+		"two in two pools":              {claims: []string{"a", "b"}, because: "its volume is elsewhere"},
+		"one that is in no pool":        {claims: []string{"far"}, because: "its volume is elsewhere"},
+		"nobody can tell where it is":   {claims: []string{"strange"}, because: "its volume is elsewhere"},
+		"too many":                      {claims: strings.Fields(strings.Repeat("any ", mostClaims+1)), because: "over 16 claims"},
+		"in one zone of all pools":      {claims: []string{"zone-2"}, across: true, want: []string{"p=a zone=2", "p=b zone=2"}},
+		"in one pool, over its zones":   {claims: []string{"b"}, across: true, want: []string{"p=b zone=1", "p=b zone=2", "p=b zone=3"}},
+		"of a node that is known":       {claims: []string{"node"}, nodes: true, want: []string{"p=b"}},
+		"of a node that is not":         {claims: []string{"node"}, because: "its volume is elsewhere"},
+		"an ordinal in its own pool":    {kind: "StatefulSet", claims: []string{"b"}, want: []string{"p=b"}},
+		"an ordinal that is elsewhere":  {kind: "StatefulSet", claims: []string{"a"}, because: "its volume is elsewhere"},
+		"volumes are not known yet":     {claims: []string{"a"}, world: unknown{Snapshot: manifests.New(world.Objects{})}, because: "not known yet"},
+		"volumes cannot be read":        {claims: []string{"a"}, world: unknown{manifests.New(world.Objects{}), errors.New("no")}, because: "not known yet"},
+		"and the pod can wait":          {claims: []string{"a"}, world: unknown{Snapshot: manifests.New(world.Objects{})}, gated: true, wait: true, because: "not known yet"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			snapshot := tc.world
+			if snapshot == nil {
+				snapshot = manifests.New(world.Objects{Volumes: volumes})
+			}
+			f, seats := newFeature(snapshot)
+			if tc.nodes {
+				f.Nodes = func(name string) map[string]string { return map[string]map[string]string{"n": {"p": "b"}}[name] }
+			}
+			if tc.kind == "" {
+				tc.kind = "ReplicaSet"
+			}
+			seen := map[string]bool{}
+			for range 12 {
+				p := pod(tc.kind, halves)
+				if tc.across {
+					p.SetAnnotation(stowage.AcrossAnnotation, "zone: "+zones)
+				}
+				if tc.gated {
+					p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: stowage.SeatGate}}
+				}
+				for _, claim := range tc.claims {
+					p.Spec.Volumes = append(p.Spec.Volumes, podpatch.Volume{PersistentVolumeClaim: &podpatch.ClaimVolume{ClaimName: claim}})
+				}
+				d, err := f.Decide(t.Context(), feature.Request{Namespace: "ns", Pod: p})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if (d.Wait != nil) != tc.wait || !strings.Contains(d.Summary, tc.because) || (d.Pool == nil) != (tc.because != "") {
+					t.Fatalf("it waits for %v, is %q, and has pool %v", d.Wait, d.Summary, d.Pool)
+				}
+				if d.Pool == nil {
+					continue
+				}
+				text := "p=" + d.Pod.Spec.NodeSelector["p"]
+				if z := d.Pod.Spec.NodeSelector["zone"]; z != "" {
+					text += " zone=" + z
+				}
+				seen[text] = true
+				if again := decide(t, f, d.Pod, false); again.Pod.Metadata.Annotations[stowage.ClaimAnnotation] != d.Pod.Metadata.Annotations[stowage.ClaimAnnotation] {
+					t.Error("a second pass gives another seat")
+				}
+			}
+			if fmt.Sprint(len(seen)) != fmt.Sprint(len(tc.want)) {
+				t.Errorf("the pods select %v, want %v", seen, tc.want)
+			}
+			for _, text := range tc.want {
+				if !seen[text] {
+					t.Errorf("no pod selects %s: %v", text, seen)
+				}
+			}
+			if tc.because != "" && seats.claims > 0 {
+				t.Errorf("%d seats are claimed that no pod has", seats.claims)
+			}
+		})
+	}
+}
