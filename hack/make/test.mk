@@ -67,6 +67,10 @@ soak: controlplane build ## Have tenants and strangers do the worst that is know
 	@$(if $(AGAIN),rm -f bin/soak.json)
 	@go test -count=1 -v -timeout $$(( $(or $(MINUTES),30) + 20 ))m $(TESTFLAGS) ./test/soak -run 'TestSoak|TestManyPolicies' -minutes $(or $(MINUTES),30) -state $(CURDIR)/bin/soak.json
 
+.PHONY: churn
+churn: controlplane build ## Change workloads, policies and nodes all the time, and fail at the first eviction of a pod that is held (MINUTES=10)
+	@go test -count=1 -v -timeout $$(( $(or $(MINUTES),10) + 10 ))m $(TESTFLAGS) ./test/soak -run TestNothingHeldIsEvicted -minutes $(or $(MINUTES),10)
+
 .PHONY: test-versions
 test-versions: prebuild $(TOOLS)/helm ## Run the tests on each supported Kubernetes, and write its row in docs/support.md (VERSIONS=v1.30.14,...)
 	@go run ./hack/versions -only "$(VERSIONS)"

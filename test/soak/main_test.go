@@ -1,4 +1,5 @@
-// Package soak tests what tenants and strangers can cost others: on a real control plane, by doing the worst that is known.
+// Package soak tests what tenants and strangers can cost others: on a real control plane, by doing the worst that is known. It also does
+// for long what people do all day.
 package soak
 
 import (
@@ -12,7 +13,7 @@ import (
 )
 
 var (
-	minutes = flag.Int("minutes", 0, "how long TestSoak goes on in all; 0 leaves it out")
+	minutes = flag.Int("minutes", 0, "how long TestSoak and TestNothingHeldIsEvicted go on in all; 0 leaves the first one out")
 	state   = flag.String("state", "", "file with the rounds of TestSoak that are done; it goes on from there")
 )
 
