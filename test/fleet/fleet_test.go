@@ -292,7 +292,7 @@ func TestAdoption(t *testing.T) {
 	most := mostWithin(written, window)
 	t.Logf("%d of %d pods of %d workloads ran in a pool; they had a seat after %.0f s, at most %d in %d s, with no eviction",
 		inPool, total, workloads, time.Since(begin).Seconds(), most, window)
-	if most > 20*(window+1) { // 20 in a second, and the turns at both edges
+	if most > 20*(window+1)+80 { // 20 in a second, the turns at both edges, and what was left of four seconds before
 		t.Errorf("%d pods were adopted in %d s", most, window)
 	}
 	status := time.Now()
