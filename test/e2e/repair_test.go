@@ -260,6 +260,7 @@ func TestRepairOfTamperedLabels(t *testing.T) {
 	for i, label := range []string{`"99"`, `null`} {
 		must(t, n.Patch(t.Context(), &pods[i], client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, stowage.SeatLabel, label))))
 	}
+	must(t, n.Patch(t.Context(), &pods[2], client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:null,%q:null},"annotations":{%q:null}}}`, stowage.PoolLabel, stowage.SeatLabel, stowage.ClaimAnnotation))))
 	n.Spreads(t, "web", 10, s)
 	n.CostsAgree(t, "web", s)
 	if after, _ := n.uids(t, "web"); len(after) != 10 {

@@ -142,6 +142,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 	var example *corev1.Pod // whole
 	foreign, large, gated := false, "", false
 	var first time.Time // when the first pod was created that has its seat by this policy
+	var bare bare
 	err = worldapi.Each(ctx, r.Uncached, &corev1.PodList{}, func(pod *corev1.Pod) error {
 		c := metav1.GetControllerOfNoCopy(pod)
 		if c == nil || c.UID != owner.UID || !podstatus.Active(pod) {
@@ -181,6 +182,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 			whole := *pod // a copy, so that the page is not kept
 			example, foreign = &whole, view.Foreign
 		}
+		bare.note(len(pods), pod, created, &view, p, sent)
 		state.Pods, pods = append(state.Pods, view), append(pods, kept(pod))
 		return nil
 	}, client.InNamespace(owner.Namespace), client.MatchingLabelsSelector{Selector: selector})
@@ -190,6 +192,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 	if err != nil {
 		return nil, nil, 0, err
 	}
+	bare.settle(state, p)
 	if p.Policy != nil {
 		soon = leaveEarlier(state, first, leastWait(p))
 	}

@@ -278,6 +278,26 @@ func TestReconcile(t *testing.T) {
 		"all is well": {replicas: 2, pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "0", 1)}},
 		"a pod without a seat in a pool": {replicas: 2, pods: []*corev1.Pod{seated("x", "1", 1), pod("y", "node-a", "", 0, 0)},
 			lists: 1, want: map[string]string{"y": "0/1"}, events: "PodsAdopted"},
+		"a pod whose labels and claim are gone, beside one of its template": {replicas: 2, pods: func() []*corev1.Pod {
+			y := pod("y", "node-a", "", 0, 0)
+			y.Spec.NodeSelector = map[string]string{"p": "a"}
+			return []*corev1.Pod{seated("x", "1", 1), y}
+		}(), lists: 1, want: map[string]string{"y": "0/1"}, events: "PodsAdopted"},
+		"a pod whose labels and claim are gone, with its deletion cost": {replicas: 1, pods: func() []*corev1.Pod {
+			y := pod("y", "node-b", "", 0, 0)
+			y.Spec.NodeSelector, y.Annotations[corev1.PodDeletionCost] = map[string]string{"p": "b"}, "9999999"
+			return []*corev1.Pod{y}
+		}(), lists: 1, want: map[string]string{"y": "1/1"}, events: "PodsAdopted"},
+		"a pod that chooses its nodes itself": {replicas: 1, pods: func() []*corev1.Pod {
+			y := pod("y", "node-b", "", 0, 0)
+			y.Spec.NodeSelector, y.Annotations[corev1.PodDeletionCost] = map[string]string{"p": "b"}, "100"
+			return []*corev1.Pod{y}
+		}(), lists: 1},
+		"a pod of another template that chooses its nodes": {replicas: 2, pods: func() []*corev1.Pod {
+			y := pod("y", "node-a", "", 0, 0)
+			y.Spec.NodeSelector, y.Labels[appsv1.DefaultDeploymentUniqueLabelKey] = map[string]string{"p": "a"}, "another"
+			return []*corev1.Pod{seated("x", "1", 1), y}
+		}(), lists: 1},
 		"but that is to be left alone": {replicas: 2, settings: []string{stowage.RepairAnnotation + "=Off"}, pods: []*corev1.Pod{seated("x", "1", 1), pod("y", "node-a", "", 0, 0)}, distance: 1},
 		"or the namespace is":          {replicas: 2, edit: mode(stowage.ModeOff), pods: []*corev1.Pod{seated("x", "1", 1), pod("y", "node-a", "", 0, 0)}, lists: 1},
 		"or there is no registration":  {replicas: 2, edit: func(o []client.Object) { o[2].SetName("another") }, pods: []*corev1.Pod{seated("x", "1", 1), pod("y", "node-a", "", 0, 0)}, lists: 1},
