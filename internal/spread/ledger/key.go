@@ -64,6 +64,12 @@ func WithCostRank(id string, rank int64) string {
 	return id + rankMark + strconv.FormatInt(rank, 10)
 }
 
+// BaseID returns a claim's id without what [WithCostRank] and [WithPosition] add. No two claims have the same one.
+func BaseID(id string) string {
+	id, _, _ = strings.Cut(id, rankMark)
+	return id
+}
+
 // CostRank returns the rank for which Stowage wrote the deletion cost of a claim's pod, or 0 if the id names none.
 func CostRank(id string) int64 { return numberIn(id, 1) }
 

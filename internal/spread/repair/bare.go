@@ -15,8 +15,8 @@ import (
 )
 
 // bare are pods from which somebody has taken the labels and the claim of their seat. What is left is the node selector, which the pod's own
-// template may have, too. It is ours if the deletion cost is the one of a seat in that pool, or if a pod of the same template got a seat: a
-// template that chooses nodes gives none to anybody.
+// template may have, too. It is ours if the deletion cost is that of a seat in the pool, or if a pod of that template got a seat. No
+// pod of a template that chooses nodes does.
 type bare struct {
 	pods     []barePod
 	admitted map[string]bool // templates of which a pod got its seat from the webhook

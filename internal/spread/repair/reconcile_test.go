@@ -298,6 +298,12 @@ func TestReconcile(t *testing.T) {
 			y.Spec.NodeSelector, y.Labels[appsv1.DefaultDeploymentUniqueLabelKey] = map[string]string{"p": "a"}, "another"
 			return []*corev1.Pod{seated("x", "1", 1), y}
 		}(), lists: 1},
+		"a pod into which somebody copied the seat of another one": {replicas: 2, pods: func() []*corev1.Pod {
+			x, y := seated("x", "1", 1), pod("y", "node-a", "", 0, 0)
+			y.Labels, y.Annotations = x.Labels, x.Annotations
+			y.CreationTimestamp = metav1.NewTime(x.CreationTimestamp.Add(time.Second))
+			return []*corev1.Pod{y, x}
+		}(), lists: 1, want: map[string]string{"y": "0/1"}, events: "PodsAdopted", distance: 1},
 		"but that is to be left alone": {replicas: 2, settings: []string{stowage.RepairAnnotation + "=Off"}, pods: []*corev1.Pod{seated("x", "1", 1), pod("y", "node-a", "", 0, 0)}, distance: 1},
 		"or the namespace is":          {replicas: 2, edit: mode(stowage.ModeOff), pods: []*corev1.Pod{seated("x", "1", 1), pod("y", "node-a", "", 0, 0)}, lists: 1},
 		"or there is no registration":  {replicas: 2, edit: func(o []client.Object) { o[2].SetName("another") }, pods: []*corev1.Pod{seated("x", "1", 1), pod("y", "node-a", "", 0, 0)}, lists: 1},
