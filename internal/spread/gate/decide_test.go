@@ -64,6 +64,8 @@ type played struct {
 	reads        int
 	patches      []string
 	kept         Verdicts
+	keeps, looks int   // writes and reads of what is kept
+	keeping      error // fails both
 }
 
 var _ API = &played{}
@@ -105,12 +107,17 @@ func (p *played) Patch(_ context.Context, _, _ string, patch []byte) error {
 }
 
 // Verdicts implements [API].
-func (p *played) Verdicts(context.Context) (Verdicts, error) { return maps.Clone(p.kept), nil }
+func (p *played) Verdicts(context.Context) (Verdicts, error) {
+	p.looks++
+	return maps.Clone(p.kept), p.keeping
+}
 
 // KeepVerdicts implements [API].
 func (p *played) KeepVerdicts(_ context.Context, v Verdicts) error {
-	p.kept = v
-	return nil
+	if p.keeps++; p.keeping == nil {
+		p.kept = v
+	}
+	return p.keeping
 }
 
 // Watch implements [API]. The test puts pods into the queue itself.

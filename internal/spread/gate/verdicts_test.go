@@ -164,6 +164,63 @@ func TestTheMinuteOutlivesLeaders(t *testing.T) {
 	}
 }
 
+// What is kept is read once, and written at most every two seconds and only after a change. While that fails, it is tried twice a minute.
+func TestKeepingVerdicts(t *testing.T) {
+	b := newBench()
+	pod := gatedPod("web-0", "p")
+	b.comes(pod)
+	b.pass(t, 10)
+	if b.api.looks != 1 || b.api.keeps != 1 || len(b.api.kept) != 1 {
+		t.Errorf("%d reads and %d writes of what is kept: %v", b.api.looks, b.api.keeps, b.api.kept)
+	}
+	for i := range 5 { // one change a second
+		b.verdicts.note(ledger.OwnerKey{Namespace: "other", UID: types.UID(fmt.Sprint(i))}, b.clock.Now())
+		b.pass(t, 1)
+	}
+	b.pass(t, 3)
+	if b.api.keeps < 3 || b.api.keeps > 5 || len(b.api.kept) != 6 {
+		t.Errorf("%d writes of five seconds of changes: %v", b.api.keeps-1, b.api.kept)
+	}
+	before := b.api.keeps
+	b.verdicts.clear(ledger.OwnerKey{Namespace: "nobody", UID: "knows"})
+	if b.pass(t, 4); b.api.keeps != before {
+		t.Errorf("%d writes though nothing has changed", b.api.keeps-before)
+	}
+
+	// 1. It cannot be written.
+	b.api.keeping = errNoAnswer
+	b.verdicts.note(ledger.OwnerKey{Namespace: "other", UID: "new"}, b.clock.Now())
+	if b.pass(t, 29); b.api.keeps != before+1 {
+		t.Errorf("%d writes in half a minute without an answer", b.api.keeps-before)
+	}
+	b.api.keeping = nil
+	if b.pass(t, 3); b.api.kept["other/new"] == (metav1.Time{}) {
+		t.Errorf("it was not written later: %v", b.api.kept)
+	}
+
+	// 2. The next leader cannot read it, and writes nothing before. Then the minute that the pod has waited counts.
+	b.leads()
+	b.comes(pod)
+	b.api.keeping, before = errNoAnswer, b.api.keeps
+	looks := b.api.looks
+	if b.pass(t, 28); b.api.looks != looks+1 || b.api.keeps != before || b.became() != "waits" {
+		t.Errorf("%d reads and %d writes without an answer, and the pod became %s", b.api.looks-looks, b.api.keeps-before, b.became())
+	}
+	b.api.keeping = nil
+	if b.pass(t, 10); b.api.looks != looks+2 || b.became() != openedUnseated {
+		t.Errorf("%d reads, and the pod became %s", b.api.looks-looks, b.became())
+	}
+
+	// 3. What is older than an hour says nothing.
+	b = newBench()
+	b.api.kept = Verdicts{"ns/rs": metav1.NewTime(start.Add(-verdictsFor - time.Second)), "ns/other": metav1.NewTime(start.Add(-verdictsFor))}
+	b.leads()
+	b.pass(t, 0)
+	if _, old := b.verdicts.since[ledger.OwnerKey{Namespace: "ns", UID: "rs"}]; old || len(b.verdicts.since) != 1 {
+		t.Errorf("after an hour, %v is taken over", b.verdicts.since)
+	}
+}
+
 // What is kept for the next leader is bounded, and what is not understood is left out.
 func TestKeptVerdictsAreBounded(t *testing.T) {
 	b := newBench()

@@ -89,6 +89,65 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
+// ClusterSpreadPolicies are replaced one by one, and the kinds that policies name are counted over all of them.
+func TestClusterPolicies(t *testing.T) {
+	c := New(nil, nil, clock.RealClock{}, Limits{})
+	p := c.policies
+	clone := world.Ref{APIVersion: "apps.kruise.io/v1alpha1", Kind: "CloneSet"}
+	of := func(name string, generation int64, kinds ...stowage.OwnerKind) *stowage.ClusterSpreadPolicy {
+		return &stowage.ClusterSpreadPolicy{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Generation: generation}, Spec: stowage.ClusterSpreadPolicySpec{SpreadPolicySpec: stowage.SpreadPolicySpec{Kinds: kinds}}}
+	}
+	kind := stowage.OwnerKind{Group: "apps.kruise.io", Kind: "CloneSet"}
+	check := func(moment string, named bool, want ...string) *world.Policies {
+		t.Helper()
+		now, _ := c.Policies(t.Context(), "")
+		var got []string
+		if now != nil {
+			for _, o := range now.Cluster {
+				got = append(got, fmt.Sprint(o.Name, o.Generation))
+			}
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want) || p.names(clone) != named {
+			t.Errorf("%s, the policies are %v, want %v; the kind is named: %t", moment, got, want, p.names(clone))
+		}
+		return now
+	}
+	p.replace(nil, of("a", 1, kind))
+	p.replace(nil, of("b", 1, kind))
+	before := check("after two", true, "a1", "b1")
+	p.replace(of("a", 1, kind), of("a", 1, kind)) // its status was written
+	if check("after a status", true, "a1", "b1") != before {
+		t.Error("a status makes other policies")
+	}
+	p.replace(of("a", 1, kind), of("a", 2))
+	check("after an edit of one", true, "b1", "a2")
+	if before.Cluster[0].Generation != 1 {
+		t.Error("what was given out has changed")
+	}
+	p.replace(of("b", 1, kind), nil)
+	check("after one is gone", false, "a2")
+	p.replace(of("b", 1, kind), nil) // the event may come twice
+	check("and again", false, "a2")
+	recreated := of("a", 2, kind)
+	recreated.UID = "another"
+	p.replace(nil, recreated)
+	check("after it was made anew", true, "a2")
+	p.replace(recreated, nil)
+	check("at the end", false)
+	c.ReadTemplates()
+	check("for somebody who asks once", true)
+	if len(p.kinds) > 0 {
+		t.Errorf("the kinds %v are counted", p.kinds)
+	}
+	if got := PoliciesOf(nil, nil); got != nil {
+		t.Errorf("of no policies: %v", got)
+	}
+	all := PoliciesOf([]stowage.SpreadPolicy{{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, {ObjectMeta: metav1.ObjectMeta{Name: "y"}}}, []stowage.ClusterSpreadPolicy{*of("z", 1)})
+	if len(all.Namespaced) != 2 || all.Namespaced[1].Name != "y" || len(all.Cluster) != 1 || all.Cluster[0].Name != "z" {
+		t.Errorf("of three policies: %+v", all)
+	}
+}
+
 // Where the API server does not have the kinds, there are no policies, and nobody waits for them.
 func TestPoliciesOfAnOlderCluster(t *testing.T) {
 	c := New(nil, nil, clock.RealClock{}, Limits{})
