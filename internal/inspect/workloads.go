@@ -184,11 +184,11 @@ func (g *group) add(ctx context.Context, i *Inspector, nodes nodeLabels, m *podO
 	for _, pod := range m.pods {
 		pods = append(pods, divided(pod, p, nodes))
 		if adopted(pod) {
-			g.adopted[pod.Labels[stowage.PoolLabel]]++
+			g.adopted[poolOf(pod)]++
 			g.unanswered = append(g.unanswered, pod.CreationTimestamp.Time)
 		}
 		if stays(pod) {
-			g.staying[pod.Labels[stowage.PoolLabel]]++
+			g.staying[poolOf(pod)]++
 		}
 	}
 	g.staying[""] += m.staying

@@ -196,7 +196,7 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, p *policy.Policy, 
 		}
 		if next := planner.Make(*state); next.Remove != nil {
 			if tries == 1 {
-				return reconcile.Result{RequeueAfter: r.Timing.Quiet}, nil // those that were tried are known to be held
+				return reconcile.Result{RequeueAfter: r.Timing.Resync}, nil // a look lists all pods; those that were tried are known by then
 			}
 			return r.remove(ctx, owner, p, pods, state, &next, tries-1)
 		}

@@ -30,7 +30,7 @@ import (
 // its volume before its volume is read again.
 const (
 	mostClaims = 16
-	mostTries  = 5
+	mostTries  = 10
 	heldFor    = 10 * time.Minute
 )
 
