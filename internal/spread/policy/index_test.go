@@ -542,6 +542,48 @@ func TestSelecting(t *testing.T) {
 	}
 }
 
+// A policy of a namespace selects that one, and one of the cluster the namespaces with its labels. A policy that does not compile selects
+// nothing, and says all that is wrong. None comes before itself.
+func TestSelectsNamespace(t *testing.T) {
+	f := NewFinder(nil, Settings{})
+	own, all := f.OfSpreadPolicy(spreadPolicy("own", 0)), f.OfClusterSpreadPolicy(clusterPolicy("all", 0))
+	labelled := clusterPolicy("labelled", 0)
+	labelled.Spec.NamespaceSelector.MatchLabels = map[string]versprei.LabelValue{"team": "a"}
+	some := f.OfClusterSpreadPolicy(labelled)
+	wrong := spreadPolicy("wrong", 0, func(s *stowage.SpreadPolicySpec) {
+		s.Selector.MatchExpressions = []stowage.Requirement{{Key: "a", Operator: "Is"}, {Key: "b", Operator: metav1.LabelSelectorOpExists}, {Key: "c", Operator: "Has"}}
+	})
+	broken := f.OfSpreadPolicy(wrong)
+	for i, tc := range []struct {
+		policy    *SpreadPolicy
+		namespace string
+		labels    map[string]string
+		want      bool
+	}{
+		{own, "ns", nil, true}, {own, "other", nil, false}, {own, "other", map[string]string{"team": "a"}, false},
+		{all, "ns", nil, true}, {all, "other", map[string]string{"team": "b"}, true},
+		{some, "ns", map[string]string{"team": "a"}, true}, {some, "ns", map[string]string{"team": "b"}, false}, {some, "ns", nil, false},
+		{broken, "ns", nil, false},
+	} {
+		if got := tc.policy.SelectsNamespace(tc.namespace, tc.labels); got != tc.want {
+			t.Errorf("case %d: it selects the namespace: %t", i, got)
+		}
+	}
+	if text := fmt.Sprint(broken.err); !strings.Contains(text, "operator of a") || !strings.Contains(text, "operator of c") || strings.Contains(text, "of b") {
+		t.Errorf("it says %s", text)
+	}
+	if own.Before(own) || !own.Before(all) || all.Before(own) {
+		t.Error("a SpreadPolicy does not come before a ClusterSpreadPolicy")
+	}
+	o := &owner{namespace: "other", ref: ref("ReplicaSet", "web-1")}
+	if own.selects(o) || broken.selects(&owner{namespace: "ns", ref: o.ref}) || !own.selects(&owner{namespace: "ns", ref: o.ref}) {
+		t.Error("a policy selects owners of another namespace, or none of its own")
+	}
+	if small, large := selectorBytes(own.Spec), selectorBytes(&wrong.Spec); large <= small || large > small+8*1000 {
+		t.Errorf("a selector takes %d bytes, and one with three requirements %d", small, large)
+	}
+}
+
 // What policies cost to be looked up, after one of them changes: B/op of a thousand.
 func BenchmarkIndex(b *testing.B) {
 	of := manyPolicies(1000)
