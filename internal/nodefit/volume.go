@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
 // zoneLabels are the labels of a volume that the scheduler's filter VolumeZone compares, with the keys that nodes have.
@@ -14,9 +15,6 @@ var zoneLabels = []struct{ volume, node string }{
 	{corev1.LabelFailureDomainBetaZone, corev1.LabelTopologyZone},
 	{corev1.LabelFailureDomainBetaRegion, corev1.LabelTopologyRegion},
 }
-
-// mostNodes is how many nodes of a volume that names its nodes are looked at.
-const mostNodes = 16
 
 // mostTerms is how many terms volumes may make of a pod's node affinity.
 const mostTerms = 64
@@ -54,40 +52,66 @@ func zoneOfDriver(key string) bool {
 	return name == "zone" && strings.HasPrefix(domain, "topology.")
 }
 
-// Reaches reports whether nodes with some labels are known to reach a volume with some terms. Node returns all labels of a node by its name,
-// or nil if they are not known: a local volume names its node.
-func Reaches(terms []corev1.NodeSelectorTerm, cell map[string]string, node func(name string) map[string]string) bool {
-	return len(terms) == 0 || slices.ContainsFunc(terms, func(t corev1.NodeSelectorTerm) bool {
-		return !slices.ContainsFunc(t.MatchExpressions, func(r corev1.NodeSelectorRequirement) bool { return !holds(&r, cell, node) })
-	})
+// Reach is whether the nodes of a cell reach a volume.
+type Reach int
+
+// Not all is known by the labels of a cell: its nodes may be in several zones. A volume of certain nodes names them.
+const (
+	Never Reach = iota
+	OfNodes
+	Perhaps
+	Always
+)
+
+// ReachOf returns whether nodes with the labels of a cell reach a volume with some terms, as far as these labels show it.
+func ReachOf(terms []corev1.NodeSelectorTerm, cell map[string]string) Reach {
+	if len(terms) == 0 {
+		return Always
+	}
+	best := Never
+	for _, t := range terms {
+		of := Always
+		for i := range t.MatchExpressions {
+			of = min(of, reachBy(&t.MatchExpressions[i], cell))
+		}
+		best = max(best, of)
+	}
+	return best
 }
 
-// holds reports whether one requirement holds for nodes with some labels: see [Reaches].
-func holds(r *corev1.NodeSelectorRequirement, cell map[string]string, node func(name string) map[string]string) bool {
+// reachBy returns what one requirement says: see [ReachOf].
+func reachBy(r *corev1.NodeSelectorRequirement, cell map[string]string) Reach {
 	value, has := cell[r.Key]
 	if !has && zoneOfDriver(r.Key) {
 		value, has = cell[corev1.LabelTopologyZone]
 	}
-	switch {
-	case r.Operator != corev1.NodeSelectorOpIn:
-		return has && (r.Operator == corev1.NodeSelectorOpExists || r.Operator == corev1.NodeSelectorOpNotIn && !slices.Contains(r.Values, value))
-	case has:
-		return slices.Contains(r.Values, value)
-	case r.Key != corev1.LabelHostname:
-		return false
+	if !has {
+		if r.Key == corev1.LabelHostname {
+			return OfNodes
+		}
+		return Perhaps
 	}
-	return slices.ContainsFunc(r.Values[:min(mostNodes, len(r.Values))], func(name string) bool {
-		labels := node(name)
-		if labels == nil {
-			return false
-		}
-		for k, v := range cell {
-			if labels[k] != v {
-				return false
-			}
-		}
+	switch r.Operator {
+	case corev1.NodeSelectorOpIn:
+		has = slices.Contains(r.Values, value)
+	case corev1.NodeSelectorOpNotIn:
+		has = !slices.Contains(r.Values, value)
+	case corev1.NodeSelectorOpDoesNotExist:
+		has = false
+	}
+	if has {
+		return Always
+	}
+	return Never
+}
+
+// InReach reports whether a node with some labels reaches a volume with some terms.
+func InReach(terms []corev1.NodeSelectorTerm, node *corev1.Node) bool {
+	if len(terms) == 0 {
 		return true
-	})
+	}
+	selector, err := nodeaffinity.NewNodeSelector(&corev1.NodeSelector{NodeSelectorTerms: terms})
+	return err == nil && selector.Match(node)
 }
 
 // WithVolume adds the terms of a volume to the node affinity that a pod requires. It returns false if there are too many. What the

@@ -108,39 +108,45 @@ func TestVolumeTerms(t *testing.T) {
 	}
 }
 
-// Whether the nodes of a cell reach a volume is told by the cell's labels, by zones as drivers name them, and by the node of a local volume.
-func TestReaches(t *testing.T) {
-	nodes := func(name string) map[string]string {
-		return map[string]map[string]string{"n": {"pool": "a", "zone": "1"}}[name]
-	}
-	const zone, driver = corev1.LabelTopologyZone, "topology.ebs.csi.aws.com/zone"
+// What the labels of a cell say of a volume: its zone, also as drivers name it. They may leave it open, and a volume of certain nodes is told by
+// these alone.
+func TestReachOf(t *testing.T) {
+	const zone, driver, host = corev1.LabelTopologyZone, "topology.ebs.csi.aws.com/zone", corev1.LabelHostname
 	for name, tc := range map[string]struct {
 		terms []corev1.NodeSelectorTerm
 		cell  string
-		want  bool
+		want  Reach
 	}{
-		"anywhere":                         {nil, "pool=a", true},
-		"its zone":                         {terms(zone + "=a,b"), zone + "=b", true},
-		"another zone":                     {terms(zone + "=a,b"), zone + "=c", false},
-		"one of the terms":                 {terms(zone+"=a", zone+"=c"), zone + "=c", true},
-		"all of a term":                    {terms(zone + "=c pool=b"), zone + "=c", false},
-		"a zone that the cell leaves open": {terms(zone + "=a"), "pool=a", false},
-		"a zone as a driver has it":        {terms(driver + "=a"), zone + "=a", true},
-		"another one":                      {terms(driver + "=b"), zone + "=a", false},
-		"a label that the cell has":        {terms("pool"), "pool=a", true},
-		"one that it has not":              {terms("disk"), "pool=a", false},
-		"not in another pool":              {terms("!pool=b"), "pool=a", true},
-		"not in this one":                  {terms("!pool=a"), "pool=a", false},
-		"not where nothing is known":       {terms("!disk=hdd"), "pool=a", false},
-		"the node of a local volume":       {terms(corev1.LabelHostname + "=n"), "pool=a", true},
-		"a node of another pool":           {terms(corev1.LabelHostname + "=n"), "pool=b", false},
-		"a node that is not known":         {terms(corev1.LabelHostname + "=m"), "pool=a", false},
+		"anywhere":                         {nil, "pool=a", Always},
+		"its zone":                         {terms(zone + "=a,b"), zone + "=b", Always},
+		"another zone":                     {terms(zone + "=a,b"), zone + "=c", Never},
+		"one of the terms":                 {terms(zone+"=a", zone+"=c"), zone + "=c", Always},
+		"all of a term":                    {terms(zone + "=c pool=b"), zone + "=c", Perhaps},
+		"a zone that the cell leaves open": {terms(zone + "=a"), "pool=a", Perhaps},
+		"a zone as a driver has it":        {terms(driver + "=a"), zone + "=a", Always},
+		"another one":                      {terms(driver + "=b"), zone + "=a", Never},
+		"a label that the cell has":        {terms("pool"), "pool=a", Always},
+		"one that it leaves open":          {terms("disk"), "pool=a", Perhaps},
+		"not in another pool":              {terms("!pool=b"), "pool=a", Always},
+		"not in this one":                  {terms("!pool=a"), "pool=a", Never},
+		"the node of a local volume":       {terms(host + "=n"), "pool=a", OfNodes},
+		"a node and a zone":                {terms(host + "=n " + zone + "=a"), zone + "=b", Never},
+		"a node, or a zone":                {terms(host+"=n", zone+"=a"), "pool=a", Perhaps},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k, v, _ := strings.Cut(tc.cell, "=")
-			if got := Reaches(tc.terms, map[string]string{k: v}, nodes); got != tc.want {
-				t.Errorf("it is reached: %t", got)
+			if got := ReachOf(tc.terms, map[string]string{k: v}); got != tc.want {
+				t.Errorf("it is %d, want %d", got, tc.want)
 			}
 		})
+	}
+	absent := terms("pool")
+	absent[0].MatchExpressions[0].Operator = corev1.NodeSelectorOpDoesNotExist
+	if got := ReachOf(absent, map[string]string{"pool": "a"}); got != Never {
+		t.Errorf("without a label that the cell has: %d", got)
+	}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{zone: "a"}}}
+	if !InReach(nil, n) || !InReach(terms(zone+"=a"), n) || InReach(terms(zone+"=b"), n) || InReach(terms("a=b=c/d"), n) {
+		t.Error("a node reaches another volume than those of its zone")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
@@ -89,7 +90,10 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 
 	decides := &admit.Feature{Policies: policies, Seats: service, Key: key, Audits: admit.NewAudits(h.Clock), Unsettled: h.Unsettled}
 	if h.Nodes {
-		decides.Nodes = func(name string) map[string]string { return h.World.NodeLabels(context.WithoutCancel(ctx), name) }
+		decides.Nodes = func(labels map[string]string) ([]corev1.Node, bool) {
+			nodes := h.World.NodesWith(context.WithoutCancel(ctx), labels)
+			return nodes, poolroom.Autoscaled(nodes)
+		}
 	}
 	c := &Capability{
 		seats: service, policies: policies,

@@ -46,8 +46,8 @@ type Feature struct {
 	Audits   *Audits
 	// Unsettled reports whether what is known of policies and owners may be old; nil is never.
 	Unsettled func() bool
-	// Nodes returns the labels of a node, or nil if they are not known; it is nil where no node is.
-	Nodes func(name string) map[string]string
+	// Nodes returns the nodes with some labels, and whether there may be others soon. It is nil where nodes are not known.
+	Nodes func(labels map[string]string) (nodes []corev1.Node, grows bool)
 }
 
 var _ feature.SeatGiver = &Feature{}
@@ -127,10 +127,14 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 	if key := placement.IgnoringConstraint(a.pod, p.Strategy); key != "" && !p.Preferred {
 		d.Warnings = append(d.Warnings, fmt.Sprintf("the topology spread constraint over %s counts the nodes of all pools (nodeAffinityPolicy: Ignore), so pods may wait although their pool has room", key))
 	}
+	if c, has := placement.TooManyDomains(a.pod, p.Strategy); c != nil && !p.Preferred {
+		d.Warnings = append(d.Warnings, fmt.Sprintf("the topology spread constraint over %s asks for %d domains, and the strategy has %d, so pods may wait although their pool has room", c.TopologyKey, *c.MinDomains, has))
+	}
 	if !kept && !a.full {
 		err := f.bindVolumes(ctx, &a)
 		if err != nil {
 			d.Summary = "one without a seat, because " + err.Error()
+			a.tolerateAll()
 			if gated && errors.Is(err, errVolumesUnknown) {
 				d.Wait = err
 			}

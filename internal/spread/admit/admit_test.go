@@ -305,7 +305,7 @@ func TestConstraintsOfPods(t *testing.T) {
 	}{
 		"it is created":                {least: new(int32(2)), seat: true},
 		"it exists":                    {least: new(int32(2)), exists: true},
-		"it exists, and asks for more": {least: new(int32(3)), exists: true, seat: true},
+		"it exists, and asks for more": {least: new(int32(3)), exists: true, seat: true, warnings: 1},
 		"it exists, and asks for none": {exists: true, seat: true},
 		"it counts the nodes of all":   {policy: corev1.NodeInclusionPolicyIgnore, least: new(int32(2)), seat: true, warnings: 1},
 		"and exists":                   {policy: corev1.NodeInclusionPolicyIgnore, least: new(int32(2)), exists: true, seat: true, warnings: 1},

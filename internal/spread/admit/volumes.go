@@ -11,6 +11,15 @@ import (
 	"github.com/stowage-dev/stowage/internal/nodefit"
 )
 
+// tolerateAll gives a pod the tolerations of all pools: it has none of them, and its volume may be on a node of any.
+func (a *assignment) tolerateAll() {
+	for pool := range a.policy.Whole.Len() {
+		for _, t := range a.policy.TolerationsOf(pool) {
+			a.pod.AddToleration(t)
+		}
+	}
+}
+
 // mostClaims is how many PersistentVolumeClaims of a pod are looked at. One with more gets no seat.
 const mostClaims = 16
 
@@ -21,7 +30,7 @@ var errVolumesUnknown = errors.New("where its volumes can be is not known yet")
 var errVolumeElsewhere = errors.New("its volume is elsewhere")
 
 // bindVolumes has a pod whose claims are bound choose among the cells where its volumes can be. It returns an error if the pod is to have no
-// seat. A pod without one runs where its volumes are, and repair gives it the seat of where it runs.
+// seat. A pod without one runs where its volumes are, and repair gives it the seat of where it runs. It may need what the pools tolerate.
 func (f *Feature) bindVolumes(ctx context.Context, a *assignment) error {
 	claims := a.pod.VolumeClaims()
 	switch {
@@ -63,12 +72,6 @@ func (f *Feature) bindVolumes(ctx context.Context, a *assignment) error {
 
 // reached reports for each pool and domain whether its nodes reach all of some volumes, and whether all of them do.
 func (f *Feature) reached(a *assignment, volumes []corev1.PersistentVolume) (reached [][]bool, all bool) {
-	node := func(name string) map[string]string {
-		if f.Nodes == nil {
-			return nil
-		}
-		return f.Nodes(name)
-	}
 	domains := 1
 	if across := a.policy.Whole.Across(); across != nil {
 		domains = len(across.Domains)
@@ -78,13 +81,28 @@ func (f *Feature) reached(a *assignment, volumes []corev1.PersistentVolume) (rea
 		cells := make([]bool, domains)
 		for domain := range cells {
 			labels := a.policy.Whole.NodeSelector(pool, domain)
-			cells[domain] = !slices.ContainsFunc(volumes, func(v corev1.PersistentVolume) bool {
-				terms, ok := nodefit.VolumeTerms(&v)
-				return !ok || !nodefit.Reaches(terms, labels, node)
-			})
+			cells[domain] = !slices.ContainsFunc(volumes, func(v corev1.PersistentVolume) bool { return !f.reaches(&v, labels) })
 			all = all && cells[domain]
 		}
 		reached = append(reached, cells)
 	}
 	return reached, all
+}
+
+// reaches reports whether nodes of a cell may reach a volume. Where the cell's labels leave that open, its nodes show it. The pod keeps to its
+// cell where nodes are not known, where there are none, and where there may be others soon. But a volume of certain nodes is nowhere else.
+func (f *Feature) reaches(v *corev1.PersistentVolume, cell map[string]string) bool {
+	terms, known := nodefit.VolumeTerms(v)
+	if !known {
+		return false
+	}
+	reach := nodefit.ReachOf(terms, cell)
+	if reach == nodefit.Never || reach == nodefit.Always || f.Nodes == nil {
+		return reach > nodefit.OfNodes
+	}
+	nodes, grows := f.Nodes(cell)
+	if slices.ContainsFunc(nodes, func(n corev1.Node) bool { return nodefit.InReach(terms, &n) }) {
+		return true
+	}
+	return reach == nodefit.Perhaps && (grows || len(nodes) == 0)
 }

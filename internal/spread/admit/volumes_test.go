@@ -49,7 +49,8 @@ func TestBoundClaims(t *testing.T) {
 		claims  []string
 		across  bool
 		world   world.Snapshot
-		nodes   bool
+		nodes   []string // by their pool and zone; nil is that they are not known
+		grows   bool
 		gated   bool
 		want    []string // the selectors of four pods, without the repeated ones
 		wait    bool
@@ -65,8 +66,14 @@ func TestBoundClaims(t *testing.T) {
 		"too many":                      {claims: strings.Fields(strings.Repeat("any ", mostClaims+1)), because: "over 16 claims"},
 		"in one zone of all pools":      {claims: []string{"zone-2"}, across: true, want: []string{"p=a zone=2", "p=b zone=2"}},
 		"in one pool, over its zones":   {claims: []string{"b"}, across: true, want: []string{"p=b zone=1", "p=b zone=2", "p=b zone=3"}},
-		"of a node that is known":       {claims: []string{"node"}, nodes: true, want: []string{"p=b"}},
-		"of a node that is not":         {claims: []string{"node"}, because: "its volume is elsewhere"},
+		"of a node that is known":       {claims: []string{"node"}, nodes: []string{"n=b/2", "m=a/2"}, want: []string{"p=b"}},
+		"of a node, and none is known":  {claims: []string{"node"}, because: "its volume is elsewhere"},
+		"of a node that is gone":        {claims: []string{"node"}, nodes: []string{"m=a/2"}, grows: true, because: "its volume is elsewhere"},
+		"in a zone, over pools":         {claims: []string{"zone-2"}, want: []string{"p=a", "p=b"}},
+		"in a zone that one pool has":   {claims: []string{"zone-2"}, nodes: []string{"m=a/1", "n=b/2"}, want: []string{"p=b"}},
+		"in a zone that pools may get":  {claims: []string{"zone-2"}, nodes: []string{"m=a/1", "n=b/2"}, grows: true, want: []string{"p=a", "p=b"}},
+		"in a zone, without nodes":      {claims: []string{"zone-2"}, nodes: []string{"n=b/1"}, want: []string{"p=a"}},
+		"an ordinal in a zone":          {kind: "StatefulSet", claims: []string{"zone-2"}, nodes: []string{"m=a/2", "n=b/2"}, want: []string{"p=b"}},
 		"an ordinal in its own pool":    {kind: "StatefulSet", claims: []string{"b"}, want: []string{"p=b"}},
 		"an ordinal that is elsewhere":  {kind: "StatefulSet", claims: []string{"a"}, because: "its volume is elsewhere"},
 		"volumes are not known yet":     {claims: []string{"a"}, world: unknown{Snapshot: manifests.New(world.Objects{})}, because: "not known yet"},
@@ -79,8 +86,18 @@ func TestBoundClaims(t *testing.T) {
 				snapshot = manifests.New(world.Objects{Volumes: volumes})
 			}
 			f, seats := newFeature(snapshot)
-			if tc.nodes {
-				f.Nodes = func(name string) map[string]string { return map[string]map[string]string{"n": {"p": "b"}}[name] }
+			if tc.nodes != nil {
+				f.Nodes = func(labels map[string]string) (out []corev1.Node, grows bool) {
+					for _, text := range tc.nodes {
+						name, at, _ := strings.Cut(text, "=")
+						pool, zone, _ := strings.Cut(at, "/")
+						n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name, "p": pool, "zone": zone}}}
+						if labels["p"] == pool && (labels["zone"] == "" || labels["zone"] == zone) {
+							out = append(out, n)
+						}
+					}
+					return out, tc.grows
+				}
 			}
 			if tc.kind == "" {
 				tc.kind = "ReplicaSet"

@@ -54,6 +54,23 @@ func IgnoringConstraint(pod *podpatch.Pod, s *sequence.Strategy) string {
 	return ""
 }
 
+// TooManyDomains returns a constraint that asks for more domains than the strategy has, and how many that is; nil if there is none. Each pod
+// with a seat has one eligible domain, so that only maxSkew pods of a domain find a node.
+func TooManyDomains(pod *podpatch.Pod, s *sequence.Strategy) (c *podpatch.SpreadConstraint, has int) {
+	for i := range pod.Spec.TopologySpreadConstraints {
+		c := &pod.Spec.TopologySpreadConstraints[i]
+		if c.MinDomains == nil || !c.Honors() {
+			continue
+		}
+		for pool := range s.Len() {
+			if n := s.Values(c.TopologyKey, pool); n > 0 && n < int(*c.MinDomains) {
+				return c, n
+			}
+		}
+	}
+	return nil, 0
+}
+
 // takeMinDomains removes minDomains where the seat keeps the promise, and notes what it was.
 func (s *Seat) takeMinDomains(pod *podpatch.Pod) {
 	var taken map[string]int32

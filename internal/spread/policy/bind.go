@@ -61,19 +61,21 @@ func (f *Finder) bind(ctx context.Context, p *Policy, namespace string, chain wo
 	if p.Domains != nil {
 		p.Domains = p.Domains.Assign(limits)
 	}
+	p.gaps = gaps
 	p.Strategy = f.computed(shortKey{p.Whole.Fingerprint(), fmt.Sprint(gaps)}, func() *sequence.Strategy { return p.Whole.Without(gaps) })
 	return nil
 }
 
-// Within returns a policy that gives seats only in some pools and domains: in those that are reached. It returns nil if none is.
+// Within returns a policy that gives seats only in some pools and domains: in those that are reached. What has no room keeps its limits. It
+// returns nil if none is reached.
 func (f *Finder) Within(p *Policy, reached [][]bool) *Policy {
 	of, left, limits := *p, make([]bool, len(reached)), make([][]int64, len(reached))
 	for i, cells := range reached {
 		left[i] = !slices.Contains(cells, true)
-		for _, is := range cells {
+		for k, is := range cells {
 			limit := int64(0)
-			if is {
-				limit = domain.Open
+			if is && p.Domains != nil {
+				limit = p.Domains.Limit(i, k)
 			}
 			limits[i] = append(limits[i], limit)
 		}
@@ -82,7 +84,7 @@ func (f *Finder) Within(p *Policy, reached [][]bool) *Policy {
 		return nil
 	}
 	if slices.Contains(left, true) {
-		of.Strategy = f.computed(shortKey{p.Whole.Fingerprint(), fmt.Sprint("within", left)}, func() *sequence.Strategy { return p.Whole.WithoutPools(left) })
+		of.Strategy = f.computed(shortKey{p.Whole.Fingerprint(), fmt.Sprint("within", left, p.gaps)}, func() *sequence.Strategy { return p.Whole.WithoutPools(left).Without(p.gaps) })
 	}
 	if p.Domains != nil {
 		of.Domains = p.Domains.Assign(limits)

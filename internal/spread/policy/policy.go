@@ -99,8 +99,9 @@ type Policy struct {
 	// KeepsVolumes says that the workload is a StatefulSet with volumes that is older than the policy. A volume may be where its pod runs,
 	// and then the pod can run nowhere else.
 	KeepsVolumes bool
-	owner        types.UID // of the pods
-	ordinals     bool      // the owner is a StatefulSet
+	gaps         []sequence.Gap // that Strategy leaves out of Whole
+	owner        types.UID      // of the pods
+	ordinals     bool           // the owner is a StatefulSet
 	// asWritten is the strategy with the unsuitable pools, or nil without those. Instead is the one of the pods with ordinals of their own
 	// whose seats are there.
 	asWritten, instead *sequence.Strategy

@@ -11,8 +11,6 @@ package shortage
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -244,7 +242,12 @@ func (r *run) look(ctx context.Context) {
 		}
 	}
 	r.mu.Lock()
-	gone := slices.Collect(maps.Keys(r.known))
+	var gone []types.UID
+	for uid, m := range r.known {
+		if r.Clock.Since(m.correctedAt) > correctedFor {
+			gone = append(gone, uid)
+		}
+	}
 	r.mu.Unlock()
 	for _, uid := range gone {
 		if !there[uid] {

@@ -28,7 +28,12 @@ type memory struct {
 	pools  map[place]bool // with metrics
 	// outdated are the pods that wait for nodes of no cell, and when each may be recreated.
 	outdated map[types.UID]time.Time
-	jobs     map[types.UID]bool // whether the pods of a Job may be moved, which never changes
+	// corrected says that one was recreated since a new one was found, and again is how often a new one was found after that.
+	corrected bool
+	again     int
+	// correctedAt is when one was recreated last. The lock of the run guards it.
+	correctedAt time.Time
+	jobs        map[types.UID]bool // whether the pods of a Job may be moved, which never changes
 }
 
 // wait is for how long a pod has waited.

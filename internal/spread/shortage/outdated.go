@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,23 +31,27 @@ const (
 	outdatedAfter = 10 * time.Second
 	// exemptFor is for how long a pod is not read again that is not to be touched, and triedFor one that was evicted.
 	exemptFor = 10 * time.Minute
-	triedFor  = 30 * time.Second
+	// correctedFor is how long it is remembered that pods of a workload were recreated.
+	correctedFor = 30 * time.Minute
+	triedFor     = 30 * time.Second
 )
 
 // cellSelectors are the labels that a source writes into the pods of each cell.
 type cellSelectors struct {
 	cells  []map[string]string
 	hashes map[string]bool // of the selectors of a policy's pools; nil of another source
+	// required says that pods select a cell. Otherwise they select none of the pools' labels.
+	required bool
 }
 
-// cellSelectorsOf returns those of a policy, or nil if it may not change its pods, or pins none.
+// cellSelectorsOf returns those of a policy, or nil if it may not change its pods.
 func cellSelectorsOf(p *policy.Policy) *cellSelectors {
-	if p.Whole == nil || p.Preferred || p.Repair == stowage.RepairOff {
+	if p.Whole == nil || p.Repair == stowage.RepairOff {
 		return nil
 	}
 	whole := p.AsWritten()
 	each := spill.CellsOfPool(whole)
-	out := &cellSelectors{}
+	out := &cellSelectors{required: !p.Preferred}
 	if p.Policy != nil {
 		out.hashes = map[string]bool{}
 	}
@@ -61,6 +66,11 @@ func cellSelectorsOf(p *policy.Policy) *cellSelectors {
 
 // have reports whether some cell has written a pod's selector.
 func (s *cellSelectors) have(rec *seats.Record) bool {
+	if !s.required {
+		return !slices.ContainsFunc(s.cells, func(cell map[string]string) bool {
+			return slices.ContainsFunc(slices.Collect(maps.Keys(cell)), func(key string) bool { _, is := rec.Selector[key]; return is })
+		})
+	}
 	if hash := ledger.PoolHash(rec.Pool); hash != "" && s.hashes != nil && !s.hashes[hash] {
 		return false // a label may have been removed from the pool, which its selector alone does not show
 	}
@@ -120,12 +130,12 @@ func (r *run) correct(ctx context.Context, w world.Object, m *memory) error {
 			due, known := m.outdated[rec.UID]
 			switch {
 			case !known:
-				m.outdated[rec.UID] = now.Add(outdatedAfter)
+				m.outdated[rec.UID] = now.Add(m.outdatedWait())
 			case now.Before(due):
 			case one.Annotations[stowage.RepairAnnotation] == string(stowage.RepairOff):
 				m.outdated[rec.UID] = now.Add(exemptFor)
 			default:
-				if err := r.recreate(ctx, w, m, p != nil, rec); err != nil {
+				if err := r.recreate(ctx, w, m, one, rec); err != nil {
 					return err
 				}
 			}
@@ -135,10 +145,21 @@ func (r *run) correct(ctx context.Context, w world.Object, m *memory) error {
 	return nil
 }
 
-// recreate evicts a pod that is outdated, if the rates of spill allow it now. Divided says that its successor gets a seat.
-func (r *run) recreate(ctx context.Context, w world.Object, m *memory, divided bool, rec *seats.Record) error {
+// outdatedWait returns how long a pod that is found to be outdated waits until it is recreated. It doubles each time that one is found
+// after others were recreated: that may be a successor, of which there would be no end.
+func (m *memory) outdatedWait() time.Duration {
+	if m.corrected {
+		m.again++
+	}
+	m.corrected = false
+	return min(exemptFor, outdatedAfter<<min(m.again, 10))
+}
+
+// recreate evicts a pod that is outdated, if the rates of spill allow it now. The pod is judged once more, by its own annotations: those of
+// the template are for other pods, if an update is rolled out.
+func (r *run) recreate(ctx context.Context, w world.Object, m *memory, one *member, rec *seats.Record) error {
 	now := r.Clock.Now()
-	if divided && !r.unproven.mayEvict(r.Seats.Pods().Given(), now) {
+	if !r.unproven.mayEvict(r.Seats.Pods().Given(), now) {
 		return nil
 	}
 	if m.limit.TokensAt(now) < 1 || !r.limit.Allow(w.Namespace, now) || !m.limit.AllowN(now, 1) {
@@ -154,6 +175,13 @@ func (r *run) recreate(ctx context.Context, w world.Object, m *memory, divided b
 		pod.Spec.SchedulingGroup != nil || strings.EqualFold(pod.Annotations[stowage.RepairAnnotation], string(stowage.RepairOff)) || !r.Scope.Enforces(ctx, pod.Namespace, view) {
 		return nil
 	}
+	p, err := r.Policies.FindSelected(ctx, policy.Pod{Namespace: pod.Namespace, Owner: one.Ref, Annotations: pod.Annotations})
+	if err != nil {
+		return err
+	}
+	if len(outdated(p, []seats.Record{*rec})) == 0 {
+		return nil
+	}
 	result, err := r.Evictor.EvictUnchanged(ctx, pod)
 	if err != nil {
 		return fmt.Errorf("evict pod %s: %w", rec.Name, err)
@@ -162,7 +190,11 @@ func (r *run) recreate(ctx context.Context, w world.Object, m *memory, divided b
 	if result != evict.Evicted {
 		return nil
 	}
-	if divided {
+	m.corrected = true
+	r.mu.Lock()
+	m.correctedAt = now
+	r.mu.Unlock()
+	if p != nil { // else the successor gets no seat, and proves nothing
 		r.unproven.note(now)
 	}
 	r.Metrics.corrected.Inc()

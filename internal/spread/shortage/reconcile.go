@@ -39,7 +39,7 @@ func (r *run) reconcile(ctx context.Context, w world.Object) (reconcile.Result, 
 		if stays, err := r.staysUnsuitable(ctx, w); stays || err != nil {
 			return reconcile.Result{}, err
 		}
-		if len(m.outdated) == 0 {
+		if len(m.outdated) == 0 && r.Clock.Since(m.correctedAt) > correctedFor {
 			r.forget(w.UID) // nobody asks for it any more
 		}
 		return reconcile.Result{}, r.remove(ctx, w)

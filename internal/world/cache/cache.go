@@ -191,6 +191,15 @@ func (c *Cache) NodeLabels(ctx context.Context, name string) map[string]string {
 	return node.Labels
 }
 
+// NodesWith returns the nodes with some labels as the informer of nodes has them.
+func (c *Cache) NodesWith(ctx context.Context, labels map[string]string) []corev1.Node {
+	var list corev1.NodeList
+	if c.cached.List(ctx, &list, client.MatchingLabels(labels), client.UnsafeDisableDeepCopy) != nil {
+		return nil // it has not synced; then no pod is decided about
+	}
+	return list.Items
+}
+
 // get reads a cluster-scoped object from the cache or, where that has none, from the API server. It returns nil
 // if there is none.
 func get[T client.Object](ctx context.Context, c *Cache, kind, name string, obj T) (T, error) {

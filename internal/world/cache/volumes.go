@@ -18,8 +18,11 @@ import (
 // byClaim is the index of PersistentVolumes by the namespace and name of their claim.
 const byClaim = "spec.claimRef"
 
-// volumesWait is how long the first request that asks for volumes waits for their watch.
-const volumesWait = time.Second
+// volumesWait is how long requests wait for the watch of volumes while it is younger than volumesYoung.
+const (
+	volumesWait  = time.Second
+	volumesYoung = 10 * time.Second
+)
 
 // volumes is the watch of PersistentVolumes. It begins when a pod with a claim comes first, because most clusters have many volumes, and few
 // pods with a claim that Stowage divides.
@@ -28,27 +31,28 @@ type volumes struct {
 
 	mu       sync.Mutex
 	informer crcache.Informer // nil before the watch begins
+	begun    time.Time
 }
 
 // FollowVolumes has the cache answer [world.Snapshot.Volumes].
 func (c *Cache) FollowVolumes(informers crcache.Cache) { c.volumes.informers = informers }
 
-// begin begins the watch. First says that nobody has before.
-func (v *volumes) begin(ctx context.Context) (informer crcache.Informer, first bool, err error) {
+// begin begins the watch, if nobody has. Young says that it may sync in a moment.
+func (v *volumes) begin(ctx context.Context, now time.Time) (informer crcache.Informer, young bool, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.informer != nil {
-		return v.informer, false, nil
+		return v.informer, now.Sub(v.begun) < volumesYoung, nil
 	}
 	volume := &corev1.PersistentVolume{}
 	informer, err = v.informers.GetInformer(ctx, volume, crcache.BlockUntilSynced(false))
 	if err != nil {
-		return nil, true, err
+		return nil, false, err
 	}
 	if err := v.informers.IndexField(ctx, volume, byClaim, claimOf); err != nil {
-		return nil, true, err
+		return nil, false, err
 	}
-	v.informer = informer
+	v.informer, v.begun = informer, now
 	return informer, true, nil
 }
 
@@ -66,11 +70,11 @@ func (c *Cache) Volumes(ctx context.Context, namespace string, claims []string) 
 	if c.volumes.informers == nil {
 		return nil, true, nil
 	}
-	informer, first, err := c.volumes.begin(ctx)
+	informer, young, err := c.volumes.begin(ctx, c.clock.Now())
 	if err != nil {
 		return nil, false, err
 	}
-	if first {
+	if young {
 		waiting, cancel := context.WithTimeout(ctx, volumesWait)
 		defer cancel()
 		toolscache.WaitForCacheSync(waiting.Done(), informer.HasSynced)
