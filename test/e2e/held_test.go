@@ -16,6 +16,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/test/suite"
 )
 
@@ -215,13 +216,16 @@ func TestNewPodsWithVolumes(t *testing.T) {
 		d := n.Deployment(fmt.Sprint("one-", i), 1, nil)
 		d.Spec.Template.Labels["fleet"], d.Spec.Strategy.Type = "volumes", appsv1.RecreateDeploymentStrategyType
 		suite.OneCPU(&d.Spec.Template.Spec)
+		d.Spec.Template.Spec.Affinity = prefer(n.Pool([]string{"od", "spot"}[i%2], 1).NodeLabel)
 		n.WithClaim(t, &d.Spec.Template, d.Name, suite.ClaimSpec(class, corev1.ReadWriteOnce))
 		must(t, n.Create(t.Context(), d))
 		all = append(all, d)
 	}
-	for _, d := range all {
-		n.Ready(t, d.Name, 1)
-	}
+	eventuallyWithin(t, 2*time.Minute, "all of them run", func() (bool, error) {
+		var pods corev1.PodList
+		err := n.List(t.Context(), &pods, client.InNamespace(n.Namespace), client.MatchingLabels{"fleet": "volumes"})
+		return len(pods.Items) == deployments && !slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return !podstatus.Ready(&p) }), err
+	})
 	cordon(false)
 	p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "fleet"}, Spec: stowage.SpreadPolicySpec{
 		Mode: stowage.PolicyEnforce, Selector: stowage.Selector{MatchLabels: map[string]versprei.LabelValue{"fleet": "volumes"}}, Across: suite.Across(),

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -179,7 +178,7 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, p *policy.Policy, 
 			return reconcile.Result{RequeueAfter: r.Timing.Quiet}, nil
 		}
 	}
-	ok, proven, held, err := r.roomFor(ctx, p, whole, slices.Concat(pods[:removal.Pod], pods[removal.Pod+1:]), state, removal)
+	ok, proven, held, err := r.roomFor(ctx, p, whole, state, removal)
 	if err != nil {
 		return reconcile.Result{}, err
 	}

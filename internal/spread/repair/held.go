@@ -21,6 +21,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
 
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list,roleName=stowage-spread-controllers
@@ -138,15 +139,15 @@ func claimsOf(pod *corev1.Pod) (names []string) {
 	return names
 }
 
-// bindVolumes has a successor ask for nodes that reach its bound volumes, as the API server has them now. The others are the pods that
-// stay. It returns whether a volume asks for any node, and why the pod must stay where it runs, or "".
-func (r *run) bindVolumes(ctx context.Context, next *corev1.Pod, others []corev1.Pod) (bound bool, held string, err error) {
+// bindVolumes has a successor ask for nodes that reach its bound volumes, as the API server has them now. It returns whether a volume asks
+// for any node, and why the pod must stay where it runs, or "".
+func (r *run) bindVolumes(ctx context.Context, next *corev1.Pod) (bound bool, held string, err error) {
 	claims := claimsOf(next)
 	if len(claims) > mostClaims {
 		return true, fmt.Sprintf("it has over %d claims", mostClaims), nil
 	}
 	for _, name := range claims {
-		terms, held, err := r.reach(ctx, next.Namespace, name, others)
+		terms, held, err := r.reach(ctx, next.Namespace, name)
 		if err != nil || held != "" {
 			return true, held, err
 		}
@@ -158,9 +159,44 @@ func (r *run) bindVolumes(ctx context.Context, next *corev1.Pod, others []corev1
 	return bound, "", nil
 }
 
+// sharedClaim returns a claim of a pod that another pod of the namespace uses, too, or "". Its volume is one that only one node can have at a
+// time. To ask costs a list of the namespace's pods.
+func (r *run) sharedClaim(ctx context.Context, pod *corev1.Pod) (string, error) {
+	own := claimsOf(pod)
+	if len(own) == 0 {
+		return "", nil
+	}
+	shared := map[string]bool{}
+	err := worldapi.Each(ctx, r.Uncached, &corev1.PodList{}, func(other *corev1.Pod) error {
+		if other.UID == pod.UID || podstatus.Ended(other) {
+			return nil
+		}
+		for _, name := range claimsOf(other) {
+			shared[name] = true
+		}
+		return nil
+	}, client.InNamespace(pod.Namespace))
+	if err != nil {
+		return "", err
+	}
+	for _, name := range own {
+		if !shared[name] {
+			continue
+		}
+		var claims corev1.PersistentVolumeClaimList
+		if err := r.Uncached.List(ctx, &claims, client.InNamespace(pod.Namespace), client.MatchingFields{metav1.ObjectNameField: name}); err != nil {
+			return "", err
+		}
+		if len(claims.Items) == 0 || ofOneNode(&claims.Items[0]) {
+			return name, nil
+		}
+	}
+	return "", nil
+}
+
 // reach returns the terms of which a node must match one to reach the volume of a claim: see [nodefit.VolumeTerms]. Held says why a pod
 // with the claim must stay where it runs. To list claims and volumes is all that Stowage may do with them.
-func (r *run) reach(ctx context.Context, namespace, name string, others []corev1.Pod) (terms []corev1.NodeSelectorTerm, held string, err error) {
+func (r *run) reach(ctx context.Context, namespace, name string) (terms []corev1.NodeSelectorTerm, held string, err error) {
 	var claims corev1.PersistentVolumeClaimList
 	err = r.Uncached.List(ctx, &claims, client.InNamespace(namespace), client.MatchingFields{metav1.ObjectNameField: name})
 	switch {
@@ -174,9 +210,6 @@ func (r *run) reach(ctx context.Context, namespace, name string, others []corev1
 	claim := &claims.Items[0]
 	if claim.Spec.VolumeName == "" {
 		return nil, "", nil // its volume is made where the successor goes
-	}
-	if ofOneNode(claim) && slices.ContainsFunc(others, func(other corev1.Pod) bool { return slices.Contains(claimsOf(&other), name) }) {
-		return nil, fmt.Sprintf("other pods use the volume of its claim %s, which only one node can have", name), nil
 	}
 	var volumes corev1.PersistentVolumeList
 	err = r.Uncached.List(ctx, &volumes, client.MatchingFields{metav1.ObjectNameField: claim.Spec.VolumeName})
@@ -197,7 +230,6 @@ func (r *run) reach(ctx context.Context, namespace, name string, others []corev1
 
 // ofOneNode reports whether only one node can have the volume of a claim at a time.
 func ofOneNode(claim *corev1.PersistentVolumeClaim) bool {
-	return !slices.ContainsFunc(claim.Spec.AccessModes, func(mode corev1.PersistentVolumeAccessMode) bool {
-		return mode == corev1.ReadWriteMany || mode == corev1.ReadOnlyMany
-	})
+	modes := claim.Spec.AccessModes
+	return !slices.Contains(modes, corev1.ReadWriteMany) && (slices.Contains(modes, corev1.ReadWriteOnce) || slices.Contains(modes, corev1.ReadWriteOncePod))
 }

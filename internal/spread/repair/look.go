@@ -102,18 +102,11 @@ var errLeave = errors.New("the workload is to be left alone")
 
 // kept is what is kept of a pod until a plan is carried out. A workload may have thousands of any size.
 func kept(pod *corev1.Pod) corev1.Pod {
-	out := corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+	return corev1.Pod{Spec: corev1.PodSpec{NodeName: pod.Spec.NodeName}, ObjectMeta: metav1.ObjectMeta{
 		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 		Labels:      world.Pick(pod.Labels, stowage.PoolLabel, stowage.SeatLabel, stowage.DomainLabel),
 		Annotations: world.Pick(pod.Annotations, stowage.ClaimAnnotation, corev1.PodDeletionCost),
 	}}
-	out.Spec.NodeName = pod.Spec.NodeName
-	for i := range pod.Spec.Volumes {
-		if pod.Spec.Volumes[i].PersistentVolumeClaim != nil {
-			out.Spec.Volumes = append(out.Spec.Volumes, pod.Spec.Volumes[i])
-		}
-	}
-	return out
 }
 
 // look reads the pods of a workload, with those that have no seat. It returns nil if the

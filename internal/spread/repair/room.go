@@ -2,6 +2,7 @@ package repair
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,7 +19,7 @@ import (
 // roomFor looks for room for the successor of the pod that a plan removes. It returns false if the pod is to stay.
 // Then no node of the pool has room, and no node autoscaler makes the nodes of that pool. The only pod of a workload
 // goes only into room that a node has. Proven says that a node has room. Held says that the pod stays because of its volume, and why.
-func (r *run) roomFor(ctx context.Context, p *policy.Policy, pod *corev1.Pod, others []corev1.Pod, state *planner.State, removal *planner.Removal) (ok, proven bool, held string, err error) {
+func (r *run) roomFor(ctx context.Context, p *policy.Policy, pod *corev1.Pod, state *planner.State, removal *planner.Removal) (ok, proven bool, held string, err error) {
 	if !removal.NeedsRoom {
 		return true, true, "", nil // the pod has no node to lose
 	}
@@ -29,7 +30,7 @@ func (r *run) roomFor(ctx context.Context, p *policy.Policy, pod *corev1.Pod, ot
 	}
 	former := state.Pods[removal.Pod].Foreign
 	next := successor(pod, p, removal.To, removal.Domain, former)
-	bound, held, err := r.bindVolumes(ctx, next, others)
+	bound, held, err := r.bindVolumes(ctx, next)
 	if err != nil || held != "" {
 		return false, false, held, err
 	}
@@ -47,6 +48,12 @@ func (r *run) roomFor(ctx context.Context, p *policy.Policy, pod *corev1.Pod, ot
 	}
 	count, err := r.Room.Count(ctx, selected, next, 1)
 	found := count > 0
+	if err == nil && (found || made) {
+		claim, err := r.sharedClaim(ctx, pod)
+		if err != nil || claim != "" {
+			return false, false, fmt.Sprintf("other pods use the volume of its claim %s, which only one node can have", claim), err
+		}
+	}
 	return found || made, found && counted && !former, "", err
 }
 
