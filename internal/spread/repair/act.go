@@ -168,6 +168,9 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, p *policy.Policy, 
 	if err != nil || !ok {
 		return reconcile.Result{RequeueAfter: wait}, err
 	}
+	if removal.NeedsRoom && state.Pods[removal.Pod].Volume && !r.Room.MayLook(owner.Namespace) {
+		return reconcile.Result{RequeueAfter: r.Timing.Resync}, nil // its claims and their volumes would be read
+	}
 	whole := pod
 	if removal.NeedsRoom { // its successor is as large as it is, and has its volumes
 		whole = &corev1.Pod{}
