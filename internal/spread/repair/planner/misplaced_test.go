@@ -1,0 +1,91 @@
+package planner
+
+import (
+	"errors"
+	"testing"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/spread/domain"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
+)
+
+// Which pods would go if nothing held them. Of two pools, a and b, the first ordinal is b's and the second a's.
+func TestMisplaced(t *testing.T) {
+	s := strategy("p=a,weight=1:p=b,weight=1")
+	own := func(rank int64) (sequence.Seat, error) {
+		if rank > 8 {
+			return sequence.Seat{}, errors.New("no such seat")
+		}
+		return s.SeatAt(rank)
+	}
+	const a, b, ours, rank1 = 0, 1, true, 1
+	full := Plan{Counts: []int64{1, 3}, Targets: []int64{2, 2}}
+	right := Plan{Counts: []int64{2, 2}, Targets: []int64{2, 2}}
+	seat := func(pool int, ordinal int64) sequence.Seat { return sequence.Seat{Pool: pool, Ordinal: ordinal} }
+	none := seat(-1, 0)
+	for name, tc := range map[string]struct {
+		pod    Pod
+		plan   Plan
+		evict  bool
+		adopts bool // no pod is recreated
+		keep   bool
+		want   bool
+	}{
+		"in a pool with too many":                   {pod: Pod{Seat: seat(b, 1)}, plan: full, evict: true, want: true},
+		"in a pool with as many as are due":         {pod: Pod{Seat: seat(b, 1)}, plan: right, evict: true},
+		"in a pool with too few":                    {pod: Pod{Seat: seat(a, 1)}, plan: full, evict: true},
+		"nobody asked for evictions":                {pod: Pod{Seat: seat(b, 1)}, plan: full},
+		"it came before its policy":                 {pod: Pod{Seat: seat(b, 1), BeforePolicy: true}, plan: full, want: true},
+		"and is to be adopted":                      {pod: Pod{Seat: seat(b, 1), BeforePolicy: true}, plan: full, adopts: true},
+		"none of the workload may go":               {pod: Pod{Seat: seat(b, 1)}, plan: full, evict: true, keep: true},
+		"without a seat, in no pool":                {pod: Pod{Seat: none, Ours: ours, NodePool: OtherNode}, plan: right, want: true},
+		"that is to be adopted":                     {pod: Pod{Seat: none, Ours: ours, NodePool: OtherNode}, plan: right, adopts: true},
+		"without a seat, in a pool":                 {pod: Pod{Seat: none, Ours: ours, NodePool: a}, plan: right},
+		"without a seat, and it waits":              {pod: Pod{Seat: none, Ours: ours, NodePool: NoNode}, plan: right},
+		"it is not ours":                            {pod: Pod{Seat: none, NodePool: OtherNode}, plan: right, evict: true},
+		"its pool is gone":                          {pod: Pod{Seat: none, Foreign: true, NodePool: a}, plan: right, evict: true, want: true},
+		"its pool is gone, and nobody asked":        {pod: Pod{Seat: none, Foreign: true, NodePool: a}, plan: right},
+		"an ordinal in its pool":                    {pod: Pod{Seat: seat(b, 1), OwnRank: rank1}, plan: full, evict: true},
+		"an ordinal in another pool":                {pod: Pod{Seat: seat(a, 1), OwnRank: rank1}, plan: right, evict: true, want: true},
+		"and nobody asked":                          {pod: Pod{Seat: seat(a, 1), OwnRank: rank1}, plan: right},
+		"an ordinal without a seat, in its pool":    {pod: Pod{Seat: none, Ours: ours, OwnRank: rank1, NodePool: b}, plan: right, evict: true},
+		"an ordinal without a seat, in another one": {pod: Pod{Seat: none, Ours: ours, OwnRank: rank1, NodePool: a}, plan: right, want: true},
+		"an ordinal that is not ours":               {pod: Pod{Seat: none, OwnRank: rank1, NodePool: a}, plan: right, evict: true},
+		"an ordinal without a seat, in no pool":     {pod: Pod{Seat: none, Ours: ours, OwnRank: rank1, NodePool: OtherNode}, plan: right, want: true},
+		"that is to be adopted, too":                {pod: Pod{Seat: none, Ours: ours, OwnRank: rank1, NodePool: OtherNode}, plan: right, adopts: true},
+		"an ordinal that waits":                     {pod: Pod{Seat: none, Ours: ours, OwnRank: rank1, NodePool: NoNode}, plan: right},
+		"an ordinal that has no seat":               {pod: Pod{Seat: seat(a, 1), OwnRank: 9}, plan: full, evict: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			state := &State{Strategy: s, OwnSeat: own, Evict: tc.evict, Keep: tc.keep, Mode: stowage.RepairRecreate}
+			if tc.adopts {
+				state.Mode = stowage.RepairAdopt
+			}
+			if got := state.Misplaced(&tc.plan, &tc.pod); got != tc.want {
+				t.Errorf("it would go: %t", got)
+			}
+		})
+	}
+
+	across, err := s.WithDomains(sequence.Across{Key: "zone", Domains: []sequence.Domain{{Value: "1", Weight: 1}, {Value: "2", Weight: 1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	homes, err := domain.New(across, []int64{1, 1}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := &State{Strategy: across, Domains: homes.Assign(nil), Evict: true, Mode: stowage.RepairRecreate}
+	for ordinal, want := range map[int64]bool{2: false, 3: true} { // two are due, so the third one is in a domain with too many
+		if got := state.Misplaced(&right, &Pod{Seat: seat(b, ordinal)}); got != want {
+			t.Errorf("ordinal %d of two would go: %t", ordinal, got)
+		}
+	}
+	first, _ := state.own(&Pod{OwnRank: 1})
+	at := state.ownDomain(first)
+	for in, want := range map[int]bool{at: false, 1 - at: true} {
+		if got := state.Misplaced(&right, &Pod{Seat: first, OwnRank: 1, Domain: in}); got != want {
+			t.Errorf("an ordinal in domain %d of %d would go: %t", in, at, got)
+		}
+	}
+}
