@@ -184,6 +184,11 @@ func TestGateOpens(t *testing.T) {
 	gated(&zones.Spec.Template.Spec)
 	must(t, n.Create(t.Context(), zones))
 
+	data := n.Deployment("data", 1, annotated(eightyOf)) // the leader asks where its volume can be
+	n.WithClaim(t, &data.Spec.Template, "data", suite.ClaimSpec(n.Provisioner(t, corev1.LabelTopologyZone), corev1.ReadWriteOnce))
+	gated(&data.Spec.Template.Spec)
+	must(t, n.Create(t.Context(), data))
+
 	// 2. Pods about which there is nothing to decide.
 	off := labelled.Deployment("off", 2, annotated(eightyOf))
 	gated(&off.Spec.Template.Spec)
@@ -198,6 +203,7 @@ func TestGateOpens(t *testing.T) {
 	// 3. All are seated though nobody reaches the webhook.
 	n.Spreads(t, "web", 20, strategyOf(t, eightyOf))
 	n.Spreads(t, "db", 5, strategyOf(t, eightyOf))
+	n.Spreads(t, "data", 1, strategyOf(t, eightyOf))
 	n.InCells(t, "zones", 15, n.Distribution(t, "zones"), 0.67, 0.67)
 	eventually(t, "the pods with another gate have seats and wait there", func() (bool, error) {
 		pods, err := n.Pods(t.Context(), "queued")
