@@ -319,7 +319,7 @@ func (r *reader) slim(p *corev1.Pod) *pod {
 	if p.Labels[stowage.SeatLabel] != "" {
 		out.pool, out.domain = p.Labels[stowage.PoolLabel], p.Labels[stowage.DomainLabel]
 	}
-	out.volume = slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil })
+	out.volume = len(podstatus.VolumeClaims(&p.Spec)) > 0
 	if c := metav1.GetControllerOfNoCopy(p); c != nil {
 		out.daemon = c.Kind == "DaemonSet" || c.Kind == "Node"
 	}

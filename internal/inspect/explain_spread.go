@@ -306,7 +306,7 @@ func (s *subject) divide(ctx context.Context, f *spreadFacts, p *policy.Policy) 
 	err = each(ctx, s.Inspector, &corev1.PodList{}, func(pod *corev1.Pod) {
 		if c := metav1.GetControllerOfNoCopy(pod); c != nil && c.UID == owner.UID && podstatus.Active(pod) && proven(pod) {
 			pods = append(pods, divided(pod, p, s.nodes))
-			if p.Domains != nil {
+			if owner.Kind == "Job" {
 				owned = append(owned, slim(pod))
 			}
 		}
@@ -324,7 +324,7 @@ func (s *subject) divide(ctx context.Context, f *spreadFacts, p *policy.Policy) 
 		return err
 	}
 	kept, _ := p.OwnTargets(replicas)
-	d.AddTargets(p.Whole, domainTargets(p, replicas, kept, owned), replicas, kept)
+	d.AddTargets(p.Whole, p.DomainTargets(replicas, kept, indexedSeats(p, seats.Ref(owner), owned)), replicas, kept)
 	f.Replicas, f.Pools = replicas, poolsOf(&d)
 	return nil
 }

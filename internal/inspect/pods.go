@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"context"
-	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -66,7 +65,7 @@ func slim(pod *corev1.Pod) *corev1.Pod {
 // stays reports whether a pod runs and has what may keep it where it runs: a claim, or an annotation. Where the claim's volume can be is not
 // known here: a report needs no right to read PersistentVolumes.
 func stays(pod *corev1.Pod) bool {
-	return pod.Spec.NodeName != "" && (podstatus.Protected(pod) != "" || slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil }))
+	return pod.Spec.NodeName != "" && (podstatus.Protected(pod) != "" || len(podstatus.VolumeClaims(&pod.Spec)) > 0)
 }
 
 // nodeLabels are the labels of nodes, by name. It is nil where nodes may not be listed.

@@ -312,6 +312,20 @@ func (i *Inspector) listTemplates(ctx context.Context, s *snapshot, r *Report) e
 	return nil
 }
 
+// addUnseated adds a pod without a seat, if it is known what made it.
+func (m *podOwner) addUnseated(pod *corev1.Pod) {
+	if m == nil {
+		return
+	}
+	m.unseated++
+	if stays(pod) {
+		m.staying++
+	}
+	if !proven(pod) && !hasGate(&pod.Spec) {
+		m.unanswered = append(m.unanswered, pod.CreationTimestamp.Time)
+	}
+}
+
 // assignPods gives the pods of the report to what made them, which may be of a kind that was not listed.
 func (i *Inspector) assignPods(s *snapshot) {
 	for _, pod := range s.pods {
@@ -324,15 +338,7 @@ func (i *Inspector) assignPods(s *snapshot) {
 		}
 		m := s.ownersByUID[owner.UID]
 		if !proven(pod) || pod.Labels[stowage.SeatLabel] == "" { // a proof alone says that every pool was full
-			if m != nil {
-				m.unseated++
-				if stays(pod) {
-					m.staying++
-				}
-				if !proven(pod) && !hasGate(&pod.Spec) {
-					m.unanswered = append(m.unanswered, pod.CreationTimestamp.Time)
-				}
-			}
+			m.addUnseated(pod)
 			continue
 		}
 		if m == nil {

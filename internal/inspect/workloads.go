@@ -12,7 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -208,7 +207,7 @@ func (g *group) add(ctx context.Context, i *Inspector, nodes nodeLabels, m *podO
 		}
 	}
 	kept, outside := p.OwnTargets(replicas)
-	g.AddTargets(p.Whole, domainTargets(p, replicas, kept, m.pods), replicas, kept)
+	g.AddTargets(p.Whole, p.DomainTargets(replicas, kept, indexedSeats(p, m.Ref, m.pods)), replicas, kept)
 	g.Shortages = p.Shortages()
 	without := max(0, m.unseated-outside)
 	unseated := min(without, max(0, p.Strategy.Seats()-seated))
@@ -226,22 +225,19 @@ func divided(pod *corev1.Pod, p *policy.Policy, nodes nodeLabels) division.Pod {
 	}
 }
 
-// domainTargets returns how many of an owner's pods each domain of each pool should have. Of an Indexed Job, those that have ended are not
-// there, so the indexes of the others decide.
-func domainTargets(p *policy.Policy, replicas int64, own []int64, pods []*corev1.Pod) [][]int64 {
-	var indexed []sequence.Seat
+// indexedSeats are the seats of the pods of an Indexed Job, as their labels name them.
+func indexedSeats(p *policy.Policy, owner world.Ref, pods []*corev1.Pod) (out []sequence.Seat) {
+	if !owner.IsJob() {
+		return nil
+	}
 	for _, pod := range pods {
 		pool, known := p.Pool(poolOf(pod))
 		ordinal, err := strconv.ParseInt(pod.Labels[stowage.SeatLabel], 10, 64)
-		owner := metav1.GetControllerOfNoCopy(pod)
-		if known && err == nil && owner != nil && owner.Kind != "StatefulSet" && strings.HasPrefix(pod.Annotations[stowage.ClaimAnnotation], string(ledger.OriginOrdinal)) {
-			indexed = append(indexed, sequence.Seat{Pool: pool, Ordinal: ordinal})
+		if known && err == nil && strings.HasPrefix(pod.Annotations[stowage.ClaimAnnotation], string(ledger.OriginOrdinal)) {
+			out = append(out, sequence.Seat{Pool: pool, Ordinal: ordinal})
 		}
 	}
-	if indexed != nil {
-		return p.DomainsOf(indexed)
-	}
-	return p.DomainTargets(replicas, own)
+	return out
 }
 
 // foreignCost reports whether a pod has a deletion cost that Stowage did not write, as far as its claim says without the key.

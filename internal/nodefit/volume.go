@@ -19,8 +19,8 @@ var zoneLabels = []struct{ volume, node string }{
 // mostTerms is how many terms volumes may make of a pod's node affinity.
 const mostTerms = 64
 
-// VolumeTerms returns the terms of which a node must match one to reach a volume, as the scheduler's filters VolumeBinding and
-// VolumeZone read it. None means any node. It returns false if no node reaches the volume, or if that cannot be told.
+// VolumeTerms returns the node selector terms of a volume, as the scheduler's filters VolumeBinding and VolumeZone read it. A node that
+// matches one of them reaches the volume. Without terms, any node does. It returns false if no node reaches the volume, or if that is not known.
 func VolumeTerms(v *corev1.PersistentVolume) ([]corev1.NodeSelectorTerm, bool) {
 	var zones []corev1.NodeSelectorRequirement
 	for _, label := range zoneLabels {

@@ -108,8 +108,8 @@ func TestVolumeTerms(t *testing.T) {
 	}
 }
 
-// What the labels of a cell say of a volume: its zone, also as drivers name it. They may leave it open, and a volume of certain nodes is told by
-// these alone.
+// The labels of a cell show whether its nodes reach a volume, by its zone, also as drivers name it. They may leave that open. For a volume of
+// certain nodes, only these nodes show it.
 func TestReachOf(t *testing.T) {
 	const zone, driver, host = corev1.LabelTopologyZone, "topology.ebs.csi.aws.com/zone", corev1.LabelHostname
 	for name, tc := range map[string]struct {

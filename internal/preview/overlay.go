@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/world"
 )
@@ -283,7 +284,7 @@ func (w *Workload) UID() types.UID { return w.uid() }
 
 // Volumes reports whether its pods have claims of volumes: their own, or those of the template.
 func (w *Workload) Volumes() bool {
-	return len(w.volumeClaims) > 0 || slices.ContainsFunc(w.template.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil })
+	return len(w.volumeClaims) > 0 || len(podstatus.VolumeClaims(&w.template.Spec)) > 0
 }
 
 // Holds says why a restart would not replace all pods of the workload, for people. It returns "" if it would.

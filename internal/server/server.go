@@ -62,7 +62,7 @@ type Environment struct {
 	Lookup func(string) (string, bool)
 	// Clock is that of the controllers and of the seats; certificates follow the API server's, and leases the real time.
 	Clock clock.WithTickerAndDelayedExecution
-	// Time judges dates that the API server wrote. Nil is by the API server's answers.
+	// Time is the clock for dates that the API server wrote. Nil goes by the API server's answers.
 	Time clock.PassiveClock
 	// Metrics is where the metrics are registered.
 	Metrics prometheus.Registerer
@@ -135,15 +135,15 @@ func Run(ctx context.Context, reloader *Reloader, env Environment) error {
 	if err := mgr.Add(withoutElection(pulse.Run)); err != nil {
 		return err
 	}
-	var judge clock.PassiveClock = apiTime
+	var dates clock.PassiveClock = apiTime
 	if env.Time != nil {
-		judge = env.Time
+		dates = env.Time
 	}
 	host := &capability.Host{
 		Namespace: o.Namespace, Registration: Registration, Replica: leader.Identity(env.Lookup), Admits: admits, Controls: controls, Nodes: on.Nodes(),
 		Cached: mgr.GetClient(), Uncached: clients.uncached, Once: clients.once, Clientset: clients.set, Informers: mgr.GetCache(),
 		World: reader, Scope: scopes, Evictor: evict.New(clients.uncached, env.Clock, o.EvictionRate, set),
-		Clock: env.Clock, Time: judge, Unsettled: pulse.Unsettled, Log: log, Events: recorder, Metrics: set,
+		Clock: env.Clock, Time: dates, Unsettled: pulse.Unsettled, Log: log, Events: recorder, Metrics: set,
 	}
 
 	// 3. The capabilities, in the order in which a pod passes their features. Sizing comes before the peer pods, which keep a

@@ -20,15 +20,20 @@ import (
 	"github.com/stowage-dev/stowage/test/suite"
 )
 
-// stays checks that no pod of an app goes for longer than several evictions take.
-func (n *tenant) stays(t *testing.T, app string) {
+// stays checks that the pods of an app are those that there were.
+func (n *tenant) stays(t *testing.T, app string, was []string) {
 	t.Helper()
-	was, _ := n.uids(t, app)
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
-		if is, _ := n.uids(t, app); !slices.Equal(was, is) {
-			t.Fatalf("the pods of %s were %v, and are %v", app, was, is)
-		}
+	if is, _ := n.uids(t, app); !slices.Equal(was, is) {
+		t.Errorf("the pods of %s were %v, and are %v", app, was, is)
 	}
+}
+
+// held waits until an event says that pods of an app stay.
+func (n *tenant) held(t *testing.T, app string) {
+	t.Helper()
+	eventuallyWithin(t, time.Minute, "an event says that pods of "+app+" stay", func() (bool, error) {
+		return n.hasEvent(t, string(stowage.EventPodHeld), "such as "+app+"-"), nil
+	})
 }
 
 // says waits until the condition Balanced of a PodDistributor has a text.
@@ -92,6 +97,10 @@ func TestHeldByVolume(t *testing.T) {
 	for _, name := range []string{"wiki", "moves"} {
 		n.earlier(t, name, 1)
 	}
+	before := map[string][]string{}
+	for _, d := range []*appsv1.Deployment{wiki, shared} {
+		before[d.Name], _ = n.uids(t, d.Name)
+	}
 	n.Shortage(t, "shared", 0, evicts)
 	for _, d := range []*appsv1.Deployment{wiki, moves} {
 		was := d.DeepCopy()
@@ -120,13 +129,12 @@ func TestHeldByVolume(t *testing.T) {
 	// 3. Who can move does, and who cannot stays.
 	n.InPools(t, "zonal", "od=4 spot=1")
 	n.InPools(t, "moves", "1=1")
-	eventuallyWithin(t, time.Minute, "an event says why the pod of wiki stays", func() (bool, error) {
-		return n.hasEvent(t, string(stowage.EventPodHeld), "reaches its volume"), nil
-	})
+	n.held(t, "wiki")
 	n.says(t, "local", "reaches its volume")
 	n.says(t, "shared", "reaches its volume")
-	n.stays(t, wiki.Name)
-	n.stays(t, shared.Name)
+	for app, was := range before {
+		n.stays(t, app, was)
+	}
 	n.InPools(t, "local", "od=1 spot=4")
 
 	// 4. A policy that asks for evictions holds them, too.
@@ -138,11 +146,13 @@ func TestHeldByVolume(t *testing.T) {
 		p.Spec.Pools = append(p.Spec.Pools, stowage.PolicyPool{Name: of.Name, NodeSelector: of.NodeLabel, Weight: of.Weight})
 	}
 	n.earlier(t, "late", 2)
+	was, _ := n.uids(t, late.Name)
 	must(t, n.Create(t.Context(), p))
 	pods, err := n.Pods(t.Context(), "proof")
 	must(t, err)
 	must(t, n.Delete(t.Context(), &pods[0])) // its successor shows that the webhook is reached
-	n.stays(t, late.Name)
+	n.held(t, late.Name)
+	n.stays(t, late.Name, was)
 }
 
 // A pod that somebody protects is never evicted, and status says so. Pods beside it that nobody protects move.

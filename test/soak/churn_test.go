@@ -54,9 +54,10 @@ func TestNothingHeldIsEvicted(t *testing.T) {
 
 	length := max(churnTime, time.Duration(*minutes)*time.Minute)
 	steps := 0
-	for begin := time.Now(); time.Since(begin) < length && len(c.harm()) == 0; steps++ {
+	changing, enough := context.WithTimeout(ctx, length)
+	defer enough()
+	for ; pause(changing, 300*time.Millisecond) && len(c.harm()) == 0; steps++ {
 		c.step(t)
-		time.Sleep(300 * time.Millisecond)
 	}
 
 	// What was done to nodes, labels and the policy is undone. Then nobody waits.

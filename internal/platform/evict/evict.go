@@ -84,12 +84,12 @@ func New(c client.Client, clock clock.PassiveClock, perSecond float64, set *metr
 	}
 }
 
-// Evict evicts a pod if its turn has come. Otherwise it returns Waits, and after what time to ask again.
+// Evict evicts a pod as [Evictor.EvictUnchanged] does if its turn has come. Otherwise it returns Waits, and after what time to ask again.
 func (e *Evictor) Evict(ctx context.Context, pod *corev1.Pod) (Result, time.Duration, error) {
 	if wait := e.turn(pod); wait > 0 {
 		return Waits, wait, nil
 	}
-	result, err := e.request(ctx, pod, &metav1.Preconditions{UID: &pod.UID})
+	result, err := e.EvictUnchanged(ctx, pod)
 	return result, 0, err
 }
 
@@ -98,15 +98,6 @@ func (e *Evictor) Evict(ctx context.Context, pod *corev1.Pod) (Result, time.Dura
 // for a turn; the caller limits the rate. The API server asks no PodDisruptionBudget about pods that are Pending.
 func (e *Evictor) EvictUnchanged(ctx context.Context, pod *corev1.Pod) (Result, error) {
 	return e.request(ctx, pod, &metav1.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion})
-}
-
-// EvictInTurn is [Evictor.EvictUnchanged] once the pod's turn has come. Until then it returns Waits, and after what time to ask again.
-func (e *Evictor) EvictInTurn(ctx context.Context, pod *corev1.Pod) (Result, time.Duration, error) {
-	if wait := e.turn(pod); wait > 0 {
-		return Waits, wait, nil
-	}
-	result, err := e.EvictUnchanged(ctx, pod)
-	return result, 0, err
 }
 
 func (e *Evictor) request(ctx context.Context, pod *corev1.Pod, preconditions *metav1.Preconditions) (Result, error) {

@@ -107,7 +107,7 @@ func (r *run) recreate(ctx context.Context, cached *corev1.Pod, v *comparison) (
 			return reconcile.Result{RequeueAfter: r.Timing.Settle}, nil
 		}
 	}
-	result, wait, err := r.Evictor.EvictInTurn(ctx, &pod)
+	result, wait, err := r.Evictor.Evict(ctx, &pod)
 	switch result {
 	case evict.Waits:
 		return reconcile.Result{RequeueAfter: wait}, nil

@@ -67,7 +67,8 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 	}
 	ref := world.Ref{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name, UID: types.UID(owner.UID)}
 	p, err := f.Policies.FindForAdmission(ctx, policy.Pod{Namespace: req.Namespace, Owner: ref, Annotations: req.Pod.Metadata.Annotations})
-	if gated && f.Unsettled != nil && (p == nil && err == nil || errors.Is(err, policy.ErrOwnerGone)) && f.Unsettled() {
+	nothing := p == nil && err == nil || errors.Is(err, policy.ErrOwnerGone)
+	if nothing && gated && f.unsettled() {
 		return feature.Decision{Pod: req.Pod, Wait: errUnsettled}, nil // the leader decides, or this process a moment later
 	}
 	if errors.Is(err, policy.ErrOwnerGone) {
@@ -124,20 +125,12 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 
 	// 3. Give it one.
 	d := feature.Decision{Pod: a.pod, Warnings: slices.Clone(p.Warnings)}
-	if key := placement.IgnoringConstraint(a.pod, p.Strategy); key != "" && !p.Preferred {
-		d.Warnings = append(d.Warnings, fmt.Sprintf("the topology spread constraint over %s counts the nodes of all pools (nodeAffinityPolicy: Ignore), so pods may wait although their pool has room", key))
-	}
-	if c, has := placement.TooManyDomains(a.pod, p.Strategy); c != nil && !p.Preferred {
-		d.Warnings = append(d.Warnings, fmt.Sprintf("the topology spread constraint over %s asks for %d domains, and the strategy has %d, so pods may wait although their pool has room", c.TopologyKey, *c.MinDomains, has))
+	if !p.Preferred {
+		d.Warnings = append(d.Warnings, placement.UnmetConstraints(a.pod, p.Strategy)...)
 	}
 	if !kept && !a.full {
-		err := f.bindVolumes(ctx, &a)
-		if err != nil {
-			d.Summary = "one without a seat, because " + err.Error()
-			a.tolerateAll()
-			if gated && errors.Is(err, errVolumesUnknown) {
-				d.Wait = err
-			}
+		if err := f.bindVolumes(ctx, &a); err != nil {
+			a.seatless(&d, err, gated)
 			return d, nil
 		}
 		switch err := f.assign(ctx, &a, req, &d); {
@@ -164,6 +157,9 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 	d.Summary = fmt.Sprintf("seat %d of pool %s (%s)", a.seat.Ordinal, pool.Name, labels.Set(d.Pool.Labels))
 	return d, nil
 }
+
+// unsettled reports whether what is known may be old: see [Feature.Unsettled].
+func (f *Feature) unsettled() bool { return f.Unsettled != nil && f.Unsettled() }
 
 // assignment is a pod on its way to a seat.
 type assignment struct {

@@ -8,11 +8,17 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/nodefit"
 )
 
-// tolerateAll gives a pod the tolerations of all pools: it has none of them, and its volume may be on a node of any.
-func (a *assignment) tolerateAll() {
+// seatless decides that a pod gets no seat because of its volumes. It has the tolerations of all pools, because its volume may be on a node of
+// any. A pod with the gate waits until its volumes are known.
+func (a *assignment) seatless(d *feature.Decision, why error, gated bool) {
+	d.Summary = "one without a seat, because " + why.Error()
+	if gated && errors.Is(why, errVolumesUnknown) {
+		d.Wait = why
+	}
 	for pool := range a.policy.Whole.Len() {
 		for _, t := range a.policy.TolerationsOf(pool) {
 			a.pod.AddToleration(t)
@@ -55,7 +61,7 @@ func (f *Feature) bindVolumes(ctx context.Context, a *assignment) error {
 	if a.seat.OwnOrdinal {
 		own, err := a.policy.SeatAt(a.rank)
 		if err != nil {
-			return err
+			return nil // it has no place of its own, whatever its volumes
 		}
 		if !reached[own.Pool][a.policy.DomainOf(own)] {
 			return errVolumeElsewhere

@@ -37,38 +37,28 @@ func TakesMinDomains(pod *podpatch.Pod, s *sequence.Strategy) bool {
 	})
 }
 
-// IgnoringConstraint returns the key of a constraint that pods with a seat may never satisfy, or "". It counts the nodes of all pools, and
-// the pods select those of one.
-func IgnoringConstraint(pod *podpatch.Pod, s *sequence.Strategy) string {
+// UnmetConstraints says which topology spread constraints pods with a seat may never satisfy, for people. Each pod selects the nodes of one
+// pool or domain. So it cannot keep to a constraint that counts all nodes, or that asks for more domains than the strategy has.
+func UnmetConstraints(pod *podpatch.Pod, s *sequence.Strategy) (texts []string) {
 	for i := range pod.Spec.TopologySpreadConstraints {
 		c := &pod.Spec.TopologySpreadConstraints[i]
-		if c.WhenUnsatisfiable != corev1.DoNotSchedule || c.Honors() {
-			continue
-		}
+		values := 0 // of the label, in the pool that has most
 		for pool := range s.Len() {
-			if s.Values(c.TopologyKey, pool) > 0 {
-				return c.TopologyKey
-			}
+			values = max(values, s.Values(c.TopologyKey, pool))
+		}
+		why := ""
+		switch {
+		case values == 0 || c.WhenUnsatisfiable != corev1.DoNotSchedule:
+		case !c.Honors():
+			why = "counts the nodes of all pools (nodeAffinityPolicy: Ignore)"
+		case c.MinDomains != nil && int(*c.MinDomains) > values:
+			why = fmt.Sprintf("asks for %d domains, and the strategy has %d", *c.MinDomains, values)
+		}
+		if why != "" {
+			texts = append(texts, fmt.Sprintf("the topology spread constraint over %s %s, so pods may wait although their pool has room", c.TopologyKey, why))
 		}
 	}
-	return ""
-}
-
-// TooManyDomains returns a constraint that asks for more domains than the strategy has, and how many that is; nil if there is none. Each pod
-// with a seat has one eligible domain, so that only maxSkew pods of a domain find a node.
-func TooManyDomains(pod *podpatch.Pod, s *sequence.Strategy) (c *podpatch.SpreadConstraint, has int) {
-	for i := range pod.Spec.TopologySpreadConstraints {
-		c := &pod.Spec.TopologySpreadConstraints[i]
-		if c.MinDomains == nil || !c.Honors() {
-			continue
-		}
-		for pool := range s.Len() {
-			if n := s.Values(c.TopologyKey, pool); n > 0 && n < int(*c.MinDomains) {
-				return c, n
-			}
-		}
-	}
-	return nil, 0
+	return texts
 }
 
 // takeMinDomains removes minDomains where the seat keeps the promise, and notes what it was.

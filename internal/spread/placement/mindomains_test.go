@@ -133,21 +133,38 @@ func TestMinDomains(t *testing.T) {
 	}
 }
 
-func TestIgnoringConstraint(t *testing.T) {
+// Constraints that pods with a seat may never satisfy are said, each once.
+func TestUnmetConstraints(t *testing.T) {
 	s, err := sequence.Parse("p=a,weight=1:p=b,weight=1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	soft := constrained("!p")
 	soft.Spec.TopologySpreadConstraints[0].WhenUnsatisfiable = corev1.ScheduleAnyway
-	for want, pods := range map[string][]*podpatch.Pod{
-		"p": {constrained("!p"), constrained("host", "!p=2")},
-		"":  {constrained("p"), constrained("!host"), constrained(), soft},
+	for name, tc := range map[string]struct {
+		pod  *podpatch.Pod
+		want []string
+	}{
+		"it counts all nodes":              {constrained("!p"), []string{"over p counts"}},
+		"beside another one":               {constrained("host", "!p=2"), []string{"over p counts"}},
+		"it asks for more than there are":  {constrained("p=3"), []string{"over p asks for 3 domains, and the strategy has 2"}},
+		"it asks for as many as there are": {constrained("p=2"), nil},
+		"it asks for none":                 {constrained("p"), nil},
+		"over a label that no pool fixes":  {constrained("!host", "host=9"), nil},
+		"it is soft":                       {soft, nil},
+		"there is none":                    {constrained(), nil},
+		"two that can not be kept":         {constrained("!p", "p=3"), []string{"over p counts", "over p asks"}},
 	} {
-		for i, pod := range pods {
-			if got := IgnoringConstraint(pod, s); got != want {
-				t.Errorf("pod %d: %q, want %q", i, got, want)
+		t.Run(name, func(t *testing.T) {
+			got := UnmetConstraints(tc.pod, s)
+			if len(got) != len(tc.want) {
+				t.Fatalf("it says %q", got)
 			}
-		}
+			for i, want := range tc.want {
+				if !strings.Contains(got[i], want) {
+					t.Errorf("it says %q, want %q", got[i], want)
+				}
+			}
+		})
 	}
 }

@@ -120,11 +120,15 @@ func (p *Policy) DomainOf(seat sequence.Seat) int {
 // mostOrdinals is how many ordinals are looked at one by one. Their owner says how many it asks for, and may ask for billions.
 const mostOrdinals = 10000
 
-// DomainTargets returns how many of n pods of the owner each domain of each pool should have. Own is as in [Policy.OwnTargets]. It returns
-// nil without domains, and where there are too many ordinals to say.
-func (p *Policy) DomainTargets(n int64, own []int64) [][]int64 {
+// DomainTargets returns how many of n pods of the owner each domain of each pool should have. Own is as in [Policy.OwnTargets]. Indexed are
+// the seats of the pods of an Indexed Job: those that have ended are not there, so the indexes of the others decide. It returns nil without
+// domains, and where there are too many ordinals to say.
+func (p *Policy) DomainTargets(n int64, own []int64, indexed []sequence.Seat) [][]int64 {
 	if p.Domains == nil || p.ordinals && n > mostOrdinals {
 		return nil
+	}
+	if len(indexed) > 0 {
+		return p.domainsOf(indexed)
 	}
 	if p.ordinals {
 		var seats []sequence.Seat
@@ -133,7 +137,7 @@ func (p *Policy) DomainTargets(n int64, own []int64) [][]int64 {
 				seats = append(seats, seat)
 			}
 		}
-		return p.DomainsOf(seats)
+		return p.domainsOf(seats)
 	}
 	out := make([][]int64, p.Whole.Len())
 	for i := range out {
@@ -148,11 +152,8 @@ func (p *Policy) DomainTargets(n int64, own []int64) [][]int64 {
 	return out
 }
 
-// DomainsOf returns how many of some seats are in each domain of each pool, or nil without domains.
-func (p *Policy) DomainsOf(seats []sequence.Seat) [][]int64 {
-	if p.Domains == nil {
-		return nil
-	}
+// domainsOf returns how many of some seats are in each domain of each pool.
+func (p *Policy) domainsOf(seats []sequence.Seat) [][]int64 {
 	out := make([][]int64, p.Whole.Len())
 	for i := range out {
 		out[i] = make([]int64, p.Domains.Len())

@@ -135,11 +135,11 @@ func TestDomainTargets(t *testing.T) {
 	}
 	for _, kind := range []string{"ReplicaSet", "StatefulSet"} {
 		p := of(kind)
-		got := p.DomainTargets(9, nil)
+		got := p.DomainTargets(9, nil, nil)
 		if diff := cmp.Diff([]int64{3, 6}, sum(got)); diff != "" || slices.Max(got[0]) != 1 || slices.Max(got[1]) != 2 {
 			t.Errorf("%s of 9: %v", kind, got)
 		}
-		huge := p.DomainTargets(1<<40, nil)
+		huge := p.DomainTargets(1<<40, nil, nil)
 		if (huge == nil) != (kind == "StatefulSet") {
 			t.Errorf("%s of 2^40: %v", kind, huge)
 		}
@@ -149,17 +149,23 @@ func TestDomainTargets(t *testing.T) {
 	p := of("StatefulSet")
 	p.Spill = []spill.Rule{{After: time.Minute}, {After: time.Minute}}
 	p.State = &stowage.PoolState{Ordinals: map[string]string{"0": p.CellName(1, 2), "1": p.CellName(1, 2)}}
-	before, after := of("StatefulSet").DomainTargets(9, nil), p.DomainTargets(9, nil)
+	before, after := of("StatefulSet").DomainTargets(9, nil, nil), p.DomainTargets(9, nil, nil)
 	if sum(after)[0] != sum(before)[0]-1 || after[1][2] <= before[1][2] {
 		t.Errorf("targets were %v, and are %v", before, after)
 	}
 
 	// 2. Of another owner of the same workload.
 	as := of("ReplicaSet").Of(&world.Workload{Ref: world.Ref{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", UID: "db"}})
-	if diff := cmp.Diff(before, as.DomainTargets(9, nil)); diff != "" {
+	if diff := cmp.Diff(before, as.DomainTargets(9, nil, nil)); diff != "" {
 		t.Errorf("as a StatefulSet (-want +got):\n%s", diff)
 	}
-	if got := (&Policy{Compiled: p.Compiled}).DomainsOf(nil); got != nil {
+	if got := (&Policy{Compiled: p.Compiled}).DomainTargets(9, nil, nil); got != nil {
 		t.Errorf("without domains: %v", got)
+	}
+
+	// 3. Of an Indexed Job, whose first pods have ended.
+	job := of("ReplicaSet")
+	if got := job.DomainTargets(9, nil, []sequence.Seat{{Pool: 1, Ordinal: 5}, {Pool: 1, Ordinal: 6}}); sum(got)[0] != 0 || sum(got)[1] != 2 {
+		t.Errorf("of two seats: %v", got)
 	}
 }

@@ -208,7 +208,7 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, p *policy.Policy, 
 		return reconcile.Result{}, nil
 	}
 	r.foundRoom(owner.Key())
-	result, wait, err := r.Evictor.EvictInTurn(ctx, whole)
+	result, wait, err := r.Evictor.Evict(ctx, whole)
 	switch result {
 	case evict.Waits:
 		return reconcile.Result{RequeueAfter: wait}, nil

@@ -19,7 +19,7 @@ import (
 // pod of a template that chooses nodes does.
 type bare struct {
 	pods     []barePod
-	admitted map[string]bool // templates of which a pod got its seat from the webhook
+	admitted map[string]bool // templates with a pod that got its seat from the webhook
 }
 
 type barePod struct {
@@ -36,7 +36,8 @@ func (b *bare) note(at int, pod *corev1.Pod, created *podpatch.Pod, view *planne
 			b.admitted = map[string]bool{}
 		}
 		b.admitted[template] = true
-	case view.Seat.Pool < 0 && !view.Ours && view.NodePool >= 0 && sent && ofCell(pod, created, p, view.NodePool, view.NodeDomain):
+	case view.Seat.Pool >= 0, view.Ours, view.NodePool < 0, !sent: // it has a seat, will be adopted anyway, or is not to be
+	case ofCell(pod, created, p, view.NodePool, view.NodeDomain):
 		b.pods = append(b.pods, barePod{at, template, pod.Annotations[corev1.PodDeletionCost]})
 	}
 }

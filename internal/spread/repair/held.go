@@ -128,21 +128,10 @@ func (c *Controller) Held(owner ledger.OwnerKey) string {
 	return sayHeld(slices.Collect(maps.Values(h.held)))
 }
 
-// claimsOf returns the names of the claims that a pod uses. A generic ephemeral volume goes with its pod, and its claim is not among
-// them.
-func claimsOf(pod *corev1.Pod) (names []string) {
-	for _, v := range pod.Spec.Volumes {
-		if v.PersistentVolumeClaim != nil {
-			names = append(names, v.PersistentVolumeClaim.ClaimName)
-		}
-	}
-	return names
-}
-
 // bindVolumes has a successor ask for nodes that reach its bound volumes, as the API server has them now. It returns whether a volume asks
 // for any node, and why the pod must stay where it runs, or "".
 func (r *run) bindVolumes(ctx context.Context, next *corev1.Pod) (bound bool, held string, err error) {
-	claims := claimsOf(next)
+	claims := podstatus.VolumeClaims(&next.Spec)
 	if len(claims) > mostClaims {
 		return true, fmt.Sprintf("it has over %d claims", mostClaims), nil
 	}
@@ -159,19 +148,19 @@ func (r *run) bindVolumes(ctx context.Context, next *corev1.Pod) (bound bool, he
 	return bound, "", nil
 }
 
-// sharedClaim returns a claim of a pod that another pod of the namespace uses, too, or "". Its volume is one that only one node can have at a
+// sharedVolume returns why a pod is held if another pod of the namespace uses one of its claims, and only one node can have the volume at a
 // time. To ask costs a list of the namespace's pods.
-func (r *run) sharedClaim(ctx context.Context, pod *corev1.Pod) (string, error) {
-	own := claimsOf(pod)
+func (r *run) sharedVolume(ctx context.Context, pod *corev1.Pod) (held string, err error) {
+	own := podstatus.VolumeClaims(&pod.Spec)
 	if len(own) == 0 {
 		return "", nil
 	}
 	shared := map[string]bool{}
-	err := worldapi.Each(ctx, r.Uncached, &corev1.PodList{}, func(other *corev1.Pod) error {
+	err = worldapi.Each(ctx, r.Uncached, &corev1.PodList{}, func(other *corev1.Pod) error {
 		if other.UID == pod.UID || podstatus.Ended(other) {
 			return nil
 		}
-		for _, name := range claimsOf(other) {
+		for _, name := range podstatus.VolumeClaims(&other.Spec) {
 			shared[name] = true
 		}
 		return nil
@@ -188,14 +177,14 @@ func (r *run) sharedClaim(ctx context.Context, pod *corev1.Pod) (string, error) 
 			return "", err
 		}
 		if len(claims.Items) == 0 || ofOneNode(&claims.Items[0]) {
-			return name, nil
+			return fmt.Sprintf("other pods use the volume of its claim %s, which only one node can have", name), nil
 		}
 	}
 	return "", nil
 }
 
-// reach returns the terms of which a node must match one to reach the volume of a claim: see [nodefit.VolumeTerms]. Held says why a pod
-// with the claim must stay where it runs. To list claims and volumes is all that Stowage may do with them.
+// reach returns the node selector terms of the volume of a claim: see [nodefit.VolumeTerms]. Held says why a pod with the claim must stay
+// where it runs. To list claims and volumes is all that Stowage may do with them.
 func (r *run) reach(ctx context.Context, namespace, name string) (terms []corev1.NodeSelectorTerm, held string, err error) {
 	var claims corev1.PersistentVolumeClaimList
 	err = r.Uncached.List(ctx, &claims, client.InNamespace(namespace), client.MatchingFields{metav1.ObjectNameField: name})

@@ -58,7 +58,7 @@ func TestHeld(t *testing.T) {
 		volumes   []client.Object
 		forbidden string
 		gone      string
-		why       string // what is said
+		why       string // part of the text that names the pods
 	}{
 		"nothing holds them":      {pods: []*corev1.Pod{x(), y()}, gone: "y"},
 		"both are protected":      {pods: []*corev1.Pod{protected(x(), karpenter, "true"), protected(y(), autoscaler, "false")}, why: "2 pod(s) that should be elsewhere stay where they run, such as x: the annotation " + karpenter + " protects it"},
@@ -174,7 +174,7 @@ func TestManyHeldPods(t *testing.T) {
 	}
 }
 
-// The age of a workload, of its pods and of what divides it is told by the clock that wrote their dates, and not by the leader's own.
+// The clock that wrote the dates of a workload, its pods and its strategy judges their ages. The leader's own clock does not.
 func TestAgesByTheAPIServersClock(t *testing.T) {
 	for name, tc := range map[string]struct {
 		behind time.Duration // the leader's clock

@@ -2,7 +2,6 @@ package repair
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,15 +30,11 @@ func (r *run) roomFor(ctx context.Context, p *policy.Policy, pod *corev1.Pod, st
 	former := state.Pods[removal.Pod].Foreign
 	next := successor(pod, p, removal.To, removal.Domain, former)
 	bound, held, err := r.bindVolumes(ctx, next)
+	if bound && held == "" && !slices.ContainsFunc(nodes, func(n corev1.Node) bool { return nodefit.Selects(&next.Spec, &n) }) {
+		held = "no node of " + placeOf(p, removal) + " reaches its volume"
+	}
 	if err != nil || held != "" {
 		return false, false, held, err
-	}
-	if bound && !slices.ContainsFunc(nodes, func(n corev1.Node) bool { return nodefit.Selects(&next.Spec, &n) }) {
-		where := "pool " + p.Strategy.Pool(removal.To).Name
-		if p.Domains != nil {
-			where += " in " + p.Whole.DomainName(removal.Domain)
-		}
-		return false, false, "no node of " + where + " reaches its volume", nil
 	}
 	// A node that somebody makes may be where the volume cannot be.
 	counted, made := nodefit.Counted(next), !bound && poolroom.Autoscaled(nodes) && state.Replicas > 1
@@ -47,14 +42,20 @@ func (r *run) roomFor(ctx context.Context, p *policy.Policy, pod *corev1.Pod, st
 		return made && !state.Short[removal.To], false, "", nil // it is in use, and its size alone proves no room
 	}
 	count, err := r.Room.Count(ctx, selected, next, 1)
-	found := count > 0
-	if err == nil && (found || made) {
-		claim, err := r.sharedClaim(ctx, pod)
-		if err != nil || claim != "" {
-			return false, false, fmt.Sprintf("other pods use the volume of its claim %s, which only one node can have", claim), err
-		}
+	if found := count > 0; err == nil && (found || made) {
+		held, err := r.sharedVolume(ctx, pod)
+		return held == "" && err == nil, found && counted && !former, held, err
 	}
-	return found || made, found && counted && !former, "", err
+	return false, false, "", err
+}
+
+// placeOf names the pool, and the domain, of the seat of a successor.
+func placeOf(p *policy.Policy, removal *planner.Removal) string {
+	where := "pool " + p.Strategy.Pool(removal.To).Name
+	if p.Domains != nil {
+		where += " in " + p.Whole.DomainName(removal.Domain)
+	}
+	return where
 }
 
 // successor returns the pod that the owner of a pod creates in its place, with a seat in a pool and domain.

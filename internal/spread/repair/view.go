@@ -1,8 +1,6 @@
 package repair
 
 import (
-	"slices"
-
 	corev1 "k8s.io/api/core/v1"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -20,7 +18,7 @@ import (
 func viewOf(pod *corev1.Pod, created *podpatch.Pod, owner ledger.Owner, p *policy.Policy, key ledger.Key) planner.Pod {
 	view := planner.Pod{Name: pod.Name, Created: pod.CreationTimestamp.Time, Ready: podstatus.Ready(pod), Running: pod.Spec.NodeName != "", NodePool: planner.NoNode, Ours: true}
 	view.Seat.Pool = -1
-	view.Volume = slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil })
+	view.Volume = len(podstatus.VolumeClaims(&pod.Spec)) > 0
 	if rank, ok := placement.OwnRank(created, p.FirstOrdinal); ok {
 		view.OwnRank = rank
 	}

@@ -212,7 +212,8 @@ func (r *run) look(ctx context.Context) {
 			r.Log.Error(err, "the policy of pods that wait is not known", "namespace", owner.Namespace, "kind", owner.Kind, "name", owner.Name)
 			continue
 		}
-		if p != nil && (p.Spill != nil || judges(p)) || bottom != nil && r.hasOutdated(p, owner) {
+		concerned := p != nil && (p.Spill != nil || judges(p))
+		if concerned || bottom != nil && r.hasOutdated(p, owner) {
 			there[top.UID] = true
 			r.work.AddUnlessFailing(world.Object{Namespace: owner.Namespace, Ref: top.Ref})
 		}

@@ -64,8 +64,11 @@ func cellSelectorsOf(p *policy.Policy) *cellSelectors {
 	return out
 }
 
-// have reports whether some cell has written a pod's selector.
+// have reports whether some cell has written a pod's selector. Nothing has, where nothing divides the pod any more.
 func (s *cellSelectors) have(rec *seats.Record) bool {
+	if s == nil {
+		return false
+	}
 	if !s.required {
 		return !slices.ContainsFunc(s.cells, func(cell map[string]string) bool {
 			return slices.ContainsFunc(slices.Collect(maps.Keys(cell)), func(key string) bool { _, is := rec.Selector[key]; return is })
@@ -96,7 +99,8 @@ func outdated(p *policy.Policy, records []seats.Record) (out []int) {
 	}
 	for i := range records {
 		rec := &records[i]
-		if rec.Waiting() && !rec.Nominated && rec.Origin.Admitted() && len(rec.Selector) > 0 && (selectors == nil || !selectors.have(rec)) {
+		pinned := rec.Origin.Admitted() && len(rec.Selector) > 0
+		if pinned && rec.Waiting() && !rec.Nominated && !selectors.have(rec) {
 			out = append(out, i)
 		}
 	}
@@ -146,13 +150,25 @@ func (r *run) correct(ctx context.Context, w world.Object, m *memory) error {
 }
 
 // outdatedWait returns how long a pod that is found to be outdated waits until it is recreated. It doubles each time that one is found
-// after others were recreated: that may be a successor, of which there would be no end.
+// after others were recreated. That one may be a successor, and its own successor may be outdated again, without an end.
 func (m *memory) outdatedWait() time.Duration {
 	if m.corrected {
 		m.again++
 	}
 	m.corrected = false
 	return min(exemptFor, outdatedAfter<<min(m.again, 10))
+}
+
+// waitsAlone reports whether a pod waits for the scheduler, and for nothing and nobody else.
+func waitsAlone(pod *corev1.Pod) bool {
+	bound := pod.Spec.NodeName != "" || pod.Status.NominatedNodeName != ""
+	return !bound && len(pod.Spec.SchedulingGates) == 0 && pod.Spec.SchedulingGroup == nil
+}
+
+// mayTouch reports whether a pod's modes let Stowage recreate it.
+func (r *run) mayTouch(ctx context.Context, pod *corev1.Pod) bool {
+	off := strings.EqualFold(pod.Annotations[stowage.RepairAnnotation], string(stowage.RepairOff))
+	return !off && r.Scope.Enforces(ctx, pod.Namespace, podpatch.FromPod(pod))
 }
 
 // recreate evicts a pod that is outdated, if the rates of spill allow it now. The pod is judged once more, by its own annotations: those of
@@ -162,7 +178,7 @@ func (r *run) recreate(ctx context.Context, w world.Object, m *memory, one *memb
 	if !r.unproven.mayEvict(r.Seats.Pods().Given(), now) {
 		return nil
 	}
-	if m.limit.TokensAt(now) < 1 || !r.limit.Allow(w.Namespace, now) || !m.limit.AllowN(now, 1) {
+	if !r.takeTurn(w, m, now) {
 		return nil // the next look goes on
 	}
 	m.outdated[rec.UID] = now.Add(exemptFor)
@@ -170,26 +186,26 @@ func (r *run) recreate(ctx context.Context, w world.Object, m *memory, one *memb
 	if err := r.Uncached.Get(ctx, client.ObjectKey{Namespace: rec.Namespace, Name: rec.Name}, pod); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	view := podpatch.FromPod(pod)
-	if pod.UID != rec.UID || pod.Spec.NodeName != "" || pod.Status.NominatedNodeName != "" || len(pod.Spec.SchedulingGates) > 0 ||
-		pod.Spec.SchedulingGroup != nil || strings.EqualFold(pod.Annotations[stowage.RepairAnnotation], string(stowage.RepairOff)) || !r.Scope.Enforces(ctx, pod.Namespace, view) {
+	if pod.UID != rec.UID || !waitsAlone(pod) || !r.mayTouch(ctx, pod) {
 		return nil
 	}
 	p, err := r.Policies.FindSelected(ctx, policy.Pod{Namespace: pod.Namespace, Owner: one.Ref, Annotations: pod.Annotations})
-	if err != nil {
+	if err != nil || len(outdated(p, []seats.Record{*rec})) == 0 {
 		return err
-	}
-	if len(outdated(p, []seats.Record{*rec})) == 0 {
-		return nil
 	}
 	result, err := r.Evictor.EvictUnchanged(ctx, pod)
 	if err != nil {
 		return fmt.Errorf("evict pod %s: %w", rec.Name, err)
 	}
 	m.outdated[rec.UID] = now.Add(triedFor)
-	if result != evict.Evicted {
-		return nil
+	if result == evict.Evicted {
+		r.corrected(w, m, rec, p, now)
 	}
+	return nil
+}
+
+// corrected notes that a pod was recreated. P is what divides its successor, or nil.
+func (r *run) corrected(w world.Object, m *memory, rec *seats.Record, p *policy.Policy, now time.Time) {
 	m.corrected = true
 	r.mu.Lock()
 	m.correctedAt = now
@@ -200,5 +216,4 @@ func (r *run) recreate(ctx context.Context, w world.Object, m *memory, one *memb
 	r.Metrics.corrected.Inc()
 	r.Log.Info("pod evicted, because it waited for nodes of a pool as it was before a correction", "namespace", rec.Namespace, "pod", rec.Name, "kind", w.Kind, "name", w.Name, "pool", rec.Pool)
 	r.Events.Normal(w.Reference(), stowage.EventPodRecreated, events.Spill, "pod %s waited for nodes of a pool as it was before a correction; it was evicted, so that its owner recreates it", rec.Name)
-	return nil
 }

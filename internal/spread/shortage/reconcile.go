@@ -36,13 +36,7 @@ func (r *run) reconcile(ctx context.Context, w world.Object) (reconcile.Result, 
 		return reconcile.Result{}, err
 	}
 	if v == nil {
-		if stays, err := r.staysUnsuitable(ctx, w); stays || err != nil {
-			return reconcile.Result{}, err
-		}
-		if len(m.outdated) == 0 && r.Clock.Since(m.correctedAt) > correctedFor {
-			r.forget(w.UID) // nobody asks for it any more
-		}
-		return reconcile.Result{}, r.remove(ctx, w)
+		return reconcile.Result{}, r.end(ctx, w, m)
 	}
 	if v.stays {
 		return reconcile.Result{}, nil
@@ -82,6 +76,17 @@ func (r *run) reconcile(ctx context.Context, w world.Object) (reconcile.Result, 
 		return reconcile.Result{}, nil
 	}
 	return reconcile.Result{}, r.move(ctx, w, v, m, next)
+}
+
+// end forgets a workload of whose policy there is nothing to record, and removes its state.
+func (r *run) end(ctx context.Context, w world.Object, m *memory) error {
+	if stays, err := r.staysUnsuitable(ctx, w); stays || err != nil {
+		return err
+	}
+	if len(m.outdated) == 0 && r.Clock.Since(m.correctedAt) > correctedFor {
+		r.forget(w.UID)
+	}
+	return r.remove(ctx, w)
 }
 
 // askToYield has the pods of older revisions in pools without room looked at, while they have an ordinary deletion cost.
@@ -223,7 +228,7 @@ func (r *run) move(ctx context.Context, w world.Object, v *picture, m *memory, n
 			if !seatless && !r.unproven.mayEvict(r.Seats.Pods().Given(), now) {
 				return nil
 			}
-			if m.limit.TokensAt(now) < 1 || !r.limit.Allow(w.Namespace, now) || !m.limit.AllowN(now, 1) {
+			if !r.takeTurn(w, m, now) {
 				return nil // the next look goes on
 			}
 			rec := &one.records[i]
@@ -244,6 +249,11 @@ func (r *run) move(ctx context.Context, w world.Object, v *picture, m *memory, n
 		}
 	}
 	return nil
+}
+
+// takeTurn takes an eviction from the rates of a workload and of all of them, and returns false if there is none left now.
+func (r *run) takeTurn(w world.Object, m *memory, now time.Time) bool {
+	return m.limit.TokensAt(now) >= 1 && r.limit.Allow(w.Namespace, now) && m.limit.AllowN(now, 1)
 }
 
 // unproven is the evictions since the webhook last gave a seat to a pod.

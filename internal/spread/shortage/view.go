@@ -17,6 +17,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
@@ -287,7 +288,7 @@ func (r *run) exampleOf(ctx context.Context, m *memory, one *member, rec *seats.
 // A volume that is made for a pod in another pool could bind the pod to that pool for ever. An ephemeral volume goes with
 // its pod. Where the pool has no node, its largest former node decides.
 func (r *run) misfit(ctx context.Context, p *policy.Policy, pod *corev1.Pod, pool, domain string) (bool, error) {
-	if pod.Spec.SchedulingGroup != nil || slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil }) {
+	if pod.Spec.SchedulingGroup != nil || len(podstatus.VolumeClaims(&pod.Spec)) > 0 {
 		return true, nil
 	}
 	index, ok := p.Pool(pool)

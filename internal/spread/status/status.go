@@ -219,7 +219,7 @@ func (c *Controller) divide(ctx context.Context, p *policy.Policy, owners []*wor
 			if !rec.Active {
 				continue
 			}
-			if pool, ok := p.Pool(rec.Pool); ok && rec.Origin == ledger.OriginOrdinal && !o.IsStatefulSet() {
+			if pool, ok := p.Pool(rec.Pool); ok && o.IsJob() && rec.Origin == ledger.OriginOrdinal {
 				indexed = append(indexed, sequence.Seat{Pool: pool, Ordinal: rec.Ordinal})
 			}
 			pods = append(pods, divisions.Pod{
@@ -241,11 +241,7 @@ func (c *Controller) divide(ctx context.Context, p *policy.Policy, owners []*wor
 		}
 		of := p.Of(o)
 		own, _ := of.OwnTargets(replicas)
-		in := of.DomainTargets(replicas, own)
-		if indexed != nil { // those that have ended are not there, so the indexes of the others decide
-			in = of.DomainsOf(indexed)
-		}
-		seats := d.AddTargets(p.Whole, in, replicas, own)
+		seats := d.AddTargets(p.Whole, of.DomainTargets(replicas, own, indexed), replicas, own)
 		if c.Progress.Stuck(owner.Key(), current, replicas) {
 			d.Stuck = true
 			say.stuck = fmt.Sprintf("%s %s asks for %d pods and has had %d for minutes; those are put in order, and none is evicted", o.Kind, o.Name, replicas, current)

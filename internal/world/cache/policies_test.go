@@ -131,7 +131,7 @@ func TestClusterPolicies(t *testing.T) {
 	recreated := of("a", 2, kind)
 	recreated.UID = "another"
 	p.replace(nil, recreated)
-	check("after it was made anew", true, "a2")
+	check("after it was created again", true, "a2")
 	p.replace(recreated, nil)
 	check("at the end", false)
 	c.ReadTemplates()
@@ -250,7 +250,7 @@ func TestManyPoliciesKeepLittle(t *testing.T) {
 	}
 }
 
-// A policy that was deleted while its spec was read, and made anew, is not the one that was read.
+// A policy was deleted and created again while the spec of the first one was read. That spec is not the second one's.
 func TestPolicyThatIsReadLate(t *testing.T) {
 	scheme := apiruntime.NewScheme()
 	if err := api.AddToScheme(scheme); err != nil {

@@ -131,23 +131,28 @@ func (s *State) lacksSeat(pod *Pod) bool {
 
 // Misplaced reports whether a pod would go, in time, if nothing held it.
 func (s *State) Misplaced(p *Plan, pod *Pod) bool {
+	recreates := s.Mode == stowage.RepairRecreate
 	switch {
 	case s.Keep:
 		return false
-	case pod.OwnRank > 0:
-		own, ok := s.own(pod)
-		switch {
-		case !ok:
-			return false
-		case pod.Seat.Pool >= 0:
-			return s.Evict && (own.Pool != pod.Seat.Pool || s.ownDomain(own) != pod.Domain)
-		}
-		return s.lacksSeat(pod) && (pod.NodePool >= 0 && own.Pool != pod.NodePool || pod.NodePool == OtherNode && s.Mode == stowage.RepairRecreate)
 	case pod.Seat.Pool < 0:
-		return pod.Foreign && s.Evict || s.lacksSeat(pod) && pod.NodePool == OtherNode && s.Mode == stowage.RepairRecreate
+		return pod.Foreign && s.Evict && pod.OwnRank == 0 || s.lacksSeat(pod) && (pod.NodePool == OtherNode && recreates || s.elsewhere(pod, pod.NodePool))
+	case pod.OwnRank > 0:
+		return s.Evict && s.elsewhere(pod, pod.Seat.Pool)
+	case s.Evict, pod.BeforePolicy && recreates:
+		surplus := p.Counts[pod.Seat.Pool] > p.Targets[pod.Seat.Pool]
+		return surplus || s.Domains != nil && pod.Seat.Ordinal > p.Counts[pod.Seat.Pool]
 	}
-	return (s.Evict || pod.BeforePolicy && s.Mode == stowage.RepairRecreate) &&
-		(p.Counts[pod.Seat.Pool] > p.Targets[pod.Seat.Pool] || s.Domains != nil && pod.Seat.Ordinal > p.Counts[pod.Seat.Pool])
+	return false
+}
+
+// elsewhere reports whether a pod with an ordinal of its own is in another pool than its own or, with a seat, in another domain.
+func (s *State) elsewhere(pod *Pod, pool int) bool {
+	own, ok := s.own(pod)
+	if !ok || pod.OwnRank == 0 || pool < 0 {
+		return false
+	}
+	return own.Pool != pool || pod.Seat.Pool >= 0 && s.ownDomain(own) != pod.Domain
 }
 
 // takes reports whether a pool takes one more pod: see [State.Available].
