@@ -16,6 +16,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/test/suite"
 )
@@ -34,6 +35,14 @@ func (n *tenant) held(t *testing.T, app string) {
 	eventuallyWithin(t, time.Minute, "an event says that pods of "+app+" stay", func() (bool, error) {
 		return n.hasEvent(t, string(stowage.EventPodHeld), "such as "+app+"-"), nil
 	})
+}
+
+// cordon cordons nodes, or takes that back.
+func (n *tenant) cordon(t *testing.T, nodes []*corev1.Node, on bool) {
+	t.Helper()
+	for _, node := range nodes {
+		must(t, n.Patch(t.Context(), node, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, on))))
+	}
 }
 
 // says waits until the condition Balanced of a PodDistributor has a text.
@@ -76,9 +85,12 @@ func (n *tenant) inPoolsOf(rebalance bool) map[string]string {
 func TestHeldByVolume(t *testing.T) {
 	t.Parallel()
 	n := newTenant(t)
-	for _, pool := range []string{"od", "spot", "other"} {
-		n.ZoneNode(t, pool, "a", 50)
-	}
+	other := n.ZoneNode(t, "other", "a", 50)
+	eventually(t, "the other node is ready", func() (bool, error) { // or the pods prefer it in vain
+		err := n.Get(t.Context(), client.ObjectKeyFromObject(other), other)
+		return nodefit.Ready(other), err
+	})
+	pools := []*corev1.Node{n.ZoneNode(t, "od", "a", 50), n.ZoneNode(t, "spot", "a", 50)}
 	ofNode, ofZone := n.Provisioner(t, corev1.LabelHostname), n.Provisioner(t, corev1.LabelTopologyZone)
 	deployment := func(name string, replicas int, claim corev1.PersistentVolumeClaimSpec, pool string) *appsv1.Deployment {
 		d := n.Deployment(name, replicas, nil)
@@ -91,12 +103,14 @@ func TestHeldByVolume(t *testing.T) {
 	}
 
 	// 1. Deployments outside of the pools get a strategy later, which asks for nothing: by annotations, and by a PodDistributor.
+	n.cordon(t, pools, true)
 	wiki := deployment("wiki", 1, suite.ClaimSpec(ofNode, corev1.ReadWriteOnce), "other")
 	moves := deployment("moves", 1, suite.ClaimSpec(ofZone, corev1.ReadWriteOnce), "other")
 	shared := deployment("shared", 3, suite.ClaimSpec(ofNode, corev1.ReadWriteMany), "other")
 	for _, name := range []string{"wiki", "moves"} {
 		n.earlier(t, name, 1)
 	}
+	n.cordon(t, pools, false)
 	before := map[string][]string{}
 	for _, d := range []*appsv1.Deployment{wiki, shared} {
 		before[d.Name], _ = n.uids(t, d.Name)
@@ -138,7 +152,9 @@ func TestHeldByVolume(t *testing.T) {
 	n.InPools(t, "local", "od=1 spot=4")
 
 	// 4. A policy that asks for evictions holds them, too.
+	n.cordon(t, pools, true)
 	late := deployment("late", 2, suite.ClaimSpec(ofNode, corev1.ReadWriteMany), "other")
+	n.cordon(t, pools, false)
 	p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "late"}, Spec: stowage.SpreadPolicySpec{
 		Mode: stowage.PolicyEnforce, Rebalance: versprei.RebalanceEvict, Selector: stowage.Selector{MatchLabels: map[string]versprei.LabelValue{"app": "late"}},
 	}}
@@ -211,15 +227,10 @@ func TestNewPodsWithVolumes(t *testing.T) {
 			}
 		}
 	}
-	cordon := func(on bool) {
-		for _, node := range others {
-			must(t, n.Patch(t.Context(), node, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, on))))
-		}
-	}
 	class := n.Provisioner(t, corev1.LabelTopologyZone)
 
 	// 1. Their volumes are in zone a, whatever pool they run in.
-	cordon(true)
+	n.cordon(t, others, true)
 	const deployments = 12
 	var all []*appsv1.Deployment
 	for i := range deployments {
@@ -236,7 +247,7 @@ func TestNewPodsWithVolumes(t *testing.T) {
 		err := n.List(t.Context(), &pods, client.InNamespace(n.Namespace), client.MatchingLabels{"fleet": "volumes"})
 		return len(pods.Items) == deployments && !slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return !podstatus.Ready(&p) }), err
 	})
-	cordon(false)
+	n.cordon(t, others, false)
 	p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "fleet"}, Spec: stowage.SpreadPolicySpec{
 		Mode: stowage.PolicyEnforce, Selector: stowage.Selector{MatchLabels: map[string]versprei.LabelValue{"fleet": "volumes"}}, Across: suite.Across(),
 	}}

@@ -633,12 +633,7 @@ func TestVolumesKeepTheirZone(t *testing.T) {
 			}
 		}
 	}
-	cordon := func(on bool) {
-		for _, node := range others {
-			must(t, n.Patch(t.Context(), node, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, on))))
-		}
-	}
-	cordon(true)
+	n.cordon(t, others, true)
 	p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "all"}, Spec: stowage.SpreadPolicySpec{
 		Mode: stowage.PolicyEnforce, Kinds: []stowage.OwnerKind{{Group: "apps", Kind: "StatefulSet"}, {Group: "apps", Kind: "ReplicaSet"}},
 	}}
@@ -653,7 +648,7 @@ func TestVolumesKeepTheirZone(t *testing.T) {
 		n.provide(t, fmt.Sprintf("data-db-%d", i))
 	}
 	n.Ready(t, "db", 5)
-	cordon(false)
+	n.cordon(t, others, false)
 
 	was := p.DeepCopy()
 	p.Spec.Across = suite.Across()

@@ -148,8 +148,8 @@ func (r *run) bindVolumes(ctx context.Context, next *corev1.Pod) (bound bool, he
 	return bound, "", nil
 }
 
-// sharedVolume returns why a pod is held if another pod of the namespace uses one of its claims, and only one node can have the volume at a
-// time. To ask costs a list of the namespace's pods.
+// sharedVolume returns why another pod of the namespace holds this one. Both use a claim, and only one node can have its volume at a time. To
+// ask costs a list of the namespace's pods.
 func (r *run) sharedVolume(ctx context.Context, pod *corev1.Pod) (held string, err error) {
 	own := podstatus.VolumeClaims(&pod.Spec)
 	if len(own) == 0 {
