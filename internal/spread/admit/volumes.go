@@ -59,11 +59,8 @@ func (f *Feature) bindVolumes(ctx context.Context, a *assignment) error {
 		return nil
 	}
 	if a.seat.OwnOrdinal {
-		own, err := a.policy.SeatAt(a.rank)
-		if err != nil {
-			return nil // it has no place of its own, whatever its volumes
-		}
-		if !reached[own.Pool][a.policy.DomainOf(own)] {
+		// One without a seat has no place of its own, wherever its volumes are.
+		if own, err := a.policy.SeatAt(a.rank); err == nil && !reached[own.Pool][a.policy.DomainOf(own)] {
 			return errVolumeElsewhere
 		}
 		return nil
