@@ -48,7 +48,6 @@ func (c *comparison) doubt(p *plan, was *decided) {
 			}
 		}
 	}
-	add(was == nil && of.Whole.Across() != nil, "the order of its domains follows from its UID, which it does not have yet")
 	// 3. Who else chooses nodes.
 	own := p.is.workload.Template().Spec.NodeSelector
 	for _, pod := range p.pods {

@@ -255,9 +255,9 @@ func poolsOf(d *division.Division) (out []Pool) {
 			Name: p.Name, Labels: labels.Set(p.Labels).String(), Share: math.Round(p.Share*100) / 100, Target: p.Target,
 			Current: p.Current, Ready: p.Ready, Pending: p.Pending, Outside: p.Outside, Removed: p.Removed, Difference: p.Current - p.Target,
 		})
-		for _, in := range p.Domains {
+		for _, in := range p.Domains() {
 			of := &out[len(out)-1]
-			of.Domains = append(of.Domains, Domain(in))
+			of.Domains = append(of.Domains, Domain{in.Name, in.Current, in.Target})
 		}
 	}
 	return out

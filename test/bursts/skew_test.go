@@ -2,9 +2,14 @@ package bursts
 
 import (
 	"flag"
+	"fmt"
+	"maps"
 	"testing"
+	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
@@ -16,21 +21,22 @@ import (
 // previous is an older release of the program; make test-versions builds it.
 var previous = flag.String("previous", "", "path of the stowage program of the previous release")
 
+// fleet is replicas of this release and of the previous one.
+func fleet(now, before int) controlplane.StowageOptions {
+	// Both releases know these settings.
+	o := controlplane.StowageOptions{Binary: suite.Binary, Replicas: now, Args: []string{"--repair-quiet=500ms", "--repair-resync=2s"}}
+	for range before {
+		o.Others = append(o.Others, *previous)
+	}
+	return o
+}
+
 // Replicas of the previous release and of this one share the ledgers, during an upgrade and during a downgrade.
 func TestSkew(t *testing.T) {
 	if *previous == "" {
 		t.Skip("it needs the program of the previous release, which make test-versions builds")
 	}
 	suite.RestoreFleet(t)
-	// Both releases know these settings.
-	args := []string{"--repair-quiet=500ms", "--repair-resync=2s"}
-	fleet := func(now, before int) controlplane.StowageOptions {
-		o := controlplane.StowageOptions{Binary: suite.Binary, Replicas: now, Args: args}
-		for range before {
-			o.Others = append(o.Others, *previous)
-		}
-		return o
-	}
 	start := func(o controlplane.StowageOptions) {
 		t.Helper()
 		suite.Must(t, suite.Cluster.StartStowage(t.Context(), o))
@@ -51,7 +57,6 @@ func TestSkew(t *testing.T) {
 		}
 	})
 	t.Run("a policy", func(t *testing.T) {
-		// A release without policies gives no seat by one, and a pod of it is as any that bypassed the webhook.
 		p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "all"}, Spec: stowage.SpreadPolicySpec{
 			Mode: stowage.PolicyEnforce, Selector: stowage.Selector{MatchLabels: map[string]versprei.LabelValue{"app": "selected"}},
 			Pools: []stowage.PolicyPool{
@@ -60,17 +65,17 @@ func TestSkew(t *testing.T) {
 			},
 		}}
 		suite.Must(t, n.Create(t.Context(), p))
+		n.Follows(t, map[string]string{"app": "selected"}, p.UID, p.Generation)
 		selected := n.Deployment("selected", 60, nil)
 		suite.Must(t, n.Create(t.Context(), selected))
-		n.Ready(t, "selected", 60)
+		compiled := policy.CompilePolicy(policy.FromSpreadPolicy(p))
+		suite.Must(t, compiled.Err)
+		n.Spreads(t, "selected", 60, compiled.Whole)
 		n.Scale(t, d, 250)
 		n.Spreads(t, "web", 250, s)
 		start(fleet(2, 0))
-		n.Follows(t, map[string]string{"app": "selected"}, p.UID, p.Generation)
 		n.Revise(t, selected, "2")
 		n.RolledOut(t, selected)
-		compiled := policy.CompilePolicy(policy.FromSpreadPolicy(p))
-		suite.Must(t, compiled.Err)
 		n.Spreads(t, "selected", 60, compiled.Whole)
 		suite.Must(t, n.Delete(t.Context(), p))
 	})
@@ -87,4 +92,85 @@ func TestSkew(t *testing.T) {
 		n.Scale(t, d, 60)
 		n.Spreads(t, "web", 60, s)
 	})
+}
+
+// The previous release had the domains of a workload in the order of its UID. Nothing is evicted because this one has them in the order of its name, and
+// the counts stay exact as the workload grows, shrinks and rolls out.
+func TestSkewOfDomains(t *testing.T) {
+	if *previous == "" {
+		t.Skip("it needs the program of the previous release, which make test-versions builds")
+	}
+	suite.RestoreFleet(t)
+	suite.Must(t, suite.Cluster.StartStowage(t.Context(), fleet(0, 2)))
+	n := suite.NewTenant(t)
+	for _, pool := range []string{"od", "spot"} {
+		for _, zone := range suite.Zones {
+			n.ZoneNode(t, pool, zone, 640)
+		}
+	}
+	evicts := func(spec *versprei.PodDistributorSpec) { spec.Rebalance = versprei.RebalanceEvict }
+
+	// 1. Six Deployments and four StatefulSets, as the previous release divides them.
+	deployments := map[string]*appsv1.Deployment{}
+	sizes := map[string]int{}
+	for i := range 6 {
+		name := fmt.Sprint("web-", i)
+		sizes[name] = 4 + i
+		deployments[name] = n.OverZones(t, name, sizes[name], evicts)
+		suite.Must(t, n.Create(t.Context(), deployments[name]))
+	}
+	for i := range 4 {
+		name := fmt.Sprint("db-", i)
+		sizes[name] = 4 + i
+		n.OverZones(t, name, 0, func(spec *versprei.PodDistributorSpec) { evicts(spec); spec.Target.Kind = "StatefulSet" })
+		template := suite.PodTemplate(name)
+		suite.OneCPU(&template.Spec)
+		suite.Must(t, n.Create(t.Context(), &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: name}, Spec: appsv1.StatefulSetSpec{
+			Replicas: new(int32(sizes[name])), ServiceName: "none", PodManagementPolicy: appsv1.ParallelPodManagement,
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}, Template: template,
+		}}))
+	}
+	s := n.Distribution(t, "web-0")
+	exact := func() {
+		t.Helper()
+		for name, size := range sizes {
+			n.InCells(t, name, size, s, 1, 1.34)
+		}
+	}
+	exact()
+	before := map[string]map[types.UID]bool{}
+	for name := range sizes {
+		before[name] = n.WithNode(t, name)
+	}
+
+	// 2. For two minutes, this release evicts none of them.
+	suite.Must(t, suite.Cluster.StartStowage(t.Context(), fleet(2, 0)))
+	begin := time.Now()
+	suite.EventuallyEvery(t, time.Second, 3*time.Minute, "two minutes have passed", func() (bool, error) {
+		for name, pods := range before {
+			if now := n.WithNode(t, name); !maps.Equal(now, pods) {
+				n.LogPods(t, name)
+				t.Fatalf("%s had other pods before the upgrade", name)
+			}
+		}
+		return time.Since(begin) > 2*time.Minute, nil
+	})
+	for name := range deployments {
+		n.PositionsAgree(t, name, n.Distribution(t, name))
+	}
+	exact()
+
+	// 3. They grow, shrink and roll out.
+	for _, more := range []int{3, -5} {
+		for name, d := range deployments {
+			sizes[name] += more
+			n.Scale(t, d, sizes[name])
+		}
+		exact()
+	}
+	for name, d := range deployments {
+		n.Revise(t, d, "2")
+		n.RolledOut(t, d)
+		n.InCells(t, name, sizes[name], n.Distribution(t, name), 1, 1.34)
+	}
 }

@@ -7,8 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -294,4 +296,31 @@ func TestNewPodsWithVolumes(t *testing.T) {
 		})
 	}
 	n.says(t, "local", "its volume may keep it there")
+
+	// 3. StatefulSets that are made again, as by helm uninstall and install, come back to their volumes with a seat in each one's zone.
+	domains := func(name string) map[string]string {
+		out := map[string]string{}
+		for _, pod := range n.Ready(t, name, 4) {
+			out[pod.Name] = pod.Labels[stowage.DomainLabel]
+		}
+		return out
+	}
+	for i := range 3 {
+		name := fmt.Sprint("again-", i)
+		n.OverZones(t, name, 0, func(spec *versprei.PodDistributorSpec) { spec.Target.Kind = "StatefulSet" })
+		set := statefulSet(n, name, 4)
+		set.Spec.VolumeClaimTemplates[0].Spec = suite.ClaimSpec(class, corev1.ReadWriteOnce)
+		again := set.DeepCopy()
+		must(t, n.Create(t.Context(), set))
+		before := domains(name)
+		must(t, n.Delete(t.Context(), set, client.PropagationPolicy(metav1.DeletePropagationForeground)))
+		eventually(t, name+" is gone", func() (bool, error) {
+			err := n.Get(t.Context(), n.Key(name), set)
+			return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
+		})
+		must(t, n.Create(t.Context(), again))
+		if diff := cmp.Diff(before, domains(name)); diff != "" {
+			t.Errorf("%s is made again (-before +after):\n%s", name, diff)
+		}
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/stowage-dev/stowage/internal/spread/domain"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
@@ -57,24 +58,37 @@ type Pool struct {
 	Outside int64
 	// Removed says that the strategy does not have the pool any more. Its labels are not known.
 	Removed bool
-	// Domains are those of the pool, if the strategy has some. Their pods are among those of the pool.
-	Domains []Domain
+	// domains are those of the pool, if the strategy has some. Their pods are among those of the pool.
+	domains []Domain
 }
 
 // Domain is what a domain of a pool has and should have.
 type Domain struct {
 	Name            string
 	Current, Target int64
+	// former is the target by the order that the domains had for the workload in a release before.
+	former int64
 }
 
 // domain returns a domain of the pool, which is added if it is not there.
 func (p *Pool) domain(name string) *Domain {
-	i := slices.IndexFunc(p.Domains, func(d Domain) bool { return d.Name == name })
+	i := slices.IndexFunc(p.domains, func(d Domain) bool { return d.Name == name })
 	if i < 0 {
-		i = len(p.Domains)
-		p.Domains = append(p.Domains, Domain{Name: name})
+		i = len(p.domains)
+		p.domains = append(p.domains, Domain{Name: name})
 	}
-	return &p.Domains[i]
+	return &p.domains[i]
+}
+
+// Domains returns the domains of the pool. Where each has as many pods as by the order of a release before, that is the target.
+func (p *Pool) Domains() []Domain {
+	out := slices.Clone(p.domains)
+	if !slices.ContainsFunc(out, func(d Domain) bool { return d.Current != d.former }) {
+		for i := range out {
+			out[i].Target = out[i].former
+		}
+	}
+	return out
 }
 
 // Division is the pods of a workload.
@@ -141,9 +155,9 @@ func (d *Division) AddPods(s *sequence.Strategy, pods []Pod) (seated int64) {
 }
 
 // AddTargets adds what an owner that asks for so many pods should have. Own is how many pods each pool should have where that does
-// not follow from the strategy alone, or nil. In is how many each domain of each pool should have, or nil if that is not known. It returns
-// how many of the pods have a seat.
-func (d *Division) AddTargets(s *sequence.Strategy, in [][]int64, replicas int64, own []int64) (seats int64) {
+// not follow from the strategy alone, or nil. In is how many each domain of each pool should have. It returns how many of the pods have a
+// seat.
+func (d *Division) AddTargets(s *sequence.Strategy, in domain.Targets, replicas int64, own []int64) (seats int64) {
 	for i := range s.Len() {
 		pool, target := &d.Pools[d.pool(s.Pool(i))], s.Target(i, replicas)
 		if own != nil {
@@ -152,9 +166,10 @@ func (d *Division) AddTargets(s *sequence.Strategy, in [][]int64, replicas int64
 		pool.Share += s.Share(i, replicas)
 		pool.Target += target
 		seats += target
-		if in != nil {
+		if in.Now != nil {
 			for k, at := range s.Across().Domains {
-				pool.domain(at.Value).Target += in[i][k]
+				to := pool.domain(at.Value)
+				to.Target, to.former = to.Target+in.Now[i][k], to.former+in.Former[i][k]
 			}
 		}
 	}
@@ -180,9 +195,9 @@ func (d *Division) Merge(other *Division) {
 		p.Pending += o.Pending
 		p.Waiting += o.Waiting
 		p.Outside += o.Outside
-		for _, in := range o.Domains {
+		for _, in := range o.domains {
 			have := p.domain(in.Name)
-			have.Current, have.Target = have.Current+in.Current, have.Target+in.Target
+			have.Current, have.Target, have.former = have.Current+in.Current, have.Target+in.Target, have.former+in.former
 		}
 	}
 	d.Replicas += other.Replicas
@@ -227,13 +242,13 @@ func (d *Division) sum(of func(*Pool) int64) (n int64) {
 // Outside returns how many pods are not in the pool of their seat, which the strategy has.
 func (d *Division) Outside() int64 { return d.sum(func(p *Pool) int64 { return p.Outside }) }
 
-// DomainSurplus returns how many pods are in a domain that has too many of their pool's pods.
+// DomainSurplus returns how many pods are in a domain that has too many of their pool's pods, also by the order of a release before.
 func (d *Division) DomainSurplus() int64 {
 	return d.sum(func(p *Pool) (n int64) {
 		targets := int64(0)
-		for _, in := range p.Domains {
+		for _, in := range p.domains {
 			targets += in.Target
-			n += max(0, in.Current-in.Target)
+			n += max(0, in.Current-max(in.Target, in.former))
 		}
 		if targets == 0 {
 			return 0 // it is not known how many each should have

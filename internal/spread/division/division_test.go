@@ -1,11 +1,14 @@
 package division
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/stowage-dev/stowage/internal/spread/domain"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 )
@@ -36,11 +39,11 @@ func TestAdd(t *testing.T) {
 	if seated := d.AddPods(old, pods); seated != 5 {
 		t.Errorf("%d pods have a seat", seated)
 	}
-	d.AddTargets(old, nil, 6, nil)
+	d.AddTargets(old, domain.Targets{}, 6, nil)
 	if seated := d.AddPods(now, in("2", 1)); seated != 1 {
 		t.Errorf("%d pods have a seat", seated)
 	}
-	d.AddTargets(now, nil, 4, nil)
+	d.AddTargets(now, domain.Targets{}, 4, nil)
 	want := Division{Replicas: 10, Former: 1, ForeignCosts: 1, Pools: []Pool{
 		{Name: "0", Labels: map[string]string{"p": "a"}, Share: 4, Target: 4, Current: 3, Ready: 2},
 		{Name: "1", Labels: map[string]string{"p": "b"}, Share: 4, Target: 4, Current: 2, Pending: 2, Waiting: 1},
@@ -50,8 +53,45 @@ func TestAdd(t *testing.T) {
 	for i := range want.Pools {
 		want.Pools[i].Key = want.Pools[i].Name
 	}
-	if diff := cmp.Diff(want, d); diff != "" {
+	if diff := cmp.Diff(want, d, cmpopts.IgnoreUnexported(Pool{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Pods that stand as a release before had the domains are as they should be. Other ones are compared with the domains as they are now.
+func TestFormerOrder(t *testing.T) {
+	s, err := parse(t, "p=a,weight=1").WithDomains(sequence.Across{Key: "zone", Domains: []sequence.Domain{{Value: "x", Weight: 1}, {Value: "y", Weight: 1}, {Value: "z", Weight: 1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	targets := domain.Targets{Now: [][]int64{{2, 1, 1}}, Former: [][]int64{{1, 2, 1}}}
+	for _, tc := range []struct {
+		current, want []int64
+		surplus       int64
+	}{
+		{current: []int64{2, 1, 1}, want: []int64{2, 1, 1}},
+		{current: []int64{1, 2, 1}, want: []int64{1, 2, 1}},
+		{current: []int64{1, 1, 2}, want: []int64{2, 1, 1}, surplus: 1},
+		{current: []int64{0, 3, 1}, want: []int64{2, 1, 1}, surplus: 1},
+		{current: []int64{2, 2, 0}, want: []int64{2, 1, 1}},
+	} {
+		var one, d Division
+		var pods []Pod
+		for i, n := range tc.current {
+			for range n {
+				pods = append(pods, Pod{Pool: "0", Domain: s.DomainName(i), OnNode: true})
+			}
+		}
+		one.AddPods(s, pods)
+		one.AddTargets(s, targets, 4, nil)
+		d.Merge(&one)
+		var got []int64
+		for _, in := range d.Pools[0].Domains() {
+			got = append(got, in.Target)
+		}
+		if d.DomainSurplus() != tc.surplus || !slices.Equal(got, tc.want) {
+			t.Errorf("of %v, %d are too many, and %v should be there; want %d and %v", tc.current, d.DomainSurplus(), got, tc.surplus, tc.want)
+		}
 	}
 }
 
@@ -110,7 +150,7 @@ func TestCause(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var d Division
 			d.AddPods(s, tc.pods)
-			d.AddTargets(s, nil, tc.replicas, nil)
+			d.AddTargets(s, domain.Targets{}, tc.replicas, nil)
 			if tc.edit != nil {
 				tc.edit(&d)
 			}

@@ -53,6 +53,15 @@ func (h *Homes) Assign(limits [][]int64) *Assignment {
 	return a
 }
 
+// As returns the assignment with other homes of the same strategy, while the same cells have no room.
+func (a *Assignment) As(h *Homes) *Assignment {
+	var limits [][]int64
+	for i := range a.pools {
+		limits = append(limits, a.pools[i].limits)
+	}
+	return h.Assign(limits)
+}
+
 // substitutes deals one period of seats to the open domains of a pool.
 func (h *Homes) substitutes(limits []int64) (r run) {
 	sum := int64(0)
@@ -147,6 +156,19 @@ func (a *Assignment) Given(pool, domain int, n int64) int64 {
 	}
 	return min(count, limit) + min(max(0, a.moved(pool, n)-before), p.spare[domain])
 }
+
+// Division returns how many of a pool's first n seats are in each domain.
+func (a *Assignment) Division(pool int, n int64) []int64 {
+	out := make([]int64, a.Len())
+	for i := range out {
+		out[i] = a.Given(pool, i, n)
+	}
+	return out
+}
+
+// Targets are how many pods each domain of each pool should have. Former is by the order that the domains had for the workload in a release
+// before. Pods that run by it stay. Both are nil where that is not known.
+type Targets struct{ Now, Former [][]int64 }
 
 // Seat returns the ordinal of the k-th seat of a pool that is in a domain. It returns ErrNone if there are fewer.
 func (a *Assignment) Seat(pool, domain int, k int64) (int64, error) {

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -52,6 +51,15 @@ func (h *homes) of(order domain.Order) (*domain.Homes, error) {
 	return computed, err
 }
 
+// orOther returns the homes of an order or, where ties make its walk too long, those of the first one. It returns nil if that is too long, too.
+func (h *homes) orOther(order domain.Order) *domain.Homes {
+	of, err := h.of(order)
+	if err != nil {
+		of, _ = h.of(0)
+	}
+	return of
+}
+
 // bytes is about what all of them take.
 func (h *homes) bytes() int64 {
 	if h == nil {
@@ -63,21 +71,31 @@ func (h *homes) bytes() int64 {
 	return (5*h.by[0].Size() + int64(64*h.strategy.Len()*domains)) * int64(domain.Orders(domains))
 }
 
-// BindDomains fills in where the seats of a workload are, whose owners are known. The order of the domains follows from the uppermost one.
+// BindDomains fills in where the seats of a workload are, whose owners are known. The order of the domains follows from the namespace, kind
+// and name of the uppermost one. So a workload that is made again finds its volumes.
 func (p *Policy) BindDomains(namespace string, chain world.Chain) {
 	if p.homes == nil || len(chain.Refs) == 0 {
 		return
 	}
-	// The root may not be known yet, as a Deployment that was created just now. Its UID is in the reference. Manifests have no UID.
+	// The root may not be known yet, as a Deployment that was created just now. Its name is in the reference.
 	root := chain.Root()
-	name := cmp.Or(string(root.UID), namespace+"/"+root.Kind+"/"+root.Name)
-	h, err := p.homes.of(domain.OrderOf(p.Whole.Across().Weights(), name))
-	if err != nil { // ties may make the walk of one order longer than that of another
-		h, err = p.homes.of(0)
+	if h := p.homes.orOther(p.orderOf(namespace + "/" + root.Kind + "/" + root.Name)); h != nil {
+		p.Domains, p.formerOrder = h.Assign(nil), p.orderOf(string(root.UID))
 	}
-	if err == nil {
-		p.Domains = h.Assign(nil)
+}
+
+// orderOf returns the order of the domains for a workload, which a text names.
+func (p *Policy) orderOf(workload string) domain.Order {
+	return domain.OrderOf(p.Whole.Across().Weights(), workload)
+}
+
+// FormerDomains says in which domain each seat was before 26 November 2026, when the order of the domains followed from the UID. Pods that
+// run by it stay. It returns nil without domains.
+func (p *Policy) FormerDomains() *domain.Assignment {
+	if p.Domains == nil || p.homes == nil {
+		return nil
 	}
+	return p.Domains.As(p.homes.orOther(p.formerOrder))
 }
 
 // BindLimits has the domains leave out the seats for which cells have no room.
@@ -104,6 +122,11 @@ func (p *Policy) DomainOf(seat sequence.Seat) int {
 	if p.Domains == nil {
 		return 0
 	}
+	return p.domainBy(p.Domains, seat)
+}
+
+// domainBy is [Policy.DomainOf] by the order of some homes.
+func (p *Policy) domainBy(domains *domain.Assignment, seat sequence.Seat) int {
 	if rank := seat.Ordinal - sequence.MovedOrdinals; p.ordinals && rank > 0 && p.State != nil {
 		text := strconv.FormatInt(rank+p.FirstOrdinal-1, 10)
 		recorded := p.State.Ordinals[text]
@@ -114,52 +137,56 @@ func (p *Policy) DomainOf(seat sequence.Seat) int {
 			return domain
 		}
 	}
-	return p.Domains.Domain(seat.Pool, seat.Ordinal)
+	return domains.Domain(seat.Pool, seat.Ordinal)
+}
+
+// FormerDomainOf is [Policy.DomainOf] by [Policy.FormerDomains].
+func (p *Policy) FormerDomainOf(seat sequence.Seat) int {
+	if former := p.FormerDomains(); former != nil {
+		return p.domainBy(former, seat)
+	}
+	return 0
 }
 
 // mostOrdinals is how many ordinals are looked at one by one. Their owner says how many it asks for, and may ask for billions.
 const mostOrdinals = 10000
 
 // DomainTargets returns how many of n pods of the owner each domain of each pool should have. Own is as in [Policy.OwnTargets]. Indexed are
-// the seats of the pods of an Indexed Job: those that have ended are not there, so the indexes of the others decide. It returns nil without
-// domains, and where there are too many ordinals to say.
-func (p *Policy) DomainTargets(n int64, own []int64, indexed []sequence.Seat) [][]int64 {
+// the seats of the pods of an Indexed Job: those that have ended are not there, so the indexes of the others decide. Nothing is known
+// without domains, and where there are too many ordinals to say.
+func (p *Policy) DomainTargets(n int64, own []int64, indexed []sequence.Seat) (t domain.Targets) {
 	if p.Domains == nil || p.ordinals && n > mostOrdinals {
-		return nil
+		return t
 	}
-	if len(indexed) > 0 {
-		return p.domainsOf(indexed)
-	}
-	if p.ordinals {
-		var seats []sequence.Seat
+	former := p.FormerDomains()
+	if p.ordinals && len(indexed) == 0 {
 		for rank := int64(1); rank <= n; rank++ {
 			if seat, err := p.SeatAt(rank); err == nil { // else every pool has its maximum, or its volume is in none
-				seats = append(seats, seat)
+				indexed = append(indexed, seat)
 			}
 		}
-		return p.domainsOf(seats)
 	}
-	out := make([][]int64, p.Whole.Len())
-	for i := range out {
+	if p.ordinals || len(indexed) > 0 {
+		return domain.Targets{Now: p.domainsOf(p.Domains, indexed), Former: p.domainsOf(former, indexed)}
+	}
+	for i := range p.Whole.Len() {
 		target := p.Whole.Target(i, n)
 		if own != nil {
 			target = own[i]
 		}
-		for k := range p.Domains.Len() {
-			out[i] = append(out[i], p.Domains.Given(i, k, target))
-		}
+		t.Now, t.Former = append(t.Now, p.Domains.Division(i, target)), append(t.Former, former.Division(i, target))
 	}
-	return out
+	return t
 }
 
 // domainsOf returns how many of some seats are in each domain of each pool.
-func (p *Policy) domainsOf(seats []sequence.Seat) [][]int64 {
+func (p *Policy) domainsOf(domains *domain.Assignment, seats []sequence.Seat) [][]int64 {
 	out := make([][]int64, p.Whole.Len())
 	for i := range out {
-		out[i] = make([]int64, p.Domains.Len())
+		out[i] = make([]int64, domains.Len())
 	}
 	for _, seat := range seats {
-		out[seat.Pool][p.DomainOf(seat)]++
+		out[seat.Pool][p.domainBy(domains, seat)]++
 	}
 	return out
 }

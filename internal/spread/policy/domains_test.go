@@ -88,7 +88,7 @@ func TestDomainsOfWorkloads(t *testing.T) {
 	text := map[string]string{stowage.SpreadStrategyAliasAnnotation: "p=a,weight=1:p=b,weight=1", stowage.AcrossAnnotation: "zone: a, b, c"}
 	first := map[int]int{}
 	for i := range 60 {
-		root := world.Ref{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: types.UID(fmt.Sprint("uid-", i))}
+		root := world.Ref{APIVersion: "apps/v1", Kind: "Deployment", Name: fmt.Sprint("web-", i), UID: "uid"}
 		rs := &world.Workload{Ref: world.Ref{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-1", UID: "rs"}, Namespace: "ns", Controller: &root}
 		var before *Policy
 		for _, known := range [][]*world.Workload{{rs}, {rs, {Ref: root, Namespace: "ns"}}} {
@@ -135,11 +135,11 @@ func TestDomainTargets(t *testing.T) {
 	}
 	for _, kind := range []string{"ReplicaSet", "StatefulSet"} {
 		p := of(kind)
-		got := p.DomainTargets(9, nil, nil)
+		got := p.DomainTargets(9, nil, nil).Now
 		if diff := cmp.Diff([]int64{3, 6}, sum(got)); diff != "" || slices.Max(got[0]) != 1 || slices.Max(got[1]) != 2 {
 			t.Errorf("%s of 9: %v", kind, got)
 		}
-		huge := p.DomainTargets(1<<40, nil, nil)
+		huge := p.DomainTargets(1<<40, nil, nil).Now
 		if (huge == nil) != (kind == "StatefulSet") {
 			t.Errorf("%s of 2^40: %v", kind, huge)
 		}
@@ -149,23 +149,96 @@ func TestDomainTargets(t *testing.T) {
 	p := of("StatefulSet")
 	p.Spill = []spill.Rule{{After: time.Minute}, {After: time.Minute}}
 	p.State = &stowage.PoolState{Ordinals: map[string]string{"0": p.CellName(1, 2), "1": p.CellName(1, 2)}}
-	before, after := of("StatefulSet").DomainTargets(9, nil, nil), p.DomainTargets(9, nil, nil)
+	before, after := of("StatefulSet").DomainTargets(9, nil, nil).Now, p.DomainTargets(9, nil, nil).Now
 	if sum(after)[0] != sum(before)[0]-1 || after[1][2] <= before[1][2] {
 		t.Errorf("targets were %v, and are %v", before, after)
 	}
 
 	// 2. Of another owner of the same workload.
 	as := of("ReplicaSet").Of(&world.Workload{Ref: world.Ref{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", UID: "db"}})
-	if diff := cmp.Diff(before, as.DomainTargets(9, nil, nil)); diff != "" {
+	if diff := cmp.Diff(before, as.DomainTargets(9, nil, nil).Now); diff != "" {
 		t.Errorf("as a StatefulSet (-want +got):\n%s", diff)
 	}
-	if got := (&Policy{Compiled: p.Compiled}).DomainTargets(9, nil, nil); got != nil {
+	if got := (&Policy{Compiled: p.Compiled}).DomainTargets(9, nil, nil).Now; got != nil {
 		t.Errorf("without domains: %v", got)
 	}
 
 	// 3. Of an Indexed Job, whose first pods have ended.
 	job := of("ReplicaSet")
-	if got := job.DomainTargets(9, nil, []sequence.Seat{{Pool: 1, Ordinal: 5}, {Pool: 1, Ordinal: 6}}); sum(got)[0] != 0 || sum(got)[1] != 2 {
+	if got := job.DomainTargets(9, nil, []sequence.Seat{{Pool: 1, Ordinal: 5}, {Pool: 1, Ordinal: 6}}).Now; sum(got)[0] != 0 || sum(got)[1] != 2 {
 		t.Errorf("of two seats: %v", got)
+	}
+}
+
+// A workload that is made again has the domains that it had. The order that its UID gave it before is known beside that, with and without room.
+func TestFormerDomains(t *testing.T) {
+	t.Parallel()
+	text := map[string]string{stowage.SpreadStrategyAliasAnnotation: "p=a,weight=1:p=b,weight=1", stowage.AcrossAnnotation: "zone: a, b, c"}
+	of := func(namespace, kind, name, uid string) *Policy {
+		w := &world.Workload{Ref: world.Ref{APIVersion: "apps/v1", Kind: kind, Name: name, UID: types.UID(uid)}, Namespace: namespace}
+		p, err := NewFinder(manifests.New(world.Objects{Workloads: []*world.Workload{w}}), Settings{}).Find(t.Context(), Pod{Namespace: namespace, Owner: w.Ref, Annotations: text})
+		if err != nil || p == nil || p.Domains == nil {
+			t.Fatalf("found %+v, %v", p, err)
+		}
+		return p
+	}
+	first := func(of func(sequence.Seat) int) (domains [6]int) {
+		for i := range domains {
+			domains[i] = of(sequence.Seat{Pool: i % 2, Ordinal: int64(i/2) + 1})
+		}
+		return domains
+	}
+	base := of("ns", "StatefulSet", "db", "1")
+	orders, formers := map[string]bool{}, map[string]bool{}
+	for i := range 60 {
+		uid := fmt.Sprint(i)
+		again := of("ns", "StatefulSet", "db", uid)
+		if got, want := first(again.DomainOf), first(base.DomainOf); got != want {
+			t.Fatalf("made again it has the domains %v, and had %v", got, want)
+		}
+		formers[fmt.Sprint(first(again.FormerDomainOf))] = true
+		for _, other := range []*Policy{of("ns-"+uid, "StatefulSet", "db", "1"), of("ns", "Kind"+uid, "db", "1"), of("ns", "StatefulSet", "db-"+uid, "1")} {
+			orders[fmt.Sprint(first(other.DomainOf))] = true
+			if got, want := first(other.FormerDomainOf), first(base.FormerDomainOf); got != want {
+				t.Fatalf("with the same UID it had the domains %v, and not %v", got, want)
+			}
+		}
+	}
+	if len(orders) != 6 || len(formers) != 6 {
+		t.Errorf("there are %d orders, and %d before", len(orders), len(formers))
+	}
+
+	targets := base.DomainTargets(4, nil, nil)
+	for name, in := range map[string][][]int64{"now": targets.Now, "before": targets.Former} {
+		domainOf := base.DomainOf
+		if name == "before" {
+			domainOf = base.FormerDomainOf
+		}
+		want := [][]int64{{0, 0, 0}, {0, 0, 0}}
+		for rank := int64(1); rank <= 4; rank++ {
+			seat, err := base.SeatAt(rank)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want[seat.Pool][domainOf(seat)]++
+		}
+		if diff := cmp.Diff(want, in); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+
+	// Where a cell has no room, it has none by either order.
+	rs := of("ns", "ReplicaSet", "web", "7")
+	rs.Domains = rs.Domains.Assign([][]int64{{0, -1, -1}, {-1, -1, -1}})
+	for ordinal := int64(1); ordinal <= 6; ordinal++ {
+		if seat := (sequence.Seat{Pool: 0, Ordinal: ordinal}); rs.DomainOf(seat) == 0 || rs.FormerDomainOf(seat) == 0 {
+			t.Errorf("seat %d is in domain %d, and was in %d; the first one has no room", ordinal, rs.DomainOf(seat), rs.FormerDomainOf(seat))
+		}
+	}
+	if targets := rs.DomainTargets(8, nil, nil); targets.Former[0][0] != 0 || targets.Now[0][0] != 0 {
+		t.Errorf("targets %v", targets)
+	}
+	if got := (&Policy{}).FormerDomainOf(sequence.Seat{}); got != 0 {
+		t.Errorf("without domains: %d", got)
 	}
 }

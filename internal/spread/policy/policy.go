@@ -91,6 +91,8 @@ type Policy struct {
 	Strategy *sequence.Strategy
 	// Domains says in which domain each seat is, or nil if the strategy has no domains.
 	Domains *domain.Assignment
+	// formerOrder is the order of [Policy.FormerDomains].
+	formerOrder domain.Order
 	// State is what is known of pools without room, or nil if nothing is.
 	State *stowage.PoolState
 	// Unsuitable says for each pool why no pod of the workload can run there, or "". It is nil if all pools are suitable. In Whole,

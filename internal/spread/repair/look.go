@@ -60,7 +60,8 @@ func liveRecords(records []seats.Record) []seats.Record {
 
 // fromRecords is a workload whose pods all have a seat.
 func fromRecords(p *policy.Policy, records []seats.Record, replicas int64) planner.State {
-	state := planner.State{Strategy: p.Strategy, Domains: p.Domains, Replicas: replicas, Settled: true, Mode: p.Repair, OwnSeat: p.SeatAt, OwnDomain: p.DomainOf}
+	state := planner.State{Strategy: p.Strategy, Replicas: replicas, Settled: true, Mode: p.Repair}
+	placeIn(&state, p)
 	state.Targets, _ = p.OwnTargets(replicas)
 	for i := range records {
 		r := &records[i]
@@ -72,6 +73,14 @@ func fromRecords(p *policy.Policy, records []seats.Record, replicas int64) plann
 		state.Pods = append(state.Pods, pod)
 	}
 	return state
+}
+
+// placeIn says where a policy has seats.
+func placeIn(s *planner.State, p *policy.Policy) {
+	s.OwnSeat, s.Domains, s.OwnDomain = p.SeatAt, p.Domains, p.DomainOf
+	if p.Domains != nil {
+		s.Former, s.FormerDomain = p.FormerDomains(), p.FormerDomainOf
+	}
 }
 
 // place fills in a pod's seat. A seat in a pool that the strategy does not have any more
@@ -121,10 +130,10 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 		return nil, nil, 0, err
 	}
 	state := &planner.State{
-		Strategy: p.Strategy, Domains: p.Domains, Replicas: scale.Replicas, Mode: p.Repair, Evict: p.Evict, Settled: scale.Current == scale.Replicas,
+		Strategy: p.Strategy, Replicas: scale.Replicas, Mode: p.Repair, Evict: p.Evict, Settled: scale.Current == scale.Replicas,
 		Keep: owner.Kind == "Job", Reached: r.Seats.Pods().Reached(),
-		OwnSeat: p.SeatAt, OwnDomain: p.DomainOf,
 	}
+	placeIn(state, p)
 	state.Targets, _ = p.OwnTargets(scale.Replicas)
 	since := r.policySince(owner, p)
 	selected, err := r.selected(ctx, owner)

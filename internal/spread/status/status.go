@@ -256,9 +256,9 @@ func (c *Controller) divide(ctx context.Context, p *policy.Policy, owners []*wor
 	return d, say, nil
 }
 
-// domainsOf adds the domains of a pool to what is known of them.
-func domainsOf(known []versprei.DomainStatus, pool *divisions.Pool) []versprei.DomainStatus {
-	for _, in := range pool.Domains {
+// domainsOf adds domains of a pool to what is known of them.
+func domainsOf(known []versprei.DomainStatus, domains []divisions.Domain) []versprei.DomainStatus {
+	for _, in := range domains {
 		i := slices.IndexFunc(known, func(d versprei.DomainStatus) bool { return d.Name == in.Name })
 		if i < 0 {
 			i = len(known)
@@ -280,7 +280,7 @@ func show(st *versprei.PodDistributorStatus, d *divisions.Division) {
 			name = pool.Key
 		}
 		named[name] = true
-		st.Pools[i] = versprei.PoolStatus{Name: name, Current: int32(pool.Current), Desired: int32(pool.Target), Ready: int32(pool.Ready), Domains: domainsOf(nil, &d.Pools[i])}
+		st.Pools[i] = versprei.PoolStatus{Name: name, Current: int32(pool.Current), Desired: int32(pool.Target), Ready: int32(pool.Ready), Domains: domainsOf(nil, pool.Domains())}
 		current[i], desired[i], ready[i] = strconv.FormatInt(pool.Current, 10), strconv.FormatInt(pool.Target, 10), strconv.FormatInt(pool.Ready, 10)
 	}
 	st.Current, st.Desired, st.Ready = strings.Join(current, "/"), strings.Join(desired, "/"), strings.Join(ready, "/")

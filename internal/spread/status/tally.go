@@ -84,7 +84,7 @@ func (t *tally) describe(nodes []corev1.Node) {
 				pool.Desired += int32(p.Target)
 				pool.Current += int32(p.Current)
 				pool.Ready += int32(p.Ready)
-				pool.Domains = domainsOf(pool.Domains, p)
+				pool.Domains = domainsOf(pool.Domains, p.Domains())
 				t.shares[p.Name] += p.Share
 			}
 		}

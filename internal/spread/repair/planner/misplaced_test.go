@@ -76,9 +76,14 @@ func TestMisplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	state := &State{Strategy: across, Domains: homes.Assign(nil), Evict: true, Mode: stowage.RepairRecreate}
-	for ordinal, want := range map[int64]bool{2: false, 3: true} { // two are due, so the third one is in a domain with too many
-		if got := state.Misplaced(&right, &Pod{Seat: seat(b, ordinal)}); got != want {
+	for ordinal, want := range map[int64]bool{1: false, 3: true} { // both are in the domain of the first one, which should have one of two
+		state.Pods = []Pod{{Seat: seat(b, 1), Domain: homes.Of(b, 1)}, {Seat: seat(b, 3), Domain: homes.Of(b, 1)}}
+		right.inDomains = state.domainSurplus(right.Counts)
+		if got := state.Misplaced(&right, &Pod{Seat: seat(b, ordinal), Domain: homes.Of(b, 1)}); got != want {
 			t.Errorf("ordinal %d of two would go: %t", ordinal, got)
+		}
+		if state.Misplaced(&right, &Pod{Seat: seat(b, ordinal), Domain: 1 - homes.Of(b, 1)}) {
+			t.Errorf("ordinal %d would go from the other domain", ordinal)
 		}
 	}
 	first, _ := state.own(&Pod{OwnRank: 1})

@@ -68,7 +68,9 @@ type State struct {
 	Strategy *sequence.Strategy
 	// Domains says in which domain each seat is, or nil if the strategy has no domains. Those of pods mean nothing then.
 	Domains *domain.Assignment
-	Pods    []Pod
+	// Former are the domains by the order that a release before gave them, or nil. Pods that are where it has them stay.
+	Former *domain.Assignment
+	Pods   []Pod
 	// Replicas is how many pods the workload asks for.
 	Replicas int64
 	// Settled says that the workload asks for nothing and that nothing ends.
@@ -100,6 +102,8 @@ type State struct {
 	Targets []int64
 	// OwnDomain returns the domain of such a seat; nil is as the domains have it.
 	OwnDomain func(seat sequence.Seat) int
+	// FormerDomain is OwnDomain by Former, or nil.
+	FormerDomain func(seat sequence.Seat) int
 	// OwnSeat returns the seat of a pod with an ordinal of its own, by its rank; nil is as the strategy has it.
 	OwnSeat func(rank int64) (sequence.Seat, error)
 }
@@ -136,23 +140,61 @@ func (s *State) Misplaced(p *Plan, pod *Pod) bool {
 	case s.Keep:
 		return false
 	case pod.Seat.Pool < 0:
-		return pod.Foreign && s.Evict && pod.OwnRank == 0 || s.lacksSeat(pod) && (pod.NodePool == OtherNode && recreates || s.elsewhere(pod, pod.NodePool))
+		return pod.Foreign && s.Evict && pod.OwnRank == 0 || s.lacksSeat(pod) && (pod.NodePool == OtherNode && recreates || s.elsewhere(p, pod, pod.NodePool))
 	case pod.OwnRank > 0:
-		return s.Evict && s.elsewhere(pod, pod.Seat.Pool)
+		return s.Evict && s.elsewhere(p, pod, pod.Seat.Pool)
 	case s.Evict, pod.BeforePolicy && recreates:
 		surplus := p.Counts[pod.Seat.Pool] > p.Targets[pod.Seat.Pool]
-		return surplus || s.Domains != nil && pod.Seat.Ordinal > p.Counts[pod.Seat.Pool]
+		return surplus || pod.Seat.Ordinal > p.Counts[pod.Seat.Pool] && s.crowded(p, pod)
 	}
 	return false
 }
 
 // elsewhere reports whether a pod with an ordinal of its own is in another pool than its own or, with a seat, in another domain.
-func (s *State) elsewhere(pod *Pod, pool int) bool {
+func (s *State) elsewhere(p *Plan, pod *Pod, pool int) bool {
 	own, ok := s.own(pod)
 	if !ok || pod.OwnRank == 0 || pool < 0 {
 		return false
 	}
-	return own.Pool != pool || pod.Seat.Pool >= 0 && s.ownDomain(own) != pod.Domain
+	return own.Pool != pool || pod.Seat.Pool >= 0 && s.inOtherDomain(p, pod, own)
+}
+
+// inOtherDomain reports whether a pod with an ordinal of its own is to leave its domain. It stays in the one that a release before gave
+// it, while no order of the domains has fewer of the pool's pods there.
+func (s *State) inOtherDomain(p *Plan, pod *Pod, own sequence.Seat) bool {
+	if s.ownDomain(own) == pod.Domain {
+		return false
+	}
+	return s.FormerDomain == nil || s.FormerDomain(own) != pod.Domain || s.crowded(p, pod)
+}
+
+// crowded reports whether the domain of a pod with a seat has more of the pool's pods than each order of the domains gives it.
+func (s *State) crowded(p *Plan, pod *Pod) bool {
+	return p.inDomains != nil && p.inDomains[pod.Seat.Pool][pod.Domain] > 0
+}
+
+// domainSurplus returns how many pods each domain of each pool has beyond what each order of the domains gives it, or nil without domains.
+func (s *State) domainSurplus(counts []int64) [][]int64 {
+	if s.Domains == nil {
+		return nil
+	}
+	out := make([][]int64, len(counts))
+	for pool, n := range counts {
+		out[pool] = make([]int64, s.Domains.Len())
+		for in := range out[pool] {
+			most := s.Domains.Given(pool, in, n)
+			if s.Former != nil {
+				most = max(most, s.Former.Given(pool, in, n))
+			}
+			out[pool][in] = -most
+		}
+	}
+	for i := range s.Pods {
+		if pod := &s.Pods[i]; pod.Seat.Pool >= 0 {
+			out[pod.Seat.Pool][pod.Domain]++
+		}
+	}
+	return out
 }
 
 // takes reports whether a pool takes one more pod: see [State.Available].
@@ -236,6 +278,7 @@ type Plan struct {
 	Unseated int // pods without a seat, after the moves, that should have one
 	// DomainSurplus is how many pods are in a domain that has too many of their pool's pods.
 	DomainSurplus int64
+	inDomains     [][]int64 // see [State.domainSurplus]
 }
 
 // Balanced reports whether each pool has what it should have. Domains are not looked at.
@@ -270,9 +313,12 @@ func Make(s State) Plan {
 			p.Unseated++
 		}
 	}
-	for i := range s.Pods {
-		if pod := &s.Pods[i]; s.Domains != nil && pod.Seat.Pool >= 0 && pod.OwnRank == 0 && pod.Seat.Ordinal > p.Counts[pod.Seat.Pool] {
-			p.DomainSurplus++
+	p.inDomains = s.domainSurplus(p.Counts)
+	for _, domains := range p.inDomains {
+		for _, surplus := range domains {
+			if !ordinals { // theirs follow from each one's own
+				p.DomainSurplus += max(0, surplus)
+			}
 		}
 	}
 	// Beyond the pools' maxima pods have no seat, and need none. Which ones follows from their own ordinals, if

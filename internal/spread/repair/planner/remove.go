@@ -119,7 +119,7 @@ func (s *State) evict(p *Plan) *Removal {
 		case pod.OwnRank > 0:
 			// It comes back with the same ordinal, and goes where that belongs.
 			own, ok := s.own(pod)
-			elsewhere := pod.Foreign || pod.Seat.Pool >= 0 && (own.Pool != pod.Seat.Pool || s.ownDomain(own) != pod.Domain && !pod.Volume) || s.lacksSeat(pod) && pod.NodePool >= 0 && own.Pool != pod.NodePool && !pod.Volume
+			elsewhere := pod.Foreign || pod.Seat.Pool >= 0 && (own.Pool != pod.Seat.Pool || !pod.Volume && s.inOtherDomain(p, pod, own)) || s.lacksSeat(pod) && pod.NodePool >= 0 && own.Pool != pod.NodePool && !pod.Volume
 			if ok && elsewhere && s.takes(own.Pool) && !slices.Contains(s.NoRoom, Cell{own.Pool, s.ownDomain(own)}) {
 				return s.removal(i, Misplaced, own.Pool)
 			}
@@ -151,7 +151,7 @@ func (s *State) evictFromCell(p *Plan) *Removal {
 		last := -1
 		for i := range s.Pods {
 			pod := &s.Pods[i]
-			if pod.Seat.Pool == pool && pod.OwnRank == 0 && pod.Held == "" && pod.Seat.Ordinal > count && (last < 0 || pod.Seat.Ordinal > s.Pods[last].Seat.Ordinal) {
+			if pod.Seat.Pool == pool && pod.OwnRank == 0 && pod.Held == "" && pod.Seat.Ordinal > count && s.crowded(p, pod) && (last < 0 || pod.Seat.Ordinal > s.Pods[last].Seat.Ordinal) {
 				last = i
 			}
 		}
