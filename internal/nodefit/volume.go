@@ -105,6 +105,21 @@ func reachBy(r *corev1.NodeSelectorRequirement, cell map[string]string) Reach {
 	return Never
 }
 
+// Reaches reports whether nodes with the labels of a cell may reach a volume with some terms. Where the labels leave that open, the cell's nodes
+// show it. NodesWith returns them, and whether there may be others soon; it is nil where nodes are not known. Then it may be so, as where
+// the cell has no node yet. But a volume of certain nodes is nowhere else.
+func Reaches(terms []corev1.NodeSelectorTerm, cell map[string]string, nodesWith func(labels map[string]string) (nodes []corev1.Node, grows bool)) bool {
+	reach := ReachOf(terms, cell)
+	if reach == Never || reach == Always || nodesWith == nil {
+		return reach > OfNodes
+	}
+	nodes, grows := nodesWith(cell)
+	if slices.ContainsFunc(nodes, func(n corev1.Node) bool { return InReach(terms, &n) }) {
+		return true
+	}
+	return reach == Perhaps && (grows || len(nodes) == 0)
+}
+
 // InReach reports whether a node with some labels reaches a volume with some terms.
 func InReach(terms []corev1.NodeSelectorTerm, node *corev1.Node) bool {
 	if len(terms) == 0 {

@@ -54,7 +54,12 @@ func (f *Feature) bindVolumes(ctx context.Context, a *assignment) error {
 	case len(volumes) == 0:
 		return nil // they are made where the pod goes
 	}
-	reached, all := f.reached(a, volumes)
+	reached, all := a.policy.Reached(func(cell map[string]string) bool {
+		return !slices.ContainsFunc(volumes, func(v corev1.PersistentVolume) bool {
+			terms, known := nodefit.VolumeTerms(&v)
+			return !known || !nodefit.Reaches(terms, cell, f.Nodes)
+		})
+	})
 	if all {
 		return nil
 	}
@@ -71,41 +76,4 @@ func (f *Feature) bindVolumes(ctx context.Context, a *assignment) error {
 	}
 	a.policy, a.seat.Strategy = within, within.Strategy
 	return nil
-}
-
-// reached reports for each pool and domain whether its nodes reach all of some volumes, and whether all of them do.
-func (f *Feature) reached(a *assignment, volumes []corev1.PersistentVolume) (reached [][]bool, all bool) {
-	domains := 1
-	if across := a.policy.Whole.Across(); across != nil {
-		domains = len(across.Domains)
-	}
-	all = true
-	for pool := range a.policy.Whole.Len() {
-		cells := make([]bool, domains)
-		for domain := range cells {
-			labels := a.policy.Whole.NodeSelector(pool, domain)
-			cells[domain] = !slices.ContainsFunc(volumes, func(v corev1.PersistentVolume) bool { return !f.reaches(&v, labels) })
-			all = all && cells[domain]
-		}
-		reached = append(reached, cells)
-	}
-	return reached, all
-}
-
-// reaches reports whether nodes of a cell may reach a volume. Where the cell's labels leave that open, its nodes show it. The pod keeps to its
-// cell where nodes are not known, where there are none, and where there may be others soon. But a volume of certain nodes is nowhere else.
-func (f *Feature) reaches(v *corev1.PersistentVolume, cell map[string]string) bool {
-	terms, known := nodefit.VolumeTerms(v)
-	if !known {
-		return false
-	}
-	reach := nodefit.ReachOf(terms, cell)
-	if reach == nodefit.Never || reach == nodefit.Always || f.Nodes == nil {
-		return reach > nodefit.OfNodes
-	}
-	nodes, grows := f.Nodes(cell)
-	if slices.ContainsFunc(nodes, func(n corev1.Node) bool { return nodefit.InReach(terms, &n) }) {
-		return true
-	}
-	return reach == nodefit.Perhaps && (grows || len(nodes) == 0)
 }

@@ -66,6 +66,20 @@ func (f *Finder) bind(ctx context.Context, p *Policy, namespace string, chain wo
 	return nil
 }
 
+// Reached reports for each pool and domain whether a function does of its node labels, and whether it does of all.
+func (p *Policy) Reached(reaches func(cell map[string]string) bool) (reached [][]bool, all bool) {
+	all = true
+	for pool := range p.Whole.Len() {
+		cells := make([]bool, spill.CellsOfPool(p.Whole))
+		for domain := range cells {
+			cells[domain] = reaches(p.Whole.NodeSelector(pool, domain))
+			all = all && cells[domain]
+		}
+		reached = append(reached, cells)
+	}
+	return reached, all
+}
+
 // Within returns a policy that gives seats only in some pools and domains: in those that are reached. What has no room keeps its limits. It
 // returns nil if none is reached.
 func (f *Finder) Within(p *Policy, reached [][]bool) *Policy {

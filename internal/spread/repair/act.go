@@ -181,7 +181,7 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, p *policy.Policy, 
 			return reconcile.Result{RequeueAfter: r.Timing.Quiet}, nil
 		}
 	}
-	ok, proven, held, err := r.roomFor(ctx, p, whole, state, removal)
+	ok, proven, held, err := r.roomFor(ctx, p, whole, state, plan)
 	if err != nil {
 		return reconcile.Result{}, err
 	}

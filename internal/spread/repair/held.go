@@ -3,6 +3,7 @@ package repair
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,6 +20,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	worldapi "github.com/stowage-dev/stowage/internal/world/api"
@@ -128,24 +130,70 @@ func (c *Controller) Held(owner ledger.OwnerKey) string {
 	return sayHeld(slices.Collect(maps.Values(h.held)))
 }
 
-// bindVolumes has a successor ask for nodes that reach its bound volumes, as the API server has them now. It returns whether a volume asks
-// for any node, and why the pod must stay where it runs, or "".
-func (r *run) bindVolumes(ctx context.Context, next *corev1.Pod) (bound bool, held string, err error) {
-	claims := podstatus.VolumeClaims(&next.Spec)
+// volumesOf returns the node selector terms of each bound volume of a pod, as the API server has them now. Volumes for any node are left out.
+// Held says why the pod must stay where it runs.
+func (r *run) volumesOf(ctx context.Context, pod *corev1.Pod) (volumes [][]corev1.NodeSelectorTerm, held string, err error) {
+	claims := podstatus.VolumeClaims(&pod.Spec)
 	if len(claims) > mostClaims {
-		return true, fmt.Sprintf("it has over %d claims", mostClaims), nil
+		return nil, fmt.Sprintf("it has over %d claims", mostClaims), nil
 	}
 	for _, name := range claims {
-		terms, held, err := r.reach(ctx, next.Namespace, name)
+		terms, held, err := r.reach(ctx, pod.Namespace, name)
 		if err != nil || held != "" {
-			return true, held, err
+			return nil, held, err
 		}
-		if !nodefit.WithVolume(next, terms) {
-			return true, fmt.Sprintf("where the volume of its claim %s can be is not known", name), nil
+		if len(terms) > 0 {
+			volumes = append(volumes, terms)
 		}
-		bound = bound || len(terms) > 0
 	}
-	return bound, "", nil
+	return volumes, "", nil
+}
+
+// redirect has the successor of a pod go where the webhook will give it a seat: to a pool and domain that its volumes reach. It returns why
+// the pod stays, if that is where it is, or where nothing is gained. Pods with an ordinal of their own have their own place.
+func (r *run) redirect(ctx context.Context, p *policy.Policy, state *planner.State, plan *planner.Plan, volumes [][]corev1.NodeSelectorTerm) (held string, err error) {
+	removal := plan.Remove
+	pod := &state.Pods[removal.Pod]
+	if len(volumes) == 0 || pod.OwnRank > 0 || p.Preferred {
+		return "", nil
+	}
+	reached, all := p.Reached(func(cell map[string]string) bool {
+		return !slices.ContainsFunc(volumes, func(terms []corev1.NodeSelectorTerm) bool {
+			return !nodefit.Reaches(terms, cell, func(labels map[string]string) ([]corev1.Node, bool) {
+				nodes, failed := r.Room.Nodes(ctx, labels)
+				err = errors.Join(err, failed)
+				return nodes, poolroom.Autoscaled(nodes)
+			})
+		})
+	})
+	if all || err != nil {
+		return "", err
+	}
+	held = "no node of " + placeOf(p, removal) + " reaches its volume"
+	if reached[removal.To][removal.Domain] {
+		held = "its volume would bring its successor back to the same place"
+	}
+	within := r.Policies.Within(p, reached)
+	if within == nil {
+		return held, nil
+	}
+	of := *state
+	of.Strategy, of.Domains = within.Strategy, within.Domains
+	next, domain, err := of.Next(removal.Pod)
+	if err != nil { // no pool that it reaches has a seat
+		return held, nil
+	}
+	switch {
+	case pod.Seat.Pool < 0: // it runs in no pool
+	case removal.To == pod.Seat.Pool: // it is to go to another domain
+		if next.Pool != pod.Seat.Pool || domain == pod.Domain {
+			return held, nil
+		}
+	case next.Pool == pod.Seat.Pool || plan.Counts[next.Pool] >= plan.Targets[next.Pool] || !state.Available[next.Pool]:
+		return held, nil
+	}
+	removal.To, removal.Domain = next.Pool, domain
+	return "", nil
 }
 
 // sharedVolume returns why another pod of the namespace holds this one. Both use a claim, and only one node can have its volume at a time. To

@@ -215,3 +215,69 @@ func TestAgesByTheAPIServersClock(t *testing.T) {
 		})
 	}
 }
+
+// The successor of a pod with a volume goes where the webhook gives it a seat: to a pool that its volume reaches. It stays if nothing is gained.
+func TestRedirect(t *testing.T) {
+	const third = "p=a,weight=1:p=b,weight=1:p=c,weight=1"
+	for name, tc := range map[string]struct {
+		reached []string
+		seats   []string // the pools of the pods; the last one has the volume
+		full    string   // a node that takes nothing
+		why     string   // it stays, or ""
+	}{
+		"the pool that is next":                       {reached: []string{"b", "c"}, seats: []string{"1", "1", "1"}},
+		"the other one":                               {reached: []string{"b", "a"}, seats: []string{"1", "1", "1"}},
+		"the other one takes no pod":                  {reached: []string{"b", "a"}, seats: []string{"1", "1", "1"}, full: "node-a", why: "no node of pool 2 reaches its volume"},
+		"the other one has what it should have":       {reached: []string{"b", "a"}, seats: []string{"0", "1", "1"}, why: "no node of pool 2 reaches its volume"},
+		"only where it is":                            {reached: []string{"b"}, seats: []string{"1", "1", "1"}, why: "no node of pool 2 reaches its volume"},
+		"nowhere":                                     {reached: []string{"x"}, seats: []string{"1", "1", "1"}, why: "no node of pool 2 reaches its volume"},
+		"it is next, but for its volume's pools":      {reached: []string{"b", "c"}, seats: []string{"0", "1", "1", "1", "1", "2"}},
+		"the pools of its volume have as many as due": {reached: []string{"b", "a"}, seats: []string{"0", "1", "1", "1"}, why: "no node of pool 2 reaches its volume"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := append(workload(int32(len(tc.seats)), stowage.RebalanceAnnotation+"=Evict", stowage.SpreadStrategyAliasAnnotation+"="+third), volume("v", tc.reached...), claim("c", "v", corev1.ReadWriteOnce))
+			node := objects[3].(*corev1.Node).DeepCopy()
+			node.Name, node.Labels = "node-c", map[string]string{"p": "c"}
+			objects = append(objects, node)
+			for _, o := range objects {
+				if n, ok := o.(*corev1.Node); ok && n.Name == tc.full {
+					n.Spec.Unschedulable = true
+				}
+			}
+			given, last := map[string]int64{}, ""
+			for i, pool := range tc.seats {
+				given[pool]++
+				p := pod(string(rune('a'+i)), "node-"+map[string]string{"0": "a", "1": "b", "2": "c"}[pool], pool, given[pool], ledger.OriginClaimed)
+				p.Annotations[stowage.SpreadStrategyAliasAnnotation] = third
+				if pool == "1" {
+					last = p.Name
+				}
+				objects = append(objects, p)
+			}
+			for _, o := range objects {
+				if p, ok := o.(*corev1.Pod); ok && p.Name == last {
+					withClaim(p, "c")
+				} else if ok && p.Labels[stowage.PoolLabel] == "1" { // only that one may go
+					protected(p, "karpenter.sh/do-not-disrupt", "true")
+				}
+			}
+			b := newBench(t, objects...)
+			b.clock.Step(time.Minute)
+			if _, err := b.reconcile(t.Context(), owner); err != nil {
+				t.Fatal(err)
+			}
+			if _, there := b.seatsNow(t)[last]; there != (tc.why != "") {
+				t.Errorf("pod %s is there: %t", last, there)
+			}
+			said := false
+			b.mu.Lock()
+			for _, pod := range b.history[owner.Key()].held {
+				said = said || pod.name == last && strings.Contains(pod.why, tc.why)
+			}
+			b.mu.Unlock()
+			if said != (tc.why != "") {
+				t.Errorf("it says %q", b.Held(owner.Key()))
+			}
+		})
+	}
+}

@@ -18,9 +18,17 @@ import (
 // roomFor looks for room for the successor of the pod that a plan removes. It returns false if the pod is to stay.
 // Then no node of the pool has room, and no node autoscaler makes the nodes of that pool. The only pod of a workload
 // goes only into room that a node has. Proven says that a node has room. Held says that the pod stays because of its volume, and why.
-func (r *run) roomFor(ctx context.Context, p *policy.Policy, pod *corev1.Pod, state *planner.State, removal *planner.Removal) (ok, proven bool, held string, err error) {
+func (r *run) roomFor(ctx context.Context, p *policy.Policy, pod *corev1.Pod, state *planner.State, plan *planner.Plan) (ok, proven bool, held string, err error) {
+	removal := plan.Remove
 	if !removal.NeedsRoom {
 		return true, true, "", nil // the pod has no node to lose
+	}
+	volumes, held, err := r.volumesOf(ctx, pod)
+	if err == nil && held == "" {
+		held, err = r.redirect(ctx, p, state, plan, volumes)
+	}
+	if err != nil || held != "" {
+		return false, false, held, err
 	}
 	selected := p.Strategy.NodeSelector(removal.To, removal.Domain)
 	nodes, err := r.Room.Nodes(ctx, selected)
@@ -29,12 +37,14 @@ func (r *run) roomFor(ctx context.Context, p *policy.Policy, pod *corev1.Pod, st
 	}
 	former := state.Pods[removal.Pod].Foreign
 	next := successor(pod, p, removal.To, removal.Domain, former)
-	bound, held, err := r.bindVolumes(ctx, next)
-	if bound && held == "" && !slices.ContainsFunc(nodes, func(n corev1.Node) bool { return nodefit.Selects(&next.Spec, &n) }) {
-		held = "no node of " + placeOf(p, removal) + " reaches its volume"
+	for _, terms := range volumes {
+		if !nodefit.WithVolume(next, terms) {
+			return false, false, "where its volumes can be is not known", nil
+		}
 	}
-	if err != nil || held != "" {
-		return false, false, held, err
+	bound := len(volumes) > 0
+	if bound && !slices.ContainsFunc(nodes, func(n corev1.Node) bool { return nodefit.Selects(&next.Spec, &n) }) {
+		return false, false, "no node of " + placeOf(p, removal) + " reaches its volume", nil
 	}
 	// A node that somebody makes may be where the volume cannot be.
 	counted, made := nodefit.Counted(next), !bound && poolroom.Autoscaled(nodes) && state.Replicas > 1

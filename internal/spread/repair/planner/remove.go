@@ -3,6 +3,8 @@ package planner
 import (
 	"slices"
 	"time"
+
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
 // removeEarly returns a pod to remove that was created before its policy and that nobody uses yet. It is not ready, or
@@ -200,6 +202,30 @@ func (s *State) another(counts []int64, pool int) (to int, ok bool) {
 	counts[pool]--
 	next, err := s.Strategy.Next(counted(counts))
 	return next.Pool, err == nil && next.Pool != pool && s.takes(next.Pool)
+}
+
+// Next returns the seat and the domain that a pod's successor gets. The seat that the pod holds is free then. It returns an error if there is none.
+func (s *State) Next(pod int) (seat sequence.Seat, domain int, err error) {
+	t := newTable(s)
+	if of := s.Pods[pod].Seat; of.Pool >= 0 {
+		delete(t[of.Pool].held, of.Ordinal)
+	}
+	if seat, err = s.Strategy.Next(t); err == nil && s.Domains != nil {
+		domain = s.Domains.Domain(seat.Pool, seat.Ordinal)
+	}
+	return seat, domain, err
+}
+
+// Count implements [sequence.Held].
+func (t table) Count(pool int) int64 { return int64(len(t[pool].held)) }
+
+// LowestFree implements [sequence.Held].
+func (t table) LowestFree(pool int) int64 {
+	o := int64(1)
+	for t[pool].held[o] {
+		o++
+	}
+	return o
 }
 
 // counted shows counts to a strategy.
