@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -18,7 +19,8 @@ import (
 )
 
 // A typo in a pool's labels has its pods wait. Once it is corrected they run, without a rollout, spill or rebalance: of a PodDistributor for a
-// Deployment and a StatefulSet, of annotations, and of policies that are corrected, renamed, set to Audit, or deleted.
+// Deployment and a StatefulSet, of annotations, and of policies that are corrected, renamed, set to Audit, or deleted. So it is where the
+// correction removes a label, or all domains.
 func TestCorrectedLabels(t *testing.T) {
 	t.Parallel()
 	n := newTenant(t)
@@ -52,12 +54,27 @@ func TestCorrectedLabels(t *testing.T) {
 	suite.OneCPU(&set.Spec.Template.Spec)
 	must(t, n.Create(t.Context(), set))
 
+	// One label too many, and domains that no node has.
+	must(t, n.Create(t.Context(), n.Shortage(t, "narrow", 5, func(spec *versprei.PodDistributorSpec) {
+		typo(spec)
+		spec.Distribution[1].NodeLabel = maps.Clone(n.Pool("spot", 80).NodeLabel)
+		spec.Distribution[1].NodeLabel["no-node"] = "has-it"
+	})))
+	must(t, n.Create(t.Context(), n.Shortage(t, "zonal", 5, func(spec *versprei.PodDistributorSpec) {
+		typo(spec)
+		spec.Distribution[1].NodeLabel, spec.Across = n.Pool("spot", 80).NodeLabel, suite.Across()
+	})))
+
 	// 2. Annotations.
 	annotations := n.inPoolsOf(false)
 	right := annotations[stowage.SpreadStrategyAnnotation]
 	noted := n.Deployment("noted", 5, annotated(strings.Replace(right, ".spot", ".typo", 1)))
 	suite.OneCPU(&noted.Spec.Template.Spec)
 	must(t, n.Create(t.Context(), noted))
+
+	narrow := n.Deployment("narrow-noted", 5, annotated(strings.Replace(right, ".spot,", ".spot,no-node=has-it,", 1)))
+	suite.OneCPU(&narrow.Spec.Template.Spec)
+	must(t, n.Create(t.Context(), narrow))
 
 	// 3. Policies.
 	policies := map[string]*stowage.SpreadPolicy{}
@@ -75,18 +92,23 @@ func TestCorrectedLabels(t *testing.T) {
 		suite.OneCPU(&d.Spec.Template.Spec)
 		must(t, n.Create(t.Context(), d))
 	}
-	for _, app := range []string{"web", "db", "noted", "corrected", "renamed", "deleted", "audited"} {
+	for _, app := range []string{"web", "db", "narrow", "narrow-noted", "noted", "corrected", "renamed", "deleted", "audited"} {
 		waits(app, 4)
 	}
+	waits("zonal", 5)
 
 	// 4. All are corrected.
 	label := fmt.Appendf(nil, `[{"op":"replace","path":"/spec/distribution/1/nodeLabel","value":{"shortage-test":%q}}]`, n.Namespace+".spot")
 	for _, name := range []string{"web", "db"} {
 		must(t, n.Patch(t.Context(), &versprei.PodDistributor{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: name}}, client.RawPatch(types.JSONPatchType, label)))
 	}
-	was := noted.DeepCopy()
-	noted.Annotations[stowage.SpreadStrategyAnnotation] = right
-	must(t, n.Patch(t.Context(), noted, client.MergeFrom(was)))
+	must(t, n.Patch(t.Context(), &versprei.PodDistributor{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "narrow"}}, client.RawPatch(types.JSONPatchType, []byte(`[{"op":"remove","path":"/spec/distribution/1/nodeLabel/no-node"}]`))))
+	must(t, n.Patch(t.Context(), &versprei.PodDistributor{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "zonal"}}, client.RawPatch(types.JSONPatchType, []byte(`[{"op":"remove","path":"/spec/across"}]`))))
+	for _, d := range []*appsv1.Deployment{noted, narrow} {
+		was := d.DeepCopy()
+		d.Annotations[stowage.SpreadStrategyAnnotation] = right
+		must(t, n.Patch(t.Context(), d, client.MergeFrom(was)))
+	}
 	edit := func(app string, change func(*stowage.SpreadPolicySpec)) {
 		p := policies[app]
 		was := p.DeepCopy()
@@ -100,7 +122,7 @@ func TestCorrectedLabels(t *testing.T) {
 	edit("audited", func(spec *stowage.SpreadPolicySpec) { spec.Mode = stowage.PolicyAudit })
 	must(t, n.Delete(t.Context(), policies["deleted"]))
 
-	for _, app := range []string{"web", "db", "noted", "corrected", "renamed", "deleted", "audited"} {
+	for _, app := range []string{"web", "db", "narrow", "narrow-noted", "zonal", "noted", "corrected", "renamed", "deleted", "audited"} {
 		waits(app, 0)
 		n.Ready(t, app, 5)
 	}

@@ -205,7 +205,7 @@ func (f *Feature) keep(ctx context.Context, a *assignment, dryRun bool) (bool, e
 	a.seat.Claim = m.Annotations[stowage.ClaimAnnotation]
 	carried, genuine := ledger.Read(f.Key, a.owner.Namespace, a.owner.UID, m.Labels, m.Annotations)
 	pool, known := a.policy.Pool(carried.Pool)
-	other := carried.Source != a.policy.From // the policy has changed since
+	other := !carried.Source.Same(a.policy.From) // the policy has changed since
 	domain, knownDomain := a.policy.Whole.DomainNamed(carried.Domain)
 	known = known && knownDomain
 	if genuine && (known || other) {
@@ -298,7 +298,11 @@ func (f *Feature) assign(ctx context.Context, a *assignment, req feature.Request
 	a.seat.Seat, a.seat.CostRank = sequence.Seat{Pool: pool, Ordinal: seat.Ordinal}, ledger.CostRank(id)
 	a.seat.Domain = a.policy.DomainOf(a.seat.Seat)
 	seat.Domain = a.policy.Whole.DomainName(a.seat.Domain)
-	a.seat.Claim = f.Key.Sign(origin, ledger.WithSource(id, seat.Pool, a.policy.From), a.holder(), seat)
+	source := a.policy.From
+	if !a.policy.Preferred {
+		source.Selector = a.policy.Whole.SelectorHash(pool)
+	}
+	a.seat.Claim = f.Key.Sign(origin, ledger.WithSource(id, seat.Pool, source), a.holder(), seat)
 	return nil
 }
 

@@ -7,12 +7,12 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
 // Key signs seats, so that nobody can take one by writing a label. The replicas share
@@ -106,10 +106,17 @@ func numberIn(id string, part int) int64 {
 	return n
 }
 
-// Source is the policy that a seat comes from. It is empty for a seat by a PodDistributor or by annotations.
+// Source is where a seat comes from. A PodDistributor or annotations have no UID and no generation here; a policy has both.
 type Source struct {
 	UID        types.UID
 	Generation int64
+	// Selector is the [sequence.SelectorHash] of the pool whose node selector the pod got as it was created, or empty.
+	Selector string
+}
+
+// Same reports whether two sources are one generation of one policy, or no policy.
+func (s Source) Same(other Source) bool {
+	return s.UID == other.UID && s.Generation == other.Generation
 }
 
 // sourceMark separates the id of a claim from its source in a pod's annotation. poolMark separates the name of a policy's pool from a
@@ -122,16 +129,7 @@ const (
 // PolicyPool returns the [sequence.Pool.ID] of a policy's pool: its name with 48 bits of a hash of its node selector. So a pool of
 // one policy is never that of another policy, or that of before an edit, which selects other nodes.
 func PolicyPool(name string, selector map[string]string) string {
-	h := sha256.New()
-	buf := make([]byte, 0, 256)
-	for _, key := range slices.Sorted(maps.Keys(selector)) {
-		for _, part := range []string{key, selector[key]} {
-			buf = binary.AppendUvarint(buf, uint64(len(part)))
-			buf = append(buf, part...)
-		}
-	}
-	h.Write(buf)
-	return name + poolMark + base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:6])
+	return name + poolMark + sequence.SelectorHash(selector)
 }
 
 // PoolName returns the name of a pool by its [sequence.Pool.Key].
@@ -140,29 +138,31 @@ func PoolName(key string) string {
 	return name
 }
 
-// PoolHash returns the hash of a policy's pool in its [sequence.Pool.Key], or "" for the pool of another source.
-func PoolHash(key string) string {
-	_, hash, _ := strings.Cut(key, poolMark)
-	return hash
-}
-
-// WithSource returns the id that a claim of a policy has in a pod's annotation. Beside the claim's own id it has the hash of the pool's
-// node selector, and the UID and generation of the policy. The proof covers all of it.
+// WithSource returns the id that a claim has in a pod's annotation. Beside the claim's own id it has the hash of the pool's
+// node selector and, for a policy's, the UID and generation of the policy. The proof covers all of it.
 func WithSource(id, pool string, source Source) string {
-	_, hash, ok := strings.Cut(pool, poolMark)
-	if !ok {
-		return id
+	switch _, hash, ok := strings.Cut(pool, poolMark); {
+	case ok:
+		return id + sourceMark + hash + ":" + string(source.UID) + ":" + strconv.FormatInt(source.Generation, 10)
+	case source.Selector != "":
+		return id + sourceMark + otherSource + source.Selector // versions before 27 November 2026 read no hash and no policy
 	}
-	return id + sourceMark + hash + ":" + string(source.UID) + ":" + strconv.FormatInt(source.Generation, 10)
+	return id
 }
 
-// cutSource returns the parts of an id that [WithSource] made.
+// otherSource stands before the hash of a node selector where the source is no policy.
+const otherSource = ":::"
+
+// cutSource returns the parts of an id that [WithSource] made. The hash is that of a policy's pool.
 func cutSource(text string) (id, hash string, source Source) {
 	id, rest, _ := strings.Cut(text, sourceMark)
+	if selector, ok := strings.CutPrefix(rest, otherSource); ok {
+		return id, "", Source{Selector: selector}
+	}
 	hash, rest, _ = strings.Cut(rest, ":")
 	uid, generation, _ := strings.Cut(rest, ":")
 	n, _ := strconv.ParseInt(generation, 10, 64)
-	return id, hash, Source{types.UID(uid), n}
+	return id, hash, Source{types.UID(uid), n, hash}
 }
 
 // Holder is who may hold a seat: the pods of one owner.

@@ -152,7 +152,7 @@ func TestSeatOfAPolicy(t *testing.T) {
 	for _, id := range []string{"", "id", "id~12"} {
 		claim := key.Sign(OriginClaimed, WithSource(id, pool, source), holder, seat)
 		got, ok := SeatOf(key, "ns", "uid", labels, map[string]string{stowage.ClaimAnnotation: claim})
-		if want := (Carried{Seat: seat, Origin: OriginClaimed, ID: id, Source: source}); !ok || got != want || UnverifiedID(claim) != id {
+		if want := (Carried{Seat: seat, Origin: OriginClaimed, ID: id, Source: Source{source.UID, source.Generation, strings.TrimPrefix(pool, "spot@")}}); !ok || got != want || UnverifiedID(claim) != id {
 			t.Errorf("the claim %s is %+v (%t)", claim, got, ok)
 		}
 		for from, to := range map[string]string{":7.": ":8.", "3f0c": "3f0d", sourceMark + strings.TrimPrefix(pool, "spot@"): sourceMark + "AAAAAAAA", sourceMark: "~"} {
@@ -167,6 +167,19 @@ func TestSeatOfAPolicy(t *testing.T) {
 	}
 	if WithSource("id", "spot", source) != "id" {
 		t.Error("the claim of a pool that is no policy's has a source")
+	}
+
+	// Of another source it has the hash alone, and no part of the pool's key.
+	seat.Pool, source = "spot", Source{Selector: sequence.SelectorHash(map[string]string{"type": "spot"})}
+	for _, id := range []string{"", "id", "id~12"} {
+		claim := key.Sign(OriginClaimed, WithSource(id, "spot", source), holder, seat)
+		got, ok := SeatOf(key, "ns", "uid", labels, map[string]string{stowage.ClaimAnnotation: claim})
+		if want := (Carried{Seat: seat, Origin: OriginClaimed, ID: id, Source: source}); !ok || got != want || UnverifiedID(claim) != id || UnverifiedSource(claim).UID != "" {
+			t.Errorf("the claim %s is %+v (%t)", claim, got, ok)
+		}
+		if _, ok := SeatOf(key, "ns", "uid", labels, map[string]string{stowage.ClaimAnnotation: strings.Replace(claim, source.Selector, "AAAAAAAA", 1)}); ok {
+			t.Error("a claim with another hash is genuine")
+		}
 	}
 }
 
@@ -315,7 +328,8 @@ func TestStoredForms(t *testing.T) {
 	for name, tc := range map[string]struct{ got, want string }{
 		"a claim":         {key.Sign(OriginClaimed, "id", Holder{"ns", "uid"}, Seat{Pool: "spot", Ordinal: 7}), "cid.2oRvHsZUR64ymSFQDQWhEw"},
 		"a policy's pool": {pool, "spot@NKCxkoIh"},
-		"an id with both": {WithSource(WithCostRank("id", 12), pool, Source{"uid", 12}), "id~12!NKCxkoIh:uid:12"},
+		"an id with both": {WithSource(WithCostRank("id", 12), pool, Source{UID: "uid", Generation: 12}), "id~12!NKCxkoIh:uid:12"},
+		"an id of others": {WithSource("id~12", "spot", Source{Selector: "NKCxkoIh"}), "id~12!:::NKCxkoIh"},
 		"a ledger's line": {formatClaim(Claim{Seat: Seat{Pool: "spot", Ordinal: 12}, ID: "id", Settled: 34}), "spot/12 id 34"},
 	} {
 		if tc.got != tc.want {
@@ -326,7 +340,7 @@ func TestStoredForms(t *testing.T) {
 	if len(a) != 14 || a == b {
 		t.Errorf("ids are %q and %q, want two of 80 bits", a, b)
 	}
-	if id, hash, source := cutSource(WithSource("id", pool, Source{"uid", 12})); id != "id" || "spot@"+hash != pool || source != (Source{"uid", 12}) {
+	if id, hash, source := cutSource(WithSource("id", pool, Source{UID: "uid", Generation: 12})); id != "id" || "spot@"+hash != pool || source != (Source{"uid", 12, hash}) {
 		t.Errorf("the parts are %q, %q and %v", id, hash, source)
 	}
 	if ParseVersion("12") != 12 || ParseVersion("x") != 0 || ParseVersion("-1") != 0 {

@@ -279,9 +279,10 @@ func (r *run) seat(ctx context.Context, owner ledger.Owner, p *policy.Policy, po
 // nothing is known of a pod that has changed since.
 func seatPatch(key ledger.Key, owner ledger.Owner, p *policy.Policy, pod *corev1.Pod, m planner.Move, withCost bool) ([]byte, error) {
 	seat := ledger.Seat{Pool: p.Strategy.PoolKey(m.Seat.Pool), Ordinal: m.Seat.Ordinal}
-	origin, id := ledger.OriginAdopted, ""
+	origin, id, source := ledger.OriginAdopted, "", p.From
 	if c, ok := ledger.SeatOf(key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations); ok {
 		origin, id = c.Origin, c.ID // a ledger may still have the claim
+		source.Selector = c.Source.Selector
 	}
 	given := placement.Seat{Seat: m.Seat, Strategy: p.Strategy, Exists: true, OwnOrdinal: !withCost}
 	if p.Domains != nil {
@@ -294,7 +295,7 @@ func seatPatch(key ledger.Key, owner ledger.Owner, p *policy.Policy, pod *corev1
 		id, given.Rewrite = ledger.WithCostRank(id, m.Rank), m.Rank
 	}
 	id = ledger.WithPosition(id, m.Position)
-	given.Claim = key.Sign(origin, ledger.WithSource(id, seat.Pool, p.From), ledger.Holder{Namespace: pod.Namespace, Owner: string(owner.UID)}, seat)
+	given.Claim = key.Sign(origin, ledger.WithSource(id, seat.Pool, source), ledger.Holder{Namespace: pod.Namespace, Owner: string(owner.UID)}, seat)
 	before := podpatch.FromPod(pod)
 	after := before.Clone()
 	given.Apply(after)

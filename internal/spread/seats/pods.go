@@ -61,7 +61,7 @@ func newRecord(key ledger.Key, pod *corev1.Pod) (Record, bool) {
 	}
 	carried, ok := ledger.SeatOf(key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations)
 	r.Seat, r.Origin, r.ID = carried.Seat, carried.Origin, carried.ID
-	r.Source = ledger.Source{UID: types.UID(shared(string(carried.Source.UID))), Generation: carried.Source.Generation}
+	r.Source = ledger.Source{UID: types.UID(shared(string(carried.Source.UID))), Generation: carried.Source.Generation, Selector: shared(carried.Source.Selector)}
 	r.Pool, r.Domain = shared(r.Pool), shared(r.Domain)
 	if r.Origin == ledger.OriginOrdinal {
 		r.ID = ""

@@ -2,6 +2,7 @@ package sequence
 
 import (
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
 	"hash"
@@ -47,6 +48,23 @@ func (d *digest) fingerprint() (f Fingerprint) {
 	copy(f[:], d.Sum(d.buf[:0]))
 	return f
 }
+
+// SelectorHash returns 48 bits of a hash of node labels, as text.
+func SelectorHash(labels map[string]string) string {
+	h := sha256.New()
+	buf := make([]byte, 0, 256)
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		for _, part := range []string{key, labels[key]} {
+			buf = binary.AppendUvarint(buf, uint64(len(part)))
+			buf = append(buf, part...)
+		}
+	}
+	h.Write(buf)
+	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:6])
+}
+
+// SelectorHash returns the [SelectorHash] of a pool's labels.
+func (s *Strategy) SelectorHash(pool int) string { return s.selectors[pool] }
 
 // fingerprintOf returns the identity of a strategy without gaps.
 func fingerprintOf(pools []Pool, tie Tie) Fingerprint {

@@ -66,6 +66,7 @@ type Strategy struct {
 	domains  *Across   // over which each pool is divided, or nil
 
 	fingerprint Fingerprint
+	selectors   []string // the hash of each pool's labels
 }
 
 // New returns the strategy of some pools. It reports everything that is wrong with
@@ -85,6 +86,7 @@ func newClosed(pools []Pool, tie Tie, gaps []Gap) *Strategy {
 	s := &Strategy{pools: pools, tie: tie, fingerprint: fingerprintOf(pools, tie), base: make([]int64, len(pools))}
 	room := make([]int64, len(pools)) // what each pool may still take
 	for i, p := range pools {
+		s.selectors = append(s.selectors, SelectorHash(p.Labels))
 		room[i] = math.MaxInt64
 		s.base[i] = p.Base
 		most, limited := p.Max, p.Max > 0

@@ -39,7 +39,8 @@ const (
 // cellSelectors are the labels that a source writes into the pods of each cell.
 type cellSelectors struct {
 	cells  []map[string]string
-	hashes map[string]bool // of the selectors of a policy's pools; nil of another source
+	hashes map[string]bool // of the pools' selectors
+	across bool            // the cells are domains of pools
 	// required says that pods select a cell. Otherwise they select none of the pools' labels.
 	required bool
 }
@@ -51,15 +52,10 @@ func cellSelectorsOf(p *policy.Policy) *cellSelectors {
 	}
 	whole := p.AsWritten()
 	each := spill.CellsOfPool(whole)
-	out := &cellSelectors{required: !p.Preferred}
-	if p.Policy != nil {
-		out.hashes = map[string]bool{}
-	}
+	out := &cellSelectors{required: !p.Preferred, across: whole.Across() != nil, hashes: map[string]bool{}}
 	for at := range whole.Len() * each {
 		out.cells = append(out.cells, whole.NodeSelector(at/each, at%each))
-		if out.hashes != nil {
-			out.hashes[ledger.PoolHash(whole.PoolKey(at/each))] = true
-		}
+		out.hashes[whole.SelectorHash(at/each)] = true
 	}
 	return out
 }
@@ -74,8 +70,9 @@ func (s *cellSelectors) have(rec *seats.Record) bool {
 			return slices.ContainsFunc(slices.Collect(maps.Keys(cell)), func(key string) bool { _, is := rec.Selector[key]; return is })
 		})
 	}
-	if hash := ledger.PoolHash(rec.Pool); hash != "" && s.hashes != nil && !s.hashes[hash] {
-		return false // a label may have been removed from the pool, which its selector alone does not show
+	// What was removed from a pool, or from all of them, is not seen in the pod's selector alone.
+	if hash := rec.Source.Selector; hash != "" && !s.hashes[hash] || rec.Domain != "" && !s.across {
+		return false
 	}
 	for _, cell := range s.cells {
 		matches := true

@@ -15,6 +15,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
 // A correction reaches pods that wait: those whose selector is that of no cell any more are recreated, whatever divides them now. Others, and
@@ -176,15 +177,16 @@ func TestOutdatedSuccessors(t *testing.T) {
 	}
 }
 
-// The selector of a policy's pool is in the key of a seat, so that a label is missed that was removed from the pool.
-func TestOutdatedByKey(t *testing.T) {
-	of := func(labels map[string]string) seats.Record {
+// A claim has the hash of the selector that its pod got. So a label is missed that was removed from the pool, and so are removed domains.
+func TestOutdatedByHash(t *testing.T) {
+	labels := map[string]string{"p": "a"}
+	of := func(hash map[string]string) seats.Record {
 		r := seats.Record{Active: true, Unschedulable: true, Origin: ledger.OriginClaimed, Selector: map[string]string{"p": "a", "zone": "1"}}
-		r.Pool = ledger.PolicyPool("od", labels)
+		r.Pool, r.Source.Selector = "od", sequence.SelectorHash(hash)
 		return r
 	}
-	selectors := &cellSelectors{required: true, cells: []map[string]string{{"p": "a"}}, hashes: map[string]bool{ledger.PoolHash(ledger.PolicyPool("renamed", map[string]string{"p": "a"})): true}}
-	now, was := of(map[string]string{"p": "a"}), of(map[string]string{"p": "a", "zone": "1"})
+	selectors := &cellSelectors{required: true, cells: []map[string]string{labels}, hashes: map[string]bool{sequence.SelectorHash(labels): true}}
+	now, was := of(labels), of(map[string]string{"p": "a", "zone": "1"})
 	if !selectors.have(&now) || selectors.have(&was) {
 		t.Errorf("the cell has the pod of now: %t, and that of before: %t", selectors.have(&now), selectors.have(&was))
 	}
@@ -194,8 +196,17 @@ func TestOutdatedByKey(t *testing.T) {
 	if soft.have(&now) || !soft.have(&other) {
 		t.Error("where pods only prefer their pool, one that selects it stays, or one that does not goes")
 	}
-	selectors.hashes = nil
-	if !selectors.have(&was) {
-		t.Error("another source has the same labels, and its pod goes")
+	older := was
+	older.Source.Selector = "" // a version before gave it its seat
+	if !selectors.have(&older) {
+		t.Error("a pod goes of which nothing is known but its selector")
+	}
+	now.Domain = "1"
+	if selectors.have(&now) {
+		t.Error("a pod stays that waits in a domain, though there are none any more")
+	}
+	selectors.across = true
+	if !selectors.have(&now) {
+		t.Error("a pod of a domain goes")
 	}
 }
