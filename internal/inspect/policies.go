@@ -89,7 +89,7 @@ func (s *snapshot) policyReport(p *policy.SpreadPolicy, st *stowage.SpreadPolicy
 	}
 	note(st.Shadowed > 0, "%d of its workloads are divided by other sources, such as %s", st.Shadowed, st.ShadowedBy)
 	note(st.NotReached > 0, "the webhook leaves %d of its workloads alone", st.NotReached)
-	note(st.KeptByVolume > 0, "%d StatefulSet(s) have pods that stay where their volumes are", st.KeptByVolume)
+	note(st.KeptByVolume > 0, "%d workload(s) have pods that stay where their volumes are", st.KeptByVolume)
 	note(st.Unsuitable > 0, "%d of its workloads cannot use each pool, such as %s", st.Unsuitable, st.UnsuitableExample)
 	for _, pool := range st.Pools {
 		share, err := strconv.ParseFloat(pool.Share, 64)

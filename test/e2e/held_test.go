@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -215,13 +216,39 @@ func prefer(labels map[string]versprei.LabelValue) *corev1.Affinity {
 	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{term}}}
 }
 
+// volumeIn makes a volume that only nodes of a zone reach, for a claim of that name, and returns what the claim asks for.
+func (n *tenant) volumeIn(t *testing.T, claim, zone string) corev1.PersistentVolumeClaimSpec {
+	t.Helper()
+	spec := suite.ClaimSpec("", corev1.ReadWriteOnce)
+	spec.VolumeName = n.Namespace + "-" + claim
+	v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: spec.VolumeName}, Spec: corev1.PersistentVolumeSpec{
+		Capacity: spec.Resources.Requests, AccessModes: spec.AccessModes, ClaimRef: &corev1.ObjectReference{Namespace: n.Namespace, Name: claim},
+		PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/none"}},
+		NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpIn, Values: []string{zone}}},
+		}}}},
+	}}
+	must(t, n.Create(t.Context(), v))
+	t.Cleanup(func() { _ = cluster.Client.Delete(context.Background(), v) })
+	return spec
+}
+
 // A new pod whose claim is bound gets no pin where its volume cannot be. Twelve Deployments of one pod have their volumes in one zone of three, and
 // then a policy divides them over the zones: all of them run after a rollout. A StatefulSet that is younger than what divides it runs after an
 // edit of the weights and a rollout, too.
 func TestNewPodsWithVolumes(t *testing.T) {
 	t.Parallel()
 	n := newTenant(t)
-	var others []*corev1.Node
+	class := n.Provisioner(t, corev1.LabelTopologyZone)
+
+	// 1. One Deployment has its volume in zone d, where the policy will have no nodes.
+	others := []*corev1.Node{n.ZoneNode(t, "od", "d", 50)}
+	outside := n.Deployment("outside", 1, nil)
+	outside.Spec.Template.Labels["fleet"], outside.Spec.Strategy.Type = "volumes", appsv1.RecreateDeploymentStrategyType
+	suite.OneCPU(&outside.Spec.Template.Spec)
+	n.WithClaim(t, &outside.Spec.Template, outside.Name, n.volumeIn(t, outside.Name, "d"))
+	must(t, n.Create(t.Context(), outside))
+	n.Ready(t, outside.Name, 1)
 	for _, pool := range []string{"od", "spot"} {
 		for _, zone := range suite.Zones {
 			if node := n.ZoneNode(t, pool, zone, 50); zone != "a" {
@@ -229,9 +256,8 @@ func TestNewPodsWithVolumes(t *testing.T) {
 			}
 		}
 	}
-	class := n.Provisioner(t, corev1.LabelTopologyZone)
 
-	// 1. Their volumes are in zone a, whatever pool they run in.
+	// 2. The volumes of twelve others are in zone a, whatever pool they run in.
 	n.cordon(t, others, true)
 	const deployments = 12
 	var all []*appsv1.Deployment
@@ -247,7 +273,7 @@ func TestNewPodsWithVolumes(t *testing.T) {
 	eventuallyWithin(t, 2*time.Minute, "all of them run", func() (bool, error) {
 		var pods corev1.PodList
 		err := n.List(t.Context(), &pods, client.InNamespace(n.Namespace), client.MatchingLabels{"fleet": "volumes"})
-		return len(pods.Items) == deployments && !slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return !podstatus.Ready(&p) }), err
+		return len(pods.Items) == deployments+1 && !slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return !podstatus.Ready(&p) }), err
 	})
 	n.cordon(t, others, false)
 	p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "fleet"}, Spec: stowage.SpreadPolicySpec{
@@ -269,12 +295,22 @@ func TestNewPodsWithVolumes(t *testing.T) {
 			seated++
 		}
 	}
+	n.Revise(t, outside, "2")
+	n.RolledOut(t, outside)
+	if pod := n.Ready(t, outside.Name, 1)[0]; pod.Labels[stowage.PoolLabel] != "" || !strings.HasSuffix(pod.Spec.NodeName, "-d") {
+		t.Errorf("the pod whose volume is in no zone of the policy is in pool %q, on %s", pod.Labels[stowage.PoolLabel], pod.Spec.NodeName)
+	}
+	eventuallyWithin(t, time.Minute, "the policy counts it as kept by its volume", func() (bool, error) {
+		err := n.Get(t.Context(), client.ObjectKeyFromObject(p), p)
+		return p.Status.KeptByVolume == 1 && p.Status.WithoutSeat == 0 && p.Status.Workloads == deployments+1 && p.Status.Balanced != "", err
+	})
+
 	// The first pod of each may come before the watch of volumes has synced.
 	if seated < deployments-2 {
 		t.Errorf("%d of %d pods have a seat where their volume is", seated, deployments)
 	}
 
-	// 2. A StatefulSet with volumes of the nodes' zones, and one with volumes of the nodes themselves.
+	// 3. A StatefulSet with volumes of the nodes' zones, and one with volumes of the nodes themselves.
 	node := n.Provisioner(t, corev1.LabelHostname)
 	for name, class := range map[string]string{"zonal": class, "local": node} {
 		n.Shortage(t, name, 0, func(spec *versprei.PodDistributorSpec) {
@@ -297,7 +333,7 @@ func TestNewPodsWithVolumes(t *testing.T) {
 	}
 	n.says(t, "local", "its volume may keep it there")
 
-	// 3. StatefulSets that are made again, as by helm uninstall and install, come back to their volumes with a seat in each one's zone.
+	// 4. StatefulSets that are made again, as by helm uninstall and install, come back to their volumes with a seat in each one's zone.
 	domains := func(name string) map[string]string {
 		out := map[string]string{}
 		for _, pod := range n.Ready(t, name, 4) {

@@ -609,7 +609,7 @@ func TestPolicyKeepsVolumes(t *testing.T) {
 		err := n.Get(t.Context(), client.ObjectKeyFromObject(p), p)
 		return p.Status.KeptByVolume == 1 && p.Status.Balanced == "1/1" && p.Status.WithoutSeat == 0, err
 	})
-	if out, _, exit := command(t, cluster, append([]string{"status", "-n", n.Namespace}, only...)...); exit != 0 || !strings.Contains(out, "1 StatefulSet(s) have pods that stay where their volumes are") {
+	if out, _, exit := command(t, cluster, append([]string{"status", "-n", n.Namespace}, only...)...); exit != 0 || !strings.Contains(out, "1 workload(s) have pods that stay where their volumes are") {
 		t.Errorf("status is %d:\n%s", exit, out)
 	}
 	if out, _, _ := command(t, cluster, "explain", "-n", n.Namespace, "pod/db-3"); !strings.Contains(out, "ran in none of its pools then") {

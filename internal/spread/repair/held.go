@@ -81,11 +81,50 @@ func (r *run) holdByVolume(owner ledger.OwnerKey, pod types.UID, p *policy.Polic
 	h.volumes[pod] = volumeHold{why, p.Strategy.Fingerprint(), now.Add(heldFor)}
 }
 
+// keepByVolume fills in that a pod without a seat stays where it runs because of its volumes, as far as their watch shows it.
+func (r *run) keepByVolume(ctx context.Context, p *policy.Policy, pod *corev1.Pod, view *planner.Pod) error {
+	if !view.Volume || !view.Running || p.Preferred || view.OwnRank == 0 && view.NodePool != planner.OtherNode {
+		return nil
+	}
+	if view.Held == "" && view.OwnRank > 0 {
+		view.Held = "its volume may keep it there"
+	}
+	volumes, known, err := r.World.Volumes(ctx, pod.Namespace, podstatus.VolumeClaims(&pod.Spec))
+	if err != nil || !known || len(volumes) == 0 {
+		return err
+	}
+	reached, _ := p.Reached(func(cell map[string]string) bool {
+		return !slices.ContainsFunc(volumes, func(v corev1.PersistentVolume) bool {
+			terms, known := nodefit.VolumeTerms(&v)
+			return !known || !nodefit.Reaches(terms, cell, r.nodesWith(ctx, &err))
+		})
+	})
+	if view.OwnRank > 0 {
+		own, failed := p.SeatAt(view.OwnRank)
+		view.Kept = failed == nil && !reached[own.Pool][p.DomainOf(own)]
+	} else {
+		view.Kept = !slices.ContainsFunc(reached, func(cells []bool) bool { return slices.Contains(cells, true) })
+	}
+	if view.Kept && view.Held == "" {
+		view.Held = "no pool has a node that reaches its volume"
+	}
+	return err
+}
+
+// nodesWith returns the function for [nodefit.Reaches]. What fails is joined to an error.
+func (r *run) nodesWith(ctx context.Context, errs *error) func(labels map[string]string) ([]corev1.Node, bool) {
+	return func(labels map[string]string) ([]corev1.Node, bool) {
+		nodes, err := r.Room.Nodes(ctx, labels)
+		*errs = errors.Join(*errs, err)
+		return nodes, poolroom.Autoscaled(nodes)
+	}
+}
+
 // noteHeld notes which pods are in the wrong place and stay there, for the status. It says so once for each pod.
 func (r *run) noteHeld(owner ledger.Owner, state *planner.State, pods []corev1.Pod, plan *planner.Plan) {
 	now := map[types.UID]heldPod{}
 	for i := range state.Pods {
-		if pod := &state.Pods[i]; pod.Held != "" && state.Misplaced(plan, pod) {
+		if pod := &state.Pods[i]; pod.Held != "" && (pod.Kept || state.Misplaced(plan, pod)) {
 			now[pods[i].UID] = heldPod{pod.Name, pod.Held}
 		}
 	}
@@ -93,6 +132,9 @@ func (r *run) noteHeld(owner ledger.Owner, state *planner.State, pods []corev1.P
 	h := r.history[owner.Key()]
 	if h == nil && len(now) > 0 {
 		h = r.historyOf(owner.Key())
+	}
+	if h != nil {
+		h.kept = plan.Kept
 	}
 	var unsaid []heldPod
 	if h != nil {
@@ -130,6 +172,20 @@ func (c *Controller) Held(owner ledger.OwnerKey) string {
 	return sayHeld(slices.Collect(maps.Values(h.held)))
 }
 
+// Kept implements [status.Progress]. Nothing is known outside of a term.
+func (c *Controller) Kept(owner ledger.OwnerKey) []int64 {
+	r := c.term.Load()
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if h := r.history[owner]; h != nil {
+		return h.kept
+	}
+	return nil
+}
+
 // volumesOf returns the node selector terms of each bound volume of a pod, as the API server has them now. Volumes for any node are left out.
 // Held says why the pod must stay where it runs.
 func (r *run) volumesOf(ctx context.Context, pod *corev1.Pod) (volumes [][]corev1.NodeSelectorTerm, held string, err error) {
@@ -159,11 +215,7 @@ func (r *run) redirect(ctx context.Context, p *policy.Policy, state *planner.Sta
 	}
 	reached, all := p.Reached(func(cell map[string]string) bool {
 		return !slices.ContainsFunc(volumes, func(terms []corev1.NodeSelectorTerm) bool {
-			return !nodefit.Reaches(terms, cell, func(labels map[string]string) ([]corev1.Node, bool) {
-				nodes, failed := r.Room.Nodes(ctx, labels)
-				err = errors.Join(err, failed)
-				return nodes, poolroom.Autoscaled(nodes)
-			})
+			return !nodefit.Reaches(terms, cell, r.nodesWith(ctx, &err))
 		})
 	})
 	if all || err != nil {

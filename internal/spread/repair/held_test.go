@@ -1,6 +1,7 @@
 package repair
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -213,6 +215,44 @@ func TestAgesByTheAPIServersClock(t *testing.T) {
 				t.Errorf("a pod was evicted: %t", gone)
 			}
 		})
+	}
+}
+
+// volumeCache is a watch of volumes that has synced.
+type volumeCache struct {
+	*informertest.FakeInformers
+	stored client.Client
+}
+
+func (v volumeCache) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	return v.stored.List(ctx, list, opts...)
+}
+
+// A pod that runs outside of the pools, where its volume is, needs no seat. It is said, and the status knows of it.
+func TestKeptByVolume(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reached []string
+		kept    bool
+	}{"no pool": {[]string{"none"}, true}, "a pool": {[]string{"none", "a"}, false}} {
+		v := volume("v", tc.reached...)
+		v.Spec.ClaimRef, v.Status.Phase = &corev1.ObjectReference{Namespace: "ns", Name: "c"}, corev1.VolumeBound
+		objects := append(workload(2), v, claim("c", "v", corev1.ReadWriteOnce), seated("x", "1", 1), withClaim(pod("y", "node-none", "", 0, 0), "c"))
+		objects[0].(*appsv1.ReplicaSet).Annotations[stowage.RepairAnnotation] = string(stowage.RepairAdopt)
+		b := newBench(t, objects...)
+		b.World.FollowVolumes(volumeCache{b.Informers.(*informertest.FakeInformers), b.Uncached})
+		b.clock.Step(time.Minute)
+		if _, err := b.reconcile(t.Context(), owner); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.Kept(owner.Key()); (got != nil) != tc.kept || tc.kept && got[0]+got[1] != 1 {
+			t.Errorf("%s: kept are %v", name, got)
+		}
+		if got := b.Held(owner.Key()); strings.Contains(got, "y: no pool has a node that reaches its volume") != tc.kept {
+			t.Errorf("%s: it says %q", name, got)
+		}
+		if len(b.seatsNow(t)) != 2 {
+			t.Errorf("%s: a pod is gone", name)
+		}
 	}
 }
 

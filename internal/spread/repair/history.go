@@ -34,6 +34,7 @@ type history struct {
 	// held are the pods that stay where they are though they should not, as the last close look found. Volumes are what was found of
 	// pods' volumes lately.
 	held    map[types.UID]heldPod
+	kept    []int64 // see [planner.Plan.Kept]
 	volumes map[types.UID]volumeHold
 }
 
@@ -189,7 +190,7 @@ func (r *run) balanced(owner ledger.OwnerKey, records []seats.Record) {
 		if !slices.ContainsFunc(records, func(r seats.Record) bool { return r.Node == "" }) {
 			h.budget.observe(r.Timing, observation{claimed: claimedRecords(records)})
 		}
-		h.replacing, h.held = false, nil
+		h.replacing, h.held, h.kept = false, nil, nil
 	}
 }
 

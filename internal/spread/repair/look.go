@@ -169,8 +169,8 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 			if view.NodePool, view.NodeDomain, err = r.nodePool(ctx, p, pod, nodes); err != nil {
 				return err
 			}
-			if view.Held == "" && view.OwnRank > 0 && view.Volume && view.Running {
-				view.Held = "its volume may keep it there"
+			if err := r.keepByVolume(ctx, p, pod, &view); err != nil {
+				return err
 			}
 			if since := podstatus.UnschedulableSince(pod); !since.IsZero() {
 				view.Waits = r.Time.Since(since)

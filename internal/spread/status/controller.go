@@ -34,6 +34,8 @@ type Progress interface {
 	Stuck(owner ledger.OwnerKey, current, replicas int64) bool
 	// Held says which pods of an owner stay in the wrong place, and why; it is empty if none does.
 	Held(owner ledger.OwnerKey) string
+	// Kept says by how many pods the target of each pool is lower, because their volumes reach no place for a seat. It is nil if there are none.
+	Kept(owner ledger.OwnerKey) []int64
 }
 
 // Timing is the waits of a [Controller].

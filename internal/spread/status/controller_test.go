@@ -35,6 +35,7 @@ type calm struct{}
 func (calm) Moving(ledger.OwnerKey) bool              { return false }
 func (calm) Stuck(ledger.OwnerKey, int64, int64) bool { return false }
 func (calm) Held(ledger.OwnerKey) string              { return "" }
+func (calm) Kept(ledger.OwnerKey) []int64             { return nil }
 
 // cluster returns a run of a cluster with a PodDistributor, a ReplicaSet and a pod for each workload, and the pods.
 func cluster(t *testing.T, namespaces map[string]int) (r *Run, clock *clocktesting.FakeClock, pods []any) {

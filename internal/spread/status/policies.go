@@ -266,7 +266,7 @@ func (r *policyRun) countWorkload(ctx context.Context, w *world.Workload, regist
 			t.notReached[top] = true
 		case p != nil && p.Policy != nil && p.Policy.UID == s.UID:
 			t.noteUnsuitable(top, p.Unsuitable)
-			if p.Keeping() || p.Unrecorded() {
+			if p.Keeping() || p.Unrecorded() || r.Progress.Kept(seats.OwnerOf(w).Key()) != nil {
 				t.keptInPlace[top] = true
 			}
 			if p.Nowhere() || p.Unrecorded() {

@@ -241,6 +241,7 @@ func (c *Controller) divide(ctx context.Context, p *policy.Policy, owners []*wor
 		}
 		of := p.Of(o)
 		own, _ := of.OwnTargets(replicas)
+		own = withoutKept(p.Whole, own, replicas, c.Progress.Kept(owner.Key()))
 		seats := d.AddTargets(p.Whole, of.DomainTargets(replicas, own, indexed), replicas, own)
 		if c.Progress.Stuck(owner.Key(), current, replicas) {
 			d.Stuck = true
@@ -254,6 +255,22 @@ func (c *Controller) divide(ctx context.Context, p *policy.Policy, owners []*wor
 		d.Unseated += max(0, seats-seated)
 	}
 	return d, say, nil
+}
+
+// withoutKept returns targets without the pods whose volumes reach no place for a seat. Targets are nil where they follow from the strategy.
+func withoutKept(s *sequence.Strategy, targets []int64, replicas int64, kept []int64) []int64 {
+	if len(kept) != s.Len() {
+		return targets
+	}
+	out := make([]int64, len(kept))
+	for i, n := range kept {
+		target := s.Target(i, replicas)
+		if targets != nil {
+			target = targets[i]
+		}
+		out[i] = max(0, target-n)
+	}
+	return out
 }
 
 // domainsOf adds domains of a pool to what is known of them.

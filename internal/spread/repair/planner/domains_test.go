@@ -152,6 +152,52 @@ func (c check) leaves() (pod, to int) {
 	return -1, 0
 }
 
+// without shows the pods of a state but one to a strategy.
+type without struct {
+	check
+	pod int
+}
+
+func (w without) Count(pool int) int64 {
+	n := w.inPool(pool)
+	if w.s.Pods[w.pod].Seat.Pool == pool {
+		n--
+	}
+	return n
+}
+
+func (w without) LowestFree(pool int) int64 { return w.free(pool, -1, w.pod) }
+
+// next checks the seat of the successor of each pod.
+func (c check) next() {
+	c.Helper()
+	for i := range c.s.Pods {
+		want, failed := c.s.Strategy.Next(without{c, i})
+		in := 0
+		if failed == nil && c.s.Domains != nil {
+			in = c.s.Domains.Domain(want.Pool, want.Ordinal)
+		}
+		if got, domain, err := c.s.Next(i); got != want || domain != in || (err == nil) != (failed == nil) {
+			c.Fatalf("the successor of %+v gets %v in %d (%v), want %v in %d", c.s.Pods[i], got, domain, err, want, in)
+		}
+	}
+}
+
+// Without domains, and where all pools have their maxima, a successor gets the seat that is free, or none.
+func TestNext(t *testing.T) {
+	for _, s := range []State{
+		{Strategy: strategy("p=a,weight=1:p=b,weight=1"), Pods: []Pod{seated(0, 1), seated(1, 1), seated(1, 3), unseated(0, 0)}},
+		{Strategy: limited(1, 2), Pods: []Pod{seated(0, 1), seated(1, 2), seated(1, 1)}},
+		{Strategy: limited(1, 1), Pods: []Pod{seated(0, 1), seated(1, 1), unseated(NoNode, 0)}},
+	} {
+		check{t, &s}.next()
+	}
+	full := State{Strategy: limited(1), Pods: []Pod{seated(0, 1), unseated(NoNode, 0)}}
+	if _, _, err := full.Next(1); err == nil {
+		t.Error("a pod beyond the maximum gets a seat")
+	}
+}
+
 // Whatever pods there are in whichever domains, plans end. Then no domain has more than each order gives it, unless its pods are held.
 func TestPlansEndInDomains(t *testing.T) {
 	t.Parallel()
@@ -212,6 +258,7 @@ func TestPlansEndInDomains(t *testing.T) {
 				continue
 			}
 			c.numbered()
+			c.next()
 			if len(p.Renumber) > 0 {
 				continue
 			}

@@ -28,6 +28,8 @@ type Pod struct {
 	Volume  bool // it uses a PersistentVolumeClaim, whose volume may be where the pod runs
 	// Held says why a pod with a node must stay there: a volume or an annotation. It is empty if the pod may go.
 	Held string
+	// Kept says, of a pod without a seat, that its volumes reach no place for one. It needs none, and the others are divided around it.
+	Kept bool
 	// Seat is what the pod holds; Pool is -1 if it holds none.
 	Seat sequence.Seat
 	// Domain is the domain of the seat. Position is the pod's place among its pool's pods for which its deletion cost was written, or 0 if
@@ -123,7 +125,7 @@ type Cell struct{ Pool, Domain int }
 
 // lacksSeat reports whether a pod has no seat and should have one.
 func (s *State) lacksSeat(pod *Pod) bool {
-	if pod.Seat.Pool >= 0 || !pod.Ours {
+	if pod.Seat.Pool >= 0 || !pod.Ours || pod.Kept {
 		return false
 	}
 	if pod.OwnRank > 0 {
@@ -275,6 +277,8 @@ type Plan struct {
 	Remove   *Removal
 	Counts   []int64 // pods with a seat in each pool, after the moves
 	Targets  []int64
+	// Kept is by how many pods the target of each pool is lower, because their volumes reach no place for a seat. It is nil if there are none.
+	Kept     []int64
 	Unseated int // pods without a seat, after the moves, that should have one
 	// DomainSurplus is how many pods are in a domain that has too many of their pool's pods.
 	DomainSurplus int64
@@ -293,6 +297,30 @@ func (p *Plan) Distance() int64 {
 	return d
 }
 
+// kept returns [Plan.Kept].
+func (s *State) kept() []int64 {
+	var out []int64
+	others := int64(0)
+	for i := range s.Pods {
+		pod := &s.Pods[i]
+		if !pod.Kept {
+			continue
+		}
+		if out == nil {
+			out = make([]int64, s.Strategy.Len())
+		}
+		if pod.OwnRank == 0 {
+			others++
+		} else if own, ok := s.own(pod); ok {
+			out[own.Pool]++
+		}
+	}
+	for i := range out {
+		out[i] += s.Strategy.Target(i, s.Replicas) - s.Strategy.Target(i, s.Replicas-others)
+	}
+	return out
+}
+
 // Make returns the plan for a workload.
 func Make(s State) Plan {
 	p := Plan{Counts: make([]int64, s.Strategy.Len()), Targets: make([]int64, s.Strategy.Len())}
@@ -300,7 +328,12 @@ func Make(s State) Plan {
 		p.Targets[i] = s.Strategy.Target(i, s.Replicas)
 	}
 	if s.Targets != nil {
-		p.Targets = s.Targets
+		copy(p.Targets, s.Targets)
+	}
+	if p.Kept = s.kept(); p.Kept != nil {
+		for i, n := range p.Kept {
+			p.Targets[i] -= n
+		}
 	}
 	ordinals := false
 	for i := range s.Pods {

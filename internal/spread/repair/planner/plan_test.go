@@ -566,6 +566,37 @@ func TestYield(t *testing.T) {
 	}
 }
 
+// Pods whose volumes reach no place for a seat need none, and the others are divided around them.
+func TestKept(t *testing.T) {
+	kept := func(rank int64) Pod {
+		p := unseated(OtherNode, time.Second)
+		p.Kept, p.OwnRank = true, rank
+		return p
+	}
+	own := func(p Pod, rank int64) Pod { p.OwnRank = rank; return p }
+	for name, tc := range map[string]struct {
+		pods    []Pod
+		targets []int64 // that are given
+		want    []int64
+		after   []int64 // targets of the plan
+	}{
+		"none":                       {pods: []Pod{seated(1, 1), seated(0, 1)}, after: []int64{1, 1}},
+		"one of four":                {pods: []Pod{seated(1, 1), seated(0, 1), seated(1, 2), kept(0)}, want: []int64{1, 0}, after: []int64{1, 2}},
+		"two of four":                {pods: []Pod{seated(1, 1), seated(0, 1), kept(0), kept(0)}, want: []int64{1, 1}, after: []int64{1, 1}},
+		"with an ordinal of its own": {pods: []Pod{own(seated(1, 1), 1), own(seated(0, 1), 2), kept(3)}, want: []int64{0, 1}, after: []int64{1, 1}},
+		"with an ordinal, and targets of volumes": {pods: []Pod{own(seated(1, 1), 1), own(seated(0, 1), 2), kept(3)}, targets: []int64{0, 3}, want: []int64{0, 1}, after: []int64{0, 2}},
+	} {
+		s := State{Strategy: strategy("p=a,weight=1:p=b,weight=1"), Pods: tc.pods, Replicas: int64(len(tc.pods)), Settled: true, Mode: stowage.RepairRecreate, Targets: tc.targets, Available: []bool{true, true}, Evict: true}
+		p := Make(s)
+		if !slices.Equal(p.Kept, tc.want) || !slices.Equal(p.Targets, tc.after) || p.Unseated != 0 || tc.targets == nil && (p.Remove != nil || !p.Balanced()) {
+			t.Errorf("%s: kept %v, targets %v, %d without a seat, removed %+v", name, p.Kept, p.Targets, p.Unseated, p.Remove)
+		}
+		if tc.targets != nil && !slices.Equal(tc.targets, []int64{0, 3}) {
+			t.Errorf("%s: the given targets have changed", name)
+		}
+	}
+}
+
 // In a zone without room, pods that have a node get its first ordinals, whether other zones of the pool have room or not. So those that wait are
 // beyond its limit, and may move.
 func TestRenumberWithoutRoom(t *testing.T) {
