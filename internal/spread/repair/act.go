@@ -61,7 +61,7 @@ func (r *run) carryOut(ctx context.Context, owner ledger.Owner, p *policy.Policy
 
 // whyUnseated says why some pods had no seat.
 func whyUnseated(moves []planner.Move, state *planner.State, p *policy.Policy, since time.Time) string {
-	var before, early, edited, full, bypassed int
+	var before, early, edited, full, volumes, bypassed int
 	for _, m := range moves {
 		switch pod := &state.Pods[m.Pod]; {
 		case pod.Foreign:
@@ -72,6 +72,8 @@ func whyUnseated(moves []planner.Move, state *planner.State, p *policy.Policy, s
 			before++
 		case pod.BeforePolicy:
 			early++
+		case pod.Volume:
+			volumes++
 		default:
 			bypassed++
 		}
@@ -84,7 +86,7 @@ func whyUnseated(moves []planner.Move, state *planner.State, p *policy.Policy, s
 	for _, cause := range []struct {
 		pods int
 		text string
-	}{{before, "%d created before the " + p.Source}, {early, "%d created before every replica knew the " + p.Source}, {edited, "%d with a seat in a pool that the strategy no longer has, or in none of its domains"}, {full, "%d created while every pool had its maximum"}, {bypassed, missed}} {
+	}{{before, "%d created before the " + p.Source}, {early, "%d created before every replica knew the " + p.Source}, {edited, "%d with a seat in a pool that the strategy no longer has, or in none of its domains"}, {full, "%d created while every pool had its maximum"}, {volumes, "%d with a volume, whose seat follows from where that is"}, {bypassed, missed}} {
 		if cause.pods > 0 {
 			out = append(out, fmt.Sprintf(cause.text, cause.pods))
 		}

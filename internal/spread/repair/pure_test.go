@@ -325,3 +325,27 @@ func TestLeaveEarlier(t *testing.T) {
 		}
 	}
 }
+
+// An event says why pods had no seat, with their numbers.
+func TestWhyUnseated(t *testing.T) {
+	since := start
+	state := &planner.State{Pods: []planner.Pod{
+		{Foreign: true, Full: true}, {Full: true, Volume: true}, {Created: since.Add(-time.Second), Volume: true}, {Created: since, BeforePolicy: true}, {Created: since, Volume: true}, {Created: since}, {Created: since},
+	}}
+	var moves []planner.Move
+	for i := range state.Pods {
+		moves = append(moves, planner.Move{Pod: i})
+	}
+	p := &policy.Policy{Compiled: policy.Compiled{Source: "policy p"}}
+	for _, tc := range []struct {
+		since time.Time
+		want  string
+	}{
+		{since, "1 created before the policy p, 1 created before every replica knew the policy p, 1 with a seat in a pool that the strategy no longer has, or in none of its domains, 1 created while every pool had its maximum, 1 with a volume, whose seat follows from where that is, 2 created while the webhook was not reached, or left them alone"},
+		{time.Time{}, "1 created before every replica knew the policy p, 1 with a seat in a pool that the strategy no longer has, or in none of its domains, 1 created while every pool had its maximum, 2 with a volume, whose seat follows from where that is, 2 created before the policy p, or while the webhook was not reached or left them alone"},
+	} {
+		if got := whyUnseated(moves, state, p, tc.since); got != tc.want {
+			t.Errorf("it says %q, want %q", got, tc.want)
+		}
+	}
+}
