@@ -70,7 +70,7 @@ type live struct {
 	// status says for workloads why a restart may not end now.
 	status map[key][]string
 	// registration is nil where there is none. Absent says so, and otherwise it may not be read.
-	registration *selection.Webhooks
+	registration *selection.Registration
 	absent       bool
 	makers       []karpenter.NodePool
 	// hidden is what may not be read, and blind what decisions depend on of that.

@@ -26,7 +26,8 @@ func (r *reader) readRegistration() error {
 	case err != nil:
 		return err
 	}
-	if r.registration, err = selection.Compile(&registration); err != nil {
+	r.registration = selection.Compile(&registration)
+	if err := r.registration.Err(); err != nil {
 		r.blind = append(r.blind, fmt.Sprintf("what the registration of the webhook selects (%v)", err))
 	}
 	return nil
@@ -42,7 +43,7 @@ func (l *live) reaches(in *preview.Inputs) func(*corev1.Pod) bool {
 		labels[in.Objects.Namespaces[i].Name] = in.Objects.Namespaces[i].Labels
 	}
 	return func(p *corev1.Pod) bool {
-		sent, err := l.registration.Selects(labels[p.Namespace], p)
-		return sent || err != nil
+		sent, _ := l.registration.Sent(labels[p.Namespace], p)
+		return sent != selection.No
 	}
 }

@@ -20,6 +20,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
+	"github.com/stowage-dev/stowage/internal/admission/selection"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/report"
@@ -119,7 +120,7 @@ func (i *Inspector) diagnose(ctx context.Context, namespace string, pod *corev1.
 		ns, err := i.live().Namespace(ctx, namespace)
 		if err == nil && ns != nil {
 			created := pod.DeepCopy()
-			if selected, err := s.registration.Selects(ns.Labels, created); err == nil && !selected {
+			if sent, _ := s.registration.Sent(ns.Labels, created); sent == selection.No {
 				r.problem(leftOut, "", "MutatingWebhookConfiguration/"+i.Registration, "change its selectors, or check another namespace (-n)", "its selectors or match conditions leave out the pods of namespace %s", namespace)
 			}
 		}

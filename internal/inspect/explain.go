@@ -182,17 +182,17 @@ func (s *subject) notCalled(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	registration, err := selection.Compile(&reg)
-	if err != nil {
-		return fmt.Sprintf("what MutatingWebhookConfiguration %q selects is not known: %v", s.Registration, err), nil
-	}
-	if !registration.SelectsLabels(ns.Labels, s.pod.Labels) {
+	registration := selection.Compile(&reg)
+	if !registration.SentByLabels(ns.Labels, s.pod.Labels) {
 		return fmt.Sprintf("the selectors of MutatingWebhookConfiguration %q leave this namespace or pod out", s.Registration), nil
 	}
 	created := s.pod.DeepCopy()
 	created.Spec.NodeName = s.templateNode()
-	if selected, err := registration.Selects(ns.Labels, created); err == nil && !selected {
+	switch sent, err := registration.Sent(ns.Labels, created); sent {
+	case selection.No:
 		return fmt.Sprintf("a matchCondition of MutatingWebhookConfiguration %q leaves this pod out", s.Registration), nil
+	case selection.Unknown:
+		return fmt.Sprintf("whether MutatingWebhookConfiguration %q selects this pod is not known: %v", s.Registration, err), nil
 	}
 	return "", nil
 }

@@ -17,6 +17,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
+	"github.com/stowage-dev/stowage/internal/admission/selection"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/size/sizing"
@@ -238,8 +239,8 @@ func (s *snapshot) passes(ctx context.Context, sc *scope.Scope, pod *corev1.Pod)
 	}
 	created := pod.DeepCopy()
 	created.Spec.NodeName = "" // a pod that was created with a node is not told from one that was scheduled
-	sent, err := s.registration.Selects(ns.Labels, created)
-	return err == nil && sent
+	sent, _ := s.registration.Sent(ns.Labels, created)
+	return sent != selection.No
 }
 
 // exists reports whether there is an object of a name. One whose kind may not be read is taken to be there.

@@ -50,7 +50,7 @@ type snapshot struct {
 	hiddenTemplates bool
 	// registration is nil where there is none, and where it may not be read: then hiddenRegistration
 	// is set.
-	registration       *selection.Webhooks
+	registration       *selection.Registration
 	hiddenRegistration bool
 
 	// pods are the pods that have not ended, of all namespaces or, where those may not be listed, of

@@ -266,8 +266,8 @@ func (i *Inspector) registration(ctx context.Context, s *snapshot, r *Report) (*
 	case err != nil:
 		return nil, fmt.Errorf("the webhook's registration: %w", err)
 	}
-	if s.registration, err = selection.Compile(&registration); err != nil {
-		s.hiddenRegistration = true
+	s.registration = selection.Compile(&registration)
+	if err := s.registration.Err(); err != nil {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("what the webhook's registration leaves out is not known: %v", err))
 	}
 	return &registration, nil

@@ -17,6 +17,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
+	"github.com/stowage-dev/stowage/internal/admission/selection"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/division"
@@ -140,8 +141,8 @@ func (g *group) look(ctx context.Context, s *snapshot, scope *scope.Scope, m *po
 	if s.registration == nil {
 		return err
 	}
-	selected, err := s.registration.Selects(ns.Labels, object)
-	g.leftOut = g.leftOut || err == nil && !selected
+	sent, _ := s.registration.Sent(ns.Labels, object)
+	g.leftOut = g.leftOut || sent == selection.No
 	return err
 }
 

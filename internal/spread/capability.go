@@ -16,6 +16,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
+	"github.com/stowage-dev/stowage/internal/admission/selection"
 	"github.com/stowage-dev/stowage/internal/capability"
 	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
@@ -202,22 +203,23 @@ func newControllers(ctx context.Context, o *Options, h *capability.Host, service
 		Room: rooms, Evictor: h.Evictor, Clock: h.Clock, Timing: o.Shortage, NodeGroups: nodeGroups,
 		Log: h.Log.WithName("shortage"), Events: h.Events, Metrics: shortage.NewMetrics(h.Metrics),
 	}
+	registrations := &selection.Reader{Reader: h.Uncached, Name: h.Registration, Log: h.Log.WithName("registration")}
 	gates := &gate.Controller{
-		API: &gate.Cluster{Pods: h.Clientset, Once: h.Once, Webhooks: h.Uncached, Name: h.Registration, Kept: types.NamespacedName{Namespace: h.Namespace, Name: repairConfigMap}}, Feature: decides, Seats: service, Scope: h.Scope,
+		API: &gate.Cluster{Pods: h.Clientset, Once: h.Once, Uncached: h.Uncached, Registrations: registrations, Kept: types.NamespacedName{Namespace: h.Namespace, Name: repairConfigMap}}, Feature: decides, Seats: service, Scope: h.Scope,
 		Synced: func() bool { synced, _ := h.World.PoliciesSynced(); return synced },
 		Clock:  h.Clock, Log: h.Log.WithName("gate"), Events: h.Events, Metrics: gate.NewMetrics(h.Metrics, h.Clock),
 	}
 	repairs := &repair.Controller{
 		Cached: h.Cached, Uncached: h.Uncached, Informers: h.Informers, World: h.World, Policies: byOwner, Seats: service, Scope: h.Scope,
 		Room: rooms, Evictor: h.Evictor, Clock: h.Clock, Time: h.Time, Timing: o.Repair, Writes: fair.NewLimiter[string](patchRate, patchBurst), Yielding: &shortages.Yielding, Gated: gates.Waits,
-		Registration: h.Registration, Backoffs: types.NamespacedName{Namespace: h.Namespace, Name: repairConfigMap},
+		Registrations: registrations, Backoffs: types.NamespacedName{Namespace: h.Namespace, Name: repairConfigMap},
 		Log: h.Log.WithName("repair"), Events: h.Events, Metrics: repair.NewMetrics(h.Metrics),
 	}
 	statuses := &status.Controller{
 		Cached: h.Cached, Uncached: h.Uncached, Informers: h.Informers, World: h.World, Seats: service, Scope: h.Scope, Progress: repairs, Clock: h.Clock, Time: h.Time,
 		Timing: status.Timing{Every: time.Second, All: o.Repair.Resync, Rate: repair.ResyncRate, Quiet: o.Repair.Quiet}, Writes: fair.NewLimiter[string](statusRate, 2*statusRate), Log: h.Log.WithName("status"),
 	}
-	policyStatuses := &status.Policies{Controller: statuses, Find: byOwner, Registration: h.Registration, Room: rooms, Metrics: status.NewMetrics(h.Metrics)}
+	policyStatuses := &status.Policies{Controller: statuses, Find: byOwner, Registrations: registrations, Room: rooms, Metrics: status.NewMetrics(h.Metrics)}
 	collector := &seats.Collector{Seats: service, Uncached: h.Uncached, KeySecret: keySecret, Log: h.Log.WithName("seats")}
 	return []leader.Controller{gates, repairs, shortages, statuses, policyStatuses, collector}, nil
 }

@@ -25,7 +25,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/test/controlplane"
+	"github.com/stowage-dev/stowage/test/suite"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
 
@@ -231,4 +233,35 @@ func (n *tenant) account(t *testing.T, name string) client.Client {
 	c, err := client.New(cfg, client.Options{Scheme: controlplane.Scheme})
 	must(t, err)
 	return c
+}
+
+// Some match conditions can only be evaluated by the API server. With one that asks the authorizer, the statuses of policies go on, and pods get
+// their seats. `stowage status` says what is not known.
+func TestConditionOfTheAuthorizer(t *testing.T) {
+	n := newTenant(t)
+	restore := patchRegistration(t, func(w *admissionregistrationv1.MutatingWebhook) {
+		w.MatchConditions = append(w.MatchConditions, admissionregistrationv1.MatchCondition{Name: "who-may-create", Expression: `authorizer.group("").resource("pods").check("create").allowed()`})
+	})
+	defer restore()
+	for _, pool := range []string{"od", "spot"} {
+		n.PoolNode(t, pool, "1", 50)
+	}
+	p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "all"}, Spec: stowage.SpreadPolicySpec{Mode: stowage.PolicyEnforce, Selector: stowage.Selector{MatchLabels: map[string]versprei.LabelValue{"app": "web"}}}}
+	for _, of := range []versprei.Pool{n.Pool("od", 20), n.Pool("spot", 80)} {
+		p.Spec.Pools = append(p.Spec.Pools, stowage.PolicyPool{Name: of.Name, NodeSelector: of.NodeLabel, Weight: of.Weight})
+	}
+	must(t, n.Create(t.Context(), p))
+	n.Follows(t, map[string]string{"app": "web"}, p.UID, p.Generation)
+	d := n.Deployment("web", 10, nil)
+	suite.OneCPU(&d.Spec.Template.Spec)
+	must(t, n.Create(t.Context(), d))
+	n.Ready(t, "web", 10)
+	n.InPools(t, "web", "od=2 spot=8")
+	eventuallyWithin(t, time.Minute, "the status of the policy is current", func() (bool, error) {
+		err := n.Get(t.Context(), client.ObjectKeyFromObject(p), p)
+		return p.Status.Workloads == 1 && p.Status.Pods == 10 && p.Status.Balanced == "1/1" && p.Status.NotReached == 0, err
+	})
+	if out, errs, exit := command(t, cluster, "status", "-n", n.Namespace); exit != 0 || !strings.Contains(errs, "who-may-create") || !strings.Contains(errs, "not known") {
+		t.Errorf("status exits with %d, and says:\n%s%s", exit, out, errs)
+	}
 }

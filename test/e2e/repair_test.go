@@ -49,7 +49,7 @@ func patchRegistration(t *testing.T, patch func(*admissionregistrationv1.Mutatin
 		}
 		restored = true
 		if err := update(context.Background(), func(h *admissionregistrationv1.MutatingWebhook) {
-			h.ClientConfig.URL, h.ObjectSelector, h.NamespaceSelector = original.ClientConfig.URL, original.ObjectSelector, original.NamespaceSelector
+			h.ClientConfig.URL, h.ObjectSelector, h.NamespaceSelector, h.MatchConditions = original.ClientConfig.URL, original.ObjectSelector, original.NamespaceSelector, original.MatchConditions
 		}); err != nil {
 			t.Error(err)
 		}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"time"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -14,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/stowage-dev/stowage/internal/admission/selection"
 	"github.com/stowage-dev/stowage/internal/spread/admit"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
@@ -22,8 +22,8 @@ import (
 
 // API is what the controller asks of the API server.
 type API interface {
-	// Registration returns the registration of the webhook, or an error that [apierrors.IsNotFound].
-	Registration(ctx context.Context) (*admissionregistrationv1.MutatingWebhookConfiguration, error)
+	// Registration returns what the registration of the webhook selects.
+	Registration(ctx context.Context) (*selection.Registration, error)
 	// Get returns a pod.
 	Get(ctx context.Context, namespace, name string) (*corev1.Pod, error)
 	// Patch sends a strategic merge patch of a pod, once.
@@ -51,9 +51,9 @@ var _ Seats = &seats.Service{}
 type Cluster struct {
 	Pods     kubernetes.Interface
 	Once     client.Client // sends each request once
-	Webhooks client.Reader
-	// Name is that of the webhook's registration.
-	Name string
+	Uncached client.Reader
+	// Registrations reads the webhook's registration.
+	Registrations *selection.Reader
 	// Kept is the ConfigMap in which the leader keeps things for the next one.
 	Kept types.NamespacedName
 }
@@ -61,9 +61,8 @@ type Cluster struct {
 var _ API = &Cluster{}
 
 // Registration implements [API].
-func (c *Cluster) Registration(ctx context.Context) (*admissionregistrationv1.MutatingWebhookConfiguration, error) {
-	config := &admissionregistrationv1.MutatingWebhookConfiguration{}
-	return config, c.Webhooks.Get(ctx, client.ObjectKey{Name: c.Name}, config)
+func (c *Cluster) Registration(ctx context.Context) (*selection.Registration, error) {
+	return c.Registrations.Read(ctx)
 }
 
 // Get implements [API].
@@ -82,7 +81,7 @@ const verdictsKey = "gate.json"
 // Verdicts implements [API]. What nobody can read is nothing.
 func (c *Cluster) Verdicts(ctx context.Context) (Verdicts, error) {
 	var cm corev1.ConfigMap
-	if err := c.Webhooks.Get(ctx, c.Kept, &cm); err != nil {
+	if err := c.Uncached.Get(ctx, c.Kept, &cm); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
 	kept := Verdicts{}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/utils/clock"
@@ -191,48 +190,35 @@ const readRegistration = 2 * time.Second
 
 // registration is what the webhook's registration selects.
 type registration struct {
-	mu       sync.Mutex
-	compiler selection.Compiler
-	read     time.Time
-	selects  *selection.Webhooks // nil if it does not compile
+	mu      sync.Mutex
+	read    time.Time
+	selects *selection.Registration
 }
 
-// sent reports whether the API server sends such a pod to the webhook. Of a registration that cannot be evaluated here, it is taken to
-// send all pods.
+// sent reports whether the API server sends such a pod to the webhook. Where that is not known, it is taken to be so.
 func (r *run) sent(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	selects, err := r.registered(ctx)
-	if err != nil || selects == nil {
-		return err == nil, err
+	if err != nil {
+		return false, err
 	}
 	ns, err := r.Feature.Policies.World.Namespace(ctx, pod.Namespace)
 	if err != nil || ns == nil {
 		return false, err
 	}
-	sent, err := selects.Selects(ns.Labels, pod)
-	return sent || err != nil, nil
+	sent, _ := selects.Sent(ns.Labels, pod)
+	return sent != selection.No, nil
 }
 
-func (r *run) registered(ctx context.Context) (*selection.Webhooks, error) {
+func (r *run) registered(ctx context.Context) (*selection.Registration, error) {
 	g := &r.registration
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if now := r.Clock.Now(); g.read.IsZero() || now.Sub(g.read) >= readRegistration {
-		config, err := r.API.Registration(ctx)
-		switch {
-		case apierrors.IsNotFound(err): // nothing is sent
-			g.selects = &selection.Webhooks{}
-		case err != nil:
-			return nil, fmt.Errorf("read the webhook's registration: %w", err)
-		default:
-			compiled, first, err := g.compiler.Compile(config)
-			if g.selects = compiled; err != nil {
-				g.selects = nil
-				if first {
-					r.Log.Error(err, "what the registration selects is not known; pods at the gate get seats as if it selected all", "kind", "MutatingWebhookConfiguration", "name", config.Name)
-				}
-			}
+		selects, err := r.API.Registration(ctx)
+		if err != nil {
+			return nil, err
 		}
-		g.read = now
+		g.selects, g.read = selects, now
 	}
 	return g.selects, nil
 }

@@ -18,7 +18,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	clientevents "k8s.io/client-go/tools/events"
@@ -27,6 +26,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
+	"github.com/stowage-dev/stowage/internal/admission/selection"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
@@ -71,11 +71,16 @@ type played struct {
 var _ API = &played{}
 
 // Registration implements [API].
-func (p *played) Registration(context.Context) (*admissionregistrationv1.MutatingWebhookConfiguration, error) {
+func (p *played) Registration(context.Context) (*selection.Registration, error) {
 	if p.unregistered {
-		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "mutatingwebhookconfigurations"}, "stowage")
+		return &selection.Registration{}, nil
 	}
-	return &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1"}, Webhooks: []admissionregistrationv1.MutatingWebhook{{Name: "pods"}}}, nil
+	return everything(), nil
+}
+
+// everything is a registration that selects all pods.
+func everything() *selection.Registration {
+	return selection.Compile(&admissionregistrationv1.MutatingWebhookConfiguration{Webhooks: []admissionregistrationv1.MutatingWebhook{{Name: "pods"}}})
 }
 
 // Get implements [API].

@@ -18,7 +18,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,6 +31,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
+	"github.com/stowage-dev/stowage/internal/admission/selection"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
@@ -307,8 +307,8 @@ func (p *process) request(ctx context.Context) (arrives, answered bool) {
 }
 
 // Registration implements [API].
-func (p *process) Registration(context.Context) (*admissionregistrationv1.MutatingWebhookConfiguration, error) {
-	return &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1"}, Webhooks: []admissionregistrationv1.MutatingWebhook{{Name: "pods"}}}, nil
+func (p *process) Registration(context.Context) (*selection.Registration, error) {
+	return everything(), nil
 }
 
 // Watch implements [API].

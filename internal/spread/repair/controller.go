@@ -70,8 +70,8 @@ type Controller struct {
 	Policies         *owners.Owners
 	Seats            *seats.Service
 	Scope            *scope.Scope
-	// Registration is the name of the webhook's registration.
-	Registration string
+	// Registrations reads the webhook's registration.
+	Registrations *selection.Reader
 	// Backoffs is the ConfigMap that keeps the back-off for the next leader.
 	Backoffs types.NamespacedName
 	Clock    clock.WithTicker
@@ -112,14 +112,11 @@ type run struct {
 	// seatWrites notices another writer of pods' labels.
 	seatWrites contest.Contest[seatWrite]
 
-	mu          sync.Mutex
-	movements   *movements
-	policies    map[world.Object]change // of policies that changed lately, by their target
-	reported    map[ledger.OwnerKey]distance
-	history     map[ledger.OwnerKey]*history
-	unevaluated bool // it was said that a condition of the registration cannot be evaluated
-
-	registrations selection.Compiler
+	mu        sync.Mutex
+	movements *movements
+	policies  map[world.Object]change // of policies that changed lately, by their target
+	reported  map[ledger.OwnerKey]distance
+	history   map[ledger.OwnerKey]*history
 
 	storing  sync.Mutex         // guards backoffs, and orders their writes
 	backoffs map[string]backoff // nil until they are read

@@ -9,9 +9,7 @@ import (
 	"slices"
 	"time"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -277,14 +275,10 @@ func leaveEarlier(s *planner.State, first time.Time, after time.Duration) (soon 
 // selected returns a function that reports what the live registration selects. It reports whether the API server
 // sends a pod of an owner to the webhook. It also reports whether it sends any pod of that namespace with its labels.
 func (r *run) selected(ctx context.Context, owner ledger.Owner) (func(*corev1.Pod) (sent, namespaceSent bool), error) {
-	var config admissionregistrationv1.MutatingWebhookConfiguration
-	if err := r.Uncached.Get(ctx, client.ObjectKey{Name: r.Registration}, &config); err != nil {
-		if apierrors.IsNotFound(err) {
-			return func(*corev1.Pod) (bool, bool) { return false, false }, nil
-		}
+	registration, err := r.Registrations.Read(ctx)
+	if err != nil {
 		return nil, err
 	}
-	registration := r.compiled(&config)
 	w, err := r.World.Workload(ctx, owner.Namespace, seats.Ref(owner))
 	if err != nil {
 		return nil, err
@@ -302,40 +296,9 @@ func (r *run) selected(ctx context.Context, owner ledger.Owner) (func(*corev1.Po
 		if w != nil {
 			created.Spec.NodeName = w.TemplateNode
 		}
-		sent, err := registration.Selects(ns.Labels, created)
-		if err != nil {
-			r.warnUnevaluated(err)
-		}
-		return sent, registration.SelectsLabels(ns.Labels, pod.Labels)
+		answer, _ := registration.Sent(ns.Labels, created)
+		return answer == selection.Yes, registration.SentByLabels(ns.Labels, pod.Labels)
 	}, nil
-}
-
-// compiled returns what a registration selects. One that does not compile selects nothing.
-func (r *run) compiled(config *admissionregistrationv1.MutatingWebhookConfiguration) *selection.Webhooks {
-	registration, first, err := r.registrations.Compile(config)
-	if first {
-		r.mu.Lock()
-		r.unevaluated = false
-		r.mu.Unlock()
-		if err != nil {
-			r.Log.Error(err, "nothing is repaired: what the registration selects is not known", "kind", "MutatingWebhookConfiguration", "name", config.Name)
-		}
-	}
-	if err != nil {
-		return &selection.Webhooks{}
-	}
-	return registration
-}
-
-// warnUnevaluated says once for each version of the registration that a match condition cannot be
-// evaluated here, as when it asks who creates the pod.
-func (r *run) warnUnevaluated(err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.unevaluated {
-		r.unevaluated = true
-		r.Log.Error(err, "pods are not repaired for which a match condition of the registration cannot be evaluated", "kind", "MutatingWebhookConfiguration", "name", r.Registration)
-	}
 }
 
 // revisions returns an owner as the cache knows it, and the other revisions of what made it.

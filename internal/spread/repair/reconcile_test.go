@@ -35,6 +35,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
+	"github.com/stowage-dev/stowage/internal/admission/selection"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/platform/evict"
 	"github.com/stowage-dev/stowage/internal/platform/fair"
@@ -127,7 +128,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	b.run = &run{
 		Controller: &Controller{
 			Cached: c, Uncached: c, Informers: &informertest.FakeInformers{Scheme: scheme}, World: reader, Policies: owners.New(policy.NewFinder(reader, policy.Settings{}), service.Pods().NameOf, c, b.clock), Seats: service, Scope: scope.New(reader, "stowage-system"),
-			Registration: "stowage", Backoffs: types.NamespacedName{Namespace: "stowage-system", Name: "stowage-repair"}, Clock: b.clock, Time: b.clock, Timing: timing, Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder},
+			Registrations: &selection.Reader{Reader: c, Name: "stowage"}, Backoffs: types.NamespacedName{Namespace: "stowage-system", Name: "stowage-repair"}, Clock: b.clock, Time: b.clock, Timing: timing, Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder},
 			Metrics: NewMetrics(set), Writes: fair.NewLimiter[string](1e6, 1e6), Evictor: evict.New(c, b.clock, 1, set), Room: poolroom.New(c, c, b.clock, b.clock), Yielding: &listeners.Listeners[ledger.Owner]{},
 		},
 		work:  testkit.Queue[ledger.Owner](),

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"time"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,10 +31,10 @@ import (
 type Policies struct {
 	*Controller
 	Find *owners.Owners
-	// Registration is the name of the webhook's registration.
-	Registration string
-	Room         *poolroom.Reader
-	Metrics      *Metrics
+	// Registrations reads the webhook's registration.
+	Registrations *selection.Reader
+	Room          *poolroom.Reader
+	Metrics       *Metrics
 }
 
 // +kubebuilder:rbac:groups=stowage.dev,resources=clusterspreadpolicies/status;spreadpolicies/status,verbs=patch,roleName=stowage-spread-controllers
@@ -56,10 +55,9 @@ func (*Policies) Name() string { return "policy-status" }
 // policyRun is the controller in one term. Only its ticker uses it.
 type policyRun struct {
 	*Policies
-	changes       chan struct{}       // has an entry after a change
-	counted       time.Time           // when all was counted last
-	seen          map[types.UID]int64 // the generations of all policies
-	registrations selection.Compiler
+	changes chan struct{}       // has an entry after a change
+	counted time.Time           // when all was counted last
+	seen    map[types.UID]int64 // the generations of all policies
 	// audits are what was seen of workloads of policies in Audit, and due are those to look at.
 	audits map[ledger.OwnerKey]*audit
 	due    map[ledger.OwnerKey]*world.Workload
@@ -214,7 +212,7 @@ func (r *policyRun) countWorkloads(ctx context.Context, tallies map[types.UID]*t
 			owners = append(owners, &world.Workload{Ref: seats.Ref(o), Namespace: o.Namespace, Replicas: -1, Current: -1})
 		}
 	}
-	registration, err := r.registered(ctx)
+	registration, err := r.Registrations.Read(ctx)
 	if err != nil {
 		return err
 	}
@@ -235,7 +233,7 @@ func (r *policyRun) countWorkloads(ctx context.Context, tallies map[types.UID]*t
 }
 
 // countWorkload counts the pods of one owner.
-func (r *policyRun) countWorkload(ctx context.Context, w *world.Workload, registration *selection.Webhooks, tallies map[types.UID]*tally) error {
+func (r *policyRun) countWorkload(ctx context.Context, w *world.Workload, registration *selection.Registration, tallies map[types.UID]*tally) error {
 	chain, err := world.Owners(ctx, r.World, w.Namespace, w.Ref)
 	if err != nil {
 		return err
@@ -290,7 +288,7 @@ func (r *policyRun) countWorkload(ctx context.Context, w *world.Workload, regist
 }
 
 // reaches reports whether the webhook is asked about the pods of an owner, and may change them.
-func (r *policyRun) reaches(ctx context.Context, w, bottom *world.Workload, registration *selection.Webhooks) (bool, error) {
+func (r *policyRun) reaches(ctx context.Context, w, bottom *world.Workload, registration *selection.Registration) (bool, error) {
 	if alone, err := r.leftAlone(ctx, w.Namespace, []*world.Workload{bottom}); alone != "" || err != nil {
 		return false, err
 	}
@@ -298,7 +296,7 @@ func (r *policyRun) reaches(ctx context.Context, w, bottom *world.Workload, regi
 	if err != nil {
 		return false, err
 	}
-	return ns != nil && registration != nil && registration.SelectsLabels(ns.Labels, bottom.TemplateLabels), nil
+	return ns != nil && registration.SentByLabels(ns.Labels, bottom.TemplateLabels), nil
 }
 
 // divideFor counts the pods of an owner that a policy divides.
@@ -313,14 +311,4 @@ func (r *policyRun) divideFor(ctx context.Context, t *tally, p *policy.Policy, w
 		t.divided[top] = &d
 	}
 	return nil
-}
-
-// registered returns what the webhook is asked about, or nil while there is no registration.
-func (r *policyRun) registered(ctx context.Context) (*selection.Webhooks, error) {
-	var config admissionregistrationv1.MutatingWebhookConfiguration
-	if err := r.Uncached.Get(ctx, client.ObjectKey{Name: r.Registration}, &config); err != nil {
-		return nil, client.IgnoreNotFound(err)
-	}
-	compiled, _, err := r.registrations.Compile(&config)
-	return compiled, err
 }
