@@ -14,7 +14,6 @@
 //     after a LimitRange or a sidecar injector has changed that pod;
 //   - a pod in mode Audit or Off, or in a system namespace, is not changed.
 //
-// Features are in package feature; the pure rules that they use are in spread, sizing and
-// peerpod. What they read of the cluster comes through package cluster. Offline decisions
-// (package preview) use the same Pipeline.
+// Package pipeline has a pod decided by one feature after the other, and package feature says what a feature is. What features read of the cluster
+// comes through package world. Package preview decides offline by the same [pipeline.Pipeline].
 package admission

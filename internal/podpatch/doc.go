@@ -7,5 +7,5 @@
 //   - a map or list that existed is changed entry by entry, never replaced;
 //   - the same change gives the same bytes.
 //
-// What to change is decided elsewhere: see packages peerpod and admission.
+// What to change is decided elsewhere: in packages placement, sizing and peerpod.
 package podpatch

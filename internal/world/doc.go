@@ -2,6 +2,6 @@
 // states, namespaces and nodes beside them.
 //
 // The types need no client. A [Snapshot] answers what decisions ask. It has three sources: package cache answers from
-// informers, package api from one reading of the API server, and package manifests from files. A pod is a [corev1.Pod]
-// and a node a [corev1.Node] everywhere; what makes pods, and what made that, is a [Workload].
+// informers, package api from one reading of the API server, and package manifests from files. Pods and nodes are those of Kubernetes' own API
+// everywhere; what makes pods, and what made that, is a [Workload].
 package world

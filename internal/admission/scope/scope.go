@@ -22,7 +22,7 @@ import (
 // repairing itself.
 var systemNamespaces = []string{metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease}
 
-// Namespaces reads namespaces. A cluster.Reader is one.
+// Namespaces reads namespaces. A [world.Snapshot] is one.
 type Namespaces interface {
 	// Namespace returns a namespace with its labels and annotations, or nil if there is
 	// none of that name.

@@ -59,7 +59,7 @@ func DefaultTiming() Timing {
 
 // Controller is the controller of sizes.
 type Controller struct {
-	// Client does not read from the cache.
+	// Uncached asks the API server, and not the cache.
 	Uncached  client.Client
 	Clientset kubernetes.Interface
 	// Discovery tells whether the API server resizes running pods.

@@ -1,10 +1,10 @@
-// Package policy answers which strategy a pod's workload has, and who says so. It has three parts:
+// Package policy answers which strategy a pod's workload has, and who says so. A [Finder] reads what that takes, and its answer is a [Policy]: what
+// holds for the pods of one workload now, with what is known of pools without room. It is made of
 //
-//   - [Compiled] is what one source says: a PodDistributor, or annotations of a workload or of its pod template.
-//   - The function matchOf says which source divides the pods of a workload, where there are several.
-//   - [Policy] is what holds for the pods of one workload now, with what is known of pools without room.
+//   - [Compiled], what one source says: a PodDistributor, a SpreadPolicy or ClusterSpreadPolicy, or annotations of a workload or its pod template;
+//   - the choice between several sources (matchOf), for which the policies of a namespace have an index.
 //
-// A [Finder] reads what they need. Package sequence says what a strategy means, and package admit applies it to a pod.
+// [Check] says what is wrong with settings in annotations. Package sequence says what a strategy means, and package admit applies it to a pod.
 package policy
 
 import (

@@ -1,5 +1,5 @@
 // Package repair is the controller of workloads with a strategy. It repairs what the webhook could not get right
-// and rebalances where a policy asks for it. It keeps the status of PodDistributors.
+// and rebalances where a policy asks for it.
 //
 // What to do about a workload's pods is decided by package planner; this package looks,
 // limits how much is done, and does it. It promises that

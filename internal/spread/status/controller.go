@@ -1,5 +1,5 @@
-// Package status writes the status of PodDistributors: what there is in each pool and what there should be, and what is
-// wrong in plain words. Package division has the facts.
+// Package status writes the statuses of PodDistributors, SpreadPolicies and ClusterSpreadPolicies: what there is in each pool and what there
+// should be, and what is wrong in plain words. Package division has the facts.
 package status
 
 import (

@@ -31,7 +31,7 @@ import (
 
 // Controller is the controller of VM capacity.
 type Controller struct {
-	// Client does not read from the cache.
+	// Uncached asks the API server, and not the cache.
 	Uncached  client.Client
 	Clientset kubernetes.Interface
 	Informers cache.Cache
