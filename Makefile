@@ -86,7 +86,7 @@ down: $(LOCAL) ## End the local cluster and remove its files
 test: test-unit test-cluster ## Run the unit tests, and the tests on a real control plane
 
 .PHONY: lint
-lint: prose $(TOOLS)/golangci-lint $(TOOLS)/actionlint ## Run the linters
+lint: $(TOOLS)/golangci-lint $(TOOLS)/actionlint ## Run the linters
 	@$(TOOLS)/actionlint
 	@! grep -nE '^ *(- )?uses: [^.]' .github/workflows/*.yaml action.yml | grep -vE '@[0-9a-f]{40} # v' || { echo "pin these actions by commit, with the tag as a comment" >&2; exit 1; }
 	@GOLANGCI_LINT_CACHE=$(CURDIR)/bin/cache/golangci-lint $(TOOLS)/golangci-lint run ./...

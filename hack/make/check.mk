@@ -4,10 +4,6 @@
 picture: ## Draw docs/pictures/plan.svg with `stowage preview`
 	@go run ./cmd/stowage preview -f config/samples/spread-annotation.yaml --replicas 25 -o svg > docs/pictures/plan.svg
 
-.PHONY: prose
-prose: ## Check the pages, comments and messages against the rules for text in CONTRIBUTING
-	@cd hack/prose && go vet . && go run . -root ../..
-
 .PHONY: docs
 docs: playground ## Build the site in bin/docs: the documents, their search and the playground; and check its links
 	@cd hack/docs && go vet ./... && go test ./... && go run . -o ../../bin/docs
@@ -16,7 +12,7 @@ docs: playground ## Build the site in bin/docs: the documents, their search and 
 .PHONY: verify
 verify: generate ## Fail if a generated file or a go.mod is not current
 	@go mod tidy -diff
-	@for m in hack/tools hack/actionlint hack/prose hack/monitoring hack/release hack/vulncheck hack/browser hack/docs hack/karpenter hack/peers hack/controlplane/kubernetes hack/controlplane/kwok hack/controlplane/versions/*; do (cd $$m && go mod tidy -diff); done
+	@for m in hack/tools hack/actionlint hack/monitoring hack/release hack/vulncheck hack/browser hack/docs hack/karpenter hack/peers hack/controlplane/kubernetes hack/controlplane/kwok hack/controlplane/versions/*; do (cd $$m && go mod tidy -diff); done
 	@changed="$$(git status --porcelain -- $(GENERATED))"; \
 	  if [ -n "$$changed" ]; then echo "generated files are not current; run 'make generate' and commit:"; echo "$$changed"; git --no-pager diff -- $(GENERATED); exit 1; fi
 

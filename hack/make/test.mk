@@ -21,7 +21,6 @@ test-unit: build ## Run the tests that need no control plane, with the race dete
 	@go test -vet=off -run $(SIMULATION) $(TESTFLAGS) ./internal/spread/ledger ./internal/spread/shortage/spill ./internal/spread/gate
 	@(cd hack/monitoring && go test -count=1 $(TESTFLAGS) ./...)
 	@(cd hack/release && go test -count=1 $(TESTFLAGS) ./...)
-	@(cd hack/prose && go test $(TESTFLAGS) ./...)
 	@(cd hack/docs && go test $(TESTFLAGS) ./...)
 	@(cd hack/controlplane/versions/v1.30.14 && go test -count=1 $(TESTFLAGS) ./...)
 
