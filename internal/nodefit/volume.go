@@ -120,6 +120,25 @@ func Reaches(terms []corev1.NodeSelectorTerm, cell map[string]string, nodesWith 
 	return reach == Perhaps && (grows || len(nodes) == 0)
 }
 
+// TermsOf returns the [VolumeTerms] of each volume that is not for any node. It returns false if those of one are not known.
+func TermsOf(volumes []corev1.PersistentVolume) (terms [][]corev1.NodeSelectorTerm, known bool) {
+	for i := range volumes {
+		of, known := VolumeTerms(&volumes[i])
+		if !known {
+			return nil, false
+		}
+		if len(of) > 0 {
+			terms = append(terms, of)
+		}
+	}
+	return terms, true
+}
+
+// ReachesAll is [Reaches] for each of several volumes.
+func ReachesAll(volumes [][]corev1.NodeSelectorTerm, cell map[string]string, nodesWith func(labels map[string]string) (nodes []corev1.Node, grows bool)) bool {
+	return !slices.ContainsFunc(volumes, func(terms []corev1.NodeSelectorTerm) bool { return !Reaches(terms, cell, nodesWith) })
+}
+
 // InReach reports whether a node with some labels reaches a volume with some terms.
 func InReach(terms []corev1.NodeSelectorTerm, node *corev1.Node) bool {
 	if len(terms) == 0 {

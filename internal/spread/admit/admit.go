@@ -168,6 +168,7 @@ type assignment struct {
 	owner  ledger.Owner
 	seat   placement.Seat
 	rank   int64 // of a pod with an ordinal of its own
+	domain *int  // in which its volumes are, of a pod with an ordinal of its own, or nil
 	full   bool  // every pool has its maximum
 	former bool  // an earlier pass decided by another policy, or another generation of it
 }
@@ -297,6 +298,9 @@ func (f *Feature) assign(ctx context.Context, a *assignment, req feature.Request
 	pool, _ := a.policy.Pool(seat.Pool)
 	a.seat.Seat, a.seat.CostRank = sequence.Seat{Pool: pool, Ordinal: seat.Ordinal}, ledger.CostRank(id)
 	a.seat.Domain = a.policy.DomainOf(a.seat.Seat)
+	if a.domain != nil {
+		a.seat.Domain = *a.domain
+	}
 	seat.Domain = a.policy.Whole.DomainName(a.seat.Domain)
 	source := a.policy.From
 	if !a.policy.Preferred {

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/nodefit"
@@ -32,11 +29,11 @@ const mostClaims = 16
 // errVolumesUnknown means that the watch of volumes has just begun.
 var errVolumesUnknown = errors.New("where its volumes can be is not known yet")
 
-// errVolumeElsewhere means that no cell has a node that reaches the pod's volumes, or that it is not the pod's own cell.
+// errVolumeElsewhere means that no cell has a node that reaches the pod's volumes or, of a pod with an ordinal of its own, no domain of its pool.
 var errVolumeElsewhere = errors.New("its volume is elsewhere")
 
-// bindVolumes has a pod whose claims are bound choose among the cells where its volumes can be. It returns an error if the pod is to have no
-// seat. A pod without one runs where its volumes are, and repair gives it the seat of where it runs. It may need what the pools tolerate.
+// bindVolumes has a pod whose claims are bound choose among the cells where its volumes can be. A pod with an ordinal of its own stays in its
+// pool. It returns an error if the pod is to have no seat. Such a pod runs where its volumes are. It may need what the pools tolerate.
 func (f *Feature) bindVolumes(ctx context.Context, a *assignment) error {
 	claims := a.pod.VolumeClaims()
 	switch {
@@ -54,20 +51,21 @@ func (f *Feature) bindVolumes(ctx context.Context, a *assignment) error {
 	case len(volumes) == 0:
 		return nil // they are made where the pod goes
 	}
-	reached, all := a.policy.Reached(func(cell map[string]string) bool {
-		return !slices.ContainsFunc(volumes, func(v corev1.PersistentVolume) bool {
-			terms, known := nodefit.VolumeTerms(&v)
-			return !known || !nodefit.Reaches(terms, cell, f.Nodes)
-		})
-	})
+	terms, known := nodefit.TermsOf(volumes)
+	reached, all := a.policy.Reached(func(cell map[string]string) bool { return known && nodefit.ReachesAll(terms, cell, f.Nodes) })
 	if all {
 		return nil
 	}
 	if a.seat.OwnOrdinal {
-		// One without a seat has no place of its own, wherever its volumes are.
-		if own, err := a.policy.SeatAt(a.rank); err == nil && !reached[own.Pool][a.policy.DomainOf(own)] {
+		own, err := a.policy.SeatAt(a.rank)
+		if err != nil {
+			return nil //nolint:nilerr // one without a seat has no place of its own, wherever its volumes are
+		}
+		domain, ok := a.policy.DomainWithin(own, reached[own.Pool])
+		if !ok {
 			return errVolumeElsewhere
 		}
+		a.domain = &domain
 		return nil
 	}
 	within := f.Policies.Within(a.policy, reached)

@@ -11,8 +11,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/world"
 	"github.com/stowage-dev/stowage/internal/world/manifests"
 )
@@ -145,5 +148,47 @@ func TestBoundClaims(t *testing.T) {
 				t.Errorf("%d seats are claimed that no pod has", seats.claims)
 			}
 		})
+	}
+}
+
+// A volume of a StatefulSet from before the order of domains changed is in another domain than its ordinal's. The pod keeps its pool, and gets a pin
+// to where the volume is. A second call changes nothing.
+func TestVolumeInAnotherDomain(t *testing.T) {
+	for _, zone := range []string{"1", "2", "3"} {
+		p := pod("StatefulSet", halves)
+		p.SetAnnotation(stowage.AcrossAnnotation, "zone: 1, 2, 3")
+		v := corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "c"}}
+		v.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "ns", Name: "c"}
+		v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpIn, Values: []string{zone}}},
+		}}}}
+		f, _ := newFeature(manifests.New(world.Objects{Volumes: []corev1.PersistentVolume{v}}))
+		p.Spec.Volumes = append(p.Spec.Volumes, podpatch.Volume{PersistentVolumeClaim: &podpatch.ClaimVolume{ClaimName: "c"}})
+		first := decide(t, f, p, false).Pod
+		if first == nil || first.Spec.NodeSelector["zone"] != zone || first.Metadata.Labels[stowage.DomainLabel] != zone || first.Spec.NodeSelector["p"] != "b" {
+			t.Fatalf("with its volume in zone %s, the pod is %+v", zone, first)
+		}
+		if again := decide(t, f, first, false).Pod; again != nil && len(podpatch.Diff(first, again)) > 0 {
+			t.Errorf("a second call changes it: %s", podpatch.Diff(first, again))
+		}
+	}
+}
+
+// A claim has the hash of the node selector that the pod got, and none where the pod only prefers its pool.
+func TestClaimNamesTheSelector(t *testing.T) {
+	for _, preferred := range []bool{false, true} {
+		d := versprei.PodDistributor{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "d"}, Spec: versprei.PodDistributorSpec{
+			Target:       versprei.Target{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web"},
+			Distribution: []versprei.Pool{{Name: "spot", NodeLabel: map[string]versprei.LabelValue{"type": "spot"}, Weight: 1}},
+		}}
+		want := sequence.SelectorHash(map[string]string{"type": "spot"})
+		if preferred {
+			d.Spec.Enforcement, want = versprei.EnforcementPreferred, ""
+		}
+		f, _ := newFeature(manifests.New(world.Objects{PodDistributors: []versprei.PodDistributor{d}}))
+		got := decide(t, f, pod("ReplicaSet", ""), false).Pod.Metadata
+		if c, ok := ledger.SeatOf(key, "ns", "uid", got.Labels, got.Annotations); !ok || c.Source.Selector != want {
+			t.Errorf("preferred %t: the claim has %+v (%t), want the hash %q", preferred, c.Source, ok, want)
+		}
 	}
 }

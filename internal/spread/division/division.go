@@ -80,10 +80,10 @@ func (p *Pool) domain(name string) *Domain {
 	return &p.domains[i]
 }
 
-// Domains returns the domains of the pool. Where each has as many pods as by the order of a release before, that is the target.
+// Domains returns the domains of the pool. Where none has more pods than by the order of a release before, that gives the targets.
 func (p *Pool) Domains() []Domain {
 	out := slices.Clone(p.domains)
-	if !slices.ContainsFunc(out, func(d Domain) bool { return d.Current != d.former }) {
+	if !slices.ContainsFunc(out, func(d Domain) bool { return d.Current > d.former }) {
 		for i := range out {
 			out[i].Target = out[i].former
 		}
@@ -242,13 +242,13 @@ func (d *Division) sum(of func(*Pool) int64) (n int64) {
 // Outside returns how many pods are not in the pool of their seat, which the strategy has.
 func (d *Division) Outside() int64 { return d.sum(func(p *Pool) int64 { return p.Outside }) }
 
-// DomainSurplus returns how many pods are in a domain that has too many of their pool's pods, also by the order of a release before.
+// DomainSurplus returns how many pods are in a domain that has too many of their pool's pods.
 func (d *Division) DomainSurplus() int64 {
 	return d.sum(func(p *Pool) (n int64) {
 		targets := int64(0)
-		for _, in := range p.domains {
+		for _, in := range p.Domains() {
 			targets += in.Target
-			n += max(0, in.Current-max(in.Target, in.former))
+			n += max(0, in.Current-in.Target)
 		}
 		if targets == 0 {
 			return 0 // it is not known how many each should have

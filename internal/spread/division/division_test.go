@@ -72,8 +72,10 @@ func TestFormerOrder(t *testing.T) {
 		{current: []int64{2, 1, 1}, want: []int64{2, 1, 1}},
 		{current: []int64{1, 2, 1}, want: []int64{1, 2, 1}},
 		{current: []int64{1, 1, 2}, want: []int64{2, 1, 1}, surplus: 1},
-		{current: []int64{0, 3, 1}, want: []int64{2, 1, 1}, surplus: 1},
-		{current: []int64{2, 2, 0}, want: []int64{2, 1, 1}},
+		{current: []int64{0, 3, 1}, want: []int64{2, 1, 1}, surplus: 2},
+		{current: []int64{2, 2, 0}, want: []int64{2, 1, 1}, surplus: 1},
+		{current: []int64{1, 1, 1}, want: []int64{1, 2, 1}},
+		{current: []int64{2, 1, 0}, want: []int64{2, 1, 1}},
 	} {
 		var one, d Division
 		var pods []Pod

@@ -170,6 +170,42 @@ func (a *Assignment) Division(pool int, n int64) []int64 {
 // before. Pods that run by it stay. Both are nil where that is not known.
 type Targets struct{ Now, Former [][]int64 }
 
+// Without returns the targets without one pod for each of some cells.
+func (t Targets) Without(cells []Cell) Targets {
+	lower := func(targets [][]int64) [][]int64 {
+		out := make([][]int64, len(targets))
+		for i := range out {
+			out[i] = slices.Clone(targets[i])
+		}
+		for _, at := range cells {
+			if at.Pool < len(out) && at.Domain < len(out[at.Pool]) {
+				out[at.Pool][at.Domain] = max(0, out[at.Pool][at.Domain]-1)
+			}
+		}
+		return out
+	}
+	if t.Now == nil || len(cells) == 0 {
+		return t
+	}
+	return Targets{Now: lower(t.Now), Former: lower(t.Former)}
+}
+
+// Surplus returns how many pods each domain of a pool has beyond its target; below 0 it lacks some. None has a surplus where the pods stand as
+// the former order has them. Former is nil where there is none.
+func Surplus(current, target, former []int64) []int64 {
+	out, stands := make([]int64, len(current)), former != nil
+	for i, n := range current {
+		out[i] = n - target[i]
+		stands = stands && n <= former[i]
+	}
+	for i := range out {
+		if stands {
+			out[i] = min(0, out[i])
+		}
+	}
+	return out
+}
+
 // Seat returns the ordinal of the k-th seat of a pool that is in a domain. It returns ErrNone if there are fewer.
 func (a *Assignment) Seat(pool, domain int, k int64) (int64, error) {
 	if a.pools == nil {

@@ -47,6 +47,9 @@ func (p *run) place(domains int) {
 	}
 }
 
+// Cell is a pool, or a domain of it.
+type Cell struct{ Pool, Domain int }
+
 // Order is the domain in which a workload's first pod has its home, and who comes next in a tie. There are two orders for each domain:
 // of the first ones, the next domain comes next, of the others the one before.
 type Order int
@@ -54,7 +57,7 @@ type Order int
 // Orders returns how many orders there are of so many domains.
 func Orders(domains int) int { return 2 * domains }
 
-// OrderOf returns the order of a workload, which is named by the UID of its uppermost object. Without orders, a fleet of workloads
+// OrderOf returns the order of a workload, which a text names: the namespace, kind and name of its uppermost object. Without orders, a fleet of workloads
 // of one pod would be in one domain. Over many workloads, each domain is first as often as its weight says.
 func OrderOf(weights []int64, workload string) Order {
 	h := fnv.New64a()

@@ -1,7 +1,9 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -79,8 +81,9 @@ func (p *Policy) BindDomains(namespace string, chain world.Chain) {
 	}
 	// The root may not be known yet, as a Deployment that was created just now. Its name is in the reference.
 	root := chain.Root()
-	if h := p.homes.orOther(p.orderOf(namespace + "/" + root.Kind + "/" + root.Name)); h != nil {
-		p.Domains, p.formerOrder = h.Assign(nil), p.orderOf(string(root.UID))
+	name := namespace + "/" + root.Kind + "/" + root.Name
+	if h := p.homes.orOther(p.orderOf(name)); h != nil {
+		p.Domains, p.formerOrder = h.Assign(nil), p.orderOf(cmp.Or(string(root.UID), name)) // manifests have no UID
 	}
 }
 
@@ -89,8 +92,8 @@ func (p *Policy) orderOf(workload string) domain.Order {
 	return domain.OrderOf(p.Whole.Across().Weights(), workload)
 }
 
-// FormerDomains says in which domain each seat was before 26 November 2026, when the order of the domains followed from the UID. Pods that
-// run by it stay. It returns nil without domains.
+// FormerDomains says in which domain each seat was before 27 November 2026, when the order of the domains followed from the UID. Pods that
+// run by it stay. It can go with the second minor release. It returns nil without domains.
 func (p *Policy) FormerDomains() *domain.Assignment {
 	if p.Domains == nil || p.homes == nil {
 		return nil
@@ -118,15 +121,13 @@ func (p *Policy) cells(state *stowage.PoolState) []spill.Pool {
 
 // DomainOf returns the index of a seat's domain, or 0 where the strategy has no domains. A pod with an ordinal of its own that has moved, or
 // whose volume keeps it, is where that is recorded.
-func (p *Policy) DomainOf(seat sequence.Seat) int {
-	if p.Domains == nil {
+func (p *Policy) DomainOf(seat sequence.Seat) int { return p.DomainBy(p.Domains, seat) }
+
+// DomainBy is [Policy.DomainOf] where seats are in some domains: those of [Policy.FormerDomains], or the policy's own.
+func (p *Policy) DomainBy(domains *domain.Assignment, seat sequence.Seat) int {
+	if domains == nil {
 		return 0
 	}
-	return p.domainBy(p.Domains, seat)
-}
-
-// domainBy is [Policy.DomainOf] by the order of some homes.
-func (p *Policy) domainBy(domains *domain.Assignment, seat sequence.Seat) int {
 	if rank := seat.Ordinal - sequence.MovedOrdinals; p.ordinals && rank > 0 && p.State != nil {
 		text := strconv.FormatInt(rank+p.FirstOrdinal-1, 10)
 		recorded := p.State.Ordinals[text]
@@ -140,12 +141,15 @@ func (p *Policy) domainBy(domains *domain.Assignment, seat sequence.Seat) int {
 	return domains.Domain(seat.Pool, seat.Ordinal)
 }
 
-// FormerDomainOf is [Policy.DomainOf] by [Policy.FormerDomains].
-func (p *Policy) FormerDomainOf(seat sequence.Seat) int {
-	if former := p.FormerDomains(); former != nil {
-		return p.domainBy(former, seat)
+// DomainWithin returns the domain of a pod with an ordinal of its own whose volumes reach some domains of its pool: its own; else the one that
+// it had before; else the first one. It returns false if they reach none.
+func (p *Policy) DomainWithin(seat sequence.Seat, reached []bool) (domain int, ok bool) {
+	for _, domain := range []int{p.DomainOf(seat), p.DomainBy(p.FormerDomains(), seat), slices.Index(reached, true)} {
+		if domain >= 0 && reached[domain] {
+			return domain, true
+		}
 	}
-	return 0
+	return 0, false
 }
 
 // mostOrdinals is how many ordinals are looked at one by one. Their owner says how many it asks for, and may ask for billions.
@@ -186,7 +190,7 @@ func (p *Policy) domainsOf(domains *domain.Assignment, seats []sequence.Seat) []
 		out[i] = make([]int64, domains.Len())
 	}
 	for _, seat := range seats {
-		out[seat.Pool][p.domainBy(domains, seat)]++
+		out[seat.Pool][p.DomainBy(domains, seat)]++
 	}
 	return out
 }

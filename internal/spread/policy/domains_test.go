@@ -182,6 +182,10 @@ func TestFormerDomains(t *testing.T) {
 		}
 		return p
 	}
+	former := func(p *Policy) func(sequence.Seat) int {
+		domains := p.FormerDomains()
+		return func(seat sequence.Seat) int { return p.DomainBy(domains, seat) }
+	}
 	first := func(of func(sequence.Seat) int) (domains [6]int) {
 		for i := range domains {
 			domains[i] = of(sequence.Seat{Pool: i % 2, Ordinal: int64(i/2) + 1})
@@ -196,10 +200,10 @@ func TestFormerDomains(t *testing.T) {
 		if got, want := first(again.DomainOf), first(base.DomainOf); got != want {
 			t.Fatalf("made again it has the domains %v, and had %v", got, want)
 		}
-		formers[fmt.Sprint(first(again.FormerDomainOf))] = true
+		formers[fmt.Sprint(first(former(again)))] = true
 		for _, other := range []*Policy{of("ns-"+uid, "StatefulSet", "db", "1"), of("ns", "Kind"+uid, "db", "1"), of("ns", "StatefulSet", "db-"+uid, "1")} {
 			orders[fmt.Sprint(first(other.DomainOf))] = true
-			if got, want := first(other.FormerDomainOf), first(base.FormerDomainOf); got != want {
+			if got, want := first(former(other)), first(former(base)); got != want {
 				t.Fatalf("with the same UID it had the domains %v, and not %v", got, want)
 			}
 		}
@@ -212,7 +216,7 @@ func TestFormerDomains(t *testing.T) {
 	for name, in := range map[string][][]int64{"now": targets.Now, "before": targets.Former} {
 		domainOf := base.DomainOf
 		if name == "before" {
-			domainOf = base.FormerDomainOf
+			domainOf = former(base)
 		}
 		want := [][]int64{{0, 0, 0}, {0, 0, 0}}
 		for rank := int64(1); rank <= 4; rank++ {
@@ -231,14 +235,35 @@ func TestFormerDomains(t *testing.T) {
 	rs := of("ns", "ReplicaSet", "web", "7")
 	rs.Domains = rs.Domains.Assign([][]int64{{0, -1, -1}, {-1, -1, -1}})
 	for ordinal := int64(1); ordinal <= 6; ordinal++ {
-		if seat := (sequence.Seat{Pool: 0, Ordinal: ordinal}); rs.DomainOf(seat) == 0 || rs.FormerDomainOf(seat) == 0 {
-			t.Errorf("seat %d is in domain %d, and was in %d; the first one has no room", ordinal, rs.DomainOf(seat), rs.FormerDomainOf(seat))
+		if seat := (sequence.Seat{Pool: 0, Ordinal: ordinal}); rs.DomainOf(seat) == 0 || former(rs)(seat) == 0 {
+			t.Errorf("seat %d is in domain %d, and was in %d; the first one has no room", ordinal, rs.DomainOf(seat), former(rs)(seat))
 		}
 	}
 	if targets := rs.DomainTargets(8, nil, nil); targets.Former[0][0] != 0 || targets.Now[0][0] != 0 {
 		t.Errorf("targets %v", targets)
 	}
-	if got := (&Policy{}).FormerDomainOf(sequence.Seat{}); got != 0 {
-		t.Errorf("without domains: %d", got)
+	if got := (&Policy{}); got.FormerDomains() != nil || got.DomainOf(sequence.Seat{}) != 0 {
+		t.Error("a policy without domains has some")
+	}
+
+	// A volume of before is in the domain of the former order.
+	seat := sequence.Seat{Pool: 1, Ordinal: 1}
+	own, was := base.DomainOf(seat), former(base)(seat)
+	for i := 1; own == was; i++ {
+		seat.Ordinal++
+		own, was = base.DomainOf(seat), former(base)(seat)
+	}
+	third := 3 - own - was
+	for _, tc := range []struct {
+		reached []int
+		want    int
+	}{{[]int{own, was, third}, own}, {[]int{own, third}, own}, {[]int{was, third}, was}, {[]int{third}, third}, {nil, -1}} {
+		reached := make([]bool, 3)
+		for _, in := range tc.reached {
+			reached[in] = true
+		}
+		if got, ok := base.DomainWithin(seat, reached); ok != (tc.want >= 0) || ok && got != tc.want {
+			t.Errorf("of the domains %v it is %d (%t), want %d", tc.reached, got, ok, tc.want)
+		}
 	}
 }

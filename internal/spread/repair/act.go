@@ -19,6 +19,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/platform/evict"
 	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/spread/domain"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
@@ -61,7 +62,7 @@ func (r *run) carryOut(ctx context.Context, owner ledger.Owner, p *policy.Policy
 
 // whyUnseated says why some pods had no seat.
 func whyUnseated(moves []planner.Move, state *planner.State, p *policy.Policy, since time.Time) string {
-	var before, early, edited, full, volumes, bypassed int
+	var before, early, edited, full, bypassed int
 	for _, m := range moves {
 		switch pod := &state.Pods[m.Pod]; {
 		case pod.Foreign:
@@ -72,21 +73,19 @@ func whyUnseated(moves []planner.Move, state *planner.State, p *policy.Policy, s
 			before++
 		case pod.BeforePolicy:
 			early++
-		case pod.Volume:
-			volumes++
 		default:
 			bypassed++
 		}
 	}
-	missed := "%d created while the webhook was not reached, or left them alone"
+	missed := "%d created while the webhook was not reached, or left them alone as it does where a volume is elsewhere"
 	if since.IsZero() {
-		missed = "%d created before the " + p.Source + ", or while the webhook was not reached or left them alone"
+		missed = "%d created before the " + p.Source + ", or while the webhook was not reached or left them alone as it does where a volume is elsewhere"
 	}
 	var out []string
 	for _, cause := range []struct {
 		pods int
 		text string
-	}{{before, "%d created before the " + p.Source}, {early, "%d created before every replica knew the " + p.Source}, {edited, "%d with a seat in a pool that the strategy no longer has, or in none of its domains"}, {full, "%d created while every pool had its maximum"}, {volumes, "%d with a volume, whose seat follows from where that is"}, {bypassed, missed}} {
+	}{{before, "%d created before the " + p.Source}, {early, "%d created before every replica knew the " + p.Source}, {edited, "%d with a seat in a pool that the strategy no longer has, or in none of its domains"}, {full, "%d created while every pool had its maximum"}, {bypassed, missed}} {
 		if cause.pods > 0 {
 			out = append(out, fmt.Sprintf(cause.text, cause.pods))
 		}
@@ -194,7 +193,7 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, p *policy.Policy, 
 			state.Pods[removal.Pod].Held = held
 			r.noteHeld(owner, state, pods, plan)
 		case state.Pods[removal.Pod].OwnRank > 0:
-			state.NoRoom = append(state.NoRoom, planner.Cell{Pool: removal.To, Domain: removal.Domain})
+			state.NoRoom = append(state.NoRoom, domain.Cell{Pool: removal.To, Domain: removal.Domain})
 		default:
 			state.Available[removal.To] = false
 		}

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -81,41 +82,63 @@ func (r *run) holdByVolume(owner ledger.OwnerKey, pod types.UID, p *policy.Polic
 	h.volumes[pod] = volumeHold{why, p.Strategy.Fingerprint(), now.Add(heldFor)}
 }
 
-// keepByVolume fills in that a pod without a seat stays where it runs because of its volumes, as far as their watch shows it.
-func (r *run) keepByVolume(ctx context.Context, p *policy.Policy, pod *corev1.Pod, view *planner.Pod) error {
-	if !view.Volume || !view.Running || p.Preferred || view.OwnRank == 0 && view.NodePool != planner.OtherNode {
+// volumeLook finds the pods of one look whose volumes are elsewhere: see [planner.Elsewhere]. It asks what the watches of volumes and nodes show.
+type volumeLook struct {
+	*run
+	policy *policy.Policy
+	left   int // pods that it still looks at: each costs as much as there are cells and nodes
+	nodes  map[string][]corev1.Node
+	err    error // of a list of nodes
+}
+
+// mostElsewhere is how many pods without a seat one look asks about their volumes.
+const mostElsewhere = 100
+
+func (r *run) newVolumeLook(p *policy.Policy) *volumeLook {
+	return &volumeLook{run: r, policy: p, left: mostElsewhere, nodes: map[string][]corev1.Node{}}
+}
+
+// look fills in whether a pod that has no seat stays where it runs because of its volumes.
+func (l *volumeLook) look(ctx context.Context, pod *corev1.Pod, view *planner.Pod) error {
+	p := l.policy
+	if !view.Volume || !view.Running || p.Preferred {
 		return nil
 	}
-	if view.Held == "" && view.OwnRank > 0 {
+	own, err := p.SeatAt(view.OwnRank)
+	if view.OwnRank > 0 && view.Held == "" {
 		view.Held = "its volume may keep it there"
 	}
-	volumes, known, err := r.World.Volumes(ctx, pod.Namespace, podstatus.VolumeClaims(&pod.Spec))
+	claims := podstatus.VolumeClaims(&pod.Spec)
+	there := view.OwnRank == 0 && view.NodePool >= 0 || view.OwnRank > 0 && (err != nil || view.NodePool == own.Pool) // and is adopted
+	if there || !view.Ours || l.left == 0 || len(claims) > mostClaims {
+		return nil
+	}
+	l.left--
+	volumes, known, err := l.World.Volumes(ctx, pod.Namespace, claims)
 	if err != nil || !known || len(volumes) == 0 {
 		return err
 	}
-	reached, _ := p.Reached(func(cell map[string]string) bool {
-		return !slices.ContainsFunc(volumes, func(v corev1.PersistentVolume) bool {
-			terms, known := nodefit.VolumeTerms(&v)
-			return !known || !nodefit.Reaches(terms, cell, r.nodesWith(ctx, &err))
-		})
-	})
+	terms, known := nodefit.TermsOf(volumes)
+	reached, _ := p.Reached(func(cell map[string]string) bool { return known && nodefit.ReachesAll(terms, cell, l.nodesWith(ctx)) })
 	if view.OwnRank > 0 {
-		own, failed := p.SeatAt(view.OwnRank)
-		view.Kept = failed == nil && !reached[own.Pool][p.DomainOf(own)]
-	} else {
-		view.Kept = !slices.ContainsFunc(reached, func(cells []bool) bool { return slices.Contains(cells, true) })
+		reached = reached[own.Pool : own.Pool+1]
 	}
-	if view.Kept && view.Held == "" {
-		view.Held = "no pool has a node that reaches its volume"
+	if view.VolumeElsewhere = !slices.ContainsFunc(reached, func(cells []bool) bool { return slices.Contains(cells, true) }); view.VolumeElsewhere {
+		view.Held = cmp.Or(view.Held, "no pool has a node that reaches its volume")
 	}
-	return err
+	return l.err
 }
 
-// nodesWith returns the function for [nodefit.Reaches]. What fails is joined to an error.
-func (r *run) nodesWith(ctx context.Context, errs *error) func(labels map[string]string) ([]corev1.Node, bool) {
-	return func(labels map[string]string) ([]corev1.Node, bool) {
-		nodes, err := r.Room.Nodes(ctx, labels)
-		*errs = errors.Join(*errs, err)
+// nodesWith returns the function for [nodefit.Reaches]. It lists the nodes of a cell once.
+func (l *volumeLook) nodesWith(ctx context.Context) func(labels map[string]string) ([]corev1.Node, bool) {
+	return func(cell map[string]string) ([]corev1.Node, bool) {
+		key := labels.FormatLabels(cell)
+		nodes, known := l.nodes[key]
+		if !known {
+			var err error
+			nodes, err = l.Room.Nodes(ctx, cell)
+			l.nodes[key], l.err = nodes, errors.Join(l.err, err)
+		}
 		return nodes, poolroom.Autoscaled(nodes)
 	}
 }
@@ -124,7 +147,7 @@ func (r *run) nodesWith(ctx context.Context, errs *error) func(labels map[string
 func (r *run) noteHeld(owner ledger.Owner, state *planner.State, pods []corev1.Pod, plan *planner.Plan) {
 	now := map[types.UID]heldPod{}
 	for i := range state.Pods {
-		if pod := &state.Pods[i]; pod.Held != "" && (pod.Kept || state.Misplaced(plan, pod)) {
+		if pod := &state.Pods[i]; pod.Held != "" && !state.Keep && (pod.VolumeElsewhere || state.Misplaced(plan, pod)) {
 			now[pods[i].UID] = heldPod{pod.Name, pod.Held}
 		}
 	}
@@ -134,7 +157,7 @@ func (r *run) noteHeld(owner ledger.Owner, state *planner.State, pods []corev1.P
 		h = r.historyOf(owner.Key())
 	}
 	if h != nil {
-		h.kept = plan.Kept
+		h.elsewhere = plan.Elsewhere
 	}
 	var unsaid []heldPod
 	if h != nil {
@@ -172,18 +195,27 @@ func (c *Controller) Held(owner ledger.OwnerKey) string {
 	return sayHeld(slices.Collect(maps.Values(h.held)))
 }
 
-// Kept implements [status.Progress]. Nothing is known outside of a term.
-func (c *Controller) Kept(owner ledger.OwnerKey) []int64 {
+// Elsewhere implements [status.Progress]. Nothing is known outside of a term.
+func (c *Controller) Elsewhere(owner ledger.OwnerKey) (e planner.Elsewhere) {
 	r := c.term.Load()
 	if r == nil {
-		return nil
+		return e
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if h := r.history[owner]; h != nil {
-		return h.kept
+		e = h.elsewhere
 	}
-	return nil
+	return e
+}
+
+// forgetHeld forgets which pods of an owner stay where they are, because nobody looks at them any more.
+func (r *run) forgetHeld(owner ledger.OwnerKey) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if h := r.history[owner]; h != nil {
+		h.held, h.elsewhere = nil, planner.Elsewhere{}
+	}
 }
 
 // volumesOf returns the node selector terms of each bound volume of a pod, as the API server has them now. Volumes for any node are left out.
@@ -213,13 +245,10 @@ func (r *run) redirect(ctx context.Context, p *policy.Policy, state *planner.Sta
 	if len(volumes) == 0 || pod.OwnRank > 0 || p.Preferred {
 		return "", nil
 	}
-	reached, all := p.Reached(func(cell map[string]string) bool {
-		return !slices.ContainsFunc(volumes, func(terms []corev1.NodeSelectorTerm) bool {
-			return !nodefit.Reaches(terms, cell, r.nodesWith(ctx, &err))
-		})
-	})
-	if all || err != nil {
-		return "", err
+	look := r.newVolumeLook(p)
+	reached, all := p.Reached(func(cell map[string]string) bool { return nodefit.ReachesAll(volumes, cell, look.nodesWith(ctx)) })
+	if all || look.err != nil {
+		return "", look.err
 	}
 	held = "no node of " + placeOf(p, removal) + " reaches its volume"
 	if reached[removal.To][removal.Domain] {
@@ -231,18 +260,20 @@ func (r *run) redirect(ctx context.Context, p *policy.Policy, state *planner.Sta
 	}
 	of := *state
 	of.Strategy, of.Domains = within.Strategy, within.Domains
-	next, domain, err := of.Next(removal.Pod)
-	if err != nil { // no pool that it reaches has a seat
-		return held, nil
+	next, domain, full := of.Next(removal.Pod)
+	if full != nil {
+		return held, nil //nolint:nilerr // no pool that it reaches has a seat
 	}
 	switch {
-	case pod.Seat.Pool < 0: // it runs in no pool
 	case removal.To == pod.Seat.Pool: // it is to go to another domain
-		if next.Pool != pod.Seat.Pool || domain == pod.Domain {
+		if next.Pool != pod.Seat.Pool || domain == pod.Domain || !plan.Lacks(next.Pool, domain) {
 			return held, nil
 		}
-	case next.Pool == pod.Seat.Pool || plan.Counts[next.Pool] >= plan.Targets[next.Pool] || !state.Available[next.Pool]:
+	case next.Pool == pod.Seat.Pool || pod.Seat.Pool >= 0 && plan.Counts[next.Pool] >= plan.Targets[next.Pool]:
 		return held, nil
+	}
+	if !state.Available[next.Pool] {
+		return "its volume reaches pool " + p.Strategy.Pool(next.Pool).Name + ", which takes no pod now", nil
 	}
 	removal.To, removal.Domain = next.Pool, domain
 	return "", nil

@@ -2,6 +2,10 @@ package repair
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +20,12 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
+	"github.com/stowage-dev/stowage/internal/spread/seats"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/internal/world"
+	"github.com/stowage-dev/stowage/internal/world/manifests"
 )
 
 // withClaim has a pod use a claim.
@@ -229,7 +239,7 @@ func (v volumeCache) List(ctx context.Context, list client.ObjectList, opts ...c
 }
 
 // A pod that runs outside of the pools, where its volume is, needs no seat. It is said, and the status knows of it.
-func TestKeptByVolume(t *testing.T) {
+func TestVolumeElsewhere(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reached []string
 		kept    bool
@@ -244,8 +254,8 @@ func TestKeptByVolume(t *testing.T) {
 		if _, err := b.reconcile(t.Context(), owner); err != nil {
 			t.Fatal(err)
 		}
-		if got := b.Kept(owner.Key()); (got != nil) != tc.kept || tc.kept && got[0]+got[1] != 1 {
-			t.Errorf("%s: kept are %v", name, got)
+		if got := b.Elsewhere(owner.Key()); got.Any() != tc.kept || tc.kept && got.Others != 1 {
+			t.Errorf("%s: elsewhere are %v", name, got)
 		}
 		if got := b.Held(owner.Key()); strings.Contains(got, "y: no pool has a node that reaches its volume") != tc.kept {
 			t.Errorf("%s: it says %q", name, got)
@@ -267,7 +277,7 @@ func TestRedirect(t *testing.T) {
 	}{
 		"the pool that is next":                       {reached: []string{"b", "c"}, seats: []string{"1", "1", "1"}},
 		"the other one":                               {reached: []string{"b", "a"}, seats: []string{"1", "1", "1"}},
-		"the other one takes no pod":                  {reached: []string{"b", "a"}, seats: []string{"1", "1", "1"}, full: "node-a", why: "no node of pool 2 reaches its volume"},
+		"the other one takes no pod":                  {reached: []string{"b", "a"}, seats: []string{"1", "1", "1"}, full: "node-a", why: "its volume reaches pool 0, which takes no pod now"},
 		"the other one has what it should have":       {reached: []string{"b", "a"}, seats: []string{"0", "1", "1"}, why: "no node of pool 2 reaches its volume"},
 		"only where it is":                            {reached: []string{"b"}, seats: []string{"1", "1", "1"}, why: "no node of pool 2 reaches its volume"},
 		"nowhere":                                     {reached: []string{"x"}, seats: []string{"1", "1", "1"}, why: "no node of pool 2 reaches its volume"},
@@ -319,5 +329,232 @@ func TestRedirect(t *testing.T) {
 				t.Errorf("it says %q", b.Held(owner.Key()))
 			}
 		})
+	}
+}
+
+// A pod without a seat whose volume reaches only a pool that takes none is held, and another one goes in its place.
+func TestRedirectToAFullPool(t *testing.T) {
+	objects := append(workload(4), volume("v", "b"), claim("c", "v", corev1.ReadWriteMany))
+	for _, o := range objects {
+		if n, ok := o.(*corev1.Node); ok && n.Name == "node-b" {
+			n.Spec.Unschedulable = true
+		}
+	}
+	x, young := seated("x", "1", 1), withClaim(pod("young", "node-none", "", 0, 0), "c")
+	x.CreationTimestamp = metav1.NewTime(x.CreationTimestamp.Add(time.Minute))
+	young.CreationTimestamp = metav1.NewTime(young.CreationTimestamp.Add(time.Second))
+	b := newBench(t, append(objects, x, seated("w", "1", 2), pod("other", "node-none", "", 0, 0), young)...)
+	b.clock.Step(11 * time.Minute)
+	if _, err := b.reconcile(t.Context(), owner); err != nil {
+		t.Fatal(err)
+	}
+	after := b.seatsNow(t)
+	if _, there := after["other"]; there || len(after) != 3 {
+		t.Errorf("the pods are %v; the one without a volume is to be recreated", after)
+	}
+	if n := b.volumes.Load(); n != 2 {
+		t.Errorf("%d lists of claims and volumes", n)
+	}
+	if got := b.Held(owner.Key()); !strings.Contains(got, "young: its volume reaches pool 1, which takes no pod now") {
+		t.Errorf("it says %q", got)
+	}
+}
+
+// inZones are a workload of one pool over the zones x, y and z, a volume that some of them reach, and pods in zones, which all use it.
+func inZones(t *testing.T, reached []string, counts map[string]int) (objects []client.Object, p *policy.Policy) {
+	t.Helper()
+	settings := map[string]string{stowage.SpreadStrategyAliasAnnotation: "p=a,weight=1", stowage.AcrossAnnotation: "zone: x, y, z", stowage.RebalanceAnnotation: "Evict"}
+	all := 0
+	for _, n := range counts {
+		all += n
+	}
+	var list []string
+	for k, v := range settings {
+		list = append(list, k+"="+v)
+	}
+	objects = workload(int32(all), list...)[:3]
+	for _, zone := range []string{"x", "y", "z"} {
+		objects = append(objects, &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "node-" + zone, Labels: map[string]string{"p": "a", "zone": zone}},
+			Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+		})
+	}
+	v := volume("v", "a")
+	term := &v.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0]
+	term.Key, term.Values = "zone", reached
+	objects = append(objects, v, claim("c", "v", corev1.ReadWriteMany))
+	probe := newBench(t, objects...)
+	w, err := probe.World.Workload(t.Context(), "ns", seats.Ref(owner))
+	if err == nil {
+		p, err = probe.Policies.FindFor(t.Context(), "ns", seats.Ref(owner), w)
+	}
+	if err != nil || p == nil || p.Domains == nil {
+		t.Fatal(p, err)
+	}
+	for in, zone := range []string{"x", "y", "z"} {
+		for k := range counts[zone] {
+			seat := ledger.Seat{Pool: p.Whole.PoolKey(0), Ordinal: p.Domains.Nth(0, in, int64(k+1)), Domain: zone}
+			q := withClaim(pod(fmt.Sprint(zone, k), "node-"+zone, "", 0, 0), "c")
+			q.Labels[stowage.PoolLabel], q.Labels[stowage.SeatLabel], q.Labels[stowage.DomainLabel] = seat.Pool, fmt.Sprint(seat.Ordinal), zone
+			q.Annotations = maps.Clone(settings)
+			q.Annotations[stowage.ClaimAnnotation] = key.Sign(ledger.OriginClaimed, q.Name, ledger.Holder{Namespace: "ns", Owner: "rs"}, seat)
+			objects = append(objects, q)
+		}
+	}
+	return objects, p
+}
+
+// A pod leaves its domain only if the one in which its volume lets its successor be lacks pods.
+func TestRedirectToADomain(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reached []string
+		counts  map[string]int
+		gone    int
+	}{
+		"the one that lacks":        {[]string{"x", "y"}, map[string]int{"x": 5, "y": 0, "z": 4}, 1},
+		"another one lacks":         {[]string{"x", "z"}, map[string]int{"x": 5, "y": 0, "z": 4}, 0},
+		"only where it is":          {[]string{"x"}, map[string]int{"x": 5, "y": 2, "z": 2}, 0},
+		"all domains as they ought": {[]string{"x", "y", "z"}, map[string]int{"x": 3, "y": 3, "z": 3}, 0},
+	} {
+		objects, _ := inZones(t, tc.reached, tc.counts)
+		b := newBench(t, objects...)
+		pods := len(b.seatsNow(t))
+		for range 20 {
+			b.clock.Step(time.Minute)
+			if _, err := b.reconcile(t.Context(), owner); err != nil {
+				t.Fatal(err)
+			}
+			b.see(t)
+		}
+		if gone := pods - len(b.seatsNow(t)); gone != tc.gone {
+			t.Errorf("%s: %d pods are evicted, want %d", name, gone, tc.gone)
+		}
+	}
+}
+
+// Pods that stand as the order of the UID had their domains stay, and the repair of others knows of it.
+func TestFormerOrderStays(t *testing.T) {
+	_, p := inZones(t, []string{"x"}, nil)
+	former := p.FormerDomains()
+	n := int64(1)
+	for ; slices.Equal(former.Division(0, n), p.Domains.Division(0, n)); n++ {
+	}
+	counts := map[string]int{}
+	for in, pods := range former.Division(0, n) {
+		counts[p.Whole.DomainName(in)] = int(pods)
+	}
+	objects, _ := inZones(t, []string{"x", "y", "z"}, counts)
+	b := newBench(t, objects...)
+	for range 5 {
+		b.clock.Step(time.Minute)
+		if _, err := b.reconcile(t.Context(), owner); err != nil {
+			t.Fatal(err)
+		}
+		b.see(t)
+	}
+	if left := len(b.seatsNow(t)); left != int(n) {
+		t.Errorf("of %d pods by the former order, %d are left", n, left)
+	}
+}
+
+// Of pods with an ordinal of their own, those stay without a seat whose volumes no domain of their pool reaches. One that runs in its pool is
+// adopted, whatever is known of its volume.
+func TestOrdinalsElsewhere(t *testing.T) {
+	w := &world.Workload{Ref: world.Ref{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", UID: "u"}, Namespace: "ns"}
+	p, err := policy.NewFinder(manifests.New(world.Objects{Workloads: []*world.Workload{w}}), policy.Settings{}).Find(t.Context(), policy.Pod{Namespace: "ns", Owner: w.Ref, Annotations: map[string]string{
+		stowage.SpreadStrategyAliasAnnotation: "p=a,weight=1:p=b,weight=1",
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := p.SeatAt(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := []string{"a", "b"}
+	for name, tc := range map[string]struct {
+		volume *corev1.PersistentVolume
+		view   planner.Pod
+		want   bool
+	}{
+		"in the other pool, and reaches that alone": {volume("v", names[1-own.Pool]), planner.Pod{OwnRank: 1, NodePool: 1 - own.Pool, Ours: true}, true},
+		"in the other pool, and reaches its own":    {volume("v", "a", "b"), planner.Pod{OwnRank: 1, NodePool: 1 - own.Pool, Ours: true}, false},
+		"in its own pool":                           {ofNode(volume("v", "a")), planner.Pod{OwnRank: 1, NodePool: own.Pool, Ours: true}, false},
+		"in no pool":                                {volume("v", "none"), planner.Pod{OwnRank: 1, NodePool: planner.OtherNode, Ours: true}, true},
+		"it is not ours":                            {volume("v", "none"), planner.Pod{OwnRank: 1, NodePool: planner.OtherNode}, false},
+		"without an ordinal, in a pool":             {volume("v", "none"), planner.Pod{NodePool: 0, Ours: true}, false},
+		"without an ordinal, in none":               {volume("v", "none"), planner.Pod{NodePool: planner.OtherNode, Ours: true}, true},
+		"and of another one's template":             {volume("v", "none"), planner.Pod{NodePool: planner.OtherNode}, false},
+	} {
+		tc.volume.Spec.ClaimRef, tc.volume.Status.Phase = &corev1.ObjectReference{Namespace: "ns", Name: "c"}, corev1.VolumeBound
+		b := newBench(t, append(workload(1), tc.volume, claim("c", "v", corev1.ReadWriteOnce))...)
+		b.World.FollowVolumes(volumeCache{b.Informers.(*informertest.FakeInformers), b.Uncached})
+		tc.view.Volume, tc.view.Running, tc.view.Seat = true, true, sequence.Seat{Pool: -1}
+		if err := b.newVolumeLook(p).look(t.Context(), withClaim(pod("y-0", "node-a", "", 0, 0), "c"), &tc.view); err != nil {
+			t.Fatal(err)
+		}
+		if tc.view.VolumeElsewhere != tc.want {
+			t.Errorf("%s: elsewhere %t (%s)", name, tc.view.VolumeElsewhere, tc.view.Held)
+		}
+	}
+}
+
+// What was found of a workload is forgotten once nobody looks at it.
+func TestHeldIsForgotten(t *testing.T) {
+	v := volume("v", "none")
+	v.Spec.ClaimRef, v.Status.Phase = &corev1.ObjectReference{Namespace: "ns", Name: "c"}, corev1.VolumeBound
+	y := withClaim(pod("y", "node-none", "", 0, 0), "c")
+	b := newBench(t, append(workload(2), v, claim("c", "v", corev1.ReadWriteOnce), seated("x", "1", 1), y)...)
+	b.World.FollowVolumes(volumeCache{b.Informers.(*informertest.FakeInformers), b.Uncached})
+	look := func() {
+		t.Helper()
+		b.clock.Step(time.Hour)
+		b.see(t)
+		if _, err := b.reconcile(t.Context(), owner); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look()
+	if e := b.Elsewhere(owner.Key()); !e.Any() || b.Held(owner.Key()) == "" {
+		t.Fatal("nothing was found")
+	}
+	rs := &appsv1.ReplicaSet{}
+	if err := b.Uncached.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "web-1"}, rs); err != nil {
+		t.Fatal(err)
+	}
+	rs.Annotations[stowage.RepairAnnotation] = string(stowage.RepairOff)
+	if err := b.Uncached.Update(t.Context(), rs); err != nil {
+		t.Fatal(err)
+	}
+	look()
+	if e := b.Elsewhere(owner.Key()); e.Any() || b.Held(owner.Key()) != "" {
+		t.Errorf("with repair off, %v and %q are known", e, b.Held(owner.Key()))
+	}
+}
+
+// A seat that is written anew keeps the hash of the node selector that its pod got.
+func TestSeatPatchKeepsTheSelector(t *testing.T) {
+	b := newBench(t, workload(1)...)
+	w, err := b.World.Workload(t.Context(), "ns", seats.Ref(owner))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := b.Policies.FindFor(t.Context(), "ns", seats.Ref(owner), w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := seated("x", "1", 4)
+	holder := ledger.Holder{Namespace: "ns", Owner: "rs"}
+	x.Annotations[stowage.ClaimAnnotation] = key.Sign(ledger.OriginClaimed, ledger.WithSource("x", "1", ledger.Source{Selector: "ABCDEFGH"}), holder, ledger.Seat{Pool: "1", Ordinal: 4})
+	patch, err := seatPatch(key, owner, p, x, planner.Move{Seat: sequence.Seat{Pool: 1, Ordinal: 1}, Rank: 1}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var after corev1.Pod
+	if err := json.Unmarshal(patch, &after); err != nil {
+		t.Fatal(err)
+	}
+	if _, id, ok := key.Verify(after.Annotations[stowage.ClaimAnnotation], holder, ledger.Seat{Pool: "1", Ordinal: 1}); !ok || !strings.HasSuffix(id, "ABCDEFGH") {
+		t.Errorf("the patch is %s", patch)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
+	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 )
 
@@ -33,9 +34,10 @@ type history struct {
 	large     bool // it was said that a pod has no room for a seat
 	// held are the pods that stay where they are though they should not, as the last close look found. Volumes are what was found of
 	// pods' volumes lately.
-	held    map[types.UID]heldPod
-	kept    []int64 // see [planner.Plan.Kept]
-	volumes map[types.UID]volumeHold
+	held map[types.UID]heldPod
+	// elsewhere are the pods whose volumes are elsewhere, as the last close look found.
+	elsewhere planner.Elsewhere
+	volumes   map[types.UID]volumeHold
 }
 
 // lookAgain is how many resyncs a close look that found nothing to do holds for, where
@@ -190,7 +192,7 @@ func (r *run) balanced(owner ledger.OwnerKey, records []seats.Record) {
 		if !slices.ContainsFunc(records, func(r seats.Record) bool { return r.Node == "" }) {
 			h.budget.observe(r.Timing, observation{claimed: claimedRecords(records)})
 		}
-		h.replacing, h.held, h.kept = false, nil, nil
+		h.replacing, h.held, h.elsewhere = false, nil, planner.Elsewhere{}
 	}
 }
 

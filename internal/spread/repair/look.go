@@ -76,8 +76,8 @@ func fromRecords(p *policy.Policy, records []seats.Record, replicas int64) plann
 // placeIn says where a policy has seats.
 func placeIn(s *planner.State, p *policy.Policy) {
 	s.OwnSeat, s.Domains, s.OwnDomain = p.SeatAt, p.Domains, p.DomainOf
-	if p.Domains != nil {
-		s.Former, s.FormerDomain = p.FormerDomains(), p.FormerDomainOf
+	if former := p.FormerDomains(); former != nil {
+		s.Former, s.FormerDomain = former, func(seat sequence.Seat) int { return p.DomainBy(former, seat) }
 	}
 }
 
@@ -144,6 +144,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 	foreign, large, gated := false, "", false
 	var first time.Time // when the first pod was created that has its seat by this policy
 	var bare bare
+	volumes := r.newVolumeLook(p)
 	err = worldapi.Each(ctx, r.Uncached, &corev1.PodList{}, func(pod *corev1.Pod) error {
 		c := metav1.GetControllerOfNoCopy(pod)
 		if c == nil || c.UID != owner.UID || !podstatus.Active(pod) {
@@ -167,7 +168,7 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 			if view.NodePool, view.NodeDomain, err = r.nodePool(ctx, p, pod, nodes); err != nil {
 				return err
 			}
-			if err := r.keepByVolume(ctx, p, pod, &view); err != nil {
+			if err := volumes.look(ctx, pod, &view); err != nil {
 				return err
 			}
 			if since := podstatus.UnschedulableSince(pod); !since.IsZero() {

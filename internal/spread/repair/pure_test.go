@@ -341,8 +341,8 @@ func TestWhyUnseated(t *testing.T) {
 		since time.Time
 		want  string
 	}{
-		{since, "1 created before the policy p, 1 created before every replica knew the policy p, 1 with a seat in a pool that the strategy no longer has, or in none of its domains, 1 created while every pool had its maximum, 1 with a volume, whose seat follows from where that is, 2 created while the webhook was not reached, or left them alone"},
-		{time.Time{}, "1 created before every replica knew the policy p, 1 with a seat in a pool that the strategy no longer has, or in none of its domains, 1 created while every pool had its maximum, 2 with a volume, whose seat follows from where that is, 2 created before the policy p, or while the webhook was not reached or left them alone"},
+		{since, "1 created before the policy p, 1 created before every replica knew the policy p, 1 with a seat in a pool that the strategy no longer has, or in none of its domains, 1 created while every pool had its maximum, 3 created while the webhook was not reached, or left them alone as it does where a volume is elsewhere"},
+		{time.Time{}, "1 created before every replica knew the policy p, 1 with a seat in a pool that the strategy no longer has, or in none of its domains, 1 created while every pool had its maximum, 4 created before the policy p, or while the webhook was not reached or left them alone as it does where a volume is elsewhere"},
 	} {
 		if got := whyUnseated(moves, state, p, tc.since); got != tc.want {
 			t.Errorf("it says %q, want %q", got, tc.want)

@@ -38,6 +38,7 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 		return reconcile.Result{}, err
 	}
 	if p == nil || p.Strategy == nil {
+		r.forgetHeld(owner.Key())
 		r.report(owner, p, 0, 0)
 		return reconcile.Result{}, nil
 	}
@@ -71,6 +72,7 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 		shown += fmt.Sprint(w.Replicas, w.Current)
 	}
 	if p.Repair == stowage.RepairOff {
+		r.forgetHeld(owner.Key())
 		if w != nil && w.Replicas >= 0 {
 			plan := planner.Make(fromRecords(p, records, w.Replicas))
 			missing := min(w.Replicas, p.Strategy.Seats()) - int64(len(records))
@@ -93,6 +95,7 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 		return reconcile.Result{}, err
 	}
 	if state == nil { // what says so is not in what the cache shows
+		r.forgetHeld(owner.Key())
 		r.report(owner, p, 0, 0)
 		return reconcile.Result{}, nil
 	}

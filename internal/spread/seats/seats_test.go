@@ -710,7 +710,7 @@ func TestTransformer(t *testing.T) {
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "rs", UID: "rs", Controller: new(true)}},
 		Annotations: map[string]string{
 			"other": strings.Repeat("x", 200<<10), corev1.PodDeletionCost: "9",
-			stowage.ClaimAnnotation: key.Sign(ledger.OriginClaimed, "id", ledger.Holder{Namespace: "ns", Owner: "rs"}, ledger.Seat{Pool: "a", Ordinal: 1}),
+			stowage.ClaimAnnotation: key.Sign(ledger.OriginClaimed, ledger.WithSource("id", "a", ledger.Source{Selector: "ABCDEFGH"}), ledger.Holder{Namespace: "ns", Owner: "rs"}, ledger.Seat{Pool: "a", Ordinal: 1}),
 		},
 	}, Status: corev1.PodStatus{NominatedNodeName: "n", Conditions: []corev1.PodCondition{
 		{Type: "Other", Message: strings.Repeat("x", 200<<10)},
@@ -721,6 +721,9 @@ func TestTransformer(t *testing.T) {
 		t.Fatal(err)
 	}
 	want, _ := newRecord(key, pod)
+	if want.Source.Selector != "ABCDEFGH" || want.ID != "id" {
+		t.Errorf("the claim is read as %+v, with the id %s", want.Source, want.ID)
+	}
 	got, ok := newRecord(key, slim.(*corev1.Pod))
 	if diff := cmp.Diff(want, got); !ok || diff != "" {
 		t.Errorf("the record is %t (-want +got):\n%s", ok, diff)

@@ -14,8 +14,11 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/internal/world"
+	"github.com/stowage-dev/stowage/internal/world/manifests"
 )
 
 // A correction reaches pods that wait: those whose selector is that of no cell any more are recreated, whatever divides them now. Others, and
@@ -208,5 +211,26 @@ func TestOutdatedByHash(t *testing.T) {
 	selectors.across = true
 	if !selectors.have(&now) {
 		t.Error("a pod of a domain goes")
+	}
+}
+
+// What a policy writes into its pods: the labels of each cell, the hash of each pool's, and whether there are domains.
+func TestCellSelectorsOf(t *testing.T) {
+	for over, cells := range map[string]int{"": 2, "zone: x, y": 4} {
+		text := map[string]string{stowage.SpreadStrategyAliasAnnotation: "p=a,weight=1:p=b,weight=1", stowage.AcrossAnnotation: over}
+		w := world.Ref{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "rs"}
+		p, err := policy.NewFinder(manifests.New(world.Objects{}), policy.Settings{}).Find(t.Context(), policy.Pod{Namespace: "ns", Owner: w, Annotations: text})
+		if err != nil || p == nil {
+			t.Fatal(p, err)
+		}
+		got := cellSelectorsOf(p)
+		if len(got.cells) != cells || got.across != (over != "") || len(got.hashes) != 2 || !got.hashes[sequence.SelectorHash(map[string]string{"p": "b"})] || !got.required {
+			t.Errorf("over %q: %+v", over, got)
+		}
+		rec := seats.Record{Origin: ledger.OriginClaimed, Selector: map[string]string{"p": "a", "zone": "x"}}
+		rec.Source.Selector = sequence.SelectorHash(map[string]string{"p": "a"})
+		if !got.have(&rec) {
+			t.Errorf("over %q: a pod of a cell is outdated", over)
+		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/world"
 	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
@@ -34,8 +35,8 @@ type Progress interface {
 	Stuck(owner ledger.OwnerKey, current, replicas int64) bool
 	// Held says which pods of an owner stay in the wrong place, and why; it is empty if none does.
 	Held(owner ledger.OwnerKey) string
-	// Kept says by how many pods the target of each pool is lower, because their volumes reach no place for a seat. It is nil if there are none.
-	Kept(owner ledger.OwnerKey) []int64
+	// Elsewhere are the pods of an owner whose volumes reach no place for a seat. They lower the targets.
+	Elsewhere(owner ledger.OwnerKey) planner.Elsewhere
 }
 
 // Timing is the waits of a [Controller].

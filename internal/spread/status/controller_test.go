@@ -23,6 +23,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/world"
 	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
@@ -32,10 +33,15 @@ import (
 // calm is a repair that sees nothing move.
 type calm struct{}
 
-func (calm) Moving(ledger.OwnerKey) bool              { return false }
-func (calm) Stuck(ledger.OwnerKey, int64, int64) bool { return false }
-func (calm) Held(ledger.OwnerKey) string              { return "" }
-func (calm) Kept(ledger.OwnerKey) []int64             { return nil }
+func (calm) Moving(ledger.OwnerKey) bool                     { return false }
+func (calm) Stuck(ledger.OwnerKey, int64, int64) bool        { return false }
+func (calm) Held(ledger.OwnerKey) string                     { return "" }
+func (calm) Elsewhere(ledger.OwnerKey) (e planner.Elsewhere) { return e }
+
+// away is a repair that knows of a pod of each owner whose volume reaches no place for a seat.
+type away struct{ calm }
+
+func (away) Elsewhere(ledger.OwnerKey) planner.Elsewhere { return planner.Elsewhere{Others: 1} }
 
 // cluster returns a run of a cluster with a PodDistributor, a ReplicaSet and a pod for each workload, and the pods.
 func cluster(t *testing.T, namespaces map[string]int) (r *Run, clock *clocktesting.FakeClock, pods []any) {
@@ -202,4 +208,34 @@ func TestLookByWhatChanged(t *testing.T) {
 	// 5. After a while, all of them.
 	clock.Step(30 * time.Second)
 	look(all...)
+}
+
+// A pod whose volume reaches no place for a seat lacks none: the others are all that there should be.
+func TestPodElsewhere(t *testing.T) {
+	for _, progress := range []Progress{calm{}, away{}} {
+		r, _, _ := cluster(t, map[string]int{"ns": 1})
+		r.Progress = progress
+		rs := &appsv1.ReplicaSet{}
+		if err := r.Uncached.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "web0"}, rs); err != nil {
+			t.Fatal(err)
+		}
+		rs.Spec.Replicas, rs.Status.Replicas = new(int32(2)), 2
+		if err := r.Uncached.Update(t.Context(), rs); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Reconcile(t.Context(), types.NamespacedName{Namespace: "ns", Name: "web0"}); err != nil {
+			t.Fatal(err)
+		}
+		d := &versprei.PodDistributor{}
+		if err := r.Uncached.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "web0"}, d); err != nil {
+			t.Fatal(err)
+		}
+		want := int32(2)
+		if progress == (Progress)(away{}) {
+			want = 1
+		}
+		if len(d.Status.Pools) != 1 || d.Status.Pools[0].Desired != want || d.Status.Pools[0].Current != 1 {
+			t.Errorf("%T: the pools are %+v, want %d", progress, d.Status.Pools, want)
+		}
+	}
 }

@@ -264,7 +264,7 @@ func (r *policyRun) countWorkload(ctx context.Context, w *world.Workload, regist
 			t.notReached[top] = true
 		case p != nil && p.Policy != nil && p.Policy.UID == s.UID:
 			t.noteUnsuitable(top, p.Unsuitable)
-			if p.Keeping() || p.Unrecorded() || r.Progress.Kept(seats.OwnerOf(w).Key()) != nil {
+			if p.Keeping() || p.Unrecorded() || r.anyElsewhere(w) {
 				t.keptInPlace[top] = true
 			}
 			if p.Nowhere() || p.Unrecorded() {
@@ -285,6 +285,12 @@ func (r *policyRun) countWorkload(ctx context.Context, w *world.Workload, regist
 		}
 	}
 	return nil
+}
+
+// anyElsewhere reports whether pods of an owner have volumes that reach no place for a seat.
+func (r *policyRun) anyElsewhere(w *world.Workload) bool {
+	e := r.Progress.Elsewhere(seats.OwnerOf(w).Key())
+	return e.Any()
 }
 
 // reaches reports whether the webhook is asked about the pods of an owner, and may change them.

@@ -241,8 +241,11 @@ func (c *Controller) divide(ctx context.Context, p *policy.Policy, owners []*wor
 		}
 		of := p.Of(o)
 		own, _ := of.OwnTargets(replicas)
-		own = withoutKept(p.Whole, own, replicas, c.Progress.Kept(owner.Key()))
-		seats := d.AddTargets(p.Whole, of.DomainTargets(replicas, own, indexed), replicas, own)
+		elsewhere := c.Progress.Elsewhere(owner.Key())
+		if elsewhere.Any() {
+			own = elsewhere.Lower(p.Whole, own, replicas)
+		}
+		seats := d.AddTargets(p.Whole, of.DomainTargets(replicas, own, indexed).Without(elsewhere.Own), replicas, own)
 		if c.Progress.Stuck(owner.Key(), current, replicas) {
 			d.Stuck = true
 			say.stuck = fmt.Sprintf("%s %s asks for %d pods and has had %d for minutes; those are put in order, and none is evicted", o.Kind, o.Name, replicas, current)
@@ -255,22 +258,6 @@ func (c *Controller) divide(ctx context.Context, p *policy.Policy, owners []*wor
 		d.Unseated += max(0, seats-seated)
 	}
 	return d, say, nil
-}
-
-// withoutKept returns targets without the pods whose volumes reach no place for a seat. Targets are nil where they follow from the strategy.
-func withoutKept(s *sequence.Strategy, targets []int64, replicas int64, kept []int64) []int64 {
-	if len(kept) != s.Len() {
-		return targets
-	}
-	out := make([]int64, len(kept))
-	for i, n := range kept {
-		target := s.Target(i, replicas)
-		if targets != nil {
-			target = targets[i]
-		}
-		out[i] = max(0, target-n)
-	}
-	return out
 }
 
 // domainsOf adds domains of a pool to what is known of them.

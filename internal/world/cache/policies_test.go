@@ -2,9 +2,11 @@ package cache
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/stowage-dev/stowage/api"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -304,5 +307,51 @@ func TestGhostsOfPolicies(t *testing.T) {
 	}
 	if c.policies.of["ns"].Namespaced[0].Name != "there" {
 		t.Error("the wrong one is forgotten")
+	}
+}
+
+// The specs of policies that have come to count are read one after the other, and again where that fails. What is gone meanwhile stays away.
+func TestReadSpecs(t *testing.T) {
+	scheme := apiruntime.NewScheme()
+	if err := api.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	builder := fake.NewClientBuilder().WithScheme(scheme).WithIndex(&stowage.SpreadPolicy{}, metav1.ObjectNameField, func(o client.Object) []string { return []string{o.GetName()} })
+	c := New(nil, nil, clock.RealClock{}, Limits{Timeout: time.Minute})
+	p := c.policies
+	for _, name := range []string{"a", "b", "gone"} {
+		o := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}, Spec: stowage.SpreadPolicySpec{Pools: []stowage.PolicyPool{{Name: name}}}}
+		if p.keep(o); name != "gone" {
+			builder.WithObjects(o)
+		}
+	}
+	clear(p.ranked["ns"].whole) // as of policies that did not count
+	p.mu.Lock()
+	p.count("ns", nil)
+	p.mu.Unlock()
+	if n := len(p.lacking()); n != 3 {
+		t.Fatalf("%d specs are to be read", n)
+	}
+	var failures atomic.Int32
+	failures.Store(2)
+	c.uncached = interceptor.NewClient(builder.Build(), interceptor.Funcs{List: func(ctx context.Context, stored client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		if failures.Add(-1) >= 0 {
+			return errors.New("no answer")
+		}
+		return stored.List(ctx, list, opts...)
+	}})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.ReadSpecs(ctx) }()
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		of, err := c.Policies(ctx, "ns")
+		return of != nil && len(of.Namespaced) == 2, err
+	})
+	stop()
+	if err != nil || <-ended != nil {
+		t.Fatal("the specs were not read", err)
+	}
+	if lacking := p.lacking(); len(lacking) != 1 || lacking[0].Name != "gone" {
+		t.Errorf("%v are to be read", lacking)
 	}
 }

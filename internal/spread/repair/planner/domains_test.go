@@ -39,11 +39,11 @@ type check struct {
 }
 
 // counts are the pods with a seat in each cell.
-func (c check) counts() map[Cell]int64 {
-	out := map[Cell]int64{}
+func (c check) counts() map[domain.Cell]int64 {
+	out := map[domain.Cell]int64{}
 	for _, pod := range c.s.Pods {
 		if pod.Seat.Pool >= 0 {
-			out[Cell{pod.Seat.Pool, pod.Domain}]++
+			out[domain.Cell{Pool: pod.Seat.Pool, Domain: pod.Domain}]++
 		}
 	}
 	return out
@@ -59,18 +59,28 @@ func (c check) inPool(pool int) (n int64) {
 	return n
 }
 
-// surplus is how many pods a cell has beyond what each order gives it, counted seat by seat.
+// surplus is how many pods a cell has too many, counted seat by seat. It has none where its pool stands as the former order has it.
 func (c check) surplus(pool, in int) int64 {
-	now, former := int64(0), int64(0)
-	for o := int64(1); o <= c.inPool(pool); o++ {
-		if c.s.Domains.Domain(pool, o) == in {
-			now++
+	counts := c.counts()
+	beyond := func(a *domain.Assignment, in int) int64 {
+		n := int64(0)
+		for o := int64(1); o <= c.inPool(pool); o++ {
+			if a.Domain(pool, o) == in {
+				n++
+			}
 		}
-		if c.s.Former != nil && c.s.Former.Domain(pool, o) == in {
-			former++
+		return max(0, counts[domain.Cell{Pool: pool, Domain: in}]-n)
+	}
+	if c.s.Former != nil {
+		sum := int64(0)
+		for in := range c.s.Domains.Len() {
+			sum += beyond(c.s.Former, in)
+		}
+		if sum == 0 {
+			return 0
 		}
 	}
-	return max(0, c.counts()[Cell{pool, in}]-max(now, former))
+	return beyond(c.s.Domains, in)
 }
 
 // free is the lowest ordinal of a pool that no pod has, in a domain or, if that is -1, in any.
@@ -107,7 +117,7 @@ func (c check) numbered() {
 		var have []Pod
 		want := map[int64]bool{}
 		for in := range c.s.Domains.Len() {
-			for o, left := int64(1), c.counts()[Cell{pool, in}]; left > 0; o++ {
+			for o, left := int64(1), c.counts()[domain.Cell{Pool: pool, Domain: in}]; left > 0; o++ {
 				if c.s.Domains.Domain(pool, o) == in {
 					want[o], left = true, left-1
 				}
@@ -195,6 +205,21 @@ func TestNext(t *testing.T) {
 	full := State{Strategy: limited(1), Pods: []Pod{seated(0, 1), unseated(NoNode, 0)}}
 	if _, _, err := full.Next(1); err == nil {
 		t.Error("a pod beyond the maximum gets a seat")
+	}
+}
+
+// What an order of a release before allows is no slack: a division that neither order has is put right.
+func TestFormerOrderIsNoSlack(t *testing.T) {
+	t.Parallel()
+	s := over(t, "p=a,weight=1", 0, 1)
+	for k, in := range []int{0, 1, 0, 1} { // as after an outage of the third domain
+		pod := seated(0, s.Domains.Nth(0, in, int64(k/2+1)))
+		pod.Domain, pod.Running, pod.Position = in, true, positionOf(pod.Seat.Ordinal, int64(k+1))
+		s.Pods = append(s.Pods, pod)
+	}
+	s.Replicas = 4
+	if p := Make(s); p.DomainSurplus != 1 || p.Remove == nil || p.Remove.Domain != 2 {
+		t.Errorf("of 2, 2 and 0, %d are too many, and %+v is removed", p.DomainSurplus, p.Remove)
 	}
 }
 
@@ -293,8 +318,7 @@ func TestPlansEndInDomains(t *testing.T) {
 	}
 }
 
-// A pod with an ordinal of its own stays in the domain that a release before gave it, while that has no more pods than one of the orders
-// gives it. One in a third domain goes.
+// A pod with an ordinal of its own stays in the domain that a release before gave it, unless that has too many pods. One in a third domain goes.
 func TestOrdinalsOfTheFormerOrder(t *testing.T) {
 	t.Parallel()
 	ordinals := func(domains ...int) State {
@@ -309,7 +333,7 @@ func TestOrdinalsOfTheFormerOrder(t *testing.T) {
 	}
 	without := func(s State) State { s.Former, s.FormerDomain = nil, nil; return s }
 	volume := func(s State) State { s.Pods[0].Volume = true; return s }
-	full := func(s State) State { s.NoRoom = []Cell{{0, 0}}; return s }
+	full := func(s State) State { s.NoRoom = []domain.Cell{{}}; return s }
 	for name, tc := range map[string]struct {
 		state State
 		leave []int // the pods that are to leave their domain; the first one goes now
@@ -318,7 +342,8 @@ func TestOrdinalsOfTheFormerOrder(t *testing.T) {
 		"as the order is":                        {state: ordinals(0, 1, 2, 0)},
 		"as the order was":                       {state: ordinals(1, 2, 0, 1)},
 		"as it was, and that is not known":       {state: without(ordinals(1, 2, 0, 1)), leave: []int{0, 1, 2, 3}},
-		"a part of each":                         {state: ordinals(0, 1, 0, 1)},
+		"a part of each, and even":               {state: ordinals(0, 2, 0, 1)},
+		"a part of each, and too many in one":    {state: ordinals(0, 1, 0, 1), leave: []int{3}},
 		"in a domain of no order":                {state: ordinals(2, 1, 2, 0), leave: []int{0}},
 		"and its volume may be there":            {state: volume(ordinals(2, 1, 2, 0)), leave: []int{0}, stays: true},
 		"and its own domain is known as full":    {state: full(ordinals(2, 1, 2, 0)), leave: []int{0}, stays: true},

@@ -28,8 +28,8 @@ type Pod struct {
 	Volume  bool // it uses a PersistentVolumeClaim, whose volume may be where the pod runs
 	// Held says why a pod with a node must stay there: a volume or an annotation. It is empty if the pod may go.
 	Held string
-	// Kept says, of a pod without a seat, that its volumes reach no place for one. It needs none, and the others are divided around it.
-	Kept bool
+	// VolumeElsewhere says, of a pod without a seat, that its volumes reach no place for one: see [Elsewhere].
+	VolumeElsewhere bool
 	// Seat is what the pod holds; Pool is -1 if it holds none.
 	Seat sequence.Seat
 	// Domain is the domain of the seat. Position is the pod's place among its pool's pods for which its deletion cost was written, or 0 if
@@ -90,7 +90,7 @@ type State struct {
 	// is proven only for the pool that a plan names.
 	Available []bool
 	// NoRoom are pools, or domains of them, in which no room was found for a pod with an ordinal of its own.
-	NoRoom []Cell
+	NoRoom []domain.Cell
 	// Short reports for each pool whether it has no room. Its pods that have a node are not evicted to lower their number.
 	Short []bool
 	// Reached is when the webhook last gave a seat to a pod that the same registration selects, of this or of
@@ -120,12 +120,9 @@ func (s *State) own(pod *Pod) (sequence.Seat, bool) {
 	return seat, err == nil
 }
 
-// Cell is a pool, or a domain of it.
-type Cell struct{ Pool, Domain int }
-
 // lacksSeat reports whether a pod has no seat and should have one.
 func (s *State) lacksSeat(pod *Pod) bool {
-	if pod.Seat.Pool >= 0 || !pod.Ours || pod.Kept {
+	if pod.Seat.Pool >= 0 || !pod.Ours || pod.VolumeElsewhere {
 		return false
 	}
 	if pod.OwnRank > 0 {
@@ -162,7 +159,7 @@ func (s *State) elsewhere(p *Plan, pod *Pod, pool int) bool {
 }
 
 // inOtherDomain reports whether a pod with an ordinal of its own is to leave its domain. It stays in the one that a release before gave
-// it, while no order of the domains has fewer of the pool's pods there.
+// it, unless that has too many of the pool's pods.
 func (s *State) inOtherDomain(p *Plan, pod *Pod, own sequence.Seat) bool {
 	if s.ownDomain(own) == pod.Domain {
 		return false
@@ -170,31 +167,36 @@ func (s *State) inOtherDomain(p *Plan, pod *Pod, own sequence.Seat) bool {
 	return s.FormerDomain == nil || s.FormerDomain(own) != pod.Domain || s.crowded(p, pod)
 }
 
-// crowded reports whether the domain of a pod with a seat has more of the pool's pods than each order of the domains gives it.
+// crowded reports whether the domain of a pod with a seat has too many of the pool's pods.
 func (s *State) crowded(p *Plan, pod *Pod) bool {
 	return p.inDomains != nil && p.inDomains[pod.Seat.Pool][pod.Domain] > 0
 }
 
-// domainSurplus returns how many pods each domain of each pool has beyond what each order of the domains gives it, or nil without domains.
+// Lacks reports whether a domain of a pool has fewer pods than it should have.
+func (p *Plan) Lacks(pool, domain int) bool {
+	return p.inDomains != nil && p.inDomains[pool][domain] < 0
+}
+
+// domainSurplus returns the [domain.Surplus] of each pool, or nil without domains.
 func (s *State) domainSurplus(counts []int64) [][]int64 {
 	if s.Domains == nil {
 		return nil
 	}
 	out := make([][]int64, len(counts))
-	for pool, n := range counts {
+	for pool := range out {
 		out[pool] = make([]int64, s.Domains.Len())
-		for in := range out[pool] {
-			most := s.Domains.Given(pool, in, n)
-			if s.Former != nil {
-				most = max(most, s.Former.Given(pool, in, n))
-			}
-			out[pool][in] = -most
-		}
 	}
 	for i := range s.Pods {
 		if pod := &s.Pods[i]; pod.Seat.Pool >= 0 {
 			out[pod.Seat.Pool][pod.Domain]++
 		}
+	}
+	for pool, n := range counts {
+		var former []int64
+		if s.Former != nil {
+			former = s.Former.Division(pool, n)
+		}
+		out[pool] = domain.Surplus(out[pool], s.Domains.Division(pool, n), former)
 	}
 	return out
 }
@@ -277,9 +279,9 @@ type Plan struct {
 	Remove   *Removal
 	Counts   []int64 // pods with a seat in each pool, after the moves
 	Targets  []int64
-	// Kept is by how many pods the target of each pool is lower, because their volumes reach no place for a seat. It is nil if there are none.
-	Kept     []int64
 	Unseated int // pods without a seat, after the moves, that should have one
+	// Elsewhere are pods that lower the targets.
+	Elsewhere Elsewhere
 	// DomainSurplus is how many pods are in a domain that has too many of their pool's pods.
 	DomainSurplus int64
 	inDomains     [][]int64 // see [State.domainSurplus]
@@ -297,44 +299,57 @@ func (p *Plan) Distance() int64 {
 	return d
 }
 
-// kept returns [Plan.Kept].
-func (s *State) kept() []int64 {
-	var out []int64
-	others := int64(0)
-	for i := range s.Pods {
-		pod := &s.Pods[i]
-		if !pod.Kept {
-			continue
-		}
-		if out == nil {
-			out = make([]int64, s.Strategy.Len())
-		}
-		if pod.OwnRank == 0 {
-			others++
-		} else if own, ok := s.own(pod); ok {
-			out[own.Pool]++
+// Elsewhere are pods without a seat whose volumes reach no place for one. They need none, and the others are divided around them.
+type Elsewhere struct {
+	Own    []domain.Cell // the places of those that have an ordinal of their own
+	Others int64
+}
+
+// Any reports whether there are such pods.
+func (e *Elsewhere) Any() bool { return len(e.Own) > 0 || e.Others > 0 }
+
+// Lower returns the targets of n pods without them. Targets are nil where they follow from the strategy.
+func (e *Elsewhere) Lower(s *sequence.Strategy, targets []int64, n int64) []int64 {
+	out := make([]int64, s.Len())
+	for i := range out {
+		if out[i] = s.Target(i, max(0, n-e.Others)); targets != nil {
+			out[i] = targets[i]
 		}
 	}
-	for i := range out {
-		out[i] += s.Strategy.Target(i, s.Replicas) - s.Strategy.Target(i, s.Replicas-others)
+	for _, at := range e.Own {
+		if at.Pool < len(out) {
+			out[at.Pool] = max(0, out[at.Pool]-1)
+		}
 	}
 	return out
 }
 
-// Make returns the plan for a workload.
-func Make(s State) Plan {
-	p := Plan{Counts: make([]int64, s.Strategy.Len()), Targets: make([]int64, s.Strategy.Len())}
-	for i := range p.Targets {
-		p.Targets[i] = s.Strategy.Target(i, s.Replicas)
-	}
-	if s.Targets != nil {
-		copy(p.Targets, s.Targets)
-	}
-	if p.Kept = s.kept(); p.Kept != nil {
-		for i, n := range p.Kept {
-			p.Targets[i] -= n
+// volumesElsewhere returns the pods whose volumes are elsewhere.
+func (s *State) volumesElsewhere() (e Elsewhere) {
+	for i := range s.Pods {
+		switch pod := &s.Pods[i]; {
+		case !pod.VolumeElsewhere:
+		case pod.OwnRank == 0:
+			e.Others++
+		default:
+			own, ok := s.own(pod)
+			if s.Targets == nil { // then one that has moved counts in the pool that the strategy gives it
+				seat, err := s.Strategy.SeatAt(pod.OwnRank)
+				own, ok = seat, err == nil
+			}
+			if ok {
+				e.Own = append(e.Own, domain.Cell{Pool: own.Pool, Domain: s.ownDomain(own)})
+			}
 		}
 	}
+	return e
+}
+
+// Make returns the plan for a workload.
+func Make(s State) Plan {
+	p := Plan{Counts: make([]int64, s.Strategy.Len())}
+	p.Elsewhere = s.volumesElsewhere()
+	p.Targets = p.Elsewhere.Lower(s.Strategy, s.Targets, s.Replicas)
 	ordinals := false
 	for i := range s.Pods {
 		pod := &s.Pods[i]
@@ -356,7 +371,7 @@ func Make(s State) Plan {
 	}
 	// Beyond the pools' maxima pods have no seat, and need none. Which ones follows from their own ordinals, if
 	// they have any.
-	if beyond := s.Replicas - s.Strategy.Seats(); beyond > 0 && !ordinals {
+	if beyond := s.Replicas - p.Elsewhere.Others - s.Strategy.Seats(); beyond > 0 && !ordinals {
 		p.Unseated = max(0, p.Unseated-int(beyond))
 	}
 	if !s.Settled || s.Mode == stowage.RepairOff {

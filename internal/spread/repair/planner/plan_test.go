@@ -567,33 +567,51 @@ func TestYield(t *testing.T) {
 }
 
 // Pods whose volumes reach no place for a seat need none, and the others are divided around them.
-func TestKept(t *testing.T) {
-	kept := func(rank int64) Pod {
+func TestElsewhere(t *testing.T) {
+	away := func(rank int64) Pod {
 		p := unseated(OtherNode, time.Second)
-		p.Kept, p.OwnRank = true, rank
+		p.VolumeElsewhere, p.OwnRank, p.Running = true, rank, true
 		return p
 	}
 	own := func(p Pod, rank int64) Pod { p.OwnRank = rank; return p }
+	two := strategy("p=a,weight=1:p=b,weight=1")
 	for name, tc := range map[string]struct {
 		pods    []Pod
 		targets []int64 // that are given
-		want    []int64
+		moved   bool    // ordinals have a seat in the first pool
+		want    Elsewhere
 		after   []int64 // targets of the plan
 	}{
 		"none":                       {pods: []Pod{seated(1, 1), seated(0, 1)}, after: []int64{1, 1}},
-		"one of four":                {pods: []Pod{seated(1, 1), seated(0, 1), seated(1, 2), kept(0)}, want: []int64{1, 0}, after: []int64{1, 2}},
-		"two of four":                {pods: []Pod{seated(1, 1), seated(0, 1), kept(0), kept(0)}, want: []int64{1, 1}, after: []int64{1, 1}},
-		"with an ordinal of its own": {pods: []Pod{own(seated(1, 1), 1), own(seated(0, 1), 2), kept(3)}, want: []int64{0, 1}, after: []int64{1, 1}},
-		"with an ordinal, and targets of volumes": {pods: []Pod{own(seated(1, 1), 1), own(seated(0, 1), 2), kept(3)}, targets: []int64{0, 3}, want: []int64{0, 1}, after: []int64{0, 2}},
+		"one of four":                {pods: []Pod{seated(1, 1), seated(0, 1), seated(1, 2), away(0)}, want: Elsewhere{Others: 1}, after: []int64{1, 2}},
+		"two of four":                {pods: []Pod{seated(1, 1), seated(0, 1), away(0), away(0)}, want: Elsewhere{Others: 2}, after: []int64{1, 1}},
+		"with an ordinal of its own": {pods: []Pod{own(seated(1, 1), 1), own(seated(0, 1), 2), away(3)}, want: Elsewhere{Own: []domain.Cell{{Pool: 1}}}, after: []int64{1, 1}},
+		"with an ordinal, and targets of volumes": {pods: []Pod{own(seated(1, 1), 1), own(seated(0, 1), 2), away(3)}, targets: []int64{0, 3}, want: Elsewhere{Own: []domain.Cell{{Pool: 1}}}, after: []int64{0, 2}},
+		"an ordinal that had moved":               {pods: []Pod{away(1)}, moved: true, want: Elsewhere{Own: []domain.Cell{{Pool: 1}}}, after: []int64{0, 0}},
+		"all of them":                             {pods: []Pod{away(0), away(0)}, want: Elsewhere{Others: 2}, after: []int64{0, 0}},
 	} {
-		s := State{Strategy: strategy("p=a,weight=1:p=b,weight=1"), Pods: tc.pods, Replicas: int64(len(tc.pods)), Settled: true, Mode: stowage.RepairRecreate, Targets: tc.targets, Available: []bool{true, true}, Evict: true}
+		s := State{Strategy: two, Pods: tc.pods, Replicas: int64(len(tc.pods)), Settled: true, Mode: stowage.RepairRecreate, Targets: tc.targets, Available: []bool{true, true}, Evict: true}
+		if tc.moved {
+			s.OwnSeat = func(rank int64) (sequence.Seat, error) {
+				return sequence.Seat{Pool: 0, Ordinal: sequence.MovedOrdinals + rank}, nil
+			}
+		}
 		p := Make(s)
-		if !slices.Equal(p.Kept, tc.want) || !slices.Equal(p.Targets, tc.after) || p.Unseated != 0 || tc.targets == nil && (p.Remove != nil || !p.Balanced()) {
-			t.Errorf("%s: kept %v, targets %v, %d without a seat, removed %+v", name, p.Kept, p.Targets, p.Unseated, p.Remove)
+		if diff := cmp.Diff(tc.want, p.Elsewhere); diff != "" || p.Elsewhere.Any() != (name != "none") {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		if !slices.Equal(p.Targets, tc.after) || p.Unseated != 0 || tc.targets == nil && (p.Remove != nil || !p.Balanced()) {
+			t.Errorf("%s: targets %v, %d without a seat, removed %+v", name, p.Targets, p.Unseated, p.Remove)
 		}
 		if tc.targets != nil && !slices.Equal(tc.targets, []int64{0, 3}) {
 			t.Errorf("%s: the given targets have changed", name)
 		}
+	}
+
+	// They have none of the seats that a maximum leaves.
+	s := State{Strategy: limited(3), Replicas: 5, Settled: true, Mode: stowage.RepairRecreate, Available: []bool{true}, Pods: []Pod{seated(0, 1), seated(0, 2), unseated(0, 0), away(0), away(0)}}
+	if p := Make(s); p.Unseated != 0 || len(p.Adopt) != 1 || p.Adopt[0].Pod != 2 {
+		t.Errorf("of a pool with two of three, %v is adopted, and %d are without a seat", p.Adopt, p.Unseated)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/stowage-dev/stowage/internal/spread/domain"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
@@ -122,7 +123,7 @@ func (s *State) evict(p *Plan) *Removal {
 			// It comes back with the same ordinal, and goes where that belongs.
 			own, ok := s.own(pod)
 			elsewhere := pod.Foreign || pod.Seat.Pool >= 0 && (own.Pool != pod.Seat.Pool || !pod.Volume && s.inOtherDomain(p, pod, own)) || s.lacksSeat(pod) && pod.NodePool >= 0 && own.Pool != pod.NodePool && !pod.Volume
-			if ok && elsewhere && s.takes(own.Pool) && !slices.Contains(s.NoRoom, Cell{own.Pool, s.ownDomain(own)}) {
+			if ok && elsewhere && s.takes(own.Pool) && !slices.Contains(s.NoRoom, domain.Cell{Pool: own.Pool, Domain: s.ownDomain(own)}) {
 				return s.removal(i, Misplaced, own.Pool)
 			}
 		case pod.Foreign && pod.Seat.Pool < 0:
