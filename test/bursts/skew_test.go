@@ -8,8 +8,10 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
@@ -110,7 +112,8 @@ func TestSkewOfDomains(t *testing.T) {
 	}
 	evicts := func(spec *versprei.PodDistributorSpec) { spec.Rebalance = versprei.RebalanceEvict }
 
-	// 1. Six Deployments and four StatefulSets, as the previous release divides them.
+	// 1. Six Deployments and eight StatefulSets, as the previous release divides them. Four of these have volumes in zones.
+	class := n.Provisioner(t, corev1.LabelTopologyZone)
 	deployments := map[string]*appsv1.Deployment{}
 	sizes := map[string]int{}
 	for i := range 6 {
@@ -119,16 +122,20 @@ func TestSkewOfDomains(t *testing.T) {
 		deployments[name] = n.OverZones(t, name, sizes[name], evicts)
 		suite.Must(t, n.Create(t.Context(), deployments[name]))
 	}
-	for i := range 4 {
+	for i := range 8 {
 		name := fmt.Sprint("db-", i)
-		sizes[name] = 4 + i
+		sizes[name] = 4 + i%4
 		n.OverZones(t, name, 0, func(spec *versprei.PodDistributorSpec) { evicts(spec); spec.Target.Kind = "StatefulSet" })
 		template := suite.PodTemplate(name)
 		suite.OneCPU(&template.Spec)
-		suite.Must(t, n.Create(t.Context(), &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: name}, Spec: appsv1.StatefulSetSpec{
+		set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: name}, Spec: appsv1.StatefulSetSpec{
 			Replicas: new(int32(sizes[name])), ServiceName: "none", PodManagementPolicy: appsv1.ParallelPodManagement,
 			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}, Template: template,
-		}}))
+		}}
+		if i >= 4 {
+			set.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: suite.ClaimSpec(class, corev1.ReadWriteOnce)}}
+		}
+		suite.Must(t, n.Create(t.Context(), set))
 	}
 	s := n.Distribution(t, "web-0")
 	exact := func() {
@@ -160,7 +167,27 @@ func TestSkewOfDomains(t *testing.T) {
 	}
 	exact()
 
-	// 3. They grow, shrink and roll out.
+	// 3. Pods with volumes that restart come back to the zone of their volume, in the pool of their ordinal.
+	cells := func(app string) map[string]string {
+		pods, err := n.Pods(t.Context(), app)
+		suite.Must(t, err)
+		out := map[string]string{}
+		for i := range pods {
+			out[pods[i].Name] = pods[i].Labels[stowage.PoolLabel] + "/" + pods[i].Labels[stowage.DomainLabel]
+		}
+		return out
+	}
+	for i := 4; i < 8; i++ {
+		name := fmt.Sprint("db-", i)
+		was := cells(name)
+		suite.Must(t, n.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace(n.Namespace), client.MatchingLabels{"app": name}))
+		n.InCells(t, name, sizes[name], s, 1, 1.34)
+		if is := cells(name); !maps.Equal(was, is) {
+			t.Errorf("the pods of %s were in %v, and are in %v", name, was, is)
+		}
+	}
+
+	// 4. Deployments grow, shrink and roll out.
 	for _, more := range []int{3, -5} {
 		for name, d := range deployments {
 			sizes[name] += more
