@@ -117,6 +117,10 @@ test-domains: controlplane build ## Run the long tests of pools over zones (2 mi
 test-outage: controlplane build ## Run the long tests of pods that are created while no replica answers (6 minutes)
 	@go test -count=1 -v -timeout 60m $(TESTFLAGS) ./test/outage
 
+.PHONY: test-turn
+test-turn: ## Run one of the long suites, another one for each commit (2 to 30 minutes; CI runs it after presubmit)
+	@hack/turn.sh
+
 .PHONY: test-mutants
 test-mutants: ## Change the packages that decide, one operator or statement at a time, and see whether their tests notice (PACKAGES=...)
 	@go run ./hack/mutants $(PACKAGES)
