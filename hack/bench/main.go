@@ -48,9 +48,6 @@ func main() {
 	flag.IntVar(&o.status, "status", 0, "instead of bursts, measure the delay of a status beside this many pods of another namespace that change")
 	flag.IntVar(&o.scaleNodes, "scale-nodes", 2000, "nodes of the cluster that --scale, --idle and --status measure")
 	flag.IntVar(&o.scaleRate, "scale-rate", 100, "pods a second that --scale creates")
-	flag.BoolVar(&o.order, "order", false, "instead of bursts, measure what the order of pods over pools means to the scheduler")
-	flag.IntVar(&o.orderNodes, "order-nodes", 300, "nodes of three pools for --order")
-	flag.StringVar(&o.orderSize, "order-size", "cpu=63770m,memory=250Gi", "allocatable resources of each of these nodes; each pod requests 1 CPU")
 	flag.StringVar(&o.pprof, "pprof", "", "serve the profiles of Stowage at this address, such as localhost:6060 (one replica)")
 	flag.StringVar(&o.service, "service", "", "have the API server call Stowage's replicas as the endpoints of a Service: by-request (the default of Kubernetes 1.37), by-connection (as before), or affinity (one replica gets all)")
 	flag.StringVar(&o.against, "against", "", "run the same bursts with Stowage of this commit, in turns with this tree, and compare")
@@ -81,10 +78,7 @@ type options struct {
 	scalePods, scaleNodes, scaleRate, idle int
 	full, policy                           bool
 	minutes                                int
-	status                                 int // pods
-	order                                  bool
-	orderNodes                             int
-	orderSize                              string
+	status                                 int    // pods
 	service                                string // "", by-request, by-connection or affinity
 	against                                string // a commit
 	pprof                                  string // an address
@@ -97,13 +91,10 @@ func (o options) validate() error {
 	if o.scalePods > 0 && (o.scalePods < starts*podsPerWorkload || o.scaleNodes < 1 || o.scaleRate < 1 || o.replicas < 2) {
 		return fmt.Errorf("--scale must be at least %d, --scale-nodes and --scale-rate at least 1, and --replicas at least 2", starts*podsPerWorkload)
 	}
-	if o.order && o.orderNodes < orderPools {
-		return fmt.Errorf("--order-nodes must be at least %d", orderPools)
-	}
 	if !slices.Contains([]string{"", byRequest, byConnection, affinity}, o.service) {
 		return fmt.Errorf("--service is %q; it must be %s, %s or %s", o.service, byRequest, byConnection, affinity)
 	}
-	if o.against != "" && (o.tracked > 0 || o.daemons > 0 || o.scalePods > 0 || o.idle > 0 || o.status > 0 || o.order) {
+	if o.against != "" && (o.tracked > 0 || o.daemons > 0 || o.scalePods > 0 || o.idle > 0 || o.status > 0) {
 		return errors.New("--against compares bursts only")
 	}
 	return nil
@@ -153,8 +144,6 @@ func run(ctx context.Context, o options) error {
 		return b.idle(ctx)
 	case o.status > 0:
 		return b.statusDelays(ctx)
-	case o.order:
-		return b.order(ctx)
 	}
 	// The first burst of each case warms up and is not counted.
 	for i := range o.runs + 1 {

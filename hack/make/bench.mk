@@ -35,7 +35,3 @@ bench-idle: controlplane ## Measure what workloads cost while nothing happens (W
 .PHONY: bench-status
 bench-status: controlplane ## Measure how late a status is beside pods of another namespace that change (PODS=2000, NODES=90)
 	@go run ./hack/bench -status $(or $(PODS),2000) -scale-nodes $(or $(NODES),90)
-
-.PHONY: bench-order
-bench-order: controlplane ## Measure what the order of pods over pools means to the scheduler (PODS=500, COUNT=5, NODES=300, SIZE=cpu=4,memory=16Gi)
-	@go run ./hack/bench -order -pods $(or $(PODS),500) -runs $(or $(COUNT),5) -order-nodes $(or $(NODES),300) $(if $(SIZE),-order-size "$(SIZE)")

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/division"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
@@ -250,7 +251,7 @@ func (s *subject) noStrategy() *noStrategy {
 			return &noStrategy{Namespace: s.pod.Namespace, Annotations: src.of}
 		}
 		var wrong []string
-		for _, f := range policy.Check(src.kind, policy.Metadata{Annotations: src.annotations}, nil) {
+		for _, f := range policy.Check(src.kind, feature.Metadata{Annotations: src.annotations}, nil) {
 			wrong = append(wrong, f.Text)
 		}
 		if len(wrong) > 0 {

@@ -18,6 +18,7 @@ import (
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/admission/selection"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/size/sizing"
@@ -84,18 +85,18 @@ type deployment struct {
 // written is an object with settings that somebody wrote.
 type written struct {
 	world.Object
-	own      policy.Metadata
-	template *policy.Metadata
+	own      feature.Metadata
+	template *feature.Metadata
 }
 
 // note keeps the settings of an object, if it has some and nothing made it.
 func (s *snapshot) note(gvk schema.GroupVersionKind, obj client.Object, template *corev1.PodTemplateSpec) {
 	s.edited[obj.GetUID()] = editedAt(obj)
 	w := written{Object: world.Object{Namespace: obj.GetNamespace(), Ref: world.Ref{APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Name: obj.GetName()}}}
-	w.own = policy.Metadata{Annotations: obj.GetAnnotations(), Labels: obj.GetLabels()}
+	w.own = feature.Metadata{Annotations: obj.GetAnnotations(), Labels: obj.GetLabels()}
 	lists := []map[string]string{w.own.Annotations, w.own.Labels}
 	if template != nil {
-		w.template = &policy.Metadata{Annotations: template.Annotations, Labels: template.Labels}
+		w.template = &feature.Metadata{Annotations: template.Annotations, Labels: template.Labels}
 		lists = append(lists, template.Annotations, template.Labels)
 	}
 	if metav1.GetControllerOfNoCopy(obj) == nil && slices.ContainsFunc(lists, policy.Mentions) {

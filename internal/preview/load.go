@@ -24,6 +24,7 @@ import (
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/size/sizing"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/world"
@@ -262,7 +263,7 @@ func quoted(s string) json.RawMessage {
 func (l *loader) object(at source, where string, obj runtime.Object) {
 	switch o := obj.(type) {
 	case *corev1.Namespace:
-		for _, f := range policy.Check("Namespace", policy.Metadata{Annotations: o.Annotations, Labels: o.Labels}, nil) {
+		for _, f := range policy.Check("Namespace", feature.Metadata{Annotations: o.Annotations, Labels: o.Labels}, nil) {
 			l.warn("%s: %s", where, f)
 		}
 		l.in.Objects.Namespaces = append(l.in.Objects.Namespaces, *o)

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
-	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
@@ -61,16 +61,16 @@ const MaxPods = 100_000
 func (w Workload) String() string { return fmt.Sprintf("%s %s/%s", w.Kind, w.Namespace, w.Name) }
 
 // own are the settings of the object itself.
-func (w *Workload) own() policy.Metadata {
-	return policy.Metadata{Annotations: w.meta.Annotations, Labels: w.meta.Labels}
+func (w *Workload) own() feature.Metadata {
+	return feature.Metadata{Annotations: w.meta.Annotations, Labels: w.meta.Labels}
 }
 
 // ofTemplate are the settings of its pod template; nil for a pod.
-func (w *Workload) ofTemplate() *policy.Metadata {
+func (w *Workload) ofTemplate() *feature.Metadata {
 	if w.Kind == "Pod" {
 		return nil
 	}
-	return &policy.Metadata{Annotations: w.template.Annotations, Labels: w.template.Labels}
+	return &feature.Metadata{Annotations: w.template.Annotations, Labels: w.template.Labels}
 }
 
 // newWorkload returns the workload that an object is, if it is one.

@@ -230,7 +230,7 @@ func (c *Capability) Lag() time.Duration { return c.seats.Lag() }
 // Check returns what is wrong with the settings of an object that is written, for whoever writes it.
 func (c *Capability) Check(ctx context.Context, w feature.Written) (texts []string, err error) {
 	ref := world.Ref{APIVersion: schema.GroupVersion{Group: w.Kind.Group, Version: w.Kind.Version}.String(), Kind: w.Kind.Kind, Name: w.Name}
-	found, err := c.policies.Check(ctx, world.Object{Namespace: w.Namespace, Ref: ref}, policy.Metadata(w.Own), (*policy.Metadata)(w.Template))
+	found, err := c.policies.Check(ctx, world.Object{Namespace: w.Namespace, Ref: ref}, w.Own, w.Template)
 	for _, f := range found {
 		texts = append(texts, f.String())
 	}

@@ -142,6 +142,9 @@ func ofTemplate(all map[string]string, more ...string) map[string]string {
 	return kept
 }
 
+// Settings returns the annotations, of a workload or of its pod template, that say what Stowage does with its pods. Others may be large.
+func Settings(all map[string]string) map[string]string { return Pick(all, settingKeys...) }
+
 // longestStrategy is how many bytes a strategy in an annotation may have: the MaxText of package sequence.
 const longestStrategy = 8 << 10
 

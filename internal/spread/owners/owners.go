@@ -12,8 +12,8 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/platform/bounded"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/world"
 )
@@ -24,7 +24,7 @@ type Owners struct {
 	*policy.Finder
 	podOf    func(namespace string, owner types.UID) string
 	uncached client.Reader
-	known    *bounded.Cache[ownerKey, map[string]string] // annotations of a pod, by its [ownerKey]
+	known    *bounded.Cache[ledger.OwnerKey, map[string]string] // annotations of a pod, by its owner
 }
 
 // So many bytes of owners' annotations are remembered, and for so long.
@@ -36,7 +36,7 @@ const (
 // New returns Owners. The function podOf returns the name of a live pod of an owner, or "". Pods are read
 // from uncached, at most once a minute for an owner.
 func New(f *policy.Finder, podOf func(namespace string, owner types.UID) string, uncached client.Reader, c clock.PassiveClock) *Owners {
-	return &Owners{Finder: f, podOf: podOf, uncached: uncached, known: bounded.New[ownerKey, map[string]string](templateBytes, c)}
+	return &Owners{Finder: f, podOf: podOf, uncached: uncached, known: bounded.New[ledger.OwnerKey, map[string]string](templateBytes, c)}
 }
 
 // FindFor returns the policy for the pods of an owner, or nil if they have none. The workload w is what is known of the owner;
@@ -61,15 +61,9 @@ func (o *Owners) FindForSelected(ctx context.Context, namespace string, owner wo
 	return o.FindSelected(ctx, pod)
 }
 
-// ownerKey tells owners apart. A UID alone does not: nobody checks the one in a pod's reference, and it may be of another namespace.
-type ownerKey struct {
-	namespace string
-	uid       types.UID
-}
-
 // template returns the annotations of one of an owner's pods, or nil if it has no pod.
 func (o *Owners) template(ctx context.Context, namespace string, owner types.UID) (map[string]string, error) {
-	key := ownerKey{namespace, owner}
+	key := ledger.OwnerKey{Namespace: namespace, UID: owner}
 	if known, ok := o.known.Get(key); ok {
 		return known, nil
 	}
@@ -82,16 +76,10 @@ func (o *Owners) template(ctx context.Context, namespace string, owner types.UID
 	if err := o.uncached.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, m); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
-	kept, bytes := world.Pick(m.Annotations, templateKeys...), int64(0)
+	kept, bytes := world.Settings(m.Annotations), int64(0)
 	for k, v := range kept {
 		bytes += int64(len(k) + len(v))
 	}
 	o.known.Add(key, kept, bytes, templateTTL)
 	return kept, nil
-}
-
-// templateKeys are the annotations of a pod template that make a policy. Others may be large.
-var templateKeys = []string{
-	stowage.SpreadSwitchAnnotation, stowage.SpreadStrategyAnnotation, stowage.SpreadStrategyAliasAnnotation,
-	stowage.RebalanceAnnotation, stowage.RepairAnnotation, stowage.SpillAnnotation, stowage.AcrossAnnotation,
 }

@@ -11,15 +11,10 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/world"
 )
-
-// Metadata is where settings stand.
-type Metadata struct {
-	Annotations map[string]string `json:"annotations"`
-	Labels      map[string]string `json:"labels"`
-}
 
 // Finding is a setting that has no effect, or that is wrong.
 type Finding struct {
@@ -34,7 +29,7 @@ func (f Finding) String() string { return f.Field + ": " + f.Text }
 
 // Check returns what is wrong with the settings of a Namespace or of a workload, for whoever writes them. The template is that
 // of the workload's pods; nil for an object without one.
-func Check(kind string, own Metadata, template *Metadata) []Finding {
+func Check(kind string, own feature.Metadata, template *feature.Metadata) []Finding {
 	f := findings{field: "metadata"}
 	switch {
 	case kind == "Namespace":
@@ -65,7 +60,7 @@ func Check(kind string, own Metadata, template *Metadata) []Finding {
 }
 
 // Check returns what [Check] does, and whether a PodDistributor divides the pods of a workload that has a strategy in annotations.
-func (f *Finder) Check(ctx context.Context, w world.Object, own Metadata, template *Metadata) ([]Finding, error) {
+func (f *Finder) Check(ctx context.Context, w world.Object, own feature.Metadata, template *feature.Metadata) ([]Finding, error) {
 	found := Check(w.Kind, own, template)
 	_, written := StrategyText(own.Annotations)
 	field := "metadata.annotations"
@@ -111,7 +106,7 @@ func (f *findings) add(part, format string, args ...any) *Finding {
 }
 
 // mode checks the mode, which is in annotations before labels.
-func (f *findings) mode(m Metadata) {
+func (f *findings) mode(m feature.Metadata) {
 	part, value, ok := "annotations", "", false
 	if value, ok = m.Annotations[stowage.ModeKey]; !ok {
 		part = "labels"
@@ -123,7 +118,7 @@ func (f *findings) mode(m Metadata) {
 }
 
 // failurePolicy checks the label by which a namespace asks for exactness at the price of a dependency.
-func (f *findings) failurePolicy(m Metadata) {
+func (f *findings) failurePolicy(m feature.Metadata) {
 	if v, ok := m.Labels[stowage.FailurePolicyLabel]; ok && v != "Fail" && v != "Ignore" {
 		f.add("labels", "%s is %q and has no effect; it must be Fail, or Ignore", stowage.FailurePolicyLabel, v)
 	}

@@ -11,6 +11,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/world"
 	"github.com/stowage-dev/stowage/internal/world/manifests"
 )
@@ -83,7 +84,7 @@ func TestRememberedChoice(t *testing.T) {
 						t.Errorf("step %d: the policy (-want +got):\n%s", step, diff)
 					}
 				}
-				if _, ok := f.chosen.Get(ownerKey{"ns", "rs"}); !ok {
+				if _, ok := f.chosen.Get(ledger.OwnerKey{Namespace: "ns", UID: "rs"}); !ok {
 					t.Errorf("step %d: nothing is remembered", step)
 				}
 			}

@@ -35,7 +35,7 @@ type Finder struct {
 	ofNamespaces    *bounded.Cache[string, *policyIndex]         // those of namespaces
 	selectors       *bounded.Cache[version, *SpreadPolicy]       // what indexes consist of
 	indexing        singleflight.Group                           // by namespace
-	chosen          *bounded.Cache[ownerKey, choice]             // which policy divides the pods of an owner
+	chosen          *bounded.Cache[ledger.OwnerKey, choice]      // which policy divides the pods of an owner
 	shorts          *bounded.Cache[shortKey, *sequence.Strategy] // strategies without the seats of some gaps
 }
 
@@ -57,7 +57,7 @@ func NewFinder(reader world.Snapshot, settings Settings) *Finder {
 	f := &Finder{
 		World: reader, settings: settings,
 		parsed: bounded.New[string, parsed](parsedBytes, clock.RealClock{}), compiledSources: bounded.New[types.UID, compiled](compiledBytes, clock.RealClock{}),
-		shorts: bounded.New[shortKey, *sequence.Strategy](parsedBytes, clock.RealClock{}), chosen: bounded.New[ownerKey, choice](chosenBytes, clock.RealClock{}),
+		shorts: bounded.New[shortKey, *sequence.Strategy](parsedBytes, clock.RealClock{}), chosen: bounded.New[ledger.OwnerKey, choice](chosenBytes, clock.RealClock{}),
 		ofNamespaces: bounded.New[string, *policyIndex](indexBytes, clock.RealClock{}), selectors: bounded.New[version, *SpreadPolicy](indexBytes, clock.RealClock{}),
 	}
 	f.Exclude(settings.ExcludedNamespaces)
@@ -169,12 +169,6 @@ func (f *Finder) find(ctx context.Context, pod Pod) (*Policy, error) {
 	return p, f.bind(ctx, p, pod.Namespace, chain)
 }
 
-// ownerKey tells owners apart. A UID alone does not: nobody checks the one in a pod's reference, and it may be of another namespace.
-type ownerKey struct {
-	namespace string
-	uid       types.UID
-}
-
 // choice is the policy that divides the pods of an owner, as long as nothing changes of what it depends on.
 type choice struct {
 	indexes          [2]*policyIndex
@@ -189,7 +183,7 @@ func (f *Finder) policyFor(ctx context.Context, namespace string, chain world.Ch
 	if o == nil || err != nil {
 		return nil, err
 	}
-	key := ownerKey{namespace, o.ref.UID}
+	key := ledger.OwnerKey{Namespace: namespace, UID: o.ref.UID}
 	if known, ok := f.chosen.Get(key); ok && known.indexes == indexes && maps.Equal(known.labels, o.labels) && maps.Equal(known.template, o.template) {
 		return known.policy, nil
 	}

@@ -13,6 +13,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/world"
 	"github.com/stowage-dev/stowage/internal/world/manifests"
@@ -218,7 +219,7 @@ func TestCheck(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var got []string
 			invalid := false
-			for _, f := range Check("Deployment", Metadata{}, &Metadata{Annotations: tc.annotations}) {
+			for _, f := range Check("Deployment", feature.Metadata{}, &feature.Metadata{Annotations: tc.annotations}) {
 				got, invalid = append(got, f.Text), invalid || f.Invalid
 				if f.Field != "spec.template.metadata.annotations" {
 					t.Errorf("the field is %s", f.Field)
@@ -236,23 +237,25 @@ func TestCheck(t *testing.T) {
 
 // Settings at the wrong place, or with a value that is none, are told with their field.
 func TestCheckPlaces(t *testing.T) {
-	mode := func(v string) Metadata { return Metadata{Labels: map[string]string{stowage.ModeKey: v}} }
+	mode := func(v string) feature.Metadata {
+		return feature.Metadata{Labels: map[string]string{stowage.ModeKey: v}}
+	}
 	for name, tc := range map[string]struct {
 		kind     string
-		own      Metadata
-		template *Metadata
+		own      feature.Metadata
+		template *feature.Metadata
 		want     []string
 	}{
 		"a mode of a namespace":         {kind: "Namespace", own: mode("Off")},
 		"a misspelt mode":               {kind: "Namespace", own: mode("Audti"), want: []string{`metadata.labels: stowage.dev/mode is "Audti" and is taken as Audit; it must be Enforce, Audit or Off`}},
-		"a failure policy":              {kind: "Namespace", own: Metadata{Labels: map[string]string{stowage.FailurePolicyLabel: "fail"}}, want: []string{`metadata.labels: stowage.dev/failure-policy is "fail" and has no effect; it must be Fail, or Ignore`}},
-		"a failure policy, annotated":   {kind: "Namespace", own: Metadata{Annotations: map[string]string{stowage.FailurePolicyLabel: "Fail"}}, want: []string{"metadata.annotations: stowage.dev/failure-policy has no effect as an annotation; write it as a label"}},
-		"a strategy of a namespace":     {kind: "Namespace", own: Metadata{Annotations: map[string]string{stowage.SpreadStrategyAliasAnnotation: "p=a,weight=1"}}, want: []string{"metadata.annotations: custom-pod-schedule-strategy has no effect on a Namespace; write it on a workload or its pod template"}},
-		"a mode of a Deployment":        {kind: "Deployment", own: mode("Off"), template: &Metadata{}, want: []string{"metadata.labels: stowage.dev/mode has no effect on a Deployment; write it on its pod template or its namespace"}},
-		"a mode of its template":        {kind: "Deployment", template: &Metadata{Annotations: map[string]string{stowage.ModeKey: "On"}}, want: []string{`spec.template.metadata.annotations: stowage.dev/mode is "On" and is taken as Audit; it must be Enforce, Audit or Off`}},
-		"settings of a Deployment":      {kind: "Deployment", own: Metadata{Annotations: map[string]string{stowage.RebalanceAnnotation: "evict", stowage.RepairAnnotation: "Adopt", stowage.SpillAnnotation: "1s"}}, template: &Metadata{}, want: []string{`metadata.annotations: stowage.dev/rebalance is "evict" and is ignored; it must be Never or Evict`, `metadata.annotations: stowage.dev/spill is "1s" and is ignored; it must be a duration from 10s to 1h, such as 2m`}},
-		"what looks like a weight":      {kind: "Deployment", own: Metadata{Annotations: map[string]string{stowage.SpreadStrategyAliasAnnotation: "p=a,wieght=1:p=b,weight=1"}}, template: &Metadata{}, want: []string{"metadata.annotations: custom-pod-schedule-strategy: pool 1 has no base and no weight, so it never gets a pod", "metadata.annotations: custom-pod-schedule-strategy: pool 1: wieght is taken as a node label; is weight meant?"}},
-		"labels that look like no word": {kind: "Deployment", own: Metadata{Annotations: map[string]string{stowage.SpreadStrategyAliasAnnotation: "weight-class=a,weight=1:database=b,weight=1"}}, template: &Metadata{}},
+		"a failure policy":              {kind: "Namespace", own: feature.Metadata{Labels: map[string]string{stowage.FailurePolicyLabel: "fail"}}, want: []string{`metadata.labels: stowage.dev/failure-policy is "fail" and has no effect; it must be Fail, or Ignore`}},
+		"a failure policy, annotated":   {kind: "Namespace", own: feature.Metadata{Annotations: map[string]string{stowage.FailurePolicyLabel: "Fail"}}, want: []string{"metadata.annotations: stowage.dev/failure-policy has no effect as an annotation; write it as a label"}},
+		"a strategy of a namespace":     {kind: "Namespace", own: feature.Metadata{Annotations: map[string]string{stowage.SpreadStrategyAliasAnnotation: "p=a,weight=1"}}, want: []string{"metadata.annotations: custom-pod-schedule-strategy has no effect on a Namespace; write it on a workload or its pod template"}},
+		"a mode of a Deployment":        {kind: "Deployment", own: mode("Off"), template: &feature.Metadata{}, want: []string{"metadata.labels: stowage.dev/mode has no effect on a Deployment; write it on its pod template or its namespace"}},
+		"a mode of its template":        {kind: "Deployment", template: &feature.Metadata{Annotations: map[string]string{stowage.ModeKey: "On"}}, want: []string{`spec.template.metadata.annotations: stowage.dev/mode is "On" and is taken as Audit; it must be Enforce, Audit or Off`}},
+		"settings of a Deployment":      {kind: "Deployment", own: feature.Metadata{Annotations: map[string]string{stowage.RebalanceAnnotation: "evict", stowage.RepairAnnotation: "Adopt", stowage.SpillAnnotation: "1s"}}, template: &feature.Metadata{}, want: []string{`metadata.annotations: stowage.dev/rebalance is "evict" and is ignored; it must be Never or Evict`, `metadata.annotations: stowage.dev/spill is "1s" and is ignored; it must be a duration from 10s to 1h, such as 2m`}},
+		"what looks like a weight":      {kind: "Deployment", own: feature.Metadata{Annotations: map[string]string{stowage.SpreadStrategyAliasAnnotation: "p=a,wieght=1:p=b,weight=1"}}, template: &feature.Metadata{}, want: []string{"metadata.annotations: custom-pod-schedule-strategy: pool 1 has no base and no weight, so it never gets a pod", "metadata.annotations: custom-pod-schedule-strategy: pool 1: wieght is taken as a node label; is weight meant?"}},
+		"labels that look like no word": {kind: "Deployment", own: feature.Metadata{Annotations: map[string]string{stowage.SpreadStrategyAliasAnnotation: "weight-class=a,weight=1:database=b,weight=1"}}, template: &feature.Metadata{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
