@@ -116,9 +116,32 @@ func kept(pod *corev1.Pod) corev1.Pod {
 	}}
 }
 
+// sight is what a close look reads of a workload.
+type sight struct {
+	*run
+	owner        ledger.Owner
+	policy       *policy.Policy
+	templateNode string    // that the pod template names
+	since        time.Time // see [run.policySince]
+	selected     func(*corev1.Pod) (sent, namespaceSent bool)
+	volumes      *volumeLook
+	nodes        map[string]*corev1.Node
+
+	state *planner.State
+	pods  []corev1.Pod // of the state, in its order
+	bare  bare
+	// example is a whole pod, one without a seat in a former pool if there is one. Foreign says that it has such a seat.
+	example *corev1.Pod
+	foreign bool
+	first   time.Time // when the first pod was created that has its seat by this policy
+	large   string    // a pod without room for a seat, or ""
+	gated   bool      // a pod waits at the gate
+}
+
 // look reads the pods of a workload, with those that have no seat. It returns nil if the
 // workload moves or is not ours to repair. Soon is after how long a pod may move that waits for a node now, or 0.
-func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, templateNode string) (_ *planner.State, _ []corev1.Pod, soon time.Duration, _ error) {
+func (r *run) look(ctx context.Context, t *turn) (_ *planner.State, _ []corev1.Pod, soon time.Duration, _ error) {
+	owner, p := t.owner, t.policy
 	scale, err := worldapi.ReadScale(ctx, r.Uncached, owner.Namespace, seats.Ref(owner))
 	if err != nil || scale == nil || scale.Selector == "" {
 		return nil, nil, 0, err
@@ -127,100 +150,109 @@ func (r *run) look(ctx context.Context, owner ledger.Owner, p *policy.Policy, te
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	state := &planner.State{
-		Strategy: p.Strategy, Replicas: scale.Replicas, Mode: p.Repair, Evict: p.Evict, Settled: scale.Current == scale.Replicas,
-		Keep: owner.Kind == "Job", Reached: r.Seats.Pods().Reached(),
+	s := &sight{run: r, owner: owner, policy: p, since: r.policySince(owner, p), volumes: r.newVolumeLook(p), nodes: map[string]*corev1.Node{}}
+	if t.workload != nil {
+		s.templateNode = t.workload.TemplateNode
 	}
-	placeIn(state, p)
-	state.Targets, _ = p.OwnTargets(scale.Replicas)
-	since := r.policySince(owner, p)
-	selected, err := r.selected(ctx, owner)
-	if err != nil {
+	s.state = &planner.State{
+		Strategy: p.Strategy, Replicas: scale.Replicas, Mode: p.Repair, Evict: p.Evict, Settled: scale.Current == scale.Replicas,
+		Keep: owner.Kind == "Job", Reached: r.Seats.Pods().Reached(), Short: p.Short(),
+	}
+	placeIn(s.state, p)
+	s.state.Targets, _ = p.OwnTargets(scale.Replicas)
+	if s.selected, err = r.selected(ctx, owner.Namespace, s.templateNode); err != nil {
 		return nil, nil, 0, err
 	}
-	nodes := map[string]*corev1.Node{}
-	var pods []corev1.Pod
-	var example *corev1.Pod // whole
-	foreign, large, gated := false, "", false
-	var first time.Time // when the first pod was created that has its seat by this policy
-	var bare bare
-	volumes := r.newVolumeLook(p)
-	err = worldapi.Each(ctx, r.Uncached, &corev1.PodList{}, func(pod *corev1.Pod) error {
-		c := metav1.GetControllerOfNoCopy(pod)
-		if c == nil || c.UID != owner.UID || !podstatus.Active(pod) {
-			return nil
-		}
-		sent, namespaceSent := selected(pod)
-		created := placement.AsCreated(podpatch.FromPod(pod), p.Strategy, templateNode)
-		if !namespaceSent || !r.Scope.Enforces(ctx, pod.Namespace, created) {
-			return errLeave
-		}
-		view := viewOf(pod, created, owner, p, r.Seats.Pods().Key)
-		view.Held = cmp.Or(protection(pod), r.heldByVolume(owner.Key(), pod.UID, p))
-		state.Keep = state.Keep || pod.Spec.SchedulingGroup != nil
-		if view.Seat.Pool < 0 {
-			gated = gated || created.Gated(stowage.SeatGate)
-			view.Ours = view.Ours && sent
-			if view.Ours && podpatch.FreeAnnotations(pod.Annotations) < largestSeat {
-				view.Ours, large = false, pod.Name // a recreated pod would get none, either
-			}
-			var err error
-			if view.NodePool, view.NodeDomain, err = r.nodePool(ctx, p, pod, nodes); err != nil {
-				return err
-			}
-			if err := volumes.look(ctx, pod, &view); err != nil {
-				return err
-			}
-			if since := podstatus.UnschedulableSince(pod); !since.IsZero() {
-				view.Waits = r.Time.Since(since)
-			}
-		}
-		if p.Policy == nil {
-			view.BeforePolicy = !view.Claimed && !view.Full && podstatus.CreatedBefore(view.Created, since)
-		} else if view.Claimed && carries(pod, p) && (first.IsZero() || view.Created.Before(first)) {
-			first = view.Created
-		}
-		if example == nil || foreign && !view.Foreign {
-			whole := *pod // a copy, so that the page is not kept
-			example, foreign = &whole, view.Foreign
-		}
-		bare.note(len(pods), pod, created, &view, p, sent)
-		state.Pods, pods = append(state.Pods, view), append(pods, kept(pod))
-		return nil
-	}, client.InNamespace(owner.Namespace), client.MatchingLabelsSelector{Selector: selector})
+	see := func(pod *corev1.Pod) error { return s.see(ctx, pod) }
+	err = worldapi.Each(ctx, r.Uncached, &corev1.PodList{}, see, client.InNamespace(owner.Namespace), client.MatchingLabelsSelector{Selector: selector})
 	if errors.Is(err, errLeave) {
 		return nil, nil, 0, nil // nobody wants us to touch this workload
 	}
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	if err := r.dropCopies(ctx, p, state, pods, nodes); err != nil { // what they claim is not theirs
+	if soon, err = s.settle(ctx, scale); err != nil {
 		return nil, nil, 0, err
 	}
-	bare.settle(state, p)
+	return s.state, s.pods, soon, nil
+}
+
+// see notes one pod of the list. It returns errLeave if the workload is to be left alone.
+func (s *sight) see(ctx context.Context, pod *corev1.Pod) error {
+	c := metav1.GetControllerOfNoCopy(pod)
+	if c == nil || c.UID != s.owner.UID || !podstatus.Active(pod) {
+		return nil
+	}
+	sent, namespaceSent := s.selected(pod)
+	created := placement.AsCreated(podpatch.FromPod(pod), s.policy.Strategy, s.templateNode)
+	if !namespaceSent || !s.Scope.Enforces(ctx, pod.Namespace, created) {
+		return errLeave
+	}
+	view := viewOf(pod, created, s.owner, s.policy, s.Seats.Pods().Key)
+	view.Held = cmp.Or(protection(pod), s.heldByVolume(s.owner.Key(), pod.UID, s.policy))
+	s.state.Keep = s.state.Keep || pod.Spec.SchedulingGroup != nil
+	if view.Seat.Pool < 0 {
+		s.gated = s.gated || created.Gated(stowage.SeatGate)
+		view.Ours = view.Ours && sent
+		if err := s.seeUnseated(ctx, pod, &view); err != nil {
+			return err
+		}
+	}
+	if s.policy.Policy == nil {
+		view.BeforePolicy = !view.Claimed && !view.Full && podstatus.CreatedBefore(view.Created, s.since)
+	} else if view.Claimed && carries(pod, s.policy) && (s.first.IsZero() || view.Created.Before(s.first)) {
+		s.first = view.Created
+	}
+	if s.example == nil || s.foreign && !view.Foreign {
+		whole := *pod // a copy, so that the page is not kept
+		s.example, s.foreign = &whole, view.Foreign
+	}
+	s.bare.note(len(s.pods), pod, created, &view, s.policy, sent)
+	s.state.Pods, s.pods = append(s.state.Pods, view), append(s.pods, kept(pod))
+	return nil
+}
+
+// seeUnseated fills in where a pod without a seat runs, and since when it waits.
+func (s *sight) seeUnseated(ctx context.Context, pod *corev1.Pod, view *planner.Pod) (err error) {
+	if view.Ours && podpatch.FreeAnnotations(pod.Annotations) < largestSeat {
+		view.Ours, s.large = false, pod.Name // a recreated pod would get none, either
+	}
+	if view.NodePool, view.NodeDomain, err = s.nodePool(ctx, s.policy, pod, s.nodes); err != nil {
+		return err
+	}
+	if since := podstatus.UnschedulableSince(pod); !since.IsZero() {
+		view.Waits = s.Time.Since(since)
+	}
+	return s.volumes.look(ctx, pod, view)
+}
+
+// settle completes the state once all pods are read. Soon is as in [run.look].
+func (s *sight) settle(ctx context.Context, scale *worldapi.Scale) (soon time.Duration, err error) {
+	p, state, pods := s.policy, s.state, int64(len(s.pods))
+	if err := s.dropCopies(ctx, p, state, s.pods, s.nodes); err != nil { // what they claim is not theirs
+		return 0, err
+	}
+	s.bare.settle(state, p)
 	if p.Policy != nil {
-		soon = leaveEarlier(state, first, leastWait(p))
+		soon = leaveEarlier(state, s.first, leastWait(p))
 	}
-	if large != "" {
-		r.noteLarge(owner, large)
+	if s.large != "" {
+		s.noteLarge(s.owner, s.large)
 	}
-	state.Young = r.Time.Since(p.WorkloadCreated()) < podstatus.PolicyGrace // the list has just told the time
-	state.Settled = state.Settled && int64(len(pods)) == scale.Replicas
-	if r.stuck(owner.Key(), scale.Current, scale.Replicas) && int64(len(pods)) == scale.Current {
+	state.Young = s.Time.Since(p.WorkloadCreated()) < podstatus.PolicyGrace // the list has just told the time
+	state.Settled = state.Settled && pods == scale.Replicas
+	if s.stuck(s.owner.Key(), scale.Current, scale.Replicas) && pods == scale.Current {
 		state.Settled, state.Keep, state.Replicas = true, true, scale.Current // nothing is evicted whose successor may not come
 	}
-	state.Settled = state.Settled && !gated // such a pod gets its seat from package gate
-	state.Short = p.Short()
-	if state.RollingOut, err = r.rollingOut(ctx, owner); err != nil {
-		return nil, nil, 0, err
+	state.Settled = state.Settled && !s.gated // such a pod gets its seat from package gate
+	if state.RollingOut, err = s.rollingOut(ctx, s.owner); err != nil {
+		return 0, err
 	}
-	if state.Yields, err = r.yieldingPools(ctx, owner, p); err != nil {
-		return nil, nil, 0, err
+	if state.Yields, err = s.yieldingPools(ctx, s.owner, p); err != nil {
+		return 0, err
 	}
-	if state.Available, err = r.available(ctx, p, example, foreign); err != nil {
-		return nil, nil, 0, err
-	}
-	return state, pods, soon, nil
+	state.Available, err = s.available(ctx, p, s.example, s.foreign)
+	return soon, err
 }
 
 // leastWait returns how long pods wait, at least, before a policy has other pools take them; 0 is for ever.
@@ -250,22 +282,21 @@ func leaveEarlier(s *planner.State, first time.Time, after time.Duration) (soon 
 			continue
 		}
 		earlier := first.IsZero() || !pod.Created.After(first)
+		waits := after > 0 && pod.Waits > 0 && !pod.Volume // for room, as other pods that move
 		switch left := after - pod.Waits; {
 		case pod.NodePool == planner.OtherNode:
 			pod.Ours = pod.Ours && (s.Evict || !earlier)
-		case after > 0 && pod.Waits > 0 && !pod.Volume && left <= 0:
+			continue
+		case waits && left <= 0:
 			moves = moves || pod.Ours
-		default:
-			pod.Ours = pod.Ours && recreates && !earlier
-			if after > 0 && pod.Waits > 0 && !pod.Volume && (soon == 0 || left < soon) {
-				soon = left
-			}
+			continue
+		case waits && (soon == 0 || left < soon):
+			soon = left
 		}
+		pod.Ours = pod.Ours && recreates && !earlier
 	}
-	for i := range s.Pods {
-		if pod := &s.Pods[i]; moves && !recreates && !s.Evict && pod.NodePool == planner.OtherNode && pod.Seat.Pool < 0 && !pod.Foreign {
-			pod.Ours = false // it does not go with those that wait
-		}
+	if moves && !recreates && !s.Evict {
+		leaveRunning(s)
 	}
 	if (s.Evict || moves) && s.Mode == stowage.RepairAdopt {
 		s.Mode = stowage.RepairRecreate
@@ -273,18 +304,23 @@ func leaveEarlier(s *planner.State, first time.Time, after time.Duration) (soon 
 	return soon
 }
 
+// leaveRunning leaves alone the pods without a seat that run in no pool. They do not go with those that wait.
+func leaveRunning(s *planner.State) {
+	for i := range s.Pods {
+		if pod := &s.Pods[i]; pod.NodePool == planner.OtherNode && pod.Seat.Pool < 0 && !pod.Foreign {
+			pod.Ours = false
+		}
+	}
+}
+
 // selected returns a function that reports what the live registration selects. It reports whether the API server
-// sends a pod of an owner to the webhook. It also reports whether it sends any pod of that namespace with its labels.
-func (r *run) selected(ctx context.Context, owner ledger.Owner) (func(*corev1.Pod) (sent, namespaceSent bool), error) {
+// sends a pod of a namespace to the webhook. It also reports whether it sends any pod of that namespace with its labels.
+func (r *run) selected(ctx context.Context, namespace, templateNode string) (func(*corev1.Pod) (sent, namespaceSent bool), error) {
 	registration, err := r.Registrations.Read(ctx)
 	if err != nil {
 		return nil, err
 	}
-	w, err := r.World.Workload(ctx, owner.Namespace, seats.Ref(owner))
-	if err != nil {
-		return nil, err
-	}
-	ns, err := r.World.Namespace(ctx, owner.Namespace)
+	ns, err := r.World.Namespace(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -293,10 +329,7 @@ func (r *run) selected(ctx context.Context, owner ledger.Owner) (func(*corev1.Po
 			return false, false
 		}
 		created := pod.DeepCopy()
-		created.Spec.NodeName = ""
-		if w != nil {
-			created.Spec.NodeName = w.TemplateNode
-		}
+		created.Spec.NodeName = templateNode
 		answer, _ := registration.Sent(ns.Labels, created)
 		return answer == selection.Yes, registration.SentByLabels(ns.Labels, pod.Labels)
 	}, nil

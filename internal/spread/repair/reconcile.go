@@ -3,121 +3,165 @@ package repair
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
+	"github.com/stowage-dev/stowage/internal/world"
 )
+
+// turn is one round of a workload, with what the cache shows.
+type turn struct {
+	owner    ledger.Owner
+	workload *world.Workload // nil if it is not known
+	policy   *policy.Policy
+	records  []seats.Record // of its pods with a seat
+	outside  int64          // pods that are not in the pool of their seat
+	shown    string         // all of this as one text, to compare
+	stuck    bool           // it has the same pods for minutes, and not as many as it asks for
+	again    reconcile.Result
+}
 
 // reconcile looks at one workload and does what its plan says.
 func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Result, error) {
 	// 1. Has it a strategy, and is it quiet?
+	t, wait, err := r.begin(ctx, owner)
+	if t == nil || err != nil {
+		return reconcile.Result{RequeueAfter: wait}, err
+	}
+	// 2. What the cache knows is enough where all is well, and where a close look has found nothing to do.
+	if r.knowsEnough(t) {
+		return t.again, nil
+	}
+	// 3. Otherwise look closely.
+	return r.lookClosely(ctx, t)
+}
+
+// begin returns the turn of a workload. It returns nil if the workload is not ours or not quiet; then wait is after how long to come back, or 0 if
+// something else brings it back.
+func (r *run) begin(ctx context.Context, owner ledger.Owner) (t *turn, wait time.Duration, err error) {
 	if r.Gated != nil && r.Gated(owner.Key()) {
-		return reconcile.Result{RequeueAfter: r.Timing.Quiet}, nil
+		return nil, r.Timing.Quiet, nil
 	}
 	w, err := r.World.Workload(ctx, owner.Namespace, seats.Ref(owner))
 	if err != nil {
-		return reconcile.Result{}, err
+		return nil, 0, err
 	}
 	if wait, err := r.yield(ctx, owner, w); err != nil || wait > 0 {
-		return reconcile.Result{RequeueAfter: wait}, err
+		return nil, wait, err
 	}
+	t = &turn{owner: owner, workload: w}
 	// A workload whose early pods are replaced is not in use yet, but may be soon. So it is reconciled
 	// without a wait for quiet, and again while it moves.
-	var again reconcile.Result
 	if r.replacing(owner.Key()) {
-		again.RequeueAfter = r.Timing.Quiet / 4
+		t.again.RequeueAfter = r.Timing.Quiet / 4
 	} else if !r.mayLook(owner.Key()) {
-		return reconcile.Result{RequeueAfter: r.Timing.Quiet}, nil
+		return nil, r.Timing.Quiet, nil
 	}
-	p, err := r.Policies.FindFor(ctx, owner.Namespace, seats.Ref(owner), w)
-	if err != nil {
-		return reconcile.Result{}, err
+	if t.policy, err = r.Policies.FindFor(ctx, owner.Namespace, seats.Ref(owner), w); err != nil {
+		return nil, 0, err
 	}
+	p := t.policy
 	if p == nil || p.Strategy == nil {
-		r.forgetHeld(owner.Key())
-		r.report(owner, p, 0, 0)
-		return reconcile.Result{}, nil
+		r.leaveAlone(owner, p)
+		return nil, 0, nil
 	}
-
 	if p.Policy != nil && r.adoptions.waits(owner) {
-		return reconcile.Result{}, nil // its turn brings us back
+		return nil, 0, nil // its turn of adoptions brings it back
 	}
-
-	// 2. What the cache knows is enough where all is well, and where a close look has
-	// found nothing to do.
-	records := liveRecords(r.Seats.Pods().Of(owner.Key()))
-	outside := r.outside(ctx, p, records)
-	shown := shownOf(p, records)
-	stuck := false
+	t.records = liveRecords(r.Seats.Pods().Of(owner.Key()))
+	t.outside = r.outside(ctx, p, t.records)
+	t.shown = shownOf(p, t.records)
 	if w != nil && w.Replicas >= 0 {
-		if stuck = r.stuck(owner.Key(), w.Current, w.Replicas); w.Current != w.Replicas && !stuck {
-			plan := planner.Make(fromRecords(p, records, w.Replicas))
-			r.report(owner, p, plan.Distance()+outside, plan.DomainSurplus)
-			return again, nil // it is not settled; a change of its pods or the next resync brings us back
+		t.stuck = r.stuck(owner.Key(), w.Current, w.Replicas)
+		if w.Current == w.Replicas || t.stuck {
+			t.shown += fmt.Sprint(w.Replicas, w.Current)
 		}
-		if int64(len(records)) == w.Current {
-			plan := planner.Make(fromRecords(p, records, w.Current))
-			if len(plan.Renumber) == 0 && (stuck || plan.Balanced() && (plan.DomainSurplus == 0 || !p.Evict)) {
-				r.report(owner, p, plan.Distance()+outside, plan.DomainSurplus)
-				if !stuck {
-					r.balanced(owner.Key(), records)
-				}
-				return reconcile.Result{}, nil
+	}
+	return t, 0, nil
+}
+
+// leaveAlone forgets and reports that nothing is to be done about a workload.
+func (r *run) leaveAlone(owner ledger.Owner, p *policy.Policy) {
+	r.forgetHeld(owner.Key())
+	r.report(owner, p, 0, 0)
+}
+
+// knowsEnough reports whether what the cache shows needs no close look. Then t.again is when to come back.
+func (r *run) knowsEnough(t *turn) bool {
+	owner, p, w := t.owner, t.policy, t.workload
+	report := func(plan *planner.Plan, missing int64) {
+		r.report(owner, p, plan.Distance()+missing+t.outside, plan.DomainSurplus)
+	}
+	counted := w != nil && w.Replicas >= 0
+	if counted && w.Current != w.Replicas && !t.stuck {
+		plan := planner.Make(fromRecords(p, t.records, w.Replicas))
+		report(&plan, 0)
+		return true // it is not settled; a change of its pods or the next resync brings it back
+	}
+	if counted && int64(len(t.records)) == w.Current {
+		plan := planner.Make(fromRecords(p, t.records, w.Current))
+		if right := plan.Balanced() && (plan.DomainSurplus == 0 || !p.Evict); len(plan.Renumber) == 0 && (t.stuck || right) {
+			report(&plan, 0)
+			if !t.stuck {
+				r.balanced(owner.Key(), t.records)
 			}
+			t.again = reconcile.Result{}
+			return true
 		}
-		shown += fmt.Sprint(w.Replicas, w.Current)
 	}
 	if p.Repair == stowage.RepairOff {
 		r.forgetHeld(owner.Key())
-		if w != nil && w.Replicas >= 0 {
-			plan := planner.Make(fromRecords(p, records, w.Replicas))
-			missing := min(w.Replicas, p.Strategy.Seats()) - int64(len(records))
-			r.report(owner, p, plan.Distance()+max(0, missing)+outside, plan.DomainSurplus)
+		if counted {
+			plan := planner.Make(fromRecords(p, t.records, w.Replicas))
+			report(&plan, max(0, min(w.Replicas, p.Strategy.Seats())-int64(len(t.records))))
 		}
-		return reconcile.Result{}, nil
+		t.again = reconcile.Result{}
+		return true
 	}
-	if r.skip(owner.Key(), shown) || r.lacksRoom(owner.Key(), shown) {
-		return reconcile.Result{}, nil
+	if r.skip(owner.Key(), t.shown) || r.lacksRoom(owner.Key(), t.shown) {
+		t.again = reconcile.Result{}
+		return true
 	}
-	r.beginCheck(owner.Key(), p, shown)
+	return false
+}
 
-	// 3. Otherwise look closely.
-	templateNode := ""
-	if w != nil {
-		templateNode = w.TemplateNode
-	}
-	state, pods, soon, err := r.look(ctx, owner, p, templateNode)
+// lookClosely reads the workload's pods from the API server, plans, and does what the plan says.
+func (r *run) lookClosely(ctx context.Context, t *turn) (reconcile.Result, error) {
+	owner, p := t.owner, t.policy
+	r.beginCheck(owner.Key(), p, t.shown)
+	state, pods, soon, err := r.look(ctx, t)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	if state == nil { // what says so is not in what the cache shows
-		r.forgetHeld(owner.Key())
-		r.report(owner, p, 0, 0)
+		r.leaveAlone(owner, p)
 		return reconcile.Result{}, nil
 	}
 	plan := planner.Make(*state)
 	r.noteHeld(owner, state, pods, &plan)
-	r.report(owner, p, plan.Distance()+outside, plan.DomainSurplus)
+	r.report(owner, p, plan.Distance()+t.outside, plan.DomainSurplus)
+	again := t.again
 	if state.Settled && (plan.Remove == nil || !plan.Remove.BeforePolicy) {
 		r.setReplacing(owner.Key(), false)
 		again = reconcile.Result{}
 	}
-	if len(plan.Adopt) == 0 && len(plan.Renumber) == 0 && plan.Remove == nil {
-		// Pods without a seat, and evictions, depend on more than the cache shows.
-		if soon > 0 {
-			return reconcile.Result{RequeueAfter: soon}, nil
-		}
-		switch {
-		case state.Settled && (stuck || plan.Unseated == 0 && !p.Evict):
-			r.foundNothing(owner.Key(), shown)
-		case r.Held(owner.Key()) != "" && plan.Unseated == 0:
-			r.foundNoRoom(owner.Key()) // it is looked at again less and less often
-		}
-		return again, nil
+	if len(plan.Adopt)+len(plan.Renumber) > 0 || plan.Remove != nil {
+		return r.carryOut(ctx, owner, p, pods, state, &plan)
 	}
-	return r.carryOut(ctx, owner, p, pods, state, &plan)
+	// Pods without a seat, and evictions, depend on more than the cache shows.
+	switch {
+	case soon > 0:
+		return reconcile.Result{RequeueAfter: soon}, nil
+	case state.Settled && (t.stuck || plan.Unseated == 0 && !p.Evict):
+		r.foundNothing(owner.Key(), t.shown)
+	case r.Held(owner.Key()) != "" && plan.Unseated == 0:
+		r.foundNoRoom(owner.Key()) // it is looked at again less and less often
+	}
+	return again, nil
 }

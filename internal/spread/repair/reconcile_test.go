@@ -805,7 +805,7 @@ func TestLookKeepsLittle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	state, pods, _, err := b.look(t.Context(), owner, p, "")
+	state, pods, _, err := b.look(t.Context(), &turn{owner: owner, policy: p})
 	if err != nil || state == nil || len(pods) != 2 || !state.Available[0] {
 		t.Fatalf("%+v, %d pods, %v", state, len(pods), err)
 	}

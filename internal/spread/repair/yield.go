@@ -57,7 +57,7 @@ func (r *run) yield(ctx context.Context, owner ledger.Owner, w *world.Workload) 
 	if shown.Yields = yields; len(shown.Yield()) == 0 {
 		return 0, nil
 	}
-	state, pods, _, err := r.look(ctx, owner, p, w.TemplateNode)
+	state, pods, _, err := r.look(ctx, &turn{owner: owner, policy: p, workload: w})
 	if err != nil || state == nil {
 		return 0, err
 	}

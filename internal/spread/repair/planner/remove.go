@@ -14,18 +14,16 @@ import (
 func (s *State) removeEarly(p *Plan) *Removal {
 	recreate, evict := -1, -1
 	over, tooMany := s.mostOver(p)
-	for i, pod := range s.Pods {
-		if !pod.BeforePolicy || pod.OwnRank > 0 || pod.Held != "" || pod.Ready && !s.Young {
-			continue
-		}
+	for i := range s.Pods {
+		pod := &s.Pods[i]
 		switch {
+		case !s.early(pod):
 		case pod.Seat.Pool < 0 && pod.Ours && pod.NodePool < 0 && p.Unseated > 0:
 			if recreate < 0 || s.Pods[recreate].Ready && !pod.Ready {
 				recreate = i
 			}
 		case tooMany && pod.Seat.Pool == over && !pod.Claimed:
-			if evict < 0 || s.Pods[evict].Ready && !pod.Ready ||
-				s.Pods[evict].Ready == pod.Ready && pod.Seat.Ordinal > s.Pods[evict].Seat.Ordinal {
+			if evict < 0 || s.goesBefore(pod, &s.Pods[evict]) {
 				evict = i
 			}
 		}
@@ -43,25 +41,29 @@ func (s *State) removeEarly(p *Plan) *Removal {
 	return nil
 }
 
+// early reports whether a pod was created before its policy and is not in use yet.
+func (s *State) early(pod *Pod) bool {
+	return pod.BeforePolicy && pod.OwnRank == 0 && pod.Held == "" && (!pod.Ready || s.Young)
+}
+
+// goesBefore reports whether a pod of a pool with too many goes before another one: one that is not ready first, then the highest ordinal.
+func (s *State) goesBefore(pod, other *Pod) bool {
+	if pod.Ready != other.Ready {
+		return !pod.Ready
+	}
+	return pod.Seat.Ordinal > other.Seat.Ordinal
+}
+
 // recreate returns a pod without a seat that is older than one to which the webhook gave a seat. It prefers one that
 // waits for a node to one that runs, and of those the youngest. Pods that run stay while another is not ready, while
 // the workload rolls out, and where the pool of their successor has no room. A pod that came when every pool had its maximum
 // stays where it runs, unless eviction was asked for.
 func (s *State) recreate(p *Plan) *Removal {
-	var last time.Time
-	ready := true
-	if !s.Reached.IsZero() {
-		last = s.Reached.Add(-time.Second) // times are whole seconds, and another workload's pod proves nothing for its own second
-	}
-	for _, pod := range s.Pods {
-		if (pod.Claimed || pod.Full) && pod.Created.After(last) {
-			last = pod.Created
-		}
-		ready = ready && pod.Ready
-	}
+	last := s.lastSeated()
 	if last.IsZero() {
 		return nil
 	}
+	ready := !slices.ContainsFunc(s.Pods, func(pod Pod) bool { return !pod.Ready })
 	best := -1
 	for i := range s.Pods {
 		pod := &s.Pods[i]
@@ -73,16 +75,7 @@ func (s *State) recreate(p *Plan) *Removal {
 		if pod.Created.After(last) {
 			return nil // the webhook is not reached, again
 		}
-		if pod.Held != "" || pod.NodePool >= 0 || pod.Foreign && (!pod.DomainRemoved || pod.NodePool != NoNode) || pod.Full && pod.Running && !s.Evict {
-			continue
-		}
-		bound := pod.OwnRank > 0 && pod.Volume // its volume may be where it runs
-		to, ok := s.successor(p.Counts, pod)
-		if mayGo := ready && !s.RollingOut && !bound && ok && s.takes(to); pod.NodePool == OtherNode && !mayGo {
-			continue
-		}
-		if best < 0 || pod.NodePool == NoNode && s.Pods[best].NodePool != NoNode ||
-			pod.NodePool == s.Pods[best].NodePool && pod.Created.After(s.Pods[best].Created) {
+		if s.mayRecreate(p, pod, ready) && (best < 0 || recreatedBefore(pod, &s.Pods[best])) {
 			best = i
 		}
 	}
@@ -93,6 +86,41 @@ func (s *State) recreate(p *Plan) *Removal {
 	r := s.removal(best, Unseated, to)
 	r.NeedsRoom = r.NeedsRoom && ok
 	return r
+}
+
+// lastSeated returns when the last pod came that reached the webhook, or zero.
+func (s *State) lastSeated() (last time.Time) {
+	if !s.Reached.IsZero() {
+		last = s.Reached.Add(-time.Second) // times are whole seconds, and another workload's pod proves nothing for its own second
+	}
+	for i := range s.Pods {
+		if pod := &s.Pods[i]; (pod.Claimed || pod.Full) && pod.Created.After(last) {
+			last = pod.Created
+		}
+	}
+	return last
+}
+
+// mayRecreate reports whether a pod without a seat may go now. Ready says that all pods of the workload are.
+func (s *State) mayRecreate(p *Plan, pod *Pod, ready bool) bool {
+	former := pod.Foreign && (!pod.DomainRemoved || pod.NodePool != NoNode)
+	if pod.Held != "" || pod.NodePool >= 0 || former || pod.Full && pod.Running && !s.Evict {
+		return false
+	}
+	if pod.NodePool != OtherNode {
+		return true
+	}
+	bound := pod.OwnRank > 0 && pod.Volume // its volume may be where it runs
+	to, ok := s.successor(p.Counts, pod)
+	return ready && !s.RollingOut && !bound && ok && s.takes(to)
+}
+
+// recreatedBefore reports whether a pod without a seat goes before another one.
+func recreatedBefore(pod, other *Pod) bool {
+	if waits, waited := pod.NodePool == NoNode, other.NodePool == NoNode; waits != waited {
+		return waits
+	}
+	return pod.NodePool == other.NodePool && pod.Created.After(other.Created)
 }
 
 // successor returns the pool that gets the successor of a pod, and false if none does. A seat that the pod holds is no longer
@@ -120,11 +148,8 @@ func (s *State) evict(p *Plan) *Removal {
 		switch {
 		case pod.Held != "":
 		case pod.OwnRank > 0:
-			// It comes back with the same ordinal, and goes where that belongs.
-			own, ok := s.own(pod)
-			elsewhere := pod.Foreign || pod.Seat.Pool >= 0 && (own.Pool != pod.Seat.Pool || !pod.Volume && s.inOtherDomain(p, pod, own)) || s.lacksSeat(pod) && pod.NodePool >= 0 && own.Pool != pod.NodePool && !pod.Volume
-			if ok && elsewhere && s.takes(own.Pool) && !slices.Contains(s.NoRoom, domain.Cell{Pool: own.Pool, Domain: s.ownDomain(own)}) {
-				return s.removal(i, Misplaced, own.Pool)
+			if to, ok := s.comesBack(p, pod); ok {
+				return s.removal(i, Misplaced, to)
 			}
 		case pod.Foreign && pod.Seat.Pool < 0:
 			if to, ok := s.successor(p.Counts, pod); ok && s.takes(to) {
@@ -142,6 +167,21 @@ func (s *State) evict(p *Plan) *Removal {
 		return nil
 	}
 	return s.removal(best, Misplaced, to)
+}
+
+// comesBack returns the pool in which a pod with an ordinal of its own comes back, if it is to leave where it is and there is room.
+func (s *State) comesBack(p *Plan, pod *Pod) (to int, ok bool) {
+	own, ok := s.own(pod)
+	if !ok || !s.takes(own.Pool) || slices.Contains(s.NoRoom, domain.Cell{Pool: own.Pool, Domain: s.ownDomain(own)}) {
+		return 0, false
+	}
+	switch {
+	case pod.Foreign:
+		return own.Pool, true
+	case pod.Seat.Pool >= 0:
+		return own.Pool, own.Pool != pod.Seat.Pool || !pod.Volume && s.inOtherDomain(p, pod, own)
+	}
+	return own.Pool, s.lacksSeat(pod) && pod.NodePool >= 0 && own.Pool != pod.NodePool && !pod.Volume
 }
 
 // evictFromCell returns a pod of a domain that has too many of its pool's pods, while no pool has too many or too few. Its successor
