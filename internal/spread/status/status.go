@@ -90,16 +90,8 @@ func (r *Run) describe(ctx context.Context, d *versprei.PodDistributor) error {
 	set(versprei.ConditionTargetFound, metav1.ConditionTrue, stowage.ReasonFound, "the pods of %s %q are divided", target.Kind, target.Name)
 
 	if len(owners) > 0 {
-		chain, err := world.Owners(ctx, r.World, d.Namespace, owners[0].Ref)
-		if err != nil {
+		if err := r.bind(ctx, p, owners[0]); err != nil {
 			return err
-		}
-		p.BindDomains(d.Namespace, chain)
-		if top := chain.Top(); top != nil && (p.Spill != nil || p.Domains != nil) {
-			if p.State, err = r.World.PoolState(ctx, d.Namespace, top.UID); err != nil {
-				return err
-			}
-			p.BindLimits(p.State)
 		}
 	}
 
@@ -112,78 +104,42 @@ func (r *Run) describe(ctx context.Context, d *versprei.PodDistributor) error {
 	show(st, &division)
 
 	// 3. In words.
-	short := make([]string, len(division.Shortages))
-	for i, s := range division.Shortages {
-		short[i] = s.String()
-	}
-	switch {
+	switch short := inWords(division.Shortages); {
 	case p.Spill == nil:
 		meta.RemoveStatusCondition(&st.Conditions, versprei.ConditionCapacityAvailable)
-	case len(short) > 0:
-		set(versprei.ConditionCapacityAvailable, metav1.ConditionFalse, stowage.ReasonPoolExhausted, "%s", strings.Join(short, "; "))
+	case short != "":
+		set(versprei.ConditionCapacityAvailable, metav1.ConditionFalse, stowage.ReasonPoolExhausted, "%s", short)
 	default:
 		set(versprei.ConditionCapacityAvailable, metav1.ConditionTrue, stowage.ReasonAvailable, "no pool is known to lack room")
 	}
-	switch alone, err := r.leftAlone(ctx, d.Namespace, owners); {
-	case err != nil:
+	alone, err := r.leftAlone(ctx, d.Namespace, owners)
+	if err != nil {
 		return err
-	case alone != "":
+	}
+	if alone != "" {
 		set(versprei.ConditionBalanced, metav1.ConditionUnknown, stowage.ReasonLeftAlone, "%s: its pods are left alone on purpose", alone)
 		return nil
 	}
-	status, reason, text := metav1.ConditionFalse, stowage.ReasonBalanced, ""
-	switch division.Cause() {
-	case divisions.Balanced:
-		status, text = metav1.ConditionTrue, "each pool has the pods that it should have"
-		if n := division.DomainSurplus(); n > 0 {
-			text += fmt.Sprintf("; %d pod(s) are in a domain that has too many of their pool: roll out", n)
-			if !p.Evict {
-				text += ", or set rebalance to Evict"
-			}
-		}
-	case divisions.PodsWait:
-		var parts []string
-		for _, pool := range division.Pools {
-			if pool.Waiting > 0 {
-				parts = append(parts, fmt.Sprintf("%d pod(s) of pool %s", pool.Waiting, pool.Name))
-			}
-		}
-		reason, text = stowage.ReasonPodsPending, strings.Join(parts, " and ")+" wait for a node"
-	case divisions.Spilled:
-		reason, text = stowage.ReasonSpilled, "other pools have taken pods of a pool without room: "+strings.Join(short, "; ")
-	case divisions.NotReached:
-		reason, text = stowage.ReasonNotReached, said.stuck
-	case divisions.Progressing:
-		reason, text = stowage.ReasonProgressing, "pods are being created or removed"
-	case divisions.OutsidePool:
-		reason, text = stowage.ReasonOutsidePool, fmt.Sprintf("%d pod(s) are outside the pool of their seat: its node labels, the labels of nodes or the order of the pools have changed; roll out", division.Outside())
-		if p.Preferred {
-			text = fmt.Sprintf("%d pod(s) are outside the pool of their seat, as enforcement Preferred allows", division.Outside())
-		}
-	case divisions.OverTarget:
-		reason, text = stowage.ReasonOverTarget, "pool "+division.Over().Name+" has too many pods"
-		switch {
-		case said.held != "":
-		case p.Evict:
-			text += "; pods are evicted one at a time, into nodes that have room"
-		default:
-			text += "; roll out, or set rebalance to Evict"
-		}
-	case divisions.FormerPools:
-		reason, text = stowage.ReasonWithoutSeat, fmt.Sprintf("%d pod(s) have their seat in a pool that was removed from the distribution", division.Former)
-		if others := division.Unseated - division.Former; others > 0 {
-			text += fmt.Sprintf("; %d more have no seat", others)
-		}
-	case divisions.WithoutSeat:
-		reason, text = stowage.ReasonWithoutSeat, fmt.Sprintf("%d pod(s) have no seat: they bypassed the webhook, choose their nodes themselves, or have no room for more annotations", division.Unseated)
-	}
-	if said.held != "" {
-		text += "; " + said.held
-	}
-	if n := division.ForeignCosts; n > 0 {
-		text += fmt.Sprintf("; %d pod(s) have a pod-deletion-cost that is not from Stowage: scale-downs remove the lowest first", n)
-	}
+	status, reason, text := balanced(p, &division, said)
 	set(versprei.ConditionBalanced, status, reason, "%s", text)
+	return nil
+}
+
+// bind fills in what holds for the workload of some pods' owner now.
+func (c *Controller) bind(ctx context.Context, p *policy.Policy, owner *world.Workload) error {
+	chain, err := world.Owners(ctx, c.World, owner.Namespace, owner.Ref)
+	if err != nil {
+		return err
+	}
+	p.BindDomains(owner.Namespace, chain)
+	top := chain.Top()
+	if top == nil || p.Spill == nil && p.Domains == nil {
+		return nil
+	}
+	if p.State, err = c.World.PoolState(ctx, owner.Namespace, top.UID); err != nil {
+		return err
+	}
+	p.BindLimits(p.State)
 	return nil
 }
 

@@ -1,0 +1,119 @@
+package status
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	divisions "github.com/stowage-dev/stowage/internal/spread/division"
+	"github.com/stowage-dev/stowage/internal/spread/domain"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
+)
+
+// The condition Balanced names the first cause, and what helps.
+func TestBalanced(t *testing.T) {
+	s, err := sequence.Parse("p=a,weight=1:p=b,weight=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	across, err := s.WithDomains(sequence.Across{Key: "zone", Domains: []sequence.Domain{{Value: "x", Weight: 1}, {Value: "y", Weight: 1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	on := func(pool string, n int) (pods []divisions.Pod) {
+		for range n {
+			pods = append(pods, divisions.Pod{Pool: pool, Domain: "x", Ready: true, OnNode: true, Age: time.Hour})
+		}
+		return pods
+	}
+	for name, tc := range map[string]struct {
+		pods     []divisions.Pod
+		replicas int64
+		edit     func(*divisions.Division)
+		policy   policy.Policy
+		said     said
+		reason   stowage.ConditionReason
+		text     string
+	}{
+		"all is well": {
+			pods: append(on("0", 1), on("1", 1)...), replicas: 2, reason: stowage.ReasonBalanced, text: "each pool has the pods that it should have",
+		},
+		"pods wait": {
+			pods: []divisions.Pod{{Pool: "0", Age: time.Hour}, {Pool: "1", Age: time.Hour}}, replicas: 2,
+			reason: stowage.ReasonPodsPending, text: "1 pod(s) of pool 0 and 1 pod(s) of pool 1 wait for a node",
+		},
+		"a pool has no room": {
+			pods: on("0", 2), replicas: 2, edit: func(d *divisions.Division) {
+				d.Shortages = []spill.Shortage{{Pool: "1", State: spill.Pool{Phase: spill.Exhausted, Max: 3}}}
+			},
+			reason: stowage.ReasonSpilled, text: "other pools have taken pods of a pool without room: " + spill.Shortage{Pool: "1", State: spill.Pool{Phase: spill.Exhausted, Max: 3}}.String(),
+		},
+		"a quota": {
+			pods: on("0", 1), replicas: 2, edit: func(d *divisions.Division) { d.Stuck = true }, said: said{stuck: "it has one pod for minutes"},
+			reason: stowage.ReasonNotReached, text: "it has one pod for minutes",
+		},
+		"pods come": {
+			pods: on("0", 1), replicas: 2, edit: func(d *divisions.Division) { d.Moving = true }, reason: stowage.ReasonProgressing, text: "pods are being created or removed",
+		},
+		"outside of its pool": {
+			pods: append(on("0", 1), divisions.Pod{Pool: "1", OnNode: true, Place: map[string]string{"p": "a"}}), replicas: 2,
+			reason: stowage.ReasonOutsidePool, text: "1 pod(s) are outside the pool of their seat: its node labels, the labels of nodes or the order of the pools have changed; roll out",
+		},
+		"where that is allowed": {
+			pods: append(on("0", 1), divisions.Pod{Pool: "1", OnNode: true, Place: map[string]string{"p": "a"}}), replicas: 2, policy: policy.Policy{Compiled: policy.Compiled{Preferred: true}},
+			reason: stowage.ReasonOutsidePool, text: "1 pod(s) are outside the pool of their seat, as enforcement Preferred allows",
+		},
+		"too many": {
+			pods: on("0", 2), replicas: 2, reason: stowage.ReasonOverTarget, text: "pool 0 has too many pods; roll out, or set rebalance to Evict",
+		},
+		"too many, and they may be evicted": {
+			pods: on("0", 2), replicas: 2, policy: policy.Policy{Compiled: policy.Compiled{Evict: true}},
+			reason: stowage.ReasonOverTarget, text: "pool 0 has too many pods; pods are evicted one at a time, into nodes that have room",
+		},
+		"too many, and one is held": {
+			pods: on("0", 2), replicas: 2, said: said{held: "one stays"}, reason: stowage.ReasonOverTarget, text: "pool 0 has too many pods; one stays",
+		},
+		"a pool is gone": {
+			pods: append(on("0", 1), on("gone", 1)...), replicas: 3, edit: func(d *divisions.Division) { d.Unseated = 2 },
+			reason: stowage.ReasonWithoutSeat, text: "1 pod(s) have their seat in a pool that was removed from the distribution; 1 more have no seat",
+		},
+		"without a seat": {
+			pods: on("0", 1), replicas: 2, edit: func(d *divisions.Division) { d.Unseated = 1 },
+			reason: stowage.ReasonWithoutSeat, text: "1 pod(s) have no seat: they bypassed the webhook, choose their nodes themselves, or have no room for more annotations",
+		},
+		"costs of somebody else": {
+			pods: append(on("0", 1), on("1", 1)...), replicas: 2, edit: func(d *divisions.Division) { d.ForeignCosts = 2 },
+			reason: stowage.ReasonBalanced, text: "each pool has the pods that it should have; 2 pod(s) have a pod-deletion-cost that is not from Stowage: scale-downs remove the lowest first",
+		},
+		"too many in a domain": {
+			pods: append(on("0", 2), on("1", 2)...), replicas: 4,
+			reason: stowage.ReasonBalanced, text: "each pool has the pods that it should have; 2 pod(s) are in a domain that has too many of their pool: roll out, or set rebalance to Evict",
+		},
+		"too many in a domain, and they may be evicted": {
+			pods: append(on("0", 2), on("1", 2)...), replicas: 4, policy: policy.Policy{Compiled: policy.Compiled{Evict: true}},
+			reason: stowage.ReasonBalanced, text: "each pool has the pods that it should have; 2 pod(s) are in a domain that has too many of their pool: roll out",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var d divisions.Division
+			of, in := s, domain.Targets{}
+			if tc.replicas == 4 {
+				of, in.Now = across, [][]int64{{1, 1}, {1, 1}}
+				in.Former = in.Now
+			}
+			d.AddPods(of, tc.pods)
+			d.AddTargets(of, in, tc.replicas, nil)
+			if tc.edit != nil {
+				tc.edit(&d)
+			}
+			status, reason, text := balanced(&tc.policy, &d, tc.said)
+			if (status == metav1.ConditionTrue) != (tc.reason == stowage.ReasonBalanced) || reason != tc.reason || text != tc.text {
+				t.Errorf("it is %s, %s: %q, want %s: %q", status, reason, text, tc.reason, tc.text)
+			}
+		})
+	}
+}
