@@ -239,43 +239,33 @@ func (n *tenant) volumeIn(t *testing.T, claim, zone string) corev1.PersistentVol
 func TestNewPodsWithVolumes(t *testing.T) {
 	t.Parallel()
 	n := newTenant(t)
-	class := n.Provisioner(t, corev1.LabelTopologyZone)
-
-	// 1. One Deployment has its volume in zone d, where the policy will have no nodes.
-	others := []*corev1.Node{n.ZoneNode(t, "od", "d", 50)}
-	outside := n.Deployment("outside", 1, nil)
-	outside.Spec.Template.Labels["fleet"], outside.Spec.Strategy.Type = "volumes", appsv1.RecreateDeploymentStrategyType
-	suite.OneCPU(&outside.Spec.Template.Spec)
-	n.WithClaim(t, &outside.Spec.Template, outside.Name, n.volumeIn(t, outside.Name, "d"))
-	must(t, n.Create(t.Context(), outside))
-	n.Ready(t, outside.Name, 1)
+	n.ZoneNode(t, "od", "d", 50)
 	for _, pool := range []string{"od", "spot"} {
 		for _, zone := range suite.Zones {
-			if node := n.ZoneNode(t, pool, zone, 50); zone != "a" {
-				others = append(others, node)
-			}
+			n.ZoneNode(t, pool, zone, 50)
 		}
 	}
 
-	// 2. The volumes of twelve others are in zone a, whatever pool they run in.
-	n.cordon(t, others, true)
+	// 1. The volumes of twelve Deployments are in zone a, whatever pool they run in. Another one is in zone d, where the policy will have no nodes.
 	const deployments = 12
 	var all []*appsv1.Deployment
-	for i := range deployments {
-		d := n.Deployment(fmt.Sprint("one-", i), 1, nil)
+	withVolume := func(name, zone string) *appsv1.Deployment {
+		d := n.Deployment(name, 1, nil)
 		d.Spec.Template.Labels["fleet"], d.Spec.Strategy.Type = "volumes", appsv1.RecreateDeploymentStrategyType
 		suite.OneCPU(&d.Spec.Template.Spec)
-		d.Spec.Template.Spec.Affinity = prefer(n.Pool([]string{"od", "spot"}[i%2], 1).NodeLabel)
-		n.WithClaim(t, &d.Spec.Template, d.Name, suite.ClaimSpec(class, corev1.ReadWriteOnce))
+		n.WithClaim(t, &d.Spec.Template, d.Name, n.volumeIn(t, d.Name, zone))
 		must(t, n.Create(t.Context(), d))
-		all = append(all, d)
+		return d
 	}
+	for i := range deployments {
+		all = append(all, withVolume(fmt.Sprint("one-", i), "a"))
+	}
+	outside := withVolume("outside", "d")
 	eventuallyWithin(t, 2*time.Minute, "all of them run", func() (bool, error) {
 		var pods corev1.PodList
 		err := n.List(t.Context(), &pods, client.InNamespace(n.Namespace), client.MatchingLabels{"fleet": "volumes"})
 		return len(pods.Items) == deployments+1 && !slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return !podstatus.Ready(&p) }), err
 	})
-	n.cordon(t, others, false)
 	p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "fleet"}, Spec: stowage.SpreadPolicySpec{
 		Mode: stowage.PolicyEnforce, Selector: stowage.Selector{MatchLabels: map[string]versprei.LabelValue{"fleet": "volumes"}}, Across: suite.Across(),
 	}}
@@ -310,8 +300,8 @@ func TestNewPodsWithVolumes(t *testing.T) {
 		t.Errorf("%d of %d pods have a seat where their volume is", seated, deployments)
 	}
 
-	// 3. A StatefulSet with volumes of the nodes' zones, and one with volumes of the nodes themselves.
-	node := n.Provisioner(t, corev1.LabelHostname)
+	// 2. A StatefulSet with volumes of the nodes' zones, and one with volumes of the nodes themselves.
+	class, node := n.Provisioner(t, corev1.LabelTopologyZone), n.Provisioner(t, corev1.LabelHostname)
 	for name, class := range map[string]string{"zonal": class, "local": node} {
 		n.Shortage(t, name, 0, func(spec *versprei.PodDistributorSpec) {
 			spec.Target.Kind, spec.Across = "StatefulSet", suite.Across()
@@ -333,7 +323,7 @@ func TestNewPodsWithVolumes(t *testing.T) {
 	}
 	n.says(t, "local", "its volume may keep it there")
 
-	// 4. StatefulSets that are made again, as by helm uninstall and install, come back to their volumes with a seat in each one's zone.
+	// 3. StatefulSets that are made again, as by helm uninstall and install, come back to their volumes with a seat in each one's zone.
 	domains := func(name string) map[string]string {
 		out := map[string]string{}
 		for _, pod := range n.Ready(t, name, 4) {
