@@ -61,35 +61,21 @@ func (f *Feature) Name() string { return Name }
 // Decide implements [feature.Feature].
 func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Decision, error) {
 	// 1. Has the pod a strategy?
-	owner, gated := req.Pod.Controller(), req.Pod.Gated(stowage.SeatGate)
+	owner := req.Pod.Controller()
 	if owner == nil || owner.ChoosesNodes() || !owner.Plausible() {
 		return feature.Decision{}, nil
 	}
 	ref := world.Ref{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name, UID: types.UID(owner.UID)}
 	p, err := f.Policies.FindForAdmission(ctx, policy.Pod{Namespace: req.Namespace, Owner: ref, Annotations: req.Pod.Metadata.Annotations})
-	nothing := p == nil && err == nil || errors.Is(err, policy.ErrOwnerGone)
-	if nothing && gated && f.unsettled() {
-		return feature.Decision{Pod: req.Pod, Wait: errUnsettled}, nil // the leader decides, or this process a moment later
-	}
-	if errors.Is(err, policy.ErrOwnerGone) {
-		if gated {
-			return feature.Decision{Pod: req.Pod, Wait: fmt.Errorf("%w: %w", feature.ErrUndecidable, err)}, nil
-		}
-		return feature.Decision{}, nil
-	}
-	if p == nil || err != nil {
+	switch {
+	case errors.Is(err, policy.ErrOwnerGone):
+		return f.withoutPolicy(req, err), nil
+	case err != nil:
 		return feature.Decision{}, err
-	}
-	if p.Strategy == nil {
-		text := fmt.Sprintf("%s is invalid, so its pods are admitted as they are: %s", p.Source, strings.ReplaceAll(p.Err.Error(), "\n", "; "))
-		if gated {
-			text = strings.Replace(text, "are admitted as they are", "wait for a minute, and then run as they are", 1)
-		}
-		d := feature.Decision{Pod: req.Pod, Warnings: []string{text}, Events: []feature.Event{{Reason: stowage.EventInvalidStrategy, Note: text}}}
-		if gated {
-			d.Wait = fmt.Errorf("%w: %s is invalid", feature.ErrUndecidable, p.Source)
-		}
-		return d, nil
+	case p == nil:
+		return f.withoutPolicy(req, nil), nil
+	case p.Strategy == nil:
+		return invalid(req, p), nil
 	}
 
 	// 2. Has it a seat from an earlier pass? One that is not genuine goes.
@@ -104,21 +90,8 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 		return feature.Decision{Pod: req.Pod, Summary: "one with the seat that an earlier call gave it, by the policy as it was"}, nil
 	}
 	if key, pinned := placement.Pinned(a.pod, p.Strategy, a.ownLabels(kept)); pinned {
-		if kept { // another webhook chose nodes since
-			a.seat.Withdraw(a.pod, a.seat.OtherPool(a.pod))
-		}
-		placement.Strip(a.pod)
-		changed := len(podpatch.Diff(req.Pod, a.pod)) > 0
-		if !changed && len(p.Warnings) == 0 {
-			return feature.Decision{}, nil
-		}
-		d := feature.Decision{Pod: a.pod, Warnings: p.Warnings}
-		if changed {
-			d.Summary = "one without a seat, because it chooses its nodes itself by " + key
-		}
-		return d, nil
+		return a.leavePinned(req.Pod, kept, key), nil
 	}
-
 	if req.Exists && !p.Preferred && placement.TakesMinDomains(a.pod, p.Strategy) {
 		return feature.Decision{}, nil // with a seat it might wait for ever; it gets the seat of where it runs
 	}
@@ -129,21 +102,8 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 		d.Warnings = append(d.Warnings, placement.UnmetConstraints(a.pod, p.Strategy)...)
 	}
 	if !kept && !a.full {
-		if err := f.bindVolumes(ctx, &a); err != nil {
-			a.seatless(&d, err, gated)
-			return d, nil
-		}
-		switch err := f.assign(ctx, &a, req, &d); {
-		case gated && errors.Is(err, errUnsure):
-			d.Wait = err
-			return d, nil
-		case errors.Is(err, sequence.ErrFull):
-			f.admitFull(&a, req.Traceless(), &d)
-		case errors.Is(err, policy.ErrKept):
-			d.Summary = "one without a seat, because " + err.Error()
-			return d, nil
-		case err != nil:
-			return feature.Decision{}, err
+		if given, err := f.give(ctx, &a, req, &d); err != nil || !given {
+			return d, err
 		}
 	}
 	if a.full {
@@ -158,8 +118,72 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 	return d, nil
 }
 
-// unsettled reports whether what is known may be old: see [Feature.Unsettled].
-func (f *Feature) unsettled() bool { return f.Unsettled != nil && f.Unsettled() }
+// withoutPolicy decides about a pod that nothing divides. Gone says that its owner is not there. One with the gate waits where that may change.
+func (f *Feature) withoutPolicy(req feature.Request, gone error) feature.Decision {
+	switch {
+	case !req.Pod.Gated(stowage.SeatGate):
+		return feature.Decision{}
+	case f.Unsettled != nil && f.Unsettled():
+		return feature.Decision{Pod: req.Pod, Wait: errUnsettled} // the leader decides, or this process a moment later
+	case gone != nil:
+		return feature.Decision{Pod: req.Pod, Wait: fmt.Errorf("%w: %w", feature.ErrUndecidable, gone)}
+	}
+	return feature.Decision{}
+}
+
+// invalid decides about a pod whose strategy cannot be read.
+func invalid(req feature.Request, p *policy.Policy) feature.Decision {
+	gated, becomes := req.Pod.Gated(stowage.SeatGate), "are admitted as they are"
+	if gated {
+		becomes = "wait for a minute, and then run as they are"
+	}
+	text := fmt.Sprintf("%s is invalid, so its pods %s: %s", p.Source, becomes, strings.ReplaceAll(p.Err.Error(), "\n", "; "))
+	d := feature.Decision{Pod: req.Pod, Warnings: []string{text}, Events: []feature.Event{{Reason: stowage.EventInvalidStrategy, Note: text}}}
+	if gated {
+		d.Wait = fmt.Errorf("%w: %s is invalid", feature.ErrUndecidable, p.Source)
+	}
+	return d
+}
+
+// leavePinned decides about a pod that chooses its nodes itself, by a key. Kept says that an earlier pass gave it a seat.
+func (a *assignment) leavePinned(was *podpatch.Pod, kept bool, key string) feature.Decision {
+	if kept { // another webhook chose nodes since
+		a.seat.Withdraw(a.pod, a.seat.OtherPool(a.pod))
+	}
+	placement.Strip(a.pod)
+	changed := len(podpatch.Diff(was, a.pod)) > 0
+	if !changed && len(a.policy.Warnings) == 0 {
+		return feature.Decision{}
+	}
+	d := feature.Decision{Pod: a.pod, Warnings: a.policy.Warnings}
+	if changed {
+		d.Summary = "one without a seat, because it chooses its nodes itself by " + key
+	}
+	return d
+}
+
+// give gives a seat to a pod. It returns false if the decision is complete without one.
+func (f *Feature) give(ctx context.Context, a *assignment, req feature.Request, d *feature.Decision) (given bool, _ error) {
+	gated := req.Pod.Gated(stowage.SeatGate)
+	if err := f.bindVolumes(ctx, a); err != nil {
+		a.seatless(d, err, gated)
+		return false, nil
+	}
+	switch err := f.assign(ctx, a, req, d); {
+	case gated && errors.Is(err, errUnsure):
+		d.Wait = err
+		return false, nil
+	case errors.Is(err, sequence.ErrFull):
+		f.admitFull(a, req.Traceless(), d)
+	case errors.Is(err, policy.ErrKept):
+		d.Summary = "one without a seat, because " + err.Error()
+		return false, nil
+	case err != nil:
+		*d = feature.Decision{}
+		return false, err
+	}
+	return true, nil
+}
 
 // assignment is a pod on its way to a seat.
 type assignment struct {
