@@ -137,71 +137,95 @@ func runStatus(ctx context.Context, s Streams, i *inspect.Inspector, o statusRun
 		bounded, last = context.WithTimeout(ctx, o.timeout+lastLook)
 		defer last()
 	}
-	last, printed := "", ""
+	l := &statusLoop{Streams: s, statusRun: o, inspector: i}
 	for {
-		stop := progress(s.Err, i)
-		r, err := i.Status(bounded, o.namespace)
-		stop()
+		r, err := l.look(ctx, bounded)
+		if err == nil && r != nil {
+			done := !o.wait || r.OK() || expired.Err() != nil
+			if err = l.show(r, done); err == nil && done && !o.watch {
+				return verdict(r)
+			}
+		}
 		switch {
-		case err == nil:
-		case errors.Is(err, inspect.ErrNoNamespace):
-			return config.NewUsageError(err)
 		case o.watch && ctx.Err() != nil:
 			return nil // that is how a watch ends
-		case last == "" || ctx.Err() != nil || bounded.Err() != nil:
+		case err != nil:
 			return err
-		default:
-			// An API server that was there may come back.
-			fmt.Fprintf(s.Err, "Warning: %v; looking again\n", err)
-			select {
-			case <-ctx.Done():
-			case <-time.After(look):
-			}
-			continue
-		}
-		if err == nil && len(o.names) > 0 {
-			if unknown := r.Only(o.names); len(unknown) > 0 {
-				return config.NewUsageError(fmt.Errorf("there is no %s with a policy or a problem in namespace %s", strings.Join(unknown, ", "), o.namespace))
-			}
-		}
-		if last == "" {
-			for _, w := range r.Warnings {
-				fmt.Fprintf(s.Err, "Warning: %s\n", w)
-			}
-		}
-		var text strings.Builder
-		if err := r.Print(&text, o.layout); err != nil {
-			return err
-		}
-		done := !o.wait || r.OK() || expired.Err() != nil
-		switch {
-		case o.wait && !done:
-			if now := r.Verdict(); now != printed {
-				fmt.Fprintln(s.Err, "Waiting. "+now)
-				printed = now
-			}
-			last = text.String()
-		case text.String() != last || o.wait || o.watch && o.layout.Width > 0:
-			if _, err := io.WriteString(s.Out, o.heading(last == "", i.Clock.Now())+text.String()); err != nil {
-				return err
-			}
-			last = text.String()
-		}
-		if done && !o.watch {
-			if !r.OK() {
-				return errNotOK
-			}
-			return nil
 		}
 		select {
 		case <-ctx.Done():
-			if o.watch {
-				return nil
-			}
-			return ctx.Err()
 		case <-time.After(look):
 		}
+		if ctx.Err() != nil && !o.watch {
+			return ctx.Err()
+		}
 	}
+}
+
+// verdict is the error of a status that is not as it should be.
+func verdict(r *inspect.Report) error {
+	if !r.OK() {
+		return errNotOK
+	}
+	return nil
+}
+
+// statusLoop is what a status that is printed more than once remembers.
+type statusLoop struct {
+	Streams
+	statusRun
+	inspector *inspect.Inspector
+	last      string // that was looked at
+	waits     string // that it waits, as it was printed last
+}
+
+// look returns the status, or nil if it is to be looked at again: an API server that was there may come back.
+func (l *statusLoop) look(ctx, bounded context.Context) (*inspect.Report, error) {
+	stop := progress(l.Err, l.inspector)
+	r, err := l.inspector.Status(bounded, l.namespace)
+	stop()
+	switch {
+	case errors.Is(err, inspect.ErrNoNamespace):
+		return nil, config.NewUsageError(err)
+	case err != nil && (l.last == "" || ctx.Err() != nil || bounded.Err() != nil):
+		return nil, err
+	case err != nil:
+		fmt.Fprintf(l.Err, "Warning: %v; looking again\n", err)
+		return nil, nil
+	}
+	if len(l.names) > 0 {
+		if unknown := r.Only(l.names); len(unknown) > 0 {
+			return nil, config.NewUsageError(fmt.Errorf("there is no %s with a policy or a problem in namespace %s", strings.Join(unknown, ", "), l.namespace))
+		}
+	}
+	if l.last == "" {
+		for _, w := range r.Warnings {
+			fmt.Fprintf(l.Err, "Warning: %s\n", w)
+		}
+	}
+	return r, nil
+}
+
+// show prints a status, or while it waits one line if that is another one than before.
+func (l *statusLoop) show(r *inspect.Report, done bool) error {
+	var text strings.Builder
+	if err := r.Print(&text, l.layout); err != nil {
+		return err
+	}
+	first := l.last == ""
+	changed := text.String() != l.last
+	l.last = text.String()
+	switch {
+	case l.wait && !done:
+		if now := r.Verdict(); now != l.waits {
+			fmt.Fprintln(l.Err, "Waiting. "+now)
+			l.waits = now
+		}
+	case changed || l.wait || l.watch && l.layout.Width > 0:
+		_, err := io.WriteString(l.Out, l.heading(first, l.inspector.Clock.Now())+text.String())
+		return err
+	}
+	return nil
 }
 
 // heading is what comes before a report: in a watch, the time, and what sets the report off from the one before.

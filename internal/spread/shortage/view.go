@@ -81,6 +81,7 @@ func (r *run) members(ctx context.Context, w world.Object, m *memory) ([]*member
 
 // see looks at a workload. It returns nil if there is nothing to record of its policy.
 func (r *run) see(ctx context.Context, w world.Object, m *memory) (*picture, error) {
+	// 1. What divides it, and is anything recorded of that?
 	members, err := r.members(ctx, w, m)
 	if err != nil || len(members) == 0 {
 		return nil, err
@@ -90,57 +91,24 @@ func (r *run) see(ctx context.Context, w world.Object, m *memory) (*picture, err
 			return nil, err
 		}
 	}
-	p := members[0].policy
-	volumes := p != nil && p.Homes() != nil && members[0].ordinals && members[0].Volumes
-	if p == nil || p.Strategy == nil || p.Spill == nil && !judges(p) && !p.KeepsVolumes && !volumes {
+	if !isRecorded(members[0]) {
 		return nil, nil
 	}
-	now, each := r.Clock.Now(), spill.CellsOfPool(p.Whole)
-	n := p.Whole.Len() * each
-	v := &picture{
-		policy: p,
-		View:   spill.View{Now: now, Strategy: p.Whole, Homes: p.Homes(), Own: p.Own, Rules: make([]spill.Rule, p.Whole.Len()), Hard: make([]bool, n), Room: make([]int64, n)},
+	v, err := r.newPicture(ctx, w, members[0].policy, m)
+	if err != nil {
+		return nil, err
 	}
-	copy(v.Rules, p.Spill)
-	for i := range p.Unsuitable {
-		if !p.Suits(i) {
-			v.Rules[i] = spill.Rule{} // whoever waits there does not wait for room
-		}
+
+	// 2. What is on its way, and what can be made?
+	m.forget(members, v.Now)
+	way := onWay{pools: r.endingIn(ctx, members, v.policy)}
+	if v.spills() && slices.ContainsFunc(members, (*member).waits) {
+		r.askSuppliers(ctx, w, v, m, &way)
 	}
-	if v.state = p.State; p.Policy == nil { // what was decided by and what is stored are to be the same
-		if v.state, err = r.World.PoolState(ctx, w.Namespace, w.UID); err != nil {
-			return nil, err
-		}
-	}
-	v.pools = spill.FromPoolState(v.state, p.Whole)
-	for i := range v.pools {
-		v.pools[i].Waited = m.waitedFor(spill.PlaceOf(p.Whole, i), now)
-	}
-	maps.DeleteFunc(m.examples, func(_ exampleKey, e *example) bool { return now.Sub(e.at) >= exampleFor })
-	maps.DeleteFunc(m.misfits, func(key exampleKey, _ bool) bool {
-		return !slices.ContainsFunc(members, func(one *member) bool { return seats.OwnerOf(one.Workload).Key() == key.owner })
-	})
-	way := onWay{pools: r.endingIn(ctx, members, p)}
-	if slices.ContainsFunc(v.Rules, func(rule spill.Rule) bool { return rule.After > 0 }) && slices.ContainsFunc(members, func(m *member) bool {
-		return slices.ContainsFunc(m.records, func(rec seats.Record) bool { return rec.Waiting() })
-	}) {
-		karpenter, groups := r.askKarpenter(ctx), r.askClusterAutoscaler(ctx)
-		way.pods = r.askForScaleUps(ctx, w.Namespace)
-		for i := range way.pools {
-			selected := p.Whole.NodeSelector(i/each, i%each)
-			way.pools[i] = way.pools[i] || karpenter.onWay(selected) || groups.OnWay(r.NodeGroups.Groups, selected, now)
-		}
-		for key, e := range m.examples {
-			pool, ok := p.Pool(key.pool)
-			domain, known := p.Whole.DomainNamed(key.domain)
-			if at := pool*each + domain; ok && known && !way.pools[at] {
-				selected := p.Whole.NodeSelector(pool, domain)
-				v.Hard[at] = v.Hard[at] || karpenter.cannotMake(selected, e.requests) || groups.CannotMake(r.NodeGroups.Groups, selected, now)
-			}
-		}
-	}
+
+	// 3. Its pods.
 	for _, one := range members {
-		if one.policy == nil || one.policy.Strategy == nil || !samePools(one.policy.Whole, p.Whole) {
+		if one.policy == nil || one.policy.Strategy == nil || !samePools(one.policy.Whole, v.policy.Whole) {
 			continue // the annotations of its revision name other pools
 		}
 		v.members = append(v.members, one)
@@ -150,8 +118,79 @@ func (r *run) see(ctx context.Context, w world.Object, m *memory) (*picture, err
 		v.Pods = append(v.Pods, one.pods...)
 		v.Replicas += one.replicas
 	}
-	m.forgetPods(now)
+	m.forgetPods(v.Now)
 	return v, nil
+}
+
+// isRecorded reports whether anything is recorded of an owner's policy: pools without room, pools that are not for its pods, or where volumes are.
+func isRecorded(one *member) bool {
+	p := one.policy
+	if p == nil || p.Strategy == nil {
+		return false
+	}
+	return p.Spill != nil || judges(p) || p.KeepsVolumes || p.Homes() != nil && one.ordinals && one.Volumes
+}
+
+// newPicture is a workload without its pods.
+func (r *run) newPicture(ctx context.Context, w world.Object, p *policy.Policy, m *memory) (_ *picture, err error) {
+	now, n := r.Clock.Now(), p.Whole.Len()*spill.CellsOfPool(p.Whole)
+	v := &picture{
+		policy: p, state: p.State,
+		View: spill.View{Now: now, Strategy: p.Whole, Homes: p.Homes(), Own: p.Own, Rules: make([]spill.Rule, p.Whole.Len()), Hard: make([]bool, n), Room: make([]int64, n)},
+	}
+	copy(v.Rules, p.Spill)
+	for i := range p.Unsuitable {
+		if !p.Suits(i) {
+			v.Rules[i] = spill.Rule{} // whoever waits there does not wait for room
+		}
+	}
+	if p.Policy == nil { // what was decided by and what is stored are to be the same
+		if v.state, err = r.World.PoolState(ctx, w.Namespace, w.UID); err != nil {
+			return nil, err
+		}
+	}
+	v.pools = spill.FromPoolState(v.state, p.Whole)
+	for i := range v.pools {
+		v.pools[i].Waited = m.waitedFor(spill.PlaceOf(p.Whole, i), now)
+	}
+	return v, nil
+}
+
+// spills reports whether other pools take the pods that wait for one of the pools.
+func (v *picture) spills() bool {
+	return slices.ContainsFunc(v.Rules, func(rule spill.Rule) bool { return rule.After > 0 })
+}
+
+// waits reports whether a pod of the owner waits for a node.
+func (m *member) waits() bool {
+	return slices.ContainsFunc(m.records, func(rec seats.Record) bool { return rec.Waiting() })
+}
+
+// askSuppliers asks the node autoscalers for which cells nodes are on their way, and for which they can make none now.
+func (r *run) askSuppliers(ctx context.Context, w world.Object, v *picture, m *memory, way *onWay) {
+	p, each := v.policy, spill.CellsOfPool(v.policy.Whole)
+	karpenter, groups := r.askKarpenter(ctx), r.askClusterAutoscaler(ctx)
+	way.pods = r.askForScaleUps(ctx, w.Namespace)
+	for i := range way.pools {
+		selected := p.Whole.NodeSelector(i/each, i%each)
+		way.pools[i] = way.pools[i] || karpenter.onWay(selected) || groups.OnWay(r.NodeGroups.Groups, selected, v.Now)
+	}
+	for key, e := range m.examples {
+		pool, ok := p.Pool(key.pool)
+		domain, known := p.Whole.DomainNamed(key.domain)
+		if at := pool*each + domain; ok && known && !way.pools[at] {
+			selected := p.Whole.NodeSelector(pool, domain)
+			v.Hard[at] = v.Hard[at] || karpenter.cannotMake(selected, e.requests) || groups.CannotMake(r.NodeGroups.Groups, selected, v.Now)
+		}
+	}
+}
+
+// forget forgets examples that are old, and what is known of owners that are gone.
+func (m *memory) forget(members []*member, now time.Time) {
+	maps.DeleteFunc(m.examples, func(_ exampleKey, e *example) bool { return now.Sub(e.at) >= exampleFor })
+	maps.DeleteFunc(m.misfits, func(key exampleKey, _ bool) bool {
+		return !slices.ContainsFunc(members, func(one *member) bool { return seats.OwnerOf(one.Workload).Key() == key.owner })
+	})
 }
 
 // samePools reports whether two strategies have the same pools in the same order, over the same domains.
