@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 )
 
@@ -34,27 +35,31 @@ func (c *comparison) doubt(p *plan, was *decided) {
 	if of == nil || of.Whole == nil {
 		return
 	}
-	// 2. What holds for its volumes and pools.
-	inUse := slices.ContainsFunc(p.pods, func(pod *pod) bool { return pod.volume })
-	add(of.KeepsVolumes, "it is older than the policy, and each pod keeps the pool of its volume")
-	add(!of.KeepsVolumes && (p.is.workload.Volumes() || inUse) && (p.Moved > 0 || of.Keeping()), "the volumes of its pods may be bound to where they are")
-	add(of.Preferred, "its pools are only preferred, so that pods may run elsewhere")
-	add(len(p.is.noSpill) > 0, "its pods for pool %s would wait", strings.Join(p.is.noSpill, ", "))
-	add(len(p.is.closed) > 0 && p.Kind != "Deployment" && p.Kind != "Rollout", "which of its pods wait for a pool without room is not known")
-	if of.State != nil {
-		for i, room := range spill.MergeCells(spill.FromPoolState(of.State, of.Whole), spill.CellsOfPool(of.Whole)) {
-			if _, asked := p.is.closed[i]; room.Phase != spill.Available && room.Phase != "" && !asked {
-				add(true, "pool %s has no room now, and may have some by then", of.Whole.Pool(i).Name)
-			}
-		}
-	}
-	// 3. Who else chooses nodes.
+	// 2. What holds for its volumes and pools, and who else chooses nodes.
+	p.doubtPools(of, add)
 	own := p.is.workload.Template().Spec.NodeSelector
 	for _, pod := range p.pods {
 		for _, k := range pod.chooses {
 			_, written := own[k]
 			add(!written && of.ChoosesBy(k) && !was.choosesBy(k), "another webhook writes the node label %s into its pods", k)
 		}
+	}
+}
+
+// doubtPools adds what is not known of a workload's volumes and pools.
+func (p *plan) doubtPools(of *policy.Policy, add func(ok bool, format string, args ...any)) {
+	volumes := p.is.workload.Volumes() || slices.ContainsFunc(p.pods, func(pod *pod) bool { return pod.volume })
+	add(of.KeepsVolumes, "it is older than the policy, and each pod keeps the pool of its volume")
+	add(!of.KeepsVolumes && volumes && (p.Moved > 0 || of.Keeping()), "the volumes of its pods may be bound to where they are")
+	add(of.Preferred, "its pools are only preferred, so that pods may run elsewhere")
+	add(len(p.is.noSpill) > 0, "its pods for pool %s would wait", strings.Join(p.is.noSpill, ", "))
+	add(len(p.is.closed) > 0 && p.Kind != "Deployment" && p.Kind != "Rollout", "which of its pods wait for a pool without room is not known")
+	if of.State == nil {
+		return
+	}
+	for i, room := range spill.MergeCells(spill.FromPoolState(of.State, of.Whole), spill.CellsOfPool(of.Whole)) {
+		_, asked := p.is.closed[i]
+		add(room.Phase != spill.Available && room.Phase != "" && !asked, "pool %s has no room now, and may have some by then", of.Whole.Pool(i).Name)
 	}
 }
 

@@ -235,29 +235,12 @@ func (f *Feature) keep(ctx context.Context, a *assignment, dryRun bool) (bool, e
 	known = known && knownDomain
 	if genuine && (known || other) {
 		a.seat.Seat, a.seat.Domain, a.seat.CostRank = sequence.Seat{Pool: pool, Ordinal: carried.Ordinal}, domain, ledger.CostRank(carried.ID)
-		var err error
-		switch carried.Origin {
-		case ledger.OriginDryRun:
-			genuine = dryRun
-		case ledger.OriginClaimed, ledger.OriginUnshared:
-			if genuine, err = f.Seats.Claimed(ctx, a.owner, carried.ID); err != nil {
-				return false, err
-			}
-		case ledger.OriginOrdinal:
-			seat, err := a.policy.SeatAt(a.rank)
-			if genuine = a.seat.OwnOrdinal; other {
-				genuine = genuine && len(a.pod.Spec.NodeSelector) > 0 // a call wrote it, and not only the template
-			} else {
-				genuine = genuine && err == nil && seat == a.seat.Seat
-			}
-		default:
-			genuine = false // an adopted pod is not created again
+		given, err := f.gave(ctx, a, &carried, other, dryRun)
+		if err != nil {
+			return false, err
 		}
-		if a.former = genuine && other; a.former {
-			return false, nil
-		}
-		if genuine {
-			return true, nil
+		if a.former = given && other; given {
+			return !other, nil
 		}
 		if known {
 			a.seat.Withdraw(a.pod, nil)
@@ -265,6 +248,24 @@ func (f *Feature) keep(ctx context.Context, a *assignment, dryRun bool) (bool, e
 	}
 	placement.Strip(a.pod)
 	return false, nil
+}
+
+// gave reports whether an earlier pass gave a pod the seat that it carries, with its proof. Other says that it was by another policy, or another
+// generation of it.
+func (f *Feature) gave(ctx context.Context, a *assignment, carried *ledger.Carried, other, dryRun bool) (bool, error) {
+	switch carried.Origin {
+	case ledger.OriginDryRun:
+		return dryRun, nil
+	case ledger.OriginClaimed, ledger.OriginUnshared:
+		return f.Seats.Claimed(ctx, a.owner, carried.ID)
+	case ledger.OriginOrdinal:
+		if !a.seat.OwnOrdinal || other {
+			return a.seat.OwnOrdinal && len(a.pod.Spec.NodeSelector) > 0, nil // a call wrote it, and not only the template
+		}
+		seat, err := a.policy.SeatAt(a.rank)
+		return err == nil && seat == a.seat.Seat, nil
+	}
+	return false, nil // an adopted pod is not created again
 }
 
 // errUnsettled means that a process was frozen, and may not know of a policy that was made meanwhile.

@@ -250,38 +250,39 @@ func (r *policyRun) countWorkload(ctx context.Context, w *world.Workload, regist
 	if err != nil {
 		return err
 	}
-	top := world.Object{Namespace: w.Namespace, Ref: chain.Root()}
 	for _, s := range selecting {
-		t := tallies[s.UID]
-		if t == nil { // it was made just now
-			continue
+		if t := tallies[s.UID]; t != nil { // else it was made just now
+			if err := r.countFor(ctx, t, w, chain, p, reached); err != nil {
+				return err
+			}
 		}
-		wins := p == nil || p.Policy != nil && s.Before(p.Policy)
-		switch {
-		case s.Spec.Mode == stowage.PolicyAudit && s.KeepsVolumes(chain.Bottom()):
+	}
+	return nil
+}
+
+// countFor counts the pods of an owner for one of the policies that select it. P is what divides it, or nil. Reached says that the webhook is
+// asked about its pods.
+func (r *policyRun) countFor(ctx context.Context, t *tally, w *world.Workload, chain world.Chain, p *policy.Policy, reached bool) error {
+	top, audits := world.Object{Namespace: w.Namespace, Ref: chain.Root()}, t.of.Spec.Mode == stowage.PolicyAudit
+	switch {
+	case audits && t.of.KeepsVolumes(chain.Bottom()):
+		t.keptInPlace[top] = true
+	case !reached:
+		t.notReached[top] = true
+	case p != nil && p.Policy != nil && p.Policy.UID == t.of.UID:
+		t.noteUnsuitable(top, p.Unsuitable)
+		if p.Keeping() || p.Unrecorded() || r.anyElsewhere(w) {
 			t.keptInPlace[top] = true
-		case !reached:
-			t.notReached[top] = true
-		case p != nil && p.Policy != nil && p.Policy.UID == s.UID:
-			t.noteUnsuitable(top, p.Unsuitable)
-			if p.Keeping() || p.Unrecorded() || r.anyElsewhere(w) {
-				t.keptInPlace[top] = true
-			}
-			if p.Nowhere() || p.Unrecorded() {
-				continue
-			}
-			if err := r.divideFor(ctx, t, p, w, top); err != nil {
-				return err
-			}
-		case s.Spec.Mode == stowage.PolicyAudit && wins:
-			if err := r.auditFor(ctx, t, w, chain, top); err != nil {
-				return err
-			}
-		case p != nil:
-			t.shadowed[top] = true
-			if by := fmt.Sprintf("%s (%s %s/%s)", p.Source, top.Kind, top.Namespace, top.Name); t.status.ShadowedBy == "" || by < t.status.ShadowedBy {
-				t.status.ShadowedBy = by
-			}
+		}
+		if !p.Nowhere() && !p.Unrecorded() {
+			return r.divideFor(ctx, t, p, w, top)
+		}
+	case audits && (p == nil || p.Policy != nil && t.of.Before(p.Policy)):
+		return r.auditFor(ctx, t, w, chain, top)
+	case p != nil:
+		t.shadowed[top] = true
+		if by := fmt.Sprintf("%s (%s %s/%s)", p.Source, top.Kind, top.Namespace, top.Name); t.status.ShadowedBy == "" || by < t.status.ShadowedBy {
+			t.status.ShadowedBy = by
 		}
 	}
 	return nil
