@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/spread/division"
 )
 
 // done returns the workload, and adds to the report why it is not as it should be.
@@ -67,33 +68,49 @@ func (g *group) causes(r *Report) (waits bool) {
 		g.problem(r, formerPool, g.rollOut(), "%d pod(s) are in a pool that was removed from the strategy", g.Former)
 	}
 	if over := g.Over(); over != nil && settled {
-		why := ""
-		if n := g.adopted[over.Key]; n > 0 {
-			why = fmt.Sprintf(": %d of them ran there before they got a seat", n)
-		}
-		action := "wait: Stowage evicts one pod after the other"
-		switch stay := g.staying[over.Key]; {
-		case !g.policy.Evict:
-			action = g.rollOut() + ", or " + g.evict()
-		case stay > over.Target:
-			why += fmt.Sprintf(": %d of them have a claim or an annotation that may keep them where they run", stay)
-			action = "none is needed; the events of the workload say which pods stay (" + string(stowage.EventPodHeld) + "); to move them, " + g.rollOut()
-		}
-		g.problem(r, overTarget, action, "pool %s has %d pods, and %d are due%s", over.Name, over.Current, over.Target, why)
+		g.tooMany(r, over)
 	}
 	if n := g.Division.Unseated - g.Former; n > 0 {
-		action := "wait: Stowage gives them a seat or recreates them, unless its controllers are down"
-		if g.policy.Repair != stowage.RepairRecreate {
-			action = fmt.Sprintf("%s, or set %s to %s", g.rollOut(), stowage.RepairAnnotation, stowage.RepairRecreate)
-			if g.policy.Policy != nil {
-				action = g.rollOut()
-			}
-		}
-		if stay := g.staying[""]; stay > 0 {
-			action += fmt.Sprintf("; %d of them have a claim or an annotation that may keep them where they run", stay)
-		}
-		g.problem(r, withoutSeat, action, "%d pod(s) have no seat: they were created before the %s, or bypassed the webhook", n, g.policy.Source)
+		g.unseated(r, n)
 	}
+	return g.note(seated, ready, settled)
+}
+
+// tooMany adds that a pool has too many pods.
+func (g *group) tooMany(r *Report, over *division.Pool) {
+	why := ""
+	if n := g.adopted[over.Key]; n > 0 {
+		why = fmt.Sprintf(": %d of them ran there before they got a seat", n)
+	}
+	action := "wait: Stowage evicts one pod after the other"
+	switch stay := g.staying[over.Key]; {
+	case !g.policy.Evict:
+		action = g.rollOut() + ", or " + g.evict()
+	case stay > over.Target:
+		why += fmt.Sprintf(": %d of them have a claim or an annotation that may keep them where they run", stay)
+		action = "none is needed; the events of the workload say which pods stay (" + string(stowage.EventPodHeld) + "); to move them, " + g.rollOut()
+	}
+	g.problem(r, overTarget, action, "pool %s has %d pods, and %d are due%s", over.Name, over.Current, over.Target, why)
+}
+
+// unseated adds that so many pods have no seat.
+func (g *group) unseated(r *Report, n int64) {
+	action := "wait: Stowage gives them a seat or recreates them, unless its controllers are down"
+	if g.policy.Repair != stowage.RepairRecreate {
+		action = fmt.Sprintf("%s, or set %s to %s", g.rollOut(), stowage.RepairAnnotation, stowage.RepairRecreate)
+		if g.policy.Policy != nil {
+			action = g.rollOut()
+		}
+	}
+	if stay := g.staying[""]; stay > 0 {
+		action += fmt.Sprintf("; %d of them have a claim or an annotation that may keep them where they run", stay)
+	}
+	g.problem(r, withoutSeat, action, "%d pod(s) have no seat: they were created before the %s, or bypassed the webhook", n, g.policy.Source)
+}
+
+// note fills in what is to be known of the workload beside its problems, and reports whether that passes by waiting.
+func (g *group) note(seated, ready int64, settled bool) (waits bool) {
+	w := &g.Workload
 	switch {
 	case g.failure == "" && g.pods != w.Replicas:
 		w.Note, waits = fmt.Sprintf("%d pods exist, and %d are asked for", g.pods, w.Replicas), true

@@ -50,10 +50,11 @@ func (r *run) reconcilePod(ctx context.Context, key types.NamespacedName) (recon
 		}
 		return reconcile.Result{}, nil
 	}
-	if can, err := r.canResize(); err != nil || !can {
-		if err == nil && v.early {
-			return r.recreate(ctx, pod, &v)
-		}
+	can, err := r.canResize()
+	switch {
+	case err == nil && !can && v.early:
+		return r.recreate(ctx, pod, &v)
+	case err != nil || !can:
 		return reconcile.Result{}, err // the template's status reports it
 	}
 	patch := sizing.ResizePatch(pod.UID, v.now, v.resized)
@@ -72,19 +73,17 @@ func (r *run) reconcilePod(ctx context.Context, key types.NamespacedName) (recon
 
 	// 3. Ask, and look again when the store has the answer: the size may have changed meanwhile.
 	err = r.Uncached.SubResource("resize").Patch(ctx, bare(pod), client.RawPatch(types.StrategicMergePatchType, patch))
-	switch status := apierrors.APIStatus(nil); {
+	switch {
 	case err == nil:
 		r.Metrics.resizes.WithLabelValues(resizeAccepted).Inc()
 		r.Log.Info("pod resized", "namespace", pod.Namespace, "kind", "Pod", "name", pod.Name, "node", pod.Spec.NodeName, "template", v.template.Name)
 		r.asked(pod, string(patch), "", false)
 		return reconcile.Result{RequeueAfter: r.Timing.Settle}, nil
-	case apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Name == pod.Name,
-		apierrors.IsConflict(err): // by its UID: it is another pod
+	case isGone(err, pod.Name):
 		return reconcile.Result{}, nil
 	case apierrors.IsNotFound(err):
 		err = fmt.Errorf("it does not serve pods/resize (on by default since Kubernetes 1.33): %w", err)
-	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsForbidden(err):
-	default:
+	case !refuses(err):
 		r.Metrics.resizes.WithLabelValues(resizeFailed).Inc()
 		return reconcile.Result{}, fmt.Errorf("resize pod %s: %w", key, err)
 	}
@@ -98,6 +97,18 @@ func (r *run) reconcilePod(ctx context.Context, key types.NamespacedName) (recon
 	}
 	// What is invalid stays so until the pod should have another size, almost always.
 	return reconcile.Result{RequeueAfter: r.asked(pod, string(patch), err.Error(), !apierrors.IsForbidden(err))}, nil
+}
+
+// isGone reports whether an error says that a pod is gone, or is another one than its UID says.
+func isGone(err error, pod string) bool {
+	var status apierrors.APIStatus
+	named := errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Name == pod
+	return apierrors.IsConflict(err) || apierrors.IsNotFound(err) && named
+}
+
+// refuses reports whether an error says that the API server does not resize the pod so.
+func refuses(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err)
 }
 
 // mark writes into a pod what it declared, and whose size it has, unless that is there.

@@ -50,40 +50,19 @@ func (r *run) watch(t *leader.Term) error {
 		seen   func(was, is any, first bool) // was or is is nil
 	}{
 		{&flexdaemonsets.FlexDaemonsetTemplate{}, func(was, is any, first bool) {
-			if t, ok := is.(*flexdaemonsets.FlexDaemonsetTemplate); ok {
-				old, had := was.(*flexdaemonsets.FlexDaemonsetTemplate)
-				r.templateSeen(ctx, t, !first && (!had || old.Generation != t.Generation || old.UID != t.UID))
-			} else if t, ok := was.(*flexdaemonsets.FlexDaemonsetTemplate); ok {
-				r.statuses.Add(sizing.LabelOf(t.Name))
-				r.watchIfNeeded(ctx)
-			}
+			old, _ := was.(*flexdaemonsets.FlexDaemonsetTemplate)
+			now, _ := is.(*flexdaemonsets.FlexDaemonsetTemplate)
+			r.templateChanged(ctx, old, now, first)
 		}},
 		{&corev1.Node{}, func(was, is any, first bool) {
-			node, ok := is.(*corev1.Node)
-			if old, had := was.(*corev1.Node); ok && !first && (!had || !equality.Semantic.DeepEqual(old.Status.Allocatable, node.Status.Allocatable)) {
-				if had && r.watching() == nil { // a new node has no pods yet
-					r.enqueueTemplates(ctx)
-				}
-				r.enqueueSpreadOut(r.indexed(byNode, node.Name))
-			}
+			old, _ := was.(*corev1.Node)
+			now, _ := is.(*corev1.Node)
+			r.nodeChanged(ctx, old, now, first)
 		}},
 		{&appsv1.DaemonSet{}, func(was, is any, _ bool) {
-			old, had := was.(*appsv1.DaemonSet)
-			now, ok := is.(*appsv1.DaemonSet)
-			switch {
-			case !ok && had:
-				r.daemonSetsChanged(old)
-			case ok && (!had || templateOf(old) != templateOf(now) || old.Status.CurrentNumberScheduled != now.Status.CurrentNumberScheduled):
-				if had && templateOf(old) != templateOf(now) {
-					r.noteTemplateSet(now.UID)
-					r.daemonSetsChanged(old)
-					r.enqueueSpreadOut(r.indexed(byOwner, string(now.UID)))
-				}
-				r.daemonSetsChanged(now)
-				r.daemonSets.AddAfter(client.ObjectKeyFromObject(now), r.Timing.Settle)
-			case ok && r.watching() == nil && (old.Status.NumberReady != now.Status.NumberReady || old.Status.UpdatedNumberScheduled != now.Status.UpdatedNumberScheduled):
-				r.daemonSetsChanged(now)
-			}
+			old, _ := was.(*appsv1.DaemonSet)
+			now, _ := is.(*appsv1.DaemonSet)
+			r.daemonSetChanged(old, now)
 		}},
 	} {
 		err := t.Watch(r.Informers, w.object, toolscache.ResourceEventHandlerDetailedFuncs{
@@ -96,6 +75,47 @@ func (r *run) watch(t *leader.Term) error {
 		}
 	}
 	return nil
+}
+
+// templateChanged has what a template is for looked at. Was or is is nil.
+func (r *run) templateChanged(ctx context.Context, was, is *flexdaemonsets.FlexDaemonsetTemplate, first bool) {
+	switch {
+	case is != nil:
+		r.templateSeen(ctx, is, !first && (was == nil || was.Generation != is.Generation || was.UID != is.UID))
+	case was != nil:
+		r.statuses.Add(sizing.LabelOf(was.Name))
+		r.watchIfNeeded(ctx)
+	}
+}
+
+// nodeChanged has the pods of a node looked at whose allocatable resources are others.
+func (r *run) nodeChanged(ctx context.Context, was, is *corev1.Node, first bool) {
+	if is == nil || first || was != nil && equality.Semantic.DeepEqual(was.Status.Allocatable, is.Status.Allocatable) {
+		return
+	}
+	if was != nil && r.watching() == nil { // a new node has no pods yet
+		r.enqueueTemplates(ctx)
+	}
+	r.enqueueSpreadOut(r.indexed(byNode, is.Name))
+}
+
+// daemonSetChanged has a DaemonSet looked at, and its pods if it has another template of sizes. Was or is is nil.
+func (r *run) daemonSetChanged(was, is *appsv1.DaemonSet) {
+	switch {
+	case is == nil && was == nil:
+	case is == nil:
+		r.daemonSetsChanged(was)
+	case was == nil || templateOf(was) != templateOf(is) || was.Status.CurrentNumberScheduled != is.Status.CurrentNumberScheduled:
+		if was != nil && templateOf(was) != templateOf(is) {
+			r.noteTemplateSet(is.UID)
+			r.daemonSetsChanged(was)
+			r.enqueueSpreadOut(r.indexed(byOwner, string(is.UID)))
+		}
+		r.daemonSetsChanged(is)
+		r.daemonSets.AddAfter(client.ObjectKeyFromObject(is), r.Timing.Settle)
+	case r.watching() == nil && (was.Status.NumberReady != is.Status.NumberReady || was.Status.UpdatedNumberScheduled != is.Status.UpdatedNumberScheduled):
+		r.daemonSetsChanged(is)
+	}
 }
 
 // templateOf is the name of the template of a DaemonSet's next pods.
