@@ -45,8 +45,32 @@ const slack = 30 * time.Second
 // health looks at Stowage itself. Where nothing of it is installed, it is nil.
 func (i *Inspector) health(ctx context.Context, registration *admissionregistrationv1.MutatingWebhookConfiguration, r *Report) error {
 	h := &Health{ClientVersion: version.String()}
-	// 1. The replicas.
-	deployed := false
+	deployed, err := i.replicas(ctx, h, r)
+	if err != nil {
+		return err
+	}
+	if i.InvalidConfig != nil {
+		r.problem(invalidConfig, i.Namespace, "ConfigMap/"+i.ConfigMap, "correct it: a replica that starts now refuses it", "is invalid, and the last valid settings hold: %s", oneLine(i.InvalidConfig))
+	}
+	leased, missing, err := i.leader(ctx, h, r)
+	if err != nil {
+		return err
+	}
+	if h.Leader == "" && (leased || missing && registration != nil && !deployed) {
+		r.problem(noLeader, i.Namespace, "Lease/"+i.Lease, fmt.Sprintf("see whether Stowage runs: kubectl -n %s get pods", i.Namespace),
+			"no replica of Stowage leads: nothing is repaired, resized or advertised, and no status is written")
+	}
+	if registration != nil {
+		i.authority(registration, h, r)
+	}
+	if registration != nil || deployed || leased {
+		r.Stowage = h
+	}
+	return nil
+}
+
+// replicas fills in how many replicas there are and are ready. It reports whether a Deployment of Stowage is there.
+func (i *Inspector) replicas(ctx context.Context, h *Health, r *Report) (deployed bool, _ error) {
 	for _, part := range []struct {
 		deployment      string
 		ready, replicas **int32
@@ -63,7 +87,7 @@ func (i *Inspector) health(ctx context.Context, registration *admissionregistrat
 			r.hide("the replicas of Stowage")
 			continue
 		case err != nil:
-			return fmt.Errorf("the Deployment %s: %w", part.deployment, err)
+			return deployed, fmt.Errorf("the Deployment %s: %w", part.deployment, err)
 		}
 		deployed = true
 		ready, replicas := d.Status.ReadyReplicas, ptr.Deref(d.Spec.Replicas, 1)
@@ -74,55 +98,47 @@ func (i *Inspector) health(ctx context.Context, registration *admissionregistrat
 				"%d of %d replicas are ready%s", ready, replicas, map[bool]string{true: ": " + part.outage}[ready == 0])
 		}
 	}
+	return deployed, nil
+}
 
-	if i.InvalidConfig != nil {
-		r.problem(invalidConfig, i.Namespace, "ConfigMap/"+i.ConfigMap, "correct it: a replica that starts now refuses it", "is invalid, and the last valid settings hold: %s", oneLine(i.InvalidConfig))
-	}
-
-	// 2. The leader.
+// leader fills in which replica leads. It reports whether the lease is there, and whether it is known not to be.
+func (i *Inspector) leader(ctx context.Context, h *Health, r *Report) (leased, missing bool, _ error) {
 	var lease coordinationv1.Lease
 	err := i.Client.Get(ctx, client.ObjectKey{Namespace: i.Namespace, Name: i.Lease}, &lease)
-	leased := err == nil
 	switch {
 	case apierrors.IsForbidden(err):
 		r.hide("the leader of Stowage")
-	case client.IgnoreNotFound(err) != nil:
-		return fmt.Errorf("the lease of Stowage: %w", err)
-	case leased:
-		holder, _, _ := strings.Cut(strings.TrimPrefix(ptr.Deref(lease.Spec.HolderIdentity, ""), "pod/"), "_")
-		duration := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second
-		if holder != "" && lease.Spec.RenewTime != nil && i.Clock.Now().Sub(lease.Spec.RenewTime.Time) < duration+slack {
-			h.Leader = holder
-		}
+		return false, false, nil
+	case apierrors.IsNotFound(err):
+		return false, true, nil
+	case err != nil:
+		return false, false, fmt.Errorf("the lease of Stowage: %w", err)
 	}
-	missing := apierrors.IsNotFound(err)
-	if h.Leader == "" && (leased || missing && registration != nil && !deployed) {
-		r.problem(noLeader, i.Namespace, "Lease/"+i.Lease, fmt.Sprintf("see whether Stowage runs: kubectl -n %s get pods", i.Namespace),
-			"no replica of Stowage leads: nothing is repaired, resized or advertised, and no status is written")
+	holder, _, _ := strings.Cut(strings.TrimPrefix(ptr.Deref(lease.Spec.HolderIdentity, ""), "pod/"), "_")
+	duration := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second
+	if holder != "" && lease.Spec.RenewTime != nil && i.Clock.Now().Sub(lease.Spec.RenewTime.Time) < duration+slack {
+		h.Leader = holder
 	}
+	return true, false, nil
+}
 
-	// 3. The registration.
-	if registration != nil {
-		for n := range registration.Webhooks {
-			w := &registration.Webhooks[n]
-			if len(w.ClientConfig.CABundle) == 0 && i.CertDir != "" {
-				continue // the API server trusts what its machine trusts
-			}
-			until := lastExpiry(w.ClientConfig.CABundle)
-			if h.AuthorityUntil == nil || until.Before(*h.AuthorityUntil) {
-				h.AuthorityUntil = &until
-			}
+// authority fills in until when the API server trusts the webhook's certificate.
+func (i *Inspector) authority(registration *admissionregistrationv1.MutatingWebhookConfiguration, h *Health, r *Report) {
+	for n := range registration.Webhooks {
+		w := &registration.Webhooks[n]
+		if len(w.ClientConfig.CABundle) == 0 && i.CertDir != "" {
+			continue // the API server trusts what its machine trusts
 		}
-		if u := h.AuthorityUntil; u != nil && u.Before(i.Clock.Now()) {
-			h.AuthorityUntil = nil
-			r.problem(noCertificate, "", "MutatingWebhookConfiguration/"+i.Registration, fmt.Sprintf("see the log of Stowage: kubectl -n %s logs deployment/%s", i.Namespace, i.Deployment),
-				"its caBundle has no valid certificate, so that the API server does not reach the webhook")
+		until := lastExpiry(w.ClientConfig.CABundle)
+		if h.AuthorityUntil == nil || until.Before(*h.AuthorityUntil) {
+			h.AuthorityUntil = &until
 		}
 	}
-	if registration != nil || deployed || leased {
-		r.Stowage = h
+	if u := h.AuthorityUntil; u != nil && u.Before(i.Clock.Now()) {
+		h.AuthorityUntil = nil
+		r.problem(noCertificate, "", "MutatingWebhookConfiguration/"+i.Registration, fmt.Sprintf("see the log of Stowage: kubectl -n %s logs deployment/%s", i.Namespace, i.Deployment),
+			"its caBundle has no valid certificate, so that the API server does not reach the webhook")
 	}
-	return nil
 }
 
 // answerProblem adds that no replica has answered lately, as far as pods show that. The youngest pods have nothing of the webhook.

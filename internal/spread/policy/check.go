@@ -162,10 +162,15 @@ func (f *findings) strategy(annotations map[string]string) {
 	if !on || !hasStrategy {
 		key = stowage.SpreadStrategyAliasAnnotation
 	}
+	f.text(key, text, annotations[stowage.AcrossAnnotation])
+}
+
+// text finds what is wrong with a strategy, which an annotation has, over domains.
+func (f *findings) text(key, text, over string) {
 	strategy, err := sequence.Parse(text)
 	wrong := key
 	if err == nil { // the cause alone, because each finding names the annotation
-		wrong, err = stowage.AcrossAnnotation, errors.Unwrap(compileText(text, annotations[stowage.AcrossAnnotation]).Err)
+		wrong, err = stowage.AcrossAnnotation, errors.Unwrap(compileText(text, over).Err)
 	}
 	if err != nil {
 		for line := range strings.SplitSeq(err.Error(), "\n") {

@@ -345,8 +345,8 @@ func (s *State) volumesElsewhere() (e Elsewhere) {
 	return e
 }
 
-// Make returns the plan for a workload.
-func Make(s State) Plan {
+// count returns a plan without moves: what there is and what there should be.
+func (s *State) count() Plan {
 	p := Plan{Counts: make([]int64, s.Strategy.Len())}
 	p.Elsewhere = s.volumesElsewhere()
 	p.Targets = p.Elsewhere.Lower(s.Strategy, s.Targets, s.Replicas)
@@ -374,6 +374,12 @@ func Make(s State) Plan {
 	if beyond := s.Replicas - p.Elsewhere.Others - s.Strategy.Seats(); beyond > 0 && !ordinals {
 		p.Unseated = max(0, p.Unseated-int(beyond))
 	}
+	return p
+}
+
+// Make returns the plan for a workload.
+func Make(s State) Plan {
+	p := s.count()
 	if !s.Settled || s.Mode == stowage.RepairOff {
 		return p
 	}
