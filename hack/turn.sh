@@ -18,6 +18,7 @@ suites=(
 number=${#suites[@]}
 picked=$(basename "${versions[count / number % ${#versions[@]}]}")
 log=bin/turn.txt
+export OPTIONAL=1 # real nodes say NOT RUN where the machine runs none
 mkdir -p bin
 
 run() {

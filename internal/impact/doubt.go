@@ -57,7 +57,7 @@ func (p *plan) doubtPools(of *policy.Policy, add func(ok bool, format string, ar
 	if of.State == nil {
 		return
 	}
-	for i, room := range spill.MergeCells(spill.FromPoolState(of.State, of.Whole), spill.CellsOfPool(of.Whole)) {
+	for i, room := range spill.MergeCells(spill.FromPoolState(of.State, of.Whole), of.Whole.Cells()) {
 		_, asked := p.is.closed[i]
 		add(room.Phase != spill.Available && room.Phase != "" && !asked, "pool %s has no room now, and may have some by then", of.Whole.Pool(i).Name)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 	"github.com/stowage-dev/stowage/internal/world"
 )
@@ -32,14 +33,17 @@ func (p *Preview) Exhaust(ctx context.Context, pools map[string]int64, replicas 
 		if found == nil || found.Strategy == nil || found.Root == nil {
 			continue
 		}
-		each := spill.CellsOfPool(found.Whole)
-		states := make([]spill.Pool, found.Whole.Len()*each)
+		of := found.Whole.Cells()
+		states := make([]spill.Pool, of.Len())
+		at := func(pool, domain int) *spill.Pool {
+			return &states[of.Index(sequence.Cell{Pool: pool, Domain: domain})]
+		}
 		for n := range found.Whole.Len() {
 			name := found.Whole.Pool(n).Name
 			whole, ok := pools[name]
 			delete(unknown, name)
 			closed := 0
-			for k := range each {
+			for k := range of.OfPool() {
 				limit, some := whole, ok
 				if found.Homes() != nil {
 					limit = found.Homes().Count(n, k, whole)
@@ -50,18 +54,20 @@ func (p *Preview) Exhaust(ctx context.Context, pools map[string]int64, replicas 
 					}
 				}
 				if some {
-					states[n*each+k] = spill.Pool{Phase: spill.Exhausted, Epoch: 1, Since: since, Max: limit}
+					*at(n, k) = spill.Pool{Phase: spill.Exhausted, Epoch: 1, Since: since, Max: limit}
 					closed++
 				}
 			}
 			switch {
 			case closed > 0 && (found.Spill == nil || found.Spill[n].After == 0):
 				warnings = append(warnings, fmt.Sprintf("%s: pool %s has no spill, so the pods for which it has no room wait", w, name))
-				clear(states[n*each : (n+1)*each])
-			case closed == each:
-				maximum := spill.MergeCells(states, each)[n].Max
-				for k := range each {
-					states[n*each+k].LeftOut = found.Spill[n].LeftOut(found.Whole, n, maximum, int64(w.replicasOr(replicas)))
+				for k := range of.OfPool() {
+					*at(n, k) = spill.Pool{}
+				}
+			case closed == of.OfPool():
+				maximum := spill.MergeCells(states, of)[n].Max
+				for k := range of.OfPool() {
+					at(n, k).LeftOut = found.Spill[n].LeftOut(found.Whole, n, maximum, int64(w.replicasOr(replicas)))
 				}
 			}
 		}

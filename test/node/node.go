@@ -124,7 +124,7 @@ func makeCgroups(root string) (dirs []string, err error) {
 	}
 	for _, h := range hierarchies {
 		dir := filepath.Join(top, h.Name(), root)
-		if h.Type()&os.ModeSymlink != 0 {
+		if !h.IsDir() { // a link to a hierarchy, or a file of the machine's own
 			continue
 		}
 		dirs = append(dirs, dir)

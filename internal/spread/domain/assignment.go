@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"sort"
+
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
 // ErrNone means that a cell has no such seat.
@@ -171,7 +173,7 @@ func (a *Assignment) Division(pool int, n int64) []int64 {
 type Targets struct{ Now, Former [][]int64 }
 
 // Without returns the targets without one pod for each of some cells.
-func (t Targets) Without(cells []Cell) Targets {
+func (t Targets) Without(cells []sequence.Cell) Targets {
 	lower := func(targets [][]int64) [][]int64 {
 		out := make([][]int64, len(targets))
 		for i := range out {

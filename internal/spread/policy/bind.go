@@ -49,11 +49,11 @@ func (f *Finder) bind(ctx context.Context, p *Policy, namespace string, chain wo
 	if bottom.IsStatefulSet() {
 		return nil
 	}
-	each, cells := spill.CellsOfPool(p.Whole), p.cells(state)
-	gaps := spill.Gaps(spill.MergeCells(cells, each))
+	of, cells := p.Whole.Cells(), p.cells(state)
+	gaps := spill.Gaps(spill.MergeCells(cells, of))
 	var limits [][]int64
 	if p.Domains != nil {
-		limits = spill.Limits(cells, each)
+		limits = spill.Limits(cells, of)
 	}
 	if err := f.share(ctx, p, bottom, gaps, limits); err != nil {
 		return err
@@ -70,7 +70,7 @@ func (f *Finder) bind(ctx context.Context, p *Policy, namespace string, chain wo
 func (p *Policy) Reached(reaches func(cell map[string]string) bool) (reached [][]bool, all bool) {
 	all = true
 	for pool := range p.Whole.Len() {
-		cells := make([]bool, spill.CellsOfPool(p.Whole))
+		cells := make([]bool, p.Whole.Cells().OfPool())
 		for domain := range cells {
 			cells[domain] = reaches(p.Whole.NodeSelector(pool, domain))
 			all = all && cells[domain]

@@ -104,15 +104,15 @@ func (p *Policy) FormerDomains() *domain.Assignment {
 // BindLimits has the domains leave out the seats for which cells have no room.
 func (p *Policy) BindLimits(state *stowage.PoolState) {
 	if p.Domains != nil && p.Spill != nil && !p.ordinals {
-		p.Domains = p.Domains.Assign(spill.Limits(p.cells(state), spill.CellsOfPool(p.Whole)))
+		p.Domains = p.Domains.Assign(spill.Limits(p.cells(state), p.Whole.Cells()))
 	}
 }
 
 // cells are the states of pools or cells from which pods move.
 func (p *Policy) cells(state *stowage.PoolState) []spill.Pool {
-	each, cells := spill.CellsOfPool(p.Whole), spill.FromPoolState(state, p.Whole)
+	cells := spill.FromPoolState(state, p.Whole)
 	for i := range cells {
-		if p.Spill[i/each].After == 0 {
+		if p.Spill[p.Whole.Cells().At(i).Pool].After == 0 {
 			cells[i] = spill.Pool{Phase: spill.Available}
 		}
 	}

@@ -293,13 +293,13 @@ func (p *Policy) ForeignCost(pool string, ordinal int64, cost string, signed int
 // Limits are the pools and cells without room, with how many pods each may have, for comparisons.
 func (p *Policy) Limits() string {
 	cells := spill.FromPoolState(p.State, p.Whole)
-	return fmt.Sprint(p.Short(), spill.Limits(cells, spill.CellsOfPool(p.Whole)))
+	return fmt.Sprint(p.Short(), spill.Limits(cells, p.Whole.Cells()))
 }
 
 // Short reports for each pool whether it has no room, as far as pods move from it.
 func (p *Policy) Short() []bool {
 	short := make([]bool, p.Whole.Len())
-	for i, pool := range spill.MergeCells(spill.FromPoolState(p.State, p.Whole), spill.CellsOfPool(p.Whole)) {
+	for i, pool := range spill.MergeCells(spill.FromPoolState(p.State, p.Whole), p.Whole.Cells()) {
 		short[i] = p.Spill != nil && p.Spill[i].After > 0 && pool.Phase != spill.Available
 	}
 	return short

@@ -19,7 +19,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/platform/evict"
 	"github.com/stowage-dev/stowage/internal/podpatch"
-	"github.com/stowage-dev/stowage/internal/spread/domain"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
@@ -193,7 +192,7 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, p *policy.Policy, 
 			state.Pods[removal.Pod].Held = held
 			r.noteHeld(owner, state, pods, plan)
 		case state.Pods[removal.Pod].OwnRank > 0:
-			state.NoRoom = append(state.NoRoom, domain.Cell{Pool: removal.To, Domain: removal.Domain})
+			state.NoRoom = append(state.NoRoom, sequence.Cell{Pool: removal.To, Domain: removal.Domain})
 		default:
 			state.Available[removal.To] = false
 		}

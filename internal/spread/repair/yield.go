@@ -24,7 +24,7 @@ func (r *run) yieldingPools(ctx context.Context, owner ledger.Owner, p *policy.P
 	if err != nil || !newer {
 		return nil, err
 	}
-	pools := spill.MergeCells(spill.FromPoolState(p.State, p.Whole), spill.CellsOfPool(p.Whole))
+	pools := spill.MergeCells(spill.FromPoolState(p.State, p.Whole), p.Whole.Cells())
 	out := make([]bool, len(pools))
 	for i := range pools {
 		out[i] = pools[i].Phase != spill.Available && p.Spill[i].After > 0

@@ -156,3 +156,33 @@ func (s *Strategy) Keys(pool int) []string {
 	slices.Sort(keys)
 	return keys
 }
+
+// Cell is a pool, or a domain of it.
+type Cell struct{ Pool, Domain int }
+
+// Cells are the cells of a strategy, pool by pool: its pools or, where these are divided over domains, each pair of a pool and a domain.
+type Cells struct{ pools, domains int }
+
+// Cells returns the cells of the strategy.
+func (s *Strategy) Cells() Cells {
+	c := Cells{len(s.pools), 1}
+	if s.domains != nil {
+		c.domains = len(s.domains.Domains)
+	}
+	return c
+}
+
+// Len returns how many cells there are.
+func (c Cells) Len() int { return c.pools * c.domains }
+
+// OfPool returns how many cells each pool has.
+func (c Cells) OfPool() int { return c.domains }
+
+// Index returns the place of a cell in a list of all.
+func (c Cells) Index(at Cell) int { return at.Pool*c.domains + at.Domain }
+
+// At returns the cell at a place in a list of all.
+func (c Cells) At(i int) Cell { return Cell{i / c.domains, i % c.domains} }
+
+// CellSelector returns the node selector of a cell.
+func (s *Strategy) CellSelector(at Cell) map[string]string { return s.NodeSelector(at.Pool, at.Domain) }

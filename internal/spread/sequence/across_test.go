@@ -71,3 +71,31 @@ func TestWithDomains(t *testing.T) {
 		t.Errorf("the selectors are %s", got)
 	}
 }
+
+// Each cell has its place in a list of all, pool by pool.
+func TestCells(t *testing.T) {
+	pools, err := Parse("p=a,weight=1:p=b,weight=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	over, err := pools.WithDomains(Across{Key: "zone", Domains: []Domain{{Value: "x", Weight: 1}, {Value: "y", Weight: 1}, {Value: "z", Weight: 1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for s, want := range map[*Strategy]int{pools: 1, over: 3, over.Without([]Gap{{From: 1, Count: All}, {}}): 3} {
+		cells := s.Cells()
+		if cells.OfPool() != want || cells.Len() != 2*want {
+			t.Errorf("there are %d cells, %d in a pool; want %d", cells.Len(), cells.OfPool(), want)
+		}
+		for i := range cells.Len() {
+			at := cells.At(i)
+			if at != (Cell{i / want, i % want}) || cells.Index(at) != i {
+				t.Errorf("cell %d is %v, whose place is %d", i, at, cells.Index(at))
+			}
+			selector := s.CellSelector(at)
+			if selector["p"] != []string{"a", "b"}[at.Pool] || want == 3 && selector["zone"] != []string{"x", "y", "z"}[at.Domain] {
+				t.Errorf("the nodes of %v have the labels %v", at, selector)
+			}
+		}
+	}
+}

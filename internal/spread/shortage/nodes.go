@@ -19,9 +19,10 @@ const newNodesAfter = 5 * time.Second
 // lookForRoom counts for how many more pods the nodes of pools or cells without room have room, where something has changed since the
 // last look. It returns the looks of now, by the names of pools or cells. They count once what follows from them is stored.
 func (r *run) lookForRoom(ctx context.Context, v *picture, m *memory) (map[string]poolroom.Checkpoint, error) {
-	each, looks := spill.CellsOfPool(v.policy.Whole), map[string]poolroom.Checkpoint{}
+	looks := map[string]poolroom.Checkpoint{}
 	for i := range v.pools {
-		name, selected := spill.PlaceOf(v.policy.Whole, i), v.policy.Whole.NodeSelector(i/each, i%each)
+		at := v.policy.Whole.Cells().At(i)
+		name, selected := spill.PlaceOf(v.policy.Whole, at), v.policy.Whole.CellSelector(at)
 		last, looked := m.looked[name]
 		switch {
 		case v.pools[i].Phase == spill.Available:
@@ -50,7 +51,7 @@ func (r *run) lookForRoom(ctx context.Context, v *picture, m *memory) (map[strin
 			continue // it has gone just now
 		}
 		if nodefit.Counted(pod) { // otherwise no look proves room: a try is one pod
-			if v.Room[i], err = r.Room.Count(ctx, selected, placement.Successor(pod, v.policy.Whole, i/each, i%each, v.policy.TolerationsOf(i/each), false), v.Replicas); err != nil {
+			if v.Room[i], err = r.Room.Count(ctx, selected, placement.Successor(pod, v.policy.Whole, at.Pool, at.Domain, v.policy.TolerationsOf(at.Pool), false), v.Replicas); err != nil {
 				return nil, err
 			}
 		}

@@ -19,7 +19,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
-	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
@@ -51,11 +50,11 @@ func cellSelectorsOf(p *policy.Policy) *cellSelectors {
 		return nil
 	}
 	whole := p.AsWritten()
-	each := spill.CellsOfPool(whole)
 	out := &cellSelectors{required: !p.Preferred, across: whole.Across() != nil, hashes: map[string]bool{}}
-	for at := range whole.Len() * each {
-		out.cells = append(out.cells, whole.NodeSelector(at/each, at%each))
-		out.hashes[whole.SelectorHash(at/each)] = true
+	for i := range whole.Cells().Len() {
+		at := whole.Cells().At(i)
+		out.cells = append(out.cells, whole.CellSelector(at))
+		out.hashes[whole.SelectorHash(at.Pool)] = true
 	}
 	return out
 }

@@ -55,7 +55,7 @@ func (r *run) reconcile(ctx context.Context, w world.Object) (reconcile.Result, 
 	}
 	next := spill.Next(v.View, v.pools, r.Timing.Probes)
 	for i := range next {
-		m.waited[spill.PlaceOf(v.policy.Whole, i)] = next[i].Waited
+		m.waited[spill.PlaceOf(v.policy.Whole, v.policy.Whole.Cells().At(i))] = next[i].Waited
 	}
 	r.publish(v, m, next)
 	r.askToYield(v, next)
@@ -92,7 +92,7 @@ func (r *run) end(ctx context.Context, w world.Object, m *memory) error {
 // askToYield has the pods of older revisions in pools without room looked at, while they have an ordinary deletion cost.
 func (r *run) askToYield(v *picture, next []spill.Pool) {
 	lowest := sequence.DeletionCost(sequence.NoRank)
-	pools := spill.MergeCells(next, spill.CellsOfPool(v.policy.Whole))
+	pools := spill.MergeCells(next, v.policy.Whole.Cells())
 	for _, one := range v.members {
 		newer := slices.ContainsFunc(v.members, func(m *member) bool { return m.replicas > 0 && world.Newer(m.Workload, one.Workload) })
 		if newer && slices.ContainsFunc(one.records, func(rec seats.Record) bool {
@@ -106,10 +106,10 @@ func (r *run) askToYield(v *picture, next []spill.Pool) {
 
 // publish sets the metrics of a workload's pools.
 func (r *run) publish(v *picture, m *memory, next []spill.Pool) {
-	waiting, each := make([]int64, len(next)), spill.CellsOfPool(v.policy.Whole)
+	waiting, of := make([]int64, len(next)), v.policy.Whole.Cells()
 	for i := range v.Pods {
 		if pod := &v.Pods[i]; pod.Waits > 0 {
-			waiting[pod.Seat.Pool*each+pod.Domain]++
+			waiting[of.Index(sequence.Cell{Pool: pod.Seat.Pool, Domain: pod.Domain})]++
 		}
 	}
 	r.mu.Lock()
@@ -120,8 +120,8 @@ func (r *run) publish(v *picture, m *memory, next []spill.Pool) {
 	former := m.pools
 	m.pools = map[place]bool{}
 	for i := range next {
-		if v.Rules[i/each].After > 0 {
-			at := place{v.policy.Whole.Pool(i / each).Name, v.policy.Whole.DomainName(i % each)}
+		if cell := of.At(i); v.Rules[cell.Pool].After > 0 {
+			at := place{v.policy.Whole.Pool(cell.Pool).Name, v.policy.Whole.DomainName(cell.Domain)}
 			m.pools[at] = true
 			delete(former, at)
 			r.Metrics.set(m.workload, at, next[i].Phase, waiting[i])
@@ -202,7 +202,7 @@ func (r *run) transitions(w world.Object, v *picture, next []spill.Pool) {
 		takers = "other domains of the pool take the others, or other pools if none has room"
 	}
 	for i := range next {
-		name, was, is := spill.PlaceOf(v.policy.Whole, i), &v.pools[i], &next[i]
+		name, was, is := spill.PlaceOf(v.policy.Whole, v.policy.Whole.Cells().At(i)), &v.pools[i], &next[i]
 		switch {
 		case is.Epoch > was.Epoch && was.Phase != spill.Probing:
 			r.Events.Warn(about, stowage.EventPoolExhausted, events.Spill, "pool %s has no room for the pods that wait: it keeps %d pod(s), and %s", name, is.Max, takers)
@@ -297,7 +297,7 @@ func (r *run) movesOf(v *picture, one *member, next []spill.Pool) []int {
 // ordinalsOf returns the pods of a StatefulSet that have a seat in another pool than the strategy's, as the API has them.
 func ordinalsOf(v *picture, next []spill.Pool) map[string]string {
 	var out map[string]string
-	each := spill.CellsOfPool(v.policy.Whole)
+	of := v.policy.Whole.Cells()
 	for _, one := range v.members {
 		if !one.ordinals {
 			continue
@@ -307,7 +307,7 @@ func ordinalsOf(v *picture, next []spill.Pool) map[string]string {
 			for text, name := range v.state.Ordinals {
 				n, err := strconv.ParseInt(text, 10, 64)
 				if pool, domain, known := v.policy.CellOf(name); err == nil && known {
-					now[n-one.FirstOrdinal] = pool*each + domain
+					now[n-one.FirstOrdinal] = of.Index(sequence.Cell{Pool: pool, Domain: domain})
 				}
 			}
 		}
@@ -319,7 +319,8 @@ func ordinalsOf(v *picture, next []spill.Pool) map[string]string {
 			if out == nil {
 				out = map[string]string{}
 			}
-			out[strconv.FormatInt(n+one.FirstOrdinal, 10)] = v.policy.CellName(at/each, at%each)
+			cell := of.At(at)
+			out[strconv.FormatInt(n+one.FirstOrdinal, 10)] = v.policy.CellName(cell.Pool, cell.Domain)
 		}
 	}
 	return out

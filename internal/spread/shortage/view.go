@@ -133,7 +133,7 @@ func isRecorded(one *member) bool {
 
 // newPicture is a workload without its pods.
 func (r *run) newPicture(ctx context.Context, w world.Object, p *policy.Policy, m *memory) (_ *picture, err error) {
-	now, n := r.Clock.Now(), p.Whole.Len()*spill.CellsOfPool(p.Whole)
+	now, n := r.Clock.Now(), p.Whole.Cells().Len()
 	v := &picture{
 		policy: p, state: p.State,
 		View: spill.View{Now: now, Strategy: p.Whole, Homes: p.Homes(), Own: p.Own, Rules: make([]spill.Rule, p.Whole.Len()), Hard: make([]bool, n), Room: make([]int64, n)},
@@ -151,7 +151,7 @@ func (r *run) newPicture(ctx context.Context, w world.Object, p *policy.Policy, 
 	}
 	v.pools = spill.FromPoolState(v.state, p.Whole)
 	for i := range v.pools {
-		v.pools[i].Waited = m.waitedFor(spill.PlaceOf(p.Whole, i), now)
+		v.pools[i].Waited = m.waitedFor(spill.PlaceOf(p.Whole, p.Whole.Cells().At(i)), now)
 	}
 	return v, nil
 }
@@ -168,18 +168,19 @@ func (m *member) waits() bool {
 
 // askSuppliers asks the node autoscalers for which cells nodes are on their way, and for which they can make none now.
 func (r *run) askSuppliers(ctx context.Context, w world.Object, v *picture, m *memory, way *onWay) {
-	p, each := v.policy, spill.CellsOfPool(v.policy.Whole)
+	p, of := v.policy, v.policy.Whole.Cells()
 	karpenter, groups := r.askKarpenter(ctx), r.askClusterAutoscaler(ctx)
 	way.pods = r.askForScaleUps(ctx, w.Namespace)
 	for i := range way.pools {
-		selected := p.Whole.NodeSelector(i/each, i%each)
+		selected := p.Whole.CellSelector(of.At(i))
 		way.pools[i] = way.pools[i] || karpenter.onWay(selected) || groups.OnWay(r.NodeGroups.Groups, selected, v.Now)
 	}
 	for key, e := range m.examples {
 		pool, ok := p.Pool(key.pool)
 		domain, known := p.Whole.DomainNamed(key.domain)
-		if at := pool*each + domain; ok && known && !way.pools[at] {
-			selected := p.Whole.NodeSelector(pool, domain)
+		cell := sequence.Cell{Pool: pool, Domain: domain}
+		if at := of.Index(cell); ok && known && !way.pools[at] {
+			selected := p.Whole.CellSelector(cell)
 			v.Hard[at] = v.Hard[at] || karpenter.cannotMake(selected, e.requests) || groups.CannotMake(r.NodeGroups.Groups, selected, v.Now)
 		}
 	}
@@ -230,12 +231,12 @@ func (r *run) cellOf(ctx context.Context, p *policy.Policy, rec *seats.Record) (
 
 // endingIn reports for each pool or cell whether a pod of the workload is ending on one of its nodes. Its room is on its way.
 func (r *run) endingIn(ctx context.Context, members []*member, p *policy.Policy) []bool {
-	each := spill.CellsOfPool(p.Whole)
-	out := make([]bool, p.Whole.Len()*each)
+	of := p.Whole.Cells()
+	out := make([]bool, of.Len())
 	for _, m := range members {
 		for i := range m.records {
 			if pool, domain, ok := r.cellOf(ctx, p, &m.records[i]); ok && m.records[i].Ending && m.records[i].Node != "" {
-				out[pool*each+domain] = true
+				out[of.Index(sequence.Cell{Pool: pool, Domain: domain})] = true
 			}
 		}
 	}
@@ -251,14 +252,14 @@ type onWay struct {
 // seePods fills in the pods of one owner.
 func (r *run) seePods(ctx context.Context, v *picture, one *member, m *memory, way onWay) error {
 	records := make([]seats.Record, 0, len(one.records))
-	each := spill.CellsOfPool(v.policy.Whole)
+	of := v.policy.Whole.Cells()
 	for i := range one.records {
 		rec := &one.records[i]
 		pool, domain, ok := r.cellOf(ctx, v.policy, rec)
 		if !rec.Active || !ok {
 			continue
 		}
-		at := pool*each + domain
+		at := of.Index(sequence.Cell{Pool: pool, Domain: domain})
 		pod := spill.Pod{Seat: sequence.Seat{Pool: pool, Ordinal: rec.Ordinal}, Domain: domain, Node: rec.Node != ""}
 		pod.Rank = v.policy.Whole.RankOrNone(pod.Seat)
 		switch _, old := m.outdated[rec.UID]; {

@@ -39,11 +39,11 @@ type check struct {
 }
 
 // counts are the pods with a seat in each cell.
-func (c check) counts() map[domain.Cell]int64 {
-	out := map[domain.Cell]int64{}
+func (c check) counts() map[sequence.Cell]int64 {
+	out := map[sequence.Cell]int64{}
 	for _, pod := range c.s.Pods {
 		if pod.Seat.Pool >= 0 {
-			out[domain.Cell{Pool: pod.Seat.Pool, Domain: pod.Domain}]++
+			out[sequence.Cell{Pool: pod.Seat.Pool, Domain: pod.Domain}]++
 		}
 	}
 	return out
@@ -69,7 +69,7 @@ func (c check) surplus(pool, in int) int64 {
 				n++
 			}
 		}
-		return max(0, counts[domain.Cell{Pool: pool, Domain: in}]-n)
+		return max(0, counts[sequence.Cell{Pool: pool, Domain: in}]-n)
 	}
 	if c.s.Former != nil {
 		sum := int64(0)
@@ -117,7 +117,7 @@ func (c check) numbered() {
 		var have []Pod
 		want := map[int64]bool{}
 		for in := range c.s.Domains.Len() {
-			for o, left := int64(1), c.counts()[domain.Cell{Pool: pool, Domain: in}]; left > 0; o++ {
+			for o, left := int64(1), c.counts()[sequence.Cell{Pool: pool, Domain: in}]; left > 0; o++ {
 				if c.s.Domains.Domain(pool, o) == in {
 					want[o], left = true, left-1
 				}
@@ -333,7 +333,7 @@ func TestOrdinalsOfTheFormerOrder(t *testing.T) {
 	}
 	without := func(s State) State { s.Former, s.FormerDomain = nil, nil; return s }
 	volume := func(s State) State { s.Pods[0].Volume = true; return s }
-	full := func(s State) State { s.NoRoom = []domain.Cell{{}}; return s }
+	full := func(s State) State { s.NoRoom = []sequence.Cell{{}}; return s }
 	for name, tc := range map[string]struct {
 		state State
 		leave []int // the pods that are to leave their domain; the first one goes now

@@ -90,7 +90,7 @@ type State struct {
 	// is proven only for the pool that a plan names.
 	Available []bool
 	// NoRoom are pools, or domains of them, in which no room was found for a pod with an ordinal of its own.
-	NoRoom []domain.Cell
+	NoRoom []sequence.Cell
 	// Short reports for each pool whether it has no room. Its pods that have a node are not evicted to lower their number.
 	Short []bool
 	// Reached is when the webhook last gave a seat to a pod that the same registration selects, of this or of
@@ -301,7 +301,7 @@ func (p *Plan) Distance() int64 {
 
 // Elsewhere are pods without a seat whose volumes reach no place for one. They need none, and the others are divided around them.
 type Elsewhere struct {
-	Own    []domain.Cell // the places of those that have an ordinal of their own
+	Own    []sequence.Cell // the places of those that have an ordinal of their own
 	Others int64
 }
 
@@ -338,7 +338,7 @@ func (s *State) volumesElsewhere() (e Elsewhere) {
 				own, ok = seat, err == nil
 			}
 			if ok {
-				e.Own = append(e.Own, domain.Cell{Pool: own.Pool, Domain: s.ownDomain(own)})
+				e.Own = append(e.Own, sequence.Cell{Pool: own.Pool, Domain: s.ownDomain(own)})
 			}
 		}
 	}

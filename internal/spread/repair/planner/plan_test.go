@@ -585,9 +585,9 @@ func TestElsewhere(t *testing.T) {
 		"none":                       {pods: []Pod{seated(1, 1), seated(0, 1)}, after: []int64{1, 1}},
 		"one of four":                {pods: []Pod{seated(1, 1), seated(0, 1), seated(1, 2), away(0)}, want: Elsewhere{Others: 1}, after: []int64{1, 2}},
 		"two of four":                {pods: []Pod{seated(1, 1), seated(0, 1), away(0), away(0)}, want: Elsewhere{Others: 2}, after: []int64{1, 1}},
-		"with an ordinal of its own": {pods: []Pod{own(seated(1, 1), 1), own(seated(0, 1), 2), away(3)}, want: Elsewhere{Own: []domain.Cell{{Pool: 1}}}, after: []int64{1, 1}},
-		"with an ordinal, and targets of volumes": {pods: []Pod{own(seated(1, 1), 1), own(seated(0, 1), 2), away(3)}, targets: []int64{0, 3}, want: Elsewhere{Own: []domain.Cell{{Pool: 1}}}, after: []int64{0, 2}},
-		"an ordinal that had moved":               {pods: []Pod{away(1)}, moved: true, want: Elsewhere{Own: []domain.Cell{{Pool: 1}}}, after: []int64{0, 0}},
+		"with an ordinal of its own": {pods: []Pod{own(seated(1, 1), 1), own(seated(0, 1), 2), away(3)}, want: Elsewhere{Own: []sequence.Cell{{Pool: 1}}}, after: []int64{1, 1}},
+		"with an ordinal, and targets of volumes": {pods: []Pod{own(seated(1, 1), 1), own(seated(0, 1), 2), away(3)}, targets: []int64{0, 3}, want: Elsewhere{Own: []sequence.Cell{{Pool: 1}}}, after: []int64{0, 2}},
+		"an ordinal that had moved":               {pods: []Pod{away(1)}, moved: true, want: Elsewhere{Own: []sequence.Cell{{Pool: 1}}}, after: []int64{0, 0}},
 		"all of them":                             {pods: []Pod{away(0), away(0)}, want: Elsewhere{Others: 2}, after: []int64{0, 0}},
 	} {
 		s := State{Strategy: two, Pods: tc.pods, Replicas: int64(len(tc.pods)), Settled: true, Mode: stowage.RepairRecreate, Targets: tc.targets, Available: []bool{true, true}, Evict: true}

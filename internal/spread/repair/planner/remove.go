@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/stowage-dev/stowage/internal/spread/domain"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
@@ -172,7 +171,7 @@ func (s *State) evict(p *Plan) *Removal {
 // comesBack returns the pool in which a pod with an ordinal of its own comes back, if it is to leave where it is and there is room.
 func (s *State) comesBack(p *Plan, pod *Pod) (to int, ok bool) {
 	own, ok := s.own(pod)
-	if !ok || !s.takes(own.Pool) || slices.Contains(s.NoRoom, domain.Cell{Pool: own.Pool, Domain: s.ownDomain(own)}) {
+	if !ok || !s.takes(own.Pool) || slices.Contains(s.NoRoom, sequence.Cell{Pool: own.Pool, Domain: s.ownDomain(own)}) {
 		return 0, false
 	}
 	switch {

@@ -9,50 +9,47 @@ import (
 
 // What is special to pools that are divided over domains.
 
-// CellsOfPool returns how many states each pool of a strategy has: one, or one for each domain.
-func CellsOfPool(s *sequence.Strategy) int {
-	if a := s.Across(); a != nil {
-		return len(a.Domains)
-	}
-	return 1
-}
-
-// MergeCells returns the states of pools. Each has so many cells. A pool has no room if none of its cells has. Then it has as many seats as they
+// MergeCells returns the states of pools. A pool has no room if none of its cells has. Then it has as many seats as they
 // have together. What else is known of cells is not known of the pool.
-func MergeCells(cells []Pool, each int) []Pool {
-	if each == 1 {
+func MergeCells(cells []Pool, of sequence.Cells) []Pool {
+	if of.OfPool() == 1 {
 		return cells
 	}
-	out := make([]Pool, len(cells)/each)
+	out := make([]Pool, len(cells)/of.OfPool())
 	for i := range out {
-		of := cells[i*each : (i+1)*each]
-		if slices.ContainsFunc(of, func(c Pool) bool { return !c.closed() }) {
+		own := cellsOf(cells, of, i)
+		if slices.ContainsFunc(own, func(c Pool) bool { return !c.closed() }) {
 			out[i].Phase = Available
 			continue
 		}
 		out[i].Phase = Exhausted
-		for j := range of {
-			out[i].Max += of[j].Max
-			out[i].LeftOut = max(out[i].LeftOut, of[j].LeftOut)
+		for j := range own {
+			out[i].Max += own[j].Max
+			out[i].LeftOut = max(out[i].LeftOut, own[j].LeftOut)
 		}
 	}
 	return out
 }
 
+// cellsOf returns the states of a pool's cells.
+func cellsOf(cells []Pool, of sequence.Cells, pool int) []Pool {
+	first := of.Index(sequence.Cell{Pool: pool})
+	return cells[first : first+of.OfPool()]
+}
+
 // Limits returns how many seats each cell has, for [domain.Homes.Assign], or nil if all have room.
-func Limits(cells []Pool, each int) (limits [][]int64) {
+func Limits(cells []Pool, of sequence.Cells) [][]int64 {
 	if !slices.ContainsFunc(cells, func(p Pool) bool { return p.closed() }) {
 		return nil
 	}
+	limits := make([][]int64, len(cells)/of.OfPool())
 	for i := range cells {
-		if i%each == 0 {
-			limits = append(limits, nil)
-		}
 		limit := domain.Open
 		if cells[i].closed() {
 			limit = cells[i].Max
 		}
-		limits[i/each] = append(limits[i/each], limit)
+		pool := of.At(i).Pool
+		limits[pool] = append(limits[pool], limit)
 	}
 	return limits
 }
@@ -60,13 +57,15 @@ func Limits(cells []Pool, each int) (limits [][]int64) {
 // endTries ends the tries of the other cells of a pool without any room once one of them was in vain. Otherwise a pod would try one cell
 // after the other and never go to another pool. A cell that has a pod of its try, or in which there is proven room, goes on.
 func endTries(v View, was, is []Pool) {
-	each := CellsOfPool(v.Strategy)
-	whole := MergeCells(is, each)
+	of := v.Strategy.Cells()
+	whole := MergeCells(is, of)
 	for i := range is {
-		if failed := is[i].Phase == Exhausted && was[i].Phase == Probing; !failed || !whole[i/each].closed() {
+		pool := of.At(i).Pool
+		if failed := is[i].Phase == Exhausted && was[i].Phase == Probing; !failed || !whole[pool].closed() {
 			continue
 		}
-		for j := i / each * each; j < (i/each+1)*each; j++ {
+		for domain := range of.OfPool() {
+			j := of.Index(sequence.Cell{Pool: pool, Domain: domain})
 			p, t := &is[j], count(v, j)
 			if j == i || v.Room[j] > 0 || p.Phase == Probing && (t.waiting > 0 || t.placed > p.Max-p.Step) {
 				continue
@@ -83,8 +82,8 @@ func endTries(v View, was, is []Pool) {
 
 // leaveOut notes how many seats of pools are left out whose last cell has just lost its room.
 func leaveOut(v View, was, is []Pool) {
-	each := CellsOfPool(v.Strategy)
-	before, after := MergeCells(was, each), MergeCells(is, each)
+	of := v.Strategy.Cells()
+	before, after := MergeCells(was, of), MergeCells(is, of)
 	for i := range after {
 		if after[i].closed() && before[i].closed() {
 			continue
@@ -93,20 +92,20 @@ func leaveOut(v View, was, is []Pool) {
 		if after[i].closed() {
 			left = v.Rules[i].LeftOut(v.Strategy, i, after[i].Max, v.Replicas)
 		}
-		for j := i * each; j < (i+1)*each; j++ {
-			is[j].LeftOut = left
+		own := cellsOf(is, of, i)
+		for j := range own {
+			own[j].LeftOut = left
 		}
 	}
 }
 
 // movesWithin returns the pods to evict of one pool whose successors go to other cells of it. Some pods are gone already.
-func movesWithin(domains *domain.Assignment, cells []Pool, pods []Pod, pool int, gone map[int]bool) (out []int) {
-	each := domains.Len()
-	waiting := waitingIn(pods, func(pod *Pod) bool { return pod.Seat.Pool == pool && cells[pod.at(each)].closed() })
+func movesWithin(domains *domain.Assignment, cells []Pool, of sequence.Cells, pods []Pod, pool int, gone map[int]bool) (out []int) {
+	waiting := waitingIn(pods, func(pod *Pod) bool { return pod.Seat.Pool == pool && cells[of.Index(pod.cell())].closed() })
 	if len(waiting) == 0 {
 		return nil
 	}
-	held, surplus := map[int64]int{}, make([]int64, each)
+	held, surplus := map[int64]int{}, make([]int64, domains.Len())
 	for i := range pods {
 		if pods[i].Seat.Pool == pool && !gone[i] {
 			held[pods[i].Seat.Ordinal]++

@@ -14,8 +14,8 @@ import (
 // FromPoolState returns the state of a strategy's pools or cells as the API has it. Pools are identified by their node labels,
 // because a name may be a place in a list. State may be nil.
 func FromPoolState(state *stowage.PoolState, s *sequence.Strategy) []Pool {
-	each := CellsOfPool(s)
-	pools := make([]Pool, s.Len()*each)
+	of := s.Cells()
+	pools := make([]Pool, of.Len())
 	for i := range pools {
 		pools[i].Phase = Available
 	}
@@ -25,7 +25,7 @@ func FromPoolState(state *stowage.PoolState, s *sequence.Strategy) []Pool {
 	for j := range state.Pools {
 		r := &state.Pools[j]
 		for i := range pools {
-			if !maps.Equal(r.NodeLabel, s.Pool(i/each).Labels) || r.Domain != s.DomainName(i%each) {
+			if at := of.At(i); !maps.Equal(r.NodeLabel, s.Pool(at.Pool).Labels) || r.Domain != s.DomainName(at.Domain) {
 				continue
 			}
 			pools[i] = Pool{Phase: Phase(r.Phase), Epoch: r.Epoch, Since: r.Since.Time, Max: r.Max, LeftOut: r.LeftOut, Tries: int(r.Tries), Step: r.Step, Early: r.Early}
@@ -40,15 +40,15 @@ func FromPoolState(state *stowage.PoolState, s *sequence.Strategy) []Pool {
 // ToPoolRooms returns the state of a strategy's pools or cells as the API has it, or nil if all are available.
 func ToPoolRooms(pools []Pool, s *sequence.Strategy) []stowage.PoolRoom {
 	var out []stowage.PoolRoom
-	short, each := false, CellsOfPool(s)
+	short := false
 	for i := range pools {
-		p := &pools[i]
+		p, at := &pools[i], s.Cells().At(i)
 		if p.Epoch == 0 || p.Since.IsZero() {
 			continue
 		}
 		short = short || p.Phase != Available
 		r := stowage.PoolRoom{
-			Name: s.Pool(i / each).Name, Domain: s.DomainName(i % each), NodeLabel: maps.Clone(s.Pool(i / each).Labels), Phase: stowage.PoolPhase(p.Phase), Epoch: p.Epoch,
+			Name: s.Pool(at.Pool).Name, Domain: s.DomainName(at.Domain), NodeLabel: maps.Clone(s.Pool(at.Pool).Labels), Phase: stowage.PoolPhase(p.Phase), Epoch: p.Epoch,
 			Since: seconds(p.Since), Max: p.Max, LeftOut: p.LeftOut, Tries: int32(p.Tries), Step: p.Step, Early: p.Early,
 		}
 		if !p.Next.IsZero() {
@@ -77,7 +77,7 @@ type Shortage struct {
 func Shortages(pools []Pool, s *sequence.Strategy) (out []Shortage) {
 	for i := range pools {
 		if pools[i].closed() {
-			out = append(out, shortageOf(s, i, pools[i]))
+			out = append(out, shortageOf(s, s.Cells().At(i), pools[i]))
 		}
 	}
 	return out
@@ -91,14 +91,13 @@ func (s Shortage) Place() string {
 	return s.Pool + " in " + s.Domain
 }
 
-// shortageOf is a pool or cell by the index of its state.
-func shortageOf(s *sequence.Strategy, at int, state Pool) Shortage {
-	each := CellsOfPool(s)
-	return Shortage{s.Pool(at / each).Name, s.DomainName(at % each), state}
+// shortageOf is a cell with its state.
+func shortageOf(s *sequence.Strategy, at sequence.Cell, state Pool) Shortage {
+	return Shortage{s.Pool(at.Pool).Name, s.DomainName(at.Domain), state}
 }
 
-// PlaceOf names a pool or cell by the index of its state.
-func PlaceOf(s *sequence.Strategy, at int) string { return shortageOf(s, at, Pool{}).Place() }
+// PlaceOf names a cell.
+func PlaceOf(s *sequence.Strategy, at sequence.Cell) string { return shortageOf(s, at, Pool{}).Place() }
 
 func (s Shortage) String() string {
 	if s.State.Phase == Probing {

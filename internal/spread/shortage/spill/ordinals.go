@@ -15,7 +15,7 @@ import (
 // ordinals are to return, as many as its maximum allows: they are the try. Ordinals count from 0. The ordinals are those of the pods,
 // in their order. Pools and cells are named by the index of their state.
 func Ordinals(v View, next []Pool, pods []Pod, ordinals []int64, replicas int64, now map[int64]int) map[int64]int {
-	own, each := v.ownCells(), CellsOfPool(v.Strategy)
+	own, of := v.ownCells(), v.Strategy.Cells()
 	// 1. Who is elsewhere, or is to be.
 	out, home := map[int64]int{}, map[int64]bool{}
 	away := make([][]int64, len(next)) // by their own pool or cell
@@ -31,9 +31,9 @@ func Ordinals(v View, next []Pool, pods []Pod, ordinals []int64, replicas int64,
 		note(n, at)
 	}
 	for i := range pods {
-		note(ordinals[i], pods[i].at(each))
+		note(ordinals[i], of.Index(pods[i].cell()))
 		mine, err := own(ordinals[i])
-		home[ordinals[i]] = err == nil && mine == pods[i].at(each) && pods[i].Node
+		home[ordinals[i]] = err == nil && mine == of.Index(pods[i].cell()) && pods[i].Node
 	}
 	// 2. Those for whom their own pool has seats are to return: first who runs there, then the lowest.
 	for at := range away {
@@ -55,10 +55,11 @@ func Ordinals(v View, next []Pool, pods []Pod, ordinals []int64, replicas int64,
 	counts := make([]int64, len(next))
 	seen := slices.Clone(pods)
 	for i := range seen {
-		if to, ok := out[ordinals[i]]; ok && to != seen[i].at(each) {
-			seen[i].Seat.Pool, seen[i].Domain, seen[i].Waits = to/each, to%each, 0 // where it is to be
+		if to, ok := out[ordinals[i]]; ok && to != of.Index(seen[i].cell()) {
+			cell := of.At(to)
+			seen[i].Seat.Pool, seen[i].Domain, seen[i].Waits = cell.Pool, cell.Domain, 0 // where it is to be
 		}
-		counts[seen[i].at(each)]++
+		counts[of.Index(seen[i].cell())]++
 	}
 	d := divide(v, next, replicas)
 	for _, i := range d.moves(seen, counts) {
@@ -69,7 +70,7 @@ func Ordinals(v View, next []Pool, pods []Pod, ordinals []int64, replicas int64,
 		if best < 0 {
 			continue
 		}
-		counts[seen[i].at(each)]--
+		counts[of.Index(seen[i].cell())]--
 		counts[best]++
 		out[ordinals[i]] = best
 	}
@@ -87,18 +88,18 @@ func (v *View) ownCells() func(n int64) (int, error) {
 		if err != nil || v.Homes == nil {
 			return seat.Pool, err
 		}
-		return seat.Pool*CellsOfPool(v.Strategy) + v.Homes.Of(seat.Pool, seat.Ordinal), nil
+		return v.Strategy.Cells().Index(sequence.Cell{Pool: seat.Pool, Domain: v.Homes.Of(seat.Pool, seat.Ordinal)}), nil
 	}
 }
 
 // given returns how many of the first n seats are in a pool or cell while all have room.
 func (v *View) given(at int, n int64) int64 {
-	pool := at / CellsOfPool(v.Strategy)
-	target := v.Strategy.Target(pool, n)
+	cell := v.Strategy.Cells().At(at)
+	target := v.Strategy.Target(cell.Pool, n)
 	if v.Homes == nil {
 		return target
 	}
-	return v.Homes.Count(pool, at%CellsOfPool(v.Strategy), target)
+	return v.Homes.Count(cell.Pool, cell.Domain, target)
 }
 
 // divided is how so many pods are divided while some pools and cells have no room.
@@ -106,19 +107,21 @@ type divided struct {
 	strategy *sequence.Strategy
 	domains  *domain.Assignment
 	cells    []Pool
+	of       sequence.Cells
 	targets  []int64 // of each pool or cell
 	replicas int64
 }
 
 func divide(v View, cells []Pool, replicas int64) divided {
-	each := CellsOfPool(v.Strategy)
-	d := divided{strategy: v.Strategy.Without(Gaps(MergeCells(cells, each))), cells: cells, targets: make([]int64, len(cells)), replicas: replicas}
+	of := v.Strategy.Cells()
+	d := divided{strategy: v.Strategy.Without(Gaps(MergeCells(cells, of))), of: of, cells: cells, targets: make([]int64, len(cells)), replicas: replicas}
 	if v.Homes != nil {
-		d.domains = v.Homes.Assign(Limits(cells, each))
+		d.domains = v.Homes.Assign(Limits(cells, of))
 	}
 	for at := range d.targets {
-		if d.targets[at] = d.strategy.Target(at/each, replicas); d.domains != nil {
-			d.targets[at] = d.domains.Given(at/each, at%each, d.targets[at])
+		cell := of.At(at)
+		if d.targets[at] = d.strategy.Target(cell.Pool, replicas); d.domains != nil {
+			d.targets[at] = d.domains.Given(cell.Pool, cell.Domain, d.targets[at])
 		}
 	}
 	return d
@@ -134,7 +137,7 @@ func (d *divided) moves(pods []Pod, counts []int64) []int {
 		if !d.cells[at].closed() {
 			continue
 		}
-		waiting := waitingIn(pods, func(pod *Pod) bool { return pod.at(d.domains.Len()) == at })
+		waiting := waitingIn(pods, func(pod *Pod) bool { return d.of.Index(pod.cell()) == at })
 		out = append(out, waiting[:max(0, min(int64(len(waiting)), counts[at]-d.targets[at]))]...)
 	}
 	return out
@@ -143,11 +146,10 @@ func (d *divided) moves(pods []Pod, counts []int64) []int {
 // lacksMost returns the pool or cell with room that lacks most, or -1 if none lacks any. While a pool has a cell with room, its pods stay in
 // the pool.
 func (d *divided) lacksMost(pool int, counts []int64) int {
-	each := len(d.cells) / d.strategy.Len()
-	within := d.domains != nil && slices.ContainsFunc(d.cells[pool*each:(pool+1)*each], func(p Pool) bool { return !p.closed() })
+	within := d.domains != nil && slices.ContainsFunc(cellsOf(d.cells, d.of, pool), func(p Pool) bool { return !p.closed() })
 	best, most := -1, int64(0)
 	for at := range counts {
-		if within && at/each != pool {
+		if within && d.of.At(at).Pool != pool {
 			continue
 		}
 		if lacks := d.targets[at] - counts[at]; lacks > most {

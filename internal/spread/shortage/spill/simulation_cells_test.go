@@ -94,7 +94,7 @@ func newCellWorld(seed uint64, bug cellBug) *cellWorld {
 
 // divided returns how new pods are divided by a state.
 func (w *cellWorld) divided() (*sequence.Strategy, *domain.Assignment) {
-	gaps := Gaps(MergeCells(w.state, cellZones))
+	gaps := Gaps(MergeCells(w.state, w.strategy.Cells()))
 	if w.bug == poolGoesFirst {
 		for i := range gaps {
 			for _, c := range w.state[i*cellZones : (i+1)*cellZones] {
@@ -107,7 +107,7 @@ func (w *cellWorld) divided() (*sequence.Strategy, *domain.Assignment) {
 	if w.bug == neverCloses {
 		clear(gaps)
 	}
-	limits := Limits(w.state, cellZones)
+	limits := Limits(w.state, w.strategy.Cells())
 	if w.bug == staysHome {
 		limits = nil
 	}
@@ -242,7 +242,7 @@ func (w *cellWorld) run(ticks int) (settled bool, err error) {
 		if w.random.IntN(2) > 0 {
 			w.repair()
 		}
-		w.pooled = w.pooled || slices.ContainsFunc(MergeCells(w.state, cellZones), func(p Pool) bool { return p.closed() })
+		w.pooled = w.pooled || slices.ContainsFunc(MergeCells(w.state, w.strategy.Cells()), func(p Pool) bool { return p.closed() })
 		s, _ := w.divided()
 		placed := int64(len(w.pods)) == w.replicas && !slices.ContainsFunc(w.pods, func(p *cellPod) bool { return !p.node })
 		exact := placed

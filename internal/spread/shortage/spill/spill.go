@@ -165,15 +165,15 @@ type tally struct {
 
 // Next returns the next state of each pool or cell. It is to be stored before a pod is evicted for it, see [Moves].
 func Next(v View, pools []Pool, timing Timing) []Pool {
-	next, each := slices.Clone(pools), CellsOfPool(v.Strategy)
+	next, of := slices.Clone(pools), v.Strategy.Cells()
 	for i := range next {
-		if v.Rules[i/each].After > 0 {
+		if v.Rules[of.At(i).Pool].After > 0 {
 			step(next, i, count(v, i), v, timing)
 		} else if next[i].Phase != Available {
 			next[i].open(v.Now)
 		}
 	}
-	if each > 1 {
+	if of.OfPool() > 1 {
 		endTries(v, pools, next)
 		leaveOut(v, pools, next)
 	}
@@ -182,12 +182,12 @@ func Next(v View, pools []Pool, timing Timing) []Pool {
 
 // count counts the pods of a pool or cell.
 func count(v View, at int) (t tally) {
-	each := CellsOfPool(v.Strategy)
-	rule := &v.Rules[at/each]
+	cell := v.Strategy.Cells().At(at)
+	rule := &v.Rules[cell.Pool]
 	for i := range v.Pods {
 		p := &v.Pods[i]
 		switch {
-		case p.at(each) != at:
+		case p.cell() != cell:
 		case p.Node:
 			t.placed++
 		case !p.Misfit:
@@ -200,12 +200,12 @@ func count(v View, at int) (t tally) {
 	return t
 }
 
-// at returns the index of the state of the pod's pool or cell.
-func (p *Pod) at(each int) int { return p.Seat.Pool*each + p.Domain }
+// cell returns the cell of the pod's seat.
+func (p *Pod) cell() sequence.Cell { return sequence.Cell{Pool: p.Seat.Pool, Domain: p.Domain} }
 
 // step takes one pool or cell from state to state.
 func step(pools []Pool, pool int, t tally, v View, timing Timing) {
-	p, each := &pools[pool], CellsOfPool(v.Strategy)
+	p := &pools[pool]
 	if p.Phase == "" {
 		p.Phase = Available
 	}
@@ -216,7 +216,7 @@ func step(pools []Pool, pool int, t tally, v View, timing Timing) {
 	switch p.Phase {
 	case Available:
 		if enough {
-			if p.close(t, v.Now); each == 1 {
+			if p.close(t, v.Now); v.Strategy.Cells().OfPool() == 1 {
 				p.LeftOut = v.Rules[pool].LeftOut(v.Strategy, pool, p.Max, v.Replicas)
 			}
 			p.Tries, p.Next = 0, v.Now.Add(timing.FirstProbe)
@@ -279,19 +279,19 @@ func lastShort(v View, pools []Pool, at int) bool {
 
 // due returns how many pods a pool or cell should have if it had room for all, while others leave out their seats.
 func due(v View, pools []Pool, at int) int64 {
-	each := CellsOfPool(v.Strategy)
-	pool := at / each
-	gaps := Gaps(MergeCells(pools, each))
-	gaps[pool] = sequence.Gap{}
-	target := v.Strategy.Without(gaps).Target(pool, v.Replicas)
+	of := v.Strategy.Cells()
+	cell := of.At(at)
+	gaps := Gaps(MergeCells(pools, of))
+	gaps[cell.Pool] = sequence.Gap{}
+	target := v.Strategy.Without(gaps).Target(cell.Pool, v.Replicas)
 	if v.Homes == nil {
 		return target
 	}
-	limits := Limits(pools, each)
+	limits := Limits(pools, of)
 	if limits != nil {
-		limits[pool][at%each] = domain.Open
+		limits[cell.Pool][cell.Domain] = domain.Open
 	}
-	return v.Homes.Assign(limits).Given(pool, at%each, target)
+	return v.Homes.Assign(limits).Given(cell.Pool, cell.Domain, target)
 }
 
 // close leaves out the seats above those whose pods have a node.
@@ -324,11 +324,7 @@ func backoff(tries int, timing Timing) time.Duration {
 // successors go elsewhere. The strategy leaves out what pools lack room for, and the domains, nil without any, what cells lack
 // room for.
 func Moves(s *sequence.Strategy, domains *domain.Assignment, cells []Pool, pods []Pod, replicas int64) []int {
-	each := 1
-	if domains != nil {
-		each = domains.Len()
-	}
-	pools, counts := MergeCells(cells, each), make([]int64, s.Len())
+	pools, counts := MergeCells(cells, s.Cells()), make([]int64, s.Len())
 	for i := range pods {
 		counts[pods[i].Seat.Pool]++
 	}
@@ -359,7 +355,7 @@ func Moves(s *sequence.Strategy, domains *domain.Assignment, cells []Pool, pods 
 		gone[i] = true
 	}
 	for pool := range pools {
-		out = append(out, movesWithin(domains, cells, pods, pool, gone)...)
+		out = append(out, movesWithin(domains, cells, s.Cells(), pods, pool, gone)...)
 	}
 	return out
 }
