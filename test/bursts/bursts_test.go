@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -281,6 +282,16 @@ func testKilledClosed(t *testing.T) {
 	n := suite.NewTenant(t)
 	d := n.Deployment("web", 300, suite.Annotated(suite.Documented))
 	killInBurst(t, n, d)
+	// A refused create makes the controller wait longer, and it tries one for each pod that becomes ready meanwhile: it may wait up to
+	// 1000 s now. A change of the ReplicaSet, whose annotations are those of the Deployment, ends that.
+	tries := 0
+	suite.EventuallyEvery(t, 2*time.Second, 3*suite.WaitTimeout, "there are 300 pods", func() (bool, error) {
+		if pods, err := n.Pods(t.Context(), "web"); err != nil || len(pods) == 300 {
+			return len(pods) == 300, err
+		}
+		tries++
+		return false, n.Patch(t.Context(), d, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{"example.com/try":"%d"}}}`, tries)))
+	})
 	n.Spreads(t, "web", 300, suite.StrategyOf(t, suite.Documented))
 }
 
