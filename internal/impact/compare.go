@@ -125,7 +125,7 @@ func (c *comparison) compare(k key) *plan {
 	}
 	p := &plan{pods: pods, is: is, Workload: Workload{Kind: k.Kind, Namespace: k.namespace, Name: k.name}}
 	for _, d := range []*decided{was, is} { // the pods are counted in the pools of what divides them then, or does now
-		if d != nil && d.policy != nil && d.policy.Whole != nil {
+		if d != nil && d.policy != nil && d.policy.Layout != nil {
 			p.strategy = d.policy.AsWritten()
 		}
 	}

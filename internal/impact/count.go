@@ -110,7 +110,7 @@ func (c *comparison) countPools(p *plan) {
 		p.Pools = append(p.Pools, pool)
 	}
 	if p.is != nil && p.is.policy != nil {
-		for i, why := range p.is.policy.Unsuitable {
+		for i, why := range p.is.policy.Unsuitable() {
 			if why != "" {
 				p.Unsuitable = append(p.Unsuitable, p.strategy.Pool(i).Name+": "+why)
 			}
@@ -229,7 +229,7 @@ func whyAlone(d *decided) string {
 		return d.leftAlone
 	}
 	template := d.workload.Template()
-	if key, pinned := placement.Pinned(podpatch.FromPod(&corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}), d.policy.Whole, nil); pinned {
+	if key, pinned := placement.Pinned(podpatch.FromPod(&corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}), d.policy.Whole(), nil); pinned {
 		return "its pods choose their nodes themselves, by " + key
 	}
 	return ""

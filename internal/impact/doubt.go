@@ -32,7 +32,7 @@ func (c *comparison) doubt(p *plan, was *decided) {
 		add(true, "you may not read %s", what)
 	}
 	of := p.is.policy
-	if of == nil || of.Whole == nil {
+	if of == nil || of.Layout == nil {
 		return
 	}
 	// 2. What holds for its volumes and pools, and who else chooses nodes.
@@ -57,13 +57,13 @@ func (p *plan) doubtPools(of *policy.Policy, add func(ok bool, format string, ar
 	if of.State == nil {
 		return
 	}
-	for i, room := range spill.MergeCells(spill.FromPoolState(of.State, of.Whole), of.Whole.Cells()) {
+	for i, room := range spill.MergeCells(spill.FromPoolState(of.State, of.Whole()), of.Whole().Cells()) {
 		_, asked := p.is.closed[i]
-		add(room.Phase != spill.Available && room.Phase != "" && !asked, "pool %s has no room now, and may have some by then", of.Whole.Pool(i).Name)
+		add(room.Phase != spill.Available && room.Phase != "" && !asked, "pool %s has no room now, and may have some by then", of.Whole().Pool(i).Name)
 	}
 }
 
 // choosesBy reports whether a policy chooses nodes by a label.
 func (d *decided) choosesBy(label string) bool {
-	return d != nil && d.policy != nil && d.policy.Whole != nil && d.policy.ChoosesBy(label)
+	return d != nil && d.policy != nil && d.policy.Layout != nil && d.policy.ChoosesBy(label)
 }

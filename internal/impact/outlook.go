@@ -83,7 +83,7 @@ func (o *Options) look(ctx context.Context, l *live, in *preview.Inputs, exhaust
 		if err != nil {
 			return nil, nil, err
 		}
-		if found == nil || found.Policy == nil || found.Preferred || found.Whole == nil || found.Root == nil || w.Volumes() {
+		if found == nil || found.Policy == nil || found.Preferred || found.Layout == nil || found.Root == nil || w.Volumes() {
 			continue
 		}
 		if example, err := p.Example(ctx, w); err == nil && example != nil { // an error is told below
@@ -107,7 +107,7 @@ func (o *Options) look(ctx context.Context, l *live, in *preview.Inputs, exhaust
 			return nil, nil, err
 		}
 		d := &decided{workload: w, policy: found, cells: map[cell]*group{}, closed: map[int]int64{}}
-		if found != nil && found.Whole != nil {
+		if found != nil && found.Layout != nil {
 			d.close(exhausted)
 		}
 		out.of[keyOf(w)] = d
@@ -134,7 +134,7 @@ func (o *Options) look(ctx context.Context, l *live, in *preview.Inputs, exhaust
 
 // close notes which pools have no room by the change.
 func (d *decided) close(exhausted map[string]int64) {
-	whole := d.policy.Whole
+	whole := d.policy.Whole()
 	for i := range whole.Len() {
 		limit, closed := exhausted[whole.Pool(i).Name]
 		some := closed
@@ -189,11 +189,11 @@ func (d *decided) count(a *preview.Admitted, vmResource string) {
 // cellOf returns where the seat of a pod is, if it has one.
 func (d *decided) cellOf(pod *corev1.Pod) (at cell, seated bool) {
 	name, ok := pod.Labels[stowage.PoolLabel]
-	if !ok || pod.Labels[stowage.SeatLabel] == "" || d.policy == nil || d.policy.Whole == nil {
+	if !ok || pod.Labels[stowage.SeatLabel] == "" || d.policy == nil || d.policy.Layout == nil {
 		return cell{}, false
 	}
 	pool, known := d.policy.PoolNamed(name)
-	domain, named := d.policy.Whole.DomainNamed(pod.Labels[stowage.DomainLabel])
+	domain, named := d.policy.Whole().DomainNamed(pod.Labels[stowage.DomainLabel])
 	return cell{pool, domain}, known && named
 }
 
@@ -202,7 +202,7 @@ func (d *decided) cellName(at cell) string {
 	if at.pool < 0 {
 		return ""
 	}
-	return labels.Set(d.policy.Whole.NodeSelector(at.pool, at.domain)).String()
+	return labels.Set(d.policy.Whole().NodeSelector(at.pool, at.domain)).String()
 }
 
 // alike reports whether a workload has the same next pods before and after the change, and is treated alike until then.

@@ -221,7 +221,7 @@ func (e *estimator) placeOthers(p *plan, kept map[cell]int64) {
 		if limit, closed := p.is.closed[at.pool]; closed && slices.Contains(p.is.noSpill, p.strategy.Pool(at.pool).Name) {
 			room = max(0, min(more, limit-kept[at]))
 		}
-		where := p.is.policy.Whole.NodeSelector(at.pool, at.domain)
+		where := p.is.policy.Whole().NodeSelector(at.pool, at.domain)
 		if p.is.policy.Preferred {
 			where = nil
 		}

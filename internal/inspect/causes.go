@@ -14,7 +14,7 @@ func (g *group) done(r *Report) Workload {
 	w := &g.Workload
 	w.Replicas, w.Unseated = g.Division.Replicas, g.Division.Unseated
 	w.Pools = poolsOf(&g.Division)
-	if g.policy != nil {
+	if g.policy != nil && g.policy.Layout != nil {
 		w.strategy = g.policy.Strategy
 	}
 	found, waits := len(r.Problems), false

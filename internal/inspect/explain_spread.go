@@ -19,6 +19,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/division"
+	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
@@ -173,12 +174,12 @@ func (s *subject) spread(ctx context.Context, f *spreadFacts) error {
 	}
 	s.policy = p
 	f.Policy = &policyFacts{Source: p.Source}
-	if p.Strategy == nil {
+	if p.Layout == nil {
 		f.Policy.Invalid = oneLine(p.Err)
 		return nil
 	}
-	for n := range p.Strategy.Len() {
-		pool := p.Strategy.Pool(n)
+	for n := range p.Len() {
+		pool := p.Pool(n)
 		f.Policy.Pools = append(f.Policy.Pools, poolRule{pool.Name, pool.Labels, pool.Base, pool.Weight, pool.Max, pool.MaxShare})
 	}
 	f.Policy.Warnings, f.Policy.Preferred = p.Warnings, p.Preferred
@@ -194,7 +195,7 @@ func (s *subject) spread(ctx context.Context, f *spreadFacts) error {
 			f.NoSeat.ChoosesNodesBy = key
 		} else if strings.HasPrefix(claim, string(ledger.OriginFull)) {
 			f.NoSeat.PoolsFull = true
-		} else if rank, own := placement.OwnRank(created, p.FirstOrdinal); own && errors.Is(errorOf(p.SeatAt(rank)), policy.ErrKept) {
+		} else if rank, own := placement.OwnRank(created, p.FirstOrdinal()); own && errors.Is(errorOf(p.OfOrdinal(rank)), layout.ErrKept) {
 			f.NoSeat.KeptByVolume = true
 		} else if f.NoSeat.Waits = s.view.Gated(stowage.SeatGate); !f.NoSeat.Waits {
 			f.NoSeat.bypass = s.bypass()
@@ -202,13 +203,13 @@ func (s *subject) spread(ctx context.Context, f *spreadFacts) error {
 		return s.divide(ctx, f, p)
 	}
 	f.Seat = &seatFacts{Pool: name, Domain: s.pod.Labels[stowage.DomainLabel], Ordinal: ordinal, Proven: claim != "", Origin: originOf(claim)}
-	pool, ok := p.Pool(poolOf(s.pod))
+	pool, ok := p.PoolKeyed(poolOf(s.pod))
 	f.Seat.PoolRemoved = !ok
 	if err := s.divide(ctx, f, p); err != nil || !ok {
 		return err
 	}
 	position := cmp.Or(ledger.Position(ledger.UnverifiedID(claim)), ordinal)
-	if rank, ok := p.Strategy.Rank(sequence.Seat{Pool: pool, Ordinal: position}); ok {
+	if rank, ok := p.Rank(sequence.Seat{Pool: pool, Ordinal: position}); ok {
 		f.Seat.Number = rank
 	}
 	if cost, ok := s.pod.Annotations[corev1.PodDeletionCost]; ok && f.Seat.Origin != originOrdinal {
@@ -216,11 +217,11 @@ func (s *subject) spread(ctx context.Context, f *spreadFacts) error {
 	}
 
 	// 3. Has every pool room, and is the pod where its seat is?
-	if p.Unsuitable != nil {
+	if p.Unsuitable() != nil {
 		f.Unsuitable = p.State.Unsuitable
 	}
 	short := p.Shortages()
-	spilled := len(short) > 0 && ordinal > p.Whole.Target(pool, f.Replicas)
+	spilled := len(short) > 0 && ordinal > p.Whole().Target(pool, f.Replicas)
 	for _, in := range short {
 		facts := shortageFacts{Shortage: in, Pool: in.Pool, Since: in.State.Since, Max: in.State.Max, PodMoved: spilled && in.Pool != name}
 		facts.PodWaits = in.Pool == name && s.pod.Spec.NodeName == ""
@@ -229,7 +230,7 @@ func (s *subject) spread(ctx context.Context, f *spreadFacts) error {
 		}
 		f.Shortages = append(f.Shortages, facts)
 	}
-	domain, known := p.Whole.DomainNamed(f.Seat.Domain)
+	domain, known := p.DomainNamed(f.Seat.Domain)
 	if !known {
 		domain = -1
 	}
@@ -316,7 +317,7 @@ func (s *subject) divide(ctx context.Context, f *spreadFacts, p *policy.Policy) 
 		return err
 	}
 	var d division.Division
-	replicas := d.AddPods(p.Whole, pods) // as status does, whatever lacks room
+	replicas := d.AddPods(p.Whole(), pods) // as status does, whatever lacks room
 	scale, err := worldapi.ReadScale(ctx, s.Client, owner.Namespace, seats.Ref(owner))
 	switch {
 	case err == nil && scale != nil:
@@ -324,8 +325,7 @@ func (s *subject) divide(ctx context.Context, f *spreadFacts, p *policy.Policy) 
 	case err != nil && !apierrors.IsForbidden(err):
 		return err
 	}
-	kept, _ := p.OwnTargets(replicas)
-	d.AddTargets(p.Whole, p.DomainTargets(replicas, kept, indexedSeats(p, seats.Ref(owner), owned)), replicas, kept)
+	d.AddTargets(p.Layout, p.Divide(replicas, indexedSeats(p, seats.Ref(owner), owned), layout.Elsewhere{}))
 	f.Replicas, f.Pools = replicas, poolsOf(&d)
 	return nil
 }

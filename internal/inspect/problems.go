@@ -172,7 +172,7 @@ func (i *Inspector) problemsOf(ctx context.Context, s *snapshot, sc *scope.Scope
 // may be nil, and so may the nodes.
 func (i *Inspector) waitsFor(pod *corev1.Pod, p *policy.Policy, nodes nodeLabels) *podProblem {
 	switch {
-	case p != nil && p.Whole != nil && !nodes.fit(pod):
+	case p != nil && p.Layout != nil && !nodes.fit(pod):
 		return misfitOf(pod, p, nodes)
 	case i.vmsOf(pod) > 0 && !nodes.fit(pod):
 		return &podProblem{
@@ -200,8 +200,8 @@ func (i *Inspector) waitsFor(pod *corev1.Pod, p *policy.Policy, nodes nodeLabels
 
 // misfitOf returns why no node is as a pod of a policy asks.
 func misfitOf(pod *corev1.Pod, p *policy.Policy, nodes nodeLabels) *podProblem {
-	n, seated := p.Pool(poolOf(pod))
-	switch pool := p.Whole.Pool(n); {
+	n, seated := p.PoolKeyed(poolOf(pod))
+	switch pool := p.Pool(n); {
 	case !seated:
 		return &podProblem{
 			reason: fitsNoNode, problem: "the pod template chooses nodes itself, and no node is as it asks",

@@ -21,6 +21,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/division"
+	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
@@ -118,7 +119,7 @@ func (g *group) look(ctx context.Context, s *snapshot, scope *scope.Scope, m *po
 		g.idle = cmp.Or(g.idle, why)
 		return nil
 	}
-	if p.Strategy != nil {
+	if p.Layout != nil {
 		if key, pinned := placement.Pinned(pod, p.Strategy, nil); pinned {
 			g.idle = cmp.Or(g.idle, "its pods choose their nodes themselves, by "+key)
 			return nil
@@ -176,7 +177,7 @@ func (g *group) add(ctx context.Context, i *Inspector, nodes nodeLabels, m *podO
 	}
 	g.policy, g.failure = p, cmp.Or(g.failure, m.Failure)
 	g.Policy = p.Source
-	if p.Strategy == nil {
+	if p.Layout == nil {
 		return nil
 	}
 	var pods []division.Pod
@@ -193,7 +194,7 @@ func (g *group) add(ctx context.Context, i *Inspector, nodes nodeLabels, m *podO
 	}
 	g.staying[""] += m.staying
 	g.pods += int64(len(m.pods)) + m.unseated
-	seated := g.AddPods(p.Whole, pods)
+	seated := g.AddPods(p.Whole(), pods)
 	replicas := m.Replicas
 	if replicas < 0 {
 		replicas = seated
@@ -207,10 +208,10 @@ func (g *group) add(ctx context.Context, i *Inspector, nodes nodeLabels, m *podO
 			replicas = scale.Replicas
 		}
 	}
-	kept, outside := p.OwnTargets(replicas)
-	g.AddTargets(p.Whole, p.DomainTargets(replicas, kept, indexedSeats(p, m.Ref, m.pods)), replicas, kept)
+	due := p.Divide(replicas, indexedSeats(p, m.Ref, m.pods), layout.Elsewhere{})
+	g.AddTargets(p.Layout, due)
 	g.Shortages = p.Shortages()
-	without := max(0, m.unseated-outside)
+	without := max(0, m.unseated-due.Outside)
 	unseated := min(without, max(0, p.Strategy.Seats()-seated))
 	g.Division.Unseated += unseated
 	g.overflow += without - unseated
@@ -232,7 +233,7 @@ func indexedSeats(p *policy.Policy, owner world.Ref, pods []*corev1.Pod) (out []
 		return nil
 	}
 	for _, pod := range pods {
-		pool, known := p.Pool(poolOf(pod))
+		pool, known := p.PoolKeyed(poolOf(pod))
 		ordinal, err := strconv.ParseInt(pod.Labels[stowage.SeatLabel], 10, 64)
 		if known && err == nil && strings.HasPrefix(pod.Annotations[stowage.ClaimAnnotation], string(ledger.OriginOrdinal)) {
 			out = append(out, sequence.Seat{Pool: pool, Ordinal: ordinal})

@@ -152,11 +152,11 @@ func pools(ctx context.Context, p *preview.Preview, in *preview.Inputs) (names [
 		if found, err = p.Policy(ctx, &in.Workloads[i]); err != nil {
 			return nil, err
 		}
-		if found == nil || found.Whole == nil {
+		if found == nil || found.Layout == nil {
 			continue
 		}
-		for n := range found.Whole.Len() {
-			if name := found.Whole.Pool(n).Name; !slices.Contains(names, name) {
+		for n := range found.Len() {
+			if name := found.Pool(n).Name; !slices.Contains(names, name) {
 				names = append(names, name)
 			}
 		}

@@ -30,16 +30,16 @@ func (p *Preview) Exhaust(ctx context.Context, pools map[string]int64, replicas 
 		if err != nil {
 			return nil, err
 		}
-		if found == nil || found.Strategy == nil || found.Root == nil {
+		if found == nil || found.Layout == nil || found.Root == nil {
 			continue
 		}
-		of := found.Whole.Cells()
+		of := found.Cells()
 		states := make([]spill.Pool, of.Len())
 		at := func(pool, domain int) *spill.Pool {
 			return &states[of.Index(sequence.Cell{Pool: pool, Domain: domain})]
 		}
-		for n := range found.Whole.Len() {
-			name := found.Whole.Pool(n).Name
+		for n := range found.Len() {
+			name := found.Pool(n).Name
 			whole, ok := pools[name]
 			delete(unknown, name)
 			closed := 0
@@ -47,7 +47,7 @@ func (p *Preview) Exhaust(ctx context.Context, pools map[string]int64, replicas 
 				limit, some := whole, ok
 				if found.Homes() != nil {
 					limit = found.Homes().Count(n, k, whole)
-					cell := name + "/" + found.Whole.DomainName(k)
+					cell := name + "/" + found.DomainName(k)
 					if most, named := pools[cell]; named {
 						limit, some = most, true
 						delete(unknown, cell)
@@ -67,11 +67,11 @@ func (p *Preview) Exhaust(ctx context.Context, pools map[string]int64, replicas 
 			case closed == of.OfPool():
 				maximum := spill.MergeCells(states, of)[n].Max
 				for k := range of.OfPool() {
-					at(n, k).LeftOut = found.Spill[n].LeftOut(found.Whole, n, maximum, int64(w.replicasOr(replicas)))
+					at(n, k).LeftOut = found.Spill[n].LeftOut(found.Whole(), n, maximum, int64(w.replicasOr(replicas)))
 				}
 			}
 		}
-		rooms := spill.ToPoolRooms(states, found.Whole)
+		rooms := spill.ToPoolRooms(states, found.Whole())
 		if rooms == nil {
 			continue
 		}

@@ -102,7 +102,7 @@ func (p *Plan) labelsOf(in cell) string {
 func (p *Plan) nameOf(in cell) string {
 	name := "pool " + p.Policy.Strategy.Pool(in.pool).Name
 	if in.domain >= 0 {
-		name += ", " + p.Policy.Whole.DomainName(in.domain)
+		name += ", " + p.Policy.Whole().DomainName(in.domain)
 	}
 	return name
 }
@@ -126,7 +126,7 @@ func (v *Preview) Plans(ctx context.Context, pods []Admitted) ([]Plan, error) {
 			if err != nil {
 				return nil, err
 			}
-			if p == nil || p.Strategy == nil {
+			if p == nil || p.Layout == nil {
 				continue
 			}
 			out = append(out, Plan{Workload: last, Policy: p})
@@ -217,12 +217,12 @@ func Plot(out io.Writer, plans []Plan) error {
 
 // domainsOf are how many of a pool's first seats each domain has, or nothing where there are no domains.
 func domainsOf(p *policy.Policy, pool int, seats int64) string {
-	if p.Domains == nil {
+	if p.Domains() == nil {
 		return ""
 	}
-	counts := make([]string, p.Domains.Len())
+	counts := make([]string, p.Domains().Len())
 	for i := range counts {
-		counts[i] = strconv.FormatInt(p.Domains.Given(pool, i, seats), 10)
+		counts[i] = strconv.FormatInt(p.Domains().Given(pool, i, seats), 10)
 	}
 	return " = " + strings.Join(counts, "/")
 }

@@ -5,8 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 // A picture of many pods has as many boxes as a page takes, and each pod is in one.
@@ -16,7 +18,7 @@ func TestPictureOfManyPods(t *testing.T) {
 		t.Fatal(err)
 	}
 	for pods, boxes := range map[int]int{150: 150, 151: 76, 2000: 144} {
-		plan := Plan{Workload: &Workload{Name: "web"}, Policy: policy.Compiled{Whole: s}.Unbound()}
+		plan := Plan{Workload: &Workload{Name: "web"}, Policy: &policy.Policy{Layout: testkit.Layout(s, layout.Workload{})}}
 		for n := range pods {
 			seat, err := s.SeatAt(int64(n + 1))
 			if err != nil {
@@ -46,7 +48,7 @@ func TestPictureOfDomains(t *testing.T) {
 	if s, err = s.WithDomains(sequence.Across{Key: "topology.kubernetes.io/zone", Domains: []sequence.Domain{{Value: "zone-a", Weight: 1}, {Value: "zone-b", Weight: 1}}}); err != nil {
 		t.Fatal(err)
 	}
-	plan := Plan{Workload: &Workload{Name: "web"}, Policy: policy.Compiled{Whole: s}.Unbound(), Pools: []int{0, 1, 1, -1}, Domains: []int{1, 0, 1, -1}}
+	plan := Plan{Workload: &Workload{Name: "web"}, Policy: &policy.Policy{Layout: testkit.Layout(s, layout.Workload{})}, Pools: []int{0, 1, 1, -1}, Domains: []int{1, 0, 1, -1}}
 	var out strings.Builder
 	if err := SVG(&out, []Plan{plan}); err != nil {
 		t.Fatal(err)

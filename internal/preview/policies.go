@@ -37,7 +37,9 @@ func (l *loader) connect() {
 		if w, err := objects.Workload(l.ctx, d.Namespace, target.Ref); err == nil && w == nil {
 			l.warn("PodDistributor %s/%s: its target %s %s %s is not in the input", d.Namespace, d.Name, target.APIVersion, target.Kind, target.Name)
 		}
-		l.pools(fmt.Sprintf("PodDistributor %s/%s", d.Namespace, d.Name), policy.Compile(d).Whole)
+		if c := policy.Compile(d); c.Err == nil {
+			l.pools(fmt.Sprintf("PodDistributor %s/%s", d.Namespace, d.Name), c.Strategy)
+		}
 	}
 	l.connectPolicies(objects)
 	for i := range l.in.Workloads {
@@ -59,8 +61,9 @@ func (l *loader) connect() {
 		case d != nil:
 			l.warn("%s (%s): %s", w.source, w, policy.Beside(d))
 		default:
-			strategy, _ := sequence.Parse(text) // an error was told
-			l.pools(fmt.Sprintf("%s (%s)", w.source, w), strategy)
+			if strategy, err := sequence.Parse(text); err == nil { // an error was told
+				l.pools(fmt.Sprintf("%s (%s)", w.source, w), strategy)
+			}
 		}
 	}
 }
@@ -109,7 +112,9 @@ func (l *loader) connectPolicies(objects *manifests.Snapshot) {
 		case p.Spec.Mode == stowage.PolicyAudit:
 			l.warn("%s: it is in Audit, so it changes no pod", where)
 		}
-		l.pools(where, policy.CompilePolicy(p).Whole)
+		if c := policy.CompilePolicy(p); c.Err == nil {
+			l.pools(where, c.Strategy)
+		}
 	}
 	for _, p := range of.Namespaced {
 		check(policy.FromSpreadPolicy(p))

@@ -142,7 +142,7 @@ func strategyOfPolicy(t *testing.T, s *policy.SpreadPolicy) *sequence.Strategy {
 	t.Helper()
 	p := policy.CompilePolicy(s)
 	must(t, p.Err)
-	return p.Whole
+	return p.Strategy
 }
 
 // whole reports a pod of the namespace that has not all of one policy's seat: the pool's labels in its node selector, and the claim of
@@ -164,9 +164,9 @@ func (n *tenant) whole(t *testing.T, apps []string, policies ...*policy.SpreadPo
 					continue
 				}
 				c := policy.CompilePolicy(s)
-				if at, ok := c.Pool(key); ok {
+				if at, ok := c.PoolKeyed(key); ok {
 					matches++
-					for k, v := range c.Whole.Pool(at).Labels {
+					for k, v := range c.Pool(at).Labels {
 						if pod.Spec.NodeSelector[k] != v {
 							t.Errorf("pod %s of %s has the claim %s and the node selector %v", pod.Name, s, claim, pod.Spec.NodeSelector)
 						}

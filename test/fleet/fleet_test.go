@@ -149,7 +149,7 @@ func TestFleet(t *testing.T) {
 	nodes(t, n, 2, "on-demand", "spot")
 	p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "fleet"}, Spec: spec(n, 2, 20, 80)}
 	suite.Must(t, n.Create(t.Context(), p))
-	s := policy.CompilePolicy(policy.FromSpreadPolicy(p)).Whole
+	s := policy.CompilePolicy(policy.FromSpreadPolicy(p)).Strategy
 	n.Follows(t, tier, p.UID, p.Generation)
 
 	sizes, deployments := map[string]int{}, map[string]*appsv1.Deployment{}
@@ -265,7 +265,7 @@ func TestAdoption(t *testing.T) {
 	p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "late"}, Spec: spec(n, 2, 20, 80)}
 	begin := time.Now()
 	suite.Must(t, n.Create(t.Context(), p))
-	s := policy.CompilePolicy(policy.FromSpreadPolicy(p)).Whole
+	s := policy.CompilePolicy(policy.FromSpreadPolicy(p)).Strategy
 	n.Follows(t, tier, p.UID, p.Generation)
 	n.Revise(t, deployments["web-7"], "2")
 	n.RolledOut(t, deployments["web-7"])
@@ -361,7 +361,7 @@ func TestForecast(t *testing.T) {
 		for _, d := range deployments {
 			n.Revise(t, d, "2")
 		}
-		s := policy.CompilePolicy(policy.FromSpreadPolicy(p)).Whole
+		s := policy.CompilePolicy(policy.FromSpreadPolicy(p)).Strategy
 		exact(t, n, fmt.Sprintf("round %d", round), sizes, s)
 		var have [2]int64
 		for _, c := range count(t, n) {
@@ -481,7 +481,7 @@ func TestChangesInABurst(t *testing.T) {
 	for _, d := range deployments {
 		n.Revise(t, d, "last")
 	}
-	s := policy.CompilePolicy(policy.FromSpreadPolicy(p)).Whole
+	s := policy.CompilePolicy(policy.FromSpreadPolicy(p)).Strategy
 	for i, pool := range p.Spec.Pools { // the test counts by the names of nodes
 		if want := n.Namespace + "-" + pool.Name; string(pool.NodeSelector["pool"]) != want {
 			t.Fatalf("pool %d ends on nodes %s", i, pool.NodeSelector["pool"])

@@ -121,7 +121,7 @@ func TestScaleDowns(t *testing.T) {
 	var pd versprei.PodDistributor
 	pd.Spec.Target = versprei.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}
 	pd.Spec.Distribution = []versprei.Pool{n.Pool("od", 20), n.Pool("spot", 80)}
-	s := policy.Compile(&pd).Whole
+	s := policy.Compile(&pd).Strategy
 	for m := 39; m > 0; m-- {
 		state, err := n.PoolState(t.Context(), d.UID)
 		suite.Must(t, err)

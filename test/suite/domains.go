@@ -47,7 +47,7 @@ func (n *Tenant) Distribution(t *testing.T, name string) *sequence.Strategy {
 	Must(t, n.Get(t.Context(), n.Key(name), pd))
 	c := policy.Compile(pd)
 	Must(t, c.Err)
-	return c.Whole
+	return c.Strategy
 }
 
 // Cells are the pods with a node in each pool, by zone.

@@ -18,6 +18,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
@@ -74,14 +75,14 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 		return feature.Decision{}, err
 	case p == nil:
 		return f.withoutPolicy(req, nil), nil
-	case p.Strategy == nil:
+	case p.Layout == nil:
 		return invalid(req, p), nil
 	}
 
 	// 2. Has it a seat from an earlier pass? One that is not genuine goes.
 	a := assignment{pod: req.Pod.Clone(), policy: p, seat: placement.Seat{Strategy: p.Strategy, Preferred: p.Preferred, Distributed: p.Distributor != nil}}
 	a.owner = ledger.Owner{APIVersion: ref.APIVersion, Kind: ref.Kind, Namespace: req.Namespace, Name: ref.Name, UID: ref.UID, Unverified: p.Unverified}
-	a.rank, a.seat.OwnOrdinal = placement.OwnRank(a.pod, p.FirstOrdinal)
+	a.rank, a.seat.OwnOrdinal = placement.OwnRank(a.pod, p.FirstOrdinal())
 	kept, err := f.keep(ctx, &a, req.Traceless())
 	if err != nil {
 		return feature.Decision{}, err
@@ -175,7 +176,7 @@ func (f *Feature) give(ctx context.Context, a *assignment, req feature.Request, 
 		return false, nil
 	case errors.Is(err, sequence.ErrFull):
 		f.admitFull(a, req.Traceless(), d)
-	case errors.Is(err, policy.ErrKept):
+	case errors.Is(err, layout.ErrKept):
 		d.Summary = "one without a seat, because " + err.Error()
 		return false, nil
 	case err != nil:
@@ -229,9 +230,9 @@ func (f *Feature) keep(ctx context.Context, a *assignment, dryRun bool) (bool, e
 	}
 	a.seat.Claim = m.Annotations[stowage.ClaimAnnotation]
 	carried, genuine := ledger.Read(f.Key, a.owner.Namespace, a.owner.UID, m.Labels, m.Annotations)
-	pool, known := a.policy.Pool(carried.Pool)
+	pool, known := a.policy.PoolKeyed(carried.Pool)
 	other := !carried.Source.Same(a.policy.From) // the policy has changed since
-	domain, knownDomain := a.policy.Whole.DomainNamed(carried.Domain)
+	domain, knownDomain := a.policy.Whole().DomainNamed(carried.Domain)
 	known = known && knownDomain
 	if genuine && (known || other) {
 		a.seat.Seat, a.seat.Domain, a.seat.CostRank = sequence.Seat{Pool: pool, Ordinal: carried.Ordinal}, domain, ledger.CostRank(carried.ID)
@@ -262,7 +263,7 @@ func (f *Feature) gave(ctx context.Context, a *assignment, carried *ledger.Carri
 		if !a.seat.OwnOrdinal || other {
 			return a.seat.OwnOrdinal && len(a.pod.Spec.NodeSelector) > 0, nil // a call wrote it, and not only the template
 		}
-		seat, err := a.policy.SeatAt(a.rank)
+		seat, err := a.policy.OfOrdinal(a.rank)
 		return err == nil && seat == a.seat.Seat, nil
 	}
 	return false, nil // an adopted pod is not created again
@@ -281,7 +282,7 @@ func (f *Feature) assign(ctx context.Context, a *assignment, req feature.Request
 	origin, id, seat := ledger.OriginClaimed, "", ledger.Seat{}
 	switch {
 	case a.seat.OwnOrdinal:
-		own, err := a.policy.SeatAt(a.rank)
+		own, err := a.policy.OfOrdinal(a.rank)
 		if err != nil {
 			return err
 		}
@@ -320,16 +321,16 @@ func (f *Feature) assign(ctx context.Context, a *assignment, req feature.Request
 			d.Events = append(d.Events, feature.Event{Reason: stowage.EventSeatNotShared, Note: text})
 		}
 	}
-	pool, _ := a.policy.Pool(seat.Pool)
+	pool, _ := a.policy.PoolKeyed(seat.Pool)
 	a.seat.Seat, a.seat.CostRank = sequence.Seat{Pool: pool, Ordinal: seat.Ordinal}, ledger.CostRank(id)
 	a.seat.Domain = a.policy.DomainOf(a.seat.Seat)
 	if a.domain != nil {
 		a.seat.Domain = *a.domain
 	}
-	seat.Domain = a.policy.Whole.DomainName(a.seat.Domain)
+	seat.Domain = a.policy.Whole().DomainName(a.seat.Domain)
 	source := a.policy.From
 	if !a.policy.Preferred {
-		source.Selector = a.policy.Whole.SelectorHash(pool)
+		source.Selector = a.policy.Whole().SelectorHash(pool)
 	}
 	a.seat.Claim = f.Key.Sign(origin, ledger.WithSource(id, seat.Pool, source), a.holder(), seat)
 	return nil

@@ -16,7 +16,7 @@ func (a *assignment) seatless(d *feature.Decision, why error, gated bool) {
 	if gated && errors.Is(why, errVolumesUnknown) {
 		d.Wait = why
 	}
-	for pool := range a.policy.Whole.Len() {
+	for pool := range a.policy.Whole().Len() {
 		for _, t := range a.policy.TolerationsOf(pool) {
 			a.pod.AddToleration(t)
 		}
@@ -57,7 +57,7 @@ func (f *Feature) bindVolumes(ctx context.Context, a *assignment) error {
 		return nil
 	}
 	if a.seat.OwnOrdinal {
-		own, err := a.policy.SeatAt(a.rank)
+		own, err := a.policy.OfOrdinal(a.rank)
 		if err != nil {
 			return nil //nolint:nilerr // one without a seat has no place of its own, wherever its volumes are
 		}

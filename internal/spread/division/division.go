@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/stowage-dev/stowage/internal/spread/domain"
+	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
@@ -154,26 +154,22 @@ func (d *Division) AddPods(s *sequence.Strategy, pods []Pod) (seated int64) {
 	return seated
 }
 
-// AddTargets adds what an owner that asks for so many pods should have. Own is how many pods each pool should have where that does
-// not follow from the strategy alone, or nil. In is how many each domain of each pool should have. It returns how many of the pods have a
-// seat.
-func (d *Division) AddTargets(s *sequence.Strategy, in domain.Targets, replicas int64, own []int64) (seats int64) {
-	for i := range s.Len() {
-		pool, target := &d.Pools[d.pool(s.Pool(i))], s.Target(i, replicas)
-		if own != nil {
-			target = own[i]
-		}
-		pool.Share += s.Share(i, replicas)
+// AddTargets adds what an owner should have by its layout. It returns how many of its pods have a seat.
+func (d *Division) AddTargets(l *layout.Layout, of layout.Division) (seats int64) {
+	for i, target := range of.Pools {
+		pool := &d.Pools[d.pool(l.Pool(i))]
+		pool.Share += l.Whole().Share(i, of.Replicas)
 		pool.Target += target
 		seats += target
-		if in.Now != nil {
-			for k, at := range s.Across().Domains {
-				to := pool.domain(at.Value)
-				to.Target, to.former = to.Target+in.Now[i][k], to.former+in.Former[i][k]
-			}
+		if of.Domains.Now == nil {
+			continue
+		}
+		for k, n := range of.Domains.Now[i] {
+			to := pool.domain(l.DomainName(k))
+			to.Target, to.former = to.Target+n, to.former+of.Domains.Former[i][k]
 		}
 	}
-	d.Replicas += replicas
+	d.Replicas += of.Replicas
 	return seats
 }
 

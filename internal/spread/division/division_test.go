@@ -9,8 +9,10 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/stowage-dev/stowage/internal/spread/domain"
+	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 func parse(t *testing.T, text string) *sequence.Strategy {
@@ -31,6 +33,12 @@ func in(pool string, n int) []Pod {
 	return pods
 }
 
+// addTargets adds the targets of so many pods.
+func addTargets(d *Division, s *sequence.Strategy, replicas int64) {
+	l := testkit.Layout(s, layout.Workload{})
+	d.AddTargets(l, l.Divide(replicas, nil, layout.Elsewhere{}))
+}
+
 // The pods and targets of all owners add up, also where revisions name different pools.
 func TestAdd(t *testing.T) {
 	var d Division
@@ -39,11 +47,11 @@ func TestAdd(t *testing.T) {
 	if seated := d.AddPods(old, pods); seated != 5 {
 		t.Errorf("%d pods have a seat", seated)
 	}
-	d.AddTargets(old, domain.Targets{}, 6, nil)
+	addTargets(&d, old, 6)
 	if seated := d.AddPods(now, in("2", 1)); seated != 1 {
 		t.Errorf("%d pods have a seat", seated)
 	}
-	d.AddTargets(now, domain.Targets{}, 4, nil)
+	addTargets(&d, now, 4)
 	want := Division{Replicas: 10, Former: 1, ForeignCosts: 1, Pools: []Pool{
 		{Name: "0", Labels: map[string]string{"p": "a"}, Share: 4, Target: 4, Current: 3, Ready: 2},
 		{Name: "1", Labels: map[string]string{"p": "b"}, Share: 4, Target: 4, Current: 2, Pending: 2, Waiting: 1},
@@ -85,7 +93,7 @@ func TestFormerOrder(t *testing.T) {
 			}
 		}
 		one.AddPods(s, pods)
-		one.AddTargets(s, targets, 4, nil)
+		one.AddTargets(testkit.Layout(s, layout.Workload{}), layout.Division{Replicas: 4, Pools: []int64{4}, Domains: targets})
 		d.Merge(&one)
 		var got []int64
 		for _, in := range d.Pools[0].Domains() {
@@ -152,7 +160,7 @@ func TestCause(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var d Division
 			d.AddPods(s, tc.pods)
-			d.AddTargets(s, domain.Targets{}, tc.replicas, nil)
+			addTargets(&d, s, tc.replicas)
 			if tc.edit != nil {
 				tc.edit(&d)
 			}

@@ -9,8 +9,10 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/spread/domain"
+	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 // The histories of workloads whose pools are divided over domains. They begin with pods that were there before and ran in any pools
@@ -26,8 +28,9 @@ const (
 
 // adopt makes the pods that were there before.
 func (w *world) adopt() {
-	w.domains = domainsOf(w.strategy, int(w.Seed%6)).Assign(nil)
-	s := planner.State{Strategy: w.strategy, Domains: w.domains, Settled: true, Mode: stowage.RepairAdopt}
+	order := domain.Order(w.Seed % 6)
+	w.layout = testkit.Layout(testkit.Over(w.strategy, 1, 1, 2), layout.Workload{Orders: &layout.Orders{Now: order, Former: order}})
+	s := planner.State{Layout: w.layout, Settled: true, Mode: stowage.RepairAdopt}
 	var pools []int // those that get more pods as the workload grows
 	for i := range w.strategy.Len() {
 		if w.strategy.Pool(i).Weight > 0 {
@@ -62,14 +65,6 @@ func (w *world) adopt() {
 	}
 }
 
-func domainsOf(s *sequence.Strategy, order int) *domain.Homes {
-	h, err := domain.New(s, []int64{1, 1, 2}, domain.Order(order))
-	if err != nil {
-		panic(err)
-	}
-	return h
-}
-
 // positionOf returns the position of a pod among its pool's pods.
 func (p *simPod) position() int64 { return cmp.Or(Position(p.ID), p.Ordinal) }
 
@@ -81,13 +76,13 @@ func (w *world) seated(p *simPod) (in int, rank int64) {
 		seat.Ordinal = p.Ordinal
 	}
 	rank, _ = w.strategy.Rank(seat)
-	if w.domains == nil {
+	if w.layout.Domains() == nil {
 		return 0, rank
 	}
 	if w.bug != domainsByCounting {
-		return w.domains.Domain(pool, p.Ordinal), rank
+		return w.layout.Domains().Domain(pool, p.Ordinal), rank
 	}
-	counts := make([]int64, w.domains.Len())
+	counts := make([]int64, w.layout.Domains().Len())
 	for _, other := range w.pods {
 		if other.Pool == p.Pool && other.Active {
 			counts[other.domain]++
@@ -98,7 +93,7 @@ func (w *world) seated(p *simPod) (in int, rank int64) {
 
 // checkDomains says what is wrong with the domains of pods at a rest.
 func (w *world) checkDomains() error {
-	if w.domains == nil {
+	if w.layout.Domains() == nil {
 		return nil
 	}
 	counts := map[string]int64{}
@@ -110,7 +105,7 @@ func (w *world) checkDomains() error {
 			return fmt.Errorf("pod %d has seat %d of the %d in pool %s, so that a domain has too many", p.uid, p.Ordinal, counts[p.Pool], p.Pool)
 		}
 		pool, _ := strconv.Atoi(p.Pool)
-		if own := w.domains.Domain(pool, p.Ordinal); p.domain != own {
+		if own := w.layout.Domains().Domain(pool, p.Ordinal); p.domain != own {
 			return fmt.Errorf("pod %d has seat %d of pool %s, which is in domain %d, and runs in domain %d", p.uid, p.Ordinal, p.Pool, own, p.domain)
 		}
 	}

@@ -7,8 +7,10 @@ import (
 	"time"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 // What cannot be demanded at once of a history that flaps, or in which seats were guessed, is
@@ -30,9 +32,9 @@ func (c *checked) add(o checked) {
 
 // state is the workload as repair sees it.
 func (w *world) state() (planner.State, []*simPod) {
-	s := planner.State{Strategy: w.strategy, Domains: w.domains, Replicas: w.replicas, Settled: true, Mode: stowage.RepairRecreate, Evict: true}
+	s := planner.State{Layout: w.layout, Replicas: w.replicas, Settled: true, Mode: stowage.RepairRecreate, Evict: true}
 	if w.bug == renumberedAnyhow {
-		s.Domains = nil
+		s.Layout = testkit.Layout(w.strategy, layout.Workload{})
 	}
 	for range w.strategy.Len() {
 		s.Available = append(s.Available, true)

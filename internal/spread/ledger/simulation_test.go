@@ -14,8 +14,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/stowage-dev/stowage/internal/spread/domain"
+	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 // make test plays 2,000 histories of each kind, make test-long 17,000.
@@ -127,8 +128,8 @@ type world struct {
 	failed     error           // what was wrong at a step
 	restarted  bool            // a webhook's claims ahead may stay in the ledger until they are presumed dead
 
-	domains *domain.Assignment
-	least   int64 // the first count at which no pool has too many of the pods that were there before
+	layout *layout.Layout
+	least  int64 // the first count at which no pool has too many of the pods that were there before
 }
 
 type simPod struct {
@@ -211,6 +212,7 @@ const commitLatency = 40 * time.Millisecond
 
 func newWorld(s scenario, b bug) *world {
 	w := &world{scenario: s, bug: b, rng: rand.New(rand.NewPCG(s.Seed, 1)), pods: map[int]*simPod{}, ahead: map[string]*aheadClaim{}, late: map[string]bool{}, known: map[*Request]bool{}, shrunk: -time.Hour, strategy: simulated[s.Strategy], version: 1}
+	w.layout = testkit.Layout(w.strategy, layout.Workload{})
 	w.controller = controller{w: w, view: map[int]simPod{}, created: map[int]bool{}, deleted: map[int]bool{}}
 	if s.Foreign > 0 {
 		w.adopt()
@@ -792,6 +794,7 @@ func (s scenario) run(b bug) (*world, error) {
 			}
 			w.edited = w.inFlight > 0
 			w.strategy = simulated["50:50 (an edit)"]
+			w.layout = testkit.Layout(w.strategy, layout.Workload{})
 			w.replicas = 2*w.replicas + 2
 			w.after(w.Lag, func() { w.controller.replicas = w.replicas; w.controller.sync() })
 			return w, w.quiet()

@@ -32,9 +32,9 @@ func (c *Compiled) annotate(template map[string]string, root *world.Workload) {
 	if v, ok := setting(stowage.AcrossAnnotation); ok && c.Distributor == nil {
 		note(stowage.AcrossAnnotation, v)
 	}
-	if v, ok := setting(stowage.SpillAnnotation); ok && c.Distributor == nil && c.Whole != nil {
+	if v, ok := setting(stowage.SpillAnnotation); ok && c.Distributor == nil && c.Written != nil {
 		if after, err := parseSpill(v); err == nil {
-			c.Spill = slices.Repeat([]spill.Rule{{After: after}}, c.Whole.Len())
+			c.Spill = slices.Repeat([]spill.Rule{{After: after}}, c.Len())
 		}
 		note(stowage.SpillAnnotation, v)
 	}

@@ -1,151 +1,159 @@
 package policy
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/spread/domain"
+	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
-// shortKey identifies a strategy without some seats.
-type shortKey struct {
-	whole sequence.Fingerprint
-	gaps  string
+// bind says what holds for the pods of one owner now. The seats of pools without room are left out. Pods with an ordinal of their own
+// keep the whole strategy: only those that waited have another seat, see [layout.Layout.OfOrdinal].
+func (f *Finder) bind(ctx context.Context, c Compiled, namespace string, chain world.Chain) (*Policy, error) {
+	var state *stowage.PoolState
+	if top := chain.Top(); top != nil && c.records(chain.Bottom()) {
+		var err error
+		if state, err = f.World.PoolState(ctx, namespace, top.UID); err != nil {
+			return nil, err
+		}
+	}
+	p := c.policyOf(chain, state)
+	if c.Written == nil {
+		return p, nil
+	}
+	w := p.workload(c.Written, namespace, chain)
+	if err := f.share(ctx, c.Strategy, p.Root, chain.Bottom(), w); err != nil {
+		return nil, err
+	}
+	p.Layout = c.For(w, f.computed)
+	return p, nil
 }
 
-// bind says what holds for one workload now. The seats of pools without room are left out. Pods with an ordinal of their own
-// keep the whole strategy: only those that waited have another seat, see [Policy.SeatAt].
-func (f *Finder) bind(ctx context.Context, p *Policy, namespace string, chain world.Chain) error {
-	p.Root, p.Unverified = chain.Top(), chain.Unverified
-	if bottom := chain.Bottom(); bottom != nil {
-		p.FirstOrdinal = bottom.FirstOrdinal
+// Bound returns the policy of a source for an owner of pods that it divides. State is what is recorded of the workload, or nil. Each
+// revision of the workload may have all seats of pools without room.
+func (c Compiled) Bound(namespace string, chain world.Chain, state *stowage.PoolState) *Policy {
+	p := c.policyOf(chain, state)
+	if c.Written != nil {
+		p.Layout = c.For(p.workload(c.Written, namespace, chain), nil)
 	}
-	if bottom := chain.Bottom(); bottom != nil {
-		p.owner, p.ordinals = bottom.UID, bottom.IsStatefulSet()
-		p.KeepsVolumes = p.Policy != nil && p.Policy.KeepsVolumes(bottom)
+	return p
+}
+
+// records reports whether something may be recorded of the workload of some owner.
+func (c *Compiled) records(owner *world.Workload) bool {
+	return c.Written != nil && (c.Spill != nil || c.Policy != nil || c.Across() != nil && owner.IsStatefulSet())
+}
+
+// policyOf is a policy without its layout.
+func (c Compiled) policyOf(chain world.Chain, state *stowage.PoolState) *Policy {
+	p := &Policy{
+		Origin: c.Origin, Rules: c.Rules, Err: c.Err, Warnings: c.Warnings,
+		State: state, Root: chain.Top(), Unverified: chain.Unverified, owner: chain.Bottom(),
 	}
-	p.BindDomains(namespace, chain)
-	if p.Whole == nil || p.Spill == nil && p.Policy == nil && (p.Domains == nil || !p.ordinals) || p.Root == nil {
-		return nil
+	p.KeepsVolumes = p.owner != nil && p.Policy != nil && p.Policy.KeepsVolumes(p.owner)
+	return p
+}
+
+// workload is what is known of the workload that a policy divides. The order of its domains follows from the namespace, kind and name of the
+// uppermost object. So a workload that is made again finds its volumes.
+func (p *Policy) workload(written *layout.Written, namespace string, chain world.Chain) (w layout.Workload) {
+	if len(chain.Refs) > 0 {
+		root := chain.Root() // may not be known yet, as a Deployment that was created just now
+		name := namespace + "/" + root.Kind + "/" + root.Name
+		w.Orders = written.OrdersOf(name, cmp.Or(string(root.UID), name)) // manifests have no UID
 	}
-	state, err := f.World.PoolState(ctx, namespace, p.Root.UID)
-	if err != nil || state == nil {
-		return err
+	w.Ordinals = p.ordinals()
+	if p.State == nil {
+		return w
 	}
-	p.State = state
 	if p.Policy != nil {
-		f.leaveOutUnsuitable(p)
+		w.Unsuitable = unsuitableIn(p.State, written.Strategy)
 	}
-	if p.Spill == nil || p.Nowhere() {
-		return nil
-	}
-	bottom := chain.Bottom()
-	if bottom.IsStatefulSet() {
-		return nil
-	}
-	of, cells := p.Whole.Cells(), p.cells(state)
-	gaps := spill.Gaps(spill.MergeCells(cells, of))
-	var limits [][]int64
-	if p.Domains != nil {
-		limits = spill.Limits(cells, of)
-	}
-	if err := f.share(ctx, p, bottom, gaps, limits); err != nil {
-		return err
-	}
-	if p.Domains != nil {
-		p.Domains = p.Domains.Assign(limits)
-	}
-	p.gaps = gaps
-	p.Strategy = f.computed(shortKey{p.Whole.Fingerprint(), fmt.Sprint(gaps)}, func() *sequence.Strategy { return p.Whole.Without(gaps) })
-	return nil
-}
-
-// Reached reports for each pool and domain whether a function does of its node labels, and whether it does of all.
-func (p *Policy) Reached(reaches func(cell map[string]string) bool) (reached [][]bool, all bool) {
-	all = true
-	for pool := range p.Whole.Len() {
-		cells := make([]bool, p.Whole.Cells().OfPool())
-		for domain := range cells {
-			cells[domain] = reaches(p.Whole.NodeSelector(pool, domain))
-			all = all && cells[domain]
+	nowhere := w.Unsuitable != nil && !slices.Contains(w.Unsuitable, "")
+	if p.Spill != nil && !nowhere && w.Ordinals == nil {
+		of, cells := written.Cells(), p.cells(written.Strategy)
+		if w.Gaps = spill.Gaps(spill.MergeCells(cells, of)); written.Across() != nil {
+			w.Limits = spill.Limits(cells, of)
 		}
-		reached = append(reached, cells)
 	}
-	return reached, all
+	return w
 }
 
-// Within returns a policy that gives seats only in some pools and domains: in those that are reached. What has no room keeps its limits. It
-// returns nil if none is reached.
-func (f *Finder) Within(p *Policy, reached [][]bool) *Policy {
-	of, left, limits := *p, make([]bool, len(reached)), make([][]int64, len(reached))
-	for i, cells := range reached {
-		left[i] = !slices.Contains(cells, true)
-		for k, is := range cells {
-			limit := int64(0)
-			if is && p.Domains != nil {
-				limit = p.Domains.Limit(i, k)
+// ordinals are the ordinals of the owner's pods, or nil if these have none.
+func (p *Policy) ordinals() *layout.Ordinals {
+	if p.owner == nil || !p.owner.IsStatefulSet() {
+		return nil
+	}
+	o := &layout.Ordinals{First: p.owner.FirstOrdinal, Moves: p.Spill != nil}
+	if p.State != nil {
+		o.Moved = p.State.Ordinals
+	}
+	if kept := p.Kept(); kept != nil {
+		o.Kept = kept.Ordinals
+	}
+	return o
+}
+
+// unsuitableIn says for each pool why no pod of the workload can run there, or "". It is nil if all pools are suitable.
+func unsuitableIn(state *stowage.PoolState, s *sequence.Strategy) (why []string) {
+	for i := range s.Len() {
+		for _, u := range state.Unsuitable {
+			if maps.Equal(u.NodeLabel, s.Pool(i).Labels) {
+				if why == nil {
+					why = make([]string, s.Len())
+				}
+				why[i] = u.Why
 			}
-			limits[i] = append(limits[i], limit)
 		}
 	}
-	if !slices.Contains(left, false) {
-		return nil
-	}
-	if slices.Contains(left, true) {
-		of.Strategy = f.computed(shortKey{p.Whole.Fingerprint(), fmt.Sprint("within", left, p.gaps)}, func() *sequence.Strategy { return p.Whole.WithoutPools(left).Without(p.gaps) })
-	}
-	if p.Domains != nil {
-		of.Domains = p.Domains.Assign(limits)
+	return why
+}
+
+// Of returns the policy as it is for another owner of the workload's pods. A policy that a [Finder] has found is that already.
+func (p *Policy) Of(w *world.Workload) *Policy {
+	of := *p
+	of.owner = w
+	if p.Layout != nil {
+		of.Layout = p.ForOrdinals(of.ordinals(), nil)
 	}
 	return &of
 }
 
-// computed returns a strategy that follows from another one, computed once.
-func (f *Finder) computed(key shortKey, compute func() *sequence.Strategy) *sequence.Strategy {
+// Within returns a policy that gives seats only in some pools and domains: see [layout.Layout.Within]. It returns nil if none is reached.
+func (f *Finder) Within(p *Policy, reached [][]bool) *Policy {
+	within := p.Within(reached, f.computed)
+	if within == nil {
+		return nil
+	}
+	of := *p
+	of.Layout = within
+	return &of
+}
+
+// computed implements [layout.Memo].
+func (f *Finder) computed(key layout.Key, compute func() *sequence.Strategy) *sequence.Strategy {
 	if known, ok := f.shorts.Get(key); ok {
 		return known
 	}
 	s := compute()
-	f.shorts.Add(key, s, int64(len(key.gaps))+2*bytesOf(s), rememberFor)
+	f.shorts.Add(key, s, int64(len(key.What))+2*layout.Bytes(s), rememberFor)
 	return s
 }
 
-// leaveOutUnsuitable leaves out the pools in which no pod of the workload can run.
-func (f *Finder) leaveOutUnsuitable(p *Policy) {
-	left := make([]bool, p.Whole.Len())
-	for i := range left {
-		for _, u := range p.State.Unsuitable {
-			if maps.Equal(u.NodeLabel, p.Whole.Pool(i).Labels) {
-				if p.Unsuitable == nil {
-					p.Unsuitable = make([]string, len(left))
-				}
-				p.Unsuitable[i], left[i] = u.Why, true
-			}
-		}
-	}
-	if p.Unsuitable == nil || p.Nowhere() {
-		return
-	}
-	p.asWritten = p.Whole
-	p.Whole = f.computed(shortKey{p.asWritten.Fingerprint(), fmt.Sprint(left)}, func() *sequence.Strategy { return p.asWritten.WithoutPools(left) })
-	p.Strategy = p.Whole
-	if p.ordinals {
-		p.instead = f.computed(shortKey{p.asWritten.Fingerprint(), fmt.Sprint("displaced", left)}, func() *sequence.Strategy { return p.asWritten.Displaced(left) })
-	}
-}
-
 // share takes from the maxima of pools and cells without room what other revisions of the workload hold there.
-func (f *Finder) share(ctx context.Context, p *Policy, bottom *world.Workload, gaps []sequence.Gap, limits [][]int64) error {
-	if f.settings.Held == nil || bottom.Controller == nil {
+func (f *Finder) share(ctx context.Context, s *sequence.Strategy, root, bottom *world.Workload, w layout.Workload) error {
+	if w.Gaps == nil || f.settings.Held == nil || bottom.Controller == nil {
 		return nil
 	}
-	owners, err := f.World.PodOwners(ctx, bottom.Namespace, p.Root.Ref)
+	owners, err := f.World.PodOwners(ctx, bottom.Namespace, root.Ref)
 	if err != nil {
 		return err
 	}
@@ -153,19 +161,19 @@ func (f *Finder) share(ctx context.Context, p *Policy, bottom *world.Workload, g
 		if owner.UID == bottom.UID {
 			continue
 		}
-		for i := range gaps {
-			if gaps[i].Count > 0 {
-				gaps[i].From = max(0, gaps[i].From-f.settings.Held(owner, p.Whole.PoolKey(i)))
+		for i := range w.Gaps {
+			if w.Gaps[i].Count > 0 {
+				w.Gaps[i].From = max(0, w.Gaps[i].From-f.settings.Held(owner, s.PoolKey(i)))
 			}
 		}
-		if limits == nil || f.settings.HeldIn == nil {
+		if w.Limits == nil || f.settings.HeldIn == nil {
 			continue
 		}
 		held := f.settings.HeldIn(owner)
-		for i := range limits {
-			for k, limit := range limits[i] {
+		for i := range w.Limits {
+			for k, limit := range w.Limits[i] {
 				if limit != domain.Open {
-					limits[i][k] = max(0, limit-held[ledger.Cell{Pool: p.Whole.PoolKey(i), Domain: p.Whole.DomainName(k)}])
+					w.Limits[i][k] = max(0, limit-held[ledger.Cell{Pool: s.PoolKey(i), Domain: s.DomainName(k)}])
 				}
 			}
 		}

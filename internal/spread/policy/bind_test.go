@@ -13,6 +13,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 	"github.com/stowage-dev/stowage/internal/world"
@@ -87,12 +88,12 @@ func TestFindDuringAShortage(t *testing.T) {
 				t.Errorf("the second time there is another strategy, %v", err)
 			}
 			if tc.kind == "StatefulSet" {
-				moved, err := p.SeatAt(6)
-				if own, _ := p.Whole.SeatAt(6); err != nil || moved.Pool != 0 || own == moved || moved.Ordinal <= 20 {
+				moved, err := p.OfOrdinal(6)
+				if own, _ := p.Whole().SeatAt(6); err != nil || moved.Pool != 0 || own == moved || moved.Ordinal <= 20 {
 					t.Errorf("ordinal 5 has %+v, %v", moved, err)
 				}
-				other, err := p.SeatAt(5)
-				if own, _ := p.Whole.SeatAt(5); err != nil || other != own {
+				other, err := p.OfOrdinal(5)
+				if own, _ := p.Whole().SeatAt(5); err != nil || other != own {
 					t.Errorf("ordinal 4 has %+v, %v; its own is %+v", other, err, own)
 				}
 			}
@@ -138,7 +139,7 @@ func TestFindWithUnsuitablePools(t *testing.T) {
 				return
 			}
 			for i := range tc.whole {
-				if whole, now := p.Whole.Target(i, 12), p.Strategy.Target(i, 12); whole != tc.whole[i] || now != tc.now[i] {
+				if whole, now := p.Whole().Target(i, 12), p.Strategy.Target(i, 12); whole != tc.whole[i] || now != tc.now[i] {
 					t.Errorf("pool %d has %d pods, and %d now", i, whole, now)
 				}
 			}
@@ -152,7 +153,7 @@ func TestFindKeepsVolumes(t *testing.T) {
 	of.UID = "root"
 	p := clusterPolicy("p", 0, func(s *stowage.SpreadPolicySpec) { s.Kinds = []stowage.OwnerKind{{Group: "apps", Kind: "StatefulSet"}} })
 	older := p.CreationTimestamp.Add(-time.Hour)
-	keys := CompilePolicy(FromClusterSpreadPolicy(p)).Whole
+	keys := CompilePolicy(FromClusterSpreadPolicy(p))
 	kept := func(policy types.UID) *stowage.KeptOrdinals {
 		return &stowage.KeptOrdinals{Policy: policy, Owner: "root", Ordinals: map[string]string{"5": keys.PoolKey(0), "6": keys.PoolKey(1), "7": "", "8": "arm@x"}}
 	}
@@ -186,19 +187,19 @@ func TestFindKeepsVolumes(t *testing.T) {
 				t.Fatalf("it is not selected: %v", err)
 			}
 			for i, want := range tc.seats {
-				seat, err := found.SeatAt(int64(i + 1))
-				if got := seat.Pool; want < 0 && !errors.Is(err, ErrKept) || want >= 0 && (err != nil || got != want) {
+				seat, err := found.OfOrdinal(int64(i + 1))
+				if got := seat.Pool; want < 0 && !errors.Is(err, layout.ErrKept) || want >= 0 && (err != nil || got != want) {
 					t.Errorf("ordinal %d has the pool %d (%v), want %d", 5+i, got, err, want)
 				}
-				if own, _ := found.Whole.Nth(int64(i + 1)); err == nil && (own.Pool == seat.Pool) != (own == seat) {
+				if own, _ := found.Whole().Nth(int64(i + 1)); err == nil && (own.Pool == seat.Pool) != (own == seat) {
 					t.Errorf("ordinal %d has the seat %v, and by the strategy %v", 5+i, seat, own)
 				}
 			}
 			if found == nil {
 				return
 			}
-			if targets, outside := found.OwnTargets(5); !slices.Equal(targets, tc.targets) || outside != tc.outside {
-				t.Errorf("the targets are %v, with %d outside", targets, outside)
+			if got := found.Divide(5, nil, layout.Elsewhere{}); tc.targets != nil && !slices.Equal(got.Pools, tc.targets) || got.Outside != tc.outside || found.Follows() != (tc.targets == nil) {
+				t.Errorf("the targets are %+v, and follow from the strategy: %t", got, found.Follows())
 			}
 		})
 	}
@@ -212,7 +213,7 @@ func TestOwnSeatsWithUnsuitablePools(t *testing.T) {
 		s.Kinds = []stowage.OwnerKind{{Group: "apps", Kind: "StatefulSet"}}
 		s.Pools = append(s.Pools, stowage.PolicyPool{Name: "arm", NodeSelector: map[string]versprei.LabelValue{"type": "arm"}, Weight: 50})
 	})
-	whole := CompilePolicy(FromClusterSpreadPolicy(p)).Whole
+	whole := CompilePolicy(FromClusterSpreadPolicy(p))
 	for _, unsuitable := range [][]string{{"spot"}, {"on-demand"}, {"arm", "spot"}} {
 		state := stowage.PoolState{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "root"}}
 		for _, pool := range unsuitable {
@@ -227,7 +228,7 @@ func TestOwnSeatsWithUnsuitablePools(t *testing.T) {
 		have, seen := make([]int64, 3), map[sequence.Seat]bool{}
 		for n := int64(1); n <= 60; n++ {
 			own, _ := whole.SeatAt(n)
-			seat, err := found.SeatAt(n)
+			seat, err := found.OfOrdinal(n)
 			if err != nil || seen[seat] || slices.Contains(unsuitable, whole.Pool(seat.Pool).Name) {
 				t.Fatalf("without %v, pod %d has the seat %v, %v", unsuitable, n, seat, err)
 			}
@@ -236,43 +237,14 @@ func TestOwnSeatsWithUnsuitablePools(t *testing.T) {
 			}
 			seen[seat] = true
 			have[seat.Pool]++
-			targets, outside := found.OwnTargets(n)
-			if !slices.Equal(targets, have) || outside != 0 {
-				t.Fatalf("without %v, the targets of %d are %v, and the pods have %v", unsuitable, n, targets, have)
+			if got := found.Divide(n, nil, layout.Elsewhere{}); !slices.Equal(got.Pools, have) || got.Outside != 0 {
+				t.Fatalf("without %v, the targets of %d are %v, and the pods have %v", unsuitable, n, got, have)
 			}
 			for i := range have { // as near to the shares as two sequences, one after the other, can be
-				if off := float64(have[i]) - found.Whole.Share(i, n); off < -2 || off > 2 {
-					t.Fatalf("without %v, pool %d has %d of %d, where its share is %.1f", unsuitable, i, have[i], n, found.Whole.Share(i, n))
+				if off := float64(have[i]) - found.Whole().Share(i, n); off < -2 || off > 2 {
+					t.Fatalf("without %v, pool %d has %d of %d, where its share is %.1f", unsuitable, i, have[i], n, found.Whole().Share(i, n))
 				}
 			}
 		}
-	}
-}
-
-// No pool gets more pods of a StatefulSet than it may have, and no base twice, whichever pools are unsuitable.
-func TestDisplacedPodsKeepMaxima(t *testing.T) {
-	whole, err := sequence.New([]sequence.Pool{
-		{Name: "a", Labels: map[string]string{"p": "a"}, Base: 2, Weight: 1, Max: 5}, {Name: "b", Labels: map[string]string{"p": "b"}, Base: 1, Weight: 2},
-		{Name: "c", Labels: map[string]string{"p": "c"}, Weight: 1},
-	}, sequence.EarlierWins)
-	if err != nil {
-		t.Fatal(err)
-	}
-	left := []bool{false, true, false}
-	p := Compiled{Whole: whole.WithoutPools(left), Policy: &SpreadPolicy{}}.Unbound()
-	p.ordinals, p.asWritten, p.instead, p.Unsuitable = true, whole, whole.Displaced(left), []string{"", "no", ""}
-	have := make([]int64, 3)
-	for rank := int64(1); rank <= 100; rank++ {
-		seat, err := p.SeatAt(rank)
-		if err != nil {
-			t.Fatalf("pod %d has no seat: %v", rank, err)
-		}
-		have[seat.Pool]++
-	}
-	if have[0] != 5 || have[1] != 0 || have[2] != 95 {
-		t.Errorf("the pools have %v of 100 pods", have)
-	}
-	if got := whole.Displaced([]bool{false, true, true}); got.Capacity() != 0 {
-		t.Errorf("%d more pods get a seat beside the five of a", got.Capacity())
 	}
 }

@@ -170,7 +170,8 @@ func (f *findings) text(key, text, over string) {
 	strategy, err := sequence.Parse(text)
 	wrong := key
 	if err == nil { // the cause alone, because each finding names the annotation
-		wrong, err = stowage.AcrossAnnotation, errors.Unwrap(compileText(text, over).Err)
+		_, err = compileText(text, over)
+		wrong, err = stowage.AcrossAnnotation, errors.Unwrap(err)
 	}
 	if err != nil {
 		for line := range strings.SplitSeq(err.Error(), "\n") {

@@ -16,6 +16,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
@@ -67,28 +68,24 @@ func checkPools(pools []versprei.Pool, field fields) error {
 
 // Compile returns what a PodDistributor says. The earlier pool wins a tie.
 func Compile(d *versprei.PodDistributor) Compiled {
-	p := Compiled{
-		Distributor: d,
-		Source:      "PodDistributor " + d.Name,
-		Preferred:   d.Spec.Enforcement == versprei.EnforcementPreferred,
-		Evict:       d.Spec.Rebalance == versprei.RebalanceEvict,
-		Repair:      stowage.RepairRecreate,
+	c := Compiled{
+		Origin: Origin{Source: "PodDistributor " + d.Name, Distributor: d},
+		Rules:  Rules{Preferred: d.Spec.Enforcement == versprei.EnforcementPreferred, Evict: d.Spec.Rebalance == versprei.RebalanceEvict, Repair: stowage.RepairRecreate},
+		Err:    checkTarget(d),
 	}
-	p.Err = checkTarget(d)
-	p.compile(d.Spec.Distribution, fieldsOfDistributor, d.Spec.Across)
-	return p
+	c.compile(d.Spec.Distribution, fieldsOfDistributor, d.Spec.Across)
+	return c
 }
 
 // CompilePolicy returns a policy as a source of a division. The earlier pool wins a tie.
 func CompilePolicy(s *SpreadPolicy) Compiled {
-	p := Compiled{
-		Policy:    s,
-		From:      ledger.Source{UID: s.UID, Generation: s.Generation},
-		Source:    s.String(),
-		Preferred: s.Spec.Enforcement == versprei.EnforcementPreferred,
-		Evict:     s.Spec.Rebalance == versprei.RebalanceEvict,
-		Repair:    cmp.Or(s.Spec.Repair, stowage.RepairAdopt),
-		Err:       s.err,
+	c := Compiled{
+		Origin: Origin{Source: s.String(), Policy: s, From: ledger.Source{UID: s.UID, Generation: s.Generation}},
+		Rules: Rules{
+			Preferred: s.Spec.Enforcement == versprei.EnforcementPreferred, Evict: s.Spec.Rebalance == versprei.RebalanceEvict,
+			Repair: cmp.Or(s.Spec.Repair, stowage.RepairAdopt),
+		},
+		Err: s.err,
 	}
 	pools := make([]versprei.Pool, len(s.Spec.Pools))
 	for i, pool := range s.Spec.Pools {
@@ -97,71 +94,104 @@ func CompilePolicy(s *SpreadPolicy) Compiled {
 			Spill: pool.Spill, Overflow: pool.Overflow, Tolerations: pool.Tolerations,
 		}
 	}
-	p.compile(pools, fieldsOfPolicy, s.Spec.Across)
-	return p
+	c.compile(pools, fieldsOfPolicy, s.Spec.Across)
+	return c
 }
 
-// divide divides the pools of the strategy over domains. The field is where they are written, for errors.
-func (p *Compiled) divide(a sequence.Across, field string) {
-	whole, err := p.Whole.WithDomains(a)
-	if err == nil {
-		p.homes, err = newHomes(whole)
+// divided returns a strategy with its pools divided over domains, nil for none. The field is where they are written, for errors.
+func divided(s *sequence.Strategy, a *sequence.Across, field string) (*layout.Written, error) {
+	if a == nil {
+		return layout.New(s)
 	}
-	if p.Whole = whole; err != nil {
-		p.Whole, p.Err = nil, fmt.Errorf("%s: %w", field, err)
+	whole, err := s.WithDomains(*a)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", field, err)
 	}
+	written, err := layout.New(whole)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", field, err)
+	}
+	return written, nil
 }
 
 // compile fills in what pools say, and over which domains they are divided.
-func (p *Compiled) compile(of []versprei.Pool, field fields, across *versprei.Across) {
+func (c *Compiled) compile(of []versprei.Pool, field fields, across *versprei.Across) {
+	c.Err = errors.Join(c.Err, checkPools(of, field))
 	pools := make([]sequence.Pool, len(of))
-	for i, pool := range of {
-		labels := make(map[string]string, len(pool.NodeLabel))
-		for k, v := range pool.NodeLabel {
-			labels[k] = string(v)
+	for i := range of {
+		c.Tolerations = append(c.Tolerations, tolerationsOf(&of[i]))
+		at := fmt.Sprintf("spec.%s[%d]", field.pools, i)
+		var err error
+		if pools[i], err = poolOf(&of[i], strconv.Itoa(i), at); err != nil {
+			c.Err = errors.Join(c.Err, err)
 		}
-		pools[i] = sequence.Pool{Name: cmp.Or(pool.Name, strconv.Itoa(i)), Labels: labels, Base: int64(pool.Base), Weight: int64(pool.Weight), Overflow: int64(pool.Overflow)}
-		if p.Policy != nil {
-			pools[i].ID = ledger.PolicyPool(pools[i].Name, labels)
+		if c.Policy != nil {
+			pools[i].ID = ledger.PolicyPool(pools[i].Name, pools[i].Labels)
 		}
-		if most := pool.MaxReplicas; most != nil && most.Type == intstr.String {
-			percent, err := strconv.ParseInt(strings.TrimSuffix(most.StrVal, "%"), 10, 64)
-			if err != nil || percent < 1 || !strings.HasSuffix(most.StrVal, "%") {
-				p.Err = errors.Join(p.Err, fmt.Errorf("spec.%s[%d].maxReplicas is %q; it is a number, or a percentage such as 50%%", field.pools, i, most.StrVal))
-			}
-			pools[i].MaxShare = percent
-		} else if most != nil {
-			pools[i].Max = int64(most.IntVal)
-		}
-		var tolerations []corev1.Toleration
-		for _, t := range pool.Tolerations {
-			tolerations = append(tolerations, corev1.Toleration{
-				Key: t.Key, Operator: corev1.TolerationOperator(t.Operator), Value: t.Value, Effect: corev1.TaintEffect(t.Effect), TolerationSeconds: t.TolerationSeconds,
-			})
-		}
-		p.Tolerations = append(p.Tolerations, tolerations)
 	}
-	if p.Err = errors.Join(p.Err, checkPools(of, field)); p.Err == nil {
-		p.Whole, p.Err = sequence.New(pools, sequence.EarlierWins)
-	}
-	if p.Err == nil && across != nil {
-		a := sequence.Across{Key: across.TopologyKey}
-		for _, d := range across.Domains {
-			a.Domains = append(a.Domains, sequence.Domain{Value: string(d.Value), Weight: int64(cmp.Or(d.Weight, 1))})
-		}
-		p.divide(a, "spec.across")
-	}
-	for i, pool := range of {
-		if pool.Spill == nil || p.Preferred {
+	limited := slices.ContainsFunc(pools, func(p sequence.Pool) bool { return p.MaxShare > 0 })
+	for i := range of {
+		rule := of[i].Spill
+		if rule == nil || c.Preferred {
 			continue
 		}
-		if p.Spill == nil {
-			p.Spill = make([]spill.Rule, len(pools))
+		if c.Spill == nil {
+			c.Spill = make([]spill.Rule, len(pools))
 		}
-		p.Spill[i].After, _ = parseSpill(cmp.Or(pool.Spill.After, defaultSpill)) // the API server has checked it
-		p.Spill[i].MaxSpill = pool.Spill.MaxSpill
-		if pool.Spill.MaxSpill != nil && slices.ContainsFunc(pools, func(p sequence.Pool) bool { return p.MaxShare > 0 }) {
-			p.Whole, p.homes, p.Err = nil, nil, errors.Join(p.Err, fmt.Errorf("spec.%s[%d].spill.maxSpill and maxReplicas as a percentage cannot be in one object", field.pools, i))
+		c.Spill[i].After, _ = parseSpill(cmp.Or(rule.After, defaultSpill)) // the API server has checked it
+		c.Spill[i].MaxSpill = rule.MaxSpill
+		if rule.MaxSpill != nil && limited {
+			c.Err = errors.Join(c.Err, fmt.Errorf("spec.%s[%d].spill.maxSpill and maxReplicas as a percentage cannot be in one object", field.pools, i))
 		}
 	}
+	if c.Err != nil {
+		return
+	}
+	s, err := sequence.New(pools, sequence.EarlierWins)
+	if err == nil {
+		c.Written, err = divided(s, acrossOf(across), "spec.across")
+	}
+	c.Err = err
+}
+
+// poolOf is a pool of a spec. The error names the field, at which the pool is.
+func poolOf(pool *versprei.Pool, name, at string) (out sequence.Pool, err error) {
+	out = sequence.Pool{
+		Name: cmp.Or(pool.Name, name), Labels: make(map[string]string, len(pool.NodeLabel)),
+		Base: int64(pool.Base), Weight: int64(pool.Weight), Overflow: int64(pool.Overflow),
+	}
+	for k, v := range pool.NodeLabel {
+		out.Labels[k] = string(v)
+	}
+	switch most := pool.MaxReplicas; {
+	case most == nil:
+	case most.Type == intstr.Int:
+		out.Max = int64(most.IntVal)
+	default:
+		out.MaxShare, err = strconv.ParseInt(strings.TrimSuffix(most.StrVal, "%"), 10, 64)
+		if err != nil || out.MaxShare < 1 || !strings.HasSuffix(most.StrVal, "%") {
+			return out, fmt.Errorf("%s.maxReplicas is %q; it is a number, or a percentage such as 50%%", at, most.StrVal)
+		}
+	}
+	return out, nil
+}
+
+func tolerationsOf(pool *versprei.Pool) (out []corev1.Toleration) {
+	for _, t := range pool.Tolerations {
+		out = append(out, corev1.Toleration{
+			Key: t.Key, Operator: corev1.TolerationOperator(t.Operator), Value: t.Value, Effect: corev1.TaintEffect(t.Effect), TolerationSeconds: t.TolerationSeconds,
+		})
+	}
+	return out
+}
+
+func acrossOf(across *versprei.Across) *sequence.Across {
+	if across == nil {
+		return nil
+	}
+	a := &sequence.Across{Key: across.TopologyKey}
+	for _, d := range across.Domains {
+		a.Domains = append(a.Domains, sequence.Domain{Value: string(d.Value), Weight: int64(cmp.Or(d.Weight, 1))})
+	}
+	return a
 }

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,8 +13,8 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
-	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 	"github.com/stowage-dev/stowage/internal/world"
 	"github.com/stowage-dev/stowage/internal/world/manifests"
 )
@@ -59,16 +58,15 @@ func TestDomainsThatAreRefused(t *testing.T) {
 		},
 	} {
 		change()
-		p := Compile(d).Unbound()
-		p.BindDomains("ns", world.Chain{Refs: []world.Ref{{Kind: "Deployment", Name: "web", UID: "u"}}})
-		if p.Err == nil || !strings.Contains(p.Err.Error(), want) || p.Whole != nil || p.Domains != nil {
+		p := Compile(d).Bound("ns", world.Chain{Refs: []world.Ref{{Kind: "Deployment", Name: "web", UID: "u"}}}, nil)
+		if p.Err == nil || !strings.Contains(p.Err.Error(), want) || p.Layout != nil {
 			t.Errorf("the error is %v, want %s", p.Err, want)
 		}
 		rs := &world.Workload{Ref: world.Ref{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-1", UID: "rs"}, Namespace: "ns", Controller: &world.Ref{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: "u"}}
 		f := NewFinder(manifests.New(world.Objects{Workloads: []*world.Workload{rs}, PodDistributors: []versprei.PodDistributor{*d}}), Settings{})
 		for range 2 { // computed, and remembered
 			found, err := f.Find(t.Context(), Pod{Namespace: "ns", Owner: rs.Ref})
-			if err != nil || found == nil || found.Err == nil || found.Strategy != nil {
+			if err != nil || found == nil || found.Err == nil || found.Layout != nil {
 				t.Errorf("%s: found %+v, %v", want, found, err)
 			}
 		}
@@ -94,7 +92,7 @@ func TestDomainsOfWorkloads(t *testing.T) {
 		for _, known := range [][]*world.Workload{{rs}, {rs, {Ref: root, Namespace: "ns"}}} {
 			f := NewFinder(manifests.New(world.Objects{Workloads: known}), Settings{})
 			p, err := f.Find(t.Context(), Pod{Namespace: "ns", Owner: rs.Ref, Annotations: text})
-			if err != nil || p == nil || p.Domains == nil {
+			if err != nil || p == nil || p.Domains() == nil {
 				t.Fatalf("found %+v, %v", p, err)
 			}
 			seat := sequence.Seat{Pool: 0, Ordinal: 1}
@@ -114,14 +112,18 @@ func TestDomainsOfWorkloads(t *testing.T) {
 func TestDomainTargets(t *testing.T) {
 	t.Parallel()
 	text := map[string]string{stowage.SpreadStrategyAliasAnnotation: "p=a,base=1,weight=20:p=b,weight=80", stowage.AcrossAnnotation: "zone: a, b, c"}
-	of := func(kind string) *Policy {
-		w := &world.Workload{Ref: world.Ref{APIVersion: "apps/v1", Kind: kind, Name: "db", UID: "db"}, Namespace: "ns"}
-		f := NewFinder(manifests.New(world.Objects{Workloads: []*world.Workload{w}}), Settings{})
+	with := func(kind string, annotations map[string]string, states ...stowage.PoolState) *Policy {
+		w := &world.Workload{Ref: world.Ref{APIVersion: "apps/v1", Kind: kind, Name: "db", UID: "db"}, Namespace: "ns", Annotations: annotations}
+		f := NewFinder(manifests.New(world.Objects{Workloads: []*world.Workload{w}, PoolStates: states}), Settings{})
 		p, err := f.Find(t.Context(), Pod{Namespace: "ns", Owner: w.Ref, Annotations: text})
-		if err != nil || p == nil || p.Domains == nil {
+		if err != nil || p == nil || p.Domains() == nil {
 			t.Fatalf("found %+v, %v", p, err)
 		}
 		return p
+	}
+	of := func(kind string) *Policy { return with(kind, nil) }
+	targets := func(p *Policy, n int64, indexed ...sequence.Seat) [][]int64 {
+		return p.Divide(n, indexed, layout.Elsewhere{}).Domains.Now
 	}
 	sum := func(in [][]int64) (pools []int64) {
 		for _, domains := range in {
@@ -135,37 +137,33 @@ func TestDomainTargets(t *testing.T) {
 	}
 	for _, kind := range []string{"ReplicaSet", "StatefulSet"} {
 		p := of(kind)
-		got := p.DomainTargets(9, nil, nil).Now
+		got := targets(p, 9)
 		if diff := cmp.Diff([]int64{3, 6}, sum(got)); diff != "" || slices.Max(got[0]) != 1 || slices.Max(got[1]) != 2 {
 			t.Errorf("%s of 9: %v", kind, got)
 		}
-		huge := p.DomainTargets(1<<40, nil, nil).Now
+		huge := targets(p, 1<<40)
 		if (huge == nil) != (kind == "StatefulSet") {
 			t.Errorf("%s of 2^40: %v", kind, huge)
 		}
 	}
 
 	// 1. Two ordinals have moved: the first one, and the second one to another zone.
-	p := of("StatefulSet")
-	p.Spill = []spill.Rule{{After: time.Minute}, {After: time.Minute}}
-	p.State = &stowage.PoolState{Ordinals: map[string]string{"0": p.CellName(1, 2), "1": p.CellName(1, 2)}}
-	before, after := of("StatefulSet").DomainTargets(9, nil, nil).Now, p.DomainTargets(9, nil, nil).Now
+	to := of("StatefulSet").CellName(sequence.Cell{Pool: 1, Domain: 2})
+	p := with("StatefulSet", map[string]string{stowage.SpillAnnotation: "1m"}, stowage.PoolState{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "db"}, Ordinals: map[string]string{"0": to, "1": to}})
+	before, after := targets(of("StatefulSet"), 9), targets(p, 9)
 	if sum(after)[0] != sum(before)[0]-1 || after[1][2] <= before[1][2] {
 		t.Errorf("targets were %v, and are %v", before, after)
 	}
 
 	// 2. Of another owner of the same workload.
 	as := of("ReplicaSet").Of(&world.Workload{Ref: world.Ref{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", UID: "db"}})
-	if diff := cmp.Diff(before, as.DomainTargets(9, nil, nil).Now); diff != "" {
+	if diff := cmp.Diff(before, targets(as, 9)); diff != "" {
 		t.Errorf("as a StatefulSet (-want +got):\n%s", diff)
-	}
-	if got := (&Policy{Compiled: p.Compiled}).DomainTargets(9, nil, nil).Now; got != nil {
-		t.Errorf("without domains: %v", got)
 	}
 
 	// 3. Of an Indexed Job, whose first pods have ended.
 	job := of("ReplicaSet")
-	if got := job.DomainTargets(9, nil, []sequence.Seat{{Pool: 1, Ordinal: 5}, {Pool: 1, Ordinal: 6}}).Now; sum(got)[0] != 0 || sum(got)[1] != 2 {
+	if got := targets(job, 9, sequence.Seat{Pool: 1, Ordinal: 5}, sequence.Seat{Pool: 1, Ordinal: 6}); sum(got)[0] != 0 || sum(got)[1] != 2 {
 		t.Errorf("of two seats: %v", got)
 	}
 }
@@ -177,15 +175,12 @@ func TestFormerDomains(t *testing.T) {
 	of := func(namespace, kind, name, uid string) *Policy {
 		w := &world.Workload{Ref: world.Ref{APIVersion: "apps/v1", Kind: kind, Name: name, UID: types.UID(uid)}, Namespace: namespace}
 		p, err := NewFinder(manifests.New(world.Objects{Workloads: []*world.Workload{w}}), Settings{}).Find(t.Context(), Pod{Namespace: namespace, Owner: w.Ref, Annotations: text})
-		if err != nil || p == nil || p.Domains == nil {
+		if err != nil || p == nil || p.Domains() == nil {
 			t.Fatalf("found %+v, %v", p, err)
 		}
 		return p
 	}
-	former := func(p *Policy) func(sequence.Seat) int {
-		domains := p.FormerDomains()
-		return func(seat sequence.Seat) int { return p.DomainBy(domains, seat) }
-	}
+	former := func(p *Policy) func(sequence.Seat) int { return p.FormerDomainOf }
 	first := func(of func(sequence.Seat) int) (domains [6]int) {
 		for i := range domains {
 			domains[i] = of(sequence.Seat{Pool: i % 2, Ordinal: int64(i/2) + 1})
@@ -212,7 +207,7 @@ func TestFormerDomains(t *testing.T) {
 		t.Errorf("there are %d orders, and %d before", len(orders), len(formers))
 	}
 
-	targets := base.DomainTargets(4, nil, nil)
+	targets := base.Divide(4, nil, layout.Elsewhere{}).Domains
 	for name, in := range map[string][][]int64{"now": targets.Now, "before": targets.Former} {
 		domainOf := base.DomainOf
 		if name == "before" {
@@ -220,7 +215,7 @@ func TestFormerDomains(t *testing.T) {
 		}
 		want := [][]int64{{0, 0, 0}, {0, 0, 0}}
 		for rank := int64(1); rank <= 4; rank++ {
-			seat, err := base.SeatAt(rank)
+			seat, err := base.OfOrdinal(rank)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -233,19 +228,15 @@ func TestFormerDomains(t *testing.T) {
 
 	// Where a cell has no room, it has none by either order.
 	rs := of("ns", "ReplicaSet", "web", "7")
-	rs.Domains = rs.Domains.Assign([][]int64{{0, -1, -1}, {-1, -1, -1}})
+	rs.Layout = rs.Within([][]bool{{false, true, true}, {true, true, true}}, nil)
 	for ordinal := int64(1); ordinal <= 6; ordinal++ {
 		if seat := (sequence.Seat{Pool: 0, Ordinal: ordinal}); rs.DomainOf(seat) == 0 || former(rs)(seat) == 0 {
 			t.Errorf("seat %d is in domain %d, and was in %d; the first one has no room", ordinal, rs.DomainOf(seat), former(rs)(seat))
 		}
 	}
-	if targets := rs.DomainTargets(8, nil, nil); targets.Former[0][0] != 0 || targets.Now[0][0] != 0 {
+	if targets := rs.Divide(8, nil, layout.Elsewhere{}).Domains; targets.Former[0][0] != 0 || targets.Now[0][0] != 0 {
 		t.Errorf("targets %v", targets)
 	}
-	if got := (&Policy{}); got.FormerDomains() != nil || got.DomainOf(sequence.Seat{}) != 0 {
-		t.Error("a policy without domains has some")
-	}
-
 	// A volume of before is in the domain of the former order.
 	seat := sequence.Seat{Pool: 1, Ordinal: 1}
 	own, was := base.DomainOf(seat), former(base)(seat)

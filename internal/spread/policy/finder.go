@@ -18,6 +18,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/platform/bounded"
+	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/world"
@@ -29,14 +30,14 @@ type Finder struct {
 	settings Settings
 	excluded atomic.Pointer[[]string]
 
-	parsed          *bounded.Cache[string, parsed]               // parsed strategies by their text
-	compiledSources *bounded.Cache[types.UID, compiled]          // compiled PodDistributors and policies by their UID
-	ofCluster       atomic.Pointer[policyIndex]                  // the policies of the cluster, as they were last asked for
-	ofNamespaces    *bounded.Cache[string, *policyIndex]         // those of namespaces
-	selectors       *bounded.Cache[version, *SpreadPolicy]       // what indexes consist of
-	indexing        singleflight.Group                           // by namespace
-	chosen          *bounded.Cache[ledger.OwnerKey, choice]      // which policy divides the pods of an owner
-	shorts          *bounded.Cache[shortKey, *sequence.Strategy] // strategies without the seats of some gaps
+	parsed          *bounded.Cache[string, parsed]                 // parsed strategies by their text
+	compiledSources *bounded.Cache[types.UID, compiled]            // compiled PodDistributors and policies by their UID
+	ofCluster       atomic.Pointer[policyIndex]                    // the policies of the cluster, as they were last asked for
+	ofNamespaces    *bounded.Cache[string, *policyIndex]           // those of namespaces
+	selectors       *bounded.Cache[version, *SpreadPolicy]         // what indexes consist of
+	indexing        singleflight.Group                             // by namespace
+	chosen          *bounded.Cache[ledger.OwnerKey, choice]        // which policy divides the pods of an owner
+	shorts          *bounded.Cache[layout.Key, *sequence.Strategy] // strategies without the seats of some gaps
 }
 
 // Settings are what a Finder looks at beside the cluster. Each may be empty.
@@ -57,7 +58,7 @@ func NewFinder(reader world.Snapshot, settings Settings) *Finder {
 	f := &Finder{
 		World: reader, settings: settings,
 		parsed: bounded.New[string, parsed](parsedBytes, clock.RealClock{}), compiledSources: bounded.New[types.UID, compiled](compiledBytes, clock.RealClock{}),
-		shorts: bounded.New[shortKey, *sequence.Strategy](parsedBytes, clock.RealClock{}), chosen: bounded.New[ledger.OwnerKey, choice](chosenBytes, clock.RealClock{}),
+		shorts: bounded.New[layout.Key, *sequence.Strategy](parsedBytes, clock.RealClock{}), chosen: bounded.New[ledger.OwnerKey, choice](chosenBytes, clock.RealClock{}),
 		ofNamespaces: bounded.New[string, *policyIndex](indexBytes, clock.RealClock{}), selectors: bounded.New[version, *SpreadPolicy](indexBytes, clock.RealClock{}),
 	}
 	f.Exclude(settings.ExcludedNamespaces)
@@ -71,9 +72,8 @@ func (f *Finder) Exclude(namespaces []string) { f.excluded.Store(&namespaces) }
 func (f *Finder) Excluded() []string { return *f.excluded.Load() }
 
 type parsed struct {
-	strategy *sequence.Strategy
-	homes    *homes
-	err      error
+	written *layout.Written
+	err     error
 }
 
 type compiled struct {
@@ -148,25 +148,24 @@ func (f *Finder) find(ctx context.Context, pod Pod) (*Policy, error) {
 	}
 
 	// 3. What does it say?
-	var p *Policy
+	var c Compiled
 	switch {
 	case winner.Distributor != nil:
-		p = f.compile(winner.Distributor).Unbound()
+		c = f.compile(winner.Distributor)
 	case winner.Policy != nil:
-		p = f.CompiledPolicy(winner.Policy).Unbound()
+		c = f.CompiledPolicy(winner.Policy)
 	default:
 		if ok, err := f.serves(ctx, pod.Namespace); err != nil || !ok {
 			return nil, err
 		}
-		c := Compiled{Source: "annotation of " + winner.Source, Repair: stowage.RepairRecreate}
+		c = Compiled{Origin: Origin{Source: "annotation of " + winner.Source}, Rules: Rules{Repair: stowage.RepairRecreate}}
 		over, _ := setting(pod.Annotations, chain.Top(), stowage.AcrossAnnotation)
-		c.Whole, c.homes, c.Err = f.parse(winner.Text, over)
-		p = c.Unbound()
+		c.Written, c.Err = f.parse(winner.Text, over)
 	}
-	p.annotate(pod.Annotations, chain.Top())
+	c.annotate(pod.Annotations, chain.Top())
 
 	// 4. What holds for this workload now?
-	return p, f.bind(ctx, p, pod.Namespace, chain)
+	return f.bind(ctx, c, pod.Namespace, chain)
 }
 
 // choice is the policy that divides the pods of an owner, as long as nothing changes of what it depends on.
@@ -332,39 +331,34 @@ const (
 	rememberFor   = time.Hour
 )
 
-// bytesOf is about what a strategy takes: five bytes for each of its [sequence.Strategy.Size], and its pools.
-func bytesOf(s *sequence.Strategy) int64 {
-	if s == nil {
-		return 0
-	}
-	return 5*s.Size() + 512*int64(s.Len())
-}
-
 // compileText returns the strategy of an annotation, divided over the domains of another one, if that is not empty. What is no
 // list of domains is ignored.
-func compileText(text, over string) (c Compiled) {
-	c.Whole, c.Err = sequence.Parse(text)
-	if across, err := sequence.ParseAcross(over); over != "" && err == nil && c.Err == nil {
-		c.divide(across, stowage.AcrossAnnotation)
+func compileText(text, over string) (*layout.Written, error) {
+	s, err := sequence.Parse(text)
+	if err != nil {
+		return nil, err
 	}
-	return c
+	if across, err := sequence.ParseAcross(over); over != "" && err == nil {
+		return divided(s, &across, stowage.AcrossAnnotation)
+	}
+	return layout.New(s)
 }
 
 // parse is [compileText], once for each text.
-func (f *Finder) parse(text, over string) (*sequence.Strategy, *homes, error) {
+func (f *Finder) parse(text, over string) (*layout.Written, error) {
 	key := text + "\x00" + over
 	if known, ok := f.parsed.Get(key); ok {
-		return known.strategy, known.homes, known.err
+		return known.written, known.err
 	}
-	c := compileText(text, over)
+	written, err := compileText(text, over)
 	if len(text) <= sequence.MaxText && len(over) <= sequence.MaxAcross {
-		bytes := 2*int64(len(key)) + bytesOf(c.Whole) + c.homes.bytes()
-		if c.Err != nil {
-			bytes += int64(len(c.Err.Error()))
+		bytes := 2*int64(len(key)) + written.Bytes()
+		if err != nil {
+			bytes += int64(len(err.Error()))
 		}
-		f.parsed.Add(key, parsed{c.Whole, c.homes, c.Err}, bytes, rememberFor)
+		f.parsed.Add(key, parsed{written, err}, bytes, rememberFor)
 	}
-	return c.Whole, c.homes, c.Err
+	return written, err
 }
 
 // compile returns what a PodDistributor says, computed once for each generation.
@@ -387,6 +381,6 @@ func (f *Finder) compiled(m *metav1.ObjectMeta, compile func() (Compiled, any)) 
 	}
 	p, kept := compile()
 	data, _ := json.Marshal(kept) // about as long as the object is large
-	f.compiledSources.Add(m.UID, compiled{m.Generation, p}, 2*int64(len(data))+bytesOf(p.Whole)+p.homes.bytes(), rememberFor)
+	f.compiledSources.Add(m.UID, compiled{m.Generation, p}, 2*int64(len(data))+p.Bytes(), rememberFor)
 	return p
 }

@@ -123,7 +123,7 @@ func TestPrecedence(t *testing.T) {
 			if got != want {
 				t.Errorf("of %q and %q, %q wins", sources[i].name, sources[j].name, got)
 			}
-			if strings.HasSuffix(want, "invalid") && (p == nil || p.Err == nil || p.Strategy != nil) {
+			if strings.HasSuffix(want, "invalid") && (p == nil || p.Err == nil || p.Layout != nil) {
 				t.Errorf("%s divides pods", want)
 			}
 		}
@@ -273,8 +273,8 @@ func TestTheNextPodFollowsEachChange(t *testing.T) {
 		o.Policies = world.Policies{Cluster: o.Policies.Cluster, Namespaced: []*stowage.SpreadPolicy{edited}}
 	})
 	is := expect("an edit", "SpreadPolicy tier")
-	if was.Whole.Target(0, 4) == 4 || is.Whole.Target(0, 4) != 4 || is.From.Generation != 2 || is.From.UID != "tier" {
-		t.Errorf("after the edit the pools of 4 pods are %d and then %d, from %+v", was.Whole.Target(0, 4), is.Whole.Target(0, 4), is.From)
+	if was.Target(0, 4) == 4 || is.Target(0, 4) != 4 || is.From.Generation != 2 || is.From.UID != "tier" {
+		t.Errorf("after the edit the pools of 4 pods are %d and then %d, from %+v", was.Target(0, 4), is.Target(0, 4), is.From)
 	}
 	c.set(func(o *world.Objects) { o.Workloads = replicaSet(map[string]string{"tier": "1"}, nil) })
 	expect("another label of the template", "ClusterSpreadPolicy db")
@@ -323,17 +323,17 @@ func TestCompilePolicy(t *testing.T) {
 	if p.Err != nil || p.Preferred || !p.Evict || p.Repair != stowage.RepairAdopt || len(p.TolerationsOf(1)) != 1 || len(p.TolerationsOf(0)) != 0 {
 		t.Errorf("the policy is %+v", p)
 	}
-	if key := p.Whole.PoolKey(1); p.Whole.Pool(1).Name != "spot" || !strings.HasPrefix(key, "spot@") {
+	if key := p.PoolKey(1); p.Pool(1).Name != "spot" || !strings.HasPrefix(key, "spot@") {
 		t.Errorf("the pool is %s", key)
 	}
-	if at, ok := p.Pool(p.Whole.PoolKey(1)); !ok || at != 1 {
+	if at, ok := p.PoolKeyed(p.PoolKey(1)); !ok || at != 1 {
 		t.Error("the pool is not found by its key")
 	}
-	if _, ok := p.Pool("spot"); ok {
+	if _, ok := p.PoolKeyed("spot"); ok {
 		t.Error("the pool of a policy is that of an annotation of the same name")
 	}
 	cluster := CompilePolicy(FromClusterSpreadPolicy(clusterPolicy("p", 0)))
-	if cluster.Preferred || cluster.Whole.PoolKey(0) != p.Whole.PoolKey(0) {
+	if cluster.Preferred || cluster.PoolKey(0) != p.PoolKey(0) {
 		t.Errorf("the cluster's policy is %+v", cluster)
 	}
 	preferred := CompilePolicy(FromClusterSpreadPolicy(clusterPolicy("p", 0, func(s *stowage.SpreadPolicySpec) { s.Enforcement = versprei.EnforcementPreferred })))
@@ -349,7 +349,7 @@ func TestCompilePolicy(t *testing.T) {
 			s.Selector.MatchExpressions = []stowage.Requirement{{Key: "a", Operator: "Near"}}
 		},
 	} {
-		if p := CompilePolicy(FromSpreadPolicy(spreadPolicy("p", 0, change))); p.Err == nil || p.Whole != nil || !strings.Contains(p.Err.Error(), field) {
+		if p := CompilePolicy(FromSpreadPolicy(spreadPolicy("p", 0, change))); p.Err == nil || p.Written != nil || !strings.Contains(p.Err.Error(), field) {
 			t.Errorf("%s: the error is %v", field, p.Err)
 		}
 	}

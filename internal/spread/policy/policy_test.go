@@ -14,6 +14,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
+	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/world"
 	"github.com/stowage-dev/stowage/internal/world/manifests"
@@ -283,25 +284,25 @@ func largeStrategy(key string) string {
 func TestLargeStrategiesAreComputedOnce(t *testing.T) {
 	f := NewFinder(manifests.New(world.Objects{}), Settings{})
 	const workloads = 160
-	var first []*sequence.Strategy
+	var first []*layout.Written
 	for i := range workloads {
-		s, _, err := f.parse(largeStrategy(fmt.Sprint("p", i)), "")
+		s, err := f.parse(largeStrategy(fmt.Sprint("p", i)), "")
 		if err != nil {
 			t.Fatal(err)
 		}
 		first = append(first, s)
 	}
 	for i, s := range first {
-		if again, _, _ := f.parse(largeStrategy(fmt.Sprint("p", i)), ""); again != s {
+		if again, _ := f.parse(largeStrategy(fmt.Sprint("p", i)), ""); again != s {
 			t.Fatalf("strategy %d of %d is computed again", i, workloads)
 		}
 	}
 	for i := range workloads {
-		if _, _, err := f.parse(largeStrategy(fmt.Sprint("q", i)), ""); err != nil {
+		if _, err := f.parse(largeStrategy(fmt.Sprint("q", i)), ""); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if bytes := int64(f.parsed.Len()) * bytesOf(first[0]); bytes > parsedBytes {
+	if bytes := int64(f.parsed.Len()) * layout.Bytes(first[0].Strategy); bytes > parsedBytes {
 		t.Errorf("strategies of %d bytes are remembered", bytes)
 	}
 }
@@ -350,12 +351,12 @@ func TestCompileChecksPods(t *testing.T) {
 		tc.edit(&d.Spec.Distribution[0])
 		p := Compile(&d)
 		if tc.want == "" {
-			if p.Err != nil || p.Whole == nil {
+			if p.Err != nil || p.Written == nil {
 				t.Errorf("%s: %v", name, p.Err)
 			}
 			continue
 		}
-		if p.Whole != nil || p.Err == nil || !strings.Contains(p.Err.Error(), tc.want) {
+		if p.Written != nil || p.Err == nil || !strings.Contains(p.Err.Error(), tc.want) {
 			t.Errorf("%s: %v, want an error about %s", name, p.Err, tc.want)
 		}
 	}

@@ -285,8 +285,8 @@ func seatPatch(key ledger.Key, owner ledger.Owner, p *policy.Policy, pod *corev1
 		source.Selector = c.Source.Selector
 	}
 	given := placement.Seat{Seat: m.Seat, Strategy: p.Strategy, Exists: true, OwnOrdinal: !withCost}
-	if p.Domains != nil {
-		given.Domain, seat.Domain = m.Domain, p.Whole.DomainName(m.Domain)
+	if p.Domains() != nil {
+		given.Domain, seat.Domain = m.Domain, p.DomainName(m.Domain)
 	}
 	if id == "" && (withCost || m.Position != 0) {
 		id = ledger.NewID()

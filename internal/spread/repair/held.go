@@ -19,6 +19,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/podstatus"
+	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
@@ -82,7 +83,7 @@ func (r *run) holdByVolume(owner ledger.OwnerKey, pod types.UID, p *policy.Polic
 	h.volumes[pod] = volumeHold{why, p.Strategy.Fingerprint(), now.Add(heldFor)}
 }
 
-// volumeLook finds the pods of one look whose volumes are elsewhere: see [planner.Elsewhere]. It asks what the watches of volumes and nodes show.
+// volumeLook finds the pods of one look whose volumes are elsewhere: see [layout.Elsewhere]. It asks what the watches of volumes and nodes show.
 type volumeLook struct {
 	*run
 	policy *policy.Policy
@@ -104,7 +105,7 @@ func (l *volumeLook) look(ctx context.Context, pod *corev1.Pod, view *planner.Po
 	if !view.Volume || !view.Running || p.Preferred {
 		return nil
 	}
-	own, err := p.SeatAt(view.OwnRank)
+	own, err := p.OfOrdinal(view.OwnRank)
 	if view.OwnRank > 0 && view.Held == "" {
 		view.Held = "its volume may keep it there"
 	}
@@ -196,7 +197,7 @@ func (c *Controller) Held(owner ledger.OwnerKey) string {
 }
 
 // Elsewhere implements [status.Progress]. Nothing is known outside of a term.
-func (c *Controller) Elsewhere(owner ledger.OwnerKey) (e planner.Elsewhere) {
+func (c *Controller) Elsewhere(owner ledger.OwnerKey) (e layout.Elsewhere) {
 	r := c.term.Load()
 	if r == nil {
 		return e
@@ -214,7 +215,7 @@ func (r *run) forgetHeld(owner ledger.OwnerKey) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if h := r.history[owner]; h != nil {
-		h.held, h.elsewhere = nil, planner.Elsewhere{}
+		h.held, h.elsewhere = nil, layout.Elsewhere{}
 	}
 }
 
@@ -259,7 +260,7 @@ func (r *run) redirect(ctx context.Context, p *policy.Policy, state *planner.Sta
 		return held, nil
 	}
 	of := *state
-	of.Strategy, of.Domains = within.Strategy, within.Domains
+	of.Layout = within.Layout
 	next, domain, full := of.Next(removal.Pod)
 	if full != nil {
 		return held, nil //nolint:nilerr // no pool that it reaches has a seat

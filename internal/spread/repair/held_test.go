@@ -388,12 +388,12 @@ func inZones(t *testing.T, reached []string, counts map[string]int) (objects []c
 	if err == nil {
 		p, err = probe.Policies.FindFor(t.Context(), "ns", seats.Ref(owner), w)
 	}
-	if err != nil || p == nil || p.Domains == nil {
+	if err != nil || p == nil || p.Domains() == nil {
 		t.Fatal(p, err)
 	}
 	for in, zone := range []string{"x", "y", "z"} {
 		for k := range counts[zone] {
-			seat := ledger.Seat{Pool: p.Whole.PoolKey(0), Ordinal: p.Domains.Nth(0, in, int64(k+1)), Domain: zone}
+			seat := ledger.Seat{Pool: p.PoolKey(0), Ordinal: p.Domains().Nth(0, in, int64(k+1)), Domain: zone}
 			q := withClaim(pod(fmt.Sprint(zone, k), "node-"+zone, "", 0, 0), "c")
 			q.Labels[stowage.PoolLabel], q.Labels[stowage.SeatLabel], q.Labels[stowage.DomainLabel] = seat.Pool, fmt.Sprint(seat.Ordinal), zone
 			q.Annotations = maps.Clone(settings)
@@ -435,13 +435,13 @@ func TestRedirectToADomain(t *testing.T) {
 // Pods that stand as the order of the UID had their domains stay, and the repair of others knows of it.
 func TestFormerOrderStays(t *testing.T) {
 	_, p := inZones(t, []string{"x"}, nil)
-	former := p.FormerDomains()
+	former := p.Former()
 	n := int64(1)
-	for ; slices.Equal(former.Division(0, n), p.Domains.Division(0, n)); n++ {
+	for ; slices.Equal(former.Division(0, n), p.Domains().Division(0, n)); n++ {
 	}
 	counts := map[string]int{}
 	for in, pods := range former.Division(0, n) {
-		counts[p.Whole.DomainName(in)] = int(pods)
+		counts[p.DomainName(in)] = int(pods)
 	}
 	objects, _ := inZones(t, []string{"x", "y", "z"}, counts)
 	b := newBench(t, objects...)
@@ -467,7 +467,7 @@ func TestOrdinalsElsewhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err := p.SeatAt(1)
+	own, err := p.OfOrdinal(1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,10 +8,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
-	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 )
 
@@ -36,7 +36,7 @@ type history struct {
 	// pods' volumes lately.
 	held map[types.UID]heldPod
 	// elsewhere are the pods whose volumes are elsewhere, as the last close look found.
-	elsewhere planner.Elsewhere
+	elsewhere layout.Elsewhere
 	volumes   map[types.UID]volumeHold
 }
 
@@ -192,7 +192,7 @@ func (r *run) balanced(owner ledger.OwnerKey, records []seats.Record) {
 		if !slices.ContainsFunc(records, func(r seats.Record) bool { return r.Node == "" }) {
 			h.budget.observe(r.Timing, observation{claimed: claimedRecords(records)})
 		}
-		h.replacing, h.held, h.elsewhere = false, nil, planner.Elsewhere{}
+		h.replacing, h.held, h.elsewhere = false, nil, layout.Elsewhere{}
 	}
 }
 

@@ -58,9 +58,7 @@ func liveRecords(records []seats.Record) []seats.Record {
 
 // fromRecords is a workload whose pods all have a seat.
 func fromRecords(p *policy.Policy, records []seats.Record, replicas int64) planner.State {
-	state := planner.State{Strategy: p.Strategy, Replicas: replicas, Settled: true, Mode: p.Repair}
-	placeIn(&state, p)
-	state.Targets, _ = p.OwnTargets(replicas)
+	state := planner.State{Layout: p.Layout, Replicas: replicas, Settled: true, Mode: p.Repair}
 	for i := range records {
 		r := &records[i]
 		pod := planner.Pod{Name: r.Name, Created: time.Unix(r.Created, 0), Ready: r.Ready, Running: r.Node != "", Ours: true, NodePool: planner.NoNode}
@@ -73,20 +71,12 @@ func fromRecords(p *policy.Policy, records []seats.Record, replicas int64) plann
 	return state
 }
 
-// placeIn says where a policy has seats.
-func placeIn(s *planner.State, p *policy.Policy) {
-	s.OwnSeat, s.Domains, s.OwnDomain = p.SeatAt, p.Domains, p.DomainOf
-	if former := p.FormerDomains(); former != nil {
-		s.Former, s.FormerDomain = former, func(seat sequence.Seat) int { return p.DomainBy(former, seat) }
-	}
-}
-
 // place fills in a pod's seat. A seat in a pool that the strategy does not have any more
 // is none.
 func place(pod *planner.Pod, p *policy.Policy, seat ledger.Seat, origin ledger.Origin, id, cost string) {
-	pool, ok := p.Pool(seat.Pool)
-	if p.Domains != nil && ok {
-		pod.Domain, ok = p.Whole.DomainNamed(seat.Domain)
+	pool, ok := p.PoolKeyed(seat.Pool)
+	if p.Domains() != nil && ok {
+		pod.Domain, ok = p.DomainNamed(seat.Domain)
 		pod.DomainRemoved = !ok
 	}
 	if !ok {
@@ -155,11 +145,9 @@ func (r *run) look(ctx context.Context, t *turn) (_ *planner.State, _ []corev1.P
 		s.templateNode = t.workload.TemplateNode
 	}
 	s.state = &planner.State{
-		Strategy: p.Strategy, Replicas: scale.Replicas, Mode: p.Repair, Evict: p.Evict, Settled: scale.Current == scale.Replicas,
+		Layout: p.Layout, Replicas: scale.Replicas, Mode: p.Repair, Evict: p.Evict, Settled: scale.Current == scale.Replicas,
 		Keep: owner.Kind == "Job", Reached: r.Seats.Pods().Reached(), Short: p.Short(),
 	}
-	placeIn(s.state, p)
-	s.state.Targets, _ = p.OwnTargets(scale.Replicas)
 	if s.selected, err = r.selected(ctx, owner.Namespace, s.templateNode); err != nil {
 		return nil, nil, 0, err
 	}

@@ -47,7 +47,7 @@ func (r *run) outside(ctx context.Context, p *policy.Policy, records []seats.Rec
 		rec := &records[i]
 		pods[i] = division.Pod{Pool: rec.Pool, Place: division.PlaceOf(rec.Node, r.World.NodeLabels(ctx, rec.Node), rec.Selector, p.Preferred)}
 	}
-	d.AddPods(p.Whole, pods)
+	d.AddPods(p.Whole(), pods)
 	return d.Outside()
 }
 

@@ -12,10 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 var start = time.Unix(1_000_000, 0)
@@ -199,7 +201,7 @@ func TestFormerRank(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, key, owner := policy.Compiled{Whole: s}.Unbound(), ledger.NewKey(), ledger.Owner{Namespace: "ns", UID: "rs"}
+	p, key, owner := &policy.Policy{Layout: testkit.Layout(s, layout.Workload{})}, ledger.NewKey(), ledger.Owner{Namespace: "ns", UID: "rs"}
 	const rank = 3
 	seat, err := s.SeatAt(rank)
 	if err != nil {
@@ -244,7 +246,7 @@ func TestCostOfForeignPods(t *testing.T) {
 		"a user's, as the largest that there is": {"id", "2147483647", 0},
 	} {
 		var pod planner.Pod
-		place(&pod, policy.Compiled{Whole: s}.Unbound(), ledger.Seat{Pool: "gone", Ordinal: 1}, ledger.OriginClaimed, tc.id, tc.cost)
+		place(&pod, &policy.Policy{Layout: testkit.Layout(s, layout.Workload{})}, ledger.Seat{Pool: "gone", Ordinal: 1}, ledger.OriginClaimed, tc.id, tc.cost)
 		if !pod.Foreign || pod.Rank != tc.want {
 			t.Errorf("%s: rank %d, foreign %t; want %d", name, pod.Rank, pod.Foreign, tc.want)
 		}
@@ -336,7 +338,7 @@ func TestWhyUnseated(t *testing.T) {
 	for i := range state.Pods {
 		moves = append(moves, planner.Move{Pod: i})
 	}
-	p := &policy.Policy{Compiled: policy.Compiled{Source: "policy p"}}
+	p := &policy.Policy{Origin: policy.Origin{Source: "policy p"}}
 	for _, tc := range []struct {
 		since time.Time
 		want  string

@@ -67,7 +67,7 @@ func (r *run) begin(ctx context.Context, owner ledger.Owner) (t *turn, wait time
 		return nil, 0, err
 	}
 	p := t.policy
-	if p == nil || p.Strategy == nil {
+	if p == nil || p.Layout == nil {
 		r.leaveAlone(owner, p)
 		return nil, 0, nil
 	}

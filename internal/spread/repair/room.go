@@ -62,8 +62,8 @@ func (r *run) roomFor(ctx context.Context, p *policy.Policy, pod *corev1.Pod, st
 // placeOf names the pool, and the domain, of the seat of a successor.
 func placeOf(p *policy.Policy, removal *planner.Removal) string {
 	where := "pool " + p.Strategy.Pool(removal.To).Name
-	if p.Domains != nil {
-		where += " in " + p.Whole.DomainName(removal.Domain)
+	if p.Domains() != nil {
+		where += " in " + p.DomainName(removal.Domain)
 	}
 	return where
 }

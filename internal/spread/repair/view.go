@@ -19,7 +19,7 @@ func viewOf(pod *corev1.Pod, created *podpatch.Pod, owner ledger.Owner, p *polic
 	view := planner.Pod{Name: pod.Name, Created: pod.CreationTimestamp.Time, Ready: podstatus.Ready(pod), Running: pod.Spec.NodeName != "", NodePool: planner.NoNode, Ours: true}
 	view.Seat.Pool = -1
 	view.Volume = len(podstatus.VolumeClaims(&pod.Spec)) > 0
-	if rank, ok := placement.OwnRank(created, p.FirstOrdinal); ok {
+	if rank, ok := placement.OwnRank(created, p.FirstOrdinal()); ok {
 		view.OwnRank = rank
 	}
 	if c, ok := ledger.SeatOf(key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations); ok {

@@ -24,7 +24,7 @@ func (r *run) yieldingPools(ctx context.Context, owner ledger.Owner, p *policy.P
 	if err != nil || !newer {
 		return nil, err
 	}
-	pools := spill.MergeCells(spill.FromPoolState(p.State, p.Whole), p.Whole.Cells())
+	pools := spill.MergeCells(spill.FromPoolState(p.State, p.Whole()), p.Cells())
 	out := make([]bool, len(pools))
 	for i := range pools {
 		out[i] = pools[i].Phase != spill.Available && p.Spill[i].After > 0
@@ -45,7 +45,7 @@ func (r *run) yield(ctx context.Context, owner ledger.Owner, w *world.Workload) 
 		return 0, nil
 	}
 	p, err := r.Policies.FindFor(ctx, owner.Namespace, seats.Ref(owner), w)
-	if err != nil || p == nil || p.Strategy == nil || p.Repair == stowage.RepairOff {
+	if err != nil || p == nil || p.Layout == nil || p.Repair == stowage.RepairOff {
 		return 0, err
 	}
 	yields, err := r.yieldingPools(ctx, owner, p)

@@ -147,6 +147,14 @@ func (s *Strategy) DomainNamed(name string) (domain int, known bool) {
 	return max(0, domain), domain >= 0
 }
 
+// CellNamed returns the cell of a pool, by its [Pool.Key], and of a domain, by its name. It returns false if there is no such cell.
+func (s *Strategy) CellNamed(pool, domain string) (at Cell, known bool) {
+	if at.Pool, known = s.PoolKeyed(pool); known {
+		at.Domain, known = s.DomainNamed(domain)
+	}
+	return at, known
+}
+
 // Keys returns the keys of the labels by which a pool's nodes are selected, in order.
 func (s *Strategy) Keys(pool int) []string {
 	keys := slices.Collect(maps.Keys(s.pools[pool].Labels))

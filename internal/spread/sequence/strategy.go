@@ -212,27 +212,6 @@ func (s *Strategy) Pool(i int) Pool { return s.pools[i] }
 // PoolKey returns the [Pool.Key] of a pool by its index.
 func (s *Strategy) PoolKey(i int) string { return s.pools[i].Key() }
 
-// HasNode reports whether a node with these labels belongs to a pool. It has all of the pool's labels, and is in one of the
-// domains.
-func (s *Strategy) HasNode(pool int, node map[string]string) bool {
-	for key, value := range s.pools[pool].Labels {
-		if has, ok := node[key]; !ok || has != value {
-			return false
-		}
-	}
-	return s.DomainOfNode(node) >= 0
-}
-
-// PoolOfNode returns the first pool that a node with these labels belongs to, or -1.
-func (s *Strategy) PoolOfNode(node map[string]string) int {
-	for i := range s.pools {
-		if s.HasNode(i, node) {
-			return i
-		}
-	}
-	return -1
-}
-
 // Capacity returns how many pods have a seat, or math.MaxInt64 without a limit.
 func (s *Strategy) Capacity() int64 {
 	if s.short != nil {

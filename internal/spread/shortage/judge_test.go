@@ -17,12 +17,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/stowage-dev/stowage/api"
+	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 	"github.com/stowage-dev/stowage/internal/world"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 // waitsInB is what is seen of a workload with the pools a and b. One of its pods has waited in pool b for so long.
@@ -32,7 +34,7 @@ func waitsInB(t *testing.T, waits time.Duration) *picture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &picture{policy: policy.Compiled{Whole: whole}.Unbound(), members: []*member{{
+	return &picture{policy: &policy.Policy{Layout: testkit.Layout(whole, layout.Workload{})}, members: []*member{{
 		Workload: &world.Workload{Ref: world.Ref{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "web", UID: "rs"}, Namespace: "ns"},
 		records:  []seats.Record{{Namespace: "ns", Name: "web-1"}},
 		pods:     []spill.Pod{{Seat: sequence.Seat{Pool: 1, Ordinal: 1}, Waits: waits}},
@@ -84,7 +86,7 @@ func TestWhenAPoolIsJudged(t *testing.T) {
 				if tc.owner == "" {
 					tc.owner = "rs"
 				}
-				m.judged["b"] = judged{Checkpoint: b.Room.Checkpoint(v.policy.Whole.Pool(1).Labels), owner: tc.owner}
+				m.judged["b"] = judged{Checkpoint: b.Room.Checkpoint(v.policy.Pool(1).Labels), owner: tc.owner}
 			}
 			if tc.node != "" {
 				b.clock.SetTime(start.Add(time.Second))
@@ -96,7 +98,7 @@ func TestWhenAPoolIsJudged(t *testing.T) {
 			}
 			v.Now, v.members[0].Volumes = b.clock.Now(), tc.volumes
 			if tc.unsuitable {
-				v.policy.Unsuitable = []string{"", "the pods do not tolerate a taint"}
+				v.policy.Layout = v.policy.With([]string{"", "the pods do not tolerate a taint"})
 			}
 			if got := b.judgeNow(v, m, 1); got != tc.want {
 				t.Errorf("the pool is judged: %t, want %t", got, tc.want)

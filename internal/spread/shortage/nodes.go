@@ -21,8 +21,8 @@ const newNodesAfter = 5 * time.Second
 func (r *run) lookForRoom(ctx context.Context, v *picture, m *memory) (map[string]poolroom.Checkpoint, error) {
 	looks := map[string]poolroom.Checkpoint{}
 	for i := range v.pools {
-		at := v.policy.Whole.Cells().At(i)
-		name, selected := spill.PlaceOf(v.policy.Whole, at), v.policy.Whole.CellSelector(at)
+		at := v.policy.Cells().At(i)
+		name, selected := spill.PlaceOf(v.policy.Whole(), at), v.policy.CellSelector(at)
 		last, looked := m.looked[name]
 		switch {
 		case v.pools[i].Phase == spill.Available:
@@ -51,7 +51,7 @@ func (r *run) lookForRoom(ctx context.Context, v *picture, m *memory) (map[strin
 			continue // it has gone just now
 		}
 		if nodefit.Counted(pod) { // otherwise no look proves room: a try is one pod
-			if v.Room[i], err = r.Room.Count(ctx, selected, placement.Successor(pod, v.policy.Whole, at.Pool, at.Domain, v.policy.TolerationsOf(at.Pool), false), v.Replicas); err != nil {
+			if v.Room[i], err = r.Room.Count(ctx, selected, placement.Successor(pod, v.policy.Whole(), at.Pool, at.Domain, v.policy.TolerationsOf(at.Pool), false), v.Replicas); err != nil {
 				return nil, err
 			}
 		}

@@ -46,7 +46,7 @@ type cellSelectors struct {
 
 // cellSelectorsOf returns those of a policy, or nil if it may not change its pods.
 func cellSelectorsOf(p *policy.Policy) *cellSelectors {
-	if p.Whole == nil || p.Repair == stowage.RepairOff {
+	if p.Layout == nil || p.Repair == stowage.RepairOff {
 		return nil
 	}
 	whole := p.AsWritten()

@@ -55,11 +55,11 @@ func (r *run) reconcile(ctx context.Context, w world.Object) (reconcile.Result, 
 	}
 	next := spill.Next(v.View, v.pools, r.Timing.Probes)
 	for i := range next {
-		m.waited[spill.PlaceOf(v.policy.Whole, v.policy.Whole.Cells().At(i))] = next[i].Waited
+		m.waited[spill.PlaceOf(v.policy.Whole(), v.policy.Cells().At(i))] = next[i].Waited
 	}
 	r.publish(v, m, next)
 	r.askToYield(v, next)
-	is := stowage.PoolState{Pools: spill.ToPoolRooms(next, v.policy.Whole), Unsuitable: unsuitable, Kept: kept, Ordinals: ordinalsOf(v, next)}
+	is := stowage.PoolState{Pools: spill.ToPoolRooms(next, v.policy.Whole()), Unsuitable: unsuitable, Kept: kept, Ordinals: ordinalsOf(v, next)}
 	result, err := r.store(ctx, w, v, is)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -92,11 +92,11 @@ func (r *run) end(ctx context.Context, w world.Object, m *memory) error {
 // askToYield has the pods of older revisions in pools without room looked at, while they have an ordinary deletion cost.
 func (r *run) askToYield(v *picture, next []spill.Pool) {
 	lowest := sequence.DeletionCost(sequence.NoRank)
-	pools := spill.MergeCells(next, v.policy.Whole.Cells())
+	pools := spill.MergeCells(next, v.policy.Cells())
 	for _, one := range v.members {
 		newer := slices.ContainsFunc(v.members, func(m *member) bool { return m.replicas > 0 && world.Newer(m.Workload, one.Workload) })
 		if newer && slices.ContainsFunc(one.records, func(rec seats.Record) bool {
-			pool, ok := v.policy.Pool(rec.Pool)
+			pool, ok := v.policy.PoolKeyed(rec.Pool)
 			return ok && pools[pool].Phase != spill.Available && v.Rules[pool].After > 0 && rec.Cost != "" && rec.Cost != lowest
 		}) {
 			r.Yielding.Tell(seats.OwnerOf(one.Workload))
@@ -106,7 +106,7 @@ func (r *run) askToYield(v *picture, next []spill.Pool) {
 
 // publish sets the metrics of a workload's pools.
 func (r *run) publish(v *picture, m *memory, next []spill.Pool) {
-	waiting, of := make([]int64, len(next)), v.policy.Whole.Cells()
+	waiting, of := make([]int64, len(next)), v.policy.Cells()
 	for i := range v.Pods {
 		if pod := &v.Pods[i]; pod.Waits > 0 {
 			waiting[of.Index(sequence.Cell{Pool: pod.Seat.Pool, Domain: pod.Domain})]++
@@ -121,7 +121,7 @@ func (r *run) publish(v *picture, m *memory, next []spill.Pool) {
 	m.pools = map[place]bool{}
 	for i := range next {
 		if cell := of.At(i); v.Rules[cell.Pool].After > 0 {
-			at := place{v.policy.Whole.Pool(cell.Pool).Name, v.policy.Whole.DomainName(cell.Domain)}
+			at := place{v.policy.Pool(cell.Pool).Name, v.policy.DomainName(cell.Domain)}
 			m.pools[at] = true
 			delete(former, at)
 			r.Metrics.set(m.workload, at, next[i].Phase, waiting[i])
@@ -198,11 +198,11 @@ func (r *run) delete(ctx context.Context, state *stowage.PoolState) error {
 // transitions says what has become of pools.
 func (r *run) transitions(w world.Object, v *picture, next []spill.Pool) {
 	about, takers := w.Reference(), "other pools take the others"
-	if v.Homes != nil {
+	if v.Layout.Homes() != nil {
 		takers = "other domains of the pool take the others, or other pools if none has room"
 	}
 	for i := range next {
-		name, was, is := spill.PlaceOf(v.policy.Whole, v.policy.Whole.Cells().At(i)), &v.pools[i], &next[i]
+		name, was, is := spill.PlaceOf(v.policy.Whole(), v.policy.Cells().At(i)), &v.pools[i], &next[i]
 		switch {
 		case is.Epoch > was.Epoch && was.Phase != spill.Probing:
 			r.Events.Warn(about, stowage.EventPoolExhausted, events.Spill, "pool %s has no room for the pods that wait: it keeps %d pod(s), and %s", name, is.Max, takers)
@@ -279,7 +279,7 @@ func (r *run) movesOf(v *picture, one *member, next []spill.Pool) []int {
 		return out
 	}
 	if !one.ordinals {
-		return spill.Moves(one.policy.Strategy, one.policy.Domains, next, one.pods, one.replicas)
+		return spill.Moves(one.policy.Strategy, one.policy.Domains(), next, one.pods, one.replicas)
 	}
 	if v.state == nil {
 		return nil
@@ -287,7 +287,7 @@ func (r *run) movesOf(v *picture, one *member, next []spill.Pool) []int {
 	var out []int
 	for i := range one.pods {
 		pod := &one.pods[i]
-		if to, in, ok := v.policy.CellOf(v.state.Ordinals[placement.OrdinalInName(one.records[i].Name)]); ok && (to != pod.Seat.Pool || in != pod.Domain) && pod.Waits > 0 {
+		if to, ok := v.Layout.CellOf(v.state.Ordinals[placement.OrdinalInName(one.records[i].Name)]); ok && to != pod.Cell() && pod.Waits > 0 {
 			out = append(out, i)
 		}
 	}
@@ -297,7 +297,7 @@ func (r *run) movesOf(v *picture, one *member, next []spill.Pool) []int {
 // ordinalsOf returns the pods of a StatefulSet that have a seat in another pool than the strategy's, as the API has them.
 func ordinalsOf(v *picture, next []spill.Pool) map[string]string {
 	var out map[string]string
-	of := v.policy.Whole.Cells()
+	of := v.policy.Cells()
 	for _, one := range v.members {
 		if !one.ordinals {
 			continue
@@ -306,8 +306,8 @@ func ordinalsOf(v *picture, next []spill.Pool) map[string]string {
 		if v.state != nil {
 			for text, name := range v.state.Ordinals {
 				n, err := strconv.ParseInt(text, 10, 64)
-				if pool, domain, known := v.policy.CellOf(name); err == nil && known {
-					now[n-one.FirstOrdinal] = of.Index(sequence.Cell{Pool: pool, Domain: domain})
+				if at, known := v.Layout.CellOf(name); err == nil && known {
+					now[n-one.FirstOrdinal] = of.Index(at)
 				}
 			}
 		}
@@ -319,8 +319,7 @@ func ordinalsOf(v *picture, next []spill.Pool) map[string]string {
 			if out == nil {
 				out = map[string]string{}
 			}
-			cell := of.At(at)
-			out[strconv.FormatInt(n+one.FirstOrdinal, 10)] = v.policy.CellName(cell.Pool, cell.Domain)
+			out[strconv.FormatInt(n+one.FirstOrdinal, 10)] = v.Layout.CellName(of.At(at))
 		}
 	}
 	return out

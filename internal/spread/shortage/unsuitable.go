@@ -70,8 +70,8 @@ func (r *run) judge(ctx context.Context, v *picture, m *memory) []stowage.Unsuit
 	// What was found for another policy, or another version of it, says nothing.
 	maps.DeleteFunc(m.judged, func(_ string, j judged) bool { return j.policy != v.policy.From })
 	var out []stowage.UnsuitablePool
-	for i := range v.policy.Whole.Len() {
-		pool := v.policy.Whole.Pool(i)
+	for i := range v.policy.Len() {
+		pool := v.policy.Pool(i)
 		entry := storedUnsuitable(v.state, pool.Labels)
 		if r.judgeNow(v, m, i) && r.looks.Allow(m.workload.Namespace, v.Now) {
 			now := r.Room.Checkpoint(pool.Labels)
@@ -110,11 +110,11 @@ func (r *run) unsuitable(ctx context.Context, v *picture, pool int) (why string,
 		return "", false, false, err
 	}
 	tolerations := v.policy.TolerationsOf(pool)
-	if seat, ok := v.policy.Pool(ledger.PoolOf(pod.Labels[stowage.PoolLabel], pod.Annotations[stowage.ClaimAnnotation])); ok {
+	if seat, ok := v.policy.PoolKeyed(ledger.PoolOf(pod.Labels[stowage.PoolLabel], pod.Annotations[stowage.ClaimAnnotation])); ok {
 		own := v.policy.TolerationsOf(seat) // which it has because of that pool
 		pod.Spec.Tolerations = slices.DeleteFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool { return slices.Contains(own, t) })
 	}
-	why, err = r.Room.Unsuitable(ctx, v.policy.Whole.Pool(pool).Labels, placement.Successor(pod, v.policy.Whole, pool, -1, tolerations, false))
+	why, err = r.Room.Unsuitable(ctx, v.policy.Pool(pool).Labels, placement.Successor(pod, v.policy.Whole(), pool, -1, tolerations, false))
 	return why, err == nil, pod.UID == "", err
 }
 
@@ -154,7 +154,7 @@ func storedUnsuitable(state *stowage.PoolState, labels map[string]string) *stowa
 
 // judgeNow reports whether to find out now whether a pool is suitable.
 func (r *run) judgeNow(v *picture, m *memory, pool int) bool {
-	last, known := m.judged[v.policy.Whole.Pool(pool).Name]
+	last, known := m.judged[v.policy.Pool(pool).Name]
 	age := v.Now.Sub(last.At)
 	changed := !known || last.owner != v.members[0].UID || age >= newNodesAfter && r.Room.NodesChanged(last.Checkpoint)
 	switch {
@@ -251,8 +251,8 @@ func (r *run) staysUnsuitable(ctx context.Context, w world.Object) (bool, error)
 // tellUnsuitable says what was found out about pools.
 func (r *run) tellUnsuitable(w world.Object, v *picture, is []stowage.UnsuitablePool) {
 	about := w.Reference()
-	for i := range v.policy.Whole.Len() {
-		pool := v.policy.Whole.Pool(i)
+	for i := range v.policy.Len() {
+		pool := v.policy.Pool(i)
 		now := slices.IndexFunc(is, func(u stowage.UnsuitablePool) bool { return maps.Equal(u.NodeLabel, pool.Labels) })
 		switch {
 		case now >= 0 && v.policy.Suits(i):
@@ -272,7 +272,7 @@ func unsuitableMoves(v *picture, one *member) (out []int) {
 			continue
 		}
 		if one.ordinals && !v.policy.Nowhere() { // its volume may keep it there
-			if own, err := v.policy.SeatAt(rankInName(one, i)); err == nil && own.Pool == p.Seat.Pool {
+			if own, err := v.policy.OfOrdinal(rankInName(one, i)); err == nil && own.Pool == p.Seat.Pool {
 				continue
 			}
 		}

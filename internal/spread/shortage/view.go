@@ -108,7 +108,7 @@ func (r *run) see(ctx context.Context, w world.Object, m *memory) (*picture, err
 
 	// 3. Its pods.
 	for _, one := range members {
-		if one.policy == nil || one.policy.Strategy == nil || !samePools(one.policy.Whole, v.policy.Whole) {
+		if one.policy == nil || one.policy.Layout == nil || !samePools(one.policy.Whole(), v.policy.Whole()) {
 			continue // the annotations of its revision name other pools
 		}
 		v.members = append(v.members, one)
@@ -125,7 +125,7 @@ func (r *run) see(ctx context.Context, w world.Object, m *memory) (*picture, err
 // isRecorded reports whether anything is recorded of an owner's policy: pools without room, pools that are not for its pods, or where volumes are.
 func isRecorded(one *member) bool {
 	p := one.policy
-	if p == nil || p.Strategy == nil {
+	if p == nil || p.Layout == nil {
 		return false
 	}
 	return p.Spill != nil || judges(p) || p.KeepsVolumes || p.Homes() != nil && one.ordinals && one.Volumes
@@ -133,13 +133,13 @@ func isRecorded(one *member) bool {
 
 // newPicture is a workload without its pods.
 func (r *run) newPicture(ctx context.Context, w world.Object, p *policy.Policy, m *memory) (_ *picture, err error) {
-	now, n := r.Clock.Now(), p.Whole.Cells().Len()
+	now, n := r.Clock.Now(), p.Cells().Len()
 	v := &picture{
 		policy: p, state: p.State,
-		View: spill.View{Now: now, Strategy: p.Whole, Homes: p.Homes(), Own: p.Own, Rules: make([]spill.Rule, p.Whole.Len()), Hard: make([]bool, n), Room: make([]int64, n)},
+		View: spill.View{Now: now, Layout: p.Layout, Rules: make([]spill.Rule, p.Len()), Hard: make([]bool, n), Room: make([]int64, n)},
 	}
 	copy(v.Rules, p.Spill)
-	for i := range p.Unsuitable {
+	for i := range p.Unsuitable() {
 		if !p.Suits(i) {
 			v.Rules[i] = spill.Rule{} // whoever waits there does not wait for room
 		}
@@ -149,9 +149,9 @@ func (r *run) newPicture(ctx context.Context, w world.Object, p *policy.Policy, 
 			return nil, err
 		}
 	}
-	v.pools = spill.FromPoolState(v.state, p.Whole)
+	v.pools = spill.FromPoolState(v.state, p.Whole())
 	for i := range v.pools {
-		v.pools[i].Waited = m.waitedFor(spill.PlaceOf(p.Whole, p.Whole.Cells().At(i)), now)
+		v.pools[i].Waited = m.waitedFor(spill.PlaceOf(p.Whole(), p.Cells().At(i)), now)
 	}
 	return v, nil
 }
@@ -168,19 +168,17 @@ func (m *member) waits() bool {
 
 // askSuppliers asks the node autoscalers for which cells nodes are on their way, and for which they can make none now.
 func (r *run) askSuppliers(ctx context.Context, w world.Object, v *picture, m *memory, way *onWay) {
-	p, of := v.policy, v.policy.Whole.Cells()
+	p, of := v.policy, v.policy.Cells()
 	karpenter, groups := r.askKarpenter(ctx), r.askClusterAutoscaler(ctx)
 	way.pods = r.askForScaleUps(ctx, w.Namespace)
 	for i := range way.pools {
-		selected := p.Whole.CellSelector(of.At(i))
+		selected := p.CellSelector(of.At(i))
 		way.pools[i] = way.pools[i] || karpenter.onWay(selected) || groups.OnWay(r.NodeGroups.Groups, selected, v.Now)
 	}
 	for key, e := range m.examples {
-		pool, ok := p.Pool(key.pool)
-		domain, known := p.Whole.DomainNamed(key.domain)
-		cell := sequence.Cell{Pool: pool, Domain: domain}
-		if at := of.Index(cell); ok && known && !way.pools[at] {
-			selected := p.Whole.CellSelector(cell)
+		cell, known := p.CellNamed(key.pool, key.domain)
+		if at := of.Index(cell); known && !way.pools[at] {
+			selected := p.CellSelector(cell)
 			v.Hard[at] = v.Hard[at] || karpenter.cannotMake(selected, e.requests) || groups.CannotMake(r.NodeGroups.Groups, selected, v.Now)
 		}
 	}
@@ -217,26 +215,24 @@ func (m *memory) waitedFor(pool string, now time.Time) time.Time {
 	return now
 }
 
-// cellOf returns the pool and the domain of a pod. One that has a seat from before the pools were divided is where its node is.
-func (r *run) cellOf(ctx context.Context, p *policy.Policy, rec *seats.Record) (pool, domain int, ok bool) {
-	if pool, ok = p.Pool(rec.Pool); !ok {
-		return 0, 0, false
+// cellOf returns the cell of a pod. One that has a seat from before the pools were divided is where its node is.
+func (r *run) cellOf(ctx context.Context, p *policy.Policy, rec *seats.Record) (at sequence.Cell, ok bool) {
+	if at, ok = p.CellNamed(rec.Pool, rec.Domain); ok || rec.Node == "" {
+		return at, ok
 	}
-	if domain, ok = p.Whole.DomainNamed(rec.Domain); !ok && rec.Node != "" {
-		domain = p.Whole.DomainOfNode(r.World.NodeLabels(ctx, rec.Node))
-		ok = domain >= 0
-	}
-	return pool, domain, ok
+	at.Pool, ok = p.PoolKeyed(rec.Pool)
+	at.Domain = p.DomainOfNode(r.World.NodeLabels(ctx, rec.Node))
+	return at, ok && at.Domain >= 0
 }
 
 // endingIn reports for each pool or cell whether a pod of the workload is ending on one of its nodes. Its room is on its way.
 func (r *run) endingIn(ctx context.Context, members []*member, p *policy.Policy) []bool {
-	of := p.Whole.Cells()
+	of := p.Cells()
 	out := make([]bool, of.Len())
 	for _, m := range members {
 		for i := range m.records {
-			if pool, domain, ok := r.cellOf(ctx, p, &m.records[i]); ok && m.records[i].Ending && m.records[i].Node != "" {
-				out[of.Index(sequence.Cell{Pool: pool, Domain: domain})] = true
+			if at, ok := r.cellOf(ctx, p, &m.records[i]); ok && m.records[i].Ending && m.records[i].Node != "" {
+				out[of.Index(at)] = true
 			}
 		}
 	}
@@ -252,16 +248,16 @@ type onWay struct {
 // seePods fills in the pods of one owner.
 func (r *run) seePods(ctx context.Context, v *picture, one *member, m *memory, way onWay) error {
 	records := make([]seats.Record, 0, len(one.records))
-	of := v.policy.Whole.Cells()
+	of := v.policy.Cells()
 	for i := range one.records {
 		rec := &one.records[i]
-		pool, domain, ok := r.cellOf(ctx, v.policy, rec)
+		cell, ok := r.cellOf(ctx, v.policy, rec)
 		if !rec.Active || !ok {
 			continue
 		}
-		at := of.Index(sequence.Cell{Pool: pool, Domain: domain})
-		pod := spill.Pod{Seat: sequence.Seat{Pool: pool, Ordinal: rec.Ordinal}, Domain: domain, Node: rec.Node != ""}
-		pod.Rank = v.policy.Whole.RankOrNone(pod.Seat)
+		at, pool := of.Index(cell), cell.Pool
+		pod := spill.Pod{Seat: sequence.Seat{Pool: pool, Ordinal: rec.Ordinal}, Domain: cell.Domain, Node: rec.Node != ""}
+		pod.Rank = v.policy.Whole().RankOrNone(pod.Seat)
 		switch _, old := m.outdated[rec.UID]; {
 		case old:
 			pod.Misfit = true // it does not wait for room
@@ -331,12 +327,11 @@ func (r *run) misfit(ctx context.Context, p *policy.Policy, pod *corev1.Pod, poo
 	if pod.Spec.SchedulingGroup != nil || len(podstatus.VolumeClaims(&pod.Spec)) > 0 {
 		return true, nil
 	}
-	index, ok := p.Pool(pool)
-	in, known := p.Whole.DomainNamed(domain)
-	if !ok || !known {
+	cell, known := p.CellNamed(pool, domain)
+	if !known {
 		return false, nil
 	}
-	selected := p.Whole.NodeSelector(index, in)
+	selected := p.CellSelector(cell)
 	nodes, err := r.Room.Nodes(ctx, selected)
 	if err != nil {
 		return false, err

@@ -17,6 +17,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/world"
 	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
@@ -93,16 +94,16 @@ func (r *run) keepVolumes(ctx context.Context, v *picture, m *memory, unsuitable
 		if c := metav1.GetControllerOfNoCopy(pod); c == nil || c.UID != set.UID || !podstatus.Active(pod) {
 			return nil
 		}
-		pool, known := v.policy.Pool(ledger.PoolOf(pod.Labels[stowage.PoolLabel], pod.Annotations[stowage.ClaimAnnotation]))
-		domain, knownDomain := v.policy.Whole.DomainNamed(pod.Labels[stowage.DomainLabel])
-		known = known && knownDomain && v.Homes == nil // its volume may be in another domain than the one of its seat
+		pool, known := v.policy.PoolKeyed(ledger.PoolOf(pod.Labels[stowage.PoolLabel], pod.Annotations[stowage.ClaimAnnotation]))
+		domain, knownDomain := v.policy.DomainNamed(pod.Labels[stowage.DomainLabel])
+		known = known && knownDomain && v.Layout.Homes() == nil // its volume may be in another domain than the one of its seat
 		if pod.Spec.NodeName != "" {
 			node := r.World.NodeLabels(ctx, pod.Spec.NodeName)
-			pool, domain = v.policy.Whole.PoolOfNode(node), v.policy.Whole.DomainOfNode(node)
+			pool, domain = v.Layout.PoolOfNode(node), v.Layout.DomainOfNode(node)
 			known = pool >= 0
 		}
 		if known {
-			runs[strings.Clone(placement.OrdinalInName(pod.Name))] = v.policy.CellName(pool, domain)
+			runs[strings.Clone(placement.OrdinalInName(pod.Name))] = v.Layout.CellName(sequence.Cell{Pool: pool, Domain: domain})
 		}
 		return nil
 	}, client.InNamespace(set.Namespace), client.MatchingLabelsSelector{Selector: selector})
@@ -123,19 +124,19 @@ func (r *run) keepVolumes(ctx context.Context, v *picture, m *memory, unsuitable
 		return known, err
 	}
 	m.kept = v.Now
-	return &stowage.KeptOrdinals{Policy: v.policy.SourceUID(), Owner: set.UID, Ordinals: keptOrdinals(v.policy, known, bound, runs)}, nil
+	return &stowage.KeptOrdinals{Policy: v.policy.UID(), Owner: set.UID, Ordinals: keptOrdinals(v.policy, known, bound, runs)}, nil
 }
 
 // inOtherDomain reports whether a pod runs in another domain than its ordinal's, or waits, perhaps for its volume. The pools were divided over
 // domains, or in another way, after the volumes came.
 func (v *picture) inOtherDomain(one *member) bool {
-	if v.Homes == nil || v.policy.SourceUID() == "" {
+	if v.Layout.Homes() == nil || v.policy.UID() == "" {
 		return false
 	}
 	for i := range one.pods {
-		own, err := v.policy.Own(rankInName(one, i))
+		own, err := v.Layout.Own(rankInName(one, i))
 		pod := &one.pods[i]
-		if elsewhere := pod.Node && own.Pool == pod.Seat.Pool && v.Homes.Of(own.Pool, own.Ordinal) != pod.Domain; err == nil && (elsewhere || pod.Waits > exampleAfter) {
+		if elsewhere := pod.Node && own.Pool == pod.Seat.Pool && v.Layout.Homes().Of(own.Pool, own.Ordinal) != pod.Domain; err == nil && (elsewhere || pod.Waits > exampleAfter) {
 			return true
 		}
 	}
@@ -145,7 +146,7 @@ func (v *picture) inOtherDomain(one *member) bool {
 // understands reports whether a record is of the pools and domains that there are. One in no pool is understood.
 func (v *picture) understands(kept *stowage.KeptOrdinals) bool {
 	for _, cell := range kept.Ordinals {
-		if _, _, known := v.policy.CellOf(cell); cell != "" && !known {
+		if _, known := v.Layout.CellOf(cell); cell != "" && !known {
 			return false
 		}
 	}
@@ -185,7 +186,7 @@ func keptOrdinals(p *policy.Policy, known *stowage.KeptOrdinals, bound map[strin
 		if !was {
 			continue
 		}
-		if _, _, there := p.CellOf(pool); !there {
+		if _, there := p.CellOf(pool); !there {
 			pool = runs[ordinal]
 		}
 		if out == nil {

@@ -9,8 +9,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 // What is recorded of the volumes of a StatefulSet, first and afterwards.
@@ -19,7 +21,7 @@ func TestKeptOrdinals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := policy.Compiled{Whole: whole}.Unbound()
+	p := &policy.Policy{Layout: testkit.Layout(whole, layout.Workload{})}
 	has := func(ordinals ...string) map[string]bool {
 		out := map[string]bool{}
 		for _, o := range ordinals {

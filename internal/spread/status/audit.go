@@ -2,7 +2,6 @@ package status
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 
 	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/podstatus"
-	"github.com/stowage-dev/stowage/internal/spread/domain"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/world"
@@ -48,11 +46,11 @@ func (r *policyRun) unsuitableFor(ctx context.Context, t *tally, a *audit) ([]st
 	if known, ok := a.unsuitable[key]; ok {
 		return known, nil
 	}
-	why, some := make([]string, t.compiled.Whole.Len()), false
+	why, some := make([]string, t.compiled.Len()), false
 	for i := range why {
-		pod := placement.Successor(a.example, t.compiled.Whole, i, -1, t.compiled.TolerationsOf(i), false)
+		pod := placement.Successor(a.example, t.compiled.Strategy, i, -1, t.compiled.TolerationsOf(i), false)
 		var err error
-		if why[i], err = r.Room.Unsuitable(ctx, t.compiled.Whole.Pool(i).Labels, pod); err != nil {
+		if why[i], err = r.Room.Unsuitable(ctx, t.compiled.Pool(i).Labels, pod); err != nil {
 			return nil, err
 		}
 		some = some || why[i] != ""
@@ -70,8 +68,7 @@ func (r *policyRun) auditFor(ctx context.Context, t *tally, w *world.Workload, c
 	if a == nil || a.shown != [2]int64{w.Replicas, w.Current} || r.Clock.Since(a.at) > auditAgain {
 		r.due[seats.OwnerOf(w).Key()] = w
 	}
-	s := t.compiled.Whole
-	if a == nil || s == nil {
+	if a == nil || t.compiled.Written == nil {
 		t.unseen[top] = true
 		return nil
 	}
@@ -82,17 +79,11 @@ func (r *policyRun) auditFor(ctx context.Context, t *tally, w *world.Workload, c
 	}
 	t.audited[top] = true
 	t.noteUnsuitable(top, why)
-	if why != nil && !slices.Contains(why, "") {
+	s := t.compiled.Bound(w.Namespace, chain, nil).Layout.With(why)
+	if s.Nowhere() {
 		return nil // the policy would not divide it
 	}
-	if why != nil {
-		left := make([]bool, s.Len())
-		for i := range why {
-			left[i] = why[i] != ""
-		}
-		s = s.WithoutPools(left)
-	}
-	domains := t.domainsFor(w.Namespace, chain)
+	domains := s.Domains()
 	have, in := make([]int32, s.Len()), make([][]int32, s.Len()) // by pool, and by pool and domain
 	sum := &t.audit
 	sum.Waiting += a.waiting
@@ -133,13 +124,6 @@ func (r *policyRun) auditFor(ctx context.Context, t *tally, w *world.Workload, c
 		sum.Oldest = &at
 	}
 	return nil
-}
-
-// domainsFor returns in which domains a policy would have the pods of an owner, or nil if it has no domains.
-func (t *tally) domainsFor(namespace string, chain world.Chain) *domain.Assignment {
-	p := t.compiled.Unbound()
-	p.BindDomains(namespace, chain)
-	return p.Domains
 }
 
 // nextDue takes the workload to look at next: the one that was looked at longest ago, or never.

@@ -8,10 +8,11 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	divisions "github.com/stowage-dev/stowage/internal/spread/division"
-	"github.com/stowage-dev/stowage/internal/spread/domain"
+	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 // The condition Balanced names the first cause, and what helps.
@@ -64,14 +65,14 @@ func TestBalanced(t *testing.T) {
 			reason: stowage.ReasonOutsidePool, text: "1 pod(s) are outside the pool of their seat: its node labels, the labels of nodes or the order of the pools have changed; roll out",
 		},
 		"where that is allowed": {
-			pods: append(on("0", 1), divisions.Pod{Pool: "1", OnNode: true, Place: map[string]string{"p": "a"}}), replicas: 2, policy: policy.Policy{Compiled: policy.Compiled{Preferred: true}},
+			pods: append(on("0", 1), divisions.Pod{Pool: "1", OnNode: true, Place: map[string]string{"p": "a"}}), replicas: 2, policy: policy.Policy{Rules: policy.Rules{Preferred: true}},
 			reason: stowage.ReasonOutsidePool, text: "1 pod(s) are outside the pool of their seat, as enforcement Preferred allows",
 		},
 		"too many": {
 			pods: on("0", 2), replicas: 2, reason: stowage.ReasonOverTarget, text: "pool 0 has too many pods; roll out, or set rebalance to Evict",
 		},
 		"too many, and they may be evicted": {
-			pods: on("0", 2), replicas: 2, policy: policy.Policy{Compiled: policy.Compiled{Evict: true}},
+			pods: on("0", 2), replicas: 2, policy: policy.Policy{Rules: policy.Rules{Evict: true}},
 			reason: stowage.ReasonOverTarget, text: "pool 0 has too many pods; pods are evicted one at a time, into nodes that have room",
 		},
 		"too many, and one is held": {
@@ -94,19 +95,18 @@ func TestBalanced(t *testing.T) {
 			reason: stowage.ReasonBalanced, text: "each pool has the pods that it should have; 2 pod(s) are in a domain that has too many of their pool: roll out, or set rebalance to Evict",
 		},
 		"too many in a domain, and they may be evicted": {
-			pods: append(on("0", 2), on("1", 2)...), replicas: 4, policy: policy.Policy{Compiled: policy.Compiled{Evict: true}},
+			pods: append(on("0", 2), on("1", 2)...), replicas: 4, policy: policy.Policy{Rules: policy.Rules{Evict: true}},
 			reason: stowage.ReasonBalanced, text: "each pool has the pods that it should have; 2 pod(s) are in a domain that has too many of their pool: roll out",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var d divisions.Division
-			of, in := s, domain.Targets{}
+			of := testkit.Layout(s, layout.Workload{})
 			if tc.replicas == 4 {
-				of, in.Now = across, [][]int64{{1, 1}, {1, 1}}
-				in.Former = in.Now
+				of = testkit.Layout(across, layout.Workload{Orders: &layout.Orders{}})
 			}
-			d.AddPods(of, tc.pods)
-			d.AddTargets(of, in, tc.replicas, nil)
+			d.AddPods(of.Strategy, tc.pods)
+			d.AddTargets(of, of.Divide(tc.replicas, nil, layout.Elsewhere{}))
 			if tc.edit != nil {
 				tc.edit(&d)
 			}

@@ -20,8 +20,8 @@ import (
 	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
+	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
-	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/world"
 	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
@@ -36,7 +36,7 @@ type Progress interface {
 	// Held says which pods of an owner stay in the wrong place, and why; it is empty if none does.
 	Held(owner ledger.OwnerKey) string
 	// Elsewhere are the pods of an owner whose volumes reach no place for a seat. They lower the targets.
-	Elsewhere(owner ledger.OwnerKey) planner.Elsewhere
+	Elsewhere(owner ledger.OwnerKey) layout.Elsewhere
 }
 
 // Timing is the waits of a [Controller].

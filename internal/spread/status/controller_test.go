@@ -22,8 +22,8 @@ import (
 	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
+	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
-	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/world"
 	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
@@ -33,15 +33,15 @@ import (
 // calm is a repair that sees nothing move.
 type calm struct{}
 
-func (calm) Moving(ledger.OwnerKey) bool                     { return false }
-func (calm) Stuck(ledger.OwnerKey, int64, int64) bool        { return false }
-func (calm) Held(ledger.OwnerKey) string                     { return "" }
-func (calm) Elsewhere(ledger.OwnerKey) (e planner.Elsewhere) { return e }
+func (calm) Moving(ledger.OwnerKey) bool                    { return false }
+func (calm) Stuck(ledger.OwnerKey, int64, int64) bool       { return false }
+func (calm) Held(ledger.OwnerKey) string                    { return "" }
+func (calm) Elsewhere(ledger.OwnerKey) (e layout.Elsewhere) { return e }
 
 // away is a repair that knows of a pod of each owner whose volume reaches no place for a seat.
 type away struct{ calm }
 
-func (away) Elsewhere(ledger.OwnerKey) planner.Elsewhere { return planner.Elsewhere{Others: 1} }
+func (away) Elsewhere(ledger.OwnerKey) layout.Elsewhere { return layout.Elsewhere{Others: 1} }
 
 // cluster returns a run of a cluster with a PodDistributor, a ReplicaSet and a pod for each workload, and the pods.
 func cluster(t *testing.T, namespaces map[string]int) (r *Run, clock *clocktesting.FakeClock, pods []any) {

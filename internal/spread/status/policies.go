@@ -270,7 +270,7 @@ func (r *policyRun) countFor(ctx context.Context, t *tally, w *world.Workload, c
 	case !reached:
 		t.notReached[top] = true
 	case p != nil && p.Policy != nil && p.Policy.UID == t.of.UID:
-		t.noteUnsuitable(top, p.Unsuitable)
+		t.noteUnsuitable(top, p.Unsuitable())
 		if p.Keeping() || p.Unrecorded() || r.anyElsewhere(w) {
 			t.keptInPlace[top] = true
 		}

@@ -28,11 +28,11 @@ import (
 	"github.com/stowage-dev/stowage/internal/admission/selection"
 	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
+	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/owners"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
-	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/world"
 	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
@@ -74,7 +74,7 @@ type progress struct {
 	elsewhere types.UID
 }
 
-func (p progress) Elsewhere(owner ledger.OwnerKey) (e planner.Elsewhere) {
+func (p progress) Elsewhere(owner ledger.OwnerKey) (e layout.Elsewhere) {
 	if owner.UID == p.elsewhere {
 		e.Others = 1
 	}
@@ -135,7 +135,7 @@ func TestCountPolicies(t *testing.T) {
 			return
 		}
 		at, _ := compiled.PoolNamed(pool)
-		seat := ledger.Seat{Pool: compiled.Whole.PoolKey(at), Ordinal: ordinal}
+		seat := ledger.Seat{Pool: compiled.PoolKey(at), Ordinal: ordinal}
 		p.Labels[stowage.PoolLabel], p.Labels[stowage.SeatLabel] = pool, fmt.Sprint(ordinal)
 		p.Annotations = map[string]string{stowage.ClaimAnnotation: key.Sign(ledger.OriginClaimed, ledger.WithSource(p.Name, seat.Pool, compiled.From), ledger.Holder{Namespace: "ns", Owner: owner}, seat)}
 		objects, pods = append(objects, p), append(pods, p)

@@ -65,7 +65,8 @@ func (r *Run) describe(ctx context.Context, d *versprei.PodDistributor) error {
 	}
 
 	// 1. Does it divide the pods of something?
-	p := policy.Compile(d).Unbound()
+	compiled := policy.Compile(d)
+	p := compiled.Unbound()
 	if p.Err != nil {
 		return none(stowage.ReasonInvalid, "the distribution is invalid: %v", p.Err)
 	}
@@ -90,7 +91,7 @@ func (r *Run) describe(ctx context.Context, d *versprei.PodDistributor) error {
 	set(versprei.ConditionTargetFound, metav1.ConditionTrue, stowage.ReasonFound, "the pods of %s %q are divided", target.Kind, target.Name)
 
 	if len(owners) > 0 {
-		if err := r.bind(ctx, p, owners[0]); err != nil {
+		if p, err = r.bind(ctx, compiled, owners[0]); err != nil {
 			return err
 		}
 	}
@@ -125,22 +126,19 @@ func (r *Run) describe(ctx context.Context, d *versprei.PodDistributor) error {
 	return nil
 }
 
-// bind fills in what holds for the workload of some pods' owner now.
-func (c *Controller) bind(ctx context.Context, p *policy.Policy, owner *world.Workload) error {
+// bind returns what holds for the workload of some pods' owner now.
+func (c *Controller) bind(ctx context.Context, compiled policy.Compiled, owner *world.Workload) (*policy.Policy, error) {
 	chain, err := world.Owners(ctx, c.World, owner.Namespace, owner.Ref)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	p.BindDomains(owner.Namespace, chain)
-	top := chain.Top()
-	if top == nil || p.Spill == nil && p.Domains == nil {
-		return nil
+	var state *stowage.PoolState
+	if top := chain.Top(); top != nil && (compiled.Spill != nil || compiled.Across() != nil) {
+		if state, err = c.World.PoolState(ctx, owner.Namespace, top.UID); err != nil {
+			return nil, err
+		}
 	}
-	if p.State, err = c.World.PoolState(ctx, owner.Namespace, top.UID); err != nil {
-		return err
-	}
-	p.BindLimits(p.State)
-	return nil
+	return compiled.Bound(owner.Namespace, chain, state), nil
 }
 
 // leftAlone returns why Stowage changes none of the pods of some owners, if their modes or that of their namespace say so.
@@ -166,7 +164,7 @@ type said struct{ stuck, held string }
 
 // divide returns how the pods of a policy are divided, over all owners.
 func (c *Controller) divide(ctx context.Context, p *policy.Policy, owners []*world.Workload) (d divisions.Division, say said, err error) {
-	d.AddPods(p.Whole, nil) // the pools, also of a target without pods
+	d.AddPods(p.Whole(), nil) // the pools, also of a target without pods
 	for _, o := range owners {
 		owner := seats.OwnerOf(o)
 		var pods []divisions.Pod
@@ -175,7 +173,7 @@ func (c *Controller) divide(ctx context.Context, p *policy.Policy, owners []*wor
 			if !rec.Active {
 				continue
 			}
-			if pool, ok := p.Pool(rec.Pool); ok && o.IsJob() && rec.Origin == ledger.OriginOrdinal {
+			if pool, ok := p.PoolKeyed(rec.Pool); ok && o.IsJob() && rec.Origin == ledger.OriginOrdinal {
 				indexed = append(indexed, sequence.Seat{Pool: pool, Ordinal: rec.Ordinal})
 			}
 			pods = append(pods, divisions.Pod{
@@ -185,7 +183,7 @@ func (c *Controller) divide(ctx context.Context, p *policy.Policy, owners []*wor
 				ForeignCost: rec.Origin != ledger.OriginOrdinal && p.ForeignCost(rec.Pool, rec.Ordinal, rec.Cost, ledger.CostRank(rec.ID)),
 			})
 		}
-		seated := d.AddPods(p.Whole, pods)
+		seated := d.AddPods(p.Whole(), pods)
 		replicas, current := o.Replicas, o.Current
 		if replicas < 0 {
 			replicas, current = seated, seated
@@ -196,12 +194,7 @@ func (c *Controller) divide(ctx context.Context, p *policy.Policy, owners []*wor
 			}
 		}
 		of := p.Of(o)
-		own, _ := of.OwnTargets(replicas)
-		elsewhere := c.Progress.Elsewhere(owner.Key())
-		if elsewhere.Any() {
-			own = elsewhere.Lower(p.Whole, own, replicas)
-		}
-		seats := d.AddTargets(p.Whole, of.DomainTargets(replicas, own, indexed).Without(elsewhere.Own), replicas, own)
+		seats := d.AddTargets(of.Layout, of.Divide(replicas, indexed, c.Progress.Elsewhere(owner.Key())))
 		if c.Progress.Stuck(owner.Key(), current, replicas) {
 			d.Stuck = true
 			say.stuck = fmt.Sprintf("%s %s asks for %d pods and has had %d for minutes; those are put in order, and none is evicted", o.Kind, o.Name, replicas, current)

@@ -61,7 +61,7 @@ func (t *tally) noteUnsuitable(top world.Object, why []string) {
 			continue
 		}
 		t.unsuitable[top] = true
-		text := fmt.Sprintf("pool %s for %s %s/%s: %s", t.compiled.Whole.Pool(i).Name, top.Kind, top.Namespace, top.Name, why[i])
+		text := fmt.Sprintf("pool %s for %s %s/%s: %s", t.compiled.Pool(i).Name, top.Kind, top.Namespace, top.Name, why[i])
 		if t.status.UnsuitableExample == "" || text < t.status.UnsuitableExample {
 			t.status.UnsuitableExample = text
 		}

@@ -10,26 +10,19 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/spread/domain"
+	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
-// over returns a state over three domains, and no pods. The second order is the one of a release before, or nil.
+// over returns a state over three domains, and no pods. The second order is the one of a release before.
 func over(t *testing.T, text string, order, former domain.Order) State {
 	t.Helper()
-	s := strategy(text)
-	homes := func(order domain.Order) *domain.Homes {
-		h, err := domain.New(s, []int64{1, 1, 1}, order)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return h
+	s := testkit.Over(strategy(text), 1, 1, 1)
+	return State{
+		Layout:  testkit.Layout(s, layout.Workload{Orders: &layout.Orders{Now: order, Former: former}}),
+		Settled: true, Mode: stowage.RepairRecreate, Evict: true, Available: slices.Repeat([]bool{true}, s.Len()),
 	}
-	state := State{Strategy: s, Domains: homes(order).Assign(nil), Settled: true, Mode: stowage.RepairRecreate, Evict: true, Available: slices.Repeat([]bool{true}, s.Len())}
-	if former != order {
-		state.Former = homes(former).Assign(nil)
-		state.FormerDomain = func(seat sequence.Seat) int { return state.Former.Domain(seat.Pool, seat.Ordinal) }
-	}
-	return state
 }
 
 // check is the brute force beside a planner's lists.
@@ -71,16 +64,14 @@ func (c check) surplus(pool, in int) int64 {
 		}
 		return max(0, counts[sequence.Cell{Pool: pool, Domain: in}]-n)
 	}
-	if c.s.Former != nil {
-		sum := int64(0)
-		for in := range c.s.Domains.Len() {
-			sum += beyond(c.s.Former, in)
-		}
-		if sum == 0 {
-			return 0
-		}
+	sum := int64(0)
+	for in := range c.s.Layout.Domains().Len() {
+		sum += beyond(c.s.Layout.Former(), in)
 	}
-	return beyond(c.s.Domains, in)
+	if sum == 0 {
+		return 0
+	}
+	return beyond(c.s.Layout.Domains(), in)
 }
 
 // free is the lowest ordinal of a pool that no pod has, in a domain or, if that is -1, in any.
@@ -90,7 +81,7 @@ func (c check) free(pool, in, without int) int64 {
 		if without >= 0 && c.s.Pods[without].Seat == (sequence.Seat{Pool: pool, Ordinal: o}) {
 			taken = false
 		}
-		if !taken && (in < 0 || c.s.Domains.Domain(pool, o) == in) {
+		if !taken && (in < 0 || c.s.Layout.Domains().Domain(pool, o) == in) {
 			return o
 		}
 	}
@@ -102,7 +93,7 @@ func (c check) adopts(moves []Move) {
 		pod := &c.s.Pods[m.Pod]
 		want := sequence.Seat{Pool: pod.NodePool, Ordinal: c.free(pod.NodePool, pod.NodeDomain, -1)}
 		position := c.inPool(pod.NodePool) + 1
-		rank := c.s.Strategy.RankOrNone(sequence.Seat{Pool: pod.NodePool, Ordinal: position})
+		rank := c.s.Layout.RankOrNone(sequence.Seat{Pool: pod.NodePool, Ordinal: position})
 		if m.Seat != want || m.Domain != pod.NodeDomain || m.Rank != rank || m.Position != 0 && m.Position != position || (m.Position == 0) != (position == want.Ordinal) {
 			c.Fatalf("the pod %+v is adopted by %+v; want seat %v, position %d, rank %d", pod, m, want, position, rank)
 		}
@@ -113,12 +104,12 @@ func (c check) adopts(moves []Move) {
 // numbered checks the seats once nothing is left to number: the k pods of a cell have its first k ordinals, and costs follow positions.
 func (c check) numbered() {
 	c.Helper()
-	for pool := range c.s.Strategy.Len() {
+	for pool := range c.s.Layout.Len() {
 		var have []Pod
 		want := map[int64]bool{}
-		for in := range c.s.Domains.Len() {
+		for in := range c.s.Layout.Domains().Len() {
 			for o, left := int64(1), c.counts()[sequence.Cell{Pool: pool, Domain: in}]; left > 0; o++ {
-				if c.s.Domains.Domain(pool, o) == in {
+				if c.s.Layout.Domains().Domain(pool, o) == in {
 					want[o], left = true, left-1
 				}
 			}
@@ -131,11 +122,11 @@ func (c check) numbered() {
 		slices.SortFunc(have, func(a, b Pod) int { return int(a.Seat.Ordinal - b.Seat.Ordinal) })
 		for k, pod := range have {
 			position := int64(k + 1)
-			if !want[pod.Seat.Ordinal] || c.s.Domains.Domain(pool, pod.Seat.Ordinal) != pod.Domain {
+			if !want[pod.Seat.Ordinal] || c.s.Layout.Domains().Domain(pool, pod.Seat.Ordinal) != pod.Domain {
 				c.Fatalf("pool %d has the ordinals %v, want %v", pool, have, slices.Sorted(maps.Keys(want)))
 			}
 			delete(want, pod.Seat.Ordinal)
-			if pod.Position != positionOf(pod.Seat.Ordinal, position) || pod.Rank != 0 && pod.Rank != c.s.Strategy.RankOrNone(sequence.Seat{Pool: pool, Ordinal: position}) {
+			if pod.Position != positionOf(pod.Seat.Ordinal, position) || pod.Rank != 0 && pod.Rank != c.s.Layout.RankOrNone(sequence.Seat{Pool: pool, Ordinal: position}) {
 				c.Fatalf("the pod %+v is the %d. of pool %d", pod, position, pool)
 			}
 		}
@@ -144,7 +135,7 @@ func (c check) numbered() {
 
 // leaves returns the pod that is to leave its domain, and which one its successor goes to, or -1. All pools have what they should have.
 func (c check) leaves() (pod, to int) {
-	for pool := range c.s.Strategy.Len() {
+	for pool := range c.s.Layout.Len() {
 		last := -1
 		for i, p := range c.s.Pods {
 			late := last < 0 || p.Seat.Ordinal > c.s.Pods[last].Seat.Ordinal
@@ -155,7 +146,7 @@ func (c check) leaves() (pod, to int) {
 		if last < 0 || !c.s.Available[pool] {
 			continue
 		}
-		if in := c.s.Domains.Domain(pool, c.free(pool, -1, last)); in != c.s.Pods[last].Domain {
+		if in := c.s.Layout.Domains().Domain(pool, c.free(pool, -1, last)); in != c.s.Pods[last].Domain {
 			return last, in
 		}
 	}
@@ -182,10 +173,10 @@ func (w without) LowestFree(pool int) int64 { return w.free(pool, -1, w.pod) }
 func (c check) next() {
 	c.Helper()
 	for i := range c.s.Pods {
-		want, failed := c.s.Strategy.Next(without{c, i})
+		want, failed := c.s.Layout.Next(without{c, i})
 		in := 0
-		if failed == nil && c.s.Domains != nil {
-			in = c.s.Domains.Domain(want.Pool, want.Ordinal)
+		if failed == nil && c.s.Layout.Domains() != nil {
+			in = c.s.Layout.Domains().Domain(want.Pool, want.Ordinal)
 		}
 		if got, domain, err := c.s.Next(i); got != want || domain != in || (err == nil) != (failed == nil) {
 			c.Fatalf("the successor of %+v gets %v in %d (%v), want %v in %d", c.s.Pods[i], got, domain, err, want, in)
@@ -196,13 +187,13 @@ func (c check) next() {
 // Without domains, and where all pools have their maxima, a successor gets the seat that is free, or none.
 func TestNext(t *testing.T) {
 	for _, s := range []State{
-		{Strategy: strategy("p=a,weight=1:p=b,weight=1"), Pods: []Pod{seated(0, 1), seated(1, 1), seated(1, 3), unseated(0, 0)}},
-		{Strategy: limited(1, 2), Pods: []Pod{seated(0, 1), seated(1, 2), seated(1, 1)}},
-		{Strategy: limited(1, 1), Pods: []Pod{seated(0, 1), seated(1, 1), unseated(NoNode, 0)}},
+		{Layout: plain(strategy("p=a,weight=1:p=b,weight=1")), Pods: []Pod{seated(0, 1), seated(1, 1), seated(1, 3), unseated(0, 0)}},
+		{Layout: plain(limited(1, 2)), Pods: []Pod{seated(0, 1), seated(1, 2), seated(1, 1)}},
+		{Layout: plain(limited(1, 1)), Pods: []Pod{seated(0, 1), seated(1, 1), unseated(NoNode, 0)}},
 	} {
 		check{t, &s}.next()
 	}
-	full := State{Strategy: limited(1), Pods: []Pod{seated(0, 1), unseated(NoNode, 0)}}
+	full := State{Layout: plain(limited(1)), Pods: []Pod{seated(0, 1), unseated(NoNode, 0)}}
 	if _, _, err := full.Next(1); err == nil {
 		t.Error("a pod beyond the maximum gets a seat")
 	}
@@ -213,7 +204,7 @@ func TestFormerOrderIsNoSlack(t *testing.T) {
 	t.Parallel()
 	s := over(t, "p=a,weight=1", 0, 1)
 	for k, in := range []int{0, 1, 0, 1} { // as after an outage of the third domain
-		pod := seated(0, s.Domains.Nth(0, in, int64(k/2+1)))
+		pod := seated(0, s.Layout.Domains().Nth(0, in, int64(k/2+1)))
 		pod.Domain, pod.Running, pod.Position = in, true, positionOf(pod.Seat.Ordinal, int64(k+1))
 		s.Pods = append(s.Pods, pod)
 	}
@@ -236,9 +227,9 @@ func TestPlansEndInDomains(t *testing.T) {
 			s.Available[0] = false
 		}
 		for i := range 1 + random.IntN(12) {
-			pod := seated(random.IntN(s.Strategy.Len()), int64(1+random.IntN(9)))
+			pod := seated(random.IntN(s.Layout.Len()), int64(1+random.IntN(9)))
 			pod.Name, pod.Created = fmt.Sprint(i), begin.Add(time.Duration(random.IntN(3))*time.Second)
-			pod.Domain = s.Domains.Domain(pod.Seat.Pool, pod.Seat.Ordinal)
+			pod.Domain = s.Layout.Domains().Domain(pod.Seat.Pool, pod.Seat.Ordinal)
 			pod.Running = true
 			switch random.IntN(4) {
 			case 0:
@@ -260,8 +251,8 @@ func TestPlansEndInDomains(t *testing.T) {
 				t.Fatalf("the plans do not end: %+v", s.Pods)
 			}
 			surplus := int64(0)
-			for pool := range s.Strategy.Len() {
-				for in := range s.Domains.Len() {
+			for pool := range s.Layout.Len() {
+				for in := range s.Layout.Domains().Len() {
 					surplus += c.surplus(pool, in)
 				}
 			}
@@ -296,7 +287,7 @@ func TestPlansEndInDomains(t *testing.T) {
 			if p.Remove == nil {
 				if surplus > 0 {
 					kept++
-				} else if s.Former != nil {
+				} else {
 					stays++
 				}
 				break
@@ -306,7 +297,7 @@ func TestPlansEndInDomains(t *testing.T) {
 			}
 			gone := p.Remove.Pod
 			next := seated(p.Remove.To, c.free(p.Remove.To, -1, gone))
-			if next.Domain = s.Domains.Domain(next.Seat.Pool, next.Seat.Ordinal); next.Domain != p.Remove.Domain {
+			if next.Domain = s.Layout.Domains().Domain(next.Seat.Pool, next.Seat.Ordinal); next.Domain != p.Remove.Domain {
 				t.Fatalf("the successor gets domain %d, planned %d", next.Domain, p.Remove.Domain)
 			}
 			next.Running = true
@@ -321,8 +312,8 @@ func TestPlansEndInDomains(t *testing.T) {
 // A pod with an ordinal of its own stays in the domain that a release before gave it, unless that has too many pods. One in a third domain goes.
 func TestOrdinalsOfTheFormerOrder(t *testing.T) {
 	t.Parallel()
-	ordinals := func(domains ...int) State {
-		s := over(t, "p=a,weight=1", 0, 1) // 0 1 2 0 and, before, 1 2 0 1
+	by := func(former domain.Order, domains ...int) State {
+		s := over(t, "p=a,weight=1", 0, former) // 0 1 2 0 and, before, by the order 1, 1 2 0 1
 		for i, in := range domains {
 			pod := seated(0, int64(i+1))
 			pod.OwnRank, pod.Domain, pod.Running = int64(i+1), in, true
@@ -331,7 +322,7 @@ func TestOrdinalsOfTheFormerOrder(t *testing.T) {
 		s.Replicas = int64(len(domains))
 		return s
 	}
-	without := func(s State) State { s.Former, s.FormerDomain = nil, nil; return s }
+	ordinals := func(domains ...int) State { return by(1, domains...) }
 	volume := func(s State) State { s.Pods[0].Volume = true; return s }
 	full := func(s State) State { s.NoRoom = []sequence.Cell{{}}; return s }
 	for name, tc := range map[string]struct {
@@ -341,7 +332,7 @@ func TestOrdinalsOfTheFormerOrder(t *testing.T) {
 	}{
 		"as the order is":                        {state: ordinals(0, 1, 2, 0)},
 		"as the order was":                       {state: ordinals(1, 2, 0, 1)},
-		"as it was, and that is not known":       {state: without(ordinals(1, 2, 0, 1)), leave: []int{0, 1, 2, 3}},
+		"as no order is":                         {state: by(0, 1, 2, 0, 1), leave: []int{0, 1, 2, 3}},
 		"a part of each, and even":               {state: ordinals(0, 2, 0, 1)},
 		"a part of each, and too many in one":    {state: ordinals(0, 1, 0, 1), leave: []int{3}},
 		"in a domain of no order":                {state: ordinals(2, 1, 2, 0), leave: []int{0}},

@@ -1,23 +1,19 @@
 package planner
 
 import (
-	"errors"
 	"testing"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/spread/domain"
+	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 // Which pods would go if nothing held them. Of two pools, a and b, the first ordinal is b's and the second a's.
 func TestMisplaced(t *testing.T) {
 	s := strategy("p=a,weight=1:p=b,weight=1")
-	own := func(rank int64) (sequence.Seat, error) {
-		if rank > 8 {
-			return sequence.Seat{}, errors.New("no such seat")
-		}
-		return s.SeatAt(rank)
-	}
+	// The ninth ordinal has no seat, because its volume may be where no pool is.
+	own := testkit.Layout(s, layout.Workload{Ordinals: &layout.Ordinals{Kept: map[string]string{"8": "gone"}}})
 	const a, b, ours, rank1 = 0, 1, true, 1
 	full := Plan{Counts: []int64{1, 3}, Targets: []int64{2, 2}}
 	right := Plan{Counts: []int64{2, 2}, Targets: []int64{2, 2}}
@@ -57,7 +53,7 @@ func TestMisplaced(t *testing.T) {
 		"an ordinal that has no seat":               {pod: Pod{Seat: seat(a, 1), OwnRank: 9}, plan: full, evict: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			state := &State{Strategy: s, OwnSeat: own, Evict: tc.evict, Keep: tc.keep, Mode: stowage.RepairRecreate}
+			state := &State{Layout: own, Evict: tc.evict, Keep: tc.keep, Mode: stowage.RepairRecreate}
 			if tc.adopts {
 				state.Mode = stowage.RepairAdopt
 			}
@@ -67,15 +63,8 @@ func TestMisplaced(t *testing.T) {
 		})
 	}
 
-	across, err := s.WithDomains(sequence.Across{Key: "zone", Domains: []sequence.Domain{{Value: "1", Weight: 1}, {Value: "2", Weight: 1}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	homes, err := domain.New(across, []int64{1, 1}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	state := &State{Strategy: across, Domains: homes.Assign(nil), Evict: true, Mode: stowage.RepairRecreate}
+	state := &State{Layout: testkit.Layout(testkit.Over(s, 1, 1), layout.Workload{Orders: &layout.Orders{}}), Evict: true, Mode: stowage.RepairRecreate}
+	homes := state.Layout.Homes()
 	for ordinal, want := range map[int64]bool{1: false, 3: true} { // both are in the domain of the first one, which should have one of two
 		state.Pods = []Pod{{Seat: seat(b, 1), Domain: homes.Of(b, 1)}, {Seat: seat(b, 3), Domain: homes.Of(b, 1)}}
 		right.inDomains = state.domainSurplus(right.Counts)
@@ -87,7 +76,7 @@ func TestMisplaced(t *testing.T) {
 		}
 	}
 	first, _ := state.own(&Pod{OwnRank: 1})
-	at := state.ownDomain(first)
+	at := state.Layout.DomainOf(first)
 	for in, want := range map[int]bool{at: false, 1 - at: true} {
 		if got := state.Misplaced(&right, &Pod{Seat: first, OwnRank: 1, Domain: in}); got != want {
 			t.Errorf("an ordinal in domain %d of %d would go: %t", in, at, got)

@@ -16,6 +16,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/spread/domain"
+	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
@@ -28,7 +29,7 @@ type Pod struct {
 	Volume  bool // it uses a PersistentVolumeClaim, whose volume may be where the pod runs
 	// Held says why a pod with a node must stay there: a volume or an annotation. It is empty if the pod may go.
 	Held string
-	// VolumeElsewhere says, of a pod without a seat, that its volumes reach no place for one: see [Elsewhere].
+	// VolumeElsewhere says, of a pod without a seat, that its volumes reach no place for one: see [layout.Elsewhere].
 	VolumeElsewhere bool
 	// Seat is what the pod holds; Pool is -1 if it holds none.
 	Seat sequence.Seat
@@ -67,11 +68,8 @@ const (
 
 // State is a workload as it is.
 type State struct {
-	Strategy *sequence.Strategy
-	// Domains says in which domain each seat is, or nil if the strategy has no domains. Those of pods mean nothing then.
-	Domains *domain.Assignment
-	// Former are the domains by the order that a release before gave them, or nil. Pods that are where it has them stay.
-	Former *domain.Assignment
+	// Layout says where the pods go. Without domains, those of pods mean nothing.
+	Layout *layout.Layout
 	Pods   []Pod
 	// Replicas is how many pods the workload asks for.
 	Replicas int64
@@ -100,23 +98,11 @@ type State struct {
 	// Yields reports for each pool whether its pods are to be removed first. Then the pool has no room, and a newer
 	// revision of the workload needs their places.
 	Yields []bool
-	// Targets are how many pods each pool should have; nil is as the strategy has it.
-	Targets []int64
-	// OwnDomain returns the domain of such a seat; nil is as the domains have it.
-	OwnDomain func(seat sequence.Seat) int
-	// FormerDomain is OwnDomain by Former, or nil.
-	FormerDomain func(seat sequence.Seat) int
-	// OwnSeat returns the seat of a pod with an ordinal of its own, by its rank; nil is as the strategy has it.
-	OwnSeat func(rank int64) (sequence.Seat, error)
 }
 
-// own returns the seat of a pod that has an ordinal of its own, and false if the strategy has no such seat.
+// own returns the seat of a pod that has an ordinal of its own, and false if it has none.
 func (s *State) own(pod *Pod) (sequence.Seat, bool) {
-	at := s.Strategy.SeatAt
-	if s.OwnSeat != nil {
-		at = s.OwnSeat
-	}
-	seat, err := at(pod.OwnRank)
+	seat, err := s.Layout.OfOrdinal(pod.OwnRank)
 	return seat, err == nil
 }
 
@@ -161,10 +147,10 @@ func (s *State) elsewhere(p *Plan, pod *Pod, pool int) bool {
 // inOtherDomain reports whether a pod with an ordinal of its own is to leave its domain. It stays in the one that a release before gave
 // it, unless that has too many of the pool's pods.
 func (s *State) inOtherDomain(p *Plan, pod *Pod, own sequence.Seat) bool {
-	if s.ownDomain(own) == pod.Domain {
+	if s.Layout.DomainOf(own) == pod.Domain {
 		return false
 	}
-	return s.FormerDomain == nil || s.FormerDomain(own) != pod.Domain || s.crowded(p, pod)
+	return s.Layout.FormerDomainOf(own) != pod.Domain || s.crowded(p, pod)
 }
 
 // crowded reports whether the domain of a pod with a seat has too many of the pool's pods.
@@ -179,12 +165,13 @@ func (p *Plan) Lacks(pool, domain int) bool {
 
 // domainSurplus returns the [domain.Surplus] of each pool, or nil without domains.
 func (s *State) domainSurplus(counts []int64) [][]int64 {
-	if s.Domains == nil {
+	domains, former := s.Layout.Domains(), s.Layout.Former()
+	if domains == nil {
 		return nil
 	}
 	out := make([][]int64, len(counts))
 	for pool := range out {
-		out[pool] = make([]int64, s.Domains.Len())
+		out[pool] = make([]int64, domains.Len())
 	}
 	for i := range s.Pods {
 		if pod := &s.Pods[i]; pod.Seat.Pool >= 0 {
@@ -192,11 +179,7 @@ func (s *State) domainSurplus(counts []int64) [][]int64 {
 		}
 	}
 	for pool, n := range counts {
-		var former []int64
-		if s.Former != nil {
-			former = s.Former.Division(pool, n)
-		}
-		out[pool] = domain.Surplus(out[pool], s.Domains.Division(pool, n), former)
+		out[pool] = domain.Surplus(out[pool], domains.Division(pool, n), former.Division(pool, n))
 	}
 	return out
 }
@@ -204,17 +187,6 @@ func (s *State) domainSurplus(counts []int64) [][]int64 {
 // takes reports whether a pool takes one more pod: see [State.Available].
 func (s *State) takes(pool int) bool {
 	return pool < len(s.Available) && s.Available[pool]
-}
-
-// ownDomain returns the domain of the seat of a pod that has an ordinal of its own.
-func (s *State) ownDomain(seat sequence.Seat) int {
-	switch {
-	case s.Domains == nil:
-		return 0
-	case s.OwnDomain != nil:
-		return s.OwnDomain(seat)
-	}
-	return s.Domains.Domain(seat.Pool, seat.Ordinal)
 }
 
 // Move gives a seat to a pod, with the rank that its deletion cost is to stand for.
@@ -259,17 +231,17 @@ func (s *State) removal(pod int, why Reason, to int) *Removal {
 // successorDomain returns the domain of the seat that the successor of a pod gets in a pool.
 func (s *State) successorDomain(pod, to int) int {
 	switch rank := s.Pods[pod].OwnRank; {
-	case s.Domains == nil:
+	case s.Layout.Domains() == nil:
 		return 0
 	case rank > 0:
 		own, _ := s.own(&s.Pods[pod])
-		return s.ownDomain(own)
+		return s.Layout.DomainOf(own)
 	}
 	t := newTable(s)
 	if seat := s.Pods[pod].Seat; seat.Pool == to {
 		delete(t[to].held, seat.Ordinal)
 	}
-	return s.Domains.Domain(to, t.takeLowest(to))
+	return s.Layout.Domains().Domain(to, t.takeLowest(to))
 }
 
 // Plan is what to do, and what is to be said.
@@ -281,7 +253,7 @@ type Plan struct {
 	Targets  []int64
 	Unseated int // pods without a seat, after the moves, that should have one
 	// Elsewhere are pods that lower the targets.
-	Elsewhere Elsewhere
+	Elsewhere layout.Elsewhere
 	// DomainSurplus is how many pods are in a domain that has too many of their pool's pods.
 	DomainSurplus int64
 	inDomains     [][]int64 // see [State.domainSurplus]
@@ -299,33 +271,8 @@ func (p *Plan) Distance() int64 {
 	return d
 }
 
-// Elsewhere are pods without a seat whose volumes reach no place for one. They need none, and the others are divided around them.
-type Elsewhere struct {
-	Own    []sequence.Cell // the places of those that have an ordinal of their own
-	Others int64
-}
-
-// Any reports whether there are such pods.
-func (e *Elsewhere) Any() bool { return len(e.Own) > 0 || e.Others > 0 }
-
-// Lower returns the targets of n pods without them. Targets are nil where they follow from the strategy.
-func (e *Elsewhere) Lower(s *sequence.Strategy, targets []int64, n int64) []int64 {
-	out := make([]int64, s.Len())
-	for i := range out {
-		if out[i] = s.Target(i, max(0, n-e.Others)); targets != nil {
-			out[i] = targets[i]
-		}
-	}
-	for _, at := range e.Own {
-		if at.Pool < len(out) {
-			out[at.Pool] = max(0, out[at.Pool]-1)
-		}
-	}
-	return out
-}
-
 // volumesElsewhere returns the pods whose volumes are elsewhere.
-func (s *State) volumesElsewhere() (e Elsewhere) {
+func (s *State) volumesElsewhere() (e layout.Elsewhere) {
 	for i := range s.Pods {
 		switch pod := &s.Pods[i]; {
 		case !pod.VolumeElsewhere:
@@ -333,12 +280,12 @@ func (s *State) volumesElsewhere() (e Elsewhere) {
 			e.Others++
 		default:
 			own, ok := s.own(pod)
-			if s.Targets == nil { // then one that has moved counts in the pool that the strategy gives it
-				seat, err := s.Strategy.SeatAt(pod.OwnRank)
+			if s.Layout.Follows() { // then one that has moved counts in the pool that the strategy gives it
+				seat, err := s.Layout.SeatAt(pod.OwnRank)
 				own, ok = seat, err == nil
 			}
 			if ok {
-				e.Own = append(e.Own, sequence.Cell{Pool: own.Pool, Domain: s.ownDomain(own)})
+				e.Own = append(e.Own, s.Layout.Cell(own))
 			}
 		}
 	}
@@ -347,9 +294,9 @@ func (s *State) volumesElsewhere() (e Elsewhere) {
 
 // count returns a plan without moves: what there is and what there should be.
 func (s *State) count() Plan {
-	p := Plan{Counts: make([]int64, s.Strategy.Len())}
+	p := Plan{Counts: make([]int64, s.Layout.Len())}
 	p.Elsewhere = s.volumesElsewhere()
-	p.Targets = p.Elsewhere.Lower(s.Strategy, s.Targets, s.Replicas)
+	p.Targets = s.Layout.Targets(s.Replicas, p.Elsewhere)
 	ordinals := false
 	for i := range s.Pods {
 		pod := &s.Pods[i]
@@ -371,7 +318,7 @@ func (s *State) count() Plan {
 	}
 	// Beyond the pools' maxima pods have no seat, and need none. Which ones follows from their own ordinals, if
 	// they have any.
-	if beyond := s.Replicas - p.Elsewhere.Others - s.Strategy.Seats(); beyond > 0 && !ordinals {
+	if beyond := s.Replicas - p.Elsewhere.Others - s.Layout.Seats(); beyond > 0 && !ordinals {
 		p.Unseated = max(0, p.Unseated-int(beyond))
 	}
 	return p

@@ -11,7 +11,9 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/spread/domain"
+	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 var begin = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -23,6 +25,9 @@ func strategy(text string) *sequence.Strategy {
 	}
 	return s
 }
+
+// plain is the layout of a strategy for a workload that nothing is known of.
+func plain(s *sequence.Strategy) *layout.Layout { return testkit.Layout(s, layout.Workload{}) }
 
 // limited is a strategy of pools of equal weight with these maxima.
 func limited(maxima ...int64) *sequence.Strategy {
@@ -63,13 +68,13 @@ type removal struct {
 func TestMake(t *testing.T) {
 	two := strategy("p=a,weight=1:p=b,weight=1") // the later pool first
 	settled := func(pods ...Pod) State {
-		return State{Strategy: two, Pods: pods, Replicas: int64(len(pods)), Settled: true, Mode: stowage.RepairRecreate, Available: []bool{true, true}}
+		return State{Layout: plain(two), Pods: pods, Replicas: int64(len(pods)), Settled: true, Mode: stowage.RepairRecreate, Available: []bool{true, true}}
 	}
 	full := func(evict bool, node int) State {
 		p := unseated(node, time.Second)
 		p.Full, p.Running = true, node != NoNode
 		s := settled(seated(0, 1), seated(0, 2), seated(1, 1), p)
-		s.Strategy, s.Evict = limited(2, 2), evict
+		s.Layout, s.Evict = plain(limited(2, 2)), evict
 		return s
 	}
 	crowded := func(short bool) State { // the first pool
@@ -99,7 +104,7 @@ func TestMake(t *testing.T) {
 		"a pod beyond its pool's base, where that has no weight, is adopted as the first to go": {
 			state: func() State {
 				s := settled(seated(0, 1), unseated(0, 0))
-				s.Strategy = strategy("p=a,base=1:p=b,weight=1")
+				s.Layout = plain(strategy("p=a,base=1:p=b,weight=1"))
 				return s
 			}(), distance: 1,
 			adopt: []Move{{Pod: 1, Seat: sequence.Seat{Pool: 0, Ordinal: 2}, Rank: sequence.NoRank}},
@@ -333,14 +338,14 @@ func TestMake(t *testing.T) {
 				for i := range s.Pods {
 					s.Pods[i].OwnRank = int64(i) + 1
 				}
-				s.Strategy = limited(1, 1)
+				s.Layout = plain(limited(1, 1))
 				return s
 			}(), remove: removal{Unseated, 1}, distance: 1,
 		},
 		"adoption follows what the pools lack, and not the order of the list": {
 			state: func() State {
 				s := settled(unseated(0, 0), unseated(0, 0), unseated(0, 0), unseated(1, 0))
-				s.Strategy = limited(2, 1)
+				s.Layout = plain(limited(2, 1))
 				return s
 			}(),
 			adopt: []Move{
@@ -352,7 +357,7 @@ func TestMake(t *testing.T) {
 		"no pool gets more than its maximum while a pod outside of the pools can have the seat": {
 			state: func() State {
 				s := settled(seated(1, 1), unseated(0, 0), unseated(0, 0), unseated(OtherNode, time.Second))
-				s.Strategy = limited(1, 2)
+				s.Layout = plain(limited(1, 2))
 				return s
 			}(), remove: removal{Unseated, 3}, distance: 1,
 			adopt: []Move{{Pod: 1, Seat: sequence.Seat{Pool: 0, Ordinal: 1}, Rank: 1}},
@@ -391,7 +396,7 @@ func TestMake(t *testing.T) {
 		"pods beyond the pools' maxima need no seat": {
 			state: func() State {
 				s := settled(seated(0, 1), unseated(0, time.Second), unseated(OtherNode, time.Second))
-				s.Strategy = limited(1)
+				s.Layout = plain(limited(1))
 				return s
 			}(),
 		},
@@ -425,7 +430,7 @@ func TestSuccessor(t *testing.T) {
 		for i := range pods {
 			pods[i].Running = running
 		}
-		return State{Strategy: two, Pods: pods, Replicas: int64(len(pods)), Settled: true, Evict: true, Mode: stowage.RepairRecreate, Available: []bool{true, true}}
+		return State{Layout: plain(two), Pods: pods, Replicas: int64(len(pods)), Settled: true, Evict: true, Mode: stowage.RepairRecreate, Available: []bool{true, true}}
 	}
 	own := unseated(1, 0)
 	own.OwnRank = 2
@@ -455,14 +460,14 @@ func TestSuccessor(t *testing.T) {
 func TestPlansEnd(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := State{
-			Strategy: strategy(rapid.SampledFrom([]string{"p=a,weight=1:p=b,weight=1", "p=a,base=2,weight=1:p=b,weight=3:p=c,weight=2", "p=a,weight=80:p=b,weight=20"}).Draw(t, "strategy")),
-			Settled:  true, Mode: stowage.RepairRecreate, Evict: rapid.Bool().Draw(t, "evict"),
+			Layout:  plain(strategy(rapid.SampledFrom([]string{"p=a,weight=1:p=b,weight=1", "p=a,base=2,weight=1:p=b,weight=3:p=c,weight=2", "p=a,weight=80:p=b,weight=20"}).Draw(t, "strategy"))),
+			Settled: true, Mode: stowage.RepairRecreate, Evict: rapid.Bool().Draw(t, "evict"),
 		}
-		for range s.Strategy.Len() {
+		for range s.Layout.Len() {
 			s.Available = append(s.Available, true)
 		}
 		for i := range rapid.IntRange(1, 20).Draw(t, "pods") {
-			pool := rapid.IntRange(-2, s.Strategy.Len()-1).Draw(t, "pool")
+			pool := rapid.IntRange(-2, s.Layout.Len()-1).Draw(t, "pool")
 			p := unseated(pool, time.Second)
 			if pool >= 0 && rapid.Bool().Draw(t, "seated") {
 				p = seated(pool, int64(rapid.IntRange(1, 25).Draw(t, "ordinal")))
@@ -477,14 +482,14 @@ func TestPlansEnd(t *testing.T) {
 		s.Pods[0] = seated(0, 1) // one came through us
 		// arrive is a new pod that comes through the webhook.
 		arrive := func() {
-			counts := make([]int64, s.Strategy.Len())
+			counts := make([]int64, s.Layout.Len())
 			for _, p := range s.Pods {
 				if p.Seat.Pool >= 0 {
 					counts[p.Seat.Pool]++
 				}
 			}
 			seats := newTable(&s)
-			seat, err := s.Strategy.Next(held{counts, seats})
+			seat, err := s.Layout.Next(held{counts, seats})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -544,7 +549,7 @@ func TestYield(t *testing.T) {
 	own := ranked(1, 3, 4)
 	own.OwnRank = 4
 	s := State{
-		Strategy: strategy("p=a,weight=1:p=b,weight=1"), Replicas: 5, Settled: true, Mode: stowage.RepairRecreate, Yields: []bool{false, true},
+		Layout: plain(strategy("p=a,weight=1:p=b,weight=1")), Replicas: 5, Settled: true, Mode: stowage.RepairRecreate, Yields: []bool{false, true},
 		Pods: []Pod{ranked(0, 1, 2), ranked(1, 1, 1), ranked(1, 2, 0), own, ranked(1, 4, sequence.NoRank)},
 	}
 	want := []Move{{Pod: 1, Seat: sequence.Seat{Pool: 1, Ordinal: 1}, Rank: sequence.NoRank}}
@@ -576,40 +581,34 @@ func TestElsewhere(t *testing.T) {
 	own := func(p Pod, rank int64) Pod { p.OwnRank = rank; return p }
 	two := strategy("p=a,weight=1:p=b,weight=1")
 	for name, tc := range map[string]struct {
-		pods    []Pod
-		targets []int64 // that are given
-		moved   bool    // ordinals have a seat in the first pool
-		want    Elsewhere
-		after   []int64 // targets of the plan
+		pods     []Pod
+		ordinals *layout.Ordinals
+		want     layout.Elsewhere
+		after    []int64 // targets of the plan
 	}{
 		"none":                       {pods: []Pod{seated(1, 1), seated(0, 1)}, after: []int64{1, 1}},
-		"one of four":                {pods: []Pod{seated(1, 1), seated(0, 1), seated(1, 2), away(0)}, want: Elsewhere{Others: 1}, after: []int64{1, 2}},
-		"two of four":                {pods: []Pod{seated(1, 1), seated(0, 1), away(0), away(0)}, want: Elsewhere{Others: 2}, after: []int64{1, 1}},
-		"with an ordinal of its own": {pods: []Pod{own(seated(1, 1), 1), own(seated(0, 1), 2), away(3)}, want: Elsewhere{Own: []sequence.Cell{{Pool: 1}}}, after: []int64{1, 1}},
-		"with an ordinal, and targets of volumes": {pods: []Pod{own(seated(1, 1), 1), own(seated(0, 1), 2), away(3)}, targets: []int64{0, 3}, want: Elsewhere{Own: []sequence.Cell{{Pool: 1}}}, after: []int64{0, 2}},
-		"an ordinal that had moved":               {pods: []Pod{away(1)}, moved: true, want: Elsewhere{Own: []sequence.Cell{{Pool: 1}}}, after: []int64{0, 0}},
-		"all of them":                             {pods: []Pod{away(0), away(0)}, want: Elsewhere{Others: 2}, after: []int64{0, 0}},
+		"one of four":                {pods: []Pod{seated(1, 1), seated(0, 1), seated(1, 2), away(0)}, want: layout.Elsewhere{Others: 1}, after: []int64{1, 2}},
+		"two of four":                {pods: []Pod{seated(1, 1), seated(0, 1), away(0), away(0)}, want: layout.Elsewhere{Others: 2}, after: []int64{1, 1}},
+		"with an ordinal of its own": {pods: []Pod{own(seated(1, 1), 1), own(seated(0, 1), 2), away(3)}, want: layout.Elsewhere{Own: []sequence.Cell{{Pool: 1}}}, after: []int64{1, 1}},
+		"with an ordinal, and targets of volumes": {pods: []Pod{own(seated(1, 1), 1), own(seated(0, 1), 2), away(3)}, ordinals: &layout.Ordinals{Kept: map[string]string{"1": "1"}}, want: layout.Elsewhere{Own: []sequence.Cell{{Pool: 1}}}, after: []int64{0, 2}},
+		"an ordinal that had moved":               {pods: []Pod{away(1)}, ordinals: &layout.Ordinals{Moves: true, Moved: map[string]string{"0": "0"}}, want: layout.Elsewhere{Own: []sequence.Cell{{Pool: 1}}}, after: []int64{0, 0}},
+		"all of them":                             {pods: []Pod{away(0), away(0)}, want: layout.Elsewhere{Others: 2}, after: []int64{0, 0}},
 	} {
-		s := State{Strategy: two, Pods: tc.pods, Replicas: int64(len(tc.pods)), Settled: true, Mode: stowage.RepairRecreate, Targets: tc.targets, Available: []bool{true, true}, Evict: true}
-		if tc.moved {
-			s.OwnSeat = func(rank int64) (sequence.Seat, error) {
-				return sequence.Seat{Pool: 0, Ordinal: sequence.MovedOrdinals + rank}, nil
-			}
+		s := State{Layout: plain(two), Pods: tc.pods, Replicas: int64(len(tc.pods)), Settled: true, Mode: stowage.RepairRecreate, Available: []bool{true, true}, Evict: true}
+		if tc.ordinals != nil {
+			s.Layout = testkit.Layout(two, layout.Workload{Ordinals: tc.ordinals})
 		}
 		p := Make(s)
 		if diff := cmp.Diff(tc.want, p.Elsewhere); diff != "" || p.Elsewhere.Any() != (name != "none") {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
-		if !slices.Equal(p.Targets, tc.after) || p.Unseated != 0 || tc.targets == nil && (p.Remove != nil || !p.Balanced()) {
+		if !slices.Equal(p.Targets, tc.after) || p.Unseated != 0 || tc.ordinals == nil && (p.Remove != nil || !p.Balanced()) {
 			t.Errorf("%s: targets %v, %d without a seat, removed %+v", name, p.Targets, p.Unseated, p.Remove)
-		}
-		if tc.targets != nil && !slices.Equal(tc.targets, []int64{0, 3}) {
-			t.Errorf("%s: the given targets have changed", name)
 		}
 	}
 
 	// They have none of the seats that a maximum leaves.
-	s := State{Strategy: limited(3), Replicas: 5, Settled: true, Mode: stowage.RepairRecreate, Available: []bool{true}, Pods: []Pod{seated(0, 1), seated(0, 2), unseated(0, 0), away(0), away(0)}}
+	s := State{Layout: plain(limited(3)), Replicas: 5, Settled: true, Mode: stowage.RepairRecreate, Available: []bool{true}, Pods: []Pod{seated(0, 1), seated(0, 2), unseated(0, 0), away(0), away(0)}}
 	if p := Make(s); p.Unseated != 0 || len(p.Adopt) != 1 || p.Adopt[0].Pod != 2 {
 		t.Errorf("of a pool with two of three, %v is adopted, and %d are without a seat", p.Adopt, p.Unseated)
 	}
@@ -622,12 +621,9 @@ func TestRenumberWithoutRoom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	homes, err := domain.New(whole, []int64{1, 1, 1}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for name, limits := range map[string][]int64{"one zone": {2, domain.Open, domain.Open}, "all zones": {2, 2, 3}} {
-		s := State{Strategy: whole, Domains: homes.Assign([][]int64{limits}), Settled: true, Mode: stowage.RepairAdopt}
+		s := State{Layout: testkit.Layout(testkit.Over(whole, 1, 1, 1), layout.Workload{Orders: &layout.Orders{}, Limits: [][]int64{limits}}), Settled: true, Mode: stowage.RepairAdopt}
+		homes := s.Layout.Homes()
 		for i := range 9 { // two of the pods of the first zone run, and the one with the first ordinal waits
 			in := homes.Of(0, int64(i+1))
 			s.Pods = append(s.Pods, Pod{Name: fmt.Sprint(i), Seat: sequence.Seat{Ordinal: int64(i + 1)}, Domain: in, Running: i != 0, Claimed: true, Ours: true})
@@ -646,7 +642,7 @@ func TestRenumberWithoutRoom(t *testing.T) {
 		if want := []int64{homes.Nth(0, 0, 1), homes.Nth(0, 0, 2)}; !slices.Equal(running, want) {
 			t.Errorf("%s: the pods with a node have the ordinals %v, want %v", name, running, want)
 		}
-		if own := s.Pods[0].Seat.Ordinal; s.Domains.HasRoom(0, own) && s.Domains.Domain(0, own) == 0 {
+		if own := s.Pods[0].Seat.Ordinal; s.Layout.Domains().HasRoom(0, own) && s.Layout.Domains().Domain(0, own) == 0 {
 			t.Errorf("%s: the pod that waits has ordinal %d, for which its zone has room", name, own)
 		}
 	}

@@ -129,7 +129,7 @@ func (s *State) successor(counts []int64, pod *Pod) (pool int, ok bool) {
 		own, ok := s.own(pod)
 		return own.Pool, ok
 	}
-	next, err := s.Strategy.Next(counted(counts))
+	next, err := s.Layout.Next(counted(counts))
 	return next.Pool, err == nil
 }
 
@@ -171,7 +171,7 @@ func (s *State) evict(p *Plan) *Removal {
 // comesBack returns the pool in which a pod with an ordinal of its own comes back, if it is to leave where it is and there is room.
 func (s *State) comesBack(p *Plan, pod *Pod) (to int, ok bool) {
 	own, ok := s.own(pod)
-	if !ok || !s.takes(own.Pool) || slices.Contains(s.NoRoom, sequence.Cell{Pool: own.Pool, Domain: s.ownDomain(own)}) {
+	if !ok || !s.takes(own.Pool) || slices.Contains(s.NoRoom, s.Layout.Cell(own)) {
 		return 0, false
 	}
 	switch {
@@ -240,7 +240,7 @@ func (s *State) holds(pool int) bool {
 func (s *State) another(counts []int64, pool int) (to int, ok bool) {
 	counts = slices.Clone(counts)
 	counts[pool]--
-	next, err := s.Strategy.Next(counted(counts))
+	next, err := s.Layout.Next(counted(counts))
 	return next.Pool, err == nil && next.Pool != pool && s.takes(next.Pool)
 }
 
@@ -250,8 +250,8 @@ func (s *State) Next(pod int) (seat sequence.Seat, domain int, err error) {
 	if of := s.Pods[pod].Seat; of.Pool >= 0 {
 		delete(t[of.Pool].held, of.Ordinal)
 	}
-	if seat, err = s.Strategy.Next(t); err == nil && s.Domains != nil {
-		domain = s.Domains.Domain(seat.Pool, seat.Ordinal)
+	if seat, err = s.Layout.Next(t); err == nil {
+		domain = s.Layout.DomainOf(seat)
 	}
 	return seat, domain, err
 }

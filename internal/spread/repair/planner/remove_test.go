@@ -18,7 +18,7 @@ import (
 func anyState(random *rand.Rand) (State, Plan) {
 	strategies := []*sequence.Strategy{strategy("p=a,weight=1:p=b,weight=1:p=c,weight=2"), strategy("p=a,base=2:p=b,weight=1:p=c,weight=1"), limited(1, 2, 1)}
 	yes := func(percent int) bool { return random.IntN(100) < percent }
-	s := State{Strategy: strategies[random.IntN(len(strategies))], Settled: true, Mode: stowage.RepairRecreate, Evict: yes(50), Young: yes(50), RollingOut: yes(10)}
+	s := State{Layout: plain(strategies[random.IntN(len(strategies))]), Settled: true, Mode: stowage.RepairRecreate, Evict: yes(50), Young: yes(50), RollingOut: yes(10)}
 	if yes(80) {
 		s.Available = []bool{yes(80), yes(80), yes(80)}
 	}
@@ -60,7 +60,7 @@ func (c inOrder) LowestFree(pool int) int64 { return c[pool] + 1 }
 
 // next is the pool of the next pod, if so many are in each pool, and whether a node there takes it.
 func next(s *State, counts []int64) (pool int, exists, taken bool) {
-	seat, err := s.Strategy.Next(inOrder(counts))
+	seat, err := s.Layout.Next(inOrder(counts))
 	return seat.Pool, err == nil, err == nil && s.Available != nil && s.Available[seat.Pool]
 }
 
@@ -149,7 +149,7 @@ func recreateOf(s *State, p *Plan) *Removal {
 		if pod.OwnRank == 0 {
 			return next(s, p.Counts)
 		}
-		seat, err := s.Strategy.SeatAt(pod.OwnRank)
+		seat, err := s.Layout.SeatAt(pod.OwnRank)
 		return seat.Pool, err == nil, err == nil && s.Available != nil && s.Available[seat.Pool]
 	}
 	lacks := func(pod *Pod) bool {
@@ -192,7 +192,7 @@ func evictOf(s *State, p *Plan) *Removal {
 			continue
 		}
 		if pod.OwnRank > 0 {
-			own, err := s.Strategy.SeatAt(pod.OwnRank)
+			own, err := s.Layout.SeatAt(pod.OwnRank)
 			elsewhere := pod.Foreign || pod.Seat.Pool >= 0 && pod.Seat.Pool != own.Pool || pod.Seat.Pool < 0 && pod.Ours && pod.NodePool >= 0 && pod.NodePool != own.Pool && !pod.Volume
 			if err == nil && elsewhere && s.Available != nil && s.Available[own.Pool] {
 				return &Removal{Pod: i, Reason: Misplaced, NeedsRoom: pod.Running, To: own.Pool}

@@ -12,7 +12,7 @@ import (
 // more pods than its maximum only if too few others are without a seat.
 func (s *State) adopt(p *Plan) {
 	seats := newTable(s)
-	running := make([][]int, s.Strategy.Len())
+	running := make([][]int, s.Layout.Len())
 	outside := 0
 	for i := range s.Pods {
 		pod := &s.Pods[i]
@@ -24,7 +24,7 @@ func (s *State) adopt(p *Plan) {
 			running[pod.NodePool] = append(running[pod.NodePool], i)
 		default:
 			if own, _ := s.own(pod); own.Pool == pod.NodePool {
-				p.Adopt = append(p.Adopt, Move{Pod: i, Seat: own, Rank: s.Strategy.RankOrNone(own), Domain: pod.NodeDomain})
+				p.Adopt = append(p.Adopt, Move{Pod: i, Seat: own, Rank: s.Layout.RankOrNone(own), Domain: pod.NodeDomain})
 				p.Counts[own.Pool]++
 				p.Unseated--
 			}
@@ -40,16 +40,16 @@ func (s *State) adopt(p *Plan) {
 		if best < 0 {
 			return
 		}
-		if limit := s.Strategy.Pool(best).Max; limit > 0 && p.Counts[best] >= limit && p.Unseated <= outside {
+		if limit := s.Layout.Pool(best).Max; limit > 0 && p.Counts[best] >= limit && p.Unseated <= outside {
 			return
 		}
 		pod := running[best][0]
 		seat := sequence.Seat{Pool: best}
-		if in := s.Pods[pod].NodeDomain; s.Domains == nil {
+		if in := s.Pods[pod].NodeDomain; s.Layout.Domains() == nil {
 			seat.Ordinal = seats.takeLowest(best)
-			p.Adopt = append(p.Adopt, Move{Pod: pod, Seat: seat, Rank: s.Strategy.RankOrNone(seat)})
+			p.Adopt = append(p.Adopt, Move{Pod: pod, Seat: seat, Rank: s.Layout.RankOrNone(seat)})
 		} else {
-			seat.Ordinal = seats.takeLowestIn(s.Domains, best, in)
+			seat.Ordinal = seats.takeLowestIn(s.Layout.Domains(), best, in)
 			position := p.Counts[best] + 1 // the last one, until all are numbered
 			p.Adopt = append(p.Adopt, Move{Pod: pod, Seat: seat, Rank: s.rankAt(best, position), Domain: in, Position: positionOf(seat.Ordinal, position)})
 		}
@@ -64,7 +64,7 @@ func (s *State) adopt(p *Plan) {
 // the pod's place among its pool's pods, so that the pools are exact all the same.
 func (s *State) renumber() []Move {
 	var out []Move
-	for pool := range s.Strategy.Len() {
+	for pool := range s.Layout.Len() {
 		var pods []int
 		for i := range s.Pods {
 			if s.Pods[i].Seat.Pool == pool && s.Pods[i].OwnRank == 0 {
@@ -75,7 +75,7 @@ func (s *State) renumber() []Move {
 			return cmp.Or(cmp.Compare(s.Pods[a].Seat.Ordinal, s.Pods[b].Seat.Ordinal), s.Pods[a].Created.Compare(s.Pods[b].Created), cmp.Compare(s.Pods[a].Name, s.Pods[b].Name))
 		})
 		ordinals := map[int]int64{}
-		if s.Domains == nil {
+		if s.Layout.Domains() == nil {
 			s.assignLowest(pods, func(k int64) int64 { return k }, nil, ordinals)
 		} else {
 			s.assignInCells(pool, pods, ordinals)
@@ -134,14 +134,14 @@ func (s *State) assignLowest(pods []int, nth func(k int64) int64, taken map[int6
 func (s *State) assignInCells(pool int, pods []int, out map[int]int64) {
 	taken := map[int64]bool{}
 	var beyond [][]int
-	for in := range s.Domains.Len() {
+	for in := range s.Layout.Domains().Len() {
 		var here []int
 		for _, i := range pods {
 			if s.Pods[i].Domain == in {
 				here = append(here, i)
 			}
 		}
-		limit := s.Domains.Limit(pool, in)
+		limit := s.Layout.Domains().Limit(pool, in)
 		if limit != domain.Open && int64(len(here)) > limit {
 			slices.SortStableFunc(here, func(a, b int) int {
 				switch {
@@ -154,7 +154,7 @@ func (s *State) assignInCells(pool int, pods []int, out map[int]int64) {
 			})
 			beyond, here = append(beyond, here[limit:]), here[:limit]
 		}
-		s.assignLowest(here, func(k int64) int64 { o, _ := s.Domains.Seat(pool, in, k); return o }, taken, out)
+		s.assignLowest(here, func(k int64) int64 { o, _ := s.Layout.Domains().Seat(pool, in, k); return o }, taken, out)
 		for _, i := range here {
 			taken[out[i]] = true
 		}
@@ -162,10 +162,10 @@ func (s *State) assignInCells(pool int, pods []int, out map[int]int64) {
 	for _, rest := range beyond {
 		in := s.Pods[rest[0]].Domain
 		s.assignLowest(rest, func(k int64) int64 {
-			if o, err := s.Domains.Seat(pool, in, s.Domains.Limit(pool, in)+k); err == nil {
+			if o, err := s.Layout.Domains().Seat(pool, in, s.Layout.Domains().Limit(pool, in)+k); err == nil {
 				return o
 			}
-			return s.Domains.Nth(pool, in, k)
+			return s.Layout.Domains().Nth(pool, in, k)
 		}, taken, out)
 		for _, i := range rest {
 			taken[out[i]] = true
@@ -178,7 +178,7 @@ func (s *State) rankAt(pool int, position int64) int64 {
 	if pool < len(s.Yields) && s.Yields[pool] {
 		return sequence.NoRank
 	}
-	return s.Strategy.RankOrNone(sequence.Seat{Pool: pool, Ordinal: position})
+	return s.Layout.RankOrNone(sequence.Seat{Pool: pool, Ordinal: position})
 }
 
 // Yield returns the moves after which the pods of yielding pools are removed first. They keep their seats. Other than a plan,
@@ -203,7 +203,7 @@ type ordinals struct {
 }
 
 func newTable(s *State) table {
-	t := make(table, s.Strategy.Len())
+	t := make(table, s.Layout.Len())
 	for i := range t {
 		t[i].held, t[i].next = map[int64]bool{}, map[int]int64{}
 	}

@@ -57,7 +57,7 @@ func Limits(cells []Pool, of sequence.Cells) [][]int64 {
 // endTries ends the tries of the other cells of a pool without any room once one of them was in vain. Otherwise a pod would try one cell
 // after the other and never go to another pool. A cell that has a pod of its try, or in which there is proven room, goes on.
 func endTries(v View, was, is []Pool) {
-	of := v.Strategy.Cells()
+	of := v.Layout.Cells()
 	whole := MergeCells(is, of)
 	for i := range is {
 		pool := of.At(i).Pool
@@ -82,7 +82,7 @@ func endTries(v View, was, is []Pool) {
 
 // leaveOut notes how many seats of pools are left out whose last cell has just lost its room.
 func leaveOut(v View, was, is []Pool) {
-	of := v.Strategy.Cells()
+	of := v.Layout.Cells()
 	before, after := MergeCells(was, of), MergeCells(is, of)
 	for i := range after {
 		if after[i].closed() && before[i].closed() {
@@ -90,7 +90,7 @@ func leaveOut(v View, was, is []Pool) {
 		}
 		left := int64(0)
 		if after[i].closed() {
-			left = v.Rules[i].LeftOut(v.Strategy, i, after[i].Max, v.Replicas)
+			left = v.Rules[i].LeftOut(v.Layout.Whole(), i, after[i].Max, v.Replicas)
 		}
 		own := cellsOf(is, of, i)
 		for j := range own {
@@ -101,7 +101,7 @@ func leaveOut(v View, was, is []Pool) {
 
 // movesWithin returns the pods to evict of one pool whose successors go to other cells of it. Some pods are gone already.
 func movesWithin(domains *domain.Assignment, cells []Pool, of sequence.Cells, pods []Pod, pool int, gone map[int]bool) (out []int) {
-	waiting := waitingIn(pods, func(pod *Pod) bool { return pod.Seat.Pool == pool && cells[of.Index(pod.cell())].closed() })
+	waiting := waitingIn(pods, func(pod *Pod) bool { return pod.Seat.Pool == pool && cells[of.Index(pod.Cell())].closed() })
 	if len(waiting) == 0 {
 		return nil
 	}

@@ -48,7 +48,7 @@ func TestSpillIsWithdrawnFromOnePool(t *testing.T) {
 	s := twoPools(t, 1, 1)
 	now := time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
 	short := Pool{Phase: Exhausted, Epoch: 1, Since: now.Add(-time.Minute), Next: now.Add(time.Hour), Waited: now}
-	v := View{Now: now, Strategy: s, Rules: []Rule{{After: time.Minute}, {}}, Hard: make([]bool, 2), Room: make([]int64, 2)}
+	v := View{Now: now, Layout: plain(s), Rules: []Rule{{After: time.Minute}, {}}, Hard: make([]bool, 2), Room: make([]int64, 2)}
 	next := Next(v, []Pool{short, short}, DefaultTiming())
 	rooms := ToPoolRooms(next, s)
 	if len(rooms) != 2 || rooms[1].Phase != stowage.PoolAvailable || !rooms[1].Since.Time.Equal(now) {

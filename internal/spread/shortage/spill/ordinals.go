@@ -15,7 +15,7 @@ import (
 // ordinals are to return, as many as its maximum allows: they are the try. Ordinals count from 0. The ordinals are those of the pods,
 // in their order. Pools and cells are named by the index of their state.
 func Ordinals(v View, next []Pool, pods []Pod, ordinals []int64, replicas int64, now map[int64]int) map[int64]int {
-	own, of := v.ownCells(), v.Strategy.Cells()
+	own, of := v.ownCells(), v.Layout.Cells()
 	// 1. Who is elsewhere, or is to be.
 	out, home := map[int64]int{}, map[int64]bool{}
 	away := make([][]int64, len(next)) // by their own pool or cell
@@ -31,9 +31,9 @@ func Ordinals(v View, next []Pool, pods []Pod, ordinals []int64, replicas int64,
 		note(n, at)
 	}
 	for i := range pods {
-		note(ordinals[i], of.Index(pods[i].cell()))
+		note(ordinals[i], of.Index(pods[i].Cell()))
 		mine, err := own(ordinals[i])
-		home[ordinals[i]] = err == nil && mine == of.Index(pods[i].cell()) && pods[i].Node
+		home[ordinals[i]] = err == nil && mine == of.Index(pods[i].Cell()) && pods[i].Node
 	}
 	// 2. Those for whom their own pool has seats are to return: first who runs there, then the lowest.
 	for at := range away {
@@ -55,11 +55,11 @@ func Ordinals(v View, next []Pool, pods []Pod, ordinals []int64, replicas int64,
 	counts := make([]int64, len(next))
 	seen := slices.Clone(pods)
 	for i := range seen {
-		if to, ok := out[ordinals[i]]; ok && to != of.Index(seen[i].cell()) {
+		if to, ok := out[ordinals[i]]; ok && to != of.Index(seen[i].Cell()) {
 			cell := of.At(to)
 			seen[i].Seat.Pool, seen[i].Domain, seen[i].Waits = cell.Pool, cell.Domain, 0 // where it is to be
 		}
-		counts[of.Index(seen[i].cell())]++
+		counts[of.Index(seen[i].Cell())]++
 	}
 	d := divide(v, next, replicas)
 	for _, i := range d.moves(seen, counts) {
@@ -70,7 +70,7 @@ func Ordinals(v View, next []Pool, pods []Pod, ordinals []int64, replicas int64,
 		if best < 0 {
 			continue
 		}
-		counts[of.Index(seen[i].cell())]--
+		counts[of.Index(seen[i].Cell())]--
 		counts[best]++
 		out[ordinals[i]] = best
 	}
@@ -79,27 +79,24 @@ func Ordinals(v View, next []Pool, pods []Pod, ordinals []int64, replicas int64,
 
 // ownCells returns the function that returns where a pod with an ordinal of its own is while all have room.
 func (v *View) ownCells() func(n int64) (int, error) {
-	seatOf := v.Strategy.SeatAt
-	if v.Own != nil {
-		seatOf = v.Own
-	}
+	homes := v.Layout.Homes()
 	return func(n int64) (int, error) {
-		seat, err := seatOf(n + 1)
-		if err != nil || v.Homes == nil {
+		seat, err := v.Layout.Own(n + 1)
+		if err != nil || homes == nil {
 			return seat.Pool, err
 		}
-		return v.Strategy.Cells().Index(sequence.Cell{Pool: seat.Pool, Domain: v.Homes.Of(seat.Pool, seat.Ordinal)}), nil
+		return v.Layout.Cells().Index(sequence.Cell{Pool: seat.Pool, Domain: homes.Of(seat.Pool, seat.Ordinal)}), nil
 	}
 }
 
 // given returns how many of the first n seats are in a pool or cell while all have room.
 func (v *View) given(at int, n int64) int64 {
-	cell := v.Strategy.Cells().At(at)
-	target := v.Strategy.Target(cell.Pool, n)
-	if v.Homes == nil {
+	cell := v.Layout.Cells().At(at)
+	target := v.Layout.Whole().Target(cell.Pool, n)
+	if v.Layout.Homes() == nil {
 		return target
 	}
-	return v.Homes.Count(cell.Pool, cell.Domain, target)
+	return v.Layout.Homes().Count(cell.Pool, cell.Domain, target)
 }
 
 // divided is how so many pods are divided while some pools and cells have no room.
@@ -113,10 +110,10 @@ type divided struct {
 }
 
 func divide(v View, cells []Pool, replicas int64) divided {
-	of := v.Strategy.Cells()
-	d := divided{strategy: v.Strategy.Without(Gaps(MergeCells(cells, of))), of: of, cells: cells, targets: make([]int64, len(cells)), replicas: replicas}
-	if v.Homes != nil {
-		d.domains = v.Homes.Assign(Limits(cells, of))
+	of := v.Layout.Cells()
+	d := divided{strategy: v.Layout.Whole().Without(Gaps(MergeCells(cells, of))), of: of, cells: cells, targets: make([]int64, len(cells)), replicas: replicas}
+	if v.Layout.Homes() != nil {
+		d.domains = v.Layout.Homes().Assign(Limits(cells, of))
 	}
 	for at := range d.targets {
 		cell := of.At(at)
@@ -137,7 +134,7 @@ func (d *divided) moves(pods []Pod, counts []int64) []int {
 		if !d.cells[at].closed() {
 			continue
 		}
-		waiting := waitingIn(pods, func(pod *Pod) bool { return d.of.Index(pod.cell()) == at })
+		waiting := waitingIn(pods, func(pod *Pod) bool { return d.of.Index(pod.Cell()) == at })
 		out = append(out, waiting[:max(0, min(int64(len(waiting)), counts[at]-d.targets[at]))]...)
 	}
 	return out

@@ -11,8 +11,10 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/spread/domain"
+	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 // Random histories of a workload with two pools over three zones. Zones lose their room, and get it back. The leader, the scheduler
@@ -52,7 +54,8 @@ type cellWorld struct {
 	random   *rand.Rand
 	now      time.Time
 	strategy *sequence.Strategy
-	homes    *domain.Homes
+	orders   *layout.Orders
+	layout   *layout.Layout // while all have room
 	rules    []Rule
 	room     []int64
 	state    []Pool
@@ -82,9 +85,9 @@ func newCellWorld(seed uint64, bug cellBug) *cellWorld {
 	if w.strategy, err = s.WithDomains(across); err != nil {
 		panic(err)
 	}
-	if w.homes, err = domain.New(w.strategy, across.Weights(), domain.Order(w.random.IntN(6))); err != nil {
-		panic(err)
-	}
+	order := domain.Order(w.random.IntN(6))
+	w.orders = &layout.Orders{Now: order, Former: order}
+	w.layout = testkit.Layout(w.strategy, layout.Workload{Orders: w.orders})
 	for range w.state {
 		w.room = append(w.room, 1000)
 	}
@@ -93,7 +96,7 @@ func newCellWorld(seed uint64, bug cellBug) *cellWorld {
 }
 
 // divided returns how new pods are divided by a state.
-func (w *cellWorld) divided() (*sequence.Strategy, *domain.Assignment) {
+func (w *cellWorld) divided() *layout.Layout {
 	gaps := Gaps(MergeCells(w.state, w.strategy.Cells()))
 	if w.bug == poolGoesFirst {
 		for i := range gaps {
@@ -111,7 +114,7 @@ func (w *cellWorld) divided() (*sequence.Strategy, *domain.Assignment) {
 	if w.bug == staysHome {
 		limits = nil
 	}
-	return w.strategy.Without(gaps), w.homes.Assign(limits)
+	return testkit.Layout(w.strategy, layout.Workload{Orders: w.orders, Gaps: gaps, Limits: limits})
 }
 
 // cellHeld shows the pods to a strategy.
@@ -136,14 +139,14 @@ func (h cellHeld) LowestFree(pool int) int64 {
 
 // control creates the pods that are missing, and removes those that are too many: first who waits, then the highest rank.
 func (w *cellWorld) control() {
-	s, m := w.divided()
+	s := w.divided()
 	for int64(len(w.pods)) < w.replicas {
 		seat, err := s.Admit(cellHeld{w})
 		if err != nil {
 			panic(err)
 		}
 		w.serial++
-		w.pods = append(w.pods, &cellPod{id: w.serial, seat: seat, domain: m.Domain(seat.Pool, seat.Ordinal), created: w.now})
+		w.pods = append(w.pods, &cellPod{id: w.serial, seat: seat, domain: s.DomainOf(seat), created: w.now})
 	}
 	for int64(len(w.pods)) > w.replicas {
 		last := slices.MaxFunc(w.pods, func(a, b *cellPod) int {
@@ -197,14 +200,14 @@ func (w *cellWorld) schedule() {
 
 // lead is a look of the leader.
 func (w *cellWorld) lead() error {
-	v := View{Now: w.now, Strategy: w.strategy, Homes: w.homes, Rules: w.rules, Replicas: w.replicas, Hard: make([]bool, len(w.state)), Room: make([]int64, len(w.state))}
+	v := View{Now: w.now, Layout: w.layout, Rules: w.rules, Replicas: w.replicas, Hard: make([]bool, len(w.state)), Room: make([]int64, len(w.state))}
 	pods := slices.Clone(w.pods)
 	for _, p := range pods {
 		v.Pods = append(v.Pods, Pod{Seat: p.seat, Domain: p.domain, Rank: w.rank(p), Node: p.node, Waits: p.waits})
 	}
 	w.state = Next(v, w.state, DefaultTiming())
-	s, m := w.divided()
-	moves := Moves(s, m, w.state, v.Pods, w.replicas)
+	l := w.divided()
+	moves := Moves(l.Strategy, l.Domains(), w.state, v.Pods, w.replicas)
 	for _, i := range moves[:min(len(moves), 5)] {
 		if pods[i].node {
 			return fmt.Errorf("pod %d has a node and is evicted", pods[i].id)
@@ -217,8 +220,7 @@ func (w *cellWorld) lead() error {
 
 // repair gives pods other seats of their domains.
 func (w *cellWorld) repair() {
-	s, m := w.divided()
-	state := planner.State{Strategy: s, Domains: m, Replicas: w.replicas, Settled: int64(len(w.pods)) == w.replicas, Mode: stowage.RepairAdopt}
+	state := planner.State{Layout: w.divided(), Replicas: w.replicas, Settled: int64(len(w.pods)) == w.replicas, Mode: stowage.RepairAdopt}
 	for _, p := range w.pods {
 		state.Pods = append(state.Pods, planner.Pod{Name: strconv.Itoa(p.id), Created: p.created, Running: p.node, Ready: p.node, Ours: true, Seat: p.seat, Domain: p.domain, Claimed: true, NodePool: planner.NoNode})
 	}
@@ -243,7 +245,7 @@ func (w *cellWorld) run(ticks int) (settled bool, err error) {
 			w.repair()
 		}
 		w.pooled = w.pooled || slices.ContainsFunc(MergeCells(w.state, w.strategy.Cells()), func(p Pool) bool { return p.closed() })
-		s, _ := w.divided()
+		s := w.divided()
 		placed := int64(len(w.pods)) == w.replicas && !slices.ContainsFunc(w.pods, func(p *cellPod) bool { return !p.node })
 		exact := placed
 		for i := range cellPools {
@@ -268,7 +270,7 @@ func (w *cellWorld) setRoom(at int) {
 
 // String is the state and the pods of each cell.
 func (w *cellWorld) String() string {
-	s, _ := w.divided()
+	s := w.divided()
 	text := fmt.Sprintf("%d pods\n", w.replicas)
 	for i := range w.state {
 		text += fmt.Sprintf("pool %d (%d of %d), zone %d: %+v:", i/cellZones, cellHeld{w}.Count(i/cellZones), s.Target(i/cellZones, w.replicas), i%cellZones, w.state[i])
@@ -331,7 +333,7 @@ func (w *cellWorld) history() error {
 		}
 	}
 	for _, p := range w.pods {
-		if p.domain != w.homes.Of(p.seat.Pool, p.seat.Ordinal) || p.seat.Ordinal > (cellHeld{w}).Count(p.seat.Pool) {
+		if p.domain != w.layout.Homes().Of(p.seat.Pool, p.seat.Ordinal) || p.seat.Ordinal > (cellHeld{w}).Count(p.seat.Pool) {
 			return fmt.Errorf("pod %d has the seat %v in domain %d", p.id, p.seat, p.domain)
 		}
 	}

@@ -30,7 +30,7 @@ func TestSimulationFindsFaults(t *testing.T) {
 		faults
 	}{
 		"a full pool is available at its first try": {0, each(func(v View, before, next []Pool, i int) {
-			if t := count(v, i); before[i].Phase == Probing && next[i].Phase == Probing && t.waiting == 0 && t.placed > 0 && t.placed >= v.Strategy.Target(i, v.Replicas) {
+			if t := count(v, i); before[i].Phase == Probing && next[i].Phase == Probing && t.waiting == 0 && t.placed > 0 && t.placed >= v.Layout.Target(i, v.Replicas) {
 				next[i].open(v.Now)
 			}
 		})},

@@ -15,6 +15,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
@@ -64,6 +65,7 @@ type simPod struct {
 // workload is a workload: a StatefulSet, or a Deployment with one revision, or with two during a rollout.
 type workload struct {
 	strategy *sequence.Strategy
+	layout   *layout.Layout
 	rules    []Rule
 	replicas int64
 	revision int
@@ -155,6 +157,7 @@ func newWorld(k kind, seed uint64) *world {
 		if l.strategy, err = sequence.New(pools, sequence.EarlierWins); err != nil {
 			panic(err)
 		}
+		l.layout = plain(l.strategy)
 		l.newer = l.replicas
 		w.loads = append(w.loads, l)
 	}
@@ -437,7 +440,7 @@ func (w *world) free(pool int) int64 {
 
 // view is what the leader sees of a workload now. An event may be late.
 func (w *world) view(l *workload) (View, []*simPod) {
-	v := View{Now: w.now, Strategy: l.strategy, Rules: l.rules, Replicas: l.replicas, Hard: make([]bool, simPools), Room: make([]int64, simPools)}
+	v := View{Now: w.now, Layout: l.layout, Rules: l.rules, Replicas: l.replicas, Hard: make([]bool, simPools), Room: make([]int64, simPools)}
 	if l.older > 0 {
 		v.Replicas = l.newer + l.older
 	}

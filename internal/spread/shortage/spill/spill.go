@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/stowage-dev/stowage/internal/spread/domain"
+	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
@@ -124,12 +125,9 @@ func (r Rule) LeftOut(s *sequence.Strategy, pool int, maximum, n int64) int64 {
 
 // View is what is seen of a workload.
 type View struct {
-	Now      time.Time
-	Strategy *sequence.Strategy // as the policy has it, without gaps
-	// Homes are those of the strategy's seats, or nil without domains.
-	Homes *domain.Homes
-	// Own returns the seat of a pod with an ordinal of its own, by its rank; nil is as the strategy has it.
-	Own      func(rank int64) (sequence.Seat, error)
+	Now time.Time
+	// Layout says where the pods go. Pools without room are in the states, and not in it.
+	Layout   *layout.Layout
 	Rules    []Rule // of each pool
 	Pods     []Pod
 	Replicas int64
@@ -165,7 +163,7 @@ type tally struct {
 
 // Next returns the next state of each pool or cell. It is to be stored before a pod is evicted for it, see [Moves].
 func Next(v View, pools []Pool, timing Timing) []Pool {
-	next, of := slices.Clone(pools), v.Strategy.Cells()
+	next, of := slices.Clone(pools), v.Layout.Cells()
 	for i := range next {
 		if v.Rules[of.At(i).Pool].After > 0 {
 			step(next, i, count(v, i), v, timing)
@@ -182,12 +180,12 @@ func Next(v View, pools []Pool, timing Timing) []Pool {
 
 // count counts the pods of a pool or cell.
 func count(v View, at int) (t tally) {
-	cell := v.Strategy.Cells().At(at)
+	cell := v.Layout.Cells().At(at)
 	rule := &v.Rules[cell.Pool]
 	for i := range v.Pods {
 		p := &v.Pods[i]
 		switch {
-		case p.cell() != cell:
+		case p.Cell() != cell:
 		case p.Node:
 			t.placed++
 		case !p.Misfit:
@@ -200,8 +198,8 @@ func count(v View, at int) (t tally) {
 	return t
 }
 
-// cell returns the cell of the pod's seat.
-func (p *Pod) cell() sequence.Cell { return sequence.Cell{Pool: p.Seat.Pool, Domain: p.Domain} }
+// Cell returns the cell of the pod's seat.
+func (p *Pod) Cell() sequence.Cell { return sequence.Cell{Pool: p.Seat.Pool, Domain: p.Domain} }
 
 // step takes one pool or cell from state to state.
 func step(pools []Pool, pool int, t tally, v View, timing Timing) {
@@ -216,8 +214,8 @@ func step(pools []Pool, pool int, t tally, v View, timing Timing) {
 	switch p.Phase {
 	case Available:
 		if enough {
-			if p.close(t, v.Now); v.Strategy.Cells().OfPool() == 1 {
-				p.LeftOut = v.Rules[pool].LeftOut(v.Strategy, pool, p.Max, v.Replicas)
+			if p.close(t, v.Now); v.Layout.Cells().OfPool() == 1 {
+				p.LeftOut = v.Rules[pool].LeftOut(v.Layout.Whole(), pool, p.Max, v.Replicas)
 			}
 			p.Tries, p.Next = 0, v.Now.Add(timing.FirstProbe)
 		}
@@ -279,19 +277,19 @@ func lastShort(v View, pools []Pool, at int) bool {
 
 // due returns how many pods a pool or cell should have if it had room for all, while others leave out their seats.
 func due(v View, pools []Pool, at int) int64 {
-	of := v.Strategy.Cells()
+	of := v.Layout.Cells()
 	cell := of.At(at)
 	gaps := Gaps(MergeCells(pools, of))
 	gaps[cell.Pool] = sequence.Gap{}
-	target := v.Strategy.Without(gaps).Target(cell.Pool, v.Replicas)
-	if v.Homes == nil {
+	target := v.Layout.Whole().Without(gaps).Target(cell.Pool, v.Replicas)
+	if v.Layout.Homes() == nil {
 		return target
 	}
 	limits := Limits(pools, of)
 	if limits != nil {
 		limits[cell.Pool][cell.Domain] = domain.Open
 	}
-	return v.Homes.Assign(limits).Given(cell.Pool, cell.Domain, target)
+	return v.Layout.Homes().Assign(limits).Given(cell.Pool, cell.Domain, target)
 }
 
 // close leaves out the seats above those whose pods have a node.

@@ -8,8 +8,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
+
+// plain is the layout of a strategy for a workload that nothing is known of.
+func plain(s *sequence.Strategy) *layout.Layout { return testkit.Layout(s, layout.Workload{}) }
 
 // twoPools returns a strategy over two pools.
 func twoPools(t *testing.T, first, second int64) *sequence.Strategy {
@@ -86,7 +91,7 @@ func TestAvailableAgain(t *testing.T) {
 		"it had taken none, so nothing shows its room":      {12, 4, 5, 1, 0, Probing, Available, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := View{Now: now, Strategy: s, Rules: []Rule{{After: time.Minute}, {After: time.Minute}, {After: time.Minute}}, Replicas: tc.replicas, Hard: make([]bool, 3), Room: make([]int64, 3)}
+			v := View{Now: now, Layout: plain(s), Rules: []Rule{{After: time.Minute}, {After: time.Minute}, {After: time.Minute}}, Replicas: tc.replicas, Hard: make([]bool, 3), Room: make([]int64, 3)}
 			for i := range tc.replicas {
 				pod := Pod{Node: true}
 				if i < tc.placed {
@@ -141,7 +146,7 @@ func TestOrdinals(t *testing.T) {
 			for i := range pods {
 				pods[i].Rank, ordinals[i] = int64(i)+1, int64(i)
 			}
-			got := Ordinals(View{Strategy: s}, []Pool{{Phase: Available}, tc.pool}, pods, ordinals, 6, tc.now)
+			got := Ordinals(View{Layout: plain(s)}, []Pool{{Phase: Available}, tc.pool}, pods, ordinals, 6, tc.now)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("ordinals elsewhere (-want +got):\n%s", diff)
 			}
@@ -152,7 +157,7 @@ func TestOrdinals(t *testing.T) {
 // While a pool is tried, nodes that come later raise its maximum again, but not while pods wait in vain.
 func TestMoreNodesCome(t *testing.T) {
 	for waiting, want := range map[int]Pool{0: {Phase: Probing, Max: 25}, 3: {Phase: Exhausted, Max: 5}} {
-		v := View{Now: time.Unix(1000, 0), Strategy: twoPools(t, 20, 80), Rules: []Rule{{After: time.Minute}, {After: time.Minute}}, Replicas: 30, Hard: make([]bool, 2), Room: []int64{0, 20}}
+		v := View{Now: time.Unix(1000, 0), Layout: plain(twoPools(t, 20, 80)), Rules: []Rule{{After: time.Minute}, {After: time.Minute}}, Replicas: 30, Hard: make([]bool, 2), Room: []int64{0, 20}}
 		for i := range 5 + waiting {
 			p := Pod{Seat: sequence.Seat{Pool: 1}, Node: i < 5}
 			if !p.Node {
@@ -193,7 +198,7 @@ func TestNext(t *testing.T) {
 		"one of four successors has":                {closed(6), 2, []time.Duration{long, short, short, short}, "Exhausted 6 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := View{Now: now, Strategy: s, Rules: []Rule{{After: after}, {}}, Hard: make([]bool, 2), Room: make([]int64, 2), Replicas: int64(tc.placed + len(tc.waits))}
+			v := View{Now: now, Layout: plain(s), Rules: []Rule{{After: after}, {}}, Hard: make([]bool, 2), Room: make([]int64, 2), Replicas: int64(tc.placed + len(tc.waits))}
 			for i := range tc.placed {
 				v.Pods = append(v.Pods, Pod{Seat: sequence.Seat{Ordinal: int64(i) + 1}, Node: true})
 			}

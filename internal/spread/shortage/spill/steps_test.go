@@ -70,7 +70,7 @@ func TestSteps(t *testing.T) {
 			if tc.rule == (Rule{}) {
 				tc.rule.After = after
 			}
-			v := View{Now: now, Strategy: s, Rules: []Rule{tc.rule, {}}, Hard: []bool{tc.hard, false}, Room: []int64{tc.room, 0}, Replicas: tc.replicas}
+			v := View{Now: now, Layout: plain(s), Rules: []Rule{tc.rule, {}}, Hard: []bool{tc.hard, false}, Room: []int64{tc.room, 0}, Replicas: tc.replicas}
 			add := func(p Pod) {
 				p.Seat.Ordinal = int64(len(v.Pods)) + 1
 				v.Pods = append(v.Pods, p)
@@ -193,7 +193,7 @@ func TestOrdinalsOfThree(t *testing.T) {
 				}
 				pods, ordinals = append(pods, p), append(ordinals, ordinal)
 			}
-			got := Ordinals(View{Strategy: s}, []Pool{{Phase: Available}, tc.b, {Phase: Available}}, pods, ordinals, tc.replicas, tc.now)
+			got := Ordinals(View{Layout: plain(s)}, []Pool{{Phase: Available}, tc.b, {Phase: Available}}, pods, ordinals, tc.replicas, tc.now)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("ordinals elsewhere (-want +got):\n%s", diff)
 			}

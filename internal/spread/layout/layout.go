@@ -1,0 +1,245 @@
+// Package layout says where the pods of a workload go, as things are known now.
+//
+// A source, such as a PodDistributor, gives a strategy for all of its workloads: [Written]. A [Layout] is made of it for the pods of one
+// owner. It knows
+//
+//   - the cells: pools or, where these are divided over domains, each domain of each pool;
+//   - the order of the domains, which each workload has for itself;
+//   - pools that are unsuitable for the pods, and gaps and limits where there is no room;
+//   - for pods with an ordinal of their own, where those are that cannot be where the strategy has them.
+//
+// The webhook, the controllers and the views ask it, and nothing else says where a pod goes. The package is pure. Package sequence has the
+// strategies, package domain the division of a pool over domains, and package policy finds what is known of a workload.
+package layout
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/stowage-dev/stowage/internal/spread/domain"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
+)
+
+// Layout is where the pods of one owner go. It does not change, and several goroutines may use it at once.
+type Layout struct {
+	// Strategy has the seats that are given now: those of [Layout.Whole] for which their pools have room.
+	*sequence.Strategy
+
+	written         *Written
+	whole           *sequence.Strategy
+	workload        Workload
+	domains, former *domain.Assignment
+	// displaced is the strategy of the pods with an ordinal of their own whose seats are in unsuitable pools, or nil.
+	displaced *sequence.Strategy
+}
+
+// Workload is what is known of the workload of a [Layout].
+type Workload struct {
+	// Orders are those of the domains. If they are nil, no seat has a domain.
+	Orders *Orders
+	// Ordinals are those of a StatefulSet's pods; nil is for pods without an ordinal of their own.
+	Ordinals *Ordinals
+	// Unsuitable says for each pool why no pod of the workload can run there, or "". Nil is none.
+	Unsuitable []string
+	// Gaps are the seats for which pools have no room, and Limits how many seats cells have: see [domain.Homes.Assign]. Both are nil while
+	// all have room. Pods with an ordinal of their own do not look at them.
+	Gaps   []sequence.Gap
+	Limits [][]int64
+}
+
+// Orders are the orders of the domains of a workload. Former is the one that it had before 27 November 2026. Pods that run by it stay. It can go
+// with the second minor release.
+type Orders struct{ Now, Former domain.Order }
+
+// Memo returns a strategy that follows from another one, computed once.
+type Memo func(key Key, compute func() *sequence.Strategy) *sequence.Strategy
+
+// Key identifies a computed strategy.
+type Key struct {
+	Of   sequence.Fingerprint
+	What string
+}
+
+// compute is a [Memo] that keeps nothing.
+func compute(_ Key, compute func() *sequence.Strategy) *sequence.Strategy { return compute() }
+
+// For returns the layout of a workload. The function memo may be nil.
+func (w *Written) For(of Workload, memo Memo) *Layout {
+	if memo == nil {
+		memo = compute
+	}
+	l := &Layout{written: w, whole: w.Strategy, workload: of}
+	if of.Unsuitable != nil && !l.Nowhere() {
+		left := make([]bool, w.Len())
+		for i := range left {
+			left[i] = !l.Suits(i)
+		}
+		l.whole = memo(Key{w.Fingerprint(), fmt.Sprint("without", left)}, func() *sequence.Strategy { return w.WithoutPools(left) })
+		if of.Ordinals != nil {
+			l.displaced = memo(Key{w.Fingerprint(), fmt.Sprint("displaced", left)}, func() *sequence.Strategy { return w.Displaced(left) })
+		}
+	}
+	limits := of.Limits
+	if of.Ordinals != nil {
+		limits = nil
+	}
+	l.bindDomains(limits)
+	if l.Strategy = l.whole; of.Ordinals == nil && of.Gaps != nil {
+		l.Strategy = memo(Key{l.whole.Fingerprint(), fmt.Sprint(of.Gaps)}, func() *sequence.Strategy { return l.whole.Without(of.Gaps) })
+	}
+	return l
+}
+
+// ForOrdinals returns the layout of the same workload for another owner of its pods. The ordinals are nil if its pods have none of their own.
+func (l *Layout) ForOrdinals(of *Ordinals, memo Memo) *Layout {
+	w := l.workload
+	w.Ordinals = of
+	return l.written.For(w, memo)
+}
+
+// With returns the layout of the same workload where pools are unsuitable: see [Workload.Unsuitable].
+func (l *Layout) With(unsuitable []string) *Layout {
+	w := l.workload
+	w.Unsuitable = unsuitable
+	return l.written.For(w, nil)
+}
+
+// Whole returns the strategy with all seats. In it, unsuitable pools are for nobody.
+func (l *Layout) Whole() *sequence.Strategy { return l.whole }
+
+// AsWritten returns the strategy as its source has it, with the pools that are unsuitable for the workload.
+func (l *Layout) AsWritten() *sequence.Strategy { return l.written.Strategy }
+
+// Suits reports whether pods of the workload can run in a pool, as far as is known.
+func (l *Layout) Suits(pool int) bool {
+	return l.workload.Unsuitable == nil || l.workload.Unsuitable[pool] == ""
+}
+
+// Unsuitable says for each pool why no pod of the workload can run there, or "". It is nil if all pools are suitable.
+func (l *Layout) Unsuitable() []string { return l.workload.Unsuitable }
+
+// Nowhere reports whether the pods of the workload can run in no pool.
+func (l *Layout) Nowhere() bool {
+	return l.workload.Unsuitable != nil && !slices.Contains(l.workload.Unsuitable, "")
+}
+
+// Cell returns the cell of a seat.
+func (l *Layout) Cell(seat sequence.Seat) sequence.Cell {
+	return sequence.Cell{Pool: seat.Pool, Domain: l.DomainOf(seat)}
+}
+
+// Reached reports for each pool and domain whether a function does of its node labels, and whether it does of all.
+func (l *Layout) Reached(reaches func(cell map[string]string) bool) (reached [][]bool, all bool) {
+	all, reached = true, make([][]bool, l.Len())
+	of := l.Cells()
+	for i := range of.Len() {
+		at := of.At(i)
+		is := reaches(l.CellSelector(at))
+		reached[at.Pool] = append(reached[at.Pool], is)
+		all = all && is
+	}
+	return reached, all
+}
+
+// Within returns a layout that gives seats only in some pools and domains: in those that are reached. What has no room keeps its limits. It
+// returns nil if none is reached.
+func (l *Layout) Within(reached [][]bool, memo Memo) *Layout {
+	of, left, limits := *l, make([]bool, len(reached)), make([][]int64, len(reached))
+	for i, cells := range reached {
+		left[i] = !slices.Contains(cells, true)
+		for k, is := range cells {
+			limit := int64(0)
+			if is && l.domains != nil {
+				limit = l.domains.Limit(i, k)
+			}
+			limits[i] = append(limits[i], limit)
+		}
+	}
+	if !slices.Contains(left, false) {
+		return nil
+	}
+	if slices.Contains(left, true) {
+		gaps := l.workload.Gaps
+		of.Strategy = memo(Key{l.whole.Fingerprint(), fmt.Sprint("within", left, gaps)}, func() *sequence.Strategy { return l.whole.WithoutPools(left).Without(gaps) })
+	}
+	if l.domains != nil {
+		of.domains, of.former = l.domains.Assign(limits), l.former.Assign(limits)
+	}
+	return &of
+}
+
+// Elsewhere are pods without a seat whose volumes reach no place for one. They need none, and the others are divided around them.
+type Elsewhere struct {
+	Own    []sequence.Cell // the places of those that have an ordinal of their own
+	Others int64
+}
+
+// Any reports whether there are such pods.
+func (e *Elsewhere) Any() bool { return len(e.Own) > 0 || e.Others > 0 }
+
+// Follows reports whether the targets of pools follow from the strategy alone, because all pools are suitable and no volume keeps a pod that
+// has an ordinal of its own.
+func (l *Layout) Follows() bool {
+	return l.workload.Ordinals == nil || l.displaced == nil && !l.Keeping()
+}
+
+// Targets returns how many of n pods each pool should have now, without those that are elsewhere.
+func (l *Layout) Targets(n int64, e Elsewhere) []int64 {
+	targets, _ := l.targets(l.Strategy, n, e)
+	return targets
+}
+
+func (l *Layout) targets(s *sequence.Strategy, n int64, e Elsewhere) (targets []int64, outside int64) {
+	targets = make([]int64, l.Len())
+	if l.Follows() {
+		for i := range targets {
+			targets[i] = s.Target(i, max(0, n-e.Others))
+		}
+	} else {
+		outside = l.ordinalTargets(targets, n)
+	}
+	for _, at := range e.Own {
+		if at.Pool < len(targets) {
+			targets[at.Pool] = max(0, targets[at.Pool]-1)
+		}
+	}
+	return targets, outside
+}
+
+// Division is how n pods of an owner are to be divided.
+type Division struct {
+	Replicas int64
+	// Pools has the pods of each pool. While a pool has no room it is what it should have with room.
+	Pools []int64
+	// Domains are those of the pools; nil where that is not known.
+	Domains domain.Targets
+	// Outside is how many pods their volumes leave without a seat.
+	Outside int64
+}
+
+// Divide returns how n pods of the owner are to be divided. Indexed are the seats of the pods of an Indexed Job: those that have ended are not
+// there, so the indexes of the others decide.
+func (l *Layout) Divide(n int64, indexed []sequence.Seat, e Elsewhere) Division {
+	d := Division{Replicas: n}
+	d.Pools, d.Outside = l.targets(l.whole, n, e)
+	d.Domains = l.domainTargets(n, d.Pools, indexed).Without(e.Own)
+	return d
+}
+
+// cellMark separates the pool from the domain where a cell is named. No pool's key has one.
+const cellMark = "/"
+
+// CellName names a pool, or a domain of it, in the records of the API: see [Layout.CellOf].
+func (l *Layout) CellName(at sequence.Cell) string {
+	if l.Across() == nil {
+		return l.PoolKey(at.Pool)
+	}
+	return l.PoolKey(at.Pool) + cellMark + l.DomainName(at.Domain)
+}
+
+// CellOf returns the cell that a record of the API names.
+func (l *Layout) CellOf(name string) (at sequence.Cell, known bool) {
+	key, in, _ := strings.Cut(name, cellMark)
+	return l.CellNamed(key, in)
+}

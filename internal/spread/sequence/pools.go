@@ -1,0 +1,53 @@
+package sequence
+
+// Which pools there are, and which nodes they have.
+
+// PoolKeyed returns the index of a pool by its [Pool.Key].
+func (s *Strategy) PoolKeyed(key string) (int, bool) {
+	return s.poolWith(func(p *Pool) bool { return p.Key() == key })
+}
+
+// PoolNamed returns the index of a pool by its name.
+func (s *Strategy) PoolNamed(name string) (int, bool) {
+	return s.poolWith(func(p *Pool) bool { return p.Name == name })
+}
+
+func (s *Strategy) poolWith(is func(*Pool) bool) (int, bool) {
+	for i := range s.pools {
+		if is(&s.pools[i]) {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// ChoosesBy reports whether pools have a node label.
+func (s *Strategy) ChoosesBy(label string) bool {
+	for i := range s.pools {
+		if _, ok := s.pools[i].Labels[label]; ok {
+			return true
+		}
+	}
+	return s.domains != nil && s.domains.Key == label
+}
+
+// HasNode reports whether a node with these labels belongs to a pool. It has all of the pool's labels, and is in one of the
+// domains.
+func (s *Strategy) HasNode(pool int, node map[string]string) bool {
+	for key, value := range s.pools[pool].Labels {
+		if has, ok := node[key]; !ok || has != value {
+			return false
+		}
+	}
+	return s.DomainOfNode(node) >= 0
+}
+
+// PoolOfNode returns the first pool that a node with these labels belongs to, or -1.
+func (s *Strategy) PoolOfNode(node map[string]string) int {
+	for i := range s.pools {
+		if s.HasNode(i, node) {
+			return i
+		}
+	}
+	return -1
+}
