@@ -22,12 +22,12 @@ func (c *comparison) count(p *plan) {
 		vms.Now += pod.vms
 		p.place[i] = c.placeOf(p, pod)
 		switch {
-		case pod.node == "":
+		case pod.Node == "":
 			p.Unscheduled++
 		case !c.there(pod):
 			p.Drained++
 		}
-		if pod.volume && p.is != nil && p.is.policy != nil && p.is.policy.KeepsVolumes && pod.node != "" {
+		if pod.volume && p.is != nil && p.is.policy != nil && p.is.policy.KeepsVolumes && pod.Node != "" {
 			p.KeptByVolume++
 		}
 	}
@@ -58,25 +58,25 @@ func (c *comparison) count(p *plan) {
 }
 
 // there reports whether the node of a pod stays.
-func (c *comparison) there(pod *pod) bool { return len(c.nodes) == 0 || c.stays[pod.node] }
+func (c *comparison) there(pod *pod) bool { return len(c.nodes) == 0 || c.stays[pod.Node] }
 
 // placeOf returns where a pod is. Where nodes may not be read, it is the cell of its seat.
 func (c *comparison) placeOf(p *plan, pod *pod) cell {
 	at := cell{pool: outside}
-	if pod.node == "" {
+	if pod.Node == "" {
 		at.pool = nowhere
 	}
-	if p.strategy == nil || pod.node == "" {
+	if p.strategy == nil || pod.Node == "" {
 		return at
 	}
-	if has, known := c.nodes[pod.node]; known {
+	if has, known := c.nodes[pod.Node]; known {
 		if pool := p.strategy.PoolOfNode(has); pool >= 0 {
 			return cell{pool, max(0, p.strategy.DomainOfNode(has))}
 		}
 		return at
 	}
 	for i := range p.strategy.Len() {
-		if domain, known := p.strategy.DomainNamed(pod.domain); pod.pool != "" && known && len(c.nodes) == 0 && p.strategy.Pool(i).Name == pod.pool {
+		if domain, known := p.strategy.DomainNamed(pod.Domain); pod.pool != "" && known && len(c.nodes) == 0 && p.strategy.Pool(i).Name == pod.pool {
 			return cell{i, domain}
 		}
 	}
@@ -129,7 +129,7 @@ func (c *comparison) countMoves(p *plan) {
 	placed := int64(0) // on nodes that stay
 	for i, pod := range p.pods {
 		at := p.place[i]
-		if pod.node == "" || !c.there(pod) {
+		if pod.Node == "" || !c.there(pod) {
 			continue
 		}
 		placed++
@@ -248,7 +248,7 @@ func (c *comparison) compareSizes(k key, is, was *decided, pods []*pod) {
 		}
 		changed := false
 		for name, sum := range sums {
-			now, then := sizeOn(was, pod.node, name), sizeOn(is, pod.node, name)
+			now, then := sizeOn(was, pod.Node, name), sizeOn(is, pod.Node, name)
 			sum[0].Add(now)
 			sum[1].Add(then)
 			changed = changed || now.Cmp(then) != 0

@@ -260,7 +260,7 @@ func recordUnsuitable(in *preview.Inputs, l *live, w *preview.Workload, p *polic
 	}
 	runs := map[string]bool{}
 	for _, pod := range l.pods[keyOf(w)] {
-		runs[pod.node] = runs[pod.node] || pod.ready
+		runs[pod.Node] = runs[pod.Node] || pod.Ready
 	}
 	var unsuitable []stowage.UnsuitablePool
 	for i := range whole.Len() {

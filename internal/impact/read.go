@@ -30,6 +30,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/autoscaler/karpenter"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/preview"
+	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/vm/peerpod"
 	"github.com/stowage-dev/stowage/internal/world"
 	worldapi "github.com/stowage-dev/stowage/internal/world/api"
@@ -81,15 +82,14 @@ type live struct {
 
 // pod is what is kept of a pod: there may be many.
 type pod struct {
-	node         string
-	pool, domain string // of its seat
-	ordinal      int64  // of a StatefulSet's pod, or -1
-	ready        bool
-	volume       bool // it uses a PersistentVolumeClaim
-	daemon       bool
-	vms          int64
-	requests     corev1.ResourceList
-	chooses      []string // the keys of labels by which it chooses nodes, without those of its seat
+	observed.Pod
+	pool     string // the name of its seat's, or empty
+	ordinal  int64  // of a StatefulSet's pod, or -1
+	volume   bool   // it uses a PersistentVolumeClaim
+	daemon   bool
+	vms      int64
+	requests corev1.ResourceList
+	chooses  []string // the keys of labels by which it chooses nodes, without those of its seat
 }
 
 // each calls a function with every object of a list. A kind that the cluster does not have has no objects.
@@ -313,11 +313,11 @@ func (r *reader) readOwner(owner world.Object, gvk schema.GroupVersionKind, pods
 // slim keeps of a pod what a report needs.
 func (r *reader) slim(p *corev1.Pod) *pod {
 	out := &pod{
-		node: p.Spec.NodeName, ordinal: ordinalOf(p.Name), ready: podstatus.Ready(p), vms: peerpod.VMsOf(p, r.Settings.PeerPodConfig.VMResource),
+		Pod: observed.Unverified(p, ""), ordinal: ordinalOf(p.Name), vms: peerpod.VMsOf(p, r.Settings.PeerPodConfig.VMResource),
 		requests: resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{UseStatusResources: true}),
 	}
-	if p.Labels[stowage.SeatLabel] != "" {
-		out.pool, out.domain = p.Labels[stowage.PoolLabel], p.Labels[stowage.DomainLabel]
+	if out.Ordinal > 0 {
+		out.pool = p.Labels[stowage.PoolLabel]
 	}
 	out.volume = len(podstatus.VolumeClaims(&p.Spec)) > 0
 	if c := metav1.GetControllerOfNoCopy(p); c != nil {

@@ -90,7 +90,7 @@ func take(free, requests corev1.ResourceList, pods int64) {
 func (e *estimator) place(plans []*plan, stay []*pod) {
 	// 1. Who stays.
 	for _, p := range stay {
-		n := e.byName[p.node]
+		n := e.byName[p.Node]
 		if n == nil {
 			continue
 		}
@@ -103,7 +103,7 @@ func (e *estimator) place(plans []*plan, stay []*pod) {
 	}
 	for _, p := range plans {
 		for _, pod := range p.pods {
-			if n := e.byName[pod.node]; n != nil {
+			if n := e.byName[pod.Node]; n != nil {
 				n.was++
 			}
 		}
@@ -154,11 +154,11 @@ func (e *estimator) keep(p *plan) map[cell]int64 {
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(e.pods(p.pods[b].node), e.pods(p.pods[a].node)) })
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(e.pods(p.pods[b].Node), e.pods(p.pods[a].Node)) })
 	groups := p.is.groups()
 	for _, i := range order {
 		pod, at := p.pods[i], p.place[i]
-		n := e.byName[pod.node]
+		n := e.byName[pod.Node]
 		if n == nil || p.is.ordinals != nil && at.pool >= 0 && p.is.divides() && p.is.ordinalsCell(pod.ordinal) != at {
 			continue
 		}

@@ -21,11 +21,13 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/division"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
+	"github.com/stowage-dev/stowage/internal/world"
 	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
 
@@ -213,7 +215,8 @@ func (s *subject) spread(ctx context.Context, f *spreadFacts) error {
 		f.Seat.Number = rank
 	}
 	if cost, ok := s.pod.Annotations[corev1.PodDeletionCost]; ok && f.Seat.Origin != originOrdinal {
-		f.Seat.DeletionCost, f.Seat.ForeignCost = &cost, foreignCost(s.pod, p)
+		seen := observed.Unverified(s.pod, types.UID(s.owner.UID))
+		f.Seat.DeletionCost, f.Seat.ForeignCost = &cost, seen.ForeignCost(p.Layout)
 	}
 
 	// 3. Has every pool room, and is the pod where its seat is?
@@ -234,7 +237,7 @@ func (s *subject) spread(ctx context.Context, f *spreadFacts) error {
 	if !known {
 		domain = -1
 	}
-	return s.node(ctx, f.Seat, p, p.Strategy.NodeSelector(pool, domain))
+	return s.node(ctx, f.Seat, p, p.NodeSelector(pool, domain))
 }
 
 // noStrategy looks why there is no strategy.
@@ -299,25 +302,21 @@ const (
 // divide counts the pods of the owner, and how many each pool should have.
 func (s *subject) divide(ctx context.Context, f *spreadFacts, p *policy.Policy) error {
 	owner := ledger.Owner{APIVersion: s.owner.APIVersion, Kind: s.owner.Kind, Namespace: s.pod.Namespace, Name: s.owner.Name, UID: types.UID(s.owner.UID)}
-	var pods []division.Pod
-	var owned []*corev1.Pod
+	seen := observed.Owner{Workload: &world.Workload{Ref: seats.Ref(owner), Namespace: owner.Namespace}}
 	var err error
 	if s.nodes, err = s.nodeLabels(ctx); err != nil && !apierrors.IsForbidden(err) {
 		return err
 	}
 	err = each(ctx, s.Inspector, &corev1.PodList{}, func(pod *corev1.Pod) {
 		if c := metav1.GetControllerOfNoCopy(pod); c != nil && c.UID == owner.UID && podstatus.Active(pod) && proven(pod) {
-			pods = append(pods, divided(pod, p, s.nodes))
-			if owner.Kind == "Job" {
-				owned = append(owned, slim(pod))
-			}
+			seen.Pods = append(seen.Pods, observed.Unverified(pod, owner.UID))
 		}
 	}, client.InNamespace(s.pod.Namespace), client.HasLabels{stowage.SeatLabel})
 	if err != nil {
 		return err
 	}
 	var d division.Division
-	replicas := d.AddPods(p.Whole(), pods) // as status does, whatever lacks room
+	replicas := d.AddPods(p.Whole(), s.viewOf(p, s.nodes).Pods(seen.Pods)) // as status does, whatever lacks room
 	scale, err := worldapi.ReadScale(ctx, s.Client, owner.Namespace, seats.Ref(owner))
 	switch {
 	case err == nil && scale != nil:
@@ -325,7 +324,7 @@ func (s *subject) divide(ctx context.Context, f *spreadFacts, p *policy.Policy) 
 	case err != nil && !apierrors.IsForbidden(err):
 		return err
 	}
-	d.AddTargets(p.Layout, p.Divide(replicas, indexedSeats(p, seats.Ref(owner), owned), layout.Elsewhere{}))
+	d.AddTargets(p.Layout, p.Divide(replicas, seen.Indexed(p.Layout), layout.Elsewhere{}))
 	f.Replicas, f.Pools = replicas, poolsOf(&d)
 	return nil
 }

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,13 +17,12 @@ import (
 	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/admission/selection"
 	"github.com/stowage-dev/stowage/internal/podpatch"
-	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/division"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
-	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/world"
 	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
@@ -180,10 +177,8 @@ func (g *group) add(ctx context.Context, i *Inspector, nodes nodeLabels, m *podO
 	if p.Layout == nil {
 		return nil
 	}
-	var pods []division.Pod
 	g.unanswered = append(g.unanswered, m.unanswered...)
 	for _, pod := range m.pods {
-		pods = append(pods, divided(pod, p, nodes))
 		if adopted(pod) {
 			g.adopted[poolOf(pod)]++
 			g.unanswered = append(g.unanswered, pod.CreationTimestamp.Time)
@@ -194,7 +189,8 @@ func (g *group) add(ctx context.Context, i *Inspector, nodes nodeLabels, m *podO
 	}
 	g.staying[""] += m.staying
 	g.pods += int64(len(m.pods)) + m.unseated
-	seated := g.AddPods(p.Whole(), pods)
+	seen := m.observed()
+	seated := g.AddPods(p.Whole(), i.viewOf(p, nodes).Pods(seen.Pods))
 	replicas := m.Replicas
 	if replicas < 0 {
 		replicas = seated
@@ -208,46 +204,28 @@ func (g *group) add(ctx context.Context, i *Inspector, nodes nodeLabels, m *podO
 			replicas = scale.Replicas
 		}
 	}
-	due := p.Divide(replicas, indexedSeats(p, m.Ref, m.pods), layout.Elsewhere{})
+	due := p.Divide(replicas, seen.Indexed(p.Layout), layout.Elsewhere{})
 	g.AddTargets(p.Layout, due)
 	g.Shortages = p.Shortages()
 	without := max(0, m.unseated-due.Outside)
-	unseated := min(without, max(0, p.Strategy.Seats()-seated))
+	unseated := min(without, max(0, p.Seats()-seated))
 	g.Division.Unseated += unseated
 	g.overflow += without - unseated
 	return nil
 }
 
-// divided is a pod with a seat, as it is counted.
-func divided(pod *corev1.Pod, p *policy.Policy, nodes nodeLabels) division.Pod {
-	node := pod.Spec.NodeName
-	return division.Pod{
-		Pool: poolOf(pod), Domain: pod.Labels[stowage.DomainLabel], Ready: podstatus.Ready(pod), OnNode: node != "", ForeignCost: foreignCost(pod, p),
-		Place: division.PlaceOf(node, nodes[node], pod.Spec.NodeSelector, p.Preferred),
+// observed returns what makes pods with those of them that have a seat, as their labels say.
+func (m *podOwner) observed() observed.Owner {
+	o := observed.Owner{Workload: m.Workload}
+	for _, pod := range m.pods {
+		o.Pods = append(o.Pods, observed.Unverified(pod, m.UID))
 	}
+	return o
 }
 
-// indexedSeats are the seats of the pods of an Indexed Job, as their labels name them.
-func indexedSeats(p *policy.Policy, owner world.Ref, pods []*corev1.Pod) (out []sequence.Seat) {
-	if !owner.IsJob() {
-		return nil
-	}
-	for _, pod := range pods {
-		pool, known := p.PoolKeyed(poolOf(pod))
-		ordinal, err := strconv.ParseInt(pod.Labels[stowage.SeatLabel], 10, 64)
-		if known && err == nil && strings.HasPrefix(pod.Annotations[stowage.ClaimAnnotation], string(ledger.OriginOrdinal)) {
-			out = append(out, sequence.Seat{Pool: pool, Ordinal: ordinal})
-		}
-	}
-	return out
-}
-
-// foreignCost reports whether a pod has a deletion cost that Stowage did not write, as far as its claim says without the key.
-func foreignCost(pod *corev1.Pod, p *policy.Policy) bool {
-	claim := pod.Annotations[stowage.ClaimAnnotation]
-	ordinal, err := strconv.ParseInt(pod.Labels[stowage.SeatLabel], 10, 64)
-	return err == nil && !strings.HasPrefix(claim, string(ledger.OriginOrdinal)) &&
-		p.ForeignCost(poolOf(pod), ordinal, pod.Annotations[corev1.PodDeletionCost], ledger.CostRank(ledger.UnverifiedID(claim)))
+// viewOf is what pods of a policy are looked at with.
+func (i *Inspector) viewOf(p *policy.Policy, nodes nodeLabels) division.View {
+	return division.View{Layout: p.Layout, Preferred: p.Preferred, Nodes: func(name string) map[string]string { return nodes[name] }, Now: i.Clock.Now()}
 }
 
 // poolsOf is what each pool of a division has and should have.

@@ -47,7 +47,7 @@ func (p *Plan) cells() (out []cell) {
 
 // cellOf returns where a pod of the plan is. It must have a pool.
 func (p *Plan) cellOf(pod int) cell {
-	if p.Policy.Strategy.Across() == nil {
+	if p.Policy.Across() == nil {
 		return cell{p.Pools[pod], -1}
 	}
 	return cell{p.Pools[pod], p.Domains[pod]}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 )
@@ -32,16 +33,34 @@ type Pod struct {
 	ForeignCost bool
 }
 
-// PlaceOf returns the [Pod.Place] of a pod. Node is empty while the pod waits, and nodeLabels is nil if they are not known. Preferred
-// says that the pod only prefers its pool.
-func PlaceOf(node string, nodeLabels, selector map[string]string, preferred bool) map[string]string {
-	switch {
-	case node != "":
-		return nodeLabels
-	case preferred:
-		return nil
+// View is what pods are looked at with.
+type View struct {
+	Layout *layout.Layout
+	// Preferred says that pods only prefer their pool.
+	Preferred bool
+	// Nodes returns the labels of a node, or nil if they are not known.
+	Nodes func(name string) map[string]string
+	Now   time.Time
+}
+
+// Pods returns the active ones of some pods as a division counts them.
+func (v View) Pods(pods []observed.Pod) []Pod {
+	out := make([]Pod, 0, len(pods))
+	for i := range pods {
+		p := &pods[i]
+		if !p.Active {
+			continue
+		}
+		of := Pod{Pool: p.Pool, Domain: p.Domain, Ready: p.Ready, OnNode: p.Node != "", Age: p.Age(v.Now), ForeignCost: p.ForeignCost(v.Layout)}
+		switch {
+		case p.Node != "":
+			of.Place = v.Nodes(p.Node)
+		case !v.Preferred:
+			of.Place = p.Selector
+		}
+		out = append(out, of)
 	}
-	return selector
+	return out
 }
 
 // Pool is what a pool has and should have, over all owners of a workload's pods.

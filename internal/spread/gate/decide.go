@@ -20,7 +20,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
-	"github.com/stowage-dev/stowage/internal/spread/seats"
+	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
@@ -182,7 +182,7 @@ func (r *run) hasSeat(pod *corev1.Pod) bool {
 		return false
 	}
 	records := r.Seats.Pods().Of(ledger.OwnerKey{Namespace: pod.Namespace, UID: owner.UID})
-	return !slices.ContainsFunc(records, func(o seats.Record) bool { return o.Active && o.UID != pod.UID && o.Seat == carried.Seat })
+	return !slices.ContainsFunc(records, func(o observed.Pod) bool { return o.Active && o.UID != pod.UID && o.Seat == carried.Seat })
 }
 
 // readRegistration is how often the registration is read while pods wait.

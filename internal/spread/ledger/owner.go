@@ -19,19 +19,25 @@ type Carried struct {
 // Read reads the seat that a pod carries, also one of a dry run. It returns false if the pod carries none, or one that was not given
 // to it.
 func Read(key Key, namespace string, owner types.UID, labels, annotations map[string]string) (c Carried, ok bool) {
-	text, labelled := labels[stowage.SeatLabel]
-	if !labelled {
-		return c, false
+	if c = Unverified(labels, annotations); c.Ordinal < 1 {
+		return Carried{}, false
 	}
-	ordinal, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || ordinal < 1 {
-		return c, false
-	}
-	claim := annotations[stowage.ClaimAnnotation]
-	c.Seat = Seat{Pool: PoolOf(labels[stowage.PoolLabel], claim), Ordinal: ordinal, Domain: labels[stowage.DomainLabel]}
-	c.Origin, c.ID, ok = key.Verify(claim, Holder{namespace, string(owner)}, c.Seat)
-	c.ID, _, c.Source = cutSource(c.ID)
+	_, _, ok = key.Verify(annotations[stowage.ClaimAnnotation], Holder{namespace, string(owner)}, c.Seat)
 	return c, ok
+}
+
+// Unverified is what a pod's labels and its claim say of a seat, for readers that do not have the key. The ordinal is 0 if they name no seat.
+func Unverified(labels, annotations map[string]string) (c Carried) {
+	claim := annotations[stowage.ClaimAnnotation]
+	c.Seat = Seat{Pool: PoolOf(labels[stowage.PoolLabel], claim), Domain: labels[stowage.DomainLabel]}
+	if ordinal, err := strconv.ParseInt(labels[stowage.SeatLabel], 10, 64); err == nil {
+		c.Ordinal = max(0, ordinal)
+	}
+	if claim != "" {
+		c.Origin = Origin(claim[0])
+	}
+	c.ID, _, c.Source = cutSource(unverified(claim))
+	return c
 }
 
 // SeatOf is [Read] without the seats of dry runs, which no pod has.

@@ -159,14 +159,6 @@ func (p *Policy) Shortages() []spill.Shortage {
 	return spill.Shortages(spill.FromPoolState(p.State, p.Whole()), p.Whole())
 }
 
-// ForeignCost reports whether Stowage did not write the deletion cost of a pod in a seat, so that a scale-down follows somebody
-// else's. Signed is the rank for which the pod's claim says that it was written, or 0. Pods that their owner removes by ordinal
-// have no cost of ours.
-func (p *Policy) ForeignCost(pool string, ordinal int64, cost string, signed int64) bool {
-	n, ok := p.PoolKeyed(pool)
-	return ok && cost != "" && sequence.RankOfCost(cost, p.Whole().RankOrNone(sequence.Seat{Pool: n, Ordinal: ordinal}), signed) == 0
-}
-
 // Limits are the pools and cells without room, with how many pods each may have, for comparisons.
 func (p *Policy) Limits() string {
 	return fmt.Sprint(p.Short(), spill.Limits(spill.FromPoolState(p.State, p.Whole()), p.Cells()))

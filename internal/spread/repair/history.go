@@ -10,9 +10,9 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
-	"github.com/stowage-dev/stowage/internal/spread/seats"
 )
 
 // history is what was seen of a workload and done to it, to know when to do less. The lock of
@@ -185,11 +185,11 @@ func (r *run) setReplacing(owner ledger.OwnerKey, is bool) {
 
 // balanced notes that nothing is wrong with a workload any more. What was removed of it last has won something, if
 // the successor has a node.
-func (r *run) balanced(owner ledger.OwnerKey, records []seats.Record) {
+func (r *run) balanced(owner ledger.OwnerKey, records []observed.Pod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if h := r.history[owner]; h != nil {
-		if !slices.ContainsFunc(records, func(r seats.Record) bool { return r.Node == "" }) {
+		if !slices.ContainsFunc(records, func(r observed.Pod) bool { return r.Node == "" }) {
 			h.budget.observe(r.Timing, observation{claimed: claimedRecords(records)})
 		}
 		h.replacing, h.held, h.elsewhere = false, nil, layout.Elsewhere{}
@@ -197,7 +197,7 @@ func (r *run) balanced(owner ledger.OwnerKey, records []seats.Record) {
 }
 
 // claimedRecords are the pods to which the webhook gave a seat, and whether they have a node.
-func claimedRecords(records []seats.Record) map[types.UID]bool {
+func claimedRecords(records []observed.Pod) map[types.UID]bool {
 	out := map[types.UID]bool{}
 	for i := range records {
 		if records[i].Origin.Admitted() {

@@ -19,6 +19,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
@@ -29,7 +30,7 @@ import (
 )
 
 // shownOf sums up what the cache shows of a workload: its policy and its pods.
-func shownOf(p *policy.Policy, records []seats.Record) string {
+func shownOf(p *policy.Policy, records []observed.Pod) string {
 	h := fnv.New64a()
 	var sum uint64
 	for i := range records {
@@ -52,17 +53,17 @@ func shownOf(p *policy.Policy, records []seats.Record) string {
 	return fmt.Sprintf("%s %d %x %v %t %s %d %x ", p.Strategy.Fingerprint(), generation, kept, p.Limits(), p.Evict, p.Repair, len(records), sum)
 }
 
-func liveRecords(records []seats.Record) []seats.Record {
-	return slices.DeleteFunc(records, func(r seats.Record) bool { return !r.Active })
+func liveRecords(records []observed.Pod) []observed.Pod {
+	return slices.DeleteFunc(records, func(r observed.Pod) bool { return !r.Active })
 }
 
 // fromRecords is a workload whose pods all have a seat.
-func fromRecords(p *policy.Policy, records []seats.Record, replicas int64) planner.State {
+func fromRecords(p *policy.Policy, records []observed.Pod, replicas int64) planner.State {
 	state := planner.State{Layout: p.Layout, Replicas: replicas, Settled: true, Mode: p.Repair}
 	for i := range records {
 		r := &records[i]
 		pod := planner.Pod{Name: r.Name, Created: time.Unix(r.Created, 0), Ready: r.Ready, Running: r.Node != "", Ours: true, NodePool: planner.NoNode}
-		place(&pod, p, r.Seat, r.Origin, r.ID, r.Cost)
+		place(&pod, p, r)
 		if r.Origin == ledger.OriginOrdinal {
 			pod.OwnRank, _ = p.Strategy.Rank(pod.Seat) // that it is right is looked at closely
 		}
@@ -73,22 +74,22 @@ func fromRecords(p *policy.Policy, records []seats.Record, replicas int64) plann
 
 // place fills in a pod's seat. A seat in a pool that the strategy does not have any more
 // is none.
-func place(pod *planner.Pod, p *policy.Policy, seat ledger.Seat, origin ledger.Origin, id, cost string) {
-	pool, ok := p.PoolKeyed(seat.Pool)
+func place(pod *planner.Pod, p *policy.Policy, seen *observed.Pod) {
+	pool, ok := p.PoolKeyed(seen.Pool)
 	if p.Domains() != nil && ok {
-		pod.Domain, ok = p.DomainNamed(seat.Domain)
+		pod.Domain, ok = p.DomainNamed(seen.Domain)
 		pod.DomainRemoved = !ok
 	}
 	if !ok {
 		pod.Seat.Pool, pod.Foreign = -1, true
-		if signed := ledger.CostRank(id); signed > 0 {
-			pod.Rank = sequence.RankOfCost(cost, signed, signed)
+		if signed := ledger.CostRank(seen.ID); signed > 0 {
+			pod.Rank = sequence.RankOfCost(seen.Cost, signed, signed)
 		}
 		return
 	}
-	pod.Seat, pod.Position = sequence.Seat{Pool: pool, Ordinal: seat.Ordinal}, ledger.Position(id)
-	pod.Claimed = origin.Admitted()
-	pod.Rank = sequence.RankOfCost(cost, p.Strategy.RankOrNone(pod.Seat), ledger.CostRank(id))
+	pod.Seat, pod.Position = sequence.Seat{Pool: pool, Ordinal: seen.Ordinal}, ledger.Position(seen.ID)
+	pod.Claimed = seen.Origin.Admitted()
+	pod.Rank = sequence.RankOfCost(seen.Cost, p.Strategy.RankOrNone(pod.Seat), ledger.CostRank(seen.ID))
 }
 
 // largestSeat is more bytes than the annotations of a seat take.

@@ -8,8 +8,8 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
 	"github.com/stowage-dev/stowage/internal/spread/division"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
-	"github.com/stowage-dev/stowage/internal/spread/seats"
 )
 
 // Metrics counts repairs.
@@ -37,17 +37,13 @@ func NewMetrics(set *metrics.Set) *Metrics {
 
 // outside returns how many pods are not in the pool of their seat, which the strategy has. Where pods only prefer their pool, none
 // is.
-func (r *run) outside(ctx context.Context, p *policy.Policy, records []seats.Record) int64 {
+func (r *run) outside(ctx context.Context, p *policy.Policy, pods []observed.Pod) int64 {
 	if p.Preferred {
 		return 0
 	}
 	var d division.Division
-	pods := make([]division.Pod, len(records))
-	for i := range records {
-		rec := &records[i]
-		pods[i] = division.Pod{Pool: rec.Pool, Place: division.PlaceOf(rec.Node, r.World.NodeLabels(ctx, rec.Node), rec.Selector, p.Preferred)}
-	}
-	d.AddPods(p.Whole(), pods)
+	nodes := func(name string) map[string]string { return r.World.NodeLabels(ctx, name) }
+	d.AddPods(p.Whole(), division.View{Layout: p.Layout, Nodes: nodes}.Pods(pods))
 	return d.Outside()
 }
 

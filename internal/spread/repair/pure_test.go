@@ -14,6 +14,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
@@ -246,7 +247,7 @@ func TestCostOfForeignPods(t *testing.T) {
 		"a user's, as the largest that there is": {"id", "2147483647", 0},
 	} {
 		var pod planner.Pod
-		place(&pod, &policy.Policy{Layout: testkit.Layout(s, layout.Workload{})}, ledger.Seat{Pool: "gone", Ordinal: 1}, ledger.OriginClaimed, tc.id, tc.cost)
+		place(&pod, &policy.Policy{Layout: testkit.Layout(s, layout.Workload{})}, &observed.Pod{Seat: ledger.Seat{Pool: "gone", Ordinal: 1}, Origin: ledger.OriginClaimed, ID: tc.id, Cost: tc.cost})
 		if !pod.Foreign || pod.Rank != tc.want {
 			t.Errorf("%s: rank %d, foreign %t; want %d", name, pod.Rank, pod.Foreign, tc.want)
 		}

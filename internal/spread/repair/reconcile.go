@@ -9,6 +9,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
@@ -20,7 +21,7 @@ type turn struct {
 	owner    ledger.Owner
 	workload *world.Workload // nil if it is not known
 	policy   *policy.Policy
-	records  []seats.Record // of its pods with a seat
+	records  []observed.Pod // of its pods with a seat
 	outside  int64          // pods that are not in the pool of their seat
 	shown    string         // all of this as one text, to compare
 	stuck    bool           // it has the same pods for minutes, and not as many as it asks for

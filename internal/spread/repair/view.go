@@ -7,6 +7,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
@@ -22,8 +23,9 @@ func viewOf(pod *corev1.Pod, created *podpatch.Pod, owner ledger.Owner, p *polic
 	if rank, ok := placement.OwnRank(created, p.FirstOrdinal()); ok {
 		view.OwnRank = rank
 	}
-	if c, ok := ledger.SeatOf(key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations); ok {
-		place(&view, p, c.Seat, c.Origin, c.ID, pod.Annotations[corev1.PodDeletionCost])
+	if carried, ok := ledger.SeatOf(key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations); ok {
+		seen := observed.New(pod, owner.UID, carried)
+		place(&view, p, &seen)
 	} else {
 		view.Rank = formerRank(pod, owner, p, key)
 	}

@@ -42,13 +42,13 @@ func (p *Pods) Leaving(owner ledger.OwnerKey, pool string, replicas int64) int64
 			excess++
 		}
 		if r.Active && r.Node != "" && r.Ready {
-			lowest = min(lowest, r.cost())
+			lowest = min(lowest, costOf(r.Cost))
 		}
 	}
 	var here, others int64
 	for _, r := range o.pods {
 		switch {
-		case !r.Active || r.Node != "" && r.Ready && r.cost() > lowest:
+		case !r.Active || r.Node != "" && r.Ready && costOf(r.Cost) > lowest:
 		case r.Pool == pool:
 			here++
 		default:
@@ -73,9 +73,9 @@ func (p *Pods) byCell(owner ledger.OwnerKey) map[ledger.Cell]int64 {
 	return out
 }
 
-// cost is the pod's deletion cost as a ReplicaSet reads it.
-func (r *Record) cost() int64 {
-	n, err := strconv.ParseInt(r.Cost, 10, 32)
+// costOf is a deletion cost as a ReplicaSet reads it.
+func costOf(text string) int64 {
+	n, err := strconv.ParseInt(text, 10, 32)
 	if err != nil {
 		return 0
 	}

@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
@@ -17,6 +18,11 @@ func Ref(o ledger.Owner) world.Ref {
 // OwnerOf returns the owner of a workload's pods.
 func OwnerOf(w *world.Workload) ledger.Owner {
 	return ledger.Owner{APIVersion: w.APIVersion, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name, UID: w.UID}
+}
+
+// Observe returns an owner with those of its pods that have a seat.
+func (p *Pods) Observe(w *world.Workload) observed.Owner {
+	return observed.Owner{Workload: w, Pods: p.Of(OwnerOf(w).Key())}
 }
 
 // OwnersUnder returns the owners of a workload's pods. Those of kinds that are not watched are known by their pods; how many

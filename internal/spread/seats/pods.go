@@ -4,11 +4,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -16,67 +14,30 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch,roleName=stowage-spread
 
-// Record is what is kept of a pod that carries a seat.
-type Record struct {
-	Namespace, Name, Node string
-	UID, Owner            types.UID
-	ledger.Seat
-	ID      string // of its claim, or empty
-	Source  ledger.Source
-	Cost    string // its deletion cost
-	Created int64  // seconds since 1970
-	Version uint64 // resource version
-	Origin  ledger.Origin
-	Active  bool // not ending and not ended
-	Ready   bool
-	Ending  bool // being deleted, and not ended
-	// Unschedulable is whether the scheduler found no node for the pod. Nominated is whether a node will have room
-	// for the pod once others have ended there.
-	Unschedulable, Nominated bool
-	Selector                 map[string]string // its node selector, while it has no node
-}
-
-func newRecord(key ledger.Key, pod *corev1.Pod) (Record, bool) {
+// newRecord returns what is kept of a pod. It returns false if the pod has no seat.
+func newRecord(key ledger.Key, pod *corev1.Pod) (observed.Pod, bool) {
 	owner := metav1.GetControllerOfNoCopy(pod)
 	if owner == nil || !world.Plausible(owner) {
-		return Record{}, false
-	}
-	_, unschedulable := podstatus.Unschedulable(pod)
-	r := Record{
-		Namespace: shared(pod.Namespace), Name: pod.Name, Node: shared(pod.Spec.NodeName),
-		UID: pod.UID, Owner: types.UID(shared(string(owner.UID))),
-		Cost: pod.Annotations[corev1.PodDeletionCost], Created: pod.CreationTimestamp.Unix(), Version: ledger.ParseVersion(pod.ResourceVersion),
-		Active: podstatus.Active(pod), Ready: podstatus.Ready(pod), Ending: pod.DeletionTimestamp != nil && !podstatus.Ended(pod),
-		Unschedulable: unschedulable, Nominated: pod.Status.NominatedNodeName != "",
-	}
-	if r.Node == "" {
-		r.Selector = pod.Spec.NodeSelector
+		return observed.Pod{}, false
 	}
 	carried, ok := ledger.SeatOf(key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations)
-	r.Seat, r.Origin, r.ID = carried.Seat, carried.Origin, carried.ID
-	r.Source = ledger.Source{UID: types.UID(shared(string(carried.Source.UID))), Generation: carried.Source.Generation, Selector: shared(carried.Source.Selector)}
-	r.Pool, r.Domain = shared(r.Pool), shared(r.Domain)
-	if r.Origin == ledger.OriginOrdinal {
-		r.ID = ""
+	if !ok {
+		return observed.Pod{}, false
 	}
-	r.ID = strings.Clone(r.ID) // not the whole annotation
-	return r, ok
+	return observed.New(pod, owner.UID, carried), true
 }
 
-// held is the record as a book sees it.
-func (r *Record) held() ledger.Pod {
-	return ledger.Pod{Seat: r.Seat, ID: r.ID, Active: r.Active, Version: r.Version}
+// heldBy is a pod as a book sees it.
+func heldBy(p *observed.Pod) ledger.Pod {
+	return ledger.Pod{Seat: p.Seat, ID: p.ID, Active: p.Active, Version: p.Version}
 }
-
-// shared returns the one copy of a text that many records have.
-func shared(s string) string { return unique.Make(s).Value() }
 
 // Pods keeps a record of each pod with a seat, from a watch. It is the store that the watch's reflector writes to. So
 // nothing else of a pod is kept, and its version never runs ahead of what its listeners know.
@@ -84,7 +45,7 @@ type Pods struct {
 	Key ledger.Key
 	// Seen is called with each change, in the order of the watch: a pod and what was known of it before, or nil. If
 	// the pod is gone, is is nil.
-	Seen func(was, is *Record)
+	Seen func(was, is *observed.Pod)
 
 	version atomic.Uint64
 	reached atomic.Int64 // seconds since 1970
@@ -100,15 +61,12 @@ type Pods struct {
 // ownerPods are the pods of one owner.
 type ownerPods struct {
 	owner   ledger.Owner
-	pods    map[types.UID]Record
-	waiting int // pods that are [Record.Waiting]
+	pods    map[types.UID]observed.Pod
+	waiting int // pods that are [observed.Pod.Waiting]
 }
 
-// Waiting reports whether the scheduler found no node for the pod.
-func (r *Record) Waiting() bool { return r.Active && r.Node == "" && r.Unschedulable }
-
 // replace changes what is known of a pod. Either may be nil.
-func (o *ownerPods) replace(was, is *Record) {
+func (o *ownerPods) replace(was, is *observed.Pod) {
 	if was != nil && was.Waiting() {
 		o.waiting--
 	}
@@ -146,7 +104,7 @@ func (p *Pods) Given() int64 { return p.given.Load() }
 func (p *Pods) HasSynced() bool { return p.synced.Load() }
 
 // Of returns the records of an owner's pods.
-func (p *Pods) Of(owner ledger.OwnerKey) []Record {
+func (p *Pods) Of(owner ledger.OwnerKey) []observed.Pod {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	o := p.byOwner[owner]
@@ -247,7 +205,7 @@ func (p *Pods) put(pod *corev1.Pod) {
 		ref := metav1.GetControllerOfNoCopy(pod)
 		o = &ownerPods{
 			owner: ledger.Owner{APIVersion: ref.APIVersion, Kind: ref.Kind, Namespace: pod.Namespace, Name: ref.Name, UID: ref.UID},
-			pods:  map[types.UID]Record{},
+			pods:  map[types.UID]observed.Pod{},
 		}
 		p.byOwner[key] = o
 		if !Ref(o.owner).Watched() {
@@ -257,7 +215,7 @@ func (p *Pods) put(pod *corev1.Pod) {
 			p.unwatched[key.Namespace][key.UID] = o.owner
 		}
 	}
-	var was *Record
+	var was *observed.Pod
 	if before, ok := o.pods[r.UID]; ok {
 		was = &before
 	}
@@ -284,7 +242,7 @@ func (p *Pods) Delete(obj any) error {
 func (p *Pods) remove(uid types.UID) {
 	p.mu.Lock()
 	o := p.owners[uid]
-	var r Record
+	var r observed.Pod
 	if o != nil {
 		r = o.pods[uid]
 		delete(p.owners, uid)

@@ -24,6 +24,7 @@ import (
 
 	"github.com/stowage-dev/stowage/internal/platform/listeners"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 )
@@ -171,7 +172,7 @@ func (l *Service) try(key ledger.OwnerKey, use func(now time.Duration, e *entry)
 	if !e.primed {
 		e.primed = true
 		for _, r := range l.pods.Of(key) { // an earlier book may have failed
-			e.book.PodSeen(now, string(r.UID), r.held())
+			e.book.PodSeen(now, string(r.UID), heldBy(&r))
 		}
 	}
 	use(now, e)
@@ -341,7 +342,7 @@ func (l *Service) LedgerSeen(owner ledger.Owner, o ledger.Object, deleted bool) 
 }
 
 // podSeen tells the book of its owner about a pod.
-func (l *Service) podSeen(was, is *Record) {
+func (l *Service) podSeen(was, is *observed.Pod) {
 	r := cmp.Or(is, was)
 	key := ledger.OwnerKey{Namespace: r.Namespace, UID: r.Owner}
 	l.with(key, func(now time.Duration, e *entry) {
@@ -349,7 +350,7 @@ func (l *Service) podSeen(was, is *Record) {
 			e.book.PodGone(now, string(r.UID))
 			return
 		}
-		e.book.PodSeen(now, string(r.UID), r.held())
+		e.book.PodSeen(now, string(r.UID), heldBy(r))
 	})
 	if moved := moved(was, is); moved || was.Ready != is.Ready {
 		change := Change{Owner: key, Moved: moved}
@@ -361,6 +362,6 @@ func (l *Service) podSeen(was, is *Record) {
 }
 
 // moved reports whether a pod came or went, or got another seat or node. Either may be nil.
-func moved(was, is *Record) bool {
+func moved(was, is *observed.Pod) bool {
 	return was == nil || is == nil || was.Seat != is.Seat || was.ID != is.ID || was.Origin != is.Origin || was.Active != is.Active || was.Node != is.Node || was.Cost != is.Cost
 }

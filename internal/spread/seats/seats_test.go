@@ -25,6 +25,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/world"
 )
@@ -489,18 +490,18 @@ func TestTimesFit(t *testing.T) {
 
 // Status alone, such as a probe that flaps, is no movement.
 func TestMoved(t *testing.T) {
-	base := Record{UID: "p", Seat: ledger.Seat{Pool: "0", Ordinal: 1}, ID: "c", Active: true, Ready: true, Node: "n"}
+	base := observed.Pod{UID: "p", Seat: ledger.Seat{Pool: "0", Ordinal: 1}, ID: "c", Active: true, Ready: true, Node: "n"}
 	for name, tc := range map[string]struct {
-		was, is func(*Record) *Record
+		was, is func(*observed.Pod) *observed.Pod
 		want    bool
 	}{
-		"a new pod":          {func(*Record) *Record { return nil }, func(r *Record) *Record { return r }, true},
-		"a pod that is gone": {func(r *Record) *Record { return r }, func(*Record) *Record { return nil }, true},
-		"nothing":            {func(r *Record) *Record { return r }, func(r *Record) *Record { return r }, false},
-		"readiness":          {func(r *Record) *Record { return r }, func(r *Record) *Record { r.Ready = false; return r }, false},
-		"a node":             {func(r *Record) *Record { r.Node = ""; return r }, func(r *Record) *Record { return r }, true},
-		"it ends":            {func(r *Record) *Record { return r }, func(r *Record) *Record { r.Active = false; return r }, true},
-		"another seat":       {func(r *Record) *Record { return r }, func(r *Record) *Record { r.Ordinal = 2; return r }, true},
+		"a new pod":          {func(*observed.Pod) *observed.Pod { return nil }, func(r *observed.Pod) *observed.Pod { return r }, true},
+		"a pod that is gone": {func(r *observed.Pod) *observed.Pod { return r }, func(*observed.Pod) *observed.Pod { return nil }, true},
+		"nothing":            {func(r *observed.Pod) *observed.Pod { return r }, func(r *observed.Pod) *observed.Pod { return r }, false},
+		"readiness":          {func(r *observed.Pod) *observed.Pod { return r }, func(r *observed.Pod) *observed.Pod { r.Ready = false; return r }, false},
+		"a node":             {func(r *observed.Pod) *observed.Pod { r.Node = ""; return r }, func(r *observed.Pod) *observed.Pod { return r }, true},
+		"it ends":            {func(r *observed.Pod) *observed.Pod { return r }, func(r *observed.Pod) *observed.Pod { r.Active = false; return r }, true},
+		"another seat":       {func(r *observed.Pod) *observed.Pod { return r }, func(r *observed.Pod) *observed.Pod { r.Ordinal = 2; return r }, true},
 	} {
 		was, is := base, base
 		if got := moved(tc.was(&was), tc.is(&is)); got != tc.want {

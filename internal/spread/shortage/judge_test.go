@@ -18,9 +18,9 @@ import (
 
 	"github.com/stowage-dev/stowage/api"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
+	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
-	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 	"github.com/stowage-dev/stowage/internal/world"
@@ -35,9 +35,11 @@ func waitsInB(t *testing.T, waits time.Duration) *picture {
 		t.Fatal(err)
 	}
 	return &picture{policy: &policy.Policy{Layout: testkit.Layout(whole, layout.Workload{})}, members: []*member{{
-		Workload: &world.Workload{Ref: world.Ref{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "web", UID: "rs"}, Namespace: "ns"},
-		records:  []seats.Record{{Namespace: "ns", Name: "web-1"}},
-		pods:     []spill.Pod{{Seat: sequence.Seat{Pool: 1, Ordinal: 1}, Waits: waits}},
+		Owner: observed.Owner{
+			Workload: &world.Workload{Ref: world.Ref{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "web", UID: "rs"}, Namespace: "ns"},
+			Pods:     []observed.Pod{{Namespace: "ns", Name: "web-1"}},
+		},
+		pods: []spill.Pod{{Seat: sequence.Seat{Pool: 1, Ordinal: 1}, Waits: waits}},
 	}}}
 }
 

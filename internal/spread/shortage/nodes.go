@@ -63,11 +63,11 @@ func (r *run) lookForRoom(ctx context.Context, v *picture, m *memory) (map[strin
 // anyPod reads a pod of the workload's newest owner that has some, or returns nil.
 func (r *run) anyPod(ctx context.Context, v *picture) (*corev1.Pod, error) {
 	for _, one := range v.members {
-		if len(one.records) == 0 {
+		if len(one.Pods) == 0 {
 			continue
 		}
 		pod := &corev1.Pod{}
-		if err := r.Uncached.Get(ctx, client.ObjectKey{Namespace: one.records[0].Namespace, Name: one.records[0].Name}, pod); err != nil {
+		if err := r.Uncached.Get(ctx, client.ObjectKey{Namespace: one.Pods[0].Namespace, Name: one.Pods[0].Name}, pod); err != nil {
 			return nil, client.IgnoreNotFound(err)
 		}
 		return pod, nil

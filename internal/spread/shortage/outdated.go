@@ -17,8 +17,8 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/evict"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
-	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
@@ -60,7 +60,7 @@ func cellSelectorsOf(p *policy.Policy) *cellSelectors {
 }
 
 // have reports whether some cell has written a pod's selector. Nothing has, where nothing divides the pod any more.
-func (s *cellSelectors) have(rec *seats.Record) bool {
+func (s *cellSelectors) have(rec *observed.Pod) bool {
 	if s == nil {
 		return false
 	}
@@ -86,7 +86,7 @@ func (s *cellSelectors) have(rec *seats.Record) bool {
 }
 
 // outdated returns the pods of an owner that wait for nodes of no cell, by their index.
-func outdated(p *policy.Policy, records []seats.Record) (out []int) {
+func outdated(p *policy.Policy, records []observed.Pod) (out []int) {
 	var selectors *cellSelectors
 	if p != nil {
 		if selectors = cellSelectorsOf(p); selectors == nil {
@@ -124,8 +124,8 @@ func (r *run) correct(ctx context.Context, w world.Object, m *memory) error {
 		if err != nil {
 			return err
 		}
-		for _, i := range outdated(p, one.records) {
-			rec := &one.records[i]
+		for _, i := range outdated(p, one.Pods) {
+			rec := &one.Pods[i]
 			found[rec.UID] = true
 			due, known := m.outdated[rec.UID]
 			switch {
@@ -169,7 +169,7 @@ func (r *run) mayTouch(ctx context.Context, pod *corev1.Pod) bool {
 
 // recreate evicts a pod that is outdated, if the rates of spill allow it now. The pod is judged once more, by its own annotations: those of
 // the template are for other pods, if an update is rolled out.
-func (r *run) recreate(ctx context.Context, w world.Object, m *memory, one *member, rec *seats.Record) error {
+func (r *run) recreate(ctx context.Context, w world.Object, m *memory, one *member, rec *observed.Pod) error {
 	now := r.Clock.Now()
 	if !r.unproven.mayEvict(r.Seats.Pods().Given(), now) {
 		return nil
@@ -186,7 +186,7 @@ func (r *run) recreate(ctx context.Context, w world.Object, m *memory, one *memb
 		return nil
 	}
 	p, err := r.Policies.FindSelected(ctx, policy.Pod{Namespace: pod.Namespace, Owner: one.Ref, Annotations: pod.Annotations})
-	if err != nil || len(outdated(p, []seats.Record{*rec})) == 0 {
+	if err != nil || len(outdated(p, []observed.Pod{*rec})) == 0 {
 		return err
 	}
 	result, err := r.Evictor.EvictUnchanged(ctx, pod)
@@ -201,7 +201,7 @@ func (r *run) recreate(ctx context.Context, w world.Object, m *memory, one *memb
 }
 
 // corrected notes that a pod was recreated. P is what divides its successor, or nil.
-func (r *run) corrected(w world.Object, m *memory, rec *seats.Record, p *policy.Policy, now time.Time) {
+func (r *run) corrected(w world.Object, m *memory, rec *observed.Pod, p *policy.Policy, now time.Time) {
 	m.corrected = true
 	r.mu.Lock()
 	m.correctedAt = now

@@ -14,8 +14,8 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
-	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/world"
 	"github.com/stowage-dev/stowage/internal/world/manifests"
@@ -183,8 +183,8 @@ func TestOutdatedSuccessors(t *testing.T) {
 // A claim has the hash of the selector that its pod got. So a label is missed that was removed from the pool, and so are removed domains.
 func TestOutdatedByHash(t *testing.T) {
 	labels := map[string]string{"p": "a"}
-	of := func(hash map[string]string) seats.Record {
-		r := seats.Record{Active: true, Unschedulable: true, Origin: ledger.OriginClaimed, Selector: map[string]string{"p": "a", "zone": "1"}}
+	of := func(hash map[string]string) observed.Pod {
+		r := observed.Pod{Active: true, Unschedulable: true, Origin: ledger.OriginClaimed, Selector: map[string]string{"p": "a", "zone": "1"}}
 		r.Pool, r.Source.Selector = "od", sequence.SelectorHash(hash)
 		return r
 	}
@@ -227,7 +227,7 @@ func TestCellSelectorsOf(t *testing.T) {
 		if len(got.cells) != cells || got.across != (over != "") || len(got.hashes) != 2 || !got.hashes[sequence.SelectorHash(map[string]string{"p": "b"})] || !got.required {
 			t.Errorf("over %q: %+v", over, got)
 		}
-		rec := seats.Record{Origin: ledger.OriginClaimed, Selector: map[string]string{"p": "a", "zone": "x"}}
+		rec := observed.Pod{Origin: ledger.OriginClaimed, Selector: map[string]string{"p": "a", "zone": "x"}}
 		rec.Source.Selector = sequence.SelectorHash(map[string]string{"p": "a"})
 		if !got.have(&rec) {
 			t.Errorf("over %q: a pod of a cell is outdated", over)

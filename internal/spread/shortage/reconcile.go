@@ -18,6 +18,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/platform/evict"
+	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
@@ -95,7 +96,7 @@ func (r *run) askToYield(v *picture, next []spill.Pool) {
 	pools := spill.MergeCells(next, v.policy.Cells())
 	for _, one := range v.members {
 		newer := slices.ContainsFunc(v.members, func(m *member) bool { return m.replicas > 0 && world.Newer(m.Workload, one.Workload) })
-		if newer && slices.ContainsFunc(one.records, func(rec seats.Record) bool {
+		if newer && slices.ContainsFunc(one.Pods, func(rec observed.Pod) bool {
 			pool, ok := v.policy.PoolKeyed(rec.Pool)
 			return ok && pools[pool].Phase != spill.Available && v.Rules[pool].After > 0 && rec.Cost != "" && rec.Cost != lowest
 		}) {
@@ -231,7 +232,7 @@ func (r *run) move(ctx context.Context, w world.Object, v *picture, m *memory, n
 			if !r.takeTurn(w, m, now) {
 				return nil // the next look goes on
 			}
-			rec := &one.records[i]
+			rec := &one.Pods[i]
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 				Namespace: rec.Namespace, Name: rec.Name, UID: rec.UID, ResourceVersion: strconv.FormatUint(rec.Version, 10),
 			}}
@@ -287,7 +288,7 @@ func (r *run) movesOf(v *picture, one *member, next []spill.Pool) []int {
 	var out []int
 	for i := range one.pods {
 		pod := &one.pods[i]
-		if to, ok := v.Layout.CellOf(v.state.Ordinals[placement.OrdinalInName(one.records[i].Name)]); ok && to != pod.Cell() && pod.Waits > 0 {
+		if to, ok := v.Layout.CellOf(v.state.Ordinals[placement.OrdinalInName(one.Pods[i].Name)]); ok && to != pod.Cell() && pod.Waits > 0 {
 			out = append(out, i)
 		}
 	}
@@ -312,7 +313,7 @@ func ordinalsOf(v *picture, next []spill.Pool) map[string]string {
 			}
 		}
 		ordinals := make([]int64, len(one.pods))
-		for i := range one.records {
+		for i := range one.Pods {
 			ordinals[i] = rankInName(one, i) - 1
 		}
 		for n, at := range spill.Ordinals(v.View, next, one.pods, ordinals, one.replicas, now) {

@@ -171,7 +171,7 @@ func waitsIn(v *picture, pool int) *types.NamespacedName {
 	one := v.members[0]
 	for i := range one.pods {
 		if p := &one.pods[i]; p.Seat.Pool == pool && p.Waits >= judgeAfter {
-			return &types.NamespacedName{Namespace: one.records[i].Namespace, Name: one.records[i].Name}
+			return &types.NamespacedName{Namespace: one.Pods[i].Namespace, Name: one.Pods[i].Name}
 		}
 	}
 	return nil
@@ -181,8 +181,8 @@ func waitsIn(v *picture, pool int) *types.NamespacedName {
 // nothing can be read.
 func (r *run) exampleIn(ctx context.Context, v *picture, pool int) (*corev1.Pod, error) {
 	key := waitsIn(v, pool)
-	if newest := v.members[0]; key == nil && len(newest.records) > 0 {
-		key = &types.NamespacedName{Namespace: newest.records[0].Namespace, Name: newest.records[0].Name}
+	if newest := v.members[0]; key == nil && len(newest.Pods) > 0 {
+		key = &types.NamespacedName{Namespace: newest.Pods[0].Namespace, Name: newest.Pods[0].Name}
 	}
 	if key == nil {
 		if pod, err := r.unseated(ctx, v.members[0].Workload); pod != nil || err != nil {
@@ -283,7 +283,7 @@ func unsuitableMoves(v *picture, one *member) (out []int) {
 
 // rankInName returns the rank of a StatefulSet's pod, from 1, or 0 if its name does not say it.
 func rankInName(one *member, i int) int64 {
-	n, err := strconv.ParseInt(placement.OrdinalInName(one.records[i].Name), 10, 64)
+	n, err := strconv.ParseInt(placement.OrdinalInName(one.Pods[i].Name), 10, 64)
 	if err != nil {
 		return 0
 	}

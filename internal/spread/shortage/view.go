@@ -18,6 +18,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
+	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
@@ -28,10 +29,9 @@ import (
 
 // member is an owner of pods of a workload, such as one ReplicaSet of a Deployment.
 type member struct {
-	*world.Workload
+	observed.Owner
 	policy   *policy.Policy // with the seats that this owner's pods may have
-	records  []seats.Record
-	pods     []spill.Pod // in the order of the records
+	pods     []spill.Pod    // in the order of [observed.Owner.Pods]
 	replicas int64
 	ordinals bool // its pods have ordinals of their own
 }
@@ -63,9 +63,7 @@ func (r *run) members(ctx context.Context, w world.Object, m *memory) ([]*member
 				continue
 			}
 		}
-		one := &member{Workload: owner, replicas: owner.Replicas, ordinals: owner.IsStatefulSet()}
-		one.records = r.Seats.Pods().Of(seats.OwnerOf(owner).Key())
-		out = append(out, one)
+		out = append(out, &member{Owner: r.Seats.Pods().Observe(owner), replicas: owner.Replicas, ordinals: owner.IsStatefulSet()})
 	}
 	slices.SortStableFunc(out, func(a, b *member) int {
 		if active := func(m *member) bool { return m.replicas != 0 }; active(a) != active(b) {
@@ -163,7 +161,7 @@ func (v *picture) spills() bool {
 
 // waits reports whether a pod of the owner waits for a node.
 func (m *member) waits() bool {
-	return slices.ContainsFunc(m.records, func(rec seats.Record) bool { return rec.Waiting() })
+	return slices.ContainsFunc(m.Pods, func(rec observed.Pod) bool { return rec.Waiting() })
 }
 
 // askSuppliers asks the node autoscalers for which cells nodes are on their way, and for which they can make none now.
@@ -216,7 +214,7 @@ func (m *memory) waitedFor(pool string, now time.Time) time.Time {
 }
 
 // cellOf returns the cell of a pod. One that has a seat from before the pools were divided is where its node is.
-func (r *run) cellOf(ctx context.Context, p *policy.Policy, rec *seats.Record) (at sequence.Cell, ok bool) {
+func (r *run) cellOf(ctx context.Context, p *policy.Policy, rec *observed.Pod) (at sequence.Cell, ok bool) {
 	if at, ok = p.CellNamed(rec.Pool, rec.Domain); ok || rec.Node == "" {
 		return at, ok
 	}
@@ -230,8 +228,8 @@ func (r *run) endingIn(ctx context.Context, members []*member, p *policy.Policy)
 	of := p.Cells()
 	out := make([]bool, of.Len())
 	for _, m := range members {
-		for i := range m.records {
-			if at, ok := r.cellOf(ctx, p, &m.records[i]); ok && m.records[i].Ending && m.records[i].Node != "" {
+		for i := range m.Pods {
+			if at, ok := r.cellOf(ctx, p, &m.Pods[i]); ok && m.Pods[i].Ending && m.Pods[i].Node != "" {
 				out[of.Index(at)] = true
 			}
 		}
@@ -247,10 +245,10 @@ type onWay struct {
 
 // seePods fills in the pods of one owner.
 func (r *run) seePods(ctx context.Context, v *picture, one *member, m *memory, way onWay) error {
-	records := make([]seats.Record, 0, len(one.records))
+	records := make([]observed.Pod, 0, len(one.Pods))
 	of := v.policy.Cells()
-	for i := range one.records {
-		rec := &one.records[i]
+	for i := range one.Pods {
+		rec := &one.Pods[i]
 		cell, ok := r.cellOf(ctx, v.policy, rec)
 		if !rec.Active || !ok {
 			continue
@@ -285,19 +283,19 @@ func (r *run) seePods(ctx context.Context, v *picture, one *member, m *memory, w
 		}
 		records, one.pods = append(records, *rec), append(one.pods, pod)
 	}
-	one.records = records
+	one.Pods = records
 	if one.replicas < 0 {
 		one.replicas = int64(len(one.pods))
 	}
 	return nil
 }
 
-func keyOf(one *member, rec *seats.Record) exampleKey {
+func keyOf(one *member, rec *observed.Pod) exampleKey {
 	return exampleKey{seats.OwnerOf(one.Workload).Key(), rec.Pool, rec.Domain}
 }
 
 // exampleOf returns a pod of an owner that waits for a pool, as the API server has it, or nil if it has gone meanwhile.
-func (r *run) exampleOf(ctx context.Context, m *memory, one *member, rec *seats.Record) (*example, error) {
+func (r *run) exampleOf(ctx context.Context, m *memory, one *member, rec *observed.Pod) (*example, error) {
 	key := keyOf(one, rec)
 	if e := m.examples[key]; e != nil && r.Clock.Since(e.at) < exampleFor {
 		return e, nil

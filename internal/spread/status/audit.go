@@ -79,7 +79,7 @@ func (r *policyRun) auditFor(ctx context.Context, t *tally, w *world.Workload, c
 	}
 	t.audited[top] = true
 	t.noteUnsuitable(top, why)
-	s := t.compiled.Bound(w.Namespace, chain, nil).Layout.With(why)
+	s := t.compiled.Bound(w.Namespace, chain, nil).With(why)
 	if s.Nowhere() {
 		return nil // the policy would not divide it
 	}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,10 +19,8 @@ import (
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	divisions "github.com/stowage-dev/stowage/internal/spread/division"
-	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
-	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/world"
 	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
@@ -165,25 +162,11 @@ type said struct{ stuck, held string }
 // divide returns how the pods of a policy are divided, over all owners.
 func (c *Controller) divide(ctx context.Context, p *policy.Policy, owners []*world.Workload) (d divisions.Division, say said, err error) {
 	d.AddPods(p.Whole(), nil) // the pools, also of a target without pods
+	nodes := func(name string) map[string]string { return c.World.NodeLabels(ctx, name) }
+	view := divisions.View{Layout: p.Layout, Preferred: p.Preferred, Nodes: nodes, Now: c.Time.Now()}
 	for _, o := range owners {
-		owner := seats.OwnerOf(o)
-		var pods []divisions.Pod
-		var indexed []sequence.Seat // of the pods of an Indexed Job
-		for _, rec := range c.Seats.Pods().Of(owner.Key()) {
-			if !rec.Active {
-				continue
-			}
-			if pool, ok := p.PoolKeyed(rec.Pool); ok && o.IsJob() && rec.Origin == ledger.OriginOrdinal {
-				indexed = append(indexed, sequence.Seat{Pool: pool, Ordinal: rec.Ordinal})
-			}
-			pods = append(pods, divisions.Pod{
-				Pool: rec.Pool, Domain: rec.Domain, Ready: rec.Ready, OnNode: rec.Node != "", Age: c.Time.Since(time.Unix(rec.Created, 0)),
-				Place: divisions.PlaceOf(rec.Node, c.World.NodeLabels(ctx, rec.Node), rec.Selector, p.Preferred),
-				// Who reads no deletion cost is not misled by a foreign one.
-				ForeignCost: rec.Origin != ledger.OriginOrdinal && p.ForeignCost(rec.Pool, rec.Ordinal, rec.Cost, ledger.CostRank(rec.ID)),
-			})
-		}
-		seated := d.AddPods(p.Whole(), pods)
+		owner, pods := seats.OwnerOf(o), c.Seats.Pods().Observe(o)
+		seated := d.AddPods(p.Whole(), view.Pods(pods.Pods))
 		replicas, current := o.Replicas, o.Current
 		if replicas < 0 {
 			replicas, current = seated, seated
@@ -194,7 +177,7 @@ func (c *Controller) divide(ctx context.Context, p *policy.Policy, owners []*wor
 			}
 		}
 		of := p.Of(o)
-		seats := d.AddTargets(of.Layout, of.Divide(replicas, indexed, c.Progress.Elsewhere(owner.Key())))
+		seats := d.AddTargets(of.Layout, of.Divide(replicas, pods.Indexed(p.Layout), c.Progress.Elsewhere(owner.Key())))
 		if c.Progress.Stuck(owner.Key(), current, replicas) {
 			d.Stuck = true
 			say.stuck = fmt.Sprintf("%s %s asks for %d pods and has had %d for minutes; those are put in order, and none is evicted", o.Kind, o.Name, replicas, current)

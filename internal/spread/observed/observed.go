@@ -1,0 +1,100 @@
+// Package observed says what pods of a workload there are, and where. Package layout says where they should be.
+//
+// There are two sources. The controllers have the records of a watch, whose claims are verified: package seats makes them. A view lists pods, and has
+// no key to verify claims with.
+package observed
+
+import (
+	"strings"
+	"time"
+	"unique"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/stowage-dev/stowage/internal/podstatus"
+	"github.com/stowage-dev/stowage/internal/spread/layout"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/internal/world"
+)
+
+// Pod is what is kept of a pod that has a seat. There may be many.
+type Pod struct {
+	Namespace, Name, Node string
+	UID, Owner            types.UID
+	ledger.Seat
+	ID      string // of its claim, or empty
+	Source  ledger.Source
+	Cost    string // its deletion cost
+	Created int64  // seconds since 1970
+	Version uint64 // resource version
+	Origin  ledger.Origin
+	Active  bool // not ending and not ended
+	Ready   bool
+	Ending  bool // being deleted, and not ended
+	// Unschedulable is whether the scheduler found no node for the pod. Nominated is whether a node will have room
+	// for the pod once others have ended there.
+	Unschedulable, Nominated bool
+	Selector                 map[string]string // its node selector, while it has no node
+}
+
+// New returns what is kept of a pod of an owner, with the seat that it carries.
+func New(pod *corev1.Pod, owner types.UID, carried ledger.Carried) Pod {
+	_, unschedulable := podstatus.Unschedulable(pod)
+	p := Pod{
+		Namespace: shared(pod.Namespace), Name: pod.Name, Node: shared(pod.Spec.NodeName), UID: pod.UID, Owner: types.UID(shared(string(owner))),
+		Cost: pod.Annotations[corev1.PodDeletionCost], Created: pod.CreationTimestamp.Unix(), Version: ledger.ParseVersion(pod.ResourceVersion),
+		Active: podstatus.Active(pod), Ready: podstatus.Ready(pod), Ending: pod.DeletionTimestamp != nil && !podstatus.Ended(pod),
+		Unschedulable: unschedulable, Nominated: pod.Status.NominatedNodeName != "",
+		Seat: carried.Seat, Origin: carried.Origin,
+		Source: ledger.Source{UID: types.UID(shared(string(carried.Source.UID))), Generation: carried.Source.Generation, Selector: shared(carried.Source.Selector)},
+	}
+	p.Pool, p.Domain = shared(p.Pool), shared(p.Domain)
+	if p.Node == "" {
+		p.Selector = pod.Spec.NodeSelector
+	}
+	if p.Origin != ledger.OriginOrdinal {
+		p.ID = strings.Clone(carried.ID) // not the whole annotation
+	}
+	return p
+}
+
+// shared returns the one copy of a text that many pods have.
+func shared(s string) string { return unique.Make(s).Value() }
+
+// Unverified is [New] for a reader without the key: it takes what the pod's labels and annotations say.
+func Unverified(pod *corev1.Pod, owner types.UID) Pod {
+	return New(pod, owner, ledger.Unverified(pod.Labels, pod.Annotations))
+}
+
+// Waiting reports whether the scheduler found no node for the pod.
+func (p *Pod) Waiting() bool { return p.Active && p.Node == "" && p.Unschedulable }
+
+// Age returns how long ago the pod was created.
+func (p *Pod) Age(now time.Time) time.Duration { return now.Sub(time.Unix(p.Created, 0)) }
+
+// ForeignCost reports whether Stowage did not write the pod's deletion cost, so that a scale-down follows somebody else's. A pod that its owner
+// removes by ordinal has no cost that counts.
+func (p *Pod) ForeignCost(l *layout.Layout) bool {
+	pool, known := l.PoolKeyed(p.Pool)
+	return known && p.Origin != ledger.OriginOrdinal && p.Cost != "" &&
+		sequence.RankOfCost(p.Cost, l.Whole().RankOrNone(sequence.Seat{Pool: pool, Ordinal: p.Ordinal}), ledger.CostRank(p.ID)) == 0
+}
+
+// Owner is what makes pods, with those of its pods that have a seat.
+type Owner struct {
+	*world.Workload
+	Pods []Pod
+}
+
+// Indexed returns the seats of the pods of an Indexed Job. Those of other owners follow from their layout.
+func (o *Owner) Indexed(l *layout.Layout) (out []sequence.Seat) {
+	for i := range o.Pods {
+		p := &o.Pods[i]
+		if pool, known := l.PoolKeyed(p.Pool); known && p.Active && p.Origin == ledger.OriginOrdinal && o.IsJob() {
+			out = append(out, sequence.Seat{Pool: pool, Ordinal: p.Ordinal})
+		}
+	}
+	return out
+}
