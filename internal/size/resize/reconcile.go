@@ -99,11 +99,11 @@ func (r *run) reconcilePod(ctx context.Context, key types.NamespacedName) (recon
 	return reconcile.Result{RequeueAfter: r.asked(pod, string(patch), err.Error(), !apierrors.IsForbidden(err))}, nil
 }
 
-// isGone reports whether an error says that a pod is gone, or is another one than its UID says.
+// isGone reports whether an error says that a pod is gone.
 func isGone(err error, pod string) bool {
 	var status apierrors.APIStatus
 	named := errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Name == pod
-	return apierrors.IsConflict(err) || apierrors.IsNotFound(err) && named
+	return apierrors.IsNotFound(err) && named
 }
 
 // refuses reports whether an error says that the API server does not resize the pod so.
@@ -123,11 +123,7 @@ func (r *run) mark(ctx context.Context, pod *corev1.Pod, v *comparison) error {
 	if err != nil {
 		return err
 	}
-	err = r.Uncached.Patch(ctx, bare(pod), client.RawPatch(types.MergePatchType, patch))
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // it is gone, or another one
-	}
-	return err
+	return client.IgnoreNotFound(r.Uncached.Patch(ctx, bare(pod), client.RawPatch(types.MergePatchType, patch)))
 }
 
 func bare(pod *corev1.Pod) *corev1.Pod {

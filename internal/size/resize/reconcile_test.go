@@ -57,6 +57,7 @@ type bench struct {
 	resizes   []string
 	marks     int
 	answer    error // to a resize
+	marked    error // the answer to a record
 	discovery *fakediscovery.FakeDiscovery
 }
 
@@ -82,7 +83,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 			},
 			Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
 				b.marks++
-				return nil
+				return b.marked
 			},
 		}).Build()
 	reader := worldcache.New(c, c, b.clock, worldcache.ForAdmission())
@@ -184,6 +185,7 @@ func TestReconcilePod(t *testing.T) {
 		"forbidden":                  {pod: agent("100m"), answer: apierrors.NewForbidden(pods, "agent-x", errors.New("no")), resizes: 1, outcome: resizeRefused, event: stowage.EventResizeRefused},
 		"a cluster without resizing": {pod: agent("100m"), answer: apierrors.NewGenericServerResponse(404, "patch", pods, "", "", 0, false), resizes: 1, outcome: resizeRefused, event: stowage.EventResizeRefused},
 		"a pod that is gone":         {pod: agent("100m"), answer: apierrors.NewNotFound(pods, "agent-x"), resizes: 1},
+		"a quota that has changed":   {pod: agent("100m"), answer: apierrors.NewConflict(schema.GroupResource{Resource: "resourcequotas"}, "quota", errors.New("it has changed")), resizes: 1, fails: true, outcome: resizeFailed},
 		"an API server that fails":   {pod: agent("100m"), answer: errors.New("no answer"), resizes: 1, fails: true, outcome: resizeFailed},
 		"a peer pod": {pod: func() *corev1.Pod {
 			p := agent("100m")
@@ -227,6 +229,17 @@ func TestReconcilePod(t *testing.T) {
 				t.Errorf("nor after %s: %v", res.RequeueAfter, err)
 			}
 		})
+	}
+}
+
+// A pod is not resized before it has a record of what it declared.
+func TestRecordBeforeResize(t *testing.T) {
+	p := agent("100m")
+	delete(p.Annotations, stowage.DeclaredResourcesAnnotation)
+	b := newBench(t, around(p, template(nil))...)
+	b.marked = apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, p.Name, errors.New("it has changed"))
+	if _, err := b.reconcilePod(t.Context(), client.ObjectKeyFromObject(p)); err == nil || b.marks != 1 || len(b.resizes) > 0 {
+		t.Errorf("%d records, %d resizes, %v", b.marks, len(b.resizes), err)
 	}
 }
 
