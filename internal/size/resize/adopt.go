@@ -61,12 +61,17 @@ func (r *run) reconcileDaemonSet(ctx context.Context, key types.NamespacedName) 
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	var result reconcile.Result
 	var errs []error
 	for _, pod := range list {
 		if !metav1.IsControlledBy(pod, &d) {
 			continue
 		}
 		if early := r.noteEarly(pod, &d, &t); !all && !early {
+			continue
+		}
+		if pod.Spec.NodeName == "" {
+			result.RequeueAfter = unsettled * r.Timing.Settle // no event shows when it gets its node
 			continue
 		}
 		v, err := r.compare(ctx, pod)
@@ -80,7 +85,10 @@ func (r *run) reconcileDaemonSet(ctx context.Context, key types.NamespacedName) 
 			errs = append(errs, fmt.Errorf("pod %s: %w", pod.Name, err))
 		}
 	}
-	return reconcile.Result{}, errors.Join(append(errs, r.adjustWatch(ctx))...)
+	if err := errors.Join(append(errs, r.adjustWatch(ctx))...); err != nil {
+		return reconcile.Result{}, err
+	}
+	return result, nil
 }
 
 // podSelector returns the selector of a DaemonSet's pods that have a size, or that have none.

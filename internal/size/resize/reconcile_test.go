@@ -471,6 +471,7 @@ func TestReconcileDaemonSet(t *testing.T) {
 	}{
 		"none is missing":        {pod: agent("400m")},
 		"one is missing":         {pod: unsized, marks: 1},
+		"it waits for a node":    {pod: func() *corev1.Pod { p := unsized.DeepCopy(); p.Spec.NodeName = ""; return p }(), again: true},
 		"pods are being made":    {pod: unsized, edit: func(d *appsv1.DaemonSet) { d.Status.DesiredNumberScheduled = 5 }, again: true},
 		"they do not follow":     {pod: unsized, spec: func(s *flexdaemonsets.FlexDaemonsetTemplateSpec) { s.UpdatePolicy = flexdaemonsets.UpdateOnCreate }},
 		"it names no template":   {pod: unsized, edit: func(d *appsv1.DaemonSet) { d.Annotations = nil }},
