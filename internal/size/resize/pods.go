@@ -89,18 +89,19 @@ func (r *run) newWatch() (*podWatch, error) {
 	if err := informer.SetTransform(keepSizedPod); err != nil {
 		return nil, err
 	}
+	ctx, stop := context.WithCancel(r.term.Context())
 	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { r.podSeen(nil, obj.(*corev1.Pod)) },
-		UpdateFunc: func(was, obj any) { r.podSeen(was.(*corev1.Pod), obj.(*corev1.Pod)) },
+		AddFunc:    func(obj any) { r.podSeen(ctx, nil, obj.(*corev1.Pod)) },
+		UpdateFunc: func(was, obj any) { r.podSeen(ctx, was.(*corev1.Pod), obj.(*corev1.Pod)) },
 		DeleteFunc: func(obj any) {
 			if pod, ok := worldcache.Deleted(obj).(*corev1.Pod); ok {
-				r.podGone(pod)
+				r.podGone(ctx, pod)
 			}
 		},
 	}); err != nil {
+		stop()
 		return nil, err
 	}
-	ctx, stop := context.WithCancel(r.term.Context())
 	r.term.Go(func(context.Context) { informer.RunWithContext(ctx) })
 	return &podWatch{SharedIndexInformer: informer, synced: informer.HasSynced, stop: stop}, nil
 }
@@ -208,9 +209,9 @@ const (
 const maxPause = time.Minute
 
 // podGone forgets a pod. The pod that takes its place may have bypassed the webhook.
-func (r *run) podGone(pod *corev1.Pod) {
+func (r *run) podGone(ctx context.Context, pod *corev1.Pod) {
 	r.forget(pod.UID)
-	r.enqueueTemplateOf(pod)
+	r.enqueueTemplateOf(ctx, pod)
 	if o := metav1.GetControllerOfNoCopy(pod); o != nil {
 		r.daemonSets.AddAfter(client.ObjectKey{Namespace: pod.Namespace, Name: o.Name}, r.Timing.Settle)
 	}

@@ -89,7 +89,7 @@ func (r *run) reconcilePod(ctx context.Context, key types.NamespacedName) (recon
 	}
 	r.Metrics.resizes.WithLabelValues(resizeRefused).Inc()
 	r.warn(pod, stowage.EventResizeRefused, fmt.Sprintf("the API server refuses to resize a pod: %v", err))
-	r.enqueueTemplateOf(pod)
+	r.enqueueTemplateOf(ctx, pod)
 	if v.early {
 		if result, err := r.recreate(ctx, pod, &v); err != nil || result.RequeueAfter > 0 {
 			return result, err

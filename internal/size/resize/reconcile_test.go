@@ -438,9 +438,9 @@ func TestPodSeen(t *testing.T) {
 			b := newBench(t, around(agent("400m"), template(nil))...)
 			with, changed := agent("400m", tc.condition), agent("400m", tc.condition)
 			changed.Status.Conditions[0].Message += " 1234"
-			b.podSeen(nil, agent("400m"))
-			b.podSeen(agent("400m"), with)
-			b.podSeen(with, changed)
+			b.podSeen(t.Context(), nil, agent("400m"))
+			b.podSeen(t.Context(), agent("400m"), with)
+			b.podSeen(t.Context(), with, changed)
 			if n := testutil.ToFloat64(b.Metrics.resizes.WithLabelValues(tc.outcome)); n != 1 {
 				t.Errorf("counted %v times", n)
 			}
@@ -454,6 +454,17 @@ func TestPodSeen(t *testing.T) {
 				t.Errorf("%d pods are to be looked at", b.work.Len())
 			}
 		})
+	}
+}
+
+// A pod that another template sized counts for the template that its DaemonSet names now.
+func TestSeenPodOfAnotherTemplate(t *testing.T) {
+	p := agent("100m")
+	p.Labels[stowage.SizedByLabel] = "another"
+	b := newBench(t, around(p, template(nil))...)
+	b.Timing.Status = 0
+	if b.podSeen(t.Context(), nil, p); b.statuses.Len() != 2 {
+		t.Errorf("%d statuses are to be looked at", b.statuses.Len())
 	}
 }
 

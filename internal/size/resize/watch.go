@@ -251,17 +251,17 @@ func (r *run) daemonSetsChanged(d *appsv1.DaemonSet) {
 
 // podSeen notes a pod. A new pod may have its size from a replica that did not know the latest template. A pod that
 // is bound now could not be resized before. A pod whose node granted or dropped a resize may be due another size.
-func (r *run) podSeen(was, pod *corev1.Pod) {
+func (r *run) podSeen(ctx context.Context, was, pod *corev1.Pod) {
 	now, before := pendingOf(pod), pendingOf(was)
 	if pod.Spec.NodeName != "" && (was == nil || was.Spec.NodeName == "" || now == nil && before != nil) {
 		r.work.Add(client.ObjectKeyFromObject(pod))
 	}
 	if was != nil && was.Labels[stowage.SizedByLabel] != pod.Labels[stowage.SizedByLabel] {
-		r.enqueueTemplateOf(was)
+		r.enqueueTemplateOf(ctx, was)
 	}
 	if was == nil || was.Status.Phase != pod.Status.Phase || !maps.Equal(was.Labels, pod.Labels) ||
 		!equality.Semantic.DeepEqual(was.Status.Conditions, pod.Status.Conditions) || !equality.Semantic.DeepEqual(was.Spec, pod.Spec) {
-		r.enqueueTemplateOf(pod)
+		r.enqueueTemplateOf(ctx, pod)
 	}
 	if now != nil && was != nil && (before == nil || before.Reason != now.Reason) {
 		outcome, reason := resizeDeferred, stowage.EventResizeDeferred
@@ -292,10 +292,18 @@ func (r *run) enqueueTemplates(ctx context.Context) {
 	}
 }
 
-// enqueueTemplateOf has the status of a pod's template looked at.
-func (r *run) enqueueTemplateOf(pod *corev1.Pod) {
-	if label := pod.Labels[stowage.SizedByLabel]; label != "" {
+// enqueueTemplateOf has the status of a pod's template looked at, and that of the template that its DaemonSet names now.
+func (r *run) enqueueTemplateOf(ctx context.Context, pod *corev1.Pod) {
+	label := pod.Labels[stowage.SizedByLabel]
+	if label != "" {
 		r.enqueueTemplate(label)
+	}
+	var d appsv1.DaemonSet
+	if o := metav1.GetControllerOfNoCopy(pod); o == nil || r.Informers.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: o.Name}, &d, client.UnsafeDisableDeepCopy) != nil {
+		return
+	}
+	if name := templateOf(&d); name != "" && sizing.LabelOf(name) != label {
+		r.enqueueTemplate(sizing.LabelOf(name))
 	}
 }
 
