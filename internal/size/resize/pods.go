@@ -66,6 +66,7 @@ func (r *run) adjustWatch(ctx context.Context) error {
 	case !needed && w != nil:
 		w.stop()
 		r.pods.Store(nil)
+		r.enqueueTemplates(ctx) // it may not have shown the last changes, and shows no more
 		r.mu.Lock()
 		clear(r.tries)
 		r.mu.Unlock()

@@ -386,6 +386,15 @@ func TestNeedsWatch(t *testing.T) {
 	}
 }
 
+// Where the watch of pods stops, it may not have shown the last changes: statuses are looked at once more.
+func TestWatchStops(t *testing.T) {
+	b := newBench(t, around(agent("100m"), template(func(s *flexdaemonsets.FlexDaemonsetTemplateSpec) { s.UpdatePolicy = flexdaemonsets.UpdateOnCreate }))...)
+	b.Timing.Status = 0
+	if err := b.adjustWatch(t.Context()); err != nil || b.pods.Load() != nil || b.statuses.Len() != 1 {
+		t.Errorf("%d statuses are to be looked at, %v", b.statuses.Len(), err)
+	}
+}
+
 // The status of a template whose pods another template sized lists them by their DaemonSet.
 func TestListedPodsOfAnotherTemplate(t *testing.T) {
 	p := agent("100m")
