@@ -79,6 +79,7 @@ test-long: controlplane build ## Run the long forms: tens of thousands of histor
 	@go test -count=1 -v -timeout 60m -run 'TestSimulation$$' ./internal/spread/ledger -histories 17000
 	@go test -count=1 -v -timeout 60m -run 'TestSimulation$$' ./internal/spread/shortage/spill -histories 17000
 	@go test -count=1 -v -timeout 60m -run 'TestSimulation$$' ./internal/spread/gate -histories 17000
+	@go test -count=1 -v -timeout 60m -run 'TestSimulation$$' ./internal/size/resize -histories 6000
 	@go test -count=1 -timeout 60m -run TestSpreadConcurrent ./test/bursts -long
 	@$(MAKE) --no-print-directory test-shortages
 	@$(MAKE) --no-print-directory test-fleet
