@@ -17,7 +17,7 @@ import (
 func Ordinals(v View, next []Pool, pods []Pod, ordinals []int64, replicas int64, now map[int64]int) map[int64]int {
 	own, of := v.ownCells(), v.Layout.Cells()
 	// 1. Who is elsewhere, or is to be.
-	out, home := map[int64]int{}, map[int64]bool{}
+	out, home, there := map[int64]int{}, map[int64]bool{}, map[int64]bool{}
 	away := make([][]int64, len(next)) // by their own pool or cell
 	note := func(n int64, at int) {
 		mine, err := own(n)
@@ -32,6 +32,7 @@ func Ordinals(v View, next []Pool, pods []Pod, ordinals []int64, replicas int64,
 	}
 	for i := range pods {
 		note(ordinals[i], of.Index(pods[i].Cell()))
+		there[ordinals[i]] = true
 		mine, err := own(ordinals[i])
 		home[ordinals[i]] = err == nil && mine == of.Index(pods[i].Cell()) && pods[i].Node
 	}
@@ -48,7 +49,9 @@ func Ordinals(v View, next []Pool, pods []Pod, ordinals []int64, replicas int64,
 			return cmp.Compare(a, b)
 		})
 		for _, n := range away[at][:max(0, int64(len(away[at]))-stay)] {
-			delete(out, n)
+			if there[n] { // else the pod that was evicted for it is still ending
+				delete(out, n)
+			}
 		}
 	}
 	// 3. Who has waited in vain moves to where most is lacking.

@@ -2,6 +2,7 @@ package spill
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -136,6 +137,7 @@ func TestOrdinals(t *testing.T) {
 		"the try ended before the pod restarted":       {moved, moved, map[int64]int{5: a}, Pool{Phase: Exhausted, Max: 1}, both},
 		"one got its node at home before it was moved": {moved, home, both, Pool{Phase: Exhausted, Max: 2}, map[int64]int{3: a}},
 		"their pool is available":                      {moved, moved, both, Pool{Phase: Available}, map[int64]int{}},
+		"the one that was evicted is still ending":     {Pod{}, moved, map[int64]int{3: a}, Pool{Phase: Probing, Max: 3, Step: 2}, map[int64]int{3: a}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pods, ordinals := make([]Pod, 6), make([]int64, 6)
@@ -145,6 +147,9 @@ func TestOrdinals(t *testing.T) {
 			pods[3], pods[5] = tc.third, tc.fifth
 			for i := range pods {
 				pods[i].Rank, ordinals[i] = int64(i)+1, int64(i)
+			}
+			if tc.third == (Pod{}) {
+				pods, ordinals = slices.Delete(pods, 3, 4), slices.Delete(ordinals, 3, 4)
 			}
 			got := Ordinals(View{Layout: plain(s)}, []Pool{{Phase: Available}, tc.pool}, pods, ordinals, 6, tc.now)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
