@@ -63,7 +63,9 @@ func (r *run) members(ctx context.Context, w world.Object, m *memory) ([]*member
 				continue
 			}
 		}
-		out = append(out, &member{Owner: r.Seats.Pods().Observe(owner), replicas: owner.Replicas, ordinals: owner.IsStatefulSet()})
+		one := &member{Owner: r.Seats.Pods().Observe(owner), replicas: owner.Replicas, ordinals: owner.IsStatefulSet()}
+		slices.SortFunc(one.Pods, func(a, b observed.Pod) int { return cmp.Compare(a.Name, b.Name) }) // so that what is seen decides alone
+		out = append(out, one)
 	}
 	slices.SortStableFunc(out, func(a, b *member) int {
 		if active := func(m *member) bool { return m.replicas != 0 }; active(a) != active(b) {
