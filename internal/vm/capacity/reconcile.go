@@ -83,6 +83,9 @@ func (r *run) advertise(ctx context.Context, node *corev1.Node) (reconcile.Resul
 		return r.patch(ctx, r.Uncached.Patch, node, map[string]any{"metadata": map[string]any{"annotations": map[string]any{stowage.PeerPodsCapacityAnnotation: mark}}})
 	}
 	writeAmount := func() error {
+		if change.Amount == advertised.Capacity && change.Amount == advertised.Allocatable {
+			return nil
+		}
 		entry := map[string]any{string(r.Resource): amount}
 		return r.patch(ctx, r.patchStatus, node, map[string]any{"status": map[string]any{"capacity": entry, "allocatable": entry}})
 	}

@@ -31,6 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/stowage-dev/stowage/api"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -160,6 +161,23 @@ func TestReconcile(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A process removed the amount and ended before it removed the mark. The next one removes the mark, and writes no amount.
+func TestMarkLeftBehind(t *testing.T) {
+	b := newBench(t, 7, node(-1, "7", func(n *corev1.Node) { n.Labels = map[string]string{"control-plane": ""} }))
+	b.Uncached = interceptor.NewClient(b.Uncached.(client.WithWatch), interceptor.Funcs{
+		SubResourcePatch: func(context.Context, client.Client, string, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
+			t.Error("an amount is written")
+			return nil
+		},
+	})
+	if _, err := b.reconcile(t.Context(), "worker"); err != nil {
+		t.Fatal(err)
+	}
+	if amount, mark := b.advertisedNow(t); amount != "" || mark != "" {
+		t.Errorf("it advertises %q, marked %q", amount, mark)
 	}
 }
 
