@@ -71,7 +71,8 @@ func (r *run) advertise(ctx context.Context, node *corev1.Node) (reconcile.Resul
 	}
 
 	// 2. Have it advertise that. The mark comes before the amount and goes after it, so that no
-	// amount set by Stowage is ever taken for another client's.
+	// amount set by Stowage is ever taken for another client's. Each write says what version it changes: another
+	// client may have set an amount since.
 	var mark, amount any
 	if change.Amount != peerpod.None {
 		mark, amount = change.Mark, fmt.Sprint(change.Amount)
@@ -80,14 +81,18 @@ func (r *run) advertise(ctx context.Context, node *corev1.Node) (reconcile.Resul
 		if change.Mark == advertised.Mark {
 			return nil
 		}
-		return r.patch(ctx, r.Uncached.Patch, node, map[string]any{"metadata": map[string]any{"annotations": map[string]any{stowage.PeerPodsCapacityAnnotation: mark}}})
+		return r.patch(ctx, r.Uncached.Patch, node, map[string]any{"metadata": map[string]any{
+			"resourceVersion": node.ResourceVersion, "annotations": map[string]any{stowage.PeerPodsCapacityAnnotation: mark},
+		}})
 	}
 	writeAmount := func() error {
 		if change.Amount == advertised.Capacity && change.Amount == advertised.Allocatable {
 			return nil
 		}
 		entry := map[string]any{string(r.Resource): amount}
-		return r.patch(ctx, r.patchStatus, node, map[string]any{"status": map[string]any{"capacity": entry, "allocatable": entry}})
+		return r.patch(ctx, r.patchStatus, node, map[string]any{
+			"metadata": map[string]any{"resourceVersion": node.ResourceVersion}, "status": map[string]any{"capacity": entry, "allocatable": entry},
+		})
 	}
 	steps, kind := []func() error{writeMark, writeAmount}, "set"
 	if change.Amount == peerpod.None {
@@ -96,7 +101,11 @@ func (r *run) advertise(ctx context.Context, node *corev1.Node) (reconcile.Resul
 		kind = "restored"
 	}
 	for _, step := range steps {
-		if err := step(); err != nil {
+		err := step()
+		if apierrors.IsConflict(err) {
+			return reconcile.Result{RequeueAfter: time.Second}, nil
+		}
+		if err != nil {
 			return reconcile.Result{}, client.IgnoreNotFound(err)
 		}
 	}
@@ -155,12 +164,18 @@ func (r *run) patchStatus(ctx context.Context, obj client.Object, patch client.P
 	return r.Uncached.Status().Patch(ctx, obj, patch)
 }
 
+// patch changes a node, and notes its new version.
 func (r *run) patch(ctx context.Context, send func(context.Context, client.Object, client.Patch, ...client.PatchOption) error, node *corev1.Node, change map[string]any) error {
 	data, err := json.Marshal(change)
 	if err != nil {
 		return err
 	}
-	return send(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name}}, client.RawPatch(types.MergePatchType, data))
+	now := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name}}
+	if err := send(ctx, now, client.RawPatch(types.MergePatchType, data)); err != nil {
+		return err
+	}
+	node.ResourceVersion = now.ResourceVersion
+	return nil
 }
 
 // noteRestored notes that a node's amount was put back.

@@ -181,6 +181,33 @@ func TestMarkLeftBehind(t *testing.T) {
 	}
 }
 
+// Another client hands a node's amount over to itself after the node was read. Its amount stays.
+func TestChangedMeanwhile(t *testing.T) {
+	b := newBench(t, 7, node(7, "7", func(n *corev1.Node) { n.Labels = map[string]string{"control-plane": ""} }))
+	api := b.Uncached
+	b.Uncached = interceptor.NewClient(api.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, _ client.WithWatch, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+			if err := api.Get(ctx, key, obj); err != nil {
+				return err
+			}
+			other := obj.DeepCopyObject().(*corev1.Node)
+			delete(other.Annotations, stowage.PeerPodsCapacityAnnotation)
+			return api.Update(ctx, other)
+		},
+	})
+	result, err := b.reconcile(t.Context(), "worker")
+	b.Uncached = api
+	if amount, mark := b.advertisedNow(t); err != nil || result.RequeueAfter == 0 || amount != "7" || mark != "" {
+		t.Errorf("it advertises %q, marked %q, looks again after %s, %v", amount, mark, result.RequeueAfter, err)
+	}
+	if _, err := b.reconcile(t.Context(), "worker"); err != nil {
+		t.Fatal(err)
+	}
+	if amount, _ := b.advertisedNow(t); amount != "7" {
+		t.Errorf("later it advertises %q", amount)
+	}
+}
+
 // Another writer that zeroes the amount again and again is met less and less often.
 func TestContest(t *testing.T) {
 	b := newBench(t, 7, node(7, "7", nil))
