@@ -110,8 +110,14 @@ func (r *run) watchDaemons(t *leader.Term) error {
 		}
 	}
 	return t.Watch(r.Informers, &appsv1.DaemonSet{}, toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { r.daemonSetSeen(obj.(*appsv1.DaemonSet), true) },
-		UpdateFunc: func(_, obj any) { r.daemonSetSeen(obj.(*appsv1.DaemonSet), true) },
+		AddFunc: func(obj any) { r.daemonSetSeen(obj.(*appsv1.DaemonSet), true) },
+		UpdateFunc: func(was, obj any) {
+			old, now := was.(*appsv1.DaemonSet), obj.(*appsv1.DaemonSet)
+			if old.UID != now.UID { // it was made anew, and a new list shows both changes as one
+				r.daemonSetSeen(old, false)
+			}
+			r.daemonSetSeen(now, true)
+		},
 		DeleteFunc: func(obj any) {
 			if d, ok := worldcache.Deleted(obj).(*appsv1.DaemonSet); ok {
 				r.daemonSetSeen(d, false)

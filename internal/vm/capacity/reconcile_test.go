@@ -504,6 +504,37 @@ func TestRegister(t *testing.T) {
 	}
 }
 
+// A DaemonSet is removed and made anew, and a new list shows both changes as one. The removed one counts no more.
+func TestDaemonSetMadeAnew(t *testing.T) {
+	b := newBench(t, 7, node(7, "7", nil))
+	b.Clientset = server(t, "7")
+	ctx, cancel := context.WithCancel(t.Context())
+	term, ended := leader.NewTerm(ctx, clock.RealClock{}, logr.Discard())
+	defer ended()
+	defer cancel()
+	if err := b.watchDaemons(term); err != nil {
+		t.Fatal(err)
+	}
+	informer, err := b.fakes.FakeInformerFor(t.Context(), &appsv1.DaemonSet{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	daemonSet := func(uid types.UID, scheduled int32) *appsv1.DaemonSet {
+		d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "caa", Name: "caa", UID: uid}}
+		d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "cloud-api-adaptor"}}
+		d.Spec.Template.Spec.HostNetwork, d.Status.CurrentNumberScheduled = true, scheduled
+		return d
+	}
+	informer.Add(daemonSet("one", 1))
+	if !b.byDaemon() {
+		t.Fatal("the DaemonSet does not count")
+	}
+	informer.Update(daemonSet("one", 1), daemonSet("two", 0))
+	if b.byDaemon() || b.makesVMs("one") {
+		t.Error("a DaemonSet that is gone counts")
+	}
+}
+
 // A daemon counts in the namespace that an administrator named, and nowhere else.
 func TestDaemonOfAnotherNamespace(t *testing.T) {
 	for name, tc := range map[string]struct{ named, amount string }{
