@@ -60,9 +60,12 @@ func (r *run) advertise(ctx context.Context, node *corev1.Node) (reconcile.Resul
 		r.Events.Warn(node, stowage.EventForeignCapacity, events.Advertise,
 			"the node advertises %d of %s, which another client set, and not %d; Stowage changes the amount once it is removed or the node has the annotation %s",
 			advertised.Capacity, r.Resource, want, stowage.PeerPodsCapacityAnnotation)
-	}
-	if change == nil {
 		return reconcile.Result{}, nil
+	}
+	// Here and after a write, the amount is not the one that the cache shows. It may become that one again while the
+	// watch is broken; the list after it shows no change, and no event comes.
+	if change == nil {
+		return reconcile.Result{RequeueAfter: lookAgain}, nil
 	}
 	if change.Restores {
 		if wait := r.waitToRestore(name); wait > 0 {
@@ -117,7 +120,7 @@ func (r *run) advertise(ctx context.Context, node *corev1.Node) (reconcile.Resul
 	r.mu.Unlock()
 	r.Metrics.writes.WithLabelValues(kind).Inc()
 	r.Log.Info("VM capacity written", "kind", "Node", "name", name, "change", kind, "vms", max(0, change.Amount), "had", advertised.Capacity)
-	return reconcile.Result{}, nil
+	return reconcile.Result{RequeueAfter: lookAgain}, nil
 }
 
 // change returns what to do to a node, or nil, and whether the node has another client's amount. Where a daemon

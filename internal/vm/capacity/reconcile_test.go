@@ -208,6 +208,24 @@ func TestChangedMeanwhile(t *testing.T) {
 	}
 }
 
+// A kubelet zeroes the amount again before the cache shows that it was put back, so the cache shows no change. The node is looked
+// at again all the same.
+func TestLooksAgain(t *testing.T) {
+	for name, node := range map[string]*corev1.Node{"it was put back by this process": node(0, "7", nil), "or by another": node(7, "7", nil)} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, 7, node)
+			stale := node.DeepCopy()
+			stale.Status.Capacity[vm], stale.Status.Allocatable[vm] = resource.MustParse("0"), resource.MustParse("0")
+			if result, err := b.advertise(t.Context(), stale); err != nil || result.RequeueAfter != lookAgain {
+				t.Errorf("it is looked at again after %s, %v", result.RequeueAfter, err)
+			}
+			if result, err := b.reconcile(t.Context(), "worker"); err != nil || result.RequeueAfter != 0 {
+				t.Errorf("there is nothing to do, and it is looked at again after %s, %v", result.RequeueAfter, err)
+			}
+		})
+	}
+}
+
 // Another writer that zeroes the amount again and again is met less and less often.
 func TestContest(t *testing.T) {
 	b := newBench(t, 7, node(7, "7", nil))

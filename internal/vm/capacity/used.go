@@ -12,7 +12,8 @@ import (
 	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
 
-// lookAgain is how often the pods of a node are listed while some of them take VMs and lack the label.
+// lookAgain is how often the pods of a node are listed while some of them take VMs and lack the label, and when a node is
+// looked at again after its amount was written.
 const lookAgain = 5 * time.Minute
 
 // unlabelled is how many VMs the pods of a node take that do not have the label of peer pods.
