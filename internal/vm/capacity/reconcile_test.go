@@ -553,6 +553,32 @@ func TestDaemonSetMadeAnew(t *testing.T) {
 	}
 }
 
+// A node is removed and made anew, and a new list shows both changes as one. What is known of the removed one is forgotten.
+func TestNodeMadeAnew(t *testing.T) {
+	b := newBench(t, 7, node(7, "7", nil))
+	ctx, cancel := context.WithCancel(t.Context())
+	term, ended := leader.NewTerm(ctx, clock.RealClock{}, logr.Discard())
+	defer ended()
+	defer cancel()
+	if err := b.watchNodes(term); err != nil {
+		t.Fatal(err)
+	}
+	informer, err := b.fakes.FakeInformerFor(t.Context(), &corev1.Node{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := node(7, "7", nil)
+	b.missing = map[string]time.Time{was.Name: time.Now()}
+	for _, uid := range []types.UID{was.UID, "anew"} {
+		is := was.DeepCopy()
+		is.UID = uid
+		informer.Update(was, is)
+		if _, known := b.missing[was.Name]; known != (uid == was.UID) {
+			t.Errorf("UID %q: known %t", uid, known)
+		}
+	}
+}
+
 // A daemon counts in the namespace that an administrator named, and nowhere else.
 func TestDaemonOfAnotherNamespace(t *testing.T) {
 	for name, tc := range map[string]struct{ named, amount string }{

@@ -19,10 +19,18 @@ const byNode = "node"
 
 // watchNodes follows the nodes until the term ends.
 func (r *run) watchNodes(t *leader.Term) error {
+	gone := func(node *corev1.Node) {
+		r.restored.Forget(node.Name)
+		r.forget(node.Name)
+		r.nodes.Add(node.Name)
+	}
 	return t.Watch(r.Informers, &corev1.Node{}, toolscache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) { r.nodes.Add(obj.(*corev1.Node).Name) },
 		UpdateFunc: func(was, obj any) {
-			if old, now := was.(*corev1.Node), obj.(*corev1.Node); peerpod.AdvertisedBy(old, string(r.Resource)) != peerpod.AdvertisedBy(now, string(r.Resource)) ||
+			old, now := was.(*corev1.Node), obj.(*corev1.Node)
+			if old.UID != now.UID { // a list may show one that was made anew as an update
+				gone(old)
+			} else if peerpod.AdvertisedBy(old, string(r.Resource)) != peerpod.AdvertisedBy(now, string(r.Resource)) ||
 				r.Nodes.Matches(labels.Set(old.Labels)) != r.Nodes.Matches(labels.Set(now.Labels)) ||
 				old.Annotations[stowage.PeerPodsLimitAnnotation] != now.Annotations[stowage.PeerPodsLimitAnnotation] {
 				r.nodes.Add(now.Name)
@@ -30,9 +38,7 @@ func (r *run) watchNodes(t *leader.Term) error {
 		},
 		DeleteFunc: func(obj any) {
 			if node, ok := worldcache.Deleted(obj).(*corev1.Node); ok {
-				r.restored.Forget(node.Name)
-				r.forget(node.Name)
-				r.nodes.Add(node.Name)
+				gone(node)
 			}
 		},
 	})
@@ -73,7 +79,7 @@ func (r *run) watchPods(t *leader.Term) error {
 	_, err = r.pods.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) { seen(obj.(*corev1.Pod)) },
 		UpdateFunc: func(was, obj any) {
-			if old, now := was.(*corev1.Pod), obj.(*corev1.Pod); nodeOfVM(old) != nodeOfVM(now) {
+			if old, now := was.(*corev1.Pod), obj.(*corev1.Pod); nodeOfVM(old) != nodeOfVM(now) || old.UID != now.UID {
 				seen(old, now)
 			}
 		},
