@@ -42,6 +42,9 @@ func write(root string) error {
 	if err := writeFiles(filepath.Join(root, "docs", "reference"), pages); err != nil {
 		return err
 	}
+	if err := writeFiles(filepath.Join(root, "docs"), map[string]func(io.Writer) error{"reasons.md": writeReasons}); err != nil {
+		return err
+	}
 	return writeFiles(filepath.Join(root, "docs", "pictures"), pictures)
 }
 

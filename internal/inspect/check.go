@@ -21,6 +21,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/admission/selection"
+	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/report"
@@ -62,7 +63,7 @@ func (i *Inspector) Check(ctx context.Context, namespace string, warnings func()
 	case apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("namespace %s: %w", namespace, ErrNoNamespace)
 	case strings.Contains(err.Error(), `failed calling webhook "`) && strings.Contains(err.Error(), `stowage.dev"`):
-		a.Causes = append(a.Causes, Problem{Reason: noAnswer, Object: "MutatingWebhookConfiguration/" + i.Registration, Problem: oneLine(err), Action: "see whether Stowage runs, and whether the API server reaches the port of its pods"})
+		a.add(i.ofRegistration(finding.NoAnswer, finding.Values{Text: oneLine(err)}))
 	case apierrors.IsForbidden(err):
 		return nil, fmt.Errorf("%w\nthe check creates a pod in a dry run: it needs the right to create pods in the namespace", err)
 	default:
@@ -108,7 +109,7 @@ func (i *Inspector) diagnose(ctx context.Context, namespace string, pod *corev1.
 		return err
 	}
 	if registration == nil && !s.hiddenRegistration {
-		r.problem(notRegistered, "", "MutatingWebhookConfiguration/"+i.Registration, "install Stowage", "does not exist, so that the API server asks nobody")
+		r.problem(i.ofRegistration(finding.NotRegistered, finding.Values{}))
 	}
 	if err := i.health(ctx, registration, r); err != nil {
 		return err
@@ -121,17 +122,19 @@ func (i *Inspector) diagnose(ctx context.Context, namespace string, pod *corev1.
 		if err == nil && ns != nil {
 			created := pod.DeepCopy()
 			if sent, _ := s.registration.Sent(ns.Labels, created); sent == selection.No {
-				r.problem(leftOut, "", "MutatingWebhookConfiguration/"+i.Registration, "change its selectors, or check another namespace (-n)", "its selectors or match conditions leave out the pods of namespace %s", namespace)
+				r.problem(i.ofRegistration(finding.LeftOut, finding.Values{Other: namespace}))
 			}
 		}
 	}
 	a.Causes = append(a.Causes, r.Problems...)
 	if len(a.Causes) == 0 {
-		a.Causes = append(a.Causes, Problem{Reason: noAnswer, Namespace: i.Namespace, Object: "Deployment/" + i.Deployment, Problem: "nothing is wrong with what can be read, and no replica answered in time",
-			Action: fmt.Sprintf("see the API server's log and apiserver_admission_webhook_fail_open_count, the NetworkPolicies of namespace %s, and whether the replicas are of an older version", i.Namespace)})
+		a.add(finding.Finding{Reason: finding.NoAnswer, Namespace: i.Namespace, Kind: "Deployment", Name: i.Deployment})
 	}
 	return nil
 }
+
+// add adds a cause.
+func (a *Answer) add(f finding.Finding) { a.Causes = append(a.Causes, problemOf(&f)) }
 
 // reachProblems adds that the Service of the webhook has no ready replica behind it.
 func (i *Inspector) reachProblems(ctx context.Context, registration *admissionregistrationv1.MutatingWebhookConfiguration, r *Report) {
@@ -144,10 +147,14 @@ func (i *Inspector) reachProblems(ctx context.Context, registration *admissionre
 	if service == nil {
 		return // a URL, which nobody here can see
 	}
+	problem := func(pods int) {
+		values := finding.Values{Of: int64(pods), Other: i.Deployment}
+		r.problem(finding.Finding{Reason: finding.NoAnswer, Namespace: service.Namespace, Kind: "Service", Name: service.Name, Values: values})
+	}
 	var svc corev1.Service
 	err := i.Client.Get(ctx, client.ObjectKey{Namespace: service.Namespace, Name: service.Name}, &svc)
 	if apierrors.IsNotFound(err) {
-		r.problem(noAnswer, service.Namespace, "Service/"+service.Name, "install it again, or correct the registration", "does not exist, and the registration names it")
+		problem(0)
 		return
 	}
 	if err != nil {
@@ -158,7 +165,7 @@ func (i *Inspector) reachProblems(ctx context.Context, registration *admissionre
 		return
 	}
 	if !slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return podstatus.Ready(&p) }) {
-		r.problem(noAnswer, service.Namespace, "Service/"+service.Name, fmt.Sprintf("kubectl -n %s describe pods -l app.kubernetes.io/name=%s", service.Namespace, i.Deployment), "none of the %d pod(s) behind it is ready", len(pods.Items))
+		problem(len(pods.Items))
 	}
 }
 

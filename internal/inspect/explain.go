@@ -15,6 +15,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/admission/selection"
+	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/report"
@@ -156,8 +157,9 @@ func (i *Inspector) Explain(ctx context.Context, namespace, name string) (*Expla
 	}
 	if why, waits := podstatus.Unschedulable(s.pod); waits {
 		e.Pending, e.Action = why, "make room on a node that it may use, or change what it asks for"
-		if w := i.waitsFor(s.pod, s.policy, s.nodes); w != nil {
-			e.Pending, e.Action = fmt.Sprintf("%s: %s", w.problem, why), w.action
+		if reason, values := i.waitsFor(s.pod, s.policy, s.nodes); reason != "" {
+			f := finding.Finding{Reason: reason, Values: values}
+			e.Pending, e.Action = f.Sentence()+": "+why, f.Remedy()
 		}
 	}
 	return e, nil

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 )
 
@@ -93,8 +94,8 @@ func (i *Inspector) gate(ctx context.Context, s *snapshot, registration *admissi
 	if first != nil {
 		g.Oldest = &first.CreationTimestamp.Time
 		if age := i.Clock.Since(*g.Oldest); age > patience {
-			r.problem(podsGated, first.Namespace, "Pod/"+first.Name, "see why the leader does not seat it: kubectl stowage status; kubectl stowage ungate lets pods through without a seat",
-				"has waited at the gate %s for %s, with %d other pod(s)", stowage.SeatGate, duration.HumanDuration(age), g.Pods-1)
+			values := finding.Values{Text: duration.HumanDuration(age), Count: int64(g.Pods) - 1}
+			r.problem(finding.Finding{Reason: finding.PodsGated, Namespace: first.Namespace, Kind: "Pod", Name: first.Name, Values: values})
 		}
 	}
 	if g.Pods > 0 || len(g.Templates) > 0 {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/platform/version"
 )
 
@@ -50,15 +51,14 @@ func (i *Inspector) health(ctx context.Context, registration *admissionregistrat
 		return err
 	}
 	if i.InvalidConfig != nil {
-		r.problem(invalidConfig, i.Namespace, "ConfigMap/"+i.ConfigMap, "correct it: a replica that starts now refuses it", "is invalid, and the last valid settings hold: %s", oneLine(i.InvalidConfig))
+		r.problem(finding.Finding{Reason: finding.InvalidConfig, Namespace: i.Namespace, Kind: "ConfigMap", Name: i.ConfigMap, Values: finding.Values{Text: oneLine(i.InvalidConfig)}})
 	}
 	leased, missing, err := i.leader(ctx, h, r)
 	if err != nil {
 		return err
 	}
 	if h.Leader == "" && (leased || missing && registration != nil && !deployed) {
-		r.problem(noLeader, i.Namespace, "Lease/"+i.Lease, fmt.Sprintf("see whether Stowage runs: kubectl -n %s get pods", i.Namespace),
-			"no replica of Stowage leads: nothing is repaired, resized or advertised, and no status is written")
+		r.problem(finding.Finding{Reason: finding.NoLeader, Namespace: i.Namespace, Kind: "Lease", Name: i.Lease})
 	}
 	if registration != nil {
 		i.authority(registration, h, r)
@@ -94,8 +94,8 @@ func (i *Inspector) replicas(ctx context.Context, h *Health, r *Report) (deploye
 		*part.ready, *part.replicas = &ready, &replicas
 		h.Version = cmp.Or(h.Version, d.Labels["app.kubernetes.io/version"])
 		if ready < replicas {
-			r.problem(replicasNotReady, i.Namespace, "Deployment/"+part.deployment, fmt.Sprintf("kubectl -n %s describe pods -l app.kubernetes.io/name=%s", i.Namespace, part.deployment),
-				"%d of %d replicas are ready%s", ready, replicas, map[bool]string{true: ": " + part.outage}[ready == 0])
+			values := finding.Values{Count: int64(ready), Of: int64(replicas), Text: part.outage}
+			r.problem(finding.Finding{Reason: finding.ReplicasNotReady, Namespace: i.Namespace, Kind: "Deployment", Name: part.deployment, Values: values})
 		}
 	}
 	return deployed, nil
@@ -136,8 +136,7 @@ func (i *Inspector) authority(registration *admissionregistrationv1.MutatingWebh
 	}
 	if u := h.AuthorityUntil; u != nil && u.Before(i.Clock.Now()) {
 		h.AuthorityUntil = nil
-		r.problem(noCertificate, "", "MutatingWebhookConfiguration/"+i.Registration, fmt.Sprintf("see the log of Stowage: kubectl -n %s logs deployment/%s", i.Namespace, i.Deployment),
-			"its caBundle has no valid certificate, so that the API server does not reach the webhook")
+		r.problem(i.ofRegistration(finding.NoCertificate, finding.Values{In: i.Namespace, Other: i.Deployment}))
 	}
 }
 
@@ -156,8 +155,12 @@ func (i *Inspector) answerProblem(s *snapshot, registration *admissionregistrati
 		return
 	}
 	since := i.Clock.Since(slices.MinFunc(late, time.Time.Compare))
-	r.problem(noAnswer, "", "MutatingWebhookConfiguration/"+i.Registration, "find out why: kubectl stowage check",
-		"no replica answered in the last %s: %d pod(s) were created without an answer", duration.HumanDuration(since), len(late))
+	r.problem(i.ofRegistration(finding.NoAnswer, finding.Values{Other: duration.HumanDuration(since), Count: int64(len(late))}))
+}
+
+// ofRegistration is a finding about the webhook's registration.
+func (i *Inspector) ofRegistration(reason finding.Reason, values finding.Values) finding.Finding {
+	return finding.Finding{Reason: reason, Kind: "MutatingWebhookConfiguration", Name: i.Registration, Values: values}
 }
 
 // lastExpiry returns when the last certificate of a bundle ends; zero if there is none.

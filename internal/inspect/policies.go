@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/report"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 )
@@ -55,13 +56,8 @@ func (s *snapshot) policyReport(p *policy.SpreadPolicy, st *stowage.SpreadPolicy
 		Kind: p.Kind, Namespace: p.Namespace, Name: p.Name, Mode: string(p.Spec.Mode), Workloads: st.Workloads, Pods: st.Pods, Balanced: st.Balanced,
 		NotReached: st.NotReached, Shadowed: st.Shadowed, Audit: st.Audit, Pools: st.Pools,
 	}
-	edit := "kubectl edit " + strings.ToLower(p.Kind) + " " + p.Name
-	if p.Namespace != "" {
-		edit = "kubectl -n " + p.Namespace + " edit " + strings.ToLower(p.Kind) + " " + p.Name
-	}
-	object := p.Kind + "/" + p.Name
 	if err := policy.CompilePolicy(p).Err; err != nil {
-		r.problem(invalidPolicy, p.Namespace, object, edit, "is invalid, so that it divides no pods: %s", oneLine(err))
+		r.problem(finding.Finding{Reason: finding.InvalidPolicy, Namespace: p.Namespace, Kind: p.Kind, Name: p.Name, Values: finding.Values{Text: oneLine(err)}})
 	}
 	for _, pool := range p.Spec.Pools {
 		selector := labels.Set{}

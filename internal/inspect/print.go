@@ -9,6 +9,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/report"
 )
 
@@ -186,7 +187,7 @@ const fewProblems = 5
 // problemText has the problems, each with what to do about it.
 func (r *Report) problemText(l Layout) string {
 	var b strings.Builder
-	more, seen := map[problemReason]int{}, map[problemReason]int{}
+	more, seen := map[finding.Reason]int{}, map[finding.Reason]int{}
 	for _, p := range r.Problems {
 		if seen[p.Reason]++; seen[p.Reason] > fewProblems && !l.All && !r.named {
 			more[p.Reason]++

@@ -4,18 +4,20 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/stowage-dev/stowage/internal/finding"
 )
 
 // Where hundreds of workloads are not as they should be, some are shown and the others are counted, unless all are asked for.
 func TestManyProblemsAreCounted(t *testing.T) {
 	r := &Report{}
 	for i := range 300 {
-		name := fmt.Sprintf("Deployment/web-%03d", i)
-		r.problem(withoutSeat, "ns", name, "roll out", "%d pods have no seat", i)
+		name := fmt.Sprintf("web-%03d", i)
+		r.problem(finding.Finding{Reason: finding.WithoutSeat, Namespace: "ns", Kind: "Deployment", Name: name, Values: finding.Values{Count: int64(i)}})
 		if i%3 == 0 {
-			r.problem(overTarget, "ns", name, "roll out", "too many")
+			r.problem(finding.Finding{Reason: finding.OverTarget, Namespace: "ns", Kind: "Deployment", Name: name})
 		}
-		r.Workloads = append(r.Workloads, Workload{Namespace: "ns", Kind: "Deployment", Name: strings.TrimPrefix(name, "Deployment/"), Pools: make([]Pool, 2)})
+		r.Workloads = append(r.Workloads, Workload{Namespace: "ns", Kind: "Deployment", Name: name, Pools: make([]Pool, 2)})
 	}
 	shown := func(l Layout) string {
 		var out strings.Builder
@@ -25,7 +27,7 @@ func TestManyProblemsAreCounted(t *testing.T) {
 		return out.String()
 	}
 	few := shown(Layout{Format: "table"})
-	for _, part := range []string{"ns/Deployment/web-000: 0 pods have no seat", "295 more like these (PodsWithoutSeat); --all shows them.", "95 more like these (OverTarget); --all shows them.", "280 more workloads are not as they should be; --all shows their rows.", "400 problems, 300 workloads"} {
+	for _, part := range []string{"ns/Deployment/web-000: 0 pod(s) have no seat", "295 more like these (PodsWithoutSeat); --all shows them.", "95 more like these (OverTarget); --all shows them.", "280 more workloads are not as they should be; --all shows their rows.", "400 problems, 300 workloads"} {
 		if !strings.Contains(few, part) {
 			t.Errorf("%q is missing", part)
 		}
@@ -33,7 +35,7 @@ func TestManyProblemsAreCounted(t *testing.T) {
 	if lines := strings.Count(few, "\n"); lines > 80 {
 		t.Errorf("%d lines", lines)
 	}
-	if page := shown(Layout{Format: "html"}); strings.Count(page, "<tr>") != 400+1+600+1 || !strings.Contains(page, "<td>295 pods have no seat</td>") {
+	if page := shown(Layout{Format: "html"}); strings.Count(page, "<tr>") != 400+1+600+1 || !strings.Contains(page, "<td>295 pod(s) have no seat") {
 		t.Errorf("the page has %d rows", strings.Count(page, "<tr>"))
 	}
 	if all := shown(Layout{Format: "table", All: true}); strings.Count(all, "\n") < 1400 || strings.Contains(all, "more like these") {

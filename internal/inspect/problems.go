@@ -18,6 +18,7 @@ import (
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/admission/selection"
+	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/size/sizing"
@@ -25,71 +26,38 @@ import (
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
-// Problem is something that is not as it should be.
+// Problem is a [finding.Finding] that asks somebody to act, in words.
 type Problem struct {
-	Reason    problemReason `json:"reason"`
-	Namespace string        `json:"namespace,omitempty"`
-	Object    string        `json:"object"` // kind/name
-	Problem   string        `json:"problem"`
-	Action    string        `json:"action"` // what to do about it
+	Reason    finding.Reason `json:"reason"`
+	Namespace string         `json:"namespace,omitempty"`
+	Object    string         `json:"object"` // kind/name
+	Problem   string         `json:"problem"`
+	Action    string         `json:"action"` // what to do about it
 	// about are the other objects that have this problem, as kind/name, such as the workload of a pod.
 	about []string
 }
-
-// problemReason is the kind of a problem, for programs.
-type problemReason string
-
-const (
-	replicasNotReady problemReason = "ReplicasNotReady"
-	invalidConfig    problemReason = "InvalidConfiguration"
-	noLeader         problemReason = "NoLeader"
-	noCertificate    problemReason = "NoValidCertificate"
-	notRegistered    problemReason = "NotRegistered"
-	noAnswer         problemReason = "NoAnswer"
-	webhookBypassed  problemReason = "WebhookBypassed"
-	podsGated        problemReason = "PodsGated"
-	invalidPolicy    problemReason = "InvalidPolicy"
-	invalidTemplate  problemReason = "InvalidTemplate"
-	supersededPolicy problemReason = "SupersededPolicy"
-	ignoredSetting   problemReason = "IgnoredSetting"
-	leftOut          problemReason = "LeftOutOfRegistration"
-	podsRefused      problemReason = "PodsRefused"
-	outsidePool      problemReason = "PodsOutsidePool"
-	overTarget       problemReason = "OverTarget"
-	formerPool       problemReason = "PoolRemoved"
-	withoutSeat      problemReason = "PodsWithoutSeat"
-	targetMissing    problemReason = "TargetMissing"
-	templateMissing  problemReason = "TemplateMissing"
-	poolExhausted    problemReason = "PoolExhausted"
-	noRoomInPool     problemReason = "NoRoomInPool"
-	fitsNoNode       problemReason = "FitsNoNode"
-	noRoomForSize    problemReason = "NoRoomForSize"
-	notSized         problemReason = "NotSized"
-	offSize          problemReason = "OffSize"
-	planDiffers      problemReason = "PlanDiffers"
-	noFreeVM         problemReason = "NoFreeVM"
-	invalidLimit     problemReason = "InvalidLimit"
-	daemonUnready    problemReason = "DaemonNotReady"
-	foreignCapacity  problemReason = "ForeignCapacity"
-)
 
 // text is the problem in the text of an explanation.
 func (p *Problem) text() string {
 	return fmt.Sprintf("Problem: %s\nTo change that: %s\n", p.Problem, p.Action)
 }
 
-// problem adds a problem. What it returns holds until the next one is added.
-func (r *Report) problem(reason problemReason, namespace, object, action, format string, args ...any) *Problem {
-	r.Problems = append(r.Problems, Problem{Reason: reason, Namespace: namespace, Object: object, Problem: fmt.Sprintf(format, args...), Action: action})
-	return &r.Problems[len(r.Problems)-1]
+// problem adds a finding, which is also about other objects (kind/name).
+func (r *Report) problem(f finding.Finding, about ...string) {
+	r.found = append(r.found, f)
+	r.Problems = append(r.Problems, problemOf(&f, about...))
 }
 
-// podProblem is a problem that several pods of one owner may have.
+func problemOf(f *finding.Finding, about ...string) Problem {
+	return Problem{Reason: f.Reason, Namespace: f.Namespace, Object: f.Object(), Problem: f.Sentence(), Action: f.Remedy(), about: about}
+}
+
+// podProblem is a finding about the pods of an owner.
 type podProblem struct {
-	reason                             problemReason
-	namespace, object, problem, action string
-	owner                              types.UID
-	template                           string // a FlexDaemonsetTemplate that it is about
+	finding.Finding
+	owner    types.UID
+	template string // a FlexDaemonsetTemplate that it is about
+	why      string // what the scheduler says
 }
 
 // podProblems adds what is wrong with the pods of the report's namespaces, one line for each owner.
@@ -114,23 +82,29 @@ func (i *Inspector) podProblems(ctx context.Context, s *snapshot, r *Report) {
 		if n := counts[p]; n > 1 {
 			pods = fmt.Sprintf("%d pods, such as %s", n, samples[p])
 		}
-		added := r.problem(p.reason, p.namespace, p.object, p.action, "%s (%s)", p.problem, pods)
+		var about []string
 		if m := s.ownersByUID[p.owner]; m != nil {
-			added.about = m.names
+			about = m.names
 		}
 		if p.template != "" {
-			added.about = append(slices.Clone(added.about), "FlexDaemonsetTemplate/"+p.template)
+			about = append(slices.Clone(about), "FlexDaemonsetTemplate/"+p.template)
 		}
+		added := problemOf(&p.Finding, about...)
+		if p.why != "" {
+			added.Problem += ": " + p.why
+		}
+		added.Problem += " (" + pods + ")"
+		r.Problems = append(r.Problems, added)
 	}
 }
 
 // problemsOf returns what is wrong with one pod.
 func (i *Inspector) problemsOf(ctx context.Context, s *snapshot, sc *scope.Scope, pod *corev1.Pod) (out []podProblem) {
 	owner := metav1.GetControllerOfNoCopy(pod)
-	add := func(p podProblem, format string, args ...any) {
-		p.namespace, p.object, p.problem = pod.Namespace, "Pod/"+pod.Name, fmt.Sprintf(format, args...)
+	add := func(reason finding.Reason, values finding.Values, template, why string) {
+		p := podProblem{Finding: finding.Finding{Reason: reason, Namespace: pod.Namespace, Kind: "Pod", Name: pod.Name, Values: values}, template: template, why: why}
 		if owner != nil {
-			p.object, p.owner = owner.Kind+"/"+owner.Name, owner.UID
+			p.Kind, p.Name, p.owner = owner.Kind, owner.Name, owner.UID
 		}
 		out = append(out, p)
 	}
@@ -148,76 +122,53 @@ func (i *Inspector) problemsOf(ctx context.Context, s *snapshot, sc *scope.Scope
 			if ns, err := s.Namespace(ctx, pod.Namespace); err == nil && ns != nil && pod.CreationTimestamp.After(s.onSince(ns)) {
 				s.unanswered = append(s.unanswered, pod.CreationTimestamp.Time)
 			}
-			action := "delete the pods, so that their owner recreates them"
-			if owner == nil {
-				action = "delete the pod and create it again"
-			}
-			add(podProblem{reason: webhookBypassed, action: action}, "RuntimeClass %s without %s: the webhook was bypassed", runtimeClass(pod), i.PeerPods.VMResource)
+			add(finding.WebhookBypassed, finding.Values{Other: runtimeClass(pod), Text: i.PeerPods.VMResource}, "", "")
 		}
 		if unsized != nil {
-			add(podProblem{reason: notSized, template: template, action: fmt.Sprintf("kubectl -n %s rollout restart daemonset/%s", pod.Namespace, unsized.Name)},
-				"no size: created before FlexDaemonsetTemplate %s, or the webhook was bypassed, or a LimitRange refuses the size", template)
+			add(finding.NotSized, finding.Values{Other: template}, template, "")
 		}
 	}
 	// 2. Pods that wait for a node because of what Stowage made of them.
 	if why, waits := podstatus.Unschedulable(pod); waits {
-		if w := i.waitsFor(pod, s.policyOf(pod), s.nodes); w != nil {
-			add(*w, "%s: %s", w.problem, why)
+		if reason, values := i.waitsFor(pod, s.policyOf(pod), s.nodes); reason != "" {
+			template := ""
+			if reason == finding.NoRoomForSize {
+				template = values.Other
+			}
+			add(reason, values, template, why)
 		}
 	}
 	return out
 }
 
-// waitsFor returns what a pod waits for and what to do about that, if its policy or what Stowage made of it is the reason. The policy
-// may be nil, and so may the nodes.
-func (i *Inspector) waitsFor(pod *corev1.Pod, p *policy.Policy, nodes nodeLabels) *podProblem {
+// waitsFor returns what a pod waits for, if its policy or what Stowage made of it is the reason. The policy may be nil, and so may the nodes.
+func (i *Inspector) waitsFor(pod *corev1.Pod, p *policy.Policy, nodes nodeLabels) (finding.Reason, finding.Values) {
 	switch {
 	case p != nil && p.Layout != nil && !nodes.fit(pod):
-		return misfitOf(pod, p, nodes)
+		return finding.FitsNoNode, misfitOf(pod, p, nodes)
 	case i.vmsOf(pod) > 0 && !nodes.fit(pod):
-		return &podProblem{
-			reason: fitsNoNode, problem: "no node is as the node selector or affinity of the pod asks",
-			action: fmt.Sprintf("correct them in the pod template and in RuntimeClass %s (scheduling), or label nodes", runtimeClass(pod)),
-		}
+		return finding.FitsNoNode, finding.Values{Other: runtimeClass(pod)}
 	case i.vmsOf(pod) > 0:
-		return &podProblem{
-			reason: noFreeVM, problem: "no free VM",
-			action: fmt.Sprintf("raise %s in ConfigMap %s, add nodes, or see why the daemons that make VMs are not Ready", stowage.PeerPodsLimitKey, i.limitConfigMap()),
-		}
+		return finding.NoFreeVM, finding.Values{Other: i.limitConfigMap()}
 	case pod.Labels[stowage.SizedByLabel] != "":
-		return &podProblem{
-			reason: noRoomForSize, problem: "no room for the size", template: pod.Labels[stowage.SizedByLabel],
-			action: "lower the percentages or minimums of FlexDaemonsetTemplate " + pod.Labels[stowage.SizedByLabel],
-		}
+		return finding.NoRoomForSize, finding.Values{Other: pod.Labels[stowage.SizedByLabel]}
 	case pod.Labels[stowage.SeatLabel] != "":
-		return &podProblem{
-			reason: noRoomInPool, problem: "no room in pool " + pod.Labels[stowage.PoolLabel],
-			action: "make room in the pool, change the strategy, or let other pools take the pods (spill)",
-		}
+		return finding.NoRoomInPool, finding.Values{Pool: pod.Labels[stowage.PoolLabel]}
 	}
-	return nil
+	return "", finding.Values{}
 }
 
 // misfitOf returns why no node is as a pod of a policy asks.
-func misfitOf(pod *corev1.Pod, p *policy.Policy, nodes nodeLabels) *podProblem {
+func misfitOf(pod *corev1.Pod, p *policy.Policy, nodes nodeLabels) finding.Values {
 	n, seated := p.PoolKeyed(poolOf(pod))
-	switch pool := p.Pool(n); {
-	case !seated:
-		return &podProblem{
-			reason: fitsNoNode, problem: "the pod template chooses nodes itself, and no node is as it asks",
-			action: "remove its node selector and affinity, so that the strategy divides its pods, or correct them",
-		}
-	case !nodes.have(pool.Labels):
-		return &podProblem{
-			reason: fitsNoNode, problem: fmt.Sprintf("no node has the labels of pool %s (%s)", pool.Name, labels.Set(pool.Labels)),
-			action: fmt.Sprintf("correct the labels of pool %s in the %s, or add nodes with these labels (a node autoscaler may be at its limit)", pool.Name, p.Source),
-		}
-	default:
-		return &podProblem{
-			reason: fitsNoNode, problem: fmt.Sprintf("no node of pool %s has what the node selector or affinity of the pod template asks for", pool.Name),
-			action: "correct the pod template, or label nodes of the pool",
-		}
+	if !seated {
+		return finding.Values{} // the pod template chooses nodes itself
 	}
+	pool := p.Pool(n)
+	if nodes.have(pool.Labels) {
+		return finding.Values{Pool: pool.Name}
+	}
+	return finding.Values{Pool: pool.Name, Labels: labels.Set(pool.Labels).String(), Source: p.Source}
 }
 
 // policyOf returns the policy of a pod's workload, or nil if it has none.
@@ -270,8 +221,7 @@ func (i *Inspector) policyProblems(ctx context.Context, s *snapshot, r *Report) 
 		name := s.templateOf(d)
 		made := podpatch.FromPod(&corev1.Pod{ObjectMeta: d.Spec.Template.ObjectMeta})
 		if s.Covers(d.Namespace) && name != "" && !s.hasTemplate(name) && sc.Enforces(ctx, d.Namespace, made) {
-			added := r.problem(templateMissing, d.Namespace, "DaemonSet/"+d.Name, "create the template, or correct the annotation "+flexdaemonsets.TemplateAnnotation, "names FlexDaemonsetTemplate %s, which does not exist: its pods keep the size that they declare", name)
-			added.about = []string{"FlexDaemonsetTemplate/" + name}
+			r.problem(finding.Finding{Reason: finding.TemplateMissing, Namespace: d.Namespace, Kind: "DaemonSet", Name: d.Name, Values: finding.Values{Other: name}}, "FlexDaemonsetTemplate/"+name)
 		}
 	}
 	return nil
@@ -285,9 +235,9 @@ func (s *snapshot) settingProblems(ctx context.Context, finder *policy.Finder, r
 			return err
 		}
 		for _, f := range found {
-			object := w.Kind + "/" + w.Name
-			if !f.Invalid && !slices.ContainsFunc(r.Problems, func(p Problem) bool { return p.Namespace == w.Namespace && p.Object == object && p.Problem == f.Text }) {
-				r.problem(ignoredSetting, w.Namespace, object, f.Fix, "%s", f.Text)
+			is := ignored(w.Object, f.Text, f.Fix)
+			if !f.Invalid && !slices.ContainsFunc(r.found, func(o finding.Finding) bool { o.Fix = is.Fix; return o == is }) {
+				r.problem(is)
 			}
 		}
 	}
@@ -297,11 +247,11 @@ func (s *snapshot) settingProblems(ctx context.Context, finder *policy.Finder, r
 // distributorProblems adds what is wrong with a PodDistributor.
 func (s *snapshot) distributorProblems(ctx context.Context, d *versprei.PodDistributor, r *Report) error {
 	target := world.TargetOf(d)
-	add := func(reason problemReason, action, format string, args ...any) {
-		r.problem(reason, d.Namespace, "PodDistributor/"+d.Name, action, format, args...).about = []string{target.Kind + "/" + target.Name}
+	add := func(reason finding.Reason, values finding.Values) {
+		r.problem(finding.Finding{Reason: reason, Namespace: d.Namespace, Kind: "PodDistributor", Name: d.Name, Values: values}, target.Kind+"/"+target.Name)
 	}
 	if err := policy.Compile(d).Err; err != nil {
-		add(invalidPolicy, "kubectl -n "+d.Namespace+" edit poddistributor "+d.Name, "is invalid, so that it divides no pods: %s", oneLine(err))
+		add(finding.InvalidPolicy, finding.Values{Text: oneLine(err)})
 		return nil
 	}
 	winner, err := s.PodDistributor(ctx, d.Namespace, []world.Ref{target.Ref})
@@ -309,7 +259,7 @@ func (s *snapshot) distributorProblems(ctx context.Context, d *versprei.PodDistr
 		return err
 	}
 	if winner != nil && winner.Name != d.Name {
-		add(supersededPolicy, fmt.Sprintf("delete it, or delete %s to use it", winner.Name), "divides no pods, because PodDistributor %s is older and has the same target", winner.Name)
+		add(finding.SupersededPolicy, finding.Values{Other: winner.Name})
 	}
 	exists, err := s.exists(ctx, d.Namespace, target.Ref)
 	switch {
@@ -317,9 +267,14 @@ func (s *snapshot) distributorProblems(ctx context.Context, d *versprei.PodDistr
 	case err != nil:
 		return fmt.Errorf("the target of PodDistributor %s: %w", d.Name, err)
 	case !exists:
-		add(targetMissing, "create the target, or correct spec.target", "its target %s %s %s does not exist", target.APIVersion, target.Kind, target.Name)
+		add(finding.TargetMissing, finding.Values{Other: target.APIVersion + " " + target.Kind + " " + target.Name})
 	}
 	return nil
+}
+
+// ignored is a setting of an object that has no effect.
+func ignored(of world.Object, text, fix string) finding.Finding {
+	return finding.Finding{Reason: finding.IgnoredSetting, Namespace: of.Namespace, Kind: of.Kind, Name: of.Name, Values: finding.Values{Text: text, Fix: fix}}
 }
 
 // sortProblems sorts problems by object; those of Stowage itself stay first.

@@ -13,7 +13,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/selection"
+	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/platform/apisupport"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
@@ -39,6 +41,8 @@ type Report struct {
 	distributors []string // the PodDistributors, as kind/name
 	named        bool     // only what was named is shown
 	hidden       []string // what is left out because the user may not read it
+	// found are the findings of the problems.
+	found []finding.Finding
 }
 
 // Workload is what has a strategy, with the pods of all its revisions.
@@ -108,8 +112,9 @@ type Template struct {
 	Note         string `json:"note,omitempty"`
 	OK           bool   `json:"ok"`
 
-	invalid string   // why it is, if so
-	action  string   // what to do about the pods of another size
+	invalid string // why it is, if so
+	// offSize is why pods have another size, as the condition UpToDate says.
+	offSize stowage.ConditionReason
 	about   []string // its DaemonSets in the namespaces of the report, as kind/name
 }
 
@@ -237,7 +242,7 @@ func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, erro
 	i.podProblems(ctx, s, r)
 	i.answerProblem(s, registration, r)
 	if registration == nil && !s.hiddenRegistration && (len(r.Workloads)+len(r.Templates)+len(r.Policies) > 0 || len(s.objects.PodDistributors) > 0) {
-		r.problem(notRegistered, "", "MutatingWebhookConfiguration/"+i.Registration, "install Stowage, or remove its policies", "does not exist, so that pods are created as they are written")
+		r.problem(i.ofRegistration(finding.NotRegistered, finding.Values{}))
 	}
 	r.sortProblems(own)
 	if len(r.hidden) > 0 {

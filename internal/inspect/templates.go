@@ -13,6 +13,7 @@ import (
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/size/sizing"
 )
@@ -28,10 +29,11 @@ func (s *snapshot) templateReports(r *Report) {
 		}
 		r.Templates = append(r.Templates, t)
 		if t.invalid != "" {
-			r.problem(invalidTemplate, "", "FlexDaemonsetTemplate/"+t.Name, "correct its spec", "is invalid, so that it sizes no pods: %s", t.invalid).about = t.about
+			r.problem(finding.Finding{Reason: finding.InvalidTemplate, Kind: "FlexDaemonsetTemplate", Name: t.Name, Values: finding.Values{Text: t.invalid}}, t.about...)
 		}
-		if t.action != "" {
-			r.problem(offSize, "", "FlexDaemonsetTemplate/"+t.Name, t.action, "%s", t.Note).about = t.about
+		off := finding.Finding{Reason: finding.OffSize, Kind: "FlexDaemonsetTemplate", Name: t.Name, Values: finding.Values{Text: t.Note, Other: string(t.offSize)}}
+		if off.Remedy() != "" { // else they are on their way to it
+			r.problem(off, t.about...)
 		}
 	}
 	if s.podsOfNamespace {
@@ -85,22 +87,11 @@ func (i *Inspector) plans(ctx context.Context, s *snapshot, r *Report) error {
 			PlannedCPU: cpu(p.PlannedCPU), CPU: cpu(p.CPU), PlannedMemory: memory(p.PlannedMemory), Memory: memory(p.Memory), OK: !p.Differs(),
 		})
 		if p.Differs() {
-			r.problem(planDiffers, p.Namespace, "DaemonSet/"+p.DaemonSet, "run one DaemonSet for each class of nodes, as kubectl stowage split prints them: docs/karpenter.md",
-				"Karpenter plans %s CPU and %s for its pod on %s, where it takes %s and %s", cpu(p.PlannedCPU), memory(p.PlannedMemory), p.Class, cpu(p.CPU), memory(p.Memory))
+			text := fmt.Sprintf("Karpenter plans %s CPU and %s for its pod on %s, where it takes %s and %s", cpu(p.PlannedCPU), memory(p.PlannedMemory), p.Class, cpu(p.CPU), memory(p.Memory))
+			r.problem(finding.Finding{Reason: finding.PlanDiffers, Namespace: p.Namespace, Kind: "DaemonSet", Name: p.DaemonSet, Values: finding.Values{Text: text}})
 		}
 	}
 	return nil
-}
-
-// offSizeActions are what to do about pods that do not get the size of their template. Where there is nothing, they are on their
-// way to it.
-var offSizeActions = map[stowage.ConditionReason]string{
-	stowage.ReasonAwaitsNewPods: "roll out its DaemonSets, or set updatePolicy: InPlace",
-	stowage.ReasonDeferred:      "make room on the nodes, or lower the percentages; the kubelet tries it again by itself",
-	stowage.ReasonInfeasible:    "lower the percentages, or set a maximum",
-	stowage.ReasonRefused:       "change what refuses the size, such as a ResourceQuota or a LimitRange",
-	stowage.ReasonUnsupported:   "roll out its DaemonSets, or run a Kubernetes that resizes pods in place",
-	stowage.ReasonFailed:        "see the events of the pods; the kubelet tries it again by itself",
 }
 
 // templateStatus returns what the status of a FlexDaemonsetTemplate says.
@@ -119,7 +110,7 @@ func templateStatus(t *flexdaemonsets.FlexDaemonsetTemplate) Template {
 		out.Note = fmt.Sprintf("%d of another size", out.OffSize)
 		if c := meta.FindStatusCondition(t.Status.Conditions, flexdaemonsets.ConditionUpToDate); c != nil && c.Status == metav1.ConditionFalse {
 			out.Note += ": " + c.Message
-			out.action = offSizeActions[stowage.ConditionReason(c.Reason)]
+			out.offSize = stowage.ConditionReason(c.Reason)
 		}
 	default:
 		out.OK = true

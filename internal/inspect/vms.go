@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/size/sizing"
@@ -112,7 +113,7 @@ func (i *Inspector) limit(ctx context.Context, r *Report) (limit int64, known bo
 	}
 	limit, err = peerpod.ParseLimit(text)
 	if err != nil {
-		r.problem(invalidLimit, cm.Namespace, "ConfigMap/"+cm.Name, "correct "+stowage.PeerPodsLimitKey, "its limit is refused, and the last valid one holds: %v", err)
+		r.problem(finding.Finding{Reason: finding.InvalidLimit, Namespace: cm.Namespace, Kind: "ConfigMap", Name: cm.Name, Values: finding.Values{Text: fmt.Sprint(err)}})
 		return 0, false, nil
 	}
 	return limit, true, nil
@@ -123,24 +124,26 @@ func (i *Inspector) nodeProblems(node *corev1.Node, want int64, daemons map[stri
 	if !i.Capacity.Nodes.Matches(labels.Set(node.Labels)) {
 		return
 	}
+	problem := func(reason finding.Reason, values finding.Values) {
+		r.problem(finding.Finding{Reason: reason, Kind: "Node", Name: node.Name, Values: values})
+	}
 	if text, ok := node.Annotations[stowage.PeerPodsLimitAnnotation]; ok {
 		own, err := peerpod.ParseLimit(text)
 		if err != nil {
-			r.problem(invalidLimit, "", "Node/"+node.Name, "correct or remove the annotation", "its annotation %s is refused, and the limit of the other nodes holds: %v", stowage.PeerPodsLimitAnnotation, err)
+			problem(finding.InvalidLimit, finding.Values{Text: err.Error()})
 		} else {
 			want = own
 		}
 	}
 	if daemons != nil {
 		if ready, there := daemons[node.Name]; there && !ready && want > 0 {
-			r.problem(daemonUnready, "", "Node/"+node.Name, "see the pod of the DaemonSet that makes VMs", "its daemon is not Ready, so it advertises no VMs")
+			problem(finding.DaemonNotReady, finding.Values{})
 		}
 		return
 	}
 	now := peerpod.AdvertisedBy(node, i.PeerPods.VMResource)
 	if _, conflict := peerpod.Advertise(now, want); conflict {
-		r.problem(foreignCapacity, "", "Node/"+node.Name, fmt.Sprintf("kubectl annotate node %s %s=take-over, or remove the amount", node.Name, stowage.PeerPodsCapacityAnnotation),
-			"advertises %d %s, which another client set, and not %d", now.Capacity, i.PeerPods.VMResource, want)
+		problem(finding.ForeignCapacity, finding.Values{Count: now.Capacity, Of: want, Other: i.PeerPods.VMResource})
 	}
 }
 

@@ -146,7 +146,7 @@ func (v *Preview) Plans(ctx context.Context, pods []Admitted) ([]Plan, error) {
 func poolOf(a *Admitted, p *policy.Policy) (pool, domain int) {
 	if chosen := a.Result.Pool(); chosen != nil {
 		if pool, ok := p.PoolNamed(chosen.Name); ok {
-			return pool, p.Strategy.DomainOfNode(chosen.Labels)
+			return pool, p.DomainOfNode(chosen.Labels)
 		}
 	}
 	return -1, -1

@@ -113,7 +113,7 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 	}
 	a.seat.Tolerations = p.TolerationsOf(a.seat.Pool)
 	a.seat.Apply(a.pod)
-	pool := p.Strategy.Pool(a.seat.Pool)
+	pool := p.Pool(a.seat.Pool)
 	d.Pool = &feature.Pool{Name: pool.Name, Labels: a.seat.NodeLabels()}
 	d.Summary = fmt.Sprintf("seat %d of pool %s (%s)", a.seat.Ordinal, pool.Name, labels.Set(d.Pool.Labels))
 	return d, nil

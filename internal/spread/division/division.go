@@ -272,8 +272,8 @@ func (d *Division) DomainSurplus() int64 {
 	})
 }
 
-// even reports whether each pool has as many pods as it should have.
-func (d *Division) even() bool {
+// Even reports whether each pool has as many pods as it should have.
+func (d *Division) Even() bool {
 	return !slices.ContainsFunc(d.Pools, func(p Pool) bool { return p.Current != p.Target })
 }
 
@@ -285,44 +285,7 @@ func (d *Division) Over() *Pool {
 	return nil
 }
 
-// Cause is why a division is not as it should be.
-type Cause int
-
-// The causes. The first one counts.
-const (
-	Balanced    Cause = iota // it is as it should be
-	PodsWait                 // pods wait for a node
-	Spilled                  // other pools have taken pods of a pool without room
-	NotReached               // an owner does not reach its count
-	Progressing              // pods are being created or removed
-	OutsidePool              // pods are not in the pool of their seat
-	OverTarget               // a pool has too many
-	FormerPools              // pods have their seat in a pool that was removed
-	WithoutSeat              // pods have no seat
-)
-
-// Cause returns the first cause that there is.
-func (d *Division) Cause() Cause {
-	waiting := d.sum(func(p *Pool) int64 { return p.Waiting })
-	starting := d.sum(func(p *Pool) int64 { return p.Pending }) > waiting
-	balanced, over, outside := d.even(), d.Over(), d.Outside()
-	switch {
-	case balanced && !starting && waiting == 0 && outside == 0:
-		return Balanced
-	case waiting > 0:
-		return PodsWait
-	case len(d.Shortages) > 0:
-		return Spilled
-	case d.Stuck:
-		return NotReached
-	case d.Moving || (balanced || over == nil && d.Former == 0 && d.Unseated == 0) && outside == 0:
-		return Progressing
-	case outside > 0:
-		return OutsidePool
-	case over != nil:
-		return OverTarget
-	case d.Former > 0:
-		return FormerPools
-	}
-	return WithoutSeat
+// Balanced reports whether each pool has the pods that it should have, in the pool, and each of them has a node.
+func (d *Division) Balanced() bool {
+	return d.Even() && d.Outside() == 0 && d.sum(func(p *Pool) int64 { return p.Pending }) == 0
 }

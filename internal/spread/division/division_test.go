@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/spread/domain"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
@@ -124,8 +125,8 @@ func TestRemovedPool(t *testing.T) {
 	without, with := parse(t, "p=a,weight=1"), parse(t, "p=a,weight=1:p=b,weight=1")
 	var d Division
 	d.AddPods(without, in("1", 1))
-	if pool := d.Pools[1]; !pool.Removed || d.Over() != nil || d.even() {
-		t.Errorf("over %v, even %t: %+v", d.Over(), d.even(), pool)
+	if pool := d.Pools[1]; !pool.Removed || d.Over() != nil || d.Even() {
+		t.Errorf("over %v, even %t: %+v", d.Over(), d.Even(), pool)
 	}
 	d.AddPods(with, nil)
 	if pool := d.Pools[1]; pool.Removed || pool.Labels["p"] != "b" {
@@ -133,39 +134,60 @@ func TestRemovedPool(t *testing.T) {
 	}
 }
 
-func TestCause(t *testing.T) {
+// Findings come in the order in which they matter: what has to end first, where pods are, and what else is to be known.
+func TestFindings(t *testing.T) {
 	s := parse(t, "p=a,weight=1:p=b,weight=1")
+	outside := Pod{Pool: "1", OnNode: true, Ready: true, Place: map[string]string{"p": "a"}}
+	short := func(d *Division, _ *Workload) { d.Shortages = make([]spill.Shortage, 1) }
+	moving := func(d *Division, w *Workload) { d.Moving, w.Pods = true, 1 }
+	unseated := func(n int64) func(*Division, *Workload) { return func(d *Division, _ *Workload) { d.Unseated = n } }
 	for name, tc := range map[string]struct {
 		pods     []Pod
 		replicas int64
-		edit     func(*Division)
-		want     Cause
+		edit     func(*Division, *Workload)
+		balanced bool
+		want     []finding.Reason
 	}{
-		"as it should be":                          {pods: append(in("0", 1), in("1", 1)...), replicas: 2, want: Balanced},
-		"a pod waits":                              {pods: append(in("0", 1), Pod{Pool: "1", Age: time.Hour}), replicas: 2, want: PodsWait},
-		"a pod has waited for a moment":            {pods: append(in("0", 1), Pod{Pool: "1"}), replicas: 2, want: Progressing},
-		"a pool has no room":                       {pods: in("0", 2), replicas: 2, edit: func(d *Division) { d.Shortages = make([]spill.Shortage, 1) }, want: Spilled},
-		"a pod waits and a pool has no room":       {pods: append(in("0", 2), Pod{Pool: "1", Age: time.Hour}), replicas: 3, edit: func(d *Division) { d.Shortages = make([]spill.Shortage, 1) }, want: PodsWait},
-		"a quota":                                  {pods: in("0", 1), replicas: 4, edit: func(d *Division) { d.Stuck, d.Moving = true, true }, want: NotReached},
-		"pods come":                                {pods: in("0", 1), replicas: 4, edit: func(d *Division) { d.Moving = true }, want: Progressing},
-		"too few in one and nobody knows why":      {pods: in("0", 1), replicas: 2, want: Progressing},
-		"too many in one":                          {pods: in("0", 2), replicas: 2, want: OverTarget},
-		"too many in one, and one without a seat":  {pods: in("0", 2), replicas: 3, edit: func(d *Division) { d.Unseated = 1 }, want: OverTarget},
-		"a former pool":                            {pods: append(in("0", 1), Pod{Pool: "gone", OnNode: true}), replicas: 2, edit: func(d *Division) { d.Unseated = 1 }, want: FormerPools},
-		"one is outside its pool":                  {pods: append(in("0", 1), Pod{Pool: "1", OnNode: true, Place: map[string]string{"p": "a"}}), replicas: 2, want: OutsidePool},
-		"one is outside, and another one too many": {pods: append(in("0", 2), Pod{Pool: "1", OnNode: true, Place: map[string]string{"p": "a"}}), replicas: 3, want: OutsidePool},
-		"one is outside, and pods come":            {pods: []Pod{{Pool: "1", OnNode: true, Place: map[string]string{"p": "a"}}}, replicas: 2, edit: func(d *Division) { d.Moving = true }, want: Progressing},
-		"one without a seat":                       {pods: in("0", 1), replicas: 2, edit: func(d *Division) { d.Unseated = 1 }, want: WithoutSeat},
+		"as it should be":                         {pods: append(in("0", 1), in("1", 1)...), replicas: 2, balanced: true},
+		"a pod waits":                             {pods: append(in("0", 1), Pod{Pool: "1", Age: time.Hour}), replicas: 2, want: []finding.Reason{finding.PodsPending, finding.NotReady}},
+		"a pod has waited for a moment":           {pods: append(in("0", 1), Pod{Pool: "1"}), replicas: 2, want: []finding.Reason{finding.NotReady}},
+		"a pool has no room":                      {pods: in("0", 2), replicas: 2, edit: short, want: []finding.Reason{finding.PoolExhausted}},
+		"a pod waits, and a pool has no room":     {pods: append(in("0", 2), Pod{Pool: "1", Ready: true, Age: time.Hour}), replicas: 3, edit: short, want: []finding.Reason{finding.PodsPending, finding.PoolExhausted}},
+		"an owner does not reach its count":       {pods: in("0", 1), replicas: 4, edit: func(d *Division, w *Workload) { d.Stuck, w.Stuck = true, "it is stuck" }, want: []finding.Reason{finding.NotReached}},
+		"a quota":                                 {pods: in("0", 2), replicas: 4, edit: func(_ *Division, w *Workload) { w.Refused, w.Pods = "a quota", 2 }, want: []finding.Reason{finding.PodsRefused}},
+		"pods come":                               {pods: in("0", 2), replicas: 2, edit: moving, want: []finding.Reason{finding.Progressing}},
+		"too few in one, and nobody knows why":    {pods: in("0", 1), replicas: 2},
+		"too many in one":                         {pods: in("0", 2), replicas: 2, want: []finding.Reason{finding.OverTarget}},
+		"too many in one, and one without a seat": {pods: in("0", 2), replicas: 3, edit: unseated(1), want: []finding.Reason{finding.OverTarget, finding.WithoutSeat}},
+		"a former pool":                           {pods: append(in("0", 1), Pod{Pool: "gone", OnNode: true, Ready: true}), replicas: 2, edit: unseated(2), want: []finding.Reason{finding.PoolRemoved, finding.WithoutSeat}},
+		"one is outside its pool":                 {pods: append(in("0", 1), outside), replicas: 2, want: []finding.Reason{finding.OutsidePool}},
+		"one is outside, and another too many":    {pods: append(in("0", 3), outside), replicas: 4, want: []finding.Reason{finding.OutsidePool, finding.OverTarget}},
+		"every pool has its maximum":              {pods: append(in("0", 1), in("1", 1)...), replicas: 2, balanced: true, edit: func(_ *Division, w *Workload) { w.Overflow = 1 }, want: []finding.Reason{finding.PoolsFull}},
+		"a cost of somebody else's":               {pods: append(in("0", 1), Pod{Pool: "1", OnNode: true, Ready: true, ForeignCost: true}), replicas: 2, balanced: true, want: []finding.Reason{finding.ForeignCost}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var d Division
 			d.AddPods(s, tc.pods)
 			addTargets(&d, s, tc.replicas)
+			w := &Workload{Namespace: "ns", Kind: "Deployment", Name: "web", Pods: tc.replicas, Adopted: map[string]int64{"0": 1}, Staying: map[string]int64{"0": 1, "": 2}}
 			if tc.edit != nil {
-				tc.edit(&d)
+				tc.edit(&d, w)
 			}
-			if got := d.Cause(); got != tc.want {
-				t.Errorf("cause %d, want %d", got, tc.want)
+			var got []finding.Reason
+			for _, f := range d.Findings(w) {
+				got = append(got, f.Reason)
+				if f.Object() != "Deployment/web" || f.Namespace != "ns" {
+					t.Errorf("%s is about %s in %s", f.Reason, f.Object(), f.Namespace)
+				}
+				if f.Reason == finding.OverTarget && (f.Adopted != 1 || f.Staying != 1 || f.Pool != "0") || f.Reason == finding.WithoutSeat && f.Staying != 2 {
+					t.Errorf("%+v", f)
+				}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if d.Balanced() != tc.balanced {
+				t.Errorf("balanced %t", d.Balanced())
 			}
 		})
 	}

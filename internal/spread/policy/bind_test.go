@@ -74,7 +74,7 @@ func TestFindDuringAShortage(t *testing.T) {
 			if err != nil || p == nil {
 				t.Fatal(p, err)
 			}
-			if diff := cmp.Diff(tc.targets, []int64{p.Strategy.Target(0, 20), p.Strategy.Target(1, 20)}); diff != "" {
+			if diff := cmp.Diff(tc.targets, []int64{p.Target(0, 20), p.Target(1, 20)}); diff != "" {
 				t.Errorf("targets (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(tc.rules, p.Spill); diff != "" {
@@ -139,7 +139,7 @@ func TestFindWithUnsuitablePools(t *testing.T) {
 				return
 			}
 			for i := range tc.whole {
-				if whole, now := p.Whole().Target(i, 12), p.Strategy.Target(i, 12); whole != tc.whole[i] || now != tc.now[i] {
+				if whole, now := p.Whole().Target(i, 12), p.Target(i, 12); whole != tc.whole[i] || now != tc.now[i] {
 					t.Errorf("pool %d has %d pods, and %d now", i, whole, now)
 				}
 			}

@@ -16,6 +16,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
@@ -157,6 +158,14 @@ func (p *Policy) Shortages() []spill.Shortage {
 		return nil
 	}
 	return spill.Shortages(spill.FromPoolState(p.State, p.Whole()), p.Whole())
+}
+
+// Values are what findings about the policy's workloads say of it.
+func (p *Policy) Values() finding.Values {
+	return finding.Values{
+		Source: p.Source, Annotated: p.Distributor == nil && p.Policy == nil, ByPolicy: p.Policy != nil,
+		Evict: p.Evict, Preferred: p.Preferred, Recreates: p.Repair == stowage.RepairRecreate,
+	}
 }
 
 // Limits are the pools and cells without room, with how many pods each may have, for comparisons.

@@ -278,7 +278,7 @@ func (r *run) seat(ctx context.Context, owner ledger.Owner, p *policy.Policy, po
 // seatPatch is the patch that gives a pod a seat. It holds the pod's resource version:
 // nothing is known of a pod that has changed since.
 func seatPatch(key ledger.Key, owner ledger.Owner, p *policy.Policy, pod *corev1.Pod, m planner.Move, withCost bool) ([]byte, error) {
-	seat := ledger.Seat{Pool: p.Strategy.PoolKey(m.Seat.Pool), Ordinal: m.Seat.Ordinal}
+	seat := ledger.Seat{Pool: p.PoolKey(m.Seat.Pool), Ordinal: m.Seat.Ordinal}
 	origin, id, source := ledger.OriginAdopted, "", p.From
 	if c, ok := ledger.SeatOf(key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations); ok {
 		origin, id = c.Origin, c.ID // a ledger may still have the claim

@@ -55,7 +55,7 @@ func (b *bare) settle(state *planner.State, p *policy.Policy) {
 
 // ofCell reports whether a pod chooses just the nodes of the pool and domain that it runs in.
 func ofCell(pod *corev1.Pod, created *podpatch.Pod, p *policy.Policy, pool, domain int) bool {
-	own := p.Strategy.NodeSelector(pool, domain)
+	own := p.NodeSelector(pool, domain)
 	for k, v := range own {
 		if pod.Spec.NodeSelector[k] != v {
 			return false

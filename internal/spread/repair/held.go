@@ -65,7 +65,7 @@ func (r *run) heldByVolume(owner ledger.OwnerKey, pod types.UID, p *policy.Polic
 	if h == nil {
 		return ""
 	}
-	if hold := h.volumes[pod]; hold.strategy == p.Strategy.Fingerprint() && r.Clock.Now().Before(hold.until) {
+	if hold := h.volumes[pod]; hold.strategy == p.Fingerprint() && r.Clock.Now().Before(hold.until) {
 		return hold.why
 	}
 	return ""
@@ -80,7 +80,7 @@ func (r *run) holdByVolume(owner ledger.OwnerKey, pod types.UID, p *policy.Polic
 	if h.volumes == nil {
 		h.volumes = map[types.UID]volumeHold{}
 	}
-	h.volumes[pod] = volumeHold{why, p.Strategy.Fingerprint(), now.Add(heldFor)}
+	h.volumes[pod] = volumeHold{why, p.Fingerprint(), now.Add(heldFor)}
 }
 
 // volumeLook finds the pods of one look whose volumes are elsewhere: see [layout.Elsewhere]. It asks what the watches of volumes and nodes show.

@@ -70,7 +70,7 @@ type roomCheck struct {
 // beginCheck notes what there is before a close look.
 func (r *run) beginCheck(owner ledger.OwnerKey, p *policy.Policy, shown string) {
 	c := &roomCheck{shown: shown}
-	for i := range p.Strategy.Len() {
+	for i := range p.Len() {
 		c.pools = append(c.pools, r.Room.Checkpoint(p.Strategy.Pool(i).Labels))
 	}
 	r.mu.Lock()

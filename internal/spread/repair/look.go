@@ -50,7 +50,7 @@ func shownOf(p *policy.Policy, records []observed.Pod) string {
 		_, _ = fmt.Fprint(h, p.State.Kept.Ordinals) // in the order of the keys
 		kept = h.Sum64()
 	}
-	return fmt.Sprintf("%s %d %x %v %t %s %d %x ", p.Strategy.Fingerprint(), generation, kept, p.Limits(), p.Evict, p.Repair, len(records), sum)
+	return fmt.Sprintf("%s %d %x %v %t %s %d %x ", p.Fingerprint(), generation, kept, p.Limits(), p.Evict, p.Repair, len(records), sum)
 }
 
 func liveRecords(records []observed.Pod) []observed.Pod {
@@ -65,7 +65,7 @@ func fromRecords(p *policy.Policy, records []observed.Pod, replicas int64) plann
 		pod := planner.Pod{Name: r.Name, Created: time.Unix(r.Created, 0), Ready: r.Ready, Running: r.Node != "", Ours: true, NodePool: planner.NoNode}
 		place(&pod, p, r)
 		if r.Origin == ledger.OriginOrdinal {
-			pod.OwnRank, _ = p.Strategy.Rank(pod.Seat) // that it is right is looked at closely
+			pod.OwnRank, _ = p.Rank(pod.Seat) // that it is right is looked at closely
 		}
 		state.Pods = append(state.Pods, pod)
 	}
@@ -89,7 +89,7 @@ func place(pod *planner.Pod, p *policy.Policy, seen *observed.Pod) {
 	}
 	pod.Seat, pod.Position = sequence.Seat{Pool: pool, Ordinal: seen.Ordinal}, ledger.Position(seen.ID)
 	pod.Claimed = seen.Origin.Admitted()
-	pod.Rank = sequence.RankOfCost(seen.Cost, p.Strategy.RankOrNone(pod.Seat), ledger.CostRank(seen.ID))
+	pod.Rank = sequence.RankOfCost(seen.Cost, p.RankOrNone(pod.Seat), ledger.CostRank(seen.ID))
 }
 
 // largestSeat is more bytes than the annotations of a seat take.

@@ -120,7 +120,7 @@ func (r *run) knowsEnough(t *turn) bool {
 		r.forgetHeld(owner.Key())
 		if counted {
 			plan := planner.Make(fromRecords(p, t.records, w.Replicas))
-			report(&plan, max(0, min(w.Replicas, p.Strategy.Seats())-int64(len(t.records))))
+			report(&plan, max(0, min(w.Replicas, p.Seats())-int64(len(t.records))))
 		}
 		t.again = reconcile.Result{}
 		return true

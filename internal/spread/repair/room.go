@@ -30,7 +30,7 @@ func (r *run) roomFor(ctx context.Context, p *policy.Policy, pod *corev1.Pod, st
 	if err != nil || held != "" {
 		return false, false, held, err
 	}
-	selected := p.Strategy.NodeSelector(removal.To, removal.Domain)
+	selected := p.NodeSelector(removal.To, removal.Domain)
 	nodes, err := r.Room.Nodes(ctx, selected)
 	if err != nil {
 		return false, false, "", err
@@ -75,7 +75,7 @@ func successor(pod *corev1.Pod, p *policy.Policy, pool, domain int, former bool)
 
 // available reports for each pool whether it has a node that takes pods such as an example, if the node is empty.
 func (r *run) available(ctx context.Context, p *policy.Policy, example *corev1.Pod, foreign bool) ([]bool, error) {
-	out := make([]bool, p.Strategy.Len())
+	out := make([]bool, p.Len())
 	if example == nil {
 		return out, nil
 	}
@@ -86,7 +86,7 @@ func (r *run) available(ctx context.Context, p *policy.Policy, example *corev1.P
 		}
 		pod := successor(example, p, i, -1, foreign)
 		for j := range nodes {
-			if p.Strategy.HasNode(i, nodes[j].Labels) && nodefit.Allows(&nodes[j], pod) && nodefit.Count(&nodes[j], nil, pod) > 0 {
+			if p.HasNode(i, nodes[j].Labels) && nodefit.Allows(&nodes[j], pod) && nodefit.Count(&nodes[j], nil, pod) > 0 {
 				out[i] = true
 				break
 			}
@@ -112,8 +112,8 @@ func (r *run) nodePool(ctx context.Context, p *policy.Policy, pod *corev1.Pod, n
 		}
 		nodes[name] = node
 	}
-	if i := p.Strategy.PoolOfNode(node.Labels); i >= 0 {
-		return i, p.Strategy.DomainOfNode(node.Labels), nil
+	if i := p.PoolOfNode(node.Labels); i >= 0 {
+		return i, p.DomainOfNode(node.Labels), nil
 	}
 	return planner.OtherNode, 0, nil
 }

@@ -45,19 +45,19 @@ func formerRank(pod *corev1.Pod, owner ledger.Owner, p *policy.Policy, key ledge
 	if rank < 1 || rank > sequence.NoRank {
 		return 0
 	}
-	seat, err := p.Strategy.SeatAt(rank)
+	seat, err := p.SeatAt(rank)
 	if err != nil {
 		return 0
 	}
 	domains := []string{""}
-	if a := p.Strategy.Across(); a != nil {
+	if a := p.Across(); a != nil {
 		for _, d := range a.Domains {
 			domains = append(domains, d.Value)
 		}
 	}
 	holder := ledger.Holder{Namespace: pod.Namespace, Owner: string(owner.UID)}
 	for _, domain := range domains {
-		if _, _, ok := key.Verify(claim, holder, ledger.Seat{Pool: p.Strategy.PoolKey(seat.Pool), Ordinal: seat.Ordinal, Domain: domain}); ok {
+		if _, _, ok := key.Verify(claim, holder, ledger.Seat{Pool: p.PoolKey(seat.Pool), Ordinal: seat.Ordinal, Domain: domain}); ok {
 			return sequence.RankOfCost(cost, rank, rank)
 		}
 	}

@@ -661,7 +661,7 @@ func (c *simulated) create(name string, rank int64) {
 		origin = ledger.OriginOrdinal
 		seat, err = p.OfOrdinal(rank)
 	default:
-		seat, err = p.Strategy.Admit(held{c.strategy, c.pods()})
+		seat, err = p.Admit(held{c.strategy, c.pods()})
 	}
 	if err != nil {
 		panic(err)

@@ -7,13 +7,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	divisions "github.com/stowage-dev/stowage/internal/spread/division"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
+	"github.com/stowage-dev/stowage/internal/world"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
+
+const rollOut = "roll out (kubectl -n ns rollout restart deployment/web)"
 
 // The condition Balanced names the first cause, and what helps.
 func TestBalanced(t *testing.T) {
@@ -51,7 +55,7 @@ func TestBalanced(t *testing.T) {
 			pods: on("0", 2), replicas: 2, edit: func(d *divisions.Division) {
 				d.Shortages = []spill.Shortage{{Pool: "1", State: spill.Pool{Phase: spill.Exhausted, Max: 3}}}
 			},
-			reason: stowage.ReasonSpilled, text: "other pools have taken pods of a pool without room: " + spill.Shortage{Pool: "1", State: spill.Pool{Phase: spill.Exhausted, Max: 3}}.String(),
+			reason: stowage.ReasonSpilled, text: "pool 1 has had no room since 0001-01-01T00:00:00Z, and keeps at most 3 pod(s); other pools take the pods that wait for it, and it is tried again at 0001-01-01T00:00:00Z; add nodes to the pool; Stowage tries it again by itself",
 		},
 		"a quota": {
 			pods: on("0", 1), replicas: 2, edit: func(d *divisions.Division) { d.Stuck = true }, said: said{stuck: "it has one pod for minutes"},
@@ -62,29 +66,29 @@ func TestBalanced(t *testing.T) {
 		},
 		"outside of its pool": {
 			pods: append(on("0", 1), divisions.Pod{Pool: "1", OnNode: true, Place: map[string]string{"p": "a"}}), replicas: 2,
-			reason: stowage.ReasonOutsidePool, text: "1 pod(s) are outside the pool of their seat: its node labels, the labels of nodes or the order of the pools have changed; roll out",
+			reason: stowage.ReasonOutsidePool, text: "1 pod(s) are outside the pool of their seat: the labels of pools or nodes, or the order of pools, have changed; " + rollOut,
 		},
 		"where that is allowed": {
 			pods: append(on("0", 1), divisions.Pod{Pool: "1", OnNode: true, Place: map[string]string{"p": "a"}}), replicas: 2, policy: policy.Policy{Rules: policy.Rules{Preferred: true}},
-			reason: stowage.ReasonOutsidePool, text: "1 pod(s) are outside the pool of their seat, as enforcement Preferred allows",
+			reason: stowage.ReasonOutsidePool, text: "1 pod(s) are outside the pool of their seat, as enforcement Preferred allows; make room in the pool, and " + rollOut,
 		},
 		"too many": {
-			pods: on("0", 2), replicas: 2, reason: stowage.ReasonOverTarget, text: "pool 0 has too many pods; roll out, or set rebalance to Evict",
+			pods: on("0", 2), replicas: 2, reason: stowage.ReasonOverTarget, text: "pool 0 has 2 pods, and 1 are due; " + rollOut + ", or set rebalance: Evict in PodDistributor d",
 		},
 		"too many, and they may be evicted": {
 			pods: on("0", 2), replicas: 2, policy: policy.Policy{Rules: policy.Rules{Evict: true}},
-			reason: stowage.ReasonOverTarget, text: "pool 0 has too many pods; pods are evicted one at a time, into nodes that have room",
+			reason: stowage.ReasonOverTarget, text: "pool 0 has 2 pods, and 1 are due; wait: Stowage evicts one pod after the other",
 		},
 		"too many, and one is held": {
-			pods: on("0", 2), replicas: 2, said: said{held: "one stays"}, reason: stowage.ReasonOverTarget, text: "pool 0 has too many pods; one stays",
+			pods: on("0", 2), replicas: 2, said: said{held: "one stays"}, reason: stowage.ReasonOverTarget, text: "pool 0 has 2 pods, and 1 are due; one stays",
 		},
 		"a pool is gone": {
 			pods: append(on("0", 1), on("gone", 1)...), replicas: 3, edit: func(d *divisions.Division) { d.Unseated = 2 },
-			reason: stowage.ReasonWithoutSeat, text: "1 pod(s) have their seat in a pool that was removed from the distribution; 1 more have no seat",
+			reason: stowage.ReasonWithoutSeat, text: "1 pod(s) are in a pool that was removed from the strategy; " + rollOut,
 		},
 		"without a seat": {
 			pods: on("0", 1), replicas: 2, edit: func(d *divisions.Division) { d.Unseated = 1 },
-			reason: stowage.ReasonWithoutSeat, text: "1 pod(s) have no seat: they bypassed the webhook, choose their nodes themselves, or have no room for more annotations",
+			reason: stowage.ReasonWithoutSeat, text: "1 pod(s) have no seat: they were created before the PodDistributor d, or bypassed the webhook; " + rollOut + ", or set stowage.dev/repair to Recreate",
 		},
 		"costs of somebody else": {
 			pods: append(on("0", 1), on("1", 1)...), replicas: 2, edit: func(d *divisions.Division) { d.ForeignCosts = 2 },
@@ -92,11 +96,11 @@ func TestBalanced(t *testing.T) {
 		},
 		"too many in a domain": {
 			pods: append(on("0", 2), on("1", 2)...), replicas: 4,
-			reason: stowage.ReasonBalanced, text: "each pool has the pods that it should have; 2 pod(s) are in a domain that has too many of their pool: roll out, or set rebalance to Evict",
+			reason: stowage.ReasonBalanced, text: "each pool has the pods that it should have; 2 pod(s) are in a domain that has too many of their pool; " + rollOut + ", or set rebalance: Evict in PodDistributor d",
 		},
 		"too many in a domain, and they may be evicted": {
 			pods: append(on("0", 2), on("1", 2)...), replicas: 4, policy: policy.Policy{Rules: policy.Rules{Evict: true}},
-			reason: stowage.ReasonBalanced, text: "each pool has the pods that it should have; 2 pod(s) are in a domain that has too many of their pool: roll out",
+			reason: stowage.ReasonBalanced, text: "each pool has the pods that it should have; 2 pod(s) are in a domain that has too many of their pool; " + rollOut,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -110,7 +114,8 @@ func TestBalanced(t *testing.T) {
 			if tc.edit != nil {
 				tc.edit(&d)
 			}
-			status, reason, text := balanced(&tc.policy, &d, tc.said)
+			tc.policy.Source, tc.policy.Distributor = "PodDistributor d", &versprei.PodDistributor{}
+			status, reason, text := balanced(world.Object{Namespace: "ns", Ref: world.Ref{Kind: "Deployment", Name: "web"}}, &tc.policy, &d, tc.said)
 			if (status == metav1.ConditionTrue) != (tc.reason == stowage.ReasonBalanced) || reason != tc.reason || text != tc.text {
 				t.Errorf("it is %s, %s: %q, want %s: %q", status, reason, text, tc.reason, tc.text)
 			}

@@ -90,7 +90,7 @@ func (t *tally) describe(nodes []corev1.Node) {
 		}
 		st.Pods += int32(d.Replicas)
 		st.WithoutSeat += int32(d.Unseated)
-		if d.Cause() == division.Balanced {
+		if d.Balanced() {
 			t.balanced++
 		}
 	}

@@ -568,7 +568,7 @@ func TestNodeMadeAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	was := node(7, "7", nil)
-	b.missing = map[string]time.Time{was.Name: time.Now()}
+	b.missing = map[string]time.Time{was.Name: {}}
 	for _, uid := range []types.UID{was.UID, "anew"} {
 		is := was.DeepCopy()
 		is.UID = uid

@@ -1,0 +1,108 @@
+// Package finding has what is not as it should be, as values: a reason, what it is about, and numbers and names. Producers make them of what they
+// know, and write no sentence. One table says for each reason what it means, its sentence and its remedy. The conditions of objects, `kubectl stowage
+// status` and `explain`, and the page docs/reasons.md are printed from that table. Nothing compares sentences.
+package finding
+
+import (
+	"fmt"
+	"strings"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+)
+
+// Finding is one thing that is not as it should be.
+type Finding struct {
+	Reason Reason
+	// Namespace, Kind and Name are of the object that it is about.
+	Namespace, Kind, Name string
+	Values
+}
+
+// Values are what sentences are made of. Each reason has those that its row of the table reads.
+type Values struct {
+	Count, Of int64 // such as the pods that have it, of those that there are
+	Pool      string
+	Labels    string // of the pool's nodes
+	Domain    string
+	Source    string // what divides the pods, such as "PodDistributor web"
+	Other     string // the name of another object
+	In        string // the namespace of Other
+	Text      string // by somebody else, such as the message of an error
+	Fix       string // that goes with Text
+	// Annotated says that Source is an annotation, and ByPolicy that it is a SpreadPolicy or a ClusterSpreadPolicy.
+	Annotated, ByPolicy bool
+	// Evict says that pods of pools with too many are evicted. Preferred says that pods only prefer their pool, and Recreates that pods without a
+	// seat are recreated.
+	Evict, Preferred, Recreates bool
+	// Adopted are the pods that ran before they got their seat. Staying are those that a claim or an annotation may keep where they run.
+	Adopted, Staying int64
+}
+
+// Severity says what a finding asks of its reader.
+type Severity int
+
+// The severities.
+const (
+	Problem Severity = iota // somebody has to act
+	Note                    // it is good to know
+	Passing                 // it passes by itself
+)
+
+// Object names what the finding is about, as kind/name.
+func (f *Finding) Object() string { return f.Kind + "/" + f.Name }
+
+// Sentence says what is not as it should be, without the object's name.
+func (f *Finding) Sentence() string { return table[f.Reason].sentence(f) }
+
+// Remedy says what to do about it. It is empty where nothing is to be done.
+func (f *Finding) Remedy() string {
+	if remedy := table[f.Reason].remedy; remedy != nil {
+		return remedy(f)
+	}
+	return ""
+}
+
+// String is the sentence with the remedy.
+func (f *Finding) String() string {
+	if remedy := f.Remedy(); remedy != "" {
+		return f.Sentence() + "; " + remedy
+	}
+	return f.Sentence()
+}
+
+// Severity returns that of the reason.
+func (r Reason) Severity() Severity { return table[r].severity }
+
+// Means says in a sentence what the reason stands for, whatever it is about.
+func (r Reason) Means() string { return table[r].means }
+
+// Example returns a finding of the reason, for the page of reasons.
+func (r Reason) Example() *Finding {
+	f := table[r].example
+	f.Reason = r
+	return &f
+}
+
+// rollOut is how to have all pods of a workload created again.
+func (f *Finding) rollOut() string {
+	if f.Kind == "Deployment" || f.Kind == "StatefulSet" {
+		return fmt.Sprintf("roll out (kubectl -n %s rollout restart %s/%s)", f.Namespace, strings.ToLower(f.Kind), f.Name)
+	}
+	return "roll out: have its pods created again"
+}
+
+// evict is how to have Stowage move pods.
+func (f *Finding) evict() string {
+	if f.Annotated {
+		return fmt.Sprintf("set the annotation %s: Evict", stowage.RebalanceAnnotation)
+	}
+	return "set rebalance: Evict in " + f.Source
+}
+
+// kept says that something may keep some of the pods where they run.
+func (f *Finding) kept() string {
+	if f.Staying == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of them have a claim or an annotation that may keep them where they run", f.Staying)
+}

@@ -1,0 +1,102 @@
+package finding
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"strings"
+	"testing"
+)
+
+// Each reason has a row, each row has all that a page prints, and what has to be acted upon has a remedy.
+func TestTable(t *testing.T) {
+	t.Parallel()
+	for _, r := range Reasons() {
+		f := r.Example()
+		if f.Reason != r || f.Kind == "" || f.Name == "" {
+			t.Errorf("%s: the example is about %s", r, f.Object())
+		}
+		for what, text := range map[string]string{"meaning": r.Means(), "sentence": f.Sentence(), "text": f.String()} {
+			if text == "" || strings.Contains(text, "%!") || strings.Contains(text, "  ") {
+				t.Errorf("%s: the %s is %q", r, what, text)
+			}
+		}
+		if !strings.HasSuffix(r.Means(), ".") || strings.HasSuffix(f.String(), ".") {
+			t.Errorf("%s: a meaning is a sentence with a full stop, and what is printed has none: %q, %q", r, r.Means(), f)
+		}
+		if remedy := f.Remedy(); remedy == "" && r.Severity() == Problem && r != NotReached {
+			t.Errorf("%s has no remedy", r)
+		}
+	}
+}
+
+// No reason is without a row.
+func TestEachReasonHasARow(t *testing.T) {
+	t.Parallel()
+	file, err := parser.ParseFile(token.NewFileSet(), "table.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	for _, r := range Reasons() {
+		known[string(r)] = true
+	}
+	constants := 0
+	ast.Inspect(file, func(n ast.Node) bool {
+		if spec, ok := n.(*ast.ValueSpec); ok && len(spec.Values) == 1 {
+			if text, ok := spec.Values[0].(*ast.BasicLit); ok && text.Kind == token.STRING {
+				constants++
+				if !known[strings.Trim(text.Value, `"`)] {
+					t.Errorf("%s has no row", spec.Names[0].Name)
+				}
+			}
+		}
+		return true
+	})
+	if constants != len(known) {
+		t.Errorf("%d constants, and %d rows", constants, len(known))
+	}
+}
+
+// The sentences and remedies that depend on values.
+func TestSentences(t *testing.T) {
+	t.Parallel()
+	web := func(r Reason, v Values) *Finding {
+		return &Finding{Reason: r, Namespace: "ns", Kind: "Deployment", Name: "web", Values: v}
+	}
+	about := func(kind string, r Reason, v Values) *Finding {
+		return &Finding{Reason: r, Namespace: "ns", Kind: kind, Name: "x", Values: v}
+	}
+	const rollOut = "roll out (kubectl -n ns rollout restart deployment/web)"
+	for _, tc := range []struct {
+		f    *Finding
+		want string
+	}{
+		{web(OverTarget, Values{Pool: "a", Count: 3, Of: 2, Annotated: true, Staying: 9}), "pool a has 3 pods, and 2 are due; " + rollOut + ", or set the annotation stowage.dev/rebalance: Evict"},
+		{web(OverTarget, Values{Pool: "a", Count: 3, Of: 2, Source: "SpreadPolicy p", Adopted: 1}), "pool a has 3 pods, and 2 are due: 1 of them ran there before they got a seat; " + rollOut + ", or set rebalance: Evict in SpreadPolicy p"},
+		{web(OverTarget, Values{Pool: "a", Count: 3, Of: 2, Evict: true, Staying: 2}), "pool a has 3 pods, and 2 are due; wait: Stowage evicts one pod after the other"},
+		{web(OverTarget, Values{Pool: "a", Count: 3, Of: 2, Evict: true, Staying: 3}), "pool a has 3 pods, and 2 are due: 3 of them have a claim or an annotation that may keep them where they run; none is needed; the events of the workload say which pods stay (PodHeld); to move them, " + rollOut},
+		{web(WithoutSeat, Values{Count: 1, Source: "SpreadPolicy p", ByPolicy: true, Staying: 1}), "1 pod(s) have no seat: they were created before the SpreadPolicy p, or bypassed the webhook; " + rollOut + "; 1 of them have a claim or an annotation that may keep them where they run"},
+		{web(WithoutSeat, Values{Count: 1, Source: "x", Recreates: true}), "1 pod(s) have no seat: they were created before the x, or bypassed the webhook; wait: Stowage gives them a seat or recreates them, unless its controllers are down"},
+		{web(OutsidePool, Values{Count: 1, Preferred: true}), "1 pod(s) are outside the pool of their seat, as enforcement Preferred allows; make room in the pool, and " + rollOut},
+		{web(OverInDomain, Values{Count: 1, Evict: true}), "1 pod(s) are in a domain that has too many of their pool; " + rollOut},
+		{web(Progressing, Values{Count: 2, Of: 2}), "pods are being created or removed"},
+		{about("ReplicaSet", PoolRemoved, Values{Count: 1}), "1 pod(s) are in a pool that was removed from the strategy; roll out: have its pods created again"},
+		{web(InvalidPolicy, Values{Source: "annotation of Deployment web", Text: "x"}), "the annotation of Deployment web is invalid, so that it divides no pods: x; correct the strategy"},
+		{&Finding{Reason: InvalidPolicy, Kind: "ClusterSpreadPolicy", Name: "p", Values: Values{Text: "x"}}, "is invalid, so that it divides no pods: x; kubectl edit clusterspreadpolicy p"},
+		{about("Pod", WebhookBypassed, Values{Other: "kata", Text: "vm"}), "RuntimeClass kata without vm: the webhook was bypassed; delete the pod and create it again"},
+		{about("Service", NoAnswer, Values{}), "does not exist or has no pods, and the registration names it; install it again, or correct the registration"},
+		{about("Service", NoAnswer, Values{Of: 2, Other: "stowage"}), "none of the 2 pod(s) behind it is ready; kubectl -n ns describe pods -l app.kubernetes.io/name=stowage"},
+		{about("MutatingWebhookConfiguration", NoAnswer, Values{Text: "refused"}), "refused; see whether Stowage runs, and whether the API server reaches the port of its pods"},
+		{about("Deployment", ReplicasNotReady, Values{Of: 2, Text: "an outage"}), "0 of 2 replicas are ready: an outage; kubectl -n ns describe pods -l app.kubernetes.io/name=x"},
+		{about("ConfigMap", InvalidLimit, Values{Text: "no number"}), "its limit is refused, and the last valid one holds: no number; correct PEERPODS_LIMIT_PER_NODE"},
+		{about("FlexDaemonsetTemplate", OffSize, Values{Text: "2 of another size", Other: "Resizing"}), "2 of another size"},
+		{web(FitsNoNode, Values{}), "the pod template chooses nodes itself, and no node is as it asks; remove its node selector and affinity, so that the strategy divides its pods, or correct them"},
+		{web(FitsNoNode, Values{Pool: "a"}), "no node of pool a has what the node selector or affinity of the pod template asks for; correct the pod template, or label nodes of the pool"},
+		{web(FitsNoNode, Values{Other: "kata"}), "no node is as the node selector or affinity of the pod asks; correct them in the pod template and in RuntimeClass kata (scheduling), or label nodes"},
+	} {
+		if got := tc.f.String(); got != tc.want {
+			t.Errorf("%s:\n got %s\nwant %s", tc.f.Reason, got, tc.want)
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package finding
+
+import (
+	"fmt"
+
+	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+)
+
+// ofDaemonSets are the rows about the sizes of DaemonSets' pods. Other is the FlexDaemonsetTemplate.
+var ofDaemonSets = map[Reason]row{
+	InvalidTemplate: {
+		means:    "A FlexDaemonsetTemplate is invalid, so that it sizes no pods.",
+		sentence: func(f *Finding) string { return "is invalid, so that it sizes no pods: " + f.Text },
+		remedy:   always("correct its spec"),
+		example:  Finding{Kind: "FlexDaemonsetTemplate", Name: "tenth", Values: Values{Text: "spec.cpuPercentage: is 120"}},
+	},
+	TemplateMissing: {
+		means: "A DaemonSet names a FlexDaemonsetTemplate that does not exist.",
+		sentence: func(f *Finding) string {
+			return fmt.Sprintf("names FlexDaemonsetTemplate %s, which does not exist: its pods keep the size that they declare", f.Other)
+		},
+		remedy:  always("create the template, or correct the annotation " + flexdaemonsets.TemplateAnnotation),
+		example: Finding{Namespace: "logging", Kind: "DaemonSet", Name: "agent", Values: Values{Other: "tenth"}},
+	},
+	NotSized: {
+		means: "Pods of a DaemonSet with a FlexDaemonsetTemplate have no size.",
+		sentence: func(f *Finding) string {
+			return fmt.Sprintf("no size: created before FlexDaemonsetTemplate %s, or the webhook was bypassed, or a LimitRange refuses the size", f.Other)
+		},
+		remedy: func(f *Finding) string {
+			return fmt.Sprintf("kubectl -n %s rollout restart daemonset/%s", f.Namespace, f.Name)
+		},
+		example: Finding{Namespace: "logging", Kind: "DaemonSet", Name: "agent", Values: Values{Other: "tenth"}},
+	},
+	OffSize: {
+		means:    "Pods do not have the size that their FlexDaemonsetTemplate gives.",
+		sentence: func(f *Finding) string { return f.Text },
+		remedy:   func(f *Finding) string { return offSizeRemedies[stowage.ConditionReason(f.Other)] },
+		example: Finding{Kind: "FlexDaemonsetTemplate", Name: "tenth", Values: Values{
+			Text: "2 of another size: the nodes have no room to resize them", Other: string(stowage.ReasonDeferred),
+		}},
+	},
+	NoRoomForSize: {
+		means:    "A DaemonSet's pod waits, because its node has no room for the size.",
+		sentence: always("no room for the size"),
+		remedy: func(f *Finding) string {
+			return "lower the percentages or minimums of FlexDaemonsetTemplate " + f.Other
+		},
+		example: Finding{Namespace: "logging", Kind: "DaemonSet", Name: "agent", Values: Values{Other: "tenth"}},
+	},
+	PlanDiffers: {
+		means:    "Karpenter plans another size for a DaemonSet's pod than it takes.",
+		sentence: func(f *Finding) string { return f.Text },
+		remedy:   always("run one DaemonSet for each class of nodes, as kubectl stowage split prints them: docs/karpenter.md"),
+		example: Finding{Namespace: "logging", Kind: "DaemonSet", Name: "agent", Values: Values{
+			Text: "Karpenter plans 400m CPU and 1Gi for its pod on c5.large, where it takes 200m and 512Mi",
+		}},
+	},
+}
+
+// offSizeRemedies are what to do about pods that do not get the size of their template. Where there is nothing, they are on their
+// way to it.
+var offSizeRemedies = map[stowage.ConditionReason]string{
+	stowage.ReasonAwaitsNewPods: "roll out its DaemonSets, or set updatePolicy: InPlace",
+	stowage.ReasonDeferred:      "make room on the nodes, or lower the percentages; the kubelet tries it again by itself",
+	stowage.ReasonInfeasible:    "lower the percentages, or set a maximum",
+	stowage.ReasonRefused:       "change what refuses the size, such as a ResourceQuota or a LimitRange",
+	stowage.ReasonUnsupported:   "roll out its DaemonSets, or run a Kubernetes that resizes pods in place",
+	stowage.ReasonFailed:        "see the events of the pods; the kubelet tries it again by itself",
+}
+
+// ofPeerPods are the rows about peer pods and the nodes that advertise their VMs.
+var ofPeerPods = map[Reason]row{
+	WebhookBypassed: {
+		means: "A pod of a RuntimeClass for peer pods was created without the webhook.",
+		sentence: func(f *Finding) string {
+			return fmt.Sprintf("RuntimeClass %s without %s: the webhook was bypassed", f.Other, f.Text)
+		},
+		remedy: func(f *Finding) string {
+			return then(f.Kind == "Pod", "delete the pod and create it again", "delete the pods, so that their owner recreates them")
+		},
+		example: Finding{Namespace: "shop", Kind: "ReplicaSet", Name: "web-1", Values: Values{Other: "kata-remote", Text: "kata.peerpods.io/vm"}},
+	},
+	NoFreeVM: {
+		means:    "A peer pod waits, because no node has a free VM.",
+		sentence: always("no free VM"),
+		remedy: func(f *Finding) string {
+			return fmt.Sprintf("raise %s in ConfigMap %s, add nodes, or see why the daemons that make VMs are not Ready", stowage.PeerPodsLimitKey, f.Other)
+		},
+		example: Finding{Namespace: "shop", Kind: "ReplicaSet", Name: "web-1", Values: Values{Other: "stowage/stowage-peerpods"}},
+	},
+	InvalidLimit: {
+		means: "A limit of VMs is not a number.",
+		sentence: func(f *Finding) string {
+			if f.Kind == "Node" {
+				return fmt.Sprintf("its annotation %s is refused, and the limit of the other nodes holds: %s", stowage.PeerPodsLimitAnnotation, f.Text)
+			}
+			return "its limit is refused, and the last valid one holds: " + f.Text
+		},
+		remedy: func(f *Finding) string {
+			return then(f.Kind == "Node", "correct or remove the annotation", "correct "+stowage.PeerPodsLimitKey)
+		},
+		example: Finding{Kind: "Node", Name: "node-1", Values: Values{Text: `"ten" is no number`}},
+	},
+	DaemonNotReady: {
+		means:    "A node's daemon that makes VMs is not Ready.",
+		sentence: always("its daemon is not Ready, so it advertises no VMs"),
+		remedy:   always("see the pod of the DaemonSet that makes VMs"),
+		example:  Finding{Kind: "Node", Name: "node-1"},
+	},
+	ForeignCapacity: {
+		means: "Another client sets how many VMs a node has.",
+		sentence: func(f *Finding) string {
+			return fmt.Sprintf("advertises %d %s, which another client set, and not %d", f.Count, f.Other, f.Of)
+		},
+		remedy: func(f *Finding) string {
+			return fmt.Sprintf("kubectl annotate node %s %s=take-over, or remove the amount", f.Name, stowage.PeerPodsCapacityAnnotation)
+		},
+		example: Finding{Kind: "Node", Name: "node-1", Values: Values{Count: 5, Of: 10, Other: "kata.peerpods.io/vm"}},
+	},
+}

@@ -1,0 +1,92 @@
+package finding
+
+import (
+	"fmt"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+)
+
+// registration is an example of what findings about the registration are about.
+var registration = Finding{Kind: "MutatingWebhookConfiguration", Name: "stowage", Values: Values{In: "stowage", Other: "stowage"}}
+
+// ofStowage are the rows about Stowage itself. Other is its Deployment, and In its namespace.
+var ofStowage = map[Reason]row{
+	ReplicasNotReady: {
+		means: "Replicas of Stowage are not ready.",
+		sentence: func(f *Finding) string {
+			return fmt.Sprintf("%d of %d replicas are ready%s", f.Count, f.Of, then(f.Count == 0, ": "+f.Text, ""))
+		},
+		remedy:  func(f *Finding) string { return describePods(f.Namespace, f.Name) },
+		example: Finding{Namespace: "stowage", Kind: "Deployment", Name: "stowage", Values: Values{Count: 1, Of: 2}},
+	},
+	InvalidConfig: {
+		means:    "The ConfigMap of Stowage is invalid.",
+		sentence: func(f *Finding) string { return "is invalid, and the last valid settings hold: " + f.Text },
+		remedy:   always("correct it: a replica that starts now refuses it"),
+		example:  Finding{Namespace: "stowage", Kind: "ConfigMap", Name: "stowage", Values: Values{Text: "spread: unknown field"}},
+	},
+	NoLeader: {
+		means:    "No replica runs the controllers.",
+		sentence: always("no replica of Stowage leads: nothing is repaired, resized or advertised, and no status is written"),
+		remedy: func(f *Finding) string {
+			return fmt.Sprintf("see whether Stowage runs: kubectl -n %s get pods", f.Namespace)
+		},
+		example: Finding{Namespace: "stowage", Kind: "Lease", Name: "stowage-leader"},
+	},
+	NoCertificate: {
+		means:    "The API server cannot verify the webhook's certificate.",
+		sentence: always("its caBundle has no valid certificate, so that the API server does not reach the webhook"),
+		remedy: func(f *Finding) string {
+			return fmt.Sprintf("see the log of Stowage: kubectl -n %s logs deployment/%s", f.In, f.Other)
+		},
+		example: registration,
+	},
+	NotRegistered: {
+		means:    "The API server does not know the webhook.",
+		sentence: always("does not exist, so that pods are created as they are written"),
+		remedy:   always("install Stowage, or remove its policies"),
+		example:  registration,
+	},
+	NoAnswer: {
+		means: "No replica of the webhook answered.",
+		sentence: func(f *Finding) string {
+			switch {
+			case f.Text != "":
+				return f.Text
+			case f.Kind == "Service" && f.Of > 0:
+				return fmt.Sprintf("none of the %d pod(s) behind it is ready", f.Of)
+			case f.Kind == "Service":
+				return "does not exist or has no pods, and the registration names it"
+			case f.Kind == "Deployment":
+				return "nothing is wrong with what can be read, and no replica answered in time"
+			}
+			return fmt.Sprintf("no replica answered in the last %s: %d pod(s) were created without an answer", f.Other, f.Count)
+		},
+		remedy: func(f *Finding) string {
+			switch {
+			case f.Text != "":
+				return "see whether Stowage runs, and whether the API server reaches the port of its pods"
+			case f.Kind == "Service" && f.Of > 0:
+				return describePods(f.Namespace, f.Other)
+			case f.Kind == "Service":
+				return "install it again, or correct the registration"
+			case f.Kind == "Deployment":
+				return fmt.Sprintf("see the API server's log and apiserver_admission_webhook_fail_open_count, the NetworkPolicies of namespace %s, and whether the replicas are of an older version", f.Namespace)
+			}
+			return "find out why: kubectl stowage check"
+		},
+		example: Finding{Kind: registration.Kind, Name: registration.Name, Values: Values{Count: 3, Other: "4m"}},
+	},
+	PodsGated: {
+		means: "Pods wait for their seat at the gate.",
+		sentence: func(f *Finding) string {
+			return fmt.Sprintf("has waited at the gate %s for %s, with %d other pod(s)", stowage.SeatGate, f.Text, f.Count)
+		},
+		remedy:  always("see why the leader does not seat it: kubectl stowage status; kubectl stowage ungate lets pods through without a seat"),
+		example: Finding{Namespace: "shop", Kind: "Pod", Name: "web-1", Values: Values{Text: "5m", Count: 2}},
+	},
+}
+
+func describePods(namespace, app string) string {
+	return fmt.Sprintf("kubectl -n %s describe pods -l app.kubernetes.io/name=%s", namespace, app)
+}

@@ -1,0 +1,167 @@
+package finding
+
+import (
+	"fmt"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+)
+
+// of returns an example about a workload.
+func of(v Values) Finding {
+	return Finding{Namespace: "shop", Kind: "Deployment", Name: "web", Values: v}
+}
+
+// ofWorkloads are the rows about the pods of a workload.
+var ofWorkloads = map[Reason]row{
+	NotYetObserved: {
+		severity: Passing, means: "The last change of a Deployment has no effect yet.",
+		sentence: always("kube-controller-manager has not acted on the last change of this Deployment yet: wait"),
+		example:  of(Values{}),
+	},
+	PodsPending: {
+		severity: Passing, means: "Pods wait for a node.",
+		sentence: func(f *Finding) string { return f.Text + " wait for a node" },
+		example:  of(Values{Text: "2 pod(s) of pool spot"}),
+	},
+	PoolExhausted: {
+		means:    "A pool has no room, and other pools take the pods that wait for it.",
+		sentence: func(f *Finding) string { return f.Text },
+		remedy:   always("add nodes to the pool; Stowage tries it again by itself"),
+		example:  of(Values{Text: "pool spot has had no room since 2026-01-02T15:04:05Z, and keeps at most 3 pod(s); other pools take the pods that wait for it"}),
+	},
+	PodsRefused: {
+		means: "The API server refuses to create pods.",
+		sentence: func(f *Finding) string {
+			return fmt.Sprintf("%d of %d pods exist, because the API server refuses to create more: %s", f.Count, f.Of, f.Text)
+		},
+		remedy:  always("correct what the message names: the pod template, or a quota, LimitRange or admission policy"),
+		example: of(Values{Count: 2, Of: 5, Text: "exceeded quota: pods"}),
+	},
+	NotReached: {
+		means:    "An owner of pods has had fewer or more pods than it asks for, for minutes.",
+		sentence: func(f *Finding) string { return f.Text },
+		example:  of(Values{Text: "ReplicaSet web-1 asks for 5 pods and has had 3 for minutes; those are put in order, and none is evicted"}),
+	},
+	Progressing: {
+		severity: Passing, means: "Pods are being created or removed.",
+		sentence: func(f *Finding) string {
+			if f.Count == f.Of {
+				return "pods are being created or removed"
+			}
+			return fmt.Sprintf("%d pods exist, and %d are asked for", f.Count, f.Of)
+		},
+		example: of(Values{Count: 3, Of: 5}),
+	},
+	OutsidePool: {
+		means: "Pods are not in the pool of their seat.",
+		sentence: func(f *Finding) string {
+			return fmt.Sprintf("%d pod(s) are outside the pool of their seat", f.Count) + then(f.Preferred, ", as enforcement Preferred allows", ": the labels of pools or nodes, or the order of pools, have changed")
+		},
+		remedy:  func(f *Finding) string { return then(f.Preferred, "make room in the pool, and ", "") + f.rollOut() },
+		example: of(Values{Count: 2}),
+	},
+	OverTarget: {
+		means: "A pool has too many pods.",
+		sentence: func(f *Finding) string {
+			text := fmt.Sprintf("pool %s has %d pods, and %d are due", f.Pool, f.Count, f.Of)
+			if f.Adopted > 0 {
+				text += fmt.Sprintf(": %d of them ran there before they got a seat", f.Adopted)
+			}
+			if f.Evict && f.Staying > f.Of {
+				text += ": " + f.kept()
+			}
+			return text
+		},
+		remedy: func(f *Finding) string {
+			switch {
+			case !f.Evict:
+				return f.rollOut() + ", or " + f.evict()
+			case f.Staying > f.Of:
+				return "none is needed; the events of the workload say which pods stay (" + string(stowage.EventPodHeld) + "); to move them, " + f.rollOut()
+			}
+			return "wait: Stowage evicts one pod after the other"
+		},
+		example: of(Values{Pool: "spot", Count: 5, Of: 3, Source: "PodDistributor web"}),
+	},
+	PoolRemoved: {
+		means: "Pods have their seat in a pool that the strategy does not have any more.",
+		sentence: func(f *Finding) string {
+			return fmt.Sprintf("%d pod(s) are in a pool that was removed from the strategy", f.Count)
+		},
+		remedy:  (*Finding).rollOut,
+		example: of(Values{Count: 2}),
+	},
+	WithoutSeat: {
+		means: "Pods have no seat.",
+		sentence: func(f *Finding) string {
+			return fmt.Sprintf("%d pod(s) have no seat: they were created before the %s, or bypassed the webhook", f.Count, f.Source)
+		},
+		remedy: func(f *Finding) string {
+			text := "wait: Stowage gives them a seat or recreates them, unless its controllers are down"
+			if !f.Recreates {
+				text = f.rollOut() + then(f.ByPolicy, "", fmt.Sprintf(", or set %s to %s", stowage.RepairAnnotation, stowage.RepairRecreate))
+			}
+			return text + then(f.Staying > 0, "; "+f.kept(), "")
+		},
+		example: of(Values{Count: 3, Source: "PodDistributor web"}),
+	},
+	NotReady: {
+		severity: Passing, means: "Pods are not ready.",
+		sentence: func(f *Finding) string { return fmt.Sprintf("%d of %d pods are ready", f.Count, f.Of) },
+		example:  of(Values{Count: 2, Of: 3}),
+	},
+	PoolsFull: {
+		severity: Note, means: "Every pool has its maximum.",
+		sentence: func(f *Finding) string {
+			return fmt.Sprintf("%d pod(s) have no seat, because every pool has its maximum", f.Count)
+		},
+		example: of(Values{Count: 2}),
+	},
+	OverInDomain: {
+		severity: Note, means: "A domain, such as a zone, has too many of its pool's pods.",
+		sentence: func(f *Finding) string {
+			return fmt.Sprintf("%d pod(s) are in a domain that has too many of their pool", f.Count)
+		},
+		remedy:  func(f *Finding) string { return f.rollOut() + then(f.Evict, "", ", or "+f.evict()) },
+		example: of(Values{Count: 1, Evict: true}),
+	},
+	ForeignCost: {
+		severity: Note, means: "Somebody else writes the deletion cost of pods.",
+		sentence: func(f *Finding) string {
+			return fmt.Sprintf("%d pod(s) have a pod-deletion-cost that is not from Stowage: scale-downs remove the lowest first", f.Count)
+		},
+		example: of(Values{Count: 2}),
+	},
+	NoRoomInPool: {
+		means:    "Pods wait for a node of their pool, and none has room.",
+		sentence: func(f *Finding) string { return "no room in pool " + f.Pool },
+		remedy:   always("make room in the pool, change the strategy, or let other pools take the pods (spill)"),
+		example:  of(Values{Pool: "spot"}),
+	},
+	FitsNoNode: {
+		means: "No node is as a pod asks.",
+		sentence: func(f *Finding) string {
+			switch {
+			case f.Labels != "":
+				return fmt.Sprintf("no node has the labels of pool %s (%s)", f.Pool, f.Labels)
+			case f.Pool != "":
+				return fmt.Sprintf("no node of pool %s has what the node selector or affinity of the pod template asks for", f.Pool)
+			case f.Other != "":
+				return "no node is as the node selector or affinity of the pod asks"
+			}
+			return "the pod template chooses nodes itself, and no node is as it asks"
+		},
+		remedy: func(f *Finding) string {
+			switch {
+			case f.Labels != "":
+				return fmt.Sprintf("correct the labels of pool %s in the %s, or add nodes with these labels (a node autoscaler may be at its limit)", f.Pool, f.Source)
+			case f.Pool != "":
+				return "correct the pod template, or label nodes of the pool"
+			case f.Other != "":
+				return fmt.Sprintf("correct them in the pod template and in RuntimeClass %s (scheduling), or label nodes", f.Other)
+			}
+			return "remove its node selector and affinity, so that the strategy divides its pods, or correct them"
+		},
+		example: of(Values{Pool: "spot", Labels: "type=spot", Source: "PodDistributor web"}),
+	},
+}

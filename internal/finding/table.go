@@ -1,0 +1,89 @@
+package finding
+
+import (
+	"maps"
+	"slices"
+)
+
+// Reason is the kind of a finding, for programs.
+type Reason string
+
+// The reasons.
+const (
+	// Of Stowage itself.
+	ReplicasNotReady Reason = "ReplicasNotReady"
+	InvalidConfig    Reason = "InvalidConfiguration"
+	NoLeader         Reason = "NoLeader"
+	NoCertificate    Reason = "NoValidCertificate"
+	NotRegistered    Reason = "NotRegistered"
+	NoAnswer         Reason = "NoAnswer"
+	PodsGated        Reason = "PodsGated"
+	// Of policies and settings.
+	InvalidPolicy    Reason = "InvalidPolicy"
+	SupersededPolicy Reason = "SupersededPolicy"
+	TargetMissing    Reason = "TargetMissing"
+	IgnoredSetting   Reason = "IgnoredSetting"
+	LeftOut          Reason = "LeftOutOfRegistration"
+	// Of a workload.
+	PodsPending    Reason = "PodsPending"
+	PoolExhausted  Reason = "PoolExhausted"
+	PodsRefused    Reason = "PodsRefused"
+	NotReached     Reason = "ReplicasNotReached"
+	Progressing    Reason = "Progressing"
+	OutsidePool    Reason = "PodsOutsidePool"
+	OverTarget     Reason = "OverTarget"
+	PoolRemoved    Reason = "PoolRemoved"
+	WithoutSeat    Reason = "PodsWithoutSeat"
+	NotReady       Reason = "PodsNotReady"
+	PoolsFull      Reason = "PoolsFull"
+	OverInDomain   Reason = "OverInDomain"
+	ForeignCost    Reason = "ForeignDeletionCost"
+	NoRoomInPool   Reason = "NoRoomInPool"
+	FitsNoNode     Reason = "FitsNoNode"
+	NotYetObserved Reason = "NotYetObserved"
+	// Of DaemonSets.
+	InvalidTemplate Reason = "InvalidTemplate"
+	TemplateMissing Reason = "TemplateMissing"
+	NotSized        Reason = "NotSized"
+	OffSize         Reason = "OffSize"
+	NoRoomForSize   Reason = "NoRoomForSize"
+	PlanDiffers     Reason = "PlanDiffers"
+	// Of peer pods and their nodes.
+	WebhookBypassed Reason = "WebhookBypassed"
+	NoFreeVM        Reason = "NoFreeVM"
+	InvalidLimit    Reason = "InvalidLimit"
+	DaemonNotReady  Reason = "DaemonNotReady"
+	ForeignCapacity Reason = "ForeignCapacity"
+)
+
+// Reasons are all of them, sorted.
+func Reasons() []Reason { return slices.Sorted(maps.Keys(table)) }
+
+// row is what is said of a reason.
+type row struct {
+	severity Severity
+	means    string
+	sentence func(*Finding) string
+	remedy   func(*Finding) string // nil where nothing is to be done
+	example  Finding
+}
+
+// always is a text without values.
+func always(text string) func(*Finding) string { return func(*Finding) string { return text } }
+
+// then returns a text if a condition holds, or else another one.
+func then(condition bool, text, otherwise string) string {
+	if condition {
+		return text
+	}
+	return otherwise
+}
+
+// table has the row of each reason.
+var table = func() map[Reason]row {
+	all := map[Reason]row{}
+	for _, rows := range []map[Reason]row{ofStowage, ofPolicies, ofWorkloads, ofDaemonSets, ofPeerPods} {
+		maps.Copy(all, rows)
+	}
+	return all
+}()
