@@ -198,22 +198,10 @@ const lookRarely = 10
 func (r *run) look(ctx context.Context) {
 	there := map[types.UID]bool{}
 	for _, owner := range r.Seats.Pods().Waiting() {
-		chain, err := world.Owners(ctx, r.World, owner.Namespace, seats.Ref(owner))
+		top, err := r.concerned(ctx, owner)
 		if err != nil {
-			r.Log.Error(err, "the workload of pods that wait is not known", "namespace", owner.Namespace, "kind", owner.Kind, "name", owner.Name)
-			continue
-		}
-		top, bottom := chain.Top(), chain.Bottom()
-		if top == nil {
-			continue
-		}
-		p, err := r.Policies.FindForSelected(ctx, owner.Namespace, seats.Ref(owner), bottom)
-		if err != nil {
-			r.Log.Error(err, "the policy of pods that wait is not known", "namespace", owner.Namespace, "kind", owner.Kind, "name", owner.Name)
-			continue
-		}
-		concerned := p != nil && (p.Spill != nil || judges(p))
-		if concerned || bottom != nil && r.hasOutdated(p, owner) {
+			r.Log.Error(err, "the workload of pods that wait, or its policy, is not known", "namespace", owner.Namespace, "kind", owner.Kind, "name", owner.Name)
+		} else if top != nil {
 			there[top.UID] = true
 			r.work.AddUnlessFailing(world.Object{Namespace: owner.Namespace, Ref: top.Ref})
 		}
@@ -242,17 +230,41 @@ func (r *run) look(ctx context.Context) {
 			r.work.AddUnlessFailing(w)
 		}
 	}
-	r.mu.Lock()
-	var gone []types.UID
-	for uid, m := range r.known {
-		if r.Clock.Since(m.correctedAt) > correctedFor {
-			gone = append(gone, uid)
-		}
-	}
-	r.mu.Unlock()
-	for _, uid := range gone {
+	for _, uid := range r.old() {
 		if !there[uid] {
 			r.forget(uid)
 		}
 	}
+}
+
+// concerned returns the workload of an owner whose pods wait, if its pools are watched or its pods may be outdated, and nil otherwise.
+func (r *run) concerned(ctx context.Context, owner ledger.Owner) (*world.Workload, error) {
+	chain, err := world.Owners(ctx, r.World, owner.Namespace, seats.Ref(owner))
+	if err != nil {
+		return nil, err
+	}
+	top, bottom := chain.Top(), chain.Bottom()
+	if top == nil {
+		return nil, nil
+	}
+	p, err := r.Policies.FindForSelected(ctx, owner.Namespace, seats.Ref(owner), bottom)
+	if err != nil {
+		return nil, err
+	}
+	if watched := p != nil && (p.Spill != nil || judges(p)); watched || bottom != nil && r.hasOutdated(p, owner) {
+		return top, nil
+	}
+	return nil, nil
+}
+
+// old returns the workloads that are known, and of which nothing was corrected lately.
+func (r *run) old() (out []types.UID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for uid, m := range r.known {
+		if r.Clock.Since(m.correctedAt) > correctedFor {
+			out = append(out, uid)
+		}
+	}
+	return out
 }

@@ -157,8 +157,7 @@ func (r *run) store(ctx context.Context, w world.Object, v *picture, is stowage.
 		err = r.Uncached.Create(ctx, &is)
 	case empty:
 		err = r.delete(ctx, v.state)
-	case equality.Semantic.DeepEqual(v.state.Pools, is.Pools) && equality.Semantic.DeepEqual(v.state.Unsuitable, is.Unsuitable) &&
-		equality.Semantic.DeepEqual(v.state.Kept, is.Kept) && maps.Equal(v.state.Ordinals, is.Ordinals):
+	case saysTheSame(v.state, &is):
 		return unchanged, nil
 	default:
 		is.ObjectMeta = *v.state.ObjectMeta.DeepCopy()
@@ -177,6 +176,12 @@ func (r *run) store(ctx context.Context, w world.Object, v *picture, is stowage.
 		return unchanged, nil
 	}
 	return stored, nil
+}
+
+// saysTheSame reports whether two states differ in their metadata alone.
+func saysTheSame(a, b *stowage.PoolState) bool {
+	return equality.Semantic.DeepEqual(a.Pools, b.Pools) && equality.Semantic.DeepEqual(a.Unsuitable, b.Unsuitable) &&
+		equality.Semantic.DeepEqual(a.Kept, b.Kept) && maps.Equal(a.Ordinals, b.Ordinals)
 }
 
 // remove removes the state of a workload that has no policy, or one for which nothing is recorded.

@@ -128,7 +128,8 @@ func isRecorded(one *member) bool {
 	if p == nil || p.Layout == nil {
 		return false
 	}
-	return p.Spill != nil || judges(p) || p.KeepsVolumes || p.Homes() != nil && one.ordinals && one.Volumes
+	volumes := p.KeepsVolumes || p.Homes() != nil && one.ordinals && one.Volumes
+	return p.Spill != nil || judges(p) || volumes
 }
 
 // newPicture is a workload without its pods.
@@ -194,8 +195,11 @@ func (m *memory) forget(members []*member, now time.Time) {
 
 // samePools reports whether two strategies have the same pools in the same order, over the same domains.
 func samePools(a, b *sequence.Strategy) bool {
-	if over, other := a.Across(), b.Across(); a.Len() != b.Len() || (over == nil) != (other == nil) ||
-		over != nil && (over.Key != other.Key || !slices.Equal(over.Domains, other.Domains)) {
+	over, other := a.Across(), b.Across()
+	if a.Len() != b.Len() || (over == nil) != (other == nil) {
+		return false
+	}
+	if over != nil && (over.Key != other.Key || !slices.Equal(over.Domains, other.Domains)) {
 		return false
 	}
 	for i := range a.Len() {
@@ -265,22 +269,14 @@ func (r *run) seePods(ctx context.Context, v *picture, one *member, m *memory, w
 			pod.Waits = m.pass(rec.UID, v.Now, rec.Nominated || way.pools[at] || way.pods[rec.UID])
 			// The example is read early, because what Karpenter can make depends on the size of the pods.
 			likely := pod.Waits >= min(v.Rules[pool].After, exampleAfter) || pod.Waits > 0 && v.pools[at].Phase != spill.Available
-			if v.Rules[pool].After > 0 && likely || !v.policy.Suits(pool) {
-				e, err := r.exampleOf(ctx, m, one, rec)
+			if spills := v.Rules[pool].After > 0 && likely; spills || !v.policy.Suits(pool) {
+				there, err := r.seeExample(ctx, v, one, m, rec, &pod)
 				if err != nil {
 					return err
 				}
-				if e == nil { // it has gone, and nothing is known of its siblings now
-					v.stays = true
+				if !there {
 					continue
 				}
-				pod.Misfit = e.misfit && v.policy.Suits(pool)
-				if key := keyOf(one, rec); pod.Misfit && !m.misfits[key] {
-					m.misfits[key] = true
-					r.Events.Warn(m.workload.Reference(), stowage.EventPodFitsNoNode, events.Spill,
-						"pod %s waits for pool %s, and no other pool takes it. It fits on no empty node there (size, selectors, taints, affinity), uses a volume, or belongs to a scheduling group", rec.Name, rec.Pool)
-				}
-				v.stays = v.stays || e.stays
 			}
 		}
 		records, one.pods = append(records, *rec), append(one.pods, pod)
@@ -290,6 +286,27 @@ func (r *run) seePods(ctx context.Context, v *picture, one *member, m *memory, w
 		one.replicas = int64(len(one.pods))
 	}
 	return nil
+}
+
+// seeExample fills in whether a pod that waits is a misfit, and notes whether the workload's pods stay. It returns false if the pod has gone: then
+// nothing is known of its siblings now, and all stay.
+func (r *run) seeExample(ctx context.Context, v *picture, one *member, m *memory, rec *observed.Pod, pod *spill.Pod) (there bool, err error) {
+	e, err := r.exampleOf(ctx, m, one, rec)
+	if err != nil {
+		return false, err
+	}
+	if e == nil {
+		v.stays = true
+		return false, nil
+	}
+	pod.Misfit = e.misfit && v.policy.Suits(pod.Seat.Pool)
+	if key := keyOf(one, rec); pod.Misfit && !m.misfits[key] {
+		m.misfits[key] = true
+		r.Events.Warn(m.workload.Reference(), stowage.EventPodFitsNoNode, events.Spill,
+			"pod %s waits for pool %s, and no other pool takes it. It fits on no empty node there (size, selectors, taints, affinity), uses a volume, or belongs to a scheduling group", rec.Name, rec.Pool)
+	}
+	v.stays = v.stays || e.stays
+	return true, nil
 }
 
 func keyOf(one *member, rec *observed.Pod) exampleKey {

@@ -65,18 +65,15 @@ func (r *run) lookForVolumes(ctx context.Context, there map[types.UID]bool) {
 // keepVolumes returns where the volumes may be of a StatefulSet, as it is to be stored, or nil. They are recorded of one
 // that is older than its policy, and of one for which a pool becomes unsuitable. Each of its pods keeps the pool of its volume.
 func (r *run) keepVolumes(ctx context.Context, v *picture, m *memory, unsuitable bool) (*stowage.KeptOrdinals, error) {
-	one := v.keeping()
-	if one == nil {
+	one, known := v.keeping(), v.policy.Kept()
+	switch {
+	case one == nil:
 		return nil, nil
-	}
-	known := v.policy.Kept()
-	if known == nil && !v.policy.KeepsVolumes && !unsuitable && !v.inOtherDomain(one) {
+	case known == nil && !v.policy.KeepsVolumes && !unsuitable && !v.inOtherDomain(one):
 		return nil, nil
-	}
-	if known != nil && v.Now.Sub(m.kept) < keepAgain && v.understands(known) {
+	case known != nil && v.Now.Sub(m.kept) < keepAgain && v.understands(known):
 		return known, nil
-	}
-	if v.Now.Sub(r.pruned) < prunedFor || !r.keeps.Allow(m.workload.Namespace, v.Now) {
+	case v.Now.Sub(r.pruned) < prunedFor || !r.keeps.Allow(m.workload.Namespace, v.Now):
 		return known, nil
 	}
 	set := &appsv1.StatefulSet{}
@@ -88,22 +85,14 @@ func (r *run) keepVolumes(ctx context.Context, v *picture, m *memory, unsuitable
 		return known, err
 	}
 
-	// 1. Where does each pod run? One that waits is where its seat is.
+	// 1. Where does each pod run?
 	runs := map[string]string{}
 	err = worldapi.Each(ctx, r.Uncached, &corev1.PodList{}, func(pod *corev1.Pod) error {
 		if c := metav1.GetControllerOfNoCopy(pod); c == nil || c.UID != set.UID || !podstatus.Active(pod) {
 			return nil
 		}
-		pool, known := v.policy.PoolKeyed(ledger.PoolOf(pod.Labels[stowage.PoolLabel], pod.Annotations[stowage.ClaimAnnotation]))
-		domain, knownDomain := v.policy.DomainNamed(pod.Labels[stowage.DomainLabel])
-		known = known && knownDomain && v.Layout.Homes() == nil // its volume may be in another domain than the one of its seat
-		if pod.Spec.NodeName != "" {
-			node := r.World.NodeLabels(ctx, pod.Spec.NodeName)
-			pool, domain = v.Layout.PoolOfNode(node), v.Layout.DomainOfNode(node)
-			known = pool >= 0
-		}
-		if known {
-			runs[strings.Clone(placement.OrdinalInName(pod.Name))] = v.Layout.CellName(sequence.Cell{Pool: pool, Domain: domain})
+		if at, known := r.placeOf(ctx, v, pod); known {
+			runs[strings.Clone(placement.OrdinalInName(pod.Name))] = v.Layout.CellName(at)
 		}
 		return nil
 	}, client.InNamespace(set.Namespace), client.MatchingLabelsSelector{Selector: selector})
@@ -111,20 +100,38 @@ func (r *run) keepVolumes(ctx context.Context, v *picture, m *memory, unsuitable
 		return known, err
 	}
 
-	// 2. Which of them have a claim with a volume? Its name is template-set-ordinal, and its labels may be anybody's. One that is being
-	// deleted does not come back with its pod.
-	bound := map[string]bool{}
-	err = worldapi.Each(ctx, r.Uncached, &corev1.PersistentVolumeClaimList{}, func(claim *corev1.PersistentVolumeClaim) error {
-		if ordinal, ok := ordinalOfClaim(set, claim.Name); ok && claim.Spec.VolumeName != "" && claim.DeletionTimestamp == nil {
-			bound[ordinal] = true
-		}
-		return nil
-	}, client.InNamespace(set.Namespace))
+	// 2. Which of them have a claim with a volume?
+	bound, err := r.boundClaims(ctx, set)
 	if err != nil {
 		return known, err
 	}
 	m.kept = v.Now
 	return &stowage.KeptOrdinals{Policy: v.policy.UID(), Owner: set.UID, Ordinals: keptOrdinals(v.policy, known, bound, runs)}, nil
+}
+
+// placeOf returns where a pod runs. One that waits is where its seat is, unless the pools are divided over domains: then its volume may be in
+// another one.
+func (r *run) placeOf(ctx context.Context, v *picture, pod *corev1.Pod) (at sequence.Cell, known bool) {
+	if pod.Spec.NodeName != "" {
+		node := r.World.NodeLabels(ctx, pod.Spec.NodeName)
+		at = sequence.Cell{Pool: v.Layout.PoolOfNode(node), Domain: v.Layout.DomainOfNode(node)}
+		return at, at.Pool >= 0
+	}
+	at, known = v.policy.CellNamed(ledger.PoolOf(pod.Labels[stowage.PoolLabel], pod.Annotations[stowage.ClaimAnnotation]), pod.Labels[stowage.DomainLabel])
+	return at, known && v.Layout.Homes() == nil
+}
+
+// boundClaims returns the ordinals of a StatefulSet's pods that have a claim with a volume. The name of such a claim is template-set-ordinal, and its
+// labels may be anybody's. One that is being deleted does not come back with its pod.
+func (r *run) boundClaims(ctx context.Context, set *appsv1.StatefulSet) (map[string]bool, error) {
+	bound := map[string]bool{}
+	err := worldapi.Each(ctx, r.Uncached, &corev1.PersistentVolumeClaimList{}, func(claim *corev1.PersistentVolumeClaim) error {
+		if ordinal, ok := ordinalOfClaim(set, claim.Name); ok && claim.Spec.VolumeName != "" && claim.DeletionTimestamp == nil {
+			bound[ordinal] = true
+		}
+		return nil
+	}, client.InNamespace(set.Namespace))
+	return bound, err
 }
 
 // inOtherDomain reports whether a pod runs in another domain than its ordinal's, or waits, perhaps for its volume. The pools were divided over
@@ -135,8 +142,12 @@ func (v *picture) inOtherDomain(one *member) bool {
 	}
 	for i := range one.pods {
 		own, err := v.Layout.Own(rankInName(one, i))
+		if err != nil {
+			continue
+		}
 		pod := &one.pods[i]
-		if elsewhere := pod.Node && own.Pool == pod.Seat.Pool && v.Layout.Homes().Of(own.Pool, own.Ordinal) != pod.Domain; err == nil && (elsewhere || pod.Waits > exampleAfter) {
+		elsewhere := pod.Node && own.Pool == pod.Seat.Pool && v.Layout.Homes().Of(own.Pool, own.Ordinal) != pod.Domain
+		if elsewhere || pod.Waits > exampleAfter {
 			return true
 		}
 	}
@@ -156,7 +167,8 @@ func (v *picture) understands(kept *stowage.KeptOrdinals) bool {
 // keeping returns the StatefulSet whose volumes are recorded, or nil. There is one record for a workload.
 func (v *picture) keeping() *member {
 	for _, one := range v.members {
-		if one.ordinals && one.Volumes && (v.state == nil || v.state.Kept == nil || v.state.Kept.Owner == one.UID) {
+		recorded := v.state != nil && v.state.Kept != nil
+		if another := recorded && v.state.Kept.Owner != one.UID; one.ordinals && one.Volumes && !another {
 			return one
 		}
 	}

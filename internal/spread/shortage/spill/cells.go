@@ -67,7 +67,8 @@ func endTries(v View, was, is []Pool) {
 		for domain := range of.OfPool() {
 			j := of.Index(sequence.Cell{Pool: pool, Domain: domain})
 			p, t := &is[j], count(v, j)
-			if j == i || v.Room[j] > 0 || p.Phase == Probing && (t.waiting > 0 || t.placed > p.Max-p.Step) {
+			goesOn := v.Room[j] > 0 || p.Phase == Probing && (t.waiting > 0 || t.placed > p.Max-p.Step)
+			if j == i || goesOn {
 				continue
 			}
 			if p.Phase == Probing {

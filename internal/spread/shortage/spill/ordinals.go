@@ -15,46 +15,9 @@ import (
 // ordinals are to return, as many as its maximum allows: they are the try. Ordinals count from 0. The ordinals are those of the pods,
 // in their order. Pools and cells are named by the index of their state.
 func Ordinals(v View, next []Pool, pods []Pod, ordinals []int64, replicas int64, now map[int64]int) map[int64]int {
-	own, of := v.ownCells(), v.Layout.Cells()
-	// 1. Who is elsewhere, or is to be.
-	out, home, there := map[int64]int{}, map[int64]bool{}, map[int64]bool{}
-	away := make([][]int64, len(next)) // by their own pool or cell
-	note := func(n int64, at int) {
-		mine, err := own(n)
-		if _, known := out[n]; known || err != nil || n >= replicas || mine == at || next[mine].Phase == Available {
-			return
-		}
-		out[n] = at
-		away[mine] = append(away[mine], n)
-	}
-	for n, at := range now {
-		note(n, at)
-	}
-	for i := range pods {
-		note(ordinals[i], of.Index(pods[i].Cell()))
-		there[ordinals[i]] = true
-		mine, err := own(ordinals[i])
-		home[ordinals[i]] = err == nil && mine == of.Index(pods[i].Cell()) && pods[i].Node
-	}
-	// 2. Those for whom their own pool has seats are to return: first who runs there, then the lowest.
-	for at := range away {
-		stay := min(max(0, v.given(at, replicas)-next[at].Max), cmp.Or(next[at].LeftOut, sequence.All))
-		slices.SortFunc(away[at], func(a, b int64) int {
-			if home[a] != home[b] {
-				if home[a] {
-					return -1
-				}
-				return 1
-			}
-			return cmp.Compare(a, b)
-		})
-		for _, n := range away[at][:max(0, int64(len(away[at]))-stay)] {
-			if there[n] { // else the pod that was evicted for it is still ending
-				delete(out, n)
-			}
-		}
-	}
-	// 3. Who has waited in vain moves to where most is lacking.
+	// 1. Who is elsewhere, or is to be, and who of them returns.
+	out, of := v.elsewhere(next, pods, ordinals, replicas, now), v.Layout.Cells()
+	// 2. Who has waited in vain moves to where most is lacking.
 	counts := make([]int64, len(next))
 	seen := slices.Clone(pods)
 	for i := range seen {
@@ -76,6 +39,51 @@ func Ordinals(v View, next []Pool, pods []Pod, ordinals []int64, replicas int64,
 		counts[of.Index(seen[i].Cell())]--
 		counts[best]++
 		out[ordinals[i]] = best
+	}
+	return out
+}
+
+// elsewhere returns where pods are, or are to be, that are not where the strategy has them, without those that are to return. The arguments are
+// those of [Ordinals].
+func (v *View) elsewhere(next []Pool, pods []Pod, ordinals []int64, replicas int64, now map[int64]int) map[int64]int {
+	own, of := v.ownCells(), v.Layout.Cells()
+	out, home, there := map[int64]int{}, map[int64]bool{}, map[int64]bool{}
+	away := make([][]int64, len(next)) // by their own pool or cell
+	note := func(n int64, at int) {
+		if _, known := out[n]; known || n >= replicas {
+			return
+		}
+		if mine, err := own(n); err == nil && mine != at && next[mine].Phase != Available {
+			out[n] = at
+			away[mine] = append(away[mine], n)
+		}
+	}
+	for n, at := range now {
+		note(n, at)
+	}
+	for i := range pods {
+		note(ordinals[i], of.Index(pods[i].Cell()))
+		there[ordinals[i]] = true
+		mine, err := own(ordinals[i])
+		home[ordinals[i]] = err == nil && mine == of.Index(pods[i].Cell()) && pods[i].Node
+	}
+	// Those for whom their own pool has seats are to return: first who runs there, then the lowest.
+	for at := range away {
+		stay := min(max(0, v.given(at, replicas)-next[at].Max), cmp.Or(next[at].LeftOut, sequence.All))
+		slices.SortFunc(away[at], func(a, b int64) int {
+			if home[a] == home[b] {
+				return cmp.Compare(a, b)
+			}
+			if home[a] {
+				return -1
+			}
+			return 1
+		})
+		for _, n := range away[at][:max(0, int64(len(away[at]))-stay)] {
+			if there[n] { // else the pod that was evicted for it is still ending
+				delete(out, n)
+			}
+		}
 	}
 	return out
 }

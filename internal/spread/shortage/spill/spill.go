@@ -210,10 +210,9 @@ func step(pools []Pool, pool int, t tally, v View, timing Timing) {
 	if t.waiting > 0 || v.Hard[pool] {
 		p.Waited = v.Now
 	}
-	enough := t.ripe > 0 && t.ripe >= min(enough, t.waiting)
 	switch p.Phase {
 	case Available:
-		if enough {
+		if t.enough() {
 			if p.close(t, v.Now); v.Layout.Cells().OfPool() == 1 {
 				p.LeftOut = v.Rules[pool].LeftOut(v.Layout.Whole(), pool, p.Max, v.Replicas)
 			}
@@ -221,48 +220,67 @@ func step(pools []Pool, pool int, t tally, v View, timing Timing) {
 		}
 		return
 	case Exhausted:
-		p.Max = max(p.Max, t.placed)
-		switch {
-		case !v.Now.Before(p.Next):
-			p.probe(max(1, t.placed+v.Room[pool]-p.Max), v.Now)
-			p.Early = false
-		case v.Room[pool] > 0 && !p.Early:
-			// Room that was seen brings the next probe forward, but only once: the pods may need more than what room is
-			// measured by.
-			p.probe(max(1, t.placed+v.Room[pool]-p.Max), v.Now)
-			p.Early = true
-		case enough && t.placed < p.Max:
-			// A pod below the maximum is gone, and its successor finds no room.
-			p.close(t, v.Now)
-		}
+		p.stepExhausted(t, v.Room[pool], v.Now)
 	case Probing:
 		p.Max = max(p.Max, t.placed)
 		level := p.Max - p.Step
-		found := t.placed > level // a pod of the last step has a node
-		switch {
-		case t.placed >= p.Max:
-			p.Step *= 2
-			p.Max += p.Step
-		case v.Room[pool] > p.Max-t.placed && (!p.Early || !enough):
-			// Nodes come one by one, so room may raise the maximum again, but not while pods wait in vain.
-			p.Step, p.Early = v.Room[pool], true
-			p.Max = t.placed + p.Step
-		case enough:
-			p.close(t, v.Now)
-			p.Tries++
-			p.Next = v.Now.Add(backoff(p.Tries, timing))
-		}
-		// A pool that has taken others' pods needs no room for as many again, once those have room of their own.
-		if t.waiting == 0 && (found || lastShort(v, pools, pool)) { // what is due takes long to compute
-			if share := due(v, pools, pool); t.placed >= share && (found || level > share) {
-				p.open(v.Now)
-				return
-			}
+		p.stepProbing(t, v.Room[pool], v.Now, timing)
+		if satisfied(v, pools, pool, t, level) {
+			p.open(v.Now)
 		}
 	}
 	if p.Phase != Available && v.Now.Sub(p.Waited) >= timing.Forget {
 		p.open(v.Now)
 	}
+}
+
+// enough reports whether so many pods have waited long enough that the pool or cell has no room.
+func (t tally) enough() bool { return t.ripe > 0 && t.ripe >= min(enough, t.waiting) }
+
+// stepExhausted tries a pool or cell without room again once it is time, or once there is room for more pods.
+func (p *Pool) stepExhausted(t tally, room int64, now time.Time) {
+	p.Max = max(p.Max, t.placed)
+	switch {
+	case !now.Before(p.Next):
+		p.probe(max(1, t.placed+room-p.Max), now)
+		p.Early = false
+	case room > 0 && !p.Early:
+		// Room that was seen brings the next probe forward, but only once: the pods may need more than what room is
+		// measured by.
+		p.probe(max(1, t.placed+room-p.Max), now)
+		p.Early = true
+	case t.enough() && t.placed < p.Max:
+		// A pod below the maximum is gone, and its successor finds no room.
+		p.close(t, now)
+	}
+}
+
+// stepProbing raises the maximum of a pool or cell that is tried, or ends the try if it was in vain.
+func (p *Pool) stepProbing(t tally, room int64, now time.Time, timing Timing) {
+	switch {
+	case t.placed >= p.Max:
+		p.Step *= 2
+		p.Max += p.Step
+	case room > p.Max-t.placed && (!p.Early || !t.enough()):
+		// Nodes come one by one, so room may raise the maximum again, but not while pods wait in vain.
+		p.Step, p.Early = room, true
+		p.Max = t.placed + p.Step
+	case t.enough():
+		p.close(t, now)
+		p.Tries++
+		p.Next = now.Add(backoff(p.Tries, timing))
+	}
+}
+
+// satisfied reports whether a pool or cell that is tried needs no further try, because it has what is due. Level was its maximum before the
+// try. A pool that has taken others' pods needs no room for as many again, once those have room of their own.
+func satisfied(v View, pools []Pool, at int, t tally, level int64) bool {
+	found := t.placed > level // a pod of the last step has a node
+	if t.waiting > 0 || !found && !lastShort(v, pools, at) {
+		return false
+	}
+	share := due(v, pools, at) // takes long to compute
+	return t.placed >= share && (found || level > share)
 }
 
 // lastShort reports whether all other pools or cells are available, and no pod waits for a node.
