@@ -171,31 +171,16 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, p *policy.Policy, 
 	if removal.NeedsRoom && state.Pods[removal.Pod].Volume && !r.Room.MayLook(owner.Namespace) {
 		return reconcile.Result{RequeueAfter: r.Timing.Resync}, nil // its claims and their volumes would be read
 	}
-	whole := pod
-	if removal.NeedsRoom { // its successor is as large as it is, and has its volumes
-		whole = &corev1.Pod{}
-		if err := r.Uncached.Get(ctx, client.ObjectKeyFromObject(pod), whole); err != nil || whole.UID != pod.UID {
-			return reconcile.Result{RequeueAfter: r.Timing.Quiet}, client.IgnoreNotFound(err)
-		}
-		if protection(whole) != "" { // since the look
-			return reconcile.Result{RequeueAfter: r.Timing.Quiet}, nil
-		}
+	whole, err := r.whole(ctx, pod, removal)
+	if whole == nil || err != nil {
+		return reconcile.Result{RequeueAfter: r.Timing.Quiet}, err
 	}
-	ok, proven, held, err := r.roomFor(ctx, p, whole, state, plan)
+	room, err := r.roomFor(ctx, p, whole, state, plan)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if !ok { // another pod may go, or this one to another pool
-		switch {
-		case held != "":
-			r.holdByVolume(owner.Key(), pod.UID, p, held)
-			state.Pods[removal.Pod].Held = held
-			r.noteHeld(owner, state, pods, plan)
-		case state.Pods[removal.Pod].OwnRank > 0:
-			state.NoRoom = append(state.NoRoom, sequence.Cell{Pool: removal.To, Domain: removal.Domain})
-		default:
-			state.Available[removal.To] = false
-		}
+	if !room.ok { // another pod may go, or this one to another pool
+		r.noteNoRoom(owner, p, pods, state, plan, room.held)
 		if next := planner.Make(*state); next.Remove != nil {
 			if tries == 1 {
 				return reconcile.Result{RequeueAfter: r.Timing.Resync}, nil // a look lists all pods; those that were tried are known by then
@@ -220,12 +205,43 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, p *policy.Policy, 
 		return reconcile.Result{}, fmt.Errorf("evict pod %s: %w", pod.Name, err)
 	}
 	now.date = r.Time.Now() // the eviction's answer has just told it
-	r.removed(owner.Key(), cooldown, proven, now)
+	r.removed(owner.Key(), cooldown, room.proven, now)
 	r.setReplacing(owner.Key(), removal.BeforePolicy)
 	r.Metrics.repairs.WithLabelValues(string(removal.Reason)).Inc()
 	r.Log.Info("pod evicted, so that its owner recreates it", "namespace", owner.Namespace, "kind", owner.Kind, "name", owner.Name, "pod", pod.Name, "action", removal.Reason, "distance", now.distance)
 	r.removalEvent(owner, removal, pod.Name, &state.Pods[removal.Pod])
 	return reconcile.Result{RequeueAfter: max(cooldown, r.Timing.Quiet/4)}, nil
+}
+
+// whole returns a pod that is to go as it is now, because its successor is as large as it is, and has its volumes. It returns nil if the pod has gone or
+// is protected since the look. Where the successor needs no room, what is known of the pod is enough.
+func (r *run) whole(ctx context.Context, pod *corev1.Pod, removal *planner.Removal) (*corev1.Pod, error) {
+	if !removal.NeedsRoom {
+		return pod, nil
+	}
+	whole := &corev1.Pod{}
+	if err := r.Uncached.Get(ctx, client.ObjectKeyFromObject(pod), whole); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	if whole.UID != pod.UID || protection(whole) != "" {
+		return nil, nil
+	}
+	return whole, nil
+}
+
+// noteNoRoom notes in a state that the successor of the pod that a plan removes finds no room where it would go. Held says that the pod's volume is why.
+func (r *run) noteNoRoom(owner ledger.Owner, p *policy.Policy, pods []corev1.Pod, state *planner.State, plan *planner.Plan, held string) {
+	removal := plan.Remove
+	switch pod := &state.Pods[removal.Pod]; {
+	case held != "":
+		r.holdByVolume(owner.Key(), pods[removal.Pod].UID, p, held)
+		pod.Held = held
+		r.noteHeld(owner, state, pods, plan)
+	case pod.OwnRank > 0:
+		state.NoRoom = append(state.NoRoom, sequence.Cell{Pool: removal.To, Domain: removal.Domain})
+	default:
+		state.Available[removal.To] = false
+	}
 }
 
 // removalEvent says why a pod was evicted.

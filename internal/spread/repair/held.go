@@ -105,12 +105,13 @@ func (l *volumeLook) look(ctx context.Context, pod *corev1.Pod, view *planner.Po
 	if !view.Volume || !view.Running || p.Preferred {
 		return nil
 	}
+	there := view.NodePool >= 0 // and is adopted
 	own, err := p.OfOrdinal(view.OwnRank)
-	if view.OwnRank > 0 && view.Held == "" {
-		view.Held = "its volume may keep it there"
+	if view.OwnRank > 0 {
+		there = err != nil || view.NodePool == own.Pool
+		view.Held = cmp.Or(view.Held, "its volume may keep it there")
 	}
 	claims := podstatus.VolumeClaims(&pod.Spec)
-	there := view.OwnRank == 0 && view.NodePool >= 0 || view.OwnRank > 0 && (err != nil || view.NodePool == own.Pool) // and is adopted
 	if there || !view.Ours || l.left == 0 || len(claims) > mostClaims {
 		return nil
 	}
@@ -265,12 +266,11 @@ func (r *run) redirect(ctx context.Context, p *policy.Policy, state *planner.Sta
 	if full != nil {
 		return held, nil //nolint:nilerr // no pool that it reaches has a seat
 	}
-	switch {
-	case removal.To == pod.Seat.Pool: // it is to go to another domain
-		if next.Pool != pod.Seat.Pool || domain == pod.Domain || !plan.Lacks(next.Pool, domain) {
-			return held, nil
-		}
-	case next.Pool == pod.Seat.Pool || pod.Seat.Pool >= 0 && plan.Counts[next.Pool] >= plan.Targets[next.Pool]:
+	gains := next.Pool != pod.Seat.Pool && (pod.Seat.Pool < 0 || plan.Counts[next.Pool] < plan.Targets[next.Pool])
+	if removal.To == pod.Seat.Pool { // it is to go to another domain
+		gains = next.Pool == pod.Seat.Pool && domain != pod.Domain && plan.Lacks(next.Pool, domain)
+	}
+	if !gains {
 		return held, nil
 	}
 	if !state.Available[next.Pool] {

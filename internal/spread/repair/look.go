@@ -187,11 +187,7 @@ func (s *sight) see(ctx context.Context, pod *corev1.Pod) error {
 			return err
 		}
 	}
-	if s.policy.Policy == nil {
-		view.BeforePolicy = !view.Claimed && !view.Full && podstatus.CreatedBefore(view.Created, s.since)
-	} else if view.Claimed && carries(pod, s.policy) && (s.first.IsZero() || view.Created.Before(s.first)) {
-		s.first = view.Created
-	}
+	s.seeAge(pod, &view)
 	if s.example == nil || s.foreign && !view.Foreign {
 		whole := *pod // a copy, so that the page is not kept
 		s.example, s.foreign = &whole, view.Foreign
@@ -199,6 +195,17 @@ func (s *sight) see(ctx context.Context, pod *corev1.Pod) error {
 	s.bare.note(len(s.pods), pod, created, &view, s.policy, sent)
 	s.state.Pods, s.pods = append(s.state.Pods, view), append(s.pods, kept(pod))
 	return nil
+}
+
+// seeAge fills in whether a pod was created before its policy. Of a SpreadPolicy or a ClusterSpreadPolicy, it notes the first pod that has its seat by it.
+func (s *sight) seeAge(pod *corev1.Pod, view *planner.Pod) {
+	if s.policy.Policy == nil {
+		view.BeforePolicy = !view.Claimed && !view.Full && podstatus.CreatedBefore(view.Created, s.since)
+		return
+	}
+	if first := s.first.IsZero() || view.Created.Before(s.first); first && view.Claimed && carries(pod, s.policy) {
+		s.first = view.Created
+	}
 }
 
 // seeUnseated fills in where a pod without a seat runs, and since when it waits.
@@ -247,8 +254,8 @@ func (s *sight) settle(ctx context.Context, scale *worldapi.Scale) (soon time.Du
 // leastWait returns how long pods wait, at least, before a policy has other pools take them; 0 is for ever.
 func leastWait(p *policy.Policy) (least time.Duration) {
 	for _, rule := range p.Spill {
-		if rule.After > 0 && (least == 0 || rule.After < least) {
-			least = rule.After
+		if rule.After > 0 {
+			least = sooner(least, rule.After)
 		}
 	}
 	return least
@@ -265,24 +272,23 @@ func carries(pod *corev1.Pod, p *policy.Policy) bool {
 // long as other pods wait before they move go, too; 0 is for ever. Soon is after how long the first of the others may go, or 0.
 func leaveEarlier(s *planner.State, first time.Time, after time.Duration) (soon time.Duration) {
 	recreates, moves := s.Mode == stowage.RepairRecreate, false
-	for i := range s.Pods {
-		pod := &s.Pods[i]
-		if pod.Seat.Pool >= 0 || pod.NodePool >= 0 || pod.Foreign {
-			continue
+	for _, pod := range neverSeated(s) {
+		if pod.NodePool >= 0 {
+			continue // it is adopted
 		}
 		earlier := first.IsZero() || !pod.Created.After(first)
-		waits := after > 0 && pod.Waits > 0 && !pod.Volume // for room, as other pods that move
-		switch left := after - pod.Waits; {
+		left, waits := leftToWait(pod, after)
+		switch {
 		case pod.NodePool == planner.OtherNode:
 			pod.Ours = pod.Ours && (s.Evict || !earlier)
-			continue
 		case waits && left <= 0:
 			moves = moves || pod.Ours
-			continue
-		case waits && (soon == 0 || left < soon):
-			soon = left
+		default:
+			pod.Ours = pod.Ours && recreates && !earlier
+			if waits {
+				soon = sooner(soon, left)
+			}
 		}
-		pod.Ours = pod.Ours && recreates && !earlier
 	}
 	if moves && !recreates && !s.Evict {
 		leaveRunning(s)
@@ -293,10 +299,33 @@ func leaveEarlier(s *planner.State, first time.Time, after time.Duration) (soon 
 	return soon
 }
 
-// leaveRunning leaves alone the pods without a seat that run in no pool. They do not go with those that wait.
-func leaveRunning(s *planner.State) {
+// leftToWait returns how much longer a pod may wait for room before it moves, as other pods do. It returns false if it does not wait for room.
+func leftToWait(pod *planner.Pod, after time.Duration) (left time.Duration, waits bool) {
+	return after - pod.Waits, after > 0 && pod.Waits > 0 && !pod.Volume
+}
+
+// sooner returns the shorter of two waits, of which 0 is none.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 {
+		return b
+	}
+	return min(a, b)
+}
+
+// neverSeated returns the pods that have no seat and had none.
+func neverSeated(s *planner.State) (out []*planner.Pod) {
 	for i := range s.Pods {
-		if pod := &s.Pods[i]; pod.NodePool == planner.OtherNode && pod.Seat.Pool < 0 && !pod.Foreign {
+		if pod := &s.Pods[i]; pod.Seat.Pool < 0 && !pod.Foreign {
+			out = append(out, pod)
+		}
+	}
+	return out
+}
+
+// leaveRunning leaves alone the pods that never had a seat and run in no pool. They do not go with those that wait.
+func leaveRunning(s *planner.State) {
+	for _, pod := range neverSeated(s) {
+		if pod.NodePool == planner.OtherNode {
 			pod.Ours = false
 		}
 	}

@@ -15,48 +15,64 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
 )
 
-// roomFor looks for room for the successor of the pod that a plan removes. It returns false if the pod is to stay.
-// Then no node of the pool has room, and no node autoscaler makes the nodes of that pool. The only pod of a workload
-// goes only into room that a node has. Proven says that a node has room. Held says that the pod stays because of its volume, and why.
-func (r *run) roomFor(ctx context.Context, p *policy.Policy, pod *corev1.Pod, state *planner.State, plan *planner.Plan) (ok, proven bool, held string, err error) {
+// room is what was found of the room for the successor of a pod.
+type room struct {
+	ok     bool   // the pod may go
+	proven bool   // a node has room
+	held   string // why the pod stays, if its volume holds it
+}
+
+// roomFor looks for room for the successor of the pod that a plan removes. The pod is to stay where no node of the pool has room, and no node
+// autoscaler makes the nodes of that pool. The only pod of a workload goes only into room that a node has.
+func (r *run) roomFor(ctx context.Context, p *policy.Policy, pod *corev1.Pod, state *planner.State, plan *planner.Plan) (room, error) {
 	removal := plan.Remove
 	if !removal.NeedsRoom {
-		return true, true, "", nil // the pod has no node to lose
+		return room{ok: true, proven: true}, nil // the pod has no node to lose
 	}
+	// 1. Where do its volumes let it go?
 	volumes, held, err := r.volumesOf(ctx, pod)
 	if err == nil && held == "" {
 		held, err = r.redirect(ctx, p, state, plan, volumes)
 	}
 	if err != nil || held != "" {
-		return false, false, held, err
+		return room{held: held}, err
 	}
 	selected := p.NodeSelector(removal.To, removal.Domain)
 	nodes, err := r.Room.Nodes(ctx, selected)
 	if err != nil {
-		return false, false, "", err
+		return room{}, err
 	}
 	former := state.Pods[removal.Pod].Foreign
 	next := successor(pod, p, removal.To, removal.Domain, former)
-	for _, terms := range volumes {
-		if !nodefit.WithVolume(next, terms) {
-			return false, false, "where its volumes can be is not known", nil
-		}
+	if held := boundTo(next, volumes, nodes, placeOf(p, removal)); held != "" {
+		return room{held: held}, nil
 	}
-	bound := len(volumes) > 0
-	if bound && !slices.ContainsFunc(nodes, func(n corev1.Node) bool { return nodefit.Selects(&next.Spec, &n) }) {
-		return false, false, "no node of " + placeOf(p, removal) + " reaches its volume", nil
-	}
-	// A node that somebody makes may be where the volume cannot be.
-	counted, made := nodefit.Counted(next), !bound && poolroom.Autoscaled(nodes) && state.Replicas > 1
+
+	// 2. Is there room? A node that somebody makes may be where the volume cannot be.
+	counted, made := nodefit.Counted(next), len(volumes) == 0 && poolroom.Autoscaled(nodes) && state.Replicas > 1
 	if !counted && !removal.BeforePolicy {
-		return made && !state.Short[removal.To], false, "", nil // it is in use, and its size alone proves no room
+		return room{ok: made && !state.Short[removal.To]}, nil // it is in use, and its size alone proves no room
 	}
 	count, err := r.Room.Count(ctx, selected, next, 1)
-	if found := count > 0; err == nil && (found || made) {
-		held, err := r.sharedVolume(ctx, pod)
-		return held == "" && err == nil, found && counted && !former, held, err
+	found := count > 0
+	if err != nil || !found && !made {
+		return room{}, err
 	}
-	return false, false, "", err
+	held, err = r.sharedVolume(ctx, pod)
+	return room{ok: held == "" && err == nil, proven: found && counted && !former, held: held}, err
+}
+
+// boundTo has a successor ask for nodes that reach its volumes. It returns why none of the nodes of a place does.
+func boundTo(next *corev1.Pod, volumes [][]corev1.NodeSelectorTerm, nodes []corev1.Node, place string) string {
+	for _, terms := range volumes {
+		if !nodefit.WithVolume(next, terms) {
+			return "where its volumes can be is not known"
+		}
+	}
+	if len(volumes) > 0 && !slices.ContainsFunc(nodes, func(n corev1.Node) bool { return nodefit.Selects(&next.Spec, &n) }) {
+		return "no node of " + place + " reaches its volume"
+	}
+	return ""
 }
 
 // placeOf names the pool, and the domain, of the seat of a successor.

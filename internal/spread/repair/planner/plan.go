@@ -125,7 +125,11 @@ func (s *State) Misplaced(p *Plan, pod *Pod) bool {
 	case s.Keep:
 		return false
 	case pod.Seat.Pool < 0:
-		return pod.Foreign && s.Evict && pod.OwnRank == 0 || s.lacksSeat(pod) && (pod.NodePool == OtherNode && recreates || s.elsewhere(p, pod, pod.NodePool))
+		if former := pod.Foreign && pod.OwnRank == 0; former && s.Evict {
+			return true
+		}
+		outside := pod.NodePool == OtherNode && recreates
+		return s.lacksSeat(pod) && (outside || s.elsewhere(p, pod, pod.NodePool))
 	case pod.OwnRank > 0:
 		return s.Evict && s.elsewhere(p, pod, pod.Seat.Pool)
 	case s.Evict, pod.BeforePolicy && recreates:
@@ -352,8 +356,8 @@ func Make(s State) Plan {
 		p.Renumber = s.renumber()
 	}
 
-	// 5. A pod goes from a pool that has too many, if that was asked for.
-	if s.Evict && !s.Keep && len(p.Adopt) == 0 && p.Remove == nil && len(p.Renumber) == 0 {
+	// 5. A pod goes from a pool that has too many, if that was asked for and nothing else is to be done.
+	if idle := len(p.Adopt) == 0 && len(p.Renumber) == 0 && p.Remove == nil; idle && s.Evict && !s.Keep {
 		p.Remove = s.evict(&p)
 	}
 	return p

@@ -11,28 +11,18 @@ import (
 // its whole workload is young. One without a seat comes first, then one in a pool that has too many. Pods with an ordinal of
 // their own stay.
 func (s *State) removeEarly(p *Plan) *Removal {
-	recreate, evict := -1, -1
-	over, tooMany := s.mostOver(p)
-	for i := range s.Pods {
-		pod := &s.Pods[i]
-		switch {
-		case !s.early(pod):
-		case pod.Seat.Pool < 0 && pod.Ours && pod.NodePool < 0 && p.Unseated > 0:
-			if recreate < 0 || s.Pods[recreate].Ready && !pod.Ready {
-				recreate = i
-			}
-		case tooMany && pod.Seat.Pool == over && !pod.Claimed:
-			if evict < 0 || s.goesBefore(pod, &s.Pods[evict]) {
-				evict = i
-			}
-		}
-	}
-	if recreate >= 0 {
+	outside := func(pod *Pod) bool { return pod.Seat.Pool < 0 && pod.Ours && pod.NodePool < 0 }
+	recreate := s.first(func(pod *Pod) bool { return s.early(pod) && outside(pod) }, func(pod, best *Pod) bool { return best.Ready && !pod.Ready })
+	if recreate >= 0 && p.Unseated > 0 {
 		if to, ok := s.successor(p.Counts, &s.Pods[recreate]); ok && s.takes(to) {
 			return s.removal(recreate, Unseated, to)
 		}
 	}
-	if evict >= 0 {
+	over, tooMany := s.mostOver(p)
+	if !tooMany {
+		return nil
+	}
+	if evict := s.first(func(pod *Pod) bool { return s.early(pod) && pod.Seat.Pool == over && !pod.Claimed }, s.goesBefore); evict >= 0 {
 		if to, ok := s.another(p.Counts, over); ok {
 			return s.removal(evict, Misplaced, to)
 		}
@@ -40,9 +30,21 @@ func (s *State) removeEarly(p *Plan) *Removal {
 	return nil
 }
 
+// first returns the index of the pod that comes before all others, of those that may go, or -1.
+func (s *State) first(may func(*Pod) bool, before func(pod, best *Pod) bool) int {
+	best := -1
+	for i := range s.Pods {
+		if pod := &s.Pods[i]; may(pod) && (best < 0 || before(pod, &s.Pods[best])) {
+			best = i
+		}
+	}
+	return best
+}
+
 // early reports whether a pod was created before its policy and is not in use yet.
 func (s *State) early(pod *Pod) bool {
-	return pod.BeforePolicy && pod.OwnRank == 0 && pod.Held == "" && (!pod.Ready || s.Young)
+	unused := !pod.Ready || s.Young
+	return pod.BeforePolicy && unused && pod.OwnRank == 0 && pod.Held == ""
 }
 
 // goesBefore reports whether a pod of a pool with too many goes before another one: one that is not ready first, then the highest ordinal.
@@ -62,22 +64,12 @@ func (s *State) recreate(p *Plan) *Removal {
 	if last.IsZero() {
 		return nil
 	}
-	ready := !slices.ContainsFunc(s.Pods, func(pod Pod) bool { return !pod.Ready })
-	best := -1
-	for i := range s.Pods {
-		pod := &s.Pods[i]
-		if !s.lacksSeat(pod) {
-			continue
-		}
-		// Times are whole seconds. A pod of the same second may be the later one; then
-		// its removal helps nothing, and no other follows.
-		if pod.Created.After(last) {
-			return nil // the webhook is not reached, again
-		}
-		if s.mayRecreate(p, pod, ready) && (best < 0 || recreatedBefore(pod, &s.Pods[best])) {
-			best = i
-		}
+	// Times are whole seconds. A pod of the same second may be the later one; then its removal helps nothing, and no other follows.
+	if slices.ContainsFunc(s.Pods, func(pod Pod) bool { return s.lacksSeat(&pod) && pod.Created.After(last) }) {
+		return nil // the webhook is not reached, again
 	}
+	ready := !slices.ContainsFunc(s.Pods, func(pod Pod) bool { return !pod.Ready })
+	best := s.first(func(pod *Pod) bool { return s.lacksSeat(pod) && s.mayRecreate(p, pod, ready) }, recreatedBefore)
 	if best < 0 {
 		return nil
 	}
@@ -103,15 +95,18 @@ func (s *State) lastSeated() (last time.Time) {
 // mayRecreate reports whether a pod without a seat may go now. Ready says that all pods of the workload are.
 func (s *State) mayRecreate(p *Plan, pod *Pod, ready bool) bool {
 	former := pod.Foreign && (!pod.DomainRemoved || pod.NodePool != NoNode)
-	if pod.Held != "" || pod.NodePool >= 0 || former || pod.Full && pod.Running && !s.Evict {
+	stays := pod.Held != "" || pod.NodePool >= 0 || former
+	if beyond := pod.Full && pod.Running; stays || beyond && !s.Evict {
 		return false
 	}
 	if pod.NodePool != OtherNode {
 		return true
 	}
-	bound := pod.OwnRank > 0 && pod.Volume // its volume may be where it runs
+	if bound := pod.OwnRank > 0 && pod.Volume; bound || !ready || s.RollingOut { // its volume may be where it runs
+		return false
+	}
 	to, ok := s.successor(p.Counts, pod)
-	return ready && !s.RollingOut && !bound && ok && s.takes(to)
+	return ok && s.takes(to)
 }
 
 // recreatedBefore reports whether a pod without a seat goes before another one.
@@ -140,8 +135,6 @@ func (s *State) evict(p *Plan) *Removal {
 	if s.RollingOut || int64(len(s.Pods)) != s.Replicas || slices.ContainsFunc(s.Pods, func(pod Pod) bool { return !pod.Ready }) {
 		return nil
 	}
-	over, tooMany := s.mostOver(p)
-	best := -1
 	for i := range s.Pods {
 		pod := &s.Pods[i]
 		switch {
@@ -154,9 +147,13 @@ func (s *State) evict(p *Plan) *Removal {
 			if to, ok := s.successor(p.Counts, pod); ok && s.takes(to) {
 				return s.removal(i, Misplaced, to)
 			}
-		case tooMany && pod.Seat.Pool == over && (best < 0 || pod.Seat.Ordinal > s.Pods[best].Seat.Ordinal):
-			best = i
 		}
+	}
+	over, tooMany := s.mostOver(p)
+	best := -1
+	if tooMany {
+		best = s.first(func(pod *Pod) bool { return pod.Held == "" && pod.OwnRank == 0 && pod.Seat.Pool == over },
+			func(pod, best *Pod) bool { return pod.Seat.Ordinal > best.Seat.Ordinal })
 	}
 	if best < 0 {
 		return s.evictFromCell(p)
@@ -190,13 +187,10 @@ func (s *State) evictFromCell(p *Plan) *Removal {
 		return nil
 	}
 	for pool, count := range p.Counts {
-		last := -1
-		for i := range s.Pods {
-			pod := &s.Pods[i]
-			if pod.Seat.Pool == pool && pod.OwnRank == 0 && pod.Held == "" && pod.Seat.Ordinal > count && s.crowded(p, pod) && (last < 0 || pod.Seat.Ordinal > s.Pods[last].Seat.Ordinal) {
-				last = i
-			}
-		}
+		last := s.first(func(pod *Pod) bool {
+			movable := pod.OwnRank == 0 && pod.Held == ""
+			return movable && pod.Seat.Pool == pool && pod.Seat.Ordinal > count && s.crowded(p, pod)
+		}, func(pod, best *Pod) bool { return pod.Seat.Ordinal > best.Seat.Ordinal })
 		if last < 0 || !s.takes(pool) {
 			continue
 		}

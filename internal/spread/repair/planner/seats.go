@@ -31,12 +31,7 @@ func (s *State) adopt(p *Plan) {
 		}
 	}
 	for p.Unseated > 0 {
-		best := -1
-		for pool := range running {
-			if len(running[pool]) > 0 && (best < 0 || p.Targets[pool]-p.Counts[pool] > p.Targets[best]-p.Counts[best]) {
-				best = pool
-			}
-		}
+		best := p.lacksMost(running)
 		if best < 0 {
 			return
 		}
@@ -57,6 +52,17 @@ func (s *State) adopt(p *Plan) {
 		p.Counts[best]++
 		p.Unseated--
 	}
+}
+
+// lacksMost returns the pool that lacks most pods, of those in which some run that have no seat, or -1.
+func (p *Plan) lacksMost(running [][]int) int {
+	best := -1
+	for pool := range running {
+		if len(running[pool]) > 0 && (best < 0 || p.Targets[pool]-p.Counts[pool] > p.Targets[best]-p.Counts[best]) {
+			best = pool
+		}
+	}
+	return best
 }
 
 // renumber returns the moves after which each pool's ordinals are 1 to their number and each pod's deletion cost is that of its rank. With
@@ -186,7 +192,11 @@ func (s *State) rankAt(pool int, position int64) int64 {
 func (s *State) Yield() (moves []Move) {
 	for i := range s.Pods {
 		pod := &s.Pods[i]
-		if pod.Seat.Pool >= 0 && pod.OwnRank == 0 && pod.Rank != 0 && pod.Rank != sequence.NoRank && s.rankAt(pod.Seat.Pool, cmp.Or(pod.Position, pod.Seat.Ordinal)) == sequence.NoRank {
+		counts := pod.Seat.Pool >= 0 && pod.OwnRank == 0
+		if ours := pod.Rank != 0 && pod.Rank != sequence.NoRank; !counts || !ours {
+			continue
+		}
+		if s.rankAt(pod.Seat.Pool, cmp.Or(pod.Position, pod.Seat.Ordinal)) == sequence.NoRank {
 			moves = append(moves, Move{Pod: i, Seat: pod.Seat, Rank: sequence.NoRank, Domain: pod.Domain, Position: pod.Position})
 		}
 	}
