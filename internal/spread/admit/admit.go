@@ -96,14 +96,19 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 	if req.Exists && !p.Preferred && placement.TakesMinDomains(a.pod, p.Strategy) {
 		return feature.Decision{}, nil // with a seat it might wait for ever; it gets the seat of where it runs
 	}
-
 	// 3. Give it one.
+	return f.seat(ctx, &a, req, kept)
+}
+
+// seat decides about a pod that is to have a seat. Kept says that it has one of an earlier pass.
+func (f *Feature) seat(ctx context.Context, a *assignment, req feature.Request, kept bool) (feature.Decision, error) {
+	p := a.policy
 	d := feature.Decision{Pod: a.pod, Warnings: slices.Clone(p.Warnings)}
 	if !p.Preferred {
 		d.Warnings = append(d.Warnings, placement.UnmetConstraints(a.pod, p.Strategy)...)
 	}
 	if !kept && !a.full {
-		if given, err := f.give(ctx, &a, req, &d); err != nil || !given {
+		if given, err := f.give(ctx, a, req, &d); err != nil || !given {
 			return d, err
 		}
 	}
@@ -221,12 +226,8 @@ func (f *Feature) keep(ctx context.Context, a *assignment, dryRun bool) (bool, e
 		placement.Strip(a.pod) // of what a template that was copied from a pod may have
 		return false, nil
 	}
-	if !hasPool && !hasSeat {
-		// An earlier pass may have found every pool full.
-		origin, _, genuine := f.Key.Verify(m.Annotations[stowage.ClaimAnnotation], a.holder(), ledger.Seat{})
-		if a.full = genuine && (origin == ledger.OriginFull || dryRun && origin == ledger.OriginDryRun); a.full {
-			return false, nil
-		}
+	if a.full = !hasPool && !hasSeat && f.foundFull(a, dryRun); a.full {
+		return false, nil
 	}
 	a.seat.Claim = m.Annotations[stowage.ClaimAnnotation]
 	carried, genuine := ledger.Read(f.Key, a.owner.Namespace, a.owner.UID, m.Labels, m.Annotations)
@@ -249,6 +250,12 @@ func (f *Feature) keep(ctx context.Context, a *assignment, dryRun bool) (bool, e
 	}
 	placement.Strip(a.pod)
 	return false, nil
+}
+
+// foundFull reports whether an earlier pass found every pool full.
+func (f *Feature) foundFull(a *assignment, dryRun bool) bool {
+	origin, _, genuine := f.Key.Verify(a.pod.Metadata.Annotations[stowage.ClaimAnnotation], a.holder(), ledger.Seat{})
+	return genuine && (origin == ledger.OriginFull || dryRun && origin == ledger.OriginDryRun)
 }
 
 // gave reports whether an earlier pass gave a pod the seat that it carries, with its proof. Other says that it was by another policy, or another
@@ -274,6 +281,20 @@ var errUnsettled = errors.New("the process was frozen, and may not know the poli
 
 // errUnsure means that a seat would be no more than a guess.
 var errUnsure = errors.New("no seat could be claimed for sure")
+
+// claim claims the next free seat. Of a pod that can wait at the gate, it gives back a seat that is a guess: see [errUnsure].
+func (f *Feature) claim(ctx context.Context, a *assignment, req feature.Request) (ledger.Result, error) {
+	_, hasCost := a.pod.Metadata.Annotations[corev1.PodDeletionCost]
+	res, err := f.Seats.Claim(ctx, a.owner, a.policy.Strategy, !hasCost)
+	if guess := res.Unverified || err == nil && !res.Written; !guess || !req.Pod.Gated(stowage.SeatGate) {
+		return res, err
+	}
+	f.Seats.GiveBack(a.owner, res.ID)
+	if err != nil {
+		return res, fmt.Errorf("%w: %w", errUnsure, err)
+	}
+	return res, fmt.Errorf("%w: the API was too slow", errUnsure)
+}
 
 // assign gives the pod a seat: the one of its own ordinal, or the next free one. A pod that can wait at the gate gets no seat that is
 // a guess: see [errUnsure].
@@ -301,15 +322,7 @@ func (f *Feature) assign(ctx context.Context, a *assignment, req feature.Request
 		}
 		origin, seat = ledger.OriginDryRun, next
 	default:
-		_, hasCost := a.pod.Metadata.Annotations[corev1.PodDeletionCost]
-		res, err := f.Seats.Claim(ctx, a.owner, s, !hasCost)
-		if req.Pod.Gated(stowage.SeatGate) && (res.Unverified || err == nil && !res.Written) {
-			f.Seats.GiveBack(a.owner, res.ID)
-			if err != nil {
-				return fmt.Errorf("%w: %w", errUnsure, err)
-			}
-			return fmt.Errorf("%w: the API was too slow", errUnsure)
-		}
+		res, err := f.claim(ctx, a, req)
 		if err != nil {
 			return err
 		}

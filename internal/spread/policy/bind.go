@@ -49,7 +49,10 @@ func (c Compiled) Bound(namespace string, chain world.Chain, state *stowage.Pool
 
 // records reports whether something may be recorded of the workload of some owner.
 func (c *Compiled) records(owner *world.Workload) bool {
-	return c.Written != nil && (c.Spill != nil || c.Policy != nil || c.Across() != nil && owner.IsStatefulSet())
+	if c.Written == nil {
+		return false
+	}
+	return c.Spill != nil || c.Policy != nil || c.Across() != nil && owner.IsStatefulSet()
 }
 
 // policyOf is a policy without its layout.

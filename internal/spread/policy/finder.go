@@ -230,16 +230,14 @@ func (f *Finder) Others(ctx context.Context, pod Pod, winner *Policy) (out []Oth
 		}
 	}
 	for _, s := range selecting {
+		if winner != nil && winner.Policy != nil && winner.Policy.isThe(s) {
+			continue
+		}
 		switch {
-		case winner != nil && winner.Policy != nil && winner.Policy.UID == s.UID && winner.Policy.Kind == s.Kind:
 		case s.Spec.Mode != stowage.PolicyEnforce:
 			out = append(out, Other{s.String(), "it is in Audit"})
 		case winner == nil && selected != nil:
-			why := "the pods can run in none of its pools"
-			if selected.Unrecorded() {
-				why = "the StatefulSet is older than the policy, and the leader has not recorded yet where its volumes may be"
-			}
-			out, selected = append(out, Other{s.String(), why}), nil
+			out, selected = append(out, Other{s.String(), selected.whyNone()}), nil
 		case winner == nil:
 		case winner.Policy == nil:
 			out = append(out, Other{s.String(), "a PodDistributor or annotations win over policies"})
@@ -248,6 +246,19 @@ func (f *Finder) Others(ctx context.Context, pod Pod, winner *Policy) (out []Oth
 		}
 	}
 	return out, nil
+}
+
+// isThe reports whether two are the same object.
+func (p *SpreadPolicy) isThe(other *SpreadPolicy) bool {
+	return p.UID == other.UID && p.Kind == other.Kind
+}
+
+// whyNone says why a policy that selects a workload divides none of its pods now.
+func (p *Policy) whyNone() string {
+	if p.Unrecorded() {
+		return "the StatefulSet is older than the policy, and the leader has not recorded yet where its volumes may be"
+	}
+	return "the pods can run in none of its pools"
 }
 
 // ownerOf returns what policies select by, of the owner of some pods, with the policies of its namespace and of the cluster. It returns
@@ -259,9 +270,12 @@ func (f *Finder) ownerOf(ctx context.Context, namespace string, chain world.Chai
 		return nil, none, err
 	}
 	cluster, err := f.World.Policies(ctx, "")
-	bottom := chain.Bottom()
-	if own == nil && cluster == nil || err != nil || bottom == nil || !bottom.Labelled || slices.Contains(f.Excluded(), namespace) {
+	if err != nil || own == nil && cluster == nil {
 		return nil, none, err
+	}
+	bottom := chain.Bottom()
+	if selectable := bottom != nil && bottom.Labelled; !selectable || slices.Contains(f.Excluded(), namespace) {
+		return nil, none, nil
 	}
 	// Each lasts until its own policies change, so that who writes those of one namespace costs others nothing.
 	if own != nil {

@@ -228,7 +228,10 @@ func (p *SpreadPolicy) Before(other *SpreadPolicy) bool { return before(p, other
 
 // SelectsNamespace reports whether a policy selects a namespace with these labels.
 func (p *SpreadPolicy) SelectsNamespace(name string, of map[string]string) bool {
-	return p.err == nil && (!p.clusterWide() && p.Namespace == name || p.clusterWide() && p.namespaces.Matches(labels.Set(of)))
+	if !p.clusterWide() {
+		return p.err == nil && p.Namespace == name
+	}
+	return p.err == nil && p.namespaces.Matches(labels.Set(of))
 }
 
 // divides reports whether a policy divides pods of owners of a kind.

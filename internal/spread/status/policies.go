@@ -280,10 +280,7 @@ func (r *policyRun) countFor(ctx context.Context, t *tally, w *world.Workload, c
 	case audits && (p == nil || p.Policy != nil && t.of.Before(p.Policy)):
 		return r.auditFor(ctx, t, w, chain, top)
 	case p != nil:
-		t.shadowed[top] = true
-		if by := fmt.Sprintf("%s (%s %s/%s)", p.Source, top.Kind, top.Namespace, top.Name); t.status.ShadowedBy == "" || by < t.status.ShadowedBy {
-			t.status.ShadowedBy = by
-		}
+		t.noteShadowed(top, p.Source)
 	}
 	return nil
 }

@@ -68,6 +68,14 @@ func (t *tally) noteUnsuitable(top world.Object, why []string) {
 	}
 }
 
+// noteShadowed notes that another source divides the pods of a workload.
+func (t *tally) noteShadowed(top world.Object, source string) {
+	t.shadowed[top] = true
+	if by := fmt.Sprintf("%s (%s %s/%s)", source, top.Kind, top.Namespace, top.Name); t.status.ShadowedBy == "" || by < t.status.ShadowedBy {
+		t.status.ShadowedBy = by
+	}
+}
+
 // describe fills in the status.
 func (t *tally) describe(nodes []corev1.Node) {
 	st := t.status
@@ -75,24 +83,7 @@ func (t *tally) describe(nodes []corev1.Node) {
 	st.Shadowed, st.NotReached, st.KeptByVolume = int32(len(t.shadowed)), int32(len(t.notReached)), int32(len(t.keptInPlace))
 	st.Workloads, st.Unsuitable = int32(len(t.divided)), int32(len(t.unsuitable))
 	for _, d := range t.divided {
-		for i := range d.Pools {
-			p := &d.Pools[i]
-			if p.Removed {
-				continue
-			}
-			if pool := t.pools[p.Name]; pool != nil {
-				pool.Desired += int32(p.Target)
-				pool.Current += int32(p.Current)
-				pool.Ready += int32(p.Ready)
-				pool.Domains = domainsOf(pool.Domains, p.Domains())
-				t.shares[p.Name] += p.Share
-			}
-		}
-		st.Pods += int32(d.Replicas)
-		st.WithoutSeat += int32(d.Unseated)
-		if d.Balanced() {
-			t.balanced++
-		}
+		t.add(d)
 	}
 	if t.of.Spec.Mode == stowage.PolicyAudit {
 		t.audit.Workloads = int32(len(t.audited))
@@ -103,7 +94,31 @@ func (t *tally) describe(nodes []corev1.Node) {
 	} else if st.Workloads > 0 {
 		st.Balanced = fmt.Sprintf("%d/%d", t.balanced, st.Workloads)
 	}
-	var empty []string
+	t.setConditions(t.describePools(nodes))
+}
+
+// add adds how the pods of a workload are divided.
+func (t *tally) add(d *division.Division) {
+	for i := range d.Pools {
+		p := &d.Pools[i]
+		if pool := t.pools[p.Name]; pool != nil && !p.Removed {
+			pool.Desired += int32(p.Target)
+			pool.Current += int32(p.Current)
+			pool.Ready += int32(p.Ready)
+			pool.Domains = domainsOf(pool.Domains, p.Domains())
+			t.shares[p.Name] += p.Share
+		}
+	}
+	t.status.Pods += int32(d.Replicas)
+	t.status.WithoutSeat += int32(d.Unseated)
+	if d.Balanced() {
+		t.balanced++
+	}
+}
+
+// describePools fills in the statuses of the pools. It returns those without a node, with their labels.
+func (t *tally) describePools(nodes []corev1.Node) (empty []string) {
+	st := t.status
 	for _, p := range t.of.Spec.Pools {
 		pool, selector := t.pools[p.Name], labels.Set{}
 		for k, v := range p.NodeSelector {
@@ -123,8 +138,13 @@ func (t *tally) describe(nodes []corev1.Node) {
 		}
 		st.Pools = append(st.Pools, *pool)
 	}
+	return empty
+}
+
+// setConditions fills in the conditions. Some pools have no node.
+func (t *tally) setConditions(empty []string) {
 	set := func(kind string, status metav1.ConditionStatus, reason stowage.ConditionReason, format string, args ...any) {
-		meta.SetStatusCondition(&st.Conditions, metav1.Condition{
+		meta.SetStatusCondition(&t.status.Conditions, metav1.Condition{
 			Type: kind, Status: status, Reason: string(reason), Message: fmt.Sprintf(format, args...), ObservedGeneration: t.of.Generation,
 		})
 	}
