@@ -2,7 +2,8 @@
 
 # The simulations have nothing for the race detector to find, and take six times as long under it: one
 # goroutine uses a book, or a workload, at a time.
-SIMULATION := 'TestSimulation'
+SIMULATION := 'Simulation'
+SIMULATED  := $(addprefix ./internal/,spread/ledger spread/shortage/spill spread/shortage spread/repair spread/gate size/resize vm/capacity)
 TESTED     := {{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}
 UNIT        = $$(go list -f '$(TESTED)' ./... | grep -v /test/)
 CLUSTER     = $$(go list -f '$(TESTED)' ./test/... | grep -v -e /test/karpenter -e /test/node -e /test/shortages -e /test/fleet -e /test/outage -e /test/domains -e /test/compare)
@@ -18,7 +19,7 @@ prebuild: build
 .PHONY: test-unit
 test-unit: build ## Run the tests that need no control plane, with the race detector
 	@$(RACE) -vet=off -skip $(SIMULATION) $(TESTFLAGS) $(UNIT)
-	@go test -vet=off -run $(SIMULATION) $(TESTFLAGS) ./internal/spread/ledger ./internal/spread/shortage/spill ./internal/spread/gate
+	@go test -vet=off -run $(SIMULATION) $(TESTFLAGS) $(SIMULATED)
 	@(cd hack/monitoring && go test -count=1 $(TESTFLAGS) ./...)
 	@(cd hack/release && go test -count=1 $(TESTFLAGS) ./...)
 	@(cd hack/docs && go test $(TESTFLAGS) ./...)
@@ -76,10 +77,10 @@ test-versions: prebuild $(TOOLS)/helm ## Run the tests on each supported Kuberne
 
 .PHONY: test-long
 test-long: controlplane build ## Run the long forms: tens of thousands of histories of each simulation, bursts of all sizes
-	@go test -count=1 -v -timeout 60m -run 'TestSimulation$$' ./internal/spread/ledger -histories 17000
-	@go test -count=1 -v -timeout 60m -run 'TestSimulation$$' ./internal/spread/shortage/spill -histories 17000
-	@go test -count=1 -v -timeout 60m -run 'TestSimulation$$' ./internal/spread/gate -histories 17000
-	@go test -count=1 -v -timeout 60m -run 'TestSimulation$$' ./internal/size/resize -histories 6000
+	@for package in ./internal/spread/ledger ./internal/spread/shortage/spill ./internal/spread/gate; do \
+	  go test -count=1 -v -timeout 60m -run 'Simulation$$' $$package -histories 17000 || exit 1; done
+	@for package in ./internal/spread/shortage ./internal/spread/repair ./internal/size/resize ./internal/vm/capacity; do \
+	  go test -count=1 -v -timeout 60m -run 'Simulation$$' $$package -histories 3000 || exit 1; done
 	@go test -count=1 -timeout 60m -run TestSpreadConcurrent ./test/bursts -long
 	@$(MAKE) --no-print-directory test-shortages
 	@$(MAKE) --no-print-directory test-fleet

@@ -61,7 +61,7 @@ import (
 	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 )
 
-var histories = flag.Int("histories", 60, "random histories in TestSimulation")
+var histories = flag.Int("histories", 40, "random histories in TestSimulation")
 
 // bug is a mistake that the simulation must find.
 type bug string
