@@ -226,31 +226,7 @@ func (r *reader) judgeStatefulSet(s *appsv1.StatefulSet) {
 // report's namespace.
 func (r *reader) readPods() error {
 	unknown := map[world.Object][]*pod{}
-	use := func(p *corev1.Pod) {
-		if podstatus.Ended(p) {
-			return
-		}
-		kept := r.slim(p)
-		c := metav1.GetControllerOfNoCopy(p)
-		if c == nil || r.Namespace != "" && p.Namespace != r.Namespace || !podstatus.Active(p) {
-			r.others = append(r.others, kept)
-			return
-		}
-		ref := *c
-		for range world.MaxDepth {
-			above, ok := r.roots[ref.UID]
-			if _, here := r.known[ref.UID]; here || !ok {
-				break
-			}
-			ref = above
-		}
-		if k, ok := r.known[ref.UID]; ok && k.namespace == p.Namespace { // a tenant chooses the owners of his pods
-			r.pods[k] = append(r.pods[k], kept)
-			return
-		}
-		owner := world.Object{Namespace: p.Namespace, Ref: world.RefOf(&ref)}
-		unknown[owner] = append(unknown[owner], kept)
-	}
+	use := func(p *corev1.Pod) { r.readPod(p, unknown) }
 	err := each(r.ctx, r.Options, &corev1.PodList{}, use)
 	if apierrors.IsForbidden(err) && r.Namespace != "" {
 		r.hidden = append(r.hidden, "the pods of other namespaces (so the room on nodes is not known)")
@@ -260,6 +236,45 @@ func (r *reader) readPods() error {
 	if err != nil {
 		return err
 	}
+	return r.readOwners(unknown)
+}
+
+// readPod gives a pod to its workload. If no workload is known of which it is, it is noted by what made it.
+func (r *reader) readPod(p *corev1.Pod, unknown map[world.Object][]*pod) {
+	if podstatus.Ended(p) {
+		return
+	}
+	kept := r.slim(p)
+	c := metav1.GetControllerOfNoCopy(p)
+	if c == nil || r.Namespace != "" && p.Namespace != r.Namespace || !podstatus.Active(p) {
+		r.others = append(r.others, kept)
+		return
+	}
+	ref := *c
+	for range world.MaxDepth {
+		above, ok := r.roots[ref.UID]
+		if _, here := r.known[ref.UID]; here || !ok {
+			break
+		}
+		ref = above
+	}
+	if owner := (world.Object{Namespace: p.Namespace, Ref: world.RefOf(&ref)}); !r.give(owner, kept) {
+		unknown[owner] = append(unknown[owner], kept)
+	}
+}
+
+// give gives pods to the workload that made them, and reports whether it is known. A tenant chooses the owners of his pods, so that the
+// workload must be in their namespace.
+func (r *reader) give(owner world.Object, pods ...*pod) bool {
+	k, ok := r.known[owner.UID]
+	if ok = ok && k.namespace == owner.Namespace; ok {
+		r.pods[k] = append(r.pods[k], pods...)
+	}
+	return ok
+}
+
+// readOwners reads what made pods, of kinds that were not listed. It names what it leaves out.
+func (r *reader) readOwners(unknown map[world.Object][]*pod) error {
 	reads, left := 0, map[string]int{}
 	for _, owner := range slices.SortedFunc(maps.Keys(unknown), func(a, b world.Object) int { return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)) }) {
 		pods := unknown[owner]
@@ -302,9 +317,7 @@ func (r *reader) readOwner(owner world.Object, gvk schema.GroupVersionKind, pods
 	case u.GetUID() == owner.UID:
 		r.add(u, gvk)
 	}
-	if k, ok := r.known[owner.UID]; ok && k.namespace == owner.Namespace {
-		r.pods[k] = append(r.pods[k], pods...)
-	} else {
+	if !r.give(owner, pods...) {
 		r.others = append(r.others, pods...)
 	}
 	return nil
