@@ -45,11 +45,7 @@ func (o *Options) Of(ctx context.Context, change Change, prices *Prices) (*Repor
 		c.stays[after.in.Objects.Nodes[i].Name] = true
 	}
 	keys := maps.Clone(after.of)
-	for k, d := range before.of {
-		if keys[k] == nil {
-			keys[k] = d
-		}
-	}
+	maps.Copy(keys, before.of)
 	var plans []*plan
 	for _, k := range slices.SortedFunc(maps.Keys(keys), func(a, b key) int {
 		return cmp.Or(cmp.Compare(a.String(), b.String()), cmp.Compare(a.Group, b.Group))
@@ -106,6 +102,20 @@ type plan struct {
 	former   source
 }
 
+// newPlan returns a workload with what divides its pods. The pods are counted in the pools of what divides them then, or does now.
+func newPlan(k key, is, was *decided) *plan {
+	p := &plan{is: is, source: sourceOf(is), former: sourceOf(was), Workload: Workload{Kind: k.Kind, Namespace: k.namespace, Name: k.name}}
+	for _, d := range []*decided{was, is} {
+		if d != nil && laidOut(d.policy) {
+			p.strategy = d.policy.AsWritten()
+		}
+	}
+	if p.Policy = p.source.text; p.former != p.source {
+		p.Former = p.former.text
+	}
+	return p
+}
+
 // Where a pod is, if it is in no pool.
 const (
 	nowhere = -1 // it waits for a node
@@ -123,16 +133,8 @@ func (c *comparison) compare(k key) *plan {
 		c.stay = append(c.stay, pods...)
 		return nil
 	}
-	p := &plan{pods: pods, is: is, Workload: Workload{Kind: k.Kind, Namespace: k.namespace, Name: k.name}}
-	for _, d := range []*decided{was, is} { // the pods are counted in the pools of what divides them then, or does now
-		if d != nil && d.policy != nil && d.policy.Layout != nil {
-			p.strategy = d.policy.AsWritten()
-		}
-	}
-	p.source, p.former = sourceOf(is), sourceOf(was)
-	if p.Policy, p.Former = p.source.text, p.former.text; p.former == p.source {
-		p.Former = ""
-	}
+	p := newPlan(k, is, was)
+	p.pods = pods
 	c.count(p)
 	c.doubt(p, was)
 

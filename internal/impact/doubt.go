@@ -11,11 +11,8 @@ import (
 
 // doubt notes why the counts of a workload may come out otherwise.
 func (c *comparison) doubt(p *plan, was *decided) {
-	if p.is == nil || p.strategy == nil {
+	if p.is == nil || p.strategy == nil || !p.seated() {
 		return
-	}
-	if !p.is.divides() && !p.is.unrecorded() && p.is.failed == nil && !slices.ContainsFunc(p.pods, func(pod *pod) bool { return pod.pool != "" }) {
-		return // no pod has a seat or gets one, whatever becomes of it
 	}
 	add := func(ok bool, format string, args ...any) {
 		if text := fmt.Sprintf(format, args...); ok && !slices.Contains(p.Unsure, text) {
@@ -32,7 +29,7 @@ func (c *comparison) doubt(p *plan, was *decided) {
 		add(true, "you may not read %s", what)
 	}
 	of := p.is.policy
-	if of == nil || of.Layout == nil {
+	if !laidOut(of) {
 		return
 	}
 	// 2. What holds for its volumes and pools, and who else chooses nodes.
@@ -44,6 +41,11 @@ func (c *comparison) doubt(p *plan, was *decided) {
 			add(!written && of.ChoosesBy(k) && !was.choosesBy(k), "another webhook writes the node label %s into its pods", k)
 		}
 	}
+}
+
+// seated reports whether pods have seats, or may get some.
+func (p *plan) seated() bool {
+	return p.is.divides() || p.is.unrecorded() || p.is.failed != nil || slices.ContainsFunc(p.pods, func(pod *pod) bool { return pod.pool != "" })
 }
 
 // doubtPools adds what is not known of a workload's volumes and pools.
@@ -65,5 +67,5 @@ func (p *plan) doubtPools(of *policy.Policy, add func(ok bool, format string, ar
 
 // choosesBy reports whether a policy chooses nodes by a label.
 func (d *decided) choosesBy(label string) bool {
-	return d != nil && d.policy != nil && d.policy.Layout != nil && d.policy.ChoosesBy(label)
+	return d != nil && laidOut(d.policy) && d.policy.ChoosesBy(label)
 }

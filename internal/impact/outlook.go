@@ -66,6 +66,9 @@ type decided struct {
 	noSpill []string
 }
 
+// laidOut reports whether there is a policy, and it lays out pools.
+func laidOut(p *policy.Policy) bool { return p != nil && p.Layout != nil }
+
 // divides reports whether some pods get a seat.
 func (d *decided) divides() bool { return d != nil && len(d.cells) > 0 }
 
@@ -76,21 +79,10 @@ func (o *Options) look(ctx context.Context, l *live, in *preview.Inputs, exhaust
 	out := &outlook{in: in, of: map[key]*decided{}}
 
 	// 1. Pools in which pods cannot run, as the leader finds out once pods wait there.
-	p := preview.New(in, settings)
-	for i := range in.Workloads {
-		w := &in.Workloads[i]
-		found, err := p.Policy(ctx, w)
-		if err != nil {
-			return nil, nil, err
-		}
-		if found == nil || found.Policy == nil || found.Preferred || found.Layout == nil || found.Root == nil || w.Volumes() {
-			continue
-		}
-		if example, err := p.Example(ctx, w); err == nil && example != nil { // an error is told below
-			recordUnsuitable(in, l, w, found, example, o.Clock.Now())
-		}
+	if err := recordUnsuitable(ctx, preview.New(in, settings), in, l, o.Clock.Now()); err != nil {
+		return nil, nil, err
 	}
-	p = preview.New(in, settings)
+	p := preview.New(in, settings)
 	var warnings []string
 	if len(exhausted) > 0 {
 		var err error
@@ -107,7 +99,7 @@ func (o *Options) look(ctx context.Context, l *live, in *preview.Inputs, exhaust
 			return nil, nil, err
 		}
 		d := &decided{workload: w, policy: found, cells: map[cell]*group{}, closed: map[int]int64{}}
-		if found != nil && found.Layout != nil {
+		if laidOut(found) {
 			d.close(exhausted)
 		}
 		out.of[keyOf(w)] = d
@@ -189,7 +181,7 @@ func (d *decided) count(a *preview.Admitted, vmResource string) {
 // cellOf returns where the seat of a pod is, if it has one.
 func (d *decided) cellOf(pod *corev1.Pod) (at cell, seated bool) {
 	name, ok := pod.Labels[stowage.PoolLabel]
-	if !ok || pod.Labels[stowage.SeatLabel] == "" || d.policy == nil || d.policy.Layout == nil {
+	if !ok || pod.Labels[stowage.SeatLabel] == "" || !laidOut(d.policy) {
 		return cell{}, false
 	}
 	pool, known := d.policy.PoolNamed(name)
@@ -210,15 +202,26 @@ func alike(a, b *decided) bool {
 	if a.failed != nil || b.failed != nil {
 		return a.replicas == b.replicas && sourceOf(a) == sourceOf(b)
 	}
-	if a.replicas != b.replicas || a.without.count != b.without.count || a.vms != b.vms || a.vm != b.vm || len(a.cells) != len(b.cells) ||
-		a.unrecorded() != b.unrecorded() || !sameShape(a.without.shape, b.without.shape) {
+	if a.replicas != b.replicas || a.without.count != b.without.count || len(a.cells) != len(b.cells) || !sameShape(a.without.shape, b.without.shape) {
 		return false
 	}
-	if !a.divides() {
-		return true
+	if a.vms != b.vms || a.vm != b.vm || a.unrecorded() != b.unrecorded() {
+		return false
 	}
-	if !slices.Equal(a.noSpill, b.noSpill) || !maps.Equal(a.closed, b.closed) || a.policy.Evict != b.policy.Evict || a.policy.Repair != b.policy.Repair || a.policy.Preferred != b.policy.Preferred ||
-		!slices.EqualFunc(a.ordinals, b.ordinals, func(x, y cell) bool { return a.cellName(x) == b.cellName(y) }) {
+	return !a.divides() || sameRules(a, b) && sameCells(a, b)
+}
+
+// sameRules reports whether two policies that divide the pods of a workload treat those alike that there are.
+func sameRules(a, b *decided) bool {
+	if p, q := a.policy, b.policy; p.Evict != q.Evict || p.Repair != q.Repair || p.Preferred != q.Preferred {
+		return false
+	}
+	return slices.Equal(a.noSpill, b.noSpill) && maps.Equal(a.closed, b.closed)
+}
+
+// sameCells reports whether the same nodes get the same pods of a workload. It has as many cells before as after the change.
+func sameCells(a, b *decided) bool {
+	if !slices.EqualFunc(a.ordinals, b.ordinals, func(x, y cell) bool { return a.cellName(x) == b.cellName(y) }) {
 		return false
 	}
 	there := map[string]*group{}
@@ -250,24 +253,53 @@ func (d *decided) unrecorded() bool {
 // job reports whether the workload is a Job, whose pods Stowage leaves alone.
 func (d *decided) job() bool { return d.workload.Kind == "Job" || d.workload.Kind == "CronJob" }
 
-// recordUnsuitable records for a workload the pools in which no pod of it can run, as the leader does. A pool in which one of its pods is
-// ready is suitable.
-func recordUnsuitable(in *preview.Inputs, l *live, w *preview.Workload, p *policy.Policy, example *corev1.Pod, now time.Time) {
+// recordUnsuitable records for each workload the pools in which no pod of it can run, as the leader does.
+func recordUnsuitable(ctx context.Context, p *preview.Preview, in *preview.Inputs, l *live, now time.Time) error {
+	for i := range in.Workloads {
+		w := &in.Workloads[i]
+		found, err := p.Policy(ctx, w)
+		if err != nil {
+			return err
+		}
+		if !judged(found) || w.Volumes() {
+			continue
+		}
+		example, err := p.Example(ctx, w)
+		if err == nil && example != nil { // an error is told by the decisions
+			var was []stowage.UnsuitablePool
+			if found.State != nil {
+				was = found.State.Unsuitable
+			}
+			is := l.unsuitable(l.pods[keyOf(w)], in.Objects.Nodes, found, example, now)
+			if !slices.EqualFunc(was, is, func(a, b stowage.UnsuitablePool) bool { return maps.Equal(a.NodeLabel, b.NodeLabel) }) {
+				in.PoolState(w.Namespace, found.Root.UID).Unsuitable = is
+			}
+		}
+	}
+	return nil
+}
+
+// judged reports whether the leader finds out in which pools of a policy the pods of a workload cannot run.
+func judged(p *policy.Policy) bool {
+	return laidOut(p) && p.Policy != nil && !p.Preferred && p.Root != nil
+}
+
+// unsuitable returns the pools in which a pod like the example cannot run. A pool in which one of the workload's pods is ready is suitable.
+func (l *live) unsuitable(pods []*pod, all []corev1.Node, p *policy.Policy, example *corev1.Pod, now time.Time) (unsuitable []stowage.UnsuitablePool) {
 	whole := p.AsWritten()
 	if pool, ok := p.PoolNamed(example.Labels[stowage.PoolLabel]); ok {
 		own := p.TolerationsOf(pool) // which it has because of that pool
 		example.Spec.Tolerations = slices.DeleteFunc(example.Spec.Tolerations, func(t corev1.Toleration) bool { return slices.Contains(own, t) })
 	}
 	runs := map[string]bool{}
-	for _, pod := range l.pods[keyOf(w)] {
+	for _, pod := range pods {
 		runs[pod.Node] = runs[pod.Node] || pod.Ready
 	}
-	var unsuitable []stowage.UnsuitablePool
 	for i := range whole.Len() {
 		var nodes []corev1.Node
 		suits := false
-		for n := range in.Objects.Nodes {
-			if node := &in.Objects.Nodes[n]; whole.HasNode(i, node.Labels) {
+		for n := range all {
+			if node := &all[n]; whole.HasNode(i, node.Labels) {
 				nodes = append(nodes, *node)
 				suits = suits || runs[node.Name]
 			}
@@ -278,11 +310,7 @@ func recordUnsuitable(in *preview.Inputs, l *live, w *preview.Workload, p *polic
 			unsuitable = append(unsuitable, stowage.UnsuitablePool{Name: pool.Name, NodeLabel: pool.Labels, Since: metav1.NewTime(now), Why: why})
 		}
 	}
-	same := func(a, b stowage.UnsuitablePool) bool { return maps.Equal(a.NodeLabel, b.NodeLabel) }
-	if state := p.State; state == nil && unsuitable == nil || state != nil && slices.EqualFunc(state.Unsuitable, unsuitable, same) {
-		return
-	}
-	in.PoolState(w.Namespace, p.Root.UID).Unsuitable = unsuitable
+	return unsuitable
 }
 
 // roomFor returns how many pods of a shape fit into what is free of a node, if the node takes such pods at all.
