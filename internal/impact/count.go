@@ -16,10 +16,9 @@ import (
 // count counts the pods of a workload: where they are, and where they will be.
 func (c *comparison) count(p *plan) {
 	p.Pods = int64(len(p.pods))
-	vms := VMChange{}
+	p.VMs = vmsOf(p)
 	p.place = make([]cell, len(p.pods))
 	for i, pod := range p.pods {
-		vms.Now += pod.vms
 		p.place[i] = c.placeOf(p, pod)
 		switch {
 		case pod.Node == "":
@@ -27,21 +26,15 @@ func (c *comparison) count(p *plan) {
 		case !c.there(pod):
 			p.Drained++
 		}
-		if pod.volume && p.is != nil && p.is.policy != nil && p.is.policy.KeepsVolumes && pod.Node != "" {
+		if pod.volume && pod.Node != "" && p.is.keepsVolumes() {
 			p.KeptByVolume++
 		}
 	}
 	if p.is != nil {
-		p.Replicas, p.WithoutSeat, vms.Then = p.is.replicas, p.is.without.count, p.is.vms
+		p.Replicas, p.WithoutSeat = p.is.replicas, p.is.without.count
 		if p.is.failed != nil || p.is.unrecorded() {
 			p.WithoutSeat = 0 // it is not known
 		}
-		if p.is.vms > 0 {
-			vms.Size = sizeOf(p.is.vm)
-		}
-	}
-	if vms.Now+vms.Then > 0 {
-		p.VMs = &vms
 	}
 	if p.strategy != nil {
 		c.countPools(p)
@@ -56,6 +49,9 @@ func (c *comparison) count(p *plan) {
 		p.LeftAlone = whyAlone(p.is)
 	}
 }
+
+// keepsVolumes reports whether each pod keeps the pool of its volume.
+func (d *decided) keepsVolumes() bool { return d != nil && d.policy != nil && d.policy.KeepsVolumes }
 
 // there reports whether the node of a pod stays.
 func (c *comparison) there(pod *pod) bool { return len(c.nodes) == 0 || c.stays[pod.Node] }
@@ -120,7 +116,6 @@ func (c *comparison) countPools(p *plan) {
 
 // countMoves counts the pods that stay, that are adopted or evicted before the next rollout, and those that it moves.
 func (c *comparison) countMoves(p *plan) {
-	of := p.is.policy
 	lack, lackInPool := map[cell]int64{}, map[int]int64{} // how many more pods may be where they are
 	for at, g := range p.is.cells {
 		lack[at] += g.count
@@ -133,7 +128,7 @@ func (c *comparison) countMoves(p *plan) {
 			continue
 		}
 		placed++
-		if at.pool >= 0 && of.Repair != stowage.RepairOff && (pod.pool == "" || pod.pool != p.strategy.Pool(at.pool).Name) {
+		if p.adopts(pod, at) {
 			p.Adopted++
 		}
 		here, inPool := lack[at] > 0, at.pool >= 0 && lackInPool[at.pool] > 0
@@ -162,14 +157,26 @@ func (c *comparison) countMoves(p *plan) {
 		gone += p.WithoutSeat
 	}
 	p.Moved = max(0, placed-p.Stay-gone)
-	switch {
-	case p.is.job() || of.Repair == stowage.RepairOff: // a Job may lose work
-	case of.Evict:
-		p.Evicted = p.Moved
-	case of.Repair == stowage.RepairRecreate && of.Policy == nil:
-		p.Evicted = min(p.Outside, p.Moved)
-	}
+	p.Evicted = p.evicts()
 	p.countSoon(max(0, p.Replicas-p.Pods)+p.Evicted+p.Drained, gone)
+}
+
+// adopts reports whether a pod gets another seat than it has, or one at all, where it runs.
+func (p *plan) adopts(pod *pod, at cell) bool {
+	return at.pool >= 0 && p.is.policy.Repair != stowage.RepairOff && (pod.pool == "" || pod.pool != p.strategy.Pool(at.pool).Name)
+}
+
+// evicts returns how many of the pods that move are evicted before the next rollout.
+func (p *plan) evicts() int64 {
+	switch of := p.is.policy; {
+	case p.is.job() || of.Repair == stowage.RepairOff: // a Job may lose work
+		return 0
+	case of.Evict:
+		return p.Moved
+	case of.Repair == stowage.RepairRecreate && of.Policy == nil:
+		return min(p.Outside, p.Moved)
+	}
+	return 0
 }
 
 // ordinalsCell returns the cell of the pod of a StatefulSet with an ordinal.
@@ -271,6 +278,21 @@ func sizeOn(d *decided, node string, name corev1.ResourceName) resource.Quantity
 		return q
 	}
 	return requestsOf(&corev1.Pod{Spec: d.workload.Template().Spec})[name]
+}
+
+// vmsOf returns the VMs of a workload's pods, or nil if it has none.
+func vmsOf(p *plan) *VMChange {
+	vms := &VMChange{}
+	for _, pod := range p.pods {
+		vms.Now += pod.vms
+	}
+	if p.is != nil && p.is.vms > 0 {
+		vms.Then, vms.Size = p.is.vms, sizeOf(p.is.vm)
+	}
+	if vms.Now+vms.Then == 0 {
+		return nil
+	}
+	return vms
 }
 
 // sizeOf is the size of a VM, as far as its pod asks for one.

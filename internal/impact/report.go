@@ -172,6 +172,9 @@ type VMChange struct {
 	Size string `json:"size,omitempty"`
 }
 
+// changes reports whether there are VMs, and not as many then as now.
+func (v *VMChange) changes() bool { return v != nil && v.Now != v.Then }
+
 // VMs are those of all nodes.
 type VMs struct {
 	Now      int64 `json:"now"`
@@ -199,7 +202,7 @@ func (r *Report) Changes() bool {
 
 // changes reports whether the next rollout, or Stowage before it, changes something about a workload.
 func (w *Workload) changes() bool {
-	return w.Moved+w.Evicted+w.Adopted > 0 || w.Replicas != w.Pods && w.Kind != "Job" || w.VMs != nil && w.VMs.Now != w.VMs.Then
+	return w.Moved+w.Evicted+w.Adopted > 0 || w.Replicas != w.Pods && w.Kind != "Job" || w.VMs.changes()
 }
 
 // ListAll lists the workloads with a policy that the change does not concern, too.

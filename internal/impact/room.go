@@ -108,18 +108,13 @@ func (e *estimator) place(plans []*plan, stay []*pod) {
 			}
 		}
 	}
-	kept := make([]map[cell]int64, len(plans))
-	for i, p := range plans {
-		kept[i] = e.keep(p)
+	kept := map[*plan]map[cell]int64{}
+	for _, p := range plans {
+		kept[p] = e.keep(p)
 	}
 	// 2. Who goes elsewhere, the largest first.
-	order := make([]int, len(plans))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(plans[b].size(), plans[a].size()) })
-	for _, i := range order {
-		e.placeOthers(plans[i], kept[i])
+	for _, p := range slices.SortedStableFunc(slices.Values(plans), func(a, b *plan) int { return cmp.Compare(b.size(), a.size()) }) {
+		e.placeOthers(p, kept[p])
 	}
 }
 
@@ -159,7 +154,7 @@ func (e *estimator) keep(p *plan) map[cell]int64 {
 	for _, i := range order {
 		pod, at := p.pods[i], p.place[i]
 		n := e.byName[pod.Node]
-		if n == nil || p.is.ordinals != nil && at.pool >= 0 && p.is.divides() && p.is.ordinalsCell(pod.ordinal) != at {
+		if n == nil || at.pool >= 0 && p.is.misplaced(pod, at) {
 			continue
 		}
 		if groups[at] == nil || kept[at] >= groups[at].count || !p.is.divides() {
@@ -181,6 +176,11 @@ func (e *estimator) keep(p *plan) map[cell]int64 {
 		n.now++
 	}
 	return kept
+}
+
+// misplaced reports whether the pod of a StatefulSet is to be in another cell than it is.
+func (d *decided) misplaced(pod *pod, at cell) bool {
+	return d.ordinals != nil && d.divides() && d.ordinalsCell(pod.ordinal) != at
 }
 
 // larger reports whether some pods request more of anything than others.
@@ -240,15 +240,8 @@ func (e *estimator) placeIn(p *plan, pool, where map[string]string, shape *corev
 			room -= fits
 		}
 	}
-	var nodes []*nodeRoom
-	for _, n := range e.nodes {
-		if selector.Matches(labels.Set(n.Labels)) {
-			nodes = append(nodes, n)
-		}
-	}
-	fullest := slices.Clone(nodes)
-	slices.SortStableFunc(fullest, func(a, b *nodeRoom) int { return cmp.Compare(b.now, a.now) })
-	for _, n := range fullest {
+	nodes := e.nodesWith(where)
+	for _, n := range slices.SortedStableFunc(slices.Values(nodes), func(a, b *nodeRoom) int { return cmp.Compare(b.now, a.now) }) {
 		if room == 0 {
 			break
 		}
@@ -343,9 +336,8 @@ func (e *estimator) of(pool map[string]string) Estimate {
 
 // freed returns how many nodes with some labels are freed.
 func (e *estimator) freed(pool map[string]string) (count int64) {
-	selector := labels.SelectorFromSet(pool)
-	for _, n := range e.nodes {
-		if n.freed() && selector.Matches(labels.Set(n.Labels)) {
+	for _, n := range e.nodesWith(pool) {
+		if n.freed() {
 			count++
 		}
 	}
@@ -355,13 +347,13 @@ func (e *estimator) freed(pool map[string]string) (count int64) {
 // freed reports whether only pods of DaemonSets are left on a node that has others now.
 func (n *nodeRoom) freed() bool { return n.was > 0 && n.now == 0 }
 
-// nodesOf returns how many nodes a pool has.
-func (e *estimator) nodesOf(pool map[string]string) (count int) {
-	selector := labels.SelectorFromSet(pool)
+// nodesWith returns the nodes with some labels.
+func (e *estimator) nodesWith(where map[string]string) (nodes []*nodeRoom) {
+	selector := labels.SelectorFromSet(where)
 	for _, n := range e.nodes {
 		if selector.Matches(labels.Set(n.Labels)) {
-			count++
+			nodes = append(nodes, n)
 		}
 	}
-	return count
+	return nodes
 }

@@ -14,8 +14,8 @@ import (
 
 // source names what divides the pods of a workload. All annotations are one.
 type source struct {
-	kind, namespace, name string
-	text                  string // for people
+	Name
+	text string // for people
 }
 
 const annotations = "annotations"
@@ -26,39 +26,31 @@ func sourceOf(d *decided) source {
 	case d == nil || d.policy == nil:
 		return source{}
 	case d.policy.Distributor != nil:
-		o := d.policy.Distributor
-		return source{"PodDistributor", o.Namespace, o.Name, "PodDistributor " + o.Namespace + "/" + o.Name}
+		n := Name{"PodDistributor", d.policy.Distributor.Namespace, d.policy.Distributor.Name}
+		return source{n, n.String()}
 	case d.policy.Policy != nil:
-		o := d.policy.Policy
-		if o.Namespace == "" {
-			return source{o.Kind, "", o.Name, o.Kind + " " + o.Name}
-		}
-		return source{o.Kind, o.Namespace, o.Name, o.Kind + " " + o.Namespace + "/" + o.Name}
+		n := Name{d.policy.Policy.Kind, d.policy.Policy.Namespace, d.policy.Policy.Name}
+		return source{n, n.String()}
 	}
-	return source{kind: annotations, text: annotations}
+	return source{Name{Kind: annotations}, annotations}
 }
 
 // specOf returns what inputs have of a source, or "" if they do not have it.
 func specOf(in *preview.Inputs, s source) string {
 	var spec any
-	switch s.kind {
-	case "PodDistributor":
-		for i := range in.Objects.PodDistributors {
-			if o := &in.Objects.PodDistributors[i]; o.Namespace == s.namespace && o.Name == s.name {
-				spec = o.Spec
-			}
+	for i := range in.Objects.PodDistributors {
+		if o := &in.Objects.PodDistributors[i]; s.Name == (Name{"PodDistributor", o.Namespace, o.Name}) {
+			spec = o.Spec
 		}
-	case "SpreadPolicy":
-		for _, o := range in.Objects.Policies.Namespaced {
-			if o.Namespace == s.namespace && o.Name == s.name {
-				spec = o.Spec
-			}
+	}
+	for _, o := range in.Objects.Policies.Namespaced {
+		if s.Name == (Name{"SpreadPolicy", o.Namespace, o.Name}) {
+			spec = o.Spec
 		}
-	case "ClusterSpreadPolicy":
-		for _, o := range in.Objects.Policies.Cluster {
-			if o.Name == s.name {
-				spec = o.Spec
-			}
+	}
+	for _, o := range in.Objects.Policies.Cluster {
+		if s.Name == (Name{"ClusterSpreadPolicy", s.Namespace, o.Name}) {
+			spec = o.Spec
 		}
 	}
 	if spec == nil {
@@ -72,7 +64,7 @@ func specOf(in *preview.Inputs, s source) string {
 func (c *comparison) changeOf(s source) string {
 	was, is := specOf(c.before.in, s), specOf(c.after.in, s)
 	switch {
-	case s.kind == annotations || was == is:
+	case s.Kind == annotations || was == is:
 		return ""
 	case was == "":
 		return "added"
@@ -107,7 +99,7 @@ func (c *comparison) sum(plans []*plan, e *estimator) {
 			of := p.strategy.Pool(i)
 			at := poolKey{of.Name, labels.Set(of.Labels).String()}
 			if pools[at] == nil {
-				pools[at] = &Pool{Name: at.name, Labels: at.labels, Nodes: e.nodesOf(of.Labels), Estimate: e.of(of.Labels)}
+				pools[at] = &Pool{Name: at.name, Labels: at.labels, Nodes: len(e.nodesWith(of.Labels)), Estimate: e.of(of.Labels)}
 			}
 			pools[at].Now += pool.Now
 			pools[at].Then += pool.Then
