@@ -2,6 +2,7 @@ package impact
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -69,8 +70,8 @@ var kinds = map[string]string{
 
 // ParseName reads KIND/NAME, or KIND/NAMESPACE/NAME, where the kind is written as kubectl takes it. The namespace is that of names that have none.
 func ParseName(text, namespace string) (Name, error) {
-	parts := strings.Split(text, "/")
-	kind := strings.ToLower(parts[0])
+	word, rest, _ := strings.Cut(text, "/")
+	kind := strings.ToLower(word)
 	full, ok := kinds[kind]
 	if !ok {
 		full, ok = kinds[strings.TrimSuffix(strings.TrimSuffix(kind, "s"), "ie")]
@@ -78,18 +79,18 @@ func ParseName(text, namespace string) (Name, error) {
 	if kind == "spreadpolicies" || kind == "clusterspreadpolicies" {
 		full, ok = map[string]string{"spreadpolicies": "SpreadPolicy", "clusterspreadpolicies": "ClusterSpreadPolicy"}[kind], true
 	}
-	n := Name{Kind: full, Name: parts[len(parts)-1]}
-	clusterWide := full == "Node" || full == "FlexDaemonsetTemplate" || full == "ClusterSpreadPolicy"
-	switch {
-	case !ok:
-		return n, fmt.Errorf("%q has no kind that is known here; write KIND/NAME, such as deployment/web or clusterspreadpolicy/web", text)
-	case n.Name == "" || len(parts) < 2 || len(parts) > 3 || len(parts) == 3 && (clusterWide || parts[1] == ""):
-		return n, fmt.Errorf("%q is no name; write KIND/NAME or KIND/NAMESPACE/NAME, such as deployment/web", text)
-	case clusterWide:
-	case len(parts) == 3:
-		n.Namespace = parts[1]
-	default:
-		n.Namespace = namespace
+	if !ok {
+		return Name{}, fmt.Errorf("%q has no kind that is known here; write KIND/NAME, such as deployment/web or clusterspreadpolicy/web", text)
 	}
-	return n, nil
+	most, parts := 2, strings.Split(rest, "/")
+	if full == "Node" || full == "FlexDaemonsetTemplate" || full == "ClusterSpreadPolicy" {
+		most, namespace = 1, "" // they are in no namespace
+	}
+	if len(parts) > most || slices.Contains(parts, "") {
+		return Name{}, fmt.Errorf("%q is no name; write KIND/NAME or KIND/NAMESPACE/NAME, such as deployment/web", text)
+	}
+	if len(parts) == 2 {
+		namespace = parts[0]
+	}
+	return Name{full, namespace, parts[len(parts)-1]}, nil
 }

@@ -101,6 +101,18 @@ type Cost struct {
 	Partial  bool `json:"partial"`
 }
 
+// text is the cost in words.
+func (c *Cost) text() string {
+	text := fmt.Sprintf("%+.2f %s an hour, %+.0f %s a month of %d hours", c.Hourly, c.Currency, c.Monthly, c.Currency, hoursOfMonth)
+	if c.Unpriced > 0 {
+		text += fmt.Sprintf(", without %s that no price is for", plural(c.Unpriced, "node"))
+	}
+	if c.Partial {
+		text += ", without the nodes whose number is not known"
+	}
+	return text + "."
+}
+
 const hoursOfMonth = 730
 
 // cost returns what the estimated nodes cost, or nil without prices.

@@ -83,19 +83,15 @@ func (r *Report) tables(most int) []report.Table {
 		pools.Rows = append(pools.Rows, []string{p.Name, p.Labels, fmt.Sprint(p.Nodes), fmt.Sprint(p.Now), then, p.text()})
 	}
 	workloads := report.Table{Head: []string{"WORKLOAD", "PODS", "MOVED", "EVICTED", "NOW → THEN", "NOTE"}}
-	for i := range r.Workloads {
-		if i < most {
-			workloads.Rows = append(workloads.Rows, r.Workloads[i].row())
-		}
+	for i := range min(most, len(r.Workloads)) {
+		workloads.Rows = append(workloads.Rows, r.Workloads[i].row())
 	}
 	if rest := len(r.Workloads) - most; rest > 0 {
 		workloads.Note = fmt.Sprintf("and %d more; --all shows them\n", rest)
 	}
 	sizes := report.Table{Head: []string{"DAEMONSET", "PODS", "CHANGED", "CPU NOW", "THEN", "MEMORY NOW", "THEN"}}
-	for i, d := range r.DaemonSets {
-		if i < most {
-			sizes.Rows = append(sizes.Rows, []string{d.Namespace + "/" + d.Name, fmt.Sprint(d.Pods), fmt.Sprint(d.Changed), d.CPUNow, d.CPUThen, d.MemoryNow, d.MemoryThen})
-		}
+	for _, d := range r.DaemonSets[:min(most, len(r.DaemonSets))] {
+		sizes.Rows = append(sizes.Rows, []string{d.Namespace + "/" + d.Name, fmt.Sprint(d.Pods), fmt.Sprint(d.Changed), d.CPUNow, d.CPUThen, d.MemoryNow, d.MemoryThen})
 	}
 	return []report.Table{policies, pools, workloads, sizes}
 }
@@ -103,19 +99,8 @@ func (r *Report) tables(most int) []report.Table {
 // summary is what a reader wants to know first.
 func (r *Report) summary() string {
 	var b strings.Builder
+	b.WriteString(r.headline())
 	c := &r.Cluster
-	switch {
-	case !r.Changes() && r.Change:
-		b.WriteString("Nothing changes.")
-	case !r.Changes():
-		b.WriteString("The next rollout of each workload changes nothing.")
-	case c.Workloads == 0:
-		fmt.Fprintf(&b, "The change concerns the sizes of the pods of %s.", plural(len(r.DaemonSets), "DaemonSet"))
-	case r.Change:
-		fmt.Fprintf(&b, "The change concerns %s with %s.", plural(c.Workloads, "workload"), plural(int(c.Pods), "pod"))
-	default:
-		fmt.Fprintf(&b, "The next rollout changes %s with %s.", plural(c.Workloads, "workload"), plural(int(c.Pods), "pod"))
-	}
 	if c.Workloads > 0 {
 		fmt.Fprintf(&b, "\nBefore their next rollout, %s evicted, and %s a seat where they run.\n", are(c.Evicted, "is", "are"), are(c.Adopted, "gets", "get"))
 		fmt.Fprintf(&b, "Of %s after it, %s in place, and %s in another pool or domain.", plural(int(c.Replicas), "pod"), are(c.Stay, "is", "are"), are(c.Moved, "is", "are"))
@@ -133,14 +118,7 @@ func (r *Report) summary() string {
 		fmt.Fprintf(&b, "\nEstimate: %s no room on the present nodes, %s would be needed, %s would be without pods.", are(c.PodsWithoutRoom, "pod finds", "pods find"), plural(int(c.NodesLacking), "node"), plural(int(c.NodesFreed), "node"))
 	}
 	if r.Cost != nil && r.Changes() {
-		fmt.Fprintf(&b, "\nEstimate: %+.2f %s an hour, %+.0f %s a month of 730 hours", r.Cost.Hourly, r.Cost.Currency, r.Cost.Monthly, r.Cost.Currency)
-		if r.Cost.Unpriced > 0 {
-			fmt.Fprintf(&b, ", without %s that no price is for", plural(r.Cost.Unpriced, "node"))
-		}
-		if r.Cost.Partial {
-			b.WriteString(", without the nodes whose number is not known")
-		}
-		b.WriteString(".")
+		b.WriteString("\nEstimate: " + r.Cost.text())
 	}
 	if v := r.VMs; v != nil {
 		fmt.Fprintf(&b, "\nPeer pods take %s instead of %d; the nodes may have %d.", plural(int(v.Then), "VM"), v.Now, v.Capacity)
@@ -150,6 +128,22 @@ func (r *Report) summary() string {
 	}
 	b.WriteString("\n")
 	return b.String()
+}
+
+// headline is the first sentence of the summary: what is concerned.
+func (r *Report) headline() string {
+	of := plural(r.Cluster.Workloads, "workload") + " with " + plural(int(r.Cluster.Pods), "pod")
+	switch {
+	case !r.Changes() && r.Change:
+		return "Nothing changes."
+	case !r.Changes():
+		return "The next rollout of each workload changes nothing."
+	case r.Cluster.Workloads == 0:
+		return "The change concerns the sizes of the pods of " + plural(len(r.DaemonSets), "DaemonSet") + "."
+	case r.Change:
+		return "The change concerns " + of + "."
+	}
+	return "The next rollout changes " + of + "."
 }
 
 func plural(n int, what string) string {
