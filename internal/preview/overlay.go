@@ -13,7 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/world"
@@ -96,66 +98,58 @@ func (in *Inputs) Overlay(change *Inputs, now time.Time) {
 		in.overlayWorkload(change.Workloads[i], now)
 	}
 	o, c, created := &in.Objects, &change.Objects, metav1.NewTime(now)
-	for i := range c.Namespaces {
-		ns := c.Namespaces[i]
-		if at := indexOf(o.Namespaces, keyOf(&ns), keyOf); at >= 0 {
-			last := lastApplied(o.Namespaces[at].Annotations)
-			ns.Labels, ns.Annotations = last.labels(o.Namespaces[at].Labels, ns.Labels), last.annotations(o.Namespaces[at].Annotations, ns.Annotations)
+	for _, ns := range c.Namespaces {
+		if was := find(o.Namespaces, &ns); was != nil {
+			last := lastApplied(was.Annotations)
+			ns.Labels, ns.Annotations = last.labels(was.Labels, ns.Labels), last.annotations(was.Annotations, ns.Annotations)
 		}
 		ns.Labels = merged(ns.Labels, map[string]string{corev1.LabelMetadataName: ns.Name})
-		o.Namespaces = put(o.Namespaces, ns, keyOf)
+		o.Namespaces = put(o.Namespaces, ns)
 	}
-	for i := range c.Nodes {
-		n := c.Nodes[i]
-		if at := indexOf(o.Nodes, keyOf(&n), keyOf); at >= 0 {
-			n = mergedNode(o.Nodes[at], n)
+	for _, n := range c.Nodes {
+		if was := find(o.Nodes, &n); was != nil {
+			n = mergedNode(*was, n)
 		}
-		o.Nodes = put(o.Nodes, complete(n), keyOf)
+		o.Nodes = put(o.Nodes, complete(n))
 	}
-	for i := range c.LimitRanges {
-		o.LimitRanges = put(o.LimitRanges, c.LimitRanges[i], keyOf)
+	for _, l := range c.LimitRanges {
+		o.LimitRanges = put(o.LimitRanges, l)
 	}
-	for i := range c.PodDistributors {
-		d := c.PodDistributors[i]
-		if at := indexOf(o.PodDistributors, keyOf(&d), keyOf); at >= 0 {
-			keepIdentity(&d.ObjectMeta, &o.PodDistributors[at].ObjectMeta)
+	for _, d := range c.PodDistributors {
+		if was := find(o.PodDistributors, &d); was != nil {
+			keepIdentity(&d, was)
 		} else {
 			d.CreationTimestamp = created
 		}
-		o.PodDistributors = put(o.PodDistributors, d, keyOf)
+		o.PodDistributors = put(o.PodDistributors, d)
 	}
-	for i := range c.Templates {
-		t := c.Templates[i]
-		if at := indexOf(o.Templates, keyOf(&t), keyOf); at >= 0 {
-			keepIdentity(&t.ObjectMeta, &o.Templates[at].ObjectMeta)
+	for _, t := range c.Templates {
+		if was := find(o.Templates, &t); was != nil {
+			keepIdentity(&t, was)
 		}
-		o.Templates = put(o.Templates, t, keyOf)
+		o.Templates = put(o.Templates, t)
 	}
-	for i := range change.RuntimeClasses {
-		in.RuntimeClasses = put(in.RuntimeClasses, change.RuntimeClasses[i], keyOf)
+	for _, r := range change.RuntimeClasses {
+		in.RuntimeClasses = put(in.RuntimeClasses, r)
 	}
-	for _, p := range c.Policies.Namespaced {
+	o.Policies.Namespaced = overlaid(o.Policies.Namespaced, c.Policies.Namespaced, keyOf, created)
+	o.Policies.Cluster = overlaid(o.Policies.Cluster, c.Policies.Cluster, (*stowage.ClusterSpreadPolicy).GetName, created)
+}
+
+// overlaid returns policies with copies of those of a change.
+func overlaid[P copied[P]](policies, change []P, name func(P) string, created metav1.Time) []P {
+	for _, p := range change {
 		p = p.DeepCopy()
-		at := slices.IndexFunc(o.Policies.Namespaced, func(was *stowage.SpreadPolicy) bool { return keyOf(was) == keyOf(p) })
+		at := slices.IndexFunc(policies, func(was P) bool { return name(was) == name(p) })
 		if at < 0 {
-			p.CreationTimestamp = created
-			o.Policies.Namespaced = append(o.Policies.Namespaced, p)
+			p.SetCreationTimestamp(created)
+			policies = append(policies, p)
 			continue
 		}
-		keepIdentity(&p.ObjectMeta, &o.Policies.Namespaced[at].ObjectMeta)
-		o.Policies.Namespaced[at] = p
+		keepIdentity(p, policies[at])
+		policies[at] = p
 	}
-	for _, p := range c.Policies.Cluster {
-		p = p.DeepCopy()
-		at := slices.IndexFunc(o.Policies.Cluster, func(was *stowage.ClusterSpreadPolicy) bool { return was.Name == p.Name })
-		if at < 0 {
-			p.CreationTimestamp = created
-			o.Policies.Cluster = append(o.Policies.Cluster, p)
-			continue
-		}
-		keepIdentity(&p.ObjectMeta, &o.Policies.Cluster[at].ObjectMeta)
-		o.Policies.Cluster[at] = p
-	}
+	return policies
 }
 
 // overlayWorkload lays the manifest of a workload over the inputs.
@@ -166,7 +160,7 @@ func (in *Inputs) overlayWorkload(w Workload, now time.Time) {
 		made[i] = &copied
 	}
 	w.made = made
-	at := slices.IndexFunc(in.Workloads, func(was Workload) bool { return was.GroupKind() == w.GroupKind() && was.String() == w.String() })
+	at := slices.IndexFunc(in.Workloads, func(was Workload) bool { return was.GroupKind() == w.GroupKind() && was.key() == w.key() })
 	if at >= 0 && len(made) > 0 {
 		was := &in.Workloads[at]
 		in.Objects.Workloads = slices.DeleteFunc(in.Objects.Workloads, func(o *world.Workload) bool { return slices.Contains(was.made, o) })
@@ -203,25 +197,25 @@ func (in *Inputs) overlayWorkload(w Workload, now time.Time) {
 // Remove leaves out an object, and reports whether there is one of that name. The kind is one of those that a change may have.
 func (in *Inputs) Remove(kind, namespace, name string) bool {
 	o, before := &in.Objects, in.objects()
-	here := func(m metav1.Object) bool { return m.GetName() == name && m.GetNamespace() == namespace }
+	key := namespace + "/" + name
 	switch kind {
 	case "Node":
 		o.Nodes = slices.DeleteFunc(o.Nodes, func(n corev1.Node) bool { return n.Name == name })
 	case "PodDistributor":
-		o.PodDistributors = without(o.PodDistributors, keyOf, namespace, name)
+		o.PodDistributors = slices.DeleteFunc(o.PodDistributors, func(d versprei.PodDistributor) bool { return keyOf(&d) == key })
 	case "FlexDaemonsetTemplate":
-		o.Templates = without(o.Templates, keyOf, "", name)
+		o.Templates = slices.DeleteFunc(o.Templates, func(t flexdaemonsets.FlexDaemonsetTemplate) bool { return keyOf(&t) == "/"+name })
 	case "SpreadPolicy":
-		o.Policies.Namespaced = slices.DeleteFunc(o.Policies.Namespaced, func(p *stowage.SpreadPolicy) bool { return here(p) })
+		o.Policies.Namespaced = slices.DeleteFunc(o.Policies.Namespaced, func(p *stowage.SpreadPolicy) bool { return keyOf(p) == key })
 	case "ClusterSpreadPolicy":
 		o.Policies.Cluster = slices.DeleteFunc(o.Policies.Cluster, func(p *stowage.ClusterSpreadPolicy) bool { return p.Name == name })
 	default:
 		for _, w := range in.Workloads {
-			if w.Kind == kind && w.Namespace == namespace && w.Name == name {
+			if w.Kind == kind && w.key() == key {
 				o.Workloads = slices.DeleteFunc(o.Workloads, func(made *world.Workload) bool { return slices.Contains(w.made, made) })
 			}
 		}
-		in.Workloads = slices.DeleteFunc(in.Workloads, func(w Workload) bool { return w.Kind == kind && w.Namespace == namespace && w.Name == name })
+		in.Workloads = slices.DeleteFunc(in.Workloads, func(w Workload) bool { return w.Kind == kind && w.key() == key })
 	}
 	return in.objects() < before
 }
@@ -234,7 +228,7 @@ func (in *Inputs) objects() int {
 
 // Scale gives a workload another replica count, and reports whether there is one of that name.
 func (in *Inputs) Scale(kind, namespace, name string, replicas int32) bool {
-	at := slices.IndexFunc(in.Workloads, func(w Workload) bool { return w.Kind == kind && w.Namespace == namespace && w.Name == name })
+	at := slices.IndexFunc(in.Workloads, func(w Workload) bool { return w.Kind == kind && w.key() == namespace+"/"+name })
 	if at < 0 || in.Workloads[at].replicasPath == nil || kind == "DaemonSet" || kind == "Pod" {
 		return false
 	}
@@ -327,8 +321,11 @@ func complete(n corev1.Node) corev1.Node {
 	return n
 }
 
-func keepIdentity(is, was *metav1.ObjectMeta) {
-	is.UID, is.CreationTimestamp, is.Generation = was.UID, was.CreationTimestamp, was.Generation+1
+// keepIdentity makes an object the next generation of another one.
+func keepIdentity(is, was metav1.Object) {
+	is.SetUID(was.GetUID())
+	is.SetCreationTimestamp(was.GetCreationTimestamp())
+	is.SetGeneration(was.GetGeneration() + 1)
 }
 
 // pointerTo is a pointer to an object with metadata.
@@ -337,22 +334,30 @@ type pointerTo[T any] interface {
 	metav1.Object
 }
 
-// keyOf names an object within its kind.
-func keyOf[T any, P pointerTo[T]](o P) string { return o.GetNamespace() + "/" + o.GetName() }
+// copied is an object with metadata that can be copied.
+type copied[P any] interface {
+	metav1.Object
+	DeepCopy() P
+}
 
-func indexOf[T any](list []T, key string, of func(*T) string) int {
-	return slices.IndexFunc(list, func(o T) bool { return of(&o) == key })
+// keyOf names an object within its kind.
+func keyOf[P metav1.Object](o P) string { return o.GetNamespace() + "/" + o.GetName() }
+
+// find returns the object of a list with the name of another one, or nil.
+func find[T any, P pointerTo[T]](list []T, like P) *T {
+	for i := range list {
+		if keyOf(P(&list[i])) == keyOf(like) {
+			return &list[i]
+		}
+	}
+	return nil
 }
 
 // put adds an object, in the place of one of the same name.
-func put[T any](list []T, o T, of func(*T) string) []T {
-	if at := indexOf(list, of(&o), of); at >= 0 {
-		list[at] = o
+func put[T any, P pointerTo[T]](list []T, o T) []T {
+	if was := find(list, P(&o)); was != nil {
+		*was = o
 		return list
 	}
 	return append(list, o)
-}
-
-func without[T any](list []T, of func(*T) string, namespace, name string) []T {
-	return slices.DeleteFunc(list, func(o T) bool { return of(&o) == namespace+"/"+name })
 }

@@ -58,7 +58,10 @@ type object interface {
 // zero too many should not eat the machine's memory.
 const MaxPods = 100_000
 
-func (w Workload) String() string { return fmt.Sprintf("%s %s/%s", w.Kind, w.Namespace, w.Name) }
+func (w Workload) String() string { return w.Kind + " " + w.key() }
+
+// key names a workload within its kind.
+func (w Workload) key() string { return w.Namespace + "/" + w.Name }
 
 // own are the settings of the object itself.
 func (w *Workload) own() feature.Metadata {
@@ -95,21 +98,7 @@ func newWorkload(obj runtime.Object) (Workload, bool) {
 			w.template = *o.Spec.Template
 		}
 	case *appsv1.StatefulSet:
-		w.meta, w.template = o.ObjectMeta, o.Spec.Template
-		w.asks(o.Spec.Replicas)
-		w.serviceName = o.Spec.ServiceName
-		switch rolling := o.Spec.UpdateStrategy.RollingUpdate; {
-		case o.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType:
-			w.holds = "its updateStrategy is OnDelete, so that nothing replaces its pods"
-		case rolling != nil && ptr.Deref(rolling.Partition, 0) > 0:
-			w.holds = fmt.Sprintf("its partition is %d, so that a restart replaces some pods only", *rolling.Partition)
-		}
-		if o.Spec.Ordinals != nil {
-			w.firstOrdinal = int64(o.Spec.Ordinals.Start)
-		}
-		for i := range o.Spec.VolumeClaimTemplates {
-			w.volumeClaims = append(w.volumeClaims, o.Spec.VolumeClaimTemplates[i].Name)
-		}
+		w.fromStatefulSet(o.ObjectMeta, &o.Spec)
 	case *appsv1.DaemonSet:
 		w.meta, w.template, w.daemonSet = o.ObjectMeta, o.Spec.Template, o
 	case *batchv1.Job:
@@ -151,6 +140,25 @@ func workloadVersion(kind string) string {
 	return ""
 }
 
+// fromStatefulSet notes what a StatefulSet says.
+func (w *Workload) fromStatefulSet(m metav1.ObjectMeta, spec *appsv1.StatefulSetSpec) {
+	w.meta, w.template, w.serviceName = m, spec.Template, spec.ServiceName
+	w.asks(spec.Replicas)
+	switch rolling := spec.UpdateStrategy.RollingUpdate; {
+	case spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType:
+		w.holds = "its updateStrategy is OnDelete, so that nothing replaces its pods"
+	case rolling != nil && ptr.Deref(rolling.Partition, 0) > 0:
+		w.holds = fmt.Sprintf("its partition is %d, so that a restart replaces some pods only", *rolling.Partition)
+	}
+	if spec.Ordinals != nil {
+		w.firstOrdinal = int64(spec.Ordinals.Start)
+	}
+	for i := range spec.VolumeClaimTemplates {
+		w.volumeClaims = append(w.volumeClaims, spec.VolumeClaimTemplates[i].Name)
+	}
+}
+
+// fromJob notes what a Job says, or the template of a CronJob's Jobs.
 func (w *Workload) fromJob(m metav1.ObjectMeta, spec *batchv1.JobSpec, path *field.Path) {
 	w.meta, w.template, w.holds = m, spec.Template, onlyNewPods
 	w.replicas, w.replicasPath = ptr.Deref(spec.Parallelism, 1), path.Child("parallelism")
