@@ -1,7 +1,6 @@
 package preview
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -21,8 +20,7 @@ import (
 // what the manifests say. The warnings are about workloads whose pods would wait; it is an error if no workload has a
 // pool of a name.
 func (p *Preview) Exhaust(ctx context.Context, pools map[string]int64, replicas int32) (warnings []string, err error) {
-	unknown := maps.Clone(pools)
-	since := time.Unix(1, 0) // any time will do
+	e := exhaustion{pools: pools, unknown: maps.Clone(pools), replicas: replicas}
 	for i := range p.in.Workloads {
 		w := &p.in.Workloads[i]
 		owner, _ := w.owner()
@@ -33,58 +31,76 @@ func (p *Preview) Exhaust(ctx context.Context, pools map[string]int64, replicas 
 		if found == nil || found.Layout == nil || found.Root == nil {
 			continue
 		}
-		of := found.Cells()
-		states := make([]spill.Pool, of.Len())
-		at := func(pool, domain int) *spill.Pool {
-			return &states[of.Index(sequence.Cell{Pool: pool, Domain: domain})]
-		}
-		for n := range found.Len() {
-			name := found.Pool(n).Name
-			whole, ok := pools[name]
-			delete(unknown, name)
-			closed := 0
-			for k := range of.OfPool() {
-				limit, some := whole, ok
-				if found.Homes() != nil {
-					limit = found.Homes().Count(n, k, whole)
-					cell := name + "/" + found.DomainName(k)
-					if most, named := pools[cell]; named {
-						limit, some = most, true
-						delete(unknown, cell)
-					}
-				}
-				if some {
-					*at(n, k) = spill.Pool{Phase: spill.Exhausted, Epoch: 1, Since: since, Max: limit}
-					closed++
-				}
-			}
-			switch {
-			case closed > 0 && (found.Spill == nil || found.Spill[n].After == 0):
-				warnings = append(warnings, fmt.Sprintf("%s: pool %s has no spill, so the pods for which it has no room wait", w, name))
-				for k := range of.OfPool() {
-					*at(n, k) = spill.Pool{}
-				}
-			case closed == of.OfPool():
-				maximum := spill.MergeCells(states, of)[n].Max
-				for k := range of.OfPool() {
-					at(n, k).LeftOut = found.Spill[n].LeftOut(found.Whole(), n, maximum, int64(w.replicasOr(replicas)))
-				}
-			}
-		}
-		rooms := spill.ToPoolRooms(states, found.Whole())
+		rooms := spill.ToPoolRooms(e.states(w, found), found.Whole())
 		if rooms == nil {
 			continue
 		}
 		if w.Kind == "StatefulSet" || w.Kind == "Job" {
-			warnings = append(warnings, fmt.Sprintf("%s: its pods are shown in their own pools; those of a StatefulSet move once they have waited, and those of a Job wait", w))
+			e.warn(w, "its pods are shown in their own pools; those of a StatefulSet move once they have waited, and those of a Job wait")
 		}
 		p.in.PoolState(w.Namespace, found.Root.UID).Pools = rooms
 	}
-	if len(unknown) > 0 {
-		return nil, fmt.Errorf("no workload of the input has a pool %s", slices.Sorted(maps.Keys(unknown))[0])
+	if len(e.unknown) > 0 {
+		return nil, fmt.Errorf("no workload of the input has a pool %s", slices.Sorted(maps.Keys(e.unknown))[0])
 	}
 	*p = *New(p.in, p.settings)
-	return warnings, nil
+	return e.warnings, nil
+}
+
+// exhaustion is what [Preview.Exhaust] is asked to do, and what it says.
+type exhaustion struct {
+	pools, unknown map[string]int64 // all that are named, and those of them that no workload has so far
+	replicas       int32
+	warnings       []string
+}
+
+func (e *exhaustion) warn(w *Workload, text string) {
+	e.warnings = append(e.warnings, w.String()+": "+text)
+}
+
+// states returns the states of a workload's cells. A pool whose pods would wait is left as it is.
+func (e *exhaustion) states(w *Workload, found *policy.Policy) []spill.Pool {
+	of := found.Cells()
+	states := make([]spill.Pool, of.Len())
+	for n := range found.Len() {
+		first := of.Index(sequence.Cell{Pool: n})
+		cells := states[first : first+of.OfPool()]
+		closed := e.closeCells(found, n, cells)
+		switch {
+		case closed > 0 && (found.Spill == nil || found.Spill[n].After == 0):
+			e.warn(w, fmt.Sprintf("pool %s has no spill, so the pods for which it has no room wait", found.Pool(n).Name))
+			clear(cells)
+		case closed == len(cells):
+			leftOut := found.Spill[n].LeftOut(found.Whole(), n, spill.MergeCells(states, of)[n].Max, int64(w.replicasOr(e.replicas)))
+			for k := range cells {
+				cells[k].LeftOut = leftOut
+			}
+		}
+	}
+	return states
+}
+
+// closeCells notes for how many pods the cells of a pool have room, if they are named, and returns how many are.
+func (e *exhaustion) closeCells(found *policy.Policy, pool int, cells []spill.Pool) (closed int) {
+	name := found.Pool(pool).Name
+	whole, all := e.pools[name]
+	delete(e.unknown, name)
+	for k := range cells {
+		limit, named := whole, all
+		if found.Homes() != nil {
+			limit = found.Homes().Count(pool, k, whole)
+			cell := name + "/" + found.DomainName(k)
+			if most, one := e.pools[cell]; one {
+				limit, named = most, true
+				delete(e.unknown, cell)
+			}
+		}
+		if named {
+			cells[k] = spill.Pool{Phase: spill.Exhausted, Epoch: 1, Since: time.Unix(1, 0), Max: limit} // any time will do
+			closed++
+		}
+	}
+	return closed
 }
 
 // ParseExhausted returns how many pods pools without room have room for, by name.
@@ -92,8 +108,11 @@ func ParseExhausted(texts []string) (map[string]int64, error) {
 	out := map[string]int64{}
 	for _, text := range texts {
 		name, pods, given := strings.Cut(text, "=")
-		n, err := strconv.ParseInt(cmp.Or(pods, "0"), 10, 32)
-		if name == "" || err != nil || n < 0 || given && pods == "" {
+		if !given {
+			pods = "0"
+		}
+		n, err := strconv.ParseInt(pods, 10, 32)
+		if name == "" || err != nil || n < 0 {
 			return nil, fmt.Errorf("--exhausted is %q; it must be a pool, as NAME or NAME=PODS", text)
 		}
 		out[name] = n
