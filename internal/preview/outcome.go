@@ -1,7 +1,6 @@
 package preview
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 
@@ -97,12 +96,13 @@ func (a *Admitted) VM(vmResource string) (vm VM, count int64) {
 
 // nodeOf is the node that a pod is pinned to.
 func nodeOf(pod *corev1.Pod) string {
-	if a := pod.Spec.Affinity; pod.Spec.NodeName == "" && a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
-		for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
-			for _, f := range term.MatchFields {
-				return strings.Join(f.Values, ",")
-			}
+	if pod.Spec.NodeName != "" {
+		return pod.Spec.NodeName
+	}
+	for _, term := range requiredTerms(&pod.Spec) {
+		for _, f := range term.MatchFields {
+			return strings.Join(f.Values, ",")
 		}
 	}
-	return cmp.Or(pod.Spec.NodeName, "-")
+	return "-"
 }

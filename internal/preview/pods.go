@@ -219,15 +219,28 @@ func runsOn(spec *corev1.PodSpec, node *corev1.Node) bool {
 
 // pin ties a pod to its node as the DaemonSet controller does.
 func pin(spec *corev1.PodSpec, node string) {
+	*requiredAffinity(spec) = &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchFields: []corev1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
+		}},
+	}
+}
+
+// requiredAffinity returns where a pod spec has its required node affinity, which may be nil.
+func requiredAffinity(spec *corev1.PodSpec) **corev1.NodeSelector {
 	if spec.Affinity == nil {
 		spec.Affinity = &corev1.Affinity{}
 	}
 	if spec.Affinity.NodeAffinity == nil {
 		spec.Affinity.NodeAffinity = &corev1.NodeAffinity{}
 	}
-	spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{
-		NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-			MatchFields: []corev1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
-		}},
+	return &spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+}
+
+// requiredTerms returns the terms of the required node affinity of a pod spec. It changes nothing.
+func requiredTerms(spec *corev1.PodSpec) []corev1.NodeSelectorTerm {
+	if a := spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+		return a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 	}
+	return nil
 }

@@ -34,10 +34,10 @@ func (p *Preview) Split(ctx context.Context, label string) (sets []*appsv1.Daemo
 	if err != nil {
 		return nil, nil, err
 	}
-	class := map[string]string{}
+	s := splitter{label: label, class: map[string]string{}, warnings: warnings}
 	for i := range p.in.Objects.Nodes {
 		n := &p.in.Objects.Nodes[i]
-		class[n.Name] = n.Labels[label]
+		s.class[n.Name] = n.Labels[label]
 	}
 	for i := range p.in.Workloads {
 		w := &p.in.Workloads[i]
@@ -50,44 +50,61 @@ func (p *Preview) Split(ctx context.Context, label string) (sets []*appsv1.Daemo
 		if w.daemonSet.Spec.Selector.MatchLabels[stowage.NodeClassLabel] != "" {
 			continue
 		}
-		largest := map[string]*corev1.Pod{}
-		for j := range pods {
-			pod := pods[j].Pod
-			if pods[j].Workload != w || pod.Labels[stowage.SizedByLabel] == "" {
-				continue
-			}
-			c := class[nodeOf(pod)]
-			if c == "" {
-				warnings = append(warnings, fmt.Sprintf("%s: node %s has no label %s; it stays with DaemonSet %s", w, nodeOf(pod), label, w.Name))
-				continue
-			}
-			other := largest[c]
-			if other != nil && sizing.Differ(other, pod) {
-				warnings = append(warnings, fmt.Sprintf("%s: nodes with %s=%s differ in size by more than a tenth; the template gets the largest", w, label, c))
-			}
-			if other == nil || larger(pod, other) {
-				largest[c] = pod
-			}
-		}
+		largest := s.largest(w, pods)
 		if len(largest) == 0 {
-			warnings = append(warnings, fmt.Sprintf("%s: Stowage sizes none of its pods on the nodes of the input", w))
+			s.warn("%s: Stowage sizes none of its pods on the nodes of the input", w)
 			continue
 		}
 		divided, err := divide(w.daemonSet, label, largest)
 		if err != nil {
 			return nil, nil, fmt.Errorf("%s (%s): %w", w.source, w, err)
 		}
-		if a := w.template.Spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil &&
-			len(a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms) > 1 {
-			warnings = append(warnings, fmt.Sprintf("%s: it has more than one term of required node affinity, of which Karpenter reads the first", w))
+		if len(requiredTerms(&w.template.Spec)) > 1 {
+			s.warn("%s: it has more than one term of required node affinity, of which Karpenter reads the first", w)
 		}
 		sets = append(sets, divided...)
 	}
 	if len(sets) == 0 {
-		return nil, warnings, errors.New("nothing to split: the input needs a DaemonSet, its FlexDaemonsetTemplate, and a node of each class with the label " + label)
+		return nil, s.warnings, errors.New("nothing to split: the input needs a DaemonSet, its FlexDaemonsetTemplate, and a node of each class with the label " + label)
 	}
-	slices.Sort(warnings)
-	return sets, slices.Compact(warnings), nil
+	slices.Sort(s.warnings)
+	return sets, slices.Compact(s.warnings), nil
+}
+
+// splitter knows the classes of nodes, by the value of a label.
+type splitter struct {
+	label    string
+	class    map[string]string // by the node's name
+	warnings []string
+}
+
+// warn adds a warning.
+func (s *splitter) warn(format string, args ...any) {
+	s.warnings = append(s.warnings, fmt.Sprintf(format, args...))
+}
+
+// largest returns the largest pod of a DaemonSet on the nodes of each class, among those that Stowage sizes.
+func (s *splitter) largest(w *Workload, pods []Admitted) map[string]*corev1.Pod {
+	largest := map[string]*corev1.Pod{}
+	for i := range pods {
+		pod := pods[i].Pod
+		if pods[i].Workload != w || pod.Labels[stowage.SizedByLabel] == "" {
+			continue
+		}
+		c := s.class[nodeOf(pod)]
+		if c == "" {
+			s.warn("%s: node %s has no label %s; it stays with DaemonSet %s", w, nodeOf(pod), s.label, w.Name)
+			continue
+		}
+		other := largest[c]
+		if other != nil && sizing.Differ(other, pod) {
+			s.warn("%s: nodes with %s=%s differ in size by more than a tenth; the template gets the largest", w, s.label, c)
+		}
+		if other == nil || larger(pod, other) {
+			largest[c] = pod
+		}
+	}
+	return largest
 }
 
 // divide returns the DaemonSet for each class, by its pod there, and the DaemonSet for the nodes of no such class.
@@ -155,13 +172,7 @@ func withSizes(template, sized *corev1.PodSpec) {
 // leaveOut keeps a DaemonSet from the nodes of some classes. A second split of the same DaemonSet adds to the classes of
 // the first.
 func leaveOut(spec *corev1.PodSpec, label string, classes []string) {
-	if spec.Affinity == nil {
-		spec.Affinity = &corev1.Affinity{}
-	}
-	if spec.Affinity.NodeAffinity == nil {
-		spec.Affinity.NodeAffinity = &corev1.NodeAffinity{}
-	}
-	required := &spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	required := requiredAffinity(spec)
 	if *required == nil {
 		*required = &corev1.NodeSelector{}
 	}
