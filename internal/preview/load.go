@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
@@ -163,65 +164,65 @@ const TestGroup = "cli.stowage.dev"
 // maxDepth is how deep Lists may be in Lists.
 const maxDepth = 8
 
+// head is what any object says of itself, and the items of a List.
+type head struct {
+	metav1.TypeMeta `json:",inline"`
+	Metadata        struct {
+		Name string `json:"name"`
+	} `json:"metadata"`
+	Items []json.RawMessage `json:"items"`
+}
+
 // document takes one object, as JSON.
 func (l *loader) document(at source, data []byte, depth int) {
-	var head struct {
-		metav1.TypeMeta `json:",inline"`
-		Metadata        struct {
-			Name string `json:"name"`
-		} `json:"metadata"`
-		Items []json.RawMessage `json:"items"`
-	}
+	var head head
 	if json.Unmarshal(data, &head) != nil || head.Kind == "" || head.APIVersion == "" {
 		l.fail("%s: expected a Kubernetes object, with apiVersion and kind", at)
 		return
 	}
 	where := fmt.Sprintf("%s (%s)", at, strings.TrimSpace(head.Kind+" "+head.Metadata.Name))
 
-	// The items of a List, or of a PodList, whose items may leave their kind out.
-	if kind, isList := strings.CutSuffix(head.Kind, "List"); isList && head.Items != nil {
-		if depth == maxDepth {
-			l.fail("%s: Lists are nested more than %d deep", where, maxDepth)
-			return
-		}
-		for i, item := range head.Items {
-			at.item = i + 1
-			if kind != "" {
-				var err error
-				if item, err = withKind(item, head.APIVersion, kind); err != nil {
-					l.fail("%s: %w", at, err)
-					continue
-				}
-			}
-			l.document(at, item, depth+1)
-		}
-		return
-	}
-
-	gvk := head.GroupVersionKind()
-	if gvk.Group == "kustomize.config.k8s.io" || gvk.Group == TestGroup {
-		return // names the files around it
-	}
-	if isThirdParty(gvk) {
+	switch gvk := head.GroupVersionKind(); {
+	case strings.HasSuffix(head.Kind, "List") && head.Items != nil:
+		l.list(at, where, head, depth)
+	case gvk.Group == "kustomize.config.k8s.io" || gvk.Group == TestGroup: // names the files around it
+	case isThirdParty(gvk):
 		l.thirdParty(at, where, gvk, data)
-		return
-	}
-	if !kubernetes().all[gvk] {
-		if kubernetes().groups[gvk.Group] {
-			l.fail("%s: %s has no kind %q", where, head.APIVersion, head.Kind)
-		} else {
-			l.in.Unknown[head.Kind]++
-		}
-		return
-	}
-	if !slices.Contains(kindsOfInterest, head.Kind) {
+	case !kubernetes().all[gvk] && kubernetes().groups[gvk.Group]:
+		l.fail("%s: %s has no kind %q", where, head.APIVersion, head.Kind)
+	case !kubernetes().all[gvk]:
+		l.in.Unknown[head.Kind]++
+	case !slices.Contains(kindsOfInterest, head.Kind):
 		l.in.Ignored[head.Kind]++
-		return
-	}
-	if !scheme.Recognizes(gvk) {
+	case !scheme.Recognizes(gvk):
 		l.fail("%s: %s is not served any more; write it as %s", where, gvk.GroupVersion(), workloadVersion(gvk.Kind))
+	default:
+		l.decode(at, where, gvk, data)
+	}
+}
+
+// list takes the items of a List, or of a PodList, whose items may leave their kind out.
+func (l *loader) list(at source, where string, list head, depth int) {
+	if depth == maxDepth {
+		l.fail("%s: Lists are nested more than %d deep", where, maxDepth)
 		return
 	}
+	kind := strings.TrimSuffix(list.Kind, "List")
+	for i, item := range list.Items {
+		at.item = i + 1
+		if kind != "" {
+			var err error
+			if item, err = withKind(item, list.APIVersion, kind); err != nil {
+				l.fail("%s: %w", at, err)
+				continue
+			}
+		}
+		l.document(at, item, depth+1)
+	}
+}
+
+// decode takes an object of a kind that decisions depend on, as JSON.
+func (l *loader) decode(at source, where string, gvk schema.GroupVersionKind, data []byte) {
 	// The decoder does not say which value is wrong, and takes hours for some quantities.
 	if bad := badValues(data); len(bad) > 0 {
 		for _, b := range bad {
@@ -239,7 +240,9 @@ func (l *loader) document(at source, data []byte, depth int) {
 		return
 	}
 	obj.GetObjectKind().SetGroupVersionKind(gvk)
-	l.object(at, where, obj)
+	if o, ok := obj.(object); ok {
+		l.object(at, where, o)
+	}
 }
 
 // withKind gives an item of a typed list its kind, which the API server leaves out.
@@ -260,7 +263,8 @@ func quoted(s string) json.RawMessage {
 	return data
 }
 
-func (l *loader) object(at source, where string, obj runtime.Object) {
+// object takes an object of one of the types that decisions depend on.
+func (l *loader) object(at source, where string, obj object) {
 	switch o := obj.(type) {
 	case *corev1.Namespace:
 		for _, f := range policy.Check("Namespace", feature.Metadata{Annotations: o.Annotations, Labels: o.Labels}, nil) {
@@ -277,41 +281,30 @@ func (l *loader) object(at source, where string, obj runtime.Object) {
 		l.in.RuntimeClasses = append(l.in.RuntimeClasses, *o)
 	case *versprei.PodDistributor:
 		l.home(&o.Namespace)
-		if !l.named(where, o.Name) {
-			return
+		if l.valid(where, o.Name, policy.Compile(o).Err) {
+			o.UID = cmp.Or(o.UID, uid("PodDistributor/"+o.Namespace+"/"+o.Name))
+			l.in.Objects.PodDistributors = append(l.in.Objects.PodDistributors, *o)
 		}
-		if p := policy.Compile(o); p.Err != nil {
-			l.fail("%s: %w", where, p.Err)
-			return
-		}
-		o.UID = cmp.Or(o.UID, uid("PodDistributor/"+o.Namespace+"/"+o.Name))
-		l.in.Objects.PodDistributors = append(l.in.Objects.PodDistributors, *o)
 	case *stowage.SpreadPolicy:
 		l.home(&o.Namespace)
 		o.UID, o.Generation = cmp.Or(o.UID, uid("SpreadPolicy/"+o.Namespace+"/"+o.Name)), max(o.Generation, 1)
-		if s := policy.FromSpreadPolicy(o); l.policy(where, s) {
+		if l.valid(where, o.Name, policy.CompilePolicy(policy.FromSpreadPolicy(o)).Err) {
 			l.in.Objects.Policies.Namespaced = append(l.in.Objects.Policies.Namespaced, o)
 		}
 	case *stowage.ClusterSpreadPolicy:
 		o.UID, o.Generation = cmp.Or(o.UID, uid("ClusterSpreadPolicy/"+o.Name)), max(o.Generation, 1)
-		if s := policy.FromClusterSpreadPolicy(o); l.policy(where, s) {
+		if l.valid(where, o.Name, policy.CompilePolicy(policy.FromClusterSpreadPolicy(o)).Err) {
 			l.in.Objects.Policies.Cluster = append(l.in.Objects.Policies.Cluster, o)
 		}
 	case *corev1.Node:
 		l.in.Objects.Nodes = append(l.in.Objects.Nodes, *o)
 	case *flexdaemonsets.FlexDaemonsetTemplate:
-		if !l.named(where, o.Name) {
-			return
+		if _, err := sizing.Compile(o); l.valid(where, o.Name, err) {
+			l.in.Objects.Templates = append(l.in.Objects.Templates, *o)
 		}
-		if _, err := sizing.Compile(o); err != nil {
-			l.fail("%s: %w", where, err)
-			return
-		}
-		l.in.Objects.Templates = append(l.in.Objects.Templates, *o)
 	default:
-		w, known := newWorkload(obj)
-		if meta, ok := obj.(object); ok && known {
-			l.workload(at, w, meta)
+		if w, known := newWorkload(obj); known {
+			l.workload(at, w, obj)
 		}
 	}
 }
@@ -336,8 +329,8 @@ func (l *loader) workload(at source, w Workload, obj object) {
 	}
 }
 
-// named reports whether a custom resource's name is one that the API server takes.
-func (l *loader) named(where, name string) bool {
+// valid reports whether the API server takes the name of a custom resource, and compiling the resource made no error.
+func (l *loader) valid(where, name string, err error) bool {
 	wrong := validation.NameIsDNSSubdomain(name, false)
 	if name == "" {
 		wrong = []string{"it is required"}
@@ -345,7 +338,10 @@ func (l *loader) named(where, name string) bool {
 	for _, text := range wrong {
 		l.fail("%s: metadata.name: %s", where, text)
 	}
-	return len(wrong) == 0
+	if len(wrong) == 0 && err != nil {
+		l.fail("%s: %w", where, err)
+	}
+	return len(wrong) == 0 && err == nil
 }
 
 // home fills in the namespace that kubectl would.

@@ -15,18 +15,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/world/manifests"
 )
 
-// policy reports whether a policy is one that the API server takes and that divides pods.
-func (l *loader) policy(where string, s *policy.SpreadPolicy) bool {
-	if !l.named(where, s.Name) {
-		return false
-	}
-	if p := policy.CompilePolicy(s); p.Err != nil {
-		l.fail("%s: %w", where, p.Err)
-		return false
-	}
-	return true
-}
-
 // connect warns of PodDistributors whose target is not in the input, and of strategies beside a PodDistributor. If there are Nodes,
 // it warns of pools that none of them belongs to.
 func (l *loader) connect() {

@@ -24,51 +24,55 @@ func badValues(data []byte) []string {
 		return nil
 	}
 	var out []string
-	var walk func(path *field.Path, name string, v any)
-	walk = func(path *field.Path, name string, v any) {
-		switch v := v.(type) {
-		case map[string]any:
-			for _, k := range slices.Sorted(maps.Keys(v)) {
-				child := path.Child(k)
-				if slices.Contains(textMaps, name) {
-					switch value := v[k].(type) {
-					case bool, json.Number:
-						out = append(out, fmt.Sprintf("%s is %v, and a text is expected; write it in quotes (YAML takes Off, yes and 1 for other values than texts)", path.Key(k), value))
-						continue
-					}
-				}
-				if isMap := slices.Contains(quantityMaps, name); isMap || slices.Contains(quantityFields, k) {
-					if isMap {
-						child = path.Key(k)
-					}
-					var q podpatch.Quantity
-					switch value := v[k].(type) {
-					case string:
-						q = podpatch.Quantity(value)
-					case json.Number:
-						q = podpatch.Quantity(value)
-					default:
-						continue // the decoder says what is wrong with it
-					}
-					if _, err := q.Parse(); err != nil {
-						out = append(out, fmt.Sprintf("%s: %v; write it like 500m, 2 or 1Gi", child, err))
-					}
-					continue
-				}
-				walk(child, k, v[k])
-			}
-		case []any:
-			for i := range v {
-				walk(path.Index(i), "", v[i])
-			}
-		}
-	}
 	if object, ok := root.(map[string]any); ok {
 		for _, k := range slices.Sorted(maps.Keys(object)) {
-			walk(field.NewPath(k), k, object[k])
+			out = append(out, badIn(field.NewPath(k), k, object[k])...)
 		}
 	}
 	return out
+}
+
+// badIn is [badValues] of the value of a field, and of what is in it.
+func badIn(path *field.Path, name string, v any) (out []string) {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, k := range slices.Sorted(maps.Keys(v)) {
+			out = append(out, badEntry(path, name, k, v[k])...)
+		}
+	case []any:
+		for i := range v {
+			out = append(out, badIn(path.Index(i), "", v[i])...)
+		}
+	}
+	return out
+}
+
+// badEntry is [badValues] of an entry of a field that is a map or an object.
+func badEntry(path *field.Path, name, key string, v any) []string {
+	if slices.Contains(textMaps, name) {
+		switch v.(type) {
+		case bool, json.Number:
+			return []string{fmt.Sprintf("%s is %v, and a text is expected; write it in quotes (YAML takes Off, yes and 1 for other values than texts)", path.Key(key), v)}
+		}
+	}
+	switch {
+	case slices.Contains(quantityMaps, name):
+		return badQuantity(path.Key(key), v)
+	case slices.Contains(quantityFields, key):
+		return badQuantity(path.Child(key), v)
+	}
+	return badIn(path.Child(key), key, v)
+}
+
+// badQuantity says what is wrong with a quantity. If it is no text and no number, the decoder says that.
+func badQuantity(path *field.Path, v any) []string {
+	switch v.(type) {
+	case string, json.Number:
+		if _, err := podpatch.Quantity(fmt.Sprint(v)).Parse(); err != nil {
+			return []string{fmt.Sprintf("%s: %v; write it like 500m, 2 or 1Gi", path, err)}
+		}
+	}
+	return nil
 }
 
 // quantityFields are the fields of those kinds that are a quantity.
