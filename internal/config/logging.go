@@ -128,10 +128,15 @@ func (h quiet) WithAttrs(attrs []slog.Attr) slog.Handler { return quiet{h.Handle
 // WithGroup implements [slog.Handler].
 func (h quiet) WithGroup(name string) slog.Handler { return quiet{h.Handler.WithGroup(name)} }
 
+// namespaceTerminating reports whether an error says that a namespace is being deleted, or is gone.
 func namespaceTerminating(err error) bool {
 	var status apierrors.APIStatus
-	return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) ||
-		apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Kind == "namespaces"
+	if apierrors.IsNotFound(err) && errors.As(err, &status) {
+		if details := status.Status().Details; details != nil && details.Kind == "namespaces" {
+			return true
+		}
+	}
+	return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }
 
 // standardLog takes what net/http writes to the standard log: failed TLS handshakes and panics of connections. Whoever reaches a
