@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
@@ -156,7 +157,7 @@ func datadogDefaults(u *unstructured.Unstructured) (*datadogSpot, []string, erro
 
 // notes say what base and spill mean instead.
 func (d *datadogSpot) notes() (out []string) {
-	if d.MinOnDemandReplicas != nil && *d.MinOnDemandReplicas > 0 {
+	if ptr.Deref(d.MinOnDemandReplicas, 0) > 0 {
 		out = append(out, "base comes before the ratio: the percentage is of the pods beyond it, where Datadog's minimum is a part of all pods")
 	}
 	if d.timeout > 0 && d.after() != d.timeout {
@@ -178,13 +179,7 @@ func datadogWorkload(u *unstructured.Unstructured, defaults *datadogSpot) (*data
 		switch {
 		case !strings.HasPrefix(key, datadogPrefix+"spot-"):
 		case key == datadogConfig:
-			decoder := json.NewDecoder(strings.NewReader(annotations[key]))
-			decoder.DisallowUnknownFields()
-			d.Percentage, d.MinOnDemandReplicas = clone(d.Percentage), clone(d.MinOnDemandReplicas)
-			found, err = true, decoder.Decode(d)
-			if err == nil && (d.Percentage != nil && (*d.Percentage < 0 || *d.Percentage > 100) || d.MinOnDemandReplicas != nil && *d.MinOnDemandReplicas < 0) {
-				err = errors.New("percentage is 0 to 100, and minOnDemandReplicas is 0 or more")
-			}
+			found, err = true, d.decode(annotations[key])
 		case key == datadogPrefix+"spot-percentage":
 			found = true
 			d.Percentage, err = number(annotations[key], 100)
@@ -207,12 +202,23 @@ func datadogWorkload(u *unstructured.Unstructured, defaults *datadogSpot) (*data
 	return d, append(notes, d.notes()...), nil
 }
 
-// clone keeps the default settings as they are.
-func clone(n *int32) *int32 {
-	if n == nil {
-		return nil
+// decode reads the settings of an annotation in JSON over those that there are. It keeps the default ones as they are.
+func (d *datadogSpot) decode(text string) error {
+	if d.Percentage != nil {
+		d.Percentage = new(*d.Percentage)
 	}
-	return new(*n)
+	if d.MinOnDemandReplicas != nil {
+		d.MinOnDemandReplicas = new(*d.MinOnDemandReplicas)
+	}
+	decoder := json.NewDecoder(strings.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(d); err != nil {
+		return err
+	}
+	if p := ptr.Deref(d.Percentage, 0); p < 0 || p > 100 || ptr.Deref(d.MinOnDemandReplicas, 0) < 0 {
+		return errors.New("percentage is 0 to 100, and minOnDemandReplicas is 0 or more")
+	}
+	return nil
 }
 
 func number(text string, most int64) (*int32, error) {
@@ -233,10 +239,7 @@ func (d *datadogSpot) after() time.Duration {
 
 // parts are base, weights and overflow of the two pools. A pool on demand without a weight takes pods when spot has no room.
 func (d *datadogSpot) parts() (base, onDemand, spot, overflow int32) {
-	if d.MinOnDemandReplicas != nil {
-		base = *d.MinOnDemandReplicas
-	}
-	spot = *d.Percentage
+	base, spot = ptr.Deref(d.MinOnDemandReplicas, 0), *d.Percentage
 	if onDemand = 100 - spot; onDemand == 0 {
 		overflow = 1
 	}
