@@ -90,18 +90,9 @@ func Run(ctx context.Context, settings preview.Settings, in Input) Output {
 	if out.Pools, err = pools(ctx, p, inputs); err != nil {
 		return fail(err)
 	}
-	var waiting []string
-	if len(in.Exhausted) > 0 {
-		exhausted, err := preview.ParseExhausted(slices.DeleteFunc(slices.Clone(in.Exhausted), func(text string) bool {
-			name, _, _ := strings.Cut(text, "=")
-			return !slices.Contains(out.Pools, name) // of manifests that were there before
-		}))
-		if err != nil {
-			return fail(err)
-		}
-		if waiting, err = p.Exhaust(ctx, exhausted, replicas); err != nil {
-			return fail(err)
-		}
+	waiting, err := exhaust(ctx, p, in.Exhausted, out.Pools, replicas)
+	if err != nil {
+		return fail(err)
 	}
 	pods, warnings, err := p.Admit(ctx, replicas)
 	if err != nil {
@@ -130,6 +121,21 @@ func Run(ctx context.Context, settings preview.Settings, in Input) Output {
 		return fail(err)
 	}
 	return out
+}
+
+// exhaust closes pools, and returns the warnings about that. It leaves out those of manifests that were there before.
+func exhaust(ctx context.Context, p *preview.Preview, texts, pools []string, replicas int32) ([]string, error) {
+	if len(texts) == 0 {
+		return nil, nil
+	}
+	exhausted, err := preview.ParseExhausted(slices.DeleteFunc(slices.Clone(texts), func(text string) bool {
+		name, _, _ := strings.Cut(text, "=")
+		return !slices.Contains(pools, name)
+	}))
+	if err != nil {
+		return nil, err
+	}
+	return p.Exhaust(ctx, exhausted, replicas)
 }
 
 // messages splits joined errors. A line that begins with spaces goes on with the one before.

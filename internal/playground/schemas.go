@@ -64,21 +64,36 @@ func each(s *spec.Schema, use func(*spec.Schema)) {
 		each(&part, use)
 		s.Properties[name] = part
 	}
-	if s.Items != nil && s.Items.Schema != nil {
-		each(s.Items.Schema, use)
+	if items := itemsOf(s); items != nil {
+		each(items, use)
 	}
-	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
-		each(s.AdditionalProperties.Schema, use)
+	if values := valuesOf(s); values != nil {
+		each(values, use)
 	}
+}
+
+// itemsOf returns the schema of the items of a list, or nil.
+func itemsOf(s *spec.Schema) *spec.Schema {
+	if s.Items == nil {
+		return nil
+	}
+	return s.Items.Schema
+}
+
+// valuesOf returns the schema of the values of a map, or nil.
+func valuesOf(s *spec.Schema) *spec.Schema {
+	if s.AdditionalProperties == nil {
+		return nil
+	}
+	return s.AdditionalProperties.Schema
 }
 
 // prepare leaves the formats out that the API server does not check.
 func prepare(s *spec.Schema) {
 	each(s, func(s *spec.Schema) {
-		if s.Format == "int32" || s.Format == "int64" {
-			return
+		if s.Format != "int32" && s.Format != "int64" {
+			s.Format = ""
 		}
-		s.Format = ""
 	})
 }
 
@@ -121,15 +136,15 @@ func complete(value any, s *spec.Schema) {
 			}
 			complete(value[name], &part)
 		}
-		if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
+		if values := valuesOf(s); values != nil {
 			for name := range value {
-				complete(value[name], s.AdditionalProperties.Schema)
+				complete(value[name], values)
 			}
 		}
 	case []any:
-		if s.Items != nil && s.Items.Schema != nil {
+		if items := itemsOf(s); items != nil {
 			for _, item := range value {
-				complete(item, s.Items.Schema)
+				complete(item, items)
 			}
 		}
 	}
@@ -207,8 +222,8 @@ func duplicates(path *field.Path, value any, s *spec.Schema) (errs field.ErrorLi
 			case "set":
 				key = item
 			case "map":
-				named, of := map[string]any{}, item
-				if object, ok := of.(map[string]any); ok {
+				named := map[string]any{}
+				if object, ok := item.(map[string]any); ok {
 					for _, k := range keys {
 						named[k] = object[k]
 					}
@@ -221,8 +236,8 @@ func duplicates(path *field.Path, value any, s *spec.Schema) (errs field.ErrorLi
 				}
 				seen[string(data)] = true
 			}
-			if s.Items != nil && s.Items.Schema != nil {
-				errs = append(errs, duplicates(path.Index(i), item, s.Items.Schema)...)
+			if items := itemsOf(s); items != nil {
+				errs = append(errs, duplicates(path.Index(i), item, items)...)
 			}
 		}
 	}
