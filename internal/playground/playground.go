@@ -304,12 +304,10 @@ func documentAt(manifests string, n int) (start int, document string) {
 			continue
 		}
 		text := strings.Join(lines[first:i], "")
-		if blank(text) {
-			first = i + 1
-			continue
-		}
-		if n--; n == 0 {
-			return first + 1, text
+		if !blank(text) {
+			if n--; n == 0 {
+				return first + 1, text
+			}
 		}
 		first = i + 1
 	}

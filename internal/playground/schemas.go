@@ -56,19 +56,21 @@ var customResources = sync.OnceValues(func() (map[schema.GroupVersionKind]*spec.
 	return out, err
 })
 
-// each calls a function with a schema and those of its parts.
-func each(s *spec.Schema, use func(*spec.Schema)) {
-	use(s)
+// prepare leaves the formats out that the API server does not check, in a schema and in its parts.
+func prepare(s *spec.Schema) {
+	if s.Format != "int32" && s.Format != "int64" {
+		s.Format = ""
+	}
 	for name := range s.Properties {
 		part := s.Properties[name]
-		each(&part, use)
+		prepare(&part)
 		s.Properties[name] = part
 	}
 	if items := itemsOf(s); items != nil {
-		each(items, use)
+		prepare(items)
 	}
-	if values := valuesOf(s); values != nil {
-		each(values, use)
+	if values := s.AdditionalProperties; values != nil && values.Schema != nil {
+		prepare(values.Schema)
 	}
 }
 
@@ -78,23 +80,6 @@ func itemsOf(s *spec.Schema) *spec.Schema {
 		return nil
 	}
 	return s.Items.Schema
-}
-
-// valuesOf returns the schema of the values of a map, or nil.
-func valuesOf(s *spec.Schema) *spec.Schema {
-	if s.AdditionalProperties == nil {
-		return nil
-	}
-	return s.AdditionalProperties.Schema
-}
-
-// prepare leaves the formats out that the API server does not check.
-func prepare(s *spec.Schema) {
-	each(s, func(s *spec.Schema) {
-		if s.Format != "int32" && s.Format != "int64" {
-			s.Format = ""
-		}
-	})
 }
 
 // Complete implements [preview.Schemas].
@@ -136,9 +121,9 @@ func complete(value any, s *spec.Schema) {
 			}
 			complete(value[name], &part)
 		}
-		if values := valuesOf(s); values != nil {
+		if values := s.AdditionalProperties; values != nil && values.Schema != nil {
 			for name := range value {
-				complete(value[name], values)
+				complete(value[name], values.Schema)
 			}
 		}
 	case []any:
@@ -210,7 +195,7 @@ func duplicates(path *field.Path, value any, s *spec.Schema) (errs field.ErrorLi
 	case map[string]any:
 		for name := range s.Properties {
 			part := s.Properties[name]
-			errs = append(errs, duplicates(child(path, name), value[name], &part)...)
+			errs = append(errs, duplicates(path.Child(name), value[name], &part)...)
 		}
 	case []any:
 		kind, _ := s.Extensions.GetString("x-kubernetes-list-type")
@@ -242,11 +227,4 @@ func duplicates(path *field.Path, value any, s *spec.Schema) (errs field.ErrorLi
 		}
 	}
 	return errs
-}
-
-func child(path *field.Path, name string) *field.Path {
-	if path == nil {
-		return field.NewPath(name)
-	}
-	return path.Child(name)
 }
