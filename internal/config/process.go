@@ -127,18 +127,14 @@ func (p *Process) Validate() error {
 	check(p.EvictionRate > 0 && p.EvictionRate <= 1000, "--eviction-rate is %v; it must be above 0 and at most 1000", p.EvictionRate)
 	p.TLSMinVersion = strings.TrimSpace(p.TLSMinVersion)
 	version, err := ParseTLSVersion(p.TLSMinVersion)
-	if err != nil {
-		errs = append(errs, fmt.Errorf("--tls-min-version: %w", err))
-	}
+	check(err == nil, "--tls-min-version: %w", err)
 	check(version != tls.VersionTLS13 || len(p.TLSCipherSuites) == 0, "--tls-cipher-suites is %v, but TLS 1.3 has its own suites; leave it out, or lower --tls-min-version", p.TLSCipherSuites)
-	if _, err := ParseCipherSuites(p.TLSCipherSuites); err != nil {
-		errs = append(errs, fmt.Errorf("--tls-cipher-suites: %w", err))
-	}
+	_, err = ParseCipherSuites(p.TLSCipherSuites)
+	check(err == nil, "--tls-cipher-suites: %w", err)
 	p.ClientNames = Trimmed(p.ClientNames)
 	check(len(p.ClientNames) == 0 || p.ClientCAFile != "", "--client-names is %v without --client-ca-file; name the file of their authorities, too", p.ClientNames)
-	if _, err := ParseLogLevel(p.LogLevel); err != nil {
-		errs = append(errs, fmt.Errorf("--log-level: %w", err))
-	}
+	_, err = ParseLogLevel(p.LogLevel)
+	check(err == nil, "--log-level: %w", err)
 	check(slices.Contains([]string{"json", "text"}, p.LogFormat), "--log-format is %q; it must be json or text", p.LogFormat)
 	return errors.Join(errs...)
 }
