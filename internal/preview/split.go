@@ -204,20 +204,16 @@ func larger(a, b *corev1.Pod) bool {
 
 // PrintSets writes DaemonSets as the documents of a YAML file.
 func PrintSets(out io.Writer, sets []*appsv1.DaemonSet) error {
+	documents := make([]string, len(sets))
 	for i, s := range sets {
 		data, err := Manifest(s)
 		if err != nil {
 			return err
 		}
-		separator := ""
-		if i > 0 {
-			separator = "---\n"
-		}
-		if _, err := fmt.Fprintf(out, "%s%s", separator, data); err != nil {
-			return err
-		}
+		documents[i] = string(data)
 	}
-	return nil
+	_, err := io.WriteString(out, strings.Join(documents, "---\n"))
+	return err
 }
 
 // Manifest returns an object as YAML, for somebody who writes it to the API server: without a status.
