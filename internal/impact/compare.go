@@ -38,11 +38,9 @@ func (o *Options) Of(ctx context.Context, change Change, prices *Prices) (*Repor
 	c := &comparison{report: r, live: l, before: before, after: after, nodes: map[string]map[string]string{}, stays: map[string]bool{}, policies: map[source]*Policy{}}
 	for _, in := range []*preview.Inputs{before.in, after.in} {
 		for i := range in.Objects.Nodes {
-			c.nodes[in.Objects.Nodes[i].Name] = in.Objects.Nodes[i].Labels
+			n := &in.Objects.Nodes[i]
+			c.nodes[n.Name], c.stays[n.Name] = n.Labels, in == after.in
 		}
-	}
-	for i := range after.in.Objects.Nodes {
-		c.stays[after.in.Objects.Nodes[i].Name] = true
 	}
 	keys := maps.Clone(after.of)
 	maps.Copy(keys, before.of)

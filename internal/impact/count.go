@@ -169,7 +169,7 @@ func (p *plan) adopts(pod *pod, at cell) bool {
 // evicts returns how many of the pods that move are evicted before the next rollout.
 func (p *plan) evicts() int64 {
 	switch of := p.is.policy; {
-	case p.is.job() || of.Repair == stowage.RepairOff: // a Job may lose work
+	case p.Kind == "Job" || p.Kind == "CronJob" || of.Repair == stowage.RepairOff: // a Job may lose work
 		return 0
 	case of.Evict:
 		return p.Moved

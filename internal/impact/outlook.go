@@ -250,9 +250,6 @@ func (d *decided) unrecorded() bool {
 	return d.policy != nil && d.policy.Unrecorded() && d.leftAlone == ""
 }
 
-// job reports whether the workload is a Job, whose pods Stowage leaves alone.
-func (d *decided) job() bool { return d.workload.Kind == "Job" || d.workload.Kind == "CronJob" }
-
 // recordUnsuitable records for each workload the pools in which no pod of it can run, as the leader does.
 func recordUnsuitable(ctx context.Context, p *preview.Preview, in *preview.Inputs, l *live, now time.Time) error {
 	for i := range in.Workloads {

@@ -146,12 +146,7 @@ func (r *Report) headline() string {
 	return "The next rollout changes " + of + "."
 }
 
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
+func plural(n int, what string) string { return are(int64(n), what, what+"s") }
 
 func are(n int64, one, many string) string {
 	if n == 1 {
