@@ -36,7 +36,7 @@ func (p *Preview) Exhaust(ctx context.Context, pools map[string]int64, replicas 
 			continue
 		}
 		if w.Kind == "StatefulSet" || w.Kind == "Job" {
-			e.warn(w, "its pods are shown in their own pools; those of a StatefulSet move once they have waited, and those of a Job wait")
+			e.warnings = append(e.warnings, fmt.Sprintf("%s: its pods are shown in their own pools; those of a StatefulSet move once they have waited, and those of a Job wait", w))
 		}
 		p.in.PoolState(w.Namespace, found.Root.UID).Pools = rooms
 	}
@@ -54,10 +54,6 @@ type exhaustion struct {
 	warnings       []string
 }
 
-func (e *exhaustion) warn(w *Workload, text string) {
-	e.warnings = append(e.warnings, w.String()+": "+text)
-}
-
 // states returns the states of a workload's cells. A pool whose pods would wait is left as it is.
 func (e *exhaustion) states(w *Workload, found *policy.Policy) []spill.Pool {
 	of := found.Cells()
@@ -68,7 +64,7 @@ func (e *exhaustion) states(w *Workload, found *policy.Policy) []spill.Pool {
 		closed := e.closeCells(found, n, cells)
 		switch {
 		case closed > 0 && (found.Spill == nil || found.Spill[n].After == 0):
-			e.warn(w, fmt.Sprintf("pool %s has no spill, so the pods for which it has no room wait", found.Pool(n).Name))
+			e.warnings = append(e.warnings, fmt.Sprintf("%s: pool %s has no spill, so the pods for which it has no room wait", w, found.Pool(n).Name))
 			clear(cells)
 		case closed == len(cells):
 			leftOut := found.Spill[n].LeftOut(found.Whole(), n, spill.MergeCells(states, of)[n].Max, int64(w.replicasOr(e.replicas)))

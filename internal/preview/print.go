@@ -92,7 +92,11 @@ func tableOf(pods []Admitted, vmResource string) (t report.Table, summary string
 	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.pool, b.pool)) })
 	t.Head = []string{"WORKLOAD", "PODS", "DECISION", "POOL", "NODE", "CPU", "MEMORY", "STORAGE", "GPUS", "VMS"}
 	for _, r := range rows {
-		t.Rows = append(t.Rows, []string{r.workload, strconv.Itoa(r.pods), r.decision, r.pool, r.node, r.cpu, r.memory, r.storage, r.gpus, dashIfZero(r.vms)})
+		each := "-"
+		if r.vms != 0 {
+			each = strconv.FormatInt(r.vms, 10)
+		}
+		t.Rows = append(t.Rows, []string{r.workload, strconv.Itoa(r.pods), r.decision, r.pool, r.node, r.cpu, r.memory, r.storage, r.gpus, each})
 	}
 	return t, fmt.Sprintf("%s, %d changed; they take %d %s. CPU to VMS are of each pod: its share of the node, or its VM.", report.Pods(len(pods)), changed, vms, vmResource)
 }
@@ -143,11 +147,4 @@ func pool(res *pipeline.Result) string {
 		return "-"
 	}
 	return fmt.Sprintf("%s (%s)", p.Name, labels.Set(p.Labels))
-}
-
-func dashIfZero(n int64) string {
-	if n == 0 {
-		return "-"
-	}
-	return strconv.FormatInt(n, 10)
 }
