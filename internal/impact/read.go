@@ -105,6 +105,9 @@ func each[T client.Object](ctx context.Context, o *Options, empty client.ObjectL
 	return err
 }
 
+// into returns a function that adds an object to a list.
+func into[T any](list *[]T) func(*T) { return func(o *T) { *list = append(*list, *o) } }
+
 // reader reads a cluster.
 type reader struct {
 	*Options
@@ -181,14 +184,12 @@ func (r *reader) readWorkloads() error {
 				r.add(j, batchv1.SchemeGroupVersion.WithKind("Job"))
 			}
 		}, in),
-		each(ctx, r.Options, &versprei.PodDistributorList{}, func(d *versprei.PodDistributor) {
-			o.PodDistributors = append(o.PodDistributors, *d)
-		}, in),
+		each(ctx, r.Options, &versprei.PodDistributorList{}, into(&o.PodDistributors), in),
 		each(ctx, r.Options, &stowage.SpreadPolicyList{}, func(p *stowage.SpreadPolicy) {
 			o.Policies.Namespaced = append(o.Policies.Namespaced, p.DeepCopy())
 		}, in),
-		each(ctx, r.Options, &stowage.PoolStateList{}, func(s *stowage.PoolState) { o.PoolStates = append(o.PoolStates, *s) }, in),
-		each(ctx, r.Options, &corev1.LimitRangeList{}, func(l *corev1.LimitRange) { o.LimitRanges = append(o.LimitRanges, *l) }, in),
+		each(ctx, r.Options, &stowage.PoolStateList{}, into(&o.PoolStates), in),
+		each(ctx, r.Options, &corev1.LimitRangeList{}, into(&o.LimitRanges), in),
 	} {
 		if err != nil {
 			return err
@@ -362,14 +363,12 @@ func (r *reader) readRest() error {
 				Status:     corev1.NodeStatus{Capacity: n.Status.Capacity, Allocatable: n.Status.Allocatable, Conditions: n.Status.Conditions},
 			})
 		})),
-		hide(&r.blind, "the labels of namespaces", each(r.ctx, r.Options, &corev1.NamespaceList{}, func(ns *corev1.Namespace) { o.Namespaces = append(o.Namespaces, *ns) })),
+		hide(&r.blind, "the labels of namespaces", each(r.ctx, r.Options, &corev1.NamespaceList{}, into(&o.Namespaces))),
 		hide(&r.blind, "ClusterSpreadPolicies", each(r.ctx, r.Options, &stowage.ClusterSpreadPolicyList{}, func(p *stowage.ClusterSpreadPolicy) {
 			o.Policies.Cluster = append(o.Policies.Cluster, p.DeepCopy())
 		})),
-		hide(&r.hidden, "FlexDaemonsetTemplates", each(r.ctx, r.Options, &flexdaemonsets.FlexDaemonsetTemplateList{}, func(t *flexdaemonsets.FlexDaemonsetTemplate) {
-			o.Templates = append(o.Templates, *t)
-		})),
-		hide(&r.hidden, "RuntimeClasses", each(r.ctx, r.Options, &nodev1.RuntimeClassList{}, func(c *nodev1.RuntimeClass) { r.in.RuntimeClasses = append(r.in.RuntimeClasses, *c) })),
+		hide(&r.hidden, "FlexDaemonsetTemplates", each(r.ctx, r.Options, &flexdaemonsets.FlexDaemonsetTemplateList{}, into(&o.Templates))),
+		hide(&r.hidden, "RuntimeClasses", each(r.ctx, r.Options, &nodev1.RuntimeClassList{}, into(&r.in.RuntimeClasses))),
 		hide(&r.hidden, "Karpenter's NodePools (so it is not known which nodes it makes)", each(r.ctx, r.Options, nodePools, func(u *unstructured.Unstructured) {
 			if p, err := karpenter.ParseNodePool(u); err == nil {
 				r.makers = append(r.makers, p)
