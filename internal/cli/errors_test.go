@@ -29,6 +29,8 @@ func TestErrors(t *testing.T) {
 	}{
 		"a mode without quotes": {args: []string{"preview", "-"}, in: "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {stowage.dev/mode: Off}}\n",
 			want: "standard input: document 1 (Namespace shop): metadata.labels[stowage.dev/mode] is false, and a text is expected; write it in quotes"},
+		"a Rollout with two": {args: []string{"preview", "-"}, in: "apiVersion: argoproj.io/v1alpha1\nkind: Rollout\nmetadata: {name: web, labels: {a: 1, b: 2}}\n",
+			want: "metadata.labels[b] is 2, and a text is expected"},
 		"a number that is none": {args: []string{"preview", "-"}, in: edited("Deployment", ".nan", "other"), want: "document 1: a value is .nan or .inf; write a plain number"},
 		"a count of letters": {args: []string{"preview", "-"}, in: "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: many}\n",
 			want: "(Deployment web): spec.replicas is a string; expected a whole number"},
@@ -54,6 +56,11 @@ func TestErrors(t *testing.T) {
 		})
 	}
 	var out bytes.Buffer
+	named := "apiVersion: v1\nkind: Pod\nmetadata: {name: web, labels: {divisor: x}, annotations: {sizeLimit: much}}\nspec: {containers: [{name: c, image: i}]}\n" // as quantities are
+	if exit := Main(t.Context(), []string{"preview", "-"}, Streams{In: strings.NewReader(named), Out: &out, Err: &out, LookupEnv: os.LookupEnv}); exit != 0 {
+		t.Errorf("labels with the names of quantities: exit status %d: %s", exit, &out)
+	}
+	out.Reset()
 	if exit := Main(t.Context(), []string{"--version"}, Streams{In: strings.NewReader(""), Out: &out, Err: &out, LookupEnv: os.LookupEnv}); exit != 0 || !strings.HasPrefix(out.String(), "stowage version ") {
 		t.Errorf("--version: exit status %d: %s", exit, &out)
 	}

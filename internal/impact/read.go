@@ -232,6 +232,8 @@ func (r *reader) readPods() error {
 	if apierrors.IsForbidden(err) && r.Namespace != "" {
 		r.hidden = append(r.hidden, "the pods of other namespaces (so the room on nodes is not known)")
 		r.others, r.noRoom = nil, true
+		clear(r.pods) // the first pages of the list may have come
+		clear(unknown)
 		err = each(r.ctx, r.Options, &corev1.PodList{}, use, client.InNamespace(r.Namespace))
 	}
 	if err != nil {

@@ -221,13 +221,19 @@ func (l *loader) list(at source, where string, list head, depth int) {
 	}
 }
 
+// failValues refuses an object for each of its [badValues], and reports whether it has some.
+func (l *loader) failValues(where string, data []byte) bool {
+	bad := badValues(data)
+	for _, b := range bad {
+		l.fail("%s: %s", where, b)
+	}
+	return len(bad) > 0
+}
+
 // decode takes an object of a kind that decisions depend on, as JSON.
 func (l *loader) decode(at source, where string, gvk schema.GroupVersionKind, data []byte) {
 	// The decoder does not say which value is wrong, and takes hours for some quantities.
-	if bad := badValues(data); len(bad) > 0 {
-		for _, b := range bad {
-			l.fail("%s: %s", where, b)
-		}
+	if l.failValues(where, data) {
 		return
 	}
 	data, ok := l.completeCustomResource(where, gvk, data)

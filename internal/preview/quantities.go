@@ -54,6 +54,7 @@ func badEntry(path *field.Path, name, key string, v any) []string {
 		case bool, json.Number:
 			return []string{fmt.Sprintf("%s is %v, and a text is expected; write it in quotes (YAML takes Off, yes and 1 for other values than texts)", path.Key(key), v)}
 		}
+		return nil // its key may be called as a quantity is
 	}
 	switch {
 	case slices.Contains(quantityMaps, name):

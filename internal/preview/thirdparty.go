@@ -25,8 +25,7 @@ func isThirdParty(gvk schema.GroupVersionKind) bool {
 
 // thirdParty takes an object of one of those kinds.
 func (l *loader) thirdParty(at source, where string, gvk schema.GroupVersionKind, data []byte) {
-	for _, b := range badValues(data) {
-		l.fail("%s: %s", where, b)
+	if l.failValues(where, data) {
 		return
 	}
 	var object struct {
