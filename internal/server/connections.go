@@ -193,39 +193,46 @@ func (r rank) compare(o rank) int {
 // victim is the connection to close for one of a client.
 func (c *connections) victim(newcomer string) (victim net.Conn) {
 	now := c.clock.Now()
-	idles, busy := map[string]int64{}, map[string]int64{}
+	counts := map[holds]int64{}
 	for _, one := range c.open {
-		switch one.phase {
-		case idle:
-			idles[one.client]++
-		case answering:
-			busy[one.client]++
-		}
+		counts[holds{one.client, one.phase}]++
 	}
 	var highest rank
 	for conn, one := range c.open {
-		if one.trusted {
-			continue
-		}
-		age, own := now.Sub(one.since), one.client == newcomer
-		r := rank{age: int64(age)}
-		switch {
-		case one.phase == answering && !own && busy[one.client] > int64(c.most/4):
-			r.class, r.count = classHeavy, busy[one.client]
-		case one.phase == answering, one.phase == reading && age <= justNow, one.phase == idle && own && age < justNow:
-			continue
-		case one.phase == idle && own:
-			r.class = classOwnIdle
-		case one.phase == idle:
-			r.class, r.count = classIdle, max(idles[one.client], keptIdle)
-		case age > justNow:
-			r.class = classStalled
-		default:
-			r.class = classFresh
-		}
-		if victim == nil || r.compare(highest) > 0 {
+		r, closes := c.rankOf(one, now.Sub(one.since), one.client == newcomer, counts[holds{one.client, one.phase}])
+		if closes && (victim == nil || r.compare(highest) > 0) {
 			victim, highest = conn, r
 		}
 	}
 	return victim
+}
+
+// holds is a client, and a phase in which connections of it are.
+type holds struct {
+	client string
+	phase  phase
+}
+
+// rankOf says how soon a connection is closed that has been in its phase for some time, and whether it may be closed at all. Own
+// says that the newcomer is of the same client, and count is how many connections of that client are in the same phase.
+func (c *connections) rankOf(one *connection, age time.Duration, own bool, count int64) (r rank, closes bool) {
+	r.age = int64(age)
+	switch {
+	case one.trusted:
+		return r, false
+	case one.phase == answering:
+		r.class, r.count = classHeavy, count
+		return r, !own && count > int64(c.most/4)
+	case one.phase == idle && own:
+		r.class = classOwnIdle
+		return r, age >= justNow
+	case one.phase == idle:
+		r.class, r.count = classIdle, max(count, keptIdle)
+	case age > justNow:
+		r.class = classStalled
+	default:
+		r.class = classFresh
+		return r, one.phase == sending
+	}
+	return r, true
 }

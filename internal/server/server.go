@@ -6,16 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -23,19 +20,10 @@ import (
 	"github.com/stowage-dev/stowage/internal/admission"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/admission/pipeline"
-	"github.com/stowage-dev/stowage/internal/admission/scope"
-	"github.com/stowage-dev/stowage/internal/capability"
-	"github.com/stowage-dev/stowage/internal/platform/apitime"
-	"github.com/stowage-dev/stowage/internal/platform/events"
-	"github.com/stowage-dev/stowage/internal/platform/evict"
 	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
 	"github.com/stowage-dev/stowage/internal/platform/version"
-	"github.com/stowage-dev/stowage/internal/size"
-	"github.com/stowage-dev/stowage/internal/spread"
-	"github.com/stowage-dev/stowage/internal/vm"
-	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 )
 
 // The names of Stowage's own objects in config/ and the chart.
@@ -80,153 +68,51 @@ func NewEnvironment(lookup func(string) (string, bool)) Environment {
 
 // Run runs the webhook, the controllers or both until ctx ends, and then lets the requests in flight end.
 func Run(ctx context.Context, reloader *Reloader, env Environment) error {
-	log := reloader.Log
-	admits, controls := reloader.Options.Admits(), reloader.Options.Controls()
-	log.Info("starting", "version", version.String(), "namespace", reloader.Options.Namespace, "webhook", admits, "controllers", controls)
+	o := &reloader.Options
+	reloader.Log.Info("starting", "version", version.String(), "namespace", o.Namespace, "webhook", o.Admits(), "controllers", o.Controls())
 
-	// 1. The process: its connection to the API server, its ports, and the settings that the cluster has.
-	set := metrics.NewSet(env.Metrics)
-	countPanics(set)
-	ready := newReadiness(clock.RealClock{})
-	apiTime := apitime.New(clock.RealClock{})
-	contact := &contact{clock: clock.RealClock{}}
-	certificate, err := newCertificate(&reloader.Options, apiTime)
+	// 1. What the parts share, what decisions read of the cluster, and the capabilities.
+	p, err := newProcess(ctx, reloader, env)
 	if err != nil {
 		return err
 	}
-	policies := worldcache.NewWatchedPolicies()
-	mgr, err := newManager(&reloader.Options, log, certificate, policies, apiTime.Wrap, contact.wrap)
+	host, err := p.newHost(ctx)
 	if err != nil {
 		return err
 	}
-	clients, err := newClients(mgr)
-	if err != nil {
-		return err
-	}
-	recorder := events.Recorder{EventRecorder: mgr.GetEventRecorder("stowage")}
-	if err := certificate.add(mgr, ready, set); err != nil {
-		return err
-	}
-	o, err := reloader.Start(ctx, clients.set)
+	c, err := p.newCapabilities(ctx, host)
 	if err != nil {
 		return err
 	}
 
-	// 2. What decisions read of the cluster.
-	if o.Spread.Feature.Enabled {
-		if err := worldcache.AddIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
+	// 2. What runs: the capabilities, the settings that change, the leader, the handlers, and the checks.
+	for _, part := range c.runs {
+		if err := p.mgr.Add(withoutElection(part)); err != nil {
 			return err
 		}
 	}
-	reader := worldcache.New(mgr.GetCache(), clients.uncached, env.Clock, worldcache.ForAdmission())
-	reader.Share(policies)
-	on := worldcache.Features{
-		Spread: o.Spread.Feature.Enabled, Sizing: o.Size.Feature.Enabled, PeerPods: o.VM.Feature.Enabled, Capacity: o.VM.Advertises(),
-		Webhook: admits, Controllers: controls,
+	for name, check := range c.checks {
+		p.ready.add(name, check)
 	}
-	if err := worldcache.StartInformers(ctx, mgr.GetCache(), on); err != nil {
+	if err := p.addReloader(reloader, c.exclude); err != nil {
 		return err
 	}
-	scopes := scope.New(reader, o.Namespace)
-	if o.VM.Feature.Enabled {
-		scopes.PeerPods = o.VM.Feature.Config.RuntimeClasses
-	}
-	pulse := admission.NewPulse(clock.RealClock{})
-	if err := mgr.Add(withoutElection(pulse.Run)); err != nil {
+	if err := p.addLeader(ctx, c.controllers, c.board); err != nil {
 		return err
 	}
-	var dates clock.PassiveClock = apiTime
-	if env.Time != nil {
-		dates = env.Time
-	}
-	host := &capability.Host{
-		Namespace: o.Namespace, Registration: Registration, Replica: leader.Identity(env.Lookup), Admits: admits, Controls: controls, Nodes: on.Nodes(),
-		Cached: mgr.GetClient(), Uncached: clients.uncached, Once: clients.once, Clientset: clients.set, Informers: mgr.GetCache(),
-		World: reader, Scope: scopes, Evictor: evict.New(clients.uncached, env.Clock, o.EvictionRate, set),
-		Clock: env.Clock, Time: dates, Unsettled: pulse.Unsettled, Log: log, Events: recorder, Metrics: set,
-	}
-
-	// 3. The capabilities, in the order in which a pod passes their features. Sizing comes before the peer pods, which keep a
-	// record of what they removed; the sizes of a second pass are fresher than that record.
-	var all []*capability.Capability
-	var board *leader.Board
-	exclude := func([]string) {}
-	check := func(context.Context, feature.Written) ([]string, error) { return nil, nil }
-	if o.Spread.Feature.Enabled {
-		c, err := spread.New(ctx, &o.Spread, host)
-		if err != nil {
-			return err
-		}
-		all, exclude, check = append(all, &c.Capability), c.Exclude, c.Check
-		board = &leader.Board{Clock: clock.RealClock{}, Blocked: c.Excluded, Own: func() leader.Standing {
-			return leader.Standing{Ready: ready.ready(watchCheck), Lag: c.Lag()}
-		}}
-		if admits {
-			ready.add(watchCheck, notBehind(c.Lag, board))
-		}
-	}
-	if o.Size.Feature.Enabled {
-		all = append(all, size.New(&o.Size, host))
-	}
-	if o.VM.Feature.Enabled {
-		c, err := vm.New(&o.VM, host)
-		if err != nil {
-			return err
-		}
-		all = append(all, c)
-	}
-
-	// 4. What runs: the capabilities, the settings that change, the leader, the handlers, and the checks.
-	var features []feature.Feature
-	var controllers []leader.Controller
-	debug := map[string]http.Handler{}
-	for _, c := range all {
-		features, controllers = append(features, c.Feature), append(controllers, c.Controllers...)
-		for _, part := range c.Runs {
-			if err := mgr.Add(withoutElection(part)); err != nil {
-				return err
-			}
-		}
-		for name, check := range c.Checks {
-			ready.add(name, check)
-		}
-		maps.Copy(debug, c.Debug)
-	}
-	invalid := NewMetric(set)
-	if err := mgr.Add(withoutElection(func(ctx context.Context) error {
-		return reloader.Follow(ctx, clients.set, recorder, invalid, func(o *Options) { exclude(o.Spread.Feature.ExcludedNamespaces) })
-	})); err != nil {
+	if err := addMetrics(p.mgr, &p.Options, p.certificate, c.debug, p.dropped); err != nil {
 		return err
 	}
-	if err := addLeader(ctx, mgr, &o, controllers, board, env, log.WithName("leader")); err != nil {
+	if p.Admits() {
+		if err := p.addWebhook(pipeline.New(host.Scope, c.features...), c.check, host.Replica); err != nil {
+			return err
+		}
+	}
+	p.ready.add("caches", cachesSynced(p.mgr.GetCache()))
+	if err := p.ready.serve(p.mgr, p.HealthAddress, p.dropped); err != nil {
 		return err
 	}
-	dropped := NewDropped(set)
-	if err := addMetrics(mgr, &o, certificate, debug, dropped); err != nil {
-		return err
-	}
-	if admits {
-		port, err := newWebhookPort(&o, certificate, dropped)
-		if err != nil {
-			return err
-		}
-		if err := addHandlers(port, &o, pipeline.New(host.Scope, features...), check, host.Replica, contact, ready, pulse, recorder, set, log); err != nil {
-			return err
-		}
-		pod, _ := env.Lookup("POD_NAME")
-		if err := addReach(mgr, clients.set, contact, o.Namespace, pod, ready); err != nil {
-			return err
-		}
-		if err := mgr.Add(port); err != nil {
-			return err
-		}
-		ready.add("webhook", port.StartedChecker())
-	}
-	ready.add("caches", cachesSynced(mgr.GetCache()))
-	if err := ready.serve(mgr, o.HealthAddress, dropped); err != nil {
-		return err
-	}
-	return run(ctx, mgr, ready, o.ShutdownDelay, log)
+	return p.run(ctx)
 }
 
 // countPanics has panics of goroutines counted and logged; they do not end the process. Those of
@@ -252,34 +138,60 @@ func notBehind(lag func() time.Duration, board *leader.Board) healthz.Checker {
 	}
 }
 
+// addReloader has the manager follow the settings that change, and has the namespaces that they exclude excluded.
+func (p *process) addReloader(reloader *Reloader, exclude func(namespaces []string)) error {
+	invalid := NewMetric(p.set)
+	return p.mgr.Add(withoutElection(func(ctx context.Context) error {
+		return reloader.Follow(ctx, p.clients.set, p.recorder, invalid, func(o *Options) { exclude(o.Spread.Feature.ExcludedNamespaces) })
+	}))
+}
+
 // addLeader has the manager elect a replica and run the controllers on it. Where this process has none, what is elected is the
 // replica that stays in the Service.
-func addLeader(leaving context.Context, mgr ctrl.Manager, o *Options, controllers []leader.Controller, board *leader.Board, env Environment, log logr.Logger) error {
+func (p *process) addLeader(leaving context.Context, controllers []leader.Controller, board *leader.Board) error {
 	if len(controllers) == 0 && board == nil {
 		return nil
 	}
 	lease := LeaderLease
-	if !o.Controls() {
+	if !p.Controls() {
 		lease = webhookLease
 	}
-	runner := &leader.Runner{Controllers: controllers, Leaving: leaving, Clock: env.Clock, Log: log.WithValues("lease", lease)}
-	if o.LeaderElection {
-		lock, err := leader.NewLock(mgr.GetConfig(), o.Namespace, lease, leader.Identity(env.Lookup), board)
+	runner := &leader.Runner{Controllers: controllers, Leaving: leaving, Clock: p.env.Clock, Log: p.log.WithName("leader").WithValues("lease", lease)}
+	if p.LeaderElection {
+		lock, err := leader.NewLock(p.mgr.GetConfig(), p.Namespace, lease, leader.Identity(p.env.Lookup), board)
 		if err != nil {
 			return err
 		}
 		runner.Lock, runner.Board = lock, board
 	}
-	return mgr.Add(runner)
+	return p.mgr.Add(runner)
+}
+
+// addWebhook has the manager serve the webhook's port, with its handlers and its checks.
+func (p *process) addWebhook(pipeline *pipeline.Pipeline, check func(context.Context, feature.Written) ([]string, error), replica string) error {
+	port, err := newWebhookPort(&p.Options, p.certificate, p.dropped)
+	if err != nil {
+		return err
+	}
+	p.addHandlers(port, pipeline, check, replica)
+	pod, _ := p.env.Lookup("POD_NAME")
+	if err := addReach(p.mgr, p.clients.set, p.contact, p.Namespace, pod, p.ready); err != nil {
+		return err
+	}
+	if err := p.mgr.Add(port); err != nil {
+		return err
+	}
+	p.ready.add("webhook", port.StartedChecker())
+	return nil
 }
 
 // addHandlers registers the webhook's paths.
-func addHandlers(port *port, o *Options, pipeline *pipeline.Pipeline, check func(context.Context, feature.Written) ([]string, error), replica string, contact *contact, ready *readiness, pulse *admission.Pulse, recorder events.Recorder, set *metrics.Set, log logr.Logger) error {
+func (p *process) addHandlers(port *port, pipeline *pipeline.Pipeline, check func(context.Context, feature.Written) ([]string, error), replica string) {
 	handler := &admission.Handler{
 		Pipeline: pipeline,
-		Metrics:  admission.NewMetrics(set),
-		Log:      log.WithName("admission"),
-		Events:   recorder,
+		Metrics:  admission.NewMetrics(p.set),
+		Log:      p.log.WithName("admission"),
+		Events:   p.recorder,
 		// A burst for a cluster's start, and a rate that an API server does not
 		// notice.
 		EventLimit:   fair.NewLimiter[string](5, 200), // half of the burst is for one namespace
@@ -289,33 +201,32 @@ func addHandlers(port *port, o *Options, pipeline *pipeline.Pipeline, check func
 		Replica:      replica, Authenticates: port.callers != nil,
 		Intake: admission.NewIntake(clock.RealClock{}),
 		Clock:  clock.RealClock{},
-		Pulse:  pulse,
+		Pulse:  p.pulse,
 	}
 	workloads := &admission.WorkloadHandler{
-		Log: log.WithName("workloads"), LogLimit: handler.LogLimit, Intake: handler.Intake, Check: check,
+		Log: p.log.WithName("workloads"), LogLimit: handler.LogLimit, Intake: handler.Intake, Check: check,
 	}
 	for path, h := range map[string]http.Handler{"/mutate-v1-pod": handler, "/mutate": handler, "/validate-workload": workloads} {
 		if port.callers != nil {
-			h = onlyClients(o.ClientNames, log.WithName("clients"), h)
+			h = onlyClients(p.ClientNames, p.log.WithName("clients"), h)
 		}
-		port.Register(path, closeWhen(ready.leaves, contact.reviews(h)))
+		port.Register(path, closeWhen(p.ready.leaves, p.contact.reviews(h)))
 	}
-	return nil
 }
 
 // run runs until ctx ends; then it says so before requests are refused.
-func run(ctx context.Context, mgr ctrl.Manager, ready *readiness, delay time.Duration, log logr.Logger) error {
+func (p *process) run(ctx context.Context) error {
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	context.AfterFunc(ctx, func() {
-		ready.leaving.Store(true)
-		log.Info("shutting down", "delay", delay.String())
-		time.AfterFunc(delay, stop)
+		p.ready.leaving.Store(true)
+		p.log.Info("shutting down", "delay", p.ShutdownDelay.String())
+		time.AfterFunc(p.ShutdownDelay, stop)
 	})
-	if err := mgr.Start(running); err != nil {
+	if err := p.mgr.Start(running); err != nil {
 		return err
 	}
-	log.Info("stopped")
+	p.log.Info("stopped")
 	return nil
 }
 
