@@ -143,44 +143,6 @@ func (l Layout) wrap(text, indent string) string {
 	return b.String()
 }
 
-// Verdict says what is not as it should be.
-func (r *Report) Verdict() string {
-	var parts []string
-	count := func(n int, noun string) {
-		if n == 1 {
-			parts = append(parts, "1 "+noun)
-		} else if n > 1 {
-			parts = append(parts, fmt.Sprintf("%d %ss", n, noun))
-		}
-	}
-	workloads, templates, nodes := 0, 0, 0
-	for _, w := range r.Workloads {
-		if !w.OK {
-			workloads++
-		}
-	}
-	for _, t := range r.Templates {
-		if !t.OK {
-			templates++
-		}
-	}
-	if r.VMs != nil {
-		for _, n := range r.VMs.Nodes {
-			if !n.OK {
-				nodes++
-			}
-		}
-	}
-	count(len(r.Problems), "problem")
-	count(workloads, "workload")
-	count(templates, "template")
-	count(nodes, "node")
-	if len(parts) == 0 {
-		return "Everything is as it should be."
-	}
-	return "Not as it should be: " + strings.Join(parts, ", ") + "."
-}
-
 // fewProblems is how many problems of one reason are printed, where many workloads have the same. The others are counted.
 const fewProblems = 5
 
@@ -238,63 +200,89 @@ func (r *Report) shown(l Layout) (shown []Workload, sound, more int) {
 	return shown, sound, more
 }
 
-func (r *Report) workloadTable(l Layout) report.Table {
+// poolRow is a row of the table of workloads: a workload with one of its pools, or with an empty one if it has none.
+type poolRow struct {
+	of    *Workload
+	pool  *Pool
+	first bool // row of the workload
+}
+
+// column is a column that the table of workloads may have.
+type column struct {
+	head  string
+	shown bool
+	cell  func(poolRow) string
+}
+
+// ofPool is the cells of a column about pools. A workload without pools has none.
+func ofPool(cell func(*Pool) string) func(poolRow) string {
+	return func(r poolRow) string {
+		if len(r.of.Pools) == 0 {
+			return "-"
+		}
+		return cell(r.pool)
+	}
+}
+
+// workloadColumns are the columns of the table of some rows, in which a pool has or should have so many pods at most.
+func workloadColumns(l Layout, rows []poolRow, most int64) []column {
 	wide := l.Format != "table"
-	head := []string{"WORKLOAD", "POOL", "TARGET", "CURRENT", "READY", "PENDING"}
-	if wide {
-		head = []string{"WORKLOAD", "POOL", "SHARE", "TARGET", "CURRENT", "READY", "PENDING", "DIFF", "NODE LABELS", "POLICY"}
+	divided := slices.ContainsFunc(rows, func(r poolRow) bool { return len(r.pool.Domains) > 0 })
+	noted := slices.ContainsFunc(rows, func(r poolRow) bool { return r.of.Note != "" })
+	return []column{
+		{"NAMESPACE", l.AllNamespaces, func(r poolRow) string { return r.of.Namespace }},
+		{"WORKLOAD", true, func(r poolRow) string { return r.of.Kind + "/" + r.of.Name }},
+		{"POOL", true, ofPool(func(p *Pool) string { return p.Name })},
+		{"SHARE", wide, ofPool(func(p *Pool) string { return strconv.FormatFloat(p.Share, 'f', 1, 64) })},
+		{"TARGET", true, ofPool(func(p *Pool) string { return fmt.Sprint(p.Target) })},
+		{"CURRENT", true, ofPool(func(p *Pool) string { return fmt.Sprint(p.Current) })},
+		{"READY", true, ofPool(func(p *Pool) string { return fmt.Sprint(p.Ready) })},
+		{"PENDING", true, ofPool(func(p *Pool) string { return fmt.Sprint(p.Pending) })},
+		{"DIFF", wide, ofPool(func(p *Pool) string { return signed(p.Difference) })},
+		{"NODE LABELS", wide, ofPool(func(p *Pool) string { return p.Labels })},
+		{"POLICY", wide, func(r poolRow) string { return r.of.Policy }},
+		{"DOMAINS", divided, func(r poolRow) string { return r.pool.domains() }},
+		{"PODS", true, func(r poolRow) string { return bar(r.pool.Current, r.of.wanted(r.pool), most) }},
+		{"NOTE", noted, func(r poolRow) string {
+			if !r.first {
+				return ""
+			}
+			return r.of.Note
+		}},
 	}
-	if l.AllNamespaces {
-		head = append([]string{"NAMESPACE"}, head...)
-	}
+}
+
+// workloadTable has a row for each pool of the workloads.
+func (r *Report) workloadTable(l Layout) (t report.Table) {
+	// 1. The rows, and the longest bar.
 	shown, sound, more := r.shown(l)
-	most, noted, divided := int64(0), false, false
-	for _, w := range shown {
-		noted = noted || w.Note != ""
-		for _, p := range w.Pools {
-			most = max(most, p.Target, p.Current)
-			divided = divided || len(p.Domains) > 0
+	var rows []poolRow
+	most := int64(0)
+	for n := range shown {
+		w := &shown[n]
+		for p := range w.Pools {
+			rows = append(rows, poolRow{w, &w.Pools[p], p == 0})
+			most = max(most, w.Pools[p].Target, w.Pools[p].Current)
+		}
+		if len(w.Pools) == 0 {
+			rows = append(rows, poolRow{w, &Pool{}, true})
 		}
 	}
-	if divided {
-		head = append(head, "DOMAINS")
+
+	// 2. The cells.
+	columns := slices.DeleteFunc(workloadColumns(l, rows, most), func(c column) bool { return !c.shown })
+	for _, c := range columns {
+		t.Head = append(t.Head, c.head)
 	}
-	if head = append(head, "PODS"); noted {
-		head = append(head, "NOTE")
-	}
-	var rows [][]string
-	for _, w := range shown {
-		pools := w.Pools
-		if len(pools) == 0 {
-			pools = []Pool{{}}
+	for _, row := range rows {
+		var cells []string
+		for _, c := range columns {
+			cells = append(cells, c.cell(row))
 		}
-		for n, p := range pools {
-			row := []string{w.Kind + "/" + w.Name}
-			if l.AllNamespaces {
-				row = append([]string{w.Namespace}, row...)
-			}
-			cells := []string{p.Name, strconv.FormatFloat(p.Share, 'f', 1, 64), fmt.Sprint(p.Target), fmt.Sprint(p.Current), fmt.Sprint(p.Ready), fmt.Sprint(p.Pending), signed(p.Difference), p.Labels, w.Policy}
-			if len(w.Pools) == 0 {
-				cells = append(slices.Repeat([]string{"-"}, len(cells)-1), w.Policy)
-			}
-			if !wide {
-				cells = slices.Concat(cells[:1], cells[2:6])
-			}
-			if divided {
-				cells = append(cells, p.domains())
-			}
-			row = append(row, append(cells, bar(p.Current, w.wanted(&p), most))...)
-			if noted {
-				note := ""
-				if n == 0 {
-					note = w.Note
-				}
-				row = append(row, note)
-			}
-			rows = append(rows, row)
-		}
+		t.Rows = append(t.Rows, cells)
 	}
-	t := report.Table{Head: head, Rows: rows}
+
+	// 3. What the bars mean, and what is not shown.
 	if most > 0 {
 		t.Note += fmt.Sprintf("PODS: █ is %s, ░ is missing, ▒ is too many\n", scale(most))
 	}

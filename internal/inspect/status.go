@@ -150,11 +150,53 @@ type NodeVMs struct {
 	OK       bool   `json:"ok"`
 }
 
+// notOK counts the workloads, templates and nodes that are not as they should be.
+func (r *Report) notOK() (workloads, templates, nodes int) {
+	for _, w := range r.Workloads {
+		if !w.OK {
+			workloads++
+		}
+	}
+	for _, t := range r.Templates {
+		if !t.OK {
+			templates++
+		}
+	}
+	if r.VMs != nil {
+		for _, n := range r.VMs.Nodes {
+			if !n.OK {
+				nodes++
+			}
+		}
+	}
+	return workloads, templates, nodes
+}
+
 // OK reports whether everything is as it should be.
 func (r *Report) OK() bool {
-	return len(r.Problems) == 0 && !slices.ContainsFunc(r.Workloads, func(w Workload) bool { return !w.OK }) &&
-		!slices.ContainsFunc(r.Templates, func(t Template) bool { return !t.OK }) &&
-		(r.VMs == nil || !slices.ContainsFunc(r.VMs.Nodes, func(n NodeVMs) bool { return !n.OK }))
+	workloads, templates, nodes := r.notOK()
+	return len(r.Problems)+workloads+templates+nodes == 0
+}
+
+// Verdict says what is not as it should be.
+func (r *Report) Verdict() string {
+	var parts []string
+	count := func(n int, noun string) {
+		if n == 1 {
+			parts = append(parts, "1 "+noun)
+		} else if n > 1 {
+			parts = append(parts, fmt.Sprintf("%d %ss", n, noun))
+		}
+	}
+	workloads, templates, nodes := r.notOK()
+	count(len(r.Problems), "problem")
+	count(workloads, "workload")
+	count(templates, "template")
+	count(nodes, "node")
+	if len(parts) == 0 {
+		return "Everything is as it should be."
+	}
+	return "Not as it should be: " + strings.Join(parts, ", ") + "."
 }
 
 // Only leaves what is named, written as kind/name, the kind as kubectl takes it. A problem stays if the object that has it is named,
