@@ -101,6 +101,11 @@ func (i *Inspector) gate(ctx context.Context, s *snapshot, registration *admissi
 	if g.Pods > 0 || len(g.Templates) > 0 {
 		r.Gate = g
 	}
+	return i.level(ctx, registration, r)
+}
+
+// level fills in what becomes of a pod that no replica sees.
+func (i *Inspector) level(ctx context.Context, registration *admissionregistrationv1.MutatingWebhookConfiguration, r *Report) error {
 	if r.Stowage == nil || registration == nil || len(registration.Webhooks) == 0 {
 		return nil
 	}

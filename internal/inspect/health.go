@@ -57,7 +57,8 @@ func (i *Inspector) health(ctx context.Context, registration *admissionregistrat
 	if err != nil {
 		return err
 	}
-	if h.Leader == "" && (leased || missing && registration != nil && !deployed) {
+	alone := registration != nil && !deployed // the registration is there, and no Deployment is
+	if h.Leader == "" && (leased || missing && alone) {
 		r.problem(finding.Finding{Reason: finding.NoLeader, Namespace: i.Namespace, Kind: "Lease", Name: i.Lease})
 	}
 	if registration != nil {

@@ -255,16 +255,9 @@ func (i *Inspector) listWorkloads(ctx context.Context, s *snapshot, namespace st
 
 // listClusterPolicies lists the ClusterSpreadPolicies, which may be hidden from who looks at one namespace.
 func (i *Inspector) listClusterPolicies(ctx context.Context, s *snapshot, r *Report) error {
-	err := each(ctx, i, &stowage.ClusterSpreadPolicyList{}, func(p *stowage.ClusterSpreadPolicy) {
+	return r.unlessHidden("ClusterSpreadPolicies", each(ctx, i, &stowage.ClusterSpreadPolicyList{}, func(p *stowage.ClusterSpreadPolicy) {
 		s.objects.Policies.Cluster = append(s.objects.Policies.Cluster, p.DeepCopy())
-	})
-	switch {
-	case apierrors.IsForbidden(err):
-		r.hide("ClusterSpreadPolicies")
-	case err != nil:
-		return fmt.Errorf("ClusterSpreadPolicies: %w", err)
-	}
-	return nil
+	}))
 }
 
 // listNamespaces lists the namespaces of the report: by their labels, strategies count or not, and Stowage may do
@@ -303,14 +296,10 @@ func (i *Inspector) listTemplates(ctx context.Context, s *snapshot, r *Report) e
 	err := each(ctx, i, &flexdaemonsets.FlexDaemonsetTemplateList{}, func(t *flexdaemonsets.FlexDaemonsetTemplate) {
 		s.objects.Templates = append(s.objects.Templates, *t)
 	})
-	switch {
-	case apierrors.IsForbidden(err):
+	if apierrors.IsForbidden(err) {
 		s.objects.Templates, s.hiddenTemplates = nil, true
-		r.hide("FlexDaemonsetTemplates")
-	case err != nil:
-		return fmt.Errorf("FlexDaemonsetTemplates: %w", err)
 	}
-	return nil
+	return r.unlessHidden("FlexDaemonsetTemplates", err)
 }
 
 // addUnseated adds a pod without a seat, if it is known what made it.

@@ -252,38 +252,27 @@ func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, erro
 	if err := i.gate(ctx, s, registration, r); err != nil {
 		return nil, err
 	}
-	if i.Spread {
-		if err := i.workloads(ctx, s, r); err != nil {
-			return nil, err
-		}
+	if err := i.workloads(ctx, s, r); err != nil {
+		return nil, err
 	}
 	s.policyReports(r)
 	s.templateReports(r)
 	if err := i.plans(ctx, s, r); err != nil {
 		return nil, err
 	}
-	if len(r.Templates) > 0 && i.Discovery != nil {
-		server, err := apisupport.Discover(i.Discovery)
-		if err != nil {
-			return nil, err
-		}
-		r.Warnings = append(r.Warnings, server.Missing()...)
+	if err := i.missingAPIs(r); err != nil {
+		return nil, err
 	}
-	if i.VMs {
-		// Nodes may be hidden from who looks at one namespace.
-		switch err := i.vms(ctx, s, r); {
-		case apierrors.IsForbidden(err):
-			r.hide("the VMs of nodes")
-		case err != nil:
-			return nil, fmt.Errorf("the VMs of nodes: %w", err)
-		}
+	if err := r.unlessHidden("the VMs of nodes", i.vms(ctx, s, r)); err != nil { // nodes may be hidden from who looks at one namespace
+		return nil, err
 	}
 	if err := i.policyProblems(ctx, s, r); err != nil {
 		return nil, err
 	}
 	i.podProblems(ctx, s, r)
 	i.answerProblem(s, registration, r)
-	if registration == nil && !s.hiddenRegistration && (len(r.Workloads)+len(r.Templates)+len(r.Policies) > 0 || len(s.objects.PodDistributors) > 0) {
+	hasPolicies := len(r.Workloads)+len(r.Templates)+len(r.Policies)+len(s.objects.PodDistributors) > 0
+	if registration == nil && !s.hiddenRegistration && hasPolicies {
 		r.problem(i.ofRegistration(finding.NotRegistered, finding.Values{}))
 	}
 	r.sortProblems(own)
@@ -293,11 +282,35 @@ func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, erro
 	return r, nil
 }
 
+// missingAPIs warns of what the API server lacks, where there are templates.
+func (i *Inspector) missingAPIs(r *Report) error {
+	if len(r.Templates) == 0 || i.Discovery == nil {
+		return nil
+	}
+	server, err := apisupport.Discover(i.Discovery)
+	if err != nil {
+		return err
+	}
+	r.Warnings = append(r.Warnings, server.Missing()...)
+	return nil
+}
+
 // hide notes that something is left out because the user may not read it.
 func (r *Report) hide(what string) {
 	if !slices.Contains(r.hidden, what) {
 		r.hidden = append(r.hidden, what)
 	}
+}
+
+// unlessHidden returns an error about something. What the user may not read is left out, and is no error.
+func (r *Report) unlessHidden(what string, err error) error {
+	switch {
+	case apierrors.IsForbidden(err):
+		r.hide(what)
+	case err != nil:
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
 }
 
 // registration reads the webhook's registration; it is nil where there is none and where it may not be read.

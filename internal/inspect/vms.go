@@ -40,8 +40,7 @@ func (c *Capacity) daemons(pods []*corev1.Pod) map[string]bool {
 	}
 	nodes := map[string]bool{}
 	for _, pod := range pods {
-		owner := metav1.GetControllerOfNoCopy(pod)
-		if owner != nil && owner.Kind == "DaemonSet" && pod.Namespace == c.DaemonNamespace && pod.Spec.HostNetwork && c.Daemons.Matches(labels.Set(pod.Labels)) {
+		if c.isDaemon(pod) {
 			node := sizing.NodeOf(podpatch.FromPod(pod))
 			nodes[node] = nodes[node] || podstatus.Active(pod) && podstatus.Ready(pod)
 		}
@@ -52,9 +51,18 @@ func (c *Capacity) daemons(pods []*corev1.Pod) map[string]bool {
 	return nodes
 }
 
+// isDaemon reports whether a pod makes the VMs of its node.
+func (c *Capacity) isDaemon(pod *corev1.Pod) bool {
+	if pod.Namespace != c.DaemonNamespace || !pod.Spec.HostNetwork || !c.Daemons.Matches(labels.Set(pod.Labels)) {
+		return false
+	}
+	owner := metav1.GetControllerOfNoCopy(pod)
+	return owner != nil && owner.Kind == "DaemonSet"
+}
+
 // vms adds the peer-pod VMs. Pods count by what they request, as the scheduler counts them.
 func (i *Inspector) vms(ctx context.Context, s *snapshot, r *Report) error {
-	if s.podsOfNamespace {
+	if !i.VMs || s.podsOfNamespace {
 		return nil
 	}
 	resource := corev1.ResourceName(i.PeerPods.VMResource)

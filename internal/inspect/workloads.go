@@ -29,65 +29,29 @@ import (
 
 // workloads adds the workloads that have a strategy.
 func (i *Inspector) workloads(ctx context.Context, s *snapshot, r *Report) error {
-	finder := i.finder(s)
-	scope := scope.New(s, i.Namespace)
-	groups := map[types.UID]*group{}
-	var order []types.UID
-	busy := map[types.UID]bool{}
-	for _, m := range s.owners {
-		chain, err := world.Owners(ctx, s, m.Namespace, m.Ref)
-		if err != nil {
-			return err
-		}
-		m.root = chain.Root()
-		for _, ref := range chain.Refs {
-			m.names = append(m.names, ref.Kind+"/"+ref.Name)
-		}
-		busy[m.root.UID] = busy[m.root.UID] || m.busy()
+	if !i.Spread {
+		return nil
 	}
+	busy, err := s.findRoots(ctx)
+	if err != nil {
+		return err
+	}
+	all := &groups{Inspector: i, s: s, finder: i.finder(s), scope: scope.New(s, i.Namespace), byUID: map[types.UID]*group{}}
 	for _, m := range s.owners {
-		root := m.root
-		if busy[root.UID] && !m.busy() {
+		if busy[m.root.UID] && !m.busy() {
 			continue // an old revision
 		}
-		p, err := finder.Find(ctx, policy.Pod{Namespace: m.Namespace, Owner: m.Ref, Annotations: s.created[m.UID].Annotations})
-		if err != nil {
-			return err
-		}
-		if p == nil || scope.Excludes(m.Namespace) {
-			continue
-		}
-		m.policy = p
-		g := groups[root.UID]
-		if g == nil {
-			g = &group{Workload: Workload{Namespace: m.Namespace, Kind: root.Kind, Name: root.Name}, adopted: map[string]int64{}, staying: map[string]int64{}}
-			groups[root.UID] = g
-			order = append(order, root.UID)
-		}
-		g.about = append(g.about, m.names...)
-		if err := g.look(ctx, s, scope, m, p); err != nil {
-			return err
-		}
-		if err := g.add(ctx, i, s.nodes, m, p); err != nil {
+		if err := all.addOwner(ctx, m); err != nil {
 			return err
 		}
 	}
-	for _, d := range s.deployments {
-		if g := groups[d.UID]; g != nil {
-			g.unseen = !d.seen
-			continue
-		}
-		p, err := finder.Find(ctx, policy.Pod{Namespace: d.Namespace, Owner: d.Ref, Annotations: d.annotations})
-		if err != nil {
+	for n := range s.deployments {
+		if err := all.addDeployment(ctx, &s.deployments[n]); err != nil {
 			return err
 		}
-		if p != nil && d.asks && !scope.Excludes(d.Namespace) {
-			groups[d.UID] = &group{Workload: Workload{Namespace: d.Namespace, Kind: d.Kind, Name: d.Name, Policy: p.Source}, unseen: true}
-			order = append(order, d.UID)
-		}
 	}
-	for _, uid := range order {
-		g := groups[uid]
+	for _, uid := range all.order {
+		g := all.byUID[uid]
 		r.Workloads = append(r.Workloads, g.done(r))
 		if g.idle == "" && !g.leftOut {
 			s.unanswered = append(s.unanswered, slices.DeleteFunc(g.unanswered, func(at time.Time) bool { return !at.After(g.edited) })...)
@@ -97,6 +61,71 @@ func (i *Inspector) workloads(ctx context.Context, s *snapshot, r *Report) error
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
 	})
 	return nil
+}
+
+// findRoots fills in what is above each owner of pods. It returns which of the uppermost objects have pods, or ask for some.
+func (s *snapshot) findRoots(ctx context.Context) (busy map[types.UID]bool, _ error) {
+	busy = map[types.UID]bool{}
+	for _, m := range s.owners {
+		chain, err := world.Owners(ctx, s, m.Namespace, m.Ref)
+		if err != nil {
+			return nil, err
+		}
+		m.root = chain.Root()
+		for _, ref := range chain.Refs {
+			m.names = append(m.names, ref.Kind+"/"+ref.Name)
+		}
+		busy[m.root.UID] = busy[m.root.UID] || m.busy()
+	}
+	return busy, nil
+}
+
+// groups are the workloads in the making, in the order in which they came.
+type groups struct {
+	*Inspector
+	s      *snapshot
+	finder *policy.Finder
+	scope  *scope.Scope
+	byUID  map[types.UID]*group
+	order  []types.UID
+}
+
+// add adds a workload.
+func (all *groups) add(uid types.UID, g *group) *group {
+	all.byUID[uid] = g
+	all.order = append(all.order, uid)
+	return g
+}
+
+// addOwner adds an owner of pods to its workload, if a policy divides the pods.
+func (all *groups) addOwner(ctx context.Context, m *podOwner) error {
+	p, err := all.finder.Find(ctx, policy.Pod{Namespace: m.Namespace, Owner: m.Ref, Annotations: all.s.created[m.UID].Annotations})
+	if err != nil || p == nil || all.scope.Excludes(m.Namespace) {
+		return err
+	}
+	m.policy = p
+	g := all.byUID[m.root.UID]
+	if g == nil {
+		g = all.add(m.root.UID, &group{Workload: Workload{Namespace: m.Namespace, Kind: m.root.Kind, Name: m.root.Name}, adopted: map[string]int64{}, staying: map[string]int64{}})
+	}
+	g.about = append(g.about, m.names...)
+	if err := g.look(ctx, all.s, all.scope, m, p); err != nil {
+		return err
+	}
+	return g.add(ctx, all.Inspector, all.s.nodes, m, p)
+}
+
+// addDeployment notes what a Deployment's controller has not done yet. A Deployment without a ReplicaSet is a workload, too.
+func (all *groups) addDeployment(ctx context.Context, d *deployment) error {
+	if g := all.byUID[d.UID]; g != nil {
+		g.unseen = !d.seen
+		return nil
+	}
+	p, err := all.finder.Find(ctx, policy.Pod{Namespace: d.Namespace, Owner: d.Ref, Annotations: d.annotations})
+	if err == nil && p != nil && d.asks && !all.scope.Excludes(d.Namespace) {
+		all.add(d.UID, &group{Workload: Workload{Namespace: d.Namespace, Kind: d.Kind, Name: d.Name, Policy: p.Source}, unseen: true})
+	}
+	return err
 }
 
 // look notes why the pods of a workload get no seat, if they get none.
