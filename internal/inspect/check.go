@@ -189,11 +189,7 @@ func (a *Answer) Text() string {
 	}
 	b.WriteString("Stowage did not answer, and the pod would be created as it was written, or be refused.\n")
 	for _, p := range a.Causes {
-		object := p.Object
-		if p.Namespace != "" {
-			object = p.Namespace + "/" + object
-		}
-		fmt.Fprintf(&b, "%s: %s\n  → %s\n", object, p.Problem, p.Action)
+		fmt.Fprintf(&b, "%s: %s\n  → %s\n", p.where(), p.Problem, p.Action)
 	}
 	return b.String()
 }

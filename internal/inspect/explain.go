@@ -86,33 +86,18 @@ type subject struct {
 // Explain explains a pod. It returns the API server's error if there is no such pod.
 func (i *Inspector) Explain(ctx context.Context, namespace, name string) (*Explanation, error) {
 	// 1. The pod, and what made it.
-	s := &subject{Inspector: i, reader: i.live(), pod: &corev1.Pod{}}
-	if err := i.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, s.pod); err != nil {
-		return nil, forbidden(fmt.Sprintf("pod %s in namespace %s", name, namespace), err)
+	s, err := i.subject(ctx, namespace, name)
+	if err != nil {
+		return nil, err
 	}
-	s.view = podpatch.FromPod(s.pod)
 	e := &Explanation{Namespace: namespace, Pod: name, Node: s.pod.Spec.NodeName}
-	if s.owner = s.view.Controller(); s.owner != nil {
-		chain, err := world.Owners(ctx, s.reader, namespace, world.Ref{APIVersion: s.owner.APIVersion, Kind: s.owner.Kind, Name: s.owner.Name, UID: types.UID(s.owner.UID)})
-		if err != nil {
-			return nil, forbidden("what made the pod", err)
-		}
-		s.chain, s.roots = chain.Refs, chain.Workloads
-	}
 	for _, o := range s.chain {
 		e.Owners = append(e.Owners, o.Kind+" "+o.Name)
 	}
 
 	// 2. May Stowage look at it at all?
-	answer, err := scope.New(s.reader, i.Namespace).Of(ctx, namespace, s.view)
-	s.unseen = answer.LeftAlone
-	if err == nil && answer.Mode == stowage.ModeAudit {
-		s.unseen = fmt.Sprintf("%s is %s: what would be done is said, and nothing is done", stowage.ModeKey, stowage.ModeAudit)
-	}
-	if s.unseen == "" {
-		if s.unseen, err = s.notCalled(ctx); err != nil {
-			return nil, err
-		}
+	if s.unseen, err = s.notSeen(ctx); err != nil {
+		return nil, err
 	}
 
 	// 3. The three questions.
@@ -143,18 +128,9 @@ func (i *Inspector) Explain(ctx context.Context, namespace, name string) (*Expla
 			part.aspect.say("The rest cannot be told: %v.", err)
 		}
 	}
-	if !e.Spread.Changed && !e.Sizing.Changed && !e.PeerPods.Changed {
-		aspects := []Aspect{e.Spread, e.Sizing, e.PeerPods}
-		e.LeftAlone = s.unseen
-		for _, a := range aspects {
-			e.LeftAlone = cmp.Or(e.LeftAlone, a.Reason)
-		}
-		for _, a := range aspects {
-			if len(a.Facts) > 0 {
-				e.LeftAlone = cmp.Or(e.LeftAlone, a.Facts[0])
-			}
-		}
-	}
+	e.LeftAlone = e.whyLeftAlone(s.unseen)
+
+	// 4. Does it wait for a node?
 	if why, waits := podstatus.Unschedulable(s.pod); waits {
 		e.Pending, e.Action = why, "make room on a node that it may use, or change what it asks for"
 		if reason, values := i.waitsFor(s.pod, s.policy, s.nodes); reason != "" {
@@ -163,6 +139,51 @@ func (i *Inspector) Explain(ctx context.Context, namespace, name string) (*Expla
 		}
 	}
 	return e, nil
+}
+
+// subject reads a pod, and what made it.
+func (i *Inspector) subject(ctx context.Context, namespace, name string) (*subject, error) {
+	s := &subject{Inspector: i, reader: i.live(), pod: &corev1.Pod{}}
+	if err := i.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, s.pod); err != nil {
+		return nil, forbidden(fmt.Sprintf("pod %s in namespace %s", name, namespace), err)
+	}
+	s.view = podpatch.FromPod(s.pod)
+	if s.owner = s.view.Controller(); s.owner != nil {
+		chain, err := world.Owners(ctx, s.reader, namespace, world.Ref{APIVersion: s.owner.APIVersion, Kind: s.owner.Kind, Name: s.owner.Name, UID: types.UID(s.owner.UID)})
+		if err != nil {
+			return nil, forbidden("what made the pod", err)
+		}
+		s.chain, s.roots = chain.Refs, chain.Workloads
+	}
+	return s, nil
+}
+
+// whyLeftAlone is why nothing was changed in the pod, if nothing was: because the webhook would not see it, for the reason of an aspect,
+// or for what is known first.
+func (e *Explanation) whyLeftAlone(unseen string) string {
+	why, fact := unseen, ""
+	for _, a := range []*Aspect{&e.Spread, &e.Sizing, &e.PeerPods} {
+		if a.Changed {
+			return ""
+		}
+		why = cmp.Or(why, a.Reason)
+		if len(a.Facts) > 0 {
+			fact = cmp.Or(fact, a.Facts[0])
+		}
+	}
+	return cmp.Or(why, fact)
+}
+
+// notSeen returns why the webhook would not see such a pod now, or would do nothing, if so.
+func (s *subject) notSeen(ctx context.Context) (string, error) {
+	answer, err := scope.New(s.reader, s.Namespace).Of(ctx, s.pod.Namespace, s.view)
+	if err == nil && answer.Mode == stowage.ModeAudit {
+		return fmt.Sprintf("%s is %s: what would be done is said, and nothing is done", stowage.ModeKey, stowage.ModeAudit), nil
+	}
+	if answer.LeftAlone != "" {
+		return answer.LeftAlone, nil
+	}
+	return s.notCalled(ctx)
 }
 
 // notCalled returns why the API server does not ask Stowage about such a pod, if it does not.

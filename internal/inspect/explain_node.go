@@ -144,16 +144,26 @@ func (i *Inspector) nodeVMs(ctx context.Context, e *NodeExplanation, node *corev
 		return nil
 	}
 	r := &Report{}
+	if err := i.nodeLimit(ctx, f.Limit, node, r); err != nil {
+		return err
+	}
+	f.Limit.Warnings = r.Warnings
+	e.Problems = append(e.Problems, r.Problems...)
+	return nil
+}
+
+// nodeLimit looks which limit the VMs of a selected node have, and whether a daemon makes them. It adds to the report what is wrong.
+func (i *Inspector) nodeLimit(ctx context.Context, f *limitFacts, node *corev1.Node, r *Report) error {
 	limit, known, err := i.limit(ctx, r)
 	if err != nil {
 		return err
 	}
 	if known {
-		f.Limit.OfAll = &limit
+		f.OfAll = &limit
 	}
 	if text, set := node.Annotations[stowage.PeerPodsLimitAnnotation]; set {
 		if _, err := peerpod.ParseLimit(text); err == nil {
-			f.Limit.Own = text
+			f.Own = text
 		}
 	}
 	// The daemons of other nodes matter, too: whether there is one at all.
@@ -166,20 +176,18 @@ func (i *Inspector) nodeVMs(ctx context.Context, e *NodeExplanation, node *corev
 		}
 	}
 	daemons := i.Capacity.daemons(all)
-	if ready, there := daemons[node.Name]; daemons != nil {
-		f.Limit.Daemon = daemonNotReady
-		switch {
-		case ready:
-			f.Limit.Daemon = daemonReady
-		case !there:
-			f.Limit.Daemon = daemonAbsent
-		}
+	switch ready, there := daemons[node.Name]; {
+	case daemons == nil:
+	case ready:
+		f.Daemon = daemonReady
+	case there:
+		f.Daemon = daemonNotReady
+	default:
+		f.Daemon = daemonAbsent
 	}
-	if known || f.Limit.Own != "" {
+	if known || f.Own != "" {
 		i.nodeProblems(node, limit, daemons, r)
 	}
-	f.Limit.Warnings = r.Warnings
-	e.Problems = append(e.Problems, r.Problems...)
 	return nil
 }
 

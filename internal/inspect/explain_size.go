@@ -5,8 +5,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -70,6 +68,7 @@ const (
 
 // sizing looks how big the pod is, and why.
 func (s *subject) sizing(ctx context.Context, f *sizeFacts) error {
+	// 1. What would it become if it were created now?
 	if s.owner != nil {
 		f.Owner = &objectName{s.owner.Kind, s.owner.Name}
 	}
@@ -90,7 +89,7 @@ func (s *subject) sizing(ctx context.Context, f *sizeFacts) error {
 		return nil
 	}
 
-	// The arithmetic, as far as the template and the node still say it.
+	// 2. The arithmetic, as far as the template and the node still say it.
 	name := s.pod.Annotations[flexdaemonsets.TemplateAnnotation]
 	if len(s.roots) > 0 {
 		name = sizing.TemplateName(name, s.roots[0].Annotations)
@@ -104,6 +103,25 @@ func (s *subject) sizing(ctx context.Context, f *sizeFacts) error {
 	if err != nil {
 		return nil //nolint:nilerr // a warning above says so
 	}
+	f.Shares = s.shares(ctx, t)
+	for c := range s.view.AllContainers() {
+		if slices.Contains(t.Excluded, c.Name) {
+			f.Excluded = append(f.Excluded, c.Name)
+		}
+	}
+	f.Ceiling = t.Ceiling
+
+	// 3. Is it resized?
+	f.Resizes = resizesOf(s.pod)
+	f.OffSize, f.InPlace = !sizing.SameSize(s.view, d.Pod), t.InPlace
+	if c := notUpToDate(object); c != nil && f.OffSize && f.InPlace {
+		f.Refused = c.Message // by the API server; a kubelet's conditions are above
+	}
+	return nil
+}
+
+// shares are the pod's shares of its node, by a template, as far as the node may be read.
+func (s *subject) shares(ctx context.Context, t *sizing.Template) (out []shareFacts) {
 	var allocatable corev1.ResourceList
 	if node, err := s.reader.Node(ctx, sizing.NodeOf(s.view)); err == nil && node != nil {
 		allocatable = node.Status.Allocatable
@@ -114,26 +132,21 @@ func (s *subject) sizing(ctx context.Context, f *sizeFacts) error {
 		if because := share.Explain(allocatable); because != "" {
 			facts := shareFacts{Resource: share.Resource, Because: because, Moved: moved}
 			facts.Requested, facts.InForce = requested(s.pod, share.Resource)
-			f.Shares = append(f.Shares, facts)
+			out = append(out, facts)
 		}
 	}
-	for c := range s.view.AllContainers() {
-		if slices.Contains(t.Excluded, c.Name) {
-			f.Excluded = append(f.Excluded, c.Name)
-		}
-	}
-	f.Ceiling = t.Ceiling
-	for n := range s.pod.Status.Conditions {
-		c := &s.pod.Status.Conditions[n]
+	return out
+}
+
+// resizesOf returns what a kubelet says about the resizes of a pod.
+func resizesOf(pod *corev1.Pod) (out []resizeFacts) {
+	for n := range pod.Status.Conditions {
+		c := &pod.Status.Conditions[n]
 		if c.Status == corev1.ConditionTrue && (c.Type == corev1.PodResizePending || c.Type == corev1.PodResizeInProgress) {
-			f.Resizes = append(f.Resizes, resizeOf(c))
+			out = append(out, resizeOf(c))
 		}
 	}
-	f.OffSize, f.InPlace = !sizing.SameSize(s.view, d.Pod), t.InPlace
-	if c := meta.FindStatusCondition(object.Status.Conditions, flexdaemonsets.ConditionUpToDate); f.OffSize && f.InPlace && c != nil && c.Status == metav1.ConditionFalse {
-		f.Refused = c.Message // by the API server; a kubelet's conditions are above
-	}
-	return nil
+	return out
 }
 
 // resizeOf returns what a kubelet's condition means for the size of its pod.

@@ -150,60 +150,22 @@ type shortageFacts struct {
 	PodMoved bool `json:"podMoved,omitempty"`
 }
 
-func errorOf(_ sequence.Seat, err error) error { return err }
-
 // spread looks where the pod goes, and why.
 func (s *subject) spread(ctx context.Context, f *spreadFacts) error {
 	// 1. Has it a strategy?
-	if s.owner == nil {
-		return nil
-	}
-	f.Owner = &objectName{s.owner.Kind, s.owner.Name}
-	if f.NeverSeated = s.owner.ChoosesNodes(); f.NeverSeated {
-		return nil
-	}
-	p, err := s.finder(s.reader).Find(ctx, policy.Pod{Namespace: s.pod.Namespace, Owner: s.chain[0], Annotations: s.pod.Annotations})
-	if err != nil {
+	p, err := s.strategy(ctx, f)
+	if err != nil || p == nil {
 		return err
 	}
-	if f.Others, err = s.finder(s.reader).Others(ctx, policy.Pod{Namespace: s.pod.Namespace, Owner: s.chain[0], Annotations: s.pod.Annotations}, p); err != nil {
-		return err
-	}
-	if p == nil {
-		f.NoStrategy = s.noStrategy()
-		f.NoStrategy.OfPolicy = ledger.UnverifiedSource(s.pod.Annotations[stowage.ClaimAnnotation]).UID != ""
-		return nil
-	}
-	s.policy = p
-	f.Policy = &policyFacts{Source: p.Source}
-	if p.Layout == nil {
-		f.Policy.Invalid = oneLine(p.Err)
-		return nil
-	}
-	for n := range p.Len() {
-		pool := p.Pool(n)
-		f.Policy.Pools = append(f.Policy.Pools, poolRule{pool.Name, pool.Labels, pool.Base, pool.Weight, pool.Max, pool.MaxShare})
-	}
-	f.Policy.Warnings, f.Policy.Preferred = p.Warnings, p.Preferred
 
 	// 2. Has it a seat?
-	claim := s.pod.Annotations[stowage.ClaimAnnotation]
 	name, pooled := s.pod.Labels[stowage.PoolLabel]
 	ordinal, err := strconv.ParseInt(s.pod.Labels[stowage.SeatLabel], 10, 64)
 	if !pooled || err != nil {
-		f.NoSeat = &noSeat{}
-		created := placement.AsCreated(s.view, p.Strategy, s.templateNode())
-		if key, pinned := placement.Pinned(created, p.Strategy, nil); pinned {
-			f.NoSeat.ChoosesNodesBy = key
-		} else if strings.HasPrefix(claim, string(ledger.OriginFull)) {
-			f.NoSeat.PoolsFull = true
-		} else if rank, own := placement.OwnRank(created, p.FirstOrdinal()); own && errors.Is(errorOf(p.OfOrdinal(rank)), layout.ErrKept) {
-			f.NoSeat.KeptByVolume = true
-		} else if f.NoSeat.Waits = s.view.Gated(stowage.SeatGate); !f.NoSeat.Waits {
-			f.NoSeat.bypass = s.bypass()
-		}
+		f.NoSeat = s.noSeat(p)
 		return s.divide(ctx, f, p)
 	}
+	claim := s.pod.Annotations[stowage.ClaimAnnotation]
 	f.Seat = &seatFacts{Pool: name, Domain: s.pod.Labels[stowage.DomainLabel], Ordinal: ordinal, Proven: claim != "", Origin: originOf(claim)}
 	pool, ok := p.PoolKeyed(poolOf(s.pod))
 	f.Seat.PoolRemoved = !ok
@@ -223,21 +185,84 @@ func (s *subject) spread(ctx context.Context, f *spreadFacts) error {
 	if p.Unsuitable() != nil {
 		f.Unsuitable = p.State.Unsuitable
 	}
-	short := p.Shortages()
-	spilled := len(short) > 0 && ordinal > p.Whole().Target(pool, f.Replicas)
-	for _, in := range short {
-		facts := shortageFacts{Shortage: in, Pool: in.Pool, Since: in.State.Since, Max: in.State.Max, PodMoved: spilled && in.Pool != name}
-		facts.PodWaits = in.Pool == name && s.pod.Spec.NodeName == ""
-		if in.State.Phase == spill.Exhausted {
-			facts.NextTry = &in.State.Next
-		}
-		f.Shortages = append(f.Shortages, facts)
-	}
+	f.Shortages = s.shortages(p, f.Seat, p.Whole().Target(pool, f.Replicas))
 	domain, known := p.DomainNamed(f.Seat.Domain)
 	if !known {
 		domain = -1
 	}
 	return s.node(ctx, f.Seat, p, p.NodeSelector(pool, domain))
+}
+
+// strategy looks what divides the pods of the owner. It returns nil where nothing does, or an invalid policy.
+func (s *subject) strategy(ctx context.Context, f *spreadFacts) (*policy.Policy, error) {
+	if s.owner == nil {
+		return nil, nil
+	}
+	f.Owner = &objectName{s.owner.Kind, s.owner.Name}
+	if f.NeverSeated = s.owner.ChoosesNodes(); f.NeverSeated {
+		return nil, nil
+	}
+	finder, of := s.finder(s.reader), policy.Pod{Namespace: s.pod.Namespace, Owner: s.chain[0], Annotations: s.pod.Annotations}
+	p, err := finder.Find(ctx, of)
+	if err != nil {
+		return nil, err
+	}
+	if f.Others, err = finder.Others(ctx, of, p); err != nil {
+		return nil, err
+	}
+	if p == nil {
+		f.NoStrategy = s.noStrategy()
+		f.NoStrategy.OfPolicy = ledger.UnverifiedSource(s.pod.Annotations[stowage.ClaimAnnotation]).UID != ""
+		return nil, nil
+	}
+	s.policy = p
+	f.Policy = &policyFacts{Source: p.Source}
+	if p.Layout == nil {
+		f.Policy.Invalid = oneLine(p.Err)
+		return nil, nil
+	}
+	for n := range p.Len() {
+		pool := p.Pool(n)
+		f.Policy.Pools = append(f.Policy.Pools, poolRule{pool.Name, pool.Labels, pool.Base, pool.Weight, pool.Max, pool.MaxShare})
+	}
+	f.Policy.Warnings, f.Policy.Preferred = p.Warnings, p.Preferred
+	return p, nil
+}
+
+// noSeat looks why the pod has no seat.
+func (s *subject) noSeat(p *policy.Policy) *noSeat {
+	created := placement.AsCreated(s.view, p.Strategy, s.templateNode())
+	if key, pinned := placement.Pinned(created, p.Strategy, nil); pinned {
+		return &noSeat{ChoosesNodesBy: key}
+	}
+	if strings.HasPrefix(s.pod.Annotations[stowage.ClaimAnnotation], string(ledger.OriginFull)) {
+		return &noSeat{PoolsFull: true}
+	}
+	if rank, own := placement.OwnRank(created, p.FirstOrdinal()); own {
+		if _, err := p.OfOrdinal(rank); errors.Is(err, layout.ErrKept) {
+			return &noSeat{KeptByVolume: true}
+		}
+	}
+	if s.view.Gated(stowage.SeatGate) {
+		return &noSeat{Waits: true}
+	}
+	return &noSeat{bypass: s.bypass()}
+}
+
+// shortages are the pools without room. A seat beyond what its pool should have came from one of them.
+func (s *subject) shortages(p *policy.Policy, seat *seatFacts, target int64) (out []shortageFacts) {
+	for _, in := range p.Shortages() {
+		own := in.Pool == seat.Pool
+		facts := shortageFacts{
+			Shortage: in, Pool: in.Pool, Since: in.State.Since, Max: in.State.Max,
+			PodWaits: own && s.pod.Spec.NodeName == "", PodMoved: !own && seat.Ordinal > target,
+		}
+		if in.State.Phase == spill.Exhausted {
+			facts.NextTry = &in.State.Next
+		}
+		out = append(out, facts)
+	}
+	return out
 }
 
 // noStrategy looks why there is no strategy.

@@ -1,13 +1,16 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -42,40 +45,7 @@ type look struct {
 // ExplainWorkload explains the pods of a workload, of a kind as people write it, such as deployment or ds. It
 // returns [ErrNotFound] if there is none, and no pod that belongs to one.
 func (i *Inspector) ExplainWorkload(ctx context.Context, namespace, kind, name string) (*WorkloadExplanation, error) {
-	e := &WorkloadExplanation{Namespace: namespace, Name: name, Problems: []Problem{}, Groups: []Group{}}
-	counts, samples := map[look]int{}, map[look]string{}
-	var order []look
-	reader := i.live()
-	owners := map[string]world.Chain{}
-	var failed error
-	err := each(ctx, i, &corev1.PodList{}, func(pod *corev1.Pod) {
-		owner := metav1.GetControllerOfNoCopy(pod)
-		if owner == nil || podstatus.Ended(pod) || failed != nil {
-			return
-		}
-		chain, known := owners[string(owner.UID)]
-		if !known {
-			if chain, failed = world.Owners(ctx, reader, namespace, world.RefOf(owner)); failed != nil {
-				return
-			}
-			owners[string(owner.UID)] = chain
-		}
-		for _, ref := range chain.Refs {
-			if ref.Name == name && SameKind(ref.Kind, kind) {
-				e.Kind = ref.Kind
-				l := i.lookOf(pod)
-				if counts[l] == 0 {
-					order = append(order, l)
-					samples[l] = pod.Name
-				}
-				counts[l]++
-				return
-			}
-		}
-	}, client.InNamespace(namespace))
-	if err == nil {
-		err = failed
-	}
+	looks, ofPods, err := i.looks(ctx, namespace, kind, name)
 	if err != nil {
 		return nil, forbidden("the pods of "+kind+" "+name, err)
 	}
@@ -84,30 +54,86 @@ func (i *Inspector) ExplainWorkload(ctx context.Context, namespace, kind, name s
 		return nil, err
 	}
 	report.Only([]string{kind + "/" + name})
-	e.Problems = append(e.Problems, report.Problems...)
-	for _, w := range report.Workloads {
-		if w.Name == name && SameKind(w.Kind, kind) {
-			e.Kind = w.Kind
-		}
-	}
-	for _, p := range report.Problems {
-		if k, n, _ := strings.Cut(p.Object, "/"); n == name && SameKind(k, kind) {
-			e.Kind = k
-		}
-	}
+	e := &WorkloadExplanation{Namespace: namespace, Kind: cmp.Or(report.kindOf(kind, name), ofPods), Name: name, Problems: report.Problems, Groups: []Group{}}
 	if e.Kind == "" {
 		return nil, fmt.Errorf("%s %s, with pods or with a strategy, in namespace %s: %w", kind, name, namespace, ErrNotFound)
 	}
-	for _, l := range order {
-		sample, err := i.Explain(ctx, namespace, samples[l])
+	for _, l := range looks.order {
+		sample, err := i.Explain(ctx, namespace, looks.samples[l])
 		if err != nil {
 			return nil, err
 		}
-		e.Groups = append(e.Groups, Group{Pods: counts[l], Sample: sample})
+		e.Groups = append(e.Groups, Group{Pods: looks.counts[l], Sample: sample})
 	}
 	return e, nil
 }
 
+// looks counts the pods of a workload that look alike. It also returns the workload's kind as what it made writes it; empty if it
+// has no pods.
+func (i *Inspector) looks(ctx context.Context, namespace, kind, name string) (looks *tally[look], written string, _ error) {
+	var pods []*corev1.Pod
+	err := each(ctx, i, &corev1.PodList{}, func(pod *corev1.Pod) {
+		if metav1.GetControllerOfNoCopy(pod) != nil && !podstatus.Ended(pod) {
+			pods = append(pods, slim(pod))
+		}
+	}, client.InNamespace(namespace))
+	if err != nil {
+		return nil, "", err
+	}
+	looks, reader, chains := newTally[look](), i.live(), map[types.UID]world.Chain{}
+	for _, pod := range pods {
+		owner := metav1.GetControllerOfNoCopy(pod)
+		chain, known := chains[owner.UID]
+		if !known {
+			if chain, err = world.Owners(ctx, reader, namespace, world.RefOf(owner)); err != nil {
+				return nil, "", err
+			}
+			chains[owner.UID] = chain
+		}
+		if n := slices.IndexFunc(chain.Refs, func(ref world.Ref) bool { return ref.Name == name && SameKind(ref.Kind, kind) }); n >= 0 {
+			written = chain.Refs[n].Kind
+			looks.add(i.lookOf(pod), pod.Name)
+		}
+	}
+	return looks, written, nil
+}
+
+// kindOf returns the kind of a named object as the report writes it; empty if the object is not there.
+func (r *Report) kindOf(kind, name string) (written string) {
+	for _, w := range r.Workloads {
+		if w.Name == name && SameKind(w.Kind, kind) {
+			written = w.Kind
+		}
+	}
+	for _, p := range r.Problems {
+		if k, n, _ := strings.Cut(p.Object, "/"); n == name && SameKind(k, kind) {
+			written = k
+		}
+	}
+	return written
+}
+
+// tally counts pods that are alike, in the order in which the first of each came. Samples are the names of those.
+type tally[K comparable] struct {
+	order   []K
+	counts  map[K]int
+	samples map[K]string
+}
+
+func newTally[K comparable]() *tally[K] {
+	return &tally[K]{counts: map[K]int{}, samples: map[K]string{}}
+}
+
+// add counts a pod.
+func (t *tally[K]) add(key K, name string) {
+	if t.counts[key] == 0 {
+		t.order = append(t.order, key)
+		t.samples[key] = name
+	}
+	t.counts[key]++
+}
+
+// lookOf returns what tells a pod from others of its workload.
 func (i *Inspector) lookOf(pod *corev1.Pod) look {
 	_, waits := podstatus.Unschedulable(pod)
 	return look{

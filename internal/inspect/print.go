@@ -155,10 +155,7 @@ func (r *Report) problemText(l Layout) string {
 			more[p.Reason]++
 			continue
 		}
-		object := p.Object
-		if p.Namespace != "" {
-			object = p.Namespace + "/" + object
-		}
+		object := p.where()
 		text := l.wrap(object+": "+p.Problem, "  ")
 		b.WriteString(l.mark(false, text[:len(object)]) + text[len(object):] + "\n")
 		b.WriteString("  " + l.wrap("→ "+p.Action, "    ") + "\n")

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,6 +41,14 @@ func (p *Problem) text() string {
 	return fmt.Sprintf("Problem: %s\nTo change that: %s\n", p.Problem, p.Action)
 }
 
+// where is the object, with its namespace if it has one.
+func (p *Problem) where() string {
+	if p.Namespace == "" {
+		return p.Object
+	}
+	return p.Namespace + "/" + p.Object
+}
+
 // problem adds a finding, which is also about other objects (kind/name).
 func (r *Report) problem(f finding.Finding, about ...string) {
 	r.found = append(r.found, f)
@@ -63,24 +70,19 @@ type podProblem struct {
 // podProblems adds what is wrong with the pods of the report's namespaces, one line for each owner.
 func (i *Inspector) podProblems(ctx context.Context, s *snapshot, r *Report) {
 	sc := scope.New(s, i.Namespace)
-	counts, samples := map[podProblem]int{}, map[podProblem]string{}
-	var order []podProblem
+	found := newTally[podProblem]()
 	for _, pod := range s.pods {
 		if !s.Covers(pod.Namespace) {
 			continue
 		}
 		for _, p := range i.problemsOf(ctx, s, sc, pod) {
-			if counts[p] == 0 {
-				order = append(order, p)
-				samples[p] = pod.Name
-			}
-			counts[p]++
+			found.add(p, pod.Name)
 		}
 	}
-	for _, p := range order {
-		pods := "pod " + samples[p]
-		if n := counts[p]; n > 1 {
-			pods = fmt.Sprintf("%d pods, such as %s", n, samples[p])
+	for _, p := range found.order {
+		pods := "pod " + found.samples[p]
+		if n := found.counts[p]; n > 1 {
+			pods = fmt.Sprintf("%d pods, such as %s", n, found.samples[p])
 		}
 		var about []string
 		if m := s.ownersByUID[p.owner]; m != nil {
@@ -100,45 +102,54 @@ func (i *Inspector) podProblems(ctx context.Context, s *snapshot, r *Report) {
 
 // problemsOf returns what is wrong with one pod.
 func (i *Inspector) problemsOf(ctx context.Context, s *snapshot, sc *scope.Scope, pod *corev1.Pod) (out []podProblem) {
-	owner := metav1.GetControllerOfNoCopy(pod)
-	add := func(reason finding.Reason, values finding.Values, template, why string) {
-		p := podProblem{Finding: finding.Finding{Reason: reason, Namespace: pod.Namespace, Kind: "Pod", Name: pod.Name, Values: values}, template: template, why: why}
-		if owner != nil {
-			p.Kind, p.Name, p.owner = owner.Kind, owner.Name, owner.UID
-		}
-		out = append(out, p)
-	}
-	// 1. Pods that the webhook should have changed.
-	bypassed := i.VMs && i.PeerPods.Targets(runtimeClass(pod)) && i.vmsOf(pod) == 0
-	var unsized *appsv1.DaemonSet
-	var template string
-	if d := s.daemonSetOf(pod); d != nil && i.Sizing && pod.Labels[stowage.SizedByLabel] == "" && i.vmsOf(pod) == 0 {
-		if template = sizing.TemplateName(pod.Annotations[flexdaemonsets.TemplateAnnotation], d.Annotations); s.hasTemplate(template) {
-			unsized = d
-		}
-	}
-	if (bypassed || unsized != nil) && s.passes(ctx, sc, pod) {
+	// 1. Should the webhook have changed it?
+	bypassed, template := i.VMs && i.PeerPods.Targets(runtimeClass(pod)) && i.vmsOf(pod) == 0, i.unsizedBy(s, pod)
+	if (bypassed || template != "") && s.passes(ctx, sc, pod) {
 		if bypassed {
 			if ns, err := s.Namespace(ctx, pod.Namespace); err == nil && ns != nil && pod.CreationTimestamp.After(s.onSince(ns)) {
 				s.unanswered = append(s.unanswered, pod.CreationTimestamp.Time)
 			}
-			add(finding.WebhookBypassed, finding.Values{Other: runtimeClass(pod), Text: i.PeerPods.VMResource}, "", "")
+			out = append(out, podProblemOf(pod, finding.WebhookBypassed, finding.Values{Other: runtimeClass(pod), Text: i.PeerPods.VMResource}))
 		}
-		if unsized != nil {
-			add(finding.NotSized, finding.Values{Other: template}, template, "")
+		if template != "" {
+			p := podProblemOf(pod, finding.NotSized, finding.Values{Other: template})
+			p.template = template
+			out = append(out, p)
 		}
 	}
-	// 2. Pods that wait for a node because of what Stowage made of them.
+	// 2. Does it wait for a node because of what Stowage made of it?
 	if why, waits := podstatus.Unschedulable(pod); waits {
 		if reason, values := i.waitsFor(pod, s.policyOf(pod), s.nodes); reason != "" {
-			template := ""
-			if reason == finding.NoRoomForSize {
-				template = values.Other
+			p := podProblemOf(pod, reason, values)
+			if p.why = why; reason == finding.NoRoomForSize {
+				p.template = values.Other
 			}
-			add(reason, values, template, why)
+			out = append(out, p)
 		}
 	}
 	return out
+}
+
+// podProblemOf is a finding about a pod. If the pod has an owner, the finding is the owner's.
+func podProblemOf(pod *corev1.Pod, reason finding.Reason, values finding.Values) podProblem {
+	p := podProblem{Finding: finding.Finding{Reason: reason, Namespace: pod.Namespace, Kind: "Pod", Name: pod.Name, Values: values}}
+	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
+		p.Kind, p.Name, p.owner = owner.Kind, owner.Name, owner.UID
+	}
+	return p
+}
+
+// unsizedBy names the FlexDaemonsetTemplate by which a pod should be sized and is not, if there is one.
+func (i *Inspector) unsizedBy(s *snapshot, pod *corev1.Pod) string {
+	d := s.daemonSetOf(pod)
+	if d == nil || !i.Sizing || pod.Labels[stowage.SizedByLabel] != "" || i.vmsOf(pod) > 0 {
+		return ""
+	}
+	template := sizing.TemplateName(pod.Annotations[flexdaemonsets.TemplateAnnotation], d.Annotations)
+	if !s.hasTemplate(template) {
+		return ""
+	}
+	return template
 }
 
 // waitsFor returns what a pod waits for, if its policy or what Stowage made of it is the reason. The policy may be nil, and so may the nodes.

@@ -99,31 +99,36 @@ func (f *spreadFacts) describe(a *Aspect) {
 		f.NoSeat.describe(a)
 		f.describePools(a)
 	case f.Seat != nil:
-		if a.Changed = f.Seat.Proven; a.Changed {
-			a.Summary = fmt.Sprintf("seat %d of pool %s", f.Seat.Ordinal, f.Seat.Pool)
-			if f.Seat.Domain != "" {
-				a.Summary += ", in domain " + f.Seat.Domain
-			}
+		f.describeSeat(a)
+	}
+}
+
+// describeSeat says where the seat is and where it comes from, and what keeps the pod there.
+func (f *spreadFacts) describeSeat(a *Aspect) {
+	if a.Changed = f.Seat.Proven; a.Changed {
+		a.Summary = fmt.Sprintf("seat %d of pool %s", f.Seat.Ordinal, f.Seat.Pool)
+		if f.Seat.Domain != "" {
+			a.Summary += ", in domain " + f.Seat.Domain
 		}
-		if f.Seat.PoolRemoved {
-			a.say("The policy has no pool %s any more: it was edited after this pod came. Its next pods go to the pools that there are.", f.Seat.Pool)
-			f.describePools(a)
-			return
-		}
-		a.say("%s", f.Seat.origin())
+	}
+	if f.Seat.PoolRemoved {
+		a.say("The policy has no pool %s any more: it was edited after this pod came. Its next pods go to the pools that there are.", f.Seat.Pool)
 		f.describePools(a)
-		if f.Seat.Number > 0 {
-			a.say("The seat is number %d of the sequence; %s.", f.Seat.Number, f.Seat.removal())
-		}
-		for n := range f.Shortages {
-			a.say("%s", f.Shortages[n].sentence())
-		}
-		for _, u := range f.Unsuitable {
-			a.say("Pool %s gets no pods of this workload, because no node of it could take one: %s.", u.Name, u.Why)
-		}
-		if f.Seat.HeldBy != "" {
-			a.say("%s.", f.Seat.held())
-		}
+		return
+	}
+	a.say("%s", f.Seat.origin())
+	f.describePools(a)
+	if f.Seat.Number > 0 {
+		a.say("The seat is number %d of the sequence; %s.", f.Seat.Number, f.Seat.removal())
+	}
+	for n := range f.Shortages {
+		a.say("%s", f.Shortages[n].sentence())
+	}
+	for _, u := range f.Unsuitable {
+		a.say("Pool %s gets no pods of this workload, because no node of it could take one: %s.", u.Name, u.Why)
+	}
+	if f.Seat.HeldBy != "" {
+		a.say("%s.", f.Seat.held())
 	}
 }
 
@@ -266,15 +271,7 @@ func (f *seatFacts) held() string {
 
 func (f *sizeFacts) describe(a *Aspect) {
 	if f.NoTemplate {
-		switch {
-		case f.SizedBy != "":
-			a.Changed, a.Summary = true, "sized by FlexDaemonsetTemplate "+f.SizedBy
-			a.say("Its DaemonSet has no resource template any more; the next pods keep the size that they declare.")
-		case f.Owner == nil || f.Owner.Kind != "DaemonSet":
-			a.say("Only the pods of DaemonSets get a share of their node.")
-		default:
-			a.say("Neither DaemonSet %s nor its pod template has the annotation %s.", f.Owner.Name, flexdaemonsets.TemplateAnnotation)
-		}
+		f.describeNoTemplate(a)
 		return
 	}
 	for _, w := range f.Warnings {
@@ -303,16 +300,27 @@ func (f *sizeFacts) describe(a *Aspect) {
 	for _, r := range f.Resizes {
 		a.say("%s.", r.text())
 	}
-	if !f.OffSize {
-		return
-	}
-	if !f.InPlace {
+	switch {
+	case f.OffSize && f.InPlace:
+		a.say("Now it would be %s, and Stowage resizes it (updatePolicy: InPlace).", f.Now)
+	case f.OffSize:
 		a.say("Now it would be %s; new pods get that, and this one keeps its size (updatePolicy: OnCreate).", f.Now)
-		return
 	}
-	a.say("Now it would be %s, and Stowage resizes it (updatePolicy: InPlace).", f.Now)
-	if f.Refused != "" {
+	if f.Refused != "" { // only a resize is
 		a.say("The status of FlexDaemonsetTemplate %s: %s.", f.Template, strings.TrimSuffix(f.Refused, "."))
+	}
+}
+
+// describeNoTemplate says why no template is named for the pod.
+func (f *sizeFacts) describeNoTemplate(a *Aspect) {
+	switch {
+	case f.SizedBy != "":
+		a.Changed, a.Summary = true, "sized by FlexDaemonsetTemplate "+f.SizedBy
+		a.say("Its DaemonSet has no resource template any more; the next pods keep the size that they declare.")
+	case f.Owner == nil || f.Owner.Kind != "DaemonSet":
+		a.say("Only the pods of DaemonSets get a share of their node.")
+	default:
+		a.say("Neither DaemonSet %s nor its pod template has the annotation %s.", f.Owner.Name, flexdaemonsets.TemplateAnnotation)
 	}
 }
 

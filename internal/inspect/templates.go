@@ -108,7 +108,7 @@ func templateStatus(t *flexdaemonsets.FlexDaemonsetTemplate) Template {
 		out.invalid = valid.Message
 	case out.OffSize > 0:
 		out.Note = fmt.Sprintf("%d of another size", out.OffSize)
-		if c := meta.FindStatusCondition(t.Status.Conditions, flexdaemonsets.ConditionUpToDate); c != nil && c.Status == metav1.ConditionFalse {
+		if c := notUpToDate(t); c != nil {
 			out.Note += ": " + c.Message
 			out.offSize = stowage.ConditionReason(c.Reason)
 		}
@@ -116,4 +116,13 @@ func templateStatus(t *flexdaemonsets.FlexDaemonsetTemplate) Template {
 		out.OK = true
 	}
 	return out
+}
+
+// notUpToDate is the condition that says why pods of a template are not of its size; nil if none says so.
+func notUpToDate(t *flexdaemonsets.FlexDaemonsetTemplate) *metav1.Condition {
+	c := meta.FindStatusCondition(t.Status.Conditions, flexdaemonsets.ConditionUpToDate)
+	if c == nil || c.Status != metav1.ConditionFalse {
+		return nil
+	}
+	return c
 }
