@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/admission/pipeline"
 	"github.com/stowage-dev/stowage/internal/platform/bounded"
 	"github.com/stowage-dev/stowage/internal/platform/events"
@@ -15,7 +16,7 @@ import (
 // mostName is how many bytes of a name are logged. The API server allows no longer one; whoever reaches the port may send any.
 const mostName = 253
 
-// report writes the log line and the events of one decision.
+// report writes the log lines and the events of one decision.
 func (h *Handler) report(req *request[*podpatch.Pod], pod *podpatch.Pod, res *pipeline.Result, err error) {
 	namespace, name, uid := bounded.Text(req.Namespace, mostName), bounded.Text(pod.DisplayName(), mostName), bounded.Text(string(req.UID), mostName)
 	for _, f := range res.Features {
@@ -49,17 +50,19 @@ func (h *Handler) report(req *request[*podpatch.Pod], pod *podpatch.Pod, res *pi
 		log.Info("pod changed", keys...)
 	}
 
-	if req.DryRun {
-		return // an event is a side effect
+	if about := subject(req, pod); about != nil && !req.DryRun { // an event is a side effect
+		h.warn(about, res.Events)
 	}
-	if about := subject(req, pod); about != nil {
-		for _, e := range res.Events {
-			if !h.EventLimit.Allow(req.Namespace, h.Clock.Now()) {
-				h.Metrics.droppedEvents.Inc()
-				continue
-			}
-			h.Events.WarnRelated(about, e.Related, e.Reason, events.Admit, e.Note)
+}
+
+// warn writes the events of a decision, as many as the limit allows.
+func (h *Handler) warn(about *corev1.ObjectReference, of []feature.Event) {
+	for _, e := range of {
+		if !h.EventLimit.Allow(about.Namespace, h.Clock.Now()) {
+			h.Metrics.droppedEvents.Inc()
+			continue
 		}
+		h.Events.WarnRelated(about, e.Related, e.Reason, events.Admit, e.Note)
 	}
 }
 
