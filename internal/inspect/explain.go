@@ -235,7 +235,10 @@ func (s *subject) bypass() bypass { return bypass{Bypassed: s.unseen == "", Left
 var ExplainFormats = []string{"text", "json", "yaml"}
 
 // Print writes the explanation.
-func (e *Explanation) Print(out io.Writer, format string) error {
+func (e *Explanation) Print(out io.Writer, format string) error { return printAs(out, format, e) }
+
+// printAs writes an explanation in one of [ExplainFormats].
+func printAs(out io.Writer, format string, e interface{ text() string }) error {
 	if format != "text" {
 		return report.Object(out, format, e)
 	}

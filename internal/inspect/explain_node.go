@@ -16,7 +16,6 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/podstatus"
-	"github.com/stowage-dev/stowage/internal/report"
 	"github.com/stowage-dev/stowage/internal/size/sizing"
 	"github.com/stowage-dev/stowage/internal/vm/peerpod"
 )
@@ -228,10 +227,9 @@ func poolsOnNode(pods []*corev1.Pod) (out []pooledPods) {
 }
 
 // Print writes the explanation.
-func (e *NodeExplanation) Print(out io.Writer, format string) error {
-	if format != "text" {
-		return report.Object(out, format, e)
-	}
+func (e *NodeExplanation) Print(out io.Writer, format string) error { return printAs(out, format, e) }
+
+func (e *NodeExplanation) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Node %s\n", e.Node)
 	for n := range e.Problems {
@@ -240,6 +238,5 @@ func (e *NodeExplanation) Print(out io.Writer, format string) error {
 	for _, fact := range e.Facts {
 		fmt.Fprintf(&b, "  %s\n", fact)
 	}
-	_, err := io.WriteString(out, b.String())
-	return err
+	return b.String()
 }

@@ -15,7 +15,6 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/podstatus"
-	"github.com/stowage-dev/stowage/internal/report"
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
@@ -158,9 +157,10 @@ func SameKind(kind, text string) bool {
 
 // Print writes the explanation.
 func (e *WorkloadExplanation) Print(out io.Writer, format string) error {
-	if format != "text" {
-		return report.Object(out, format, e)
-	}
+	return printAs(out, format, e)
+}
+
+func (e *WorkloadExplanation) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s/%s\n", e.Kind, e.Namespace, e.Name)
 	for n := range e.Problems {
@@ -176,6 +176,5 @@ func (e *WorkloadExplanation) Print(out io.Writer, format string) error {
 		}
 		fmt.Fprintf(&b, "\n%s: %s", which, g.Sample.text())
 	}
-	_, err := io.WriteString(out, b.String())
-	return err
+	return b.String()
 }
