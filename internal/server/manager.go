@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -28,14 +29,61 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/stowage-dev/stowage/api"
+	"github.com/stowage-dev/stowage/internal/admission"
 	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/platform/apitime"
 	"github.com/stowage-dev/stowage/internal/platform/certs"
+	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
 	"github.com/stowage-dev/stowage/internal/platform/version"
 	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 )
+
+// process is what the parts of a process share.
+type process struct {
+	Options // with those of the ConfigMap
+	env     Environment
+	log     logr.Logger
+	set     *metrics.Set
+	dropped prometheus.Counter
+	ready   *readiness
+	apiTime *apitime.Clock
+	contact *contact
+	pulse   *admission.Pulse
+
+	certificate *certificate
+	policies    *worldcache.WatchedPolicies
+	mgr         ctrl.Manager
+	clients     *clients
+	recorder    events.Recorder
+}
+
+// newProcess makes what the parts of a process share: its connection to the API server, its certificate and its settings.
+func newProcess(ctx context.Context, reloader *Reloader, env Environment) (*process, error) {
+	set := metrics.NewSet(env.Metrics)
+	countPanics(set)
+	p := &process{
+		env: env, log: reloader.Log, set: set, dropped: NewDropped(set), ready: newReadiness(clock.RealClock{}), apiTime: apitime.New(clock.RealClock{}),
+		contact: &contact{clock: clock.RealClock{}}, pulse: admission.NewPulse(clock.RealClock{}), policies: worldcache.NewWatchedPolicies(),
+	}
+	var err error
+	if p.certificate, err = newCertificate(&reloader.Options, p.apiTime); err != nil {
+		return nil, err
+	}
+	if p.mgr, err = newManager(&reloader.Options, p.log, p.certificate, p.policies, p.apiTime.Wrap, p.contact.wrap); err != nil {
+		return nil, err
+	}
+	if p.clients, err = newClients(p.mgr); err != nil {
+		return nil, err
+	}
+	p.recorder = events.Recorder{EventRecorder: p.mgr.GetEventRecorder("stowage")}
+	if err := p.certificate.add(p.mgr, p.ready, set); err != nil {
+		return nil, err
+	}
+	p.Options, err = reloader.Start(ctx, p.clients.set)
+	return p, err
+}
 
 // certificate is the serving certificate: one that Stowage keeps, or one in files.
 type certificate struct {

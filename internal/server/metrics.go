@@ -1,12 +1,14 @@
 package server
 
 import (
+	"context"
 	"crypto/tls"
 	"maps"
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/stowage-dev/stowage/internal/admission"
 	"github.com/stowage-dev/stowage/internal/platform/fair"
+	"github.com/stowage-dev/stowage/internal/platform/metrics"
 )
 
 const metricsPath = "/metrics"
@@ -71,4 +74,17 @@ func limited(limit *fair.Limiter[string], clk clock.PassiveClock, next http.Hand
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// countPanics has panics of goroutines counted and logged; they do not end the process. Those of
+// requests and reconcilers are recovered where they happen.
+func countPanics(set *metrics.Set) {
+	panics := NewPanics(set)
+	utilruntime.ReallyCrash = false
+	utilruntime.PanicHandlers = append(utilruntime.PanicHandlers, func(context.Context, any) { panics.Inc() })
+}
+
+// NewPanics registers the metric that counts panics.
+func NewPanics(set *metrics.Set) prometheus.Counter {
+	return set.Counter("stowage_panics_total", "Panics outside of requests and reconciliations. Each is logged, and the work goes on.")
 }

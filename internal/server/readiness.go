@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -10,8 +11,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/stowage-dev/stowage/internal/platform/leader"
 )
 
 // The checks that fail where another replica answers reviews better. A leader is ready whatever its watch shows.
@@ -109,4 +113,26 @@ func (r *readiness) leaves() bool {
 		}
 	}
 	return r.leaving.Load()
+}
+
+// notBehind returns a check of how far the watch of pods is behind.
+func notBehind(lag func() time.Duration, board *leader.Board) healthz.Checker {
+	return func(*http.Request) error {
+		if lag := lag(); lag > leader.MostLag && board.NearerLeader(lag) {
+			return fmt.Errorf("the watch of pods is %s behind, and the leader's is not", lag.Round(time.Second))
+		}
+		return nil
+	}
+}
+
+// cachesSynced is ready when every informer has its first list.
+func cachesSynced(c cache.Cache) healthz.Checker {
+	return func(req *http.Request) error {
+		ctx, cancel := context.WithTimeout(req.Context(), 100*time.Millisecond)
+		defer cancel()
+		if !c.WaitForCacheSync(ctx) {
+			return errors.New("the caches have not synced yet")
+		}
+		return nil
+	}
 }

@@ -124,6 +124,14 @@ func (r *Reloader) Follow(ctx context.Context, clients kubernetes.Interface, rec
 	return nil
 }
 
+// addReloader has the manager follow the settings that change, and has the namespaces that they exclude excluded.
+func (p *process) addReloader(reloader *Reloader, exclude func(namespaces []string)) error {
+	invalid := NewMetric(p.set)
+	return p.mgr.Add(withoutElection(func(ctx context.Context) error {
+		return reloader.Follow(ctx, p.clients.set, p.recorder, invalid, func(o *Options) { exclude(o.Spread.Feature.ExcludedNamespaces) })
+	}))
+}
+
 // configured returns the settings with a ConfigMap, which is nil if there is none. If it is invalid, configured says why, and
 // returns false.
 func (r *Reloader) configured(cm *corev1.ConfigMap, recorder events.Recorder) (o Options, ok bool) {

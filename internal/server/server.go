@@ -4,26 +4,29 @@ package server
 
 import (
 	"context"
-	"errors"
-	"fmt"
+	"maps"
 	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/stowage-dev/stowage/internal/admission"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/admission/pipeline"
+	"github.com/stowage-dev/stowage/internal/admission/scope"
+	"github.com/stowage-dev/stowage/internal/capability"
+	"github.com/stowage-dev/stowage/internal/platform/evict"
 	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
-	"github.com/stowage-dev/stowage/internal/platform/metrics"
 	"github.com/stowage-dev/stowage/internal/platform/version"
+	"github.com/stowage-dev/stowage/internal/size"
+	"github.com/stowage-dev/stowage/internal/spread"
+	"github.com/stowage-dev/stowage/internal/vm"
+	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 )
 
 // The names of Stowage's own objects in config/ and the chart.
@@ -115,35 +118,93 @@ func Run(ctx context.Context, reloader *Reloader, env Environment) error {
 	return p.run(ctx)
 }
 
-// countPanics has panics of goroutines counted and logged; they do not end the process. Those of
-// requests and reconcilers are recovered where they happen.
-func countPanics(set *metrics.Set) {
-	panics := NewPanics(set)
-	utilruntime.ReallyCrash = false
-	utilruntime.PanicHandlers = append(utilruntime.PanicHandlers, func(context.Context, any) { panics.Inc() })
-}
-
-// NewPanics registers the metric that counts panics.
-func NewPanics(set *metrics.Set) prometheus.Counter {
-	return set.Counter("stowage_panics_total", "Panics outside of requests and reconciliations. Each is logged, and the work goes on.")
-}
-
-// notBehind returns a check of how far the watch of pods is behind.
-func notBehind(lag func() time.Duration, board *leader.Board) healthz.Checker {
-	return func(*http.Request) error {
-		if lag := lag(); lag > leader.MostLag && board.NearerLeader(lag) {
-			return fmt.Errorf("the watch of pods is %s behind, and the leader's is not", lag.Round(time.Second))
+// newHost makes what decisions read of the cluster, and what else capabilities are made from.
+func (p *process) newHost(ctx context.Context) (*capability.Host, error) {
+	if p.Spread.Feature.Enabled {
+		if err := worldcache.AddIndexes(ctx, p.mgr.GetFieldIndexer()); err != nil {
+			return nil, err
 		}
-		return nil
 	}
+	reader := worldcache.New(p.mgr.GetCache(), p.clients.uncached, p.env.Clock, worldcache.ForAdmission())
+	reader.Share(p.policies)
+	on := worldcache.Features{
+		Spread: p.Spread.Feature.Enabled, Sizing: p.Size.Feature.Enabled, PeerPods: p.VM.Feature.Enabled, Capacity: p.VM.Advertises(),
+		Webhook: p.Admits(), Controllers: p.Controls(),
+	}
+	if err := worldcache.StartInformers(ctx, p.mgr.GetCache(), on); err != nil {
+		return nil, err
+	}
+	scopes := scope.New(reader, p.Namespace)
+	if p.VM.Feature.Enabled {
+		scopes.PeerPods = p.VM.Feature.Config.RuntimeClasses
+	}
+	if err := p.mgr.Add(withoutElection(p.pulse.Run)); err != nil {
+		return nil, err
+	}
+	var dates clock.PassiveClock = p.apiTime
+	if p.env.Time != nil {
+		dates = p.env.Time
+	}
+	return &capability.Host{
+		Namespace: p.Namespace, Registration: Registration, Replica: leader.Identity(p.env.Lookup), Admits: p.Admits(), Controls: p.Controls(), Nodes: on.Nodes(),
+		Cached: p.mgr.GetClient(), Uncached: p.clients.uncached, Once: p.clients.once, Clientset: p.clients.set, Informers: p.mgr.GetCache(),
+		World: reader, Scope: scopes, Evictor: evict.New(p.clients.uncached, p.env.Clock, p.EvictionRate, p.set),
+		Clock: p.env.Clock, Time: dates, Unsettled: p.pulse.Unsettled, Log: p.log, Events: p.recorder, Metrics: p.set,
+	}, nil
 }
 
-// addReloader has the manager follow the settings that change, and has the namespaces that they exclude excluded.
-func (p *process) addReloader(reloader *Reloader, exclude func(namespaces []string)) error {
-	invalid := NewMetric(p.set)
-	return p.mgr.Add(withoutElection(func(ctx context.Context) error {
-		return reloader.Follow(ctx, p.clients.set, p.recorder, invalid, func(o *Options) { exclude(o.Spread.Feature.ExcludedNamespaces) })
-	}))
+// capabilities are what the capabilities bring to a process, together.
+type capabilities struct {
+	features    []feature.Feature // in the order in which a pod passes them
+	controllers []leader.Controller
+	runs        []func(ctx context.Context) error
+	checks      map[string]healthz.Checker
+	debug       map[string]http.Handler
+
+	exclude func(namespaces []string) // from strategies
+	check   func(context.Context, feature.Written) ([]string, error)
+	board   *leader.Board // nil without the spread
+}
+
+// add adds what one capability brings.
+func (c *capabilities) add(one *capability.Capability) {
+	c.features, c.controllers, c.runs = append(c.features, one.Feature), append(c.controllers, one.Controllers...), append(c.runs, one.Runs...)
+	maps.Copy(c.checks, one.Checks)
+	maps.Copy(c.debug, one.Debug)
+}
+
+// newCapabilities makes the capabilities that are on. Sizing comes before the peer pods, which keep a record of what they removed; the
+// sizes of a second pass are fresher than that record.
+func (p *process) newCapabilities(ctx context.Context, host *capability.Host) (*capabilities, error) {
+	all := &capabilities{
+		checks: map[string]healthz.Checker{}, debug: map[string]http.Handler{}, exclude: func([]string) {},
+		check: func(context.Context, feature.Written) ([]string, error) { return nil, nil },
+	}
+	if p.Spread.Feature.Enabled {
+		c, err := spread.New(ctx, &p.Spread, host)
+		if err != nil {
+			return nil, err
+		}
+		all.add(&c.Capability)
+		all.exclude, all.check = c.Exclude, c.Check
+		all.board = &leader.Board{Clock: clock.RealClock{}, Blocked: c.Excluded, Own: func() leader.Standing {
+			return leader.Standing{Ready: p.ready.ready(watchCheck), Lag: c.Lag()}
+		}}
+		if p.Admits() {
+			all.checks[watchCheck] = notBehind(c.Lag, all.board)
+		}
+	}
+	if p.Size.Feature.Enabled {
+		all.add(size.New(&p.Size, host))
+	}
+	if p.VM.Feature.Enabled {
+		c, err := vm.New(&p.VM, host)
+		if err != nil {
+			return nil, err
+		}
+		all.add(c)
+	}
+	return all, nil
 }
 
 // addLeader has the manager elect a replica and run the controllers on it. Where this process has none, what is elected is the
@@ -240,18 +301,6 @@ func closeWhen(leaves func() bool, next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
-}
-
-// cachesSynced is ready when every informer has its first list.
-func cachesSynced(c cache.Cache) healthz.Checker {
-	return func(req *http.Request) error {
-		ctx, cancel := context.WithTimeout(req.Context(), 100*time.Millisecond)
-		defer cancel()
-		if !c.WaitForCacheSync(ctx) {
-			return errors.New("the caches have not synced yet")
-		}
-		return nil
-	}
 }
 
 // withoutElection is a part of the manager that runs whoever leads.
