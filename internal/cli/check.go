@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -39,14 +41,12 @@ The exit status is 0 if the webhook answered, and 3 if not.`,
   kubectl stowage check -n shop --wait --timeout 2m`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if output != "text" && output != "json" && output != "yaml" {
-				return config.NewUsageError(fmt.Errorf("-o is %q; it must be text, json, yaml", output))
-			}
-			if timeout < 0 {
-				return config.NewUsageError(fmt.Errorf("--timeout is %v; it must not be negative", timeout))
-			}
-			if cmd.Flags().Changed("timeout") && !wait {
-				return config.NewUsageError(errors.New("--timeout is for --wait"))
+			if err := cmp.Or(
+				checkFormat(output, inspect.ExplainFormats),
+				wrongIf(timeout < 0, "--timeout is %v; it must not be negative", timeout),
+				wrongIf(cmd.Flags().Changed("timeout") && !wait, "--timeout is for --wait"),
+			); err != nil {
+				return config.NewUsageError(err)
 			}
 			var heard warnings
 			configuration.heard = &heard
@@ -58,11 +58,11 @@ The exit status is 0 if the webhook answered, and 3 if not.`,
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVarP(&output, "output", "o", output, "text, json, yaml")
+	fs.StringVarP(&output, "output", "o", output, strings.Join(inspect.ExplainFormats, ", "))
 	fs.BoolVar(&wait, "wait", wait, "Wait until the webhook answers")
 	fs.DurationVar(&timeout, "timeout", timeout, "How long --wait waits")
 	configuration = newInspectOptions(cmd)
-	completeFormats(cmd, []string{"text", "json", "yaml"})
+	completeFormats(cmd, inspect.ExplainFormats)
 	return cmd
 }
 
@@ -79,10 +79,8 @@ func runCheck(ctx context.Context, s Streams, i *inspect.Inspector, namespace, o
 			if first {
 				fmt.Fprintln(s.Err, "The webhook does not answer yet; asking again every 2 seconds")
 			}
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(look):
+			if err := pause(ctx); err != nil {
+				return err
 			}
 			continue
 		}
@@ -91,10 +89,7 @@ func runCheck(ctx context.Context, s Streams, i *inspect.Inspector, namespace, o
 		} else {
 			err = answer.Print(s.Out, output)
 		}
-		if err == nil && !answer.OK {
-			err = errNotOK
-		}
-		return err
+		return cmp.Or(err, verdict(answer.OK))
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -99,6 +101,19 @@ func NewCommand(s Streams) *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return config.NewUsageError(err) })
 	root.AddCommand(newServeCommand(s), newPreviewCommand(s), newTestCommand(s), newSplitCommand(s), newImportCommand(s), newStatusCommand(s), newImpactCommand(s), newExplainCommand(s), newCheckCommand(s), newUngateCommand(s), newVersionCommand())
 	return root
+}
+
+// wrongIf returns an error with a text if something is so.
+func wrongIf(is bool, format string, args ...any) error {
+	if !is {
+		return nil
+	}
+	return fmt.Errorf(format, args...)
+}
+
+// checkFormat refuses an output format that a command does not have.
+func checkFormat(output string, formats []string) error {
+	return wrongIf(!slices.Contains(formats, output), "-o is %q; it must be %s", output, strings.Join(formats, ", "))
 }
 
 // noArgs refuses arguments as a usage error.

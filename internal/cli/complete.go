@@ -61,30 +61,28 @@ func (o *connection) names(ctx context.Context, list client.ObjectList, namespac
 func (o *inspectOptions) completeObjects(twoWords bool, without ...string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, text string) (out []string, _ cobra.ShellCompDirective) {
 		kind, _, slash := strings.Cut(text, "/")
-		if twoWords && len(args) > 1 || twoWords && len(args) == 1 && strings.Contains(args[0], "/") {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		if twoWords && len(args) == 1 {
-			kind = args[0]
+		named := slash // the kind is written, and a name is to come
+		if twoWords && len(args) > 0 {
+			if len(args) > 1 || strings.Contains(args[0], "/") {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			kind, named = args[0], true
 		}
 		for _, k := range completable {
 			switch {
 			case slices.Contains(without, k.kind):
-			case slash || twoWords && len(args) == 1:
-				if !inspect.SameKind(k.kind, kind) {
-					continue
-				}
+			case named && inspect.SameKind(k.kind, kind):
 				for _, name := range o.names(cmd.Context(), k.list(), k.kind != "node") {
 					if slash {
 						name = kind + "/" + name
 					}
 					out = append(out, name)
 				}
-			case strings.HasPrefix(k.kind, text):
+			case !named && strings.HasPrefix(k.kind, text):
 				out = append(out, k.kind+"/")
 			}
 		}
-		if slash || twoWords && len(args) == 1 {
+		if named {
 			return out, cobra.ShellCompDirectiveNoFileComp
 		}
 		return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace

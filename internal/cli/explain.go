@@ -3,9 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -46,8 +44,8 @@ The command reads only, and needs no running Stowage.`,
 			return err
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !slices.Contains(inspect.ExplainFormats, output) {
-				return config.NewUsageError(fmt.Errorf("-o is %q; it must be %s", output, strings.Join(inspect.ExplainFormats, ", ")))
+			if err := checkFormat(output, inspect.ExplainFormats); err != nil {
+				return config.NewUsageError(err)
 			}
 			kind, name, _ := objectArgument(args) // checked above
 			i, namespace, err := configuration.inspector(cmd, s)

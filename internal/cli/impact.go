@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -103,11 +104,8 @@ func (o *impactOptions) run(cmd *cobra.Command, s Streams) error {
 	if len(o.files) > 0 {
 		errs = append(errs, checkFiles(o.files))
 	}
-	if !slices.Contains(impact.Formats, o.output) {
-		errs = append(errs, fmt.Errorf("-o is %q; it must be %s", o.output, strings.Join(impact.Formats, ", ")))
-	}
 	limits, err := parseLimits(o.failOn)
-	errs = append(errs, err)
+	errs = append(errs, checkFormat(o.output, impact.Formats), err)
 	exhausted, err := preview.ParseExhausted(o.exhausted)
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return config.NewUsageError(err)
@@ -166,23 +164,14 @@ func (o *impactOptions) print(s Streams, r *impact.Report, limits []limit) error
 	if err := r.Print(s.Out, o.output, o.all); err != nil {
 		return err
 	}
-	if len(limits) == 0 {
-		if r.Changes() {
-			return errNotOK
-		}
-		return nil
-	}
-	exceeded := false
+	exceeded := len(limits) == 0 && r.Changes()
 	for _, l := range limits {
-		if n := l.of(r); n > l.most(r) {
+		if n := l.field.of(r); n > l.most(r) {
 			exceeded = true
 			fmt.Fprintf(s.Err, "--fail-on: %s is %d, and at most %s are allowed\n", l.name, n, l.text)
 		}
 	}
-	if exceeded {
-		return errNotOK
-	}
-	return nil
+	return verdict(!exceeded)
 }
 
 // names reads the objects that flags name.
@@ -237,12 +226,7 @@ var limitFields = map[string]limitField{
 }
 
 func limitNames() []string {
-	out := make([]string, 0, len(limitFields))
-	for name := range limitFields {
-		out = append(out, name)
-	}
-	slices.Sort(out)
-	return out
+	return slices.Sorted(maps.Keys(limitFields))
 }
 
 // parseLimits reads the limits of --fail-on.
@@ -255,15 +239,14 @@ func parseLimits(texts []string) (out []limit, err error) {
 		var known bool
 		l.field, known = limitFields[name]
 		l.value, err = strconv.ParseFloat(number, 64)
-		if !known || err != nil || l.value < 0 || math.IsNaN(l.value) || math.IsInf(l.value, 0) {
+		finite := l.value >= 0 && l.value <= math.MaxFloat64
+		if !known || err != nil || !finite {
 			return nil, fmt.Errorf("--fail-on has %q; it must be NAME=N or NAME=N%%, and the names are %s", text, strings.Join(limitNames(), ", "))
 		}
 		out = append(out, l)
 	}
 	return out, nil
 }
-
-func (l *limit) of(r *impact.Report) int64 { return l.field.of(r) }
 
 // most is how many are allowed.
 func (l *limit) most(r *impact.Report) int64 {

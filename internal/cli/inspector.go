@@ -81,11 +81,11 @@ func newInspectOptions(cmd *cobra.Command) *inspectOptions {
 // inspector checks the settings and returns what looks at the cluster, and the namespace
 // that was asked for.
 func (o *inspectOptions) inspector(cmd *cobra.Command, s Streams) (*inspect.Inspector, string, error) {
-	errs := []error{config.ApplyEnv(cmd.Flags(), s.LookupEnv), o.spread.Validate(), o.peerPods.Validate()}
-	if len(validation.IsDNS1123Label(o.namespace)) > 0 {
-		errs = append(errs, fmt.Errorf("--stowage-namespace is %q; it must be a namespace's name", o.namespace))
-	}
-	if err := errors.Join(errs...); err != nil {
+	wrong := config.ApplyEnv(cmd.Flags(), s.LookupEnv) // before the settings are looked at
+	if err := errors.Join(
+		wrong, o.spread.Validate(), o.peerPods.Validate(),
+		wrongIf(len(validation.IsDNS1123Label(o.namespace)) > 0, "--stowage-namespace is %q; it must be a namespace's name", o.namespace),
+	); err != nil {
 		return nil, "", config.NewSettingsError(cmd.Flags(), err)
 	}
 	c, discover, namespace, err := o.client()

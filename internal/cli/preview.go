@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -116,23 +115,14 @@ func (o *previewOptions) addDecisionFlags(fs *pflag.FlagSet) {
 
 // validate returns what is wrong with how the command was called.
 func (o *previewOptions) validate(fs *pflag.FlagSet) error {
-	errs := []error{o.spread.Validate(), o.peerPods.Validate(), checkFiles(o.files)}
-	if !slices.Contains(preview.Formats, o.output) {
-		errs = append(errs, fmt.Errorf("-o is %q; it must be %s", o.output, strings.Join(preview.Formats, ", ")))
-	}
-	if fs.Changed("replicas") && (o.replicas < 0 || o.replicas > preview.MaxPods) {
-		errs = append(errs, fmt.Errorf("--replicas is %d; it must be between 0 and %d", o.replicas, preview.MaxPods))
-	}
-	if o.plot && fs.Changed("output") {
-		errs = append(errs, errors.New("--plot and -o exclude each other"))
-	}
-	if (o.plot || o.output == "svg") && !o.spread.Enabled {
-		errs = append(errs, errors.New("--plot and -o svg draw the spread, which --spread=false leaves out"))
-	}
-	if _, err := preview.ParseExhausted(o.exhausted); err != nil {
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+	_, err := preview.ParseExhausted(o.exhausted)
+	return errors.Join(
+		o.spread.Validate(), o.peerPods.Validate(), checkFiles(o.files), checkFormat(o.output, preview.Formats),
+		wrongIf(fs.Changed("replicas") && (o.replicas < 0 || o.replicas > preview.MaxPods), "--replicas is %d; it must be between 0 and %d", o.replicas, preview.MaxPods),
+		wrongIf(o.plot && fs.Changed("output"), "--plot and -o exclude each other"),
+		wrongIf((o.plot || o.output == "svg") && !o.spread.Enabled, "--plot and -o svg draw the spread, which --spread=false leaves out"),
+		err,
+	)
 }
 
 // checkFiles returns what is wrong with the names of inputs.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -71,26 +70,14 @@ could not be found out, and 2 if the command was called in a wrong way.`,
   stowage status -n shop --wait --timeout 2m`,
 		Args: workloadNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var errs []error
-			if allNamespaces && len(args) > 0 {
-				errs = append(errs, errors.New("names are of one namespace; -A looks at all of them"))
-			}
-			if !slices.Contains(inspect.Formats, output) {
-				errs = append(errs, fmt.Errorf("-o is %q; it must be %s", output, strings.Join(inspect.Formats, ", ")))
-			}
-			if watch && output == "html" {
-				errs = append(errs, errors.New("-o html is a page, and -w shows one report after the other"))
-			}
-			if watch && wait {
-				errs = append(errs, errors.New("-w and --wait exclude each other"))
-			}
-			if cmd.Flags().Changed("timeout") && !wait {
-				errs = append(errs, errors.New("--timeout is for --wait"))
-			}
-			if timeout < 0 {
-				errs = append(errs, fmt.Errorf("--timeout is %v; it must not be negative", timeout))
-			}
-			if err := errors.Join(errs...); err != nil {
+			if err := errors.Join(
+				wrongIf(allNamespaces && len(args) > 0, "names are of one namespace; -A looks at all of them"),
+				checkFormat(output, inspect.Formats),
+				wrongIf(watch && output == "html", "-o html is a page, and -w shows one report after the other"),
+				wrongIf(watch && wait, "-w and --wait exclude each other"),
+				wrongIf(cmd.Flags().Changed("timeout") && !wait, "--timeout is for --wait"),
+				wrongIf(timeout < 0, "--timeout is %v; it must not be negative", timeout),
+			); err != nil {
 				return config.NewUsageError(err)
 			}
 			i, namespace, err := configuration.inspector(cmd, s)
@@ -140,34 +127,40 @@ func runStatus(ctx context.Context, s Streams, i *inspect.Inspector, o statusRun
 	l := &statusLoop{Streams: s, statusRun: o, inspector: i}
 	for {
 		r, err := l.look(ctx, bounded)
-		if err == nil && r != nil {
-			done := !o.wait || r.OK() || expired.Err() != nil
-			if err = l.show(r, done); err == nil && done && !o.watch {
-				return verdict(r)
-			}
+		done := false
+		if r != nil {
+			done = !o.wait || r.OK() || expired.Err() != nil
+			err = l.show(r, done)
 		}
 		switch {
 		case o.watch && ctx.Err() != nil:
 			return nil // that is how a watch ends
 		case err != nil:
 			return err
+		case done && !o.watch:
+			return verdict(r.OK())
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(look):
-		}
-		if ctx.Err() != nil && !o.watch {
-			return ctx.Err()
+		if err := pause(ctx); err != nil && !o.watch {
+			return err
 		}
 	}
 }
 
-// verdict is the error of a status that is not as it should be.
-func verdict(r *inspect.Report) error {
-	if !r.OK() {
+// verdict is the error of a command whose work is done, by whether what it looked at is as it should be.
+func verdict(ok bool) error {
+	if !ok {
 		return errNotOK
 	}
 	return nil
+}
+
+// pause waits until it is time to look again. It returns an error if ctx ends before.
+func pause(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+	case <-time.After(look):
+	}
+	return ctx.Err()
 }
 
 // statusLoop is what a status that is printed more than once remembers.

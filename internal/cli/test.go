@@ -111,12 +111,7 @@ func (o *testOptions) run(ctx context.Context, s Streams, paths []string) error 
 		}
 		outcomes[outcome]++
 		results = append(results, r)
-		if outcome != "ok" || !o.quiet {
-			fmt.Fprintf(s.Out, "%-7s  %s: %s\n", outcome, r.File, r.Case)
-		}
-		for _, d := range differences {
-			fmt.Fprintf(s.Out, "           %s\n", strings.ReplaceAll(d, "\n", "\n             "))
-		}
+		o.printCase(s, outcome, &r, differences)
 	}
 	for _, name := range slices.Sorted(maps.Keys(renewed)) {
 		if err := policytest.Update(name, renewed[name]); err != nil {
@@ -132,6 +127,16 @@ func (o *testOptions) run(ctx context.Context, s Streams, paths []string) error 
 		return errNotOK
 	}
 	return nil
+}
+
+// printCase prints what came of a case.
+func (o *testOptions) printCase(s Streams, outcome string, r *policytest.Result, differences []string) {
+	if outcome != "ok" || !o.quiet {
+		fmt.Fprintf(s.Out, "%-7s  %s: %s\n", outcome, r.File, r.Case)
+	}
+	for _, d := range differences {
+		fmt.Fprintf(s.Out, "           %s\n", strings.ReplaceAll(d, "\n", "\n             "))
+	}
 }
 
 // readCases reads all test files, and reports all that is wrong with them.
