@@ -118,10 +118,8 @@ func (i *Inspector) diagnose(ctx context.Context, namespace string, pod *corev1.
 		i.reachProblems(ctx, registration, r)
 	}
 	if s.registration != nil {
-		ns, err := i.live().Namespace(ctx, namespace)
-		if err == nil && ns != nil {
-			created := pod.DeepCopy()
-			if sent, _ := s.registration.Sent(ns.Labels, created); sent == selection.No {
+		if ns, err := i.live().Namespace(ctx, namespace); err == nil && ns != nil {
+			if sent, _ := s.registration.Sent(ns.Labels, pod); sent == selection.No {
 				r.problem(i.ofRegistration(finding.LeftOut, finding.Values{Other: namespace}))
 			}
 		}

@@ -300,10 +300,9 @@ func (f *sizeFacts) describe(a *Aspect) {
 	for _, r := range f.Resizes {
 		a.say("%s.", r.text())
 	}
-	switch {
-	case f.OffSize && f.InPlace:
+	if f.OffSize && f.InPlace {
 		a.say("Now it would be %s, and Stowage resizes it (updatePolicy: InPlace).", f.Now)
-	case f.OffSize:
+	} else if f.OffSize {
 		a.say("Now it would be %s; new pods get that, and this one keeps its size (updatePolicy: OnCreate).", f.Now)
 	}
 	if f.Refused != "" { // only a resize is

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -191,12 +192,10 @@ func (i *Inspector) snapshot(ctx context.Context, namespace string, r *Report) (
 func (s *snapshot) add(kind string, obj client.Object, template *corev1.PodTemplateSpec) *world.Workload {
 	w := world.New(appsv1.SchemeGroupVersion.WithKind(kind), obj)
 	s.objects.Workloads = append(s.objects.Workloads, w)
-	if template != nil {
-		s.note(appsv1.SchemeGroupVersion.WithKind(kind), obj, template)
-	}
 	if template == nil {
 		return w
 	}
+	s.note(appsv1.SchemeGroupVersion.WithKind(kind), obj, template)
 	s.addOwner(w, corev1.PodTemplateSpec{ObjectMeta: template.ObjectMeta, Spec: corev1.PodSpec{
 		NodeName: template.Spec.NodeName, NodeSelector: template.Spec.NodeSelector, Affinity: template.Spec.Affinity,
 	}})
@@ -213,7 +212,7 @@ func (s *snapshot) addOwner(w *world.Workload, created corev1.PodTemplateSpec) *
 // listWorkloads lists workloads and PodDistributors.
 func (i *Inspector) listWorkloads(ctx context.Context, s *snapshot, namespace string) error {
 	in := client.InNamespace(namespace)
-	for _, err := range []error{
+	return cmp.Or(
 		each(ctx, i, &appsv1.DeploymentList{}, func(o *appsv1.Deployment) {
 			s.note(appsv1.SchemeGroupVersion.WithKind("Deployment"), o, &o.Spec.Template)
 			s.deployments = append(s.deployments, deployment{
@@ -245,12 +244,7 @@ func (i *Inspector) listWorkloads(ctx context.Context, s *snapshot, namespace st
 			s.objects.Policies.Namespaced = append(s.objects.Policies.Namespaced, p.DeepCopy())
 		}, in),
 		each(ctx, i, &stowage.PoolStateList{}, func(o *stowage.PoolState) { s.objects.PoolStates = append(s.objects.PoolStates, *o) }, in),
-	} {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	)
 }
 
 // listClusterPolicies lists the ClusterSpreadPolicies, which may be hidden from who looks at one namespace.

@@ -152,25 +152,14 @@ type NodeVMs struct {
 
 // notOK counts the workloads, templates and nodes that are not as they should be.
 func (r *Report) notOK() (workloads, templates, nodes int) {
-	for _, w := range r.Workloads {
-		if !w.OK {
-			workloads++
-		}
-	}
-	for _, t := range r.Templates {
-		if !t.OK {
-			templates++
-		}
-	}
 	if r.VMs != nil {
-		for _, n := range r.VMs.Nodes {
-			if !n.OK {
-				nodes++
-			}
-		}
+		nodes = without(r.VMs.Nodes, func(n NodeVMs) bool { return n.OK })
 	}
-	return workloads, templates, nodes
+	return without(r.Workloads, func(w Workload) bool { return w.OK }), without(r.Templates, func(t Template) bool { return t.OK }), nodes
 }
+
+// without counts those of which something is not so.
+func without[T any](all []T, so func(T) bool) int { return len(slices.DeleteFunc(slices.Clone(all), so)) }
 
 // OK reports whether everything is as it should be.
 func (r *Report) OK() bool {
