@@ -173,10 +173,6 @@ func plainHandler() http.Handler {
 func benchReview(tb testing.TB, large, peer bool) []byte {
 	tb.Helper()
 	pod := benchPod(large, peer)
-	raw, err := json.Marshal(pod)
-	if err != nil {
-		tb.Fatal(err)
-	}
 	dryRun := false
 	review := admissionv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
@@ -188,18 +184,14 @@ func benchReview(tb testing.TB, large, peer bool) []byte {
 			RequestResource: &metav1.GroupVersionResource{Version: "v1", Resource: "pods"},
 			Namespace:       pod.Namespace,
 			Operation:       admissionv1.Create,
-			Object:          runtime.RawExtension{Raw: raw},
+			Object:          runtime.RawExtension{Raw: marshal(tb, pod)},
 			DryRun:          &dryRun,
 			Options:         runtime.RawExtension{Raw: []byte(`{"kind":"CreateOptions","apiVersion":"meta.k8s.io/v1"}`)},
 		},
 	}
 	review.Request.UserInfo.Username = "system:serviceaccount:kube-system:replicaset-controller"
 	review.Request.UserInfo.Groups = []string{"system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"}
-	body, err := json.Marshal(review)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return body
+	return marshal(tb, review)
 }
 
 func benchPod(large, peer bool) *corev1.Pod {
@@ -267,10 +259,7 @@ func benchPod(large, peer bool) *corev1.Pod {
 // TestBenchInput keeps the benchmark honest about its input's size.
 func TestBenchInput(t *testing.T) {
 	for _, large := range []bool{false, true} {
-		data, err := json.Marshal(benchPod(large, true))
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := marshal(t, benchPod(large, true))
 		if n := len(data); !large && (n < 3500 || n > 5000) || large && n < 15000 {
 			t.Errorf("large=%t: the pod has %d bytes", large, n)
 		}

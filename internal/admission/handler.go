@@ -124,16 +124,15 @@ func (h *Handler) answer(ctx context.Context, req *request[*podpatch.Pod]) answe
 		}
 		res.Warn(text)
 	}
-	ans.Warnings = res.Warnings
 	var err error
 	if len(res.Patch) > 0 {
 		if ans.Patch, err = res.Patch.JSON(); err != nil {
 			res.Warn(fmt.Sprintf("stowage: the pod was left as it is: %v", err))
-			ans.Warnings = res.Warnings
 		} else {
 			ans.PatchType = &jsonPatch
 		}
 	}
+	ans.Warnings = res.Warnings
 	h.report(req, pod, &res, err)
 	return ans
 }

@@ -50,25 +50,27 @@ import (
 // reviewOf wraps a pod in a review; edit, if not nil, may change it.
 func reviewOf(tb testing.TB, pod *corev1.Pod, edit func(*admissionv1.AdmissionReview)) []byte {
 	tb.Helper()
-	raw, err := json.Marshal(pod)
-	if err != nil {
-		tb.Fatal(err)
-	}
 	review := &admissionv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
 		Request: &admissionv1.AdmissionRequest{
 			UID: "u-1", Kind: podKind, Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"},
-			Namespace: pod.Namespace, Operation: admissionv1.Create, Object: runtime.RawExtension{Raw: raw},
+			Namespace: pod.Namespace, Operation: admissionv1.Create, Object: runtime.RawExtension{Raw: marshal(tb, pod)},
 		},
 	}
 	if edit != nil {
 		edit(review)
 	}
-	body, err := json.Marshal(review)
+	return marshal(tb, review)
+}
+
+// marshal returns an object as JSON.
+func marshal(tb testing.TB, object any) []byte {
+	tb.Helper()
+	data, err := json.Marshal(object)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return body
+	return data
 }
 
 func post(h http.Handler, body []byte) *httptest.ResponseRecorder {

@@ -19,14 +19,13 @@ type Metrics struct {
 
 // NewMetrics registers the metrics.
 func NewMetrics(set *metrics.Set) *Metrics {
-	m := &Metrics{
+	return &Metrics{
 		admissions: set.CounterVec("stowage_admissions_total", "Decisions about new pods, by feature and outcome (applied, unchanged, audited, skipped, dropped, error, panic). The feature gate is about scheduling gates, with the outcomes applied (removed) and waiting.", "feature", "outcome"),
 		steps: set.HistogramVec("stowage_admission_step_seconds", "Time that each step of an admission takes, in seconds.",
 			// From the cost of a decision in memory (tens of microseconds) to the default webhook timeout.
 			[]float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}, "step"),
+		droppedEvents: set.Counter("stowage_events_dropped_total", "Kubernetes events that were not sent because there were too many."),
 	}
-	m.droppedEvents = set.Counter("stowage_events_dropped_total", "Kubernetes events that were not sent because there were too many.")
-	return m
 }
 
 func (m *Metrics) count(results []pipeline.FeatureResult) {
