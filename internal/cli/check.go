@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"sync"
 	"time"
@@ -84,12 +83,7 @@ func runCheck(ctx context.Context, s Streams, i *inspect.Inspector, namespace, o
 			}
 			continue
 		}
-		if output == "text" {
-			_, err = io.WriteString(s.Out, answer.Text())
-		} else {
-			err = answer.Print(s.Out, output)
-		}
-		return cmp.Or(err, verdict(answer.OK))
+		return cmp.Or(answer.Print(s.Out, output), verdict(answer.OK))
 	}
 }
 

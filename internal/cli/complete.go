@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/stowage-dev/stowage/internal/inspect"
@@ -91,16 +92,12 @@ func (o *inspectOptions) completeObjects(twoWords bool, without ...string) cobra
 
 // completeNamespaces completes the values of a flag that is a namespace.
 func (o *connection) completeNamespaces(cmd *cobra.Command, flag string) {
-	if err := cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	utilruntime.Must(cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		return o.names(cmd.Context(), &corev1.NamespaceList{}, false), cobra.ShellCompDirectiveNoFileComp
-	}); err != nil {
-		panic(err) // the flag was added just before
-	}
+	})) // the flag was added just before
 }
 
 // completeFormats completes the values of -o.
 func completeFormats(cmd *cobra.Command, formats []string) {
-	if err := cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // the flag was added just before
-	}
+	utilruntime.Must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)))
 }

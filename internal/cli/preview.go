@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -127,13 +128,11 @@ func (o *previewOptions) validate(fs *pflag.FlagSet) error {
 
 // checkFiles returns what is wrong with the names of inputs.
 func checkFiles(files []string) error {
-	if len(files) == 0 {
-		return errors.New("name an input: a file, a directory, or - for standard input")
-	}
-	if n := len(slices.DeleteFunc(slices.Clone(files), func(f string) bool { return f != "-" })); n > 1 {
-		return errors.New("- was given more than once; standard input can be read only once")
-	}
-	return nil
+	dashes := slices.DeleteFunc(slices.Clone(files), func(f string) bool { return f != "-" })
+	return cmp.Or(
+		wrongIf(len(files) == 0, "name an input: a file, a directory, or - for standard input"),
+		wrongIf(len(dashes) > 1, "- was given more than once; standard input can be read only once"),
+	)
 }
 
 // run reads, decides and prints.

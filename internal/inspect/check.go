@@ -24,7 +24,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
-	"github.com/stowage-dev/stowage/internal/report"
 )
 
 // Answer is what came of a [Inspector.Check].
@@ -167,11 +166,11 @@ func (i *Inspector) reachProblems(ctx context.Context, registration *admissionre
 	}
 }
 
-// Print writes the answer as json or yaml.
-func (a *Answer) Print(out io.Writer, format string) error { return report.Object(out, format, a) }
+// Print writes the answer.
+func (a *Answer) Print(out io.Writer, format string) error { return printAs(out, format, a) }
 
-// Text is the answer for people.
-func (a *Answer) Text() string {
+// text is the answer for people.
+func (a *Answer) text() string {
 	var b strings.Builder
 	if a.OK {
 		fmt.Fprintf(&b, "Stowage answered: replica %s, in %s.\n", a.Replica, a.Took.Round(time.Millisecond))

@@ -158,8 +158,7 @@ func (i *Inspector) subject(ctx context.Context, namespace, name string) (*subje
 	return s, nil
 }
 
-// whyLeftAlone is why nothing was changed in the pod, if nothing was: because the webhook would not see it, for the reason of an aspect,
-// or for what is known first.
+// whyLeftAlone is why nothing was changed, if nothing was: the webhook would not see the pod, or an aspect has a reason, or a fact.
 func (e *Explanation) whyLeftAlone(unseen string) string {
 	why, fact := unseen, ""
 	for _, a := range []*Aspect{&e.Spread, &e.Sizing, &e.PeerPods} {
@@ -193,17 +192,12 @@ func (s *subject) notCalled(ctx context.Context) (string, error) {
 	switch {
 	case apierrors.IsNotFound(err):
 		return fmt.Sprintf("there is no MutatingWebhookConfiguration %q, so the API server does not ask Stowage", s.Registration), nil
-	case apierrors.IsForbidden(err):
-		return "", nil
 	case err != nil:
-		return "", err
+		return "", readable(err)
 	}
 	ns, err := s.reader.Namespace(ctx, s.pod.Namespace)
-	if apierrors.IsForbidden(err) || err == nil && ns == nil {
-		return "", nil
-	}
-	if err != nil {
-		return "", err
+	if err != nil || ns == nil {
+		return "", readable(err)
 	}
 	registration := selection.Compile(&reg)
 	if !registration.SentByLabels(ns.Labels, s.pod.Labels) {
@@ -237,7 +231,7 @@ var ExplainFormats = []string{"text", "json", "yaml"}
 // Print writes the explanation.
 func (e *Explanation) Print(out io.Writer, format string) error { return printAs(out, format, e) }
 
-// printAs writes an explanation in one of [ExplainFormats].
+// printAs writes what has a text for people, in one of [ExplainFormats].
 func printAs(out io.Writer, format string, e interface{ text() string }) error {
 	if format != "text" {
 		return report.Object(out, format, e)

@@ -160,10 +160,9 @@ func (i *Inspector) nodeLimit(ctx context.Context, f *limitFacts, node *corev1.N
 	if known {
 		f.OfAll = &limit
 	}
-	if text, set := node.Annotations[stowage.PeerPodsLimitAnnotation]; set {
-		if _, err := peerpod.ParseLimit(text); err == nil {
-			f.Own = text
-		}
+	text := node.Annotations[stowage.PeerPodsLimitAnnotation]
+	if _, err := peerpod.ParseLimit(text); err == nil { // without one, the text is empty and no limit
+		f.Own = text
 	}
 	// The daemons of other nodes matter, too: whether there is one at all.
 	var all []*corev1.Pod
@@ -229,6 +228,7 @@ func poolsOnNode(pods []*corev1.Pod) (out []pooledPods) {
 // Print writes the explanation.
 func (e *NodeExplanation) Print(out io.Writer, format string) error { return printAs(out, format, e) }
 
+// text is the explanation for people.
 func (e *NodeExplanation) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Node %s\n", e.Node)

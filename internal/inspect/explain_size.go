@@ -138,29 +138,25 @@ func (s *subject) shares(ctx context.Context, t *sizing.Template) (out []shareFa
 	return out
 }
 
-// resizesOf returns what a kubelet says about the resizes of a pod.
+// resizesOf returns what the conditions of a kubelet mean for the size of a pod.
 func resizesOf(pod *corev1.Pod) (out []resizeFacts) {
 	for n := range pod.Status.Conditions {
 		c := &pod.Status.Conditions[n]
-		if c.Status == corev1.ConditionTrue && (c.Type == corev1.PodResizePending || c.Type == corev1.PodResizeInProgress) {
-			out = append(out, resizeOf(c))
+		if c.Status != corev1.ConditionTrue || c.Type != corev1.PodResizePending && c.Type != corev1.PodResizeInProgress {
+			continue
 		}
+		f := resizeFacts{State: resizing, Reason: c.Reason, Message: c.Message}
+		switch {
+		case c.Type == corev1.PodResizePending && c.Reason == corev1.PodReasonInfeasible:
+			f.State = resizeImpossible
+		case c.Type == corev1.PodResizePending:
+			f.State = resizeWaits
+		case c.Reason == corev1.PodReasonError:
+			f.State = resizeFailed
+		}
+		out = append(out, f)
 	}
 	return out
-}
-
-// resizeOf returns what a kubelet's condition means for the size of its pod.
-func resizeOf(c *corev1.PodCondition) resizeFacts {
-	f := resizeFacts{State: resizing, Reason: c.Reason, Message: c.Message}
-	switch {
-	case c.Type == corev1.PodResizePending && c.Reason == corev1.PodReasonInfeasible:
-		f.State = resizeImpossible
-	case c.Type == corev1.PodResizePending:
-		f.State = resizeWaits
-	case c.Reason == corev1.PodReasonError:
-		f.State = resizeFailed
-	}
-	return f
 }
 
 // requested is what a pod requests of a resource, with what is in force where the kubelet has another amount.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -298,12 +297,9 @@ func (s *subject) noStrategy() *noStrategy {
 // who has the key can tell.
 func proven(pod *corev1.Pod) bool { return pod.Annotations[stowage.ClaimAnnotation] != "" }
 
-// adoptedClaim is how the claim of an adopted pod begins.
-var adoptedClaim = string(ledger.OriginAdopted)
-
 // adopted reports whether a pod got its seat after it was created.
 func adopted(pod *corev1.Pod) bool {
-	return strings.HasPrefix(pod.Annotations[stowage.ClaimAnnotation], adoptedClaim)
+	return strings.HasPrefix(pod.Annotations[stowage.ClaimAnnotation], string(ledger.OriginAdopted))
 }
 
 // originOf returns a word for where a claim says that its seat comes from, or nothing.
@@ -329,7 +325,7 @@ func (s *subject) divide(ctx context.Context, f *spreadFacts, p *policy.Policy) 
 	owner := ledger.Owner{APIVersion: s.owner.APIVersion, Kind: s.owner.Kind, Namespace: s.pod.Namespace, Name: s.owner.Name, UID: types.UID(s.owner.UID)}
 	seen := observed.Owner{Workload: &world.Workload{Ref: seats.Ref(owner), Namespace: owner.Namespace}}
 	var err error
-	if s.nodes, err = s.nodeLabels(ctx); err != nil && !apierrors.IsForbidden(err) {
+	if s.nodes, err = s.nodeLabels(ctx); readable(err) != nil {
 		return err
 	}
 	err = each(ctx, s.Inspector, &corev1.PodList{}, func(pod *corev1.Pod) {
@@ -343,11 +339,11 @@ func (s *subject) divide(ctx context.Context, f *spreadFacts, p *policy.Policy) 
 	var d division.Division
 	replicas := d.AddPods(p.Whole(), s.viewOf(p, s.nodes).Pods(seen.Pods)) // as status does, whatever lacks room
 	scale, err := worldapi.ReadScale(ctx, s.Client, owner.Namespace, seats.Ref(owner))
-	switch {
-	case err == nil && scale != nil:
-		replicas = scale.Replicas
-	case err != nil && !apierrors.IsForbidden(err):
+	if readable(err) != nil {
 		return err
+	}
+	if scale != nil {
+		replicas = scale.Replicas
 	}
 	d.AddTargets(p.Layout, p.Divide(replicas, seen.Indexed(p.Layout), layout.Elsewhere{}))
 	f.Replicas, f.Pools = replicas, poolsOf(&d)
@@ -368,11 +364,8 @@ func (s *subject) node(ctx context.Context, f *seatFacts, p *policy.Policy, want
 		return nil
 	}
 	node, err := s.reader.Node(ctx, f.Node)
-	if apierrors.IsForbidden(err) || err == nil && node == nil {
-		return nil
-	}
-	if err == nil {
+	if err == nil && node != nil {
 		f.InPool = new(selector.Matches(labels.Set(node.Labels)))
 	}
-	return err
+	return readable(err)
 }

@@ -58,17 +58,17 @@ func (i *Inspector) ExplainWorkload(ctx context.Context, namespace, kind, name s
 		return nil, fmt.Errorf("%s %s, with pods or with a strategy, in namespace %s: %w", kind, name, namespace, ErrNotFound)
 	}
 	for _, l := range looks.order {
-		sample, err := i.Explain(ctx, namespace, looks.samples[l])
+		pods := looks.pods[l]
+		sample, err := i.Explain(ctx, namespace, pods[0])
 		if err != nil {
 			return nil, err
 		}
-		e.Groups = append(e.Groups, Group{Pods: looks.counts[l], Sample: sample})
+		e.Groups = append(e.Groups, Group{Pods: len(pods), Sample: sample})
 	}
 	return e, nil
 }
 
-// looks counts the pods of a workload that look alike. It also returns the workload's kind as what it made writes it; empty if it
-// has no pods.
+// looks tells the pods of a workload that look alike, and its kind as it is written, which is empty if there are no pods.
 func (i *Inspector) looks(ctx context.Context, namespace, kind, name string) (looks *tally[look], written string, _ error) {
 	var pods []*corev1.Pod
 	err := each(ctx, i, &corev1.PodList{}, func(pod *corev1.Pod) {
@@ -79,7 +79,7 @@ func (i *Inspector) looks(ctx context.Context, namespace, kind, name string) (lo
 	if err != nil {
 		return nil, "", err
 	}
-	looks, reader, chains := newTally[look](), i.live(), map[types.UID]world.Chain{}
+	looks, reader, chains := &tally[look]{pods: map[look][]string{}}, i.live(), map[types.UID]world.Chain{}
 	for _, pod := range pods {
 		owner := metav1.GetControllerOfNoCopy(pod)
 		chain, known := chains[owner.UID]
@@ -112,24 +112,18 @@ func (r *Report) kindOf(kind, name string) (written string) {
 	return written
 }
 
-// tally counts pods that are alike, in the order in which the first of each came. Samples are the names of those.
+// tally has the names of pods that are alike, in the order in which the first of each came.
 type tally[K comparable] struct {
-	order   []K
-	counts  map[K]int
-	samples map[K]string
+	order []K
+	pods  map[K][]string
 }
 
-func newTally[K comparable]() *tally[K] {
-	return &tally[K]{counts: map[K]int{}, samples: map[K]string{}}
-}
-
-// add counts a pod.
+// add adds a pod.
 func (t *tally[K]) add(key K, name string) {
-	if t.counts[key] == 0 {
+	if t.pods[key] == nil {
 		t.order = append(t.order, key)
-		t.samples[key] = name
 	}
-	t.counts[key]++
+	t.pods[key] = append(t.pods[key], name)
 }
 
 // lookOf returns what tells a pod from others of its workload.
@@ -160,6 +154,7 @@ func (e *WorkloadExplanation) Print(out io.Writer, format string) error {
 	return printAs(out, format, e)
 }
 
+// text is the explanation for people.
 func (e *WorkloadExplanation) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s/%s\n", e.Kind, e.Namespace, e.Name)

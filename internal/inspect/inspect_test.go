@@ -232,7 +232,7 @@ func TestProblems(t *testing.T) {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-" + pool, Labels: map[string]string{"p": pool}}}
 	}
 	adopted := func(name string, ordinal int) *corev1.Pod {
-		return pod(name, "0", ordinal, func(p *corev1.Pod) { p.Annotations[stowage.ClaimAnnotation] = adoptedClaim + "x" })
+		return pod(name, "0", ordinal, func(p *corev1.Pod) { p.Annotations[stowage.ClaimAnnotation] = string(ledger.OriginAdopted) + "x" })
 	}
 	distributorOf := func(name, kind, target string) *versprei.PodDistributor {
 		d := distributor.DeepCopy()

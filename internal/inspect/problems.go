@@ -62,15 +62,14 @@ func problemOf(f *finding.Finding, about ...string) Problem {
 // podProblem is a finding about the pods of an owner.
 type podProblem struct {
 	finding.Finding
-	owner    types.UID
-	template string // a FlexDaemonsetTemplate that it is about
-	why      string // what the scheduler says
+	owner types.UID
+	why   string // what the scheduler says
 }
 
 // podProblems adds what is wrong with the pods of the report's namespaces, one line for each owner.
 func (i *Inspector) podProblems(ctx context.Context, s *snapshot, r *Report) {
 	sc := scope.New(s, i.Namespace)
-	found := newTally[podProblem]()
+	found := &tally[podProblem]{pods: map[podProblem][]string{}}
 	for _, pod := range s.pods {
 		if !s.Covers(pod.Namespace) {
 			continue
@@ -80,16 +79,17 @@ func (i *Inspector) podProblems(ctx context.Context, s *snapshot, r *Report) {
 		}
 	}
 	for _, p := range found.order {
-		pods := "pod " + found.samples[p]
-		if n := found.counts[p]; n > 1 {
-			pods = fmt.Sprintf("%d pods, such as %s", n, found.samples[p])
+		names := found.pods[p]
+		pods := "pod " + names[0]
+		if n := len(names); n > 1 {
+			pods = fmt.Sprintf("%d pods, such as %s", n, names[0])
 		}
 		var about []string
 		if m := s.ownersByUID[p.owner]; m != nil {
 			about = m.names
 		}
-		if p.template != "" {
-			about = append(slices.Clone(about), "FlexDaemonsetTemplate/"+p.template)
+		if p.Reason == finding.NotSized || p.Reason == finding.NoRoomForSize {
+			about = append(slices.Clone(about), "FlexDaemonsetTemplate/"+p.Other)
 		}
 		added := problemOf(&p.Finding, about...)
 		if p.why != "" {
@@ -112,18 +112,14 @@ func (i *Inspector) problemsOf(ctx context.Context, s *snapshot, sc *scope.Scope
 			out = append(out, podProblemOf(pod, finding.WebhookBypassed, finding.Values{Other: runtimeClass(pod), Text: i.PeerPods.VMResource}))
 		}
 		if template != "" {
-			p := podProblemOf(pod, finding.NotSized, finding.Values{Other: template})
-			p.template = template
-			out = append(out, p)
+			out = append(out, podProblemOf(pod, finding.NotSized, finding.Values{Other: template}))
 		}
 	}
 	// 2. Does it wait for a node because of what Stowage made of it?
 	if why, waits := podstatus.Unschedulable(pod); waits {
 		if reason, values := i.waitsFor(pod, s.policyOf(pod), s.nodes); reason != "" {
 			p := podProblemOf(pod, reason, values)
-			if p.why = why; reason == finding.NoRoomForSize {
-				p.template = values.Other
-			}
+			p.why = why
 			out = append(out, p)
 		}
 	}

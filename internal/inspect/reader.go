@@ -88,6 +88,14 @@ func (i *Inspector) live() worldapi.Live { return worldapi.NewLive(i.Client) }
 // absent reports whether an error says that the cluster does not have a kind.
 func absent(err error) bool { return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) }
 
+// readable returns an error, unless it says that the user may not read something.
+func readable(err error) error {
+	if apierrors.IsForbidden(err) {
+		return nil
+	}
+	return err
+}
+
 // forbidden explains an error about permissions to whoever may not know the role.
 func forbidden(what string, err error) error {
 	if apierrors.IsForbidden(err) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -73,11 +72,8 @@ func (i *Inspector) plans(ctx context.Context, s *snapshot, r *Report) error {
 			classes[node.Name] = class
 		}
 	})
-	if apierrors.IsForbidden(err) {
-		return nil // who may not list nodes has no use for what is planned for them
-	}
 	if err != nil {
-		return err
+		return readable(err) // who may not list nodes has no use for what is planned for them
 	}
 	for _, p := range sizing.NodePlans(sized, func(node string) string { return classes[node] }) {
 		cpu := func(milli int64) string { return resource.NewMilliQuantity(milli, resource.DecimalSI).String() }
