@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -42,14 +41,10 @@ func (w *Workload) places() map[string][]int {
 
 // drawn are the workloads that a picture has, those first that are not as they should be. More are those that it leaves out.
 func (r *Report) drawn() (drawn []Workload, more int) {
-	all := slices.DeleteFunc(slices.Clone(r.Workloads), func(w Workload) bool { return len(w.Pools) == 0 })
-	rank := func(w Workload) int {
-		if w.OK {
-			return 1
-		}
-		return 0
+	are := func(ok bool) []Workload {
+		return slices.DeleteFunc(slices.Clone(r.Workloads), func(w Workload) bool { return len(w.Pools) == 0 || w.OK != ok })
 	}
-	slices.SortStableFunc(all, func(a, b Workload) int { return cmp.Compare(rank(a), rank(b)) })
+	all := slices.Concat(are(false), are(true))
 	n := min(len(all), mostPictures)
 	return all[:n], len(all) - n
 }

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/stowage-dev/stowage/internal/podstatus"
@@ -108,12 +109,7 @@ func (n nodeLabels) fit(pod *corev1.Pod) bool {
 	return false
 }
 
-func runtimeClass(pod *corev1.Pod) string {
-	if pod.Spec.RuntimeClassName == nil {
-		return ""
-	}
-	return *pod.Spec.RuntimeClassName
-}
+func runtimeClass(pod *corev1.Pod) string { return ptr.Deref(pod.Spec.RuntimeClassName, "") }
 
 // vmsOf returns how many peer-pod VMs a pod takes.
 func (i *Inspector) vmsOf(pod *corev1.Pod) int64 { return peerpod.VMsOf(pod, i.PeerPods.VMResource) }

@@ -47,11 +47,7 @@ func (r *Report) Print(out io.Writer, l Layout) error {
 	for _, t := range r.tables(l) {
 		parts = append(parts, t.Text())
 	}
-	for _, text := range parts {
-		if text != "" {
-			sections = append(sections, text)
-		}
-	}
+	sections = append(sections, slices.DeleteFunc(parts, func(text string) bool { return text == "" })...)
 	if len(sections) == head && !r.named {
 		sections = append(sections, nothing+"\n")
 	} else {

@@ -323,14 +323,6 @@ func (f *sizeFacts) describeNoTemplate(a *Aspect) {
 	}
 }
 
-// amount is what a pod requests, with what is in force where that differs.
-func (f shareFacts) amount() string {
-	if f.InForce != "" {
-		return fmt.Sprintf("%s (in force: %s)", f.Requested, f.InForce)
-	}
-	return f.Requested
-}
-
 func (f resizeFacts) text() string {
 	text := map[resizeState]string{
 		resizing:         "The kubelet is resizing the pod",

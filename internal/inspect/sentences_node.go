@@ -58,3 +58,11 @@ func (f *limitFacts) sentences() (out []string) {
 	}
 	return out
 }
+
+// amount is what a pod requests, with what is in force where that differs.
+func (f shareFacts) amount() string {
+	if f.InForce != "" {
+		return fmt.Sprintf("%s (in force: %s)", f.Requested, f.InForce)
+	}
+	return f.Requested
+}

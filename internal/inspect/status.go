@@ -159,7 +159,9 @@ func (r *Report) notOK() (workloads, templates, nodes int) {
 }
 
 // without counts those of which something is not so.
-func without[T any](all []T, so func(T) bool) int { return len(slices.DeleteFunc(slices.Clone(all), so)) }
+func without[T any](all []T, so func(T) bool) int {
+	return len(slices.DeleteFunc(slices.Clone(all), so))
+}
 
 // OK reports whether everything is as it should be.
 func (r *Report) OK() bool {
@@ -260,8 +262,7 @@ func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, erro
 	}
 	i.podProblems(ctx, s, r)
 	i.answerProblem(s, registration, r)
-	hasPolicies := len(r.Workloads)+len(r.Templates)+len(r.Policies)+len(s.objects.PodDistributors) > 0
-	if registration == nil && !s.hiddenRegistration && hasPolicies {
+	if policies := len(r.Workloads) + len(r.Templates) + len(r.Policies) + len(s.objects.PodDistributors); policies > 0 && registration == nil && !s.hiddenRegistration {
 		r.problem(i.ofRegistration(finding.NotRegistered, finding.Values{}))
 	}
 	r.sortProblems(own)

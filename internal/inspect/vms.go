@@ -53,11 +53,9 @@ func (c *Capacity) daemons(pods []*corev1.Pod) map[string]bool {
 
 // isDaemon reports whether a pod makes the VMs of its node.
 func (c *Capacity) isDaemon(pod *corev1.Pod) bool {
-	if pod.Namespace != c.DaemonNamespace || !pod.Spec.HostNetwork || !c.Daemons.Matches(labels.Set(pod.Labels)) {
-		return false
-	}
+	selected := pod.Namespace == c.DaemonNamespace && pod.Spec.HostNetwork && c.Daemons.Matches(labels.Set(pod.Labels))
 	owner := metav1.GetControllerOfNoCopy(pod)
-	return owner != nil && owner.Kind == "DaemonSet"
+	return selected && owner != nil && owner.Kind == "DaemonSet"
 }
 
 // vms adds the peer-pod VMs. Pods count by what they request, as the scheduler counts them.
