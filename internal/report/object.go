@@ -13,12 +13,11 @@ func Object(out io.Writer, format string, object any) error {
 	if err != nil {
 		return err
 	}
+	data = append(data, '\n')
 	if format == "yaml" {
 		if data, err = yaml.JSONToYAML(data); err != nil {
 			return err
 		}
-	} else {
-		data = append(data, '\n')
 	}
 	_, err = out.Write(data)
 	return err
