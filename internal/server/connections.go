@@ -193,24 +193,18 @@ func (r rank) compare(o rank) int {
 // victim is the connection to close for one of a client.
 func (c *connections) victim(newcomer string) (victim net.Conn) {
 	now := c.clock.Now()
-	counts := map[holds]int64{}
+	counts := [...]map[string]int64{sending: {}, answering: {}, reading: {}, idle: {}} // by phase and client
 	for _, one := range c.open {
-		counts[holds{one.client, one.phase}]++
+		counts[one.phase][one.client]++
 	}
 	var highest rank
 	for conn, one := range c.open {
-		r, closes := c.rankOf(one, now.Sub(one.since), one.client == newcomer, counts[holds{one.client, one.phase}])
+		r, closes := c.rankOf(one, now.Sub(one.since), one.client == newcomer, counts[one.phase][one.client])
 		if closes && (victim == nil || r.compare(highest) > 0) {
 			victim, highest = conn, r
 		}
 	}
 	return victim
-}
-
-// holds is a client, and a phase in which connections of it are.
-type holds struct {
-	client string
-	phase  phase
 }
 
 // rankOf says how soon a connection is closed that has been in its phase for some time, and whether it may be closed at all. Own

@@ -3,6 +3,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"net/http"
@@ -71,8 +72,7 @@ func NewEnvironment(lookup func(string) (string, bool)) Environment {
 
 // Run runs the webhook, the controllers or both until ctx ends, and then lets the requests in flight end.
 func Run(ctx context.Context, reloader *Reloader, env Environment) error {
-	o := &reloader.Options
-	reloader.Log.Info("starting", "version", version.String(), "namespace", o.Namespace, "webhook", o.Admits(), "controllers", o.Controls())
+	reloader.Log.Info("starting", "version", version.String(), "namespace", reloader.Options.Namespace, "webhook", reloader.Options.Admits(), "controllers", reloader.Options.Controls())
 
 	// 1. What the parts share, what decisions read of the cluster, and the capabilities.
 	p, err := newProcess(ctx, reloader, env)
@@ -141,15 +141,11 @@ func (p *process) newHost(ctx context.Context) (*capability.Host, error) {
 	if err := p.mgr.Add(withoutElection(p.pulse.Run)); err != nil {
 		return nil, err
 	}
-	var dates clock.PassiveClock = p.apiTime
-	if p.env.Time != nil {
-		dates = p.env.Time
-	}
 	return &capability.Host{
 		Namespace: p.Namespace, Registration: Registration, Replica: leader.Identity(p.env.Lookup), Admits: p.Admits(), Controls: p.Controls(), Nodes: on.Nodes(),
 		Cached: p.mgr.GetClient(), Uncached: p.clients.uncached, Once: p.clients.once, Clientset: p.clients.set, Informers: p.mgr.GetCache(),
 		World: reader, Scope: scopes, Evictor: evict.New(p.clients.uncached, p.env.Clock, p.EvictionRate, p.set),
-		Clock: p.env.Clock, Time: dates, Unsettled: p.pulse.Unsettled, Log: p.log, Events: p.recorder, Metrics: p.set,
+		Clock: p.env.Clock, Time: cmp.Or[clock.PassiveClock](p.env.Time, p.apiTime), Unsettled: p.pulse.Unsettled, Log: p.log, Events: p.recorder, Metrics: p.set,
 	}, nil
 }
 
