@@ -71,7 +71,7 @@ func (g *group) problem(r *Report, reason finding.Reason, values finding.Values)
 
 // objects are what the workload consists of, and its policy.
 func (g *group) objects() []string {
-	out := g.about
+	out := slices.Clone(g.about)
 	switch {
 	case g.policy == nil:
 	case g.policy.Distributor != nil:
