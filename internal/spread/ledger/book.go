@@ -139,10 +139,12 @@ func (b *Book) Applied(version uint64) {
 // seen stays.
 func (b *Book) GiveBack(id string) {
 	c := b.byID[id]
-	if _, seen := b.ids[id]; seen || c == nil || !c.own || c.waiting || c.Settled != 0 || c.end != open {
+	if c == nil || !c.own || !c.unused() {
 		return
 	}
-	b.void(c)
+	if _, seen := b.ids[id]; !seen {
+		b.void(c)
+	}
 }
 
 // LedgerSeen notes the ledger as a watch shows it. An absent ledger has claims of
@@ -237,25 +239,29 @@ func (b *Book) WriteDone(now time.Duration, res WriteResult, o *Object) {
 			b.adopt(now, observed)
 		}
 	case WriteRefused:
-		// Nobody gains by waiting.
-		for _, r := range b.queue {
-			if r.claim != nil {
-				r.Deadline = now
-				if r.claim.place == unwritten {
-					r.claim.place = apart
-				}
-			}
-		}
-		b.dropAhead()
-		for _, c := range b.claims {
-			switch {
-			case c.end == void:
-				c.place = apart // it stays in the ledger, as the claims of a replica that is gone do
-			case c.place == unwritten && !c.waiting:
-				c.place = apart
-			}
-		}
+		b.giveUpWriting(now)
 		b.retry(now)
+	}
+}
+
+// giveUpWriting leaves the claims apart that no write can bring into the ledger or out of it. Nobody gains by waiting.
+func (b *Book) giveUpWriting(now time.Duration) {
+	for _, r := range b.queue {
+		if r.claim != nil {
+			r.Deadline = now
+			if r.claim.place == unwritten {
+				r.claim.place = apart
+			}
+		}
+	}
+	b.dropAhead()
+	for _, c := range b.claims {
+		switch {
+		case c.end == void:
+			c.place = apart // it stays in the ledger, as the claims of a replica that is gone do
+		case c.place == unwritten && !c.waiting:
+			c.place = apart
+		}
 	}
 }
 
@@ -288,19 +294,9 @@ func (b *Book) Step(now time.Duration) []Action {
 	}
 
 	// 2. Know the ledger and the replica count, reading both at once if need be.
-	if !b.known && !b.reading {
-		if now < b.readAt {
-			b.wakeAt(b.readAt)
-		} else {
-			b.reading = true
-			acts = append(acts, Action{ReadLedger: true})
-		}
-	}
 	fresh := b.replicasHold(now)
-	if wanted && !fresh {
-		acts = b.readReplicas(now, acts)
-	}
-	if !b.known || wanted && !fresh && !slices.ContainsFunc(b.queue, func(r *Request) bool { return b.withoutCount(now, r) }) {
+	acts, enough := b.learn(now, wanted && !fresh, acts)
+	if !enough {
 		return acts
 	}
 
@@ -318,6 +314,29 @@ func (b *Book) Step(now time.Duration) []Action {
 	}
 	b.writing, b.sentAt = true, now
 	return append(acts, Action{Write: b.compose(now)})
+}
+
+// learn has the ledger read and, if need be, the replica count. It reports whether enough is known to decide for somebody.
+func (b *Book) learn(now time.Duration, count bool, acts []Action) ([]Action, bool) {
+	acts = b.readLedger(now, acts)
+	if !count {
+		return acts, b.known
+	}
+	acts = b.readReplicas(now, acts)
+	return acts, b.known && slices.ContainsFunc(b.queue, func(r *Request) bool { return b.withoutCount(now, r) })
+}
+
+// readLedger has the ledger read, unless it is known, or that is under way or has just failed.
+func (b *Book) readLedger(now time.Duration, acts []Action) []Action {
+	if b.known || b.reading {
+		return acts
+	}
+	if now < b.readAt {
+		b.wakeAt(b.readAt)
+		return acts
+	}
+	b.reading = true
+	return append(acts, Action{ReadLedger: true})
 }
 
 // answer takes the requests out of the queue that can be answered.

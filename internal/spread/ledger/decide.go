@@ -31,7 +31,7 @@ func (b *Book) decide(now time.Duration, fresh bool, acts []Action) ([]Action, b
 				return false
 			}
 			r.unverified = true
-		case b.total+1 > b.most(r.Strategy) && !b.mayExceed(now, r, &acts):
+		case b.total+1 > b.most(r.Strategy) && !r.beyond && !b.mayExceed(now, r, &acts):
 			return false
 		}
 		if r.Within && b.replicas >= 0 && b.total+1 > b.replicas {
@@ -66,11 +66,7 @@ func (b *Book) most(s *sequence.Strategy) int64 {
 // mayExceed is the replica check: with one pod more there would be more than the owner asks for, or than the pools may have. It
 // reports whether the request can be decided now.
 func (b *Book) mayExceed(now time.Duration, r *Request, acts *[]Action) bool {
-	if r.beyond {
-		return true
-	}
-	most := b.most(r.Strategy)
-	full := b.replicas < 0 || b.total+1 <= b.replicas // the pools' maxima alone are reached, so nothing need be gone
+	most, full := b.most(r.Strategy), b.maximaAlone()
 	// A count that was read before the pod was created may be older than its reason.
 	if !full && b.replicasSince < r.arrived {
 		if b.withoutCount(now, r) {
@@ -99,10 +95,33 @@ func (b *Book) mayExceed(now time.Duration, r *Request, acts *[]Action) bool {
 		return false
 	}
 	// 2. Claims that should have settled by now are of pods that never came to be. The decision is a new one: the seat of a dead
-	// claim does not matter. In full pools a slow pod would lose its seat to one that needs none, so its claim gets more time.
-	// A pod that another replica has seen did come to be. A watch that lags shows no pod in time, so nothing is presumed by it.
+	// claim does not matter.
 	lags := b.watch.Lag(now) > patience
-	open, contested, longest := lags, false, 2*patience
+	open, wait := b.presumeDead(now, patience, full, lags)
+	if b.total+1 <= most {
+		return true
+	}
+	end := r.blockedAt + wait
+	if t := min(end, latest); open && now < t {
+		b.wakeAt(t)
+		return false
+	}
+	r.unverified = open && (lags || byHeld || now < end)
+	// 3. The controller is behind a scale-down, and the seat is the first to go; or no pool may take the pod.
+	r.beyond = true
+	return true
+}
+
+// maximaAlone reports whether one pod more is within what the owner asks for, so that the pools' maxima alone are reached, and nothing need
+// be gone.
+func (b *Book) maximaAlone() bool { return b.replicas < 0 || b.total+1 <= b.replicas }
+
+// presumeDead ends the claims that should have settled by now. It reports whether others are open, whose pods may still come, and how
+// long a request waits for those. In full pools a slow pod would lose its seat to one that needs none, so its claim gets more time. A pod
+// that another replica has seen did come to be. A watch that lags shows no pod in time, so nothing is presumed by it.
+func (b *Book) presumeDead(now, patience time.Duration, full, lags bool) (open bool, wait time.Duration) {
+	open, wait = lags, 2*patience
+	contested := false
 	for _, c := range b.claims {
 		after := b.deadAfter(c, patience)
 		if full && !c.Ahead {
@@ -115,7 +134,7 @@ func (b *Book) mayExceed(now time.Duration, r *Request, acts *[]Action) bool {
 		case now-c.firstSeen < after:
 			open, contested = true, true
 			b.wakeAt(c.firstSeen + after)
-			longest = max(longest, patience+after)
+			wait = max(wait, patience+after)
 		case lags || c.Settled != 0:
 			open = true
 		default:
@@ -123,23 +142,12 @@ func (b *Book) mayExceed(now time.Duration, r *Request, acts *[]Action) bool {
 			b.uncount(c)
 		}
 	}
-	if b.total+1 <= most {
-		return true
-	}
 	// Seats beyond the count are for when all others are taken by pods. Whoever asks without a pause for pods that never come would
 	// push others there. So while claims are open, requests wait longer, and have time to be answered then.
-	end := r.blockedAt + longest
 	if contested && !full {
-		end = max(end, r.blockedAt+2*b.timing.MaxPatience)
+		wait = max(wait, 2*b.timing.MaxPatience)
 	}
-	if t := min(end, latest); open && now < t {
-		b.wakeAt(t)
-		return false
-	}
-	r.unverified = open && (lags || byHeld || now < end)
-	// 3. The controller is behind a scale-down, and the seat is the first to go; or no pool may take the pod.
-	r.beyond = true
-	return true
+	return open, wait
 }
 
 // mostBeyond is how many seats beyond the replica count are claimed. A controller has some 500 creates under way at most (BurstReplicas of
@@ -223,15 +231,27 @@ func (b *Book) refresh(now time.Duration) {
 	}
 	// Nobody gains by learning of a seat that was never written and is no claim any more.
 	b.claims = slices.DeleteFunc(b.claims, func(c *claim) bool {
-		expired := c.end == void && now-c.firstSeen >= b.timing.Expiry
-		unknown := c.end == void && (b.writing || !b.known) // a write that is under way may have it
-		if !expired && (c.place == written || c.waiting || c.counted || unknown) {
+		if b.needs(now, c) {
 			return false
 		}
 		b.drop(c)
 		return true
 	})
 	b.noteUnwritten()
+}
+
+// needs reports whether a claim is still needed: it is in the ledger, counts, or a request waits for it. One that no pod will have is
+// not needed once it is old, and until then it may come into the ledger.
+func (b *Book) needs(now time.Duration, c *claim) bool {
+	if c.end == void {
+		if now-c.firstSeen >= b.timing.Expiry {
+			return false
+		}
+		if b.writing || !b.known { // a write that is under way may have it
+			return true
+		}
+	}
+	return c.place == written || c.waiting || c.counted
 }
 
 // compose returns the ledger that is to be written: what counts, what may still count

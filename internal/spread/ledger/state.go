@@ -8,9 +8,11 @@ import (
 
 // Idle reports whether the book can be forgotten: nothing in it would be missed.
 func (b *Book) Idle() bool {
-	return len(b.pods) == 0 && len(b.claims) == 0 && len(b.queue) == 0 && len(b.gone) == 0 &&
-		!b.writing && !b.reading && !b.readingCount && b.version == 0
+	return b.version == 0 && len(b.pods)+len(b.claims)+len(b.queue)+len(b.gone) == 0 && !b.asking()
 }
+
+// asking reports whether a request of the book to the API server is under way.
+func (b *Book) asking() bool { return b.writing || b.reading || b.readingCount }
 
 // Spent returns the ledger's version if nothing in it is of use to anybody any more.
 func (b *Book) Spent(now time.Duration) (version uint64, ok bool) {

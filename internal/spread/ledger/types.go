@@ -196,6 +196,9 @@ type claim struct {
 	until    time.Duration // of a held one of this book: see [Result]; 0 of others
 }
 
+// unused reports whether a claim was given away, and nobody has seen its pod or ended it.
+func (c *claim) unused() bool { return !c.waiting && c.Settled == 0 && c.end == open }
+
 // place is where a claim is, as far as the book knows.
 type place int
 
