@@ -363,5 +363,17 @@ func (l *Service) podSeen(was, is *observed.Pod) {
 
 // moved reports whether a pod came or went, or got another seat or node. Either may be nil.
 func moved(was, is *observed.Pod) bool {
-	return was == nil || is == nil || was.Seat != is.Seat || was.ID != is.ID || was.Origin != is.Origin || was.Active != is.Active || was.Node != is.Node || was.Cost != is.Cost
+	return was == nil || is == nil || standingOf(was) != standingOf(is)
+}
+
+// standing is what of a pod the seats of others depend on.
+type standing struct {
+	ledger.Seat
+	id, node, cost string
+	origin         ledger.Origin
+	active         bool
+}
+
+func standingOf(p *observed.Pod) standing {
+	return standing{Seat: p.Seat, id: p.ID, node: p.Node, cost: p.Cost, origin: p.Origin, active: p.Active}
 }
