@@ -1,6 +1,7 @@
 package sequence
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -41,24 +42,13 @@ func isLimited(pools []Pool, weights []int64) bool {
 // that the others may not have. Rest may be nil.
 func newLimited(pools []Pool, weights, rest []int64, tie Tie) *limited {
 	l := &limited{percent: make([]int64, len(pools)), rest: make([]bool, len(pools)), counts: make([]int64, len(pools)), tie: tie}
-	left, sum := int64(100), int64(0) // the percentage, and the weights, of the pools below their limits
 	for i, w := range weights {
-		if sum += w; w > 0 {
+		if w > 0 {
 			l.percent[i] = pools[i].MaxShare
 		}
 		l.rest[i] = w > 0 && l.percent[i] == 0 || rest != nil && rest[i] > 0
 	}
-
-	// 1. Which pools are at their limits? Each that is leaves more to the others.
-	atLimit := make([]bool, len(pools))
-	for i := 0; i < len(pools); i++ {
-		if percent := l.percent[i]; percent > 0 && !atLimit[i] && weights[i]*left > percent*sum {
-			atLimit[i], left, sum = true, left-percent, sum-weights[i]
-			i = -1 // from the first one again
-		}
-	}
-
-	// 2. The others share what is left.
+	atLimit, left, sum := l.atLimits(weights)
 	if sum == 0 && rest != nil {
 		weights = rest
 		for _, w := range rest {
@@ -78,6 +68,22 @@ func newLimited(pools []Pool, weights, rest []int64, tie Tie) *limited {
 		}
 	}
 	return l
+}
+
+// atLimits returns which pools get their percentages and no more, and the percentage and the sum of the weights that the others share. Each
+// pool at its limit leaves more to the others.
+func (l *limited) atLimits(weights []int64) (atLimit []bool, left, sum int64) {
+	atLimit, left = make([]bool, len(weights)), 100
+	for _, w := range weights {
+		sum += w
+	}
+	for i := 0; i < len(weights); i++ {
+		if percent := l.percent[i]; percent > 0 && !atLimit[i] && weights[i]*left > percent*sum {
+			atLimit[i], left, sum = true, left-percent, sum-weights[i]
+			i = -1 // from the first one again
+		}
+	}
+	return atLimit, left, sum
 }
 
 // deal computes seats until the sequence repeats. It returns after how many the part begins that repeats, or false if that takes
@@ -116,30 +122,55 @@ func (l *limited) key(n int64) string {
 // next returns the pool of the n-th seat: see [chair]. A pool that is at its limit is passed over. Where no pool is due, the one with the
 // earliest deadline comes before its turn.
 func (l *limited) next(n int64) int {
-	k2 := max(2*l.active-2, 1)
-	best, bestSlack, bestWeight, bestDue := -1, int64(0), int64(1), false
+	best, first := -1, turn{}
 	for i, w := range l.weights {
 		if w == 0 || l.percent[i] > 0 && 100*(l.counts[i]+1) > l.percent[i]*n {
 			continue
 		}
-		due := k2 * (n*w - l.counts[i]*l.sum)
-		slack := k2*l.sum - l.sum - due
-		isDue := due >= l.sum || l.active == 1
-		earlier := best < 0 || isDue && !bestDue || isDue == bestDue && slack*bestWeight < bestSlack*w
-		if earlier || l.tie == LaterWins && isDue == bestDue && slack*bestWeight == bestSlack*w {
-			best, bestSlack, bestWeight, bestDue = i, slack, w, isDue
+		t := l.turnOf(i, n)
+		if order := t.compare(first); best < 0 || order < 0 || order == 0 && l.tie == LaterWins {
+			best, first = i, t
 		}
 	}
 	if best < 0 {
 		best = slices.Index(l.rest, true)
 	}
-	if best >= 0 {
-		return best
+	if best < 0 {
+		best = l.leastFilled() // nobody else takes the seat, so a pool goes beyond its percentage
 	}
-	// Nobody else takes the seat, so a pool goes beyond its percentage.
+	return best
+}
+
+// turn is how soon a pool is due for a seat.
+type turn struct {
+	due           bool
+	slack, weight int64 // the deadline is slack over weight
+}
+
+// turnOf returns how soon a pool is due for the n-th seat.
+func (l *limited) turnOf(pool int, n int64) turn {
+	k2, w := max(2*l.active-2, 1), l.weights[pool]
+	due := k2 * (n*w - l.counts[pool]*l.sum)
+	return turn{due: due >= l.sum || l.active == 1, slack: k2*l.sum - l.sum - due, weight: w}
+}
+
+// compare returns less than 0 if a turn comes before another one, and 0 in a tie.
+func (t turn) compare(other turn) int {
+	if t.due == other.due {
+		return cmp.Compare(t.slack*other.weight, other.slack*t.weight)
+	}
+	if t.due {
+		return -1
+	}
+	return 1
+}
+
+// leastFilled returns the pool with the fewest seats for its weight.
+func (l *limited) leastFilled() int {
+	best := -1
 	for i, w := range l.weights {
-		if w > 0 && (best < 0 || l.counts[i]*bestWeight < l.counts[best]*w) {
-			best, bestWeight = i, w
+		if w > 0 && (best < 0 || l.counts[i]*l.weights[best] < l.counts[best]*w) {
+			best = i
 		}
 	}
 	return best

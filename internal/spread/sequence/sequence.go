@@ -25,11 +25,9 @@ func newSegments(pools []Pool, room []int64, start int64, tie Tie, gaps []Gap) [
 	var next *segment // the part that repeats, if the last one comes only once
 	for {
 		weights := make([]int64, len(pools))
-		found := false
 		for i, p := range pools {
 			if room[i] > 0 {
 				weights[i] = p.Weight
-				found = found || p.Weight > 0
 			}
 		}
 		var seg segment
@@ -37,7 +35,7 @@ func newSegments(pools []Pool, room []int64, start int64, tie Tie, gaps []Gap) [
 		switch {
 		case next != nil:
 			seg, next = *next, nil
-		case !found && !slices.ContainsFunc(rest, func(w int64) bool { return w > 0 }):
+		case !anyPositive(weights) && !anyPositive(rest):
 			return out
 		case gaps != nil || isLimited(pools, weights):
 			once, again := newLimited(pools, weights, rest, tie).segments()
@@ -51,12 +49,8 @@ func newSegments(pools []Pool, room []int64, start int64, tie Tie, gaps []Gap) [
 		if next != nil {
 			seg.end = start + seg.period()
 		}
-		for i := range pools {
-			if len(seg.places[i]) > 0 && room[i] < math.MaxInt64 {
-				if full, ok := seg.rank(i, room[i]); ok { // or another pool is full before
-					seg.end, next = start+full, nil
-				}
-			}
+		if seg.endWhereFull(room) {
+			next = nil
 		}
 		out = append(out, seg)
 		if seg.end == math.MaxInt64 {
@@ -69,6 +63,22 @@ func newSegments(pools []Pool, room []int64, start int64, tie Tie, gaps []Gap) [
 		}
 		start = seg.end
 	}
+}
+
+// endWhereFull ends a segment where the first pool is full, and reports whether one is before the segment's end.
+func (s *segment) endWhereFull(room []int64) (full bool) {
+	for i := range room {
+		if len(s.places[i]) > 0 && room[i] < math.MaxInt64 {
+			if last, ok := s.rank(i, room[i]); ok { // or another pool is full before
+				s.end, full = s.start+last, true
+			}
+		}
+	}
+	return full
+}
+
+func anyPositive(weights []int64) bool {
+	return slices.ContainsFunc(weights, func(w int64) bool { return w > 0 })
 }
 
 // takers returns the weights of the pools that take the seats which others may not take because of their percentages. It returns nil

@@ -150,33 +150,10 @@ func validate(pools []Pool) error {
 	}
 	idle := true
 	for i, p := range pools {
-		fail := func(format string, args ...any) {
-			errs = append(errs, fmt.Errorf("pool %d: %s", i+1, fmt.Sprintf(format, args...)))
-		}
-		if len(p.Labels) == 0 {
-			fail("has no node label")
-		}
-		if p.Base < 0 || p.Base > math.MaxInt32 {
-			fail("base is %d; it must be 0 to %d", p.Base, math.MaxInt32)
-		}
-		if p.Weight < 0 || p.Weight > MaxWeight {
-			fail("weight is %d; it must be 0 to %d", p.Weight, MaxWeight)
-		}
-		if p.Overflow < 0 || p.Overflow > MaxWeight {
-			fail("overflow is %d; it must be 0 to %d", p.Overflow, MaxWeight)
-		}
-		if p.Max < 0 || p.Max > math.MaxInt32 {
-			fail("the maximum is %d; it must be 0 (none) to %d", p.Max, math.MaxInt32)
+		for _, wrong := range p.check(pools[:i]) {
+			errs = append(errs, fmt.Errorf("pool %d: %s", i+1, wrong))
 		}
 		idle = idle && p.Base == 0 && p.Weight == 0
-		for j, other := range pools[:i] {
-			if maps.Equal(p.Labels, other.Labels) {
-				fail("has the same node labels as pool %d", j+1)
-			}
-			if p.Name != "" && p.Name == other.Name {
-				fail("has the same name as pool %d, %q", j+1, p.Name)
-			}
-		}
 	}
 	if idle {
 		errs = append(errs, errors.New("no pool ever gets a pod; give at least one a weight"))
@@ -185,6 +162,35 @@ func validate(pools []Pool) error {
 		errs = append(errs, checkLimited(pools))
 	}
 	return errors.Join(errs...)
+}
+
+// check returns what is wrong with a pool that comes after others.
+func (p *Pool) check(before []Pool) (wrong []string) {
+	if len(p.Labels) == 0 {
+		wrong = append(wrong, "has no node label")
+	}
+	for _, n := range []struct {
+		is, least   string
+		value, most int64
+	}{
+		{"base", "0", p.Base, math.MaxInt32},
+		{"weight", "0", p.Weight, MaxWeight},
+		{"overflow", "0", p.Overflow, MaxWeight},
+		{"the maximum", "0 (none)", p.Max, math.MaxInt32},
+	} {
+		if n.value < 0 || n.value > n.most {
+			wrong = append(wrong, fmt.Sprintf("%s is %d; it must be %s to %d", n.is, n.value, n.least, n.most))
+		}
+	}
+	for j, other := range before {
+		if maps.Equal(p.Labels, other.Labels) {
+			wrong = append(wrong, fmt.Sprintf("has the same node labels as pool %d", j+1))
+		}
+		if p.Name != "" && p.Name == other.Name {
+			wrong = append(wrong, fmt.Sprintf("has the same name as pool %d, %q", j+1, p.Name))
+		}
+	}
+	return wrong
 }
 
 // Len returns the number of pools.
