@@ -125,17 +125,10 @@ func New(s *sequence.Strategy, weights []int64, order Order) (*Homes, error) {
 	// 2. A pool that has no seats in what repeats goes on alone.
 	for i := range h.pools {
 		p := &h.pools[i]
-		switch {
-		case cycle != nil && cycle[i] < int64(len(p.order)):
+		if cycle != nil && cycle[i] < int64(len(p.order)) {
 			p.once = cycle[i]
-		default:
-			for int64(len(p.order))%h.sum != 0 {
-				d.dealAlone(i)
-			}
-			p.once = int64(len(p.order))
-			for range h.sum {
-				d.dealAlone(i)
-			}
+		} else {
+			p.once = d.goOnAlone(i)
 		}
 		p.place(len(weights))
 	}
@@ -173,6 +166,19 @@ func (d *dealer) deal(pool int) {
 		return
 	}
 	d.choose(pool, true)
+}
+
+// goOnAlone deals seats of a pool until they repeat without other pools. It returns how many come before the part that repeats.
+func (d *dealer) goOnAlone(pool int) (once int64) {
+	p := &d.h.pools[pool]
+	for int64(len(p.order))%d.h.sum != 0 {
+		d.dealAlone(pool)
+	}
+	once = int64(len(p.order))
+	for range d.h.sum {
+		d.dealAlone(pool)
+	}
+	return once
 }
 
 // dealAlone gives a seat of a pool to a domain, as if there were no other pools.

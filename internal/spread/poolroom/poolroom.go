@@ -286,34 +286,15 @@ func (r *Reader) Count(ctx context.Context, selected map[string]string, pod *cor
 
 	// 2. Look at some nodes; at those first that the last looks left out.
 	tried, sum := map[string]bool{}, int64(0)
-	var unseen, seen []*corev1.Node
-	for _, i := range rand.Perm(len(nodes)) { // so that full nodes do not hide the others every time
-		node := &nodes[i]
-		if !nodefit.Allows(node, pod) || nodefit.Count(node, nil, pod) == 0 {
-			continue
-		}
-		if last.looked[node.Name] {
-			seen = append(seen, node)
-		} else {
-			unseen = append(unseen, node)
-		}
-	}
+	unseen, seen := candidates(nodes, pod, last.looked)
 	for _, node := range slices.Concat(unseen, seen) {
 		if len(tried) == nodesTried {
 			break
 		}
 		tried[node.Name] = true
-		// The watch cache may be behind, so a node that seems to have room is looked at once more.
-		count := int64(1)
-		for _, cached := range []bool{true, false} {
-			if count == 0 {
-				break
-			}
-			running, err := worldapi.PodsOn(ctx, r.uncached, node.Name, cached)
-			if err != nil {
-				return 0, err
-			}
-			count = nodefit.Count(node, running, pod)
+		count, err := r.countOn(ctx, node, pod)
+		if err != nil {
+			return 0, err
 		}
 		if sum += count; sum >= most {
 			return most, nil
@@ -337,6 +318,38 @@ func (r *Reader) Count(ctx context.Context, selected map[string]string, pod *cor
 	}
 	r.full.Add(key, found, bytes, 2*MaxWait)
 	return 0, nil
+}
+
+// candidates returns the nodes on which a pod could run, were they empty: those that were not looked at, and those that were. Their order
+// is another one each time, so that full nodes do not hide the others.
+func candidates(nodes []corev1.Node, pod *corev1.Pod, looked map[string]bool) (unseen, seen []*corev1.Node) {
+	for _, i := range rand.Perm(len(nodes)) {
+		node := &nodes[i]
+		if !nodefit.Allows(node, pod) || nodefit.Count(node, nil, pod) == 0 {
+			continue
+		}
+		if looked[node.Name] {
+			seen = append(seen, node)
+		} else {
+			unseen = append(unseen, node)
+		}
+	}
+	return unseen, seen
+}
+
+// countOn returns how many more pods such as this one a node has room for. The watch cache may be behind, so a node that seems to have room is
+// looked at once more.
+func (r *Reader) countOn(ctx context.Context, node *corev1.Node, pod *corev1.Pod) (count int64, err error) {
+	for _, cached := range []bool{true, false} {
+		running, err := worldapi.PodsOn(ctx, r.uncached, node.Name, cached)
+		if err != nil {
+			return 0, err
+		}
+		if count = nodefit.Count(node, running, pod); count == 0 {
+			break
+		}
+	}
+	return count, nil
 }
 
 // keyOf names a pool, and all that [nodefit.Allows] and [nodefit.Count] ask of a pod.
