@@ -87,18 +87,23 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 	}
 
 	// 4. Would a LimitRange refuse it?
+	if limitRange, broken := violated(template, limitRanges, res.Pod); broken != "" {
+		return *unsized(sizing.Unsize(pod), stowage.EventLimitRangeRefusesSize, related, fmt.Sprintf(
+			"LimitRange %q refuses the size that FlexDaemonsetTemplate %q%s gives a pod, which keeps its own: %s",
+			limitRange, name, node.where(), broken)), nil
+	}
+	d.Summary = node.summary(sizeText(template, res.Pod))
+	return d, nil
+}
+
+// violated returns the first LimitRange that refuses a pod, and why; or "".
+func violated(template *sizing.Template, limitRanges []corev1.LimitRange, pod *podpatch.Pod) (limitRange, why string) {
 	for i := range limitRanges {
-		if broken := template.Violations(&limitRanges[i], res.Pod); len(broken) > 0 {
-			return *unsized(sizing.Unsize(pod), stowage.EventLimitRangeRefusesSize, related, fmt.Sprintf(
-				"LimitRange %q refuses the size that FlexDaemonsetTemplate %q%s gives a pod, which keeps its own: %s",
-				limitRanges[i].Name, name, node.where(), strings.Join(broken, "; "))), nil
+		if broken := template.Violations(&limitRanges[i], pod); len(broken) > 0 {
+			return limitRanges[i].Name, strings.Join(broken, "; ")
 		}
 	}
-	d.Summary = fmt.Sprintf("as big as its share of node %s (%s)", node.name, sizeText(template, res.Pod))
-	if node.unknown != "" {
-		d.Summary = fmt.Sprintf("as big as the minimums (%s)", sizeText(template, res.Pod))
-	}
-	return d, nil
+	return "", ""
 }
 
 // decision returns an answer that is final, or none.
@@ -201,6 +206,14 @@ func (p place) where() string {
 		return ""
 	}
 	return fmt.Sprintf(" on node %q", p.name)
+}
+
+// summary says where a size comes from.
+func (p place) summary(size string) string {
+	if p.unknown != "" {
+		return fmt.Sprintf("as big as the minimums (%s)", size)
+	}
+	return fmt.Sprintf("as big as its share of node %s (%s)", p.name, size)
 }
 
 // notes returns what there is to say of a size, and why.

@@ -47,12 +47,11 @@ func (r *run) reconcileDaemonSet(ctx context.Context, key types.NamespacedName) 
 	if err := r.Informers.Get(ctx, client.ObjectKey{Name: name}, &t); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	all := t.Spec.UpdatePolicy == flexdaemonsets.UpdateInPlace
-	if !all && !r.mayBeEarly(&d, &t) {
+	if t.Spec.UpdatePolicy != flexdaemonsets.UpdateInPlace && !r.mayBeEarly(&d, &t) {
 		return reconcile.Result{}, nil
 	}
 
-	// 2. Which are they?
+	// 2. Which are they? Each gets its record.
 	unsized, err := podSelector(&d, metav1.LabelSelectorOpDoesNotExist)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -61,13 +60,23 @@ func (r *run) reconcileDaemonSet(ctx context.Context, key types.NamespacedName) 
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	var result reconcile.Result
+	result, err := r.record(ctx, list, &d, &t)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	return result, nil
+}
+
+// record writes into the pods of a DaemonSet that have no size what they declare. With updatePolicy OnCreate it does so only to those
+// that were created just before their template.
+func (r *run) record(ctx context.Context, unsized []*corev1.Pod, d *appsv1.DaemonSet, t *flexdaemonsets.FlexDaemonsetTemplate) (result reconcile.Result, err error) {
+	all := t.Spec.UpdatePolicy == flexdaemonsets.UpdateInPlace
 	var errs []error
-	for _, pod := range list {
-		if !metav1.IsControlledBy(pod, &d) {
+	for _, pod := range unsized {
+		if !metav1.IsControlledBy(pod, d) {
 			continue
 		}
-		if early := r.noteEarly(pod, &d, &t); !all && !early {
+		if early := r.noteEarly(pod, d, t); !all && !early {
 			continue
 		}
 		if pod.Spec.NodeName == "" {
@@ -85,10 +94,7 @@ func (r *run) reconcileDaemonSet(ctx context.Context, key types.NamespacedName) 
 			errs = append(errs, fmt.Errorf("pod %s: %w", pod.Name, err))
 		}
 	}
-	if err := errors.Join(append(errs, r.adjustWatch(ctx))...); err != nil {
-		return reconcile.Result{}, err
-	}
-	return result, nil
+	return result, errors.Join(append(errs, r.adjustWatch(ctx))...)
 }
 
 // podSelector returns the selector of a DaemonSet's pods that have a size, or that have none.

@@ -35,26 +35,19 @@ func (r *run) reconcilePod(ctx context.Context, key types.NamespacedName) (recon
 
 	// 1. Is there anything to do, and may it be done?
 	v, err := r.findTemplate(ctx, pod)
-	if err != nil || v.template == nil || v.template.Spec.UpdatePolicy != flexdaemonsets.UpdateInPlace && !v.early {
+	if err != nil || !v.follows() {
 		return reconcile.Result{}, err
 	}
 	if err := r.compareSize(ctx, pod, &v); err != nil {
 		return reconcile.Result{}, err
 	}
 	if v.resized == nil {
-		if v.off && v.early {
+		return r.withoutResize(ctx, pod, &v)
+	}
+	if can, err := r.canResize(); err != nil || !can {
+		if err == nil && v.early {
 			return r.recreate(ctx, pod, &v)
 		}
-		if pendingOf(pod) == nil {
-			r.forget(pod.UID)
-		}
-		return reconcile.Result{}, nil
-	}
-	can, err := r.canResize()
-	switch {
-	case err == nil && !can && v.early:
-		return r.recreate(ctx, pod, &v)
-	case err != nil || !can:
 		return reconcile.Result{}, err // the template's status reports it
 	}
 	patch := sizing.ResizePatch(pod.UID, v.now, v.resized)
@@ -65,14 +58,36 @@ func (r *run) reconcilePod(ctx context.Context, key types.NamespacedName) (recon
 		return reconcile.Result{}, err
 	}
 
-	// 2. What the pod declared, and whose size it has, comes first. Without that, nobody could tell it later from the
+	// 2. Ask for it.
+	return r.resize(ctx, pod, &v, patch)
+}
+
+// follows reports whether a running pod gets the size that its template gives it.
+func (v *comparison) follows() bool {
+	return v.template != nil && (v.template.Spec.UpdatePolicy == flexdaemonsets.UpdateInPlace || v.early)
+}
+
+// withoutResize is for a pod that no resize brings nearer to its size.
+func (r *run) withoutResize(ctx context.Context, pod *corev1.Pod, v *comparison) (reconcile.Result, error) {
+	if v.off && v.early {
+		return r.recreate(ctx, pod, v)
+	}
+	if pendingOf(pod) == nil {
+		r.forget(pod.UID)
+	}
+	return reconcile.Result{}, nil
+}
+
+// resize has a pod resized by a patch, and notes the answer.
+func (r *run) resize(ctx context.Context, pod *corev1.Pod, v *comparison, patch []byte) (reconcile.Result, error) {
+	// 1. What the pod declared, and whose size it has, comes first. Without that, nobody could tell it later from the
 	// size that the pod gets now.
-	if err := r.mark(ctx, pod, &v); err != nil {
+	if err := r.mark(ctx, pod, v); err != nil {
 		return reconcile.Result{}, err
 	}
 
-	// 3. Ask, and look again when the store has the answer: the size may have changed meanwhile.
-	err = r.Uncached.SubResource("resize").Patch(ctx, bare(pod), client.RawPatch(types.StrategicMergePatchType, patch))
+	// 2. Ask, and look again when the store has the answer: the size may have changed meanwhile.
+	err := r.Uncached.SubResource("resize").Patch(ctx, bare(pod), client.RawPatch(types.StrategicMergePatchType, patch))
 	switch {
 	case err == nil:
 		r.Metrics.resizes.WithLabelValues(resizeAccepted).Inc()
@@ -85,13 +100,13 @@ func (r *run) reconcilePod(ctx context.Context, key types.NamespacedName) (recon
 		err = fmt.Errorf("it does not serve pods/resize (on by default since Kubernetes 1.33): %w", err)
 	case !refuses(err):
 		r.Metrics.resizes.WithLabelValues(resizeFailed).Inc()
-		return reconcile.Result{}, fmt.Errorf("resize pod %s: %w", key, err)
+		return reconcile.Result{}, fmt.Errorf("resize pod %s: %w", client.ObjectKeyFromObject(pod), err)
 	}
 	r.Metrics.resizes.WithLabelValues(resizeRefused).Inc()
 	r.warn(pod, stowage.EventResizeRefused, fmt.Sprintf("the API server refuses to resize a pod: %v", err))
 	r.enqueueTemplateOf(ctx, pod)
 	if v.early {
-		if result, err := r.recreate(ctx, pod, &v); err != nil || result.RequeueAfter > 0 {
+		if result, err := r.recreate(ctx, pod, v); err != nil || result.RequeueAfter > 0 {
 			return result, err
 		}
 	}

@@ -204,7 +204,12 @@ func (r *run) describe(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTempl
 
 // tally compares pods with what a template makes of them.
 func (r *run) tally(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTemplate, pods map[types.UID]*corev1.Pod) tally {
-	can, canErr := r.canResize()
+	can, err := r.canResize()
+	inPlace := err == nil && t.Spec.UpdatePolicy == flexdaemonsets.UpdateInPlace
+	waits := stowage.ReasonAwaitsNewPods // why a pod that is not resized has another size
+	if inPlace && !can {
+		waits = stowage.ReasonUnsupported
+	}
 	sum := tally{counts: map[stowage.ConditionReason]int32{}, sample: map[stowage.ConditionReason]string{}, why: map[stowage.ConditionReason]string{}}
 	for _, pod := range slices.SortedFunc(maps.Values(pods), func(a, b *corev1.Pod) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
@@ -214,40 +219,48 @@ func (r *run) tally(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTemplate
 			continue
 		}
 		sum.pods++
-		pending, inProgress := pendingOf(pod), resizeCondition(pod, corev1.PodResizeInProgress)
-		follows := canErr == nil && can && v.resized != nil && t.Spec.UpdatePolicy == flexdaemonsets.UpdateInPlace
-		refused := ""
-		if follows {
-			refused = r.refusal(pod.UID, string(sizing.ResizePatch(pod.UID, v.now, v.resized)))
-		}
+		follows := inPlace && can && v.resized != nil
+		reason, why := r.outcome(pod, &v, follows)
 		switch {
 		case err != nil:
 			sum.add(stowage.ReasonUnclear, pod, ": "+err.Error())
 		case v.want == nil: // a peer pod, say
-		case refused != "":
-			sum.add(stowage.ReasonRefused, pod, ": "+refused)
-		case pending != nil && pending.Reason == corev1.PodReasonInfeasible:
-			sum.add(stowage.ReasonInfeasible, pod, ": "+pending.Message)
-		case pending != nil:
-			sum.add(stowage.ReasonDeferred, pod, ": "+pending.Message)
-		case failedOn(pod) != nil:
-			sum.add(stowage.ReasonFailed, pod, ": "+inProgress.Message)
-		case inProgress != nil && inProgress.Message != "":
-			sum.add(stowage.ReasonResizing, pod, ": "+inProgress.Message)
-		case len(pod.Status.ContainerStatuses) > 0: // see keepSizedPod
-			sum.add(stowage.ReasonResizing, pod, ": its kubelet has not changed container "+pod.Status.ContainerStatuses[0].Name+" yet")
-		case follows, inProgress != nil:
+		case reason != "":
+			sum.add(reason, pod, ": "+why)
+		case follows: // what it depends on may have changed without an event, such as a namespace's mode
 			sum.add(stowage.ReasonResizing, pod, "")
-			if follows { // what it depends on may have changed without an event, such as a namespace's mode
-				r.work.AddUnlessFailing(client.ObjectKeyFromObject(pod))
-			}
-		case v.off && canErr == nil && !can && t.Spec.UpdatePolicy == flexdaemonsets.UpdateInPlace:
-			sum.add(stowage.ReasonUnsupported, pod, "")
+			r.work.AddUnlessFailing(client.ObjectKeyFromObject(pod))
+		case resizeCondition(pod, corev1.PodResizeInProgress) != nil:
+			sum.add(stowage.ReasonResizing, pod, "")
 		case v.off:
-			sum.add(stowage.ReasonAwaitsNewPods, pod, "")
+			sum.add(waits, pod, "")
 		}
 	}
 	return sum
+}
+
+// outcome returns what the API server or its kubelet says of a pod's resize, or no reason if they say nothing. A pod that follows its
+// template is asked to become what it can.
+func (r *run) outcome(pod *corev1.Pod, v *comparison, follows bool) (reason stowage.ConditionReason, why string) {
+	if follows {
+		if refused := r.refusal(pod.UID, string(sizing.ResizePatch(pod.UID, v.now, v.resized))); refused != "" {
+			return stowage.ReasonRefused, refused
+		}
+	}
+	pending, inProgress := pendingOf(pod), resizeCondition(pod, corev1.PodResizeInProgress)
+	switch {
+	case pending != nil && pending.Reason == corev1.PodReasonInfeasible:
+		return stowage.ReasonInfeasible, pending.Message
+	case pending != nil:
+		return stowage.ReasonDeferred, pending.Message
+	case failedOn(pod) != nil:
+		return stowage.ReasonFailed, inProgress.Message
+	case inProgress != nil && inProgress.Message != "":
+		return stowage.ReasonResizing, inProgress.Message
+	case len(pod.Status.ContainerStatuses) > 0: // see keepSizedPod
+		return stowage.ReasonResizing, "its kubelet has not changed container " + pod.Status.ContainerStatuses[0].Name + " yet"
+	}
+	return "", ""
 }
 
 // digits are what a kubelet's message may change every few seconds, such as a container's usage.

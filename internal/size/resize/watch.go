@@ -252,18 +252,39 @@ func (r *run) daemonSetsChanged(d *appsv1.DaemonSet) {
 // podSeen notes a pod. A new pod may have its size from a replica that did not know the latest template. A pod that
 // is bound now could not be resized before. A pod whose node granted or dropped a resize may be due another size.
 func (r *run) podSeen(ctx context.Context, was, pod *corev1.Pod) {
-	now, before := pendingOf(pod), pendingOf(was)
-	if pod.Spec.NodeName != "" && (was == nil || was.Spec.NodeName == "" || now == nil && before != nil) {
+	if mayBecomeDue(was, pod) {
 		r.work.Add(client.ObjectKeyFromObject(pod))
 	}
-	if was != nil && was.Labels[stowage.SizedByLabel] != pod.Labels[stowage.SizedByLabel] {
+	if was == nil {
+		r.enqueueTemplateOf(ctx, pod)
+		return
+	}
+	if was.Labels[stowage.SizedByLabel] != pod.Labels[stowage.SizedByLabel] {
 		r.enqueueTemplateOf(ctx, was)
 	}
-	if was == nil || was.Status.Phase != pod.Status.Phase || !maps.Equal(was.Labels, pod.Labels) ||
-		!equality.Semantic.DeepEqual(was.Status.Conditions, pod.Status.Conditions) || !equality.Semantic.DeepEqual(was.Spec, pod.Spec) {
+	if !sameToStatus(was, pod) {
 		r.enqueueTemplateOf(ctx, pod)
 	}
-	if now != nil && was != nil && (before == nil || before.Reason != now.Reason) {
+	r.reportNode(was, pod)
+}
+
+// mayBecomeDue reports whether a pod may be due a resize now that it was not due before. Was may be nil.
+func mayBecomeDue(was, pod *corev1.Pod) bool {
+	if pod.Spec.NodeName == "" {
+		return false
+	}
+	return was == nil || was.Spec.NodeName == "" || pendingOf(pod) == nil && pendingOf(was) != nil
+}
+
+// sameToStatus reports whether the status of a template says the same of two versions of a pod.
+func sameToStatus(was, pod *corev1.Pod) bool {
+	return was.Status.Phase == pod.Status.Phase && maps.Equal(was.Labels, pod.Labels) &&
+		equality.Semantic.DeepEqual(was.Status.Conditions, pod.Status.Conditions) && equality.Semantic.DeepEqual(was.Spec, pod.Spec)
+}
+
+// reportNode warns if a pod's node has just put a resize off or failed to do it.
+func (r *run) reportNode(was, pod *corev1.Pod) {
+	if now, before := pendingOf(pod), pendingOf(was); now != nil && (before == nil || before.Reason != now.Reason) {
 		outcome, reason := resizeDeferred, stowage.EventResizeDeferred
 		if now.Reason == corev1.PodReasonInfeasible {
 			outcome, reason = resizeInfeasible, stowage.EventResizeInfeasible
@@ -271,7 +292,7 @@ func (r *run) podSeen(ctx context.Context, was, pod *corev1.Pod) {
 		r.Metrics.resizes.WithLabelValues(outcome).Inc()
 		r.warn(pod, reason, fmt.Sprintf("node %q cannot resize a pod now: %s", pod.Spec.NodeName, now.Message))
 	}
-	if failed := failedOn(pod); failed != nil && was != nil && failedOn(was) == nil {
+	if failed := failedOn(pod); failed != nil && failedOn(was) == nil {
 		r.Metrics.resizes.WithLabelValues(resizeNodeError).Inc()
 		r.warn(pod, stowage.EventResizeFailed, fmt.Sprintf("the kubelet of node %q tried to resize pod %s and failed: %s", pod.Spec.NodeName, pod.Name, failed.Message))
 	}

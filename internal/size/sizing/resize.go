@@ -19,49 +19,51 @@ import (
 // API server to say.
 func Resize(now, want *podpatch.Pod) *podpatch.Pod {
 	out := now.Clone()
-	change := func(to **podpatch.Resources, want *podpatch.Resources) {
-		if want == nil {
-			want = &podpatch.Resources{}
-		}
-		if *to == nil {
-			*to = &podpatch.Resources{}
-		}
-		res := *to
-		for _, r := range sizeable {
-			request, limit := want.Requests[r], want.Limits[r]
-			if res.Requests[r] == request && res.Limits[r] == limit {
-				continue
-			}
-			if r == corev1.ResourceEphemeralStorage || request == "" && res.Requests[r] != "" {
-				continue
-			}
-			equal := res.Limits[r] == res.Requests[r]
-			if request != "" {
-				res.Requests = with(res.Requests, r, request)
-			}
-			switch {
-			case limit != "":
-				res.Limits = with(res.Limits, r, limit)
-			case res.Limits[r] != "":
-				// One that equals its request goes with it, for the sake of the QoS class.
-				if equal || less(res.Limits[r], request) {
-					res.Limits = with(res.Limits, r, request)
-				}
-			}
-		}
-	}
 	for i := range out.Spec.InitContainers {
 		if c := &out.Spec.InitContainers[i]; c.IsSidecar() {
-			change(&c.Resources, want.Spec.InitContainers[i].Resources)
+			approach(&c.Resources, want.Spec.InitContainers[i].Resources)
 		}
 	}
 	for i := range out.Spec.Containers {
-		change(&out.Spec.Containers[i].Resources, want.Spec.Containers[i].Resources)
+		approach(&out.Spec.Containers[i].Resources, want.Spec.Containers[i].Resources)
 	}
 	if out.Spec.Resources != nil {
-		change(&out.Spec.Resources, want.Spec.Resources)
+		approach(&out.Spec.Resources, want.Spec.Resources)
 	}
 	return out
+}
+
+// approach changes resources to others, as far as a running pod may change.
+func approach(to **podpatch.Resources, want *podpatch.Resources) {
+	if want == nil {
+		want = &podpatch.Resources{}
+	}
+	if *to == nil {
+		*to = &podpatch.Resources{}
+	}
+	res := *to
+	for _, r := range sizeable {
+		request, limit := want.Requests[r], want.Limits[r]
+		if res.Requests[r] == request && res.Limits[r] == limit {
+			continue
+		}
+		if r == corev1.ResourceEphemeralStorage || request == "" && res.Requests[r] != "" {
+			continue
+		}
+		equal := res.Limits[r] == res.Requests[r]
+		if request != "" {
+			res.Requests = with(res.Requests, r, request)
+		}
+		switch {
+		case limit != "":
+			res.Limits = with(res.Limits, r, limit)
+		case res.Limits[r] != "":
+			// One that equals its request goes with it, for the sake of the QoS class.
+			if equal || less(res.Limits[r], request) {
+				res.Limits = with(res.Limits, r, request)
+			}
+		}
+	}
 }
 
 // KeepMemory takes back what a resize changes of the memory of containers whose memory limit it would lower. Before

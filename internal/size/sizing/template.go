@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -50,43 +51,15 @@ func Compile(t *flexdaemonsets.FlexDaemonsetTemplate) (*Template, error) {
 	}
 	var errs []error
 	s := &t.Spec
-	for _, r := range []struct {
-		resource corev1.ResourceName
-		field    string // the end of the fields' names
-		percent  *int32
-		min, max flexdaemonsets.Amount
-	}{
+	for _, r := range []fields{
 		{corev1.ResourceCPU, "CPU", s.CPUPercentage, s.MinCPU, s.MaxCPU},
 		{corev1.ResourceMemory, "Memory", s.MemoryPercentage, s.MinMemory, s.MaxMemory},
 		{corev1.ResourceEphemeralStorage, "Storage", s.StoragePercentage, s.MinStorage, s.MaxStorage},
 	} {
-		share := Share{Resource: r.resource, Max: math.MaxInt64}
-		for _, bound := range []struct {
-			name string
-			text flexdaemonsets.Amount
-			to   *int64
-		}{{"min", r.min, &share.Min}, {"max", r.max, &share.Max}} {
-			if bound.text == "" {
-				continue
-			}
-			q, err := podpatch.Quantity(bound.text).Parse()
-			if err == nil && q.Sign() < 0 {
-				err = fmt.Errorf("%q is negative", bound.text)
-			}
-			if err != nil {
-				errs = append(errs, fmt.Errorf("spec.%s%s: %w", bound.name, r.field, err))
-				continue
-			}
-			*bound.to = units(r.resource, q)
-		}
-		if share.Min > share.Max {
-			errs = append(errs, fmt.Errorf("spec.min%s: %s is above max%[1]s, %[3]s", r.field, r.min, r.max))
-		}
+		share, wrong := r.bounded()
+		errs = append(errs, wrong...)
 		if r.percent == nil {
-			for _, bound := range []struct {
-				name string
-				text flexdaemonsets.Amount
-			}{{"min", r.min}, {"max", r.max}} {
+			for _, bound := range r.bounds() {
 				if bound.text != "" {
 					out.Warnings = append(out.Warnings, fmt.Sprintf("spec.%s%s has no effect without spec.%sPercentage", bound.name, r.field, lower(r.field)))
 				}
@@ -101,14 +74,17 @@ func Compile(t *flexdaemonsets.FlexDaemonsetTemplate) (*Template, error) {
 	if len(out.Shares) == 0 {
 		errs = append(errs, errors.New("spec: it has no percentage"))
 	}
-	if l := s.Limits; l != "" && l != flexdaemonsets.LimitsEqual && l != flexdaemonsets.LimitsNone {
-		errs = append(errs, fmt.Errorf("spec.limits: %q must be Equal or None", l))
-	}
-	if c := s.Ceiling; c != "" && c != flexdaemonsets.CeilingTemplate {
-		errs = append(errs, fmt.Errorf("spec.ceiling: %q must be Template or left out", c))
-	}
-	if u := s.UpdatePolicy; u != "" && u != flexdaemonsets.UpdateOnCreate && u != flexdaemonsets.UpdateInPlace {
-		errs = append(errs, fmt.Errorf("spec.updatePolicy: %q must be OnCreate or InPlace", u))
+	for _, c := range []struct {
+		field, value, must string
+		known              []string
+	}{
+		{"limits", string(s.Limits), "Equal or None", []string{string(flexdaemonsets.LimitsEqual), string(flexdaemonsets.LimitsNone)}},
+		{"ceiling", string(s.Ceiling), "Template or left out", []string{string(flexdaemonsets.CeilingTemplate)}},
+		{"updatePolicy", string(s.UpdatePolicy), "OnCreate or InPlace", []string{string(flexdaemonsets.UpdateOnCreate), string(flexdaemonsets.UpdateInPlace)}},
+	} {
+		if c.value != "" && !slices.Contains(c.known, c.value) {
+			errs = append(errs, fmt.Errorf("spec.%s: %q must be %s", c.field, c.value, c.must))
+		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
@@ -116,6 +92,47 @@ func Compile(t *flexdaemonsets.FlexDaemonsetTemplate) (*Template, error) {
 	return out, nil
 }
 
+// fields are what a template says of one resource.
+type fields struct {
+	resource corev1.ResourceName
+	field    string // the end of the fields' names
+	percent  *int32
+	min, max flexdaemonsets.Amount
+}
+
+// bound is a minimum or a maximum.
+type bound struct {
+	name string
+	text flexdaemonsets.Amount
+}
+
+func (f *fields) bounds() [2]bound { return [2]bound{{"min", f.min}, {"max", f.max}} }
+
+// bounded returns the bounds of a share, and what is wrong with them.
+func (f *fields) bounded() (share Share, wrong []error) {
+	share = Share{Resource: f.resource, Max: math.MaxInt64}
+	for i, to := range []*int64{&share.Min, &share.Max} {
+		bound := f.bounds()[i]
+		if bound.text == "" {
+			continue
+		}
+		q, err := podpatch.Quantity(bound.text).Parse()
+		if err == nil && q.Sign() < 0 {
+			err = fmt.Errorf("%q is negative", bound.text)
+		}
+		if err != nil {
+			wrong = append(wrong, fmt.Errorf("spec.%s%s: %w", bound.name, f.field, err))
+			continue
+		}
+		*to = units(f.resource, q)
+	}
+	if share.Min > share.Max {
+		wrong = append(wrong, fmt.Errorf("spec.min%s: %s is above max%[1]s, %[3]s", f.field, f.min, f.max))
+	}
+	return share, wrong
+}
+
+// lower is the beginning of the name of a field of a resource.
 func lower(field string) string {
 	switch field {
 	case "CPU":
