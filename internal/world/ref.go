@@ -46,9 +46,16 @@ func (r Ref) SameObject(other Ref) bool {
 // GroupVersionKind returns the kind of a reference, or false if no kind can have such a name. Its parts go into the paths of requests.
 func (r Ref) GroupVersionKind() (schema.GroupVersionKind, bool) {
 	gv, err := schema.ParseGroupVersion(r.APIVersion)
-	named := err == nil && (gv.Group == "" || len(validation.IsDNS1123Subdomain(gv.Group)) == 0) &&
-		len(validation.IsDNS1035Label(gv.Version)) == 0 && len(validation.IsDNS1035Label(strings.ToLower(r.Kind))) == 0
-	return gv.WithKind(r.Kind), named
+	gvk := gv.WithKind(r.Kind)
+	return gvk, err == nil && wellNamed(gvk)
+}
+
+// wellNamed reports whether the API server may serve a kind of such a name.
+func wellNamed(gvk schema.GroupVersionKind) bool {
+	if gvk.Group != "" && len(validation.IsDNS1123Subdomain(gvk.Group)) > 0 {
+		return false
+	}
+	return len(validation.IsDNS1035Label(gvk.Version))+len(validation.IsDNS1035Label(strings.ToLower(gvk.Kind))) == 0
 }
 
 // Plausible reports whether an owner reference can be of an object. The API server does not check its length.

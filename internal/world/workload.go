@@ -7,6 +7,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
@@ -63,7 +64,10 @@ func (w *Workload) Revision() int64 {
 
 // Newer reports whether one workload is a later revision of another one's controller.
 func Newer(a, b *Workload) bool {
-	return a.UID != b.UID && a.Controller != nil && b.Controller != nil && a.Controller.UID == b.Controller.UID && a.Revision() > b.Revision()
+	if a.Controller == nil || b.Controller == nil || a.Controller.UID != b.Controller.UID {
+		return false
+	}
+	return a.UID != b.UID && a.Revision() > b.Revision()
 }
 
 // New returns the workload that an object of a kind is.
@@ -82,16 +86,12 @@ func FromKept(ref Ref, kept metav1.Object) *Workload {
 	switch o := kept.(type) {
 	case *appsv1.ReplicaSet:
 		w := newWorkload(ref, &o.ObjectMeta)
-		w.TemplateAnnotations, w.TemplateLabels, w.TemplateNode = o.Spec.Template.Annotations, o.Spec.Template.Labels, o.Spec.Template.Spec.NodeName
-		w.Labelled = true
-		w.Replicas, w.Current = int64(ptr.Deref(o.Spec.Replicas, 1)), int64(o.Status.Replicas)
+		w.fillIn(&o.Spec.Template, o.Spec.Replicas, o.Status.Replicas)
 		w.Failure = failureOf(o)
 		return w
 	case *appsv1.StatefulSet:
 		w := newWorkload(ref, &o.ObjectMeta)
-		w.TemplateAnnotations, w.TemplateLabels, w.TemplateNode = o.Spec.Template.Annotations, o.Spec.Template.Labels, o.Spec.Template.Spec.NodeName
-		w.Labelled = true
-		w.Replicas, w.Current = int64(ptr.Deref(o.Spec.Replicas, 1)), int64(o.Status.Replicas)
+		w.fillIn(&o.Spec.Template, o.Spec.Replicas, o.Status.Replicas)
 		w.Volumes = len(o.Spec.VolumeClaimTemplates) > 0
 		if o.Spec.Ordinals != nil {
 			w.FirstOrdinal = int64(o.Spec.Ordinals.Start)
@@ -105,6 +105,12 @@ func FromKept(ref Ref, kept metav1.Object) *Workload {
 		return newWorkload(ref, &o.ObjectMeta)
 	}
 	return nil // Keep returns no other kind
+}
+
+// fillIn fills in what ReplicaSets and StatefulSets say alike.
+func (w *Workload) fillIn(template *corev1.PodTemplateSpec, replicas *int32, current int32) {
+	w.TemplateAnnotations, w.TemplateLabels, w.TemplateNode, w.Labelled = template.Annotations, template.Labels, template.Spec.NodeName, true
+	w.Replicas, w.Current = int64(ptr.Deref(replicas, 1)), int64(current)
 }
 
 func newWorkload(ref Ref, m *metav1.ObjectMeta) *Workload {

@@ -71,7 +71,10 @@ func (b *Board) NearerLeader(lag time.Duration) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	age := b.Clock.Since(b.seen)
-	return !b.leads && b.holder != "" && !b.seen.IsZero() && age <= freshStanding && b.known && b.leader.Ready && b.leader.Lag+age < lag
+	if b.leads || b.holder == "" || b.seen.IsZero() || age > freshStanding {
+		return false // no other replica is known to lead now
+	}
+	return b.known && b.leader.Ready && b.leader.Lag+age < lag
 }
 
 // read notes what a lease says.

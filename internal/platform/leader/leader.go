@@ -266,6 +266,15 @@ type lock struct {
 	last    []byte // the record as it was read last
 }
 
+// podOf returns the name of a holder's pod, or "" if the holder does not name one.
+func podOf(holder string) string {
+	pod, named := strings.CutPrefix(holder, podPrefix)
+	if i := strings.LastIndexByte(pod, '_'); named && i > 0 {
+		return pod[:i]
+	}
+	return ""
+}
+
 // Get implements resourcelock.Interface.
 func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.LeaseLock.Get(ctx)
@@ -275,8 +284,7 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	// Only a holder that has not renewed since the last look is worth a request.
 	same := bytes.Equal(raw, l.last)
 	l.last = raw
-	pod, named := strings.CutPrefix(record.HolderIdentity, podPrefix)
-	if i := strings.LastIndexByte(pod, '_'); same && named && i > 0 && record.HolderIdentity != l.Identity() && l.podGone(ctx, pod[:i]) {
+	if pod := podOf(record.HolderIdentity); same && pod != "" && record.HolderIdentity != l.Identity() && l.podGone(ctx, pod) {
 		record.HolderIdentity = ""
 		raw = append(slices.Clone(raw), '!') // the elector looks at a record only if it differs from the last one
 	}

@@ -29,21 +29,8 @@ type Scale struct {
 //
 // The client must read from the API server and not from a cache.
 func ReadScale(ctx context.Context, c client.Client, namespace string, owner world.Ref) (*Scale, error) {
-	key := client.ObjectKey{Namespace: namespace, Name: owner.Name}
-	if owner.Kind == "Job" && owner.Group() == batchv1.GroupName {
-		var job batchv1.Job
-		if err := c.Get(ctx, key, &job); err != nil || job.UID != owner.UID || job.Spec.Parallelism == nil {
-			return nil, client.IgnoreNotFound(err)
-		}
-		s := &Scale{Replicas: int64(*job.Spec.Parallelism), Current: int64(job.Status.Active)}
-		if job.Spec.Completions != nil {
-			s.Replicas = min(s.Replicas, int64(*job.Spec.Completions)-int64(job.Status.Succeeded))
-		}
-		if job.Status.CompletionTime != nil || job.Spec.Suspend != nil && *job.Spec.Suspend {
-			s.Replicas = 0
-		}
-		s.Selector = metav1.FormatLabelSelector(job.Spec.Selector)
-		return s, nil
+	if owner.IsJob() {
+		return readJob(ctx, c, namespace, owner)
 	}
 	obj, scale := &unstructured.Unstructured{}, &unstructured.Unstructured{}
 	obj.SetAPIVersion(owner.APIVersion)
@@ -71,4 +58,21 @@ func ReadScale(ctx context.Context, c client.Client, namespace string, owner wor
 		out.Selector, _, err = unstructured.NestedString(scale.Object, "status", "selector")
 	}
 	return out, err
+}
+
+// readJob reads how many pods a Job asks for and has, or nil if it does not say.
+func readJob(ctx context.Context, c client.Client, namespace string, owner world.Ref) (*Scale, error) {
+	var job batchv1.Job
+	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: owner.Name}, &job); err != nil || job.UID != owner.UID || job.Spec.Parallelism == nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	s := &Scale{Replicas: int64(*job.Spec.Parallelism), Current: int64(job.Status.Active)}
+	if job.Spec.Completions != nil {
+		s.Replicas = min(s.Replicas, int64(*job.Spec.Completions)-int64(job.Status.Succeeded))
+	}
+	if job.Status.CompletionTime != nil || job.Spec.Suspend != nil && *job.Spec.Suspend {
+		s.Replicas = 0
+	}
+	s.Selector = metav1.FormatLabelSelector(job.Spec.Selector)
+	return s, nil
 }

@@ -42,69 +42,84 @@ func AddIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 // PodOwners implements [world.Snapshot]. It goes down from the workload by the index. What stands between, if it is not
 // watched, is known from below only. So the workloads of such controllers are asked for the way up.
 func (c *Cache) PodOwners(ctx context.Context, namespace string, top world.Ref) ([]*world.Workload, error) {
-	var w *world.Workload
+	d := &descent{c: c, namespace: namespace, found: map[types.UID]bool{}}
 	if top.UID == "" || top.MakesPods() {
-		var err error
-		if w, err = c.Workload(ctx, namespace, top); err != nil {
+		w, err := c.Workload(ctx, namespace, top)
+		if err != nil {
 			return nil, err
 		}
 		if w != nil {
 			top = w.Ref // by its name alone, it had no UID
+			d.add(w)
 		}
-	}
-	var out []*world.Workload
-	found := map[types.UID]bool{}
-	add := func(w *world.Workload) {
-		if w.MakesPods() && !found[w.UID] {
-			found[w.UID] = true
-			out = append(out, w)
-		}
-	}
-	var under func(parent types.UID, depth int) error
-	under = func(parent types.UID, depth int) error {
-		made, err := c.made(ctx, namespace, string(parent))
-		if err != nil || depth == world.MaxDepth {
-			return err
-		}
-		for _, w := range made {
-			if add(w); w.MakesPods() {
-				continue // it makes nothing but pods
-			}
-			if err := under(w.UID, depth+1); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	if w != nil {
-		add(w)
 	}
 	if top.UID != "" {
-		if err := under(top.UID, 1); err != nil {
+		if err := d.under(ctx, top.UID, 1); err != nil {
 			return nil, err
 		}
 	}
-	if top.Watched() && top.Kind != "StatefulSet" { // a StatefulSet's pods may own others
-		return out, nil
+	if top.Watched() && !top.IsStatefulSet() { // a StatefulSet's pods may own others
+		return d.out, nil
 	}
-	others, err := c.made(ctx, namespace, unwatchedParent)
-	if err != nil {
+	if err := d.underUnwatched(ctx, top); err != nil {
 		return nil, err
+	}
+	return d.out, nil
+}
+
+// descent collects the workloads that make pods, on the way down from an object.
+type descent struct {
+	c         *Cache
+	namespace string
+	found     map[types.UID]bool
+	out       []*world.Workload
+}
+
+// add adds a workload, if it makes pods.
+func (d *descent) add(w *world.Workload) {
+	if w.MakesPods() && !d.found[w.UID] {
+		d.found[w.UID] = true
+		d.out = append(d.out, w)
+	}
+}
+
+// under adds what the index has under an object, down to the greatest depth.
+func (d *descent) under(ctx context.Context, parent types.UID, depth int) error {
+	made, err := d.c.made(ctx, d.namespace, string(parent))
+	if err != nil || depth == world.MaxDepth {
+		return err
+	}
+	for _, w := range made {
+		if d.add(w); w.MakesPods() {
+			continue // it makes nothing but pods
+		}
+		if err := d.under(ctx, w.UID, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// underUnwatched adds what is under an object by way of controllers that are not watched.
+func (d *descent) underUnwatched(ctx context.Context, top world.Ref) error {
+	others, err := d.c.made(ctx, d.namespace, unwatchedParent)
+	if err != nil {
+		return err
 	}
 	others = slices.DeleteFunc(others, func(w *world.Workload) bool { // no kind stands above its own
-		return found[w.UID] || w.Controller.Kind == top.Kind && w.Controller.Group() == top.Group()
+		return d.found[w.UID] || w.Controller.Kind == top.Kind && w.Controller.Group() == top.Group()
 	})
-	below, err := world.Under(ctx, c, world.Object{Namespace: namespace, Ref: top}, others)
-	if err != nil && len(out) == 0 {
-		return nil, err
+	below, err := world.Under(ctx, d.c, world.Object{Namespace: d.namespace, Ref: top}, others)
+	if err != nil && len(d.out) == 0 {
+		return err
 	}
 	for _, w := range below {
-		add(w)
-		if err := under(w.UID, 1); err != nil {
-			return nil, err
+		d.add(w)
+		if err := d.under(ctx, w.UID, 1); err != nil {
+			return err
 		}
 	}
-	return out, nil
+	return nil
 }
 
 // made returns the watched workloads that have an entry in the index.

@@ -214,7 +214,7 @@ func (p *WatchedPolicies) count(namespace string, seen *stowage.SpreadPolicy) {
 	whole := map[string]*stowage.SpreadPolicy{}
 	for _, r := range n.counting() {
 		o := n.whole[r.Name]
-		if seen != nil && r.Name == seen.Name && (o == nil || o.UID != seen.UID || o.Generation != seen.Generation) {
+		if seen != nil && r.Name == seen.Name && !sameVersion(o, seen) {
 			o = seen
 		}
 		if o == nil || o.UID != r.uid {
@@ -228,11 +228,10 @@ func (p *WatchedPolicies) count(namespace string, seen *stowage.SpreadPolicy) {
 	if len(n.ranks) == 0 {
 		delete(p.ranked, namespace)
 	}
-	was := p.of[namespace]
-	if was != nil && slices.Equal(was.Namespaced, counting.Namespaced) {
-		return
-	}
-	if was != nil {
+	if was := p.of[namespace]; was != nil {
+		if slices.Equal(was.Namespaced, counting.Namespaced) {
+			return
+		}
 		for _, o := range was.Namespaced {
 			p.name(o.Spec.Kinds, -1)
 		}
@@ -243,6 +242,11 @@ func (p *WatchedPolicies) count(namespace string, seen *stowage.SpreadPolicy) {
 	if p.of[namespace] = counting; len(counting.Namespaced) == 0 {
 		delete(p.of, namespace)
 	}
+}
+
+// sameVersion reports whether a policy is known in the version that was seen. Known may be nil.
+func sameVersion(known, seen *stowage.SpreadPolicy) bool {
+	return known != nil && known.UID == seen.UID && known.Generation == seen.Generation
 }
 
 // lack notes that the spec of a policy that counts has to be read.
