@@ -20,9 +20,13 @@ import (
 // isDaemonSet reports whether a DaemonSet makes VMs. It is in the namespace that an administrator named. It has the labels of
 // cloud-api-adaptor's, uses the node's network as that does, and has pods or had some.
 func (r *run) isDaemonSet(d *appsv1.DaemonSet, had bool) bool {
-	return r.DaemonNamespace != "" && d.Namespace == r.DaemonNamespace &&
-		d.Spec.Selector != nil && r.Daemons.Matches(labels.Set(d.Spec.Selector.MatchLabels)) &&
-		d.Spec.Template.Spec.HostNetwork && (had || d.Status.CurrentNumberScheduled > 0)
+	if r.DaemonNamespace == "" || d.Namespace != r.DaemonNamespace {
+		return false
+	}
+	if d.Spec.Selector == nil || !r.Daemons.Matches(labels.Set(d.Spec.Selector.MatchLabels)) {
+		return false
+	}
+	return d.Spec.Template.Spec.HostNetwork && (had || d.Status.CurrentNumberScheduled > 0)
 }
 
 // daemonSetSeen notes a DaemonSet, or that it is gone.
@@ -55,34 +59,13 @@ func (r *run) watchDaemons(t *leader.Term) error {
 		toolscache.NewFilteredListWatchFromClient(r.Clientset.CoreV1().RESTClient(), "pods", r.DaemonNamespace, func(o *metav1.ListOptions) {
 			o.LabelSelector = r.Daemons.String()
 		}), &corev1.Pod{}, toolscache.SharedIndexInformerOptions{Indexers: daemonIndexers()})
-	err := r.daemons.SetTransform(func(obj any) (any, error) {
-		pod, ok := obj.(*corev1.Pod)
-		if !ok {
-			return obj, nil
-		}
-		kept := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-			Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
-			DeletionTimestamp: pod.DeletionTimestamp,
-		}}
-		if c := metav1.GetControllerOfNoCopy(pod); c != nil {
-			kept.OwnerReferences = []metav1.OwnerReference{{UID: c.UID, Controller: c.Controller}}
-		}
-		kept.Spec.NodeName = pod.Spec.NodeName
-		kept.Status.Phase = pod.Status.Phase
-		for _, c := range pod.Status.Conditions {
-			if c.Type == corev1.PodReady {
-				kept.Status.Conditions = []corev1.PodCondition{{Type: c.Type, Status: c.Status}}
-			}
-		}
-		return kept, nil
-	})
-	if err != nil {
+	if err := r.daemons.SetTransform(keepDaemon); err != nil {
 		return err
 	}
-	_, err = r.daemons.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+	_, err := r.daemons.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) { r.daemonSeen(obj.(*corev1.Pod)) },
 		UpdateFunc: func(was, obj any) {
-			if old, now := was.(*corev1.Pod), obj.(*corev1.Pod); works(old) != works(now) || old.Spec.NodeName != now.Spec.NodeName || controllerOf(old) != controllerOf(now) {
+			if old, now := was.(*corev1.Pod), obj.(*corev1.Pod); !sameDaemon(old, now) {
 				r.daemonSeen(now)
 			}
 		},
@@ -99,7 +82,39 @@ func (r *run) watchDaemons(t *leader.Term) error {
 	if !toolscache.WaitForNamedCacheSyncWithContext(t.Context(), r.daemons.HasSynced) {
 		return nil // the term has ended
 	}
-	// The DaemonSets that there are come before the first node is reconciled.
+	return r.watchDaemonSets(t)
+}
+
+// keepDaemon keeps what this controller reads of a daemon's pod.
+func keepDaemon(obj any) (any, error) {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return obj, nil
+	}
+	kept := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+		DeletionTimestamp: pod.DeletionTimestamp,
+	}}
+	if c := metav1.GetControllerOfNoCopy(pod); c != nil {
+		kept.OwnerReferences = []metav1.OwnerReference{{UID: c.UID, Controller: c.Controller}}
+	}
+	kept.Spec.NodeName = pod.Spec.NodeName
+	kept.Status.Phase = pod.Status.Phase
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			kept.Status.Conditions = []corev1.PodCondition{{Type: c.Type, Status: c.Status}}
+		}
+	}
+	return kept, nil
+}
+
+// sameDaemon reports whether a node is the same by two versions of its daemon's pod.
+func sameDaemon(old, now *corev1.Pod) bool {
+	return works(old) == works(now) && old.Spec.NodeName == now.Spec.NodeName && controllerOf(old) == controllerOf(now)
+}
+
+// watchDaemonSets follows the DaemonSets that make VMs. Those that there are come before the first node is reconciled.
+func (r *run) watchDaemonSets(t *leader.Term) error {
 	var list appsv1.DaemonSetList
 	if err := r.Informers.List(t.Context(), &list, client.UnsafeDisableDeepCopy); err != nil {
 		return err

@@ -34,6 +34,11 @@ func NewMetrics(set *metrics.Set) *Metrics {
 // use is how many VMs a node may have and its pods have.
 type use struct{ capacity, used int64 }
 
+// exceedsAnew reports whether there are more VMs than there may be, for the first time or with another capacity.
+func (u use) exceedsAnew(was use) bool {
+	return u.used > u.capacity && (was.used <= was.capacity || was.capacity != u.capacity)
+}
+
 // account publishes how many VMs a node may have and its pods take, and returns when to look again, if so. A
 // limit below that is legal: it holds for pods to come.
 func (r *run) account(ctx context.Context, name string, node *corev1.Node) time.Duration {
@@ -61,7 +66,7 @@ func (r *run) account(ctx context.Context, name string, node *corev1.Node) time.
 	r.Metrics.capacity.WithLabelValues(name).Set(float64(now.capacity))
 	r.Metrics.used.WithLabelValues(name).Set(float64(now.used))
 	down := now.capacity == 0 && r.byDaemon() // its pods stay, and the amount comes back with the daemon
-	if node != nil && now.used > now.capacity && (was.used <= was.capacity || was.capacity != now.capacity) && !down {
+	if node != nil && now.exceedsAnew(was) && !down {
 		r.Events.Warn(node, stowage.EventOverCapacity, events.Advertise,
 			"the node has %d peer-pod VM(s) and may have %d; they stay, and no new one is scheduled here until there are fewer", now.used, now.capacity)
 	}

@@ -44,9 +44,7 @@ func (r *run) advertise(ctx context.Context, node *corev1.Node) (reconcile.Resul
 	// 1. What should it advertise?
 	name := node.Name
 	if change, conflict := r.change(node); change == nil && !conflict {
-		r.mu.Lock()
-		delete(r.missing, name) // the daemon may have put the amount back
-		r.mu.Unlock()
+		r.notMissing(name) // the daemon may have put it back
 		return reconcile.Result{}, nil
 	}
 	// There is something to do: what the cache shows may be older than what was done last.
@@ -73,9 +71,41 @@ func (r *run) advertise(ctx context.Context, node *corev1.Node) (reconcile.Resul
 		}
 	}
 
-	// 2. Have it advertise that. The mark comes before the amount and goes after it, so that no
-	// amount set by Stowage is ever taken for another client's. Each write says what version it changes: another
-	// client may have set an amount since.
+	// 2. Have it advertise that.
+	err := r.write(ctx, node, advertised, change)
+	switch {
+	case apierrors.IsConflict(err):
+		return reconcile.Result{RequeueAfter: time.Second}, nil
+	case err != nil:
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	kind := "set"
+	switch {
+	case change.Amount == peerpod.None:
+		kind = "withdrawn"
+	case change.Restores:
+		kind = "restored"
+	}
+	if change.Restores {
+		r.noteRestored(node, advertised, change.Amount)
+	}
+	r.notMissing(name)
+	r.Metrics.writes.WithLabelValues(kind).Inc()
+	r.Log.Info("VM capacity written", "kind", "Node", "name", name, "change", kind, "vms", max(0, change.Amount), "had", advertised.Capacity)
+	return reconcile.Result{RequeueAfter: lookAgain}, nil
+}
+
+// notMissing notes that a node has its amount.
+func (r *run) notMissing(node string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.missing, node)
+}
+
+// write writes a change of what a node advertises. The mark comes before the amount and goes after it, so that no
+// amount set by Stowage is ever taken for another client's. Each write says what version it changes: another
+// client may have set an amount since.
+func (r *run) write(ctx context.Context, node *corev1.Node, advertised peerpod.Advertised, change *peerpod.Change) error {
 	var mark, amount any
 	if change.Amount != peerpod.None {
 		mark, amount = change.Mark, fmt.Sprint(change.Amount)
@@ -97,30 +127,14 @@ func (r *run) advertise(ctx context.Context, node *corev1.Node) (reconcile.Resul
 			"metadata": map[string]any{"resourceVersion": node.ResourceVersion}, "status": map[string]any{"capacity": entry, "allocatable": entry},
 		})
 	}
-	steps, kind := []func() error{writeMark, writeAmount}, "set"
+	first, second := writeMark, writeAmount
 	if change.Amount == peerpod.None {
-		steps, kind = []func() error{writeAmount, writeMark}, "withdrawn"
-	} else if change.Restores {
-		kind = "restored"
+		first, second = writeAmount, writeMark
 	}
-	for _, step := range steps {
-		err := step()
-		if apierrors.IsConflict(err) {
-			return reconcile.Result{RequeueAfter: time.Second}, nil
-		}
-		if err != nil {
-			return reconcile.Result{}, client.IgnoreNotFound(err)
-		}
+	if err := first(); err != nil {
+		return err
 	}
-	if change.Restores {
-		r.noteRestored(node, advertised, change.Amount)
-	}
-	r.mu.Lock()
-	delete(r.missing, name)
-	r.mu.Unlock()
-	r.Metrics.writes.WithLabelValues(kind).Inc()
-	r.Log.Info("VM capacity written", "kind", "Node", "name", name, "change", kind, "vms", max(0, change.Amount), "had", advertised.Capacity)
-	return reconcile.Result{RequeueAfter: lookAgain}, nil
+	return second()
 }
 
 // change returns what to do to a node, or nil, and whether the node has another client's amount. Where a daemon
