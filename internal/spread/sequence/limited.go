@@ -1,7 +1,7 @@
 package sequence
 
 import (
-	"cmp"
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -61,13 +61,18 @@ func newLimited(pools []Pool, weights, rest []int64, tie Tie) *limited {
 			shares[i] = l.percent[i] * max(sum, 1)
 		}
 	}
-	l.weights, l.sum = Reduced(shares)
+	l.share(shares)
+	return l
+}
+
+// share has the pools share the seats by some weights, which are not all 0.
+func (l *limited) share(weights []int64) {
+	l.weights, l.sum = Reduced(weights)
 	for _, w := range l.weights {
 		if w > 0 {
 			l.active++
 		}
 	}
-	return l
 }
 
 // atLimits returns which pools get their percentages and no more, and the percentage and the sum of the weights that the others share. Each
@@ -98,11 +103,16 @@ func (l *limited) deal() (once int, ok bool) {
 			}
 			began[key] = int(n)
 		}
-		pool := l.next(n + 1)
-		l.counts[pool]++
-		l.order = append(l.order, uint8(pool))
+		l.take()
 	}
 	return 0, false
+}
+
+// take computes one seat more.
+func (l *limited) take() {
+	pool := l.next(int64(len(l.order)) + 1)
+	l.counts[pool]++
+	l.order = append(l.order, uint8(pool))
 }
 
 // whole reports whether each pool's percentage of n seats is a whole number, so that the limits repeat from there.
@@ -119,16 +129,15 @@ func (l *limited) key(n int64) string {
 	return string(out)
 }
 
-// next returns the pool of the n-th seat: see [chair]. A pool that is at its limit is passed over. Where no pool is due, the one with the
-// earliest deadline comes before its turn.
+// next returns the pool of the n-th seat: of those that are due, the one with the earliest deadline. A pool that is at its limit is passed
+// over. Where no pool is due, the one with the earliest deadline comes before its turn. Without percentages, one always is.
 func (l *limited) next(n int64) int {
 	best, first := -1, turn{}
 	for i, w := range l.weights {
 		if w == 0 || l.percent[i] > 0 && 100*(l.counts[i]+1) > l.percent[i]*n {
 			continue
 		}
-		t := l.turnOf(i, n)
-		if order := t.compare(first); best < 0 || order < 0 || order == 0 && l.tie == LaterWins {
+		if t := l.turnOf(i, n); best < 0 || t.before(first, l.tie) {
 			best, first = i, t
 		}
 	}
@@ -141,7 +150,11 @@ func (l *limited) next(n int64) int {
 	return best
 }
 
-// turn is how soon a pool is due for a seat.
+// turn is how soon a pool is due for a seat, in the chairman assignment.
+//
+// With share s = w/sum and c seats so far, one of k pools is due if n*s - c is at least 1/(2k-2). Its deadline is
+// (1 - 1/(2k-2) - (n*s - c)) / s. Everything is multiplied by sum and by 2k-2, and deadlines are compared across, so that
+// nothing is ever divided. Without percentages, the largest number is below 2^42 (sum <= 32,000, w <= 1,000, 2k-2 <= 62).
 type turn struct {
 	due           bool
 	slack, weight int64 // the deadline is slack over weight
@@ -154,15 +167,13 @@ func (l *limited) turnOf(pool int, n int64) turn {
 	return turn{due: due >= l.sum || l.active == 1, slack: k2*l.sum - l.sum - due, weight: w}
 }
 
-// compare returns less than 0 if a turn comes before another one, and 0 in a tie.
-func (t turn) compare(other turn) int {
-	if t.due == other.due {
-		return cmp.Compare(t.slack*other.weight, other.slack*t.weight)
+// before reports whether a turn comes before that of an earlier pool.
+func (t turn) before(earlier turn, tie Tie) bool {
+	if t.due != earlier.due {
+		return t.due
 	}
-	if t.due {
-		return -1
-	}
-	return 1
+	its, other := t.slack*earlier.weight, earlier.slack*t.weight
+	return its < other || its == other && tie == LaterWins
 }
 
 // leastFilled returns the pool with the fewest seats for its weight.
@@ -190,6 +201,9 @@ func (l *limited) segments() (once *segment, again segment) {
 
 func segmentOf(order []uint8, pools int) *segment {
 	seg := &segment{order: slices.Clip(order), places: make([][]int32, pools)}
+	for pool := range pools {
+		seg.places[pool] = make([]int32, 0, bytes.Count(order, []byte{uint8(pool)}))
+	}
 	for n, pool := range order {
 		seg.places[pool] = append(seg.places[pool], int32(n+1))
 	}

@@ -214,3 +214,19 @@ func TestLimitedByNumberAndPercentage(t *testing.T) {
 		t.Errorf("without room in od, 100 pods are %s", got)
 	}
 }
+
+// A pool that reaches its number before the percentages repeat gets no seat after that.
+func TestLimitedFullEarly(t *testing.T) {
+	t.Parallel()
+	s, err := New([]Pool{
+		{Name: "a", Labels: map[string]string{"p": "a"}, Weight: 2, MaxShare: 10},
+		{Name: "b", Labels: map[string]string{"p": "b"}, Weight: 3, Max: 6},
+		{Name: "c", Labels: map[string]string{"p": "c"}, Weight: 2, MaxShare: 30},
+	}, EarlierWins)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Target(1, 100); got != 6 {
+		t.Errorf("of 100 pods, b has %d", got)
+	}
+}

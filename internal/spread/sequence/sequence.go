@@ -113,56 +113,13 @@ func takers(pools []Pool, weights, room []int64, gaps []Gap) []int64 {
 // newSegment computes one period of the chairman assignment over the pools with a
 // positive weight.
 func newSegment(weights []int64, tie Tie) segment {
-	var sum, divisor, k int64
-	for _, w := range weights {
-		sum += w
-		divisor = gcd(divisor, w)
-		if w > 0 {
-			k++
-		}
+	l := &limited{percent: make([]int64, len(weights)), counts: make([]int64, len(weights)), tie: tie}
+	l.share(weights)
+	l.order = make([]uint8, 0, l.sum)
+	for range l.sum {
+		l.take()
 	}
-	sum /= divisor
-	seg := segment{order: make([]uint8, 0, sum), places: make([][]int32, len(weights))}
-	for i, w := range weights {
-		if w > 0 {
-			seg.places[i] = make([]int32, 0, w/divisor)
-		}
-	}
-	for n := int64(1); n <= sum; n++ {
-		pool := chair(weights, divisor, sum, k, n, &seg, tie)
-		seg.order = append(seg.order, uint8(pool))
-		seg.places[pool] = append(seg.places[pool], int32(n))
-	}
-	return seg
-}
-
-// chair returns the pool that takes the n-th seat of a period.
-//
-// With share s = w/sum and c seats so far, a pool is eligible if n*s - c is at least 1/(2k-2). Of the eligible pools,
-// the one with the earliest deadline takes the seat: the smallest (1 - 1/(2k-2) - (n*s - c)) / s. Everything is
-// multiplied by sum and by 2k-2, and deadlines are compared across, so that nothing is ever divided. The largest
-// number is below 2^42 (sum <= 32,000, w <= 1,000, 2k-2 <= 62).
-func chair(weights []int64, divisor, sum, k, n int64, seg *segment, tie Tie) int {
-	best, bestSlack, bestWeight := -1, int64(0), int64(1)
-	for i, w := range weights {
-		if w == 0 {
-			continue
-		}
-		if k == 1 {
-			return i
-		}
-		w /= divisor
-		due := (2*k - 2) * (n*w - int64(len(seg.places[i]))*sum)
-		if due < sum {
-			continue // not eligible
-		}
-		slack := (2*k-2)*sum - sum - due
-		earlier := best < 0 || slack*bestWeight < bestSlack*w
-		if earlier || tie == LaterWins && slack*bestWeight == bestSlack*w {
-			best, bestSlack, bestWeight = i, slack, w
-		}
-	}
-	return best
+	return *segmentOf(l.order, len(weights))
 }
 
 // Reduced returns weights over their greatest common divisor, and their sum. The weights are not all 0.
