@@ -91,15 +91,13 @@ func (r *run) newWatch() (*podWatch, error) {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(r.term.Context())
-	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { r.podSeen(ctx, nil, obj.(*corev1.Pod)) },
-		UpdateFunc: func(was, obj any) { r.podSeen(ctx, was.(*corev1.Pod), obj.(*corev1.Pod)) },
-		DeleteFunc: func(obj any) {
-			if pod, ok := worldcache.Deleted(obj).(*corev1.Pod); ok {
-				r.podGone(ctx, pod)
-			}
-		},
-	}); err != nil {
+	if _, err := informer.AddEventHandler(worldcache.Handler(func(was, is *corev1.Pod, _ bool) {
+		if is == nil {
+			r.podGone(ctx, was)
+			return
+		}
+		r.podSeen(ctx, was, is)
+	})); err != nil {
 		stop()
 		return nil, err
 	}

@@ -46,31 +46,16 @@ func indexers() toolscache.Indexers {
 func (r *run) watch(t *leader.Term) error {
 	ctx := t.Context()
 	for _, w := range []struct {
-		object client.Object
-		seen   func(was, is any, first bool) // was or is is nil
+		object  client.Object
+		handler toolscache.ResourceEventHandler
 	}{
-		{&flexdaemonsets.FlexDaemonsetTemplate{}, func(was, is any, first bool) {
-			old, _ := was.(*flexdaemonsets.FlexDaemonsetTemplate)
-			now, _ := is.(*flexdaemonsets.FlexDaemonsetTemplate)
-			r.templateChanged(ctx, old, now, first)
-		}},
-		{&corev1.Node{}, func(was, is any, first bool) {
-			old, _ := was.(*corev1.Node)
-			now, _ := is.(*corev1.Node)
-			r.nodeChanged(ctx, old, now, first)
-		}},
-		{&appsv1.DaemonSet{}, func(was, is any, _ bool) {
-			old, _ := was.(*appsv1.DaemonSet)
-			now, _ := is.(*appsv1.DaemonSet)
-			r.daemonSetChanged(old, now)
-		}},
+		{&flexdaemonsets.FlexDaemonsetTemplate{}, worldcache.Handler(func(was, is *flexdaemonsets.FlexDaemonsetTemplate, first bool) {
+			r.templateChanged(ctx, was, is, first)
+		})},
+		{&corev1.Node{}, worldcache.Handler(func(was, is *corev1.Node, first bool) { r.nodeChanged(ctx, was, is, first) })},
+		{&appsv1.DaemonSet{}, worldcache.Handler(func(was, is *appsv1.DaemonSet, _ bool) { r.daemonSetChanged(was, is) })},
 	} {
-		err := t.Watch(r.Informers, w.object, toolscache.ResourceEventHandlerDetailedFuncs{
-			AddFunc:    func(obj any, first bool) { w.seen(nil, obj, first) },
-			UpdateFunc: func(was, obj any) { w.seen(was, obj, false) },
-			DeleteFunc: func(obj any) { w.seen(worldcache.Deleted(obj), nil, false) },
-		})
-		if err != nil {
+		if err := t.Watch(r.Informers, w.object, w.handler); err != nil {
 			return err
 		}
 	}
@@ -79,13 +64,12 @@ func (r *run) watch(t *leader.Term) error {
 
 // templateChanged has what a template is for looked at. Was or is is nil.
 func (r *run) templateChanged(ctx context.Context, was, is *flexdaemonsets.FlexDaemonsetTemplate, first bool) {
-	switch {
-	case is != nil:
-		r.templateSeen(ctx, is, !first && (was == nil || was.Generation != is.Generation || was.UID != is.UID))
-	case was != nil:
+	if is == nil {
 		r.statuses.Add(sizing.LabelOf(was.Name))
 		r.watchIfNeeded(ctx)
+		return
 	}
+	r.templateSeen(ctx, is, !first && (was == nil || was.Generation != is.Generation || was.UID != is.UID))
 }
 
 // nodeChanged has the pods of a node looked at whose allocatable resources are others.
@@ -102,7 +86,6 @@ func (r *run) nodeChanged(ctx context.Context, was, is *corev1.Node, first bool)
 // daemonSetChanged has a DaemonSet looked at, and its pods if it has another template of sizes. Was or is is nil.
 func (r *run) daemonSetChanged(was, is *appsv1.DaemonSet) {
 	switch {
-	case is == nil && was == nil:
 	case is == nil:
 		r.daemonSetsChanged(was)
 	case was == nil || templateOf(was) != templateOf(is) || was.Status.CurrentNumberScheduled != is.Status.CurrentNumberScheduled:

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	toolscache "k8s.io/client-go/tools/cache"
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/utils/clock"
 	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
@@ -106,17 +105,15 @@ func (r *Reader) Follow(ctx context.Context, informers crcache.Informers) error 
 	if err != nil {
 		return fmt.Errorf("watch nodes: %w", err)
 	}
-	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { r.NodeChanged(nil, obj.(*corev1.Node)) },
-		UpdateFunc: func(was, is any) { r.NodeChanged(was.(*corev1.Node), is.(*corev1.Node)) },
-		DeleteFunc: func(obj any) {
-			if node, ok := worldcache.Deleted(obj).(*corev1.Node); ok {
-				r.mu.Lock()
-				defer r.mu.Unlock()
-				delete(r.nodes, node.Name)
-			}
-		},
-	})
+	_, err = informer.AddEventHandler(worldcache.Handler(func(was, is *corev1.Node, _ bool) {
+		if is != nil {
+			r.NodeChanged(was, is)
+			return
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.nodes, was.Name)
+	}))
 	return err
 }
 

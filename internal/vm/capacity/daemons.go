@@ -1,6 +1,7 @@
 package capacity
 
 import (
+	"cmp"
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -62,20 +63,12 @@ func (r *run) watchDaemons(t *leader.Term) error {
 	if err := r.daemons.SetTransform(keepDaemon); err != nil {
 		return err
 	}
-	_, err := r.daemons.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) { r.daemonSeen(obj.(*corev1.Pod)) },
-		UpdateFunc: func(was, obj any) {
-			if old, now := was.(*corev1.Pod), obj.(*corev1.Pod); !sameDaemon(old, now) {
-				r.daemonSeen(now)
-			}
-		},
-		DeleteFunc: func(obj any) {
-			if pod, ok := worldcache.Deleted(obj).(*corev1.Pod); ok {
-				r.daemonSeen(pod)
-			}
-		},
-	})
-	if err != nil {
+	if _, err := r.daemons.AddEventHandler(worldcache.Handler(func(was, is *corev1.Pod, _ bool) {
+		pod := cmp.Or(is, was)
+		if (was == nil || is == nil || !sameDaemon(was, is)) && pod.Spec.NodeName != "" {
+			r.nodes.Add(pod.Spec.NodeName)
+		}
+	})); err != nil {
 		return err
 	}
 	t.Inform(r.daemons)
@@ -124,27 +117,14 @@ func (r *run) watchDaemonSets(t *leader.Term) error {
 			r.daemonSets[list.Items[i].UID] = true
 		}
 	}
-	return t.Watch(r.Informers, &appsv1.DaemonSet{}, toolscache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) { r.daemonSetSeen(obj.(*appsv1.DaemonSet), true) },
-		UpdateFunc: func(was, obj any) {
-			old, now := was.(*appsv1.DaemonSet), obj.(*appsv1.DaemonSet)
-			if old.UID != now.UID { // it was made anew, and a new list shows both changes as one
-				r.daemonSetSeen(old, false)
-			}
-			r.daemonSetSeen(now, true)
-		},
-		DeleteFunc: func(obj any) {
-			if d, ok := worldcache.Deleted(obj).(*appsv1.DaemonSet); ok {
-				r.daemonSetSeen(d, false)
-			}
-		},
-	})
-}
-
-func (r *run) daemonSeen(pod *corev1.Pod) {
-	if pod.Spec.NodeName != "" {
-		r.nodes.Add(pod.Spec.NodeName)
-	}
+	return t.Watch(r.Informers, &appsv1.DaemonSet{}, worldcache.Handler(func(was, is *appsv1.DaemonSet, _ bool) {
+		if is == nil || was != nil && was.UID != is.UID { // if it was made anew, a new list shows both changes as one
+			r.daemonSetSeen(was, false)
+		}
+		if is != nil {
+			r.daemonSetSeen(is, true)
+		}
+	}))
 }
 
 // works reports whether a daemon's pod can make VMs. One that is being deleted ends now.

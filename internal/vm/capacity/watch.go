@@ -19,29 +19,25 @@ const byNode = "node"
 
 // watchNodes follows the nodes until the term ends.
 func (r *run) watchNodes(t *leader.Term) error {
-	gone := func(node *corev1.Node) {
-		r.restored.Forget(node.Name)
-		r.forget(node.Name)
-		r.nodes.Add(node.Name)
-	}
-	return t.Watch(r.Informers, &corev1.Node{}, toolscache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) { r.nodes.Add(obj.(*corev1.Node).Name) },
-		UpdateFunc: func(was, obj any) {
-			old, now := was.(*corev1.Node), obj.(*corev1.Node)
-			if old.UID != now.UID { // a list may show one that was made anew as an update
-				gone(old)
-			} else if peerpod.AdvertisedBy(old, string(r.Resource)) != peerpod.AdvertisedBy(now, string(r.Resource)) ||
-				r.Nodes.Matches(labels.Set(old.Labels)) != r.Nodes.Matches(labels.Set(now.Labels)) ||
-				old.Annotations[stowage.PeerPodsLimitAnnotation] != now.Annotations[stowage.PeerPodsLimitAnnotation] {
-				r.nodes.Add(now.Name)
-			}
-		},
-		DeleteFunc: func(obj any) {
-			if node, ok := worldcache.Deleted(obj).(*corev1.Node); ok {
-				gone(node)
-			}
-		},
-	})
+	return t.Watch(r.Informers, &corev1.Node{}, worldcache.Handler(func(was, is *corev1.Node, _ bool) {
+		switch {
+		case was == nil:
+			r.nodes.Add(is.Name)
+		case is == nil || was.UID != is.UID: // a list may show one that was made anew as an update
+			r.restored.Forget(was.Name)
+			r.forget(was.Name)
+			r.nodes.Add(was.Name)
+		case !r.sameNode(was, is):
+			r.nodes.Add(is.Name)
+		}
+	}))
+}
+
+// sameNode reports whether a node should advertise the same by two of its versions, and does.
+func (r *run) sameNode(was, is *corev1.Node) bool {
+	return peerpod.AdvertisedBy(was, string(r.Resource)) == peerpod.AdvertisedBy(is, string(r.Resource)) &&
+		r.Nodes.Matches(labels.Set(was.Labels)) == r.Nodes.Matches(labels.Set(is.Labels)) &&
+		was.Annotations[stowage.PeerPodsLimitAnnotation] == is.Annotations[stowage.PeerPodsLimitAnnotation]
 }
 
 // podIndexers index peer pods by the node on which they take a VM.
@@ -69,26 +65,16 @@ func (r *run) watchPods(t *leader.Term) error {
 	if err != nil {
 		return err
 	}
-	seen := func(pods ...*corev1.Pod) {
-		for _, pod := range pods {
-			if node := nodeOfVM(pod); node != "" {
-				r.nodes.Add(node)
+	_, err = r.pods.AddEventHandler(worldcache.Handler(func(was, is *corev1.Pod, _ bool) {
+		if was != nil && is != nil && nodeOfVM(was) == nodeOfVM(is) && was.UID == is.UID {
+			return
+		}
+		for _, pod := range []*corev1.Pod{was, is} {
+			if pod != nil && nodeOfVM(pod) != "" {
+				r.nodes.Add(nodeOfVM(pod))
 			}
 		}
-	}
-	_, err = r.pods.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) { seen(obj.(*corev1.Pod)) },
-		UpdateFunc: func(was, obj any) {
-			if old, now := was.(*corev1.Pod), obj.(*corev1.Pod); nodeOfVM(old) != nodeOfVM(now) || old.UID != now.UID {
-				seen(old, now)
-			}
-		},
-		DeleteFunc: func(obj any) {
-			if pod, ok := worldcache.Deleted(obj).(*corev1.Pod); ok {
-				seen(pod)
-			}
-		},
-	})
+	}))
 	if err == nil {
 		t.Inform(r.pods)
 	}

@@ -88,6 +88,20 @@ func dated(m metav1.ObjectMeta) metav1.ObjectMeta {
 	return kept
 }
 
+// Handler returns a handler of an informer's events that passes on each change of an object, and whether it is of the first list. If the
+// object is new, was is nil; if it is gone, is is nil.
+func Handler[T any](seen func(was, is *T, first bool)) toolscache.ResourceEventHandler {
+	return toolscache.ResourceEventHandlerDetailedFuncs{
+		AddFunc:    func(obj any, first bool) { seen(nil, obj.(*T), first) },
+		UpdateFunc: func(was, is any) { seen(was.(*T), is.(*T), false) },
+		DeleteFunc: func(obj any) {
+			if o, ok := Deleted(obj).(*T); ok {
+				seen(o, nil, false)
+			}
+		},
+	}
+}
+
 // Deleted returns the object of a deletion event, the last known state if the deletion itself
 // was missed.
 func Deleted(obj any) any {

@@ -111,16 +111,12 @@ func (c *Cache) FollowPolicies(ctx context.Context, mapper meta.RESTMapper, info
 	}
 	var synced []func() bool
 	for kind, handler := range map[client.Object]toolscache.ResourceEventHandler{
-		&stowage.SpreadPolicy{}: toolscache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) { // keep has seen the others
-			if o, ok := Deleted(obj).(*stowage.SpreadPolicy); ok {
-				p.gone(o)
+		&stowage.SpreadPolicy{}: Handler(func(was, is *stowage.SpreadPolicy, _ bool) {
+			if is == nil { // keep has seen the others
+				p.gone(was)
 			}
-		}},
-		&stowage.ClusterSpreadPolicy{}: toolscache.ResourceEventHandlerFuncs{
-			AddFunc:    func(obj any) { p.replace(nil, ofCluster(obj)) },
-			UpdateFunc: func(was, is any) { p.replace(ofCluster(was), ofCluster(is)) },
-			DeleteFunc: func(obj any) { p.replace(ofCluster(Deleted(obj)), nil) },
-		},
+		}),
+		&stowage.ClusterSpreadPolicy{}: Handler(func(was, is *stowage.ClusterSpreadPolicy, _ bool) { p.replace(was, is) }),
 	} {
 		informer, err := informers.GetInformer(ctx, kind, crcache.BlockUntilSynced(false))
 		if err != nil {
@@ -136,11 +132,6 @@ func (c *Cache) FollowPolicies(ctx context.Context, mapper meta.RESTMapper, info
 	defer p.mu.Unlock()
 	p.synced, p.served, p.known = synced, true, true
 	return true, nil
-}
-
-func ofCluster(obj any) *stowage.ClusterSpreadPolicy {
-	o, _ := obj.(*stowage.ClusterSpreadPolicy)
-	return o
 }
 
 // PoliciesSynced reports whether all policies are known, and whether the API server has their kinds.
