@@ -1,6 +1,7 @@
 package seats
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,17 +63,10 @@ func (f *Follower) Register(t *leader.Term) error {
 }
 
 func (f *Follower) handler() toolscache.ResourceEventHandler {
-	see := func(obj any, deleted bool) {
-		if sl, ok := obj.(*stowage.SeatLedger); ok {
-			owner, o := ledger.FromSeatLedger(sl)
-			f.Seats.LedgerSeen(owner, o, deleted)
-		}
-	}
-	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { see(obj, false) },
-		UpdateFunc: func(_, obj any) { see(obj, false) },
-		DeleteFunc: func(obj any) { see(worldcache.Deleted(obj), true) },
-	}
+	return worldcache.Handler(func(was, is *stowage.SeatLedger, _ bool) {
+		owner, o := ledger.FromSeatLedger(cmp.Or(is, was))
+		f.Seats.LedgerSeen(owner, o, is == nil)
+	})
 }
 
 // errReset ends the requests of books that a process forgets because it leads no more.

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	toolscache "k8s.io/client-go/tools/cache"
 	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -43,11 +42,7 @@ func (c *Cache) FollowDistributors(ctx context.Context, informers crcache.Inform
 		return fmt.Errorf("watch PodDistributors: %w", err)
 	}
 	index := &distributors{byTarget: map[target]*siblings{}}
-	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { index.replace(nil, obj) },
-		UpdateFunc: func(was, is any) { index.replace(was, is) },
-		DeleteFunc: func(obj any) { index.replace(Deleted(obj), nil) },
-	})
+	registration, err := informer.AddEventHandler(Handler(func(was, is *versprei.PodDistributor, _ bool) { index.replace(was, is) }))
 	if err != nil {
 		return fmt.Errorf("watch PodDistributors: %w", err)
 	}
@@ -68,21 +63,21 @@ func (x *distributors) ready() bool {
 }
 
 // replace puts one version of a PodDistributor in the place of another. Either may be nil.
-func (x *distributors) replace(was, is any) {
+func (x *distributors) replace(was, is *versprei.PodDistributor) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if d, ok := was.(*versprei.PodDistributor); ok {
-		x.remove(targetOf(world.TargetOf(d)), d.Name)
+	if was != nil {
+		x.remove(targetOf(world.TargetOf(was)), was.Name)
 	}
-	if d, ok := is.(*versprei.PodDistributor); ok {
-		key := targetOf(world.TargetOf(d))
+	if is != nil {
+		key := targetOf(world.TargetOf(is))
 		r := x.byTarget[key]
 		if r == nil {
 			r = &siblings{all: map[string]*versprei.PodDistributor{}}
 			x.byTarget[key] = r
 		}
-		if r.all[d.Name] = d; world.Wins(d, r.winner) {
-			r.winner = d
+		if r.all[is.Name] = is; world.Wins(is, r.winner) {
+			r.winner = is
 		}
 	}
 }
