@@ -35,6 +35,24 @@ const caseInPlace = "stowage, InPlace"
 // daemonLabel is on the nodes of the benchmark.
 const daemonLabel = "bench.stowage.dev/daemons"
 
+// spent is what Stowage and the webhook's calls have taken since the start.
+type spent struct {
+	reads, cpu, calls float64
+	took              time.Duration
+}
+
+// spent reads what was taken so far.
+func (b *bench) spent(ctx context.Context) (s spent, err error) {
+	if s.reads, err = b.requests(`method="GET"`); err != nil {
+		return s, err
+	}
+	if s.cpu, err = b.metric("process_cpu_seconds_total"); err != nil {
+		return s, err
+	}
+	s.calls, s.took, err = b.calls(ctx)
+	return s, err
+}
+
 // daemons measures a DaemonSet onto many nodes, and what the controllers take while these
 // only heartbeat.
 func (b *bench) daemons(ctx context.Context) error {
@@ -60,15 +78,7 @@ func (b *bench) daemons(ctx context.Context) error {
 	reads := map[string]float64{}
 	for i := range b.options.runs + 1 {
 		for _, bc := range daemonCases {
-			before, err := b.requests(`method="GET"`)
-			if err != nil {
-				return err
-			}
-			cpuBefore, err := b.metric("process_cpu_seconds_total")
-			if err != nil {
-				return err
-			}
-			callsBefore, tookBefore, err := b.calls(ctx)
+			before, err := b.spent(ctx)
 			if err != nil {
 				return err
 			}
@@ -76,26 +86,18 @@ func (b *bench) daemons(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("%s: %w", bc.name, err)
 			}
-			calls, took, err := b.calls(ctx)
+			after, err := b.spent(ctx)
 			if err != nil {
 				return err
 			}
-			if calls > callsBefore {
-				r.call = (took - tookBefore) / time.Duration(calls-callsBefore)
+			if calls := after.calls - before.calls; calls > 0 {
+				r.call = (after.took - before.took) / time.Duration(calls)
 			}
-			after, err := b.requests(`method="GET"`)
-			if err != nil {
-				return err
-			}
-			cpuAfter, err := b.metric("process_cpu_seconds_total")
-			if err != nil {
-				return err
-			}
-			r.cpu = (cpuAfter - cpuBefore) / float64(b.options.daemons)
+			r.cpu = (after.cpu - before.cpu) / float64(b.options.daemons)
 			fmt.Printf("DaemonSet %d of %d, %-22s created %6.2fs, ready %6.2fs\n", i, b.options.runs, bc.name, r.created.Seconds(), r.ready.Seconds())
 			if i > 0 {
 				results[bc.name] = append(results[bc.name], r)
-				reads[bc.name] += after - before
+				reads[bc.name] += after.reads - before.reads
 			}
 		}
 	}
@@ -115,8 +117,12 @@ func (b *bench) daemons(ctx context.Context) error {
 		return err
 	}
 
-	// 3. Memory with one sized pod on each node, and steady state: with the controllers
-	// and, for what the watches alone take, without.
+	return b.daemonsAtRest(ctx, rss, heap)
+}
+
+// daemonsAtRest measures the memory with one sized pod on each node, and the steady state: with the controllers and, for what the watches alone
+// take, without. Rss and heap are what they were before.
+func (b *bench) daemonsAtRest(ctx context.Context, rss, heap float64) error {
 	var idle, busy []float64
 	inPlace := slices.IndexFunc(daemonCases, func(c benchCase) bool { return c.name == caseInPlace })
 	if inPlace < 0 {

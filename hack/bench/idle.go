@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -19,10 +20,7 @@ import (
 // and an annotation the others; with policy, one ClusterSpreadPolicy divides all. All pods go to one of three pools, so a third of the nodes must have room for them. With full,
 // each has two pods, and two of its three pools have no room: their pods have gone to the third one, and return when they can.
 func (b *bench) idle(ctx context.Context) error {
-	const (
-		perNamespace = 1000
-		atOnce       = 8
-	)
+	const perNamespace = 1000
 	nodes := b.scaleNodes
 	if b.options.full {
 		nodes = b.fullNodes
@@ -37,59 +35,9 @@ func (b *bench) idle(ctx context.Context) error {
 	}
 	n := b.options.idle
 	for first := 0; first < n; first += perNamespace {
-		ns, err := b.namespace(ctx, fmt.Sprint("idle-", first/perNamespace), "stowage")
-		if err != nil {
-			return err
-		}
 		count := min(perNamespace, n-first)
-		errs := make([]error, count)
-		workqueue.ParallelizeUntil(ctx, atOnce, count, func(i int) {
-			replicas, annotated := int32(1), i%2 == 0
-			if b.options.full {
-				replicas, annotated = 2, false
-			}
-			if b.options.policy {
-				annotated = false
-			}
-			d := deployment(ns.Name, benchCase{spread: annotated})
-			d.Name = fmt.Sprint("workload-", i)
-			label := map[string]string{"app": d.Name}
-			d.Spec.Replicas, d.Spec.Selector.MatchLabels, d.Spec.Template.Labels = &replicas, label, label
-			if !annotated && !b.options.policy {
-				pd := distributorOf(d)
-				if b.options.full {
-					pd.Spec.Rebalance = versprei.RebalanceEvict
-					for p := range pd.Spec.Distribution {
-						pd.Spec.Distribution[p].NodeLabel["nodesize"] = versprei.LabelValue(fullPools[p])
-						pd.Spec.Distribution[p].Spill = &versprei.Spill{After: fullAfter.String()}
-					}
-				}
-				if errs[i] = b.Client.Create(ctx, pd); errs[i] != nil {
-					return
-				}
-			}
-			errs[i] = b.Client.Create(ctx, d)
-		})
-		for _, err := range errs {
-			if err != nil {
-				return err
-			}
-		}
-		if err := wait.PollUntilContextTimeout(ctx, time.Second, scaleWait, true, func(ctx context.Context) (bool, error) {
-			var list appsv1.DeploymentList
-			if err := b.Client.List(ctx, &list, client.InNamespace(ns.Name)); err != nil {
-				return false, err
-			}
-			ready := 0
-			for i := range list.Items {
-				ready += int(list.Items[i].Status.ReadyReplicas)
-			}
-			if b.options.full {
-				return ready == 2*count, nil
-			}
-			return ready == count, nil
-		}); err != nil {
-			return fmt.Errorf("pods of namespace %s: %w", ns.Name, err)
+		if err := b.idleWorkloads(ctx, fmt.Sprint("idle-", first/perNamespace), count); err != nil {
+			return err
 		}
 		fmt.Printf("%d of %d workloads have their pods\n", first+count, n)
 	}
@@ -126,6 +74,65 @@ func (b *bench) idle(ctx context.Context) error {
 		fmt.Printf("%s of a core, %.2f API requests a second\n", rest, (after-before)/restFor.Seconds())
 	}
 	return nil
+}
+
+// idleWorkloads makes a namespace with so many workloads, and waits for their pods.
+func (b *bench) idleWorkloads(ctx context.Context, namespace string, count int) error {
+	const atOnce = 8
+	ns, err := b.namespace(ctx, namespace, "stowage")
+	if err != nil {
+		return err
+	}
+	errs := make([]error, count)
+	workqueue.ParallelizeUntil(ctx, atOnce, count, func(i int) { errs[i] = b.idleWorkload(ctx, ns.Name, i) })
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	pods := count
+	if b.options.full {
+		pods *= 2
+	}
+	err = wait.PollUntilContextTimeout(ctx, time.Second, scaleWait, true, func(ctx context.Context) (bool, error) {
+		var list appsv1.DeploymentList
+		if err := b.Client.List(ctx, &list, client.InNamespace(ns.Name)); err != nil {
+			return false, err
+		}
+		ready := 0
+		for i := range list.Items {
+			ready += int(list.Items[i].Status.ReadyReplicas)
+		}
+		return ready == pods, nil
+	})
+	if err != nil {
+		return fmt.Errorf("pods of namespace %s: %w", ns.Name, err)
+	}
+	return nil
+}
+
+// idleWorkload makes one of the workloads, with its policy.
+func (b *bench) idleWorkload(ctx context.Context, namespace string, i int) error {
+	replicas, annotated := int32(1), i%2 == 0 && !b.options.full && !b.options.policy
+	if b.options.full {
+		replicas = 2
+	}
+	d := deployment(namespace, benchCase{spread: annotated})
+	d.Name = fmt.Sprint("workload-", i)
+	label := map[string]string{"app": d.Name}
+	d.Spec.Replicas, d.Spec.Selector.MatchLabels, d.Spec.Template.Labels = &replicas, label, label
+	if !annotated && !b.options.policy {
+		pd := distributorOf(d)
+		if b.options.full {
+			pd.Spec.Rebalance = versprei.RebalanceEvict
+			for p := range pd.Spec.Distribution {
+				pd.Spec.Distribution[p].NodeLabel["nodesize"] = versprei.LabelValue(fullPools[p])
+				pd.Spec.Distribution[p].Spill = &versprei.Spill{After: fullAfter.String()}
+			}
+		}
+		if err := b.Client.Create(ctx, pd); err != nil {
+			return err
+		}
+	}
+	return b.Client.Create(ctx, d)
 }
 
 // fullAfter is how long a pod waits for its pool.

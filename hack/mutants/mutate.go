@@ -77,48 +77,55 @@ func mutate(file string, source []byte) ([]mutant, error) {
 				file: file, source: slices.Concat(source[:begin], []byte(text), source[end:]),
 			})
 		}
+		swap := func(at token.Pos, from token.Token) {
+			if to, ok := swaps[from]; ok {
+				change(at, at+token.Pos(len(from.String())), to.String(), from.String()+" to "+to.String())
+			}
+		}
 		ast.Inspect(f.Body, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.BinaryExpr:
-				if isText(n.X) || isText(n.Y) {
-					return true
-				}
-				if to, ok := swaps[n.Op]; ok {
-					change(n.OpPos, n.OpPos+token.Pos(len(n.Op.String())), to.String(), n.Op.String()+" to "+to.String())
+				if !isText(n.X) && !isText(n.Y) {
+					swap(n.OpPos, n.Op)
 				}
 			case *ast.AssignStmt:
-				if to, ok := swaps[n.Tok]; ok {
-					change(n.TokPos, n.TokPos+token.Pos(len(n.Tok.String())), to.String(), n.Tok.String()+" to "+to.String())
-				}
-				if n.Tok == token.ASSIGN {
+				if swap(n.TokPos, n.Tok); n.Tok == token.ASSIGN {
 					change(n.Pos(), n.End(), blank(n), "assignment removed")
 				}
 			case *ast.IncDecStmt:
-				change(n.TokPos, n.TokPos+2, swaps[n.Tok].String(), n.Tok.String()+" to "+swaps[n.Tok].String())
-			case *ast.UnaryExpr:
-				if n.Op == token.NOT {
-					change(n.OpPos, n.OpPos+1, "", "! removed")
-				}
+				swap(n.TokPos, n.Tok)
 			case *ast.ExprStmt:
 				change(n.Pos(), n.End(), "", "call removed")
-			case *ast.Ident:
-				if n.Name == "true" || n.Name == "false" {
-					to := strconv.FormatBool(n.Name == "false")
-					change(n.Pos(), n.End(), to, n.Name+" to "+to)
-				}
-			case *ast.BasicLit:
-				if value, err := strconv.ParseInt(n.Value, 0, 64); n.Kind == token.INT && err == nil {
-					change(n.Pos(), n.End(), strconv.FormatInt(value+1, 10), n.Value+" plus 1")
-				}
-			case *ast.BranchStmt:
-				if n.Tok == token.CONTINUE && n.Label == nil {
-					change(n.Pos(), n.End(), "break", "continue to break")
-				}
+			default:
+				mutateLeaf(n, change)
 			}
 			return true
 		})
 	}
 	return out, nil
+}
+
+// mutateLeaf changes negations, constants and continue.
+func mutateLeaf(n ast.Node, change func(from, to token.Pos, text, what string)) {
+	switch n := n.(type) {
+	case *ast.UnaryExpr:
+		if n.Op == token.NOT {
+			change(n.OpPos, n.OpPos+1, "", "! removed")
+		}
+	case *ast.Ident:
+		if n.Name == "true" || n.Name == "false" {
+			to := strconv.FormatBool(n.Name == "false")
+			change(n.Pos(), n.End(), to, n.Name+" to "+to)
+		}
+	case *ast.BasicLit:
+		if value, err := strconv.ParseInt(n.Value, 0, 64); n.Kind == token.INT && err == nil {
+			change(n.Pos(), n.End(), strconv.FormatInt(value+1, 10), n.Value+" plus 1")
+		}
+	case *ast.BranchStmt:
+		if n.Tok == token.CONTINUE && n.Label == nil {
+			change(n.Pos(), n.End(), "break", "continue to break")
+		}
+	}
 }
 
 // isText reports whether an expression is a string, to which nothing but another one can be added.

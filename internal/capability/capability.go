@@ -32,8 +32,7 @@ type Host struct {
 	Controls     bool   // the process may run controllers
 	Nodes        bool   // the process watches nodes
 
-	// Cached reads from the cache where that has what is asked, and Uncached does not. Once does not either, and sends a
-	// request once, whatever becomes of it.
+	// Cached reads from informers. Uncached asks the API server. Once is Uncached without retries.
 	Cached, Uncached, Once client.Client
 	// Clientset speaks protobuf: every pod with a seat or a size passes there several times in its life.
 	Clientset kubernetes.Interface

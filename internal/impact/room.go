@@ -88,7 +88,7 @@ func take(free, requests corev1.ResourceList, pods int64) {
 
 // place finds nodes for the pods of some workloads beside those that stay.
 func (e *estimator) place(plans []*plan, stay []*pod) {
-	// 1. Who stays.
+	// 1. Pods that stay.
 	for _, p := range stay {
 		n := e.byName[p.Node]
 		if n == nil {
@@ -112,7 +112,7 @@ func (e *estimator) place(plans []*plan, stay []*pod) {
 	for _, p := range plans {
 		kept[p] = e.keep(p)
 	}
-	// 2. Who goes elsewhere, the largest first.
+	// 2. Pods that go elsewhere, the largest first.
 	for _, p := range slices.SortedStableFunc(slices.Values(plans), func(a, b *plan) int { return cmp.Compare(b.size(), a.size()) }) {
 		e.placeOthers(p, kept[p])
 	}

@@ -96,7 +96,7 @@ type seatFacts struct {
 	Pool    string `json:"pool"`
 	Domain  string `json:"domain,omitempty"`
 	Ordinal int64  `json:"ordinal"`
-	// Proven says that the pod carries a proof. Whether that is genuine only who has the key can tell.
+	// Proven says that the pod carries a proof. Only a holder of the key can tell whether that is genuine.
 	Proven bool `json:"proven"`
 	// Origin is where the seat comes from, or empty if that is not known.
 	Origin string `json:"origin,omitempty"`

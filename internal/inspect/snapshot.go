@@ -247,7 +247,7 @@ func (i *Inspector) listWorkloads(ctx context.Context, s *snapshot, namespace st
 	)
 }
 
-// listClusterPolicies lists the ClusterSpreadPolicies, which may be hidden from who looks at one namespace.
+// listClusterPolicies lists the ClusterSpreadPolicies, which may be hidden from a user of one namespace.
 func (i *Inspector) listClusterPolicies(ctx context.Context, s *snapshot, r *Report) error {
 	return r.unlessHidden("ClusterSpreadPolicies", each(ctx, i, &stowage.ClusterSpreadPolicyList{}, func(p *stowage.ClusterSpreadPolicy) {
 		s.objects.Policies.Cluster = append(s.objects.Policies.Cluster, p.DeepCopy())
@@ -282,7 +282,7 @@ func (i *Inspector) listNamespaces(ctx context.Context, s *snapshot, namespace s
 	return nil
 }
 
-// listTemplates lists the FlexDaemonsetTemplates, which may be hidden from who looks at one namespace.
+// listTemplates lists the FlexDaemonsetTemplates, which may be hidden from a user of one namespace.
 func (i *Inspector) listTemplates(ctx context.Context, s *snapshot, r *Report) error {
 	if !i.Sizing {
 		return nil

@@ -160,7 +160,7 @@ func (g *group) look(ctx context.Context, s *snapshot, scope *scope.Scope, m *po
 	case p.Distributor != nil:
 		g.edited = later(g.edited, editedAt(p.Distributor))
 	case p.Policy != nil:
-		// Who labels a namespace or a template leaves no time. Only a pod that the policy divides shows that it selects the workload.
+		// A label on a namespace or a template leaves no time. Only a pod that the policy divides shows that it selects the workload.
 		g.edited = never
 	default:
 		g.edited = later(g.edited, later(s.edited[m.UID], s.edited[m.root.UID]))

@@ -1,6 +1,6 @@
 // Package report prints what commands show: tables for a terminal, and one page of HTML with the same parts.
 //
-// It knows nothing of what it prints. Who calls it has the facts, and decides which rows there are.
+// It knows nothing of what it prints: its callers have the facts, and decide which rows there are.
 package report
 
 import (

@@ -73,7 +73,7 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 	})
 	seats.AddLag(h.Metrics, service.Lag)
 
-	// 2. Who has which strategy.
+	// 2. Which workload has which strategy.
 	policies := policy.NewFinder(h.World, policy.Settings{
 		Held: service.Held, HeldIn: service.HeldIn, NamespaceLabel: o.Feature.NamespaceLabel, ExcludedNamespaces: o.Feature.ExcludedNamespaces,
 	})

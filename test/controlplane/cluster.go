@@ -110,64 +110,12 @@ func (c *Cluster) start(ctx context.Context, bin Binaries) error {
 	}
 
 	// 1. Lay out files and ports.
-	l := &layout{
-		etcdData: filepath.Join(c.cfg.Dir, "etcd"), admin: c.Kubeconfig,
-		controllers: filepath.Join(c.cfg.Dir, "controller-manager.kubeconfig"),
-		scheduler:   filepath.Join(c.cfg.Dir, "scheduler.kubeconfig"),
-		webhooks:    filepath.Join(c.cfg.Dir, "webhooks.kubeconfig"),
-		admission:   filepath.Join(c.cfg.Dir, "admission.yaml"),
-		kwokConfig:  filepath.Join(c.cfg.Dir, "kwok.yaml"),
-	}
-	c.layout = l
-	var err error
-	var addresses []string
-	if c.cfg.Network != nil {
-		addresses = append(addresses, c.cfg.Network.Address)
-	}
-	if l.pki, err = newPKI(filepath.Join(c.cfg.Dir, "pki"), addresses...); err != nil {
-		return fmt.Errorf("certificates: %w", err)
-	}
-	ports, err := freePorts(4)
-	if err != nil {
-		return err
-	}
-	l.network = c.cfg.Network
-	l.etcdPort, l.etcdPeerPort, l.apiPort, l.kwokServerPort = ports[0], ports[1], ports[2], ports[3]
-	if err := l.pki.kubeconfig(l.admin, l.apiURL(), "admin", "system:masters"); err != nil {
-		return err
-	}
-	if err := l.pki.kubeconfig(l.controllers, l.apiURL(), "system:kube-controller-manager"); err != nil {
-		return err
-	}
-	if err := l.pki.kubeconfig(l.scheduler, l.apiURL(), "system:kube-scheduler"); err != nil {
-		return err
-	}
-	if err := l.pki.webhookKubeconfig(l.webhooks, WebhookClient); err != nil {
-		return err
-	}
-	if err := os.WriteFile(l.admission, l.admissionConfiguration(), 0o600); err != nil {
-		return err
-	}
-	stages, err := filepath.Glob(filepath.Join(bin.KwokStages, "*.yaml"))
-	if err != nil {
-		return err
-	}
-	own, err := filepath.Glob(filepath.Join(c.cfg.Root, "hack", "controlplane", "stages", "*.yaml"))
-	if err != nil {
-		return err
-	}
-	stages = append(stages, own...)
-	stageData := make([][]byte, len(stages))
-	for i, s := range stages {
-		if stageData[i], err = os.ReadFile(s); err != nil {
-			return err
-		}
-	}
-	if err := os.WriteFile(l.kwokConfig, kwokConfiguration(stageData), 0o644); err != nil {
+	if err := c.layOut(bin); err != nil {
 		return err
 	}
 
 	// 2. Start etcd and the API server, which waits for etcd by itself.
+	l := c.layout
 	c.say("Starting etcd and kube-apiserver on %s", l.apiURL())
 	if _, err := c.run("etcd", bin.Etcd, l.etcdArgs()); err != nil {
 		return err
@@ -220,6 +168,70 @@ func (c *Cluster) start(ctx context.Context, bin Binaries) error {
 	})
 }
 
+// layOut writes the files that the programs read, and chooses their ports.
+func (c *Cluster) layOut(bin Binaries) error {
+	l := &layout{
+		etcdData: filepath.Join(c.cfg.Dir, "etcd"), admin: c.Kubeconfig,
+		controllers: filepath.Join(c.cfg.Dir, "controller-manager.kubeconfig"),
+		scheduler:   filepath.Join(c.cfg.Dir, "scheduler.kubeconfig"),
+		webhooks:    filepath.Join(c.cfg.Dir, "webhooks.kubeconfig"),
+		admission:   filepath.Join(c.cfg.Dir, "admission.yaml"),
+		kwokConfig:  filepath.Join(c.cfg.Dir, "kwok.yaml"),
+	}
+	c.layout = l
+	var err error
+	var addresses []string
+	if c.cfg.Network != nil {
+		addresses = append(addresses, c.cfg.Network.Address)
+	}
+	if l.pki, err = newPKI(filepath.Join(c.cfg.Dir, "pki"), addresses...); err != nil {
+		return fmt.Errorf("certificates: %w", err)
+	}
+	ports, err := freePorts(4)
+	if err != nil {
+		return err
+	}
+	l.network = c.cfg.Network
+	l.etcdPort, l.etcdPeerPort, l.apiPort, l.kwokServerPort = ports[0], ports[1], ports[2], ports[3]
+	if err := l.pki.kubeconfig(l.admin, l.apiURL(), "admin", "system:masters"); err != nil {
+		return err
+	}
+	if err := l.pki.kubeconfig(l.controllers, l.apiURL(), "system:kube-controller-manager"); err != nil {
+		return err
+	}
+	if err := l.pki.kubeconfig(l.scheduler, l.apiURL(), "system:kube-scheduler"); err != nil {
+		return err
+	}
+	if err := l.pki.webhookKubeconfig(l.webhooks, WebhookClient); err != nil {
+		return err
+	}
+	if err := os.WriteFile(l.admission, l.admissionConfiguration(), 0o600); err != nil {
+		return err
+	}
+	stages, err := readAll(filepath.Join(bin.KwokStages, "*.yaml"), filepath.Join(c.cfg.Root, "hack", "controlplane", "stages", "*.yaml"))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(l.kwokConfig, kwokConfiguration(stages), 0o644)
+}
+
+// readAll reads the files of some patterns.
+func readAll(patterns ...string) (out [][]byte, err error) {
+	for _, pattern := range patterns {
+		names, err := filepath.Glob(pattern)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			data, err := os.ReadFile(name)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, data)
+		}
+	}
+	return out, nil
+}
 func (c *Cluster) say(format string, args ...any) {
 	if c.cfg.Progress != nil {
 		fmt.Fprintf(c.cfg.Progress, format+"\n", args...)

@@ -33,7 +33,7 @@ type FlexDaemonsetTemplate struct {
 
 	// Spec is the share.
 	Spec FlexDaemonsetTemplateSpec `json:"spec"`
-	// Status is who uses the template, and how far they have it.
+	// Status has the DaemonSets that use the template, and how many of their pods have its size.
 	// +optional
 	Status FlexDaemonsetTemplateStatus `json:"status,omitempty"`
 }
@@ -205,7 +205,7 @@ const (
 	ConditionUpToDate = "UpToDate"
 )
 
-// FlexDaemonsetTemplateStatus is who uses the template, and how far they have it.
+// FlexDaemonsetTemplateStatus has the DaemonSets that use the template, and how many of their pods have its size.
 type FlexDaemonsetTemplateStatus struct {
 	// ObservedGeneration is the generation of the spec that this status is about.
 	//

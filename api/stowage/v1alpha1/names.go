@@ -19,7 +19,7 @@ const (
 )
 
 // CheckAnnotation is on a pod that `stowage check` has the API server admit in a dry run. A replica that sees it answers with a
-// warning that begins with CheckAnswer, the value of the annotation, and who answers. It ends with CheckAuthenticated if the replica
+// warning that begins with CheckAnswer, the value of the annotation, and the name of the replica that answers. It ends with CheckAuthenticated if the replica
 // answers only callers with a certificate.
 const (
 	CheckAnnotation    = "stowage.dev/check"

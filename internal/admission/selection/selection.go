@@ -44,7 +44,7 @@ type condition struct {
 // Sent is whether the API server asks the webhook about a pod.
 type Sent int
 
-// The answers. Some match conditions cannot be evaluated here: one may ask who creates the pod, or the authorizer.
+// The answers. Some match conditions cannot be evaluated here: one may ask for the user that creates the pod, or the authorizer.
 const (
 	No Sent = iota
 	Yes
@@ -52,7 +52,7 @@ const (
 )
 
 // environmentForConditions is the API server's own CEL environment, with the variables of match
-// conditions (KEP-3716). A condition that asks the authorizer does not compile here, because who creates the pod is not known.
+// conditions (KEP-3716). A condition that asks the authorizer does not compile here, because the user that creates the pod is not known.
 var environmentForConditions = sync.OnceValues(func() (*cel.Env, error) {
 	set, err := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()).Extend(environment.VersionedOptions{
 		IntroducedVersion: version.MajorMinor(1, 0),

@@ -247,7 +247,7 @@ func (k *Keeper) use(ctx context.Context, data map[string][]byte) (reconcile.Res
 	}
 	contested := errContested{}
 	if errors.As(err, &contested) {
-		// What is served does not depend on who wins.
+		// What is served is the same, whichever replica wins.
 		wait, err := k.serve(ctx, data, registered, changed)
 		if wait == 0 || wait > contested.wait {
 			wait = contested.wait

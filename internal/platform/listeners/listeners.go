@@ -1,4 +1,4 @@
-// Package listeners tells functions of events, for as long as they listen. So who has the events need not know who
+// Package listeners tells functions of events, for as long as they listen. So a source of events need not know who
 // listens, and can be made before.
 package listeners
 

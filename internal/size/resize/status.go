@@ -152,7 +152,7 @@ func (r *run) describe(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTempl
 		}, kubelet)
 	}
 
-	// 1. Who uses it, what are the pods, and what should they be?
+	// 1. Which DaemonSets use it, what are their pods, and what should they be?
 	sum := r.tally(ctx, t, pods)
 	for i := range daemonSets {
 		if d := &daemonSets[i]; templateOf(d) == t.Name {

@@ -1,7 +1,7 @@
 // Package division compares how the pods of a workload are divided over pools with how they should be.
 //
 // It has facts and no sentences: the conditions of a PodDistributor, `stowage status` and `stowage explain` print them, each
-// for its reader. The package is pure. Who calls it knows the pods, and which of them are to count.
+// for its reader. The package is pure: its callers know the pods, and which of them are to count.
 package division
 
 import (

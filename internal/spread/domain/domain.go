@@ -47,7 +47,7 @@ func (p *run) place(domains int) {
 	}
 }
 
-// Order is the domain in which a workload's first pod has its home, and who comes next in a tie. There are two orders for each domain:
+// Order is the domain in which a workload's first pod has its home, and which domain comes next in a tie. There are two orders for each domain:
 // of the first ones, the next domain comes next, of the others the one before.
 type Order int
 

@@ -194,7 +194,7 @@ func (r *run) decideAll(ctx context.Context, batch []*waiting) {
 		batch = batch[:first]
 	}
 
-	// 2. They ask for seats one after the other, so that the oldest gets the first one. One write has the claims of all who wait. None
+	// 2. They ask for seats one after the other, so that the oldest gets the first one. One write has the claims of all pods that wait. None
 	// waits for another one with what was decided.
 	var due []*decision
 	var running sync.WaitGroup
@@ -219,7 +219,7 @@ func (r *run) decideAll(ctx context.Context, batch []*waiting) {
 	}
 	running.Wait()
 
-	// 3. Who waits still?
+	// 3. Which pods still wait?
 	now := r.Clock.Now()
 	var soon []*waiting
 	for _, d := range due {

@@ -36,7 +36,7 @@ type waiting struct {
 	created         int64     // seconds since 1970
 
 	// undecidable is since when nobody could decide about the pod as things were, or the API server refused its seat. It is zero
-	// otherwise. Only who has taken the pod from the queue uses it.
+	// otherwise. Only the goroutine that has taken the pod from the queue uses it.
 	undecidable time.Time
 	// beyond is since when its owner asks for no more pods than have seats, or zero.
 	beyond time.Time

@@ -16,7 +16,7 @@ func (b *Book) commitAt(now time.Duration) time.Duration {
 	return min(last+b.timing.Quiet, first+b.timing.Window)
 }
 
-// decide gives a seat to everyone who may have one now. Fresh is whether the replica count holds.
+// decide gives a seat to each request that may have one now. Fresh is whether the replica count holds.
 func (b *Book) decide(now time.Duration, fresh bool, acts []Action) ([]Action, bool) {
 	b.refresh(now)
 	decided := false

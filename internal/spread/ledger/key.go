@@ -165,7 +165,7 @@ func cutSource(text string) (id, hash string, source Source) {
 	return id, hash, Source{types.UID(uid), n, hash}
 }
 
-// Holder is who may hold a seat: the pods of one owner.
+// Holder may hold a seat: it stands for the pods of one owner.
 type Holder struct{ Namespace, Owner string }
 
 // Sign returns the value of a pod's claim annotation: the origin, the claim's id and a proof. The proof (HMAC-SHA-256,

@@ -76,7 +76,7 @@ func (b *Book) release(s Seat, id string) {
 	}
 }
 
-// poolSeats is who holds the ordinals of a pool. Its memory grows with the holders and not with their ordinals: the pods
+// poolSeats has the holders of a pool's ordinals. Its memory grows with the holders and not with their ordinals: the pods
 // of a StatefulSet say which ordinals they have.
 type poolSeats struct {
 	count int64

@@ -2,7 +2,7 @@
 // pod has by an ordinal of its own. It writes a seat into a pod and takes it out again.
 //
 // The package is pure: it takes pods and returns pods. Package sequence decides which seat is
-// next, package ledger who holds it.
+// next, and package ledger which pod holds it.
 package placement
 
 import (

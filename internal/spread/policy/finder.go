@@ -277,7 +277,7 @@ func (f *Finder) ownerOf(ctx context.Context, namespace string, chain world.Chai
 	if selectable := bottom != nil && bottom.Labelled; !selectable || slices.Contains(f.Excluded(), namespace) {
 		return nil, none, nil
 	}
-	// Each lasts until its own policies change, so that who writes those of one namespace costs others nothing.
+	// Each lasts until its own policies change, so that a change in one namespace costs the others nothing.
 	if own != nil {
 		indexes[0] = f.indexOf(namespace, own, func() *policyIndex { known, _ := f.ofNamespaces.Get(namespace); return known }, func(index *policyIndex) {
 			bytes := int64(0)

@@ -242,7 +242,7 @@ func (p *SpreadPolicy) divides(ref world.Ref) bool {
 	return slices.ContainsFunc(p.Spec.Kinds, func(k stowage.OwnerKind) bool { return k.Kind == ref.Kind && k.Group == ref.Group() })
 }
 
-// before orders policies: who comes first wins. A SpreadPolicy comes before a ClusterSpreadPolicy, then the highest priority, the
+// before orders policies: the first one wins. A SpreadPolicy comes before a ClusterSpreadPolicy, then the highest priority, the
 // oldest, and the first name.
 func before(a, b *SpreadPolicy) int {
 	return cmp.Or(

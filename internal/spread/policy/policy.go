@@ -1,4 +1,4 @@
-// Package policy answers which strategy a pod's workload has, and who says so. A [Finder] reads what that takes, and its answer is a [Policy]: what
+// Package policy answers which strategy a pod's workload has, and from which source. A [Finder] reads what that takes, and its answer is a [Policy]: what
 // holds for the pods of one workload now, with what is known of pools without room. It is made of
 //
 //   - [Compiled], what one source says: a PodDistributor, a SpreadPolicy or ClusterSpreadPolicy, or annotations of a workload or its pod template;

@@ -1,6 +1,6 @@
 // Package poolroom finds out how many more pods the nodes of a pool have room for. Package nodefit decides; this package reads
 // the nodes from the cache and the pods of a few nodes from the API server. Nothing watches the pods of other workloads, so a look
-// costs requests. All who look share what the last look has found, and one limit of looks.
+// costs requests. All callers share what the last look has found, and one limit of looks.
 package poolroom
 
 import (
@@ -35,7 +35,7 @@ import (
 // seems to be room.
 const nodesTried = 10
 
-// How many looks there are in a second, and at once, by all who look again. Namespaces share them. A look at a workload costs three
+// How many looks there are in a second, and at once, by all callers that look again. Namespaces share them. A look at a workload costs three
 // requests beside those for nodes: its pods, one of them whole, and the webhook's registration. So all of them cost at most five
 // requests a second for long. The first look at pods that are as they are now is free.
 const (
@@ -50,7 +50,7 @@ const (
 	MaxWait = 10 * time.Minute
 )
 
-// slack is how much earlier than that somebody may look who waited as long, and began to wait a little earlier.
+// slack is how much earlier than that a caller may look that began to wait a little earlier.
 const slack = 10 * time.Second
 
 // fullBytes bounds what is remembered of pools without room. The sizes of pods are their authors' choice.

@@ -63,7 +63,7 @@ func DefaultTiming() Timing {
 
 // Controller is the controller of workloads with a strategy.
 type Controller struct {
-	// Cached reads from the cache where that has what is asked, and Uncached does not.
+	// Cached reads from informers, and Uncached asks the API server.
 	Cached, Uncached client.Client
 	Informers        crcache.Informers
 	World            *worldcache.Cache

@@ -71,7 +71,7 @@ const (
 
 // Controller is the controller of PoolStates.
 type Controller struct {
-	// Cached reads from the cache where that has what is asked, and Uncached does not.
+	// Cached reads from informers, and Uncached asks the API server.
 	Cached, Uncached client.Client
 	Informers        crcache.Informers
 	World            *worldcache.Cache

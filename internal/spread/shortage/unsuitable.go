@@ -36,7 +36,7 @@ import (
 const (
 	// judgeAfter is how long a pod must have waited. Nodes that start have taints, and lack devices, for some seconds.
 	judgeAfter = 15 * time.Second
-	// Who waits in a pool is looked at again after judgeAgain, and so is an unsuitable pool after rejudge. Both are looked at earlier, if
+	// A pool in which pods wait is looked at again after judgeAgain, and so is an unsuitable pool after rejudge. Both are looked at earlier, if
 	// nodes of the pool change.
 	judgeAgain = time.Minute
 	rejudge    = 10 * time.Minute
@@ -118,7 +118,7 @@ func (r *run) unsuitable(ctx context.Context, v *picture, pool int) (why string,
 	return why, err == nil, pod.UID == "", err
 }
 
-// mostClaims is how many claims of a pod are looked at. Who has more decides where the pod runs.
+// mostClaims is how many claims of a pod are looked at. A pod with more stays where it runs.
 const mostClaims = 16
 
 // bound reports whether a pod uses a PersistentVolumeClaim that has its volume, or one that is not there. The volume decides where

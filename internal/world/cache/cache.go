@@ -1,5 +1,5 @@
 // Package cache is the world as informers show it. They keep only the fields in use. So a decision lists nothing and, in the
-// common case, sends no request. What the informers do not have is read from the API server, once for all who ask. Clients and
+// common case, sends no request. What the informers do not have is read from the API server, once for all callers that ask at the same time. Clients and
 // namespaces share the limits of these reads.
 package cache
 

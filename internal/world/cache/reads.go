@@ -38,7 +38,7 @@ func ForAdmission() Limits {
 	return Limits{Timeout: 2 * time.Second, KindTimeout: 500 * time.Millisecond, Rate: 200, Burst: 2000, AtOnce: 64, KindRate: 1, KindBurst: 20}
 }
 
-// Asker is who has a part of the limits: a client of the webhook, or Stowage itself, for a namespace.
+// Asker has a part of the limits: a client of the webhook, or Stowage itself, for a namespace.
 type Asker struct{ Client, Namespace string }
 
 // clientKey is the key of what [AskedBy] adds to a context.
@@ -54,7 +54,7 @@ func askedBy(ctx context.Context) string {
 	return address
 }
 
-// Asker returns who asks about a namespace. A stranger can invent namespaces, so those that the watch does not show share a part.
+// Asker returns the one that asks about a namespace. A stranger can invent namespaces, so those that the watch does not show share a part.
 func (c *Cache) Asker(ctx context.Context, namespace string) Asker {
 	if c.objects.limit == nil {
 		return Asker{}
@@ -92,7 +92,7 @@ func newLane(rate, burst float64, atOnce int64, timeout time.Duration) lane {
 	return lane{limit: fair.NewLimiter[Asker](rate, burst), turns: fair.NewPool[Asker](atOnce), timeout: timeout}
 }
 
-// flight is a read under way. It serves all who ask for the object at that moment.
+// flight is a read under way. It serves all callers that ask for the object at that moment.
 type flight struct {
 	done   chan struct{} // closed when the rest is set
 	value  any
@@ -100,7 +100,7 @@ type flight struct {
 	gaveUp bool // whoever began it waited for a turn until its own time was over
 }
 
-// readUncached reads something from the API server, once for all who ask for it at that moment.
+// readUncached reads something from the API server, once for all callers that ask for it at that moment.
 func readUncached[T any](ctx context.Context, c *Cache, l lane, who Asker, k readKey, read func(context.Context) (T, error)) (T, error) {
 	var none T
 	ctx, cancel := context.WithTimeout(ctx, l.timeout)

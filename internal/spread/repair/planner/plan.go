@@ -335,7 +335,7 @@ func Make(s State) Plan {
 		return p
 	}
 
-	// 1. Who runs in a pool belongs to it.
+	// 1. Pods that run in a pool get a seat of it.
 	s.adopt(&p)
 
 	// 2. A pod that was created before its policy is removed while it is not in use.

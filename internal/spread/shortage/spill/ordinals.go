@@ -15,9 +15,9 @@ import (
 // ordinals are to return, as many as its maximum allows: they are the try. Ordinals count from 0. The ordinals are those of the pods,
 // in their order. Pools and cells are named by the index of their state.
 func Ordinals(v View, next []Pool, pods []Pod, ordinals []int64, replicas int64, now map[int64]int) map[int64]int {
-	// 1. Who is elsewhere, or is to be, and who of them returns.
+	// 1. Which pods are elsewhere, or are to be, and which of them return?
 	out, of := v.elsewhere(next, pods, ordinals, replicas, now), v.Layout.Cells()
-	// 2. Who has waited in vain moves to where most is lacking.
+	// 2. Pods that have waited in vain move to where most is lacking.
 	counts := make([]int64, len(next))
 	seen := slices.Clone(pods)
 	for i := range seen {
@@ -67,7 +67,7 @@ func (v *View) elsewhere(next []Pool, pods []Pod, ordinals []int64, replicas int
 		mine, err := own(ordinals[i])
 		home[ordinals[i]] = err == nil && mine == of.Index(pods[i].Cell()) && pods[i].Node
 	}
-	// Those for whom their own pool has seats are to return: first who runs there, then the lowest.
+	// Pods for which their own pool has seats are to return: first those that run there, then the lowest ordinals.
 	for at := range away {
 		stay := min(max(0, v.given(at, replicas)-next[at].Max), cmp.Or(next[at].LeftOut, sequence.All))
 		slices.SortFunc(away[at], func(a, b int64) int {

@@ -131,7 +131,7 @@ type View struct {
 	Rules    []Rule // of each pool
 	Pods     []Pod
 	Replicas int64
-	// Hard reports, for each pool or cell, that who makes its nodes has said that it cannot make any now.
+	// Hard reports, for each pool or cell, that its node autoscaler has said that it can make no node now.
 	Hard []bool
 	// Room is, for each pool or cell, how many more pods its nodes are proven to have room for.
 	Room []int64
@@ -349,7 +349,7 @@ func Moves(s *sequence.Strategy, domains *domain.Assignment, cells []Pool, pods 
 	for i := range counts {
 		take += max(0, s.Target(i, replicas)-counts[i])
 	}
-	// 2. Who goes: pods above the maximum that have waited.
+	// 2. Pods above the maximum that have waited go.
 	var out []int
 	for i, p := range pools {
 		if !p.closed() {
