@@ -24,7 +24,10 @@ import (
 )
 
 // The tests of these packages must kill so many percent of the mutants.
-var deciding = []string{"internal/spread/sequence", "internal/spread/ledger", "internal/spread/shortage/spill", "internal/spread/repair/planner"}
+var deciding = []string{
+	"internal/spread/sequence", "internal/spread/layout", "internal/spread/observed", "internal/spread/division", "internal/spread/ledger",
+	"internal/spread/shortage/spill", "internal/spread/repair/planner",
+}
 
 const required = 90 // percent
 
