@@ -298,16 +298,6 @@ func (c *Cluster) Healthy() error {
 	return nil
 }
 
-// Signal sends a signal to a program of the control plane, such as kube-scheduler.
-func (c *Cluster) Signal(program string, s os.Signal) error {
-	for _, p := range c.processes {
-		if p.name == program {
-			return p.cmd.Process.Signal(s)
-		}
-	}
-	return fmt.Errorf("the control plane has no %s", program)
-}
-
 // ProcessorTime returns how much processor time a program of the control plane has used, in hundredths of a second. It reads /proc, and
 // so fails on other systems than Linux.
 func (c *Cluster) ProcessorTime(name string) (time.Duration, error) {

@@ -55,15 +55,6 @@ func (h *Homes) Assign(limits [][]int64) *Assignment {
 	return a
 }
 
-// As returns the assignment with other homes of the same strategy, while the same cells have no room.
-func (a *Assignment) As(h *Homes) *Assignment {
-	var limits [][]int64
-	for i := range a.pools {
-		limits = append(limits, a.pools[i].limits)
-	}
-	return h.Assign(limits)
-}
-
 // substitutes deals one period of seats to the open domains of a pool.
 func (h *Homes) substitutes(limits []int64) (r run) {
 	sum := int64(0)

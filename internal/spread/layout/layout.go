@@ -145,6 +145,9 @@ func (l *Layout) Reached(reaches func(cell map[string]string) bool) (reached [][
 // Within returns a layout that gives seats only in some pools and domains: in those that are reached. What has no room keeps its limits. It
 // returns nil if none is reached.
 func (l *Layout) Within(reached [][]bool, memo Memo) *Layout {
+	if memo == nil {
+		memo = compute
+	}
 	of, left, limits := *l, make([]bool, len(reached)), make([][]int64, len(reached))
 	for i, cells := range reached {
 		left[i] = !slices.Contains(cells, true)
