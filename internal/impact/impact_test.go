@@ -330,3 +330,16 @@ func unmarshal(t *testing.T, text string, into any) {
 		t.Fatal(err)
 	}
 }
+
+// A change may leave a workload to a policy that is invalid.
+func TestInvalidPolicyTakesOver(t *testing.T) {
+	s := plain()
+	s.live(t, even)
+	s.live(t, strings.NewReplacer("{name: even}", "{name: zbad}",
+		"{name: spot, nodeSelector: {pool: spot}, weight: 1}", "{name: spot, nodeSelector: {pool: spot}, weight: 1, maxReplicas: 50%, spill: {after: 1m, maxSpill: 1}}").Replace(even))
+	s.deployment("web", "100m", nil, "od-0", "od-1", "spot-0", "spot-1")
+	r, err := s.of(t, Change{Remove: []Name{{Kind: "ClusterSpreadPolicy", Name: "even"}}}, "", nil)
+	if err != nil || len(r.Workloads) != 1 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+}

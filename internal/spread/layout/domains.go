@@ -97,14 +97,19 @@ func (l *Layout) bindDomains(limits [][]int64) {
 }
 
 // Domains says in which domain each seat is, or nil if the layout has no domains.
-func (l *Layout) Domains() *domain.Assignment { return l.domains }
+func (l *Layout) Domains() *domain.Assignment {
+	if l == nil {
+		return nil
+	}
+	return l.domains
+}
 
 // Former is [Layout.Domains] by the order that the domains had in a release before: see [Orders].
 func (l *Layout) Former() *domain.Assignment { return l.former }
 
 // Homes returns the homes of the strategy's seats, or nil without domains.
 func (l *Layout) Homes() *domain.Homes {
-	if l.domains == nil {
+	if l.Domains() == nil {
 		return nil
 	}
 	return l.domains.Homes

@@ -21,7 +21,8 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
-// Layout is where the pods of one owner go. It does not change, and several goroutines may use it at once.
+// Layout is where the pods of one owner go. It does not change, and several goroutines may use it at once. An invalid source has none: of a nil
+// Layout, nothing is unsuitable, kept or divided over domains.
 type Layout struct {
 	// Strategy has the seats that are given now: those of [Layout.Whole] for which their pools have room.
 	*sequence.Strategy
@@ -113,15 +114,22 @@ func (l *Layout) AsWritten() *sequence.Strategy { return l.written.Strategy }
 
 // Suits reports whether pods of the workload can run in a pool, as far as is known.
 func (l *Layout) Suits(pool int) bool {
-	return l.workload.Unsuitable == nil || l.workload.Unsuitable[pool] == ""
+	unsuitable := l.Unsuitable()
+	return unsuitable == nil || unsuitable[pool] == ""
 }
 
 // Unsuitable says for each pool why no pod of the workload can run there, or "". It is nil if all pools are suitable.
-func (l *Layout) Unsuitable() []string { return l.workload.Unsuitable }
+func (l *Layout) Unsuitable() []string {
+	if l == nil {
+		return nil
+	}
+	return l.workload.Unsuitable
+}
 
 // Nowhere reports whether the pods of the workload can run in no pool.
 func (l *Layout) Nowhere() bool {
-	return l.workload.Unsuitable != nil && !slices.Contains(l.workload.Unsuitable, "")
+	unsuitable := l.Unsuitable()
+	return unsuitable != nil && !slices.Contains(unsuitable, "")
 }
 
 // Cell returns the cell of a seat.

@@ -49,7 +49,7 @@ func (l *Layout) recorded(rank int64) (at sequence.Cell, ok bool) {
 
 // Keeping reports whether volumes keep some pods.
 func (l *Layout) Keeping() bool {
-	return l.workload.Ordinals != nil && len(l.workload.Ordinals.Kept) > 0
+	return l != nil && l.workload.Ordinals != nil && len(l.workload.Ordinals.Kept) > 0
 }
 
 // OfOrdinal returns the seat of a pod with an ordinal of its own, by its rank. While the pod's pool has no room, the pod may have a seat in

@@ -107,7 +107,7 @@ func (c Compiled) Unbound() *Policy {
 }
 
 // Nowhere reports whether the pods of the workload can run in no pool. Then the policy does not select the workload.
-func (p *Policy) Nowhere() bool { return p.Layout != nil && p.Layout.Nowhere() }
+func (p *Policy) Nowhere() bool { return p.Layout.Nowhere() }
 
 // Unrecorded reports whether the workload is a StatefulSet that is older than its policy, and nobody has recorded yet where its volumes
 // may be. Until then the policy does not divide it.

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -417,5 +418,13 @@ func TestMatchOf(t *testing.T) {
 				t.Errorf("%+v, want %q", m, tc.want)
 			}
 		})
+	}
+}
+
+// An invalid source has no layout, and answers what is asked of any policy.
+func TestInvalidPolicyAnswers(t *testing.T) {
+	p := Compiled{Err: errors.New("invalid")}.Unbound()
+	if p.Layout != nil || p.Homes() != nil || p.Domains() != nil || p.Keeping() || p.Unsuitable() != nil || p.Nowhere() || !p.Suits(0) || p.Unrecorded() {
+		t.Errorf("%+v", p)
 	}
 }

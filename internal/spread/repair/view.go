@@ -25,6 +25,7 @@ func viewOf(pod *corev1.Pod, created *podpatch.Pod, owner ledger.Owner, p *polic
 	}
 	if carried, ok := ledger.SeatOf(key, pod.Namespace, owner.UID, pod.Labels, pod.Annotations); ok {
 		seen := observed.New(pod, owner.UID, carried)
+		seen.ID = carried.ID // also of a pod that has its seat by its own ordinal
 		place(&view, p, &seen)
 	} else {
 		view.Rank = formerRank(pod, owner, p, key)

@@ -7,6 +7,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
@@ -65,5 +66,17 @@ func TestOrdinalOfClaim(t *testing.T) {
 		if got, ok := ordinalOfClaim(set, claim); ok != (want != "") || ok && got != want {
 			t.Errorf("%s is of pod %q, %t", claim, got, ok)
 		}
+	}
+}
+
+// An invalid strategy of a StatefulSet with volumes has no domains and no pools to look at.
+func TestVolumesOfAnInvalidStrategy(t *testing.T) {
+	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "db", UID: "db"}}
+	set.Spec.Template.Annotations = map[string]string{stowage.SpreadStrategyAliasAnnotation: "nonsense"}
+	set.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}}}
+	b := newBench(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}, set)
+	there := map[types.UID]bool{}
+	if b.lookForVolumes(t.Context(), there); len(there) != 0 {
+		t.Errorf("it looks at %v", there)
 	}
 }

@@ -264,12 +264,14 @@ func (r *policyRun) countWorkload(ctx context.Context, w *world.Workload, regist
 // asked about its pods.
 func (r *policyRun) countFor(ctx context.Context, t *tally, w *world.Workload, chain world.Chain, p *policy.Policy, reached bool) error {
 	top, audits := world.Object{Namespace: w.Namespace, Ref: chain.Root()}, t.of.Spec.Mode == stowage.PolicyAudit
+	divides := p != nil && p.Policy != nil && p.Policy.UID == t.of.UID
 	switch {
 	case audits && t.of.KeepsVolumes(chain.Bottom()):
 		t.keptInPlace[top] = true
 	case !reached:
 		t.notReached[top] = true
-	case p != nil && p.Policy != nil && p.Policy.UID == t.of.UID:
+	case divides && p.Layout == nil: // it is invalid, as its conditions say
+	case divides:
 		t.noteUnsuitable(top, p.Unsuitable())
 		if p.Keeping() || p.Unrecorded() || r.anyElsewhere(w) {
 			t.keptInPlace[top] = true

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	toolscache "k8s.io/client-go/tools/cache"
 	clocktesting "k8s.io/utils/clock/testing"
 	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
@@ -99,11 +100,14 @@ func TestCountPolicies(t *testing.T) {
 	}
 	enforce := &stowage.ClusterSpreadPolicy{ObjectMeta: metav1.ObjectMeta{Name: "enforce", UID: "enforce", Generation: 1}, Spec: spec(stowage.PolicyEnforce, "a")}
 	audits := &stowage.ClusterSpreadPolicy{ObjectMeta: metav1.ObjectMeta{Name: "audits", UID: "audits", Generation: 1}, Spec: spec(stowage.PolicyAudit, "b")}
+	invalid := &stowage.ClusterSpreadPolicy{ObjectMeta: metav1.ObjectMeta{Name: "invalid", UID: "invalid", Generation: 1}, Spec: spec(stowage.PolicyEnforce, "c")}
+	half, one := intstr.FromString("50%"), intstr.FromInt32(1)
+	invalid.Spec.Pools[1].MaxReplicas, invalid.Spec.Pools[1].Spill = &half, &versprei.Spill{After: "1m", MaxSpill: &one} // both are too much
 	registration := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "stowage"}, Webhooks: []admissionregistrationv1.MutatingWebhook{{
 		Name: "pods", NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"sent": "yes"}},
 		MatchConditions: []admissionregistrationv1.MatchCondition{{Name: "who", Expression: `authorizer.group("").resource("pods").check("create").allowed()`}},
 	}}}
-	objects := []client.Object{enforce, audits, registration,
+	objects := []client.Object{enforce, audits, invalid, registration,
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns", Labels: map[string]string{"sent": "yes"}}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}},
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "od-1", Labels: map[string]string{"p": "od"}}}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "spot-1", Labels: map[string]string{"p": "spot"}}},
 	}
@@ -123,6 +127,7 @@ func TestCountPolicies(t *testing.T) {
 	workload("ns", "shadowed", "a", 1, "p=x,weight=1")
 	workload("other", "unreached", "a", 1, "")
 	workload("ns", "web", "b", 3, "")
+	workload("ns", "lost", "c", 1, "")
 	compiled := policy.CompilePolicy(policy.FromClusterSpreadPolicy(enforce))
 	var pods []any
 	pod := func(owner, pool string, ordinal int64, node string) {
@@ -154,7 +159,7 @@ func TestCountPolicies(t *testing.T) {
 	reader := worldcache.New(c, c, clock, worldcache.ForAdmission())
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(stowage.GroupVersion.WithKind("ClusterSpreadPolicy"), meta.RESTScopeRoot)
-	if _, err := reader.FollowPolicies(t.Context(), mapper, &shown{policies: []*stowage.ClusterSpreadPolicy{enforce, audits}}); err != nil {
+	if _, err := reader.FollowPolicies(t.Context(), mapper, &shown{policies: []*stowage.ClusterSpreadPolicy{enforce, audits, invalid}}); err != nil {
 		t.Fatal(err)
 	}
 	set := metrics.NewSet(prometheus.NewRegistry())
@@ -183,6 +188,9 @@ func TestCountPolicies(t *testing.T) {
 		return p.Status
 	}
 	r.count(t.Context())
+	if st := status("invalid"); st.Workloads != 0 || !meta.IsStatusConditionTrue(st.Conditions, stowage.ConditionStalled) {
+		t.Errorf("the invalid policy: %+v", st)
+	}
 	st := status("enforce")
 	if st.Workloads != 3 || st.Balanced != "2/3" || st.Pods != 7 || st.WithoutSeat != 1 || st.Shadowed != 1 || st.NotReached != 1 || st.KeptByVolume != 1 || st.Audit != nil {
 		t.Errorf("the status is %+v", st)
