@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +19,7 @@ import (
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/podstatus"
 )
 
 // unsettled is how many times longer a DaemonSet is left alone whose pods are being made.
@@ -80,7 +82,9 @@ func (r *run) record(ctx context.Context, unsized []*corev1.Pod, d *appsv1.Daemo
 			continue
 		}
 		if pod.Spec.NodeName == "" {
-			result.RequeueAfter = unsettled * r.Timing.Settle // no event shows when it gets its node
+			if wait := r.waitForNode(ctx, pod); wait > 0 && (result.RequeueAfter == 0 || wait < result.RequeueAfter) {
+				result.RequeueAfter = wait // no event shows when it gets its node
+			}
 			continue
 		}
 		v, err := r.compare(ctx, pod)
@@ -95,6 +99,19 @@ func (r *run) record(ctx context.Context, unsized []*corev1.Pod, d *appsv1.Daemo
 		}
 	}
 	return result, errors.Join(append(errs, r.adjustWatch(ctx))...)
+}
+
+// mostWait is how long a pod that waits for a node is left alone at most. Each look lists the pods of its DaemonSet.
+const mostWait = 10 * time.Minute
+
+// waitForNode returns after how long to look again whether a pod that has no size has its node: the longer, the longer it waits. It returns 0 for a
+// pod that gets no size anyway.
+func (r *run) waitForNode(ctx context.Context, pod *corev1.Pod) time.Duration {
+	_, isPeerPod := pod.Annotations[stowage.OriginalResourcesAnnotation]
+	if isPeerPod || !podstatus.Active(pod) || !r.Scope.Enforces(ctx, pod.Namespace, podpatch.FromPod(pod)) {
+		return 0
+	}
+	return min(max(unsettled*r.Timing.Settle, r.Time.Since(pod.CreationTimestamp.Time)/4), mostWait)
 }
 
 // podSelector returns the selector of a DaemonSet's pods that have a size, or that have none.

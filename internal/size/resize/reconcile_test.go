@@ -477,6 +477,45 @@ func TestSeenPodOfAnotherTemplate(t *testing.T) {
 	}
 }
 
+// A pod that waits for a node for ever is looked at less and less often, and one that gets no size is not.
+func TestPodWithoutNode(t *testing.T) {
+	pod := agent("100m")
+	delete(pod.Labels, stowage.SizedByLabel)
+	delete(pod.Annotations, stowage.DeclaredResourcesAnnotation)
+	pod.Spec.NodeName, pod.Status.Phase = "", corev1.PodPending
+	for name, tc := range map[string]struct {
+		edit         func(*corev1.Pod)
+		least, looks int
+	}{
+		"it waits": {func(*corev1.Pod) {}, 100, 250}, // in a day
+		"it is a peer pod": {func(p *corev1.Pod) {
+			metav1.SetMetaDataAnnotation(&p.ObjectMeta, stowage.OriginalResourcesAnnotation, "{}")
+		}, 1, 1},
+		"its mode is Off": {func(p *corev1.Pod) { metav1.SetMetaDataLabel(&p.ObjectMeta, stowage.ModeKey, "Off") }, 1, 1},
+		"it has failed":   {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, 1, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := pod.DeepCopy()
+			tc.edit(p)
+			b := newBench(t, around(p, template(nil))...)
+			looks := 0
+			for spent := time.Duration(0); spent < 24*time.Hour; looks++ {
+				res, err := b.reconcileDaemonSet(t.Context(), client.ObjectKey{Namespace: "default", Name: "agent"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if spent += res.RequeueAfter; res.RequeueAfter == 0 {
+					spent = 24 * time.Hour
+				}
+				b.clock.Step(res.RequeueAfter)
+			}
+			if looks < tc.least || looks > tc.looks {
+				t.Errorf("%d looks in a day", looks)
+			}
+		})
+	}
+}
+
 // Pods that are older than the template, or bypassed the webhook, get a record of what they declare.
 func TestReconcileDaemonSet(t *testing.T) {
 	unsized := agent("100m")
