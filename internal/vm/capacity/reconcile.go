@@ -43,7 +43,8 @@ func (r *run) reconcile(ctx context.Context, name string) (reconcile.Result, err
 func (r *run) advertise(ctx context.Context, node *corev1.Node) (reconcile.Result, error) {
 	// 1. What should it advertise?
 	name := node.Name
-	if change, conflict := r.change(node); change == nil && !conflict {
+	known, shown := r.change(node)
+	if known == nil && !shown {
 		r.notMissing(name) // the daemon may have put it back
 		return reconcile.Result{}, nil
 	}
@@ -58,7 +59,10 @@ func (r *run) advertise(ctx context.Context, node *corev1.Node) (reconcile.Resul
 		r.Events.Warn(node, stowage.EventForeignCapacity, events.Advertise,
 			"the node advertises %d of %s, which another client set, and not %d; Stowage changes the amount once it is removed or the node has the annotation %s",
 			advertised.Capacity, r.Resource, want, stowage.PeerPodsCapacityAnnotation)
-		return reconcile.Result{}, nil
+		if shown {
+			return reconcile.Result{}, nil // once it is removed, an event comes
+		}
+		return reconcile.Result{RequeueAfter: lookAgain}, nil
 	}
 	// Here and after a write, the amount is not the one that the cache shows. It may become that one again while the
 	// watch is broken; the list after it shows no change, and no event comes.
@@ -134,8 +138,25 @@ func (r *run) write(ctx context.Context, node *corev1.Node, advertised peerpod.A
 	if err := first(); err != nil {
 		return err
 	}
-	return second()
+	half := peerpod.AdvertisedBy(node, string(r.Resource)) // as the answer has it
+	for try := 1; ; try++ {
+		err := second()
+		if !apierrors.IsConflict(err) || try == mostTries {
+			return err
+		}
+		// Something else of the node has changed. Where the amount and the mark have not, the second write goes on.
+		fresh := &corev1.Node{}
+		if err := r.Uncached.Get(ctx, client.ObjectKeyFromObject(node), fresh); err != nil {
+			return err
+		}
+		if *node = *fresh; peerpod.AdvertisedBy(node, string(r.Resource)) != half {
+			return err
+		}
+	}
 }
+
+// mostTries is how often the second write of a change is tried. A kubelet writes its node every few seconds.
+const mostTries = 3
 
 // change returns what to do to a node, or nil, and whether the node has another client's amount. Where a daemon
 // decides, its amount is not another client's.
@@ -181,7 +202,7 @@ func (r *run) patchStatus(ctx context.Context, obj client.Object, patch client.P
 	return r.Uncached.Status().Patch(ctx, obj, patch)
 }
 
-// patch changes a node, and notes its new version.
+// patch changes a node, which is then as the answer has it.
 func (r *run) patch(ctx context.Context, send func(context.Context, client.Object, client.Patch, ...client.PatchOption) error, node *corev1.Node, change map[string]any) error {
 	data, err := json.Marshal(change)
 	if err != nil {
@@ -191,7 +212,7 @@ func (r *run) patch(ctx context.Context, send func(context.Context, client.Objec
 	if err := send(ctx, now, client.RawPatch(types.MergePatchType, data)); err != nil {
 		return err
 	}
-	node.ResourceVersion = now.ResourceVersion
+	*node = *now
 	return nil
 }
 

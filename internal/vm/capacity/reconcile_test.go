@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -602,5 +603,59 @@ func TestDaemonOfAnotherNamespace(t *testing.T) {
 				t.Errorf("the node advertises %q, want %q", amount, tc.amount)
 			}
 		})
+	}
+}
+
+// A kubelet reports between the mark and the amount. Nobody else has changed the amount, so that nothing is restored.
+func TestStatusBetweenMarkAndAmount(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reports int
+		edit    func(*corev1.Node)
+		amount  string
+	}{
+		"once":                      {1, func(*corev1.Node) {}, "10"},
+		"too often":                 {9, func(*corev1.Node) {}, "5"},
+		"another client, meanwhile": {1, func(n *corev1.Node) { n.Status.Allocatable[vm] = resource.MustParse("3") }, "3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, 10, node(5, "5", nil))
+			inner, reports := b.Uncached, 0
+			b.Uncached = interceptor.NewClient(inner.(client.WithWatch), interceptor.Funcs{
+				SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+					if reports++; reports <= tc.reports {
+						var n corev1.Node
+						if err := inner.Get(ctx, client.ObjectKey{Name: "worker"}, &n); err != nil {
+							return err
+						}
+						n.Status.Phase = corev1.NodePhase(strconv.Itoa(reports))
+						tc.edit(&n)
+						if err := inner.Status().Update(ctx, &n); err != nil {
+							return err
+						}
+					}
+					return c.SubResource(sub).Patch(ctx, obj, patch, opts...)
+				},
+			})
+			again, err := b.reconcile(t.Context(), "worker")
+			if amount, mark := b.advertisedNow(t); err != nil || again.RequeueAfter == 0 || amount != tc.amount || mark != "10" {
+				t.Errorf("%v, %v: amount %s, mark %q", again, err, amount, mark)
+			}
+			if len(b.recorder.Events) != 0 {
+				t.Errorf("event %s", <-b.recorder.Events)
+			}
+		})
+	}
+}
+
+// The cache shows a node that advertises nothing, and another client has set an amount. If that goes while the watch is broken, no event comes.
+func TestForeignAmountBehindTheCache(t *testing.T) {
+	stale, b := newBench(t, 10, node(-1, "", nil)), newBench(t, 10, node(5, "", nil))
+	b.Informers = stale.Informers
+	if again, err := b.reconcile(t.Context(), "worker"); err != nil || again.RequeueAfter == 0 {
+		t.Errorf("%v, %v: it is not looked at again", again, err)
+	}
+	b = newBench(t, 10, node(5, "", nil))
+	if again, err := b.reconcile(t.Context(), "worker"); err != nil || again.RequeueAfter != 0 {
+		t.Errorf("%v, %v: it is looked at again though an event comes", again, err)
 	}
 }
