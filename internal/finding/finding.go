@@ -34,6 +34,10 @@ type Values struct {
 	// Evict says that pods of pools with too many are evicted. Preferred says that pods only prefer their pool, and Recreates that pods without a
 	// seat are recreated.
 	Evict, Preferred, Recreates bool
+	// VM says that a pod is one of a VM, whose RuntimeClass may choose nodes, too.
+	VM bool
+	// Missing says that the object does not exist.
+	Missing bool
 	// Adopted are the pods that ran before they got their seat. Staying are those that a claim or an annotation may keep where they run.
 	Adopted, Staying int64
 }

@@ -85,7 +85,8 @@ func TestSentences(t *testing.T) {
 		{web(InvalidPolicy, Values{Source: "annotation of Deployment web", Text: "x"}), "the annotation of Deployment web is invalid, so that it divides no pods: x; correct the strategy"},
 		{&Finding{Reason: InvalidPolicy, Kind: "ClusterSpreadPolicy", Name: "p", Values: Values{Text: "x"}}, "is invalid, so that it divides no pods: x; kubectl edit clusterspreadpolicy p"},
 		{about("Pod", WebhookBypassed, Values{Other: "kata", Text: "vm"}), "RuntimeClass kata without vm: the webhook was bypassed; delete the pod and create it again"},
-		{about("Service", NoAnswer, Values{}), "does not exist or has no pods, and the registration names it; install it again, or correct the registration"},
+		{about("Service", NoAnswer, Values{Missing: true}), "does not exist, and the registration names it; install it again, or correct the registration"},
+		{about("Service", NoAnswer, Values{Other: "stowage"}), "none of the 0 pod(s) behind it is ready; kubectl -n ns describe pods -l app.kubernetes.io/name=stowage"},
 		{about("Service", NoAnswer, Values{Of: 2, Other: "stowage"}), "none of the 2 pod(s) behind it is ready; kubectl -n ns describe pods -l app.kubernetes.io/name=stowage"},
 		{about("MutatingWebhookConfiguration", NoAnswer, Values{Text: "refused"}), "refused; see whether Stowage runs, and whether the API server reaches the port of its pods"},
 		{about("Deployment", ReplicasNotReady, Values{Of: 2, Text: "an outage"}), "0 of 2 replicas are ready: an outage; kubectl -n ns describe pods -l app.kubernetes.io/name=x"},
@@ -93,7 +94,8 @@ func TestSentences(t *testing.T) {
 		{about("FlexDaemonsetTemplate", OffSize, Values{Text: "2 of another size", Other: "Resizing"}), "2 of another size"},
 		{web(FitsNoNode, Values{}), "the pod template chooses nodes itself, and no node is as it asks; remove its node selector and affinity, so that the strategy divides its pods, or correct them"},
 		{web(FitsNoNode, Values{Pool: "a"}), "no node of pool a has what the node selector or affinity of the pod template asks for; correct the pod template, or label nodes of the pool"},
-		{web(FitsNoNode, Values{Other: "kata"}), "no node is as the node selector or affinity of the pod asks; correct them in the pod template and in RuntimeClass kata (scheduling), or label nodes"},
+		{web(FitsNoNode, Values{VM: true}), "no node is as the node selector or affinity of the pod asks; correct them in the pod template, or label nodes"},
+		{web(FitsNoNode, Values{VM: true, Other: "kata"}), "no node is as the node selector or affinity of the pod asks; correct them in the pod template and in RuntimeClass kata (scheduling), or label nodes"},
 	} {
 		if got := tc.f.String(); got != tc.want {
 			t.Errorf("%s:\n got %s\nwant %s", tc.f.Reason, got, tc.want)

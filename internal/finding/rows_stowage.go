@@ -53,10 +53,10 @@ var ofStowage = map[Reason]row{
 			switch {
 			case f.Text != "":
 				return f.Text
-			case f.Kind == "Service" && f.Of > 0:
-				return fmt.Sprintf("none of the %d pod(s) behind it is ready", f.Of)
+			case f.Missing:
+				return "does not exist, and the registration names it"
 			case f.Kind == "Service":
-				return "does not exist or has no pods, and the registration names it"
+				return fmt.Sprintf("none of the %d pod(s) behind it is ready", f.Of)
 			case f.Kind == "Deployment":
 				return "nothing is wrong with what can be read, and no replica answered in time"
 			}
@@ -66,10 +66,10 @@ var ofStowage = map[Reason]row{
 			switch {
 			case f.Text != "":
 				return "see whether Stowage runs, and whether the API server reaches the port of its pods"
-			case f.Kind == "Service" && f.Of > 0:
-				return describePods(f.Namespace, f.Other)
-			case f.Kind == "Service":
+			case f.Missing:
 				return "install it again, or correct the registration"
+			case f.Kind == "Service":
+				return describePods(f.Namespace, f.Other)
 			case f.Kind == "Deployment":
 				return fmt.Sprintf("see the API server's log and apiserver_admission_webhook_fail_open_count, the NetworkPolicies of namespace %s, and whether the replicas are of an older version", f.Namespace)
 			}

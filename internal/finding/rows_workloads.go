@@ -146,7 +146,7 @@ var ofWorkloads = map[Reason]row{
 				return fmt.Sprintf("no node has the labels of pool %s (%s)", f.Pool, f.Labels)
 			case f.Pool != "":
 				return fmt.Sprintf("no node of pool %s has what the node selector or affinity of the pod template asks for", f.Pool)
-			case f.Other != "":
+			case f.VM:
 				return "no node is as the node selector or affinity of the pod asks"
 			}
 			return "the pod template chooses nodes itself, and no node is as it asks"
@@ -157,8 +157,8 @@ var ofWorkloads = map[Reason]row{
 				return fmt.Sprintf("correct the labels of pool %s in the %s, or add nodes with these labels (a node autoscaler may be at its limit)", f.Pool, f.Source)
 			case f.Pool != "":
 				return "correct the pod template, or label nodes of the pool"
-			case f.Other != "":
-				return fmt.Sprintf("correct them in the pod template and in RuntimeClass %s (scheduling), or label nodes", f.Other)
+			case f.VM:
+				return "correct them in the pod template" + then(f.Other == "", "", " and in RuntimeClass "+f.Other+" (scheduling)") + ", or label nodes"
 			}
 			return "remove its node selector and affinity, so that the strategy divides its pods, or correct them"
 		},

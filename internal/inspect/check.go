@@ -144,14 +144,13 @@ func (i *Inspector) reachProblems(ctx context.Context, registration *admissionre
 	if service == nil {
 		return // a URL, which nobody here can see
 	}
-	problem := func(pods int) {
-		values := finding.Values{Of: int64(pods), Other: i.Deployment}
+	problem := func(values finding.Values) {
 		r.problem(finding.Finding{Reason: finding.NoAnswer, Namespace: service.Namespace, Kind: "Service", Name: service.Name, Values: values})
 	}
 	var svc corev1.Service
 	err := i.Client.Get(ctx, client.ObjectKey{Namespace: service.Namespace, Name: service.Name}, &svc)
 	if apierrors.IsNotFound(err) {
-		problem(0)
+		problem(finding.Values{Missing: true})
 		return
 	}
 	if err != nil {
@@ -162,7 +161,7 @@ func (i *Inspector) reachProblems(ctx context.Context, registration *admissionre
 		return
 	}
 	if !slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return podstatus.Ready(&p) }) {
-		problem(len(pods.Items))
+		problem(finding.Values{Of: int64(len(pods.Items)), Other: i.Deployment})
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -31,6 +32,7 @@ import (
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/vm/peerpod"
 	"github.com/stowage-dev/stowage/test/testkit"
@@ -460,5 +462,19 @@ func TestExplainNode(t *testing.T) {
 		"1 of the pods of ReplicaSet ns/web in pool 0.")
 	if _, err := i.ExplainNode(t.Context(), "none"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("a node that does not exist: %v", err)
+	}
+}
+
+// A pod that its author gave a VM has no RuntimeClass. It waits for no seat.
+func TestVMWithoutRuntimeClass(t *testing.T) {
+	i := &Inspector{}
+	i.PeerPods.VMResource = "kata.peerpods.io/vm"
+	pod := &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: map[string]string{"a": "b"}, Containers: []corev1.Container{{
+		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"kata.peerpods.io/vm": resource.MustParse("1")}},
+	}}}}
+	reason, values := i.waitsFor(pod, nil, nodeLabels{"n": {}})
+	f := finding.Finding{Reason: reason, Values: values}
+	if want := "no node is as the node selector or affinity of the pod asks; correct them in the pod template, or label nodes"; f.String() != want {
+		t.Errorf("%s, want %s", &f, want)
 	}
 }

@@ -154,7 +154,7 @@ func (i *Inspector) waitsFor(pod *corev1.Pod, p *policy.Policy, nodes nodeLabels
 	case p != nil && p.Layout != nil && !nodes.fit(pod):
 		return finding.FitsNoNode, misfitOf(pod, p, nodes)
 	case i.vmsOf(pod) > 0 && !nodes.fit(pod):
-		return finding.FitsNoNode, finding.Values{Other: runtimeClass(pod)}
+		return finding.FitsNoNode, finding.Values{VM: true, Other: runtimeClass(pod)}
 	case i.vmsOf(pod) > 0:
 		return finding.NoFreeVM, finding.Values{Other: i.limitConfigMap()}
 	case pod.Labels[stowage.SizedByLabel] != "":

@@ -78,7 +78,10 @@ func (p *Pod) Age(now time.Time) time.Duration { return now.Sub(time.Unix(p.Crea
 // removes by ordinal has no cost that counts.
 func (p *Pod) ForeignCost(l *layout.Layout) bool {
 	pool, known := l.PoolKeyed(p.Pool)
-	return known && p.Origin != ledger.OriginOrdinal && p.Cost != "" &&
+	if p.Ordinal < 1 || p.Origin == ledger.OriginOrdinal {
+		return false // its labels name no seat, or its cost does not count
+	}
+	return known && p.Cost != "" &&
 		sequence.RankOfCost(p.Cost, l.Whole().RankOrNone(sequence.Seat{Pool: pool, Ordinal: p.Ordinal}), ledger.CostRank(p.ID)) == 0
 }
 
@@ -92,7 +95,10 @@ type Owner struct {
 func (o *Owner) Indexed(l *layout.Layout) (out []sequence.Seat) {
 	for i := range o.Pods {
 		p := &o.Pods[i]
-		if pool, known := l.PoolKeyed(p.Pool); known && p.Active && p.Origin == ledger.OriginOrdinal && o.IsJob() {
+		if !o.IsJob() || !p.Active || p.Ordinal < 1 || p.Origin != ledger.OriginOrdinal {
+			continue
+		}
+		if pool, known := l.PoolKeyed(p.Pool); known {
 			out = append(out, sequence.Seat{Pool: pool, Ordinal: p.Ordinal})
 		}
 	}

@@ -110,6 +110,7 @@ func TestForeignCost(t *testing.T) {
 	}{
 		"the cost of its seat":            {func(*Pod) {}, false},
 		"another cost":                    {func(p *Pod) { p.Cost = "5" }, true},
+		"a label that names no seat":      {func(p *Pod) { p.Cost, p.Ordinal = "5", 0 }, false},
 		"no cost":                         {func(p *Pod) { p.Cost = "" }, false},
 		"another cost, by its ordinal":    {func(p *Pod) { p.Cost, p.Origin = "5", ledger.OriginOrdinal }, false},
 		"another cost in an unknown pool": {func(p *Pod) { p.Cost, p.Pool = "5", "gone" }, false},
@@ -129,6 +130,7 @@ func TestIndexed(t *testing.T) {
 	o := Owner{Workload: &world.Workload{Ref: world.Ref{APIVersion: "batch/v1", Kind: "Job", Name: "j"}}, Pods: []Pod{
 		{Seat: ledger.Seat{Pool: "1", Ordinal: 3}, Origin: ledger.OriginOrdinal, Active: true},
 		{Seat: ledger.Seat{Pool: "0", Ordinal: 1}, Origin: ledger.OriginOrdinal},
+		{Seat: ledger.Seat{Pool: "0"}, Origin: ledger.OriginOrdinal, Active: true}, // a label that names no seat
 		{Seat: ledger.Seat{Pool: "0", Ordinal: 2}, Origin: ledger.OriginClaimed, Active: true},
 		{Seat: ledger.Seat{Pool: "gone", Ordinal: 2}, Origin: ledger.OriginOrdinal, Active: true},
 	}}
