@@ -63,7 +63,8 @@ func (c *Change) applied(in *preview.Inputs, now time.Time) (*preview.Inputs, er
 // kinds are what a change may name, as kubectl takes them. Others are workloads of other projects.
 var kinds = map[string]string{
 	"node": "Node", "no": "Node", "poddistributor": "PodDistributor", "pd": "PodDistributor", "flexdaemonsettemplate": "FlexDaemonsetTemplate",
-	"spreadpolicy": "SpreadPolicy", "clusterspreadpolicy": "ClusterSpreadPolicy", "deployment": "Deployment", "deploy": "Deployment",
+	"spreadpolicy": "SpreadPolicy", "spreadpolicies": "SpreadPolicy", "clusterspreadpolicy": "ClusterSpreadPolicy", "clusterspreadpolicies": "ClusterSpreadPolicy",
+	"deployment": "Deployment", "deploy": "Deployment",
 	"statefulset": "StatefulSet", "sts": "StatefulSet", "daemonset": "DaemonSet", "ds": "DaemonSet", "job": "Job",
 	"rollout": "Rollout", "cloneset": "CloneSet",
 }
@@ -74,10 +75,7 @@ func ParseName(text, namespace string) (Name, error) {
 	kind := strings.ToLower(word)
 	full, ok := kinds[kind]
 	if !ok {
-		full, ok = kinds[strings.TrimSuffix(strings.TrimSuffix(kind, "s"), "ie")]
-	}
-	if kind == "spreadpolicies" || kind == "clusterspreadpolicies" {
-		full, ok = map[string]string{"spreadpolicies": "SpreadPolicy", "clusterspreadpolicies": "ClusterSpreadPolicy"}[kind], true
+		full, ok = kinds[strings.TrimSuffix(kind, "s")]
 	}
 	if !ok {
 		return Name{}, fmt.Errorf("%q has no kind that is known here; write KIND/NAME, such as deployment/web or clusterspreadpolicy/web", text)

@@ -273,7 +273,7 @@ func TestParseName(t *testing.T) {
 	for text, want := range map[string]string{
 		"deployment/web": "Deployment shop/web", "deploy/other/web": "Deployment other/web", "Deployments/web": "Deployment shop/web", "sts/db": "StatefulSet shop/db",
 		"clusterspreadpolicies/web": "ClusterSpreadPolicy web", "spreadpolicy/web": "SpreadPolicy shop/web", "node/a": "Node a", "pd/web": "PodDistributor shop/web",
-		"web": "", "thing/web": "", "node/a/b": "", "deployment/": "", "deployment//web": "", "deployment/a/b/c": "", "": "",
+		"web": "", "thing/web": "", "deploymenties/web": "", "spreadpolicies/web": "SpreadPolicy shop/web", "node/a/b": "", "deployment/": "", "deployment//web": "", "deployment/a/b/c": "", "": "",
 	} {
 		n, err := ParseName(text, "shop")
 		if got := n.String(); err == nil && got != want || err != nil && want != "" {
