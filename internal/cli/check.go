@@ -42,8 +42,8 @@ The exit status is 0 if the webhook answered, and 3 if not.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cmp.Or(
 				checkFormat(output, inspect.ExplainFormats),
-				wrongIf(timeout < 0, "--timeout is %v; it must not be negative", timeout),
-				wrongIf(cmd.Flags().Changed("timeout") && !wait, "--timeout is for --wait"),
+				errorIf(timeout < 0, "--timeout is %v; it must not be negative", timeout),
+				errorIf(cmd.Flags().Changed("timeout") && !wait, "--timeout is for --wait"),
 			); err != nil {
 				return config.NewUsageError(err)
 			}

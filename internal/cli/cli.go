@@ -103,8 +103,8 @@ func NewCommand(s Streams) *cobra.Command {
 	return root
 }
 
-// wrongIf returns an error with a text if something is so.
-func wrongIf(is bool, format string, args ...any) error {
+// errorIf returns an error with a text if a condition holds.
+func errorIf(is bool, format string, args ...any) error {
 	if !is {
 		return nil
 	}
@@ -113,7 +113,7 @@ func wrongIf(is bool, format string, args ...any) error {
 
 // checkFormat refuses an output format that a command does not have.
 func checkFormat(output string, formats []string) error {
-	return wrongIf(!slices.Contains(formats, output), "-o is %q; it must be %s", output, strings.Join(formats, ", "))
+	return errorIf(!slices.Contains(formats, output), "-o is %q; it must be %s", output, strings.Join(formats, ", "))
 }
 
 // noArgs refuses arguments as a usage error.

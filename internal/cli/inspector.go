@@ -83,7 +83,7 @@ func newInspectOptions(cmd *cobra.Command) *inspectOptions {
 func (o *inspectOptions) inspector(cmd *cobra.Command, s Streams) (*inspect.Inspector, string, error) {
 	wrong := config.ApplyEnv(cmd.Flags(), s.LookupEnv) // before the settings are looked at
 	if err := errors.Join(wrong, o.spread.Validate(), o.peerPods.Validate(),
-		wrongIf(len(validation.IsDNS1123Label(o.namespace)) > 0, "--stowage-namespace is %q; it must be a namespace's name", o.namespace),
+		errorIf(len(validation.IsDNS1123Label(o.namespace)) > 0, "--stowage-namespace is %q; it must be a namespace's name", o.namespace),
 	); err != nil {
 		return nil, "", config.NewSettingsError(cmd.Flags(), err)
 	}

@@ -119,9 +119,9 @@ func (o *previewOptions) validate(fs *pflag.FlagSet) error {
 	_, err := preview.ParseExhausted(o.exhausted)
 	return errors.Join(
 		o.spread.Validate(), o.peerPods.Validate(), checkFiles(o.files), checkFormat(o.output, preview.Formats),
-		wrongIf(fs.Changed("replicas") && (o.replicas < 0 || o.replicas > preview.MaxPods), "--replicas is %d; it must be between 0 and %d", o.replicas, preview.MaxPods),
-		wrongIf(o.plot && fs.Changed("output"), "--plot and -o exclude each other"),
-		wrongIf((o.plot || o.output == "svg") && !o.spread.Enabled, "--plot and -o svg draw the spread, which --spread=false leaves out"),
+		errorIf(fs.Changed("replicas") && (o.replicas < 0 || o.replicas > preview.MaxPods), "--replicas is %d; it must be between 0 and %d", o.replicas, preview.MaxPods),
+		errorIf(o.plot && fs.Changed("output"), "--plot and -o exclude each other"),
+		errorIf((o.plot || o.output == "svg") && !o.spread.Enabled, "--plot and -o svg draw the spread, which --spread=false leaves out"),
 		err,
 	)
 }
@@ -130,8 +130,8 @@ func (o *previewOptions) validate(fs *pflag.FlagSet) error {
 func checkFiles(files []string) error {
 	dashes := slices.DeleteFunc(slices.Clone(files), func(f string) bool { return f != "-" })
 	return cmp.Or(
-		wrongIf(len(files) == 0, "name an input: a file, a directory, or - for standard input"),
-		wrongIf(len(dashes) > 1, "- was given more than once; standard input can be read only once"),
+		errorIf(len(files) == 0, "name an input: a file, a directory, or - for standard input"),
+		errorIf(len(dashes) > 1, "- was given more than once; standard input can be read only once"),
 	)
 }
 

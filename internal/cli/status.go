@@ -71,12 +71,12 @@ could not be found out, and 2 if the command was called in a wrong way.`,
 		Args: workloadNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := errors.Join(
-				wrongIf(allNamespaces && len(args) > 0, "names are of one namespace; -A looks at all of them"),
+				errorIf(allNamespaces && len(args) > 0, "names are of one namespace; -A looks at all of them"),
 				checkFormat(output, inspect.Formats),
-				wrongIf(watch && output == "html", "-o html is a page, and -w shows one report after the other"),
-				wrongIf(watch && wait, "-w and --wait exclude each other"),
-				wrongIf(cmd.Flags().Changed("timeout") && !wait, "--timeout is for --wait"),
-				wrongIf(timeout < 0, "--timeout is %v; it must not be negative", timeout),
+				errorIf(watch && output == "html", "-o html is a page, and -w shows one report after the other"),
+				errorIf(watch && wait, "-w and --wait exclude each other"),
+				errorIf(cmd.Flags().Changed("timeout") && !wait, "--timeout is for --wait"),
+				errorIf(timeout < 0, "--timeout is %v; it must not be negative", timeout),
 			); err != nil {
 				return config.NewUsageError(err)
 			}

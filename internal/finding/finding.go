@@ -23,7 +23,6 @@ type Values struct {
 	Count, Of int64 // such as the pods that have it, of those that there are
 	Pool      string
 	Labels    string // of the pool's nodes
-	Domain    string
 	Source    string // what divides the pods, such as "PodDistributor web"
 	Other     string // the name of another object
 	In        string // the namespace of Other
@@ -105,8 +104,5 @@ func (f *Finding) evict() string {
 
 // kept says that something may keep some of the pods where they run.
 func (f *Finding) kept() string {
-	if f.Staying == 0 {
-		return ""
-	}
 	return fmt.Sprintf("%d of them have a claim or an annotation that may keep them where they run", f.Staying)
 }

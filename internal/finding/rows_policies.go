@@ -12,13 +12,13 @@ var ofPolicies = map[Reason]row{
 	InvalidPolicy: {
 		means: "A strategy is invalid, so that it divides no pods.",
 		sentence: func(f *Finding) string {
-			return then(f.Source == "", "is", "the "+f.Source+" is") + " invalid, so that it divides no pods: " + f.Text
+			return ifElse(f.Source == "", "is", "the "+f.Source+" is") + " invalid, so that it divides no pods: " + f.Text
 		},
 		remedy: func(f *Finding) string {
 			if f.Source != "" {
 				return "correct the strategy"
 			}
-			return "kubectl " + then(f.Namespace == "", "", "-n "+f.Namespace+" ") + "edit " + strings.ToLower(f.Kind) + " " + f.Name
+			return "kubectl " + ifElse(f.Namespace == "", "", "-n "+f.Namespace+" ") + "edit " + strings.ToLower(f.Kind) + " " + f.Name
 		},
 		example: Finding{Namespace: "shop", Kind: "PodDistributor", Name: "web", Values: Values{Text: "spec.distribution: every weight is 0"}},
 	},

@@ -78,7 +78,7 @@ var ofPeerPods = map[Reason]row{
 			return fmt.Sprintf("RuntimeClass %s without %s: the webhook was bypassed", f.Other, f.Text)
 		},
 		remedy: func(f *Finding) string {
-			return then(f.Kind == "Pod", "delete the pod and create it again", "delete the pods, so that their owner recreates them")
+			return ifElse(f.Kind == "Pod", "delete the pod and create it again", "delete the pods, so that their owner recreates them")
 		},
 		example: Finding{Namespace: "shop", Kind: "ReplicaSet", Name: "web-1", Values: Values{Other: "kata-remote", Text: "kata.peerpods.io/vm"}},
 	},
@@ -99,7 +99,7 @@ var ofPeerPods = map[Reason]row{
 			return "its limit is refused, and the last valid one holds: " + f.Text
 		},
 		remedy: func(f *Finding) string {
-			return then(f.Kind == "Node", "correct or remove the annotation", "correct "+stowage.PeerPodsLimitKey)
+			return ifElse(f.Kind == "Node", "correct or remove the annotation", "correct "+stowage.PeerPodsLimitKey)
 		},
 		example: Finding{Kind: "Node", Name: "node-1", Values: Values{Text: `"ten" is no number`}},
 	},

@@ -14,7 +14,7 @@ var ofStowage = map[Reason]row{
 	ReplicasNotReady: {
 		means: "Replicas of Stowage are not ready.",
 		sentence: func(f *Finding) string {
-			return fmt.Sprintf("%d of %d replicas are ready%s", f.Count, f.Of, then(f.Count == 0, ": "+f.Text, ""))
+			return fmt.Sprintf("%d of %d replicas are ready%s", f.Count, f.Of, ifElse(f.Count == 0, ": "+f.Text, ""))
 		},
 		remedy:  func(f *Finding) string { return describePods(f.Namespace, f.Name) },
 		example: Finding{Namespace: "stowage", Kind: "Deployment", Name: "stowage", Values: Values{Count: 1, Of: 2}},

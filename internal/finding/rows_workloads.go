@@ -55,9 +55,9 @@ var ofWorkloads = map[Reason]row{
 	OutsidePool: {
 		means: "Pods are not in the pool of their seat.",
 		sentence: func(f *Finding) string {
-			return fmt.Sprintf("%d pod(s) are outside the pool of their seat", f.Count) + then(f.Preferred, ", as enforcement Preferred allows", ": the labels of pools or nodes, or the order of pools, have changed")
+			return fmt.Sprintf("%d pod(s) are outside the pool of their seat", f.Count) + ifElse(f.Preferred, ", as enforcement Preferred allows", ": the labels of pools or nodes, or the order of pools, have changed")
 		},
-		remedy:  func(f *Finding) string { return then(f.Preferred, "make room in the pool, and ", "") + f.rollOut() },
+		remedy:  func(f *Finding) string { return ifElse(f.Preferred, "make room in the pool, and ", "") + f.rollOut() },
 		example: of(Values{Count: 2}),
 	},
 	OverTarget: {
@@ -99,9 +99,9 @@ var ofWorkloads = map[Reason]row{
 		remedy: func(f *Finding) string {
 			text := "wait: Stowage gives them a seat or recreates them, unless its controllers are down"
 			if !f.Recreates {
-				text = f.rollOut() + then(f.ByPolicy, "", fmt.Sprintf(", or set %s to %s", stowage.RepairAnnotation, stowage.RepairRecreate))
+				text = f.rollOut() + ifElse(f.ByPolicy, "", fmt.Sprintf(", or set %s to %s", stowage.RepairAnnotation, stowage.RepairRecreate))
 			}
-			return text + then(f.Staying > 0, "; "+f.kept(), "")
+			return text + ifElse(f.Staying > 0, "; "+f.kept(), "")
 		},
 		example: of(Values{Count: 3, Source: "PodDistributor web"}),
 	},
@@ -122,7 +122,7 @@ var ofWorkloads = map[Reason]row{
 		sentence: func(f *Finding) string {
 			return fmt.Sprintf("%d pod(s) are in a domain that has too many of their pool", f.Count)
 		},
-		remedy:  func(f *Finding) string { return f.rollOut() + then(f.Evict, "", ", or "+f.evict()) },
+		remedy:  func(f *Finding) string { return f.rollOut() + ifElse(f.Evict, "", ", or "+f.evict()) },
 		example: of(Values{Count: 1, Evict: true}),
 	},
 	ForeignCost: {
@@ -158,7 +158,7 @@ var ofWorkloads = map[Reason]row{
 			case f.Pool != "":
 				return "correct the pod template, or label nodes of the pool"
 			case f.VM:
-				return "correct them in the pod template" + then(f.Other == "", "", " and in RuntimeClass "+f.Other+" (scheduling)") + ", or label nodes"
+				return "correct them in the pod template" + ifElse(f.Other == "", "", " and in RuntimeClass "+f.Other+" (scheduling)") + ", or label nodes"
 			}
 			return "remove its node selector and affinity, so that the strategy divides its pods, or correct them"
 		},

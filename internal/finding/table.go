@@ -59,7 +59,7 @@ const (
 // Reasons are all of them, sorted.
 func Reasons() []Reason { return slices.Sorted(maps.Keys(table)) }
 
-// row is what is said of a reason.
+// row is the entry of a reason in the table.
 type row struct {
 	severity Severity
 	means    string
@@ -71,8 +71,8 @@ type row struct {
 // always is a text without values.
 func always(text string) func(*Finding) string { return func(*Finding) string { return text } }
 
-// then returns a text if a condition holds, or else another one.
-func then(condition bool, text, otherwise string) string {
+// ifElse returns a text if a condition holds, or else another one.
+func ifElse(condition bool, text, otherwise string) string {
 	if condition {
 		return text
 	}

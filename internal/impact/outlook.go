@@ -262,7 +262,7 @@ func recordUnsuitable(ctx context.Context, p *preview.Preview, in *preview.Input
 			continue
 		}
 		example, err := p.Example(ctx, w)
-		if err == nil && example != nil { // an error is told by the decisions
+		if err == nil && example != nil { // the decisions return the error
 			var was []stowage.UnsuitablePool
 			if found.State != nil {
 				was = found.State.Unsuitable

@@ -242,7 +242,7 @@ func (r *reader) readPods() error {
 	return r.readOwners(unknown)
 }
 
-// readPod gives a pod to its workload. If no workload is known of which it is, it is noted by what made it.
+// readPod gives a pod to its workload. A pod of an unknown workload is added to unknown, by its owner.
 func (r *reader) readPod(p *corev1.Pod, unknown map[world.Object][]*pod) {
 	if podstatus.Ended(p) {
 		return

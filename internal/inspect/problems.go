@@ -34,6 +34,7 @@ type Problem struct {
 	Action    string         `json:"action"` // what to do about it
 	// about are the other objects that have this problem, as kind/name, such as the workload of a pod.
 	about []string
+	of    finding.Finding
 }
 
 // text is the problem in the text of an explanation.
@@ -51,12 +52,11 @@ func (p *Problem) where() string {
 
 // problem adds a finding, which is also about other objects (kind/name).
 func (r *Report) problem(f finding.Finding, about ...string) {
-	r.found = append(r.found, f)
 	r.Problems = append(r.Problems, problemOf(&f, about...))
 }
 
 func problemOf(f *finding.Finding, about ...string) Problem {
-	return Problem{Reason: f.Reason, Namespace: f.Namespace, Object: f.Object(), Problem: f.Sentence(), Action: f.Remedy(), about: about}
+	return Problem{Reason: f.Reason, Namespace: f.Namespace, Object: f.Object(), Problem: f.Sentence(), Action: f.Remedy(), about: about, of: *f}
 }
 
 // podProblem is a finding about the pods of an owner.
@@ -243,7 +243,7 @@ func (s *snapshot) settingProblems(ctx context.Context, finder *policy.Finder, r
 		}
 		for _, f := range found {
 			is := ignored(w.Object, f.Text, f.Fix)
-			if !f.Invalid && !slices.ContainsFunc(r.found, func(o finding.Finding) bool { o.Fix = is.Fix; return o == is }) {
+			if !f.Invalid && !slices.ContainsFunc(r.Problems, func(p Problem) bool { p.of.Fix = is.Fix; return p.of == is }) {
 				r.problem(is)
 			}
 		}

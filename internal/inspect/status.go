@@ -41,8 +41,6 @@ type Report struct {
 	distributors []string // the PodDistributors, as kind/name
 	named        bool     // only what was named is shown
 	hidden       []string // what is left out because the user may not read it
-	// found are the findings of the problems.
-	found []finding.Finding
 }
 
 // Workload is what has a strategy, with the pods of all its revisions.
@@ -153,14 +151,14 @@ type NodeVMs struct {
 // notOK counts the workloads, templates and nodes that are not as they should be.
 func (r *Report) notOK() (workloads, templates, nodes int) {
 	if r.VMs != nil {
-		nodes = without(r.VMs.Nodes, func(n NodeVMs) bool { return n.OK })
+		nodes = countNot(r.VMs.Nodes, func(n NodeVMs) bool { return n.OK })
 	}
-	return without(r.Workloads, func(w Workload) bool { return w.OK }), without(r.Templates, func(t Template) bool { return t.OK }), nodes
+	return countNot(r.Workloads, func(w Workload) bool { return w.OK }), countNot(r.Templates, func(t Template) bool { return t.OK }), nodes
 }
 
-// without counts those of which something is not so.
-func without[T any](all []T, so func(T) bool) int {
-	return len(slices.DeleteFunc(slices.Clone(all), so))
+// countNot counts the items for which a condition does not hold.
+func countNot[T any](items []T, condition func(T) bool) int {
+	return len(slices.DeleteFunc(slices.Clone(items), condition))
 }
 
 // OK reports whether everything is as it should be.

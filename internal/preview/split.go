@@ -60,7 +60,7 @@ func (p *Preview) Split(ctx context.Context, label string) (sets []*appsv1.Daemo
 			return nil, nil, fmt.Errorf("%s (%s): %w", w.source, w, err)
 		}
 		if len(requiredTerms(&w.template.Spec)) > 1 {
-			s.warn("%s: it has more than one term of required node affinity, of which Karpenter reads the first", w)
+			s.warn("%s: it has several terms of required node affinity, and Karpenter reads only the first", w)
 		}
 		sets = append(sets, divided...)
 	}

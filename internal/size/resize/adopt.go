@@ -62,11 +62,7 @@ func (r *run) reconcileDaemonSet(ctx context.Context, key types.NamespacedName) 
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	result, err := r.record(ctx, list, &d, &t)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	return result, nil
+	return r.record(ctx, list, &d, &t)
 }
 
 // record writes into the pods of a DaemonSet that have no size what they declare. With updatePolicy OnCreate it does so only to those
@@ -98,7 +94,10 @@ func (r *run) record(ctx context.Context, unsized []*corev1.Pod, d *appsv1.Daemo
 			errs = append(errs, fmt.Errorf("pod %s: %w", pod.Name, err))
 		}
 	}
-	return result, errors.Join(append(errs, r.adjustWatch(ctx))...)
+	if err := errors.Join(append(errs, r.adjustWatch(ctx))...); err != nil {
+		return reconcile.Result{}, err
+	}
+	return result, nil
 }
 
 // mostWait is how long a pod that waits for a node is left alone at most. Each look lists the pods of its DaemonSet.

@@ -1158,27 +1158,13 @@ func play(ctx context.Context, seed uint64, b bug) []string {
 
 // Whatever fails, and whoever leads, each pod has its size in the end, and statuses say what is so.
 func TestSimulation(t *testing.T) {
-	for seed := range uint64(*histories) {
-		if wrong := play(t.Context(), seed, noBug); len(wrong) > 0 {
-			t.Errorf("seed %d:\n%s", seed, strings.Join(wrong, "\n"))
-		}
-	}
+	testkit.PlayHistories(t, *histories, func(seed uint64) []string { return play(t.Context(), seed, noBug) })
 }
 
 // The simulation finds each of these mistakes.
 func TestSimulationFindsPlantedBugs(t *testing.T) {
-	for bug, text := range map[bug]string{
+	testkit.FindBugs(t, 150, map[bug]string{
 		eventsLost: "should", retryLost: "should", newsOnly: "should", unrecorded: "has no size", statusAgain: "a write changes nothing", evictsInUse: "is evicted",
 		allFollow: "was resized, and should not be",
-	} {
-		t.Run(string(bug), func(t *testing.T) {
-			for seed := range uint64(150) {
-				if wrong := play(t.Context(), seed, bug); slices.ContainsFunc(wrong, func(w string) bool { return strings.Contains(w, text) }) {
-					t.Logf("found with seed %d", seed)
-					return
-				}
-			}
-			t.Error("not found")
-		})
-	}
+	}, func(t *testing.T, seed uint64, b bug) []string { return play(t.Context(), seed, b) })
 }

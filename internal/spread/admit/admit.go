@@ -100,7 +100,7 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 	return f.seat(ctx, &a, req, kept)
 }
 
-// seat decides about a pod that is to have a seat. Kept says that it has one of an earlier pass.
+// seat gives a pod its seat. kept means that an earlier pass gave it one.
 func (f *Feature) seat(ctx context.Context, a *assignment, req feature.Request, kept bool) (feature.Decision, error) {
 	p := a.policy
 	d := feature.Decision{Pod: a.pod, Warnings: slices.Clone(p.Warnings)}

@@ -51,16 +51,33 @@ func (v View) Pods(pods []observed.Pod) []Pod {
 		if !p.Active {
 			continue
 		}
-		of := Pod{Pool: p.Pool, Domain: p.Domain, Ready: p.Ready, OnNode: p.Node != "", Age: p.Age(v.Now), ForeignCost: p.ForeignCost(v.Layout)}
-		switch {
-		case p.Node != "":
-			of.Place = v.Nodes(p.Node)
-		case !v.Preferred:
-			of.Place = p.Selector
-		}
-		out = append(out, of)
+		out = append(out, Pod{
+			Pool: p.Pool, Domain: p.Domain, Ready: p.Ready, OnNode: p.Node != "", Age: p.Age(v.Now), Place: v.place(p), ForeignCost: p.ForeignCost(v.Layout),
+		})
 	}
 	return out
+}
+
+// place returns the [Pod.Place] of a pod.
+func (v View) place(p *observed.Pod) map[string]string {
+	switch {
+	case p.Node != "":
+		return v.Nodes(p.Node)
+	case v.Preferred:
+		return nil
+	}
+	return p.Selector
+}
+
+// Outside returns how many of some pods are not in the pool of their seat, of those that the strategy has.
+func (v View) Outside(pods []observed.Pod) (count int64) {
+	for i := range pods {
+		pool, known := v.Layout.PoolKeyed(pods[i].Pool)
+		if place := v.place(&pods[i]); known && place != nil && !v.Layout.HasNode(pool, place) {
+			count++
+		}
+	}
+	return count
 }
 
 // Pool is what a pool has and should have, over all owners of a workload's pods.

@@ -13,7 +13,7 @@ type Workload struct {
 	// Values are those of the policy.
 	Values finding.Values
 	Pods   int64 // that there are, with a seat or without
-	// Refused is why the API server creates no pods, and Stuck what is said of an owner that does not reach its count. Both may be empty.
+	// Refused is why the API server refuses to create pods. Stuck describes an owner that does not reach its replica count. Both may be empty.
 	Refused, Stuck string
 	// Overflow are the pods without a seat because every pool has its maximum.
 	Overflow int64

@@ -43,6 +43,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/world"
 	"github.com/stowage-dev/stowage/internal/world/manifests"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 var histories = flag.Int("histories", 60, "random histories in TestSimulation")
@@ -675,28 +676,14 @@ func (c *cluster) check() {
 
 // Whatever fails, and whoever leads, each pod that waited gets one seat, and the counts are exact.
 func TestSimulation(t *testing.T) {
-	for seed := range uint64(*histories) {
-		if wrong := play(t, seed, noBug); len(wrong) > 0 {
-			t.Fatalf("seed %d:\n%s", seed, strings.Join(wrong, "\n"))
-		}
-	}
+	testkit.PlayHistories(t, *histories, func(seed uint64) []string { return play(t, seed, noBug) })
 }
 
 // The simulation finds each of these mistakes.
 func TestSimulationFindsPlantedBugs(t *testing.T) {
-	for bug, text := range map[bug]string{
+	testkit.FindBugs(t, 60, map[bug]string{
 		seatedTwice: "seated twice", unwrittenClaim: "without a written claim", leftBehind: "waits at rest", foreignGate: "the gates of", sentLate: "presume its claim dead",
-	} {
-		t.Run(string(bug), func(t *testing.T) {
-			for seed := range uint64(60) {
-				if wrong := play(t, seed, bug); slices.ContainsFunc(wrong, func(w string) bool { return strings.Contains(w, text) }) {
-					t.Logf("found with seed %d", seed)
-					return
-				}
-			}
-			t.Error("not found")
-		})
-	}
+	}, play)
 }
 
 // Verdicts implements [API].

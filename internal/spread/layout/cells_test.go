@@ -83,8 +83,8 @@ func TestTargets(t *testing.T) {
 				want = tc.now
 			}
 			diff(t, "division", layout.Division{Replicas: 7, Pools: want, Outside: tc.outside}, d)
-			if l.Follows() != tc.follows {
-				t.Errorf("follows %t", l.Follows())
+			if l.FollowsStrategy() != tc.follows {
+				t.Errorf("follows %t", l.FollowsStrategy())
 			}
 		})
 	}

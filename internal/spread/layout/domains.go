@@ -88,12 +88,11 @@ func (w *Written) Bytes() int64 {
 // Bytes is about what a strategy takes in memory: five bytes for each of its [sequence.Strategy.Size], and its pools.
 func Bytes(s *sequence.Strategy) int64 { return 5*s.Size() + 512*int64(s.Len()) }
 
-// bindDomains fills in where the seats are while cells have no more than their limits.
-func (l *Layout) bindDomains(limits [][]int64) {
-	if of := l.workload.Orders; l.written.homes != nil && of != nil {
-		l.domains = l.written.homesOrFirst(of.Now).Assign(limits)
-		l.former = l.written.homesOrFirst(of.Former).Assign(limits)
-	}
+// assign fills in where the seats are while cells have no more than their limits.
+func (l *Layout) assign(limits [][]int64) {
+	orders := l.workload.Orders
+	l.domains = l.written.homesOrFirst(orders.Now).Assign(limits)
+	l.former = sync.OnceValue(func() *domain.Assignment { return l.written.homesOrFirst(orders.Former).Assign(limits) })
 }
 
 // Domains says in which domain each seat is, or nil if the layout has no domains.
@@ -105,7 +104,12 @@ func (l *Layout) Domains() *domain.Assignment {
 }
 
 // Former is [Layout.Domains] by the order that the domains had in a release before: see [Orders].
-func (l *Layout) Former() *domain.Assignment { return l.former }
+func (l *Layout) Former() *domain.Assignment {
+	if l.Domains() == nil {
+		return nil
+	}
+	return l.former()
+}
 
 // Homes returns the homes of the strategy's seats, or nil without domains.
 func (l *Layout) Homes() *domain.Homes {
@@ -120,7 +124,7 @@ func (l *Layout) Homes() *domain.Homes {
 func (l *Layout) DomainOf(seat sequence.Seat) int { return l.domainBy(l.domains, seat) }
 
 // FormerDomainOf is [Layout.DomainOf] by the order that the domains had in a release before.
-func (l *Layout) FormerDomainOf(seat sequence.Seat) int { return l.domainBy(l.former, seat) }
+func (l *Layout) FormerDomainOf(seat sequence.Seat) int { return l.domainBy(l.Former(), seat) }
 
 func (l *Layout) domainBy(domains *domain.Assignment, seat sequence.Seat) int {
 	if domains == nil {
@@ -161,10 +165,10 @@ func (l *Layout) domainTargets(n int64, pools []int64, indexed []sequence.Seat) 
 		}
 	}
 	if ordinals || len(indexed) > 0 {
-		return domain.Targets{Now: l.inDomains(l.domains, indexed), Former: l.inDomains(l.former, indexed)}
+		return domain.Targets{Now: l.inDomains(l.domains, indexed), Former: l.inDomains(l.Former(), indexed)}
 	}
 	for i := range pools {
-		t.Now, t.Former = append(t.Now, l.domains.Division(i, pools[i])), append(t.Former, l.former.Division(i, pools[i]))
+		t.Now, t.Former = append(t.Now, l.domains.Division(i, pools[i])), append(t.Former, l.Former().Division(i, pools[i]))
 	}
 	return t
 }

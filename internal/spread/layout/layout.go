@@ -27,10 +27,11 @@ type Layout struct {
 	// Strategy has the seats that are given now: those of [Layout.Whole] for which their pools have room.
 	*sequence.Strategy
 
-	written         *Written
-	whole           *sequence.Strategy
-	workload        Workload
-	domains, former *domain.Assignment
+	written  *Written
+	whole    *sequence.Strategy
+	workload Workload
+	domains  *domain.Assignment
+	former   func() *domain.Assignment // computed when it is asked for: the webhook hardly ever does
 	// displaced is the strategy of the pods with an ordinal of their own whose seats are in unsuitable pools, or nil.
 	displaced *sequence.Strategy
 }
@@ -81,11 +82,13 @@ func (w *Written) For(of Workload, memo Memo) *Layout {
 			l.displaced = memo(Key{w.Fingerprint(), fmt.Sprint("displaced", left)}, func() *sequence.Strategy { return w.Displaced(left) })
 		}
 	}
-	limits := of.Limits
-	if of.Ordinals != nil {
-		limits = nil
+	if w.homes != nil && of.Orders != nil {
+		limits := of.Limits
+		if of.Ordinals != nil {
+			limits = nil
+		}
+		l.assign(limits)
 	}
-	l.bindDomains(limits)
 	if l.Strategy = l.whole; of.Ordinals == nil && of.Gaps != nil {
 		l.Strategy = memo(Key{l.whole.Fingerprint(), fmt.Sprint(of.Gaps)}, func() *sequence.Strategy { return l.whole.Without(of.Gaps) })
 	}
@@ -175,7 +178,7 @@ func (l *Layout) Within(reached [][]bool, memo Memo) *Layout {
 		of.Strategy = memo(Key{l.whole.Fingerprint(), fmt.Sprint("within", left, gaps)}, func() *sequence.Strategy { return l.whole.WithoutPools(left).Without(gaps) })
 	}
 	if l.domains != nil {
-		of.domains, of.former = l.domains.Assign(limits), l.former.Assign(limits)
+		of.assign(limits)
 	}
 	return &of
 }
@@ -189,9 +192,9 @@ type Elsewhere struct {
 // Any reports whether there are such pods.
 func (e *Elsewhere) Any() bool { return len(e.Own) > 0 || e.Others > 0 }
 
-// Follows reports whether the targets of pools follow from the strategy alone, because all pools are suitable and no volume keeps a pod that
+// FollowsStrategy reports whether the targets of pools follow from the strategy alone, because all pools are suitable and no volume keeps a pod that
 // has an ordinal of its own.
-func (l *Layout) Follows() bool {
+func (l *Layout) FollowsStrategy() bool {
 	return l.workload.Ordinals == nil || l.displaced == nil && !l.Keeping()
 }
 
@@ -203,7 +206,7 @@ func (l *Layout) Targets(n int64, e Elsewhere) []int64 {
 
 func (l *Layout) targets(s *sequence.Strategy, n int64, e Elsewhere) (targets []int64, outside int64) {
 	targets = make([]int64, l.Len())
-	if l.Follows() {
+	if l.FollowsStrategy() {
 		for i := range targets {
 			targets[i] = s.Target(i, max(0, n-e.Others))
 		}

@@ -198,8 +198,8 @@ func TestFindKeepsVolumes(t *testing.T) {
 			if found == nil {
 				return
 			}
-			if got := found.Divide(5, nil, layout.Elsewhere{}); tc.targets != nil && !slices.Equal(got.Pools, tc.targets) || got.Outside != tc.outside || found.Follows() != (tc.targets == nil) {
-				t.Errorf("the targets are %+v, and follow from the strategy: %t", got, found.Follows())
+			if got := found.Divide(5, nil, layout.Elsewhere{}); tc.targets != nil && !slices.Equal(got.Pools, tc.targets) || got.Outside != tc.outside || found.FollowsStrategy() != (tc.targets == nil) {
+				t.Errorf("the targets are %+v, and follow from the strategy: %t", got, found.FollowsStrategy())
 			}
 		})
 	}

@@ -230,7 +230,7 @@ func (f *Finder) Others(ctx context.Context, pod Pod, winner *Policy) (out []Oth
 		}
 	}
 	for _, s := range selecting {
-		if winner != nil && winner.Policy != nil && winner.Policy.isThe(s) {
+		if winner != nil && winner.Policy != nil && winner.Policy.sameAs(s) {
 			continue
 		}
 		switch {
@@ -248,8 +248,8 @@ func (f *Finder) Others(ctx context.Context, pod Pod, winner *Policy) (out []Oth
 	return out, nil
 }
 
-// isThe reports whether two are the same object.
-func (p *SpreadPolicy) isThe(other *SpreadPolicy) bool {
+// sameAs reports whether two are the same object.
+func (p *SpreadPolicy) sameAs(other *SpreadPolicy) bool {
 	return p.UID == other.UID && p.Kind == other.Kind
 }
 

@@ -41,10 +41,8 @@ func (r *run) outside(ctx context.Context, p *policy.Policy, pods []observed.Pod
 	if p.Preferred {
 		return 0
 	}
-	var d division.Division
 	nodes := func(name string) map[string]string { return r.World.NodeLabels(ctx, name) }
-	d.AddPods(p.Whole(), division.View{Layout: p.Layout, Nodes: nodes}.Pods(pods))
-	return d.Outside()
+	return division.View{Layout: p.Layout, Nodes: nodes}.Outside(pods)
 }
 
 // workloadName is what the metric of a workload is called by.

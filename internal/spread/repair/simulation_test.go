@@ -59,6 +59,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 var histories = flag.Int("histories", 40, "random histories in TestSimulation")
@@ -1040,27 +1041,22 @@ func (c *cluster) check(rs *appsv1.ReplicaSet) (exact bool) {
 
 // Whatever fails, and whoever leads, at rest each pod has its place, and nothing is written any more.
 func TestSimulation(t *testing.T) {
-	for seed := range uint64(*histories) {
-		if wrong, log := play(t, seed, noBug); len(wrong) > 0 {
-			t.Fatalf("seed %d:\n%s\n\n%s", seed, strings.Join(wrong, "\n"), strings.Join(log, "\n"))
+	testkit.PlayHistories(t, *histories, func(seed uint64) []string {
+		wrong, log := play(t, seed, noBug)
+		if len(wrong) == 0 {
+			return nil
 		}
-	}
+		return append(wrong, log...)
+	})
 }
 
 // The simulation finds each of these mistakes.
 func TestSimulationFindsPlantedBugs(t *testing.T) {
-	for bug, text := range map[bug]string{
+	testkit.FindBugs(t, 60, map[bug]string{
 		anyVersion: "though it is protected", staleLook: "is evicted", alwaysReady: "is not ready", forgottenRetry: "has no seat",
 		forgottenPast: "no pod came through the webhook", lostEvents: "though all is well",
-	} {
-		t.Run(string(bug), func(t *testing.T) {
-			for seed := range uint64(60) {
-				if wrong, _ := play(t, seed, bug); slices.ContainsFunc(wrong, func(w string) bool { return strings.Contains(w, text) }) {
-					t.Logf("found with seed %d", seed)
-					return
-				}
-			}
-			t.Error("not found")
-		})
-	}
+	}, func(t *testing.T, seed uint64, b bug) []string {
+		wrong, _ := play(t, seed, b)
+		return wrong
+	})
 }

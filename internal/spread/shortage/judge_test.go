@@ -39,7 +39,7 @@ func waitsInB(t *testing.T, waits time.Duration) *picture {
 			Workload: &world.Workload{Ref: world.Ref{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "web", UID: "rs"}, Namespace: "ns"},
 			Pods:     []observed.Pod{{Namespace: "ns", Name: "web-1"}},
 		},
-		pods: []spill.Pod{{Seat: sequence.Seat{Pool: 1, Ordinal: 1}, Waits: waits}},
+		spillPods: []spill.Pod{{Seat: sequence.Seat{Pool: 1, Ordinal: 1}, Waits: waits}},
 	}}}
 }
 

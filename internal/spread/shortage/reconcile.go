@@ -285,14 +285,14 @@ func (r *run) movesOf(v *picture, one *member, next []spill.Pool) []int {
 		return out
 	}
 	if !one.ordinals {
-		return spill.Moves(one.policy.Strategy, one.policy.Domains(), next, one.pods, one.replicas)
+		return spill.Moves(one.policy.Strategy, one.policy.Domains(), next, one.spillPods, one.replicas)
 	}
 	if v.state == nil {
 		return nil
 	}
 	var out []int
-	for i := range one.pods {
-		pod := &one.pods[i]
+	for i := range one.spillPods {
+		pod := &one.spillPods[i]
 		if to, ok := v.Layout.CellOf(v.state.Ordinals[placement.OrdinalInName(one.Pods[i].Name)]); ok && to != pod.Cell() && pod.Waits > 0 {
 			out = append(out, i)
 		}
@@ -317,11 +317,11 @@ func ordinalsOf(v *picture, next []spill.Pool) map[string]string {
 				}
 			}
 		}
-		ordinals := make([]int64, len(one.pods))
+		ordinals := make([]int64, len(one.spillPods))
 		for i := range one.Pods {
 			ordinals[i] = rankInName(one, i) - 1
 		}
-		for n, at := range spill.Ordinals(v.View, next, one.pods, ordinals, one.replicas, now) {
+		for n, at := range spill.Ordinals(v.View, next, one.spillPods, ordinals, one.replicas, now) {
 			if out == nil {
 				out = map[string]string{}
 			}

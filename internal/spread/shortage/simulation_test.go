@@ -53,6 +53,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 	"github.com/stowage-dev/stowage/internal/world"
 	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 var histories = flag.Int("histories", 60, "random histories in TestSimulation")
@@ -1015,26 +1016,12 @@ func (c *simulated) quiet(d time.Duration) {
 // Whenever leaders end, whatever fails and however late everything is seen, pods that wait go to pools with room, and all is as before
 // once every pool has room.
 func TestSimulation(t *testing.T) {
-	for seed := range uint64(*histories) {
-		if wrong := play(t, seed, noBug); len(wrong) > 0 {
-			t.Fatalf("seed %d:\n%s", seed, strings.Join(wrong, "\n"))
-		}
-	}
+	testkit.PlayHistories(t, *histories, func(seed uint64) []string { return play(t, seed, noBug) })
 }
 
 // The simulation finds each of these mistakes.
 func TestSimulationFindsPlantedBugs(t *testing.T) {
-	for bug, text := range map[bug]string{
+	testkit.FindBugs(t, 60, map[bug]string{
 		unconditional: "which has a node", unstored: "not stored", overwritten: "epoch", untried: "waits though", kept: "still there", twice: "twice", unread: "waits though",
-	} {
-		t.Run(string(bug), func(t *testing.T) {
-			for seed := range uint64(60) {
-				if wrong := play(t, seed, bug); slices.ContainsFunc(wrong, func(w string) bool { return strings.Contains(w, text) }) {
-					t.Logf("found with seed %d", seed)
-					return
-				}
-			}
-			t.Error("not found")
-		})
-	}
+	}, play)
 }

@@ -169,8 +169,8 @@ func (r *run) judgeNow(v *picture, m *memory, pool int) bool {
 // waitsIn returns the name of a pod of the newest owner that has waited in a pool for a while, or nil.
 func waitsIn(v *picture, pool int) *types.NamespacedName {
 	one := v.members[0]
-	for i := range one.pods {
-		if p := &one.pods[i]; p.Seat.Pool == pool && p.Waits >= judgeAfter {
+	for i := range one.spillPods {
+		if p := &one.spillPods[i]; p.Seat.Pool == pool && p.Waits >= judgeAfter {
 			return &types.NamespacedName{Namespace: one.Pods[i].Namespace, Name: one.Pods[i].Name}
 		}
 	}
@@ -266,8 +266,8 @@ func (r *run) tellUnsuitable(w world.Object, v *picture, is []stowage.Unsuitable
 // unsuitableMoves returns the pods of an owner that wait in unsuitable pools, by their index. Their successors get a seat elsewhere or, if no
 // other pool may have one more, none.
 func unsuitableMoves(v *picture, one *member) (out []int) {
-	for i := range one.pods {
-		p := &one.pods[i]
+	for i := range one.spillPods {
+		p := &one.spillPods[i]
 		if v.policy.Suits(p.Seat.Pool) || p.Waits == 0 {
 			continue
 		}

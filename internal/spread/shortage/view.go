@@ -30,10 +30,10 @@ import (
 // member is an owner of pods of a workload, such as one ReplicaSet of a Deployment.
 type member struct {
 	observed.Owner
-	policy   *policy.Policy // with the seats that this owner's pods may have
-	pods     []spill.Pod    // in the order of [observed.Owner.Pods]
-	replicas int64
-	ordinals bool // its pods have ordinals of their own
+	policy    *policy.Policy // with the seats that this owner's pods may have
+	spillPods []spill.Pod    // in the order of [observed.Owner.Pods]
+	replicas  int64
+	ordinals  bool // its pods have ordinals of their own
 }
 
 // picture is what [spill.Next] and the moves want to know of a workload.
@@ -115,7 +115,7 @@ func (r *run) see(ctx context.Context, w world.Object, m *memory) (*picture, err
 		if err := r.seePods(ctx, v, one, m, way); err != nil {
 			return nil, err
 		}
-		v.Pods = append(v.Pods, one.pods...)
+		v.Pods = append(v.Pods, one.spillPods...)
 		v.Replicas += one.replicas
 	}
 	m.forgetPods(v.Now)
@@ -279,11 +279,11 @@ func (r *run) seePods(ctx context.Context, v *picture, one *member, m *memory, w
 				}
 			}
 		}
-		records, one.pods = append(records, *rec), append(one.pods, pod)
+		records, one.spillPods = append(records, *rec), append(one.spillPods, pod)
 	}
 	one.Pods = records
 	if one.replicas < 0 {
-		one.replicas = int64(len(one.pods))
+		one.replicas = int64(len(one.spillPods))
 	}
 	return nil
 }

@@ -140,12 +140,12 @@ func (v *picture) inOtherDomain(one *member) bool {
 	if v.Layout.Homes() == nil || v.policy.UID() == "" {
 		return false
 	}
-	for i := range one.pods {
+	for i := range one.spillPods {
 		own, err := v.Layout.Own(rankInName(one, i))
 		if err != nil {
 			continue
 		}
-		pod := &one.pods[i]
+		pod := &one.spillPods[i]
 		elsewhere := pod.Node && own.Pool == pod.Seat.Pool && v.Layout.Homes().Of(own.Pool, own.Ordinal) != pod.Domain
 		if elsewhere || pod.Waits > exampleAfter {
 			return true

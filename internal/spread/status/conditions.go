@@ -38,8 +38,9 @@ func balanced(of world.Object, p *policy.Policy, d *divisions.Division, said sai
 	found := d.Findings(w)
 	if !d.Balanced() {
 		cause := finding.Finding{Reason: finding.Progressing, Values: finding.Values{Count: d.Replicas, Of: d.Replicas}}
-		if first := found; len(first) > 0 && reasons[first[0].Reason] != "" && (first[0].Reason != finding.WithoutSeat || !d.Even()) {
-			cause = first[0]
+		surge := d.Even() && len(found) > 0 && found[0].Reason == finding.WithoutSeat // the pods without a seat are beyond the targets
+		if len(found) > 0 && reasons[found[0].Reason] != "" && !surge {
+			cause = found[0]
 		}
 		status, reason, text = metav1.ConditionFalse, reasons[cause.Reason], cause.String()
 		if cause.Reason == finding.OverTarget && said.held != "" {

@@ -118,7 +118,7 @@ func (r *run) watchDaemonSets(t *leader.Term) error {
 		}
 	}
 	return t.Watch(r.Informers, &appsv1.DaemonSet{}, worldcache.Handler(func(was, is *appsv1.DaemonSet, _ bool) {
-		if is == nil || was != nil && was.UID != is.UID { // if it was made anew, a new list shows both changes as one
+		if is == nil || was != nil && was.UID != is.UID { // a relist shows a deletion and a re-creation as one update
 			r.daemonSetSeen(was, false)
 		}
 		if is != nil {

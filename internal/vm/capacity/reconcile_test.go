@@ -523,7 +523,7 @@ func TestRegister(t *testing.T) {
 	}
 }
 
-// A DaemonSet is removed and made anew, and a new list shows both changes as one. The removed one counts no more.
+// A relist shows a DaemonSet that was deleted and created again as an update. The deleted one counts no more.
 func TestDaemonSetMadeAnew(t *testing.T) {
 	b := newBench(t, 7, node(7, "7", nil))
 	b.Clientset = server(t, "7")
@@ -554,7 +554,7 @@ func TestDaemonSetMadeAnew(t *testing.T) {
 	}
 }
 
-// A node is removed and made anew, and a new list shows both changes as one. What is known of the removed one is forgotten.
+// A relist shows a node that was deleted and created again as an update. What is known of the deleted one is forgotten.
 func TestNodeMadeAnew(t *testing.T) {
 	b := newBench(t, 7, node(7, "7", nil))
 	ctx, cancel := context.WithCancel(t.Context())

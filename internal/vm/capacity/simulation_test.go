@@ -45,6 +45,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
 	"github.com/stowage-dev/stowage/internal/vm/peerpod"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 var histories = flag.Int("histories", 60, "random histories in TestSimulation")
@@ -770,27 +771,13 @@ func (c *cluster) checkNode(key string, node *corev1.Node) {
 
 // Whatever fails, and whoever leads, nodes come to advertise what they should, and each write was due.
 func TestSimulation(t *testing.T) {
-	for seed := range uint64(*histories) {
-		if wrong := play(t, seed, noBug); len(wrong) > 0 {
-			t.Fatalf("seed %d:\n%s", seed, strings.Join(wrong, "\n"))
-		}
-	}
+	testkit.PlayHistories(t, *histories, func(seed uint64) []string { return play(t, seed, noBug) })
 }
 
 // The simulation finds each of these mistakes.
 func TestSimulationFindsPlantedBugs(t *testing.T) {
-	for bug, text := range map[bug]string{
+	testkit.FindBugs(t, 300, map[bug]string{
 		amountFirst: "comes before its mark", markGoesFirst: "goes before its amount", errorForgotten: "at rest",
 		versionless: "comes before its mark", eventDropped: "at rest",
-	} {
-		t.Run(string(bug), func(t *testing.T) {
-			for seed := range uint64(300) {
-				if wrong := play(t, seed, bug); slices.ContainsFunc(wrong, func(w string) bool { return strings.Contains(w, text) }) {
-					t.Logf("found with seed %d", seed)
-					return
-				}
-			}
-			t.Error("not found")
-		})
-	}
+	}, play)
 }

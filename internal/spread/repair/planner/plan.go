@@ -284,7 +284,7 @@ func (s *State) volumesElsewhere() (e layout.Elsewhere) {
 			e.Others++
 		default:
 			own, ok := s.own(pod)
-			if s.Layout.Follows() { // then one that has moved counts in the pool that the strategy gives it
+			if s.Layout.FollowsStrategy() { // then one that has moved counts in the pool that the strategy gives it
 				seat, err := s.Layout.SeatAt(pod.OwnRank)
 				own, ok = seat, err == nil
 			}
