@@ -31,7 +31,7 @@ finish() {
 trap finish EXIT
 
 title "A local cluster"
-"$local" up ${STOWAGE_REPLICAS:+--replicas "$STOWAGE_REPLICAS"}
+"$local" up ${STOWAGE_REPLICAS:+--replicas "$STOWAGE_REPLICAS"} || { trap - EXIT; exit 1; } # its message names the logs, which stay
 export KUBECONFIG=$PWD/bin/cluster/kubeconfig
 "$kubectl" get nodes -L nodesize,type
 "$kubectl" delete -k config/samples/ --ignore-not-found >/dev/null 2>&1 # of an earlier demo

@@ -268,11 +268,11 @@ func (c *Cluster) connect() error {
 	return err
 }
 
-// await polls until ready says so, or the program ends, or time is up.
+// await polls until ready returns true, or a program of the control plane ends, or time is up.
 func (c *Cluster) await(ctx context.Context, what string, p *process, ready wait.ConditionWithContextFunc) error {
 	err := wait.PollUntilContextTimeout(ctx, pollInterval, startTimeout, true, func(ctx context.Context) (bool, error) {
-		if !p.running() {
-			return false, p.failure()
+		if err := c.Healthy(); err != nil { // of those that have ended, the one that was started first is the cause
+			return false, err
 		}
 		return ready(ctx)
 	})
