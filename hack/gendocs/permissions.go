@@ -55,6 +55,7 @@ var purposes = map[string]string{
 	"flexdaemonsettemplates.flexdaemonsets.xai":        "FlexDaemonsetTemplates",
 	"flexdaemonsettemplates/status.flexdaemonsets.xai": "the status of FlexDaemonsetTemplates",
 	"persistentvolumeclaims":                           "which pods of a StatefulSet have volumes from before a policy came, and whether a pod that is to move has volumes",
+	"storageclasses.storage.k8s.io":                    "where a volume can be that is still to be made",
 	"persistentvolumes":                                "where the volumes of a pod can be that is created or is to move",
 	"poolstates.stowage.dev":                           "pools without room",
 	"seatledgers.stowage.dev":                          "seats of pods that were admitted and are not created yet",

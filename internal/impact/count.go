@@ -11,6 +11,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/preview"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
+	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 )
 
 // count counts the pods of a workload: where they are, and where they will be.
@@ -108,7 +109,7 @@ func (c *comparison) countPools(p *plan) {
 	if p.is != nil && p.is.policy != nil {
 		for i, why := range p.is.policy.Unsuitable() {
 			if why != "" {
-				p.Unsuitable = append(p.Unsuitable, p.strategy.Pool(i).Name+": "+why)
+				p.Unsuitable = append(p.Unsuitable, spill.PlaceOf(p.strategy, p.strategy.Cells().At(i))+": "+why)
 			}
 		}
 	}

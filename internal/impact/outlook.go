@@ -268,7 +268,9 @@ func recordUnsuitable(ctx context.Context, p *preview.Preview, in *preview.Input
 				was = found.State.Unsuitable
 			}
 			is := l.unsuitable(l.pods[keyOf(w)], in.Objects.Nodes, found, example, now)
-			if !slices.EqualFunc(was, is, func(a, b stowage.UnsuitablePool) bool { return maps.Equal(a.NodeLabel, b.NodeLabel) }) {
+			if !slices.EqualFunc(was, is, func(a, b stowage.UnsuitablePool) bool {
+				return a.Domain == b.Domain && maps.Equal(a.NodeLabel, b.NodeLabel)
+			}) {
 				in.PoolState(w.Namespace, found.Root.UID).Unsuitable = is
 			}
 		}
@@ -281,7 +283,7 @@ func judged(p *policy.Policy) bool {
 	return laidOut(p) && p.Policy != nil && !p.Preferred && p.Root != nil
 }
 
-// unsuitable returns the pools in which a pod like the example cannot run. A pool in which one of the workload's pods is ready is suitable.
+// unsuitable returns the cells in which a pod like the example cannot run. Where one of the workload's pods is ready, taints are taken for maintenance.
 func (l *live) unsuitable(pods []*pod, all []corev1.Node, p *policy.Policy, example *corev1.Pod, now time.Time) (unsuitable []stowage.UnsuitablePool) {
 	whole := p.AsWritten()
 	if pool, ok := p.PoolNamed(example.Labels[stowage.PoolLabel]); ok {
@@ -292,19 +294,20 @@ func (l *live) unsuitable(pods []*pod, all []corev1.Node, p *policy.Policy, exam
 	for _, pod := range pods {
 		runs[pod.Node] = runs[pod.Node] || pod.Ready
 	}
-	for i := range whole.Len() {
+	of := whole.Cells()
+	for i := range of.Len() {
+		at := of.At(i)
 		var nodes []corev1.Node
-		suits := false
+		q := poolroom.Question{Labels: whole.CellSelector(at), Pod: placement.InCell(example, whole, at, p.TolerationsOf(at.Pool))}
 		for n := range all {
-			if node := &all[n]; whole.HasNode(i, node.Labels) {
+			if node := &all[n]; whole.HasNode(at.Pool, node.Labels) && whole.DomainOfNode(node.Labels) == at.Domain {
 				nodes = append(nodes, *node)
-				suits = suits || runs[node.Name]
+				q.Proven = q.Proven || runs[node.Name]
 			}
 		}
-		pool := whole.Pool(i)
-		pod := placement.Successor(example, whole, i, -1, p.TolerationsOf(i), false)
-		if why := poolroom.Unsuitable(nodes, l.makers, pool.Labels, pod, now); why != "" && !suits {
-			unsuitable = append(unsuitable, stowage.UnsuitablePool{Name: pool.Name, NodeLabel: pool.Labels, Since: metav1.NewTime(now), Why: why})
+		if a := q.Of(nodes, l.makers, nil, now); a.Verdict == nodefit.Never {
+			pool := whole.Pool(at.Pool)
+			unsuitable = append(unsuitable, stowage.UnsuitablePool{Name: pool.Name, NodeLabel: pool.Labels, Domain: whole.DomainName(at.Domain), Since: metav1.NewTime(now), Filter: a.Filter, Why: a.Why})
 		}
 	}
 	return unsuitable

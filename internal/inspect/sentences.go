@@ -125,7 +125,7 @@ func (f *spreadFacts) describeSeat(a *Aspect) {
 		a.say("%s", f.Shortages[n].sentence())
 	}
 	for _, u := range f.Unsuitable {
-		a.say("Pool %s gets no pods of this workload, because no node of it could take one: %s.", u.Name, u.Why)
+		a.say("Pool %s gets no pods of this workload, because no node of it could take one: %s.", u.Place(), u.Why)
 	}
 	if f.Seat.HeldBy != "" {
 		a.say("%s.", f.Seat.held())

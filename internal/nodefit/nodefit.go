@@ -1,5 +1,5 @@
-// Package nodefit decides whether pods fit on nodes, by what the scheduler's filters for node affinity, taints and
-// resources read. Where a volume can be is asked as node affinity. It knows nothing of ports, topology spread and affinity to other pods.
+// Package nodefit decides whether pods can run on nodes, by what the filters of kube-scheduler read. [Judge] answers for a pod and the nodes of
+// a cell, by a table with a row for each filter. [Count] says how many pods of one size a node has room for.
 //
 // The package is pure: it takes pods and nodes and returns numbers.
 package nodefit
@@ -12,7 +12,6 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	resourcehelper "k8s.io/component-helpers/resource"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
@@ -26,36 +25,8 @@ func Allows(node *corev1.Node, pod *corev1.Pod) bool {
 	return !node.Spec.Unschedulable && Ready(node) && Selects(&pod.Spec, node)
 }
 
-// Empty reports whether a pod would fit on a node without other pods, if the node were ready and nobody were about to
-// remove it. A pod that must run beside other pods than its own siblings would not.
-func Empty(node *corev1.Node, pod *corev1.Pod) bool { return Misfit(node, pod) == "" }
-
-// Misfit says why a pod would not fit on a node for which [Empty] is false, for people. The text begins with the pods. It returns ""
-// where the pod would fit.
-func Misfit(node *corev1.Node, pod *corev1.Pod) string {
-	lasting := &corev1.Node{ObjectMeta: node.ObjectMeta, Status: node.Status}
-	for _, t := range node.Spec.Taints {
-		if !passing(t.Key) {
-			lasting.Spec.Taints = append(lasting.Spec.Taints, t)
-		}
-	}
-	if selected, _ := nodeaffinity.NewRequiredNodeAffinity(pod.Spec.NodeSelector, pod.Spec.Affinity).Match(lasting); !selected {
-		return "the pods select other nodes"
-	}
-	if taint, untolerated := untolerated(&pod.Spec, lasting); untolerated {
-		return "the pods do not tolerate the taint " + taint.ToString()
-	}
-	if Count(node, nil, pod) == 0 {
-		return "the pods are too large"
-	}
-	if !beside(pod) {
-		return "the pods must run beside other pods"
-	}
-	return ""
-}
-
-// Lacks reports whether a node has nothing at all of a resource that a pod asks for, as before its device plugins have started.
-func Lacks(node *corev1.Node, pod *corev1.Pod) bool {
+// lacks reports whether a node has nothing at all of a resource that a pod asks for, as before its device plugins have started.
+func lacks(node *corev1.Node, pod *corev1.Pod) bool {
 	for name, q := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) {
 		if has := node.Status.Allocatable[name]; q.Sign() > 0 && has.Sign() <= 0 {
 			return true
@@ -64,12 +35,14 @@ func Lacks(node *corev1.Node, pod *corev1.Pod) bool {
 	return false
 }
 
-// Shape returns what [Misfit] reads of a pod: its size is that of one container.
+// Shape returns what [Judge] and [Allows] read of a pod. Its size is that of one container.
 func Shape(pod *corev1.Pod) *corev1.Pod {
 	out := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Labels: pod.Labels}}
-	out.Spec.NodeSelector, out.Spec.Affinity, out.Spec.Tolerations = pod.Spec.NodeSelector, pod.Spec.Affinity, pod.Spec.Tolerations
+	was, is := &pod.Spec, &out.Spec
+	is.NodeSelector, is.Affinity, is.Tolerations = was.NodeSelector, was.Affinity, was.Tolerations
+	is.SchedulerName, is.ResourceClaims, is.TopologySpreadConstraints = was.SchedulerName, was.ResourceClaims, was.TopologySpreadConstraints
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-	out.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: requests}}}
+	is.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: requests}, Ports: hostPorts(pod)}}
 	return out
 }
 
@@ -85,22 +58,6 @@ func passing(key string) bool {
 		}
 	}
 	return strings.HasSuffix(key, "/agent-not-ready") // of Cilium, and of CSI drivers
-}
-
-// beside reports whether a pod may be the first of the pods that it must run beside. As for the scheduler, the pod
-// then matches its own terms.
-func beside(pod *corev1.Pod) bool {
-	if pod.Spec.Affinity == nil || pod.Spec.Affinity.PodAffinity == nil {
-		return true
-	}
-	for _, term := range pod.Spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
-		selector, err := metav1.LabelSelectorAsSelector(term.LabelSelector)
-		own := len(term.Namespaces) == 0 && term.NamespaceSelector == nil || slices.Contains(term.Namespaces, pod.Namespace)
-		if err != nil || !own || !selector.Matches(labels.Set(pod.Labels)) {
-			return false
-		}
-	}
-	return true
 }
 
 // Selects reports whether a pod selects a node and tolerates its taints. A term of affinity that does not parse matches

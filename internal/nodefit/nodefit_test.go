@@ -124,49 +124,6 @@ func TestAllows(t *testing.T) {
 	}
 }
 
-func TestEmpty(t *testing.T) {
-	inPool := func(change ...func(*corev1.Pod)) *corev1.Pod {
-		p := pod("3", "1Gi", append([]func(*corev1.Pod){func(p *corev1.Pod) {
-			p.Spec.NodeName, p.Spec.NodeSelector, p.Labels = "", map[string]string{"pool": "b"}, map[string]string{"app": "web"}
-		}}, change...)...)
-		return &p
-	}
-	taint := func(key string) *corev1.Node {
-		return node(func(n *corev1.Node) {
-			n.Spec.Unschedulable, n.Status.Conditions = true, nil
-			n.Spec.Taints = []corev1.Taint{{Key: key, Effect: corev1.TaintEffectNoSchedule}}
-		})
-	}
-	beside := func(app string) func(*corev1.Pod) {
-		return func(p *corev1.Pod) {
-			p.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
-				LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}, TopologyKey: "zone",
-			}}}}
-		}
-	}
-	for name, tc := range map[string]struct {
-		node *corev1.Node
-		pod  *corev1.Pod
-		want string
-	}{
-		"it fits":                       {node(), inPool(), ""},
-		"a cordon passes":               {taint(corev1.TaintNodeUnschedulable), inPool(), ""},
-		"a disruption passes":           {taint("karpenter.sh/disrupted"), inPool(), ""},
-		"a start passes":                {taint("node.cilium.io/agent-not-ready"), inPool(), ""},
-		"another taint does not":        {taint("gpu"), inPool(), "the pods do not tolerate the taint gpu:NoSchedule"},
-		"it is too large":               {node(), inPool(func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = list("5", "1Gi") }), "the pods are too large"},
-		"it selects another node":       {node(), inPool(func(p *corev1.Pod) { p.Spec.NodeSelector["zone"] = "2" }), "the pods select other nodes"},
-		"it runs beside its own kind":   {node(), inPool(beside("web")), ""},
-		"it runs beside something else": {node(), inPool(beside("db")), "the pods must run beside other pods"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := Misfit(tc.node, tc.pod); got != tc.want || Empty(tc.node, tc.pod) != (tc.want == "") || Misfit(tc.node, Shape(tc.pod)) != tc.want {
-				t.Errorf("got %q, and %q for its shape", got, Misfit(tc.node, Shape(tc.pod)))
-			}
-		})
-	}
-}
-
 // Room is counted only for pods whose size, selectors and taints alone decide.
 func TestCounted(t *testing.T) {
 	terms := []corev1.PodAffinityTerm{{TopologyKey: corev1.LabelHostname}}

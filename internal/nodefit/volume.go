@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
@@ -57,20 +58,20 @@ type Reach int
 
 // Not all is known by the labels of a cell: its nodes may be in several zones. A volume of certain nodes names them.
 const (
-	Never Reach = iota
+	Elsewhere Reach = iota
 	OfNodes
 	Perhaps
-	Always
+	Everywhere
 )
 
 // ReachOf returns whether nodes with the labels of a cell reach a volume with some terms, as far as these labels show it.
 func ReachOf(terms []corev1.NodeSelectorTerm, cell map[string]string) Reach {
 	if len(terms) == 0 {
-		return Always
+		return Everywhere
 	}
-	best := Never
+	best := Elsewhere
 	for _, t := range terms {
-		of := Always
+		of := Everywhere
 		for i := range t.MatchExpressions {
 			of = min(of, reachBy(&t.MatchExpressions[i], cell))
 		}
@@ -100,9 +101,9 @@ func reachBy(r *corev1.NodeSelectorRequirement, cell map[string]string) Reach {
 		has = false
 	}
 	if has {
-		return Always
+		return Everywhere
 	}
-	return Never
+	return Elsewhere
 }
 
 // Reaches reports whether nodes with the labels of a cell may reach a volume with some terms. Where the labels leave that open, the cell's nodes
@@ -110,7 +111,7 @@ func reachBy(r *corev1.NodeSelectorRequirement, cell map[string]string) Reach {
 // the cell has no node yet. But a volume of certain nodes is nowhere else.
 func Reaches(terms []corev1.NodeSelectorTerm, cell map[string]string, nodesWith func(labels map[string]string) (nodes []corev1.Node, grows bool)) bool {
 	reach := ReachOf(terms, cell)
-	if reach == Never || reach == Always || nodesWith == nil {
+	if reach == Elsewhere || reach == Everywhere || nodesWith == nil {
 		return reach > OfNodes
 	}
 	nodes, grows := nodesWith(cell)
@@ -176,4 +177,18 @@ func WithVolume(pod *corev1.Pod, of []corev1.NodeSelectorTerm) bool {
 	affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{NodeSelectorTerms: terms}
 	pod.Spec.Affinity = affinity
 	return len(terms) <= mostTerms
+}
+
+// TopologyTerms returns the node selector terms of the volumes that a StorageClass makes, or nil if they may be anywhere.
+func TopologyTerms(class *storagev1.StorageClass) (out []corev1.NodeSelectorTerm) {
+	for _, t := range class.AllowedTopologies {
+		term := corev1.NodeSelectorTerm{}
+		for _, e := range t.MatchLabelExpressions {
+			term.MatchExpressions = append(term.MatchExpressions, corev1.NodeSelectorRequirement{Key: e.Key, Operator: corev1.NodeSelectorOpIn, Values: e.Values})
+		}
+		if len(term.MatchExpressions) > 0 {
+			out = append(out, term)
+		}
+	}
+	return out
 }

@@ -117,20 +117,20 @@ func TestReachOf(t *testing.T) {
 		cell  string
 		want  Reach
 	}{
-		"anywhere":                         {nil, "pool=a", Always},
-		"its zone":                         {terms(zone + "=a,b"), zone + "=b", Always},
-		"another zone":                     {terms(zone + "=a,b"), zone + "=c", Never},
-		"one of the terms":                 {terms(zone+"=a", zone+"=c"), zone + "=c", Always},
+		"anywhere":                         {nil, "pool=a", Everywhere},
+		"its zone":                         {terms(zone + "=a,b"), zone + "=b", Everywhere},
+		"another zone":                     {terms(zone + "=a,b"), zone + "=c", Elsewhere},
+		"one of the terms":                 {terms(zone+"=a", zone+"=c"), zone + "=c", Everywhere},
 		"all of a term":                    {terms(zone + "=c pool=b"), zone + "=c", Perhaps},
 		"a zone that the cell leaves open": {terms(zone + "=a"), "pool=a", Perhaps},
-		"a zone as a driver has it":        {terms(driver + "=a"), zone + "=a", Always},
-		"another one":                      {terms(driver + "=b"), zone + "=a", Never},
-		"a label that the cell has":        {terms("pool"), "pool=a", Always},
+		"a zone as a driver has it":        {terms(driver + "=a"), zone + "=a", Everywhere},
+		"another one":                      {terms(driver + "=b"), zone + "=a", Elsewhere},
+		"a label that the cell has":        {terms("pool"), "pool=a", Everywhere},
 		"one that it leaves open":          {terms("disk"), "pool=a", Perhaps},
-		"not in another pool":              {terms("!pool=b"), "pool=a", Always},
-		"not in this one":                  {terms("!pool=a"), "pool=a", Never},
+		"not in another pool":              {terms("!pool=b"), "pool=a", Everywhere},
+		"not in this one":                  {terms("!pool=a"), "pool=a", Elsewhere},
 		"the node of a local volume":       {terms(host + "=n"), "pool=a", OfNodes},
-		"a node and a zone":                {terms(host + "=n " + zone + "=a"), zone + "=b", Never},
+		"a node and a zone":                {terms(host + "=n " + zone + "=a"), zone + "=b", Elsewhere},
 		"a node, or a zone":                {terms(host+"=n", zone+"=a"), "pool=a", Perhaps},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -142,7 +142,7 @@ func TestReachOf(t *testing.T) {
 	}
 	absent := terms("pool")
 	absent[0].MatchExpressions[0].Operator = corev1.NodeSelectorOpDoesNotExist
-	if got := ReachOf(absent, map[string]string{"pool": "a"}); got != Never {
+	if got := ReachOf(absent, map[string]string{"pool": "a"}); got != Elsewhere {
 		t.Errorf("without a label that the cell has: %d", got)
 	}
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{zone: "a"}}}

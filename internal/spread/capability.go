@@ -194,6 +194,7 @@ func newControllers(ctx context.Context, o *Options, h *capability.Host, service
 		return nil, err
 	}
 	rooms := poolroom.New(h.Cached, h.Uncached, h.Clock, h.Time)
+	rooms.NodeGroups = nodeGroups.Groups
 	if err := rooms.Follow(ctx, h.Informers); err != nil {
 		return nil, err
 	}

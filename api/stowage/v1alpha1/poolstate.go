@@ -29,12 +29,25 @@ type PoolState struct {
 	// +kubebuilder:validation:MaxItems=128
 	Pools []PoolRoom `json:"pools,omitempty"`
 
-	// Unsuitable are the pools of a policy in which no pod of the workload can run. No pod gets a seat there.
+	// Unsuitable are the pools, or domains of pools, in which no pod of the workload can run. No pod gets a seat there.
 	//
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:MaxItems=128
 	Unsuitable []UnsuitablePool `json:"unsuitable,omitempty"`
+
+	// Proven are the pools, or domains of pools, in which pods of the workload had nodes, before the nodes got a taint that refuses the pods. Such
+	// a taint is taken for maintenance, so that these pools stay suitable.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=128
+	Proven []ProvenPool `json:"proven,omitempty"`
+
+	// Soft says that pods of one revision prefer their pools, and may run outside of them, because nothing else could be found for them.
+	//
+	// +optional
+	Soft *SoftRevision `json:"soft,omitempty"`
 
 	// Kept are the pods of a StatefulSet that is older than its policy. Their volumes may be where they run.
 	//
@@ -110,15 +123,53 @@ type PoolRoom struct {
 	Early bool `json:"early,omitempty"`
 }
 
-// UnsuitablePool is a pool in which no pod of the workload can run: no node of it could take one, were the node empty.
+// UnsuitablePool is a pool, or a domain of it, in which no pod of the workload can run: no node there could take one, were the node empty.
 type UnsuitablePool struct {
 	// Name is the pool's name when the entry was written.
 	Name string `json:"name"`
 	// NodeLabel is the labels of the pool's nodes. They identify the pool.
 	NodeLabel map[string]string `json:"nodeLabel"`
+	// Domain is the domain, such as a zone, that the entry is about. It is empty where the policy divides pools over no domains.
+	//
+	// +optional
+	Domain string `json:"domain,omitempty"`
 	// Since is when that was found.
 	Since metav1.Time `json:"since"`
+	// Filter is the Filter plugin of kube-scheduler that refuses the pods, such as TaintToleration.
+	//
+	// +optional
+	Filter string `json:"filter,omitempty"`
 	// Why says what of the nodes does not fit the pods.
+	Why string `json:"why"`
+}
+
+// Place names the pool, with the domain.
+func (u *UnsuitablePool) Place() string {
+	if u.Domain == "" {
+		return u.Name
+	}
+	return u.Name + " in " + u.Domain
+}
+
+// ProvenPool is a pool, or a domain of it, in which pods of the workload had nodes.
+type ProvenPool struct {
+	// NodeLabel is the labels of the pool's nodes. They identify the pool.
+	NodeLabel map[string]string `json:"nodeLabel"`
+	// Domain is the domain, such as a zone, that the entry is about. It is empty where the policy divides pools over no domains.
+	//
+	// +optional
+	Domain string `json:"domain,omitempty"`
+	// Since is when the taint was seen.
+	Since metav1.Time `json:"since"`
+}
+
+// SoftRevision is a revision of the workload whose pods prefer their pools, and may run outside of them.
+type SoftRevision struct {
+	// Owner is the UID of the object that creates the pods, such as a ReplicaSet.
+	Owner types.UID `json:"owner"`
+	// Since is when that began.
+	Since metav1.Time `json:"since"`
+	// Why says what keeps the pods from the pools, as far as that is known.
 	Why string `json:"why"`
 }
 

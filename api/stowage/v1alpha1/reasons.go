@@ -58,7 +58,9 @@ const (
 	EventPoolUnsuitable EventReason = "PoolUnsuitable"
 	// EventPoolSuitable: nodes of a pool that was unsuitable could take pods of the workload.
 	EventPoolSuitable EventReason = "PoolSuitable"
-	// EventPodFitsNoNode: pods that wait would not fit on an empty node of their pool, so no other pool takes them.
+	// EventPoolsPreferred: pods of a revision may run outside of their pools, because nothing else could be found for them.
+	EventPoolsPreferred EventReason = "PoolsPreferred"
+	// EventPodFitsNoNode: pods that wait do not wait for room, so no other pool takes them.
 	EventPodFitsNoNode EventReason = "PodFitsNoNode"
 )
 

@@ -59,8 +59,8 @@ func (g *NodeGroup) is(name string) bool {
 	return name == g.Name
 }
 
-// makes reports whether the nodes of the group have these labels.
-func (g *NodeGroup) makes(labels map[string]string) bool {
+// Makes reports whether the nodes of the group have these labels.
+func (g *NodeGroup) Makes(labels map[string]string) bool {
 	for key, value := range labels {
 		if g.Labels[key] != value {
 			return false
@@ -121,7 +121,7 @@ func (s *Status) groupsOf(described []NodeGroup, labels map[string]string, now t
 		return nil, false
 	}
 	for i := range described {
-		if !described[i].makes(labels) {
+		if !described[i].Makes(labels) {
 			continue
 		}
 		before := len(found)

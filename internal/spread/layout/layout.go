@@ -42,7 +42,7 @@ type Workload struct {
 	Orders *Orders
 	// Ordinals are those of a StatefulSet's pods; nil is for pods without an ordinal of their own.
 	Ordinals *Ordinals
-	// Unsuitable says for each pool why no pod of the workload can run there, or "". Nil is none.
+	// Unsuitable says for each cell why no pod of the workload can run there, or "". Nil is none.
 	Unsuitable []string
 	// Gaps are the seats for which pools have no room, and Limits how many seats cells have: see [domain.Homes.Assign]. Both are nil while
 	// all have room. Pods with an ordinal of their own do not look at them.
@@ -71,23 +71,15 @@ func (w *Written) For(of Workload, memo Memo) *Layout {
 	if memo == nil {
 		memo = compute
 	}
-	l := &Layout{written: w, whole: w.Strategy, workload: of}
-	if of.Unsuitable != nil && !l.Nowhere() {
-		left := make([]bool, w.Len())
-		for i := range left {
-			left[i] = !l.Suits(i)
-		}
+	l := &Layout{Strategy: w.Strategy, written: w, whole: w.Strategy, workload: of}
+	if left := l.leftPools(); slices.Contains(left, true) {
 		l.whole = memo(Key{w.Fingerprint(), fmt.Sprint("without", left)}, func() *sequence.Strategy { return w.WithoutPools(left) })
 		if of.Ordinals != nil {
 			l.displaced = memo(Key{w.Fingerprint(), fmt.Sprint("displaced", left)}, func() *sequence.Strategy { return w.Displaced(left) })
 		}
 	}
 	if w.homes != nil && of.Orders != nil {
-		limits := of.Limits
-		if of.Ordinals != nil {
-			limits = nil
-		}
-		l.assign(limits)
+		l.assign(l.limits())
 	}
 	if l.Strategy = l.whole; of.Ordinals == nil && of.Gaps != nil {
 		l.Strategy = memo(Key{l.whole.Fingerprint(), fmt.Sprint(of.Gaps)}, func() *sequence.Strategy { return l.whole.Without(of.Gaps) })
@@ -102,7 +94,7 @@ func (l *Layout) ForOrdinals(of *Ordinals, memo Memo) *Layout {
 	return l.written.For(w, memo)
 }
 
-// With returns the layout of the same workload where pools are unsuitable: see [Workload.Unsuitable].
+// With returns the layout of the same workload where cells are unsuitable: see [Workload.Unsuitable].
 func (l *Layout) With(unsuitable []string) *Layout {
 	w := l.workload
 	w.Unsuitable = unsuitable
@@ -115,13 +107,59 @@ func (l *Layout) Whole() *sequence.Strategy { return l.whole }
 // AsWritten returns the strategy as its source has it, with the pools that are unsuitable for the workload.
 func (l *Layout) AsWritten() *sequence.Strategy { return l.written.Strategy }
 
-// Suits reports whether pods of the workload can run in a pool, as far as is known.
+// Suits reports whether pods of the workload can run in some cell of a pool, as far as is known.
 func (l *Layout) Suits(pool int) bool {
 	unsuitable := l.Unsuitable()
-	return unsuitable == nil || unsuitable[pool] == ""
+	if unsuitable == nil {
+		return true
+	}
+	of := l.Cells()
+	first := of.Index(sequence.Cell{Pool: pool})
+	return slices.Contains(unsuitable[first:first+of.OfPool()], "")
 }
 
-// Unsuitable says for each pool why no pod of the workload can run there, or "". It is nil if all pools are suitable.
+// SuitsCell reports whether pods of the workload can run in a cell, as far as is known.
+func (l *Layout) SuitsCell(at sequence.Cell) bool {
+	unsuitable := l.Unsuitable()
+	return unsuitable == nil || unsuitable[l.Cells().Index(at)] == ""
+}
+
+// leftPools reports for each pool whether no pod of the workload can run there. It is nil if that holds for all, or for none.
+func (l *Layout) leftPools() []bool {
+	if l.workload.Unsuitable == nil || l.Nowhere() {
+		return nil
+	}
+	left := make([]bool, l.whole.Len())
+	for i := range left {
+		left[i] = !l.Suits(i)
+	}
+	return left
+}
+
+// limits returns how many seats each cell has: see [Workload.Limits]. An unsuitable cell has none, unless all are.
+func (l *Layout) limits() [][]int64 {
+	limits := l.workload.Limits
+	if l.workload.Ordinals != nil {
+		limits = nil
+	}
+	if l.workload.Unsuitable == nil || l.Nowhere() {
+		return limits
+	}
+	out, of := make([][]int64, l.whole.Len()), l.Cells()
+	for i := range of.Len() {
+		at, limit := of.At(i), domain.Open
+		if limits != nil {
+			limit = limits[at.Pool][at.Domain]
+		}
+		if !l.SuitsCell(at) {
+			limit = 0
+		}
+		out[at.Pool] = append(out[at.Pool], limit)
+	}
+	return out
+}
+
+// Unsuitable says for each cell why no pod of the workload can run there, or "". It is nil if all cells are suitable.
 func (l *Layout) Unsuitable() []string {
 	if l == nil {
 		return nil
@@ -129,7 +167,7 @@ func (l *Layout) Unsuitable() []string {
 	return l.workload.Unsuitable
 }
 
-// Nowhere reports whether the pods of the workload can run in no pool.
+// Nowhere reports whether the pods of the workload can run in no cell.
 func (l *Layout) Nowhere() bool {
 	unsuitable := l.Unsuitable()
 	return unsuitable != nil && !slices.Contains(unsuitable, "")

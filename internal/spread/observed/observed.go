@@ -36,7 +36,9 @@ type Pod struct {
 	// Unschedulable is whether the scheduler found no node for the pod. Nominated is whether a node will have room
 	// for the pod once others have ended there.
 	Unschedulable, Nominated bool
-	Selector                 map[string]string // its node selector, while it has no node
+	// Selector is its node selector, and Claims are those of its volumes, while it has no node.
+	Selector map[string]string
+	Claims   []string
 }
 
 // New returns what is kept of a pod of an owner, with the seat that it carries.
@@ -52,7 +54,7 @@ func New(pod *corev1.Pod, owner types.UID, carried ledger.Carried) Pod {
 	}
 	p.Pool, p.Domain = shared(p.Pool), shared(p.Domain)
 	if p.Node == "" {
-		p.Selector = pod.Spec.NodeSelector
+		p.Selector, p.Claims = pod.Spec.NodeSelector, podstatus.VolumeClaims(&pod.Spec)
 	}
 	if p.Origin != ledger.OriginOrdinal {
 		p.ID = strings.Clone(carried.ID) // not the whole annotation

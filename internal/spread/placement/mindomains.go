@@ -84,6 +84,45 @@ func (s *Seat) takeMinDomains(pod *podpatch.Pod) {
 	pod.SetAnnotation(stowage.MinDomainsAnnotation, strings.Join(text, ","))
 }
 
+// withoutMinDomains returns the constraints of a pod as they are with a seat in a pool.
+func withoutMinDomains(constraints []corev1.TopologySpreadConstraint, s *sequence.Strategy, pool int) []corev1.TopologySpreadConstraint {
+	var out []corev1.TopologySpreadConstraint
+	for i := range constraints {
+		c := &constraints[i]
+		read := podpatch.SpreadConstraint{TopologyKey: c.TopologyKey, WhenUnsatisfiable: c.WhenUnsatisfiable, MinDomains: c.MinDomains}
+		if c.NodeAffinityPolicy != nil {
+			read.NodeAffinityPolicy = *c.NodeAffinityPolicy
+		}
+		if !takes(&read, s, pool) {
+			continue
+		}
+		if out == nil {
+			out = slices.Clone(constraints)
+		}
+		out[i].MinDomains = nil
+	}
+	if out == nil {
+		return constraints
+	}
+	return out
+}
+
+// IgnoresPin reports whether a topology spread constraint of a pod counts the nodes of all pools, over a label that the pools or domains fix. Then
+// the pod may wait although its pool has room, because the division is not the constraint's.
+func IgnoresPin(pod *corev1.Pod, s *sequence.Strategy) bool {
+	return slices.ContainsFunc(pod.Spec.TopologySpreadConstraints, func(c corev1.TopologySpreadConstraint) bool {
+		if c.WhenUnsatisfiable == corev1.ScheduleAnyway || c.NodeAffinityPolicy == nil || *c.NodeAffinityPolicy != corev1.NodeInclusionPolicyIgnore {
+			return false
+		}
+		for pool := range s.Len() {
+			if s.Values(c.TopologyKey, pool) > 0 {
+				return true
+			}
+		}
+		return false
+	})
+}
+
 // giveBackMinDomains undoes what a seat did to a pod's constraints.
 func giveBackMinDomains(pod *podpatch.Pod) {
 	taken := minDomainsOf(pod)

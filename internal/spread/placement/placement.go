@@ -111,7 +111,17 @@ func Successor(pod *corev1.Pod, s *sequence.Strategy, pool, domain int, tolerati
 	}
 	maps.Copy(out.Spec.NodeSelector, s.NodeSelector(pool, domain))
 	out.Spec.Tolerations = append(slices.Clone(pod.Spec.Tolerations), tolerations...)
+	out.Spec.TopologySpreadConstraints = withoutMinDomains(pod.Spec.TopologySpreadConstraints, s, pool)
 	return out
+}
+
+// InCell is [Successor] with a seat in a cell.
+func InCell(pod *corev1.Pod, s *sequence.Strategy, at sequence.Cell, tolerations []corev1.Toleration) *corev1.Pod {
+	domain := at.Domain
+	if s.Across() == nil {
+		domain = -1
+	}
+	return Successor(pod, s, at.Pool, domain, tolerations, false)
 }
 
 // Seat is a seat with how a pod is held to it.

@@ -19,7 +19,7 @@ import (
 // keep the whole strategy: only those that waited have another seat, see [layout.Layout.OfOrdinal].
 func (f *Finder) bind(ctx context.Context, c Compiled, namespace string, chain world.Chain) (*Policy, error) {
 	var state *stowage.PoolState
-	if top := chain.Top(); top != nil && c.records(chain.Bottom()) {
+	if top := chain.Top(); top != nil && c.Written != nil {
 		var err error
 		if state, err = f.World.PoolState(ctx, namespace, top.UID); err != nil {
 			return nil, err
@@ -47,20 +47,13 @@ func (c Compiled) Bound(namespace string, chain world.Chain, state *stowage.Pool
 	return p
 }
 
-// records reports whether something may be recorded of the workload of some owner.
-func (c *Compiled) records(owner *world.Workload) bool {
-	if c.Written == nil {
-		return false
-	}
-	return c.Spill != nil || c.Policy != nil || c.Across() != nil && owner.IsStatefulSet()
-}
-
 // policyOf is a policy without its layout.
 func (c Compiled) policyOf(chain world.Chain, state *stowage.PoolState) *Policy {
 	p := &Policy{
 		Origin: c.Origin, Rules: c.Rules, Err: c.Err, Warnings: c.Warnings,
 		State: state, Root: chain.Top(), Unverified: chain.Unverified, owner: chain.Bottom(),
 	}
+	p.soften()
 	p.KeepsVolumes = p.owner != nil && p.Policy != nil && p.Policy.KeepsVolumes(p.owner)
 	return p
 }
@@ -77,12 +70,11 @@ func (p *Policy) workload(written *layout.Written, namespace string, chain world
 	if p.State == nil {
 		return w
 	}
-	if p.Policy != nil {
-		w.Unsuitable = unsuitableIn(p.State, written.Strategy)
-	}
+	w.Unsuitable = p.unsuitable(written.Strategy)
 	nowhere := w.Unsuitable != nil && !slices.Contains(w.Unsuitable, "")
 	if p.Spill != nil && !nowhere && w.Ordinals == nil {
 		of, cells := written.Cells(), p.cells(written.Strategy)
+		spill.CloseUnsuitable(cells, of, w.Unsuitable)
 		if w.Gaps = spill.Gaps(spill.MergeCells(cells, of)); written.Across() != nil {
 			w.Limits = spill.Limits(cells, of)
 		}
@@ -105,13 +97,15 @@ func (p *Policy) ordinals() *layout.Ordinals {
 	return o
 }
 
-// unsuitableIn says for each pool why no pod of the workload can run there, or "". It is nil if all pools are suitable.
-func unsuitableIn(state *stowage.PoolState, s *sequence.Strategy) (why []string) {
-	for i := range s.Len() {
-		for _, u := range state.Unsuitable {
-			if maps.Equal(u.NodeLabel, s.Pool(i).Labels) {
+// unsuitable says for each cell why no pod of the workload can run there, or "". It is nil if all cells are suitable.
+func (p *Policy) unsuitable(s *sequence.Strategy) (why []string) {
+	of := s.Cells()
+	for i := range of.Len() {
+		at := of.At(i)
+		for _, u := range p.State.Unsuitable {
+			if u.Domain == s.DomainName(at.Domain) && !p.AuthorKnows(u.Filter) && maps.Equal(u.NodeLabel, s.Pool(at.Pool).Labels) {
 				if why == nil {
-					why = make([]string, s.Len())
+					why = make([]string, of.Len())
 				}
 				why[i] = u.Why
 			}
@@ -124,6 +118,7 @@ func unsuitableIn(state *stowage.PoolState, s *sequence.Strategy) (why []string)
 func (p *Policy) Of(w *world.Workload) *Policy {
 	of := *p
 	of.owner = w
+	of.soften()
 	if p.Layout != nil {
 		of.Layout = p.ForOrdinals(of.ordinals(), nil)
 	}

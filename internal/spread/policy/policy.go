@@ -9,6 +9,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +18,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/finding"
+	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
@@ -95,6 +97,7 @@ type Policy struct {
 	// its kind.
 	Unverified bool
 	owner      *world.Workload // of the pods; nil if it is not known
+	softened   bool            // see [Policy.Soft]
 }
 
 // Unbound is the policy of a source for a workload that nothing is known of.
@@ -108,6 +111,32 @@ func (c Compiled) Unbound() *Policy {
 
 // Nowhere reports whether the pods of the workload can run in no pool. Then the policy does not select the workload.
 func (p *Policy) Nowhere() bool { return p.Layout.Nowhere() }
+
+// AuthorKnows reports whether the author of a PodDistributor, or of annotations, contradicts himself where a Filter plugin of kube-scheduler keeps
+// pods from a pool: he has said where the pods go, and what they are. A policy is for workloads of others. What nodes have of volumes and domains,
+// neither of them knows.
+func (o *Origin) AuthorKnows(filter string) bool {
+	return o.Policy == nil && slices.Contains([]string{"", nodefit.ByAffinity, nodefit.ByTaint, nodefit.BySize}, filter)
+}
+
+// Soft returns why the pods of this revision prefer their pools, though the source requires them, or nil.
+func (p *Policy) Soft() *stowage.SoftRevision {
+	if !p.softened {
+		return nil
+	}
+	return p.State.Soft
+}
+
+// soften has the pods of a revision prefer their pools, where that is recorded.
+func (p *Policy) soften() {
+	if p.softened {
+		p.Preferred = false // it was another revision's
+	}
+	soft := p.State != nil && p.owner != nil && p.State.Soft != nil && p.State.Soft.Owner == p.owner.UID
+	if p.softened = soft && !p.Preferred; p.softened {
+		p.Preferred = true
+	}
+}
 
 // Unrecorded reports whether the workload is a StatefulSet that is older than its policy, and nobody has recorded yet where its volumes
 // may be. Until then the policy does not divide it.

@@ -14,15 +14,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/utils/clock"
 	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/stowage-dev/stowage/internal/autoscaler/clusterautoscaler"
 	"github.com/stowage-dev/stowage/internal/autoscaler/karpenter"
 	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/platform/bounded"
@@ -67,6 +65,9 @@ type Reader struct {
 	nodes   map[string]*nodeState // by name
 	changed time.Time             // when a node did last
 	left    int64                 // how many pods ended or went
+
+	// NodeGroups are those of the cluster autoscaler, as the user describes them. They are set before the reader is used.
+	NodeGroups []clusterautoscaler.NodeGroup
 
 	makers       sync.Mutex // of what follows
 	nodePools    []karpenter.NodePool
@@ -193,76 +194,6 @@ func (r *Reader) Nodes(ctx context.Context, labels map[string]string) ([]corev1.
 	var nodes corev1.NodeList
 	err := r.cached.List(ctx, &nodes, client.MatchingLabels(labels), client.UnsafeDisableDeepCopy)
 	return nodes.Items, err
-}
-
-// nodePoolsFor is how long the NodePools that were read last hold, and nodePoolsAbsent how long the cluster is taken to have none.
-const (
-	nodePoolsFor    = 10 * time.Second
-	nodePoolsAbsent = 5 * time.Minute
-)
-
-// startsFor is for how long a node may lack the devices that it will have.
-const startsFor = 3 * time.Minute
-
-// Unsuitable is the function of that name, for the nodes with some labels and Karpenter's NodePools.
-func (r *Reader) Unsuitable(ctx context.Context, selected map[string]string, pod *corev1.Pod) (string, error) {
-	nodes, err := r.Nodes(ctx, selected)
-	if err != nil || Unsuitable(nodes, nil, selected, pod, r.date.Now()) == "" {
-		return "", err
-	}
-	makers, err := r.readNodePools(ctx)
-	if err != nil {
-		return "", err
-	}
-	return Unsuitable(nodes, makers, selected, pod, r.date.Now()), nil
-}
-
-// Unsuitable says why pods such as this one could run on no node of a pool, were the nodes empty, for people. It returns "" if
-// they could. So it does if one of Karpenter's NodePools may make a node for them, and if the pool has no node: somebody will make one.
-// The pod is one with a seat in the pool, and the nodes have the labels that it selects.
-func Unsuitable(nodes []corev1.Node, makers []karpenter.NodePool, selected map[string]string, pod *corev1.Pod, now time.Time) string {
-	reasons := map[string]int{}
-	for i := range nodes {
-		why := nodefit.Misfit(&nodes[i], pod)
-		if why == "" || now.Sub(nodes[i].CreationTimestamp.Time) < startsFor && nodefit.Lacks(&nodes[i], pod) {
-			return ""
-		}
-		reasons[why]++
-	}
-	if slices.ContainsFunc(makers, func(p karpenter.NodePool) bool { return p.Takes(selected, &pod.Spec) }) {
-		return ""
-	}
-	most := ""
-	for _, why := range slices.Sorted(maps.Keys(reasons)) {
-		if reasons[why] > reasons[most] {
-			most = why
-		}
-	}
-	return most
-}
-
-// readNodePools returns Karpenter's NodePools. A cluster without Karpenter has none, and so has one in which Stowage may not read
-// them: see docs/karpenter.md.
-func (r *Reader) readNodePools(ctx context.Context) ([]karpenter.NodePool, error) {
-	r.makers.Lock()
-	defer r.makers.Unlock()
-	now := r.clock.Now()
-	if now.Before(r.nodePoolsDue) {
-		return r.nodePools, r.nodePoolsErr
-	}
-	var pools []karpenter.NodePool
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(karpenter.NodePools.GroupVersion().WithKind(karpenter.NodePools.Kind + "List"))
-	err := worldapi.Each(ctx, r.uncached, list, func(u *unstructured.Unstructured) error {
-		p, err := karpenter.ParseNodePool(u)
-		pools = append(pools, p)
-		return err
-	})
-	r.nodePools, r.nodePoolsErr, r.nodePoolsDue = pools, err, now.Add(nodePoolsFor)
-	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-		r.nodePools, r.nodePoolsErr, r.nodePoolsDue = nil, nil, now.Add(nodePoolsAbsent)
-	}
-	return r.nodePools, r.nodePoolsErr // with an error, a part of them would look as if the others could make no node
 }
 
 // Count returns how many more pods such as this one the nodes with some labels have room for, at most so many.

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/stowage-dev/stowage/api"
+	"github.com/stowage-dev/stowage/internal/autoscaler/clusterautoscaler"
 )
 
 // node is a node of a pool.
@@ -241,6 +242,13 @@ func TestMayTakeMore(t *testing.T) {
 	}
 }
 
+// why returns why no node of pool a takes a pod, or "".
+func why(t *testing.T, b *bench, pod *corev1.Pod) (string, error) {
+	t.Helper()
+	answer, err := b.Judge(t.Context(), Question{Labels: map[string]string{"p": "a"}, Pod: pod})
+	return answer.Why, err
+}
+
 // A pool is unsuitable if none of its nodes could take a pod, were the node empty, and Karpenter would make none.
 func TestUnsuitable(t *testing.T) {
 	tainted := func(name string) *corev1.Node {
@@ -261,6 +269,7 @@ func TestUnsuitable(t *testing.T) {
 		nodes  []client.Object
 		pod    *corev1.Pod
 		makers []unstructured.Unstructured
+		groups string
 		want   string
 		asked  int
 	}{
@@ -270,13 +279,19 @@ func TestUnsuitable(t *testing.T) {
 		"for several reasons":             {nodes: []client.Object{tainted("1"), node("2", "a"), node("3", "a")}, pod: large, want: "the pods are too large", asked: 1},
 		"Karpenter can make one":          {nodes: []client.Object{tainted("1")}, pod: small, makers: maker("team"), asked: 1},
 		"Karpenter makes another one":     {nodes: []client.Object{tainted("1")}, pod: small, makers: maker("gpu"), want: "the pods do not tolerate the taint gpu:NoSchedule", asked: 1},
+		"a node group can make one":       {nodes: []client.Object{tainted("1")}, pod: small, groups: "spot=p=a"},
+		"a node group makes others":       {nodes: []client.Object{tainted("1")}, pod: small, groups: "spot=p=b", want: "the pods do not tolerate the taint gpu:NoSchedule", asked: 1},
 		"Karpenter can make a larger one": {nodes: []client.Object{node("1", "a")}, pod: large, makers: maker("team"), asked: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, tc.nodes...)
 			b.makers = tc.makers
+			var err error
+			if b.NodeGroups, err = clusterautoscaler.ParseNodeGroups(tc.groups); err != nil {
+				t.Fatal(err)
+			}
 			for range 2 {
-				if got, err := b.Unsuitable(t.Context(), map[string]string{"p": "a"}, tc.pod); err != nil || got != tc.want {
+				if got, err := why(t, b, tc.pod); err != nil || got != tc.want {
 					t.Errorf("got %q, %v, want %q", got, err, tc.want)
 				}
 			}
@@ -294,8 +309,8 @@ func TestNodePoolsThatAreNotRead(t *testing.T) {
 	b := newBench(t, n)
 	b.failing = errors.New("too slow")
 	for range 2 {
-		if why, err := b.Unsuitable(t.Context(), map[string]string{"p": "a"}, pod("ns", "web", "", "1")); err == nil || why != "" {
-			t.Errorf("the answer is %q, %v", why, err)
+		if got, err := why(t, b, pod("ns", "web", "", "1")); err == nil || got != "" {
+			t.Errorf("the answer is %q, %v", got, err)
 		}
 	}
 	if b.asked != 1 {
@@ -303,8 +318,8 @@ func TestNodePoolsThatAreNotRead(t *testing.T) {
 	}
 	b.failing, b.makers = nil, []unstructured.Unstructured{}
 	b.clock.Step(nodePoolsFor)
-	if why, err := b.Unsuitable(t.Context(), map[string]string{"p": "a"}, pod("ns", "web", "", "1")); err != nil || why == "" {
-		t.Errorf("once it is read, the answer is %q, %v", why, err)
+	if got, err := why(t, b, pod("ns", "web", "", "1")); err != nil || got == "" {
+		t.Errorf("once it is read, the answer is %q, %v", got, err)
 	}
 }
 
@@ -317,9 +332,9 @@ func TestNodeThatStarts(t *testing.T) {
 	n.CreationTimestamp = metav1.NewTime(b.clock.Now())
 	b = newBench(t, n)
 	for _, want := range []string{"", "the pods are too large"} {
-		if why, err := b.Unsuitable(t.Context(), map[string]string{"p": "a"}, wants); err != nil || why != want {
-			t.Errorf("the answer is %q, %v, want %q", why, err, want)
+		if got, err := why(t, b, wants); err != nil || got != want {
+			t.Errorf("the answer is %q, %v, want %q", got, err, want)
 		}
-		b.clock.Step(startsFor)
+		b.clock.Step(3 * time.Minute)
 	}
 }

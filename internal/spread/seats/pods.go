@@ -62,8 +62,19 @@ type Pods struct {
 type ownerPods struct {
 	owner   ledger.Owner
 	pods    map[types.UID]observed.Pod
-	waiting int // pods that are [observed.Pod.Waiting]
+	waiting int           // pods that are [observed.Pod.Waiting]
+	had     []ledger.Cell // in which pods of the owner have had nodes
 }
+
+// note notes in which cell a pod has a node.
+func (o *ownerPods) note(is *observed.Pod) {
+	if at := (ledger.Cell{Pool: is.Pool, Domain: is.Domain}); is.Node != "" && len(o.had) < mostHad && !slices.Contains(o.had, at) {
+		o.had = append(o.had, at)
+	}
+}
+
+// mostHad is how many cells an owner's pods may have had nodes in that are remembered. A policy has at most as many.
+const mostHad = 128
 
 // replace changes what is known of a pod. Either may be nil.
 func (o *ownerPods) replace(was, is *observed.Pod) {
@@ -78,6 +89,7 @@ func (o *ownerPods) replace(was, is *observed.Pod) {
 		o.waiting++
 	}
 	o.pods[is.UID] = *is
+	o.note(is)
 }
 
 var (
@@ -112,6 +124,14 @@ func (p *Pods) Of(owner ledger.OwnerKey) []observed.Pod {
 		return nil
 	}
 	return slices.Collect(maps.Values(o.pods))
+}
+
+// Had reports whether a pod of an owner has had a node in a cell, since the owner has had pods without a break.
+func (p *Pods) Had(owner ledger.OwnerKey, at ledger.Cell) bool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	o := p.byOwner[owner]
+	return o != nil && slices.Contains(o.had, at)
 }
 
 // NameOf returns the name of a live pod of an owner, or "" if there is none.

@@ -16,7 +16,6 @@ import (
 
 	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -27,7 +26,6 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
-	"github.com/stowage-dev/stowage/internal/platform/bounded"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/platform/evict"
 	"github.com/stowage-dev/stowage/internal/platform/fair"
@@ -98,12 +96,6 @@ var _ leader.Controller = &Controller{}
 // Name implements [leader.Controller].
 func (*Controller) Name() string { return "shortage" }
 
-// How much is kept of nodes of pools that had some, and for how long after a pod last asked. Tenants choose how many pools there are.
-const (
-	shapeBytes = 4 << 20
-	shapeFor   = 24 * time.Hour
-)
-
 // run is what the controller knows in one term.
 type run struct {
 	*Controller
@@ -114,9 +106,8 @@ type run struct {
 
 	looked int // how often; only its ticker uses it
 
-	mu     sync.Mutex
-	known  map[types.UID]*memory
-	shapes *bounded.Cache[string, *corev1.Node] // the largest node last seen of a pool, by its labels
+	mu    sync.Mutex
+	known map[types.UID]*memory
 	// autoscaler, groups, scaleUps and unproven are used by the reconciler alone, which has one worker.
 	autoscaler autoscaler
 	groups     groups
@@ -128,7 +119,7 @@ type run struct {
 // Register implements [leader.Controller].
 func (c *Controller) Register(t *leader.Term) error {
 	// One namespace gets half of a burst, which is all of a second's rate.
-	r := &run{Controller: c, limit: fair.NewLimiter[string](totalRate, 2*totalRate), looks: fair.NewLimiter[string](judgeRate, judgeBurst), keeps: fair.NewLimiter[string](keepRate, keepBurst), known: map[types.UID]*memory{}, shapes: bounded.New[string, *corev1.Node](shapeBytes, c.Clock), scaleUps: map[string]scaleUps{}}
+	r := &run{Controller: c, limit: fair.NewLimiter[string](totalRate, 2*totalRate), looks: fair.NewLimiter[string](judgeRate, judgeBurst), keeps: fair.NewLimiter[string](keepRate, keepBurst), known: map[types.UID]*memory{}, scaleUps: map[string]scaleUps{}}
 	var err error
 	// One worker: the rate of evictions in all is not more than one can do.
 	if r.work, err = leader.Reconcile(t, "shortage", 1, r.reconcile, world.Object.LogKeys); err != nil {

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/stowage-dev/stowage/api"
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
@@ -43,13 +44,12 @@ func waitsInB(t *testing.T, waits time.Duration) *picture {
 	}}}
 }
 
-// When it is found out whether a pool is suitable: first and again. An unsuitable pool of a StatefulSet with volumes stays so, because its
-// volumes would not come back with it.
+// When it is found out whether a pool is suitable: first and again.
 func TestWhenAPoolIsJudged(t *testing.T) {
 	const never = -1
 	for name, tc := range map[string]struct {
 		unsuitable bool
-		volumes    bool
+		proven     bool          // by pods that ran there before a taint came
 		waits      time.Duration // of a pod in the pool
 		age        time.Duration // of the last look
 		node       string        // the pool of a node that changed a second after it
@@ -75,11 +75,9 @@ func TestWhenAPoolIsJudged(t *testing.T) {
 		"unsuitable, for another owner":         {unsuitable: true, age: time.Second, owner: "other", want: true},
 		"unsuitable, and a node came":           {unsuitable: true, age: newNodesAfter, node: "b", want: true},
 		"unsuitable, and a node came elsewhere": {unsuitable: true, age: newNodesAfter, node: "a"},
-		"volumes, and a pod has waited":         {volumes: true, age: never, waits: judgeAfter, want: true},
-		"volumes, and the leader is new":        {volumes: true, unsuitable: true, age: never},
-		"volumes, for ten minutes":              {volumes: true, unsuitable: true, age: rejudge},
-		"volumes, for another owner":            {volumes: true, unsuitable: true, age: time.Second, owner: "other"},
-		"volumes, and a node came":              {volumes: true, unsuitable: true, age: newNodesAfter, node: "b"},
+		"proven for less than ten minutes":      {proven: true, age: rejudge - 1, waits: time.Hour},
+		"proven for ten minutes":                {proven: true, age: rejudge, want: true},
+		"proven, and a node came":               {proven: true, age: newNodesAfter, node: "b", want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, v := newBench(t), waitsInB(t, tc.waits)
@@ -98,11 +96,14 @@ func TestWhenAPoolIsJudged(t *testing.T) {
 			if tc.pruned > 0 {
 				b.pruned = b.clock.Now().Add(-tc.pruned)
 			}
-			v.Now, v.members[0].Volumes = b.clock.Now(), tc.volumes
-			if tc.unsuitable {
-				v.policy.Layout = v.policy.With([]string{"", "the pods do not tolerate a taint"})
+			v.Now = b.clock.Now()
+			switch in := map[string]string{"p": "b"}; {
+			case tc.unsuitable:
+				v.state = &stowage.PoolState{Unsuitable: []stowage.UnsuitablePool{{NodeLabel: in}}}
+			case tc.proven:
+				v.state = &stowage.PoolState{Proven: []stowage.ProvenPool{{NodeLabel: in}}}
 			}
-			if got := b.judgeNow(v, m, 1); got != tc.want {
+			if got := b.judgeNow(v, m, sequence.Cell{Pool: 1}); got != tc.want {
 				t.Errorf("the pool is judged: %t, want %t", got, tc.want)
 			}
 		})
@@ -164,7 +165,7 @@ func TestBound(t *testing.T) {
 		"the second one is not there":     {claims: []string{"free-0", "none"}, want: true, lists: 2},
 		"a claim of another namespace":    {claims: []string{"elsewhere"}, want: true, lists: 1},
 		"as many claims as are looked at": {claims: free[:mostClaims], lists: mostClaims},
-		"one claim more":                  {claims: free, want: true, lists: mostClaims},
+		"one claim more":                  {claims: free, want: true},
 		"the API server is not there":     {claims: free[:1], failing: context.DeadlineExceeded, want: true, lists: 1},
 		"nobody asks it":                  {failing: context.DeadlineExceeded},
 	} {
@@ -186,7 +187,7 @@ func TestBound(t *testing.T) {
 				}})
 			}
 			r := &run{Controller: &Controller{Uncached: c}}
-			got, err := r.bound(t.Context(), pod)
+			_, got, err := r.volumesOf(t.Context(), pod)
 			if got != tc.want || (err != nil) != (tc.failing != nil && tc.want) || lists != tc.lists {
 				t.Errorf("a volume decides where it runs: %t, want %t (%v), after %d lists", got, tc.want, err, lists)
 			}
@@ -227,9 +228,14 @@ func TestVolumesSayNothingOfAPool(t *testing.T) {
 				}}).Build()
 			clock := clocktesting.NewFakeClock(start)
 			r := &run{Controller: &Controller{Uncached: c, Room: poolroom.New(c, c, clock, clock)}}
-			why, known, template, err := r.unsuitable(t.Context(), waitsInB(t, judgeAfter), 1)
-			if why != tc.want || known != (tc.want != "") || template || err != nil {
-				t.Errorf("no pod can run there because %q, which is known: %t, by the template: %t (%v)", why, known, template, err)
+			q, known, err := r.question(t.Context(), waitsInB(t, judgeAfter), sequence.Cell{Pool: 1}, pod)
+			if known != (tc.want != "") || err != nil {
+				t.Fatalf("the pod says something: %t (%v)", known, err)
+			}
+			if known {
+				if answer, err := r.Room.Judge(t.Context(), q); answer.Why != tc.want || err != nil {
+					t.Errorf("no pod can run there because %q (%v)", answer.Why, err)
+				}
 			}
 		})
 	}

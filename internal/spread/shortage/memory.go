@@ -22,7 +22,7 @@ type memory struct {
 	// waited is when a pod was last seen to wait for a pool or cell, and looked when room was looked for, by its name.
 	waited map[string]time.Time
 	looked map[string]poolroom.Checkpoint
-	judged map[string]judged // by pool name
+	judged map[string]judged // by the name of a pool or cell
 	kept   time.Time         // when the volumes of a StatefulSet were looked for
 	limit  *rate.Limiter
 	pools  map[place]bool // with metrics
@@ -94,8 +94,8 @@ type exampleKey struct {
 type example struct {
 	at       time.Time
 	requests corev1.ResourceList // of such a pod
-	// misfit says that such pods would not fit on an empty node of their pool.
-	misfit bool
+	misfit   string              // why such pods do not wait for room, or ""
+	group    bool                // they belong to a scheduling group
 	// stays says that Stowage may not move such pods now.
 	stays bool
 }

@@ -51,7 +51,7 @@ func (r *run) lookForRoom(ctx context.Context, v *picture, m *memory) (map[strin
 			continue // it has gone just now
 		}
 		if nodefit.Counted(pod) { // otherwise no look proves room: a try is one pod
-			if v.Room[i], err = r.Room.Count(ctx, selected, placement.Successor(pod, v.policy.Whole(), at.Pool, at.Domain, v.policy.TolerationsOf(at.Pool), false), v.Replicas); err != nil {
+			if v.Room[i], err = r.Room.Count(ctx, selected, placement.InCell(pod, v.policy.Whole(), at, v.policy.TolerationsOf(at.Pool)), v.Replicas); err != nil {
 				return nil, err
 			}
 		}

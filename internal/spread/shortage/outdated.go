@@ -2,6 +2,7 @@ package shortage
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,21 +14,28 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/platform/evict"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
-// A pod that waits with the selector of a pool as it was, before somebody corrected the pool's labels, waits for good. It is recreated: its
-// successor gets a cell of the source that divides it now, or no pin if none does any more.
+// Some pods wait for good for nodes that are not for them. They are recreated, and their successors get a cell of the source that divides them
+// now, or no pin if none does any more. Such pods have
+//
+//   - the selector of a pool as it was, before somebody corrected the pool's labels;
+//   - a volume that was bound after their admission, and that no node of their cell reaches.
 
 const (
 	// outdatedAfter is for how long a pod must be outdated. A policy that is written anew is gone for a moment.
 	outdatedAfter = 10 * time.Second
+	// strandedAfter is for how long the volume of a pod must be elsewhere.
+	strandedAfter = 30 * time.Second
 	// exemptFor is for how long a pod is not read again that is not to be touched, and triedFor one that was evicted.
 	exemptFor = 10 * time.Minute
 	// correctedFor is how long it is remembered that pods of a workload were recreated.
@@ -46,7 +54,7 @@ type cellSelectors struct {
 
 // cellSelectorsOf returns those of a policy, or nil if it may not change its pods.
 func cellSelectorsOf(p *policy.Policy) *cellSelectors {
-	if p.Layout == nil || p.Repair == stowage.RepairOff {
+	if p.Layout == nil || p.Repair == stowage.RepairOff && p.Soft() == nil {
 		return nil
 	}
 	whole := p.AsWritten()
@@ -103,10 +111,38 @@ func outdated(p *policy.Policy, records []observed.Pod) (out []int) {
 	return out
 }
 
-// hasOutdated reports whether an owner of pods that wait has some that are outdated.
+// stranded returns the pods of an owner that wait for nodes of a cell from which no node reaches their volumes, by their index.
+func (r *run) stranded(ctx context.Context, p *policy.Policy, records []observed.Pod) (out []int, err error) {
+	if p == nil || p.Layout == nil || p.Preferred {
+		return nil, nil
+	}
+	nodes := func(selected map[string]string) (found []corev1.Node, grows bool) {
+		found, listed := r.Room.Nodes(ctx, selected)
+		err = errors.Join(err, listed)
+		return found, poolroom.Autoscaled(found)
+	}
+	for i := range records {
+		rec := &records[i]
+		at, known := p.CellNamed(rec.Pool, rec.Domain)
+		if len(rec.Claims) == 0 || !known || !rec.Waiting() || rec.Nominated || !rec.Origin.Admitted() {
+			continue
+		}
+		volumes, bound, failed := r.boundVolumes(ctx, rec.Namespace, rec.Claims)
+		if failed != nil {
+			return nil, failed
+		}
+		if bound && !volumes.Unknown && !nodefit.ReachesAll(volumes.Terms, p.CellSelector(at), nodes) {
+			out = append(out, i)
+		}
+	}
+	return out, err
+}
+
+// hasOutdated reports whether an owner of pods that wait has some that are outdated, or may be stranded.
 func (r *run) hasOutdated(p *policy.Policy, owner ledger.Owner) bool {
 	synced, _ := r.World.PoliciesSynced()
-	return synced && len(outdated(p, r.Seats.Pods().Of(owner.Key()))) > 0
+	records := r.Seats.Pods().Of(owner.Key())
+	return synced && (len(outdated(p, records)) > 0 || slices.ContainsFunc(records, func(rec observed.Pod) bool { return rec.Waiting() && len(rec.Claims) > 0 }))
 }
 
 // correct recreates the pods of a workload that are outdated, and remembers which are.
@@ -118,26 +154,26 @@ func (r *run) correct(ctx context.Context, w world.Object, m *memory) error {
 	if err != nil {
 		return err
 	}
-	found, now := map[types.UID]bool{}, r.Clock.Now()
+	found := map[types.UID]bool{}
 	for _, one := range members {
 		p, err := r.Policies.FindForSelected(ctx, w.Namespace, one.Ref, one.Workload)
 		if err != nil {
 			return err
 		}
+		stranded, err := r.stranded(ctx, p, one.Pods)
+		if err != nil {
+			return err
+		}
 		for _, i := range outdated(p, one.Pods) {
-			rec := &one.Pods[i]
-			found[rec.UID] = true
-			due, known := m.outdated[rec.UID]
-			switch {
-			case !known:
-				m.outdated[rec.UID] = now.Add(m.outdatedWait())
-			case now.Before(due):
-			case one.Annotations[stowage.RepairAnnotation] == string(stowage.RepairOff):
-				m.outdated[rec.UID] = now.Add(exemptFor)
-			default:
-				if err := r.recreate(ctx, w, m, one, rec); err != nil {
-					return err
-				}
+			found[one.Pods[i].UID] = true
+			if err := r.correctPod(ctx, w, m, one, &one.Pods[i], outdatedAfter); err != nil {
+				return err
+			}
+		}
+		for _, i := range stranded {
+			found[one.Pods[i].UID] = true
+			if err := r.correctPod(ctx, w, m, one, &one.Pods[i], strandedAfter); err != nil {
+				return err
 			}
 		}
 	}
@@ -145,14 +181,30 @@ func (r *run) correct(ctx context.Context, w world.Object, m *memory) error {
 	return nil
 }
 
+// correctPod recreates a pod that was found to be outdated, or stranded, for so long.
+func (r *run) correctPod(ctx context.Context, w world.Object, m *memory, one *member, rec *observed.Pod, after time.Duration) error {
+	now := r.Clock.Now()
+	due, known := m.outdated[rec.UID]
+	switch {
+	case !known:
+		m.outdated[rec.UID] = now.Add(m.outdatedWait(after))
+	case now.Before(due):
+	case one.Annotations[stowage.RepairAnnotation] == string(stowage.RepairOff):
+		m.outdated[rec.UID] = now.Add(exemptFor)
+	default:
+		return r.recreate(ctx, w, m, one, rec)
+	}
+	return nil
+}
+
 // outdatedWait returns how long a pod that is found to be outdated waits until it is recreated. It doubles each time that one is found
 // after others were recreated. That one may be a successor, and its own successor may be outdated again, without an end.
-func (m *memory) outdatedWait() time.Duration {
+func (m *memory) outdatedWait(after time.Duration) time.Duration {
 	if m.corrected {
 		m.again++
 	}
 	m.corrected = false
-	return min(exemptFor, outdatedAfter<<min(m.again, 10))
+	return min(exemptFor, after<<min(m.again, 10))
 }
 
 // waitsAlone reports whether a pod waits for the scheduler, and for nothing and nobody else.
@@ -186,7 +238,11 @@ func (r *run) recreate(ctx context.Context, w world.Object, m *memory, one *memb
 		return nil
 	}
 	p, err := r.Policies.FindSelected(ctx, policy.Pod{Namespace: pod.Namespace, Owner: one.Ref, Annotations: pod.Annotations})
-	if err != nil || len(outdated(p, []observed.Pod{*rec})) == 0 {
+	if err != nil {
+		return err
+	}
+	stranded, err := r.stranded(ctx, p, []observed.Pod{*rec})
+	if err != nil || len(stranded)+len(outdated(p, []observed.Pod{*rec})) == 0 {
 		return err
 	}
 	result, err := r.Evictor.EvictUnchanged(ctx, pod)
@@ -210,6 +266,6 @@ func (r *run) corrected(w world.Object, m *memory, rec *observed.Pod, p *policy.
 		r.unproven.note(now)
 	}
 	r.Metrics.corrected.Inc()
-	r.Log.Info("pod evicted, because it waited for nodes of a pool as it was before a correction", "namespace", rec.Namespace, "pod", rec.Name, "kind", w.Kind, "name", w.Name, "pool", rec.Pool)
-	r.Events.Normal(w.Reference(), stowage.EventPodRecreated, events.Spill, "pod %s waited for nodes of a pool as it was before a correction; it was evicted, so that its owner recreates it", rec.Name)
+	r.Log.Info("pod evicted, because it waited for nodes that are not for it", "namespace", rec.Namespace, "pod", rec.Name, "kind", w.Kind, "name", w.Name, "pool", rec.Pool)
+	r.Events.Normal(w.Reference(), stowage.EventPodRecreated, events.Spill, "pod %s waited for nodes of a pool as it was before a correction, or from which its volume cannot be reached; it was evicted, so that its owner recreates it", rec.Name)
 }

@@ -46,13 +46,10 @@ func (r *run) reconcile(ctx context.Context, w world.Object) (reconcile.Result, 
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	unsuitable := r.judge(ctx, v, m)
-	kept, err := r.keepVolumes(ctx, v, m, len(unsuitable) > 0)
+	found := r.judge(ctx, v, m)
+	kept, err := r.keepVolumes(ctx, v, m, len(found.unsuitable) > 0)
 	if err != nil {
 		return reconcile.Result{}, err
-	}
-	if kept == nil && v.keeping() != nil { // without a record, pods would be taken from their volumes
-		unsuitable = nil
 	}
 	next := spill.Next(v.View, v.pools, r.Timing.Probes)
 	for i := range next {
@@ -60,7 +57,7 @@ func (r *run) reconcile(ctx context.Context, w world.Object) (reconcile.Result, 
 	}
 	r.publish(v, m, next)
 	r.askToYield(v, next)
-	is := stowage.PoolState{Pools: spill.ToPoolRooms(next, v.policy.Whole()), Unsuitable: unsuitable, Kept: kept, Ordinals: ordinalsOf(v, next)}
+	is := stowage.PoolState{Pools: spill.ToPoolRooms(next, v.policy.Whole()), Unsuitable: found.unsuitable, Proven: found.proven, Soft: found.soft, Kept: kept, Ordinals: ordinalsOf(v, next)}
 	result, err := r.store(ctx, w, v, is)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -71,7 +68,7 @@ func (r *run) reconcile(ctx context.Context, w world.Object) (reconcile.Result, 
 	switch result {
 	case stored: // its change brings us back, when the replicas of the webhook have most likely seen it, too
 		r.transitions(w, v, next)
-		r.tellUnsuitable(w, v, unsuitable)
+		r.tellUnsuitable(w, v, found)
 		return reconcile.Result{}, nil
 	case behind: // what the cache will show brings us back
 		return reconcile.Result{}, nil
@@ -144,12 +141,12 @@ const (
 
 // store writes the state of a workload's pools, if it differs from the one that was seen.
 func (r *run) store(ctx context.Context, w world.Object, v *picture, is stowage.PoolState) (storeResult, error) {
-	empty := is.Pools == nil && is.Unsuitable == nil && is.Kept == nil && len(is.Ordinals) == 0
+	empty := saysTheSame(&stowage.PoolState{}, &is)
 	if v.state == nil && empty {
 		return unchanged, nil
 	}
 	var err error
-	unsuitable, kept := len(is.Unsuitable), is.Kept != nil
+	wanted := is.DeepCopy()
 	owners := []metav1.OwnerReference{{APIVersion: w.APIVersion, Kind: w.Kind, Name: w.Name, UID: w.UID}}
 	switch {
 	case v.state == nil:
@@ -170,9 +167,9 @@ func (r *run) store(ctx context.Context, w world.Object, v *picture, is stowage.
 	if err != nil {
 		return unchanged, fmt.Errorf("write the PoolState of %s %s: %w", w.Kind, w.Name, err)
 	}
-	if !empty && (len(is.Unsuitable) != unsuitable || (is.Kept != nil) != kept) {
+	if !empty && !saysTheSame(wanted, &is) {
 		r.pruned = v.Now
-		r.Log.Info("the API server does not store which pools are unsuitable, and what volumes keep. Apply the CustomResourceDefinition of PoolStates of this version")
+		r.Log.Info("the API server does not store all of what is known of pools. Apply the CustomResourceDefinition of PoolStates of this version")
 		return unchanged, nil
 	}
 	return stored, nil
@@ -180,8 +177,9 @@ func (r *run) store(ctx context.Context, w world.Object, v *picture, is stowage.
 
 // saysTheSame reports whether two states differ in their metadata alone.
 func saysTheSame(a, b *stowage.PoolState) bool {
-	return equality.Semantic.DeepEqual(a.Pools, b.Pools) && equality.Semantic.DeepEqual(a.Unsuitable, b.Unsuitable) &&
-		equality.Semantic.DeepEqual(a.Kept, b.Kept) && maps.Equal(a.Ordinals, b.Ordinals)
+	a, b = a.DeepCopy(), b.DeepCopy()
+	a.ObjectMeta, a.TypeMeta, b.ObjectMeta, b.TypeMeta = metav1.ObjectMeta{}, metav1.TypeMeta{}, metav1.ObjectMeta{}, metav1.TypeMeta{}
+	return equality.Semantic.DeepEqual(a, b)
 }
 
 // remove removes the state of a workload that has no policy, or one for which nothing is recorded.

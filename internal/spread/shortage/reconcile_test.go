@@ -33,7 +33,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/autoscaler/clusterautoscaler"
 	"github.com/stowage-dev/stowage/internal/autoscaler/karpenter"
-	"github.com/stowage-dev/stowage/internal/platform/bounded"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/platform/evict"
 	"github.com/stowage-dev/stowage/internal/platform/fair"
@@ -81,6 +80,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	b := &bench{clock: clocktesting.NewFakeClock(start), recorder: clientevents.NewFakeRecorder(1000), hasNo: true}
 	c := testkit.Indexed(fake.NewClientBuilder().WithScheme(scheme)).WithObjects(objects...).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
+		WithIndex(&corev1.PersistentVolumeClaim{}, metav1.ObjectNameField, func(o client.Object) []string { return []string{o.GetName()} }).
 		WithIndex(&corev1.Event{}, "reason", func(o client.Object) []string { return []string{o.(*corev1.Event).Reason} }).
 		WithIndex(&corev1.Event{}, "involvedObject.kind", func(o client.Object) []string { return []string{o.(*corev1.Event).InvolvedObject.Kind} }).
 		WithInterceptorFuncs(interceptor.Funcs{
@@ -136,7 +136,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 			Seats: service, Scope: scope.New(reader, "stowage-system"), Room: poolroom.New(c, c, b.clock, b.clock), Evictor: evict.New(c, b.clock, 1, set),
 			Clock: b.clock, Timing: DefaultTiming(), Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder}, Metrics: NewMetrics(set),
 		},
-		work: testkit.Queue[world.Object](), limit: fair.NewLimiter[string](totalRate, 2*totalRate), looks: fair.NewLimiter[string](judgeRate, judgeBurst), keeps: fair.NewLimiter[string](keepRate, keepBurst), known: map[types.UID]*memory{}, shapes: bounded.New[string, *corev1.Node](shapeBytes, b.clock), scaleUps: map[string]scaleUps{},
+		work: testkit.Queue[world.Object](), limit: fair.NewLimiter[string](totalRate, 2*totalRate), looks: fair.NewLimiter[string](judgeRate, judgeBurst), keeps: fair.NewLimiter[string](keepRate, keepBurst), known: map[types.UID]*memory{}, scaleUps: map[string]scaleUps{},
 	}
 	b.Seats.Changes.Add(func(change seats.Change) { b.Room.PodLeft(change.Left) })
 	for _, o := range objects {

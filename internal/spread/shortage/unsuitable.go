@@ -18,26 +18,36 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
+	"github.com/stowage-dev/stowage/internal/spread/seats"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 	"github.com/stowage-dev/stowage/internal/world"
 	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
 
-// A policy is for workloads whose authors may not know of it. So a pool is unsuitable for a workload if no node of it could take one of
-// its pods. That is found out where a pod has waited for a while, by reading one pod.
+// A seat never holds a pod where it can never run: see docs/design/pins.md. The answers of [nodefit.Judge] are asked for cells in which pods have waited for a while, by
+// reading one pod of the newest revision.
 //
-// The pods of a StatefulSet with volumes move only while their claims are not bound. Such a pool stays unsuitable, because volumes
-// would not come back with it.
+//   - Never: the cell is unsuitable, and gets no pods of the workload. That holds for policies, because the authors of their workloads may not
+//     know of them. The author of a PodDistributor or of annotations has said where the pods go. If the nodes there are not for the pods by a
+//     selector, a taint or their size, there is an event, and the pods wait.
+//   - Unknown, for long, and without spill: the pods of the revision prefer their pools from now on, and may run outside of them.
+//
+// A taint in a cell where pods of the workload have had nodes is taken for maintenance, and makes it unsuitable for nobody.
 
 const (
 	// judgeAfter is how long a pod must have waited. Nodes that start have taints, and lack devices, for some seconds.
 	judgeAfter = 15 * time.Second
-	// A pool in which pods wait is looked at again after judgeAgain, and so is an unsuitable pool after rejudge. Both are looked at earlier, if
-	// nodes of the pool change.
+	// unknownAfter is how long a pod must have waited in a cell that it is not known to fit.
+	unknownAfter = 10 * time.Minute
+	// A cell in which pods wait is looked at again after judgeAgain, and so is an unsuitable cell after rejudge. Both are looked at earlier, if
+	// nodes of the cell change.
 	judgeAgain = time.Minute
 	rejudge    = 10 * time.Minute
 	// longestBlind is for how long an answer stays that cannot be looked at again.
@@ -52,146 +62,248 @@ const (
 	judgeBurst = 20
 )
 
-// judged is when it was found out whether a pool is suitable, and for which owner of pods and which policy.
+// judged is when it was found out whether a cell is suitable, and for which owner of pods and which policy.
 type judged struct {
 	poolroom.Checkpoint
 	owner  types.UID
 	policy ledger.Source
+	answer nodefit.Answer
 }
 
-// judges reports whether pools may be unsuitable by a policy. Pods run outside a pool in which they cannot run, if they may.
-func judges(p *policy.Policy) bool { return p.Policy != nil && !p.Preferred }
+// judges reports whether cells may be unsuitable by a policy. Pods run outside a pool in which they cannot run, if they may.
+func judges(p *policy.Policy) bool { return p.Layout != nil && (!p.Preferred || p.Soft() != nil) }
 
-// judge returns the unsuitable pools of a workload, as they are to be stored.
-func (r *run) judge(ctx context.Context, v *picture, m *memory) []stowage.UnsuitablePool {
+// verdict is what is stored about the cells of a workload: see [stowage.PoolState].
+type verdict struct {
+	unsuitable []stowage.UnsuitablePool
+	proven     []stowage.ProvenPool
+	soft       *stowage.SoftRevision
+}
+
+// cellVerdict is what is stored about one cell. Either may be nil.
+type cellVerdict struct {
+	unsuitable *stowage.UnsuitablePool
+	proven     *stowage.ProvenPool
+}
+
+// judge returns what is to be stored about the cells of a workload.
+func (r *run) judge(ctx context.Context, v *picture, m *memory) (out verdict) {
 	if !judges(v.policy) || len(v.members) == 0 {
-		return nil
+		return out
 	}
 	// What was found for another policy, or another version of it, says nothing.
 	maps.DeleteFunc(m.judged, func(_ string, j judged) bool { return j.policy != v.policy.From })
-	var out []stowage.UnsuitablePool
-	for i := range v.policy.Len() {
-		pool := v.policy.Pool(i)
-		entry := storedUnsuitable(v.state, pool.Labels)
-		if r.judgeNow(v, m, i) && r.looks.Allow(m.workload.Namespace, v.Now) {
-			now := r.Room.Checkpoint(pool.Labels)
-			why, known, template, err := r.unsuitable(ctx, v, i)
-			last := m.judged[pool.Name]
-			switch {
-			case err != nil:
-				r.Log.Error(err, "whether pods can run in a pool is not known", append(m.workload.LogKeys(), "pool", pool.Name)...)
-			case !known:
-			case why == "" && template && last.owner == v.members[0].UID:
-				// A pod was the reason. What other webhooks write into it is not in the template.
-			case why == "":
-				entry = nil
-			case entry == nil:
-				entry = &stowage.UnsuitablePool{Name: pool.Name, NodeLabel: pool.Labels, Since: metav1.NewTime(v.Now.Truncate(time.Second)), Why: why}
-			default:
-				entry.Why = why
+	example := r.examples(ctx, v)
+	of := v.policy.Cells()
+	for i := range of.Len() {
+		at := of.At(i)
+		cell := storedVerdict(v, at)
+		if r.judgeNow(v, m, at) && r.looks.Allow(m.workload.Namespace, v.Now) {
+			if err := r.judgeCell(ctx, v, m, at, example, &cell); err != nil {
+				r.Log.Error(err, "whether pods can run in a pool is not known", append(m.workload.LogKeys(), "pool", spill.PlaceOf(v.policy.Whole(), at))...)
 			}
-			m.judged[pool.Name] = judged{now, v.members[0].UID, v.policy.From}
 		}
-		if entry != nil {
-			out = append(out, *entry)
+		if cell.unsuitable != nil {
+			out.unsuitable = append(out.unsuitable, *cell.unsuitable)
+		}
+		if cell.proven != nil {
+			out.proven = append(out.proven, *cell.proven)
 		}
 	}
+	out.soft = r.soften(v, m, &out)
 	return out
 }
 
-// unsuitable says why no pod of the newest owner can run in a pool, or "". It reports whether that is known, and whether only by the
-// template.
-func (r *run) unsuitable(ctx context.Context, v *picture, pool int) (why string, known, template bool, err error) {
-	pod, err := r.exampleIn(ctx, v, pool)
+// judgeCell finds out whether pods can run in a cell, and changes what is stored about it accordingly.
+func (r *run) judgeCell(ctx context.Context, v *picture, m *memory, at sequence.Cell, example exampleReader, stored *cellVerdict) error {
+	whole := v.policy.Whole()
+	name, selected := spill.PlaceOf(whole, at), whole.CellSelector(at)
+	now, last := r.Room.Checkpoint(selected), m.judged[name]
+	pod, err := example(at)
+	is := judged{now, v.members[0].UID, v.policy.From, nodefit.Answer{}}
 	if pod == nil || err != nil {
-		return "", false, false, err
+		m.judged[name] = is
+		return err
 	}
-	if bound, err := r.bound(ctx, pod); bound || err != nil {
-		return "", false, false, err
+	q, known, err := r.question(ctx, v, at, pod)
+	if err != nil || !known {
+		m.judged[name] = is
+		return err
 	}
-	tolerations := v.policy.TolerationsOf(pool)
-	if seat, ok := v.policy.PoolKeyed(ledger.PoolOf(pod.Labels[stowage.PoolLabel], pod.Annotations[stowage.ClaimAnnotation])); ok {
-		own := v.policy.TolerationsOf(seat) // which it has because of that pool
-		pod.Spec.Tolerations = slices.DeleteFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool { return slices.Contains(own, t) })
-	}
-	why, err = r.Room.Unsuitable(ctx, v.policy.Pool(pool).Labels, placement.Successor(pod, v.policy.Whole(), pool, -1, tolerations, false))
-	return why, err == nil, pod.UID == "", err
-}
-
-// mostClaims is how many claims of a pod are looked at. A pod with more stays where it runs.
-const mostClaims = 16
-
-// bound reports whether a pod uses a PersistentVolumeClaim that has its volume, or one that is not there. The volume decides where
-// the pod runs.
-func (r *run) bound(ctx context.Context, pod *corev1.Pod) (bool, error) {
-	claims := 0
-	for _, volume := range pod.Spec.Volumes {
-		if volume.PersistentVolumeClaim == nil {
-			continue
+	is.answer, err = r.Room.Judge(ctx, q)
+	if err == nil && is.answer.Filter == nodefit.ByTaint {
+		if stored.proven == nil && r.had(v, at) {
+			stored.proven = &stowage.ProvenPool{NodeLabel: whole.Pool(at.Pool).Labels, Domain: whole.DomainName(at.Domain), Since: metav1.NewTime(v.Now.Truncate(time.Second))}
 		}
-		if claims++; claims > mostClaims {
-			return true, nil
+		if q.Proven = stored.proven != nil; q.Proven {
+			is.answer, err = r.Room.Judge(ctx, q)
 		}
-		var found corev1.PersistentVolumeClaimList // to list them is all that Stowage may
-		err := r.Uncached.List(ctx, &found, client.InNamespace(pod.Namespace), client.MatchingFields{metav1.ObjectNameField: volume.PersistentVolumeClaim.ClaimName})
-		if err != nil || len(found.Items) == 0 || found.Items[0].Spec.VolumeName != "" {
-			return true, err
+	} else if err == nil {
+		stored.proven = nil
+	}
+	m.judged[name] = is
+	switch template := pod.UID == ""; {
+	case err != nil:
+		return err
+	case is.answer.Verdict != nodefit.Never && template && last.owner == is.owner:
+		// A pod was the reason. What other webhooks write into it is not in the template.
+	case is.answer.Verdict != nodefit.Never:
+		stored.unsuitable = nil
+	case !v.policy.AuthorKnows(is.answer.Filter):
+		since := metav1.NewTime(v.Now.Truncate(time.Second))
+		if stored.unsuitable != nil {
+			since = stored.unsuitable.Since
 		}
-	}
-	return false, nil
-}
-
-// storedUnsuitable returns a copy of what is stored of an unsuitable pool, or nil.
-func storedUnsuitable(state *stowage.PoolState, labels map[string]string) *stowage.UnsuitablePool {
-	if state == nil {
-		return nil
-	}
-	if i := slices.IndexFunc(state.Unsuitable, func(u stowage.UnsuitablePool) bool { return maps.Equal(u.NodeLabel, labels) }); i >= 0 {
-		return state.Unsuitable[i].DeepCopy()
+		stored.unsuitable = &stowage.UnsuitablePool{Name: whole.Pool(at.Pool).Name, NodeLabel: whole.Pool(at.Pool).Labels, Domain: whole.DomainName(at.Domain), Since: since, Filter: is.answer.Filter, Why: is.answer.Why}
+	default:
+		stored.unsuitable = nil
+		key := exampleKey{seats.OwnerOf(v.members[0].Workload).Key(), whole.PoolKey(at.Pool), whole.DomainName(at.Domain)}
+		r.tellMisfit(m, key, pod.Name, name, is.answer.Why)
 	}
 	return nil
 }
 
-// judgeNow reports whether to find out now whether a pool is suitable.
-func (r *run) judgeNow(v *picture, m *memory, pool int) bool {
-	last, known := m.judged[v.policy.Pool(pool).Name]
+// question asks whether the nodes of a cell take a pod of the workload. It is not known where one of the pod's volumes is bound: that volume
+// decides where the pod runs, and where its siblings can run it does not.
+func (r *run) question(ctx context.Context, v *picture, at sequence.Cell, pod *corev1.Pod) (q poolroom.Question, known bool, err error) {
+	volumes, bound, err := r.volumesOf(ctx, pod)
+	if bound || err != nil {
+		return q, false, err
+	}
+	pod = pod.DeepCopy()
+	if seat, ok := v.policy.PoolKeyed(ledger.PoolOf(pod.Labels[stowage.PoolLabel], pod.Annotations[stowage.ClaimAnnotation])); ok {
+		own := v.policy.TolerationsOf(seat) // which it has because of that pool
+		pod.Spec.Tolerations = slices.DeleteFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool { return slices.Contains(own, t) })
+	}
+	whole := v.policy.Whole()
+	next := placement.InCell(pod, whole, at, v.policy.TolerationsOf(at.Pool))
+	return poolroom.Question{Labels: whole.CellSelector(at), Pod: next, Volumes: volumes}, true, nil
+}
+
+// had reports whether a pod of the workload, of any revision, has had a node in a cell.
+func (r *run) had(v *picture, at sequence.Cell) bool {
+	cell := ledger.Cell{Pool: v.policy.PoolKey(at.Pool), Domain: v.policy.DomainName(at.Domain)}
+	return slices.ContainsFunc(v.members, func(one *member) bool {
+		return r.Seats.Pods().Had(seats.OwnerOf(one.Workload).Key(), cell)
+	})
+}
+
+// tellMisfit says once, for the pods of an owner in a cell, why they do not wait for room.
+func (r *run) tellMisfit(m *memory, key exampleKey, pod, place, why string) {
+	if !m.misfits[key] {
+		m.misfits[key] = true
+		r.Events.Warn(m.workload.Reference(), stowage.EventPodFitsNoNode, events.Spill, "pod %s waits for pool %s, and no other pool takes it: %s", pod, place, why)
+	}
+}
+
+// soften returns what is to be stored of a revision whose pods prefer their pools, or nil. That is so where every cell is unsuitable by something
+// that their author cannot know, and where pods have waited for long in a cell that they are not known to fit.
+func (r *run) soften(v *picture, m *memory, is *verdict) *stowage.SoftRevision {
+	newest := v.members[0].UID
+	why, open, unknown := "", false, false
+	of := v.policy.Cells()
+	for i := range of.Len() {
+		at := of.At(i)
+		j := m.judged[spill.PlaceOf(v.policy.Whole(), at)]
+		open = open || j.owner == newest && j.answer.Verdict <= nodefit.Full && !j.At.IsZero()
+		unknown = unknown || j.answer.Verdict == nodefit.Unknown
+		if j.answer.Verdict == nodefit.Unknown && v.Rules[at.Pool].After == 0 && waitsIn(v, at, unknownAfter) != nil {
+			why = j.answer.Why
+		}
+	}
+	was := v.policy.Soft()
+	switch {
+	case was != nil && (unknown || !open):
+		is.unsuitable = nil
+		return was
+	case why == "" && v.policy.Policy == nil && len(is.unsuitable) == of.Len():
+		why = is.unsuitable[0].Why
+	}
+	if why == "" {
+		return nil
+	}
+	is.unsuitable = nil
+	return &stowage.SoftRevision{Owner: newest, Since: metav1.NewTime(v.Now.Truncate(time.Second)), Why: why}
+}
+
+// storedVerdict returns a copy of what is stored of a cell.
+func storedVerdict(v *picture, at sequence.Cell) (out cellVerdict) {
+	if v.state == nil {
+		return out
+	}
+	whole := v.policy.Whole()
+	pool, domain := whole.Pool(at.Pool).Labels, whole.DomainName(at.Domain)
+	if i := slices.IndexFunc(v.state.Unsuitable, func(u stowage.UnsuitablePool) bool { return u.Domain == domain && maps.Equal(u.NodeLabel, pool) }); i >= 0 {
+		out.unsuitable = v.state.Unsuitable[i].DeepCopy()
+	}
+	if i := slices.IndexFunc(v.state.Proven, func(p stowage.ProvenPool) bool { return p.Domain == domain && maps.Equal(p.NodeLabel, pool) }); i >= 0 {
+		out.proven = v.state.Proven[i].DeepCopy()
+	}
+	return out
+}
+
+// judgeNow reports whether to find out now whether a cell is suitable.
+func (r *run) judgeNow(v *picture, m *memory, at sequence.Cell) bool {
+	last, known := m.judged[spill.PlaceOf(v.policy.Whole(), at)]
 	age := v.Now.Sub(last.At)
 	changed := !known || last.owner != v.members[0].UID || age >= newNodesAfter && r.Room.NodesChanged(last.Checkpoint)
+	stored := storedVerdict(v, at)
 	switch {
 	case v.Now.Sub(r.pruned) < prunedFor:
 		return false
-	case !v.policy.Suits(pool):
-		return !v.members[0].Volumes && (changed || age >= rejudge)
+	case stored.unsuitable != nil || stored.proven != nil || v.policy.Soft() != nil:
+		return changed || age >= rejudge
 	}
-	return waitsIn(v, pool) != nil && (changed || age >= judgeAgain)
+	return waitsIn(v, at, judgeAfter) != nil && (changed || age >= judgeAgain)
 }
 
-// waitsIn returns the name of a pod of the newest owner that has waited in a pool for a while, or nil.
-func waitsIn(v *picture, pool int) *types.NamespacedName {
+// waitsIn returns the name of a pod of the newest owner that has waited in a cell for a while, or nil.
+func waitsIn(v *picture, at sequence.Cell, after time.Duration) *types.NamespacedName {
 	one := v.members[0]
 	for i := range one.spillPods {
-		if p := &one.spillPods[i]; p.Seat.Pool == pool && p.Waits >= judgeAfter {
+		if p := &one.spillPods[i]; p.Cell() == at && p.Waits >= after {
 			return &types.NamespacedName{Namespace: one.Pods[i].Namespace, Name: one.Pods[i].Name}
 		}
 	}
 	return nil
 }
 
-// exampleIn returns a pod of the newest owner: one that waits in a pool, or any other one, or the pod of the template. It is nil if
-// nothing can be read.
-func (r *run) exampleIn(ctx context.Context, v *picture, pool int) (*corev1.Pod, error) {
-	key := waitsIn(v, pool)
-	if newest := v.members[0]; key == nil && len(newest.Pods) > 0 {
-		key = &types.NamespacedName{Namespace: newest.Pods[0].Namespace, Name: newest.Pods[0].Name}
+// exampleReader returns a pod of the newest owner to judge a cell by, or nil.
+type exampleReader func(at sequence.Cell) (*corev1.Pod, error)
+
+// examples returns pods of the newest owner: for a cell one that waits there, or any other one, or the pod of the template. It is nil if
+// nothing can be read. Each pod is read once.
+func (r *run) examples(ctx context.Context, v *picture) exampleReader {
+	read := map[types.NamespacedName]*corev1.Pod{}
+	return func(at sequence.Cell) (*corev1.Pod, error) {
+		key := types.NamespacedName{} // of no pod: the template
+		if waits := waitsIn(v, at, judgeAfter); waits != nil {
+			key = *waits
+		} else if newest := v.members[0]; len(newest.Pods) > 0 {
+			key = types.NamespacedName{Namespace: newest.Pods[0].Namespace, Name: newest.Pods[0].Name}
+		}
+		pod, known := read[key]
+		if known {
+			return pod, nil
+		}
+		pod, err := r.readExample(ctx, v, key)
+		if err == nil {
+			read[key] = pod
+		}
+		return pod, err
 	}
-	if key == nil {
+}
+
+// readExample reads a pod, or one without a seat, or the template if no pod is named.
+func (r *run) readExample(ctx context.Context, v *picture, key types.NamespacedName) (*corev1.Pod, error) {
+	if key.Name == "" {
 		if pod, err := r.unseated(ctx, v.members[0].Workload); pod != nil || err != nil {
 			return pod, err
 		}
 		return r.ofTemplate(ctx, v.members[0].Workload)
 	}
 	pod := &corev1.Pod{}
-	if err := r.Uncached.Get(ctx, *key, pod); err != nil {
+	if err := r.Uncached.Get(ctx, key, pod); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
 	return pod, nil
@@ -249,30 +361,40 @@ func (r *run) staysUnsuitable(ctx context.Context, w world.Object) (bool, error)
 }
 
 // tellUnsuitable says what was found out about pools.
-func (r *run) tellUnsuitable(w world.Object, v *picture, is []stowage.UnsuitablePool) {
-	about := w.Reference()
-	for i := range v.policy.Len() {
-		pool := v.policy.Pool(i)
-		now := slices.IndexFunc(is, func(u stowage.UnsuitablePool) bool { return maps.Equal(u.NodeLabel, pool.Labels) })
+func (r *run) tellUnsuitable(w world.Object, v *picture, is verdict) {
+	about, whole := w.Reference(), v.policy.AsWritten()
+	of := whole.Cells()
+	for i := range of.Len() {
+		at := of.At(i)
+		name := spill.PlaceOf(whole, at)
+		now := slices.IndexFunc(is.unsuitable, func(u stowage.UnsuitablePool) bool {
+			return u.Domain == whole.DomainName(at.Domain) && maps.Equal(u.NodeLabel, whole.Pool(at.Pool).Labels)
+		})
 		switch {
-		case now >= 0 && v.policy.Suits(i):
-			r.Events.Warn(about, stowage.EventPoolUnsuitable, events.Spill, "no pod can run in pool %s: %s. The pool gets no pods of this workload", pool.Name, is[now].Why)
-		case now < 0 && !v.policy.Suits(i):
-			r.Events.Normal(about, stowage.EventPoolSuitable, events.Spill, "pods can run in pool %s now, so it gets its share of the next ones", pool.Name)
+		case now >= 0 && v.policy.SuitsCell(at):
+			r.Events.Warn(about, stowage.EventPoolUnsuitable, events.Spill, "no pod can run in pool %s: %s. The pool gets no pods of this workload", name, is.unsuitable[now].Why)
+		case now < 0 && !v.policy.SuitsCell(at):
+			r.Events.Normal(about, stowage.EventPoolSuitable, events.Spill, "pods can run in pool %s now, so it gets its share of the next ones", name)
 		}
+	}
+	switch was := v.policy.Soft(); {
+	case was == nil && is.soft != nil:
+		r.Events.Warn(about, stowage.EventPoolsPreferred, events.Spill, "pods may run outside of their pools from now on: %s", is.soft.Why)
+	case was != nil && is.soft == nil:
+		r.Events.Normal(about, stowage.EventPoolSuitable, events.Spill, "pods can run in their pools now, so new ones run nowhere else")
 	}
 }
 
-// unsuitableMoves returns the pods of an owner that wait in unsuitable pools, by their index. Their successors get a seat elsewhere or, if no
-// other pool may have one more, none.
+// unsuitableMoves returns the pods of an owner that wait in unsuitable cells, by their index. Their successors get a seat elsewhere or, if no
+// other cell may have one more, none.
 func unsuitableMoves(v *picture, one *member) (out []int) {
 	for i := range one.spillPods {
 		p := &one.spillPods[i]
-		if v.policy.Suits(p.Seat.Pool) || p.Waits == 0 {
+		if v.policy.SuitsCell(p.Cell()) || p.Waits == 0 {
 			continue
 		}
-		if one.ordinals && !v.policy.Nowhere() { // its volume may keep it there
-			if own, err := v.policy.OfOrdinal(rankInName(one, i)); err == nil && own.Pool == p.Seat.Pool {
+		if one.ordinals && !v.policy.Nowhere() { // it may have been there before
+			if own, err := v.policy.OfOrdinal(rankInName(one, i)); err == nil && v.policy.Cell(own) == p.Cell() {
 				continue
 			}
 		}

@@ -3,12 +3,14 @@ package shortage
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
@@ -35,12 +37,17 @@ func (w withPolicies) Policies(_ context.Context, namespace string) (*world.Poli
 // pool b wait. Where every node is tainted, all wait.
 func ofPolicy(t *testing.T, change ...func(*corev1.Node)) (*bench, *stowage.ClusterSpreadPolicy) {
 	t.Helper()
+	return ofPolicyWith(t, shortage(0), change...)
+}
+
+func ofPolicyWith(t *testing.T, objects []client.Object, change ...func(*corev1.Node)) (*bench, *stowage.ClusterSpreadPolicy) {
+	t.Helper()
 	p := &stowage.ClusterSpreadPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "p", Generation: 1}}
 	p.Spec.Mode = stowage.PolicyEnforce
 	for _, pool := range []string{"a", "b"} {
 		p.Spec.Pools = append(p.Spec.Pools, stowage.PolicyPool{Name: pool, NodeSelector: map[string]versprei.LabelValue{"p": versprei.LabelValue(pool)}, Weight: 1})
 	}
-	objects, runs := shortage(0), false
+	runs := false
 	for _, o := range objects {
 		o.SetAnnotations(nil)
 		switch o := o.(type) {
@@ -177,5 +184,162 @@ func TestUnsuitablePoolIsNotStored(t *testing.T) {
 	b.pass(t, 100)
 	if b.created != 1 || len(b.evicted) != 0 || b.noticed() != "" {
 		t.Errorf("%d PoolStates were written, and %v are gone", b.created, b.evicted)
+	}
+}
+
+// untaint takes the taints from the node of pool b.
+func (b *bench) untaint(t *testing.T) {
+	t.Helper()
+	node := &corev1.Node{}
+	if err := b.Uncached.Get(t.Context(), types.NamespacedName{Name: "node-b"}, node); err != nil {
+		t.Fatal(err)
+	}
+	was := node.DeepCopy()
+	node.Spec.Taints = nil
+	if err := b.Uncached.Update(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	b.clock.Step(time.Second)
+	b.Room.NodeChanged(was, node)
+}
+
+// stored returns what is stored of the workload, or an empty state.
+func (b *bench) stored(t *testing.T) stowage.PoolState {
+	t.Helper()
+	var states stowage.PoolStateList
+	if err := b.Uncached.List(t.Context(), &states); err != nil {
+		t.Fatal(err)
+	}
+	return append(states.Items, stowage.PoolState{})[0]
+}
+
+// A taint in a pool where a pod of the workload has had a node is maintenance. The record of that stays when that pod goes, and
+// goes with the taint.
+func TestMaintenance(t *testing.T) {
+	b, _ := ofPolicyWith(t, shortage(1), tainted)
+	b.pass(t, 20)
+	if is := b.stored(t); len(is.Proven) != 1 || is.Proven[0].NodeLabel["p"] != "b" || is.Unsuitable != nil {
+		t.Fatalf("the state is %+v", is)
+	}
+	running := &corev1.Pod{}
+	if err := b.Uncached.Get(t.Context(), types.NamespacedName{Namespace: "ns", Name: "web-1"}, running); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Uncached.Delete(t.Context(), running); err != nil {
+		t.Fatal(err)
+	}
+	b.known = map[types.UID]*memory{} // of a new leader, which saw no pod run there
+	b.pass(t, 700)
+	if is := b.stored(t); len(is.Proven) != 1 || is.Unsuitable != nil || len(b.evicted) != 0 {
+		t.Fatalf("later the state is %+v, and %v are gone", is, b.evicted)
+	}
+	b.untaint(t)
+	b.pass(t, 7)
+	if is := b.stored(t); len(is.Proven) != 0 {
+		t.Errorf("without the taint the state is %+v", is)
+	}
+}
+
+// Pods that wait for long, and that nobody knows to fit, may run outside of their pools. They are recreated, once.
+func TestSoftRevision(t *testing.T) {
+	for name, change := range map[string]func(*corev1.Pod){
+		"a device":          func(p *corev1.Pod) { p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}} },
+		"another scheduler": func(p *corev1.Pod) { p.Spec.SchedulerName = "mine" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := shortage(0)
+			for _, o := range objects {
+				if p, ok := o.(*corev1.Pod); ok {
+					change(p)
+				}
+			}
+			b, p := ofPolicyWith(t, objects)
+			known(t, b)
+			p.Spec.Repair = stowage.RepairOff
+			b.pass(t, 599)
+			if is := b.stored(t); is.Soft != nil || len(b.evicted) != 0 {
+				t.Fatalf("before ten minutes the state is %+v, and %v are gone", is, b.evicted)
+			}
+			b.pass(t, 3)
+			if is := b.stored(t); is.Soft == nil || is.Soft.Owner != "rs" || is.Soft.Why == "" || is.Unsuitable != nil {
+				t.Fatalf("after ten minutes the state is %+v", is)
+			}
+			found, err := b.Policies.FindFor(t.Context(), "ns", web.Ref, nil)
+			if err != nil || !found.Preferred || found.Soft() == nil {
+				t.Fatalf("the pods prefer their pools: %+v, %v", found, err)
+			}
+			b.pass(t, 15)
+			if len(b.evicted) != 3 {
+				t.Errorf("%v are gone", b.evicted)
+			}
+			if got := b.noticed(); !strings.Contains(got, "PoolsPreferred") {
+				t.Errorf("the events are %q", got)
+			}
+			b.pass(t, 700)
+			if is := b.stored(t); is.Soft == nil {
+				t.Error("the record is gone, and the next pods are tried again")
+			}
+		})
+	}
+}
+
+// The author of annotations has said where the pods go. They wait, and an event says why.
+func TestAuthorContradictsHimself(t *testing.T) {
+	objects := shortage(0)
+	for _, o := range objects {
+		delete(o.GetAnnotations(), stowage.SpillAnnotation)
+		if n, ok := o.(*corev1.Node); ok {
+			tainted(n)
+		}
+	}
+	b := newBench(t, objects...)
+	b.pass(t, 1300)
+	if is := b.stored(t); is.Unsuitable != nil || is.Soft != nil || len(b.evicted) != 0 {
+		t.Errorf("the state is %+v, and %v are gone", is, b.evicted)
+	}
+	if got := b.noticed(); got != "PodFitsNoNode" {
+		t.Errorf("the events are %q", got)
+	}
+}
+
+// A constraint that asks for more domains than a pool has is nothing that an author could know. The pool gets no pods, or, where all
+// are like that, pods only prefer their pools.
+func TestTooFewDomains(t *testing.T) {
+	three := func(p *corev1.Pod) {
+		n := int32(3)
+		p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{TopologyKey: "zone", MaxSkew: 1, WhenUnsatisfiable: corev1.DoNotSchedule, MinDomains: &n}}
+	}
+	zones := func(objects []client.Object, more ...string) []client.Object {
+		for _, zone := range more {
+			other := node("a")
+			other.Name, other.Labels["zone"] = "node-a-"+zone, zone
+			objects = append(objects, other)
+		}
+		for _, o := range objects {
+			if delete(o.GetAnnotations(), stowage.SpillAnnotation); o.GetName() == "node-a" || o.GetName() == "node-b" {
+				o.GetLabels()["zone"] = "1"
+			}
+		}
+		return objects
+	}
+	b := newBench(t, zones(shortage(0, three), "2", "3")...)
+	b.pass(t, 20)
+	if is := b.stored(t); len(is.Unsuitable) != 1 || is.Unsuitable[0].Filter != "PodTopologySpread" || is.Soft != nil || len(b.evicted) != 3 {
+		t.Errorf("one pool has too few: the state is %+v, and %v are gone", is, b.evicted)
+	}
+	objects := zones(shortage(0, three))
+	for i, o := range objects {
+		if p, ok := o.(*corev1.Pod); ok && p.Spec.NodeName != "" { // all of them wait
+			three(p)
+			p.Spec.NodeName = ""
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
+			objects[i] = p
+		}
+	}
+	b = newBench(t, objects...)
+	known(t, b)
+	b.pass(t, 40)
+	if is := b.stored(t); is.Unsuitable != nil || is.Soft == nil || len(b.evicted) != 6 {
+		t.Errorf("all pools have too few: the state is %+v, and %v are gone", is, b.evicted)
 	}
 }

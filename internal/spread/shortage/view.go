@@ -8,19 +8,17 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/nodefit"
-	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/podpatch"
-	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
@@ -140,7 +138,7 @@ func (r *run) newPicture(ctx context.Context, w world.Object, p *policy.Policy, 
 		View: spill.View{Now: now, Layout: p.Layout, Rules: make([]spill.Rule, p.Len()), Hard: make([]bool, n), Room: make([]int64, n)},
 	}
 	copy(v.Rules, p.Spill)
-	for i := range p.Unsuitable() {
+	for i := range p.Len() {
 		if !p.Suits(i) {
 			v.Rules[i] = spill.Rule{} // whoever waits there does not wait for room
 		}
@@ -151,6 +149,7 @@ func (r *run) newPicture(ctx context.Context, w world.Object, p *policy.Policy, 
 		}
 	}
 	v.pools = spill.FromPoolState(v.state, p.Whole())
+	spill.CloseUnsuitable(v.pools, p.Cells(), p.Unsuitable())
 	for i := range v.pools {
 		v.pools[i].Waited = m.waitedFor(spill.PlaceOf(p.Whole(), p.Cells().At(i)), now)
 	}
@@ -267,16 +266,12 @@ func (r *run) seePods(ctx context.Context, v *picture, one *member, m *memory, w
 			pod.Misfit = true // it does not wait for room
 		case rec.Waiting():
 			pod.Waits = m.pass(rec.UID, v.Now, rec.Nominated || way.pools[at] || way.pods[rec.UID])
-			// The example is read early, because what Karpenter can make depends on the size of the pods.
-			likely := pod.Waits >= min(v.Rules[pool].After, exampleAfter) || pod.Waits > 0 && v.pools[at].Phase != spill.Available
-			if spills := v.Rules[pool].After > 0 && likely; spills || !v.policy.Suits(pool) {
-				there, err := r.seeExample(ctx, v, one, m, rec, &pod)
-				if err != nil {
-					return err
-				}
-				if !there {
-					continue
-				}
+			there, err := r.seeWaiting(ctx, v, one, m, rec, &pod)
+			if err != nil {
+				return err
+			}
+			if !there {
+				continue
 			}
 		}
 		records, one.spillPods = append(records, *rec), append(one.spillPods, pod)
@@ -288,9 +283,22 @@ func (r *run) seePods(ctx context.Context, v *picture, one *member, m *memory, w
 	return nil
 }
 
-// seeExample fills in whether a pod that waits is a misfit, and notes whether the workload's pods stay. It returns false if the pod has gone: then
+// seeWaiting fills in whether a pod that waits is a misfit, and notes whether the workload's pods stay. It returns false if the pod has gone: then
 // nothing is known of its siblings now, and all stay.
-func (r *run) seeExample(ctx context.Context, v *picture, one *member, m *memory, rec *observed.Pod, pod *spill.Pod) (there bool, err error) {
+func (r *run) seeWaiting(ctx context.Context, v *picture, one *member, m *memory, rec *observed.Pod, pod *spill.Pod) (there bool, err error) {
+	at := v.policy.Cells().Index(pod.Cell())
+	_, bound, err := r.boundVolumes(ctx, rec.Namespace, rec.Claims)
+	if err != nil {
+		return false, err
+	}
+	suits := v.policy.SuitsCell(pod.Cell())
+	pod.Misfit = bound || !suits
+	// The example is read early, because what Karpenter can make depends on the size of the pods.
+	rule := v.Rules[pod.Seat.Pool].After
+	likely := pod.Waits >= min(rule, exampleAfter) || pod.Waits > 0 && v.pools[at].Phase != spill.Available
+	if spills := rule > 0 && likely; !spills && suits {
+		return true, nil
+	}
 	e, err := r.exampleOf(ctx, m, one, rec)
 	if err != nil {
 		return false, err
@@ -299,11 +307,12 @@ func (r *run) seeExample(ctx context.Context, v *picture, one *member, m *memory
 		v.stays = true
 		return false, nil
 	}
-	pod.Misfit = e.misfit && v.policy.Suits(pod.Seat.Pool)
-	if key := keyOf(one, rec); pod.Misfit && !m.misfits[key] {
-		m.misfits[key] = true
-		r.Events.Warn(m.workload.Reference(), stowage.EventPodFitsNoNode, events.Spill,
-			"pod %s waits for pool %s, and no other pool takes it. It fits on no empty node there (size, selectors, taints, affinity), uses a volume, or belongs to a scheduling group", rec.Name, rec.Pool)
+	if e.group {
+		pod.Waits = 0 // it goes with its group alone
+	}
+	if e.misfit != "" && suits && rule > 0 {
+		pod.Misfit = true
+		r.tellMisfit(m, keyOf(one, rec), rec.Name, rec.Pool, e.misfit)
 	}
 	v.stays = v.stays || e.stays
 	return true, nil
@@ -326,9 +335,9 @@ func (r *run) exampleOf(ctx context.Context, m *memory, one *member, rec *observ
 	if pod.UID != rec.UID {
 		return nil, nil
 	}
-	e := &example{at: r.Clock.Now(), requests: resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})}
+	e := &example{at: r.Clock.Now(), group: pod.Spec.SchedulingGroup != nil, requests: resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})}
 	var err error
-	if e.misfit, err = r.misfit(ctx, one.policy, pod, rec.Pool, rec.Domain); err != nil {
+	if e.misfit, err = r.misfit(ctx, one.policy, pod, rec); err != nil {
 		return nil, err
 	}
 	e.stays = !r.Scope.Enforces(ctx, pod.Namespace, placement.AsCreated(podpatch.FromPod(pod), one.policy.Strategy, ""))
@@ -336,46 +345,25 @@ func (r *run) exampleOf(ctx context.Context, m *memory, one *member, rec *observ
 	return e, nil
 }
 
-// misfit reports whether pods such as this one never move. They would fit on no empty node of a pool, use a
-// PersistentVolumeClaim, or belong to a scheduling group.
-// A volume that is made for a pod in another pool could bind the pod to that pool for ever. An ephemeral volume goes with
-// its pod. Where the pool has no node, its largest former node decides.
-func (r *run) misfit(ctx context.Context, p *policy.Policy, pod *corev1.Pod, pool, domain string) (bool, error) {
-	if pod.Spec.SchedulingGroup != nil || len(podstatus.VolumeClaims(&pod.Spec)) > 0 {
-		return true, nil
+// misfit says why pods such as this one do not wait for room, for people, or "". They would fit on no empty node of their cell, a volume that is
+// not there yet decides, or they belong to a scheduling group.
+func (r *run) misfit(ctx context.Context, p *policy.Policy, pod *corev1.Pod, rec *observed.Pod) (string, error) {
+	cell, known := p.CellNamed(rec.Pool, rec.Domain)
+	switch {
+	case pod.Spec.SchedulingGroup != nil:
+		return "the pods belong to a scheduling group", nil
+	case placement.IgnoresPin(pod, p.Whole()):
+		return "a topology spread constraint of the pods counts the nodes of all pools (nodeAffinityPolicy: Ignore)", nil
+	case !known:
+		return "", nil
 	}
-	cell, known := p.CellNamed(pool, domain)
-	if !known {
-		return false, nil
+	volumes, bound, err := r.volumesOf(ctx, pod)
+	if bound || err != nil {
+		return "a volume decides where the pods run", err
 	}
-	selected := p.CellSelector(cell)
-	nodes, err := r.Room.Nodes(ctx, selected)
-	if err != nil {
-		return false, err
+	answer, err := r.Room.Judge(ctx, poolroom.Question{Labels: p.CellSelector(cell), Pod: pod, Volumes: volumes, Proven: true})
+	if answer.Verdict != nodefit.Never {
+		return "", err
 	}
-	key := labels.Set(selected).String()
-	for i := range nodes {
-		if nodefit.Empty(&nodes[i], pod) {
-			r.remember(key, &nodes[i])
-			return false, nil
-		}
-	}
-	if len(nodes) > 0 {
-		return true, nil
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	shape, known := r.shapes.Get(key)
-	return known && !nodefit.Empty(shape, pod), nil
-}
-
-// remember keeps a node as the shape of its pool's nodes, if it is the largest so far.
-func (r *run) remember(pool string, node *corev1.Node) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	last, known := r.shapes.Get(pool)
-	if !known || node.Status.Allocatable.Cpu().Cmp(*last.Status.Allocatable.Cpu()) > 0 {
-		last = &corev1.Node{ObjectMeta: node.ObjectMeta, Spec: node.Spec, Status: corev1.NodeStatus{Allocatable: node.Status.Allocatable.DeepCopy()}}
-	}
-	r.shapes.Add(pool, last, int64(len(pool)+last.Size()), shapeFor)
+	return answer.Why, err
 }

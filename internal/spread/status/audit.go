@@ -14,7 +14,9 @@ import (
 	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
+	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/world"
 	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
@@ -37,7 +39,7 @@ type generation struct {
 	number int64
 }
 
-// unsuitableFor returns for each pool of a policy why the pods of an owner cannot run there, or "".
+// unsuitableFor returns for each cell of a policy why the pods of an owner cannot run there, or "".
 func (r *policyRun) unsuitableFor(ctx context.Context, t *tally, a *audit) ([]string, error) {
 	if a.example == nil || t.compiled.Preferred {
 		return nil, nil
@@ -46,20 +48,34 @@ func (r *policyRun) unsuitableFor(ctx context.Context, t *tally, a *audit) ([]st
 	if known, ok := a.unsuitable[key]; ok {
 		return known, nil
 	}
-	why, some := make([]string, t.compiled.Len()), false
+	strategy, of := t.compiled.Strategy, t.compiled.Cells()
+	why, some := make([]string, of.Len()), false
 	for i := range why {
-		pod := placement.Successor(a.example, t.compiled.Strategy, i, -1, t.compiled.TolerationsOf(i), false)
-		var err error
-		if why[i], err = r.Room.Unsuitable(ctx, t.compiled.Pool(i).Labels, pod); err != nil {
+		at := of.At(i)
+		pod := placement.InCell(a.example, strategy, at, t.compiled.TolerationsOf(at.Pool))
+		answer, err := r.Room.Judge(ctx, poolroom.Question{Labels: strategy.CellSelector(at), Pod: pod, Proven: a.runsIn(strategy, at, func(node string) map[string]string { return r.World.NodeLabels(ctx, node) })})
+		if err != nil {
 			return nil, err
 		}
-		some = some || why[i] != ""
+		if answer.Verdict == nodefit.Never {
+			why[i], some = answer.Why, true
+		}
 	}
 	if !some {
 		why = nil
 	}
 	a.unsuitable[key] = why
 	return why, nil
+}
+
+// runsIn reports whether one of the pods runs in a cell.
+func (a *audit) runsIn(s *sequence.Strategy, at sequence.Cell, labelsOf func(node string) map[string]string) bool {
+	for node := range a.nodes {
+		if labels := labelsOf(node); s.HasNode(at.Pool, labels) && s.DomainOfNode(labels) == at.Domain {
+			return true
+		}
+	}
+	return false
 }
 
 // auditFor counts the pods of an owner that a policy in Audit would divide, as they were when somebody last looked.

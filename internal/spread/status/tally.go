@@ -17,6 +17,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/spread/division"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
@@ -54,14 +55,14 @@ func newTally(of *policy.SpreadPolicy, compiled policy.Compiled, was, is client.
 	return t
 }
 
-// noteUnsuitable notes for each pool why the pods of a workload cannot run there, or "".
+// noteUnsuitable notes for each cell why the pods of a workload cannot run there, or "".
 func (t *tally) noteUnsuitable(top world.Object, why []string) {
 	for i := range why {
 		if why[i] == "" {
 			continue
 		}
 		t.unsuitable[top] = true
-		text := fmt.Sprintf("pool %s for %s %s/%s: %s", t.compiled.Pool(i).Name, top.Kind, top.Namespace, top.Name, why[i])
+		text := fmt.Sprintf("pool %s for %s %s/%s: %s", spill.PlaceOf(t.compiled.Strategy, t.compiled.Cells().At(i)), top.Kind, top.Namespace, top.Name, why[i])
 		if t.status.UnsuitableExample == "" || text < t.status.UnsuitableExample {
 			t.status.UnsuitableExample = text
 		}

@@ -31,6 +31,17 @@ func MergeCells(cells []Pool, of sequence.Cells) []Pool {
 	return out
 }
 
+// CloseUnsuitable gives the cells in which no pod of a workload can run no seats. Unsuitable says why, for each cell, or "". A pool without any
+// suitable cell is left out of the strategy, and its cells stay as they are.
+func CloseUnsuitable(cells []Pool, of sequence.Cells, unsuitable []string) {
+	for i := range unsuitable {
+		first := of.Index(sequence.Cell{Pool: of.At(i).Pool})
+		if unsuitable[i] != "" && slices.Contains(unsuitable[first:first+of.OfPool()], "") {
+			cells[i] = Pool{Phase: Unsuitable}
+		}
+	}
+}
+
 // cellsOf returns the states of a pool's cells.
 func cellsOf(cells []Pool, of sequence.Cells, pool int) []Pool {
 	first := of.Index(sequence.Cell{Pool: pool})

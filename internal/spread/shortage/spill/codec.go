@@ -43,7 +43,7 @@ func ToPoolRooms(pools []Pool, s *sequence.Strategy) []stowage.PoolRoom {
 	short := false
 	for i := range pools {
 		p, at := &pools[i], s.Cells().At(i)
-		if p.Epoch == 0 || p.Since.IsZero() {
+		if p.Epoch == 0 || p.Since.IsZero() || p.Phase == Unsuitable {
 			continue
 		}
 		short = short || p.Phase != Available
@@ -76,7 +76,7 @@ type Shortage struct {
 // Shortages returns the pools and cells without room.
 func Shortages(pools []Pool, s *sequence.Strategy) (out []Shortage) {
 	for i := range pools {
-		if pools[i].closed() {
+		if pools[i].closed() && pools[i].Phase != Unsuitable {
 			out = append(out, shortageOf(s, s.Cells().At(i), pools[i]))
 		}
 	}

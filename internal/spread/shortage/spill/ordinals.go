@@ -90,13 +90,13 @@ func (v *View) elsewhere(next []Pool, pods []Pod, ordinals []int64, replicas int
 
 // ownCells returns the function that returns where a pod with an ordinal of its own is while all have room.
 func (v *View) ownCells() func(n int64) (int, error) {
-	homes := v.Layout.Homes()
+	domains := v.Layout.Domains()
 	return func(n int64) (int, error) {
 		seat, err := v.Layout.Own(n + 1)
-		if err != nil || homes == nil {
+		if err != nil || domains == nil {
 			return seat.Pool, err
 		}
-		return v.Layout.Cells().Index(sequence.Cell{Pool: seat.Pool, Domain: homes.Of(seat.Pool, seat.Ordinal)}), nil
+		return v.Layout.Cells().Index(sequence.Cell{Pool: seat.Pool, Domain: domains.Domain(seat.Pool, seat.Ordinal)}), nil
 	}
 }
 
@@ -104,10 +104,10 @@ func (v *View) ownCells() func(n int64) (int, error) {
 func (v *View) given(at int, n int64) int64 {
 	cell := v.Layout.Cells().At(at)
 	target := v.Layout.Whole().Target(cell.Pool, n)
-	if v.Layout.Homes() == nil {
+	if v.Layout.Domains() == nil {
 		return target
 	}
-	return v.Layout.Homes().Count(cell.Pool, cell.Domain, target)
+	return v.Layout.Domains().Given(cell.Pool, cell.Domain, target)
 }
 
 // divided is how so many pods are divided while some pools and cells have no room.

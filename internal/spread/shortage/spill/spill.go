@@ -36,6 +36,9 @@ const (
 	Available Phase = "Available"
 	Exhausted Phase = "Exhausted" // no pod gets a seat above Max
 	Probing   Phase = "Probing"   // Max was raised, to find out whether there is room again
+	// Unsuitable is the phase of a cell in which no pod of the workload can run, while other cells of its pool are suitable. It is not stored as a
+	// phase: see [CloseUnsuitable].
+	Unsuitable Phase = "Unsuitable"
 )
 
 // Timing is the waits of [Next].
@@ -141,7 +144,9 @@ type View struct {
 func (p *Pool) TakesRoom() bool { return p.Phase == Probing || p.Phase == Exhausted && !p.Early }
 
 // closed reports whether the pool or cell has no room.
-func (p *Pool) closed() bool { return p.Phase == Exhausted || p.Phase == Probing }
+func (p *Pool) closed() bool {
+	return p.Phase == Exhausted || p.Phase == Probing || p.Phase == Unsuitable
+}
 
 // Gaps returns the seats that the states of pools leave out: see [MergeCells].
 func Gaps(pools []Pool) []sequence.Gap {
@@ -165,9 +170,11 @@ type tally struct {
 func Next(v View, pools []Pool, timing Timing) []Pool {
 	next, of := slices.Clone(pools), v.Layout.Cells()
 	for i := range next {
-		if v.Rules[of.At(i).Pool].After > 0 {
+		switch {
+		case next[i].Phase == Unsuitable:
+		case v.Rules[of.At(i).Pool].After > 0:
 			step(next, i, count(v, i), v, timing)
-		} else if next[i].Phase != Available {
+		case next[i].Phase != Available:
 			next[i].open(v.Now)
 		}
 	}
@@ -286,7 +293,7 @@ func satisfied(v View, pools []Pool, at int, t tally, level int64) bool {
 // lastShort reports whether all other pools or cells are available, and no pod waits for a node.
 func lastShort(v View, pools []Pool, at int) bool {
 	for i := range pools {
-		if i != at && pools[i].closed() {
+		if i != at && pools[i].closed() && pools[i].Phase != Unsuitable {
 			return false
 		}
 	}

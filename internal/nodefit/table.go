@@ -1,0 +1,349 @@
+package nodefit
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/utils/ptr"
+
+	"github.com/stowage-dev/stowage/internal/podstatus"
+)
+
+// Verdict is whether the nodes of a cell take a pod. A cell is a pool, or a domain of a pool.
+type Verdict int
+
+const (
+	// Takes means that a node has room for the pod now. Other pods and their spread may still keep it from there.
+	Takes Verdict = iota
+	// Full means that a node would take the pod if it were empty, or that one may be made.
+	Full
+	// Unknown means that a filter decides which [Judge] does not know.
+	Unknown
+	// Never means that no node of the cell can take the pod.
+	Never
+)
+
+// Answer is what [Judge] says of a pod and a cell.
+type Answer struct {
+	Verdict Verdict
+	// Filter is the Filter plugin of kube-scheduler that decides, and Why says it for people: a sentence that begins with the pods. Both are empty
+	// for Takes and Full.
+	Filter, Why string
+}
+
+// Cell is what [Judge] reads of a cell.
+type Cell struct {
+	// Labels are those that a seat in the cell has a pod select.
+	Labels map[string]string
+	// Nodes are the nodes with these labels.
+	Nodes []corev1.Node
+	// Growing says that a node autoscaler may make a node there for the pod.
+	Growing bool
+	// Proven says that pods of the workload have had nodes there. Then taints are taken for maintenance.
+	Proven bool
+	// Pods are those of all nodes. Without them the answer is never Takes.
+	Pods []corev1.Pod
+	Now  time.Time
+}
+
+// Volumes is what is known of a pod's volumes.
+type Volumes struct {
+	// Terms are the [VolumeTerms] of each volume that is not for any node, and of the StorageClass of each that is still to be made.
+	Terms [][]corev1.NodeSelectorTerm
+	// Unknown says that the scheduler decides about one of them by what is not known here.
+	Unknown bool
+}
+
+// startsFor is for how long a node may lack the devices that it will have.
+const startsFor = 3 * time.Minute
+
+// subject is a pod that is judged.
+type subject struct {
+	pod     *corev1.Pod
+	volumes *Volumes
+	cell    *Cell
+}
+
+// The Filter plugins that an answer names.
+const (
+	ByAffinity  = "NodeAffinity"
+	ByTaint     = "TaintToleration"
+	BySize      = "NodeResourcesFit"
+	ByVolume    = "VolumeBinding"
+	BySpread    = "PodTopologySpread"
+	ByDevice    = "DynamicResources"
+	ByScheduler = "" // the pod names another scheduler
+)
+
+// row is what some Filter plugins of kube-scheduler's default profile make of a node without other pods.
+type row struct {
+	filters []string
+	// refuses says why an empty node refuses the pod. Without it, what the plugins refuse passes: other pods come and go, and a cordon ends.
+	refuses func(*subject, *corev1.Node) string
+	// unknown says that the plugins decide about the pod by what is not known here.
+	unknown func(*subject) string
+}
+
+// table has the Filter plugins of Kubernetes 1.30 to 1.37: those of the default profile in
+// https://github.com/kubernetes/kubernetes/blob/master/pkg/scheduler/apis/config/v1/default_plugins.go.
+var table = []row{
+	{filters: []string{ByAffinity, "NodeName"}, refuses: (*subject).selectsOthers},
+	{filters: []string{ByTaint}, refuses: (*subject).tainted},
+	{filters: []string{BySize}, refuses: (*subject).tooLarge},
+	{filters: []string{ByVolume, "VolumeZone"}, refuses: (*subject).outOfReach, unknown: (*subject).volumesUnknown},
+	{filters: []string{ByDevice}, unknown: (*subject).devices},
+	// VolumeRestrictions refuses a claim for one pod that another pod uses. An empty node is not at its limit of volumes, because a pod with more
+	// claims than are looked at is unknown. Few pods need features that a node declares. The constraints of PodTopologySpread are counted over
+	// pods, but for minDomains: see [subject.fewDomains].
+	{filters: []string{"VolumeRestrictions", "NodeVolumeLimits", "EBSLimits", "GCEPDLimits", "AzureDiskLimits", "NodeDeclaredFeatures"}},
+	{filters: []string{"NodeUnschedulable", "NodePorts", "InterPodAffinity", BySpread}},
+}
+
+// Filters returns the Filter plugins that [Judge] knows.
+func Filters() (out []string) {
+	for _, r := range table {
+		out = append(out, r.filters...)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Judge says whether nodes of a cell take a pod with a seat there. It reads what the scheduler's filters read. What passes, such as a cordon, a node's
+// start and the pods that are there, makes a cell Full and never Never. So does a node autoscaler, unless the cell's labels
+// contradict the pod.
+func Judge(pod *corev1.Pod, volumes Volumes, cell *Cell) Answer {
+	s := &subject{pod, &volumes, cell}
+	unknown := s.unknown()
+	reasons, open := map[Answer]int{}, false
+	for i := range cell.Nodes {
+		refused := s.refusedBy(&cell.Nodes[i])
+		switch {
+		case refused.Verdict == Never:
+			reasons[refused]++
+		case unknown.Verdict == Unknown:
+			return unknown
+		case cell.Pods != nil && s.room(&cell.Nodes[i]):
+			return s.unlessFewDomains(Answer{Verdict: Takes})
+		default:
+			open = true
+		}
+	}
+	if open {
+		return s.unlessFewDomains(Answer{Verdict: Full})
+	}
+	if len(cell.Nodes) == 0 || cell.Growing {
+		return s.ofNodesToCome(unknown)
+	}
+	most := Answer{}
+	for _, a := range slices.SortedFunc(maps.Keys(reasons), func(a, b Answer) int { return cmp.Compare(a.Why, b.Why) }) {
+		if reasons[a] > reasons[most] {
+			most = a
+		}
+	}
+	return most
+}
+
+// ofNodesToCome says whether nodes that may be made take the pod.
+func (s *subject) ofNodesToCome(unknown Answer) Answer {
+	if contradicts(s.pod, s.cell.Labels) {
+		return Answer{Never, ByAffinity, otherNodes}
+	}
+	for _, terms := range s.volumes.Terms {
+		if ReachOf(terms, s.cell.Labels) <= OfNodes {
+			return Answer{Never, ByVolume, outOfReach}
+		}
+	}
+	if unknown.Verdict == Unknown {
+		return unknown
+	}
+	return Answer{Verdict: Full}
+}
+
+// unknown says which filter decides by what is not known.
+func (s *subject) unknown() Answer {
+	if name := s.pod.Spec.SchedulerName; name != "" && name != corev1.DefaultSchedulerName {
+		return Answer{Unknown, ByScheduler, "the pods have the scheduler " + name}
+	}
+	for _, r := range table {
+		if r.unknown == nil {
+			continue
+		}
+		if why := r.unknown(s); why != "" {
+			return Answer{Unknown, r.filters[0], why}
+		}
+	}
+	return Answer{}
+}
+
+// refusedBy says whether and why a node would refuse the pod even if it were empty.
+func (s *subject) refusedBy(node *corev1.Node) Answer {
+	for _, r := range table {
+		if r.refuses == nil {
+			continue
+		}
+		if why := r.refuses(s, node); why != "" {
+			return Answer{Never, r.filters[0], why}
+		}
+	}
+	return Answer{}
+}
+
+const (
+	otherNodes = "the pods select other nodes"
+	outOfReach = "the pods' volumes are elsewhere"
+)
+
+func (s *subject) selectsOthers(node *corev1.Node) string {
+	selected, _ := nodeaffinity.NewRequiredNodeAffinity(s.pod.Spec.NodeSelector, s.pod.Spec.Affinity).Match(node)
+	if named := s.pod.Spec.NodeName; !selected || named != "" && named != node.Name {
+		return otherNodes
+	}
+	return ""
+}
+
+func (s *subject) tainted(node *corev1.Node) string {
+	if s.cell.Proven {
+		return ""
+	}
+	lasting := &corev1.Node{}
+	for _, t := range node.Spec.Taints {
+		if !passing(t.Key) {
+			lasting.Spec.Taints = append(lasting.Spec.Taints, t)
+		}
+	}
+	if taint, untolerated := untolerated(&s.pod.Spec, lasting); untolerated {
+		return "the pods do not tolerate the taint " + taint.ToString()
+	}
+	return ""
+}
+
+func (s *subject) tooLarge(node *corev1.Node) string {
+	if Count(node, nil, s.pod) > 0 {
+		return ""
+	}
+	if s.cell.Now.Sub(node.CreationTimestamp.Time) < startsFor && lacks(node, s.pod) {
+		return ""
+	}
+	return "the pods are too large"
+}
+
+func (s *subject) outOfReach(node *corev1.Node) string {
+	if slices.ContainsFunc(s.volumes.Terms, func(terms []corev1.NodeSelectorTerm) bool { return !InReach(terms, node) }) {
+		return outOfReach
+	}
+	return ""
+}
+
+func (s *subject) volumesUnknown() string {
+	if s.volumes.Unknown {
+		return "where the pods' volumes can be is not known"
+	}
+	return ""
+}
+
+func (s *subject) devices() string {
+	if len(s.pod.Spec.ResourceClaims) > 0 {
+		return "the pods claim devices"
+	}
+	return ""
+}
+
+// room reports whether the node has room for the pod beside those that are there.
+func (s *subject) room(node *corev1.Node) bool {
+	if !Allows(node, s.pod) || Count(node, s.cell.Pods, s.pod) == 0 {
+		return false
+	}
+	taken := false
+	for i := range s.cell.Pods {
+		if other := &s.cell.Pods[i]; other.Spec.NodeName == node.Name && !podstatus.Ended(other) {
+			taken = taken || slices.ContainsFunc(hostPorts(s.pod), func(p corev1.ContainerPort) bool {
+				return slices.ContainsFunc(hostPorts(other), func(q corev1.ContainerPort) bool { return conflict(p, q) })
+			})
+		}
+	}
+	return !taken
+}
+
+// unlessFewDomains is an answer about a cell whose nodes would take the pod, were there not a topology spread constraint that asks for more
+// domains than they have. Then only so many pods have a node as the constraint allows in each domain.
+func (s *subject) unlessFewDomains(a Answer) Answer {
+	if s.cell.Growing {
+		return a
+	}
+	for i := range s.pod.Spec.TopologySpreadConstraints {
+		c := &s.pod.Spec.TopologySpreadConstraints[i]
+		if c.WhenUnsatisfiable == corev1.ScheduleAnyway || c.MinDomains == nil || ptr.Deref(c.NodeAffinityPolicy, corev1.NodeInclusionPolicyHonor) != corev1.NodeInclusionPolicyHonor {
+			continue
+		}
+		if s.fewDomains(c) {
+			return Answer{Never, BySpread, "a constraint over " + c.TopologyKey + " asks for more domains than the pool has"}
+		}
+	}
+	return a
+}
+
+// fewDomains reports whether the nodes that the pod selects have fewer values of a constraint's key than its minDomains.
+func (s *subject) fewDomains(c *corev1.TopologySpreadConstraint) bool {
+	values := map[string]bool{}
+	for i := range s.cell.Nodes {
+		node := &s.cell.Nodes[i]
+		if s.selectsOthers(node) != "" {
+			continue
+		}
+		if _, refuses := untolerated(&s.pod.Spec, node); refuses && ptr.Deref(c.NodeTaintsPolicy, corev1.NodeInclusionPolicyIgnore) == corev1.NodeInclusionPolicyHonor {
+			continue
+		}
+		if value, has := node.Labels[c.TopologyKey]; has {
+			values[value] = true
+		}
+	}
+	return len(values) < int(*c.MinDomains)
+}
+
+// contradicts reports whether no node with some labels could be one that a pod selects.
+func contradicts(pod *corev1.Pod, labels map[string]string) bool {
+	for key, value := range pod.Spec.NodeSelector {
+		if has, known := labels[key]; known && has != value {
+			return true
+		}
+	}
+	a := pod.Spec.Affinity
+	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return false
+	}
+	var terms []corev1.NodeSelectorTerm
+	for _, t := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		if len(t.MatchExpressions)+len(t.MatchFields) > 0 { // an empty term matches nothing
+			terms = append(terms, t)
+		}
+	}
+	return len(terms) == 0 || ReachOf(terms, labels) == Elsewhere
+}
+
+// anyIP is the address of a host port that is for all addresses.
+const anyIP = "0.0.0.0"
+
+// hostPorts returns the host ports of a pod's containers and sidecars.
+func hostPorts(pod *corev1.Pod) (out []corev1.ContainerPort) {
+	sidecars := slices.DeleteFunc(slices.Clone(pod.Spec.InitContainers), func(c corev1.Container) bool {
+		return ptr.Deref(c.RestartPolicy, "") != corev1.ContainerRestartPolicyAlways
+	})
+	for _, c := range slices.Concat(sidecars, pod.Spec.Containers) {
+		for _, p := range c.Ports {
+			if p.HostPort > 0 {
+				p.Protocol, p.HostIP = cmp.Or(p.Protocol, corev1.ProtocolTCP), cmp.Or(p.HostIP, anyIP)
+				out = append(out, p)
+			}
+		}
+	}
+	return out
+}
+
+// conflict reports whether two host ports cannot be on one node.
+func conflict(a, b corev1.ContainerPort) bool {
+	return a.HostPort == b.HostPort && a.Protocol == b.Protocol && (a.HostIP == b.HostIP || a.HostIP == anyIP || b.HostIP == anyIP)
+}
