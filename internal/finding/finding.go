@@ -88,18 +88,24 @@ func (r Reason) Example() *Finding {
 
 // rollOut is how to have all pods of a workload created again.
 func (f *Finding) rollOut() string {
+	if f.Kind == "Job" {
+		return "create the Job again: Stowage evicts none of its pods"
+	}
 	if f.Kind == "Deployment" || f.Kind == "StatefulSet" {
 		return fmt.Sprintf("roll out (kubectl -n %s rollout restart %s/%s)", f.Namespace, strings.ToLower(f.Kind), f.Name)
 	}
 	return "roll out: have its pods created again"
 }
 
-// evict is how to have Stowage move pods.
-func (f *Finding) evict() string {
-	if f.Annotated {
-		return fmt.Sprintf("set the annotation %s: Evict", stowage.RebalanceAnnotation)
+// orEvict is how else to have Stowage move pods, where it may.
+func (f *Finding) orEvict() string {
+	if f.Evict || f.Kind == "Job" {
+		return ""
 	}
-	return "set rebalance: Evict in " + f.Source
+	if f.Annotated {
+		return fmt.Sprintf(", or set the annotation %s: Evict", stowage.RebalanceAnnotation)
+	}
+	return ", or set rebalance: Evict in " + f.Source
 }
 
 // kept says that something may keep some of the pods where they run.

@@ -74,8 +74,8 @@ var ofWorkloads = map[Reason]row{
 		},
 		remedy: func(f *Finding) string {
 			switch {
-			case !f.Evict:
-				return f.rollOut() + ", or " + f.evict()
+			case !f.Evict || f.Kind == "Job":
+				return f.rollOut() + f.orEvict()
 			case f.Staying > f.Of:
 				return "none is needed; the events of the workload say which pods stay (" + string(stowage.EventPodHeld) + "); to move them, " + f.rollOut()
 			}
@@ -88,8 +88,13 @@ var ofWorkloads = map[Reason]row{
 		sentence: func(f *Finding) string {
 			return fmt.Sprintf("%d pod(s) are in a pool that was removed from the strategy", f.Count)
 		},
-		remedy:  (*Finding).rollOut,
-		example: of(Values{Count: 2}),
+		remedy: func(f *Finding) string {
+			if f.Evict && f.Kind != "Job" {
+				return "wait: Stowage evicts one pod after the other"
+			}
+			return f.rollOut() + f.orEvict()
+		},
+		example: of(Values{Count: 2, Source: "PodDistributor web"}),
 	},
 	WithoutSeat: {
 		means: "Pods have no seat.",
@@ -122,7 +127,7 @@ var ofWorkloads = map[Reason]row{
 		sentence: func(f *Finding) string {
 			return fmt.Sprintf("%d pod(s) are in a domain that has too many of their pool", f.Count)
 		},
-		remedy:  func(f *Finding) string { return f.rollOut() + ifElse(f.Evict, "", ", or "+f.evict()) },
+		remedy:  func(f *Finding) string { return f.rollOut() + f.orEvict() },
 		example: of(Values{Count: 1, Evict: true}),
 	},
 	ForeignCost: {

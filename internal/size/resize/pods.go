@@ -1,6 +1,7 @@
 package resize
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"maps"
@@ -218,10 +219,10 @@ func (r *run) podGone(ctx context.Context, pod *corev1.Pod) {
 
 // countWithoutSize returns how many pods of a DaemonSet are not among pods that have a size, by the DaemonSet's status.
 func countWithoutSize(d *appsv1.DaemonSet, sized iter.Seq[*corev1.Pod]) int32 {
-	nodes := map[string]bool{}
+	nodes := map[string]bool{} // a pod that waits is the only one of its node
 	for pod := range sized {
 		if metav1.IsControlledBy(pod, d) && podstatus.Active(pod) {
-			nodes[pod.Spec.NodeName] = true
+			nodes[cmp.Or(pod.Spec.NodeName, string(pod.UID))] = true
 		}
 	}
 	return max(0, d.Status.CurrentNumberScheduled-int32(len(nodes)))

@@ -256,6 +256,8 @@ func TestDomainTargets(t *testing.T) {
 	if got := divide(layout.Workload{}, 9, sequence.Seat{Pool: 1, Ordinal: 5}, sequence.Seat{Pool: 1, Ordinal: 6}); sum(got.Now) != 2 || sum(got.Now[:1]) != 0 {
 		t.Errorf("of two indexes: %v", got)
 	}
+	indexed := testkit.Layout(even(t), layout.Workload{Orders: orders}).Divide(2, []sequence.Seat{{Pool: 1, Ordinal: 5}, {Pool: 1, Ordinal: 6}}, layout.Elsewhere{})
+	diff(t, "the pools of two indexes", []int64{0, 2}, indexed.Pools)
 	if got := divide(layout.Workload{Ordinals: &layout.Ordinals{}}, 10000); sum(got.Now) != 10000 {
 		t.Errorf("of 10,000 ordinals: %d", sum(got.Now))
 	}

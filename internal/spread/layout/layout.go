@@ -275,6 +275,12 @@ type Division struct {
 func (l *Layout) Divide(n int64, indexed []sequence.Seat, e Elsewhere) Division {
 	d := Division{Replicas: n}
 	d.Pools, d.Outside = l.targets(l.whole, n, e)
+	if len(indexed) > 0 {
+		clear(d.Pools)
+		for _, seat := range indexed {
+			d.Pools[seat.Pool]++
+		}
+	}
 	d.Domains = l.domainTargets(n, d.Pools, indexed).Without(e.Own)
 	return d
 }

@@ -179,6 +179,9 @@ func (s *sight) see(ctx context.Context, pod *corev1.Pod) error {
 	}
 	view := viewOf(pod, created, s.owner, s.policy, s.Seats.Pods().Key)
 	view.Held = cmp.Or(protection(pod), s.heldByVolume(s.owner.Key(), pod.UID, s.policy))
+	if !sent {
+		view.Held = cmp.Or(view.Held, "the API server may not ask Stowage about its successor")
+	}
 	s.state.Keep = s.state.Keep || pod.Spec.SchedulingGroup != nil
 	if view.Seat.Pool < 0 {
 		s.gated = s.gated || created.Gated(stowage.SeatGate)

@@ -345,6 +345,9 @@ func TestReconcile(t *testing.T) {
 		"too many in a pool": {replicas: 2, pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "1", 2)}, lists: 1, distance: 1},
 		"and they may be evicted": {replicas: 2, settings: []string{stowage.RebalanceAnnotation + "=Evict"}, pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "1", 2)},
 			lists: 3, gone: "y", events: "PodEvicted", distance: 1},
+		"but nobody knows whether the webhook is asked": {replicas: 2, settings: []string{stowage.RebalanceAnnotation + "=Evict"}, edit: func(o []client.Object) {
+			o[2].(*admissionregistrationv1.MutatingWebhookConfiguration).Webhooks[0].MatchConditions[0].Expression = `authorizer.group("").resource("pods").check("x").allowed()`
+		}, pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "1", 2)}, lists: 1, distance: 1, events: "PodHeld"},
 		"a pod of a former pool, which still selects that": {replicas: 2, settings: []string{stowage.RebalanceAnnotation + "=Evict"}, pods: func() []*corev1.Pod {
 			former := pod("y", "node-none", "former", 1, ledger.OriginClaimed)
 			former.Spec.NodeSelector = map[string]string{"gpu": "true"}

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -84,7 +85,7 @@ func TestBalanced(t *testing.T) {
 		},
 		"a pool is gone": {
 			pods: append(on("0", 1), on("gone", 1)...), replicas: 3, edit: func(d *divisions.Division) { d.Unseated = 2 },
-			reason: stowage.ReasonWithoutSeat, text: "1 pod(s) are in a pool that was removed from the strategy; " + rollOut,
+			reason: stowage.ReasonWithoutSeat, text: "1 pod(s) are in a pool that was removed from the strategy; " + rollOut + ", or set rebalance: Evict in PodDistributor d",
 		},
 		"without a seat": {
 			pods: on("0", 1), replicas: 2, edit: func(d *divisions.Division) { d.Unseated = 1 },
@@ -120,5 +121,18 @@ func TestBalanced(t *testing.T) {
 				t.Errorf("it is %s, %s: %q, want %s: %q", status, reason, text, tc.reason, tc.text)
 			}
 		})
+	}
+}
+
+// Workloads that ask for billions of pods do not turn a sum below zero.
+func TestAdd(t *testing.T) {
+	for _, tc := range []struct {
+		count int32
+		more  int64
+		want  int32
+	}{{1, 2, 3}, {math.MaxInt32, 1, math.MaxInt32}, {math.MaxInt32, math.MaxInt64, math.MaxInt32}, {0, 1 << 40, math.MaxInt32}} {
+		if got := add(tc.count, tc.more); got != tc.want {
+			t.Errorf("%d and %d are %d, want %d", tc.count, tc.more, got, tc.want)
+		}
 	}
 }

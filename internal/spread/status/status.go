@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strconv"
@@ -187,7 +188,7 @@ func (c *Controller) divide(ctx context.Context, p *policy.Policy, owners []*wor
 		}
 		say.held = cmp.Or(say.held, c.Progress.Held(owner.Key()))
 		d.Moving = d.Moving || replicas != current || c.Progress.Moving(owner.Key())
-		d.Unseated += max(0, seats-seated)
+		d.Unseated += max(0, min(seats, current)-seated) // of the pods that there are
 	}
 	return d, say, nil
 }
@@ -200,9 +201,14 @@ func domainsOf(known []versprei.DomainStatus, domains []divisions.Domain) []vers
 			i = len(known)
 			known = append(known, versprei.DomainStatus{Name: in.Name})
 		}
-		known[i].Current, known[i].Desired = known[i].Current+int32(in.Current), known[i].Desired+int32(in.Target)
+		known[i].Current, known[i].Desired = add(known[i].Current, in.Current), add(known[i].Desired, in.Target)
 	}
 	return known
+}
+
+// add returns a count of pods with more of them. Workloads may ask for billions.
+func add(count int32, more int64) int32 {
+	return int32(min(math.MaxInt32, int64(count)+min(math.MaxInt32, more)))
 }
 
 // show writes the counts of all pools, also as they are shown in columns.
@@ -216,7 +222,7 @@ func show(st *versprei.PodDistributorStatus, d *divisions.Division) {
 			name = pool.Key
 		}
 		named[name] = true
-		st.Pools[i] = versprei.PoolStatus{Name: name, Current: int32(pool.Current), Desired: int32(pool.Target), Ready: int32(pool.Ready), Domains: domainsOf(nil, pool.Domains())}
+		st.Pools[i] = versprei.PoolStatus{Name: name, Current: add(0, pool.Current), Desired: add(0, pool.Target), Ready: add(0, pool.Ready), Domains: domainsOf(nil, pool.Domains())}
 		current[i], desired[i], ready[i] = strconv.FormatInt(pool.Current, 10), strconv.FormatInt(pool.Target, 10), strconv.FormatInt(pool.Ready, 10)
 	}
 	st.Current, st.Desired, st.Ready = strings.Join(current, "/"), strings.Join(desired, "/"), strings.Join(ready, "/")

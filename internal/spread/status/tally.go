@@ -103,15 +103,12 @@ func (t *tally) add(d *division.Division) {
 	for i := range d.Pools {
 		p := &d.Pools[i]
 		if pool := t.pools[p.Name]; pool != nil && !p.Removed {
-			pool.Desired += int32(p.Target)
-			pool.Current += int32(p.Current)
-			pool.Ready += int32(p.Ready)
+			pool.Desired, pool.Current, pool.Ready = add(pool.Desired, p.Target), add(pool.Current, p.Current), add(pool.Ready, p.Ready)
 			pool.Domains = domainsOf(pool.Domains, p.Domains())
 			t.shares[p.Name] += p.Share
 		}
 	}
-	t.status.Pods += int32(d.Replicas)
-	t.status.WithoutSeat += int32(d.Unseated)
+	t.status.Pods, t.status.WithoutSeat = add(t.status.Pods, d.Replicas), add(t.status.WithoutSeat, d.Unseated)
 	if d.Balanced() {
 		t.balanced++
 	}
