@@ -27,13 +27,10 @@ func (c *comparison) count(p *plan) {
 		case !c.there(pod):
 			p.Drained++
 		}
-		if pod.volume && pod.Node != "" && p.is.keepsVolumes() {
-			p.KeptByVolume++
-		}
 	}
 	if p.is != nil {
-		p.Replicas, p.WithoutSeat = p.is.replicas, p.is.without.count
-		if p.is.failed != nil || p.is.unrecorded() {
+		p.Replicas, p.WithoutSeat, p.KeptByVolume = p.is.replicas, p.is.without.count, p.is.held
+		if p.is.failed != nil {
 			p.WithoutSeat = 0 // it is not known
 		}
 	}
@@ -50,9 +47,6 @@ func (c *comparison) count(p *plan) {
 		p.LeftAlone = whyAlone(p.is)
 	}
 }
-
-// keepsVolumes reports whether each pod keeps the pool of its volume.
-func (d *decided) keepsVolumes() bool { return d != nil && d.policy != nil && d.policy.KeepsVolumes }
 
 // there reports whether the node of a pod stays.
 func (c *comparison) there(pod *pod) bool { return len(c.nodes) == 0 || c.stays[pod.Node] }
@@ -225,7 +219,7 @@ func most(pools []WorkloadPool, of func(*WorkloadPool) int64) (best int) {
 // whyAlone says why no pod of a workload with a policy gets a seat.
 func whyAlone(d *decided) string {
 	switch {
-	case d.policy == nil || d.unrecorded() || d.failed != nil:
+	case d.policy == nil || d.failed != nil:
 		return "" // there is nothing to say, or a better reason
 	case d.policy.Err != nil:
 		return "the policy is invalid: " + d.policy.Err.Error()

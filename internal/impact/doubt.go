@@ -45,14 +45,13 @@ func (c *comparison) doubt(p *plan, was *decided) {
 
 // seated reports whether pods have seats, or may get some.
 func (p *plan) seated() bool {
-	return p.is.divides() || p.is.unrecorded() || p.is.failed != nil || slices.ContainsFunc(p.pods, func(pod *pod) bool { return pod.pool != "" })
+	return p.is.divides() || p.is.failed != nil || slices.ContainsFunc(p.pods, func(pod *pod) bool { return pod.pool != "" })
 }
 
 // doubtPools adds what is not known of a workload's volumes and pools.
 func (p *plan) doubtPools(of *policy.Policy, add func(ok bool, format string, args ...any)) {
 	volumes := p.is.workload.Volumes() || slices.ContainsFunc(p.pods, func(pod *pod) bool { return pod.volume })
-	add(of.KeepsVolumes, "it is older than the policy, and each pod keeps the pool of its volume")
-	add(!of.KeepsVolumes && volumes && (p.Moved > 0 || of.Keeping()), "the volumes of its pods may be bound to where they are")
+	add(volumes && (p.Moved > 0 || of.Keeping()), "the volumes of its pods may be bound to where they are")
 	add(of.Preferred, "its pools are only preferred, so that pods may run elsewhere")
 	add(len(p.is.noSpill) > 0, "its pods for pool %s would wait", strings.Join(p.is.noSpill, ", "))
 	add(len(p.is.closed) > 0 && p.Kind != "Deployment" && p.Kind != "Rollout", "which of its pods wait for a pool without room is not known")

@@ -110,6 +110,14 @@ func newShop() *shop {
 	of := set.Spec.Template.DeepCopy()
 	of.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
 	s.pods(of, owner("apps/v1", "StatefulSet", "db", "db"), "db", []string{"od-1", "spot-1"})
+	for i, pool := range []string{"od", "spot"} {
+		v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("v", i)}, Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeBound}}
+		v.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "shop", Name: fmt.Sprint("data-db-", i)}
+		v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "pool", Operator: corev1.NodeSelectorOpIn, Values: []string{pool}}},
+		}}}}
+		s.add(v)
+	}
 	// A peer pod, and a DaemonSet.
 	s.add(&nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "kata-remote"}, Handler: "kata-remote"})
 	s.deployment("vm", "1500m", func(d *appsv1.Deployment) { d.Spec.Template.Spec.RuntimeClassName = new("kata-remote") }, "od-2")

@@ -55,6 +55,7 @@ type decided struct {
 	without  group // pods without a seat
 	// ordinals are the cells of the pods of a StatefulSet, in the order of their ordinals.
 	ordinals  []cell
+	held      int64  // pods that have another seat because of their volumes
 	leftAlone string // why no pod gets a seat though there is a policy
 	vms       int64
 	vm        preview.VM
@@ -169,6 +170,9 @@ func (d *decided) count(a *preview.Admitted, vmResource string) {
 			d.cells[at] = &group{}
 		}
 		d.cells[at].add(a.Pod)
+		if d.isHeld(a.Pod) {
+			d.held++
+		}
 	}
 	if d.workload.Kind == "StatefulSet" {
 		if !seated {
@@ -176,6 +180,16 @@ func (d *decided) count(a *preview.Admitted, vmResource string) {
 		}
 		d.ordinals = append(d.ordinals, at)
 	}
+}
+
+// isHeld reports whether a volume gives a pod another seat than it would have.
+func (d *decided) isHeld(pod *corev1.Pod) bool {
+	rank := ordinalOf(pod.Name) - d.policy.FirstOrdinal() + 1
+	if d.workload.Kind != "StatefulSet" || rank < 1 {
+		return false
+	}
+	own, err := d.policy.OfOrdinal(rank)
+	return err == nil && strconv.FormatInt(own.Ordinal, 10) != pod.Labels[stowage.SeatLabel]
 }
 
 // cellOf returns where the seat of a pod is, if it has one.
@@ -205,7 +219,7 @@ func alike(a, b *decided) bool {
 	if a.replicas != b.replicas || a.without.count != b.without.count || len(a.cells) != len(b.cells) || !sameShape(a.without.shape, b.without.shape) {
 		return false
 	}
-	if a.vms != b.vms || a.vm != b.vm || a.unrecorded() != b.unrecorded() {
+	if a.vms != b.vms || a.vm != b.vm {
 		return false
 	}
 	return !a.divides() || sameRules(a, b) && sameCells(a, b)
@@ -243,11 +257,6 @@ func sameShape(a, b *corev1.Pod) bool {
 		return a == b
 	}
 	return equality.Semantic.DeepEqual(nodefit.Shape(a).Spec, nodefit.Shape(b).Spec)
-}
-
-// unrecorded is [policy.Policy.Unrecorded], of a workload that Stowage may change.
-func (d *decided) unrecorded() bool {
-	return d.policy != nil && d.policy.Unrecorded() && d.leftAlone == ""
 }
 
 // recordUnsuitable records for each workload the pools in which no pod of it can run, as the leader does.

@@ -369,6 +369,11 @@ func (r *reader) readRest() error {
 		hide(&r.blind, "ClusterSpreadPolicies", each(r.ctx, r.Options, &stowage.ClusterSpreadPolicyList{}, func(p *stowage.ClusterSpreadPolicy) {
 			o.Policies.Cluster = append(o.Policies.Cluster, p.DeepCopy())
 		})),
+		hide(&r.hidden, "PersistentVolumes (so it is not known where volumes are)", each(r.ctx, r.Options, &corev1.PersistentVolumeList{}, func(v *corev1.PersistentVolume) {
+			if v.Status.Phase == corev1.VolumeBound {
+				o.Volumes = append(o.Volumes, *v)
+			}
+		})),
 		hide(&r.hidden, "FlexDaemonsetTemplates", each(r.ctx, r.Options, &flexdaemonsets.FlexDaemonsetTemplateList{}, into(&o.Templates))),
 		hide(&r.hidden, "RuntimeClasses", each(r.ctx, r.Options, &nodev1.RuntimeClassList{}, into(&r.in.RuntimeClasses))),
 		hide(&r.hidden, "Karpenter's NodePools (so it is not known which nodes it makes)", each(r.ctx, r.Options, nodePools, func(u *unstructured.Unstructured) {

@@ -3,7 +3,7 @@ package inspect
 import (
 	"cmp"
 	"context"
-	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,7 +18,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/division"
-	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
@@ -130,10 +129,10 @@ const (
 type noSeat struct {
 	ChoosesNodesBy string `json:"choosesNodesBy,omitempty"`
 	PoolsFull      bool   `json:"poolsFull,omitempty"`
+	// VolumeElsewhere says that no node of a pool reaches the pod's volume.
+	VolumeElsewhere bool `json:"volumeElsewhere,omitempty"`
 	// Waits says that the pod waits at the gate until the leader has a seat for it.
 	Waits bool `json:"waits,omitempty"`
-	// KeptByVolume says that the pod's volume is older than the policy, and may be outside all pools.
-	KeptByVolume bool `json:"keptByVolume,omitempty"`
 	bypass
 }
 
@@ -161,7 +160,7 @@ func (s *subject) spread(ctx context.Context, f *spreadFacts) error {
 	name, pooled := s.pod.Labels[stowage.PoolLabel]
 	ordinal, err := strconv.ParseInt(s.pod.Labels[stowage.SeatLabel], 10, 64)
 	if !pooled || err != nil {
-		f.NoSeat = s.noSeat(p)
+		f.NoSeat = s.noSeat(ctx, p)
 		return s.divide(ctx, f, p)
 	}
 	claim := s.pod.Annotations[stowage.ClaimAnnotation]
@@ -229,7 +228,7 @@ func (s *subject) strategy(ctx context.Context, f *spreadFacts) (*policy.Policy,
 }
 
 // noSeat looks why the pod has no seat.
-func (s *subject) noSeat(p *policy.Policy) *noSeat {
+func (s *subject) noSeat(ctx context.Context, p *policy.Policy) *noSeat {
 	created := placement.AsCreated(s.view, p.Strategy, s.templateNode())
 	if key, pinned := placement.Pinned(created, p.Strategy, nil); pinned {
 		return &noSeat{ChoosesNodesBy: key}
@@ -237,13 +236,12 @@ func (s *subject) noSeat(p *policy.Policy) *noSeat {
 	if strings.HasPrefix(s.pod.Annotations[stowage.ClaimAnnotation], string(ledger.OriginFull)) {
 		return &noSeat{PoolsFull: true}
 	}
-	if rank, own := placement.OwnRank(created, p.FirstOrdinal()); own {
-		if _, err := p.OfOrdinal(rank); errors.Is(err, layout.ErrKept) {
-			return &noSeat{KeptByVolume: true}
-		}
-	}
 	if s.view.Gated(stowage.SeatGate) {
 		return &noSeat{Waits: true}
+	}
+	reached, all, err := s.finder(s.reader).Reached(ctx, p, s.pod.Namespace, podstatus.VolumeClaims(&s.pod.Spec), nil)
+	if err == nil && !all && !slices.ContainsFunc(reached, func(cells []bool) bool { return slices.Contains(cells, true) }) {
+		return &noSeat{VolumeElsewhere: true}
 	}
 	return &noSeat{bypass: s.bypass()}
 }
@@ -328,11 +326,20 @@ func (s *subject) divide(ctx context.Context, f *spreadFacts, p *policy.Policy) 
 	if s.nodes, err = s.nodeLabels(ctx); readable(err) != nil {
 		return err
 	}
+	var unseated []*corev1.Pod
+	which := []client.ListOption{client.InNamespace(s.pod.Namespace)}
+	if len(podstatus.VolumeClaims(&s.pod.Spec)) == 0 { // else those without a seat may be where their volumes are
+		which = append(which, client.HasLabels{stowage.SeatLabel})
+	}
 	err = each(ctx, s.Inspector, &corev1.PodList{}, func(pod *corev1.Pod) {
-		if c := metav1.GetControllerOfNoCopy(pod); c != nil && c.UID == owner.UID && podstatus.Active(pod) && proven(pod) {
+		switch c := metav1.GetControllerOfNoCopy(pod); {
+		case c == nil || c.UID != owner.UID || !podstatus.Active(pod):
+		case proven(pod):
 			seen.Pods = append(seen.Pods, observed.Unverified(pod, owner.UID))
+		case pod.Spec.NodeName != "":
+			unseated = append(unseated, pod)
 		}
-	}, client.InNamespace(s.pod.Namespace), client.HasLabels{stowage.SeatLabel})
+	}, which...)
 	if err != nil {
 		return err
 	}
@@ -345,7 +352,9 @@ func (s *subject) divide(ctx context.Context, f *spreadFacts, p *policy.Policy) 
 	if scale != nil {
 		replicas = scale.Replicas
 	}
-	d.AddTargets(p.Layout, p.Divide(replicas, seen.Indexed(p.Layout), layout.Elsewhere{}))
+	finder := s.finder(s.reader)
+	p = finder.Holding(ctx, p, seen, s.nodes.with)
+	d.AddTargets(p.Layout, p.Divide(replicas, seen.Indexed(p.Layout), finder.Elsewhere(ctx, p, seen, unseated, s.nodes.with)))
 	f.Replicas, f.Pools = replicas, poolsOf(&d)
 	return nil
 }

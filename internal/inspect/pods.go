@@ -63,14 +63,24 @@ func slim(pod *corev1.Pod) *corev1.Pod {
 	return kept
 }
 
-// stays reports whether a pod runs and has what may keep it where it runs: a claim, or an annotation. Where the claim's volume can be is not
-// known here: a report needs no right to read PersistentVolumes.
+// stays reports whether a pod runs and has what may keep it where it runs: a claim, or an annotation.
 func stays(pod *corev1.Pod) bool {
 	return pod.Spec.NodeName != "" && (podstatus.Protected(pod) != "" || len(podstatus.VolumeClaims(&pod.Spec)) > 0)
 }
 
 // nodeLabels are the labels of nodes, by name. It is nil where nodes may not be listed.
 type nodeLabels map[string]map[string]string
+
+// with returns the nodes with some labels. Whether there may be others soon is not known.
+func (n nodeLabels) with(selected map[string]string) (nodes []corev1.Node, grows bool) {
+	selector := labels.SelectorFromSet(selected)
+	for name, have := range n {
+		if selector.Matches(labels.Set(have)) {
+			nodes = append(nodes, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: have}})
+		}
+	}
+	return nodes, false
+}
 
 // nodeLabels lists the labels of all nodes.
 func (i *Inspector) nodeLabels(ctx context.Context) (nodeLabels, error) {

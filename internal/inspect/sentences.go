@@ -177,8 +177,8 @@ func (f *noSeat) describe(a *Aspect) {
 		a.because("Every pool had as many pods as it may have when the pod was created, so it has no seat and runs anywhere.")
 	case f.Waits:
 		a.because("No replica of the webhook had a seat for the pod when it was created. So it waits at the gate %s until the leader has one; kubectl stowage ungate lets it through without.", stowage.SeatGate)
-	case f.KeptByVolume:
-		a.because("The pod has a volume from before the policy came, and ran in none of its pools then. So it has no seat for as long as it has its claims.")
+	case f.VolumeElsewhere:
+		a.because("No node of a pool reaches the pod's volume. So it has no seat for as long as it has its claims, and runs where its volume is.")
 	default:
 		a.missed(f.bypass, "given a seat")
 	}

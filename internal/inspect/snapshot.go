@@ -145,7 +145,7 @@ type podOwner struct {
 	*world.Workload
 	pods       []*corev1.Pod
 	unseated   int64
-	staying    int64 // of them, those for which [stays] is true
+	held       []*corev1.Pod // of them, those for which [stays] is true
 	unanswered []time.Time
 	// root is the uppermost object above it, and names are those from it up to that, as kind/name.
 	root   world.Ref
@@ -183,9 +183,27 @@ func (i *Inspector) snapshot(ctx context.Context, namespace string, r *Report) (
 			r.hide("the labels of nodes (so each pod counts in the pool of its seat)")
 		}
 	}
+	if err := i.listVolumes(ctx, s); err != nil {
+		return nil, fmt.Errorf("volumes: %w", err)
+	}
 	s.Snapshot = worldapi.NewSnapshot(i.live(), namespace, s.objects)
 	i.assignPods(s)
 	return s, nil
+}
+
+// listVolumes lists the PersistentVolumes where a pod that runs may be held by one. Without the right to read them, it is not known where
+// volumes are, and the report says of such pods that they may stay where they run.
+func (i *Inspector) listVolumes(ctx context.Context, s *snapshot) error {
+	if !i.Spread || !slices.ContainsFunc(s.pods, func(pod *corev1.Pod) bool {
+		return pod.Spec.NodeName != "" && len(podstatus.VolumeClaims(&pod.Spec)) > 0
+	}) {
+		return nil
+	}
+	return readable(each(ctx, i, &corev1.PersistentVolumeList{}, func(v *corev1.PersistentVolume) {
+		if v.Status.Phase == corev1.VolumeBound {
+			s.objects.Volumes = append(s.objects.Volumes, *v)
+		}
+	}))
 }
 
 // add adds a workload; with the template of its pods, if it makes pods.
@@ -303,7 +321,7 @@ func (m *podOwner) addUnseated(pod *corev1.Pod) {
 	}
 	m.unseated++
 	if stays(pod) {
-		m.staying++
+		m.held = append(m.held, pod)
 	}
 	if !proven(pod) && !hasGate(&pod.Spec) {
 		m.unanswered = append(m.unanswered, pod.CreationTimestamp.Time)

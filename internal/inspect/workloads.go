@@ -18,7 +18,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/admission/selection"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/spread/division"
-	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
@@ -103,6 +102,7 @@ func (all *groups) addOwner(ctx context.Context, m *podOwner) error {
 	if err != nil || p == nil || all.scope.Excludes(m.Namespace) {
 		return err
 	}
+	p = all.finder.Holding(ctx, p, m.observed(), all.s.nodes.with)
 	m.policy = p
 	g := all.byUID[m.root.UID]
 	if g == nil {
@@ -112,7 +112,7 @@ func (all *groups) addOwner(ctx context.Context, m *podOwner) error {
 	if err := g.look(ctx, all.s, all.scope, m, p); err != nil {
 		return err
 	}
-	return g.add(ctx, all.Inspector, all.s.nodes, m, p)
+	return g.add(ctx, all.Inspector, all.s, m, p)
 }
 
 // addDeployment notes what a Deployment's controller has not done yet. A Deployment without a ReplicaSet is a workload, too.
@@ -197,7 +197,7 @@ type group struct {
 }
 
 // add adds what one owner of pods has and should have.
-func (g *group) add(ctx context.Context, i *Inspector, nodes nodeLabels, m *podOwner, p *policy.Policy) error {
+func (g *group) add(ctx context.Context, i *Inspector, s *snapshot, m *podOwner, p *policy.Policy) error {
 	if !m.busy() && g.Policy != "" {
 		return nil // none of its revisions has pods, and one is enough
 	}
@@ -216,10 +216,10 @@ func (g *group) add(ctx context.Context, i *Inspector, nodes nodeLabels, m *podO
 			g.staying[poolOf(pod)]++
 		}
 	}
-	g.staying[""] += m.staying
+	g.staying[""] += int64(len(m.held))
 	g.pods += int64(len(m.pods)) + m.unseated
 	seen := m.observed()
-	seated := g.AddPods(p.Whole(), i.viewOf(p, nodes).Pods(seen.Pods))
+	seated := g.AddPods(p.Whole(), i.viewOf(p, s.nodes).Pods(seen.Pods))
 	replicas := m.Replicas
 	if replicas < 0 {
 		replicas = seated
@@ -233,10 +233,10 @@ func (g *group) add(ctx context.Context, i *Inspector, nodes nodeLabels, m *podO
 			replicas = scale.Replicas
 		}
 	}
-	due := p.Divide(replicas, seen.Indexed(p.Layout), layout.Elsewhere{})
-	g.AddTargets(p.Layout, due)
+	elsewhere := i.finder(s).Elsewhere(ctx, p, seen, m.held, s.nodes.with)
+	g.AddTargets(p.Layout, p.Divide(replicas, seen.Indexed(p.Layout), elsewhere))
 	g.Shortages = p.Shortages()
-	without := max(0, m.unseated-due.Outside)
+	without := max(0, m.unseated-elsewhere.Others-int64(len(elsewhere.Own)))
 	unseated := min(without, max(0, p.Seats()-seated))
 	g.Division.Unseated += unseated
 	g.overflow += without - unseated

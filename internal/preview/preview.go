@@ -2,11 +2,13 @@ package preview
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/clock"
 
 	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/admission/pipeline"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
+	"github.com/stowage-dev/stowage/internal/autoscaler/karpenter"
 	sizeadmit "github.com/stowage-dev/stowage/internal/size/admit"
 	spreadadmit "github.com/stowage-dev/stowage/internal/spread/admit"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
@@ -44,7 +46,11 @@ func New(in *Inputs, s Settings) *Preview {
 	p := &Preview{in: in, settings: s, policies: policy.NewFinder(objects, policy.Settings{NamespaceLabel: s.NamespaceLabel, ExcludedNamespaces: s.ExcludedNamespaces})}
 	var features []feature.Feature // in the order that package server has
 	if s.Spread {
-		features = append(features, &spreadadmit.Feature{Policies: p.policies, Seats: ledger.NewMemory(), Key: make(ledger.Key, ledger.KeySize), Audits: spreadadmit.NewAudits(clock.RealClock{})})
+		spread := &spreadadmit.Feature{Policies: p.policies, Seats: ledger.NewMemory(), Key: make(ledger.Key, ledger.KeySize), Audits: spreadadmit.NewAudits(clock.RealClock{})}
+		if len(in.Objects.Nodes) > 0 {
+			spread.Nodes = in.nodesWith
+		}
+		features = append(features, spread)
 	}
 	if s.Sizing {
 		features = append(features, &sizeadmit.Feature{World: objects})
@@ -54,6 +60,17 @@ func New(in *Inputs, s Settings) *Preview {
 	}
 	p.pipeline = pipeline.New(scope.New(objects, s.Namespace), features...)
 	return p
+}
+
+// nodesWith returns the nodes with some labels, and whether a node autoscaler made one of them.
+func (in *Inputs) nodesWith(selected map[string]string) (nodes []corev1.Node, grows bool) {
+	selector := labels.SelectorFromSet(selected)
+	for i := range in.Objects.Nodes {
+		if selector.Matches(labels.Set(in.Objects.Nodes[i].Labels)) {
+			nodes = append(nodes, in.Objects.Nodes[i])
+		}
+	}
+	return nodes, karpenter.Made(nodes)
 }
 
 // Workloads returns what the input has that makes pods, and single pods, as [Workload.String] writes them.

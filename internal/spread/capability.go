@@ -17,6 +17,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/admission/selection"
+	"github.com/stowage-dev/stowage/internal/autoscaler/karpenter"
 	"github.com/stowage-dev/stowage/internal/capability"
 	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
@@ -93,7 +94,7 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 	if h.Nodes {
 		decides.Nodes = func(labels map[string]string) ([]corev1.Node, bool) {
 			nodes := h.World.NodesWith(context.WithoutCancel(ctx), labels)
-			return nodes, poolroom.Autoscaled(nodes)
+			return nodes, karpenter.Made(nodes)
 		}
 	}
 	c := &Capability{
@@ -189,6 +190,7 @@ func signingKey(ctx context.Context, h *capability.Host, secret types.Namespaced
 // newControllers makes what the leader does.
 func newControllers(ctx context.Context, o *Options, h *capability.Host, service *seats.Service, decides *admit.Feature, keySecret types.NamespacedName) ([]leader.Controller, error) {
 	byOwner := owners.New(decides.Policies, service.Pods().NameOf, h.Uncached, h.Clock)
+	byOwner.Observe, byOwner.Nodes = service.Pods().ObserveClaims, decides.Nodes
 	nodeGroups, err := o.ClusterAutoscaler.Parse()
 	if err != nil {
 		return nil, err
@@ -217,10 +219,10 @@ func newControllers(ctx context.Context, o *Options, h *capability.Host, service
 		Log: h.Log.WithName("repair"), Events: h.Events, Metrics: repair.NewMetrics(h.Metrics),
 	}
 	statuses := &status.Controller{
-		Cached: h.Cached, Uncached: h.Uncached, Informers: h.Informers, World: h.World, Seats: service, Scope: h.Scope, Progress: repairs, Clock: h.Clock, Time: h.Time,
+		Cached: h.Cached, Uncached: h.Uncached, Informers: h.Informers, World: h.World, Seats: service, Scope: h.Scope, Find: byOwner, Progress: repairs, Clock: h.Clock, Time: h.Time,
 		Timing: status.Timing{Every: time.Second, All: o.Repair.Resync, Rate: repair.ResyncRate, Quiet: o.Repair.Quiet}, Writes: fair.NewLimiter[string](statusRate, 2*statusRate), Log: h.Log.WithName("status"),
 	}
-	policyStatuses := &status.Policies{Controller: statuses, Find: byOwner, Registrations: registrations, Room: rooms, Metrics: status.NewMetrics(h.Metrics)}
+	policyStatuses := &status.Policies{Controller: statuses, Registrations: registrations, Room: rooms, Metrics: status.NewMetrics(h.Metrics)}
 	collector := &seats.Collector{Seats: service, Uncached: h.Uncached, KeySecret: keySecret, Log: h.Log.WithName("seats")}
 	return []leader.Controller{gates, repairs, shortages, statuses, policyStatuses, collector}, nil
 }

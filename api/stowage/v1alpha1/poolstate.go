@@ -49,11 +49,6 @@ type PoolState struct {
 	// +optional
 	Soft *SoftRevision `json:"soft,omitempty"`
 
-	// Kept are the pods of a StatefulSet that is older than its policy. Their volumes may be where they run.
-	//
-	// +optional
-	Kept *KeptOrdinals `json:"kept,omitempty"`
-
 	// Ordinals are the pods of a StatefulSet that have a seat in another pool or domain than the strategy's, by ordinal. The
 	// values are the names of those pools, each with a slash and the domain if there are domains.
 	//
@@ -171,19 +166,6 @@ type SoftRevision struct {
 	Since metav1.Time `json:"since"`
 	// Why says what keeps the pods from the pools, as far as that is known.
 	Why string `json:"why"`
-}
-
-// KeptOrdinals records where the volumes of a StatefulSet's pods may be. A pod is in it for as long as its claims exist.
-type KeptOrdinals struct {
-	// Policy is the UID of the policy or PodDistributor for which the record was made.
-	Policy types.UID `json:"policy"`
-	// Owner is the UID of the StatefulSet.
-	Owner types.UID `json:"owner"`
-	// Ordinals are the names of the pools in which the pods ran, by ordinal, each with a slash and the domain if there are domains. Empty
-	// stands for none of the pools: such a pod has no seat.
-	//
-	// +optional
-	Ordinals map[string]string `json:"ordinals,omitempty"`
 }
 
 // PoolStateList is a list of PoolStates.

@@ -314,9 +314,8 @@ type SpreadPolicyStatus struct {
 	// NotReached is how many workloads the policy selects that the webhook is not asked about, or leaves alone.
 	// +optional
 	NotReached int32 `json:"notReached,omitempty"`
-	// KeptByVolume are workloads with pods that stay where their volumes are. One kind are StatefulSets that are older than the policy. Each
-	// of their pods stays in the pool in which it ran, for as long as it has the volumes of then. Others have pods without a seat, because
-	// their volumes reach no place for one.
+	// KeptByVolume are workloads with pods that stay where their volumes are, in another pool or domain than is due, or in none.
+	//
 	// +optional
 	KeptByVolume int32 `json:"keptByVolume,omitempty"`
 	// Unsuitable is how many workloads the policy selects whose pods cannot run in some pool. No node of it could take one, were the node

@@ -26,6 +26,11 @@ var (
 // NodePoolLabel is the label with the name of the NodePool.
 const NodePoolLabel = "karpenter.sh/nodepool"
 
+// Made reports whether Karpenter makes some nodes.
+func Made(nodes []corev1.Node) bool {
+	return slices.ContainsFunc(nodes, func(n corev1.Node) bool { return n.Labels[NodePoolLabel] != "" })
+}
+
 // requirement is what an object demands of a label of its nodes.
 type requirement struct {
 	Key      string                      `json:"key"`

@@ -18,7 +18,6 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/podpatch"
-	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
@@ -181,9 +180,6 @@ func (f *Feature) give(ctx context.Context, a *assignment, req feature.Request, 
 		return false, nil
 	case errors.Is(err, sequence.ErrFull):
 		f.admitFull(a, req.Traceless(), d)
-	case errors.Is(err, layout.ErrKept):
-		d.Summary = "one without a seat, because " + err.Error()
-		return false, nil
 	case err != nil:
 		*d = feature.Decision{}
 		return false, err
@@ -198,9 +194,11 @@ type assignment struct {
 	owner  ledger.Owner
 	seat   placement.Seat
 	rank   int64 // of a pod with an ordinal of its own
-	domain *int  // in which its volumes are, of a pod with an ordinal of its own, or nil
-	full   bool  // every pool has its maximum
-	former bool  // an earlier pass decided by another policy, or another generation of it
+	// held is the seat of a pod with an ordinal of its own that has bound volumes, and domain the one of that seat. It is nil for others.
+	held   *sequence.Seat
+	domain int
+	full   bool // every pool has its maximum
+	former bool // an earlier pass decided by another policy, or another generation of it
 }
 
 // ownLabels are the labels that an earlier pass wrote into the pod's node selector.
@@ -307,6 +305,9 @@ func (f *Feature) assign(ctx context.Context, a *assignment, req feature.Request
 		if err != nil {
 			return err
 		}
+		if a.held != nil {
+			own = *a.held
+		}
 		origin, seat = ledger.OriginOrdinal, ledger.Seat{Pool: s.PoolKey(own.Pool), Ordinal: own.Ordinal}
 	case req.Audit:
 		ref := world.Ref{APIVersion: a.owner.APIVersion, Kind: a.owner.Kind, Name: a.owner.Name, UID: a.owner.UID}
@@ -337,8 +338,8 @@ func (f *Feature) assign(ctx context.Context, a *assignment, req feature.Request
 	pool, _ := a.policy.PoolKeyed(seat.Pool)
 	a.seat.Seat, a.seat.CostRank = sequence.Seat{Pool: pool, Ordinal: seat.Ordinal}, ledger.CostRank(id)
 	a.seat.Domain = a.policy.DomainOf(a.seat.Seat)
-	if a.domain != nil {
-		a.seat.Domain = *a.domain
+	if a.held != nil {
+		a.seat.Domain = a.domain
 	}
 	seat.Domain = a.policy.Whole().DomainName(a.seat.Domain)
 	source := a.policy.From

@@ -15,6 +15,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/world"
 	"github.com/stowage-dev/stowage/internal/world/manifests"
@@ -66,7 +67,7 @@ func TestBoundClaims(t *testing.T) {
 		"two in two pools":              {claims: []string{"a", "b"}, because: "its volume is elsewhere"},
 		"one that is in no pool":        {claims: []string{"far"}, because: "its volume is elsewhere"},
 		"nobody can tell where it is":   {claims: []string{"strange"}, because: "its volume is elsewhere"},
-		"too many":                      {claims: strings.Fields(strings.Repeat("any ", mostClaims+1)), because: "over 16 claims"},
+		"too many":                      {claims: strings.Fields(strings.Repeat("any ", policy.MostClaims+1)), because: "over 16 claims"},
 		"in one zone of all pools":      {claims: []string{"zone-2"}, across: true, want: []string{"p=a zone=2", "p=b zone=2"}},
 		"in one pool, over its zones":   {claims: []string{"b"}, across: true, want: []string{"p=b zone=1", "p=b zone=2", "p=b zone=3"}},
 		"of a node that is known":       {claims: []string{"node"}, nodes: []string{"n=b/2", "m=a/2"}, want: []string{"p=b"}},
@@ -78,7 +79,8 @@ func TestBoundClaims(t *testing.T) {
 		"in a zone, without nodes":      {claims: []string{"zone-2"}, nodes: []string{"n=b/1"}, want: []string{"p=a"}},
 		"an ordinal in a zone":          {kind: "StatefulSet", claims: []string{"zone-2"}, nodes: []string{"m=a/2", "n=b/2"}, want: []string{"p=b"}},
 		"an ordinal in its own pool":    {kind: "StatefulSet", claims: []string{"b"}, want: []string{"p=b"}},
-		"an ordinal that is elsewhere":  {kind: "StatefulSet", claims: []string{"a"}, because: "its volume is elsewhere"},
+		"an ordinal in another pool":    {kind: "StatefulSet", claims: []string{"a"}, want: []string{"p=a"}},
+		"an ordinal in no pool":         {kind: "StatefulSet", claims: []string{"far"}, because: "its volume is elsewhere"},
 		"volumes are not known yet":     {claims: []string{"a"}, world: unknown{Snapshot: manifests.New(world.Objects{})}, because: "not known yet"},
 		"volumes cannot be read":        {claims: []string{"a"}, world: unknown{manifests.New(world.Objects{}), errors.New("no")}, because: "not known yet"},
 		"and the pod can wait":          {claims: []string{"a"}, world: unknown{Snapshot: manifests.New(world.Objects{})}, gated: true, wait: true, because: "not known yet"},

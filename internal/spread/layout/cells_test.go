@@ -1,7 +1,6 @@
 package layout_test
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -47,6 +46,11 @@ func diff(t *testing.T, what string, want, got any) {
 	}
 }
 
+// held returns one pod that is held in a pool, by its rank.
+func held(rank int64, pool int) map[int64]layout.HeldIn {
+	return map[int64]layout.HeldIn{rank: {Pool: pool}}
+}
+
 // What is known of a workload decides where its pods go: unsuitable pools, gaps, and nothing.
 func TestTargets(t *testing.T) {
 	t.Parallel()
@@ -56,7 +60,6 @@ func TestTargets(t *testing.T) {
 		of         layout.Workload
 		elsewhere  layout.Elsewhere
 		now, whole []int64
-		outside    int64
 		follows    bool
 	}{
 		"nothing is known":                        {now: []int64{1, 4, 2}, follows: true},
@@ -69,9 +72,9 @@ func TestTargets(t *testing.T) {
 		"more are elsewhere than there are":       {elsewhere: layout.Elsewhere{Others: 20}, now: []int64{0, 0, 0}, follows: true},
 		"one with an ordinal is elsewhere":        {of: layout.Workload{Ordinals: ordinals}, elsewhere: layout.Elsewhere{Own: []sequence.Cell{{Pool: 1}, {Pool: 3}}}, now: []int64{1, 3, 2}, follows: true},
 		"the one of a is, and a has no other":     {of: layout.Workload{Ordinals: ordinals}, elsewhere: layout.Elsewhere{Own: []sequence.Cell{{}, {}}}, now: []int64{0, 4, 2}, follows: true},
-		"a volume keeps a pod in c":               {of: layout.Workload{Ordinals: &layout.Ordinals{Kept: map[string]string{"0": "c"}}}, now: []int64{0, 4, 3}},
-		"one keeps a pod outside":                 {of: layout.Workload{Ordinals: &layout.Ordinals{First: 5, Kept: map[string]string{"5": "", "99": "c", "4": "c", "x": "c"}}}, now: []int64{0, 4, 2}, outside: 1},
-		"one keeps the last pod, b is unsuitable": {of: layout.Workload{Unsuitable: []string{"", "no", ""}, Ordinals: &layout.Ordinals{Kept: map[string]string{"6": "b"}}}, now: []int64{1, 1, 5}},
+		"a volume holds a pod in c":               {of: layout.Workload{Ordinals: &layout.Ordinals{Held: held(1, 2)}}, now: []int64{0, 4, 3}},
+		"one holds a pod that is not due":         {of: layout.Workload{Ordinals: &layout.Ordinals{First: 5, Held: held(99, 2)}}, now: []int64{1, 4, 2}},
+		"one holds the last pod, b is unsuitable": {of: layout.Workload{Unsuitable: []string{"", "no", ""}, Ordinals: &layout.Ordinals{Held: held(7, 1)}}, now: []int64{1, 1, 5}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -82,7 +85,7 @@ func TestTargets(t *testing.T) {
 			if want == nil {
 				want = tc.now
 			}
-			diff(t, "division", layout.Division{Replicas: 7, Pools: want, Outside: tc.outside}, d)
+			diff(t, "division", layout.Division{Replicas: 7, Pools: want}, d)
 			if l.FollowsStrategy() != tc.follows {
 				t.Errorf("follows %t", l.FollowsStrategy())
 			}
@@ -102,7 +105,7 @@ func TestAnyElsewhere(t *testing.T) {
 func TestOfOrdinal(t *testing.T) {
 	t.Parallel()
 	const moved = sequence.MovedOrdinals
-	o := layout.Ordinals{First: 3, Moves: true, Moved: map[string]string{"4": "c", "5": "gone", "6": "a"}, Kept: map[string]string{"6": "c", "7": "", "8": "b", "9": "b"}}
+	o := layout.Ordinals{First: 3, Moves: true, Moved: map[string]string{"4": "c", "5": "gone", "6": "a"}, Held: map[int64]layout.HeldIn{4: {Pool: 2}, 6: {Pool: 1}}}
 	l := testkit.Layout(three(t), layout.Workload{Ordinals: &o})
 	if l.FirstOrdinal() != 3 || !l.Keeping() || testkit.Layout(three(t), layout.Workload{}).FirstOrdinal() != 0 {
 		t.Errorf("first %d, keeping %t", l.FirstOrdinal(), l.Keeping())
@@ -116,11 +119,12 @@ func TestOfOrdinal(t *testing.T) {
 			t.Errorf("pod %d has %v, %v, want %v", rank, got, err, want)
 		}
 	}
-	if own(7).Pool != 1 {
-		t.Errorf("the seventh pod is in %d; the case of a volume in its own pool is gone", own(7).Pool)
+	more := l.Holding(held(5, 2), nil)
+	if got, err := more.OfOrdinal(5); err != nil || got != seat(2, moved+5) || len(more.HeldPods()) != 3 || len(l.HeldPods()) != 2 {
+		t.Errorf("another one that is held: %v, %v", got, err)
 	}
-	if _, err := l.OfOrdinal(5); !errors.Is(err, layout.ErrKept) {
-		t.Errorf("a pod whose volume is in no pool: %v", err)
+	if plain := testkit.Layout(three(t), layout.Workload{}); plain.HeldPods() != nil || plain.Holding(held(1, 2), nil).HeldPods() == nil {
+		t.Error("of a layout without any that is held")
 	}
 	o.Moves = false
 	if got, err := testkit.Layout(three(t), layout.Workload{Ordinals: &o}).OfOrdinal(2); err != nil || got != own(2) {
@@ -187,7 +191,7 @@ func TestUnsuitable(t *testing.T) {
 func TestDomains(t *testing.T) {
 	t.Parallel()
 	orders := layout.Orders{Now: 1, Former: 2}
-	o := layout.Ordinals{Moved: map[string]string{"1": "1/z2", "2": "1/z1"}, Kept: map[string]string{"2": "0/z0"}}
+	o := layout.Ordinals{Moved: map[string]string{"1": "1/z2", "2": "1/z1"}, Held: map[int64]layout.HeldIn{3: {Pool: 0}}}
 	l := testkit.Layout(even(t), layout.Workload{Orders: &orders, Ordinals: &o})
 	seat := sequence.Seat{Pool: 0, Ordinal: 1}
 	if now, former := l.DomainOf(seat), l.FormerDomainOf(seat); now != l.Domains().Domain(0, 1) || former != l.Former().Domain(0, 1) || now == former {
@@ -201,32 +205,90 @@ func TestDomains(t *testing.T) {
 			t.Errorf("pod %d is in domain %d, want %d", rank, got, want)
 		}
 	}
-	// 1. What volumes reach.
-	now, former := l.DomainOf(seat), l.FormerDomainOf(seat)
-	third := 3 - now - former
-	for name, tc := range map[string]struct {
-		reached []int
-		want    int
-	}{"all": {[]int{0, 1, 2}, now}, "not its own": {[]int{former, third}, former}, "neither": {[]int{third}, third}, "none": {nil, -1}} {
-		reached := make([]bool, 3)
-		for _, i := range tc.reached {
-			reached[i] = true
-		}
-		if got, ok := l.DomainWithin(seat, reached); ok != (tc.want >= 0) || ok && got != tc.want {
-			t.Errorf("%s: %d, %t, want %d", name, got, ok, tc.want)
-		}
-	}
-	for i := range 3 { // each of them alone
-		reached := make([]bool, 3)
-		reached[i] = true
-		if got, ok := l.DomainWithin(seat, reached); !ok || got != i {
-			t.Errorf("of domain %d alone: %d, %t", i, got, ok)
-		}
-	}
-	// 2. Without domains, and without orders.
+	// Without domains, and without orders.
 	for _, none := range []*layout.Layout{testkit.Layout(three(t), layout.Workload{}), testkit.Layout(even(t), layout.Workload{})} {
 		if none.Domains() != nil || none.Former() != nil || none.Homes() != nil || none.DomainOf(seat) != 0 || none.Divide(7, nil, layout.Elsewhere{}).Domains.Now != nil {
 			t.Error("a layout without domains has some")
+		}
+	}
+}
+
+// A pod with an ordinal of its own and volumes has its own cell; else one in its own pool; else one in the first pool that they reach.
+func TestWithinOrdinal(t *testing.T) {
+	t.Parallel()
+	l := testkit.Layout(even(t), layout.Workload{Orders: &layout.Orders{Now: 1, Former: 2}, Ordinals: &layout.Ordinals{}})
+	const rank = 1
+	own, err := l.OfOrdinal(rank)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now, former := l.DomainOf(own), l.FormerDomainOf(own)
+	third, other := 3-now-former, 1-own.Pool
+	moved := func(pool int) sequence.Seat { return sequence.Seat{Pool: pool, Ordinal: sequence.MovedOrdinals + rank} }
+	at := func(pool int, domains ...int) (out []sequence.Cell) {
+		for _, in := range domains {
+			out = append(out, sequence.Cell{Pool: pool, Domain: in})
+		}
+		return out
+	}
+	for name, tc := range map[string]struct {
+		reached    []sequence.Cell
+		unsuitable []sequence.Cell
+		seat       sequence.Seat
+		domain     int
+	}{
+		"all":                     {reached: append(at(other, 0, 1, 2), at(own.Pool, 0, 1, 2)...), seat: own, domain: now},
+		"not its own":             {reached: at(own.Pool, former, third), seat: own, domain: former},
+		"another domain":          {reached: append(at(other, 0, 1, 2), at(own.Pool, third)...), seat: moved(own.Pool), domain: third},
+		"another pool":            {reached: at(other, 2), seat: moved(other), domain: 2},
+		"the first of two":        {reached: at(other, 1, 2), seat: moved(other), domain: 1},
+		"no pod can run in that":  {reached: at(other, 1, 2), unsuitable: at(other, 1), seat: moved(other), domain: 2},
+		"no pod can run anywhere": {reached: at(other, 1), unsuitable: at(other, 1), domain: -1},
+		"none":                    {domain: -1},
+	} {
+		of, unsuitable := l, make([]string, l.Cells().Len())
+		for _, in := range tc.unsuitable {
+			unsuitable[l.Cells().Index(in)] = "no"
+			of = l.With(unsuitable)
+		}
+		reached := [][]bool{make([]bool, 3), make([]bool, 3)}
+		for _, in := range tc.reached {
+			reached[in.Pool][in.Domain] = true
+		}
+		if seat, domain, ok := of.WithinOrdinal(rank, reached); ok != (tc.domain >= 0) || ok && (seat != tc.seat || domain != tc.domain) {
+			t.Errorf("%s: %v in %d, %t; want %v in %d", name, seat, domain, ok, tc.seat, tc.domain)
+		}
+	}
+	if l.Away(rank, sequence.Cell{Pool: own.Pool, Domain: now}) || l.Away(rank, sequence.Cell{Pool: own.Pool, Domain: former}) {
+		t.Error("its own cell, or the former one, is another one")
+	}
+	if !l.Away(rank, sequence.Cell{Pool: own.Pool, Domain: third}) || !l.Away(rank, sequence.Cell{Pool: other, Domain: now}) {
+		t.Error("another cell is its own")
+	}
+}
+
+// Of a pool, some domains may be unsuitable. The others have all of its pods.
+func TestUnsuitableDomain(t *testing.T) {
+	t.Parallel()
+	why := []string{"", "no", "", "", "", ""}
+	for name, of := range map[string]layout.Workload{
+		"any pods":             {Orders: &layout.Orders{}, Unsuitable: why},
+		"pods with ordinals":   {Orders: &layout.Orders{}, Unsuitable: why, Ordinals: &layout.Ordinals{}},
+		"beside a shortage":    {Orders: &layout.Orders{}, Unsuitable: why, Limits: [][]int64{{1, domain.Open, domain.Open}, {domain.Open, domain.Open, domain.Open}}},
+		"with a pool for none": {Orders: &layout.Orders{}, Unsuitable: []string{"", "no", "", "no", "no", "no"}},
+	} {
+		l := testkit.Layout(even(t), of)
+		d := l.Divide(12, nil, layout.Elsewhere{})
+		if d.Domains.Now[0][1] != 0 || d.Domains.Former[0][1] != 0 || l.SuitsCell(sequence.Cell{Pool: 0, Domain: 1}) || !l.Suits(0) || l.Nowhere() {
+			t.Errorf("%s: %v", name, d)
+		}
+		want := []int64{6, 6}
+		if name == "with a pool for none" {
+			want = []int64{12, 0}
+		}
+		diff(t, name, want, d.Pools)
+		if limit := l.Domains().Limit(0, 0); (limit == 1) != (name == "beside a shortage") {
+			t.Errorf("%s: the limit beside it is %d", name, limit)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package layout
 
 import (
 	"fmt"
-	"slices"
 	"sync"
 
 	"github.com/stowage-dev/stowage/internal/spread/domain"
@@ -119,8 +118,8 @@ func (l *Layout) Homes() *domain.Homes {
 	return l.domains.Homes
 }
 
-// DomainOf returns the index of a seat's domain, or 0 without domains. A pod with an ordinal of its own that has moved, or whose volume keeps
-// it, is where that is recorded.
+// DomainOf returns the index of a seat's domain, or 0 without domains. A pod with an ordinal of its own that has moved, or that is held, is
+// there.
 func (l *Layout) DomainOf(seat sequence.Seat) int { return l.domainBy(l.domains, seat) }
 
 // FormerDomainOf is [Layout.DomainOf] by the order that the domains had in a release before.
@@ -136,17 +135,6 @@ func (l *Layout) domainBy(domains *domain.Assignment, seat sequence.Seat) int {
 	return domains.Domain(seat.Pool, seat.Ordinal)
 }
 
-// DomainWithin returns the domain of a pod with an ordinal of its own whose volumes reach some domains of its pool: its own; else the one that
-// it had before; else the first one. It returns false if they reach none.
-func (l *Layout) DomainWithin(seat sequence.Seat, reached []bool) (domain int, ok bool) {
-	for _, domain := range []int{l.DomainOf(seat), l.FormerDomainOf(seat), slices.Index(reached, true)} {
-		if domain >= 0 && reached[domain] {
-			return domain, true
-		}
-	}
-	return 0, false
-}
-
 // mostOrdinals is how many ordinals are looked at one by one. Their owner says how many it asks for, and may ask for billions.
 const mostOrdinals = 10000
 
@@ -159,7 +147,7 @@ func (l *Layout) domainTargets(n int64, pools []int64, indexed []sequence.Seat) 
 	}
 	if ordinals && len(indexed) == 0 {
 		for rank := int64(1); rank <= n; rank++ {
-			if seat, err := l.OfOrdinal(rank); err == nil { // else every pool has its maximum, or its volume is in none
+			if seat, err := l.OfOrdinal(rank); err == nil { // else every pool has its maximum
 				indexed = append(indexed, seat)
 			}
 		}

@@ -22,7 +22,7 @@ import (
 )
 
 // Layout is where the pods of one owner go. It does not change, and several goroutines may use it at once. An invalid source has none: of a nil
-// Layout, nothing is unsuitable, kept or divided over domains.
+// Layout, nothing is unsuitable, held or divided over domains.
 type Layout struct {
 	// Strategy has the seats that are given now: those of [Layout.Whole] for which their pools have room.
 	*sequence.Strategy
@@ -237,26 +237,23 @@ func (l *Layout) FollowsStrategy() bool {
 }
 
 // Targets returns how many of n pods each pool should have now, without those that are elsewhere.
-func (l *Layout) Targets(n int64, e Elsewhere) []int64 {
-	targets, _ := l.targets(l.Strategy, n, e)
-	return targets
-}
+func (l *Layout) Targets(n int64, e Elsewhere) []int64 { return l.targets(l.Strategy, n, e) }
 
-func (l *Layout) targets(s *sequence.Strategy, n int64, e Elsewhere) (targets []int64, outside int64) {
-	targets = make([]int64, l.Len())
+func (l *Layout) targets(s *sequence.Strategy, n int64, e Elsewhere) []int64 {
+	targets := make([]int64, l.Len())
 	if l.FollowsStrategy() {
 		for i := range targets {
 			targets[i] = s.Target(i, max(0, n-e.Others))
 		}
 	} else {
-		outside = l.ordinalTargets(targets, n)
+		l.ordinalTargets(targets, n)
 	}
 	for _, at := range e.Own {
 		if at.Pool < len(targets) {
 			targets[at.Pool] = max(0, targets[at.Pool]-1)
 		}
 	}
-	return targets, outside
+	return targets
 }
 
 // Division is how n pods of an owner are to be divided.
@@ -266,15 +263,13 @@ type Division struct {
 	Pools []int64
 	// Domains are those of the pools; nil where that is not known.
 	Domains domain.Targets
-	// Outside is how many pods their volumes leave without a seat.
-	Outside int64
 }
 
 // Divide returns how n pods of the owner are to be divided. Indexed are the seats of the pods of an Indexed Job: those that have ended are not
 // there, so the indexes of the others decide.
 func (l *Layout) Divide(n int64, indexed []sequence.Seat, e Elsewhere) Division {
 	d := Division{Replicas: n}
-	d.Pools, d.Outside = l.targets(l.whole, n, e)
+	d.Pools = l.targets(l.whole, n, e)
 	if len(indexed) > 0 {
 		clear(d.Pools)
 		for _, seat := range indexed {

@@ -1,24 +1,27 @@
 package layout
 
 import (
-	"errors"
+	"maps"
+	"slices"
 	"strconv"
 
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
-// ErrKept means that a pod gets no seat, because its volume may be where no pool is.
-var ErrKept = errors.New("its volume may be outside all pools")
-
 // Ordinals are the ordinals of a StatefulSet's pods, with what is recorded of where some of them are. Records name cells as
 // [Layout.CellName] does, by the ordinal as text.
 type Ordinals struct {
 	First int64 // the ordinal of the first pod
-	// Moved are pods whose own cell has no room. Kept are pods whose volume may be where they ran before their policy came.
-	Moved, Kept map[string]string
+	// Moved are pods whose own cell has no room.
+	Moved map[string]string
+	// Held are pods whose volumes do not reach their own cell, by their rank.
+	Held map[int64]HeldIn
 	// Moves says that the policy lets pods move. Otherwise what Moved says holds for their domains alone.
 	Moves bool
 }
+
+// HeldIn is the cell in which a volume holds a pod.
+type HeldIn = sequence.Cell
 
 // FirstOrdinal is the ordinal of the owner's first pod, where pods have an ordinal of their own.
 func (l *Layout) FirstOrdinal() int64 {
@@ -34,40 +37,88 @@ func (o *Ordinals) record(of map[string]string, rank int64) (cell string, ok boo
 	return cell, ok
 }
 
-// recorded returns the cell that is recorded for a pod with an ordinal of its own, by its rank. It returns false for other pods.
+// recorded returns the cell in which a pod with an ordinal of its own is held, or to which it moved, by its rank. It returns false for other pods.
 func (l *Layout) recorded(rank int64) (at sequence.Cell, ok bool) {
 	o := l.workload.Ordinals
 	if o == nil || rank <= 0 {
 		return at, false
 	}
-	text, _ := o.record(o.Moved, rank)
-	if kept, _ := o.record(o.Kept, rank); kept != "" {
-		text = kept
+	if at, held := o.Held[rank]; held {
+		return at, true
 	}
+	text, _ := o.record(o.Moved, rank)
 	return l.CellOf(text)
 }
 
-// Keeping reports whether volumes keep some pods.
+// Keeping reports whether volumes hold some pods in other cells than their own.
 func (l *Layout) Keeping() bool {
-	return l != nil && l.workload.Ordinals != nil && len(l.workload.Ordinals.Kept) > 0
+	return l != nil && l.workload.Ordinals != nil && len(l.workload.Ordinals.Held) > 0
+}
+
+// HeldPods returns the cells in which pods are held, by their rank.
+func (l *Layout) HeldPods() map[int64]HeldIn {
+	if !l.Keeping() {
+		return nil
+	}
+	return l.workload.Ordinals.Held
+}
+
+// Holding returns the layout of the same workload with pods that are held, by their rank: see [Ordinals.Held].
+func (l *Layout) Holding(in map[int64]HeldIn, memo Memo) *Layout {
+	o := Ordinals{}
+	if l.workload.Ordinals != nil {
+		o = *l.workload.Ordinals
+	}
+	held := maps.Clone(o.Held)
+	if held == nil {
+		held = map[int64]HeldIn{}
+	}
+	maps.Copy(held, in)
+	o.Held = held
+	return l.ForOrdinals(&o, memo)
+}
+
+// Away reports whether a cell is neither the one that a pod with an ordinal of its own has, by its rank, nor the one that it had by the former
+// order of the domains.
+func (l *Layout) Away(rank int64, at sequence.Cell) bool {
+	own, err := l.OfOrdinal(rank)
+	return err != nil || own.Pool != at.Pool || l.DomainOf(own) != at.Domain && l.FormerDomainOf(own) != at.Domain
+}
+
+// WithinOrdinal returns the seat of a pod with an ordinal of its own whose volumes reach some cells, by its rank, and the domain. It is its own; else
+// it is in its own pool in another domain; else in the first pool of the strategy that they reach. It returns false if they reach none.
+func (l *Layout) WithinOrdinal(rank int64, reached [][]bool) (seat sequence.Seat, domain int, ok bool) {
+	own, err := l.OfOrdinal(rank)
+	if err != nil {
+		return own, 0, false
+	}
+	for _, domain := range []int{l.DomainOf(own), l.FormerDomainOf(own)} {
+		if reached[own.Pool][domain] {
+			return own, domain, true
+		}
+	}
+	pools := []int{own.Pool}
+	for i := range l.Len() {
+		pools = append(pools, i)
+	}
+	for _, pool := range pools {
+		for domain, is := range reached[pool] {
+			if is && l.SuitsCell(sequence.Cell{Pool: pool, Domain: domain}) {
+				return sequence.Seat{Pool: pool, Ordinal: sequence.MovedOrdinals + rank}, domain, true
+			}
+		}
+	}
+	return own, 0, false
 }
 
 // OfOrdinal returns the seat of a pod with an ordinal of its own, by its rank. While the pod's pool has no room, the pod may have a seat in
-// another one. A pod whose volume may be where it ran before the policy came keeps that pool. It returns ErrKept if that was none of the
-// pools.
+// another one. A pod that is held has it where its volume is.
 func (l *Layout) OfOrdinal(rank int64) (sequence.Seat, error) {
 	o := l.workload.Ordinals
 	if o == nil {
 		return l.Own(rank)
 	}
-	if name, ok := o.record(o.Kept, rank); ok {
-		at, known := l.CellOf(name)
-		if !known {
-			return sequence.Seat{}, ErrKept
-		}
-		if own, err := l.Own(rank); err == nil && own.Pool == at.Pool && l.homeOf(own) == at.Domain {
-			return own, nil
-		}
+	if at, held := o.Held[rank]; held {
 		return sequence.Seat{Pool: at.Pool, Ordinal: sequence.MovedOrdinals + rank}, nil
 	}
 	if name, _ := o.record(o.Moved, rank); o.Moves {
@@ -103,17 +154,9 @@ func (l *Layout) displacedOf(n int64) (count int64) {
 	return count
 }
 
-// homeOf returns the home of a seat, or 0 without domains.
-func (l *Layout) homeOf(seat sequence.Seat) int {
-	if l.domains == nil {
-		return 0
-	}
-	return l.domains.Of(seat.Pool, seat.Ordinal)
-}
-
 // ordinalTargets fills in how many of n pods with ordinals of their own each pool should have where that does not follow from the strategy
-// alone. It returns how many their volumes leave without a seat.
-func (l *Layout) ordinalTargets(targets []int64, n int64) (outside int64) {
+// alone.
+func (l *Layout) ordinalTargets(targets []int64, n int64) {
 	for i := range targets {
 		if l.displaced == nil {
 			targets[i] = l.whole.Target(i, n)
@@ -124,21 +167,13 @@ func (l *Layout) ordinalTargets(targets []int64, n int64) (outside int64) {
 			targets[i] += l.written.Target(i, n)
 		}
 	}
-	o := l.workload.Ordinals
-	for text, name := range o.Kept {
-		ordinal, err := strconv.ParseInt(text, 10, 64)
-		rank := ordinal - o.First + 1
-		if err != nil || rank < 1 || rank > n {
+	for _, rank := range slices.Sorted(maps.Keys(l.workload.Ordinals.Held)) {
+		if rank > n {
 			continue
 		}
 		if own, err := l.Own(rank); err == nil {
 			targets[own.Pool]--
 		}
-		if at, known := l.CellOf(name); known {
-			targets[at.Pool]++
-		} else {
-			outside++
-		}
+		targets[l.workload.Ordinals.Held[rank].Pool]++
 	}
-	return outside
 }

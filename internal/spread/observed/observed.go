@@ -5,6 +5,7 @@
 package observed
 
 import (
+	"strconv"
 	"strings"
 	"time"
 	"unique"
@@ -36,9 +37,8 @@ type Pod struct {
 	// Unschedulable is whether the scheduler found no node for the pod. Nominated is whether a node will have room
 	// for the pod once others have ended there.
 	Unschedulable, Nominated bool
-	// Selector is its node selector, and Claims are those of its volumes, while it has no node.
-	Selector map[string]string
-	Claims   []string
+	Selector                 map[string]string // its node selector, while it has no node
+	Claims                   []string          // of its volumes
 }
 
 // New returns what is kept of a pod of an owner, with the seat that it carries.
@@ -54,7 +54,10 @@ func New(pod *corev1.Pod, owner types.UID, carried ledger.Carried) Pod {
 	}
 	p.Pool, p.Domain = shared(p.Pool), shared(p.Domain)
 	if p.Node == "" {
-		p.Selector, p.Claims = pod.Spec.NodeSelector, podstatus.VolumeClaims(&pod.Spec)
+		p.Selector = pod.Spec.NodeSelector
+	}
+	for _, claim := range podstatus.VolumeClaims(&pod.Spec) {
+		p.Claims = append(p.Claims, shared(claim))
 	}
 	if p.Origin != ledger.OriginOrdinal {
 		p.ID = strings.Clone(carried.ID) // not the whole annotation
@@ -91,6 +94,12 @@ func (p *Pod) ForeignCost(l *layout.Layout) bool {
 type Owner struct {
 	*world.Workload
 	Pods []Pod
+}
+
+// RankOf returns the rank of a StatefulSet's pod, from 1. It returns false if its name does not say it.
+func (o *Owner) RankOf(p *Pod) (rank int64, ok bool) {
+	n, err := strconv.ParseInt(p.Name[strings.LastIndexByte(p.Name, '-')+1:], 10, 32)
+	return n - o.FirstOrdinal + 1, err == nil && n >= o.FirstOrdinal
 }
 
 // Indexed returns the seats of the pods of an Indexed Job. Those of other owners follow from their layout.

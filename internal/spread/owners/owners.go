@@ -14,6 +14,7 @@ import (
 
 	"github.com/stowage-dev/stowage/internal/platform/bounded"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/world"
 )
@@ -25,6 +26,10 @@ type Owners struct {
 	podOf    func(namespace string, owner types.UID) string
 	uncached client.Reader
 	known    *bounded.Cache[ledger.OwnerKey, map[string]string] // annotations of a pod, by its owner
+	// Observe returns the pods of an owner if one of them has a volume, and Nodes the nodes of a cell. So what is found knows where pods are held.
+	// Both may be nil.
+	Observe func(*world.Workload) (of observed.Owner, ok bool)
+	Nodes   policy.NodesWith
 }
 
 // So many bytes of owners' annotations are remembered, and for so long.
@@ -58,7 +63,22 @@ func (o *Owners) FindForSelected(ctx context.Context, namespace string, owner wo
 			return nil, err
 		}
 	}
-	return o.FindSelected(ctx, pod)
+	p, err := o.FindSelected(ctx, pod)
+	if err != nil || w == nil {
+		return p, err
+	}
+	return o.Holding(ctx, p, w), nil
+}
+
+// Holding is [policy.Finder.Holding] for the pods of an owner.
+func (o *Owners) Holding(ctx context.Context, p *policy.Policy, w *world.Workload) *policy.Policy {
+	if o == nil || o.Observe == nil {
+		return p
+	}
+	if of, ok := o.Observe(w); ok {
+		return o.Finder.Holding(ctx, p, of, o.Nodes)
+	}
+	return p
 }
 
 // template returns the annotations of one of an owner's pods, or nil if it has no pod.

@@ -54,7 +54,6 @@ func (c Compiled) policyOf(chain world.Chain, state *stowage.PoolState) *Policy 
 		State: state, Root: chain.Top(), Unverified: chain.Unverified, owner: chain.Bottom(),
 	}
 	p.soften()
-	p.KeepsVolumes = p.owner != nil && p.Policy != nil && p.Policy.KeepsVolumes(p.owner)
 	return p
 }
 
@@ -90,9 +89,6 @@ func (p *Policy) ordinals() *layout.Ordinals {
 	o := &layout.Ordinals{First: p.owner.FirstOrdinal, Moves: p.Spill != nil}
 	if p.State != nil {
 		o.Moved = p.State.Ordinals
-	}
-	if kept := p.Kept(); kept != nil {
-		o.Kept = kept.Ordinals
 	}
 	return o
 }

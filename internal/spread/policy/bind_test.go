@@ -2,14 +2,12 @@ package policy
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
@@ -147,64 +145,6 @@ func TestFindWithUnsuitablePools(t *testing.T) {
 	}
 }
 
-// The pods of a StatefulSet that is older than its policy keep the pools of their volumes. Nothing is divided before that is recorded.
-func TestFindKeepsVolumes(t *testing.T) {
-	of := ref("StatefulSet", "db")
-	of.UID = "root"
-	p := clusterPolicy("p", 0, func(s *stowage.SpreadPolicySpec) { s.Kinds = []stowage.OwnerKind{{Group: "apps", Kind: "StatefulSet"}} })
-	older := p.CreationTimestamp.Add(-time.Hour)
-	keys := CompilePolicy(FromClusterSpreadPolicy(p))
-	kept := func(policy types.UID) *stowage.KeptOrdinals {
-		return &stowage.KeptOrdinals{Policy: policy, Owner: "root", Ordinals: map[string]string{"5": keys.PoolKey(0), "6": keys.PoolKey(1), "7": "", "8": "arm@x"}}
-	}
-	for name, tc := range map[string]struct {
-		volumes bool
-		created time.Time
-		kept    *stowage.KeptOrdinals
-		seats   []int // the pools of the pods with the ordinals 5 to 9; -1 is none
-		targets []int64
-		outside int64
-	}{
-		"no volumes":                {created: older, seats: []int{0, 0, 1, 1, 0}},
-		"it is newer":               {volumes: true, created: older.Add(2 * time.Hour), seats: []int{0, 0, 1, 1, 0}},
-		"newer, and a pool was bad": {volumes: true, created: older.Add(2 * time.Hour), kept: kept("p"), seats: []int{0, 1, -1, -1, 0}, targets: []int64{2, 1}, outside: 2},
-		"nothing is recorded":       {volumes: true, created: older},
-		"a record of anothers":      {volumes: true, created: older, kept: kept("q")},
-		"a record of another set":   {volumes: true, created: older, kept: &stowage.KeptOrdinals{Policy: "p", Owner: "other"}},
-		"where volumes may be":      {volumes: true, created: older, kept: kept("p"), seats: []int{0, 1, -1, -1, 0}, targets: []int64{2, 1}, outside: 2},
-		"a record without ordinals": {volumes: true, created: older, kept: &stowage.KeptOrdinals{Policy: "p", Owner: "root"}, seats: []int{0, 0, 1, 1, 0}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			o := world.Objects{Workloads: []*world.Workload{{Ref: of, Namespace: "ns", Created: tc.created, Volumes: tc.volumes, FirstOrdinal: 5, Labelled: true}}}
-			o.Policies.Cluster = append(o.Policies.Cluster, p)
-			o.PoolStates = []stowage.PoolState{{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "root"}, Kept: tc.kept}}
-			f := NewFinder(manifests.New(o), Settings{})
-			found, err := f.Find(t.Context(), Pod{Namespace: "ns", Owner: of})
-			if err != nil || (found == nil) != (tc.seats == nil) {
-				t.Fatalf("the policy is %+v, %v", found, err)
-			}
-			if selected, err := f.FindSelected(t.Context(), Pod{Namespace: "ns", Owner: of}); err != nil || selected == nil {
-				t.Fatalf("it is not selected: %v", err)
-			}
-			for i, want := range tc.seats {
-				seat, err := found.OfOrdinal(int64(i + 1))
-				if got := seat.Pool; want < 0 && !errors.Is(err, layout.ErrKept) || want >= 0 && (err != nil || got != want) {
-					t.Errorf("ordinal %d has the pool %d (%v), want %d", 5+i, got, err, want)
-				}
-				if own, _ := found.Whole().Nth(int64(i + 1)); err == nil && (own.Pool == seat.Pool) != (own == seat) {
-					t.Errorf("ordinal %d has the seat %v, and by the strategy %v", 5+i, seat, own)
-				}
-			}
-			if found == nil {
-				return
-			}
-			if got := found.Divide(5, nil, layout.Elsewhere{}); tc.targets != nil && !slices.Equal(got.Pools, tc.targets) || got.Outside != tc.outside || found.FollowsStrategy() != (tc.targets == nil) {
-				t.Errorf("the targets are %+v, and follow from the strategy: %t", got, found.FollowsStrategy())
-			}
-		})
-	}
-}
-
 // A StatefulSet's pods with a seat in an unsuitable pool get one in another pool. All others keep theirs, whichever pools are suitable.
 func TestOwnSeatsWithUnsuitablePools(t *testing.T) {
 	of := ref("StatefulSet", "db")
@@ -237,7 +177,7 @@ func TestOwnSeatsWithUnsuitablePools(t *testing.T) {
 			}
 			seen[seat] = true
 			have[seat.Pool]++
-			if got := found.Divide(n, nil, layout.Elsewhere{}); !slices.Equal(got.Pools, have) || got.Outside != 0 {
+			if got := found.Divide(n, nil, layout.Elsewhere{}); !slices.Equal(got.Pools, have) {
 				t.Fatalf("without %v, the targets of %d are %v, and the pods have %v", unsuitable, n, got, have)
 			}
 			for i := range have { // as near to the shares as two sequences, one after the other, can be

@@ -237,24 +237,4 @@ func TestFormerDomains(t *testing.T) {
 	if targets := rs.Divide(8, nil, layout.Elsewhere{}).Domains; targets.Former[0][0] != 0 || targets.Now[0][0] != 0 {
 		t.Errorf("targets %v", targets)
 	}
-	// A volume of before is in the domain of the former order.
-	seat := sequence.Seat{Pool: 1, Ordinal: 1}
-	own, was := base.DomainOf(seat), former(base)(seat)
-	for i := 1; own == was; i++ {
-		seat.Ordinal++
-		own, was = base.DomainOf(seat), former(base)(seat)
-	}
-	third := 3 - own - was
-	for _, tc := range []struct {
-		reached []int
-		want    int
-	}{{[]int{own, was, third}, own}, {[]int{own, third}, own}, {[]int{was, third}, was}, {[]int{third}, third}, {nil, -1}} {
-		reached := make([]bool, 3)
-		for _, in := range tc.reached {
-			reached[in] = true
-		}
-		if got, ok := base.DomainWithin(seat, reached); ok != (tc.want >= 0) || ok && got != tc.want {
-			t.Errorf("of the domains %v it is %d (%t), want %d", tc.reached, got, ok, tc.want)
-		}
-	}
 }

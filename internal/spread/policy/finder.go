@@ -104,7 +104,7 @@ func (f *Finder) FindForAdmission(ctx context.Context, pod Pod) (*Policy, error)
 }
 
 // FindSelected is [Finder.Find]. It also returns a policy that selects the pod's workload and does not divide it now: see
-// [Policy.Nowhere] and [Policy.Unrecorded].
+// [Policy.Nowhere].
 func (f *Finder) FindSelected(ctx context.Context, pod Pod) (*Policy, error) {
 	p, err := f.find(ctx, pod)
 	if errors.Is(err, ErrOwnerGone) {
@@ -237,7 +237,7 @@ func (f *Finder) Others(ctx context.Context, pod Pod, winner *Policy) (out []Oth
 		case s.Spec.Mode != stowage.PolicyEnforce:
 			out = append(out, Other{s.String(), "it is in Audit"})
 		case winner == nil && selected != nil:
-			out, selected = append(out, Other{s.String(), selected.whyNone()}), nil
+			out, selected = append(out, Other{s.String(), "the pods can run in none of its pools"}), nil
 		case winner == nil:
 		case winner.Policy == nil:
 			out = append(out, Other{s.String(), "a PodDistributor or annotations win over policies"})
@@ -251,14 +251,6 @@ func (f *Finder) Others(ctx context.Context, pod Pod, winner *Policy) (out []Oth
 // sameAs reports whether two are the same object.
 func (p *SpreadPolicy) sameAs(other *SpreadPolicy) bool {
 	return p.UID == other.UID && p.Kind == other.Kind
-}
-
-// whyNone says why a policy that selects a workload divides none of its pods now.
-func (p *Policy) whyNone() string {
-	if p.Unrecorded() {
-		return "the StatefulSet is older than the policy, and the leader has not recorded yet where its volumes may be"
-	}
-	return "the pods can run in none of its pools"
 }
 
 // ownerOf returns what policies select by, of the owner of some pods, with the policies of its namespace and of the cluster. It returns

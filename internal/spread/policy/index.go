@@ -217,12 +217,6 @@ func (p *SpreadPolicy) selects(o *owner) bool {
 	return (p.namespaces == nil || p.namespaces.Matches(labels.Set(o.labels))) && p.templates.Matches(labels.Set(o.template))
 }
 
-// KeepsVolumes reports whether a StatefulSet is older than the policy and its pods have volumes of their own. A volume may be where its pod
-// runs, and then the pod can run nowhere else. See [Policy.Unrecorded].
-func (p *SpreadPolicy) KeepsVolumes(w *world.Workload) bool {
-	return w != nil && w.Volumes && w.Created.Before(p.CreationTimestamp.Time)
-}
-
 // Before reports whether a policy wins over another one that selects the same pods, if neither is in Audit.
 func (p *SpreadPolicy) Before(other *SpreadPolicy) bool { return before(p, other) < 0 }
 

@@ -90,9 +90,6 @@ type Policy struct {
 	State *stowage.PoolState
 	// Root is the uppermost workload, or nil if that is not known.
 	Root *world.Workload
-	// KeepsVolumes says that the workload is a StatefulSet with volumes that is older than the policy. A volume may be where its pod runs,
-	// and then the pod can run nowhere else.
-	KeepsVolumes bool
 	// Unverified says that nobody knows whether the pod's owner exists: Stowage may not read
 	// its kind.
 	Unverified bool
@@ -138,25 +135,9 @@ func (p *Policy) soften() {
 	}
 }
 
-// Unrecorded reports whether the workload is a StatefulSet that is older than its policy, and nobody has recorded yet where its volumes
-// may be. Until then the policy does not divide it.
-func (p *Policy) Unrecorded() bool { return p.KeepsVolumes && p.Kept() == nil }
-
-// Kept returns where the volumes may be of a StatefulSet, as far as that is recorded, or nil.
-func (p *Policy) Kept() *stowage.KeptOrdinals {
-	if p.State == nil || p.owner == nil {
-		return nil
-	}
-	kept := p.State.Kept
-	if kept == nil || kept.Policy == "" || kept.Policy != p.UID() || kept.Owner != p.owner.UID {
-		return nil
-	}
-	return kept
-}
-
 // Dividing returns the policy if it divides the workload now, or nil.
 func (p *Policy) Dividing() *Policy {
-	if p != nil && (p.Nowhere() || p.Unrecorded()) {
+	if p != nil && p.Nowhere() {
 		return nil
 	}
 	return p

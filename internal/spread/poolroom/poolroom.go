@@ -309,13 +309,3 @@ func mayTakeMore(was, is *corev1.Node) bool {
 	}
 	return false
 }
-
-// Autoscaled reports whether Karpenter makes some nodes.
-func Autoscaled(nodes []corev1.Node) bool {
-	for i := range nodes {
-		if nodes[i].Labels[karpenter.NodePoolLabel] != "" {
-			return true
-		}
-	}
-	return false
-}

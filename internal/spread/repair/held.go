@@ -17,12 +17,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/autoscaler/karpenter"
 	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
-	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	worldapi "github.com/stowage-dev/stowage/internal/world/api"
@@ -90,13 +90,15 @@ type volumeLook struct {
 	left   int // pods that it still looks at: each costs as much as there are cells and nodes
 	nodes  map[string][]corev1.Node
 	err    error // of a list of nodes
+	// held are the pods with an ordinal of their own that their volumes hold where they run.
+	held map[int64]layout.HeldIn
 }
 
 // mostElsewhere is how many pods without a seat one look asks about their volumes.
 const mostElsewhere = 100
 
 func (r *run) newVolumeLook(p *policy.Policy) *volumeLook {
-	return &volumeLook{run: r, policy: p, left: mostElsewhere, nodes: map[string][]corev1.Node{}}
+	return &volumeLook{run: r, policy: p, left: mostElsewhere, nodes: map[string][]corev1.Node{}, held: map[int64]layout.HeldIn{}}
 }
 
 // look fills in whether a pod that has no seat stays where it runs because of its volumes.
@@ -111,24 +113,25 @@ func (l *volumeLook) look(ctx context.Context, pod *corev1.Pod, view *planner.Po
 		there = err != nil || view.NodePool == own.Pool
 		view.Held = cmp.Or(view.Held, "its volume may keep it there")
 	}
-	claims := podstatus.VolumeClaims(&pod.Spec)
-	if there || !view.Ours || l.left == 0 || len(claims) > mostClaims {
+	if there || !view.Ours || l.left == 0 {
 		return nil
 	}
 	l.left--
-	volumes, known, err := l.World.Volumes(ctx, pod.Namespace, claims)
-	if err != nil || !known || len(volumes) == 0 {
-		return err
+	reached, all, err := l.Policies.Reached(ctx, p, pod.Namespace, podstatus.VolumeClaims(&pod.Spec), l.nodesWith(ctx))
+	if all || err != nil || l.err != nil {
+		return l.err // what is not known of volumes changes nothing
 	}
-	terms, known := nodefit.TermsOf(volumes)
-	reached, _ := p.Reached(func(cell map[string]string) bool { return known && nodefit.ReachesAll(terms, cell, l.nodesWith(ctx)) })
-	if view.OwnRank > 0 {
-		reached = reached[own.Pool : own.Pool+1]
+	_, _, some := p.WithinOrdinal(view.OwnRank, reached)
+	switch at := (sequence.Cell{Pool: view.NodePool, Domain: view.NodeDomain}); {
+	case view.OwnRank == 0:
+		some = slices.ContainsFunc(reached, func(cells []bool) bool { return slices.Contains(cells, true) })
+	case view.NodePool >= 0 && reached[at.Pool][at.Domain] && !reached[own.Pool][p.DomainOf(own)]:
+		l.held[view.OwnRank] = at
 	}
-	if view.VolumeElsewhere = !slices.ContainsFunc(reached, func(cells []bool) bool { return slices.Contains(cells, true) }); view.VolumeElsewhere {
+	if view.VolumeElsewhere = !some; view.VolumeElsewhere {
 		view.Held = cmp.Or(view.Held, "no pool has a node that reaches its volume")
 	}
-	return l.err
+	return nil
 }
 
 // nodesWith returns the function for [nodefit.Reaches]. It lists the nodes of a cell once.
@@ -141,7 +144,7 @@ func (l *volumeLook) nodesWith(ctx context.Context) func(labels map[string]strin
 			nodes, err = l.Room.Nodes(ctx, cell)
 			l.nodes[key], l.err = nodes, errors.Join(l.err, err)
 		}
-		return nodes, poolroom.Autoscaled(nodes)
+		return nodes, karpenter.Made(nodes)
 	}
 }
 

@@ -457,8 +457,8 @@ func TestFormerOrderStays(t *testing.T) {
 	}
 }
 
-// Of pods with an ordinal of their own, those stay without a seat whose volumes no domain of their pool reaches. One that runs in its pool is
-// adopted, whatever is known of its volume.
+// Of pods with an ordinal of their own, those stay without a seat whose volumes no pool reaches. One that runs in its pool is adopted, whatever is
+// known of its volume, and one that its volume holds in another pool is adopted there.
 func TestOrdinalsElsewhere(t *testing.T) {
 	w := &world.Workload{Ref: world.Ref{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", UID: "u"}, Namespace: "ns"}
 	p, err := policy.NewFinder(manifests.New(world.Objects{Workloads: []*world.Workload{w}}), policy.Settings{}).Find(t.Context(), policy.Pod{Namespace: "ns", Owner: w.Ref, Annotations: map[string]string{
@@ -477,7 +477,7 @@ func TestOrdinalsElsewhere(t *testing.T) {
 		view   planner.Pod
 		want   bool
 	}{
-		"in the other pool, and reaches that alone": {volume("v", names[1-own.Pool]), planner.Pod{OwnRank: 1, NodePool: 1 - own.Pool, Ours: true}, true},
+		"in the other pool, and reaches that alone": {volume("v", names[1-own.Pool]), planner.Pod{OwnRank: 1, NodePool: 1 - own.Pool, Ours: true}, false},
 		"in the other pool, and reaches its own":    {volume("v", "a", "b"), planner.Pod{OwnRank: 1, NodePool: 1 - own.Pool, Ours: true}, false},
 		"in its own pool":                           {ofNode(volume("v", "a")), planner.Pod{OwnRank: 1, NodePool: own.Pool, Ours: true}, false},
 		"in no pool":                                {volume("v", "none"), planner.Pod{OwnRank: 1, NodePool: planner.OtherNode, Ours: true}, true},
@@ -490,11 +490,13 @@ func TestOrdinalsElsewhere(t *testing.T) {
 		b := newBench(t, append(workload(1), tc.volume, claim("c", "v", corev1.ReadWriteOnce))...)
 		b.World.FollowVolumes(volumeCache{b.Informers.(*informertest.FakeInformers), b.Uncached})
 		tc.view.Volume, tc.view.Running, tc.view.Seat = true, true, sequence.Seat{Pool: -1}
-		if err := b.newVolumeLook(p).look(t.Context(), withClaim(pod("y-0", "node-a", "", 0, 0), "c"), &tc.view); err != nil {
+		look := b.newVolumeLook(p)
+		if err := look.look(t.Context(), withClaim(pod("y-0", "node-a", "", 0, 0), "c"), &tc.view); err != nil {
 			t.Fatal(err)
 		}
-		if tc.view.VolumeElsewhere != tc.want {
-			t.Errorf("%s: elsewhere %t (%s)", name, tc.view.VolumeElsewhere, tc.view.Held)
+		held := name == "in the other pool, and reaches that alone"
+		if tc.view.VolumeElsewhere != tc.want || len(look.held) > 0 != held {
+			t.Errorf("%s: elsewhere %t (%s), and held %v", name, tc.view.VolumeElsewhere, tc.view.Held, look.held)
 		}
 	}
 }

@@ -44,13 +44,10 @@ func shownOf(p *policy.Policy, records []observed.Pod) string {
 	} else if p.Policy != nil {
 		generation = p.Policy.Generation
 	}
-	kept := uint64(0)
-	if p.Keeping() {
-		h.Reset()
-		_, _ = fmt.Fprint(h, p.State.Kept.Ordinals) // in the order of the keys
-		kept = h.Sum64()
-	}
-	return fmt.Sprintf("%s %d %x %v %t %s %d %x ", p.Fingerprint(), generation, kept, p.Limits(), p.Evict, p.Repair, len(records), sum)
+	h.Reset()
+	_, _ = fmt.Fprint(h, p.HeldPods()) // in the order of the keys
+	held := h.Sum64()
+	return fmt.Sprintf("%s %d %x %v %t %s %d %x ", p.Fingerprint(), generation, held, p.Limits(), p.Evict, p.Repair, len(records), sum)
 }
 
 func liveRecords(records []observed.Pod) []observed.Pod {
@@ -231,6 +228,7 @@ func (s *sight) settle(ctx context.Context, scale *worldapi.Scale) (soon time.Du
 	if err := s.dropCopies(ctx, p, state, s.pods, s.nodes); err != nil { // what they claim is not theirs
 		return 0, err
 	}
+	state.Layout = p.Held(s.volumes.held).Layout
 	s.bare.settle(state, p)
 	if p.Policy != nil {
 		soon = leaveEarlier(state, s.first, leastWait(p))

@@ -8,10 +8,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/stowage-dev/stowage/internal/autoscaler/karpenter"
 	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
-	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
 )
 
@@ -49,7 +49,7 @@ func (r *run) roomFor(ctx context.Context, p *policy.Policy, pod *corev1.Pod, st
 	}
 
 	// 2. Is there room? A node that somebody makes may be where the volume cannot be.
-	counted, made := nodefit.Counted(next), len(volumes) == 0 && poolroom.Autoscaled(nodes) && state.Replicas > 1
+	counted, made := nodefit.Counted(next), len(volumes) == 0 && karpenter.Made(nodes) && state.Replicas > 1
 	if !counted && !removal.BeforePolicy {
 		return room{ok: made && !state.Short[removal.To]}, nil // it is in use, and its size alone proves no room
 	}

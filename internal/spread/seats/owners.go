@@ -25,6 +25,19 @@ func (p *Pods) Observe(w *world.Workload) observed.Owner {
 	return observed.Owner{Workload: w, Pods: p.Of(OwnerOf(w).Key())}
 }
 
+// ObserveClaims is [Pods.Observe] if one of the pods has a volume.
+func (p *Pods) ObserveClaims(w *world.Workload) (of observed.Owner, ok bool) {
+	key := OwnerOf(w).Key()
+	p.mu.RLock()
+	o := p.byOwner[key]
+	ok = o != nil && o.claims > 0
+	p.mu.RUnlock()
+	if !ok {
+		return of, false
+	}
+	return p.Observe(w), true
+}
+
 // OwnersUnder returns the owners of a workload's pods. Those of kinds that are not watched are known by their pods; how many
 // pods they ask for is not known.
 func (p *Pods) OwnersUnder(ctx context.Context, snapshot world.Snapshot, top world.Object) ([]*world.Workload, error) {

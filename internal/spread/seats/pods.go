@@ -63,6 +63,7 @@ type ownerPods struct {
 	owner   ledger.Owner
 	pods    map[types.UID]observed.Pod
 	waiting int           // pods that are [observed.Pod.Waiting]
+	claims  int           // pods with volumes
 	had     []ledger.Cell // in which pods of the owner have had nodes
 }
 
@@ -81,12 +82,18 @@ func (o *ownerPods) replace(was, is *observed.Pod) {
 	if was != nil && was.Waiting() {
 		o.waiting--
 	}
+	if was != nil && len(was.Claims) > 0 {
+		o.claims--
+	}
 	if is == nil {
 		delete(o.pods, was.UID)
 		return
 	}
 	if is.Waiting() {
 		o.waiting++
+	}
+	if len(is.Claims) > 0 {
+		o.claims++
 	}
 	o.pods[is.UID] = *is
 	o.note(is)

@@ -3,8 +3,7 @@
 // successors.
 //
 // What follows from what is seen is decided by package spill. This package looks, writes and evicts. It promises that
-//   - a workload without a pod that waits and without a PoolState costs no request, unless a StatefulSet with volumes is older than
-//     its policy;
+//   - a workload without a pod that waits and without a PoolState costs no request;
 //   - a pod is evicted only if nothing has changed of it since it was seen to wait without a node;
 //   - a pod is evicted only after the state that demands it was stored and seen in the cache.
 package shortage
@@ -102,7 +101,6 @@ type run struct {
 	work  leader.Queue[world.Object] // the uppermost workloads of pods
 	limit *fair.Limiter[string]      // of evictions, by namespace
 	looks *fair.Limiter[string]      // at pods that wait in pools which may be unsuitable, by namespace
-	keeps *fair.Limiter[string]      // at the volumes of StatefulSets, by namespace
 
 	looked int // how often; only its ticker uses it
 
@@ -119,7 +117,7 @@ type run struct {
 // Register implements [leader.Controller].
 func (c *Controller) Register(t *leader.Term) error {
 	// One namespace gets half of a burst, which is all of a second's rate.
-	r := &run{Controller: c, limit: fair.NewLimiter[string](totalRate, 2*totalRate), looks: fair.NewLimiter[string](judgeRate, judgeBurst), keeps: fair.NewLimiter[string](keepRate, keepBurst), known: map[types.UID]*memory{}, scaleUps: map[string]scaleUps{}}
+	r := &run{Controller: c, limit: fair.NewLimiter[string](totalRate, 2*totalRate), looks: fair.NewLimiter[string](judgeRate, judgeBurst), known: map[types.UID]*memory{}, scaleUps: map[string]scaleUps{}}
 	var err error
 	// One worker: the rate of evictions in all is not more than one can do.
 	if r.work, err = leader.Reconcile(t, "shortage", 1, r.reconcile, world.Object.LogKeys); err != nil {
@@ -199,9 +197,6 @@ func (r *run) look(ctx context.Context) {
 	}
 	r.looked++
 	rarely := r.looked%lookRarely == 1
-	if rarely {
-		r.lookForVolumes(ctx, there)
-	}
 	var states stowage.PoolStateList
 	if err := r.Cached.List(ctx, &states, client.InNamespace(metav1.NamespaceAll), client.UnsafeDisableDeepCopy); err != nil {
 		r.Log.Error(err, "PoolStates were not listed")

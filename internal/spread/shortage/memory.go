@@ -23,7 +23,6 @@ type memory struct {
 	waited map[string]time.Time
 	looked map[string]poolroom.Checkpoint
 	judged map[string]judged // by the name of a pool or cell
-	kept   time.Time         // when the volumes of a StatefulSet were looked for
 	limit  *rate.Limiter
 	pools  map[place]bool // with metrics
 	// outdated are the pods that wait for nodes of no cell, and when each may be recreated.

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/autoscaler/karpenter"
 	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/platform/evict"
@@ -21,7 +22,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
-	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
@@ -119,7 +119,7 @@ func (r *run) stranded(ctx context.Context, p *policy.Policy, records []observed
 	nodes := func(selected map[string]string) (found []corev1.Node, grows bool) {
 		found, listed := r.Room.Nodes(ctx, selected)
 		err = errors.Join(err, listed)
-		return found, poolroom.Autoscaled(found)
+		return found, karpenter.Made(found)
 	}
 	for i := range records {
 		rec := &records[i]

@@ -47,17 +47,13 @@ func (r *run) reconcile(ctx context.Context, w world.Object) (reconcile.Result, 
 		return reconcile.Result{}, err
 	}
 	found := r.judge(ctx, v, m)
-	kept, err := r.keepVolumes(ctx, v, m, len(found.unsuitable) > 0)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
 	next := spill.Next(v.View, v.pools, r.Timing.Probes)
 	for i := range next {
 		m.waited[spill.PlaceOf(v.policy.Whole(), v.policy.Cells().At(i))] = next[i].Waited
 	}
 	r.publish(v, m, next)
 	r.askToYield(v, next)
-	is := stowage.PoolState{Pools: spill.ToPoolRooms(next, v.policy.Whole()), Unsuitable: found.unsuitable, Proven: found.proven, Soft: found.soft, Kept: kept, Ordinals: ordinalsOf(v, next)}
+	is := stowage.PoolState{Pools: spill.ToPoolRooms(next, v.policy.Whole()), Unsuitable: found.unsuitable, Proven: found.proven, Soft: found.soft, Ordinals: ordinalsOf(v, next)}
 	result, err := r.store(ctx, w, v, is)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -317,7 +313,7 @@ func ordinalsOf(v *picture, next []spill.Pool) map[string]string {
 		}
 		ordinals := make([]int64, len(one.spillPods))
 		for i := range one.Pods {
-			ordinals[i] = rankInName(one, i) - 1
+			ordinals[i] = one.rank(i) - 1
 		}
 		for n, at := range spill.Ordinals(v.View, next, one.spillPods, ordinals, one.replicas, now) {
 			if out == nil {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -394,20 +393,11 @@ func unsuitableMoves(v *picture, one *member) (out []int) {
 			continue
 		}
 		if one.ordinals && !v.policy.Nowhere() { // it may have been there before
-			if own, err := v.policy.OfOrdinal(rankInName(one, i)); err == nil && v.policy.Cell(own) == p.Cell() {
+			if own, err := v.policy.OfOrdinal(one.rank(i)); err == nil && v.policy.Cell(own) == p.Cell() {
 				continue
 			}
 		}
 		out = append(out, i)
 	}
 	return out
-}
-
-// rankInName returns the rank of a StatefulSet's pod, from 1, or 0 if its name does not say it.
-func rankInName(one *member, i int) int64 {
-	n, err := strconv.ParseInt(placement.OrdinalInName(one.Pods[i].Name), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n - one.FirstOrdinal + 1
 }

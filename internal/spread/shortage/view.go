@@ -120,14 +120,10 @@ func (r *run) see(ctx context.Context, w world.Object, m *memory) (*picture, err
 	return v, nil
 }
 
-// isRecorded reports whether anything is recorded of an owner's policy: pools without room, pools that are not for its pods, or where volumes are.
+// isRecorded reports whether anything is recorded of an owner's policy: pools without room, or pools that are not for its pods.
 func isRecorded(one *member) bool {
 	p := one.policy
-	if p == nil || p.Layout == nil {
-		return false
-	}
-	volumes := p.KeepsVolumes || p.Homes() != nil && one.ordinals && one.Volumes
-	return p.Spill != nil || judges(p) || volumes
+	return p != nil && p.Layout != nil && (p.Spill != nil || judges(p))
 }
 
 // newPicture is a workload without its pods.
@@ -159,6 +155,12 @@ func (r *run) newPicture(ctx context.Context, w world.Object, p *policy.Policy, 
 // spills reports whether other pools take the pods that wait for one of the pools.
 func (v *picture) spills() bool {
 	return slices.ContainsFunc(v.Rules, func(rule spill.Rule) bool { return rule.After > 0 })
+}
+
+// rank returns the rank of a StatefulSet's pod, from 1, or 0 if its name does not say it.
+func (m *member) rank(i int) int64 {
+	rank, _ := m.RankOf(&m.Pods[i])
+	return max(0, rank)
 }
 
 // waits reports whether a pod of the owner waits for a node.

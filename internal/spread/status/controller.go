@@ -22,6 +22,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/owners"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/world"
 	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
@@ -57,6 +58,7 @@ type Controller struct {
 	World     *worldcache.Cache
 	Seats     *seats.Service
 	Scope     *scope.Scope
+	Find      *owners.Owners
 	Progress  Progress
 	Clock     clock.WithTicker
 	Time      clock.PassiveClock // the API server's, for dates that it wrote

@@ -19,7 +19,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/admission/selection"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
-	"github.com/stowage-dev/stowage/internal/spread/owners"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
@@ -30,7 +29,6 @@ import (
 // policies, because each workload may concern several of them.
 type Policies struct {
 	*Controller
-	Find *owners.Owners
 	// Registrations reads the webhook's registration.
 	Registrations *selection.Reader
 	Room          *poolroom.Reader
@@ -266,17 +264,15 @@ func (r *policyRun) countFor(ctx context.Context, t *tally, w *world.Workload, c
 	top, audits := world.Object{Namespace: w.Namespace, Ref: chain.Root()}, t.of.Spec.Mode == stowage.PolicyAudit
 	divides := p != nil && p.Policy != nil && p.Policy.UID == t.of.UID
 	switch {
-	case audits && t.of.KeepsVolumes(chain.Bottom()):
-		t.keptInPlace[top] = true
 	case !reached:
 		t.notReached[top] = true
 	case divides && p.Layout == nil: // it is invalid, as its conditions say
 	case divides:
 		t.noteUnsuitable(top, p.Unsuitable())
-		if p.Keeping() || p.Unrecorded() || r.anyElsewhere(w) {
+		if p.Keeping() || r.anyElsewhere(w) {
 			t.keptInPlace[top] = true
 		}
-		if !p.Nowhere() && !p.Unrecorded() {
+		if !p.Nowhere() {
 			return r.divideFor(ctx, t, p, w, top)
 		}
 	case audits && (p == nil || p.Policy != nil && t.of.Before(p.Policy)):

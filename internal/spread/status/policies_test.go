@@ -171,11 +171,12 @@ func TestCountPolicies(t *testing.T) {
 	r := &policyRun{
 		Policies: &Policies{
 			Controller: &Controller{
+				Find:   owners.New(policy.NewFinder(reader, policy.Settings{}), service.Pods().NameOf, c, clock),
 				Cached: c, Uncached: c, World: reader, Seats: service, Scope: scope.New(reader, "stowage-system"), Progress: progress{elsewhere: "elsewhere"}, Clock: clock, Time: clock,
 				Timing: Timing{Every: time.Second, All: 30 * time.Second, Rate: 50, Quiet: 2 * time.Second}, Writes: writes, Log: logr.Discard(),
 			},
-			Find: owners.New(policy.NewFinder(reader, policy.Settings{}), service.Pods().NameOf, c, clock), Registrations: &selection.Reader{Reader: c, Name: "stowage"},
-			Room: poolroom.New(c, c, clock, clock), Metrics: NewMetrics(set),
+			Registrations: &selection.Reader{Reader: c, Name: "stowage"},
+			Room:          poolroom.New(c, c, clock, clock), Metrics: NewMetrics(set),
 		},
 		changes: make(chan struct{}, 1), audits: map[ledger.OwnerKey]*audit{}, due: map[ledger.OwnerKey]*world.Workload{}, looked: map[ledger.OwnerKey]time.Time{},
 	}

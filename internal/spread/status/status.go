@@ -177,7 +177,7 @@ func (c *Controller) divide(ctx context.Context, p *policy.Policy, owners []*wor
 				replicas, current = scale.Replicas, scale.Current
 			}
 		}
-		of := p.Of(o)
+		of := c.Find.Holding(ctx, p.Of(o), o)
 		seats := d.AddTargets(of.Layout, of.Divide(replicas, pods.Indexed(p.Layout), c.Progress.Elsewhere(owner.Key())))
 		if c.Progress.Stuck(owner.Key(), current, replicas) {
 			d.Stuck = true

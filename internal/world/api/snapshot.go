@@ -100,6 +100,26 @@ func ifServed(err error) error {
 	return err
 }
 
+// Volumes implements [world.Snapshot]. Where a claim or its volume may not be read, it is not known.
+func (l Live) Volumes(ctx context.Context, namespace string, claims []string) (out []corev1.PersistentVolume, known bool, err error) {
+	for _, name := range claims {
+		claim, volume := &corev1.PersistentVolumeClaim{}, &corev1.PersistentVolume{}
+		err := l.uncached.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, claim)
+		if err == nil && claim.Spec.VolumeName != "" {
+			err = l.uncached.Get(ctx, client.ObjectKey{Name: claim.Spec.VolumeName}, volume)
+		}
+		switch {
+		case apierrors.IsForbidden(err):
+			return nil, false, nil
+		case client.IgnoreNotFound(err) != nil:
+			return nil, false, err
+		case err == nil && volume.Name != "" && volume.Status.Phase == corev1.VolumeBound:
+			out = append(out, *volume)
+		}
+	}
+	return out, true, nil
+}
+
 // Snapshot is the world of one namespace, or of all, as it was listed. What was not listed is read when it is asked for.
 type Snapshot struct {
 	Live
@@ -114,6 +134,11 @@ var _ world.Snapshot = &Snapshot{}
 // ResourceQuotas and nodes. Of workloads, they are those of the kinds that Stowage watches.
 func NewSnapshot(live Live, namespace string, objects world.Objects) *Snapshot {
 	return &Snapshot{Live: live, namespace: namespace, listed: manifests.New(objects), all: objects.Workloads}
+}
+
+// Volumes implements [world.Snapshot].
+func (s *Snapshot) Volumes(ctx context.Context, namespace string, claims []string) ([]corev1.PersistentVolume, bool, error) {
+	return s.listed.Volumes(ctx, namespace, claims)
 }
 
 // Covers reports whether the objects of a namespace were listed.

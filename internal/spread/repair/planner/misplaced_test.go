@@ -12,8 +12,7 @@ import (
 // Which pods would go if nothing held them. Of two pools, a and b, the first ordinal is b's and the second a's.
 func TestMisplaced(t *testing.T) {
 	s := strategy("p=a,weight=1:p=b,weight=1")
-	// The ninth ordinal has no seat, because its volume may be where no pool is.
-	own := testkit.Layout(s, layout.Workload{Ordinals: &layout.Ordinals{Kept: map[string]string{"8": "gone"}}})
+	own := testkit.Layout(s, layout.Workload{Ordinals: &layout.Ordinals{Held: map[int64]layout.HeldIn{9: {Pool: 0}}}})
 	const a, b, ours, rank1 = 0, 1, true, 1
 	full := Plan{Counts: []int64{1, 3}, Targets: []int64{2, 2}}
 	right := Plan{Counts: []int64{2, 2}, Targets: []int64{2, 2}}
@@ -50,7 +49,7 @@ func TestMisplaced(t *testing.T) {
 		"an ordinal without a seat, in no pool":     {pod: Pod{Seat: none, Ours: ours, OwnRank: rank1, NodePool: OtherNode}, plan: right, want: true},
 		"that is to be adopted, too":                {pod: Pod{Seat: none, Ours: ours, OwnRank: rank1, NodePool: OtherNode}, plan: right, adopts: true},
 		"an ordinal that waits":                     {pod: Pod{Seat: none, Ours: ours, OwnRank: rank1, NodePool: NoNode}, plan: right},
-		"an ordinal that has no seat":               {pod: Pod{Seat: seat(a, 1), OwnRank: 9}, plan: full, evict: true},
+		"an ordinal that is held":                   {pod: Pod{Seat: seat(a, 1), OwnRank: 9}, plan: full, evict: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			state := &State{Layout: own, Evict: tc.evict, Keep: tc.keep, Mode: stowage.RepairRecreate}
