@@ -6,7 +6,7 @@ SIMULATION := 'Simulation'
 SIMULATED  := $(addprefix ./internal/,spread/ledger spread/shortage/spill spread/shortage spread/repair spread/gate size/resize vm/capacity)
 TESTED     := {{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}
 UNIT        = $$(go list -f '$(TESTED)' ./... | grep -v /test/)
-CLUSTER     = $$(go list -f '$(TESTED)' ./test/... | grep -v -e /test/karpenter -e /test/node -e /test/shortages -e /test/fleet -e /test/outage -e /test/domains -e /test/compare)
+CLUSTER     = $$(go list -f '$(TESTED)' ./test/... | grep -v -e /test/karpenter -e /test/node -e /test/shortages -e /test/fleet -e /test/outage -e /test/domains -e /test/compare -e /test/liveness)
 
 # Tests that build and run our programs never use the test cache, because it does not see the programs'
 # sources; nor do tests that read files outside of their own module. `make lint` vets the packages, so -vet=off.
@@ -114,6 +114,16 @@ test-fleet: controlplane build ## Run the long tests of policies that select hun
 .PHONY: test-domains
 test-domains: controlplane build ## Run the long tests of pools over zones (2 minutes)
 	@go test -count=1 -v -timeout 60m $(TESTFLAGS) ./test/domains
+
+# In a module of its own, because kube-scheduler is no library of ours. It is compiled as the control plane is, whose packages it shares.
+bin/scheduler-filters: $(wildcard hack/controlplane/kubernetes/go.mod hack/controlplane/kubernetes/*/*.go)
+	@echo "Building kube-scheduler's filters (once per version)"
+	@cd hack/controlplane/kubernetes && CGO_ENABLED=0 go build -trimpath -o ../../../$@ ./scheduler-filters
+
+.PHONY: test-liveness
+test-liveness: controlplane build bin/scheduler-filters ## Have random clusters come to rest, and ask kube-scheduler's filters about each pod that waits (SEEDS=40 in 45 minutes, SEED=1 is the first)
+	@(cd hack/controlplane/kubernetes && CGO_ENABLED=0 go test -trimpath -vet=off $(TESTFLAGS) ./filters)
+	@go test -count=1 -v -timeout $$(( 30 + $(or $(SEEDS),40) * 3 ))m -parallel 8 $(TESTFLAGS) ./test/liveness -seeds $(or $(SEEDS),40) -seed $(or $(SEED),1)
 
 .PHONY: test-outage
 test-outage: controlplane build ## Run the long tests of pods that are created while no replica answers (6 minutes)

@@ -66,19 +66,7 @@ func Only(only []string, objects ...runtime.Object) (*Filters, error) {
 		return nil, err
 	}
 	factory := informers.NewSharedInformerFactory(client, 0)
-	var nodes []*corev1.Node
-	var pods []*corev1.Pod
-	for _, o := range objects {
-		switch o := o.(type) {
-		case *corev1.Node:
-			nodes = append(nodes, o)
-		case *corev1.Pod:
-			if o.Spec.NodeName != "" && o.Status.Phase != corev1.PodSucceeded && o.Status.Phase != corev1.PodFailed {
-				pods = append(pods, o)
-			}
-		}
-	}
-	f := &Filters{snapshot: schedulercache.NewSnapshot(pods, nodes)}
+	f := &Filters{snapshot: snapshotOf(objects)}
 	if f.framework, err = newFramework(ctx, client, factory, f.snapshot, only); err != nil {
 		return nil, err
 	}
@@ -89,6 +77,24 @@ func Only(only []string, objects ...runtime.Object) (*Filters, error) {
 		}
 	}
 	return f, nil
+}
+
+// snapshotOf returns the nodes, with the pods that run there. A pod of a node that is gone counts nowhere.
+func snapshotOf(objects []runtime.Object) *schedulercache.Snapshot {
+	var nodes []*corev1.Node
+	var pods []*corev1.Pod
+	there := map[string]bool{}
+	for _, o := range objects {
+		if n, ok := o.(*corev1.Node); ok {
+			nodes, there[n.Name] = append(nodes, n), true
+		}
+	}
+	for _, o := range objects {
+		if p, ok := o.(*corev1.Pod); ok && there[p.Spec.NodeName] && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+			pods = append(pods, p)
+		}
+	}
+	return schedulercache.NewSnapshot(pods, nodes)
 }
 
 // newFramework returns the framework of the default profile.

@@ -72,6 +72,7 @@ func TestPasses(t *testing.T) {
 		want   map[string]string // the plugin that refuses, by node
 	}{
 		"both take it":              {want: map[string]string{"a": "", "b": ""}},
+		"a pod whose node is gone":  {there: []runtime.Object{on("gone", pod("x", nil))}, want: map[string]string{"a": "", "b": ""}},
 		"a selector":                {change: func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{corev1.LabelTopologyZone: "a"} }, want: map[string]string{"a": "", "b": names.NodeAffinity}},
 		"a taint":                   {change: func(p *corev1.Pod) { p.Spec.Tolerations = nil }, want: map[string]string{"a": "", "b": names.TaintToleration}},
 		"a taint, and ports alone":  {only: []string{names.NodePorts}, change: func(p *corev1.Pod) { p.Spec.Tolerations = nil }, want: map[string]string{"a": "", "b": ""}},
