@@ -43,9 +43,9 @@ func TestSeeds(t *testing.T) {
 		t.Run(fmt.Sprintf("seed %d", *seed+uint64(i)), func(t *testing.T) {
 			w := newWorld(t, *seed+uint64(i))
 			w.fill()
-			w.rest("at first")
+			w.rest("at first", glimpsed)
 			w.change()
-			w.rest("after " + w.changed)
+			w.rest("after "+w.changed, watched)
 			t.Logf("%s; of %d pods %d wait, all with a reason", w.describe(), w.pods, w.waiting)
 		})
 	}

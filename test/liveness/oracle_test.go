@@ -16,10 +16,11 @@ import (
 )
 
 // How long a wait may last that ends by itself: the backstop's 30 s, or spill's 10 s with its tries, and the rates of both. A world in which pods
-// wait is watched for longer than the backstop's 30 s.
+// wait is watched for longer than the backstop's 30 s once its change is made, and for a while before: a pod that is trapped is seen at once.
 const (
 	patience = 75 * time.Second
-	watched  = 45 * time.Second
+	watched  = 35 * time.Second
+	glimpsed = 10 * time.Second
 	quiet    = 3 * time.Second
 )
 
@@ -37,8 +38,8 @@ type verdict struct {
 	author bool // selector, taint or size: one who wrote the pools himself contradicts himself
 }
 
-// rest waits until the world is at rest, and fails if pods are trapped.
-func (w *world) rest(when string) {
+// rest waits until the world is at rest, and fails if pods are trapped. It watches waiting pods for a while.
+func (w *world) rest(when string, watch time.Duration) {
 	w.t.Helper()
 	var last string
 	var s *situation
@@ -67,7 +68,7 @@ func (w *world) rest(when string) {
 		first = seen
 		least := w.since.Add(quiet)
 		if len(s.waiting()) > 0 {
-			least = w.since.Add(watched)
+			least = w.since.Add(watch)
 		}
 		return len(found) == 0 && time.Since(still) > quiet && time.Now().After(least), nil
 	})

@@ -55,7 +55,8 @@ func newWorld(t *testing.T, seed uint64) *world {
 	} else {
 		w.poolsHaveNodes()
 	}
-	if w.chance(30) { // a node that is in no pool
+	w.node(pick(w, "od", "spot"), pick(w, w.zones...), 16) // with room for most pods
+	if w.chance(30) {                                      // a node that is in no pool
 		w.node("other", pick(w, w.zones...), 8)
 	}
 	return w
@@ -114,7 +115,7 @@ func (w *world) cellNodes(pool, zone string) {
 	var taints []corev1.Taint
 	if pool == "gpu" {
 		taints = append(taints, gpu)
-	} else if w.chance(15) {
+	} else if w.chance(25) {
 		taints = append(taints, arm)
 	}
 	for range pick(w, 0, 1, 1, 2) {
