@@ -85,6 +85,7 @@ func (w *world) fail(when string, s *situation, f trapped) {
 
 // judge returns the pods that are trapped.
 func (w *world) judge(s *situation) (out []trapped, err error) {
+	w.reasons = map[string]int{}
 	waiting := slices.DeleteFunc(s.waiting(), func(p *corev1.Pod) bool {
 		_, pinned := cellOf(p)
 		return !pinned || len(p.Spec.SchedulingGates) > 0 || w.of(p) == nil
@@ -104,7 +105,8 @@ func (w *world) judge(s *situation) (out []trapped, err error) {
 		f := trapped{pod: p, nodes: passing(passes[i])}
 		f.cell, _ = cellOf(p)
 		if len(f.nodes) == 0 {
-			continue // it would wait without our pin, too
+			w.reasons["would wait without a pin"]++
+			continue
 		}
 		v, err := w.verdict(s, p)
 		if err != nil {
@@ -116,6 +118,12 @@ func (w *world) judge(s *situation) (out []trapped, err error) {
 		}
 		if len(f.nodes) > 0 && !w.allowed(s, p, v) {
 			out = append(out, f)
+			continue
+		}
+		if v.why == "" {
+			w.reasons["have a full cell"]++
+		} else {
+			w.reasons["are their author's, or a Job's"]++
 		}
 	}
 	return out, nil

@@ -32,7 +32,8 @@ type world struct {
 	since     time.Time
 	// evidence has the cells in which a workload has had a pod with a node.
 	evidence      map[string]map[cell]bool
-	pods, waiting int // at the last rest
+	pods, waiting int            // at the last rest
+	reasons       map[string]int // why those wait that are pinned
 }
 
 // chance reports true so many times of a hundred.
