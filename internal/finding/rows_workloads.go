@@ -130,6 +130,14 @@ var ofWorkloads = map[Reason]row{
 		remedy:  func(f *Finding) string { return f.rollOut() + f.orEvict() },
 		example: of(Values{Count: 1, Evict: true}),
 	},
+	HeldByVolume: {
+		severity: Note, means: "Pods run where their volumes are, and not where they would be due.",
+		sentence: func(f *Finding) string {
+			return fmt.Sprintf("%d pod(s) are held in another pool or domain than is due, because their volumes do not reach that; the others are divided around them", f.Count)
+		},
+		remedy:  always("none is needed; to move a pod, delete its claims, and then the pod"),
+		example: of(Values{Count: 2}),
+	},
 	ForeignCost: {
 		severity: Note, means: "Somebody else writes the deletion cost of pods.",
 		sentence: func(f *Finding) string {

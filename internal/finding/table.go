@@ -37,6 +37,7 @@ const (
 	NotReady       Reason = "PodsNotReady"
 	PoolsFull      Reason = "PoolsFull"
 	OverInDomain   Reason = "OverInDomain"
+	HeldByVolume   Reason = "HeldByVolume"
 	ForeignCost    Reason = "ForeignDeletionCost"
 	NoRoomInPool   Reason = "NoRoomInPool"
 	FitsNoNode     Reason = "FitsNoNode"

@@ -2,9 +2,11 @@ package impact
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
+	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 )
@@ -52,6 +54,8 @@ func (p *plan) seated() bool {
 func (p *plan) doubtPools(of *policy.Policy, add func(ok bool, format string, args ...any)) {
 	volumes := p.is.workload.Volumes() || slices.ContainsFunc(p.pods, func(pod *pod) bool { return pod.volume })
 	add(volumes && (p.Moved > 0 || of.Keeping()), "the volumes of its pods may be bound to where they are")
+	add(!of.Preferred && slices.ContainsFunc(slices.Collect(maps.Values(p.is.cells)), func(g *group) bool { return g.shape != nil && !nodefit.Counted(g.shape) }),
+		"beside size, also ports, devices, constraints or other pods decide where its pods run")
 	add(of.Preferred, "its pools are only preferred, so that pods may run elsewhere")
 	add(len(p.is.noSpill) > 0, "its pods for pool %s would wait", strings.Join(p.is.noSpill, ", "))
 	add(len(p.is.closed) > 0 && p.Kind != "Deployment" && p.Kind != "Rollout", "which of its pods wait for a pool without room is not known")

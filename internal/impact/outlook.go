@@ -289,7 +289,7 @@ func recordUnsuitable(ctx context.Context, p *preview.Preview, in *preview.Input
 
 // judged reports whether the leader finds out in which pools of a policy the pods of a workload cannot run.
 func judged(p *policy.Policy) bool {
-	return laidOut(p) && p.Policy != nil && !p.Preferred && p.Root != nil
+	return laidOut(p) && !p.Preferred && p.Root != nil
 }
 
 // unsuitable returns the cells in which a pod like the example cannot run. Where one of the workload's pods is ready, taints are taken for maintenance.
@@ -314,7 +314,7 @@ func (l *live) unsuitable(pods []*pod, all []corev1.Node, p *policy.Policy, exam
 				q.Proven = q.Proven || runs[node.Name]
 			}
 		}
-		if a := q.Of(nodes, l.makers, nil, now); a.Verdict == nodefit.Never {
+		if a := q.Of(nodes, l.makers, nil, now); a.Verdict == nodefit.Never && !p.AuthorKnows(a.Filter) {
 			pool := whole.Pool(at.Pool)
 			unsuitable = append(unsuitable, stowage.UnsuitablePool{Name: pool.Name, NodeLabel: pool.Labels, Domain: whole.DomainName(at.Domain), Since: metav1.NewTime(now), Filter: a.Filter, Why: a.Why})
 		}

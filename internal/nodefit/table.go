@@ -47,7 +47,8 @@ type Cell struct {
 	Proven bool
 	// Pods are those of all nodes. Without them the answer is never Takes.
 	Pods []corev1.Pod
-	Now  time.Time
+	// Now is the present time. Where it is zero, no node counts as one that starts.
+	Now time.Time
 }
 
 // Volumes is what is known of a pod's volumes.
@@ -225,7 +226,7 @@ func (s *subject) tooLarge(node *corev1.Node) string {
 	if Count(node, nil, s.pod) > 0 {
 		return ""
 	}
-	if s.cell.Now.Sub(node.CreationTimestamp.Time) < startsFor && lacks(node, s.pod) {
+	if !s.cell.Now.IsZero() && s.cell.Now.Sub(node.CreationTimestamp.Time) < startsFor && lacks(node, s.pod) {
 		return ""
 	}
 	return "the pods are too large"

@@ -41,7 +41,11 @@ func (p *Preview) Admit(ctx context.Context, replicas int32) (pods []Admitted, w
 	if len(errs) > 0 {
 		return nil, nil, errors.Join(errs...)
 	}
-	return pods, warnings, err
+	if err != nil {
+		return nil, nil, err
+	}
+	texts, err := p.misfits(ctx, pods)
+	return pods, append(warnings, texts...), err
 }
 
 // Visit says what becomes of the pods of a preview.

@@ -147,7 +147,7 @@ func TestHeldByVolume(t *testing.T) {
 	n.InPools(t, "zonal", "od=4 spot=1")
 	n.InPools(t, "moves", "1=1")
 	n.held(t, "wiki")
-	n.says(t, "local", "reaches its volume")
+	n.says(t, "local", "are held in another pool or domain")
 	n.says(t, "shared", "reaches its volume")
 	for app, was := range before {
 		n.stays(t, app, was)
@@ -321,7 +321,7 @@ func TestNewPodsWithVolumes(t *testing.T) {
 			return set.Status.ObservedGeneration == set.Generation && set.Status.UpdatedReplicas == 6 && set.Status.ReadyReplicas == 6 && set.Status.CurrentRevision == set.Status.UpdateRevision, err
 		})
 	}
-	n.says(t, "local", "its volume may keep it there")
+	n.says(t, "local", "are held in another pool or domain")
 
 	// 3. StatefulSets that are made again, as by helm uninstall and install, come back to their volumes with a seat in each one's zone.
 	domains := func(name string) map[string]string {

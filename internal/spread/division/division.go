@@ -135,6 +135,8 @@ type Division struct {
 	// should have one, Former included.
 	Former, Unseated int64
 	ForeignCosts     int64
+	// Held are pods that are counted where their volumes are, in another cell than is due.
+	Held int64
 	// Shortages are the pools without room whose waiting pods other pools take.
 	Shortages []spill.Shortage
 	// Moving says that pods are being created or removed. Stuck says that an owner has the same pods for minutes, and not as many
@@ -206,6 +208,7 @@ func (d *Division) AddTargets(l *layout.Layout, of layout.Division) (seats int64
 		}
 	}
 	d.Replicas += of.Replicas
+	d.Held += int64(len(l.HeldPods()))
 	return seats
 }
 
@@ -236,6 +239,7 @@ func (d *Division) Merge(other *Division) {
 	d.Former += other.Former
 	d.Unseated += other.Unseated
 	d.ForeignCosts += other.ForeignCosts
+	d.Held += other.Held
 	d.Shortages = append(d.Shortages, other.Shortages...)
 	d.Moving, d.Stuck = d.Moving || other.Moving, d.Stuck || other.Stuck
 }

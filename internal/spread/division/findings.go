@@ -77,6 +77,9 @@ func (d *Division) Findings(w *Workload) (out []finding.Finding) {
 	if n := d.DomainSurplus(); n > 0 && settled {
 		add(finding.OverInDomain, count(n))
 	}
+	if d.Held > 0 {
+		add(finding.HeldByVolume, count(d.Held))
+	}
 	if d.ForeignCosts > 0 {
 		add(finding.ForeignCost, count(d.ForeignCosts))
 	}

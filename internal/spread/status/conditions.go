@@ -48,7 +48,7 @@ func balanced(of world.Object, p *policy.Policy, d *divisions.Division, said sai
 		}
 	}
 	for i := range found {
-		if f := &found[i]; f.Reason == finding.ForeignCost || f.Reason == finding.OverInDomain && status == metav1.ConditionTrue {
+		if f := &found[i]; f.Reason == finding.ForeignCost || f.Reason == finding.HeldByVolume || f.Reason == finding.OverInDomain && status == metav1.ConditionTrue {
 			notes = append(notes, "; "+f.String())
 		}
 	}

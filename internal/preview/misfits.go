@@ -1,0 +1,60 @@
+package preview
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/nodefit"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
+)
+
+// misfits says for which pools none of the input's nodes could take the pods that get a seat there. It judges one pod of each workload in each
+// cell. Where the input has no nodes, nothing is said.
+func (p *Preview) misfits(ctx context.Context, pods []Admitted) (texts []string, err error) {
+	if len(p.in.Objects.Nodes) == 0 {
+		return nil, nil
+	}
+	type place struct {
+		*Workload
+		at sequence.Cell
+	}
+	judged := map[place]bool{}
+	for i := range pods {
+		a := &pods[i]
+		if a.Pod.Labels[stowage.SeatLabel] == "" {
+			continue
+		}
+		found, err := p.Policy(ctx, a.Workload)
+		if err != nil {
+			return nil, err
+		}
+		if found == nil || found.Layout == nil || found.Preferred {
+			continue
+		}
+		pool, known := found.PoolNamed(a.Pod.Labels[stowage.PoolLabel])
+		domain, named := found.Whole().DomainNamed(a.Pod.Labels[stowage.DomainLabel])
+		at := sequence.Cell{Pool: pool, Domain: domain}
+		if !known || !named || judged[place{a.Workload, at}] {
+			continue
+		}
+		judged[place{a.Workload, at}] = true
+		if why := p.judge(a.Pod, found.CellSelector(at)); why != "" {
+			texts = append(texts, fmt.Sprintf("%s: no node of pool %s in the input takes its pods: %s", a.Workload, spill.PlaceOf(found.Whole(), at), why))
+		}
+	}
+	return texts, nil
+}
+
+// judge says why no node of a cell could take a pod that has a seat there, or "".
+func (p *Preview) judge(pod *corev1.Pod, cell map[string]string) string {
+	nodes, grows := p.in.nodesWith(cell)
+	answer := nodefit.Judge(pod, nodefit.Volumes{}, &nodefit.Cell{Labels: cell, Nodes: nodes, Growing: grows})
+	if answer.Verdict != nodefit.Never {
+		return ""
+	}
+	return answer.Why
+}
