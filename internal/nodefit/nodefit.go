@@ -72,9 +72,12 @@ func Selects(spec *corev1.PodSpec, node *corev1.Node) bool {
 
 // untolerated returns a taint that keeps a pod from a node.
 func untolerated(spec *corev1.PodSpec, node *corev1.Node) (corev1.Taint, bool) {
-	return corev1helpers.FindMatchingUntoleratedTaint(logr.Discard(), node.Spec.Taints, spec.Tolerations, func(t *corev1.Taint) bool {
-		return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
-	}, false)
+	return corev1helpers.FindMatchingUntoleratedTaint(logr.Discard(), node.Spec.Taints, spec.Tolerations, repels, false)
+}
+
+// repels reports whether a taint keeps pods from a node.
+func repels(t *corev1.Taint) bool {
+	return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
 }
 
 // Ready reports whether a node has the condition Ready.

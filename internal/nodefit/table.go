@@ -6,7 +6,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/utils/ptr"
 
@@ -64,9 +66,10 @@ const startsFor = 3 * time.Minute
 
 // subject is a pod that is judged.
 type subject struct {
-	pod     *corev1.Pod
-	volumes *Volumes
-	cell    *Cell
+	pod      *corev1.Pod
+	affinity nodeaffinity.RequiredNodeAffinity
+	volumes  *Volumes
+	cell     *Cell
 }
 
 // The Filter plugins that an answer names.
@@ -117,7 +120,7 @@ func Filters() (out []string) {
 // start and the pods that are there, makes a cell Full and never Never. So does a node autoscaler, unless the cell's labels
 // contradict the pod.
 func Judge(pod *corev1.Pod, volumes Volumes, cell *Cell) Answer {
-	s := &subject{pod, &volumes, cell}
+	s := &subject{pod, nodeaffinity.GetRequiredNodeAffinity(pod), &volumes, cell}
 	unknown := s.unknown()
 	reasons, open := map[Answer]int{}, false
 	for i := range cell.Nodes {
@@ -199,7 +202,7 @@ const (
 )
 
 func (s *subject) selectsOthers(node *corev1.Node) string {
-	selected, _ := nodeaffinity.NewRequiredNodeAffinity(s.pod.Spec.NodeSelector, s.pod.Spec.Affinity).Match(node)
+	selected, _ := s.affinity.Match(node)
 	if named := s.pod.Spec.NodeName; !selected || named != "" && named != node.Name {
 		return otherNodes
 	}
@@ -210,16 +213,13 @@ func (s *subject) tainted(node *corev1.Node) string {
 	if s.cell.Proven {
 		return ""
 	}
-	lasting := &corev1.Node{}
-	for _, t := range node.Spec.Taints {
-		if !passing(t.Key) {
-			lasting.Spec.Taints = append(lasting.Spec.Taints, t)
-		}
+	taint, found := corev1helpers.FindMatchingUntoleratedTaint(logr.Discard(), node.Spec.Taints, s.pod.Spec.Tolerations, func(t *corev1.Taint) bool {
+		return repels(t) && !passing(t.Key)
+	}, false)
+	if !found {
+		return ""
 	}
-	if taint, untolerated := untolerated(&s.pod.Spec, lasting); untolerated {
-		return "the pods do not tolerate the taint " + taint.ToString()
-	}
-	return ""
+	return "the pods do not tolerate the taint " + taint.ToString()
 }
 
 func (s *subject) tooLarge(node *corev1.Node) string {

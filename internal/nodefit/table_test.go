@@ -1,6 +1,7 @@
 package nodefit
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -182,6 +183,31 @@ func TestJudgeSaysTheMostFrequentReason(t *testing.T) {
 	} {
 		if got := Judge(large, Volumes{}, &Cell{Nodes: tc.nodes}); got.Filter != tc.want || got.Verdict != Never {
 			t.Errorf("%s: %+v, want %s", name, got, tc.want)
+		}
+	}
+}
+
+// cells returns a cluster of nodes in so many cells, as [Judge] gets them.
+func cells(nodes, of int) []Cell {
+	out := make([]Cell, of)
+	for i := range nodes {
+		at := &out[i%of]
+		at.Labels = map[string]string{"pool": "b", "cell": strconv.Itoa(i % of)}
+		at.Nodes = append(at.Nodes, *node(named(strconv.Itoa(i)), label("cell", strconv.Itoa(i%of)), taint("gpu")))
+	}
+	return out
+}
+
+// The table for one pod in 128 cells of 5,000 nodes, none of which takes it: every node is asked by every row.
+func BenchmarkJudge(b *testing.B) {
+	all := cells(5000, 128)
+	p := seated(spread("zone", 2), requires(terms("zone=1,2", "arch=arm")...))
+	b.ReportAllocs()
+	for b.Loop() {
+		for i := range all {
+			if got := Judge(p, Volumes{Terms: [][]corev1.NodeSelectorTerm{terms("zone=1")}}, &all[i]); got.Verdict != Never {
+				b.Fatal(got)
+			}
 		}
 	}
 }
