@@ -97,7 +97,14 @@ func (s *Strategy) across(a *Across) *Strategy {
 		return s
 	}
 	out := *s
-	out.domains = a
+	out.domains, out.cells = a, nil
+	for i := range s.pools {
+		for _, domain := range a.Domains {
+			cell := maps.Clone(s.pools[i].Labels)
+			cell[a.Key] = domain.Value
+			out.cells = append(out.cells, cell)
+		}
+	}
 	d := newDigest()
 	d.Write(s.fingerprint[:])
 	d.text(a.Key)
@@ -112,14 +119,12 @@ func (s *Strategy) across(a *Across) *Strategy {
 // Across returns the domains of the pools, or nil if the pools are not divided.
 func (s *Strategy) Across() *Across { return s.domains }
 
-// NodeSelector returns what selects the nodes of a pool, or of one of its domains. The domain is -1 for all of them.
+// NodeSelector returns what selects the nodes of a pool, or of one of its domains. The domain is -1 for all of them. The result is not to be changed.
 func (s *Strategy) NodeSelector(pool, domain int) map[string]string {
 	if s.domains == nil || domain < 0 {
 		return s.pools[pool].Labels
 	}
-	out := maps.Clone(s.pools[pool].Labels)
-	out[s.domains.Key] = s.domains.Domains[domain].Value
-	return out
+	return s.cells[pool*len(s.domains.Domains)+domain]
 }
 
 // DomainOfNode returns the domain that a node with these labels is in, or -1 if it is in none. Without domains, all nodes are in domain 0.

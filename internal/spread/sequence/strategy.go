@@ -62,8 +62,9 @@ type Strategy struct {
 	base     []int64 // seats of each pool in the base part, at most its maximum
 	baseLen  int64
 	segments []segment
-	short    *shortage // seats that are left out, or nil
-	domains  *Across   // over which each pool is divided, or nil
+	short    *shortage           // seats that are left out, or nil
+	domains  *Across             // over which each pool is divided, or nil
+	cells    []map[string]string // the labels of each domain of each pool
 
 	fingerprint Fingerprint
 	selectors   []string // the hash of each pool's labels
