@@ -13,7 +13,7 @@ if [ "$(git rev-parse --is-shallow-repository)" = true ]; then # the commits are
 fi
 suites=(
 	test-shortages test-fleet test-karpenter test-domains test-outage test-impact compare test-node
-	"test-versions VERSIONS=PICKED" "soak MINUTES=12 AGAIN=1" "churn MINUTES=10"
+	"test-versions VERSIONS=PICKED" "soak MINUTES=12 AGAIN=1" "churn MINUTES=10" "test-liveness SEEDS=10"
 )
 number=${#suites[@]}
 picked=$(basename "${versions[count / number % ${#versions[@]}]}")

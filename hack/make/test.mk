@@ -56,10 +56,11 @@ node-packages: ## Install what real nodes need from Debian (as root)
 	  containerd runc containernetworking-plugins iptables nftables conntrack iproute2 kmod
 
 .PHONY: test-short
-test-short: karpenter nodes prebuild ## Run the shortest cases of test-karpenter and test-node; say so where they cannot run
+test-short: karpenter nodes prebuild bin/scheduler-filters ## Run the shortest cases of test-karpenter, test-node and test-liveness; say so where they cannot run
 	@if [ "$$(id -u)" = 0 ] && ! command -v containerd > /dev/null && command -v apt-get > /dev/null; then \
 	  echo "Installing what real nodes need"; $(MAKE) --no-print-directory node-packages > bin/apt.txt 2>&1 || true; fi
-	@go test -count=1 -vet=off -v -short -timeout 15m $(TESTFLAGS) ./test/karpenter ./test/node > bin/test-short.txt 2>&1 \
+	@{ go test -count=1 -vet=off -v -short -timeout 15m $(TESTFLAGS) ./test/karpenter ./test/node && \
+	  go test -count=1 -vet=off -v -short -timeout 15m -parallel 8 $(TESTFLAGS) ./test/liveness; } > bin/test-short.txt 2>&1 \
 	  || { cat bin/test-short.txt; exit 1; }; grep -E '^(ok|--- |NOT RUN)' bin/test-short.txt
 
 .PHONY: soak
