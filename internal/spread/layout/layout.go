@@ -212,8 +212,10 @@ func (l *Layout) Within(reached [][]bool, memo Memo) *Layout {
 		return nil
 	}
 	if slices.Contains(left, true) {
-		gaps := l.workload.Gaps
-		of.Strategy = memo(Key{l.whole.Fingerprint(), fmt.Sprint("within", left, gaps)}, func() *sequence.Strategy { return l.whole.WithoutPools(left).Without(gaps) })
+		of.whole = memo(Key{l.whole.Fingerprint(), fmt.Sprint("without", left)}, func() *sequence.Strategy { return l.whole.WithoutPools(left) })
+		if of.Strategy = of.whole; l.workload.Gaps != nil {
+			of.Strategy = memo(Key{of.whole.Fingerprint(), fmt.Sprint(l.workload.Gaps)}, func() *sequence.Strategy { return of.whole.Without(l.workload.Gaps) })
+		}
 	}
 	if l.domains != nil {
 		of.assign(limits)
