@@ -283,22 +283,26 @@ func TestSoftRevision(t *testing.T) {
 	}
 }
 
-// The author of annotations has said where the pods go. They wait, and an event says why.
+// The author of annotations has said where the pods go. They wait, also with spill, and an event says why.
 func TestAuthorContradictsHimself(t *testing.T) {
-	objects := shortage(0)
-	for _, o := range objects {
-		delete(o.GetAnnotations(), stowage.SpillAnnotation)
-		if n, ok := o.(*corev1.Node); ok {
-			tainted(n)
+	for _, spills := range []bool{false, true} {
+		objects := shortage(0)
+		for _, o := range objects {
+			if !spills {
+				delete(o.GetAnnotations(), stowage.SpillAnnotation)
+			}
+			if n, ok := o.(*corev1.Node); ok {
+				tainted(n)
+			}
 		}
-	}
-	b := newBench(t, objects...)
-	b.pass(t, 1300)
-	if is := b.stored(t); is.Unsuitable != nil || is.Soft != nil || len(b.evicted) != 0 {
-		t.Errorf("the state is %+v, and %v are gone", is, b.evicted)
-	}
-	if got := b.noticed(); got != "PodFitsNoNode" {
-		t.Errorf("the events are %q", got)
+		b := newBench(t, objects...)
+		b.pass(t, 1300)
+		if is := b.stored(t); is.Pools != nil || is.Unsuitable != nil || is.Soft != nil || len(b.evicted) != 0 {
+			t.Errorf("with spill %t, the state is %+v, and %v are gone", spills, is, b.evicted)
+		}
+		if got := b.noticed(); got != "PodFitsNoNode" {
+			t.Errorf("with spill %t, the events are %q", spills, got)
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
@@ -301,7 +302,7 @@ func (r *run) seeWaiting(ctx context.Context, v *picture, one *member, m *memory
 	if spills := rule > 0 && likely; !spills && suits {
 		return true, nil
 	}
-	e, err := r.exampleOf(ctx, m, one, rec)
+	e, err := r.exampleOf(ctx, v, m, one, rec)
 	if err != nil {
 		return false, err
 	}
@@ -325,7 +326,7 @@ func keyOf(one *member, rec *observed.Pod) exampleKey {
 }
 
 // exampleOf returns a pod of an owner that waits for a pool, as the API server has it, or nil if it has gone meanwhile.
-func (r *run) exampleOf(ctx context.Context, m *memory, one *member, rec *observed.Pod) (*example, error) {
+func (r *run) exampleOf(ctx context.Context, v *picture, m *memory, one *member, rec *observed.Pod) (*example, error) {
 	key := keyOf(one, rec)
 	if e := m.examples[key]; e != nil && r.Clock.Since(e.at) < exampleFor {
 		return e, nil
@@ -339,7 +340,7 @@ func (r *run) exampleOf(ctx context.Context, m *memory, one *member, rec *observ
 	}
 	e := &example{at: r.Clock.Now(), group: pod.Spec.SchedulingGroup != nil, requests: resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})}
 	var err error
-	if e.misfit, err = r.misfit(ctx, one.policy, pod, rec); err != nil {
+	if e.misfit, err = r.misfit(ctx, v, one, pod, rec); err != nil {
 		return nil, err
 	}
 	e.stays = !r.Scope.Enforces(ctx, pod.Namespace, placement.AsCreated(podpatch.FromPod(pod), one.policy.Strategy, ""))
@@ -349,7 +350,8 @@ func (r *run) exampleOf(ctx context.Context, m *memory, one *member, rec *observ
 
 // misfit says why pods such as this one do not wait for room, for people, or "". They would fit on no empty node of their cell, a volume that is
 // not there yet decides, or they belong to a scheduling group.
-func (r *run) misfit(ctx context.Context, p *policy.Policy, pod *corev1.Pod, rec *observed.Pod) (string, error) {
+func (r *run) misfit(ctx context.Context, v *picture, one *member, pod *corev1.Pod, rec *observed.Pod) (string, error) {
+	p := one.policy
 	cell, known := p.CellNamed(rec.Pool, rec.Domain)
 	switch {
 	case pod.Spec.SchedulingGroup != nil:
@@ -363,7 +365,8 @@ func (r *run) misfit(ctx context.Context, p *policy.Policy, pod *corev1.Pod, rec
 	if bound || err != nil {
 		return "a volume decides where the pods run", err
 	}
-	answer, err := r.Room.Judge(ctx, poolroom.Question{Labels: p.CellSelector(cell), Pod: pod, Volumes: volumes, Proven: true})
+	proven := storedVerdict(v, cell).proven != nil || r.Seats.Pods().Had(seats.OwnerOf(one.Workload).Key(), ledger.Cell{Pool: rec.Pool, Domain: rec.Domain})
+	answer, err := r.Room.Judge(ctx, poolroom.Question{Labels: p.CellSelector(cell), Pod: pod, Volumes: volumes, Proven: proven})
 	if answer.Verdict != nodefit.Never {
 		return "", err
 	}
