@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
@@ -90,22 +91,13 @@ func Ready(node *corev1.Node) bool {
 // Count returns how many pods of the size of this one the node has room for beside those that run on it. The list may
 // hold pods of other nodes.
 func Count(node *corev1.Node, running []corev1.Pod, pod *corev1.Pod) int64 {
-	free := node.Status.Allocatable.DeepCopy() // arithmetic on a quantity may change what its copies share
-	if free == nil {
-		free = corev1.ResourceList{}
-	}
-	take := func(requests corev1.ResourceList) {
-		for name, q := range requests {
-			left := free[name]
-			left.Sub(q)
-			free[name] = left
-		}
-	}
-	pods := int64(0)
+	pods, taken := int64(0), map[corev1.ResourceName]int64{}
 	for i := range running {
 		if other := &running[i]; other.Spec.NodeName == node.Name && !podstatus.Ended(other) {
 			pods++
-			take(resourcehelper.PodRequests(other, resourcehelper.PodResourcesOptions{UseStatusResources: true}))
+			for name, q := range resourcehelper.PodRequests(other, resourcehelper.PodResourcesOptions{UseStatusResources: true}) {
+				taken[name] += amount(name, q)
+			}
 		}
 	}
 	count := int64(math.MaxInt64)
@@ -116,14 +108,17 @@ func Count(node *corev1.Node, running []corev1.Pod, pod *corev1.Pod) int64 {
 		if q.Sign() <= 0 {
 			continue
 		}
-		left := free[name]
-		if name == corev1.ResourceCPU {
-			count = min(count, left.MilliValue()/q.MilliValue())
-		} else {
-			count = min(count, left.Value()/q.Value())
-		}
+		count = min(count, (amount(name, node.Status.Allocatable[name])-taken[name])/amount(name, q))
 	}
 	return max(0, count)
+}
+
+// amount is a quantity as the scheduler counts it: rounded up for each pod.
+func amount(name corev1.ResourceName, q resource.Quantity) int64 {
+	if name == corev1.ResourceCPU {
+		return q.MilliValue()
+	}
+	return q.Value()
 }
 
 // Counted reports whether [Count] knows all that decides how many such pods a node takes. It does not where host ports,
