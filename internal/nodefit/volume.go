@@ -33,7 +33,7 @@ func VolumeTerms(v *corev1.PersistentVolume) ([]corev1.NodeSelectorTerm, bool) {
 		if len(zones) == 0 {
 			return nil, true
 		}
-		return []corev1.NodeSelectorTerm{{MatchExpressions: zones}}, true
+		return []corev1.NodeSelectorTerm{{MatchExpressions: zones}, {MatchExpressions: noZone()}}, true
 	}
 	var out []corev1.NodeSelectorTerm
 	for _, t := range v.Spec.NodeAffinity.Required.NodeSelectorTerms {
@@ -42,9 +42,20 @@ func VolumeTerms(v *corev1.PersistentVolume) ([]corev1.NodeSelectorTerm, bool) {
 		}
 		if len(t.MatchExpressions) > 0 { // an empty term matches nothing
 			out = append(out, corev1.NodeSelectorTerm{MatchExpressions: slices.Concat(t.MatchExpressions, zones)})
+			if len(zones) > 0 {
+				out = append(out, corev1.NodeSelectorTerm{MatchExpressions: slices.Concat(t.MatchExpressions, noZone())})
+			}
 		}
 	}
 	return out, len(out) > 0
+}
+
+// noZone selects nodes that have none of the labels of zones. VolumeZone lets them take any volume.
+func noZone() (out []corev1.NodeSelectorRequirement) {
+	for _, label := range zoneLabels {
+		out = append(out, corev1.NodeSelectorRequirement{Key: label.volume, Operator: corev1.NodeSelectorOpDoesNotExist})
+	}
+	return out
 }
 
 // zoneOfDriver reports whether a label is the zone of a node, as a CSI driver names it, such as topology.ebs.csi.aws.com/zone.

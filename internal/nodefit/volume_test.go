@@ -59,11 +59,11 @@ func TestVolumeTerms(t *testing.T) {
 		"an empty term":        {affinity: terms("", "zone=a"), reaches: []*corev1.Node{node("zone=a")}, not: []*corev1.Node{node()}},
 		"only empty terms":     {affinity: terms(""), unknown: true},
 		"a node by its name":   {affinity: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{need("metadata.name=n")}}}, unknown: true},
-		"labels of zones":      {labels: map[string]string{corev1.LabelTopologyZone: "a__b"}, reaches: []*corev1.Node{node(corev1.LabelTopologyZone + "=b")}, not: []*corev1.Node{node(corev1.LabelTopologyZone + "=c"), node()}},
+		"labels of zones":      {labels: map[string]string{corev1.LabelTopologyZone: "a__b"}, reaches: []*corev1.Node{node(corev1.LabelTopologyZone + "=b"), node()}, not: []*corev1.Node{node(corev1.LabelTopologyZone + "=c"), node(corev1.LabelTopologyRegion + "=a")}},
 		"the labels of before": {labels: map[string]string{corev1.LabelFailureDomainBetaZone: "a"}, reaches: []*corev1.Node{node(corev1.LabelTopologyZone + "=a")}, not: []*corev1.Node{node(corev1.LabelTopologyZone + "=b")}},
 		"labels and affinity": {
 			labels: map[string]string{corev1.LabelTopologyZone: "a"}, affinity: terms("disk=ssd"),
-			reaches: []*corev1.Node{node(corev1.LabelTopologyZone+"=a", "disk=ssd")}, not: []*corev1.Node{node("disk=ssd"), node(corev1.LabelTopologyZone + "=a")},
+			reaches: []*corev1.Node{node(corev1.LabelTopologyZone+"=a", "disk=ssd"), node("disk=ssd")}, not: []*corev1.Node{node(corev1.LabelTopologyZone + "=a")},
 		},
 		"beside what the pod asks for": {affinity: terms("zone=a", "zone=b"), own: terms("disk=ssd", "", "disk=hdd"), reaches: []*corev1.Node{node("zone=b", "disk=hdd")}, not: []*corev1.Node{node("zone=b"), node("disk=ssd")}},
 	} {
