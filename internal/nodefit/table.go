@@ -8,6 +8,8 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/utils/ptr"
@@ -99,12 +101,13 @@ var table = []row{
 	{filters: []string{ByTaint}, refuses: (*subject).tainted},
 	{filters: []string{BySize}, refuses: (*subject).tooLarge},
 	{filters: []string{ByVolume, "VolumeZone"}, refuses: (*subject).outOfReach, unknown: (*subject).volumesUnknown},
+	// Otherwise constraints are counted over pods, but for minDomains: see [subject.fewDomains].
+	{filters: []string{BySpread}, refuses: (*subject).withoutKey},
 	{filters: []string{ByDevice}, unknown: (*subject).devices},
 	// VolumeRestrictions refuses a claim for one pod that another pod uses. An empty node is not at its limit of volumes, because a pod with more
-	// claims than are looked at is unknown. Few pods need features that a node declares. The constraints of PodTopologySpread are counted over
-	// pods, but for minDomains: see [subject.fewDomains].
+	// claims than are looked at is unknown. Few pods need features that a node declares.
 	{filters: []string{"VolumeRestrictions", "NodeVolumeLimits", "EBSLimits", "GCEPDLimits", "AzureDiskLimits", "NodeDeclaredFeatures"}},
-	{filters: []string{"NodeUnschedulable", "NodePorts", "InterPodAffinity", BySpread}},
+	{filters: []string{"NodeUnschedulable", "NodePorts", "InterPodAffinity"}},
 }
 
 // Filters returns the Filter plugins that [Judge] knows.
@@ -255,7 +258,7 @@ func (s *subject) devices() string {
 
 // room reports whether the node has room for the pod beside those that are there.
 func (s *subject) room(node *corev1.Node) bool {
-	if !Allows(node, s.pod) || Count(node, s.cell.Pods, s.pod) == 0 {
+	if !s.open(node) || Count(node, s.cell.Pods, s.pod) == 0 {
 		return false
 	}
 	taken := false
@@ -269,6 +272,18 @@ func (s *subject) room(node *corev1.Node) bool {
 	return !taken
 }
 
+// open reports whether the node takes new pods such as this one. Some pods tolerate a cordon, or a node that is not ready.
+func (s *subject) open(node *corev1.Node) bool {
+	node = node.DeepCopy()
+	if node.Spec.Unschedulable {
+		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule})
+	}
+	if !Ready(node) {
+		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule})
+	}
+	return Selects(&s.pod.Spec, node)
+}
+
 // unlessFewDomains is an answer about a cell whose nodes would take the pod, were there not a topology spread constraint that asks for more
 // domains than they have. Then only so many pods have a node as the constraint allows in each domain.
 func (s *subject) unlessFewDomains(a Answer) Answer {
@@ -277,7 +292,7 @@ func (s *subject) unlessFewDomains(a Answer) Answer {
 	}
 	for i := range s.pod.Spec.TopologySpreadConstraints {
 		c := &s.pod.Spec.TopologySpreadConstraints[i]
-		if c.WhenUnsatisfiable == corev1.ScheduleAnyway || c.MinDomains == nil || ptr.Deref(c.NodeAffinityPolicy, corev1.NodeInclusionPolicyHonor) != corev1.NodeInclusionPolicyHonor {
+		if c.WhenUnsatisfiable == corev1.ScheduleAnyway || c.MinDomains == nil || !selectsItself(s.pod, c) || ptr.Deref(c.NodeAffinityPolicy, corev1.NodeInclusionPolicyHonor) != corev1.NodeInclusionPolicyHonor {
 			continue
 		}
 		if s.fewDomains(c) {
@@ -292,17 +307,37 @@ func (s *subject) fewDomains(c *corev1.TopologySpreadConstraint) bool {
 	values := map[string]bool{}
 	for i := range s.cell.Nodes {
 		node := &s.cell.Nodes[i]
-		if s.selectsOthers(node) != "" {
+		if s.selectsOthers(node) != "" || s.withoutKey(node) != "" {
 			continue
 		}
-		if _, refuses := untolerated(&s.pod.Spec, node); refuses && ptr.Deref(c.NodeTaintsPolicy, corev1.NodeInclusionPolicyIgnore) == corev1.NodeInclusionPolicyHonor {
+		if s.tainted(node) != "" && ptr.Deref(c.NodeTaintsPolicy, corev1.NodeInclusionPolicyIgnore) == corev1.NodeInclusionPolicyHonor {
 			continue
 		}
-		if value, has := node.Labels[c.TopologyKey]; has {
-			values[value] = true
-		}
+		values[node.Labels[c.TopologyKey]] = true
 	}
 	return len(values) < int(*c.MinDomains)
+}
+
+// selectsItself reports whether a constraint counts the pod that has it. If not, the number of domains does not matter. An empty selector
+// counts no pods.
+func selectsItself(pod *corev1.Pod, c *corev1.TopologySpreadConstraint) bool {
+	selector, err := metav1.LabelSelectorAsSelector(c.LabelSelector)
+	if err != nil {
+		return true
+	}
+	some := !selector.Empty() || slices.ContainsFunc(c.MatchLabelKeys, func(key string) bool { _, has := pod.Labels[key]; return has })
+	return some && selector.Matches(labels.Set(pod.Labels))
+}
+
+// withoutKey says whether a node lacks the key of a topology spread constraint. Such a node takes none of the constraint's pods.
+func (s *subject) withoutKey(node *corev1.Node) string {
+	for i := range s.pod.Spec.TopologySpreadConstraints {
+		c := &s.pod.Spec.TopologySpreadConstraints[i]
+		if _, has := node.Labels[c.TopologyKey]; !has && c.WhenUnsatisfiable != corev1.ScheduleAnyway {
+			return "the nodes have no label " + c.TopologyKey + ", over which the pods are spread"
+		}
+	}
+	return ""
 }
 
 // contradicts reports whether no node with some labels could be one that a pod selects.

@@ -45,6 +45,7 @@ func cpu(q string) func(*corev1.Pod) {
 // spread adds a topology spread constraint.
 func spread(key string, minDomains int32, change ...func(*corev1.TopologySpreadConstraint)) func(*corev1.Pod) {
 	c := corev1.TopologySpreadConstraint{TopologyKey: key, MaxSkew: 1, WhenUnsatisfiable: corev1.DoNotSchedule, MinDomains: &minDomains}
+	c.LabelSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
 	for _, f := range change {
 		f(&c)
 	}
@@ -60,6 +61,12 @@ func hostPort(port int32, ip string) func(*corev1.Pod) {
 func requires(terms ...corev1.NodeSelectorTerm) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: terms}}}
+	}
+}
+
+func tolerates(key string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists})
 	}
 }
 
@@ -144,6 +151,19 @@ func TestJudge(t *testing.T) {
 		"a domain of tainted nodes counts": {seated(spread("zone", 2)), Volumes{}, Cell{Nodes: append(in("1"), *node(label("zone", "2"), taint("gpu")))}, Full, ""},
 		"it counts no tainted nodes": {seated(spread("zone", 2, func(c *corev1.TopologySpreadConstraint) { c.NodeTaintsPolicy = ptr.To(corev1.NodeInclusionPolicyHonor) })), Volumes{},
 			Cell{Nodes: append(in("1"), *node(label("zone", "2"), taint("gpu")))}, Never, BySpread},
+		"a node in maintenance counts": {seated(spread("zone", 2, func(c *corev1.TopologySpreadConstraint) { c.NodeTaintsPolicy = ptr.To(corev1.NodeInclusionPolicyHonor) })), Volumes{},
+			Cell{Nodes: append(in("1"), *node(label("zone", "2"), taint(corev1.TaintNodeUnschedulable)))}, Full, ""},
+		"a constraint over other pods": {seated(spread("zone", 3, func(c *corev1.TopologySpreadConstraint) { c.LabelSelector.MatchLabels["app"] = "db" })), Volumes{}, Cell{Nodes: in("1")}, Full, ""},
+		"a constraint over no pods":    {seated(spread("zone", 3, func(c *corev1.TopologySpreadConstraint) { c.LabelSelector = nil })), Volumes{}, Cell{Nodes: in("1")}, Full, ""},
+		"a constraint over all pods":   {seated(spread("zone", 3, func(c *corev1.TopologySpreadConstraint) { c.LabelSelector = &metav1.LabelSelector{} })), Volumes{}, Cell{Nodes: in("1")}, Full, ""},
+		"over all of its version": {seated(spread("zone", 3, func(c *corev1.TopologySpreadConstraint) {
+			c.LabelSelector, c.MatchLabelKeys = &metav1.LabelSelector{}, []string{"app"}
+		})), Volumes{}, Cell{Nodes: in("1")}, Never, BySpread},
+		"a key that no node has":                     {seated(spread("rack", 1, func(c *corev1.TopologySpreadConstraint) { c.MinDomains = nil })), Volumes{}, Cell{Nodes: in("1")}, Never, BySpread},
+		"it only wishes for a key":                   {seated(spread("rack", 1, func(c *corev1.TopologySpreadConstraint) { c.WhenUnsatisfiable = corev1.ScheduleAnyway })), Volumes{}, Cell{Nodes: in("1")}, Full, ""},
+		"a domain counts if it has all keys":         {seated(spread("zone", 2), spread("rack", 1)), Volumes{}, Cell{Nodes: append(in("1"), *node(label("zone", "2"), label("rack", "r")))}, Never, BySpread},
+		"it tolerates a cordon":                      {seated(tolerates(corev1.TaintNodeUnschedulable)), Volumes{}, Cell{Nodes: one(func(n *corev1.Node) { n.Spec.Unschedulable = true }), Pods: []corev1.Pod{}}, Takes, ""},
+		"it tolerates a node that is not ready":      {seated(tolerates(corev1.TaintNodeNotReady)), Volumes{}, Cell{Nodes: one(taint(corev1.TaintNodeNotReady), func(n *corev1.Node) { n.Status.Conditions = nil }), Pods: []corev1.Pod{}}, Takes, ""},
 		"nodes that it does not select do not count": {seated(spread("zone", 2)), Volumes{}, Cell{Nodes: append(in("1"), *node(label("zone", "2"), label("pool", "a")))}, Never, BySpread},
 		"a host port that is free":                   {seated(hostPort(80, "")), Volumes{}, Cell{Nodes: one(), Pods: []corev1.Pod{pod("0", "0", hostPort(81, ""))}}, Takes, ""},
 		"a host port that is taken":                  {seated(hostPort(80, "")), Volumes{}, Cell{Nodes: one(), Pods: []corev1.Pod{pod("0", "0", hostPort(80, "10.0.0.1"))}}, Full, ""},

@@ -586,7 +586,7 @@ func TestRoomThatIsNotCounted(t *testing.T) {
 			s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: term}}
 		}, "1 Probing 2"},
 		"topology spread": {func(s *corev1.PodSpec) {
-			s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule}}
+			s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: "p", WhenUnsatisfiable: corev1.DoNotSchedule}}
 		}, "1 Probing 2"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -311,7 +311,9 @@ func TestAuthorContradictsHimself(t *testing.T) {
 func TestTooFewDomains(t *testing.T) {
 	three := func(p *corev1.Pod) {
 		n := int32(3)
-		p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{TopologyKey: "zone", MaxSkew: 1, WhenUnsatisfiable: corev1.DoNotSchedule, MinDomains: &n}}
+		p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+			TopologyKey: "zone", MaxSkew: 1, WhenUnsatisfiable: corev1.DoNotSchedule, MinDomains: &n, LabelSelector: &metav1.LabelSelector{MatchLabels: p.Labels},
+		}}
 	}
 	zones := func(objects []client.Object, more ...string) []client.Object {
 		for _, zone := range more {
