@@ -24,6 +24,14 @@ test-unit: build ## Run the tests that need no control plane, with the race dete
 	@(cd hack/release && go test -count=1 $(TESTFLAGS) ./...)
 	@(cd hack/docs && go test $(TESTFLAGS) ./...)
 	@(cd hack/controlplane/versions/v1.30.14 && go test -count=1 $(TESTFLAGS) ./...)
+	@(cd hack/controlplane/kubernetes && $(FILTERS) $(TESTFLAGS) ./comparison)
+
+# kube-scheduler's packages are compiled as for the control plane, which shares them.
+FILTERS = CGO_ENABLED=0 go test -trimpath -vet=off -count=1
+
+.PHONY: test-filters
+test-filters: ## Compare what nodes take a pod with kube-scheduler's own filters, over random pods and nodes (PAIRS=1000000, in 5 minutes)
+	@cd hack/controlplane/kubernetes && $(FILTERS) -v -timeout 60m $(TESTFLAGS) ./comparison -pairs $(or $(PAIRS),1000000)
 
 .PHONY: test-cluster
 test-cluster: controlplane prebuild $(TOOLS)/helm ## Run the tests on a real control plane
@@ -88,6 +96,7 @@ test-long: controlplane build ## Run the long forms: tens of thousands of histor
 	@$(MAKE) --no-print-directory test-outage
 	@$(MAKE) --no-print-directory test-domains
 	@$(MAKE) --no-print-directory test-impact
+	@$(MAKE) --no-print-directory test-filters
 	@go test -count=1 -v -timeout 60m -run TestBounds ./internal/spread/domain -weights 5 -seats 600
 	@go test -count=1 -v -timeout 60m -run 'TestLimited$$' ./internal/spread/sequence -limited-weights 5
 
@@ -123,7 +132,7 @@ bin/scheduler-filters: $(wildcard hack/controlplane/kubernetes/go.mod hack/contr
 
 .PHONY: test-liveness
 test-liveness: controlplane build bin/scheduler-filters ## Have random clusters come to rest, and ask kube-scheduler's filters about each pod that waits (SEEDS=40 in 45 minutes, SEED=1 is the first)
-	@(cd hack/controlplane/kubernetes && CGO_ENABLED=0 go test -trimpath -vet=off $(TESTFLAGS) ./filters)
+	@(cd hack/controlplane/kubernetes && $(FILTERS) $(TESTFLAGS) ./filters)
 	@go test -count=1 -v -timeout $$(( 30 + $(or $(SEEDS),40) * 3 ))m -parallel 8 $(TESTFLAGS) ./test/liveness -seeds $(or $(SEEDS),40) -seed $(or $(SEED),1)
 
 .PHONY: test-outage

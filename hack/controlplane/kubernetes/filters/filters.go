@@ -198,3 +198,11 @@ func indexOf(f informers.SharedInformerFactory, o runtime.Object) cache.Indexer 
 	}
 	return nil
 }
+
+// Plugins returns the Filter plugins.
+func (f *Filters) Plugins() (out []string) {
+	for _, p := range f.framework.ListPlugins().Filter.Enabled {
+		out = append(out, p.Name)
+	}
+	return out
+}

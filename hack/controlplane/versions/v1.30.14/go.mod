@@ -72,6 +72,7 @@ tool (
 
 require (
 	k8s.io/apiextensions-apiserver v0.0.0
+	k8s.io/kubernetes v1.30.14
 	sigs.k8s.io/yaml v1.3.0
 )
 
@@ -226,7 +227,6 @@ require (
 	k8s.io/kube-scheduler v0.0.0 // indirect
 	k8s.io/kubectl v0.0.0 // indirect
 	k8s.io/kubelet v0.30.14 // indirect
-	k8s.io/kubernetes v1.30.14 // indirect
 	k8s.io/legacy-cloud-providers v0.0.0 // indirect
 	k8s.io/metrics v0.30.14 // indirect
 	k8s.io/mount-utils v0.0.0 // indirect
