@@ -190,8 +190,9 @@ func WithVolume(pod *corev1.Pod, of []corev1.NodeSelectorTerm) bool {
 	return len(terms) <= mostTerms
 }
 
-// TopologyTerms returns the node selector terms of the volumes that a StorageClass makes, or nil if they may be anywhere.
-func TopologyTerms(class *storagev1.StorageClass) (out []corev1.NodeSelectorTerm) {
+// TopologyTerms returns the node selector terms of the volumes that a StorageClass makes, or nil if they may be anywhere. It returns false if they
+// may be nowhere: a topology without expressions matches no node.
+func TopologyTerms(class *storagev1.StorageClass) (out []corev1.NodeSelectorTerm, some bool) {
 	for _, t := range class.AllowedTopologies {
 		term := corev1.NodeSelectorTerm{}
 		for _, e := range t.MatchLabelExpressions {
@@ -201,5 +202,5 @@ func TopologyTerms(class *storagev1.StorageClass) (out []corev1.NodeSelectorTerm
 			out = append(out, term)
 		}
 	}
-	return out
+	return out, len(out) > 0 || len(class.AllowedTopologies) == 0
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -148,5 +149,31 @@ func TestReachOf(t *testing.T) {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{zone: "a"}}}
 	if !InReach(nil, n) || !InReach(terms(zone+"=a"), n) || InReach(terms(zone+"=b"), n) || InReach(terms("a=b=c/d"), n) {
 		t.Error("a node reaches another volume than those of its zone")
+	}
+}
+
+// A StorageClass makes volumes in its topologies, anywhere without any, and nowhere if none has an expression.
+func TestTopologyTerms(t *testing.T) {
+	topology := func(values ...string) corev1.TopologySelectorTerm {
+		if values == nil {
+			return corev1.TopologySelectorTerm{}
+		}
+		return corev1.TopologySelectorTerm{MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{{Key: "zone", Values: values}}}
+	}
+	for name, tc := range map[string]struct {
+		topologies []corev1.TopologySelectorTerm
+		terms      int
+		some       bool
+	}{
+		"anywhere":         {nil, 0, true},
+		"in two zones":     {[]corev1.TopologySelectorTerm{topology("1", "2")}, 1, true},
+		"or in a third":    {[]corev1.TopologySelectorTerm{topology("1", "2"), topology("3")}, 2, true},
+		"one matches none": {[]corev1.TopologySelectorTerm{topology("1"), topology()}, 1, true},
+		"nowhere":          {[]corev1.TopologySelectorTerm{topology()}, 0, false},
+	} {
+		got, some := TopologyTerms(&storagev1.StorageClass{AllowedTopologies: tc.topologies})
+		if len(got) != tc.terms || some != tc.some {
+			t.Errorf("%s: %v, %t", name, got, some)
+		}
 	}
 }

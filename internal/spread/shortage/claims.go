@@ -58,10 +58,11 @@ func (r *run) volumesOf(ctx context.Context, pod *corev1.Pod) (v nodefit.Volumes
 		case ptr.Deref(class.VolumeBindingMode, storagev1.VolumeBindingImmediate) == storagev1.VolumeBindingImmediate:
 			return v, true, nil // its volume comes before the pod has a node
 		}
-		if terms := nodefit.TopologyTerms(class); len(terms) > 0 {
+		terms, some := nodefit.TopologyTerms(class)
+		if len(terms) > 0 {
 			v.Terms = append(v.Terms, terms)
 		}
-		v.Unknown = v.Unknown || class.Provisioner == noProvisioner
+		v.Unknown = v.Unknown || !some || class.Provisioner == noProvisioner
 	}
 	return v, false, nil
 }

@@ -69,7 +69,7 @@ func (w *world) claims(a *asked) {
 		}
 		name := pick(w.dice, classNames...)
 		claim.Spec.StorageClassName, claim.Status.Phase = &name, corev1.ClaimPending
-		if terms := nodefit.TopologyTerms(w.class(name)); len(terms) > 0 {
+		if terms, _ := nodefit.TopologyTerms(w.class(name)); len(terms) > 0 {
 			a.volumes.Terms = append(a.volumes.Terms, terms)
 		}
 		a.volumes.Unknown = a.volumes.Unknown || name == "by-hand"
