@@ -3,6 +3,7 @@ package cache
 import (
 	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,7 +19,7 @@ func csiVolume(i int) *corev1.PersistentVolume {
 	v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{
 		Name: "pvc-" + id, UID: types.UID(id), ResourceVersion: fmt.Sprint(100000 + i),
 		Annotations:   map[string]string{"pv.kubernetes.io/provisioned-by": "ebs.csi.aws.com", "volume.kubernetes.io/provisioner-deletion-secret-name": ""},
-		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "csi-provisioner", FieldsV1: &metav1.FieldsV1{Raw: make([]byte, 900)}}},
+		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "csi-provisioner", FieldsV1: metav1.NewFieldsV1(strings.Repeat("x", 900))}},
 	}}
 	v.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("20Gi")}
 	v.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "ebs.csi.aws.com", VolumeHandle: "vol-0" + id, VolumeAttributes: map[string]string{"storage.kubernetes.io/csiProvisionerIdentity": id}}
