@@ -537,6 +537,42 @@ func TestUnsuitablePools(t *testing.T) {
 	n.InPools(t, "web", "od=3 spot=12")
 }
 
+// A zone whose nodes are not for a StatefulSet's pods gets none of them, before they have volumes. The other zones of each pool have them all.
+func TestUnsuitableZone(t *testing.T) {
+	t.Parallel()
+	n := newTenant(t)
+	for _, pool := range []string{"od", "spot"} {
+		for _, zone := range suite.Zones {
+			node := n.ZoneNode(t, pool, zone, 50)
+			if zone == "c" {
+				must(t, n.Patch(t.Context(), node, client.RawPatch(types.JSONPatchType, []byte(`[{"op":"add","path":"/spec/taints/-","value":{"key":"arch","value":"arm64","effect":"NoSchedule"}}]`))))
+			}
+		}
+	}
+	p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "all"}, Spec: stowage.SpreadPolicySpec{
+		Mode: stowage.PolicyEnforce, Across: suite.Across(), Kinds: []stowage.OwnerKind{{Group: "apps", Kind: "StatefulSet"}, {Group: "apps", Kind: "ReplicaSet"}},
+	}}
+	for _, of := range []versprei.Pool{n.Pool("od", 50), n.Pool("spot", 50)} {
+		p.Spec.Pools = append(p.Spec.Pools, stowage.PolicyPool{Name: of.Name, NodeSelector: of.NodeLabel, Weight: of.Weight})
+	}
+	must(t, n.Create(t.Context(), p))
+	n.Follows(t, map[string]string{"app": "db"}, p.UID, p.Generation)
+	set := statefulSet(n, "db", 12)
+	set.Spec.VolumeClaimTemplates[0].Spec = suite.ClaimSpec(n.Provisioner(t, corev1.LabelTopologyZone), corev1.ReadWriteOnce)
+	must(t, n.Create(t.Context(), set))
+	n.Ready(t, "db", 12)
+	cells, err := n.CellsOf(t.Context(), "db", 12)
+	if must(t, err); cells["od"][2]+cells["spot"][2] != 0 || cells["od"][0]+cells["od"][1] != 6 {
+		t.Errorf("the pods are in %v", cells)
+	}
+	eventually(t, "an event says so", func() (bool, error) {
+		return n.hasEvent(t, string(stowage.EventPoolUnsuitable), "in c: the pods do not tolerate the taint arch=arm64:NoSchedule"), nil
+	})
+	if out, _, _ := command(t, cluster, "explain", "-n", n.Namespace, "pod/db-0"); !strings.Contains(out, "Pool spot in c gets no pods of this workload") {
+		t.Errorf("explain says:\n%s", out)
+	}
+}
+
 // A policy that comes after a StatefulSet with volumes keeps each of its pods in the pool in which it runs, for as long as it has its
 // claim. A pod that runs in no pool gets no seat. New ordinals follow the policy, and so does one whose claim is gone.
 func TestPolicyKeepsVolumes(t *testing.T) {
