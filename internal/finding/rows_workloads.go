@@ -130,6 +130,20 @@ var ofWorkloads = map[Reason]row{
 		remedy:  func(f *Finding) string { return f.rollOut() + f.orEvict() },
 		example: of(Values{Count: 1, Evict: true}),
 	},
+	PoolsPreferred: {
+		severity: Note, means: "Pods of a revision may run outside of their pools, because nothing else could be found for them.",
+		sentence: func(f *Finding) string {
+			return "pods of this revision prefer their pools, and may run outside of them: " + f.Text
+		},
+		remedy:  always("correct what keeps the pods from the pools; the next revision is tried anew"),
+		example: of(Values{Text: "the pods claim devices"}),
+	},
+	PoolUnsuitable: {
+		severity: Note, means: "No node of a pool, or of a domain of it, can take pods of the workload.",
+		sentence: func(f *Finding) string { return "no pod can run in pool " + f.Text + "; the others get them all" },
+		remedy:   always("give the pods what they lack, such as a toleration, or leave the workload out of the pool"),
+		example:  of(Values{Text: "spot in eu-1c: the pods do not tolerate the taint arch=arm64:NoSchedule"}),
+	},
 	HeldByVolume: {
 		severity: Note, means: "Pods run where their volumes are, and not where they would be due.",
 		sentence: func(f *Finding) string {

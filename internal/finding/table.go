@@ -37,6 +37,8 @@ const (
 	NotReady       Reason = "PodsNotReady"
 	PoolsFull      Reason = "PoolsFull"
 	OverInDomain   Reason = "OverInDomain"
+	PoolsPreferred Reason = "PoolsPreferred"
+	PoolUnsuitable Reason = "PoolUnsuitable"
 	HeldByVolume   Reason = "HeldByVolume"
 	ForeignCost    Reason = "ForeignDeletionCost"
 	NoRoomInPool   Reason = "NoRoomInPool"

@@ -46,10 +46,12 @@ func (g *group) causes(r *Report) (waits bool) {
 	w := &g.Workload
 	g.Moving = g.failure == "" && g.pods != w.Replicas
 	noted := w.Note != ""
-	for _, f := range g.Findings(&division.Workload{
+	of := &division.Workload{
 		Namespace: g.Namespace, Kind: g.Kind, Name: g.Name, Values: g.policy.Values(), Pods: g.pods, Refused: g.failure, Overflow: g.overflow,
 		Adopted: g.adopted, Staying: g.staying,
-	}) {
+	}
+	of.Soft, of.Unsuitable = g.policy.Misfits()
+	for _, f := range g.Findings(of) {
 		passing := f.Reason.Severity() == finding.Passing
 		switch {
 		case f.Reason == finding.PodsPending: // pods that wait have problems of their own

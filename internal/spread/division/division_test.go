@@ -163,6 +163,7 @@ func TestFindings(t *testing.T) {
 		"one is outside its pool":                 {pods: append(in("0", 1), outside), replicas: 2, want: []finding.Reason{finding.OutsidePool}},
 		"one is outside, and another too many":    {pods: append(in("0", 3), outside), replicas: 4, want: []finding.Reason{finding.OutsidePool, finding.OverTarget}},
 		"every pool has its maximum":              {pods: append(in("0", 1), in("1", 1)...), replicas: 2, balanced: true, edit: func(_ *Division, w *Workload) { w.Overflow = 1 }, want: []finding.Reason{finding.PoolsFull}},
+		"a zone is not for them":                  {pods: append(in("0", 1), in("1", 1)...), replicas: 2, balanced: true, edit: func(_ *Division, w *Workload) { w.Soft, w.Unsuitable = "why", []string{"b: why"} }, want: []finding.Reason{finding.PoolsPreferred, finding.PoolUnsuitable}},
 		"a volume holds one":                      {pods: append(in("0", 1), in("1", 1)...), replicas: 2, balanced: true, edit: func(d *Division, _ *Workload) { d.Held = 1 }, want: []finding.Reason{finding.HeldByVolume}},
 		"a cost of somebody else's":               {pods: append(in("0", 1), Pod{Pool: "1", OnNode: true, Ready: true, ForeignCost: true}), replicas: 2, balanced: true, want: []finding.Reason{finding.ForeignCost}},
 	} {

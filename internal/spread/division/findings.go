@@ -15,6 +15,9 @@ type Workload struct {
 	Pods   int64 // that there are, with a seat or without
 	// Refused is why the API server refuses to create pods. Stuck describes an owner that does not reach its replica count. Both may be empty.
 	Refused, Stuck string
+	// Soft says why pods of the newest revision prefer their pools, or "", and Unsuitable in which pools no pod can run: see [policy.Policy.Misfits].
+	Soft       string
+	Unsuitable []string
 	// Overflow are the pods without a seat because every pool has its maximum.
 	Overflow int64
 	// Adopted are the pods that ran before they got their seat, by the key of their pool. Staying are those that may be kept where they run,
@@ -76,6 +79,12 @@ func (d *Division) Findings(w *Workload) (out []finding.Finding) {
 	}
 	if n := d.DomainSurplus(); n > 0 && settled {
 		add(finding.OverInDomain, count(n))
+	}
+	if w.Soft != "" {
+		add(finding.PoolsPreferred, text(w.Soft))
+	}
+	for _, pool := range w.Unsuitable {
+		add(finding.PoolUnsuitable, text(pool))
 	}
 	if d.Held > 0 {
 		add(finding.HeldByVolume, count(d.Held))

@@ -124,6 +124,19 @@ func (p *Policy) Soft() *stowage.SoftRevision {
 	return p.State.Soft
 }
 
+// Misfits says, for people, why pods of this revision prefer their pools, or "", and in which pools or domains no pod of the workload can run.
+func (p *Policy) Misfits() (soft string, unsuitable []string) {
+	if s := p.Soft(); s != nil {
+		soft = s.Why
+	}
+	for i, why := range p.Unsuitable() {
+		if why != "" {
+			unsuitable = append(unsuitable, spill.PlaceOf(p.AsWritten(), p.AsWritten().Cells().At(i))+": "+why)
+		}
+	}
+	return soft, unsuitable
+}
+
 // soften has the pods of a revision prefer their pools, where that is recorded.
 func (p *Policy) soften() {
 	if p.softened {

@@ -371,6 +371,7 @@ func (r *run) tellUnsuitable(w world.Object, v *picture, is verdict) {
 		})
 		switch {
 		case now >= 0 && v.policy.SuitsCell(at):
+			r.Metrics.misfits.WithLabelValues("unsuitable").Inc()
 			r.Events.Warn(about, stowage.EventPoolUnsuitable, events.Spill, "no pod can run in pool %s: %s. The pool gets no pods of this workload", name, is.unsuitable[now].Why)
 		case now < 0 && !v.policy.SuitsCell(at):
 			r.Events.Normal(about, stowage.EventPoolSuitable, events.Spill, "pods can run in pool %s now, so it gets its share of the next ones", name)
@@ -378,6 +379,7 @@ func (r *run) tellUnsuitable(w world.Object, v *picture, is verdict) {
 	}
 	switch was := v.policy.Soft(); {
 	case was == nil && is.soft != nil:
+		r.Metrics.misfits.WithLabelValues("preferred").Inc()
 		r.Events.Warn(about, stowage.EventPoolsPreferred, events.Spill, "pods may run outside of their pools from now on: %s", is.soft.Why)
 	case was != nil && is.soft == nil:
 		r.Events.Normal(about, stowage.EventPoolSuitable, events.Spill, "pods can run in their pools now, so new ones run nowhere else")

@@ -29,10 +29,14 @@ var reasons = map[finding.Reason]stowage.ConditionReason{
 	finding.PoolRemoved: stowage.ReasonWithoutSeat, finding.WithoutSeat: stowage.ReasonWithoutSeat,
 }
 
+// noted are what the condition says of pods beside the first cause.
+var noted = map[finding.Reason]bool{finding.ForeignCost: true, finding.HeldByVolume: true, finding.PoolsPreferred: true, finding.PoolUnsuitable: true}
+
 // balanced returns the condition Balanced of a target: whether each pool has the pods that it should have. If not, it has the first cause, with
 // the remedy. What else is to be known of the pods follows.
 func balanced(of world.Object, p *policy.Policy, d *divisions.Division, said said) (metav1.ConditionStatus, stowage.ConditionReason, string) {
 	w := &divisions.Workload{Namespace: of.Namespace, Kind: of.Kind, Name: of.Name, Values: p.Values(), Pods: d.Replicas, Stuck: said.stuck}
+	w.Soft, w.Unsuitable = p.Misfits()
 	status, reason, text := metav1.ConditionTrue, stowage.ReasonBalanced, "each pool has the pods that it should have"
 	var notes []string
 	found := d.Findings(w)
@@ -48,7 +52,7 @@ func balanced(of world.Object, p *policy.Policy, d *divisions.Division, said sai
 		}
 	}
 	for i := range found {
-		if f := &found[i]; f.Reason == finding.ForeignCost || f.Reason == finding.HeldByVolume || f.Reason == finding.OverInDomain && status == metav1.ConditionTrue {
+		if f := &found[i]; noted[f.Reason] || f.Reason == finding.OverInDomain && status == metav1.ConditionTrue {
 			notes = append(notes, "; "+f.String())
 		}
 	}
