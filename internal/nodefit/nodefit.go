@@ -27,8 +27,8 @@ func Allows(node *corev1.Node, pod *corev1.Pod) bool {
 }
 
 // lacks reports whether a node has nothing at all of a resource that a pod asks for, as before its device plugins have started.
-func lacks(node *corev1.Node, pod *corev1.Pod) bool {
-	for name, q := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) {
+func lacks(node *corev1.Node, requests corev1.ResourceList) bool {
+	for name, q := range requests {
 		if has := node.Status.Allocatable[name]; q.Sign() > 0 && has.Sign() <= 0 {
 			return true
 		}
@@ -91,6 +91,11 @@ func Ready(node *corev1.Node) bool {
 // Count returns how many pods of the size of this one the node has room for beside those that run on it. The list may
 // hold pods of other nodes.
 func Count(node *corev1.Node, running []corev1.Pod, pod *corev1.Pod) int64 {
+	return count(node, running, resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}))
+}
+
+// count is [Count] for a pod that requests so much.
+func count(node *corev1.Node, running []corev1.Pod, requests corev1.ResourceList) int64 {
 	pods, taken := int64(0), map[corev1.ResourceName]int64{}
 	for i := range running {
 		if other := &running[i]; other.Spec.NodeName == node.Name && !podstatus.Ended(other) {
@@ -100,17 +105,17 @@ func Count(node *corev1.Node, running []corev1.Pod, pod *corev1.Pod) int64 {
 			}
 		}
 	}
-	count := int64(math.MaxInt64)
+	fits := int64(math.MaxInt64)
 	if q, ok := node.Status.Allocatable[corev1.ResourcePods]; ok {
-		count = q.Value() - pods
+		fits = q.Value() - pods
 	}
-	for name, q := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) {
+	for name, q := range requests {
 		if q.Sign() <= 0 {
 			continue
 		}
-		count = min(count, (amount(name, node.Status.Allocatable[name])-taken[name])/amount(name, q))
+		fits = min(fits, (amount(name, node.Status.Allocatable[name])-taken[name])/amount(name, q))
 	}
-	return max(0, count)
+	return max(0, fits)
 }
 
 // amount is a quantity as the scheduler counts it: rounded up for each pod.

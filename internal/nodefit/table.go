@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	resourcehelper "k8s.io/component-helpers/resource"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/utils/ptr"
@@ -70,6 +71,7 @@ const startsFor = 3 * time.Minute
 type subject struct {
 	pod      *corev1.Pod
 	affinity nodeaffinity.RequiredNodeAffinity
+	requests corev1.ResourceList
 	volumes  *Volumes
 	cell     *Cell
 }
@@ -123,7 +125,8 @@ func Filters() (out []string) {
 // start and the pods that are there, makes a cell Full and never Never. So does a node autoscaler, unless the cell's labels
 // contradict the pod.
 func Judge(pod *corev1.Pod, volumes Volumes, cell *Cell) Answer {
-	s := &subject{pod, nodeaffinity.GetRequiredNodeAffinity(pod), &volumes, cell}
+	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	s := &subject{pod, nodeaffinity.GetRequiredNodeAffinity(pod), requests, &volumes, cell}
 	unknown := s.unknown()
 	reasons, open := map[Answer]int{}, false
 	for i := range cell.Nodes {
@@ -226,10 +229,10 @@ func (s *subject) tainted(node *corev1.Node) string {
 }
 
 func (s *subject) tooLarge(node *corev1.Node) string {
-	if Count(node, nil, s.pod) > 0 {
+	if count(node, nil, s.requests) > 0 {
 		return ""
 	}
-	if !s.cell.Now.IsZero() && s.cell.Now.Sub(node.CreationTimestamp.Time) < startsFor && lacks(node, s.pod) {
+	if !s.cell.Now.IsZero() && s.cell.Now.Sub(node.CreationTimestamp.Time) < startsFor && lacks(node, s.requests) {
 		return ""
 	}
 	return "the pods are too large"
@@ -258,7 +261,7 @@ func (s *subject) devices() string {
 
 // room reports whether the node has room for the pod beside those that are there.
 func (s *subject) room(node *corev1.Node) bool {
-	if !s.open(node) || Count(node, s.cell.Pods, s.pod) == 0 {
+	if !s.open(node) || count(node, s.cell.Pods, s.requests) == 0 {
 		return false
 	}
 	taken := false

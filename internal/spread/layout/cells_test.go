@@ -363,6 +363,21 @@ func TestWithin(t *testing.T) {
 	if short.Target(2, 9) != 0 || short.Target(0, 9)+short.Target(1, 9) != 9 {
 		t.Errorf("targets %d, %d, %d", short.Target(0, 9), short.Target(1, 9), short.Target(2, 9))
 	}
+	// What is reached may be unsuitable, or have no room at all. Then it is no place.
+	closed := l.With([]string{"no", "no", "", "", "", ""})
+	if got := closed.Within([][]bool{{true, true, false}, {true, false, false}}, nil); got == nil || got.Target(0, 6) != 0 || got.Target(1, 6) != 6 || got.Whole().Target(0, 6) != 0 {
+		t.Errorf("a pool whose reached domains are unsuitable: %+v", got)
+	}
+	if closed.Within([][]bool{{true, true, false}, {false, false, false}}, nil) != nil {
+		t.Error("only unsuitable domains are reached")
+	}
+	if testkit.Layout(three(t), layout.Workload{Unsuitable: []string{"no", "", ""}}).Within([][]bool{{true}, {false}, {false}}, nil) != nil {
+		t.Error("only an unsuitable pool is reached")
+	}
+	full := testkit.Layout(even(t), layout.Workload{Orders: &layout.Orders{}, Limits: [][]int64{{0, 0, domain.Open}, {domain.Open, domain.Open, domain.Open}}})
+	if got := full.Within([][]bool{{true, true, false}, {true, false, false}}, nil); got == nil || got.Target(0, 6) != 0 || got.Target(1, 6) != 6 {
+		t.Errorf("a pool whose reached domains have no room: %+v", got)
+	}
 	if same := l.Within([][]bool{{true, true, true}, {true, true, true}}, nil); same.Strategy != l.Strategy {
 		t.Error("where all is reached, another strategy is computed")
 	}

@@ -192,19 +192,22 @@ func (l *Layout) Reached(reaches func(cell map[string]string) bool) (reached [][
 }
 
 // Within returns a layout that gives seats only in some pools and domains: in those that are reached. What has no room keeps its limits. It
-// returns nil if none is reached.
+// returns nil if none is reached in which pods of the workload can run.
 func (l *Layout) Within(reached [][]bool, memo Memo) *Layout {
 	if memo == nil {
 		memo = compute
 	}
 	of, left, limits := *l, make([]bool, len(reached)), make([][]int64, len(reached))
 	for i, cells := range reached {
-		left[i] = !slices.Contains(cells, true)
+		left[i] = true
 		for k, is := range cells {
 			limit := int64(0)
-			if is && l.domains != nil {
-				limit = l.domains.Limit(i, k)
+			if is && l.SuitsCell(sequence.Cell{Pool: i, Domain: k}) {
+				if limit = domain.Open; l.domains != nil {
+					limit = l.domains.Limit(i, k)
+				}
 			}
+			left[i] = left[i] && limit == 0
 			limits[i] = append(limits[i], limit)
 		}
 	}

@@ -54,6 +54,9 @@ type Pods struct {
 	mu      sync.RWMutex
 	byOwner map[ledger.OwnerKey]*ownerPods
 	owners  map[types.UID]*ownerPods // of each pod
+	// formerly is where pods of owners that have none any more had nodes, in the order of lastOwners.
+	formerly   map[ledger.OwnerKey][]ledger.Cell
+	lastOwners []ledger.OwnerKey
 	// unwatched are the owners of kinds that the cache does not watch, by namespace.
 	unwatched map[string]map[types.UID]ledger.Owner
 }
@@ -72,6 +75,25 @@ func (o *ownerPods) note(is *observed.Pod) {
 	if at := (ledger.Cell{Pool: is.Pool, Domain: is.Domain}); is.Node != "" && len(o.had) < mostHad && !slices.Contains(o.had, at) {
 		o.had = append(o.had, at)
 	}
+}
+
+// mostFormer is how many owners without pods are remembered.
+const mostFormer = 10000
+
+// keepFormer remembers where pods of an owner had nodes whose last pod has gone.
+func (p *Pods) keepFormer(o *ownerPods) {
+	key := o.owner.Key()
+	if _, known := p.formerly[key]; len(o.had) == 0 || known {
+		return
+	}
+	if p.formerly == nil {
+		p.formerly = map[ledger.OwnerKey][]ledger.Cell{}
+	}
+	if len(p.lastOwners) >= mostFormer {
+		delete(p.formerly, p.lastOwners[0])
+		p.lastOwners = p.lastOwners[1:]
+	}
+	p.formerly[key], p.lastOwners = o.had, append(p.lastOwners, key)
 }
 
 // mostHad is how many cells an owner's pods may have had nodes in that are remembered. A policy has at most as many.
@@ -133,12 +155,12 @@ func (p *Pods) Of(owner ledger.OwnerKey) []observed.Pod {
 	return slices.Collect(maps.Values(o.pods))
 }
 
-// Had reports whether a pod of an owner has had a node in a cell, since the owner has had pods without a break.
+// Had reports whether a pod of an owner has had a node in a cell.
 func (p *Pods) Had(owner ledger.OwnerKey, at ledger.Cell) bool {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	o := p.byOwner[owner]
-	return o != nil && slices.Contains(o.had, at)
+	return o != nil && slices.Contains(o.had, at) || slices.Contains(p.formerly[owner], at)
 }
 
 // NameOf returns the name of a live pod of an owner, or "" if there is none.
@@ -276,6 +298,7 @@ func (p *Pods) remove(uid types.UID) {
 		o.replace(&r, nil)
 		if len(o.pods) == 0 {
 			delete(p.byOwner, o.owner.Key())
+			p.keepFormer(o)
 			if of := p.unwatched[o.owner.Namespace]; of != nil {
 				if delete(of, o.owner.UID); len(of) == 0 {
 					delete(p.unwatched, o.owner.Namespace)

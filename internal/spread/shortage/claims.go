@@ -46,8 +46,12 @@ func (r *run) volumesOf(ctx context.Context, pod *corev1.Pod) (v nodefit.Volumes
 	for _, name := range claims {
 		var found corev1.PersistentVolumeClaimList // to list them is all that Stowage may
 		err := r.Uncached.List(ctx, &found, client.InNamespace(pod.Namespace), client.MatchingFields{metav1.ObjectNameField: name})
-		if err != nil || len(found.Items) == 0 || found.Items[0].Spec.VolumeName != "" {
+		if err != nil {
 			return v, true, err
+		}
+		if len(found.Items) == 0 || found.Items[0].Spec.VolumeName != "" {
+			bound = true
+			continue
 		}
 		class, err := r.storageClass(ctx, ptr.Deref(found.Items[0].Spec.StorageClassName, ""))
 		switch {
@@ -56,7 +60,8 @@ func (r *run) volumesOf(ctx context.Context, pod *corev1.Pod) (v nodefit.Volumes
 		case class == nil:
 			continue
 		case ptr.Deref(class.VolumeBindingMode, storagev1.VolumeBindingImmediate) == storagev1.VolumeBindingImmediate:
-			return v, true, nil // its volume comes before the pod has a node
+			bound = true // its volume comes before the pod has a node
+			continue
 		}
 		terms, some := nodefit.TopologyTerms(class)
 		if len(terms) > 0 {
@@ -64,7 +69,7 @@ func (r *run) volumesOf(ctx context.Context, pod *corev1.Pod) (v nodefit.Volumes
 		}
 		v.Unknown = v.Unknown || !some || class.Provisioner == noProvisioner
 	}
-	return v, false, nil
+	return v, bound, nil
 }
 
 // noProvisioner is the provisioner of classes whose volumes somebody makes by hand. The scheduler takes one that is free.

@@ -160,7 +160,7 @@ func TestBound(t *testing.T) {
 		"no claim":                        {},
 		"a claim without a volume":        {claims: free[:1], lists: 1},
 		"a claim with its volume":         {claims: []string{"bound"}, want: true, lists: 1},
-		"the second one has its volume":   {claims: []string{"free-0", "bound", "free-1"}, want: true, lists: 2},
+		"the second one has its volume":   {claims: []string{"free-0", "bound", "free-1"}, want: true, lists: 3},
 		"a claim that is not there":       {claims: []string{"none"}, want: true, lists: 1},
 		"the second one is not there":     {claims: []string{"free-0", "none"}, want: true, lists: 2},
 		"a claim of another namespace":    {claims: []string{"elsewhere"}, want: true, lists: 1},
@@ -195,8 +195,8 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// A pod whose volume decides where it runs says nothing of a pool, and neither does one whose claim is not there.
-func TestVolumesSayNothingOfAPool(t *testing.T) {
+// A taint is for pods with volumes, too, wherever these are.
+func TestPoolOfPodsWithVolumes(t *testing.T) {
 	scheme, err := api.NewScheme()
 	if err != nil {
 		t.Fatal(err)
@@ -207,8 +207,8 @@ func TestVolumesSayNothingOfAPool(t *testing.T) {
 	}{
 		"no volume":                 {want: "the pods do not tolerate the taint gpu:NoSchedule"},
 		"a claim without a volume":  {claim: "free", want: "the pods do not tolerate the taint gpu:NoSchedule"},
-		"a claim with its volume":   {claim: "bound"},
-		"a claim that is not there": {claim: "none"},
+		"a claim with its volume":   {claim: "bound", want: "the pods do not tolerate the taint gpu:NoSchedule"},
+		"a claim that is not there": {claim: "none", want: "the pods do not tolerate the taint gpu:NoSchedule"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n, pod := node("b"), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web-1", UID: "pod-1"}}
@@ -228,14 +228,12 @@ func TestVolumesSayNothingOfAPool(t *testing.T) {
 				}}).Build()
 			clock := clocktesting.NewFakeClock(start)
 			r := &run{Controller: &Controller{Uncached: c, Room: poolroom.New(c, c, clock, clock)}}
-			q, known, err := r.question(t.Context(), waitsInB(t, judgeAfter), sequence.Cell{Pool: 1}, pod)
-			if known != (tc.want != "") || err != nil {
-				t.Fatalf("the pod says something: %t (%v)", known, err)
+			q, err := r.question(t.Context(), waitsInB(t, judgeAfter), sequence.Cell{Pool: 1}, pod)
+			if err != nil {
+				t.Fatal(err)
 			}
-			if known {
-				if answer, err := r.Room.Judge(t.Context(), q); answer.Why != tc.want || err != nil {
-					t.Errorf("no pod can run there because %q (%v)", answer.Why, err)
-				}
+			if answer, err := r.Room.Judge(t.Context(), q); answer.Why != tc.want || err != nil {
+				t.Errorf("no pod can run there because %q (%v)", answer.Why, err)
 			}
 		})
 	}

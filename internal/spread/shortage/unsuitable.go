@@ -2,19 +2,13 @@ package shortage
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/nodefit"
@@ -27,7 +21,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 	"github.com/stowage-dev/stowage/internal/world"
-	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
 
 // A seat never holds a pod where it can never run: see docs/design/pins.md. The answers of [nodefit.Judge] are asked for cells in which pods have waited for a while, by
@@ -49,6 +42,8 @@ const (
 	// nodes of the cell change.
 	judgeAgain = time.Minute
 	rejudge    = 10 * time.Minute
+	// knownAfter is after how long each replica of the webhook knows what was stored.
+	knownAfter = time.Minute
 	// longestBlind is for how long an answer stays that cannot be looked at again.
 	longestBlind = time.Hour
 	// prunedFor is for how long nothing is asked whose answer the API server does not store.
@@ -109,8 +104,25 @@ func (r *run) judge(ctx context.Context, v *picture, m *memory) (out verdict) {
 			out.proven = append(out.proven, *cell.proven)
 		}
 	}
+	if v.policy.Policy == nil && len(out.unsuitable) > 0 {
+		r.judgeOthers(ctx, v, m, example)
+	}
 	out.soft = r.soften(v, m, &out)
 	return out
+}
+
+// judgeOthers judges the cells that were not judged for the newest owner, because the pods of an unsuitable cell go there.
+func (r *run) judgeOthers(ctx context.Context, v *picture, m *memory, example exampleReader) {
+	of := v.policy.Cells()
+	for i := range of.Len() {
+		at := of.At(i)
+		if m.judged[spill.PlaceOf(v.policy.Whole(), at)].owner == v.members[0].UID || !r.looks.Allow(m.workload.Namespace, v.Now) {
+			continue
+		}
+		if err := r.judgeCell(ctx, v, m, at, example, &cellVerdict{}); err != nil {
+			r.Log.Error(err, "whether pods can run in a pool is not known", append(m.workload.LogKeys(), "pool", spill.PlaceOf(v.policy.Whole(), at))...)
+		}
+	}
 }
 
 // judgeCell finds out whether pods can run in a cell, and changes what is stored about it accordingly.
@@ -124,22 +136,12 @@ func (r *run) judgeCell(ctx context.Context, v *picture, m *memory, at sequence.
 		m.judged[name] = is
 		return err
 	}
-	q, known, err := r.question(ctx, v, at, pod)
-	if err != nil || !known {
+	q, err := r.question(ctx, v, at, pod)
+	if err != nil {
 		m.judged[name] = is
 		return err
 	}
-	is.answer, err = r.Room.Judge(ctx, q)
-	if err == nil && is.answer.Filter == nodefit.ByTaint {
-		if stored.proven == nil && r.had(v, at) {
-			stored.proven = &stowage.ProvenPool{NodeLabel: whole.Pool(at.Pool).Labels, Domain: whole.DomainName(at.Domain), Since: metav1.NewTime(v.Now.Truncate(time.Second))}
-		}
-		if q.Proven = stored.proven != nil; q.Proven {
-			is.answer, err = r.Room.Judge(ctx, q)
-		}
-	} else if err == nil {
-		stored.proven = nil
-	}
+	is.answer, err = r.judgeByEvidence(ctx, v, at, q, stored)
 	m.judged[name] = is
 	switch template := pod.UID == ""; {
 	case err != nil:
@@ -162,12 +164,33 @@ func (r *run) judgeCell(ctx context.Context, v *picture, m *memory, at sequence.
 	return nil
 }
 
-// question asks whether the nodes of a cell take a pod of the workload. It is not known where one of the pod's volumes is bound: that volume
-// decides where the pod runs, and where its siblings can run it does not.
-func (r *run) question(ctx context.Context, v *picture, at sequence.Cell, pod *corev1.Pod) (q poolroom.Question, known bool, err error) {
-	volumes, bound, err := r.volumesOf(ctx, pod)
-	if bound || err != nil {
-		return q, false, err
+// judgeByEvidence answers a question. Where only taints keep the pods from a cell in which pods of the workload have had nodes, the taints are taken
+// for maintenance.
+func (r *run) judgeByEvidence(ctx context.Context, v *picture, at sequence.Cell, q poolroom.Question, stored *cellVerdict) (nodefit.Answer, error) {
+	answer, err := r.Room.Judge(ctx, q)
+	switch {
+	case err != nil:
+		return answer, err
+	case answer.Verdict != nodefit.Never:
+		stored.proven = nil
+		return answer, nil
+	case stored.proven == nil && !r.had(v, at):
+		return answer, nil
+	}
+	q.Proven = true
+	if answer, err = r.Room.Judge(ctx, q); err == nil && answer.Verdict != nodefit.Never && stored.proven == nil {
+		whole := v.policy.Whole()
+		stored.proven = &stowage.ProvenPool{NodeLabel: whole.Pool(at.Pool).Labels, Domain: whole.DomainName(at.Domain), Since: metav1.NewTime(v.Now.Truncate(time.Second))}
+	}
+	return answer, err
+}
+
+// question asks whether the nodes of a cell take pods such as this one. Where its own bound volumes are says nothing of its siblings: see
+// [run.stranded].
+func (r *run) question(ctx context.Context, v *picture, at sequence.Cell, pod *corev1.Pod) (q poolroom.Question, err error) {
+	volumes, _, err := r.volumesOf(ctx, pod)
+	if err != nil {
+		return q, err
 	}
 	pod = pod.DeepCopy()
 	if seat, ok := v.policy.PoolKeyed(ledger.PoolOf(pod.Labels[stowage.PoolLabel], pod.Annotations[stowage.ClaimAnnotation])); ok {
@@ -176,7 +199,7 @@ func (r *run) question(ctx context.Context, v *picture, at sequence.Cell, pod *c
 	}
 	whole := v.policy.Whole()
 	next := placement.InCell(pod, whole, at, v.policy.TolerationsOf(at.Pool))
-	return poolroom.Question{Labels: whole.CellSelector(at), Pod: next, Volumes: volumes}, true, nil
+	return poolroom.Question{Labels: whole.CellSelector(at), Pod: next, Volumes: volumes}, nil
 }
 
 // had reports whether a pod of the workload, of any revision, has had a node in a cell.
@@ -199,14 +222,18 @@ func (r *run) tellMisfit(m *memory, key exampleKey, pod, place, why string) {
 // that their author cannot know, and where pods have waited for long in a cell that they are not known to fit.
 func (r *run) soften(v *picture, m *memory, is *verdict) *stowage.SoftRevision {
 	newest := v.members[0].UID
-	why, open, unknown := "", false, false
+	why, open, unknown, never := "", false, false, 0
 	of := v.policy.Cells()
 	for i := range of.Len() {
 		at := of.At(i)
 		j := m.judged[spill.PlaceOf(v.policy.Whole(), at)]
 		open = open || j.owner == newest && j.answer.Verdict <= nodefit.Full && !j.At.IsZero()
 		unknown = unknown || j.answer.Verdict == nodefit.Unknown
-		if j.answer.Verdict == nodefit.Unknown && v.Rules[at.Pool].After == 0 && waitsIn(v, at, unknownAfter) != nil {
+		if j.owner == newest && j.answer.Verdict == nodefit.Never {
+			never++
+		}
+		long := waitsIn(v, at, unknownAfter) != nil || waitsIn(v, at, 1) != nil && m.fullFor(v) >= unknownAfter
+		if j.answer.Verdict == nodefit.Unknown && long {
 			why = j.answer.Why
 		}
 	}
@@ -215,7 +242,7 @@ func (r *run) soften(v *picture, m *memory, is *verdict) *stowage.SoftRevision {
 	case was != nil && (unknown || !open):
 		is.unsuitable = nil
 		return was
-	case why == "" && v.policy.Policy == nil && len(is.unsuitable) == of.Len():
+	case why == "" && v.policy.Policy == nil && len(is.unsuitable) > 0 && max(never, len(is.unsuitable)) == of.Len():
 		why = is.unsuitable[0].Why
 	}
 	if why == "" {
@@ -267,84 +294,6 @@ func waitsIn(v *picture, at sequence.Cell, after time.Duration) *types.Namespace
 	return nil
 }
 
-// exampleReader returns a pod of the newest owner to judge a cell by, or nil.
-type exampleReader func(at sequence.Cell) (*corev1.Pod, error)
-
-// examples returns pods of the newest owner: for a cell one that waits there, or any other one, or the pod of the template. It is nil if
-// nothing can be read. Each pod is read once.
-func (r *run) examples(ctx context.Context, v *picture) exampleReader {
-	read := map[types.NamespacedName]*corev1.Pod{}
-	return func(at sequence.Cell) (*corev1.Pod, error) {
-		key := types.NamespacedName{} // of no pod: the template
-		if waits := waitsIn(v, at, judgeAfter); waits != nil {
-			key = *waits
-		} else if newest := v.members[0]; len(newest.Pods) > 0 {
-			key = types.NamespacedName{Namespace: newest.Pods[0].Namespace, Name: newest.Pods[0].Name}
-		}
-		pod, known := read[key]
-		if known {
-			return pod, nil
-		}
-		pod, err := r.readExample(ctx, v, key)
-		if err == nil {
-			read[key] = pod
-		}
-		return pod, err
-	}
-}
-
-// readExample reads a pod, or one without a seat, or the template if no pod is named.
-func (r *run) readExample(ctx context.Context, v *picture, key types.NamespacedName) (*corev1.Pod, error) {
-	if key.Name == "" {
-		if pod, err := r.unseated(ctx, v.members[0].Workload); pod != nil || err != nil {
-			return pod, err
-		}
-		return r.ofTemplate(ctx, v.members[0].Workload)
-	}
-	pod := &corev1.Pod{}
-	if err := r.Uncached.Get(ctx, key, pod); err != nil {
-		return nil, client.IgnoreNotFound(err)
-	}
-	return pod, nil
-}
-
-// unseated returns one of an owner's pods, where none of them has a seat. It returns nil if the owner has no pod.
-func (r *run) unseated(ctx context.Context, w *world.Workload) (*corev1.Pod, error) {
-	scale, err := worldapi.ReadScale(ctx, r.Uncached, w.Namespace, w.Ref)
-	if err != nil || scale == nil {
-		return nil, err
-	}
-	selector, err := labels.Parse(scale.Selector)
-	if err != nil || selector.Empty() {
-		return nil, err
-	}
-	var pods corev1.PodList
-	if err := r.Uncached.List(ctx, &pods, client.InNamespace(w.Namespace), client.MatchingLabelsSelector{Selector: selector}, client.Limit(20)); err != nil {
-		return nil, err
-	}
-	for i := range pods.Items {
-		if c := metav1.GetControllerOfNoCopy(&pods.Items[i]); c != nil && c.UID == w.UID {
-			return &pods.Items[i], nil
-		}
-	}
-	return nil, nil
-}
-
-// ofTemplate returns the pod of a workload's template.
-func (r *run) ofTemplate(ctx context.Context, w *world.Workload) (*corev1.Pod, error) {
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(schema.FromAPIVersionAndKind(w.APIVersion, w.Kind))
-	if err := r.Uncached.Get(ctx, client.ObjectKey{Namespace: w.Namespace, Name: w.Name}, u); err != nil {
-		return nil, client.IgnoreNotFound(err)
-	}
-	template, _, _ := unstructured.NestedMap(u.Object, "spec", "template")
-	var pod corev1.PodTemplateSpec
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(template, &pod); err != nil {
-		return nil, fmt.Errorf("the pod template of %s %s: %w", w.Kind, w.Name, err)
-	}
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Labels: pod.Labels}, Spec: pod.Spec}, nil
-}
-
 // staysUnsuitable reports whether the record of a workload stays though no owner of pods is known. Where no pool suits, no pod has a seat,
 // and the owners of some kinds are known by such pods alone.
 func (r *run) staysUnsuitable(ctx context.Context, w world.Object) (bool, error) {
@@ -393,6 +342,9 @@ func unsuitableMoves(v *picture, one *member) (out []int) {
 		p := &one.spillPods[i]
 		if v.policy.SuitsCell(p.Cell()) || p.Waits == 0 {
 			continue
+		}
+		if stored := storedVerdict(v, p.Cell()).unsuitable; stored != nil && one.Pods[i].Created > stored.Since.Unix()+int64(knownAfter.Seconds()) && p.Waits < rejudge {
+			continue // the webhook knew, and had no other seat for it
 		}
 		if one.ordinals && !v.policy.Nowhere() { // it may have been there before
 			if own, err := v.policy.OfOrdinal(one.rank(i)); err == nil && v.policy.Cell(own) == p.Cell() {

@@ -349,3 +349,32 @@ func TestTooFewDomains(t *testing.T) {
 		t.Errorf("all pools have too few: the state is %+v, and %v are gone", is, b.evicted)
 	}
 }
+
+// Where one pool has too few domains, and the author has sent the pods of the other one into a taint, they only prefer their pools.
+func TestTooFewDomainsBesideATaint(t *testing.T) {
+	objects := shortage(0, func(p *corev1.Pod) {
+		n := int32(2)
+		p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+			TopologyKey: "zone", MaxSkew: 1, WhenUnsatisfiable: corev1.DoNotSchedule, MinDomains: &n, LabelSelector: &metav1.LabelSelector{MatchLabels: p.Labels},
+		}}
+	})
+	for _, o := range objects {
+		delete(o.GetAnnotations(), stowage.SpillAnnotation)
+		switch o := o.(type) {
+		case *corev1.Node:
+			o.Labels["zone"] = "1"
+			if o.Labels["p"] == "a" {
+				o.Spec.Taints = []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}
+			}
+		case *corev1.Pod:
+			o.Spec.NodeName = "" // no pod has run anywhere
+			o.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
+		}
+	}
+	b := newBench(t, objects...)
+	known(t, b)
+	b.pass(t, 40)
+	if is := b.stored(t); is.Unsuitable != nil || is.Soft == nil || len(b.evicted) != 6 {
+		t.Errorf("the state is %+v, and %v are gone", is, b.evicted)
+	}
+}
