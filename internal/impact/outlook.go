@@ -278,7 +278,7 @@ func recordUnsuitable(ctx context.Context, p *preview.Preview, in *preview.Input
 			}
 			is := l.unsuitable(l.pods[keyOf(w)], in.Objects.Nodes, found, example, now)
 			if !slices.EqualFunc(was, is, func(a, b stowage.UnsuitablePool) bool {
-				return a.Domain == b.Domain && maps.Equal(a.NodeLabel, b.NodeLabel)
+				return a.Is(b.NodeLabel, b.Domain)
 			}) {
 				in.PoolState(w.Namespace, found.Root.UID).Unsuitable = is
 			}

@@ -3,7 +3,6 @@ package inspect
 import (
 	"cmp"
 	"context"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -240,7 +239,7 @@ func (s *subject) noSeat(ctx context.Context, p *policy.Policy) *noSeat {
 		return &noSeat{Waits: true}
 	}
 	reached, all, err := s.finder(s.reader).Reached(ctx, p, s.pod.Namespace, podstatus.VolumeClaims(&s.pod.Spec), nil)
-	if err == nil && !all && !slices.ContainsFunc(reached, func(cells []bool) bool { return slices.Contains(cells, true) }) {
+	if err == nil && !all && !policy.AnyReached(reached) {
 		return &noSeat{VolumeElsewhere: true}
 	}
 	return &noSeat{bypass: s.bypass()}

@@ -102,7 +102,8 @@ func (all *groups) addOwner(ctx context.Context, m *podOwner) error {
 	if err != nil || p == nil || all.scope.Excludes(m.Namespace) {
 		return err
 	}
-	p = all.finder.Holding(ctx, p, m.observed(), all.s.nodes.with)
+	seen := m.observed()
+	p = all.finder.Holding(ctx, p, seen, all.s.nodes.with)
 	m.policy = p
 	g := all.byUID[m.root.UID]
 	if g == nil {
@@ -112,7 +113,7 @@ func (all *groups) addOwner(ctx context.Context, m *podOwner) error {
 	if err := g.look(ctx, all.s, all.scope, m, p); err != nil {
 		return err
 	}
-	return g.add(ctx, all.Inspector, all.s, m, p)
+	return g.add(ctx, all, m, seen, p)
 }
 
 // addDeployment notes what a Deployment's controller has not done yet. A Deployment without a ReplicaSet is a workload, too.
@@ -197,7 +198,7 @@ type group struct {
 }
 
 // add adds what one owner of pods has and should have.
-func (g *group) add(ctx context.Context, i *Inspector, s *snapshot, m *podOwner, p *policy.Policy) error {
+func (g *group) add(ctx context.Context, all *groups, m *podOwner, seen observed.Owner, p *policy.Policy) error {
 	if !m.busy() && g.Policy != "" {
 		return nil // none of its revisions has pods, and one is enough
 	}
@@ -218,12 +219,11 @@ func (g *group) add(ctx context.Context, i *Inspector, s *snapshot, m *podOwner,
 	}
 	g.staying[""] += int64(len(m.held))
 	g.pods += int64(len(m.pods)) + m.unseated
-	seen := m.observed()
-	seated := g.AddPods(p.Whole(), i.viewOf(p, s.nodes).Pods(seen.Pods))
+	seated := g.AddPods(p.Whole(), all.viewOf(p, all.s.nodes).Pods(seen.Pods))
 	replicas := m.Replicas
 	if replicas < 0 {
 		replicas = seated
-		scale, err := worldapi.ReadScale(ctx, i.Client, m.Namespace, m.Ref)
+		scale, err := worldapi.ReadScale(ctx, all.Client, m.Namespace, m.Ref)
 		switch {
 		case apierrors.IsForbidden(err):
 			g.Note = fmt.Sprintf("its replica count may not be read, so that of its pods is taken: %v", err)
@@ -233,7 +233,7 @@ func (g *group) add(ctx context.Context, i *Inspector, s *snapshot, m *podOwner,
 			replicas = scale.Replicas
 		}
 	}
-	elsewhere := i.finder(s).Elsewhere(ctx, p, seen, m.held, s.nodes.with)
+	elsewhere := all.finder.Elsewhere(ctx, p, seen, m.held, all.s.nodes.with)
 	g.AddTargets(p.Layout, p.Divide(replicas, seen.Indexed(p.Layout), elsewhere))
 	g.Shortages = p.Shortages()
 	without := max(0, m.unseated-elsewhere.Others-int64(len(elsewhere.Own)))

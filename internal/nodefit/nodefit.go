@@ -67,13 +67,13 @@ func Selects(spec *corev1.PodSpec, node *corev1.Node) bool {
 	if selected, _ := nodeaffinity.NewRequiredNodeAffinity(spec.NodeSelector, spec.Affinity).Match(node); !selected {
 		return false
 	}
-	_, untolerated := untolerated(spec, node)
-	return !untolerated
+	_, refuses := untolerated(spec, node.Spec.Taints, repels)
+	return !refuses
 }
 
-// untolerated returns a taint that keeps a pod from a node.
-func untolerated(spec *corev1.PodSpec, node *corev1.Node) (corev1.Taint, bool) {
-	return corev1helpers.FindMatchingUntoleratedTaint(logr.Discard(), node.Spec.Taints, spec.Tolerations, repels, false)
+// untolerated returns one of some taints that keeps a pod from a node, of those that count.
+func untolerated(spec *corev1.PodSpec, taints []corev1.Taint, counts func(*corev1.Taint) bool) (corev1.Taint, bool) {
+	return corev1helpers.FindMatchingUntoleratedTaint(logr.Discard(), taints, spec.Tolerations, counts, false)
 }
 
 // repels reports whether a taint keeps pods from a node.

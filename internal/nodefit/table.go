@@ -6,12 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	resourcehelper "k8s.io/component-helpers/resource"
-	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/utils/ptr"
 
@@ -219,9 +217,7 @@ func (s *subject) tainted(node *corev1.Node) string {
 	if s.cell.Proven {
 		return ""
 	}
-	taint, found := corev1helpers.FindMatchingUntoleratedTaint(logr.Discard(), node.Spec.Taints, s.pod.Spec.Tolerations, func(t *corev1.Taint) bool {
-		return repels(t) && !passing(t.Key)
-	}, false)
+	taint, found := untolerated(&s.pod.Spec, node.Spec.Taints, func(t *corev1.Taint) bool { return repels(t) && !passing(t.Key) })
 	if !found {
 		return ""
 	}
@@ -277,14 +273,15 @@ func (s *subject) room(node *corev1.Node) bool {
 
 // open reports whether the node takes new pods such as this one. Some pods tolerate a cordon, or a node that is not ready.
 func (s *subject) open(node *corev1.Node) bool {
-	node = node.DeepCopy()
+	taints := slices.Clone(node.Spec.Taints)
 	if node.Spec.Unschedulable {
-		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule})
+		taints = append(taints, corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule})
 	}
 	if !Ready(node) {
-		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule})
+		taints = append(taints, corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule})
 	}
-	return Selects(&s.pod.Spec, node)
+	_, refuses := untolerated(&s.pod.Spec, taints, repels)
+	return !refuses && s.selectsOthers(node) == ""
 }
 
 // unlessFewDomains is an answer about a cell whose nodes would take the pod, were there not a topology spread constraint that asks for more

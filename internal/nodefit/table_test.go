@@ -218,7 +218,7 @@ func cells(nodes, of int) []Cell {
 	return out
 }
 
-// The table for one pod in 128 cells of 5,000 nodes, none of which takes it: every node is asked by every row.
+// Judges one pod for 5,000 nodes in 128 cells. No node takes the pod, and its taint is what refuses it.
 func BenchmarkJudge(b *testing.B) {
 	all := cells(5000, 128)
 	p := seated(spread("zone", 2), requires(terms("zone=1,2", "arch=arm")...))

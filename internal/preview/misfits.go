@@ -20,14 +20,16 @@ func (p *Preview) misfits(ctx context.Context, pods []Admitted) (texts []string,
 	}
 	type place struct {
 		*Workload
-		at sequence.Cell
+		pool, domain string
 	}
 	judged := map[place]bool{}
 	for i := range pods {
 		a := &pods[i]
-		if a.Pod.Labels[stowage.SeatLabel] == "" {
+		in := place{a.Workload, a.Pod.Labels[stowage.PoolLabel], a.Pod.Labels[stowage.DomainLabel]}
+		if in.pool == "" || judged[in] {
 			continue
 		}
+		judged[in] = true
 		found, err := p.Policy(ctx, a.Workload)
 		if err != nil {
 			return nil, err
@@ -35,13 +37,12 @@ func (p *Preview) misfits(ctx context.Context, pods []Admitted) (texts []string,
 		if found == nil || found.Layout == nil || found.Preferred {
 			continue
 		}
-		pool, known := found.PoolNamed(a.Pod.Labels[stowage.PoolLabel])
-		domain, named := found.Whole().DomainNamed(a.Pod.Labels[stowage.DomainLabel])
-		at := sequence.Cell{Pool: pool, Domain: domain}
-		if !known || !named || judged[place{a.Workload, at}] {
+		pool, known := found.PoolNamed(in.pool)
+		domain, named := found.Whole().DomainNamed(in.domain)
+		if !known || !named {
 			continue
 		}
-		judged[place{a.Workload, at}] = true
+		at := sequence.Cell{Pool: pool, Domain: domain}
 		if why := p.judge(a.Pod, found.CellSelector(at)); why != "" {
 			texts = append(texts, fmt.Sprintf("%s: no node of pool %s in the input takes its pods: %s", a.Workload, spill.PlaceOf(found.Whole(), at), why))
 		}

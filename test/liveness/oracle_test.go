@@ -194,7 +194,7 @@ func (w *world) whereSpillGoes(s *situation, p *corev1.Pod, names []string) (out
 	return out
 }
 
-// The filters of which some of a cell's nodes must pass, were they empty. What the other filters refuse may change by itself.
+// Some node of a cell must pass these filters when it is empty. What the other filters refuse may change by itself.
 var (
 	byAuthor  = []string{"NodeName", "NodeAffinity", "TaintToleration", "NodeResourcesFit"}
 	byVolumes = []string{"VolumeBinding", "VolumeZone"}

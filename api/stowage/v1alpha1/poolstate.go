@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"maps"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -136,6 +138,16 @@ type UnsuitablePool struct {
 	Filter string `json:"filter,omitempty"`
 	// Why says what of the nodes does not fit the pods.
 	Why string `json:"why"`
+}
+
+// Is reports whether the entry is about a pool with some labels of its nodes, or about a domain of it.
+func (u *UnsuitablePool) Is(labels map[string]string, domain string) bool {
+	return u.Domain == domain && maps.Equal(u.NodeLabel, labels)
+}
+
+// Is is [UnsuitablePool.Is].
+func (p *ProvenPool) Is(labels map[string]string, domain string) bool {
+	return p.Domain == domain && maps.Equal(p.NodeLabel, labels)
 }
 
 // Place names the pool, with the domain.

@@ -47,8 +47,8 @@ func diff(t *testing.T, what string, want, got any) {
 }
 
 // held returns one pod that is held in a pool, by its rank.
-func held(rank int64, pool int) map[int64]layout.HeldIn {
-	return map[int64]layout.HeldIn{rank: {Pool: pool}}
+func held(rank int64, pool int) map[int64]sequence.Cell {
+	return map[int64]sequence.Cell{rank: {Pool: pool}}
 }
 
 // What is known of a workload decides where its pods go: unsuitable pools, gaps, and nothing.
@@ -105,7 +105,7 @@ func TestAnyElsewhere(t *testing.T) {
 func TestOfOrdinal(t *testing.T) {
 	t.Parallel()
 	const moved = sequence.MovedOrdinals
-	o := layout.Ordinals{First: 3, Moves: true, Moved: map[string]string{"4": "c", "5": "gone", "6": "a"}, Held: map[int64]layout.HeldIn{4: {Pool: 2}, 6: {Pool: 1}}}
+	o := layout.Ordinals{First: 3, Moves: true, Moved: map[string]string{"4": "c", "5": "gone", "6": "a"}, Held: map[int64]sequence.Cell{4: {Pool: 2}, 6: {Pool: 1}}}
 	l := testkit.Layout(three(t), layout.Workload{Ordinals: &o})
 	if l.FirstOrdinal() != 3 || !l.Keeping() || testkit.Layout(three(t), layout.Workload{}).FirstOrdinal() != 0 {
 		t.Errorf("first %d, keeping %t", l.FirstOrdinal(), l.Keeping())
@@ -191,7 +191,7 @@ func TestUnsuitable(t *testing.T) {
 func TestDomains(t *testing.T) {
 	t.Parallel()
 	orders := layout.Orders{Now: 1, Former: 2}
-	o := layout.Ordinals{Moved: map[string]string{"1": "1/z2", "2": "1/z1"}, Held: map[int64]layout.HeldIn{3: {Pool: 0}}}
+	o := layout.Ordinals{Moved: map[string]string{"1": "1/z2", "2": "1/z1"}, Held: map[int64]sequence.Cell{3: {Pool: 0}}}
 	l := testkit.Layout(even(t), layout.Workload{Orders: &orders, Ordinals: &o})
 	seat := sequence.Seat{Pool: 0, Ordinal: 1}
 	if now, former := l.DomainOf(seat), l.FormerDomainOf(seat); now != l.Domains().Domain(0, 1) || former != l.Former().Domain(0, 1) || now == former {

@@ -15,13 +15,10 @@ type Ordinals struct {
 	// Moved are pods whose own cell has no room.
 	Moved map[string]string
 	// Held are pods whose volumes do not reach their own cell, by their rank.
-	Held map[int64]HeldIn
+	Held map[int64]sequence.Cell
 	// Moves says that the policy lets pods move. Otherwise what Moved says holds for their domains alone.
 	Moves bool
 }
-
-// HeldIn is the cell in which a volume holds a pod.
-type HeldIn = sequence.Cell
 
 // FirstOrdinal is the ordinal of the owner's first pod, where pods have an ordinal of their own.
 func (l *Layout) FirstOrdinal() int64 {
@@ -56,7 +53,7 @@ func (l *Layout) Keeping() bool {
 }
 
 // HeldPods returns the cells in which pods are held, by their rank.
-func (l *Layout) HeldPods() map[int64]HeldIn {
+func (l *Layout) HeldPods() map[int64]sequence.Cell {
 	if !l.Keeping() {
 		return nil
 	}
@@ -64,14 +61,14 @@ func (l *Layout) HeldPods() map[int64]HeldIn {
 }
 
 // Holding returns the layout of the same workload with pods that are held, by their rank: see [Ordinals.Held].
-func (l *Layout) Holding(in map[int64]HeldIn, memo Memo) *Layout {
+func (l *Layout) Holding(in map[int64]sequence.Cell, memo Memo) *Layout {
 	o := Ordinals{}
 	if l.workload.Ordinals != nil {
 		o = *l.workload.Ordinals
 	}
 	held := maps.Clone(o.Held)
 	if held == nil {
-		held = map[int64]HeldIn{}
+		held = map[int64]sequence.Cell{}
 	}
 	maps.Copy(held, in)
 	o.Held = held

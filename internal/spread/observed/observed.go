@@ -16,6 +16,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/world"
 )
@@ -98,7 +99,7 @@ type Owner struct {
 
 // RankOf returns the rank of a StatefulSet's pod, from 1. It returns false if its name does not say it.
 func (o *Owner) RankOf(p *Pod) (rank int64, ok bool) {
-	n, err := strconv.ParseInt(p.Name[strings.LastIndexByte(p.Name, '-')+1:], 10, 32)
+	n, err := strconv.ParseInt(placement.OrdinalInName(p.Name), 10, 32)
 	return n - o.FirstOrdinal + 1, err == nil && n >= o.FirstOrdinal
 }
 

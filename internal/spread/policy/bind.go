@@ -3,7 +3,6 @@ package policy
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -99,7 +98,7 @@ func (p *Policy) unsuitable(s *sequence.Strategy) (why []string) {
 	for i := range of.Len() {
 		at := of.At(i)
 		for _, u := range p.State.Unsuitable {
-			if u.Domain == s.DomainName(at.Domain) && !p.AuthorKnows(u.Filter) && maps.Equal(u.NodeLabel, s.Pool(at.Pool).Labels) {
+			if u.Is(s.Pool(at.Pool).Labels, s.DomainName(at.Domain)) && !p.AuthorKnows(u.Filter) {
 				if why == nil {
 					why = make([]string, of.Len())
 				}

@@ -13,6 +13,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/observed"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
 // A pod whose claims are bound can run where its volumes are, and nowhere else. Nothing is recorded of that: the PersistentVolumes say it.
@@ -29,26 +30,39 @@ var (
 // NodesWith returns the nodes with some labels, and whether there may be others soon. It is nil where nodes are not known.
 type NodesWith func(labels map[string]string) (nodes []corev1.Node, grows bool)
 
-// Reached reports for each pool and domain whether nodes there reach the bound volumes of a pod with some claims, and whether all do.
-func (f *Finder) Reached(ctx context.Context, p *Policy, namespace string, claims []string, nodes NodesWith) (reached [][]bool, all bool, err error) {
+// BoundVolumes returns the node selector terms of the volumes that are bound to some claims, and whether any is. A volume that may be anywhere has
+// none. Known is false where nobody can tell where one of them is.
+func (f *Finder) BoundVolumes(ctx context.Context, namespace string, claims []string) (terms [][]corev1.NodeSelectorTerm, bound, known bool, err error) {
 	switch {
 	case len(claims) == 0:
-		return nil, true, nil
+		return nil, false, true, nil
 	case len(claims) > MostClaims:
-		return nil, false, errManyClaims
+		return nil, false, false, errManyClaims
 	}
-	volumes, known, err := f.World.Volumes(ctx, namespace, claims)
+	volumes, synced, err := f.World.Volumes(ctx, namespace, claims)
 	switch {
 	case err != nil:
-		return nil, false, fmt.Errorf("%w: %w", ErrVolumesUnknown, err)
-	case !known:
-		return nil, false, ErrVolumesUnknown
-	case len(volumes) == 0:
-		return nil, true, nil // they are made where the pod goes
+		return nil, false, false, fmt.Errorf("%w: %w", ErrVolumesUnknown, err)
+	case !synced:
+		return nil, false, false, ErrVolumesUnknown
 	}
-	terms, known := nodefit.TermsOf(volumes)
+	terms, known = nodefit.TermsOf(volumes)
+	return terms, len(volumes) > 0, known, nil
+}
+
+// Reached reports for each pool and domain whether nodes there reach the bound volumes of a pod with some claims, and whether all do.
+func (f *Finder) Reached(ctx context.Context, p *Policy, namespace string, claims []string, nodes NodesWith) (reached [][]bool, all bool, err error) {
+	terms, bound, known, err := f.BoundVolumes(ctx, namespace, claims)
+	if err != nil || !bound {
+		return nil, err == nil, err // they are made where the pod goes
+	}
 	reached, all = p.Reached(func(cell map[string]string) bool { return known && nodefit.ReachesAll(terms, cell, nodes) })
 	return reached, all, nil
+}
+
+// AnyReached reports whether volumes reach some cell: see [Finder.Reached].
+func AnyReached(reached [][]bool) bool {
+	return slices.ContainsFunc(reached, func(cells []bool) bool { return slices.Contains(cells, true) })
 }
 
 // Holding returns the policy as the volumes of an owner's pods have it: pods with an ordinal of their own are held where their volumes are, and
@@ -73,7 +87,7 @@ func (f *Finder) Holding(ctx context.Context, p *Policy, of observed.Owner, node
 
 // holdingOrdinals is [Finder.Holding] for a StatefulSet.
 func (f *Finder) holdingOrdinals(ctx context.Context, p *Policy, of observed.Owner, nodes NodesWith) *Policy {
-	held := map[int64]layout.HeldIn{}
+	held := map[int64]sequence.Cell{}
 	for i := range of.Pods {
 		pod := &of.Pods[i]
 		rank, ok := of.RankOf(pod)
@@ -96,7 +110,7 @@ func (f *Finder) holdingOrdinals(ctx context.Context, p *Policy, of observed.Own
 func (f *Finder) Elsewhere(ctx context.Context, p *Policy, of observed.Owner, unseated []*corev1.Pod, nodes NodesWith) (e layout.Elsewhere) {
 	for _, pod := range unseated {
 		reached, all, err := f.Reached(ctx, p, pod.Namespace, podstatus.VolumeClaims(&pod.Spec), nodes)
-		if all || err != nil || slices.ContainsFunc(reached, func(cells []bool) bool { return slices.Contains(cells, true) }) {
+		if all || err != nil || AnyReached(reached) {
 			continue
 		}
 		rank, ok := of.RankOf(&observed.Pod{Name: pod.Name})
@@ -110,7 +124,7 @@ func (f *Finder) Elsewhere(ctx context.Context, p *Policy, of observed.Owner, un
 }
 
 // Held returns the policy with pods with an ordinal of their own that are held in other cells than their own, by their ranks.
-func (p *Policy) Held(in map[int64]layout.HeldIn) *Policy {
+func (p *Policy) Held(in map[int64]sequence.Cell) *Policy {
 	if len(in) == 0 {
 		return p
 	}

@@ -6,6 +6,7 @@ package poolroom
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -194,6 +195,32 @@ func (r *Reader) Nodes(ctx context.Context, labels map[string]string) ([]corev1.
 	var nodes corev1.NodeList
 	err := r.cached.List(ctx, &nodes, client.MatchingLabels(labels), client.UnsafeDisableDeepCopy)
 	return nodes.Items, err
+}
+
+// Look is one look at nodes. It lists those of a cell once.
+type Look struct {
+	Err    error           // of the lists so far
+	ctx    context.Context //nolint:containedctx // a look ends with the call that makes it
+	reader *Reader
+	nodes  map[string][]corev1.Node
+}
+
+// NewLook begins a look.
+func (r *Reader) NewLook(ctx context.Context) *Look {
+	return &Look{ctx: ctx, reader: r, nodes: map[string][]corev1.Node{}}
+}
+
+// With returns the nodes with some labels, and whether there may be others soon, because Karpenter made one of them. It is the function for
+// [nodefit.Reaches].
+func (l *Look) With(selected map[string]string) ([]corev1.Node, bool) {
+	key := labels.FormatLabels(selected)
+	nodes, known := l.nodes[key]
+	if !known {
+		var err error
+		nodes, err = l.reader.Nodes(l.ctx, selected)
+		l.nodes[key], l.Err = nodes, errors.Join(l.Err, err)
+	}
+	return nodes, karpenter.Made(nodes)
 }
 
 // Count returns how many more pods such as this one the nodes with some labels have room for, at most so many.

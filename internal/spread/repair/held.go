@@ -3,7 +3,6 @@ package repair
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,17 +11,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/autoscaler/karpenter"
 	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	worldapi "github.com/stowage-dev/stowage/internal/world/api"
@@ -30,13 +28,12 @@ import (
 
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list,roleName=stowage-spread-controllers
 
-// mostClaims is how many claims of a pod are looked at: one with more stays where it runs. mostTries is how many pods of a workload
+// mostTries is how many pods of a workload
 // one look tries to evict: each costs a read of the pod, its claims and their volumes. heldFor is how long a pod counts as held by
 // its volume before its volume is read again.
 const (
-	mostClaims = 16
-	mostTries  = 10
-	heldFor    = 10 * time.Minute
+	mostTries = 10
+	heldFor   = 10 * time.Minute
 )
 
 // heldPod is a pod that is in the wrong place and stays there.
@@ -88,17 +85,16 @@ type volumeLook struct {
 	*run
 	policy *policy.Policy
 	left   int // pods that it still looks at: each costs as much as there are cells and nodes
-	nodes  map[string][]corev1.Node
-	err    error // of a list of nodes
+	nodes  *poolroom.Look
 	// held are the pods with an ordinal of their own that their volumes hold where they run.
-	held map[int64]layout.HeldIn
+	held map[int64]sequence.Cell
 }
 
 // mostElsewhere is how many pods without a seat one look asks about their volumes.
 const mostElsewhere = 100
 
-func (r *run) newVolumeLook(p *policy.Policy) *volumeLook {
-	return &volumeLook{run: r, policy: p, left: mostElsewhere, nodes: map[string][]corev1.Node{}, held: map[int64]layout.HeldIn{}}
+func (r *run) newVolumeLook(ctx context.Context, p *policy.Policy) *volumeLook {
+	return &volumeLook{run: r, policy: p, left: mostElsewhere, nodes: r.Room.NewLook(ctx), held: map[int64]sequence.Cell{}}
 }
 
 // look fills in whether a pod that has no seat stays where it runs because of its volumes.
@@ -117,14 +113,14 @@ func (l *volumeLook) look(ctx context.Context, pod *corev1.Pod, view *planner.Po
 		return nil
 	}
 	l.left--
-	reached, all, err := l.Policies.Reached(ctx, p, pod.Namespace, podstatus.VolumeClaims(&pod.Spec), l.nodesWith(ctx))
-	if all || err != nil || l.err != nil {
-		return l.err // what is not known of volumes changes nothing
+	reached, all, err := l.Policies.Reached(ctx, p, pod.Namespace, podstatus.VolumeClaims(&pod.Spec), l.nodes.With)
+	if all || err != nil || l.nodes.Err != nil {
+		return l.nodes.Err // what is not known of volumes changes nothing
 	}
 	_, _, some := p.WithinOrdinal(view.OwnRank, reached)
 	switch at := (sequence.Cell{Pool: view.NodePool, Domain: view.NodeDomain}); {
 	case view.OwnRank == 0:
-		some = slices.ContainsFunc(reached, func(cells []bool) bool { return slices.Contains(cells, true) })
+		some = policy.AnyReached(reached)
 	case view.NodePool >= 0 && reached[at.Pool][at.Domain] && !reached[own.Pool][p.DomainOf(own)]:
 		l.held[view.OwnRank] = at
 	}
@@ -132,20 +128,6 @@ func (l *volumeLook) look(ctx context.Context, pod *corev1.Pod, view *planner.Po
 		view.Held = cmp.Or(view.Held, "no pool has a node that reaches its volume")
 	}
 	return nil
-}
-
-// nodesWith returns the function for [nodefit.Reaches]. It lists the nodes of a cell once.
-func (l *volumeLook) nodesWith(ctx context.Context) func(labels map[string]string) ([]corev1.Node, bool) {
-	return func(cell map[string]string) ([]corev1.Node, bool) {
-		key := labels.FormatLabels(cell)
-		nodes, known := l.nodes[key]
-		if !known {
-			var err error
-			nodes, err = l.Room.Nodes(ctx, cell)
-			l.nodes[key], l.err = nodes, errors.Join(l.err, err)
-		}
-		return nodes, karpenter.Made(nodes)
-	}
 }
 
 // noteHeld notes which pods are in the wrong place and stay there, for the status. It says so once for each pod.
@@ -227,8 +209,8 @@ func (r *run) forgetHeld(owner ledger.OwnerKey) {
 // Held says why the pod must stay where it runs.
 func (r *run) volumesOf(ctx context.Context, pod *corev1.Pod) (volumes [][]corev1.NodeSelectorTerm, held string, err error) {
 	claims := podstatus.VolumeClaims(&pod.Spec)
-	if len(claims) > mostClaims {
-		return nil, fmt.Sprintf("it has over %d claims", mostClaims), nil
+	if len(claims) > policy.MostClaims {
+		return nil, fmt.Sprintf("it has over %d claims", policy.MostClaims), nil
 	}
 	for _, name := range claims {
 		terms, held, err := r.reach(ctx, pod.Namespace, name)
@@ -250,10 +232,10 @@ func (r *run) redirect(ctx context.Context, p *policy.Policy, state *planner.Sta
 	if len(volumes) == 0 || pod.OwnRank > 0 || p.Preferred {
 		return "", nil
 	}
-	look := r.newVolumeLook(p)
-	reached, all := p.Reached(func(cell map[string]string) bool { return nodefit.ReachesAll(volumes, cell, look.nodesWith(ctx)) })
-	if all || look.err != nil {
-		return "", look.err
+	look := r.Room.NewLook(ctx)
+	reached, all := p.Reached(func(cell map[string]string) bool { return nodefit.ReachesAll(volumes, cell, look.With) })
+	if all || look.Err != nil {
+		return "", look.Err
 	}
 	held = "no node of " + placeOf(p, removal) + " reaches its volume"
 	if reached[removal.To][removal.Domain] {

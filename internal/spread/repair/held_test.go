@@ -490,7 +490,7 @@ func TestOrdinalsElsewhere(t *testing.T) {
 		b := newBench(t, append(workload(1), tc.volume, claim("c", "v", corev1.ReadWriteOnce))...)
 		b.World.FollowVolumes(volumeCache{b.Informers.(*informertest.FakeInformers), b.Uncached})
 		tc.view.Volume, tc.view.Running, tc.view.Seat = true, true, sequence.Seat{Pool: -1}
-		look := b.newVolumeLook(p)
+		look := b.newVolumeLook(t.Context(), p)
 		if err := look.look(t.Context(), withClaim(pod("y-0", "node-a", "", 0, 0), "c"), &tc.view); err != nil {
 			t.Fatal(err)
 		}

@@ -138,7 +138,7 @@ func (r *run) look(ctx context.Context, t *turn) (_ *planner.State, _ []corev1.P
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	s := &sight{run: r, owner: owner, policy: p, since: r.policySince(owner, p), volumes: r.newVolumeLook(p), nodes: map[string]*corev1.Node{}}
+	s := &sight{run: r, owner: owner, policy: p, since: r.policySince(owner, p), volumes: r.newVolumeLook(ctx, p), nodes: map[string]*corev1.Node{}}
 	if t.workload != nil {
 		s.templateNode = t.workload.TemplateNode
 	}

@@ -83,17 +83,19 @@ const mostFormer = 10000
 // keepFormer remembers where pods of an owner had nodes whose last pod has gone.
 func (p *Pods) keepFormer(o *ownerPods) {
 	key := o.owner.Key()
-	if _, known := p.formerly[key]; len(o.had) == 0 || known {
+	if len(o.had) == 0 {
 		return
 	}
 	if p.formerly == nil {
 		p.formerly = map[ledger.OwnerKey][]ledger.Cell{}
 	}
-	if len(p.lastOwners) >= mostFormer {
-		delete(p.formerly, p.lastOwners[0])
-		p.lastOwners = p.lastOwners[1:]
+	if _, known := p.formerly[key]; !known {
+		if p.lastOwners = append(p.lastOwners, key); len(p.lastOwners) > mostFormer {
+			delete(p.formerly, p.lastOwners[0])
+			p.lastOwners = p.lastOwners[1:]
+		}
 	}
-	p.formerly[key], p.lastOwners = o.had, append(p.lastOwners, key)
+	p.formerly[key] = o.had
 }
 
 // mostHad is how many cells an owner's pods may have had nodes in that are remembered. A policy has at most as many.
@@ -160,7 +162,10 @@ func (p *Pods) Had(owner ledger.OwnerKey, at ledger.Cell) bool {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	o := p.byOwner[owner]
-	return o != nil && slices.Contains(o.had, at) || slices.Contains(p.formerly[owner], at)
+	if o == nil {
+		return slices.Contains(p.formerly[owner], at)
+	}
+	return slices.Contains(o.had, at)
 }
 
 // NameOf returns the name of a live pod of an owner, or "" if there is none.
@@ -255,6 +260,7 @@ func (p *Pods) put(pod *corev1.Pod) {
 		o = &ownerPods{
 			owner: ledger.Owner{APIVersion: ref.APIVersion, Kind: ref.Kind, Namespace: pod.Namespace, Name: ref.Name, UID: ref.UID},
 			pods:  map[types.UID]observed.Pod{},
+			had:   slices.Clone(p.formerly[key]),
 		}
 		p.byOwner[key] = o
 		if !Ref(o.owner).Watched() {

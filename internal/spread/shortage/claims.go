@@ -12,36 +12,25 @@ import (
 
 	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/podstatus"
+	"github.com/stowage-dev/stowage/internal/spread/observed"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
 )
 
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list,roleName=stowage-spread-controllers
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=storageclasses,verbs=list,roleName=stowage-spread-controllers
 
-// mostClaims is how many claims of a pod are looked at. A pod with more stays where it runs.
-const mostClaims = 16
-
-// boundVolumes returns where the bound volumes of some claims can be, by the watch of volumes, and whether any is bound, as far as that is known.
-func (r *run) boundVolumes(ctx context.Context, namespace string, claims []string) (v nodefit.Volumes, bound bool, err error) {
-	if len(claims) == 0 {
-		return v, false, nil
-	}
-	if len(claims) > mostClaims {
-		return nodefit.Volumes{Unknown: true}, true, nil
-	}
-	found, known, err := r.World.Volumes(ctx, namespace, claims)
-	if err != nil || !known {
-		return nodefit.Volumes{Unknown: true}, true, err
-	}
-	terms, known := nodefit.TermsOf(found)
-	return nodefit.Volumes{Terms: terms, Unknown: !known}, len(found) > 0, nil
+// mayBeBound reports whether a volume decides where a pod runs, as far as the watch of volumes shows it. What is not known may be so.
+func (r *run) mayBeBound(ctx context.Context, rec *observed.Pod) bool {
+	_, bound, _, err := r.Policies.BoundVolumes(ctx, rec.Namespace, rec.Claims)
+	return bound || err != nil
 }
 
 // volumesOf returns where the volumes of a pod can be that are still to be made, as the API server has their claims now. Bound says that one has
 // its volume, or waits for somebody else than the scheduler: then the volume decides where the pod runs.
 func (r *run) volumesOf(ctx context.Context, pod *corev1.Pod) (v nodefit.Volumes, bound bool, err error) {
 	claims := podstatus.VolumeClaims(&pod.Spec)
-	if len(claims) > mostClaims {
-		return v, true, nil
+	if len(claims) > policy.MostClaims {
+		return nodefit.Volumes{Unknown: true}, true, nil
 	}
 	for _, name := range claims {
 		var found corev1.PersistentVolumeClaimList // to list them is all that Stowage may

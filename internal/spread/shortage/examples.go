@@ -13,34 +13,42 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/world"
 	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
 
-// exampleReader returns a pod of the newest owner to judge a cell by, or nil.
-type exampleReader func(at sequence.Cell) (*corev1.Pod, error)
+// exampleReader returns a pod of the newest owner to judge a cell by, or nil, and where its volumes can be that are still to be made.
+type exampleReader func(at sequence.Cell) (*corev1.Pod, nodefit.Volumes, error)
 
 // examples returns pods of the newest owner: for a cell one that waits there, or any other one, or the pod of the template. It is nil if
-// nothing can be read. Each pod is read once.
+// nothing can be read. Each pod is read once, with its claims.
 func (r *run) examples(ctx context.Context, v *picture) exampleReader {
-	read := map[types.NamespacedName]*corev1.Pod{}
-	return func(at sequence.Cell) (*corev1.Pod, error) {
+	type example struct {
+		pod     *corev1.Pod
+		volumes nodefit.Volumes
+	}
+	known := map[types.NamespacedName]example{}
+	return func(at sequence.Cell) (*corev1.Pod, nodefit.Volumes, error) {
 		key := types.NamespacedName{} // of no pod: the template
 		if waits := waitsIn(v, at, judgeAfter); waits != nil {
 			key = *waits
 		} else if newest := v.members[0]; len(newest.Pods) > 0 {
 			key = types.NamespacedName{Namespace: newest.Pods[0].Namespace, Name: newest.Pods[0].Name}
 		}
-		pod, known := read[key]
-		if known {
-			return pod, nil
+		if e, ok := known[key]; ok {
+			return e.pod, e.volumes, nil
 		}
-		pod, err := r.readExample(ctx, v, key)
+		var e example
+		var err error
+		if e.pod, err = r.readExample(ctx, v, key); err == nil && e.pod != nil {
+			e.volumes, _, err = r.volumesOf(ctx, e.pod)
+		}
 		if err == nil {
-			read[key] = pod
+			known[key] = e
 		}
-		return pod, err
+		return e.pod, e.volumes, err
 	}
 }
 

@@ -1,7 +1,6 @@
 package shortage
 
 import (
-	"slices"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
-	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
@@ -34,20 +32,7 @@ type memory struct {
 	again     int
 	// correctedAt is when one was recreated last. The lock of the run guards it.
 	correctedAt time.Time
-	fullSince   time.Time          // see [memory.fullFor]
 	jobs        map[types.UID]bool // whether the pods of a Job may be moved, which never changes
-}
-
-// fullFor returns for how long no cell of a workload has had room.
-func (m *memory) fullFor(v *picture) time.Duration {
-	if slices.ContainsFunc(v.pools, func(p spill.Pool) bool { return p.Phase == spill.Available || p.Phase == "" }) {
-		m.fullSince = time.Time{}
-		return 0
-	}
-	if m.fullSince.IsZero() {
-		m.fullSince = v.Now
-	}
-	return v.Now.Sub(m.fullSince)
 }
 
 // wait is for how long a pod has waited.

@@ -2,7 +2,6 @@ package shortage
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/autoscaler/karpenter"
 	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/platform/evict"
@@ -116,26 +114,19 @@ func (r *run) stranded(ctx context.Context, p *policy.Policy, records []observed
 	if p == nil || p.Layout == nil || p.Preferred {
 		return nil, nil
 	}
-	nodes := func(selected map[string]string) (found []corev1.Node, grows bool) {
-		found, listed := r.Room.Nodes(ctx, selected)
-		err = errors.Join(err, listed)
-		return found, karpenter.Made(found)
-	}
+	look := r.Room.NewLook(ctx)
 	for i := range records {
 		rec := &records[i]
 		at, known := p.CellNamed(rec.Pool, rec.Domain)
 		if len(rec.Claims) == 0 || !known || !rec.Waiting() || rec.Nominated || !rec.Origin.Admitted() {
 			continue
 		}
-		volumes, bound, failed := r.boundVolumes(ctx, rec.Namespace, rec.Claims)
-		if failed != nil {
-			return nil, failed
-		}
-		if bound && !volumes.Unknown && !nodefit.ReachesAll(volumes.Terms, p.CellSelector(at), nodes) {
+		terms, bound, known, err := r.Policies.BoundVolumes(ctx, rec.Namespace, rec.Claims)
+		if err == nil && bound && known && !nodefit.ReachesAll(terms, p.CellSelector(at), look.With) {
 			out = append(out, i)
 		}
 	}
-	return out, err
+	return out, look.Err
 }
 
 // hasOutdated reports whether an owner of pods that wait has some that are outdated, or may be stranded.

@@ -173,9 +173,10 @@ func (r *run) store(ctx context.Context, w world.Object, v *picture, is stowage.
 
 // saysTheSame reports whether two states differ in their metadata alone.
 func saysTheSame(a, b *stowage.PoolState) bool {
-	a, b = a.DeepCopy(), b.DeepCopy()
-	a.ObjectMeta, a.TypeMeta, b.ObjectMeta, b.TypeMeta = metav1.ObjectMeta{}, metav1.TypeMeta{}, metav1.ObjectMeta{}, metav1.TypeMeta{}
-	return equality.Semantic.DeepEqual(a, b)
+	content := func(s *stowage.PoolState) stowage.PoolState {
+		return stowage.PoolState{Pools: s.Pools, Unsuitable: s.Unsuitable, Proven: s.Proven, Soft: s.Soft, Ordinals: s.Ordinals}
+	}
+	return equality.Semantic.DeepEqual(content(a), content(b))
 }
 
 // remove removes the state of a workload that has no policy, or one for which nothing is recorded.

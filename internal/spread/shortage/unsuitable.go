@@ -23,13 +23,13 @@ import (
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
-// A seat never holds a pod where it can never run: see docs/design/pins.md. The answers of [nodefit.Judge] are asked for cells in which pods have waited for a while, by
-// reading one pod of the newest revision.
+// A seat never holds a pod where it can never run: see docs/design/pins.md. [nodefit.Judge] answers for the cells in which pods have waited for a
+// while. One pod of the newest revision is read for that.
 //
 //   - Never: the cell is unsuitable, and gets no pods of the workload. That holds for policies, because the authors of their workloads may not
 //     know of them. The author of a PodDistributor or of annotations has said where the pods go. If the nodes there are not for the pods by a
 //     selector, a taint or their size, there is an event, and the pods wait.
-//   - Unknown, for long, and without spill: the pods of the revision prefer their pools from now on, and may run outside of them.
+//   - Unknown, for long: the pods of the revision prefer their pools from now on, and may run outside of them.
 //
 // A taint in a cell where pods of the workload have had nodes is taken for maintenance, and makes it unsuitable for nobody.
 
@@ -38,6 +38,9 @@ const (
 	judgeAfter = 15 * time.Second
 	// unknownAfter is how long a pod must have waited in a cell that it is not known to fit.
 	unknownAfter = 10 * time.Minute
+	// vainTries is how many tries of each cell must have been in vain, where pods move while they wait. By the waits that are set by default, these
+	// take about as long.
+	vainTries = 3
 	// A cell in which pods wait is looked at again after judgeAgain, and so is an unsuitable cell after rejudge. Both are looked at earlier, if
 	// nodes of the cell change.
 	judgeAgain = time.Minute
@@ -87,15 +90,12 @@ func (r *run) judge(ctx context.Context, v *picture, m *memory) (out verdict) {
 	}
 	// What was found for another policy, or another version of it, says nothing.
 	maps.DeleteFunc(m.judged, func(_ string, j judged) bool { return j.policy != v.policy.From })
-	example := r.examples(ctx, v)
-	of := v.policy.Cells()
+	read, of := r.examples(ctx, v), v.policy.Cells()
 	for i := range of.Len() {
 		at := of.At(i)
 		cell := storedVerdict(v, at)
-		if r.judgeNow(v, m, at) && r.looks.Allow(m.workload.Namespace, v.Now) {
-			if err := r.judgeCell(ctx, v, m, at, example, &cell); err != nil {
-				r.Log.Error(err, "whether pods can run in a pool is not known", append(m.workload.LogKeys(), "pool", spill.PlaceOf(v.policy.Whole(), at))...)
-			}
+		if r.judgeNow(v, m, at) {
+			r.judgeCell(ctx, v, m, at, read, &cell)
 		}
 		if cell.unsuitable != nil {
 			out.unsuitable = append(out.unsuitable, *cell.unsuitable)
@@ -104,65 +104,66 @@ func (r *run) judge(ctx context.Context, v *picture, m *memory) (out verdict) {
 			out.proven = append(out.proven, *cell.proven)
 		}
 	}
-	if v.policy.Policy == nil && len(out.unsuitable) > 0 {
-		r.judgeOthers(ctx, v, m, example)
+	if v.policy.Policy == nil && len(out.unsuitable) > 0 { // its pods go to the other cells
+		for i := range of.Len() {
+			if at := of.At(i); m.judgedIn(v, at).owner != v.members[0].UID {
+				r.judgeCell(ctx, v, m, at, read, &cellVerdict{})
+			}
+		}
 	}
-	out.soft = r.soften(v, m, &out)
+	out.soft = soften(v, m, &out)
 	return out
 }
 
-// judgeOthers judges the cells that were not judged for the newest owner, because the pods of an unsuitable cell go there.
-func (r *run) judgeOthers(ctx context.Context, v *picture, m *memory, example exampleReader) {
-	of := v.policy.Cells()
-	for i := range of.Len() {
-		at := of.At(i)
-		if m.judged[spill.PlaceOf(v.policy.Whole(), at)].owner == v.members[0].UID || !r.looks.Allow(m.workload.Namespace, v.Now) {
-			continue
-		}
-		if err := r.judgeCell(ctx, v, m, at, example, &cellVerdict{}); err != nil {
-			r.Log.Error(err, "whether pods can run in a pool is not known", append(m.workload.LogKeys(), "pool", spill.PlaceOf(v.policy.Whole(), at))...)
-		}
-	}
+// judgedIn returns what was found out about a cell.
+func (m *memory) judgedIn(v *picture, at sequence.Cell) judged {
+	return m.judged[spill.PlaceOf(v.policy.Whole(), at)]
 }
 
-// judgeCell finds out whether pods can run in a cell, and changes what is stored about it accordingly.
-func (r *run) judgeCell(ctx context.Context, v *picture, m *memory, at sequence.Cell, example exampleReader, stored *cellVerdict) error {
-	whole := v.policy.Whole()
-	name, selected := spill.PlaceOf(whole, at), whole.CellSelector(at)
-	now, last := r.Room.Checkpoint(selected), m.judged[name]
-	pod, err := example(at)
-	is := judged{now, v.members[0].UID, v.policy.From, nodefit.Answer{}}
-	if pod == nil || err != nil {
-		m.judged[name] = is
-		return err
+// judgeCell finds out whether pods can run in a cell, as far as the rate allows it now, and changes what is stored about the cell accordingly.
+func (r *run) judgeCell(ctx context.Context, v *picture, m *memory, at sequence.Cell, read exampleReader, stored *cellVerdict) {
+	if !r.looks.Allow(m.workload.Namespace, v.Now) {
+		return
 	}
-	q, err := r.question(ctx, v, at, pod)
-	if err != nil {
-		m.judged[name] = is
-		return err
+	name, last := spill.PlaceOf(v.policy.Whole(), at), m.judgedIn(v, at)
+	is := judged{Checkpoint: r.Room.Checkpoint(v.policy.Whole().CellSelector(at)), owner: v.members[0].UID, policy: v.policy.From}
+	pod, volumes, err := read(at)
+	if pod != nil && err == nil {
+		is.answer, err = r.judgeByEvidence(ctx, v, at, question(v, at, pod, volumes), stored)
 	}
-	is.answer, err = r.judgeByEvidence(ctx, v, at, q, stored)
 	m.judged[name] = is
+	if err != nil {
+		r.Log.Error(err, "whether pods can run in a pool is not known", append(m.workload.LogKeys(), "pool", name)...)
+	}
+	if pod == nil || err != nil {
+		return
+	}
 	switch template := pod.UID == ""; {
-	case err != nil:
-		return err
 	case is.answer.Verdict != nodefit.Never && template && last.owner == is.owner:
 		// A pod was the reason. What other webhooks write into it is not in the template.
 	case is.answer.Verdict != nodefit.Never:
 		stored.unsuitable = nil
 	case !v.policy.AuthorKnows(is.answer.Filter):
-		since := metav1.NewTime(v.Now.Truncate(time.Second))
-		if stored.unsuitable != nil {
-			since = stored.unsuitable.Since
-		}
-		stored.unsuitable = &stowage.UnsuitablePool{Name: whole.Pool(at.Pool).Name, NodeLabel: whole.Pool(at.Pool).Labels, Domain: whole.DomainName(at.Domain), Since: since, Filter: is.answer.Filter, Why: is.answer.Why}
+		stored.unsuitable = v.unsuitable(at, is.answer, stored.unsuitable)
 	default:
 		stored.unsuitable = nil
+		whole := v.policy.Whole()
 		key := exampleKey{seats.OwnerOf(v.members[0].Workload).Key(), whole.PoolKey(at.Pool), whole.DomainName(at.Domain)}
 		r.tellMisfit(m, key, pod.Name, name, is.answer.Why)
 	}
-	return nil
 }
+
+// unsuitable is the entry about an unsuitable cell. Was is the one that is stored, or nil.
+func (v *picture) unsuitable(at sequence.Cell, a nodefit.Answer, was *stowage.UnsuitablePool) *stowage.UnsuitablePool {
+	pool, is := v.policy.AsWritten().Pool(at.Pool), v.second()
+	if was != nil {
+		is = was.Since
+	}
+	return &stowage.UnsuitablePool{Name: pool.Name, NodeLabel: pool.Labels, Domain: v.policy.DomainName(at.Domain), Since: is, Filter: a.Filter, Why: a.Why}
+}
+
+// second is the present time, as the API keeps it.
+func (v *picture) second() metav1.Time { return metav1.NewTime(v.Now.Truncate(time.Second)) }
 
 // judgeByEvidence answers a question. Where only taints keep the pods from a cell in which pods of the workload have had nodes, the taints are taken
 // for maintenance.
@@ -179,27 +180,21 @@ func (r *run) judgeByEvidence(ctx context.Context, v *picture, at sequence.Cell,
 	}
 	q.Proven = true
 	if answer, err = r.Room.Judge(ctx, q); err == nil && answer.Verdict != nodefit.Never && stored.proven == nil {
-		whole := v.policy.Whole()
-		stored.proven = &stowage.ProvenPool{NodeLabel: whole.Pool(at.Pool).Labels, Domain: whole.DomainName(at.Domain), Since: metav1.NewTime(v.Now.Truncate(time.Second))}
+		stored.proven = &stowage.ProvenPool{NodeLabel: v.policy.AsWritten().Pool(at.Pool).Labels, Domain: v.policy.DomainName(at.Domain), Since: v.second()}
 	}
 	return answer, err
 }
 
 // question asks whether the nodes of a cell take pods such as this one. Where its own bound volumes are says nothing of its siblings: see
 // [run.stranded].
-func (r *run) question(ctx context.Context, v *picture, at sequence.Cell, pod *corev1.Pod) (q poolroom.Question, err error) {
-	volumes, _, err := r.volumesOf(ctx, pod)
-	if err != nil {
-		return q, err
-	}
+func question(v *picture, at sequence.Cell, pod *corev1.Pod, volumes nodefit.Volumes) poolroom.Question {
 	pod = pod.DeepCopy()
 	if seat, ok := v.policy.PoolKeyed(ledger.PoolOf(pod.Labels[stowage.PoolLabel], pod.Annotations[stowage.ClaimAnnotation])); ok {
 		own := v.policy.TolerationsOf(seat) // which it has because of that pool
 		pod.Spec.Tolerations = slices.DeleteFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool { return slices.Contains(own, t) })
 	}
 	whole := v.policy.Whole()
-	next := placement.InCell(pod, whole, at, v.policy.TolerationsOf(at.Pool))
-	return poolroom.Question{Labels: whole.CellSelector(at), Pod: next, Volumes: volumes}, nil
+	return poolroom.Question{Labels: whole.CellSelector(at), Pod: placement.InCell(pod, whole, at, v.policy.TolerationsOf(at.Pool)), Volumes: volumes}
 }
 
 // had reports whether a pod of the workload, of any revision, has had a node in a cell.
@@ -218,22 +213,24 @@ func (r *run) tellMisfit(m *memory, key exampleKey, pod, place, why string) {
 	}
 }
 
-// soften returns what is to be stored of a revision whose pods prefer their pools, or nil. That is so where every cell is unsuitable by something
+// soften returns what is to be stored of a revision whose pods prefer their pools, or nil. That is so where no cell is left for them by something
 // that their author cannot know, and where pods have waited for long in a cell that they are not known to fit.
-func (r *run) soften(v *picture, m *memory, is *verdict) *stowage.SoftRevision {
-	newest := v.members[0].UID
-	why, open, unknown, never := "", false, false, 0
-	of := v.policy.Cells()
+func soften(v *picture, m *memory, is *verdict) *stowage.SoftRevision {
+	newest, of, vain := v.members[0].UID, v.policy.Cells(), inVain(v.pools)
+	why, open, unknown, left := "", false, false, of.Len()
 	for i := range of.Len() {
 		at := of.At(i)
-		j := m.judged[spill.PlaceOf(v.policy.Whole(), at)]
-		open = open || j.owner == newest && j.answer.Verdict <= nodefit.Full && !j.At.IsZero()
-		unknown = unknown || j.answer.Verdict == nodefit.Unknown
-		if j.owner == newest && j.answer.Verdict == nodefit.Never {
-			never++
+		j := m.judgedIn(v, at)
+		judged := j.owner == newest && !j.At.IsZero()
+		open = open || judged && j.answer.Verdict <= nodefit.Full
+		if judged && j.answer.Verdict == nodefit.Never {
+			left--
 		}
-		long := waitsIn(v, at, unknownAfter) != nil || waitsIn(v, at, 1) != nil && m.fullFor(v) >= unknownAfter
-		if j.answer.Verdict == nodefit.Unknown && long {
+		if j.answer.Verdict != nodefit.Unknown {
+			continue
+		}
+		unknown = true
+		if waitsIn(v, at, unknownAfter) != nil || vain && waitsIn(v, at, 1) != nil {
 			why = j.answer.Why
 		}
 	}
@@ -242,14 +239,19 @@ func (r *run) soften(v *picture, m *memory, is *verdict) *stowage.SoftRevision {
 	case was != nil && (unknown || !open):
 		is.unsuitable = nil
 		return was
-	case why == "" && v.policy.Policy == nil && len(is.unsuitable) > 0 && max(never, len(is.unsuitable)) == of.Len():
+	case why == "" && v.policy.Policy == nil && len(is.unsuitable) > 0 && left == 0:
 		why = is.unsuitable[0].Why
 	}
 	if why == "" {
 		return nil
 	}
 	is.unsuitable = nil
-	return &stowage.SoftRevision{Owner: newest, Since: metav1.NewTime(v.Now.Truncate(time.Second)), Why: why}
+	return &stowage.SoftRevision{Owner: newest, Since: v.second(), Why: why}
+}
+
+// inVain reports whether each pool or cell has no room, and was tried in vain for long. So pods that move are nowhere.
+func inVain(pools []spill.Pool) bool {
+	return !slices.ContainsFunc(pools, func(p spill.Pool) bool { return p.Phase != spill.Unsuitable && p.Tries < vainTries })
 }
 
 // storedVerdict returns a copy of what is stored of a cell.
@@ -257,12 +259,11 @@ func storedVerdict(v *picture, at sequence.Cell) (out cellVerdict) {
 	if v.state == nil {
 		return out
 	}
-	whole := v.policy.Whole()
-	pool, domain := whole.Pool(at.Pool).Labels, whole.DomainName(at.Domain)
-	if i := slices.IndexFunc(v.state.Unsuitable, func(u stowage.UnsuitablePool) bool { return u.Domain == domain && maps.Equal(u.NodeLabel, pool) }); i >= 0 {
+	pool, domain := v.policy.AsWritten().Pool(at.Pool).Labels, v.policy.DomainName(at.Domain)
+	if i := slices.IndexFunc(v.state.Unsuitable, func(u stowage.UnsuitablePool) bool { return u.Is(pool, domain) }); i >= 0 {
 		out.unsuitable = v.state.Unsuitable[i].DeepCopy()
 	}
-	if i := slices.IndexFunc(v.state.Proven, func(p stowage.ProvenPool) bool { return p.Domain == domain && maps.Equal(p.NodeLabel, pool) }); i >= 0 {
+	if i := slices.IndexFunc(v.state.Proven, func(p stowage.ProvenPool) bool { return p.Is(pool, domain) }); i >= 0 {
 		out.proven = v.state.Proven[i].DeepCopy()
 	}
 	return out
@@ -270,9 +271,9 @@ func storedVerdict(v *picture, at sequence.Cell) (out cellVerdict) {
 
 // judgeNow reports whether to find out now whether a cell is suitable.
 func (r *run) judgeNow(v *picture, m *memory, at sequence.Cell) bool {
-	last, known := m.judged[spill.PlaceOf(v.policy.Whole(), at)]
+	last := m.judgedIn(v, at)
 	age := v.Now.Sub(last.At)
-	changed := !known || last.owner != v.members[0].UID || age >= newNodesAfter && r.Room.NodesChanged(last.Checkpoint)
+	changed := last.owner != v.members[0].UID || age >= newNodesAfter && r.Room.NodesChanged(last.Checkpoint)
 	stored := storedVerdict(v, at)
 	switch {
 	case v.Now.Sub(r.pruned) < prunedFor:
@@ -316,7 +317,7 @@ func (r *run) tellUnsuitable(w world.Object, v *picture, is verdict) {
 		at := of.At(i)
 		name := spill.PlaceOf(whole, at)
 		now := slices.IndexFunc(is.unsuitable, func(u stowage.UnsuitablePool) bool {
-			return u.Domain == whole.DomainName(at.Domain) && maps.Equal(u.NodeLabel, whole.Pool(at.Pool).Labels)
+			return u.Is(whole.Pool(at.Pool).Labels, whole.DomainName(at.Domain))
 		})
 		switch {
 		case now >= 0 && v.policy.SuitsCell(at):
@@ -343,8 +344,9 @@ func unsuitableMoves(v *picture, one *member) (out []int) {
 		if v.policy.SuitsCell(p.Cell()) || p.Waits == 0 {
 			continue
 		}
-		if stored := storedVerdict(v, p.Cell()).unsuitable; stored != nil && one.Pods[i].Created > stored.Since.Unix()+int64(knownAfter.Seconds()) && p.Waits < rejudge {
-			continue // the webhook knew, and had no other seat for it
+		stored := storedVerdict(v, p.Cell()).unsuitable
+		if knew := stored != nil && time.Unix(one.Pods[i].Created, 0).After(stored.Since.Add(knownAfter)); knew && p.Waits < rejudge {
+			continue // the webhook had no other seat for it
 		}
 		if one.ordinals && !v.policy.Nowhere() { // it may have been there before
 			if own, err := v.policy.OfOrdinal(one.rank(i)); err == nil && v.policy.Cell(own) == p.Cell() {

@@ -17,6 +17,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/owners"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
@@ -115,17 +116,7 @@ func TestUnsuitablePool(t *testing.T) {
 	if got := b.noticed(); got != "PoolUnsuitable" {
 		t.Errorf("the events are %q", got)
 	}
-	node := &corev1.Node{}
-	if err := b.Uncached.Get(t.Context(), types.NamespacedName{Name: "node-b"}, node); err != nil {
-		t.Fatal(err)
-	}
-	was := node.DeepCopy()
-	node.Spec.Taints = nil
-	if err := b.Uncached.Update(t.Context(), node); err != nil {
-		t.Fatal(err)
-	}
-	b.clock.Step(time.Second)
-	b.Room.NodeChanged(was, node)
+	b.untaint(t)
 	b.pass(t, 7)
 	if got := b.unsuitablePools(t); got != "" {
 		t.Errorf("once a node takes such pods: %q", got)
@@ -376,5 +367,23 @@ func TestTooFewDomainsBesideATaint(t *testing.T) {
 	b.pass(t, 40)
 	if is := b.stored(t); is.Unsuitable != nil || is.Soft == nil || len(b.evicted) != 6 {
 		t.Errorf("the state is %+v, and %v are gone", is, b.evicted)
+	}
+}
+
+// Pods that nobody can judge, and that move, are nowhere once each pool was tried in vain for long.
+func TestInVain(t *testing.T) {
+	closed := func(tries int) spill.Pool { return spill.Pool{Phase: spill.Exhausted, Tries: tries} }
+	for name, tc := range map[string]struct {
+		pools []spill.Pool
+		want  bool
+	}{
+		"one is available":             {[]spill.Pool{closed(vainTries), {Phase: spill.Available}}, false},
+		"one was tried less often":     {[]spill.Pool{closed(vainTries), closed(vainTries - 1)}, false},
+		"all were tried often":         {[]spill.Pool{closed(vainTries), closed(vainTries + 1)}, true},
+		"one is unsuitable altogether": {[]spill.Pool{closed(vainTries), {Phase: spill.Unsuitable}}, true},
+	} {
+		if got := inVain(tc.pools); got != tc.want {
+			t.Errorf("%s: %t", name, got)
+		}
 	}
 }

@@ -15,7 +15,6 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/podpatch"
-	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
@@ -290,12 +289,8 @@ func (r *run) seePods(ctx context.Context, v *picture, one *member, m *memory, w
 // nothing is known of its siblings now, and all stay.
 func (r *run) seeWaiting(ctx context.Context, v *picture, one *member, m *memory, rec *observed.Pod, pod *spill.Pod) (there bool, err error) {
 	at := v.policy.Cells().Index(pod.Cell())
-	_, bound, err := r.boundVolumes(ctx, rec.Namespace, rec.Claims)
-	if err != nil {
-		return false, err
-	}
 	suits := v.policy.SuitsCell(pod.Cell())
-	pod.Misfit = bound || !suits
+	pod.Misfit = r.mayBeBound(ctx, rec) || !suits
 	// The example is read early, because what Karpenter can make depends on the size of the pods.
 	rule := v.Rules[pod.Seat.Pool].After
 	likely := pod.Waits >= min(rule, exampleAfter) || pod.Waits > 0 && v.pools[at].Phase != spill.Available
@@ -325,11 +320,14 @@ func keyOf(one *member, rec *observed.Pod) exampleKey {
 	return exampleKey{seats.OwnerOf(one.Workload).Key(), rec.Pool, rec.Domain}
 }
 
-// exampleOf returns a pod of an owner that waits for a pool, as the API server has it, or nil if it has gone meanwhile.
+// exampleOf returns a pod of an owner that waits for a pool, as the API server has it, or nil if it has gone meanwhile or may not be read now.
 func (r *run) exampleOf(ctx context.Context, v *picture, m *memory, one *member, rec *observed.Pod) (*example, error) {
 	key := keyOf(one, rec)
 	if e := m.examples[key]; e != nil && r.Clock.Since(e.at) < exampleFor {
 		return e, nil
+	}
+	if len(rec.Claims) > 0 && !r.looks.Allow(rec.Namespace, r.Clock.Now()) {
+		return nil, nil // each claim costs requests; a later look may ask
 	}
 	pod := &corev1.Pod{}
 	if err := r.Uncached.Get(ctx, client.ObjectKey{Namespace: rec.Namespace, Name: rec.Name}, pod); err != nil {
@@ -365,7 +363,7 @@ func (r *run) misfit(ctx context.Context, v *picture, one *member, pod *corev1.P
 	if bound || err != nil {
 		return "a volume decides where the pods run", err
 	}
-	proven := storedVerdict(v, cell).proven != nil || r.Seats.Pods().Had(seats.OwnerOf(one.Workload).Key(), ledger.Cell{Pool: rec.Pool, Domain: rec.Domain})
+	proven := storedVerdict(v, cell).proven != nil || r.had(v, cell)
 	answer, err := r.Room.Judge(ctx, poolroom.Question{Labels: p.CellSelector(cell), Pod: pod, Volumes: volumes, Proven: proven})
 	if answer.Verdict != nodefit.Never {
 		return "", err

@@ -61,7 +61,7 @@ func Only(only []string, objects ...runtime.Object) (*Filters, error) {
 	// What a framework starts counts for metrics, and ends with this call.
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), logr.Discard()))
 	defer cancel()
-	client, err := clientset.NewForConfig(&rest.Config{Host: "localhost:0"}) // of which nothing is asked
+	client, err := clientset.NewForConfig(&rest.Config{Host: "localhost:0"}) // nothing is asked of it
 	if err != nil {
 		return nil, err
 	}

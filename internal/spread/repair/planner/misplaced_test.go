@@ -12,7 +12,7 @@ import (
 // Which pods would go if nothing held them. Of two pools, a and b, the first ordinal is b's and the second a's.
 func TestMisplaced(t *testing.T) {
 	s := strategy("p=a,weight=1:p=b,weight=1")
-	own := testkit.Layout(s, layout.Workload{Ordinals: &layout.Ordinals{Held: map[int64]layout.HeldIn{9: {Pool: 0}}}})
+	own := testkit.Layout(s, layout.Workload{Ordinals: &layout.Ordinals{Held: map[int64]sequence.Cell{9: {Pool: 0}}}})
 	const a, b, ours, rank1 = 0, 1, true, 1
 	full := Plan{Counts: []int64{1, 3}, Targets: []int64{2, 2}}
 	right := Plan{Counts: []int64{2, 2}, Targets: []int64{2, 2}}

@@ -590,7 +590,7 @@ func TestElsewhere(t *testing.T) {
 		"one of four":                {pods: []Pod{seated(1, 1), seated(0, 1), seated(1, 2), away(0)}, want: layout.Elsewhere{Others: 1}, after: []int64{1, 2}},
 		"two of four":                {pods: []Pod{seated(1, 1), seated(0, 1), away(0), away(0)}, want: layout.Elsewhere{Others: 2}, after: []int64{1, 1}},
 		"with an ordinal of its own": {pods: []Pod{own(seated(1, 1), 1), own(seated(0, 1), 2), away(3)}, want: layout.Elsewhere{Own: []sequence.Cell{{Pool: 1}}}, after: []int64{1, 1}},
-		"with an ordinal, and targets of volumes": {pods: []Pod{own(seated(1, 1), 1), own(seated(0, 1), 2), away(3)}, ordinals: &layout.Ordinals{Held: map[int64]layout.HeldIn{2: {Pool: 1}}}, want: layout.Elsewhere{Own: []sequence.Cell{{Pool: 1}}}, after: []int64{0, 2}},
+		"with an ordinal, and targets of volumes": {pods: []Pod{own(seated(1, 1), 1), own(seated(0, 1), 2), away(3)}, ordinals: &layout.Ordinals{Held: map[int64]sequence.Cell{2: {Pool: 1}}}, want: layout.Elsewhere{Own: []sequence.Cell{{Pool: 1}}}, after: []int64{0, 2}},
 		"an ordinal that had moved":               {pods: []Pod{away(1)}, ordinals: &layout.Ordinals{Moves: true, Moved: map[string]string{"0": "0"}}, want: layout.Elsewhere{Own: []sequence.Cell{{Pool: 1}}}, after: []int64{0, 0}},
 		"all of them":                             {pods: []Pod{away(0), away(0)}, want: layout.Elsewhere{Others: 2}, after: []int64{0, 0}},
 	} {
