@@ -58,6 +58,8 @@ var purposes = map[string]string{
 	"storageclasses.storage.k8s.io":                    "where a volume can be that is still to be made",
 	"persistentvolumes":                                "where the volumes of a pod can be that is created or is to move",
 	"poolstates.stowage.dev":                           "pools without room",
+	"poolstates/status.stowage.dev":                    "what keeps pods from moving",
+	"poddisruptionbudgets.policy":                      "which of them refuse an eviction; asked when one was refused",
 	"seatledgers.stowage.dev":                          "seats of pods that were admitted and are not created yet",
 	"clusterspreadpolicies.stowage.dev":                "ClusterSpreadPolicies",
 	"spreadpolicies.stowage.dev":                       "SpreadPolicies",

@@ -26,6 +26,10 @@ type Values struct {
 	Source    string // what divides the pods, such as "PodDistributor web"
 	Other     string // the name of another object
 	In        string // the namespace of Other
+	Objects   string // what hinders, as a list of names, and whether there are several
+	Several   bool
+	Since     string // when it began
+	Seen      string // when it was seen, if that is long ago
 	Text      string // by somebody else, such as the message of an error
 	Fix       string // that goes with Text
 	// Annotated says that Source is an annotation, and ByPolicy that it is a SpreadPolicy or a ClusterSpreadPolicy.
@@ -55,7 +59,13 @@ const (
 func (f *Finding) Object() string { return f.Kind + "/" + f.Name }
 
 // Sentence says what is not as it should be, without the object's name.
-func (f *Finding) Sentence() string { return table[f.Reason].sentence(f) }
+func (f *Finding) Sentence() string {
+	text := table[f.Reason].sentence(f)
+	if f.Seen != "" {
+		text += " (" + f.Seen + ")"
+	}
+	return text
+}
 
 // Remedy says what to do about it. It is empty where nothing is to be done.
 func (f *Finding) Remedy() string {

@@ -27,7 +27,7 @@ var ofStowage = map[Reason]row{
 	},
 	NoLeader: {
 		means:    "No replica runs the controllers.",
-		sentence: always("no replica of Stowage leads: nothing is repaired, resized or advertised, and no status is written"),
+		sentence: always("no replica of Stowage leads: nothing is repaired, resized or advertised, no status is written, and what keeps pods from moving is not known"),
 		remedy: func(f *Finding) string {
 			return fmt.Sprintf("see whether Stowage runs: kubectl -n %s get pods", f.Namespace)
 		},

@@ -67,17 +67,11 @@ var ofWorkloads = map[Reason]row{
 			if f.Adopted > 0 {
 				text += fmt.Sprintf(": %d of them ran there before they got a seat", f.Adopted)
 			}
-			if f.Evict && f.Staying > f.Of {
-				text += ": " + f.kept()
-			}
 			return text
 		},
 		remedy: func(f *Finding) string {
-			switch {
-			case !f.Evict || f.Kind == "Job":
+			if !f.Evict || f.Kind == "Job" {
 				return f.rollOut() + f.orEvict()
-			case f.Staying > f.Of:
-				return "none is needed; the events of the workload say which pods stay (" + string(stowage.EventPodHeld) + "); to move them, " + f.rollOut()
 			}
 			return "wait: Stowage evicts one pod after the other"
 		},

@@ -3,6 +3,8 @@ package finding
 import (
 	"maps"
 	"slices"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 )
 
 // Reason is the kind of a finding, for programs.
@@ -44,6 +46,12 @@ const (
 	NoRoomInPool   Reason = "NoRoomInPool"
 	FitsNoNode     Reason = "FitsNoNode"
 	NotYetObserved Reason = "NotYetObserved"
+	// Of what keeps pods of a workload from moving.
+	EvictionRefused    = Reason(stowage.HindranceEvictionRefused)
+	NoRoomForRebalance = Reason(stowage.HindranceNoRoom)
+	RolloutUnfinished  = Reason(stowage.HindranceRollout)
+	RepairInVain       = Reason(stowage.HindranceInVain)
+	PodHeld            = Reason(stowage.HindrancePodHeld)
 	// Of DaemonSets.
 	InvalidTemplate Reason = "InvalidTemplate"
 	TemplateMissing Reason = "TemplateMissing"
@@ -85,7 +93,7 @@ func ifElse(condition bool, text, otherwise string) string {
 // table has the row of each reason.
 var table = func() map[Reason]row {
 	all := map[Reason]row{}
-	for _, rows := range []map[Reason]row{ofStowage, ofPolicies, ofWorkloads, ofDaemonSets, ofPeerPods} {
+	for _, rows := range []map[Reason]row{ofStowage, ofPolicies, ofWorkloads, ofHindrances, ofDaemonSets, ofPeerPods} {
 		maps.Copy(all, rows)
 	}
 	return all

@@ -2,7 +2,9 @@ package inspect
 
 import (
 	"slices"
+	"time"
 
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/spread/division"
 )
@@ -50,6 +52,9 @@ func (g *group) causes(r *Report) (waits bool) {
 		Namespace: g.Namespace, Kind: g.Kind, Name: g.Name, Values: g.policy.Values(), Pods: g.pods, Refused: g.failure, Overflow: g.overflow,
 		Adopted: g.adopted, Staying: g.staying,
 	}
+	if g.state != nil {
+		of.Hindrances, of.Seen = g.state.Status.Hindrances, r.lastSeen(&g.state.Status)
+	}
 	of.Soft, of.Unsuitable = g.policy.Misfits()
 	for _, f := range g.Findings(of) {
 		passing := f.Reason.Severity() == finding.Passing
@@ -64,6 +69,22 @@ func (g *group) causes(r *Report) (waits bool) {
 		}
 	}
 	return waits
+}
+
+// confirmedWithin is how old what the leader has stored of hindrances may be, because it confirms that now and then.
+const confirmedWithin = 3 * time.Minute
+
+// lastSeen says when hindrances were seen, and by which replica, if it is long ago or by another one than leads now. It is empty otherwise.
+func (r *Report) lastSeen(st *stowage.PoolStateStatus) string {
+	if st.ObservedAt == nil {
+		return ""
+	}
+	by := replicaName(st.ObservedBy)
+	leads := r.Stowage == nil || r.Stowage.Leader == "" || r.Stowage.Leader == by
+	if leads && r.at.Sub(st.ObservedAt.Time) < confirmedWithin {
+		return ""
+	}
+	return "last seen at " + st.ObservedAt.UTC().Format(time.RFC3339) + " by " + by
 }
 
 // problem adds a problem of the workload.

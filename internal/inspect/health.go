@@ -115,12 +115,18 @@ func (i *Inspector) leader(ctx context.Context, h *Health, r *Report) (leased, m
 	case err != nil:
 		return false, false, fmt.Errorf("the lease of Stowage: %w", err)
 	}
-	holder, _, _ := strings.Cut(strings.TrimPrefix(ptr.Deref(lease.Spec.HolderIdentity, ""), "pod/"), "_")
+	holder := replicaName(ptr.Deref(lease.Spec.HolderIdentity, ""))
 	duration := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second
 	if holder != "" && lease.Spec.RenewTime != nil && i.Clock.Now().Sub(lease.Spec.RenewTime.Time) < duration+slack {
 		h.Leader = holder
 	}
 	return true, false, nil
+}
+
+// replicaName is the name of a replica's pod, as far as the replica's identity has it.
+func replicaName(identity string) string {
+	name, _, _ := strings.Cut(strings.TrimPrefix(identity, "pod/"), "_")
+	return name
 }
 
 // authority fills in until when the API server trusts the webhook's certificate.

@@ -107,9 +107,12 @@ func (all *groups) addOwner(ctx context.Context, m *podOwner) error {
 	m.policy = p
 	g := all.byUID[m.root.UID]
 	if g == nil {
-		g = all.add(m.root.UID, &group{Workload: Workload{Namespace: m.Namespace, Kind: m.root.Kind, Name: m.root.Name}, adopted: map[string]int64{}, staying: map[string]int64{}})
+		g = all.add(m.root.UID, &group{Workload: Workload{Namespace: m.Namespace, Kind: m.root.Kind, Name: m.root.Name}, adopted: map[string]int64{}})
 	}
 	g.about = append(g.about, m.names...)
+	if g.state, err = all.s.PoolState(ctx, m.Namespace, m.root.UID); err != nil {
+		return err
+	}
 	if err := g.look(ctx, all.s, all.scope, m, p); err != nil {
 		return err
 	}
@@ -186,9 +189,11 @@ type group struct {
 	pods    int64  // that there are, with a seat or without
 	// overflow are the pods without a seat because every pool has its maximum.
 	overflow int64
-	// adopted are the pods that ran before they got their seat, by the key of their pool. Staying are those that may be kept where they run,
-	// and those without a seat by the empty key.
-	adopted, staying map[string]int64
+	// adopted are the pods that ran before they got their seat, by the key of their pool. Staying are those without a seat that may be kept
+	// where they run.
+	adopted map[string]int64
+	staying int64
+	state   *stowage.PoolState // nil if there is none
 	// unanswered are when the pods were created that the webhook gave no seat. After edited, when its policy was last written and
 	// its namespace is known to be on, the webhook should have. Times are whole seconds: a pod of the same second may be the earlier one.
 	unanswered []time.Time
@@ -213,11 +218,8 @@ func (g *group) add(ctx context.Context, all *groups, m *podOwner, seen observed
 			g.adopted[poolOf(pod)]++
 			g.unanswered = append(g.unanswered, pod.CreationTimestamp.Time)
 		}
-		if stays(pod) {
-			g.staying[poolOf(pod)]++
-		}
 	}
-	g.staying[""] += int64(len(m.held))
+	g.staying += int64(len(m.held))
 	g.pods += int64(len(m.pods)) + m.unseated
 	seated := g.AddPods(p.Whole(), all.viewOf(p, all.s.nodes).Pods(seen.Pods))
 	replicas := m.Replicas

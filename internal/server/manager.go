@@ -163,7 +163,7 @@ func newManager(o *Options, log logr.Logger, c *certificate, policies *worldcach
 	for _, w := range wrap {
 		cfg.Wrap(w)
 	}
-	cacheOptions := worldcache.Options(policies)
+	cacheOptions := worldcache.Options(policies, o.Controls())
 	if c.files == nil {
 		maps.Copy(cacheOptions.ByObject, c.kept.CacheByObject())
 	}

@@ -215,7 +215,7 @@ func newControllers(ctx context.Context, o *Options, h *capability.Host, service
 	repairs := &repair.Controller{
 		Cached: h.Cached, Uncached: h.Uncached, Informers: h.Informers, World: h.World, Policies: byOwner, Seats: service, Scope: h.Scope,
 		Room: rooms, Evictor: h.Evictor, Clock: h.Clock, Time: h.Time, Timing: o.Repair, Writes: fair.NewLimiter[string](patchRate, patchBurst), Yielding: &shortages.Yielding, Gated: gates.Waits,
-		Registrations: registrations, Backoffs: types.NamespacedName{Namespace: h.Namespace, Name: repairConfigMap},
+		Registrations: registrations, Replica: h.Replica, Backoffs: types.NamespacedName{Namespace: h.Namespace, Name: repairConfigMap},
 		Log: h.Log.WithName("repair"), Events: h.Events, Metrics: repair.NewMetrics(h.Metrics),
 	}
 	statuses := &status.Controller{

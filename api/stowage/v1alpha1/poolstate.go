@@ -12,6 +12,7 @@ import (
 // name is the UID of its owner, the uppermost controller of the pods, such as a Deployment.
 //
 // +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Kind",type=string,JSONPath=`.metadata.ownerReferences[0].kind`,description="Kind of the workload"
 // +kubebuilder:printcolumn:name="Owner",type=string,JSONPath=`.metadata.ownerReferences[0].name`,description="Name of the workload"
 // +kubebuilder:printcolumn:name="Pools",type=string,JSONPath=`.pools[*].name`,description="Pools without room"
@@ -56,6 +57,54 @@ type PoolState struct {
 	//
 	// +optional
 	Ordinals map[string]string `json:"ordinals,omitempty"`
+
+	// Status is what keeps the leader from putting the workload's pods in order.
+	//
+	// +optional
+	Status PoolStateStatus `json:"status,omitzero"`
+}
+
+// PoolStateStatus is what keeps the leader from putting the pods of a workload in order.
+type PoolStateStatus struct {
+	// Hindrances are what has kept the leader from moving pods for 15 seconds and longer.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Hindrances []Hindrance `json:"hindrances,omitempty"`
+	// ObservedAt is when the leader last ran into them, to about a minute.
+	//
+	// +optional
+	ObservedAt *metav1.Time `json:"observedAt,omitempty"`
+	// ObservedBy is the replica that led then.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	ObservedBy string `json:"observedBy,omitempty"`
+}
+
+// Hindrance is what keeps the leader from moving a pod that is in the wrong place.
+type Hindrance struct {
+	// Reason is the kind of the hindrance.
+	Reason HindranceReason `json:"reason"`
+	// Since is when the leader first ran into it.
+	Since metav1.Time `json:"since"`
+	// Pod is a pod that is to move.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Pod string `json:"pod,omitempty"`
+	// Objects are what hinders the leader: the names of PodDisruptionBudgets, or of a pool.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=4
+	Objects []string `json:"objects,omitempty"`
+	// Message is what somebody else says about it, such as the message of an error.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
 }
 
 // PoolPhase says what is known about the room of a pool.

@@ -40,6 +40,10 @@ const (
 	EventPodEvicted EventReason = "PodEvicted"
 	// EventPodHeld: a pod in the wrong place stays there, because a volume or an annotation holds it.
 	EventPodHeld EventReason = "PodHeld"
+	// EventEvictionRefused: the API server refuses to evict a pod that is to move.
+	EventEvictionRefused EventReason = "EvictionRefused"
+	// EventNoRoomForRebalance: no node has room for the successor of a pod that is to move.
+	EventNoRoomForRebalance EventReason = "NoRoomForRebalance"
 	// EventRepairInVain: evicting a pod has won nothing, so the next eviction waits longer.
 	EventRepairInVain EventReason = "RepairHadNoEffect"
 	// EventLabelsContested: another writer keeps changing what Stowage writes into pods.
@@ -90,6 +94,23 @@ const (
 	EventOverCapacity EventReason = "PeerPodsOverCapacity"
 	// EventInvalidConfiguration: the ConfigMap stowage-config is invalid.
 	EventInvalidConfiguration EventReason = "InvalidConfiguration"
+)
+
+// HindranceReason is the reason of a [Hindrance].
+type HindranceReason string
+
+// The reasons of hindrances. Each is a reason of docs/reasons.md, too.
+const (
+	// HindranceEvictionRefused: the API server refuses to evict the pod.
+	HindranceEvictionRefused HindranceReason = "EvictionRefused"
+	// HindranceNoRoom: no node has room for the pod's successor.
+	HindranceNoRoom HindranceReason = "NoRoomForRebalance"
+	// HindranceRollout: two revisions of the workload have pods.
+	HindranceRollout HindranceReason = "RolloutUnfinished"
+	// HindranceInVain: the last eviction has won nothing, so the next one waits.
+	HindranceInVain HindranceReason = "RepairHadNoEffect"
+	// HindrancePodHeld: a volume or an annotation holds pods where they run.
+	HindrancePodHeld HindranceReason = "PodHeld"
 )
 
 // ConditionReason is the reason of a condition in a status.

@@ -36,7 +36,7 @@ type Result string
 const (
 	Evicted Result = "evicted"
 	Waits   Result = "waits"   // the pod's turn has not come yet
-	Refused Result = "refused" // a PodDisruptionBudget forbids it now
+	Refused Result = "refused" // by a PodDisruptionBudget, an admission policy or the right that is missing
 	Gone    Result = "gone"    // there is no such pod any more
 	Failed  Result = "failed"
 )
@@ -80,11 +80,12 @@ func New(c client.Client, clock clock.PassiveClock, perSecond float64, set *metr
 	return &Evictor{
 		client: c, clock: clock, interval: time.Duration(float64(time.Second) / perSecond),
 		limit: fair.NewLimiter[string](perSecond, 1), waiting: map[string]map[types.UID]place{},
-		evictions: set.CounterVec("stowage_evictions_total", "Evictions of pods that Stowage asked for, by result: evicted, refused (a PodDisruptionBudget), gone (it was there no more), or failed.", "result"),
+		evictions: set.CounterVec("stowage_evictions_total", "Evictions of pods that Stowage asked for, by result: evicted, refused (by a PodDisruptionBudget or an admission policy), gone (it was there no more), or failed.", "result"),
 	}
 }
 
 // Evict evicts a pod as [Evictor.EvictUnchanged] does if its turn has come. Otherwise it returns Waits, and after what time to ask again.
+// With Refused, the error is why. That is no fault of the caller's, and the pod may go later.
 func (e *Evictor) Evict(ctx context.Context, pod *corev1.Pod) (Result, time.Duration, error) {
 	if wait := e.turn(pod); wait > 0 {
 		return Waits, wait, nil
@@ -111,13 +112,25 @@ func (e *Evictor) request(ctx context.Context, pod *corev1.Pod, preconditions *m
 	switch {
 	case err == nil:
 		result = Evicted
-	case apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause):
-		result, err = Refused, nil
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		result, err = Gone, nil
+	case refuses(err):
+		result = Refused
 	}
 	e.evictions.WithLabelValues(string(result)).Inc()
 	return result, err
+}
+
+// refuses reports whether an error says that the API server refuses an eviction, and not that it could not be asked. It answers
+// InternalError where a pod has two PodDisruptionBudgets, and where a webhook fails that is to allow the eviction.
+func refuses(err error) bool {
+	switch apierrors.ReasonForError(err) {
+	case metav1.StatusReasonTooManyRequests:
+		return apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause)
+	case metav1.StatusReasonForbidden, metav1.StatusReasonInvalid, metav1.StatusReasonBadRequest, metav1.StatusReasonInternalError, metav1.StatusReasonMethodNotAllowed:
+		return true
+	}
+	return false
 }
 
 // turn takes a turn for a pod and returns 0, or returns after what time to ask again. The more pods of its namespace wait, the

@@ -170,7 +170,10 @@ func TestResults(t *testing.T) {
 		fails  bool
 	}{
 		"evicted":                     {want: Evicted},
-		"a budget forbids it":         {answer: forbidden(), want: Refused},
+		"a budget forbids it":         {answer: forbidden(), want: Refused, fails: true},
+		"two budgets forbid it":       {answer: apierrors.NewInternalError(errors.New("two")), want: Refused, fails: true},
+		"a policy forbids it":         {answer: apierrors.NewForbidden(resource, "p", errors.New("no")), want: Refused, fails: true},
+		"the API server times out":    {answer: apierrors.NewServerTimeout(resource, "create", 1), want: Failed, fails: true},
 		"the API server is busy":      {answer: apierrors.NewTooManyRequestsError("no"), want: Failed, fails: true},
 		"there is no such pod":        {answer: apierrors.NewNotFound(resource, "p"), want: Gone},
 		"another pod of the name":     {answer: apierrors.NewConflict(resource, "p", errors.New("UID")), want: Gone},

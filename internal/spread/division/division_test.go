@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/spread/domain"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
@@ -159,19 +160,25 @@ func TestFindings(t *testing.T) {
 		"too few in one, and nobody knows why":    {pods: in("0", 1), replicas: 2},
 		"too many in one":                         {pods: in("0", 2), replicas: 2, want: []finding.Reason{finding.OverTarget}},
 		"too many in one, and one without a seat": {pods: in("0", 2), replicas: 3, edit: unseated(1), want: []finding.Reason{finding.OverTarget, finding.WithoutSeat}},
-		"a former pool":                           {pods: append(in("0", 1), Pod{Pool: "gone", OnNode: true, Ready: true}), replicas: 2, edit: unseated(2), want: []finding.Reason{finding.PoolRemoved, finding.WithoutSeat}},
-		"one is outside its pool":                 {pods: append(in("0", 1), outside), replicas: 2, want: []finding.Reason{finding.OutsidePool}},
-		"one is outside, and another too many":    {pods: append(in("0", 3), outside), replicas: 4, want: []finding.Reason{finding.OutsidePool, finding.OverTarget}},
-		"every pool has its maximum":              {pods: append(in("0", 1), in("1", 1)...), replicas: 2, balanced: true, edit: func(_ *Division, w *Workload) { w.Overflow = 1 }, want: []finding.Reason{finding.PoolsFull}},
-		"a zone is not for them":                  {pods: append(in("0", 1), in("1", 1)...), replicas: 2, balanced: true, edit: func(_ *Division, w *Workload) { w.Soft, w.Unsuitable = "why", []string{"b: why"} }, want: []finding.Reason{finding.PoolsPreferred, finding.PoolUnsuitable}},
-		"a volume holds one":                      {pods: append(in("0", 1), in("1", 1)...), replicas: 2, balanced: true, edit: func(d *Division, _ *Workload) { d.Held = 1 }, want: []finding.Reason{finding.HeldByVolume}},
-		"a cost of somebody else's":               {pods: append(in("0", 1), Pod{Pool: "1", OnNode: true, Ready: true, ForeignCost: true}), replicas: 2, balanced: true, want: []finding.Reason{finding.ForeignCost}},
+		"too many in one, and what keeps them there": {pods: in("0", 2), replicas: 2, edit: func(_ *Division, w *Workload) {
+			w.Hindrances = []stowage.Hindrance{{Reason: stowage.HindranceNoRoom}, {Reason: stowage.HindrancePodHeld}}
+		}, want: []finding.Reason{finding.NoRoomForRebalance, finding.PodHeld}},
+		"what kept them is over": {pods: append(in("0", 1), in("1", 1)...), replicas: 2, balanced: true, edit: func(_ *Division, w *Workload) {
+			w.Hindrances = []stowage.Hindrance{{Reason: stowage.HindranceNoRoom}}
+		}},
+		"a former pool":                        {pods: append(in("0", 1), Pod{Pool: "gone", OnNode: true, Ready: true}), replicas: 2, edit: unseated(2), want: []finding.Reason{finding.PoolRemoved, finding.WithoutSeat}},
+		"one is outside its pool":              {pods: append(in("0", 1), outside), replicas: 2, want: []finding.Reason{finding.OutsidePool}},
+		"one is outside, and another too many": {pods: append(in("0", 3), outside), replicas: 4, want: []finding.Reason{finding.OutsidePool, finding.OverTarget}},
+		"every pool has its maximum":           {pods: append(in("0", 1), in("1", 1)...), replicas: 2, balanced: true, edit: func(_ *Division, w *Workload) { w.Overflow = 1 }, want: []finding.Reason{finding.PoolsFull}},
+		"a zone is not for them":               {pods: append(in("0", 1), in("1", 1)...), replicas: 2, balanced: true, edit: func(_ *Division, w *Workload) { w.Soft, w.Unsuitable = "why", []string{"b: why"} }, want: []finding.Reason{finding.PoolsPreferred, finding.PoolUnsuitable}},
+		"a volume holds one":                   {pods: append(in("0", 1), in("1", 1)...), replicas: 2, balanced: true, edit: func(d *Division, _ *Workload) { d.Held = 1 }, want: []finding.Reason{finding.HeldByVolume}},
+		"a cost of somebody else's":            {pods: append(in("0", 1), Pod{Pool: "1", OnNode: true, Ready: true, ForeignCost: true}), replicas: 2, balanced: true, want: []finding.Reason{finding.ForeignCost}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var d Division
 			d.AddPods(s, tc.pods)
 			addTargets(&d, s, tc.replicas)
-			w := &Workload{Namespace: "ns", Kind: "Deployment", Name: "web", Pods: tc.replicas, Adopted: map[string]int64{"0": 1}, Staying: map[string]int64{"0": 1, "": 2}}
+			w := &Workload{Namespace: "ns", Kind: "Deployment", Name: "web", Pods: tc.replicas, Adopted: map[string]int64{"0": 1}, Staying: 2}
 			if tc.edit != nil {
 				tc.edit(&d, w)
 			}
@@ -181,7 +188,7 @@ func TestFindings(t *testing.T) {
 				if f.Object() != "Deployment/web" || f.Namespace != "ns" {
 					t.Errorf("%s is about %s in %s", f.Reason, f.Object(), f.Namespace)
 				}
-				if f.Reason == finding.OverTarget && (f.Adopted != 1 || f.Staying != 1 || f.Pool != "0") || f.Reason == finding.WithoutSeat && f.Staying != 2 {
+				if f.Reason == finding.OverTarget && (f.Adopted != 1 || f.Pool != "0") || f.Reason == finding.WithoutSeat && f.Staying != 2 {
 					t.Errorf("%+v", f)
 				}
 			}

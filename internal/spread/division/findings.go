@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/finding"
 )
 
@@ -20,79 +21,116 @@ type Workload struct {
 	Unsuitable []string
 	// Overflow are the pods without a seat because every pool has its maximum.
 	Overflow int64
-	// Adopted are the pods that ran before they got their seat, by the key of their pool. Staying are those that may be kept where they run,
-	// and those without a seat by the empty key.
-	Adopted, Staying map[string]int64
+	// Hindrances are what keeps pods from moving that are in the wrong place.
+	Hindrances []stowage.Hindrance
+	// Seen says when they were seen, if that is long ago.
+	Seen string
+	// Adopted are the pods that ran before they got their seat, by the key of their pool. Staying are those without a seat that may be kept where
+	// they run.
+	Adopted map[string]int64
+	Staying int64
 }
 
 // Findings returns why the pods are not divided as they should be, the most important one first, and then what else is to be known of them.
-func (d *Division) Findings(w *Workload) (out []finding.Finding) {
-	add := func(reason finding.Reason, change func(*finding.Values)) {
-		f := finding.Finding{Reason: reason, Namespace: w.Namespace, Kind: w.Kind, Name: w.Name, Values: w.Values}
-		change(&f.Values)
-		out = append(out, f)
-	}
-	count := func(n int64) func(*finding.Values) { return func(v *finding.Values) { v.Count = n } }
-	text := func(s string) func(*finding.Values) { return func(v *finding.Values) { v.Text = s } }
+func (d *Division) Findings(w *Workload) []finding.Finding {
+	f := &findings{Division: d, of: w, settled: w.Pods == d.Replicas && len(d.Shortages) == 0}
+	f.ends()
+	f.places()
+	f.notes()
+	return f.found
+}
 
-	settled := w.Pods == d.Replicas && len(d.Shortages) == 0
-	// 1. What has to end first.
-	if waiting := d.waiting(); waiting != "" {
-		add(finding.PodsPending, text(waiting))
+// findings are those of a workload in the making.
+type findings struct {
+	*Division
+	of      *Workload
+	settled bool
+	found   []finding.Finding
+}
+
+func (f *findings) add(reason finding.Reason, change func(*finding.Values)) {
+	one := finding.Finding{Reason: reason, Namespace: f.of.Namespace, Kind: f.of.Kind, Name: f.of.Name, Values: f.of.Values}
+	change(&one.Values)
+	f.found = append(f.found, one)
+}
+
+func (f *findings) count(reason finding.Reason, n int64) {
+	if n > 0 {
+		f.add(reason, func(v *finding.Values) { v.Count = n })
 	}
-	for _, s := range d.Shortages {
-		add(finding.PoolExhausted, text(s.String()+"; other pools take the pods that wait for it"+s.NextTry()))
+}
+
+func (f *findings) text(reason finding.Reason, text string) {
+	if text != "" {
+		f.add(reason, func(v *finding.Values) { v.Text = text })
 	}
-	switch {
+}
+
+// ends adds what has to end first.
+func (f *findings) ends() {
+	f.text(finding.PodsPending, f.waiting())
+	for _, s := range f.Shortages {
+		f.text(finding.PoolExhausted, s.String()+"; other pools take the pods that wait for it"+s.NextTry())
+	}
+	switch w := f.of; {
 	case w.Refused != "":
-		add(finding.PodsRefused, func(v *finding.Values) { v.Count, v.Of, v.Text = w.Pods, d.Replicas, w.Refused })
-	case d.Stuck:
-		add(finding.NotReached, text(w.Stuck))
+		f.add(finding.PodsRefused, func(v *finding.Values) { v.Count, v.Of, v.Text = w.Pods, f.Replicas, w.Refused })
+	case f.Stuck:
+		f.text(finding.NotReached, w.Stuck)
 	}
-	if d.Moving {
-		add(finding.Progressing, func(v *finding.Values) { v.Count, v.Of = w.Pods, d.Replicas })
+	if f.Moving {
+		f.add(finding.Progressing, func(v *finding.Values) { v.Count, v.Of = f.of.Pods, f.Replicas })
 	}
+}
 
-	// 2. Where pods are.
-	if n := d.Outside(); n > 0 {
-		add(finding.OutsidePool, count(n))
+// places adds where pods are that should be elsewhere, and what keeps them there.
+func (f *findings) places() {
+	f.count(finding.OutsidePool, f.Outside())
+	over, w := f.Over(), f.of
+	if !f.settled {
+		over = nil
 	}
-	if over := d.Over(); over != nil && settled {
-		add(finding.OverTarget, func(v *finding.Values) {
-			v.Pool, v.Count, v.Of, v.Adopted, v.Staying = over.Name, over.Current, over.Target, w.Adopted[over.Key], w.Staying[over.Key]
+	tooMany := func(v *finding.Values) {
+		if over != nil {
+			v.Pool, v.Count, v.Of, v.Adopted = over.Name, over.Current, over.Target, w.Adopted[over.Key]
+		}
+	}
+	hindered := w.Hindrances
+	if misplaced := over != nil || f.Unseated > 0 || f.DomainSurplus() > 0; !misplaced {
+		hindered = nil // it is over
+	}
+	for i := range hindered {
+		h := finding.OfHindrance(&hindered[i])
+		f.add(h.Reason, func(v *finding.Values) {
+			tooMany(v)
+			v.Other, v.Objects, v.Several, v.Since, v.Text, v.Seen = h.Other, h.Objects, h.Several, h.Since, h.Text, w.Seen
 		})
 	}
-	if d.Former > 0 {
-		add(finding.PoolRemoved, count(d.Former))
+	if over != nil && len(hindered) == 0 {
+		f.add(finding.OverTarget, tooMany)
 	}
-	if n := d.Unseated - d.Former; n > 0 {
-		add(finding.WithoutSeat, func(v *finding.Values) { v.Count, v.Staying = n, w.Staying[""] })
+	f.count(finding.PoolRemoved, f.Former)
+	if n := f.Unseated - f.Former; n > 0 {
+		f.add(finding.WithoutSeat, func(v *finding.Values) { v.Count, v.Staying = n, w.Staying })
 	}
+}
 
-	// 3. What else is to be known.
-	seated := d.sum(func(p *Pool) int64 { return p.Current })
-	if ready := d.sum(func(p *Pool) int64 { return p.Ready }); ready < seated {
-		add(finding.NotReady, func(v *finding.Values) { v.Count, v.Of = ready, seated })
+// notes adds what else is to be known.
+func (f *findings) notes() {
+	seated := f.sum(func(p *Pool) int64 { return p.Current })
+	if ready := f.sum(func(p *Pool) int64 { return p.Ready }); ready < seated {
+		f.add(finding.NotReady, func(v *finding.Values) { v.Count, v.Of = ready, seated })
 	}
-	if w.Overflow > 0 {
-		add(finding.PoolsFull, count(w.Overflow))
+	f.count(finding.PoolsFull, f.of.Overflow)
+	if f.settled {
+		f.count(finding.OverInDomain, f.DomainSurplus())
 	}
-	if n := d.DomainSurplus(); n > 0 && settled {
-		add(finding.OverInDomain, count(n))
+	f.text(finding.PoolsPreferred, f.of.Soft)
+	for _, pool := range f.of.Unsuitable {
+		f.text(finding.PoolUnsuitable, pool)
 	}
-	if w.Soft != "" {
-		add(finding.PoolsPreferred, text(w.Soft))
-	}
-	for _, pool := range w.Unsuitable {
-		add(finding.PoolUnsuitable, text(pool))
-	}
-	if d.Held > 0 {
-		add(finding.HeldByVolume, count(d.Held))
-	}
-	if d.ForeignCosts > 0 {
-		add(finding.ForeignCost, count(d.ForeignCosts))
-	}
-	return out
+	f.count(finding.HeldByVolume, f.Held)
+	f.count(finding.ForeignCost, f.ForeignCosts)
 }
 
 // waiting counts the pods that wait for a node, by pool.

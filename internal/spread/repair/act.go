@@ -166,6 +166,7 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, p *policy.Policy, 
 	}
 	ok, wait, err := r.mayRemove(ctx, owner, now)
 	if err != nil || !ok {
+		r.hinderBy(owner, wait)
 		return reconcile.Result{RequeueAfter: wait}, err
 	}
 	if removal.NeedsRoom && state.Pods[removal.Pod].Volume && !r.Room.MayLook(owner.Namespace) {
@@ -187,6 +188,9 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, p *policy.Policy, 
 			}
 			return r.remove(ctx, owner, p, pods, state, &next, tries-1)
 		}
+		if room.held == "" {
+			r.hinder(owner, &stowage.Hindrance{Reason: stowage.HindranceNoRoom, Pod: pod.Name, Objects: []string{p.Pool(removal.To).Name}})
+		}
 		if plan.Unseated == 0 { // what the cache shows has no pod without a seat
 			r.foundNoRoom(owner.Key())
 		}
@@ -198,12 +202,14 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, p *policy.Policy, 
 	case evict.Waits:
 		return reconcile.Result{RequeueAfter: wait}, nil
 	case evict.Refused:
+		r.hinder(owner, r.refusal(ctx, whole, err))
 		return reconcile.Result{RequeueAfter: r.refused(owner.Key())}, nil
 	case evict.Gone:
 		return reconcile.Result{RequeueAfter: r.Timing.Quiet}, nil
 	case evict.Failed:
 		return reconcile.Result{}, fmt.Errorf("evict pod %s: %w", pod.Name, err)
 	}
+	r.hinder(owner, nil)
 	now.date = r.Time.Now() // the eviction's answer has just told it
 	r.removed(owner.Key(), cooldown, room.proven, now)
 	r.setReplacing(owner.Key(), removal.BeforePolicy)

@@ -72,6 +72,8 @@ type Controller struct {
 	Scope            *scope.Scope
 	// Registrations reads the webhook's registration.
 	Registrations *selection.Reader
+	// Replica names this one.
+	Replica string
 	// Backoffs is the ConfigMap that keeps the back-off for the next leader.
 	Backoffs types.NamespacedName
 	Clock    clock.WithTicker
@@ -111,6 +113,9 @@ type run struct {
 	adoptions *adoptions
 	// seatWrites notices another writer of pods' labels.
 	seatWrites contest.Contest[seatWrite]
+	// hindranceWrites limits how fast hindrances are stored, by namespace. Until unserved, the API server does not know of any.
+	hindranceWrites *fair.Limiter[string]
+	unserved        time.Time
 
 	mu        sync.Mutex
 	movements *movements
@@ -131,7 +136,7 @@ func (c *Controller) Register(t *leader.Term) error {
 	r := &run{
 		Controller: c, since: c.Clock.Now(),
 		history: map[ledger.OwnerKey]*history{}, movements: newMovements(), reported: map[ledger.OwnerKey]distance{},
-		policies: map[world.Object]change{}, adoptions: newAdoptions(),
+		policies: map[world.Object]change{}, adoptions: newAdoptions(), hindranceWrites: fair.NewLimiter[string](HindranceRate, HindranceRate),
 	}
 	var err error
 	if r.work, err = leader.Reconcile(t, "workload", 2, r.reconcile, ownerKeys); err != nil {
@@ -156,6 +161,7 @@ func (c *Controller) Register(t *leader.Term) error {
 		t.Every(c.Timing.Quiet, r.lookAtChanges)
 		t.Every(c.Timing.Quiet, r.lookAtPolicies)
 		t.Every(time.Second, r.adopt)
+		t.Every(c.Timing.Quiet, r.tellHindrances)
 	})
 	return nil
 }

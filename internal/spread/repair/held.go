@@ -153,6 +153,9 @@ func (r *run) noteHeld(owner ledger.Owner, state *planner.State, pods []corev1.P
 				unsaid = append(unsaid, pod)
 			}
 		}
+		if len(h.held) == 0 {
+			h.heldSince = r.Time.Now()
+		}
 		h.held = now
 	}
 	r.mu.Unlock()
@@ -167,7 +170,7 @@ func sayHeld(pods []heldPod) string {
 	return fmt.Sprintf("%d pod(s) that should be elsewhere stay where they run, such as %s: %s", len(pods), first.name, first.why)
 }
 
-// Held implements [status.Progress]. Nothing is known outside of a term.
+// Held says which pods of an owner stay in the wrong place, and why. It is empty if none does.
 func (c *Controller) Held(owner ledger.OwnerKey) string {
 	r := c.term.Load()
 	if r == nil {
@@ -201,7 +204,7 @@ func (r *run) forgetHeld(owner ledger.OwnerKey) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if h := r.history[owner]; h != nil {
-		h.held, h.elsewhere = nil, layout.Elsewhere{}
+		h.held, h.elsewhere, h.hindrance = nil, layout.Elsewhere{}, nil
 	}
 }
 

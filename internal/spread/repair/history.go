@@ -34,7 +34,10 @@ type history struct {
 	large     bool // it was said that a pod has no room for a seat
 	// held are the pods that stay where they are though they should not, as the last close look found. Volumes are what was found of
 	// pods' volumes lately.
-	held map[types.UID]heldPod
+	held      map[types.UID]heldPod
+	heldSince time.Time // when there were none last
+	// hindrance is what keeps pods from being evicted, or nil.
+	hindrance *stowage.Hindrance
 	// elsewhere are the pods whose volumes are elsewhere, as the last close look found.
 	elsewhere layout.Elsewhere
 	volumes   map[types.UID]volumeHold
@@ -192,7 +195,7 @@ func (r *run) balanced(owner ledger.OwnerKey, records []observed.Pod) {
 		if !slices.ContainsFunc(records, func(r observed.Pod) bool { return r.Node == "" }) {
 			h.budget.observe(r.Timing, observation{claimed: claimedRecords(records)})
 		}
-		h.replacing, h.held, h.elsewhere = false, nil, layout.Elsewhere{}
+		h.replacing, h.held, h.elsewhere, h.hindrance = false, nil, layout.Elsewhere{}, nil
 	}
 }
 

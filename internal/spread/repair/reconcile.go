@@ -146,6 +146,9 @@ func (r *run) lookClosely(ctx context.Context, t *turn) (reconcile.Result, error
 	}
 	plan := planner.Make(*state)
 	r.noteHeld(owner, state, pods, &plan)
+	if plan.Remove == nil {
+		r.hinder(owner, noRemoval(p, state, &plan))
+	}
 	r.report(owner, p, plan.Distance()+t.outside, plan.DomainSurplus)
 	again := t.again
 	if state.Settled && (plan.Remove == nil || !plan.Remove.BeforePolicy) {

@@ -77,6 +77,7 @@ type bench struct {
 	// volumes counts the lists of claims and PersistentVolumes. Lists of the kind that is forbidden fail.
 	volumes   atomic.Int64
 	forbidden string
+	refuse    error // evictions, if it is set
 }
 
 func newBench(t *testing.T, objects ...client.Object) *bench {
@@ -86,7 +87,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 		t.Fatal(err)
 	}
 	b := &bench{clock: clocktesting.NewFakeClock(start), recorder: clientevents.NewFakeRecorder(1000), objects: objects}
-	c := testkit.Indexed(fake.NewClientBuilder().WithScheme(scheme)).WithObjects(objects...).WithStatusSubresource(&versprei.PodDistributor{}).
+	c := testkit.Indexed(fake.NewClientBuilder().WithScheme(scheme)).WithObjects(objects...).WithStatusSubresource(&versprei.PodDistributor{}, &stowage.PoolState{}).
 		WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string { return []string{string(o.(*corev1.Event).InvolvedObject.UID)} }).
 		WithIndex(&corev1.Event{}, "reason", func(o client.Object) []string { return []string{o.(*corev1.Event).Reason} }).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
@@ -120,6 +121,12 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 				return c.Patch(ctx, obj, patch, opts...)
 			},
 			SubResourceGet: testkit.ReplicaSetScale,
+			SubResourceCreate: func(ctx context.Context, c client.Client, name string, obj, sub client.Object, opts ...client.SubResourceCreateOption) error {
+				if b.refuse != nil && name == "eviction" {
+					return b.refuse
+				}
+				return c.SubResource(name).Create(ctx, obj, sub, opts...)
+			},
 		}).Build()
 	set := metrics.NewSet(prometheus.NewRegistry())
 	reader := worldcache.New(c, c, b.clock, worldcache.ForAdmission())
@@ -128,11 +135,12 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	b.run = &run{
 		Controller: &Controller{
 			Cached: c, Uncached: c, Informers: &informertest.FakeInformers{Scheme: scheme}, World: reader, Policies: owners.New(policy.NewFinder(reader, policy.Settings{}), service.Pods().NameOf, c, b.clock), Seats: service, Scope: scope.New(reader, "stowage-system"),
-			Registrations: &selection.Reader{Reader: c, Name: "stowage"}, Backoffs: types.NamespacedName{Namespace: "stowage-system", Name: "stowage-repair"}, Clock: b.clock, Time: b.clock, Timing: timing, Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder},
+			Registrations: &selection.Reader{Reader: c, Name: "stowage"}, Backoffs: types.NamespacedName{Namespace: "stowage-system", Name: "stowage-repair"}, Replica: "replica", Clock: b.clock, Time: b.clock, Timing: timing, Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder},
 			Metrics: NewMetrics(set), Writes: fair.NewLimiter[string](1e6, 1e6), Evictor: evict.New(c, b.clock, 1, set), Room: poolroom.New(c, c, b.clock, b.clock), Yielding: &listeners.Listeners[ledger.Owner]{},
 		},
-		work:  testkit.Queue[ledger.Owner](),
-		since: start, history: map[ledger.OwnerKey]*history{}, movements: newMovements(), reported: map[ledger.OwnerKey]distance{}, policies: map[world.Object]change{},
+		work:            testkit.Queue[ledger.Owner](),
+		hindranceWrites: fair.NewLimiter[string](HindranceRate, HindranceRate),
+		since:           start, history: map[ledger.OwnerKey]*history{}, movements: newMovements(), reported: map[ledger.OwnerKey]distance{}, policies: map[world.Object]change{},
 	}
 	b.term.Store(b.run)
 	statuses := &status.Controller{

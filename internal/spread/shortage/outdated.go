@@ -237,7 +237,7 @@ func (r *run) recreate(ctx context.Context, w world.Object, m *memory, one *memb
 		return err
 	}
 	result, err := r.Evictor.EvictUnchanged(ctx, pod)
-	if err != nil {
+	if result == evict.Failed {
 		return fmt.Errorf("evict pod %s: %w", rec.Name, err)
 	}
 	m.outdated[rec.UID] = now.Add(triedFor)

@@ -148,7 +148,7 @@ func (r *run) store(ctx context.Context, w world.Object, v *picture, is stowage.
 	case v.state == nil:
 		is.ObjectMeta = metav1.ObjectMeta{Namespace: w.Namespace, Name: string(w.UID), OwnerReferences: owners}
 		err = r.Uncached.Create(ctx, &is)
-	case empty:
+	case empty && len(v.state.Status.Hindrances) == 0:
 		err = r.delete(ctx, v.state)
 	case saysTheSame(v.state, &is):
 		return unchanged, nil
@@ -182,7 +182,7 @@ func saysTheSame(a, b *stowage.PoolState) bool {
 // remove removes the state of a workload that has no policy, or one for which nothing is recorded.
 func (r *run) remove(ctx context.Context, w world.Object) error {
 	state, err := r.World.PoolState(ctx, w.Namespace, w.UID)
-	if err != nil || state == nil {
+	if err != nil || state == nil || len(state.Status.Hindrances) > 0 { // repair takes these away first
 		return err
 	}
 	if err := r.delete(ctx, state); !apierrors.IsConflict(err) {
@@ -237,7 +237,7 @@ func (r *run) move(ctx context.Context, w world.Object, v *picture, m *memory, n
 				Namespace: rec.Namespace, Name: rec.Name, UID: rec.UID, ResourceVersion: strconv.FormatUint(rec.Version, 10),
 			}}
 			result, err := r.Evictor.EvictUnchanged(ctx, pod)
-			if err != nil {
+			if result == evict.Failed {
 				return fmt.Errorf("evict pod %s: %w", rec.Name, err)
 			}
 			if result == evict.Evicted {

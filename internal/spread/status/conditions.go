@@ -27,6 +27,9 @@ var reasons = map[finding.Reason]stowage.ConditionReason{
 	finding.PodsPending: stowage.ReasonPodsPending, finding.PoolExhausted: stowage.ReasonSpilled, finding.NotReached: stowage.ReasonNotReached,
 	finding.Progressing: stowage.ReasonProgressing, finding.OutsidePool: stowage.ReasonOutsidePool, finding.OverTarget: stowage.ReasonOverTarget,
 	finding.PoolRemoved: stowage.ReasonWithoutSeat, finding.WithoutSeat: stowage.ReasonWithoutSeat,
+	finding.EvictionRefused: stowage.ConditionReason(finding.EvictionRefused), finding.NoRoomForRebalance: stowage.ConditionReason(finding.NoRoomForRebalance),
+	finding.RolloutUnfinished: stowage.ConditionReason(finding.RolloutUnfinished), finding.RepairInVain: stowage.ConditionReason(finding.RepairInVain),
+	finding.PodHeld: stowage.ConditionReason(finding.PodHeld),
 }
 
 // noted are what the condition says of pods beside the first cause.
@@ -35,7 +38,7 @@ var noted = map[finding.Reason]bool{finding.ForeignCost: true, finding.HeldByVol
 // balanced returns the condition Balanced of a target: whether each pool has the pods that it should have. If not, it has the first cause, with
 // the remedy. What else is to be known of the pods follows.
 func balanced(of world.Object, p *policy.Policy, d *divisions.Division, said said) (metav1.ConditionStatus, stowage.ConditionReason, string) {
-	w := &divisions.Workload{Namespace: of.Namespace, Kind: of.Kind, Name: of.Name, Values: p.Values(), Pods: d.Replicas, Stuck: said.stuck}
+	w := &divisions.Workload{Namespace: of.Namespace, Kind: of.Kind, Name: of.Name, Values: p.Values(), Pods: d.Replicas, Stuck: said.stuck, Hindrances: said.hindrances}
 	w.Soft, w.Unsuitable = p.Misfits()
 	status, reason, text := metav1.ConditionTrue, stowage.ReasonBalanced, "each pool has the pods that it should have"
 	var notes []string
@@ -47,17 +50,11 @@ func balanced(of world.Object, p *policy.Policy, d *divisions.Division, said sai
 			cause = found[0]
 		}
 		status, reason, text = metav1.ConditionFalse, reasons[cause.Reason], cause.String()
-		if cause.Reason == finding.OverTarget && said.held != "" {
-			text = cause.Sentence() // the remedy is with what is held
-		}
 	}
 	for i := range found {
 		if f := &found[i]; noted[f.Reason] || f.Reason == finding.OverInDomain && status == metav1.ConditionTrue {
 			notes = append(notes, "; "+f.String())
 		}
-	}
-	if said.held != "" {
-		text += "; " + said.held
 	}
 	return status, reason, text + strings.Join(notes, "")
 }

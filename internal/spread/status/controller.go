@@ -34,8 +34,8 @@ type Progress interface {
 	Moving(owner ledger.OwnerKey) bool
 	// Stuck reports whether an owner has had the same pods for some minutes, and another number than it asks for.
 	Stuck(owner ledger.OwnerKey, current, replicas int64) bool
-	// Held says which pods of an owner stay in the wrong place, and why; it is empty if none does.
-	Held(owner ledger.OwnerKey) string
+	// Hindrances are what keeps pods of an owner from moving that are in the wrong place.
+	Hindrances(owner ledger.OwnerKey) []stowage.Hindrance
 	// Elsewhere are the pods of an owner whose volumes reach no place for a seat. They lower the targets.
 	Elsewhere(owner ledger.OwnerKey) layout.Elsewhere
 }

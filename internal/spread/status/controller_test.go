@@ -35,7 +35,7 @@ type calm struct{}
 
 func (calm) Moving(ledger.OwnerKey) bool                    { return false }
 func (calm) Stuck(ledger.OwnerKey, int64, int64) bool       { return false }
-func (calm) Held(ledger.OwnerKey) string                    { return "" }
+func (calm) Hindrances(ledger.OwnerKey) []stowage.Hindrance { return nil }
 func (calm) Elsewhere(ledger.OwnerKey) (e layout.Elsewhere) { return e }
 
 // away is a repair that knows of a pod of each owner whose volume reaches no place for a seat.

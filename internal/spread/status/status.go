@@ -1,7 +1,6 @@
 package status
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -157,8 +156,11 @@ func (c *Controller) leftAlone(ctx context.Context, namespace string, owners []*
 	return text, nil
 }
 
-// said is what repair says of the owners of a workload's pods. One may not reach its count, and some pods stay where they should not be.
-type said struct{ stuck, held string }
+// said is what repair says of the owners of a workload's pods. One may not reach its count, and some pods cannot move that should.
+type said struct {
+	stuck      string
+	hindrances []stowage.Hindrance
+}
 
 // divide returns how the pods of a policy are divided, over all owners.
 func (c *Controller) divide(ctx context.Context, p *policy.Policy, owners []*world.Workload) (d divisions.Division, say said, err error) {
@@ -186,7 +188,7 @@ func (c *Controller) divide(ctx context.Context, p *policy.Policy, owners []*wor
 				say.stuck += ": " + o.Failure
 			}
 		}
-		say.held = cmp.Or(say.held, c.Progress.Held(owner.Key()))
+		say.hindrances = append(say.hindrances, c.Progress.Hindrances(owner.Key())...)
 		d.Moving = d.Moving || replicas != current || c.Progress.Moving(owner.Key())
 		d.Unseated += max(0, min(seats, current)-seated) // of the pods that there are
 	}

@@ -68,8 +68,9 @@ var _ world.Snapshot = &Cache{}
 // Share has the cache answer from policies that [Options] were made with.
 func (c *Cache) Share(policies *WatchedPolicies) { c.policies = policies }
 
-// Options keeps only the fields that [world.Snapshot] promises. What is to be known of policies goes into policies.
-func Options(policies *WatchedPolicies) crcache.Options {
+// Options keeps only the fields that [world.Snapshot] promises. What is to be known of policies goes into policies. Controls says that the
+// process runs controllers, which read what they have stored in a status.
+func Options(policies *WatchedPolicies, controls bool) crcache.Options {
 	keep := newKeeper()
 	shared := true // callers promise not to change what they are given
 	return crcache.Options{
@@ -95,6 +96,12 @@ func Options(policies *WatchedPolicies) crcache.Options {
 				kept := &corev1.Namespace{ObjectMeta: labelled(ns.ObjectMeta)}
 				kept.Annotations = world.Pick(ns.Annotations, stowage.ModeKey)
 				return kept, nil
+			}},
+			&stowage.PoolState{}: {Transform: func(obj any) (any, error) {
+				if state := obj.(*stowage.PoolState); !controls {
+					state.Status = stowage.PoolStateStatus{}
+				}
+				return crcache.TransformStripManagedFields()(obj)
 			}},
 			&corev1.LimitRange{}: {UnsafeDisableDeepCopy: &shared, Transform: func(obj any) (any, error) {
 				lr := obj.(*corev1.LimitRange)
@@ -156,6 +163,7 @@ func (f Features) watched() map[client.Object]bool {
 		&appsv1.DaemonSet{}:                     f.Spread || f.Sizing || peers,
 		&flexdaemonsets.FlexDaemonsetTemplate{}: f.Sizing,
 		&versprei.PodDistributor{}:              f.Spread,
+		&stowage.PoolState{}:                    f.Spread,
 	}
 }
 

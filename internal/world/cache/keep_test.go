@@ -27,7 +27,7 @@ import (
 // keepOf returns the function that the cache calls with objects such as this one.
 func keepOf(t *testing.T, object client.Object) func(any) (any, error) {
 	t.Helper()
-	for o, by := range Options(NewWatchedPolicies()).ByObject {
+	for o, by := range Options(NewWatchedPolicies(), true).ByObject {
 		if reflect.TypeOf(o) == reflect.TypeOf(object) && by.Transform != nil {
 			return by.Transform
 		}
@@ -119,7 +119,7 @@ func TestEveryKindIsOfAFeature(t *testing.T) {
 		slices.Sort(out)
 		return out
 	}
-	kinds := names(maps.Keys(Options(NewWatchedPolicies()).ByObject))
+	kinds := names(maps.Keys(Options(NewWatchedPolicies(), true).ByObject))
 	if diff := cmp.Diff(kinds, names(maps.Keys(Features{}.watched()))); diff != "" {
 		t.Errorf("kinds of the cache (-) and of features (+):\n%s", diff)
 	}

@@ -1,0 +1,88 @@
+package finding
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+)
+
+// OfHindrance returns the finding about what keeps a workload's pods from moving. It names no workload.
+func OfHindrance(h *stowage.Hindrance) Finding {
+	v := Values{Other: h.Pod, Objects: strings.Join(h.Objects, " and "), Several: len(h.Objects) > 1, Text: h.Message}
+	if !h.Since.IsZero() {
+		v.Since = h.Since.UTC().Format(time.RFC3339)
+	}
+	return Finding{Reason: Reason(h.Reason), Values: v}
+}
+
+// tooMany is how many pods a pool has more than it should have, as the begin of a sentence. It is empty where that is not the matter.
+func (f *Finding) tooMany() string {
+	if f.Pool == "" {
+		return ""
+	}
+	return fmt.Sprintf("pool %s has %d pods, and %d are due: ", f.Pool, f.Count, f.Of)
+}
+
+// since is since when it is so, as a part of a sentence.
+func (f *Finding) since() string { return ifElse(f.Since == "", "", " since "+f.Since) }
+
+// plural is a noun for the objects.
+func (f *Finding) plural(noun string) string {
+	return ifElse(f.Several, noun+"s ", noun+" ") + f.Objects
+}
+
+// ofHindrances are the rows about what keeps Stowage from moving pods that it should move. Other is a pod, and Objects are what hinders.
+var ofHindrances = map[Reason]row{
+	EvictionRefused: {
+		means: "The API server refuses to evict a pod that is to move.",
+		sentence: func(f *Finding) string {
+			by := "by " + f.plural("PodDisruptionBudget")
+			if f.Objects == "" {
+				by = f.Text
+			}
+			return fmt.Sprintf("%sthe eviction of pod %s has been refused%s: %s", f.tooMany(), f.Other, f.since(), by)
+		},
+		remedy: func(f *Finding) string {
+			switch {
+			case f.Several:
+				return "have one PodDisruptionBudget select the pods, because the API server evicts no pod that two select; or " + f.rollOut()
+			case f.Objects != "":
+				return "wait until it allows a disruption, or change it; or " + f.rollOut()
+			}
+			return "correct what refuses evictions, or " + f.rollOut()
+		},
+		example: of(Values{Pool: "spot", Count: 5, Of: 3, Other: "web-1", Objects: "web", Since: "2026-01-02T15:04:05Z"}),
+	},
+	NoRoomForRebalance: {
+		means: "No node has room for the successor of a pod that is to move.",
+		sentence: func(f *Finding) string {
+			return fmt.Sprintf("%sno node of %s has had room for another pod%s, so none is evicted", f.tooMany(), f.plural("pool"), f.since())
+		},
+		remedy:  always("add nodes to that pool, or make room there; Stowage looks again by itself"),
+		example: of(Values{Pool: "spot", Count: 5, Of: 3, Objects: "on-demand", Since: "2026-01-02T15:04:05Z"}),
+	},
+	RolloutUnfinished: {
+		severity: Passing, means: "Two revisions of a workload have pods, so none is evicted.",
+		sentence: func(f *Finding) string {
+			return f.tooMany() + "two revisions have had pods" + f.since() + ", and none is evicted until the rollout ends"
+		},
+		remedy:  always("end the rollout, or undo it"),
+		example: of(Values{Pool: "spot", Count: 5, Of: 3, Since: "2026-01-02T15:04:05Z"}),
+	},
+	RepairInVain: {
+		means: "An eviction has won nothing, so the next one waits longer.",
+		sentence: func(f *Finding) string {
+			return f.tooMany() + "the last eviction has won nothing, so that the next one is at " + f.Text + " at the earliest"
+		},
+		remedy:  func(f *Finding) string { return "see the events of the workload, or " + f.rollOut() },
+		example: of(Values{Pool: "spot", Count: 5, Of: 3, Text: "2026-01-02T15:14:05Z"}),
+	},
+	PodHeld: {
+		means:    "Pods that should be elsewhere stay where they run, because a volume or an annotation holds them.",
+		sentence: func(f *Finding) string { return f.tooMany() + f.Text },
+		remedy:   func(f *Finding) string { return "none is needed; to move them, " + f.rollOut() },
+		example:  of(Values{Pool: "spot", Count: 5, Of: 3, Text: "2 pod(s) that should be elsewhere stay where they run, such as web-1: the annotation karpenter.sh/do-not-disrupt protects it"}),
+	},
+}

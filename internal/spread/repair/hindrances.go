@@ -1,0 +1,282 @@
+package repair
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/finding"
+	"github.com/stowage-dev/stowage/internal/platform/events"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
+	"github.com/stowage-dev/stowage/internal/spread/seats"
+	"github.com/stowage-dev/stowage/internal/world"
+	worldapi "github.com/stowage-dev/stowage/internal/world/api"
+)
+
+// A hindrance is what keeps a pod that is to move from moving. A view cannot compute it. So the leader stores those that last in the status of the
+// workload's PoolState, where `kubectl stowage status` reads them. A PodDistributor has them in its condition.
+
+// +kubebuilder:rbac:groups=stowage.dev,resources=poolstates/status,verbs=patch,roleName=stowage-spread-controllers
+// +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=list,roleName=stowage-spread-controllers
+
+const (
+	// hindersAfter is how long a hindrance must have lasted before it is told.
+	hindersAfter = 15 * time.Second
+	// confirmHindrances is how often the date is renewed of what is stored.
+	confirmHindrances = 90 * time.Second
+	// inheritedFor is how long a leader keeps what an earlier one has stored, before it knows better.
+	inheritedFor = 2 * time.Minute
+	// mostHindrances is how many are stored of one workload, mostBudgets how many PodDisruptionBudgets one names, and mostForeign how many bytes it
+	// has of what somebody else says.
+	mostHindrances = 16
+	mostBudgets    = 4
+	mostForeign    = 1024
+	// unservedFor is how long nothing is stored after the API server did not know the status of PoolStates.
+	unservedFor = 5 * time.Minute
+)
+
+// HindranceRate is how many PoolStates are written in a second because of hindrances.
+const HindranceRate = 5
+
+// hinder notes what keeps the pods of an owner from being evicted, or that nothing does, which is nil.
+func (r *run) hinder(owner ledger.Owner, is *stowage.Hindrance) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := r.history[owner.Key()]
+	if h == nil && is == nil {
+		return
+	}
+	h = r.historyOf(owner.Key())
+	if is != nil {
+		is.Since, is.Message = metav1.NewTime(r.Time.Now().Truncate(time.Second)), shorten(is.Message)
+		if was := h.hindrance; was != nil && was.Reason == is.Reason && slices.Equal(was.Objects, is.Objects) {
+			is.Since = was.Since
+		}
+	}
+	h.hindrance = is
+}
+
+// hinderBy notes that the back-off of evictions holds, unless what it is for is known.
+func (r *run) hinderBy(owner ledger.Owner, wait time.Duration) {
+	r.mu.Lock()
+	h := r.historyOf(owner.Key())
+	known, inVain := h.hindrance != nil && h.hindrance.Reason != stowage.HindranceInVain, h.budget.settled && h.budget.backoff > 0
+	r.mu.Unlock()
+	if !known && inVain {
+		r.hinder(owner, &stowage.Hindrance{Reason: stowage.HindranceInVain, Message: r.Time.Now().Add(wait).UTC().Format(time.RFC3339)})
+	}
+}
+
+// shorten bounds what somebody else says.
+func shorten(text string) string {
+	text = strings.ToValidUTF8(text, "?")
+	if len(text) > mostForeign {
+		text = strings.ToValidUTF8(text[:mostForeign-3], "") + "..."
+	}
+	return text
+}
+
+// noRemoval is why a plan evicts no pod of a workload that is settled and whose pods are not divided as they should be, or nil.
+func noRemoval(p *policy.Policy, state *planner.State, plan *planner.Plan) *stowage.Hindrance {
+	if !p.Evict || state.Keep || !state.Settled || plan.Remove != nil || plan.Distance() == 0 {
+		return nil
+	}
+	if state.RollingOut {
+		return &stowage.Hindrance{Reason: stowage.HindranceRollout}
+	}
+	none := &stowage.Hindrance{Reason: stowage.HindranceNoRoom}
+	for i, target := range plan.Targets {
+		if plan.Counts[i] < target && !state.Available[i] && len(none.Objects) < mostBudgets {
+			none.Objects = append(none.Objects, p.Pool(i).Name)
+		}
+	}
+	if len(none.Objects) == 0 {
+		return nil
+	}
+	return none
+}
+
+// refusal is why the API server refused to evict a pod. It lists PodDisruptionBudgets, and is not asked otherwise.
+func (r *run) refusal(ctx context.Context, pod *corev1.Pod, why error) *stowage.Hindrance {
+	h := &stowage.Hindrance{Reason: stowage.HindranceEvictionRefused, Pod: pod.Name}
+	budgets := func(b *policyv1.PodDisruptionBudget) error {
+		s, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+		if err == nil && s.Matches(labels.Set(pod.Labels)) && len(h.Objects) < mostBudgets {
+			h.Objects = append(h.Objects, b.Name)
+		}
+		return nil
+	}
+	if err := worldapi.Each(ctx, r.Uncached, &policyv1.PodDisruptionBudgetList{}, budgets, client.InNamespace(pod.Namespace)); err != nil {
+		r.Log.Error(err, "which PodDisruptionBudgets refuse an eviction is not known", "namespace", pod.Namespace, "pod", pod.Name)
+	}
+	slices.Sort(h.Objects)
+	two := len(h.Objects) > 1 && apierrors.IsInternalError(why) // the API server takes none of them then
+	if one := len(h.Objects) == 1 && apierrors.HasStatusCause(why, policyv1.DisruptionBudgetCause); !one && !two {
+		h.Objects, h.Message = nil, why.Error()
+	}
+	return h
+}
+
+// Hindrances implements [status.Progress]. Nothing is known outside of a term.
+func (c *Controller) Hindrances(owner ledger.OwnerKey) []stowage.Hindrance {
+	r := c.term.Load()
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.history[owner].hindrances(r.Time.Now())
+}
+
+// hindrances returns those of an owner that have lasted.
+func (h *history) hindrances(now time.Time) (out []stowage.Hindrance) {
+	if h == nil {
+		return nil
+	}
+	if h.hindrance != nil {
+		out = append(out, *h.hindrance)
+	}
+	if len(h.held) > 0 {
+		out = append(out, stowage.Hindrance{Reason: stowage.HindrancePodHeld, Since: metav1.NewTime(h.heldSince.Truncate(time.Second)), Message: shorten(sayHeld(slices.Collect(maps.Values(h.held))))})
+	}
+	return slices.DeleteFunc(out, func(h stowage.Hindrance) bool { return now.Sub(h.Since.Time) < hindersAfter })
+}
+
+// tellHindrances stores the hindrances of workloads in their PoolStates, and takes away those that are over.
+func (r *run) tellHindrances(ctx context.Context) {
+	now := r.Time.Now()
+	if r.Clock.Now().Before(r.unserved) {
+		return
+	}
+	// 1. What there is, by the uppermost workload.
+	r.mu.Lock()
+	by := map[ledger.OwnerKey][]stowage.Hindrance{}
+	for key, h := range r.history {
+		if found := h.hindrances(now); len(found) > 0 {
+			by[key] = found
+		}
+	}
+	r.mu.Unlock()
+	is := map[world.Object][]stowage.Hindrance{}
+	for key, found := range by {
+		owner, ok := r.Seats.Pods().Owner(key)
+		if !ok {
+			continue
+		}
+		chain, err := world.Owners(ctx, r.World, owner.Namespace, seats.Ref(owner))
+		if top := chain.Top(); err == nil && top != nil {
+			of := world.Object{Namespace: owner.Namespace, Ref: top.Ref}
+			is[of] = append(is[of], found...)
+		}
+	}
+	// 2. What is stored.
+	stored := map[types.UID]*stowage.PoolState{}
+	var states stowage.PoolStateList
+	if err := r.Cached.List(ctx, &states, client.UnsafeDisableDeepCopy); err != nil {
+		r.Log.Error(err, "PoolStates were not listed")
+		return
+	}
+	for i := range states.Items {
+		if state := &states.Items[i]; len(state.Status.Hindrances) > 0 {
+			stored[types.UID(state.Name)] = state
+		}
+	}
+	// 3. The difference. A namespace with many of them gets its share of the writes.
+	for of, found := range is {
+		slices.SortFunc(found, func(a, b stowage.Hindrance) int {
+			return cmp.Or(cmp.Compare(a.Reason, b.Reason), slices.Compare(a.Objects, b.Objects), a.Since.Compare(b.Since.Time))
+		})
+		found = slices.CompactFunc(found, func(a, b stowage.Hindrance) bool { return sameHindrance(&a, &b) })
+		was := stored[of.UID]
+		delete(stored, of.UID)
+		r.storeHindrances(ctx, of, was, found[:min(len(found), mostHindrances)])
+	}
+	if r.Clock.Since(r.since) < inheritedFor {
+		return
+	}
+	for _, state := range stored {
+		if r.hindranceWrites.Take(state.Namespace, r.Clock.Now()) == 0 {
+			r.patchHindrances(ctx, state.Namespace, state.Name, nil)
+		}
+	}
+}
+
+func sameHindrance(a, b *stowage.Hindrance) bool {
+	return a.Reason == b.Reason && a.Message == b.Message && slices.Equal(a.Objects, b.Objects)
+}
+
+// storeHindrances stores the hindrances of a workload, if they differ from what is stored, or if that is old.
+func (r *run) storeHindrances(ctx context.Context, of world.Object, was *stowage.PoolState, is []stowage.Hindrance) {
+	if was != nil {
+		same := equality.Semantic.DeepEqual(was.Status.Hindrances, is) && was.Status.ObservedBy == r.Replica
+		if at := was.Status.ObservedAt; same && at != nil && r.Time.Since(at.Time) < confirmHindrances {
+			return
+		}
+	}
+	if r.hindranceWrites.Take(of.Namespace, r.Clock.Now()) > 0 {
+		return // the next round goes on
+	}
+	name := string(of.UID)
+	if state, err := r.World.PoolState(ctx, of.Namespace, of.UID); err != nil || state == nil {
+		made := &stowage.PoolState{ObjectMeta: metav1.ObjectMeta{Namespace: of.Namespace, Name: name, OwnerReferences: []metav1.OwnerReference{{APIVersion: of.APIVersion, Kind: of.Kind, Name: of.Name, UID: of.UID}}}}
+		if err := r.Uncached.Create(ctx, made); err != nil && !apierrors.IsAlreadyExists(err) {
+			r.Log.Error(err, "a PoolState was not created", of.LogKeys()...)
+			return
+		}
+	}
+	if !r.patchHindrances(ctx, of.Namespace, name, is) {
+		return
+	}
+	for i := range is {
+		if h := &is[i]; was == nil || !slices.ContainsFunc(was.Status.Hindrances, func(old stowage.Hindrance) bool { return sameHindrance(&old, h) }) {
+			r.sayHindrance(of, h)
+		}
+	}
+}
+
+// patchHindrances writes the status of a PoolState. It returns false if that was not written.
+func (r *run) patchHindrances(ctx context.Context, namespace, name string, is []stowage.Hindrance) bool {
+	before := &stowage.PoolState{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	before.Status = stowage.PoolStateStatus{Hindrances: []stowage.Hindrance{{}}, ObservedAt: &metav1.Time{}, ObservedBy: "-"}
+	after := before.DeepCopy()
+	after.Status = stowage.PoolStateStatus{}
+	if len(is) > 0 {
+		at := metav1.NewTime(r.Time.Now().Truncate(time.Second))
+		after.Status = stowage.PoolStateStatus{Hindrances: is, ObservedAt: &at, ObservedBy: r.Replica}
+	}
+	err := r.Uncached.Status().Patch(ctx, after, client.MergeFrom(before))
+	switch {
+	case apierrors.IsNotFound(err) && len(is) > 0:
+		r.unserved = r.Clock.Now().Add(unservedFor)
+		r.Log.Info("the API server does not store what keeps pods from moving. Apply the CustomResourceDefinition of PoolStates of this version")
+	case client.IgnoreNotFound(err) != nil:
+		r.Log.Error(err, "what keeps pods from moving was not stored", "namespace", namespace, "poolState", name)
+	}
+	return err == nil
+}
+
+// sayHindrance publishes the event of a hindrance. Some have one of their own already.
+func (r *run) sayHindrance(of world.Object, h *stowage.Hindrance) {
+	reason, ok := map[stowage.HindranceReason]stowage.EventReason{
+		stowage.HindranceEvictionRefused: stowage.EventEvictionRefused, stowage.HindranceNoRoom: stowage.EventNoRoomForRebalance,
+	}[h.Reason]
+	if ok {
+		f := finding.OfHindrance(h)
+		r.Events.Warn(of.Reference(), reason, events.Repair, "%s", f.String())
+	}
+}

@@ -1,0 +1,141 @@
+package repair
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+)
+
+// budget is a PodDisruptionBudget of the workload's pods.
+func budgetFor(name string) *policyv1.PodDisruptionBudget {
+	return &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}}
+}
+
+// stored returns the PoolState of the workload, or nil.
+func (b *bench) stored(t *testing.T) *stowage.PoolState {
+	t.Helper()
+	state := &stowage.PoolState{}
+	err := b.Uncached.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "rs"}, state)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state
+}
+
+// What keeps a pod from moving is stored once it lasts, with its event, and taken away when it is over. It fails no reconciliation.
+func TestHindrances(t *testing.T) {
+	full := apierrors.NewTooManyRequests("no", 0)
+	full.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: policyv1.DisruptionBudgetCause}}
+	tooMany := []client.Object{seated("x", "1", 1), seated("y", "1", 2)}
+	other := budgetFor("other")
+	other.Spec.Selector.MatchLabels["app"] = "another"
+	for name, tc := range map[string]struct {
+		objects []client.Object
+		refuse  error
+		want    stowage.Hindrance
+		event   string
+	}{
+		"a budget": {objects: []client.Object{budgetFor("one"), other}, refuse: full, want: stowage.Hindrance{Reason: stowage.HindranceEvictionRefused, Pod: "y", Objects: []string{"one"}}, event: "EvictionRefused"},
+		"two budgets": {objects: []client.Object{budgetFor("two"), budgetFor("one")}, refuse: apierrors.NewInternalError(errors.New("more than one PodDisruptionBudget")),
+			want: stowage.Hindrance{Reason: stowage.HindranceEvictionRefused, Pod: "y", Objects: []string{"one", "two"}}, event: "EvictionRefused"},
+		"an admission policy": {objects: []client.Object{budgetFor("one")}, refuse: apierrors.NewForbidden(corev1.Resource("pods"), "y", errors.New(strings.Repeat("é", 2000))),
+			want: stowage.Hindrance{Reason: stowage.HindranceEvictionRefused, Pod: "y", Message: "pods \"y\" is forbidden: é"}, event: "EvictionRefused"},
+		"no room": {objects: []client.Object{&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "large", UID: "large"}, Spec: corev1.PodSpec{NodeName: "node-a"}}},
+			want: stowage.Hindrance{Reason: stowage.HindranceNoRoom, Pod: "y", Objects: []string{"0"}}, event: "NoRoomForRebalance"},
+		"an annotation": {want: stowage.Hindrance{Reason: stowage.HindrancePodHeld, Message: "2 pod(s) that should be elsewhere stay where they run, such as x"}, event: "PodHeld"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := append(workload(2, stowage.RebalanceAnnotation+"=Evict"), tc.objects...)
+			for _, o := range tooMany {
+				p := o.DeepCopyObject().(*corev1.Pod)
+				if tc.want.Reason == stowage.HindrancePodHeld {
+					protected(p, "karpenter.sh/do-not-disrupt", "true")
+				}
+				objects = append(objects, p)
+			}
+			if tc.want.Reason == stowage.HindranceNoRoom {
+				objects[3].(*corev1.Node).Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")}
+			}
+			b := newBench(t, objects...)
+			b.refuse = tc.refuse
+			look := func() {
+				t.Helper()
+				b.clock.Step(time.Minute)
+				if _, err := b.reconcile(t.Context(), owner); err != nil {
+					t.Fatal(err)
+				}
+				b.tellHindrances(t.Context())
+			}
+			look()
+			if b.stored(t) != nil && tc.want.Reason != stowage.HindrancePodHeld {
+				t.Error("it is stored before it lasts")
+			}
+			b.clock.Step(20 * time.Second)
+			b.tellHindrances(t.Context())
+			state := b.stored(t)
+			if state == nil || len(state.Status.Hindrances) != 1 {
+				t.Fatalf("stored is %+v", state)
+			}
+			got := state.Status.Hindrances[0]
+			if got.Reason != tc.want.Reason || got.Pod != tc.want.Pod || strings.Join(got.Objects, " ") != strings.Join(tc.want.Objects, " ") || !strings.HasPrefix(got.Message, tc.want.Message) || tc.want.Message == "" && got.Message != "" {
+				t.Errorf("stored is %+v, want %+v", got, tc.want)
+			}
+			if len(got.Message) > mostForeign || got.Since.IsZero() || state.Status.ObservedBy != "replica" || state.OwnerReferences[0].UID != "rs" {
+				t.Errorf("stored is %+v of %+v", got, state)
+			}
+			if n := strings.Count(" "+b.noticed()+" ", " "+tc.event+" "); n != 1 {
+				t.Errorf("%d events %s", n, tc.event)
+			}
+			version := state.ResourceVersion
+			b.clock.Step(30 * time.Second)
+			b.tellHindrances(t.Context())
+			if b.stored(t).ResourceVersion != version {
+				t.Error("it is written though nothing changed")
+			}
+			b.clock.Step(confirmHindrances)
+			b.tellHindrances(t.Context())
+			if b.stored(t).ResourceVersion == version || b.noticed() != "" {
+				t.Error("it is not confirmed, or told again")
+			}
+			if tc.refuse == nil {
+				return
+			}
+			// It is over.
+			b.refuse = nil
+			b.clock.Step(b.Timing.MaxBackoff)
+			look()
+			b.tellHindrances(t.Context())
+			if left := b.stored(t).Status; len(left.Hindrances) != 0 || left.ObservedAt != nil || left.ObservedBy != "" {
+				t.Errorf("stored is %+v after it was over", left)
+			}
+		})
+	}
+}
+
+// What an earlier leader stored stays until this one has looked at all workloads.
+func TestInheritedHindrances(t *testing.T) {
+	old := &stowage.PoolState{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "rs"}, Status: stowage.PoolStateStatus{Hindrances: []stowage.Hindrance{{Reason: stowage.HindranceRollout}}, ObservedBy: "former"}}
+	b := newBench(t, append(workload(0), old)...)
+	b.tellHindrances(t.Context())
+	if len(b.stored(t).Status.Hindrances) != 1 {
+		t.Error("it is gone at once")
+	}
+	b.clock.Step(inheritedFor + time.Second)
+	b.tellHindrances(t.Context())
+	if len(b.stored(t).Status.Hindrances) != 0 {
+		t.Error("it stays")
+	}
+}
