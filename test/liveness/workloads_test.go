@@ -139,11 +139,12 @@ func (w *world) podAffinity(of *workload) {
 
 // claim gives all pods of a workload one volume: one that is there, in a zone, or one that is made for the first of them.
 func (w *world) claim(of *workload, there bool) {
-	spec := suite.ClaimSpec(w.class, corev1.ReadWriteMany)
+	spec, name := suite.ClaimSpec(w.class, corev1.ReadWriteMany), "data-"+of.name
 	if there {
+		name = "volume-" + of.name // a workload may have one of each
 		volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: w.Namespace + "-" + of.name}, Spec: corev1.PersistentVolumeSpec{
 			Capacity: spec.Resources.Requests, AccessModes: spec.AccessModes, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
-			ClaimRef:               &corev1.ObjectReference{Namespace: w.Namespace, Name: "data-" + of.name},
+			ClaimRef:               &corev1.ObjectReference{Namespace: w.Namespace, Name: name},
 			PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/none"}},
 			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpIn, Values: []string{pick(w, w.zones...)}}},
@@ -153,11 +154,11 @@ func (w *world) claim(of *workload, there bool) {
 		w.t.Cleanup(func() { _ = suite.Cluster.Client.Delete(context.Background(), volume) })
 		spec.StorageClassName, spec.VolumeName = new(""), volume.Name
 	}
-	w.WithClaim(w.t, &of.template, "data-"+of.name, spec)
+	w.WithClaim(w.t, &of.template, name, spec)
 	if there {
 		suite.Eventually(w.t, "the claim has its volume", func() (bool, error) {
 			claim := &corev1.PersistentVolumeClaim{}
-			err := w.Get(w.t.Context(), w.Key("data-"+of.name), claim)
+			err := w.Get(w.t.Context(), w.Key(name), claim)
 			return claim.Status.Phase == corev1.ClaimBound, err
 		})
 	}
